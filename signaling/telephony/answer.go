@@ -1,12 +1,15 @@
 package telephony
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -99,8 +102,8 @@ func verifyPlivo(secret, signature, at string, r *http.Request, body []byte) err
 	return errSignature
 }
 
-// telnyxAge is how old a signed request may be: what Telnyx' own libraries allow.
-const telnyxAge = 5 * time.Minute
+// signedAge is how old a signed request may be: what Telnyx' own libraries allow.
+const signedAge = 5 * time.Minute
 
 // verifyTelnyx: Ed25519 over the time, "|" and the body, in base64
 // (https://developers.telnyx.com/docs/development/api-fundamentals/webhooks). The URL does not count.
@@ -110,7 +113,7 @@ func verifyTelnyx(publicKey, signature, _ string, r *http.Request, body []byte) 
 	if err != nil {
 		return errors.New("the request has no Telnyx-Timestamp")
 	}
-	if age := time.Since(time.Unix(seconds, 0)).Abs(); age > telnyxAge {
+	if age := time.Since(time.Unix(seconds, 0)).Abs(); age > signedAge {
 		return fmt.Errorf("the request was signed %v ago", age.Round(time.Second))
 	}
 	key, _ := base64.StdEncoding.DecodeString(publicKey) // checked with the configuration
@@ -119,6 +122,101 @@ func verifyTelnyx(publicKey, signature, _ string, r *http.Request, body []byte) 
 		return errSignature
 	}
 	return nil
+}
+
+// verifyVonage: a JWT by HMAC-SHA256, whose payload_hash is the SHA-256 of the body
+// (https://developer.vonage.com/en/getting-started/concepts/webhooks#decoding-signed-webhooks). The URL does not count.
+func verifyVonage(secret, signature, _ string, _ *http.Request, body []byte) error {
+	token, _ := strings.CutPrefix(signature, "Bearer ")
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return errors.New("it shows no JWT")
+	}
+	mac := hmac.New(sha256.New, []byte(secret))
+	io.WriteString(mac, parts[0]+"."+parts[1])
+	if signed, err := base64.RawURLEncoding.DecodeString(parts[2]); err != nil || !hmac.Equal(signed, mac.Sum(nil)) {
+		return errSignature
+	}
+	var header struct{ Alg string }
+	var claims struct {
+		IssuedAt int64  `json:"iat"`
+		Hash     string `json:"payload_hash"`
+	}
+	for i, into := range []any{&header, &claims} {
+		text, err := base64.RawURLEncoding.DecodeString(parts[i])
+		if err == nil {
+			err = json.Unmarshal(text, into)
+		}
+		if err != nil {
+			return fmt.Errorf("the JWT cannot be read: %w", err)
+		}
+	}
+	sum := sha256.Sum256(body)
+	age := time.Since(time.Unix(claims.IssuedAt, 0)).Abs()
+	switch {
+	case header.Alg != "HS256":
+		return fmt.Errorf("the JWT is signed by %q", phone.Clip(header.Alg))
+	case age > signedAge:
+		return fmt.Errorf("the request was signed %v ago", age.Round(time.Second))
+	case !strings.EqualFold(claims.Hash, hex.EncodeToString(sum[:])):
+		return errSignature
+	}
+	return nil
+}
+
+// audioHookAge is how old the signature of a request for a WebSocket may be, either way: Genesys' own example of a server has 10 s.
+const audioHookAge = 30 * time.Second
+
+// audioHookParts are what Genesys signs at least.
+var audioHookParts = []string{
+	"@request-target", "@authority", "audiohook-organization-id", "audiohook-session-id", "audiohook-correlation-id", "x-api-key",
+}
+
+// verifyAudioHook: HMAC-SHA256 by a secret in base64 over the parts that Signature-Input names, a draft of RFC 9421
+// (https://developer.genesys.cloud/devapps/audiohook/security). public is the URL that Genesys has; empty: the request knows it.
+func verifyAudioHook(secret, public string, r *http.Request, now time.Time) error {
+	label, input, _ := strings.Cut(r.Header.Get("Signature-Input"), "=")
+	list, parameters, _ := strings.Cut(strings.TrimPrefix(input, "("), ")")
+	signature, ok := strings.CutPrefix(r.Header.Get("Signature"), label+"=:")
+	if !ok || list == "" {
+		return errors.New("the request is not signed")
+	}
+	target, authority := r.URL.RequestURI(), r.Host
+	if u, err := url.Parse(public); err == nil && u.Host != "" {
+		target, authority = u.Path+target, u.Host
+	}
+	var names []string
+	base := ""
+	for _, part := range strings.Fields(list) {
+		name := strings.Trim(part, `"`)
+		value := strings.Join(r.Header.Values(name), ", ")
+		switch name {
+		case "@request-target":
+			value = target
+		case "@authority":
+			value = authority
+		}
+		names = append(names, name)
+		base += part + ": " + value + "\n"
+	}
+	given := map[string]string{}
+	for _, one := range strings.Split(parameters, ";") {
+		name, value, _ := strings.Cut(one, "=")
+		given[name] = strings.Trim(value, `"`)
+	}
+	created, err := strconv.ParseInt(given["created"], 10, 64)
+	switch age := now.Sub(time.Unix(created, 0)).Abs(); {
+	case err != nil || age > audioHookAge:
+		return errors.New("the request was not signed just now")
+	case given["keyid"] != r.Header.Get("X-API-KEY"):
+		return errors.New("the signature is of another key")
+	case slices.ContainsFunc(audioHookParts, func(name string) bool { return !slices.Contains(names, name) }):
+		return errors.New("the signature leaves something out")
+	}
+	key, _ := base64.StdEncoding.DecodeString(secret) // checked with the configuration
+	mac := hmac.New(sha256.New, key)
+	io.WriteString(mac, base+`"@signature-params": `+input)
+	return equal(strings.TrimSuffix(signature, ":"), mac.Sum(nil))
 }
 
 func equal(signature string, sum []byte) error {
@@ -191,7 +289,7 @@ const maxBody = 64 << 10
 // signed reads a request that the provider must have signed. If it fails it has answered.
 func (d *Door) signed(w http.ResponseWriter, r *http.Request) (p *Provider, form url.Values, ok bool) {
 	p = d.providers[r.PathValue("provider")]
-	if p == nil || p.profile.sign == nil {
+	if p == nil || p.signing() == nil {
 		http.NotFound(w, r)
 		return nil, nil, false
 	}
@@ -200,15 +298,37 @@ func (d *Door) signed(w http.ResponseWriter, r *http.Request) (p *Provider, form
 		http.Error(w, "The request cannot be read.", http.StatusBadRequest)
 		return nil, nil, false
 	}
-	if err := p.profile.sign.check(p.Verify, r, body, d.seenAs(d.config.PublicURL, r)...); err != nil {
+	if err := p.signing().check(p.Verify, r, body, d.seenAs(d.config.PublicURL, r)...); err != nil {
 		d.refuse(w, r, http.StatusForbidden, "signature", err)
 		return nil, nil, false
 	}
-	if form, err = url.ParseQuery(string(body)); err != nil {
-		http.Error(w, "The request is no form.", http.StatusBadRequest)
+	if form, err = formOf(body); err != nil {
+		http.Error(w, "The request is neither a form nor JSON.", http.StatusBadRequest)
 		return nil, nil, false
 	}
 	return p, form, true
+}
+
+// formOf reads what a provider posts: a form, or JSON, whose names are made those of a form. Telnyx' Call Control has it in an envelope.
+func formOf(body []byte) (url.Values, error) {
+	if !bytes.HasPrefix(bytes.TrimSpace(body), []byte("{")) {
+		return url.ParseQuery(string(body))
+	}
+	value, err := tools.Decode(body)
+	fields, _ := value.(map[string]any)
+	form := url.Values{}
+	if inner, ok := valueAt(fields, "data.payload").(map[string]any); ok {
+		form.Set("event", field(fields, "data.event_type"))
+		form.Set("command", field(fields, "data.id"))
+		fields = inner
+	}
+	for name, value := range fields {
+		form.Set(name, text(value))
+	}
+	for name, theirs := range map[string]string{"From": "from", "To": "to", "CallerName": "caller_id_name"} {
+		form.Set(name, form.Get(theirs))
+	}
+	return form, err
 }
 
 // seenAs are the URLs that a provider may have signed a request for: with the port and without, with a slash at the end and without.
@@ -255,22 +375,39 @@ func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	t.agent = d.Agents.Called(doorName, t.party.Called)
-	text := p.profile.answer
+	control := p.Profile == "telnyx" && form.Has("event")
+	if control {
+		if t.call = form.Get("call_control_id"); form.Get("event") != "call.initiated" || form.Get("direction") != "incoming" {
+			return // what becomes of the call is seen by its stream
+		}
+	}
+	at := ""
 	switch err := d.room(p); {
 	case t.call == "":
 		d.refused(r.RemoteAddr, "call", fmt.Errorf("the request has no %s", p.profile.id))
-		text = p.profile.reject
 	case t.agent == nil:
 		d.refused(r.RemoteAddr, "agent", fmt.Errorf("no agent answers calls to %q", phone.Clip(t.party.Called)))
-		text = p.profile.reject
 	case err != nil:
 		d.refused(r.RemoteAddr, "calls", err)
-		text = p.profile.reject
 	default:
-		at := d.socketURL() + "/telephony/" + p.Name + "/stream/" + d.tickets.put("", t)
-		text = strings.Replace(text, "{url}", escapeXML(at), 1)
+		at = d.socketURL() + "/telephony/" + p.Name + "/stream/" + d.tickets.put("", t)
 	}
-	writeXML(w, text)
+	if control {
+		if err := d.ask(r.Context(), p, telnyxAnswer(t.call, at, form.Get("command"))); err != nil && !errors.Is(err, errCallOver) {
+			d.refuse(w, r, http.StatusBadGateway, "answer", err) // Telnyx asks again, or elsewhere
+		}
+		return
+	}
+	text := p.profile.answer
+	if at == "" {
+		text = p.profile.reject
+	}
+	if strings.HasPrefix(text, "[") {
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, strings.NewReplacer("{url}", quoted(at), "{id}", quoted(t.call)).Replace(text))
+		return
+	}
+	writeXML(w, strings.Replace(text, "{url}", escapeXML(at), 1))
 }
 
 // transfer answers a provider that asks what to do with a transferred call.

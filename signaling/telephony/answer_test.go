@@ -2,6 +2,8 @@ package telephony
 
 import (
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 )
@@ -23,6 +25,60 @@ func TestSignaturesOfTheProvidersLibraries(t *testing.T) {
 		}
 		if test.verify(test.secret+"x", test.signature, test.at, plivo, []byte(test.body)) == nil {
 			t.Errorf("%s with another secret is as good", test.at)
+		}
+	}
+}
+
+// The signature is that of the example in Genesys' documentation.
+func TestSignatureOfAudioHook(t *testing.T) {
+	t.Parallel()
+	const secret = "TXlTdXBlclNlY3JldEtleVRlbGxOby0xITJAMyM0JDU="
+	r := httptest.NewRequest("GET", "/api/v1/voicebiometrics/ws", nil)
+	r.Host = "audiohook.example.com"
+	for name, value := range map[string]string{
+		"Audiohook-Organization-Id": "d7934305-0972-4844-938e-9060eef73d05",
+		"Audiohook-Session-Id":      "30b0e395-84d3-4570-ac13-9a62d8f514c0",
+		"Audiohook-Correlation-Id":  "e160e428-53e2-487c-977d-96989bf5c99d",
+		"X-API-KEY":                 "SGVsbG8sIEkgYW0gdGhlIEFQSSBrZXkh",
+		"Signature":                 "sig1=:NZBwyBHRRyRoeLqy1IzOa9VYBuI8TgMFt2GRDkDuJh4=:",
+		"Signature-Input": `sig1=("@request-target" "@authority" "audiohook-organization-id" "audiohook-session-id" "audiohook-correlation-id" ` +
+			`"x-api-key");keyid="SGVsbG8sIEkgYW0gdGhlIEFQSSBrZXkh";nonce="VGhpc0lzQVVuaXF1ZU5vbmNl";alg="hmac-sha256";created=1641013200;expires=3282026430`,
+	} {
+		r.Header.Set(name, value)
+	}
+	now := time.Unix(1641013205, 0)
+	if err := verifyAudioHook(secret, "", r, now); err != nil {
+		t.Error(err)
+	}
+	if err := verifyAudioHook(secret, "https://audiohook.example.com", r, now); err != nil {
+		t.Error(err)
+	}
+	for name, wrong := range map[string]func(r *http.Request) (secret, public string, now time.Time){
+		"another secret": func(*http.Request) (string, string, time.Time) { return "AAAA", "", now },
+		"another host":   func(*http.Request) (string, string, time.Time) { return secret, "https://voice.example.com", now },
+		"a minute later": func(*http.Request) (string, string, time.Time) { return secret, "", now.Add(time.Minute) },
+		"another session": func(r *http.Request) (string, string, time.Time) {
+			r.Header.Set("Audiohook-Session-Id", "1")
+			return secret, "", now
+		},
+		"another key": func(r *http.Request) (string, string, time.Time) {
+			r.Header.Set("X-API-KEY", "1")
+			return secret, "", now
+		},
+		"fewer parts": func(r *http.Request) (string, string, time.Time) {
+			r.Header.Set("Signature-Input", strings.Replace(r.Header.Get("Signature-Input"), ` "audiohook-session-id"`, "", 1))
+			return secret, "", now
+		},
+		"no signature": func(r *http.Request) (string, string, time.Time) { r.Header.Del("Signature"); return secret, "", now },
+		"no input": func(r *http.Request) (string, string, time.Time) {
+			r.Header.Del("Signature-Input")
+			return secret, "", now
+		},
+	} {
+		other := r.Clone(t.Context())
+		secret, public, now := wrong(other)
+		if verifyAudioHook(secret, public, other, now) == nil {
+			t.Errorf("%s is as good", name)
 		}
 	}
 }

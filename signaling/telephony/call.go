@@ -24,6 +24,8 @@ const (
 	maxPrelude = 10
 	// echoTime is how long after its time the end of the voice may be played: what the networks' buffers hold.
 	echoTime = 2 * time.Second
+	// aliveEvery is after how many messages with sound, 20 s, the other side learns that we are there: Sinch waits for a minute.
+	aliveEvery = 1000
 	// maxReported is how many malformed messages of a call the log has.
 	maxReported = 5
 )
@@ -52,11 +54,12 @@ type call struct {
 	gone   chan struct{} // closed when the other side is
 
 	// Owned by take.
-	mic      media.Sink
-	order    inOrder
-	pcm      []int16 // the newest
-	reported int     // messages that could not be read
-	keypad   *phone.Keypad
+	mic        media.Sink
+	order      inOrder
+	pcm        []int16 // the newest
+	reported   int     // messages that could not be read
+	heardSound int     // messages with sound
+	keypad     *phone.Keypad
 
 	session atomic.Pointer[bridge.Session] // nil: the conversation has not begun
 	moved   atomic.Bool                    // somebody else has the call
@@ -110,7 +113,7 @@ func (c *call) begin(ctx context.Context) (rule string, err error) {
 	if m.kind != started {
 		return "start", errors.New("the call has not begun")
 	}
-	if c.provider != nil && c.provider.profile.sign != nil && c.call != m.start.call {
+	if c.provider != nil && c.provider.signing() != nil && c.call != m.start.call {
 		return "token", errors.New("the token is another call's")
 	}
 	if c.call == "" {
@@ -133,6 +136,7 @@ func (c *call) begin(ctx context.Context) (rule string, err error) {
 		frames = c.provider.profile.dialect.frames
 	}
 	c.speech = newSpeech(c.codec, c.format, frames, c.lead, c.Put, c.log)
+	c.speech.reply(accept)
 	return "", nil
 }
 
@@ -194,8 +198,12 @@ func (c *call) take(in signaling.Message) error {
 			c.log.Warn("a message that cannot be read", "why", err)
 		}
 	case m.kind == stopped:
+		c.speech.reply(farewell)
 		return errStopped
 	case m.kind == sound:
+		if c.heardSound++; c.heardSound%aliveEvery == 0 {
+			c.speech.reply(keepAlive)
+		}
 		missing, ready := c.order.take(m)
 		if missing > 0 {
 			_ = c.mic.WritePCM(make([]int16, min(missing*len(c.pcm), media.Samples(maxGap, c.format.rate))))
@@ -221,6 +229,10 @@ func (c *call) hear(m message) {
 		c.speech.played(m.mark)
 	case paused, resumed:
 		c.speech.pause(m.kind == paused)
+	case held, released:
+		_ = c.do(bridge.Pause{On: m.kind == held}) // fails if the conversation is over
+	case pinged:
+		c.speech.reply(pong)
 	}
 }
 

@@ -2,6 +2,7 @@ package telephony
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"voxgate/media"
 	"voxgate/media/g711"
@@ -29,6 +31,9 @@ const (
 	played // what was sent before a mark, or it was dropped
 	paused // nothing more can be taken
 	resumed
+	held // the caller is on hold
+	released
+	pinged // it wants to know whether we are there
 	stopped
 )
 
@@ -57,6 +62,10 @@ const (
 	putMark                   // report when what was sent before was played
 	hangUp
 	pressKeys
+	accept    // the call that has begun
+	pong      // answers pinged
+	farewell  // answers stopped
+	keepAlive // we are there, though nothing is said
 )
 
 // codec is the format of one call's messages. read is called by one goroutine, and before the others; voice by one at a
@@ -66,7 +75,7 @@ type codec interface {
 	read(data []byte, text bool) (message, error)
 	// voice is a message with encoded sound, of which it keeps nothing.
 	voice(sound []byte) signaling.Outgoing
-	// say is a command; ok is false where there is none. what is the name of a mark, or keys.
+	// say is a command, which must be sent before the next one is made; ok is false where there is none. what is the name of a mark, or keys.
 	say(c command, what string) (p signaling.Outgoing, ok bool)
 }
 
@@ -146,18 +155,20 @@ type dialect struct {
 	binary bool // sound travels in binary messages; else in those of [soundMessage]
 	words  bool // messages may be words: "DTMF_END digit:5"
 
-	// What messages are about, at "event" or "type". Without a start the first message that has none is it.
-	start, digits, played, paused, resumed, stop string
+	// What messages are about, at "event" or "type", or at event. Where none says that a call begins, the first message without an event does.
+	event  string
+	events map[string]kind
 
 	call, stream, from, to, name string // paths in start
 	attributes                   string // the path of an object in start, or of a text, which then is one attribute
 	encoding, rate               string
 	key, mark                    string // paths in the other messages
 	format                       format // where start does not name one
+	offers                       string // the path of a list of formats in start, one of which is chosen: see [choose]
 	frames                       int    // of 20 ms in a message that we send; 0: 1
 
-	// What we send. {sound} is base64; {stream}, {encoding}, {rate} are of start, and {what} is a mark's name or keys,
-	// in JSON.
+	// What we send. {sound} is base64; {stream}, {encoding}, {rate} and {chosen} are of start, and {what} is a mark's name or keys, in JSON. {seq}
+	// counts what we send, and {theirs} is what the newest message has as "seq".
 	say   map[command]string
 	voice string
 }
@@ -171,6 +182,11 @@ type dialectCodec struct {
 	encoding       string
 	format         format
 	prefix, suffix string // of a message with sound
+	chosen         any    // of the offered formats
+	stereo         bool   // the caller is on the left
+	left           []byte
+	seq            uint64
+	theirs         atomic.Uint64
 }
 
 func (c *dialectCodec) read(data []byte, text bool) (message, error) {
@@ -179,7 +195,7 @@ func (c *dialectCodec) read(data []byte, text bool) (message, error) {
 	}
 	if !c.binary { // most messages
 		var s soundMessage
-		if json.Unmarshal(data, &s) == nil && s.Event == soundEvent {
+		if json.Unmarshal(data, &s) == nil && (s.Event == soundEvent || s.EventType == soundEvent) {
 			return c.readSound(s)
 		}
 	}
@@ -187,34 +203,37 @@ func (c *dialectCodec) read(data []byte, text bool) (message, error) {
 	if err != nil {
 		return message{}, err
 	}
-	event := field(fields, "event")
-	if event == "" {
-		event = field(fields, "type")
+	event := cmp.Or(field(fields, "event"), field(fields, "type"), field(fields, c.event))
+	if n, err := strconv.ParseUint(field(fields, "seq"), 10, 64); err == nil {
+		c.theirs.Store(n)
 	}
-	m := message{}
+	m := message{kind: c.events[event]}
 	switch {
-	case event == "" && c.dialect.start != "":
+	case event == "" && c.announced():
 		return m, errors.New("a message that does not say what it is")
-	case event == c.dialect.start && !c.started:
+	case c.started && m.kind == started:
+		m.kind = nothing
+	case !c.started && (m.kind == started || event == "" && !c.announced()):
 		m.kind = started
 		m.start, err = c.begin(fields)
-		return m, err
-	case event == "":
 	case event == soundEvent && !c.binary:
-		return m, errors.New("sound that cannot be read")
-	case event == c.digits:
-		m.kind = digit
+		err = errors.New("sound that cannot be read")
+	case m.kind == digit:
 		m.digit, err = readDigit(field(fields, c.key))
-	case event == c.played:
-		m.kind, m.mark = played, field(fields, c.mark)
-	case event == c.paused:
-		m.kind = paused
-	case event == c.resumed:
-		m.kind = resumed
-	case event == c.stop:
-		m.kind = stopped
+	case m.kind == played:
+		m.mark = field(fields, c.mark)
 	}
 	return m, err
+}
+
+// announced reports whether an event says that a call begins.
+func (c *dialectCodec) announced() bool {
+	for _, what := range c.events {
+		if what == started {
+			return true
+		}
+	}
+	return false
 }
 
 // fields reads a message in text.
@@ -247,10 +266,16 @@ func (c *dialectCodec) readBinary(data []byte) (message, error) {
 	switch {
 	case !c.binary:
 		return message{}, errors.New("a binary message, where sound is sent as text")
+	case c.started && c.stereo:
+		c.left = c.left[:0]
+		for i := 0; i < len(data); i += 2 {
+			c.left = append(c.left, data[i])
+		}
+		return message{kind: sound, sound: c.left}, nil
 	case c.started:
 		return message{kind: sound, sound: data}, nil
-	case c.dialect.start != "":
-		return message{}, errors.New("sound before " + c.dialect.start)
+	case c.announced():
+		return message{}, errSoundEarly
 	}
 	s, err := c.begin(nil) // a stream without metadata
 	return message{kind: started, start: s}, err
@@ -268,6 +293,11 @@ func (c *dialectCodec) begin(fields map[string]any) (s start, err error) {
 	if c.format, err = parseFormat(c.encoding, rate, c.dialect.format); err != nil {
 		return s, err
 	}
+	if c.offers != "" {
+		if c.chosen, c.stereo, err = choose(valueAt(fields, c.offers)); err != nil {
+			return s, err
+		}
+	}
 	c.started, c.stream = true, field(fields, c.dialect.stream)
 	c.prefix, c.suffix, _ = strings.Cut(c.fill(c.dialect.voice, ""), "{sound}")
 	s = start{
@@ -276,6 +306,27 @@ func (c *dialectCodec) begin(fields map[string]any) (s start, err error) {
 	}
 	s.party.Attributes = c.said(fields)
 	return s, nil
+}
+
+// choose takes one of the formats that AudioHook offers: the caller alone, or with an agent of the contact centre on the right.
+// https://developer.genesys.cloud/devapps/audiohook/session-walkthrough
+func choose(offers any) (chosen any, stereo bool, err error) {
+	list, _ := offers.([]any)
+	for _, one := range list {
+		fields, _ := one.(map[string]any)
+		channels, _ := fields["channels"].([]any)
+		if field(fields, "format") != "PCMU" || field(fields, "rate") != "8000" || len(channels) == 0 || channels[0] != "external" {
+			continue
+		}
+		if len(channels) == 1 {
+			return one, false, nil
+		}
+		chosen, stereo = one, len(channels) == 2
+	}
+	if !stereo {
+		return nil, false, errors.New("the caller's sound is not offered as PCMU")
+	}
+	return chosen, true, nil
 }
 
 // said is what came with the call. Plivo has an object as text.
@@ -295,27 +346,35 @@ func (c *dialectCodec) said(fields map[string]any) (said phone.Attributes) {
 	return said
 }
 
-// soundMessage is a message with sound, which is the same in all dialects that have one.
+// soundMessage is a message with sound, which is the same in all dialects that have one, but for Bandwidth's.
 type soundMessage struct {
-	Event string `json:"event"`
-	Media struct {
+	Event     string `json:"event"`
+	EventType string `json:"eventType"` // this and the next two are Bandwidth's
+	Track     string `json:"track"`
+	Payload   []byte `json:"payload"`
+	Media     struct {
 		Track   string      `json:"track"`
 		Chunk   json.Number `json:"chunk"`
 		Payload []byte      `json:"payload"` // in base64
 	} `json:"media"`
 }
 
+var errSoundEarly = errors.New("sound before the call has begun")
+
 // soundEvent is what it calls itself.
 const soundEvent = "media"
 
 func (c *dialectCodec) readSound(s soundMessage) (m message, err error) {
 	if !c.started {
-		return m, errors.New("sound before " + c.dialect.start)
+		return m, errSoundEarly
 	}
-	if strings.HasPrefix(s.Media.Track, "outbound") {
+	if strings.HasPrefix(cmp.Or(s.Media.Track, s.Track), "outbound") {
 		return m, nil // what we said ourselves
 	}
 	m.kind, m.sound = sound, s.Media.Payload
+	if s.EventType != "" {
+		m.sound = s.Payload
+	}
 	if s.Media.Chunk != "" {
 		if m.chunk, err = strconv.Atoi(string(s.Media.Chunk)); err != nil {
 			return message{}, fmt.Errorf("the chunk %q is no number", phone.Clip(string(s.Media.Chunk)))
@@ -346,8 +405,12 @@ func (c *dialectCodec) say(what command, argument string) (signaling.Outgoing, b
 
 // fill completes what we send.
 func (c *dialectCodec) fill(text, argument string) string {
+	if strings.Contains(text, "{seq}") {
+		c.seq++
+	}
 	return strings.NewReplacer(
 		"{stream}", quoted(c.stream), "{encoding}", quoted(c.encoding), "{rate}", strconv.Itoa(c.format.rate), "{what}", quoted(argument),
+		"{chosen}", quoted(c.chosen), "{seq}", strconv.FormatUint(c.seq, 10), "{theirs}", strconv.FormatUint(c.theirs.Load(), 10),
 	).Replace(text)
 }
 

@@ -151,11 +151,22 @@ func (p *Provider) check(publicURL string) error {
 	return cmp.Or(phone.CheckMusic(p.Music), agents.CheckPatterns("transferTo", p.TransferTo))
 }
 
+// signing is how its requests are signed; nil: they are not, and it shows a password.
+func (p *Provider) signing() *signing {
+	if p.profile.unsigned && p.Verify == "" {
+		return nil
+	}
+	return p.profile.sign
+}
+
 // checkSecrets refuses a configuration that would let callers in without credentials.
 func (p *Provider) checkSecrets(publicURL string) error {
-	if p.profile.sign == nil {
-		if p.Verify != "" {
+	if p.signing() == nil {
+		if p.Verify != "" && !p.profile.sealed {
 			return fmt.Errorf("verify: %s signs nothing; it shows a password", p.Profile)
+		}
+		if _, err := base64.StdEncoding.DecodeString(p.Verify); err != nil {
+			return errors.New("verify: is no secret in base64")
 		}
 		if p.Password == "" && !p.Access {
 			return errors.New(`password: is missing, and "access" is not true, so nobody could come in`)

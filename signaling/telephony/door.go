@@ -8,6 +8,7 @@
 package telephony
 
 import (
+	"cmp"
 	"crypto/subtle"
 	"errors"
 	"fmt"
@@ -96,7 +97,7 @@ func New(file string, o Options) (*Door, error) {
 	}
 	for _, p := range config.Providers {
 		at := d.socketURL() + "/telephony/" + p.Name + "/stream"
-		if p.profile.sign != nil {
+		if p.signing() != nil {
 			at = config.PublicURL + "/telephony/" + p.Name + "/answer"
 		}
 		o.Logger.Info("telephony", "provider", p.Name, "connects to", at)
@@ -246,7 +247,7 @@ var (
 // admit decides whether a WebSocket may be opened, before it is. rule is what refuses it.
 func (d *Door) admit(p *Provider, r *http.Request) (t ticket, rule string, err error) {
 	t.open.Account = d.Gate.Trunk(doorName+" "+p.Name, p.Calls) // no key has this name
-	if s := p.profile.sign; s != nil {
+	if s := p.signing(); s != nil {
 		if s.socket {
 			if err := s.check(p.Verify, r, nil, d.seenAs(d.socketURL(), r)...); err != nil {
 				return t, "signature", err
@@ -268,6 +269,9 @@ func (d *Door) admit(p *Provider, r *http.Request) (t ticket, rule string, err e
 		Name:   query.Get("name"),
 	}
 	rule, err = d.shown(p, r, &t.open)
+	if err == nil && p.Verify != "" {
+		rule, err = "signature", verifyAudioHook(p.Verify, d.config.PublicURL, r, time.Now())
+	}
 	return t, rule, err
 }
 
@@ -292,7 +296,7 @@ func (d *Door) shown(p *Provider, r *http.Request, open *bridge.Open) (rule stri
 	return rule, err
 }
 
-// secretOf is what a provider shows: Basic's password, a bearer token, the end of the address or its "token".
+// secretOf is what a provider shows: Basic's password, a bearer token, AudioHook's key, the end of the address or its "token".
 func secretOf(r *http.Request) string {
 	if _, password, ok := r.BasicAuth(); ok {
 		return password
@@ -300,7 +304,7 @@ func secretOf(r *http.Request) string {
 	if token := bearer(r); token != "" {
 		return token
 	}
-	if token := r.PathValue("token"); token != "" {
+	if token := cmp.Or(r.Header.Get("X-API-KEY"), r.PathValue("token")); token != "" {
 		return token
 	}
 	return r.URL.Query().Get("token")

@@ -19,7 +19,7 @@ func tryCodec(c codec, messages [][]byte, text func(i int) bool) {
 		}
 	}
 	c.voice([]byte{1, 2})
-	for what := clearVoice; what <= pressKeys; what++ {
+	for what := clearVoice; what <= keepAlive; what++ {
 		c.say(what, "1")
 	}
 }
@@ -40,8 +40,9 @@ func FuzzJSON(f *testing.F) {
 		[]byte(`{"event":"start","start":{"callId":"1","streamId":"2","mediaFormat":{"encoding":"audio/x-l16","sampleRate":16000}}}`),
 		[]byte(`{"event":"playedStream","name":"1"}`),
 	)
+	f.Add([]byte(`{"eventType":"start","metadata":{"callId":"1"}}`), []byte(`{"eventType":"media","track":"inbound","payload":"AAAA"}`))
 	f.Fuzz(func(_ *testing.T, first, second []byte) {
-		for _, name := range []string{"twilio", "telnyx", "plivo", "exotel"} {
+		for _, name := range []string{"twilio", "telnyx", "plivo", "exotel", "bandwidth"} {
 			tryCodec(&dialectCodec{dialect: &profiles[name].dialect}, [][]byte{first, second}, func(int) bool { return true })
 		}
 	})
@@ -56,8 +57,13 @@ func FuzzControl(f *testing.F) {
 	)
 	f.Add([]byte(`{"callSid":"1","sampleRate":16000}`), []byte(`{"type":"mark","data":{"name":"1"}}`))
 	f.Add([]byte(`{"event":"websocket:connected","content-type":"audio/l16;rate=16000"}`), []byte(`{"event":"websocket:dtmf","digit":"5"}`))
+	f.Add([]byte(`{"command":"connect","callId":"1","sampleRate":16000}`), []byte(`{"command":"busy"}`))
+	f.Add(
+		[]byte(`{"type":"open","seq":1,"id":"1","parameters":{"media":[{"format":"PCMU","channels":["external","internal"],"rate":8000}]}}`),
+		[]byte(`{"type":"ping","seq":2,"parameters":{}}`),
+	)
 	f.Fuzz(func(_ *testing.T, first, second []byte) {
-		for _, name := range []string{"asterisk", "jambonz", "freeswitch", "vonage"} {
+		for _, name := range []string{"asterisk", "jambonz", "freeswitch", "vonage", "sinch", "genesys"} {
 			tryCodec(&dialectCodec{dialect: &profiles[name].dialect}, [][]byte{first, {1, 2, 3}, second}, func(i int) bool { return i != 1 })
 		}
 	})

@@ -205,6 +205,13 @@ func newGateway(t testing.TB, change func(config map[string]any), more ...func(*
 			map[string]any{"profile": "jambonz", "password": "shown"},
 			map[string]any{"profile": "freeswitch", "password": "shown"},
 			map[string]any{"profile": "vonage", "password": "shown"},
+			map[string]any{"profile": "vonage", "name": "vonage-ncco", "verify": "vonage's"},
+			map[string]any{
+				"profile": "telnyx", "name": "telnyx-control", "verify": base64.StdEncoding.EncodeToString(public), "apiKey": "rest", "api": rest.URL,
+			},
+			map[string]any{"profile": "bandwidth", "password": "shown"},
+			map[string]any{"profile": "sinch", "password": "shown"},
+			map[string]any{"profile": "genesys", "password": "shown", "verify": "Z2VuZXN5cydz"},
 		},
 	}
 	if change != nil {
@@ -356,6 +363,8 @@ var restProviders = map[string]restCall{
 	"signalwire": {"POST /api/laml/2010-04-01/Accounts/P1/Calls/CA1.json", "P1", "Status=completed"},
 	"telnyx":     {"POST /v2/calls/CA1/actions/hangup", "", ""},
 	"plivo":      {"DELETE /v1/Account/MA1/Call/CA1/", "MA1", ""},
+
+	"telnyx-control": {"POST /v2/calls/CA1/actions/hangup", "", ""},
 }
 
 // incoming is the form by which a provider reports a call.
@@ -386,6 +395,52 @@ func (g *gateway) post(provider, path string, form url.Values, change func(*http
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(resp.Body)
 	return resp.StatusCode, string(text)
+}
+
+// postJSON reports a call by JSON, signed.
+func (g *gateway) postJSON(provider, body string) (status int, answer string) {
+	g.t.Helper()
+	r, err := http.NewRequest("POST", g.http+"/telephony/"+provider+"/answer", strings.NewReader(body))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	stamp := strconv.FormatInt(time.Now().Unix(), 10)
+	if provider == "telnyx-control" {
+		r.Header.Set("Telnyx-Timestamp", stamp)
+		r.Header.Set("Telnyx-Signature-Ed25519", base64.StdEncoding.EncodeToString(ed25519.Sign(g.telnyx, []byte(stamp+"|"+body))))
+	} else {
+		encode := base64.RawURLEncoding.EncodeToString
+		claims := fmt.Sprintf(`{"iat":%s,"payload_hash":"%x"}`, stamp, sha256.Sum256([]byte(body)))
+		token := encode([]byte(`{"typ":"JWT","alg":"HS256"}`)) + "." + encode([]byte(claims))
+		mac := hmac.New(sha256.New, []byte("vonage's"))
+		io.WriteString(mac, token)
+		r.Header.Set("Authorization", "Bearer "+token+"."+encode(mac.Sum(nil)))
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(text)
+}
+
+// audioHook is what Genesys shows when it opens a WebSocket.
+func (g *gateway) audioHook(path string, created time.Time) http.Header {
+	h := http.Header{"X-Api-Key": {"shown"}}
+	parts := `"@request-target" "@authority" "audiohook-organization-id" "audiohook-session-id" "audiohook-correlation-id" "x-api-key"`
+	base := "\"@request-target\": " + path + "\n\"@authority\": " + strings.TrimPrefix(g.http, "http://") + "\n"
+	for _, name := range []string{"organization", "session", "correlation"} {
+		h.Set("Audiohook-"+name+"-Id", name+"1")
+		base += fmt.Sprintf("\"audiohook-%s-id\": %s1\n", name, name)
+	}
+	input := fmt.Sprintf(`(%s);keyid="shown";nonce="VGhpc0lzQVVuaXF1ZU5vbmNl";alg="hmac-sha256";created=%d`, parts, created.Unix())
+	mac := hmac.New(sha256.New, []byte("genesys's"))
+	io.WriteString(mac, base+"\"x-api-key\": shown\n\"@signature-params\": "+input)
+	h.Set("Signature-Input", "sig1="+input)
+	h.Set("Signature", "sig1=:"+base64.StdEncoding.EncodeToString(mac.Sum(nil))+":")
+	return h
 }
 
 // streamURL finds the URL in a provider's XML: in an attribute, or in an element of that name.
@@ -425,9 +480,17 @@ type style struct {
 	mark     func(text string) (name string, ok bool) // nil: there are none
 	echo     func(name string) string
 	hangUp   string // the text by which the gateway hangs up; empty: it closes
+	stereo   bool   // somebody else, who is silent, is on the right
 }
 
 func (s style) encode(pcm []int16) []byte {
+	if s.stereo {
+		both := make([]int16, 0, 2*len(pcm))
+		for _, left := range pcm {
+			both = append(both, left, 0)
+		}
+		pcm = both
+	}
 	if s.law != nil {
 		return s.law.AppendBytes(nil, pcm)
 	}
@@ -477,6 +540,25 @@ func (g *gateway) dialPhone(s style, to string, more ...string) *phone {
 			g.sign(r, s.provider, at, nil)
 		}
 		header = r.Header
+	case "vonage-ncco":
+		status, text := g.postJSON(s.provider, `{"from":"4917012345","to":"`+to+`","uuid":"`+call+`","conversation_uuid":"CON-1"}`)
+		var ncco []struct{ Endpoint []struct{ URI string } }
+		if err := json.Unmarshal([]byte(text), &ncco); err != nil || status != 200 || len(ncco) != 1 {
+			g.t.Fatalf("%d %s", status, text)
+		}
+		at = ncco[0].Endpoint[0].URI
+	case "telnyx-control":
+		status, text := g.postJSON(s.provider, `{"data":{"event_type":"call.initiated","id":"e1","payload":{"call_control_id":"`+call+
+			`","from":"+4917012345","to":"`+to+`","direction":"incoming","state":"parked"}}}`)
+		asked := <-g.rest.more
+		var command map[string]string
+		if err := json.Unmarshal([]byte(asked.body), &command); err != nil || status != 200 || asked.what != "POST /v2/calls/"+call+"/actions/answer" ||
+			command["stream_bidirectional_mode"] != "rtp" || command["command_id"] != "e1" {
+			g.t.Fatalf("%d %s: asked %+v", status, text, asked)
+		}
+		at = command["stream_url"]
+	case "genesys":
+		header = g.audioHook(strings.TrimPrefix(at, g.http), time.Now())
 	default:
 		header.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte("voxgate:shown")))
 	}

@@ -12,8 +12,10 @@ import (
 type profile struct {
 	dialect  dialect
 	sign     *signing // how its requests are signed; nil: they are not, and it shows a password
-	answer   string   // the XML that has a call streamed to {url}
-	reject   string   // and the XML that refuses it
+	unsigned bool     // they need not be: without a secret it shows a password
+	sealed   bool     // its request for a WebSocket is signed beside the password, if there is a secret
+	answer   string   // the XML, or JSON, that has a call, {id}, streamed to {url}
+	reject   string   // and that refuses it
 	id       string   // the parameter of its requests with the call's id
 	accounts bool     // the REST API names an account
 	rest     *restAPI // nil: none is used
@@ -24,8 +26,8 @@ var mulaw = format{&g711.MuLaw, 8000}
 // twilio is the format that others have copied.
 // https://www.twilio.com/docs/voice/media-streams/websocket-messages
 var twilio = dialect{
-	start: "start", digits: "dtmf", played: "mark", stop: "stop",
-	call: "start.callSid", stream: "start.streamSid", encoding: "start.mediaFormat.encoding", rate: "start.mediaFormat.sampleRate",
+	events: map[string]kind{"start": started, "dtmf": digit, "mark": played, "stop": stopped},
+	call:   "start.callSid", stream: "start.streamSid", encoding: "start.mediaFormat.encoding", rate: "start.mediaFormat.sampleRate",
 	key: "dtmf.digit", mark: "mark.name", format: mulaw, attributes: "start.customParameters",
 	voice: `{"event":"media","streamSid":{stream},"media":{"payload":"{sound}"}}`,
 	say: map[command]string{
@@ -51,8 +53,8 @@ var profiles = map[string]*profile{
 	"telnyx": {
 		// https://developers.telnyx.com/api-reference/websockets/stream-call-media-over-websocket
 		dialect: dialect{
-			start: "start", digits: "dtmf", played: "mark", stop: "stop",
-			call: "start.call_control_id", stream: "stream_id", from: "start.from", to: "start.to", attributes: "start.client_state",
+			events: map[string]kind{"start": started, "dtmf": digit, "mark": played, "stop": stopped},
+			call:   "start.call_control_id", stream: "stream_id", from: "start.from", to: "start.to", attributes: "start.client_state",
 			encoding: "start.media_format.encoding", rate: "start.media_format.sample_rate",
 			key: "dtmf.digit", mark: "mark.name", format: mulaw,
 			voice: `{"event":"media","media":{"payload":"{sound}"}}`,
@@ -67,8 +69,8 @@ var profiles = map[string]*profile{
 	"plivo": {
 		// https://www.plivo.com/docs/voice/xml/audiostream
 		dialect: dialect{
-			start: "start", digits: "dtmf", played: "playedStream", stop: "stop",
-			call: "start.callId", stream: "start.streamId", attributes: "extra_headers",
+			events: map[string]kind{"start": started, "dtmf": digit, "playedStream": played, "stop": stopped},
+			call:   "start.callId", stream: "start.streamId", attributes: "extra_headers",
 			encoding: "start.mediaFormat.encoding", rate: "start.mediaFormat.sampleRate",
 			key: "dtmf.digit", mark: "name", format: mulaw,
 			voice: `{"event":"playAudio","streamId":{stream},"media":{"contentType":{encoding},"sampleRate":{rate},"payload":"{sound}"}}`,
@@ -85,8 +87,8 @@ var profiles = map[string]*profile{
 	},
 	"exotel": {dialect: dialect{
 		// https://developer.exotel.com/docs/agentstream/websocket-protocol
-		start: "start", digits: "dtmf", played: "mark", stop: "stop",
-		call: "start.call_sid", stream: "start.stream_sid", from: "start.from", to: "start.to", attributes: "start.custom_parameters",
+		events: map[string]kind{"start": started, "dtmf": digit, "mark": played, "stop": stopped},
+		call:   "start.call_sid", stream: "start.stream_sid", from: "start.from", to: "start.to", attributes: "start.custom_parameters",
 		encoding: "start.media_format.encoding", rate: "start.media_format.sample_rate",
 		key: "dtmf.digit", mark: "mark.name", format: format{rate: 8000},
 		frames: 10, // 3,200 bytes: the least that its documentation wants in a message
@@ -99,7 +101,9 @@ var profiles = map[string]*profile{
 	"asterisk": {dialect: dialect{
 		// https://docs.asterisk.org/Configuration/Channel-Drivers/WebSocket/
 		binary: true, words: true,
-		start: "MEDIA_START", digits: "DTMF_END", played: "QUEUE_DRAINED", paused: "MEDIA_XOFF", resumed: "MEDIA_XON", stop: "HANGUP",
+		events: map[string]kind{
+			"MEDIA_START": started, "DTMF_END": digit, "QUEUE_DRAINED": played, "MEDIA_XOFF": paused, "MEDIA_XON": resumed, "HANGUP": stopped,
+		},
 		call: "channel_id", encoding: "format", key: "digit", format: mulaw,
 		attributes: "channel_variables",
 		from:       "channel_variables.CALLER_NUMBER", to: "channel_variables.CALLED_NUMBER", name: "channel_variables.CALLER_NAME",
@@ -107,7 +111,8 @@ var profiles = map[string]*profile{
 	}},
 	"jambonz": {dialect: dialect{
 		// https://docs.jambonz.org/verbs/verbs/listen
-		binary: true, digits: "dtmf", played: "mark", call: "callSid", from: "from", to: "to", name: "callerName", rate: "sampleRate",
+		binary: true, events: map[string]kind{"dtmf": digit, "mark": played},
+		call: "callSid", from: "from", to: "to", name: "callerName", rate: "sampleRate",
 		key: "dtmf", mark: "data.name", format: format{rate: 8000},
 		say: map[command]string{
 			clearVoice: `{"type":"killAudio"}`, putMark: `{"type":"mark","data":{"name":{what}}}`, hangUp: `{"type":"disconnect"}`,
@@ -116,16 +121,56 @@ var profiles = map[string]*profile{
 	"freeswitch": {dialect: dialect{
 		// https://github.com/drachtio/drachtio-freeswitch-modules, mod_audio_fork; the first message is what the dialplan says: its names are
 		// ours
-		binary: true, digits: "dtmf", call: "callId", from: "from", to: "to", name: "callerName", attributes: "attributes", rate: "sampleRate",
+		binary: true, events: map[string]kind{"dtmf": digit},
+		call: "callId", from: "from", to: "to", name: "callerName", attributes: "attributes", rate: "sampleRate",
 		key: "dtmf", format: format{rate: 8000},
 		say: map[command]string{clearVoice: `{"type":"killAudio"}`, hangUp: `{"type":"disconnect"}`},
 	}},
-	"vonage": {dialect: dialect{
-		// https://developer.vonage.com/voice/voice-api/concepts/websockets; from, to and call are headers of the endpoint
-		binary: true, start: "websocket:connected", digits: "websocket:dtmf", played: "websocket:notify",
-		call: "uuid", from: "from", to: "to", encoding: "content-type", key: "digit", mark: "payload.name", format: format{rate: 16000},
-		say: map[command]string{clearVoice: `{"action":"clear"}`, putMark: `{"action":"notify","payload":{"name":{what}}}`},
+	"vonage": {
+		dialect: dialect{
+			// https://developer.vonage.com/voice/voice-api/concepts/websockets; from, to and call are headers of the endpoint
+			binary: true, events: map[string]kind{"websocket:connected": started, "websocket:dtmf": digit, "websocket:notify": played},
+			call: "uuid", from: "from", to: "to", encoding: "content-type", key: "digit", mark: "payload.name", format: format{rate: 16000},
+			say: map[command]string{clearVoice: `{"action":"clear"}`, putMark: `{"action":"notify","payload":{"name":{what}}}`},
+		},
+		// https://developer.vonage.com/en/voice/voice-api/webhook-reference#answer-webhook, …/ncco-reference#connect
+		sign: &signing{verify: verifyVonage, headers: []string{"Authorization"}}, unsigned: true, id: "uuid",
+		answer: `[{"action":"connect","endpoint":[{"type":"websocket","uri":{url},"content-type":"audio/l16;rate=16000","headers":{"uuid":{id}}}]}]`,
+		reject: `[]`, // nothing is left to do, so the call ends
+	},
+	"bandwidth": {dialect: dialect{
+		// https://dev.bandwidth.com/docs/voice/programmable-voice/bxml/startStream/, and Pipecat's serializer for it
+		event: "eventType", events: map[string]kind{"start": started, "stop": stopped}, call: "metadata.callId", format: mulaw,
+		voice: `{"eventType":"playAudio","media":{"contentType":"audio/pcmu","payload":"{sound}"}}`,
+		say:   map[command]string{clearVoice: `{"eventType":"clear"}`},
 	}},
+	"sinch": {dialect: dialect{
+		// https://developers.sinch.com/docs/voice-2.0/api-reference/stream
+		binary: true, event: "command", events: map[string]kind{"connect": started},
+		call: "callId", rate: "sampleRate", attributes: "callHeaders", format: format{rate: 8000},
+		say: map[command]string{accept: `{"command":"answer"}`, clearVoice: `{"command":"clear"}`, keepAlive: `{"command":"heartbeat"}`},
+	}},
+	"genesys": {sealed: true, dialect: dialect{
+		// https://developer.genesys.cloud/devapps/audiohook, https://github.com/purecloudlabs/audiohook-reference-implementation; for keys and
+		// barge_in Pipecat's serializer
+		binary: true, events: map[string]kind{"open": started, "dtmf": digit, "paused": held, "resumed": released, "ping": pinged, "close": stopped},
+		call: "parameters.conversationId", stream: "id", offers: "parameters.media", attributes: "parameters.inputVariables",
+		from: "parameters.participant.ani", to: "parameters.participant.dnis", name: "parameters.participant.aniName",
+		key: "parameters.digit", format: mulaw,
+		frames: 10, // there is a limit of messages in a second
+		say: map[command]string{
+			accept:     audioHook("opened", `{"media":[{chosen}]}`),
+			pong:       audioHook("pong", `{}`),
+			clearVoice: audioHook("event", `{"entities":[{"type":"barge_in","data":{}}]}`),
+			hangUp:     audioHook("disconnect", `{"reason":"completed"}`),
+			farewell:   audioHook("closed", `{}`),
+		},
+	}},
+}
+
+// audioHook is a message of ours to Genesys.
+func audioHook(kind, parameters string) string {
+	return `{"version":"2","id":{stream},"type":"` + kind + `","seq":{seq},"clientseq":{theirs},"parameters":` + parameters + `}`
 }
 
 // restAPI is what of a provider's REST API is used.
@@ -157,6 +202,16 @@ func twilioHangUp(version string) func(*Provider, string) restRequest {
 
 func twilioTransfer(p *Provider, call, target, _ string) restRequest {
 	return twilioCall("/2010-04-01", p, call, url.Values{"Twiml": {dialXML(target, "Sip")}})
+}
+
+// telnyxAnswer has Call Control stream a call to an address; empty: it refuses the call. The same id of a command counts once.
+// https://developers.telnyx.com/api-reference/call-commands/answer-call, …/reject-a-call
+func telnyxAnswer(call, at, id string) restRequest {
+	if at == "" {
+		return telnyx("reject", object("cause", "USER_BUSY", "command_id", id))(nil, call)
+	}
+	return telnyx("answer", object("stream_url", at, "stream_track", "inbound_track", "stream_bidirectional_mode", "rtp",
+		"stream_bidirectional_codec", "PCMU", "command_id", id))(nil, call)
 }
 
 // https://developers.telnyx.com/api-reference/call-commands/hangup-call, …/transfer-call, …/send-dtmf

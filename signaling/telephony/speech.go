@@ -115,13 +115,27 @@ func (s *speech) pause(on bool) {
 	}
 }
 
-// order sends a command ahead of all that waits; false: there is no such command.
+// reply is order for any goroutine.
+func (s *speech) reply(c command) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.order(c, "")
+}
+
+// order sends a command ahead of all that waits; false: there is no such command. Needs mu.
 func (s *speech) order(c command, what string) bool {
 	p, ok := s.codec.say(c, what)
 	if ok {
 		s.put(p)
 	}
 	return ok
+}
+
+// press has the other side press keys; false: it cannot.
+func (s *speech) press(keys string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.order(pressKeys, keys)
 }
 
 // end hangs up. Nothing may follow it.

@@ -87,7 +87,7 @@ func (c *call) press(ctx context.Context, digits string) error {
 	if digits == "" || len(digits) > phone.MaxKeys {
 		return fmt.Errorf("digits must be 1 to %d keys", phone.MaxKeys)
 	}
-	if c.speech.order(pressKeys, digits) {
+	if c.speech.press(digits) {
 		return nil
 	}
 	return c.door.ask(ctx, c.provider, c.provider.profile.rest.keys(c.provider, c.call, digits))
