@@ -1,7 +1,9 @@
 package bridge
 
 import (
+	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,8 +12,8 @@ import (
 	"voxgate/media/record"
 )
 
-// recording is the file that a conversation is recorded to, if it is. The loop opens and closes it; the microphone
-// writes.
+// recording is the file that a conversation is recorded to, if it is, and those that listen to it. The loop opens and closes the file; the
+// microphone and the playout, whose tap it is, write to all.
 type recording struct {
 	audience *audience
 	observer observer
@@ -25,6 +27,10 @@ type recording struct {
 	file   atomic.Pointer[record.Recording]
 	paused atomic.Bool // what is said now is not to be kept
 
+	listeners atomic.Int32
+	adding    sync.Mutex
+	taps      atomic.Pointer[[]*record.Recording] // the file and the listeners; never changed, but replaced
+
 	// Owned by the loop.
 	announced bool            // the client knows that the conversation is recorded
 	failed    <-chan struct{} // closed when the disk has refused a write; nil: there is no file
@@ -37,11 +43,12 @@ type recording struct {
 func (r *recording) on() bool      { return r.file.Load() != nil }
 func (r *recording) running() bool { return r.on() && !r.paused.Load() }
 
-// pause leaves out what is said from now on, or goes on. In the file there is silence meanwhile, with a short tone at either end.
+// pause leaves out what is said from now on, or goes on. In the file, and for listeners, there is silence meanwhile, with a short tone at
+// either end.
 func (r *recording) pause(on bool) error {
-	f, now := r.file.Load(), time.Now()
+	now := time.Now()
 	switch {
-	case f == nil && on:
+	case !r.on() && on:
 		return &Error{Code: CodeInvalidState, Message: "This conversation is not recorded."}
 	case on == r.paused.Load():
 		return nil
@@ -50,17 +57,13 @@ func (r *recording) pause(on bool) error {
 	message := "The recording is paused."
 	if on {
 		r.pauses = append(r.pauses, Span{From: now})
-		r.playout.Tap(nil)
 	} else {
 		message = "The recording goes on."
 		r.pauses[len(r.pauses)-1].To = now
 	}
-	if f != nil {
+	for _, f := range r.tapped() {
 		f.Cut(now) // what was handed over and is not heard yet
 		f.Mark(now)
-		if !on {
-			r.playout.Tap(f)
-		}
 	}
 	r.log.Info("recording paused", "paused", on)
 	r.audience.notify(Log{Level: "info", Message: message, Details: map[string]any{"recording": r.running()}})
@@ -83,9 +86,7 @@ func (r *recording) follow(wanted bool) {
 		r.files = append(r.files, f.Path)
 		r.file.Store(f)
 		r.failed = f.Failed()
-		if !r.paused.Load() {
-			r.playout.Tap(f)
-		}
+		r.add(f)
 	case !wanted:
 		r.close()
 	}
@@ -113,7 +114,7 @@ func (r *recording) close() {
 		return
 	}
 	r.failed = nil
-	r.playout.Tap(nil)
+	r.remove(f)
 	r.finish(f)
 }
 
@@ -150,9 +151,81 @@ func (r *recording) announce(wanted bool) {
 	}
 }
 
+// maxListeners bounds those of one conversation: each has an encoder at work.
+const maxListeners = 4
+
+// Listen writes both sides of the conversation to w from now on, about two seconds late: Ogg Opus, the person left, the model right. failed is
+// closed when w has refused a write. stop ends it; it waits for the last write, and closes w. Any goroutine may call it.
+func (s *Session) Listen(w io.WriteCloser) (failed <-chan struct{}, stop func() error, err error) {
+	r := s.recording
+	if r.listeners.Add(1) > maxListeners {
+		r.listeners.Add(-1)
+		return nil, nil, &Error{Code: CodeBusy, Message: "This conversation has too many listeners."}
+	}
+	f, err := record.New(w, time.Now())
+	if err != nil {
+		r.listeners.Add(-1)
+		return nil, nil, err
+	}
+	r.add(f)
+	return f.Failed(), func() error {
+		defer r.listeners.Add(-1)
+		r.remove(f)
+		return f.Close()
+	}, nil
+}
+
+// tapped are the file and the listeners; hearing are those that get what is said now.
+func (r *recording) tapped() []*record.Recording {
+	if all := r.taps.Load(); all != nil {
+		return *all
+	}
+	return nil
+}
+
+func (r *recording) hearing() []*record.Recording {
+	if r.paused.Load() {
+		return nil
+	}
+	return r.tapped()
+}
+
+// add has f hear the conversation, until remove.
+func (r *recording) add(f *record.Recording) {
+	r.adding.Lock()
+	defer r.adding.Unlock()
+	all := append(slices.Clone(r.tapped()), f)
+	r.taps.Store(&all)
+	r.playout.Tap(r)
+}
+
+func (r *recording) remove(f *record.Recording) {
+	r.adding.Lock()
+	defer r.adding.Unlock()
+	all := slices.DeleteFunc(slices.Clone(r.tapped()), func(other *record.Recording) bool { return other == f })
+	r.taps.Store(&all)
+	if len(all) == 0 {
+		r.playout.Tap(nil)
+	}
+}
+
 // person takes what the person has said by now.
 func (r *recording) person(pcm []int16, rate int) {
-	if f := r.file.Load(); f != nil && !r.paused.Load() {
+	for _, f := range r.hearing() {
 		f.Person(pcm, rate, time.Now().Add(-time.Duration(len(pcm))*time.Second/time.Duration(rate)))
+	}
+}
+
+// Model implements [playout.Tap].
+func (r *recording) Model(pcm []int16, at time.Time) {
+	for _, f := range r.hearing() {
+		f.Model(pcm, at)
+	}
+}
+
+// Cut implements [playout.Tap].
+func (r *recording) Cut(at time.Time) {
+	for _, f := range r.hearing() {
+		f.Cut(at)
 	}
 }

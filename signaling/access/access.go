@@ -297,14 +297,19 @@ func (v *Visitor) Key(may string) (name string, err error) {
 // Watcher is a server key that may watch conversations: its own, or all.
 type Watcher struct{ key *Key }
 
-// Watcher refuses a visitor without a server key that may watch conversations.
-func (v *Visitor) Watcher() (Watcher, error) {
+// Watcher refuses a visitor without a server key that may watch conversations, and all of more.
+func (v *Visitor) Watcher(more ...string) (Watcher, error) {
 	if v.gate == nil {
 		return Watcher{}, nil
 	}
 	k, err := v.serverKey(v.token)
 	if err == nil && !k.may(MayWatch) && !k.may(MayWatchAll) {
 		err = lacks(MayWatch)
+	}
+	for _, may := range more {
+		if err == nil && !k.may(may) {
+			err = lacks(may)
+		}
 	}
 	if err != nil {
 		return Watcher{}, v.refuse(err)

@@ -28,11 +28,12 @@ const (
 	MayMint     = "tokens"       // mint session tokens
 	MayWatch    = "sessions"     // list, watch, steer and end conversations that were begun in its name
 	MayWatchAll = "sessions:all" // likewise those of every key, and of telephones
+	MayListen   = "listen"       // hear those conversations
 	MayTalk     = "talk"         // open conversations itself, without a token
 	MayCall     = "calls"        // ring telephones
 )
 
-var privileges = []string{MayMint, MayWatch, MayWatchAll, MayTalk, MayCall}
+var privileges = []string{MayMint, MayWatch, MayWatchAll, MayListen, MayTalk, MayCall}
 
 // file is the keys file.
 type file struct {

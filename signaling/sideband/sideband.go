@@ -4,6 +4,7 @@
 //	GET    /v1/sessions              {"sessions": [{id, door, agent?, identity?, model, state, startedAt, turns, tokens, dollars?}]}
 //	DELETE /v1/sessions/{id}         ends it, after the sentence that is being said; ?now=1: at once. 204
 //	GET    /v1/sessions/{id}/events  a WebSocket: what the caller gets, and messages as it may send them
+//	GET    /v1/sessions/{id}/audio   both sides, as Ogg Opus without an end
 //
 // Where gateways share a Redis, each answers for all: what is of another one is passed on to it.
 //
@@ -38,13 +39,14 @@ func (d *Door) Doors() []signaling.Door {
 		{Pattern: "GET /v1/sessions", Handler: keyed(d.list)},
 		{Pattern: "DELETE /v1/sessions/{id}", Handler: keyed(d.found(d.end))},
 		{Pattern: "GET /v1/sessions/{id}/events", Socket: keyed(d.found(d.watch))},
+		{Pattern: "GET /v1/sessions/{id}/audio", Handler: keyed(d.found(d.listen), access.MayListen)},
 	}
 }
 
-// keyed lets in a backend with a server key that may watch.
-func keyed(serve func(http.ResponseWriter, *http.Request, access.Watcher)) http.Handler {
+// keyed lets in a backend with a server key that may watch, and more.
+func keyed(serve func(http.ResponseWriter, *http.Request, access.Watcher), more ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		key, err := access.From(r.Context()).Watcher()
+		key, err := access.From(r.Context()).Watcher(more...)
 		if err != nil {
 			access.Refuse(w, err)
 			return
@@ -115,6 +117,42 @@ func (d *Door) end(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
 	d.Logger.Info("ended by the backend", "call", s.ID())
 	w.WriteHeader(http.StatusNoContent)
 }
+
+// lastWrite bounds the last write to a listener, who may have stopped reading.
+const lastWrite = 2 * time.Second
+
+// listen lets somebody hear a conversation until it ends, or they leave.
+func (d *Door) listen(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
+	w.Header().Set("Content-Type", "audio/ogg")
+	out := &listener{w, http.NewResponseController(w)}
+	failed, stop, err := s.Listen(out)
+	if err != nil {
+		access.Refuse(w, err)
+		return
+	}
+	d.Logger.Info("backend listens", "call", s.ID())
+	select {
+	case <-s.Done():
+	case <-failed:
+	case <-r.Context().Done():
+	}
+	_ = out.control.SetWriteDeadline(time.Now().Add(lastWrite)) // a connection without one has no need of it
+	_ = stop()                                                  // the listener has left, or has it all
+}
+
+// listener sends what is written at once.
+type listener struct {
+	http.ResponseWriter
+	control *http.ResponseController
+}
+
+func (l *listener) Write(b []byte) (int, error) {
+	n, err := l.ResponseWriter.Write(b)
+	return n, errors.Join(err, l.control.Flush())
+}
+
+// Close implements io.Closer: the answer ends with its handler.
+func (l *listener) Close() error { return nil }
 
 func notThere(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")

@@ -2,14 +2,20 @@ package sideband_test
 
 import (
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/gorilla/websocket"
 
 	"voxgate/bridge"
+	"voxgate/media"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
 	"voxgate/signaling/doortest"
@@ -177,4 +183,68 @@ func FuzzSideband(f *testing.F) {
 		doortest.Cut(caller)
 		doortest.Eventually(t, "end of the conversation", func() bool { return len(g.Host.Sessions()) == 0 })
 	})
+}
+
+// A supervisor hears both sides of a conversation, from now on, until it ends. That takes a key that may listen.
+func TestASupervisorListens(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, nil)
+	deaf := watcherKey(l)
+	key, err := access.NewKey(l.File, "supervisor", []string{access.MayWatchAll, access.MayListen})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Edit(func(map[string]any) {})
+	c := doortest.Dial(t, l.URL)
+	id, _ := doortest.Enters(t, c, doortest.Hello(l.Mint(`{}`), `,"resumable":true`))
+	path := "/v1/sessions/" + id + "/audio"
+	if status, text := l.Ask("GET", path, deaf); status != 403 || !strings.Contains(text, `listen`) {
+		t.Errorf("without listen: %d %s", status, text)
+	}
+	if status, _ := l.Ask("GET", "/v1/sessions/unknown/audio", key); status != 404 {
+		t.Errorf("nothing to hear: %d", status)
+	}
+	listen := func() io.ReadCloser {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "http"+strings.TrimSuffix(strings.TrimPrefix(l.URL, "ws"), "/")+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+key)
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil || answer.StatusCode != 200 || answer.Header.Get("Content-Type") != "audio/ogg" {
+			t.Fatalf("%v %v", answer, err)
+		}
+		return answer.Body
+	}
+	first, second := listen(), listen()
+	for range 2 {
+		listen()
+	}
+	if status, text := l.Ask("GET", path, key); status != 429 && status != 503 {
+		t.Errorf("a fifth listener: %d %s", status, text)
+	}
+	first.Close()
+	c.Ask("A sentence that takes a while to say.")
+	if status, _ := l.Ask("DELETE", "/v1/sessions/"+id+"?now=1", key); status != 204 {
+		t.Errorf("%d", status)
+	}
+	heard, err := io.ReadAll(second) // until the conversation has ended
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "heard.ogg")
+	if err := os.WriteFile(file, heard, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := exec.CommandContext(t.Context(), "opusdec", "--quiet", "--rate", "8000", file, "-").Output() // Debian's opus-tools
+	if err != nil {
+		t.Fatal(err)
+	}
+	loudest := 0.0
+	for block := range slices.Chunk(media.AppendSamples(nil, raw), 320) { // of both channels
+		loudest = max(loudest, media.RMS(block))
+	}
+	if loudest < 500 {
+		t.Errorf("in %d bytes the loudest of what was heard is %.0f", len(raw), loudest)
+	}
 }
