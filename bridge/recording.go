@@ -154,8 +154,8 @@ func (r *recording) announce(wanted bool) {
 // maxListeners bounds those of one conversation: each has an encoder at work.
 const maxListeners = 4
 
-// Listen writes both sides of the conversation to w from now on, about two seconds late: Ogg Opus, the person left, the model right. failed is
-// closed when w has refused a write. stop ends it; it waits for the last write, and closes w. Any goroutine may call it.
+// Listen writes both sides of the conversation to w from now on, about two seconds late: Ogg Opus, the person left, the model right. failed
+// is closed when w has refused a write. stop ends it; it waits for the last write, and closes w. Any goroutine may call it.
 func (s *Session) Listen(w io.WriteCloser) (failed <-chan struct{}, stop func() error, err error) {
 	r := s.recording
 	if r.listeners.Add(1) > maxListeners {

@@ -231,8 +231,8 @@ func (s *stream) WriteRTP(p *rtp.Packet) error {
 	return s.write(p.PayloadType, p.Marker, p.Timestamp, p.Payload)
 }
 
-// fill sends what next returns every so often while there is nothing else to send, until ctx is done: music for one who waits, or silence or
-// comfort noise, because some trunks give up a call that sends nothing.
+// fill sends what next returns every so often while there is nothing else to send, until ctx is done: music for one who waits, or silence
+// or comfort noise, because some trunks give up a call that sends nothing.
 func (s *stream) fill(ctx context.Context, number uint8, every time.Duration, next func() []byte) {
 	tick := time.NewTicker(media.FrameDuration)
 	defer tick.Stop()

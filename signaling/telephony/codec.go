@@ -155,7 +155,8 @@ type dialect struct {
 	binary bool // sound travels in binary messages; else in those of [soundMessage]
 	words  bool // messages may be words: "DTMF_END digit:5"
 
-	// What messages are about, at "event" or "type", or at event. Where none says that a call begins, the first message without an event does.
+	// What messages are about, at "event" or "type", or at event. Where none says that a call begins, the first message without an event
+	// does.
 	event  string
 	events map[string]kind
 
@@ -167,8 +168,8 @@ type dialect struct {
 	offers                       string // the path of a list of formats in start, one of which is chosen: see [choose]
 	frames                       int    // of 20 ms in a message that we send; 0: 1
 
-	// What we send. {sound} is base64; {stream}, {encoding}, {rate} and {chosen} are of start, and {what} is a mark's name or keys, in JSON. {seq}
-	// counts what we send, and {theirs} is what the newest message has as "seq".
+	// What we send. {sound} is base64; {stream}, {encoding}, {rate} and {chosen} are of start, and {what} is a mark's name or keys, in JSON.
+	// {seq} counts what we send, and {theirs} is what the newest message has as "seq".
 	say   map[command]string
 	voice string
 }

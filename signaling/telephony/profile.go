@@ -135,7 +135,8 @@ var profiles = map[string]*profile{
 		},
 		// https://developer.vonage.com/en/voice/voice-api/webhook-reference#answer-webhook, …/ncco-reference#connect
 		sign: &signing{verify: verifyVonage, headers: []string{"Authorization"}}, unsigned: true, id: "uuid",
-		answer: `[{"action":"connect","endpoint":[{"type":"websocket","uri":{url},"content-type":"audio/l16;rate=16000","headers":{"uuid":{id}}}]}]`,
+		answer: `[{"action":"connect","endpoint":[{"type":"websocket","uri":{url},"content-type":"audio/l16;rate=16000",` +
+			`"headers":{"uuid":{id}}}]}]`,
 		reject: `[]`, // nothing is left to do, so the call ends
 	},
 	"bandwidth": {dialect: dialect{
@@ -153,7 +154,10 @@ var profiles = map[string]*profile{
 	"genesys": {sealed: true, dialect: dialect{
 		// https://developer.genesys.cloud/devapps/audiohook, https://github.com/purecloudlabs/audiohook-reference-implementation; for keys and
 		// barge_in Pipecat's serializer
-		binary: true, events: map[string]kind{"open": started, "dtmf": digit, "paused": held, "resumed": released, "ping": pinged, "close": stopped},
+		binary: true,
+		events: map[string]kind{
+			"open": started, "dtmf": digit, "paused": held, "resumed": released, "ping": pinged, "close": stopped,
+		},
 		call: "parameters.conversationId", stream: "id", offers: "parameters.media", attributes: "parameters.inputVariables",
 		from: "parameters.participant.ani", to: "parameters.participant.dnis", name: "parameters.participant.aniName",
 		key: "parameters.digit", format: mulaw,
