@@ -34,7 +34,7 @@ func TestVersion(t *testing.T) {
 	if got := versionOf(&debug.BuildInfo{Main: debug.Module{Version: "v1.2.3"}}); !strings.HasPrefix(got, "voxgate, v1.2.3; ") {
 		t.Error(got)
 	}
-	for version, want := range map[string]string{"v0.0.0-20261123150000-5377b62abcde+dirty": "0.0.0-20261123150000-5377b62abcde+dirty", "(devel)": ""} {
+	for version, want := range map[string]string{"v0.0.0-20261123150000-5377b62+dirty": "0.0.0-20261123150000-5377b62+dirty", "(devel)": ""} {
 		if got := npmVersion(&debug.BuildInfo{Main: debug.Module{Version: version}}); got != want {
 			t.Errorf("%s: %q", version, got)
 		}

@@ -30,7 +30,8 @@ type assistant struct {
 func (d *Door) newAssistant(v *visit, theme string, start clientMessage, open bridge.Open) *assistant {
 	a := &assistant{door: d, theme: theme, grant: open.Grant, account: open.Account, client: v}
 	a.desk = &desk.Desk{
-		Project: desk.NewProject(start.ProjectContext), Targets: start.Targets, Workspace: d.Workspace, Act: a.act, Free: d.Host.Backend() == "emulator",
+		Project: desk.NewProject(start.ProjectContext), Targets: start.Targets, Workspace: d.Workspace, Act: a.act,
+		Free: d.Host.Backend() == "emulator",
 		Said: func() int {
 			a.mu.Lock()
 			defer a.mu.Unlock()

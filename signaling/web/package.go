@@ -28,7 +28,8 @@ func Package(files fs.FS, version string) ([]byte, error) {
 			return err
 		}
 		// Without a time, so that the same gateway always serves the same package: lock files keep its checksum.
-		if err := w.WriteHeader(&tar.Header{Name: "package/" + name, Mode: 0o644, Size: int64(len(content)), Format: tar.FormatUSTAR}); err != nil {
+		header := tar.Header{Name: "package/" + name, Mode: 0o644, Size: int64(len(content)), Format: tar.FormatUSTAR}
+		if err := w.WriteHeader(&header); err != nil {
 			return err
 		}
 		_, err = w.Write(content)

@@ -16,7 +16,10 @@ import (
 
 // The library is served as an npm package, with the version of the gateway, and is the same each time.
 func TestPackage(t *testing.T) {
-	files := fstest.MapFS{"package.json": {Data: []byte(`{"name": "voxgate", "version": "0.1.0"}`)}, "declared/a.d.ts": {Data: []byte("export {};")}}
+	files := fstest.MapFS{
+		"package.json":    {Data: []byte(`{"name": "voxgate", "version": "0.1.0"}`)},
+		"declared/a.d.ts": {Data: []byte("export {};")},
+	}
 	library, err := web.Package(files, "1.2.3")
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +59,8 @@ func TestPackage(t *testing.T) {
 		got[h.Name] = string(content)
 	}
 	var manifest struct{ Name, Version string }
-	if err := json.Unmarshal([]byte(got["package/package.json"]), &manifest); err != nil || manifest.Name != "voxgate" || manifest.Version != "1.2.3" {
+	err = json.Unmarshal([]byte(got["package/package.json"]), &manifest)
+	if err != nil || manifest.Name != "voxgate" || manifest.Version != "1.2.3" {
 		t.Errorf("%+v, %v", manifest, err)
 	}
 	if got["package/declared/a.d.ts"] != "export {};" || len(got) != 2 {

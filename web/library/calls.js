@@ -44,7 +44,10 @@ function asJSON(parameters) {
   const standard = parameters?.['~standard'];
   if (!standard) return parameters;
   const { $schema: _, ...schema } = standard.jsonSchema?.input({ target: 'draft-2020-12' }) ?? parameters.toJSONSchema?.() ?? {};
-  if (!schema.type) throw new VoxgateError('bad_options', 'tools: this version of the schema library does not give its schemas as JSON Schema.', { field: 'tools' });
+  if (!schema.type) {
+    const why = 'tools: this version of the schema library does not give its schemas as JSON Schema.';
+    throw new VoxgateError('bad_options', why, { field: 'tools' });
+  }
   return schema;
 }
 
@@ -55,7 +58,8 @@ function asJSON(parameters) {
  */
 async function checked(standard, args) {
   const { issues, value } = await standard.validate(args);
-  if (issues) throw new Error(issues.map((/** @type {any} */ i) => `${(i.path ?? []).map((/** @type {any} */ p) => p.key ?? p).join('.')}: ${i.message}`).join('; '));
+  const pathOf = (/** @type {any} */ i) => (i.path ?? []).map((/** @type {any} */ p) => p.key ?? p).join('.');
+  if (issues) throw new Error(issues.map((/** @type {any} */ i) => `${pathOf(i)}: ${i.message}`).join('; '));
   return value;
 }
 
@@ -183,7 +187,9 @@ export class Calls {
     };
     if (!tool.run) return answered;
     const standard = tool.parameters?.['~standard'];
-    return tool.run(standard ? await checked(standard, args) : args, { id, signal, progress, confirm: (text) => confirm(text), ask: (schema, view) => ask(schema, tool.wants ?? title, view) });
+    const wanted = standard ? await checked(standard, args) : args;
+    const asked = tool.wants ?? title;
+    return tool.run(wanted, { id, signal, progress, confirm: (text) => confirm(text), ask: (schema, view) => ask(schema, asked, view) });
   }
 
   /**
