@@ -606,7 +606,8 @@ function preferred(name) {
   const devices = device ?? (name ? {} : { mic, speaker, camera });
   if (session?.mic === 'off') delete devices.mic; // it is opened when they press it
   session?.use(devices);
-  if (!device && !['keys', 'read', 'transport', 'hint'].includes(name ?? '')) session?.update({ config });
+  if (name === 'lang' && !session) return location.reload(); // in a conversation it waits for the next load
+  if (!device && !['keys', 'read', 'transport', 'hint', 'lang'].includes(name ?? '')) session?.update({ config });
   if (pushed !== preferences.push) {
     pushed = preferences.push;
     if (pushed || session?.mic === 'muted') session?.mute(pushed); // else it would open a microphone

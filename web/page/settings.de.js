@@ -46,6 +46,7 @@ export const settings = {
   'keys about': 'Enter, Esc, M und /',
   page: 'Diese Seite',
   lang: 'Sprache dieser Seite',
+  'lang about': 'während eines Gesprächs erst beim nächsten Laden',
   connection: 'Verbindung',
   transport: 'Art der Verbindung',
   'transport about': 'ab dem nächsten Gespräch',

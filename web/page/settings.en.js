@@ -46,6 +46,7 @@ export const settings = {
   'keys about': 'Enter, Esc, M and /',
   page: 'This page',
   lang: 'Language of this page',
+  'lang about': 'in a conversation, from the next load of the page on',
   connection: 'Connection',
   transport: 'Connection type',
   'transport about': 'from the next conversation on',

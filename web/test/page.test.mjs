@@ -682,6 +682,24 @@ for (const options of [{ forcedColors: 'active' }, { reducedMotion: 'reduce' }])
       pictures.push((await picture()).toString('base64'));
     }
     assert.equal(new Set(pictures).size, pictures.length);
+    // Whoever speaks, and whether anybody does: by one that no conversation moves.
+    await page.evaluate(() => {
+      const orb = Object.assign(document.createElement('voxgate-orb'), { id: 'alone' });
+      Object.assign(orb.style, { position: 'fixed', inset: '2rem auto auto 2rem', zIndex: '9' });
+      document.body.append(orb);
+    });
+    const clip = { x: 0, y: 0, width: 136, height: 136 };
+    const voices = [];
+    for (const [state, mic, model] of [['listening', 0, 0], ['listening', 0.05, 0], ['speaking', 0, 0.3]]) {
+      await page.evaluate(([state, mic, model]) => {
+        const orb = document.querySelector('#alone');
+        orb.setAttribute('state', state);
+        orb.shadowRoot.getAnimations().forEach((a) => a.cancel()); // it breathes
+        orb.show(mic, model);
+      }, [state, mic, model]);
+      voices.push((await page.screenshot({ clip })).toString('base64'));
+    }
+    assert.equal(new Set(voices).size, 3);
     await page.evaluate(() => document.querySelector('#orb').setAttribute('state', 'thinking'));
     const turning = await page.evaluate(() => document.querySelector('#orb').shadowRoot.getAnimations().filter((a) => a.effect.getTiming().iterations === Infinity).length);
     assert.equal(turning, options.reducedMotion ? 0 : 1);

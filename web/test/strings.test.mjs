@@ -65,6 +65,12 @@ inPage('an address can ask for another language than the browser', { ...german, 
   assert.equal(await page.evaluate(() => document.documentElement.lang), 'en');
 });
 
+inPage('the language can be chosen in the settings', {}, async (page) => {
+  await page.click('#settings');
+  await page.getByRole('combobox', { name: 'Language of this page' }).selectOption('de');
+  await page.getByRole('heading', { name: 'Mit Voxgate sprechen' }).waitFor();
+});
+
 inPage('VOX reads German, too', { ...german, query: 'vox/' }, async (page) => {
   await page.getByRole('heading', { name: 'Etwas bauen, indem man spricht' }).waitFor();
   await says(page, 'Zum Beginnen auf Sprechen drücken.');
