@@ -240,7 +240,7 @@ describe('one page', () => {
   };
   talk('says that the sound is held back, until a click', { init: blocked }, async (page) => {
     await start(page);
-    await says(page, 'The browser holds the sound back. Click anywhere to hear Gemini.');
+    await says(page, 'The browser holds the sound back. Click anywhere to hear Voxgate.');
     await page.click('h1');
     await says(page, 'Listening');
   });
