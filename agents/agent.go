@@ -40,6 +40,7 @@ type Agent struct {
 
 type limits struct {
 	Minutes float64 `json:"minutes,omitzero"` // 0: no limit
+	Dollars float64 `json:"dollars,omitzero"` // US; 0: no limit
 }
 
 // silence is that of a LiveConfig.
@@ -108,8 +109,10 @@ func (a *Agent) check() error {
 			return wrong("doors", "%q is none of %s", pattern, strings.Join(doors, ", "))
 		}
 	}
-	if a.Limits.Minutes < 0 {
-		return wrong("limits.minutes", "%v is less than nothing", a.Limits.Minutes)
+	for name, limit := range map[string]float64{"minutes": a.Limits.Minutes, "dollars": a.Limits.Dollars} {
+		if limit < 0 {
+			return wrong("limits."+name, "%v is less than nothing", limit)
+		}
 	}
 	if len(a.Numbers) > 0 && len(a.variables()) > 0 {
 		return wrong("numbers", "a caller says nothing of {{%s}}, which is in the prompt", a.variables()[0])
@@ -170,7 +173,7 @@ func (a *Agent) Layer() bridge.Agent {
 	fields, _ := json.Marshal(said) // texts and numbers can be written
 	layer := bridge.Agent{
 		Prompt: a.Prompt, Voice: a.Voice, Language: a.Language, Model: a.Model, Config: a.Config, Tools: a.Tools,
-		Longest: time.Duration(a.Limits.Minutes * float64(time.Minute)),
+		Longest: time.Duration(a.Limits.Minutes * float64(time.Minute)), Dollars: a.Limits.Dollars,
 	}
 	if len(said) > 0 {
 		layer = bridge.Agent{Config: fields}.Over(layer)

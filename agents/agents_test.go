@@ -41,7 +41,7 @@ func open(t *testing.T, files map[string]string) *agents.Folder {
 func TestAFile(t *testing.T) {
 	f := open(t, map[string]string{
 		"desk.md": "---\nvoice: Kore\nlanguage: de-DE\nmodel: gemini-3.8-live\ngreeting: \"\"\ntools: [find_room]\nnumbers: ['+49*']\n" +
-			"doors: [sip, web]\nlimits: {minutes: 1.5}\nthinking: low\nrecord: true\nsilence: {after: 8s, say: Ask.}\ncollect: [PIN]\nattributes: [x-*]\n" +
+			"doors: [sip, web]\nlimits: {minutes: 1.5, dollars: 2}\nthinking: low\nrecord: true\nsilence: {after: 8s, say: Ask.}\ncollect: [PIN]\nattributes: [x-*]\n" +
 			"config: {generationConfig: {topK: 3}}\n---\n\n# Desk\n\nBe brief.\n---\nAnd warm.\n",
 		"bare.md": "Be brief.", "front.md": "---\r\nvoice: Puck\r\n---", "empty.md": "---\n---\nBe brief.", "notes.txt": "no agent",
 	})
@@ -51,7 +51,7 @@ func TestAFile(t *testing.T) {
 		Prompt: "# Desk\n\nBe brief.\n---\nAnd warm.", Voice: "Kore", Language: "de-DE", Model: "gemini-3.8-live",
 		Config:  json.RawMessage(`{"generationConfig":{"thinkingConfig":{"thinkingLevel":"LOW"},"topK":3},"voxgate":{"record":true,"silence":{"after":"8s","say":"Ask."}}}`),
 		Tools:   []string{"find_room"},
-		Longest: 90 * time.Second,
+		Longest: 90 * time.Second, Dollars: 2,
 	}
 	if !reflect.DeepEqual(o.Agent, want) || o.Origin.Agent != "desk" || o.Greeting != "" || o.Farewell == "" {
 		t.Errorf("%+v\n%s", o, o.Agent.Config)
@@ -70,7 +70,8 @@ func TestAFile(t *testing.T) {
 func TestMistakes(t *testing.T) {
 	for text, want := range map[string]string{
 		"---\nvoice: Kore\nvoize: x\n---":                       ":3: voize: there is no such field",
-		"---\nlimits:\n  minutes: 1\n  dollars: 2\n---":         ":4: dollars: there is no such field",
+		"---\nlimits:\n  minutes: 1\n  euros: 2\n---":           ":4: euros: there is no such field",
+		"---\nlimits: {dollars: -1}\n---":                       ":2: limits.dollars: -1 is less than nothing",
 		"---\nsteps: 1\n---":                                    ":2: steps: there is no such field",
 		"---\nvoice: Kore\n\nlimits: {minutes: many}\n---":      ":4: limits.minutes: a string is not what belongs here",
 		"---\nlimits: {minutes: -1}\n---":                       ":2: limits.minutes: -1 is less than nothing",

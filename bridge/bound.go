@@ -95,7 +95,8 @@ func (b *bound) micros() int {
 // afford returns the bound of the first turn of a conversation, or why its money cannot be limited.
 func (h *shared) afford(o Open, c setup.Config, at string) (first Cost, err error) {
 	m, ok := h.options.Prices.Of(c.Model)
-	money := o.Grant != nil && o.Grant.Dollars > 0
+	most := o.dollars()
+	money := most > 0
 	if o.Account != nil && !money {
 		_, money = o.Account.Limits()
 	}
@@ -112,10 +113,10 @@ func (h *shared) afford(o Open, c setup.Config, at string) (first Cost, err erro
 	if money {
 		first.Micros = b.micros()
 	}
-	if g := o.Grant; g != nil && g.Dollars > 0 && first.Micros > Micros(g.Dollars) {
+	if most > 0 && first.Micros > Micros(most) {
 		return Cost{}, &Error{
 			Code: CodeBusy, Err: ErrBudget,
-			Message: fmt.Sprintf("A turn may cost $%.4f, and the conversation may cost $%.4f.", float64(first.Micros)/1e6, g.Dollars),
+			Message: fmt.Sprintf("A turn may cost $%.4f, and the conversation may cost $%.4f.", float64(first.Micros)/1e6, most),
 		}
 	}
 	return first, nil

@@ -126,6 +126,7 @@ type Agent struct {
 	Config  json.RawMessage `json:"config,omitempty"`  // a LiveConfig, for what the fields above do not say
 	Tools   []string        `json:"tools"`             // patterns of the operator's tools that it uses; nil: every one that is granted
 	Longest time.Duration   `json:"longest,omitempty"` // of a conversation; 0: no limit of its own
+	Dollars float64         `json:"dollars,omitempty"` // US, that a conversation may cost; 0: no limit of its own
 }
 
 // Over returns a with its empty fields taken from under.
@@ -133,7 +134,7 @@ func (a Agent) Over(under Agent) Agent {
 	over := Agent{
 		Prompt: cmp.Or(a.Prompt, under.Prompt), Voice: cmp.Or(a.Voice, under.Voice),
 		Language: cmp.Or(a.Language, under.Language), Model: cmp.Or(a.Model, under.Model),
-		Config: under.Config, Tools: a.Tools, Longest: shorter(a.Longest, under.Longest),
+		Config: under.Config, Tools: a.Tools, Longest: lower(a.Longest, under.Longest), Dollars: lower(a.Dollars, under.Dollars),
 	}
 	if a.Tools == nil {
 		over.Tools = under.Tools
@@ -144,8 +145,8 @@ func (a Agent) Over(under Agent) Agent {
 	return over
 }
 
-// shorter is the shorter of two limits, of which 0 is none.
-func shorter(a, b time.Duration) time.Duration {
+// lower is the lower of two limits, of which 0 is none.
+func lower[T time.Duration | float64](a, b T) T {
 	if a == 0 || b > 0 && b < a {
 		return b
 	}
@@ -155,6 +156,15 @@ func shorter(a, b time.Duration) time.Duration {
 // Wanted is the agent by the words of all but the caller and the running conversation's backend: the operator's file, below the grant, below
 // the session webhook. Each field counts by itself.
 func (o *Open) Wanted() Agent { return o.Fixed().Over(o.Agent) }
+
+// dollars are what the conversation may cost; 0: there is no limit.
+func (o *Open) dollars() float64 {
+	most := o.Wanted().Dollars
+	if o.Grant != nil {
+		most = lower(most, o.Grant.Dollars)
+	}
+	return most
+}
 
 // Fixed is what the caller cannot change.
 func (o *Open) Fixed() Agent {

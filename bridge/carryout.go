@@ -247,6 +247,7 @@ func (s *Session) updateConfig(ctx context.Context, c UpdateConfig) {
 	if err != nil {
 		s.open.Agent, s.answers = before, name
 	}
+	s.spending.limit(s.open.dollars())
 	for _, w := range config.Warnings {
 		s.warn(w)
 	}

@@ -102,5 +102,5 @@ func (g *Grant) limit(wanted time.Duration) time.Duration {
 	if g == nil {
 		return wanted
 	}
-	return shorter(wanted, g.MaxDuration)
+	return lower(wanted, g.MaxDuration)
 }

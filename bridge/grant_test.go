@@ -3,6 +3,7 @@ package bridge_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -95,8 +96,12 @@ func over(c *caller) bool {
 // A conversation that may cost so much never costs more: a turn that might does not begin, and nothing goes up any more. The person is
 // warned before.
 func TestDollarsOfAConversation(t *testing.T) {
-	for _, most := range []float64{0.08, 0.5, 1.5} {
-		talk(t, bridge.Open{Grant: &bridge.Grant{Dollars: most}}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	for most, open := range map[float64]bridge.Open{
+		0.08: {Grant: &bridge.Grant{Dollars: 0.08}},
+		0.5:  {Grant: &bridge.Grant{Dollars: 0.5}, Agent: bridge.Agent{Dollars: 1.5}},
+		1.5:  {Grant: &bridge.Grant{Dollars: 9}, Agent: bridge.Agent{Dollars: 1.5}},
+	} {
+		talk(t, open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 			context, turns, paid := 500, 0, 0.0
 			for ; !over(c); turns++ {
 				c.typed("More.")
@@ -142,6 +147,21 @@ func TestNothingGoesUpPastTheBudget(t *testing.T) {
 		if after := len(l.PCM()); after != before {
 			t.Errorf("%d samples went up", after-before)
 		}
+		c.ends(bridge.ErrBudget)
+	}, priced)
+}
+
+// An agent that is named in a running conversation brings its limit.
+func TestDollarsOfAnAgentNamedLater(t *testing.T) {
+	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+		c.do(bridge.UpdateConfig{Agent: &bridge.Agent{Dollars: 0.001}})
+		if e := last[bridge.SetupFailed](c).Err; !errors.Is(e, bridge.ErrBudget) {
+			t.Errorf("an agent whose first turn may cost more: %v", e)
+		}
+		c.do(bridge.UpdateConfig{Agent: &bridge.Agent{Dollars: 0.08}})
+		c.typed("Hello.")
+		l.Say(7, time.Second)
+		l.Send("%s", reports(15_000, 500)+`,"serverContent":{"turnComplete":true}}`)
 		c.ends(bridge.ErrBudget)
 	}, priced)
 }

@@ -274,7 +274,7 @@ func (s *Session) configured() {
 	}
 	s.keepEvents(s.resumable())
 	s.clock.Clear(alarmLimit)
-	if limit := s.open.Grant.limit(shorter(options.MaxDuration, s.open.Wanted().Longest)); limit > 0 {
+	if limit := s.open.Grant.limit(lower(options.MaxDuration, s.open.Wanted().Longest)); limit > 0 {
 		s.clock.Set(alarmLimit, limit-time.Since(s.started))
 	}
 }

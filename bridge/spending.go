@@ -22,7 +22,7 @@ type spending struct {
 	log      *slog.Logger
 	account  Account
 	key      string // see [Origin]
-	most     Cost   // of this conversation: [Options].MaxTokens and [Grant].Dollars
+	most     Cost   // of this conversation: [Options].MaxTokens and Open.dollars
 	money    bool   // is limited
 	prices   price.Table
 	up       *uplink.Uplink
@@ -46,10 +46,15 @@ func newSpending(h *Host, o Open, a *audience, ob observer, log *slog.Logger, up
 		account: o.Account, key: o.Origin.Key, most: Cost{Tokens: h.options.MaxTokens}, prices: h.options.Prices,
 	}
 	_, p.money = o.Account.Limits()
-	if o.Grant != nil && o.Grant.Dollars > 0 {
-		p.money, p.most.Micros = true, Micros(o.Grant.Dollars)
-	}
+	p.limit(o.dollars())
 	return p
+}
+
+// limit is what the conversation may cost in US dollars; 0: no limit of its own.
+func (p *spending) limit(dollars float64) {
+	if p.most.Micros = Micros(dollars); dollars > 0 {
+		p.money = true
+	}
 }
 
 // follow notes the configuration in force.
