@@ -17,7 +17,7 @@ import (
 	"voxgate/tools"
 )
 
-// Agent is how somebody answers. What is left out is as the gateway has it by default.
+// Agent is one file, or one in full in a grant or a webhook's answer. A field that is left out has the gateway's default.
 type Agent struct {
 	Name string `json:"-"` // of its file; empty: it has none
 
@@ -181,14 +181,14 @@ func (a *Agent) Layer() bridge.Agent {
 	return layer
 }
 
-// Put has the agent answer in a conversation. What the caller configures counts more than it, field by field.
+// Put sets the agent of a conversation. The caller's configuration overrides it, field by field.
 func (a *Agent) Put(o *bridge.Open) {
 	o.Agent, o.Origin.Agent = a.Layer(), a.Name
 	a.manners(o)
 }
 
-// Fix has the agent answer as the operator's backend wants it: neither the caller nor a grant changes what it says. One with a name
-// takes the place of the one that answered; of one without, only what it says counts.
+// Fix sets the agent that the operator's backend wants: neither the caller nor a grant can change what it says. One with a name replaces the
+// agent that answered; one without a name overrides only the fields that it has.
 func (a *Agent) Fix(o *bridge.Open) {
 	if a.Name != "" {
 		o.Agent, o.Locked, o.Origin.Agent = bridge.Agent{}, false, a.Name
@@ -224,7 +224,7 @@ func (a *Agent) variables() (names []string) {
 // maxValue bounds a variable's value, in bytes: enough for an address, and less than a prompt of its own.
 const maxValue = 1000
 
-// With is the agent with values in place of its {{variables}}. They are quoted: to the model they are data.
+// With returns the agent with values in place of its {{variables}}. They are quoted, so that the model takes them for data.
 func (a *Agent) With(values map[string]string) (*Agent, error) {
 	names := a.variables()
 	for name, value := range values {

@@ -67,7 +67,7 @@ func (f *Folder) files() ([]string, error) {
 	return files, nil
 }
 
-// read reads the files again. In place of one that is wrong the agent before it goes on.
+// read reads the files. A file that is wrong leaves the agent as it was before.
 func (f *Folder) read(files []string) error {
 	var list []*Agent
 	var errs []error
@@ -88,7 +88,7 @@ func (f *Folder) read(files []string) error {
 	return errors.Join(errs...)
 }
 
-// all are the agents. It reads the files again if they have changed, which a caller in a second waits for.
+// all are the agents. It reads the files again if they have changed; one caller a second waits for that.
 func (f *Folder) all() []*Agent {
 	if f == nil {
 		return nil
@@ -141,8 +141,8 @@ func (f *Folder) Telephones(door string) (list []*Agent) {
 	return list
 }
 
-// Called is the agent that answers a number at a door; nil: there is none. Of several the one with the longest pattern does, one without
-// wildcards before all others, and of two alike the first by its name.
+// Called is the agent that answers a number at a door; nil: there is none. Of several, the one with the longest pattern answers; one whose
+// pattern is the number itself comes before all others, and of two alike the first by its name.
 func (f *Folder) Called(door, number string) (answers *Agent) {
 	best := -1
 	for _, a := range f.Telephones(door) {
@@ -159,9 +159,9 @@ func (f *Folder) Called(door, number string) (answers *Agent) {
 	return answers
 }
 
-// Choose has the agent answer whom the client has named in Origin.Agent, if the grant has no other: of an agent by grant the client changes
-// nothing. Without a name and without a grant of agents it changes nothing. In a resume a name that is not known is an error only
-// if there is nothing to go on with. Values are for the variables of its prompt.
+// Choose sets the agent that answers: the one that the client has named in Origin.Agent, unless the grant names another. The client cannot
+// change an agent that comes from the grant. Without a name, and without agents in the grant, nothing changes. When a conversation is
+// resumed, an unknown name is an error only if there is nothing to resume. The values fill the variables of the prompt.
 func (f *Folder) Choose(o *bridge.Open, values map[string]string) error {
 	a, granted, err := f.chosen(o, values)
 	switch {
@@ -203,8 +203,8 @@ func (f *Folder) chosen(o *bridge.Open, values map[string]string) (a *Agent, gra
 	return a, granted, nil
 }
 
-// Resolve is the agent of a choice that a backend has made, for a door, with values for its prompt. No choice is an agent that is as
-// everything is by default.
+// Resolve returns the agent that a backend has chosen for a door, with values for its prompt. Without a choice it is an agent with all
+// defaults.
 func (f *Folder) Resolve(c Choice, door string, values map[string]string) (*Agent, error) {
 	a := c.Agent
 	if a == nil {

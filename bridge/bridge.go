@@ -153,8 +153,8 @@ func lower[T time.Duration | float64](a, b T) T {
 	return a
 }
 
-// Wanted is the agent by the words of all but the caller and the running conversation's backend: the operator's file, below the grant, below
-// the session webhook. Each field counts by itself.
+// Wanted is the agent as everybody but the caller and the backend of a running conversation wants it: the operator's file, under the grant,
+// under the session webhook. Each field counts by itself.
 func (o *Open) Wanted() Agent { return o.Fixed().Over(o.Agent) }
 
 // dollars are what the conversation may cost; 0: there is no limit.
@@ -178,7 +178,7 @@ func (o *Open) Fixed() Agent {
 	return fixed
 }
 
-// layered is the model's configuration, at the beginning and after each change. The order is that of docs/agents.md: the operator's file, the
+// layered is the model's configuration, at the beginning and after each change, in the order of docs/agents.md: the operator's file, the
 // caller, what the caller cannot change, the operator's backend.
 func (o *Open) layered(configured json.RawMessage, backend *steering) json.RawMessage {
 	if !o.Locked { // else it is above the caller

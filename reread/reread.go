@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// every is how often files are looked at: what was taken away counts for as long.
+// every is how often files are looked at: a removed key works that much longer.
 const every = time.Second
 
 // Watch is what is known of some files. Its methods may be called by any goroutine.
@@ -26,8 +26,8 @@ func NewWatch(now func() time.Time, files []string) *Watch {
 	return &Watch{now: now, looked: now(), stamp: stampOf(files)}
 }
 
-// Changed reports whether the files are others than when it was last true. It looks once a second at most, and of several callers one alone
-// gets true.
+// Changed reports whether the files have changed since it last returned true. It looks once a second at most, and of several callers only
+// one gets true.
 func (w *Watch) Changed(files func() []string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -40,7 +40,8 @@ type budget struct {
 func (a *account) claims() (claims []claim) {
 	l := a.visitor.gate.options.Limits
 	if name, limited := block(a.visitor.address); limited {
-		claims = append(claims, claim{share{"address", name}, l.SessionsPerAddress, bridge.Cost{}, "There are too many conversations from your address."})
+		const many = "There are too many conversations from your address."
+		claims = append(claims, claim{share{"address", name}, l.SessionsPerAddress, bridge.Cost{}, many})
 	}
 	p := a.pass
 	if p.id != "" {
