@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"io"
 	"log/slog"
 	"slices"
 	"sync"
@@ -153,27 +152,6 @@ func (r *recording) announce(wanted bool) {
 
 // maxListeners bounds those of one conversation: each has an encoder at work.
 const maxListeners = 4
-
-// Listen writes both sides of the conversation to w from now on, about two seconds late: Ogg Opus, the person left, the model right. failed
-// is closed when w has refused a write. stop ends it; it waits for the last write, and closes w. Any goroutine may call it.
-func (s *Session) Listen(w io.WriteCloser) (failed <-chan struct{}, stop func() error, err error) {
-	r := s.recording
-	if r.listeners.Add(1) > maxListeners {
-		r.listeners.Add(-1)
-		return nil, nil, &Error{Code: CodeBusy, Message: "This conversation has too many listeners."}
-	}
-	f, err := record.New(w, time.Now())
-	if err != nil {
-		r.listeners.Add(-1)
-		return nil, nil, err
-	}
-	r.add(f)
-	return f.Failed(), func() error {
-		defer r.listeners.Add(-1)
-		r.remove(f)
-		return f.Close()
-	}, nil
-}
 
 // tapped are the file and the listeners; hearing are those that get what is said now.
 func (r *recording) tapped() []*record.Recording {

@@ -3,6 +3,7 @@ package bridge
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"voxgate/bridge/transcript"
 	"voxgate/bridge/uplink"
 	"voxgate/media"
+	"voxgate/media/record"
 	"voxgate/tools"
 )
 
@@ -139,6 +141,27 @@ func (s *Session) Mic(rate int) (*Microphone, error) {
 
 // Recorded reports whether what is said now is recorded.
 func (s *Session) Recorded() bool { return s.recording.running() }
+
+// Listen writes both sides of the conversation to w from now on, about two seconds late: Ogg Opus, the person left, the model right. failed
+// is closed when w has refused a write. stop ends it; it waits for the last write, and closes w. Any goroutine may call it.
+func (s *Session) Listen(w io.WriteCloser) (failed <-chan struct{}, stop func() error, err error) {
+	r := s.recording
+	if r.listeners.Add(1) > maxListeners {
+		r.listeners.Add(-1)
+		return nil, nil, &Error{Code: CodeBusy, Message: "This conversation has too many listeners."}
+	}
+	f, err := record.New(w, time.Now())
+	if err != nil {
+		r.listeners.Add(-1)
+		return nil, nil, err
+	}
+	r.add(f)
+	return f.Failed(), func() error {
+		defer r.listeners.Add(-1)
+		r.remove(f)
+		return f.Close()
+	}, nil
+}
 
 // Attach says where the voice goes from now on; nil discards it.
 func (s *Session) Attach(out media.Output) { s.voice.Attach(out) }
@@ -296,6 +319,10 @@ func (s *Session) asked() {
 	s.answer.ask(time.Now())
 	s.keeper.Expect(keeper.ForText)
 }
+
+// goodbyeInSilence is the instruction by which the model says goodbye to a person who does not answer any more.
+const goodbyeInSilence = "The person does not answer any more. " +
+	"Say goodbye in one short sentence, in the language that you have spoken so far."
 
 // endAfterSpeaking ends the session for a reason when the model has finished speaking: see endIfSaid.
 func (s *Session) endAfterSpeaking(reason error) {

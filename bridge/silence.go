@@ -2,10 +2,6 @@ package bridge
 
 import "voxgate/bridge/gemini/setup"
 
-// goodbyeInSilence is the instruction by which the model says goodbye to a person who does not answer any more.
-const goodbyeInSilence = "The person does not answer any more. " +
-	"Say goodbye in one short sentence, in the language that you have spoken so far."
-
 // silence is what the conversation has for a person who says nothing; zero: nothing.
 func (s *Session) silence() setup.Silence { return s.keeper.Config().Options.Silence }
 

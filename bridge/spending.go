@@ -40,7 +40,7 @@ type spending struct {
 	low     bool        // the client knows that little is left
 }
 
-func newSpending(h *Host, o Open, a *audience, ob observer, log *slog.Logger, up *uplink.Uplink) *spending {
+func newSpending(h *shared, o Open, a *audience, ob observer, log *slog.Logger, up *uplink.Uplink) *spending {
 	p := &spending{
 		audience: a, observer: ob, log: log, up: up,
 		account: o.Account, key: o.Origin.Key, most: Cost{Tokens: h.options.MaxTokens}, prices: h.options.Prices,
