@@ -323,6 +323,7 @@ function listen({ tone }) {
   };
 
   const keep = (list, way, data) => {
+    if (typeof data !== 'string') return; // VOX's sound
     const { type, payload, seq, event } = JSON.parse(data);
     list.push({ way, type, payload, seq, event, at: performance.now() });
   };

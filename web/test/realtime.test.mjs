@@ -13,7 +13,7 @@ import { build } from 'esbuild';
 import OpenAI from 'openai';
 import { OpenAIRealtimeWS } from 'openai/realtime/ws';
 import { WebSocket } from 'ws';
-import { gatewayBinary, openPage, silence, startGateway, tone } from './harness.mjs';
+import { clock, gatewayBinary, openPage, silence, startGateway, tone } from './harness.mjs';
 
 const limit = { timeout: 40_000 };
 const run = promisify(execFile);
@@ -97,7 +97,8 @@ describe("OpenAI's clients", { concurrency: true }, () => {
     ws.close();
   });
 
-  test("Twilio's sample: a telephone by way of somebody else's server", limit, async () => {
+  test("Twilio's sample: a telephone by way of somebody else's server", limit, async (t) => {
+    const judge = clock(t);
     // The flow of twilio-samples/speech-assistant-openai-realtime-api-node: sound is passed on as it is, and a mark tells when it was played.
     const heard = []; // by the caller
     const at = { mark: 0, media: 0, begun: null, item: null, truncated: 0 };
@@ -145,8 +146,10 @@ describe("OpenAI's clients", { concurrency: true }, () => {
     assert.ok((await truncated).audio_end_ms <= 1500);
     const answer = await event('response.done');
     await talking;
-    assert.match(answer.response.output[0].content[0].transcript, /seconds of speech/);
-    assert.equal(at.truncated, 1);
+    judge(() => { // sound that comes late has gaps, which end a speech
+      assert.match(answer.response.output[0].content[0].transcript, /seconds of speech/);
+      assert.equal(at.truncated, 1);
+    });
     const bytes = heard.reduce((n, b) => n + b.length, 0);
     assert.ok(bytes > 8_000, `${bytes} bytes of voice`);
     await new Promise((resolve) => (ws.once('close', resolve), ws.close()));

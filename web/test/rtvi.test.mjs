@@ -124,7 +124,7 @@ inPage('a conversation by voice', { sounds: [silence(5), tone(1), silence(6)] },
   }
 });
 
-inPage('barge-in', { sounds: [silence(1), tone(1.5), silence(6)], mic: false }, async (page, log, judge) => {
+inPage('barge-in', { sounds: [silence(5), tone(1.5), silence(6)], mic: false }, async (page, log, judge) => {
   await startAndConnect(page);
   await page.evaluate(() => client.sendText('one two three four five six seven eight nine ten '.repeat(12)));
   const spoke = await sees(page, 'botStartedSpeaking');
