@@ -80,7 +80,7 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 // asksPastLimit reports whether a command asks for another answer when the tokens are used up: the conversation only waits
 // until the last answer was heard.
 func (s *Session) asksPastLimit(c Command) bool {
-	if s.leaving != ErrBudget && s.leaving != ErrTokenLimit {
+	if !s.broke {
 		return false
 	}
 	switch c := c.(type) {

@@ -151,6 +151,29 @@ func TestNothingGoesUpPastTheBudget(t *testing.T) {
 	}, priced)
 }
 
+// A conversation that is to end by its time says no goodbye that may cost more than is left, and answers nothing more.
+func TestNoGoodbyeOverTheBudget(t *testing.T) {
+	for _, asks := range []bool{false, true} {
+		open := bridge.Open{Farewell: "Say goodbye.", Grant: &bridge.Grant{Dollars: 0.08, MaxDuration: 10 * time.Second}}
+		talk(t, open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			time.Sleep(8 * time.Second)
+			c.typed("Hello.")
+			l.Say(7, 8*time.Second)
+			time.Sleep(4 * time.Second) // its time is over
+			l.Send("%s", reports(15_000, 500)+`,"serverContent":{"turnComplete":true}}`)
+			synctest.Wait()
+			before := l.Said()
+			if asks {
+				_ = c.session.Do(bridge.Message{Text: "And now?", TurnComplete: true}) // may be what ends it
+			}
+			c.ends(bridge.ErrTimeLimit)
+			if said := l.Said(); said != before {
+				t.Errorf("the model got %q", strings.TrimPrefix(said, before))
+			}
+		}, priced)
+	}
+}
+
 // An agent that is named in a running conversation brings its limit.
 func TestDollarsOfAnAgentNamedLater(t *testing.T) {
 	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {

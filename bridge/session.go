@@ -76,6 +76,7 @@ type loopState struct {
 	leaving   error      // the conversation ends with this when the answer has been heard
 	lastWord  bool       // but not before the model has begun its answer to the tool that ends it
 	farewell  string     // and not before the model was asked so to say goodbye, and has; empty: it was, or need not
+	broke     bool       // there is no money, or there are no tokens, for a turn that has not begun
 	ended     error      // the conversation ends with this now
 }
 
@@ -342,13 +343,14 @@ func (s *Session) endAfterSpeaking(reason error) {
 // endOverBudget ends the session, after what the model has begun to say, if there is a limit that it has reached. Nothing goes up any
 // more: the model would be asked again.
 func (s *Session) endOverBudget(limit error) {
-	if limit == nil || s.leaving != nil {
+	if limit == nil || s.broke {
 		return
 	}
+	s.broke = true
 	s.up.Pause(true)
 	s.calls.CancelAll()
-	s.endAfterSpeaking(limit)
-	s.lastWord = false
+	s.endAfterSpeaking(limit) // unless it is to end anyway: then there is no goodbye any more
+	s.farewell, s.lastWord = "", false
 }
 
 // stateNow is the state that follows from what is known.
