@@ -244,6 +244,26 @@ func TestAPausedRecordingMoves(t *testing.T) {
 	}, func(o *bridge.Options) { o.Recordings = folder })
 }
 
+// The agent of a conversation that comes from another gateway does not greet once more.
+func TestNoGreetingAtAnotherGateway(t *testing.T) {
+	fleet(t, resumable, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
+		c.typed("hello")
+		l.Answer(7, time.Second)
+		l.Handle("h")
+		time.Sleep(2 * time.Second)
+		d := b.join(bridge.Open{Resumable: true, ResumeToken: c.token(), Greeting: "Greet the guest."})
+		l2 := a.up.Next().Accept()
+		time.Sleep(300 * time.Millisecond)
+		synctest.Wait()
+		if err := d.session.Greet(); err != nil {
+			t.Fatal(err)
+		}
+		if time.Sleep(time.Second); l2.Said() != "" {
+			t.Errorf("the model got %q", l2.Said())
+		}
+	})
+}
+
 // A token of another door or person opens nothing at another gateway either, and neither does one that has ended.
 func TestOthersTokens(t *testing.T) {
 	opened := bridge.Open{Resumable: true, Origin: bridge.Origin{Door: "web", Identity: "alice"}}

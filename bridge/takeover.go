@@ -80,6 +80,7 @@ func (h *Host) adopt(id string, found *snapshot, generation uint64, o Open) (*Se
 func (h *Host) restored(id string, n *snapshot, o Open) (*Session, error) {
 	o.Origin, o.Grant, o.Quiet, o.Resumable = n.Origin, n.Grant, n.Quiet, true
 	o.Agent, o.Override, o.Config, o.Locked, o.Farewell = n.Door, n.Hook, n.Config, n.Locked, n.Farewell
+	o.Greeting = "" // it was said where the conversation began
 	steering := steering{raw: n.Config}
 	if err := steering.change(Steer{Agent: n.Agent, Functions: n.Steered}); err != nil {
 		return nil, err
