@@ -54,7 +54,11 @@ func (a Agent) config(raw json.RawMessage) json.RawMessage {
 	return edited(lay(a.Config, raw), a.Model+a.Prompt+a.Voice+a.Language != "", func(config map[string]any) {
 		put(config, a.Model, "model")
 		put(config, a.Prompt, instruction)
-		put(config, a.Voice, "generationConfig", "speechConfig", "voiceConfig", "prebuiltVoiceConfig", "voiceName")
+		if a.Voice != "" { // in place of all that stands there: there are other ways to say a voice
+			speech := inner(inner(config, "generationConfig"), "speechConfig")
+			rename(speech, "voiceConfig")
+			speech["voiceConfig"] = map[string]any{"prebuiltVoiceConfig": map[string]any{"voiceName": a.Voice}}
+		}
 		put(config, a.Language, "generationConfig", "speechConfig", "languageCode")
 	})
 }
@@ -159,17 +163,22 @@ func put(object map[string]any, value string, path ...string) {
 		return
 	}
 	for _, name := range path[:len(path)-1] {
-		rename(object, name)
-		inner, ok := object[name].(map[string]any)
-		if !ok {
-			inner = map[string]any{}
-			object[name] = inner
-		}
-		object = inner
+		object = inner(object, name)
 	}
 	last := path[len(path)-1]
 	rename(object, last)
 	object[last] = value
+}
+
+// inner is the object in a field, which is made if there is none.
+func inner(object map[string]any, name string) map[string]any {
+	rename(object, name)
+	in, ok := object[name].(map[string]any)
+	if !ok {
+		in = map[string]any{}
+		object[name] = in
+	}
+	return in
 }
 
 // rename gives a field its name in camelCase, which proto3 JSON has in snake_case as well.

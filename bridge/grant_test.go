@@ -361,6 +361,17 @@ func TestLayersOfTheAgent(t *testing.T) {
 	})
 }
 
+// A voice that is fixed is the only one that the model gets.
+func TestAFixedVoiceIsTheOnlyOne(t *testing.T) {
+	config := `{"generationConfig":{"speechConfig":{"voiceConfig":{"voice":"Puck","replicatedVoiceConfig":{"mimeType":"audio/pcm"}}}}}`
+	talk(t, bridge.Open{Config: []byte(config), Grant: &bridge.Grant{Agent: bridge.Agent{Voice: "Kore"}}}, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Link) {
+		got := string(last[bridge.SetupComplete](c).EffectiveConfig)
+		if want := `"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Kore"}}`; !strings.Contains(got, want) {
+			t.Errorf("the model got %s", got)
+		}
+	})
+}
+
 // A config of a file lies below the caller's: objects field by field, whatever their spelling, but for those whose parts would contradict
 // each other. Tools are added, null says nothing, and a note is behind whoever's prompt.
 func TestConfigsInLayers(t *testing.T) {
