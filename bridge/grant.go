@@ -25,8 +25,14 @@ type Grant struct {
 // Cost is what something takes or may take: tokens of the model, and money in millionths of a US dollar.
 type Cost struct{ Tokens, Micros int }
 
-// Micros are dollars in millionths.
-func Micros(dollars float64) int { return int(math.Round(min(dollars, 1e9) * 1e6)) }
+// Micros are dollars in millionths; of more than none at least one, because 0 is no limit.
+func Micros(dollars float64) int {
+	micros := int(math.Round(min(dollars, 1e9) * 1e6))
+	if dollars > 0 {
+		return max(1, micros)
+	}
+	return micros
+}
 
 // Account counts what a conversation costs. The conversation calls Begin or Continue first, then any of the others, and
 // End last. Only Begin and Reserve may block.

@@ -241,3 +241,12 @@ func TestMissedEvents(t *testing.T) {
 		})
 	}
 }
+
+// A limit that is smaller than the smallest sum is one still: what a backend has subtracted may leave as little.
+func TestMicros(t *testing.T) {
+	for dollars, want := range map[float64]int{0: 0, 5.5e-17: 1, 4e-7: 1, 1.5: 1_500_000, 1e300: 1e15} {
+		if got := bridge.Micros(dollars); got != want {
+			t.Errorf("$%g are %d millionths, not %d", dollars, got, want)
+		}
+	}
+}
