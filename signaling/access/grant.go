@@ -92,7 +92,11 @@ func (g Grant) within(most Grant, at string) (Grant, error) {
 		}
 		g.Agent = most.Agent
 	}
-	if a := g.Agent; a != nil && a.Agent == nil && len(g.Agents) > 0 && !bridge.Matches(g.Agents, a.Name) {
+	switch a := g.Agent; {
+	case a == nil:
+	case a.Agent != nil && most.Agent == nil && len(most.Agents) > 0:
+		return g, fmt.Errorf("%s.agent: one in full is more than its issuer may grant, which are %s", at, strings.Join(most.Agents, ", "))
+	case a.Agent == nil && len(g.Agents) > 0 && !covered(g.Agents, a.Name):
 		return g, fmt.Errorf("%s.agent %q is more than its issuer may grant", at, a.Name)
 	}
 	return g, nil

@@ -1,6 +1,38 @@
 package access
 
-import "testing"
+import (
+	"encoding/json"
+	"testing"
+)
+
+// Whom a key lets answer is all that its tokens let answer: none in full, and no pattern that matches more.
+func TestAgentsWithin(t *testing.T) {
+	read := func(text string) (g Grant) {
+		if err := json.Unmarshal([]byte(text), &g); err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	full := `{"agent":{"prompt":"Sell hats."}}`
+	for _, test := range []struct {
+		most, asked string
+		ok          bool
+	}{
+		{`{}`, full, true},
+		{full, full, true},
+		{full, `{}`, true},
+		{`{"agents":["desk"]}`, full, false},
+		{`{"agents":["*"]}`, full, false},
+		{`{"agents":["desk-?"]}`, `{"agent":"desk-1"}`, true},
+		{`{"agents":["desk-?"]}`, `{"agent":"desk-*"}`, false},
+		{`{"agents":["desk-*"]}`, `{"agent":"desk-*"}`, true},
+		{`{}`, `{"agents":["desk"],"agent":{"prompt":"Sell hats."}}`, true},
+	} {
+		if _, err := read(test.asked).within(read(test.most), "grant"); (err == nil) != test.ok {
+			t.Errorf("%s within %s: %v", test.asked, test.most, err)
+		}
+	}
+}
 
 // A key grants no pattern that matches more than its own.
 func TestCovered(t *testing.T) {
