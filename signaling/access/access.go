@@ -200,14 +200,25 @@ func (g *Gate) trusts(a netip.Addr) bool {
 	return false
 }
 
-// Authorize lets the visitor open a conversation, or refuses: it fills in who they are, what they may use, who pays, and how the agent
-// answers whom the client has named in Origin.Agent or the grant has. token came in
+// Authorize lets the visitor open a conversation, as Admit does, with the agent whom the client has named in Origin.Agent or the grant has.
+func (v *Visitor) Authorize(open *bridge.Open, token string) error {
+	if err := v.Admit(open, token); err != nil {
+		return err
+	}
+	if v.gate == nil {
+		return (*agents.Folder)(nil).Choose(open, nil)
+	}
+	return v.gate.options.Agents.Choose(open, nil)
+}
+
+// Admit is Authorize for a door that learns later who is to answer, and then has the agent chosen itself. It lets the visitor open a
+// conversation, or refuses: it fills in who they are, what they may use, and who pays. token came in
 // the first message; empty: that of the request counts. The visitor is counted when the conversation begins, and a refusal
 // may come then, too. A token that has expired is good for a resume, and for nothing else.
-func (v *Visitor) Authorize(open *bridge.Open, token string) error {
+func (v *Visitor) Admit(open *bridge.Open, token string) error {
 	g := v.gate
 	if g == nil {
-		return (*agents.Folder)(nil).Choose(open, nil)
+		return nil
 	}
 	if token == "" {
 		token = v.token
@@ -230,7 +241,7 @@ func (v *Visitor) Authorize(open *bridge.Open, token string) error {
 		open.Grant = p.grant.bridge()
 	}
 	open.Account = &account{visitor: v, pass: p}
-	return g.options.Agents.Choose(open, nil)
+	return nil
 }
 
 // errNotTheirs refuses a visitor that may not act on a conversation. Doors answer that there is no such conversation.

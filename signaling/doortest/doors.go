@@ -87,7 +87,7 @@ func WithOpenAI(d *Doors, o *bridge.Options) { WithOpenAIAt(store.NewMemory())(d
 func WithOpenAIAt(shared store.Store) Option {
 	return func(d *Doors, _ *bridge.Options) {
 		d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Door {
-			door := openai.Door{Host: host, RTC: api, Secrets: &access.Secrets{Store: shared, Logger: d.Logger}, Logger: d.Logger}
+			door := openai.Door{Host: host, Agents: d.Agents, RTC: api, Secrets: &access.Secrets{Store: shared, Logger: d.Logger}, Logger: d.Logger}
 			return door.Doors()
 		})
 	}

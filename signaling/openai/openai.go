@@ -138,7 +138,7 @@ func (d *Door) admit(r *http.Request) (g guest, err error) {
 	if g.secret, err = d.exchange(r); err != nil {
 		return g, err
 	}
-	return g, access.From(r.Context()).Authorize(g.open, g.Token)
+	return g, access.From(r.Context()).Admit(g.open, g.Token)
 }
 
 // agent is who answers by a session's prompt, as far as the guest may choose.

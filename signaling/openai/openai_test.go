@@ -14,6 +14,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/media"
@@ -384,6 +385,27 @@ func TestRealtimeSecrets(t *testing.T) {
 	}
 	if _, code := refusedRealtime(t, l.Gateway, "", http.Header{"Authorization": {"Bearer " + secret.Value}}); code != 3000 {
 		t.Errorf("an old secret: close %d", code)
+	}
+}
+
+// A key that grants agents by a pattern, or one with variables, lets in those who name one of them later than their token.
+func TestRealtimeAgentsOfAKey(t *testing.T) {
+	t.Parallel()
+	folder := agents.New(&agents.Agent{Name: "desk-1", Prompt: "Call {{guest}}."}, &agents.Agent{Name: "night", Prompt: "Night."})
+	l := doortest.NewLocked(t, func(o *access.Options) { o.Agents = folder },
+		func(d *doortest.Doors, _ *bridge.Options) { d.Agents = folder }, doortest.WithOpenAI)
+	for _, granted := range []string{"desk-*", "desk-1"} {
+		l.Edit(doortest.Grants(map[string]any{"agents": []string{granted}}))
+		for prompt, want := range map[string]string{`{"id":"desk-1","variables":{"guest":"Ada"}}`: "session.created", `{"id":"night"}`: "error"} {
+			resp := doortest.PostAs(t, l.HTTP+"/v1/realtime/client_secrets", l.Key, "application/json",
+				strings.NewReader(`{"session":{"type":"realtime","prompt":`+prompt+`}}`))
+			var secret struct{ Value string }
+			if err := json.NewDecoder(resp.Body).Decode(&secret); err != nil {
+				t.Fatal(err)
+			}
+			c := doortest.DialRealtime(t, l.Gateway, "", http.Header{"Authorization": {"Bearer " + secret.Value}})
+			c.Expect(want)
+		}
 	}
 }
 
