@@ -221,7 +221,7 @@ func (p *page) admit(req *sip.Request, open *bridge.Open) error {
 			token = strings.TrimSpace(text)
 		}
 	}
-	if err := p.visitor.Authorize(open, token); err != nil {
+	if err := p.visitor.Admit(open, token); err != nil {
 		return err
 	}
 	p.token = token
@@ -243,7 +243,11 @@ func (p *page) admit(req *sip.Request, open *bridge.Open) error {
 // admitCall has a call that was let in count among those of its telephone.
 func (p *page) admitCall(c *call, req *sip.Request) *refusal {
 	c.open = bridge.Open{Origin: bridge.Origin{Door: doorName, Agent: c.agent.Name, Attributes: c.party.Attributes}}
-	if err := p.admit(req, &c.open); err != nil {
+	err := p.admit(req, &c.open)
+	if err == nil {
+		err = p.door.agents.Choose(&c.open, nil)
+	}
+	if err != nil {
 		return refusalFor(err)
 	}
 	s := &webSound{api: p.door.rtc, decoder: p.door.decoder, log: c.log}

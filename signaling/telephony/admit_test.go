@@ -237,6 +237,40 @@ func TestPasswords(t *testing.T) {
 	g.logged("rule=agent", 1)
 }
 
+// A key that grants agents by a pattern lets in the calls that one of them answers, and no other.
+func TestAgentsOfAKey(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, nil)
+	text, err := os.ReadFile(g.keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	grant := func(pattern string) {
+		changed := strings.Replace(string(text), `"grant": {}`, `"grant": {"agents": ["`+pattern+`"]}`, 1)
+		if err := os.WriteFile(g.keys, []byte(changed), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(1100 * time.Millisecond) // until it is looked at
+	}
+	dials := func() *phone {
+		s := styles()["asterisk in words"]
+		p := dial(t, s, g.http+"/telephony/pbx/stream?to=%2B100", http.Header{"Authorization": {"Bearer " + g.key}})
+		for _, text := range s.begin("1.1", "") {
+			p.text(text)
+		}
+		return p
+	}
+	grant("agent-*")
+	p := dials()
+	g.session()
+	p.text("HANGUP")
+	p.closed()
+	g.empty()
+	grant("night-*")
+	dials().closed()
+	g.logged("This token is not for the agent", 1)
+}
+
 // The gate's limits count these calls: those of a provider by its name, and others by the key that they show.
 func TestTheGateCounts(t *testing.T) {
 	t.Parallel()

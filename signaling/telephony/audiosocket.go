@@ -72,7 +72,11 @@ func (d *Door) announce(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	t.open.Origin.Agent = t.agent.Name
-	if err := d.authorize(&t.open, r, ""); err != nil {
+	err := d.authorize(&t.open, r, "")
+	if err == nil {
+		err = d.Agents.Choose(&t.open, nil)
+	}
+	if err != nil {
 		access.Refuse(w, err)
 		return
 	}

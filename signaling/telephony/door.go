@@ -156,7 +156,7 @@ func (d *Door) Close() {
 // does not count: a telephone system's carries everybody's calls.
 func (d *Door) authorize(open *bridge.Open, r *http.Request, token string) error {
 	open.Origin.Door = doorName
-	return access.From(d.Gate.Visit(&http.Request{Header: r.Header})).Authorize(open, token)
+	return access.From(d.Gate.Visit(&http.Request{Header: r.Header})).Admit(open, token)
 }
 
 // refused counts and logs a refusal.

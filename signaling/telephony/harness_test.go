@@ -62,6 +62,7 @@ type gateway struct {
 	server  *signaling.Server
 	http    string
 	key     string // a server key that may talk
+	keys    string // the file of the keys
 	rest    *restAPI
 	logs    *logBook
 	telnyx  ed25519.PrivateKey
@@ -158,6 +159,7 @@ func newGateway(t testing.TB, change func(config map[string]any), more ...func(*
 	g.rest = &restAPI{more: make(chan restCall, 16)}
 	rest := httptest.NewServer(g.rest)
 	keys := filepath.Join(t.TempDir(), "keys.json")
+	g.keys = keys
 	if g.key, err = access.NewKey(keys, "phones", []string{access.MayTalk}); err != nil {
 		t.Fatal(err)
 	}
