@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -74,11 +75,15 @@ type callFiles struct {
 	log    *slog.Logger
 	failed func()
 	queue  chan bridge.Ended
+	stop   chan struct{} // closed: what is in the queue is the last
 	done   chan struct{}
 }
 
 func newCallFiles(folder string, failed func(), log *slog.Logger) *callFiles {
-	c := &callFiles{folder: folder, log: log, failed: failed, queue: make(chan bridge.Ended, maxWaiting), done: make(chan struct{})}
+	c := &callFiles{
+		folder: folder, log: log, failed: failed,
+		queue: make(chan bridge.Ended, maxWaiting), stop: make(chan struct{}), done: make(chan struct{}),
+	}
 	go c.run()
 	return c
 }
@@ -99,7 +104,7 @@ func (c *callFiles) observe(_ string, o bridge.Observation) {
 
 func (c *callFiles) run() {
 	defer close(c.done)
-	for e := range c.queue {
+	for e := range c.all() {
 		text, err := json.MarshalIndent(endedOf(e), "", "  ")
 		if err == nil {
 			err = writeWhole(filepath.Join(c.folder, record.File(e.Started, e.ID, ".json")), append(text, '\n'))
@@ -111,9 +116,30 @@ func (c *callFiles) run() {
 	}
 }
 
+// all are the ends of conversations until close, and those that wait then. The queue is never closed: a conversation that was left behind
+// at a shutdown may end later.
+func (c *callFiles) all() iter.Seq[bridge.Ended] {
+	return func(yield func(bridge.Ended) bool) {
+		for goesOn := true; goesOn; {
+			select {
+			case e := <-c.queue:
+				goesOn = yield(e)
+				continue
+			default:
+			}
+			select {
+			case e := <-c.queue:
+				goesOn = yield(e)
+			case <-c.stop:
+				goesOn = len(c.queue) > 0
+			}
+		}
+	}
+}
+
 // close waits until all files are written, or for ctx. The conversations have ended.
 func (c *callFiles) close(ctx context.Context) error {
-	close(c.queue)
+	close(c.stop)
 	select {
 	case <-c.done:
 		return nil

@@ -144,3 +144,19 @@ func TestFilesOfCallsThatAreNotWritten(t *testing.T) {
 		t.Errorf("%d failed", failed)
 	}
 }
+
+// A conversation that was left behind at the shutdown may end after it; its file is not written, and nothing crashes.
+func TestACallThatEndsTooLate(t *testing.T) {
+	folder := t.TempDir()
+	files := newCallFiles(folder, func() {}, slog.New(slog.DiscardHandler))
+	for _, id := range []string{"A", "B"} {
+		files.observe("", bridge.Ended{Info: bridge.Info{ID: id}})
+	}
+	if err := files.close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(names(t, folder)); n != 2 {
+		t.Errorf("%d files", n)
+	}
+	files.observe("", bridge.Ended{Info: bridge.Info{ID: "C"}})
+}
