@@ -234,6 +234,7 @@ func TestFoldersMustBeThere(t *testing.T) {
 		"is not a folder":           {"--recordings", file},
 		"calls: ":                   {"--calls", file},
 		"keep: -1":                  {"--keep", "-1"},
+		"keep: 200000000000000":     {"--keep", "200000000000000"},
 	} {
 		if _, err := parseSettings(args, func(string) string { return "" }, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", args, err)

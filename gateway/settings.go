@@ -361,13 +361,16 @@ func (s *settings) check() error {
 	return nil
 }
 
+// maxKeep is longer than anybody keeps a file, in days. Dates that are far longer ago wrap around: all would be deleted.
+const maxKeep = 1_000_000
+
 // checkFolders finds at the start what the first recording and the first call would run into.
 func (s *settings) checkFolders() error {
 	if s.recordings == "" && s.recordAll {
 		return errors.New("record-all: name a folder by --recordings")
 	}
-	if s.keep < 0 {
-		return fmt.Errorf("keep: %d days are less than none", s.keep)
+	if s.keep < 0 || s.keep > maxKeep {
+		return fmt.Errorf("keep: %d days are not from 0 to %d", s.keep, maxKeep)
 	}
 	for name, path := range map[string]string{"recordings": s.recordings, "calls": s.calls} {
 		if path == "" {
