@@ -250,13 +250,10 @@ const (
 )
 
 // Reserve reserves what something may cost; got is less if less is left. Settle says, once, what it has cost: what is left of the
-// reservation is given back. It takes the place of what the conversation itself has reserved for its next turn. It blocks for as long
+// reservation is given back. What the conversation itself has reserved for its turn stays reserved. It blocks for as long
 // as the store may take.
 func (a *account) Reserve(most bridge.Cost) (got bridge.Cost, settle func(bridge.Cost), err error) {
 	g := a.visitor.gate
-	g.mu.Lock()
-	a.giveBack()
-	g.mu.Unlock()
 	got, err = a.reserve(most)
 	if err != nil {
 		return bridge.Cost{}, nil, a.visitor.refuse(err)

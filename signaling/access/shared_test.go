@@ -250,3 +250,25 @@ func TestATokenForOneConversationAmongGateways(t *testing.T) {
 		begins(t, shows(b, "2"), true)
 	})
 }
+
+// What a tool of a conversation reserves leaves it the turn that it has reserved: else that would go over what may be spent.
+func TestAToolLeavesTheTurnReserved(t *testing.T) {
+	gates(t, func(t *testing.T, a, _ *Gate) {
+		c := &account{visitor: &Visitor{gate: a}, pass: pass{issuer: "shop", budget: bridge.Cost{Micros: 1000}}}
+		if err := c.Begin(bridge.Cost{Tokens: 1, Micros: 100}); err != nil {
+			t.Fatal(err)
+		}
+		got, settle, err := c.Reserve(bridge.Cost{Micros: 5000})
+		if err != nil || got.Micros != 900 {
+			t.Errorf("the tool may spend %v, %v", got, err)
+		}
+		settle(got)
+		if left, _ := c.Spend(bridge.Cost{Micros: 100}, bridge.Cost{Micros: 100}); left.Micros != 0 {
+			t.Errorf("%v are left", left)
+		}
+		c.End()
+		if u := a.usage(share{"key", "shop"}); u.counts[reservedPay].own != 0 || u.counts[spentPay].own != 1000 {
+			t.Errorf("%+v", u.counts)
+		}
+	})
+}

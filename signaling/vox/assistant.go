@@ -19,6 +19,7 @@ type assistant struct {
 	desk    *desk.Desk
 	grant   *bridge.Grant
 	account bridge.Account
+	talks   bool         // the model, by its voice
 	tokens  atomic.Int64 // of models that write
 
 	mu     sync.Mutex
@@ -28,7 +29,9 @@ type assistant struct {
 }
 
 func (d *Door) newAssistant(v *visit, theme string, start clientMessage, open bridge.Open) *assistant {
-	a := &assistant{door: d, theme: theme, grant: open.Grant, account: open.Account, client: v}
+	a := &assistant{
+		door: d, theme: theme, grant: open.Grant, account: open.Account, talks: bridge.Talks(open.Agent.Model), client: v,
+	}
 	a.desk = &desk.Desk{
 		Project: desk.NewProject(start.ProjectContext), Targets: start.Targets, Workspace: d.Workspace, Act: a.act,
 		Free: d.Host.Backend() == "emulator",
@@ -152,11 +155,13 @@ func (a *assistant) ask(ctx context.Context, model string, request json.RawMessa
 	return err
 }
 
-// spent is the error if nothing is left to spend.
+// spent is the error if nothing is left to spend. A conversation that is spoken sees to that itself, and keeps its turn reserved.
 func (a *assistant) spent() error {
-	left, most := a.account.Spend(bridge.Cost{}, bridge.Cost{})
-	if most.Tokens > 0 && left.Tokens <= 0 || most.Micros > 0 && left.Micros <= 0 {
-		return bridge.ErrBudget
+	if !a.talks {
+		left, most := a.account.Spend(bridge.Cost{}, bridge.Cost{})
+		if most.Tokens > 0 && left.Tokens <= 0 || most.Micros > 0 && left.Micros <= 0 {
+			return bridge.ErrBudget
+		}
 	}
 	if most := a.door.MaxTokens; most > 0 && int(a.tokens.Load()) >= most {
 		return bridge.ErrTokenLimit
