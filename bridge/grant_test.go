@@ -364,7 +364,8 @@ func TestLayersOfTheAgent(t *testing.T) {
 // A voice that is fixed is the only one that the model gets.
 func TestAFixedVoiceIsTheOnlyOne(t *testing.T) {
 	config := `{"generationConfig":{"speechConfig":{"voiceConfig":{"voice":"Puck","replicatedVoiceConfig":{"mimeType":"audio/pcm"}}}}}`
-	talk(t, bridge.Open{Config: []byte(config), Grant: &bridge.Grant{Agent: bridge.Agent{Voice: "Kore"}}}, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Link) {
+	open := bridge.Open{Config: []byte(config), Grant: &bridge.Grant{Agent: bridge.Agent{Voice: "Kore"}}}
+	talk(t, open, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Link) {
 		got := string(last[bridge.SetupComplete](c).EffectiveConfig)
 		if want := `"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Kore"}}`; !strings.Contains(got, want) {
 			t.Errorf("the model got %s", got)
