@@ -5,8 +5,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"voxgate/tools"
 )
 
 // audience is the caller that carries a conversation, its watchers, and the events that they may have missed. Any
@@ -65,11 +63,11 @@ func (a *audience) notifyWatchers(e Event) {
 	}
 }
 
-// askWatchers asks the watchers to run functions that [Steer] has declared.
-func (a *audience) askWatchers(calls []tools.Call) {
+// tellWatchers sends what the caller need not know: calls of functions that [Steer] has declared, and what the caller has typed.
+func (a *audience) tellWatchers(b Body) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.notifyWatchers(Event{Number: a.ring.last, Time: time.Now(), Body: ToolCall{calls}})
+	a.notifyWatchers(Event{Number: a.ring.last, Time: time.Now(), Body: b})
 }
 
 // watch adds a watcher, and sends it events of its own first.

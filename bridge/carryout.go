@@ -92,10 +92,18 @@ func (s *Session) asksPastLimit(c Command) bool {
 	return false
 }
 
+// typed keeps what was typed, and tells the watchers.
+func (s *Session) typed(turn int, text string) {
+	s.transcript.Typed(turn, text)
+	if text != "" {
+		s.tellWatchers(UserText{Turn: turn, Text: text, Final: true})
+	}
+}
+
 // sendText sends real-time text.
 func (s *Session) sendText(text string) bool {
 	s.person.prompted = 0
-	s.transcript.Typed(s.answer.question(), text)
+	s.typed(s.answer.question(), text)
 	ok := s.up.Send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: text}})
 	s.asked()
 	return ok
@@ -135,7 +143,7 @@ func (s *Session) sendMessage(m Message) error {
 		turn-- // the next handle knows it, answered or not
 	}
 	if parts.Len() > 0 {
-		s.transcript.Typed(turn, parts.Text())
+		s.typed(turn, parts.Text())
 	}
 	t := uplink.Turn{Parts: parts.JSON(), Complete: m.TurnComplete}
 	// The model looks at a stream of pictures only while it hears somebody.

@@ -194,7 +194,7 @@ type toolClient struct{ s *Session }
 func (c toolClient) Ask(calls []tools.Call) {
 	theirs, backends := c.s.steering.share(calls)
 	if len(backends) > 0 {
-		c.s.askWatchers(backends)
+		c.s.tellWatchers(ToolCall{backends})
 	}
 	if len(theirs) > 0 {
 		c.s.notify(ToolCall{theirs})

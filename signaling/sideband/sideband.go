@@ -118,8 +118,9 @@ func (d *Door) end(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// lastWrite bounds the last write to a listener, who may have stopped reading.
-const lastWrite = 2 * time.Second
+// listenerWrite bounds a write to a listener, who may have stopped reading. The server's own bound is for a whole answer, and
+// this one has no end.
+const listenerWrite = 2 * time.Second
 
 // listen lets somebody hear a conversation until it ends, or they leave.
 func (d *Door) listen(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
@@ -136,8 +137,7 @@ func (d *Door) listen(w http.ResponseWriter, r *http.Request, s *bridge.Session)
 	case <-failed:
 	case <-r.Context().Done():
 	}
-	_ = out.control.SetWriteDeadline(time.Now().Add(lastWrite)) // a connection without one has no need of it
-	_ = stop()                                                  // the listener has left, or has it all
+	_ = stop() // the listener has left, or has it all
 }
 
 // listener sends what is written at once.
@@ -147,6 +147,7 @@ type listener struct {
 }
 
 func (l *listener) Write(b []byte) (int, error) {
+	_ = l.control.SetWriteDeadline(time.Now().Add(listenerWrite)) // a connection without one has no need of it
 	n, err := l.ResponseWriter.Write(b)
 	return n, errors.Join(err, l.control.Flush())
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gorilla/websocket"
 
@@ -60,6 +61,9 @@ func TestTheBackendHasAConnectionOfItsOwn(t *testing.T) {
 	}
 
 	c.Ask("The second thing.")
+	w.Wait(0, "what the person typed", func(m doortest.Message) bool {
+		return m.Type == "TRANSCRIPT" && strings.Contains(string(m.Payload), `"user","turn":2,"text":"The second thing.","final":true`)
+	})
 	m, _ := w.Wait(0, "what the model said", func(m doortest.Message) bool {
 		return m.Type == "TRANSCRIPT" && strings.Contains(string(m.Payload), `"assistant"`) && strings.Contains(string(m.Payload), `"final":true`)
 	})
@@ -188,7 +192,15 @@ func FuzzSideband(f *testing.F) {
 // A supervisor hears both sides of a conversation, from now on, until it ends. That takes a key that may listen.
 func TestASupervisorListens(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil)
+	l := doortest.NewLocked(t, nil, func(d *doortest.Doors, _ *bridge.Options) {
+		d.Add(func(host *bridge.Host, _ *rtc.API) []signaling.Door {
+			doors := (&sideband.Door{Host: host, Logger: slog.New(slog.DiscardHandler)}).Doors()
+			return []signaling.Door{{Pattern: "GET /late/{id}", Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_ = http.NewResponseController(w).SetWriteDeadline(time.Now()) // the server's, for a whole answer, is over
+				doors[3].Handler.ServeHTTP(w, r)
+			})}}
+		})
+	})
 	deaf := watcherKey(l)
 	key, err := access.NewKey(l.File, "supervisor", []string{access.MayWatchAll, access.MayListen})
 	if err != nil {
@@ -204,7 +216,7 @@ func TestASupervisorListens(t *testing.T) {
 	if status, _ := l.Ask("GET", "/v1/sessions/unknown/audio", key); status != 404 {
 		t.Errorf("nothing to hear: %d", status)
 	}
-	listen := func() io.ReadCloser {
+	listen := func(path string) io.ReadCloser {
 		r, err := http.NewRequestWithContext(t.Context(), "GET", "http"+strings.TrimSuffix(strings.TrimPrefix(l.URL, "ws"), "/")+path, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -216,9 +228,9 @@ func TestASupervisorListens(t *testing.T) {
 		}
 		return answer.Body
 	}
-	first, second := listen(), listen()
+	first, second := listen(path), listen("/late/"+id)
 	for range 2 {
-		listen()
+		listen(path)
 	}
 	if status, text := l.Ask("GET", path, key); status != 429 && status != 503 {
 		t.Errorf("a fifth listener: %d %s", status, text)
