@@ -36,8 +36,15 @@ type Folder struct {
 	log   *slog.Logger
 	watch *reread.Watch
 
-	mu   sync.Mutex
-	list []*Agent // by their names
+	mu    sync.Mutex
+	list  []*Agent // by their names
+	state []File   // as they were read last
+}
+
+// File is an agent's file, as it was read last.
+type File struct {
+	Name string // of the agent
+	Err  error  // what is wrong, with file and line; the agent before it goes on, if there was one
 }
 
 // Open reads a folder. Its errors are those of all files, each with its name and line.
@@ -70,10 +77,12 @@ func (f *Folder) files() ([]string, error) {
 // read reads the files. A file that is wrong leaves the agent as it was before.
 func (f *Folder) read(files []string) error {
 	var list []*Agent
+	var state []File
 	var errs []error
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), extension)
 		a, err := readFile(file, name)
+		state = append(state, File{name, err})
 		if err != nil {
 			errs = append(errs, err)
 			a = f.named(name)
@@ -84,7 +93,7 @@ func (f *Folder) read(files []string) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.list = list
+	f.list, f.state = list, state
 	return errors.Join(errs...)
 }
 
@@ -108,6 +117,17 @@ func (f *Folder) all() []*Agent {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.list
+}
+
+// Files are the agents' files, those that are wrong among them.
+func (f *Folder) Files() []File {
+	if f == nil {
+		return nil
+	}
+	f.all()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state
 }
 
 func (f *Folder) named(name string) *Agent {

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"voxgate/bridge"
+	"voxgate/signaling"
 	"voxgate/signaling/rtc"
 	"voxgate/signaling/sip"
 )
@@ -191,10 +192,12 @@ func (m *metrics) unwritten() {
 // refused counts a refusal.
 func (m *metrics) refused(rule string) { m.refusals.WithLabelValues(rule).Inc() }
 
-// serve answers at addr, for the operator, until stop is called. A nil m serves nothing.
-func (m *metrics) serve(addr string, hosts []string, host *bridge.Host, h health, log *slog.Logger) (stop func(), err error) {
+// serve answers at the private address, for the operator, until stop is called. A nil m serves nothing.
+func (m *metrics) serve(s settings, admission signaling.Options, host *bridge.Host, h health, log *slog.Logger) (
+	stop func(context.Context) error, err error,
+) {
 	if m == nil {
-		return func() {}, nil
+		return func(context.Context) error { return nil }, nil
 	}
 	m.ask(host)
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -205,11 +208,19 @@ func (m *metrics) serve(addr string, hosts []string, host *bridge.Host, h health
 		}
 		return 0
 	}))
-	url, stop, err := servePrivate(addr, hosts, promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}), h)
-	if err == nil {
-		log.Info("private", "at", url)
+	page, leave, err := (&operator{settings: s, registry: m.registry, host: host, health: h, started: time.Now()}).open(admission, log)
+	if err != nil {
+		return nil, err
 	}
-	return stop, err
+	url, end, err := servePrivate(s.privateAddr, admission.Hosts, promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}), page, h)
+	if err != nil {
+		return nil, err
+	}
+	log.Info("private", "at", url)
+	return func(ctx context.Context) error {
+		defer end()
+		return leave(ctx)
+	}, nil
 }
 
 // admitting counts the callers that admit refuses; a nil m does not.

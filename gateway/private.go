@@ -25,9 +25,9 @@ type health struct {
 
 // servePrivate answers the operator at addr until stop is called: metrics at /metrics, whether the process lives at /healthz, whether
 // it takes calls at /readyz, how to have it take none any more at /v1/drain, and Go's profiler at /debug/pprof/, without the command
-// line, which may hold a secret. Whoever reaches addr may ask, by an address or by one of hosts, but no page in a browser may
-// order anything.
-func servePrivate(addr string, hosts []string, metrics http.Handler, h health) (url string, stop func(), err error) {
+// line, which may hold a secret. Everything else is for page. Whoever reaches addr may ask, by an address or by one of hosts, but no
+// page in a browser may POST anything.
+func servePrivate(addr string, hosts []string, metrics, page http.Handler, h health) (url string, stop func(), err error) {
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		return "", nil, fmt.Errorf("private-addr: %w", err)
@@ -50,6 +50,7 @@ func servePrivate(addr string, hosts []string, metrics http.Handler, h health) (
 		w.Header().Set("Content-Type", "application/json")
 		json.NewEncoder(w).Encode(map[string]int{"sessions": h.running()})
 	})
+	mux.Handle("/", page)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)

@@ -85,11 +85,11 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	stopPrivate, err := measured.serve(s.privateAddr, admission.Hosts, host, healthOf(ctx, host, shared), log)
+	stopPrivate, err := measured.serve(s, admission, host, healthOf(ctx, host, shared), log)
 	if err != nil {
 		return err
 	}
-	stopping.then("private address", stopPrivate)
+	stopping.add("private address", stopPrivate)
 	conversations, err := openDoors(s, host, webrtc, generate, gate, shared, measured.dialling(hooks.call), stopping, log)
 	if err != nil {
 		return err

@@ -119,7 +119,7 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f.StringVar(&s.calls, "calls", "", "`folder` for a JSON file of each conversation that is over, with its words (docs/sideband.md); empty: none")
 	f.IntVar(&s.keep, "keep", 0, "`days` after which recordings and files of calls are deleted; 0: never")
 	f.StringVar(&s.privateAddr, "private-addr", "",
-		"`host:port` for the operator alone: /metrics, /healthz, /readyz, /debug/pprof/ (docs/operating.md); empty: none")
+		"`host:port` for the operator alone: their page, /metrics, /healthz, /readyz, /debug/pprof/ (docs/operating.md); empty: none")
 	f.StringVar(&s.redis, "redis", "", "`URL` of the Redis that several gateways share (docs/scaling.md); empty: this one is alone")
 	f.StringVar(&s.redisSecret, "redis-secret", "",
 		"`secret` of these gateways, from which the key is made that encrypts what they keep in Redis; "+

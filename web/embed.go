@@ -4,6 +4,7 @@
 //	page      the gateway's own page
 //	button    the talk button for any page
 //	vox       the page of the VOX assistant, at /vox/
+//	operator  the operator's page, at the private address
 //	test      the browser tests
 //
 // The first three are served from one root, so a script there imports "./voxgate.js" wherever that lies; tsconfig.json's
@@ -22,6 +23,8 @@ var (
 	vox embed.FS
 	//go:embed library
 	library embed.FS
+	//go:embed operator library/tokens.css library/dom.js
+	operator embed.FS
 )
 
 // Library returns the files of the npm package.
@@ -34,9 +37,13 @@ func Library() fs.FS {
 }
 
 // Folders returns the folders that make up the site; the root of each is the root of the site.
-func Folders() []fs.FS {
-	folders := []fs.FS{vox}
-	for _, name := range []string{"library", "page", "button"} {
+func Folders() []fs.FS { return append(below(root, "library", "page", "button"), vox) }
+
+// Operator returns the folders of the operator's page, likewise.
+func Operator() []fs.FS { return below(operator, "operator", "library") }
+
+func below(root fs.FS, names ...string) (folders []fs.FS) {
+	for _, name := range names {
 		folder, err := fs.Sub(root, name)
 		if err != nil {
 			panic(err) // the names are embedded above

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"voxgate/signaling/access"
+)
+
+// asks sends a request to the private address, as a page of an origin would, and returns the answer.
+func asks(t *testing.T, method, url, key, origin string) (status int, answer map[string]any, policy string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key != "" {
+		r.Header.Set("Authorization", "Bearer "+key)
+	}
+	if origin != "" {
+		r.Header.Set("Origin", origin)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	_ = json.NewDecoder(resp.Body).Decode(&answer) // a page, or an error in words
+	return resp.StatusCode, answer, resp.Header.Get("Content-Security-Policy")
+}
+
+// The operator's page: its numbers are anybody's who reaches it, the conversations are for a key, and all of it for no other page.
+func TestTheOperatorsPage(t *testing.T) {
+	agents := t.TempDir()
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(agents, "desk.md"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("You are the front desk.")
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	key, err := access.NewKey(keys, "support", []string{access.MayWatchAll})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, []string{
+		"serve", "--addr", "127.0.0.1:0", "--private-addr", "127.0.0.1:0", "--keys", keys, "--auth", "off", "--agents", agents,
+	}, env())
+	private := p.waitFor(`msg=private at=(\S+)`)
+	c := p.converse(`{}`)
+	c.until("SETUP_COMPLETE", "")
+	c.say("hello")
+	c.until("TURN_COMPLETE", "")
+	if status, _, policy := asks(t, "GET", private+"/", "", ""); status != http.StatusOK || !strings.Contains(policy, "default-src 'none'") {
+		t.Errorf("the page: %d %s", status, policy)
+	}
+	status, now, _ := asks(t, "GET", private+"/status", "", "")
+	if dials, _ := now["dials"].(map[string]any); status != http.StatusOK || now["now"] != 1.0 || now["ended"] != 0.0 ||
+		now["ready"] != true || now["keyed"] != true || now["backend"] != "emulator" || dials["ok"] != 1.0 || !(now["dollars"].(float64) > 0) {
+		t.Errorf("%d %v", status, now)
+	}
+	sessions := private + "/v1/sessions"
+	for _, test := range []struct {
+		method, url, key, origin string
+		status                   int
+	}{
+		{"GET", sessions, "", "", http.StatusUnauthorized},
+		{"GET", sessions, key, "", http.StatusOK},
+		{"GET", sessions, key, private, http.StatusOK},
+		{"GET", sessions, key, "https://evil.com", http.StatusForbidden},
+		{"GET", private + "/status", "", "https://evil.com", http.StatusForbidden},
+		{"DELETE", sessions + "/unknown", key, "null", http.StatusForbidden},
+		{"DELETE", sessions + "/unknown", key, private, http.StatusNotFound},
+		{"GET", private + "/listen/forged", "", "", http.StatusForbidden},
+		{"POST", private + "/v1/tokens", key, "", http.StatusMethodNotAllowed},
+	} {
+		if status, answer, _ := asks(t, test.method, test.url, test.key, test.origin); status != test.status {
+			t.Errorf("%+v: %d %v", test, status, answer)
+		}
+	}
+	_, paper, _ := asks(t, "GET", sessions+"/unknown/ticket", key, "") // a key that may not listen cannot by a ticket
+	if status, answer, _ := asks(t, "GET", private+"/listen/"+paper["ticket"].(string), "", ""); status != http.StatusForbidden ||
+		!strings.Contains(answer["error"].(map[string]any)["message"].(string), "listen") {
+		t.Errorf("%d %v", status, answer)
+	}
+
+	write("---\nvoice: [\n---\nYou are the front desk.")
+	p.eventually(func() bool {
+		_, now, _ = asks(t, "GET", private+"/status", "", "")
+		desk := now["agents"].([]any)[0].(map[string]any)
+		problem, _ := desk["problem"].(string)
+		return desk["name"] == "desk" && strings.Contains(problem, "desk.md:")
+	})
+	c.send(`{"type":"DISCONNECT_GEMINI"}`)
+	c.until("GEMINI_DISCONNECTED", "")
+	p.eventually(func() bool {
+		_, now, _ = asks(t, "GET", private+"/status", "", "")
+		return now["now"] == 0.0 && now["ended"] == 1.0
+	})
+}

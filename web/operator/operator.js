@@ -1,0 +1,314 @@
+/** The operator's page: what runs, what it costs, whether it is well; and one conversation. It uses the doors of docs/sideband.md. */
+import { make } from './dom.js';
+
+const EVERY = 2_000; // ms between two looks
+const PATIENCE = 5_000; // ms for an answer
+const MOST = 500; // words and events that are kept
+
+const get = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
+const clock = new Intl.DateTimeFormat(undefined, { timeStyle: 'medium' });
+const money = (/** @type {number | undefined} */ n) => (n === undefined ? '–' : `$${n.toFixed(n < 1 ? 4 : 2)}`);
+const count = (/** @type {number} */ n) => n.toLocaleString();
+const since = (/** @type {string} */ at) => {
+  const s = Math.max(0, Math.round((Date.now() - Date.parse(at)) / 1000));
+  return `${Math.floor(s / 60)}:${String(s % 60).padStart(2, '0')}`;
+};
+
+/** Changes nothing that is right already: nothing flickers, and a screen reader reads nothing twice. */
+function put(/** @type {Element} */ e, /** @type {string} */ text) {
+  if (e.textContent !== text) e.textContent = text;
+}
+
+// --- asking
+
+const KEY = 'voxgate-operator-key';
+let key = sessionStorage.getItem(KEY) ?? '';
+
+/** @param {string} path @param {string} [method] */
+function ask(path, method = 'GET') {
+  const headers = new Headers(key ? { Authorization: `Bearer ${key}` } : {});
+  return fetch(path, { method, headers, cache: 'no-store', signal: AbortSignal.timeout(PATIENCE) });
+}
+
+const id = (/** @type {string} */ name) => `v1/sessions/${encodeURIComponent(name)}`;
+
+/** The sentence of an error of the gateway. */
+async function sentence(/** @type {Response} */ answer) {
+  const body = await answer.json().catch(() => null);
+  return body?.error?.message ?? `The gateway answers ${answer.status}.`;
+}
+
+let seen = 0; // when the gateway answered last
+let barred = ''; // a key that was refused: each time that it is shown counts as a refusal
+
+async function look() {
+  try {
+    const answer = await ask('status');
+    if (!answer.ok) throw new Error(await sentence(answer));
+    const status = await answer.json();
+    showStatus(status);
+    if (status.keyed && !key) wantKey('One that may “sessions:all” sees every conversation: gateway key new --may sessions:all,listen NAME');
+    else if (!key || key !== barred) await lookAtSessions();
+    seen = Date.now();
+    document.body.classList.remove('gone');
+  } catch {
+    document.body.classList.add('gone');
+    put(get('alive'), seen ? `The gateway has not answered since ${clock.format(seen)}.` : 'The gateway does not answer.');
+  }
+  setTimeout(look, EVERY);
+}
+
+async function lookAtSessions() {
+  const shown = key;
+  const answer = await ask('v1/sessions');
+  if (shown !== key) return; // another was entered meanwhile
+  barred = answer.ok ? '' : key;
+  if (answer.ok) showSessions(await answer.json());
+  else wantKey(await sentence(answer));
+}
+
+function wantKey(/** @type {string} */ why) {
+  put(get('why'), why);
+  get('login').hidden = false;
+  for (const part of ['list', 'none', 'silent']) get(part).hidden = true;
+}
+
+get('login').onsubmit = (/** @type {Event} */ e) => {
+  e.preventDefault();
+  key = get('key').value.trim();
+  sessionStorage.setItem(KEY, key);
+  get('key').value = '';
+  lookAtSessions().catch(() => {}); // the next look says that the gateway is gone
+};
+
+// --- what runs
+
+/** @type {Map<string, HTMLTableRowElement>} */
+const rows = new Map();
+/** @type {any[]} */
+let running = [];
+
+function showSessions(/** @type {{sessions: any[], silent?: number}} */ { sessions, silent }) {
+  running = sessions.toSorted((a, b) => b.startedAt.localeCompare(a.startedAt));
+  get('login').hidden = true;
+  get('list').hidden = running.length === 0;
+  get('none').hidden = running.length > 0;
+  get('silent').hidden = !silent;
+  put(get('silent'), silent ? `${silent} other ${silent === 1 ? 'gateway does' : 'gateways do'} not answer.` : '');
+  const body = get('list').tBodies[0];
+  for (const [name, row] of rows) {
+    if (running.some((s) => s.id === name)) continue;
+    row.remove();
+    rows.delete(name);
+  }
+  running.forEach((s, at) => {
+    const row = rows.get(s.id) ?? newRow(s.id);
+    const texts = [who(s), s.agent ?? '–', s.door, s.state, since(s.startedAt), count(s.turns), count(s.tokens), money(s.dollars)];
+    texts.forEach((text, i) => put(i ? /** @type {Element} */ (row.cells[i]) : /** @type {Element} */ (row.querySelector('button')), text));
+    if (body.rows[at] !== row) body.insertBefore(row, body.rows[at] ?? null);
+    row.dataset.state = s.state;
+  });
+  describe();
+}
+
+const who = (/** @type {any} */ s) => s.identity || s.id;
+
+function newRow(/** @type {string} */ name) {
+  const row = /** @type {HTMLTableRowElement} */ (make('tr'));
+  for (let i = 0; i < 8; i++) row.append(make('td', i > 3 ? 'number' : ''));
+  const button = make('button', 'pick');
+  button.onclick = () => open(name);
+  row.cells[0]?.append(button);
+  rows.set(name, row);
+  return row;
+}
+
+// --- how it is
+
+/** @param {string} list @param {[name: string, state: string, bad?: boolean][]} lines */
+function states(list, lines) {
+  const ul = get(list);
+  while (ul.children.length > lines.length) ul.lastElementChild.remove();
+  lines.forEach(([name, state, bad], i) => {
+    if (!ul.children[i]) {
+      const li = make('li');
+      li.append(make('b'), make('span'));
+      ul.append(li);
+    }
+    const li = ul.children[i];
+    put(li.children[0], name);
+    put(li.children[1], state);
+    li.classList.toggle('bad', Boolean(bad));
+  });
+}
+
+const BACKENDS = { gemini: 'Gemini', vertex: 'Gemini by Vertex AI', emulator: 'Emulator' };
+
+function showStatus(/** @type {any} */ s) {
+  const up = Math.floor((Date.now() - Date.parse(s.startedAt)) / 60_000);
+  const hours = up < 60 ? `${up} min` : `${Math.floor(up / 60)} h ${up % 60} min`;
+  put(get('alive'), s.ready ? 'The gateway is up.' : 'The gateway takes no new calls.');
+  put(get('now'), count(s.now));
+  put(get('begun'), count(s.ended + s.now));
+  put(get('dollars'), money(s.dollars));
+  const refusals = Object.entries(s.refusals ?? {}).sort((a, b) => b[1] - a[1]);
+  put(get('refused'), count(refusals.reduce((all, [, n]) => all + n, 0)));
+  get('no-refusals').hidden = refusals.length > 0;
+  states('refusals', refusals.map(([rule, n]) => [rule, count(n)]));
+  const { ok = 0, ...others } = s.dials ?? {};
+  const failed = Object.entries(others).map(([outcome, n]) => `${count(n)} ${outcome.replaceAll('_', ' ')}`);
+  const dialled = [`${count(ok)} connection${ok === 1 ? '' : 's'}`, ...failed.length ? [`failed: ${failed.join(', ')}`] : []].join('; ');
+  states('health', [
+    ['Gateway', `${s.ready ? 'takes calls' : 'takes no new calls'}, up for ${hours}`, !s.ready],
+    [BACKENDS[/** @type {keyof typeof BACKENDS} */ (s.backend)] ?? s.backend, dialled, failed.length > 0],
+    ['Redis', s.redis ? (s.redis === 'well' ? 'answers' : 'does not answer') : 'none: this gateway is alone', s.redis === 'down'],
+    ['Recordings', s.unrecorded ? `the disk has refused ${count(s.unrecorded)}` : s.recordings || 'none', s.unrecorded > 0],
+  ]);
+  get('no-agents').hidden = s.agents.length > 0;
+  states('agents', s.agents.map((/** @type {any} */ a) => [a.name, a.problem ?? 'well', Boolean(a.problem)]));
+}
+
+// --- one conversation
+
+/** @type {{id: string, socket: WebSocket, over: boolean} | null} */
+let chosen = null;
+
+function open(/** @type {string} */ name) {
+  shut();
+  const url = new URL(`${id(name)}/events`, location.href);
+  url.protocol = url.protocol.replace('http', 'ws');
+  const socket = new WebSocket(url, key ? ['voxgate', `voxgate.token.${key}`] : []);
+  const mine = (chosen = { id: name, socket, over: false });
+  for (const part of ['words', 'events']) get(part).replaceChildren();
+  put(get('ended'), '');
+  orders(false);
+  get('one').hidden = false;
+  socket.onmessage = ({ data }) => chosen === mine && take(JSON.parse(data));
+  socket.onclose = () => chosen === mine && over('The connection to this conversation was lost. Choose it again.');
+  describe();
+  get('one').focus({ preventScroll: true });
+  get('one').scrollIntoView({ block: 'nearest' });
+}
+
+function shut() {
+  hush();
+  chosen?.socket.close();
+  chosen = null;
+  get('one').hidden = true;
+}
+
+function over(/** @type {string} */ why) {
+  if (!chosen || chosen.over) return;
+  chosen.over = true;
+  put(get('ended'), why);
+  orders(false);
+  hush();
+}
+
+const orders = (/** @type {boolean} */ on) => document.querySelectorAll('#say :is(input, select, button), #orders button')
+  .forEach((e) => (/** @type {HTMLButtonElement} */ (e).disabled = !on));
+
+function describe() {
+  for (const [name, row] of rows) row.toggleAttribute('aria-current', name === chosen?.id);
+  const s = running.find((r) => r.id === chosen?.id);
+  if (!s) return;
+  put(get('one-title'), who(s));
+  put(get('what'), [s.agent, `by ${s.door}`, s.model, `since ${clock.format(Date.parse(s.startedAt))}`].filter(Boolean).join(' · '));
+}
+
+/** Adds to a list whose end stays in sight, unless somebody reads above it. */
+function add(/** @type {HTMLElement} */ list, /** @type {HTMLElement} */ e) {
+  const below = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
+  list.append(e);
+  while (list.children.length > MOST) list.firstElementChild?.remove();
+  if (below) list.scrollTop = list.scrollHeight;
+}
+
+/** Words of a turn: a piece that grows the newest line, or with final all of it. @param {{role: string, turn: number, text: string, final?: boolean}} t */
+function words({ role, turn, text, final }) {
+  const list = get('words');
+  let p = list.querySelector(`p[data-of="${role} ${Number(turn)}"]:not(.final)`);
+  if (!p) {
+    p = make('p', role === 'user' ? 'user' : 'assistant');
+    p.dataset.of = `${role === 'user' ? 'user' : 'assistant'} ${Number(turn)}`;
+    p.append(make('span', 'unseen', role === 'user' ? 'Person: ' : 'Agent: '), make('span'));
+    add(list, p);
+  }
+  put(p.children[1], final ? text : p.children[1].textContent + text);
+  p.classList.toggle('final', Boolean(final));
+  if (list.scrollHeight - list.scrollTop - list.clientHeight < 80) list.scrollTop = list.scrollHeight;
+}
+
+function take(/** @type {{type: string, payload?: any, time?: number}} */ { type, payload = {}, time = Date.now() }) {
+  if (type === 'TRANSCRIPT') return words(payload);
+  if (type === 'CONTEXT') {
+    orders(true);
+    get('words').replaceChildren();
+    payload.entries.forEach((/** @type {any} */ e, /** @type {number} */ i) => words({ role: e.role, turn: -1 - i, text: e.content, final: true }));
+    return;
+  }
+  if (type === 'GEMINI_DISCONNECTED') over(payload.reason && payload.reason !== 'goodbye' ? `It has ended: ${payload.reason}` : 'It has ended.');
+  if (type === 'GEMINI_ERROR') put(get('ended'), payload.message ?? '');
+  const item = make('li');
+  item.append(make('time', '', clock.format(time)), make('b', '', type.toLowerCase().replaceAll('_', ' ')), make('span', '', brief(payload)));
+  add(get('events'), item);
+}
+
+/** What stands in an event, in a line. */
+function brief(/** @type {any} */ payload) {
+  const text = payload.message ?? payload.reason ?? Object.entries(payload).map(([k, v]) => `${k} ${typeof v === 'object' ? JSON.stringify(v) : v}`).join(', ');
+  return text.slice(0, 300);
+}
+
+function send(/** @type {string} */ type, /** @type {object} */ payload = {}) {
+  if (chosen?.socket.readyState === WebSocket.OPEN) chosen.socket.send(JSON.stringify({ type, payload }));
+}
+
+get('say').onsubmit = (/** @type {Event} */ e) => {
+  e.preventDefault();
+  const text = get('text').value.trim();
+  if (!text) return;
+  const exactly = get('how').value === 'say';
+  send('RESPOND', { instruction: exactly ? `Say exactly this, and nothing else: ${text}` : text });
+  get('text').value = '';
+};
+get('how').onchange = () => (get('text').placeholder = get('how').value === 'say' ? 'One moment, please.' : 'Offer the person a call back');
+get('interrupt').onclick = () => send('INTERRUPT');
+get('close').onclick = () => {
+  const row = rows.get(chosen?.id ?? '');
+  shut();
+  describe();
+  row?.querySelector('button')?.focus();
+};
+get('end').onclick = async () => {
+  const mine = chosen;
+  if (!mine) return;
+  const answer = await ask(id(mine.id), 'DELETE').catch(() => null);
+  if (chosen !== mine || mine.over) return; // it may have ended before the answer came
+  put(get('ended'), answer?.ok ? 'It ends after the sentence that is being said.' : answer ? await sentence(answer) : 'The gateway does not answer.');
+};
+
+/** An <audio> can show no key: it gets a ticket. */
+get('listen').onclick = async () => {
+  if (get('listen').ariaPressed === 'true') return hush();
+  const mine = chosen;
+  if (!mine) return;
+  const answer = await ask(`${id(mine.id)}/ticket`).catch(() => null);
+  if (!answer?.ok || chosen !== mine) return;
+  get('listen').ariaPressed = 'true';
+  get('sound').src = `listen/${(await answer.json()).ticket}`;
+  get('sound').play().catch(() => {});
+};
+get('sound').onplaying = () => put(get('ended'), 'You hear both sides, about two seconds late.');
+get('sound').onerror = () => {
+  if (get('listen').ariaPressed !== 'true') return;
+  hush();
+  put(get('ended'), 'This conversation cannot be heard: the key may not “listen”, or four listen already.');
+};
+function hush() {
+  get('listen').ariaPressed = 'false';
+  get('sound').removeAttribute('src');
+  get('sound').load();
+}
+
+look();

@@ -1,0 +1,160 @@
+/** The operator's page at the private address, beside a conversation in the gateway's own page. */
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { WebSocket } from 'ws';
+import { gatewayBinary, openPage, startGateway } from './harness.mjs';
+
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const folder = mkdtempSync(join(tmpdir(), 'voxgate-operator-'));
+const agents = join(folder, 'agents');
+const browsers = new Map();
+mkdirSync(agents);
+writeFileSync(join(agents, 'desk.md'), '---\nvoice: Kore\n---\nYou are the front desk.\n');
+
+const privateAddress = (gateway) => gateway.log.map((l) => /msg=private at=(\S+)/.exec(l)?.[1]).find(Boolean) + '/';
+
+let gateway;
+before(async () => {
+  gateway = await startGateway({ VOXGATE_PRIVATE_ADDR: '127.0.0.1:0', VOXGATE_AGENTS: agents });
+});
+after(async () => {
+  for (const browser of browsers.values()) await (await browser).close();
+  await gateway?.stop();
+  rmSync(folder, { recursive: true });
+});
+
+/** Somebody who talks with the gateway. */
+async function caller(url, payload) {
+  const socket = new WebSocket(url.replace('http', 'ws') + 'ws');
+  const told = [];
+  const waiting = new Set();
+  socket.on('message', (data) => {
+    told.push(JSON.parse(data));
+    for (const look of waiting) look();
+  });
+  await new Promise((resolve) => socket.once('open', resolve));
+  const c = {
+    send: (type, payload) => socket.send(JSON.stringify({ type, payload })),
+    gets: (type, fits = () => true) => new Promise((resolve) => {
+      const look = () => {
+        const found = told.find((m) => m.type === type && fits(m.payload));
+        if (!found) return;
+        waiting.delete(look);
+        resolve(found.payload);
+      };
+      waiting.add(look);
+      look();
+    }),
+    close: () => socket.terminate(),
+  };
+  c.send('CONNECT_GEMINI', { initialConfig: {}, ...payload });
+  c.id = (await c.gets('SETUP_COMPLETE')).sessionId;
+  return c;
+}
+
+const says = (page, selector, text) => page.locator(selector).filter({ hasText: text }).first().waitFor();
+
+async function hasNoBarriers(page) {
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
+  assert.deepEqual(violations.map((v) => `${v.id} ${v.nodes.map((n) => n.html)}`), []);
+  const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+  assert.ok(wide <= 0, `${wide} px sideways`);
+}
+
+for (const [look, context] of Object.entries({ desktop: { viewport: { width: 1440, height: 900 } }, dark: { colorScheme: 'dark' }, phone: { viewport: { width: 390, height: 844 } } })) {
+  test(`the operator watches, steers and ends a conversation (${look})`, { timeout: 60_000 }, async () => {
+    const person = await caller(gateway.url, { agent: 'desk' });
+    const page = await openPage({ url: privateAddress(gateway), mic: 'none', context, browsers });
+    try {
+      await says(page, '#agents li', 'deskwell');
+      await says(page, '#health li', 'Emulator');
+      await page.getByRole('button', { name: person.id }).click();
+      await page.locator('#end:enabled').waitFor();
+      person.send('SEND_MESSAGE', { parts: [{ text: 'one two three <b>four</b> five six seven eight nine ten eleven twelve' }] });
+      await says(page, '#words .user', 'three <b>four</b> five');
+      await says(page, '#words .assistant', 'You said: one two');
+      await page.click('#interrupt');
+      assert.equal((await person.gets('INTERRUPTED')).by, 'client');
+
+      await page.fill('#text', 'Offer a call back');
+      await page.press('#text', 'Enter');
+      await says(page, '#words .assistant', 'Offer a call back');
+      await page.selectOption('#how', 'say');
+      await page.fill('#text', 'One moment, please.');
+      await page.click('#say button');
+      await says(page, '#words .assistant', 'nothing else: One moment, please.');
+
+      await page.click('summary');
+      await says(page, '#events li', 'interrupted');
+      await hasNoBarriers(page);
+      if (process.env.PICTURES) await page.screenshot({ path: `${process.env.PICTURES}/${look}.png`, fullPage: true });
+      await page.click('#end');
+      await person.gets('GEMINI_DISCONNECTED');
+      await says(page, '#ended', 'It has ended.');
+      await page.getByText('Nobody is talking.').waitFor();
+      assert.ok(await page.isDisabled('#interrupt'));
+      assert.deepEqual(page.complaints, []);
+    } finally {
+      person.close();
+      await page.quit();
+    }
+  });
+}
+
+const long = Array.from({ length: 40 }, () => 'word').join(' '); // Chromium plays nothing before some seconds of speech have come
+
+test('both sides can be heard', { timeout: 60_000 }, async () => {
+  const person = await caller(gateway.url);
+  const page = await openPage({ url: privateAddress(gateway), mic: 'none', browsers });
+  try {
+    await page.getByRole('button', { name: person.id }).click();
+    await page.locator('#listen:enabled').click();
+    person.send('SEND_MESSAGE', { parts: [{ text: long }] });
+    await says(page, '#ended', 'You hear both sides');
+    await page.click('#listen');
+    assert.equal(await page.getAttribute('#listen', 'aria-pressed'), 'false');
+    assert.deepEqual(page.complaints, []);
+  } finally {
+    person.close();
+    await page.quit();
+  }
+});
+
+test('with keys it wants one, an agent’s file may be wrong, and the gateway may go', { timeout: 60_000 }, async () => {
+  const keys = join(folder, 'keys.json');
+  const key = (may) => execFileSync(gatewayBinary, ['key', 'new', '--keys', keys, '--may', may, may.split(':')[0] + may.length], { encoding: 'utf8' })
+    .trim().split(/\s+/).find((word) => word.length > 30);
+  const all = key('sessions:all,listen');
+  const locked = await startGateway({ VOXGATE_PRIVATE_ADDR: '127.0.0.1:0', VOXGATE_AGENTS: agents, VOXGATE_KEYS: keys, VOXGATE_AUTH: 'off' });
+  const person = await caller(locked.url);
+  const page = await openPage({ url: privateAddress(locked), mic: 'none', browsers });
+  try {
+    await says(page, '#now', '1'); // numbers, without anybody's name
+    assert.equal(await page.locator('#list tbody tr').count(), 0);
+    await page.fill('#key', 'wrong');
+    await page.press('#key', 'Enter');
+    await page.locator('#why').filter({ hasNotText: 'sees every conversation' }).waitFor(); // the answer to that key
+    await page.fill('#key', all);
+    await page.press('#key', 'Enter');
+    await page.getByRole('button', { name: person.id }).click();
+    await page.locator('#listen:enabled').click();
+    person.send('SEND_MESSAGE', { parts: [{ text: long }] });
+    await says(page, '#words .assistant', 'You said: word');
+    await says(page, '#ended', 'You hear both sides');
+
+    writeFileSync(join(agents, 'desk.md'), '---\nvoice: [\n---\n');
+    await says(page, '#agents .bad', /desk\.md:\d+:/);
+    await locked.stop('SIGKILL');
+    await says(page, '#alive', 'has not answered since');
+  } finally {
+    person.close();
+    await page.quit();
+    await locked.stop();
+  }
+});
