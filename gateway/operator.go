@@ -165,7 +165,7 @@ func (t tickets) sell(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(map[string]string{"ticket": base64.RawURLEncoding.EncodeToString(t.seal.Seal(nil, nil, text, nil))})
 }
 
-// admit sends who shows a ticket to the sound of the conversation.
+// admit lets a client with a ticket hear the sound of the conversation.
 func (t tickets) admit(doors http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var shown ticket

@@ -115,7 +115,7 @@ func (k *Keeper) Expects() (what Awaited, ok bool) {
 }
 
 // Due reports whether an answer is waited for, as far as is known: what sounded like speech may have been noise, and a
-// model may choose not to answer. It does not end before the person is told to wait.
+// model may choose not to answer. It does not end before the person has been asked to wait.
 func (k *Keeper) Due() bool {
 	_, ok := k.Expects()
 	return ok && (k.watch.stage == 0 || !k.wait.unsure || time.Since(k.wait.since) < waitFirst)

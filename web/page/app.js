@@ -78,7 +78,7 @@ const FINAL = ['connection_failed', 'busy', 'unauthorized', 'replaced'];
 
 const GATEWAY = new URL('ws', document.baseURI);
 const TWICE = 4_000; // ms for the second Esc
-const CALM = 400; // ms that a state lasts before a screen reader is told of it
+const CALM = 400; // ms that a state lasts before a screen reader reads it
 
 /** What to try first: the names, in the table, of the chip and of what it says to the model. */
 const TRIES = [['try 1', 'say 1'], ['try 2', 'say 2'], ['try 3', 'say 3']];
@@ -264,7 +264,7 @@ let telling;
 let told = ''; // a screen reader knows it
 
 /**
- * What is seen is seen at once; a screen reader is told of a state that lasts. One that reads what is heard anyway would speak into the open
+ * What is seen is seen at once; a screen reader reads a state that lasts. One that reads what is heard anyway would speak into the open
  * microphone, and the canvas says itself what it asks.
  * @param {string} now
  */
