@@ -253,6 +253,8 @@ export async function openPage({ url, sounds, mic = 'granted', query = '', init,
   const quit = () => (shared ? own : browser).close();
   try {
     await page.goto(url + query);
+    // The load event does not wait for what a module awaits, such as the words of another language.
+    await page.evaluate(() => Promise.all([...document.querySelectorAll('script[type=module][src]')].map((s) => import(s.src))));
   } catch (e) {
     await quit(); // nobody else would: the tests would wait for the browser for ever
     throw e;
