@@ -96,7 +96,7 @@ web-deps: test-deps web/node_modules/.package-lock.json web/.venv/google-genai w
 
 web/node_modules/.package-lock.json: web/package.json web/package-lock.json
 	@echo "Installing the node packages of the browser tests into web/node_modules."
-	$(NPM) ci --silent
+	$(NPM) ci --loglevel=error
 
 # Google's SDK for Python, which the tests of the REST API call.
 web/.venv/google-genai:
