@@ -62,6 +62,7 @@ var commands = []command{
 			return checkConfig(s, stdout)
 		},
 	},
+	{"check", "check google asks Google, with your key, whether it is as this gateway assumes; check replay compares a report", check},
 	{
 		"version", "prints which commit this program was built from, and with which Go",
 		func(_ context.Context, _ []string, _ func(string) string, stdout, _ io.Writer) error {
@@ -78,7 +79,7 @@ func usage() string {
 	for _, c := range commands {
 		fmt.Fprintf(&b, "  %-12s %s\n", c.name, c.does)
 	}
-	b.WriteString("  help         prints this\n\ngateway COMMAND -h lists the flags of serve, emulate, key new, health and check-config.\n")
+	b.WriteString("  help         prints this\n\ngateway COMMAND -h lists the flags of serve, emulate, key new, health, check-config and check google.\n")
 	return b.String()
 }
 

@@ -22,6 +22,7 @@ type Conn struct {
 	key    api.Secret // to keep it out of what the server says
 	closed chan struct{}
 	close  func() error
+	trace  func(sent bool, frame []byte) // or nil
 
 	// Owned by the sender.
 	frame []byte // the audio message under construction
@@ -109,6 +110,9 @@ func (c *Conn) write(ctx context.Context, frame []byte) error {
 	switch {
 	case err == nil:
 		c.sent++
+		if c.trace != nil {
+			c.trace(true, frame)
+		}
 		return nil
 	case c.isClosed():
 		return fmt.Errorf("gemini: send: %w", net.ErrClosed)
@@ -206,6 +210,9 @@ func (c *Conn) read(ctx context.Context) error {
 		_, err = c.in.ReadFrom(r)
 	}
 	if err == nil {
+		if c.trace != nil {
+			c.trace(false, c.in.Bytes())
+		}
 		return nil
 	}
 	if c.isClosed() {

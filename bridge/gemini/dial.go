@@ -43,6 +43,9 @@ type Setup struct {
 
 	// Upgraded, if not nil, is called once the WebSocket is open and the setup is about to be sent.
 	Upgraded func()
+
+	// Trace, if not nil, gets each message as it was sent or came, from the goroutine that sends or receives. It must not keep the frame.
+	Trace func(sent bool, frame []byte)
 }
 
 // message returns the first message of a connection.
@@ -103,6 +106,7 @@ func Dial(ctx context.Context, client *api.Client, s Setup) (*Conn, error) {
 		s.Upgraded()
 	}
 	conn := newConn(ws, secret)
+	conn.trace = s.Trace
 	if err := conn.setup(ctx, first); err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("gemini: setup: %w", err)

@@ -1,0 +1,538 @@
+package probe
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/wire"
+)
+
+// instruction makes of a model what the emulator is: something whose answers are known.
+const instruction = `You are a test device. Say back word for word what the user says or writes, and nothing else, with these exceptions.
+When the user writes "/tool NAME JSON", call the function NAME with exactly these arguments at once; once you have its result, say it.
+When the user writes "/history", say again every word that the user has told you in this conversation.`
+
+// Objects of a set-up.
+type object = map[string]any
+
+func declared(name, behavior string) object {
+	f := object{
+		"name": name, "description": "Looks a word up.",
+		"parameters": object{
+			"type": "OBJECT", "properties": object{"word": object{"type": "STRING"}}, "required": []string{"word"},
+		},
+	}
+	if behavior != "" {
+		f["behavior"] = behavior
+	}
+	return f
+}
+
+func functions(declared ...object) object {
+	return object{"tools": []any{object{"functionDeclarations": declared}}}
+}
+
+// at makes a tree of one value: at(1, "a.b") is {"a": {"b": 1}}.
+func at(value any, path string) object {
+	names := strings.Split(path, ".")
+	for _, name := range slices.Backward(names[1:]) {
+		value = object{name: value}
+	}
+	return object{names[0]: value}
+}
+
+// find is what a tree has at a path.
+func find(tree any, path string) any {
+	for name := range strings.SplitSeq(path, ".") {
+		fields, _ := tree.(map[string]any)
+		tree = fields[name]
+	}
+	return tree
+}
+
+// features are fields of a set-up of which the gateway's table says for each model whether it takes them: what our own code leaves in the
+// set-up is assumed to be taken, and what it takes out to be refused.
+var features = []struct {
+	name, path string
+	value      any
+	alpha      bool
+	careful    string // beginning of a model's name: the gateway does not send it, though Google may take it
+}{
+	{name: "answers in text", path: "generationConfig.responseModalities", value: []any{"TEXT"}},
+	{name: "a voice", path: "generationConfig.speechConfig.voiceConfig.prebuiltVoiceConfig.voiceName", value: "Kore"},
+	{name: "a temperature", path: "generationConfig.temperature", value: 0.5},
+	{name: "a resolution of pictures", path: "generationConfig.mediaResolution", value: "MEDIA_RESOLUTION_LOW"},
+	{name: "thinking level low", path: "generationConfig.thinkingConfig", value: object{"thinkingLevel": "LOW"}},
+	{name: "thinking level minimal", path: "generationConfig.thinkingConfig", value: object{"thinkingLevel": "MINIMAL"}},
+	// ai.google.dev/gemini-api/docs/gemini-3: budgets are taken beside levels, which are preferred.
+	{name: "a thinking budget", path: "generationConfig.thinkingConfig", value: object{"thinkingBudget": 0}, careful: "gemini-3.1"},
+	{name: "affective dialog", path: "generationConfig.enableAffectiveDialog", value: true, alpha: true},
+	{name: "proactive audio", path: "proactivity.proactiveAudio", value: true, alpha: true},
+	{name: "proactive audio off", path: "proactivity.proactiveAudio", value: false, alpha: true},
+	{name: "compression with numbers", path: "contextWindowCompression", value: object{
+		"triggerTokens": "25600", "slidingWindow": object{"targetTokens": "12800"},
+	}},
+	{name: "sensitivities", path: "realtimeInputConfig.automaticActivityDetection", value: object{
+		"startOfSpeechSensitivity": "START_SENSITIVITY_LOW", "endOfSpeechSensitivity": "END_SENSITIVITY_HIGH",
+	}},
+	{name: "all input in a turn", path: "realtimeInputConfig.turnCoverage", value: "TURN_INCLUDES_ALL_INPUT"},
+	{name: "search", path: "tools", value: []any{object{"googleSearch": object{}}}},
+	{name: "transparent resumption", path: "sessionResumption.transparent", value: true},
+	{name: "explicit signals of speech", path: "explicitVadSignal", value: true},
+}
+
+// probesOf are the probes of a model. The first finds out whether there is this model at all.
+func probesOf(model string, o Options) []probe {
+	plain, err := parse(object{"model": model}, o.Client.Vertex)
+	if err != nil {
+		return []probe{{model: model, name: "exists", do: func(*talk) {}, assumed: []string{"a model of this server"}}}
+	}
+	list := []probe{{
+		model: model, name: "speaks and writes down what it says", most: 3, do: greets,
+		assumed: []string{
+			"answers", "says plum", "24000 Hz", "generation complete", "counts tokens", "counts them by modality", "REST knows it",
+		},
+	}}
+	if !converses(plain) {
+		list[0] = probe{model: model, name: "hears", most: 3, do: hears, assumed: []string{"answers"}}
+		return list
+	}
+	list = append(list, setups(plain, o)...)
+	list = append(list, conversations(plain)...)
+	list = append(list, calls(plain, o)...)
+	if o.Long {
+		list = append(list, probe{name: "lasts ten minutes", most: 10, do: lasts, assumed: []string{"announces its end", "closed with 1008"}})
+	}
+	for i := range list {
+		list[i].model = model
+	}
+	return list
+}
+
+// converses reports whether one can talk with a model: some translate, or transcribe.
+func converses(c setup.Config) bool {
+	return c.Profile.Seeds
+}
+
+func setups(plain setup.Config, o Options) []probe {
+	list := []probe{
+		{name: "a field that does not exist", raw: object{"nonsense": true}, do: greet, assumed: refused},
+		{name: "a function with an empty object", do: greet, assumed: refused, raw: functions(object{
+			"name": "empty", "description": "Does nothing.", "parameters": object{"type": "OBJECT", "properties": object{}},
+		})},
+		{name: "search and functions in one tool", do: greet, assumed: []string{"refused with 1011"}, raw: object{"tools": []any{
+			object{"googleSearch": object{}, "functionDeclarations": []any{declared("lookup", "")}},
+		}}},
+		{name: "no thinking level", do: greet, raw: at(nil, "generationConfig.thinkingConfig"), most: 2, assumed: answers},
+	}
+	if find(tree(plain), "generationConfig.thinkingConfig") != nil { // it was put in because the model wants one
+		list[len(list)-1].assumed, list[len(list)-1].most = refused, 0
+	}
+	for _, f := range features {
+		p := probe{name: f.name, raw: at(f.value, f.path), alpha: f.alpha, do: greet, most: 2}
+		p.assumed, p.unknown = assumption(plain.Model, f.path, f.value, o)
+		p.unknown = p.unknown || f.careful != "" && strings.HasPrefix(plain.Model, f.careful)
+		list = append(list, p)
+	}
+	return list
+}
+
+var (
+	answers = []string{"answers"}
+	refused = []string{"refused with 1007"}
+)
+
+// assumption is what the gateway assumes of a field: what it would send is taken, and what it takes out with a warning is refused. What it
+// takes out without a word may be either.
+func assumption(model, path string, value any, o Options) (assumed []string, unknown bool) {
+	config := at(value, path)
+	config["model"] = model
+	c, err := parse(config, o.Client.Vertex)
+	name := path[strings.LastIndexByte(path, '.')+1:]
+	left := find(tree(c), path)
+	switch {
+	case err != nil, left != nil && !bytes.Equal(encode(left), encode(value)),
+		slices.ContainsFunc(c.Warnings, func(w string) bool { return strings.Contains(w, name) }):
+		return refused, false
+	case left != nil:
+		return answers, false
+	}
+	return nil, true
+}
+
+func tree(c setup.Config) (fields map[string]any) {
+	_ = json.Unmarshal(c.Effective(), &fields) // it was encoded
+	return fields
+}
+
+func encode(v any) json.RawMessage {
+	encoded, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // ours
+	}
+	return encoded
+}
+
+// greet opens, types one word and waits for the answer: some set-ups are refused when something is sent, and not before.
+func greet(t *talk) {
+	if !t.open("") {
+		return
+	}
+	t.late = true
+	t.typed("plum", true)
+	if h := t.answer(); h.said != "" || h.voice > 0 {
+		t.fact("answers")
+	}
+}
+
+func greets(t *talk) {
+	if !t.open("") {
+		return
+	}
+	t.typed("plum", true)
+	h := t.answer()
+	if t.over || h.turns == 0 {
+		return
+	}
+	t.fact("answers")
+	t.says(h, "plum")
+	t.fact("%d Hz", h.rate)
+	if h.generated > 0 {
+		t.fact("generation complete")
+	}
+	if h.tokens.Total > 0 {
+		t.fact("counts tokens")
+	}
+	if len(h.tokens.ResponseBy) > 0 {
+		t.fact("counts them by modality")
+	}
+	if err := t.client.Check(t.ctx, t.model); err != nil {
+		t.note("%v", err)
+	} else {
+		t.fact("REST knows it")
+	}
+}
+
+// hears says a sentence and waits for the answer.
+func hears(t *talk) { hear(t, speechRate, 1500*time.Millisecond) }
+
+func hear(t *talk, rate int, silence time.Duration) {
+	if !t.open("") {
+		return
+	}
+	t.speak(rate, silence)
+	h := t.answer()
+	if h.said != "" || h.voice > 0 {
+		t.fact("answers")
+	}
+	if h.question != "" {
+		t.note("it heard: %.200s", h.question)
+	}
+}
+
+// manual is a config in which the client marks what is said.
+var manual = at(true, "realtimeInputConfig.automaticActivityDetection.disabled")
+
+func pause(ms int) object {
+	return at(ms, "realtimeInputConfig.automaticActivityDetection.silenceDurationMs")
+}
+
+// conversations are the probes of what goes on in a session.
+func conversations(plain setup.Config) []probe {
+	list := []probe{
+		{name: "hears and writes down what it heard", most: 4, assumed: []string{"answers", "transcribes"}, do: func(t *talk) {
+			if !t.open("") {
+				return
+			}
+			t.speak(2*speechRate, 1500*time.Millisecond)
+			h := t.answer()
+			if h.said != "" || h.voice > 0 {
+				t.fact("answers")
+			}
+			if h.question += t.listen(time.Second, func(h *heard) bool { return h.question != "" }).question; h.question != "" {
+				t.fact("transcribes")
+				t.note("it heard: %.200s", h.question)
+			}
+		}},
+		{name: "hears 8 kHz", most: 4, do: hears, assumed: answers},
+		{name: "hears 24 kHz", most: 4, do: func(t *talk) { hear(t, 3*speechRate, 1500*time.Millisecond) }, assumed: answers},
+		{name: "a pause of 1 s with 2 s to wait", config: pause(2000), most: 8, do: pauses, assumed: []string{"one turn"}},
+		{name: "a pause of 1 s with 0.3 s to wait", config: pause(300), most: 8, do: pauses, assumed: []string{"two turns"}},
+		{name: "the end of the stream ends a turn", config: pause(4000), most: 4, assumed: answers, do: func(t *talk) {
+			if !t.open("") {
+				return
+			}
+			t.speak(2*speechRate, 0)
+			t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{AudioStreamEnd: true}})
+			if h := t.answer(); h.voice > 0 || h.said != "" {
+				t.fact("answers")
+			}
+		}},
+		{name: "what the client marks", config: manual, most: 4, assumed: answers, do: marked},
+		{name: "marks where the server listens for itself", do: marked, assumed: []string{"closed with 1007"}},
+		{name: "typed text interrupts", most: 12, assumed: []string{"interrupted"}, do: func(t *talk) {
+			interrupt(t, func() { t.typed("stop", true) })
+		}},
+		{name: "speech interrupts", most: 12, assumed: []string{"interrupted"}, do: func(t *talk) {
+			interrupt(t, func() { t.speak(2*speechRate, 0) })
+		}},
+		{
+			name: "speech does not interrupt where it must not", most: 12, assumed: []string{"not interrupted"},
+			config: at("NO_INTERRUPTION", "realtimeInputConfig.activityHandling"), do: func(t *talk) {
+				interrupt(t, func() { t.speak(2*speechRate, 0) })
+			},
+		},
+		{name: "resumes", most: 6, assumed: resumed, do: func(t *talk) { resumes(t, nil) }},
+		{name: "resumes with another voice", most: 6, assumed: resumed, do: func(t *talk) {
+			resumes(t, at("Puck", "generationConfig.speechConfig.voiceConfig.prebuiltVoiceConfig.voiceName"))
+		}},
+		{name: "a handle that is in use", most: 3, do: resumesTwice, assumed: []string{"gives a handle", "refused with 1011"}},
+		{name: "a handle that is none", assumed: []string{"refused with 1008"}, do: func(t *talk) { t.open("no-handle-of-anybody") }},
+		{name: "a history", most: 4, assumed: []string{"says plum"}, do: func(t *talk) {
+			if t.open("", wire.Content{Role: "user", Parts: parts("plum")}, wire.Content{Role: "model", Parts: parts("plum")}) {
+				t.typed("/history", true)
+				t.says(t.answer(), "plum")
+			}
+		}},
+	}
+	if plain.Profile.Appends {
+		list = append(list, probe{name: "text that wants no answer", most: 4, assumed: []string{"silent", "says plum"}, do: func(t *talk) {
+			if !t.open("") {
+				return
+			}
+			t.typed("plum", false)
+			if h := t.listen(quiet, spoke); h.voice == 0 && !t.over {
+				t.fact("silent")
+			}
+			t.typed("/history", true)
+			t.says(t.answer(), "plum")
+		}})
+	}
+	return list
+}
+
+func spoke(h *heard) bool { return h.voice > 0 }
+
+// pauses says a sentence, is silent for a second, and says it again.
+func pauses(t *talk) {
+	if !t.open("") {
+		return
+	}
+	t.speak(2*speechRate, time.Second)
+	t.speak(2*speechRate, 3*time.Second)
+	h := t.listen(4*time.Second, func(*heard) bool { return false })
+	switch {
+	case t.over:
+	case h.turns == 1:
+		t.fact("one turn")
+	case h.turns == 2:
+		t.fact("two turns")
+	default:
+		t.fact("%d turns", h.turns)
+	}
+}
+
+func marked(t *talk) {
+	if !t.open("") {
+		return
+	}
+	t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityStart: true}})
+	t.speak(2*speechRate, 0)
+	t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityEnd: true}})
+	if h := t.answer(); h.voice > 0 || h.said != "" {
+		t.fact("answers")
+	}
+}
+
+// long takes some ten seconds to say.
+const long = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+
+// interrupt has the model speak, and does something meanwhile.
+func interrupt(t *talk, do func()) {
+	if !t.open("") {
+		return
+	}
+	t.typed(long, true)
+	if h := t.listen(slowTimeout, spoke); h.voice == 0 {
+		t.fact("silent")
+		return
+	}
+	do()
+	h := t.listen(answerTimeout, func(h *heard) bool { return h.interrupted > 0 || h.turns > 0 })
+	switch {
+	case t.over:
+	case h.interrupted > 0:
+		t.fact("interrupted")
+	default:
+		t.fact("not interrupted")
+	}
+}
+
+// remember has the model hear a word, and waits for a handle that covers it.
+func remember(t *talk) bool {
+	if !t.open("") {
+		return false
+	}
+	t.typed("plum", true)
+	t.answer()
+	t.listen(quiet, func(*heard) bool { return false })
+	if t.over || t.handle == "" {
+		t.fact("gives no handle")
+		return false
+	}
+	t.fact("gives a handle")
+	return true
+}
+
+var resumed = []string{"gives a handle", "resumes", "says plum"}
+
+// resumes goes on with a session over another connection, and with another config if there is one.
+func resumes(t *talk, config object) {
+	if !remember(t) {
+		return
+	}
+	handle := t.handle
+	t.close()
+	t.probe.config = config
+	if err := t.prepare(); err != nil {
+		t.note("%v", err)
+	}
+	if !t.open(handle) {
+		return
+	}
+	t.fact("resumes")
+	t.typed("/history", true)
+	t.says(t.answer(), "plum")
+}
+
+func resumesTwice(t *talk) {
+	if !remember(t) {
+		return
+	}
+	second := &talk{run: t.run, config: t.config, object: t.object, alpha: t.alpha}
+	if second.open(t.handle) {
+		t.fact("resumes")
+	}
+	second.close()
+}
+
+// lasts waits for the connection's own end. A silent microphone keeps the server's clock going.
+func lasts(t *talk) {
+	if !t.open("") {
+		return
+	}
+	goAway := false
+	for range int(15 * time.Minute / time.Second) {
+		if err := t.conn.SendAudio(t.ctx, make([]int16, 2*speechRate), 2*speechRate); err != nil && !t.over {
+			t.note("sound was not sent: %v", err)
+		}
+		h := t.listen(time.Second, func(h *heard) bool { return h.goAway && !goAway })
+		if h.goAway && !goAway {
+			goAway = true
+			t.fact("announces its end")
+		}
+		if t.over || t.ctx.Err() != nil {
+			return
+		}
+	}
+	t.fact("does not end in 15 minutes")
+}
+
+// calls are the probes of functions.
+func calls(plain setup.Config, o Options) []probe {
+	if !slices.Contains(slices.Collect(maps.Keys(tree(with(plain, functions(declared("lookup", "")), o)))), "tools") {
+		return nil // it takes none
+	}
+	f, _ := with(plain, functions(declared("lookup", "NON_BLOCKING")), o).Functions.Find("lookup")
+	list := []probe{
+		{
+			name: "calls a function", config: functions(declared("lookup", "")), most: 5,
+			assumed: []string{"calls lookup", "says banana"}, do: func(t *talk) { called(t, "", false) },
+		},
+		{
+			name: "an empty result", config: functions(declared("lookup", "")), most: 3,
+			assumed: []string{"calls lookup", "calls lookup"}, do: func(t *talk) {
+				if c, ok := asked(t); ok {
+					t.respond(c, "{}", "", false)
+					t.call()
+				}
+			},
+		},
+	}
+	for _, c := range []struct{ scheduling, says string }{{"SILENT", "silent"}, {"WHEN_IDLE", "says banana"}, {"INTERRUPT", "says banana"}} {
+		p := probe{
+			name: "a result to be spoken of: " + c.scheduling, config: functions(declared("lookup", "NON_BLOCKING")), most: 5,
+			assumed: []string{"calls lookup", c.says}, do: func(t *talk) { called(t, c.scheduling, false) },
+		}
+		if p.unknown = f.Blocking; !f.Blocking && !f.Schedules {
+			p.assumed = []string{"calls lookup", "closed with 1007"}
+		}
+		list = append(list, p)
+	}
+	if f.Continues {
+		list = append(list, probe{
+			name: "a result before the last", config: functions(declared("lookup", "NON_BLOCKING")), most: 8,
+			assumed: []string{"calls lookup", "says banana"}, do: func(t *talk) { called(t, "", true) },
+		})
+	}
+	update := probe{
+		name: "tools change in place", config: functions(declared("lookup", "")), most: 3,
+		assumed: []string{"calls second"}, do: func(t *talk) {
+			if !t.open("") {
+				return
+			}
+			next := object{"tools": []any{object{"functionDeclarations": []any{declared("second", "")}}}}
+			t.send(wire.ClientMessage{ContextUpdate: &wire.ContextUpdate{Tools: encode(next)}})
+			t.typed(`/tool second {"word":"plum"}`, true)
+			t.call()
+		},
+	}
+	if !plain.Profile.ContextUpdate {
+		update.assumed = []string{"closed with 1007"}
+	}
+	return append(list, update)
+}
+
+// asked has the model call lookup.
+func asked(t *talk) (wire.FunctionCall, bool) {
+	if !t.open("") {
+		return wire.FunctionCall{}, false
+	}
+	t.typed(`/tool lookup {"word":"plum"}`, true)
+	return t.call()
+}
+
+// called has the model call lookup and answers, before it with a piece of the answer if there is more.
+func called(t *talk, scheduling string, more bool) {
+	c, ok := asked(t)
+	if !ok {
+		return
+	}
+	if more {
+		t.respond(c, `{"progress":"half"}`, "SILENT", true)
+		t.listen(time.Second, func(*heard) bool { return false })
+	}
+	t.respond(c, `{"result":"banana"}`, scheduling, false)
+	if scheduling == "SILENT" {
+		if h := t.listen(quiet, spoke); h.voice == 0 && !t.over {
+			t.fact("silent")
+		} else {
+			t.says(h, "banana")
+		}
+		return
+	}
+	t.says(t.answer(), "banana")
+}
+
+// with is the config of a model with something more.
+func with(plain setup.Config, more object, o Options) setup.Config {
+	config := maps.Clone(more)
+	config["model"] = plain.Model
+	c, _ := parse(config, o.Client.Vertex)
+	return c
+}

@@ -1,0 +1,178 @@
+package probe
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Report is what a run has found, for others to read and to replay.
+type Report struct {
+	// Made is when; Version is that of the gateway; Server is "the Gemini API", "Vertex AI", or "another server".
+	Made    time.Time `json:"made"`
+	Version string    `json:"version"`
+	Server  string    `json:"server"`
+
+	Results []Result `json:"results"`
+}
+
+// Message is one message of a conversation. Sound, pictures, handles and ids of sessions are taken out of it.
+type Message struct {
+	At   float64         `json:"at"`   // seconds after the first
+	From string          `json:"from"` // "us" or "server"
+	JSON json.RawMessage `json:"json"`
+}
+
+const (
+	// maxMessages bounds what is kept of a conversation. Sound comes in up to 50 messages a second, of which the first and the last few
+	// say all.
+	maxMessages = 120
+
+	// maxMessage bounds a message in bytes.
+	maxMessage = 8 << 10
+)
+
+// trace keeps the messages of a conversation.
+type trace struct {
+	mu   sync.Mutex
+	from time.Time
+	list []Message
+	left int // out, in the middle
+}
+
+// add takes a message. Both sides of a connection call it.
+func (t *trace) add(sent bool, frame []byte) {
+	m := Message{From: "server", JSON: clean(frame)}
+	if sent {
+		m.From = "us"
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.from.IsZero() {
+		t.from = time.Now()
+	}
+	m.At = time.Since(t.from).Round(time.Millisecond).Seconds()
+	if len(t.list) == maxMessages {
+		t.left++
+		t.list = slices.Delete(t.list, maxMessages/2, maxMessages/2+1)
+	}
+	t.list = append(t.list, m)
+}
+
+func (t *trace) messages() []Message {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.left == 0 {
+		return slices.Clone(t.list)
+	}
+	note, _ := json.Marshal(fmt.Sprintf("%d messages were left out here", t.left))
+	return slices.Insert(slices.Clone(t.list), maxMessages/2, Message{At: t.list[maxMessages/2].At, From: "us", JSON: note})
+}
+
+// private are the fields whose strings do not leave this machine.
+var private = []string{"newHandle", "handle", "sessionId", "voiceConsentSignature", "thoughtSignature"}
+
+// numbers may be those of a project, and names stand in the full name of a model on Vertex AI.
+var (
+	numbers = regexp.MustCompile(`\d{6,}`)
+	names   = regexp.MustCompile(`projects/[^/"]+/`)
+)
+
+// clean takes out of a message what is secret or long. Conn has taken the key out of what the server says.
+func clean(frame []byte) json.RawMessage {
+	var tree any
+	if json.Unmarshal(frame, &tree) != nil {
+		tree = fmt.Sprintf("%d bytes that are not JSON", len(frame))
+	}
+	encoded, err := json.Marshal(cleaned("", tree))
+	if err != nil || len(encoded) > maxMessage {
+		encoded, _ = json.Marshal(fmt.Sprintf("a message of %d bytes", len(frame)))
+	}
+	return encoded
+}
+
+func cleaned(name string, value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for inner, field := range v {
+			v[inner] = cleaned(inner, field)
+		}
+	case []any:
+		for i, element := range v {
+			v[i] = cleaned(name, element)
+		}
+	case string:
+		switch {
+		case name == "data":
+			return fmt.Sprintf("(%d characters of base64)", len(v))
+		case slices.Contains(private, name):
+			return "(taken out)"
+		}
+		return cleanText(v)
+	}
+	return value
+}
+
+// cleanText takes the names and numbers of projects out of a text.
+func cleanText(text string) string {
+	return numbers.ReplaceAllString(names.ReplaceAllString(text, "projects/PROJECT/"), "(number)")
+}
+
+// Clean returns the report without what is nobody else's business.
+func (r Report) Clean() Report {
+	r.Results = slices.Clone(r.Results)
+	for i := range r.Results {
+		notes := slices.Clone(r.Results[i].Notes)
+		for j := range notes {
+			notes[j] = cleanText(notes[j])
+		}
+		r.Results[i].Notes = notes
+	}
+	return r
+}
+
+// Difference is where a server answers otherwise than a report says.
+type Difference struct {
+	ID             string
+	Reported, Here []string
+}
+
+func (d Difference) String() string {
+	return fmt.Sprintf("%s: the report has %q, here it is %q", d.ID, strings.Join(d.Reported, "; "), strings.Join(d.Here, "; "))
+}
+
+// Compare returns where two runs have found different things, among the probes that both have held.
+func Compare(reported, here []Result) (different []Difference, compared int) {
+	found := make(map[string]Result, len(here))
+	for _, r := range here {
+		found[r.ID()] = r
+	}
+	for _, r := range reported {
+		h, known := found[r.ID()]
+		if !known || !r.held() || !h.held() {
+			continue
+		}
+		if compared++; !slices.Equal(r.Found, h.Found) {
+			different = append(different, Difference{r.ID(), r.Found, h.Found})
+		}
+	}
+	return different, compared
+}
+
+func (r Result) held() bool {
+	return r.Verdict == AsAssumed || r.Verdict == Different || r.Verdict == Learned
+}
+
+// Models are the models that a report has something of.
+func (r Report) Models() (models []string) {
+	for _, result := range r.Results {
+		if result.held() && !slices.Contains(models, result.Model) {
+			models = append(models, result.Model)
+		}
+	}
+	return models
+}

@@ -1,0 +1,340 @@
+package probe
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/wire"
+	"voxgate/media/g711"
+)
+
+// speech says "Please remember the word plum.", in mu-law at 8 kHz. It was made with
+// espeak-ng -v en -s 150 "Please remember the word plum."
+//
+//go:embed speech.ulaw
+var speech []byte
+
+// speechRate is the rate of speech in Hz. The Live API resamples what is declared at another rate than its own 16 kHz.
+const speechRate = 8000
+
+const (
+	// dialTimeout bounds the way to setupComplete.
+	dialTimeout = 20 * time.Second
+
+	// answerTimeout bounds the wait for an answer; a slow model has slowTimeout.
+	answerTimeout = 15 * time.Second
+	slowTimeout   = 45 * time.Second
+
+	// quiet is how long the model must say nothing to count as silent.
+	quiet = 3 * time.Second
+)
+
+// talk is one conversation of a probe. Its methods add the facts that the probe finds.
+type talk struct {
+	*run
+
+	config setup.Config    // what our own code makes of the client's config
+	object json.RawMessage // the set-up that is sent
+	alpha  bool
+
+	conn   *gemini.Conn
+	events chan event
+	stop   context.CancelFunc
+	reader sync.WaitGroup
+	handle string // the newest
+	over   bool
+	late   bool // a refusal of the set-up may still come
+}
+
+// event is what a probe looks at in one message of the server, or how the connection ended.
+type event struct {
+	*wire.ServerMessage
+	voice time.Duration
+	err   error
+}
+
+// heard is what came while a probe listened.
+type heard struct {
+	voice       time.Duration
+	rate        int    // Hz
+	said        string // by the model: transcript or text
+	question    string // as the server transcribed it
+	calls       []wire.FunctionCall
+	interrupted int
+	generated   int
+	turns       int // in which something was said
+	idle        bool
+	goAway      bool
+	tokens      wire.Tokens
+
+	voiceBefore time.Duration // and what was said, before the present turn
+	saidBefore  int
+}
+
+// open dials with the talk's set-up, a handle of an earlier connection, or a history, and reports whether the server accepted it.
+func (t *talk) open(handle string, history ...wire.Content) bool {
+	ctx, cancel := context.WithTimeout(t.ctx, dialTimeout)
+	defer cancel()
+	s := t.config.Setup(handle, history)
+	s.Object, s.Alpha, s.Trace = t.object, t.alpha, t.trace.add
+	s.Resumable = t.raw["sessionResumption"] == nil
+	conn, err := gemini.Dial(ctx, t.client, s)
+	if err != nil {
+		t.ended("refused", err)
+		return false
+	}
+	t.conn, t.events = conn, make(chan event, 256)
+	t.handle, t.over = "", false
+	ctx, t.stop = context.WithCancel(t.ctx)
+	t.reader.Go(func() { read(ctx, conn, t.events) })
+	return true
+}
+
+// close ends the connection. It may be called twice.
+func (t *talk) close() {
+	if t.conn == nil {
+		return
+	}
+	t.stop()
+	_ = t.conn.Close()
+	t.reader.Wait()
+	t.conn = nil
+}
+
+// read hands on what comes until the connection ends.
+func read(ctx context.Context, conn *gemini.Conn, to chan<- event) {
+	for {
+		m, err := conn.Recv(ctx)
+		if _, broken := errors.AsType[*wire.FrameError](err); broken {
+			continue
+		}
+		e := event{err: err}
+		if err == nil {
+			copied := *m // the next message overwrites it
+			e.ServerMessage = &copied
+			if m.Content != nil {
+				content := *m.Content
+				e.voice = time.Duration(len(content.Audio)) * time.Second / time.Duration(max(content.AudioRate, 1))
+				copied.Content = &content
+			}
+		}
+		select {
+		case to <- e:
+		case <-ctx.Done():
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// listen takes what comes until done says so, or for limit at most.
+func (t *talk) listen(limit time.Duration, done func(*heard) bool) (h heard) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for !t.over && t.conn != nil && !done(&h) {
+		select {
+		case e := <-t.events:
+			t.take(e, &h)
+		case <-timer.C:
+			return h
+		case <-t.ctx.Done():
+			return h
+		}
+	}
+	return h
+}
+
+func (t *talk) take(e event, h *heard) {
+	if e.err != nil {
+		t.over = true
+		how := "closed"
+		if t.late {
+			how = "refused"
+		}
+		t.ended(how, e.err)
+		return
+	}
+	if r := e.Resumption; r != nil && r.Resumable && r.Handle != "" {
+		t.handle = r.Handle
+	}
+	h.goAway = h.goAway || e.GoAway != nil
+	h.calls = append(h.calls, e.ToolCalls...)
+	if e.Tokens != nil {
+		h.tokens = *e.Tokens
+		t.spend(h.tokens)
+	}
+	c := e.Content
+	if c == nil {
+		return
+	}
+	h.voice += e.voice
+	if e.voice > 0 {
+		h.rate = c.AudioRate
+	}
+	h.said += c.OutputTranscription + c.Text
+	h.question += c.InputTranscription
+	if c.Interrupted {
+		h.interrupted++
+	}
+	if c.GenerationComplete {
+		h.generated++
+	}
+	if c.TurnComplete && (h.voice > h.voiceBefore || len(h.said) > h.saidBefore) {
+		h.turns++
+		h.voiceBefore, h.saidBefore = h.voice, len(h.said)
+	}
+	if c.Interaction != "" {
+		h.idle = c.Interaction == wire.Idle
+	}
+}
+
+// answer waits until the model has answered and is at rest.
+func (t *talk) answer() heard {
+	limit := answerTimeout
+	if t.config.Profile.Slow {
+		limit = slowTimeout
+	}
+	h := t.listen(limit, func(h *heard) bool {
+		return h.turns > 0 && (h.idle || !t.config.Profile.Slow)
+	})
+	if !t.over && h.voice == 0 && h.said == "" {
+		t.fact("silent")
+	}
+	return h
+}
+
+// call waits for a function call.
+func (t *talk) call() (wire.FunctionCall, bool) {
+	limit := answerTimeout
+	if t.config.Profile.Slow {
+		limit = slowTimeout
+	}
+	h := t.listen(limit, func(h *heard) bool { return len(h.calls) > 0 })
+	if len(h.calls) == 0 {
+		if !t.over {
+			t.fact("calls no function")
+		}
+		return wire.FunctionCall{}, false
+	}
+	t.fact("calls %s", h.calls[0].Name)
+	return h.calls[0], true
+}
+
+// send sends a message, and notes if it cannot be sent. How the connection ended stands in what listen finds.
+func (t *talk) send(messages ...wire.ClientMessage) {
+	for _, m := range messages {
+		if t.conn == nil || t.over {
+			return
+		}
+		if err := t.conn.Send(t.ctx, m); err != nil {
+			t.note("a message was not sent: %v", err)
+		}
+	}
+}
+
+// typed sends a text as a turn, in the form that the model takes, and asks for an answer if it is complete.
+func (t *talk) typed(text string, complete bool) {
+	t.send(t.config.Typed(parts(text), complete)...)
+}
+
+func parts(text string) json.RawMessage {
+	return encode([]map[string]string{{"text": text}})
+}
+
+// respond answers a function call.
+func (t *talk) respond(c wire.FunctionCall, response string, scheduling string, more bool) {
+	t.send(wire.ClientMessage{ToolResponse: &wire.ToolResponse{FunctionResponses: []wire.FunctionResponse{
+		{ID: c.ID, Name: c.Name, Response: json.RawMessage(response), Scheduling: scheduling, WillContinue: more},
+	}}})
+}
+
+const frame = 20 * time.Millisecond
+
+// speak says the question, and then is silent for a while, both as fast as a person would.
+func (t *talk) speak(rate int, silence time.Duration) {
+	pcm := g711.MuLaw.Append(nil, speech)
+	if rate != speechRate {
+		pcm = repeat(pcm, rate/speechRate)
+	}
+	pcm = append(pcm, make([]int16, int(silence.Seconds()*float64(rate)))...)
+	ticker := time.NewTicker(frame)
+	defer ticker.Stop()
+	for piece := range slices.Chunk(pcm, rate/int(time.Second/frame)) {
+		if t.conn == nil || t.over {
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-t.ctx.Done():
+			return
+		}
+		if err := t.conn.SendAudio(t.ctx, piece, rate); err != nil {
+			t.note("sound was not sent: %v", err)
+			return
+		}
+	}
+}
+
+// repeat raises the rate of a sound by a whole number. What it sounds like above 4 kHz does not matter to who understands speech.
+func repeat(pcm []int16, times int) []int16 {
+	out := make([]int16, 0, len(pcm)*times)
+	for _, s := range pcm {
+		for range times {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// says adds the fact that the model has said a word, or has not.
+func (t *talk) says(h heard, word string) {
+	switch {
+	case t.over || h.said == "" && h.voice == 0: // that is a fact already
+	case strings.Contains(strings.ToLower(h.said), word):
+		t.fact("says %s", word)
+	default:
+		t.fact("does not say %s", word)
+		t.note("it said: %.200s", h.said)
+	}
+}
+
+// ended adds the fact of how a connection ended, or of how it was refused. The words are only noted: Google changes them.
+func (t *talk) ended(how string, err error) {
+	closed, isClose := errors.AsType[*wire.CloseError](err)
+	refused, isRefusal := errors.AsType[*wire.HandshakeError](err)
+	failed, isError := errors.AsType[*wire.ServerError](err)
+	switch {
+	case isClose:
+		t.fact("%s with %d", how, closed.Code)
+		t.unavailable(closed.Cause())
+	case isRefusal:
+		t.fact("%s with HTTP %d", how, refused.Status)
+		t.unavailable(refused.Cause())
+	case isError:
+		t.fact("%s with error %d", how, failed.Code)
+		t.unavailable(failed.Cause())
+	case errors.Is(err, context.DeadlineExceeded):
+		t.fact("%s by silence", how)
+	default:
+		t.fact("%s", how)
+	}
+	t.note("%v", err)
+}
+
+// unavailable notes a cause that says more of the key than of the API.
+func (r *run) unavailable(cause wire.Cause) {
+	if cause == wire.Quota || cause == wire.Auth {
+		r.missing = fmt.Sprint(cause)
+	}
+}

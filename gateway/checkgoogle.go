@@ -1,0 +1,190 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/emulator"
+	"voxgate/bridge/gemini/probe"
+	"voxgate/bridge/price"
+)
+
+// checks are what gateway check can check.
+const checks = `Usage:
+
+  gateway check google [flags]    asks Google's Live API, with the key of the environment, whether it is what this gateway assumes
+  gateway check replay FILE       says where the built-in emulator answers otherwise than a report of check google
+`
+
+// check runs gateway check.
+func check(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
+	switch {
+	case len(args) > 0 && args[0] == "google":
+		return checkGoogle(ctx, args[1:], getenv, stdout, stderr)
+	case len(args) == 2 && args[0] == "replay":
+		return replay(ctx, args[1], stdout)
+	case len(args) == 1 && strings.HasPrefix(args[0], "-h"), len(args) == 1 && args[0] == "--help":
+		_, err := io.WriteString(stdout, checks)
+		return err
+	}
+	if _, err := io.WriteString(stderr, checks); err != nil {
+		return err
+	}
+	return errors.New("check wants google, or replay with a file")
+}
+
+// checkGoogle holds short conversations with the Live API, and prints what is otherwise than this gateway assumes.
+func checkGoogle(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
+	o := probe.Options{Prices: price.Default}
+	f := flag.NewFlagSet("gateway check google", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.Float64Var(&o.Dollars, "budget", 0.5, "`dollars` that it may cost at most; what could exceed them is not asked")
+	f.Func("models", "`names` of the models, comma separated; none: those of the gateway's table", list(&o.Models, nil))
+	f.IntVar(&o.Parallel, "parallel", 2, "`conversations` at once; Google's free tier allows 3")
+	f.BoolVar(&o.Long, "long", false, "wait for the end of a connection, too: ten minutes for each model")
+	out := f.String("out", "", "a `file` for the report, without the key, handles and sound: attach it to an issue")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if f.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	var s settings
+	if err := s.google(getenv); err != nil {
+		return err
+	}
+	if s.apiKey == "" && s.baseURL == "" && !s.vertex {
+		return errors.New("check google needs a key: set GEMINI_API_KEY, or what Vertex AI wants (docs/settings.md#gemini)")
+	}
+	client, _, _, err := openBackend(s, slog.New(slog.DiscardHandler)) // it starts no emulator with these
+	if err != nil {
+		return err
+	}
+	o.Client = client
+	n, most := probe.Count(o)
+	fmt.Fprintf(stdout, "%d probes with %s; they cost $%.2f at most, and stop at $%.2f.\n\n", n, serverName(s), most, o.Dollars)
+	o.Done = func(r probe.Result) { fmt.Fprintf(stdout, "%-24s  %s\n", r.Verdict, r.ID()) }
+	results := probe.Run(ctx, o)
+	report := probe.Report{Made: time.Now().UTC().Truncate(time.Second), Version: version(), Server: serverName(s), Results: results}.Clean()
+	summarize(stdout, report)
+	if *out == "" {
+		return nil
+	}
+	encoded, err := json.MarshalIndent(report, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(*out, append(encoded, '\n'), 0o600); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "\nThe report is in %s.\n", *out)
+	return nil
+}
+
+func serverName(s settings) string {
+	switch {
+	case s.baseURL != "":
+		return "another server"
+	case s.vertex:
+		return "Vertex AI"
+	}
+	return "the Gemini API"
+}
+
+// columns are those of the table of verdicts.
+var columns = []struct {
+	head    string
+	verdict probe.Verdict
+}{
+	{"as assumed", probe.AsAssumed},
+	{"different", probe.Different},
+	{"learned", probe.Learned},
+	{"no access", probe.Unavailable},
+	{"not run", probe.NotRun},
+}
+
+// summarize prints a table of verdicts, and each difference.
+func summarize(w io.Writer, report probe.Report) {
+	var models []string
+	counts := map[string]int{}
+	dollars := 0.0
+	for _, r := range report.Results {
+		if !slices.Contains(models, r.Model) {
+			models = append(models, r.Model)
+		}
+		counts[r.Model+string(r.Verdict)]++
+		dollars += r.Dollars
+	}
+	fmt.Fprintf(w, "\n%-50s", "model")
+	for _, c := range columns {
+		fmt.Fprintf(w, "  %s", c.head)
+	}
+	fmt.Fprintln(w)
+	for _, m := range models {
+		fmt.Fprintf(w, "%-50s", m)
+		for _, c := range columns {
+			fmt.Fprintf(w, "  %*d", len(c.head), counts[m+string(c.verdict)])
+		}
+		fmt.Fprintln(w)
+	}
+	for _, r := range report.Results {
+		switch r.Verdict {
+		case probe.Different:
+			fmt.Fprintf(w, "\nDIFFERENT %s\n  assumed  %s\n  found    %s\n", r.ID(), facts(r.Assumed), facts(r.Found))
+		case probe.Learned:
+			fmt.Fprintf(w, "\nLEARNED   %s\n  found    %s\n", r.ID(), facts(r.Found))
+		default:
+			continue
+		}
+		for _, note := range r.Notes {
+			fmt.Fprintf(w, "           %s\n", note)
+		}
+	}
+	fmt.Fprintf(w, "\nIt cost $%.3f, by Google's counts of tokens and our table of prices.\n", dollars)
+}
+
+func facts(list []string) string { return cmp.Or(strings.Join(list, ", "), "nothing") }
+
+// replay holds the probes of a report with the emulator, and says where it answers otherwise.
+func replay(ctx context.Context, file string, stdout io.Writer) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var report probe.Report
+	if err := json.Unmarshal(text, &report); err != nil {
+		return fmt.Errorf("%s: %w", filepath.Base(file), err)
+	}
+	client := &api.Client{APIKey: "of the emulator"}
+	if report.Server == "Vertex AI" {
+		return errors.New("reports of Vertex AI cannot be replayed yet")
+	}
+	url, _, stop, err := startEmulator("127.0.0.1:0", emulator.Options{})
+	if err != nil {
+		return err
+	}
+	defer stop()
+	client.BaseURL = url
+	here := probe.Run(ctx, probe.Options{Client: client, Models: report.Models(), Dollars: 1e6, Prices: price.Default, Parallel: 8})
+	different, compared := probe.Compare(report.Results, here)
+	for _, d := range different {
+		fmt.Fprintln(stdout, d)
+	}
+	fmt.Fprintf(stdout, "%d probes compared, %d differ.\n", compared, len(different))
+	if len(different) > 0 {
+		return errors.New("the emulator is not as the report says")
+	}
+	return nil
+}
