@@ -88,7 +88,7 @@ require (
 	github.com/pion/srtp/v3 v3.0.13
 	github.com/pion/stun/v4 v4.0.0 // indirect
 	github.com/pion/transport/v5 v5.0.1 // indirect
-	github.com/pion/turn/v5 v5.1.0 // indirect
+	github.com/pion/turn/v5 v5.1.0
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect

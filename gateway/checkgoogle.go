@@ -26,6 +26,7 @@ const checks = `Usage:
 
   gateway check google [flags]    asks Google's Live API, with the key of the environment, whether it is what this gateway assumes
   gateway check replay FILE       says where the built-in emulator answers otherwise than a report of check google
+  gateway check deployment URL    looks at a gateway from where its users are, and says which setting mends what does not work
 `
 
 // check runs gateway check.
@@ -33,6 +34,8 @@ func check(ctx context.Context, args []string, getenv func(string) string, stdou
 	switch {
 	case len(args) > 0 && args[0] == "google":
 		return checkGoogle(ctx, args[1:], getenv, stdout, stderr)
+	case len(args) > 0 && args[0] == "deployment":
+		return checkDeployment(ctx, args[1:], getenv, stdout, stderr)
 	case len(args) == 2 && args[0] == "replay":
 		return replay(ctx, args[1], stdout)
 	case len(args) == 1 && strings.HasPrefix(args[0], "-h"), len(args) == 1 && args[0] == "--help":
@@ -42,7 +45,7 @@ func check(ctx context.Context, args []string, getenv func(string) string, stdou
 	if _, err := io.WriteString(stderr, checks); err != nil {
 		return err
 	}
-	return errors.New("check wants google, or replay with a file")
+	return errors.New("check wants google, deployment with a URL, or replay with a file")
 }
 
 // checkGoogle holds short conversations with the Live API, and prints what is otherwise than this gateway assumes.

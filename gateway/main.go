@@ -62,7 +62,7 @@ var commands = []command{
 			return checkConfig(s, stdout)
 		},
 	},
-	{"check", "check google asks Google, with your key, whether it is as this gateway assumes; check replay compares a report", check},
+	{"check", "check google asks Google whether it is as this gateway assumes; check deployment URL looks for what users would meet", check},
 	{
 		"version", "prints which commit this program was built from, and with which Go",
 		func(_ context.Context, _ []string, _ func(string) string, stdout, _ io.Writer) error {
@@ -79,7 +79,7 @@ func usage() string {
 	for _, c := range commands {
 		fmt.Fprintf(&b, "  %-12s %s\n", c.name, c.does)
 	}
-	b.WriteString("  help         prints this\n\ngateway COMMAND -h lists the flags of serve, emulate, key new, health, check-config and check google.\n")
+	b.WriteString("  help         prints this\n\ngateway COMMAND -h lists the flags of serve, emulate, key new, health, check-config, check google and check deployment.\n")
 	return b.String()
 }
 

@@ -41,6 +41,7 @@ var arrows = map[string][]string{
 		"bridge/gemini/emulator",
 		"bridge/gemini/probe",
 		"bridge/price",
+		"gateway/deployment",
 		"gateway/tracing",
 		"media/opus",
 		"media/record",
@@ -50,9 +51,10 @@ var arrows = map[string][]string{
 		"tools/*",
 		"web",
 	},
-	"gateway/tracing":  {"bridge"},
-	"deploy":           {}, // files, and what checks them
-	"examples/minimal": {}, // stands for somebody else's program
+	"gateway/deployment": {}, // stands where users are, and knows the protocol alone
+	"gateway/tracing":    {"bridge"},
+	"deploy":             {}, // files, and what checks them
+	"examples/minimal":   {}, // stands for somebody else's program
 	"bench": {
 		"media",
 		"media/g711",
@@ -190,7 +192,9 @@ var arrows = map[string][]string{
 
 // owners are the packages that alone may import a library.
 var owners = map[string][]string{
-	"github.com/pion/webrtc/v4":                {"signaling/rtc", "signaling/doortest", "signaling/rtc/rtctest", "bench", "examples/minimal"},
+	"github.com/pion/webrtc/v4": {
+		"signaling/rtc", "signaling/doortest", "signaling/rtc/rtctest", "bench", "examples/minimal", "gateway/deployment",
+	},
 	"github.com/pion/opus":                     {"media/opus"},
 	"github.com/emiago/sipgo":                  {"signaling/sip"},
 	"github.com/gotranspile/g722":              {"media/g722"},
@@ -220,6 +224,7 @@ var owners = map[string][]string{
 		"bridge/gemini/emulator/live",
 		"bench",
 		"examples/minimal",
+		"gateway/deployment",
 	},
 }
 

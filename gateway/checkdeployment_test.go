@@ -1,0 +1,259 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pion/turn/v5"
+
+	"voxgate/gateway/deployment"
+	"voxgate/signaling/access"
+)
+
+const turnSecret = "the secret of the relay"
+
+// relayFor runs a TURN server on the loopback that takes credentials made of a secret, and relays to the peers that it may.
+func relayFor(t *testing.T, secret string, may func(net.IP) bool) (address string) {
+	t.Helper()
+	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := turn.NewServer(turn.ServerConfig{
+		Realm: "example.com", AuthHandler: turn.LongTermTURNRESTAuthHandler(secret, nil),
+		PacketConnConfigs: []turn.PacketConnConfig{{
+			PacketConn:            conn,
+			RelayAddressGenerator: &turn.RelayAddressGeneratorStatic{RelayAddress: net.IPv4(127, 0, 0, 1), Address: "127.0.0.1"},
+			PermissionHandler:     func(_ net.Addr, peer net.IP) bool { return may(peer) },
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	return "turn:" + conn.LocalAddr().String()
+}
+
+func toAnywhere(net.IP) bool { return true }
+
+// through is a proxy in front of a gateway that changes requests and answers; nil: it does not.
+func through(t *testing.T, to string, request func(*http.Request), answer func(*http.Response)) (at string) {
+	t.Helper()
+	target, err := url.Parse(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(&httputil.ReverseProxy{
+		ErrorLog: log.New(io.Discard, "", 0),
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			if request != nil {
+				request(r.Out)
+			}
+		},
+		ModifyResponse: func(r *http.Response) error {
+			if answer != nil {
+				answer(r)
+			}
+			return nil
+		},
+	})
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	return server.URL
+}
+
+// tunnel passes TCP on, as reply says of what comes back.
+func tunnel(t *testing.T, to string, reply func(client io.Writer, gateway io.Reader)) (at string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	t.Cleanup(func() { stop(); listener.Close() })
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			gateway, err := net.Dial("tcp", strings.TrimPrefix(to, "http://"))
+			if err != nil {
+				client.Close()
+				continue
+			}
+			closeBoth := func() { client.Close(); gateway.Close() }
+			context.AfterFunc(ctx, closeBoth)
+			go func() { defer closeBoth(); io.Copy(gateway, client) }()
+			go func() { defer closeBoth(); reply(client, gateway) }()
+		}
+	}()
+	return "http://" + listener.Addr().String()
+}
+
+// expired serves TLS in front of a gateway with a certificate that has ended.
+func expired(t *testing.T, to string) (at string, roots *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(-24 * time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots = x509.NewCertPool()
+	roots.AddCert(leaf)
+	target, err := url.Parse(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(httputil.NewSingleHostReverseProxy(target))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server.URL, roots
+}
+
+// A good deployment is well in all, and each thing that is wrong with others is named, with what mends it.
+func TestCheckDeployment(t *testing.T) {
+	t.Parallel()
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	key, err := access.NewKey(keys, "shop", []string{access.MayMint})
+	if err != nil {
+		t.Fatal(err)
+	}
+	loopback := func(ip net.IP) bool { return ip.IsLoopback() }
+	gateway := func(t *testing.T, more ...string) string {
+		t.Helper()
+		settings := append([]string{"VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_HOSTS", "voice.example.com"}, more...)
+		return start(t, nil, env(settings...)).url
+	}
+	for _, test := range []struct {
+		name  string
+		open  func(t *testing.T, o *deployment.Options)
+		wrong string // name of the check; empty: all is well
+		mend  string
+	}{
+		{"good", func(t *testing.T, o *deployment.Options) {
+			o.URL = gateway(t, "VOXGATE_KEYS", keys, "VOXGATE_AUTH", "token", "VOXGATE_ORIGINS", "https://app.example.com")
+			o.Key, o.Origins = key, []string{"https://app.example.com"}
+		}, "", ""},
+		{"no token", func(t *testing.T, o *deployment.Options) {
+			o.URL = gateway(t, "VOXGATE_KEYS", keys, "VOXGATE_AUTH", "token")
+		}, "conversation", "VOXGATE_CHECK_KEY"},
+		{"no UDP", func(t *testing.T, o *deployment.Options) {
+			o.URL, o.From = gateway(t), func(net.IP) bool { return false }
+		}, "WebRTC by UDP", "VOXGATE_UDP_PORT"},
+		{"another TURN secret", func(t *testing.T, o *deployment.Options) {
+			o.URL = gateway(t, "VOXGATE_TURN_SECRET", turnSecret, "VOXGATE_ICE_SERVERS", relayFor(t, "another one", loopback))
+		}, "relay", "static-auth-secret"},
+		{"a relay to anywhere", func(t *testing.T, o *deployment.Options) {
+			o.URL = gateway(t, "VOXGATE_TURN_SECRET", turnSecret, "VOXGATE_ICE_SERVERS", relayFor(t, turnSecret, toAnywhere))
+		}, "relay", "denied-peer-ip"},
+		{"a proxy that buffers", func(t *testing.T, o *deployment.Options) {
+			o.URL = tunnel(t, gateway(t), func(client io.Writer, gateway io.Reader) {
+				head := make([]byte, 2)
+				for end := ""; !strings.HasSuffix(end, "\r\n\r\n"); { // of the answer's head, which passes
+					if _, err := io.ReadFull(gateway, head[:1]); err != nil {
+						return
+					}
+					end += string(head[:1])
+					client.Write(head[:1])
+				}
+				body, _ := io.ReadAll(io.LimitReader(gateway, 4<<10)) // a page fills it, a conversation does not
+				client.Write(body)
+				io.Copy(client, gateway)
+			})
+		}, "conversation", "proxy_buffering"},
+		{"a proxy that cuts", func(t *testing.T, o *deployment.Options) {
+			o.Stay = 3 * time.Second
+			o.URL = tunnel(t, gateway(t), func(client io.Writer, gateway io.Reader) {
+				cut := time.AfterFunc(o.Stay/3, func() { client.(io.Closer).Close() })
+				defer cut.Stop()
+				io.Copy(client, gateway)
+			})
+		}, "long connections", "proxy_read_timeout"},
+		{"a proxy without upgrades", func(t *testing.T, o *deployment.Options) {
+			o.URL = through(t, gateway(t), func(r *http.Request) { r.Header.Del("Upgrade"); r.Header.Del("Connection") }, nil)
+		}, "WebSocket", "proxy_set_header Upgrade"},
+		{"an expired certificate", func(t *testing.T, o *deployment.Options) {
+			o.URL, o.Roots = expired(t, gateway(t))
+		}, "TLS", "Renew the certificate"},
+		{"another host", func(t *testing.T, o *deployment.Options) {
+			o.URL = through(t, gateway(t), func(r *http.Request) { r.Host = "backend" }, nil)
+		}, "host", "VOXGATE_HOSTS"},
+		{"an origin that is not listed", func(t *testing.T, o *deployment.Options) {
+			o.URL, o.Origins = gateway(t), []string{"https://app.example.com"}
+		}, "origin https://app.example.com", "VOXGATE_ORIGINS"},
+		{"a clock an hour off", func(t *testing.T, o *deployment.Options) {
+			o.URL = through(t, gateway(t), nil, func(r *http.Response) {
+				r.Header.Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
+			})
+		}, "clock", "NTP"},
+		{"nothing there", func(_ *testing.T, o *deployment.Options) { o.URL = "http://127.0.0.1:1" }, "TCP", "VOXGATE_ADDR"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			o := deployment.Options{Talk: time.Second}
+			test.open(t, &o)
+			lines, err := deployment.Check(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := slices.IndexFunc(lines, func(l deployment.Line) bool { return !l.Well })
+			switch {
+			case test.wrong == "" && i >= 0, test.wrong == "" && len(lines) < 9:
+				t.Errorf("%+v", lines)
+			case test.wrong != "" && (i < 0 || !strings.HasPrefix(lines[i].Check, test.wrong) || !strings.Contains(lines[i].Mend, test.mend)):
+				t.Errorf("%q was not found: %+v", test.wrong, lines)
+			}
+		})
+	}
+	t.Run("command", func(t *testing.T) {
+		t.Parallel()
+		var out bytes.Buffer
+		check := func(args ...string) error {
+			out.Reset()
+			return run(t.Context(), append([]string{"check", "deployment"}, args...), env(), &out, &out)
+		}
+		if check() == nil || check("ftp://x") == nil {
+			t.Error("checked nothing")
+		}
+		var lines []deployment.Line
+		if err := check("http://127.0.0.1:1", "--json"); err == nil || json.Unmarshal(out.Bytes(), &lines) != nil || len(lines) != 2 {
+			t.Errorf("%v\n%s", err, out.String())
+		}
+		if err := check("--stay", "0", "http://127.0.0.1:1"); err == nil || !strings.Contains(out.String(), "WRONG  TCP") {
+			t.Errorf("%v\n%s", err, out.String())
+		}
+	})
+}

@@ -1,0 +1,435 @@
+package deployment
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pion/turn/v5"
+	"github.com/pion/webrtc/v4"
+	"github.com/pion/webrtc/v4/pkg/media"
+)
+
+// talks has a conversation by WebRTC: by each way to the gateway, with sound on the first. Then it cuts the socket and goes on, and returns
+// the socket that carries it now.
+func (c *check) talks(ctx context.Context, s *socket) *socket {
+	const blocked = "Let UDP to the gateway's port (VOXGATE_UDP_PORT) through the firewall. Behind NAT set VOXGATE_PUBLIC_IP, " +
+		"and VOXGATE_WEBRTC_HOST where the page listens on the loopback alone."
+	c.way(ctx, s, way{name: "WebRTC by UDP", protocol: "udp", mend: blocked, sound: true})
+	c.way(ctx, s, way{name: "WebRTC by TCP", protocol: "tcp", optional: true, mend: "Let TCP to VOXGATE_TCP_PORT through the firewall."})
+	for _, server := range s.ice {
+		for _, u := range server.URLs {
+			if strings.HasPrefix(u, "turn") {
+				c.relay(ctx, s, u, server)
+			}
+		}
+	}
+	return c.goesOn(ctx, s)
+}
+
+// goesOn cuts the socket without a word and goes on with the conversation over another one, which it returns.
+func (c *check) goesOn(ctx context.Context, s *socket) *socket {
+	if s.resume == "" {
+		c.wrong("going on", "the gateway gives no resume token", "VOXGATE_PARK is 0: a lost connection ends the conversation.")
+		return s
+	}
+	_ = s.conn.NetConn().Close()
+	began := time.Now()
+	next, err := c.dial(ctx, "")
+	if err != nil {
+		c.wrong("going on", err.Error(), mendUpgrade(err))
+		return s
+	}
+	const fleet = "Behind several gateways all need one VOXGATE_REDIS and VOXGATE_REDIS_SECRET (docs/scaling.md)."
+	switch err := next.begin(s.token, s.resume); {
+	case err != nil:
+		c.wrong("going on", err.Error(), fleet)
+	case !next.resumed:
+		c.wrong("going on", "a new conversation began", fleet)
+	default:
+		c.well("going on", "a conversation whose socket was cut is back after %v", time.Since(began).Round(time.Millisecond))
+	}
+	return next
+}
+
+// way is one way for the voice.
+type way struct {
+	name     string
+	protocol string // of the gateway's candidates that are tried; empty: all
+	server   *webrtc.ICEServer
+	optional bool // the gateway need not have it
+	sound    bool
+	mend     string
+}
+
+// way connects by one way.
+func (c *check) way(ctx context.Context, s *socket, w way) bool {
+	ctx, cancel := context.WithTimeout(ctx, 2*stepTimeout+c.Talk)
+	defer cancel()
+	call, err := newCall(w, c.From)
+	if err != nil {
+		return c.wrong(w.name, err.Error(), "")
+	}
+	defer call.close()
+	began := time.Now()
+	offered, err := call.negotiate(ctx, s, w.protocol)
+	switch {
+	case err != nil:
+		return c.wrong(w.name, err.Error(), "See the gateway's log.")
+	case offered == 0 && w.optional:
+		return c.well(w.name, "the gateway has none (VOXGATE_TCP_PORT)")
+	case offered == 0:
+		return c.wrong(w.name, "the gateway names no address for it", w.mend)
+	}
+	select {
+	case <-call.connected:
+	case <-time.After(stepTimeout):
+		return c.wrong(w.name, fmt.Sprintf("no connection within %v", stepTimeout), w.mend)
+	case <-ctx.Done():
+		return c.wrong(w.name, "stopped", "")
+	}
+	found := fmt.Sprintf("connected after %v", time.Since(began).Round(time.Millisecond))
+	if trip := call.roundTrip(); trip > 0 {
+		found += fmt.Sprintf(", round trip %v", trip.Round(10*time.Microsecond))
+	}
+	c.well(w.name, "%s", found)
+	if w.sound {
+		c.listens(ctx, s, call)
+	}
+	return true
+}
+
+// listens has the model speak, and counts what comes of its voice and what goes.
+func (c *check) listens(ctx context.Context, s *socket, call *call) {
+	speaking, stop := context.WithCancel(ctx)
+	defer stop()
+	var up sync.WaitGroup
+	up.Go(func() { call.speak(speaking) })
+	question := map[string]any{"parts": []map[string]string{{"text": "Please count slowly, in words, from one to twenty."}}}
+	if err := s.send("SEND_MESSAGE", question); err != nil {
+		c.wrong("voice", err.Error(), "")
+		return
+	}
+	deadline := time.Now().Add(stepTimeout)
+	for call.heard().packets == 0 && time.Now().Before(deadline) && ctx.Err() == nil {
+		time.Sleep(20 * time.Millisecond)
+	}
+	if call.heard().packets > 0 {
+		select {
+		case <-time.After(c.Talk):
+		case <-ctx.Done():
+		}
+	}
+	stop()
+	up.Wait()
+	h := call.heard()
+	if h.packets == 0 {
+		c.wrong("voice", "WebRTC is connected, but no sound came",
+			"The model has not answered, or a firewall passes the first packets alone. See the gateway's log.")
+		return
+	}
+	lost := float64(h.lost) / float64(h.packets+h.lost) * 100
+	found := fmt.Sprintf("%d packets came, %.1f %% were lost, jitter %v", h.packets, lost, h.jitter.Round(100*time.Microsecond))
+	if lost > 5 {
+		c.wrong("voice", found, "The network between here and the gateway loses packets: look at it with mtr, or try from elsewhere.")
+		return
+	}
+	c.well("voice", "%s", found)
+}
+
+// elsewhere are addresses that a relay has no business with: its own machine, inner networks, the metadata of a cloud, and a stranger's. It
+// is asked whether it would relay to them, and nothing is sent there.
+var elsewhere = []string{"127.0.0.1", "10.0.0.1", "169.254.169.254", "192.0.2.1"}
+
+// relay looks at a TURN server, with the credentials that the gateway hands out.
+func (c *check) relay(ctx context.Context, s *socket, address string, server iceServer) {
+	name := "relay " + address
+	client, stop, err := turnClient(ctx, address, server, c.tls())
+	if err != nil {
+		c.wrong(name, err.Error(), "Let the port through the firewall of the TURN server.")
+		return
+	}
+	defer stop()
+	relayed, err := client.Allocate()
+	if err != nil {
+		mend := "Does coturn run there, and is the port open?"
+		if strings.Contains(err.Error(), "error 401") || strings.Contains(err.Error(), "error 400") { // coturn's, Pion's
+			mend = "VOXGATE_TURN_SECRET must be coturn's static-auth-secret, and coturn needs use-auth-secret."
+		}
+		c.wrong(name, err.Error(), mend)
+		return
+	}
+	defer relayed.Close()
+	var open []string
+	for _, ip := range elsewhere {
+		if slices.Contains(c.addresses, ip) { // the gateway's own
+			continue
+		}
+		if client.CreatePermission(&net.UDPAddr{IP: net.ParseIP(ip), Port: 9}) == nil {
+			open = append(open, ip)
+		}
+	}
+	if len(open) > 0 {
+		c.wrong(name, "it relays to "+strings.Join(open, ", ")+", too",
+			"Strangers can reach inner machines through it: denied-peer-ip=0.0.0.0-255.255.255.255 "+
+				"and allowed-peer-ip= the gateway's (docs/network.md).")
+	}
+	c.way(ctx, s, way{
+		name: name, server: &webrtc.ICEServer{URLs: []string{address}, Username: server.Username, Credential: server.Credential},
+		mend: "The relay does not reach the gateway: allowed-peer-ip must be the gateway's public address.",
+	})
+}
+
+// turnClient connects to a TURN server.
+func turnClient(ctx context.Context, address string, server iceServer, config *tls.Config) (client *turn.Client, stop func(), err error) {
+	scheme, rest, _ := strings.Cut(address, ":")
+	at, query, _ := strings.Cut(rest, "?")
+	if _, _, err := net.SplitHostPort(at); err != nil {
+		at = net.JoinHostPort(at, map[string]string{"turn": "3478", "turns": "5349"}[scheme])
+	}
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	var conn net.PacketConn
+	switch {
+	case scheme == "turns":
+		config.ServerName, _, _ = net.SplitHostPort(at)
+		stream, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", at)
+		if err != nil {
+			return nil, nil, err
+		}
+		conn = turn.NewSTUNConn(stream)
+	case strings.Contains(query, "transport=tcp"):
+		stream, err := (&net.Dialer{}).DialContext(ctx, "tcp", at)
+		if err != nil {
+			return nil, nil, err
+		}
+		conn = turn.NewSTUNConn(stream)
+	default:
+		to, err := (&net.Dialer{}).DialContext(ctx, "udp", at) // of its family the relayed address will be
+		if err != nil {
+			return nil, nil, err
+		}
+		to.Close()
+		if conn, err = net.ListenPacket("udp", net.JoinHostPort(to.LocalAddr().(*net.UDPAddr).IP.String(), "0")); err != nil {
+			return nil, nil, err
+		}
+	}
+	client, err = turn.NewClient(&turn.ClientConfig{
+		TURNServerAddr: at, STUNServerAddr: at, Conn: conn, Username: server.Username, Password: server.Credential,
+	})
+	if err == nil {
+		err = client.Listen()
+	}
+	if err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
+	return client, func() { client.Close(); conn.Close() }, nil
+}
+
+// call is one end of a call by WebRTC.
+type call struct {
+	pc        *webrtc.PeerConnection
+	mic       *webrtc.TrackLocalStaticSample
+	connected chan struct{}
+
+	mu sync.Mutex
+	in reception // guarded by mu
+}
+
+// reception is what came of a voice: RFC 3550, section 6.4.1 and appendix A.8 for the jitter.
+type reception struct {
+	packets, lost int
+	jitter        time.Duration
+
+	last    uint16
+	transit time.Duration
+}
+
+const opusRate = 48000
+
+func newCall(w way, from func(net.IP) bool) (*call, error) {
+	var settings webrtc.SettingEngine
+	settings.SetIncludeLoopbackCandidate(true)
+	settings.SetNetworkTypes([]webrtc.NetworkType{
+		webrtc.NetworkTypeUDP4, webrtc.NetworkTypeUDP6, webrtc.NetworkTypeTCP4, webrtc.NetworkTypeTCP6,
+	})
+	if from != nil {
+		settings.SetIPFilter(from)
+	}
+	config := webrtc.Configuration{}
+	if w.server != nil {
+		config.ICEServers, config.ICETransportPolicy = []webrtc.ICEServer{*w.server}, webrtc.ICETransportPolicyRelay
+	}
+	pc, err := webrtc.NewAPI(webrtc.WithSettingEngine(settings)).NewPeerConnection(config)
+	if err != nil {
+		return nil, err
+	}
+	c := &call{pc: pc, connected: make(chan struct{})}
+	connected := sync.OnceFunc(func() { close(c.connected) })
+	pc.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
+		if s == webrtc.PeerConnectionStateConnected {
+			connected()
+		}
+	})
+	pc.OnTrack(func(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) { c.receive(track) })
+	format := webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: opusRate, Channels: 2}
+	if c.mic, err = webrtc.NewTrackLocalStaticSample(format, "audio", "check"); err == nil {
+		_, err = pc.AddTrack(c.mic)
+	}
+	if err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *call) close() { _ = c.pc.GracefulClose() }
+
+// negotiate offers by the socket, and takes the gateway's candidates of one protocol. It returns how many there were.
+func (c *call) negotiate(ctx context.Context, s *socket, protocol string) (candidates int, err error) {
+	offer, err := c.pc.CreateOffer(nil)
+	if err != nil {
+		return 0, err
+	}
+	gathered := webrtc.GatheringCompletePromise(c.pc)
+	if err := c.pc.SetLocalDescription(offer); err != nil {
+		return 0, err
+	}
+	select {
+	case <-gathered:
+	case <-time.After(stepTimeout):
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	if err := s.send("WEBRTC_OFFER", map[string]string{"sdp": c.pc.LocalDescription().SDP}); err != nil {
+		return 0, err
+	}
+	answer, all := "", false
+	var found []webrtc.ICECandidateInit
+	var refused error
+	err = s.wait(stepTimeout, func(m message) bool {
+		switch m.Type {
+		case "WEBRTC_ANSWER":
+			var p struct{ SDP string }
+			if json.Unmarshal(m.Payload, &p) == nil {
+				answer = p.SDP
+			}
+		case "WEBRTC_ICE_CANDIDATE":
+			var p webrtc.ICECandidateInit
+			if json.Unmarshal(m.Payload, &p) == nil && p.Candidate != "" {
+				found = append(found, p)
+			} else {
+				all = true
+			}
+		case "GEMINI_ERROR":
+			refused = errors.New(firstLine(m.Payload))
+		}
+		return answer != "" && all || refused != nil
+	})
+	if refused != nil {
+		return 0, refused
+	}
+	if err != nil {
+		return 0, fmt.Errorf("the gateway does not answer the offer: %w", err)
+	}
+	inline, others := split(answer)
+	if err := c.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: others}); err != nil {
+		return 0, err
+	}
+	for _, candidate := range append(inline, found...) {
+		if fields := strings.Fields(candidate.Candidate); protocol != "" && (len(fields) < 3 || !strings.EqualFold(fields[2], protocol)) {
+			continue
+		}
+		if err := c.pc.AddICECandidate(candidate); err == nil {
+			candidates++
+		}
+	}
+	return candidates, nil
+}
+
+// split takes the candidates out of an answer.
+func split(answer string) (candidates []webrtc.ICECandidateInit, others string) {
+	var kept strings.Builder
+	seen := map[string]bool{} // each section of a bundle has them all
+	for line := range strings.Lines(answer) {
+		candidate, is := strings.CutPrefix(strings.TrimSpace(line), "a=")
+		if !is || !strings.HasPrefix(candidate, "candidate:") {
+			kept.WriteString(line)
+		} else if !seen[candidate] {
+			seen[candidate] = true
+			index := uint16(0)
+			candidates = append(candidates, webrtc.ICECandidateInit{Candidate: candidate, SDPMLineIndex: &index})
+		}
+	}
+	return candidates, kept.String()
+}
+
+// silence is a packet of Opus that says nothing: RFC 6716, section 3.1 (CELT, 20 ms), as browsers send it while muted.
+var silence = []byte{0xf8, 0xff, 0xfe}
+
+// speak sends silence until ctx is done.
+func (c *call) speak(ctx context.Context) {
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		if c.mic.WriteSample(media.Sample{Data: silence, Duration: 20 * time.Millisecond}) != nil {
+			return
+		}
+	}
+}
+
+// receive counts what a track brings, until the call is closed.
+func (c *call) receive(track *webrtc.TrackRemote) {
+	began := time.Now()
+	for {
+		p, _, err := track.ReadRTP()
+		if err != nil {
+			return
+		}
+		transit := time.Since(began) - time.Duration(p.Timestamp)*time.Second/opusRate
+		c.mu.Lock()
+		in := &c.in
+		if in.packets > 0 {
+			if gap := p.SequenceNumber - in.last; gap < 1<<15 { // else it is late
+				in.lost += int(gap) - 1
+			} else {
+				in.lost--
+			}
+			if moved := (transit - in.transit).Abs(); moved < time.Second { // a longer one is a pause between talkspurts
+				in.jitter += (moved - in.jitter) / 16
+			}
+		}
+		in.packets++
+		in.last, in.transit = p.SequenceNumber, transit
+		c.mu.Unlock()
+	}
+}
+
+func (c *call) heard() reception {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.in
+}
+
+// roundTrip is that of ICE's own checks; 0: it is not known.
+func (c *call) roundTrip() time.Duration {
+	for _, s := range c.pc.GetStats() {
+		if pair, ok := s.(webrtc.ICECandidatePairStats); ok && pair.Nominated && pair.CurrentRoundTripTime > 0 {
+			return time.Duration(pair.CurrentRoundTripTime * float64(time.Second))
+		}
+	}
+	return 0
+}
