@@ -79,7 +79,8 @@ func usage() string {
 	for _, c := range commands {
 		fmt.Fprintf(&b, "  %-12s %s\n", c.name, c.does)
 	}
-	b.WriteString("  help         prints this\n\ngateway COMMAND -h lists the flags of serve, emulate, key new, health, check-config, check google and check deployment.\n")
+	b.WriteString("  help         prints this\n\ngateway COMMAND -h lists the flags of serve, emulate, key new, health, check-config, " +
+		"check google and check deployment.\n")
 	return b.String()
 }
 

@@ -116,7 +116,8 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f.IntVar(&s.maxTokens, "max-session-tokens", 0, "`tokens` after which a conversation is ended politely; 0: no limit")
 	f.StringVar(&s.recordings, "recordings", "", "`folder` for the conversations that ask to be recorded; empty: none is")
 	f.BoolVar(&s.recordAll, "record-all", false, "record the conversations that do not ask for it, too")
-	f.StringVar(&s.calls, "calls", "", "`folder` for a JSON file of each conversation that is over, with its words (docs/sideband.md); empty: none")
+	f.StringVar(&s.calls, "calls", "",
+		"`folder` for a JSON file of each conversation that is over, with its words (docs/sideband.md); empty: none")
 	f.IntVar(&s.keep, "keep", 0, "`days` after which recordings and files of calls are deleted; 0: never")
 	f.StringVar(&s.privateAddr, "private-addr", "",
 		"`host:port` for the operator alone: their page, /metrics, /healthz, /readyz, /debug/pprof/ (docs/operating.md); empty: none")
@@ -237,7 +238,7 @@ func parseSettings(args []string, getenv func(string) string, stderr io.Writer) 
 	f := s.flags(stderr)
 	var errs []error
 	if getenv("VOXGATE_WHIP") != "" {
-		errs = append(errs, errors.New("VOXGATE_WHIP: agents are files of their own now, in the folder that VOXGATE_AGENTS names: docs/agents.md"))
+		errs = append(errs, errors.New("VOXGATE_WHIP: agents are files of their own now, in the folder of VOXGATE_AGENTS: docs/agents.md"))
 	}
 	f.VisitAll(func(f *flag.Flag) {
 		if v := getenv(envName(f.Name)); v != "" {
