@@ -669,6 +669,7 @@ $('detail').addEventListener('click', () => openSheet(async () => {
   const { openStatistics } = await import('./statistics.js');
   await openStatistics({ session: () => session, answers, usage: () => usage, details });
 }));
+if (new URLSearchParams(location.search).has('check')) void openSheet(async () => (await import('./check.js')).openCheck({ url: GATEWAY, ...(token ? { token } : {}) }));
 preferred();
 showBackend(document.documentElement.dataset['backend']);
 

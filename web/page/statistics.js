@@ -53,12 +53,12 @@ export async function openStatistics({ session, answers, usage, details }) {
 
 /**
  * Of the WebRTC way; rates are since the last look.
- * @typedef {{at?: number, sent?: number, received?: number, way?: string, roundTripMs?: number, jitterMs?: number, lostUp?: number,
+ * @typedef {{at?: number, sent?: number, received?: number, way?: string, protocol?: string, relayed?: boolean, roundTripMs?: number, jitterMs?: number, lostUp?: number,
  *   lostDown?: number, kbpsUp?: number, kbpsDown?: number, madeUp?: number}} Network
  */
 
-/** @param {Session|undefined} session @param {Network} before @returns {Promise<Network>} */
-async function measure(session, before) {
+/** @param {Session|undefined} session @param {Network} [before] @returns {Promise<Network>} */
+export async function measure(session, before = {}) {
   const report = await session?.stats();
   if (!report) return {};
   const all = [...report.values()];
@@ -72,7 +72,7 @@ async function measure(session, before) {
     now === undefined || then === undefined || !before.at ? undefined : (8 * (now - then)) / (at - before.at);
   const seconds = pair.currentRoundTripTime;
   return {
-    at, sent: up.bytesSent, received: down.bytesReceived,
+    at, sent: up.bytesSent, received: down.bytesReceived, protocol: local.protocol?.toUpperCase(), relayed: local.candidateType === 'relay',
     way: [local.protocol?.toUpperCase(), local.candidateType === 'relay' && words['relay']].filter(Boolean).join(' '),
     roundTripMs: seconds === undefined ? undefined : 1_000 * seconds,
     jitterMs: down.jitter === undefined ? undefined : 1_000 * down.jitter,

@@ -13,8 +13,8 @@ const table = async (...files) => Object.assign({}, ...(await Promise.all(files.
 const braces = (text) => [...text.matchAll(/\{\w+\}/g)].map(([name]) => name).sort();
 
 test('each language has every word of the table, with the same names in braces', async () => {
-  const english = await table('library/en', 'page/page.en', 'page/settings.en', 'vox/en');
-  const other = await table('library/de', 'page/page.de', 'page/settings.de', 'vox/de');
+  const english = await table('library/en', 'page/page.en', 'page/settings.en', 'page/check.en', 'vox/en');
+  const other = await table('library/de', 'page/page.de', 'page/settings.de', 'page/check.de', 'vox/de');
   assert.deepEqual(Object.keys(other).sort(), Object.keys(english).sort());
   for (const [section, words] of Object.entries(english)) {
     const known = section === 'errors' ? Object.keys(words).filter((name) => name in other.errors) : Object.keys(other[section]); // the gateway has its own
