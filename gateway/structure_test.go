@@ -97,7 +97,7 @@ var arrows = map[string][]string{
 	"signaling/protocol":    {"bridge", "bridge/gemini/wire", "media", "tools"},
 	"signaling/rtc":         {"media", "media/g711", "media/opus", "media/picture", "media/rtpaudio"},
 	"signaling/rtc/rtctest": {}, // imported by tests and bench only
-	"signaling/phone":       {"agents", "bridge", "media", "media/vad", "tools", "tools/webhook"},
+	"signaling/phone":       {"agents", "bridge", "media", "media/vad", "tools", "tools/digits", "tools/webhook"},
 	"signaling/rtvi":        {"bridge", "media/opus", "signaling", "signaling/access", "signaling/phone", "signaling/rtc"},
 	"signaling/whip":        {"agents", "bridge", "media", "media/opus", "signaling", "signaling/access", "signaling/rtc"},
 	"signaling/sip": {
@@ -181,6 +181,7 @@ var arrows = map[string][]string{
 	"tools":                       {},
 	"tools/canvas":                {"tools", "tools/guard"},
 	"tools/catalogue":             {"tools", "tools/canvas", "tools/mcp", "tools/webhook"},
+	"tools/digits":                {},
 	"tools/guard":                 {},
 	"tools/mcp":                   {"tools"},
 	"tools/vox":                   {"tools"},

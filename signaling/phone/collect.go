@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/big"
 	"slices"
 	"strings"
 	"time"
 
 	"voxgate/agents"
 	"voxgate/tools"
+	"voxgate/tools/digits"
 	"voxgate/tools/webhook"
 )
 
@@ -73,56 +73,13 @@ func (c *Collection) check() (err error) {
 	case c.Seconds > maxSeconds:
 		return fmt.Errorf("seconds: %d is more than %d", c.Seconds, maxSeconds)
 	}
-	if c.right = checks(c.Check); c.right == nil {
-		return fmt.Errorf("check: %q is none of luhn, iban:DE, date:ddmmyyyy, date:mmddyyyy, date:yyyymmdd, date:mmyy", c.Check)
+	if c.right = digits.Check(c.Check); c.right == nil || c.Check == "iban" { // keys have no letters
+		return fmt.Errorf("check: %q is none of %s", c.Check, digits.Names)
 	}
 	if c.endpoint, err = webhook.NewEndpoint(c.URL, c.Secret); err != nil {
 		return fmt.Errorf("url: %w", err)
 	}
 	return CheckLimits(Limit{"attempts", &c.Attempts, usualAttempts}, Limit{"seconds", &c.Seconds, usualSeconds})
-}
-
-// checks is what a number must be beside its length; nil: there is no such check.
-func checks(name string) func(digits string) bool {
-	kind, of, _ := strings.Cut(name, ":")
-	layouts := map[string]string{"ddmmyyyy": "02012006", "mmddyyyy": "01022006", "yyyymmdd": "20060102", "mmyy": "0106"}
-	switch {
-	case name == "":
-		return func(string) bool { return true }
-	case name == "luhn":
-		return luhn
-	case kind == "iban" && len(of) == 2 && strings.Trim(of, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == "":
-		return func(digits string) bool { return iban(of, digits) }
-	case kind == "date" && layouts[of] != "":
-		return func(digits string) bool {
-			_, err := time.Parse(layouts[of], digits)
-			return err == nil
-		}
-	}
-	return nil
-}
-
-// luhn checks a number with a check digit (ISO/IEC 7812-1, annex B).
-func luhn(digits string) bool {
-	sum := 0
-	for i := range len(digits) {
-		d := int(digits[len(digits)-1-i] - '0')
-		if i%2 == 1 {
-			d = d*2/10 + d*2%10
-		}
-		sum += d
-	}
-	return sum%10 == 0
-}
-
-// iban checks what follows the country in an account's number (ISO 13616-1): keys have no letters, so the country is a setting.
-func iban(country, digits string) bool {
-	if len(digits) < 5 {
-		return false
-	}
-	text := fmt.Sprintf("%s%d%d%s", digits[2:], country[0]-'A'+10, country[1]-'A'+10, digits[:2])
-	n, ok := new(big.Int).SetString(text, 10)
-	return ok && n.Mod(n, big.NewInt(97)).Int64() == 1
 }
 
 // Collections are those of a file.
@@ -275,12 +232,12 @@ func gaveUp(c *Collection) string { return fmt.Sprintf("gave up after %d attempt
 
 // deliver sends what was entered to the operator's endpoint. Of the answer nothing is taken but whether it is valid: the rest may have the
 // number in it.
-func (c *Collection) deliver(ctx context.Context, digits string) (valid bool, err error) {
+func (c *Collection) deliver(ctx context.Context, number string) (valid bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, deliveryTimeout)
 	defer cancel()
 	env := tools.EnvOf(ctx)
 	status, answer, err := c.endpoint.Post(ctx, env.Session+"-"+env.Call, map[string]any{
-		"type": "digits.collected", "id": env.Call, "name": c.Name, "digits": digits, "session": env.Who(),
+		"type": "digits.collected", "id": env.Call, "name": c.Name, "digits": number, "session": env.Who(),
 	})
 	if err == nil && status/100 != 2 {
 		err = fmt.Errorf("the webhook answered %d", status)
