@@ -92,8 +92,11 @@ type (
 	// Configured says that Config has changed.
 	Configured struct{}
 
-	// Updated answers Update. Err is why it was refused; then the old configuration goes on.
-	Updated struct{ Err error }
+	// Updated answers Update, or Adjust. Err is why it was refused; then the old configuration goes on.
+	Updated struct {
+		Err    error
+		Adjust bool
+	}
 
 	// Cleared answers Clear.
 	Cleared struct{}
@@ -161,11 +164,11 @@ type Keeper struct {
 	clock  *alarm.Clock[alarmKind]
 	counts Counts
 
-	config  setup.Config  // in force
-	opened  setup.Config  // what the model's session was set up with
-	updates []update      // wanted next, in order
-	trial   *setup.Config // a change in place may still be refused: then this goes on
-	clears  int           // calls of Clear without an answer
+	config  setup.Config // in force
+	opened  setup.Config // what the model's session was set up with
+	updates []update     // wanted next, in order
+	trial   trial        // of changes in place, which may still be refused
+	clears  int          // calls of Clear without an answer
 
 	link     link
 	handle   handle
@@ -201,10 +204,18 @@ type handle struct {
 	when int // it came; see Keeper.now
 }
 
+// trial is changes in place that Gemini has not accepted yet. The zero value is none.
+type trial struct {
+	before *setup.Config // goes on if one is refused; nil: there is none
+	of     int           // so many of the updates
+	single bool          // each is tried by itself, because one of several was refused
+}
+
 // update is a configuration without an answer.
 type update struct {
 	config  setup.Config
 	refused error
+	adjust  bool
 }
 
 // replacement is the plan to replace the connection, which serves until nobody needs it.
@@ -312,8 +323,9 @@ var (
 
 // answerUpdate answers the oldest update.
 func (k *Keeper) answerUpdate(ctx context.Context, err error) {
+	adjust := k.updates[0].adjust
 	k.updates = k.updates[1:]
-	k.Tell(ctx, Updated{err})
+	k.Tell(ctx, Updated{err, adjust})
 }
 
 // answerRefused answers the updates that were refused and are next in order.
@@ -323,11 +335,18 @@ func (k *Keeper) answerRefused(ctx context.Context) {
 	}
 }
 
-// rejected ends a trial: Gemini has closed the connection.
+// rejected ends a trial: Gemini has closed the connection. Which of several changes it does not take the next connection finds out.
 func (k *Keeper) rejected(ctx context.Context, err error) {
-	old := *k.trial
-	k.trial = nil
+	if k.trial.of == 1 {
+		defer k.answerUpdate(ctx, err)
+	}
+	k.undo(ctx)
+}
+
+// undo ends a trial, and has the configuration before it go on.
+func (k *Keeper) undo(ctx context.Context) {
+	old := *k.trial.before
 	k.clock.Clear(alarmTrial)
+	k.trial = trial{single: k.trial.of > 1}
 	k.adopt(ctx, old)
-	k.answerUpdate(ctx, err)
 }

@@ -321,6 +321,23 @@ func TestUpdate(t *testing.T) {
 			o.gemini.Next().End(1007, "Request contains an invalid argument.")
 			o.gemini.Next().DialledFor("", "h").Accept()
 		}, "Unlinked, Updated refused, WaitOver, Linked, CatchUp", "long"},
+		"two in place": {inPlace, func(o *owner, l *bridgetest.Link) {
+			o.loops(func() { o.keeper.Update(o.ctx, o.config(`{"systemInstruction":"shorter"}`), nil) })
+			if got := l.Said(); !strings.Contains(got, `"short"`) || !strings.Contains(got, `"shorter"`) {
+				t.Errorf("at once came %q", got)
+			}
+			time.Sleep(time.Second)
+		}, "Updated, Updated", "shorter"},
+		"two in place, the second refused": {inPlace, func(o *owner, l *bridgetest.Link) {
+			o.loops(func() { o.keeper.Update(o.ctx, o.config(`{"systemInstruction":"shorter"}`), nil) })
+			l.End(1007, "Request contains an invalid argument.")
+			m := o.gemini.Next().DialledFor("", "h").Accept()
+			if got := m.Said(); !strings.Contains(got, `"shorter"`) {
+				t.Errorf("the next connection got %q", got)
+			}
+			m.End(1007, "Request contains an invalid argument.")
+			o.gemini.Next().DialledFor("", "h").Accept()
+		}, "Unlinked, WaitOver, Linked, CatchUp, Updated, Updated refused, Unlinked, WaitOver, Linked, CatchUp", "short"},
 		"another connection": {
 			other, func(o *owner, _ *bridgetest.Link) { o.gemini.Next().DialledFor("0.5", "h").Accept() },
 			"Unlinked, WaitOver, Linked, CatchUp, Updated", "long",

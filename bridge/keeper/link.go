@@ -139,11 +139,8 @@ func (k *Keeper) unlink(ctx context.Context) {
 	if !k.parked {
 		k.clock.Clear(alarmStale) // what was said waits as long as the wait may last
 	}
-	if k.trial != nil { // the next connection finds out
-		k.clock.Clear(alarmTrial)
-		old := *k.trial
-		k.trial = nil
-		k.adopt(ctx, old)
+	if k.trial.before != nil { // the next connection finds out
+		k.undo(ctx)
 	}
 	k.Tell(ctx, Unlinked{})
 	if k.watch.what == forMore { // it will not come

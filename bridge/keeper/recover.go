@@ -13,7 +13,7 @@ import (
 func (k *Keeper) onLost(ctx context.Context, err error) {
 	young := time.Since(k.link.since) < calmTime
 	cause, _ := causeOf(err)
-	if k.trial != nil && cause == wire.Fatal { // the change was refused, not the conversation
+	if k.trial.before != nil && cause == wire.Fatal { // the change was refused, not the conversation
 		k.rejected(ctx, err)
 		cause = wire.Lost
 	}

@@ -18,11 +18,20 @@ const trialTime = 500 * time.Millisecond
 // Update changes the configuration: in place where the model can, else by another connection when nobody needs the one
 // there is. Each is answered by [Updated], in order. With an error it is refused when its turn comes.
 func (k *Keeper) Update(ctx context.Context, config setup.Config, refused error) {
+	k.change(ctx, update{config: config, refused: refused})
+}
+
+// Adjust is Update for a change that the conversation itself brings about, and nobody else waits for.
+func (k *Keeper) Adjust(ctx context.Context, config setup.Config) {
+	k.change(ctx, update{config: config, adjust: true})
+}
+
+func (k *Keeper) change(ctx context.Context, next update) {
 	if len(k.updates) >= maxUpdates {
-		refused = ErrTooManyUpdates
+		next.refused = ErrTooManyUpdates
 	}
-	k.updates = append(k.updates, update{config, refused})
-	if k.clock.IsSet(alarmLater) && refused == nil {
+	k.updates = append(k.updates, next)
+	if k.clock.IsSet(alarmLater) && next.refused == nil {
 		k.dial(ctx)
 	}
 	k.update(ctx)
@@ -30,40 +39,49 @@ func (k *Keeper) Update(ctx context.Context, config setup.Config, refused error)
 
 // update goes on with the updates that wait, while there is a connection.
 func (k *Keeper) update(ctx context.Context) {
-	for k.link.conn != nil && k.trial == nil {
-		k.answerRefused(ctx)
-		if len(k.updates) == 0 {
+	for k.link.conn != nil {
+		if k.trial.before == nil {
+			k.answerRefused(ctx)
+		}
+		if k.trial.single && (k.trial.before != nil || len(k.updates) == 0) {
+			k.trial.single = len(k.updates) > 0
 			return
 		}
-		next := k.updates[0].config
+		if len(k.updates) == k.trial.of || k.updates[k.trial.of].refused != nil { // the trial is answered first
+			return
+		}
+		next := k.updates[k.trial.of].config
 		change, ok := k.config.InPlace(next)
-		if !ok {
+		switch {
+		case !ok && k.trial.before == nil:
 			k.replaceSoon(ctx, "update", updateSpare)
 			return
-		}
-		if change != nil {
-			if !k.Uplink.Send(wire.ClientMessage{ContextUpdate: change}) {
-				k.updates[0].refused = ErrTooManyMessages
-				continue
-			}
-			old := k.config
-			k.trial = &old
-			k.adopt(ctx, next)
-			k.clock.Set(alarmTrial, trialTime)
+		case !ok:
 			return
+		case change != nil && !k.Uplink.Send(wire.ClientMessage{ContextUpdate: change}):
+			k.updates[k.trial.of].refused = ErrTooManyMessages
+			continue
+		case change == nil && k.trial.before == nil:
+			k.adopt(ctx, next)
+			k.answerUpdate(ctx, nil)
+			continue
+		case k.trial.before == nil:
+			old := k.config
+			k.trial.before = &old
 		}
+		k.trial.of++
 		k.adopt(ctx, next)
-		k.answerUpdate(ctx, nil)
+		k.clock.Set(alarmTrial, trialTime)
 	}
 }
 
 // accepted ends a trial: Gemini has gone on.
 func (k *Keeper) accepted(ctx context.Context) {
-	if k.trial == nil {
-		return
+	of := k.trial.of
+	k.trial.before, k.trial.of = nil, 0
+	for range of {
+		k.answerUpdate(ctx, nil)
 	}
-	k.trial = nil
-	k.answerUpdate(ctx, nil)
 	k.update(ctx)
 }
 
