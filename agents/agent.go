@@ -21,6 +21,8 @@ import (
 type Agent struct {
 	Name string `json:"-"` // of its file; empty: it has none
 
+	known []string // the operator's tools, if all of them are known
+
 	Prompt     string          `json:"prompt,omitzero"`
 	Voice      string          `json:"voice,omitzero"`
 	Language   string          `json:"language,omitzero"`
@@ -104,6 +106,9 @@ func (a *Agent) check() error {
 			return err
 		}
 	}
+	if i := slices.IndexFunc(a.Tools, func(tool string) bool { return a.known != nil && !hasAny(a.known, tool) }); i >= 0 {
+		return wrong(fmt.Sprintf("tools[%d]", i), "there is no tool %q in the file of tools", a.Tools[i])
+	}
 	for _, pattern := range a.Doors {
 		if !slices.ContainsFunc(doors, func(door string) bool { return bridge.Matches([]string{pattern}, door) }) {
 			return wrong("doors", "%q is none of %s", pattern, strings.Join(doors, ", "))
@@ -119,6 +124,9 @@ func (a *Agent) check() error {
 	}
 	if _, err := a.thinks(); err != nil {
 		return err
+	}
+	if _, _, err := a.steps(); err != nil {
+		return &mistake{"prompt", err}
 	}
 	if err := bridge.CheckConfig(a.Config); err != nil {
 		return &mistake{"config", err}
@@ -171,8 +179,9 @@ func (a *Agent) Layer() bridge.Agent {
 		said["voxgate"] = own
 	}
 	fields, _ := json.Marshal(said) // texts and numbers can be written
+	prompt, plan, _ := a.steps()    // which were checked
 	layer := bridge.Agent{
-		Prompt: a.Prompt, Voice: a.Voice, Language: a.Language, Model: a.Model, Config: a.Config, Tools: a.Tools,
+		Prompt: prompt, Steps: plan, Voice: a.Voice, Language: a.Language, Model: a.Model, Config: a.Config, Tools: a.Tools,
 		Longest: time.Duration(a.Limits.Minutes * float64(time.Minute)), Dollars: a.Limits.Dollars,
 	}
 	if len(said) > 0 {
@@ -251,6 +260,9 @@ func (a *Agent) With(values map[string]string) (*Agent, error) {
 	if a.Greeting != nil {
 		greeting := fill(*a.Greeting)
 		filled.Greeting = &greeting
+	}
+	if _, _, err := filled.steps(); err != nil { // a value stands among the fields of a step
+		return nil, &mistake{"variables", err}
 	}
 	return &filled, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"voxgate/agents"
 	"voxgate/bridge"
+	"voxgate/bridge/steps"
 )
 
 func write(t *testing.T, folder, name, text string) {
@@ -66,13 +67,54 @@ func TestAFile(t *testing.T) {
 	}
 }
 
+// A prompt may be divided into steps.
+func TestSteps(t *testing.T) {
+	f := open(t, map[string]string{"desk.md": "---\nvoice: Kore\n---\nYou are the desk.\n\n## Rooms\n\nTwo.\n\n## Step: identify\n\ntools: [find_room]\nask:\n" +
+		"  name: text\n  room: choice single, double # of two\nnext: book\n\nAsk {{guest}}.\n\n## Notes\n\nBe brief.\n\n## Step: book\nBook it: now.\n"})
+	a, err := f.Find("desk", "web").With(map[string]string{"guest": "Ada\n## Step: c"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var o bridge.Open
+	a.Put(&o)
+	want := steps.Plan{
+		{
+			Name: "identify", Text: "Ask \"Ada\\n## Step: c\".\n\n## Notes\n\nBe brief.", Tools: []string{"find_room"}, Next: []string{"book"},
+			Ask: []steps.Field{{Name: "name", Kind: "text"}, {Name: "room", Kind: "choice single, double"}},
+		},
+		{Name: "book", Text: "Book it: now."},
+	}
+	if o.Agent.Prompt != "You are the desk.\n\n## Rooms\n\nTwo." || !reflect.DeepEqual(o.Agent.Steps, want) {
+		t.Errorf("%q, %+v", o.Agent.Prompt, o.Agent.Steps)
+	}
+	var c agents.Choice
+	if err := json.Unmarshal([]byte(`{"prompt":"## Step: a\nnext: b"}`), &c); err == nil ||
+		err.Error() != `agent.prompt: line 2: step "a": there is no step "b", but a` {
+		t.Error(err)
+	}
+}
+
 // What is wrong is said with the file and the line. All files' mistakes are.
 func TestMistakes(t *testing.T) {
 	for text, want := range map[string]string{
-		"---\nvoice: Kore\nvoize: x\n---":                       ":3: voize: there is no such field",
-		"---\nlimits:\n  minutes: 1\n  euros: 2\n---":           ":4: euros: there is no such field",
-		"---\nlimits: {dollars: -1}\n---":                       ":2: limits.dollars: -1 is less than nothing",
-		"---\nsteps: 1\n---":                                    ":2: steps: there is no such field",
+		"---\nvoice: Kore\nvoize: x\n---":             ":3: voize: there is no such field",
+		"---\nlimits:\n  minutes: 1\n  euros: 2\n---": ":4: euros: there is no such field",
+		"---\nlimits: {dollars: -1}\n---":             ":2: limits.dollars: -1 is less than nothing",
+		"---\nsteps: 1\n---":                          ":2: steps: there is no such field",
+		"Hi.\n## Step: a\nnext: b":                    `:3: step "a": there is no step "b", but a`,
+		"---\nvoice: Kore\n---\n\nHi.\n\n## Step: a\nnext: a\n\nBye.\n## step:  b\n\nBye.": `:11: step "b": no step leads to "b"`,
+		"---\ntools: [find_*]\n---\n## Step: a\ntools: [find_room, book_room]":             `:5: step "a": "book_room" is none of the agent's tools`,
+		"## Step: a\n\nask:\n  name: txt":                                                  `:3: step "a": name: "txt" is no type: text, number`,
+		"## Step: a\nask:\n  name: text\n  Guests: number":                                 `:2: step "a": Guests: a field's name is made of a-z`,
+		"## Step: a\nask:\n  guests: number few":                                           `:2: step "a": guests: "few" is no range, as 1 to 4`,
+		"## Step: a\nask:\n  card: digits 16 lun":                                          `:2: step "a": card: digits: "16 lun" is no range, as 1 to 4, and no check (iban, luhn`,
+		"## Step: a\nask:\n  room: choice single":                                          `:2: step "a": room: "single" is no choice`,
+		"## Step: a\nask:\n  name:":                                                        `:2: step "a": name: it has no type`,
+		"## Step: a\nask: [name]":                                                          `:2: step "a": ask: its fields stand below it`,
+		"## Step: a\ntool: find_room":                                                      `:2: step "a": tool: there is no such field in a step`,
+		"## Step: a\nnext: [a\n\nBye.":                                                     ":2: step \"a\": ",
+		"## Step: a\nnext: b\n## Step: b\n## Step: a":                                      `:4: step "a": there are two steps "a"`,
+		"## Step:": `:1: step "": a step needs a name`,
 		"---\nvoice: Kore\n\nlimits: {minutes: many}\n---":      ":4: limits.minutes: a string is not what belongs here",
 		"---\nlimits: {minutes: -1}\n---":                       ":2: limits.minutes: -1 is less than nothing",
 		"---\nnumbers: [+49301]\n---":                           ":2: numbers: a number is not what belongs here; a text of digits stands in quotes",

@@ -81,7 +81,7 @@ func (f *Folder) read(files []string) error {
 	var errs []error
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), extension)
-		a, err := readFile(file, name)
+		a, err := readFile(file, name, nil)
 		state = append(state, File{name, err})
 		if err != nil {
 			errs = append(errs, err)
@@ -128,6 +128,19 @@ func (f *Folder) Files() []File {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.state
+}
+
+// CheckTools says which agents name tools that there are not.
+func (f *Folder) CheckTools(known []string) error {
+	if f == nil {
+		return nil
+	}
+	var errs []error
+	for _, a := range f.all() {
+		_, err := readFile(filepath.Join(f.path, a.Name+extension), a.Name, known)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 func (f *Folder) named(name string) *Agent {
@@ -257,8 +270,8 @@ func refuse(code bridge.Code, status int, format string, args ...any) error {
 
 var nameOf = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
 
-// readFile reads an agent. Its errors say where: "desk.md:4: …".
-func readFile(file, name string) (*Agent, error) {
+// readFile reads an agent. Its errors say where: "desk.md:4: …". Known are the operator's tools, if all of them are known.
+func readFile(file, name string, known []string) (*Agent, error) {
 	at := func(line int, err error) error { return fmt.Errorf("%s:%d: %w", file, line, err) }
 	if !nameOf.MatchString(name) || strings.HasPrefix(name, "gemini-") || strings.HasPrefix(name, "gpt-") {
 		return nil, fmt.Errorf("%s: an agent's name is made of a-z, 0-9, - and _, and is not that of a model", file)
@@ -279,13 +292,17 @@ func readFile(file, name string) (*Agent, error) {
 	if err != nil {
 		return nil, at(lineOf(err), errors.New(yamlPlace.ReplaceAllString(err.Error(), "")))
 	}
-	a := &Agent{Name: name}
+	a := &Agent{Name: name, known: known}
 	if err = a.read(fields); err == nil && a.Prompt != "" {
 		err = wrong("prompt", "stands behind the front matter")
 	}
 	a.Prompt = strings.TrimSpace(string(prompt))
 	if err == nil {
 		err = a.check() // now with its prompt
+	}
+	if m, ok := errors.AsType[*misplaced](err); ok {
+		before, _, _ := bytes.Cut(prompt, []byte(strings.TrimSpace(string(prompt))))
+		return nil, at(bytes.Count(front, []byte("\n"))+bytes.Count(before, []byte("\n"))+m.line, m.err)
 	}
 	if err != nil {
 		return nil, at(place(&document, err), err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/steps"
 	"voxgate/tools"
 )
 
@@ -19,6 +20,7 @@ type Agent struct {
 	Model    string `json:"model,omitempty"`    // "gemini-3.8-live"
 
 	Config  json.RawMessage `json:"config,omitempty"`  // a LiveConfig, for what the fields above do not say
+	Steps   steps.Plan      `json:"steps,omitempty"`   // through which it takes the conversation; their instructions follow the prompt
 	Tools   []string        `json:"tools"`             // patterns of the operator's tools that it uses; nil: every one that is granted
 	Longest time.Duration   `json:"longest,omitempty"` // of a conversation; 0: no limit of its own
 	Dollars float64         `json:"dollars,omitempty"` // US, that a conversation may cost; 0: no limit of its own
@@ -29,10 +31,13 @@ func (a Agent) Over(under Agent) Agent {
 	over := Agent{
 		Prompt: cmp.Or(a.Prompt, under.Prompt), Voice: cmp.Or(a.Voice, under.Voice),
 		Language: cmp.Or(a.Language, under.Language), Model: cmp.Or(a.Model, under.Model),
-		Config: under.Config, Tools: a.Tools, Longest: lower(a.Longest, under.Longest), Dollars: lower(a.Dollars, under.Dollars),
+		Config: under.Config, Steps: a.Steps, Tools: a.Tools, Longest: lower(a.Longest, under.Longest), Dollars: lower(a.Dollars, under.Dollars),
 	}
 	if a.Tools == nil {
 		over.Tools = under.Tools
+	}
+	if a.Steps == nil {
+		over.Steps = under.Steps
 	}
 	if len(a.Config) > 0 {
 		over.Config = lay(a.Config, under.Config)

@@ -139,11 +139,11 @@ func (o *Open) Fixed() Agent {
 }
 
 // layered is the model's configuration, at the beginning and after each change, in the order of docs/agents.md: the operator's file, the
-// caller, what the caller cannot change, the operator's backend.
+// caller, what the caller cannot change, the operator's backend. The step's instruction follows, whoever has written the one before it.
 func (o *Open) layered(configured json.RawMessage, backend *steering) json.RawMessage {
 	if !o.Locked { // else it is above the caller
 		configured = lay(configured, o.Agent.config(nil))
 	}
 	over := backend.agent.Over(o.Fixed())
-	return backend.config(noted(over.config(configured), o.Note))
+	return backend.config(noted(noted(over.config(configured), backend.flow.Instruction()), o.Note))
 }

@@ -57,6 +57,8 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 		s.updateConfig(ctx, c)
 	case Steer:
 		return s.steer(ctx, c)
+	case advance:
+		return s.advance(ctx, c)
 	case leave:
 		s.goElsewhere(c.in)
 	case superseded:
@@ -245,21 +247,50 @@ func (s *Session) steer(ctx context.Context, c Steer) error {
 	return nil
 }
 
+// advance goes on to the next step, if it may.
+func (s *Session) advance(ctx context.Context, c advance) error {
+	before := s.steering.flow
+	flow, answer, moved := before.Advance(c.args)
+	s.steering.flow, *c.answer = flow, answer
+	if !moved {
+		return nil
+	}
+	config, err := s.read(s.steering.raw)
+	if err != nil {
+		s.steering.flow = before
+		return err
+	}
+	s.keeper.Adjust(ctx, config)
+	s.followStep(before.Step)
+	return nil
+}
+
+// followStep reports a step that has begun.
+func (s *Session) followStep(before string) {
+	if now := s.steering.flow; now.Step != before {
+		s.log.Info("step begun", "step", now.Step)
+		s.notify(StepChange{now.Step, now.Fields})
+		s.observer.report(StepBegun{now.Step})
+	}
+}
+
 // updateConfig queues the next configuration. If it is refused, the current one stays in force.
 func (s *Session) updateConfig(ctx context.Context, c UpdateConfig) {
-	before, name := s.open.Agent, s.answers
+	before, name, flow := s.open.Agent, s.answers, s.steering.flow
 	if c.Agent != nil {
 		s.open.Agent, s.answers = *c.Agent, c.Name
+		s.steering.flow = flow.Follow(s.open.Wanted().Steps)
 	}
 	config, err := s.read(c.Config)
 	if err != nil {
-		s.open.Agent, s.answers = before, name
+		s.open.Agent, s.answers, s.steering.flow = before, name, flow
 	}
 	s.spending.limit(s.open.dollars())
 	for _, w := range config.Warnings {
 		s.warn(w)
 	}
 	s.keeper.Update(ctx, config, err)
+	s.followStep(flow.Step)
 }
 
 // clear forgets the conversation. The next session begins with nothing.

@@ -34,6 +34,7 @@ type (
 		ResumeToken     string // with the first one and after each resume, if the conversation is resumable
 		Backend         string
 		EffectiveConfig json.RawMessage
+		Step            string   // of the agent, in which the conversation is; empty: it has none
 		Recording       bool     // the conversation is recorded
 		Tools           []Tool   // that the model may call
 		Received        []string // after a resume: the ids that [Session.Arrived] was given, the newest 256
@@ -127,6 +128,12 @@ type (
 	UserSpeaking struct {
 		Speaking bool
 		At       time.Duration
+	}
+
+	// StepChange says that the conversation has gone on to another step of the agent. Fields is what was found out so far.
+	StepChange struct {
+		Step   string
+		Fields map[string]any
 	}
 
 	// Move asks a caller to go on with the conversation over another connection, by its resume token: another gateway will

@@ -7,6 +7,7 @@ import (
 
 	"voxgate/bridge/fleet"
 	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/steps"
 	"voxgate/bridge/toolcalls"
 	"voxgate/bridge/transcript"
 )
@@ -26,6 +27,7 @@ type snapshot struct {
 	Hook    Agent           // as the session webhook wants it
 	Agent   Agent           // as the operator's backend wants it
 	Steered json.RawMessage `json:",omitempty"` // the functions that the backend answers
+	Step    steps.State     // where the conversation is in the agent's steps
 
 	Locked   bool   `json:",omitempty"`
 	Farewell string `json:",omitempty"`

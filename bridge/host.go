@@ -13,6 +13,7 @@ import (
 	"voxgate/bridge/fleet"
 	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/keeper"
+	"voxgate/bridge/steps"
 	"voxgate/media/playout"
 	"voxgate/media/record"
 	"voxgate/tools"
@@ -64,7 +65,7 @@ func (h *Host) checkTools() {
 	if len(own) == 0 {
 		return
 	}
-	config, err := setup.Parse(nil, "config", h.scope(own, &Open{Origin: Origin{Screen: true}}))
+	config, err := setup.Parse(nil, "config", h.scope(own, &Open{Origin: Origin{Screen: true}}, steps.Flow{}))
 	if err != nil {
 		h.options.Logger.Error("tools cannot be declared", "err", err)
 	}
@@ -107,7 +108,7 @@ func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
 	case o.Instead != nil:
 		return o.Instead
 	}
-	config, own, err := h.prepare(o, &steering{})
+	config, own, err := h.prepare(o, begun(o))
 	if err != nil { // before it is counted: a client loses nothing by a mistake
 		return AsError(err)
 	}
@@ -129,7 +130,7 @@ func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
 // prepare reads a conversation's configuration, and finds the tools that run here.
 func (h *Host) prepare(o Open, backend *steering) (config setup.Config, own []tools.Tool, err error) {
 	own = slices.Concat(o.Grant.tools(h.ownTools()), o.Tools) // not append: the operator's list is everybody's
-	config, err = setup.Parse(o.layered(o.Config, backend), "initialConfig", h.scope(own, &o))
+	config, err = setup.Parse(o.layered(o.Config, backend), "initialConfig", h.scope(own, &o, backend.flow))
 	if err == nil {
 		err = o.Grant.allows(config, "initialConfig")
 	}
@@ -144,7 +145,7 @@ func (h *Host) begin(ctx context.Context, o Open, config setup.Config, own []too
 			return nil, err
 		}
 		var err error
-		if config, own, err = h.prepare(o, &steering{}); err == nil {
+		if config, own, err = h.prepare(o, begun(o)); err == nil {
 			_, err = h.afford(o, config, "initialConfig")
 		}
 		if err != nil {
@@ -214,15 +215,20 @@ func (h *Host) start(s *Session, generation uint64) {
 		h.forget(s)
 		close(session.gone)
 		if s.observer.on() {
-			s.observer.report(Ended{s.describe(), time.Now(), s.ended, s.counts(), s.transcript.Entries(), s.recording.files, s.recording.pauses})
+			s.observer.report(Ended{
+				s.describe(), time.Now(), s.ended, s.counts(), s.transcript.Entries(), s.recording.files, s.recording.pauses, s.steering.flow.Fields,
+			})
 		}
 	})
 }
 
 // scope is what a config is parsed for. Of the tools that run here the agent has those that its file names; the door's own it has anyway.
-func (h *shared) scope(own []tools.Tool, o *Open) setup.Scope {
+func (h *shared) scope(own []tools.Tool, o *Open, flow steps.Flow) setup.Scope {
 	scope := setup.Scope{
-		Vertex: h.options.Client.Vertex, Canvas: canvas.Declarations(), Screen: o.Origin.Screen, MaxPreRoll: o.MaxPreRoll,
+		Vertex: h.options.Client.Vertex, Canvas: canvas.Declarations(), Screen: o.Origin.Screen, MaxPreRoll: o.MaxPreRoll, Hides: flow.Hides,
+	}
+	if next := flow.Declaration(); next != nil {
+		scope.Tools = append(scope.Tools, *next)
 	}
 	uses := o.Wanted().Tools
 	for i, t := range own {

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"voxgate/bridge/alarm"
@@ -30,7 +31,7 @@ func newSession(
 		up:    uplink.New(), transcript: &transcript.Transcript{},
 		requests: make(chan request), visits: make(chan *visit), over: make(chan struct{}),
 	}
-	s.clock, s.steering.raw, s.answers = alarm.New(numAlarms), o.Config, o.Origin.Agent
+	s.clock, s.steering, s.answers = alarm.New(numAlarms), *begun(o), o.Origin.Agent
 	s.transcript.Begin(entriesOf(config.Options.History))
 	s.keeper = keeper.New(keeper.Options{
 		Client: h.options.Client, Breaker: &h.breaker, Probe: probe, Stall: h.options.Stall, Uplink: s.up, Logger: log,
@@ -40,7 +41,7 @@ func newSession(
 		History: func(fresh bool) []wire.Content { return s.answer.history(fresh) },
 	}, config)
 	s.calls = toolcalls.New(toolcalls.Options{
-		Client: toolClient{s}, Model: toolModel{s.keeper, s}, Uplink: s.up, Tools: own,
+		Client: toolClient{s}, Model: toolModel{s.keeper, s}, Uplink: s.up, Tools: append(slices.Clone(own), stepTool(s.Do)),
 		Env: tools.Env{
 			Session: id, Door: o.Origin.Door, Caller: o.Origin.Identity, Grant: o.Origin.Grant, Attributes: o.Origin.Attributes,
 			PauseRecording: func(on bool) error { return s.Do(PauseRecording{on}) },

@@ -54,7 +54,7 @@ func (s *Session) onKeeper(ctx context.Context, e keeper.Event) {
 	case keeper.Configured:
 		s.configured()
 	case keeper.Updated:
-		s.onUpdated(e.Err)
+		s.onUpdated(e)
 	case keeper.Cleared:
 		s.notify(History{[]Entry{}})
 	case keeper.Waiting:
@@ -161,9 +161,15 @@ func (s *Session) onTurnComplete() {
 }
 
 // onUpdated answers a change of the configuration.
-func (s *Session) onUpdated(err error) {
-	if err != nil {
-		s.notify(SetupFailed{updateFailed(err)})
+func (s *Session) onUpdated(e keeper.Updated) {
+	switch {
+	case e.Adjust && e.Err != nil: // it goes on with the next change, or the next connection
+		s.warn("Gemini does not take the instruction or the tools of this step: " + updateFailed(e.Err).Message)
+		return
+	case e.Adjust:
+		return
+	case e.Err != nil:
+		s.notify(SetupFailed{updateFailed(e.Err)})
 		return
 	}
 	record := s.keeper.Config().Options.Record
@@ -232,8 +238,10 @@ type toolModel struct {
 	s *Session
 }
 
+// Find finds a function that can be called now.
 func (m toolModel) Find(name string) (setup.Function, bool) {
-	return m.Config().Functions.Find(name)
+	f, declared := m.Config().Functions.Find(name)
+	return f, declared && !m.s.steering.flow.Hides(name) // which the model may learn of at the next pause only
 }
 
 // Expect begins to wait for the model's reaction, and for its goodbye if the tool ends the conversation.

@@ -28,6 +28,7 @@ func (s *Session) snapshot() *snapshot {
 	n.Origin.Agent = s.answers
 	n.Door, n.Hook, n.Locked, n.Farewell = s.open.Agent, s.open.Override, s.open.Locked, s.open.Farewell
 	n.Config, n.Agent, n.Steered = s.steering.raw, s.steering.agent, s.steering.functions
+	n.Step = s.steering.flow.State
 	n.Handle, n.Started, n.Received = s.keeper.Handle(), s.started, s.received.list()
 	n.Tokened, n.Dollars, n.Context = s.spending.meter.Total(), s.spending.dollars(), s.spending.next.context
 	n.Paused = s.recording.paused.Load()

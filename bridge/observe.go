@@ -41,6 +41,9 @@ type (
 	Dialled = keeper.Dialled
 	LinkEnd = keeper.LinkEnd
 
+	// StepBegun is a step of the agent's that begins, after the one that the conversation has begun with.
+	StepBegun struct{ Name string }
+
 	// Spent is the tokens of Gemini that were used since the one before, by direction ("in", "out", or "unknown") and
 	// modality ("AUDIO", "TEXT", … or "unknown"). It comes at the end of each turn and of the conversation, if there
 	// are some.
@@ -61,7 +64,8 @@ type (
 		Counts     Counts
 		Transcript []Entry
 		Recordings []string
-		Pauses     []Span // of the recording
+		Pauses     []Span         // of the recording
+		Fields     map[string]any // what was found out in the agent's steps
 	}
 
 	// Span is a time of a conversation; To is zero if it lasts to the end.
@@ -76,6 +80,7 @@ type Info struct {
 	Identity   string            // of the caller; empty: not known
 	Attributes map[string]string // see [Origin]
 	Key        string            // see [Origin]
+	Step       string            // of the agent, in which it is; empty: it has none
 	Model      string
 	State      State
 	Started    time.Time

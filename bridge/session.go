@@ -253,7 +253,7 @@ func (s *Session) describe() Info {
 	return Info{
 		ID: s.id, Door: s.open.Origin.Door, Agent: s.answers, Identity: s.open.Origin.Identity, Key: s.open.Origin.Key,
 		Attributes: s.open.Origin.Attributes,
-		Model:      s.keeper.Config().Model, State: s.status.state, Started: s.started, Turns: s.answer.number - 1,
+		Step:       s.steering.flow.Step, Model: s.keeper.Config().Model, State: s.status.state, Started: s.started, Turns: s.answer.number - 1,
 		Tokens: s.spending.meter.Total().Total, Dollars: s.spending.dollars(),
 	}
 }
@@ -270,7 +270,7 @@ func (s *Session) setupComplete() SetupComplete {
 	config := s.keeper.Config()
 	done := SetupComplete{
 		SessionID: s.id, Started: s.started, Model: config.Model, Backend: s.host.options.Backend,
-		EffectiveConfig: config.Effective(), Recording: s.recording.running(), Tools: []Tool{},
+		EffectiveConfig: config.Effective(), Step: s.steering.flow.Step, Recording: s.recording.running(), Tools: []Tool{},
 	}
 	for _, f := range config.Functions {
 		where := setup.InClient
@@ -294,7 +294,7 @@ func (s *Session) unheard() bool { return s.parked || s.paused }
 
 // read parses a configuration of the caller's, together with what it may not change.
 func (s *Session) read(raw json.RawMessage) (setup.Config, error) {
-	config, err := setup.Parse(s.open.layered(raw, &s.steering), "payload", s.host.scope(s.own, &s.open))
+	config, err := setup.Parse(s.open.layered(raw, &s.steering), "payload", s.host.scope(s.own, &s.open, s.steering.flow))
 	if err == nil {
 		err = s.open.Grant.allows(config, "payload")
 	}

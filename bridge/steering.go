@@ -1,19 +1,24 @@
 package bridge
 
 import (
+	"context"
 	"encoding/json"
 
+	"voxgate/bridge/steps"
 	"voxgate/tools"
 )
 
-// steering is what the operator's backend has changed in a running conversation. It overrides the caller's
-// configuration.
+// steering is what the operator's backend, and the steps, have changed in a running conversation. It overrides the caller's configuration.
 type steering struct {
 	raw       json.RawMessage // the configuration as the caller has it
+	flow      steps.Flow      // where the conversation is in the agent's steps
 	agent     Agent
 	functions json.RawMessage
 	names     map[string]bool // of the functions
 }
+
+// begun is the steering of a conversation that begins.
+func begun(o Open) *steering { return &steering{raw: o.Config, flow: steps.Begin(o.Wanted().Steps)} }
 
 // change changes the agent, or its functions.
 func (t *steering) change(c Steer) error {
@@ -32,6 +37,33 @@ func (t *steering) change(c Steer) error {
 	}
 	t.agent = c.Agent.Over(t.agent)
 	return nil
+}
+
+// advance is the command by which the model goes on to the next step. The answer is for the model.
+type advance struct {
+	args   map[string]any
+	answer *map[string]any
+}
+
+func (advance) command() {}
+
+// stepTool is the tool by which the model goes on.
+func stepTool(do func(Command) error) tools.Tool {
+	return tools.Tool{
+		Declaration: tools.Declaration{Name: steps.Function},
+		Run: func(_ context.Context, raw json.RawMessage) (json.RawMessage, error) {
+			decoded, err := tools.Decode(raw)
+			if err != nil {
+				return nil, err
+			}
+			args, _ := decoded.(map[string]any)
+			var answer map[string]any
+			if err := do(advance{args, &answer}); err != nil {
+				return nil, err
+			}
+			return json.Marshal(answer)
+		},
+	}
 }
 
 // config is a config with the functions that the backend answers.

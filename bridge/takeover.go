@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"voxgate/bridge/fleet"
+	"voxgate/bridge/steps"
 )
 
 // errStoreAway refuses a resume that cannot be looked up.
@@ -81,7 +82,7 @@ func (h *Host) restored(id string, n *snapshot, o Open) (*Session, error) {
 	o.Origin, o.Grant, o.Quiet, o.Resumable = n.Origin, n.Grant, n.Quiet, true
 	o.Agent, o.Override, o.Config, o.Locked, o.Farewell = n.Door, n.Hook, n.Config, n.Locked, n.Farewell
 	o.Greeting = "" // it was said where the conversation began
-	steering := steering{raw: n.Config}
+	steering := steering{raw: n.Config, flow: steps.Resume(o.Wanted().Steps, n.Step)}
 	if err := steering.change(Steer{Agent: n.Agent, Functions: n.Steered}); err != nil {
 		return nil, err
 	}

@@ -340,8 +340,9 @@ func TestAgentsAtEveryDoor(t *testing.T) {
 		},
 	}
 	for door, dial := range doors {
-		for _, agent := range []struct{ name, number, prompt, voice string }{
-			{"desk", "+49301234", "front desk of the hotel", "Kore"}, {"interpreter", "interpreter", "You are an interpreter", "Aoede"},
+		for _, agent := range []struct{ name, number, prompt, voice, next string }{
+			{"desk", "+49301234", "front desk of the hotel", "Kore", `the step \"greet\"`},
+			{"interpreter", "interpreter", "You are an interpreter", "Aoede", ""},
 		} {
 			dial(agent.name, agent.number)
 			select {
@@ -349,7 +350,7 @@ func TestAgentsAtEveryDoor(t *testing.T) {
 				for !strings.Contains(raw, "systemInstruction") { // of an OpenAI client's session, which goes on without an agent
 					raw = <-seen
 				}
-				for _, want := range []string{agent.prompt, `"voiceName":"` + agent.voice} {
+				for _, want := range []string{agent.prompt, `"voiceName":"` + agent.voice, agent.next} {
 					if !strings.Contains(strings.ReplaceAll(raw, ": ", ":"), want) {
 						t.Errorf("%s: %s gets %s, want %s", door, agent.name, raw, want)
 					}

@@ -31,7 +31,13 @@ func checkConfig(s settings, stdout io.Writer) error {
 	answers, err := openAgents(s, log)
 	check("agents", s.agents, func() error { return err })
 	check("keys", s.access.Keys, func() error { return access.CheckKeys(s.access.Keys) })
-	check("tools", s.tools, func() error { return catalogue.Check(s.tools) })
+	check("tools", s.tools, func() error {
+		known, err := catalogue.Check(s.tools)
+		if err == nil && known != nil {
+			err = within("agents", answers.CheckTools(known))
+		}
+		return err
+	})
 	check("sip", s.sip, func() error {
 		c, err := sip.Load(s.sip)
 		if err != nil {

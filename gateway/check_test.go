@@ -45,6 +45,11 @@ func TestCheckConfig(t *testing.T) {
 		!strings.Contains(err.Error(), `agent desk: collect[0]: there is no "card"`) {
 		t.Errorf("%v", err)
 	}
+	folder = agentsIn(t, map[string]string{"desk": "Be brief.\n\n## Step: greet\ntools: [get_time]\nnext: look\n\n## Step: look\ntools: [look_up]"})
+	if _, err = check("VOXGATE_AGENTS", folder, "VOXGATE_TOOLS", written(t, `{"builtin":["get_time"]}`)); err == nil ||
+		!strings.Contains(err.Error(), filepath.Join(folder, "desk.md")+`:8: step "look": there is no tool "look_up" in the file of tools`) {
+		t.Errorf("%v", err)
+	}
 	if _, err := check("VOXGATE_WHIP", file); err == nil || !strings.Contains(err.Error(), "VOXGATE_AGENTS") {
 		t.Errorf("%v", err)
 	}

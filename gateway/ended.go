@@ -17,18 +17,20 @@ import (
 
 // ended is a conversation that is over, as the session webhook gets it, and as its file in the folder of calls has it: docs/sideband.md.
 type ended struct {
-	Type       string      `json:"type"`
-	Session    hookSession `json:"session"`
-	StartedAt  time.Time   `json:"startedAt"`
-	EndedAt    time.Time   `json:"endedAt"`
-	Reason     string      `json:"reason"`
-	Model      string      `json:"model"`
-	Turns      int         `json:"turns"`
-	Tokens     int         `json:"tokens"`
-	Dollars    *float64    `json:"dollars,omitempty"`
-	Recordings []string    `json:"recordings,omitempty"` // paths on the gateway's machine
-	Pauses     []span      `json:"recordingPauses,omitempty"`
-	Transcript []entry     `json:"transcript"`
+	Type       string         `json:"type"`
+	Session    hookSession    `json:"session"`
+	StartedAt  time.Time      `json:"startedAt"`
+	EndedAt    time.Time      `json:"endedAt"`
+	Reason     string         `json:"reason"`
+	Model      string         `json:"model"`
+	Turns      int            `json:"turns"`
+	Step       string         `json:"step,omitempty"`   // the agent's last
+	Fields     map[string]any `json:"fields,omitempty"` // what was found out in its steps
+	Tokens     int            `json:"tokens"`
+	Dollars    *float64       `json:"dollars,omitempty"`
+	Recordings []string       `json:"recordings,omitempty"` // paths on the gateway's machine
+	Pauses     []span         `json:"recordingPauses,omitempty"`
+	Transcript []entry        `json:"transcript"`
 }
 
 // entry is what one side has said in a turn, as far as it was heard.
@@ -62,7 +64,7 @@ func endedOf(e bridge.Ended) ended {
 	return ended{
 		"session.end",
 		hookSession{ID: e.ID, Door: e.Door, Agent: e.Agent, Identity: e.Identity, Attributes: e.Attributes},
-		e.Started.UTC(), e.At.UTC(), bridge.Reason(e.Reason), e.Model, e.Turns, e.Tokens, e.Dollars, e.Recordings, pauses, list,
+		e.Started.UTC(), e.At.UTC(), bridge.Reason(e.Reason), e.Model, e.Turns, e.Step, e.Fields, e.Tokens, e.Dollars, e.Recordings, pauses, list,
 	}
 }
 

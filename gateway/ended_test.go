@@ -117,6 +117,37 @@ func TestTheRecordingPauses(t *testing.T) {
 	}
 }
 
+// The desk of examples/agents goes through its steps. The client learns of each, and the end says what was found out.
+func TestTheDeskGoesThroughItsSteps(t *testing.T) {
+	calls := t.TempDir()
+	p := start(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_CALLS", calls, "VOXGATE_AGENTS", "../examples/agents"))
+	c := p.socket("/ws", `{"type":"CONNECT_GEMINI","payload":{"agent":"desk"}}`)
+	c.must("SETUP_COMPLETE", `"step":"greet"`)
+	for _, turn := range []struct{ args, step string }{
+		{`{}`, `{"step":"identify"}`},
+		{`{"name":"Ada","phone":"030 1234"}`, `{"step":"book","fields":{"name":"Ada","phone":"0301234"}}`},
+		{`{"step":"confirm","room":"Double","arrival":"2027-05-01","nights":31}`, ""},
+		{`{"step":"confirm","nights":2}`, `{"step":"confirm","fields":{"arrival":"2027-05-01","name":"Ada","nights":2,"phone":"0301234","room":"double"}}`},
+	} {
+		c.say("/tool next_step " + turn.args)
+		if turn.step != "" {
+			c.must("AGENT_STEP", turn.step)
+		}
+		c.must("TURN_COMPLETE", "")
+	}
+	c.send(`{"type":"DISCONNECT_GEMINI"}`)
+	c.until("GEMINI_DISCONNECTED", "")
+	p.eventually(func() bool { return len(names(t, calls)) == 1 && strings.HasSuffix(names(t, calls)[0], ".json") })
+	text, err := os.ReadFile(filepath.Join(calls, names(t, calls)[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got ended
+	if err := json.Unmarshal(text, &got); err != nil || got.Step != "confirm" || got.Fields["nights"] != 2.0 || got.Fields["room"] != "double" {
+		t.Errorf("%v %s", err, text)
+	}
+}
+
 func names(t *testing.T, folder string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(folder)

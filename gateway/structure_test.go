@@ -19,7 +19,7 @@ import (
 // arrows are the imports that are allowed among our packages, as ARCHITECTURE.md draws them. A star stands for the
 // packages below a folder.
 var arrows = map[string][]string{
-	"agents": {"bridge", "reread", "tools"},
+	"agents": {"bridge", "bridge/steps", "reread", "tools"},
 	"reread": {},
 	"gateway": {
 		"agents",
@@ -134,6 +134,7 @@ var arrows = map[string][]string{
 		"bridge/fleet",
 		"bridge/keeper",
 		"bridge/price",
+		"bridge/steps",
 		"bridge/toolcalls",
 		"bridge/transcript",
 		"bridge/uplink",
@@ -153,6 +154,7 @@ var arrows = map[string][]string{
 		"bridge/gemini/wire",
 	},
 	"bridge/price":       {"bridge/gemini/wire"},
+	"bridge/steps":       {"tools", "tools/digits"},
 	"bridge/toolcalls":   {"bridge/uplink", "bridge/gemini/setup", "bridge/gemini/wire", "tools", "tools/canvas"},
 	"bridge/transcript":  {"bridge/gemini/wire"},
 	"bridge/uplink":      {"media", "media/vad", "bridge/gemini/wire"},

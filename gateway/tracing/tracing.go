@@ -43,6 +43,7 @@ type conversation struct {
 	calls []call // that have ended in the turn that is not over, or in none
 	last  int    // the turn that ended last, and its span
 	turn  api.Span
+	step  string // of the agent
 }
 
 // call is a tool call, and when it ended.
@@ -95,7 +96,7 @@ func (t *Tracer) Observe(id string, o bridge.Observation) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if b, ok := o.(bridge.Begun); ok {
-		t.running[id] = &conversation{span: t.begin(nil, "conversation", api.SpanKindServer, b.Started,
+		t.running[id] = &conversation{step: b.Step, span: t.begin(nil, "conversation", api.SpanKindServer, b.Started,
 			attribute.String("gen_ai.conversation.id", id), attribute.String("gen_ai.request.model", b.Model),
 			attribute.String("voxgate.door", b.Door), attribute.String("voxgate.key", b.Key))}
 		return
@@ -107,6 +108,9 @@ func (t *Tracer) Observe(id string, o bridge.Observation) {
 	switch o := o.(type) {
 	case bridge.TurnEnd:
 		t.onTurn(c, o, time.Now())
+	case bridge.StepBegun:
+		c.step = o.Name
+		c.span.AddEvent("step", api.WithAttributes(attribute.String("voxgate.step", o.Name)))
 	case bridge.CallEnd:
 		t.onCall(c, call{o, time.Now()})
 	case bridge.Dialled:
@@ -139,6 +143,9 @@ func (t *Tracer) onTurn(c *conversation, e bridge.TurnEnd, at time.Time) {
 		}
 	}
 	span := t.begin(c.span, "turn", api.SpanKindInternal, began, attribute.Int("voxgate.turn", e.Number))
+	if c.step != "" {
+		span.SetAttributes(attribute.String("voxgate.step", c.step))
+	}
 	if e.Cut != "" {
 		span.SetAttributes(attribute.String("voxgate.cut", string(e.Cut)))
 	}

@@ -220,7 +220,8 @@ func TestCallsFindTheirTurn(t *testing.T) {
 		return e
 	}
 	for _, o := range []bridge.Observation{
-		bridge.Begun{Info: bridge.Info{Started: now.Add(-time.Minute)}},
+		bridge.Begun{Info: bridge.Info{Started: now.Add(-time.Minute), Step: "greet"}},
+		bridge.StepBegun{Name: "book"},
 		ended("early", 1, 30*time.Second),
 		bridge.TurnEnd{Number: 1, Began: now.Add(-10 * time.Second), Cut: bridge.ByVoice},
 		ended("late", 1, time.Second), ended("none", 2, time.Second),
@@ -232,8 +233,8 @@ func TestCallsFindTheirTurn(t *testing.T) {
 	if err := traced.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if got, want := r.tree(nil, "voxgate.cut"),
-		"conversation(unknown_error) {execute_tool none turn[voice] {execute_tool early execute_tool late}}"; got != want {
+	if got, want := r.tree(nil, "voxgate.cut", "voxgate.step"),
+		"conversation(unknown_error) {execute_tool none turn[book][voice] {execute_tool early execute_tool late}}"; got != want {
 		t.Errorf("got\n  %s\nwant\n  %s", got, want)
 	}
 }

@@ -20,6 +20,7 @@ type setupPayload struct {
 	ResumeToken     string          `json:"resumeToken,omitempty"`
 	Backend         string          `json:"backend,omitempty"`
 	EffectiveConfig json.RawMessage `json:"effectiveConfig,omitempty"`
+	Step            string          `json:"step,omitempty"`
 	Recording       *bool           `json:"recording,omitempty"`
 	Tools           []setupTool     `json:"tools,omitzero"`
 	Received        []string        `json:"received,omitzero"`
@@ -63,6 +64,11 @@ type statePayload struct {
 	State      bridge.State `json:"state"`
 	Message    string       `json:"message,omitempty"`
 	Unanswered bool         `json:"unanswered,omitempty"`
+}
+
+type stepPayload struct {
+	Step   string         `json:"step"`
+	Fields map[string]any `json:"fields,omitempty"`
 }
 
 // usagePayload is a usage.Tokens in the words of the protocol.
@@ -214,7 +220,7 @@ func body(e bridge.Body) (ServerMessage, bool) {
 	case bridge.SetupComplete:
 		p := setupPayload{
 			Success: true, SessionID: e.SessionID, Model: e.Model, ResumeToken: e.ResumeToken,
-			Backend: e.Backend, EffectiveConfig: e.EffectiveConfig, Recording: &e.Recording, Tools: []setupTool{},
+			Backend: e.Backend, EffectiveConfig: e.EffectiveConfig, Step: e.Step, Recording: &e.Recording, Tools: []setupTool{},
 		}
 		for _, t := range e.Tools {
 			p.Tools = append(p.Tools, setupTool{t.Name, t.Title, string(t.Behavior), string(t.Scheduling), t.Where})
@@ -266,6 +272,8 @@ func body(e bridge.Body) (ServerMessage, bool) {
 		}
 	case bridge.UserSpeaking:
 		return message(typeUserSpeaking, speakingPayload{Speaking: e.Speaking}), true
+	case bridge.StepChange:
+		return message(typeStep, stepPayload{e.Step, e.Fields}), true
 	case bridge.Move:
 		return message(typeMove, nil), true
 	case bridge.Usage:

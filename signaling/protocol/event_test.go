@@ -31,6 +31,11 @@ func TestEventsAsMessages(t *testing.T) {
 			bridge.StateChange{State: bridge.StateResuming, Message: "One moment."},
 			`{"type":"SESSION_STATE","payload":{"state":"resuming","message":"One moment."},"seq":1}`,
 		},
+		{
+			"a step",
+			bridge.StepChange{Step: "book", Fields: map[string]any{"guests": 2.0}},
+			`{"type":"AGENT_STEP","payload":{"step":"book","fields":{"guests":2}},"seq":1}`,
+		},
 		{"the end", bridge.StateChange{State: bridge.StateEnded}, ``},
 		{
 			"the person begins",

@@ -48,6 +48,7 @@ const (
 	typeThinking         = "ASSISTANT_THINKING"
 	typeUserSpeaking     = "USER_SPEAKING"
 	typeState            = "SESSION_STATE"
+	typeStep             = "AGENT_STEP"
 	typeMove             = "MOVE"
 	typeContext          = "CONTEXT"
 	typeGrounding        = "groundingMetadata"

@@ -1,7 +1,7 @@
 // Package sideband is the door for the operator's backend: with a server key it lists the conversations that run, ends
 // them, and has a second connection to one, beside its caller's.
 //
-//	GET    /v1/sessions              {"sessions": [{id, door, agent?, identity?, model, state, startedAt, turns, tokens, dollars?}]}
+//	GET    /v1/sessions              {"sessions": [{id, door, agent?, step?, identity?, model, state, startedAt, turns, tokens, dollars?}]}
 //	DELETE /v1/sessions/{id}         ends it, after the sentence that is being said; ?now=1: at once. 204
 //	GET    /v1/sessions/{id}/events  a WebSocket: what the caller gets, and messages as it may send them
 //	GET    /v1/sessions/{id}/audio   both sides, as Ogg Opus without an end
@@ -76,6 +76,7 @@ type session struct {
 	ID        string       `json:"id"`
 	Door      string       `json:"door"`
 	Agent     string       `json:"agent,omitempty"`
+	Step      string       `json:"step,omitempty"`
 	Identity  string       `json:"identity,omitempty"`
 	Model     string       `json:"model"`
 	State     bridge.State `json:"state"`
@@ -90,7 +91,7 @@ func (d *Door) list(w http.ResponseWriter, r *http.Request, key access.Watcher) 
 	for _, i := range d.Host.Sessions() {
 		if key.Sees(bridge.Origin{Key: i.Key}) {
 			sessions = append(sessions, session{
-				i.ID, i.Door, i.Agent, i.Identity, i.Model, i.State, i.Started.UTC(), i.Turns, i.Tokens, i.Dollars,
+				i.ID, i.Door, i.Agent, i.Step, i.Identity, i.Model, i.State, i.Started.UTC(), i.Turns, i.Tokens, i.Dollars,
 			})
 		}
 	}

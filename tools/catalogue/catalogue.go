@@ -45,13 +45,22 @@ func Load(ctx context.Context, path string, log *slog.Logger) (*Catalogue, error
 	return load(path, log, func(c *Catalogue, f *file) error { return c.connect(ctx, f.servers) })
 }
 
-// Check says what is wrong with a file. It connects to no server.
-func Check(path string) error {
-	c, err := load(path, slog.New(slog.DiscardHandler), func(*Catalogue, *file) error { return nil })
-	if err == nil {
-		c.Close()
+// Check says what is wrong with a file. It connects to no server. Names are those of its tools; nil: there are servers that have more.
+func Check(path string) (names []string, err error) {
+	servers := 0
+	c, err := load(path, slog.New(slog.DiscardHandler), func(_ *Catalogue, f *file) error { servers = len(f.servers); return nil })
+	if err != nil {
+		return nil, err
 	}
-	return err
+	defer c.Close()
+	if servers > 0 {
+		return nil, nil
+	}
+	names = []string{}
+	for _, t := range c.Tools() {
+		names = append(names, t.Name)
+	}
+	return names, nil
 }
 
 func load(path string, log *slog.Logger, connect func(*Catalogue, *file) error) (*Catalogue, error) {

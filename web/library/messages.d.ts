@@ -47,6 +47,7 @@ declare const SERVER_MESSAGES: readonly [
   'PIECE',
   'PONG',
   'MOVE',
+  'AGENT_STEP',
 ];
 
 export type ClientType = (typeof CLIENT_MESSAGES)[number];

@@ -169,6 +169,9 @@ func (p *parser) function(f map[string]any, at string, where Where) (map[string]
 	if !tools.ValidName(name) {
 		return nil, &FieldError{Field: at + ".name", Problem: "must be a letter or _, then letters, digits, _ . : or -, 128 at most"}
 	}
+	if p.scope.Hides != nil && p.scope.Hides(name) {
+		return nil, nil
+	}
 	if one, declared := p.Functions.Find(name); declared {
 		if one.Where == InGateway {
 			p.warnf("%s was left out: the gateway has a tool %q itself.", at, name)

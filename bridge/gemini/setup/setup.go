@@ -61,6 +61,9 @@ type Scope struct {
 	Canvas []tools.Declaration
 	Screen bool
 
+	// Hides reports whether a function cannot be called now, whoever declares it; nil: every one can.
+	Hides func(name string) bool
+
 	// MaxPreRoll is the most that prefixPaddingMs may be; 0: 10 s. Audio that waits takes 32 kB a second.
 	MaxPreRoll time.Duration
 }

@@ -1,0 +1,238 @@
+package bridge_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
+	"voxgate/bridge/gemini/emulator"
+	"voxgate/bridge/steps"
+	"voxgate/tools"
+)
+
+// desk is an agent with steps and a resumable caller; every tool that it has answers at once.
+func desk() bridge.Open {
+	return bridge.Open{Resumable: true, Agent: bridge.Agent{Prompt: "You are the desk.", Steps: steps.Plan{
+		{Name: "greet", Next: []string{"identify"}},
+		{
+			Name: "identify", Text: "Ask for the name.", Tools: []string{"find_room"}, Next: []string{"book", "greet"},
+			Ask: []steps.Field{{Name: "name", Kind: "text"}, {Name: "guests", Kind: "number 1 to 4"}},
+		},
+		{Name: "book", Tools: []string{"book_room"}, Next: []string{"identify"}},
+	}}}
+}
+
+// deskTools are the operator's.
+func deskTools(o *bridge.Options) {
+	o.Tools = func() (list []tools.Tool) {
+		for _, name := range []string{"find_room", "book_room", "get_time"} {
+			list = append(list, tools.Tool{Declaration: tools.Declaration{Name: name}, Run: func(context.Context, json.RawMessage) (json.RawMessage, error) {
+				return json.RawMessage(`"ok"`), nil
+			}})
+		}
+		return list
+	}
+}
+
+// steps are the names of those that the caller has learnt of.
+func (c *caller) steps() string {
+	var names []string
+	found, _ := find[bridge.StepChange](c)
+	for _, s := range found {
+		names = append(names, s.Step)
+	}
+	return strings.Join(names, " ")
+}
+
+// offered are the functions in force, by the newest SetupComplete.
+func (c *caller) offered() string {
+	var names []string
+	for _, tool := range last[bridge.SetupComplete](c).Tools {
+		names = append(names, tool.Name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
+// Where the model changes in place, a step is in force before the model has the answer to its call, and no tool of another step can be
+// called.
+func TestAStepIsInForceAtOnce(t *testing.T) {
+	talk(t, desk(), func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		if !strings.Contains(l.Raw, "You are the desk.") || !strings.Contains(l.Raw, `You are in the step \"greet\" now.`) ||
+			!strings.Contains(l.Raw, "get_time") || strings.Contains(l.Raw, "_room") {
+			t.Errorf("it begins with %s", l.Raw)
+		}
+		if s := last[bridge.SetupComplete](c); s.Step != "greet" {
+			t.Errorf("%+v", s)
+		}
+		l.Call("a", "find_room", "{}")
+		l.Call("b", steps.Function, `{}`)
+		called := time.Now()
+		inputs := l.Inputs()
+		update, answer := inputs[1], inputs[2]
+		if update.What != "update" || answer.What != "tool" || update.At.Sub(called) > 50*time.Millisecond ||
+			!strings.Contains(update.Text, "Ask for the name.") || !strings.Contains(update.Text, "find_room") || strings.Contains(update.Text, "book_room") {
+			t.Errorf("after the call came %+v, then %+v", update, answer)
+		}
+		l.Call("c", "find_room", "{}")
+		l.Call("d", "book_room", "{}")
+		l.Call("e", steps.Function, `{"step":"book","name":"Ada","guests":7}`)
+		l.Call("f", steps.Function, `{"step":"book","guests":2}`)
+		l.Call("g", "book_room", "{}")
+		var got []string
+		for _, answer := range l.Responses() {
+			if !strings.Contains(answer, steps.Function) || strings.Contains(answer, `"error"`) {
+				got = append(got, answer)
+			}
+		}
+		want := []string{
+			`a find_room {"error":"there is no tool \"find_room\" here"}`, `c find_room {"output":"ok"}`,
+			`d book_room {"error":"there is no tool \"book_room\" here"}`,
+			`e next_step {"error":"Not yet: guests must be a number from 1 to 4."}`, `g book_room {"output":"ok"}`,
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("the model got\n%s", strings.Join(got, "\n"))
+		}
+		if got := c.steps(); got != "identify book" {
+			t.Errorf("the caller learns of %s", got)
+		}
+		if s := last[bridge.StepChange](c); s.Fields["name"] != "Ada" || s.Fields["guests"] != 2.0 {
+			t.Errorf("%+v", s)
+		}
+		c.update("{}")
+		time.Sleep(time.Second)
+		if setups, _ := find[bridge.SetupComplete](c); len(setups) != 2 || setups[1].Step != "book" || c.offered() != "book_room get_time next_step" {
+			t.Errorf("at the end there are %s: %+v", c.offered(), setups)
+		}
+		r.up.Idle()
+	}, deskTools)
+}
+
+// A model that does not change in place goes on in the next step by the answer to its call, and has its tools after the next pause. Those of
+// the step before cannot be called in between.
+func TestAStepAtTheNextPause(t *testing.T) {
+	o := desk()
+	o.Config = json.RawMessage(`{"model":"gemini-3.1-flash-live-preview"}`)
+	talk(t, o, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		l.Call("a", steps.Function, `{}`)
+		if got := l.Responses(); len(got) != 1 || !strings.Contains(got[0], "Ask for the name.") {
+			t.Errorf("the model got %s", got)
+		}
+		l.Answer(7, time.Second)
+		l.Handle("h1")
+		time.Sleep(2 * time.Second)
+		m := r.up.Next().DialledFor("", "h1").Accept()
+		if !strings.Contains(m.Raw, "Ask for the name.") || !strings.Contains(m.Raw, "find_room") {
+			t.Errorf("the next connection has %s", m.Raw)
+		}
+		m.Call("b", steps.Function, `{"name":"Ada","guests":1}`) // the answer does not come to an end
+		m.Call("c", "find_room", "{}")
+		m.Call("d", steps.Function, `{"step":"book"}`)
+		m.Call("e", "find_room", "{}")
+		if got := strings.Join(m.Responses(), "\n"); !strings.Contains(got, `c find_room {"output":"ok"}`) ||
+			!strings.Contains(got, `e find_room {"error"`) {
+			t.Errorf("the model got %s", got)
+		}
+	}, deskTools)
+}
+
+// A lost connection, a fresh session and another gateway keep the step and what was found out.
+func TestAStepIsKept(t *testing.T) {
+	fleet(t, desk(), func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
+		kept := func(where string, l *bridgetest.Link) {
+			t.Helper()
+			if !strings.Contains(l.Raw, `You are in the step \"book\" now.`) || !strings.Contains(l.Raw, `\"name\":\"Ada\"`) ||
+				!strings.Contains(l.Raw, "book_room") || strings.Contains(l.Raw, "find_room") {
+				t.Errorf("%s begins with %s", where, l.Raw)
+			}
+		}
+		l.Handle("h1")
+		l.Call("a", steps.Function, `{}`)
+		l.Call("b", steps.Function, `{"step":"book","name":"Ada","guests":2}`)
+		l.Answer(7, time.Second)
+		time.Sleep(2 * time.Second)
+		l.Handle("h2")
+		l = a.next(l)
+		kept("the next connection", l)
+		l.Cut()
+		a.up.Next().End(1008, "BidiGenerateContent session not found")
+		l = a.up.Next().DialledFor("", "")
+		kept("a fresh session", l.Accept())
+		l.Handle("h3")
+		d := b.comes(c)
+		l = a.up.Next().DialledFor("", "h3")
+		kept("another gateway", l.Accept())
+		time.Sleep(time.Second)
+		if s := last[bridge.SetupComplete](d); s.Step != "book" {
+			t.Errorf("%+v", s)
+		}
+		if list := b.host.Sessions(); len(list) != 1 || list[0].Step != "book" {
+			t.Errorf("%+v", list)
+		}
+		l.Call("c", steps.Function, `{}`)
+		if got := d.steps(); got != "identify" {
+			t.Errorf("the caller learns of %q", got)
+		}
+	}, deskTools)
+}
+
+// A client that goes on with another agent begins with its first step, and with none if that has none. One that changes its configuration
+// stays where it is.
+func TestStepsOfAnotherAgent(t *testing.T) {
+	talk(t, desk(), func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		l.Call("a", steps.Function, `{}`)
+		c.update(`{"systemInstruction":"Speak like a pirate."}`)
+		time.Sleep(time.Second)
+		if s := last[bridge.SetupComplete](c); s.Step != "identify" || !strings.Contains(string(s.EffectiveConfig), "pirate") ||
+			!strings.Contains(string(s.EffectiveConfig), "Ask for the name.") {
+			t.Errorf("%s", s.EffectiveConfig)
+		}
+		c.do(bridge.UpdateConfig{Agent: &bridge.Agent{Prompt: "Another."}, Name: "other"})
+		time.Sleep(time.Second)
+		if s := last[bridge.SetupComplete](c); s.Step != "" || strings.Contains(string(s.EffectiveConfig), "step") ||
+			!strings.Contains(c.offered(), "book_room") {
+			t.Errorf("%s, %s", s.EffectiveConfig, c.offered())
+		}
+		c.do(bridge.UpdateConfig{Agent: &bridge.Agent{Steps: steps.Plan{{Name: "only"}}}, Name: "third"})
+		time.Sleep(time.Second)
+		if got := c.steps(); got != "identify  only" {
+			t.Errorf("the caller learns of %q", got)
+		}
+	}, deskTools)
+}
+
+// A thousand steps, in two conversations that no connection lasts too short for, and no reconnect.
+func TestAThousandSteps(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, m := emulated(t, emulator.Scenario{})
+		plan := steps.Plan{
+			{Name: "even", Text: "Say an even number.", Next: []string{"odd"}, Ask: []steps.Field{{Name: "n", Kind: "number"}}},
+			{Name: "odd", Text: "Say an odd number.", Next: []string{"even"}},
+		}
+		for range 2 {
+			c := r.meets(bridge.Open{Agent: bridge.Agent{Steps: plan}})
+			for i := range 500 {
+				c.typed(fmt.Sprintf(`/tool next_step {"n":%d}`, i))
+				time.Sleep(time.Second)
+			}
+			found, _ := find[bridge.StepChange](c)
+			if n := len(found); n != 500 || found[n-1].Step != "even" || found[n-1].Fields["n"] != 499.0 {
+				t.Errorf("%d steps, the last is %+v", n, found[n-1])
+			}
+			c.leave(nil)
+			synctest.Wait()
+		}
+		if updated, opened := m.saw(emulator.Updated), m.saw(emulator.Opened); len(updated) != 1000 || len(opened) != 2 {
+			t.Errorf("%d changes over %d connections", len(updated), len(opened))
+		} else if text := updated[998].Text; !strings.Contains(text, "Say an odd number.") {
+			t.Errorf("the last but one is %s", text)
+		}
+	})
+}
