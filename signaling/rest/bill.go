@@ -32,12 +32,14 @@ type bill struct {
 	question int         // in tokens, by its length
 	reported wire.Tokens // by the backend, for all so far
 	said     int         // of the answer so far, in bytes of text
+	limit    int         // of the agent for each call, in millionths of a dollar; 0: none
 }
 
-// newBill is the bill of a call of a model, for nobody yet. Limited: there is somebody who may not spend as they like. It fails where they
-// may spend so many dollars, and the model has no price.
-func newBill(host *bridge.Host, account bridge.Account, model string) (b *bill, limited bool, err error) {
+// newBill is the bill of a call of a model, which may cost so many dollars (0: as many as it takes), for nobody yet. Limited: there is
+// somebody who may not spend as they like. It fails where they may spend so many dollars, and the model has no price.
+func newBill(host *bridge.Host, account bridge.Account, most float64, model string) (b *bill, limited bool, err error) {
 	tokens, dollars := account.Limits()
+	dollars = dollars || most > 0
 	m, ok := host.Price(model)
 	if dollars && !ok {
 		return nil, false, &bridge.Error{
@@ -45,13 +47,15 @@ func newBill(host *bridge.Host, account bridge.Account, model string) (b *bill, 
 			Message: fmt.Sprintf("The model %q has no price that this gateway knows, and what may be spent is limited.", tools.Cut(model, 100)),
 		}
 	}
-	return &bill{price: m}, tokens || dollars, nil
+	return &bill{price: m, limit: bridge.Micros(most)}, tokens || dollars, nil
 }
 
 // charge reserves what a call may cost at most, and returns the request as it goes up: where less is left, with a limit to the answer. An
 // error is a [*bridge.Error], with [bridge.ErrBudget] beneath it where the request alone costs more. The bill must be paid.
-func charge(host *bridge.Host, account bridge.Account, model, method string, request []byte) (*bill, []byte, error) {
-	b, limited, err := newBill(host, account, model)
+func charge(
+	host *bridge.Host, account bridge.Account, most float64, model, method string, request []byte,
+) (*bill, []byte, error) {
+	b, limited, err := newBill(host, account, most, model)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -89,6 +93,9 @@ func (b *bill) reserve(account bridge.Account, request []byte, generates bool, a
 		return nil, nil, err
 	}
 	b.settle = settle
+	if b.limit > 0 {
+		got.Micros = min(got.Micros, b.limit)
+	}
 	if got == most {
 		return b, request, nil
 	}

@@ -20,7 +20,7 @@ import (
 func (d *Door) Generate(
 	ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
 ) (cost bridge.Cost, err error) {
-	bill, request, err := charge(d.Host, account, model, "streamGenerateContent", request)
+	bill, request, err := charge(d.Host, account, 0, model, "streamGenerateContent", request)
 	if err != nil {
 		return cost, err
 	}

@@ -18,7 +18,7 @@ func (c *call) list(ctx context.Context, r *http.Request) error {
 		}
 		return c.answer(encode(about))
 	}
-	models, next, err := c.door.models(ctx, c.open.Grant, r.URL.Query())
+	models, next, err := c.door.models(ctx, c.open, r.URL.Query())
 	if err != nil {
 		return c.failed(ctx, err)
 	}
@@ -31,7 +31,7 @@ func (c *call) list(ctx context.Context, r *http.Request) error {
 
 // models are those that a grant has, each from the backend that answers for it: Google's by the page, and before its first page those of
 // the others. A server that has no list does not keep the others from theirs.
-func (d *Door) models(ctx context.Context, grant *bridge.Grant, asked url.Values) (models []any, next string, err error) {
+func (d *Door) models(ctx context.Context, open bridge.Open, asked url.Values) (models []any, next string, err error) {
 	page := url.Values{}
 	for _, name := range []string{"pageSize", "pageToken"} {
 		if asked.Get(name) != "" {
@@ -44,7 +44,7 @@ func (d *Door) models(ctx context.Context, grant *bridge.Grant, asked url.Values
 			about, _ := one.(object)
 			full, _ := about["name"].(string)
 			name := full[strings.LastIndexByte(full, '/')+1:]
-			if d.backend(name) == of && grants(grant, name) {
+			if d.backend(name) == of && grants(open, name) {
 				models = append(models, about)
 			}
 		}

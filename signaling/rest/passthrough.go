@@ -74,7 +74,7 @@ func (d *Door) openAIModels(w http.ResponseWriter, r *http.Request) {
 	c.serve(r, func(ctx context.Context, r *http.Request, _ []byte) error {
 		list := []any{}
 		for page := r.URL.Query(); ; {
-			models, next, err := d.models(ctx, c.open.Grant, page)
+			models, next, err := d.models(ctx, c.open, page)
 			if err != nil {
 				return c.failed(ctx, err)
 			}
@@ -198,11 +198,11 @@ func (c *call) runChat(ctx context.Context, r *http.Request, body []byte) error 
 		return nil
 	}
 	c.model = strings.TrimPrefix(strings.TrimPrefix(asked.Model, "models/"), "google/")
-	if !grants(c.open.Grant, c.model) {
+	if !grants(c.open, c.model) {
 		c.refuse(c.w, http.StatusForbidden, fmt.Sprintf("This token does not grant the model %s.", c.model), 0)
 		return nil
 	}
-	b, limited, err := newBill(c.door.Host, c.open.Account, c.model)
+	b, limited, err := newBill(c.door.Host, c.open.Account, c.open.Wanted().Dollars, c.model)
 	if err != nil {
 		c.refuse.forError(c.w, err)
 		return nil

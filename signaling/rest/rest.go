@@ -167,15 +167,19 @@ func (d *Door) authorize(r *http.Request, model string) (bridge.Open, error) {
 	if err := access.From(r.Context()).AuthorizeCall(&open, r.URL.Query().Get("key")); err != nil {
 		return open, err
 	}
-	if model != "" && !grants(open.Grant, model) {
+	if model != "" && !grants(open, model) {
 		return open, &bridge.Error{Code: bridge.CodeForbidden, Message: fmt.Sprintf("This token does not grant the model %s.", model)}
 	}
 	return open, open.Account.Begin(bridge.Cost{})
 }
 
-// grants reports whether a model may be used.
-func grants(g *bridge.Grant, model string) bool {
-	return g.Allows(model) && (g == nil || g.Agent.Model == "" || g.Agent.Model == model)
+// grants reports whether a model may be used. A Live model of an agent's file is for conversations, and says nothing about calls.
+func grants(o bridge.Open, model string) bool {
+	fixed := o.Fixed().Model
+	if o.Grant == nil || o.Grant.Agent.Model == "" && bridge.Talks(fixed) {
+		fixed = ""
+	}
+	return o.Grant.Allows(model) && (fixed == "" || fixed == model)
 }
 
 // call is one call on its way.
@@ -202,7 +206,7 @@ func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
 			return nil
 		}
 	}
-	bill, body, err := charge(c.door.Host, c.open.Account, c.model, c.method, body)
+	bill, body, err := charge(c.door.Host, c.open.Account, c.open.Wanted().Dollars, c.model, c.method, body)
 	request := upload{body, func() { r.Body.Close() }}
 	if err != nil {
 		c.refuse.forError(c.w, err)

@@ -21,6 +21,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
@@ -397,6 +398,13 @@ func TestASlowBackend(t *testing.T) {
 // lockedDoor is a door before a backend, with a key that has these fields in the keys file.
 func lockedDoor(t *testing.T, fields string, backend http.Handler, routes ...rest.Route) (url, key string) {
 	t.Helper()
+	return lockedDoorOf(t, nil, fields, backend, routes...)
+}
+
+func lockedDoorOf(
+	t *testing.T, answers *agents.Folder, fields string, backend http.Handler, routes ...rest.Route,
+) (url, key string) {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "keys.json")
 	key, err := access.NewKey(file, "app", []string{access.MayTalk})
 	if err != nil {
@@ -410,7 +418,7 @@ func lockedDoor(t *testing.T, fields string, backend http.Handler, routes ...res
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	gate, err := access.New(access.Options{Required: true, Keys: file, Logger: slog.New(slog.DiscardHandler)})
+	gate, err := access.New(access.Options{Required: true, Keys: file, Agents: answers, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -483,6 +491,39 @@ func TestAFixedAgent(t *testing.T) {
 		asked = ""
 		if status, text := post(t, url+"-pro:"+method+"?key="+key, hello); status != 403 || asked != "" {
 			t.Errorf("%s of another model: %d %s", method, status, text)
+		}
+	}
+}
+
+// The agent of a file that a grant fixes has its model, if that is one for calls, and what a call may cost.
+func TestAFixedAgentOfAFile(t *testing.T) {
+	var asked string
+	backend := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		raw, _ := io.ReadAll(r.Body)
+		asked = string(raw)
+		io.WriteString(w, `{}`)
+	})
+	for _, test := range []struct{ name, file, fields, want string }{
+		{"its model", "---\nmodel: m\n---", `"grant": {"agent": "desk"}`, "200 false"},
+		{"another model", "---\nmodel: m-pro\n---", `"grant": {"agent": "desk"}`, "403 false"},
+		{"a Live model", "---\nmodel: gemini-3.8-live\n---", `"grant": {"agent": "desk"}`, "200 false"},
+		{"dollars", "---\nlimits: {dollars: 0.0001}\n---", `"grant": {"agent": "desk"}`, "200 true"},
+		{"few dollars", "---\nlimits: {dollars: 0.000001}\n---", `"grant": {"agent": "desk"}`, "429 false"},
+		{"dollars of one that it does not fix", "---\nlimits: {dollars: 0.0001}\n---", `"grant": {}`, "200 false"},
+	} {
+		folder := t.TempDir()
+		if err := os.WriteFile(filepath.Join(folder, "desk.md"), []byte(test.file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		answers, err := agents.Open(folder, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		url, key := lockedDoorOf(t, answers, test.fields, backend)
+		asked = ""
+		status, text := post(t, url+":generateContent?key="+key, hello)
+		if got := fmt.Sprint(status, " ", strings.Contains(asked, "maxOutputTokens")); got != test.want {
+			t.Errorf("%s: %s, want %s: %s %s", test.name, got, test.want, text, asked)
 		}
 	}
 }
