@@ -12,6 +12,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"voxgate/bridge/gemini/wire"
 )
@@ -23,6 +24,9 @@ type Model struct {
 	Cached   map[string]float64 `json:"cached"` // of the input, what a cache had; none: as the other input
 	Out      map[string]float64 `json:"output"`
 	Thinking float64            `json:"thinking"` // 0: as TEXT that is put out
+
+	// From are prices that count later, each in place of all before it, by the day on which they begin (UTC): "2027-01-01".
+	From map[string]Model `json:"from"`
 }
 
 // Table has the prices of models by name or pattern, as [path.Match] has them; the longest that matches counts.
@@ -93,11 +97,38 @@ func (m Model) check(name string) error {
 	if m.Thinking < 0 {
 		return fmt.Errorf(".thinking: %g is less than nothing", m.Thinking)
 	}
+	for _, day := range slices.Sorted(maps.Keys(m.From)) {
+		if _, err := time.Parse(time.DateOnly, day); err != nil {
+			return fmt.Errorf(".from[%q] is no day, as 2027-01-01", day)
+		}
+		if err := m.From[day].check(name); err != nil {
+			return fmt.Errorf(".from[%q]%w", day, err)
+		}
+	}
 	return nil
 }
 
-// Of finds the prices of a model; ok is false if they are not known.
+// on is the prices on a day.
+func (m Model) on(t time.Time) Model {
+	today, newest := t.UTC().Format(time.DateOnly), ""
+	for day := range m.From {
+		if day <= today && day > newest {
+			newest = day
+		}
+	}
+	if newest != "" {
+		return m.From[newest]
+	}
+	return m
+}
+
+// Of finds the prices of a model as they are today; ok is false if they are not known.
 func (t Table) Of(model string) (m Model, ok bool) {
+	m, ok = t.find(model)
+	return m.on(time.Now()), ok
+}
+
+func (t Table) find(model string) (m Model, ok bool) {
 	model = model[strings.LastIndexByte(model, '/')+1:]
 	if m, ok = t[model]; ok {
 		return m, true

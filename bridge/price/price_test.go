@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/price"
@@ -17,6 +19,10 @@ import (
 // What usageMetadata costs, computed by hand from Google's prices. The messages are as Google has sent them: the first with tokens of no
 // modality and thoughts outside the total (discuss.ai.google.dev/t/188765), the second as Vertex AI spells it, the others of REST.
 func TestReceipts(t *testing.T) {
+	synctest.Test(t, receipts) // whose clock begins before any price changes
+}
+
+func receipts(t *testing.T) {
 	for name, test := range map[string]struct {
 		model, usage string
 		want         float64 // millionths of a dollar
@@ -70,6 +76,25 @@ func TestModelsWithoutAPrice(t *testing.T) {
 	}
 }
 
+// A price counts from its day on, in the time zone UTC.
+func TestAPriceChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, day := range []struct {
+			on   string
+			want float64
+		}{{"2026-12-31T23:59:59Z", 0.75}, {"2027-01-01T00:00:00Z", 1.5}, {"2031-01-01T00:00:00Z", 1.5}} {
+			at, err := time.Parse(time.RFC3339, day.on)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Until(at))
+			if m, _ := price.Default.Of("gemini-3.8-flash"); m.In["TEXT"] != day.want {
+				t.Errorf("on %s it costs %v", day.on, m.In)
+			}
+		}
+	})
+}
+
 // An operator's file replaces the table. One that is wrong says where.
 func TestAnOperatorsPrices(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "prices.json")
@@ -90,12 +115,14 @@ func TestAnOperatorsPrices(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		`{"models":{}}`: "models: there is none",
-		`{"models":{"a":{"input":{"TEXT":1},"output":{"AUDIO":1}}}}`:              `models["a"].output.TEXT: is missing`,
-		`{"models":{"a":{"input":{"TEXT":1,"AUDIO":-1},"output":{"TEXT":1}}}}`:    `models["a"].input.AUDIO: -1 is less than nothing`,
-		`{"models":{"a":{"input":{"TEXT":1},"output":{"TEXT":1},"thinks":1}}}`:    `unknown field "thinks"`,
-		`{"models":{"[":{"input":{"TEXT":1},"output":{"TEXT":1}}}}`:               "no pattern",
-		`{"models":{"a":{"input":{"TEXT":1},"output":{"TEXT":1},"cached":{}}}}`:   "cached.TEXT: is missing",
-		`{"models":{"a":{"input":{"TEXT":1},"output":{"TEXT":1},"thinking":-2}}}`: "thinking: -2",
+		`{"models":{"a":{"input":{"TEXT":1},"output":{"AUDIO":1}}}}`:                                           `models["a"].output.TEXT: is missing`,
+		`{"models":{"a":{"input":{"TEXT":1,"AUDIO":-1},"output":{"TEXT":1}}}}`:                                 `models["a"].input.AUDIO: -1 is less than nothing`,
+		`{"models":{"a":{"input":{"TEXT":1},"output":{"TEXT":1},"thinks":1}}}`:                                 `unknown field "thinks"`,
+		`{"models":{"[":{"input":{"TEXT":1},"output":{"TEXT":1}}}}`:                                            "no pattern",
+		`{"models":{"a":{"input":{"TEXT":1},"output":{"TEXT":1},"cached":{}}}}`:                                "cached.TEXT: is missing",
+		`{"models":{"a":{"input":{"TEXT":1},"output":{"TEXT":1},"thinking":-2}}}`:                              "thinking: -2",
+		`{"models":{"a":{"input":{"TEXT":1},"output":{"TEXT":1},"from":{"soon":{}}}}}`:                         `models["a"].from["soon"] is no day`,
+		`{"models":{"a":{"input":{"TEXT":1},"output":{"TEXT":1},"from":{"2027-01-01":{"input":{"TEXT":1}}}}}}`: `.from["2027-01-01"].output.TEXT: is missing`,
 	} {
 		if _, err := read(text); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: %v", text, err)
@@ -149,6 +176,10 @@ func TestTheDocumentOfCosts(t *testing.T) {
 			return strings.Join(list, ", ")
 		}
 		lines = append(lines, fmt.Sprintf("| `%s` | %s | %s | %s |", model, dollars(m.In), dollars(m.Cached), dollars(m.Out)))
+		for _, day := range slices.Sorted(maps.Keys(m.From)) {
+			m := m.From[day]
+			lines = append(lines, fmt.Sprintf("| from %s | %s | %s | %s |", day, dollars(m.In), dollars(m.Cached), dollars(m.Out)))
+		}
 	}
 	for _, table := range [][]string{lines[:3], lines[3:]} {
 		if want := strings.Join(table, "\n"); !strings.Contains(string(text), want) {
