@@ -200,7 +200,7 @@ func (a *Agent) Put(o *bridge.Open) {
 // agent that answered; one without a name overrides only the fields that it has.
 func (a *Agent) Fix(o *bridge.Open) {
 	if a.Name != "" {
-		o.Agent, o.Locked, o.Origin.Agent = bridge.Agent{}, false, a.Name
+		o.Agent, o.Locked, o.Named, o.Origin.Agent = bridge.Agent{}, false, true, a.Name
 	}
 	o.Override = a.Layer()
 	a.manners(o)

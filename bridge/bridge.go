@@ -42,8 +42,8 @@ type Open struct {
 	Agent  Agent
 	Config json.RawMessage
 
-	// Locked: the caller changes nothing that Agent says.
-	Locked bool
+	// Locked: the caller changes nothing that Agent says. Named: Override is an agent that the backend has named, and no other answers.
+	Locked, Named bool
 
 	// Greeting is the instruction by which the model begins, for a door that has it begin; empty: the caller begins. Note ends the
 	// system instruction, whoever has written that.

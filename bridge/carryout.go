@@ -277,7 +277,7 @@ func (s *Session) followStep(before string) {
 // updateConfig queues the next configuration. If it is refused, the current one stays in force.
 func (s *Session) updateConfig(ctx context.Context, c UpdateConfig) {
 	before, name, flow := s.open.Agent, s.answers, s.steering.flow
-	if c.Agent != nil {
+	if c.Agent != nil && !s.open.Named {
 		s.open.Agent, s.answers = *c.Agent, c.Name
 		s.steering.flow = flow.Follow(s.open.Wanted().Steps)
 	}

@@ -60,7 +60,7 @@ type (
 	EndAfterSpeaking struct{}
 
 	// UpdateConfig changes the configuration; answered by [SetupComplete] or [SetupFailed]. With an Agent of that name another one
-	// of the operator's answers from now on, in place of Open.Agent.
+	// of the operator's answers from now on, in place of Open.Agent, unless the backend has named who answers.
 	UpdateConfig struct {
 		Config json.RawMessage
 		Agent  *Agent `json:",omitempty"` // nil: the one that answers

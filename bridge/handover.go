@@ -30,6 +30,7 @@ type snapshot struct {
 	Step    steps.State     // where the conversation is in the agent's steps
 
 	Locked   bool   `json:",omitempty"`
+	Named    bool   `json:",omitempty"` // Hook is an agent that the backend has named
 	Farewell string `json:",omitempty"`
 
 	Handle   string `json:",omitempty"`
@@ -40,13 +41,17 @@ type snapshot struct {
 	Context  wire.Tokens           // that the next turn reads
 	Dollars  *float64              `json:",omitempty"` // that they have cost; nil: it is not known
 	Turn     int                   // that comes next
-	Paused   bool                  `json:",omitempty"` // the recording
+	Pauses   []Span                `json:",omitempty"` // of the recording, which is paused if the last one has no end
+	Priced   string                `json:",omitempty"` // the model whose price a gateway must know to go on, because money is limited
 	Known    int                   // the last one that the handle knows
 	Speaking int                   `json:",omitempty"` // the turn that is being said; 0: none
 	Asked    string                `json:",omitempty"` // what was asked and has no answer
 	Said     []transcript.Numbered `json:",omitempty"`
 	Calls    []toolcalls.Kept      `json:",omitempty"`
 }
+
+// paused reports whether the recording is paused.
+func (n *snapshot) paused() bool { return len(n.Pauses) > 0 && n.Pauses[len(n.Pauses)-1].To.IsZero() }
 
 // opens reports whether a caller may go on with the conversation.
 func (n *snapshot) opens(o Open) bool {

@@ -26,12 +26,15 @@ func (s *Session) snapshot() *snapshot {
 	n.Tokens, n.Moving = s.host.tokens.of(s.id), s.handover.wanted
 	n.Origin, n.Grant, n.Quiet = s.open.Origin, s.open.Grant, s.open.Quiet
 	n.Origin.Agent = s.answers
-	n.Door, n.Hook, n.Locked, n.Farewell = s.open.Agent, s.open.Override, s.open.Locked, s.open.Farewell
+	n.Door, n.Hook, n.Locked, n.Named, n.Farewell = s.open.Agent, s.open.Override, s.open.Locked, s.open.Named, s.open.Farewell
 	n.Config, n.Agent, n.Steered = s.steering.raw, s.steering.agent, s.steering.functions
 	n.Step = s.steering.flow.State
 	n.Handle, n.Started, n.Received = s.keeper.Handle(), s.started, s.received.list()
 	n.Tokened, n.Dollars, n.Context = s.spending.meter.Total(), s.spending.dollars(), s.spending.next.context
-	n.Paused = s.recording.paused.Load()
+	n.Pauses = s.recording.pauses
+	if s.spending.money {
+		n.Priced = s.spending.model
+	}
 	n.Turn, n.Known, n.Speaking = s.answer.number, s.answer.known, s.answer.playing()
 	if t := &s.answer.turn; n.Speaking == 0 && t.state == turnSpeaking {
 		n.Speaking = t.number

@@ -15,6 +15,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/bridge/bridgetest"
+	"voxgate/bridge/price"
 	"voxgate/store"
 	"voxgate/tools"
 )
@@ -227,7 +228,10 @@ func TestAPausedRecordingMoves(t *testing.T) {
 	recorded := resumable
 	recorded.Config = []byte(`{"voxgate":{"record":true}}`)
 	folder := t.TempDir()
+	var end bridge.Ended
 	fleet(t, recorded, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
+		c.do(bridge.PauseRecording{On: true})
+		c.do(bridge.PauseRecording{})
 		c.do(bridge.PauseRecording{On: true})
 		l.Handle("h1")
 		time.Sleep(time.Second)
@@ -241,7 +245,37 @@ func TestAPausedRecordingMoves(t *testing.T) {
 		if synctest.Wait(); !d.session.Recorded() {
 			t.Error("it is not recorded any more")
 		}
-	}, func(o *bridge.Options) { o.Recordings = folder })
+		d.do(bridge.Goodbye{})
+		d.ends(bridge.ErrGoodbye)
+		synctest.Wait()
+		if len(end.Pauses) != 2 || end.Pauses[0].To.IsZero() || end.Pauses[1].To.Sub(end.Pauses[1].From) < time.Second {
+			t.Errorf("the end has the pauses %v", end.Pauses)
+		}
+	}, func(o *bridge.Options) {
+		o.Recordings = folder
+		o.Observe = func(_ string, x bridge.Observation) {
+			if e, ok := x.(bridge.Ended); ok && !e.Moved() {
+				end = e
+			}
+		}
+	})
+}
+
+// A conversation whose money is limited goes to no gateway that does not know the price of its model.
+func TestNoMoveWithoutAPrice(t *testing.T) {
+	o := resumable
+	o.Agent.Dollars = 1
+	known := price.Default
+	fleet(t, o, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
+		l.Handle("h")
+		time.Sleep(time.Second)
+		again := o
+		again.ResumeToken = c.token()
+		if e := b.join(again).fails(bridge.CodeForbidden); !strings.Contains(e.Message, "no price") {
+			t.Errorf("%+v", e)
+		}
+		c.works(l)
+	}, func(o *bridge.Options) { o.Prices, known = known, nil })
 }
 
 // The agent of a conversation that comes from another gateway does not greet once more.

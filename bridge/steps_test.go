@@ -208,6 +208,19 @@ func TestStepsOfAnotherAgent(t *testing.T) {
 	}, deskTools)
 }
 
+// An agent that the backend has named answers on, whichever the client names later.
+func TestAnAgentThatIsNamed(t *testing.T) {
+	o := bridge.Open{Named: true, Override: bridge.Agent{Prompt: "Night."}, Origin: bridge.Origin{Agent: "night"}}
+	talk(t, o, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		c.do(bridge.UpdateConfig{Agent: &bridge.Agent{Prompt: "Desk.", Voice: "Kore"}, Name: "desk"})
+		time.Sleep(time.Second)
+		s := string(last[bridge.SetupComplete](c).EffectiveConfig)
+		if list := r.host.Sessions(); list[0].Agent != "night" || strings.Contains(s, "Kore") || !strings.Contains(s, "Night.") {
+			t.Errorf("%s answers, by %s", list[0].Agent, s)
+		}
+	})
+}
+
 // A thousand steps, in two conversations that no connection lasts too short for, and no reconnect.
 func TestAThousandSteps(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -24,7 +24,9 @@ func (h *Host) take(ctx context.Context, o Open) (*Session, error) {
 	generation, err := h.fleet.Take(ctx, id, func(value []byte) (fleet.Snapshot, error) {
 		found = &snapshot{}
 		return found, json.Unmarshal(value, found)
-	}, func(generation uint64) bool { return found.opens(o) && h.isGone(id, generation) })
+	}, func(generation uint64) bool {
+		return found.opens(o) && h.knowsPrice(found.Priced) && h.isGone(id, generation)
+	})
 	switch {
 	case errors.Is(err, fleet.ErrAway):
 		return nil, errStoreAway
@@ -32,6 +34,12 @@ func (h *Host) take(ctx context.Context, o Open) (*Session, error) {
 		return nil, err
 	}
 	return h.adopt(id, found, generation, o)
+}
+
+// knowsPrice reports whether what a model spends can be limited here; "" need not be.
+func (h *Host) knowsPrice(model string) bool {
+	_, ok := h.Price(model)
+	return ok || model == ""
 }
 
 // isGone reports whether a conversation, of this generation in the store, does not run here. It waits for one that is
@@ -80,7 +88,7 @@ func (h *Host) adopt(id string, found *snapshot, generation uint64, o Open) (*Se
 // restored is a conversation that goes on here: parked, until its caller comes in.
 func (h *Host) restored(id string, n *snapshot, o Open) (*Session, error) {
 	o.Origin, o.Grant, o.Quiet, o.Resumable = n.Origin, n.Grant, n.Quiet, true
-	o.Agent, o.Override, o.Config, o.Locked, o.Farewell = n.Door, n.Hook, n.Config, n.Locked, n.Farewell
+	o.Agent, o.Override, o.Config, o.Locked, o.Named, o.Farewell = n.Door, n.Hook, n.Config, n.Locked, n.Named, n.Farewell
 	o.Greeting = "" // it was said where the conversation began
 	steering := steering{raw: n.Config, flow: steps.Resume(o.Wanted().Steps, n.Step)}
 	if err := steering.change(Steer{Agent: n.Agent, Functions: n.Steered}); err != nil {
@@ -95,10 +103,8 @@ func (h *Host) restored(id string, n *snapshot, o Open) (*Session, error) {
 	s.started, s.parked, s.status.state = n.Started, true, StateParked
 	s.received.ids = n.Received
 	s.spending.restore(n.Tokened, n.Context, n.Dollars)
-	if n.Paused {
-		s.recording.paused.Store(true)
-		s.recording.pauses = []Span{{From: time.Now()}}
-	}
+	s.recording.pauses = n.Pauses
+	s.recording.paused.Store(n.paused())
 	s.answer.number, s.answer.known = max(n.Turn, 1), n.Known
 	s.transcript.Restore(n.Said)
 	s.keep, s.ring.last = true, max(n.Event, o.LastEvent)
