@@ -45,6 +45,9 @@ type limits struct {
 	Dollars float64 `json:"dollars,omitzero"` // US; 0: no limit
 }
 
+// mostLimit bounds limits: two years in minutes, and what can be counted.
+const mostLimit = 1_000_000
+
 // silence is that of a LiveConfig.
 type silence struct {
 	After string `json:"after"`          // "8s"
@@ -115,8 +118,11 @@ func (a *Agent) check() error {
 		}
 	}
 	for name, limit := range map[string]float64{"minutes": a.Limits.Minutes, "dollars": a.Limits.Dollars} {
-		if limit < 0 {
+		switch {
+		case limit < 0:
 			return wrong("limits."+name, "%v is less than nothing", limit)
+		case limit > mostLimit:
+			return wrong("limits."+name, "%v is more than %d", limit, mostLimit)
 		}
 	}
 	if len(a.Numbers) > 0 && len(a.variables()) > 0 {

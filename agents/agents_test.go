@@ -116,6 +116,7 @@ func TestMistakes(t *testing.T) {
 		"## Step: a\nnext: b\n## Step: b\n## Step: a":                                      `:4: step "a": there are two steps "a"`,
 		"## Step:": `:1: step "": a step needs a name`,
 		"---\nvoice: Kore\n\nlimits: {minutes: many}\n---":      ":4: limits.minutes: a string is not what belongs here",
+		"---\nlimits: {minutes: 2e8}\n---":                      ":2: limits.minutes: 2e+08 is more than 1000000",
 		"---\nlimits: {minutes: -1}\n---":                       ":2: limits.minutes: -1 is less than nothing",
 		"---\nnumbers: [+49301]\n---":                           ":2: numbers: a number is not what belongs here; a text of digits stands in quotes",
 		"---\nvoice: [a]\n---":                                  ":2: voice: a array is not what belongs here",
@@ -199,6 +200,22 @@ func TestTheFolderIsReadAgain(t *testing.T) {
 		says("desk", "Two, longer.")
 		if log.Len() > 0 {
 			t.Errorf("again: %s", log.String())
+		}
+		if err := f.Require("sip", func(a *agents.Agent) error {
+			if len(a.Collect) > 0 {
+				return fmt.Errorf("there is no %q", a.Collect[0])
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		write(t, folder, "desk.md", "---\nnumbers: ['1']\ncollect: [card]\n---\nFour.")
+		write(t, folder, "new.md", "---\ncollect: [card]\n---\nNo telephone reaches it.")
+		time.Sleep(time.Second)
+		says("desk", "Two, longer.")
+		says("new", "No telephone reaches it.")
+		if !strings.Contains(log.String(), `desk.md: there is no \"card\"`) {
+			t.Errorf("%s", log.String())
 		}
 	})
 }

@@ -39,6 +39,7 @@ type Folder struct {
 	mu    sync.Mutex
 	list  []*Agent // by their names
 	state []File   // as they were read last
+	wants []func(*Agent) error
 }
 
 // File is an agent's file, as it was read last.
@@ -82,6 +83,9 @@ func (f *Folder) read(files []string) error {
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), extension)
 		a, err := readFile(file, name, nil)
+		if err == nil {
+			err = f.required(a)
+		}
 		state = append(state, File{name, err})
 		if err != nil {
 			errs = append(errs, err)
@@ -128,6 +132,40 @@ func (f *Folder) Files() []File {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.state
+}
+
+// Require has the agents that a door's telephones can reach pass a check, now and whenever they are read again. Its errors name their files.
+func (f *Folder) Require(door string, check func(*Agent) error) error {
+	if f == nil {
+		return nil
+	}
+	list := f.all()
+	f.mu.Lock()
+	f.wants = append(f.wants, func(a *Agent) error {
+		if len(a.Numbers) == 0 || !a.serves(door) {
+			return nil
+		}
+		return check(a)
+	})
+	f.mu.Unlock()
+	var errs []error
+	for _, a := range list {
+		errs = append(errs, f.required(a))
+	}
+	return errors.Join(errs...)
+}
+
+// required says what is wrong with an agent, by the checks of [Folder.Require].
+func (f *Folder) required(a *Agent) error {
+	f.mu.Lock()
+	wants := f.wants
+	f.mu.Unlock()
+	for _, check := range wants {
+		if err := check(a); err != nil {
+			return fmt.Errorf("%s: %w", filepath.Join(f.path, a.Name+extension), err)
+		}
+	}
+	return nil
 }
 
 // CheckTools says which agents name tools that there are not.

@@ -42,7 +42,7 @@ func TestCheckConfig(t *testing.T) {
 	}
 	folder := agentsIn(t, map[string]string{"desk": "---\nnumbers: ['*']\ncollect: [card]\n---"})
 	if _, err = check("VOXGATE_AGENTS", folder, "VOXGATE_SIP", written(t, "{"+trunk+","+till+"}")); err == nil ||
-		!strings.Contains(err.Error(), `agent desk: collect[0]: there is no "card"`) {
+		!strings.Contains(err.Error(), filepath.Join(folder, "desk.md")+`: collect[0]: there is no "card"`) {
 		t.Errorf("%v", err)
 	}
 	folder = agentsIn(t, map[string]string{"desk": "Be brief.\n\n## Step: greet\ntools: [get_time]\nnext: look\n\n## Step: look\ntools: [look_up]"})

@@ -30,6 +30,9 @@ type Grant struct {
 	Agents []string       `json:"agents,omitempty"`
 }
 
+// mostSeconds bounds the length of a conversation: 31 years. What is longer cannot be counted in nanoseconds.
+const mostSeconds = 1_000_000_000
+
 // check refuses a grant that makes no sense.
 func (g *Grant) check(at string) error {
 	for name, list := range map[string][]string{"doors": g.Doors, "models": g.Models, "tools": g.Tools, "agents": g.Agents} {
@@ -43,6 +46,9 @@ func (g *Grant) check(at string) error {
 		if n < 0 {
 			return fmt.Errorf("%s.%s %d is negative", at, name, n)
 		}
+	}
+	if g.MaxSeconds > mostSeconds {
+		return fmt.Errorf("%s.maxSeconds %d is more than %d", at, g.MaxSeconds, mostSeconds)
 	}
 	if g.Dollars < 0 {
 		return fmt.Errorf("%s.dollars %g is negative", at, g.Dollars)

@@ -98,16 +98,6 @@ func (l Collections) Check() error {
 	return nil
 }
 
-// CheckAgents says which of the agents collects what the file does not have.
-func (l Collections) CheckAgents(list []*agents.Agent) error {
-	for _, a := range list {
-		if err := l.CheckAgent(a); err != nil {
-			return fmt.Errorf("agent %s: %w", a.Name, err)
-		}
-	}
-	return nil
-}
-
 // CheckAgent says what an agent collects that the file does not have.
 func (l Collections) CheckAgent(a *agents.Agent) error {
 	for i, name := range a.Collect {

@@ -317,7 +317,7 @@ func TestCollectionsThatAreWrong(t *testing.T) {
 		"collect[0].seconds: 61":        func(c map[string]any) { c["seconds"] = 61 },
 		"collect[0].attempts: -1":       func(c map[string]any) { c["attempts"] = -1 },
 		"collect[0].url: must be":       func(c map[string]any) { c["url"] = "" },
-		"agent desk: collect[0]: there": func(c map[string]any) { c["name"] = "card" },
+		"collect[0]: there":             func(c map[string]any) { c["name"] = "card" },
 	} {
 		c := map[string]any{}
 		for k, v := range good {
@@ -329,7 +329,7 @@ func TestCollectionsThatAreWrong(t *testing.T) {
 		if err := json.Unmarshal(text, &list); err != nil {
 			t.Fatal(err)
 		}
-		err := cmp.Or(list.Check(), list.CheckAgents([]*agents.Agent{{Name: "desk", Collect: []string{"PIN"}}}))
+		err := cmp.Or(list.Check(), list.CheckAgent(&agents.Agent{Name: "desk", Collect: []string{"PIN"}}))
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}

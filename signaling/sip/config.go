@@ -147,7 +147,7 @@ func (c *Config) CheckFiles(answers *agents.Folder) error {
 			return fmt.Errorf("listen[%d].%w", i, err)
 		}
 	}
-	return c.Collect.CheckAgents(answers.Telephones(doorName))
+	return answers.Require(doorName, c.Collect.CheckAgent)
 }
 
 func (c *Config) check() error {
