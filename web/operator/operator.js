@@ -282,7 +282,7 @@ get('close').onclick = () => {
 };
 get('end').onclick = async () => {
   const mine = chosen;
-  if (!mine) return;
+  if (!mine || !confirm('End this conversation, after the sentence that is being said?')) return;
   const answer = await ask(id(mine.id), 'DELETE').catch(() => null);
   if (chosen !== mine || mine.over) return; // it may have ended before the answer came
   put(get('ended'), answer?.ok ? 'It ends after the sentence that is being said.' : answer ? await sentence(answer) : 'The gateway does not answer.');
