@@ -28,7 +28,7 @@ type recording struct {
 
 	listeners atomic.Int32
 	adding    sync.Mutex
-	taps      atomic.Pointer[[]*record.Recording] // the file and the listeners; never changed, but replaced
+	taps      atomic.Pointer[[]Listener] // the file and the listeners; never changed, but replaced
 
 	// Owned by the loop.
 	announced bool            // the client knows that the conversation is recorded
@@ -150,18 +150,37 @@ func (r *recording) announce(wanted bool) {
 	}
 }
 
+// Listener hears both sides of a conversation. Its methods must not block, and must not keep pcm. Several goroutines call them.
+type Listener interface {
+	Person(pcm []int16, rate int, at time.Time) // spoken from at on, as far as is known
+	Model(pcm []int16, at time.Time)            // at [VoiceRate], heard from at on
+	Cut(at time.Time)                           // what was to be heard of the model after at is not
+	Mark(at time.Time)                          // here begins or ends what is left out
+}
+
 // maxListeners bounds those of one conversation: each has an encoder at work.
 const maxListeners = 4
 
+// admit counts one more listener, whom leave takes away.
+func (r *recording) admit() error {
+	if r.listeners.Add(1) > maxListeners {
+		r.leave()
+		return &Error{Code: CodeBusy, Message: "This conversation has too many listeners."}
+	}
+	return nil
+}
+
+func (r *recording) leave() { r.listeners.Add(-1) }
+
 // tapped are the file and the listeners; hearing are those that get what is said now.
-func (r *recording) tapped() []*record.Recording {
+func (r *recording) tapped() []Listener {
 	if all := r.taps.Load(); all != nil {
 		return *all
 	}
 	return nil
 }
 
-func (r *recording) hearing() []*record.Recording {
+func (r *recording) hearing() []Listener {
 	if r.paused.Load() {
 		return nil
 	}
@@ -169,7 +188,7 @@ func (r *recording) hearing() []*record.Recording {
 }
 
 // add has f hear the conversation, until remove.
-func (r *recording) add(f *record.Recording) {
+func (r *recording) add(f Listener) {
 	r.adding.Lock()
 	defer r.adding.Unlock()
 	all := append(slices.Clone(r.tapped()), f)
@@ -177,10 +196,10 @@ func (r *recording) add(f *record.Recording) {
 	r.playout.Tap(r)
 }
 
-func (r *recording) remove(f *record.Recording) {
+func (r *recording) remove(f Listener) {
 	r.adding.Lock()
 	defer r.adding.Unlock()
-	all := slices.DeleteFunc(slices.Clone(r.tapped()), func(other *record.Recording) bool { return other == f })
+	all := slices.DeleteFunc(slices.Clone(r.tapped()), func(other Listener) bool { return other == f })
 	r.taps.Store(&all)
 	if len(all) == 0 {
 		r.playout.Tap(nil)

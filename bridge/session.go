@@ -143,22 +143,34 @@ func (s *Session) Mic(rate int) (*Microphone, error) {
 // Recorded reports whether what is said now is recorded.
 func (s *Session) Recorded() bool { return s.recording.running() }
 
+// Hear has l hear the conversation from now on, until stop. Any goroutine may call it.
+func (s *Session) Hear(l Listener) (stop func(), err error) {
+	r := s.recording
+	if err := r.admit(); err != nil {
+		return nil, err
+	}
+	r.add(l)
+	return func() {
+		r.remove(l)
+		r.leave()
+	}, nil
+}
+
 // Listen writes both sides of the conversation to w from now on, about two seconds late: Ogg Opus, the person left, the model right. failed
 // is closed when w has refused a write. stop ends it; it waits for the last write, and closes w. Any goroutine may call it.
 func (s *Session) Listen(w io.WriteCloser) (failed <-chan struct{}, stop func() error, err error) {
 	r := s.recording
-	if r.listeners.Add(1) > maxListeners {
-		r.listeners.Add(-1)
-		return nil, nil, &Error{Code: CodeBusy, Message: "This conversation has too many listeners."}
+	if err := r.admit(); err != nil {
+		return nil, nil, err
 	}
 	f, err := record.New(w, time.Now())
 	if err != nil {
-		r.listeners.Add(-1)
+		r.leave()
 		return nil, nil, err
 	}
 	r.add(f)
 	return f.Failed(), func() error {
-		defer r.listeners.Add(-1)
+		defer r.leave()
 		r.remove(f)
 		return f.Close()
 	}, nil
