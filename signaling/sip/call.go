@@ -396,7 +396,7 @@ func reasonHeader(err error) string {
 		text = err.Error()
 	case errors.Is(err, bridge.ErrReplaced):
 		text = "Replaced"
-	case errors.Is(err, errTransferred), errors.Is(err, errPartner), errors.Is(err, errNotTaken):
+	case errors.Is(err, errTransferred), errors.Is(err, errPartner), errors.Is(err, errNotTaken), errors.Is(err, errUnheard):
 		text = err.Error()
 	case text != "":
 		cause = 41 // temporary failure

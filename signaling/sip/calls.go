@@ -40,6 +40,7 @@ type Dial struct {
 	Agent       agents.Choice     `json:"agent"`       // who talks
 	Variables   map[string]string `json:"variables"`   // for its prompt
 	Machine     *Machine          `json:"machine"`     // the call listens before it speaks; nil: it does not
+	Supervise   string            `json:"supervise"`   // the id of a conversation that they hear and may take over; empty: the agent talks to them
 	// IdempotencyKey names the request: a second one of the same server key gets the call of the first.
 	IdempotencyKey string `json:"idempotencyKey"`
 }
@@ -325,6 +326,9 @@ func (d *Door) dial(w http.ResponseWriter, r *http.Request, key string) {
 		err = &bridge.Error{Code: bridge.CodeBadMessage, Message: "The body is no call: " + wrong.Error()}
 	}
 	var id string
+	if err == nil && what.Supervise != "" {
+		err = d.maySupervise(r, what.Supervise)
+	}
 	if err == nil {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(maxRing*time.Second + byeTimeout))
 		id, err = d.Call(r.Context(), key, what)

@@ -41,6 +41,7 @@ type handing struct {
 // consultation is what a call to a colleague is for: a caller is to be put through to them.
 type consultation struct {
 	brief string        // what the model is to tell them first; empty: they are put through at once
+	hears *call         // whose conversation they listen to until they take that call; nil: they are called for another reason
 	said  chan error    // the colleague's answer, nil: they take the call; it has room for one
 	quiet *time.Timer   // runs while we wait for a word of theirs
 	taken chan struct{} // closed when they take the call, and we have left them
@@ -142,8 +143,11 @@ func (c *call) awaits() (d decision) {
 
 // talk has the conversation of a call, and then has two people talk to each other if one is put through to the other.
 func (c *call) talk() (err error) {
-	if c.consultation == nil || c.consultation.brief != "" {
+	switch {
+	case c.consultation == nil || c.consultation.brief != "":
 		err = c.converse()
+	case c.consultation.hears != nil:
+		err = c.supervise()
 	}
 	switch {
 	case c.partner != nil:
@@ -253,7 +257,13 @@ func (c *call) joined(leg *call) error {
 			p.tape = &tape{file: file, caller: from == c}
 		}
 		running.Go(func() { end(cmp.Or(p.run(ctx), errPartner)) })
-		running.Go(func() { end(from.attend(ctx, hearer.stream)) })
+		running.Go(func() {
+			end(from.attend(ctx, func(key byte) {
+				if err := hearer.stream.sendDigits(ctx, string(key)); err != nil {
+					from.log.Warn("a key was not passed on", "err", err)
+				}
+			}))
+		})
 	}
 	running.Wait()
 	if err = context.Cause(ctx); errors.Is(err, errHungUp) {
@@ -275,8 +285,9 @@ func (c *call) onTape(leg *call) (file recorder, end func()) {
 	return nil, func() {}
 }
 
-// attend keeps alive a call whose sound goes to another, to which it passes on pressed keys, too. It returns why the call must end.
-func (c *call) attend(ctx context.Context, to *stream) error {
+// attend keeps alive a call that has no conversation of its own, until ctx is done. press gets the keys that are pressed. It returns why the
+// call must end.
+func (c *call) attend(ctx context.Context, press func(key byte)) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	c.mu.Lock()
@@ -292,9 +303,7 @@ func (c *call) attend(ctx context.Context, to *stream) error {
 		case <-c.fresh:
 			alive.refreshed = time.Now()
 		case key := <-c.keypad.Pressed():
-			if err := to.sendDigits(ctx, string(key)); err != nil {
-				c.log.Warn("a key was not passed on", "err", err)
-			}
+			press(key)
 		case now := <-tick.C:
 			if err := cmp.Or(c.sound.check(now), c.keepAlive(timer, now, &alive)); err != nil {
 				return err

@@ -102,6 +102,7 @@ type stream struct {
 	ssrc          uint32                          // ours
 	sender        atomic.Pointer[rtpaudio.Sender] // gets what the peer has missed
 	reading       sync.WaitGroup
+	pressed       digitReader // of the packets that are read: a key may be held while another goroutine takes over
 
 	mu       sync.Mutex
 	sound    *agreement
@@ -219,6 +220,12 @@ func (s *stream) from(a netip.AddrPort) bool {
 
 // SetReadDeadline implements [rtpaudio.Reader].
 func (s *stream) SetReadDeadline(t time.Time) error { return s.conn.SetReadDeadline(t) }
+
+// until has reads end when ctx is done. stop forgets that.
+func (s *stream) until(ctx context.Context) (stop func() bool) {
+	_ = s.SetReadDeadline(time.Time{}) // of a stream that is closed, reads fail
+	return context.AfterFunc(ctx, func() { _ = s.SetReadDeadline(time.Unix(1, 0)) })
+}
 
 // WriteRTP implements [rtpaudio.Writer].
 func (s *stream) WriteRTP(p *rtp.Packet) error {

@@ -26,13 +26,22 @@ func (d *Door) call(ctx context.Context, r *record) error {
 	if err != nil {
 		return err
 	}
-	agent, err := d.resolve(r.dial.Agent, r.dial.Variables)
+	var agent *agents.Agent
+	var heard *call
+	if r.dial.Supervise == "" {
+		agent, err = d.resolve(r.dial.Agent, r.dial.Variables)
+	} else if heard, err = d.supervised(r.dial.Supervise); err == nil {
+		agent = heard.agent
+	}
 	if err != nil {
 		return err
 	}
 	c, err := d.newOutbound(ctx, r, t, agent)
 	if err != nil {
 		return err
+	}
+	if heard != nil {
+		c.hears(heard)
 	}
 	rings := make(chan error, 1)
 	if err := d.place(c, rings); err != nil {
@@ -87,6 +96,8 @@ func (d *Door) outbound(what Dial) (*trunkState, error) {
 		return nil, wrong(bridge.CodeForbidden, "from", "%q is no number that this trunk may show; outbound.callers lists them.", phone.Clip(what.From))
 	case what.Machine != nil && len(what.Machine.Say) > maxSay:
 		return nil, wrong(bridge.CodeBadMessage, "machine.say", "%d bytes are more than %d.", len(what.Machine.Say), maxSay)
+	case what.Supervise != "" && (what.Machine != nil || what.Variables != nil || what.Agent.Name != "" || what.Agent.Agent != nil):
+		return nil, wrong(bridge.CodeBadMessage, "supervise", "no agent talks to a supervisor: leave out agent, variables and machine.")
 	case what.RingSeconds < 0 || what.RingSeconds > maxRing:
 		return nil, wrong(bridge.CodeBadMessage, "ringSeconds", "%d is not within 1 to %d.", what.RingSeconds, maxRing)
 	case !d.host.Ready():

@@ -92,7 +92,7 @@ func TestCallsThatAreNotMade(t *testing.T) {
 type backend struct {
 	t         *testing.T
 	url       string
-	key, mate string // may both call
+	key, mate string // may both call; key may hear conversations, too
 	stranger  string // may not
 }
 
@@ -101,12 +101,11 @@ func newBackend(t *testing.T, o *office) *backend {
 	b := &backend{t: t}
 	file := filepath.Join(t.TempDir(), "keys.json")
 	for name, key := range map[string]*string{"app": &b.key, "mate": &b.mate, "other": &b.stranger} {
-		may := access.MayCall
-		if name == "other" {
-			may = access.MayTalk
+		may := map[string][]string{
+			"app": {access.MayCall, access.MayWatchAll, access.MayListen}, "mate": {access.MayCall, access.MayWatchAll}, "other": {access.MayTalk},
 		}
 		var err error
-		if *key, err = access.NewKey(file, name, []string{may}); err != nil {
+		if *key, err = access.NewKey(file, name, may[name]); err != nil {
 			t.Fatal(err)
 		}
 	}

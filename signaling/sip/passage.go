@@ -25,7 +25,6 @@ type passage struct {
 
 	heard, said *agreement // of both sides, while nothing changes
 	changed     bool
-	digits      digitReader
 	track       track
 
 	// Where sound is decoded.
@@ -63,10 +62,7 @@ func (p *passage) Read(b []byte) (int, error) {
 
 // relay passes packets on as they come.
 func (p *passage) relay(ctx context.Context) error {
-	if err := p.SetReadDeadline(time.Time{}); err != nil {
-		return err
-	}
-	defer context.AfterFunc(ctx, func() { _ = p.SetReadDeadline(time.Unix(1, 0)) })()
+	defer p.until(ctx)()
 	var buf [2048]byte
 	var packet rtp.Packet
 	for {
@@ -99,7 +95,7 @@ func (p *passage) relay(ctx context.Context) error {
 }
 
 func (p *passage) event(e rtpaudio.Event) {
-	if digit, ok := p.digits.read(e); ok {
+	if digit, ok := p.pressed.read(e); ok {
 		p.press(digit)
 	}
 }

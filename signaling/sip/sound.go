@@ -49,8 +49,9 @@ type rtpSound struct {
 	agreed   *agreement      // nil: nothing is
 	session  *bridge.Session // nil: none is carried
 	hearing  *hearing
-	filling  *work // of what goes out while nothing else does; nil: nothing
-	waiting  bool  // the other side hears music, and the conversation is on hold
+	filling  *work               // of what goes out while nothing else does; nil: nothing
+	waiting  bool                // the other side hears music, and the conversation is on hold
+	plays    func(frame []int16) // adds what the other side hears in the place of a conversation, at musicRate; nil: there is one
 	reported time.Time
 }
 
@@ -120,7 +121,10 @@ func (r *rtpSound) apply() error {
 	if err := r.stream.set(r.agreed, r.trunk.NAT); err != nil {
 		return err
 	}
-	if r.session == nil {
+	switch {
+	case r.plays != nil:
+		return r.fill()
+	case r.session == nil:
 		return nil
 	}
 	if !r.hearing.does(r.agreed) {
@@ -175,7 +179,15 @@ func (r *rtpSound) carry(s *bridge.Session) (stop func(), err error) {
 	return r.rest, r.apply()
 }
 
-// rest stops what carry has begun.
+// play has the other side hear a source, without a conversation, until stop is called.
+func (r *rtpSound) play(source func(frame []int16)) (stop func(), err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.plays, r.reported = source, time.Now()
+	return r.rest, r.apply()
+}
+
+// rest stops what carry or play has begun.
 func (r *rtpSound) rest() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -183,7 +195,7 @@ func (r *rtpSound) rest() {
 	if r.hearing != nil {
 		r.hearing.stop()
 	}
-	r.filling, r.hearing, r.session = nil, nil, nil
+	r.filling, r.hearing, r.session, r.plays = nil, nil, nil, nil
 }
 
 // check implements sound: it reports what was sent, and ends a call from which no packet comes.
@@ -262,11 +274,11 @@ func (r *rtpSound) hear(s *bridge.Session, agreed *agreement) (*hearing, error) 
 	r.stream.sender.Store(sender)
 	s.Attach(sender)
 	s.Hold(false)
-	var digits digitReader
+	r.stream.pressed = digitReader{} // with the codec, the peer may have begun a new stream
 	receiver := rtpaudio.NewReceiver(r.screen.before(r.keypad.Mute(phone.WithoutMusic(mic, r.trunk.Music))), rtpaudio.ReceiverOptions{
 		Codec: codec, Types: []uint8{agreed.number}, Events: agreed.events,
 		Event: func(e rtpaudio.Event) {
-			if digit, ok := digits.read(e); ok {
+			if digit, ok := r.stream.pressed.read(e); ok {
 				r.keypad.Press(digit)
 			}
 		},
@@ -289,13 +301,16 @@ const comfortEvery = 200 * time.Millisecond
 
 var comfortLevel = []byte{65}
 
-// fill has music go out for one who waits, or silence for a trunk that wants packets. Needs mu.
+// fill has music go out for one who waits, what is played, or silence for a trunk that wants packets. Needs mu.
 func (r *rtpSound) fill() error {
 	r.filling.stop()
 	r.filling = nil
-	stream, number := r.stream, r.agreed.number
+	stream, number, source := r.stream, r.agreed.number, r.plays
 	switch {
 	case r.waiting:
+		position := 0
+		source = func(frame []int16) { position = music(frame, position) }
+	case source != nil:
 	case r.trunk.Silence == "":
 		return nil
 	case r.trunk.Silence == silenceComfort && r.agreed.comfort != 0:
@@ -310,12 +325,13 @@ func (r *rtpSound) fill() error {
 		return err
 	}
 	frame, payload := make([]int16, media.Samples(media.FrameDuration, musicRate)), make([]byte, media.MaxPacketBytes)
-	position, size, waits := 0, 0, r.waiting
+	size := 0
 	next := func() []byte {
-		if waits {
-			position = music(frame, position)
+		if source != nil {
+			clear(frame)
+			source(frame)
 		}
-		if size == 0 || waits { // silence is encoded once
+		if size == 0 || source != nil { // silence is encoded once
 			size, _ = encoder.Encode(frame, payload) // a frame of 20 ms can be
 		}
 		return payload[:size]

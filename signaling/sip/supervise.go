@@ -1,0 +1,210 @@
+package sip
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pion/rtp"
+
+	"voxgate/bridge"
+	"voxgate/media"
+	"voxgate/media/rtpaudio"
+	"voxgate/signaling/access"
+	"voxgate/signaling/phone"
+)
+
+// takeKey is what a supervisor presses to take over the call that they hear.
+const takeKey = '1'
+
+var (
+	errTakes   = errors.New("the supervisor takes the call over")
+	errUnheard = errors.New("the call that they listened to is over")
+)
+
+// supervised is the call of a conversation, which somebody is to hear.
+func (d *Door) supervised(session string) (*call, error) {
+	d.mu.Lock()
+	calls := make([]*call, 0, len(d.calls))
+	for _, c := range d.calls {
+		calls = append(calls, c)
+	}
+	d.mu.Unlock()
+	for _, c := range calls {
+		if s := c.conversation(); s != nil && s.ID() == session && c.trunk != nil && c.consultation == nil {
+			return c, nil
+		}
+	}
+	return nil, &bridge.Error{
+		Code: bridge.CodeBadMessage, Field: "supervise",
+		Message: "supervise: at this gateway no call of a trunk has the conversation " + phone.Clip(session) + ".",
+	}
+}
+
+// maySupervise refuses a client whose server key may not hear a conversation.
+func (d *Door) maySupervise(r *http.Request, session string) error {
+	key, err := access.From(r.Context()).Watcher(access.MayListen)
+	if err != nil {
+		return err
+	}
+	c, err := d.supervised(session)
+	if err == nil && !key.Sees(c.conversation().Origin()) {
+		_, err = d.supervised("") // as if there were none
+	}
+	return err
+}
+
+// hears has a call of ours be for a supervisor, and end with the conversation that they hear.
+func (c *call) hears(of *call) {
+	c.consultation = newConsultation("")
+	c.consultation.hears = of
+	session := of.conversation()
+	go func() {
+		select {
+		case <-session.Done():
+			if of.line.Load().partner != c { // they have not taken it
+				c.end(errUnheard)
+			}
+		case <-c.over:
+		}
+	}()
+}
+
+// supervise has somebody hear the conversation of another call. It returns nil when they have taken that call.
+func (c *call) supervise() error {
+	session := c.consultation.hears.conversation()
+	if err := c.listen(session); !errors.Is(err, errTakes) {
+		return err
+	}
+	c.consultation.tape = session.Recorded()
+	select {
+	case c.consultation.hears.line.Load().joining <- c:
+		return nil
+	case <-c.ended:
+		return c.why()
+	}
+}
+
+// listen has a supervisor hear a conversation, and returns what has ended that: [errTakes], or why the call must end.
+func (c *call) listen(session *bridge.Session) error {
+	ctx, end := c.during(context.Background())
+	defer end(nil)
+	sound := c.sound.(*rtpSound)
+	var both mixer
+	leave, err := session.Hear(&both)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	stop, err := sound.play(both.next)
+	defer stop()
+	if err != nil {
+		return err
+	}
+	c.log.Info("supervisor listens", "session", session.ID())
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer end(nil)
+	reading.Go(func() { sound.stream.keys(ctx, c.keypad.Press) })
+	return c.attend(ctx, func(key byte) {
+		if key == takeKey {
+			end(errTakes)
+		}
+	})
+}
+
+// keys gives press the keys of a peer whose sound nobody hears, until ctx is done.
+func (s *stream) keys(ctx context.Context, press func(digit byte)) {
+	defer s.until(ctx)()
+	var buf [2048]byte
+	var packet rtp.Packet
+	for {
+		n, err := s.Read(buf[:])
+		if err != nil {
+			return
+		}
+		if packet.Unmarshal(buf[:n]) != nil || !slices.Contains(s.agreement().events, packet.PayloadType) {
+			continue
+		}
+		if digit, ok := s.pressed.read(rtpaudio.Event{Timestamp: packet.Timestamp, Payload: packet.Payload}); ok {
+			press(digit)
+		}
+	}
+}
+
+// mixer makes one sound of both sides of a conversation, as they speak. It implements [bridge.Listener].
+type mixer struct {
+	mu            sync.Mutex
+	person, model voice
+}
+
+// Person implements [bridge.Listener].
+func (m *mixer) Person(pcm []int16, rate int, _ time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.person.put(pcm, rate)
+}
+
+// Model implements [bridge.Listener].
+func (m *mixer) Model(pcm []int16, _ time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.model.put(pcm, bridge.VoiceRate)
+}
+
+// Cut implements [bridge.Listener]. To a telephone the voice comes as it is spoken: there is nothing to take back.
+func (*mixer) Cut(time.Time) {}
+
+// Mark implements [bridge.Listener].
+func (*mixer) Mark(time.Time) {}
+
+// next adds what both say next.
+func (m *mixer) next(frame []int16) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.person.add(frame)
+	m.model.add(frame)
+}
+
+const (
+	// voiceAhead is how much of a voice is there before it is heard: it does not come as evenly as it goes.
+	voiceAhead = 60 * time.Millisecond
+	// voiceMost bounds what waits: more is dropped, so that nothing comes late for long.
+	voiceMost = 300 * time.Millisecond
+)
+
+// voice is one side of a mixer.
+type voice struct {
+	pcm   []int16 // at musicRate
+	rate  int     // that up takes
+	up    *media.Resampler
+	heard bool
+}
+
+func (v *voice) put(pcm []int16, rate int) {
+	if rate != v.rate {
+		v.rate, v.up = rate, media.NewResampler(rate, musicRate)
+	}
+	v.pcm = append(v.pcm, v.up.Resample(pcm)...)
+	if over := len(v.pcm) - media.Samples(voiceMost, musicRate); over > 0 {
+		v.pcm = v.pcm[:copy(v.pcm, v.pcm[over:])]
+	}
+}
+
+func (v *voice) add(frame []int16) {
+	need := len(frame)
+	if !v.heard {
+		need = media.Samples(voiceAhead, musicRate)
+	}
+	if v.heard = len(v.pcm) >= need; !v.heard {
+		return
+	}
+	for i := range frame {
+		frame[i] = int16(min(max(int(frame[i])+int(v.pcm[i]), math.MinInt16), math.MaxInt16))
+	}
+	v.pcm = v.pcm[:copy(v.pcm, v.pcm[len(frame):])]
+}
