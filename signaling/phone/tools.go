@@ -27,8 +27,11 @@ func EndCall(do func(bridge.Command) error) tools.Tool {
 	}
 }
 
-// PressKeys is the tool that presses keys; which ends the sentence that says what it takes.
-func PressKeys(which string, press func(ctx context.Context, digits string) error) tools.Tool {
+// PressKeys is the tool that presses keys; which ends the sentence that says what it takes. menu is of a call that we make, else nil.
+func PressKeys(which string, menu *Menu, press func(ctx context.Context, digits string) error) tools.Tool {
+	if menu != nil {
+		which += " Listen first, until you know which key is for what you want. If a key leads nowhere, press another one."
+	}
 	return tools.Tool{
 		Declaration: tools.Declaration{
 			Name: "send_dtmf", Title: "Pressing keys…",
@@ -40,7 +43,7 @@ func PressKeys(which string, press func(ctx context.Context, digits string) erro
 			if err := json.Unmarshal(args, &a); err != nil {
 				return nil, fmt.Errorf("digits must be a text: %w", err)
 			}
-			return nil, press(ctx, a.Digits)
+			return nil, menu.Press(a.Digits, func() error { return press(ctx, a.Digits) })
 		},
 	}
 }

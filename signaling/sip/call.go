@@ -367,6 +367,7 @@ func (c *call) info(req *sip.Request) *sip.Response {
 // Notify implements bridge.Caller. Nothing goes to a telephone but sound.
 func (c *call) Notify(e bridge.Event) {
 	c.consultation.notice(e.Body)
+	c.menu().Notice(e.Body)
 	switch b := e.Body.(type) {
 	case bridge.Speaking:
 		c.mu.Lock()

@@ -78,6 +78,7 @@ type CallStatus struct {
 type record struct {
 	key  string // the server key that wants it
 	dial Dial
+	menu phone.Menu
 
 	made   chan struct{} // closed when it is known whether there is a call
 	call   *call         // nil: there is none
@@ -325,10 +326,10 @@ func (d *Door) dial(w http.ResponseWriter, r *http.Request, key string) {
 	if wrong := dec.Decode(&what); wrong != nil {
 		err = &bridge.Error{Code: bridge.CodeBadMessage, Message: "The body is no call: " + wrong.Error()}
 	}
-	var id string
 	if err == nil && what.Supervise != "" {
 		err = d.maySupervise(r, what.Supervise)
 	}
+	var id string
 	if err == nil {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(maxRing*time.Second + byeTimeout))
 		id, err = d.Call(r.Context(), key, what)

@@ -18,8 +18,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pion/rtp"
+
 	"voxgate/agents"
 	"voxgate/bridge"
+	"voxgate/media/g711"
 	"voxgate/media/mediatest"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
@@ -359,4 +362,32 @@ func TestLostRequests(t *testing.T) {
 		}
 		h.reply(invite, "486 Busy Here", "a")
 	}
+}
+
+// An agent that has called somebody hears what a menu says before it presses keys.
+func TestKeysForMenus(t *testing.T) {
+	t.Parallel()
+	h, o := newCarrier(t, nil, nil)
+	h.listen("0 101")
+	o.dial()
+	invite := h.request("INVITE")
+	h.reply(invite, "200 OK", "a")
+	h.request("ACK")
+	h.hears(invite)
+	events := o.watch()
+	o.types(`/tool send_dtmf {"digits":"1"}`)
+	end := see(t, events, func(e bridge.ToolStatus) bool { return e.Status != bridge.StatusRunning })
+	if end.Status != bridge.StatusFailed || !strings.Contains(string(end.Result), "listen first") {
+		t.Errorf("%s: %s", end.Status, end.Result)
+	}
+	menu := mediatest.Speech(time.Second, 8000)
+	stop := h.say(0, 8000, func(i int) []byte {
+		frame := make([]int16, 160)
+		copy(frame, menu[min(160*i, len(menu)):])
+		return g711.MuLaw.AppendBytes(nil, frame)
+	})
+	defer stop()
+	see(t, events, func(e bridge.UserText) bool { return e.Final })
+	o.types(`/tool send_dtmf {"digits":"1"}`)
+	h.packet(func(p *rtp.Packet) bool { return p.PayloadType == 101 && p.Payload[0] == 1 })
 }

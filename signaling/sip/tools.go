@@ -29,7 +29,7 @@ func (c *call) tools() []tools.Tool {
 		return list
 	}
 	list = append(list, phone.PressKeys(
-		". Digits, *, #, and a comma for a pause of half a second.",
+		". Digits, *, #, and a comma for a pause of half a second.", c.menu(),
 		func(ctx context.Context, digits string) error {
 			return c.line.Load().sound.(*rtpSound).stream.sendDigits(ctx, digits)
 		},
@@ -42,6 +42,14 @@ func (c *call) tools() []tools.Tool {
 			}))
 	}
 	return list
+}
+
+// menu is what a call of ours has heard of an automatic system; nil: the call came in.
+func (c *call) menu() *phone.Menu {
+	if c.record == nil {
+		return nil
+	}
+	return &c.record.menu
 }
 
 var (

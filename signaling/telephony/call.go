@@ -60,6 +60,7 @@ type call struct {
 	reported   int     // messages that could not be read
 	heardSound int     // messages with sound
 	keypad     *phone.Keypad
+	menu       *phone.Menu // of a call of ours; nil: it came in
 
 	session atomic.Pointer[bridge.Session] // nil: the conversation has not begun
 	moved   atomic.Bool                    // somebody else has the call
@@ -120,6 +121,9 @@ func (c *call) begin(ctx context.Context) (rule string, err error) {
 		c.call = phone.Clip(m.start.call)
 	}
 	c.format, c.party = m.start.format, or(c.party, m.start.party)
+	if c.party.Ours {
+		c.menu = &phone.Menu{}
+	}
 	if c.agent == nil {
 		c.agent = c.door.Agents.Called(doorName, c.party.Called)
 	}
@@ -246,6 +250,7 @@ func (c *call) roundTrip(d time.Duration) {
 
 // Notify implements bridge.Caller. Nothing goes to a telephone but sound.
 func (c *call) Notify(e bridge.Event) {
+	c.menu.Notice(e.Body)
 	switch b := e.Body.(type) {
 	case bridge.Interrupted:
 		if b.By != bridge.ByLink { // else nothing is void

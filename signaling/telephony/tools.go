@@ -28,7 +28,7 @@ func (c *call) tools() []tools.Tool {
 		list = append(list, phone.Transfer(p.TransferTo, 0, false, refused, c.transfer))
 	}
 	if _, bySocket := p.profile.dialect.say[pressKeys]; bySocket || p.APIKey != "" && p.profile.rest.keys != nil {
-		list = append(list, phone.PressKeys(": digits, * and #.", c.press))
+		list = append(list, phone.PressKeys(": digits, * and #.", c.menu, c.press))
 	}
 	return list
 }
