@@ -153,6 +153,7 @@ func (f format) frame() int {
 // dialect is how a provider writes the messages that all of them have. A path leads through the objects of a message: "start.callSid".
 type dialect struct {
 	binary bool // sound travels in binary messages; else in those of [soundMessage]
+	listed bool // as lists of numbers, 16 bits each; else in base64
 	words  bool // messages may be words: "DTMF_END digit:5"
 
 	// What messages are about, at "event" or "type", or at event. Where none says that a call begins, the first message without an event
@@ -168,7 +169,7 @@ type dialect struct {
 	offers                       string // the path of a list of formats in start, one of which is chosen: see [choose]
 	frames                       int    // of 20 ms in a message that we send; 0: 1
 
-	// What we send. {sound} is base64; {stream}, {encoding}, {rate} and {chosen} are of start, and {what} is a mark's name or keys, in JSON.
+	// What we send. {sound} is base64, or a list, and {count} how many numbers it has; {stream}, {encoding}, {rate} and {chosen} are of start, and {what} is a mark's name or keys, in JSON.
 	// {seq} counts what we send, and {theirs} is what the newest message has as "seq".
 	say   map[command]string
 	voice string
@@ -347,7 +348,7 @@ func (c *dialectCodec) said(fields map[string]any) (said phone.Attributes) {
 	return said
 }
 
-// soundMessage is a message with sound, which is the same in all dialects that have one, but for Bandwidth's.
+// soundMessage is a message with sound, which is the same in all dialects that have one, but for Bandwidth's and Ozonetel's.
 type soundMessage struct {
 	Event     string `json:"event"`
 	EventType string `json:"eventType"` // this and the next two are Bandwidth's
@@ -358,6 +359,10 @@ type soundMessage struct {
 		Chunk   json.Number `json:"chunk"`
 		Payload []byte      `json:"payload"` // in base64
 	} `json:"media"`
+	Data struct { // Ozonetel's
+		Samples []int16 `json:"samples"`
+		Rate    int     `json:"sampleRate"`
+	} `json:"data"`
 }
 
 var errSoundEarly = errors.New("sound before the call has begun")
@@ -373,8 +378,13 @@ func (c *dialectCodec) readSound(s soundMessage) (m message, err error) {
 		return m, nil // what we said ourselves
 	}
 	m.kind, m.sound = sound, s.Media.Payload
-	if s.EventType != "" {
+	switch {
+	case s.EventType != "":
 		m.sound = s.Payload
+	case c.listed && s.Data.Rate != c.format.rate: // Ozonetel's first one, which is to be ignored
+		return message{}, nil
+	case c.listed:
+		m.sound = media.AppendBytes(nil, s.Data.Samples)
 	}
 	if s.Media.Chunk != "" {
 		if m.chunk, err = strconv.Atoi(string(s.Media.Chunk)); err != nil {
@@ -387,6 +397,17 @@ func (c *dialectCodec) readSound(s soundMessage) (m message, err error) {
 func (c *dialectCodec) voice(sound []byte) signaling.Outgoing {
 	if c.binary {
 		return signaling.Outgoing{Data: bytes.Clone(sound)}
+	}
+	if c.listed {
+		b := []byte(c.prefix)
+		pcm := media.AppendSamples(nil, sound)
+		for i, x := range pcm {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = strconv.AppendInt(b, int64(x), 10)
+		}
+		return signaling.Outgoing{Data: append(b, strings.Replace(c.suffix, "{count}", strconv.Itoa(len(pcm)), 1)...), Text: true}
 	}
 	b := make([]byte, 0, len(c.prefix)+base64.StdEncoding.EncodedLen(len(sound))+len(c.suffix))
 	b = base64.StdEncoding.AppendEncode(append(b, c.prefix...), sound)

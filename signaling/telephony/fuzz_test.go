@@ -41,8 +41,9 @@ func FuzzJSON(f *testing.F) {
 		[]byte(`{"event":"playedStream","name":"1"}`),
 	)
 	f.Add([]byte(`{"eventType":"start","metadata":{"callId":"1"}}`), []byte(`{"eventType":"media","track":"inbound","payload":"AAAA"}`))
+	f.Add([]byte(`{"event":"start","ucid":"1"}`), []byte(`{"event":"media","data":{"samples":[1,-2],"sampleRate":8000}}`))
 	f.Fuzz(func(_ *testing.T, first, second []byte) {
-		for _, name := range []string{"twilio", "telnyx", "plivo", "exotel", "bandwidth"} {
+		for _, name := range []string{"twilio", "telnyx", "plivo", "exotel", "bandwidth", "ozonetel"} {
 			tryCodec(&dialectCodec{dialect: &profiles[name].dialect}, [][]byte{first, second}, func(int) bool { return true })
 		}
 	})

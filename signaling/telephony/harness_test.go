@@ -202,6 +202,7 @@ func newGateway(t testing.TB, change func(config map[string]any), more ...func(*
 			},
 			map[string]any{"profile": "signalwire", "verify": "signalwire's", "account": "P1", "apiKey": "rest", "api": rest.URL},
 			map[string]any{"profile": "exotel", "password": "shown"},
+			map[string]any{"profile": "ozonetel", "password": "shown"},
 			map[string]any{"profile": "asterisk", "password": "shown"},
 			map[string]any{"profile": "asterisk", "name": "pbx", "access": true},
 			map[string]any{"profile": "jambonz", "password": "shown"},

@@ -98,6 +98,15 @@ var profiles = map[string]*profile{
 			putMark:    `{"event":"mark","stream_sid":{stream},"mark":{"name":{what}}}`,
 		},
 	}},
+	"ozonetel": {dialect: dialect{
+		// as customers of Ozonetel write it in public: https://github.com/rajeshganji/ai-agent-portal, STREAM_IMPLEMENTATION.md, and
+		// https://github.com/pragyaa-ai/singleinterface2.0ws, TELEPHONY_VENDOR_INTEGRATION.md
+		listed: true, events: map[string]kind{"start": started, "stop": stopped},
+		call: "ucid", stream: "ucid", to: "did", format: format{rate: 8000},
+		voice: `{"event":"media","type":"media","ucid":{stream},"data":{"type":"data","bitsPerSample":16,"sampleRate":8000,"channelCount":1,` +
+			`"samples":[{sound}],"numberOfFrames":{count}}}`,
+		say: map[command]string{clearVoice: `{"command":"clearBuffer"}`, hangUp: `{"command":"callDisconnect"}`},
+	}},
 	"asterisk": {dialect: dialect{
 		// https://docs.asterisk.org/Configuration/Channel-Drivers/WebSocket/
 		binary: true, words: true,

@@ -1,6 +1,7 @@
 package telephony_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -232,6 +233,35 @@ func styles() map[string]style {
 				return `{"event":"mark","sequence_number":"15","stream_sid":"MZ1","mark":{"name":"` + name + `"}}`
 			},
 		},
+		"ozonetel": {
+			provider: "ozonetel", rate: 8000, hangUp: `{"command":"callDisconnect"}`,
+			begin: func(call, to string) []string {
+				return []string{
+					`{"event":"start","type":"text","ucid":"` + call + `","did":"` + to + `"}`,
+					`{"event":"media","type":"media","ucid":"` + call + `","data":{"samples":[9999,9999],"bitsPerSample":16,"sampleRate":16000,"channelCount":1,"numberOfFrames":2,"type":"data"}}`,
+				}
+			},
+			media: func(_ int, b string) string {
+				raw, _ := base64.StdEncoding.DecodeString(b)
+				samples, _ := json.Marshal(media.AppendSamples(nil, raw))
+				return fmt.Sprintf(
+					`{"event":"media","type":"media","ucid":"1","data":{"samples":%s,"bitsPerSample":16,"sampleRate":8000,"channelCount":1,"numberOfFrames":%d,"type":"data"}}`,
+					samples, len(raw)/2,
+				)
+			},
+			payload: func(m map[string]any) any {
+				list, ok := at("data", "samples")(m).([]any)
+				if !ok || m["type"] != "media" || m["ucid"] == "" || at("data", "numberOfFrames")(m) != float64(len(list)) {
+					return nil
+				}
+				pcm := make([]int16, len(list))
+				for i, x := range list {
+					pcm[i] = int16(x.(float64))
+				}
+				return base64.StdEncoding.EncodeToString(media.AppendBytes(nil, pcm))
+			},
+			isClear: is(`{"command":"clearBuffer"}`),
+		},
 		"vonage": {
 			provider: "vonage", rate: 16000,
 			begin: func(call, to string) []string {
@@ -263,7 +293,7 @@ func TestEachProvider(t *testing.T) {
 			p := g.dialPhone(s, "+100")
 			session, ear := g.session()
 			said := g.host.Sessions()[0].Attributes
-			has := s.provider != "jambonz" && !strings.HasPrefix(name, "vonage") && name != "asterisk in words" && name != "bandwidth"
+			has := s.provider != "jambonz" && !strings.HasPrefix(name, "vonage") && name != "asterisk in words" && name != "bandwidth" && name != "ozonetel"
 			if has && said["order"] != "17" && said["client_state"] != "b3JkZXI=" {
 				t.Errorf("with the call came %v", said)
 			}
