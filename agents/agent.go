@@ -35,6 +35,7 @@ type Agent struct {
 	Thinking   json.RawMessage `json:"thinking,omitzero"`   // a level, or a budget in tokens
 	Config     json.RawMessage `json:"config,omitzero"`     // a LiveConfig, for what the fields above do not say
 	Silence    *silence        `json:"silence,omitzero"`    // what is done when the person says nothing; nil: nothing
+	Outcome    json.RawMessage `json:"outcome,omitzero"`    // JSON Schema of what a model writes about a conversation that is over
 	Record     *bool           `json:"record,omitzero"`     // the conversation is recorded
 	Collect    []string        `json:"collect,omitzero"`    // names of what callers enter by keys and the model must not know
 	Attributes []string        `json:"attributes,omitzero"` // patterns of what the model gets of that which comes with a call
@@ -134,6 +135,15 @@ func (a *Agent) check() error {
 	if _, _, err := a.steps(); err != nil {
 		return &mistake{"prompt", err}
 	}
+	if len(a.Outcome) > 0 {
+		schema, err := tools.Decode(a.Outcome)
+		if err == nil {
+			_, err = tools.ParseSchema(schema, nil)
+		}
+		if err != nil {
+			return &mistake{"outcome", err}
+		}
+	}
 	if err := bridge.CheckConfig(a.Config); err != nil {
 		return &mistake{"config", err}
 	}
@@ -187,7 +197,7 @@ func (a *Agent) Layer() bridge.Agent {
 	fields, _ := json.Marshal(said) // texts and numbers can be written
 	prompt, plan, _ := a.steps()    // which were checked
 	layer := bridge.Agent{
-		Prompt: prompt, Steps: plan, Voice: a.Voice, Language: a.Language, Model: a.Model, Config: a.Config, Tools: a.Tools,
+		Prompt: prompt, Steps: plan, Voice: a.Voice, Language: a.Language, Model: a.Model, Config: a.Config, Tools: a.Tools, Outcome: a.Outcome,
 		Longest: time.Duration(a.Limits.Minutes * float64(time.Minute)), Dollars: a.Limits.Dollars,
 	}
 	if len(said) > 0 {

@@ -122,6 +122,8 @@ func TestMistakes(t *testing.T) {
 		"---\nvoice: [a]\n---":                                  ":2: voice: a array is not what belongs here",
 		"---\n\ntools: find_room\n---":                          ":3: tools: a string is not what belongs here",
 		"---\ntools:\n  - a\n  - '['\n---":                      `:2: tools[1]: "[" is no pattern`,
+		"---\noutcome: {type: 7}\n---":                          ":2: outcome: ",
+		"---\noutcome: [a]\n---":                                ":2: outcome: ",
 		"---\ndoors: [sipp]\n---":                               `:2: doors: "sipp" is none of web, live`,
 		"---\nthinking: very\n---":                              `:2: thinking: "very" is none of minimal`,
 		"---\nvoice: Kore\nconfig:\n  generationConfig: 7\n---": ":3: config: config.generationConfig",

@@ -22,6 +22,7 @@ type Agent struct {
 	Config  json.RawMessage `json:"config,omitempty"`  // a LiveConfig, for what the fields above do not say
 	Steps   steps.Plan      `json:"steps,omitempty"`   // through which it takes the conversation; their instructions follow the prompt
 	Tools   []string        `json:"tools"`             // patterns of the operator's tools that it uses; nil: every one that is granted
+	Outcome json.RawMessage `json:"outcome,omitempty"` // JSON Schema of what is made of the transcript in the end; nil: nothing is
 	Longest time.Duration   `json:"longest,omitempty"` // of a conversation; 0: no limit of its own
 	Dollars float64         `json:"dollars,omitempty"` // US, that a conversation may cost; 0: no limit of its own
 }
@@ -35,6 +36,9 @@ func (a Agent) Over(under Agent) Agent {
 	}
 	if a.Tools == nil {
 		over.Tools = under.Tools
+	}
+	if over.Outcome = a.Outcome; a.Outcome == nil {
+		over.Outcome = under.Outcome
 	}
 	if a.Steps == nil {
 		over.Steps = under.Steps

@@ -49,7 +49,7 @@ type Account interface {
 	Spend(cost, next Cost) (left, most Cost)
 	// Reserve reserves the most that work beside the conversation may cost, or refuses it with an [Error]. got is less if
 	// less is left. settle must be called once, with the cost: the rest is given back. It may block as long as the store
-	// does, and any goroutine may call it.
+	// does, and any goroutine may call it, after End, too.
 	Reserve(most Cost) (got Cost, settle func(cost Cost), err error)
 	// Park asks whether the conversation may wait for its lost caller, and Unpark says that it does not wait any more.
 	Park() bool

@@ -217,6 +217,7 @@ func (h *Host) start(s *Session, generation uint64) {
 		if s.observer.on() {
 			s.observer.report(Ended{
 				s.describe(), time.Now(), s.ended, s.counts(), s.transcript.Entries(), s.recording.files, s.recording.pauses, s.steering.flow.Fields,
+				s.open.Wanted().Outcome, s.open.Account,
 			})
 		}
 	})

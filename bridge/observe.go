@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -66,6 +67,9 @@ type (
 		Recordings []string
 		Pauses     []Span         // of the recording
 		Fields     map[string]any // what was found out in the agent's steps
+
+		Outcome json.RawMessage // JSON Schema of what is to be made of the transcript; nil: nothing is
+		Account Account         // pays for that, by Reserve
 	}
 
 	// Span is a time of a conversation; To is zero if it lasts to the end.

@@ -17,20 +17,22 @@ import (
 
 // ended is a conversation that is over, as the session webhook gets it, and as its file in the folder of calls has it: docs/sideband.md.
 type ended struct {
-	Type       string         `json:"type"`
-	Session    hookSession    `json:"session"`
-	StartedAt  time.Time      `json:"startedAt"`
-	EndedAt    time.Time      `json:"endedAt"`
-	Reason     string         `json:"reason"`
-	Model      string         `json:"model"`
-	Turns      int            `json:"turns"`
-	Step       string         `json:"step,omitempty"`   // the agent's last
-	Fields     map[string]any `json:"fields,omitempty"` // what was found out in its steps
-	Tokens     int            `json:"tokens"`
-	Dollars    *float64       `json:"dollars,omitempty"`
-	Recordings []string       `json:"recordings,omitempty"` // paths on the gateway's machine
-	Pauses     []span         `json:"recordingPauses,omitempty"`
-	Transcript []entry        `json:"transcript"`
+	Type       string          `json:"type"`
+	Session    hookSession     `json:"session"`
+	StartedAt  time.Time       `json:"startedAt"`
+	EndedAt    time.Time       `json:"endedAt"`
+	Reason     string          `json:"reason"`
+	Model      string          `json:"model"`
+	Turns      int             `json:"turns"`
+	Step       string          `json:"step,omitempty"`   // the agent's last
+	Fields     map[string]any  `json:"fields,omitempty"` // what was found out in its steps
+	Tokens     int             `json:"tokens"`
+	Dollars    *float64        `json:"dollars,omitempty"`
+	Recordings []string        `json:"recordings,omitempty"` // paths on the gateway's machine
+	Pauses     []span          `json:"recordingPauses,omitempty"`
+	Outcome    json.RawMessage `json:"outcome,omitempty"`      // what came of it, by the agent's schema
+	Failed     string          `json:"outcomeError,omitempty"` // why there is none
+	Transcript []entry         `json:"transcript"`
 }
 
 // entry is what one side has said in a turn, as far as it was heard.
@@ -47,7 +49,7 @@ type span struct {
 	To   *time.Time `json:"to,omitempty"`
 }
 
-func endedOf(e bridge.Ended) ended {
+func endedOf(e report) ended {
 	var pauses []span
 	for _, p := range e.Pauses {
 		pause := span{From: p.From.UTC()}
@@ -57,15 +59,21 @@ func endedOf(e bridge.Ended) ended {
 		}
 		pauses = append(pauses, pause)
 	}
-	list := make([]entry, len(e.Transcript))
-	for i, t := range e.Transcript {
-		list[i] = entry{t.Role, t.Time.UTC(), t.Content, t.Cut}
-	}
 	return ended{
 		"session.end",
 		hookSession{ID: e.ID, Door: e.Door, Agent: e.Agent, Identity: e.Identity, Attributes: e.Attributes},
-		e.Started.UTC(), e.At.UTC(), bridge.Reason(e.Reason), e.Model, e.Turns, e.Step, e.Fields, e.Tokens, e.Dollars, e.Recordings, pauses, list,
+		e.Started.UTC(), e.At.UTC(), bridge.Reason(e.Reason), e.Model, e.Turns,
+		e.Step, e.Fields, e.Tokens, e.Dollars, e.Recordings, pauses, e.outcome, e.failed,
+		entriesOf(e.Transcript),
 	}
+}
+
+func entriesOf(transcript []bridge.Entry) []entry {
+	list := make([]entry, len(transcript))
+	for i, t := range transcript {
+		list[i] = entry{t.Role, t.Time.UTC(), t.Content, t.Cut}
+	}
+	return list
 }
 
 // maxWaiting is how many conversations may wait for their files: as many as may run at once by default.
@@ -76,7 +84,7 @@ type callFiles struct {
 	folder string
 	log    *slog.Logger
 	failed func()
-	queue  chan bridge.Ended
+	queue  chan report
 	stop   chan struct{} // closed: what is in the queue is the last
 	done   chan struct{}
 }
@@ -84,18 +92,14 @@ type callFiles struct {
 func newCallFiles(folder string, failed func(), log *slog.Logger) *callFiles {
 	c := &callFiles{
 		folder: folder, log: log, failed: failed,
-		queue: make(chan bridge.Ended, maxWaiting), stop: make(chan struct{}), done: make(chan struct{}),
+		queue: make(chan report, maxWaiting), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	go c.run()
 	return c
 }
 
-// observe has a file written of the end of a conversation.
-func (c *callFiles) observe(_ string, o bridge.Observation) {
-	e, ok := o.(bridge.Ended)
-	if !ok || e.Moved() {
-		return
-	}
+// report has a file written of the end of a conversation.
+func (c *callFiles) report(e report) {
 	select {
 	case c.queue <- e:
 	default:
@@ -120,8 +124,8 @@ func (c *callFiles) run() {
 
 // all are the ends of conversations until close, and those that wait then. The queue is never closed: a conversation that was left behind
 // at a shutdown may end later.
-func (c *callFiles) all() iter.Seq[bridge.Ended] {
-	return func(yield func(bridge.Ended) bool) {
+func (c *callFiles) all() iter.Seq[report] {
+	return func(yield func(report) bool) {
 		for goesOn := true; goesOn; {
 			select {
 			case e := <-c.queue:

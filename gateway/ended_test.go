@@ -163,13 +163,14 @@ func names(t *testing.T, folder string) (names []string) {
 // A conversation that goes on at another gateway has no file yet, and a disk that hangs holds up no conversation.
 func TestFilesOfCallsThatAreNotWritten(t *testing.T) {
 	failed := 0
-	c := &callFiles{log: slog.New(slog.DiscardHandler), failed: func() { failed++ }, queue: make(chan bridge.Ended, 1)}
-	c.observe("", bridge.Ended{Reason: bridge.ErrMoved})
+	c := &callFiles{log: slog.New(slog.DiscardHandler), failed: func() { failed++ }, queue: make(chan report, 1)}
+	r := &reports{to: []func(report){c.report}}
+	r.observe("", bridge.Ended{Reason: bridge.ErrMoved})
 	if len(c.queue) != 0 {
 		t.Error("a conversation that moves has a file")
 	}
 	for range 3 {
-		c.observe("", bridge.Ended{Reason: bridge.ErrGoodbye})
+		r.observe("", bridge.Ended{Reason: bridge.ErrGoodbye})
 	}
 	if failed != 2 {
 		t.Errorf("%d failed", failed)
@@ -181,7 +182,7 @@ func TestACallThatEndsTooLate(t *testing.T) {
 	folder := t.TempDir()
 	files := newCallFiles(folder, func() {}, slog.New(slog.DiscardHandler))
 	for _, id := range []string{"A", "B"} {
-		files.observe("", bridge.Ended{Info: bridge.Info{ID: id}})
+		files.report(report{Ended: bridge.Ended{Info: bridge.Info{ID: id}}})
 	}
 	if err := files.close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -189,5 +190,5 @@ func TestACallThatEndsTooLate(t *testing.T) {
 	if n := len(names(t, folder)); n != 2 {
 		t.Errorf("%d files", n)
 	}
-	files.observe("", bridge.Ended{Info: bridge.Info{ID: "C"}})
+	files.report(report{Ended: bridge.Ended{Info: bridge.Info{ID: "C"}}})
 }

@@ -96,15 +96,8 @@ func (h *hooks) admit(ctx context.Context, id string, o *bridge.Open) error {
 	return nil
 }
 
-// observe sends the end of a conversation.
-func (h *hooks) observe(_ string, o bridge.Observation) {
-	if e, ok := o.(bridge.Ended); ok && !e.Moved() {
-		h.ended(e)
-	}
-}
-
 // ended sends the end of a conversation, in the background.
-func (h *hooks) ended(e bridge.Ended) {
+func (h *hooks) ended(e report) {
 	h.report(e.ID+"-end", endedOf(e))
 }
 

@@ -59,7 +59,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	}
 	stopping.then("tools", stopTools)
 	fetcher, chips := canvas.NewFetcher(guard.Client(guard.Options{})), canvas.NewChips()
-	hooks, seen, err := openReports(s, measured, seen, stopping, log)
+	ends, seen, err := openReports(s, measured, seen, stopping, log)
 	if err != nil {
 		return err
 	}
@@ -75,8 +75,8 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	if node != "" {
 		options.Store = shared
 	}
-	if hooks != nil {
-		options.Admit = measured.admitting(hooks.admit)
+	if ends.hooks != nil {
+		options.Admit = measured.admitting(ends.hooks.admit)
 	}
 	options.Observe = seen.all()
 	host := bridge.NewHost(options)
@@ -85,12 +85,13 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
+	ends.write = generate.Generate
 	stopPrivate, err := measured.serve(s, admission, host, healthOf(ctx, host, shared), log)
 	if err != nil {
 		return err
 	}
 	stopping.add("private address", stopPrivate)
-	conversations, err := openDoors(s, host, webrtc, generate, gate, shared, measured.dialling(hooks.call), stopping, log)
+	conversations, err := openDoors(s, host, webrtc, generate, gate, shared, measured.dialling(ends.hooks.call), stopping, log)
 	if err != nil {
 		return err
 	}
@@ -196,24 +197,29 @@ func drain(host *bridge.Host, most time.Duration, log *slog.Logger) {
 }
 
 // openReports opens what learns of conversations that are over: the session webhook, the folder of calls; and what deletes old files.
-func openReports(s settings, m *metrics, seen observers, stopping *ending, log *slog.Logger) (*hooks, observers, error) {
+func openReports(s settings, m *metrics, seen observers, stopping *ending, log *slog.Logger) (*reports, observers, error) {
 	hooks, err := newHooks(s.sessionWebhook, s.webhookSecret, s.access.Agents, log)
 	if err != nil {
 		return nil, nil, err
 	}
+	ends := &reports{hooks: hooks, model: s.appModel, log: log, places: make(chan struct{}, maxOutcomes), stopped: make(chan struct{})}
 	if hooks != nil {
-		seen = append(seen, hooks.observe)
+		ends.to = append(ends.to, hooks.ended)
 		stopping.add("session webhook", hooks.close)
 	}
 	if s.calls != "" {
 		files := newCallFiles(s.calls, m.unwritten, log)
-		seen = append(seen, files.observe)
+		ends.to = append(ends.to, files.report)
 		stopping.add("files of calls", files.close)
+	}
+	if ends.to != nil {
+		seen = append(seen, ends.observe)
+		stopping.add("outcomes", ends.close)
 	}
 	if folders := slices.DeleteFunc([]string{s.recordings, s.calls}, func(f string) bool { return f == "" }); s.keep > 0 {
 		stopping.then("old files", keepFor(s.keep, slices.Compact(folders), log))
 	}
-	return hooks, seen, nil
+	return ends, seen, nil
 }
 
 // operatorsTools are the tools of a file, which every conversation has.

@@ -272,3 +272,25 @@ func TestAToolLeavesTheTurnReserved(t *testing.T) {
 		}
 	})
 }
+
+// What is made of a conversation that is over is paid for, too, and what others reserve meanwhile is theirs.
+func TestWorkAfterTheEnd(t *testing.T) {
+	gates(t, func(t *testing.T, a, _ *Gate) {
+		spender := func() *account {
+			return &account{visitor: &Visitor{gate: a}, pass: pass{issuer: "key", budget: bridge.Cost{Tokens: 2000}}}
+		}
+		one := spender()
+		begins(t, one, true)
+		one.Spend(bridge.Cost{Tokens: 500}, bridge.Cost{})
+		one.End()
+		got, settle, err := one.Reserve(bridge.Cost{Tokens: 8000})
+		if err != nil || got.Tokens != 1500 {
+			t.Fatalf("reserved %v, %v", got, err)
+		}
+		begins(t, spender(), false)
+		settle(bridge.Cost{Tokens: 700})
+		if got, _, err := spender().Reserve(bridge.Cost{Tokens: 8000}); err != nil || got.Tokens != 800 {
+			t.Errorf("%v are left, %v", got, err)
+		}
+	})
+}
