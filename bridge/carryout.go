@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"voxgate/bridge/gemini/setup"
@@ -26,7 +27,7 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 	if _, asks := c.(describe); !asks {
 		s.handover.changed()
 	}
-	if s.asksPastLimit(c) {
+	if s.broke && asks(c) { // the conversation only waits until the last answer was heard
 		s.end(s.leaving)
 		return nil
 	}
@@ -56,9 +57,9 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 	case UpdateConfig:
 		s.updateConfig(ctx, c)
 	case Steer:
-		return s.steer(ctx, c)
+		return s.steer(ctx, s.keeper.Update, func(t *steering) error { return t.change(c) })
 	case advance:
-		return s.advance(ctx, c)
+		return s.steer(ctx, s.keeper.Adjust, func(t *steering) error { return t.advance(c) })
 	case leave:
 		s.goElsewhere(c.in)
 	case superseded:
@@ -79,12 +80,8 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 	return nil
 }
 
-// asksPastLimit reports whether a command asks for another answer when the tokens are used up: the conversation only waits
-// until the last answer was heard.
-func (s *Session) asksPastLimit(c Command) bool {
-	if !s.broke {
-		return false
-	}
+// asks reports whether a command asks for an answer.
+func asks(c Command) bool {
 	switch c := c.(type) {
 	case Message:
 		return c.TurnComplete
@@ -231,10 +228,13 @@ func (s *Session) setPaused(ctx context.Context, on bool) {
 	}
 }
 
-// steer changes the agent, or its functions.
-func (s *Session) steer(ctx context.Context, c Steer) error {
+// steer changes the agent, its functions or its step, and has the model configured so.
+func (s *Session) steer(ctx context.Context, configure func(context.Context, setup.Config, error), change func(*steering) error) error {
 	before := s.steering
-	err := s.steering.change(c)
+	err := change(&s.steering)
+	if errors.Is(err, errSameStep) {
+		return nil
+	}
 	var config setup.Config
 	if err == nil {
 		config, err = s.read(before.raw)
@@ -243,25 +243,8 @@ func (s *Session) steer(ctx context.Context, c Steer) error {
 		s.steering = before
 		return err
 	}
-	s.keeper.Update(ctx, config, nil)
-	return nil
-}
-
-// advance goes on to the next step, if it may.
-func (s *Session) advance(ctx context.Context, c advance) error {
-	before := s.steering.flow
-	flow, answer, moved := before.Advance(c.args)
-	s.steering.flow, *c.answer = flow, answer
-	if !moved {
-		return nil
-	}
-	config, err := s.read(s.steering.raw)
-	if err != nil {
-		s.steering.flow = before
-		return err
-	}
-	s.keeper.Adjust(ctx, config)
-	s.followStep(before.Step)
+	configure(ctx, config, nil)
+	s.followStep(before.flow.Step)
 	return nil
 }
 

@@ -122,7 +122,10 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 		}
 		a.content(c)
 		if c.TurnComplete {
-			s.onTurnComplete()
+			a.finalQuestion()
+			s.endOverBudget(s.spending.endTurn()) // first: the cost of a turn is known when its end is reported
+			a.end()
+			s.forget(!s.parked, s.calls.IsOpen)
 		}
 	}
 	if m.Beside != nil {
@@ -150,14 +153,6 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 		s.handover.changed()
 		s.calls.Cancel(m.Cancelled)
 	}
-}
-
-// onTurnComplete follows the end of the model's turn.
-func (s *Session) onTurnComplete() {
-	s.answer.finalQuestion()
-	s.endOverBudget(s.spending.endTurn()) // first: the cost of a turn is known when its end is reported
-	s.answer.end()
-	s.forget(!s.parked, s.calls.IsOpen)
 }
 
 // onUpdated answers a change of the configuration.

@@ -1,29 +1,25 @@
 package bridge
 
-import "voxgate/bridge/gemini/setup"
-
-// silence is what the conversation has for a person who says nothing; zero: nothing.
-func (s *Session) silence() setup.Silence { return s.keeper.Config().Options.Silence }
-
 // watchSilence lets the time of the silence run while it is the person's turn: an answer was heard, nothing is due and nothing runs, and
 // somebody is there to hear. The loop calls it after everything that has happened.
 func (s *Session) watchSilence() {
+	o := s.keeper.Config().Options.Silence
 	_, expected := s.keeper.Expects()
 	busy := s.answer.turn.wanted() || expected || s.voice.Queued() > 0 || !s.calls.Idle()
-	if s.silence().After == 0 || busy || s.person.speaking || s.unheard() || s.leaving != nil || s.answer.number == 1 {
+	if o.After == 0 || busy || s.person.speaking || s.unheard() || s.leaving != nil || s.answer.number == 1 {
 		if s.clock.IsSet(alarmSilence) {
 			s.clock.Clear(alarmSilence)
 		}
 		return
 	}
 	if !s.clock.IsSet(alarmSilence) {
-		s.clock.Set(alarmSilence, s.silence().After)
+		s.clock.Set(alarmSilence, o.After)
 	}
 }
 
 // onSilence has the model ask whether the person is still there, and after so many times say goodbye.
 func (s *Session) onSilence() {
-	o := s.silence()
+	o := s.keeper.Config().Options.Silence
 	if o.Times > 0 && s.person.prompted >= o.Times {
 		s.endAfterSpeaking(ErrSilence)
 		return

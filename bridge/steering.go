@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
 	"voxgate/bridge/steps"
 	"voxgate/tools"
@@ -36,6 +37,17 @@ func (t *steering) change(c Steer) error {
 		}
 	}
 	t.agent = c.Agent.Over(t.agent)
+	return nil
+}
+
+var errSameStep = errors.New("the step is the same")
+
+// advance has the model go on to the next step. It returns errSameStep if it may not: then only what was found out may be new.
+func (t *steering) advance(c advance) error {
+	var moved bool
+	if t.flow, *c.answer, moved = t.flow.Advance(c.args); !moved {
+		return errSameStep
+	}
 	return nil
 }
 

@@ -22,8 +22,8 @@ func (k *Keeper) Update(ctx context.Context, config setup.Config, refused error)
 }
 
 // Adjust is Update for a change that the conversation itself brings about, and nobody else waits for.
-func (k *Keeper) Adjust(ctx context.Context, config setup.Config) {
-	k.change(ctx, update{config: config, adjust: true})
+func (k *Keeper) Adjust(ctx context.Context, config setup.Config, refused error) {
+	k.change(ctx, update{config: config, refused: refused, adjust: true})
 }
 
 func (k *Keeper) change(ctx context.Context, next update) {
