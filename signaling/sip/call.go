@@ -393,12 +393,11 @@ func reasonHeader(err error) string {
 	switch {
 	case errors.Is(err, errSilence), errors.Is(err, errRefresh):
 		cause, text = 102, err.Error() // recovery on timer expiry
-	case errors.Is(err, errMachine), errors.Is(err, errMessage):
+	case errors.Is(err, errMachine), errors.Is(err, errMessage), errors.Is(err, errTransferred), errors.Is(err, errPartner),
+		errors.Is(err, errNotTaken), errors.Is(err, errUnheard):
 		text = err.Error()
 	case errors.Is(err, bridge.ErrReplaced):
 		text = "Replaced"
-	case errors.Is(err, errTransferred), errors.Is(err, errPartner), errors.Is(err, errNotTaken), errors.Is(err, errUnheard):
-		text = err.Error()
 	case text != "":
 		cause = 41 // temporary failure
 		var limit bridge.Limit

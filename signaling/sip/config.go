@@ -352,12 +352,7 @@ func (o *Outbound) check() error {
 }
 
 func (t *Trunk) has(a netip.Addr) bool {
-	for _, n := range t.networks {
-		if n.Contains(a) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.networks, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
 func (t *Trunk) longest() time.Duration { return time.Duration(t.MaxSeconds) * time.Second }

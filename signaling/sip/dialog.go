@@ -188,11 +188,11 @@ func setBody(m sip.Message, kind string, body []byte) {
 
 // send sends a request of the dialog and waits for its final answer, for 32 s at most (RFC 3261, timer B and F).
 func (d *dialog) send(ctx context.Context, req *sip.Request) (*sip.Response, error) {
-	return transact(ctx, d.client, req, nil)
+	return transact(ctx, d.client, req)
 }
 
-// transact sends a request and returns its final answer. provisional, which may be nil, gets the others.
-func transact(ctx context.Context, client *sipgo.Client, req *sip.Request, provisional func(*sip.Response)) (*sip.Response, error) {
+// transact sends a request and returns its final answer.
+func transact(ctx context.Context, client *sipgo.Client, req *sip.Request) (*sip.Response, error) {
 	tx, err := client.TransactionRequest(ctx, req, addVia)
 	if err != nil {
 		return nil, err
@@ -203,9 +203,6 @@ func transact(ctx context.Context, client *sipgo.Client, req *sip.Request, provi
 		case res := <-tx.Responses():
 			if !res.IsProvisional() {
 				return res, nil
-			}
-			if provisional != nil {
-				provisional(res)
 			}
 		case <-tx.Done():
 			return nil, tx.Err()

@@ -5,8 +5,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/pion/rtp"
 
 	"voxgate/media"
 	"voxgate/media/rtpaudio"
@@ -22,13 +25,20 @@ type digitReader struct {
 	last  uint32 // the timestamp of the newest
 }
 
-// read returns the digit that begins with a packet; ok is false if none does.
-func (r *digitReader) read(e rtpaudio.Event) (digit byte, ok bool) {
+// read gives press the digit that begins with a packet, if one does.
+func (r *digitReader) read(e rtpaudio.Event, press func(digit byte)) {
 	if len(e.Payload) < 4 || int(e.Payload[0]) >= len(keys) || r.began && int32(e.Timestamp-r.last) <= 0 {
-		return 0, false
+		return
 	}
 	r.began, r.last = true, e.Timestamp
-	return keys[e.Payload[0]], true
+	press(keys[e.Payload[0]])
+}
+
+// keyIn gives press the digit that begins with a packet, if it is of telephone-event.
+func (s *stream) keyIn(p *rtp.Packet, agreed *agreement, press func(digit byte)) {
+	if slices.Contains(agreed.events, p.PayloadType) {
+		s.pressed.read(rtpaudio.Event{Timestamp: p.Timestamp, Payload: p.Payload}, press)
+	}
 }
 
 // readInfo returns the digit of an INFO request (application/dtmf-relay: Signal=5, application/dtmf: 5).

@@ -361,7 +361,7 @@ func (c *call) invite(ctx context.Context, req *sip.Request, rings chan<- error)
 		c.door.running.Go(func() {
 			ctx, stop := context.WithTimeout(context.Background(), byeTimeout)
 			defer stop()
-			_, _ = transact(ctx, c.dialog.client, cancel, nil)
+			_, _ = transact(ctx, c.dialog.client, cancel)
 		})
 	}
 	for {

@@ -153,9 +153,7 @@ func TestDigits(t *testing.T) {
 		code byte
 		at   uint32
 	}{{1, 100}, {1, 100}, {1, 100}, {10, 400}, {11, 300}, {16, 500}, {15, 600}, {0, 0xffffffff}, {0, 700}, {0, 700}} {
-		if d, ok := r.read(rtpaudio.Event{Timestamp: e.at, Payload: []byte{e.code, 0x8a, 0, 0}}); ok {
-			read = append(read, d)
-		}
+		r.read(rtpaudio.Event{Timestamp: e.at, Payload: []byte{e.code, 0x8a, 0, 0}}, func(digit byte) { read = append(read, digit) })
 	}
 	if string(read) != "1*D0" {
 		t.Errorf("read %q", read)

@@ -86,17 +86,7 @@ func (p *passage) relay(ctx context.Context) error {
 			p.to.pass(&p.track, p.said.comfort, &packet)
 			continue
 		}
-		for _, number := range p.heard.events {
-			if number == packet.PayloadType {
-				p.event(rtpaudio.Event{Timestamp: packet.Timestamp, Payload: packet.Payload})
-			}
-		}
-	}
-}
-
-func (p *passage) event(e rtpaudio.Event) {
-	if digit, ok := p.pressed.read(e); ok {
-		p.press(digit)
+		p.keyIn(&packet, p.heard, p.press)
 	}
 }
 
@@ -108,7 +98,8 @@ func (p *passage) transcode(ctx context.Context) (err error) {
 	}
 	p.pcm, p.packet.SSRC = p.pcm[:0], p.packet.SSRC+1 // its time begins anew
 	return rtpaudio.NewReceiver(p, rtpaudio.ReceiverOptions{
-		Codec: p.heard.codec.media, Types: []uint8{p.heard.number}, Events: p.heard.events, Event: p.event,
+		Codec: p.heard.codec.media, Types: []uint8{p.heard.number}, Events: p.heard.events,
+		Event: func(e rtpaudio.Event) { p.pressed.read(e, p.press) },
 	}).Run(ctx, p)
 }
 

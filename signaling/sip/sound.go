@@ -277,11 +277,7 @@ func (r *rtpSound) hear(s *bridge.Session, agreed *agreement) (*hearing, error) 
 	r.stream.pressed = digitReader{} // with the codec, the peer may have begun a new stream
 	receiver := rtpaudio.NewReceiver(r.screen.before(r.keypad.Mute(phone.WithoutMusic(mic, r.trunk.Music))), rtpaudio.ReceiverOptions{
 		Codec: codec, Types: []uint8{agreed.number}, Events: agreed.events,
-		Event: func(e rtpaudio.Event) {
-			if digit, ok := r.stream.pressed.read(e); ok {
-				r.keypad.Press(digit)
-			}
-		},
+		Event: func(e rtpaudio.Event) { r.stream.pressed.read(e, r.keypad.Press) },
 	})
 	stream := r.stream
 	return &hearing{agreed, begin(func(ctx context.Context) {

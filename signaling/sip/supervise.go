@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/media"
-	"voxgate/media/rtpaudio"
 	"voxgate/signaling/access"
 	"voxgate/signaling/phone"
 )
@@ -127,11 +125,8 @@ func (s *stream) keys(ctx context.Context, press func(digit byte)) {
 		if err != nil {
 			return
 		}
-		if packet.Unmarshal(buf[:n]) != nil || !slices.Contains(s.agreement().events, packet.PayloadType) {
-			continue
-		}
-		if digit, ok := s.pressed.read(rtpaudio.Event{Timestamp: packet.Timestamp, Payload: packet.Payload}); ok {
-			press(digit)
+		if packet.Unmarshal(buf[:n]) == nil {
+			s.keyIn(&packet, s.agreement(), press)
 		}
 	}
 }
