@@ -187,6 +187,10 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 			if err := c.met(s, by); err != nil {
 				return err
 			}
+		case <-screen.doubt:
+			if err := s.Do(bridge.Respond{Instruction: question}); err != nil {
+				return err
+			}
 		case <-screen.ready:
 			if err := c.leave(s); err != nil {
 				return err
@@ -370,6 +374,7 @@ func (c *call) Notify(e bridge.Event) {
 	c.menu().Notice(e.Body)
 	switch b := e.Body.(type) {
 	case bridge.Speaking:
+		c.screen().said()
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		select {
@@ -378,7 +383,7 @@ func (c *call) Notify(e bridge.Event) {
 			close(c.spoken)
 		}
 	case bridge.TurnComplete:
-		if c.screen().leaving.Load() {
+		if c.screen().saying.Load() {
 			c.end(errMessage)
 		}
 	case bridge.Log:

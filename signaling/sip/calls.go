@@ -65,7 +65,7 @@ type CallStatus struct {
 	State      string `json:"state"`
 	SIP        int    `json:"sip,omitempty"`        // the status by which it was refused
 	Reason     string `json:"reason,omitempty"`     // why it has ended
-	AnsweredBy string `json:"answeredBy,omitempty"` // "person", "machine", "fax" or "silence", of a call that listens first
+	AnsweredBy string `json:"answeredBy,omitempty"` // "person", "machine", "menu", "fax" or "silence", of a call that listens first
 	HungUpBy   string `json:"hungUpBy,omitempty"`   // "them" or "us", of one that was answered
 	Session    string `json:"sessionId,omitempty"`  // its conversation
 

@@ -1,6 +1,8 @@
 package sip
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"math"
 	"sync/atomic"
@@ -9,17 +11,20 @@ import (
 	"voxgate/bridge"
 	"voxgate/media"
 	"voxgate/signaling/phone"
+	"voxgate/tools"
 )
 
 // Machine has a call of ours listen before it speaks.
 type Machine struct {
 	Say string `json:"say"` // the message that is left after the beep; empty: none, and the call ends
+	Ask bool   `json:"ask"` // what sounds like a machine is for the model to hear and to judge
 }
 
-// Who answers a call of ours. A menu counts as a machine: its timing is the same.
+// Who answers a call of ours. By its timing a menu is a machine; the model can tell them apart.
 const (
 	ByPerson  = "person"
 	ByMachine = "machine"
+	ByMenu    = "menu"
 	ByFax     = "fax"
 	BySilence = "silence"
 )
@@ -47,6 +52,8 @@ const (
 	// earEnd is the pause after which a machine without a beep is over, and earLongest how long a machine may talk.
 	earEnd     = 2500 * time.Millisecond
 	earLongest = time.Minute
+	// earAsked is how long the model may take to judge: a sentence of a menu, and its answer.
+	earAsked = 8 * time.Second
 )
 
 // ear finds out who answered, from the sound of the line since the answer.
@@ -59,6 +66,7 @@ type ear struct {
 	tone  time.Duration // how long there is a tone of hz
 	hz    float64
 	by    string // who answered; empty: it is not known yet
+	beep  bool   // there was a tone of a machine or of the network
 	ready bool   // a machine waits for the message
 }
 
@@ -93,6 +101,7 @@ func (e *ear) block(pcm []int16) {
 		e.voice = e.now
 	}
 	if e.by != "" {
+		e.beep = e.beep || before >= earTone && e.tone == 0
 		e.ready = e.by == ByMachine && (before >= earTone && e.tone == 0 || e.now-e.voice >= earEnd || e.now-e.began >= earLongest)
 		return
 	}
@@ -101,7 +110,7 @@ func (e *ear) block(pcm []int16) {
 	case e.tone >= earFax && fax:
 		e.by = ByFax
 	case e.tone >= earTone && !fax: // a beep, or the network's tones before what it has to say
-		e.by = ByMachine
+		e.by, e.beep = ByMachine, true
 	case e.tone > 0: // perhaps
 	case e.voice == 0 && e.now >= earSilence:
 		e.by = BySilence
@@ -134,21 +143,25 @@ func pitch(pcm []int16, rate int) float64 {
 // screen keeps the sound of the line from the model until it is known that a person is there. The zero value does nothing.
 type screen struct {
 	say     string
+	ask     bool          // the model judges what may be a machine; until it is known who answered nobody hears its voice
 	outcome chan string   // gets who answered; it has room for one
 	ready   chan struct{} // gets one when a machine waits for the message; it has room for that
+	doubt   chan struct{} // gets one when the model is to judge; it has room for that
 	came    atomic.Int64  // when sound came last: Unix time in ns
 	spoke   atomic.Bool   // some of it was a voice
+	asked   atomic.Int64  // since when the model hears it, to judge: Unix time in ns; 0: it does not
 	open    atomic.Bool   // for the model
 	decided atomic.Bool   // who answered
 	machine atomic.Bool   // it was a machine
-	leaving atomic.Bool   // the message is being left
+	leaving atomic.Bool   // the message is to be left
+	saying  atomic.Bool   // it has begun
 }
 
 func newScreen(m *Machine) *screen {
 	if m == nil {
 		return &screen{}
 	}
-	return &screen{say: m.Say, outcome: make(chan string, 1), ready: make(chan struct{}, 1)}
+	return &screen{say: m.Say, ask: m.Ask, outcome: make(chan string, 1), ready: make(chan struct{}, 1), doubt: make(chan struct{}, 1)}
 }
 
 // begin counts silence from now on.
@@ -159,7 +172,11 @@ func (s *screen) check(now time.Time) {
 	if !s.on() {
 		return
 	}
-	switch quiet := now.Sub(time.Unix(0, s.came.Load())); {
+	switch quiet, asked := now.Sub(time.Unix(0, s.came.Load())), s.asked.Load(); {
+	case asked != 0 && !s.decided.Load():
+		if now.Sub(time.Unix(0, asked)) >= earAsked {
+			s.decide(ByMachine)
+		}
 	case s.machine.Load():
 		if quiet >= earEnd {
 			s.takesMessage()
@@ -196,6 +213,7 @@ type screened struct {
 	media.Sink
 	screen  *screen
 	ear     ear
+	kept    []int16 // what the model is to judge
 	silence []int16
 }
 
@@ -207,8 +225,19 @@ func (s *screened) WritePCM(pcm []int16) error {
 	s.screen.begin()
 	s.ear.hear(pcm)
 	s.screen.spoke.Store(s.ear.voice > 0)
-	if s.ear.by != "" {
+	switch doubtful := s.ear.by == ByMachine && !s.ear.beep && s.screen.ask && !s.screen.decided.Load(); {
+	case doubtful:
+		heard := append(s.kept, pcm...)
+		s.kept = nil
+		if s.screen.asked.CompareAndSwap(0, time.Now().UnixNano()) {
+			s.screen.doubt <- struct{}{}
+		}
+		return s.Sink.WritePCM(heard)
+	case s.ear.by != "":
 		s.screen.decide(s.ear.by)
+		s.kept = nil
+	case s.screen.ask && s.ear.voice > 0:
+		s.kept = append(s.kept, pcm...)
 	}
 	if s.ear.ready && !s.screen.leaving.Load() {
 		s.screen.takesMessage()
@@ -219,11 +248,44 @@ func (s *screened) WritePCM(pcm []int16) error {
 	return s.Sink.WritePCM(s.silence[:len(pcm)])
 }
 
-// decide says who answered, if nobody has said so before.
-func (s *screen) decide(by string) {
-	if !s.decided.Swap(true) {
-		s.machine.Store(by == ByMachine)
-		s.outcome <- by
+// decide says who answered, and reports false if that was known before.
+func (s *screen) decide(by string) bool {
+	if s.decided.Swap(true) {
+		return false
+	}
+	s.machine.Store(by == ByMachine)
+	s.outcome <- by
+	return true
+}
+
+// said notes that the model has begun to speak.
+func (s *screen) said() { s.saying.Store(s.leaving.Load()) }
+
+// tool is how the model says who answered.
+func (s *screen) tool() tools.Tool {
+	says := map[string]string{
+		ByPerson:  "They hear you now: speak.",
+		ByMenu:    "It hears you now. Say nothing until it has asked; send_dtmf presses keys.",
+		ByMachine: "Say nothing.",
+	}
+	return tools.Tool{
+		Declaration: tools.Declaration{
+			Name: "answered_by", Title: "Listening…",
+			Description: "Says who has answered this call: a person, an answering machine or mailbox, or a menu that asks for keys or words. If you " +
+				"hear somebody speak before you were asked to speak, call this as soon as you know, and say nothing before: nobody hears you yet.",
+			Parameters: json.RawMessage(
+				`{"type":"object","required":["who"],"properties":{"who":{"type":"string","enum":["person","machine","menu"]}}}`),
+		},
+		Run: func(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
+			var a struct{ Who string }
+			if err := json.Unmarshal(args, &a); err != nil || says[a.Who] == "" {
+				return nil, errors.New("who must be person, machine or menu")
+			}
+			if !s.decide(a.Who) {
+				return nil, errors.New("that is known already")
+			}
+			return json.Marshal(map[string]string{"output": says[a.Who]})
+		},
 	}
 }
 
@@ -239,15 +301,26 @@ func (c *call) screen() *screen {
 func (c *call) met(s *bridge.Session, by string) error {
 	c.log.Info("answered", "by", by)
 	c.door.dialled.change(c, func(status *CallStatus) { status.AnsweredBy = by })
+	screen := c.screen()
+	if screen.ask {
+		s.Attach(c.sound.(*rtpSound).stream.sender.Load())
+	}
 	switch {
+	case by == ByMenu, by == ByPerson && screen.asked.Load() != 0: // the model was told so, and goes on
+		screen.open.Store(true)
+		return nil
 	case by == ByPerson, by == BySilence:
-		c.screen().open.Store(true)
+		screen.open.Store(true)
 		return c.greet(s, false)
-	case by == ByMachine && c.screen().say != "":
+	case by == ByMachine && screen.say != "":
 		return nil // until it is ready
 	}
 	return errMachine
 }
+
+// question asks the model who answered, in the midst of what it hears: by itself it would judge when they pause.
+const question = "You hear how this call is answered. If you know by whom, call answered_by now. If you do not, say nothing, listen on, and " +
+	"call it as soon as you know."
 
 // leave has the model leave the message.
 func (c *call) leave(s *bridge.Session) error {

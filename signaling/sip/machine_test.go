@@ -10,6 +10,7 @@ import (
 
 	"github.com/pion/rtp"
 
+	"voxgate/bridge"
 	"voxgate/media"
 	"voxgate/media/g711"
 	"voxgate/media/mediatest"
@@ -85,6 +86,107 @@ func TestListeningBeforeSpeaking(t *testing.T) {
 			expect("end", func(s sip.CallStatus) bool {
 				return s.Reason == test.reason && s.HungUpBy == "us" && s.AnsweredBy == test.by
 			})
+		})
+	}
+}
+
+// pauseOfPersons is the pause by which a person is known.
+const pauseOfPersons = 500 * time.Millisecond
+
+// What timing takes for a machine the model hears from its beginning, and judges. Until then nobody hears its voice.
+func TestAskingTheModelWhoAnswered(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		say, judges string // empty: it does not judge
+		by, reason  string
+	}{
+		"a menu":                      {"", sip.ByMenu, sip.ByMenu, ""},
+		"a person with much to say":   {"", sip.ByPerson, sip.ByPerson, ""},
+		"a machine":                   {"", sip.ByMachine, sip.ByMachine, "no person has answered"},
+		"a machine takes a message":   {"Call us.", sip.ByMachine, sip.ByMachine, "the message was left"},
+		"the model does not know":     {"", "", sip.ByMachine, "no person has answered"},
+		"the model speaks of a robot": {"", "robot", sip.ByMachine, "no person has answered"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			told := make(chan sip.CallStatus, 64)
+			h, o := newCarrier(t, nil, nil, func(s sip.CallStatus) { told <- s })
+			b := newBackend(t, o)
+			h.listen("0 101")
+			var doing sync.WaitGroup
+			defer doing.Wait()
+			doing.Go(func() {
+				b.ask(b.key, "POST", "/v1/calls", fmt.Sprintf(
+					`{"to":"+49302","trunk":"lab","agent":{"greeting":"Say hello."},"machine":{"ask":true,"say":%q}}`, test.say))
+			})
+			invite := h.request("INVITE")
+			h.reply(invite, "200 OK", "a")
+			h.request("ACK")
+			h.hears(invite)
+			events := o.watch()
+			stop := make(chan struct{})
+			defer close(stop)
+			machine := mediatest.MeasureLateness(t)
+			doing.Go(func() { h.talks(h.gateway, media.FrameDuration, mediatest.Speech(3*time.Second, 8000), false, stop) })
+			heard := ""
+			for timeout := time.After(patience); heard == "" || len(told) > 0; {
+				select {
+				case s := <-told:
+					if s.AnsweredBy == "" {
+						continue
+					}
+					if machine.Judges(t, pauseOfPersons) { // a machine that lets us pause makes a person of us
+						t.Errorf("answered by %s, before the model has judged", s.AnsweredBy)
+					}
+					return
+				case e := <-events:
+					if b, ok := e.Body.(bridge.UserText); ok && b.Final {
+						heard = b.Text
+					}
+				case <-timeout:
+					t.Fatal("the model hears nothing")
+				}
+			}
+			var seconds float64 // about 3; from the doubt on it would be 0.8
+			if _, err := fmt.Sscanf(heard, "(%f seconds", &seconds); err != nil || seconds < 2 && machine.Judges(t, pauseOfPersons) {
+				t.Errorf("of 3 s the model hears %q", heard)
+			}
+			if h.hear(time.Now().Add(300 * time.Millisecond)) {
+				t.Error("the voice is heard before it is known who answered")
+			}
+			if test.judges != "" {
+				o.types(fmt.Sprintf(`/tool answered_by {"who":%q}`, test.judges))
+			}
+			var last sip.CallStatus
+			for timeout := time.After(patience); last.AnsweredBy == ""; {
+				select {
+				case last = <-told:
+				case <-timeout:
+					t.Fatal("no verdict")
+				}
+			}
+			if last.AnsweredBy != test.by {
+				t.Errorf("answered by %s", last.AnsweredBy)
+			}
+			if test.reason == "" || test.say != "" {
+				if test.say == "" {
+					o.types("Can they hear you?")
+				}
+				if !h.hear(time.Now().Add(patience)) {
+					t.Error("the voice is not heard")
+				}
+			}
+			if test.reason == "" {
+				h.hangUp(invite, "a")
+			} else {
+				h.reply(h.request("BYE"), "200 OK", "a")
+			}
+			for last.EndedAt == nil {
+				last = <-told
+			}
+			if test.reason != "" && last.Reason != test.reason {
+				t.Errorf("it ended by %q", last.Reason)
+			}
 		})
 	}
 }

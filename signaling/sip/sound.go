@@ -272,7 +272,9 @@ func (r *rtpSound) hear(s *bridge.Session, agreed *agreement) (*hearing, error) 
 	}
 	sender.Negotiated(agreed.number, 0)
 	r.stream.sender.Store(sender)
-	s.Attach(sender)
+	if !r.screen.ask || r.screen.decided.Load() {
+		s.Attach(sender)
+	}
 	s.Hold(false)
 	r.stream.pressed = digitReader{} // with the codec, the peer may have begun a new stream
 	receiver := rtpaudio.NewReceiver(r.screen.before(r.keypad.Mute(phone.WithoutMusic(mic, r.trunk.Music))), rtpaudio.ReceiverOptions{

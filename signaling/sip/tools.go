@@ -34,6 +34,9 @@ func (c *call) tools() []tools.Tool {
 			return c.line.Load().sound.(*rtpSound).stream.sendDigits(ctx, digits)
 		},
 	))
+	if c.screen().ask {
+		list = append(list, c.screen().tool())
+	}
 	if len(c.trunk.TransferTo) > 0 {
 		warm := c.trunk.Transfer == transferWarm
 		list = append(list, phone.Transfer(c.trunk.TransferTo, transferTimeout+consultationTimeout+spokenTimeout+byeTimeout, warm, nil,
