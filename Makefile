@@ -14,7 +14,7 @@ BROWSER  := chromium chromium-headless-shell firefox-esr pulseaudio nodejs npm e
 .PHONY: run build test lint go-test web-test test-firefox test-clients vuln fuzz repeat bench bench-capacity bench-impair bench-browser bench-faults screenshot build-deps test-deps web-deps fmt clean
 
 run: build ## start the gateway at http://localhost:3001
-	bin/gateway serve
+	VOXGATE_WORKSPACE="$${VOXGATE_WORKSPACE-$${XDG_DATA_HOME:-$$HOME/.local/share}/voxgate/workspace}" bin/gateway serve
 
 build: build-deps
 	$(GO) build -trimpath -buildvcs=$(VCS) -o bin/gateway ./gateway

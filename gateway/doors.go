@@ -154,9 +154,10 @@ func openVOX(s settings, host *bridge.Host, models *rest.Door, stopping *ending,
 	if s.workspace == "" {
 		return door, nil
 	}
-	if door.Workspace, err = desk.OpenWorkspace(s.workspace); err != nil {
+	if door.Workspace, err = desk.OpenWorkspace(s.workspace, s.origins...); err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
+	log.Info("VOX keeps projects and apps", "in", s.workspace)
 	stopping.then("workspace", func() { door.Workspace.Close() })
 	return door, nil
 }

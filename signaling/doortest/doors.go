@@ -484,6 +484,7 @@ type VoxFields struct {
 	Resumed, NewTurn, Withdrawn, Recording      bool
 	RetryAfterMs                                int
 	Files                                       []string
+	Version                                     int
 }
 
 // Send sends a text frame.

@@ -30,10 +30,17 @@ type assistant struct {
 
 func (d *Door) newAssistant(v *visit, theme string, start clientMessage, open bridge.Open) *assistant {
 	a := &assistant{
-		door: d, theme: theme, grant: open.Grant, account: open.Account, talks: bridge.Talks(open.Agent.Model), client: v,
+		door: d, theme: theme, grant: open.Grant, account: open.Account, talks: bridge.Talks(open.Agent.Model),
+	}
+	project := desk.NewProject(start.ProjectContext)
+	if d.Workspace != nil {
+		known := false
+		if project, known = d.Workspace.Project(start.Project, start.ProjectContext); start.Project != "" && !known {
+			v.warn("The project is not kept here any more; this is a new one.")
+		}
 	}
 	a.desk = &desk.Desk{
-		Project: desk.NewProject(start.ProjectContext), Targets: start.Targets, Workspace: d.Workspace, Act: a.act,
+		Project: project, Targets: start.Targets, Workspace: d.Workspace, Act: a.act,
 		Free: d.Host.Backend() == "emulator",
 		Said: func() int {
 			a.mu.Lock()
@@ -56,8 +63,7 @@ func (a *assistant) act(what desk.Action) {
 	}
 }
 
-// follow sends to this client from now on. One that is back gets the whole project: what was lost with its socket is
-// not known.
+// follow sends to this client from now on. It gets the whole project: what was lost with another socket is not known.
 func (a *assistant) follow(v *visit) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -68,6 +74,14 @@ func (a *assistant) follow(v *visit) {
 	for _, made := range a.desk.Made() {
 		v.put(uiAction(made))
 	}
+}
+
+// use has an app be what it was in a version, as the client wants it.
+func (a *assistant) use(m clientMessage) error {
+	if _, err := a.desk.Use(m.App, m.Version); err != nil {
+		return bad("%v.", err)
+	}
+	return nil
 }
 
 // leave removes this client, unless another one has taken its place.

@@ -20,6 +20,7 @@ import (
 	"voxgate/signaling/doortest"
 	"voxgate/signaling/rest"
 	"voxgate/signaling/vox"
+	desk "voxgate/tools/vox"
 )
 
 // A client that knows no more than the design has a whole conversation.
@@ -59,10 +60,10 @@ func TestVOXClientOfTheDesign(t *testing.T) {
 	}
 }
 
-// voxTools are the six, and nothing is there to show a canvas with.
-var voxTools = []string{"add_tool", "generate_app", "get_project_status", "navigate_ui", "recommend_tools", "search_tools"}
+// voxTools are VOX's own, and nothing is there to show a canvas with.
+var voxTools = slices.Sorted(slices.Values(desk.Names))
 
-// Each of the six tools does what it says.
+// Each of the tools does what it says.
 func TestVOXTools(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, doortest.WithVOX(t, nil, nil))
@@ -130,11 +131,57 @@ func TestVOXAsksByVoice(t *testing.T) {
 	t.Parallel()
 	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, nil)), nil)
 	c.Start("")
-	if r := c.Call("generate_app", `{"prompt":"a counter"}`); !strings.Contains(string(r.Data), "must agree first") {
-		t.Errorf("%s", r.Data)
-	}
 	c.Types(`/tool generate_app {"prompt":"a counter"}`)
+	c.Expect("transcript", says(c, "must agree first"))
+	c.Types(`/tool answer_question {"yes":true}`)
 	c.Expect("ui_action", func(f doortest.VoxFields) bool { return f.Action == "app_ready" })
+}
+
+// A project outlives its conversation, and its apps have versions, which the client may choose from.
+func TestVOXKeepsItsProject(t *testing.T) {
+	t.Parallel()
+	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, nil)), nil)
+	var ready struct{ Project string }
+	c.Send(`{"type":"start","questions":true}`)
+	begun, _ := c.Wait(0, "ready", func(doortest.Message) bool { return true })
+	begun.Read(t, &ready)
+	version := func(n int) func(doortest.VoxFields) bool {
+		return func(f doortest.VoxFields) bool { return f.Action == "app_ready" && f.Version == n }
+	}
+	c.Types("A list for my family")
+	c.Expect("tool_result", func(f doortest.VoxFields) bool { return f.Name == "recommend_tools" })
+	c.Call("add_tool", `{"tool_id":"vue"}`)
+	c.Types("Build it")
+	c.Expect("question", nil)
+	c.Types("Yes")
+	c.Expect("question", func(f doortest.VoxFields) bool { return f.Withdrawn })
+	first := c.Expect("ui_action", version(1))
+	c.Types("Make the button green")
+	second := c.Expect("ui_action", version(2))
+	if first.App != "Family list" || second.App != first.App || second.URL == first.URL {
+		t.Errorf("%+v, %+v", first, second)
+	}
+	c.Types("Undo")
+	if undone := c.Expect("ui_action", version(1)); undone.URL != first.URL {
+		t.Errorf("%+v", undone)
+	}
+	c.Send(`{"type":"version","version":2}`)
+	c.Expect("ui_action", version(2))
+	c.Send(`{"type":"version","version":7}`)
+	c.Expect("error", func(f doortest.VoxFields) bool { return strings.Contains(f.Message, "no version 7") })
+	c.Send(`{"type":"end"}`)
+	c.Expect("session_end", nil)
+	for _, model := range []string{"", "gemini-3.8-flash"} {
+		c.Send(`{"type":"start","model":"` + model + `","project":"` + ready.Project + `"}`)
+		c.Expect("ready", nil)
+		c.Expect("ui_action", func(f doortest.VoxFields) bool { return f.ToolID == "vue" })
+		c.Expect("ui_action", version(2))
+		c.Send(`{"type":"end"}`)
+		c.Expect("session_end", nil)
+	}
+	c.Send(`{"type":"start","project":"` + strings.Repeat("A", 26) + `"}`)
+	c.Expect("log", func(f doortest.VoxFields) bool { return strings.Contains(f.Message, "not kept here") })
+	c.Expect("ready", nil)
 }
 
 // After an interruption there is less than 200 ms of the old voice, and the transcript has only what was heard.

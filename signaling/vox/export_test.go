@@ -69,7 +69,7 @@ var (
 		question{},
 	}
 	ClientMessage any = clientMessage{}
-	ClientTypes       = []string{typeStart, typeMute, typeEnd, typeText, typeAnswer}
+	ClientTypes       = []string{typeStart, typeMute, typeEnd, typeText, typeAnswer, typeVersion, typeInterrupt}
 	Codes             = []string{
 		string(
 			bridge.CodeBadMessage,

@@ -110,6 +110,10 @@ func (c *live) do(s *bridge.Session, mic *bridge.Microphone, f frame) error {
 		if s.Do(bridge.ToolResponse{ID: m.ID, Response: answerTo(*m.Yes)}) != nil {
 			return noQuestion(m.ID)
 		}
+	case typeInterrupt:
+		return s.Do(bridge.Interrupt{})
+	case typeVersion:
+		return s.Own().(*assistant).use(m)
 	case typeStart:
 		return errStarted
 	}
@@ -132,7 +136,7 @@ func (c *live) Notify(e bridge.Event) {
 		a := c.door.Host.Session(b.SessionID).Own().(*assistant)
 		c.assistant.Store(a)
 		c.translator.begun, c.translator.back = true, b.Resumed
-		c.put(ready{b.SessionID, a.theme, b.Model, modeLive, b.Resumed, b.ResumeToken, b.Recording})
+		c.put(ready{b.SessionID, a.theme, b.Model, modeLive, b.Resumed, b.ResumeToken, b.Recording, a.desk.Project.ID()})
 		a.follow(c.visit)
 		return
 	case bridge.Interrupted:

@@ -28,11 +28,14 @@ const (
 
 // The types of a client's messages.
 const (
-	typeStart  = "start"
-	typeMute   = "mute"
-	typeEnd    = "end"
-	typeText   = "text"
-	typeAnswer = "answer"
+	typeStart   = "start"
+	typeMute    = "mute"
+	typeEnd     = "end"
+	typeText    = "text"
+	typeAnswer  = "answer"
+	typeVersion = "version"
+
+	typeInterrupt = "interrupt"
 )
 
 // The codes that are this door's alone.
@@ -56,6 +59,9 @@ type clientMessage struct {
 	Text           string          `json:"text"`
 	ID             string          `json:"id"`
 	Yes            *bool           `json:"yes"`
+	Project        string          `json:"project"`
+	App            string          `json:"app"`
+	Version        int             `json:"version"`
 }
 
 // resume is true, or a token.
@@ -107,7 +113,11 @@ func parse(raw []byte) (m clientMessage, err error) {
 		if m.ID == "" || m.Yes == nil {
 			return m, bad("An answer needs id, a text, and yes, which is true or false.")
 		}
-	case typeEnd:
+	case typeVersion:
+		if m.Version < 0 {
+			return m, bad("version must be the number of a version, or 0 for the one before.")
+		}
+	case typeEnd, typeInterrupt:
 	default:
 		return m, bad("There is no message of the type %q.", tools.Cut(m.Type, 40))
 	}
@@ -152,6 +162,7 @@ type (
 		Resumed   bool   `json:"resumed"`
 		Resume    string `json:"resume,omitempty"`
 		Recording bool   `json:"recording"`
+		Project   string `json:"project,omitempty"`
 	}
 	transcript struct {
 		Role    string `json:"role"`

@@ -38,9 +38,7 @@ type turnOf struct {
 func (t *translator) translate(body bridge.Body) []serverMessage {
 	switch b := body.(type) {
 	case bridge.UserText:
-		if b.Final {
-			return t.heard(b)
-		}
+		return t.heard(b)
 	case bridge.AssistantText:
 		return t.said(b)
 	case bridge.ToolStatus:
@@ -63,16 +61,19 @@ func (t *translator) translate(body bridge.Body) []serverMessage {
 	return nil
 }
 
-// heard reports what the person has said, once the model goes on. More may be understood later.
+// heard reports what the person says, as it is understood; the last report has all of it.
 func (t *translator) heard(b bridge.UserText) []serverMessage {
 	if t.user.number != b.Turn {
 		t.user = turnOf{number: b.Turn}
 	}
-	more, ok := strings.CutPrefix(b.Text, t.user.sent)
+	more, ok := b.Text, true
+	if b.Final {
+		more, ok = strings.CutPrefix(strings.TrimLeft(b.Text, " "), strings.TrimLeft(t.user.sent, " "))
+	}
 	if !ok || strings.TrimSpace(more) == "" {
 		return nil
 	}
-	t.user.sent = b.Text
+	t.user.sent += more
 	return t.phrases(roleUser, b.Turn, more)
 }
 

@@ -86,7 +86,8 @@ func (v *visit) typed(ctx context.Context, open bridge.Open, a *assistant) error
 		return err
 	}
 	v.log.Info("typed talk", "call", t.id, "model", open.Agent.Model)
-	v.put(ready{SessionID: t.id, Theme: a.theme, Model: open.Agent.Model, Mode: modeText})
+	v.put(ready{SessionID: t.id, Theme: a.theme, Model: open.Agent.Model, Mode: modeText, Project: a.desk.Project.ID()})
+	a.follow(v)
 	err = t.serve(ctx)
 	cancel(err)
 	t.interrupt()
@@ -175,6 +176,13 @@ func (t *typed) do(ctx context.Context, m clientMessage) error {
 		}
 		delete(t.questions, m.ID)
 		answer <- *m.Yes
+	case typeInterrupt:
+		if t.interrupt() {
+			t.put(interrupted{})
+			t.put(stateFrame{State: stateLive})
+		}
+	case typeVersion:
+		return t.use(m)
 	case typeStart:
 		return errStarted
 	}

@@ -56,8 +56,9 @@ func whole(turn int, text string) bridge.AssistantText {
 // conversations are what may happen in one, in order.
 var conversations = map[string][]step{
 	"a question and its answer": {
-		{bridge.UserText{Turn: 1, Text: "What"}, nil},
-		{user(1, " What is it?"), []string{`{"type":"transcript","role":"user","text":"What is it?"}`}},
+		{bridge.UserText{Turn: 1, Text: " What"}, []string{`{"type":"transcript","role":"user","text":"What"}`}},
+		{bridge.UserText{Turn: 1, Text: " is"}, []string{`{"type":"transcript","role":"user","text":" is"}`}},
+		{user(1, "What is it?"), []string{`{"type":"transcript","role":"user","text":" it?"}`}},
 		{piece(1, " It is"), nil},
 		{piece(1, " a shop. And"), nil},
 		{piece(1, " more"), []string{`{"type":"transcript","role":"vox","text":"It is a shop. "}`}},

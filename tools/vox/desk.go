@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"voxgate/tools"
@@ -46,13 +48,19 @@ type Action struct {
 	Bytes             int      `json:"bytes,omitempty"` // written so far; left out at the beginning
 	URL               string   `json:"url,omitempty"`   // relative to the gateway's root
 	Files             []string `json:"files,omitempty"`
+
+	Version  int       `json:"version,omitempty"` // of the app, that is shown
+	Versions []Version `json:"versions,omitempty"`
 }
 
 // Targets are the places that navigate_ui knows where a Desk names none. They must not be changed.
 var Targets = []string{"welcome", "studio", "settings", "files", "preview", "chat"}
 
-// Names are the names of the six tools. They must not be changed.
-var Names = []string{"recommend_tools", "search_tools", "add_tool", "generate_app", "navigate_ui", "get_project_status"}
+// Names are the names of the tools. They must not be changed.
+var Names = []string{
+	"recommend_tools", "search_tools", "add_tool", "generate_app", "change_app", "undo_change", "answer_question", "navigate_ui",
+	"get_project_status",
+}
 
 // Desk is what the tools of one conversation work with.
 type Desk struct {
@@ -64,7 +72,7 @@ type Desk struct {
 
 	// Said is how often the person has begun to speak or has typed so far. It never becomes less. What is counted late, as when
 	// the words of the turn that has led to a call are counted after it, would be taken for the answer to a question that came
-	// after. Nil: it is not known, and nobody can be asked by voice.
+	// after. Nil: it is not known, and nobody can answer by voice.
 	Said func() int
 
 	// Generate asks a writing model and hands on its text as it comes, each piece before the next one is read. It ends with the
@@ -76,8 +84,8 @@ type Desk struct {
 	Free      bool       // what Generate writes costs nothing
 }
 
-// Tools returns the six tools. All of them may be called at once; generate_app is the only one that blocks. The arguments are checked
-// by the schemas before.
+// Tools returns the tools. All of them may be called at once; generate_app and change_app are the only ones that block. The arguments are
+// checked by the schemas before.
 func (d *Desk) Tools() []tools.Tool {
 	targets := d.Targets
 	if len(targets) == 0 {
@@ -105,18 +113,9 @@ func (d *Desk) Tools() []tools.Tool {
 			Declaration: tools.Declaration{
 				Name: "add_tool", Title: "Adding the tool…",
 				Description: "Adds a tool of the registry to the project.",
-				Parameters:  object(property("tool_id", "The id of the tool, as recommend_tools and search_tools return it."), "tool_id"),
+				Parameters:  object(property("tool_id", "The id of the tool, as recommend_tools and search_tools return it, or its name."), "tool_id"),
 			},
 			Run: d.addTool,
-		},
-		{
-			Declaration: tools.Declaration{
-				Name: "generate_app", Title: "Generating the app…",
-				Description: "Generates a web app from a description. It takes a few minutes and costs money: the person is asked first.",
-				Parameters:  object(property("prompt", "What the app shall do and look like, with all that the person has said of it."), "prompt"),
-				Timeout:     tools.MaxTimeout,
-			},
-			Run: d.generateApp,
 		},
 		{
 			Declaration: tools.Declaration{
@@ -137,6 +136,7 @@ func (d *Desk) Tools() []tools.Tool {
 			Run: d.status,
 		},
 	}
+	all = slices.Insert(all, 3, d.appTools()...)
 	for i := range all {
 		all[i].Behavior = tools.NonBlocking
 		if all[i].Scheduling == "" {
@@ -144,6 +144,49 @@ func (d *Desk) Tools() []tools.Tool {
 		}
 	}
 	return all
+}
+
+// appTools are those that make apps.
+func (d *Desk) appTools() []tools.Tool {
+	which := property("app", "The name of the app. Left out: the newest.")
+	return []tools.Tool{
+		{
+			Declaration: tools.Declaration{
+				Name: "generate_app", Title: "Generating the app…",
+				Description: "Generates a web app from a description. It takes a few minutes and costs money: the person is asked first.",
+				Parameters: object(property("prompt", "What the app shall do and look like, with all that the person has said of it.")+","+
+					property("name", "What the app is, in one to three words, as Family list."), "prompt"),
+				Timeout: tools.MaxTimeout,
+			},
+			Run: d.generateApp,
+		},
+		{
+			Declaration: tools.Declaration{
+				Name: "change_app", Title: "Changing the app…",
+				Description: "Writes a new version of an app as the person wants it changed. Earlier versions are kept.",
+				Parameters:  object(property("change", "What shall be different, with all that the person has said of it.")+","+which, "change"),
+				Timeout:     tools.MaxTimeout,
+			},
+			Run: d.changeApp,
+		},
+		{
+			Declaration: tools.Declaration{
+				Name: "undo_change", Title: "Taking the change back…",
+				Description: "Takes the newest change of an app back: the version before it is shown again.",
+				Parameters:  object(which),
+			},
+			Run: d.undoChange,
+		},
+		{
+			Declaration: tools.Declaration{
+				Name: "answer_question", Title: "Answering…",
+				Description: "Passes on what the person has answered, aloud or by typing, to the question whether an app shall be generated.",
+				Parameters:  object(`"yes":{"type":"boolean","description":"Whether they agree."}`, "yes"),
+				Scheduling:  tools.Silent,
+			},
+			Run: d.answerQuestion,
+		},
+	}
 }
 
 // object is the JSON Schema of an object of these properties.
@@ -209,8 +252,8 @@ func (d *Desk) addTool(_ context.Context, args json.RawMessage) (json.RawMessage
 	if !ok {
 		return nil, fmt.Errorf("there is no tool %q in the registry; search_tools finds the ids", tools.Cut(a.ID, 100))
 	}
-	if !d.Project.add(e) {
-		return nil, fmt.Errorf("%s is in the project already", e.Name)
+	if err := d.Project.add(e); err != nil {
+		return nil, err
 	}
 	did := added(e, d.Project.Status().Context)
 	d.Act(did)
@@ -234,7 +277,7 @@ func added(e Entry, context json.RawMessage) Action {
 }
 
 func ready(app App) Action {
-	return Action{Action: ActReady, App: app.Name, URL: app.URL, Files: app.Files}
+	return Action{Action: ActReady, App: app.Name, URL: app.URL, Files: app.Files, Version: app.Version, Versions: app.Versions}
 }
 
 // integrationPrompt is what to tell a coding assistant that adds a tool.
@@ -263,9 +306,25 @@ func (d *Desk) navigate(_ context.Context, args json.RawMessage) (json.RawMessag
 	if err := json.Unmarshal(args, &a); err != nil {
 		return nil, err
 	}
-	d.Project.goTo(a.Target)
+	if err := d.Project.goTo(a.Target); err != nil {
+		return nil, err
+	}
 	d.Act(Action{Action: ActNavigate, Target: a.Target})
 	return JSON(map[string]string{"place": a.Target}), nil
+}
+
+func (d *Desk) answerQuestion(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
+	var a struct{ Yes bool }
+	if err := json.Unmarshal(args, &a); err != nil {
+		return nil, err
+	}
+	if d.Said == nil {
+		return nil, errors.New("the person can answer on the screen alone")
+	}
+	if err := d.Project.answered(a.Yes, d.Said()); err != nil {
+		return nil, err
+	}
+	return JSON(map[string]bool{"passed_on": true}), nil
 }
 
 func (d *Desk) status(context.Context, json.RawMessage) (json.RawMessage, error) {
@@ -273,8 +332,13 @@ func (d *Desk) status(context.Context, json.RawMessage) (json.RawMessage, error)
 	if len(s.Context) > maxStatus {
 		s.Context = quoted(s.Context, maxStatus)
 	}
-	for i := range s.Apps {
-		s.Apps[i].Gone = !d.Workspace.has(s.Apps[i].URL)
+	apps := []any{}
+	for _, app := range s.Apps {
+		app.Gone = !d.Workspace.has(app.URL)
+		apps = append(apps, struct {
+			App
+			Versions int `json:"versions"` // how many; what they are the model has no use for
+		}{app, len(app.Versions)})
 	}
 	if s.Context == nil {
 		s.Context = json.RawMessage(`{}`)
@@ -287,5 +351,6 @@ func (d *Desk) status(context.Context, json.RawMessage) (json.RawMessage, error)
 	return JSON(struct {
 		Status
 		Tools []map[string]string `json:"tools"`
-	}{s, list}), nil
+		Apps  []any               `json:"apps"`
+	}{s, list, apps}), nil
 }

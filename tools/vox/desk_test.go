@@ -98,7 +98,7 @@ func TestDeclarations(t *testing.T) {
 	for _, tool := range d.Tools() {
 		names = append(names, tool.Name)
 		scheduling := tools.WhenIdle
-		if tool.Name == "navigate_ui" {
+		if tool.Name == "navigate_ui" || tool.Name == "answer_question" {
 			scheduling = tools.Silent
 		}
 		if tool.Behavior != tools.NonBlocking || tool.Scheduling != scheduling || tool.Title == "" || tool.Description == "" ||

@@ -30,7 +30,9 @@ const (
 
 // parseApp reads what a writing model has answered: files between our markers, or one HTML document, in a fence of Markdown or
 // without one. What stands around them is left out. Where the answer is not complete, or cannot be kept, it says why.
-func parseApp(answer string) ([]file, error) {
+//
+// Old are the files of the version that was to be changed: those that the answer does not have stay as they were.
+func parseApp(answer string, old []file) ([]file, error) {
 	answer = strings.ReplaceAll(answer, "\r\n", "\n")
 	files, err := marked(answer)
 	if err == nil && len(files) == 0 {
@@ -39,6 +41,7 @@ func parseApp(answer string) ([]file, error) {
 	if err != nil {
 		return nil, err
 	}
+	files = over(files, old)
 	if len(files) > maxFiles {
 		return nil, fmt.Errorf("the app has %d files; %d are kept at most", len(files), maxFiles)
 	}
@@ -64,6 +67,45 @@ func parseApp(answer string) ([]file, error) {
 }
 
 var errTooBig = fmt.Errorf("the app is larger than %d MB, which is the most that is kept", maxApp>>20)
+
+// over are files, and those of the old ones that are not among them.
+func over(files, old []file) []file {
+	for _, o := range old {
+		if !slices.ContainsFunc(files, func(f file) bool { return f.path == o.path }) {
+			files = append(files, o)
+		}
+	}
+	return files
+}
+
+// changes are what has become of each file, in lines; of those that are as they were nothing.
+func changes(old, files []file) (list []Change) {
+	for _, f := range files {
+		c := Change{File: f.path}
+		lines := map[string]int{}
+		for _, o := range old {
+			if o.path == f.path {
+				for line := range strings.Lines(o.text) {
+					lines[line]++
+				}
+			}
+		}
+		for line := range strings.Lines(f.text) {
+			if lines[line] > 0 {
+				lines[line]--
+			} else {
+				c.Added++
+			}
+		}
+		for _, n := range lines {
+			c.Removed += n
+		}
+		if c.Added+c.Removed > 0 {
+			list = append(list, c)
+		}
+	}
+	return list
+}
 
 // marked returns the files between our markers; none if there are no markers.
 func marked(answer string) (files []file, err error) {

@@ -25,7 +25,7 @@ func TestParseApp(t *testing.T) {
 		"document":       {"a <HTML lang=en>x</HTML > b", []file{{"index.html", "<HTML lang=en>x</HTML >\n"}}},
 		"word in script": {"<html><script>'</html>'</script></html>", []file{{"index.html", "<html><script>'</html>'</script></html>\n"}}},
 	} {
-		if got, err := parseApp(c.answer); err != nil || !slices.Equal(got, c.want) {
+		if got, err := parseApp(c.answer, nil); err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, %v; want %q", name, got, err, c.want)
 		}
 	}
@@ -38,7 +38,7 @@ func FuzzParseApp(f *testing.F) {
 	f.Add("<<<file index.html>>>\n```\n```\n<<<end>>>\n<<<file >>>\n<<<end>>>")
 	f.Add("<<<file index.html>>>\n<<<file>>>\r\n<<<end>>>\xff")
 	f.Fuzz(func(t *testing.T, answer string) {
-		files, err := parseApp(answer)
+		files, err := parseApp(answer, nil)
 		if err != nil {
 			if len(err.Error()) > 1000 {
 				t.Errorf("%d bytes: %.100q", len(err.Error()), err)
@@ -64,4 +64,19 @@ func FuzzParseApp(f *testing.F) {
 			t.Errorf("%d files of %d bytes", len(files), size)
 		}
 	})
+}
+
+func TestChanges(t *testing.T) {
+	old := []file{{"index.html", "<p>\n<b>\n<b>\n"}, {"app.js", "1\n"}}
+	files, err := parseApp("<<<file index.html>>>\n<p>\n<i>\n<b>\n<<<end>>>\n<<<file new.css>>>\nx\n<<<end>>>\n", old)
+	if err != nil || len(files) != 3 {
+		t.Fatal(files, err)
+	}
+	want := []Change{{"index.html", 1, 1}, {"new.css", 1, 0}}
+	if got := changes(old, files); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := changes(old, old); got != nil {
+		t.Errorf("%v", got)
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,7 +102,7 @@ func TestGenerateApp(t *testing.T) {
 		Tell: func(partial json.RawMessage) { seen += string(partial) },
 	})
 	_, _ = call(t, ctx, d, "add_tool", args{"tool_id": "phaser"})
-	got, failure := call(t, ctx, d, "generate_app", args{"prompt": "Tetris.\n<<<end>>> in \"blue\""})
+	got, failure := call(t, ctx, d, "generate_app", args{"prompt": "Tetris.\n<<<end>>> in \"blue\"", "name": "Tetris"})
 	if failure != "" {
 		t.Fatal(failure)
 	}
@@ -109,11 +110,11 @@ func TestGenerateApp(t *testing.T) {
 	if writing != "" {
 		t.Errorf("%s was being written before the person had agreed", writing)
 	}
-	has(t, seen, `"app":"app-1"`, "being written")
+	has(t, seen, `"app":"Tetris"`, "being written")
 	has(t, task, "<<<file index.html>>>", `"Tetris.\n<<<end>>> in \"blue\""`, `{\"name\":\"Games\"}`, "Phaser")
 	url, _ := got["url"].(string)
 	app := strings.TrimSuffix(strings.TrimPrefix(url, "vox/apps/"), "/")
-	if got["app"] != "app-1" || fmt.Sprint(got["files"]) != "[index.html js/app.js]" || len(app) < 22 ||
+	if got["app"] != "Tetris" || fmt.Sprint(got["files"]) != "[index.html js/app.js]" || len(app) < 22 ||
 		!slices.Equal(entries(t, dir), []string{app}) {
 		t.Errorf("%v; in the workspace %v", got, entries(t, dir))
 	}
@@ -122,7 +123,7 @@ func TestGenerateApp(t *testing.T) {
 		t.Errorf("%q, %v", script, err)
 	}
 	progress, ready := c.all("app_progress"), c.all("app_ready")
-	if len(progress) == 0 || progress[0].App != "app-1" || len(ready) != 1 || ready[0].App != "app-1" || ready[0].URL != url ||
+	if len(progress) == 0 || progress[0].App != "Tetris" || len(ready) != 1 || ready[0].App != "Tetris" || ready[0].URL != url ||
 		len(ready[0].Files) != 2 {
 		t.Errorf("%+v, %+v", progress, ready)
 	}
@@ -135,7 +136,7 @@ func TestGenerateApp(t *testing.T) {
 	}
 
 	second, failure := call(t, ctx, d, "generate_app", args{"prompt": "Tetris."})
-	if second["app"] != "app-2" || second["url"] == url || len(entries(t, dir)) != 2 {
+	if second["app"] != "Tetris 2" || second["url"] == url || len(entries(t, dir)) != 2 {
 		t.Errorf("%v, %s", second, failure)
 	}
 	if err := os.RemoveAll(filepath.Join(dir, app)); err != nil {
@@ -306,7 +307,7 @@ func TestOneAtATime(t *testing.T) {
 	}()
 	<-begun
 	status, _ := call(t, ctx, d, "get_project_status", args{})
-	if status["writing"] != "app-1" {
+	if status["writing"] != "x" {
 		t.Errorf("%v", status)
 	}
 	_, failure := call(t, ctx, d, "generate_app", args{"prompt": "y"})
@@ -322,7 +323,7 @@ func TestOneAtATime(t *testing.T) {
 		}
 	}
 	_, failure = call(t, ctx, d, "generate_app", args{"prompt": "x"})
-	has(t, failure, "10 apps")
+	has(t, failure, "10 apps", "change_app")
 }
 
 func TestNoMeans(t *testing.T) {
@@ -351,33 +352,190 @@ func TestNoIsNo(t *testing.T) {
 	}
 }
 
-// TestAskedByVoice: where there is no screen the person must have spoken between two calls.
+// telling hands on what the model gets to know before the end of a call.
+func telling(ctx context.Context) (told chan string, _ context.Context) {
+	told = make(chan string, 10)
+	return told, tools.WithEnv(ctx, &tools.Env{Tell: func(partial json.RawMessage) { told <- string(partial) }})
+}
+
+// TestAskedByVoice: where there is no screen the person must have spoken since they were asked, and the model passes their answer on.
 func TestAskedByVoice(t *testing.T) {
-	d, _, dir := newStudio(t, oneDocument)
+	d, c, dir := newStudio(t, oneDocument)
 	_, failure := call(t, t.Context(), d, "generate_app", args{"prompt": "x"})
 	has(t, failure, "no way to ask")
-	said := 3
-	d.Said = func() int { return said }
-	refused := func(prompt string) {
-		t.Helper()
-		got, failure := call(t, t.Context(), d, "generate_app", args{"prompt": prompt})
-		if failure != "" || len(entries(t, dir)) != 0 {
-			t.Fatalf("%v, %s", got, failure)
+	_, failure = call(t, t.Context(), d, "answer_question", args{"yes": true})
+	has(t, failure, "screen")
+	var said atomic.Int64
+	d.Said = func() int { return int(said.Load()) }
+	_, failure = call(t, t.Context(), d, "answer_question", args{"yes": true})
+	has(t, failure, "no question is open")
+	for _, yes := range []bool{false, true} {
+		told, ctx := telling(t.Context())
+		ended := make(chan string)
+		go func() {
+			_, failure := call(t, ctx, d, "generate_app", args{"prompt": "A blue Tetris"})
+			ended <- failure
+		}()
+		has(t, <-told, "not begun", "Ask the person", "answer_question")
+		_, failure = call(t, t.Context(), d, "answer_question", args{"yes": yes})
+		has(t, failure, "said nothing")
+		said.Add(1)
+		if _, failure = call(t, t.Context(), d, "answer_question", args{"yes": yes}); failure != "" {
+			t.Fatal(failure)
 		}
-		has(t, fmt.Sprint(got["status"], got["next"]), "not begun", "Ask the person", "same prompt")
+		if failure := <-ended; (failure == "") != yes {
+			t.Errorf("yes %v: %s", yes, failure)
+		}
 	}
-	refused("A blue Tetris")
-	refused("A blue Tetris") // the person has said nothing
+	if len(entries(t, dir)) != 1 || len(c.all("app_ready")) != 1 {
+		t.Errorf("%v", entries(t, dir))
+	}
+}
+
+// TestTheFirstAnswerCounts: a question on the screen is withdrawn when the person has answered aloud, and the other way round.
+func TestTheFirstAnswerCounts(t *testing.T) {
+	d, _, _ := newStudio(t, oneDocument)
+	said := 0
+	d.Said = func() int { return said }
+	asked, withdrawn := make(chan struct{}), make(chan struct{})
+	ctx := tools.WithEnv(t.Context(), &tools.Env{AskPerson: func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+		close(asked)
+		<-ctx.Done()
+		close(withdrawn)
+		return nil, ctx.Err()
+	}})
+	ended := make(chan string)
+	go func() {
+		_, failure := call(t, ctx, d, "generate_app", args{"prompt": "x"})
+		ended <- failure
+	}()
+	<-asked
 	said++
-	refused("A red Tetris") // of which nobody has asked
-	said++
-	got, failure := call(t, t.Context(), d, "generate_app", args{"prompt": " a  red tetris"})
-	if failure != "" || got["app"] != "app-1" {
-		t.Fatalf("%v, %s", got, failure)
+	if _, failure := call(t, t.Context(), d, "answer_question", args{"yes": true}); failure != "" {
+		t.Fatal(failure)
+	}
+	<-withdrawn
+	if failure := <-ended; failure != "" {
+		t.Error(failure)
+	}
+	if _, failure := call(t, answering(t.Context(), true), d, "generate_app", args{"prompt": "y"}); failure != "" {
+		t.Error(failure)
 	}
 	said++
-	got, _ = call(t, t.Context(), d, "generate_app", args{"prompt": "A red Tetris"})
-	has(t, fmt.Sprint(got["status"]), "not begun") // agreed to once
+	_, failure := call(t, t.Context(), d, "answer_question", args{"yes": true})
+	has(t, failure, "no question is open")
+}
+
+// TestChangeApp: a change is a new version, the old ones stay, and can be had back.
+func TestChangeApp(t *testing.T) {
+	d, c, dir := newStudio(t, twoFiles)
+	ctx := answering(t.Context(), true)
+	_, failure := call(t, ctx, d, "change_app", args{"change": "green"})
+	has(t, failure, "no app yet")
+	said := 1
+	d.Said = func() int { return said }
+	first, failure := call(t, ctx, d, "generate_app", args{"prompt": "Tetris", "name": "Tetris"})
+	if failure != "" {
+		t.Fatal(failure)
+	}
+	_, failure = call(t, ctx, d, "change_app", args{"change": "green"})
+	has(t, failure, "said nothing since")
+	said++
+	var task string
+	d.Generate = func(ctx context.Context, prompt string, piece func(string) error) error {
+		task = prompt
+		return writes("<<<file js/app.js>>>\nconsole.log('green');\n<<<end>>>")(ctx, prompt, piece)
+	}
+	second, failure := call(t, ctx, d, "change_app", args{"change": "Make it green"})
+	if failure != "" || second["version"] != 2.0 || second["app"] != "Tetris" || second["url"] == first["url"] ||
+		fmt.Sprint(second["changes"]) != "[map[added:1 file:js/app.js removed:1]]" {
+		t.Fatal(second, failure)
+	}
+	has(t, task, "<title>Tetris</title>", "console.log('</html>');", `"Make it green"`, "Leave out those that stay")
+	app := c.all("app_ready")[1]
+	if app.Version != 2 || len(app.Versions) != 2 || app.Versions[1].From != 1 || app.Versions[1].Wish != "Make it green" ||
+		len(app.Files) != 2 || len(entries(t, dir)) != 2 {
+		t.Errorf("%+v", app)
+	}
+	undone, failure := call(t, ctx, d, "undo_change", args{"app": "tetris"})
+	if failure != "" || undone["url"] != first["url"] || d.Project.Status().Apps[0].Version != 1 {
+		t.Error(undone, failure)
+	}
+	_, failure = call(t, ctx, d, "undo_change", args{})
+	has(t, failure, "first version")
+	_, failure = call(t, ctx, d, "undo_change", args{"app": "Chess"})
+	has(t, failure, "no app", "Tetris")
+	said++
+	third, failure := call(t, ctx, d, "change_app", args{"change": "green after all"})
+	if failure != "" || third["version"] != 3.0 || d.Project.Status().Apps[0].Versions[2].From != 1 {
+		t.Error(third, failure)
+	}
+	if _, err := d.Use("Tetris", 2); err != nil || d.Project.Status().Apps[0].URL != second["url"] {
+		t.Error(err)
+	}
+	if _, err := d.Use("Tetris", 4); err == nil {
+		t.Error("there is no fourth version")
+	}
+	said++
+	d.Generate = writes("<<<file js/app.js>>>\nconsole.log('green');\n<<<end>>>")
+	_, failure = call(t, ctx, d, "change_app", args{"change": "nothing"})
+	has(t, failure, "changed nothing")
+}
+
+// TestProjectIsKept: over the end of its conversation, for two at once, and not where nothing was made.
+func TestProjectIsKept(t *testing.T) {
+	d, _, dir := newStudio(t, twoFiles)
+	w := d.Workspace
+	p, known := w.Project("", json.RawMessage(`{"summary":"Games"}`))
+	if known || len(p.ID()) != 26 || len(entries(t, dir)) != 0 {
+		t.Fatal(p.ID(), known, entries(t, dir))
+	}
+	d.Project = p
+	ctx := answering(t.Context(), true)
+	for name, a := range map[string]args{"generate_app": {"prompt": "Tetris"}, "navigate_ui": {"target": "files"}, "add_tool": {"tool_id": "vue"}} {
+		if _, failure := call(t, ctx, d, name, a); failure != "" {
+			t.Fatal(failure)
+		}
+	}
+	again, known := w.Project(p.ID(), nil)
+	if got, want := fmt.Sprint(again.Status()), fmt.Sprint(p.Status()); !known || got != want {
+		t.Errorf("%v, want %v", got, want)
+	}
+	beside := &vox.Desk{Project: again, Workspace: w, Act: func(vox.Action) {}}
+	if _, failure := call(t, ctx, beside, "add_tool", args{"tool_id": "react"}); failure != "" {
+		t.Fatal(failure)
+	}
+	if _, failure := call(t, ctx, d, "add_tool", args{"tool_id": "stripe"}); failure != "" {
+		t.Fatal(failure)
+	}
+	if n := len(d.Project.Status().Tools); n != 3 {
+		t.Errorf("%d tools: what the other conversation added is lost", n)
+	}
+	for _, id := range []string{"", "../x", strings.Repeat("A", 26)} {
+		if other, known := w.Project(id, nil); known || other.ID() == id {
+			t.Errorf("%q: %v", id, known)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "project-"+p.ID()+".json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, known := w.Project(p.ID(), nil); known {
+		t.Error("a file that cannot be read is a project")
+	}
+}
+
+// TestProjectCannotBeKept: what the workspace does not take is not said to be done.
+func TestProjectCannotBeKept(t *testing.T) {
+	d, c, _ := newStudio(t, twoFiles)
+	d.Project, _ = d.Workspace.Project("", nil)
+	if err := d.Workspace.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, failure := call(t, t.Context(), d, "add_tool", args{"tool_id": "vue"})
+	has(t, failure, "could not be kept")
+	if len(d.Project.Status().Tools) != 0 || len(c.all("add_tool")) != 0 {
+		t.Error("it is in the project")
+	}
 }
 
 func TestServe(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package vox has the six tools of the VOX assistant, which helps a person to build web applications by talking: the registry of
+// Package vox has the tools of the VOX assistant, which helps a person to build web applications by talking: the registry of
 // developer tools that it knows, the project of a conversation, and the workspace that keeps the apps it generates.
 package vox
 
@@ -36,11 +36,11 @@ var registry = func() (entries []Entry) {
 	return entries
 }()
 
-// Find returns the entry with an id; capitals do not matter.
+// Find returns the entry with an id or a name; capitals do not matter.
 func Find(id string) (Entry, bool) {
 	id = strings.TrimSpace(id)
 	for _, e := range registry {
-		if strings.EqualFold(e.ID, id) {
+		if strings.EqualFold(e.ID, id) || strings.EqualFold(e.Name, id) {
 			return e, true
 		}
 	}

@@ -2,8 +2,10 @@ package vox
 
 import (
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"os"
@@ -17,10 +19,13 @@ import (
 )
 
 const (
-	// maxWorkspace is how many bytes of apps a workspace keeps, and maxKept how many apps: a thousand of the usual size. When one
-	// of them is passed, the oldest apps are removed.
+	// maxWorkspace is how many bytes of apps a workspace keeps, and maxKept how many versions of apps, and how many projects: a thousand of
+	// the usual size. When one of them is passed, the oldest are removed.
 	maxWorkspace = 256 << 20
 	maxKept      = 1000
+
+	// maxProject is how many bytes of a project's file are read: ten apps with thirty versions of forty files are half of it.
+	maxProject = 1 << 20
 
 	// A folder that is being written has this before its name. One that is older than maxUnfinished was left by a gateway that
 	// has died: nothing is written for as long.
@@ -28,16 +33,18 @@ const (
 	maxUnfinished = time.Hour
 )
 
-// Workspace keeps generated apps in a folder, one folder an app, and serves them. It may be used by several goroutines at once, and
-// by several gateways.
+// Workspace keeps generated apps in a folder, one folder for each version of an app, and serves them; and projects, one file each. It may
+// be used by several goroutines at once, and by several gateways.
 type Workspace struct {
-	root *os.Root
-	mu   sync.Mutex // room is made by one at a time
+	root   *os.Root
+	frames string     // the origins whose pages may show an app in a frame, as a policy has them
+	mu     sync.Mutex // room is made, and a project changed, by one at a time
 }
 
-// OpenWorkspace uses the folder dir for apps, and makes it if it is not there. Everything in it whose name is that of an app may be
-// removed when newer apps need the room: 256 MB or 1,000 apps.
-func OpenWorkspace(dir string) (*Workspace, error) {
+// OpenWorkspace uses the folder dir for apps and projects, and makes it if it is not there. Everything in it whose name is that of one may
+// be removed when newer ones need the room: 256 MB or 1,000 versions of apps, and 1,000 projects. Pages of the origins, such as
+// "https://app.example.com", may show an app in a frame, beside the gateway's own; "*" are all.
+func OpenWorkspace(dir string, origins ...string) (*Workspace, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("the workspace cannot be made: %w", err)
 	}
@@ -45,7 +52,7 @@ func OpenWorkspace(dir string) (*Workspace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the workspace cannot be opened: %w", err)
 	}
-	w := &Workspace{root: root}
+	w := &Workspace{root: root, frames: strings.Join(append([]string{"'self'"}, origins...), " ")}
 	if err := w.makeRoom(); err != nil {
 		return nil, errors.Join(fmt.Errorf("the workspace cannot be used: %w", err), root.Close())
 	}
@@ -98,6 +105,79 @@ func write(folder *os.Root, files []file) error {
 	return nil
 }
 
+// read returns the files of an app's version by its URL.
+func (w *Workspace) read(url string, names []string) (files []file, err error) {
+	for _, name := range names {
+		text, err := w.root.ReadFile(filepath.FromSlash(path.Base(url) + "/" + name))
+		if err != nil {
+			return nil, fmt.Errorf("the app's file %s cannot be read; it may have been removed to make room", name)
+		}
+		files = append(files, file{name, string(text)})
+	}
+	return files, nil
+}
+
+// validProject is an id that NewProject gives, and projectFile the name of its file.
+var validProject = validApp
+
+func projectFile(id string) string { return projectPrefix + id + ".json" }
+
+const projectPrefix = "project-"
+
+// Project opens the project of an id, or begins a new one where there is none. Context goes before the context that was kept. Its file
+// is written with the first change: who only looks leaves nothing behind.
+func (w *Workspace) Project(id string, context json.RawMessage) (p *Project, known bool) {
+	p = NewProject(context)
+	p.workspace = w
+	if validProject.MatchString(id) {
+		var kept Status
+		if kept, known = w.kept(id); known {
+			p.id = id
+			if p.status.Context == nil {
+				p.status.Context = kept.Context
+			}
+			p.status.Tools, p.status.Apps, p.status.Place = kept.Tools, kept.Apps, kept.Place
+			return p, true
+		}
+	}
+	p.id = rand.Text()
+	return p, false
+}
+
+// kept reads a project's file.
+func (w *Workspace) kept(id string) (s Status, known bool) {
+	f, err := w.root.Open(projectFile(id))
+	if err != nil {
+		return s, false
+	}
+	defer f.Close()
+	return s, json.NewDecoder(io.LimitReader(f, maxProject)).Decode(&s) == nil
+}
+
+// change has a project as its file has it changed, and writes the file, as a whole or not at all.
+func (w *Workspace) change(id string, s *Status, change func(*Status) error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if kept, known := w.kept(id); known {
+		s.Tools, s.Apps, s.Place = kept.Tools, kept.Apps, kept.Place
+	}
+	if err := change(s); err != nil {
+		return err
+	}
+	saved := *s
+	saved.Writing = ""
+	temporary := unfinished + rand.Text()
+	err := w.root.WriteFile(temporary, JSON(saved), 0o640)
+	if err == nil {
+		err = w.root.Rename(temporary, projectFile(id))
+	}
+	if err != nil {
+		_ = w.root.Remove(temporary)
+		return fmt.Errorf("the project could not be kept in the workspace: %w", err)
+	}
+	return nil
+}
+
 // kept is an app that is in the workspace.
 type kept struct {
 	name string
@@ -113,12 +193,15 @@ func (w *Workspace) makeRoom() error {
 	if err != nil {
 		return err
 	}
-	var all []kept
+	var all, projects []kept
 	var size int64
 	for _, f := range folders {
 		info, err := f.Info()
-		if err != nil || !f.IsDir() {
+		if err != nil {
 			continue
+		}
+		if strings.HasPrefix(f.Name(), projectPrefix) && info.Mode().IsRegular() {
+			projects = append(projects, kept{f.Name(), info.ModTime(), info.Size()})
 		}
 		if strings.HasPrefix(f.Name(), unfinished) && time.Since(info.ModTime()) > maxUnfinished {
 			err = w.root.RemoveAll(f.Name())
@@ -126,12 +209,20 @@ func (w *Workspace) makeRoom() error {
 		if err != nil {
 			return err
 		}
-		if validApp.MatchString(f.Name()) {
+		if f.IsDir() && validApp.MatchString(f.Name()) {
 			app := kept{f.Name(), info.ModTime(), w.size(f.Name())}
 			all, size = append(all, app), size+app.size
 		}
 	}
-	slices.SortFunc(all, func(a, b kept) int { return a.made.Compare(b.made) })
+	oldest := func(a, b kept) int { return a.made.Compare(b.made) }
+	slices.SortFunc(projects, oldest)
+	for len(projects) > maxKept {
+		if err := w.root.Remove(projects[0].name); err != nil {
+			return err
+		}
+		projects = projects[1:]
+	}
+	slices.SortFunc(all, oldest)
 	for len(all) > 1 && (size > maxWorkspace || len(all) > maxKept) {
 		if err := w.root.RemoveAll(all[0].name); err != nil {
 			return err
@@ -173,7 +264,7 @@ const appsPath = "vox/apps/"
 // gateway refuses. The sandbox holds in a frame and without one, and for what the app opens, too. Libraries may come from public
 // places over https: most generated apps load some.
 const appPolicy = "sandbox allow-scripts allow-forms allow-modals allow-popups allow-pointer-lock allow-downloads; " +
-	"default-src 'self' 'unsafe-inline' 'unsafe-eval' https: data: blob:; object-src 'none'; base-uri 'self'; frame-ancestors 'self'"
+	"default-src 'self' 'unsafe-inline' 'unsafe-eval' https: data: blob:; object-src 'none'; base-uri 'self'; frame-ancestors "
 
 // nothingAllowed turns off what a page may ask the person for.
 const nothingAllowed = "camera=(), microphone=(), geolocation=(), display-capture=(), usb=(), serial=(), hid=(), midi=(), " +
@@ -191,7 +282,7 @@ var types = map[string]string{
 func (w *Workspace) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	h := rw.Header()
 	h.Del("X-Frame-Options") // it would go before frame-ancestors in old browsers
-	h.Set("Content-Security-Policy", appPolicy)
+	h.Set("Content-Security-Policy", appPolicy+w.frames)
 	h.Set("Permissions-Policy", nothingAllowed)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")

@@ -2,6 +2,7 @@
 
 /** @type {Record<string, string>} */
 export const page = {
+  vox: 'Bauen mit VOX',
   title: 'Mit {who} sprechen',
   talking: 'Gespräch mit {who}',
   ready: 'Bereit. Drücken Sie den Knopf und sprechen Sie.',

@@ -2,6 +2,7 @@
 
 /** The gateway's page. @type {Record<string, string>} */
 export const page = {
+  vox: 'Build with VOX',
   title: 'Talk with {who}',
   talking: 'Talking with {who}',
   ready: 'Ready. Press the button and speak.',

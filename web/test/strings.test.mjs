@@ -72,8 +72,8 @@ inPage('the language can be chosen in the settings', {}, async (page) => {
 });
 
 inPage('VOX reads German, too', { ...german, query: 'vox/' }, async (page) => {
-  await page.getByRole('heading', { name: 'Etwas bauen, indem man spricht' }).waitFor();
-  await says(page, 'Zum Beginnen auf Sprechen drücken.');
+  await page.getByRole('heading', { name: 'Was bauen Sie?' }).waitFor();
+  await says(page, 'Drücken Sie den Knopf und sprechen Sie.');
   await page.click('#talk');
   await says(page, 'VOX hört zu');
 });

@@ -1,12 +1,16 @@
-/** The page of VOX: its panel, and the studio beside it. What VOX does is in vox.js; here it is only shown. */
+/** The page of VOX: the conversation with its dock. What VOX does is in vox.js; cards.js shows the conversation, project.js what is made in it. */
 import { label as translate, make } from '../dom.js';
 import { states } from '../en.js';
+import '../orb.js';
 import { muteOf } from '../says.js';
 import { fill, language, named, speak } from '../strings.js';
+import { Cards } from './cards.js';
 import { vox as words } from './en.js';
+import { ProjectView } from './project.js';
 import { VoxLive } from './vox.js';
 
-/** @import { App, Snapshot, ToolAction } from './types.d.ts' */
+/** @import { VoxgateOrb } from '../orb.js' */
+/** @import { Snapshot } from './types.d.ts' */
 
 /** The themes, their voices and how Google describes these. */
 const THEMES = [
@@ -20,25 +24,18 @@ const THEMES = [
   ['creative', 'Leda, youthful'],
 ];
 const PLACES = ['welcome', 'studio', 'settings', 'files', 'preview', 'chat'];
-const SHOWN = 3; // found tools in a card of the transcript; all of them are in the studio
-const NEWEST = 36; // characters of what was said last, which a collapsed transcript shows
-const PITCH = 6; // px from one bar of the waveform to the next
-const MOST = 200; // bars that are kept, for the widest waveform
-const EVERY = 50; // ms between two bars
-const NEAR = 64; // px from the end of the transcript that count as its end
 const TWICE = 4_000; // ms for the second Esc
-const CALM = 500; // ms between two pictures for who wants no motion
+const KEY = 'voxgate.vox'; // of what the browser keeps
+const KEPT = 200; // turns
 
 /** @param {string} id */
 const $ = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
 const input = (/** @type {string} */ id) => /** @type {HTMLInputElement} */ ($(id));
-const talk = $('talk');
+const { body } = document;
 const mute = /** @type {HTMLButtonElement} */ ($('mute'));
-const which = /** @type {HTMLSelectElement} */ ($('which'));
 const model = /** @type {HTMLSelectElement} */ ($('model'));
-const transcript = /** @type {HTMLDetailsElement} */ ($('transcript'));
-const calm = matchMedia('(prefers-reduced-motion: reduce)');
-const narrow = matchMedia('(max-width: 43.99rem)');
+const setup = /** @type {HTMLDialogElement} */ ($('setup'));
+const orb = /** @type {VoxgateOrb} */ ($('orb'));
 
 // A link to this page may bring a token, behind the # so that no server logs it, and not for other eyes.
 const token = new URLSearchParams(location.hash.slice(1)).get('token') ?? undefined;
@@ -56,35 +53,56 @@ const vox = new VoxLive({ url: new URL('../api/vox/live', document.baseURI), tok
 /** Nothing is going on, and nothing is about to. */
 const over = () => ['idle', 'ended', 'failed'].includes(vox.state);
 
-// --- what the person does
+// --- what the browser keeps of the project, and of how VOX shall be
+
+/** @type {Record<string, any>} */
+let kept = {};
+try {
+  kept = JSON.parse(localStorage.getItem(KEY) ?? '{}') ?? {};
+} catch {
+  // it keeps nothing for this page, or somebody else wrote it
+}
+
+/** @param {Record<string, unknown>} changed */
+function keep(changed) {
+  kept = { ...kept, ...changed };
+  try {
+    localStorage.setItem(KEY, JSON.stringify(kept));
+  } catch {
+    // then it is forgotten with the page
+  }
+}
+
+// --- the person
 
 /** @param {boolean} [mic] */
 async function start(mic = true) {
-  const typed = chosen('mode') === 'text';
-  if (typed) await listing;
   if (!over()) return;
-  const writer = input(model.hidden ? 'model-name' : 'model').value.trim();
-  if (typed && !writer) return nameModel();
-  clear();
-  const summary = input('summary').value.trim();
-  await vox.startSession({
-    theme: chosen('theme'),
-    model: typed ? writer : undefined,
-    projectContext: summary ? { summary } : null,
-    mic: mic && !typed,
-  }).catch(() => {}); // the status says it
+  const writes = model.value !== '';
+  await vox.startSession({ theme: chosen(), model: model.value || undefined, mic: mic && !writes }).catch(() => {}); // the status says it
 }
 
-function nameModel() {
-  if (!['welcome', 'settings'].includes(document.body.dataset['place'] ?? '')) go('settings');
-  say('status', word('name writer'));
-  input('model-name').focus();
+/** @param {string} said */
+async function tell(said) {
+  if (over()) await start(false); // who types first is not asked for a microphone
+  return vox.sendText(said);
 }
 
-/** @param {string} name */
-const chosen = (name) => /** @type {HTMLInputElement} */ (document.querySelector(`[name=${name}]:checked`)).value;
+const chosen = () => /** @type {HTMLInputElement} */ (document.querySelector('[name=theme]:checked')).value;
 
-talk.addEventListener('click', () => (over() ? start() : vox.endSession()));
+const cards = new Cards({ log: $('log'), questions: $('questions'), word, tell, answer: vox.answer, done: () => input('text').focus() });
+const project = new ProjectView({ root: $('project'), word, use: vox.useVersion });
+
+/** The orb begins, lets the sound play, interrupts, or mutes: as its look says. */
+function press() {
+  if (over()) return start();
+  if (vox.blocked) return vox.unblock();
+  if (vox.isVoxSpeaking) return vox.interrupt();
+  if (!mute.disabled) vox.toggleMute();
+}
+
+$('talk').addEventListener('click', press);
+$('end').addEventListener('click', vox.endSession);
 mute.addEventListener('click', vox.toggleMute);
 document.addEventListener('click', () => vox.blocked && vox.unblock());
 
@@ -94,39 +112,52 @@ $('type').addEventListener('submit', async (event) => {
   const said = text.value.trim();
   if (!said) return;
   text.value = '';
-  if (over()) await start(false); // who types first is not asked for a microphone
-  if (!vox.sendText(said)) text.value ||= said; // it failed: nothing typed gets lost
+  if (!(await tell(said))) text.value ||= said; // it failed: nothing typed gets lost
+  else typing(false);
 });
+
+/** On a narrow screen the field takes the place of the dock. @param {boolean} on */
+function typing(on) {
+  body.classList.toggle('typing', on);
+  $('keyboard').ariaExpanded = String(on);
+  if (on) input('text').focus();
+}
+$('keyboard').addEventListener('click', () => typing(!body.classList.contains('typing')));
+input('text').addEventListener('blur', ({ target }) => setTimeout(() => /** @type {HTMLInputElement} */ (target).value || document.activeElement?.closest('#type') || typing(false)));
+
+for (const wish of ['wish 1', 'wish 2', 'wish 3']) {
+  const button = make('button', '', word(wish));
+  button.addEventListener('click', () => tell(word(wish)));
+  $('tries').append(button);
+}
 
 document.addEventListener('keydown', (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.defaultPrevented) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.defaultPrevented || setup.open) return;
   const target = /** @type {HTMLElement} */ (event.target);
   const { key, repeat } = event;
-  if (key === 'Escape') escape(target);
-  else if (key === 'Enter' && !repeat && !target.closest('input, textarea, select, button, a, summary')) start();
-  else if (key.toLowerCase() === 'm' && !repeat && !target.closest('input, textarea, select') && !mute.disabled) vox.toggleMute();
+  if (key === 'F6') return event.preventDefault(), move(event.shiftKey ? -1 : 1);
+  if (key === 'Escape') return escape(target);
+  if (repeat || target.closest('input, textarea, select')) return;
+  if (key === 'Enter' && !target.closest('button, a, summary')) start();
+  else if (key.toLowerCase() === 'm' && !mute.disabled) vox.toggleMute();
+  else if (key === '/') event.preventDefault(), typing(true);
 });
 
-$('places').addEventListener('click', ({ target }) => {
-  const button = /** @type {HTMLElement} */ (target).closest('button');
-  if (button) go(button.dataset['target'] ?? '');
-});
-which.addEventListener('change', () => showApp(vox.project.apps.find((a) => a.name === which.value)));
-input('summary').addEventListener('input', () => render(vox.getSnapshot()));
-$('setup').addEventListener('submit', (event) => event.preventDefault());
-$('modes').addEventListener('change', () => {
-  vox.speak = input('speak').checked;
-  const typed = chosen('mode') === 'text';
-  $('writer').hidden = $('aloud').hidden = !typed;
-  if (typed && !model.options.length) listing = listModels();
-});
+/** F6 goes from part to part. @param {number} by */
+function move(by) {
+  const parts = [input('text').checkVisibility() ? input('text') : $('talk'), document.querySelector('main'), $('project-title')];
+  const there = /** @type {HTMLElement[]} */ (parts.filter((e) => e?.checkVisibility()));
+  const at = there.findIndex((e) => e === document.activeElement || e.parentElement?.contains(document.activeElement));
+  there[(at + by + there.length) % there.length]?.focus();
+}
 
 /** @type {ReturnType<typeof setTimeout>|undefined} Esc was pressed once */
 let leaving;
 
-/** Esc leaves a field, and ends the conversation only when it is pressed twice. @param {HTMLElement} from */
+/** Esc leaves a field, closes the project, and ends the conversation only when it is pressed twice. @param {HTMLElement} from */
 function escape(from) {
-  if (from.closest('input, textarea, select')) return from.blur();
+  if (from.closest('input, textarea, select')) return from.blur(), typing(false);
+  if (body.classList.contains('showing')) return show(false);
   const twice = leaving;
   clearTimeout(leaving);
   leaving = undefined;
@@ -138,103 +169,130 @@ function escape(from) {
   render(vox.getSnapshot());
 }
 
-/** @param {string} place */
+/** On a phone the project is a sheet over the conversation. @param {boolean} on */
+function show(on) {
+  body.classList.toggle('showing', on);
+  $('open').ariaExpanded = String(on);
+  if (on) $('project-title').focus();
+  else if (document.activeElement === body) $('open').focus();
+}
+$('open').addEventListener('click', () => show(true));
+$('close').addEventListener('click', () => show(false));
+$('new').addEventListener('click', () => {
+  vox.endSession();
+  cards.clear();
+  vox.restore();
+  show(false);
+});
+
+/** Where VOX leads, in the words of the design. @param {string} place */
 function go(place) {
-  document.body.dataset['place'] = place;
-  for (const button of $('places').querySelectorAll('button')) {
-    button.ariaCurrent = button.dataset['target'] === place ? 'page' : null;
-  }
-  for (const e of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('#pane > [data-place]'))) {
-    e.hidden = !e.dataset['place']?.split(' ').includes(place);
-  }
-  transcript.open = place === 'chat' || !narrow.matches;
+  if (place === 'settings') return setup.open || setup.showModal();
+  if (['studio', 'files', 'preview'].includes(place)) project.show(place);
+  show(['studio', 'files', 'preview'].includes(place) && !$('project').hidden);
 }
 
-// --- what is chosen before
+// --- settings
 
 for (const [name = '', voice = ''] of THEMES) {
-  const label = make('label', 'choice');
-  const radio = Object.assign(document.createElement('input'), { type: 'radio', name: 'theme', value: name, checked: name === 'expert' });
-  const words = make('span', '', ` ${voice}`);
-  words.prepend(make('b', '', capital(name)));
-  label.append(radio, words);
-  /** @type {HTMLElement} */ (document.querySelector('#themes .choices')).append(label);
+  const label = make('label');
+  const radio = Object.assign(document.createElement('input'), { type: 'radio', name: 'theme', value: name, checked: name === (kept['theme'] ?? 'expert') });
+  const about = make('span', '', `${name.charAt(0).toUpperCase()}${name.slice(1)}`);
+  about.append(make('small', '', voice));
+  label.append(radio, about);
+  $('themes').append(label);
 }
+document.documentElement.dataset['theme'] = chosen();
 
-/** @type {Promise<void>|undefined} */
-let listing;
-
-/** Those that write, or a field for a name where the gateway does not tell. */
+/** The Live model, and those that write: Google's, and those that the operator has named. */
 async function listModels() {
+  model.replaceChildren(new Option(word('live'), ''));
   /** @type {any[]} */
   let all = []; // also if it is not allowed, or cannot be had
   try {
     const answer = await fetch('../v1beta/models?pageSize=1000', { headers: token ? { 'x-goog-api-key': token } : {} });
     if (answer.ok) all = (await answer.json()).models ?? [];
   } catch {}
-  const names = all.filter((m) => m.supportedGenerationMethods?.includes('generateContent')).map((m) => m.name.replace('models/', ''));
-  model.replaceChildren(...names.map((n) => new Option(n)));
-  model.hidden = !names.length;
-  $('model-name').hidden = names.length > 0;
+  const writers = all.filter((m) => m.supportedGenerationMethods?.includes('generateContent')).map((m) => m.name.replace('models/', ''));
+  model.append(...writers.map((name) => new Option(word('typed', { name }), name)));
+  model.value = writers.includes(kept['model']) ? kept['model'] : '';
+  aboutModel();
 }
 
-// --- what VOX does
+function aboutModel() {
+  $('mode-about').textContent = word(model.value ? 'typed about' : 'live about');
+  $('aloud').hidden = !model.value;
+}
+
+input('speak').checked = vox.speak = kept['speak'] ?? true;
+model.append(new Option(word('live'), ''));
+setup.addEventListener('change', () => {
+  vox.speak = input('speak').checked;
+  document.documentElement.dataset['theme'] = chosen();
+  aboutModel();
+  keep({ theme: chosen(), model: model.value, speak: vox.speak });
+});
+$('settings').addEventListener('click', () => setup.showModal());
+$('done').addEventListener('click', () => setup.close());
+setup.addEventListener('click', ({ target }) => target === setup && setup.close()); // beside it
+
+// --- VOX
 
 /** @type {Snapshot|undefined} what is on the page */
 let shown;
-/** @type {Map<string, HTMLElement>} turns, cards and questions */
-let entries = new Map();
-
-function clear() {
-  shown = undefined;
-  entries = new Map();
-  $('log').replaceChildren();
-  $('empty').hidden = false;
-  $('newest').textContent = '';
-}
 
 vox.addEventListener('change', () => {
   const now = vox.getSnapshot();
-  const atEnd = transcript.scrollHeight - transcript.scrollTop - transcript.clientHeight < NEAR;
   const before = shown;
   shown = now;
-  render(now);
-  if (now.transcript !== before?.transcript) showTranscript(now, before);
-  if (now.actions !== before?.actions || now.questions !== before?.questions) showActions(now);
-  if (now.questions !== before?.questions) showQuestions(now);
+  cards.show(now, before);
   if (now.project !== before?.project) showProject(now, before);
-  if (now.mode === 'text' && before?.mode !== 'text') transcript.open = true; // there is no voice to hear the answer from
-  if (atEnd) transcript.scrollTop = transcript.scrollHeight; // unless the person has scrolled away from it
+  render(now);
+  if (now.project !== before?.project || now.transcript !== before?.transcript || now.projectId !== before?.projectId) {
+    keep({ projectId: now.projectId, project: now.project, transcript: now.transcript.slice(-KEPT) });
+  }
 });
 vox.addEventListener('action', (e) => {
   const { action, target } = /** @type {CustomEvent} */ (e).detail;
   if (action === 'navigate') go(target);
 });
-vox.addEventListener('notice', (e) => {
-  $('log').append(make('p', 'note', /** @type {CustomEvent} */ (e).detail));
-  $('empty').hidden = true;
-});
+vox.addEventListener('notice', (e) => cards.note(/** @type {CustomEvent} */ (e).detail));
+
+/** @param {Snapshot} now @param {Snapshot|undefined} before */
+function showProject(now, before) {
+  const { tools, apps } = now.project;
+  project.update(now, before);
+  $('project').hidden = !tools.length && !apps.length;
+  $('open').textContent = [
+    tools.length && word(tools.length === 1 ? 'one tool' : 'some tools', { count: tools.length }),
+    apps.length && word(apps.length === 1 ? 'one app' : 'some apps', { count: apps.length }),
+  ].filter(Boolean).join(' · ');
+  if ($('project').hidden) show(false);
+}
 
 /** @param {Snapshot} now */
 function render(now) {
-  const { state, message, mic, isMuted, mode } = now;
+  const { state, message, mic, isMuted, mode, theme, transcript, project: made, questions } = now;
   const idle = over();
-  document.body.dataset['state'] = state;
+  const begun = !idle || transcript.length > 0 || made.tools.length > 0 || made.apps.length > 0;
+  body.classList.toggle('home', !begun);
+  body.dataset['state'] = idle ? 'ready' : state === 'ready' ? 'typed' : state;
+  $('new').hidden = !idle || !begun;
+  $('open').hidden = $('project').hidden;
   say('status', leaving && !idle ? word('again') : message);
   say('recording', now.isRecorded ? word('recording') : '');
-  label(talk, idle ? word('talk') : fill(words['end']));
   const hears = ['live', 'silent', 'asking'].includes(mic);
   mute.disabled = idle || mode === 'text' || mic === 'asking' || mic === 'insecure';
   const quiet = idle || mode === 'text'; // there is nothing to mute
   mute.toggleAttribute('data-on', !quiet && (!hears || isMuted));
-  label(mute, muteOf(quiet ? 'live' : hears && isMuted ? 'muted' : mic));
-  for (const id of ['themes', 'summary']) input(id).disabled = !idle;
-  for (const e of /** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll('[name=mode], #model, #model-name'))) e.disabled = !idle;
+  const does = muteOf(quiet ? 'live' : hears && isMuted ? 'muted' : mic);
+  label(mute, does);
+  mute.title = does;
+  label($('talk'), idle ? word('talk') : now.isVoxSpeaking ? fill(states['interrupt']) : does);
+  const look = idle ? 'ready' : questions.length ? 'asking' : state === 'ready' ? (mode === 'text' ? 'ready' : 'muted') : state;
+  if (orb.getAttribute('state') !== look) orb.setAttribute('state', look);
   $('setup-note').hidden = idle;
-  const { sessionId, theme, model } = now;
-  say('session', idle ? '' : [model, theme && word('with voice', { name: theme }), sessionId && word('session', { id: sessionId })].filter(Boolean).join(' · '));
-  const summary = input('summary').value.trim();
-  say('building', summary || word('unknown'));
+  say('session', idle ? '' : [now.model, theme && word('with voice', { name: theme }), now.sessionId && word('session', { id: now.sessionId })].filter(Boolean).join(' · '));
   if (!idle) draw();
 }
 
@@ -252,315 +310,28 @@ function say(id, what) {
  * @param {string} name
  */
 function label(button, name) {
-  const span = /** @type {HTMLElement} */ (button.querySelector('span'));
+  const span = /** @type {HTMLElement} */ (button.querySelector('.unseen'));
   if (span.textContent !== name) span.textContent = name;
 }
 
-// --- the transcript and its cards
-
-/**
- * The element of an entry of the log, made at its first mention.
- * @param {string} id
- * @param {() => HTMLElement} create
- */
-function entry(id, create) {
-  let e = entries.get(id);
-  if (!e) {
-    entries.set(id, (e = create()));
-    $('log').append(e);
-    $('empty').hidden = true;
-  }
-  return e;
-}
-
-/**
- * @param {Snapshot} now
- * @param {Snapshot|undefined} before
- */
-function showTranscript({ transcript }, before) {
-  transcript.forEach((turn, i) => {
-    if (before?.transcript[i] === turn) return;
-    const { role, text } = turn;
-    const e = entry(`turn ${i}`, () => {
-      const box = make('div', `turn ${role}`);
-      box.append(make('b', '', role === 'user' ? word('you') : 'VOX'), make('span'));
-      return box;
-    });
-    const span = /** @type {HTMLElement} */ (e.lastElementChild);
-    // A phrase more is a node more, which is all that a screen reader reads.
-    const had = span.textContent ?? '';
-    const fresh = text.trimStart();
-    if (fresh.startsWith(had)) span.append(fresh.slice(had.length));
-    else span.textContent = fresh;
-  });
-  const newest = transcript.at(-1);
-  if (!newest) return;
-  const words = newest.text.trim();
-  $('newest').textContent = `${newest.role === 'user' ? word('you') : 'VOX'}: ${words.length > NEWEST ? '…' : ''}${words.slice(-NEWEST)}`;
-}
-
-/** @param {Snapshot} now */
-function showActions({ actions }) {
-  for (const action of actions) {
-    const card = entry(`call ${action.id}`, () => make('div', 'card'));
-    const head = headOf(action);
-    if (card.firstElementChild?.textContent === head) continue;
-    card.dataset['status'] = action.status;
-    card.dataset['tool'] = action.name;
-    card.replaceChildren(make('span', '', head), ...bodyOf(action));
-    $('newest').textContent = head;
-  }
-  const found = actions.findLast((a) => a.data?.['tools']?.length && a.name !== 'get_project_status')?.data?.['tools'] ?? [];
-  $('found').replaceChildren(...(found.length ? found.map(tool) : [none(word('ask tools'))]));
-}
-
-/**
- * What a call does or has done, in words.
- * @param {ToolAction} action
- */
-function headOf({ name, title, args, data }) {
-  const what = (title ?? name.replaceAll('_', ' ')).replace(/…$/, '');
-  if (data?.['error']) return `${what}: ${data['error']}`;
-  if (!data) return name === 'generate_app' && vox.questions.length ? word('asks first') : `${what}…`;
-  const count = data['tools']?.length ?? 0;
-  switch (name) {
-    case 'search_tools':
-      return word(count === 1 ? 'found one' : 'found some', { count, query: args['query'] });
-    case 'recommend_tools':
-      return word(count ? 'recommended' : 'no recommendation');
-    case 'add_tool':
-      return word('added', { name: data['added']?.name ?? args['tool_id'] });
-    case 'generate_app':
-      if (data['url']) return word('wrote', { name: data['app'] });
-      return word(data['app'] ? 'writing app' : 'asks first');
-    case 'navigate_ui':
-      return word('opened', { name: args['target'] });
-    case 'get_project_status':
-      return word('looked');
-  }
-  return word('done', { what });
-}
-
-/**
- * @param {ToolAction} action
- * @returns {HTMLElement[]}
- */
-function bodyOf({ name, args, data }) {
-  if (!data || data['error']) return [];
-  switch (name) {
-    case 'search_tools':
-    case 'recommend_tools': {
-      /** @type {any[]} */
-      const tools = data['tools'] ?? [];
-      if (!tools.length) return [make('p', '', word('nothing'))];
-      const list = make('ul', 'tools');
-      list.append(...tools.slice(0, SHOWN).map(tool));
-      const more = make('button', 'more', word('show all', { count: tools.length }));
-      more.addEventListener('click', () => go('studio'));
-      return tools.length > SHOWN ? [list, more] : [list];
-    }
-    case 'add_tool': {
-      const list = make('ul', 'tools');
-      list.append(tool(data['added'] ?? { name: args['tool_id'] }));
-      return [list];
-    }
-    case 'generate_app': {
-      if (!data['url']) return [];
-      const look = make('button', 'more', word('open preview'));
-      look.addEventListener('click', () => go('preview'));
-      return [make('p', '', (data['files'] ?? []).join(', ')), look];
-    }
-    case 'get_project_status': {
-      const { tools = [], apps = [], place } = data;
-      const has = tools.map((/** @type {any} */ t) => t.name).join(', ') || word('none yet');
-      const apps_ = apps.map((/** @type {any} */ a) => a.name).join(', ') || word('none yet');
-      return [make('p', '', word('has tools', { names: has })), make('p', '', word('has apps', { names: apps_ })), ...(place ? [make('p', '', word('is open', { name: place }))] : [])];
-    }
-  }
-  return [];
-}
-
-/**
- * An entry of the registry. All of it is text.
- * @param {any} entry
- */
-function tool({ name, domain, description, homepage, add }) {
-  const item = make('li', 'tool');
-  const head = make('p');
-  head.append(make('b', '', name), make('i', '', domain ?? ''));
-  item.append(head);
-  if (description) item.append(make('p', '', description));
-  if (add) item.append(make('code', '', add));
-  if (URL.canParse(homepage) && new URL(homepage).protocol === 'https:') {
-    const a = /** @type {HTMLAnchorElement} */ (make('a', '', new URL(homepage).host));
-    Object.assign(a, { href: homepage, target: '_blank', rel: 'noopener noreferrer' });
-    item.append(a);
-  }
-  return item;
-}
-
-/** @param {string} text */
-const none = (text) => make('li', 'none', text);
-
-/** @param {Snapshot} now */
-function showQuestions({ questions }) {
-  const had = document.activeElement?.closest('.question');
-  const cards = questions.map(({ id, text }) => {
-    const key = `question ${id}`;
-    const known = entries.get(key);
-    if (known) return known;
-    const card = make('div', 'question');
-    card.role = 'group';
-    const words = make('p', '', text);
-    words.id = `q-${id}`;
-    words.tabIndex = 0; // a long one scrolls
-    card.setAttribute('aria-labelledby', words.id);
-    card.append(words);
-    for (const [name, yes] of /** @type {[string, boolean][]} */ ([[word('yes'), true], [word('no'), false]])) {
-      const button = make('button', yes ? 'yes' : '', name);
-      button.addEventListener('click', () => vox.answer(id, yes));
-      card.append(button);
-    }
-    entries.set(key, card);
-    return card;
-  });
-  $('questions').replaceChildren(...cards);
-  if (had && !had.isConnected) input('text').focus(); // the button that was pressed is gone
-}
-
-// --- the project
-
-/**
- * @param {Snapshot} now
- * @param {Snapshot|undefined} before
- */
-function showProject({ project: { tools, apps }, actions }, before) {
-  const known = actions.flatMap((a) => [a.data?.['added'], ...(a.data?.['tools'] ?? [])]).filter((t) => t?.description);
-  const items = tools.map(({ id, name, prompt }) => {
-    const item = tool(known.find((t) => t.id === id) ?? { name });
-    const copy = make('button', 'more', word('copy prompt'));
-    copy.addEventListener('click', () =>
-      navigator.clipboard.writeText(prompt).then(() => (copy.textContent = word('copied')), () => (copy.textContent = word('not copied'))));
-    item.append(copy);
-    return item;
-  });
-  $('added').replaceChildren(...(items.length ? items : [none(word('no tools'))]));
-  showFiles(apps);
-  const writing = apps.find((a) => !a.url);
-  const size = Math.ceil((writing?.bytes ?? 0) / 1024);
-  const told = writing ? word(size ? 'so far' : 'being written', { name: writing.name, size }) : '';
-  for (const id of ['progress', 'progress-preview']) say(id, told);
-  const ready = apps.filter((a) => a.url);
-  $('no-preview').hidden = ready.length > 0 || Boolean(writing);
-  if (ready.length === before?.project.apps.filter((a) => a.url).length) return;
-  which.replaceChildren(...ready.map((a) => new Option(a.name)));
-  which.hidden = ready.length < 2;
-  which.value = ready.at(-1)?.name ?? '';
-  showApp(ready.at(-1));
-}
-
-/** @param {App[]} apps */
-function showFiles(apps) {
-  const lists = apps.flatMap(({ name, url, files }) => {
-    const list = make('ul', 'files');
-    list.append(...files.map((file) => {
-      const a = /** @type {HTMLAnchorElement} */ (make('a', '', file));
-      Object.assign(a, { href: new URL(file, url).href, target: '_blank', rel: 'noopener noreferrer' });
-      const item = make('li');
-      item.append(a);
-      return item;
-    }));
-    return [make('h3', '', url ? name : word('unfinished', { name })), list];
-  });
-  $('files').replaceChildren(...(lists.length ? lists : [make('p', '', word('no files'))]));
-}
-
-/**
- * Foreign code: its frame has no origin, so that it can reach neither this page nor the microphone.
- * @param {App} [app]
- */
-function showApp(app) {
-  const alone = /** @type {HTMLAnchorElement} */ ($('alone'));
-  alone.hidden = !app;
-  $('frame').replaceChildren();
-  if (!app?.url) return;
-  alone.href = app.url;
-  const frame = document.createElement('iframe');
-  frame.setAttribute('sandbox', 'allow-scripts allow-forms allow-modals');
-  frame.title = word('the app', { name: app.name });
-  frame.src = app.url;
-  $('frame').append(frame);
-}
-
-// --- the waveform
-
-/** @type {{mic: number, vox: number}[]} the newest last */
-let levels = [];
 let drawing = false;
-let drawn = 0; // when
 
+/** The orb follows both voices. */
 function draw() {
   if (drawing) return;
   drawing = true;
-  requestAnimationFrame(step);
+  requestAnimationFrame(() => {
+    drawing = false;
+    const { mic, vox: voice } = vox.level;
+    orb.show(mic, voice);
+    body.style.setProperty('--model', voice.toFixed(2));
+    if (!over()) draw();
+  });
 }
 
-/** @param {number} time */
-function step(time) {
-  drawing = false;
-  if (time - drawn >= (calm.matches ? CALM : EVERY)) {
-    drawn = time;
-    levels = [...levels, vox.level].slice(-MOST);
-    paint(calm.matches);
-  }
-  if (!over()) return draw();
-  levels = [];
-  paint(false);
-}
-
-/** @param {boolean} still one meter for each side that does not run across the page */
-function paint(still) {
-  const canvas = /** @type {HTMLCanvasElement} */ ($('wave'));
-  const brush = canvas.getContext('2d');
-  if (!brush) return;
-  const width = (canvas.width = Math.round(canvas.clientWidth * devicePixelRatio));
-  const height = (canvas.height = Math.round(canvas.clientHeight * devicePixelRatio));
-  const style = getComputedStyle(canvas);
-  const mine = style.getPropertyValue('--halt');
-  const voice = style.getPropertyValue('--accent');
-  const bar = (/** @type {number} */ x, /** @type {number} */ y, /** @type {number} */ w, /** @type {number} */ h, /** @type {string} */ color) => {
-    brush.fillStyle = color;
-    brush.beginPath();
-    brush.roundRect(x, y, w, h, Math.min(w, h) / 2);
-    brush.fill();
-  };
-  const newest = levels.at(-1) ?? { mic: 0, vox: 0 };
-  if (still) {
-    bar(0, height * 0.2, Math.max(height * 0.2, newest.mic * width), height * 0.2, mine);
-    bar(0, height * 0.6, Math.max(height * 0.2, newest.vox * width), height * 0.2, voice);
-    return;
-  }
-  const pitch = PITCH * devicePixelRatio;
-  const bars = Math.floor(width / pitch);
-  for (let i = 0; i < bars; i++) {
-    const { mic, vox } = levels[i - bars + levels.length] ?? { mic: 0, vox: 0 };
-    const level = Math.max(mic, vox);
-    const h = Math.max(pitch * 0.5, level * height);
-    bar(i * pitch, (height - h) / 2, pitch * 0.5, h, level < 0.02 ? style.getPropertyValue('--line') : vox >= mic ? voice : mine);
-  }
-}
-
-/** @param {string} word */
-function capital(word) {
-  return word.charAt(0).toUpperCase() + word.slice(1);
-}
-
-new ResizeObserver(() => paint(calm.matches && !over())).observe($('wave'));
-narrow.addEventListener('change', () => go(document.body.dataset['place'] ?? 'welcome'));
-go('welcome');
-showActions(vox.getSnapshot());
-showProject(vox.getSnapshot(), undefined);
+vox.restore(kept);
 render(vox.getSnapshot());
+listModels();
 
 fetch('../status')
   .then((r) => r.json())

@@ -67,11 +67,26 @@ export interface AddedTool {
 
 export interface App {
   name: string;
-  /** Written so far. */
+  /** Written so far of a version that comes; absent while none does. */
   bytes?: number;
   /** Where it is served, once it is complete. It is foreign code: show it in a sandboxed frame without allow-same-origin. */
   url?: string;
   files: string[];
+  /** The one that is shown, counted from 1. */
+  version: number;
+  versions: AppVersion[];
+}
+
+/** An app as it was once. */
+export interface AppVersion {
+  url: string;
+  files: string[];
+  /** What was asked for. */
+  wish: string;
+  /** The version that it was made of. */
+  from?: number;
+  /** How many lines were added to a file since, and removed from it. */
+  changes?: { file: string; added: number; removed: number }[];
 }
 
 /** All that there is to show. It is never changed: each change makes another one. */
@@ -89,7 +104,7 @@ export interface Snapshot {
   /** All calls, in the order in which they began. */
   actions: ToolAction[];
   questions: Question[];
-  /** What was added and generated in this conversation. */
+  /** What was added and generated. It goes on with the next conversation. */
   project: { tools: AddedTool[]; apps: App[] };
   /** Where navigate_ui went last; '' before that. */
   place: string;
@@ -99,6 +114,8 @@ export interface Snapshot {
   mode: 'live' | 'text' | '';
   sessionId: string;
   resumeToken: string;
+  /** What the gateway keeps the project under; '' if it keeps none. Whoever knows it has the project. */
+  projectId: string;
   /** The gateway keeps the conversation as a file. Tell the person. */
   isRecorded: boolean;
 }

@@ -37,8 +37,9 @@ const say = (name, values) => fill(words[name], values);
 const NOTHING = {
   state: 'idle', get message() { return say('begin'); }, mic: 'off', isMuted: false, isConnected: false, isVoxSpeaking: false,
   transcript: [], lastToolAction: null, actions: [], questions: [], project: { tools: [], apps: [] },
-  place: '', theme: '', model: '', mode: '', sessionId: '', resumeToken: '', isRecorded: false,
+  place: '', theme: '', model: '', mode: '', sessionId: '', resumeToken: '', projectId: '', isRecorded: false,
 };
+const EARLIER = 12; // turns that the model of a later conversation gets to know
 
 /** Why a conversation did not begin, or ended. */
 export class VoxError extends Error {
@@ -187,6 +188,25 @@ export class VoxLive extends EventTarget {
     this.#set({ questions: this.#now.questions.filter((q) => q.id !== id) });
   };
 
+  /**
+   * Shows an app as it was in a version.
+   * @param {string} app its name
+   * @param {number} version counted from 1; 0: the one before that which is shown
+   * @returns {boolean} false: there is no conversation
+   */
+  useVersion = (app, version) => this.#send({ type: 'version', app, version });
+
+  /** Stops an answer that runs. */
+  interrupt = () => void this.#send({ type: 'interrupt' });
+
+  /**
+   * Goes on with a project: what a snapshot had of it, after a reload. Without one it begins a new project. Not while a conversation runs.
+   * @param {Partial<Pick<Snapshot, 'projectId'|'project'|'transcript'>>} [saved]
+   */
+  restore = ({ projectId = '', project = NOTHING.project, transcript = [] } = {}) => {
+    if (!this.#talk) this.#set({ ...NOTHING, projectId, project, transcript });
+  };
+
   // --- the conversation, and its connections
 
   /** @param {Options} options */
@@ -199,9 +219,11 @@ export class VoxLive extends EventTarget {
     this.#unsent = [];
     this.#link = '';
     this.#why = undefined;
-    this.#seam = this.#asked = this.#broken = false;
+    this.#asked = this.#broken = false;
     this.#told = -1;
-    this.#set({ ...NOTHING, resumeToken: typeof this.#options.resume === 'string' ? this.#options.resume : '' });
+    const { projectId, project, transcript, actions } = this.#now; // the project goes on
+    this.#seam = true;
+    this.#set({ ...NOTHING, projectId, project, transcript, actions, resumeToken: typeof this.#options.resume === 'string' ? this.#options.resume : '' });
     try {
       const voice = this.#openVoice();
       if (this.#options.mic !== false) this.#openMic(voice);
@@ -263,21 +285,26 @@ export class VoxLive extends EventTarget {
   /** @param {string|undefined} token */
   #hello(token) {
     const { theme, model, projectContext, targets, resume = true, questions = true } = this.#options;
-    const again = this.#now.resumeToken || resume;
-    return { type: 'start', theme, projectContext, model, targets, questions, resume: again || undefined, token };
+    const { resumeToken, projectId, transcript } = this.#now;
+    const known = !resumeToken && transcript.length ? { ...projectContext, earlier: transcript.slice(-EARLIER) } : projectContext;
+    return {
+      type: 'start', theme, projectContext: known, model, targets, questions, resume: resumeToken || resume || undefined,
+      project: projectId || undefined, token,
+    };
   }
 
   /** @param {VoxMessage} message */
-  #ready({ sessionId, theme = '', model = '', mode = 'live', resume = '', resumed, recording = false }) {
+  #ready({ sessionId, theme = '', model = '', mode = 'live', resume = '', resumed, recording = false, project: projectId = '' }) {
     if (this.#now.resumeToken && this.#now.sessionId !== sessionId && !resumed) {
       this.#notice(say('kept'));
-      this.#set({ project: NOTHING.project, questions: [] });
+      this.#set({ questions: [] });
     }
+    if (this.#now.projectId && projectId && this.#now.projectId !== projectId) this.#set({ project: NOTHING.project }); // it was not kept
     // What is being generated goes on in the gateway, which tells when it is ready.
-    if (this.#phase === 'lost') this.#dropCalls(say('call lost'), (a) => a.name !== 'generate_app');
+    if (this.#phase === 'lost') this.#dropCalls(say('call lost'), (a) => !['generate_app', 'change_app'].includes(a.name));
     this.#phase = 'live';
     this.#link = '';
-    this.#set({ sessionId, theme, model, mode, resumeToken: resume, isRecorded: recording });
+    this.#set({ sessionId, theme, model, mode, projectId, resumeToken: resume, isRecorded: recording });
     if (mode === 'text') this.#closeMic();
     else if (this.#now.isMuted) this.#send({ type: 'mute', muted: true });
     for (const text of this.#unsent.splice(0)) this.#send({ type: 'text', text });
@@ -356,7 +383,7 @@ export class VoxLive extends EventTarget {
       case 'tool_result': {
         const begun = now.actions.findLast((a) => (message['id'] ? a.id === message['id'] : a.name === message['name']));
         const { id = `${now.actions.length}`, name, data } = message;
-        if (name === 'generate_app' && data.error) this.#forgetUnfinished();
+        if (data.error && ['generate_app', 'change_app'].includes(name)) this.#forgetUnfinished();
         return this.#act({ id, name, args: {}, ...begun, data, status: statusOf(name, data) });
       }
       case 'ui_action':
@@ -422,7 +449,7 @@ export class VoxLive extends EventTarget {
 
   /** @param {VoxMessage} message a ui_action */
   #obey(message) {
-    const { action, target, tool_id: id, tool_name: name, integration_prompt: prompt, app, bytes, url, files = [] } = message;
+    const { action, target, tool_id: id, tool_name: name, integration_prompt: prompt, app, bytes, url, files = [], version = 1, versions = [] } = message;
     const { tools, apps } = this.#now.project;
     this.dispatchEvent(new CustomEvent('action', { detail: message }));
     switch (action) {
@@ -433,12 +460,15 @@ export class VoxLive extends EventTarget {
         return this.#set({ project: { apps, tools: [...tools, { id, name, prompt }] } });
       case 'app_progress':
       case 'app_ready': {
-        if (apps.some((a) => a.name === app && a.url)) return;
-        const one = { name: app, bytes, url: url && new URL(url, gatewayURL(this.#options.url)).href, files };
-        this.#set({ project: { tools, apps: [...apps.filter((a) => a.name !== app), one] } });
-        if (!one.url) return;
-        const writing = this.#now.actions.findLast((a) => a.name === 'generate_app' && a.status === 'running');
-        if (writing) this.#act({ ...writing, data: { app, url, files }, status: 'done' }); // its result may have been lost
+        const at = (/** @type {string} */ place) => new URL(place, gatewayURL(this.#options.url)).href;
+        const old = apps.find((a) => a.name === app);
+        const one = url
+          ? { name: app, url: at(url), files, version, versions: versions.map((/** @type {any} */ v) => ({ ...v, url: at(v.url) })) }
+          : { files: [], version: 0, versions: [], ...old, name: app, bytes: bytes ?? 0 };
+        this.#set({ project: { tools, apps: old ? apps.map((a) => (a === old ? one : a)) : [...apps, one] } });
+        if (!url) return;
+        const writing = this.#now.actions.findLast((a) => ['generate_app', 'change_app'].includes(a.name) && a.status === 'running');
+        if (writing) this.#act({ ...writing, data: { app, url, files, version }, status: 'done' }); // its result may have been lost
       }
     }
   }
@@ -456,7 +486,7 @@ export class VoxLive extends EventTarget {
 
   #forgetUnfinished() {
     const { tools, apps } = this.#now.project;
-    this.#set({ project: { tools, apps: apps.filter((a) => a.url) } });
+    this.#set({ project: { tools, apps: apps.filter((a) => a.url).map((a) => ({ ...a, bytes: undefined })) } });
   }
 
   // --- sound
@@ -619,13 +649,13 @@ class Thinner {
 }
 
 /**
- * The first result of generate_app is that it has begun.
+ * The first results of generate_app and change_app are that the person is asked, and that it has begun.
  * @param {string} name
  * @param {Record<string, any>} data
  */
 function statusOf(name, data) {
   if (data['error']) return 'failed';
-  return name === 'generate_app' && data['app'] && !data['url'] ? 'running' : 'done';
+  return ['generate_app', 'change_app'].includes(name) && data['status'] && !data['url'] ? 'running' : 'done';
 }
 
 /** @param {VoxMessage} message */

@@ -17,6 +17,7 @@ type call struct {
 	id, name string
 	args     json.RawMessage
 	blocking bool
+	guided   bool // the guide has called it, and says something of its result
 }
 
 // blocked reports whether the model waits for a result and says nothing before.
@@ -113,6 +114,12 @@ func (s *session) result(c *call, r live.FunctionResponse) error {
 	text, transcript := plain(response), fmt.Sprintf("The tool %s says: %s", c.name, r.Response)
 	if r.Scheduling == "SILENT" && !c.blocking {
 		return nil
+	}
+	if c.guided {
+		if text = sentence(c.name, response); text == "" {
+			return nil
+		}
+		transcript = text
 	}
 	if r.Scheduling == "INTERRUPT" && !c.blocking && s.turn != nil {
 		if err := s.interrupt(); err != nil {

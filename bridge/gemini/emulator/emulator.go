@@ -69,6 +69,7 @@ type Emulator struct {
 	cancel map[*session]context.CancelFunc // of those that run
 	count  int                             // of connections so far
 	struck []int                           // how often each fault has
+	hears  []string                        // of the scenario, that nobody has said yet
 }
 
 // New returns an emulator. Close ends it. It panics if the scenario makes no sense: its Validate says so before.
@@ -80,7 +81,7 @@ func New(o Options) *Emulator {
 		log: o.Logger, espeak: o.Espeak, scenario: o.Scenario, observe: o.Observe,
 		memory: memory{ttl: cmp.Or(o.Scenario.HandleTTL, handleTTL)},
 		cancel: make(map[*session]context.CancelFunc),
-		struck: make([]int, len(o.Scenario.Faults)),
+		struck: make([]int, len(o.Scenario.Faults)), hears: o.Scenario.Hears,
 	}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
@@ -103,6 +104,16 @@ func (e *Emulator) Close() {
 	}
 	e.mu.Unlock()
 	e.sessions.Wait()
+}
+
+// understood is what a person says next, where the scenario has words for it.
+func (e *Emulator) understood() (words string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.hears) > 0 {
+		words, e.hears = e.hears[0], e.hears[1:]
+	}
+	return words
 }
 
 var slashes = regexp.MustCompile(`//+`)

@@ -109,6 +109,9 @@ func (q *request) answer() (live.Object, *apiError) {
 	var texts []string
 	for _, p := range last.Parts {
 		if f := p.FunctionResponse; f != nil {
+			if of := q.guided(""); of != nil {
+				return of, nil
+			}
 			return said("The tool " + f.Name + " says: " + string(f.Response)), nil
 		}
 		texts = append(texts, p.Text)
@@ -124,8 +127,13 @@ func (q *request) answer() (live.Object, *apiError) {
 		return nil, cmp.Or(refusals[code], invalid("There is no such status: %s.", rest))
 	case q.GenerationConfig.ResponseMIMEType == "application/json":
 		return said("{}"), nil // whatever the schema wants
+	case strings.Contains(text, "<<<file index.html>>>") && !strings.Contains(text, "counter"):
+		return said(writeApp(text)), nil
 	case strings.Contains(strings.ToLower(text), "html"):
 		return said(smallApp), nil
+	}
+	if call := q.guided(text); call != nil {
+		return call, nil
 	}
 	return said("You said: " + text), nil
 }

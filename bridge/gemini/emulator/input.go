@@ -2,6 +2,7 @@ package emulator
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"voxgate/bridge/gemini/emulator/live"
@@ -218,6 +219,9 @@ func (s *session) ended(speech []int16, rate int) error {
 		return s.next()
 	}
 	s.report(Event{What: Heard, PCM: speech, Rate: rate})
+	if words := s.e.understood(); words != "" {
+		return s.understand(words)
+	}
 	heard := fmt.Sprintf("%.1f seconds of speech", float64(len(speech))/float64(rate))
 	s.remember("user", "("+heard+")")
 	if s.setup.InputTranscript {
@@ -226,6 +230,19 @@ func (s *session) ended(speech []int16, rate int) error {
 		}
 	}
 	return s.echo(speech, rate, "You said: "+heard+".")
+}
+
+// understand answers speech that the scenario has words for. They come one after the other, as Google's do.
+func (s *session) understand(words string) error {
+	s.remember("user", words)
+	for word := range strings.SplitAfterSeq(words, " ") {
+		if s.setup.InputTranscript {
+			if err := s.content(live.Object{"inputTranscription": live.Object{"text": word}}); err != nil {
+				return err
+			}
+		}
+	}
+	return s.command(words)
 }
 
 // activity reports what the activity detection has found.

@@ -49,6 +49,9 @@ func (s *session) command(text string) error {
 	case "":
 		return s.speak("I am listening.", "I am listening.", false)
 	default:
+		if ok, err := s.playVOX(text); ok {
+			return err
+		}
 		said := "You said: " + text
 		return s.speak(said, said, false)
 	}

@@ -51,6 +51,10 @@ type Scenario struct {
 	// SlowPongs is how much later than asked a ping is answered. Google was measured at 8 to 30 s.
 	SlowPongs time.Duration `json:"slowPongs"`
 
+	// Hears is what the person is understood to say, one after the other, on whatever connection. When all was said, and without it, the
+	// emulator says how long they have spoken.
+	Hears []string `json:"hears"`
+
 	Faults []Fault `json:"faults"`
 }
 

@@ -1,0 +1,198 @@
+/** What is made by talking: the app, its files and versions, and the tools. */
+import { make } from '../dom.js';
+import { toolCard } from './cards.js';
+import { zip } from './zip.js';
+
+/** @import { App, Snapshot } from './types.d.ts' */
+
+const TABS = ['preview', 'studio', 'files', 'versions'];
+
+/**
+ * @typedef {object} Page
+ * @property {HTMLElement} root
+ * @property {(name: string, values?: Record<string, unknown>) => string} word
+ * @property {(app: string, version: number) => boolean} use a version of an app
+ */
+
+export class ProjectView {
+  #page;
+  #tab = 'preview';
+  #shown = ''; // the address of the app that is in the frame
+  #file = ''; // of the app, that is read
+  /** @type {App|undefined} the one that is shown */ #app;
+  /** @type {App[]} */ #apps = [];
+  /** @type {Map<string, any>} entries of the registry by their ids */ #known = new Map();
+
+  /** @param {Page} page */
+  constructor(page) {
+    this.#page = page;
+    const tabs = this.#find('.tabs');
+    for (const name of TABS) {
+      const tab = make('button');
+      tab.id = `tab-${name}`;
+      tab.role = 'tab';
+      tab.setAttribute('aria-controls', name);
+      tab.addEventListener('click', () => this.show(name));
+      tabs.append(tab);
+    }
+    tabs.addEventListener('keydown', ({ key }) => {
+      const by = { ArrowRight: 1, ArrowLeft: -1 }[key];
+      const next = TABS[(TABS.indexOf(this.#tab) + (by ?? 0) + TABS.length) % TABS.length] ?? '';
+      if (by) this.show(next), this.#find(`#tab-${next}`).focus();
+    });
+    this.#find('#which').addEventListener('change', ({ target }) => this.#choose(/** @type {HTMLSelectElement} */ (target).value));
+    this.#find('#undo').addEventListener('click', () => this.#app && page.use(this.#app.name, 0));
+    this.#find('#full').addEventListener('click', () => this.#find('iframe').requestFullscreen());
+    this.#find('#download').addEventListener('click', () => this.#download());
+    this.show('preview');
+  }
+
+  /** @param {string} selector */
+  #find(selector) {
+    return /** @type {HTMLElement} */ (this.#page.root.querySelector(selector));
+  }
+
+  /** @param {string} tab */
+  show(tab) {
+    this.#tab = tab;
+    for (const name of TABS) {
+      this.#find(`#${name}`).hidden = name !== tab;
+      const button = this.#find(`#tab-${name}`);
+      button.ariaSelected = String(name === tab);
+      button.tabIndex = name === tab ? 0 : -1;
+    }
+    if (tab === 'files') this.#read();
+  }
+
+  /** @param {Snapshot} now @param {Snapshot|undefined} before */
+  update({ project: { tools, apps }, actions, isConnected }, before) {
+    const { word } = this.#page;
+    for (const a of actions) for (const t of [a.data?.['added'], ...(a.data?.['tools'] ?? [])]) if (t?.description) this.#known.set(t.id, t);
+    this.#find('#added').replaceChildren(...(tools.length ? tools.map((t) => this.#tool(t)) : [make('li', 'none', word('no tools'))]));
+    const changed = apps.find((a) => before?.project.apps.find((b) => b.name === a.name)?.url !== a.url);
+    if (!this.#apps.length && !apps.length) this.show('studio');
+    if (apps.length > this.#apps.length) this.show('preview');
+    this.#apps = apps;
+    const which = /** @type {HTMLSelectElement} */ (this.#find('#which'));
+    which.replaceChildren(...apps.map((a) => new Option(a.name)));
+    which.hidden = apps.length < 2;
+    this.#choose(changed?.name ?? this.#app?.name ?? apps.at(-1)?.name ?? '');
+    const counts = { preview: 0, studio: tools.length, files: this.#app?.files.length ?? 0, versions: this.#app?.versions.length ?? 0 };
+    for (const [name, count] of Object.entries(counts)) this.#find(`#tab-${name}`).textContent = `${word(`tab ${name}`)}${count ? ` ${count}` : ''}`;
+    const writing = apps.find((a) => a.bytes !== undefined && isConnected);
+    const size = Math.ceil((writing?.bytes ?? 0) / 1024);
+    const told = writing ? word(size ? 'so far' : 'being written', { name: writing.name, size }) : '';
+    if (this.#find('#progress').textContent !== told) this.#find('#progress').textContent = told;
+  }
+
+  /** @param {string} name of an app */
+  #choose(name) {
+    const { word } = this.#page;
+    const app = (this.#app = this.#apps.find((a) => a.name === name) ?? this.#apps.at(-1));
+    const which = /** @type {HTMLSelectElement} */ (this.#find('#which'));
+    if (app) which.value = app.name;
+    this.#find('h2').textContent = app && which.hidden ? app.name : word('project');
+    const [undo, full, download] = /** @type {HTMLButtonElement[]} */ (['#undo', '#full', '#download'].map((id) => this.#find(id)));
+    if (undo) undo.disabled = !app?.versions[app.version - 1]?.from;
+    for (const b of [undo, full, download]) if (b) b.hidden = !app?.url;
+    this.#frame(app);
+    this.#showVersions(app);
+    if (this.#tab === 'files') this.#read();
+  }
+
+  /**
+   * Foreign code: its frame has no origin, so that it can reach neither this page nor the microphone.
+   * @param {App} [app]
+   */
+  #frame(app) {
+    const place = this.#find('#preview');
+    if (!app?.url) {
+      this.#shown = '';
+      return place.replaceChildren(make('p', 'none', this.#page.word('no app')));
+    }
+    if (this.#shown === app.url) return;
+    this.#shown = app.url;
+    const frame = document.createElement('iframe');
+    frame.setAttribute('sandbox', 'allow-scripts allow-forms allow-modals');
+    frame.title = this.#page.word('the app', { name: app.name });
+    frame.src = app.url;
+    place.replaceChildren(frame);
+  }
+
+  /** @param {{id: string, name: string, prompt: string}} added */
+  #tool({ id, name, prompt }) {
+    const { word } = this.#page;
+    const item = toolCard(this.#known.get(id) ?? { name });
+    const copy = make('button', '', word('copy prompt'));
+    copy.addEventListener('click', () =>
+      navigator.clipboard.writeText(prompt).then(() => (copy.textContent = word('copied')), () => (copy.textContent = word('not copied'))));
+    item.append(copy);
+    return item;
+  }
+
+  /** @param {App} [app] */
+  #showVersions(app) {
+    const { word, use } = this.#page;
+    const rows = (app?.versions ?? []).map(({ wish, from, changes = [] }, i) => {
+      const version = i + 1;
+      const row = make('div', 'version');
+      const about = make('p', '', '');
+      about.append(make('b', '', word('version', { version })), ` ${wish}`);
+      const done = changes.map(({ file, added, removed }) => `${file} +${added} −${removed}`).join(', ');
+      about.append(make('small', '', from ? word('made of', { from, done }) : word('the first')));
+      row.append(about);
+      if (version === app?.version) row.append(make('span', 'none', word('is shown')));
+      else {
+        const button = make('button', 'chip', word('show it'));
+        button.ariaLabel = `${word('show it')}: ${word('version', { version })}`;
+        button.addEventListener('click', () => app && use(app.name, version));
+        row.append(button);
+      }
+      return row;
+    });
+    this.#find('#versions').replaceChildren(...(rows.length ? rows.reverse() : [make('p', 'none', word('no files'))]));
+  }
+
+  /** Shows a file of the app. */
+  async #read() {
+    const place = this.#find('#files');
+    const app = this.#app;
+    if (!app?.url) return place.replaceChildren(make('p', 'none', this.#page.word('no files')));
+    if (!app.files.includes(this.#file)) this.#file = app.files[0] ?? '';
+    const names = make('div', 'names');
+    names.append(...app.files.map((file) => {
+      const button = make('button', 'chip', file);
+      button.ariaPressed = String(file === this.#file);
+      button.addEventListener('click', () => {
+        this.#file = file;
+        this.#read();
+      });
+      return button;
+    }));
+    const text = make('pre', '', '');
+    text.tabIndex = 0;
+    text.role = 'region';
+    text.ariaLabel = this.#file;
+    place.replaceChildren(names, text);
+    text.textContent = await textOf(app, this.#file).catch(() => this.#page.word('file gone'));
+  }
+
+  async #download() {
+    const app = this.#app;
+    if (!app) return;
+    const files = await Promise.all(app.files.map(async (name) => ({ name, text: await textOf(app, name) }))).catch(() => undefined);
+    if (!files) return;
+    const link = document.createElement('a');
+    link.href = URL.createObjectURL(zip(files));
+    link.download = `${app.name}.zip`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+  }
+}
+
+/** @param {App} app @param {string} file */
+async function textOf(app, file) {
+  const answer = await fetch(new URL(file, app.url));
+  if (!answer.ok) throw new Error(`${file}: ${answer.status}`);
+  return answer.text();
+}
