@@ -287,17 +287,17 @@ func TestStatus(t *testing.T) {
 func TestStatusOfAFullProject(t *testing.T) {
 	d, _ := newDesk(`{"a":"` + strings.Repeat(`\"`, 32000) + `"}`)
 	for _, domain := range vox.Domains {
-		for _, e := range vox.Search(domain, domain, 158) {
+		for _, e := range vox.Search(domain, domain, vox.Size()) {
 			if _, failure := call(t, t.Context(), d, "add_tool", args{"tool_id": e.ID}); failure != "" {
 				t.Fatal(failure)
 			}
 		}
 	}
-	if n := len(d.Project.Status().Tools); n != 158 {
+	if n := len(d.Project.Status().Tools); n != vox.Size() {
 		t.Fatalf("%d tools", n)
 	}
 	got, failure := call(t, t.Context(), d, "get_project_status", args{})
-	if list, _ := got["tools"].([]any); len(list) != 158 {
+	if list, _ := got["tools"].([]any); len(list) != vox.Size() {
 		t.Errorf("%d tools, %s", len(list), failure)
 	}
 }

@@ -13,6 +13,7 @@ import (
 type Entry struct {
 	ID          string   `json:"id"`
 	Name        string   `json:"name"`
+	Role        string   `json:"role"`   // what it is in a project, in a few words for people
 	Domain      string   `json:"domain"` // one of Domains
 	Description string   `json:"description"`
 	Tags        []string `json:"tags"`
@@ -34,6 +35,28 @@ var registry = func() (entries []Entry) {
 		panic(fmt.Sprintf("tools/vox/registry.json: %v", err))
 	}
 	return entries
+}()
+
+// Size is how many entries the registry has.
+func Size() int { return len(registry) }
+
+// need is something that people ask for, and the tools that an engineer takes for it, the best first.
+type need struct {
+	Need  string   `json:"need"`
+	Words []string `json:"words"` // that tell of it; one with a dash is of several words that stand together
+	Tools []string `json:"tools"` // ids
+	First bool     `json:"first"` // it leaves little choice, as a language or a service does: its tools go first
+}
+
+//go:embed needs.json
+var needsFile []byte
+
+// needs is needs.json. TestNeeds checks it.
+var needs = func() (list []need) {
+	if err := json.Unmarshal(needsFile, &list); err != nil {
+		panic(fmt.Sprintf("tools/vox/needs.json: %v", err))
+	}
+	return list
 }()
 
 // Find returns the entry with an id or a name; capitals do not matter.

@@ -16,7 +16,7 @@ import (
 )
 
 // The registry is ranked by BM25 of our own, on the stems of Snowball's English stemmer. The full-text index bleve v2.6.3 ranks the
-// same way and was tried: it makes the gateway 10 MB (a quarter) larger and brings 80 packages, for 158 entries of one sentence; this
+// same way and was tried: it makes the gateway 10 MB (a quarter) larger and brings 80 packages, for less than 200 entries of one sentence; this
 // whole package makes it 0.4 MB larger. A library of BM25 alone that is kept was not found.
 
 // bm25K1 and bm25B are BM25's usual constants: S. Robertson and H. Zaragoza, The Probabilistic Relevance Framework: BM25 and
@@ -34,9 +34,6 @@ const (
 	descriptionWeight = 1
 	domainWeight      = 0.5
 )
-
-// contextWeight is what a word of the client's context counts for a recommendation; one of the summary, which is newer, counts 1.
-const contextWeight = 0.3
 
 // index is what BM25 needs to know of the registry.
 type index struct {
@@ -119,9 +116,11 @@ func Search(query, domain string, most int) []Entry {
 	})
 }
 
-// recommended returns the entries that fit a project best: what is said of it and, a little, the client's context. Those that the
-// project has already are left out.
-func recommended(summary string, s Status, most int) []Entry {
+// recommended returns the entries that fit a project best. What is said of it tells of needs (needs.json); each need gives its best tool
+// before one gives its second, so that the list is spread over roles, and no role is there twice among the first. Tools that are
+// named themselves go first. Where nothing tells of a need, what fits by its words alone is taken if it fits well. Those that the project has
+// already are left out; the client's context counts where the summary tells of nothing.
+func recommended(summary string, s Status, most int) (best []Entry) {
 	has := map[string]bool{}
 	for _, e := range s.Tools {
 		has[e.ID] = true
@@ -130,13 +129,107 @@ func recommended(summary string, s Status, most int) []Entry {
 	for _, text := range known {
 		has[strings.ToLower(text)] = true
 	}
-	said, context := unique(termsOf(summary)), unique(termsOf(strings.Join(known, " ")))
-	return ranked(most, func(i int, e Entry) float64 {
-		if has[e.ID] || has[strings.ToLower(e.Name)] || has[strings.ToLower(e.Package)] {
-			return 0
+	roles := map[string]bool{}
+	take := func(e Entry, again bool) {
+		if len(best) < most && !has[e.ID] && !has[strings.ToLower(e.Name)] && !has[strings.ToLower(e.Package)] && (again || !roles[e.Role]) {
+			has[e.ID], roles[e.Role] = true, true
+			best = append(best, e)
 		}
-		return registryIndex().score(i, said) + contextWeight*registryIndex().score(i, context)
+	}
+	said := termsOf(summary)
+	for _, e := range named(said) {
+		take(e, true)
+	}
+	found := needed(said)
+	if len(found) == 0 && len(best) == 0 {
+		found = needed(termsOf(strings.Join(known, " ")))
+	}
+	for place := range 3 {
+		for _, n := range found {
+			if place < len(n.Tools) {
+				e, _ := Find(n.Tools[place])
+				take(e, place > 0 && len(found) == 1)
+			}
+		}
+	}
+	if len(best) > 0 {
+		return best
+	}
+	for _, terms := range [][]string{said, termsOf(strings.Join(known, " "))} {
+		for _, e := range ranked(len(registry), func(i int, _ Entry) float64 {
+			if score := registryIndex().score(i, unique(terms)); score >= fits {
+				return score
+			}
+			return 0
+		}) {
+			take(e, true)
+		}
+		if len(best) > 0 {
+			break
+		}
+	}
+	return best
+}
+
+// fits is the least score with which an entry is recommended by its words alone: one rare word in its tags, or two in its description.
+const fits = 4
+
+// named are the entries whose names are among the terms.
+func named(terms []string) (list []Entry) {
+	for _, e := range registry {
+		name := termsOf(e.ID)
+		if plain := strings.ToLower(e.Name); len(name) == 1 && slices.Contains(terms, name[0]) && !english.IsStopWord(plain) && !common[e.ID] {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// common are ids that are words of every day as well.
+var common = map[string]bool{
+	"motion": true, "sharp": true, "square": true, "paddle": true, "tone": true, "three": true, "resend": true, "convex": true, "elementary": true, "notion": true,
+	"express": true, "solid": true, "prisma": true, "mollie": true, "axum": true, "expo": true, "gin": true, "redis": false,
+}
+
+// needed are the needs that terms tell of: those that more of them tell of first, then those that are told of earlier.
+func needed(terms []string) (list []need) {
+	together := " " + strings.Join(terms, " ") + " "
+	type told struct {
+		need
+		words, at int
+	}
+	var all []told
+	for _, n := range needs {
+		t := told{need: n, at: len(together)}
+		seen := map[string]bool{}
+		for _, word := range n.Words {
+			stems := termsOf(strings.ReplaceAll(word, "-", " "))
+			phrase := " " + strings.Join(stems, " ") + " "
+			at := strings.Index(together, phrase)
+			if len(stems) == 0 || at < 0 || seen[phrase] {
+				continue
+			}
+			seen[phrase] = true
+			t.words++
+			t.at = min(t.at, at)
+		}
+		if t.words > 0 {
+			all = append(all, t)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b told) int {
+		if a.First != b.First {
+			if a.First {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(b.words, a.words), cmp.Compare(a.at, b.at))
 	})
+	for _, t := range all {
+		list = append(list, t.need)
+	}
+	return list
 }
 
 // ranked returns the entries of the highest scores above 0. Of equal ones the first in the registry goes first.
