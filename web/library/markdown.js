@@ -16,10 +16,32 @@ function spans(text) {
     if (code) all.push({ tag: 'code', inner: [code] });
     else if (strong) all.push({ tag: 'strong', inner: spans(strong) });
     else if (em) all.push({ tag: 'em', inner: spans(em) });
-    else all.push({ tag: 'a', href: href ?? url, inner: [label ?? url ?? ''] });
+    else all.push(link(href ?? url ?? '', label ?? url ?? ''));
   }
   if (at < text.length) all.push(text.slice(at));
   return all;
+}
+
+/** What reads as an address: a scheme, or a name with a dot in it whose last part is letters. */
+const ADDRESS = /^\s*(?:[a-z]+:\/\/|mailto:)?(?:[^\s/@]*@)?((?:[\p{L}\p{N}-]+\.)+\p{L}{2,})(?=[/:?#\s]|$)/iu;
+
+/** What is called like a file is no address, as Next.js. */
+const FILE = /\.(?:js|ts|css|html|json|txt)$/i;
+
+/**
+ * A link never shows another address than it opens: words that name another host, or turn their direction round, give way to the address. One with a
+ * name before the host, as in https://google.com@evil.example, is none.
+ * @param {string} href
+ * @param {string} label
+ * @returns {Piece}
+ */
+function link(href, label) {
+  const to = URL.canParse(href) ? new URL(href) : undefined;
+  if (!to || to.username || to.password) return href === label ? label : `${label} (${href})`;
+  const host = to.protocol === 'mailto:' ? to.pathname.split('@').at(-1) : to.hostname;
+  const [, named] = ADDRESS.exec(label) ?? [];
+  const lies = /[\u202a-\u202e\u2066-\u2069]/.test(label) || (named && !FILE.test(named) && named.toLowerCase() !== host && `www.${named.toLowerCase()}` !== host);
+  return { tag: 'a', href, inner: [lies ? href : label] };
 }
 
 /**

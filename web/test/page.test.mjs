@@ -594,6 +594,22 @@ play('shows answers in light Markdown, whose links are safe, and nothing else of
     '<p>See <a href="https://example.com/a" target="_blank" rel="noopener noreferrer">here</a> or [there](javascript:alert(1)) &lt;b&gt;now&lt;/b&gt; 2*3*4</p>');
 });
 
+test('links in Markdown never show another address than they open', async () => {
+  const { parse } = await import('../library/markdown.js');
+  const shows = (text) => parse(text).map((piece) => (piece.tag === 'a' ? `<${piece.inner[0]}>` : piece)).join('');
+  for (const [text, shown] of [
+    ['[here](https://a.example/x)', '<here>'],
+    ['[a.example](https://www.a.example/x)', '<a.example>'],
+    ['[Next.js 15](https://nextjs.org)', '<Next.js 15>'],
+    ['[accounts.google.com](https://evil.example/)', '<https://evil.example/>'],
+    ['[HTTPS://bank.com/login](https://bank.com.evil.example/)', '<https://bank.com.evil.example/>'],
+    ['[x@bank.com](mailto:x@evil.example)', '<mailto:x@evil.example>'],
+    ['[\u202emoc.knab](https://evil.example/)', '<https://evil.example/>'],
+    ['[here](https://bank.com@evil.example/)', 'here (https://bank.com@evil.example/)'],
+    ['https://bank.com@evil.example/', 'https://bank.com@evil.example/'],
+  ]) assert.equal(shows(text), shown, text);
+});
+
 play('says at the end how long it was, and goes on with what was said', async (page) => {
   await start(page);
   await says(page, 'Listening');
