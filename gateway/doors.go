@@ -150,7 +150,7 @@ func serveREST(addr string, admission signaling.Options, door *rest.Door, stoppi
 
 // openVOX is the door of the VOX assistant. Its typed talk and its apps are answered as REST calls are.
 func openVOX(s settings, host *bridge.Host, models *rest.Door, stopping *ending, log *slog.Logger) (door *vox.Door, err error) {
-	door = &vox.Door{Host: host, Generate: models.Generate, AppModel: s.appModel, MaxTokens: s.maxTokens, Logger: log}
+	door = &vox.Door{Host: host, Generate: models.Generate, Known: models.Known, AppModel: s.appModel, MaxTokens: s.maxTokens, Logger: log}
 	if s.workspace == "" {
 		return door, nil
 	}

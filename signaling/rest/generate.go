@@ -31,6 +31,15 @@ func (d *Door) Generate(
 	return bill.pay(ctx, false), err
 }
 
+// Known fails if the backend of a model says that it has none of this name. One that does not answer gets the benefit of the doubt.
+func (d *Door) Known(ctx context.Context, model string) error {
+	_, err := d.backend(model).describe(ctx, model)
+	if r := (*refused)(nil); errors.As(err, &r) && r.status == http.StatusNotFound {
+		return &bridge.Error{Code: bridge.CodeBadMessage, Message: fmt.Sprintf("There is no model %s.", model)}
+	}
+	return nil
+}
+
 func (d *Door) generate(ctx context.Context, model string, request []byte, piece func(object) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

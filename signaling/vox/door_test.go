@@ -137,6 +137,15 @@ func TestVOXAsksByVoice(t *testing.T) {
 	c.Expect("ui_action", func(f doortest.VoxFields) bool { return f.Action == "app_ready" })
 }
 
+// A model that does not exist is refused at once, and not with the first question.
+func TestVOXRefusesUnknownModels(t *testing.T) {
+	t.Parallel()
+	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, nil)), nil)
+	c.Send(`{"type":"start","model":"qwerty-7"}`)
+	c.Expect("error", func(f doortest.VoxFields) bool { return f.Code == "bad_message" && strings.Contains(f.Message, "no model qwerty-7") })
+	c.Expect("session_end", nil)
+}
+
 // A project outlives its conversation, and its apps have versions, which the client may choose from.
 func TestVOXKeepsItsProject(t *testing.T) {
 	t.Parallel()

@@ -68,6 +68,11 @@ func (v *visit) typed(ctx context.Context, open bridge.Open, a *assistant) error
 	if !open.Grant.Allows(open.Agent.Model) {
 		return &bridge.Error{Code: bridge.CodeForbidden, Message: fmt.Sprintf("This token does not grant the model %s.", open.Agent.Model)}
 	}
+	if v.door.Known != nil {
+		if err := v.door.Known(ctx, open.Agent.Model); err != nil {
+			return err
+		}
+	}
 	if err := open.Account.Begin(bridge.Cost{}); err != nil {
 		return err
 	}

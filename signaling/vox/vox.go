@@ -37,6 +37,9 @@ type Door struct {
 	// [bridge.ErrBudget] beneath it says that nothing like it can be paid any more.
 	Generate Generate
 
+	// Known fails if there is no such model that writes. Nil: each answer says so.
+	Known func(ctx context.Context, model string) error
+
 	AppModel  string          // writes apps; empty: none does
 	Workspace *desk.Workspace // keeps apps; nil: there is no room for any
 	MaxTokens int             // ends a typed conversation that has used so many; 0: no limit

@@ -44,7 +44,7 @@ func writes(text string) func(context.Context, string, func(string) error) error
 func newStudio(t *testing.T, text string) (d *vox.Desk, c *client, dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	w, err := vox.OpenWorkspace(dir)
+	w, err := vox.OpenWorkspace(dir, "https://app.example")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -582,7 +582,7 @@ func TestServe(t *testing.T) {
 			t,
 			policy,
 			"sandbox allow-scripts allow-forms allow-modals allow-popups allow-pointer-lock",
-			"frame-ancestors 'self'",
+			"frame-ancestors 'self' https://app.example",
 			"object-src 'none'",
 		)
 		if strings.Contains(policy, "allow-same-origin") || strings.Contains(policy, "escape-sandbox") ||
