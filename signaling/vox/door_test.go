@@ -142,7 +142,9 @@ func TestVOXRefusesUnknownModels(t *testing.T) {
 	t.Parallel()
 	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, nil)), nil)
 	c.Send(`{"type":"start","model":"qwerty-7"}`)
-	c.Expect("error", func(f doortest.VoxFields) bool { return f.Code == "bad_message" && strings.Contains(f.Message, "no model qwerty-7") })
+	c.Expect("error", func(f doortest.VoxFields) bool {
+		return f.Code == "bad_message" && strings.Contains(f.Message, "no model qwerty-7")
+	})
 	c.Expect("session_end", nil)
 }
 
