@@ -42,6 +42,8 @@ type metrics struct {
 	packets, packetsLost *prometheus.CounterVec
 	jitter               *prometheus.HistogramVec
 	concealed            prometheus.Counter
+
+	today today
 }
 
 // seconds from what the gateway adds (ms) to what a thinking model takes (10 s).
@@ -208,7 +210,7 @@ func (m *metrics) serve(s settings, admission signaling.Options, host *bridge.Ho
 		}
 		return 0
 	}))
-	page, leave, err := (&operator{settings: s, registry: m.registry, host: host, health: h, started: time.Now()}).open(admission, log)
+	page, leave, err := (&operator{settings: s, registry: m.registry, host: host, health: h, today: &m.today, started: time.Now()}).open(admission, log)
 	if err != nil {
 		return nil, err
 	}
@@ -256,6 +258,7 @@ func (m *metrics) dialling(tell func(sip.CallStatus)) func(sip.CallStatus) {
 
 // observe takes what happens in a conversation.
 func (m *metrics) observe(_ string, o bridge.Observation) {
+	m.today.observe(o)
 	switch o := o.(type) {
 	case bridge.TurnEnd:
 		cut := string(o.Cut)

@@ -30,6 +30,7 @@ type operator struct {
 	host     *bridge.Host
 	health   health
 	started  time.Time
+	today    *today
 	keyed    bool // conversations are shown for a server key alone
 }
 
@@ -67,13 +68,29 @@ type operatorStatus struct {
 	Keyed      bool               `json:"keyed"`                // as in [operator]
 	Redis      string             `json:"redis,omitempty"`      // well or down
 	Recordings string             `json:"recordings,omitempty"` // their folder
-	Now        int                `json:"now"`                  // conversations
-	Ended      float64            `json:"ended"`                // likewise; this and what follows: since the start
-	Dollars    float64            `json:"dollars"`              // that Gemini has cost
-	Refusals   map[string]float64 `json:"refusals"`             // by rule
-	Dials      map[string]float64 `json:"dials"`                // of the model, by outcome
-	Unrecorded float64            `json:"unrecorded"`           // recordings that the disk has refused
+	Page       string             `json:"page"`                 // the URL of the gateway's own page
+	Disks      []diskStatus       `json:"disks,omitempty"`      // of recordings, and of files of calls
+	Today      dayStatus          `json:"today"`
+	Now        int                `json:"now"`        // conversations
+	Ended      float64            `json:"ended"`      // likewise; this and what follows: since the start
+	Dollars    float64            `json:"dollars"`    // that Gemini has cost
+	Refusals   map[string]float64 `json:"refusals"`   // by rule
+	Dials      map[string]float64 `json:"dials"`      // of the model, by outcome
+	Unrecorded float64            `json:"unrecorded"` // recordings that the disk has refused
 	Agents     []agentStatus      `json:"agents"`
+}
+
+// diskStatus is the disk of a folder, in bytes.
+type diskStatus struct {
+	Folder string `json:"folder"`
+	Free   uint64 `json:"free"`
+	Total  uint64 `json:"total"`
+}
+
+// dayStatus is what was counted since midnight (UTC), or since the start.
+type dayStatus struct {
+	Begun   int     `json:"begun"` // conversations
+	Dollars float64 `json:"dollars"`
 }
 
 // agentStatus is the file of an agent.
@@ -102,10 +119,16 @@ func (o *operator) status(w http.ResponseWriter, _ *http.Request) {
 	}
 	s := operatorStatus{
 		Started: o.started.UTC(), Backend: o.host.Backend(), Ready: o.health.ready(), Keyed: o.keyed,
-		Recordings: o.settings.recordings, Now: o.health.running(),
+		Recordings: o.settings.recordings, Page: o.health.page, Now: o.health.running(),
 		Ended: sum(counted["voxgate_sessions_ended_total"]), Dollars: sum(counted["voxgate_dollars_total"]),
 		Refusals: counted["voxgate_refusals_total"], Dials: counted["voxgate_model_dials_total"],
 		Unrecorded: sum(counted["voxgate_recordings_failed_total"]), Agents: []agentStatus{},
+	}
+	s.Today.Begun, s.Today.Dollars = o.today.read()
+	for _, folder := range []string{o.settings.recordings, o.settings.calls} {
+		if free, total, ok := space(folder); ok {
+			s.Disks = append(s.Disks, diskStatus{folder, free, total})
+		}
 	}
 	if o.settings.redis != "" {
 		s.Redis = "well"

@@ -21,6 +21,7 @@ type health struct {
 	degraded func() bool // the store of all gateways does not answer
 	leave    func()      // takes no more calls, and sends those that can to other gateways
 	running  func() int
+	page     string // the URL of the gateway's page
 }
 
 // servePrivate answers the operator at addr until stop is called: metrics at /metrics, whether the process lives at /healthz, whether

@@ -86,7 +86,9 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		return err
 	}
 	ends.write = generate.Generate
-	stopPrivate, err := measured.serve(s, admission, host, healthOf(ctx, host, shared), log)
+	state := healthOf(ctx, host, shared)
+	state.page = s.url(listener.Addr().(*net.TCPAddr))
+	stopPrivate, err := measured.serve(s, admission, host, state, log)
 	if err != nil {
 		return err
 	}
@@ -234,13 +236,18 @@ func operatorsTools(ctx context.Context, file string, log *slog.Logger) (list fu
 	return c.Tools, c.Close, nil
 }
 
-// announce logs our address and what answers.
-func announce(s settings, addr *net.TCPAddr, backend string, log *slog.Logger) {
+// url is where the gateway is reached that listens at an address.
+func (s *settings) url(addr *net.TCPAddr) string {
 	host := "localhost"
 	if !addr.IP.IsLoopback() && !addr.IP.IsUnspecified() {
 		host = addr.IP.String()
 	}
-	log.Info("listening", "url", s.tls.url(host, addr.Port))
+	return s.tls.url(host, addr.Port)
+}
+
+// announce logs our address and what answers.
+func announce(s settings, addr *net.TCPAddr, backend string, log *slog.Logger) {
+	log.Info("listening", "url", s.url(addr))
 	who := []any{}
 	if s.vertex {
 		who = append(who, "project", s.project)

@@ -8,6 +8,7 @@ const MOST = 500; // words and events that are kept
 const get = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
 const clock = new Intl.DateTimeFormat(undefined, { timeStyle: 'medium' });
 const money = (/** @type {number | undefined} */ n) => (n === undefined ? '–' : `$${n.toFixed(n < 1 ? 4 : 2)}`);
+const gigabytes = (/** @type {number} */ n) => `${(n / 1e9).toFixed(1)} GB`;
 const count = (/** @type {number} */ n) => n.toLocaleString();
 const since = (/** @type {string} */ at) => {
   const s = Math.max(0, Math.round((Date.now() - Date.parse(at)) / 1000));
@@ -149,8 +150,8 @@ function showStatus(/** @type {any} */ s) {
   const hours = up < 60 ? `${up} min` : `${Math.floor(up / 60)} h ${up % 60} min`;
   put(get('alive'), s.ready ? 'The gateway is up.' : 'The gateway takes no new calls.');
   put(get('now'), count(s.now));
-  put(get('begun'), count(s.ended + s.now));
-  put(get('dollars'), money(s.dollars));
+  put(get('begun'), count(s.today.begun));
+  put(get('dollars'), money(s.today.dollars));
   const refusals = Object.entries(s.refusals ?? {}).sort((a, b) => b[1] - a[1]);
   put(get('refused'), count(refusals.reduce((all, [, n]) => all + n, 0)));
   get('no-refusals').hidden = refusals.length > 0;
@@ -163,14 +164,23 @@ function showStatus(/** @type {any} */ s) {
     [BACKENDS[/** @type {keyof typeof BACKENDS} */ (s.backend)] ?? s.backend, dialled, failed.length > 0],
     ['Redis', s.redis ? (s.redis === 'well' ? 'answers' : 'does not answer') : 'none: this gateway is alone', s.redis === 'down'],
     ['Recordings', s.unrecorded ? `the disk has refused ${count(s.unrecorded)}` : s.recordings || 'none', s.unrecorded > 0],
+    ...(s.disks ?? []).map((/** @type {any} */ d) => [`Disk of ${d.folder}`, `${gigabytes(d.free)} of ${gigabytes(d.total)} free`, d.free < d.total / 20]),
   ]);
   get('no-agents').hidden = s.agents.length > 0;
   states('agents', s.agents.map((/** @type {any} */ a) => [a.name, a.problem ?? 'well', Boolean(a.problem)]));
+  s.agents.forEach((/** @type {any} */ a, /** @type {number} */ i) => talkTo(get('agents').children[i], new URL(`?agent=${encodeURIComponent(a.name)}`, s.page).href));
+}
+
+/** A link to the gateway's page, where this agent answers. @param {HTMLElement} li @param {string} href */
+function talkTo(li, href) {
+  const a = /** @type {HTMLAnchorElement} */ (li.querySelector('a') ?? make('a', '', 'Talk to it'));
+  if (a.href !== href) Object.assign(a, { href, target: '_blank', rel: 'noopener' });
+  if (!a.isConnected) li.append(a);
 }
 
 // --- one conversation
 
-/** @type {{id: string, socket: WebSocket, over: boolean} | null} */
+/** @type {{id: string, socket: WebSocket, over: boolean, waited?: number} | null} */
 let chosen = null;
 
 function open(/** @type {string} */ name) {
@@ -213,7 +223,8 @@ function describe() {
   const s = running.find((r) => r.id === chosen?.id);
   if (!s) return;
   put(get('one-title'), who(s));
-  put(get('what'), [s.agent, `by ${s.door}`, s.model, `since ${clock.format(Date.parse(s.startedAt))}`].filter(Boolean).join(' · '));
+  put(get('what'), [s.agent, `by ${s.door}`, s.model, `since ${clock.format(Date.parse(s.startedAt))}`, s.step && `step ${s.step}`,
+    chosen?.waited && `answers after ${(chosen.waited / 1000).toFixed(1)} s`].filter(Boolean).join(' · '));
 }
 
 /** Adds to a list whose end stays in sight, unless somebody reads above it. */
@@ -248,6 +259,10 @@ function take(/** @type {{type: string, payload?: any, time?: number}} */ { type
     return;
   }
   if (type === 'GEMINI_DISCONNECTED') over(payload.reason && payload.reason !== 'goodbye' ? `It has ended: ${payload.reason}` : 'It has ended.');
+  if (type === 'TURN_LATENCY' && chosen) {
+    chosen.waited = payload.totalMs;
+    describe();
+  }
   if (type === 'GEMINI_ERROR') put(get('ended'), payload.message ?? '');
   const item = make('li');
   item.append(make('time', '', clock.format(time)), make('b', '', type.toLowerCase().replaceAll('_', ' ')), make('span', '', brief(payload)));

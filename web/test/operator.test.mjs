@@ -90,6 +90,9 @@ for (const [look, context] of Object.entries({ desktop: { viewport: { width: 144
       await page.click('#say button');
       await says(page, '#words .assistant', 'nothing else: One moment, please.');
 
+      await says(page, '#what', 'answers after');
+      assert.equal(await page.getAttribute('#agents a', 'href'), `${gateway.url}?agent=desk`);
+
       await page.click('summary');
       await says(page, '#events li', 'interrupted');
       await hasNoBarriers(page);

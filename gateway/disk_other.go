@@ -1,0 +1,5 @@
+//go:build !linux
+
+package main
+
+func space(string) (free, total uint64, ok bool) { return 0, 0, false }

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge"
+)
+
+// At midnight the day's counts begin anew, whether something happens or not.
+func TestToday(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // begins at midnight
+		var day today
+		is := func(begun int, dollars float64) {
+			t.Helper()
+			if b, d := day.read(); b != begun || d != dollars {
+				t.Errorf("%d for $ %v", b, d)
+			}
+		}
+		is(0, 0)
+		for range 2 {
+			day.observe(bridge.Begun{})
+			day.observe(bridge.Spent{Dollars: 0.25})
+		}
+		day.observe(bridge.TurnEnd{})
+		time.Sleep(24*time.Hour - time.Nanosecond)
+		is(2, 0.5)
+		time.Sleep(time.Nanosecond)
+		is(0, 0)
+		day.observe(bridge.Begun{})
+		is(1, 0)
+	})
+}
