@@ -184,6 +184,8 @@ export interface SetupComplete {
   sessionId: string;
   /** When the conversation began, in milliseconds since 1970. */
   startedAt?: number;
+  /** Of the agent, in which the conversation is, if it has steps. */
+  step?: string;
   model: string;
   resumed: boolean;
   resumeToken?: string;
@@ -289,6 +291,13 @@ export interface ToolStatus {
   status: 'running' | 'done' | 'failed' | 'cancelled';
   ms?: number;
   error?: string;
+}
+
+/** The agent has gone on to another step. */
+export interface AgentStep {
+  step: string;
+  /** What was found out so far. */
+  fields?: Record<string, string | number>;
 }
 
 /** Milliseconds from the end of what was said to the answer. */

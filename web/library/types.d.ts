@@ -1,6 +1,6 @@
 /// <reference lib="esnext.disposable" />
 // What voxgate.js is, takes and tells. Written by hand; surface.ts checks that voxgate.js is that.
-import type { ClientType, ContextEntry, LiveConfig, LogMessage, SessionState, SetupComplete, TurnLatency, Usage } from './messages.d.ts';
+import type { AgentStep, ClientType, ContextEntry, LiveConfig, LogMessage, SessionState, SetupComplete, TurnLatency, Usage } from './messages.d.ts';
 
 export type * from './messages.d.ts';
 
@@ -344,6 +344,7 @@ export interface Events {
   tool: ToolCall;
   /** With `canvas: true`: show this, and call `answer` once with what the person puts in. */
   canvas: CanvasCall & { answer(answer: CanvasAnswer): void };
+  step: AgentStep;
   /** Tokens, after each turn. */
   usage: Usage;
   /** How long the last answer took, after each turn. */

@@ -666,6 +666,9 @@ export class Session {
       }
       case 'TURN_LATENCY':
         return this.#emit('latency', payload);
+      case 'AGENT_STEP':
+        this.#setup = this.#setup && { ...this.#setup, step: payload.step };
+        return this.#emit('step', payload);
       case 'LOG_MESSAGE':
         if (payload.details?.usage) this.#emit('usage', payload.details.usage);
         if (this.#setup && payload.details?.recording !== undefined) {

@@ -704,6 +704,18 @@ describe('the library tells', () => {
   const tokens = (totalTokens) => ({ inputTokens: 1, outputTokens: 2, totalTokens, input: { AUDIO: 1 } });
   const usage = { turn: tokens(120), total: tokens(3_400) };
 
+  play('learns of the steps of an agent', async (page) => {
+    const seen = await page.evaluate(async () => {
+      setups = [{ step: 'greet' }];
+      await talk();
+      const steps = [session.setup.step];
+      session.on('step', (s) => steps.push(s, session.setup.step));
+      links[0].tell('AGENT_STEP', { step: 'book', fields: { guests: 2 } });
+      return steps;
+    });
+    assert.deepEqual(seen, ['greet', { step: 'book', fields: { guests: 2 } }, 'book']);
+  });
+
   play('tokens, and where the conversation stands with Gemini', async (page) => {
     const { links, events } = await page.evaluate(async (usage) => {
       await talk();
