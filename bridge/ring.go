@@ -98,6 +98,13 @@ func bytesOf(body Body) int {
 			n += least + len(c.Args)
 		}
 		return n
+	case StepChange:
+		n := least
+		for name, value := range b.Fields {
+			text, _ := value.(string)
+			n += least + len(name) + len(text)
+		}
+		return n
 	case SetupComplete:
 		return least + len(b.EffectiveConfig)
 	case History:

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"voxgate/tools"
@@ -44,6 +45,13 @@ func TestRingIsBounded(t *testing.T) {
 		if r.bytes > 2*ringBytes+100<<10 {
 			t.Fatalf("%d bytes are kept", r.bytes)
 		}
+	}
+	r = ring{}
+	for range 100 {
+		r.add(StepChange{"a", map[string]any{"text": strings.Repeat("a", 100<<10), "number": 1.0}}, true)
+	}
+	if n := len(r.events); n > 2*ringBytes/(100<<10)+1 {
+		t.Errorf("%d events of 100 KiB are kept", n)
 	}
 	r = ring{}
 	r.add(ToolCall{[]tools.Call{{ID: "a"}}}, true)
