@@ -7,13 +7,35 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	"github.com/pion/rtp"
+
+	"voxgate/media"
+	"voxgate/media/g711"
+	"voxgate/media/mediatest"
 )
 
-// carrier answers calls by the last digit of the number: 0 to 4 take it and hang up, 5 and 6 are busy, 7 and 8 ring on, and 9 is unknown.
-func carrier(trunk net.PacketConn, port int) {
-	sdp := fmt.Sprintf(callSDP, port)
+// carrier answers calls by the last digit of the number: 0 to 2 are people who hang up when they are greeted, 3 and 4 machines that beep,
+// 5 and 6 are busy, 7 and 8 ring on, and 9 is unknown.
+func carrier(trunk, sound net.PacketConn) {
+	sdp := fmt.Sprintf(callSDP, sound.LocalAddr().(*net.UDPAddr).Port)
+	var greeted sync.Map // those that wait for it, by the gateway's port
+	go func() {
+		for b := make([]byte, 1500); ; {
+			_, from, err := sound.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			if one, ok := greeted.LoadAndDelete(from.(*net.UDPAddr).Port); ok {
+				close(one.(chan struct{}))
+			}
+		}
+	}()
 	called := regexp.MustCompile(`To: <sip:\+493020\d(\d)@`)
 	invites := map[string]string{} // by Call-ID
 	for b := make([]byte, 65535); ; {
@@ -46,8 +68,18 @@ func carrier(trunk net.PacketConn, port int) {
 			field := func(name string) string {
 				return regexp.MustCompile(name + `: ([^\r]*)`).FindStringSubmatch(request)[1]
 			}
-			send(fmt.Appendf(nil, "BYE sip:voxgate@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bKbye%s\r\n"+
-				"Max-Forwards: 70\r\nFrom: %s\r\nTo: %s\r\n%s\r\nCSeq: 1 BYE\r\nContent-Length: 0\r\n\r\n", trunk.LocalAddr(), field("Call-ID"), field("To"), field("From"), id))
+			bye := fmt.Appendf(nil, "BYE sip:voxgate@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bKbye%s\r\n"+
+				"Max-Forwards: 70\r\nFrom: %s\r\nTo: %s\r\n%s\r\nCSeq: 1 BYE\r\nContent-Length: 0\r\n\r\n", trunk.LocalAddr(), field("Call-ID"), field("To"), field("From"), id)
+			port, _ := strconv.Atoi(regexp.MustCompile(`m=audio (\d+)`).FindStringSubmatch(invites[id])[1])
+			says, over := mediatest.Speech(800*time.Millisecond, 8000), make(chan struct{})
+			if called.FindStringSubmatch(request)[1] > "2" {
+				says = mediatest.Tone(500*time.Millisecond, 8000, 1000, 8000)
+			}
+			greeted.Store(port, over)
+			go func() {
+				speak(sound, port, says, over)
+				send(bye)
+			}()
 		case "CANCEL":
 			send(responseTo(trunk, request, "200 OK", ""))
 			send(responseTo(trunk, invites[id], "487 Request Terminated", ""))
@@ -57,10 +89,33 @@ func carrier(trunk net.PacketConn, port int) {
 	}
 }
 
+// speak sends what somebody says, and silence behind it, until they are greeted or the test is over.
+func speak(sound net.PacketConn, port int, pcm []int16, greeted <-chan struct{}) {
+	tick := time.NewTicker(media.FrameDuration)
+	defer tick.Stop()
+	packet := rtp.Packet{Header: rtp.Header{Version: 2, SSRC: 7}}
+	for {
+		frame := make([]int16, 160)
+		pcm = pcm[copy(frame, pcm):]
+		packet.Payload = g711.MuLaw.AppendBytes(nil, frame)
+		packet.SequenceNumber++
+		packet.Timestamp += 160
+		raw, _ := packet.Marshal() // it can be
+		if _, err := sound.WriteTo(raw, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}); err != nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-greeted:
+			return
+		}
+	}
+}
+
 // The campaign of examples/ ends with a table of what became of its calls.
 func TestCampaign(t *testing.T) {
 	trunk, sound := listenUDP(t), listenUDP(t)
-	go carrier(trunk, sound.LocalAddr().(*net.UDPAddr).Port)
+	go carrier(trunk, sound)
 	p, key := startDialler(t, trunk)
 	numbers := ""
 	for i := range 20 {
@@ -75,8 +130,10 @@ func TestCampaign(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(string(table)), "\n")
 	for i, line := range lines {
-		want := "ended"
+		want, by := "ended", "person"
 		switch i % 10 {
+		case 3, 4:
+			by = "machine"
 		case 5, 6:
 			want = "busy"
 		case 7, 8:
@@ -84,8 +141,12 @@ func TestCampaign(t *testing.T) {
 		case 9:
 			want = "failed"
 		}
-		if !strings.HasPrefix(line, fmt.Sprintf("+493020%02d ", i)) || !strings.Contains(line, " "+want+" ") {
-			t.Errorf("%s, want %s", line, want)
+		if want != "ended" {
+			by = ""
+		}
+		if fields := regexp.MustCompile(` +`).Split(line, 4); !strings.HasPrefix(line, fmt.Sprintf("+493020%02d ", i)) || len(fields) < 3 ||
+			fields[1] != want || by != "" && fields[2] != by {
+			t.Errorf("%q, want %s %s", line, want, by)
 		}
 	}
 	if len(lines) != 20 || t.Failed() {

@@ -1,4 +1,5 @@
-"""Calls each number of a file, four at a time, and prints what became of the calls. The server key is in VOXGATE_KEY.
+"""Calls each number of a file, four at a time, and prints what became of the calls and who answered. Machines hear nothing.
+The server key is in VOXGATE_KEY.
 
     python3 campaign.py https://voxgate.example.com provider numbers.txt 30 "Remind them of the concert on Friday at eight."
 """
@@ -19,7 +20,7 @@ def ask(path, body=None):
 
 def call(number):
     agent = {"prompt": prompt, "greeting": "Say who you are and why you call."}
-    status = ask("/v1/calls", {"to": number, "trunk": trunk, "ringSeconds": int(ring_seconds), "agent": agent})
+    status = ask("/v1/calls", {"to": number, "trunk": trunk, "ringSeconds": int(ring_seconds), "agent": agent, "machine": {}})
     while "id" in status and "endedAt" not in status:
         time.sleep(0.5)
         status = ask("/v1/calls/" + status["id"])
@@ -29,4 +30,5 @@ def call(number):
 with ThreadPoolExecutor(4) as lines, open(file) as numbers:
     for number, status in lines.map(call, numbers.read().split()):
         wrong = status.get("error", {})
-        print(f'{number:20} {status.get("state", wrong.get("code")):12} {status.get("reason") or wrong.get("message", "")}')
+        state, by = status.get("state", wrong.get("code")), status.get("answeredBy", "")
+        print(f'{number:20} {state:12} {by:8} {status.get("reason") or wrong.get("message", "")}')
