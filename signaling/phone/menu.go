@@ -13,8 +13,9 @@ import (
 // menuRounds is how often a model may press a key for the same announcement, until it has to give up.
 const menuRounds = 3
 
-// sameAnnouncement is the share of the pairs of neighbouring words of the shorter one from which on two announcements are the same. Menus of
-// the same house have "press one" and "one for" in common; one that is repeated may begin with "I did not get that", or be cut off.
+// sameAnnouncement is the share of the pairs of neighbouring words of the shorter one from which on two announcements are the same.
+// Menus of the same house have "press one" and "one for" in common; one that is repeated may begin with "I did not get that", or be
+// cut off.
 const sameAnnouncement = 0.6
 
 var (

@@ -40,7 +40,7 @@ type Dial struct {
 	Agent       agents.Choice     `json:"agent"`       // who talks
 	Variables   map[string]string `json:"variables"`   // for its prompt
 	Machine     *Machine          `json:"machine"`     // the call listens before it speaks; nil: it does not
-	Supervise   string            `json:"supervise"`   // the id of a conversation that they hear and may take over; empty: the agent talks to them
+	Supervise   string            `json:"supervise"`   // the conversation that they hear and may take over; empty: the agent talks to them
 	// IdempotencyKey names the request: a second one of the same server key gets the call of the first.
 	IdempotencyKey string `json:"idempotencyKey"`
 }

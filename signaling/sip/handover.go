@@ -285,8 +285,8 @@ func (c *call) onTape(leg *call) (file recorder, end func()) {
 	return nil, func() {}
 }
 
-// attend keeps alive a call that has no conversation of its own, until ctx is done. press gets the keys that are pressed. It returns why the
-// call must end.
+// attend keeps alive a call that has no conversation of its own, until ctx is done. press gets the keys that are pressed. It returns why
+// the call must end.
 func (c *call) attend(ctx context.Context, press func(key byte)) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -271,8 +271,9 @@ func (s *screen) tool() tools.Tool {
 	return tools.Tool{
 		Declaration: tools.Declaration{
 			Name: "answered_by", Title: "Listening…",
-			Description: "Says who has answered this call: a person, an answering machine or mailbox, or a menu that asks for keys or words. If you " +
-				"hear somebody speak before you were asked to speak, call this as soon as you know, and say nothing before: nobody hears you yet.",
+			Description: "Says who has answered this call: a person, an answering machine or mailbox, or a menu that asks for keys or words. " +
+				"If you hear somebody speak before you were asked to speak, call this as soon as you know, and say nothing before: " +
+				"nobody hears you yet.",
 			Parameters: json.RawMessage(
 				`{"type":"object","required":["who"],"properties":{"who":{"type":"string","enum":["person","machine","menu"]}}}`),
 		},
@@ -319,8 +320,8 @@ func (c *call) met(s *bridge.Session, by string) error {
 }
 
 // question asks the model who answered, in the midst of what it hears: by itself it would judge when they pause.
-const question = "You hear how this call is answered. If you know by whom, call answered_by now. If you do not, say nothing, listen on, and " +
-	"call it as soon as you know."
+const question = "You hear how this call is answered. If you know by whom, call answered_by now. If you do not, say nothing, listen on, " +
+	"and call it as soon as you know."
 
 // leave has the model leave the message.
 func (c *call) leave(s *bridge.Session) error {

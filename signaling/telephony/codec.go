@@ -169,7 +169,8 @@ type dialect struct {
 	offers                       string // the path of a list of formats in start, one of which is chosen: see [choose]
 	frames                       int    // of 20 ms in a message that we send; 0: 1
 
-	// What we send. {sound} is base64, or a list, and {count} how many numbers it has; {stream}, {encoding}, {rate} and {chosen} are of start, and {what} is a mark's name or keys, in JSON.
+	// What we send. {sound} is base64, or a list, and {count} how many numbers it has; {stream}, {encoding}, {rate} and {chosen} are of
+	// start, and {what} is a mark's name or keys, in JSON.
 	// {seq} counts what we send, and {theirs} is what the newest message has as "seq".
 	say   map[command]string
 	voice string
