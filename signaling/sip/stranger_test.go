@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/icholy/digest"
 )
@@ -71,7 +72,7 @@ func TestStrangersAreForgotten(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, withPassword(t))
 	caller := newCaller(t, o, "127.0.0.1")
-	nonce := caller.challenge(1)
+	nonce, asked := caller.challenge(1), time.Now()
 	kept := o.door.Kept()
 	for i := range 500 {
 		stranger := newCaller(t, o, fmt.Sprintf("127.0.9.%d", 1+i%250))
@@ -90,6 +91,9 @@ func TestStrangersAreForgotten(t *testing.T) {
 	}
 	if now := o.door.Kept(); now != kept {
 		t.Errorf("%d addresses are kept, %d were before", now, kept)
+	}
+	if time.Since(asked) > 25*time.Second { // a challenge lasts for 30 s: this machine was too slow for the first one
+		nonce = caller.challenge(3)
 	}
 	if status := caller.prove(2, nonce, "open sesame"); status != "200" {
 		t.Errorf("a caller with the password is answered %s", status)
