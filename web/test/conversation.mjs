@@ -76,6 +76,7 @@ try {
         await page.waitForFunction((text) => document.querySelector('main').textContent.includes(text), most);
       }
     }
+    await page.evaluate(() => document.activeElement.blur()); // a finger leaves no ring
     await page.waitForTimeout(400); // what moves comes to rest
     pictures.push(`data:image/png;base64,${(await page.screenshot()).toString('base64')}`);
     if (last >= 0) await stop(page);
