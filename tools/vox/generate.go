@@ -110,6 +110,9 @@ func (d *Desk) changeApp(ctx context.Context, args json.RawMessage) (json.RawMes
 	if err != nil {
 		return nil, err
 	}
+	if len(app.Versions) >= maxVersions {
+		return nil, fmt.Errorf("%s has %d versions, which is the most there may be", app.Name, maxVersions)
+	}
 	if d.Said != nil && !d.Project.hasWished(d.Said()) {
 		return nil, errors.New("the person has said nothing since the last version; ask them what to change")
 	}

@@ -482,6 +482,29 @@ func TestChangeApp(t *testing.T) {
 	has(t, failure, "changed nothing")
 }
 
+// TestVersionsAreBounded: the file of a project stays of a size that can be read again.
+func TestVersionsAreBounded(t *testing.T) {
+	d, _, _ := newStudio(t, twoFiles)
+	d.Project, _ = d.Workspace.Project("", nil)
+	ctx := answering(t.Context(), true)
+	if _, failure := call(t, ctx, d, "generate_app", args{"prompt": "Tetris"}); failure != "" {
+		t.Fatal(failure)
+	}
+	for n := range 29 {
+		d.Generate = writes(fmt.Sprintf("<<<file js/app.js>>>\n%d\n<<<end>>>", n))
+		if _, failure := call(t, ctx, d, "change_app", args{"change": "x"}); failure != "" {
+			t.Fatal(n, failure)
+		}
+	}
+	_, failure := call(t, ctx, d, "change_app", args{"change": "x"})
+	has(t, failure, "Tetris has 30 versions")
+	_, failure = call(t, ctx, d, "generate_app", args{"prompt": "y"})
+	has(t, failure, "this conversation has written 30 versions")
+	if again, known := d.Workspace.Project(d.Project.ID(), nil); !known || len(again.Status().Apps[0].Versions) != 30 {
+		t.Errorf("%v", known)
+	}
+}
+
 // TestProjectIsKept: over the end of its conversation, for two at once, and not where nothing was made.
 func TestProjectIsKept(t *testing.T) {
 	d, _, dir := newStudio(t, twoFiles)

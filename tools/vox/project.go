@@ -18,6 +18,9 @@ import (
 const (
 	maxWritten = 30
 	maxApps    = 10
+
+	// maxVersions is how many versions an app may have: the project's file names all of them.
+	maxVersions = 30
 )
 
 // maxName is how long the name of an app may be, in bytes.
@@ -28,6 +31,8 @@ const maxName = 40
 type Project struct {
 	id        string
 	workspace *Workspace // nil: it lives as long as its conversation
+
+	changing sync.Mutex // one change at a time; it writes to the disk, for which nobody else waits
 
 	mu      sync.Mutex
 	status  Status // as it was last known
@@ -111,19 +116,23 @@ func (s *Status) clone() Status {
 
 // update changes the project, and writes it where it is kept. After an error it is as it was.
 func (p *Project) update(change func(s *Status) error) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	next := p.status.clone()
+	p.changing.Lock()
+	defer p.changing.Unlock()
+	next := p.Status()
 	var err error
 	if p.workspace != nil {
 		err = p.workspace.change(p.id, &next, change)
 	} else {
 		err = change(&next)
 	}
-	if err == nil {
-		p.status = next
+	if err != nil {
+		return err
 	}
-	return err
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	next.Writing = p.status.Writing
+	p.status = next
+	return nil
 }
 
 // add notes a tool. It fails if the tool is there already.
@@ -224,7 +233,6 @@ func (p *Project) hasWished(said int) bool {
 // keep notes an app that is ready: a new one, or a version of one that there is.
 func (p *Project) keep(name, prompt string, v Version) (kept App, err error) {
 	err = p.update(func(s *Status) error {
-		s.Writing = ""
 		i := slices.IndexFunc(s.Apps, func(a App) bool { return a.Name == name })
 		if i < 0 {
 			i, s.Apps = len(s.Apps), append(s.Apps, App{Name: name, Prompt: prompt})

@@ -24,8 +24,8 @@ const (
 	maxWorkspace = 256 << 20
 	maxKept      = 1000
 
-	// maxProject is how many bytes of a project's file are read: ten apps with thirty versions of forty files are half of it.
-	maxProject = 1 << 20
+	// maxProject is how many bytes of a project's file are read: more than ten apps have with thirty versions of forty files each.
+	maxProject = 4 << 20
 
 	// A folder that is being written has this before its name. One that is older than maxUnfinished was left by a gateway that
 	// has died: nothing is written for as long.

@@ -176,6 +176,12 @@ look('a project goes on over the end, a reload, and another conversation', {}, a
   assert.equal(await page.locator('#project').isVisible(), false);
 });
 
+look('begins anew where what the browser has kept cannot be read', { init: () => localStorage.setItem('voxgate.vox', '{"project":{"apps":7},"theme":"none"}') }, async (page) => {
+  await page.getByRole('heading', { name: 'What are you building?' }).waitFor();
+  await start(page);
+  await says(page, 'VOX is listening…');
+});
+
 look('an app is written when the person agrees, and cannot leave its frame', {}, async (page) => {
   await start(page);
   await says(page, 'VOX is');

@@ -196,7 +196,7 @@ function go(place) {
 
 for (const [name = '', voice = ''] of THEMES) {
   const label = make('label');
-  const radio = Object.assign(document.createElement('input'), { type: 'radio', name: 'theme', value: name, checked: name === (kept['theme'] ?? 'expert') });
+  const radio = Object.assign(document.createElement('input'), { type: 'radio', name: 'theme', value: name, checked: name === (THEMES.some(([t]) => t === kept['theme']) ? kept['theme'] : 'expert') });
   const about = make('span', '', `${name.charAt(0).toUpperCase()}${name.slice(1)}`);
   about.append(make('small', '', voice));
   label.append(radio, about);
@@ -329,7 +329,9 @@ function draw() {
   });
 }
 
-vox.restore(kept);
+const { project: made, transcript: said } = kept;
+const whole = [made?.tools, made?.apps, said].every(Array.isArray) && made.apps.every((/** @type {any} */ a) => Array.isArray(a?.versions) && Array.isArray(a.files));
+vox.restore(whole ? kept : {}); // else it is of another version of this page, or of somebody else
 render(vox.getSnapshot());
 listModels();
 

@@ -39,7 +39,8 @@ const NOTHING = {
   transcript: [], lastToolAction: null, actions: [], questions: [], project: { tools: [], apps: [] },
   place: '', theme: '', model: '', mode: '', sessionId: '', resumeToken: '', projectId: '', isRecorded: false,
 };
-const EARLIER = 12; // turns that the model of a later conversation gets to know
+const EARLIER = 12; // turns that the model of a later conversation gets to know,
+const LONGEST = 500; // and characters of each: a context may have 64 KB
 
 /** Why a conversation did not begin, or ended. */
 export class VoxError extends Error {
@@ -204,7 +205,8 @@ export class VoxLive extends EventTarget {
    * @param {Partial<Pick<Snapshot, 'projectId'|'project'|'transcript'>>} [saved]
    */
   restore = ({ projectId = '', project = NOTHING.project, transcript = [] } = {}) => {
-    if (!this.#talk) this.#set({ ...NOTHING, projectId, project, transcript });
+    const apps = project.apps.filter((a) => a.url).map((a) => ({ ...a, bytes: undefined })); // what was being written then is not any more
+    if (!this.#talk) this.#set({ ...NOTHING, projectId, project: { tools: project.tools, apps }, transcript });
   };
 
   // --- the conversation, and its connections
@@ -286,7 +288,7 @@ export class VoxLive extends EventTarget {
   #hello(token) {
     const { theme, model, projectContext, targets, resume = true, questions = true } = this.#options;
     const { resumeToken, projectId, transcript } = this.#now;
-    const known = !resumeToken && transcript.length ? { ...projectContext, earlier: transcript.slice(-EARLIER) } : projectContext;
+    const known = !resumeToken && transcript.length ? { ...projectContext, earlier: transcript.slice(-EARLIER).map(({ role, text }) => ({ role, text: text.slice(0, LONGEST) })) } : projectContext;
     return {
       type: 'start', theme, projectContext: known, model, targets, questions, resume: resumeToken || resume || undefined,
       project: projectId || undefined, token,
