@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"voxgate/tools"
 	"voxgate/tools/vox"
@@ -192,6 +194,48 @@ func TestRecommendTools(t *testing.T) {
 	if got := recommended(d, "qwertz"); got != "" {
 		t.Errorf("by nothing: %s", got)
 	}
+}
+
+// TestTheWritingModelChooses: among the best, in time, and else the ranking stands.
+func TestTheWritingModelChooses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const summary = "A shop with card payments, a map, charts and a chat"
+		recommended := func(d *vox.Desk) string {
+			got, failure := call(t, t.Context(), d, "recommend_tools", args{"project_summary": summary})
+			if failure != "" {
+				t.Fatal(failure)
+			}
+			var all []string
+			for _, f := range got["tools"].([]any) {
+				all = append(all, f.(map[string]any)["id"].(string))
+			}
+			return strings.Join(all, " ")
+		}
+		d, _ := newDesk(`{}`)
+		plain := recommended(d)
+		var asked string
+		answer := "- echarts\n1. maplibre\nsocket-io\nno-such\n`stripe`\nmedusa\nmedusa\n"
+		d.Generate = func(_ context.Context, prompt string, piece func(string) error) error {
+			asked = prompt
+			return piece(answer)
+		}
+		if got := recommended(d); got != "echarts maplibre socket-io stripe medusa" {
+			t.Errorf("chosen: %s; without: %s", got, plain)
+		}
+		has(t, asked, summary, "leaflet: Leaflet, for: maps.")
+		answer = "I would take echarts."
+		if got := recommended(d); got != plain {
+			t.Errorf("after nonsense: %s", got)
+		}
+		d.Generate = func(ctx context.Context, _ string, _ func(string) error) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		began := time.Now()
+		if got := recommended(d); got != plain || time.Since(began) != 1500*time.Millisecond {
+			t.Errorf("after %v: %s", time.Since(began), got)
+		}
+	})
 }
 
 func TestAddTool(t *testing.T) {

@@ -171,6 +171,19 @@ func recommended(summary string, s Status, most int) (best []Entry) {
 	return best
 }
 
+// candidates are the best entries for a project, from which somebody who knows better may choose: the recommended ones, and what fits by its
+// words.
+func candidates(summary string, s Status) []Entry {
+	best := recommended(summary, s, mostCandidates)
+	for _, e := range Search(summary, "", mostCandidates) {
+		known := func(k Entry) bool { return k.ID == e.ID }
+		if len(best) < mostCandidates && !slices.ContainsFunc(best, known) && !slices.ContainsFunc(s.Tools, known) {
+			best = append(best, e)
+		}
+	}
+	return best
+}
+
 // fits is the least score with which an entry is recommended by its words alone: one rare word in its tags, or two in its description.
 const fits = 4
 
