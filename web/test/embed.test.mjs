@@ -38,7 +38,7 @@ after(async () => {
 });
 
 const inShop = (name, run, { path = '/', origin = () => app.origin, ...options } = {}) =>
-  test(name, { timeout: 40_000 }, async () => {
+  test(name, { timeout: 90_000 }, async () => {
     const page = await openPage({ url: origin() + path, ...options });
     try {
       await run(page);

@@ -462,7 +462,7 @@ export function withGateway() {
     await gateway.stop?.();
   });
   const inPage = (name, { chromiumOnly, ...options }, run) =>
-    test(name, { timeout: 30_000, skip: inFirefox && chromiumOnly }, async (t) => {
+    test(name, { timeout: 90_000, skip: inFirefox && chromiumOnly }, async (t) => {
       const from = gateway.log.length;
       const page = await openPage({ url: gateway.url, browsers, ...options });
       try {

@@ -10,7 +10,7 @@ import { promisify } from 'node:util';
 import { silence, startGateway, tone } from './harness.mjs';
 
 const { GoogleGenAI } = await import('@google/genai');
-const limit = { timeout: 30_000 };
+const limit = { timeout: 90_000 };
 const run = promisify(execFile);
 const local = (path) => fileURLToPath(new URL(path, import.meta.url));
 

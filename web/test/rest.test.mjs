@@ -21,7 +21,7 @@ before(async () => {
 });
 after(() => gateway?.stop());
 
-describe('@google/genai over REST', { timeout: 30_000 }, () => {
+describe('@google/genai over REST', { timeout: 90_000 }, () => {
   test('generates', async () => {
     const answer = await ai.models.generateContent({ model: MODEL, contents: 'Hello there' });
     assert.equal(answer.text, 'You said: Hello there');
@@ -70,7 +70,7 @@ describe('@google/genai over REST', { timeout: 30_000 }, () => {
 const run = promisify(execFile);
 const local = (path) => fileURLToPath(new URL(path, import.meta.url));
 
-test('@google/genai lists models by the page', { timeout: 30_000 }, async () => {
+test('@google/genai lists models by the page', { timeout: 90_000 }, async () => {
   const all = Array.from({ length: 120 }, (_, i) => ({ name: `models/gemini-${i}` }));
   const asked = [];
   const google = createServer((req, res) => {
@@ -95,7 +95,7 @@ test('@google/genai lists models by the page', { timeout: 30_000 }, async () => 
   }
 });
 
-test('google-genai for Python', { timeout: 30_000 }, async () => {
+test('google-genai for Python', { timeout: 90_000 }, async () => {
   const { stdout } = await run(local('../.venv/bin/python'), [local('rest_client.py'), gateway.url]);
   const got = JSON.parse(stdout);
   assert.equal(got.generated, 'You said: Hello');
@@ -106,7 +106,7 @@ test('google-genai for Python', { timeout: 30_000 }, async () => {
   assert.match(got.called, /sunny in Rome/);
 });
 
-test('openai for Python, by the same routes', { timeout: 30_000 }, async () => {
+test('openai for Python, by the same routes', { timeout: 90_000 }, async () => {
   const usage = { prompt_tokens: 3, completion_tokens: 4, total_tokens: 7 };
   const reply = (res, status, body) => res.writeHead(status, { 'Content-Type': 'application/json' }).end(JSON.stringify(body));
   const server = createServer(async (req, res) => {

@@ -10,7 +10,7 @@ import { fileURLToPath } from 'node:url';
 import { silence, tone } from './harness.mjs';
 
 const MODEL = 'gemini-3.8-live';
-const limit = { timeout: 30_000 };
+const limit = { timeout: 90_000 };
 
 /** Both packages want Node 22. They work with 18, which is Debian 12's; when they no longer do, this says so. */
 async function load(name) {

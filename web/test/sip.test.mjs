@@ -100,7 +100,7 @@ function drivers() {
 
 /** A test in a page of its own. */
 const dial = (name, options, run) =>
-  test(name, { timeout: 30_000 }, async (t) => {
+  test(name, { timeout: 90_000 }, async (t) => {
     const { at, ...rest } = options;
     const gateway = at?.() ?? open;
     const from = gateway.log.length;

@@ -56,7 +56,7 @@ function watch() {
 
 /** A test in a page of its own, which fails as well if anything was complained about in the page's console. */
 const look = (name, { init = '', ...options }, run) =>
-  test(name, { timeout: 30_000 }, async (t) => {
+  test(name, { timeout: 90_000 }, async (t) => {
     const page = await openPage({ url: gateway.url, query: 'vox/', browsers, init: `(${watch})();(${init || (() => {})})()`, ...options });
     try {
       await run(page, t);
