@@ -76,9 +76,9 @@ func TestDrainOfRESTAndTypedTalk(t *testing.T) {
 		io.WriteString(w, piece)
 		w.(http.Flusher).Flush()
 		switch {
-		case bytes.Contains(request, []byte("hang")):
+		case bytes.Contains(request, []byte(`"hang"`)):
 			<-r.Context().Done()
-		case bytes.Contains(request, []byte("slow")):
+		case bytes.Contains(request, []byte(`"slow"`)):
 			<-finish
 			io.WriteString(w, strings.Replace(piece, "one", "two", 1))
 		}

@@ -48,8 +48,8 @@ func TestVOXIsServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	if kept, err := os.ReadDir(folder); resp.StatusCode != http.StatusOK || err != nil || len(kept) != 1 ||
-		!strings.Contains(m.URL, kept[0].Name()) {
+	if kept, err := os.ReadDir(folder); resp.StatusCode != http.StatusOK || err != nil || len(kept) != 2 || // the app, and its project
+		!strings.Contains(m.URL, kept[0].Name()) || !strings.HasPrefix(kept[1].Name(), "project-") {
 		t.Errorf("%d, %v in the folder, %v", resp.StatusCode, kept, err)
 	}
 	if err := run(t.Context(), []string{"serve", "-addr", "127.0.0.1:0", "-workspace", os.Args[0]}, func(string) string { return "" },

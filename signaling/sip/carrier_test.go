@@ -81,8 +81,8 @@ func TestAStrangersCancel(t *testing.T) {
 	rings := caller.answer("180") // until that is acknowledged
 	number := regexp.MustCompile(`RSeq: (\d+)`).FindStringSubmatch(rings)
 	const nothing = "Content-Length: 0\r\n\r\n"
-	for _, h := range []*handset{caller, stranger} {
-		h.send(text("CANCEL", "another", nothing))
+	for branch, h := range map[string]*handset{"another": caller, "third": stranger} { // with one branch the second would repeat the first
+		h.send(text("CANCEL", branch, nothing))
 		h.answer("481")
 	}
 	stranger.send(text("CANCEL", "first", nothing))
