@@ -41,6 +41,7 @@ test('?check names a microphone that is not allowed, a gateway that takes nobody
     assert.match(found['Your speaker'], /^wrong: Turn the volume up/);
     const other = await openPage({ url: gateway.url, query: '/?check' });
     try {
+      await other.getByRole('dialog').waitFor();
       await gateway.stop();
       await other.getByRole('button', { name: 'Check', exact: true }).click();
       await other.locator('.check dd[data-verdict="wrong"]').waitFor({ timeout: 60_000 });
