@@ -10,13 +10,28 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"voxgate/signaling/rtc"
 )
 
+// portTries is how many ports are tried where the system chooses: among 28,000 a UDP socket rarely has the number already.
+const portTries = 10
+
 // openPorts opens the port of the page, with TLS if that is wanted, and those of WebRTC.
 func openPorts(s settings, log *slog.Logger) (page net.Listener, webrtc *rtc.API, err error) {
+	_, port, _ := net.SplitHostPort(s.addr) // Listen says what is wrong with it
+	for range portTries {
+		page, webrtc, err = openAt(s, log)
+		if port != "0" || !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+	}
+	return page, webrtc, err
+}
+
+func openAt(s settings, log *slog.Logger) (page net.Listener, webrtc *rtc.API, err error) {
 	if page, err = net.Listen("tcp", s.addr); err != nil {
 		return nil, nil, fmt.Errorf("listen for browsers: %w", err)
 	}

@@ -36,6 +36,7 @@ import (
 	"github.com/miekg/dns"
 	"github.com/pion/webrtc/v4"
 
+	"voxgate/media/mediatest"
 	"voxgate/signaling/rtc/rtctest"
 )
 
@@ -174,17 +175,6 @@ func TestBadCertificate(t *testing.T) {
 	}
 }
 
-// freePort is one for what must be known before it is listened on.
-func freePort(t *testing.T) *net.TCPAddr {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr)
-}
-
 // testCA is Pebble, the test CA of Let's Encrypt. It looks for every name at 127.0.0.1 and this port.
 func testCA(port int, resolver string) http.Handler {
 	quiet := log.New(io.Discard, "", 0)
@@ -224,8 +214,8 @@ func resolver(t *testing.T) (addr string) {
 // TestServeWithACME gets a certificate from a CA that asks us for proof, and talks.
 func TestServeWithACME(t *testing.T) {
 	t.Setenv("PEBBLE_VA_NOSLEEP", "1")
-	addr := freePort(t)
-	server := httptest.NewTLSServer(testCA(addr.Port, resolver(t)))
+	port := mediatest.FreePort(t)
+	server := httptest.NewTLSServer(testCA(port, resolver(t)))
 	defer server.Close()
 	transport := http.DefaultTransport.(*http.Transport) // of the gateway's ACME client; a real CA is in the system's roots
 	transport.TLSClientConfig = trusting(t, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
@@ -239,7 +229,7 @@ func TestServeWithACME(t *testing.T) {
 		nil,
 		env(
 			"VOXGATE_ADDR",
-			addr.String(),
+			fmt.Sprintf("127.0.0.1:%d", port),
 			"VOXGATE_ACME_DOMAIN",
 			"gateway.test",
 			"VOXGATE_ACME_CACHE",
@@ -303,9 +293,10 @@ func TestOnePortForAll(t *testing.T) {
 		"TLS":   {"VOXGATE_TLS_CERT", folder + "/cert", "VOXGATE_TLS_KEY", folder + "/key"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			addr := freePort(t)
-			p := start(t, nil, env(append(more, "VOXGATE_ADDR", addr.String(), "VOXGATE_TCP_PORT", strconv.Itoa(addr.Port))...))
-			silent, err := net.Dial("tcp", addr.String())
+			port := mediatest.FreePort(t)
+			addr := fmt.Sprintf("127.0.0.1:%d", port)
+			p := start(t, nil, env(append(more, "VOXGATE_ADDR", addr, "VOXGATE_TCP_PORT", strconv.Itoa(port))...))
+			silent, err := net.Dial("tcp", addr)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -25,6 +25,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"voxgate/media/mediatest"
 	"voxgate/store"
 	"voxgate/store/redistest"
 )
@@ -278,17 +279,6 @@ func TestBadURLs(t *testing.T) {
 	}
 }
 
-// freePort is a port that nobody listens on just now.
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 // server runs a redis-server on a TCP port, which a Cluster and Sentinels need.
 func server(t *testing.T, port int, args ...string) {
 	t.Helper()
@@ -348,8 +338,8 @@ func TestCluster(t *testing.T) {
 	create := []string{"--cluster", "create", "--cluster-yes"}
 	var ports []int
 	for range 3 { // the fewest
-		port := freePort(t)
-		server(t, port, "--cluster-enabled", "yes", "--cluster-port", fmt.Sprint(freePort(t)))
+		port := mediatest.FreePort(t)
+		server(t, port, "--cluster-enabled", "yes", "--cluster-port", fmt.Sprint(mediatest.FreePort(t)))
 		command(t, port, "PONG", "ping")
 		create, ports = append(create, fmt.Sprint("127.0.0.1:", port)), append(ports, port)
 	}
@@ -364,7 +354,7 @@ func TestCluster(t *testing.T) {
 
 func TestSentinel(t *testing.T) {
 	t.Parallel()
-	master, watcher := freePort(t), freePort(t)
+	master, watcher := mediatest.FreePort(t), mediatest.FreePort(t)
 	server(t, master)
 	command(t, master, "PONG", "ping")
 	conf := filepath.Join(t.TempDir(), "sentinel.conf")
@@ -386,10 +376,10 @@ func TestTLS(t *testing.T) {
 		return
 	}
 	ca, cert, key := certificates(t)
-	port := freePort(t)
+	port := mediatest.FreePort(t)
 	server(
 		t,
-		freePort(t),
+		mediatest.FreePort(t),
 		"--tls-port",
 		fmt.Sprint(port),
 		"--tls-cert-file",

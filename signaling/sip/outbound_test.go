@@ -262,7 +262,7 @@ func TestWhatBecomesOfACall(t *testing.T) {
 // Where a trunk wants it we register, with the password, and unregister at the end.
 func TestRegistering(t *testing.T) {
 	t.Parallel()
-	at := freePort(t)
+	at := mediatest.FreePort(t)
 	registers := func(s *scenario) *scenario {
 		return s.receives("REGISTER", "").
 			replies("401 Unauthorized", `WWW-Authenticate: Digest realm="lab", nonce="n1", algorithm=SHA-256, qop="auth"`).

@@ -218,7 +218,7 @@ func TestTheModelHangsUp(t *testing.T) {
 func TestTransfer(t *testing.T) {
 	t.Parallel()
 	desk := newBaresip(t, "audio_codecs=PCMU/8000/1;answermode=auto")
-	nobody := fmt.Sprintf("sip:nobody@127.0.0.1:%d", freePort(t))
+	nobody := fmt.Sprintf("sip:nobody@127.0.0.1:%d", mediatest.FreePort(t))
 	o := newOffice(t, ofTrunk(t, map[string]any{"transferTo": []string{"sip:alice@127.0.0.1:*", nobody}}))
 	p := newBaresip(t, "audio_codecs=PCMU/8000/1")
 	p.do("dial", o.uri(0))

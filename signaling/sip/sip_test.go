@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http/httptest"
 	"os"
@@ -147,32 +146,6 @@ type phoneEvent struct {
 	Data     string
 }
 
-// freePort is one that is free now, for UDP and TCP, as is the next one, where baresip has TLS. It is none of those that the system
-// gives to others meanwhile.
-func freePort(t *testing.T) int {
-	t.Helper()
-	for range 50 {
-		port := 10000 + 2*rand.IntN(10000)
-		udp, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			continue
-		}
-		udp.Close()
-		tcp, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			continue
-		}
-		tcp.Close()
-		next, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+1))
-		if err == nil {
-			next.Close()
-			return port
-		}
-	}
-	t.Fatal("no port is free")
-	return 0
-}
-
 // question is what the telephones say: a second of a tone, then silence.
 func question(t *testing.T, file string) {
 	t.Helper()
@@ -236,8 +209,8 @@ func startBaresip(t *testing.T, account string) *baresip {
 	t.Helper()
 	p := &baresip{t: t, folder: t.TempDir(), events: make(chan phoneEvent, 256), ended: make(chan struct{})}
 	question(t, filepath.Join(p.folder, "question.wav"))
-	p.at = fmt.Sprintf("127.0.0.1:%d", freePort(t))
-	control, rtpPort := fmt.Sprintf("127.0.0.1:%d", freePort(t)), freePort(t)&^1
+	p.at = fmt.Sprintf("127.0.0.1:%d", mediatest.FreePort(t))
+	control, rtpPort := fmt.Sprintf("127.0.0.1:%d", mediatest.FreePort(t)), mediatest.FreePort(t)&^1
 	for name, text := range map[string]string{
 		"config":   fmt.Sprintf(phoneConfig, p.at, rtpPort, rtpPort+20, p.folder, control),
 		"accounts": "<sip:alice@127.0.0.1>;regint=0;" + account + "\n",

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"voxgate/media/mediatest"
 )
 
 // scenario is what sipp (Debian's sip-tester) does, in its own XML.
@@ -127,7 +129,7 @@ func (s *scenario) replies(status string, headers ...string) *scenario {
 // run has sipp do it once.
 func (s *scenario) run(t *testing.T, o *office) {
 	t.Helper()
-	s.start(t, freePort(t), 1, o.door.Addresses()[0].String())()
+	s.start(t, mediatest.FreePort(t), 1, o.door.Addresses()[0].String())()
 }
 
 // serve has sipp wait for so many requests that begin it; wait returns what was said when they are over.
@@ -263,7 +265,7 @@ func TestReplaces(t *testing.T) {
 	s.pause(3000)
 	second("BYE", 2)
 	s.expect(200, "")
-	wait := s.start(t, freePort(t), 1, o.door.Addresses()[0].String())
+	wait := s.start(t, mediatest.FreePort(t), 1, o.door.Addresses()[0].String())
 	defer wait() // if the next line fails, it says why
 	o.logged("call replaced")
 	o.answered(1) // to the one who took it over

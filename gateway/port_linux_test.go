@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A port that the system chose is one that nobody has for TCP. Somebody may have that number for UDP, so another is chosen.
+func TestChosenPortIsFreeForUDPToo(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root may make a network whose ports are few")
+	}
+	runtime.LockOSThread() // and never unlocked: the thread ends with the test, and the network with it
+	if err := syscall.Unshare(syscall.CLONE_NEWNET); err != nil {
+		t.Skip(err)
+	}
+	const first, last = 40000, 40007
+	if err := os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", fmt.Appendf(nil, "%d %d", first, last), 0); err != nil {
+		t.Skip(err)
+	}
+	for port := first; port < first+2; port++ {
+		taken, err := net.ListenPacket("udp", fmt.Sprintf(":%d", port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer taken.Close()
+	}
+	for range 30 {
+		page, webrtc, err := openPorts(settings{addr: ":0"}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if port := page.Addr().(*net.TCPAddr).Port; port < first+2 {
+			t.Errorf("port %d is somebody else's", port)
+		}
+		webrtc.Close()
+		page.Close()
+	}
+	_, _, err := openPorts(settings{addr: fmt.Sprintf(":%d", first)}, slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "listen for WebRTC") {
+		t.Errorf("a port that was asked for: %v", err)
+	}
+}
