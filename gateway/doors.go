@@ -37,7 +37,7 @@ func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Do
 	if err != nil {
 		return nil, err
 	}
-	page, err := web.Page(web.Status{Backend: host.Backend(), Models: host.Models()}, library, files.Folders()...)
+	page, err := web.Page(web.Status{Backend: host.Backend(), Models: host.Models()}, library, files.Bundles(), files.Folders()...)
 	if err != nil {
 		return nil, err
 	}

@@ -36,7 +36,7 @@ type operator struct {
 
 // open opens the page and its doors, which end with leave. Only the page itself may use them, no page of another origin.
 func (o *operator) open(admission signaling.Options, log *slog.Logger) (page http.Handler, leave func(context.Context) error, err error) {
-	site, err := web.Page(web.Status{}, nil, files.Operator()...)
+	site, err := web.Page(web.Status{}, nil, nil, files.Operator()...)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,4 +1,4 @@
-// Package web holds the pages and the JavaScript clients as they are served: no build, no third party.
+// Package web holds the pages and the JavaScript clients as they are written: no build, no third party. The gateway bundles them at its start.
 //
 //	library   the JavaScript client: exactly what is in the npm package voxgate
 //	page      the gateway's own page
@@ -38,6 +38,17 @@ func Library() fs.FS {
 
 // Folders returns the folders that make up the site; the root of each is the root of the site.
 func Folders() []fs.FS { return append(below(root, "library", "page", "button"), vox) }
+
+// Bundles says which scripts travel in one file, so that the page asks 8 times and not 24: by its name, those that it brings along.
+func Bundles() map[string][]string {
+	return map[string][]string{
+		"strings.js":  {"en.js"},
+		"voxgate.js":  {"reach.js", "connection.js", "calls.js", "outbox.js", "turns.js", "audio.js"},
+		"orb.js":      {"dom.js", "markdown.js", "says.js"},
+		"app.js":      {"page.en.js", "preferences.js", "native.js", "transcript.js"},
+		"vox/page.js": {"vox/en.js", "vox/cards.js", "vox/zip.js", "vox/project.js", "vox/vox.js"},
+	}
+}
 
 // Operator returns the folders of the operator's page, likewise.
 func Operator() []fs.FS { return below(operator, "operator", "library") }

@@ -94,7 +94,7 @@ func NewGateway(t testing.TB, options ...Option) *Gateway {
 	}
 	host := bridge.NewHost(ho)
 	so.Host = host
-	page, err := web.Page(web.Status{Backend: "emulator"}, nil, fstest.MapFS{"index.html": {Data: []byte("<!doctype html><title>page</title>")}})
+	page, err := web.Page(web.Status{Backend: "emulator"}, nil, nil, fstest.MapFS{"index.html": {Data: []byte("<!doctype html><title>page</title>")}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func TestPackage(t *testing.T) {
 	if _, err := web.Package(fstest.MapFS{"package.json": {Data: []byte(`{`)}}, "1.2.3"); err == nil {
 		t.Error("a package without a manifest that can be read")
 	}
-	page, err := web.Page(web.Status{}, library)
+	page, err := web.Page(web.Status{}, library, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,11 +10,13 @@ import (
 	"fmt"
 	"html"
 	"io/fs"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,11 +51,11 @@ type Status struct {
 }
 
 // Page serves the files of folders, each from the root of the site, status at /status, and library, a [Package], at /voxgate.tgz (nil: there
-// is none). The files are read once, freed of comments, and compressed. Pages load their scripts and styles from /v/VERSION/, where they may be kept for
-// ever; of everything else a browser asks whether it has changed (RFC 9110, section 13). Pages of other origins may
+// is none). The files are read once, bundled, freed of comments, and compressed. Pages load their scripts and styles from /v/VERSION/, where
+// they may be kept for ever; of everything else a browser asks whether it has changed (RFC 9110, section 13). Pages of other origins may
 // import the scripts. An error is one of reading the files.
-func Page(status Status, library []byte, folders ...fs.FS) (http.Handler, error) {
-	site, err := readSite(status.Backend, folders)
+func Page(status Status, library []byte, bundles Bundles, folders ...fs.FS) (http.Handler, error) {
+	site, err := readSite(status.Backend, bundles, folders)
 	if err != nil {
 		return nil, err
 	}
@@ -102,36 +104,41 @@ func Page(status Status, library []byte, folders ...fs.FS) (http.Handler, error)
 }
 
 // readSite reads every file. Pages learn at once what answers, and need not wait for /status to say it.
-func readSite(backend string, folders []fs.FS) (*site, error) {
-	s := &site{files: map[string]*file{}}
-	small := minify.New() // it takes 17 ms, and off what travels a third
-	small.AddFunc("text/javascript", js.Minify)
-	small.AddFunc("text/css", css.Minify)
-	all := sha256.New()
+func readSite(backend string, bundles Bundles, folders []fs.FS) (*site, error) {
+	sources := map[string][]byte{}
 	for _, folder := range folders {
 		if err := fs.WalkDir(folder, ".", func(name string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() {
 				return err
 			}
-			plain, err := fs.ReadFile(folder, name)
-			if err != nil {
-				return err
-			}
-			kind := mime.TypeByExtension(path.Ext(name))
-			if path.Ext(name) == ".webmanifest" { // no table of types has it
-				kind = "application/manifest+json"
-			}
-			if base, _, _ := mime.ParseMediaType(kind); base == "text/javascript" || base == "text/css" {
-				if plain, err = small.Bytes(base, plain); err != nil {
-					return fmt.Errorf("%s: %w", name, err)
-				}
-			}
-			fmt.Fprintf(all, "%s %d\n%s", name, len(plain), plain)
-			s.files[name] = &file{kind: kind, plain: plain}
-			return nil
+			sources[name], err = fs.ReadFile(folder, name)
+			return err
 		}); err != nil {
 			return nil, fmt.Errorf("the files of the page cannot be read: %w", err)
 		}
+	}
+	joinStyles(sources)
+	if err := bundles.bundle(sources); err != nil {
+		return nil, err
+	}
+	s := &site{files: map[string]*file{}}
+	small := minify.New() // it takes 17 ms, and off what travels a third
+	small.AddFunc("text/javascript", js.Minify)
+	small.AddFunc("text/css", css.Minify)
+	all := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(sources)) {
+		f := &file{kind: mime.TypeByExtension(path.Ext(name)), plain: sources[name]}
+		if path.Ext(name) == ".webmanifest" { // no table of types has it
+			f.kind = "application/manifest+json"
+		}
+		if base, _, _ := mime.ParseMediaType(f.kind); base == "text/javascript" || base == "text/css" {
+			var err error
+			if f.plain, err = small.Bytes(base, f.plain); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		fmt.Fprintf(all, "%s %d\n%s", name, len(f.plain), f.plain)
+		s.files[name] = f
 	}
 	s.version = hex.EncodeToString(all.Sum(nil)[:6])
 	z, _ := gzip.NewWriterLevel(nil, gzip.BestCompression) // the level is one; a writer takes 1.2 MB

@@ -20,7 +20,7 @@ import (
 func TestPage(t *testing.T) {
 	script := "export const a=[" + strings.Repeat("1,", 300) + "1]"
 	status := web.Status{Backend: "emulator", Models: []string{"gemini-x"}}
-	page, err := web.Page(status, nil, fstest.MapFS{
+	page, err := web.Page(status, nil, nil, fstest.MapFS{
 		"index.html":      {Data: []byte(`<!doctype html><html lang="en"><title>page</title><script src="a.js"></script><script src="not-here.js"></script>`)},
 		"a.js":            {Data: []byte("// A comment.\n" + script + ";\n")},
 		"vox/index.html":  {Data: []byte(`<link href="../a.js"><link href="https://example.com/a.js"><script src="b.js">`)},
@@ -30,7 +30,7 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := web.Page(status, nil, fstest.MapFS{"a.js": {Data: []byte("export const")}}); err == nil {
+	if _, err := web.Page(status, nil, nil, fstest.MapFS{"a.js": {Data: []byte("export const")}}); err == nil {
 		t.Error("a script is served that cannot be read")
 	}
 	server := httptest.NewServer(page)
@@ -142,7 +142,7 @@ func TestPageTakesLittleMemory(t *testing.T) {
 	for range 3 { // what else this process does counts, too, but not each time
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		if _, err := web.Page(web.Status{}, nil, files); err != nil {
+		if _, err := web.Page(web.Status{}, nil, nil, files); err != nil {
 			t.Fatal(err)
 		}
 		runtime.ReadMemStats(&after)

@@ -12,8 +12,9 @@ const used = new Map();
 /** @type {{lang?: string, strings?: Strings}} what was asked for */
 let asked = {};
 let who = 'Gemini';
+let spoken = 'en';
 /** The one that is read, as `en`. */
-export let language = 'en';
+export const language = () => spoken;
 
 /**
  * Puts sections of en.js, which the caller reads at each use, into the language of the page: the one that was asked for last, else the browser's.
@@ -26,7 +27,7 @@ export async function speak(sections, { lang, strings } = {}, others = LIBRARY) 
   for (const [name, section] of Object.entries(sections)) if (!used.has(name)) used.set(name, { now: section, english: { ...section }, others });
   const wished = (asked.lang ? [asked.lang] : globalThis.navigator?.languages ?? []).map((l) => l.toLowerCase().split('-')[0] ?? '');
   const found = wished.find((l) => l === 'en' || LIBRARY[l]) ?? 'en';
-  language = found;
+  spoken = found;
   await Promise.all([...used].map(async ([name, { now, english, others }]) => {
     Object.assign(now, english, (await others[found]?.().catch(() => undefined))?.[name], asked.strings?.[name]);
   }));

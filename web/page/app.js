@@ -59,7 +59,7 @@ const preferences = load(given);
 const lang = new URLSearchParams(location.search).get('lang') ?? preferences.lang;
 named(document.documentElement.dataset['backend']);
 await Promise.all([read({ states, canvas: canvasWords }, lang ? { lang } : {}), read({ page: words }, {}, { de: () => import('./page.de.js') })]);
-document.documentElement.lang = language;
+document.documentElement.lang = language();
 const relabel = () => translate(document, (name) => fill(words[name] ?? states[name]));
 relabel();
 const transcript = new Transcript($('log'), $('growing'));
@@ -235,7 +235,7 @@ function idle() {
 /** @param {number} ms */
 function inWords(ms) {
   const seconds = Math.max(1, Math.round(ms / 1_000));
-  const of = (/** @type {number} */ n, /** @type {string} */ unit) => n.toLocaleString(language, { style: 'unit', unit, unitDisplay: 'long' });
+  const of = (/** @type {number} */ n, /** @type {string} */ unit) => n.toLocaleString(language(), { style: 'unit', unit, unitDisplay: 'long' });
   return seconds < 60 ? of(seconds, 'second') : of(Math.round(seconds / 60), 'minute');
 }
 
@@ -313,7 +313,7 @@ function renderDetail() {
   const way = carrier === 'webrtc' ? 'WebRTC' : 'WebSocket';
   const waited = answers.at(-1)?.totalMs ?? 0;
   const took = waited < 100 ? `${waited.toFixed()} ms` : `${(waited / 1000).toFixed(1)} s`;
-  const details = [carrier && way, waited && fill(words['answered in'], { time: took }), usage && fill(words['tokens used'], { count: usage.total.totalTokens.toLocaleString(language) })];
+  const details = [carrier && way, waited && fill(words['answered in'], { time: took }), usage && fill(words['tokens used'], { count: usage.total.totalTokens.toLocaleString(language()) })];
   const [line, text] = $('detail').children;
   $('detail').title = session ? details.filter(Boolean).join(' · ') : '';
   $('detail').hidden = !session?.transport;

@@ -85,11 +85,11 @@ async function sections(page) {
   const of = (kind) => Object.fromEntries([['', words['default'] ?? ''], ...devices.filter((d) => d.kind === kind && d.deviceId && d.label).map((d) => [d.deviceId, d.label])]);
   const meter = make('meter');
   const level = row(words['level'], '', meter);
-  const names = new Intl.DisplayNames(language, { type: 'language' });
+  const names = new Intl.DisplayNames(language(), { type: 'language' });
   const languages = Object.fromEntries([['', words['automatic']], ...LANGUAGES.map((l) => [l, names.of(l)])]);
   const [standard, ...others] = status.models;
   const models = { '': standard ? fill(words['default model'], { model: standard }) : words['default'] ?? '', ...Object.fromEntries(others.map((m) => [m, m])) };
-  const pauses = { '': words['automatic'] ?? '', ...Object.fromEntries(PAUSES.map((ms) => [ms, fill(words['seconds'], { seconds: (ms / 1_000).toLocaleString(language) })])) };
+  const pauses = { '': words['automatic'] ?? '', ...Object.fromEntries(PAUSES.map((ms) => [ms, fill(words['seconds'], { seconds: (ms / 1_000).toLocaleString(language()) })])) };
   const instructions = /** @type {HTMLTextAreaElement} */ (make('textarea'));
   Object.assign(instructions, { name: 'instructions', value: p.instructions, maxLength: 20_000, placeholder: words['instructions hint'], dir: 'auto' });
   return [
@@ -242,7 +242,7 @@ function sampler(voice, page) {
 async function say(voice, { preferences, gateway }, signal) {
   const { config = {}, speaker } = asOptions({ ...preferences, voice, instructions: '', push: false });
   const session = await connect({ ...gateway, config, speaker, mic: false, transport: 'websocket', signal });
-  const said = preferences.language && fill(words['in language'], { language: new Intl.DisplayNames(language, { type: 'language' }).of(preferences.language) });
+  const said = preferences.language && fill(words['in language'], { language: new Intl.DisplayNames(language(), { type: 'language' }).of(preferences.language) });
   try {
     await new Promise((resolve, reject) => {
       let spoken = false;

@@ -137,7 +137,7 @@ function rows(session, n, usage) {
   const share = (/** @type {number|undefined} */ x) => (x === undefined ? '–' : `${(100 * x).toFixed(1)} %`);
   const kbps = (/** @type {number|undefined} */ x) => (x === undefined ? '–' : x.toFixed());
   const ms = (/** @type {number|undefined} */ x) => (x === undefined ? '–' : `${x.toFixed()} ms`);
-  const count = (/** @type {number|undefined} */ x) => (x ?? 0).toLocaleString(language);
+  const count = (/** @type {number|undefined} */ x) => (x ?? 0).toLocaleString(language());
   const webrtc = session?.transport === 'webrtc';
   return /** @type {[string, string][]} */ ([
     ['way', webrtc ? ['WebRTC', n.way].filter(Boolean).join(', ') : session?.transport ? 'WebSocket' : fill(words['none'])],

@@ -85,7 +85,7 @@ export class Transcript {
     const last = this.#log.lastElementChild;
     if (!last) return;
     if (last.matches('.rule')) last.remove(); // nothing came of that one
-    const e = make('p', 'rule', fill(words['new conversation'], { time: new Date().toLocaleTimeString(language, { hour: '2-digit', minute: '2-digit' }) }));
+    const e = make('p', 'rule', fill(words['new conversation'], { time: new Date().toLocaleTimeString(language(), { hour: '2-digit', minute: '2-digit' }) }));
     this.#add(e, { role: 'note', text: e.textContent ?? '' });
   }
 

@@ -34,7 +34,8 @@ look('is small and asks nobody else', {}, async (page) => {
   };
   const sum = (all) => all.filter(([name]) => !/icon\.\w+$/.test(name)).reduce((a, [, size]) => a + size, 0); // which a browser with tabs fetches
   const first = await travelled();
-  assert.ok(sum(first) > 20_000 && sum(first) < 51_200, `${sum(first)} bytes: ${first}`);
+  assert.ok(sum(first) > 20_000 && sum(first) < 46_080, `${sum(first)} bytes: ${first}`);
+  assert.ok(first.length <= 12, `${first.length} requests: ${first}`);
   assert.ok(!first.some(([name]) => /canvas|elements|device|contacts|settings|statistics/.test(name)), `not needed yet: ${first}`);
   await page.reload();
   const again = await travelled();

@@ -44,7 +44,7 @@ if (token) history.replaceState(null, '', location.pathname + location.search);
 named(document.documentElement.dataset['backend']);
 const lang = new URLSearchParams(location.search).get('lang');
 await Promise.all([speak({ states }, lang ? { lang } : {}), speak({ vox: words }, {}, { de: () => import('./de.js') })]);
-document.documentElement.lang = language;
+document.documentElement.lang = language();
 /** @param {string} name @param {Record<string, unknown>} [values] */
 const word = (name, values) => fill(words[name] ?? states[name], values);
 translate(document, word);

@@ -1,0 +1,160 @@
+package web
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Bundles says which scripts travel in one file: by the path of a script, those that it brings along, each after the ones that it imports.
+// Each keeps its address, and there is one instance of it whoever imports it: by itself it hands on what the bundle has.
+type Bundles map[string][]string
+
+var (
+	imported = regexp.MustCompile(`(?m)^import (?:\{([^}]*)\} from )?'(\.[^']+)';$`)
+	exported = regexp.MustCompile(`(?m)^export ((?:async )?(?:function\*?|class|const) (\w+))`)
+	varies   = regexp.MustCompile(`(?m)^export let\b`)
+	anything = regexp.MustCompile(`(?m)^(import|export)\b`)
+	asName   = regexp.MustCompile(`(\w+) as (\w+)`)
+)
+
+// bundler puts scripts together as our own are written: what is imported and exported stands at the beginning of a line, by its name.
+type bundler struct {
+	sources map[string][]byte // by path; bundle changes them
+	in      map[string]string // which bundle has a script
+}
+
+// bundle joins scripts, and has all others import them from where they are now. An error is a script that is written otherwise than a
+// bundler reads, or that imports one after it.
+func (b Bundles) bundle(sources map[string][]byte) error {
+	r := &bundler{sources, map[string]string{}}
+	for into, members := range b {
+		for _, name := range members {
+			r.in[name] = into
+		}
+	}
+	for name, script := range sources {
+		if len(b) > 0 && path.Ext(name) == ".js" && varies.Match(script) {
+			return fmt.Errorf("%s: a bundle cannot hand on what changes", name)
+		}
+	}
+	joined := map[string][]byte{}
+	for name := range sources {
+		if path.Ext(name) != ".js" || r.in[name] != "" {
+			continue
+		}
+		text, err := r.join(name, b[name])
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		joined[name] = text
+	}
+	for name, into := range r.in {
+		if sources[name] == nil || sources[into] == nil || path.Dir(name) != path.Dir(into) {
+			return fmt.Errorf("%s: a bundle is of scripts that there are, in its own folder: %s", into, name)
+		}
+		joined[name] = fmt.Appendf(nil, "import {%s} from './%s';\nexport const {%s} = %[1]s;\n",
+			variable(name), path.Base(into), strings.Join(exports(sources[name]), ", "))
+	}
+	maps.Copy(sources, joined)
+	return nil
+}
+
+// join makes one script of several, the last of which keeps its exports.
+func (r *bundler) join(into string, members []string) ([]byte, error) {
+	var text strings.Builder
+	head := map[string]bool{} // what is imported from outside
+	var before []string
+	for _, name := range members {
+		body, err := r.body(name, into, before, head)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		names := exports(r.sources[name])
+		body = exported.ReplaceAllString(body, "$1")
+		if odd := anything.FindStringIndex(body); odd != nil {
+			return nil, fmt.Errorf("%s: a bundle cannot have %.60q", name, body[odd[0]:])
+		}
+		fmt.Fprintf(&text, "const %s = (() => {\n%s\nreturn {%s};\n})();\n", variable(name), body, strings.Join(names, ", "))
+		before = append(before, name)
+	}
+	body, err := r.body(into, into, before, head)
+	if err != nil {
+		return nil, err
+	}
+	text.WriteString(body)
+	if len(members) > 0 {
+		all := make([]string, len(members))
+		for i, name := range members {
+			all[i] = variable(name)
+		}
+		fmt.Fprintf(&text, "\nexport {%s};\n", strings.Join(all, ", "))
+	}
+	return []byte(strings.Join(slices.Sorted(maps.Keys(head)), "\n") + "\n" + text.String()), nil
+}
+
+// body is a script whose imports are put into head where they come from outside.
+func (r *bundler) body(name, into string, before []string, head map[string]bool) (string, error) {
+	var failed error
+	body := imported.ReplaceAllStringFunc(string(r.sources[name]), func(line string) string {
+		m := imported.FindStringSubmatch(line)
+		from := path.Join(path.Dir(name), m[2])
+		bundle := r.in[from]
+		switch {
+		case bundle == into && slices.Contains(before, from):
+		case bundle == into || from == into:
+			failed = fmt.Errorf("it imports %s, which comes after it", from)
+		case bundle != "":
+			head[fmt.Sprintf("import {%s} from '%s%s';", variable(from), strings.TrimSuffix(m[2], path.Base(from)), path.Base(bundle))] = true
+		case name == into || m[1] == "":
+			head[line] = true
+			return ""
+		default:
+			head[fmt.Sprintf("import * as %s from '%s';", variable(from), m[2])] = true
+		}
+		return fmt.Sprintf("const {%s} = %s;", asName.ReplaceAllString(m[1], "$1: $2"), variable(from))
+	})
+	return body, failed
+}
+
+func exports(script []byte) (names []string) {
+	for _, m := range exported.FindAllSubmatch(script, -1) {
+		names = append(names, string(m[2]))
+	}
+	return names
+}
+
+// variable is the name of a script inside a bundle.
+func variable(name string) string {
+	return "_" + strings.NewReplacer(".", "_", "/", "_", "-", "_").Replace(strings.TrimSuffix(name, ".js"))
+}
+
+var (
+	styles = regexp.MustCompile(`(?:<link rel="stylesheet" href="[^"]+" />\s*){2,}`)
+	style  = regexp.MustCompile(`href="([^"]+)"`)
+)
+
+// joinStyles makes one style sheet of those that stand one after another in a page.
+func joinStyles(sources map[string][]byte) {
+	for name, html := range maps.Clone(sources) {
+		if path.Ext(name) != ".html" {
+			continue
+		}
+		sources[name] = styles.ReplaceAllFunc(html, func(links []byte) []byte {
+			var all []byte
+			for _, m := range style.FindAllSubmatch(links, -1) {
+				sheet := sources[path.Join(path.Dir(name), string(m[1]))]
+				if sheet == nil {
+					return links // one of them is not ours
+				}
+				all = append(append(all, sheet...), '\n')
+			}
+			joined := strings.TrimSuffix(name, ".html") + ".css"
+			sources[joined] = all
+			return fmt.Appendf(nil, `<link rel="stylesheet" href="%s" />`, path.Base(joined))
+		})
+	}
+}
