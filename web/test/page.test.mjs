@@ -656,7 +656,7 @@ for (const [name, [width, height]] of Object.entries(sizes)) {
     await page.waitForSelector('.canvas:not([hidden])');
     const free = (selector) =>
       page.$$eval(selector, (all) =>
-        all.filter((e) => e.checkVisibility()).map((e) => [e, e.getBoundingClientRect()]).filter(([e, { x, y, width, height, bottom, right }]) => {
+        all.filter((e) => e.checkVisibility({ visibilityProperty: true })).map((e) => [e, e.getBoundingClientRect()]).filter(([e, { x, y, width, height, bottom, right }]) => {
           const there = e.contains(document.elementFromPoint(x + width / 2, y + height / 2));
           return !there || x < 0 || y < 0 || bottom > innerHeight || right > innerWidth;
         }).map(([e]) => e.outerHTML));
@@ -668,6 +668,13 @@ for (const [name, [width, height]] of Object.entries(sizes)) {
     }
     const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
     assert.ok(wide <= 0, `${wide} px sideways`);
+    await tell(page, 'TOOL_CALL_CANCELLATION', { toolCallCancellation: { ids: ['c'] } });
+    await page.evaluate(() => document.querySelector('#end').click());
+    await page.waitForSelector('#after:not([hidden])');
+    await glided(page);
+    assert.deepEqual(await free('footer button, header button'), [], 'what is pressed at the end is in sight');
+    const lines = await page.$$eval('#status, #lasted', (all) => all.map((e) => e.getBoundingClientRect()).map(({ top, bottom }) => [top, bottom]).sort((a, b) => a[0] - b[0]));
+    assert.ok(lines[0][1] <= lines[1][0], `no sentence stands on the other: ${lines}`);
   }, { context: { viewport: { width, height } } });
 }
 
