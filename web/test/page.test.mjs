@@ -638,6 +638,7 @@ for (const [name, [width, height]] of Object.entries(sizes)) {
   play(`leaves the screen to the conversation, and all in sight (${name})`, async (page) => {
     const context = await page.evaluate(() => ({ inside: [innerWidth, innerHeight] }));
     assert.deepEqual(context.inside, [width, height]);
+    assert.ok((await page.$eval('header', (e) => e.offsetHeight)) < 60, 'the bar is one row');
     await start(page);
     await says(page, 'Listening');
     await glided(page);
