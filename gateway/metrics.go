@@ -210,7 +210,8 @@ func (m *metrics) serve(s settings, admission signaling.Options, host *bridge.Ho
 		}
 		return 0
 	}))
-	page, leave, err := (&operator{settings: s, registry: m.registry, host: host, health: h, today: &m.today, started: time.Now()}).open(admission, log)
+	o := &operator{settings: s, registry: m.registry, host: host, health: h, today: &m.today, started: time.Now()}
+	page, leave, err := o.open(admission, log)
 	if err != nil {
 		return nil, err
 	}

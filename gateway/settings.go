@@ -148,7 +148,8 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 		return err
 	})
 	f.StringVar(&s.restAddr, "rest-addr", "", "`host:port` of the REST API besides that of addr; empty: none")
-	f.StringVar(&s.workspace, "workspace", "", "`folder` for the projects and apps of the VOX assistant (docs/vox.md); empty: no apps are generated")
+	f.StringVar(&s.workspace, "workspace", "",
+		"`folder` for the projects and apps of the VOX assistant (docs/vox.md); empty: no apps are generated")
 	f.StringVar(&s.appModel, "app-model", "gemini-3.8-flash", "`model` that writes them, and the outcomes of conversations")
 	f.StringVar(&s.sip, "sip", "", "JSON `file` of telephone lines and who answers them (docs/sip.md); empty: there are none")
 	f.Func("opus-decoder", "libopus, or pion: pure Go, where no C may read strangers' bytes", func(v string) (err error) {

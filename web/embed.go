@@ -1,4 +1,5 @@
-// Package web holds the pages and the JavaScript clients as they are written: no build, no third party. The gateway bundles them at its start.
+// Package web holds the pages and the JavaScript clients as they are written: no build, no third party. The gateway bundles them at its
+// start.
 //
 //	library   the JavaScript client: exactly what is in the npm package voxgate
 //	page      the gateway's own page

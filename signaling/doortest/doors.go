@@ -433,7 +433,9 @@ func WithVOX(t *testing.T, seen *SeenByModel, change func(*vox.Door), routes ...
 		ho.Client = client
 		d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Door {
 			models.Host = host
-			door := &vox.Door{Host: host, Generate: models.Generate, Known: models.Known, AppModel: "gemini-3.8-flash", Workspace: workspace, Logger: log}
+			door := &vox.Door{
+				Host: host, Generate: models.Generate, Known: models.Known, AppModel: "gemini-3.8-flash", Workspace: workspace, Logger: log,
+			}
 			if change != nil {
 				change(door)
 			}

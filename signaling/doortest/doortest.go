@@ -83,7 +83,8 @@ func NewGateway(t testing.TB, options ...Option) *Gateway {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ho := bridge.Options{Client: &api.Client{BaseURL: upstream.URL}, Backend: "emulator", Park: time.Minute, Prices: price.Default, Logger: log}
+	ho := bridge.Options{Client: &api.Client{BaseURL: upstream.URL}, Backend: "emulator", Park: time.Minute}
+	ho.Prices, ho.Logger = price.Default, log
 	so := Doors{Door: web.Door{RTC: peers, Logger: log}}
 	for _, o := range options {
 		o(&so, &ho)
@@ -94,7 +95,8 @@ func NewGateway(t testing.TB, options ...Option) *Gateway {
 	}
 	host := bridge.NewHost(ho)
 	so.Host = host
-	page, err := web.Page(web.Status{Backend: "emulator"}, nil, nil, fstest.MapFS{"index.html": {Data: []byte("<!doctype html><title>page</title>")}})
+	files := fstest.MapFS{"index.html": {Data: []byte("<!doctype html><title>page</title>")}}
+	page, err := web.Page(web.Status{Backend: "emulator"}, nil, nil, files)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -121,7 +121,8 @@ func New(o Options) (*Door, error) {
 	}
 	d := &Door{
 		host: o.Host, account: o.Account, config: o.Config, agents: o.Agents, log: o.Logger.With("door", doorName),
-		gate: newGate(o.Config, time.Now), ports: newPorts(o.Config.RTP.Address, first, last), rtc: o.RTC, decoder: o.Decoder, pages: newSockets(), dialled: register{tell: o.Tell},
+		gate: newGate(o.Config, time.Now), ports: newPorts(o.Config.RTP.Address, first, last), rtc: o.RTC, decoder: o.Decoder,
+		pages: newSockets(), dialled: register{tell: o.Tell},
 		calls: map[string]*call{}, phones: map[string]*page{}, registrations: map[string]bool{},
 		strangers: rate.NewLimiter(rate.Every(10*time.Second), 3), ackTimeout: cmp.Or(o.AckTimeout, ackTimeout),
 		resolver: net.DefaultResolver,

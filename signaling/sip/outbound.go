@@ -93,7 +93,8 @@ func (d *Door) outbound(what Dial) (*trunkState, error) {
 	case !bridge.Matches(t.Outbound.To, what.To) || strings.ContainsAny(what.To, notInNumber):
 		return nil, wrong(bridge.CodeForbidden, "to", "%q may not be called by this trunk.", phone.Clip(what.To))
 	case what.From != "" && !bridge.Matches(t.Outbound.Callers, what.From) || strings.ContainsAny(what.From, notInNumber):
-		return nil, wrong(bridge.CodeForbidden, "from", "%q is no number that this trunk may show; outbound.callers lists them.", phone.Clip(what.From))
+		return nil, wrong(bridge.CodeForbidden, "from",
+			"%q is no number that this trunk may show; outbound.callers lists them.", phone.Clip(what.From))
 	case what.Machine != nil && len(what.Machine.Say) > maxSay:
 		return nil, wrong(bridge.CodeBadMessage, "machine.say", "%d bytes are more than %d.", len(what.Machine.Say), maxSay)
 	case what.Supervise != "" && (what.Machine != nil || what.Variables != nil || what.Agent.Name != "" || what.Agent.Agent != nil):

@@ -27,8 +27,8 @@ var builtin = map[string]tools.Tool{
 		Declaration: tools.Declaration{
 			Name:  "pause_recording",
 			Title: "Pausing the recording…",
-			Description: "Pauses the recording of this conversation, or goes on with it. Call it with paused true before the person says a card number " +
-				"or another secret, and with paused false as soon as they have.",
+			Description: "Pauses the recording of this conversation, or goes on with it. " +
+				"Call it with paused true before the person says a card number or another secret, and with paused false as soon as they have.",
 			Parameters: json.RawMessage(`{"type":"object","required":["paused"],"properties":{"paused":{"type":"boolean"}}}`),
 			Behavior:   tools.Blocking, Repeats: true,
 		},

@@ -97,7 +97,8 @@ func (s *session) playVOX(text string) (ok bool, err error) {
 	if _, known := s.setup.Functions[c.Name]; !ok || !known || len(s.calls) >= maxCalls {
 		return false, nil
 	}
-	return true, s.say(&script{calls: []*call{{id: newCallID(), name: c.Name, args: c.Args, blocking: s.setup.Functions[c.Name], guided: true}}})
+	one := &call{id: newCallID(), name: c.Name, args: c.Args, blocking: s.setup.Functions[c.Name], guided: true}
+	return true, s.say(&script{calls: []*call{one}})
 }
 
 //go:embed app.html
@@ -105,7 +106,8 @@ var demoApp string
 
 // colours are those that the app of the guide can have.
 var colours = map[string]string{
-	"green": "#2f855a", "grün": "#2f855a", "red": "#c53030", "rot": "#c53030", "blue": "#2b6cb0", "blau": "#2b6cb0", "orange": "#b7560f", "pink": "#b83280",
+	"green": "#2f855a", "grün": "#2f855a", "red": "#c53030", "rot": "#c53030",
+	"blue": "#2b6cb0", "blau": "#2b6cb0", "orange": "#b7560f", "pink": "#b83280",
 }
 
 // writeApp answers VOX's request for an app, or for a change of one: the demo, in the colour that the last line asks for.
