@@ -338,7 +338,7 @@ func TestAGrantHasAnEnd(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil)
 	c := doortest.Dial(t, l.URL)
-	doortest.Enters(t, c, doortest.Hello(l.Mint(`{"grant":{"maxSeconds":1}}`), ""))
+	doortest.Enters(t, c, doortest.Hello(l.Mint(`{"grant":{"maxSeconds":5}}`), ""))
 	if m := c.Expect("GEMINI_DISCONNECTED"); !strings.Contains(string(m.Payload), "time limit") {
 		t.Errorf("%v", m)
 	}

@@ -62,7 +62,7 @@ var allEndings = []struct {
 			doortest.Must(0, l.Host.Session(s.id).Do(bridge.Goodbye{}))
 		}
 	}},
-	{"its time is over", `{"grant":{"maxSeconds":2}}`, nil, func(_ *testing.T, _ *doortest.Locked, all []talking) {
+	{"its time is over", `{"grant":{"maxSeconds":10}}`, nil, func(_ *testing.T, _ *doortest.Locked, all []talking) {
 		for _, s := range all {
 			s.over(websocket.CloseNormalClosure)
 		}

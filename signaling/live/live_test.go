@@ -437,11 +437,11 @@ func TestLiveTokens(t *testing.T) {
 	}
 }
 
-// TestLiveLimit has a token grant a second: the model ends what it says, and then the socket is closed with the reason.
+// TestLiveLimit has a token grant two seconds: the model ends what it says, and then the socket is closed with the reason.
 func TestLiveLimit(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil, doortest.WithLive(t, emulator.Scenario{}, nil))
-	s, err := connectSDK(t, l.Gateway, l.Mint(`{"grant":{"maxSeconds":1}}`), genai.LiveConnectConfig{})
+	s, err := connectSDK(t, l.Gateway, l.Mint(`{"grant":{"maxSeconds":2}}`), genai.LiveConnectConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

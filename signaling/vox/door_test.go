@@ -539,7 +539,7 @@ func TestVOXWantsAToken(t *testing.T) {
 
 	for _, model := range []string{"gemini-3.8-live", "gemini-3.8-flash"} {
 		c := doortest.DialVOX(t, l.Gateway, nil)
-		c.Start(`,"model":"` + model + `","token":"` + l.Mint(`{"once":false,"grant":{"maxSeconds":1}}`) + `"`)
+		c.Start(`,"model":"` + model + `","token":"` + l.Mint(`{"once":false,"grant":{"maxSeconds":5}}`) + `"`)
 		if f := c.Expect("session_end", nil); f.Reason != "timeout" || f.Message == "" {
 			t.Errorf("%s: %+v", model, f)
 		}
