@@ -65,8 +65,8 @@ func TestNumbers(t *testing.T) {
 // shortSpan is long enough for some 100 voiced blocks, beside what passes in 2 s.
 var shortSpan = span{settle: 500 * time.Millisecond, clean: 1500 * time.Millisecond, bad: 5 * time.Second, after: backTime + time.Second}
 
-// Speech survives bad networks: three calls in real time. What one seed shows another must show, too: a machine with other work
-// loses packets of its own, but not each time.
+// Speech survives bad networks: three calls in real time. What one seed shows of a network two others must show, too: a machine with other
+// work loses packets of its own, but not each time.
 func TestBadNetworks(t *testing.T) {
 	t.Parallel()
 	floors := map[string]float64{"5 % lost": 0.98, "20 % lost": 0.9, "nothing passes for 2 s": 0.95}
@@ -76,9 +76,10 @@ func TestBadNetworks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var faults []string
+		var faults, failed []string
 		var late time.Duration
 		for _, c := range calls {
+			before := len(faults)
 			late = max(late, quantile(c.late, 0.99))
 			up, down := c.results()
 			for way, got := range map[string]measured{"to the model": up, "to the person": down} {
@@ -93,11 +94,15 @@ func TestBadNetworks(t *testing.T) {
 					)
 				}
 			}
+			if len(faults) > before {
+				failed = append(failed, c.name)
+			}
 		}
+		chosen = slices.DeleteFunc(chosen, func(c condition) bool { return !slices.Contains(failed, c.name) })
 		switch {
 		case len(faults) == 0:
 			return
-		case o.seed == built.seed:
+		case o.seed < built.seed+2:
 			t.Log(strings.Join(faults, "; "))
 		case late > 100*time.Millisecond:
 			t.Skipf("this machine is too busy for calls in real time: packets were sent %v late", late)
