@@ -20,11 +20,12 @@ type answer struct {
 	answerOptions
 	questions questions
 	turn      turn
-	number    int  // of the turn that is spoken, or comes next
-	known     int  // the last turn that the session behind the newest handle knows
-	textTurn  int  // whose UserText is not final yet; 0: none
-	working   bool // the model thinks on, whatever its turn says
-	said      bool // something was answered since the person asked
+	number    int           // of the turn that is spoken, or comes next
+	known     int           // the last turn that the session behind the newest handle knows
+	textTurn  int           // whose UserText is not final yet; 0: none
+	working   bool          // the model thinks on, whatever its turn says
+	said      bool          // something was answered since the person asked
+	latest    time.Duration // that an answer took
 
 	roundTrip atomic.Int64 // to the caller and back, in ns; 0: not known
 	thinking  atomic.Bool  // the caller knows that an answer is due
@@ -478,6 +479,7 @@ func (a *answer) finalText(number int) {
 func (a *answer) measure(t *timing) Latency {
 	l, ok := t.latency(time.Duration(a.roundTrip.Load()))
 	if ok {
+		a.latest = l.Total()
 		a.audience.notify(l)
 	}
 	return l

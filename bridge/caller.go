@@ -56,6 +56,7 @@ func (s *Session) onArrival(ctx context.Context, v *visit) {
 	v.arrived = true
 	s.handover.changed()
 	s.answer.roundTrip.Store(0) // was that of another connection
+	s.loss.reset()              // likewise
 	s.clock.Clear(alarmPark)
 	if v.first {
 		s.begin(v)

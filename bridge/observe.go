@@ -91,6 +91,9 @@ type Info struct {
 	Turns      int      // that are over
 	Tokens     int      // of the model, in and out
 	Dollars    *float64 // that they have cost; nil: the model has no price that is known
+
+	Latency time.Duration // of the newest answer that was measured; 0: none was
+	Loss    Loss
 }
 
 // ByEnd is the Cut of a turn in which the conversation has ended. No caller learns of it.

@@ -53,6 +53,7 @@ type Session struct {
 	spending   *spending
 	recording  *recording
 	received   received
+	loss       losses
 	greeted    atomic.Bool
 	requests   chan request
 	visits     chan *visit   // of callers, when they come and when they leave
@@ -195,6 +196,9 @@ func (s *Session) ClearFrame() { s.up.Blind() }
 // RoundTrip notes how long the way to the client and back takes.
 func (s *Session) RoundTrip(d time.Duration) { s.answer.roundTrip.Store(int64(d)) }
 
+// Loss notes how many packets were lost on their way lately, and of how many: up, from the caller, or down.
+func (s *Session) Loss(up bool, lost, of int) { s.loss.note(up, lost, of) }
+
 // Arrived notes that the client's message of this id has arrived, and reports false if it had before: a duplicate to be
 // ignored.
 func (s *Session) Arrived(id string) bool { return s.received.add(id) }
@@ -266,7 +270,7 @@ func (s *Session) describe() Info {
 		ID: s.id, Door: s.open.Origin.Door, Agent: s.answers, Identity: s.open.Origin.Identity, Key: s.open.Origin.Key,
 		Attributes: s.open.Origin.Attributes,
 		Step:       s.steering.flow.Step, Model: s.keeper.Config().Model, State: s.status.state, Started: s.started, Turns: s.answer.number - 1,
-		Tokens: s.spending.meter.Total().Total, Dollars: s.spending.dollars(),
+		Tokens: s.spending.meter.Total().Total, Dollars: s.spending.dollars(), Latency: s.answer.latest, Loss: s.loss.shares(),
 	}
 }
 

@@ -75,6 +75,9 @@ type ReceiverOptions struct {
 	NACK func(ssrc uint32, missing []uint16)
 	// RTT is the round trip to the sender, 0 while it is unknown. Nil: it is never known.
 	RTT func() time.Duration
+	// Loss gets, every two seconds of sound, how many packets were lost since the last call, and of how many. It is called by Run and must
+	// not block. Nil: nobody wants to know.
+	Loss func(lost, of int)
 }
 
 // Event is a packet that is no sound. Its payload is good until the call returns.
@@ -90,6 +93,7 @@ type Receiver struct {
 	sink    media.Sink
 	options ReceiverOptions
 	stats   ReceiverStats
+	told    struct{ lost, of uint64 } // what Loss knows of
 }
 
 // NewReceiver returns a receiver that decodes to sink, whose rate must be one that the codec decodes to.
@@ -229,5 +233,6 @@ func (s *stream) receive(b []byte, now time.Time) error {
 	if isSound && len(p.Payload) == 0 {
 		s.stats.Padding++
 	}
+	s.reportLoss()
 	return s.order(next, p.SSRC, copies)
 }

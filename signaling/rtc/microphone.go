@@ -85,7 +85,10 @@ func (p *Peer) listen(ctx context.Context, number int32, track *webrtc.TrackRemo
 
 // receiverOptions are those that were negotiated.
 func (p *Peer) receiverOptions(from *webrtc.RTPReceiver) rtpaudio.ReceiverOptions {
-	o := rtpaudio.ReceiverOptions{Codec: p.codec, RTT: func() time.Duration { return p.roundTrip(from.Transport()) }}
+	o := rtpaudio.ReceiverOptions{
+		Codec: p.codec, RTT: func() time.Duration { return p.roundTrip(from.Transport()) },
+		Loss: func(lost, of int) { p.session.Loss(true, lost, of) },
+	}
 	for _, c := range from.GetParameters().Codecs {
 		switch {
 		case strings.EqualFold(c.MimeType, p.chosen.mimeType):

@@ -151,6 +151,10 @@ func FuzzRTCP(f *testing.F) {
 			if rtt < 0 || rtt > 10*time.Second {
 				t.Fatalf("a round trip of %v", rtt)
 			}
+		}, func(lost, of int) {
+			if lost < 0 || lost > of {
+				t.Fatalf("%d packets of %d are lost", lost, of)
+			}
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -54,6 +54,7 @@ func (c *conversation) heard() ([]int16, int) {
 }
 
 func (*conversation) RoundTrip(time.Duration)       {}
+func (*conversation) Loss(bool, int, int)           {}
 func (*conversation) SetFrame(string, []byte, bool) {}
 func (*conversation) ClearFrame()                   {}
 

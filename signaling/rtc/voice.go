@@ -26,18 +26,13 @@ type voice struct {
 	path        atomic.Pointer[path]
 	header      rtp.Header
 	onRoundTrip func(time.Duration) // by the peer's reports
+	onLoss      func(lost, of int)  // likewise
 
 	// Of the goroutine that reads RTCP.
-	extended uint32 // the highest sequence number the peer had at its last report
-	missed   uint32
-	reported bool
-	quality  Quality
-	tcc      bool // the peer reports by transport-cc, which is ten times as often
+	reports rtpaudio.Reports
+	quality Quality
+	tcc     bool // the peer reports by transport-cc, which is ten times as often
 }
-
-// mostReported is how many packets one report may cover: a minute's, where reports come every few seconds. More is the
-// sequence number of something else.
-const mostReported = 3000
 
 // path is what a voice is bound to.
 type path struct {
@@ -46,8 +41,8 @@ type path struct {
 	plain, red uint8 // payload types, of the codec and of it with copies; red is 0 if there was none
 }
 
-func newVoice(mimeType string, codec media.Codec, onRoundTrip func(time.Duration)) (*voice, error) {
-	v := &voice{mimeType: mimeType, clockRate: codec.ClockRate(), onRoundTrip: onRoundTrip}
+func newVoice(mimeType string, codec media.Codec, onRoundTrip func(time.Duration), onLoss func(lost, of int)) (*voice, error) {
+	v := &voice{mimeType: mimeType, clockRate: codec.ClockRate(), onRoundTrip: onRoundTrip, onLoss: onLoss}
 	var err error
 	if v.Sender, err = rtpaudio.NewSender(v, codec); err != nil {
 		return nil, fmt.Errorf("voice encoder: %w", err)
@@ -153,17 +148,17 @@ func (v *voice) onReports(reports []rtcp.ReceptionReport, ssrc uint32, now time.
 	if rtt, ok := roundTrip(r.LastSenderReport, r.Delay, now); ok {
 		v.onRoundTrip(rtt)
 	}
-	of := int32(r.LastSequenceNumber - v.extended)
-	lost := int32((r.TotalLost-v.missed)<<8) >> 8 // 24 bits and a sign: packets that come twice take it below zero
-	if v.reported && !v.tcc && of > 0 && of <= mostReported {
-		v.Report(int(min(lost, of)), int(of))
+	lost, of := v.reports.Next(r)
+	if of == 0 {
+		return
 	}
-	if v.reported && of > 0 && of <= mostReported {
-		v.quality.Packets += uint64(of)
-		v.quality.Lost += uint64(max(lost, 0))
-		v.quality.Jitter = time.Duration(r.Jitter) * time.Second / time.Duration(v.clockRate)
+	if !v.tcc {
+		v.Report(lost, of)
 	}
-	v.extended, v.missed, v.reported = r.LastSequenceNumber, r.TotalLost, true
+	v.onLoss(lost, of)
+	v.quality.Packets += uint64(of)
+	v.quality.Lost += uint64(lost)
+	v.quality.Jitter = time.Duration(r.Jitter) * time.Second / time.Duration(v.clockRate)
 }
 
 // roundTrip is the time between our report and the one that answers it, without the time it lay there: RFC 3550, section

@@ -39,7 +39,7 @@ func TestWhatIsNoLoss(t *testing.T) {
 		{"backwards", []report{{1000, 0}, {900, 50}}, false},
 		{"all, and more", []report{{1000, 0}, {1100, 0x7fffff}}, true},
 	} {
-		v, err := newVoice(webrtc.MimeTypeOpus, opus.Codec{}, func(time.Duration) {})
+		v, err := newVoice(webrtc.MimeTypeOpus, opus.Codec{}, func(time.Duration) {}, func(int, int) {})
 		if err != nil {
 			t.Fatal(err)
 		}

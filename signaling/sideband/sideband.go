@@ -1,7 +1,7 @@
 // Package sideband is the door for the operator's backend: with a server key it lists the conversations that run, ends
 // them, and has a second connection to one, beside its caller's.
 //
-//	GET    /v1/sessions              {"sessions": [{id, door, agent?, step?, identity?, model, state, startedAt, turns, tokens, dollars?}]}
+//	GET    /v1/sessions              {"sessions": [{id, door, agent?, …}]}
 //	DELETE /v1/sessions/{id}         ends it, after the sentence that is being said; ?now=1: at once. 204
 //	GET    /v1/sessions/{id}/events  a WebSocket: what the caller gets, and messages as it may send them
 //	GET    /v1/sessions/{id}/audio   both sides, as Ogg Opus without an end
@@ -84,6 +84,14 @@ type session struct {
 	Turns     int          `json:"turns"`
 	Tokens    int          `json:"tokens"`
 	Dollars   *float64     `json:"dollars,omitempty"`
+	Latency   int64        `json:"latencyMs,omitempty"`
+	Loss      loss         `json:"loss,omitzero"`
+}
+
+// loss is a [bridge.Loss].
+type loss struct {
+	Up   *float64 `json:"up,omitempty"`
+	Down *float64 `json:"down,omitempty"`
 }
 
 func (d *Door) list(w http.ResponseWriter, r *http.Request, key access.Watcher) {
@@ -92,6 +100,7 @@ func (d *Door) list(w http.ResponseWriter, r *http.Request, key access.Watcher) 
 		if key.Sees(bridge.Origin{Key: i.Key}) {
 			sessions = append(sessions, session{
 				i.ID, i.Door, i.Agent, i.Step, i.Identity, i.Model, i.State, i.Started.UTC(), i.Turns, i.Tokens, i.Dollars,
+				i.Latency.Milliseconds(), loss(i.Loss),
 			})
 		}
 	}

@@ -304,7 +304,7 @@ func (c *call) met(s *bridge.Session, by string) error {
 	c.door.dialled.change(c, func(status *CallStatus) { status.AnsweredBy = by })
 	screen := c.screen()
 	if screen.ask {
-		s.Attach(c.sound.(*rtpSound).stream.sender.Load())
+		s.Attach(c.sound.(*rtpSound).stream.sending.Load().Sender)
 	}
 	switch {
 	case by == ByMenu, by == ByPerson && screen.asked.Load() != 0: // the model was told so, and goes on

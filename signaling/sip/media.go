@@ -97,10 +97,10 @@ type stream struct {
 	ports         *ports
 	conn, control *net.UDPConn
 	port          int
-	fixed         bool                            // it is of the range and goes back to it
-	old           uint32                          // the SSRC that the call before on this port has heard
-	ssrc          uint32                          // ours
-	sender        atomic.Pointer[rtpaudio.Sender] // gets what the peer has missed
+	fixed         bool                    // it is of the range and goes back to it
+	old           uint32                  // the SSRC that the call before on this port has heard
+	ssrc          uint32                  // ours
+	sending       atomic.Pointer[sending] // gets what the peer has missed
 	reading       sync.WaitGroup
 	pressed       digitReader // of the packets that are read: a key may be held while another goroutine takes over
 
@@ -373,13 +373,10 @@ func (s *stream) write(number uint8, marker bool, timestamp uint32, payload []by
 	return nil
 }
 
-// mostReported is how many packets one report may cover: a minute's. More is the sequence number of something else.
-const mostReported = 3000
-
 // readControl takes the peer's reports until the stream is closed.
 func (s *stream) readControl() {
 	buf := make([]byte, 1500)
-	var before rtcp.ReceptionReport
+	var reports rtpaudio.Reports
 	for {
 		n, from, err := s.control.ReadFromUDPAddrPort(buf)
 		if err != nil {
@@ -389,12 +386,11 @@ func (s *stream) readControl() {
 			if r.SSRC != s.ssrc {
 				continue
 			}
-			if of := int32(r.LastSequenceNumber - before.LastSequenceNumber); before.SSRC != 0 && of > 0 && of < mostReported {
-				if sender := s.sender.Load(); sender != nil {
-					sender.Report(int(int32((r.TotalLost-before.TotalLost)<<8)>>8), int(of))
-				}
+			lost, of := reports.Next(r)
+			if v := s.sending.Load(); v != nil && of > 0 {
+				v.Report(lost, of)
+				v.session.Loss(false, lost, of)
 			}
-			before = r
 		}
 	}
 }

@@ -248,6 +248,12 @@ func (w *work) stop() {
 	}
 }
 
+// sending is what a conversation is heard by.
+type sending struct {
+	*rtpaudio.Sender
+	session *bridge.Session
+}
+
 // hearing is a codec at work, up and down.
 type hearing struct {
 	agreed *agreement
@@ -271,7 +277,7 @@ func (r *rtpSound) hear(s *bridge.Session, agreed *agreement) (*hearing, error) 
 		return nil, err
 	}
 	sender.Negotiated(agreed.number, 0)
-	r.stream.sender.Store(sender)
+	r.stream.sending.Store(&sending{sender, s})
 	if !r.screen.ask || r.screen.decided.Load() {
 		s.Attach(sender)
 	}
@@ -280,6 +286,7 @@ func (r *rtpSound) hear(s *bridge.Session, agreed *agreement) (*hearing, error) 
 	receiver := rtpaudio.NewReceiver(r.screen.before(r.keypad.Mute(phone.WithoutMusic(mic, r.trunk.Music))), rtpaudio.ReceiverOptions{
 		Codec: codec, Types: []uint8{agreed.number}, Events: agreed.events,
 		Event: func(e rtpaudio.Event) { r.stream.pressed.read(e, r.keypad.Press) },
+		Loss:  func(lost, of int) { s.Loss(true, lost, of) },
 	})
 	stream := r.stream
 	return &hearing{agreed, begin(func(ctx context.Context) {

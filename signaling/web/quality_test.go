@@ -12,15 +12,12 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// When a peer is gone, the quality of both directions is reported.
+// While a peer is there the loss of both directions is known; when it is gone their quality is reported.
 func TestQualityIsTold(t *testing.T) {
 	t.Parallel()
 	got := make(chan rtc.Quality, 10)
-	c := doortest.Connect(
-		t,
-		doortest.NewGateway(t, func(d *doortest.Doors, _ *bridge.Options) { d.RTC.Observe(func(q rtc.Quality) { got <- q }) }),
-		`{}`,
-	)
+	g := doortest.NewGateway(t, func(d *doortest.Doors, _ *bridge.Options) { d.RTC.Observe(func(q rtc.Quality) { got <- q }) })
+	c := doortest.Connect(t, g, `{}`)
 	p := doortest.NewPhone(t, c, doortest.PhoneOptions{Codecs: noReports(t)})
 	p.Offer(false)
 	p.Connected()
@@ -34,6 +31,12 @@ func TestQualityIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-tick.C
+	}
+	if !doortest.Within(doortest.Patience, func() bool {
+		l := g.Host.Sessions()[0].Loss
+		return l.Up != nil && *l.Up < 0.1 && l.Down != nil && *l.Down > 0.08 && *l.Down < 0.12
+	}) {
+		t.Errorf("lost are %+v", g.Host.Sessions()[0].Loss)
 	}
 	p.Send("DISCONNECT_GEMINI", "")
 	c.Expect("GEMINI_DISCONNECTED")
