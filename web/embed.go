@@ -24,7 +24,7 @@ var (
 	vox embed.FS
 	//go:embed library
 	library embed.FS
-	//go:embed operator library/tokens.css library/dom.js
+	//go:embed operator library/tokens.css library/dom.js page/controls.css page/icon.svg
 	operator embed.FS
 )
 
@@ -52,7 +52,7 @@ func Bundles() map[string][]string {
 }
 
 // Operator returns the folders of the operator's page, likewise.
-func Operator() []fs.FS { return below(operator, "operator", "library") }
+func Operator() []fs.FS { return below(operator, "operator", "library", "page") }
 
 func below(root fs.FS, names ...string) (folders []fs.FS) {
 	for _, name := range names {

@@ -8,8 +8,9 @@ const MOST = 500; // words and events that are kept
 const get = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));
 const clock = new Intl.DateTimeFormat(undefined, { timeStyle: 'medium' });
 const money = (/** @type {number | undefined} */ n) => (n === undefined ? '–' : `$${n.toFixed(n < 1 ? 4 : 2)}`);
-const gigabytes = (/** @type {number} */ n) => `${(n / 1e9).toFixed(1)} GB`;
 const count = (/** @type {number} */ n) => n.toLocaleString();
+const percent = (/** @type {number | undefined} */ n) => (n === undefined ? '–' : `${(100 * n).toFixed(n && n < 0.1 ? 1 : 0)}\u00a0%`);
+const lossOf = (/** @type {any} */ s) => (s.loss ? `${percent(s.loss.up)} / ${percent(s.loss.down)}` : '–');
 const since = (/** @type {string} */ at) => {
   const s = Math.max(0, Math.round((Date.now() - Date.parse(at)) / 1000));
   return `${Math.floor(s / 60)}:${String(s % 60).padStart(2, '0')}`;
@@ -104,10 +105,10 @@ function showSessions(/** @type {{sessions: any[], silent?: number}} */ { sessio
   }
   running.forEach((s, at) => {
     const row = rows.get(s.id) ?? newRow(s.id);
-    const texts = [who(s), s.agent ?? '–', s.door, s.state, since(s.startedAt), count(s.turns), count(s.tokens), money(s.dollars)];
-    texts.forEach((text, i) => put(i ? /** @type {Element} */ (row.cells[i]) : /** @type {Element} */ (row.querySelector('button')), text));
+    const texts = [who(s), s.agent ?? '–', s.door, s.state, since(s.startedAt), count(s.turns), count(s.tokens), money(s.dollars),
+      s.latencyMs ? `${(s.latencyMs / 1000).toFixed(1)} s` : '–', lossOf(s)];
+    texts.forEach((text, i) => put(/** @type {Element} */ (i ? row.cells[i] : row.querySelector('button')), text));
     if (body.rows[at] !== row) body.insertBefore(row, body.rows[at] ?? null);
-    row.dataset.state = s.state;
   });
   describe();
 }
@@ -116,7 +117,7 @@ const who = (/** @type {any} */ s) => s.identity || s.id;
 
 function newRow(/** @type {string} */ name) {
   const row = /** @type {HTMLTableRowElement} */ (make('tr'));
-  for (let i = 0; i < 8; i++) row.append(make('td', i > 3 ? 'number' : ''));
+  for (const head of get('list').tHead.rows[0].cells) row.append(make('td', head.className));
   const button = make('button', 'pick');
   button.onclick = () => open(name);
   row.cells[0]?.append(button);
@@ -126,20 +127,21 @@ function newRow(/** @type {string} */ name) {
 
 // --- how it is
 
-/** @param {string} list @param {[name: string, state: string, bad?: boolean][]} lines */
-function states(list, lines) {
+/** @param {string} list @param {[name: string, state: string, bad?: boolean, href?: string][]} lines @param {string} [none] what an empty list says */
+function states(list, lines, none = '') {
   const ul = get(list);
+  if (!lines.length) lines = [['', none]];
   while (ul.children.length > lines.length) ul.lastElementChild.remove();
-  lines.forEach(([name, state, bad], i) => {
-    if (!ul.children[i]) {
-      const li = make('li');
-      li.append(make('b'), make('span'));
-      ul.append(li);
-    }
-    const li = ul.children[i];
-    put(li.children[0], name);
-    put(li.children[1], state);
-    li.classList.toggle('bad', Boolean(bad));
+  lines.forEach(([name, state, bad = false, href = ''], i) => {
+    const li = ul.children[i] ?? ul.appendChild(make('li'));
+    if (!li.firstChild) li.append(make('b'), make('span'), Object.assign(make('a', 'chip', 'Talk to it'), { target: '_blank', rel: 'noopener' }));
+    const [b, span, a] = li.children;
+    put(b, name);
+    put(span, state);
+    b.hidden = !name;
+    a.hidden = !href;
+    a.href = href;
+    li.classList.toggle('bad', bad);
   });
 }
 
@@ -154,8 +156,7 @@ function showStatus(/** @type {any} */ s) {
   put(get('dollars'), money(s.today.dollars));
   const refusals = Object.entries(s.refusals ?? {}).sort((a, b) => b[1] - a[1]);
   put(get('refused'), count(refusals.reduce((all, [, n]) => all + n, 0)));
-  get('no-refusals').hidden = refusals.length > 0;
-  states('refusals', refusals.map(([rule, n]) => [rule, count(n)]));
+  states('refusals', refusals.map(([rule, n]) => [rule, count(n)]), 'Nobody was refused since the start.');
   const { ok = 0, ...others } = s.dials ?? {};
   const failed = Object.entries(others).map(([outcome, n]) => `${count(n)} ${outcome.replaceAll('_', ' ')}`);
   const dialled = [`${count(ok)} connection${ok === 1 ? '' : 's'}`, ...failed.length ? [`failed: ${failed.join(', ')}`] : []].join('; ');
@@ -164,23 +165,16 @@ function showStatus(/** @type {any} */ s) {
     [BACKENDS[/** @type {keyof typeof BACKENDS} */ (s.backend)] ?? s.backend, dialled, failed.length > 0],
     ['Redis', s.redis ? (s.redis === 'well' ? 'answers' : 'does not answer') : 'none: this gateway is alone', s.redis === 'down'],
     ['Recordings', s.unrecorded ? `the disk has refused ${count(s.unrecorded)}` : s.recordings || 'none', s.unrecorded > 0],
-    ...(s.disks ?? []).map((/** @type {any} */ d) => [`Disk of ${d.folder}`, `${gigabytes(d.free)} of ${gigabytes(d.total)} free`, d.free < d.total / 20]),
+    ...(s.disks ?? []).map((/** @type {any} */ d) => [`Disk of ${d.folder}`, `${(d.free / 1e9).toFixed(1)} of ${(d.total / 1e9).toFixed(1)} GB free`, d.free < d.total / 20]),
   ]);
-  get('no-agents').hidden = s.agents.length > 0;
-  states('agents', s.agents.map((/** @type {any} */ a) => [a.name, a.problem ?? 'well', Boolean(a.problem)]));
-  s.agents.forEach((/** @type {any} */ a, /** @type {number} */ i) => talkTo(get('agents').children[i], new URL(`?agent=${encodeURIComponent(a.name)}`, s.page).href));
-}
-
-/** A link to the gateway's page, where this agent answers. @param {HTMLElement} li @param {string} href */
-function talkTo(li, href) {
-  const a = /** @type {HTMLAnchorElement} */ (li.querySelector('a') ?? make('a', '', 'Talk to it'));
-  if (a.href !== href) Object.assign(a, { href, target: '_blank', rel: 'noopener' });
-  if (!a.isConnected) li.append(a);
+  const talk = (/** @type {string} */ agent) => new URL(`?agent=${encodeURIComponent(agent)}`, s.page).href;
+  states('agents', s.agents.map((/** @type {any} */ a) => [a.name, a.problem ?? 'well', Boolean(a.problem), talk(a.name)]),
+    'There are no agents: VOXGATE_AGENTS names no folder.');
 }
 
 // --- one conversation
 
-/** @type {{id: string, socket: WebSocket, over: boolean, waited?: number} | null} */
+/** @type {{id: string, socket: WebSocket, over: boolean} | null} */
 let chosen = null;
 
 function open(/** @type {string} */ name) {
@@ -224,15 +218,13 @@ function describe() {
   if (!s) return;
   put(get('one-title'), who(s));
   put(get('what'), [s.agent, `by ${s.door}`, s.model, `since ${clock.format(Date.parse(s.startedAt))}`, s.step && `step ${s.step}`,
-    chosen?.waited && `answers after ${(chosen.waited / 1000).toFixed(1)} s`].filter(Boolean).join(' · '));
+    s.latencyMs && `answers after ${(s.latencyMs / 1000).toFixed(1)} s`, s.loss && `loss ${lossOf(s)}`].filter(Boolean).join(' · '));
 }
 
-/** Adds to a list whose end stays in sight, unless somebody reads above it. */
+/** Adds to a list, which keeps the newest. */
 function add(/** @type {HTMLElement} */ list, /** @type {HTMLElement} */ e) {
-  const below = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
   list.append(e);
   while (list.children.length > MOST) list.firstElementChild?.remove();
-  if (below) list.scrollTop = list.scrollHeight;
 }
 
 /** Words of a turn: a piece that grows the newest line, or with final all of it. @param {{role: string, turn: number, text: string, final?: boolean}} t */
@@ -240,14 +232,13 @@ function words({ role, turn, text, final }) {
   const list = get('words');
   let p = list.querySelector(`p[data-of="${role} ${Number(turn)}"]:not(.final)`);
   if (!p) {
-    p = make('p', role === 'user' ? 'user' : 'assistant');
-    p.dataset.of = `${role === 'user' ? 'user' : 'assistant'} ${Number(turn)}`;
+    p = make('p', role);
+    p.dataset.of = `${role} ${Number(turn)}`;
     p.append(make('span', 'unseen', role === 'user' ? 'Person: ' : 'Agent: '), make('span'));
     add(list, p);
   }
   put(p.children[1], final ? text : p.children[1].textContent + text);
   p.classList.toggle('final', Boolean(final));
-  if (list.scrollHeight - list.scrollTop - list.clientHeight < 80) list.scrollTop = list.scrollHeight;
 }
 
 function take(/** @type {{type: string, payload?: any, time?: number}} */ { type, payload = {}, time = Date.now() }) {
@@ -259,13 +250,9 @@ function take(/** @type {{type: string, payload?: any, time?: number}} */ { type
     return;
   }
   if (type === 'GEMINI_DISCONNECTED') over(payload.reason && payload.reason !== 'goodbye' ? `It has ended: ${payload.reason}` : 'It has ended.');
-  if (type === 'TURN_LATENCY' && chosen) {
-    chosen.waited = payload.totalMs;
-    describe();
-  }
   if (type === 'GEMINI_ERROR') put(get('ended'), payload.message ?? '');
   const item = make('li');
-  item.append(make('time', '', clock.format(time)), make('b', '', type.toLowerCase().replaceAll('_', ' ')), make('span', '', brief(payload)));
+  item.append(make('time', '', clock.format(time)), ' ', make('b', '', type.toLowerCase().replaceAll('_', ' ')), ` ${brief(payload)}`);
   add(get('events'), item);
 }
 

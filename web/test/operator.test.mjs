@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { WebSocket } from 'ws';
-import { gatewayBinary, openPage, startGateway } from './harness.mjs';
+import { gatewayBinary, openPage, start, startGateway, stop, type } from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const folder = mkdtempSync(join(tmpdir(), 'voxgate-operator-'));
@@ -127,6 +127,24 @@ test('both sides can be heard', { timeout: 60_000 }, async () => {
     assert.deepEqual(page.complaints, []);
   } finally {
     person.close();
+    await page.quit();
+  }
+});
+
+test('of a conversation by WebRTC the loss is shown while it runs', { timeout: 60_000 }, async () => {
+  const talker = await openPage({ url: gateway.url, browsers });
+  const page = await openPage({ url: privateAddress(gateway), mic: 'none', browsers });
+  try {
+    await start(talker);
+    await type(talker, long);
+    const loss = page.locator('#list td').filter({ hasText: /^\d\S*\s% \/ \d\S*\s%$/ });
+    await loss.waitFor({ timeout: 45_000 }); // of the voice it is known once the browser has reported twice, which it does every few seconds
+    await says(page, '#list td', /^\d\.\d s$/);
+    if (process.env.PICTURES) await page.screenshot({ path: `${process.env.PICTURES}/list.png`, fullPage: true });
+    await stop(talker);
+    assert.deepEqual(page.complaints, []);
+  } finally {
+    await talker.quit();
     await page.quit();
   }
 });
