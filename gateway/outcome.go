@@ -45,7 +45,8 @@ type reports struct {
 	to    []func(report) // which do not block
 	hooks *hooks         // nil: there is no session webhook
 	model string
-	write generator // set before the first conversation
+	write generator                             // set before the first conversation
+	spent func(id string, o bridge.Observation) // nil: nobody counts it
 	log   *slog.Logger
 
 	writing sync.WaitGroup
@@ -78,14 +79,16 @@ func (r *reports) written(e bridge.Ended) report {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), outcomeTime, errors.New("the model took too long"))
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
 	defer stop(nil)
-	go func() {
+	watching.Go(func() {
 		select {
 		case <-r.stopped:
 			stop(errStopping)
 		case <-ctx.Done():
 		}
-	}()
+	})
 	end := report{Ended: e}
 	var err error
 	select {
@@ -94,10 +97,7 @@ func (r *reports) written(e bridge.Ended) report {
 		for range outcomeTries {
 			var cost bridge.Cost
 			end.outcome, cost, err = r.ask(ctx, e)
-			if end.Dollars != nil {
-				paid := math.Round(*end.Dollars*1e6+float64(cost.Micros)) / 1e6
-				end.Dollars = &paid
-			}
+			r.add(&end, cost)
 			if err == nil || ctx.Err() != nil || errors.Is(err, bridge.ErrBudget) {
 				break
 			}
@@ -112,6 +112,19 @@ func (r *reports) written(e bridge.Ended) report {
 		r.log.Warn("no outcome of a conversation", "call", e.ID, "err", err)
 	}
 	return end
+}
+
+// add adds what an outcome has cost to what the conversation has cost.
+func (r *reports) add(end *report, cost bridge.Cost) {
+	end.Tokens += cost.Tokens
+	if end.Dollars != nil {
+		paid := math.Round(*end.Dollars*1e6+float64(cost.Micros)) / 1e6
+		end.Dollars = &paid
+	}
+	if r.spent != nil && cost != (bridge.Cost{}) {
+		tokens := map[[2]string]int{{"unknown", "unknown"}: cost.Tokens}
+		r.spent(end.ID, bridge.Spent{Key: end.Key, Tokens: tokens, Dollars: float64(cost.Micros) / 1e6})
+	}
 }
 
 // ask has the model write an outcome.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -92,7 +93,7 @@ func TestOutcomesThatFail(t *testing.T) {
 			for _, part := range []string{text[:1], text[1:]} {
 				_ = piece(json.RawMessage(fmt.Sprintf(`{"candidates":[{"content":{"parts":[{"text":"so","thought":true},{"text":%q}]}}]}`, part)))
 			}
-			return bridge.Cost{Micros: 1000}, nil
+			return bridge.Cost{Tokens: 7, Micros: 1000}, nil
 		}
 	}
 	hangs := func(ctx context.Context, _ bridge.Account, _ string, _ json.RawMessage, _ func(json.RawMessage) error) (bridge.Cost, error) {
@@ -115,10 +116,12 @@ func TestOutcomesThatFail(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var got report
+			var spent float64
 			began, took := time.Now(), time.Duration(-1)
 			r := &reports{
 				to: []func(report){func(r report) { got, took = r, time.Since(began) }}, write: test.write, log: slog.New(slog.DiscardHandler),
 				places: make(chan struct{}, 1), stopped: make(chan struct{}),
+				spent: func(_ string, o bridge.Observation) { spent += o.(bridge.Spent).Dollars },
 			}
 			r.observe("", end)
 			if test.stops {
@@ -128,8 +131,9 @@ func TestOutcomesThatFail(t *testing.T) {
 			}
 			r.writing.Wait()
 			if took != test.took || string(got.outcome) != test.outcome || !strings.Contains(got.failed, test.why) ||
-				(got.failed == "") != (test.why == "") || *got.Dollars != test.dollars {
-				t.Errorf("%s: after %v %s, %q, $ %v", name, took, got.outcome, got.failed, *got.Dollars)
+				(got.failed == "") != (test.why == "") || *got.Dollars != test.dollars ||
+				math.Abs(spent-(test.dollars-cost)) > 1e-9 || got.Tokens != int(math.Round(7000*spent)) {
+				t.Errorf("%s: after %v %s, %q, $ %v, of it counted %v, %d tokens", name, took, got.outcome, got.failed, *got.Dollars, spent, got.Tokens)
 			}
 		})
 	}

@@ -215,6 +215,7 @@ func openReports(s settings, m *metrics, seen observers, stopping *ending, log *
 		stopping.add("files of calls", files.close)
 	}
 	if ends.to != nil {
+		ends.spent = seen.all()
 		seen = append(seen, ends.observe)
 		stopping.add("outcomes", ends.close)
 	}
