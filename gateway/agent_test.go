@@ -18,13 +18,14 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"voxgate/media"
 	"voxgate/signaling/access"
 	"voxgate/signaling/doortest"
 	"voxgate/signaling/rtc/rtctest"
 )
 
-// listensOnly is a Gemini that says nothing. Its setups come by the channel.
-func listensOnly(t *testing.T) (url string, seen chan string) {
+// beeps is a Gemini that says nothing but a beep, once in a connection, when it hears something. Its setups come by the channel.
+func beeps(t *testing.T) (url string, seen chan string) {
 	seen = make(chan string, 32)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ws, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
@@ -32,14 +33,22 @@ func listensOnly(t *testing.T) (url string, seen chan string) {
 			return
 		}
 		defer ws.Close()
-		for {
+		for said := false; ; {
 			_, raw, err := ws.ReadMessage()
 			if err != nil {
 				return
 			}
-			var m struct{ Setup, ContextUpdate json.RawMessage }
+			var m struct {
+				Setup, ContextUpdate json.RawMessage
+				RealtimeInput        struct{ Audio struct{ Data []byte } }
+			}
 			if err := json.Unmarshal(raw, &m); err != nil {
 				t.Error(err)
+			}
+			if !said && media.RMS(media.AppendSamples(nil, m.RealtimeInput.Audio.Data)) > 1000 {
+				said = true
+				_ = ws.WriteMessage(websocket.BinaryMessage, fmt.Appendf(nil, `{"serverContent":{"modelTurn":{"parts":[{"inlineData":`+
+					`{"mimeType":"audio/pcm;rate=24000","data":%q}}]},"turnComplete":true}}`, doortest.Base64PCM(doortest.Tone(beep, time.Second, 24000))))
 			}
 			if m.Setup != nil || m.ContextUpdate != nil {
 				seen <- string(raw)
@@ -103,7 +112,7 @@ func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
 		io.WriteString(w, `{"agent":{"prompt":"You sell shoes."}}`)
 	}))
 	defer endpoint.Close()
-	model, seen := listensOnly(t)
+	model, seen := beeps(t)
 	folder := agentsIn(t, map[string]string{"desk": "---\nvoice: Kore\nlanguage: de-DE\nnumbers: ['*']\n---\nYou are a pirate.\n"})
 	const config = `"systemInstruction":"You are a pirate.","generationConfig":{"speechConfig":{"languageCode":"de-DE","voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Kore"}}}`
 	p := start(t, []string{"serve", "--log", "text,debug"}, env(
@@ -160,7 +169,7 @@ func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
 					`"stream_sid":"MZ1","call_sid":"CA1","from":"+4917012345","to":"+100","custom_parameters":{"order":"17"},"media_format":{"encoding":"audio/x-raw","sample_rate":"8000","bit_rate":"16"}}}`)
 		}, []string{kore, german}, "", ""},
 		{"WHIP", func() *conversation { p.postOffer("/whip/desk"); return nil }, []string{kore, german}, "", ""},
-		{"SIP", func() *conversation { p.invite(p.waitFor(`transport=UDP at=(\S+)`), "500"); return nil }, []string{kore, german}, "", ""},
+		{"SIP", func() *conversation { p.invite(p.waitFor(`transport=UDP at=(\S+)`), "500", nil); return nil }, []string{kore, german}, "", ""},
 	} {
 		c := door.call()
 		check := func() {
@@ -247,15 +256,19 @@ func (p *program) offer() (sdp string) {
 	return sdp
 }
 
-// invite rings a number at a telephone line, and lets it hang up.
-func (p *program) invite(line, number string) {
+// invite rings a number at a trunk, and lets it hang up. Its sound, if there is any, begins with the answer.
+func (p *program) invite(trunk, number string, sound *line) {
 	p.t.Helper()
-	conn, err := net.Dial("udp", line)
+	conn, err := net.Dial("udp", trunk)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	p.t.Cleanup(func() { conn.Close() })
-	sdp := "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\n"
+	port := 9
+	if sound != nil {
+		port = sound.port
+	}
+	sdp := fmt.Sprintf("v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio %d RTP/AVP 0\r\n", port)
 	fmt.Fprintf(conn, "INVITE sip:%[4]s@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %[1]s;branch=z9hG4bK1;rport\r\nFrom: <sip:ada@127.0.0.1>;tag=1\r\n"+
 		"To: <sip:%[4]s@127.0.0.1>\r\nCall-ID: a-%[4]s\r\nX-Order: 17\r\nCSeq: 1 INVITE\r\nContact: <sip:ada@%[1]s>\r\n"+
 		"Content-Type: application/sdp\r\nContent-Length: %[2]d\r\n\r\n%[3]s", conn.LocalAddr(), len(sdp), sdp, number)
@@ -266,7 +279,7 @@ func (p *program) invite(line, number string) {
 			if err != nil {
 				return
 			}
-			head, _, _ := strings.Cut(string(b[:n]), "\r\n\r\n")
+			head, answer, _ := strings.Cut(string(b[:n]), "\r\n\r\n")
 			first, fields, _ := strings.Cut(head, "\r\n")
 			switch {
 			case strings.HasPrefix(first, "BYE "):
@@ -275,68 +288,84 @@ func (p *program) invite(line, number string) {
 				to := regexp.MustCompile(`To: [^\r]*`).FindString(fields)
 				fmt.Fprintf(conn, "ACK sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bK2;rport\r\nFrom: <sip:ada@127.0.0.1>;tag=1\r\n"+
 					"%s\r\nCall-ID: a-%s\r\nCSeq: 1 ACK\r\nContent-Length: 0\r\n\r\n", conn.LocalAddr(), to, number)
+				if sound != nil && answer != "" {
+					sound.talk(answer)
+					sound = nil
+				}
 			}
 		}
 	}()
 }
 
-// The agents of examples/agents answer at every door, each as its file has it, and one that there is not is refused in the words of the
-// door, before there is a session with the model.
+// The agents of examples/agents answer at every door, each as its file has it. Where sound goes by RTP the model hears the caller, and the
+// caller the model. An agent that there is not is refused in the words of the door, before there is a session with the model.
 func TestAgentsAtEveryDoor(t *testing.T) {
 	t.Parallel()
-	model, seen := listensOnly(t)
+	model, seen := beeps(t)
 	p := start(t, []string{"serve", "--log", "text,debug"}, env(
 		"VOXGATE_ADDR", "127.0.0.1:0", "GOOGLE_GEMINI_BASE_URL", model, "VOXGATE_AGENTS", "../examples/agents",
 		"VOXGATE_TELEPHONY", written(t, `{"providers":[{"profile":"exotel","password":"shown"}]}`),
 		"VOXGATE_SIP", written(t, `{"listen":[{"transport":"udp","address":"127.0.0.1:0"}],"trunks":[{"name":"line","from":["127.0.0.1"]}]}`),
 	))
-	line := p.waitFor(`transport=UDP at=(\S+)`)
+	trunk := p.waitFor(`transport=UDP at=(\S+)`)
 	const live = "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent"
-	// dial calls an agent, and for one that there is not returns what the door says.
-	doors := map[string]func(agent, number string) (refused string){
-		"web": func(agent, _ string) string {
-			return p.socket("/ws", `{"type":"CONNECT_GEMINI","payload":{"agent":"`+agent+`"}}`).hears("SETUP_COMPLETE", "GEMINI_ERROR")
+	// dial calls an agent. It returns what hears the model, by RTP, and for an agent that there is not what the door says.
+	doors := map[string]func(agent, number string) (refused string, back *ear){
+		"web": func(agent, _ string) (string, *ear) {
+			return p.socket("/ws", `{"type":"CONNECT_GEMINI","payload":{"agent":"`+agent+`"}}`).hears("SETUP_COMPLETE", "GEMINI_ERROR"), nil
 		},
-		"web, WebRTC": func(agent, _ string) string {
-			offer, _ := json.Marshal(map[string]any{"type": "WEBRTC_OFFER", "payload": map[string]string{"sdp": p.offer()}})
-			c := p.socket("/ws", string(offer), `{"type":"CONNECT_GEMINI","payload":{"agent":"`+agent+`"}}`)
-			return c.hears("WEBRTC_ANSWER", "GEMINI_ERROR")
+		"web, WebRTC": func(agent, _ string) (string, *ear) {
+			return p.call(func(sdp string) string {
+				offer, _ := json.Marshal(map[string]any{"type": "WEBRTC_OFFER", "payload": map[string]string{"sdp": sdp}})
+				c := p.socket("/ws", string(offer), `{"type":"CONNECT_GEMINI","payload":{"agent":"`+agent+`"}}`)
+				return c.hears("WEBRTC_ANSWER", "GEMINI_ERROR")
+			})
 		},
-		"Google's Live API": func(agent, _ string) string {
-			return p.socket(live, `{"setup":{"model":"models/`+agent+`"}}`).hears("setupComplete", "")
+		"Google's Live API": func(agent, _ string) (string, *ear) {
+			return p.socket(live, `{"setup":{"model":"models/`+agent+`"}}`).hears("setupComplete", ""), nil
 		},
-		"OpenAI's": func(agent, _ string) string {
+		"OpenAI's": func(agent, _ string) (string, *ear) {
 			c := p.socket("/v1/realtime?model=gpt-realtime", `{"type":"session.update","session":{"type":"realtime","prompt":{"id":"`+agent+`"}}}`)
-			return c.hears("session.updated", `"error"`)
+			return c.hears("session.updated", `"error"`), nil
 		},
-		"OpenAI's, WebRTC": func(agent, _ string) string {
-			kind, body := doortest.Form(`{"type":"realtime","prompt":{"id":"` + agent + `"}}`)(p.offer())
-			raw, _ := io.ReadAll(body)
-			_, answer := p.post("/v1/realtime/calls", kind, string(raw))
-			return answer
+		"OpenAI's, WebRTC": func(agent, _ string) (string, *ear) {
+			return p.call(func(sdp string) string {
+				kind, body := doortest.Form(`{"type":"realtime","prompt":{"id":"` + agent + `"}}`)(sdp)
+				raw, _ := io.ReadAll(body)
+				_, answer := p.post("/v1/realtime/calls", kind, string(raw))
+				return answer
+			})
 		},
-		"RTVI": func(agent, _ string) string {
+		"RTVI": func(agent, _ string) (string, *ear) {
 			status, answer := p.post("/start", "application/json", `{"body":{"agent":"`+agent+`"}}`)
 			if status != http.StatusOK {
-				return answer
+				return answer, nil
 			}
-			offer, _ := json.Marshal(map[string]any{"sdp": p.offer(), "type": "offer", "requestData": map[string]string{"agent": agent}})
-			_, answer = p.post("/api/offer", "application/json", string(offer))
-			return answer
+			return p.call(func(sdp string) string {
+				offer, _ := json.Marshal(map[string]any{"sdp": sdp, "type": "offer", "requestData": map[string]string{"agent": agent}})
+				_, answer := p.post("/api/offer", "application/json", string(offer))
+				return answer
+			})
 		},
-		"WHIP": func(agent, _ string) string {
-			_, answer := p.post("/whip/"+agent, "application/sdp", p.offer())
-			return answer
+		"WHIP": func(agent, _ string) (string, *ear) {
+			return p.call(func(sdp string) string {
+				_, answer := p.post("/whip/"+agent, "application/sdp", sdp)
+				return answer
+			})
 		},
-		"SIP": func(_, number string) string { p.invite(line, number); return "There is no agent" }, // 404, which is tested at the door
-		"a provider": func(_, number string) string {
+		"SIP": func(_, number string) (string, *ear) {
+			sound := newLine(t)
+			p.invite(trunk, number, sound)
+			return "There is no agent", sound.back // 404, which is tested at the door
+		},
+		"a provider": func(_, number string) (string, *ear) {
 			c := p.socket("/telephony/exotel/stream?token=shown", `{"event":"connected"}`,
 				`{"event":"start","sequence_number":"1","stream_sid":"MZ1","start":{"stream_sid":"MZ1","call_sid":"CA1","from":"+4917012345","to":"`+number+
 					`","media_format":{"encoding":"audio/x-raw","sample_rate":"8000","bit_rate":"16"}}}`)
 			if number != "+1" {
-				return "" // a provider is told nothing
+				return "", nil // a provider is told nothing
 			}
-			return c.hears("", "")
+			return c.hears("", ""), nil
 		},
 	}
 	for door, dial := range doors {
@@ -344,7 +373,7 @@ func TestAgentsAtEveryDoor(t *testing.T) {
 			{"desk", "+49301234", "front desk of the hotel", "Kore", `the step \"greet\"`},
 			{"interpreter", "interpreter", "You are an interpreter", "Aoede", ""},
 		} {
-			dial(agent.name, agent.number)
+			_, back := dial(agent.name, agent.number)
 			select {
 			case raw := <-seen:
 				for !strings.Contains(raw, "systemInstruction") { // of an OpenAI client's session, which goes on without an agent
@@ -358,8 +387,16 @@ func TestAgentsAtEveryDoor(t *testing.T) {
 			case <-time.After(patience):
 				t.Fatalf("%s: the model gets nothing for %s\n%s", door, agent.name, p.logged())
 			}
+			if back == nil {
+				continue
+			}
+			select {
+			case <-back.heard:
+			case <-time.After(patience):
+				t.Fatalf("%s: the voice of %s is not heard\n%s", door, agent.name, p.logged())
+			}
 		}
-		refused := dial("nobody", "+1")
+		refused, _ := dial("nobody", "+1")
 		if !strings.Contains(refused, "no agent") && !strings.Contains(refused, "not taken") {
 			t.Errorf("%s: an agent that there is not: %s", door, refused)
 		}
@@ -394,7 +431,7 @@ func TestWhoWins(t *testing.T) {
 		io.WriteString(w, map[string]string{"fields": `{"agent":{"prompt":"Webhook."}}`, "name": `{"agent":"night"}`}[asked.Session.Identity])
 	}))
 	defer endpoint.Close()
-	model, seen := listensOnly(t)
+	model, seen := beeps(t)
 	keys := filepath.Join(t.TempDir(), "keys.json")
 	key, err := access.NewKey(keys, "shop", []string{access.MayMint})
 	if err != nil {

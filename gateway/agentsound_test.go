@@ -1,0 +1,172 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pion/rtp"
+	"github.com/pion/webrtc/v4"
+
+	"voxgate/media"
+	"voxgate/media/g711"
+	"voxgate/media/mediatest"
+	"voxgate/media/opus"
+	"voxgate/signaling/rtc/rtctest"
+)
+
+// beep is what the model of these tests says, in Hz, and spoken what it hears.
+const beep, spoken = 880, 440
+
+// ear waits for the model's beep in what comes by RTP.
+type ear struct {
+	t     *testing.T
+	heard chan struct{}
+	pcm   []int16
+	rate  int
+}
+
+func newEar(t *testing.T, rate int) *ear { return &ear{t: t, heard: make(chan struct{}), rate: rate} }
+
+// listen takes packets until there are no more.
+func (e *ear) listen(decoder media.Decoder, err error, next func() (*rtp.Packet, error)) {
+	if err != nil {
+		e.t.Error(err)
+		return
+	}
+	frame := make([]int16, media.Samples(media.MaxPacketDuration, e.rate))
+	for found := false; ; {
+		packet, err := next()
+		if err != nil {
+			return
+		}
+		n, err := decoder.Decode(packet.Payload, frame)
+		if err != nil || found {
+			continue
+		}
+		e.pcm = append(e.pcm, frame[:n]...)
+		newest := e.pcm[max(0, len(e.pcm)-e.rate/5):]
+		if found = media.RMS(newest) > 1000 && mediatest.ToneLevel(newest, e.rate, beep) > 0.5; found {
+			close(e.heard)
+		}
+	}
+}
+
+// track listens to a voice that comes by WebRTC.
+func (e *ear) track(track *webrtc.TrackRemote) {
+	decoder, err := opus.NewDecoder(e.rate, "libopus")
+	e.listen(decoder, err, func() (*rtp.Packet, error) {
+		p, _, err := track.ReadRTP()
+		return p, err
+	})
+}
+
+// says sends a tone, packet by packet of 20 ms, until the test ends.
+func says(t *testing.T, encoder media.Encoder, err error, rate int, send func(packet []byte)) {
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	stop, running := make(chan struct{}), sync.WaitGroup{}
+	t.Cleanup(func() { close(stop); running.Wait() })
+	running.Go(func() {
+		tone, packet := mediatest.Tone(time.Second, rate, spoken, 16000), make([]byte, media.MaxPacketBytes)
+		n := media.Samples(media.FrameDuration, rate)
+		tick := time.NewTicker(media.FrameDuration)
+		defer tick.Stop()
+		for at := 0; ; at = (at + n) % len(tone) {
+			select {
+			case <-tick.C:
+			case <-stop:
+				return
+			}
+			if size, err := encoder.Encode(tone[at:at+n], packet); err == nil {
+				send(packet[:size])
+			}
+		}
+	})
+}
+
+// call is one by WebRTC, whose offer send sends. What it is answered has an SDP, or says why there is none.
+func (p *program) call(send func(offer string) (answer string)) (answer string, back *ear) {
+	p.t.Helper()
+	back = newEar(p.t, 24000)
+	caller, err := rtctest.New(rtctest.Options{Track: back.track})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(caller.Close)
+	offer, err := caller.Offer(p.t.Context(), false)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	answer = send(offer)
+	sdp := answer
+	if _, within, ok := strings.Cut(answer, `"sdp":`); ok {
+		_ = json.NewDecoder(strings.NewReader(within)).Decode(&sdp)
+	}
+	if !strings.HasPrefix(sdp, "v=0") {
+		return answer, back
+	}
+	if err := caller.Answer(sdp); err != nil {
+		p.t.Fatal(err)
+	}
+	encoder, err := opus.NewEncoder(48000)
+	says(p.t, encoder, err, 48000, func(packet []byte) { _ = caller.Speak(packet) })
+	return answer, back
+}
+
+// line is the sound of a telephone: G.711.
+type line struct {
+	conn net.PacketConn
+	port int
+	back *ear
+}
+
+func newLine(t *testing.T) *line {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &line{conn, conn.LocalAddr().(*net.UDPAddr).Port, newEar(t, 8000)}
+	var running sync.WaitGroup
+	t.Cleanup(func() { conn.Close(); running.Wait() })
+	running.Go(func() {
+		decoder, err := g711.MuLaw.NewDecoder(8000)
+		buf := make([]byte, 2000)
+		l.back.listen(decoder, err, func() (*rtp.Packet, error) {
+			n, _, err := conn.ReadFrom(buf)
+			p := &rtp.Packet{}
+			if err == nil {
+				err = p.Unmarshal(buf[:n])
+			}
+			return p, err
+		})
+	})
+	return l
+}
+
+// talk says something where a description wants it.
+func (l *line) talk(sdp string) {
+	to := &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}
+	_, port, _ := strings.Cut(sdp, "m=audio ")
+	if _, err := fmt.Sscanf(port, "%d", &to.Port); err != nil {
+		l.back.t.Errorf("%v in %s", err, sdp)
+		return
+	}
+	encoder, err := g711.MuLaw.NewEncoder(8000)
+	p := rtp.Packet{Header: rtp.Header{Version: 2, SSRC: 7}}
+	says(l.back.t, encoder, err, 8000, func(packet []byte) {
+		p.SequenceNumber++
+		p.Timestamp += 160
+		p.Payload = packet
+		if raw, err := p.Marshal(); err == nil {
+			_, _ = l.conn.WriteTo(raw, to)
+		}
+	})
+}
