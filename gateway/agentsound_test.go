@@ -28,6 +28,23 @@ type ear struct {
 	heard chan struct{}
 	pcm   []int16
 	rate  int
+
+	mu   sync.Mutex
+	ends []func() // of the call
+}
+
+// hangUp ends the call: a model that says no more would be dialled again.
+func (e *ear) hangUp() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, end := range e.ends {
+		end()
+	}
+}
+
+// without is a call without RTP: nothing is heard of it.
+func without(c *conversation, said string) (string, *ear) {
+	return said, &ear{ends: []func(){func() { c.conn.Close() }}}
 }
 
 func newEar(t *testing.T, rate int) *ear { return &ear{t: t, heard: make(chan struct{}), rate: rate} }
@@ -65,14 +82,15 @@ func (e *ear) track(track *webrtc.TrackRemote) {
 	})
 }
 
-// says sends a tone, packet by packet of 20 ms, until the test ends.
-func says(t *testing.T, encoder media.Encoder, err error, rate int, send func(packet []byte)) {
+// says sends a tone, packet by packet of 20 ms, until stop is called, or the test ends.
+func says(t *testing.T, encoder media.Encoder, err error, rate int, send func(packet []byte)) (stop func()) {
 	if err != nil {
 		t.Error(err)
-		return
+		return func() {}
 	}
-	stop, running := make(chan struct{}), sync.WaitGroup{}
-	t.Cleanup(func() { close(stop); running.Wait() })
+	ended, running := make(chan struct{}), sync.WaitGroup{}
+	stop = sync.OnceFunc(func() { close(ended); running.Wait() })
+	t.Cleanup(stop)
 	running.Go(func() {
 		tone, packet := mediatest.Tone(time.Second, rate, spoken, 16000), make([]byte, media.MaxPacketBytes)
 		n := media.Samples(media.FrameDuration, rate)
@@ -81,7 +99,7 @@ func says(t *testing.T, encoder media.Encoder, err error, rate int, send func(pa
 		for at := 0; ; at = (at + n) % len(tone) {
 			select {
 			case <-tick.C:
-			case <-stop:
+			case <-ended:
 				return
 			}
 			if size, err := encoder.Encode(tone[at:at+n], packet); err == nil {
@@ -89,6 +107,7 @@ func says(t *testing.T, encoder media.Encoder, err error, rate int, send func(pa
 			}
 		}
 	})
+	return stop
 }
 
 // call is one by WebRTC, whose offer send sends. What it is answered has an SDP, or says why there is none.
@@ -116,7 +135,7 @@ func (p *program) call(send func(offer string) (answer string)) (answer string, 
 		p.t.Fatal(err)
 	}
 	encoder, err := opus.NewEncoder(48000)
-	says(p.t, encoder, err, 48000, func(packet []byte) { _ = caller.Speak(packet) })
+	back.ends = append(back.ends, says(p.t, encoder, err, 48000, func(packet []byte) { _ = caller.Speak(packet) }), caller.Close)
 	return answer, back
 }
 
@@ -151,8 +170,8 @@ func newLine(t *testing.T) *line {
 	return l
 }
 
-// talk says something where a description wants it.
-func (l *line) talk(sdp string) {
+// talk says something where a description wants it, until the call is ended by bye.
+func (l *line) talk(sdp string, bye func()) {
 	to := &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}
 	_, port, _ := strings.Cut(sdp, "m=audio ")
 	if _, err := fmt.Sscanf(port, "%d", &to.Port); err != nil {
@@ -161,12 +180,14 @@ func (l *line) talk(sdp string) {
 	}
 	encoder, err := g711.MuLaw.NewEncoder(8000)
 	p := rtp.Packet{Header: rtp.Header{Version: 2, SSRC: 7}}
-	says(l.back.t, encoder, err, 8000, func(packet []byte) {
+	l.back.mu.Lock() // before something is said, and so before the answer is heard
+	defer l.back.mu.Unlock()
+	l.back.ends = append(l.back.ends, bye, says(l.back.t, encoder, err, 8000, func(packet []byte) {
 		p.SequenceNumber++
 		p.Timestamp += 160
 		p.Payload = packet
 		if raw, err := p.Marshal(); err == nil {
 			_, _ = l.conn.WriteTo(raw, to)
 		}
-	})
+	}))
 }
