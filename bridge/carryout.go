@@ -7,6 +7,7 @@ import (
 
 	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/steps"
 	"voxgate/bridge/toolcalls"
 	"voxgate/bridge/transcript"
 	"voxgate/bridge/uplink"
@@ -57,9 +58,9 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 	case UpdateConfig:
 		s.updateConfig(ctx, c)
 	case Steer:
-		return s.steer(ctx, s.keeper.Update, func(t *steering) error { return t.change(c) })
+		return s.steer(func(t *steering) error { return t.change(c) }, func(config setup.Config) { s.keeper.Update(ctx, config, nil) })
 	case advance:
-		return s.steer(ctx, s.keeper.Adjust, func(t *steering) error { return t.advance(c) })
+		return s.advance(ctx, c)
 	case leave:
 		s.goElsewhere(c.in)
 	case superseded:
@@ -229,7 +230,7 @@ func (s *Session) setPaused(ctx context.Context, on bool) {
 }
 
 // steer changes the agent, its functions or its step, and has the model configured so.
-func (s *Session) steer(ctx context.Context, configure func(context.Context, setup.Config, error), change func(*steering) error) error {
+func (s *Session) steer(change func(*steering) error, configure func(setup.Config)) error {
 	before := s.steering
 	err := change(&s.steering)
 	if errors.Is(err, errSameStep) {
@@ -243,18 +244,45 @@ func (s *Session) steer(ctx context.Context, configure func(context.Context, set
 		s.steering = before
 		return err
 	}
-	configure(ctx, config, nil)
+	configure(config)
 	s.followStep(before.flow.Step)
 	return nil
 }
 
-// followStep reports a step that has begun.
-func (s *Session) followStep(before string) {
-	if now := s.steering.flow; now.Step != before {
-		s.log.Info("step begun", "step", now.Step)
-		s.notify(StepChange{now.Step, now.Fields})
-		s.observer.report(StepBegun{now.Step})
+// advance goes on to the next step. What a model is configured with before it has the answer to its call need not be in that.
+func (s *Session) advance(ctx context.Context, c advance) error {
+	return s.steer(func(t *steering) error { return t.advance(c) }, func(config setup.Config) {
+		if s.keeper.Adjust(ctx, config, s.steering.flow.Step) {
+			delete(*c.answer, steps.InAnswer)
+		}
+	})
+}
+
+// onStep notes that the model has taken what it was configured with for a step, or has not: then the step before goes on.
+func (s *Session) onStep(name string, err error) {
+	t := &s.steering
+	switch {
+	case err == nil:
+		t.taken = name
+	case name == t.flow.Step: // else the conversation has gone on, and another answer follows
+		s.warn(fmt.Sprintf("Gemini does not take the instruction or the tools of the step %q: %s", name, updateFailed(err).Message))
+		t.flow.Step = t.taken
+		s.followStep(name)
+		_ = s.respond(fmt.Sprintf("The step %q cannot begin, because of a fault of the system: you are in the step %q again. "+
+			"Say briefly that this does not work just now, go on without it, and do not try it again.", name, t.taken))
 	}
+}
+
+// followStep reports a step that has begun, if another one was there before.
+func (s *Session) followStep(before string) (another bool) {
+	now := s.steering.flow
+	if now.Step == before {
+		return false
+	}
+	s.log.Info("step begun", "step", now.Step)
+	s.notify(StepChange{now.Step, now.Fields})
+	s.observer.report(StepBegun{now.Step})
+	return true
 }
 
 // updateConfig queues the next configuration. If it is refused, the current one stays in force.
@@ -273,7 +301,9 @@ func (s *Session) updateConfig(ctx context.Context, c UpdateConfig) {
 		s.warn(w)
 	}
 	s.keeper.Update(ctx, config, err)
-	s.followStep(flow.Step)
+	if s.followStep(flow.Step) {
+		s.steering.taken = s.steering.flow.Step
+	}
 }
 
 // clear forgets the conversation. The next session begins with nothing.

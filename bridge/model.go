@@ -158,10 +158,8 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 // onUpdated answers a change of the configuration.
 func (s *Session) onUpdated(e keeper.Updated) {
 	switch {
-	case e.Adjust && e.Err != nil: // it goes on with the next change, or the next connection
-		s.warn("Gemini does not take the instruction or the tools of this step: " + updateFailed(e.Err).Message)
-		return
-	case e.Adjust:
+	case e.Name != "":
+		s.onStep(e.Name, e.Err)
 		return
 	case e.Err != nil:
 		s.notify(SetupFailed{updateFailed(e.Err)})

@@ -13,13 +13,18 @@ import (
 type steering struct {
 	raw       json.RawMessage // the configuration as the caller has it
 	flow      steps.Flow      // where the conversation is in the agent's steps
+	taken     string          // the newest step whose configuration the model has taken
 	agent     Agent
 	functions json.RawMessage
 	names     map[string]bool // of the functions
 }
 
 // begun is the steering of a conversation that begins.
-func begun(o Open) *steering { return &steering{raw: o.Config, flow: steps.Begin(o.Wanted().Steps)} }
+func begun(o Open) *steering { return steeringOf(o.Config, steps.Begin(o.Wanted().Steps)) }
+
+func steeringOf(raw json.RawMessage, flow steps.Flow) *steering {
+	return &steering{raw: raw, flow: flow, taken: flow.Step}
+}
 
 // change changes the agent, or its functions.
 func (t *steering) change(c Steer) error {

@@ -81,6 +81,12 @@ func TestAStepIsInForceAtOnce(t *testing.T) {
 			!strings.Contains(update.Text, "Ask for the name.") || !strings.Contains(update.Text, "find_room") || strings.Contains(update.Text, "book_room") {
 			t.Errorf("after the call came %+v, then %+v", update, answer)
 		}
+		if text := l.Responses()[1]; strings.Contains(text, "Ask for the name.") || strings.Count(update.Text, "Ask for the name.") != 1 {
+			t.Errorf("the model gets the instruction of the step once more: %s", text)
+		}
+		if !strings.Contains(update.Text, `"guests":{"description":"a number from 1 to 4","maximum":4,"minimum":1,"type":"NUMBER"}`) {
+			t.Errorf("the function of the step is %s", update.Text)
+		}
 		l.Call("c", "find_room", "{}")
 		l.Call("d", "book_room", "{}")
 		l.Call("e", steps.Function, `{"step":"book","name":"Ada","guests":7}`)
@@ -112,6 +118,46 @@ func TestAStepIsInForceAtOnce(t *testing.T) {
 			t.Errorf("at the end there are %s: %+v", c.offered(), setups)
 		}
 		r.up.Idle()
+	}, deskTools)
+}
+
+// What Gemini does not take of a step ends it: the conversation is in the step before again, for the caller, for the tools and for the model,
+// which learns of it in words. What was found out is kept.
+func TestAStepThatGeminiRefuses(t *testing.T) {
+	talk(t, desk(), func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		l.Handle("h1")
+		l.Call("a", steps.Function, `{}`)
+		time.Sleep(time.Second)
+		l.Call("b", steps.Function, `{"step":"book","name":"Ada","guests":2}`)
+		l.End(1007, "Invalid JSON payload received.")
+		l = r.up.Next().DialledFor("", "h1").Accept()
+		if !strings.Contains(l.Raw, `You are in the step \"identify\" now.`) || !strings.Contains(l.Raw, "find_room") {
+			t.Errorf("the next connection has %s", l.Raw)
+		}
+		time.Sleep(time.Second)
+		var said []string
+		for _, in := range l.Inputs() {
+			said = append(said, in.Text)
+		}
+		if told := strings.Join(said, "\n"); !strings.Contains(told, `The step "book" cannot begin`) && !strings.Contains(told, `The step \"book\" cannot begin`) {
+			t.Errorf("the model is told %s", told)
+		}
+		if got := c.steps(); got != "identify book identify" {
+			t.Errorf("the caller learns of %s", got)
+		}
+		if s := last[bridge.StepChange](c); s.Fields["name"] != "Ada" {
+			t.Errorf("%+v", s)
+		}
+		l.Call("c", "find_room", "{}")
+		l.Call("d", "book_room", "{}")
+		if got := strings.Join(l.Responses(), "\n"); !strings.Contains(got, `c find_room {"output":"ok"}`) || !strings.Contains(got, `d book_room {"error"`) {
+			t.Errorf("the model got %s", got)
+		}
+		l.Call("e", steps.Function, `{"step":"book"}`)
+		time.Sleep(time.Second)
+		if list := r.host.Sessions(); list[0].Step != "book" {
+			t.Errorf("it does not go on: %+v", list)
+		}
 	}, deskTools)
 }
 

@@ -36,6 +36,7 @@ type Declaration struct {
 	Scheduling  Scheduling
 	Timeout     time.Duration // 0: the usual one
 	Repeats     bool          // a call like one that runs, or whose answer was not spoken of yet, is another one
+	Explains    bool          // the tool itself checks its arguments, and says what is wrong with them
 }
 
 // MaxTimeout bounds what a declaration may ask for: a person has as long to answer.

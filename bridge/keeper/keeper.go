@@ -92,10 +92,10 @@ type (
 	// Configured says that Config has changed.
 	Configured struct{}
 
-	// Updated answers Update, or Adjust. Err is why it was refused; then the old configuration goes on.
+	// Updated answers Update, or Adjust, whose name it has. Err is why it was refused; then the old configuration goes on.
 	Updated struct {
-		Err    error
-		Adjust bool
+		Err  error
+		Name string
 	}
 
 	// Cleared answers Clear.
@@ -215,7 +215,7 @@ type trial struct {
 type update struct {
 	config  setup.Config
 	refused error
-	adjust  bool
+	name    string // of one by Adjust
 }
 
 // replacement is the plan to replace the connection, which serves until nobody needs it.
@@ -323,9 +323,9 @@ var (
 
 // answerUpdate answers the oldest update.
 func (k *Keeper) answerUpdate(ctx context.Context, err error) {
-	adjust := k.updates[0].adjust
+	name := k.updates[0].name
 	k.updates = k.updates[1:]
-	k.Tell(ctx, Updated{err, adjust})
+	k.Tell(ctx, Updated{err, name})
 }
 
 // answerRefused answers the updates that were refused and are next in order.

@@ -21,9 +21,11 @@ func (k *Keeper) Update(ctx context.Context, config setup.Config, refused error)
 	k.change(ctx, update{config: config, refused: refused})
 }
 
-// Adjust is Update for a change that the conversation itself brings about, and nobody else waits for.
-func (k *Keeper) Adjust(ctx context.Context, config setup.Config, refused error) {
-	k.change(ctx, update{config: config, refused: refused, adjust: true})
+// Adjust is Update for a change that the conversation itself brings about, which has a name. It reports whether the change is on its way to
+// the model, before anything that is sent from now on; else it waits for another connection.
+func (k *Keeper) Adjust(ctx context.Context, config setup.Config, name string) (sent bool) {
+	k.change(ctx, update{config: config, name: name})
+	return k.link.conn != nil && len(k.updates) == k.trial.of
 }
 
 func (k *Keeper) change(ctx context.Context, next update) {

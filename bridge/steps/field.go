@@ -18,10 +18,31 @@ const maxText = 1000
 
 // rule is what a field must be.
 type rule struct {
-	words    string // "a number from 1 to 4"
-	number   bool
+	words    string    // "a number from 1 to 4"
+	number   []float64 // the least and the most of a number; of length 0: there is no such limit; nil: it is a text
+	choices  []string  // of a text; nil: any
 	optional bool
 	check    func(given any) (value any, ok bool)
+}
+
+// schema is a field, or the next step, for the model.
+type schema struct {
+	Type        string   `json:"type"`
+	Enum        []string `json:"enum,omitempty"`
+	Minimum     *float64 `json:"minimum,omitempty"`
+	Maximum     *float64 `json:"maximum,omitempty"`
+	Description string   `json:"description"`
+}
+
+func (r rule) schema() schema {
+	s := schema{Type: "string", Enum: r.choices, Description: r.words}
+	if r.number != nil {
+		s.Type = "number"
+	}
+	if len(r.number) == 2 {
+		s.Minimum, s.Maximum = &r.number[0], &r.number[1]
+	}
+	return s
 }
 
 // words are the field for the model.
@@ -144,11 +165,11 @@ func limits(text string) (from, to float64, limited bool, err error) {
 
 func numberRule(text string) (rule, error) {
 	from, to, limited, err := limits(text)
-	words := "a number"
+	words, limits_ := "a number", []float64{}
 	if limited {
-		words = fmt.Sprintf("a number from %v to %v", from, to)
+		words, limits_ = fmt.Sprintf("a number from %v to %v", from, to), []float64{from, to}
 	}
-	return rule{words: words, number: true, check: func(given any) (any, bool) {
+	return rule{words: words, number: limits_, check: func(given any) (any, bool) {
 		n, err := strconv.ParseFloat(strings.TrimSpace(fmt.Sprint(given)), 64)
 		return n, err == nil && n-n == 0 && (!limited || n >= from && n <= to) // not infinite, and not NaN
 	}}, err
@@ -162,7 +183,7 @@ func choiceRule(text string) (rule, error) {
 	if len(choices) < 2 || slices.Contains(choices, "") {
 		return rule{}, fmt.Errorf("%q is no choice, as single, double", text)
 	}
-	return rule{words: "one of " + strings.Join(choices, ", "), check: ofText(func(text string) (string, bool) {
+	return rule{words: "one of " + strings.Join(choices, ", "), choices: choices, check: ofText(func(text string) (string, bool) {
 		i := slices.IndexFunc(choices, func(c string) bool { return strings.EqualFold(c, text) })
 		return choices[max(i, 0)], i >= 0
 	})}, nil

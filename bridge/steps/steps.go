@@ -20,6 +20,9 @@ const Function = "next_step"
 // target is the argument of [Function] for the step that comes next; the others are the fields.
 const target = "step"
 
+// InAnswer is where the answer to a call of [Function] has the instruction of another step, which is in the system instruction, too.
+const InAnswer = "instruction"
+
 // Plan is the steps of an agent. A conversation begins with the first.
 type Plan []Step
 
@@ -153,34 +156,40 @@ func text(v any) string {
 	return string(raw)
 }
 
-// Declaration is the function by which the model goes on; nil: there is nowhere to go, and nothing to be found out. Its schema requires
-// nothing: what is missing is said in words, and a model whose tools change only at the next pause may call it as another step has it.
+// Declaration is the function by which the model goes on; nil: there is nowhere to go, and nothing to be found out. Its schema is for the
+// model, whose calls Advance checks: that says in words what is wrong, and a model whose tools change only at the next pause may call it as
+// another step has it. Fields are required unless they are known, or the step leads back, too: a model would make them up to go there.
 func (f Flow) Declaration() *tools.Declaration {
 	s := f.step()
 	if s == nil || len(s.Next)+len(s.Ask) == 0 {
 		return nil
 	}
-	type property struct {
-		Type        string `json:"type"`
-		Description string `json:"description"`
-	}
-	properties := map[string]property{}
+	properties, required := map[string]schema{}, []string{}
 	if len(s.Next) > 0 {
-		properties[target] = property{"string", "The step to go on to: " + quoted(s.Next) + "."}
+		properties[target] = schema{Type: "string", Enum: s.Next, Description: "The step to go on to."}
 	}
+	if len(s.Next) > 1 {
+		required = append(required, target)
+	}
+	here := f.plan.index(s.Name)
+	back := slices.ContainsFunc(s.Next, func(next string) bool { return f.plan.index(next) <= here })
 	for _, field := range s.Ask {
-		kind, rule := "string", field.mustRule()
-		if rule.number {
-			kind = "number"
+		rule := field.mustRule()
+		properties[field.Name] = rule.schema()
+		if _, known := f.Fields[field.Name]; !known && !rule.optional && !back {
+			required = append(required, field.Name)
 		}
-		properties[field.Name] = property{kind, rule.words}
+	}
+	parameters := map[string]any{"type": "object", "properties": properties}
+	if len(required) > 0 {
+		parameters["required"] = required
 	}
 	return &tools.Declaration{
 		Name: Function, Title: "Next step…",
 		Description: "Goes on to the next step of the conversation, with what was found out in this one. Call it as soon as this step is done, " +
 			"and never invent what the person has not said.",
-		Parameters: json.RawMessage(text(map[string]any{"type": "object", "properties": properties})),
-		Behavior:   tools.Blocking, Repeats: true,
+		Parameters: json.RawMessage(text(parameters)),
+		Behavior:   tools.Blocking, Repeats: true, Explains: true,
 	}
 }
 
@@ -202,7 +211,7 @@ func (f Flow) Advance(args map[string]any) (next Flow, answer map[string]any, mo
 	}
 	switch {
 	case to == s.Name && !slices.Contains(s.Next, to): // it has called twice
-		return next, next.here(), false
+		return next, map[string]any{target: s.Name}, false
 	case to == "" && len(s.Next) == 0: // the last step: the fields are all
 	case !slices.Contains(s.Next, to):
 		problems = append(problems, fmt.Sprintf("%s must be %s", target, quoted(s.Next)))
@@ -213,18 +222,14 @@ func (f Flow) Advance(args map[string]any) (next Flow, answer map[string]any, mo
 	if len(problems) > 0 {
 		return next, wrong("Not yet: " + strings.Join(problems, "; ") + "."), false
 	}
-	if to != "" {
-		next.Step = to
+	if to == "" {
+		return next, map[string]any{target: s.Name}, false
 	}
-	return next, next.here(), to != ""
+	next.Step = to
+	return next, map[string]any{target: to, InAnswer: next.Instruction()}, true
 }
 
 func wrong(words string) map[string]any { return map[string]any{"error": words} }
-
-// here is where the conversation is. The instruction is there for a model that gets it otherwise only at the next pause.
-func (f Flow) here() map[string]any {
-	return map[string]any{"step": f.Step, "instruction": f.Instruction()}
-}
 
 // note keeps what the arguments have of fields, and returns what is wrong with them.
 func (f Flow) note(args map[string]any) (problems []string) {

@@ -148,11 +148,34 @@ func TestInstruction(t *testing.T) {
 	if got := f.Instruction(); got != want {
 		t.Errorf("%s", got)
 	}
-	d := f.Declaration()
-	if got := string(d.Parameters); d.Name != "next_step" || !strings.Contains(got, `"guests":{"type":"number","description":"a number from 1 to 4"}`) {
-		t.Errorf("%s %s", d.Name, got)
-	}
 	if end := steps.Begin(steps.Plan{{Name: "only"}}); end.Declaration() != nil || end.Instruction() != `You are in the step "only" now.` {
 		t.Errorf("%+v, %s", end.Declaration(), end.Instruction())
+	}
+}
+
+// The function by which the model goes on has the fields of the step, with what they may be and must be.
+func TestDeclaration(t *testing.T) {
+	plan := steps.Plan{
+		{Name: "greet", Next: []string{"room", "bye"}},
+		{Name: "room", Next: []string{"pay"}, Ask: []steps.Field{
+			{"name", "text"}, {"guests", "number 1 to 4"}, {"bed", "choice single, double"}, {"email", "optional e-mail"}, {"rate", "number"},
+		}},
+		{Name: "pay", Next: []string{"bye", "room"}, Ask: []steps.Field{{"card", "digits luhn"}}},
+		{Name: "bye"},
+	}
+	for _, test := range []struct{ step, want string }{
+		{"greet", `{"properties":{"step":{"type":"string","enum":["room","bye"],"description":"The step to go on to."}},"required":["step"],"type":"object"}`},
+		{"room", `{"properties":{"bed":{"type":"string","enum":["single","double"],"description":"one of single, double"},` +
+			`"email":{"type":"string","description":"an e-mail address"},` +
+			`"guests":{"type":"number","minimum":1,"maximum":4,"description":"a number from 1 to 4"},` +
+			`"name":{"type":"string","description":"a text"},"rate":{"type":"number","description":"a number"},` +
+			`"step":{"type":"string","enum":["pay"],"description":"The step to go on to."}},"required":["guests","bed","rate"],"type":"object"}`},
+		{"pay", `{"properties":{"card":{"type":"string","description":"digits whose last one, the check digit, fits the others"},` +
+			`"step":{"type":"string","enum":["bye","room"],"description":"The step to go on to."}},"required":["step"],"type":"object"}`}, // the way back is free
+	} {
+		d := steps.Resume(plan, steps.State{Step: test.step, Fields: map[string]any{"name": "Ada"}}).Declaration()
+		if got := string(d.Parameters); d.Name != steps.Function || got != test.want {
+			t.Errorf("%s: %s %s", test.step, d.Name, got)
+		}
 	}
 }

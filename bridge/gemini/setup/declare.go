@@ -112,6 +112,9 @@ func (p *parser) ownFunction(t tools.Declaration, where Where) map[string]any {
 	if err != nil {
 		p.warnf("%s was left out: %v.", at, err)
 	}
+	if i := slices.IndexFunc(p.Functions, func(f Function) bool { return f.Name == t.Name }); i >= 0 {
+		p.Functions[i].Explains = t.Explains
+	}
 	return declared
 }
 
