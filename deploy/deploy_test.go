@@ -69,7 +69,7 @@ func TestCompose(t *testing.T) {
 		t.Error(config)
 	}
 	run(t, []string{"DOMAIN=voice.example.com", "HOME=" + t.TempDir()}, "caddy", "validate", "--config", "Caddyfile", "--adapter", "caddyfile")
-	for _, file := range []string{"prometheus.yml", "grafana/datasources.yml", "grafana/dashboards.yml"} {
+	for _, file := range []string{"prometheus.yml", "alerts.yml", "grafana/datasources.yml", "grafana/dashboards.yml"} {
 		var any map[string]any
 		data, err := os.ReadFile(file)
 		if err == nil {

@@ -83,6 +83,13 @@ func TestTheDashboardShowsWhatThereIs(t *testing.T) {
 			}
 		}
 	}
+	for _, m := range regexp.MustCompile(`(?m)^ +expr: (.*)$`).FindAllStringSubmatch(readFile(t, "../deploy/alerts.yml"), -1) {
+		for _, name := range word.FindAllString(m[1], -1) {
+			if !strings.Contains(metrics, "\n"+name+"{") && !strings.Contains(metrics, "\n"+name+" ") {
+				t.Errorf("an alert looks at %s, which there is not", name)
+			}
+		}
+	}
 	documented := map[string]bool{}
 	for _, m := range regexp.MustCompile("(?m)^\\| `(voxgate_\\w+)`").FindAllStringSubmatch(readFile(t, "../docs/operating.md"), -1) {
 		documented[m[1]] = true

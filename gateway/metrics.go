@@ -21,10 +21,12 @@ import (
 type metrics struct {
 	registry *prometheus.Registry
 
+	begun      *prometheus.CounterVec
 	ended      *prometheus.CounterVec
 	duration   prometheus.Histogram
 	turns      *prometheus.CounterVec
-	answer     *prometheus.HistogramVec
+	answer     prometheus.Histogram
+	answerPart *prometheus.HistogramVec
 	bargeIn    prometheus.Histogram
 	calls      *prometheus.HistogramVec
 	tokens     *prometheus.CounterVec
@@ -61,6 +63,7 @@ func newMetrics() *metrics {
 		m.registry.MustRegister(h)
 		return h
 	}
+	m.begun = counter("sessions_begun_total", "Conversations that have begun, by door.", "door")
 	m.ended = counter("sessions_ended_total", "Conversations that are over, by door and reason.", "door", "reason")
 	// From a wrong number to a long meeting.
 	m.duration = histogram("session_seconds", "How long conversations were.",
@@ -70,13 +73,10 @@ func newMetrics() *metrics {
 		"Answers of the model, by what has cut them off: voice, text, client, clear, link (to the model), end, or nothing.",
 		"cut",
 	)
-	m.answer = histogram(
-		"answer_seconds",
-		"From the end of what a person said to the answer, by part: model (to its first audio), "+
-			"gateway (to the first frame sent), roundtrip (the client's), total.",
-		answerBuckets,
-		"part",
-	)
+	m.answer = histogram("answer_seconds", "From the end of what a person said to the answer.", answerBuckets).
+		WithLabelValues().(prometheus.Histogram)
+	m.answerPart = histogram("answer_part_seconds",
+		"Its parts: model (to its first audio), gateway (to the first frame sent), roundtrip (the client's).", answerBuckets, "part")
 	m.bargeIn = histogram("barge_in_seconds", "From the voice of a person who speaks over an answer to the last frame of it.",
 		[]float64{.1, .15, .2, .3, .4, .5, .75, 1, 1.5, 2.5, 5}).WithLabelValues().(prometheus.Histogram)
 	// From what the gateway does itself (ms) to a person who is asked (5 min).
@@ -121,6 +121,9 @@ func newMetrics() *metrics {
 	m.jitter = histogram("rtp_jitter_seconds", "Mean jitter of a stream, by direction.",
 		[]float64{.001, .0025, .005, .01, .02, .04, .08, .16, .32}, "direction")
 	m.concealed = counter("rtp_concealed_seconds_total", "Sound made up for what was lost of clients' microphones.").WithLabelValues()
+	built := prometheus.NewGauge(prometheus.GaugeOpts{Name: "voxgate_build_info", Help: "1, for what was built.", ConstLabels: buildLabels()})
+	built.Set(1)
+	m.registry.MustRegister(built)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.begin()
 	return m
@@ -128,8 +131,8 @@ func newMetrics() *metrics {
 
 // begin creates the series whose labels are known: the rate of what was never counted is then 0, and not absent.
 func (m *metrics) begin() {
-	for _, part := range []string{"model", "gateway", "roundtrip", "total"} {
-		m.answer.WithLabelValues(part)
+	for _, part := range []string{"model", "gateway", "roundtrip"} {
+		m.answerPart.WithLabelValues(part)
 	}
 	for _, remedy := range []string{"nudge", "resume", "fresh"} {
 		m.stalls.WithLabelValues(remedy)
@@ -261,6 +264,8 @@ func (m *metrics) dialling(tell func(sip.CallStatus)) func(sip.CallStatus) {
 func (m *metrics) observe(_ string, o bridge.Observation) {
 	m.today.observe(o)
 	switch o := o.(type) {
+	case bridge.Begun:
+		m.begun.WithLabelValues(o.Door).Inc()
 	case bridge.TurnEnd:
 		cut := string(o.Cut)
 		if cut == "" {
@@ -300,11 +305,11 @@ func cause(text, none string) string {
 
 // answered takes the latency of an answer.
 func (m *metrics) answered(l bridge.Latency) {
-	m.answer.WithLabelValues("model").Observe(l.Model.Seconds())
-	m.answer.WithLabelValues("gateway").Observe(l.Gateway.Seconds())
-	m.answer.WithLabelValues("total").Observe(l.Total().Seconds())
+	m.answer.Observe(l.Total().Seconds())
+	m.answerPart.WithLabelValues("model").Observe(l.Model.Seconds())
+	m.answerPart.WithLabelValues("gateway").Observe(l.Gateway.Seconds())
 	if l.RoundTrip > 0 {
-		m.answer.WithLabelValues("roundtrip").Observe(l.RoundTrip.Seconds())
+		m.answerPart.WithLabelValues("roundtrip").Observe(l.RoundTrip.Seconds())
 	}
 }
 

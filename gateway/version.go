@@ -33,11 +33,25 @@ func npmVersion(built *debug.BuildInfo) string {
 	return number
 }
 
-func versionOf(built *debug.BuildInfo) string {
+// buildLabels are the version for metrics: of the module, of the commit and of Go. What the build did not know is empty.
+func buildLabels() map[string]string {
+	labels := map[string]string{"version": packageVersion(), "revision": "", "goversion": runtime.Version()}
+	if built, ok := debug.ReadBuildInfo(); ok {
+		labels["revision"] = settingsOf(built)["vcs.revision"]
+	}
+	return labels
+}
+
+func settingsOf(built *debug.BuildInfo) map[string]string {
 	set := map[string]string{}
 	for _, s := range built.Settings {
 		set[s.Key] = s.Value
 	}
+	return set
+}
+
+func versionOf(built *debug.BuildInfo) string {
+	set := settingsOf(built)
 	commit := "of an unknown commit"
 	if set["vcs.revision"] != "" {
 		commit = "commit " + set["vcs.revision"] + " of " + set["vcs.time"]
