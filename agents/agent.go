@@ -35,6 +35,7 @@ type Agent struct {
 	Thinking   json.RawMessage `json:"thinking,omitzero"`   // a level, or a budget in tokens
 	Config     json.RawMessage `json:"config,omitzero"`     // a LiveConfig, for what the fields above do not say
 	Silence    *silence        `json:"silence,omitzero"`    // what is done when the person says nothing; nil: nothing
+	Waiting    *waiting        `json:"waiting,omitzero"`    // what the person hears while a tool takes long; nil: nothing
 	Outcome    json.RawMessage `json:"outcome,omitzero"`    // JSON Schema of what a model writes about a conversation that is over
 	Record     *bool           `json:"record,omitzero"`     // the conversation is recorded
 	Collect    []string        `json:"collect,omitzero"`    // names of what callers enter by keys and the model must not know
@@ -54,6 +55,12 @@ type silence struct {
 	After string `json:"after"`          // "8s"
 	Say   string `json:"say,omitzero"`   // the instruction by which the model asks
 	Times *int   `json:"times,omitzero"` // before it says goodbye; 0: for ever
+}
+
+// waiting is that of a LiveConfig.
+type waiting struct {
+	Sound *bool  `json:"sound,omitzero"` // a soft tone; nil: yes
+	Say   string `json:"say,omitzero"`   // the instruction by which the model speaks, where it can
 }
 
 // doors are those by which an agent can be reached, as grants name them.
@@ -150,6 +157,9 @@ func (a *Agent) check() error {
 	if err := bridge.CheckConfig((&Agent{Silence: a.Silence}).Layer().Config); err != nil {
 		return &mistake{"silence", err}
 	}
+	if err := bridge.CheckConfig((&Agent{Waiting: a.Waiting}).Layer().Config); err != nil {
+		return &mistake{"waiting", err}
+	}
 	return nil
 }
 
@@ -190,6 +200,9 @@ func (a *Agent) Layer() bridge.Agent {
 	}
 	if a.Silence != nil {
 		own["silence"] = a.Silence
+	}
+	if a.Waiting != nil {
+		own["waiting"] = a.Waiting
 	}
 	if len(own) > 0 {
 		said["voxgate"] = own

@@ -42,7 +42,7 @@ func open(t *testing.T, files map[string]string) *agents.Folder {
 func TestAFile(t *testing.T) {
 	f := open(t, map[string]string{
 		"desk.md": "---\nvoice: Kore\nlanguage: de-DE\nmodel: gemini-3.8-live\ngreeting: \"\"\ntools: [find_room]\nnumbers: ['+49*']\n" +
-			"doors: [sip, web]\nlimits: {minutes: 1.5, dollars: 2}\nthinking: low\nrecord: true\nsilence: {after: 8s, say: Ask.}\ncollect: [PIN]\nattributes: [x-*]\n" +
+			"doors: [sip, web]\nlimits: {minutes: 1.5, dollars: 2}\nthinking: low\nrecord: true\nsilence: {after: 8s, say: Ask.}\nwaiting: {say: Wait.}\ncollect: [PIN]\nattributes: [x-*]\n" +
 			"config: {generationConfig: {topK: 3}}\n---\n\n# Desk\n\nBe brief.\n---\nAnd warm.\n",
 		"bare.md": "Be brief.", "front.md": "---\r\nvoice: Puck\r\n---", "empty.md": "---\n---\nBe brief.", "notes.txt": "no agent",
 	})
@@ -50,7 +50,7 @@ func TestAFile(t *testing.T) {
 	f.Find("desk", "sip").Put(&o)
 	want := bridge.Agent{
 		Prompt: "# Desk\n\nBe brief.\n---\nAnd warm.", Voice: "Kore", Language: "de-DE", Model: "gemini-3.8-live",
-		Config:  json.RawMessage(`{"generationConfig":{"thinkingConfig":{"thinkingLevel":"LOW"},"topK":3},"voxgate":{"record":true,"silence":{"after":"8s","say":"Ask."}}}`),
+		Config:  json.RawMessage(`{"generationConfig":{"thinkingConfig":{"thinkingLevel":"LOW"},"topK":3},"voxgate":{"record":true,"silence":{"after":"8s","say":"Ask."},"waiting":{"say":"Wait."}}}`),
 		Tools:   []string{"find_room"},
 		Longest: 90 * time.Second, Dollars: 2,
 	}
@@ -128,6 +128,7 @@ func TestMistakes(t *testing.T) {
 		"---\nthinking: very\n---":                              `:2: thinking: "very" is none of minimal`,
 		"---\nvoice: Kore\nconfig:\n  generationConfig: 7\n---": ":3: config: config.generationConfig",
 		"---\nvoice: Kore\nsilence: {after: 1s}\n---":           ":3: silence: config.voxgate.silence.after must be between",
+		"---\nwaiting: {sound: loud}\n---":                      ":2: waiting.sound: a string is not what belongs here",
 		"---\nsilence: {after: 8s, often: 3}\n---":              ":2: often: there is no such field",
 		"---\nprompt: x\n---":                                   ":2: prompt: stands behind the front matter",
 		"---\nnumbers: ['1']\n---\nGreet {{guest}}.":            ":2: numbers: a caller says nothing of {{guest}}",

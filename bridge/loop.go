@@ -124,6 +124,7 @@ func (s *Session) loop(parent context.Context) {
 			s.endOverBudget(s.spending.watch(s.answer.turn.voice))
 			s.endIfSaid()
 			s.watchSilence()
+			s.watchTools()
 			s.keeper.Settle(ctx)
 			s.status.set(s.stateNow())
 			if s.voice.Queued() == 0 { // else the caller learns it when that is heard
@@ -176,6 +177,8 @@ func (s *Session) onAlarm(ctx context.Context) {
 			s.handover.asked = false
 		case alarmSilence:
 			s.onSilence()
+		case alarmTool:
+			s.onSlowTool()
 		}
 	}
 }

@@ -86,6 +86,7 @@ type person struct {
 	speaking  bool
 	speeches  int  // so far
 	prompted  int  // how often the model has asked, in the silence that there is, whether they are there
+	told      bool // the model was asked to say that a tool takes long
 	lossKnown bool // the client knows that some speech was lost
 	gateKnown bool // or that it was not heard because of a tool
 }
@@ -101,6 +102,7 @@ const (
 	alarmLastWord                    // there is no goodbye
 	alarmMove                        // the caller may be asked again to go to another gateway
 	alarmSilence                     // the person has said nothing for long
+	alarmTool                        // a tool has taken long, and nobody says anything
 	numAlarms
 )
 

@@ -1,5 +1,11 @@
 package bridge
 
+import (
+	"time"
+
+	"voxgate/bridge/gemini/setup"
+)
+
 // watchSilence lets the time of the silence run while it is the person's turn: an answer was heard, nothing is due and nothing runs, and
 // somebody is there to hear. The loop calls it after everything that has happened.
 func (s *Session) watchSilence() {
@@ -27,4 +33,40 @@ func (s *Session) onSilence() {
 	s.person.prompted++
 	s.notify(Silent{})
 	_ = s.respond(o.Say) // a full queue is tried again after the next silence
+}
+
+// slowTool is how long a tool may run before the person hears something, and how long it is quiet between two sounds.
+const slowTool = 2 * time.Second
+
+// watchTools lets the time of a tool run while nobody says anything, and somebody is there to hear. The loop calls it after everything that
+// has happened.
+func (s *Session) watchTools() {
+	if s.keeper.Config().Options.Waiting == (setup.Waiting{}) {
+		return
+	}
+	running, set := s.calls.Calling(), s.clock.IsSet(alarmTool)
+	s.person.told = s.person.told && running
+	spoken := s.person.speaking || s.answer.turn.state == turnSpeaking
+	switch {
+	case !running || spoken || s.unheard() || s.leaving != nil:
+		if set {
+			s.clock.Clear(alarmTool)
+		}
+	case !set && s.voice.Queued() == 0:
+		s.clock.Set(alarmTool, slowTool)
+	}
+}
+
+// onSlowTool has the person hear that a tool takes long: once from the model, where it can speak beside the tool, and else by a soft tone.
+func (s *Session) onSlowTool() {
+	w := s.keeper.Config().Options.Waiting
+	switch {
+	case w.Say != "" && !s.person.told && !s.calls.Blocking():
+		s.person.told = true
+		_ = s.respond(w.Say) // what has no room is not said
+	case w.Sound:
+		pcm := tone()
+		s.sound(pcm)
+		s.clock.Set(alarmTool, lengthOf(pcm)+slowTool)
+	}
 }

@@ -148,3 +148,64 @@ func TestSilenceThatIsNone(t *testing.T) {
 		})
 	}
 }
+
+// A tool that takes long is heard: by a tone every two seconds, or first by a sentence of the model's where it does not wait for the tool. There
+// is nothing on hold, where nothing is wanted, and of a tool that answers in time.
+func TestAToolTakesLong(t *testing.T) {
+	const say = `{"voxgate":{"waiting":{"say":"Say so."}}}`
+	for name, test := range map[string]struct {
+		config   string
+		behavior tools.Behavior
+		takes    time.Duration
+		hold     bool
+		tones    int
+		said     bool
+	}{
+		"in time":                {`{"voxgate":{"waiting":{}}}`, tools.Blocking, 1900 * time.Millisecond, false, 0, false},
+		"a tone":                 {`{"voxgate":{"waiting":{}}}`, tools.Blocking, 7 * time.Second, false, 3, false},
+		"beside it, too":         {`{"voxgate":{"waiting":{}}}`, tools.NonBlocking, 7 * time.Second, false, 3, false},
+		"the model waits":        {say, tools.Blocking, 7 * time.Second, false, 3, false},
+		"the model says it":      {say, tools.NonBlocking, 9 * time.Second, false, 1, true},
+		"and it alone":           {`{"voxgate":{"waiting":{"say":"Say so.","sound":false}}}`, tools.NonBlocking, 9 * time.Second, false, 0, true},
+		"on hold":                {say, tools.Blocking, 7 * time.Second, true, 0, false},
+		"nothing was configured": {`{}`, tools.Blocking, 7 * time.Second, false, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				c, l := r.connect(bridge.Open{Config: []byte(test.config), Tools: []tools.Tool{{
+					Declaration: tools.Declaration{Name: "look_up", Behavior: test.behavior, Timeout: time.Minute},
+					Run: func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+						select {
+						case <-time.After(test.takes):
+						case <-ctx.Done():
+						}
+						return json.RawMessage(`{"ok":true}`), nil
+					},
+				}}})
+				c.typed("Hello.")
+				l.Answer(7, time.Second)
+				time.Sleep(2 * time.Second)
+				before := c.heard()
+				l.Calls("a look_up")
+				if test.hold {
+					c.do(bridge.Pause{On: true})
+				}
+				if test.said {
+					r.asked(l, "Say so.")
+					l.Answer(8, 4*time.Second)
+					before += 200
+				}
+				time.Sleep(test.takes + time.Second)
+				synctest.Wait()
+				const tone = 10 // frames that are not silent in their middle
+				if tones := float64(c.heard()-before) / tone; tones < float64(test.tones)-0.2 || tones > float64(test.tones)+0.2 {
+					t.Errorf("%v tones, want %d", tones, test.tones)
+				}
+				if n := strings.Count(l.Said(), "Say so."); n != map[bool]int{true: 1}[test.said] {
+					t.Errorf("the model was asked to say it %d times: %s", n, l.Said())
+				}
+			})
+		})
+	}
+}

@@ -273,12 +273,16 @@ func (c *Calls) Idle() bool { return len(c.open) == 0 && len(c.questions) == 0 }
 
 // Gate keeps audio from a model that waits for a tool and would close the session for it. Each such call has a time
 // limit, so the gate opens again whatever happens.
-func (c *Calls) Gate() {
-	shut := false
+func (c *Calls) Gate() { c.Uplink.Gate(c.Blocking()) }
+
+// Blocking reports whether the model waits for a call, and can neither hear nor speak meanwhile.
+func (c *Calls) Blocking() bool {
 	for _, o := range c.open {
-		shut = shut || o.blocks()
+		if o.blocks() {
+			return true
+		}
 	}
-	c.Uplink.Gate(shut)
+	return false
 }
 
 // post makes the owner's loop run f. It blocks until f has begun, and reports false if the conversation ends first.

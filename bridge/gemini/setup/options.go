@@ -28,6 +28,9 @@ type Options struct {
 	// Silence is what is done when the person says nothing.
 	Silence Silence
 
+	// Waiting is what the person hears while a tool takes long.
+	Waiting Waiting
+
 	// Canvas is set if the client can show a canvas.
 	Canvas bool
 
@@ -43,6 +46,12 @@ type Silence struct {
 	After time.Duration // 0: nothing is done
 	Say   string        // the instruction by which it speaks
 	Times int           // in one silence; after that the conversation ends. 0: for ever
+}
+
+// Waiting is what the person hears while a tool takes long. The zero value is nothing.
+type Waiting struct {
+	Sound bool   // a soft tone, now and then
+	Say   string // the instruction by which the model speaks, once, where it does not wait for the tool
 }
 
 const (
@@ -94,6 +103,7 @@ func (p *parser) options(fields map[string]any) error {
 	p.Options.Canvas = isTrue(o.boolean("canvas"))
 	p.Options.History = o.history("history")
 	p.Options.Silence = o.silence("silence")
+	p.Options.Waiting = o.waiting("waiting")
 	p.vad(o, fields)
 	p.interrupts(o, fields)
 	o.rest()
@@ -162,6 +172,21 @@ func (o *object) silence(name string) (s Silence) {
 	}
 	own.rest()
 	return s
+}
+
+// waiting reads a field {sound, say}.
+func (o *object) waiting(name string) (w Waiting) {
+	value := o.take(name)
+	if value == nil {
+		return w
+	}
+	own := o.reader.object(value, o.path+"."+name)
+	w.Sound = !isFalse(own.boolean("sound"))
+	if w.Say, _ = own.take("say").(string); len(w.Say) > maxSay {
+		own.wrong("say", fmt.Sprintf("has %d bytes; %d are the most", len(w.Say), maxSay))
+	}
+	own.rest()
+	return w
 }
 
 // vad reads vad {enabled, sensitivity, silenceDurationMs, prefixPaddingMs}.

@@ -155,6 +155,8 @@ func TestOptionErrors(t *testing.T) {
 		{`{"voxgate":{"maxDuration":"-1h"}}`, "c.voxgate.maxDuration"},
 		{`{"voxgate":{"maxDuration":"0s"}}`, "c.voxgate.maxDuration"},
 		{`{"voxgate":{"silence":"8s"}}`, "c.voxgate.silence"},
+		{`{"voxgate":{"waiting":"tone"}}`, "c.voxgate.waiting"},
+		{`{"voxgate":{"waiting":{"sound":1}}}`, "c.voxgate.waiting.sound"},
 		{`{"voxgate":{"silence":{}}}`, "c.voxgate.silence.after"},
 		{`{"voxgate":{"silence":{"after":"1s"}}}`, "c.voxgate.silence.after"},
 		{`{"voxgate":{"silence":{"after":"8s","times":-1}}}`, "c.voxgate.silence.times"},
