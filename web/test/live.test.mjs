@@ -22,7 +22,7 @@ let gateway, secure;
 before(async () => {
   await run('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-keyout', key, '-out', cert,
     '-days', '1', '-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1']);
-  gateway = await startGateway();
+  gateway = await startGateway({ VOXGATE_AGENTS: local('../../examples/agents') });
   secure = await startGateway({ VOXGATE_TLS_CERT: cert, VOXGATE_TLS_KEY: key });
 });
 after(async () => {
@@ -34,12 +34,12 @@ after(async () => {
 const base64 = (pcm) => Buffer.from(pcm.buffer, pcm.byteOffset, pcm.byteLength).toString('base64');
 
 /** A session with what is to be waited for: a turn is all that came until turnComplete. */
-async function connect(config = {}, options = {}) {
+async function connect(config = {}, options = {}, model = 'gemini-3.8-live') {
   const client = new GoogleGenAI({ apiKey: 'anything', httpOptions: { baseUrl: gateway.url }, ...options });
   let wake = () => {};
   const waiting = [];
   const session = await client.live.connect({
-    model: 'gemini-3.8-live',
+    model,
     config: { responseModalities: ['AUDIO'], inputAudioTranscription: {}, outputAudioTranscription: {}, ...config },
     callbacks: { onmessage: (m) => (waiting.push(m), wake()), onerror: (e) => assert.fail(e.message) },
   });
@@ -70,6 +70,17 @@ async function connect(config = {}, options = {}) {
 }
 
 describe('@google/genai', () => {
+  test('talks with the agents of examples/agents, by their names', limit, async () => {
+    for (const [agent, text, answer] of [['desk', '/tool next_step {}', /identify/], ['interpreter', 'Hello', /You said: Hello/]]) {
+      const { session, type, turn } = await connect({}, {}, `models/${agent}`);
+      type(text);
+      let got = await turn();
+      while (!answer.test(got.said)) got = await turn(); // the desk greets, and the call comes before its answer
+      assert.ok(got.seconds > 0.5, `${got.seconds} s of voice`);
+      session.close();
+    }
+  });
+
   test('speaks, is interrupted, and resumes', limit, async () => {
     const first = await connect({ sessionResumption: {} });
     const [{ sessionResumptionUpdate: update }] = (await first.until((m) => m.sessionResumptionUpdate)).slice(-1);

@@ -33,7 +33,7 @@ before(async () => {
   await new Promise((resolve) => shop.listen(0, '127.0.0.1', resolve));
   shop.origin = `http://127.0.0.1:${shop.address().port}`;
   [open, secure, closed] = await Promise.all([
-    startGateway(), startGateway({ VOXGATE_TLS_CERT: cert, VOXGATE_TLS_KEY: key }),
+    startGateway(), startGateway({ VOXGATE_TLS_CERT: cert, VOXGATE_TLS_KEY: key, VOXGATE_AGENTS: local('../../examples/agents') }),
     startGateway({ VOXGATE_KEYS: keys, VOXGATE_AUTH: 'token', VOXGATE_ORIGINS: shop.origin }),
   ]);
 });
@@ -95,6 +95,21 @@ describe("OpenAI's clients", { concurrency: true }, () => {
     const [{ text }] = await Promise.all([next('response.output_text.done'), next('response.done')]);
     assert.equal(text, 'You said: Hello');
     ws.close();
+  });
+
+  test('openai for JavaScript talks with the agents of examples/agents, by their names', limit, async () => {
+    for (const [id, asked, answer] of [['desk', '/tool next_step {}', /identify/], ['interpreter', 'Hello', /You said: Hello/]]) {
+      const client = new OpenAI({ apiKey: 'anything', baseURL: `${base(secure, 'https')}/v1` });
+      const ws = await OpenAIRealtimeWS.create(client, { model: 'gpt-realtime', options: { ca: readFileSync(cert) } });
+      const next = (kind) => new Promise((resolve, reject) => (ws.once(kind, resolve), ws.once('error', reject)));
+      await next('session.created');
+      ws.send({ type: 'session.update', session: { type: 'realtime', prompt: { id } } });
+      await next('session.updated');
+      ws.send({ type: 'conversation.item.create', item: { type: 'message', role: 'user', content: [{ type: 'input_text', text: asked }] } });
+      ws.send({ type: 'response.create' });
+      assert.match((await next('response.output_audio_transcript.done')).transcript, answer);
+      ws.close();
+    }
   });
 
   test("Twilio's sample: a telephone by way of somebody else's server", limit, async (t) => {
