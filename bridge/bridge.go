@@ -16,6 +16,7 @@ import (
 
 	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/gemini/writer"
 	"voxgate/tools"
 )
 
@@ -52,6 +53,9 @@ type Open struct {
 
 	// Tools run in the gateway for this conversation only, beside the operator's.
 	Tools []tools.Tool
+
+	// Generate has a model answer that is none of the Live API's. nil: there are none for this conversation.
+	Generate writer.Generate
 
 	// Later dials the model at the first [UpdateConfig], or after 800 ms: for clients that configure after they connect.
 	Later bool

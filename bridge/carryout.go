@@ -196,6 +196,10 @@ func (s *Session) seed(turns []SeedTurn) error {
 func (s *Session) stopAnswer(ctx context.Context) {
 	thinking := s.answer.turn.state == turnThinking
 	s.answer.interrupt(ByClient, false)
+	if s.keeper.Config().Profile.Writes {
+		s.up.Send(wire.ClientMessage{ClientContent: &wire.ClientContent{}}) // which stops what the model writes
+		thinking = true
+	}
 	if thinking {
 		s.up.Answered()
 		s.keeper.ExpectNothing(ctx)

@@ -11,6 +11,7 @@ import (
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/gemini/writer"
 	"voxgate/bridge/keeper"
 	"voxgate/bridge/toolcalls"
 	"voxgate/bridge/uplink"
@@ -140,6 +141,15 @@ func AsError(err error) *Error {
 	}
 	if errors.Is(err, api.ErrCredentials) {
 		return &Error{Code: CodeAuthenticationFailed, Message: "Google does not accept the gateway's credentials.", Err: err}
+	}
+	if errors.Is(err, writer.ErrRounds) {
+		return &Error{Code: CodeRefused, Message: "The model has called tools again and again without an answer; it was stopped.", Err: err}
+	}
+	if e := (*wire.UnfinishedError)(nil); errors.As(err, &e) {
+		return &Error{Code: CodeRefused, Message: "The model has not finished its answer: " + e.Reason + "."}
+	}
+	if e := (*wire.FrameError)(nil); errors.As(err, &e) {
+		return &Error{Code: CodeConnectionFailed, Message: "The model's answer cannot be read.", Err: err}
 	}
 	if errors.Is(err, errOver) { // said just as it ended
 		return &Error{Code: CodeInvalidState, Message: "The conversation has ended.", Err: err}

@@ -152,9 +152,12 @@ func (h *Host) begin(ctx context.Context, o Open, config setup.Config, own []too
 			return nil, AsError(err)
 		}
 	}
-	probe, retry := h.breaker.Admit()
-	if retry > 0 {
-		return nil, &Error{Code: CodeBusy, Message: quotaMessage, Retry: retry}
+	probe := false
+	if !config.Profile.Writes {
+		var retry time.Duration
+		if probe, retry = h.breaker.Admit(); retry > 0 {
+			return nil, &Error{Code: CodeBusy, Message: quotaMessage, Retry: retry}
+		}
 	}
 	s := newSession(h, id, config, o, own, probe)
 	h.mu.Lock()
@@ -227,6 +230,7 @@ func (h *Host) start(s *Session, generation uint64) {
 func (h *shared) scope(own []tools.Tool, o *Open, flow steps.Flow) setup.Scope {
 	scope := setup.Scope{
 		Vertex: h.options.Client.Vertex, Canvas: canvas.Declarations(), Screen: o.Origin.Screen, MaxPreRoll: o.MaxPreRoll, Hides: flow.Hides,
+		Writers: o.Generate != nil,
 	}
 	if next := flow.Declaration(); next != nil {
 		scope.Tools = append(scope.Tools, *next)

@@ -7,8 +7,10 @@ import (
 
 	"voxgate/bridge/alarm"
 	"voxgate/bridge/fleet"
+	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/gemini/writer"
 	"voxgate/bridge/keeper"
 	"voxgate/bridge/toolcalls"
 	"voxgate/bridge/transcript"
@@ -28,13 +30,13 @@ func newSession(
 		audience: &audience{}, observer: observer{id, h.options.Observe},
 		id: id, host: &h.shared, log: log, open: o, own: own,
 		voice: &voice{Pacer: playout.NewPacer(h.ticker, wire.OutputRate), played: make(chan struct{}, 1)},
-		up:    uplink.New(), transcript: &transcript.Transcript{},
+		up:    uplink.New(), writer: writer.New(o.Generate), transcript: &transcript.Transcript{},
 		requests: make(chan request), visits: make(chan *visit), over: make(chan struct{}),
 	}
 	s.clock, s.steering, s.answers = alarm.New(numAlarms), *begun(o), o.Origin.Agent
 	s.transcript.Begin(entriesOf(config.Options.History))
 	s.keeper = keeper.New(keeper.Options{
-		Client: h.options.Client, Breaker: &h.breaker, Probe: probe, Stall: h.options.Stall, Uplink: s.up, Logger: log,
+		Dial: s.dial, Breaker: &h.breaker, Probe: probe, Stall: h.options.Stall, Uplink: s.up, Logger: log,
 		Tell:    s.onKeeper,
 		Idle:    func() bool { return s.answer.idle() && !s.person.speaking && !s.calls.Calling() },
 		Calling: func() bool { return s.calls.Calling() },
@@ -66,6 +68,18 @@ func newSession(
 		s.answer.chips = h.options.Chips
 	}
 	return s
+}
+
+// dial opens a connection to the model, wherever it is.
+func (s *Session) dial(ctx context.Context, o gemini.Setup) (keeper.Conn, error) {
+	if o.Writes {
+		return s.writer.Dial(o)
+	}
+	c, err := gemini.Dial(ctx, s.host.options.Client, o)
+	if err != nil {
+		return nil, err // not a nil of another type
+	}
+	return c, nil
 }
 
 // entriesOf is what was said before the conversation, as the transcript keeps it.
@@ -147,6 +161,10 @@ func (s *Session) loop(parent context.Context) {
 	s.calls.Wait()
 	s.answer.close()
 	s.recording.close()
+	if owed := s.writer.Owed(); owed.Total > 0 {
+		s.spending.settle()
+		s.spending.add(owed)
+	}
 	s.spending.close() // before the end is reported: a caller that comes back at once finds room
 	s.handover.record.End(last)
 	s.finish()

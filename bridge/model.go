@@ -115,6 +115,9 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 	case m.Usage != nil:
 		s.log.Warn("usage skipped: it cannot be read")
 	}
+	if m.Failed != nil {
+		s.notify(Failure{AsError(m.Failed)})
+	}
 	wasCut := a.turn.wasCut()
 	if c != nil {
 		if c.Interrupted || c.TurnComplete || c.InputTranscription != "" || !a.turn.making() {

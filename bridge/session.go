@@ -13,6 +13,7 @@ import (
 	"voxgate/bridge/alarm"
 	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/gemini/writer"
 	"voxgate/bridge/keeper"
 	"voxgate/bridge/toolcalls"
 	"voxgate/bridge/transcript"
@@ -47,6 +48,7 @@ type Session struct {
 	up         *uplink.Uplink
 	transcript *transcript.Transcript
 	keeper     *keeper.Keeper
+	writer     *writer.Writer // for a model that writes
 	calls      *toolcalls.Calls
 	answer     *answer
 	status     *status

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/bridge/gemini/wire"
 	"voxgate/tools"
 )
 
@@ -130,12 +131,17 @@ func (r *reports) add(end *report, cost bridge.Cost) {
 // ask has the model write an outcome.
 func (r *reports) ask(ctx context.Context, e bridge.Ended) (outcome json.RawMessage, cost bridge.Cost, err error) {
 	var text bytes.Buffer
+	var reply wire.Reply
 	request, schema, err := outcomeRequest(e)
 	if err == nil {
 		cost, err = r.write(ctx, e.Account, r.model, request, func(piece json.RawMessage) error {
-			text.WriteString(said(piece))
-			return nil
+			said, err := reply.AddText(piece)
+			text.WriteString(said)
+			return err
 		})
+	}
+	if err == nil {
+		err = reply.End()
 	}
 	if err != nil {
 		return nil, cost, err
@@ -173,29 +179,6 @@ func outcomeRequest(e bridge.Ended) (request json.RawMessage, schema *tools.Sche
 		},
 	})
 	return request, schema, err
-}
-
-// said is the text of a piece of an answer, without thoughts.
-func said(piece json.RawMessage) (text string) {
-	var answer struct {
-		Candidates []struct {
-			Content struct {
-				Parts []struct {
-					Text    string
-					Thought bool
-				}
-			}
-		}
-	}
-	if json.Unmarshal(piece, &answer) != nil || len(answer.Candidates) == 0 {
-		return ""
-	}
-	for _, p := range answer.Candidates[0].Content.Parts {
-		if !p.Thought {
-			text += p.Text
-		}
-	}
-	return text
 }
 
 // close waits until all outcomes are written, for a short time. What is not written by then is reported without its outcome.

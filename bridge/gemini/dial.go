@@ -41,6 +41,9 @@ type Setup struct {
 	// as an incomplete turn, as LiveKit and pydantic-ai send it.
 	Announced bool
 
+	// Writes is set if the model is none of the Live API's. Dial is not for it.
+	Writes bool
+
 	// Upgraded, if not nil, is called once the WebSocket is open and the setup is about to be sent.
 	Upgraded func()
 

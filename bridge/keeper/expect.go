@@ -124,9 +124,9 @@ func (k *Keeper) Due() bool {
 // ExpectNothing ends the wait for an answer: it is not wanted any more.
 func (k *Keeper) ExpectNothing(ctx context.Context) { k.abandon(ctx, Unanswered{}) }
 
-// await sets the time by which the model must have said something.
+// await sets the time by which the model must have said something. For one that writes its server sees to that.
 func (k *Keeper) await(d time.Duration) {
-	if k.Stall > 0 && k.link.conn != nil && !k.paused {
+	if k.Stall > 0 && !k.config.Profile.Writes && k.link.conn != nil && !k.paused {
 		k.clock.Set(alarmStall, d)
 	}
 }

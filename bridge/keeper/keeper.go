@@ -15,7 +15,6 @@ import (
 
 	"voxgate/bridge/alarm"
 	"voxgate/bridge/gemini"
-	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/uplink"
@@ -23,7 +22,7 @@ import (
 
 // Options make a [Keeper]. All fields but Stall and Probe are needed.
 type Options struct {
-	Client  *api.Client
+	Dial    func(context.Context, gemini.Setup) (Conn, error)
 	Breaker *Breaker
 	Probe   bool          // as [Breaker.Admit] has said
 	Stall   time.Duration // how long the model may be silent where an answer is due; 0: for ever
@@ -39,6 +38,15 @@ type Options struct {
 	// History is what a fresh session gets of the conversation, or a resumed one of the time since the newest
 	// [HandleChanged]. It leaves out what has no answer, which is said again.
 	History func(fresh bool) []wire.Content
+}
+
+// Conn is a connection to a model, which [gemini.Conn] describes.
+type Conn interface {
+	Recv(ctx context.Context) (*wire.ServerMessage, error)
+	Send(ctx context.Context, m wire.ClientMessage) error
+	SendAudio(ctx context.Context, pcm []int16, rate int) error
+	Sent() int64
+	Close() error
 }
 
 // Event is what the owner learns: one of the types below.
@@ -186,11 +194,11 @@ type Keeper struct {
 
 // link is the connection to the model. Whatever comes from a stopped one is void.
 type link struct {
-	epoch    int          // counts dials
-	conn     *gemini.Conn // nil while there is none
-	busy     bool         // a dial is under way or waits for its time
-	upgraded bool         // the first dial has a WebSocket, but no session yet
-	setUp    bool         // there was a session
+	epoch    int  // counts dials
+	conn     Conn // nil while there is none
+	busy     bool // a dial is under way or waits for its time
+	upgraded bool // the first dial has a WebSocket, but no session yet
+	setUp    bool // there was a session
 	since    time.Time
 	outcome  Dialled            // of the dial
 	cause    string             // of its end; empty: it is ours

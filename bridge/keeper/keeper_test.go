@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"voxgate/bridge/bridgetest"
+	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/gemini/wire"
@@ -50,7 +51,13 @@ func bubble(t *testing.T, config string, f func(o *owner)) {
 			begun:   time.Now(),
 		}
 		o.keeper = keeper.New(keeper.Options{
-			Client:  &api.Client{BaseURL: "http://gemini.test", NetDial: o.gemini.Dial},
+			Dial: func(ctx context.Context, s gemini.Setup) (keeper.Conn, error) {
+				c, err := gemini.Dial(ctx, &api.Client{BaseURL: "http://gemini.test", NetDial: o.gemini.Dial}, s)
+				if err != nil {
+					return nil, err
+				}
+				return c, nil
+			},
 			Breaker: o.breaker, Stall: stall, Uplink: o.uplink, Logger: slog.New(slog.DiscardHandler),
 			Tell: o.seen, Idle: func() bool { return !o.busy }, Calling: func() bool { return o.calling },
 			History: func(bool) []wire.Content { return nil },

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/gemini/wire"
 )
@@ -18,7 +17,7 @@ type dialled struct {
 	handle string
 	turns  int  // of the history
 	update bool // config is a new one
-	conn   *gemini.Conn
+	conn   Conn
 	err    error
 	kind   LinkKind
 	began  time.Time
@@ -97,13 +96,13 @@ func (k *Keeper) dial(parent context.Context) {
 	}
 	l.running.Go(func() {
 		defer cancel()
-		d.conn, d.err = gemini.Dial(ctx, k.Client, opening)
+		d.conn, d.err = k.Dial(ctx, opening)
 		if namesAField(d.err) {
 			if known, dropped := d.config.Known(); dropped != nil {
 				d.config, d.dropped = known, dropped
 				again := known.Setup(d.handle, history)
 				again.Upgraded = opening.Upgraded
-				d.conn, d.err = gemini.Dial(ctx, k.Client, again)
+				d.conn, d.err = k.Dial(ctx, again)
 			}
 		}
 		if !k.post(ctx, func(ctx context.Context) { k.onDialled(ctx, d) }) && d.conn != nil {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/uplink"
@@ -32,8 +31,10 @@ func (k *Keeper) onDialled(ctx context.Context, d dialled) {
 		k.link.busy = false
 		k.onDialFailed(ctx, d)
 	default:
-		k.Breaker.close()
-		k.Probe = false
+		if !d.config.Profile.Writes { // which says nothing of the Live API
+			k.Breaker.close()
+			k.Probe = false
+		}
 		k.onLinked(ctx, d)
 	}
 }
@@ -156,7 +157,7 @@ func (k *Keeper) serve(parent context.Context, d dialled) {
 }
 
 // read hands every message to the owner's loop, and waits until it is done with it: the next one overwrites its audio.
-func (k *Keeper) read(ctx context.Context, epoch int, conn *gemini.Conn) {
+func (k *Keeper) read(ctx context.Context, epoch int, conn Conn) {
 	var m *wire.ServerMessage
 	done := make(chan struct{}, 1)
 	handle := func(ctx context.Context) { // one closure for all messages, to save allocations
@@ -186,7 +187,7 @@ func (k *Keeper) read(ctx context.Context, epoch int, conn *gemini.Conn) {
 }
 
 // write sends what waits in the uplink, in the form that the model of config takes. It is the only writer of conn.
-func (k *Keeper) write(ctx context.Context, conn *gemini.Conn, config setup.Config) error {
+func (k *Keeper) write(ctx context.Context, conn Conn, config setup.Config) error {
 	early := time.NewTimer(time.Hour)
 	defer early.Stop()
 	for {
@@ -210,7 +211,7 @@ func (k *Keeper) write(ctx context.Context, conn *gemini.Conn, config setup.Conf
 	}
 }
 
-func send(ctx context.Context, conn *gemini.Conn, config setup.Config, it uplink.Item) error {
+func send(ctx context.Context, conn Conn, config setup.Config, it uplink.Item) error {
 	switch {
 	case it.PCM != nil:
 		return conn.SendAudio(ctx, it.PCM, it.Rate)

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -604,7 +605,7 @@ func TestVOXTellsOfTheRecording(t *testing.T) {
 	}
 	c.Send(`{"type":"end"}`)
 	c.Expect("session_end", nil)
-	if r := c.Start(`,"model":"gemini-3.8-flash"`); r.Recording {
+	if r := c.Start(`,"model":"gemini-3.8-flash"`); !r.Recording {
 		t.Errorf("typed talk: %+v", r)
 	}
 }
@@ -640,13 +641,11 @@ func TestVOXTypedTalk(t *testing.T) {
 	c.Types(`/tool generate_app {"prompt":"a counter"}`)
 	q := c.Expect("question", nil)
 	c.Types("Meanwhile something else.") // the tool goes on
-	c.Expect("interrupted", nil)
 	c.Expect("transcript", says(c, "something else"))
 	c.Send(`{"type":"answer","id":"` + q.ID + `","yes":true}`)
 	c.Expect("ui_action", func(f doortest.VoxFields) bool { return f.Action == "app_ready" })
 	c.Expect("tool_result", func(f doortest.VoxFields) bool { return f.Name == "generate_app" && f.ID != "" })
-	c.Types("What has become of it?") // the result goes up with it: the emulator writes an app where it reads of HTML
-	c.Expect("transcript", says(c, "<!doctype html>"))
+	c.Expect("transcript", says(c, "<!doctype html>")) // the model gets the result: the emulator writes an app where it reads of HTML
 	if status := string(c.Call("get_project_status", `{}`).Data); !strings.Contains(status, "vox/apps/") ||
 		!strings.Contains(status, "stripe") {
 		t.Errorf("%s", status)
@@ -683,7 +682,9 @@ func TestVOXTypedTalk(t *testing.T) {
 // A model that calls tools again and again is stopped.
 func TestVOXTypedTalkHasABoundOnCalls(t *testing.T) {
 	t.Parallel()
+	var asked atomic.Int32
 	chat := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
 		w.Header().Set("Content-Type", "text/event-stream")
 		fmt.Fprint(
 			w,
@@ -698,8 +699,8 @@ func TestVOXTypedTalkHasABoundOnCalls(t *testing.T) {
 	)
 	c.Start(`,"model":"gpt-6-astra"`)
 	c.Types("Go on.")
-	if e := c.Expect("error", nil); e.Code != "tool_execution_error" || c.Count("tool_call") != 8 || c.Count("tool_result") != 8 {
-		t.Errorf("%+v after %d calls", e, c.Count("tool_call"))
+	if e := c.Expect("error", nil); e.Code != "refused" || asked.Load() != 8 {
+		t.Errorf("%+v after %d requests", e, asked.Load())
 	}
 }
 

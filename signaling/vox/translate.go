@@ -21,10 +21,11 @@ type translator struct {
 	rest   phrases // of vox's turn, heard
 	coming string  // of it, and only about to be heard
 
-	begun bool // there was a ready
-	back  bool // of a conversation that another client has carried; this one has nothing yet
-	state stateFrame
-	asked map[string]bool // questions without an answer
+	writes bool // the model does: nobody waits for its voice
+	begun  bool // there was a ready
+	back   bool // of a conversation that another client has carried; this one has nothing yet
+	state  stateFrame
+	asked  map[string]bool // questions without an answer
 }
 
 // turnOf is the turn of a role, and what the client has of it.
@@ -49,6 +50,10 @@ func (t *translator) translate(body bridge.Body) []serverMessage {
 		return t.withdraw(b.IDs)
 	case bridge.StateChange:
 		return t.stands(b)
+	case bridge.TurnComplete:
+		if t.writes { // else the client hears the end
+			return []serverMessage{stateFrame{State: stateLive}}
+		}
 	case bridge.Failure:
 		if b.Err.Code == bridge.CodeToolExecution || b.Err.Code == bridge.CodeToolNotFound {
 			// The model knows, and the person sees the call, if there was one.
@@ -90,6 +95,8 @@ func (t *translator) said(b bridge.AssistantText) []serverMessage {
 		}
 		t.rest, t.coming = phrases{}, ""
 		whole = append(t.rest.add(more), t.rest.end()...)
+	} else if t.writes {
+		whole = t.rest.add(b.Text)
 	} else {
 		whole = t.rest.add(t.coming)
 		t.coming = b.Text
@@ -175,14 +182,10 @@ func yesOrNo(c tools.Call) (text string, ok bool) {
 	if !isCanvas(c) || json.Unmarshal(c.Args, &args) != nil {
 		return "", false
 	}
-	return confirmation(json.RawMessage(args.Schema))
-}
-
-func confirmation(shown json.RawMessage) (text string, ok bool) {
 	var all struct {
 		Elements []struct{ Type, Value, Action string }
 	}
-	if json.Unmarshal(shown, &all) != nil {
+	if json.Unmarshal([]byte(args.Schema), &all) != nil {
 		return "", false
 	}
 	var texts []string

@@ -3,80 +3,167 @@ package vox_test
 import (
 	"context"
 	"encoding/json"
-	"log/slog"
+	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/gorilla/websocket"
 
 	"voxgate/bridge"
-	"voxgate/bridge/gemini/api"
-	"voxgate/signaling"
+	"voxgate/signaling/doortest"
+	"voxgate/signaling/rest"
 	"voxgate/signaling/vox"
 )
 
-// typedTalk is a conversation with a model that writes, which answers each request by a script.
-func typedTalk(t *testing.T, answer func(request json.RawMessage) (parts string)) *websocket.Conn {
-	t.Helper()
-	log := slog.New(slog.DiscardHandler)
-	host := bridge.NewHost(bridge.Options{Client: &api.Client{}, Logger: log})
-	door := &vox.Door{Host: host, Logger: log, Generate: func(
-		_ context.Context, _ bridge.Account, _ string, request json.RawMessage, piece func(json.RawMessage) error,
-	) (bridge.Cost, error) {
-		return bridge.Cost{}, piece(json.RawMessage(`{"candidates":[{"content":{"parts":[` + answer(request) + `]},"finishReason":"STOP"}]}`))
-	}}
-	doors := signaling.NewServer(signaling.Options{Logger: log}, door.Doors()...)
-	server := httptest.NewServer(doors)
-	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(server.URL, "http")+"/api/vox/live", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		conn.Close()
-		if err := host.Shutdown(context.Background()); err != nil {
-			t.Error(err)
-		}
-		doors.Close(context.Background())
-		server.Close()
-	})
-	conn.SetReadDeadline(time.Now().Add(20 * time.Second))
-	send(t, conn, `{"type":"start","model":"gemini-3.8-flash"}`)
-	return conn
-}
-
-func send(t *testing.T, conn *websocket.Conn, text string) {
-	t.Helper()
-	if err := conn.WriteMessage(websocket.TextMessage, []byte(text)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// A model that calls too many tools at once gets a result for each call that it knows of: Google refuses a request with a call that has
-// no result, and all that come after it.
-func TestEachCallHasAResult(t *testing.T) {
+// Typed talk is a conversation like others: it is in the list, its end says what was said and what it cost, whoever may say yes or no is
+// asked first, and the operator's backend takes part.
+func TestVOXTypedTalkIsAConversation(t *testing.T) {
 	t.Parallel()
-	calls := make(chan [2]int, 1)
-	asked := 0
-	conn := typedTalk(t, func(request json.RawMessage) string {
-		if asked++; asked == 1 {
-			call := `{"functionCall":{"name":"get_project_status","args":{}}}`
-			return call + strings.Repeat(","+call, 19)
+	ended, admitted := make(chan bridge.Ended, 1), make(chan string, 1)
+	watched := func(_ *doortest.Doors, o *bridge.Options) {
+		o.Admit = func(_ context.Context, id string, o *bridge.Open) error {
+			admitted <- id
+			o.Override.Prompt = "You are the webhook's."
+			return nil
 		}
-		text := string(request)
-		calls <- [2]int{strings.Count(text, `"functionCall"`), strings.Count(text, `"functionResponse"`)}
-		return `{"text":"Done."}`
-	})
-	send(t, conn, `{"type":"text","text":"go"}`)
-	for said := ""; !strings.Contains(said, "Done."); {
-		_, raw, err := conn.ReadMessage()
-		if err != nil {
-			t.Fatal(err)
+		o.Observe = func(_ string, o bridge.Observation) {
+			if e, ok := o.(bridge.Ended); ok {
+				ended <- e
+			}
 		}
-		said = string(raw)
 	}
-	if got := <-calls; got[0] != got[1] || got[0] != 16 {
-		t.Errorf("the model knows of %d calls and %d results", got[0], got[1])
+	seen := make(chan string, 10)
+	spied := doortest.WithVOX(t, nil, func(d *vox.Door) {
+		generate := d.Generate
+		d.Generate = func(
+			ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
+		) (bridge.Cost, error) {
+			seen <- string(request)
+			return generate(ctx, account, model, request, piece)
+		}
+	})
+	g := doortest.NewGateway(t, spied, watched)
+	c := doortest.DialVOX(t, g, nil)
+	r := c.Start(`,"model":"models/gemini-3.8-flash"`)
+	if id := <-admitted; id != r.SessionID || r.Model != "gemini-3.8-flash" || r.Mode != "text" {
+		t.Errorf("admitted %s, began %+v", id, r)
+	}
+	c.Types("Hello there.")
+	c.Expect("state", func(f doortest.VoxFields) bool { return f.State == "live" })
+	if request := <-seen; !strings.Contains(request, "You are the webhook's.") || strings.Contains(request, "responseModalities") {
+		t.Errorf("the model got %s", request)
+	}
+	list := g.Host.Sessions()
+	if len(list) != 1 || list[0].ID != r.SessionID || list[0].Door != "vox" || list[0].Model != "gemini-3.8-flash" || list[0].Tokens == 0 ||
+		list[0].Dollars == nil || *list[0].Dollars == 0 {
+		t.Errorf("the list is %+v", list)
+	}
+	session, steered := g.Host.Session(r.SessionID), make(chan struct{}, 1)
+	if _, err := session.Watch(func(e bridge.Event) {
+		if done, ok := e.Body.(bridge.SetupComplete); ok && done.Update {
+			steered <- struct{}{}
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []bridge.Command{ // of the backend
+		bridge.Respond{Instruction: "Say that lunch is ready."},
+		bridge.Steer{Agent: bridge.Agent{Prompt: "Be brief."}},
+	} {
+		if err := session.Do(command); err != nil {
+			t.Fatalf("%T: %v", command, err)
+		}
+	}
+	c.Expect("transcript", says(c, "lunch is ready"))
+	<-seen
+	<-steered
+	c.Types("And now?")
+	c.Expect("transcript", says(c, "And now?"))
+	request := <-seen
+	for _, part := range []string{"Be brief.", "Hello there.", "lunch"} {
+		if !strings.Contains(request, part) {
+			t.Errorf("the model lacks %q: %s", part, request)
+		}
+	}
+	if err := session.Do(bridge.Goodbye{}); err != nil {
+		t.Fatal(err)
+	}
+	if f := c.Expect("session_end", nil); f.Reason != "user" {
+		t.Errorf("%+v", f)
+	}
+	e := <-ended
+	said := []string{}
+	for _, entry := range e.Transcript {
+		said = append(said, entry.Role+": "+entry.Content)
+	}
+	want := []string{
+		"user: Hello there.", "assistant: You said: Hello there.", "assistant: You said: Say that lunch is ready.",
+		"user: And now?", "assistant: You said: And now?",
+	}
+	if !slices.Equal(said, want) || e.ID != r.SessionID {
+		t.Errorf("%s has ended with %q, want %q", e.ID, said, want)
+	}
+}
+
+// A typed conversation waits for its lost client, and the model knows what was said.
+func TestVOXTypedTalkResumes(t *testing.T) {
+	t.Parallel()
+	g := doortest.NewGateway(t, doortest.WithVOX(t, nil, nil))
+	first := doortest.DialVOX(t, g, nil)
+	r := first.Start(`,"model":"gemini-3.8-flash","resume":true`)
+	first.Call("add_tool", `{"tool_id":"stripe"}`)
+	first.Expect("state", func(f doortest.VoxFields) bool { return f.State == "live" })
+	first.Conn.Close()
+	<-first.Done
+	second := doortest.DialVOX(t, g, nil)
+	again := second.Start(`,"resume":"` + r.Resume + `"`)
+	if again.SessionID != r.SessionID || !again.Resumed || again.Mode != "text" {
+		t.Errorf("%+v became %+v", r, again)
+	}
+	second.Expect("ui_action", func(f doortest.VoxFields) bool { return f.ToolID == "stripe" })
+	second.Types("Still there?")
+	second.Expect("transcript", says(second, "Still there?"))
+}
+
+// What is typed into an answer stops it, and so does `interrupt`: the request at the model ends, and the rest is not said.
+func TestVOXTypedTalkStops(t *testing.T) {
+	t.Parallel()
+	asked, left := make(chan struct{}, 4), make(chan struct{}, 4)
+	chat := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = w.Write([]byte(`data: {"choices":[{"index":0,"delta":{"content":"It is a long story. And"}}]}` + "\n\n"))
+		w.(http.Flusher).Flush()
+		asked <- struct{}{}
+		<-r.Context().Done()
+		left <- struct{}{}
+	}))
+	t.Cleanup(chat.Close)
+	g := doortest.NewGateway(t, doortest.WithVOX(t, nil, nil, rest.Route{Model: "gpt-*", OpenAI: &rest.OpenAI{URL: chat.URL + "/v1"}}))
+	c := doortest.DialVOX(t, g, nil)
+	r := c.Start(`,"model":"gpt-6-astra"`)
+	c.Types("Tell me.")
+	<-asked
+	c.Expect("transcript", says(c, "It is a long story."))
+	c.Types("Another one.")
+	<-left
+	c.Expect("interrupted", nil)
+	<-asked
+	c.Expect("transcript", says(c, "It is a long story."))
+	c.Send(`{"type":"interrupt"}`)
+	<-left
+	c.Expect("interrupted", nil)
+	c.Expect("state", func(f doortest.VoxFields) bool { return f.State == "live" })
+	stories := 0
+	_, err := g.Host.Session(r.SessionID).Watch(func(e bridge.Event) {
+		if h, ok := e.Body.(bridge.History); ok {
+			for _, entry := range h.Entries {
+				if strings.Contains(entry.Content, "It is a long story. And") {
+					stories++
+				}
+			}
+		}
+	})
+	if err != nil || stories != 2 {
+		t.Errorf("%d answers are kept as far as they were written (%v)", stories, err)
 	}
 }

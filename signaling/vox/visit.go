@@ -3,6 +3,7 @@ package vox
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -176,16 +177,18 @@ func (v *visit) converse(ctx context.Context, start clientMessage) error {
 	open.Agent = open.Fixed().Over(bridge.Agent{
 		Model: start.Model, Voice: voices[theme], Prompt: instruction(theme, start.ProjectContext),
 	})
+	if model := strings.TrimPrefix(open.Agent.Model, "models/"); !bridge.Talks(model) && v.door.Known != nil {
+		if err := v.door.Known(ctx, model); err != nil {
+			return err
+		}
+	}
+	open.Generate = func(ctx context.Context, model string, request json.RawMessage, piece func(json.RawMessage) error) (int, error) {
+		cost, err := v.door.Generate(ctx, bridge.Unlimited, model, request, piece) // the conversation pays
+		return cost.Tokens, err
+	}
 	a := v.door.newAssistant(v, theme, start, open)
 	defer a.leave(v)
-	if bridge.Talks(open.Agent.Model) {
-		return v.live(ctx, open, a)
-	}
-	if start.Resume.wanted {
-		v.warn("Typed talk cannot be resumed: it ends with its socket.")
-	}
-	open.Agent.Model = strings.TrimPrefix(open.Agent.Model, "models/")
-	return v.typed(ctx, open, a)
+	return v.carry(ctx, open, a)
 }
 
 // goodbye is the close code and the reason for the end of a socket.

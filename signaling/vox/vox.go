@@ -1,9 +1,9 @@
 // Package vox is the door of the VOX assistant: a conversation over one WebSocket, on which binary frames are sound and
 // text frames are JSON. PROTOCOL.md describes it for client authors, docs/vox.md for operators.
 //
-// A visit is a socket, which may carry several conversations, one after the other: with a Live model (live.go, a
-// [bridge.Caller]) or with one that writes (typed.go, a loop of its own). An assistant is what a conversation keeps
-// when its socket is lost. A translator makes messages of events, and parse makes commands of messages; both know no
+// A visit is a socket, which may carry several conversations, one after the other (caller.go, a [bridge.Caller]): with a
+// Live model, or with one that writes, for which bridge has a connection of its own. An assistant is what a conversation
+// keeps when its socket is lost. A translator makes messages of events, and parse makes commands of messages; both know no
 // socket.
 package vox
 
@@ -42,7 +42,7 @@ type Door struct {
 
 	AppModel  string          // writes apps; empty: none does
 	Workspace *desk.Workspace // keeps apps; nil: there is no room for any
-	MaxTokens int             // ends a typed conversation that has used so many; 0: no limit
+	MaxTokens int             // no app is begun in a conversation whose apps have taken so many; 0: no limit
 	Logger    *slog.Logger
 }
 

@@ -325,7 +325,7 @@ look('a model that writes is typed to and read aloud', { init: readAloud }, asyn
   await says(page, 'Type to VOX.');
   const { message } = await gets(page, 'ready');
   assert.deepEqual([message.mode, message.model], ['text', 'gemini-3.8-flash']);
-  assert.equal(await page.textContent('#recording'), '', 'typed talk is not recorded');
+  assert.equal(await page.innerText('#recording'), 'Recording');
   const answer = await page.textContent('.turn.vox');
   assert.match(answer, /Hello there/);
   assert.equal(await page.evaluate(() => spoken.join('')), answer);

@@ -25,6 +25,11 @@ func (p *parser) model(fields map[string]any) error {
 		if !modelName.MatchString(name) {
 			return wrong("is not the name of a model")
 		}
+		if p.scope.Writers && !IsLive(name) {
+			p.row, p.Model, p.Profile = writing, name, writing.Profile
+			delete(fields, "model")
+			return nil
+		}
 		// A full name is that of a tuned model. With our credentials it could name a model of anybody who trusts us.
 		if p.backend == vertexAI && strings.Contains(name, "/") && !strings.HasPrefix(name, "projects/"+p.project+"/") {
 			return wrong("is not a model of the gateway's project")

@@ -30,6 +30,9 @@ type Profile struct {
 	// Slow models think for many seconds before they answer, and are at rest at interactionStatus IDLE, not at
 	// turnComplete.
 	Slow bool
+
+	// Writes is set for a model that is none of the Live API's: package writer lets it take part in a conversation.
+	Writes bool
 }
 
 // Typed returns a typed turn in the form that the model takes in mid-session. Parts is a JSON array of Part.

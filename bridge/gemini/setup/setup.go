@@ -61,6 +61,9 @@ type Scope struct {
 	Canvas []tools.Declaration
 	Screen bool
 
+	// Writers says that models take part that are none of the Live API's, judging by their names: see [IsLive].
+	Writers bool
+
 	// Hides reports whether a function cannot be called now, whoever declares it; nil: every one can.
 	Hides func(name string) bool
 
@@ -102,7 +105,7 @@ func (c Config) Effective() json.RawMessage { return encode(c.setup) }
 // Setup returns what a connection for this config starts with. Handle continues an earlier session; without one the model
 // gets the history, if its profile allows that.
 func (c Config) Setup(handle string, history []wire.Content) gemini.Setup {
-	s := gemini.Setup{Object: c.Effective(), Alpha: c.alpha, Resumable: c.Options.Resumption, Handle: handle}
+	s := gemini.Setup{Object: c.Effective(), Alpha: c.alpha, Resumable: c.Options.Resumption, Handle: handle, Writes: c.Profile.Writes}
 	if handle == "" && c.Profile.Seeds {
 		s.History, s.Announced = history, !c.Profile.Appends
 	}

@@ -82,6 +82,11 @@ type row struct {
 	refuses []string
 }
 
+// writing is the row of all models that are none of the Live API's. Each call is a part of an answer, which waits for its result.
+var writing = row{
+	Profile: Profile{Name: "writing", Seeds: true, Appends: true, Writes: true}, output: writes, calls: callsSync,
+}
+
 // models is searched from the top for the first row with the model's prefix on the client's backend.
 //
 // Sources, as of November 2026. Names and shutdowns: ai.google.dev/gemini-api/docs/deprecations. What each takes:

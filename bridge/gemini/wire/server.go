@@ -39,6 +39,9 @@ type ServerMessage struct {
 	// VoiceActivity is {"type":"ACTIVITY_START"|"ACTIVITY_END",…}.
 	VoiceActivity json.RawMessage
 
+	// Failed is why a model that writes has given no answer. The connection goes on. The Live API sends no such thing.
+	Failed error
+
 	// Beside is an object of what a client gets of the fields beside serverContent: voiceActivity, usageMetadata if there is
 	// no Content, and all that this package does not know. nil: there is none.
 	Beside json.RawMessage

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"voxgate/bridge"
 	"voxgate/media"
 	"voxgate/signaling"
@@ -17,14 +19,23 @@ const micRate = 16000
 // liveConfig has both sides written down.
 var liveConfig = json.RawMessage(`{"inputAudioTranscription":{},"outputAudioTranscription":{}}`)
 
-// live carries a conversation with a Live model by one socket. It is its [bridge.Caller].
-type live struct {
+// paceOfTexts and textsAtOnce bound how fast a client may type to a model that writes: each text is a request that costs money.
+const (
+	paceOfTexts = rate.Limit(1)
+	textsAtOnce = 10
+)
+
+// caller carries a conversation by one socket. It is its [bridge.Caller].
+type caller struct {
 	*visit
 	voice *voice
 
 	// Owned by Serve.
 	muted bool
-	pcm   []int16 // of the newest frame
+	pcm   []int16       // of the newest frame
+	pace  *rate.Limiter // of texts
+
+	writes atomic.Bool // the model does, and neither hears nor speaks
 
 	assistant atomic.Pointer[assistant] // of the conversation that is carried; nil before its SetupComplete
 	dismissed chan string               // ids of questions that this client cannot show
@@ -32,9 +43,9 @@ type live struct {
 	translator translator // owned by Notify, whose calls come one at a time
 }
 
-// live runs a conversation with a Live model.
-func (v *visit) live(ctx context.Context, open bridge.Open, a *assistant) error {
-	c := &live{visit: v, dismissed: make(chan string, 16)}
+// carry runs a conversation.
+func (v *visit) carry(ctx context.Context, open bridge.Open, a *assistant) error {
+	c := &caller{visit: v, dismissed: make(chan string, 16), pace: rate.NewLimiter(paceOfTexts, textsAtOnce)}
 	c.voice = newVoice(func(pcm []byte, generation uint32) {
 		v.Put(signaling.Outgoing{Data: pcm, Void: &c.voice.void, Generation: generation})
 	})
@@ -48,7 +59,7 @@ func (v *visit) live(ctx context.Context, open bridge.Open, a *assistant) error 
 }
 
 // Serve implements bridge.Caller.
-func (c *live) Serve(ctx context.Context, s *bridge.Session) error {
+func (c *caller) Serve(ctx context.Context, s *bridge.Session) error {
 	mic, err := s.Mic(micRate)
 	if err != nil {
 		return err
@@ -86,11 +97,11 @@ func (c *live) Serve(ctx context.Context, s *bridge.Session) error {
 }
 
 // do does what a frame asks for.
-func (c *live) do(s *bridge.Session, mic *bridge.Microphone, f frame) error {
+func (c *caller) do(s *bridge.Session, mic *bridge.Microphone, f frame) error {
 	m := f.message
 	switch m.Type {
 	case "": // sound
-		if c.muted {
+		if c.muted || c.writes.Load() {
 			return nil
 		}
 		c.pcm = media.AppendSamples(c.pcm[:0], f.sound)
@@ -104,39 +115,45 @@ func (c *live) do(s *bridge.Session, mic *bridge.Microphone, f frame) error {
 			return s.Do(bridge.AudioStreamEnd)
 		}
 	case typeText:
+		if c.writes.Load() && !c.pace.Allow() {
+			return &bridge.Error{Code: bridge.CodeStreamLimitExceeded, Message: "Too much is typed in too short a time; this was dropped."}
+		}
 		s.Own().(*assistant).countText()
 		return s.Do(bridge.Message{Text: m.Text, TurnComplete: true})
 	case typeAnswer:
 		if s.Do(bridge.ToolResponse{ID: m.ID, Response: answerTo(*m.Yes)}) != nil {
-			return noQuestion(m.ID)
+			return bad("No question with the id %.40q waits for an answer.", m.ID)
 		}
 	case typeInterrupt:
-		return s.Do(bridge.Interrupt{})
+		err := s.Do(bridge.Interrupt{})
+		if c.writes.Load() {
+			c.put(stateFrame{State: stateLive})
+		}
+		return err
 	case typeVersion:
 		return s.Own().(*assistant).use(m)
 	case typeStart:
-		return errStarted
+		return &bridge.Error{Code: codeAlreadyStarted, Message: "There is a conversation already: end must be before another start."}
 	}
 	return nil
 }
 
-var errStarted = &bridge.Error{Code: codeAlreadyStarted, Message: "There is a conversation already: end must be before another start."}
-
-func noQuestion(id string) error {
-	return bad("No question with the id %.40q waits for an answer.", id)
-}
-
 // Notify implements bridge.Caller.
-func (c *live) Notify(e bridge.Event) {
+func (c *caller) Notify(e bridge.Event) {
 	switch b := e.Body.(type) {
 	case bridge.SetupComplete:
+		writes, mode := !bridge.Talks(b.Model), modeLive
+		c.writes.Store(writes)
+		if c.translator.writes = writes; writes {
+			mode = modeText
+		}
 		if b.Update {
 			return
 		}
 		a := c.door.Host.Session(b.SessionID).Own().(*assistant)
 		c.assistant.Store(a)
 		c.translator.begun, c.translator.back = true, b.Resumed
-		c.put(ready{b.SessionID, a.theme, b.Model, modeLive, b.Resumed, b.ResumeToken, b.Recording, a.desk.Project.ID()})
+		c.put(ready{b.SessionID, a.theme, b.Model, mode, b.Resumed, b.ResumeToken, b.Recording, a.desk.Project.ID()})
 		a.follow(c.visit)
 		return
 	case bridge.Interrupted:
@@ -159,7 +176,7 @@ func (c *live) Notify(e bridge.Event) {
 }
 
 // dismiss puts canvases away that are more than a question.
-func (c *live) dismiss(asked bridge.ToolCall) {
+func (c *caller) dismiss(asked bridge.ToolCall) {
 	for _, call := range asked.Calls {
 		if _, ok := yesOrNo(call); isCanvas(call) && !ok {
 			select {
