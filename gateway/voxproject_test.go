@@ -1,0 +1,127 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"os/exec"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/gorilla/websocket"
+)
+
+// voxMessage has the fields of VOX's messages that a project is seen by.
+type voxMessage struct {
+	Type, ID, Project, Action, App, URL, Name string
+	ToolID                                    string `json:"tool_id"`
+	Files                                     []string
+	Version                                   int
+	Versions                                  []struct {
+		URL, Wish string
+		Files     []string
+	}
+	Data json.RawMessage
+}
+
+// vox reads until a message fits.
+func (c *conversation) vox(fits func(voxMessage) bool) (m voxMessage) {
+	c.t.Helper()
+	for {
+		kind, raw, err := c.conn.ReadMessage()
+		if err != nil {
+			c.t.Fatalf("%v after %s", err, c.all.String())
+		}
+		if kind == websocket.BinaryMessage { // sound
+			continue
+		}
+		c.all.Write(raw)
+		if m = (voxMessage{}); json.Unmarshal(raw, &m) == nil && fits(m) {
+			return m
+		}
+	}
+}
+
+// A VOX project outlives the gateway, whether that stops or is killed: its tools, its apps with all versions and their files, and what the
+// model knew of it.
+func TestVOXProjectOutlivesTheGateway(t *testing.T) {
+	workspace := t.TempDir()
+	run := func() (*exec.Cmd, *program) {
+		return startProcess(t, "VOXGATE_WORKSPACE="+workspace, "VOXGATE_DRAIN=0")
+	}
+	version := func(n int) func(voxMessage) bool {
+		return func(m voxMessage) bool { return m.Action == "app_ready" && m.Version == n }
+	}
+	of := func(kind string) func(voxMessage) bool { return func(m voxMessage) bool { return m.Type == kind } }
+
+	cmd, p := run()
+	c := p.socket("/api/vox/live", `{"type":"start","questions":true,"projectContext":{"name":"a shop","summary":"It sells shoes.",`+
+		`"earlier":[{"role":"user","text":"Blue ones."}]}}`)
+	project := c.vox(of("ready")).Project
+	c.send(`{"type":"text","text":"A list for my family"}`)
+	c.vox(of("tool_result"))
+	c.send(`{"type":"text","text":"/tool add_tool {\"tool_id\":\"stripe\"}"}`)
+	c.vox(of("tool_result"))
+	c.send(`{"type":"text","text":"Build it"}`)
+	c.send(`{"type":"answer","id":"` + c.vox(of("question")).ID + `","yes":true}`)
+	c.vox(version(1))
+	c.send(`{"type":"text","text":"Make the button green"}`)
+	made := c.vox(version(2))
+	files := appFiles(t, p, made)
+
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		if err := cmd.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // a killed one has no good end
+		cmd, p = run()
+		c = p.socket("/api/vox/live", `{"type":"start","project":"`+project+`"}`)
+		if again := c.vox(of("ready")).Project; again != project {
+			t.Errorf("after %v the project is %q, and was %q", signal, again, project)
+		}
+		c.vox(func(m voxMessage) bool { return m.Action == "add_tool" && m.ToolID == "stripe" })
+		if back := c.vox(version(2)); !reflect.DeepEqual(back, made) {
+			t.Errorf("after %v the app is\n%+v, and was\n%+v", signal, back, made)
+		}
+		if now := appFiles(t, p, made); !reflect.DeepEqual(now, files) {
+			t.Errorf("after %v its files are\n%q, and were\n%q", signal, now, files)
+		}
+		c.send(`{"type":"text","text":"/tool get_project_status {}"}`)
+		status := string(c.vox(of("tool_result")).Data)
+		for _, part := range []string{"It sells shoes.", "Blue ones.", "stripe", "Family list"} {
+			if !strings.Contains(status, part) {
+				t.Errorf("after %v the model does not learn of %q: %s", signal, part, status)
+			}
+		}
+	}
+	c.send(`{"type":"version","version":0}`) // and it can be taken back still
+	c.vox(version(1))
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("ended with %v\n%s", err, p.logged())
+	}
+}
+
+// appFiles are the files of all versions of an app, as the gateway serves them.
+func appFiles(t *testing.T, p *program, app voxMessage) (files []string) {
+	t.Helper()
+	for _, v := range app.Versions {
+		for _, name := range v.Files {
+			resp, err := http.Get(p.url + "/" + v.URL + name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if err != nil || resp.StatusCode != http.StatusOK || len(text) == 0 {
+				t.Errorf("%s%s: %s, %d bytes, %v", v.URL, name, resp.Status, len(text), err)
+			}
+			files = append(files, string(text))
+		}
+	}
+	return files
+}
