@@ -203,7 +203,7 @@ func TestVOXInterruption(t *testing.T) {
 	c.Start("")
 	c.Say(doortest.Sentence(440, 4*time.Second, doortest.VoxRate))
 	hears(c, 12000)
-	sayLive(c, doortest.Tone(880, 500*time.Millisecond, doortest.VoxRate))
+	c.Say(doortest.Tone(880, 500*time.Millisecond, doortest.VoxRate))
 	c.Expect("interrupted", nil)
 	before := len(c.Heard())
 	c.Say(doortest.Silence(time.Second, doortest.VoxRate))
@@ -223,7 +223,8 @@ func TestVOXInterruption(t *testing.T) {
 // An interrupted answer is reported up to where it was heard.
 func TestVOXTellsWhatWasHeard(t *testing.T) {
 	t.Parallel()
-	const long = "One thing. Two things. Three things are more than two things. Four things, five things, six things and so on until there are twelve of them. The end."
+	const long = "One thing. Two things. Three things are more than two things. Four things, five things, six things and so on until " +
+		"there are twelve of them. The end."
 	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, nil)), nil)
 	c.Start("")
 	c.Types(long)
@@ -461,7 +462,9 @@ func TestVOXBadFrames(t *testing.T) {
 	text, binary := websocket.TextMessage, websocket.BinaryMessage
 	try("sound before start", binary, "ab", "not_started")
 	c.Raw(binary, []byte("ab")) // gets one error
-	for _, m := range []string{`{"type":"mute","muted":true}`, `{"type":"end"}`, `{"type":"text","text":"hi"}`, `{"type":"answer","id":"a","yes":true}`} {
+	for _, m := range []string{
+		`{"type":"mute","muted":true}`, `{"type":"end"}`, `{"type":"text","text":"hi"}`, `{"type":"answer","id":"a","yes":true}`,
+	} {
 		try("before start: "+m, text, m, "not_started")
 	}
 	for name, fields := range map[string]string{
@@ -549,7 +552,8 @@ func TestVOXWantsAToken(t *testing.T) {
 	// What the token fixes the client cannot change.
 	c := doortest.DialVOX(t, l.Gateway, nil)
 	l.Edit(doortest.Grants(map[string]any{}))
-	if r := c.Start(`,"model":"gemini-3.8-live","token":"` + l.Mint(`{"grant":{"agent":{"model":"gemini-3.8-flash"}}}`) + `"`); r.Mode != "text" {
+	token := l.Mint(`{"grant":{"agent":{"model":"gemini-3.8-flash"}}}`)
+	if r := c.Start(`,"model":"gemini-3.8-live","token":"` + token + `"`); r.Mode != "text" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -688,7 +692,8 @@ func TestVOXTypedTalkHasABoundOnCalls(t *testing.T) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		fmt.Fprint(
 			w,
-			`data: {"choices":[{"index":0,"delta":{"role":"assistant","tool_calls":[{"index":0,"id":"c","type":"function","function":{"name":"get_project_status","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}`+"\n\ndata: [DONE]\n\n",
+			`data: {"choices":[{"index":0,"delta":{"role":"assistant","tool_calls":[{"index":0,"id":"c","type":"function",`+
+				`"function":{"name":"get_project_status","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}`+"\n\ndata: [DONE]\n\n",
 		)
 	}))
 	t.Cleanup(chat.Close)
@@ -731,18 +736,6 @@ func TestVOXLetsGo(t *testing.T) {
 	}
 	if code := busy.CloseCode(); code != websocket.CloseGoingAway {
 		t.Errorf("closed with %d", code)
-	}
-}
-
-// live says in real time, as a microphone does.
-func sayLive(c *doortest.VoxClient, pcm []int16) {
-	c.T.Helper()
-	begun := time.Now()
-	i := 0
-	for part := range slices.Chunk(pcm, doortest.VoxRate/50) {
-		time.Sleep(time.Until(begun.Add(time.Duration(i) * 20 * time.Millisecond)))
-		c.Raw(websocket.BinaryMessage, media.AppendBytes(nil, part))
-		i++
 	}
 }
 

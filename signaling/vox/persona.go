@@ -18,8 +18,8 @@ var voices = map[string]string{
 // defaultTheme is the theme of a client that names none, or an unknown one.
 const defaultTheme = "expert"
 
-// persona is the system instruction of the design of the VOX assistant, word for word. What it has in braces there, the client says, and the
-// registry has grown since.
+// persona is the system instruction of the design of the VOX assistant, word for word. What it has in braces there, the client says,
+// and the registry has grown since.
 const persona = `You are VOX, the AI creative partner in Vox Code Studio. You help users
 build web applications through natural conversation.
 

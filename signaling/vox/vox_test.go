@@ -190,7 +190,10 @@ func TestPhrases(t *testing.T) {
 		{[]string{"It costs 3.", "50 now."}, []string{"It costs 3.50 now."}},
 		{[]string{`He said "no." Then he left.`}, []string{`He said "no." `, "Then he left."}},
 		{[]string{"A, b, c."}, []string{"A, b, c."}},
-		{[]string{"This is a rather long beginning of a sentence, which has a comma"}, []string{"This is a rather long beginning of a sentence, ", "which has a comma"}},
+		{
+			[]string{"This is a rather long beginning of a sentence, which has a comma"},
+			[]string{"This is a rather long beginning of a sentence, ", "which has a comma"},
+		},
 		{[]string{"こんにちは。元気？はい"}, []string{"こんにちは。", "元気？", "はい"}},
 		{[]string{"a\nb"}, []string{"a\n", "b"}},
 		{[]string{long}, []string{long[:205], long[205:]}},
@@ -375,7 +378,8 @@ func TestProtocolListsWhatClientsSend(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"start","theme":"warm","projectContext":{"a":[1]},"token":"t","model":"m","targets":["a"],"questions":true,"resume":"r"}`,
-		`{"type":"mute","muted":true}`, `{"type":"end"}`, `{"type":"text","text":"a"}`, `{"type":"answer","id":"a","yes":false}`, `{"type":"start","resume":true}`,
+		`{"type":"mute","muted":true}`, `{"type":"end"}`, `{"type":"text","text":"a"}`, `{"type":"answer","id":"a","yes":false}`,
+		`{"type":"start","resume":true}`,
 	} {
 		f.Add([]byte(seed))
 	}

@@ -243,8 +243,8 @@ func (d *Desk) choose(ctx context.Context, summary string, among []Entry) (chose
 		return nil
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "Choose the %d tools that an experienced engineer would take for the project below, each for another part of it, the most important "+
-		"first. Answer with their ids alone, one a line.\n\n", mostRecommended)
+	fmt.Fprintf(&b, "Choose the %d tools that an experienced engineer would take for the project below, each for another part of it, "+
+		"the most important first. Answer with their ids alone, one a line.\n\n", mostRecommended)
 	for _, e := range among {
 		fmt.Fprintf(&b, "%s: %s, for: %s. %s\n", e.ID, e.Name, e.Role, e.Description)
 	}

@@ -515,7 +515,9 @@ func TestProjectIsKept(t *testing.T) {
 	}
 	d.Project = p
 	ctx := answering(t.Context(), true)
-	for name, a := range map[string]args{"generate_app": {"prompt": "Tetris"}, "navigate_ui": {"target": "files"}, "add_tool": {"tool_id": "vue"}} {
+	for name, a := range map[string]args{
+		"generate_app": {"prompt": "Tetris"}, "navigate_ui": {"target": "files"}, "add_tool": {"tool_id": "vue"},
+	} {
 		if _, failure := call(t, ctx, d, name, a); failure != "" {
 			t.Fatal(failure)
 		}

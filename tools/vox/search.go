@@ -16,8 +16,8 @@ import (
 )
 
 // The registry is ranked by BM25 of our own, on the stems of Snowball's English stemmer. The full-text index bleve v2.6.3 ranks the
-// same way and was tried: it makes the gateway 10 MB (a quarter) larger and brings 80 packages, for less than 200 entries of one sentence; this
-// whole package makes it 0.4 MB larger. A library of BM25 alone that is kept was not found.
+// same way and was tried: it makes the gateway 10 MB (a quarter) larger and brings 80 packages, for less than 200 entries of one
+// sentence; this whole package makes it 0.4 MB larger. A library of BM25 alone that is kept was not found.
 
 // bm25K1 and bm25B are BM25's usual constants: S. Robertson and H. Zaragoza, The Probabilistic Relevance Framework: BM25 and
 // Beyond, 2009, 3.2.
@@ -118,8 +118,8 @@ func Search(query, domain string, most int) []Entry {
 
 // recommended returns the entries that fit a project best. What is said of it tells of needs (needs.json); each need gives its best tool
 // before one gives its second, so that the list is spread over roles, and no role is there twice among the first. Tools that are
-// named themselves go first. Where nothing tells of a need, what fits by its words alone is taken if it fits well. Those that the project has
-// already are left out; the client's context counts where the summary tells of nothing.
+// named themselves go first. Where nothing tells of a need, what fits by its words alone is taken if it fits well. Those that the
+// project has already are left out; the client's context counts where the summary tells of nothing.
 func recommended(summary string, s Status, most int) (best []Entry) {
 	has := map[string]bool{}
 	for _, e := range s.Tools {
@@ -171,8 +171,8 @@ func recommended(summary string, s Status, most int) (best []Entry) {
 	return best
 }
 
-// candidates are the best entries for a project, from which somebody who knows better may choose: the recommended ones, and what fits by its
-// words.
+// candidates are the best entries for a project, from which somebody who knows better may choose: the recommended ones, and what
+// fits by its words.
 func candidates(summary string, s Status) []Entry {
 	best := recommended(summary, s, mostCandidates)
 	for _, e := range Search(summary, "", mostCandidates) {
@@ -200,8 +200,9 @@ func named(terms []string) (list []Entry) {
 
 // common are ids that are words of every day as well.
 var common = map[string]bool{
-	"motion": true, "sharp": true, "square": true, "paddle": true, "tone": true, "three": true, "resend": true, "convex": true, "elementary": true, "notion": true,
-	"express": true, "solid": true, "prisma": true, "mollie": true, "axum": true, "expo": true, "gin": true, "redis": false,
+	"motion": true, "sharp": true, "square": true, "paddle": true, "tone": true, "three": true, "resend": true, "convex": true,
+	"elementary": true, "notion": true, "express": true, "solid": true, "prisma": true, "mollie": true, "axum": true,
+	"expo": true, "gin": true,
 }
 
 // needed are the needs that terms tell of: those that more of them tell of first, then those that are told of earlier.
