@@ -497,8 +497,24 @@ for (const px of [24, 32]) {
     assert.deepEqual(await wide(), [`${px}px`, 390]);
     await page.click('#open');
     assert.deepEqual(await wide(), [`${px}px`, 390]);
+    await page.click('#tab-versions');
+    const tabs = await page.$$eval('.tabs button', (all) => all.map((e) => [e.scrollWidth <= e.clientWidth, e.getBoundingClientRect().right <= innerWidth]));
+    assert.ok(tabs.every(([whole]) => whole) && tabs.at(-1)[1], `the tabs are whole, and the one that is shown is in sight: ${tabs}`);
   });
 }
+
+look('a phone on its side keeps the dock beside the conversation', { context: { viewport: { width: 844, height: 390 } } }, async (page) => {
+  const beside = () => page.evaluate(() => {
+    const [main, footer] = ['main', 'footer'].map((e) => document.querySelector(e).getBoundingClientRect());
+    return footer.left >= main.right && main.height > 300;
+  });
+  await start(page);
+  await says(page, 'VOX is listening…');
+  assert.ok(await beside());
+  await call(page, 'add_tool', { tool_id: 'stripe' }); // now there is a project
+  await page.locator('#open').waitFor();
+  assert.ok(await beside());
+});
 
 const sizes = { phone: [360, 740], 'phone on its side': [740, 360], desktop: [1280, 800] };
 for (const [name, [width, height]] of Object.entries(sizes)) {

@@ -60,6 +60,7 @@ export class ProjectView {
       const button = this.#find(`#tab-${name}`);
       button.ariaSelected = String(name === tab);
       button.tabIndex = name === tab ? 0 : -1;
+      if (name === tab) button.scrollIntoView({ block: 'nearest', inline: 'nearest' }); // where the tabs do not fit
     }
     if (tab === 'files') this.#read();
   }
