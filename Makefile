@@ -11,7 +11,7 @@ NPM      := npm --prefix web --no-fund --no-audit
 BUILD    := libopus-dev libsoxr-dev pkg-config gcc libc6-dev
 BROWSER  := chromium chromium-headless-shell firefox-esr pulseaudio nodejs npm espeak-ng opus-tools python3-venv iproute2 ca-certificates openssl coturn nftables baresip-core sip-tester redis-server docker-compose caddy systemd
 
-.PHONY: run build test lint go-test web-test test-firefox test-clients vuln fuzz repeat bench bench-capacity bench-impair bench-browser bench-faults screenshot build-deps test-deps web-deps fmt clean
+.PHONY: run build test lint go-test web-test test-firefox test-clients vuln fuzz repeat bench bench-capacity bench-impair bench-browser bench-faults compare screenshot build-deps test-deps web-deps fmt clean
 
 run: build ## start the gateway at http://localhost:3001
 	VOXGATE_WORKSPACE="$${VOXGATE_WORKSPACE-$${XDG_DATA_HOME:-$$HOME/.local/share}/voxgate/workspace}" bin/gateway serve
@@ -58,6 +58,19 @@ bench-impair: build-deps ## what bad networks leave of the speech
 bench-browser: build test-deps web-deps ## the same for Chromium behind a bad link; needs root
 	cd web && ALL_CONDITIONS=1 node --test --test-reporter=spec --test-name-pattern='both ways|passes for a while' test/network.test.mjs
 
+SUBJECT ?= voxgate
+COMPARED ?= compare
+compare: build-deps bench/compare/.cache/ready ## Voxgate, an echo, LiveKit or Pipecat in the cells of docs/compare.md (SUBJECT=livekit), and the page of all in COMPARED
+	$(GO) run ./bench -out $(COMPARED) compare $(SUBJECT) page
+
+# LiveKit and Pipecat, which compare runs.
+bench/compare/.cache/ready: Makefile
+	/usr/bin/python3 -m venv bench/compare/.cache/venv
+	bench/compare/.cache/venv/bin/pip install --quiet --disable-pip-version-check livekit-agents==1.8.9 livekit-plugins-google==1.8.9 \
+	  'pipecat-ai[webrtc,google]==1.14.0' uvicorn==0.54.0 fastapi==0.165.0
+	GOFLAGS= GOBIN=$(CURDIR)/bench/compare/.cache/bin go install github.com/livekit/livekit-server/cmd/server@v1.13.5
+	@touch $@
+
 bench-faults: build-deps ## what a person notices of each fault, in simulated time
 	$(GO) test ./bridge -run '^TestFaults$$' -count=1 -v
 
@@ -83,7 +96,7 @@ fmt:
 	$(GO) tool gofumpt -w $$(git ls-files -co --exclude-standard '*.go')
 
 clean:
-	rm -rf bin screenshots web/node_modules web/.venv web/.venv-clients
+	rm -rf bin screenshots web/node_modules web/.venv web/.venv-clients bench/compare/.cache
 
 # Debian packages, installed only where they are missing.
 build-deps:

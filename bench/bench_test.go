@@ -3,9 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -71,8 +73,13 @@ func TestBadNetworks(t *testing.T) {
 	t.Parallel()
 	floors := map[string]float64{"5 % lost": 0.98, "20 % lost": 0.9, "nothing passes for 2 s": 0.95}
 	chosen := slices.DeleteFunc(slices.Clone(conditions), func(c condition) bool { return floors[c.name] == 0 })
+	stage, err := built.stage(t.Context(), voxgate, silence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stage.close()
 	for o := built; ; o.seed++ {
-		calls, err := callAll(t.Context(), o, chosen, shortSpan)
+		calls, err := callAll(t.Context(), stage, o.seed, chosen, shortSpan)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -235,12 +242,12 @@ func TestWhatNeverComesBackIsLate(t *testing.T) {
 	}
 }
 
-const trialFrames = int(trialLength / frame)
+const trialFrames = int(500 * time.Millisecond / frame)
 
 // Beeps begin anywhere in a packet, where they are said to, and are heard in a packet soon after.
 func TestBeeps(t *testing.T) {
 	const n, parts = 40, 10
-	trials, packets := beeps(n)
+	trials, packets := gatewayTempo.beeps(n)
 	if len(packets) != n*trialFrames {
 		t.Fatal(len(packets))
 	}
@@ -270,17 +277,90 @@ func TestMatch(t *testing.T) {
 	}
 	trials := []trial{
 		{spoken: 0, packet: 0},
-		{spoken: trialLength + 5*time.Millisecond, packet: trialFrames},
-		{spoken: 2 * trialLength, packet: 2*trialFrames + 1},
+		{spoken: gatewayTempo.trial + 5*time.Millisecond, packet: trialFrames},
+		{spoken: 2 * gatewayTempo.trial, packet: 2*trialFrames + 1},
 	}
 	trials[0].packet = 1
-	replies := []time.Time{start.Add(52 * time.Millisecond), start.Add(2*trialLength + 47*time.Millisecond)}
-	if _, err := match(trials, sent, replies); err == nil {
+	replies := []time.Time{start.Add(52 * time.Millisecond), start.Add(2*gatewayTempo.trial + 47*time.Millisecond)}
+	if _, err := gatewayTempo.match(trials, sent, replies); err == nil {
 		t.Error("a lost reply is not noticed")
 	}
-	l, err := match(slices.Delete(trials, 1, 2), sent, replies)
+	l, err := gatewayTempo.match(slices.Delete(trials, 1, 2), sent, replies)
 	if err != nil || !slices.Equal(l.mouthToEar, []time.Duration{52 * time.Millisecond, 47 * time.Millisecond}) ||
 		!slices.Equal(l.inside, []time.Duration{12 * time.Millisecond, 7 * time.Millisecond}) {
 		t.Errorf("%+v, %v", l, err)
+	}
+}
+
+// Two subjects in a few cells: what the comparison says has a figure or a reason, and the page shows both.
+func TestCompare(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	want := map[string]string{voxgate: "join.0 beep cancelled twice dropped.in", echoing: "join.0 beep"}
+	for id, measured := range want {
+		c := &comparison{options: built, tempo: gatewayTempo, runs: 1, cells: strings.Fields(want[voxgate])}
+		c.trials = 3
+		if err := c.measure(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.write(folder); err != nil {
+			t.Fatal(err)
+		}
+		if c.Version == "" || c.Late <= 0 || c.LateP99 < c.Late {
+			t.Errorf("%s %q, late %v / %v", id, c.Version, c.Late, c.LateP99)
+		}
+		for _, f := range c.Figures {
+			switch is := slices.Contains(strings.Fields(measured), f.Cell); {
+			case is && (len(f.Values) != f.Runs || f.Runs == 0 || f.Median <= 0 && f.Cell != "dropped.in"):
+				t.Errorf("%s: %+v", id, f)
+			case !is && !strings.HasPrefix(f.Missing, "not comparable: "):
+				t.Errorf("%s has no reason: %+v", id, f)
+			}
+			if f.Cell == "twice" && f.Median > 1 {
+				t.Errorf("%s runs a tool %v times", id, f.Median)
+			}
+		}
+	}
+	if err := writePage(folder); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(folder, "index.html"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Voxgate", "not comparable: it calls no tools", `<svg class="voxgate" role="img" aria-label="Voxgate: `} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("the page has no %s", want)
+		}
+	}
+	table, err := os.ReadFile(filepath.Join(folder, "tables.md"))
+	if err != nil || !regexp.MustCompile(`\| From a beep to the reply, ms \| \d+\.\d / \d+\.\d \(3\) \| \d+\.\d / \d+\.\d \(3\) \|`).Match(table) {
+		t.Errorf("%s %v", table, err)
+	}
+}
+
+// What Python sends, with underscores and the other alphabet of base64, is heard as what others send; and numbers and texts come back out of a
+// message of Protocol Buffers.
+func TestWires(t *testing.T) {
+	m, s := &model{}, &session{answers: make(chan string, 1)}
+	var heard []int16
+	m.listen(func(_ *session, pcm []int16) { heard = append(heard, pcm...) })
+	m.take(s, []byte(`{"realtime_input": {"audio": {"data": "-_8B_w==", "mimeType": "audio/pcm;rate=16000"}}}`))
+	m.take(s, []byte(`{"realtimeInput": {"audio": {"data": "+/8B/w==", "mimeType": "audio/pcm;rate=16000"}}}`))
+	if want := []int16{-5, -255, -5, -255}; !slices.Equal(heard, want) {
+		t.Errorf("%v, want %v", heard, want)
+	}
+	m.take(s, []byte(`{"tool_response": {"function_responses": [{"id": "7", "response": {}}]}}`))
+	if id := <-s.answers; id != "7" {
+		t.Error(id)
+	}
+	fields := fields4(message4(number4(message4(nil, 1, "offer"), 3, 300), 2, "sdp"))
+	if n, _ := binary.Uvarint(fields[3]); string(fields[1]) != "offer" || string(fields[2]) != "sdp" || n != 300 {
+		t.Errorf("%v", fields)
+	}
+	for _, broken := range [][]byte{{0x0a}, {0x0a, 5, 1}, {0x08}, {0x08, 0x80}, {0x0f}, {0x80}} {
+		if got := fields4(broken); len(got) > 0 {
+			t.Errorf("%v of %v", got, broken)
+		}
 	}
 }

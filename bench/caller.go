@@ -30,7 +30,9 @@ type callOptions struct {
 	likeChrome  bool   // it sends again what is asked for, and a copy of each packet with the next one
 	hear        func(at time.Time, p *rtp.Packet)
 	socket      net.PacketConn // in place of one of its own; the caller closes it
+	second      net.PacketConn // likewise, for a caller with a second connection
 	sink        media.Sink     // behind a receiver like the gateway's, over a network with linkDelay
+	delay       time.Duration  // that signalling takes, in each direction
 }
 
 // caller is a client of the client protocol, with WebRTC and a data channel, as a page is.
@@ -45,6 +47,7 @@ type caller struct {
 	failure error
 	ended   chan struct{} // is closed by the failure
 	closing bool
+	onClose []func()
 }
 
 // message is one of the gateway's, as signaling/PROTOCOL.md has it.
@@ -53,29 +56,34 @@ type message struct {
 	Payload json.RawMessage `json:"payload"`
 }
 
-// call calls a gateway at a URL, and waits until the whole connection is there.
-func call(ctx context.Context, url string, o callOptions) (_ *caller, err error) {
+// call calls a server at a URL, in its way, and waits until the whole connection is there.
+func call(ctx context.Context, url string, join join, o callOptions) (*caller, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	c := &caller{callOptions: o, answers: make(chan message, 64), ended: make(chan struct{})}
-	c.Caller, err = rtctest.New(rtctest.Options{
-		NACK: !o.plain, Resend: o.likeChrome, RED: o.likeChrome, Channel: "events", Socket: o.socket, Track: c.listen, Message: c.take,
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := c.connect(ctx, url); err != nil {
+	if err := join(ctx, c, url); err != nil {
 		c.close()
 		return nil, err
 	}
 	return c, nil
 }
 
-// connect opens a conversation as signaling/PROTOCOL.md says, and WebRTC in it. When the data channel is open, so is the voice.
-func (c *caller) connect(ctx context.Context, url string) (err error) {
+// peer is what the caller offers.
+func (c *caller) peer() rtctest.Options {
+	return rtctest.Options{NACK: !c.plain, Resend: c.likeChrome, RED: c.likeChrome, Socket: c.socket, Track: c.listen}
+}
+
+// joinVoxgate opens a conversation as signaling/PROTOCOL.md says, and WebRTC in it. When the data channel is open, so is the voice.
+func joinVoxgate(ctx context.Context, c *caller, url string) (err error) {
+	o := c.peer()
+	o.Channel, o.Message = "events", c.take
+	if c.Caller, err = rtctest.New(o); err != nil {
+		return err
+	}
 	opened := make(chan struct{})
 	c.Channel.OnOpen(func() { close(opened) })
-	c.ws, _, err = websocket.DefaultDialer.DialContext(ctx, "ws"+strings.TrimPrefix(url, "http")+"/ws", nil)
+	dialer := websocket.Dialer{NetDialContext: c.dial}
+	c.ws, _, err = dialer.DialContext(ctx, "ws"+strings.TrimPrefix(url, "http")+"/ws", nil)
 	if err != nil {
 		return err
 	}
@@ -101,8 +109,13 @@ func (c *caller) connect(ctx context.Context, url string) (err error) {
 	if err := c.negotiate(ctx, false); err != nil {
 		return err
 	}
+	return c.wait(ctx, opened)
+}
+
+// wait waits until something is done.
+func (c *caller) wait(ctx context.Context, done <-chan struct{}) error {
 	select {
-	case <-opened:
+	case <-done:
 		return nil
 	case <-c.ended:
 		return c.err()
@@ -245,7 +258,12 @@ func (c *caller) close() {
 	if c.ws != nil {
 		c.ws.WriteJSON(message{Type: "DISCONNECT_GEMINI", Payload: json.RawMessage("{}")})
 	}
-	c.Caller.Close()
+	for _, end := range c.onClose {
+		end()
+	}
+	if c.Caller != nil {
+		c.Caller.Close()
+	}
 	if c.ws != nil {
 		c.ws.Close()
 	}

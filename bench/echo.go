@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 
 	"github.com/gorilla/websocket"
 	"github.com/pion/rtp"
@@ -20,8 +21,10 @@ import (
 // echoCommand is the argument by which this program is its own child.
 const echoCommand = "echo"
 
-// echo is about the least that a server in Go with the gateway's codecs can cost: it decodes what comes and sends as much of a voice
-// back. Like the gateway it has one UDP port for all calls, reports, answers to NACK, and takes a data channel.
+// echoVoice in the environment makes the echo send a voice, as long as what it hears, and not that itself: what a model's costs.
+const echoVoice = "BENCH_ECHO=voice"
+
+// echo is about the least that a server in Go with the gateway's codecs can cost: it decodes what comes and sends it back. Like the gateway it has one UDP port for all calls, reports, answers to NACK, and takes a data channel.
 type echo struct{ api *webrtc.API }
 
 // serveEcho serves until ctx is done, and logs its URL.
@@ -122,9 +125,13 @@ func (e *echo) answer(pc *webrtc.PeerConnection, payload []byte) (string, error)
 	return pc.LocalDescription().SDP, nil
 }
 
-// throughCodecs does to each packet what the gateway does: decodes it to the model's rate, and encodes as much of a voice.
+// throughCodecs does to each packet what the gateway does: decodes it, and encodes as much.
 func throughCodecs(back *webrtc.TrackLocalStaticRTP) (send func(raw []byte)) {
-	decoder, encoder, s := newListener(modelRate), must(opus.NewEncoder(voiceRate)), speech()
+	decoder, encoder, s := newListener(voiceRate), must(opus.NewEncoder(voiceRate)), speech()
+	voice := slices.Contains(os.Environ(), echoVoice)
+	if voice {
+		decoder = newListener(modelRate) // as the gateway
+	}
 	var packet rtp.Packet
 	buf := make([]byte, 1500)
 	count := 0
@@ -132,10 +139,16 @@ func throughCodecs(back *webrtc.TrackLocalStaticRTP) (send func(raw []byte)) {
 		if packet.Unmarshal(raw) != nil {
 			return
 		}
-		decoder.decode(packet.Payload)
-		at := count % s.frames()
+		pcm := decoder.decode(packet.Payload)
+		if at := count % s.frames(); voice {
+			pcm = s.voiced(at, at+1)
+		}
 		count++
-		packet.Payload = buf[:must(encoder.Encode(s.voiced(at, at+1), buf))]
+		n, err := encoder.Encode(pcm, buf)
+		if err != nil {
+			return // not 20 ms
+		}
+		packet.Payload = buf[:n]
 		back.WriteRTP(&packet) // its loss would show in the count of packets
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -13,9 +14,9 @@ import (
 )
 
 // quantile returns the value below or at which a share q of the values lies (nearest rank); 0 if there are none.
-func quantile(values []time.Duration, q float64) time.Duration {
+func quantile[T cmp.Ordered](values []T, q float64) (none T) {
 	if len(values) == 0 {
-		return 0
+		return none
 	}
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]

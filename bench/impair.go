@@ -63,7 +63,12 @@ var fullSpan = span{settle: time.Second, clean: 7 * time.Second, bad: 20 * time.
 // measureNetworks makes a call under each condition and prints a table.
 func measureNetworks(ctx context.Context, o options, stdout io.Writer) error {
 	began := time.Now()
-	calls, failed := callAll(ctx, o, conditions, fullSpan)
+	stage, err := o.stage(ctx, voxgate, silence)
+	if err != nil {
+		return err
+	}
+	defer stage.close()
+	calls, failed := callAll(ctx, stage, o.seed, conditions, fullSpan)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -88,18 +93,17 @@ func measureNetworks(ctx context.Context, o options, stdout io.Writer) error {
 }
 
 // callAll makes the calls of all conditions, a few at a time. Those that failed are nil.
-func callAll(ctx context.Context, o options, conditions []condition, s span) ([]*impaired, error) {
-	m, gateway, err := o.startModel(ctx, func(s *session, pcm []int16) { s.WritePCM(pcm) })
-	if err != nil {
-		return nil, err
-	}
-	defer m.server.Close()
-	defer gateway.stop()
+func callAll(ctx context.Context, stage *stage, seed uint64, conditions []condition, s span) ([]*impaired, error) {
+	stage.model.listen(func(s *session, pcm []int16) { s.WritePCM(pcm) })
 	calls, errs := make([]*impaired, len(conditions)), make([]error, len(conditions))
-	atOnce(callsAtOnce, len(conditions), func(i int) {
+	limit := callsAtOnce
+	if stage.alone() {
+		limit = 1
+	}
+	atOnce(limit, len(conditions), func(i int) {
 		progress("%s: %v", conditions[i].name, s.whole())
 		c := &impaired{condition: conditions[i], span: s}
-		if err := c.run(ctx, gateway, m, o.seed); err != nil {
+		if err := c.run(ctx, stage, seed); err != nil {
 			errs[i] = fmt.Errorf("%s: %w", c.name, err)
 			return
 		}
@@ -113,7 +117,7 @@ type impaired struct {
 	condition
 	span
 	speech  *reference
-	network *mediatest.Socket
+	network [2]*mediatest.Socket // the second one is for a second connection
 	caller  *caller
 	model   *session
 	hears   recording // the person
@@ -124,22 +128,29 @@ type impaired struct {
 }
 
 // run makes the call and lets the condition happen to it.
-func (c *impaired) run(ctx context.Context, gateway *process, m *model, seed uint64) (err error) {
+func (c *impaired) run(ctx context.Context, stage *stage, seed uint64) (err error) {
 	c.speech = speech()
-	socket, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	if err != nil {
-		return err
+	for i := range c.network {
+		socket, err := net.ListenPacket("udp4", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		c.network[i] = mediatest.NewSocket(socket, seed)
+		defer c.network[i].Close()
 	}
-	c.network = mediatest.NewSocket(socket, seed)
-	defer c.network.Close()
 	c.set(mediatest.Impairment{})
 	name := fmt.Sprint(c.name, seed)
-	o := callOptions{instruction: name, plain: c.plain, likeChrome: !c.plain, socket: c.network, sink: &c.hears}
-	if c.caller, err = call(ctx, gateway.url, o); err != nil {
+	if stage.alone() {
+		name = instruction
+	}
+	o := callOptions{instruction: name, plain: c.plain, likeChrome: !c.plain, socket: c.network[0], second: c.network[1], sink: &c.hears}
+	if c.caller, err = stage.call(ctx, o); err != nil {
 		return err
 	}
 	defer c.caller.close()
-	c.model = <-m.session(name)
+	if c.model, err = stage.session(ctx, name); err != nil {
+		return err
+	}
 	talking, quiet := context.WithTimeout(ctx, c.whole())
 	defer quiet()
 	var talkers sync.WaitGroup
@@ -157,7 +168,9 @@ func (c *impaired) run(ctx context.Context, gateway *process, m *model, seed uin
 // set has both directions do something besides taking their time.
 func (c *impaired) set(p mediatest.Impairment) {
 	p.Delay = linkDelay
-	c.network.Set(p, p)
+	for _, network := range c.network {
+		network.Set(p, p)
+	}
 }
 
 // talk is the person's microphone.
@@ -197,13 +210,13 @@ func (c *impaired) happen(ctx context.Context) error {
 	switch {
 	case c.blackout > 0:
 		c.begin = c.begin.Add(c.blackout) // what counts is what comes after
-		c.network.Blackout(c.begin)
+		c.network[0].Blackout(c.begin)
 	case c.moves: // as when a phone leaves the Wi-Fi
 		socket, err := net.ListenPacket("udp4", "127.0.0.1:0")
 		if err != nil {
 			return err
 		}
-		c.network.Swap(socket)
+		c.network[0].Swap(socket)
 		if err := c.caller.negotiate(ctx, true); err != nil {
 			return fmt.Errorf("ICE restart: %w", err)
 		}

@@ -17,23 +17,32 @@ import (
 )
 
 const (
-	// A trial is 400 ms of quiet and a beep that begins somewhere in the packet after. The reply, 150 ms and its trail of
-	// silence, is over long before the next beep.
-	quiet       = 400 * time.Millisecond
-	trialLength = 500 * time.Millisecond
 	beepLength  = 50 * time.Millisecond
 	replyLength = 150 * time.Millisecond
 	replyGap    = 100 * time.Millisecond // of quiet before a packet that begins a reply
-
-	// An interruption comes somewhere in the 20 ms after the voice has been heard for so long, and is over before the next.
-	voiceBefore  = 300 * time.Millisecond
-	silenceAfter = 250 * time.Millisecond
 
 	// warmUp is how many trials are not counted: code and data are touched for the first time.
 	warmUp = 2
 	// answered is the least share of replies that must come for a figure to count.
 	answered = 0.99
 )
+
+// tempo says how long the parts of a trial take.
+type tempo struct {
+	// A trial is quiet, all but 100 ms of it, and a beep that begins somewhere in the packet after. The reply, 150 ms and its trail of
+	// silence, is over before the next beep.
+	trial time.Duration
+	// An interruption comes somewhere in the 20 ms after the voice has been heard for so long, and is over before the next.
+	voiceBefore, silenceAfter time.Duration
+}
+
+// gatewayTempo is for who replies within 30 ms, and anyTempo for who needs a second.
+var (
+	gatewayTempo = tempo{500 * time.Millisecond, 300 * time.Millisecond, 250 * time.Millisecond}
+	anyTempo     = tempo{1500 * time.Millisecond, 1500 * time.Millisecond, 1500 * time.Millisecond}
+)
+
+func (t tempo) quiet() time.Duration { return t.trial - 100*time.Millisecond }
 
 // latency is what was measured of the way from a beep to its answer.
 type latency struct {
@@ -56,12 +65,12 @@ func offset(trial int) time.Duration {
 }
 
 // beeps returns n trials and their packets.
-func beeps(n int) (trials []trial, packets [][]byte) {
-	const each = int(trialLength / frame)
+func (p tempo) beeps(n int) (trials []trial, packets [][]byte) {
+	each := int(p.trial / frame)
 	encoder, decoder := newMicrophone(), newListener(micRate)
 	pcm := make([]int16, media.Samples(frame, micRate))
 	for i := range n {
-		t := trial{spoken: time.Duration(i)*trialLength + quiet + offset(i)}
+		t := trial{spoken: time.Duration(i)*p.trial + p.quiet() + offset(i)}
 		for j := i * each; j < (i+1)*each; j++ {
 			first := media.Samples(t.spoken, micRate) - j*len(pcm) // the beep's first sample, as counted in this frame
 			for k := range pcm {
@@ -81,32 +90,30 @@ func beeps(n int) (trials []trial, packets [][]byte) {
 	return trials, packets
 }
 
-// measureLatency beeps and waits for the answers of a model that answers the first loud 20 ms at once. Then the model interrupts answers
-// of its own.
-func measureLatency(ctx context.Context, o options) (latency, error) {
-	var lastLoud time.Time // one goroutine hears a session for the model
+// beepForBeep has the model answer the first loud 20 ms at once.
+func (m *model) beepForBeep() {
 	reply := saying(mediatest.Tone(replyLength, voiceRate, 440, 12000), "beep")
-	m, gateway, err := o.startModel(ctx, func(s *session, pcm []int16) {
+	m.listen(func(s *session, pcm []int16) {
 		if now := time.Now(); loud(pcm) {
-			if now.Sub(lastLoud) > replyGap {
+			if now.Sub(s.lastLoud) > replyGap {
 				s.send(reply, generated, turnOver)
 			}
-			lastLoud = now
+			s.lastLoud = now
 		}
 	})
+}
+
+// measureLatency beeps and waits for the answers of a model that answers beep for beep. Then the model interrupts answers of its own, if
+// there is a model.
+func measureLatency(ctx context.Context, o options, stage *stage, p tempo) (latency, error) {
+	stage.model.beepForBeep()
+	hears := &loudness{listener: newListener(voiceRate)}
+	c, err := stage.call(ctx, callOptions{hear: hears.hear})
 	if err != nil {
 		return latency{}, err
 	}
-	defer m.server.Close()
-	defer gateway.stop()
-	hears := &loudness{listener: newListener(voiceRate)}
-	const name = "latency"
-	c, err := call(ctx, gateway.url, callOptions{instruction: name, hear: hears.hear})
-	if err != nil {
-		return latency{}, fmt.Errorf("%w\n%s", err, gateway.log())
-	}
 	defer c.close()
-	trials, packets := beeps(o.trials + warmUp)
+	trials, packets := p.beeps(o.trials + warmUp)
 	var sent []time.Time
 	late := pace(ctx, frame, 1, len(packets), func(_, i int) {
 		sent = append(sent, time.Now())
@@ -115,22 +122,26 @@ func measureLatency(ctx context.Context, o options) (latency, error) {
 	if err := sleep(ctx, replyLength); err != nil {
 		return latency{}, err
 	}
-	l, err := match(trials[warmUp:], sent, hears.begins())
+	l, err := p.match(trials[warmUp:], sent, hears.begins())
+	l.late = late
+	if err != nil || stage.cannot["barge"] != "" {
+		return l, errors.Join(err, c.err())
+	}
+	s, err := stage.session(ctx, instruction)
 	if err != nil {
 		return l, err
 	}
-	l.late = late
-	l.cut, err = interrupt(ctx, <-m.session(name), hears, max(2, o.trials/5))
+	l.cut, err = p.interrupt(ctx, s, hears, max(2, o.trials/5))
 	return l, errors.Join(err, c.err())
 }
 
 // match finds each trial's reply: the first that begins between its beep and the next one.
-func match(trials []trial, sent, replies []time.Time) (latency, error) {
+func (p tempo) match(trials []trial, sent, replies []time.Time) (latency, error) {
 	var l latency
 	for _, t := range trials {
 		in := int(t.spoken / frame)
 		spoken := sent[in].Add(t.spoken - time.Duration(in+1)*frame)
-		i := slices.IndexFunc(replies, func(at time.Time) bool { return at.After(spoken) && at.Before(spoken.Add(trialLength-frame)) })
+		i := slices.IndexFunc(replies, func(at time.Time) bool { return at.After(spoken) && at.Before(spoken.Add(p.trial-frame)) })
 		if i >= 0 && t.packet > 0 {
 			l.mouthToEar = append(l.mouthToEar, replies[i].Sub(spoken))
 			l.inside = append(l.inside, replies[i].Sub(sent[t.packet]))
@@ -143,25 +154,25 @@ func match(trials []trial, sent, replies []time.Time) (latency, error) {
 }
 
 // interrupt has the model interrupt its answers, and returns how long the voice goes on arriving after that.
-func interrupt(ctx context.Context, s *session, hears *loudness, trials int) (took []time.Duration, err error) {
-	answer := saying(mediatest.Tone(time.Second, voiceRate, 440, 12000), "") // far more than is heard of it
+func (p tempo) interrupt(ctx context.Context, s *session, hears *loudness, trials int) (took []time.Duration, err error) {
+	answer := saying(mediatest.Tone(4*p.voiceBefore, voiceRate, 440, 12000), "") // far more than is heard of it
 	for i := range trials + warmUp {
 		begun := time.Now()
 		if err := s.send(answer); err != nil {
 			return nil, err
 		}
-		sleep(ctx, time.Until(begun.Add(voiceBefore+offset(i))))
+		sleep(ctx, time.Until(begun.Add(p.voiceBefore+offset(i))))
 		at := time.Now()
 		if err := s.send(interrupted, turnOver); err != nil {
 			return nil, err
 		}
-		if err := sleep(ctx, silenceAfter); err != nil {
+		if err := sleep(ctx, p.silenceAfter); err != nil {
 			return nil, err
 		}
 		switch last := hears.last(); {
 		case last.Before(begun):
 			return nil, fmt.Errorf("answer %d was not heard", i)
-		case time.Since(last) < silenceAfter/4:
+		case time.Since(last) < p.silenceAfter/4:
 			return nil, fmt.Errorf("the voice of answer %d goes on", i)
 		case i >= warmUp:
 			took = append(took, max(0, last.Sub(at)))
@@ -176,6 +187,7 @@ type loudness struct {
 	mu     sync.Mutex
 	begun  []time.Time // after a gap
 	newest time.Time
+	came   chan time.Time // if there is one, it gets what fits of begun
 }
 
 func (l *loudness) hear(at time.Time, p *rtp.Packet) {
@@ -186,6 +198,10 @@ func (l *loudness) hear(at time.Time, p *rtp.Packet) {
 	defer l.mu.Unlock()
 	if at.Sub(l.newest) > replyGap {
 		l.begun = append(l.begun, at)
+		select {
+		case l.came <- at:
+		default:
+		}
 	}
 	l.newest = at
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pion/rtp"
@@ -24,8 +25,7 @@ const (
 
 // load is a server with calls in which both sides talk without a pause: 50 packets a second in each direction.
 type load struct {
-	*process
-	model    *model // nil: it is an echo server
+	*stage
 	room     [][]byte
 	callers  []*caller
 	arrivals []arrivals
@@ -40,25 +40,6 @@ type observed struct {
 	lateness time.Duration // by which a packet came later after the one before than their timestamps say: 95th percentile
 	cores    float64       // that the server used
 	idle     float64       // share of the machine
-}
-
-func startLoad(ctx context.Context, o options, echo bool) (l *load, err error) {
-	l = &load{quiet: func() {}, room: roomNoise()}
-	if echo {
-		l.process, err = startEcho(ctx)
-	} else {
-		l.model, l.process, err = o.startModel(ctx, nil)
-	}
-	return l, err
-}
-
-// close hangs up and stops the server before the model that it talks to.
-func (l *load) close() {
-	l.hangUp()
-	l.stop()
-	if l.model != nil {
-		l.model.server.Close()
-	}
 }
 
 // hangUp ends the calls.
@@ -77,23 +58,30 @@ func (l *load) hangUp() {
 func (l *load) call(ctx context.Context, o options, n int) error {
 	l.callers, l.arrivals = make([]*caller, n), make([]arrivals, n)
 	errs := make([]error, n)
+	var failed atomic.Bool // the rest would wait for nothing
 	atOnce(connecting, n, func(i int) {
-		l.callers[i], errs[i] = call(ctx, l.url, callOptions{instruction: fmt.Sprint(n, i), hear: l.arrivals[i].hear})
+		if failed.Load() {
+			return
+		}
+		l.callers[i], errs[i] = l.stage.call(ctx, callOptions{instruction: fmt.Sprint(n, i), hear: l.arrivals[i].hear})
+		if errs[i] != nil {
+			failed.Store(true)
+		}
 	})
 	for i, err := range errs {
 		if err != nil {
-			return fmt.Errorf("call %d: %w\n%s", i, err, l.log())
+			return fmt.Errorf("call %d: %w", i, err)
 		}
 	}
 	ctx, l.quiet = context.WithCancel(ctx)
 	l.talking.Go(func() {
 		pace(ctx, frame, n, int(time.Hour/frame), func(caller, i int) { l.callers[caller].speak(l.room[(i+caller)%roomFrames]) })
 	})
-	for i := range n {
-		if l.model != nil {
-			s := <-l.model.session(fmt.Sprint(n, i))
-			l.talking.Go(func() { s.chatter(ctx, time.Duration(i)*chatterLength/time.Duration(n)) })
-		}
+	if err := sleep(ctx, o.settle); err != nil {
+		return err
+	}
+	for i, s := range l.model.all() {
+		l.talking.Go(func() { s.chatter(ctx, time.Duration(i)*chatterLength/time.Duration(n)) })
 	}
 	return sleep(ctx, o.settle)
 }
@@ -184,12 +172,10 @@ func roomNoise() (packets [][]byte) {
 }
 
 // measureLoad starts a server and observes it with n calls. The memory that it returns is that of a call.
-func measureLoad(ctx context.Context, o options, echo bool, n int) (w observed, err error) {
-	l, err := startLoad(ctx, o, echo)
-	if err != nil {
-		return w, err
-	}
-	defer l.close()
+func measureLoad(ctx context.Context, o options, stage *stage, n int) (w observed, err error) {
+	l := &load{stage: stage, quiet: func() {}, room: roomNoise()}
+	defer l.hangUp()
+	stage.model.listen(nil)
 	// A first call, so that the memory without calls is that of a server that has worked.
 	if err := l.call(ctx, o, 1); err != nil {
 		return w, err

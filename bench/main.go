@@ -5,6 +5,10 @@
 //	go run ./bench -capacity  100 and 200 calls, and 300 telephones where sipp (Debian's sip-tester) is installed
 //	go run ./bench -impair    what bad networks leave of the speech between a person and the model
 //
+// With subjects it measures each of them in the same cells, for docs/compare.md, and with "page" it makes a page of what is in the folder:
+//
+//	go run ./bench -out DIR compare voxgate echo livekit pipecat page
+//
 // -gateway PATH measures another binary than that of this source tree, such as an older one.
 //
 // The gateway and the echo server run as child processes; their CPU time and memory are read from /proc (Linux).
@@ -56,6 +60,9 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	impaired := f.Bool("impair", false, "measure what bad networks between person and gateway leave of the speech")
 	capacity := f.Bool("capacity", false, "100 and 200 calls without latency and echo server, and 300 telephones")
+	out := f.String("out", "compare", "`folder` of what compare measures")
+	runs := f.Int("runs", 5, "how often compare lets each fault happen")
+	only := f.String("only", "", "measure these `cells` alone, with commas between")
 	o := options{
 		trials: 200, sessions: []int{10, 50, 100}, window: 20 * time.Second, settle: 5 * time.Second, least: 0.95, seed: 1,
 	}
@@ -63,7 +70,8 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	if f.NArg() > 0 {
+	comparing := f.Arg(0) == compareCommand
+	if f.NArg() > 0 && !comparing {
 		return fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
 	if o.gateway == "" {
@@ -74,6 +82,9 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		defer remove()
 	}
 	switch {
+	case comparing:
+		o.trials, o.window, o.settle = 40, 10*time.Second, 3*time.Second
+		return compare(ctx, o, *runs, *only, *out, f.Args()[1:])
 	case *impaired:
 		return measureNetworks(ctx, o, stdout)
 	case *capacity:

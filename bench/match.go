@@ -57,14 +57,20 @@ type matcher struct {
 	voiced    []bool      // of the blocks of the speech
 	heard     []float64   // filtered
 	at        []time.Time // of each sample of heard
-	lag       int         // of the last group that was found: its place in heard minus the one expected by time
+	latest    time.Duration
+	lag       int // of the last group that was found: its place in heard minus the one expected by time
 }
 
 var block = media.Samples(frame, modelRate)
 
 // judge looks for utterances of a speech in what was heard, and says what became of each block of 20 ms that is voiced.
 func judge(s *reference, utterances []utterance, heard []piece) (all []verdict) {
-	m := &matcher{reference: filtered(s.pcm)}
+	return judgeWithin(s, utterances, heard, latest)
+}
+
+// judgeWithin is judge with another limit for what is late.
+func judgeWithin(s *reference, utterances []utterance, heard []piece, latest time.Duration) (all []verdict) {
+	m := &matcher{reference: filtered(s.pcm), latest: latest}
 	var pcm []int16
 	for _, p := range heard {
 		pcm = append(pcm, p.pcm...)
@@ -102,7 +108,7 @@ func (m *matcher) utterance(r utterance) (all []verdict) {
 				if !m.like(i, at) {
 					continue
 				}
-				if delay := m.at[at+block-1].Sub(v.spoken); delay >= earliest && delay <= latest && (!v.present || delay < v.delay) {
+				if delay := m.at[at+block-1].Sub(v.spoken); delay >= earliest && delay <= m.latest && (!v.present || delay < v.delay) {
 					v.present, v.delay = true, delay
 				}
 			}
@@ -117,7 +123,7 @@ func (m *matcher) origin(r utterance, i int) int {
 	const nowhere = math.MinInt32
 	wave := m.reference[i*block : min(i+2*groupFrames, r.to)*block]
 	from := m.since(r.spoken(i).Add(earliest))
-	to := min(m.since(r.spoken(i).Add(latest+2*groupFrames*frame)), len(m.heard)) - len(wave)
+	to := min(m.since(r.spoken(i).Add(m.latest+2*groupFrames*frame)), len(m.heard)) - len(wave)
 	if near := from + m.lag; near-coarse >= from && near+coarse < to {
 		for at := near - coarse; at <= near+coarse; at += coarse {
 			if alike(wave, m.heard[at:], coarse) >= sure {

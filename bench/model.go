@@ -1,15 +1,28 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
+	"io"
+	"log"
+	"math/big"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -19,11 +32,15 @@ import (
 
 // model is a server of the Live API: it hands on what it hears, and says what the benchmark has it say.
 type model struct {
-	server *http.Server
-	hear   func(*session, []int16) // takes what a session hears at modelRate; nil: it does not listen
+	url, secure string // where it serves: http, and https for clients that insist on it
+	servers     [2]*http.Server
+	roots       []byte // the certificate of secure, as PEM
 
-	mu       sync.Mutex
-	sessions map[string]chan *session // by the caller's system instruction
+	mu      sync.Mutex
+	hear    func(*session, []int16) // takes what a session hears at modelRate; nil: it does not listen
+	open    map[string][]*session   // by the caller's system instruction
+	tools   chan toolRun            // what the tool does
+	changed chan struct{}           // is closed when a session has begun
 }
 
 // session is one call's connection to the model.
@@ -31,37 +48,116 @@ type session struct {
 	recording // where the model listens by it
 	write     sync.Mutex
 	conn      *websocket.Conn
+	answers   chan string // ids of calls of tools, as they are answered
+	lastLoud  time.Time   // that it has heard: for beepForBeep
+	silent    atomic.Bool // it hears, and replies no more
+	ignored   chan time.Time
 }
 
-// startModel starts a model and a gateway before it.
-func (o options) startModel(ctx context.Context, hear func(*session, []int16)) (*model, *process, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+// instruction is the system's to the model, by which a model knows the calls of subjects that have only one.
+const instruction = "Be brief."
+
+// startModel starts a model.
+func startModel() (*model, error) {
+	m := &model{open: map[string][]*session{}, changed: make(chan struct{}), tools: make(chan toolRun, 64)}
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	m := &model{hear: hear, sessions: map[string]chan *session{}}
-	m.server = &http.Server{Handler: m}
-	go m.server.Serve(listener) // until it is closed
-	gateway, err := o.startGateway(ctx, "http://"+listener.Addr().String())
+	secure, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		m.server.Close()
-		return nil, nil, err
+		plain.Close()
+		return nil, err
 	}
-	return m, gateway, nil
+	var certificate tls.Certificate
+	certificate, m.roots = selfSigned()
+	m.url, m.secure = "http://"+plain.Addr().String(), "https://"+secure.Addr().String()
+	for i, l := range []net.Listener{plain, tls.NewListener(secure, &tls.Config{Certificates: []tls.Certificate{certificate}})} {
+		m.servers[i] = &http.Server{Handler: m, ErrorLog: log.New(io.Discard, "", 0)}
+		go m.servers[i].Serve(l) // until it is closed
+	}
+	return m, nil
 }
 
-// session returns where the sessions of a name come out, once the gateway has opened them.
-func (m *model) session(name string) chan *session {
+func (m *model) close() {
+	for _, s := range m.servers {
+		s.Close()
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.sessions[name] == nil {
-		m.sessions[name] = make(chan *session, 8) // a few more than the connections of a call
+	for _, open := range m.open {
+		for _, s := range open {
+			s.conn.Close()
+		}
 	}
-	return m.sessions[name]
+}
+
+// selfSigned returns a certificate for 127.0.0.1 of this hour, also as PEM.
+func selfSigned() (tls.Certificate, []byte) {
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "bench"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der := must(x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key))
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// listen has all sessions heard by hear.
+func (m *model) listen(hear func(*session, []int16)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.hear = hear
+}
+
+// all returns the sessions that are open.
+func (m *model) all() (all []*session) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, open := range m.open {
+		all = append(all, open...)
+	}
+	return all
+}
+
+// session returns the newest open session of a name, and waits for it.
+func (m *model) session(ctx context.Context, name string) (*session, error) {
+	for {
+		m.mu.Lock()
+		open, changed := m.open[name], m.changed
+		m.mu.Unlock()
+		if len(open) > 0 {
+			return open[len(open)-1], nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("no connection to the model: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// begin takes a session into the list, and end out of it.
+func (m *model) begin(name string, s *session) (end func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.open[name] = append(m.open[name], s)
+	close(m.changed)
+	m.changed = make(chan struct{})
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.open[name] = slices.DeleteFunc(slices.Clone(m.open[name]), func(other *session) bool { return other == s })
+	}
 }
 
 // ServeHTTP takes a Live connection.
 func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/tool" {
+		m.lookup(w, r)
+		return
+	}
 	if !strings.HasSuffix(r.URL.Path, "BidiGenerateContent") {
 		http.Error(w, "{}", http.StatusNotFound) // the gateway asks for the model's name, and goes on without
 		return
@@ -72,33 +168,78 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer conn.Close()
-	s := &session{conn: conn}
+	s := &session{conn: conn, answers: make(chan string, 16), ignored: make(chan time.Time, 1024)}
 	var first struct {
 		Setup struct {
 			SystemInstruction struct{ Parts []struct{ Text string } }
 		}
 	}
-	if conn.ReadJSON(&first) != nil || s.send(`{"setupComplete":{}}`) != nil {
+	_, raw, err := conn.ReadMessage()
+	if err != nil || json.Unmarshal([]byte(camelCase.Replace(string(raw))), &first) != nil || s.send(`{"setupComplete":{}}`) != nil {
 		return
 	}
+	var name strings.Builder
 	for _, part := range first.Setup.SystemInstruction.Parts {
-		m.session(part.Text) <- s
+		name.WriteString(part.Text)
 	}
+	defer m.begin(name.String(), s)()
 	for {
 		_, raw, err := conn.ReadMessage()
 		if err != nil {
 			return
 		}
-		if m.hear == nil {
-			continue
+		m.take(s, raw)
+	}
+}
+
+// camelCase are the names of fields that Google's SDK for Python sends with underscores, as Google allows.
+var camelCase = strings.NewReplacer(`"system_instruction"`, `"systemInstruction"`, `"realtime_input"`, `"realtimeInput"`,
+	`"media_chunks"`, `"mediaChunks"`, `"tool_response"`, `"toolResponse"`, `"function_responses"`, `"functionResponses"`)
+
+// camel rewrites a message if its first name needs it.
+func camel(raw []byte) []byte {
+	if !bytes.Contains(raw[:min(len(raw), 40)], []byte("_")) {
+		return raw
+	}
+	return []byte(camelCase.Replace(string(raw)))
+}
+
+// sound is bytes in either alphabet of base64, as Google takes them.
+type sound []byte
+
+var oneAlphabet = strings.NewReplacer("-", "+", "_", "/")
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *sound) UnmarshalText(text []byte) (err error) {
+	*s, err = base64.StdEncoding.DecodeString(oneAlphabet.Replace(string(text)))
+	return err
+}
+
+// take takes a message of a session.
+func (m *model) take(s *session, raw []byte) {
+	m.mu.Lock()
+	hear := m.hear
+	m.mu.Unlock()
+	if hear == nil {
+		return
+	}
+	var input struct {
+		RealtimeInput struct {
+			Audio       struct{ Data sound }
+			MediaChunks []struct{ Data sound } // what older clients send
 		}
-		var input struct {
-			RealtimeInput struct{ Audio struct{ Data []byte } }
+		ToolResponse struct{ FunctionResponses []struct{ ID string } }
+	}
+	if json.Unmarshal(camel(raw), &input) != nil {
+		return
+	}
+	for _, r := range input.ToolResponse.FunctionResponses {
+		s.answers <- r.ID
+	}
+	for _, chunk := range append(input.RealtimeInput.MediaChunks, input.RealtimeInput.Audio) {
+		if len(chunk.Data) > 0 {
+			hear(s, media.AppendSamples(nil, chunk.Data))
 		}
-		if json.Unmarshal(raw, &input) != nil || len(input.RealtimeInput.Audio.Data) == 0 {
-			continue
-		}
-		m.hear(s, media.AppendSamples(nil, input.RealtimeInput.Audio.Data))
 	}
 }
 
@@ -126,6 +267,7 @@ func saying(pcm []int16, words string) string {
 
 // What the model says of a turn besides.
 const (
+	understood  = `{"serverContent":{"inputTranscription":{"text":" Hello?"}}}`
 	interrupted = `{"serverContent":{"interrupted":true}}`
 	generated   = `{"serverContent":{"generationComplete":true}}`
 	turnOver    = `{"serverContent":{"turnComplete":true},"usageMetadata":{` +

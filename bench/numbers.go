@@ -42,9 +42,13 @@ func measureNumbers(ctx context.Context, o options, all bool, stdout io.Writer) 
 		notes = append(notes, "In brackets: an echo server that decodes and encodes.", note)
 	}
 	var failed error // one load, on a machine that others use as well: the rest is still worth something
-	measure := func(who string, echo bool, n int) observed {
+	measure := func(who string, n int) (w observed) {
 		progress("%s with %d calls: %v", who, n, o.window)
-		w, err := measureLoad(ctx, o, echo, n)
+		stage, err := o.stage(ctx, who, silence, echoVoice)
+		if err == nil {
+			w, err = measureLoad(ctx, o, stage, n)
+			stage.close()
+		}
 		if err != nil {
 			err = fmt.Errorf("%s with %d calls: %w", who, n, err)
 			progress("%v", err)
@@ -53,9 +57,9 @@ func measureNumbers(ctx context.Context, o options, all bool, stdout io.Writer) 
 		return w
 	}
 	for _, n := range o.sessions {
-		gateway, echo := measure("gateway", false, n), observed{}
+		gateway, echo := measure(voxgate, n), observed{}
 		if all {
-			echo = measure("echo", true, n)
+			echo = measure(echoing, n)
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -67,8 +71,13 @@ func measureNumbers(ctx context.Context, o options, all bool, stdout io.Writer) 
 
 // latency adds the rows of latency and interruption.
 func (t *table) latency(ctx context.Context, o options) (note string, err error) {
-	progress("latency: %d beeps, %v", o.trials, time.Duration(o.trials)*trialLength)
-	l, err := measureLatency(ctx, o)
+	progress("latency: %d beeps, %v", o.trials, time.Duration(o.trials)*gatewayTempo.trial)
+	stage, err := o.stage(ctx, voxgate, silence)
+	if err != nil {
+		return "", err
+	}
+	defer stage.close()
+	l, err := measureLatency(ctx, o, stage, gatewayTempo)
 	if err != nil {
 		return "", err
 	}

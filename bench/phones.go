@@ -55,11 +55,11 @@ func measurePhones(ctx context.Context, o options, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	gateway, err := o.startGateway(ctx, model.url, "VOXGATE_SIP="+file, "VOXGATE_AGENTS="+filepath.Dir(file))
+	gateway, err := o.stage(ctx, voxgate, silence, "VOXGATE_SIP="+file, "VOXGATE_AGENTS="+filepath.Dir(file), "COMPARE_MODEL="+model.url)
 	if err != nil {
 		return err
 	}
-	defer gateway.stop()
+	defer gateway.close()
 	before, err := gateway.resident()
 	if err != nil {
 		return err

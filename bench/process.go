@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	startTimeout = 20 * time.Second
+	startTimeout = time.Minute
 	stopTimeout  = 10 * time.Second // then it is killed
 	keptLines    = 20               // of a child's log
 )
@@ -59,7 +59,8 @@ func start(ctx context.Context, env []string, binary string, args ...string) (*p
 	p.cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "VOXGATE_") || strings.HasPrefix(v, "GEMINI_") || strings.HasPrefix(v, "GOOGLE_")
 	}), env...)
-	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what it starts is counted and ended with it
+	p.cmd.Cancel = func() error { return syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM) }
 	p.cmd.WaitDelay = stopTimeout
 	log, err := p.cmd.StderrPipe()
 	if err == nil {
@@ -115,18 +116,11 @@ func (p *process) log() string {
 	return strings.Join(p.lines, "\n")
 }
 
-// stop ends the process and waits for it.
+// stop ends the process and waits for it, and kills what it has left.
 func (p *process) stop() {
 	p.end()
 	<-p.ended
-}
-
-// startGateway starts the gateway that is measured, with Gemini at a URL. Its watch for silent models is put off: ours may say nothing for
-// long.
-func (o options) startGateway(ctx context.Context, model string, env ...string) (*process, error) {
-	env = append(env, "VOXGATE_ADDR=127.0.0.1:0", "GOOGLE_GEMINI_BASE_URL="+model, "VOXGATE_DRAIN=0",
-		"VOXGATE_LIMITS=sessions=0,new-per-second=0,new-per-second-per-key=0") // a benchmark is a flood
-	return start(ctx, env, o.gateway, "serve", "-stall", "1h")
+	syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 }
 
 // startEmulator starts a model that answers, as a process of its own.
@@ -134,19 +128,10 @@ func (o options) startEmulator(ctx context.Context) (*process, error) {
 	return start(ctx, nil, o.gateway, "emulate", "-addr", "127.0.0.1:0")
 }
 
-// startEcho starts this program as an echo server.
-func startEcho(ctx context.Context) (*process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	return start(ctx, nil, self, echoCommand)
-}
-
 // usage is the CPU time that was used until a moment.
 type usage struct {
 	at        time.Time
-	cpu       time.Duration // by the process, its own and the kernel's on its behalf
+	cpu       time.Duration // by the process and those that it started, their own and the kernel's on their behalf
 	all, idle time.Duration // of all cores together
 }
 
@@ -167,31 +152,50 @@ func ticks(fields []string) (sum time.Duration) {
 	return sum
 }
 
+// group returns the processes of the child's group, each with its fields of /proc/PID/stat from the third on: proc(5).
+func (p *process) group() map[string][]string {
+	group := map[string][]string{}
+	paths, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range paths {
+		raw, _ := os.ReadFile(path) // it may have ended meanwhile
+		// Field 2 may hold blanks and ends with a bracket. The group is field 5.
+		fields := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
+		if len(fields) > 12 && fields[2] == strconv.Itoa(p.cmd.Process.Pid) {
+			group[filepath.Dir(path)] = fields
+		}
+	}
+	return group
+}
+
 // usage reads /proc/PID/stat and /proc/stat: proc(5).
 func (p *process) usage() (usage, error) {
 	u := usage{at: time.Now()}
-	own, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-	if err != nil {
-		return u, err
+	for _, fields := range p.group() {
+		u.cpu += ticks(fields[11:13]) // utime and stime are 14 and 15
 	}
 	all, err := os.ReadFile("/proc/stat")
 	if err != nil {
 		return u, err
 	}
-	// Field 2 may hold blanks and ends with a bracket. utime and stime are 14 and 15.
-	u.cpu = ticks(strings.Fields(string(own[bytes.LastIndexByte(own, ')')+1:]))[11:13])
 	// "cpu", user, nice, system, idle, iowait, irq, softirq, steal.
 	machine := strings.Fields(string(all))[1:9]
 	u.all, u.idle = ticks(machine), ticks(machine[3:5])
 	return u, nil
 }
 
-// resident returns how many bytes of its memory are resident: field 2 of /proc/PID/statm, in pages.
-func (p *process) resident() (int64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.cmd.Process.Pid))
-	var whole, pages int64
-	if err == nil {
-		_, err = fmt.Sscan(string(text), &whole, &pages)
+// resident returns how many bytes of memory are resident. What several processes share counts once: Pss of /proc/PID/smaps_rollup.
+func (p *process) resident() (sum int64, err error) {
+	for dir := range p.group() {
+		raw, _ := os.ReadFile(filepath.Join(dir, "smaps_rollup"))
+		_, rest, found := strings.Cut(string(raw), "\nPss:")
+		if !found {
+			continue // it has ended meanwhile
+		}
+		var kilobytes int64
+		if _, err := fmt.Sscan(rest, &kilobytes); err != nil {
+			return 0, err
+		}
+		sum += kilobytes << 10
 	}
-	return pages * int64(os.Getpagesize()), err
+	return sum, nil
 }

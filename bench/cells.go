@@ -1,0 +1,537 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pion/rtp"
+
+	"voxgate/media"
+	"voxgate/media/mediatest"
+)
+
+// patience is how long a subject may take to come back after a fault. Then that run has no figure.
+const patience = 30 * time.Second
+
+// talk says packets again and again until the returned function is called.
+func (c *comparison) talk(ctx context.Context, to *caller, packets [][]byte) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		late := pace(ctx, frame, 1, int(time.Hour/frame), func(_, i int) { to.speak(packets[i%len(packets)]) })
+		c.late = append(c.late, late...) // read after stop
+	}()
+	return sync.OnceFunc(func() { cancel(); <-done })
+}
+
+// tone is a second of it, which begins anew without a break.
+var tone = sync.OnceValue(func() (packets [][]byte) {
+	encoder := newMicrophone()
+	for pcm := range slices.Chunk(mediatest.Tone(time.Second, micRate, 450, 12000), media.Samples(frame, micRate)) {
+		packets = append(packets, slices.Clone(encoder.encode(pcm)))
+	}
+	return packets
+})
+
+// within calls do with a limit of time.
+func within[T any](ctx context.Context, d time.Duration, do func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, d, fmt.Errorf("not within %v", d))
+	defer cancel()
+	return do(ctx)
+}
+
+// receive waits for a value of a channel that is good.
+func receive[T any](ctx context.Context, from <-chan T, good func(T) bool) (T, error) {
+	for {
+		select {
+		case v := <-from:
+			if good(v) {
+				return v, nil
+			}
+		case <-ctx.Done():
+			var none T
+			return none, context.Cause(ctx)
+		}
+	}
+}
+
+// joins measures how long it takes from the call to a reply, for who talks from the first moment on.
+func (c *comparison) joins(ctx context.Context) error {
+	c.model.beepForBeep()
+	for cell, trip := range map[string]time.Duration{"join.0": 0, "join.100": 100 * time.Millisecond, "join.300": 300 * time.Millisecond} {
+		if !c.wants(cell) {
+			continue
+		}
+		var took []time.Duration
+		var last error
+		for range c.runs + 1 { // the first is not counted
+			d, err := within(ctx, connectTimeout, func(ctx context.Context) (time.Duration, error) { return c.join(ctx, trip/2) })
+			if err != nil {
+				last = err
+				continue
+			}
+			took = append(took, d)
+		}
+		if len(took) < 2 {
+			return last
+		}
+		c.add(cell, c.runs, fmt.Sprint(last), allInMilliseconds(took[len(took)-min(len(took), c.runs):])...)
+	}
+	return nil
+}
+
+// join is one run of joins.
+func (c *comparison) join(ctx context.Context, delay time.Duration) (time.Duration, error) {
+	var sockets [2]*mediatest.Socket
+	for i := range sockets {
+		inner, err := net.ListenPacket("udp4", "127.0.0.1:0")
+		if err != nil {
+			return 0, err
+		}
+		sockets[i] = mediatest.NewSocket(inner, c.seed)
+		defer sockets[i].Close()
+		sockets[i].Set(mediatest.Impairment{Delay: delay}, mediatest.Impairment{Delay: delay})
+	}
+	hears := &loudness{listener: newListener(voiceRate), came: make(chan time.Time, 1)}
+	begun := time.Now()
+	caller, err := c.call(ctx, callOptions{hear: hears.hear, socket: sockets[0], second: sockets[1], delay: delay})
+	if err != nil {
+		return 0, err
+	}
+	defer caller.close()
+	defer c.talk(ctx, caller, tone())()
+	at, err := receive(ctx, hears.came, func(time.Time) bool { return true })
+	return at.Sub(begun), err
+}
+
+// latency measures beeps and interruptions as bench does.
+func (c *comparison) latency(ctx context.Context) error {
+	l, err := measureLatency(ctx, c.options, c.stage, c.tempo)
+	c.late = append(c.late, l.late...)
+	if len(l.mouthToEar) > 0 && c.wants("beep") {
+		c.add("beep", c.trials, "no reply", allInMilliseconds(l.mouthToEar)...)
+	}
+	if len(l.cut) > 0 && c.wants("barge") {
+		c.add("barge", len(l.cut), "", allInMilliseconds(l.cut)...)
+	}
+	return err
+}
+
+// firstWord measures what arrives of the first word of somebody who speaks once the call is connected, however late it arrives.
+func (c *comparison) firstWord(ctx context.Context) error {
+	const (
+		word  = 20 // frames: 400 ms
+		later = 8 * time.Second
+	)
+	s := speech()
+	var shares []float64
+	for range c.runs {
+		heard := &recording{}
+		c.model.listen(func(_ *session, pcm []int16) { heard.WritePCM(pcm) })
+		caller, err := c.call(ctx, callOptions{hear: (&loudness{listener: newListener(voiceRate)}).hear})
+		if err != nil {
+			return err
+		}
+		encoder := newTalker()
+		begun := time.Now()
+		c.late = append(c.late, pace(ctx, frame, 1, int(later/frame), func(_, i int) { caller.speak(encoder.encode(s.micFrame(i))) })...)
+		caller.close()
+		verdicts := judgeWithin(s, []utterance{{begun, 0, word}}, heard.all(), later)
+		shares = append(shares, present(verdicts))
+	}
+	c.add("first", c.runs, "", shares...)
+	return nil
+}
+
+// present is the percentage that has arrived.
+func present(all []verdict) float64 {
+	n := 0
+	for _, v := range all {
+		if v.present {
+			n++
+		}
+	}
+	return 100 * float64(n) / float64(max(1, len(all)))
+}
+
+// losses measures the speech in both directions while packets are lost. A run is a pass of the speech.
+func (c *comparison) losses(ctx context.Context) error {
+	var conditions []condition
+	for _, percent := range []int{0, 5, 10, 20, 30} {
+		name := fmt.Sprint(percent)
+		if c.wants("up."+name) || c.wants("down."+name) {
+			conditions = append(conditions, condition{name: name, profile: mediatest.Impairment{Loss: float64(percent) / 100}})
+		}
+	}
+	s := span{settle: time.Second, clean: 2 * time.Second, bad: 15 * time.Second, after: time.Second}
+	calls, err := callAll(ctx, c.stage, c.seed, conditions, s)
+	for i, call := range calls {
+		if call == nil {
+			continue
+		}
+		c.late = append(c.late, call.late...)
+		up := judge(call.speech, call.said, call.model.recording.all())
+		down := judge(call.speech, call.told, call.hears.all())
+		play(call.told, down)
+		name := conditions[i].name
+		c.passes("up."+name, call, up)
+		c.passes("down."+name, call, down)
+		var delays []time.Duration
+		for _, v := range call.during(down) {
+			if v.present {
+				delays = append(delays, v.delay)
+			}
+		}
+		if cell := "stretch." + name; place(cell) >= 0 && len(delays) > 0 && c.wants(cell) {
+			c.add(cell, 1, "", inMilliseconds(quantile(delays, 0.95)-quantile(delays, 0.5)))
+		}
+	}
+	return err
+}
+
+// during are the verdicts on what was spoken while the condition lasted.
+func (c *impaired) during(all []verdict) []verdict {
+	return slices.DeleteFunc(slices.Clone(all), func(v verdict) bool { return v.spoken.Before(c.begin) || !v.spoken.Before(c.end) })
+}
+
+// passes adds the share of each 3 s.
+func (c *comparison) passes(cell string, call *impaired, all []verdict) {
+	const pass = 3 * time.Second
+	if !c.wants(cell) {
+		return
+	}
+	parts := make([][]verdict, call.bad/pass)
+	for _, v := range call.during(all) {
+		i := min(int(v.spoken.Sub(call.begin)/pass), len(parts)-1)
+		parts[i] = append(parts[i], v)
+	}
+	var shares []float64
+	for _, part := range parts {
+		shares = append(shares, present(part))
+	}
+	c.add(cell, len(shares), "", shares...)
+}
+
+// hearing is a session that hears something loud.
+type hearing struct {
+	*session
+	at time.Time
+}
+
+// drops has connections to the model end, and measures how long it takes until another one brings the person's voice.
+func (c *comparison) drops(ctx context.Context) error {
+	var failed error
+	for cell, fault := range map[string]func(context.Context, *session) (time.Time, error){
+		"dropped.before": func(_ context.Context, s *session) (time.Time, error) { return time.Now(), s.conn.Close() },
+		"dropped.in": func(ctx context.Context, s *session) (time.Time, error) {
+			go s.turn(ctx, speech().voice) // it ends with the connection
+			sleep(ctx, 1500*time.Millisecond)
+			return time.Now(), s.conn.Close()
+		},
+		"dropped.after": func(ctx context.Context, s *session) (time.Time, error) {
+			err := s.turn(ctx, mediatest.Tone(replyLength, voiceRate, 440, 12000))
+			sleep(ctx, time.Second)
+			return time.Now(), errors.Join(err, s.conn.Close())
+		},
+		"goaway": func(ctx context.Context, s *session) (time.Time, error) {
+			go s.turn(ctx, slices.Concat(speech().voice, speech().voice))
+			sleep(ctx, 1500*time.Millisecond)
+			err := s.send(`{"goAway":{"timeLeft":"2s"}}`)
+			sleep(ctx, 2*time.Second)
+			s.conn.Close() // the client may have left already
+			return time.Now(), err
+		},
+	} {
+		if !c.wants(cell) {
+			continue
+		}
+		var took []float64
+		var last error
+		for range c.runs {
+			d, err := c.drop(ctx, fault)
+			if err != nil {
+				last = err
+				continue
+			}
+			took = append(took, inMilliseconds(d))
+		}
+		if len(took) == 0 && ctx.Err() != nil {
+			return last
+		}
+		failed = errors.Join(failed, last)
+		c.add(cell, c.runs, fmt.Sprint(last), took...)
+	}
+	return nil
+}
+
+// drop is one run of drops.
+func (c *comparison) drop(ctx context.Context, fault func(context.Context, *session) (time.Time, error)) (time.Duration, error) {
+	heard := make(chan hearing, 4096)
+	c.model.listen(func(s *session, pcm []int16) {
+		if loud(pcm) {
+			select {
+			case heard <- hearing{s, time.Now()}:
+			default:
+			}
+		}
+	})
+	caller, err := c.call(ctx, callOptions{hear: func(time.Time, *rtp.Packet) {}})
+	if err != nil {
+		return 0, err
+	}
+	defer caller.close()
+	defer c.talk(ctx, caller, tone())()
+	wait := func(good func(hearing) bool) (hearing, error) {
+		return within(ctx, patience, func(ctx context.Context) (hearing, error) { return receive(ctx, heard, good) })
+	}
+	if _, err := wait(func(hearing) bool { return true }); err != nil {
+		return 0, fmt.Errorf("nothing was heard at first: %w", err)
+	}
+	sleep(ctx, time.Second) // some clients begin with a connection that they replace
+	s, err := c.session(ctx, instruction)
+	if err != nil {
+		return 0, err
+	}
+	before := map[*session]bool{} // of another call, or replaced
+	for _, other := range c.model.all() {
+		before[other] = true
+	}
+	at, err := fault(ctx, s)
+	if err != nil {
+		return 0, err
+	}
+	again, err := wait(func(h hearing) bool { return !before[h.session] })
+	if err != nil {
+		return 0, fmt.Errorf("nothing is heard again: %w", err)
+	}
+	return max(0, again.at.Sub(at)), nil
+}
+
+// sentence is a second of speech, and then as long a wait for the answer as a patient person has.
+var sentence = sync.OnceValue(func() (packets [][]byte) {
+	encoder, s := newTalker(), speech()
+	_, words := s.clip(0)
+	for i := range words + int(15*time.Second/frame) {
+		pcm := make([]int16, media.Samples(frame, micRate))
+		if i < words {
+			pcm = s.micFrame(i)
+		}
+		packets = append(packets, slices.Clone(encoder.encode(pcm)))
+	}
+	return packets
+})
+
+// silent has the model fall silent on a connection that stays, although it says that it hears, and measures how long a sentence waits for
+// the reply.
+func (c *comparison) silent(ctx context.Context) error {
+	packets := sentence()
+	var took []float64
+	var last error
+	for range c.runs {
+		d, err := c.hush(ctx, packets)
+		if err != nil {
+			last = err
+			continue
+		}
+		took = append(took, inMilliseconds(d))
+	}
+	if ctx.Err() != nil {
+		return last
+	}
+	c.add("silent", c.runs, fmt.Sprint(last), took...)
+	return nil
+}
+
+// converse has the model answer a sentence half a second after its end. A silent session says only what it has heard.
+func (m *model) converse() {
+	const pause = 500 * time.Millisecond
+	reply := saying(mediatest.Tone(replyLength, voiceRate, 440, 12000), "yes")
+	m.listen(func(s *session, pcm []int16) {
+		switch now := time.Now(); {
+		case loud(pcm):
+			s.lastLoud = now
+		case s.lastLoud.IsZero() || now.Sub(s.lastLoud) < pause:
+		case s.silent.Load():
+			s.lastLoud = time.Time{}
+			s.send(understood)
+			s.ignored <- now
+		default:
+			s.lastLoud = time.Time{}
+			s.send(understood, reply, generated, turnOver)
+		}
+	})
+}
+
+// hush is one run of silent.
+func (c *comparison) hush(ctx context.Context, packets [][]byte) (time.Duration, error) {
+	c.model.converse()
+	hears := &loudness{listener: newListener(voiceRate), came: make(chan time.Time, 1)}
+	caller, err := c.call(ctx, callOptions{hear: hears.hear})
+	if err != nil {
+		return 0, err
+	}
+	defer caller.close()
+	defer c.talk(ctx, caller, packets)()
+	wait := func(after time.Time) (time.Time, error) {
+		return within(ctx, patience, func(ctx context.Context) (time.Time, error) {
+			return receive(ctx, hears.came, func(at time.Time) bool { return at.After(after) })
+		})
+	}
+	if _, err := wait(time.Time{}); err != nil {
+		return 0, fmt.Errorf("no reply at first: %w", err)
+	}
+	s, err := c.session(ctx, instruction)
+	if err != nil {
+		return 0, err
+	}
+	s.silent.Store(true)
+	from, err := within(ctx, patience, func(ctx context.Context) (time.Time, error) {
+		return receive(ctx, s.ignored, func(time.Time) bool { return true })
+	})
+	if err != nil {
+		return 0, fmt.Errorf("nothing is heard: %w", err)
+	}
+	at, err := wait(from)
+	if err != nil {
+		return 0, fmt.Errorf("no reply: %w", err)
+	}
+	return at.Sub(from), nil
+}
+
+// toolRun is one request of the tool.
+type toolRun struct {
+	began, ended time.Time
+	cancelled    bool
+}
+
+// toolTime is how long the tool takes.
+const toolTime = 3 * time.Second
+
+// lookup is the tool: it answers after a while, unless nobody wants it any more. begun gets the beginnings.
+func (m *model) lookup(w http.ResponseWriter, r *http.Request) {
+	io.Copy(io.Discard, r.Body) // only then a server sees that its client has gone
+	run := toolRun{began: time.Now()}
+	m.tools <- run
+	run.cancelled = sleep(r.Context(), toolTime) != nil
+	run.ended = time.Now()
+	m.tools <- run
+	w.Header().Set("Content-Type", "application/json")
+	w.Write([]byte(`{"found":true}`))
+}
+
+// calls has the model call a tool and take that back, and call it twice with the same id.
+func (c *comparison) calls(ctx context.Context) error {
+	var took, times []float64
+	var last error
+	for i := range c.runs {
+		d, n, err := c.callTool(ctx, i)
+		if err != nil {
+			last = err
+		}
+		if d > 0 {
+			took = append(took, inMilliseconds(d))
+		}
+		if n > 0 {
+			times = append(times, float64(n))
+		}
+	}
+	if len(times) == 0 {
+		return last
+	}
+	if c.wants("cancelled") {
+		c.add("cancelled", c.runs, "it runs to its end", took...)
+	}
+	if c.wants("twice") {
+		c.add("twice", c.runs, fmt.Sprint(last), times...)
+	}
+	return nil
+}
+
+// callTool is one run of calls.
+func (c *comparison) callTool(ctx context.Context, i int) (took time.Duration, times int, err error) {
+	c.model.listen(func(*session, []int16) {})
+	caller, err := c.call(ctx, callOptions{hear: func(time.Time, *rtp.Packet) {}})
+	if err != nil {
+		return 0, 0, err
+	}
+	defer caller.close()
+	defer c.talk(ctx, caller, roomNoise())()
+	if err := sleep(ctx, time.Second); err != nil { // until it has settled which connection it keeps
+		return 0, 0, err
+	}
+	s, err := c.session(ctx, instruction)
+	if err != nil {
+		return 0, 0, err
+	}
+	next := func(good func(toolRun) bool) (toolRun, error) {
+		return within(ctx, 2*toolTime, func(ctx context.Context) (toolRun, error) { return receive(ctx, c.model.tools, good) })
+	}
+	began := func(r toolRun) bool { return r.ended.IsZero() }
+	ended := func(r toolRun) bool { return !r.ended.IsZero() }
+	tool := func(id string) string {
+		return fmt.Sprintf(`{"toolCall":{"functionCalls":[{"id":%q,"name":"lookup","args":{}}]}}`, id)
+	}
+	id := fmt.Sprintf("cancelled-%d", i)
+	s.send(tool(id))
+	if _, err := next(began); err != nil {
+		return 0, 0, fmt.Errorf("the tool does not run: %w", err)
+	}
+	at := time.Now()
+	s.send(fmt.Sprintf(`{"toolCallCancellation":{"ids":[%q]}}`, id))
+	run, err := next(ended)
+	if err != nil {
+		return 0, 0, err
+	}
+	if run.cancelled {
+		took = run.ended.Sub(at)
+	}
+	id = fmt.Sprintf("twice-%d", i)
+	s.send(tool(id))
+	if _, err := next(began); err != nil {
+		return took, 0, fmt.Errorf("the tool does not run: %w", err)
+	}
+	s.send(tool(id))
+	times = 1
+	for open := 1; open > 0; {
+		run, err := next(func(toolRun) bool { return true })
+		if err != nil {
+			return took, times, err
+		}
+		if run.ended.IsZero() {
+			open, times = open+1, times+1
+		} else {
+			open--
+		}
+	}
+	return took, times, nil
+}
+
+// loads measures CPU time and memory, each number of calls with a server of its own.
+func (c *comparison) loads(ctx context.Context) error {
+	for _, n := range []int{1, 10, 100} {
+		cpu, memory := fmt.Sprint("cpu.", n), fmt.Sprint("memory.", n)
+		if !c.wants(cpu) && !c.wants(memory) {
+			continue
+		}
+		stage, err := c.options.stage(ctx, c.id, silence, echoVoice)
+		if err != nil {
+			return err
+		}
+		w, err := measureLoad(ctx, c.options, stage, n)
+		stage.close()
+		if err != nil {
+			return fmt.Errorf("%d calls: %w", n, err)
+		}
+		c.add(cpu, 1, "", 100*w.cores/float64(n))
+		c.add(memory, 1, "", float64(w.memory)/(1<<20))
+	}
+	return nil
+}

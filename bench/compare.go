@@ -1,0 +1,302 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// compareCommand is the argument with which bench measures one subject in all cells, or makes the page of all.
+const compareCommand = "compare"
+
+// cell is a figure of which each subject has one, or a reason why not.
+type cell struct {
+	id, title, unit string
+	most            bool // more is better
+}
+
+// cells are in the order of the page.
+var cells = []cell{
+	{id: "beep", title: "From a beep to the reply", unit: "ms"},
+	{id: "barge", title: "From Gemini's “interrupted” to silence", unit: "ms"},
+	{id: "join.0", title: "From the call to the first reply that is heard", unit: "ms"},
+	{id: "join.100", title: "The same with a round trip of 100 ms", unit: "ms"},
+	{id: "join.300", title: "The same with a round trip of 300 ms", unit: "ms"},
+	{id: "first", title: "The first word's share that reaches Gemini, spoken once the call is connected", unit: "%", most: true},
+	{id: "up.0", title: "Speech that reaches Gemini, without loss", unit: "%", most: true},
+	{id: "up.5", title: "Speech that reaches Gemini, 5 % of the packets lost", unit: "%", most: true},
+	{id: "up.10", title: "Speech that reaches Gemini, 10 % lost", unit: "%", most: true},
+	{id: "up.20", title: "Speech that reaches Gemini, 20 % lost", unit: "%", most: true},
+	{id: "up.30", title: "Speech that reaches Gemini, 30 % lost", unit: "%", most: true},
+	{id: "down.0", title: "Replies that reach the person, without loss", unit: "%", most: true},
+	{id: "down.5", title: "Replies that reach the person, 5 % lost", unit: "%", most: true},
+	{id: "down.10", title: "Replies that reach the person, 10 % lost", unit: "%", most: true},
+	{id: "down.20", title: "Replies that reach the person, 20 % lost", unit: "%", most: true},
+	{id: "down.30", title: "Replies that reach the person, 30 % lost", unit: "%", most: true},
+	{id: "stretch.0", title: "Replies stretched: delay that 5 % of a reply gain over its median, without loss", unit: "ms"},
+	{id: "stretch.10", title: "Replies stretched: the same, 10 % lost", unit: "ms"},
+	{id: "goaway", title: "After goAway in mid-answer and the end of that connection: until Gemini hears the person again", unit: "ms"},
+	{id: "dropped.before", title: "Gemini's connection breaks before an answer: until Gemini hears the person again", unit: "ms"},
+	{id: "dropped.in", title: "It breaks in an answer", unit: "ms"},
+	{id: "dropped.after", title: "It breaks after an answer", unit: "ms"},
+	{id: "silent", title: "Gemini falls silent: until a sentence has a reply again", unit: "ms"},
+	{id: "cancelled", title: "Gemini takes the call of a tool back: until the tool's request ends", unit: "ms"},
+	{id: "twice", title: "The same call twice: how often the tool runs", unit: "times"},
+	{id: "cpu.1", title: "CPU of a call, with 1 call", unit: "% of a core"},
+	{id: "cpu.10", title: "CPU of a call, with 10 calls", unit: "% of a core"},
+	{id: "cpu.100", title: "CPU of a call, with 100 calls", unit: "% of a core"},
+	{id: "memory.1", title: "Memory of a call, with 1 call", unit: "MB"},
+	{id: "memory.10", title: "Memory of a call, with 10 calls", unit: "MB"},
+	{id: "memory.100", title: "Memory of a call, with 100 calls", unit: "MB"},
+}
+
+// figure is what was measured of a cell.
+type figure struct {
+	Cell    string    `json:"cell"`
+	Values  []float64 `json:"values,omitempty"`  // of each run, in the cell's unit
+	Median  float64   `json:"median,omitempty"`  // of them
+	P95     float64   `json:"p95,omitempty"`     // likewise
+	Runs    int       `json:"runs,omitempty"`    // also those without a value
+	Missing string    `json:"missing,omitempty"` // why there is none, or what happened in the runs without one
+}
+
+// report is what is kept of a subject.
+type report struct {
+	Subject string    `json:"subject"`
+	Name    string    `json:"name"`
+	Version string    `json:"version"`
+	Began   time.Time `json:"began"`
+	Seconds float64   `json:"seconds"`
+	Machine string    `json:"machine"`
+	Late    float64   `json:"late"` // ms by which the kit itself sent packets late: median
+	LateP99 float64   `json:"lateP99"`
+	Figures []figure  `json:"figures"`
+}
+
+// comparison measures a subject.
+type comparison struct {
+	options
+	*stage
+	report
+	tempo tempo
+	runs  int // of a fault
+	late  []time.Duration
+	cells []string // which; empty: all
+}
+
+// mostTime is how long a subject is measured. What comes later is missing.
+const mostTime = 15 * time.Minute
+
+var errOver = fmt.Errorf("%v were over", mostTime)
+
+// compare is the command.
+func compare(ctx context.Context, o options, runs int, only, out string, args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("compare what? %s, or page", strings.Join(subjects(), ", "))
+	}
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return err
+	}
+	for _, id := range args {
+		if id == "page" {
+			if err := writePage(out); err != nil {
+				return err
+			}
+			continue
+		}
+		c := &comparison{options: o, tempo: anyTempo, runs: runs}
+		if only != "" {
+			c.cells = strings.Split(only, ",")
+		}
+		err := c.measure(ctx, id)
+		if len(c.Figures) > 0 {
+			err = errors.Join(err, c.write(out))
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// write keeps the report in a folder.
+func (c *comparison) write(folder string) error {
+	raw, err := json.MarshalIndent(c.report, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(folder, c.Subject+".json"), append(raw, '\n'), 0o644)
+}
+
+// measure measures all cells. One that fails is missing, with the reason.
+func (c *comparison) measure(ctx context.Context, id string) (err error) {
+	if c.stage, err = c.options.stage(ctx, id); err != nil {
+		return err
+	}
+	defer func() { c.stage.close() }()
+	ctx, cancel := context.WithTimeoutCause(ctx, mostTime, errOver)
+	defer cancel()
+	c.report = report{
+		Subject: id, Name: c.name, Version: c.version, Began: time.Now().UTC().Truncate(time.Second),
+		Machine: fmt.Sprintf("%d cores, %s", runtime.NumCPU(), runtime.Version()),
+	}
+	for _, part := range []struct {
+		cells   string
+		measure func(context.Context) error
+	}{
+		{"join.0 join.100 join.300", c.joins},
+		{"beep barge", c.latency},
+		{"first", c.firstWord},
+		{"up.0 up.5 up.10 up.20 up.30 down.0 down.5 down.10 down.20 down.30 stretch.0 stretch.10", c.losses},
+		{"dropped.before dropped.in dropped.after goaway", c.drops},
+		{"silent", c.silent},
+		{"cancelled twice", c.calls},
+		{"cpu.1 memory.1 cpu.10 memory.10 cpu.100 memory.100", c.loads},
+	} {
+		wanted, err := strings.Fields(part.cells), error(nil)
+		switch {
+		case !slices.ContainsFunc(wanted, c.wants):
+		case ctx.Err() != nil:
+			err = context.Cause(ctx)
+		default:
+			progress("%s: %s", id, part.cells)
+			err = part.measure(ctx)
+		}
+		for _, cell := range wanted {
+			if !slices.ContainsFunc(c.Figures, func(f figure) bool { return f.Cell == cell }) {
+				c.lacks(cell, err)
+			}
+		}
+	}
+	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), errOver) {
+		return context.Cause(ctx)
+	}
+	c.Seconds = time.Since(c.Began).Seconds()
+	c.Late, c.LateP99 = inMilliseconds(quantile(c.late, 0.5)), inMilliseconds(quantile(c.late, 0.99))
+	slices.SortFunc(c.Figures, func(a, b figure) int { return place(a.Cell) - place(b.Cell) })
+	return nil
+}
+
+func place(id string) int { return slices.IndexFunc(cells, func(c cell) bool { return c.id == id }) }
+
+// wants reports whether a cell is to be measured.
+func (c *comparison) wants(cell string) bool {
+	return c.cannot[cell] == "" && (len(c.cells) == 0 || slices.Contains(c.cells, cell))
+}
+
+// lacks says why a cell has no figure.
+func (c *comparison) lacks(cell string, err error) {
+	f := figure{Cell: cell}
+	switch {
+	case c.cannot[cell] != "":
+		f.Missing = "not comparable: " + c.cannot[cell]
+	case len(c.cells) > 0 && !slices.Contains(c.cells, cell):
+		return
+	case err != nil:
+		f.Missing, _, _ = strings.Cut(err.Error(), "\n") // what follows is the subject's log
+		progress("%s: %v\n%s", cell, err, c.log())
+	default:
+		f.Missing = "not measured"
+	}
+	c.Figures = append(c.Figures, f)
+}
+
+// add adds a figure: values of so many runs, and what happened in the others.
+func (c *comparison) add(cell string, runs int, otherwise string, values ...float64) {
+	f := figure{Cell: cell, Values: values, Runs: runs}
+	if runs > len(values) {
+		f.Missing = fmt.Sprintf("in %d of %d runs: %s", runs-len(values), runs, otherwise)
+	}
+	f.Median, f.P95 = quantile(values, 0.5), quantile(values, 0.95)
+	c.Figures = append(c.Figures, f)
+	progress("%s: median %.1f, 95th percentile %.1f of %d runs %s", cell, f.Median, f.P95, runs, f.Missing)
+}
+
+func inMilliseconds(d time.Duration) float64 { return float64(d) / 1e6 }
+
+func allInMilliseconds(all []time.Duration) (values []float64) {
+	for _, d := range all {
+		values = append(values, inMilliseconds(d))
+	}
+	return values
+}
+
+// readReports reads what was kept in a folder, Voxgate first and then by name.
+func readReports(folder string) (reports []report, err error) {
+	paths, err := filepath.Glob(filepath.Join(folder, "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range paths {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		var r report
+		if err := json.Unmarshal(raw, &r); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		reports = append(reports, r)
+	}
+	if len(reports) == 0 {
+		return nil, fmt.Errorf("no reports in %s", folder)
+	}
+	slices.SortStableFunc(reports, func(a, b report) int {
+		if a.Subject == voxgate {
+			return -1
+		}
+		if b.Subject == voxgate {
+			return 1
+		}
+		return strings.Compare(a.Subject, b.Subject)
+	})
+	return reports, nil
+}
+
+// writePage writes index.html and the tables of docs/compare.md into a folder of reports.
+func writePage(folder string) error {
+	reports, err := readReports(folder)
+	if err != nil {
+		return err
+	}
+	page, err := os.Create(filepath.Join(folder, "index.html"))
+	if err != nil {
+		return err
+	}
+	defer page.Close()
+	if err := pageTemplate.Execute(page, newCharts(reports)); err != nil {
+		return err
+	}
+	table, err := os.Create(filepath.Join(folder, "tables.md"))
+	if err != nil {
+		return err
+	}
+	defer table.Close()
+	return writeTables(table, reports)
+}
+
+// writeTables writes what docs/compare.md has, in Markdown.
+func writeTables(w io.Writer, reports []report) error {
+	columns := []string{"what, and its unit"}
+	for _, r := range reports {
+		columns = append(columns, r.Name)
+	}
+	t := newTable(columns...)
+	for _, chart := range newCharts(reports).Charts {
+		row := []string{chart.Title + ", " + chart.Unit}
+		for _, bar := range chart.Bars {
+			row = append(row, bar.Short())
+		}
+		t.row(row...)
+	}
+	_, err := io.WriteString(w, t.rows.String())
+	return err
+}

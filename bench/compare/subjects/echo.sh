@@ -1,0 +1,7 @@
+# What a server in Go with Pion and libopus costs that decodes each packet and encodes it again: bench/echo.go.
+# name: Echo
+# caller: voxgate
+# cannot barge first up.0 up.5 up.10 up.20 up.30 goaway dropped.before dropped.in dropped.after silent: there is no model behind it
+# cannot cancelled twice: it calls no tools
+[ "$1" = version ] && echo "of this program" && exit
+exec "$COMPARE_BENCH" echo

@@ -1,0 +1,344 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/pion/webrtc/v4"
+
+	"voxgate/signaling/rtc/rtctest"
+)
+
+// join brings a caller into a conversation at a URL.
+type join func(ctx context.Context, c *caller, url string) error
+
+// joins are the ways that callers know, by the name that a file of set-up gives.
+var joins = map[string]join{"voxgate": joinVoxgate, "smallwebrtc": joinPipecat, "livekit": joinLiveKit}
+
+// joinPipecat posts an offer, as Pipecat's SmallWebRTCTransport does.
+func joinPipecat(ctx context.Context, c *caller, at string) (err error) {
+	o := c.peer()
+	o.RED = false // aiortc has none, and this caller sends what it offers
+	o.Channel = "chat"
+	if c.Caller, err = rtctest.New(o); err != nil {
+		return err
+	}
+	offer, err := c.Offer(ctx, false)
+	if err != nil {
+		return err
+	}
+	body, _ := json.Marshal(map[string]string{"sdp": offer, "type": "offer"})
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, at+"/api/offer", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	client := http.Client{Transport: &http.Transport{DialContext: c.dial, DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	raw, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		return fmt.Errorf("the offer was refused: %s: %s %w", response.Status, raw, err)
+	}
+	var answer struct{ SDP string }
+	if err := json.Unmarshal(raw, &answer); err != nil {
+		return err
+	}
+	if err := c.Answer(answer.SDP); err != nil {
+		return err
+	}
+	return c.wait(ctx, c.Connected())
+}
+
+// liveKit is a participant of a room at LiveKit's server, by its protocol of signals (livekit_rtc.proto, version 15): a connection to
+// publish, which the participant offers, and one to subscribe, which the server offers.
+type liveKit struct {
+	*caller
+	ws          *websocket.Conn
+	write       sync.Mutex
+	subscriber  *webrtc.PeerConnection
+	pending     [2][]webrtc.ICECandidateInit // by target, until the server's description is there
+	subscribing chan struct{}
+}
+
+// Numbers of fields in SignalRequest and SignalResponse, and of the targets of a candidate.
+const (
+	requestOffer, requestAnswer, requestAddTrack                 = 1, 2, 4
+	responseJoin, responseAnswer, responseOffer, responseTrickle = 1, 2, 3, 4
+	publisher, subscriber                                        = 0, 1
+)
+
+// joinLiveKit joins a room of its own, at a URL with the key and secret of the server.
+func joinLiveKit(ctx context.Context, c *caller, at string) (err error) {
+	target, err := url.Parse(at)
+	if err != nil {
+		return err
+	}
+	l := &liveKit{caller: c, subscribing: make(chan struct{})}
+	if err := l.peers(); err != nil {
+		return err
+	}
+	query := url.Values{"access_token": {token(target.User)}, "protocol": {"15"}, "auto_subscribe": {"1"}, "sdk": {"go"}}
+	dialer := websocket.Dialer{NetDialContext: c.dial}
+	if l.ws, _, err = dialer.DialContext(ctx, "ws://"+target.Host+"/rtc?"+query.Encode(), nil); err != nil {
+		return err
+	}
+	c.onClose = append(c.onClose, func() { l.ws.Close() })
+	joined, answered := make(chan struct{}), make(chan string, 1)
+	c.reading.Go(func() { c.fail(fmt.Errorf("LiveKit: %w", l.read(joined, answered))) })
+	if err := c.wait(ctx, joined); err != nil {
+		return err
+	}
+	track := message4(nil, 1, c.Mic.ID()) // cid; the type is 0, audio
+	track = number4(message4(track, 2, "microphone"), 8, 2)
+	if err := l.send(requestAddTrack, track); err != nil {
+		return err
+	}
+	offer, err := c.Offer(ctx, false)
+	if err != nil {
+		return err
+	}
+	if err := l.send(requestOffer, message4(message4(nil, 1, "offer"), 2, offer)); err != nil {
+		return err
+	}
+	select {
+	case sdp := <-answered:
+		err = c.Answer(sdp)
+	case <-c.ended:
+		err = c.err()
+	case <-ctx.Done():
+		err = fmt.Errorf("no answer: %w", context.Cause(ctx))
+	}
+	if err != nil {
+		return err
+	}
+	if err := c.wait(ctx, c.Connected()); err != nil {
+		return err
+	}
+	return c.wait(ctx, l.subscribing)
+}
+
+// peers makes both connections.
+func (l *liveKit) peers() (err error) {
+	o := l.peer()
+	o.Direction = webrtc.RTPTransceiverDirectionSendonly
+	if l.Caller, err = rtctest.New(o); err != nil {
+		return err
+	}
+	api, mux, err := rtctest.NewAPI(rtctest.Options{NACK: o.NACK, RED: l.sink != nil && o.RED, Socket: l.second})
+	if err != nil {
+		return err
+	}
+	if mux != nil {
+		defer func() { l.onClose = append(l.onClose, func() { mux.Close() }) }()
+	}
+	if l.subscriber, err = api.NewPeerConnection(webrtc.Configuration{}); err != nil {
+		return err
+	}
+	l.onClose = append(l.onClose, func() { l.subscriber.GracefulClose() })
+	l.subscriber.OnTrack(func(track *webrtc.TrackRemote, receiver *webrtc.RTPReceiver) {
+		go rtctest.DiscardRTCP(receiver)
+		l.listen(track)
+	})
+	l.subscriber.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
+		if s == webrtc.PeerConnectionStateConnected {
+			close(l.subscribing)
+		}
+	})
+	return nil
+}
+
+// read takes signals until the socket ends.
+func (l *liveKit) read(joined chan struct{}, answered chan string) error {
+	for {
+		_, raw, err := l.ws.ReadMessage()
+		if err != nil {
+			return err
+		}
+		for field, value := range fields4(raw) {
+			body := fields4(value)
+			switch field {
+			case responseJoin:
+				close(joined)
+			case responseAnswer:
+				answered <- string(body[2])
+			case responseOffer:
+				err = l.answer(body)
+			case responseTrickle:
+				err = l.candidate(body)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// answer answers an offer of the server, with all candidates.
+func (l *liveKit) answer(offer map[int][]byte) error {
+	description := webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: string(offer[2])}
+	if err := l.subscriber.SetRemoteDescription(description); err != nil {
+		return err
+	}
+	for _, c := range l.pending[subscriber] {
+		if err := l.subscriber.AddICECandidate(c); err != nil {
+			return err
+		}
+	}
+	l.pending[subscriber] = nil
+	answer, err := l.subscriber.CreateAnswer(nil)
+	if err != nil {
+		return err
+	}
+	gathered := webrtc.GatheringCompletePromise(l.subscriber)
+	if err := l.subscriber.SetLocalDescription(answer); err != nil {
+		return err
+	}
+	<-gathered
+	reply := message4(message4(nil, 1, "answer"), 2, l.subscriber.LocalDescription().SDP)
+	if id, _ := binary.Uvarint(offer[3]); id > 0 {
+		reply = number4(reply, 3, id)
+	}
+	return l.send(requestAnswer, reply)
+}
+
+// candidate takes a candidate of the server.
+func (l *liveKit) candidate(body map[int][]byte) error {
+	var c webrtc.ICECandidateInit
+	if err := json.Unmarshal(body[1], &c); err != nil {
+		return err
+	}
+	target, _ := binary.Uvarint(body[2])
+	pc := []*webrtc.PeerConnection{l.PC, l.subscriber}[target&1]
+	l.pending[target&1] = append(l.pending[target&1], c)
+	if pc.RemoteDescription() == nil {
+		return nil
+	}
+	for _, c := range l.pending[target&1] {
+		if err := pc.AddICECandidate(c); err != nil {
+			return err
+		}
+	}
+	l.pending[target&1] = nil
+	return nil
+}
+
+func (l *liveKit) send(field int, body []byte) error {
+	l.write.Lock()
+	defer l.write.Unlock()
+	return l.ws.WriteMessage(websocket.BinaryMessage, message4(nil, field, string(body)))
+}
+
+// token lets its holder join a room of its own: a JSON Web Token with the claims of livekit_room.
+func token(user *url.Userinfo) string {
+	secret, _ := user.Password()
+	name := fmt.Sprintf("bench-%d", time.Now().UnixNano())
+	claims, _ := json.Marshal(map[string]any{
+		"iss": user.Username(), "sub": name, "nbf": time.Now().Add(-time.Minute).Unix(), "exp": time.Now().Add(time.Hour).Unix(),
+		"video": map[string]any{"room": name, "roomJoin": true, "canPublish": true, "canSubscribe": true},
+	})
+	code := base64.RawURLEncoding.EncodeToString
+	text := code([]byte(`{"alg":"HS256","typ":"JWT"}`)) + "." + code(claims)
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte(text))
+	return text + "." + code(mac.Sum(nil))
+}
+
+// message4 and number4 add a field to a message of Protocol Buffers: with a length (wire type 2), and with a number (0).
+func message4(to []byte, field int, value string) []byte {
+	to = binary.AppendUvarint(to, uint64(field)<<3|2)
+	return append(binary.AppendUvarint(to, uint64(len(value))), value...)
+}
+
+func number4(to []byte, field int, value uint64) []byte {
+	return binary.AppendUvarint(binary.AppendUvarint(to, uint64(field)<<3), value)
+}
+
+// fields4 are the fields of a message, the last of each number; those of fixed length are left out. A number is its varint.
+func fields4(raw []byte) map[int][]byte {
+	fields := map[int][]byte{}
+	for len(raw) > 0 {
+		tag, n := binary.Uvarint(raw)
+		if n <= 0 {
+			break
+		}
+		raw = raw[n:]
+		length, m := uint64(0), 0
+		switch tag & 7 {
+		case 0:
+			_, k := binary.Uvarint(raw)
+			length = uint64(max(k, 0))
+		case 1:
+			length = 8
+		case 2:
+			length, m = binary.Uvarint(raw)
+		case 5:
+			length = 4
+		default:
+			return fields
+		}
+		if kind := tag & 7; m < 0 || uint64(len(raw)-m) < length || kind == 0 && length == 0 || kind == 2 && m == 0 {
+			break
+		}
+		fields[int(tag>>3)] = raw[m : m+int(length)]
+		raw = raw[m+int(length):]
+	}
+	return fields
+}
+
+// dial dials for signalling. With a delay, what is written arrives so much later, and so does what comes; the handshake of TCP takes
+// one round trip.
+func (c *caller) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	if err != nil || c.delay == 0 {
+		return conn, err
+	}
+	if err := sleep(ctx, 2*c.delay); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	near, far := net.Pipe()
+	carry := func(to, from net.Conn) {
+		type piece struct {
+			due  time.Time
+			data []byte
+		}
+		pieces := make(chan piece, 256)
+		go func() {
+			defer to.Close()
+			for p := range pieces {
+				time.Sleep(time.Until(p.due))
+				to.Write(p.data) // after its end the reader ends, too
+			}
+		}()
+		defer close(pieces)
+		for buf := make([]byte, 16<<10); ; {
+			n, err := from.Read(buf)
+			if n > 0 {
+				pieces <- piece{time.Now().Add(c.delay), bytes.Clone(buf[:n])}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}
+	go carry(conn, far)
+	go carry(far, conn)
+	return near, nil
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"cmp"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// pageText is a page without scripts and anything from elsewhere.
+//
+//go:embed compare/page.html
+var pageText string
+
+var pageTemplate = template.Must(template.New("page").Parse(pageText))
+
+// charts are what the page shows: a chart of bars for each cell that anybody has.
+type charts struct {
+	Reports []report
+	Charts  []chart
+}
+
+type chart struct {
+	ID, Title, Unit string
+	Most            bool
+	Bars            []bar
+}
+
+// bar is a subject's figure: a bar to the median, and a line to the 95th percentile, or to the 5th where more is better.
+type bar struct {
+	Name, Subject    string
+	figure           figure
+	Width, From, End float64 // in percent of the chart: the bar, and where the line begins and ends
+	unit             string
+}
+
+// newCharts arranges reports.
+func newCharts(reports []report) charts {
+	all := charts{Reports: reports}
+	for _, cell := range cells {
+		c := chart{ID: cell.id, Title: cell.title, Unit: cell.unit, Most: cell.most}
+		top := 0.0
+		for _, r := range reports {
+			b := bar{Name: r.Name, Subject: r.Subject, figure: figure{Missing: "not measured"}, unit: cell.unit}
+			if i := slices.IndexFunc(r.Figures, func(f figure) bool { return f.Cell == cell.id }); i >= 0 {
+				b.figure = r.Figures[i]
+			}
+			top = max(top, b.figure.Median, b.figure.P95)
+			c.Bars = append(c.Bars, b)
+		}
+		for i := range c.Bars {
+			b := &c.Bars[i]
+			scale := 100 / cmp.Or(top, 1)
+			b.Width = scale * b.figure.Median
+			b.From = scale * min(b.figure.Median, b.figure.P95)
+			b.End = scale * max(b.figure.Median, b.figure.P95)
+		}
+		all.Charts = append(all.Charts, c)
+	}
+	return all
+}
+
+// Measured reports whether there is a figure.
+func (b bar) Measured() bool { return len(b.figure.Values) > 0 }
+
+// Why says why there is none, or what happened in the runs without one.
+func (b bar) Why() string { return b.figure.Missing }
+
+// Text is the figure in words.
+func (b bar) Text() string {
+	if b.figure.Runs == 1 {
+		return fmt.Sprintf("%s %s, once", rounded(b.figure.Median), b.unit)
+	}
+	return fmt.Sprintf("%s / %s %s, %d runs", rounded(b.figure.Median), rounded(b.figure.P95), b.unit, b.figure.Runs)
+}
+
+// Short is the figure in a table: median / 95th percentile (runs).
+func (b bar) Short() string {
+	missing := len(b.figure.Values) < b.figure.Runs
+	switch {
+	case !b.Measured() && b.figure.Runs > 0:
+		return fmt.Sprintf("never (%d)", b.figure.Runs)
+	case !b.Measured():
+		return "–"
+	case b.figure.Runs == 1:
+		return rounded(b.figure.Median)
+	case missing:
+		return fmt.Sprintf("%s / %s (%d of %d)", rounded(b.figure.Median), rounded(b.figure.P95), len(b.figure.Values), b.figure.Runs)
+	}
+	return fmt.Sprintf("%s / %s (%d)", rounded(b.figure.Median), rounded(b.figure.P95), b.figure.Runs)
+}
+
+// rounded has three digits that matter, and no more.
+func rounded(x float64) string {
+	digits := 1
+	if x >= 100 {
+		digits = 0
+	}
+	return strconv.FormatFloat(x, 'f', digits, 64)
+}
+
+// Day is when it was measured.
+func (r report) Day() string { return r.Began.Format(time.DateOnly) }
+
+// Took is how long it took.
+func (r report) Took() time.Duration {
+	return time.Duration(r.Seconds * float64(time.Second)).Round(time.Second)
+}

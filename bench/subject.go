@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// setups are the files of set-up, one for each subject. A file is a program in sh or Python. It starts its server with what the environment
+// says (environment), logs "url=URL" to stderr when the server takes calls, and ends with SIGTERM; with the argument "version" it
+// prints what is measured. Its comments say what Go must know: lines "# name:", "# caller:" and "# cannot CELL: why".
+//
+//go:embed compare/subjects
+var setups embed.FS
+
+// subject is a server that is measured.
+type subject struct {
+	id     string // of its file
+	name   string
+	caller string            // how it is called: a key of joins
+	cannot map[string]string // why it has no figure for a cell
+	file   string            // of the program, in setups
+}
+
+// The subjects of the tables in docs/figures.md.
+const (
+	voxgate = "voxgate"
+	echoing = "echo"
+)
+
+// silence puts off the gateway's watch for silent models, where ours may say nothing for long.
+const silence = "VOXGATE_STALL=1h"
+
+// subjects returns the ids of all.
+func subjects() (ids []string) {
+	files, _ := fs.Glob(setups, "compare/subjects/*")
+	for _, file := range files {
+		id, _, _ := strings.Cut(filepath.Base(file), ".")
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// newSubject reads the comments of a file of set-up.
+func newSubject(id string) (*subject, error) {
+	files, err := fs.Glob(setups, "compare/subjects/"+id+".*")
+	if err != nil || len(files) != 1 {
+		return nil, fmt.Errorf("there is no subject %q; there are %s", id, strings.Join(subjects(), ", "))
+	}
+	text, err := setups.ReadFile(files[0])
+	if err != nil {
+		return nil, err
+	}
+	s := &subject{id: id, name: id, cannot: map[string]string{}, file: files[0]}
+	for line := range strings.Lines(string(text)) {
+		key, value, found := strings.Cut(strings.TrimPrefix(line, "# "), ":")
+		value = strings.TrimSpace(value)
+		switch cells, cannot := strings.CutPrefix(key, "cannot "); {
+		case !found || !strings.HasPrefix(line, "# "):
+		case key == "name":
+			s.name = value
+		case key == "caller":
+			s.caller = value
+		case cannot:
+			for cell := range strings.FieldsSeq(cells) {
+				s.cannot[cell] = value
+			}
+		}
+	}
+	if joins[s.caller] == nil {
+		return nil, fmt.Errorf("%s: no caller %q", s.file, s.caller)
+	}
+	return s, nil
+}
+
+// program writes the file of set-up into a folder, and returns how it is run.
+func (s *subject) program(folder string) (command []string, err error) {
+	text, err := setups.ReadFile(s.file)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(folder, "subject_"+filepath.Base(s.file)) // which no package of Python is called
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		return nil, err
+	}
+	if filepath.Ext(path) == ".py" {
+		return []string{filepath.Join(cache(), "venv/bin/python"), path}, nil
+	}
+	return []string{"/bin/sh", path}, nil
+}
+
+// cache is where the packages of the peers are.
+func cache() string {
+	if path := os.Getenv("COMPARE_CACHE"); path != "" {
+		return path
+	}
+	path, _ := filepath.Abs("bench/compare/.cache")
+	return path
+}
+
+// stage is a server and the model behind it.
+type stage struct {
+	*process
+	*subject
+	model   *model
+	folder  string
+	version string
+}
+
+// stage starts a subject, with more environment.
+func (o options) stage(ctx context.Context, id string, more ...string) (_ *stage, err error) {
+	s := &stage{}
+	if s.subject, err = newSubject(id); err != nil {
+		return nil, err
+	}
+	if s.folder, err = os.MkdirTemp("", "voxgate-bench"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	if s.model, err = startModel(); err != nil {
+		return nil, err
+	}
+	command, err := s.program(s.folder)
+	if err != nil {
+		return nil, err
+	}
+	env, err := o.environment(s)
+	if err != nil {
+		return nil, err
+	}
+	env = append(env, more...)
+	ask := exec.CommandContext(ctx, command[0], append(command[1:], "version")...)
+	ask.Env = append(os.Environ(), env...)
+	version, err := ask.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s says no version: %w", id, err)
+	}
+	s.version = strings.Join(strings.Fields(string(version)), " ")
+	s.process, err = start(ctx, env, command[0], command[1:]...)
+	return s, err
+}
+
+// environment is what a file of set-up needs.
+func (o options) environment(s *stage) ([]string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	roots := filepath.Join(s.folder, "roots.pem")
+	if err := os.WriteFile(roots, s.model.roots, 0o600); err != nil {
+		return nil, err
+	}
+	return []string{
+		"COMPARE_MODEL=" + s.model.url,          // the Live API, by http and ws
+		"COMPARE_MODEL_TLS=" + s.model.secure,   // the same, by https and wss
+		"SSL_CERT_FILE=" + roots,                // for it
+		"COMPARE_TOOL=" + s.model.url + "/tool", // takes a POST when the model has called the tool "lookup"
+		"COMPARE_INSTRUCTION=" + instruction,    // of the system, for the model
+		"COMPARE_FOLDER=" + s.folder,            // for files; it is removed in the end
+		"COMPARE_CACHE=" + cache(),
+		"COMPARE_GATEWAY=" + o.gateway, // Voxgate's binary
+		"COMPARE_BENCH=" + self,        // this program, which is also the echo
+	}, nil
+}
+
+// session is the model's side of a call.
+func (s *stage) session(ctx context.Context, name string) (*session, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	return s.model.session(ctx, name)
+}
+
+// call calls the subject.
+func (s *stage) call(ctx context.Context, o callOptions) (*caller, error) {
+	if o.instruction == "" {
+		o.instruction = instruction
+	}
+	c, err := call(ctx, s.url, joins[s.caller], o)
+	if err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, s.log())
+	}
+	return c, nil
+}
+
+// close ends the server before the model that it talks to.
+func (s *stage) close() {
+	if s.process != nil {
+		s.stop()
+	}
+	if s.model != nil {
+		s.model.close()
+	}
+	os.RemoveAll(s.folder)
+}
+
+// alone reports whether all calls of the subject have one instruction, so that the model cannot tell them apart.
+func (s *stage) alone() bool { return !slices.Contains([]string{voxgate, echoing}, s.id) }
