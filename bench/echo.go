@@ -24,7 +24,8 @@ const echoCommand = "echo"
 // echoVoice in the environment makes the echo send a voice, as long as what it hears, and not that itself: what a model's costs.
 const echoVoice = "BENCH_ECHO=voice"
 
-// echo is about the least that a server in Go with the gateway's codecs can cost: it decodes what comes and sends it back. Like the gateway it has one UDP port for all calls, reports, answers to NACK, and takes a data channel.
+// echo is about the least that a server in Go with the gateway's codecs can cost: it decodes what comes and sends it back. Like the
+// gateway it has one UDP port for all calls, reports, answers to NACK, and takes a data channel.
 type echo struct{ api *webrtc.API }
 
 // serveEcho serves until ctx is done, and logs its URL.

@@ -89,8 +89,6 @@ func Check(ctx context.Context, o Options) ([]Line, error) {
 	if !c.resolves(ctx) || !c.connects(ctx) || !c.answers(ctx) {
 		return c.lines, nil
 	}
-	var beside sync.WaitGroup
-	defer beside.Wait()
 	c.private(ctx)
 	s := c.admitted(ctx)
 	if s == nil {
@@ -100,6 +98,7 @@ func Check(ctx context.Context, o Options) ([]Line, error) {
 	for _, origin := range c.Origins {
 		c.origin(ctx, origin)
 	}
+	var beside sync.WaitGroup
 	if c.Stay > 0 {
 		beside.Go(func() { c.stays(ctx) })
 	}

@@ -117,15 +117,14 @@ func (c *check) listens(ctx context.Context, s *socket, call *call) {
 		c.wrong("voice", err.Error(), "")
 		return
 	}
-	deadline := time.Now().Add(stepTimeout)
-	for call.heard().packets == 0 && time.Now().Before(deadline) && ctx.Err() == nil {
-		time.Sleep(20 * time.Millisecond)
-	}
-	if call.heard().packets > 0 {
+	select {
+	case <-call.hears:
 		select {
 		case <-time.After(c.Talk):
 		case <-ctx.Done():
 		}
+	case <-time.After(stepTimeout):
+	case <-ctx.Done():
 	}
 	stop()
 	up.Wait()
@@ -239,6 +238,7 @@ type call struct {
 	pc        *webrtc.PeerConnection
 	mic       *webrtc.TrackLocalStaticSample
 	connected chan struct{}
+	hears     chan struct{} // is closed by the first packet of the voice
 
 	mu sync.Mutex
 	in reception // guarded by mu
@@ -272,7 +272,7 @@ func newCall(w way, from func(net.IP) bool) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &call{pc: pc, connected: make(chan struct{})}
+	c := &call{pc: pc, connected: make(chan struct{}), hears: make(chan struct{})}
 	connected := sync.OnceFunc(func() { close(c.connected) })
 	pc.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
 		if s == webrtc.PeerConnectionStateConnected {
@@ -402,7 +402,9 @@ func (c *call) receive(track *webrtc.TrackRemote) {
 		transit := time.Since(began) - time.Duration(p.Timestamp)*time.Second/opusRate
 		c.mu.Lock()
 		in := &c.in
-		if in.packets > 0 {
+		if in.packets == 0 {
+			close(c.hears)
+		} else {
 			if gap := p.SequenceNumber - in.last; gap < 1<<15 { // else it is late
 				in.lost += int(gap) - 1
 			} else {
