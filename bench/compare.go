@@ -63,7 +63,7 @@ type figure struct {
 	Cell    string    `json:"cell"`
 	Values  []float64 `json:"values,omitempty"`  // of each run, in the cell's unit
 	Median  float64   `json:"median,omitempty"`  // of them
-	P95     float64   `json:"p95,omitempty"`     // likewise
+	P95     float64   `json:"p95,omitempty"`     // likewise; where more is better, the 5th percentile
 	Runs    int       `json:"runs,omitempty"`    // also those without a value
 	Missing string    `json:"missing,omitempty"` // why there is none, or what happened in the runs without one
 }
@@ -215,9 +215,13 @@ func (c *comparison) add(cell string, runs int, otherwise string, values ...floa
 	if runs > len(values) {
 		f.Missing = fmt.Sprintf("in %d of %d runs: %s", runs-len(values), runs, otherwise)
 	}
-	f.Median, f.P95 = quantile(values, 0.5), quantile(values, 0.95)
+	worse := 0.95
+	if cells[place(cell)].most {
+		worse = 0.05
+	}
+	f.Median, f.P95 = quantile(values, 0.5), quantile(values, worse)
 	c.Figures = append(c.Figures, f)
-	progress("%s: median %.1f, 95th percentile %.1f of %d runs %s", cell, f.Median, f.P95, runs, f.Missing)
+	progress("%s: median %.1f, 95th (or 5th) percentile %.1f of %d runs %s", cell, f.Median, f.P95, runs, f.Missing)
 }
 
 func inMilliseconds(d time.Duration) float64 { return float64(d) / 1e6 }
