@@ -1,14 +1,23 @@
 package main
 
 import (
+	"cmp"
+	"crypto/hmac"
+	"crypto/sha1"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"net/url"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/gorilla/websocket"
 	"github.com/pion/rtp"
 	"github.com/pion/webrtc/v4"
 
@@ -22,7 +31,7 @@ import (
 // beep is what the model of these tests says, in Hz, and spoken what it hears.
 const beep, spoken = 880, 440
 
-// ear waits for the model's beep in what comes by RTP.
+// ear waits for the model's beep in what comes.
 type ear struct {
 	t     *testing.T
 	heard chan struct{}
@@ -190,4 +199,69 @@ func (l *line) talk(sdp string, bye func()) {
 			_, _ = l.conn.WriteTo(raw, to)
 		}
 	}))
+}
+
+// twilioAt is the public URL that Twilio signs its requests for, and twilioSecret what it signs them with.
+const twilioAt, twilioSecret = "https://voice.example.org", "twilio's"
+
+// twilio calls a number as Twilio does: a signed report of the call, and then a signed stream of G.711 in JSON where the answer wants it.
+func (p *program) twilio(number string) (answer string, back *ear) {
+	p.t.Helper()
+	signed := func(at, fields string) string {
+		mac := hmac.New(sha1.New, []byte(twilioSecret))
+		io.WriteString(mac, at+fields)
+		return base64.StdEncoding.EncodeToString(mac.Sum(nil))
+	}
+	const report = "/telephony/twilio/answer"
+	form := url.Values{"CallSid": {"CA1"}, "From": {"+4917012345"}, "To": {number}}
+	r, _ := http.NewRequest(http.MethodPost, p.url+report, strings.NewReader(form.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("X-Twilio-Signature", signed(twilioAt+report, "CallSidCA1From+4917012345To"+number))
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	raw, _ := io.ReadAll(resp.Body)
+	stream := regexp.MustCompile(`wss://voice\.example\.org([^"]+)`).FindStringSubmatch(string(raw))
+	if stream == nil {
+		return string(raw), &ear{}
+	}
+	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(p.url, "http")+stream[1],
+		http.Header{"X-Twilio-Signature": {signed(stream[0], "")}})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	back = newEar(p.t, 8000)
+	var listening sync.WaitGroup
+	p.t.Cleanup(func() { conn.Close(); listening.Wait() })
+	listening.Go(func() {
+		decoder, err := g711.MuLaw.NewDecoder(8000)
+		back.listen(decoder, err, func() (*rtp.Packet, error) {
+			for {
+				var m struct {
+					Event string
+					Media struct{ Payload []byte }
+				}
+				if err := conn.ReadJSON(&m); err != nil || m.Event == "media" {
+					return &rtp.Packet{Payload: m.Media.Payload}, err
+				}
+			}
+		})
+	})
+	err = cmp.Or(conn.WriteMessage(websocket.TextMessage, []byte(`{"event":"connected","protocol":"Call","version":"1.0.0"}`)),
+		conn.WriteMessage(websocket.TextMessage, []byte(`{"event":"start","sequenceNumber":"1","streamSid":"MZ1","start":{"accountSid":"AC1",`+
+			`"streamSid":"MZ1","callSid":"CA1","tracks":["inbound"],"mediaFormat":{"encoding":"audio/x-mulaw","sampleRate":8000,"channels":1}}}`)))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	encoder, err := g711.MuLaw.NewEncoder(8000)
+	n := 0
+	stop := says(p.t, encoder, err, 8000, func(packet []byte) {
+		n++
+		_ = conn.WriteMessage(websocket.TextMessage, fmt.Appendf(nil, `{"event":"media","sequenceNumber":"%d","streamSid":"MZ1",`+
+			`"media":{"track":"inbound","chunk":"%d","timestamp":"%d","payload":%q}}`, n+1, n, 20*n, base64.StdEncoding.EncodeToString(packet)))
+	})
+	back.ends = append(back.ends, stop, func() { conn.Close() })
+	return "", back
 }
