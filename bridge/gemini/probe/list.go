@@ -325,15 +325,17 @@ func pauses(t *talk) {
 	}
 	t.speak(2*speechRate, time.Second)
 	t.speak(2*speechRate, 3*time.Second)
-	h := t.listen(4*time.Second, func(*heard) bool { return false })
+	// A turn lasts as long as its answer takes to say, and longer on a busy machine. What comes after the first is a second one.
+	first := t.listen(answerTimeout, func(h *heard) bool { return h.turns > 0 })
+	turns := first.turns + t.listen(4*time.Second, func(*heard) bool { return false }).turns
 	switch {
 	case t.over:
-	case h.turns == 1:
+	case turns == 1:
 		t.fact("one turn")
-	case h.turns == 2:
+	case turns == 2:
 		t.fact("two turns")
 	default:
-		t.fact("%d turns", h.turns)
+		t.fact("%d turns", turns)
 	}
 }
 
