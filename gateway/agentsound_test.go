@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"crypto/hmac"
 	"crypto/sha1"
@@ -11,6 +12,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"os/exec"
 	"regexp"
 	"strings"
 	"sync"
@@ -264,4 +267,47 @@ func (p *program) twilio(number string) (answer string, back *ear) {
 	})
 	back.ends = append(back.ends, stop, func() { conn.Close() })
 	return "", back
+}
+
+// sipp rings a number at a trunk, with the sound of a line, and reports whether it was answered.
+func (p *program) sipp(trunk, number string, sound *line) (answered bool) {
+	p.t.Helper()
+	request := func(method, tag string, cseq int, body string) string {
+		return fmt.Sprintf("<send><![CDATA[\n%[1]s sip:[service]@[remote_ip] SIP/2.0\nVia: SIP/2.0/UDP [local_ip]:[local_port];branch=[branch]\n"+
+			"From: <sip:ada@[local_ip]>;tag=1\nTo: <sip:[service]@[remote_ip]>%[2]s\nCall-ID: [call_id]\nCSeq: %[3]d %[1]s\n"+
+			"Contact: <sip:ada@[local_ip]:[local_port]>\n%[4]s]]></send>\n", method, tag, cseq, body)
+	}
+	const none = "Content-Length: 0\n\n"
+	sdp := fmt.Sprintf("v=0\no=- 1 1 IN IP4 127.0.0.1\ns=-\nc=IN IP4 127.0.0.1\nt=0 0\nm=audio %d RTP/AVP 0\n", sound.port)
+	scenario := `<?xml version="1.0" encoding="UTF-8" ?><scenario name="agent">` + request("INVITE", "", 1, "Content-Type: application/sdp\nContent-Length: [len]\n\n"+sdp) +
+		`<recv response="100" optional="true"/><recv response="180" optional="true"/><recv response="183" optional="true"/>` +
+		`<recv response="200"><action><ereg regexp="m=audio [0-9]+" search_in="body" check_it="true" assign_to="1"/><log message="[$1]"/></action></recv>` +
+		request("ACK", "[peer_tag_param]", 1, none) + `<recv request="INFO"/>` + request("BYE", "[peer_tag_param]", 2, none) +
+		`<recv response="200"/></scenario>`
+	answers, log, err := os.Pipe()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	at, id := fmt.Sprintf("127.0.0.1:%d", mediatest.FreePort(p.t)), "a-"+number
+	host, port, _ := net.SplitHostPort(at)
+	cmd := exec.Command("sipp", "-sf", written(p.t, scenario), "-m", "1", "-i", host, "-p", port, "-s", number, "-cid_str", id, "-nostdin",
+		"-trace_logs", "-log_file", "/dev/fd/3", trunk)
+	cmd.ExtraFiles, cmd.Dir = []*os.File{log}, p.t.TempDir()
+	if err := cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	log.Close()
+	p.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait(); answers.Close() })
+	answer, err := bufio.NewReader(answers).ReadString('\n')
+	if err != nil {
+		return false // sipp ends at any answer but 200
+	}
+	sound.talk(answer, func() { // sipp hangs up at an INFO
+		if conn, err := net.Dial("udp", at); err == nil {
+			fmt.Fprintf(conn, "INFO sip:ada@%[1]s SIP/2.0\r\nVia: SIP/2.0/UDP %[1]s;branch=z9hG4bK9\r\nFrom: <sip:a@%[1]s>;tag=2\r\n"+
+				"To: <sip:ada@%[1]s>;tag=1\r\nCall-ID: %[2]s\r\nCSeq: 9 INFO\r\nContent-Length: 0\r\n\r\n", at, id)
+			conn.Close()
+		}
+	})
+	return true
 }
