@@ -20,14 +20,14 @@ type answer struct {
 	answerOptions
 	questions questions
 	turn      turn
-	number    int           // of the turn that is spoken, or comes next
-	known     int           // the last turn that the session behind the newest handle knows
-	textTurn  int           // whose UserText is not final yet; 0: none
-	working   bool          // the model thinks on, whatever its turn says
-	said      bool          // something was answered since the person asked
-	latest    time.Duration // that an answer took
+	number    int  // of the turn that is spoken, or comes next
+	known     int  // the last turn that the session behind the newest handle knows
+	textTurn  int  // whose UserText is not final yet; 0: none
+	working   bool // the model thinks on, whatever its turn says
+	said      bool // something was answered since the person asked
 
 	roundTrip atomic.Int64 // to the caller and back, in ns; 0: not known
+	latest    atomic.Int64 // that an answer took, in ns, which the voice's goroutine may measure; 0: none was measured
 	thinking  atomic.Bool  // the caller knows that an answer is due
 }
 
@@ -479,7 +479,7 @@ func (a *answer) finalText(number int) {
 func (a *answer) measure(t *timing) Latency {
 	l, ok := t.latency(time.Duration(a.roundTrip.Load()))
 	if ok {
-		a.latest = l.Total()
+		a.latest.Store(int64(l.Total()))
 		a.audience.notify(l)
 	}
 	return l

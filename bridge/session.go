@@ -274,7 +274,8 @@ func (s *Session) describe() Info {
 		ID: s.id, Door: s.open.Origin.Door, Agent: s.answers, Identity: s.open.Origin.Identity, Key: s.open.Origin.Key,
 		Attributes: s.open.Origin.Attributes,
 		Step:       s.steering.flow.Step, Model: s.keeper.Config().Model, State: s.status.state, Started: s.started, Turns: s.answer.number - 1,
-		Tokens: s.spending.meter.Total().Total, Dollars: s.spending.dollars(), Latency: s.answer.latest, Loss: s.loss.shares(),
+		Tokens: s.spending.meter.Total().Total, Dollars: s.spending.dollars(),
+		Latency: time.Duration(s.answer.latest.Load()), Loss: s.loss.shares(),
 	}
 }
 
