@@ -40,7 +40,7 @@ type caller struct {
 	callOptions
 	*rtctest.Caller
 	ws      *websocket.Conn
-	answers chan message // of the gateway; when it is full they are dropped
+	answers chan string // the SDP of the gateway's answers; a second that nobody takes is dropped
 	reading sync.WaitGroup
 
 	mu      sync.Mutex
@@ -60,7 +60,7 @@ type message struct {
 func call(ctx context.Context, url string, join join, o callOptions) (*caller, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	c := &caller{callOptions: o, answers: make(chan message, 64), ended: make(chan struct{})}
+	c := &caller{callOptions: o, answers: make(chan string, 1), ended: make(chan struct{})}
 	if err := join(ctx, c, url); err != nil {
 		c.close()
 		return nil, err
@@ -73,15 +73,18 @@ func (c *caller) peer() rtctest.Options {
 	return rtctest.Options{NACK: !c.plain, Resend: c.likeChrome, RED: c.likeChrome, Socket: c.socket, Track: c.listen}
 }
 
-// joinVoxgate opens a conversation as signaling/PROTOCOL.md says, and WebRTC in it. When the data channel is open, so is the voice.
+// joinVoxgate opens a conversation as signaling/PROTOCOL.md says, and WebRTC in it. The offer goes out with CONNECT_GEMINI, so both cost one
+// round trip. It returns when the voice has its way; the data channel opens later.
 func joinVoxgate(ctx context.Context, c *caller, url string) (err error) {
 	o := c.peer()
 	o.Channel, o.Message = "events", c.take
 	if c.Caller, err = rtctest.New(o); err != nil {
 		return err
 	}
-	opened := make(chan struct{})
-	c.Channel.OnOpen(func() { close(opened) })
+	offer, err := c.Offer(ctx, false)
+	if err != nil {
+		return err
+	}
 	dialer := websocket.Dialer{NetDialContext: c.dial}
 	c.ws, _, err = dialer.DialContext(ctx, "ws"+strings.TrimPrefix(url, "http")+"/ws", nil)
 	if err != nil {
@@ -98,18 +101,13 @@ func joinVoxgate(ctx context.Context, c *caller, url string) (err error) {
 		}
 	})
 	config := map[string]any{"initialConfig": map[string]string{"systemInstruction": c.instruction}}
-	raw, err := c.request(ctx, "CONNECT_GEMINI", config, "SETUP_COMPLETE")
-	if err != nil {
+	if err := c.send("CONNECT_GEMINI", config); err != nil {
 		return err
 	}
-	var done struct{ Success bool }
-	if err := json.Unmarshal(raw, &done); err != nil || !done.Success {
-		return fmt.Errorf("the conversation was refused: %s", raw)
-	}
-	if err := c.negotiate(ctx, false); err != nil {
+	if err := c.negotiate(ctx, offer); err != nil {
 		return err
 	}
-	return c.wait(ctx, opened)
+	return c.wait(ctx, c.Connected())
 }
 
 // wait waits until something is done.
@@ -124,46 +122,29 @@ func (c *caller) wait(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// negotiate makes an offer and takes the answer. With restart ICE finds a way again, as after a change of address; the voice goes on
-// meanwhile.
-func (c *caller) negotiate(ctx context.Context, restart bool) error {
+// negotiate sends an offer and takes the answer.
+func (c *caller) negotiate(ctx context.Context, offer string) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	offer, err := c.Offer(ctx, restart)
-	if err != nil {
+	for len(c.answers) > 0 {
+		<-c.answers // to an earlier offer
+	}
+	if err := c.send("WEBRTC_OFFER", map[string]string{"sdp": offer}); err != nil {
 		return err
 	}
-	raw, err := c.request(ctx, "WEBRTC_OFFER", map[string]string{"sdp": offer}, "WEBRTC_ANSWER")
-	if err != nil {
-		return err
+	select {
+	case sdp := <-c.answers:
+		return c.Answer(sdp)
+	case <-c.ended:
+		return fmt.Errorf("waiting for an answer: %w", c.err())
+	case <-ctx.Done():
+		return fmt.Errorf("no answer: %w", context.Cause(ctx))
 	}
-	var answer struct{ SDP string }
-	if err := json.Unmarshal(raw, &answer); err != nil {
-		return err
-	}
-	return c.Answer(answer.SDP)
 }
 
-// request sends a message over the WebSocket, waits for the one that answers it, and returns its payload.
-func (c *caller) request(ctx context.Context, kind string, payload any, answer string) (json.RawMessage, error) {
-	for len(c.answers) > 0 {
-		<-c.answers // from before
-	}
-	if err := c.ws.WriteJSON(map[string]any{"type": kind, "payload": payload}); err != nil {
-		return nil, err
-	}
-	for {
-		select {
-		case m := <-c.answers:
-			if m.Type == answer {
-				return m.Payload, nil
-			}
-		case <-c.ended:
-			return nil, fmt.Errorf("waiting for %s: %w", answer, c.err())
-		case <-ctx.Done():
-			return nil, fmt.Errorf("no %s: %w", answer, context.Cause(ctx))
-		}
-	}
+// send sends a message over the WebSocket.
+func (c *caller) send(kind string, payload any) error {
+	return c.ws.WriteJSON(map[string]any{"type": kind, "payload": payload})
 }
 
 // take takes a message of the gateway.
@@ -172,12 +153,23 @@ func (c *caller) take(raw []byte) {
 	if err := json.Unmarshal(raw, &m); err != nil {
 		c.fail(fmt.Errorf("not JSON: %s", raw))
 	}
-	if m.Type == "GEMINI_ERROR" || m.Type == "GEMINI_DISCONNECTED" {
-		c.fail(fmt.Errorf("the gateway says: %s", raw))
+	var payload struct {
+		Success bool
+		SDP     string
 	}
-	select {
-	case c.answers <- m:
-	default:
+	switch m.Type {
+	case "SETUP_COMPLETE":
+		if json.Unmarshal(m.Payload, &payload) != nil || !payload.Success {
+			c.fail(fmt.Errorf("the conversation was refused: %s", raw))
+		}
+	case "WEBRTC_ANSWER":
+		json.Unmarshal(m.Payload, &payload) // a bad one has no SDP that Pion takes
+		select {
+		case c.answers <- payload.SDP:
+		default:
+		}
+	case "GEMINI_ERROR", "GEMINI_DISCONNECTED":
+		c.fail(fmt.Errorf("the gateway says: %s", raw))
 	}
 }
 

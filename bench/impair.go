@@ -217,7 +217,11 @@ func (c *impaired) happen(ctx context.Context) error {
 			return err
 		}
 		c.network[0].Swap(socket)
-		if err := c.caller.negotiate(ctx, true); err != nil {
+		offer, err := c.caller.Offer(ctx, true) // the voice goes on meanwhile
+		if err == nil {
+			err = c.caller.negotiate(ctx, offer)
+		}
+		if err != nil {
 			return fmt.Errorf("ICE restart: %w", err)
 		}
 	}
