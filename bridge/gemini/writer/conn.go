@@ -117,7 +117,7 @@ func (c *Conn) take(ctx context.Context, m wire.ClientMessage) {
 			c.ask(ctx)
 		}
 	case m.RealtimeInput != nil && m.RealtimeInput.Text != "":
-		c.late = append(c.late, content{"user", wire.TextPart(m.RealtimeInput.Text).JSON(), true})
+		c.late = shortened(append(c.late, content{"user", wire.TextPart(m.RealtimeInput.Text).JSON(), true}))
 		if c.answer == nil && c.open == nil {
 			c.ask(ctx)
 		}
