@@ -22,9 +22,13 @@ const portTries = 10
 // openPorts opens the port of the page, with TLS if that is wanted, and those of WebRTC.
 func openPorts(s settings, log *slog.Logger) (page net.Listener, webrtc *rtc.API, err error) {
 	_, port, _ := net.SplitHostPort(s.addr) // Listen says what is wrong with it
-	for range portTries {
+	tries := 1
+	if port == "0" && s.udpPort == 0 { // the page's number is WebRTC's, too
+		tries = portTries
+	}
+	for range tries {
 		page, webrtc, err = openAt(s, log)
-		if port != "0" || !errors.Is(err, syscall.EADDRINUSE) {
+		if failed := (*net.OpError)(nil); !errors.As(err, &failed) || failed.Net != "udp" || !errors.Is(err, syscall.EADDRINUSE) {
 			break
 		}
 	}
