@@ -19,6 +19,7 @@ var (
 	varies   = regexp.MustCompile(`(?m)^export let\b`)
 	anything = regexp.MustCompile(`(?m)^(import|export)\b`)
 	asName   = regexp.MustCompile(`(\w+) as (\w+)`)
+	local    = regexp.MustCompile(`(\w+)\s*(?:,|\}| from )`) // a name that an import line gives
 )
 
 // bundler puts scripts together as our own are written: what is imported and exported stands at the beginning of a line, by its name.
@@ -82,6 +83,9 @@ func (r *bundler) join(into string, members []string) ([]byte, error) {
 		before = append(before, name)
 	}
 	body, err := r.body(into, into, before, head)
+	if err == nil {
+		err = unambiguous(head)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -94,6 +98,20 @@ func (r *bundler) join(into string, members []string) ([]byte, error) {
 		fmt.Fprintf(&text, "\nexport {%s};\n", strings.Join(all, ", "))
 	}
 	return []byte(strings.Join(slices.Sorted(maps.Keys(head)), "\n") + "\n" + text.String()), nil
+}
+
+// unambiguous refuses a name that is imported from two places: a browser would not read the script.
+func unambiguous(head map[string]bool) error {
+	from := map[string]string{}
+	for line := range head {
+		for _, m := range local.FindAllStringSubmatch(line, -1) {
+			if other := from[m[1]]; other != "" {
+				return fmt.Errorf("it imports %s twice: %s %s", m[1], other, line)
+			}
+			from[m[1]] = line
+		}
+	}
+	return nil
 }
 
 // body is a script whose imports are put into head where they come from outside.

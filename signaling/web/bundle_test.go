@@ -46,6 +46,7 @@ func TestBundles(t *testing.T) {
 		"what changes":       {"part.js": "export let a = 1;"},
 		"in its own folder":  {"main.js": "export const a = 1;"},
 		`have "import x fro`: {"part.js": "import x from './main.js';"},
+		"it imports c twice": {"part.js": "export const a = 1;", "main.js": "import { b, c } from './x.js';\nimport { d as c } from './y.js';"},
 	} {
 		if scripts["main.js"] == "" {
 			scripts["main.js"] = "export const e = 1;"
