@@ -225,8 +225,8 @@ func (a *Agent) Put(o *bridge.Open) {
 	a.manners(o)
 }
 
-// Fix sets the agent that the operator's backend wants: neither the caller nor a grant can change what it says. One with a name replaces the
-// agent that answered; one without a name overrides only the fields that it has.
+// Fix sets the agent that the operator's backend wants: neither the caller nor a grant can change what it says. One with a name replaces
+// the agent that answered; one without a name overrides only the fields that it has.
 func (a *Agent) Fix(o *bridge.Open) {
 	if a.Name != "" {
 		o.Agent, o.Locked, o.Named, o.Origin.Agent = bridge.Agent{}, false, true, a.Name

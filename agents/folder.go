@@ -134,7 +134,8 @@ func (f *Folder) Files() []File {
 	return f.state
 }
 
-// Require has the agents that a door's telephones can reach pass a check, now and whenever they are read again. Its errors name their files.
+// Require has the agents that a door's telephones can reach pass a check, now and whenever they are read again. Its errors name their
+// files.
 func (f *Folder) Require(door string, check func(*Agent) error) error {
 	if f == nil {
 		return nil

@@ -73,8 +73,8 @@ func (c *caller) peer() rtctest.Options {
 	return rtctest.Options{NACK: !c.plain, Resend: c.likeChrome, RED: c.likeChrome, Socket: c.socket, Track: c.listen}
 }
 
-// joinVoxgate opens a conversation as signaling/PROTOCOL.md says, and WebRTC in it. The offer goes out with CONNECT_GEMINI, so both cost one
-// round trip. It returns when the voice has its way; the data channel opens later.
+// joinVoxgate opens a conversation as signaling/PROTOCOL.md says, and WebRTC in it. The offer goes out with CONNECT_GEMINI, so both cost
+// one round trip. It returns when the voice has its way; the data channel opens later.
 func joinVoxgate(ctx context.Context, c *caller, url string) (err error) {
 	o := c.peer()
 	o.Channel, o.Message = "events", c.take

@@ -36,7 +36,7 @@ type tempo struct {
 	voiceBefore, silenceAfter time.Duration
 }
 
-// gatewayTempo is for who replies within 30 ms, and anyTempo for who needs a second.
+// gatewayTempo is for subjects that reply within 30 ms, and anyTempo for those that need a second.
 var (
 	gatewayTempo = tempo{500 * time.Millisecond, 300 * time.Millisecond, 250 * time.Millisecond}
 	anyTempo     = tempo{1500 * time.Millisecond, 1500 * time.Millisecond, 1500 * time.Millisecond}

@@ -140,7 +140,7 @@ func TestAStepThatGeminiRefuses(t *testing.T) {
 			said = append(said, in.Text)
 		}
 		if told := strings.Join(said, "\n"); !strings.Contains(told, `The step "book" cannot begin`) && !strings.Contains(told, `The step \"book\" cannot begin`) {
-			t.Errorf("the model is told %s", told)
+			t.Errorf("the model reads %s", told)
 		}
 		if got := c.steps(); got != "identify book identify" {
 			t.Errorf("the caller learns of %s", got)

@@ -86,8 +86,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		return err
 	}
 	ends.write = generate.Generate
-	state := healthOf(ctx, host, shared)
-	state.page = s.url(listener.Addr().(*net.TCPAddr))
+	state := healthOf(ctx, host, shared, s.url(listener.Addr().(*net.TCPAddr)))
 	stopPrivate, err := measured.serve(s, admission, host, state, log)
 	if err != nil {
 		return err
@@ -122,9 +121,10 @@ func openAgents(s settings, log *slog.Logger) (*agents.Folder, error) {
 	return folder, nil
 }
 
-// healthOf is the health of a host, and the orders that it takes.
-func healthOf(ctx context.Context, host *bridge.Host, shared store.Store) health {
+// healthOf is the health of a host that serves a page, and the orders that it takes.
+func healthOf(ctx context.Context, host *bridge.Host, shared store.Store, page string) health {
 	return health{
+		page:     page,
 		ready:    func() bool { return ctx.Err() == nil && host.Ready() },
 		degraded: shared.Down,
 		leave:    host.Leave, running: func() int { return len(host.Sessions()) },

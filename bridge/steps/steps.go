@@ -1,5 +1,5 @@
-// Package steps takes a conversation through the steps of an agent: what the model is to find out in each, what it may call there, and where
-// it goes on.
+// Package steps takes a conversation through the steps of an agent: what the model is to find out in each, what it may call there, and
+// where it goes on.
 package steps
 
 import (

@@ -12,8 +12,8 @@ import (
 //
 // Measured at 8 kHz: of the five pieces that Debian's Asterisk plays on hold (18 minutes) 59 to 84 % of each is found. Of 21 minutes of its
 // spoken announcements without a pause, and of 40 minutes of espeak-ng in three languages, from 80 to 400 words a minute and whispered,
-// none is taken for music, alone, in white, pink or brown noise 5 dB below it, or over music 10 dB below it; over music 6 dB below it 3 % of
-// the time, at 16 kHz 11 %. Music that ends where one of 2,750 pieces of speech begins is over within 2 s, 0.5 to 1 s at the median.
+// none is taken for music, alone, in white, pink or brown noise 5 dB below it, or over music 10 dB below it; over music 6 dB below it 3 %
+// of the time, at 16 kHz 11 %. Music that ends where one of 2,750 pieces of speech begins is over within 2 s, 0.5 to 1 s at the median.
 const (
 	musicBlock  = 20 * time.Millisecond
 	musicBlocks = 5   // from one spectrum to the one that it is compared with

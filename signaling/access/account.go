@@ -87,7 +87,8 @@ func (a *account) Limits() (tokens, dollars bool) {
 	return tokens, dollars
 }
 
-// Begin counts a conversation that begins, or refuses it. Of the tokens of its first turn it reserves those that are left, of the money all.
+// Begin counts a conversation that begins, or refuses it. Of the tokens of its first turn it reserves those that are left, of the money
+// all.
 func (a *account) Begin(first bridge.Cost) error {
 	err := a.begin()
 	if err != nil {

@@ -215,26 +215,30 @@ func EventAs(e bridge.Event, kind string, payload any) ServerMessage {
 	return m
 }
 
+func setUp(e bridge.SetupComplete) setupPayload {
+	p := setupPayload{
+		Success: true, SessionID: e.SessionID, Model: e.Model, ResumeToken: e.ResumeToken,
+		Backend: e.Backend, EffectiveConfig: e.EffectiveConfig, Step: e.Step, Recording: &e.Recording, Tools: []setupTool{},
+	}
+	for _, t := range e.Tools {
+		p.Tools = append(p.Tools, setupTool{t.Name, t.Title, string(t.Behavior), string(t.Scheduling), t.Where})
+	}
+	if !e.Started.IsZero() {
+		p.StartedAt = e.Started.UnixMilli()
+	}
+	if !e.Update {
+		p.Resumed = &e.Resumed
+	}
+	if e.Resumed {
+		p.Received = append([]string{}, e.Received...) // sent even if there are none
+	}
+	return p
+}
+
 func body(e bridge.Body) (ServerMessage, bool) {
 	switch e := e.(type) {
 	case bridge.SetupComplete:
-		p := setupPayload{
-			Success: true, SessionID: e.SessionID, Model: e.Model, ResumeToken: e.ResumeToken,
-			Backend: e.Backend, EffectiveConfig: e.EffectiveConfig, Step: e.Step, Recording: &e.Recording, Tools: []setupTool{},
-		}
-		for _, t := range e.Tools {
-			p.Tools = append(p.Tools, setupTool{t.Name, t.Title, string(t.Behavior), string(t.Scheduling), t.Where})
-		}
-		if !e.Started.IsZero() {
-			p.StartedAt = e.Started.UnixMilli()
-		}
-		if !e.Update {
-			p.Resumed = &e.Resumed
-		}
-		if e.Resumed {
-			p.Received = append([]string{}, e.Received...) // sent even if there are none
-		}
-		return message(typeSetupComplete, p), true
+		return message(typeSetupComplete, setUp(e)), true
 	case bridge.SetupFailed:
 		return SetupRefused(e.Err), true
 	case bridge.Raw:
