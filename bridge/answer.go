@@ -26,12 +26,11 @@ type answer struct {
 	working   bool // the model thinks on, whatever its turn says
 	said      bool // something was answered since the person asked
 
-	roundTrip atomic.Int64 // to the caller and back, in ns; 0: not known
-	latest    atomic.Int64 // that an answer took, in ns, which the voice's goroutine may measure; 0: none was measured
-	thinking  atomic.Bool  // the caller knows that an answer is due
+	latest   atomic.Int64 // that an answer took, in ns, which the voice's goroutine may measure; 0: none was measured
+	thinking atomic.Bool  // the caller knows that an answer is due
 }
 
-// answerOptions are what an answer needs of its session. All fields but chips are needed.
+// answerOptions are what an answer needs of its session. All fields but quiet and chips are needed.
 type answerOptions struct {
 	audience   *audience
 	observer   observer
@@ -42,6 +41,7 @@ type answerOptions struct {
 	keeper     *keeper.Keeper
 	calls      *toolcalls.Calls
 
+	quiet    bool                     // the caller hears nothing
 	chips    func(html string) string // makes a page of a search's suggestions; nil: the caller cannot show it
 	begun    func()                   // the model has begun to answer
 	speaking func() bool              // the person speaks
@@ -477,7 +477,7 @@ func (a *answer) finalText(number int) {
 
 // measure reports what was measured of a turn, once, and returns it.
 func (a *answer) measure(t *timing) Latency {
-	l, ok := t.latency(time.Duration(a.roundTrip.Load()))
+	l, ok := t.latency(time.Duration(a.voice.roundTrip.Load()))
 	if ok {
 		a.latest.Store(int64(l.Total()))
 		a.audience.notify(l)
@@ -531,4 +531,22 @@ func (a *answer) close() {
 		a.observe(t.number, t.began, t.timing, Latency{}, ByEnd)
 	}
 	a.voice.Close()
+}
+
+// cue plays a sound of the gateway's, unless the model's voice is still playing.
+func (a *answer) cue(pcm []int16) {
+	if a.quiet || a.keeper.Config().TextOnly || a.voice.Queued() > 0 {
+		return
+	}
+	if err := a.voice.sound(pcm); err != nil {
+		a.log.Warn("waiting sound dropped", "err", err)
+	}
+}
+
+// typed keeps what was typed, and tells the watchers.
+func (a *answer) typed(turn int, text string) {
+	a.transcript.Typed(turn, text)
+	if text != "" {
+		a.audience.tellWatchers(UserText{Turn: turn, Text: text, Final: true})
+	}
 }

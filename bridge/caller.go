@@ -55,8 +55,8 @@ func (s *Session) onArrival(ctx context.Context, v *visit) {
 	defer close(v.ready)
 	v.arrived = true
 	s.handover.changed()
-	s.answer.roundTrip.Store(0) // was that of another connection
-	s.loss.reset()              // likewise
+	s.voice.roundTrip.Store(0) // was that of another connection
+	s.loss.reset()             // likewise
 	s.clock.Clear(alarmPark)
 	if v.first {
 		s.begin(v)

@@ -60,7 +60,11 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 	case Steer:
 		return s.steer(func(t *steering) error { return t.change(c) }, func(config setup.Config) { s.keeper.Update(ctx, config, nil) })
 	case advance:
-		return s.advance(ctx, c)
+		return s.steer(func(t *steering) error { return t.advance(c) }, func(config setup.Config) {
+			if s.keeper.Adjust(ctx, config, s.steering.flow.Step) {
+				delete(*c.answer, steps.InAnswer) // the model has that before it has the answer
+			}
+		})
 	case leave:
 		s.goElsewhere(c.in)
 	case superseded:
@@ -92,18 +96,10 @@ func asks(c Command) bool {
 	return false
 }
 
-// typed keeps what was typed, and tells the watchers.
-func (s *Session) typed(turn int, text string) {
-	s.transcript.Typed(turn, text)
-	if text != "" {
-		s.tellWatchers(UserText{Turn: turn, Text: text, Final: true})
-	}
-}
-
 // sendText sends real-time text.
 func (s *Session) sendText(text string) bool {
 	s.person.prompted = 0
-	s.typed(s.answer.question(), text)
+	s.answer.typed(s.answer.question(), text)
 	ok := s.up.Send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: text}})
 	s.asked()
 	return ok
@@ -143,7 +139,7 @@ func (s *Session) sendMessage(m Message) error {
 		turn-- // the next handle knows it, answered or not
 	}
 	if parts.Len() > 0 {
-		s.typed(turn, parts.Text())
+		s.answer.typed(turn, parts.Text())
 	}
 	t := uplink.Turn{Parts: parts.JSON(), Complete: m.TurnComplete}
 	// The model looks at a stream of pictures only while it hears somebody.
@@ -251,15 +247,6 @@ func (s *Session) steer(change func(*steering) error, configure func(setup.Confi
 	configure(config)
 	s.followStep(before.flow.Step)
 	return nil
-}
-
-// advance goes on to the next step. What a model is configured with before it has the answer to its call need not be in that.
-func (s *Session) advance(ctx context.Context, c advance) error {
-	return s.steer(func(t *steering) error { return t.advance(c) }, func(config setup.Config) {
-		if s.keeper.Adjust(ctx, config, s.steering.flow.Step) {
-			delete(*c.answer, steps.InAnswer)
-		}
-	})
 }
 
 // onStep notes that the model has taken what it was configured with for a step, or has not: then the step before goes on.

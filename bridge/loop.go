@@ -8,6 +8,7 @@ import (
 	"voxgate/bridge/alarm"
 	"voxgate/bridge/fleet"
 	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/gemini/writer"
@@ -29,14 +30,14 @@ func newSession(
 	s := &Session{
 		audience: &audience{}, observer: observer{id, h.options.Observe},
 		id: id, host: &h.shared, log: log, open: o, own: own,
-		voice: &voice{Pacer: playout.NewPacer(h.ticker, wire.OutputRate), played: make(chan struct{}, 1)},
-		up:    uplink.New(), writer: writer.New(o.Generate), transcript: &transcript.Transcript{},
+		streams: streams{voice: &voice{Pacer: playout.NewPacer(h.ticker, wire.OutputRate), played: make(chan struct{}, 1)}, up: uplink.New()},
+		writer:  writer.New(o.Generate), transcript: &transcript.Transcript{},
 		requests: make(chan request), visits: make(chan *visit), over: make(chan struct{}),
 	}
 	s.clock, s.steering, s.answers = alarm.New(numAlarms), *begun(o), o.Origin.Agent
 	s.transcript.Begin(entriesOf(config.Options.History))
 	s.keeper = keeper.New(keeper.Options{
-		Dial: s.dial, Breaker: &h.breaker, Probe: probe, Stall: h.options.Stall, Uplink: s.up, Logger: log,
+		Dial: dialer(h.options.Client, s.writer), Breaker: &h.breaker, Probe: probe, Stall: h.options.Stall, Uplink: s.up, Logger: log,
 		Tell:    s.onKeeper,
 		Idle:    func() bool { return s.answer.idle() && !s.person.speaking && !s.calls.Calling() },
 		Calling: func() bool { return s.calls.Calling() },
@@ -58,7 +59,7 @@ func newSession(
 	}
 	s.answer = &answer{number: 1, answerOptions: answerOptions{
 		audience: s.audience, observer: s.observer, log: log, voice: s.voice, transcript: s.transcript,
-		up: s.up, keeper: s.keeper, calls: s.calls, speaking: func() bool { return s.person.speaking }, unheard: s.unheard,
+		up: s.up, keeper: s.keeper, calls: s.calls, quiet: o.Quiet, speaking: func() bool { return s.person.speaking }, unheard: s.unheard,
 		begun: func() {
 			s.lastWord = false
 			s.status.apologise(false)
@@ -70,16 +71,18 @@ func newSession(
 	return s
 }
 
-// dial opens a connection to the model, wherever it is.
-func (s *Session) dial(ctx context.Context, o gemini.Setup) (keeper.Conn, error) {
-	if o.Writes {
-		return s.writer.Dial(o)
+// dialer opens connections to the model, wherever it is.
+func dialer(client *api.Client, w *writer.Writer) func(context.Context, gemini.Setup) (keeper.Conn, error) {
+	return func(ctx context.Context, o gemini.Setup) (keeper.Conn, error) {
+		if o.Writes {
+			return w.Dial(o)
+		}
+		c, err := gemini.Dial(ctx, client, o)
+		if err != nil {
+			return nil, err // not a nil of another type
+		}
+		return c, nil
 	}
-	c, err := gemini.Dial(ctx, s.host.options.Client, o)
-	if err != nil {
-		return nil, err // not a nil of another type
-	}
-	return c, nil
 }
 
 // entriesOf is what was said before the conversation, as the transcript keeps it.

@@ -69,7 +69,7 @@ func (s *Session) onKeeper(ctx context.Context, e keeper.Event) {
 		if e.GaveUp && !e.Aside {
 			s.status.apologise(true)
 			if e.Sure {
-				s.sound(samples(sayAgain))
+				s.answer.cue(samples(sayAgain))
 			}
 		}
 	case keeper.Dropped:

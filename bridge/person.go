@@ -75,18 +75,8 @@ func (s *Session) onWaiting(e keeper.Waiting) {
 	case e.Unsure:
 	case e.Long && !s.reassured:
 		s.reassured = true
-		s.sound(samples(oneMoment))
+		s.answer.cue(samples(oneMoment))
 	default:
-		s.sound(tone())
-	}
-}
-
-// sound plays a sound of the gateway's, unless the model's voice is still playing.
-func (s *Session) sound(pcm []int16) {
-	if s.open.Quiet || s.keeper.Config().TextOnly || s.voice.Queued() > 0 {
-		return
-	}
-	if err := s.voice.sound(pcm); err != nil {
-		s.log.Warn("waiting sound dropped", "err", err)
+		s.answer.cue(tone())
 	}
 }

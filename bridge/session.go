@@ -2,8 +2,6 @@ package bridge
 
 import (
 	"encoding/json"
-	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"sync"
@@ -18,8 +16,6 @@ import (
 	"voxgate/bridge/toolcalls"
 	"voxgate/bridge/transcript"
 	"voxgate/bridge/uplink"
-	"voxgate/media"
-	"voxgate/media/record"
 	"voxgate/tools"
 )
 
@@ -38,14 +34,14 @@ const (
 type Session struct {
 	// Static after newSession. Each of these has a mutex of its own, or belongs to the loop.
 	*audience
+	streams
+	received
 	id         string
 	host       *shared
 	log        *slog.Logger
 	observer   observer
 	open       Open         // as the first caller wanted it; the loop may change its Agent
 	own        []tools.Tool // that run here
-	voice      *voice
-	up         *uplink.Uplink
 	transcript *transcript.Transcript
 	keeper     *keeper.Keeper
 	writer     *writer.Writer // for a model that writes
@@ -53,9 +49,6 @@ type Session struct {
 	answer     *answer
 	status     *status
 	spending   *spending
-	recording  *recording
-	received   received
-	loss       losses
 	greeted    atomic.Bool
 	requests   chan request
 	visits     chan *visit   // of callers, when they come and when they leave
@@ -76,11 +69,26 @@ type loopState struct {
 	person    person
 	held      wire.Parts // of a typed turn that is not complete, for a model that takes only whole turns
 	reassured bool       // the person has heard oneMoment in this wait
-	leaving   error      // the conversation ends with this when the answer has been heard
-	lastWord  bool       // but not before the model has begun its answer to the tool that ends it
-	farewell  string     // and not before the model was asked so to say goodbye, and has; empty: it was, or need not
-	broke     bool       // there is no money, or there are no tokens, for a turn that has not begun
-	ended     error      // the conversation ends with this now
+	ending
+}
+
+// unheard reports whether nobody would hear an answer.
+func (l *loopState) unheard() bool { return l.parked || l.paused }
+
+// ending is how the conversation comes to its end.
+type ending struct {
+	leaving  error  // it ends with this when the answer has been heard
+	lastWord bool   // but not before the model has begun its answer to the tool that ends it
+	farewell string // and not before the model was asked so to say goodbye, and has; empty: it was, or need not
+	broke    bool   // there is no money, or there are no tokens, for a turn that has not begun
+	ended    error  // it ends with this now
+}
+
+// end ends the conversation for a reason; the first one counts.
+func (e *ending) end(reason error) {
+	if e.ended == nil {
+		e.ended = reason
+	}
 }
 
 // person is what the person does.
@@ -136,76 +144,6 @@ func (s *Session) Done() <-chan struct{} { return s.over }
 
 // Err is why the conversation has ended. It must not be called before Done is closed.
 func (s *Session) Err() error { return s.ended }
-
-// Mic opens a microphone for mono PCM at rate Hz, 8000 to 48000. Audio goes to the model at this rate.
-func (s *Session) Mic(rate int) (*Microphone, error) {
-	if rate < 8000 || rate > 48000 {
-		return nil, fmt.Errorf("a sample rate of %d Hz is not between 8000 and 48000", rate)
-	}
-	return &Microphone{up: s.up, tap: s.recording, rate: rate}, nil
-}
-
-// Recorded reports whether what is said now is recorded.
-func (s *Session) Recorded() bool { return s.recording.running() }
-
-// Hear has l hear the conversation from now on, until stop. Any goroutine may call it.
-func (s *Session) Hear(l Listener) (stop func(), err error) {
-	r := s.recording
-	if err := r.admit(); err != nil {
-		return nil, err
-	}
-	r.add(l)
-	return func() {
-		r.remove(l)
-		r.leave()
-	}, nil
-}
-
-// Listen writes both sides of the conversation to w from now on, about two seconds late: Ogg Opus, the person left, the model right. failed
-// is closed when w has refused a write. stop ends it; it waits for the last write, and closes w. Any goroutine may call it.
-func (s *Session) Listen(w io.WriteCloser) (failed <-chan struct{}, stop func() error, err error) {
-	r := s.recording
-	if err := r.admit(); err != nil {
-		return nil, nil, err
-	}
-	f, err := record.New(w, time.Now())
-	if err != nil {
-		r.leave()
-		return nil, nil, err
-	}
-	r.add(f)
-	return f.Failed(), func() error {
-		defer r.leave()
-		r.remove(f)
-		return f.Close()
-	}, nil
-}
-
-// Attach says where the voice goes from now on; nil discards it.
-func (s *Session) Attach(out media.Output) { s.voice.Attach(out) }
-
-// Hold keeps the voice (its newest 10 s) instead of playing it, until Hold(false): for an output that will soon be
-// attached. [Pause] is for a person who does not listen.
-func (s *Session) Hold(on bool) { s.voice.Hold(on) }
-
-// SetFrame gives the model a picture to look at. The newest wins, and at most one a second is sent. changed is false if
-// it shows the same as the one before: then it is sent only while the person speaks.
-func (s *Session) SetFrame(mimeType string, data []byte, changed bool) {
-	s.up.Picture(wire.Blob{MIMEType: mimeType, Data: data}, changed)
-}
-
-// ClearFrame forgets the picture that SetFrame gave: what it showed is no longer to be seen.
-func (s *Session) ClearFrame() { s.up.Blind() }
-
-// RoundTrip notes how long the way to the client and back takes.
-func (s *Session) RoundTrip(d time.Duration) { s.answer.roundTrip.Store(int64(d)) }
-
-// Loss notes how many packets were lost on their way lately, and of how many: up, from the caller, or down.
-func (s *Session) Loss(up bool, lost, of int) { s.loss.note(up, lost, of) }
-
-// Arrived notes that the client's message of this id has arrived, and reports false if it had before: a duplicate to be
-// ignored.
-func (s *Session) Arrived(id string) bool { return s.received.add(id) }
 
 // Watch has notify called with every event that the caller gets from now on, after a [SetupComplete] and the [History]
 // so far. The rules of [Caller].Notify hold for it. A watcher may also command the session, and is asked to run the
@@ -310,9 +248,6 @@ func (s *Session) resumable() bool {
 	return s.open.Resumable && s.host.options.Park > 0 && s.keeper.Config().Options.Resumption
 }
 
-// unheard reports whether nobody would hear an answer.
-func (s *Session) unheard() bool { return s.parked || s.paused }
-
 // read parses a configuration of the caller's, together with what it may not change.
 func (s *Session) read(raw json.RawMessage) (setup.Config, error) {
 	config, err := setup.Parse(s.open.layered(raw, &s.steering), "payload", s.host.scope(s.own, &s.open, s.steering.flow))
@@ -326,13 +261,6 @@ func (s *Session) read(raw json.RawMessage) (setup.Config, error) {
 		s.steering.raw = raw
 	}
 	return config, err
-}
-
-// end ends the session for a reason; the first one counts.
-func (s *Session) end(reason error) {
-	if s.ended == nil {
-		s.ended = reason
-	}
 }
 
 // asked begins to wait for the answer to words that go to the model now.
@@ -415,8 +343,9 @@ type received struct {
 // maxReceived is how many ids of messages are remembered.
 const maxReceived = 256
 
-// add reports whether the id is new.
-func (r *received) add(id string) bool {
+// Arrived notes that the client's message of this id has arrived, and reports false if it had before: a duplicate to be
+// ignored.
+func (r *received) Arrived(id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if slices.Contains(r.ids, id) {

@@ -66,7 +66,7 @@ func (s *Session) onSlowTool() {
 		_ = s.respond(w.Say) // what has no room is not said
 	case w.Sound:
 		pcm := tone()
-		s.sound(pcm)
+		s.answer.cue(pcm)
 		s.clock.Set(alarmTool, lengthOf(pcm)+slowTool)
 	}
 }

@@ -19,9 +19,10 @@ const maxFinished = 8
 // voice is what the caller hears, or is about to: the playout, and the turns whose sound waits in it.
 type voice struct {
 	*playout.Pacer
-	finished []utterance           // will grow no more, and may still be heard; the loop's
-	cutBy    atomic.Pointer[Cause] // why the voice was last dropped, for the marks in it
-	played   chan struct{}         // has a token when the voice may have been played to its end
+	finished  []utterance           // will grow no more, and may still be heard; the loop's
+	cutBy     atomic.Pointer[Cause] // why the voice was last dropped, for the marks in it
+	played    chan struct{}         // has a token when the voice may have been played to its end
+	roundTrip atomic.Int64          // to the caller and back, in ns; 0: not known
 }
 
 // utterance is how much voice a turn has.
