@@ -125,8 +125,8 @@ func merge(under, over map[string]any) {
 		if value == nil {
 			continue
 		}
-		rename(under, camel(name))
-		name = camel(name)
+		rename(under, tools.Camel(name))
+		name = tools.Camel(name)
 		inner, isObject := value.(map[string]any)
 		below, wasObject := under[name].(map[string]any)
 		list, isList := value.([]any)
@@ -140,17 +140,6 @@ func merge(under, over map[string]any) {
 			under[name] = value
 		}
 	}
-}
-
-// camel is a field's name in camelCase.
-func camel(name string) string {
-	words := strings.Split(name, "_")
-	for i, w := range words[1:] {
-		if w != "" {
-			words[i+1] = strings.ToUpper(w[:1]) + w[1:]
-		}
-	}
-	return strings.Join(words, "")
 }
 
 // object reads a config, of which nothing and null are empty ones. What nobody changes of it goes on as it came, numbers to the digit.

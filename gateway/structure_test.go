@@ -64,7 +64,7 @@ var arrows = map[string][]string{
 		"media/mediatest",
 		"signaling/rtc/rtctest",
 	}, // a program of its own
-	"signaling":        {"bridge", "media", "signaling/access", "signaling/protocol", "signaling/rtc"},
+	"signaling":        {"bridge", "media", "signaling/access", "signaling/protocol", "signaling/rtc", "tools"},
 	"signaling/access": {"agents", "bridge", "reread", "store"},
 	"signaling/live":   {"agents", "bridge", "media", "signaling", "signaling/access", "signaling/protocol", "tools"},
 	"signaling/openai": {
@@ -77,6 +77,7 @@ var arrows = map[string][]string{
 		"signaling",
 		"signaling/access",
 		"signaling/rtc",
+		"tools",
 	},
 	"signaling/rest":      {"bridge", "bridge/gemini/api", "bridge/gemini/wire", "bridge/price", "signaling", "signaling/access", "tools"},
 	"signaling/sideband":  {"bridge", "signaling", "signaling/access", "signaling/protocol"},

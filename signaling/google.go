@@ -14,6 +14,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/signaling/access"
+	"voxgate/tools"
 )
 
 // googleStatuses are Google's names for HTTP statuses: https://cloud.google.com/apis/design/errors#handling_errors.
@@ -85,18 +86,6 @@ func ErrorOverHTTP(err error) (status int, message string, retry time.Duration) 
 	return status, e.Message, e.Retry
 }
 
-// GoogleName is the name of a field in camelCase, which proto3 JSON has in snake_case as well
-// (https://protobuf.dev/programming-guides/json).
-func GoogleName(name string) string {
-	words := strings.Split(name, "_")
-	for i, w := range words[1:] {
-		if w != "" {
-			words[i+1] = strings.ToUpper(w[:1]) + w[1:]
-		}
-	}
-	return strings.Join(words, "")
-}
-
 // GoogleJSON writes a message as Google's JavaScript and Go write it: names in camelCase, bytes in standard base64. Google's SDK for Python
 // and its examples for curl write snake_case, and the SDK the other alphabet, which proto3 JSON has as well.
 func GoogleJSON(raw json.RawMessage) json.RawMessage {
@@ -132,7 +121,7 @@ func googleTree(tree any) any {
 	case map[string]any:
 		named := make(map[string]any, len(v))
 		for name, value := range v {
-			name = GoogleName(name)
+			name = tools.Camel(name)
 			properties, ok := value.(map[string]any)
 			switch {
 			case name == "properties" && ok: // of a schema, with names of its own

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -132,20 +131,6 @@ func Respond(result json.RawMessage, err error) Outcome {
 		return Outcome{Response: wrap("output", "done")}
 	}
 	return Outcome{Response: result}
-}
-
-// Decode reads one JSON value, its numbers as [json.Number]: integers above 2^53 keep their digits.
-func Decode(data []byte) (any, error) {
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.UseNumber()
-	var value any
-	if err := decoder.Decode(&value); err != nil {
-		return nil, err
-	}
-	if _, err := decoder.Token(); err != io.EOF {
-		return nil, errors.New("there is more behind the value")
-	}
-	return value, nil
 }
 
 // Cut returns text, or its beginning and "…" if it has more than limit bytes.

@@ -129,7 +129,7 @@ func (c *call) run(ctx context.Context, token string) error {
 	}
 	c.transparent = opening.transparent
 	agent := c.reader.agent(c.door.Agents)
-	config := encode(c.reader.config)
+	config := tools.Encode(c.reader.config)
 	open := bridge.Open{
 		Config: config, Resumable: opening.handles, ResumeToken: opening.handle,
 		Quiet: true, Origin: bridge.Origin{Door: doorName, Agent: agent}, Own: &kept{config: config},
@@ -206,7 +206,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 // goOn goes on with a conversation, if it is not a new one. One that the client wants otherwise now is there when it is
 // so.
 func (c *call) goOn(s *bridge.Session) error {
-	back, config := c.back.Load(), encode(c.reader.config)
+	back, config := c.back.Load(), tools.Encode(c.reader.config)
 	switch {
 	case back == nil:
 	case s.Own().(*kept).swap(config):

@@ -175,7 +175,7 @@ func describe(r reader, q request, err error) string {
 	}
 	var words []string
 	if q.setup != nil {
-		words = append(words, fmt.Sprintf("open %+v with %s", *q.setup, encode(r.config)))
+		words = append(words, fmt.Sprintf("open %+v with %s", *q.setup, tools.Encode(r.config)))
 	}
 	if in := q.input; in != nil {
 		words = append(

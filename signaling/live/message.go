@@ -13,6 +13,7 @@ import (
 	"voxgate/bridge"
 	"voxgate/signaling"
 	"voxgate/signaling/protocol"
+	"voxgate/tools"
 )
 
 // reader makes commands of the messages of a client, which come one after the other. It knows neither the socket nor the
@@ -81,7 +82,7 @@ func (r *reader) parse(raw []byte) (request, error) {
 		input, err := protocol.ClientMessage{Payload: signaling.GoogleJSON(payload)}.RealtimeInput()
 		return request{input: &input}, located(err, nameRealtime)
 	case nameTool:
-		payload = encode(object{nameTool: signaling.GoogleJSON(payload)})
+		payload = tools.Encode(object{nameTool: signaling.GoogleJSON(payload)})
 		answers, err := protocol.ClientMessage{Payload: payload}.ToolResponses()
 		return request{answers: answers}, located(err, "")
 	}
@@ -171,7 +172,7 @@ func (r *reader) update(raw json.RawMessage) (request, error) {
 		}
 	}
 	r.config = config
-	return request{commands: []bridge.Command{bridge.UpdateConfig{Config: encode(config)}}}, nil
+	return request{commands: []bridge.Command{bridge.UpdateConfig{Config: tools.Encode(config)}}}, nil
 }
 
 // content reads turns. The last one is what the person says, if it asks for an answer; the model gets those before it as history, as far
@@ -195,7 +196,7 @@ func (r *reader) content(raw json.RawMessage) (request, error) {
 		if t.Role != "" && t.Role != "user" && t.Role != "model" {
 			return request{}, invalid(at+".role", "must be user or model.")
 		}
-		typed, dropped, err := protocol.ClientMessage{Payload: encode(map[string]any{"parts": t.Parts})}.Turn()
+		typed, dropped, err := protocol.ClientMessage{Payload: tools.Encode(map[string]any{"parts": t.Parts})}.Turn()
 		if err != nil {
 			return request{}, located(err, at)
 		}
@@ -235,7 +236,7 @@ func readObject(raw []byte, at string) (object, error) {
 	named := make(object, len(fields))
 	for name, value := range fields {
 		if string(value) != "null" {
-			named[signaling.GoogleName(name)] = value
+			named[tools.Camel(name)] = value
 		}
 	}
 	return named, nil

@@ -16,6 +16,7 @@ import (
 	"voxgate/bridge"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
+	"voxgate/tools"
 )
 
 const (
@@ -89,7 +90,7 @@ func lock(into, from object, path []string) {
 	}
 	fixed, _ := readObject(from[name], name)
 	lock(inner, fixed, path[1:])
-	into[name] = encode(inner)
+	into[name] = tools.Encode(inner)
 }
 
 // mint answers a request for an ephemeral token: POST /v1alpha/auth_tokens.
@@ -131,7 +132,7 @@ func (d *Door) newToken(w http.ResponseWriter, r *http.Request) ([]byte, error) 
 	if made.Uses > 0 {
 		answer["uses"] = made.Uses
 	}
-	return encode(answer), nil
+	return tools.Encode(answer), nil
 }
 
 // readToken reads what is asked for.
@@ -172,7 +173,7 @@ func readToken(body []byte, now time.Time) (made authToken, err error) {
 		return made, invalid("fieldMask", `must be names with commas between them: "model,generationConfig.temperature".`)
 	}
 	for path := range strings.SplitSeq(mask, ",") {
-		if path = signaling.GoogleName(strings.TrimSpace(path)); path != "" {
+		if path = tools.Camel(strings.TrimSpace(path)); path != "" {
 			made.Setup.Mask = append(made.Setup.Mask, path)
 		}
 	}

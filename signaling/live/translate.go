@@ -9,6 +9,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/media"
+	"voxgate/tools"
 )
 
 // translator makes Google's messages of what happens in a conversation, for one socket that carries it. It knows
@@ -38,7 +39,7 @@ func resumable(handle string, consumed int64) []byte {
 	if consumed >= 0 {
 		update["lastConsumedClientMessageIndex"] = strconv.FormatInt(consumed, 10) // as proto3 JSON has 64 bits
 	}
-	return encode(map[string]any{"sessionResumptionUpdate": update})
+	return tools.Encode(map[string]any{"sessionResumptionUpdate": update})
 }
 
 // translate returns the messages for a client about an event.
@@ -63,9 +64,9 @@ func (t *translator) translate(body bridge.Body) [][]byte {
 		for i, c := range b.Calls {
 			calls[i] = map[string]any{"id": c.ID, "name": c.Name, "args": c.Args}
 		}
-		return [][]byte{encode(map[string]any{"toolCall": map[string]any{"functionCalls": calls}})}
+		return [][]byte{tools.Encode(map[string]any{"toolCall": map[string]any{"functionCalls": calls}})}
 	case bridge.ToolCallCancellation:
-		return [][]byte{encode(map[string]any{"toolCallCancellation": map[string]any{"ids": b.IDs}})}
+		return [][]byte{tools.Encode(map[string]any{"toolCallCancellation": map[string]any{"ids": b.IDs}})}
 	}
 	return nil
 }
@@ -107,27 +108,18 @@ func (t *translator) raw(b bridge.Raw) [][]byte {
 		t.open = true
 	}
 	if len(fields) > 0 {
-		whole["serverContent"] = encode(fields)
+		whole["serverContent"] = tools.Encode(fields)
 	}
 	if len(whole) == 0 {
 		return nil
 	}
-	return [][]byte{encode(whole)}
+	return [][]byte{tools.Encode(whole)}
 }
 
 func is(fields object, name string) bool { return bytes.Equal(fields[name], yes) }
 
-func content(fields object) []byte { return encode(object{"serverContent": encode(fields)}) }
-
-// encode writes a message. What cannot be written becomes an empty one: Google's server sends such, too.
-func encode(message any) []byte {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(message); err != nil {
-		return []byte("{}") // a tool's arguments that are no JSON
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+func content(fields object) []byte {
+	return tools.Encode(object{"serverContent": tools.Encode(fields)})
 }
 
 // What is around the voice in a message.

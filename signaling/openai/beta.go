@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"voxgate/tools"
+
 	"github.com/gorilla/websocket"
 )
 
@@ -36,7 +38,7 @@ func fromBeta(raw json.RawMessage) json.RawMessage {
 		case "format":
 			for name, kind := range map[string]string{"pcm16": formatPCM, "g711_ulaw": formatMuLaw, "g711_alaw": formatALaw} {
 				if string(value) == `"`+name+`"` {
-					value = encode(format{Type: kind})
+					value = tools.Encode(format{Type: kind})
 				}
 			}
 		case "output_modalities":
@@ -54,9 +56,9 @@ func fromBeta(raw json.RawMessage) json.RawMessage {
 		sides[m[2]][m[3]] = value
 	}
 	if len(sides) > 0 {
-		fields["audio"] = encode(sides)
+		fields["audio"] = tools.Encode(sides)
 	}
-	return encode(fields)
+	return tools.Encode(fields)
 }
 
 // The beta's names of events, and of the parts of answers.

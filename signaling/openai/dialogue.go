@@ -9,6 +9,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/media"
+	"voxgate/tools"
 )
 
 // dialogue is a conversation as OpenAI has it: what the person says (ear), what the model says (answer), and the record
@@ -461,7 +462,7 @@ func (d *dialogue) ask(instructions string, metadata json.RawMessage, modalities
 		for _, i := range typed {
 			parts = append(parts, i.parts()...)
 		}
-		return append(commands, bridge.Message{Parts: encode(parts), TurnComplete: true})
+		return append(commands, bridge.Message{Parts: tools.Encode(parts), TurnComplete: true})
 	case answers(commands), said == due && instructions == "":
 		return commands
 	}
@@ -492,7 +493,7 @@ func (d *dialogue) takeResults() (commands []bridge.Command) {
 		result := json.RawMessage(value(i.Output))
 		var fields map[string]json.RawMessage
 		if json.Unmarshal(result, &fields) != nil || fields == nil {
-			result = encode(object{"result": *i.Output})
+			result = tools.Encode(object{"result": *i.Output})
 		}
 		commands = append(commands, bridge.ToolResponse{ID: i.CallID, Response: result})
 	}
@@ -506,7 +507,7 @@ func (d *dialogue) seeds() []bridge.Command {
 	var turns []bridge.SeedTurn
 	for _, i := range d.pending {
 		if parts := i.parts(); len(parts) > 0 {
-			turns = append(turns, bridge.SeedTurn{Model: i.Role == roleAssistant || i.Type == typeCall, Parts: encode(parts)})
+			turns = append(turns, bridge.SeedTurn{Model: i.Role == roleAssistant || i.Type == typeCall, Parts: tools.Encode(parts)})
 		}
 	}
 	d.pending = nil

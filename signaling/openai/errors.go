@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -16,20 +15,10 @@ import (
 	"voxgate/bridge"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
+	"voxgate/tools"
 )
 
 type object = map[string]any
-
-// encode writes JSON. What is written here always can be: strings, numbers, and JSON that was read.
-func encode(v any) []byte {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return []byte("{}")
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
-}
 
 // apiError is an error in OpenAI's shape.
 type apiError struct {
@@ -66,22 +55,9 @@ func wrongType(err error, path string) error {
 	return refusal("invalid_type", param, "%s cannot be a %s.", cmp.Or(param, "An event"), t.Value)
 }
 
-// clip is what an error repeats of a client's text.
-func clip(text string) string {
-	if len(text) > 60 {
-		return strings.ToValidUTF8(text[:60], "") + "…"
-	}
-	return text
-}
-
-// clipLong is what a line of the log repeats of what may be a stranger's.
-func clipLong(text string) string {
-	const most = 300
-	if len(text) > most {
-		return text[:most] + "…"
-	}
-	return text
-}
+// clip is what an error repeats of a client's text, and clipLong what a line of the log repeats of what may be a stranger's.
+func clip(text string) string     { return tools.Cut(text, 60) }
+func clipLong(text string) string { return tools.Cut(text, 300) }
 
 // inSession takes from the names of a config's fields where the engine has found it.
 var inSession = strings.NewReplacer("payload.", "", "initialConfig.", "")
@@ -184,5 +160,5 @@ func refuse(w http.ResponseWriter, err error) {
 func reply(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	w.Write(encode(body))
+	w.Write(tools.Encode(body))
 }

@@ -474,8 +474,8 @@ func FuzzEvents(f *testing.F) {
 				}
 			}
 		}
-		if !json.Valid(d.session.config()) || len(encode(d.session)) > maxSession || len(d.items) > maxItems {
-			t.Fatalf("the session became %s", encode(d.session))
+		if !json.Valid(d.session.config()) || len(tools.Encode(d.session)) > maxSession || len(d.items) > maxItems {
+			t.Fatalf("the session became %s", tools.Encode(d.session))
 		}
 	})
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"voxgate/tools"
 )
 
 const (
@@ -82,14 +84,14 @@ const (
 func (p part) MarshalJSON() ([]byte, error) {
 	switch p.Type {
 	case inputText, outputText:
-		return encode(struct {
+		return tools.Encode(struct {
 			Type string `json:"type"`
 			Text string `json:"text"`
 		}{p.Type, p.Text}), nil
 	case inputImage: // without the picture, which the client has
-		return encode(map[string]string{"type": p.Type}), nil
+		return tools.Encode(map[string]string{"type": p.Type}), nil
 	}
-	return encode(struct {
+	return tools.Encode(struct {
 		Type       string  `json:"type"`
 		Transcript *string `json:"transcript"`
 	}{p.Type, p.Transcript}), nil

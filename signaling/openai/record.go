@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"voxgate/bridge"
+	"voxgate/tools"
 )
 
 // record is the conversation as the client has it: its session, its items, and the events by which it hears of them.
@@ -42,7 +43,7 @@ func (r *record) emit(kind string, fields object) { r.put(kind, fields, false) }
 func (r *record) put(kind string, fields object, alone bool) {
 	rest := []byte("}")
 	if len(fields) > 0 {
-		rest = encode(fields)
+		rest = tools.Encode(fields)
 		rest[0] = ','
 	}
 	if r.beta {

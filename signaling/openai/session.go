@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"voxgate/tools"
 )
 
 const (
@@ -193,7 +195,7 @@ func readPrompt(raw json.RawMessage) (name string, values map[string]string, err
 // updated is the session with a change. It is refused as a whole, with an [apiError], if anything in it is wrong.
 func (s *session) updated(raw json.RawMessage) (session, error) {
 	var next session
-	if err := json.Unmarshal(encode(s), &next); err != nil { // a copy that shares nothing
+	if err := json.Unmarshal(tools.Encode(s), &next); err != nil { // a copy that shares nothing
 		return next, err
 	}
 	var fields map[string]json.RawMessage
@@ -216,7 +218,7 @@ func (s *session) updated(raw json.RawMessage) (session, error) {
 	if err := next.check(); err != nil {
 		return next, err
 	}
-	if len(encode(next)) > maxSession {
+	if len(tools.Encode(next)) > maxSession {
 		return next, refusal("invalid_value", "session", "The session is too long: it may have %d bytes.", maxSession)
 	}
 	return next, nil
@@ -452,7 +454,7 @@ func (s *session) config() json.RawMessage {
 	if functions := s.functions(); len(functions) > 0 {
 		config["tools"] = []object{{"functionDeclarations": functions}}
 	}
-	return encode(config)
+	return tools.Encode(config)
 }
 
 // input says which side detects where speech begins and ends.

@@ -265,7 +265,7 @@ func (m ClientMessage) Turn() (turn bridge.Message, warning string, err error) {
 		}
 		parts, dropped = append(parts, read...), append(dropped, others...)
 	}
-	turn.Parts = marshal(parts)
+	turn.Parts = tools.Encode(parts)
 	if len(dropped) > 0 {
 		names := strings.Join(dropped[:min(len(dropped), maxNamed)], ", ")
 		warning = fmt.Sprintf("Dropped from a typed turn, which has text and inlineData alone: %s.", names)
@@ -462,7 +462,7 @@ func picturesOf(raw json.RawMessage, at string) (pictures json.RawMessage, media
 		parts[i].Text = nil // nor anything else that may stand there
 		media += p.InlineData.length()
 	}
-	return marshal(parts), media, nil
+	return tools.Encode(parts), media, nil
 }
 
 // Config reads UPDATE_CONFIG: the LiveConfig, as it is.
@@ -514,9 +514,4 @@ func (m ClientMessage) Candidate() (line string, err error) {
 }
 
 // Clip shortens a stranger's text, to 64 bytes, for a log or an error message.
-func Clip(s string) string {
-	if len(s) > 64 {
-		return strings.ToValidUTF8(s[:64], "") + "…"
-	}
-	return s
-}
+func Clip(s string) string { return tools.Cut(s, 64) }

@@ -4,10 +4,10 @@
 package protocol
 
 import (
-	"bytes"
-	"encoding/json"
 	"strconv"
 	"time"
+
+	"voxgate/tools"
 )
 
 // The types of the messages that clients send. PROTOCOL.md says what is in them.
@@ -68,7 +68,7 @@ type ServerMessage struct {
 
 // message returns a message with a payload.
 func message(kind string, payload any) ServerMessage {
-	return ServerMessage{kind: kind, payload: marshal(payload)}
+	return ServerMessage{kind: kind, payload: tools.Encode(payload)}
 }
 
 // Encode returns the message as it is sent; seq numbers events and is 0 for others.
@@ -94,15 +94,4 @@ func (m ServerMessage) Encode(seq uint64) []byte {
 		b = strconv.AppendInt(b, m.time.UnixMilli(), 10)
 	}
 	return append(b, '}')
-}
-
-// marshal encodes a payload without escaping HTML: the model's text arrives as it was sent.
-func marshal(payload any) []byte {
-	var buf bytes.Buffer
-	e := json.NewEncoder(&buf)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(payload); err != nil {
-		return nil // only our own types come here, and they encode
-	}
-	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
 }

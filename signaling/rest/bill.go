@@ -137,7 +137,7 @@ func (b *bill) note(answer object) {
 		}
 	}
 	usage, _ := answer["usageMetadata"].(object)
-	if t, err := wire.ParseTokens(encode(usage)); err == nil && t.Total >= b.reported.Total {
+	if t, err := wire.ParseTokens(tools.Encode(usage)); err == nil && t.Total >= b.reported.Total {
 		b.reported = t
 	}
 }

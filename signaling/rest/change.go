@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"voxgate/bridge"
+	"voxgate/tools"
 )
 
 // withAgent is a request as the agent that a grant fixes has it: its prompt takes the place of the client's, and, where speech is asked
@@ -55,7 +56,7 @@ func changed(request []byte, change func(fields object)) ([]byte, error) {
 		fields[name] = value
 	}
 	change(fields)
-	return encode(fields), nil
+	return tools.Encode(fields), nil
 }
 
 // inner is the object in a field, which is made if there is none.

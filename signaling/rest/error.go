@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"voxgate/signaling"
+	"voxgate/tools"
 )
 
 func errorObject(status int, message string, retry time.Duration) object {
@@ -37,7 +38,7 @@ func reply(w http.ResponseWriter, status int, body object) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTime))
 	w.Header().Set("Content-Type", jsonType)
 	w.WriteHeader(status)
-	_, _ = w.Write(encode(body))
+	_, _ = w.Write(tools.Encode(body))
 }
 
 // refuseError refuses for an error of the gateway.

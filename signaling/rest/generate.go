@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/tools"
 )
 
 // Generate has the backend of a model answer a GenerateContentRequest, and hands on each piece of the answer as it comes: a
@@ -26,7 +27,7 @@ func (d *Door) Generate(
 	}
 	err = d.generate(ctx, model, request, func(event object) error {
 		bill.note(event)
-		return piece(encode(event))
+		return piece(tools.Encode(event))
 	})
 	return bill.pay(ctx, false), err
 }

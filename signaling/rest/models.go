@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"voxgate/bridge"
+	"voxgate/tools"
 )
 
 // list answers what there is to know of a model, or of all.
@@ -16,7 +17,7 @@ func (c *call) list(ctx context.Context, r *http.Request) error {
 		if err != nil {
 			return c.failed(ctx, err)
 		}
-		return c.answer(encode(about))
+		return c.answer(tools.Encode(about))
 	}
 	models, next, err := c.door.models(ctx, c.open, r.URL.Query())
 	if err != nil {
@@ -26,7 +27,7 @@ func (c *call) list(ctx context.Context, r *http.Request) error {
 	if next != "" {
 		page["nextPageToken"] = next
 	}
-	return c.answer(encode(page))
+	return c.answer(tools.Encode(page))
 }
 
 // models are those that a grant has, each from the backend that answers for it: Google's by the page, and before its first page those of

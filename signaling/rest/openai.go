@@ -360,7 +360,7 @@ func (c *completions) generate(ctx context.Context, model string, request upload
 		parts = append(parts, object{"text": text})
 	}
 	calls, finish := functionCalls(choice.Message.ToolCalls, choice.FinishReason)
-	return once(encode(piece(append(parts, calls...), finish, answer.Usage, answer.Model))), nil
+	return once(tools.Encode(piece(append(parts, calls...), finish, answer.Usage, answer.Model))), nil
 }
 
 // send sends a request, and returns the body of an answer that is none of an error.
@@ -572,7 +572,7 @@ func (c *completions) ask(ctx context.Context, model, method string, request upl
 	case len(list) != len(texts):
 		return nil, fmt.Errorf("the backend has answered %d texts with %d embeddings", len(texts), len(list))
 	case method == "embedContent":
-		return encode(object{"embedding": list[0]}), nil
+		return tools.Encode(object{"embedding": list[0]}), nil
 	}
-	return encode(object{"embeddings": list}), nil
+	return tools.Encode(object{"embeddings": list}), nil
 }

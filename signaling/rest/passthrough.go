@@ -18,6 +18,7 @@ import (
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/signaling"
+	"voxgate/tools"
 )
 
 // This is for clients of OpenAI's chat completions: the same routes, and what goes through them is not translated but for the name of the
@@ -84,7 +85,7 @@ func (d *Door) openAIModels(w http.ResponseWriter, r *http.Request) {
 				list = append(list, object{"id": strings.TrimPrefix(name, "models/"), "object": "model", "created": 0, "owned_by": "voxgate"})
 			}
 			if next == "" || len(list) > maxListed {
-				return c.answer(encode(object{"object": "list", "data": list}))
+				return c.answer(tools.Encode(object{"object": "list", "data": list}))
 			}
 			page.Set("pageToken", next)
 		}
@@ -295,7 +296,7 @@ func (c *call) chatStream(ctx context.Context, from io.Reader, secret api.Secret
 			return done, write([]byte("[DONE]"))
 		}
 		if err != nil {
-			broken := encode(openAIError("The backend's answer broke off.", "server_error", nil))
+			broken := tools.Encode(openAIError("The backend's answer broke off.", "server_error", nil))
 			return false, errors.Join(err, context.Cause(ctx), write(broken))
 		}
 		if c.bill.noteChat(text) || usage {

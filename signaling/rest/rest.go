@@ -231,7 +231,7 @@ func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
 		}
 		bill.note(answer)
 		complete(answer, true)
-		return c.answer(encode(answer))
+		return c.answer(tools.Encode(answer))
 	}
 	if c.method == "" {
 		return c.list(ctx, r)

@@ -16,16 +16,6 @@ func decode(text []byte, into *object) error {
 	return dec.Decode(into)
 }
 
-func encode(o object) []byte {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(o); err != nil {
-		return []byte("{}") // what was read can be written
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
-}
-
 // complete gives an answer what every client may count on: content with parts and the role of the model, index, safety ratings,
 // prompt feedback, a usage whose total is the sum, and calls whose arguments are an object and that have an id. With last each
 // candidate ends for a reason; before that the reason is null, and the one that was there is returned.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/tools"
 )
 
 // stream passes the events of the backend on, each as it comes, as server-sent events (alt=sse) or as an array that grows. Exactly one
@@ -125,7 +126,7 @@ func (p *pieces) flush(held object, reason string, last bool) error {
 }
 
 func (p *pieces) write(event object) error {
-	text := encode(event)
+	text := tools.Encode(event)
 	switch {
 	case p.sse:
 		text = append(append([]byte("data: "), text...), "\r\n\r\n"...)

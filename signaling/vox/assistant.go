@@ -9,6 +9,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/wire"
+	"voxgate/tools"
 	desk "voxgate/tools/vox"
 )
 
@@ -116,7 +117,7 @@ func (a *assistant) write(ctx context.Context, prompt string, piece func(string)
 	if most := a.door.MaxTokens; most > 0 && int(a.tokens.Load()) >= most {
 		return bridge.ErrTokenLimit
 	}
-	request := desk.JSON(map[string]any{"contents": []any{map[string]any{"role": "user", "parts": []any{map[string]string{"text": prompt}}}}})
+	request := tools.Encode(map[string]any{"contents": []any{map[string]any{"role": "user", "parts": []any{map[string]string{"text": prompt}}}}})
 	var reply wire.Reply
 	cost, err := a.door.Generate(ctx, a.account, a.door.AppModel, request, func(raw json.RawMessage) error {
 		text, err := reply.AddText(raw)

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"voxgate/tools"
 )
 
 // maxReferences is how many references to what tools returned a board remembers: more pictures than a conversation is about.
@@ -111,7 +113,7 @@ func (b *Board) known(reference string) bool { return slices.Contains(b.referenc
 // encode makes arguments for a client. It adds what is only for the client, to the elements of s.
 func (b *Board) encode(s *sheet) json.RawMessage {
 	s.Elements = b.signed(s.Elements)
-	return encode(map[string]string{"schema": string(encode(s))})
+	return tools.Encode(map[string]string{"schema": string(tools.Encode(s))})
 }
 
 // signed returns a copy of elements in which what the gateway fetches has an address on it.
@@ -203,7 +205,7 @@ func (b *Board) check(elements []element) error {
 	if count > MaxElements {
 		return fmt.Errorf("the canvas would have %d elements, and it has %d at most", count, MaxElements)
 	}
-	if size := len(encode(sheet{Type: "canvas", V: 1, Elements: b.signed(elements)})); size > MaxBytes {
+	if size := len(tools.Encode(sheet{Type: "canvas", V: 1, Elements: b.signed(elements)})); size > MaxBytes {
 		return fmt.Errorf("the canvas would have %d bytes, and it has %d at most", size, MaxBytes)
 	}
 	return nil
@@ -214,13 +216,4 @@ func interacts(elements []element) bool {
 	return slices.ContainsFunc(elements, func(e element) bool {
 		return e.Type == "input" || e.Type == "button" || interacts(e.Elements)
 	})
-}
-
-// encode returns v as JSON in which HTML stays readable, which is a third shorter.
-func encode(v any) []byte {
-	var buffer bytes.Buffer
-	encoder := json.NewEncoder(&buffer)
-	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(v) // of strings into memory: cannot fail
-	return bytes.TrimSuffix(buffer.Bytes(), []byte("\n"))
 }

@@ -45,7 +45,7 @@ const (
 )
 
 func declaration(name, title, description, example string) tools.Declaration {
-	parameters := encode(map[string]any{
+	parameters := tools.Encode(map[string]any{
 		"type":     "object",
 		"required": []string{"schema"},
 		"properties": map[string]any{"schema": map[string]string{

@@ -54,7 +54,7 @@ func writerTask(prompt string, s Status) string {
 	var b strings.Builder
 	b.WriteString(writerPrompt)
 	b.WriteString(s.known())
-	fmt.Fprintf(&b, "\nThe app, in the person's words: %s\n", JSON(prompt))
+	fmt.Fprintf(&b, "\nThe app, in the person's words: %s\n", tools.Encode(prompt))
 	return b.String()
 }
 
@@ -70,7 +70,7 @@ func changeTask(wish string, files []file, s Status) string {
 		fmt.Fprintf(&b, "%s%s%s\n%s\n%s\n", beginFile, f.path, beginEnd, strings.TrimSuffix(f.text, "\n"), endFile)
 	}
 	b.WriteString(s.known())
-	fmt.Fprintf(&b, "\nThe change, in the person's words: %s\n", JSON(wish))
+	fmt.Fprintf(&b, "\nThe change, in the person's words: %s\n", tools.Encode(wish))
 	return b.String()
 }
 
@@ -138,7 +138,7 @@ func (d *Desk) undoChange(_ context.Context, args json.RawMessage) (json.RawMess
 	if err != nil {
 		return nil, err
 	}
-	return JSON(map[string]any{"app": app.Name, "version": app.Version, "url": app.URL}), nil
+	return tools.Encode(map[string]any{"app": app.Name, "version": app.Version, "url": app.URL}), nil
 }
 
 // Use has an app be what it was in a version, which is counted from 1; 0: in the one that it was made of. An app without a name is the
@@ -173,7 +173,7 @@ func (d *Desk) agree(ctx context.Context, question, about string) error {
 	}
 	answer, settled := d.Project.ask(said)
 	defer settled()
-	tools.Progress(ctx, JSON(map[string]string{
+	tools.Progress(ctx, tools.Encode(map[string]string{
 		"status": "not begun: the person must agree first",
 		"next": "Ask the person in a few words: " + question + costs + " When they have answered aloud or by typing, call answer_question. " +
 			"They can answer on the screen, too. Do not call this tool again meanwhile.",
@@ -222,7 +222,7 @@ func (d *Desk) write(ctx context.Context, name, wish, task string, old []file, f
 		said = d.Said()
 	}
 	d.Project.writes(name, said)
-	tools.Progress(ctx, JSON(map[string]string{
+	tools.Progress(ctx, tools.Encode(map[string]string{
 		"app": name, "status": "It is being written. That takes a few minutes. You will be told when it is ready.",
 	}))
 	answer, err := d.written(ctx, name, task)
@@ -254,7 +254,7 @@ func (d *Desk) write(ctx context.Context, name, wish, task string, old []file, f
 	if from > 0 {
 		result["changes"] = v.Changes
 	}
-	return JSON(result), nil
+	return tools.Encode(result), nil
 }
 
 // written has the app written. The client learns how far it is.

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"voxgate/tools"
 )
 
 const (
@@ -167,7 +169,7 @@ func (w *Workspace) change(id string, s *Status, change func(*Status) error) err
 	saved := *s
 	saved.Writing = ""
 	temporary := unfinished + rand.Text()
-	err := w.root.WriteFile(temporary, JSON(saved), 0o640)
+	err := w.root.WriteFile(temporary, tools.Encode(saved), 0o640)
 	if err == nil {
 		err = w.root.Rename(temporary, projectFile(id))
 	}

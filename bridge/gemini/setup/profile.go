@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"voxgate/bridge/gemini/wire"
+	"voxgate/tools"
 )
 
 // Profile is what a model can do in an open session; bridge acts on it.
@@ -99,15 +100,15 @@ func (c Config) InPlace(next Config) (*wire.ContextUpdate, bool) {
 	}
 	was, will := maps.Clone(c.setup), maps.Clone(next.setup)
 	instruction, update := differs(was, will, "systemInstruction"), &wire.ContextUpdate{}
-	tools := differs(was, will, "tools")
+	functions := differs(was, will, "tools")
 	delete(was, "systemInstruction")
 	delete(will, "systemInstruction")
 	delete(was, "tools")
 	delete(will, "tools")
 	switch {
-	case !bytes.Equal(encode(was), encode(will)):
+	case !bytes.Equal(tools.Encode(was), tools.Encode(will)):
 		return nil, false
-	case !instruction && !tools:
+	case !instruction && !functions:
 		return nil, true
 	case !c.Profile.ContextUpdate:
 		return nil, false
@@ -116,17 +117,17 @@ func (c Config) InPlace(next Config) (*wire.ContextUpdate, bool) {
 		if next.setup["systemInstruction"] == nil {
 			return nil, false
 		}
-		update.SystemInstruction = encode(next.setup["systemInstruction"])
+		update.SystemInstruction = tools.Encode(next.setup["systemInstruction"])
 	}
-	if tools {
+	if functions {
 		update.Tools = json.RawMessage(`{}`)
 		if next.setup["tools"] != nil {
-			update.Tools = encode(map[string]any{"tools": next.setup["tools"]})
+			update.Tools = tools.Encode(map[string]any{"tools": next.setup["tools"]})
 		}
 	}
 	return update, true
 }
 
 func differs(a, b map[string]any, name string) bool {
-	return !bytes.Equal(encode(a[name]), encode(b[name]))
+	return !bytes.Equal(tools.Encode(a[name]), tools.Encode(b[name]))
 }

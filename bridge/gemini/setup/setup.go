@@ -100,7 +100,7 @@ func Parse(raw json.RawMessage, path string, scope Scope) (Config, error) {
 
 // Effective returns the setup that is sent for this config, without a resumption handle, and with the model's name as it
 // is on the Gemini API.
-func (c Config) Effective() json.RawMessage { return encode(c.setup) }
+func (c Config) Effective() json.RawMessage { return tools.Encode(c.setup) }
 
 // Setup returns what a connection for this config starts with. Handle continues an earlier session; without one the model
 // gets the history, if its profile allows that.

@@ -3,6 +3,8 @@ package setup
 import (
 	"fmt"
 	"strconv"
+
+	"voxgate/tools"
 )
 
 // apply takes out, adds and translates what the row of the model says.
@@ -154,7 +156,7 @@ func (p *parser) compress(setup map[string]any) error {
 	case !given:
 		compression = make(map[string]any)
 		setup[name] = compression
-		if len(encode(setup["systemInstruction"]))+len(encode(setup["tools"])) <= maxInstruction {
+		if len(tools.Encode(setup["systemInstruction"]))+len(tools.Encode(setup["tools"])) <= maxInstruction {
 			compression["triggerTokens"] = triggerTokens
 			compression["slidingWindow"] = map[string]any{"targetTokens": targetTokens}
 		}

@@ -1,12 +1,12 @@
 package setup
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+
+	"voxgate/tools"
 )
 
 // FieldError says which field of a client's config cannot be used, and why. Both parts are for the client.
@@ -43,22 +43,9 @@ func camelKeys(fields map[string]any) map[string]any {
 	}
 	out := make(map[string]any, len(fields))
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		out[camel(name)] = fields[name]
+		out[tools.Camel(name)] = fields[name]
 	}
 	return out
-}
-
-func camel(name string) string {
-	if !strings.Contains(name, "_") {
-		return name
-	}
-	words := strings.Split(name, "_")
-	for i := 1; i < len(words); i++ {
-		if w := words[i]; w != "" {
-			words[i] = strings.ToUpper(w[:1]) + w[1:]
-		}
-	}
-	return strings.Join(words, "")
 }
 
 // parent returns the object that holds the field with a dotted name, and the name's last word.
@@ -85,15 +72,4 @@ func remove(tree map[string]any, name string) bool {
 	_, found := tree[name]
 	delete(tree, name)
 	return found
-}
-
-// encode encodes a tree that came out of a JSON decoder.
-func encode(tree any) []byte {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(tree); err != nil {
-		panic("tree: encode what was decoded: " + err.Error())
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
