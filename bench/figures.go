@@ -9,8 +9,9 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // quantile returns the value below or at which a share q of the values lies (nearest rank); 0 if there are none.
@@ -68,16 +69,12 @@ func pace(ctx context.Context, period time.Duration, n, frames int, speak func(c
 
 // atOnce calls do for each number below n, at most limit at a time, and returns when all are done.
 func atOnce(limit, n int, do func(i int)) {
-	var wg sync.WaitGroup
-	room := make(chan struct{}, limit)
+	var work errgroup.Group
+	work.SetLimit(limit)
 	for i := range n {
-		room <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-room }()
-			do(i)
-		})
+		work.Go(func() error { do(i); return nil })
 	}
-	wg.Wait()
+	work.Wait()
 }
 
 // sleep waits for so long, or until ctx is done: then it returns its cause.
@@ -85,10 +82,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return context.Cause(ctx)
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

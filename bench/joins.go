@@ -18,6 +18,7 @@ import (
 
 	"github.com/gorilla/websocket"
 	"github.com/pion/webrtc/v4"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"voxgate/signaling/rtc/rtctest"
 )
@@ -260,44 +261,32 @@ func token(user *url.Userinfo) string {
 	return text + "." + code(mac.Sum(nil))
 }
 
-// message4 and number4 add a field to a message of Protocol Buffers: with a length (wire type 2), and with a number (0).
+// message4 and number4 add a field to a message of Protocol Buffers: with a length, and with a number.
 func message4(to []byte, field int, value string) []byte {
-	to = binary.AppendUvarint(to, uint64(field)<<3|2)
-	return append(binary.AppendUvarint(to, uint64(len(value))), value...)
+	return protowire.AppendString(protowire.AppendTag(to, protowire.Number(field), protowire.BytesType), value)
 }
 
 func number4(to []byte, field int, value uint64) []byte {
-	return binary.AppendUvarint(binary.AppendUvarint(to, uint64(field)<<3), value)
+	return protowire.AppendVarint(protowire.AppendTag(to, protowire.Number(field), protowire.VarintType), value)
 }
 
-// fields4 are the fields of a message, the last of each number; those of fixed length are left out. A number is its varint.
+// fields4 are the fields of a message, the last of each number, until something in it is wrong. A number is its varint.
 func fields4(raw []byte) map[int][]byte {
 	fields := map[int][]byte{}
 	for len(raw) > 0 {
-		tag, n := binary.Uvarint(raw)
-		if n <= 0 {
+		field, kind, n := protowire.ConsumeTag(raw)
+		if n < 0 {
 			break
 		}
 		raw = raw[n:]
-		length, m := uint64(0), 0
-		switch tag & 7 {
-		case 0:
-			_, k := binary.Uvarint(raw)
-			length = uint64(max(k, 0))
-		case 1:
-			length = 8
-		case 2:
-			length, m = binary.Uvarint(raw)
-		case 5:
-			length = 4
-		default:
-			return fields
-		}
-		if kind := tag & 7; m < 0 || uint64(len(raw)-m) < length || kind == 0 && length == 0 || kind == 2 && m == 0 {
+		if n = protowire.ConsumeFieldValue(field, kind, raw); n < 0 {
 			break
 		}
-		fields[int(tag>>3)] = raw[m : m+int(length)]
-		raw = raw[m+int(length):]
+		value := raw[:n]
+		if kind == protowire.BytesType {
+			value, _ = protowire.ConsumeBytes(raw)
+		}
+		fields[int(field)], raw = value, raw[n:]
 	}
 	return fields
 }

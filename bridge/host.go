@@ -384,12 +384,10 @@ func (h *Host) written(ctx context.Context) error {
 		h.writing.Wait()
 		close(done)
 	}()
-	timer := time.NewTimer(lastPages)
-	defer timer.Stop()
 	select {
 	case <-done:
 		return nil
-	case <-timer.C:
+	case <-time.After(lastPages):
 		h.options.Logger.Error("recordings left unfinished: the disk hangs")
 		return nil
 	case <-ctx.Done():

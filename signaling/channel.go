@@ -51,11 +51,9 @@ func (c *Channel) Close() {
 		c.writing.Wait()
 		close(sent)
 	}()
-	timer := time.NewTimer(farewellTime)
-	defer timer.Stop()
 	select {
 	case <-sent:
-	case <-timer.C: // it ends with the peer
+	case <-time.After(farewellTime): // it ends with the peer
 	}
 	c.End()
 }

@@ -95,10 +95,8 @@ func (p *Pace) wait(l *rate.Limiter, n int) {
 		return
 	}
 	p.news.CompareAndSwap(0, 1)
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 	case <-p.done:
 	}
 }

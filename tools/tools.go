@@ -88,12 +88,10 @@ func await(ctx context.Context, f Func, args json.RawMessage) (result json.RawMe
 		return returned.Response, nil, returned.Err
 	case <-ctx.Done():
 	}
-	late := time.NewTimer(grace)
-	defer late.Stop()
 	select {
 	case <-done:
 		return returned.Response, nil, returned.Err
-	case <-late.C:
+	case <-time.After(grace):
 		return nil, done, context.Cause(ctx)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"voxgate/store"
 )
 
@@ -336,14 +338,10 @@ func (f *Fleet) write(ctx context.Context, all bool) {
 		}
 	}
 	f.mu.Unlock()
-	var running sync.WaitGroup
-	slots := make(chan struct{}, writers)
+	var running errgroup.Group
+	running.SetLimit(writers)
 	for _, write := range due {
-		slots <- struct{}{}
-		running.Go(func() {
-			write()
-			<-slots
-		})
+		running.Go(func() error { write(); return nil })
 	}
 	running.Wait()
 }

@@ -396,11 +396,9 @@ func (c *Calls) Finish(linked bool) {
 			c.send(w.Call, reply{response: last.Response})
 		}
 	}
-	late := time.NewTimer(lastAnswers)
-	defer late.Stop()
 	select {
 	case <-c.Uplink.Sent():
-	case <-late.C:
+	case <-time.After(lastAnswers):
 	}
 }
 

@@ -139,8 +139,6 @@ func (c *Calls) askPerson(ctx context.Context, o *call, picture json.RawMessage)
 	if !asked {
 		return nil, tools.ErrCancelled
 	}
-	timer := time.NewTimer(tools.PersonTimeout)
-	defer timer.Stop()
 	withdraw := func() {
 		c.post(func() {
 			if c.questions[id] != nil {
@@ -152,7 +150,7 @@ func (c *Calls) askPerson(ctx context.Context, o *call, picture json.RawMessage)
 	select {
 	case a := <-answer:
 		return a.response, a.err
-	case <-timer.C:
+	case <-time.After(tools.PersonTimeout):
 		withdraw()
 		return dismissed, nil
 	case <-ctx.Done():

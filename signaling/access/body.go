@@ -77,8 +77,7 @@ func (b *body) Read(p []byte) (int, error) {
 // hold counts more bytes, or waits until there is room for them.
 func (b *body) hold(more int64) error {
 	g := b.visitor.gate
-	late := time.NewTimer(bodyWait)
-	defer late.Stop()
+	late := time.After(bodyWait)
 	for {
 		g.mu.Lock()
 		if b.take(more) {
@@ -89,7 +88,7 @@ func (b *body) hold(more int64) error {
 		g.mu.Unlock()
 		select {
 		case <-freed:
-		case <-late.C:
+		case <-late:
 			return b.visitor.refuse(errCrowded)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"voxgate/store"
 )
 
@@ -105,20 +107,12 @@ func (g *Gate) due(all bool) (due []counter) {
 }
 
 func (g *Gate) publishAll(list []counter) {
-	work := make(chan counter)
-	var wg sync.WaitGroup
-	for range min(atOnce, len(list)) {
-		wg.Go(func() {
-			for c := range work {
-				g.count(c, -1)
-			}
-		})
-	}
+	var work errgroup.Group
+	work.SetLimit(atOnce)
 	for _, c := range list {
-		work <- c
+		work.Go(func() error { g.count(c, -1); return nil })
 	}
-	close(work)
-	wg.Wait()
+	work.Wait()
 }
 
 // count reports how much this gateway uses of a share, and learns what all use. ok is false if that would be more than most (below 0: no

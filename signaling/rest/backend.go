@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"voxgate/bridge/gemini/api"
+	"voxgate/signaling"
 )
 
 // backend is what answers for a model.
@@ -120,7 +121,7 @@ func (g *google) list(ctx context.Context, page url.Values) (models []any, next 
 // send sends a call, and returns the body of an answer that is none of an error.
 func (g *google) send(ctx context.Context, httpMethod, model, method, query string, request upload) (io.ReadCloser, error) {
 	if strings.Contains(model, "/") { // a path of Google's, and not a model of ours
-		return nil, &refused{http.StatusBadRequest, errorObject(http.StatusBadRequest, "The model's name has a slash.", 0), ""}
+		return nil, &refused{http.StatusBadRequest, signaling.GoogleError(http.StatusBadRequest, "The model's name has a slash.", 0), ""}
 	}
 	r, secret, err := g.api.Request(ctx, httpMethod, model, method, query, nil)
 	return bodyOf(g.do(r, secret, err, request))
@@ -136,7 +137,7 @@ func bodyOf(resp *http.Response, err error) (io.ReadCloser, error) {
 
 func (g *google) do(r *http.Request, secret api.Secret, err error, request upload) (*http.Response, error) {
 	if err != nil {
-		return nil, &refused{http.StatusServiceUnavailable, errorObject(http.StatusServiceUnavailable, err.Error(), 0), ""}
+		return nil, &refused{http.StatusServiceUnavailable, signaling.GoogleError(http.StatusServiceUnavailable, err.Error(), 0), ""}
 	}
 	if r.Method == http.MethodPost {
 		request.on(r)

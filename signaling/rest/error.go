@@ -8,10 +8,6 @@ import (
 	"voxgate/tools"
 )
 
-func errorObject(status int, message string, retry time.Duration) object {
-	return signaling.GoogleError(status, message, retry)
-}
-
 // refuser answers a request with an error, in the words of one API or the other.
 type refuser func(w http.ResponseWriter, status int, message string, retry time.Duration)
 
@@ -19,11 +15,6 @@ type refuser func(w http.ResponseWriter, status int, message string, retry time.
 func (refuse refuser) forError(w http.ResponseWriter, err error) {
 	status, message, retry := signaling.ErrorOverHTTP(err)
 	refuse(w, status, message, retry)
-}
-
-// refuse is the refuser for Google's clients.
-func refuse(w http.ResponseWriter, status int, message string, retry time.Duration) {
-	signaling.RefuseGoogle(w, status, message, retry)
 }
 
 // stoppingRetry is when a client may come back to a gateway that stops: to another one, or the next.
@@ -40,9 +31,6 @@ func reply(w http.ResponseWriter, status int, body object) {
 	w.WriteHeader(status)
 	_, _ = w.Write(tools.Encode(body))
 }
-
-// refuseError refuses for an error of the gateway.
-func refuseError(w http.ResponseWriter, err error) { signaling.RefuseGoogleFor(w, err) }
 
 // pass answers with an error of the backend, which is in Google's words.
 func (c *call) pass(r *refused) {

@@ -100,7 +100,7 @@ func (t *turn) text(between string) string {
 
 // invalid refuses a request that cannot be translated.
 func invalid(format string, args ...any) error {
-	return &refused{http.StatusBadRequest, errorObject(http.StatusBadRequest, fmt.Sprintf(format, args...), 0), ""}
+	return &refused{http.StatusBadRequest, signaling.GoogleError(http.StatusBadRequest, fmt.Sprintf(format, args...), 0), ""}
 }
 
 // translate is a request in the words of chat completions.
@@ -415,7 +415,7 @@ func (c *completions) refusal(status int, f chatFailure, retry time.Duration) *r
 	if f.Error != nil {
 		message = cmp.Or(api.Secret(c.key).Hide(f.Error.Message), message)
 	}
-	return &refused{status: status, body: errorObject(status, message, retry)}
+	return &refused{status: status, body: signaling.GoogleError(status, message, retry)}
 }
 
 // stream gathers the arguments of calls, which come in pieces, until all is said: Google has no half calls.
@@ -537,7 +537,7 @@ func (c *completions) ask(ctx context.Context, model, method string, request upl
 	if method != "embedContent" && method != "batchEmbedContents" {
 		return nil, &refused{
 			http.StatusNotImplemented,
-			errorObject(http.StatusNotImplemented, "The server behind this model cannot do that.", 0),
+			signaling.GoogleError(http.StatusNotImplemented, "The server behind this model cannot do that.", 0),
 			"",
 		}
 	}

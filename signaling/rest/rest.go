@@ -87,7 +87,7 @@ func notServed(w http.ResponseWriter, r *http.Request) {
 	case strings.Contains(r.URL.Path, "/cachedContents"):
 		what = " Contexts are not kept here: send the whole of them with each call."
 	}
-	in := refuser(refuse)
+	in := refuser(signaling.RefuseGoogle)
 	if asksOpenAI(r) {
 		in = refuseOpenAI
 	}
@@ -108,16 +108,16 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		model, method, _ = strings.Cut(model, ":")
 	}
 	if r.Method == http.MethodPost && !slices.Contains(methods, method) {
-		refuse(w, http.StatusNotFound, fmt.Sprintf("There is no method %q; there are %s.", method, strings.Join(methods, ", ")), 0)
+		signaling.RefuseGoogle(w, http.StatusNotFound, fmt.Sprintf("There is no method %q; there are %s.", method, strings.Join(methods, ", ")), 0)
 		return
 	}
 	open, err := d.authorize(r, model)
 	if err != nil {
-		refuseError(w, err)
+		signaling.RefuseGoogleFor(w, err)
 		return
 	}
 	d.helpCLI(r)
-	c := &call{door: d, w: w, model: model, method: method, open: open, refuse: refuse}
+	c := &call{door: d, w: w, model: model, method: method, open: open, refuse: signaling.RefuseGoogle}
 	c.serve(r, c.run)
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/signaling"
 	"voxgate/tools"
 )
 
@@ -42,12 +43,12 @@ func (c *call) stream(ctx context.Context, r *http.Request, next func() (object,
 			)
 		}
 		if err != nil {
-			broken := errorObject(http.StatusBadGateway, "The backend's answer broke off.", 0)
+			broken := signaling.GoogleError(http.StatusBadGateway, "The backend's answer broke off.", 0)
 			if r := (*refused)(nil); errors.As(err, &r) {
 				broken = r.body
 			}
 			if errors.Is(context.Cause(ctx), bridge.ErrShutdown) {
-				broken = errorObject(http.StatusServiceUnavailable, stopping, stoppingRetry)
+				broken = signaling.GoogleError(http.StatusServiceUnavailable, stopping, stoppingRetry)
 			}
 			return errors.Join(err, context.Cause(ctx), out.flush(held, reason, false), out.write(broken), out.end())
 		}

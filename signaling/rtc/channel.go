@@ -58,15 +58,14 @@ func (c *Channel) below(ctx context.Context, n uint64, patience time.Duration) e
 	if c.dc.BufferedAmount() <= n {
 		return nil
 	}
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
+	timer := time.After(patience)
 	for c.dc.BufferedAmount() > n {
 		if c.dc.ReadyState() != webrtc.DataChannelStateOpen {
 			return net.ErrClosed
 		}
 		select {
 		case <-c.low:
-		case <-timer.C:
+		case <-timer:
 			return ErrSlow
 		case <-ctx.Done():
 			return ctx.Err()

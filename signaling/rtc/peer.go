@@ -255,11 +255,9 @@ func (p *Peer) Answer(o Offer) (sdp string, err error) {
 	if !p.trickles {
 		wait = gatherAll
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
 	select {
 	case <-gathered:
-	case <-timer.C:
+	case <-time.After(wait):
 		if !p.trickles {
 			return "", errNotGathered
 		}

@@ -125,9 +125,7 @@ func (v *visit) run(ctx context.Context) error {
 func (v *visit) start(ctx context.Context, first bool) (clientMessage, error) {
 	var late <-chan time.Time
 	if !first {
-		timer := time.NewTimer(another)
-		defer timer.Stop()
-		late = timer.C
+		late = time.After(another)
 	}
 	for {
 		select {

@@ -106,15 +106,13 @@ func (v *Vertex) token(ctx context.Context) (Secret, error) {
 	if token := v.lasting(renewal); token != "" {
 		return token, nil
 	}
-	late := time.NewTimer(fetchTimeout)
-	defer late.Stop()
 	var err error
 	select {
 	case got := <-v.fetches.DoChan("", v.renew):
 		if err = got.Err; err == nil {
 			return got.Val.(Secret), nil
 		}
-	case <-late.C: // the search for credentials does not look at its context everywhere
+	case <-time.After(fetchTimeout): // the search for credentials does not look at its context everywhere
 		v.fetches.Forget("") // the next caller begins anew
 		err = errNoToken
 	case <-ctx.Done():

@@ -110,8 +110,7 @@ func (s *session) resume(ctx context.Context, handle string) error {
 	case saved.model != s.setup.Model:
 		return live.NewClosing(live.CloseInvalid, "") // the model cannot change
 	}
-	late := time.NewTimer(onItsWay)
-	defer late.Stop()
+	late := time.After(onItsWay)
 	for {
 		busy := s.e.memory.enter(saved.conversation, s)
 		if busy == nil {
@@ -119,7 +118,7 @@ func (s *session) resume(ctx context.Context, handle string) error {
 		}
 		select {
 		case <-busy:
-		case <-late.C:
+		case <-late:
 			return live.NewClosing(live.CloseInternal, "")
 		case <-ctx.Done():
 			return goingAway()

@@ -121,15 +121,14 @@ func (c *conn) goodbye(end *live.Closing) {
 	if c.ws.WriteControl(websocket.CloseMessage, end.Frame(), time.Now().Add(farewell)) != nil {
 		return
 	}
-	deadline := time.NewTimer(farewell)
-	defer deadline.Stop()
+	deadline := time.After(farewell)
 	for {
 		select {
 		case _, open := <-c.incoming:
 			if !open {
 				return
 			}
-		case <-deadline.C:
+		case <-deadline:
 			return
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/gemini/wire"
@@ -195,14 +197,10 @@ type budget struct {
 
 // each calls do for 0 to n-1, Parallel of them at once, and waits for all.
 func (b *budget) each(n int, do func(int)) {
-	var work sync.WaitGroup
-	slots := make(chan struct{}, max(1, b.Parallel))
+	var work errgroup.Group
+	work.SetLimit(max(1, b.Parallel))
 	for i := range n {
-		slots <- struct{}{}
-		work.Go(func() {
-			defer func() { <-slots }()
-			do(i)
-		})
+		work.Go(func() error { do(i); return nil })
 	}
 	work.Wait()
 }

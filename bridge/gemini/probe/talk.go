@@ -140,13 +140,12 @@ func read(ctx context.Context, conn *gemini.Conn, to chan<- event) {
 
 // listen takes what comes until done says so, or for limit at most.
 func (t *talk) listen(limit time.Duration, done func(*heard) bool) (h heard) {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
+	timer := time.After(limit)
 	for !t.over && t.conn != nil && !done(&h) {
 		select {
 		case e := <-t.events:
 			t.take(e, &h)
-		case <-timer.C:
+		case <-timer:
 			return h
 		case <-t.ctx.Done():
 			return h

@@ -120,10 +120,8 @@ func (c *checker) all(ctx context.Context, entries []vox.Entry) error {
 }
 
 func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false
