@@ -17,6 +17,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/signaling"
+	"voxgate/signaling/access"
 	"voxgate/signaling/sideband"
 	"voxgate/signaling/web"
 	files "voxgate/web"
@@ -143,8 +144,7 @@ func (o *operator) status(w http.ResponseWriter, _ *http.Request) {
 		}
 		s.Agents = append(s.Agents, a)
 	}
-	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(s)
+	access.Answer(w, http.StatusOK, s)
 }
 
 func sum(counts map[string]float64) (all float64) {
@@ -184,8 +184,7 @@ func (t tickets) sell(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(map[string]string{"ticket": base64.RawURLEncoding.EncodeToString(t.seal.Seal(nil, nil, text, nil))})
+	access.Answer(w, http.StatusOK, map[string]string{"ticket": base64.RawURLEncoding.EncodeToString(t.seal.Seal(nil, nil, text, nil))})
 }
 
 // admit lets a client with a ticket hear the sound of the conversation.

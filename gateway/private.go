@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"voxgate/signaling"
+	"voxgate/signaling/access"
 )
 
 // privateTimeout bounds an answer of the private listener: a profile of a minute is one.
@@ -48,8 +48,7 @@ func servePrivate(addr string, hosts []string, metrics, page http.Handler, h hea
 	})
 	mux.HandleFunc("POST /v1/drain", func(w http.ResponseWriter, _ *http.Request) {
 		h.leave()
-		w.Header().Set("Content-Type", "application/json")
-		json.NewEncoder(w).Encode(map[string]int{"sessions": h.running()})
+		access.Answer(w, http.StatusOK, map[string]int{"sessions": h.running()})
 	})
 	mux.Handle("/", page)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)

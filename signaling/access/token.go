@@ -246,8 +246,7 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	g.options.Logger.Info("token minted", "key", name, "identity", wanted.Identity, "expires", minted.ExpiresAt)
-	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(minted)
+	Answer(w, http.StatusOK, minted)
 }
 
 // Minter makes session tokens in the name of a server key.
@@ -327,16 +326,20 @@ func (k *keyring) mint(name string, w Wanted) (Minted, error) {
 func Refuse(w http.ResponseWriter, err error) {
 	e := bridge.AsError(err)
 	status := cmp.Or(Status(e), http.StatusBadRequest)
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	switch status {
+	switch h := w.Header(); status {
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", "Bearer") // RFC 6750 section 3
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		h.Set("Retry-After", fmt.Sprint(seconds(e.Retry)))
 	}
+	Answer(w, status, map[string]any{"error": map[string]string{"code": string(e.Code), "message": e.Message}})
+}
+
+// Answer answers a request with JSON.
+func Answer(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(map[string]any{"error": map[string]string{"code": string(e.Code), "message": e.Message}})
+	_ = json.NewEncoder(w).Encode(body) // it fails if the client has gone
 }
 
 // seconds rounds up: rounded down, a client would come back too early.

@@ -102,13 +102,7 @@ func refuse(w http.ResponseWriter, err error) {
 	if status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer") // RFC 6750, section 3
 	}
-	answer(w, status, object{"detail": e.Message, "code": e.Code})
-}
-
-func answer(w http.ResponseWriter, status int, body any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body)
+	access.Answer(w, status, object{"detail": e.Message, "code": e.Code})
 }
 
 // request is the body of all requests.
@@ -171,7 +165,7 @@ func (d *Door) start(w http.ResponseWriter, r *http.Request) error {
 	if servers == nil {
 		servers = []signaling.ICEServer{} // without a list Android's client asks Google's
 	}
-	answer(w, http.StatusOK, object{"sessionId": name, "iceConfig": object{"iceServers": servers}})
+	access.Answer(w, http.StatusOK, object{"sessionId": name, "iceConfig": object{"iceServers": servers}})
 	return nil
 }
 
@@ -245,7 +239,7 @@ func (d *Door) offer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, object{"sdp": sdp, "type": "answer", "pc_id": id})
+	access.Answer(w, http.StatusOK, object{"sdp": sdp, "type": "answer", "pc_id": id})
 	return nil
 }
 
@@ -270,7 +264,7 @@ func (d *Door) patch(w http.ResponseWriter, r *http.Request) error {
 	if err := c.do(r.Context(), func() error { return c.add(body.Candidates) }); err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, object{"status": "success"})
+	access.Answer(w, http.StatusOK, object{"status": "success"})
 	return nil
 }
 

@@ -111,8 +111,7 @@ func (d *Door) list(w http.ResponseWriter, r *http.Request, key access.Watcher) 
 	if silent > 0 {
 		answer["silent"] = silent
 	}
-	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(answer)
+	access.Answer(w, http.StatusOK, answer)
 }
 
 func (d *Door) end(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
@@ -166,10 +165,8 @@ func (l *listener) Write(b []byte) (int, error) {
 func (l *listener) Close() error { return nil }
 
 func notThere(w http.ResponseWriter) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusNotFound)
-	json.NewEncoder(w).
-		Encode(map[string]any{"error": map[string]string{"code": "not_found", "message": "There is no conversation of this id."}})
+	said := map[string]string{"code": "not_found", "message": "There is no conversation of this id."}
+	access.Answer(w, http.StatusNotFound, map[string]any{"error": said})
 }
 
 // watcher is one connection to a conversation.
