@@ -25,6 +25,7 @@ func checkDeployment(ctx context.Context, args []string, getenv func(string) str
 	f := flag.NewFlagSet("gateway check deployment", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.Func("origins", "`origins` of pages that must be let in, comma separated", list(&o.Origins, nil))
+	f.Func("sip", "`URIs` of telephone lines, comma separated, as sip:voice.example.com;transport=tcp", list(&o.SIP, nil))
 	f.StringVar(&o.Private, "private", "", "`URL` of the private listener, for what only the gateway knows: Redis, its disk, agents")
 	f.DurationVar(&o.Stay, "stay", 65*time.Second, "how `long` a socket is held, to find a proxy that cuts it; 0: none is")
 	f.DurationVar(&o.Talk, "talk", 10*time.Second, "how `long` the voice is listened to")

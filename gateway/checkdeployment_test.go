@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log"
 	"math/big"
@@ -157,6 +158,12 @@ func TestCheckDeployment(t *testing.T) {
 		settings := append([]string{"VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_HOSTS", "voice.example.com"}, more...)
 		return start(t, nil, env(settings...)).url
 	}
+	lines := func(t *testing.T, from string) (url string, sip []string) {
+		t.Helper()
+		p := start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_SIP", written(t, fmt.Sprintf(`{"trunks":[{"name":"line","from":[%q]}],
+			"listen":[{"transport":"udp","address":"127.0.0.1:0"},{"transport":"tcp","address":"127.0.0.1:0"}]}`, from))))
+		return p.url, []string{"sip:" + p.waitFor(`transport=UDP at=(\S+)`), "sip:" + p.waitFor(`transport=TCP at=(\S+)`) + ";transport=tcp"}
+	}
 	for _, test := range []struct {
 		name  string
 		open  func(t *testing.T, o *deployment.Options)
@@ -205,6 +212,26 @@ func TestCheckDeployment(t *testing.T) {
 		{"a proxy without upgrades", func(t *testing.T, o *deployment.Options) {
 			o.URL = through(t, gateway(t), func(r *http.Request) { r.Header.Del("Upgrade"); r.Header.Del("Connection") }, nil)
 		}, "WebSocket", "proxy_set_header Upgrade"},
+		{"telephone lines", func(t *testing.T, o *deployment.Options) { o.URL, o.SIP = lines(t, "127.0.0.1") }, "", ""},
+		{"a line for others", func(t *testing.T, o *deployment.Options) {
+			o.URL, o.SIP = lines(t, "192.0.2.1")
+		}, "SIP sip:127.0.0.1", `"from"`},
+		{"no line", func(t *testing.T, o *deployment.Options) {
+			o.URL, o.SIP = gateway(t), []string{"sip:127.0.0.1:1;transport=tcp"}
+		}, "SIP sip:127.0.0.1:1", "VOXGATE_SIP"},
+		{"a line that is a page", func(t *testing.T, o *deployment.Options) {
+			o.URL = gateway(t)
+			o.SIP = []string{strings.Replace(o.URL, "http://", "sip:", 1) + ";transport=tcp"}
+		}, "SIP sip:localhost", "listen"},
+		{"a line with an expired certificate", func(t *testing.T, o *deployment.Options) {
+			o.URL = gateway(t)
+			at, roots := expired(t, o.URL)
+			o.SIP, o.Roots = []string{strings.Replace(at, "https://", "sips:", 1)}, roots
+		}, "SIP sips:", "Renew the certificate"},
+		{"a relay with an expired certificate", func(t *testing.T, o *deployment.Options) {
+			at, roots := expired(t, "http://127.0.0.1:1")
+			o.URL, o.Roots = gateway(t, "VOXGATE_TURN_SECRET", turnSecret, "VOXGATE_ICE_SERVERS", strings.Replace(at, "https://", "turns:", 1)+"?transport=tcp"), roots
+		}, "relay turns:", "Renew the certificate"},
 		{"an expired certificate", func(t *testing.T, o *deployment.Options) {
 			o.URL, o.Roots = expired(t, gateway(t))
 		}, "TLS", "Renew the certificate"},

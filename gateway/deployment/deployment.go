@@ -39,6 +39,9 @@ type Options struct {
 	// Private is the URL of the private listener; empty: it is not looked at.
 	Private string
 
+	// SIP are the addresses of the gateway's telephone lines, as SIP URIs.
+	SIP []string
+
 	// Stay is how long a second socket is held, to find out whether a proxy cuts it; 0: it is not.
 	Stay time.Duration
 
@@ -90,6 +93,9 @@ func Check(ctx context.Context, o Options) ([]Line, error) {
 		return c.lines, nil
 	}
 	c.private(ctx)
+	for _, uri := range c.SIP {
+		c.sip(ctx, uri)
+	}
 	s := c.admitted(ctx)
 	if s == nil {
 		return c.lines, nil
@@ -285,6 +291,7 @@ func (c *check) private(ctx context.Context) {
 
 func firstLine(text []byte) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
+	line = strings.TrimSuffix(line, "\r")
 	if len(line) > 120 {
 		line = line[:120] + "…"
 	}

@@ -2,6 +2,7 @@ package deployment
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -24,7 +25,7 @@ func (c *check) certificate(ctx context.Context, address string) bool {
 	config.ServerName, config.NextProtos = c.base.Hostname(), []string{"http/1.1"}
 	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return c.wrong("TLS", err.Error(), mendTLS(err))
+		return c.wrong("TLS", err.Error(), cmp.Or(mendTLS(err), "See docs/network.md#tls."))
 	}
 	defer conn.Close()
 	state := conn.(*tls.Conn).ConnectionState()
@@ -40,6 +41,7 @@ func (c *check) certificate(ctx context.Context, address string) bool {
 	return c.well("TLS", "%s, the certificate is good for %.0f days", tls.VersionName(state.Version), left.Hours()/24)
 }
 
+// mendTLS mends what is wrong with a certificate; empty: it is something else.
 func mendTLS(err error) string {
 	invalid, isInvalid := errors.AsType[x509.CertificateInvalidError](err)
 	_, isHost := errors.AsType[x509.HostnameError](err)
@@ -55,7 +57,7 @@ func mendTLS(err error) string {
 	case isPlain:
 		return "The port speaks no TLS. Set VOXGATE_TLS_CERT and VOXGATE_TLS_KEY, or use http:// where a proxy ends TLS elsewhere."
 	}
-	return "See docs/network.md#tls."
+	return ""
 }
 
 // admitted opens a conversation, as a client does; nil if it cannot.

@@ -1,6 +1,7 @@
 package deployment
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -152,7 +153,7 @@ func (c *check) relay(ctx context.Context, s *socket, address string, server ice
 	name := "relay " + address
 	client, stop, err := turnClient(ctx, address, server, c.tls())
 	if err != nil {
-		c.wrong(name, err.Error(), "Let the port through the firewall of the TURN server.")
+		c.wrong(name, err.Error(), cmp.Or(mendTLS(err), "Let the port through the firewall of the TURN server."))
 		return
 	}
 	defer stop()
