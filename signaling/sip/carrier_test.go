@@ -231,7 +231,8 @@ func TestAcksThatComeTwice(t *testing.T) {
 	h := newHandset(t, o)
 	o.session()
 	h.next("ACK", 1, "")
-	h.next("INVITE", 2, "") // the offer is ours
+	o.loggedTimes("msg=sound door", 1) // or all would be agreed on before there is any
+	h.next("INVITE", 2, "")            // the offer is ours
 	h.answer("200")
 	h.next("ACK", 1, "")
 	h.next("ACK", 2, body)
