@@ -20,6 +20,10 @@ func TestEmulatorIsBounded(t *testing.T) {
 		return `{"contents":[` + text("x") + `],"generationConfig":{"responseMimeType":"application/json","responseJsonSchema":` +
 			strings.Repeat(open, levels) + `{"type":"string"}` + strings.Repeat(end, levels) + `}}`
 	}
+	embed := func(numbers string) string {
+		return `{"content":` + text("x") + `,"outputDimensionality":` + numbers + `}`
+	}
+	long := func(one string) string { return `{"x":[` + strings.Repeat(one+",", 19<<20/(len(one)+1)) + one + `]}` }
 	for _, row := range []struct {
 		name, method, body string
 		status             int
@@ -29,6 +33,11 @@ func TestEmulatorIsBounded(t *testing.T) {
 		{"4,000 levels of objects", "generateContent", schema(`{"type":"object","properties":{"a":`, `}}`, 4000), 200, "{}"},
 		{"4,000 levels of arrays", "generateContent", schema(`{"type":"array","items":`, `}`, 4000), 200, "{}"},
 		{"4,000 levels of choices", "generateContent", schema(`{"anyOf":[`, `]}`, 4000), 200, "{}"},
+		{"an embedding of 2^40 numbers", "embedContent", embed("1099511627776"), 200, `"values"`},
+		{"one of 10^9", "embedContent", embed("1000000000"), 200, `"values"`},
+		{"one of -5", "embedContent", embed("-5"), 200, `"values"`},
+		{"19 MB of empty objects", "countTokens", long("{}"), 400, "at most 100000 values"},
+		{"19 MB of zeros", "generateContent", long("0"), 400, "at most 100000 values"},
 		{"a long echo, streamed", "streamGenerateContent", `{"contents":[` + text(strings.Repeat("a ", 1<<20)) + `]}`, 200, "STOP"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

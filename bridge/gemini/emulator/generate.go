@@ -1,6 +1,7 @@
 package emulator
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -18,9 +19,13 @@ import (
 // What a request can make the emulator produce is bounded: it answers anybody on a gateway that has no key.
 const (
 	maxRequest = 20 << 20 // bytes: https://ai.google.dev/gemini-api/docs/file-input-methods (20 MB inline)
+	maxValues  = 100_000  // in a request's JSON: one of 20 MB can have ten million, each of which takes some 100 bytes when it is read
 	maxAnswer  = 32 << 10 // bytes of text
 	maxBatch   = 100      // https://ai.google.dev/gemini-api/docs/embeddings#batch-embeddings
 )
+
+// large is how many requests of more than 1 MB are read at once: each takes five times its length. The others wait.
+var large = make(chan struct{}, 2)
 
 // request is what of a request the emulator looks at.
 type request struct {
@@ -46,21 +51,12 @@ type content struct {
 
 // generate answers a call of a model.
 func generate(w http.ResponseWriter, r *http.Request, model, method string) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
-	if err != nil {
-		invalid("Request payload size exceeds the limit: %d bytes.", maxRequest).write(w)
+	q, asked, refused := read(w, r)
+	if refused != nil {
+		refused.write(w)
 		return
 	}
-	var q request
-	tree, err := live.Decode(body)
-	if err == nil {
-		err = json.Unmarshal(live.Encode(live.Camel(tree)), &q)
-	}
-	if err != nil {
-		invalid("Invalid JSON payload received. %v", err).write(w)
-		return
-	}
-	answer, refused := live.Object(nil), (*apiError)(nil)
+	var answer live.Object
 	switch method {
 	case "generateContent", "streamGenerateContent":
 		var part live.Object
@@ -68,12 +64,12 @@ func generate(w http.ResponseWriter, r *http.Request, model, method string) {
 			break
 		}
 		if method == "streamGenerateContent" {
-			stream(w, model, part, len(body), r.URL.Query().Get("alt") == "sse")
+			stream(w, model, part, asked, r.URL.Query().Get("alt") == "sse")
 			return
 		}
-		answer = chunk(model, part, "STOP", len(body))
+		answer = chunk(model, part, "STOP", asked)
 	case "countTokens":
-		answer = live.Object{"totalTokens": tokens(len(body))}
+		answer = live.Object{"totalTokens": tokens(asked)}
 	case "embedContent":
 		answer = live.Object{"embedding": embedding}
 		if q.Content == nil {
@@ -92,6 +88,38 @@ func generate(w http.ResponseWriter, r *http.Request, model, method string) {
 		return
 	}
 	writeJSON(w, http.StatusOK, answer)
+}
+
+// read reads a request, and says how many bytes it had.
+func read(w http.ResponseWriter, r *http.Request) (q *request, length int, refused *apiError) {
+	if r.ContentLength < 0 || r.ContentLength > 1<<20 {
+		select {
+		case large <- struct{}{}:
+			defer func() { <-large }()
+		case <-r.Context().Done():
+			return nil, 0, refusals[http.StatusServiceUnavailable]
+		}
+	}
+	room := max(0, min(r.ContentLength, maxRequest)) + bytes.MinRead
+	body := bytes.NewBuffer(make([]byte, 0, room))
+	if _, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, maxRequest)); err != nil {
+		return nil, 0, invalid("Request payload size exceeds the limit: %d bytes.", maxRequest)
+	}
+	if live.Values(body.Bytes()) > maxValues {
+		return nil, 0, invalid("Invalid JSON payload received. There are at most %d values in a request.", maxValues)
+	}
+	q = new(request)
+	tree, err := live.Decode(body.Bytes())
+	if err == nil {
+		var named []byte
+		if named, err = json.Marshal(live.Camel(tree)); err == nil {
+			err = json.Unmarshal(named, q)
+		}
+	}
+	if err != nil {
+		return nil, 0, invalid("Invalid JSON payload received. %v", err)
+	}
+	return q, body.Len(), nil
 }
 
 // embedding is that of any text.

@@ -204,22 +204,43 @@ const maxIndented = 100
 
 // depth returns how many levels a JSON text has.
 func depth(data []byte) (most int) {
-	level, inString := 0, false
+	level := 0
+	punctuation(data, func(c byte) {
+		switch c {
+		case '[', '{':
+			level++
+			most = max(most, level)
+		case ']', '}':
+			level--
+		}
+	})
+	return most
+}
+
+// Values returns how many values a JSON text has, at most. It keeps nothing, unlike [Decode], which needs some 50 bytes for each.
+func Values(data []byte) int {
+	values := 1
+	punctuation(data, func(c byte) {
+		if c == ',' || c == '[' || c == '{' {
+			values++
+		}
+	})
+	return values
+}
+
+// punctuation calls f for each byte of a JSON text that is outside its strings.
+func punctuation(data []byte, f func(byte)) {
+	inString := false
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; {
 		case inString && c == '\\':
 			i++
 		case c == '"':
 			inString = !inString
-		case inString:
-		case c == '[', c == '{':
-			level++
-			most = max(most, level)
-		case c == ']', c == '}':
-			level--
+		case !inString:
+			f(c)
 		}
 	}
-	return most
 }
 
 // AudioPart is a part of 24 kHz audio.
