@@ -645,6 +645,7 @@ func TestBadKeysFiles(t *testing.T) {
 		`{"secret":"` + secret + `","kies":[]}`: `unknown field "kies"`,
 		`{"secret":"` + secret + `","keys":[{"name":"a","sha256":"00"}]}`:                                                            "keys[0].sha256",
 		`{"secret":"` + secret + `","keys":[{"name":"","sha256":"` + hash + `"}]}`:                                                   "keys[0].name",
+		`{"secret":"` + secret + `","keys":[{"name":"sip lab","sha256":"` + hash + `"}]}`:                                            "keys[0].name \"sip lab\" has a space",
 		`{"secret":"` + secret + `","keys":[{"name":"a","sha256":"` + hash + `","may":["fly"]}]}`:                                    `keys[0].may has "fly"`,
 		`{"secret":"` + secret + `","keys":[{"name":"a","sha256":"` + hash + `","grant":{"models":["["]}}]}`:                         "keys[0].grant.models[0]",
 		`{"secret":"` + secret + `","issuers":[{"name":"i","algorithm":"RS256","jwks":"http://x"}]}`:                                 "issuers[0]: audience is missing",

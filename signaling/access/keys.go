@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"voxgate/bridge"
 	"voxgate/reread"
@@ -249,25 +250,36 @@ func (f *file) check() (secret []byte, err error) {
 		if err := k.check(at); err != nil {
 			return nil, err
 		}
-		if k.Name == "" || names[k.Name] {
-			return nil, fmt.Errorf("%s.name %q is empty or stands twice", at, k.Name)
+		if err := checkName(at, k.Name, names); err != nil {
+			return nil, err
 		}
-		names[k.Name] = true
 	}
 	for i := range f.Issuers {
 		issuer, at := &f.Issuers[i], fmt.Sprintf("issuers[%d]", i)
 		if err := expand(at+".key", &issuer.Key); err != nil {
 			return nil, err
 		}
-		if issuer.Name == "" || names[issuer.Name] {
-			return nil, fmt.Errorf("%s.name %q is empty or stands twice", at, issuer.Name)
+		if err := checkName(at, issuer.Name, names); err != nil {
+			return nil, err
 		}
-		names[issuer.Name] = true
 		if err := issuer.check(at); err != nil {
 			return nil, err
 		}
 	}
 	return secret, f.Proxy.check("proxy")
+}
+
+// checkName refuses a name that stands already, and adds it. One with a space could be that of a telephone line, as "sip lab", whose calls
+// are counted, and seen, by it.
+func checkName(at, name string, names map[string]bool) error {
+	switch {
+	case name == "" || names[name]:
+		return fmt.Errorf("%s.name %q is empty or stands twice", at, name)
+	case strings.ContainsFunc(name, unicode.IsSpace):
+		return fmt.Errorf("%s.name %q has a space in it", at, name)
+	}
+	names[name] = true
+	return nil
 }
 
 // key finds a server key.
@@ -312,6 +324,9 @@ func NewKey(path, name string, may []string) (string, error) {
 		if !slices.Contains(privileges, m) {
 			return "", fmt.Errorf("a key may not %q; there are %s", m, strings.Join(privileges, ", "))
 		}
+	}
+	if err := checkName("the key", name, map[string]bool{"proxy": true}); err != nil {
+		return "", err
 	}
 	var raw map[string]any // not file: what stands there stays, ${NAME} among it
 	switch text, err := os.ReadFile(path); {

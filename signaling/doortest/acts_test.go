@@ -128,6 +128,47 @@ func TestWhoActsOnARunningCall(t *testing.T) {
 	doortest.Eventually(t, "the end", func() bool { return l.Host.Session(session) == nil })
 }
 
+// A key sees no call of a telephone line, though it has the line's name: that takes sessions:all.
+func TestAKeyOfALinesName(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, nil, withTelephony(t))
+	trunks := newTrunks(t, l.Gateway)
+	lines := map[string]string{"telephony": "exotel", "sip": "lab"}
+	keys := map[string]string{}
+	for _, name := range lines {
+		keys[name] = doortest.Must(access.NewKey(l.File, name, []string{access.MayMint, access.MayWatch}))
+	}
+	operator := doortest.Must(access.NewKey(l.File, "operator", []string{access.MayWatchAll}))
+	l.Edit(func(map[string]any) {})
+	provider := dialTelephone(t, l.Gateway, http.Header{"Authorization": {"Bearer " + l.Mint(`{}`)}})
+	lab := newStranger(t, trunks, "127.0.0.5")
+	defer lab.Close()
+	lab.invite(t)
+	calls := map[string]string{} // by their doors
+	doortest.Eventually(t, "two calls", func() bool {
+		for _, i := range l.Host.Sessions() {
+			calls[i.Door] = i.ID
+		}
+		return len(calls) == len(lines)
+	})
+	for door, id := range calls {
+		at := "/v1/sessions/" + id
+		_, list := l.Ask("GET", "/v1/sessions", keys[lines[door]])
+		status, _ := l.Ask("DELETE", at, keys[lines[door]])
+		if strings.Contains(list, id) || status != http.StatusNotFound {
+			t.Errorf("%s: the key %s gets %s, and %d when it ends the call", door, lines[door], list, status)
+		}
+		_, list = l.Ask("GET", "/v1/sessions", operator)
+		status, _ = l.Ask("DELETE", at+"?now=1", operator)
+		if !strings.Contains(list, id) || status != http.StatusNoContent {
+			t.Errorf("%s: the operator gets %s, and %d when they end the call", door, list, status)
+		}
+	}
+	lab.isHungUp(t)
+	doortest.Cut(provider)
+	doortest.Eventually(t, "the end", func() bool { return len(l.Host.Sessions()) == 0 })
+}
+
 // Nobody has what they send parsed before they are let in: it costs a stranger's kilobytes and the gateway's milliseconds.
 func TestStrangersAreNotParsed(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package doortest_test
 
 import (
+	"crypto/rand"
 	"maps"
 	"net/http"
 	"slices"
@@ -34,7 +35,7 @@ func withWatchers() map[string]func(*testing.T, *doortest.Locked, string) speake
 // operator makes a key that may do anything to all conversations.
 func operator(t *testing.T, l *doortest.Locked) string {
 	t.Helper()
-	key := doortest.Must(access.NewKey(l.File, "operator"+time.Now().String(), []string{access.MayWatchAll}))
+	key := doortest.Must(access.NewKey(l.File, rand.Text(), []string{access.MayWatchAll}))
 	l.Edit(func(map[string]any) {})
 	return key
 }

@@ -162,12 +162,12 @@ func newStranger(t *testing.T, door *sip.Door, at string) *stranger {
 }
 
 // ask sends a request, and returns the final answer; empty: none has come, as packets are lost.
-func (s *stranger) ask(method, headers string, wait time.Duration) string {
+func (s *stranger) ask(method, headers, body string, wait time.Duration) string {
 	s.n++
 	sequence := fmt.Sprintf("CSeq: %d %s\r\n", s.n, method)
 	fmt.Fprintf(s, "%s sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bKflood%d;rport\r\nMax-Forwards: 70\r\n"+
-		"From: <sip:eve@127.0.0.1>;tag=1\r\nTo: <sip:500@127.0.0.1>\r\nCall-ID: %d-%s\r\n%sContact: <sip:eve@%s>\r\n%sContent-Length: 0\r\n\r\n",
-		method, s.LocalAddr(), s.n, s.n, s.LocalAddr(), sequence, s.LocalAddr(), headers)
+		"From: <sip:eve@127.0.0.1>;tag=1\r\nTo: <sip:500@127.0.0.1>\r\nCall-ID: %d-%s\r\n%sContact: <sip:eve@%s>\r\n%sContent-Length: %d\r\n\r\n%s",
+		method, s.LocalAddr(), s.n, s.n, s.LocalAddr(), sequence, s.LocalAddr(), headers, len(body), body)
 	s.SetReadDeadline(time.Now().Add(wait))
 	for buf := make([]byte, 4<<10); wait > 0; {
 		n, _, err := s.ReadFrom(buf)
@@ -181,41 +181,82 @@ func (s *stranger) ask(method, headers string, wait time.Duration) string {
 	return ""
 }
 
+var toOf = regexp.MustCompile(`(?m)^To: .*\r\n`)
+
+// invite begins a call.
+func (s *stranger) invite(t *testing.T) {
+	t.Helper()
+	sdp := fmt.Sprintf("v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio %d RTP/AVP 0\r\n",
+		s.LocalAddr().(*net.UDPAddr).Port)
+	answer := s.ask("INVITE", "Content-Type: application/sdp\r\n", sdp, doortest.Patience)
+	if !strings.HasPrefix(answer, "SIP/2.0 200") {
+		t.Fatalf("the call is answered %q", answer)
+	}
+	fmt.Fprintf(s, "ACK sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bKack;rport\r\nMax-Forwards: 70\r\n"+
+		"From: <sip:eve@127.0.0.1>;tag=1\r\n%sCall-ID: %d-%s\r\nCSeq: %d ACK\r\nContent-Length: 0\r\n\r\n",
+		s.LocalAddr(), toOf.FindString(answer), s.n, s.LocalAddr(), s.n)
+}
+
+// isHungUp waits for a BYE, and answers it.
+func (s *stranger) isHungUp(t *testing.T) {
+	t.Helper()
+	s.SetReadDeadline(time.Now().Add(doortest.Patience))
+	for buf := make([]byte, 4<<10); ; {
+		n, _, err := s.ReadFrom(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first, headers, _ := strings.Cut(string(buf[:n]), "\r\n"); strings.HasPrefix(first, "BYE ") {
+			fmt.Fprintf(s, "SIP/2.0 200 OK\r\n%s", headers)
+			return
+		}
+	}
+}
+
 func (s *stranger) Write(b []byte) (int, error) { return s.WriteTo(b, s.to) }
 
 var nonceOf = regexp.MustCompile(`nonce="([^"]+)"`)
 
-// floodSIP has strangers and somebody who tries passwords at a door of SIP, which then still answers its trunk.
-func floodSIP(t *testing.T, g *doortest.Gateway) flooder {
+// newTrunks opens a door of SIP with two trunks, one of which is known by its address, 127.0.0.5.
+func newTrunks(t *testing.T, g *doortest.Gateway) *sip.Door {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "sip.json")
 	const config = `{"listen":[{"transport":"udp","address":"127.0.0.1:0"}],
 		"trunks":[{"name":"lab","from":["127.0.0.5"]},{"name":"any","username":"alice","password":"open sesame"}]}`
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	door := doortest.Must(sip.New(sip.Options{Config: doortest.Must(sip.Load(file)), Agents: doortest.Agents, Host: g.Host, Logger: slog.New(slog.DiscardHandler)}))
+	options := sip.Options{Agents: doortest.Agents, Host: g.Host, Logger: slog.New(slog.DiscardHandler)}
+	options.Config = doortest.Must(sip.Load(file))
+	door := doortest.Must(sip.New(options))
+	t.Cleanup(door.Close)
+	return door
+}
+
+// floodSIP has strangers and somebody who tries passwords at a door of SIP, which then still answers its trunk.
+func floodSIP(t *testing.T, g *doortest.Gateway) flooder {
+	door := newTrunks(t, g)
 	eve, lab := newStranger(t, door, "127.0.9.251"), newStranger(t, door, "127.0.0.5")
 	return flooder{send: func(n int) bool {
 		s := newStranger(t, door, fmt.Sprintf("127.0.9.%d", 1+n%250))
 		defer s.Close()
-		s.ask("OPTIONS", "", 0)
-		s.ask("BYE", "", 0)
-		s.ask("INVITE", "", 0)
-		challenge := nonceOf.FindStringSubmatch(eve.ask("INVITE", "", time.Second))
+		s.ask("OPTIONS", "", "", 0)
+		s.ask("BYE", "", "", 0)
+		s.ask("INVITE", "", "", 0)
+		challenge := nonceOf.FindStringSubmatch(eve.ask("INVITE", "", "", time.Second))
 		if challenge == nil {
 			return true
 		}
 		proof := doortest.Must(digest.Digest(&digest.Challenge{Realm: "voxgate", Nonce: challenge[1], Algorithm: "MD5", QOP: []string{"auth"}},
 			digest.Options{Method: "INVITE", URI: "sip:500@127.0.0.1", Username: "alice", Password: fmt.Sprint("guess ", n), Count: 1}))
-		if answer := eve.ask("INVITE", "Authorization: "+proof.String()+"\r\n", time.Second); strings.HasPrefix(answer, "SIP/2.0 2") {
+		if answer := eve.ask("INVITE", "Authorization: "+proof.String()+"\r\n", "", time.Second); strings.HasPrefix(answer, "SIP/2.0 2") {
 			t.Errorf("a wrong password: %s", answer)
 		}
 		return true
 	}, end: func() {
-		if answer := lab.ask("OPTIONS", "", doortest.Patience); !strings.HasPrefix(answer, "SIP/2.0 200") {
+		if answer := lab.ask("OPTIONS", "", "", doortest.Patience); !strings.HasPrefix(answer, "SIP/2.0 200") {
 			t.Errorf("the trunk is answered %s", answer)
 		}
-		door.Close()
 		eve.Close()
 		lab.Close()
 	}}

@@ -174,9 +174,9 @@ func (c *call) ofTrunk(t *trunkState, s *rtpSound, counted string) {
 	c.trunk, c.sound = t, s
 	c.party.Attributes.Add("trunk", t.Name)
 	c.open = bridge.Open{
-		Origin:  bridge.Origin{Door: doorName, Identity: c.party.Number, Key: t.Name, Attributes: c.party.Attributes},
+		Origin:  bridge.Origin{Door: doorName, Identity: c.party.Number, Key: doorName + " " + t.Name, Attributes: c.party.Attributes},
 		Grant:   &bridge.Grant{Tools: []string{"*"}, MaxDuration: t.longest()},
-		Account: c.door.account("sip "+t.Name, t.Calls),
+		Account: c.door.account(doorName+" "+t.Name, t.Calls),
 	}
 	c.release = func() {
 		s.close()

@@ -149,7 +149,7 @@ func (c *call) conversation() bridge.Open {
 	open := c.open
 	phone.Open(&open, c.agent, c.party)
 	open.Tools, open.Grant = c.tools(), c.door.config.limit(open.Grant)
-	open.Origin.Identity, open.Origin.Key = phone.Clip(c.party.Number), c.from()
+	open.Origin.Identity, open.Origin.Key = phone.Clip(c.party.Number), doorName+" "+c.from()
 	open.Origin.Attributes = c.party.Attributes
 	return open
 }
