@@ -77,7 +77,8 @@ bench-faults: build-deps ## what a person notices of each fault, in simulated ti
 FUZZTIME ?= 1m
 fuzz: build-deps ## what strangers send, each target for a minute (FUZZTIME); one that fails does not keep the others from running
 	@failed=; for package in $$($(GO) list ./...); do \
-	  for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz'); do \
+	  listed=$$($(GO) test -list '^Fuzz' $$package) || { echo "$$listed"; failed="$$failed $$package"; continue; }; \
+	  for target in $$(echo "$$listed" | grep '^Fuzz'); do \
 	    echo "$$package $$target"; \
 	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$package || failed="$$failed $$target"; \
 	  done; \
