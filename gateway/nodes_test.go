@@ -471,7 +471,7 @@ func TestCallsAreReachedByAnyNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	send := func(method, url, body string) *http.Response {
+	send := func(method, url, body string) (*http.Response, string) {
 		r, err := http.NewRequest(method, url, strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
@@ -483,16 +483,18 @@ func TestCallsAreReachedByAnyNode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		answer.Body.Close()
-		return answer
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer, string(text)
 	}
-	call := send(
-		http.MethodPost,
-		a.url+"/v1/realtime/calls",
-		offer,
-	).Header.Get(
-		"Location",
-	) // the caller never connects: that takes 15 s to be given up
+	begun, sdp := send(http.MethodPost, a.url+"/v1/realtime/calls", offer)
+	if err := caller.Answer(sdp); err != nil { // one that does not connect is given up after 15 s
+		t.Fatal(err)
+	}
+	call := begun.Header.Get("Location")
 	id := call[strings.LastIndex(call, "/")+1:]
 	var hears *websocket.Conn
 	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) { // b hears of a
@@ -513,7 +515,7 @@ func TestCallsAreReachedByAnyNode(t *testing.T) {
 			t.Fatalf("%s is not heard: %s", id, first)
 		}
 	}
-	answer := send(http.MethodPost, b.url+call+"/hangup", "")
+	answer, _ := send(http.MethodPost, b.url+call+"/hangup", "")
 	if got := answer.Header.Values("Access-Control-Allow-Origin"); answer.StatusCode != http.StatusOK || len(got) != 1 {
 		t.Errorf("hang up: %s %v", answer.Status, got)
 	}
@@ -523,16 +525,17 @@ func TestCallsAreReachedByAnyNode(t *testing.T) {
 	if !websocket.IsCloseError(err, websocket.CloseNormalClosure) {
 		t.Errorf("the second connection ended with %v", err)
 	}
-	if answer := send(http.MethodPost, b.url+call+"/hangup", ""); answer.StatusCode != http.StatusNotFound {
+	if answer, _ := send(http.MethodPost, b.url+call+"/hangup", ""); answer.StatusCode != http.StatusNotFound {
 		t.Errorf("hang up again: %s", answer.Status)
 	}
-	if answer := send(http.MethodPost, b.url+"/v1/realtime/calls/rtc_x_NOBODY/hangup", ""); answer.StatusCode != http.StatusNotFound {
+	if answer, _ := send(http.MethodPost, b.url+"/v1/realtime/calls/rtc_x_NOBODY/hangup", ""); answer.StatusCode != http.StatusNotFound {
 		t.Errorf("hang up of a gateway that is gone: %s", answer.Status)
 	}
 
-	encoder := send(http.MethodPost, a.url+"/whip/desk", offer).Header.Get("Location")
+	published, _ := send(http.MethodPost, a.url+"/whip/desk", offer)
+	encoder := published.Header.Get("Location")
 	for range 2 { // one that has just ended is ended
-		answer := send(http.MethodDelete, b.url+encoder, "")
+		answer, _ := send(http.MethodDelete, b.url+encoder, "")
 		if got := answer.Header.Values("Access-Control-Expose-Headers"); answer.StatusCode != http.StatusOK || len(got) != 1 {
 			t.Errorf("ending %s: %s %v", encoder, answer.Status, got)
 		}

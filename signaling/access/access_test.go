@@ -19,6 +19,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -416,10 +417,8 @@ func TestConversationsBeginTooFast(t *testing.T) {
 		c.Send("DISCONNECT_GEMINI", "")
 		c.CloseCode()
 	}
-	if why := isRefused(t, doortest.DialAs(t, l.URL, me), doortest.Hello(l.Mint(`{}`), ""), "busy", websocket.CloseTryAgainLater); !strings.Contains(
-		why,
-		`"retryAfter":30`,
-	) {
+	why := isRefused(t, doortest.DialAs(t, l.URL, me), doortest.Hello(l.Mint(`{}`), ""), "busy", websocket.CloseTryAgainLater)
+	if !regexp.MustCompile(`"retryAfter":(2\d|30)\b`).MatchString(why) { // less what the first two took
 		t.Error(why)
 	}
 	l.Wait(31 * time.Second)
@@ -715,8 +714,9 @@ func TestStrangersAtTheLimit(t *testing.T) {
 		})
 	}
 	before := len(c.Heard())
+	machine := mediatest.MeasureLateness(t)
 	c.Say(doortest.Sentence(440, time.Second, 16000), 16000)
-	if took := heldUp(c.Expect("TURN_LATENCY")); took > 50 {
+	if took := heldUp(c.Expect("TURN_LATENCY")); took > 50 && machine.Judges(t, 50*time.Millisecond) {
 		t.Errorf("the answer was held up by %v ms", took)
 	}
 	c.Expect("TURN_COMPLETE")

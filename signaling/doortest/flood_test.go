@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/media/mediatest"
 	"voxgate/signaling/access"
 	"voxgate/signaling/doortest"
 )
@@ -36,14 +36,14 @@ type usage struct {
 }
 
 // measure runs f and says what the process took meanwhile.
-func measure(f func()) (u usage) {
+func measure(t *testing.T, f func()) (u usage) {
 	inUse := func() uint64 {
 		sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 		metrics.Read(sample)
 		return sample[0].Value.Uint64()
 	}
 	runtime.GC()
-	began, cpu, heap := time.Now(), cpuTime(), inUse()
+	began, cpu, heap := time.Now(), mediatest.CPUTime(t), inUse()
 	done := make(chan struct{})
 	var sampling sync.WaitGroup
 	sampling.Go(func() {
@@ -63,16 +63,8 @@ func measure(f func()) (u usage) {
 	f()
 	close(done)
 	sampling.Wait()
-	u.cores = float64(cpuTime()-cpu) / float64(time.Since(began))
+	u.cores = float64(mediatest.CPUTime(t)-cpu) / float64(time.Since(began))
 	return u
-}
-
-func cpuTime() time.Duration {
-	var r syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
-		panic(err)
-	}
-	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
 // What may come of a flood: bytes of heap, the flooder's own included, and answers, which are 200 at once and 50 a second.
@@ -291,7 +283,7 @@ func TestAFloodHurtsNobodyElse(t *testing.T) { // alone: it is about the machine
 			sent := 0
 			over := make(chan struct{})
 			var asked, opened []time.Duration
-			used := measure(func() {
+			used := measure(t, func() {
 				go func() {
 					defer close(over)
 					tick := time.NewTicker(max(test.every, 1))

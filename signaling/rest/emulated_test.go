@@ -3,9 +3,10 @@ package rest_test
 import (
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
+
+	"voxgate/media/mediatest"
 )
 
 // TestEmulatorIsBounded sends what would once take the memory or the processor of a gateway that runs without a key.
@@ -60,11 +61,7 @@ func TestEmulatorIsBounded(t *testing.T) {
 // spent returns the processor time that this process has used and the bytes that it has allocated.
 func spent(t *testing.T) (time.Duration, uint64) {
 	t.Helper()
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		t.Fatal(err)
-	}
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()), memory.TotalAlloc
+	return mediatest.CPUTime(t), memory.TotalAlloc
 }

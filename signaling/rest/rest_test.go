@@ -735,10 +735,10 @@ func TestWhoMayCall(t *testing.T) {
 
 // An address may call often, and not without end.
 func TestCallsOfAnAddress(t *testing.T) {
+	began := time.Now()
 	gate, err := access.New(access.Options{
-		Proxies: []netip.Prefix{
-			netip.MustParsePrefix("127.0.0.0/8"),
-		}, Limits: access.Limits{CallsPerMinute: 40}, Logger: slog.New(slog.DiscardHandler),
+		Proxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Limits: access.Limits{CallsPerMinute: 40},
+		Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return began },
 	})
 	if err != nil {
 		t.Fatal(err)

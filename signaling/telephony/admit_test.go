@@ -183,12 +183,28 @@ func TestTokens(t *testing.T) {
 func TestGuessedPasswords(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, nil)
-	at := g.http + "/telephony/asterisk/stream?token="
-	for i := range 10 {
-		g.refusedBy("password", fmt.Sprint(at, "guess", i), nil)
+	began := time.Now()
+	shows := func(password string) (in bool) {
+		at := "ws" + strings.TrimPrefix(g.http, "http") + "/telephony/asterisk/stream?token=" + password
+		conn, resp, err := websocket.DefaultDialer.Dial(at, nil)
+		if err == nil {
+			conn.Close()
+		} else if resp == nil || resp.StatusCode != http.StatusForbidden && resp.StatusCode != http.StatusTooManyRequests {
+			t.Errorf("%s: %v %v", password, err, resp)
+		}
+		return err == nil
 	}
-	g.refusedBy("guesses", at+"guess10", nil)
-	g.refusedBy("guesses", at+"shown", nil)
+	for i := range 12 {
+		if shows(fmt.Sprint("guess", i)) {
+			t.Error("a wrong password is let in")
+		}
+	}
+	in := shows("shown")
+	// Ten at once, and then one every 6 s.
+	most := 10 + int(time.Since(began)/(6*time.Second))
+	if tried := strings.Count(g.logs.String(), "rule=password "); tried > most || in && tried == most {
+		t.Errorf("%d passwords were looked at, want %d at most; the right one then: %v", tried, most, in)
+	}
 }
 
 // A provider that signs nothing shows a password, or a credential of the gateway.

@@ -449,7 +449,7 @@ func TestATransferThatFails(t *testing.T) {
 // A call has an end, whatever is said, before which the agent says goodbye.
 func TestTheLongestCall(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, func(config map[string]any) { config["maxSeconds"] = 1 })
+	g := newGateway(t, func(config map[string]any) { config["maxSeconds"] = 3 })
 	p := g.dialPhone(styles()["twilio"], "+100")
 	g.expectREST(restProviders["twilio"])
 	p.closed()

@@ -17,6 +17,7 @@ import (
 	"github.com/pion/webrtc/v4"
 
 	"voxgate/media"
+	"voxgate/media/mediatest"
 	"voxgate/media/opus"
 	"voxgate/signaling/doortest"
 )
@@ -353,7 +354,7 @@ func (p *probe) checkNumbers(packets []arrived[rtp.Packet], negotiated bool) {
 // By the sender reports a player knows at which time of the wall clock a packet of the voice is to be heard, for what comes
 // after a pause as well: the RTP clock goes on in pauses.
 func TestSenderReportsAreTheVoicesClock(t *testing.T) { // alone: it is about milliseconds
-	p := newProbe(t, probeOptions{})
+	p, machine := newProbe(t, probeOptions{}), mediatest.MeasureLateness(t)
 	// The playout's ticks are up to a frame ahead of its timestamps, by another length in each talkspurt.
 	const most, mostAfter = 10 * time.Millisecond, media.FrameDuration + 10*time.Millisecond
 	var off, offAfter time.Duration
@@ -379,7 +380,7 @@ func TestSenderReportsAreTheVoicesClock(t *testing.T) { // alone: it is about mi
 			t.Errorf("a report of %d packets of %d, want %d of %d", report.what.PacketCount, report.what.SSRC, before, all[0].what.SSRC)
 		}
 		wall := wallClock(report.what.NTPTime)
-		if late := report.at.Sub(wall); late < -time.Millisecond || late > time.Second {
+		if late := report.at.Sub(wall); late < -time.Millisecond || late > time.Second && machine.Judges(t, time.Second) {
 			t.Errorf("a report of %v came at %v", wall, report.at)
 		}
 		// The fastest packet shows how far the clocks are apart.
@@ -396,7 +397,9 @@ func TestSenderReportsAreTheVoicesClock(t *testing.T) { // alone: it is about mi
 			return
 		}
 	}
-	t.Errorf("by the sender reports the voice is %v off, and %v after the pause", off, offAfter)
+	if machine.Judges(t, most) {
+		t.Errorf("by the sender reports the voice is %v off, and %v after the pause", off, offAfter)
+	}
 }
 
 // wallClock is an NTP timestamp: RFC 3550, section 4.
@@ -410,7 +413,7 @@ func TestReceiverReportsAnswerTheMicrophone(t *testing.T) {
 	for _, block := range []bool{false, true} {
 		t.Run(fmt.Sprintf("with a block on the voice: %v", block), func(t *testing.T) {
 			t.Parallel()
-			p := newProbe(t, probeOptions{})
+			p, machine := newProbe(t, probeOptions{}), mediatest.MeasureLateness(t)
 			p.Client.Ask("and") // so that there is a voice for our report to be about
 			voice := p.rests()[0].what.SSRC
 			done, stopped := make(chan struct{}), make(chan struct{})
@@ -466,7 +469,7 @@ func TestReceiverReportsAnswerTheMicrophone(t *testing.T) {
 				t.Errorf("LSR %x, want %x", b.what.LastSenderReport, want)
 			}
 			delay := time.Duration(b.what.Delay) * time.Second / 65536
-			if trip := b.at.Sub(sent) - delay; trip < -time.Millisecond || trip > time.Second {
+			if trip := b.at.Sub(sent) - delay; trip < -time.Millisecond || trip > time.Second && machine.Judges(t, time.Second) {
 				t.Errorf("answered after %v, of which it says it lay there %v", b.at.Sub(sent), delay)
 			}
 			if lost, of := b.what.TotalLost, b.what.LastSequenceNumber-100; of < 20 || lost < of/10-1 || lost > of/10+1 {

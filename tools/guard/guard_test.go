@@ -171,7 +171,7 @@ func TestBounds(t *testing.T) {
 				_, _ = w.Write(make([]byte, 1<<10))
 			}
 		}
-	}, 1500*time.Millisecond) // a busy machine needs some of it for the handshake
+	}, 5*time.Second) // a busy machine needs some of it for the handshake
 	_ = get(t, client, server.URL+"/header")
 	_ = get(t, client, server.URL+"/never")
 	r, err := client.Get(server.URL + "/endless")

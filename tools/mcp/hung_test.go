@@ -46,7 +46,7 @@ func TestHungServer(t *testing.T) {
 	// One of them may have ended before it was sent, and does not count: so may this one.
 	var second struct{ PID int }
 	for range 20 {
-		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, tools.ErrTimeout)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 3*time.Second, tools.ErrTimeout)
 		got, err := run(t, ctx, s, "process", `{}`)
 		cancel()
 		if err == nil && json.Unmarshal([]byte(got), &second) == nil {

@@ -34,7 +34,7 @@ export async function startGateway(environment = {}, inside = []) {
   const log = [];
   const url = await new Promise((resolve, reject) => {
     const fail = (why) => reject(new Error(`the gateway did not start: ${why}\n${log.join('\n')}`));
-    const late = setTimeout(() => fail('no "listening" in 10 s'), 10_000);
+    const late = setTimeout(() => fail('no "listening" in 30 s'), 30_000);
     child.once('error', fail);
     child.once('exit', (code) => fail(`exit ${code}`));
     for (const stream of [child.stdout, child.stderr]) {

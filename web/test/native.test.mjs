@@ -66,7 +66,7 @@ async function photoToAda(transport) {
   const page = await openPage({ url: gateway.url, query: `?transport=${transport}`, init: watch });
   const responses = () => up.flatMap((m) => m.toolResponse?.functionResponses ?? []);
   const answered = async (count) => {
-    const until = performance.now() + 15_000;
+    const until = performance.now() + 30_000;
     while (responses().length < count) {
       assert.ok(performance.now() < until, `${JSON.stringify(responses())}\n${gateway.log.join('\n')}`);
       await new Promise((resolve) => setTimeout(resolve, 20));

@@ -119,7 +119,7 @@ const dial = (name, options, run) =>
 
 /** Waits until the gateway has logged what fits, in as many lines as enough(fitting) wants. */
 async function logged(log, pattern, enough = (fitting) => fitting.length > 0) {
-  const until = Date.now() + 10_000;
+  const until = Date.now() + 30_000;
   for (;;) {
     if (enough(log().filter((line) => pattern.test(line)))) return;
     assert.ok(Date.now() < until, `${pattern} is not logged`);
