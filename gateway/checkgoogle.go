@@ -172,7 +172,7 @@ func replay(ctx context.Context, file string, stdout io.Writer) error {
 	}
 	client := &api.Client{APIKey: "of the emulator"}
 	if report.Server == "Vertex AI" {
-		return errors.New("reports of Vertex AI cannot be replayed yet")
+		client = &api.Client{Vertex: api.Emulated()}
 	}
 	url, _, stop, err := startEmulator("127.0.0.1:0", emulator.Options{})
 	if err != nil {

@@ -36,6 +36,13 @@ type Vertex struct {
 	last *oauth2.Token // the newest; nil: there is none. Guarded by mu
 }
 
+// Emulated is a project of nobody's, with a token that the emulator takes.
+func Emulated() *Vertex {
+	return &Vertex{Project: "emulated", Fetch: func(context.Context) (*oauth2.Token, error) {
+		return &oauth2.Token{AccessToken: "of the emulator"}, nil
+	}}
+}
+
 const (
 	// cloudScope is what the SDKs ask for.
 	cloudScope = "https://www.googleapis.com/auth/cloud-platform"

@@ -3,6 +3,8 @@ package probe
 import (
 	"bytes"
 	"encoding/json"
+	"image"
+	"image/jpeg"
 	"maps"
 	"slices"
 	"strings"
@@ -15,7 +17,8 @@ import (
 // instruction makes of a model what the emulator is: something whose answers are known.
 const instruction = `You are a test device. Say back word for word what the user says or writes, and nothing else, with these exceptions.
 When the user writes "/tool NAME JSON", call the function NAME with exactly these arguments at once; once you have its result, say it.
-When the user writes "/history", say again every word that the user has told you in this conversation.`
+When the user writes "/history", say again every word that the user has told you in this conversation.
+When the user writes "/said", say again what you yourself have said in your last answer before this message.`
 
 // Objects of a set-up.
 type object = map[string]any
@@ -81,6 +84,8 @@ var features = []struct {
 		"startOfSpeechSensitivity": "START_SENSITIVITY_LOW", "endOfSpeechSensitivity": "END_SENSITIVITY_HIGH",
 	}},
 	{name: "all input in a turn", path: "realtimeInputConfig.turnCoverage", value: "TURN_INCLUDES_ALL_INPUT"},
+	{name: "the language of what is said", path: "inputAudioTranscription.languageCodes", value: []any{"en-US"}},
+	{name: "words with their times", path: "inputAudioTranscription.wordTimestamp", value: true},
 	{name: "search", path: "tools", value: []any{object{"googleSearch": object{}}}},
 	{name: "transparent resumption", path: "sessionResumption.transparent", value: true},
 	{name: "explicit signals of speech", path: "explicitVadSignal", value: true},
@@ -88,6 +93,9 @@ var features = []struct {
 
 // probesOf are the probes of a model. The first finds out whether there is this model at all.
 func probesOf(model string, o Options) []probe {
+	if list := restProbes(model); list != nil {
+		return list
+	}
 	plain, err := parse(object{"model": model}, o.Client.Vertex)
 	if err != nil {
 		return []probe{{model: model, name: "exists", do: func(*talk) {}, assumed: []string{"a model of this server"}}}
@@ -106,7 +114,10 @@ func probesOf(model string, o Options) []probe {
 	list = append(list, conversations(plain)...)
 	list = append(list, calls(plain, o)...)
 	if o.Long {
-		list = append(list, probe{name: "lasts ten minutes", most: 10, do: lasts, assumed: []string{"announces its end", "closed with 1008"}})
+		list = append(list,
+			probe{name: "lasts ten minutes", most: 10, do: lasts, assumed: []string{"announces its end", "closed with 1008"}},
+			probe{name: "resumes after two minutes", most: 6, assumed: resumed, do: func(t *talk) { resumes(t, nil, 2*time.Minute) }},
+		)
 	}
 	for i := range list {
 		list[i].model = model
@@ -134,7 +145,7 @@ func setups(plain setup.Config, o Options) []probe {
 		list[len(list)-1].assumed, list[len(list)-1].most = refused, 0
 	}
 	for _, f := range features {
-		p := probe{name: f.name, raw: at(f.value, f.path), alpha: f.alpha, do: greet, most: 2}
+		p := probe{name: f.name, raw: at(f.value, f.path), alpha: f.alpha, do: greet, most: 1.5}
 		p.assumed, p.unknown = assumption(plain.Model, f.path, f.value, o)
 		p.unknown = p.unknown || f.careful != "" && strings.HasPrefix(plain.Model, f.careful)
 		list = append(list, p)
@@ -275,10 +286,25 @@ func conversations(plain setup.Config) []probe {
 		}},
 		{name: "what the client marks", config: manual, most: 4, assumed: answers, do: marked},
 		{name: "marks where the server listens for itself", do: marked, assumed: []string{"closed with 1007"}},
-		{name: "typed text interrupts", most: 12, assumed: []string{"interrupted"}, do: func(t *talk) {
+		{name: "typed text interrupts", most: 10, assumed: []string{"interrupted"}, do: func(t *talk) {
 			interrupt(t, func() { t.typed("stop", true) })
 		}},
-		{name: "speech interrupts", most: 12, assumed: []string{"interrupted"}, do: func(t *talk) {
+		{name: "what it knows of an answer that was cut off", most: 10, unknown: true, do: func(t *talk) {
+			interrupt(t, func() { t.typed("stop", true) })
+			t.listen(quiet, func(*heard) bool { return false })
+			t.typed("/said", true)
+			t.says(t.answer(), "nineteen")
+		}},
+		{name: "a picture", most: 2, assumed: answers, do: func(t *talk) {
+			if t.open("") {
+				t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Video: picture()}})
+				t.typed("plum", true)
+				if h := t.answer(); h.said != "" || h.voice > 0 {
+					t.fact("answers")
+				}
+			}
+		}},
+		{name: "speech interrupts", most: 10, assumed: []string{"interrupted"}, do: func(t *talk) {
 			interrupt(t, func() { t.speak(2*speechRate, 0) })
 		}},
 		{
@@ -287,9 +313,9 @@ func conversations(plain setup.Config) []probe {
 				interrupt(t, func() { t.speak(2*speechRate, 0) })
 			},
 		},
-		{name: "resumes", most: 6, assumed: resumed, do: func(t *talk) { resumes(t, nil) }},
+		{name: "resumes", most: 6, assumed: resumed, do: func(t *talk) { resumes(t, nil, 0) }},
 		{name: "resumes with another voice", most: 6, assumed: resumed, do: func(t *talk) {
-			resumes(t, at("Puck", "generationConfig.speechConfig.voiceConfig.prebuiltVoiceConfig.voiceName"))
+			resumes(t, at("Puck", "generationConfig.speechConfig.voiceConfig.prebuiltVoiceConfig.voiceName"), 0)
 		}},
 		{name: "a handle that is in use", most: 3, do: resumesTwice, assumed: []string{"gives a handle", "refused with 1011"}},
 		{name: "a handle that is none", assumed: []string{"refused with 1008"}, do: func(t *talk) { t.open("no-handle-of-anybody") }},
@@ -317,6 +343,13 @@ func conversations(plain setup.Config) []probe {
 }
 
 func spoke(h *heard) bool { return h.voice > 0 }
+
+// picture is a grey square.
+func picture() *wire.Blob {
+	var b bytes.Buffer
+	_ = jpeg.Encode(&b, image.NewGray(image.Rect(0, 0, 64, 64)), nil) // into memory
+	return &wire.Blob{MIMEType: "image/jpeg", Data: b.Bytes()}
+}
 
 // pauses says a sentence, is silent for a second, and says it again.
 func pauses(t *talk) {
@@ -393,13 +426,18 @@ func remember(t *talk) bool {
 
 var resumed = []string{"gives a handle", "resumes", "says plum"}
 
-// resumes goes on with a session over another connection, and with another config if there is one.
-func resumes(t *talk, config object) {
+// resumes goes on with a session over another connection, after a while, and with another config if there is one.
+func resumes(t *talk, config object, later time.Duration) {
 	if !remember(t) {
 		return
 	}
 	handle := t.handle
 	t.close()
+	select {
+	case <-time.After(later):
+	case <-t.ctx.Done():
+		return
+	}
 	t.probe.config = config
 	if err := t.prepare(); err != nil {
 		t.note("%v", err)

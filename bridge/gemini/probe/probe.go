@@ -60,7 +60,7 @@ type Options struct {
 	// Client is where the server is, and the key.
 	Client *api.Client
 
-	// Models are the names of the models that are asked; nil: those of the gateway's table that talk.
+	// Models are the names of the models that are asked; nil: those of the gateway's table that talk, and one or two for REST.
 	Models []string
 
 	// Dollars bounds what the conversations may cost together, by the prices of Prices. A probe that could exceed it is not run.
@@ -93,6 +93,7 @@ type probe struct {
 	most float64
 
 	do      func(*talk)
+	rest    func(*run) // in place of do: it is a call of the REST API
 	assumed []string
 	unknown bool // nothing is assumed
 }
@@ -166,7 +167,8 @@ func Count(o Options) (probes int, dollars float64) {
 func (o Options) probes() (lists [][]probe) {
 	models := o.Models
 	if models == nil {
-		models = setup.Models(o.Client.Vertex != nil)
+		vertex := o.Client.Vertex != nil
+		models = append(setup.Models(vertex), restModels(vertex)...)
 	}
 	for _, m := range models {
 		lists = append(lists, probesOf(m, o))
@@ -249,7 +251,9 @@ func hold(ctx context.Context, o Options, p probe) Result {
 	r := &run{probe: p, ctx: ctx, client: o.Client, prices: o.Prices}
 	begun := time.Now()
 	t := &talk{run: r}
-	if err := t.prepare(); err != nil {
+	if p.rest != nil {
+		p.rest(r)
+	} else if err := t.prepare(); err != nil {
 		r.fact("refused by the gateway itself")
 		r.note("%v", err)
 	} else {

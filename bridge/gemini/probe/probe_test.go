@@ -31,8 +31,12 @@ func emulate(t *testing.T, s emulator.Scenario) *httptest.Server {
 }
 
 func ask(t *testing.T, url string, models ...string) []probe.Result {
+	return askAs(t, &api.Client{APIKey: key, BaseURL: url}, models...)
+}
+
+func askAs(t *testing.T, client *api.Client, models ...string) []probe.Result {
 	return probe.Run(t.Context(), probe.Options{
-		Client: &api.Client{APIKey: key, BaseURL: url}, Models: models, Dollars: 100, Prices: price.Default, Parallel: 12,
+		Client: client, Models: models, Dollars: 100, Prices: price.Default, Parallel: 12,
 	})
 }
 
@@ -40,11 +44,13 @@ func ask(t *testing.T, url string, models ...string) []probe.Result {
 // ../testdata/google have found there.
 func TestTheEmulatorIsAsAssumed(t *testing.T) {
 	t.Parallel()
-	results := ask(t, emulate(t, emulator.Scenario{}).URL)
+	url := emulate(t, emulator.Scenario{}).URL
+	results := ask(t, url)
 	if len(results) < 100 {
 		t.Errorf("%d probes were held", len(results))
 	}
-	for _, r := range results {
+	vertex := askAs(t, &api.Client{Vertex: api.Emulated(), BaseURL: url}, api.DefaultModel, "gemini-3.8-flash") // the rest is alike
+	for _, r := range slices.Concat(results, vertex) {
 		if r.Verdict != probe.AsAssumed && r.Verdict != probe.Learned {
 			t.Errorf("%s: %s: found %q, assumed %q %q", r.ID(), r.Verdict, r.Found, r.Assumed, r.Notes)
 		}

@@ -1,0 +1,137 @@
+package probe
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+
+	"voxgate/bridge/gemini/wire"
+)
+
+// Models that REST calls are tried with.
+const (
+	writer   = "gemini-3.8-flash"
+	embedder = "gemini-embedding-001"
+)
+
+// restModels are those of a server. On Vertex AI embeddings are another API.
+func restModels(vertex bool) []string {
+	if vertex {
+		return []string{writer}
+	}
+	return []string{writer, embedder}
+}
+
+// restProbes are those of the calls that the gateway's REST door passes on (docs/rest.md); nil: the model is not for them.
+func restProbes(model string) (list []probe) {
+	plum := object{"parts": []any{object{"text": "plum"}}}
+	asked := object{"contents": []any{plum}, "systemInstruction": object{"parts": []any{object{"text": instruction}}}}
+	switch model {
+	case writer:
+		list = []probe{
+			{name: "generateContent", most: 1, assumed: []string{"answers", "says plum", "counts tokens"}, rest: func(r *run) {
+				if answer := r.call("generateContent", "", asked); answer != nil {
+					r.fact("answers")
+					r.wrote(answer)
+				}
+			}},
+			{name: "streamGenerateContent", most: 1, assumed: []string{"streams", "says plum", "counts tokens"}, rest: streams(asked)},
+			{name: "generateContent without contents", assumed: []string{"refused with HTTP 400"}, rest: func(r *run) {
+				if r.call("generateContent", "", object{"contents": []any{}}) != nil {
+					r.fact("answers")
+				}
+			}},
+			{name: "countTokens", assumed: []string{"counts tokens"}, rest: func(r *run) {
+				var counted struct{ TotalTokens int }
+				if json.Unmarshal(r.call("countTokens", "", object{"contents": []any{plum}}), &counted) == nil && counted.TotalTokens > 0 {
+					r.fact("counts tokens")
+				}
+			}},
+		}
+	case embedder:
+		list = []probe{{name: "embedContent", assumed: []string{"768 numbers"}, rest: func(r *run) {
+			var made struct{ Embedding struct{ Values []float64 } }
+			if json.Unmarshal(r.call("embedContent", "", object{"content": plum, "outputDimensionality": 768}), &made) == nil {
+				r.fact("%d numbers", len(made.Embedding.Values))
+			}
+		}}}
+	}
+	for i := range list {
+		list[i].model = model
+	}
+	return list
+}
+
+// streams asks for an answer as server-sent events.
+func streams(asked object) func(*run) {
+	return func(r *run) {
+		var pieces []json.RawMessage
+		for line := range bytes.Lines(r.call("streamGenerateContent", "alt=sse", asked)) {
+			if piece, ok := bytes.CutPrefix(line, []byte("data:")); ok {
+				pieces = append(pieces, piece)
+			}
+		}
+		if len(pieces) > 0 {
+			r.fact("streams")
+			r.wrote(pieces...)
+		}
+	}
+}
+
+// call calls a method of the probe's model. It returns nil and adds a fact if that is refused.
+func (r *run) call(method, query string, body object) (answer []byte) {
+	text := encode(body)
+	r.trace.add(true, text)
+	req, secret, err := r.client.Request(r.ctx, http.MethodPost, r.model, method, query, bytes.NewReader(text))
+	if err != nil {
+		r.fact("not asked")
+		r.note("%v", err)
+		return nil
+	}
+	req.Header.Set("Content-Type", "application/json")
+	client := &http.Client{
+		Timeout: slowTimeout,
+		// A redirect would carry the key to another host.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		r.fact("no answer")
+		r.note("%s", secret.Hide(err.Error()))
+		return nil
+	}
+	defer res.Body.Close()
+	answer, _ = io.ReadAll(io.LimitReader(res.Body, 1<<20))
+	r.trace.add(false, answer)
+	if res.StatusCode == http.StatusOK {
+		return answer
+	}
+	r.fact("refused with HTTP %d", res.StatusCode)
+	r.unavailable((&wire.HandshakeError{Status: res.StatusCode}).Cause())
+	r.note("%s", secret.Hide(string(answer)))
+	return nil
+}
+
+// wrote adds the facts of an answer in one or more pieces.
+func (r *run) wrote(pieces ...json.RawMessage) {
+	var reply wire.Reply
+	var said string
+	for _, piece := range pieces {
+		text, err := reply.AddText(piece)
+		if err != nil {
+			r.note("%v", err)
+		}
+		said += text
+	}
+	if strings.Contains(strings.ToLower(said), "plum") {
+		r.fact("says plum")
+	} else {
+		r.note("it wrote: %.200s", said)
+	}
+	if reply.Tokens.Total > 0 {
+		r.fact("counts tokens")
+		r.spend(reply.Tokens)
+	}
+}
