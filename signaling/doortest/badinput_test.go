@@ -193,21 +193,24 @@ func settle(t *testing.T, g *doortest.Gateway) (r resources) {
 func checkGivenBack(t *testing.T, g *doortest.Gateway, name string, before resources) (after resources) {
 	t.Helper()
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-	most := resources{goroutines: before.goroutines, heap: before.heap + 4<<20}
+	most := resources{before.goroutines, before.descriptors, before.heap + 4<<20}
 	if doortest.Within(
 		doortest.Patience,
-		func() bool { after = held(t, g); return after.goroutines <= most.goroutines && after.heap <= most.heap },
+		func() bool {
+			if runtime.NumGoroutine() > most.goroutines {
+				return false
+			}
+			after = held(t, g)
+			return after.goroutines <= most.goroutines && after.descriptors <= most.descriptors && after.heap <= most.heap
+		},
 	) {
 		return after
 	}
+	after = held(t, g)
 	stacks := make([]byte, 1<<20)
 	t.Errorf(
-		"%s: %d goroutines became %d, and %d KB of heap %d\n%s",
-		name,
-		before.goroutines,
-		after.goroutines,
-		before.heap>>10,
-		after.heap>>10,
+		"%s: %d goroutines became %d, %d descriptors %d, and %d KB of heap %d\n%s",
+		name, before.goroutines, after.goroutines, before.descriptors, after.descriptors, before.heap>>10, after.heap>>10,
 		stacks[:runtime.Stack(stacks, true)],
 	)
 	return after

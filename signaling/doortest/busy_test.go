@@ -28,6 +28,16 @@ import (
 // behind is how many messages come right behind what keeps a loop busy: more than any queue of a door holds.
 const behind = 400
 
+// anotherOffer is a message with another offer of the same peer.
+func anotherOffer(t *testing.T, p *doortest.Phone, restart bool) string {
+	t.Helper()
+	offer, err := p.PC.CreateOffer(&webrtc.OfferOptions{ICERestart: restart})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(doortest.Envelope("WEBRTC_OFFER", string(doortest.Must(json.Marshal(map[string]string{"sdp": offer.SDP})))))
+}
+
 // TestABusyLoopIsNotBlocked fills each bounded queue of each door while its loop answers an offer or opens a conversation. The call
 // then goes on, and when the client has gone nothing of it is left.
 func TestABusyLoopIsNotBlocked(t *testing.T) {
@@ -43,13 +53,6 @@ func TestABusyLoopIsNotBlocked(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	again := func(p *doortest.Phone, restart bool) string { // another offer of the same peer
-		offer, err := p.PC.CreateOffer(&webrtc.OfferOptions{ICERestart: restart})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(doortest.Envelope("WEBRTC_OFFER", string(doortest.Must(json.Marshal(map[string]string{"sdp": offer.SDP})))))
-	}
 	const audio = `{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=16000","data":"AAA="}}}`
 	for _, test := range []struct {
 		name string
@@ -58,8 +61,8 @@ func TestABusyLoopIsNotBlocked(t *testing.T) {
 	}{
 		{"web", nil, func(t *testing.T, g *doortest.Gateway) func() {
 			c, p := doortest.Call(t, g, `{}`, doortest.PhoneOptions{})
-			burst(c, again(p, false), audio)
-			burst(c, again(p, true), audio)
+			burst(c, anotherOffer(t, p, false), audio)
+			burst(c, anotherOffer(t, p, true), audio)
 			c.Ask("Are you there?")
 			return func() { doortest.Cut(c) }
 		}},
@@ -67,7 +70,7 @@ func TestABusyLoopIsNotBlocked(t *testing.T) {
 			c, p := doortest.Call(t, g, `{}`, doortest.PhoneOptions{Channel: true})
 			for n := range behind {
 				if n%100 == 0 {
-					c.Raw(websocket.TextMessage, []byte(again(p, false)))
+					c.Raw(websocket.TextMessage, []byte(anotherOffer(t, p, false)))
 				}
 				p.Send("SEND_REALTIME_INPUT", `{"audio":{"mimeType":"audio/pcm;rate=16000","data":"AAA="}}`)
 			}

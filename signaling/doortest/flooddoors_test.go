@@ -21,7 +21,9 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/emulator"
 	"voxgate/signaling"
+	"voxgate/signaling/access"
 	"voxgate/signaling/doortest"
 	"voxgate/signaling/rest"
 	"voxgate/signaling/rtc"
@@ -107,6 +109,45 @@ func floodREST(t *testing.T, g *doortest.Gateway, up *httptest.Server) flooder {
 	}}
 }
 
+// floodEmulator sends bodies of as many values as fit, which the emulator of a gateway without a key is asked to read.
+func floodEmulator(t *testing.T, _ *doortest.Gateway) flooder {
+	const requests = 6
+	model := emulator.New(emulator.Options{Espeak: emulator.NoVoice})
+	up := httptest.NewServer(model)
+	gate := doortest.Must(access.New(access.Options{
+		Agents: doortest.Agents, Limits: access.Limits{BodyMegabytes: floodBodies}, Logger: slog.New(slog.DiscardHandler),
+	}))
+	t.Cleanup(func() { gate.Close(); up.Close(); model.Close() })
+	g := doortest.NewGateway(t, func(d *doortest.Doors, _ *bridge.Options) { d.Access = gate }, withREST(t, up))
+	at, body := g.HTTP+"/v1beta/models/gemini-3.8-flash:countTokens", `{"x":[`+many(19<<20/3, "{}")+`]}`
+	var running sync.WaitGroup
+	return flooder{send: func(n int) bool {
+		running.Go(func() {
+			resp, text := doortest.WhipRequest(t, http.MethodPost, at, body)
+			busy := resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") != ""
+			if !busy && (resp.StatusCode != http.StatusBadRequest || !strings.Contains(text, "at most 100000 values")) {
+				t.Errorf("%s: %.300s", resp.Status, text)
+			}
+		})
+		return n+1 < requests
+	}, end: running.Wait}
+}
+
+// floodSideband sends messages as the operator's backend, which steers a conversation.
+func floodSideband(messages ...string) func(*testing.T, *doortest.Gateway) flooder {
+	return func(t *testing.T, _ *doortest.Gateway) flooder {
+		l := doortest.NewLocked(t, nil)
+		c := doortest.Dial(t, l.URL)
+		id, _ := doortest.Enters(t, c, doortest.Hello(l.Mint(`{}`), ""))
+		at := strings.TrimSuffix(l.URL, "/") + "/v1/sessions/" + id + "/events"
+		backend := doortest.DialAs(t, at, http.Header{"Authorization": {"Bearer " + operator(t, l)}})
+		backend.Expect("SETUP_COMPLETE")
+		f := bySocketAlone(backend, messages)
+		f.end = func() { doortest.Cut(backend); doortest.Cut(c) }
+		return f
+	}
+}
+
 // withTelephony opens the door of a provider that shows a password or, where there are keys, a token.
 func withTelephony(t *testing.T) doortest.Option {
 	t.Helper()
@@ -145,7 +186,7 @@ func floodTelephone(messages ...string) func(*testing.T, *doortest.Gateway) floo
 		running := len(g.Host.Sessions())
 		c := dialTelephone(t, g, telephonePassword)
 		doortest.Eventually(t, "call", func() bool { return len(g.Host.Sessions()) > running })
-		return flooder{bySocket(c, messages), func() { doortest.Cut(c) }, nil}
+		return bySocketAlone(c, messages)
 	}
 }
 
