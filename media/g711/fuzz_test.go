@@ -11,16 +11,18 @@ func FuzzDecoder(f *testing.F) {
 	f.Add([]byte{}, []byte{0xff})
 	f.Add(make([]byte, 160), []byte("speech"))
 	f.Fuzz(func(t *testing.T, first, second []byte) {
-		d, err := g711.MuLaw.NewDecoder(8000)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pcm := make([]int16, 320)
-		for _, packet := range [][]byte{first, second} {
-			if n, err := d.Decode(packet, pcm); err == nil && (n < 0 || n > len(pcm)) {
-				t.Errorf("%d samples of a packet of %d bytes", n, len(packet))
+		for _, codec := range []g711.Codec{g711.MuLaw, g711.ALaw} {
+			d, err := codec.NewDecoder(8000)
+			if err != nil {
+				t.Fatal(err)
 			}
-			_ = d.Conceal(second, pcm[:160])
+			pcm := make([]int16, 320)
+			for _, packet := range [][]byte{first, second} {
+				if n, err := d.Decode(packet, pcm); err == nil && (n < 0 || n > len(pcm)) {
+					t.Errorf("%d samples of a packet of %d bytes", n, len(packet))
+				}
+				_ = d.Conceal(second, pcm[:160])
+			}
 		}
 	})
 }

@@ -3,7 +3,9 @@ package doortest_test
 import (
 	"crypto/rand"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -220,6 +222,56 @@ func TestABudgetOutlivesItsToken(t *testing.T) {
 				t.Error("ended before it has cost anything")
 			}
 		})
+	}
+}
+
+// A call of REST whose token expires while it runs goes on, and what it has cost counts for the conversations of that token.
+func TestARESTCallOutlivesItsToken(t *testing.T) {
+	t.Parallel()
+	const granted, cost = 6000, 5600
+	goOn := make(chan struct{})
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"one\"}]}}]}\n\n")
+		_ = http.NewResponseController(w).Flush()
+		<-goOn
+		fmt.Fprintf(w, "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"two\"}]},\"finishReason\":\"STOP\"}],"+
+			"\"usageMetadata\":{\"totalTokenCount\":%d}}\n\n", cost)
+	}))
+	t.Cleanup(up.Close)
+	l := doortest.NewLocked(t, nil, withREST(t, up))
+	token := l.Mint(fmt.Sprintf(`{"expiresIn":60,"once":false,"grant":{"tokens":%d}}`, granted))
+	c := doortest.Dial(t, l.URL)
+	doortest.Enters(t, c, doortest.Hello(token, ""))
+	resp := doortest.PostAs(t, l.HTTP+"/v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse", token, "application/json",
+		strings.NewReader(fmt.Sprintf(`{"contents":[{"parts":[{"text":"x"}]}],"generationConfig":{"maxOutputTokens":%d}}`, cost-100)))
+	first := make([]byte, len("data: "))
+	if _, err := io.ReadFull(resp.Body, first); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatal(resp.Status, err)
+	}
+	l.Wait(2 * time.Minute)
+	close(goOn)
+	rest, err := io.ReadAll(resp.Body)
+	if err != nil || !strings.Contains(string(rest), `"two"`) {
+		t.Errorf("the stream ends with %q, %v", rest, err)
+	}
+	last := 0
+	for turn := 1; len(l.Host.Sessions()) > 0; turn++ {
+		_ = c.Conn.WriteMessage(websocket.TextMessage, doortest.Envelope("SEND_MESSAGE", doortest.Typed(strings.Repeat("more ", 50)))) // it may have ended
+		doortest.Eventually(t, "end of a turn", func() bool {
+			list := l.Host.Sessions()
+			if len(list) > 0 {
+				last = list[0].Tokens
+			}
+			return len(list) == 0 || list[0].Turns >= turn
+		})
+		if last > granted-cost+1200 { // the last turn may take more
+			t.Fatalf("of %d tokens the stream has spent %d, and the conversation %d", granted, cost, last)
+		}
+	}
+	if last == 0 {
+		t.Error("the conversation ended before it has cost anything")
 	}
 }
 

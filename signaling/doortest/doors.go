@@ -221,6 +221,7 @@ func DialCall(
 	sdp, _ := io.ReadAll(resp.Body)
 	id = strings.TrimPrefix(resp.Header.Get("Location"), "/v1/realtime/calls/")
 	if resp.StatusCode != http.StatusCreated || resp.Header.Get("Content-Type") != "application/sdp" || !strings.HasPrefix(id, "rtc_") ||
+		resp.Header.Get("Cache-Control") != "no-store" ||
 		!strings.Contains(string(sdp), "a=msid:") || !strings.Contains(string(sdp), "a=candidate:") {
 		t.Fatalf("%s %v: %s", resp.Status, resp.Header, sdp)
 	}
@@ -632,7 +633,7 @@ func DialHTTP(t *testing.T, g *Gateway, path, token string, o PhoneOptions, dire
 	h := resp.Header
 	if resp.StatusCode != http.StatusCreated || h.Get("Content-Type") != "application/sdp" ||
 		h.Get("Link") != `<stun:stun.example.com>; rel="ice-server"` ||
-		h.Get("ETag") == "" {
+		h.Get("ETag") == "" || h.Get("Cache-Control") != "no-store" {
 		t.Fatalf("%s %v: %s", resp.Status, h, sdp)
 	}
 	if !strings.Contains(sdp, "a="+direction+"\r\n") || !strings.Contains(sdp, "a=candidate:") {
