@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -35,6 +36,7 @@ func newServer(doors http.Handler, log *slog.Logger) *http.Server {
 func serveUntil(ctx context.Context, server *http.Server, at net.Listener, check func(context.Context)) (err error) {
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(at) }()
+	debug.FreeOSMemory() // the start takes several times what is kept of it: the page's scripts are parsed and joined
 	checking, cancel := context.WithTimeout(ctx, checkTimeout)
 	var checks sync.WaitGroup
 	checks.Go(func() { check(checking) })

@@ -50,6 +50,7 @@ export async function startGateway(environment = {}, inside = []) {
   return {
     url,
     log,
+    pid: child.pid,
     async stop(signal = 'SIGTERM') {
       process.off('exit', kill);
       if (child.exitCode !== null || child.signalCode) return;
