@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"runtime"
 	"slices"
@@ -105,19 +106,22 @@ var goodMessages = []string{
 type badDoor struct {
 	*doortest.Locked
 
-	token string
-	cases int
+	model           *httptest.Server // of REST
+	token, operator string
+	cases           int
 }
 
 // TestBadInput goes through groups of bad inputs at all doors. After each the next call works, no client gets a fault of ours, the
 // log has no more than a line or two for each, and goroutines and memory are what they were.
 func TestBadInput(t *testing.T) { // alone: it counts what the process has
+	model := emulatorForREST(t)
 	l := doortest.NewLocked(t, func(o *access.Options) {
 		o.Limits = access.Limits{NewPerSecond: -1, NewPerSecondPerKey: -1, NewPerMinute: -1}
 	},
 		doortest.WithVOX(t, nil, nil), doortest.WithOpenAI, doortest.WithRTVI, doortest.WithLive(t, emulator.Scenario{}, nil),
+		doortest.WithWHIP, withREST(t, model), withTelephony(t), withPages(t),
 		func(_ *doortest.Doors, o *bridge.Options) { o.Park = 0 }) // a spoilt message may ask for it
-	d := &badDoor{Locked: l, token: l.Mint(`{"once":false}`)}
+	d := &badDoor{Locked: l, model: model, token: l.Mint(`{"once":false}`), operator: operator(t, l)}
 	d.good(t)
 	d.udp(t, true)
 	total := 0
@@ -138,6 +142,11 @@ func TestBadInput(t *testing.T) { // alone: it counts what the process has
 		{"messages at RTVI's door", d.rtvi, 1},
 		{"messages at Live's door", d.live, 6},
 		{"messages at VOX's door", d.vox, 4},
+		{"messages of an operator's backend", d.sideband, 1},
+		{"messages of a telephony provider", d.telephony, 9},
+		{"requests of telephones in pages", d.pages, 3},
+		{"requests of telephones by UDP", d.sip, 1},
+		{"requests that begin calls, or are calls", d.posts, 4},
 		{"offers", d.offers, 4},
 		{"candidates", d.candidates, 1},
 		{"packets", func(t *testing.T) { d.udp(t, false) }, 1},

@@ -154,7 +154,7 @@ func withTelephony(t *testing.T) doortest.Option {
 	file := filepath.Join(t.TempDir(), "telephony.json")
 	return func(d *doortest.Doors, _ *bridge.Options) {
 		config := fmt.Sprintf(`{"publicURL":"http://127.0.0.1",
-			"providers":[{"profile":"exotel","password":"shown","access":%v}]}`, d.Access.HasKeys())
+			"providers":[{"profile":"exotel","password":"shown","access":%v}],"callsPerSecond":1000}`, d.Access.HasKeys())
 		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 			t.Fatal(err)
 		}

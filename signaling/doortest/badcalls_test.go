@@ -1,0 +1,169 @@
+package doortest_test
+
+import (
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gorilla/websocket"
+
+	"voxgate/bridge/gemini/emulator"
+	"voxgate/signaling/doortest"
+)
+
+// emulatorForREST is where the calls of REST go.
+func emulatorForREST(t *testing.T) *httptest.Server {
+	t.Helper()
+	model := emulator.New(emulator.Options{Espeak: emulator.NoVoice})
+	up := httptest.NewServer(model)
+	t.Cleanup(func() { up.Close(); model.Close() })
+	return up
+}
+
+// posts are requests that begin calls, change them, or are calls themselves: JSON, SDP, and fragments of it.
+func (d *badDoor) posts(t *testing.T) {
+	ask := func(method, url, kind, body string, headers ...string) {
+		t.Helper()
+		d.cases++
+		headers = append(headers, "Content-Type", kind, "Authorization", "Bearer "+d.token)
+		if resp, text := doortest.WhipRequest(t, method, url, body, headers...); resp.StatusCode >= http.StatusInternalServerError {
+			t.Errorf("%s %s with %.100q: %s %.200s", method, url, body, resp.Status, text)
+		}
+	}
+	const json, sdp = "application/json", "application/sdp"
+	for path, good := range map[string]string{
+		"/v1beta/models/gemini-3.8-flash:generateContent": `{"contents":[{"role":"user","parts":[{"text":"x"},{"inlineData":{"mimeType":"image/png","data":"AAAA"}}]}],` +
+			`"generationConfig":{"maxOutputTokens":5,"responseJsonSchema":{"type":"object"}},"tools":[{"functionDeclarations":[{"name":"f"}]}]}`,
+		"/v1beta/models/gemini-embedding-001:batchEmbedContents": `{"requests":[{"content":{"parts":[{"text":"x"}]},"outputDimensionality":7}]}`,
+		"/v1/realtime/client_secrets": `{"expires_after":{"anchor":"created_at","seconds":60},` +
+			`"session":{"type":"realtime","model":"gpt-realtime","instructions":"x","tools":[{"type":"function","name":"f"}]}}`,
+		"/v1alpha/auth_tokens": `{"uses":1,"expireTime":"2031-01-01T00:00:00Z","bidiGenerateContentSetup":{"setup":{"model":"models/gemini-3.8-live"}}}`,
+		"/start":               `{"enableDefaultIceServers":true,"body":{"agent":"desk"}}`,
+		"/api/offer":           `{"sdp":"v=0","type":"offer","pc_id":null,"restart_pc":false,"requestData":{"agent":"desk"}}`,
+	} {
+		for _, bad := range some(2, good) {
+			ask(http.MethodPost, d.HTTP+path, json, bad)
+		}
+	}
+	call := doortest.DialWHIPAs(t, d.Gateway, "desk", d.token)
+	call.Connected()
+	offer := call.PC.LocalDescription().SDP
+	for _, bad := range []string{"", "v=0", "\x00", offer[:len(offer)/2], strings.Repeat("m=audio 9 UDP/TLS/RTP/SAVPF 111\r\n", 500), strings.ToUpper(offer)} {
+		for _, path := range []string{"/whip/desk", "/whep/desk?session=X", "/v1/realtime/calls"} {
+			ask(http.MethodPost, d.HTTP+path, sdp, bad)
+		}
+		ask(http.MethodPatch, call.Session, sdp, bad)
+		ask(http.MethodPatch, call.Session, "application/trickle-ice-sdpfrag", bad, "If-Match", call.Etag)
+		ask(http.MethodPatch, call.Session, "application/trickle-ice-sdpfrag", "a=ice-ufrag:x\r\n"+bad, "If-Match", "*")
+		ask(http.MethodPatch, d.HTTP+"/api/offer", json, `{"pc_id":"x","candidates":[`+bad)
+	}
+	doortest.WhipRequest(t, http.MethodDelete, call.Session, "")
+	call.HangUp()
+	d.model.CloseClientConnections() // which are kept for the next call of REST
+}
+
+// sideband are messages of the operator's backend, which steers a conversation that goes on.
+func (d *badDoor) sideband(t *testing.T) {
+	c := doortest.Dial(t, d.URL)
+	id, _ := doortest.Enters(t, c, doortest.Hello(d.token, ""))
+	backend := doortest.DialAs(t, strings.TrimSuffix(d.URL, "/")+"/v1/sessions/"+id+"/events", http.Header{"Authorization": {"Bearer " + d.operator}})
+	backend.Expect("SETUP_COMPLETE")
+	for _, bad := range some(3, goodMessages...) {
+		d.cases++
+		backend.Raw(websocket.TextMessage, []byte(bad))
+	}
+	backend.Raw(websocket.BinaryMessage, []byte{0})
+	backend.Send("THE_LAST_ONE", "")
+	backend.Wait(0, "answer to the last", func(m doortest.Message) bool { return strings.Contains(string(m.Payload), "THE_LAST_ONE") })
+	doortest.CheckFaults(t, backend)
+	doortest.Cut(backend)
+	leave(c)
+}
+
+// telephony are messages of a provider, at the begin of a call and in one that goes on.
+func (d *badDoor) telephony(t *testing.T) {
+	for _, bad := range some(4, telephoneStart) {
+		d.cases++
+		c := doortest.DialDoor(t, d.URL+"/telephony/exotel/stream?call=C1&to=100", d.bearer(), func(int, []byte) doortest.Message { return doortest.Message{} })
+		_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(bad)) // it may be refused before
+		doortest.Cut(c)
+	}
+	doortest.Eventually(t, "the end of those calls", func() bool { return len(d.Host.Sessions()) == 0 })
+	for _, bad := range some(2, `{"event":"media","stream_sid":"MZ1","media":{"payload":"AAAA","timestamp":"7"}}`,
+		`{"event":"dtmf","stream_sid":"MZ1","dtmf":{"digit":"1","duration":"100"}}`, `{"event":"mark","stream_sid":"MZ1","mark":{"name":"x"}}`) {
+		d.cases++
+		c := dialTelephone(t, d.Gateway, d.bearer())
+		for _, text := range []string{bad, `{"event":"stop","stream_sid":"MZ1"}`} {
+			_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(text)) // the call may have ended
+		}
+		c.CloseCode()
+	}
+}
+
+// spoiledSIP are versions of a request without one of its lines, with one twice, with an odd value, and without some of its end.
+func spoiledSIP(request string) (all []string) {
+	lines := strings.SplitAfter(request, "\r\n")
+	for n, line := range lines {
+		without := slices.Delete(slices.Clone(lines), n, n+1)
+		name, _, _ := strings.Cut(line, " ")
+		all = append(all, strings.Join(without, ""), strings.Join(slices.Insert(slices.Clone(lines), n, line), ""))
+		for _, value := range []string{"", "-1", "\x00\xff", strings.Repeat("9", 900), "<sip:>;tag=;tag", `"`} {
+			all = append(all, strings.Join(slices.Insert(slices.Clone(without), n, name+" "+value+"\r\n"), ""))
+		}
+	}
+	for n := 0; n < len(request); n += 1 + len(request)/9 {
+		all = append(all, request[:n])
+	}
+	return append(all, request+request, "\r\n\r\n", strings.Repeat("A", 9000))
+}
+
+// pages are requests of telephones in pages.
+func (d *badDoor) pages(t *testing.T) {
+	p := pagePhone{name: rand.Text()}
+	good := p.request("INVITE", "Authorization: Bearer "+d.token+"\r\n", "v=0\r\n")
+	for n, bad := range spoiledSIP(good) {
+		if n%3 > 0 {
+			continue
+		}
+		d.cases++
+		c := dialPage(t, d.Gateway)
+		for _, text := range []string{bad, p.request("OPTIONS", "", "")} {
+			_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(text)) // it may have been closed
+		}
+		doortest.Eventually(t, fmt.Sprintf("answer, or end, after %.100q", bad), func() bool {
+			select {
+			case <-c.Done:
+				return true
+			default:
+				return c.Count("SIP/2.0 200 OPTIONS") > 0
+			}
+		})
+		doortest.Cut(c)
+	}
+}
+
+// sip are requests by UDP, of an address that is a trunk's and of one that is nobody's.
+func (d *badDoor) sip(t *testing.T) {
+	door := newTrunks(t, d.Gateway)
+	lab, eve := newStranger(t, door, "127.0.0.5"), newStranger(t, door, "127.0.0.6")
+	defer lab.Close()
+	defer eve.Close()
+	lab.n = 1000 // its own requests are told apart from the spoilt ones by their number
+	p := pagePhone{name: rand.Text()}
+	for _, method := range []string{"OPTIONS", "BYE", "CANCEL", "INFO", "REGISTER"} {
+		for n, bad := range spoiledSIP(strings.Replace(p.request(method, "", ""), "SIP/2.0/WS", "SIP/2.0/UDP", 1)) {
+			if n%2 == 0 {
+				d.cases++
+				fmt.Fprint(lab, bad)
+				fmt.Fprint(eve, strings.Replace(bad, method, "INVITE", 2))
+			}
+		}
+		if answer := lab.ask("OPTIONS", "", "", doortest.Patience); !strings.HasPrefix(answer, "SIP/2.0 200") {
+			t.Errorf("after bad %ss the trunk is answered %q", method, answer)
+		}
+	}
+}
