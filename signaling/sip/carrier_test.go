@@ -225,6 +225,33 @@ func TestAnswersThatComeAgain(t *testing.T) {
 	h.reply(h.request("BYE sip:first@.*tag=first"), "200 OK", "first")
 }
 
+// An answer that comes twice at once is one answer: the second is not taken for another telephone's, which would be hung up.
+func TestAnswersThatComeTwiceAtOnce(t *testing.T) {
+	t.Parallel()
+	h, o := newCarrier(t, map[string]any{"calls": 100, "callsPerSecond": 1000}, nil)
+	next := func(pattern string) string {
+		t.Helper()
+		got := h.request("(BYE|" + pattern + ")")
+		if strings.HasPrefix(got, "BYE") {
+			t.Fatalf("hung up: %s", got)
+		}
+		return got
+	}
+	for range 20 {
+		result := o.dial()
+		invite := next("INVITE")
+		for range 20 {
+			h.reply(invite, "200 OK", "a")
+		}
+		next("ACK")
+		if err := <-result; err != nil {
+			t.Fatal(err)
+		}
+		h.within(invite, "a", "BYE", 1, "", "")
+		next("SIP/2.0 200")
+	}
+}
+
 // An ACK that comes twice is not taken for that of a later answer: the sound would go one way.
 func TestAcksThatComeTwice(t *testing.T) {
 	t.Parallel()

@@ -55,7 +55,7 @@ type Door struct {
 	mu      sync.Mutex
 	calls   map[string]*call // by our tag
 	phones  map[string]*page // by their addresses among sipgo's connections
-	closing bool             // no call begins
+	closing chan struct{}    // closed: no call begins
 	deaf    bool             // nothing is answered
 	running sync.WaitGroup
 	serving sync.WaitGroup // requests
@@ -68,7 +68,7 @@ type Door struct {
 	count     func(rule string)
 	strangers *rate.Limiter // of the log's lines about them
 
-	ackTimeout time.Duration
+	timeout time.Duration
 }
 
 // listener is where signalling comes by.
@@ -90,8 +90,8 @@ type Options struct {
 	// RTC and Decoder are for the sound of telephones in pages.
 	RTC     *rtc.API
 	Decoder opus.DecoderChoice
-	// AckTimeout is how long an answer waits to be acknowledged, and is repeated meanwhile; 0: 32 s.
-	AckTimeout time.Duration
+	// Timeout is how long an answer waits to be acknowledged, and is repeated meanwhile, and a call of ours that was given up to end; 0: 32 s.
+	Timeout time.Duration
 	// Refused counts calls that are refused, by "sip 404" or "sip stranger". It may be nil.
 	Refused func(rule string)
 	// Tell gets the status of a call that we make whenever it changes. It may be nil, and must not block.
@@ -124,7 +124,7 @@ func New(o Options) (*Door, error) {
 		gate: newGate(o.Config, time.Now), ports: newPorts(o.Config.RTP.Address, first, last), rtc: o.RTC, decoder: o.Decoder,
 		pages: newSockets(), dialled: register{tell: o.Tell},
 		calls: map[string]*call{}, phones: map[string]*page{}, registrations: map[string]bool{},
-		strangers: rate.NewLimiter(rate.Every(10*time.Second), 3), ackTimeout: cmp.Or(o.AckTimeout, ackTimeout),
+		strangers: rate.NewLimiter(rate.Every(10*time.Second), 3), timeout: cmp.Or(o.Timeout, usualTimeout), closing: make(chan struct{}),
 		resolver: net.DefaultResolver,
 	}
 	if w := o.Config.Webhook; w != nil {
@@ -248,7 +248,11 @@ func (d *Door) Addresses() (list []netip.AddrPort) {
 // Close ends the calls that are left and waits for them.
 func (d *Door) Close() {
 	d.mu.Lock()
-	d.closing = true
+	select {
+	case <-d.closing:
+	default:
+		close(d.closing)
+	}
 	for _, c := range d.calls {
 		c.end(bridge.ErrShutdown)
 	}
@@ -612,8 +616,10 @@ func (d *Door) socket(transport string) sip.Addr {
 func (d *Door) enter(c *call) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closing {
+	select {
+	case <-d.closing:
 		return false
+	default:
 	}
 	d.calls[c.dialog.localTag] = c
 	return true

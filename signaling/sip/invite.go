@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	ackTimeout = 32 * time.Second       // RFC 3261, section 13.3.1.4: 64 times T1
-	firstAgain = 500 * time.Millisecond // T1
-	mostAgain  = 4 * time.Second        // T2
+	usualTimeout = 32 * time.Second       // 64 times T1 (RFC 3261, sections 9.1 and 13.3.1.4)
+	firstAgain   = 500 * time.Millisecond // T1
+	mostAgain    = 4 * time.Second        // T2
 )
 
 // onInvite answers a call, or a change of one.
@@ -359,7 +359,7 @@ func (c *call) deliver(res *sip.Response, tx sip.ServerTransaction, acked <-chan
 	if err := tx.Respond(res); err != nil {
 		return nil, err
 	}
-	lost := time.NewTimer(c.door.ackTimeout)
+	lost := time.NewTimer(c.door.timeout)
 	defer lost.Stop()
 	pause := firstAgain
 	again := time.NewTimer(pause)

@@ -249,9 +249,7 @@ func (c *call) ring(rings chan<- error) error {
 		tell(rings, err)
 		return err
 	}
-	sequence := res.CSeq().SeqNo
-	c.dialog.answered(res)
-	if err := c.dialog.ack(sequence); err != nil {
+	if err := c.dialog.ack(res.CSeq().SeqNo); err != nil {
 		tell(rings, err)
 		return c.hangUp(err)
 	}
@@ -334,49 +332,40 @@ const serverSilent = 4 * time.Second
 
 var errSilent = errors.New("the server does not answer")
 
-// invite sends one INVITE. A server that says nothing is [errSilent]. A call that is given up is cancelled (RFC 3261, section 9.1).
+// invite sends one INVITE. A server that says nothing is [errSilent]. A call that is given up is cancelled, and has [Options.Timeout] to end;
+// a gateway that stops waits for less (RFC 3261, section 9.1; sipgo waits for ever once a server has said that it tries).
 func (c *call) invite(ctx context.Context, req *sip.Request, rings chan<- error) (*sip.Response, error) {
 	tx, err := c.dialog.client.TransactionRequest(ctx, req, addVia)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errSilent, err)
 	}
 	defer tx.Terminate()
-	var silent <-chan time.Time // nil: there is no other server
+	var silent, late <-chan time.Time // nil: there is no other server; nil: it was not given up
 	if len(c.dialog.servers) > 1 {
 		silent = time.After(serverSilent)
 	}
-	heard := false
+	var stopping <-chan struct{}
+	heard, rang := false, false
 	ended, given := c.ended, ctx.Done()
-	rang := false
 	giveUp := func() {
 		ended, given, silent = nil, nil, nil
-		cancel := sip.NewRequest(sip.CANCEL, req.Recipient)
-		for _, name := range []string{"Via", "Route", "From", "To", "Call-ID", "Max-Forwards"} {
-			sip.CopyHeaders(name, req, cancel)
-		}
-		cancel.AppendHeader(&sip.CSeqHeader{SeqNo: req.CSeq().SeqNo, MethodName: sip.CANCEL})
-		cancel.SetTransport(req.Transport())
-		cancel.SetDestination(req.Destination())
-		cancel.SetBody(nil)
-		cancel.Laddr = req.Laddr
-		c.door.running.Go(func() {
-			ctx, stop := context.WithTimeout(context.Background(), byeTimeout)
-			defer stop()
-			_, _ = transact(ctx, c.dialog.client, cancel)
-		})
+		late, stopping = time.After(c.door.timeout), c.door.closing
+		c.cancel(req)
 	}
 	for {
 		select {
 		case res := <-tx.Responses():
 			silent, heard = nil, true
 			switch {
-			case !res.IsProvisional():
-				if res.IsSuccess() && given == nil { // it was answered as we gave up
-					c.dialog.answered(res)
+			case res.IsSuccess():
+				c.dialog.answered(res) // before the transaction ends, or the same answer, which may follow at once, would be another telephone's
+				if given == nil {      // it was answered as we gave up
 					_ = c.dialog.ack(res.CSeq().SeqNo)
 					c.dialog.bye("")
 					return nil, errCancelled
 				}
+				return res, nil
+			case !res.IsProvisional():
 				return res, nil
 			case res.StatusCode >= 180 && !rang:
 				rang = true
@@ -395,8 +384,30 @@ func (c *call) invite(ctx context.Context, req *sip.Request, rings chan<- error)
 		case <-given:
 			c.end(errNoAnswer)
 			giveUp()
+		case <-stopping:
+			stopping, late = nil, time.After(byeTimeout)
+		case <-late:
+			return nil, errCancelled
 		}
 	}
+}
+
+// cancel sends the CANCEL of an INVITE, in the background.
+func (c *call) cancel(invite *sip.Request) {
+	req := sip.NewRequest(sip.CANCEL, invite.Recipient)
+	for _, name := range []string{"Via", "Route", "From", "To", "Call-ID", "Max-Forwards"} {
+		sip.CopyHeaders(name, invite, req)
+	}
+	req.AppendHeader(&sip.CSeqHeader{SeqNo: invite.CSeq().SeqNo, MethodName: sip.CANCEL})
+	req.SetTransport(invite.Transport())
+	req.SetDestination(invite.Destination())
+	req.SetBody(nil)
+	req.Laddr = invite.Laddr
+	c.door.running.Go(func() {
+		ctx, stop := context.WithTimeout(context.Background(), byeTimeout)
+		defer stop()
+		_, _ = transact(ctx, c.dialog.client, req)
+	})
 }
 
 // answerChallenge is the header that answers a 401 or 407.

@@ -259,6 +259,46 @@ func TestWhatBecomesOfACall(t *testing.T) {
 	}
 }
 
+// A call that is given up ends though its trunk has died meanwhile, or the gateway stops.
+func TestTrunksThatDie(t *testing.T) {
+	t.Parallel()
+	for name, stops := range map[string]bool{"nobody there": false, "the gateway stops": true} {
+		for _, says := range []string{"100 Trying", "180 Ringing"} {
+			t.Run(name+" after "+says, func(t *testing.T) {
+				t.Parallel()
+				told := make(chan sip.CallStatus, 8)
+				h, o := newCarrier(t, nil, nil, func(s sip.CallStatus) { told <- s })
+				dial := sip.Dial{To: "+49302", Trunk: "lab", Agent: talker, RingSeconds: 1, IdempotencyKey: "order 7"}
+				if stops {
+					dial.RingSeconds = 180
+				}
+				go func() { _, _ = o.door.Call(context.Background(), "app", dial) }()
+				h.reply(h.request("INVITE"), says, "a")
+				if stops {
+					o.logged("msg=call ")
+					o.door.Close()
+				} else {
+					h.request("CANCEL")
+				}
+				want, last := "no-answer", sip.CallStatus{}
+				if stops {
+					want = "failed"
+				}
+				for last.EndedAt == nil {
+					select {
+					case last = <-told:
+					case <-time.After(patience):
+						t.Fatalf("the call has not ended: %+v", last)
+					}
+				}
+				if last.State != want {
+					t.Errorf("%+v", last)
+				}
+			})
+		}
+	}
+}
+
 // Where a trunk wants it we register, with the password, and unregister at the end.
 func TestRegistering(t *testing.T) {
 	t.Parallel()

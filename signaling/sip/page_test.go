@@ -46,7 +46,7 @@ func newPages(t testing.TB, admit func(context.Context, string, *bridge.Open) er
 		t.Fatal(err)
 	}
 	answer := agents.New(&agents.Agent{Name: "desk", Numbers: []string{"desk", "500"}, Greeting: new("")})
-	door, err := sip.New(sip.Options{Config: &sip.Config{Calls: 100}, Agents: answer, Host: host, RTC: ports, Logger: log, AckTimeout: 4 * time.Second})
+	door, err := sip.New(sip.Options{Config: &sip.Config{Calls: 100}, Agents: answer, Host: host, RTC: ports, Logger: log, Timeout: 4 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func (d *Door) replaced(req *sip.Request, c *call) (*call, *refusal) {
 	case <-old.begun:
 	case <-old.ended:
 		return nil, &refusal{603, "Decline", "the call to be replaced has ended", nil} // RFC 3891, section 3
-	case <-time.After(d.ackTimeout):
+	case <-time.After(d.timeout):
 		return nil, &refusal{481, "Call/Transaction Does Not Exist", "the call to be replaced has no conversation", nil}
 	}
 	select {

@@ -98,7 +98,7 @@ func newOffice(t *testing.T, text string, tell ...func(sip.CallStatus)) *office 
 	up := httptest.NewServer(model)
 	recordings := t.TempDir()
 	host := bridge.NewHost(bridge.Options{Client: &api.Client{BaseURL: up.URL}, Backend: "emulator", Recordings: recordings, Logger: log})
-	options := sip.Options{Config: c, Agents: answer, Host: host, Logger: log, AckTimeout: 4 * time.Second}
+	options := sip.Options{Config: c, Agents: answer, Host: host, Logger: log, Timeout: 4 * time.Second}
 	for _, f := range tell {
 		options.Tell = f
 	}
