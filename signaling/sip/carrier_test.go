@@ -273,7 +273,7 @@ func TestAcksThatComeTwice(t *testing.T) {
 // A trunk where we are registered calls our contact. Which number was called stands elsewhere, and decides who answers.
 func TestNumbersOfARegisteredTrunk(t *testing.T) {
 	t.Parallel()
-	h, o := newCarrier(t, nil, map[string]any{"register": true})
+	h, o := newCarrier(t, map[string]any{"callsPerCaller": 10}, map[string]any{"register": true})
 	register := h.request("REGISTER")
 	h.reply(register, "200 OK", "r", "Expires: 3600")
 	contact := regexp.MustCompile(`Contact: <(sip:\+49301@[^>]+)>`).FindStringSubmatch(register)
@@ -281,12 +281,14 @@ func TestNumbersOfARegisteredTrunk(t *testing.T) {
 		t.Fatalf("the contact is not our number: %s", register)
 	}
 	for i, test := range []struct{ headers, to string }{
-		{"P-Called-Party-ID: <sip:+493017@carrier>\r\n", "+49301"},
-		{"", "+493017"},
+		{"P-Called-Party-ID: <sip:+493017@carrier>\r\n", "sip:+49301@carrier"},
+		{"P-Called-Party-ID: <tel:+493017;phone-context=carrier>\r\n", "sip:+49301@carrier"},
+		{"", "sip:+493017@carrier"},
+		{"", "tel:+49-30-17"},
 	} {
-		text := invite(h.signals.LocalAddr().String(), fmt.Sprintf(usualHeaders, fmt.Sprint(i))+test.headers, body)
+		text := invite(h.signals.LocalAddr().String(), fmt.Sprintf(usualHeaders, strings.Repeat("x", i))+test.headers, body)
 		text = strings.Replace(text, "INVITE sip:500@127.0.0.1", "INVITE "+contact[1], 1)
-		h.send(strings.Replace(text, "To: <sip:500@", "To: <sip:"+test.to+"@", 1))
+		h.send(strings.Replace(text, "To: <sip:500@127.0.0.1>", "To: <"+test.to+">", 1))
 		h.answer("200")
 		o.loggedTimes("to=+493017", i+1)
 	}
@@ -300,6 +302,27 @@ func TestNumbersOfARegisteredTrunk(t *testing.T) {
 		h.reply(last, "200 OK", "r")
 	}
 	<-closed
+}
+
+// Numbers may come as tel: URIs (RFC 3966), from networks of mobile telephones above all.
+func TestNumbersWithoutAHost(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, config)
+	h := newCaller(t, o, "127.0.0.1")
+	for i, test := range []struct{ request, from, asserted string }{
+		{"sip:500@127.0.0.1", "sip:anonymous@anonymous.invalid", "<tel:+49-30-2>"},
+		{"sip:500@127.0.0.1", "tel:+49302", ""},
+		{"tel:500;phone-context=+4930", "sip:+49302@carrier;user=phone", ""},
+	} {
+		headers := fmt.Sprintf(usualHeaders, strings.Repeat("x", i))
+		if test.asserted != "" {
+			headers += "P-Asserted-Identity: " + test.asserted + "\r\n"
+		}
+		text := invite(h.signals.LocalAddr().String(), strings.Replace(headers, "<sip:eve@127.0.0.1>", "<"+test.from+">", 1), body)
+		h.send(strings.Replace(text, "INVITE sip:500@127.0.0.1", "INVITE "+test.request, 1))
+		h.answer("200")
+		o.loggedTimes("from=+49302 to=500", i+1)
+	}
 }
 
 // A peer without UPDATE is refreshed by INVITE, from then on; one that cannot refresh now is asked again.

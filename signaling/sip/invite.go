@@ -197,10 +197,10 @@ func notAcceptable(err error) *refusal {
 // says; a telephone that knows a trunk's password could say anything.
 func (d *Door) partyOf(req *sip.Request) phone.Party {
 	from := req.From()
-	p := phone.Party{Number: from.Address.User, Name: from.DisplayName, Called: d.calledNumber(req)}
+	p := phone.Party{Number: numberIn(from.Address), Name: from.DisplayName, Called: d.calledNumber(req)}
 	source, ok := sourceOf(req)
-	if name, uri := addressIn(req, "P-Asserted-Identity"); ok && uri.User != "" && d.pageOf(req) == nil && d.gate.listed(source) {
-		p.Number, p.Name = uri.User, cmp.Or(name, p.Name)
+	if name, number := addressIn(req, "P-Asserted-Identity"); ok && number != "" && d.pageOf(req) == nil && d.gate.listed(source) {
+		p.Number, p.Name = number, cmp.Or(name, p.Name)
 	}
 	if v, ok := from.Params.Get("verstat"); ok {
 		p.Verify = v
@@ -223,7 +223,7 @@ var tellingHeaders = []string{"diversion", "history-info", "user-to-user", "call
 // calledNumber is the number that was called. A trunk where we are registered calls our contact, and says elsewhere which number that
 // was: in P-Called-Party-ID (RFC 7315, section 4.2), or in To.
 func (d *Door) calledNumber(req *sip.Request) string {
-	user := req.Recipient.User
+	user := numberIn(req.Recipient)
 	ours := slices.ContainsFunc(d.gate.trunks, func(t *trunkState) bool {
 		return t.Outbound != nil && t.Outbound.Register && t.Outbound.identity("").User == user
 	})
@@ -231,21 +231,33 @@ func (d *Door) calledNumber(req *sip.Request) string {
 		return user
 	}
 	_, called := addressIn(req, "P-Called-Party-ID")
-	return cmp.Or(called.User, req.To().Address.User, user)
+	return cmp.Or(called, numberIn(req.To().Address), user)
 }
 
-// addressIn reads a header that has an address; without one the URI is empty.
-func addressIn(req *sip.Request, header string) (name string, uri sip.Uri) {
+// addressIn reads a header that has an address, and what comes before the @ in it; "": there is none.
+func addressIn(req *sip.Request, header string) (name, number string) {
 	h := req.GetHeader(header)
 	if h == nil {
-		return "", uri
+		return "", ""
 	}
+	var uri sip.Uri
 	params := sip.NewParams()
 	name, err := sip.ParseAddressValue(h.Value(), &uri, &params)
 	if err != nil {
-		return "", sip.Uri{}
+		return "", ""
 	}
-	return name, uri
+	return name, numberIn(uri)
+}
+
+var notInTel = strings.NewReplacer("-", "", ".", "", "(", "", ")", "")
+
+// numberIn is the number, or the name, that a URI has: of tel: (RFC 3966) without what separates its digits for the eye.
+func numberIn(uri sip.Uri) string {
+	if uri.Scheme != "tel" {
+		return uri.User
+	}
+	number, _, _ := strings.Cut(uri.Raw(), ";")
+	return notInTel.Replace(number)
 }
 
 // answer takes a call from its INVITE to its end, and returns why it has ended.
