@@ -142,10 +142,14 @@ type ruling struct {
 	by    []string    // the algorithms of a challenge
 }
 
-// The rules that several places look at.
+// The rules that several places look at. The first three are no refusals: a telephone that gets a challenge answers it, with the one that
+// it knows from its last call first.
 const (
 	rulePassword = "no password yet"
+	ruleAnswered = "an answer that was given before"
+	ruleStale    = "an answer to no challenge of ours, or too late"
 	ruleStranger = "no trunk has this address"
+	ruleCancel   = "a CANCEL of another's call"
 )
 
 // admit finds the trunk that a request is of. Its password counts once.
@@ -158,7 +162,7 @@ func (g *gate) admit(req *sip.Request, from netip.Addr) ruling {
 	defer g.mu.Unlock()
 	nonce := credentials(req).Nonce
 	if _, used := g.used.Get(g.now(), nonce); used {
-		return ruling{code: 401, rule: "an answer that was given before", by: r.trunk.algorithms()}
+		return ruling{code: 401, rule: ruleAnswered, by: r.trunk.algorithms()}
 	}
 	g.used.Put(g.now(), nonce, struct{}{})
 	return r
@@ -195,7 +199,7 @@ func (g *gate) judge(req *sip.Request, from netip.Addr) ruling {
 	case sent == nil:
 		return ruling{code: 401, rule: rulePassword, by: asked}
 	case !fresh:
-		return ruling{code: 401, rule: "an answer to no challenge of ours, or too late", by: asked}
+		return ruling{code: 401, rule: ruleStale, by: asked}
 	}
 	g.guesses.Wrong(g.now(), from)
 	return ruling{code: 401, rule: "wrong password", by: asked}

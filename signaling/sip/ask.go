@@ -43,7 +43,7 @@ func (c *call) ask() *refusal {
 		err = json.Unmarshal(answer, &d)
 	}
 	if err != nil {
-		return &refusal{503, "Service Unavailable", "the webhook does not answer: " + err.Error(), nil}
+		return &refusal{503, "Service Unavailable", "webhook: it does not answer: " + err.Error(), nil}
 	}
 	return c.decided(d)
 }
@@ -56,7 +56,7 @@ func (c *call) decided(d Decision) *refusal {
 		}
 		var err error
 		if c.agent, err = c.door.resolve(*d.Agent, nil); err != nil {
-			return &refusal{503, "Service Unavailable", "the webhook's agent: " + err.Error(), nil}
+			return &refusal{503, "Service Unavailable", "webhook: its agent: " + err.Error(), nil}
 		}
 		return nil
 	case "reject":
@@ -67,11 +67,11 @@ func (c *call) decided(d Decision) *refusal {
 		if reason == "" {
 			reason = "Declined"
 		}
-		return &refusal{d.Status, reason, "the webhook rejects it", nil}
+		return &refusal{d.Status, reason, "webhook rejects", nil}
 	case "refer":
 		if uri, err := parseURI(d.To); err == nil {
-			return &refusal{302, "Moved Temporarily", "the webhook refers it", []sip.Header{&sip.ContactHeader{Address: uri}}}
+			return &refusal{302, "Moved Temporarily", "webhook refers", []sip.Header{&sip.ContactHeader{Address: uri}}}
 		}
 	}
-	return &refusal{503, "Service Unavailable", fmt.Sprintf("the webhook answers with the action %q to %q", d.Action, d.To), nil}
+	return &refusal{503, "Service Unavailable", fmt.Sprintf("webhook: it answers with the action %q to %q", d.Action, d.To), nil}
 }

@@ -92,7 +92,7 @@ type Options struct {
 	Decoder opus.DecoderChoice
 	// Timeout is how long an answer waits to be acknowledged, and is repeated meanwhile, and a call of ours that was given up to end; 0: 32 s.
 	Timeout time.Duration
-	// Refused counts calls that are refused, by "sip 404" or "sip stranger". It may be nil.
+	// Refused counts calls and packets that are refused, by "sip no agent" and the like. It may be nil.
 	Refused func(rule string)
 	// Tell gets the status of a call that we make whenever it changes. It may be nil, and must not block.
 	Tell   func(CallStatus)
@@ -331,7 +331,7 @@ func (d *Door) filter(p sip.TransportReadProps, data []byte) ([]byte, error) {
 	case deaf:
 		return nil, nil
 	case p.Transport == "UDP" && bytes.HasPrefix(data, []byte(sip.CANCEL)) && d.strangersCancel(from, data):
-		d.refused("packet dropped", "a CANCEL of another's call", from.String())
+		d.refused("packet dropped", ruleCancel, from.String())
 		return nil, nil
 	case p.Transport == "WS": // a page's: its token is looked at with each call
 		return data, nil
@@ -438,9 +438,13 @@ func (d *Door) write(by net.Addr, to netip.AddrPort, res *sip.Response) {
 	}
 }
 
-// refused logs a refusal, unless there were many: strangers must not fill the disk.
+// refused counts a refusal and logs it, unless there were many: strangers must not fill the disk.
 func (d *Door) refused(what, rule, from string) {
-	d.count("sip stranger")
+	switch rule {
+	case rulePassword, ruleAnswered, ruleStale:
+	default:
+		d.count("sip " + rule)
+	}
 	if rule != rulePassword && d.strangers.Allow() {
 		d.log.Warn(what, "rule", rule, "from", from)
 	}

@@ -81,7 +81,8 @@ func (d *Door) begin(req *sip.Request, tx sip.ServerTransaction, log *slog.Logge
 }
 
 func (d *Door) refuse(req *sip.Request, tx sip.ServerTransaction, log *slog.Logger, r *refusal) {
-	d.count(fmt.Sprintf("sip %d", r.code))
+	name, _, _ := strings.Cut(r.rule, ": ")
+	d.count("sip " + name)
 	log.Warn("call refused", "rule", phone.Clip(r.rule), "from", req.Source())
 	d.reply(req, tx, r.code, r.reason, r.headers...)
 }
@@ -104,7 +105,7 @@ func (d *Door) carry(c *call, f func() error) {
 type refusal struct {
 	code    int
 	reason  string
-	rule    string // for the log
+	rule    string // for the log; what stands before a colon is of a short list, and is counted
 	headers []sip.Header
 }
 
@@ -112,7 +113,7 @@ type refusal struct {
 func (d *Door) incoming(req *sip.Request) (*call, *refusal) {
 	if missing := required(req, extensions); len(missing) > 0 {
 		list := strings.Join(missing, ", ")
-		return nil, &refusal{420, "Bad Extension", "extension " + list, []sip.Header{sip.NewHeader("Unsupported", list)}}
+		return nil, &refusal{420, "Bad Extension", "extension: " + list, []sip.Header{sip.NewHeader("Unsupported", list)}}
 	}
 	timer, ok := readRefresh(req)
 	if !ok {
@@ -126,7 +127,7 @@ func (d *Door) incoming(req *sip.Request) (*call, *refusal) {
 	who := d.partyOf(req)
 	agent := d.agents.Called(doorName, who.Called)
 	if agent == nil {
-		return nil, &refusal{404, "Not Found", "no agent for " + who.Called, nil}
+		return nil, &refusal{404, "Not Found", "no agent: for " + who.Called, nil}
 	}
 	if !d.host.Ready() {
 		return nil, refusalFor(bridge.ErrShutdown)
@@ -153,7 +154,7 @@ func (d *Door) admitCall(c *call, req *sip.Request, from netip.Addr, t *trunkSta
 	}
 	if err := s.open(); err != nil {
 		d.gate.end(t, c.party.Number)
-		return &refusal{503, "Service Unavailable", err.Error(), []sip.Header{sip.NewHeader("Retry-After", "10")}}
+		return &refusal{503, "Service Unavailable", "no port: " + err.Error(), []sip.Header{sip.NewHeader("Retry-After", "10")}}
 	}
 	c.ofTrunk(t, s, c.party.Number)
 	c.dialog = answering(req, d.contact(req.Transport(), from))

@@ -175,13 +175,13 @@ func refusalFor(err error) *refusal {
 	var offer *rtc.RefusedError
 	switch {
 	case errors.Is(err, errCancelled), errors.Is(err, errHungUp):
-		return &refusal{code: 487, reason: "Request Terminated", rule: err.Error()}
+		return &refusal{code: 487, reason: "Request Terminated", rule: "cancelled"}
 	case errors.As(err, &offer):
 		return notAcceptable(fmt.Errorf("the offer %w", err))
 	}
 	e := bridge.AsError(err)
 	r := &refusal{
-		code: 500, reason: "Server Internal Error", rule: e.Message,
+		code: 500, reason: "Server Internal Error", rule: string(e.Code) + ": " + e.Message,
 		headers: []sip.Header{sip.NewHeader("Warning", fmt.Sprintf("399 voxgate %q", e.Message))},
 	}
 	switch {

@@ -43,28 +43,28 @@ func (d *Door) replaced(req *sip.Request, c *call) (*call, *refusal) {
 	}
 	r, ok := readReplaces(headers[0].Value())
 	if !ok || len(headers) > 1 {
-		return nil, &refusal{400, "Bad Request", "Replaces cannot be read", nil}
+		return nil, &refusal{400, "Bad Request", "replaces: the header cannot be read", nil}
 	}
 	d.mu.Lock()
 	old := d.calls[r.local]
 	d.mu.Unlock()
 	if old == nil || old.trunk != c.trunk || old.page != c.page || !old.dialog.is(r.callID, r.remote) {
-		return nil, &refusal{481, "Call/Transaction Does Not Exist", "there is no call to be replaced", nil}
+		return nil, &refusal{481, "Call/Transaction Does Not Exist", "replaces: there is no such call", nil}
 	}
 	select {
 	case <-old.begun:
 	case <-old.ended:
-		return nil, &refusal{603, "Decline", "the call to be replaced has ended", nil} // RFC 3891, section 3
+		return nil, &refusal{603, "Decline", "replaces: the call has ended", nil} // RFC 3891, section 3
 	case <-time.After(d.timeout):
-		return nil, &refusal{481, "Call/Transaction Does Not Exist", "the call to be replaced has no conversation", nil}
+		return nil, &refusal{481, "Call/Transaction Does Not Exist", "replaces: the call has no conversation", nil}
 	}
 	select {
 	case <-old.conversation().Done():
-		return nil, &refusal{603, "Decline", "the call to be replaced was handed over", nil}
+		return nil, &refusal{603, "Decline", "replaces: the call was handed over", nil}
 	default:
 	}
 	if r.early {
-		return nil, &refusal{486, "Busy Here", "the call to be replaced was answered", nil}
+		return nil, &refusal{486, "Busy Here", "replaces: the call was answered", nil}
 	}
 	return old, nil
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http/httptest"
 	"os"
@@ -72,6 +73,28 @@ type office struct {
 	logs *logBook
 
 	recordings string // a folder
+	refusals   refusals
+}
+
+// refusals are those of an office, by rule.
+type refusals struct {
+	mu   sync.Mutex
+	list map[string]int
+}
+
+func (r *refusals) count(rule string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.list == nil {
+		r.list = map[string]int{}
+	}
+	r.list[rule]++
+}
+
+func (r *refusals) all() map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.list)
 }
 
 // config is one that lets this machine in.
@@ -98,12 +121,12 @@ func newOffice(t *testing.T, text string, tell ...func(sip.CallStatus)) *office 
 	up := httptest.NewServer(model)
 	recordings := t.TempDir()
 	host := bridge.NewHost(bridge.Options{Client: &api.Client{BaseURL: up.URL}, Backend: "emulator", Recordings: recordings, Logger: log})
-	options := sip.Options{Config: c, Agents: answer, Host: host, Logger: log, Timeout: 4 * time.Second}
+	o := &office{t: t, host: host, logs: logs, recordings: recordings}
+	options := sip.Options{Refused: o.refusals.count, Config: c, Agents: answer, Host: host, Logger: log, Timeout: 4 * time.Second}
 	for _, f := range tell {
 		options.Tell = f
 	}
-	door, err := sip.New(options)
-	if err != nil {
+	if o.door, err = sip.New(options); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -112,14 +135,14 @@ func newOffice(t *testing.T, text string, tell ...func(sip.CallStatus)) *office 
 		if err := host.Shutdown(ctx); err != nil {
 			t.Error(err)
 		}
-		door.Close()
+		o.door.Close()
 		model.Close()
 		up.Close()
 		if t.Failed() {
 			t.Log(logs)
 		}
 	})
-	return &office{t, door, host, logs, recordings}
+	return o
 }
 
 func (o *office) uri(transport int) string {

@@ -2,6 +2,7 @@ package sip_test
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"regexp"
 	"strings"
@@ -126,6 +127,46 @@ func TestGuessedPasswords(t *testing.T) {
 	if status := alice.prove(2, alice.challenge(1), "open sesame"); status != "200" {
 		t.Errorf("another address: %s", status)
 	}
+}
+
+// Refusals are counted by their rule. A challenge is none: each good call by password begins with one.
+func TestRefusalsAreCounted(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, edited(t, func(c map[string]any) {
+		trunk := c["trunks"].([]any)[0].(map[string]any)
+		trunk["from"], trunk["username"], trunk["password"], trunk["callsPerCaller"] = []string{}, "alice", "open sesame", 1
+		c["agents"].([]any)[0].(map[string]any)["numbers"] = []string{"500"}
+	}))
+	alice := newCaller(t, o, "127.0.0.2")
+	refused := func(want map[string]int) {
+		t.Helper()
+		if got := o.refusals.all(); !maps.Equal(got, want) {
+			t.Errorf("counted %v, want %v", got, want)
+		}
+	}
+	nonce := alice.challenge(1)
+	if status := alice.prove(2, nonce, "open sesame"); status != "200" {
+		t.Fatal(status)
+	}
+	if status := alice.prove(3, nonce, "open sesame"); status != "401" {
+		t.Fatal(status)
+	}
+	refused(nil)
+	if status := alice.prove(5, alice.challenge(4), "open sesame"); status != "503" {
+		t.Fatal(status)
+	}
+	if status := alice.prove(7, alice.challenge(6), "wrong"); status != "401" {
+		t.Fatal(status)
+	}
+	want := map[string]int{"sip calls of the caller": 1, "sip wrong password": 1}
+	refused(want)
+	newCaller(t, o, "127.0.0.3").send("BYE sip:x SIP/2.0\r\n\r\n") // cannot be read
+	bob := newCaller(t, o, "127.0.0.4")
+	bob.send(hostile(bob.signals.LocalAddr().String())["OPTIONS of nobody"])
+	bob.send(strings.Replace(hostile(bob.signals.LocalAddr().String())["OPTIONS of nobody"], ";tag=2", "", 1))
+	o.logged("no trunk has this address")
+	want["sip no trunk has this address"] = 1
+	refused(want)
 }
 
 // A door that closes under fire leaves nothing behind: TestMain looks for goroutines.
