@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pion/rtcp"
 	"github.com/pion/rtp"
 
 	"voxgate/signaling/access"
@@ -329,10 +330,52 @@ func TestMetricsOfTelephones(t *testing.T) {
 	defer talking.Wait()
 	defer close(stop)
 	metricsWith(t, private, `voxgate_sessions{door="sip",state="live"} 1`)
+	reportLoss(t, sound, to, 10, 100)
 	ask(http.MethodDelete, "/v1/calls/"+id[1], "")
 	reply(t, trunk, "BYE", "200 OK", "")
 	metricsWith(t, private, `voxgate_sip_calls_out_total{outcome="answered"} 1`)
 	metricsWith(t, private, `voxgate_rtp_jitter_seconds_count{direction="up"} 1`)
+	metricsWith(t, private, `voxgate_rtp_packets_total{direction="down"} 100`)
+	metricsWith(t, private, `voxgate_rtp_packets_lost_total{direction="down"} 10`)
+
+	at, err := net.ResolveUDPAddr("udp", p.waitFor(`msg=listening door=sip transport=UDP at=(\S+)`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := fmt.Sprintf("INVITE sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bKm\r\nMax-Forwards: 70\r\n"+
+		"From: <sip:ada@127.0.0.1>;tag=1\r\nTo: <sip:500@127.0.0.1>\r\nCall-ID: m\r\nCSeq: 1 INVITE\r\nContact: <sip:ada@%s>\r\n"+
+		"Content-Length: 0\r\n\r\n", trunk.LocalAddr(), trunk.LocalAddr())
+	if _, err := trunk.WriteTo([]byte(refused), at); err != nil {
+		t.Fatal(err)
+	}
+	metricsWith(t, private, `voxgate_refusals_total{rule="sip no agent"} 1`)
+}
+
+// reportLoss says that so many of so many packets were lost of a stream that comes from an address.
+func reportLoss(t *testing.T, sound net.PacketConn, from *net.UDPAddr, lost, of uint32) {
+	t.Helper()
+	var ours rtp.Packet
+	b := make([]byte, 1500)
+	err := sound.SetReadDeadline(time.Now().Add(patience))
+	if err == nil {
+		var n int
+		if n, _, err = sound.ReadFrom(b); err == nil {
+			err = ours.Unmarshal(b[:n])
+		}
+	}
+	for _, share := range []uint32{0, 1} { // what was lost since the report before counts
+		if err != nil {
+			t.Fatal(err)
+		}
+		heard := rtcp.ReceptionReport{SSRC: ours.SSRC, LastSequenceNumber: 1000 + share*of, TotalLost: share * lost}
+		b, err = rtcp.Marshal([]rtcp.Packet{&rtcp.ReceiverReport{SSRC: 1, Reports: []rtcp.ReceptionReport{heard}}})
+		if err == nil {
+			_, err = sound.WriteTo(b, &net.UDPAddr{IP: from.IP, Port: from.Port + 1})
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // startDialler starts a gateway that may call numbers of +49 by a trunk, and returns a key that may have it do so.

@@ -13,6 +13,14 @@ type Quality struct {
 	Concealed time.Duration
 }
 
+// Reported adds what a peer's newest report says of our packets: so many lost of so many since the one before, and their jitter in
+// units of the codec's clock.
+func (q *Quality) Reported(lost, of int, jitter uint32, clockRate int) {
+	q.Packets += uint64(of)
+	q.Lost += uint64(lost)
+	q.Jitter = time.Duration(jitter) * time.Second / time.Duration(clockRate)
+}
+
 // Observe has f called for each microphone and each voice that ends. It must be called before the first NewPeer; f must not block.
 func (a *API) Observe(f func(Quality)) { a.observe = f }
 

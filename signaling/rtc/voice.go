@@ -156,9 +156,7 @@ func (v *voice) onReports(reports []rtcp.ReceptionReport, ssrc uint32, now time.
 		v.Report(lost, of)
 	}
 	v.onLoss(lost, of)
-	v.quality.Packets += uint64(of)
-	v.quality.Lost += uint64(lost)
-	v.quality.Jitter = time.Duration(r.Jitter) * time.Second / time.Duration(v.clockRate)
+	v.quality.Reported(lost, of, r.Jitter, v.clockRate)
 }
 
 // roundTrip is the time between our report and the one that answers it, without the time it lay there: RFC 3550, section

@@ -18,6 +18,7 @@ import (
 
 	"voxgate/media"
 	"voxgate/media/rtpaudio"
+	"voxgate/signaling/rtc"
 )
 
 // ports are the UDP ports that sound comes by, an even one for RTP and the next one for RTCP. The one that was free for longest is
@@ -102,6 +103,7 @@ type stream struct {
 	ssrc          uint32                  // ours
 	sending       atomic.Pointer[sending] // gets what the peer has missed
 	reading       sync.WaitGroup
+	down          rtc.Quality // of what we send, as the peer reports it; of the goroutine that reads reports
 	pressed       digitReader // of the packets that are read: a key may be held while another goroutine takes over
 
 	mu       sync.Mutex
@@ -387,7 +389,11 @@ func (s *stream) readControl() {
 				continue
 			}
 			lost, of := reports.Next(r)
-			if v := s.sending.Load(); v != nil && of > 0 {
+			if of == 0 {
+				continue
+			}
+			s.down.Reported(lost, of, r.Jitter, s.agreement().codec.media.ClockRate())
+			if v := s.sending.Load(); v != nil {
 				v.Report(lost, of)
 				v.session.Loss(false, lost, of)
 			}

@@ -38,7 +38,7 @@ type rtpSound struct {
 	stream *stream // nil until open
 	trunk  *Trunk  // whose rules it follows
 	keypad *phone.Keypad
-	heard  func(rtc.Quality) // gets each stream of the peer's that has ended
+	heard  func(rtc.Quality) // gets each stream that has ended, theirs and ours
 	screen *screen
 	log    *slog.Logger
 
@@ -222,6 +222,7 @@ func (r *rtpSound) close() {
 	defer r.mu.Unlock()
 	if r.stream != nil {
 		r.stream.close()
+		r.heard(r.stream.down)
 	}
 }
 
