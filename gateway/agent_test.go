@@ -266,7 +266,7 @@ func (p *program) invite(trunk, number string) {
 	p.t.Cleanup(func() { conn.Close() })
 	sdp := "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\n"
 	fmt.Fprintf(conn, "INVITE sip:%[4]s@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %[1]s;branch=z9hG4bK1;rport\r\nFrom: <sip:ada@127.0.0.1>;tag=1\r\n"+
-		"To: <sip:%[4]s@127.0.0.1>\r\nCall-ID: a-%[4]s\r\nX-Order: 17\r\nCSeq: 1 INVITE\r\nContact: <sip:ada@%[1]s>\r\n"+
+		"To: <sip:%[4]s@127.0.0.1>\r\nCall-ID: a-%[4]s\r\nX-Order: 17\r\nHistory-Info: <sip:desk@192.0.2.1>;index=1\r\nCSeq: 1 INVITE\r\nContact: <sip:ada@%[1]s>\r\n"+
 		"Content-Type: application/sdp\r\nContent-Length: %[2]d\r\n\r\n%[3]s", conn.LocalAddr(), len(sdp), sdp, number)
 	go func() { // until the test ends
 		b := make([]byte, 2000)

@@ -104,7 +104,7 @@ func (h *hooks) ended(e report) {
 // call sends where a call that the gateway makes stands.
 func (h *hooks) call(c sip.CallStatus) {
 	if h != nil {
-		h.report(c.ID+"-"+c.State, map[string]any{"type": "call.status", "call": c})
+		h.report(fmt.Sprintf("%s-%d", c.ID, c.Change), map[string]any{"type": "call.status", "call": c})
 	}
 }
 

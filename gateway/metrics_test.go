@@ -276,22 +276,7 @@ func TestMetricsOfTelephones(t *testing.T) {
 	trunk, sound := listenUDP(t), listenUDP(t)
 	p, key := startDialler(t, trunk)
 	private := p.waitFor(`msg=private at=(\S+)`)
-	ask := func(method, path, body string) (text string) {
-		r, err := http.NewRequestWithContext(t.Context(), method, p.url+path, strings.NewReader(body))
-		if err != nil {
-			t.Error(err)
-			return ""
-		}
-		r.Header.Set("Authorization", "Bearer "+key)
-		answer, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Error(err)
-			return ""
-		}
-		defer answer.Body.Close()
-		b, _ := io.ReadAll(answer.Body)
-		return string(b)
-	}
+	ask := func(method, path, body string) string { return p.keyed(key, method, path, body) }
 	const call = `{"to":"+49302","trunk":"line","agent":{"prompt":"You call."}}`
 	replied := make(chan string, 1)
 	go func() { replied <- ask(http.MethodPost, "/v1/calls", call) }()
@@ -351,6 +336,24 @@ func TestMetricsOfTelephones(t *testing.T) {
 	metricsWith(t, private, `voxgate_refusals_total{rule="sip no agent"} 1`)
 }
 
+// keyed asks with a server key.
+func (p *program) keyed(key, method, path, body string) string {
+	r, err := http.NewRequestWithContext(p.t.Context(), method, p.url+path, strings.NewReader(body))
+	if err != nil {
+		p.t.Error(err)
+		return ""
+	}
+	r.Header.Set("Authorization", "Bearer "+key)
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		p.t.Error(err)
+		return ""
+	}
+	defer answer.Body.Close()
+	b, _ := io.ReadAll(answer.Body)
+	return string(b)
+}
+
 // reportLoss says that so many of so many packets were lost of a stream that comes from an address.
 func reportLoss(t *testing.T, sound net.PacketConn, from *net.UDPAddr, lost, of uint32) {
 	t.Helper()
@@ -378,8 +381,8 @@ func reportLoss(t *testing.T, sound net.PacketConn, from *net.UDPAddr, lost, of 
 	}
 }
 
-// startDialler starts a gateway that may call numbers of +49 by a trunk, and returns a key that may have it do so.
-func startDialler(t *testing.T, trunk net.PacketConn) (p *program, key string) {
+// startDialler starts a gateway that may call numbers of +49 by a trunk, and returns a key that may have it do so. more are settings.
+func startDialler(t *testing.T, trunk net.PacketConn, more ...string) (p *program, key string) {
 	t.Helper()
 	keys := filepath.Join(t.TempDir(), "keys.json")
 	key, err := access.NewKey(keys, "dialler", []string{access.MayCall})
@@ -387,12 +390,12 @@ func startDialler(t *testing.T, trunk net.PacketConn) (p *program, key string) {
 		t.Fatal(err)
 	}
 	model := start(t, []string{"emulate", "-addr", "127.0.0.1:0"}, env())
-	return start(t, []string{"serve"}, env(
+	return start(t, []string{"serve"}, env(append(more,
 		"VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_PRIVATE_ADDR", "127.0.0.1:0", "VOXGATE_KEYS", keys, "GOOGLE_GEMINI_BASE_URL", model.url,
 		"VOXGATE_SIP", written(t, fmt.Sprintf(`{"listen":[{"transport":"udp","address":"127.0.0.1:0"}],
 			"trunks":[{"name":"line","callsPerSecond":100,"from":["127.0.0.1"],
 			"outbound":{"server":"sip:%s","from":"+49301","to":["+49*"]}}]}`, trunk.LocalAddr())),
-	)), key
+	)...)), key
 }
 
 func listenUDP(t *testing.T) net.PacketConn {

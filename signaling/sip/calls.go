@@ -64,14 +64,16 @@ type CallStatus struct {
 	To         string `json:"to"`
 	State      string `json:"state"`
 	SIP        int    `json:"sip,omitempty"`        // the status by which it was refused
-	Reason     string `json:"reason,omitempty"`     // why it has ended
+	Reason     string `json:"reason,omitempty"`     // why it has ended, with what the other side's header Reason says
 	AnsweredBy string `json:"answeredBy,omitempty"` // "person", "machine", "menu", "fax" or "silence", of a call that listens first
 	HungUpBy   string `json:"hungUpBy,omitempty"`   // "them" or "us", of one that was answered
 	Session    string `json:"sessionId,omitempty"`  // its conversation
+	Change     int    `json:"change"`               // counts the changes of the status: reports may overtake each other
 
 	StartedAt  time.Time  `json:"startedAt"`
 	AnsweredAt *time.Time `json:"answeredAt,omitempty"`
 	EndedAt    *time.Time `json:"endedAt,omitempty"`
+	Seconds    float64    `json:"seconds,omitempty"` // from the answer to the end
 }
 
 // record is what is known of a call that we make.
@@ -188,6 +190,7 @@ func (l *register) ended(c *call, err error) {
 		switch {
 		case s.State == StateAnswered:
 			s.State, s.HungUpBy = StateEnded, "us"
+			s.Seconds = now.Sub(*s.AnsweredAt).Round(time.Millisecond).Seconds()
 			if errors.Is(err, errHungUp) {
 				s.HungUpBy = "them"
 			}
@@ -235,6 +238,7 @@ func endReason(err error) string {
 func (l *register) change(c *call, f func(*CallStatus)) {
 	l.mu.Lock()
 	f(&c.record.status)
+	c.record.status.Change++
 	status := c.record.now()
 	l.mu.Unlock()
 	if l.tell != nil {
