@@ -100,7 +100,9 @@ func TestReportsOfCalls(t *testing.T) {
 	trunk, sound := listenUDP(t), listenUDP(t)
 	p, key := startDialler(t, trunk, "VOXGATE_SESSION_WEBHOOK", url, "VOXGATE_WEBHOOK_SECRET", "top-secret")
 	made := make(chan string, 1)
-	go func() { made <- p.keyed(key, http.MethodPost, "/v1/calls", `{"to":"+49302","trunk":"line","machine":{}}`) }()
+	go func() {
+		made <- p.keyed(key, http.MethodPost, "/v1/calls", `{"to":"+49302","trunk":"line","machine":{}}`)
+	}()
 	reply(t, trunk, "INVITE", "200 OK", fmt.Sprintf(callSDP, sound.LocalAddr().(*net.UDPAddr).Port))
 	var call struct{ ID string }
 	if text := <-made; json.Unmarshal([]byte(text), &call) != nil || call.ID == "" {

@@ -148,7 +148,7 @@ func (h *handset) hangUp(invite, tag string) {
 }
 
 // within sends a request of a call that the office has made.
-func (h *handset) within(invite, tag, method string, sequence int, kind, body string) {
+func (h *handset) within(invite, tag, method string, sequence int, kind, body string, headers ...string) {
 	h.t.Helper()
 	header := func(name string) string {
 		_, value, _ := strings.Cut(invite, name+": ")
@@ -156,12 +156,15 @@ func (h *handset) within(invite, tag, method string, sequence int, kind, body st
 		return value
 	}
 	if kind != "" {
-		kind = "Content-Type: " + kind + "\r\n"
+		headers = append(headers, "Content-Type: "+kind)
+	}
+	for i := range headers {
+		headers[i] += "\r\n"
 	}
 	h.send(fmt.Sprintf("%s sip:voxgate@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bK%s\r\nMax-Forwards: 70\r\n"+
 		"From: %s;tag=%s\r\nTo: %s\r\nCall-ID: %s\r\nCSeq: %d %s\r\n%sContent-Length: %d\r\n\r\n%s",
 		method, h.signals.LocalAddr(), rand.Text(), header("To"), tag, header("From"), header("Call-ID"),
-		sequence, method, kind, len(body), body))
+		sequence, method, strings.Join(headers, ""), len(body), body))
 }
 
 // dial has the office call somebody; result is what came of the dialling.

@@ -566,12 +566,18 @@ func (d *Door) onAck(req *sip.Request, _ sip.ServerTransaction) {
 func (d *Door) onBye(req *sip.Request, tx sip.ServerTransaction) {
 	d.inDialog(func(c *call, req *sip.Request, tx sip.ServerTransaction) {
 		_ = tx.Respond(c.dialog.respond(req, 200, "OK"))
-		c.end(errHungUp)
+		c.end(hungUp{reasonIn(errHungUp.Error(), req)})
 	})(req, tx)
 }
 
 // errHungUp is the end of a call by the other side.
-var errHungUp = errors.New("the caller has hung up")
+var errHungUp = errors.New("the other side has hung up")
+
+// hungUp is [errHungUp] with the reason that the other side gives.
+type hungUp struct{ reason string }
+
+func (h hungUp) Error() string        { return h.reason }
+func (h hungUp) Is(target error) bool { return target == errHungUp }
 
 func sourceOf(req *sip.Request) (netip.Addr, bool) {
 	at, err := netip.ParseAddrPort(req.Source())

@@ -269,10 +269,22 @@ var errNoAnswer = errors.New("nobody has answered in time")
 // RefusedError is a call that was not answered.
 type RefusedError struct {
 	Status int // of SIP: 486 is busy
-	Reason string
+	Reason string // and what its header Reason says
 }
 
 func (e *RefusedError) Error() string { return fmt.Sprintf("not answered: %d %s", e.Status, e.Reason) }
+
+// reasonIn is a reason with what the header Reason of a message says, which is the cause that the telephone network has given (RFC 3326).
+func reasonIn(reason string, m interface{ GetHeaders(name string) []sip.Header }) string {
+	var said []string
+	for _, h := range m.GetHeaders("Reason") {
+		said = append(said, h.Value())
+	}
+	if len(said) == 0 {
+		return phone.Clip(reason)
+	}
+	return fmt.Sprintf("%s (%s)", phone.Clip(reason), phone.Clip(strings.Join(said, ", ")))
+}
 
 // inviteThem sends an INVITE, with the password if it is asked for, and waits for the answer.
 func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
@@ -305,10 +317,10 @@ func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
 			continue
 		}
 		if auth != nil || o.Username == "" {
-			return nil, &RefusedError{res.StatusCode, res.Reason}
+			return nil, &RefusedError{res.StatusCode, reasonIn(res.Reason, res)}
 		}
 		if auth, err = answerChallenge(req, res, o.Username, o.Password); err != nil {
-			return nil, &RefusedError{res.StatusCode, res.Reason}
+			return nil, &RefusedError{res.StatusCode, reasonIn(res.Reason, res)}
 		}
 	}
 	return nil, errors.New("the password was refused")
@@ -547,7 +559,7 @@ func (r *registration) send(ctx context.Context, seconds int) (time.Duration, er
 			return expiry(res, seconds), nil
 		}
 		if auth, err = answerChallenge(req, res, o.Username, o.Password); err != nil {
-			return 0, &RefusedError{res.StatusCode, res.Reason}
+			return 0, &RefusedError{res.StatusCode, reasonIn(res.Reason, res)}
 		}
 	}
 	return 0, errors.New("the password was refused")

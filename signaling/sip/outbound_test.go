@@ -194,39 +194,43 @@ func TestWhatBecomesOfACall(t *testing.T) {
 		states string
 		sip    int
 		by     string
+		reason string
 	}{
-		"busy at once": {func(_ func() string, invite string) { h.reply(invite, "486 Busy Here", "a") }, "busy", 486, ""},
+		"busy at once": {func(_ func() string, invite string) {
+			h.reply(invite, "486 Busy Here", "a", `Reason: Q.850;cause=17;text="User busy"`)
+		}, "busy", 486, "", `Busy Here (Q.850;cause=17;text="User busy")`},
 		"busy after it rang": {func(id func() string, invite string) {
 			h.reply(invite, "180 Ringing", "a")
 			id()
 			h.reply(invite, "600 Busy Everywhere", "a")
-		}, "ringing busy", 600, ""},
+		}, "ringing busy", 600, "", "Busy Everywhere"},
 		"nobody there": {func(id func() string, invite string) {
 			h.reply(invite, "180 Ringing", "a")
 			h.reply(h.request("CANCEL"), "200 OK", "a")
 			h.reply(invite, "487 Request Terminated", "a")
-		}, "ringing no-answer", 0, ""},
-		"no such number": {func(_ func() string, invite string) { h.reply(invite, "404 Not Found", "a") }, "failed", 404, ""},
+		}, "ringing no-answer", 0, "", "nobody has answered in time"},
+		"no such number": {func(_ func() string, invite string) { h.reply(invite, "404 Not Found", "a") }, "failed", 404, "", "Not Found"},
 		"given up": {func(id func() string, invite string) {
 			h.reply(invite, "180 Ringing", "a")
 			b.ask(b.key, "DELETE", "/v1/calls/"+id(), "")
 			h.reply(h.request("CANCEL"), "200 OK", "a")
 			h.reply(invite, "487 Request Terminated", "a")
-		}, "ringing canceled", 0, ""},
+		}, "ringing canceled", 0, "", "the backend has ended the call"},
 		"ended by them": {func(id func() string, invite string) {
 			h.reply(invite, "200 OK", "a")
 			h.request("ACK")
-			h.hangUp(invite, "a")
-		}, "answered ended", 0, "them"},
+			h.within(invite, "a", "BYE", 1, "", "", "Reason: SIP;cause=200;text=\"Call completed\"", "Reason: Q.850;cause=16")
+			h.answer("200")
+		}, "answered ended", 0, "them", `the other side has hung up (SIP;cause=200;text="Call completed", Q.850;cause=16)`},
 		"ended by the backend": {func(id func() string, invite string) {
 			h.reply(invite, "200 OK", "a")
 			h.request("ACK")
 			b.ask(b.key, "DELETE", "/v1/calls/"+id(), "")
 			h.reply(h.request("BYE"), "200 OK", "a")
-		}, "answered ended", 0, "us"},
+		}, "answered ended", 0, "us", "the backend has ended the call"},
 	} {
 		answer := make(chan string, 1)
-		body := fmt.Sprintf(`{"to":"+49302","trunk":"lab","from":"+49305","ringSeconds":1,"headers":{"X-Order":"7"},"idempotencyKey":%q}`, name)
+		body := fmt.Sprintf(`{"to":"+49302","trunk":"lab","from":"+49305","ringSeconds":1,"headers":{"X-Order":"7","User-to-User":"3456;encoding=hex"},"idempotencyKey":%q}`, name)
 		go func() {
 			_, text := b.ask(b.key, "POST", "/v1/calls", body)
 			answer <- text
@@ -236,15 +240,14 @@ func TestWhatBecomesOfACall(t *testing.T) {
 			_ = json.Unmarshal([]byte(<-answer), &made)
 			return made.ID
 		})
-		test.goes(id, h.request("INVITE.*From: <sip:\\+49305@.*X-Order: 7"))
+		test.goes(id, h.request("INVITE.*From: <sip:\\+49305@.*(X-Order: 7.*User-to-User: 3456;encoding=hex|User-to-User: 3456;encoding=hex.*X-Order: 7)"))
 		var states []string
 		var last sip.CallStatus
 		for last.EndedAt == nil {
 			last = <-told
 			states = append(states, last.State)
 		}
-		if got := strings.Join(states, " "); got != test.states || last.SIP != test.sip || last.HungUpBy != test.by ||
-			strings.Contains(last.Reason, "went wrong") || last.Reason == "" {
+		if got := strings.Join(states, " "); got != test.states || last.SIP != test.sip || last.HungUpBy != test.by || last.Reason != test.reason {
 			t.Errorf("%s: %s, %+v", name, got, last)
 		}
 		if _, text := b.ask(b.key, "POST", "/v1/calls", body); !strings.Contains(text, last.ID) {
@@ -256,6 +259,26 @@ func TestWhatBecomesOfACall(t *testing.T) {
 		if status, _ := b.ask(b.mate, "GET", "/v1/calls/"+last.ID, ""); status != 404 {
 			t.Errorf("%s: another key sees it: %d", name, status)
 		}
+	}
+}
+
+// An agent is called by its name, and its prompt has the values of this call.
+func TestAgentsOfCalls(t *testing.T) {
+	t.Parallel()
+	h, o := newCarrier(t, nil, nil)
+	b := newBackend(t, o)
+	answer := make(chan string, 1)
+	go func() {
+		_, text := b.ask(b.key, "POST", "/v1/calls", `{"to":"+49302","trunk":"lab","agent":"agent-1","variables":{"guest":"Ada"}}`)
+		answer <- text
+	}()
+	h.reply(h.request("INVITE"), "200 OK", "a")
+	h.request("ACK")
+	if prompt := <-o.prompts; !strings.HasPrefix(prompt, "Remind \"Ada\" of tomorrow.") || !strings.Contains(prompt, "+49302") {
+		t.Errorf("the prompt is %q", prompt)
+	}
+	if text := <-answer; !strings.Contains(text, `"id"`) {
+		t.Error(text)
 	}
 }
 

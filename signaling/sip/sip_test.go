@@ -74,6 +74,7 @@ type office struct {
 
 	recordings string // a folder
 	refusals   refusals
+	prompts    chan string // of the sessions with the model
 }
 
 // refusals are those of an office, by rule.
@@ -101,7 +102,7 @@ func (r *refusals) all() map[string]int {
 const config = `{
 	"listen": [{"transport": "udp", "address": "127.0.0.1:0"}, {"transport": "tcp", "address": "127.0.0.1:0"}],
 	"trunks": [{"name": "lab", "from": ["127.0.0.1"]}],
-	"agents": [{"numbers": ["*"], "prompt": "You are a lab.", "greeting": ""}]
+	"agents": [{"numbers": ["*"], "prompt": "You are a lab.", "greeting": ""}, {"prompt": "Remind {{guest}} of tomorrow."}]
 }`
 
 func newOffice(t *testing.T, text string, tell ...func(sip.CallStatus)) *office {
@@ -117,11 +118,19 @@ func newOffice(t *testing.T, text string, tell ...func(sip.CallStatus)) *office 
 	}
 	logs := &logBook{}
 	log := slog.New(slog.NewTextHandler(logs, nil))
-	model := emulator.New(emulator.Options{Logger: log, Espeak: emulator.NoVoice})
+	prompts := make(chan string, 64)
+	model := emulator.New(emulator.Options{Logger: log, Espeak: emulator.NoVoice, Observe: func(e emulator.Event) {
+		if e.What == emulator.Opened {
+			select {
+			case prompts <- e.Text:
+			default:
+			}
+		}
+	}})
 	up := httptest.NewServer(model)
 	recordings := t.TempDir()
 	host := bridge.NewHost(bridge.Options{Client: &api.Client{BaseURL: up.URL}, Backend: "emulator", Recordings: recordings, Logger: log})
-	o := &office{t: t, host: host, logs: logs, recordings: recordings}
+	o := &office{t: t, host: host, logs: logs, recordings: recordings, prompts: prompts}
 	options := sip.Options{Refused: o.refusals.count, Config: c, Agents: answer, Host: host, Logger: log, Timeout: 4 * time.Second}
 	for _, f := range tell {
 		options.Tell = f
