@@ -77,11 +77,14 @@ func newHandset(t *testing.T, o *office, formats ...string) *handset {
 	return h
 }
 
-// next sends a request of the call. A body is SDP.
-func (h *handset) next(method string, sequence int, body string) {
+// next sends a request of the call. A body without a header of its own is SDP.
+func (h *handset) next(method string, sequence int, body string, headers ...string) {
 	h.t.Helper()
 	kind := ""
-	if body != "" {
+	switch {
+	case len(headers) > 0:
+		kind = strings.Join(headers, "\r\n") + "\r\n"
+	case body != "":
 		kind = "Content-Type: application/sdp\r\n"
 	}
 	h.send(fmt.Sprintf("%s sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bK%s\r\nMax-Forwards: 70\r\n"+

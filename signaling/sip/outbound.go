@@ -268,14 +268,17 @@ var errNoAnswer = errors.New("nobody has answered in time")
 
 // RefusedError is a call that was not answered.
 type RefusedError struct {
-	Status int // of SIP: 486 is busy
+	Status int    // of SIP: 486 is busy
 	Reason string // and what its header Reason says
 }
 
 func (e *RefusedError) Error() string { return fmt.Sprintf("not answered: %d %s", e.Status, e.Reason) }
 
 // reasonIn is a reason with what the header Reason of a message says, which is the cause that the telephone network has given (RFC 3326).
-func reasonIn(reason string, m interface{ GetHeaders(name string) []sip.Header }) string {
+func reasonIn(reason string, m interface {
+	GetHeaders(name string) []sip.Header
+},
+) string {
 	var said []string
 	for _, h := range m.GetHeaders("Reason") {
 		said = append(said, h.Value())
