@@ -323,8 +323,8 @@ func (s *stream) drain() {
 	}
 }
 
-// voiceEnd is how long after the newest packet the voice has ended: they come every 20 ms.
-const voiceEnd = 60 * time.Millisecond
+// voiceEnd is how long after the newest packet the voice has ended. They go every 20 ms, but a busy machine is late with some.
+const voiceEnd = 200 * time.Millisecond
 
 // spokenTimeout is the longest sentence that a model says before a transfer.
 const spokenTimeout = 15 * time.Second
