@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +23,7 @@ import (
 // Config is the file that VOXGATE_SIP names: docs/sip.md describes it.
 type Config struct {
 	Listen   []Listen          `json:"listen"`
-	External string            `json:"external"` // the address that peers get, where it is not the one that we listen at
+	External string            `json:"external"` // the address or the name that peers get; empty: the address that we listen at
 	RTP      RTP               `json:"rtp"`
 	Trunks   []Trunk           `json:"trunks"`
 	Agents   *phone.Moved      `json:"agents"`
@@ -150,6 +151,8 @@ func (c *Config) CheckFiles(answers *agents.Folder) error {
 	return answers.Require(doorName, c.Collect.CheckAgent)
 }
 
+var hostName = regexp.MustCompile(`^(?i:[a-z0-9]([a-z0-9-]*[a-z0-9])?\.)*(?i:[a-z]([a-z0-9-]*[a-z0-9])?)$`)
+
 func (c *Config) check() error {
 	if len(c.Listen) == 0 && len(c.Trunks) > 0 { // neither: there are only telephones in pages
 		return errors.New("listen: there is no address for the trunks")
@@ -159,10 +162,8 @@ func (c *Config) check() error {
 			return fmt.Errorf("listen[%d].%w", i, err)
 		}
 	}
-	if c.External != "" {
-		if _, err := netip.ParseAddr(c.External); err != nil {
-			return fmt.Errorf("external: %q is no address", c.External)
-		}
+	if _, err := netip.ParseAddr(c.External); c.External != "" && err != nil && !hostName.MatchString(c.External) {
+		return fmt.Errorf("external: %q is neither an address nor a name", c.External)
 	}
 	if c.Webhook != nil {
 		endpoint, err := webhook.NewEndpoint(c.Webhook.URL, c.Webhook.Secret)

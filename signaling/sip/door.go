@@ -50,6 +50,7 @@ type Door struct {
 	server   *sipgo.Server
 	client   *sipgo.Client
 	resolver *net.Resolver
+	own      *own
 	listens  []listener
 
 	mu      sync.Mutex
@@ -126,6 +127,9 @@ func New(o Options) (*Door, error) {
 		calls: map[string]*call{}, phones: map[string]*page{}, registrations: map[string]bool{},
 		strangers: rate.NewLimiter(rate.Every(10*time.Second), 3), timeout: cmp.Or(o.Timeout, usualTimeout), closing: make(chan struct{}),
 		resolver: net.DefaultResolver,
+	}
+	if d.own, err = newOwn(o.Config.External, d.resolver, d.log); err != nil {
+		return nil, fmt.Errorf("external: %w", err)
 	}
 	if w := o.Config.Webhook; w != nil {
 		if d.endpoint, err = webhook.NewEndpoint(w.URL, w.Secret); err != nil {
@@ -584,22 +588,9 @@ func sourceOf(req *sip.Request) (netip.Addr, bool) {
 	return at.Addr().Unmap(), err == nil
 }
 
-// ownAddress is the one by which a peer reaches us: the external one, or that of the interface towards it.
-func (d *Door) ownAddress(peer netip.Addr) netip.Addr {
-	if own, err := netip.ParseAddr(d.config.External); err == nil {
-		return own
-	}
-	conn, err := net.Dial("udp", netip.AddrPortFrom(peer, 9).String()) // nothing is sent
-	if err != nil {
-		return netip.IPv6Unspecified()
-	}
-	defer conn.Close()
-	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
-}
-
 // contact is where a peer reaches us by a transport.
 func (d *Door) contact(transport string, peer netip.Addr) sip.Uri {
-	uri := sip.Uri{Scheme: "sip", User: "voxgate", Host: d.ownAddress(peer).String(), UriParams: sip.NewParams()}
+	uri := sip.Uri{Scheme: "sip", User: "voxgate", Host: d.own.host(peer), UriParams: sip.NewParams()}
 	for _, l := range d.listens {
 		if l.transport == strings.ToUpper(transport) {
 			uri.Port = int(l.at.Port())

@@ -3,10 +3,25 @@ package sip
 import (
 	"context"
 	"net"
+	"net/netip"
+	"time"
 )
 
 // ResolveBy has calls of ours find their trunk by another resolver.
 func (d *Door) ResolveBy(r *net.Resolver) { d.resolver = r }
+
+// OwnAddresses are those of a name of ours, looked up by one resolver after the other.
+func OwnAddresses(name string, resolvers ...*net.Resolver) (list []netip.Addr, err error) {
+	o, err := newOwn(name, resolvers[0], quiet)
+	for _, r := range resolvers {
+		if err != nil {
+			return nil, err
+		}
+		o.resolver, o.looked = r, time.Time{}
+		list = append(list, o.address(netip.IPv4Unspecified()))
+	}
+	return list, nil
+}
 
 // Kept is how many addresses the library has a connection for.
 func (d *Door) Kept() int { return d.agent.TransportLayer().Pool("udp").Size() }

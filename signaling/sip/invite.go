@@ -166,7 +166,7 @@ func (d *Door) admitCall(c *call, req *sip.Request, from netip.Addr, t *trunkSta
 func (d *Door) rtpSound(t *trunkState, peer netip.Addr, c *call) *rtpSound {
 	return &rtpSound{
 		ports: d.ports, trunk: t.Trunk, keypad: c.keypad, screen: &screen{}, heard: d.rtc.Heard, log: c.log,
-		local: local{address: d.ownAddress(peer), id: rand.Uint64() >> 1, version: 1},
+		local: local{address: d.own.address(peer), id: rand.Uint64() >> 1, version: 1},
 	}
 }
 

@@ -309,7 +309,7 @@ func TestBadConfigs(t *testing.T) {
 		{`"name":"a"`, `"name":"a","cals":1`}:                  "cals",
 		{`"name":"a"`, `"name":"${NO_SUCH_VARIABLE}"`}:         "NO_SUCH_VARIABLE",
 		{`"listen"`, `"rtp":{"ports":"9-8"},"listen"`}:         "rtp.ports",
-		{`"listen"`, `"external":"example.com","listen"`}:      "external",
+		{`"listen"`, `"external":"example.com:5060","listen"`}: "external",
 		{`[{"transport":"udp","address":":5060"}]`, `[]`}:      "listen",
 		{`[{"name":"a","from":["192.0.2.0/24"]}]`, `[]`}:       "trunks",
 		{good, good + "{}"}:                                    "behind",

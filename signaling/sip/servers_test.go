@@ -83,6 +83,26 @@ func TestServersOfATrunk(t *testing.T) {
 	last.hangUp(invite, "c")
 }
 
+// Where external is a name, peers get the name for signalling, and its address for sound.
+func TestNamesOfOurs(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, edited(t, func(c map[string]any) { c["external"] = "localhost" }))
+	h := newCaller(t, o, "127.0.0.1")
+	_, accepted := h.invite(1, "")
+	contact := fmt.Sprintf("Contact: <sip:voxgate@localhost:%d>", o.door.Addresses()[0].Port())
+	if !strings.Contains(accepted, contact) || !strings.Contains(accepted, "c=IN IP4 127.0.0.1\r\n") {
+		t.Errorf("without %s or the address: %s", contact, accepted)
+	}
+	found, lost := resolving(t, "gateway.test. 60 IN AAAA ::1", "gateway.test. 60 IN A 127.0.0.2"), resolving(t)
+	moved := resolving(t, "gateway.test. 60 IN A 127.0.0.3")
+	if list, err := sip.OwnAddresses("gateway.test", found, lost, moved); err != nil || fmt.Sprint(list) != "[127.0.0.2 127.0.0.2 127.0.0.3]" {
+		t.Errorf("%v %v", list, err)
+	}
+	if _, err := sip.OwnAddresses("gateway.test", lost); err == nil {
+		t.Error("a name without an address is taken")
+	}
+}
+
 // A trunk none of whose servers can be reached is an error that says so.
 func TestNoServerOfATrunk(t *testing.T) {
 	t.Parallel()
