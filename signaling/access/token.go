@@ -335,6 +335,11 @@ func Refuse(w http.ResponseWriter, err error) {
 	Answer(w, status, map[string]any{"error": map[string]string{"code": string(e.Code), "message": e.Message}})
 }
 
+// NotFound answers a request for what is not there, or is not for its sender to see.
+func NotFound(w http.ResponseWriter, message string) {
+	Answer(w, http.StatusNotFound, map[string]any{"error": map[string]string{"code": "not_found", "message": message}})
+}
+
 // Answer answers a request with JSON.
 func Answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")

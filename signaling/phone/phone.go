@@ -26,14 +26,6 @@ func Open(o *bridge.Open, a *agents.Agent, with Party) {
 	o.Note = "This is a telephone call. " + with.data(with.Attributes.of(a.Attributes))
 }
 
-// Moved says where agents stand now, in a file that has some.
-type Moved struct{}
-
-// UnmarshalJSON implements [json.Unmarshaler].
-func (Moved) UnmarshalJSON([]byte) error {
-	return errors.New("agents: they are files of their own now, in the folder that VOXGATE_AGENTS names: docs/agents.md")
-}
-
 // Limit is a number in a file: 0 is its default.
 type Limit struct {
 	Name    string

@@ -164,10 +164,7 @@ func (l *listener) Write(b []byte) (int, error) {
 // Close implements io.Closer: the answer ends with its handler.
 func (l *listener) Close() error { return nil }
 
-func notThere(w http.ResponseWriter) {
-	said := map[string]string{"code": "not_found", "message": "There is no conversation of this id."}
-	access.Answer(w, http.StatusNotFound, map[string]any{"error": said})
-}
+func notThere(w http.ResponseWriter) { access.NotFound(w, "There is no conversation of this id.") }
 
 // watcher is one connection to a conversation.
 type watcher struct {

@@ -286,7 +286,7 @@ func (d *Door) found(serve func(http.ResponseWriter, *call, CallStatus)) func(ht
 	return func(w http.ResponseWriter, r *http.Request, key string) {
 		c, status, ok := d.dialled.find(key, r.PathValue("id"))
 		if !ok {
-			answer(w, http.StatusNotFound, failure{"not_found", "There is no call of this id.", 0})
+			access.NotFound(w, "There is no call of this id.")
 			return
 		}
 		serve(w, c, status)
@@ -294,7 +294,7 @@ func (d *Door) found(serve func(http.ResponseWriter, *call, CallStatus)) func(ht
 }
 
 func (d *Door) show(w http.ResponseWriter, _ *call, status CallStatus) {
-	answer(w, http.StatusOK, status)
+	access.Answer(w, http.StatusOK, status)
 }
 
 var errByBackend = errors.New("the backend has ended the call")
@@ -303,22 +303,6 @@ var errByBackend = errors.New("the backend has ended the call")
 func (d *Door) cancel(w http.ResponseWriter, c *call, _ CallStatus) {
 	c.end(errByBackend)
 	w.WriteHeader(http.StatusNoContent)
-}
-
-// failure is an error, in the shape of the gateway's HTTP API.
-type failure struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
-	SIP     int    `json:"sip,omitempty"`
-}
-
-func answer(w http.ResponseWriter, status int, body any) {
-	if f, ok := body.(failure); ok {
-		body = map[string]any{"error": f}
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body)
 }
 
 // dial makes a call, and answers when it rings.
@@ -341,12 +325,14 @@ func (d *Door) dial(w http.ResponseWriter, r *http.Request, key string) {
 	var refused *RefusedError
 	switch {
 	case errors.As(err, &refused):
-		answer(w, http.StatusConflict, map[string]any{"id": id, "error": failure{"not_answered", refused.Error(), refused.Status}})
+		access.Answer(w, http.StatusConflict, map[string]any{
+			"id": id, "error": map[string]any{"code": "not_answered", "message": refused.Error(), "sip": refused.Status},
+		})
 	case err != nil:
 		d.log.Warn("call not made", "key", key, "trunk", phone.Clip(what.Trunk), "to", phone.Clip(what.To), "err", err)
 		access.Refuse(w, err)
 	default:
-		answer(w, http.StatusOK, map[string]string{"id": id})
+		access.Answer(w, http.StatusOK, map[string]string{"id": id})
 	}
 }
 

@@ -26,7 +26,6 @@ type Config struct {
 	External string            `json:"external"` // the address or the name that peers get; empty: the address that we listen at
 	RTP      RTP               `json:"rtp"`
 	Trunks   []Trunk           `json:"trunks"`
-	Agents   *phone.Moved      `json:"agents"`
 	Calls    int               `json:"calls"` // at once, in all; 0: 100
 	Webhook  *Webhook          `json:"webhook"`
 	Collect  phone.Collections `json:"collect"`

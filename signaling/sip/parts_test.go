@@ -313,7 +313,7 @@ func TestBadConfigs(t *testing.T) {
 		{`[{"transport":"udp","address":":5060"}]`, `[]`}:      "listen",
 		{`[{"name":"a","from":["192.0.2.0/24"]}]`, `[]`}:       "trunks",
 		{good, good + "{}"}:                                    "behind",
-		{`"listen"`, `"agents":[{"to":["*"]}],"listen"`}:       "agents: they are files of their own now",
+		{`"listen"`, `"agents":[{"to":["*"]}],"listen"`}:       `unknown field "agents"`,
 	} {
 		file := filepath.Join(t.TempDir(), "sip.json")
 		if err := os.WriteFile(file, []byte(strings.Replace(good, change[0], change[1], 1)), 0o600); err != nil {

@@ -346,7 +346,7 @@ func TestConfigurationErrors(t *testing.T) {
 		`{"publicURL":"voice.me"}`: "publicURL:",
 		`{` + calls + `}`:          "providers: there is none",
 		`{"audioSocket":{"listen":"x"},` + calls + `}`:                                                                           "audioSocket.listen:",
-		`{"audioSocket":{"listen":"127.0.0.1:0"},"agents":[{"to":["*"]}]}`:                                                       "agents: they are files of their own now",
+		`{"audioSocket":{"listen":"127.0.0.1:0"},"agents":[{"to":["*"]}]}`:                                                       `unknown field "agents"`,
 		`{"audioSocket":{"listen":"127.0.0.1:0"},"maxSeconds":-1,` + calls + `}`:                                                 "maxSeconds: -1",
 		`{"providers":[{"profile":"acme"}],` + calls + `}`:                                                                       `providers[0].profile: "acme"`,
 		`{"providers":[{"profile":"twilio"}],` + calls + `}`:                                                                     "providers[0].verify: is missing",

@@ -23,7 +23,6 @@ type Config struct {
 	PublicURL      string            `json:"publicURL"` // where providers reach this gateway: "https://voice.example.com"
 	Providers      []Provider        `json:"providers"`
 	AudioSocket    *AudioSocket      `json:"audioSocket"` // nil: there is none
-	Agents         *phone.Moved      `json:"agents"`
 	Collect        phone.Collections `json:"collect"`
 	Calls          int               `json:"calls"`          // at once, in all; 0: 100
 	CallsPerSecond int               `json:"callsPerSecond"` // that begin; 0: 10
