@@ -61,10 +61,7 @@ type Door struct {
 	running sync.WaitGroup
 	serving sync.WaitGroup // requests
 
-	registering sync.WaitGroup
-	stop        context.CancelFunc // of the registrations; nil: they have not begun
-
-	registrations map[string]bool // by our tag; guarded by mu
+	registrar registrar
 
 	count     func(rule string)
 	strangers *rate.Limiter // of the log's lines about them
@@ -124,7 +121,7 @@ func New(o Options) (*Door, error) {
 		host: o.Host, account: o.Account, config: o.Config, agents: o.Agents, log: o.Logger.With("door", doorName),
 		gate: newGate(o.Config, time.Now), ports: newPorts(o.Config.RTP.Address, first, last), rtc: o.RTC, decoder: o.Decoder,
 		pages: newSockets(), dialled: register{tell: o.Tell},
-		calls: map[string]*call{}, phones: map[string]*page{}, registrations: map[string]bool{},
+		calls: map[string]*call{}, phones: map[string]*page{},
 		strangers: rate.NewLimiter(rate.Every(10*time.Second), 3), timeout: cmp.Or(o.Timeout, usualTimeout), closing: make(chan struct{}),
 		resolver: net.DefaultResolver,
 	}
@@ -185,13 +182,7 @@ func New(o Options) (*Door, error) {
 		d.await(l)
 	}
 	d.running.Go(func() { _ = d.server.ServeWS(d.pages) })
-	ctx, stop := context.WithCancel(context.Background())
-	d.stop = stop
-	for _, t := range d.gate.trunks {
-		if t.Outbound != nil && t.Outbound.Register {
-			d.registering.Go(func() { d.register(ctx, t) })
-		}
-	}
+	d.registrar.begin(d)
 	return d, nil
 }
 
@@ -262,10 +253,7 @@ func (d *Door) Close() {
 	}
 	d.mu.Unlock()
 	d.gone()
-	if d.stop != nil {
-		d.stop()
-	}
-	d.registering.Wait()
+	d.registrar.end()
 	d.mu.Lock()
 	d.deaf = true // an answer by a socket that is closed would have sipgo open another
 	d.mu.Unlock()
@@ -430,7 +418,7 @@ func (d *Door) asked(res *sip.Response) bool {
 	tag := res.From().Params.GetOr("tag", "")
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.calls[tag] != nil || d.registrations[tag]
+	return d.calls[tag] != nil || d.registrar.has(tag)
 }
 
 // write sends a response by the socket that its request came by.

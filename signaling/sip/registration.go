@@ -1,0 +1,192 @@
+package sip
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+)
+
+// registrar keeps us registered at the trunks that want that. The zero value does at none.
+type registrar struct {
+	stop    context.CancelFunc // nil: it has not begun
+	running sync.WaitGroup
+
+	mu   sync.Mutex
+	tags map[string]bool // of the dialogs
+}
+
+// begin registers a door.
+func (r *registrar) begin(d *Door) {
+	ctx, stop := context.WithCancel(context.Background())
+	r.stop = stop
+	for _, t := range d.gate.trunks {
+		if t.Outbound != nil && t.Outbound.Register {
+			r.running.Go(func() { d.register(ctx, t) })
+		}
+	}
+}
+
+// end unregisters, and returns when that is over.
+func (r *registrar) end() {
+	if r.stop != nil {
+		r.stop()
+	}
+	r.running.Wait()
+}
+
+// note has the answers to a dialog's requests read, or no longer.
+func (r *registrar) note(d *dialog, there bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !there {
+		delete(r.tags, d.localTag)
+		return
+	}
+	if r.tags == nil {
+		r.tags = map[string]bool{}
+	}
+	r.tags[d.localTag] = true
+}
+
+// has reports whether a tag is one of ours.
+func (r *registrar) has(tag string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tags[tag]
+}
+
+// keepAlive is how often a trunk where we are registered hears from us at least, so that no NAT forgets the way back (RFC 5626, section
+// 4.4, has 24 to 29 s for UDP). A trunk that grants less than 250 s hears from us ten times in that.
+const keepAlive = 25 * time.Second
+
+// registration is at one trunk.
+type registration struct {
+	door   *Door
+	trunk  *trunkState
+	dialog *dialog // one for all its requests (RFC 3261, section 10.2.4); nil: none was sent
+	failed int     // servers
+}
+
+// register has a trunk know where we are, as long as ctx lasts, and then unregisters.
+func (d *Door) register(ctx context.Context, t *trunkState) {
+	r := &registration{door: d, trunk: t}
+	defer r.forget()
+	defer r.end()
+	there := false
+	for ctx.Err() == nil {
+		granted, err := r.send(ctx, t.Outbound.Expires)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			d.log.Warn("not registered", "trunk", t.Name, "err", err)
+			there = false
+			select {
+			case <-time.After(30 * time.Second): // RFC 5626, section 4.5
+			case <-ctx.Done():
+			}
+		default:
+			if !there {
+				d.log.Info("registered", "trunk", t.Name, "for", granted)
+			}
+			there = true
+			r.stay(ctx, granted)
+		}
+	}
+}
+
+// stay keeps the way open until the registration is to be renewed.
+func (r *registration) stay(ctx context.Context, granted time.Duration) {
+	renew := time.After(granted * 8 / 10)
+	alive := time.NewTicker(min(keepAlive, granted/10))
+	defer alive.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-renew:
+			return
+		case <-alive.C:
+			if _, err := r.dialog.send(ctx, r.dialog.request(sip.OPTIONS)); err != nil { // any answer will do
+				return
+			}
+		}
+	}
+}
+
+// end has a trunk send no more calls.
+func (r *registration) end() {
+	ctx, cancel := context.WithTimeout(context.Background(), byeTimeout)
+	defer cancel()
+	if _, err := r.send(ctx, 0); err != nil {
+		r.door.log.Warn("still registered", "trunk", r.trunk.Name, "err", err)
+	}
+}
+
+// forget drops the dialog.
+func (r *registration) forget() {
+	if r.dialog == nil {
+		return
+	}
+	r.door.registrar.note(r.dialog, false)
+	r.dialog = nil
+}
+
+// send registers for so many seconds; 0 ends a registration.
+func (r *registration) send(ctx context.Context, seconds int) (time.Duration, error) {
+	o := r.trunk.Outbound
+	if r.dialog == nil {
+		server, err := parseURI(o.Server)
+		if err != nil {
+			return 0, err
+		}
+		transport := strings.ToUpper(server.UriParams.GetOr("transport", "udp"))
+		servers, err := r.door.servers(ctx, server, transport)
+		if err != nil {
+			return 0, err
+		}
+		own := o.identity(server.Host)
+		r.dialog = r.door.calling(own, own, servers[r.failed%len(servers):], transport)
+		r.dialog.target = server
+		r.door.registrar.note(r.dialog, true)
+	}
+	var auth sip.Header
+	for range 2 {
+		req := r.dialog.request(sip.REGISTER, sip.NewHeader("Expires", strconv.Itoa(seconds)))
+		if auth != nil {
+			req.AppendHeader(auth)
+		}
+		res, err := r.dialog.send(ctx, req)
+		if err != nil {
+			r.forget() // the name may have another address by now
+			r.failed++
+			return 0, err
+		}
+		if res.IsSuccess() {
+			return expiry(res, seconds), nil
+		}
+		if auth, err = answerChallenge(req, res, o.Username, o.Password); err != nil {
+			return 0, &RefusedError{res.StatusCode, reasonIn(res.Reason, res)}
+		}
+	}
+	return 0, errors.New("the password was refused")
+}
+
+// expiry is for how long a registration was granted.
+func expiry(res *sip.Response, asked int) time.Duration {
+	text := ""
+	if c := res.Contact(); c != nil {
+		text = c.Params.GetOr("expires", "")
+	}
+	if h := res.GetHeader("Expires"); text == "" && h != nil {
+		text = h.Value()
+	}
+	if n, err := strconv.Atoi(strings.TrimSpace(text)); err == nil && n >= 10 {
+		asked = n
+	}
+	return time.Duration(asked) * time.Second
+}
