@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -88,7 +89,8 @@ func TestWhatComesWithACall(t *testing.T) {
 		}
 		err := json.Unmarshal([]byte(text), &body)
 		got := body.Session.Attributes
-		if err != nil || got["x-order"] != "17" || got["history-info"] != "<sip:desk@192.0.2.1>;index=1" || got["call-id"] != "a-500" || got["trunk"] != "line" {
+		want := map[string]string{"x-order": "17", "history-info": "<sip:desk@192.0.2.1>;index=1", "call-id": "a-500", "trunk": "line"}
+		if err != nil || !maps.Equal(got, want) {
 			t.Errorf("%s has %s", where, text)
 		}
 	}

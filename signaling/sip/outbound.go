@@ -373,8 +373,9 @@ func (c *call) invite(ctx context.Context, req *sip.Request, rings chan<- error)
 			silent, heard = nil, true
 			switch {
 			case res.IsSuccess():
-				c.dialog.answered(res) // before the transaction ends, or the same answer, which may follow at once, would be another telephone's
-				if given == nil {      // it was answered as we gave up
+				// Before the transaction ends: the same answer, which may follow at once, would else be another telephone's.
+				c.dialog.answered(res)
+				if given == nil { // it was answered as we gave up
 					_ = c.dialog.ack(res.CSeq().SeqNo)
 					c.dialog.bye("")
 					return nil, errCancelled

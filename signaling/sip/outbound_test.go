@@ -189,6 +189,7 @@ func TestWhatBecomesOfACall(t *testing.T) {
 	told := make(chan sip.CallStatus, 64)
 	h, o := newCarrier(t, nil, map[string]any{"callers": []string{"+4930*"}}, func(s sip.CallStatus) { told <- s })
 	b := newBackend(t, o)
+	const asked = "INVITE.*From: <sip:\\+49305@.*(X-Order: 7.*User-to-User: 3456;encoding=hex|User-to-User: 3456;encoding=hex.*X-Order: 7)"
 	for name, test := range map[string]struct {
 		goes   func(id func() string, invite string)
 		states string
@@ -230,7 +231,8 @@ func TestWhatBecomesOfACall(t *testing.T) {
 		}, "answered ended", 0, "us", "the backend has ended the call"},
 	} {
 		answer := make(chan string, 1)
-		body := fmt.Sprintf(`{"to":"+49302","trunk":"lab","from":"+49305","ringSeconds":1,"headers":{"X-Order":"7","User-to-User":"3456;encoding=hex"},"idempotencyKey":%q}`, name)
+		body := fmt.Sprintf(`{"to":"+49302","trunk":"lab","from":"+49305","ringSeconds":1,
+			"headers":{"X-Order":"7","User-to-User":"3456;encoding=hex"},"idempotencyKey":%q}`, name)
 		go func() {
 			_, text := b.ask(b.key, "POST", "/v1/calls", body)
 			answer <- text
@@ -240,7 +242,7 @@ func TestWhatBecomesOfACall(t *testing.T) {
 			_ = json.Unmarshal([]byte(<-answer), &made)
 			return made.ID
 		})
-		test.goes(id, h.request("INVITE.*From: <sip:\\+49305@.*(X-Order: 7.*User-to-User: 3456;encoding=hex|User-to-User: 3456;encoding=hex.*X-Order: 7)"))
+		test.goes(id, h.request(asked))
 		var states []string
 		var last sip.CallStatus
 		for last.EndedAt == nil {
