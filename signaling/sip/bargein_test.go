@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ type handset struct {
 	party          string // the To of its call, with our tag
 	described      string // its sound, where somebody listens; empty: nobody does
 	gateway        net.Addr
+	spoke          atomic.Int64
 }
 
 // listen opens the socket for sound, which goes as these payload types.

@@ -143,8 +143,8 @@ func TestWhoAnswers(t *testing.T) {
 	sit := slices.Concat(beep(950, 330*time.Millisecond), beep(1400, 330*time.Millisecond), beep(1800, 330*time.Millisecond))
 	set = append(set,
 		answer{"SIT", ByMachine, overTheLine(200*time.Millisecond, sit, speaks(t, "en-us", "The number you have dialled is not in service."))},
-		answer{"short SIT", ByMachine, overTheLine(0, beep(914, 274*time.Millisecond), beep(1371, 274*time.Millisecond), beep(1777, 380*time.Millisecond))},
-		answer{"a beep", ByMachine, overTheLine(time.Second, beep(440, 400*time.Millisecond))},
+		answer{"short SIT with gaps", ByMachine, overTheLine(0, beep(914, 274*time.Millisecond), still(30*time.Millisecond), beep(1371, 274*time.Millisecond), still(30*time.Millisecond), beep(1777, 380*time.Millisecond))},
+		answer{"a beep", ByMachine, overTheLine(time.Second, beep(950, 400*time.Millisecond))},
 		answer{"CNG", ByFax, overTheLine(time.Second, beep(1100, 500*time.Millisecond))},
 		answer{"CED", ByFax, overTheLine(200*time.Millisecond, beep(2100, 2600*time.Millisecond))},
 		answer{"nothing", BySilence, overTheLine(3 * time.Second)},
@@ -169,6 +169,9 @@ func TestWhoAnswers(t *testing.T) {
 		}
 		if by != ByMachine && e.ready {
 			t.Errorf("%q: a message is left", a.name)
+		}
+		if e.failed() != strings.Contains(a.name, "SIT") {
+			t.Errorf("%q: that the call failed is %v", a.name, e.failed())
 		}
 	}
 	slices.Sort(times)

@@ -49,6 +49,8 @@ const (
 	// earTone is the shortest beep, and earFax the shortest tone of a fax (ITU-T T.30 has 0.5 s of 1100 Hz, and 2.6 s of 2100 Hz).
 	earTone = 100 * time.Millisecond
 	earFax  = 300 * time.Millisecond
+	// earGap is how long after a tone another may begin: the three of a network's announcement have up to 30 ms between them (ITU-T E.180).
+	earGap = 100 * time.Millisecond
 	// earEnd is the pause after which a machine without a beep is over, and earLongest how long a machine may talk.
 	earEnd     = 2500 * time.Millisecond
 	earLongest = time.Minute
@@ -56,19 +58,28 @@ const (
 	earAsked = 8 * time.Second
 )
 
+// announcement is the network's tones before it says why a call failed, in Hz (ITU-T E.180, special information tone). A tone may be 50 Hz
+// off.
+var announcement = [...]float64{950, 1400, 1800}
+
 // ear finds out who answered, from the sound of the line since the answer.
 type ear struct {
-	rate  int
-	part  []int16
-	now   time.Duration // that was heard
-	began time.Duration // when the first sound did
-	voice time.Duration // when the last sound ended; 0: none has come
-	tone  time.Duration // how long there is a tone of hz
-	hz    float64
-	by    string // who answered; empty: it is not known yet
-	beep  bool   // there was a tone of a machine or of the network
-	ready bool   // a machine waits for the message
+	rate   int
+	part   []int16
+	now    time.Duration // that was heard
+	began  time.Duration // when the first sound did
+	voice  time.Duration // when the last sound ended; 0: none has come
+	tone   time.Duration // how long there is a tone of hz
+	hz     float64
+	beeped time.Duration // when the last beep ended; 0: none has
+	rising int           // how many tones of an announcement have come, one after the other
+	by     string        // who answered; empty: it is not known yet
+	beep   bool          // there was a tone of a machine or of the network
+	ready  bool          // a machine waits for the message, or has none to wait for
 }
+
+// failed reports whether the network has said that the call failed: nobody takes a message.
+func (e *ear) failed() bool { return e.rising == len(announcement) }
 
 // hear takes what came.
 func (e *ear) hear(pcm []int16) {
@@ -94,6 +105,12 @@ func (e *ear) block(pcm []int16) {
 	default:
 		e.tone, e.hz = earBlock, hz
 	}
+	if before >= earTone && e.tone == 0 {
+		e.beeped = e.now
+	}
+	if !e.failed() && e.tone >= earTone && math.Abs(e.hz-announcement[e.rising]) <= 50 {
+		e.rising++
+	}
 	if media.RMS(pcm) >= earLoud {
 		if e.voice == 0 {
 			e.began = e.now - earBlock
@@ -101,8 +118,9 @@ func (e *ear) block(pcm []int16) {
 		e.voice = e.now
 	}
 	if e.by != "" {
-		e.beep = e.beep || before >= earTone && e.tone == 0
-		e.ready = e.by == ByMachine && (before >= earTone && e.tone == 0 || e.now-e.voice >= earEnd || e.now-e.began >= earLongest)
+		e.beep = e.beep || e.beeped > 0
+		beeped := e.beeped > 0 && e.tone == 0 && e.now-e.beeped >= earGap
+		e.ready = e.by == ByMachine && (e.failed() || beeped || e.now-e.voice >= earEnd || e.now-e.began >= earLongest)
 		return
 	}
 	fax := math.Abs(e.hz-1100) < 40 || math.Abs(e.hz-2100) < 40
@@ -153,6 +171,7 @@ type screen struct {
 	open    atomic.Bool   // for the model
 	decided atomic.Bool   // who answered
 	machine atomic.Bool   // it was a machine
+	failed  atomic.Bool   // it was the network: nobody takes a message
 	leaving atomic.Bool   // the message is to be left
 	saying  atomic.Bool   // it has begun
 }
@@ -240,6 +259,7 @@ func (s *screened) WritePCM(pcm []int16) error {
 		s.kept = append(s.kept, pcm...)
 	}
 	if s.ear.ready && !s.screen.leaving.Load() {
+		s.screen.failed.Store(s.ear.failed())
 		s.screen.takesMessage()
 	}
 	if len(s.silence) < len(pcm) {
@@ -323,9 +343,12 @@ func (c *call) met(s *bridge.Session, by string) error {
 const question = "You hear how this call is answered. If you know by whom, call answered_by now. If you do not, say nothing, listen on, " +
 	"and call it as soon as you know."
 
-// leave has the model leave the message.
+// leave has the model leave the message, if somebody takes it.
 func (c *call) leave(s *bridge.Session) error {
-	if c.screen().leaving.Swap(true) {
+	switch screen := c.screen(); {
+	case screen.failed.Load():
+		return errMachine
+	case screen.leaving.Swap(true):
 		return nil
 	}
 	return s.Do(bridge.Respond{

@@ -5,6 +5,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,7 +18,17 @@ import (
 	"voxgate/signaling/sip"
 )
 
-// A call that listens first acts on who answered: it greets people, leaves a message behind the beep of a machine, or hangs up.
+// notInService is the network's announcement that a call failed, at 8 kHz.
+func notInService() []int16 {
+	var tones []int16
+	for _, hz := range []float64{950, 1400, 1800} {
+		tones = append(tones, mediatest.Tone(330*time.Millisecond, 8000, hz, 8000)...)
+	}
+	return append(tones, mediatest.Speech(2*time.Second, 8000)...)
+}
+
+// A call that listens first acts on who answered: it greets people, leaves a message behind the beep of a machine, or hangs up. Nothing is
+// heard of it before.
 func TestListeningBeforeSpeaking(t *testing.T) {
 	t.Parallel()
 	const beep = `{"to":"+49302","trunk":"lab","agent":{"greeting":"Say hello."},"machine":{%s}}`
@@ -33,12 +44,19 @@ func TestListeningBeforeSpeaking(t *testing.T) {
 		"nobody speaks": {fmt.Sprintf(beep, ""), sip.BySilence, "", nil, false},
 		"a machine":     {fmt.Sprintf(beep, ""), sip.ByMachine, "no person has answered", mediatest.Tone(time.Second, 8000, 1000, 8000), false},
 		"leaves a text": {fmt.Sprintf(beep, `"say":"Call us."`), sip.ByMachine, "the message was left", mediatest.Tone(time.Second, 8000, 1000, 8000), false},
+		"the network":   {fmt.Sprintf(beep, `"say":"Call us."`), sip.ByMachine, "no person has answered", notInService(), false},
 		"a fax":         {fmt.Sprintf(beep, `"say":"Call us."`), sip.ByFax, "no person has answered", mediatest.Tone(time.Second, 8000, 2100, 8000), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			told := make(chan sip.CallStatus, 64)
-			h, o := newCarrier(t, map[string]any{"nat": true}, nil, func(s sip.CallStatus) { told <- s })
+			var decided atomic.Int64 // Unix time in ns
+			h, o := newCarrier(t, map[string]any{"nat": true}, nil, func(s sip.CallStatus) {
+				if s.AnsweredBy != "" {
+					decided.CompareAndSwap(0, time.Now().UnixNano())
+				}
+				told <- s
+			})
 			b := newBackend(t, o)
 			var err error
 			if h.sound, err = net.ListenPacket("udp", "127.0.0.1:0"); err != nil {
@@ -53,9 +71,29 @@ func TestListeningBeforeSpeaking(t *testing.T) {
 			h.request("ACK")
 			stop := make(chan struct{})
 			defer close(stop)
+			heard := make(chan int64, 1) // gets when the voice comes: Unix time in ns
 			if test.says != nil {
 				h.hears(invite)
 				doing.Go(func() { h.talks(h.gateway, media.FrameDuration, test.says, test.once, stop) })
+				doing.Go(func() {
+					if h.hear(time.Now().Add(2 * patience)) {
+						heard <- time.Now().UnixNano()
+					}
+				})
+			}
+			speaks := func(what string) {
+				t.Helper()
+				select {
+				case at := <-heard:
+					if at < decided.Load() {
+						t.Errorf("%s begins %v before it is known who answered", what, time.Duration(decided.Load()-at))
+					}
+					if spoke := h.spoke.Load(); spoke == 0 || at < spoke {
+						t.Errorf("%s begins before the other side has ended", what)
+					}
+				case <-time.After(patience):
+					t.Errorf("there is no %s", what)
+				}
 			}
 			expect := func(what string, so func(sip.CallStatus) bool) {
 				t.Helper()
@@ -72,20 +110,23 @@ func TestListeningBeforeSpeaking(t *testing.T) {
 			}
 			expect("verdict", func(s sip.CallStatus) bool { return s.AnsweredBy == test.by })
 			if test.reason == "" {
-				if test.says != nil && !h.hear(time.Now().Add(patience)) {
-					t.Error("nobody is greeted")
+				if test.says != nil {
+					speaks("greeting")
 				}
 				h.hangUp(invite, "a")
 				expect("end", func(s sip.CallStatus) bool { return s.HungUpBy == "them" && s.AnsweredBy == test.by })
 				return
 			}
-			if strings.Contains(test.reason, "left") && !h.hear(time.Now().Add(patience)) {
-				t.Error("no message is left")
+			if strings.Contains(test.reason, "left") {
+				speaks("message")
 			}
 			h.reply(h.request("BYE"), "200 OK", "a")
 			expect("end", func(s sip.CallStatus) bool {
 				return s.Reason == test.reason && s.HungUpBy == "us" && s.AnsweredBy == test.by
 			})
+			if len(heard) > 0 {
+				t.Error("they hear something")
+			}
 		})
 	}
 }
@@ -191,12 +232,15 @@ func TestAskingTheModelWhoAnswered(t *testing.T) {
 	}
 }
 
-// talks sends sound, a packet of 20 ms at a time, and silence behind it, or with once nothing.
+// talks sends sound, a packet of 20 ms at a time, and silence behind it, or with once nothing. spoke is when the sound was sent.
 func (h *handset) talks(to net.Addr, every time.Duration, pcm []int16, once bool, stop <-chan struct{}) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	p := rtp.Packet{Header: rtp.Header{Version: 2, SSRC: 7}}
 	for !once || len(pcm) > 0 {
+		if len(pcm) == 0 {
+			h.spoke.CompareAndSwap(0, time.Now().UnixNano())
+		}
 		frame := make([]int16, 160)
 		pcm = pcm[copy(frame, pcm):]
 		p.Payload = g711.MuLaw.AppendBytes(nil, frame)
@@ -210,4 +254,5 @@ func (h *handset) talks(to net.Addr, every time.Duration, pcm []int16, once bool
 			return
 		}
 	}
+	h.spoke.CompareAndSwap(0, time.Now().UnixNano())
 }
