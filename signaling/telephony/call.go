@@ -135,11 +135,11 @@ func (c *call) begin(ctx context.Context) (rule string, err error) {
 		return "agent", err
 	}
 	c.log = c.door.Logger.With("provider", c.from(), "caller", phone.Clip(c.party.Number), "theirs", c.call)
-	var frames int
+	var p packing
 	if c.provider != nil {
-		frames = c.provider.profile.dialect.frames
+		p = c.provider.profile.dialect.packing
 	}
-	c.speech = newSpeech(c.codec, c.format, frames, c.lead, c.Put, c.log)
+	c.speech = newSpeech(c.codec, c.format, p, c.lead, c.Put, c.log)
 	c.speech.reply(accept)
 	return "", nil
 }

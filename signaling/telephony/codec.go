@@ -167,13 +167,19 @@ type dialect struct {
 	key, mark                    string // paths in the other messages
 	format                       format // where start does not name one
 	offers                       string // the path of a list of formats in start, one of which is chosen: see [choose]
-	frames                       int    // of 20 ms in a message that we send; 0: 1
+	packing                      packing
 
 	// What we send. {sound} is base64, or a list, and {count} how many numbers it has; {stream}, {encoding}, {rate} and {chosen} are of
 	// start, and {what} is a mark's name or keys, in JSON.
 	// {seq} counts what we send, and {theirs} is what the newest message has as "seq".
 	say   map[command]string
 	voice string
+}
+
+// packing is how much sound is in a message that we send.
+type packing struct {
+	frames int  // of 20 ms; 0: 1
+	whole  bool // never less, at the end of a sentence either
 }
 
 // dialectCodec speaks a dialect in one call.

@@ -516,10 +516,10 @@ type phone struct {
 	done chan struct{}
 
 	news
-	pcm    []int16
-	voices int      // messages with sound
-	texts  []string // what is no voice, in order; "voice" once for each run of it
-	over   error
+	pcm   []int16
+	least int      // samples in a message with sound; 0: none has come
+	texts []string // what is no voice, in order; "voice" once for each run of it
+	over  error
 }
 
 // dialPhone connects as a provider does for a new call to a number, and begins the call. The report of the call has more fields and values.
@@ -627,8 +627,11 @@ func (p *phone) take(kind int, raw []byte) (echo string) {
 		}
 		return ""
 	}
-	p.pcm = append(p.pcm, p.decode(voice)...)
-	p.voices++
+	pcm := p.decode(voice)
+	p.pcm = append(p.pcm, pcm...)
+	if p.least == 0 || len(pcm) < p.least {
+		p.least = len(pcm)
+	}
 	if len(p.texts) == 0 || p.texts[len(p.texts)-1] != "voice" {
 		p.texts = append(p.texts, "voice")
 	}
@@ -679,7 +682,7 @@ func (p *phone) hears(hz float64, d time.Duration) {
 func (p *phone) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pcm, p.texts, p.voices = nil, nil, 0
+	p.pcm, p.texts = nil, nil
 }
 
 // closed waits for the end of the call, and returns what it got since the last call of forget.

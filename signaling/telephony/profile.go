@@ -91,8 +91,8 @@ var profiles = map[string]*profile{
 		call:   "start.call_sid", stream: "start.stream_sid", from: "start.from", to: "start.to", attributes: "start.custom_parameters",
 		encoding: "start.media_format.encoding", rate: "start.media_format.sample_rate",
 		key: "dtmf.digit", mark: "mark.name", format: format{rate: 8000},
-		frames: 10, // 3,200 bytes: the least that its documentation wants in a message
-		voice:  `{"event":"media","stream_sid":{stream},"media":{"payload":"{sound}"}}`,
+		packing: packing{10, true}, // 3,200 bytes: the least that its documentation wants in a message
+		voice:   `{"event":"media","stream_sid":{stream},"media":{"payload":"{sound}"}}`,
 		say: map[command]string{
 			clearVoice: `{"event":"clear","stream_sid":{stream}}`,
 			putMark:    `{"event":"mark","stream_sid":{stream},"mark":{"name":{what}}}`,
@@ -170,7 +170,7 @@ var profiles = map[string]*profile{
 		call: "parameters.conversationId", stream: "id", offers: "parameters.media", attributes: "parameters.inputVariables",
 		from: "parameters.participant.ani", to: "parameters.participant.dnis", name: "parameters.participant.aniName",
 		key: "parameters.digit", format: mulaw,
-		frames: 10, // there is a limit of messages in a second
+		packing: packing{frames: 10}, // there is a limit of messages in a second
 		say: map[command]string{
 			accept:     audioHook("opened", `{"media":[{chosen}]}`),
 			pong:       audioHook("pong", `{}`),

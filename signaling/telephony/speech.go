@@ -22,7 +22,8 @@ const (
 type speech struct {
 	codec  codec
 	format format
-	size   int // of a message's sound, in bytes
+	size   int  // of a message's sound, in bytes
+	whole  bool // no message has less
 	lead   time.Duration
 	put    func(signaling.Outgoing) // does not block
 	log    *slog.Logger
@@ -42,8 +43,10 @@ type speech struct {
 	echo     chan struct{}        // closed and replaced when one does
 }
 
-func newSpeech(c codec, f format, frames int, lead time.Duration, put func(signaling.Outgoing), log *slog.Logger) *speech {
-	s := &speech{codec: c, format: f, size: f.frame() * max(1, frames), lead: lead, put: put, log: log, echo: make(chan struct{})}
+func newSpeech(c codec, f format, p packing, lead time.Duration, put func(signaling.Outgoing), log *slog.Logger) *speech {
+	s := &speech{
+		codec: c, format: f, size: f.frame() * max(1, p.frames), whole: p.whole, lead: lead, put: put, log: log, echo: make(chan struct{}),
+	}
 	if f.rate != bridge.VoiceRate {
 		s.down = media.NewResampler(bridge.VoiceRate, f.rate)
 	}
@@ -68,7 +71,7 @@ func (s *speech) WriteFrame(f media.Frame) error {
 		pcm = s.down.Resample(pcm)
 	}
 	if f.Start {
-		s.send()
+		s.sendRest()
 	}
 	if now := time.Now(); s.due.Before(now) {
 		s.due = now
@@ -79,6 +82,16 @@ func (s *speech) WriteFrame(f media.Frame) error {
 		s.send()
 	}
 	return nil
+}
+
+// sendRest sends what is less than a message, with silence behind it where no message may have less. Needs mu.
+func (s *speech) sendRest() {
+	if n := len(s.gathered); s.whole && n > 0 && n < s.size {
+		pause := make([]int16, media.Samples(media.FrameDuration, s.format.rate)*(s.size-n)/s.format.frame())
+		s.gathered = s.format.encode(s.gathered, pause)
+		s.due = s.due.Add(media.Duration(len(pause), s.format.rate))
+	}
+	s.send()
 }
 
 // send sends what is gathered. Needs mu.
@@ -179,7 +192,7 @@ func (s *speech) roundTrip(d time.Duration) {
 
 // mark is finish; false: the other side cannot report that. Needs mu.
 func (s *speech) mark() bool {
-	s.send()
+	s.sendRest()
 	p, ok := s.codec.say(putMark, strconv.Itoa(s.marks+1))
 	if ok {
 		s.marks++

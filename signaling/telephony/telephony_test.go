@@ -300,11 +300,6 @@ func TestEachProvider(t *testing.T) {
 			machine := mediatest.MeasureLateness(t)
 			p.say(sentence(440, time.Second, p.rate))
 			p.hears(440, 900*time.Millisecond)
-			p.mu.Lock()
-			if each := len(p.pcm) / p.voices; (s.provider == "exotel" || s.provider == "genesys") && each < p.rate/12 {
-				t.Errorf("its messages have %d samples", each)
-			}
-			p.mu.Unlock()
 			ear.hears(t, "end of the turn", func(b bridge.Body) bool { _, ok := b.(bridge.TurnComplete); return ok })
 
 			// The person speaks over a long answer.
@@ -356,6 +351,9 @@ func TestEachProvider(t *testing.T) {
 			}
 			if hangUp, ok := restProviders[s.provider]; ok {
 				g.expectREST(hangUp)
+			}
+			if least := map[string]int{"exotel": 1600}[s.provider]; p.least < least { // of two bytes each
+				t.Errorf("a message of its voice has %d samples", p.least)
 			}
 		})
 	}
