@@ -355,5 +355,8 @@ func (t *Trunk) has(a netip.Addr) bool {
 	return slices.ContainsFunc(t.networks, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
+// asserts reports whether calls come from a network that knows who calls. A telephone that has to prove a password could assert anything.
+func (t *Trunk) asserts() bool { return t.Username == "" }
+
 func (t *Trunk) longest() time.Duration { return time.Duration(t.MaxSeconds) * time.Second }
 func (t *Trunk) silence() time.Duration { return time.Duration(t.SilenceSeconds) * time.Second }

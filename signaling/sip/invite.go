@@ -30,7 +30,7 @@ func (d *Door) onInvite(req *sip.Request, tx sip.ServerTransaction) {
 		return
 	}
 	if p := d.pageOf(req); p != nil {
-		d.begin(req, tx, p.log.With("sip", phone.Clip(req.CallID().Value())), p.admitCall)
+		d.begin(req, tx, p.log.With("sip", phone.Clip(req.CallID().Value())), false, p.admitCall)
 		return
 	}
 	from, ok := sourceOf(req)
@@ -45,15 +45,18 @@ func (d *Door) onInvite(req *sip.Request, tx sip.ServerTransaction) {
 		}
 		return
 	}
-	d.begin(req, tx, d.log.With("trunk", r.trunk.Name, "sip", req.CallID().Value()), func(c *call, req *sip.Request) *refusal {
+	log := d.log.With("trunk", r.trunk.Name, "sip", req.CallID().Value())
+	d.begin(req, tx, log, r.trunk.asserts(), func(c *call, req *sip.Request) *refusal {
 		return d.admitCall(c, req, from, r.trunk)
 	})
 }
 
 // begin makes a call from an INVITE, unless admit refuses it, and runs it to its end. What admit has taken for the call is given back by
-// its release.
-func (d *Door) begin(req *sip.Request, tx sip.ServerTransaction, log *slog.Logger, admit func(*call, *sip.Request) *refusal) {
-	c, refused := d.incoming(req)
+// its release. With asserted the request's network vouches for who calls.
+func (d *Door) begin(
+	req *sip.Request, tx sip.ServerTransaction, log *slog.Logger, asserted bool, admit func(*call, *sip.Request) *refusal,
+) {
+	c, refused := d.incoming(req, asserted)
 	if refused == nil {
 		c.log = log
 		refused = admit(c, req)
@@ -110,7 +113,7 @@ type refusal struct {
 }
 
 // incoming makes a call of an INVITE. It has taken nothing yet.
-func (d *Door) incoming(req *sip.Request) (*call, *refusal) {
+func (d *Door) incoming(req *sip.Request, asserted bool) (*call, *refusal) {
 	if missing := required(req, extensions); len(missing) > 0 {
 		list := strings.Join(missing, ", ")
 		return nil, &refusal{420, "Bad Extension", "extension: " + list, []sip.Header{sip.NewHeader("Unsupported", list)}}
@@ -124,7 +127,7 @@ func (d *Door) incoming(req *sip.Request) (*call, *refusal) {
 			[]sip.Header{sip.NewHeader("Min-SE", fmt.Sprintf("%.0f", leastSession.Seconds()))},
 		}
 	}
-	who := d.partyOf(req)
+	who := d.partyOf(req, asserted)
 	agent := d.agents.Called(doorName, who.Called)
 	if agent == nil {
 		return nil, &refusal{404, "Not Found", "no agent: for " + who.Called, nil}
@@ -194,13 +197,11 @@ func notAcceptable(err error) *refusal {
 	}
 }
 
-// partyOf is who calls, and which number. What comes from an address that is listed asserts the caller (RFC 3325) before what the caller
-// says; a telephone that knows a trunk's password could say anything.
-func (d *Door) partyOf(req *sip.Request) phone.Party {
+// partyOf is who calls, and which number. With asserted the identity that a network asserts (RFC 3325) comes before what the caller says.
+func (d *Door) partyOf(req *sip.Request, asserted bool) phone.Party {
 	from := req.From()
 	p := phone.Party{Number: numberIn(from.Address), Name: from.DisplayName, Called: d.calledNumber(req)}
-	source, ok := sourceOf(req)
-	if name, number := addressIn(req, "P-Asserted-Identity"); ok && number != "" && d.pageOf(req) == nil && d.gate.listed(source) {
+	if name, number := addressIn(req, "P-Asserted-Identity"); asserted && number != "" {
 		p.Number, p.Name = number, cmp.Or(name, p.Name)
 	}
 	if v, ok := from.Params.Get("verstat"); ok {

@@ -57,7 +57,7 @@ func FuzzRequest(f *testing.F) {
 		if r := door.gate.admit(req, netip.MustParseAddr("192.0.2.9")); r.trunk != nil {
 			t.Error("let in")
 		}
-		if prompt := door.partyOf(req).Data(); len(prompt) > 2000 || strings.Count(prompt, "\n") != 1 {
+		if prompt := door.partyOf(req, true).Data(); len(prompt) > 2000 || strings.Count(prompt, "\n") != 1 {
 			t.Errorf("the prompt about the caller: %q", prompt)
 		}
 		answering(req, sip.Uri{}).request(sip.BYE)

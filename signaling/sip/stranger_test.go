@@ -55,15 +55,15 @@ func (h *handset) challenge(number int) string {
 	return m[1]
 }
 
-// prove answers a challenge with a password and returns the status of the answer.
-func (h *handset) prove(number int, nonce, password string) string {
+// prove answers a challenge with a password and returns the status of the answer. More headers may say who calls.
+func (h *handset) prove(number int, nonce, password string, more ...string) string {
 	h.t.Helper()
 	c, err := digest.Digest(&digest.Challenge{Realm: "voxgate", Nonce: nonce, Algorithm: "MD5", QOP: []string{"auth"}},
 		digest.Options{Method: "INVITE", URI: "sip:500@127.0.0.1", Username: "alice", Password: password, Count: 1})
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	status, _ := h.invite(number, "Authorization: "+c.String()+"\r\n")
+	status, _ := h.invite(number, "Authorization: "+c.String()+"\r\n"+strings.Join(more, ""))
 	return status
 }
 
@@ -167,6 +167,40 @@ func TestRefusalsAreCounted(t *testing.T) {
 	o.logged("no trunk has this address")
 	want["sip no trunk has this address"] = 1
 	refused(want)
+}
+
+// A trunk's network says who calls, ahead of the caller. A telephone that knows a password says it for nobody but itself, wherever it calls
+// from, and a caller that wants to be private has no number.
+func TestAssertedIdentities(t *testing.T) {
+	t.Parallel()
+	const asserted = "P-Asserted-Identity: \"Ada\" <sip:+493017@carrier>\r\n"
+	for name, test := range map[string]struct {
+		trunk         map[string]any
+		headers, from string
+	}{
+		"a network's":             {nil, asserted, "from=+493017 "},
+		"nobody's":                {nil, "", "from=eve "},
+		"private":                 {nil, asserted + "Privacy: id\r\n", `from="" `},
+		"not private":             {nil, asserted + "Privacy: none\r\n", "from=+493017 "},
+		"a password's":            {map[string]any{"from": []string{}, "username": "alice", "password": "open sesame"}, asserted, "from=eve "},
+		"a password's in a range": {map[string]any{"username": "alice", "password": "open sesame"}, asserted, "from=eve "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOffice(t, ofTrunk(t, test.trunk))
+			h := newCaller(t, o, "127.0.0.1")
+			status := ""
+			if test.trunk == nil {
+				status, _ = h.invite(1, test.headers)
+			} else {
+				status = h.prove(2, h.challenge(1), "open sesame", test.headers)
+			}
+			if status != "200" {
+				t.Fatalf("answered %s", status)
+			}
+			o.logged(test.from)
+		})
+	}
 }
 
 // A door that closes under fire leaves nothing behind: TestMain looks for goroutines.
