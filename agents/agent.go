@@ -38,6 +38,7 @@ type Agent struct {
 	Waiting    *waiting        `json:"waiting,omitzero"`    // what the person hears while a tool takes long; nil: nothing
 	Outcome    json.RawMessage `json:"outcome,omitzero"`    // JSON Schema of what a model writes about a conversation that is over
 	Record     *bool           `json:"record,omitzero"`     // the conversation is recorded
+	Keys       int             `json:"keys,omitzero"`       // how many keys of a telephone reach the model at once; 0: after a pause
 	Collect    []string        `json:"collect,omitzero"`    // names of what callers enter by keys and the model must not know
 	Attributes []string        `json:"attributes,omitzero"` // patterns of what the model gets of that which comes with a call
 }
@@ -46,6 +47,9 @@ type limits struct {
 	Minutes float64 `json:"minutes,omitzero"` // 0: no limit
 	Dollars float64 `json:"dollars,omitzero"` // US; 0: no limit
 }
+
+// MaxKeys is how many keys of a telephone are one number.
+const MaxKeys = 64
 
 // mostLimit bounds limits: two years in minutes, and what can be counted.
 const mostLimit = 1_000_000
@@ -132,6 +136,9 @@ func (a *Agent) check() error {
 		case limit > mostLimit:
 			return wrong("limits."+name, "%v is more than %d", limit, mostLimit)
 		}
+	}
+	if a.Keys < 0 || a.Keys > MaxKeys {
+		return wrong("keys", "%d is not within 0 to %d", a.Keys, MaxKeys)
 	}
 	if len(a.Numbers) > 0 && len(a.variables()) > 0 {
 		return wrong("numbers", "a caller says nothing of {{%s}}, which is in the prompt", a.variables()[0])

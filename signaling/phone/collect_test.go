@@ -82,7 +82,7 @@ func (s *till) run() {
 				s.open <- struct{}{}
 			}
 		}), nil))
-		s.pad.Run(ctx, log, func(c bridge.Command) error { s.sent <- c; return nil })
+		s.pad.Run(ctx, log, 0, func(c bridge.Command) error { s.sent <- c; return nil })
 	}()
 	s.t.Cleanup(func() { cancel(); <-over })
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"voxgate/agents"
 	"voxgate/bridge"
 )
 
@@ -19,7 +20,7 @@ const (
 )
 
 // MaxKeys bounds a number.
-const MaxKeys = 64
+const MaxKeys = agents.MaxKeys
 
 // Keypad is the keys of a caller's telephone. What is pressed goes to the model, or to the collection that is open.
 type Keypad struct {
@@ -63,12 +64,16 @@ func (p *Keypad) Press(key byte) {
 // Pressed is what is pressed where the keypad is not run: when no model listens.
 func (p *Keypad) Pressed() <-chan byte { return p.pressed }
 
-// Run sends the model what is pressed, as one turn: up to a #, or until nothing more comes for 1.2 s. What is pressed while a collection is
-// open, and right before and after, is not the model's. It returns when ctx is done.
-func (p *Keypad) Run(ctx context.Context, log *slog.Logger, do func(bridge.Command) error) {
+// Run sends the model what is pressed, as one turn: up to a #, to as many keys as most says (0: [MaxKeys]), or until nothing more comes for
+// 1.2 s. What is pressed while a collection is open, and right before and after, is not the model's. It returns when ctx is done.
+func (p *Keypad) Run(ctx context.Context, log *slog.Logger, most int, do func(bridge.Command) error) {
 	defer close(p.gone)
 	p.log = log
+	if most == 0 {
+		most = MaxKeys
+	}
 	var keys []byte
+	var full time.Time          // when they were as many as most; zero: not lately
 	var late <-chan time.Time   // nil: nothing is pressed
 	var open *entry             // nil: nothing is collected
 	var over chan time.Duration // of the newest entry; nil: it is done with
@@ -101,9 +106,14 @@ func (p *Keypad) Run(ctx context.Context, log *slog.Logger, do func(bridge.Comma
 			case open != nil:
 				keys, done = open.of.press(keys, key)
 				late = time.After(open.of.pause())
+			case p.secret.Load() == nil && key == '#' && most > 1 && time.Since(full) < keyGap: // it ends what has gone already
+				full = time.Time{}
 			case p.secret.Load() == nil:
 				keys, late = append(keys, key), time.After(keyGap)
-				done = key == '#' || len(keys) == MaxKeys
+				done = key == '#' || len(keys) >= most
+				if len(keys) == most && key != '#' {
+					full = time.Now()
+				}
 			case over == nil:
 				late = time.After(rest)
 			}

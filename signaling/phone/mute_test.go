@@ -45,7 +45,7 @@ func collecting(t *testing.T) *phone.Keypad {
 		if strings.Contains(string(b), "collecting keys") {
 			opened <- struct{}{}
 		}
-	}), nil)), func(bridge.Command) error { return nil })
+	}), nil)), 0, func(bridge.Command) error { return nil })
 	tool := list.Tools(&agent, func() *phone.Keypad { return pad })[0]
 	go tool.Run(ctx, json.RawMessage(`{"what":"PIN"}`))
 	<-opened

@@ -141,7 +141,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	if c.consultation == nil {
 		keys, stopKeys := context.WithCancel(ctx)
 		var typing sync.WaitGroup
-		typing.Go(func() { c.keypad.Run(keys, c.log, c.typed) })
+		typing.Go(func() { c.keypad.Run(keys, c.log, c.agent.Keys, c.typed) })
 		defer typing.Wait()
 		defer stopKeys()
 	}
@@ -218,7 +218,7 @@ func (c *call) typed(command bridge.Command) error {
 func (c *call) begin(s *bridge.Session) (took bool) {
 	took = c.replaces != nil && s == c.replaces.conversation()
 	if took {
-		c.line = c.replaces.line
+		c.line, c.agent = c.replaces.line, c.replaces.agent
 		c.keypad.Follow(c.replaces.keypad)
 	}
 	c.line.Store(c)

@@ -166,6 +166,22 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+// An agent that asks for two keys gets them at once.
+func TestKeysAtOnce(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, edited(t, func(c map[string]any) { c["agents"].([]any)[0].(map[string]any)["keys"] = 2 }))
+	p := newBaresip(t, "audio_codecs=PCMU/8000/1")
+	p.do("dial", o.uri(0))
+	p.expect("CALL_ESTABLISHED")
+	events := o.watch()
+	for _, key := range "1590" {
+		p.do("sndcode", string(key))
+	}
+	for _, keys := range []string{"15", "90"} {
+		see(t, events, func(e bridge.UserText) bool { return strings.HasSuffix(e.Text, "keys of the telephone: "+keys) })
+	}
+}
+
 // A call is on hold as long as the telephone says so.
 func TestHold(t *testing.T) {
 	t.Parallel()

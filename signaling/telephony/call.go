@@ -173,7 +173,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) (err error) {
 	listening, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer context.AfterFunc(ctx, func() { c.end(); stop(context.Cause(ctx)) })()
 	var typing sync.WaitGroup
-	typing.Go(func() { c.keypad.Run(listening, c.log, s.Do) })
+	typing.Go(func() { c.keypad.Run(listening, c.log, c.agent.Keys, s.Do) })
 	defer typing.Wait()
 	defer stop(nil)
 	defer close(c.gone)

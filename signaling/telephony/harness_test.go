@@ -142,6 +142,7 @@ func (g *gateway) empty() {
 const agents = `[
 	{"numbers":["+100"],"greeting":"","prompt":"You sell shoes.","voice":"Puck"},
 	{"numbers":["+101"]},
+	{"numbers":["+102"],"greeting":"","keys":2},
 	{"numbers":["+200"],"greeting":"/tool end_call {}"},
 	{"numbers":["+300"],"greeting":"/tool transfer_call {\"target\":\"+4930123\"}"},
 	{"numbers":["+301"],"greeting":"/tool transfer_call {\"target\":\"+666\"}"},

@@ -359,6 +359,23 @@ func TestEachProvider(t *testing.T) {
 	}
 }
 
+// An agent that asks for two keys gets them at once.
+func TestKeysAtOnce(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, nil)
+	p := g.dialPhone(styles()["twilio"], "+102")
+	_, ear := g.session()
+	for _, key := range []string{"1", "5", "9", "0"} {
+		p.text(p.keys(key))
+	}
+	for _, keys := range []string{"15", "90"} {
+		ear.hears(t, keys, func(b bridge.Body) bool {
+			u, ok := b.(bridge.UserText)
+			return ok && strings.HasSuffix(u.Text, "keys of the telephone: "+keys)
+		})
+	}
+}
+
 // last is the last text but the one that hangs up.
 func last(texts []string, hangUp string) string {
 	for i := len(texts) - 1; i >= 0; i-- {
