@@ -76,7 +76,7 @@ func (s *Session) onArrival(ctx context.Context, v *visit) {
 	if v.first {
 		s.keeper.Start(ctx, v.open.Later)
 	} else {
-		s.setPaused(ctx, false) // was the other caller's wish
+		s.setPaused(ctx, Pause{}) // was the other caller's wish
 		s.keeper.Return(ctx)
 	}
 	if s.status.set(s.stateNow()); !v.first && s.status.state == was {
@@ -114,7 +114,7 @@ func (s *Session) onDeparture(ctx context.Context, v *visit) {
 	}
 	s.log.Info("caller lost, conversation parked", "for", s.host.options.Park)
 	s.answer.interrupt(ByClient, false) // a caller that comes back does not want an answer that nobody heard
-	s.setPaused(ctx, false)
+	s.setPaused(ctx, Pause{})
 	if s.keeper.Config().Options.Manual && s.person.speaking {
 		_ = s.up.Mark(uplink.End) // as far as we know it has ended; if there is no room, other marks are queued
 	}

@@ -50,7 +50,7 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 	case Heard:
 		s.transcript.HeardUpTo(c.Turn, c.Played)
 	case Pause:
-		s.setPaused(ctx, c.On)
+		s.setPaused(ctx, c)
 	case PauseRecording:
 		return s.recording.pause(c.On)
 	case EndAfterSpeaking:
@@ -216,14 +216,14 @@ func (s *Session) respond(instruction string) error {
 }
 
 // setPaused puts the conversation on hold, or goes on with it.
-func (s *Session) setPaused(ctx context.Context, on bool) {
-	if on == s.paused {
+func (s *Session) setPaused(ctx context.Context, p Pause) {
+	s.up.Pause(p.On && !p.Listen)
+	if p.On == s.paused {
 		return
 	}
-	s.paused = on
-	s.up.Pause(on)
-	s.keeper.Pause(ctx, on)
-	if on {
+	s.paused = p.On
+	s.keeper.Pause(ctx, p.On)
+	if p.On {
 		s.answer.questions = questions{}
 		s.answer.interrupt(ByClient, false)
 	}

@@ -48,8 +48,9 @@ type (
 	}
 
 	// Pause puts the conversation on hold, or goes on with it. On hold the voice stops and is not played later, neither
-	// audio nor pictures go up, and no waiting tones are played.
-	Pause struct{ On bool }
+	// audio nor pictures go up, and no waiting tones are played. With Listen they go up all the same: the model hears, and may use
+	// its tools, but nobody hears the model, and what it says is in no transcript.
+	Pause struct{ On, Listen bool }
 
 	// PauseRecording has what is said from now on not recorded, or goes on with the recording: for card numbers. Do refuses it
 	// if there is no recording. A pause lasts until it is ended, whatever the configuration says.

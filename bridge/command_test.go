@@ -155,6 +155,36 @@ func TestPause(t *testing.T) {
 	}, watchful)
 }
 
+// A model that only listens hears what is said, and its tools run. Nobody hears it, and nobody waits for it.
+func TestListening(t *testing.T) {
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		l.Handle("h")
+		c.do(bridge.Pause{On: true})
+		c.do(bridge.Pause{On: true, Listen: true})
+		c.forget()
+		came := len(l.PCM())
+		c.utter(2 * time.Second)
+		if n := len(l.PCM()) - came; n < 2*16000 {
+			t.Errorf("of 2 s %d samples went up", n)
+		}
+		l.Content(`"inputTranscription":{"text":"I have a brochure for you."}`)
+		l.Answer(8, 2*time.Second)
+		c.utter(time.Second) // which has no answer
+		c.quiet(40 * time.Second)
+		if sound, _ := c.waiting(); sound > 0 || c.tried() != "" {
+			t.Errorf("heard %v, tried %q", sound, c.tried())
+		}
+		if texts, _ := find[bridge.AssistantText](c); len(texts) > 0 {
+			t.Errorf("the transcript has %v", texts)
+		}
+		if texts, _ := find[bridge.UserText](c); len(texts) == 0 || texts[0].Text != "I have a brochure for you." {
+			t.Errorf("the transcript has %v", texts)
+		}
+		c.do(bridge.Pause{})
+		c.works(l)
+	}, watchful)
+}
+
 // A caller on hold does not wait, whatever is asked and lost meanwhile.
 func TestNobodyWaitsOnHold(t *testing.T) {
 	for name, happens := range map[string]func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link{
