@@ -48,15 +48,24 @@ func PressKeys(which string, menu *Menu, press func(ctx context.Context, digits 
 	}
 }
 
-// Transfer is the tool that hands a call over to somebody whose number or SIP URI has one of these patterns. With warm they are told what
-// it is about first, and may decline. refused learns of other targets, and may be nil. With a timeout of 0 the tool may take as long as
-// any.
+// Manner is how calls are handed over.
+type Manner struct {
+	Warm   bool // the target hears what it is about first, and may decline
+	Listen bool // the agent hears what both say then
+}
+
+// Transfer is the tool that hands a call over to somebody whose number or SIP URI has one of these patterns. refused learns of other
+// targets, and may be nil. With a timeout of 0 the tool may take as long as any.
 func Transfer(
-	targets []string, timeout time.Duration, warm bool, refused func(target string),
+	targets []string, timeout time.Duration, manner Manner, refused func(target string),
 	transfer func(ctx context.Context, target, about string) error,
 ) tools.Tool {
-	does, about := "Hands this call over to somebody else. Say so first.", ""
-	if warm {
+	does, about, done := "Hands this call over to somebody else. Say so first.", "", `{"output":"The call was handed over."}`
+	if manner.Listen {
+		done = `{"output":"The call was handed over: the caller and your colleague talk to each other. You hear both, and nobody hears you: ` +
+			`say nothing. Your other tools work still."}`
+	}
+	if manner.Warm {
 		does = "Calls a colleague, tells them who calls and why, and puts the caller through if they take the call. " +
 			"Ask the caller to wait first: they hear music meanwhile. If it fails, you are with the caller again: tell them why."
 		about = `,"about":{"type":"string","description":"Two sentences for the colleague: who calls, and why"}`
@@ -84,7 +93,7 @@ func Transfer(
 			if err := transfer(ctx, target, a.About); err != nil {
 				return nil, err
 			}
-			return json.RawMessage(`{"output":"The call was handed over."}`), nil
+			return json.RawMessage(done), nil
 		},
 	}
 }

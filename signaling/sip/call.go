@@ -58,6 +58,7 @@ type stages struct {
 	carried  chan struct{} // its sound is ready, so an INVITE can be answered
 	spoken   chan struct{} // the model has begun to speak
 	answered chan struct{} // the answer to the INVITE was acknowledged
+	bridged  chan struct{} // its caller talks to somebody else, to whom it was put through
 	ended    chan struct{} // there is a reason for the end
 	over     chan struct{} // nothing is left of the call
 }
@@ -67,7 +68,7 @@ func newCall(d *Door, agent *agents.Agent) *call {
 	made := func() chan struct{} { return make(chan struct{}) }
 	c := &call{
 		door: d, agent: agent, log: d.log, line: &line{}, keypad: phone.NewKeypad(), acked: make(chan []byte, 1), fresh: make(chan struct{}, 1),
-		stages: stages{made(), made(), made(), made(), made(), made()}, handing: handing{joining: make(chan *call)},
+		stages: stages{made(), made(), made(), made(), made(), made(), made()}, handing: handing{joining: make(chan *call)},
 		began: time.Now(), changing: make(chan struct{}, 1), reliable: reliable{acked: make(chan []byte, 1)},
 	}
 	c.changing <- struct{}{}
@@ -138,13 +139,11 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	timer := c.timer
 	c.mu.Unlock()
 	wants := c.awaits()
+	stopKeys := func() {}
 	if c.consultation == nil {
-		keys, stopKeys := context.WithCancel(ctx)
-		var typing sync.WaitGroup
-		typing.Go(func() { c.keypad.Run(keys, c.log, c.agent.Keys, c.typed) })
-		defer typing.Wait()
-		defer stopKeys()
+		stopKeys = c.takeKeys(ctx)
 	}
+	defer stopKeys()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	alive := beat{refreshed: time.Now()}
@@ -176,7 +175,10 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 				return err
 			}
 		case c.partner = <-c.joining:
-			return nil
+			close(c.bridged)
+			stopKeys()
+			stop()
+			return c.overhear(ctx, s)
 		case err := <-wants.said:
 			return err
 		case key := <-wants.keys:
@@ -203,6 +205,17 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 				return err
 			}
 		}
+	}
+}
+
+// takeKeys gives the model what is pressed, until stop is called.
+func (c *call) takeKeys(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var typing sync.WaitGroup
+	typing.Go(func() { c.keypad.Run(ctx, c.log, c.agent.Keys, c.typed) })
+	return func() {
+		cancel()
+		typing.Wait()
 	}
 }
 

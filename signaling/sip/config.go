@@ -79,6 +79,7 @@ type Trunk struct {
 	Music          string    `json:"music"`          // "pass": the model hears music that lasts; empty: silence in its place
 	TransferTo     []string  `json:"transferTo"`     // patterns of numbers and URIs
 	Transfer       string    `json:"transfer"`       // "warm": a colleague is called and asked first; empty: a REFER
+	Listen         bool      `json:"listen"`         // the agent hears those whom it has put through
 	Outbound       *Outbound `json:"outbound"`
 
 	networks []netip.Prefix
@@ -314,6 +315,9 @@ func (t *Trunk) check() error {
 	}
 	if t.Transfer == transferWarm && (t.Outbound == nil || len(t.TransferTo) == 0) {
 		return errors.New("transfer: warm needs outbound, by which colleagues are called, and transferTo, who they are")
+	}
+	if t.Listen && t.Transfer != transferWarm {
+		return errors.New("listen: only a warm transfer leaves an agent that could listen")
 	}
 	if t.CallsPerSecond < 0 {
 		return errors.New("callsPerSecond: must not be negative")

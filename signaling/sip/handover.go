@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/media"
 	"voxgate/signaling/phone"
 	"voxgate/tools"
 )
@@ -28,6 +29,7 @@ var (
 	errPartner  = errors.New("the other side of the transfer has hung up")
 	errNotTaken = errors.New("the colleague did not decide in time")
 	errNoWord   = errors.New("the colleague said nothing")
+	errBridged  = errors.New("the caller was put through and talks to somebody else: you only listen")
 )
 
 // handing is how a call is handed over to somebody else.
@@ -36,6 +38,13 @@ type handing struct {
 	consultation *consultation // what the call is made for; nil: a conversation
 	joining      chan *call    // takes the call to a colleague who has taken this one
 	partner      *call         // the one that it took; nil: none
+	overheard    *overheard    // the agent hears both; nil: it leaves
+}
+
+// overheard is a bridge of two people to whom an agent listens.
+type overheard struct {
+	both mixer
+	over chan error // gets why the bridge has ended; it has room for one
 }
 
 // consultation is what a call to a colleague is for: a caller is to be put through to them.
@@ -150,6 +159,8 @@ func (c *call) talk() (err error) {
 		err = c.supervise()
 	}
 	switch {
+	case c.overheard != nil: // the agent may have left before them
+		return <-c.overheard.over
 	case c.partner != nil:
 		return c.joined(c.partner)
 	case c.consultation != nil && err == nil:
@@ -235,6 +246,51 @@ func (c *call) colleague(ctx context.Context, target, brief string) (*call, erro
 	return leg, nil
 }
 
+// overhear has the agent hear the two people who talk to each other now, where it is to, until they or its conversation have ended: they go
+// on without it. A supervisor takes its place.
+func (c *call) overhear(ctx context.Context, s *bridge.Session) error {
+	if !c.trunk.Listen || c.partner.consultation.hears != nil {
+		return nil
+	}
+	mic, err := s.Mic(musicRate)
+	if err != nil {
+		return err
+	}
+	o := &overheard{over: make(chan error, 1)}
+	c.overheard = o
+	go func() { o.over <- c.joined(c.partner) }()
+	s.Attach(nil)
+	if err := s.Do(bridge.Pause{On: true, Listen: true}); err != nil {
+		return err
+	}
+	tick := time.NewTicker(media.FrameDuration)
+	defer tick.Stop()
+	frame := make([]int16, media.Samples(media.FrameDuration, musicRate))
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case err := <-o.over:
+			o.over <- err
+			return err
+		case <-tick.C:
+			clear(frame)
+			o.both.next(frame)
+			_ = mic.WritePCM(frame) // never fails
+		}
+	}
+}
+
+// isBridged reports whether the agent has put its caller through.
+func (c *call) isBridged() bool {
+	select {
+	case <-c.bridged:
+		return true
+	default:
+		return false
+	}
+}
+
 // joined has two people talk to each other until one of them hangs up, and returns why it has ended.
 func (c *call) joined(leg *call) error {
 	ctx, leave, err := c.door.host.Join(context.Background(), "telephones "+c.dialog.callID)
@@ -247,14 +303,14 @@ func (c *call) joined(leg *call) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	c.log.Info("call bridged", "with", leg.dialog.callID)
-	file, done := c.onTape(leg)
+	tapes, done := c.onTape(leg)
 	defer done()
 	var running sync.WaitGroup
 	for from, to := range map[*call]*call{c: leg, leg: c} {
 		speaker, hearer := from.sound.(*rtpSound), to.sound.(*rtpSound)
 		p := &passage{stream: speaker.stream, to: hearer.stream, fills: hearer.trunk.Silence != "", press: from.keypad.Press}
-		if file != nil {
-			p.tape = &tape{file: file, caller: from == c}
+		if len(tapes) > 0 {
+			p.tape = &tape{to: tapes, caller: from == c}
 		}
 		running.Go(func() { end(cmp.Or(p.run(ctx), errPartner)) })
 		running.Go(func() {
@@ -273,16 +329,19 @@ func (c *call) joined(leg *call) error {
 	return err
 }
 
-// onTape begins the recording of both, if the conversation before was recorded.
-func (c *call) onTape(leg *call) (file recorder, end func()) {
+// onTape is what hears both: the agent, if it listens, and a recording, if the conversation before was recorded.
+func (c *call) onTape(leg *call) (tapes []recorder, end func()) {
+	if c.overheard != nil {
+		tapes = append(tapes, &c.overheard.both)
+	}
 	if leg.consultation.tape {
 		f, end, err := c.door.host.Record(c.conversation())
 		if err == nil {
-			return f, end
+			return append(tapes, f), end
 		}
 		c.log.Error("recording", "err", err)
 	}
-	return nil, func() {}
+	return tapes, func() {}
 }
 
 // attend keeps alive a call that has no conversation of its own, until ctx is done. press gets the keys that are pressed. It returns why

@@ -81,6 +81,38 @@ func (h *handover) briefing() *bridge.Session {
 	return nil
 }
 
+// told waits until the colleague has heard something.
+func (h *handover) told(text string) {
+	h.t.Helper()
+	heard := make(chan struct{}, 1)
+	stop, err := h.briefing().Watch(func(e bridge.Event) {
+		said := ""
+		switch b := e.Body.(type) {
+		case bridge.AssistantText:
+			said = b.Text
+		case bridge.History:
+			for _, entry := range b.Entries {
+				said += entry.Content
+			}
+		}
+		if strings.Contains(said, text) {
+			select {
+			case heard <- struct{}{}:
+			default:
+			}
+		}
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer stop()
+	select {
+	case <-heard:
+	case <-time.After(patience):
+		h.t.Errorf("the colleague is not told %q", text)
+	}
+}
+
 // accepted has the colleague take the call, and returns when both talk to each other.
 func (h *handover) accepted() *handover {
 	h.t.Helper()
@@ -168,7 +200,9 @@ func numbered(i int) []byte {
 
 // number is which of them a packet has; 0: none.
 func number(p *rtp.Packet) (i int) {
-	_, _ = fmt.Sscanf(string(p.Payload), "%d ", &i)
+	if _, err := fmt.Sscanf(string(p.Payload), "%d ", &i); err != nil || string(p.Payload) != string(numbered(i)) {
+		return 0
+	}
 	return i
 }
 
@@ -201,6 +235,7 @@ func TestPuttingThrough(t *testing.T) {
 			if !h.colleague.hear(time.Now().Add(patience)) {
 				t.Error("the colleague is told nothing")
 			}
+			h.told("boiler")
 			takes(h)
 			h.office.logged("call bridged")
 			for from, to := range map[*handset]*handset{h.caller: h.colleague, h.colleague: h.caller} {
@@ -385,6 +420,104 @@ func TestRefusedTransfersThatAreNotBridged(t *testing.T) {
 		}
 	}
 }
+
+// An agent that listens hears both, and its tools work. Nobody hears it, and both talk on when its conversation ends.
+func TestListeningToABridge(t *testing.T) {
+	t.Parallel()
+	hear := func(h *handover) {
+		h.t.Helper()
+		for from, to := range map[*handset]*handset{h.caller: h.colleague, h.colleague: h.caller} {
+			stop := from.say(0, 8000, func(int) []byte { return loudPacket })
+			to.packet(func(p *rtp.Packet) bool { return media.RMS(g711.MuLaw.Append(nil, p.Payload)) > 2000 })
+			stop()
+		}
+	}
+	ends := func(h *handover) {
+		h.caller.next("BYE", 2, "")
+		h.caller.answer("200")
+		h.over(h.colleague)
+	}
+	for name, goes := range map[string]func(h *handover){
+		"hears both": func(h *handover) {
+			for from, to := range map[*handset]*handset{h.caller: h.colleague, h.colleague: h.caller} {
+				for from.hear(time.Now().Add(10 * time.Millisecond)) { // what came before
+				}
+				words := mediatest.Speech(1500*time.Millisecond, 8000)
+				stop := from.say(0, 8000, func(i int) []byte {
+					frame := make([]int16, 160)
+					copy(frame, words[min(160*i, len(words)):])
+					return g711.MuLaw.AppendBytes(nil, frame)
+				})
+				to.packet(func(p *rtp.Packet) bool { return media.RMS(g711.MuLaw.Append(nil, p.Payload)) > 500 })
+				see(h.t, h.events, func(e bridge.UserText) bool { return strings.HasPrefix(e.Text, "(") })
+				if from.hear(time.Now().Add(time.Second)) {
+					h.t.Error("the agent answers")
+				}
+				stop()
+			}
+			ends(h)
+		},
+		"its tools": func(h *handover) {
+			for _, tool := range []string{`transfer_call {"target":"+49303","about":"x"}`, `send_dtmf {"digits":"1"}`} {
+				h.office.types("/tool " + tool)
+				end := see(h.t, h.events, func(e bridge.ToolStatus) bool { return e.Status == bridge.StatusFailed })
+				if !strings.Contains(string(end.Result), "you only listen") {
+					h.t.Errorf("%s: %s", tool, end.Result)
+				}
+			}
+			h.office.types("/tool end_call {}")
+			h.office.loggedTimes("conversation ended", 2)
+			hear(h)
+			ends(h)
+		},
+		"its time is over": func(h *handover) {
+			if err := h.office.session().Do(bridge.Goodbye{}); err != nil {
+				h.t.Fatal(err)
+			}
+			h.office.loggedTimes("conversation ended", 2)
+			hear(h)
+			ends(h)
+		},
+		"the colleague leaves": func(h *handover) {
+			h.colleague.within(h.invite, "a", "BYE", 2, "", "")
+			h.colleague.answer("200")
+			h.over(h.caller)
+		},
+		"the gateway stops": func(h *handover) {
+			ctx, cancel := context.WithTimeout(h.t.Context(), patience)
+			defer cancel()
+			if err := h.office.host.Shutdown(ctx); err != nil {
+				h.t.Error(err)
+			}
+			h.over(h.caller, h.colleague)
+		},
+		"nobody takes its place": func(h *handover) {
+			_, tag, _ := strings.Cut(h.caller.party, "tag=")
+			headers := fmt.Sprintf(usualHeaders, "other") + "Replaces: ah;to-tag=" + tag + ";from-tag=1\r\n"
+			h.caller.send(invite(h.caller.signals.LocalAddr().String(), headers, body))
+			h.caller.answer("603")
+			b := newBackend(h.t, h.office)
+			status, text := b.ask(b.key, "POST", "/v1/calls", fmt.Sprintf(`{"to":"+49303","trunk":"lab","supervise":%q}`, h.office.session().ID()))
+			if status != 400 || !strings.Contains(text, "no call of a trunk") {
+				h.t.Errorf("supervised: %d %s", status, text)
+			}
+			ends(h)
+		},
+		"their keys": func(h *handover) {
+			h.colleague.within(h.invite, "a", "INFO", 2, "application/dtmf", "5")
+			h.caller.packet(func(p *rtp.Packet) bool { return p.PayloadType == 101 && p.Payload[0] == 5 })
+			ends(h)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			goes(begin(t, map[string]any{"listen": true}).accepted())
+		})
+	}
+}
+
+// loudPacket is a tone of 400 Hz for 20 ms.
+var loudPacket = g711.MuLaw.AppendBytes(nil, mediatest.Tone(media.FrameDuration, 8000, 400, 8000))
 
 // Keys reach the other side of a bridge, however they are pressed.
 func TestKeysThroughABridge(t *testing.T) {

@@ -302,6 +302,7 @@ func TestBadConfigs(t *testing.T) {
 		{`"name":"a"`, `"name":"a","music":"off"`}:             "trunks[0].music",
 		{`"name":"a"`, `"name":"a","transfer":"hot"`}:          "trunks[0].transfer",
 		{`"name":"a"`, `"name":"a","transfer":"warm"`}:         "trunks[0].transfer",
+		{`"name":"a"`, `"name":"a","listen":true`}:             "trunks[0].listen",
 		{`"name":"a"`, `"name":"a","calls":-1`}:                "trunks[0].calls",
 		{`"name":"a"`, `"name":"a","calls":"many"`}:            "calls",
 		{`"name":"a"`, `"name":"a","transferTo":["["]`}:        "trunks[0].transferTo[0]",

@@ -124,15 +124,15 @@ func (p *passage) WritePCM(pcm []int16) error {
 	return nil
 }
 
-// recorder is a [voxgate/media/record.Recording].
+// recorder hears both sides: a [voxgate/media/record.Recording], or a [mixer].
 type recorder interface {
 	Person(pcm []int16, rate int, at time.Time)
 	Model(pcm []int16, at time.Time)
 }
 
-// tape records one side: the caller where the person is in a recording, the other where the model is.
+// tape gives one side to recorders: the caller as the person, the other as the model.
 type tape struct {
-	file   recorder
+	to     []recorder
 	caller bool
 	rate   int // that up takes
 	up     *media.Resampler
@@ -145,7 +145,9 @@ func (t *tape) write(pcm []int16, rate int) {
 	}
 	began := time.Now().Add(-media.Duration(len(pcm), rate))
 	if t.caller {
-		t.file.Person(pcm, rate, began)
+		for _, r := range t.to {
+			r.Person(pcm, rate, began)
+		}
 		return
 	}
 	if t.rate != rate {
@@ -155,7 +157,9 @@ func (t *tape) write(pcm []int16, rate int) {
 		t.ends = began
 	}
 	out := t.up.Resample(pcm)
-	t.file.Model(out, t.ends)
+	for _, r := range t.to {
+		r.Model(out, t.ends)
+	}
 	t.ends = t.ends.Add(media.Duration(len(out), bridge.VoiceRate))
 }
 

@@ -33,7 +33,7 @@ func (d *Door) supervised(session string) (*call, error) {
 	}
 	d.mu.Unlock()
 	for _, c := range calls {
-		if s := c.conversation(); s != nil && s.ID() == session && c.trunk != nil && c.consultation == nil {
+		if s := c.conversation(); s != nil && s.ID() == session && c.trunk != nil && c.consultation == nil && !c.isBridged() {
 			return c, nil
 		}
 	}
@@ -79,9 +79,12 @@ func (c *call) supervise() error {
 		return err
 	}
 	c.consultation.tape = session.Recorded()
+	taken := c.consultation.hears.line.Load()
 	select {
-	case c.consultation.hears.line.Load().joining <- c:
+	case taken.joining <- c:
 		return nil
+	case <-taken.bridged: // to somebody else, in this moment
+		return errUnheard
 	case <-c.ended:
 		return c.why()
 	}
@@ -109,7 +112,7 @@ func (c *call) listen(session *bridge.Session) error {
 	defer end(nil)
 	reading.Go(func() { sound.stream.keys(ctx, c.keypad.Press) })
 	return c.attend(ctx, func(key byte) {
-		if key == takeKey {
+		if key == takeKey && !c.consultation.hears.line.Load().isBridged() {
 			end(errTakes)
 		}
 	})

@@ -31,15 +31,19 @@ func (c *call) tools() []tools.Tool {
 	list = append(list, phone.PressKeys(
 		". Digits, *, #, and a comma for a pause of half a second.", c.menu(),
 		func(ctx context.Context, digits string) error {
-			return c.line.Load().sound.(*rtpSound).stream.sendDigits(ctx, digits)
+			now := c.line.Load()
+			if now.isBridged() {
+				return errBridged
+			}
+			return now.sound.(*rtpSound).stream.sendDigits(ctx, digits)
 		},
 	))
 	if c.screen().ask {
 		list = append(list, c.screen().tool())
 	}
 	if len(c.trunk.TransferTo) > 0 {
-		warm := c.trunk.Transfer == transferWarm
-		list = append(list, phone.Transfer(c.trunk.TransferTo, transferTimeout+consultationTimeout+spokenTimeout+byeTimeout, warm, nil,
+		manner := phone.Manner{Warm: c.trunk.Transfer == transferWarm, Listen: c.trunk.Listen}
+		list = append(list, phone.Transfer(c.trunk.TransferTo, transferTimeout+consultationTimeout+spokenTimeout+byeTimeout, manner, nil,
 			func(ctx context.Context, target, about string) error {
 				return c.line.Load().transferCall(ctx, target, about)
 			}))
@@ -67,6 +71,9 @@ func (c *call) transferCall(ctx context.Context, target, about string) error {
 	uri, err := c.transferURI(target)
 	if err != nil {
 		return err
+	}
+	if c.isBridged() {
+		return errBridged
 	}
 	statuses := make(chan int, 8)
 	c.mu.Lock()

@@ -25,7 +25,7 @@ func (c *call) tools() []tools.Tool {
 		refused := func(target string) {
 			c.door.refused(c.from(), "transfer", fmt.Errorf("%q is not on the list", phone.Clip(target)))
 		}
-		list = append(list, phone.Transfer(p.TransferTo, 0, false, refused, c.transfer))
+		list = append(list, phone.Transfer(p.TransferTo, 0, phone.Manner{}, refused, c.transfer))
 	}
 	if _, bySocket := p.profile.dialect.say[pressKeys]; bySocket || p.APIKey != "" && p.profile.rest.keys != nil {
 		list = append(list, phone.PressKeys(": digits, * and #.", c.menu, c.press))
