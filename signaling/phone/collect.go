@@ -218,7 +218,12 @@ func (p *Keypad) collect(ctx context.Context, c *Collection) (result string, err
 	return result, nil
 }
 
-func gaveUp(c *Collection) string { return fmt.Sprintf("gave up after %d attempts", c.Attempts) }
+func gaveUp(c *Collection) string {
+	if c.Attempts == 1 {
+		return "gave up after 1 attempt"
+	}
+	return fmt.Sprintf("gave up after %d attempts", c.Attempts)
+}
 
 // deliver sends what was entered to the operator's endpoint. Of the answer nothing is taken but whether it is valid: the rest may have the
 // number in it.

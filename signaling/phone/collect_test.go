@@ -120,7 +120,7 @@ func TestWhatIsCollected(t *testing.T) {
 		"begun anew":            {`"max":4`, "99*1234", "entered, valid"},
 		"too short":             {`"min":5,"max":9`, "1234#", "not valid"},
 		"letters":               {`"max":4`, "12A4", "not valid"},
-		"one attempt":           {`"min":4,"max":4,"attempts":1`, "12#", "gave up after 1 attempts"},
+		"one attempt":           {`"min":4,"max":4,"attempts":1`, "12#", "gave up after 1 attempt"},
 		"a card":                {`"max":19,"check":"luhn"`, "4012888888881881#", "entered, valid"},
 		"a wrong card":          {`"max":19,"check":"luhn"`, "4012888888881882#", "not valid"},
 		"an account":            {`"max":20,"check":"iban:DE"`, "89370400440532013000", "entered, valid"},

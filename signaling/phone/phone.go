@@ -126,7 +126,7 @@ func Read(text []byte, into any) error {
 		return err
 	}
 	if _, err := dec.Token(); err != io.EOF {
-		return errors.New("there is more behind the object")
+		return errors.New("there is text after the object")
 	}
 	return nil
 }

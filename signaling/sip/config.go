@@ -85,7 +85,7 @@ type Trunk struct {
 	networks []netip.Prefix
 }
 
-// Outbound is where a trunk takes calls of ours.
+// Outbound is where a trunk takes outgoing calls.
 type Outbound struct {
 	Server   string   `json:"server"`  // "sip:trunk.example.com;transport=tls"
 	From     string   `json:"from"`    // our number or URI

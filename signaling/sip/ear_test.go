@@ -14,7 +14,7 @@ import (
 	"voxgate/media/g711"
 )
 
-// greetings are what is said when a call of ours is answered, by the voice of espeak-ng that says it.
+// greetings are what is said when an outgoing call is answered, by the voice of espeak-ng that says it.
 var greetings = map[string]map[string][]string{
 	ByPerson: {
 		"en-us": {

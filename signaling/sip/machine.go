@@ -14,13 +14,13 @@ import (
 	"voxgate/tools"
 )
 
-// Machine has a call of ours listen before it speaks.
+// Machine has an outgoing call listen before it speaks.
 type Machine struct {
 	Say string `json:"say"` // the message that is left after the beep; empty: none, and the call ends
 	Ask bool   `json:"ask"` // what sounds like a machine is for the model to hear and to judge
 }
 
-// Who answers a call of ours. By its timing a menu is a machine; the model can tell them apart.
+// Who answers an outgoing call. By its timing a menu is a machine; the model can tell them apart.
 const (
 	ByPerson  = "person"
 	ByMachine = "machine"

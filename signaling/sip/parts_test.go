@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -286,6 +287,38 @@ func TestAnotherCallsSound(t *testing.T) {
 	takes(second, 8, "127.0.0.2:19", true)
 }
 
+// The files of docs/sip.md can be read as they are. One is a trunk alone, and one a list of what callers enter.
+func TestDocumentedFiles(t *testing.T) {
+	for _, name := range []string{"TRUNK_PASSWORD", "TWILIO_TRUNK_PASSWORD", "TELNYX_TRUNK_PASSWORD", "PAY_SECRET"} {
+		t.Setenv(name, "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=")
+	}
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "sip.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := 0
+	for _, m := range regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
+		text := m[1]
+		switch {
+		case strings.Contains(text, `"outbound"`) && !strings.Contains(text, `"listen"`):
+			text = `{"listen":[{"transport":"udp","address":":5060"}],"trunks":[` + text + `]}`
+		case strings.HasPrefix(text, `"collect"`):
+			text = "{" + text + "}"
+		}
+		file := filepath.Join(t.TempDir(), "sip.json")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Load(file); err != nil {
+			t.Errorf("%v in\n%s", err, text)
+		}
+		read++
+	}
+	if read < 5 {
+		t.Errorf("there are %d files", read)
+	}
+}
+
 // Each mistake in the file is named with its place.
 func TestBadConfigs(t *testing.T) {
 	t.Setenv("SIP_SECRET", `se"cret`)
@@ -313,7 +346,7 @@ func TestBadConfigs(t *testing.T) {
 		{`"listen"`, `"external":"example.com:5060","listen"`}: "external",
 		{`[{"transport":"udp","address":":5060"}]`, `[]`}:      "listen",
 		{`[{"name":"a","from":["192.0.2.0/24"]}]`, `[]`}:       "trunks",
-		{good, good + "{}"}:                                    "behind",
+		{good, good + "{}"}:                                    "text after",
 		{`"listen"`, `"agents":[{"to":["*"]}],"listen"`}:       `unknown field "agents"`,
 	} {
 		file := filepath.Join(t.TempDir(), "sip.json")

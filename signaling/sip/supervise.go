@@ -56,7 +56,7 @@ func (d *Door) maySupervise(r *http.Request, session string) error {
 	return err
 }
 
-// hears has a call of ours be for a supervisor, and end with the conversation that they hear.
+// hears makes an outgoing call one to a supervisor, which ends with the conversation that they hear.
 func (c *call) hears(of *call) {
 	c.consultation = newConsultation("")
 	c.consultation.hears = of

@@ -342,7 +342,7 @@ func TestConfigurationErrors(t *testing.T) {
 		"{\n\"calls\": x}":         "line 2",
 		`{"call":1}`:               `unknown field "call"`,
 		`{"calls":"1"}`:            "calls: a string is no int",
-		`{} {}`:                    "more behind the object",
+		`{} {}`:                    "text after the object",
 		`{"publicURL":"voice.me"}`: "publicURL:",
 		`{` + calls + `}`:          "providers: there is none",
 		`{"audioSocket":{"listen":"x"},` + calls + `}`:                                                                           "audioSocket.listen:",

@@ -60,7 +60,7 @@ type call struct {
 	reported   int     // messages that could not be read
 	heardSound int     // messages with sound
 	keypad     *phone.Keypad
-	menu       *phone.Menu // of a call of ours; nil: it came in
+	menu       *phone.Menu // of an outgoing call; nil: it came in
 
 	session atomic.Pointer[bridge.Session] // nil: the conversation has not begun
 	moved   atomic.Bool                    // somebody else has the call
