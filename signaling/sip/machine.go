@@ -58,9 +58,9 @@ const (
 	earAsked = 8 * time.Second
 )
 
-// announcement is the network's tones before it says why a call failed, in Hz (ITU-T E.180, special information tone). A tone may be 50 Hz
-// off.
-var announcement = [...]float64{950, 1400, 1800}
+// announcement is the first two of the three tones by which the network says that a call failed, in Hz (ITU-T E.180, special information
+// tone). A tone may be 50 Hz off.
+var announcement = [...]float64{950, 1400}
 
 // ear finds out who answered, from the sound of the line since the answer.
 type ear struct {

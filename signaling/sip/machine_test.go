@@ -71,6 +71,7 @@ func TestListeningBeforeSpeaking(t *testing.T) {
 			h.request("ACK")
 			stop := make(chan struct{})
 			defer close(stop)
+			machine := mediatest.MeasureLateness(t)
 			heard := make(chan int64, 1) // gets when the voice comes: Unix time in ns
 			if test.says != nil {
 				h.hears(invite)
@@ -88,7 +89,7 @@ func TestListeningBeforeSpeaking(t *testing.T) {
 					if at < decided.Load() {
 						t.Errorf("%s begins %v before it is known who answered", what, time.Duration(decided.Load()-at))
 					}
-					if spoke := h.spoke.Load(); spoke == 0 || at < spoke {
+					if spoke := h.spoke.Load(); (spoke == 0 || at < spoke) && machine.Judges(t, shortestPause) {
 						t.Errorf("%s begins before the other side has ended", what)
 					}
 				case <-time.After(patience):
@@ -122,7 +123,8 @@ func TestListeningBeforeSpeaking(t *testing.T) {
 			}
 			h.reply(h.request("BYE"), "200 OK", "a")
 			expect("end", func(s sip.CallStatus) bool {
-				return s.Reason == test.reason && s.HungUpBy == "us" && s.AnsweredBy == test.by
+				return s.EndedAt != nil && s.HungUpBy == "us" && s.AnsweredBy == test.by &&
+					(s.Reason == test.reason || !machine.Judges(t, shortestPause))
 			})
 			if len(heard) > 0 {
 				t.Error("they hear something")
@@ -131,8 +133,12 @@ func TestListeningBeforeSpeaking(t *testing.T) {
 	}
 }
 
-// pauseOfPersons is the pause by which a person is known.
-const pauseOfPersons = 500 * time.Millisecond
+// pauseOfPersons is the pause by which a person is known, and shortestPause the one that ends a beep: a machine that lets us pause for so long
+// in the midst of it cannot be judged.
+const (
+	pauseOfPersons = 500 * time.Millisecond
+	shortestPause  = 100 * time.Millisecond
+)
 
 // What timing takes for a machine the model hears from its beginning, and judges. Until then nobody hears its voice.
 func TestAskingTheModelWhoAnswered(t *testing.T) {
