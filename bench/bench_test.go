@@ -247,7 +247,8 @@ const trialFrames = int(500 * time.Millisecond / frame)
 // Beeps begin anywhere in a packet, where they are said to, and are heard in a packet soon after.
 func TestBeeps(t *testing.T) {
 	const n, parts = 40, 10
-	trials, packets := gatewayTempo.beeps(n)
+	trials, frames := gatewayTempo.beeps(n, micRate)
+	packets := encoded(trials, frames)
 	if len(packets) != n*trialFrames {
 		t.Fatal(len(packets))
 	}

@@ -26,6 +26,9 @@ type cell struct {
 // cells are in the order of the page.
 var cells = []cell{
 	{id: "beep", title: "From a beep to the reply", unit: "ms"},
+	{id: "beep.websocket", title: "The same for a caller by WebSocket", unit: "ms"},
+	{id: "beep.twilio", title: "The same for a telephone by a stream like Twilio's", unit: "ms"},
+	{id: "beep.sip", title: "The same for a telephone by SIP (sipp)", unit: "ms"},
 	{id: "barge", title: "From Gemini's “interrupted” to silence", unit: "ms"},
 	{id: "join.0", title: "From the call to the first reply that is heard", unit: "ms"},
 	{id: "join.100", title: "The same with a round trip of 100 ms", unit: "ms"},
@@ -154,6 +157,7 @@ func (c *comparison) measure(ctx context.Context, id string) (err error) {
 	}{
 		{"join.0 join.100 join.300", c.joins},
 		{"beep barge", c.latency},
+		{"beep.websocket beep.twilio beep.sip", c.lines},
 		{"first", c.firstWord},
 		{"up.0 up.5 up.10 up.20 up.30 down.0 down.5 down.10 down.20 down.30 stretch.0 stretch.10", c.losses},
 		{"dropped.before dropped.in dropped.after goaway", c.drops},

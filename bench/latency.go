@@ -64,30 +64,39 @@ func offset(trial int) time.Duration {
 	return time.Duration(part * float64(frame))
 }
 
-// beeps returns n trials and their packets.
-func (p tempo) beeps(n int) (trials []trial, packets [][]byte) {
+// beeps returns n trials and their frames, at a rate.
+func (p tempo) beeps(n, rate int) (trials []trial, frames [][]int16) {
 	each := int(p.trial / frame)
-	encoder, decoder := newMicrophone(), newListener(micRate)
-	pcm := make([]int16, media.Samples(frame, micRate))
 	for i := range n {
 		t := trial{spoken: time.Duration(i)*p.trial + p.quiet() + offset(i)}
 		for j := i * each; j < (i+1)*each; j++ {
-			first := media.Samples(t.spoken, micRate) - j*len(pcm) // the beep's first sample, as counted in this frame
+			pcm := make([]int16, media.Samples(frame, rate))
+			first := media.Samples(t.spoken, rate) - j*len(pcm) // the beep's first sample, as counted in this frame
 			for k := range pcm {
 				pcm[k] = int16(rand.IntN(61) - 30) // a quiet room
-				if at := k - first; at >= 0 && at < media.Samples(beepLength, micRate) {
-					pcm[k] = int16(16000 * math.Cos(2*math.Pi*440*float64(at)/micRate))
+				if at := k - first; at >= 0 && at < media.Samples(beepLength, rate) {
+					pcm[k] = int16(16000 * math.Cos(2*math.Pi*440*float64(at)/float64(rate)))
 				}
 			}
-			packet := encoder.encode(pcm)
-			packets = append(packets, slices.Clone(packet))
-			if heard := decoder.decode(packet); t.packet == 0 && loud(heard) {
-				t.packet = j
-			}
+			frames = append(frames, pcm)
 		}
 		trials = append(trials, t)
 	}
-	return trials, packets
+	return trials, frames
+}
+
+// encoded returns the packets of frames at micRate, and notes in which of them each trial can be heard first.
+func encoded(trials []trial, frames [][]int16) (packets [][]byte) {
+	encoder, decoder := newMicrophone(), newListener(micRate)
+	each := len(frames) / len(trials)
+	for j, pcm := range frames {
+		packet := slices.Clone(encoder.encode(pcm))
+		packets = append(packets, packet)
+		if t := &trials[j/each]; loud(decoder.decode(packet)) && t.packet == 0 {
+			t.packet = j
+		}
+	}
+	return packets
 }
 
 // beepForBeep has the model answer the first loud 20 ms at once.
@@ -113,7 +122,8 @@ func measureLatency(ctx context.Context, o options, stage *stage, p tempo) (late
 		return latency{}, err
 	}
 	defer c.close()
-	trials, packets := p.beeps(o.trials + warmUp)
+	trials, frames := p.beeps(o.trials+warmUp, micRate)
+	packets := encoded(trials, frames)
 	var sent []time.Time
 	late := pace(ctx, frame, 1, len(packets), func(_, i int) {
 		sent = append(sent, time.Now())
@@ -191,9 +201,13 @@ type loudness struct {
 }
 
 func (l *loudness) hear(at time.Time, p *rtp.Packet) {
-	if !loud(l.decode(p.Payload)) {
-		return
+	if loud(l.decode(p.Payload)) {
+		l.note(at)
 	}
+}
+
+// note notes that something is heard.
+func (l *loudness) note(at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if at.Sub(l.newest) > replyGap {

@@ -4,11 +4,9 @@ import (
 	"context"
 	_ "embed"
 	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,11 +49,7 @@ func measurePhones(ctx context.Context, o options, out io.Writer) error {
 		return err
 	}
 	defer model.stop()
-	line, file, err := phoneLine(folder)
-	if err != nil {
-		return err
-	}
-	gateway, err := o.stage(ctx, voxgate, silence, "VOXGATE_SIP="+file, "VOXGATE_AGENTS="+filepath.Dir(file), "COMPARE_MODEL="+model.url)
+	gateway, err := o.stage(ctx, voxgate, silence, "COMPARE_MODEL="+model.url)
 	if err != nil {
 		return err
 	}
@@ -66,7 +60,7 @@ func measurePhones(ctx context.Context, o options, out io.Writer) error {
 	}
 	progress("%d telephones, %d in a second", phones, phonesRate)
 	ended := make(chan error, 1)
-	go func() { ended <- runPhones(ctx, folder, line) }()
+	go func() { ended <- runPhones(ctx, folder, gateway.sip) }()
 	seen, err := gateway.observePhones(ctx)
 	if err = errors.Join(err, <-ended); err != nil {
 		return fmt.Errorf("%w\n%s", err, gateway.log())
@@ -82,25 +76,6 @@ func measurePhones(ctx context.Context, o options, out io.Writer) error {
 	t.row("memory of a call", megabytes((seen.memory-before)/phones))
 	t.row("the machine, with sipp and the emulator, idle", percent(seen.idle))
 	return t.write(out, began)
-}
-
-// phoneLine returns the address of a telephone line, and the file that describes it to the gateway.
-func phoneLine(folder string) (line, file string, err error) {
-	free, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		return "", "", err
-	}
-	line, file = free.LocalAddr().String(), filepath.Join(folder, "sip.json")
-	free.Close()
-	trunk := map[string]any{"name": "bench", "from": []string{"127.0.0.1"}, "calls": phones, "callsPerSecond": 2 * phonesRate}
-	config, err := json.Marshal(map[string]any{
-		"listen": []any{map[string]any{"transport": "udp", "address": line}},
-		"rtp":    map[string]any{"address": "127.0.0.1"},
-		"calls":  phones,
-		"trunks": []any{trunk},
-	})
-	agent := os.WriteFile(filepath.Join(folder, "all.md"), []byte("---\nnumbers: ['*']\n---\n"), 0o600)
-	return line, file, errors.Join(err, agent, os.WriteFile(file, config, 0o600))
 }
 
 // runPhones returns when all have talked.

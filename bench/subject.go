@@ -5,6 +5,7 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -111,6 +112,7 @@ type stage struct {
 	model   *model
 	folder  string
 	version string
+	sip     string // where a line for telephones is to be, host and port
 }
 
 // stage starts a subject, with more environment.
@@ -130,6 +132,12 @@ func (o options) stage(ctx context.Context, id string, more ...string) (_ *stage
 	if s.model, err = startModel(); err != nil {
 		return nil, err
 	}
+	free, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	s.sip = free.LocalAddr().String()
+	free.Close()
 	command, err := s.program(s.folder)
 	if err != nil {
 		return nil, err
@@ -166,6 +174,8 @@ func (o options) environment(s *stage) ([]string, error) {
 		"SSL_CERT_FILE=" + roots,                // for it
 		"COMPARE_TOOL=" + s.model.url + "/tool", // takes a POST when the model has called the tool "lookup"
 		"COMPARE_INSTRUCTION=" + instruction,    // of the system, for the model
+		"COMPARE_SIP=" + s.sip,                  // where a line for telephones is to be, by UDP
+		"COMPARE_TWILIO=" + twilioSecret,        // with which Twilio's requests are signed
 		"COMPARE_FOLDER=" + s.folder,            // for files; it is removed in the end
 		"COMPARE_CACHE=" + cache(),
 		"COMPARE_GATEWAY=" + o.gateway, // Voxgate's binary

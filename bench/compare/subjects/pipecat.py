@@ -1,7 +1,9 @@
 # Pipecat's SmallWebRTCTransport and its service for Gemini Live, in one process, as in its examples: no turn detection but Gemini's.
 # name: Pipecat
 # caller: smallwebrtc
+# cannot beep.sip: telephones come by a provider of SIP
 import asyncio
+import json
 import os
 import socket
 import sys
@@ -14,7 +16,7 @@ if sys.argv[1:] == ["version"]:
 import aiohttp
 import aioice.ice
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, WebSocket
 from google.genai.types import HttpOptions
 from loguru import logger
 from pipecat.adapters.schemas.function_schema import FunctionSchema
@@ -25,11 +27,14 @@ from pipecat.pipeline.runner import PipelineRunner
 from pipecat.pipeline.task import PipelineParams, PipelineTask
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.aggregators.llm_response_universal import LLMContextAggregatorPair
+from pipecat.serializers.protobuf import ProtobufFrameSerializer
+from pipecat.serializers.twilio import TwilioFrameSerializer
 from pipecat.services.google.gemini_live.llm import GeminiLiveLLMService
 from pipecat.transports.base_transport import TransportParams
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from pipecat.transports.smallwebrtc.request_handler import SmallWebRTCRequest, SmallWebRTCRequestHandler
 from pipecat.transports.smallwebrtc.transport import SmallWebRTCTransport
+from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams, FastAPIWebsocketTransport
 
 logger.remove()
 logger.add(sys.stderr, level="WARNING")
@@ -43,8 +48,7 @@ async def lookup(params):
         await params.result_callback(await response.json())
 
 
-async def talk(connection: SmallWebRTCConnection):
-    transport = SmallWebRTCTransport(connection, TransportParams(audio_in_enabled=True, audio_out_enabled=True))
+async def talk(transport, rate_in=16_000, rate_out=24_000):
     service = GeminiLiveLLMService(
         api_key="anything",
         http_options=HttpOptions(base_url=os.environ["COMPARE_MODEL_TLS"]),
@@ -55,7 +59,7 @@ async def talk(connection: SmallWebRTCConnection):
     users, assistants = LLMContextAggregatorPair(LLMContext())
     task = PipelineTask(
         Pipeline([transport.input(), users, service, transport.output(), assistants]),
-        params=PipelineParams(audio_in_sample_rate=16_000, audio_out_sample_rate=24_000),
+        params=PipelineParams(audio_in_sample_rate=rate_in, audio_out_sample_rate=rate_out),
         cancel_on_idle_timeout=False,
     )
 
@@ -76,10 +80,28 @@ app, handler = FastAPI(), SmallWebRTCRequestHandler()
 @app.post("/api/offer")
 async def offer(body: dict):
     async def begin(connection):
-        running.add(talking := asyncio.create_task(talk(connection)))
+        transport = SmallWebRTCTransport(connection, TransportParams(audio_in_enabled=True, audio_out_enabled=True))
+        running.add(talking := asyncio.create_task(talk(transport)))
         talking.add_done_callback(running.discard)
 
     return await handler.handle_web_request(SmallWebRTCRequest(sdp=body["sdp"], type=body["type"]), begin)
+
+
+@app.websocket("/ws")
+async def page(socket: WebSocket):
+    await socket.accept()
+    params = FastAPIWebsocketParams(audio_in_enabled=True, audio_out_enabled=True, serializer=ProtobufFrameSerializer())
+    await talk(FastAPIWebsocketTransport(socket, params))
+
+
+@app.websocket("/twilio")
+async def telephone(socket: WebSocket):
+    await socket.accept()
+    await socket.receive_text()  # connected
+    start = json.loads(await socket.receive_text())["start"]
+    serializer = TwilioFrameSerializer(start["streamSid"], start["callSid"], params=TwilioFrameSerializer.InputParams(auto_hang_up=False))
+    params = FastAPIWebsocketParams(audio_in_enabled=True, audio_out_enabled=True, serializer=serializer)
+    await talk(FastAPIWebsocketTransport(socket, params), 8_000, 8_000)
 
 
 class Server(uvicorn.Server):

@@ -1,0 +1,309 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha1"
+	_ "embed"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/pion/rtp"
+
+	"voxgate/media"
+	"voxgate/media/g711"
+)
+
+// line is how a caller without WebRTC talks.
+type line struct {
+	rate int                 // of what it says, in Hz
+	say  func([]int16) error // 20 ms
+	end  func()
+}
+
+// lines open a line by the caller of a subject and the kind of line. heard gets what comes, at any rate, in one goroutine.
+var lines = map[string]map[string]func(ctx context.Context, s *stage, heard func([]int16)) (*line, error){
+	"voxgate":     {"websocket": voxgateSocket, "twilio": voxgateTwilio, "sip": sipp},
+	"smallwebrtc": {"websocket": pipecatSocket, "twilio": pipecatTwilio},
+}
+
+// lines measures beeps by each kind of line.
+func (c *comparison) lines(ctx context.Context) error {
+	c.model.beepForBeep()
+	var failed error
+	for kind, open := range lines[c.caller] {
+		cell := "beep." + kind
+		if !c.wants(cell) {
+			continue
+		}
+		l, err := c.beepsBy(ctx, open)
+		if len(l.mouthToEar) > 0 {
+			c.add(cell, c.trials, "no reply", allInMilliseconds(l.mouthToEar)...)
+		}
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", kind, err))
+		}
+	}
+	return failed
+}
+
+func (c *comparison) beepsBy(ctx context.Context, open func(context.Context, *stage, func([]int16)) (*line, error)) (latency, error) {
+	opening, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	hears := &loudness{}
+	l, err := open(opening, c.stage, func(pcm []int16) {
+		if loud(pcm) {
+			hears.note(time.Now())
+		}
+	})
+	if err != nil {
+		return latency{}, fmt.Errorf("%w\n%s", err, c.log())
+	}
+	defer l.end()
+	trials, frames := c.tempo.beeps(c.trials+warmUp, l.rate)
+	for i := range trials {
+		trials[i].packet = 1 // no packet counts here
+	}
+	var sent []time.Time
+	var failed error
+	c.late = append(c.late, pace(ctx, frame, 1, len(frames), func(_, i int) {
+		sent = append(sent, time.Now())
+		if err := l.say(frames[i]); err != nil {
+			failed = err
+		}
+	})...)
+	if err := sleep(ctx, replyLength); err != nil || failed != nil {
+		return latency{}, errors.Join(err, failed)
+	}
+	return c.tempo.match(trials[warmUp:], sent, hears.begins())
+}
+
+// socketLine is a line over a WebSocket: read takes each message, in a goroutine that end waits for.
+func socketLine(conn *websocket.Conn, rate int, say func([]int16) error, read func([]byte)) *line {
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		for {
+			_, message, err := conn.ReadMessage()
+			if err != nil {
+				return
+			}
+			read(message)
+		}
+	})
+	return &line{rate, say, func() { conn.Close(); reading.Wait() }}
+}
+
+func dialSocket(ctx context.Context, s *stage, path string, header http.Header) (*websocket.Conn, error) {
+	conn, _, err := websocket.DefaultDialer.DialContext(ctx, "ws"+strings.TrimPrefix(s.url, "http")+path, header)
+	return conn, err
+}
+
+// linear is PCM as bytes, 16-bit little-endian.
+func linear(pcm []int16) []byte { return must(binary.Append(nil, binary.LittleEndian, pcm)) }
+
+// voxgateSocket is a page without WebRTC (signaling/PROTOCOL.md).
+func voxgateSocket(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
+	conn, err := dialSocket(ctx, s, "/ws", nil)
+	if err != nil {
+		return nil, err
+	}
+	config := map[string]any{"initialConfig": map[string]string{"systemInstruction": instruction}}
+	if err := conn.WriteJSON(map[string]any{"type": "CONNECT_GEMINI", "payload": config}); err != nil {
+		return nil, err
+	}
+	say := func(pcm []int16) error {
+		audio := map[string]any{"audio": map[string]any{"mimeType": "audio/pcm;rate=16000", "data": linear(pcm)}}
+		return conn.WriteJSON(map[string]any{"type": "SEND_REALTIME_INPUT", "payload": audio})
+	}
+	return socketLine(conn, modelRate, say, func(raw []byte) {
+		var m struct {
+			Type    string
+			Payload struct{ Data []byte }
+		}
+		if json.Unmarshal(raw, &m) == nil && m.Type == "AUDIO_CHUNK" {
+			heard(media.AppendSamples(nil, m.Payload.Data))
+		}
+	}), nil
+}
+
+// pipecatSocket is a client of Pipecat's FastAPIWebsocketTransport with its ProtobufFrameSerializer (frames.proto).
+func pipecatSocket(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
+	conn, err := dialSocket(ctx, s, "/ws", nil)
+	if err != nil {
+		return nil, err
+	}
+	const audioFrame, audioBytes, sampleRate, channels = 2, 3, 4, 5
+	say := func(pcm []int16) error {
+		audio := number4(number4(message4(nil, audioBytes, string(linear(pcm))), sampleRate, modelRate), channels, 1)
+		return conn.WriteMessage(websocket.BinaryMessage, message4(nil, audioFrame, string(audio)))
+	}
+	return socketLine(conn, modelRate, say, func(raw []byte) {
+		if audio := fields4(raw)[audioFrame]; audio != nil {
+			heard(media.AppendSamples(nil, fields4(audio)[audioBytes]))
+		}
+	}), nil
+}
+
+// twilioRate is that of Twilio's streams, in Hz.
+const twilioRate = 8000
+
+// twilio is Twilio's end of a Media Stream (https://www.twilio.com/docs/voice/media-streams/websocket-messages).
+func twilio(conn *websocket.Conn, heard func([]int16)) (*line, error) {
+	const start = `{"event":"start","sequenceNumber":"1","streamSid":"MZ1","start":{"accountSid":"AC1","streamSid":"MZ1","callSid":"CA1",` +
+		`"tracks":["inbound"],"mediaFormat":{"encoding":"audio/x-mulaw","sampleRate":8000,"channels":1},"customParameters":{}}}`
+	for _, m := range []string{`{"event":"connected","protocol":"Call","version":"1.0.0"}`, start} {
+		if err := conn.WriteMessage(websocket.TextMessage, []byte(m)); err != nil {
+			return nil, err
+		}
+	}
+	n := 0
+	say := func(pcm []int16) error {
+		n++
+		return conn.WriteMessage(websocket.TextMessage, fmt.Appendf(nil,
+			`{"event":"media","sequenceNumber":"%d","streamSid":"MZ1","media":{"track":"inbound","chunk":"%d","timestamp":"%d","payload":%q}}`,
+			n+1, n, 20*n, base64.StdEncoding.EncodeToString(g711.MuLaw.AppendBytes(nil, pcm))))
+	}
+	return socketLine(conn, twilioRate, say, func(raw []byte) {
+		var m struct {
+			Event string
+			Media struct{ Payload []byte }
+		}
+		if json.Unmarshal(raw, &m) == nil && m.Event == "media" {
+			heard(g711.MuLaw.Append(nil, m.Media.Payload))
+		}
+	}), nil
+}
+
+func pipecatTwilio(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
+	conn, err := dialSocket(ctx, s, "/twilio", nil)
+	if err != nil {
+		return nil, err
+	}
+	return twilio(conn, heard)
+}
+
+// Where Twilio reaches the gateway by its own word, and what it signs with.
+const publicURL, twilioSecret = "https://bench.example", "only-for-this-machine-and-this-hour"
+
+// voxgateTwilio reports a call by a signed webhook, and streams to where the answer says.
+func voxgateTwilio(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
+	signed := func(text string) string {
+		mac := hmac.New(sha1.New, []byte(twilioSecret))
+		io.WriteString(mac, text)
+		return base64.StdEncoding.EncodeToString(mac.Sum(nil))
+	}
+	const path = "/telephony/twilio/answer"
+	form := url.Values{"CallSid": {"CA1"}, "From": {"+4917012345"}, "To": {"+49301"}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+path, strings.NewReader(form.Encode()))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	request.Header.Set("X-Twilio-Signature", signed(publicURL+path+"CallSidCA1From+4917012345To+49301"))
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	stream := regexp.MustCompile(`wss(://bench\.example)([^"]+)`).FindSubmatch(answer)
+	if err != nil || stream == nil {
+		return nil, fmt.Errorf("no stream in %s %w", answer, err)
+	}
+	conn, err := dialSocket(ctx, s, string(stream[2]), http.Header{"X-Twilio-Signature": {signed(string(stream[0]))}})
+	if err != nil {
+		return nil, err
+	}
+	return twilio(conn, heard)
+}
+
+// signalsScenario has sipp call, with a port for the sound that is not its own.
+//
+//go:embed signals.xml
+var signalsScenario string
+
+// lineIP is the address of a telephone whose trunk gets packets in pauses, too.
+const lineIP = "127.0.0.2"
+
+// sipp has sipp make a call, and sends and takes the sound itself, as PCMU. The gateway's first packet says where to.
+func sipp(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
+	conn, err := net.ListenPacket("udp4", lineIP+":0")
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(s.folder, "signals.xml")
+	port := fmt.Sprint(conn.LocalAddr().(*net.UDPAddr).Port)
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(signalsScenario, "PORT", port)), 0o600); err != nil {
+		return nil, err
+	}
+	calling, hangUp := context.WithCancel(context.WithoutCancel(ctx))
+	cmd := exec.CommandContext(calling, "sipp", "-sf", file, "-m", "1", "-i", lineIP, "-nostdin", s.sip)
+	cmd.Env, cmd.Dir = append(os.Environ(), "TERM=dumb"), s.folder
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		hangUp()
+		conn.Close()
+		return nil, err
+	}
+	var to atomic.Pointer[net.Addr]
+	there := make(chan struct{})
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		var packet rtp.Packet
+		for buf := make([]byte, 1500); ; {
+			n, from, err := conn.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			if packet.Unmarshal(buf[:n]) != nil {
+				continue
+			}
+			if to.Swap(&from) == nil {
+				close(there)
+			}
+			heard(g711.MuLaw.Append(nil, packet.Payload))
+		}
+	})
+	end := func() {
+		hangUp()
+		cmd.Wait() // it was killed: the gateway ends the call when no packet comes
+		conn.Close()
+		reading.Wait()
+	}
+	select {
+	case <-there:
+	case <-ctx.Done():
+		end()
+		return nil, fmt.Errorf("no sound came: %w\n%s", context.Cause(ctx), said.String())
+	}
+	header := rtp.Header{Version: 2, SSRC: 7}
+	say := func(pcm []int16) error {
+		packet := rtp.Packet{Header: header, Payload: g711.MuLaw.AppendBytes(nil, pcm)}
+		header.SequenceNumber++
+		header.Timestamp += uint32(len(pcm))
+		raw, err := packet.Marshal()
+		if err == nil {
+			_, err = conn.WriteTo(raw, *to.Load())
+		}
+		return err
+	}
+	return &line{twilioRate, say, end}, nil
+}
