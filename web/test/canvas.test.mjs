@@ -60,6 +60,8 @@ describe('through the gateway', () => {
   talk('a suggestion of Google’s stands with what was said, and opens in a tab of its own', async (page) => {
     await page.context().route('https://www.google.com/**', (route) => route.fulfill({ body: 'found' }));
     await type(page, '/ground parrots');
+    await logSays(page, 'I have searched the web for you.');
+    await says(page, 'Listening'); // until then what is said moves the suggestion
     const opened = page.waitForEvent('popup');
     await page.frameLocator('#log iframe').getByText('parrots').click();
     await (await opened).waitForURL('https://www.google.com/search?q=parrots');
