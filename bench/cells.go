@@ -162,15 +162,22 @@ func present(all []verdict) float64 {
 	return 100 * float64(n) / float64(max(1, len(all)))
 }
 
-// losses measures the speech in both directions while packets are lost. A run is a pass of the speech.
-func (c *comparison) losses(ctx context.Context) error {
-	var conditions []condition
-	for _, percent := range []int{0, 5, 10, 20, 30} {
-		name := fmt.Sprint(percent)
-		if c.wants("up."+name) || c.wants("down."+name) {
-			conditions = append(conditions, condition{name: name, profile: mediatest.Impairment{Loss: float64(percent) / 100}})
-		}
-	}
+// badNetworks are those of the comparison.
+var badNetworks = []condition{
+	{name: "0"},
+	{name: "5", profile: mediatest.Impairment{Loss: 0.05}},
+	{name: "10", profile: mediatest.Impairment{Loss: 0.1}},
+	{name: "20", profile: mediatest.Impairment{Loss: 0.2}},
+	{name: "30", profile: mediatest.Impairment{Loss: 0.3}},
+	{name: "jitter", profile: mediatest.Impairment{Jitter: 100 * time.Millisecond, Overtake: true}},
+	{name: "dark", blackout: 2 * time.Second},
+}
+
+// networks measures the speech in both directions over bad networks. A run is a pass of the speech.
+func (c *comparison) networks(ctx context.Context) error {
+	conditions := slices.DeleteFunc(slices.Clone(badNetworks), func(n condition) bool {
+		return !c.wants("up."+n.name) && !c.wants("down."+n.name)
+	})
 	s := span{settle: time.Second, clean: 2 * time.Second, bad: 15 * time.Second, after: time.Second}
 	calls, err := callAll(ctx, c.stage, c.seed, conditions, s)
 	for i, call := range calls {
@@ -178,6 +185,12 @@ func (c *comparison) losses(ctx context.Context) error {
 			continue
 		}
 		c.late = append(c.late, call.late...)
+		if conditions[i].blackout > 0 {
+			up, down := call.results()
+			c.back("up.dark", up)
+			c.back("down.dark", down)
+			continue
+		}
 		up := judge(call.speech, call.said, call.model.recording.all())
 		down := judge(call.speech, call.told, call.hears.all())
 		play(call.told, down)
@@ -195,6 +208,13 @@ func (c *comparison) losses(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// back adds how long after a time without a network the speech is there again.
+func (c *comparison) back(cell string, m measured) {
+	if c.wants(cell) && m.recovery < patience {
+		c.add(cell, 1, "", inMilliseconds(m.recovery))
+	}
 }
 
 // during are the verdicts on what was spoken while the condition lasted.
