@@ -60,7 +60,7 @@ bench-browser: build test-deps web-deps ## the same for Chromium behind a bad li
 
 SUBJECT ?= voxgate
 COMPARED ?= compare
-compare: build-deps bench/compare/.cache/ready ## Voxgate, an echo, LiveKit or Pipecat in the cells of docs/compare.md (SUBJECT=livekit), and the page of all in COMPARED
+compare: build-deps test-deps web-deps bench/compare/.cache/ready ## Voxgate, an echo, LiveKit or Pipecat in the cells of docs/compare.md (SUBJECT=livekit), and the page of all in COMPARED
 	$(GO) run ./bench -out $(COMPARED) compare $(SUBJECT) page
 
 # LiveKit and Pipecat, which compare runs.

@@ -26,6 +26,7 @@ type cell struct {
 // cells are in the order of the page.
 var cells = []cell{
 	{id: "beep", title: "From a beep to the reply", unit: "ms"},
+	{id: "beep.chromium", title: "The same for Chromium, as its page hears both", unit: "ms"},
 	{id: "beep.websocket", title: "The same for a caller by WebSocket", unit: "ms"},
 	{id: "beep.twilio", title: "The same for a telephone by a stream like Twilio's", unit: "ms"},
 	{id: "beep.sip", title: "The same for a telephone by SIP (sipp)", unit: "ms"},
@@ -161,6 +162,7 @@ func (c *comparison) measure(ctx context.Context, id string) (err error) {
 	}{
 		{"join.0 join.100 join.300", c.joins},
 		{"beep barge", c.latency},
+		{"beep.chromium", c.chromium},
 		{"beep.websocket beep.twilio beep.sip", c.lines},
 		{"first", c.firstWord},
 		{

@@ -19,6 +19,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -62,6 +63,50 @@ func (c *comparison) lines(ctx context.Context) error {
 		}
 	}
 	return failed
+}
+
+// chromium has a browser call, whose microphone hears beeps again and again (compare/browser.mjs).
+func (c *comparison) chromium(ctx context.Context) error {
+	c.model.beepForBeep()
+	_, frames := c.tempo.beeps(c.trials, micRate)
+	pcm := linear(slices.Concat(frames...))
+	header := must(binary.Append([]byte("RIFF"), binary.LittleEndian, uint32(36+len(pcm))))
+	header = append(header, "WAVEfmt "...)
+	header = must(binary.Append(header, binary.LittleEndian, struct {
+		Size               uint32
+		Format, Channels   uint16
+		Rate, Bytes        uint32
+		PerFrame, PerValue uint16
+	}{16, 1, 1, micRate, 2 * micRate, 2, 16}))
+	header = must(binary.Append(append(header, "data"...), binary.LittleEndian, uint32(len(pcm))))
+	file := filepath.Join(c.folder, "beeps.wav")
+	if err := os.WriteFile(file, append(header, pcm...), 0o600); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "node", "bench/compare/browser.mjs", c.caller, c.url, file)
+	cmd.Env = append(os.Environ(), fmt.Sprintf("SECONDS=%.0f", (time.Duration(c.trials)*c.tempo.trial).Seconds()))
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, said.String())
+	}
+	var took []*float64 // ms
+	if err := json.Unmarshal(out, &took); err != nil {
+		return err
+	}
+	took = took[min(len(took), warmUp):]
+	var values []float64
+	for _, ms := range took {
+		if ms != nil {
+			values = append(values, *ms)
+		}
+	}
+	if len(values) == 0 {
+		return errors.New("no beep was answered")
+	}
+	c.add("beep.chromium", len(took), "no reply", values...)
+	return nil
 }
 
 func (c *comparison) beepsBy(ctx context.Context, open func(context.Context, *stage, func([]int16)) (*line, error)) (latency, error) {
