@@ -33,6 +33,11 @@ type visit struct {
 // watcher gets the events of a conversation that another caller carries.
 type watcher struct{ notify func(Event) }
 
+// watch is the command that adds a watcher.
+type watch struct{ watcher *watcher }
+
+func (watch) command() {}
+
 // notify sends an event to everybody, and keeps it for a caller that comes back.
 func (a *audience) notify(b Body) {
 	a.mu.Lock()

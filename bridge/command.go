@@ -87,6 +87,15 @@ type (
 	Goodbye struct{}
 )
 
+// Commands of the host.
+type (
+	// leave says that the gateway takes no more calls, and stops after in; 0: it does not stop.
+	leave struct{ in time.Duration }
+
+	// superseded ends a conversation that goes on at another gateway.
+	superseded struct{}
+)
+
 // SeedTurn is a turn of the person, or with Model of the model. Parts is an array of Google's Part.
 type SeedTurn struct {
 	Model bool
@@ -118,3 +127,5 @@ func (Steer) command()            {}
 func (GetContext) command()       {}
 func (ClearContext) command()     {}
 func (Goodbye) command()          {}
+func (leave) command()            {}
+func (superseded) command()       {}

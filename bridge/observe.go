@@ -76,6 +76,11 @@ type (
 	Span struct{ From, To time.Time }
 )
 
+// describe is the command that fills in where the conversation stands.
+type describe struct{ into *Info }
+
+func (describe) command() {}
+
 // Info is where a conversation stands.
 type Info struct {
 	ID         string

@@ -187,26 +187,6 @@ func (s *Session) Do(c Command) error {
 	}
 }
 
-// The commands of the host and of watchers.
-type (
-	// describe fills in where the conversation stands.
-	describe struct{ into *Info }
-
-	// leave says that the gateway takes no more calls, and stops after in; 0: it does not stop.
-	leave struct{ in time.Duration }
-
-	// watch adds a watcher.
-	watch struct{ watcher *watcher }
-
-	// superseded ends a conversation that goes on at another gateway.
-	superseded struct{}
-)
-
-func (describe) command()   {}
-func (leave) command()      {}
-func (watch) command()      {}
-func (superseded) command() {}
-
 func (s *Session) describe() Info {
 	return Info{
 		ID: s.id, Door: s.open.Origin.Door, Agent: s.answers, Identity: s.open.Origin.Identity, Key: s.open.Origin.Key,
