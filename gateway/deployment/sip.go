@@ -38,8 +38,9 @@ func (c *check) sip(ctx context.Context, uri string) bool {
 	status, err := askSIP(ctx, conn, transport, uri)
 	switch {
 	case err != nil && isTimeout(err):
-		return c.wrong(name, fmt.Sprintf("no answer within %v", stepTimeout), "The gateway answers only addresses that a trunk has in its \"from\" "+
-			"(docs/sip.md). From one of those: let "+strings.ToUpper(transport)+" to "+at+" through the firewall.")
+		return c.wrong(name, fmt.Sprintf("no answer within %v", stepTimeout),
+			"The gateway answers only addresses that a trunk has in its \"from\" (docs/sip.md). From one of those: let "+
+				strings.ToUpper(transport)+" to "+at+" through the firewall.")
 	case err != nil:
 		return c.wrong(name, err.Error(), "Is it an address of \"listen\" in the file that VOXGATE_SIP names?")
 	case !strings.HasPrefix(status, "200"):

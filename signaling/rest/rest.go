@@ -108,7 +108,8 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		model, method, _ = strings.Cut(model, ":")
 	}
 	if r.Method == http.MethodPost && !slices.Contains(methods, method) {
-		signaling.RefuseGoogle(w, http.StatusNotFound, fmt.Sprintf("There is no method %q; there are %s.", method, strings.Join(methods, ", ")), 0)
+		message := fmt.Sprintf("There is no method %q; there are %s.", method, strings.Join(methods, ", "))
+		signaling.RefuseGoogle(w, http.StatusNotFound, message, 0)
 		return
 	}
 	open, err := d.authorize(r, model)

@@ -347,8 +347,8 @@ const serverSilent = 4 * time.Second
 
 var errSilent = errors.New("the server does not answer")
 
-// invite sends one INVITE. A server that says nothing is [errSilent]. A call that is given up is cancelled, and has [Options.Timeout] to end;
-// a gateway that stops waits for less (RFC 3261, section 9.1; sipgo waits for ever once a server has said that it tries).
+// invite sends one INVITE. A server that says nothing is [errSilent]. A call that is given up is cancelled, and has [Options.Timeout] to
+// end; a gateway that stops waits for less (RFC 3261, section 9.1; sipgo waits for ever once a server has said that it tries).
 func (c *call) invite(ctx context.Context, req *sip.Request, rings chan<- error) (*sip.Response, error) {
 	tx, err := c.dialog.client.TransactionRequest(ctx, req, addVia)
 	if err != nil {

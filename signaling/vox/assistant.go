@@ -117,7 +117,8 @@ func (a *assistant) write(ctx context.Context, prompt string, piece func(string)
 	if most := a.door.MaxTokens; most > 0 && int(a.tokens.Load()) >= most {
 		return bridge.ErrTokenLimit
 	}
-	request := tools.Encode(map[string]any{"contents": []any{map[string]any{"role": "user", "parts": []any{map[string]string{"text": prompt}}}}})
+	asked := map[string]any{"role": "user", "parts": []any{map[string]string{"text": prompt}}}
+	request := tools.Encode(map[string]any{"contents": []any{asked}})
 	var reply wire.Reply
 	cost, err := a.door.Generate(ctx, a.account, a.door.AppModel, request, func(raw json.RawMessage) error {
 		text, err := reply.AddText(raw)

@@ -51,8 +51,8 @@ type Status struct {
 }
 
 // Page serves the files of folders, each from the root of the site, status at /status, and library, a [Package], at /voxgate.tgz (nil:
-// none). The files are read once, bundled, freed of comments, and compressed. Pages load their scripts and styles from /v/VERSION/, where they may
-// be kept for ever; of everything else a browser asks whether it has changed (RFC 9110, section 13). Pages of other origins may
+// none). The files are read once, bundled, freed of comments, and compressed. Pages load their scripts and styles from /v/VERSION/, where
+// they may be kept for ever; of everything else a browser asks whether it has changed (RFC 9110, section 13). Pages of other origins may
 // import the scripts. An error is one of reading the files.
 func Page(status Status, library []byte, bundles Bundles, folders ...fs.FS) (http.Handler, error) {
 	site, err := readSite(status.Backend, bundles, folders)

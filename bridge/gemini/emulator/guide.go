@@ -9,8 +9,8 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// The emulator plays the VOX assistant for a developer without a key: it knows the few sentences that the page proposes, and calls the tools that
-// Gemini would call. A session has the guide if it declares its tools.
+// The emulator plays the VOX assistant for a developer without a key: it knows the few sentences that the page proposes, and calls the
+// tools that Gemini would call. A session has the guide if it declares its tools.
 
 // guided is the function by which a session is known to be the VOX assistant's.
 const guided = "change_app"
