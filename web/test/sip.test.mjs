@@ -146,7 +146,7 @@ for (const library of ['jssip', 'sipjs']) {
     await logged(log, /msg="keys pressed"/, (lines) => keys(lines) === 3);
     await page.evaluate(() => call.hangUp());
     assert.equal(await page.evaluate(() => call.ended), 'local');
-    await logged(log, /msg="call ended".*reason="the caller has hung up"/);
+    await logged(log, /msg="call ended".*reason="the other side has hung up"/);
     await page.evaluate(() => call.stop());
   });
 
