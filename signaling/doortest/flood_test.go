@@ -82,7 +82,10 @@ type flooder struct {
 	web  *doortest.Client // of the client protocol, which is warned; nil: of another door
 	stop func()           // ends a send that waits; nil: none waits long
 
-	cores float64 // that it may take when it has lasted; 0: it is not judged
+	// cores is what it may take, once it has used up what a client may do at once; 0: it is not judged. A connection has a tenth of one
+	// for what it sends. The rest is for the flooder itself, the race detector and the calls beside it, on a machine that has other
+	// work to do as well. If nothing held it back, one connection would take a core, and two would take both cores of the smallest machine.
+	cores float64
 }
 
 // flood is one that was found to hurt, by one connection.
@@ -113,7 +116,7 @@ func floods(slow *httptest.Server) []flood {
 			`{"type":"GET_CONTEXT","id":"the same"}`, `{"type":"GET_CONTEXT"}`, fmt.Sprintf(floodAudio, "AAA="))},
 		{"tool answers with 30,000 ids", 0, false, judged(0.5, floodWeb(toolAnswers))},
 		{"configurations with 20,000 functions", 0, false, judged(0.5, floodWeb(functions))},
-		{"both by ten sockets", 0, false, judged(1.2, floodTen(toolAnswers, functions))},
+		{"both by ten sockets", 0, false, judged(1.5, floodTen(toolAnswers, functions))},
 		{"second offers with 400 messages behind", 0, false, func(t *testing.T, g *doortest.Gateway) flooder {
 			c, p := doortest.Call(t, g, `{}`, doortest.PhoneOptions{})
 			messages := append([]string{anotherOffer(t, p, false)}, slices.Repeat([]string{fmt.Sprintf(floodAudio, "AAA=")}, behind)...)
@@ -370,7 +373,7 @@ func (test flood) run(t *testing.T, g *doortest.Gateway) {
 	if used.heap > mostHeap {
 		t.Errorf("it took %d MB", used.heap>>20)
 	}
-	if f.cores > 0 && used.cores > f.cores { // with the call beside it, which takes 0.1
+	if f.cores > 0 && used.cores > f.cores {
 		t.Errorf("it took %.2f cores, want %.2f at most", used.cores, f.cores)
 	}
 	if test.long && sent > 4 {
