@@ -74,10 +74,13 @@ func TestAStrangersCancel(t *testing.T) {
 	caller, stranger := newCaller(t, o, "127.0.0.1"), newCaller(t, o, "127.0.0.2")
 	at := caller.signals.LocalAddr()
 	text := func(method, branch string, headers string) string {
-		return fmt.Sprintf("%s sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bK%s;rport\r\nMax-Forwards: 70\r\nFrom: <sip:eve@127.0.0.1>;tag=1\r\n"+
+		return fmt.Sprintf("%s sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bK%s;rport\r\n"+
+			"Max-Forwards: 70\r\nFrom: <sip:eve@127.0.0.1>;tag=1\r\n"+
 			"To: <sip:500@127.0.0.1>\r\nCall-ID: cancelled\r\nCSeq: 1 %s\r\nContact: <sip:eve@%s>\r\n%s", method, at, branch, method, at, headers)
 	}
-	caller.send(text("INVITE", "first", fmt.Sprintf("Require: 100rel\r\nContent-Type: application/sdp\r\nContent-Length: %d\r\n\r\n%s", len(body), body)))
+	caller.send(text("INVITE", "first", fmt.Sprintf(
+		"Require: 100rel\r\nContent-Type: application/sdp\r\nContent-Length: %d\r\n\r\n%s", len(body), body,
+	)))
 	rings := caller.answer("180") // until that is acknowledged
 	number := regexp.MustCompile(`RSeq: (\d+)`).FindStringSubmatch(rings)
 	const nothing = "Content-Length: 0\r\n\r\n"
@@ -193,7 +196,10 @@ func TestLongMessagesByUDP(t *testing.T) {
 		result := o.dial()
 		first := h.request("INVITE")
 		nonce := strings.Repeat("0123456789", 30)
-		h.reply(first, "407 Proxy Authentication Required", "a", `Proxy-Authenticate: Digest realm="carrier", nonce="`+nonce+`", algorithm=MD5, qop="auth"`)
+		h.reply(
+			first, "407 Proxy Authentication Required", "a",
+			`Proxy-Authenticate: Digest realm="carrier", nonce="`+nonce+`", algorithm=MD5, qop="auth"`,
+		)
 		second := h.request("INVITE.*Proxy-Authorization")
 		if len(second) < 1300 {
 			t.Errorf("only %d bytes", len(second))
@@ -413,7 +419,8 @@ func TestTransferToSomebodyBusy(t *testing.T) {
 	}
 }
 
-// A trunk that gives up calls without packets gets silence in the agent's pauses, in the time of the voice, or comfort noise if it has that.
+// A trunk that gives up calls without packets gets silence in the agent's pauses, in the time of the voice, or comfort noise if it has
+// that.
 func TestSilenceIsSent(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -441,7 +448,8 @@ func TestSilenceIsSent(t *testing.T) {
 				if err := p.Unmarshal(bytes.Clone(buf[:n])); err != nil || p.PayloadType != test.payload {
 					t.Fatalf("%v %v", err, p)
 				}
-				if noise := p.PayloadType == 13; noise && !bytes.Equal(p.Payload, []byte{65}) || !noise && media.RMS(g711.MuLaw.Append(nil, p.Payload)) > 0 {
+				if noise := p.PayloadType == 13; noise && !bytes.Equal(p.Payload, []byte{65}) ||
+					!noise && media.RMS(g711.MuLaw.Append(nil, p.Payload)) > 0 {
 					t.Fatalf("%v", p)
 				}
 				step := p.Timestamp - last.Timestamp

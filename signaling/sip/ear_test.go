@@ -26,8 +26,8 @@ var greetings = map[string]map[string][]string{
 			"Firma Krause, Meier.", "Anna Schneider.",
 		},
 		"es": {
-			"¿Sí?", "¿Diga?", "¿Hola?", "Hola, buenos días.", "Dígame.", "¿Quién es?", "Farmacia López, buenas tardes.", "Sí, ¿quién habla?",
-			"García al aparato.",
+			"¿Sí?", "¿Diga?", "¿Hola?", "Hola, buenos días.", "Dígame.", "¿Quién es?", "Farmacia López, buenas tardes.",
+			"Sí, ¿quién habla?", "García al aparato.",
 		},
 	},
 	ByMachine: {
@@ -133,23 +133,34 @@ func TestWhoAnswers(t *testing.T) {
 	for want, voices := range greetings {
 		for voice, texts := range voices {
 			for i, text := range texts {
-				set = append(set, answer{text, want, overTheLine(time.Duration(100+i*150)*time.Millisecond, speaks(t, voice, text), still(300*time.Millisecond), beep(1000, 500*time.Millisecond))})
-				if want == ByPerson {
-					set[len(set)-1].pcm = overTheLine(time.Duration(100+i*150)*time.Millisecond, speaks(t, voice, text))
+				pause, said := time.Duration(100+i*150)*time.Millisecond, speaks(t, voice, text)
+				heard := overTheLine(pause, said)
+				if want == ByMachine {
+					heard = overTheLine(pause, said, still(300*time.Millisecond), beep(1000, 500*time.Millisecond))
 				}
+				set = append(set, answer{text, want, heard})
 			}
 		}
 	}
 	sit := slices.Concat(beep(950, 330*time.Millisecond), beep(1400, 330*time.Millisecond), beep(1800, 330*time.Millisecond))
 	set = append(set,
 		answer{"SIT", ByMachine, overTheLine(200*time.Millisecond, sit, speaks(t, "en-us", "The number you have dialled is not in service."))},
-		answer{"short SIT with gaps", ByMachine, overTheLine(0, beep(914, 274*time.Millisecond), still(30*time.Millisecond), beep(1371, 274*time.Millisecond), still(30*time.Millisecond), beep(1777, 380*time.Millisecond))},
+		answer{"short SIT with gaps", ByMachine, overTheLine(
+			0,
+			beep(914, 274*time.Millisecond), still(30*time.Millisecond),
+			beep(1371, 274*time.Millisecond), still(30*time.Millisecond),
+			beep(1777, 380*time.Millisecond),
+		)},
 		answer{"a beep", ByMachine, overTheLine(time.Second, beep(950, 400*time.Millisecond))},
 		answer{"CNG", ByFax, overTheLine(time.Second, beep(1100, 500*time.Millisecond))},
 		answer{"CED", ByFax, overTheLine(200*time.Millisecond, beep(2100, 2600*time.Millisecond))},
 		answer{"nothing", BySilence, overTheLine(3 * time.Second)},
 		answer{"nothing for long", BySilence, overTheLine(5 * time.Second)},
-		answer{"two beeps", ByMachine, overTheLine(time.Second, beep(800, 150*time.Millisecond), still(100*time.Millisecond), beep(800, 150*time.Millisecond))},
+		answer{"two beeps", ByMachine, overTheLine(
+			time.Second,
+			beep(800, 150*time.Millisecond), still(100*time.Millisecond),
+			beep(800, 150*time.Millisecond),
+		)},
 	)
 	right := 0
 	var times, persons []time.Duration

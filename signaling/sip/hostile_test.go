@@ -19,7 +19,8 @@ func invite(from string, headers, body string) string {
 }
 
 // usualHeaders are what a good INVITE has.
-const usualHeaders = "From: <sip:eve@127.0.0.1>;tag=1\r\nTo: <sip:500@127.0.0.1>\r\nCall-ID: a%s\r\nCSeq: 1 INVITE\r\nContact: <sip:ada@127.0.0.1>\r\nContent-Type: application/sdp\r\n"
+const usualHeaders = "From: <sip:eve@127.0.0.1>;tag=1\r\nTo: <sip:500@127.0.0.1>\r\nCall-ID: a%s\r\nCSeq: 1 INVITE\r\n" +
+	"Contact: <sip:ada@127.0.0.1>\r\nContent-Type: application/sdp\r\n"
 
 // hostile are packets that other gateways die of, and what fuzzers like.
 func hostile(from string) map[string]string {
@@ -47,23 +48,28 @@ func hostile(from string) map[string]string {
 		"c= of nothing":     with("l", "v=0\r\no=- 1 1 IN IP4 1.1.1.1\r\ns=-\r\nc=IN IP4\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\n"),
 		"rtpmap twice": with(
 			"m",
-			"v=0\r\no=- 1 1 IN IP4 1.1.1.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\na=rtpmap:0 PCMU/8000\r\n",
+			"v=0\r\no=- 1 1 IN IP4 1.1.1.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n"+
+				"m=audio 9 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\na=rtpmap:0 PCMU/8000\r\n",
 		),
 		"port 0":           with("n", "v=0\r\no=- 1 1 IN IP4 1.1.1.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 0 RTP/AVP 0\r\n"),
 		"a name for an IP": with("o", "v=0\r\no=- 1 1 IN IP4 1.1.1.1\r\ns=-\r\nc=IN IP4 example.com\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\n"),
 		"a long body":      with("p", strings.Repeat("a=x\r\n", 8000)),
 		"a key too short": with(
 			"q",
-			"v=0\r\no=- 1 1 IN IP4 1.1.1.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 9 RTP/SAVP 0\r\na=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:AAAA\r\n",
+			"v=0\r\no=- 1 1 IN IP4 1.1.1.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n"+
+				"m=audio 9 RTP/SAVP 0\r\na=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:AAAA\r\n",
 		),
 		"bad Authorization": invite(from, fmt.Sprintf(usualHeaders, "r")+"Authorization: Digest username=\"\r\n", ""),
 		"bad Route":         invite(from, fmt.Sprintf(usualHeaders, "s")+"Record-Route: <sip:\r\nSession-Expires: x;y=\r\nRequire: ,\r\n", ""),
 	}
-	for _, method := range []string{"ACK", "BYE", "CANCEL", "OPTIONS", "INFO", "UPDATE", "NOTIFY", "REFER", "PRACK", "REGISTER", "MESSAGE", "NONSENSE"} {
+	for _, method := range []string{
+		"ACK", "BYE", "CANCEL", "OPTIONS", "INFO", "UPDATE", "NOTIFY", "REFER", "PRACK", "REGISTER", "MESSAGE", "NONSENSE",
+	} {
 		head := method + " sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP " + from + ";branch=z9hG4bK" + method + "\r\n"
 		list[method+" of nothing"] = head + "\r\n"
-		list[method+" of nobody"] = head + "From: <sip:a@b>;tag=1\r\nTo: <sip:c@d>;tag=2\r\nCall-ID: x" + method + "\r\nCSeq: 1 " + method + "\r\nContent-Length: 0\r\n\r\n"
-		list[method+" with a body"] = head + "From: <sip:a@b>;tag=1\r\nTo: <sip:c@d>;tag=2\r\nCall-ID: y" + method + "\r\nCSeq: 1 " + method + "\r\nContent-Length: 9\r\n\r\nSIP/2.0 2"
+		head += "From: <sip:a@b>;tag=1\r\nTo: <sip:c@d>;tag=2\r\nCSeq: 1 " + method + "\r\n"
+		list[method+" of nobody"] = head + "Call-ID: x" + method + "\r\nContent-Length: 0\r\n\r\n"
+		list[method+" with a body"] = head + "Call-ID: y" + method + "\r\nContent-Length: 9\r\n\r\nSIP/2.0 2"
 	}
 	return list
 }
@@ -108,7 +114,15 @@ func TestHostileSound(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		for _, packet := range []string{"", "x", strings.Repeat("\x80", 12), strings.Repeat("\xff", 1400), "\x80\x00" + strings.Repeat("\x01", 170), "\x80\xc8\x00\x06" + strings.Repeat("\x00", 24), "\x9f\x00\x00\x01" + strings.Repeat("\x02", 9)} {
+		for _, packet := range []string{
+			"",
+			"x",
+			strings.Repeat("\x80", 12),
+			strings.Repeat("\xff", 1400),
+			"\x80\x00" + strings.Repeat("\x01", 170),
+			"\x80\xc8\x00\x06" + strings.Repeat("\x00", 24),
+			"\x9f\x00\x00\x01" + strings.Repeat("\x02", 9),
+		} {
 			if _, err := conn.Write([]byte(packet)); err != nil {
 				t.Log(err) // the port of reports may be closed by now
 			}
@@ -132,7 +146,8 @@ func TestStrangersHearNothing(t *testing.T) {
 	defer conn.Close()
 	for _, packet := range []string{
 		invite(conn.LocalAddr().String(), fmt.Sprintf(usualHeaders, "z"), ""),
-		"OPTIONS sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP 127.0.0.1;branch=z9hG4bKzz;rport\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:c@d>\r\nCall-ID: zz\r\nCSeq: 1 OPTIONS\r\nContent-Length: 0\r\n\r\n",
+		"OPTIONS sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP 127.0.0.1;branch=z9hG4bKzz;rport\r\n" +
+			"From: <sip:a@b>;tag=1\r\nTo: <sip:c@d>\r\nCall-ID: zz\r\nCSeq: 1 OPTIONS\r\nContent-Length: 0\r\n\r\n",
 		hostile(conn.LocalAddr().String())["BYE of nobody"], hostile(conn.LocalAddr().String())["REGISTER of nobody"],
 		hostile(conn.LocalAddr().String())["CANCEL of nobody"],
 	} {

@@ -31,21 +31,22 @@ func notInService() []int16 {
 // heard of it before.
 func TestListeningBeforeSpeaking(t *testing.T) {
 	t.Parallel()
-	const beep = `{"to":"+49302","trunk":"lab","agent":{"greeting":"Say hello."},"machine":{%s}}`
+	const call = `{"to":"+49302","trunk":"lab","agent":{"greeting":"Say hello."},"machine":{%s}}`
+	hangsUp, leavesText := fmt.Sprintf(call, ""), fmt.Sprintf(call, `"say":"Call us."`)
+	beep := mediatest.Tone(time.Second, 8000, 1000, 8000)
+	fax := mediatest.Tone(time.Second, 8000, 2100, 8000)
 	for name, test := range map[string]struct {
 		body, by, reason string
 		says             []int16 // at 8 kHz; nil: no packet is sent
 		once             bool    // no packet follows: the telephone sends none in pauses
 	}{
-		"a person": {fmt.Sprintf(beep, ""), sip.ByPerson, "", mediatest.Speech(800*time.Millisecond, 8000), false},
-		"no packets in pauses": {
-			fmt.Sprintf(beep, ""), sip.ByPerson, "", mediatest.Speech(800*time.Millisecond, 8000), true,
-		},
-		"nobody speaks": {fmt.Sprintf(beep, ""), sip.BySilence, "", nil, false},
-		"a machine":     {fmt.Sprintf(beep, ""), sip.ByMachine, "no person has answered", mediatest.Tone(time.Second, 8000, 1000, 8000), false},
-		"leaves a text": {fmt.Sprintf(beep, `"say":"Call us."`), sip.ByMachine, "the message was left", mediatest.Tone(time.Second, 8000, 1000, 8000), false},
-		"the network":   {fmt.Sprintf(beep, `"say":"Call us."`), sip.ByMachine, "no person has answered", notInService(), false},
-		"a fax":         {fmt.Sprintf(beep, `"say":"Call us."`), sip.ByFax, "no person has answered", mediatest.Tone(time.Second, 8000, 2100, 8000), false},
+		"a person":             {hangsUp, sip.ByPerson, "", mediatest.Speech(800*time.Millisecond, 8000), false},
+		"no packets in pauses": {hangsUp, sip.ByPerson, "", mediatest.Speech(800*time.Millisecond, 8000), true},
+		"nobody speaks":        {hangsUp, sip.BySilence, "", nil, false},
+		"a machine":            {hangsUp, sip.ByMachine, "no person has answered", beep, false},
+		"leaves a text":        {leavesText, sip.ByMachine, "the message was left", beep, false},
+		"the network":          {leavesText, sip.ByMachine, "no person has answered", notInService(), false},
+		"a fax":                {leavesText, sip.ByFax, "no person has answered", fax, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -133,8 +134,8 @@ func TestListeningBeforeSpeaking(t *testing.T) {
 	}
 }
 
-// pauseOfPersons is the pause by which a person is known, and shortestPause the one that ends a beep: a machine that lets us pause for so long
-// in the midst of it cannot be judged.
+// pauseOfPersons is the pause by which a person is known, and shortestPause the one that ends a beep: a machine that lets us pause for so
+// long in the midst of it cannot be judged.
 const (
 	pauseOfPersons = 500 * time.Millisecond
 	shortestPause  = 100 * time.Millisecond

@@ -249,7 +249,8 @@ func TestWhatBecomesOfACall(t *testing.T) {
 			last = <-told
 			states = append(states, last.State)
 		}
-		if got := strings.Join(states, " "); got != test.states || last.SIP != test.sip || last.HungUpBy != test.by || last.Reason != test.reason {
+		if got := strings.Join(states, " "); got != test.states ||
+			last.SIP != test.sip || last.HungUpBy != test.by || last.Reason != test.reason {
 			t.Errorf("%s: %s, %+v", name, got, last)
 		}
 		if _, text := b.ask(b.key, "POST", "/v1/calls", body); !strings.Contains(text, last.ID) {

@@ -46,7 +46,9 @@ func newPages(t testing.TB, admit func(context.Context, string, *bridge.Open) er
 		t.Fatal(err)
 	}
 	answer := agents.New(&agents.Agent{Name: "desk", Numbers: []string{"desk", "500"}, Greeting: new("")})
-	door, err := sip.New(sip.Options{Config: &sip.Config{Calls: 100}, Agents: answer, Host: host, RTC: ports, Logger: log, Timeout: 4 * time.Second})
+	door, err := sip.New(sip.Options{
+		Config: &sip.Config{Calls: 100}, Agents: answer, Host: host, RTC: ports, Logger: log, Timeout: 4 * time.Second,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,8 +149,9 @@ func (c *pagePhone) request(method, id, tag, headers, body string) string {
 		to = "nobody"
 	}
 	return fmt.Sprintf(
-		"%[1]s sip:%[8]s@localhost SIP/2.0\r\nVia: SIP/2.0/WS %[9]s.invalid;branch=z9hG4bK%[2]s%[3]d\r\nMax-Forwards: 70\r\nFrom: \"Ada\" <sip:ada@localhost>;tag=1\r\n"+
-			"To: <sip:%[8]s@localhost>%[4]s\r\nCall-ID: %[2]s\r\nCSeq: %[3]d %[1]s\r\nContact: <sip:ada@a.invalid;transport=ws>\r\n%[5]sContent-Length: %[6]d\r\n\r\n%[7]s",
+		"%[1]s sip:%[8]s@localhost SIP/2.0\r\nVia: SIP/2.0/WS %[9]s.invalid;branch=z9hG4bK%[2]s%[3]d\r\nMax-Forwards: 70\r\n"+
+			"From: \"Ada\" <sip:ada@localhost>;tag=1\r\nTo: <sip:%[8]s@localhost>%[4]s\r\nCall-ID: %[2]s\r\nCSeq: %[3]d %[1]s\r\n"+
+			"Contact: <sip:ada@a.invalid;transport=ws>\r\n%[5]sContent-Length: %[6]d\r\n\r\n%[7]s",
 		method,
 		id,
 		c.cseq,
@@ -349,7 +352,8 @@ func TestPagePhoneGivesUp(t *testing.T) {
 	p.wait(0)
 }
 
-// A call may take the place of another one of the same telephone (RFC 3891), whose conversation goes on with it; not of another telephone's.
+// A call may take the place of another one of the same telephone (RFC 3891), whose conversation goes on with it; not of another
+// telephone's.
 func TestPagePhoneReplaces(t *testing.T) {
 	t.Parallel()
 	p := newPages(t, nil)

@@ -18,18 +18,22 @@ import (
 	"voxgate/media/rtpaudio"
 )
 
-const full = "v=0\r\no=a 1 1 IN IP4 192.0.2.1\r\ns=-\r\nc=IN IP4 192.0.2.1\r\nt=0 0\r\nm=audio 4000 RTP/SAVP 8 0 101\r\na=rtpmap:101 telephone-event/8000\r\n" +
-	"a=crypto:3 AES_CM_128_HMAC_SHA1_80 inline:MTIzNDU2Nzg5MDEyMzQ1Njc4OTAxMjM0NTY3ODkw|2^20|1:4\r\nm=video 5000 RTP/AVP 31\r\n"
+const full = "v=0\r\no=a 1 1 IN IP4 192.0.2.1\r\ns=-\r\nc=IN IP4 192.0.2.1\r\nt=0 0\r\n" +
+	"m=audio 4000 RTP/SAVP 8 0 101\r\na=rtpmap:101 telephone-event/8000\r\n" +
+	"a=crypto:3 AES_CM_128_HMAC_SHA1_80 inline:MTIzNDU2Nzg5MDEyMzQ1Njc4OTAxMjM0NTY3ODkw|2^20|1:4\r\n" +
+	"m=video 5000 RTP/AVP 31\r\n"
 
 // FuzzRequest reads what trunks say in the headers of a request. Nothing of it goes further than its bounds.
 func FuzzRequest(f *testing.F) {
-	const head = "INVITE sip:500@192.0.2.1 SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.9;branch=z9hG4bKa\r\nFrom: \"Ada\" <sip:ada@192.0.2.9>;tag=1;verstat=TN-Validation-Passed\r\n" +
+	const head = "INVITE sip:500@192.0.2.1 SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.9;branch=z9hG4bKa\r\n" +
+		"From: \"Ada\" <sip:ada@192.0.2.9>;tag=1;verstat=TN-Validation-Passed\r\n" +
 		"To: <sip:500@192.0.2.1>\r\nCall-ID: a\r\nCSeq: 1 INVITE\r\n"
 	for _, headers := range []string{
 		"Supported: timer, 100rel\r\nSession-Expires: 90;refresher=uac\r\n", "k: timer\r\nx: 4294967296\r\nRequire: ,,\r\n",
 		"Replaces: b;to-tag=2;from-tag=3;early-only\r\n", "Replaces: ;;=\r\nReplaces: b\r\n", "RAck: 4294967296 1 INVITE\r\n",
 		"P-Asserted-Identity: <sip:+4930@x>, <tel:1>\r\nPrivacy: id\r\n", "P-Asserted-Identity: \"\\\"\r\nPrivacy:\r\n",
-		"Authorization: Digest username=\"bob\", realm=\"voxgate\", nonce=\"n\", uri=\"sip:x\", qop=auth, nc=ffffffff, cnonce=\"\", response=\"\"\r\n",
+		`Authorization: Digest username="bob", realm="voxgate", nonce="n", uri="sip:x", qop=auth, nc=ffffffff, cnonce="", response=""` +
+			"\r\n",
 		"Record-Route: <sip:a;lr>, <sip:b>\r\nContact: *\r\n", "Contact: <sip:ada@[::1]:0>\r\n",
 	} {
 		f.Add([]byte(head + headers + "Content-Length: 0\r\n\r\n"))
@@ -106,7 +110,11 @@ func TestKeysAreExchanged(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	answer := string(d.answer(local{address: netip.MustParseAddr("192.0.2.9"), port: 4002}, s))
-	for _, want := range []string{"m=audio 4002 RTP/SAVP 8 101\r\n", "a=crypto:3 AES_CM_128_HMAC_SHA1_80 inline:", "m=video 0 RTP/AVP 31\r\n"} {
+	for _, want := range []string{
+		"m=audio 4002 RTP/SAVP 8 101\r\n",
+		"a=crypto:3 AES_CM_128_HMAC_SHA1_80 inline:",
+		"m=video 0 RTP/AVP 31\r\n",
+	} {
 		if !strings.Contains(answer, want) {
 			t.Errorf("no %q in\n%s", want, answer)
 		}
@@ -159,7 +167,15 @@ func TestDigits(t *testing.T) {
 	if string(read) != "1*D0" {
 		t.Errorf("read %q", read)
 	}
-	for body, want := range map[string]byte{"Signal=5\r\nDuration=160\r\n": '5', "Signal= *": '*', "signal=11\n": '#', "Signal=b": 'B', "Signal=": 0, "": 0, "Signal=17": 0} {
+	for body, want := range map[string]byte{
+		"Signal=5\r\nDuration=160\r\n": '5',
+		"Signal= *":                    '*',
+		"signal=11\n":                  '#',
+		"Signal=b":                     'B',
+		"Signal=":                      0,
+		"":                             0,
+		"Signal=17":                    0,
+	} {
 		if got, _ := readInfo("application/dtmf-relay; x=y", body); got != want {
 			t.Errorf("%q is %q", body, got)
 		}
@@ -364,7 +380,8 @@ func TestBadConfigs(t *testing.T) {
 	if _, err := Load(file); err != nil {
 		t.Errorf("for telephones in pages alone: %v", err)
 	}
-	if err := os.WriteFile(file, []byte(strings.Replace(good, `"name":"a"`, `"name":"a","username":"x","password":"${SIP_SECRET}"`, 1)), 0o600); err != nil {
+	withPassword := strings.Replace(good, `"name":"a"`, `"name":"a","username":"x","password":"${SIP_SECRET}"`, 1)
+	if err := os.WriteFile(file, []byte(withPassword), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c, err := Load(file)

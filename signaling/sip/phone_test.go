@@ -295,7 +295,8 @@ func TestDigest(t *testing.T) {
 		ringing().
 		expect(401, "WWW-Authenticate: Digest realm=.voxgate.*algorithm=SHA-256").
 		request("ACK", 1, "")
-	replayed := `Authorization: Digest username="alice",realm="voxgate",nonce="NOTOURS",uri="sip:500@127.0.0.1",response="00000000000000000000000000000000",algorithm=MD5,cnonce="x",qop=auth,nc=00000001`
+	replayed := `Authorization: Digest username="alice",realm="voxgate",nonce="NOTOURS",uri="sip:500@127.0.0.1",` +
+		`response="00000000000000000000000000000000",algorithm=MD5,cnonce="x",qop=auth,nc=00000001`
 	refused.steps.WriteString("<send retrans=\"500\"><![CDATA[\n" + message("INVITE", 2, "", usual, []string{replayed}) + "]]></send>\n")
 	refused.ringing().expect(401, "WWW-Authenticate").request("ACK", 2, "").run(t, o)
 	o.logged("an answer to no challenge of ours")

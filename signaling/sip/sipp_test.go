@@ -79,7 +79,9 @@ func (s *scenario) rings(code int, pattern string) *scenario {
 	}
 	fmt.Fprintf(
 		&s.steps,
-		`<recv response="100" optional="true"/><recv response="%d"><action>%s<ereg regexp="RSeq: *([0-9]+)" search_in="msg" check_it="true" assign_to="1,2"/><log message="[$1][$2]"/></action></recv>`+"\n",
+		`<recv response="100" optional="true"/><recv response="%d"><action>%s`+
+			`<ereg regexp="RSeq: *([0-9]+)" search_in="msg" check_it="true" assign_to="1,2"/>`+
+			`<log message="[$1][$2]"/></action></recv>`+"\n",
 		code,
 		more,
 	)
@@ -177,18 +179,23 @@ const plain = "m=audio [media_port] RTP/AVP 0 101\na=rtpmap:0 PCMU/8000\na=rtpma
 
 // The manners of telephone systems, one call each.
 func TestScenarios(t *testing.T) {
-	usual := sdp("[media_ip]", "sendrecv", plain)
+	offer := func(media string) string { return sdp("[media_ip]", "sendrecv", media) }
+	usual := offer(plain)
 	for name, s := range map[string]*scenario{
 		"a call": call(usual).bye(2),
-		"mirrors a payload type": (&scenario{}).request("INVITE", 1, sdp("[media_ip]", "sendrecv", "m=audio [media_port] RTP/AVP 111 96\na=rtpmap:111 OPUS/48000/2\na=rtpmap:96 telephone-event/48000")).ringing().
+		"mirrors a payload type": (&scenario{}).request("INVITE", 1, offer(
+			"m=audio [media_port] RTP/AVP 111 96\na=rtpmap:111 OPUS/48000/2\na=rtpmap:96 telephone-event/48000",
+		)).ringing().
 			expect(200, "m=audio [0-9]+ RTP/AVP 111 96").request("ACK", 1, "").bye(2),
-		"comfort noise": (&scenario{}).request("INVITE", 1, sdp("[media_ip]", "sendrecv", "m=audio [media_port] RTP/AVP 8 13 101\na=rtpmap:101 telephone-event/8000")).ringing().
+		"comfort noise": (&scenario{}).request("INVITE", 1, offer(
+			"m=audio [media_port] RTP/AVP 8 13 101\na=rtpmap:101 telephone-event/8000",
+		)).ringing().
 			expect(200, "m=audio [0-9]+ RTP/AVP 8 13 101.*a=rtpmap:13 CN/8000").request("ACK", 1, "").bye(2),
-		"no comfort noise beside G.722": (&scenario{}).request("INVITE", 1, sdp("[media_ip]", "sendrecv", "m=audio [media_port] RTP/AVP 9 13")).ringing().
+		"no comfort noise beside G.722": (&scenario{}).request("INVITE", 1, offer("m=audio [media_port] RTP/AVP 9 13")).ringing().
 			expect(200, "m=audio [0-9]+ RTP/AVP 9").request("ACK", 1, "").bye(2),
 		"refuses a video section": (&scenario{}).request("INVITE", 1, usual+"m=video 40000 RTP/AVP 96\na=rtpmap:96 VP8/90000\n").ringing().
 			expect(200, "m=video 0 RTP/AVP 96").request("ACK", 1, "").bye(2),
-		"no codec": (&scenario{}).request("INVITE", 1, sdp("[media_ip]", "sendrecv", "m=audio [media_port] RTP/AVP 18\na=rtpmap:18 G729/8000")).ringing().
+		"no codec": (&scenario{}).request("INVITE", 1, offer("m=audio [media_port] RTP/AVP 18\na=rtpmap:18 G729/8000")).ringing().
 			expect(488, "Warning").request("ACK", 1, ""),
 		"late offer": (&scenario{}).request("INVITE", 1, "").ringing().expect(200, "m=audio [0-9]+ RTP/AVP 96 9 0 8 13 101").
 			request("ACK", 1, usual).pause(200).bye(2),
@@ -198,33 +205,46 @@ func TestScenarios(t *testing.T) {
 			request("INVITE", 4, sdp("0.0.0.0", "sendrecv", plain)).ringing().expect(200, "a=recvonly").request("ACK", 4, "").
 			request("INVITE", 5, usual).ringing().expect(200, "a=sendrecv").request("ACK", 5, "").bye(6),
 		"changes without a description": call(usual).request("INVITE", 2, "").ringing().expect(200, "m=audio").request("ACK", 2, usual).bye(3),
-		"a change that is not served":   call(usual).request("INVITE", 2, sdp("[media_ip]", "sendrecv", "m=audio [media_port] RTP/AVP 18")).ringing().expect(488, "").request("ACK", 2, "").bye(3),
-		"another codec":                 call(usual).request("INVITE", 2, sdp("[media_ip]", "sendrecv", "m=audio [media_port] RTP/AVP 9")).ringing().expect(200, "RTP/AVP 9").request("ACK", 2, "").bye(3),
-		"updates":                       call(usual).request("UPDATE", 2, "").expect(200, "").request("UPDATE", 3, sdp("[media_ip]", "inactive", plain)).expect(200, "a=inactive").bye(4),
+		"a change that is not served": call(usual).
+			request("INVITE", 2, offer("m=audio [media_port] RTP/AVP 18")).ringing().expect(488, "").request("ACK", 2, "").bye(3),
+		"another codec": call(usual).
+			request("INVITE", 2, offer("m=audio [media_port] RTP/AVP 9")).ringing().expect(200, "RTP/AVP 9").request("ACK", 2, "").bye(3),
+		"updates": call(usual).
+			request("UPDATE", 2, "").expect(200, "").
+			request("UPDATE", 3, sdp("[media_ip]", "inactive", plain)).expect(200, "a=inactive").bye(4),
 		"a timer": (&scenario{}).request("INVITE", 1, usual, "Supported: timer", "Session-Expires: 300;refresher=uac").ringing().
 			expect(200, "Session-Expires: 300;refresher=uac").request("ACK", 1, "").bye(2),
-		"a timer too short": (&scenario{}).request("INVITE", 1, usual, "Supported: timer", "Session-Expires: 30").ringing().expect(422, "Min-SE: 90").request("ACK", 1, ""),
-		"an extension":      (&scenario{}).request("INVITE", 1, usual, "Require: precondition").ringing().expect(420, "Unsupported: precondition").request("ACK", 1, ""),
+		"a timer too short": (&scenario{}).request("INVITE", 1, usual, "Supported: timer", "Session-Expires: 30").ringing().
+			expect(422, "Min-SE: 90").request("ACK", 1, ""),
+		"an extension": (&scenario{}).request("INVITE", 1, usual, "Require: precondition").ringing().
+			expect(420, "Unsupported: precondition").request("ACK", 1, ""),
 		"acknowledges ringing": (&scenario{}).request("INVITE", 1, usual, "Require: 100rel").rings(180, "").
-			request("PRACK", 2, "", "RAck: [$2] 1 INVITE").expect(200, "CSeq: 2 PRACK").expect(200, "Supported: timer, 100rel, replaces").request("ACK", 1, "").bye(3),
+			request("PRACK", 2, "", "RAck: [$2] 1 INVITE").expect(200, "CSeq: 2 PRACK").
+			expect(200, "Supported: timer, 100rel, replaces").request("ACK", 1, "").bye(3),
 		"acknowledges something else": (&scenario{}).request("INVITE", 1, usual, "Require: 100rel").rings(180, "").
-			request("PRACK", 2, "", "RAck: 7 1 INVITE").expect(481, "").request("PRACK", 3, "", "RAck: [$2] 1 INVITE").expect(200, "").expect(200, "").request("ACK", 1, "").bye(4),
+			request("PRACK", 2, "", "RAck: 7 1 INVITE").expect(481, "").
+			request("PRACK", 3, "", "RAck: [$2] 1 INVITE").expect(200, "").
+			expect(200, "").request("ACK", 1, "").bye(4),
 		"BYE while it rings": (&scenario{}).request("INVITE", 1, usual, "Require: 100rel").rings(180, "").
 			request("BYE", 2, "").expect(200, "BYE").expect(487, "").request("ACK", 1, ""),
 		"acknowledges no ringing": (&scenario{}).request("INVITE", 1, usual, "Require: 100rel").rings(180, "").
 			expect(504, "").request("ACK", 1, ""),
-		"late offer, requires 100rel": (&scenario{}).request("INVITE", 1, "", "Require: 100rel").ringing().expect(200, "").request("ACK", 1, usual).pause(200).bye(2),
-		"replaces nobody":             (&scenario{}).request("INVITE", 1, usual, "Replaces: x;to-tag=y;from-tag=z").ringing().expect(481, "").request("ACK", 1, ""),
-		"replaces nonsense":           (&scenario{}).request("INVITE", 1, usual, "Replaces: x").ringing().expect(400, "").request("ACK", 1, ""),
-		"keys by INFO":                call(usual).request("INFO", 2, "Signal=5\nDuration=160\n", "Content-Type: application/dtmf-relay").expect(200, "").bye(3),
-		"an INFO of nothing":          call(usual).request("INFO", 2, "").expect(200, "").bye(3),
-		"another INFO":                call(usual).request("INFO", 2, "x", "Content-Type: text/plain").expect(415, "").bye(3),
-		"is it there":                 (&scenario{}).request("OPTIONS", 1, "").expect(200, "Allow: INVITE"),
-		"no such method":              (&scenario{}).request("SUBSCRIBE", 1, "", "Event: presence").expect(405, "Allow: INVITE"),
-		"BYE of nobody":               (&scenario{}).request("BYE", 1, "").expect(481, ""),
-		"CANCEL of nobody":            (&scenario{}).request("CANCEL", 1, "").expect(481, ""),
-		"CSeq that is old":            call(usual).request("UPDATE", 5, "").expect(200, "").request("UPDATE", 4, "").expect(500, "").bye(6),
-		"no ACK":                      (&scenario{}).request("INVITE", 1, usual).ringing().expect(200, "").receives("BYE", "").replies("200 OK"),
+		"late offer, requires 100rel": (&scenario{}).request("INVITE", 1, "", "Require: 100rel").ringing().
+			expect(200, "").request("ACK", 1, usual).pause(200).bye(2),
+		"replaces nobody": (&scenario{}).request("INVITE", 1, usual, "Replaces: x;to-tag=y;from-tag=z").ringing().
+			expect(481, "").request("ACK", 1, ""),
+		"replaces nonsense": (&scenario{}).request("INVITE", 1, usual, "Replaces: x").ringing().
+			expect(400, "").request("ACK", 1, ""),
+		"keys by INFO": call(usual).
+			request("INFO", 2, "Signal=5\nDuration=160\n", "Content-Type: application/dtmf-relay").expect(200, "").bye(3),
+		"an INFO of nothing": call(usual).request("INFO", 2, "").expect(200, "").bye(3),
+		"another INFO":       call(usual).request("INFO", 2, "x", "Content-Type: text/plain").expect(415, "").bye(3),
+		"is it there":        (&scenario{}).request("OPTIONS", 1, "").expect(200, "Allow: INVITE"),
+		"no such method":     (&scenario{}).request("SUBSCRIBE", 1, "", "Event: presence").expect(405, "Allow: INVITE"),
+		"BYE of nobody":      (&scenario{}).request("BYE", 1, "").expect(481, ""),
+		"CANCEL of nobody":   (&scenario{}).request("CANCEL", 1, "").expect(481, ""),
+		"CSeq that is old":   call(usual).request("UPDATE", 5, "").expect(200, "").request("UPDATE", 4, "").expect(500, "").bye(6),
+		"no ACK":             (&scenario{}).request("INVITE", 1, usual).ringing().expect(200, "").receives("BYE", "").replies("200 OK"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -239,7 +259,8 @@ func TestReplaces(t *testing.T) {
 	o := newOffice(t, config)
 	s := call(sdp("[media_ip]", "sendrecv", plain))
 	s.steps.WriteString(
-		`<nop><action><assignstr assign_to="3" value="[last_To:]"/><ereg regexp="tag=([^;]+)" search_in="var" variable="3" check_it="true" assign_to="1,4"/></action></nop>` + "\n",
+		`<nop><action><assignstr assign_to="3" value="[last_To:]"/>` +
+			`<ereg regexp="tag=([^;]+)" search_in="var" variable="3" check_it="true" assign_to="1,4"/></action></nop>` + "\n",
 	)
 	invite := message(
 		"INVITE",
@@ -248,8 +269,11 @@ func TestReplaces(t *testing.T) {
 		sdp("[media_ip]", "sendrecv", plain),
 		[]string{"Replaces: [call_id];to-tag=[$4];from-tag=[call_number]x"},
 	)
-	invite = strings.NewReplacer("Call-ID: [call_id]", "Call-ID: second///[call_id]", `"Ada"`, `"Grace"`, "tag=[call_number]x\nTo", "tag=[call_number]y\nTo").
-		Replace(invite)
+	invite = strings.NewReplacer(
+		"Call-ID: [call_id]", "Call-ID: second///[call_id]",
+		`"Ada"`, `"Grace"`,
+		"tag=[call_number]x\nTo", "tag=[call_number]y\nTo",
+	).Replace(invite)
 	fmt.Fprintf(&s.steps, "<send retrans=\"500\"><![CDATA[\n%s]]></send>\n", invite)
 	second := func(method string, sequence int) {
 		text := message(method, sequence, "[peer_tag_param]", "", nil)
@@ -260,7 +284,8 @@ func TestReplaces(t *testing.T) {
 	second("ACK", 1)
 	s.receives("BYE", "Replaced")
 	s.steps.WriteString(
-		"<send><![CDATA[\nSIP/2.0 200 OK\n[last_Via:]\n[last_From:]\n[last_To:]\n[last_Call-ID:]\n[last_CSeq:]\nContent-Length: 0\n\n]]></send>\n",
+		"<send><![CDATA[\nSIP/2.0 200 OK\n[last_Via:]\n[last_From:]\n[last_To:]\n[last_Call-ID:]\n[last_CSeq:]\n" +
+			"Content-Length: 0\n\n]]></send>\n",
 	)
 	s.pause(3000)
 	second("BYE", 2)

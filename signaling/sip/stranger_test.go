@@ -80,7 +80,8 @@ func TestStrangersAreForgotten(t *testing.T) {
 		stranger.send("OPTIONS sip:x SIP/2.0\r\n\r\n")
 		stranger.send(hostile("127.0.9.1:9")["BYE of nobody"])
 		stranger.send(
-			"SIP/2.0 200 OK\r\nVia: SIP/2.0/UDP 127.0.0.1;branch=z9hG4bKx\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:c@d>;tag=2\r\nCall-ID: x\r\nCSeq: 1 INVITE\r\nContent-Length: 0\r\n\r\n",
+			"SIP/2.0 200 OK\r\nVia: SIP/2.0/UDP 127.0.0.1;branch=z9hG4bKx\r\n" +
+				"From: <sip:a@b>;tag=1\r\nTo: <sip:c@d>;tag=2\r\nCall-ID: x\r\nCSeq: 1 INVITE\r\nContent-Length: 0\r\n\r\n",
 		)
 		stranger.challenge(1)
 		if i%100 == 0 {
