@@ -95,7 +95,10 @@ func TestSignatures(t *testing.T) {
 		t.Errorf("the log has no rule: %s", body)
 	}
 	before := len(g.logs.String())
-	if status, _ := g.post("twilio", "/telephony/plivo/answer?"+strings.Repeat("x", 100<<10), nil, func(r *http.Request) { r.Header.Set("X-Plivo-Signature-V3", "AAAA") }); status != 403 {
+	status, _ := g.post("twilio", "/telephony/plivo/answer?"+strings.Repeat("x", 100<<10), nil, func(r *http.Request) {
+		r.Header.Set("X-Plivo-Signature-V3", "AAAA")
+	})
+	if status != 403 {
 		t.Errorf("a long address: %d", status)
 	}
 	if more := len(g.logs.String()) - before; more == 0 || more > 1000 {
@@ -335,8 +338,11 @@ func TestAProviderIsNoKey(t *testing.T) {
 // What is wrong with a configuration is said by the name of the field.
 func TestConfigurationErrors(t *testing.T) {
 	t.Parallel()
-	const calls = `"calls":7`
-	twilio := `{"profile":"twilio","verify":"v"`
+	const calls, twilio = `"calls":7`, `{"profile":"twilio","verify":"v"`
+	private := func(provider string) string { return `{"providers":[` + provider + `],` + calls + `}` }
+	public := func(provider string) string {
+		return `{"publicURL":"https://a","providers":[` + provider + `],` + calls + `}`
+	}
 	for text, want := range map[string]string{
 		`{`:                        "unexpected EOF",
 		"{\n\"calls\": x}":         "line 2",
@@ -345,25 +351,27 @@ func TestConfigurationErrors(t *testing.T) {
 		`{} {}`:                    "text after the object",
 		`{"publicURL":"voice.me"}`: "publicURL:",
 		`{` + calls + `}`:          "providers: there is none",
-		`{"audioSocket":{"listen":"x"},` + calls + `}`:                                                                           "audioSocket.listen:",
-		`{"audioSocket":{"listen":"127.0.0.1:0"},"agents":[{"to":["*"]}]}`:                                                       `unknown field "agents"`,
-		`{"audioSocket":{"listen":"127.0.0.1:0"},"maxSeconds":-1,` + calls + `}`:                                                 "maxSeconds: -1",
-		`{"providers":[{"profile":"acme"}],` + calls + `}`:                                                                       `providers[0].profile: "acme"`,
-		`{"providers":[{"profile":"twilio"}],` + calls + `}`:                                                                     "providers[0].verify: is missing",
-		`{"providers":[` + twilio + `}],` + calls + `}`:                                                                          "publicURL is missing",
-		`{"publicURL":"https://a","providers":[` + twilio + `,"password":"x"}],` + calls + `}`:                                   "providers[0].password",
-		`{"publicURL":"https://a","providers":[` + twilio + `,"apiKey":"x"}],` + calls + `}`:                                     "providers[0].account",
-		`{"publicURL":"https://a","providers":[` + twilio + `,"transferTo":["1"]}],` + calls + `}`:                               "providers[0].transferTo",
-		`{"publicURL":"https://a","providers":[` + twilio + `},` + twilio + `}],` + calls + `}`:                                  `providers[1].name: "twilio" is another's`,
-		`{"publicURL":"https://a","providers":[` + twilio + `,"name":"a/b"}],` + calls + `}`:                                     `providers[0].name: "a/b"`,
-		`{"publicURL":"https://a","providers":[` + twilio + `,"calls":-1}],` + calls + `}`:                                       "providers[0].calls",
-		`{"publicURL":"https://a","providers":[{"profile":"telnyx","verify":"AAAA"}],` + calls + `}`:                             "providers[0].verify: is no Ed25519",
-		`{"publicURL":"https://a","providers":[{"profile":"twilio","verify":"${NO_SUCH}"}],` + calls + `}`:                       "no variable NO_SUCH",
-		`{"providers":[{"profile":"jambonz"}],` + calls + `}`:                                                                    "providers[0].password: is missing",
-		`{"providers":[{"profile":"jambonz","verify":"x"}],` + calls + `}`:                                                       "providers[0].verify",
-		`{"providers":[{"profile":"jambonz","password":"x","apiKey":"x"}],` + calls + `}`:                                        "providers[0].apiKey",
-		`{"providers":[{"profile":"jambonz","access":true}],` + calls + `}`:                                                      "providers[0].access: there are no keys",
-		`{"publicURL":"https://a","providers":[{"profile":"signalwire","verify":"v","account":"P","apiKey":"x"}],` + calls + `}`: "providers[0].api:",
+
+		`{"audioSocket":{"listen":"x"},` + calls + `}`:                           "audioSocket.listen:",
+		`{"audioSocket":{"listen":"127.0.0.1:0"},"agents":[{"to":["*"]}]}`:       `unknown field "agents"`,
+		`{"audioSocket":{"listen":"127.0.0.1:0"},"maxSeconds":-1,` + calls + `}`: "maxSeconds: -1",
+
+		private(`{"profile":"acme"}`):                                              `providers[0].profile: "acme"`,
+		private(`{"profile":"twilio"}`):                                            "providers[0].verify: is missing",
+		private(twilio + `}`):                                                      "publicURL is missing",
+		public(twilio + `,"password":"x"}`):                                        "providers[0].password",
+		public(twilio + `,"apiKey":"x"}`):                                          "providers[0].account",
+		public(twilio + `,"transferTo":["1"]}`):                                    "providers[0].transferTo",
+		public(twilio + `},` + twilio + `}`):                                       `providers[1].name: "twilio" is another's`,
+		public(twilio + `,"name":"a/b"}`):                                          `providers[0].name: "a/b"`,
+		public(twilio + `,"calls":-1}`):                                            "providers[0].calls",
+		public(`{"profile":"telnyx","verify":"AAAA"}`):                             "providers[0].verify: is no Ed25519",
+		public(`{"profile":"twilio","verify":"${NO_SUCH}"}`):                       "no variable NO_SUCH",
+		private(`{"profile":"jambonz"}`):                                           "providers[0].password: is missing",
+		private(`{"profile":"jambonz","verify":"x"}`):                              "providers[0].verify",
+		private(`{"profile":"jambonz","password":"x","apiKey":"x"}`):               "providers[0].apiKey",
+		private(`{"profile":"jambonz","access":true}`):                             "providers[0].access: there are no keys",
+		public(`{"profile":"signalwire","verify":"v","account":"P","apiKey":"x"}`): "providers[0].api:",
 	} {
 		file := filepath.Join(t.TempDir(), "telephony.json")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

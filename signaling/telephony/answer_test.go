@@ -15,10 +15,26 @@ func TestSignaturesOfTheProvidersLibraries(t *testing.T) {
 		verify                      func(secret, signature, at string, r *http.Request, body []byte) error
 		secret, signature, at, body string
 	}{
-		{verifyTwilio, "12345", "0/KCTR6DLpKmkAf8muzZqo1nDgQ=", "https://mycompany.com/myapp.php?foo=1&bar=2", "CallSid=CA1234567890ABCDE&Caller=%2B12349013030&Digits=1234&From=%2B12349013030&To=%2B18005551212"},
-		{verifyTwilio, "12345", "RSOYDt4T1cUTdK1PDd93/VVr8B8=", "https://mycompany.com/myapp.php?foo=1&bar=2", "CallSid=CA1234567890ABCDE&Caller=%2B14158675309&Digits=1234&From=%2B14158675309&To=%2B18005551212"},
-		{verifyPlivo, "token", "g4p/l+wsXEY/i+ZAqP4Y98hX7Dnbj/zmA7wrrrYrXmw=", "https://voice.example.com/telephony/plivo/answer", "To=%2B4930123&CallUUID=b7-1&From=%2B4917012345"},
-		{verifyPlivo, "token", "VU+nA7wDVSuRpFrhCO7tm6sD6jCNQaveS1s/5qvP//c=", "https://voice.example.com/telephony/plivo/answer?b=2&a=1", "To=%2B4930123&CallUUID=b7-1&From=%2B4917012345"},
+		{
+			verifyTwilio, "12345", "0/KCTR6DLpKmkAf8muzZqo1nDgQ=",
+			"https://mycompany.com/myapp.php?foo=1&bar=2",
+			"CallSid=CA1234567890ABCDE&Caller=%2B12349013030&Digits=1234&From=%2B12349013030&To=%2B18005551212",
+		},
+		{
+			verifyTwilio, "12345", "RSOYDt4T1cUTdK1PDd93/VVr8B8=",
+			"https://mycompany.com/myapp.php?foo=1&bar=2",
+			"CallSid=CA1234567890ABCDE&Caller=%2B14158675309&Digits=1234&From=%2B14158675309&To=%2B18005551212",
+		},
+		{
+			verifyPlivo, "token", "g4p/l+wsXEY/i+ZAqP4Y98hX7Dnbj/zmA7wrrrYrXmw=",
+			"https://voice.example.com/telephony/plivo/answer",
+			"To=%2B4930123&CallUUID=b7-1&From=%2B4917012345",
+		},
+		{
+			verifyPlivo, "token", "VU+nA7wDVSuRpFrhCO7tm6sD6jCNQaveS1s/5qvP//c=",
+			"https://voice.example.com/telephony/plivo/answer?b=2&a=1",
+			"To=%2B4930123&CallUUID=b7-1&From=%2B4917012345",
+		},
 	} {
 		if err := test.verify(test.secret, test.signature, test.at, plivo, []byte(test.body)); err != nil {
 			t.Errorf("%s %s: %v", test.at, test.body, err)
@@ -42,7 +58,8 @@ func TestSignatureOfAudioHook(t *testing.T) {
 		"X-API-KEY":                 "SGVsbG8sIEkgYW0gdGhlIEFQSSBrZXkh",
 		"Signature":                 "sig1=:NZBwyBHRRyRoeLqy1IzOa9VYBuI8TgMFt2GRDkDuJh4=:",
 		"Signature-Input": `sig1=("@request-target" "@authority" "audiohook-organization-id" "audiohook-session-id" "audiohook-correlation-id" ` +
-			`"x-api-key");keyid="SGVsbG8sIEkgYW0gdGhlIEFQSSBrZXkh";nonce="VGhpc0lzQVVuaXF1ZU5vbmNl";alg="hmac-sha256";created=1641013200;expires=3282026430`,
+			`"x-api-key");keyid="SGVsbG8sIEkgYW0gdGhlIEFQSSBrZXkh";nonce="VGhpc0lzQVVuaXF1ZU5vbmNl";alg="hmac-sha256";` +
+			`created=1641013200;expires=3282026430`,
 	} {
 		r.Header.Set(name, value)
 	}

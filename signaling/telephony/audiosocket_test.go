@@ -124,7 +124,12 @@ func TestAudioSocket(t *testing.T) {
 		name       string
 		kind       byte
 		rate, said int
-	}{{"8 kHz", 0x10, 8000, 8000}, {"16 kHz", 0x12, 16000, 16000}, {"16 kHz of an early Asterisk", 0x11, 16000, 16000}, {"44.1 kHz", 0x15, 44100, 44100}} {
+	}{
+		{"8 kHz", 0x10, 8000, 8000},
+		{"16 kHz", 0x12, 16000, 16000},
+		{"16 kHz of an early Asterisk", 0x11, 16000, 16000},
+		{"44.1 kHz", 0x15, 44100, 44100},
+	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			g := newGateway(t, nil)

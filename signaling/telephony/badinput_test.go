@@ -78,7 +78,15 @@ func TestMalformedBeginnings(t *testing.T) {
 	p := g.dialPhone(s, "+100")
 	p.write(websocket.BinaryMessage, make([]byte, 160)) // sound before anything
 	p.closed()
-	for _, bytes := range [][]byte{{}, {1}, {0x01, 0, 15}, append([]byte{0x01, 0, 15}, make([]byte, 15)...), append([]byte{0x10, 0, 16}, make([]byte, 16)...), {0x01, 0xff, 0xff}, []byte("GET / HTTP/1.1\r\n\r\n")} {
+	for _, bytes := range [][]byte{
+		{},
+		{1},
+		{0x01, 0, 15},
+		append([]byte{0x01, 0, 15}, make([]byte, 15)...),
+		append([]byte{0x10, 0, 16}, make([]byte, 16)...),
+		{0x01, 0xff, 0xff},
+		[]byte("GET / HTTP/1.1\r\n\r\n"),
+	} {
 		a := g.dialAsterisk("", 0x10, 8000) // which says 0x01 of no length
 		_, _ = a.conn.Write(bytes)
 		a.closed()
@@ -100,7 +108,18 @@ func TestMalformedAudioSocket(t *testing.T) {
 	for _, m := range []struct {
 		kind    byte
 		payload []byte
-	}{{0x12, make([]byte, 640)}, {0x02, nil}, {0x7f, make([]byte, 65535)}, {0x03, nil}, {0x03, []byte("12")}, {0xff, []byte{1}}, {0xff, nil}, {0x10, []byte{1}}, {0x10, nil}, {0x01, make([]byte, 16)}} {
+	}{
+		{0x12, make([]byte, 640)},
+		{0x02, nil},
+		{0x7f, make([]byte, 65535)},
+		{0x03, nil},
+		{0x03, []byte("12")},
+		{0xff, []byte{1}},
+		{0xff, nil},
+		{0x10, []byte{1}},
+		{0x10, nil},
+		{0x01, make([]byte, 16)},
+	} {
 		a.send(m.kind, m.payload)
 	}
 	a.say(sentence(440, time.Second, 8000))

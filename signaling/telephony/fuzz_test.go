@@ -27,9 +27,8 @@ func tryCodec(c codec, messages [][]byte, text func(i int) bool) {
 // FuzzJSON has two messages read in each format with sound in JSON.
 func FuzzJSON(f *testing.F) {
 	f.Add(
-		[]byte(
-			`{"event":"start","streamSid":"MZ1","start":{"streamSid":"MZ1","callSid":"CA1","mediaFormat":{"encoding":"audio/x-mulaw","sampleRate":8000}}}`,
-		),
+		[]byte(`{"event":"start","streamSid":"MZ1",`+
+			`"start":{"streamSid":"MZ1","callSid":"CA1","mediaFormat":{"encoding":"audio/x-mulaw","sampleRate":8000}}}`),
 		[]byte(`{"event":"media","media":{"chunk":"1","payload":"AAAA"}}`),
 	)
 	f.Add(

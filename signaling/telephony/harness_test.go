@@ -556,7 +556,8 @@ func (g *gateway) dialPhone(s style, to string, more ...string) *phone {
 			`","from":"+4917012345","to":"`+to+`","direction":"incoming","state":"parked"}}}`)
 		asked := <-g.rest.more
 		var command map[string]string
-		if err := json.Unmarshal([]byte(asked.body), &command); err != nil || status != 200 || asked.what != "POST /v2/calls/"+call+"/actions/answer" ||
+		if err := json.Unmarshal([]byte(asked.body), &command); err != nil || status != 200 ||
+			asked.what != "POST /v2/calls/"+call+"/actions/answer" ||
 			command["stream_bidirectional_mode"] != "rtp" || command["command_id"] != "e1" {
 			g.t.Fatalf("%d %s: asked %+v", status, text, asked)
 		}

@@ -22,7 +22,8 @@ func begun(t testing.TB, provider, start string) (*dialectCodec, format) {
 	return c, m.start.format
 }
 
-const twilioStart = `{"event":"start","streamSid":"MZ1","start":{"streamSid":"MZ1","callSid":"CA1","mediaFormat":{"encoding":"audio/x-mulaw","sampleRate":8000}}}`
+const twilioStart = `{"event":"start","streamSid":"MZ1","start":{"streamSid":"MZ1","callSid":"CA1",` +
+	`"mediaFormat":{"encoding":"audio/x-mulaw","sampleRate":8000}}}`
 
 func aFrame() media.Frame { return media.Frame{PCM: make([]int16, 480)} }
 
@@ -149,7 +150,12 @@ func BenchmarkHeard(b *testing.B) {
 		start, message string
 		text           bool
 	}{
-		"twilio":  {twilioStart, `{"event":"media","sequenceNumber":"3","streamSid":"MZ1","media":{"track":"inbound","chunk":"1","timestamp":"20","payload":"` + string(make64(160)) + `"}}`, true},
+		"twilio": {
+			twilioStart,
+			`{"event":"media","sequenceNumber":"3","streamSid":"MZ1",` +
+				`"media":{"track":"inbound","chunk":"1","timestamp":"20","payload":"` + string(make64(160)) + `"}}`,
+			true,
+		},
 		"jambonz": {`{"callSid":"1","sampleRate":16000}`, string(make([]byte, 640)), false},
 	} {
 		b.Run(provider, func(b *testing.B) {

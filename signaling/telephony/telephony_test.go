@@ -48,7 +48,9 @@ func twilioLike(provider string) style {
 		begin: func(call, _ string) []string {
 			return []string{
 				`{"event":"connected","protocol":"Call","version":"1.0.0"}`,
-				`{"event":"start","sequenceNumber":"1","streamSid":"MZ1","start":{"accountSid":"AC1","streamSid":"MZ1","callSid":"` + call + `","tracks":["inbound"],"mediaFormat":{"encoding":"audio/x-mulaw","sampleRate":8000,"channels":1},"customParameters":{"Order":"17"}}}`,
+				`{"event":"start","sequenceNumber":"1","streamSid":"MZ1","start":{"accountSid":"AC1","streamSid":"MZ1",` +
+					`"callSid":"` + call + `","tracks":["inbound"],` +
+					`"mediaFormat":{"encoding":"audio/x-mulaw","sampleRate":8000,"channels":1},"customParameters":{"Order":"17"}}}`,
 			}
 		},
 		media: func(n int, b string) string {
@@ -82,15 +84,19 @@ func asteriskLike(begin func(call, to string) []string, key, clear, mark, draine
 func styles() map[string]style {
 	asteriskText := asteriskLike(func(call, _ string) []string {
 		return []string{
-			"MEDIA_START connection_id:e226e283-c90a channel:WebSocket/voxgate/0x7f0 channel_id:" + call + " format:ulaw optimal_frame_size:160 ptime:20",
+			"MEDIA_START connection_id:e226e283-c90a channel:WebSocket/voxgate/0x7f0 channel_id:" + call +
+				" format:ulaw optimal_frame_size:160 ptime:20",
 		}
 	}, "DTMF_END digit:K channel_id:1.1", "FLUSH_MEDIA", "REPORT_QUEUE_DRAINED", "QUEUE_DRAINED", "HANGUP")
 	asteriskText.rate, asteriskText.law = 8000, &g711.MuLaw
 	asteriskJSON := asteriskLike(func(call, to string) []string {
 		return []string{
-			`{"event":"MEDIA_START","connection_id":"e226","channel":"WebSocket/voxgate/0x7f0","channel_id":"` + call + `","format":"slin16","optimal_frame_size":640,"ptime":20,"channel_variables":{"CALLER_NUMBER":"+4917012345","ORDER":17}}`,
+			`{"event":"MEDIA_START","connection_id":"e226","channel":"WebSocket/voxgate/0x7f0","channel_id":"` + call + `",` +
+				`"format":"slin16","optimal_frame_size":640,"ptime":20,` +
+				`"channel_variables":{"CALLER_NUMBER":"+4917012345","ORDER":17}}`,
 		}
-	}, `{"event":"DTMF_END","channel_id":"1.1","digit":"K"}`, `{"command":"FLUSH_MEDIA"}`, `{"command":"REPORT_QUEUE_DRAINED"}`, `{"event":"QUEUE_DRAINED","channel_id":"1.1"}`, `{"command":"HANGUP"}`)
+	}, `{"event":"DTMF_END","channel_id":"1.1","digit":"K"}`, `{"command":"FLUSH_MEDIA"}`, `{"command":"REPORT_QUEUE_DRAINED"}`,
+		`{"event":"QUEUE_DRAINED","channel_id":"1.1"}`, `{"command":"HANGUP"}`)
 	asteriskJSON.rate = 16000
 	jambonz := style{
 		provider: "jambonz", rate: 16000, hangUp: `{"type":"disconnect"}`,
@@ -108,13 +114,15 @@ func styles() map[string]style {
 	freeswitch.begin = func(call, to string) []string {
 		return []string{`{"callId":"` + call + `","from":"+4917012345","to":"` + to + `","attributes":{"order":"17"}}`}
 	}
+	const external = `{"type":"audio","format":"PCMU","channels":["external"],"rate":8000},`
 	genesys := style{
 		provider: "genesys", rate: 8000, law: &g711.MuLaw,
 		begin: func(call, to string) []string {
-			return []string{`{"version":"2","id":"S1","type":"open","seq":1,"serverseq":0,"position":"PT0S","parameters":{"organizationId":"organization1","conversationId":"` + call +
-				`","participant":{"id":"P1","ani":"+4917012345","aniName":"Ada","dnis":"` + to + `"},"inputVariables":{"order":"17"},"media":[` +
-				`{"type":"audio","format":"PCMU","channels":["external","internal"],"rate":8000},{"type":"audio","format":"PCMU","channels":["external"],"rate":8000},` +
-				`{"type":"audio","format":"PCMU","channels":["internal"],"rate":8000}]}}`}
+			return []string{`{"version":"2","id":"S1","type":"open","seq":1,"serverseq":0,"position":"PT0S",` +
+				`"parameters":{"organizationId":"organization1","conversationId":"` + call + `",` +
+				`"participant":{"id":"P1","ani":"+4917012345","aniName":"Ada","dnis":"` + to + `"},"inputVariables":{"order":"17"},"media":[` +
+				`{"type":"audio","format":"PCMU","channels":["external","internal"],"rate":8000},` +
+				external + `{"type":"audio","format":"PCMU","channels":["internal"],"rate":8000}]}}`}
 		},
 		keys: func(k string) string {
 			return `{"version":"2","id":"S1","type":"dtmf","seq":2,"serverseq":1,"position":"PT1S","parameters":{"digit":"` + k + `"}}`
@@ -124,14 +132,15 @@ func styles() map[string]style {
 	stereo := genesys
 	stereo.stereo = true
 	stereo.begin = func(call, to string) []string {
-		return []string{strings.Replace(genesys.begin(call, to)[0], `{"type":"audio","format":"PCMU","channels":["external"],"rate":8000},`, "", 1)}
+		return []string{strings.Replace(genesys.begin(call, to)[0], external, "", 1)}
 	}
 	all := map[string]style{
 		"genesys": genesys, "genesys in stereo": stereo,
 		"bandwidth": {
 			provider: "bandwidth", rate: 8000, law: &g711.MuLaw,
 			begin: func(call, _ string) []string {
-				return []string{`{"eventType":"start","metadata":{"accountId":"1","callId":"` + call + `","streamId":"s-1","streamName":"n","tracks":[{"name":"inbound","mediaFormat":{"encoding":"PCMU","sampleRate":8000}}]}}`}
+				return []string{`{"eventType":"start","metadata":{"accountId":"1","callId":"` + call + `",` +
+					`"streamId":"s-1","streamName":"n","tracks":[{"name":"inbound","mediaFormat":{"encoding":"PCMU","sampleRate":8000}}]}}`}
 			},
 			media: func(n int, b string) string {
 				return fmt.Sprintf(`{"eventType":"media","track":"inbound","sequenceNumber":%d,"payload":"%s"}`, n, b)
@@ -147,7 +156,8 @@ func styles() map[string]style {
 		"sinch": {
 			provider: "sinch", rate: 16000,
 			begin: func(call, _ string) []string {
-				return []string{`{"command":"connect","version":1,"callId":"` + call + `","applicationKey":"A","codec":"PCM","sampleRate":16000,"callHeaders":{"order":"17"}}`}
+				return []string{`{"command":"connect","version":1,"callId":"` + call + `","applicationKey":"A",` +
+					`"codec":"PCM","sampleRate":16000,"callHeaders":{"order":"17"}}`}
 			},
 			isClear: is(`{"command":"clear"}`),
 		},
@@ -158,7 +168,9 @@ func styles() map[string]style {
 			begin: func(call, to string) []string {
 				return []string{
 					`{"event":"connected","version":"1.0.0"}`,
-					`{"event":"start","sequence_number":"1","start":{"user_id":"3E6F","call_control_id":"` + call + `","from":"+4917012345","to":"` + to + `","client_state":"b3JkZXI=","media_format":{"encoding":"PCMA","sample_rate":8000,"channels":1}},"stream_id":"32DE"}`,
+					`{"event":"start","sequence_number":"1","start":{"user_id":"3E6F","call_control_id":"` + call + `",` +
+						`"from":"+4917012345","to":"` + to + `","client_state":"b3JkZXI=",` +
+						`"media_format":{"encoding":"PCMA","sample_rate":8000,"channels":1}},"stream_id":"32DE"}`,
 				}
 			},
 			media: func(n int, b string) string {
@@ -183,12 +195,15 @@ func styles() map[string]style {
 			provider: "plivo", rate: 16000,
 			begin: func(call, _ string) []string {
 				return []string{
-					`{"sequenceNumber":0,"event":"start","start":{"callId":"` + call + `","streamId":"b770","accountId":"MA1","tracks":["inbound"],"mediaFormat":{"encoding":"audio/x-l16","sampleRate":16000}},"extra_headers":"{\"order\":\"17\"}"}`,
+					`{"sequenceNumber":0,"event":"start","start":{"callId":"` + call + `","streamId":"b770","accountId":"MA1",` +
+						`"tracks":["inbound"],"mediaFormat":{"encoding":"audio/x-l16","sampleRate":16000}},` +
+						`"extra_headers":"{\"order\":\"17\"}"}`,
 				}
 			},
 			media: func(n int, b string) string {
 				return fmt.Sprintf(
-					`{"sequenceNumber":%d,"streamId":"b770","event":"media","media":{"track":"inbound","timestamp":"1763834400000","chunk":%d,"payload":"%s"},"extra_headers":"{}"}`,
+					`{"sequenceNumber":%d,"streamId":"b770","event":"media",`+
+						`"media":{"track":"inbound","timestamp":"1763834400000","chunk":%d,"payload":"%s"},"extra_headers":"{}"}`,
 					n,
 					n,
 					b,
@@ -202,7 +217,8 @@ func styles() map[string]style {
 				return at("media", "payload")(m)
 			},
 			keys: func(k string) string {
-				return `{"event":"dtmf","streamId":"b770","sequenceNumber":7,"dtmf":{"track":"inbound","digit":"` + k + `","timestamp":"1763834400000"},"extra_headers":"{}"}`
+				return `{"event":"dtmf","streamId":"b770","sequenceNumber":7,` +
+					`"dtmf":{"track":"inbound","digit":"` + k + `","timestamp":"1763834400000"},"extra_headers":"{}"}`
 			},
 			isClear: is(`{"event":"clearAudio","streamId":"b770"}`), mark: named("checkpoint", "name"),
 			echo: func(name string) string { return `{"event":"playedStream","streamId":"b770","name":"` + name + `"}` },
@@ -212,7 +228,9 @@ func styles() map[string]style {
 			begin: func(call, to string) []string {
 				return []string{
 					`{"event":"connected"}`,
-					`{"event":"start","sequence_number":"1","stream_sid":"MZ1","start":{"stream_sid":"MZ1","call_sid":"` + call + `","account_sid":"AC1","from":"+4917012345","to":"` + to + `","custom_parameters":{"order":"17"},"media_format":{"encoding":"audio/x-raw","sample_rate":"8000","bit_rate":"16"}}}`,
+					`{"event":"start","sequence_number":"1","stream_sid":"MZ1","start":{"stream_sid":"MZ1","call_sid":"` + call + `",` +
+						`"account_sid":"AC1","from":"+4917012345","to":"` + to + `","custom_parameters":{"order":"17"},` +
+						`"media_format":{"encoding":"audio/x-raw","sample_rate":"8000","bit_rate":"16"}}}`,
 				}
 			},
 			media: func(n int, b string) string {
@@ -238,14 +256,16 @@ func styles() map[string]style {
 			begin: func(call, to string) []string {
 				return []string{
 					`{"event":"start","type":"text","ucid":"` + call + `","did":"` + to + `"}`,
-					`{"event":"media","type":"media","ucid":"` + call + `","data":{"samples":[9999,9999],"bitsPerSample":16,"sampleRate":16000,"channelCount":1,"numberOfFrames":2,"type":"data"}}`,
+					`{"event":"media","type":"media","ucid":"` + call + `","data":{"samples":[9999,9999],` +
+						`"bitsPerSample":16,"sampleRate":16000,"channelCount":1,"numberOfFrames":2,"type":"data"}}`,
 				}
 			},
 			media: func(_ int, b string) string {
 				raw, _ := base64.StdEncoding.DecodeString(b)
 				samples, _ := json.Marshal(media.AppendSamples(nil, raw))
 				return fmt.Sprintf(
-					`{"event":"media","type":"media","ucid":"1","data":{"samples":%s,"bitsPerSample":16,"sampleRate":8000,"channelCount":1,"numberOfFrames":%d,"type":"data"}}`,
+					`{"event":"media","type":"media","ucid":"1","data":{"samples":%s,`+
+						`"bitsPerSample":16,"sampleRate":8000,"channelCount":1,"numberOfFrames":%d,"type":"data"}}`,
 					samples, len(raw)/2,
 				)
 			},
@@ -293,7 +313,8 @@ func TestEachProvider(t *testing.T) {
 			p := g.dialPhone(s, "+100")
 			session, ear := g.session()
 			said := g.host.Sessions()[0].Attributes
-			has := s.provider != "jambonz" && !strings.HasPrefix(name, "vonage") && name != "asterisk in words" && name != "bandwidth" && name != "ozonetel"
+			has := s.provider != "jambonz" && !strings.HasPrefix(name, "vonage") && name != "asterisk in words" &&
+				name != "bandwidth" && name != "ozonetel"
 			if has && said["order"] != "17" && said["client_state"] != "b3JkZXI=" {
 				t.Errorf("with the call came %v", said)
 			}
@@ -397,7 +418,10 @@ func TestTools(t *testing.T) {
 	}{
 		{name: "twilio", to: "+200", asked: []restCall{restProviders["twilio"]}},
 		{name: "asterisk in words", to: "+200", text: "HANGUP"},
-		{name: "twilio", to: "+300", asked: []restCall{{restProviders["twilio"].what, "AC1", "Twiml=%3CResponse%3E%3CDial%3E%3CNumber%3E%2B4930123%3C%2FNumber%3E%3C%2FDial%3E%3C%2FResponse%3E"}}},
+		{name: "twilio", to: "+300", asked: []restCall{{
+			restProviders["twilio"].what, "AC1",
+			"Twiml=%3CResponse%3E%3CDial%3E%3CNumber%3E%2B4930123%3C%2FNumber%3E%3C%2FDial%3E%3C%2FResponse%3E",
+		}}},
 		{name: "telnyx", to: "+300", asked: []restCall{{"POST /v2/calls/CA1/actions/transfer", "", `{"to":"+4930123"}`}}},
 		{name: "telnyx", to: "+400", asked: []restCall{{"POST /v2/calls/CA1/actions/send_dtmf", "", `{"digits":"12#"}`}}, says: "done"},
 		{name: "plivo", to: "+400", text: `{"event":"sendDTMF","dtmf":"12#"}`},

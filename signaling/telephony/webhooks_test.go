@@ -47,7 +47,8 @@ func TestAudioHook(t *testing.T) {
 	session, ear := g.session()
 	p.text(`{"version":"2","id":"S1","type":"paused","seq":3,"serverseq":2,"position":"PT0S","parameters":{}}`)
 	p.say(sentence(440, 3*time.Second, p.rate))
-	p.text(`{"version":"2","id":"S1","type":"resumed","seq":4,"serverseq":2,"position":"PT0S","parameters":{"start":"PT0S","discarded":"PT1S"}}`)
+	p.text(`{"version":"2","id":"S1","type":"resumed","seq":4,"serverseq":2,"position":"PT0S",` +
+		`"parameters":{"start":"PT0S","discarded":"PT1S"}}`)
 	p.say(sentence(300, time.Second, p.rate))
 	p.hears(300, 900*time.Millisecond)
 	ear.hears(t, "end of the turn", func(b bridge.Body) bool { _, ok := b.(bridge.TurnComplete); return ok })
@@ -75,7 +76,8 @@ func TestAudioHook(t *testing.T) {
 	g.refusedBy("signature", at, http.Header{"X-Api-Key": {"shown"}})
 	s := styles()["genesys"]
 	s.begin = func(string, string) []string {
-		return []string{`{"version":"2","id":"S1","type":"open","seq":1,"parameters":{"media":[{"type":"audio","format":"PCMU","channels":["internal"],"rate":8000}]}}`}
+		return []string{`{"version":"2","id":"S1","type":"open","seq":1,` +
+			`"parameters":{"media":[{"type":"audio","format":"PCMU","channels":["internal"],"rate":8000}]}}`}
 	}
 	g.dialPhone(s, "+100").closed()
 	g.logged("the caller's sound is not offered", 1)
