@@ -121,17 +121,29 @@ func TestSchemasAreCheap(t *testing.T) {
 // beside a reference takes the required fields of the referenced schema away, "properties" its properties. So arguments that the
 // declaration forbids reach the tool, although the original is "kept for validation".
 func TestBesideAReference(t *testing.T) {
-	for text, args := range map[string]string{
-		`{"$defs":{"a":{"type":"object","required":["y"]}},"type":"object","properties":{"v":{"$ref":"#/$defs/a","required":["x"]}}}`:                                         `{"v":{"x":1}}`,
-		`{"$defs":{"a":{"type":"object","properties":{"y":{"type":"string"}}}},"type":"object","properties":{"v":{"$ref":"#/$defs/a","properties":{"x":{"type":"string"}}}}}`: `{"v":{"y":1}}`,
-		`{"$defs":{"a":{"type":"string","maxLength":3}},"type":"object","properties":{"v":{"$ref":"#/$defs/a","maxLength":100}}}`:                                             `{"v":"much too long"}`,
+	for _, test := range []struct{ schema, args string }{
+		{
+			`{"$defs":{"a":{"type":"object","required":["y"]}},
+				"type":"object","properties":{"v":{"$ref":"#/$defs/a","required":["x"]}}}`,
+			`{"v":{"x":1}}`,
+		},
+		{
+			`{"$defs":{"a":{"type":"object","properties":{"y":{"type":"string"}}}},
+				"type":"object","properties":{"v":{"$ref":"#/$defs/a","properties":{"x":{"type":"string"}}}}}`,
+			`{"v":{"y":1}}`,
+		},
+		{
+			`{"$defs":{"a":{"type":"string","maxLength":3}},
+				"type":"object","properties":{"v":{"$ref":"#/$defs/a","maxLength":100}}}`,
+			`{"v":"much too long"}`,
+		},
 	} {
-		s, err := schemaOf(t, text)
+		s, err := schemaOf(t, test.schema)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.Check(json.RawMessage(args)) == nil {
-			t.Errorf("%s takes %s", text, args)
+		if s.Check(json.RawMessage(test.args)) == nil {
+			t.Errorf("%s takes %s", test.schema, test.args)
 		}
 	}
 }
@@ -140,7 +152,8 @@ func TestBesideAReference(t *testing.T) {
 func TestTuplesOfTheOldForm(t *testing.T) {
 	s, err := schemaOf(
 		t,
-		`{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","properties":{"t":{"type":"array","items":[{"type":"string"}],"additionalItems":false}}}`,
+		`{"$schema":"http://json-schema.org/draft-07/schema#",
+			"type":"object","properties":{"t":{"type":"array","items":[{"type":"string"}],"additionalItems":false}}}`,
 	)
 	if err != nil {
 		t.Fatal(err)

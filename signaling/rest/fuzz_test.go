@@ -44,10 +44,14 @@ var methods = []string{
 // FuzzRequests sends anything as the body of a call, for the built-in emulator and for a server of chat completions.
 func FuzzRequests(f *testing.F) {
 	for i, body := range []string{
-		`{"contents":[{"role":"user","parts":[{"text":"/tool f {}"}]}],"tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":"OBJECT"}}]}]}`,
-		`{"system_instruction":{"parts":{"text":"x"}},"contents":{"parts":{"text":"x"}},"generation_config":{"max_output_tokens":5,"stop_sequences":["x"]}}`,
-		`{"contents":[{"parts":[{"text":"x"}]}],"generationConfig":{"responseMimeType":"application/json","responseJsonSchema":{"type":["array"],"items":{"anyOf":[{"enum":[1]}]}}}}`,
-		`{"contents":[{"role":"model","parts":[{"functionCall":{"name":"f","args":{}}}]},{"parts":[{"functionResponse":{"name":"f","response":{"a":1}}},{"inlineData":{"mimeType":"image/png","data":"AAAA"}}]}]}`,
+		`{"contents":[{"role":"user","parts":[{"text":"/tool f {}"}]}],` +
+			`"tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":"OBJECT"}}]}]}`,
+		`{"system_instruction":{"parts":{"text":"x"}},"contents":{"parts":{"text":"x"}},` +
+			`"generation_config":{"max_output_tokens":5,"stop_sequences":["x"]}}`,
+		`{"contents":[{"parts":[{"text":"x"}]}],"generationConfig":{"responseMimeType":"application/json",` +
+			`"responseJsonSchema":{"type":["array"],"items":{"anyOf":[{"enum":[1]}]}}}}`,
+		`{"contents":[{"role":"model","parts":[{"functionCall":{"name":"f","args":{}}}]},` +
+			`{"parts":[{"functionResponse":{"name":"f","response":{"a":1}}},{"inlineData":{"mimeType":"image/png","data":"AAAA"}}]}]}`,
 		`{"content":{"parts":[{"text":"x"}]},"outputDimensionality":-5}`,
 		`{"requests":[{"content":{"parts":[{"text":"x"}]}}]}`, `[`, `{}`,
 	} {
@@ -97,7 +101,8 @@ func FuzzAnswers(f *testing.F) {
 	for i, answer := range []string{
 		`{"candidates":[{"content":{"parts":[{"text":"x"}]},"finishReason":"STOP"}],"usageMetadata":{"totalTokenCount":1}}`,
 		"data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"x\"}]}}]}\n\ndata: {\"error\":{\"code\":500}}\n\n",
-		"data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":1,\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":\"{\"}}]}}]}\n\ndata: [DONE]\n\n",
+		`data: {"choices":[{"delta":{"tool_calls":[{"index":1,"id":"a","function":{"name":"f","arguments":"{"}}]}}]}` +
+			"\n\ndata: [DONE]\n\n",
 		`{"choices":[{"message":{"content":null,"tool_calls":[{"function":{"name":"f","arguments":"{"}}]}}],"usage":{"prompt_tokens":-1}}`,
 		`{"error":{"message":"no","code":"x"}}`, `{"data":[{"index":9,"embedding":[1]}]}`, "data: {\n\n", ":\n\n", "[", "",
 		"data: {\"candidates\":[]}\r\rdata: {}\r\n\r\ndata: [\rdata: ]\n\n", "{\r}",
@@ -116,7 +121,8 @@ func FuzzAnswers(f *testing.F) {
 	chat := httptest.NewServer(backend)
 	f.Cleanup(chat.Close)
 	url := open(f, backend, nil, rest.Route{Model: "gpt-*", OpenAI: &rest.OpenAI{URL: chat.URL}})
-	const request = `{"contents":[{"parts":[{"text":"x"}]}],"content":{"parts":[{"text":"x"}]},"requests":[{"content":{"parts":[{"text":"x"}]}}]}`
+	const request = `{"contents":[{"parts":[{"text":"x"}]}],"content":{"parts":[{"text":"x"}]},` +
+		`"requests":[{"content":{"parts":[{"text":"x"}]}}]}`
 	f.Fuzz(func(t *testing.T, method int, fails bool, said []byte) {
 		answer.Store(&said)
 		refuses.Store(fails)

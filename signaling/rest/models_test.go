@@ -129,7 +129,8 @@ func TestNotServed(t *testing.T) {
 		}
 	}
 	resp, err := http.Head(url + "/v1beta/models/gemini-1")
-	if status, text := answerOf(t, resp, err); status != http.StatusOK || text != "" || len(asked) != 1 || !strings.HasPrefix(asked[0], "GET ") {
+	if status, text := answerOf(t, resp, err); status != http.StatusOK || text != "" ||
+		len(asked) != 1 || !strings.HasPrefix(asked[0], "GET ") {
 		t.Errorf("HEAD: %d %s, went up as %v", status, text, asked)
 	}
 }

@@ -140,12 +140,15 @@ func (s *chatServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case word == "/fail":
 		fail(429, "Rate limit reached.")
 	case word == "/think" && !q.Stream:
-		fmt.Fprint(w, `{"model":"m","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","reasoning_content":"Hm.","content":"So."}}],`+
+		fmt.Fprint(w, `{"model":"m","choices":[{"index":0,"finish_reason":"stop",`+
+			`"message":{"role":"assistant","reasoning_content":"Hm.","content":"So."}}],`+
 			`"usage":{"prompt_tokens":7,"completion_tokens":2,"completion_tokens_details":{"reasoning_tokens":4}}}`)
 	case !q.Stream && word == "/tool":
 		fmt.Fprintf(
 			w,
-			`{"id":"1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"finish_reason":"tool_calls","message":{"role":"assistant","content":null,"tool_calls":[{"id":"call_a","type":"function","function":{"name":%q,"arguments":%q}}]}}],%s}`,
+			`{"id":"1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"finish_reason":"tool_calls",`+
+				`"message":{"role":"assistant","content":null,"tool_calls":[`+
+				`{"id":"call_a","type":"function","function":{"name":%q,"arguments":%q}}]}}],%s}`,
 			name,
 			args,
 			usage,
@@ -156,7 +159,8 @@ func (s *chatServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		fmt.Fprintf(
 			w,
-			`{"id":"1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":%q}}],%s}`,
+			`{"id":"1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"finish_reason":"stop",`+
+				`"message":{"role":"assistant","content":%q}}],%s}`,
 			"You said: "+text,
 			usage,
 		)
@@ -165,7 +169,8 @@ func (s *chatServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		chunk := func(delta, finish string) {
 			fmt.Fprintf(
 				w,
-				"data: {\"id\":\"1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":%s,\"finish_reason\":%s}]}\n\n",
+				`data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"m",`+
+					`"choices":[{"index":0,"delta":%s,"finish_reason":%s}]}`+"\n\n",
 				delta,
 				finish,
 			)
@@ -275,8 +280,8 @@ func TestChatCompletions(t *testing.T) {
 	if status, text = post(t, url+"countTokens", body); status != 501 || !strings.Contains(text, "UNIMPLEMENTED") {
 		t.Errorf("%d %s", status, text)
 	}
-	if status, text = post(t, url+"generateContent", `{"contents":[{"parts":[{"inlineData":{"mimeType":"audio/wav","data":"AA=="}}]}]}`); status != 400 ||
-		!strings.Contains(text, "audio/wav") {
+	const recording = `{"contents":[{"parts":[{"inlineData":{"mimeType":"audio/wav","data":"AA=="}}]}]}`
+	if status, text = post(t, url+"generateContent", recording); status != 400 || !strings.Contains(text, "audio/wav") {
 		t.Errorf("%d %s", status, text)
 	}
 }
@@ -286,7 +291,8 @@ func TestChatCompletionsInSnakeCase(t *testing.T) {
 	url, s := chat(t)
 	status, text := post(t, url+"generateContent", `{"system_instruction":{"parts":[{"text":"Be brief."}]},
 		"contents":[{"role":"user","parts":[{"text":"look"},{"inline_data":{"mime_type":"image/png","data":"_-8"}}]}],
-		"tools":[{"function_declarations":[{"name":"look_up","parameters":{"type":"object","properties":{"any_of_them":{"type":"string","max_length":9}}}}]}],
+		"tools":[{"function_declarations":[{"name":"look_up",
+			"parameters":{"type":"object","properties":{"any_of_them":{"type":"string","max_length":9}}}}]}],
 		"tool_config":{"function_calling_config":{"mode":"ANY","allowed_function_names":["look_up"]}},
 		"generation_config":{"max_output_tokens":99,"stop_sequences":["END"],"response_mime_type":"application/json"}}`)
 	if status != 200 {
@@ -294,8 +300,9 @@ func TestChatCompletionsInSnakeCase(t *testing.T) {
 	}
 	q := <-s.got
 	properties, _ := q.Tools[0].Function.Parameters["properties"].(map[string]any)
-	if q.Messages[0].Role != "system" || !strings.Contains(string(q.Messages[1].Content), "data:image/png;base64,/+8=") || properties["any_of_them"] == nil ||
-		q.MaxCompletionTokens != 99 || q.Stop[0] != "END" || q.ResponseFormat == nil || !strings.Contains(string(q.ToolChoice), "look_up") {
+	if q.Messages[0].Role != "system" || !strings.Contains(string(q.Messages[1].Content), "data:image/png;base64,/+8=") ||
+		properties["any_of_them"] == nil || q.MaxCompletionTokens != 99 || q.Stop[0] != "END" || q.ResponseFormat == nil ||
+		!strings.Contains(string(q.ToolChoice), "look_up") {
 		t.Errorf("went up as %+v", q)
 	}
 }
@@ -306,13 +313,15 @@ func TestChatCompletionsForStrictServers(t *testing.T) {
 	ask := func(contents string) (int, string) {
 		return post(t, url+"generateContent", `{"contents":[`+contents+`]}`)
 	}
-	const user, called = `{"role":"user","parts":[{"text":"go"}]}`, `{"role":"model","parts":[{"functionCall":{"name":"f","id":"1"}},{"functionCall":{"name":"g"}}]}`
+	const user = `{"role":"user","parts":[{"text":"go"}]}`
+	const called = `{"role":"model","parts":[{"functionCall":{"name":"f","id":"1"}},{"functionCall":{"name":"g"}}]}`
+	const answered = `{"role":"user","parts":[{"functionResponse":{"id":"1","name":"f","response":{}}}]}`
 	for name, contents := range map[string]string{
 		"an empty turn":           user + `,{"role":"model","parts":[]},` + user,
 		"thoughts alone":          user + `,{"role":"model","parts":[{"text":"hm","thought":true}]},` + user,
 		"calls without an answer": user + `,` + called + `,` + user,
-		"one without an answer":   user + `,` + called + `,{"role":"user","parts":[{"functionResponse":{"id":"1","name":"f","response":{}}}]}`,
-		"an answer too late":      user + `,` + called + `,` + user + `,{"role":"user","parts":[{"functionResponse":{"id":"1","name":"f","response":{}}}]}`,
+		"one without an answer":   user + `,` + called + `,` + answered,
+		"an answer too late":      user + `,` + called + `,` + user + `,` + answered,
 		"an answer to no call":    user + `,{"role":"user","parts":[{"functionResponse":{"id":"9","name":"f","response":{"a":1}}}]}`,
 	} {
 		status, text := ask(contents)
@@ -323,11 +332,13 @@ func TestChatCompletionsForStrictServers(t *testing.T) {
 		check(t, text, true)
 		<-s.got
 	}
-	if status, text := ask(`{"role":"model","parts":[{"text":"hm","thought":true}]}`); status != 400 || !strings.Contains(text, "nothing that could be answered") {
-		t.Errorf("%d %s", status, text)
-	}
-	if status, text := ask(`{"parts":[{"text":"x"},{"file_data":{"file_uri":"x"}}]}`); status != 400 || !strings.Contains(text, "contents[0].parts[1].fileData") {
-		t.Errorf("%d %s", status, text)
+	for contents, want := range map[string]string{
+		`{"role":"model","parts":[{"text":"hm","thought":true}]}`: "nothing that could be answered",
+		`{"parts":[{"text":"x"},{"file_data":{"file_uri":"x"}}]}`: "contents[0].parts[1].fileData",
+	} {
+		if status, text := ask(contents); status != 400 || !strings.Contains(text, want) {
+			t.Errorf("%d %s", status, text)
+		}
 	}
 }
 
@@ -336,7 +347,8 @@ func TestChatCompletionsAnswers(t *testing.T) {
 	url, _ := chat(t)
 	thinks := `{"contents":[{"parts":[{"text":"/think"}]}]}`
 	_, text := post(t, url+"generateContent", thinks)
-	if said := check(t, text, true); said != "So." || !strings.Contains(text, `{"text":"Hm.","thought":true}`) || !strings.Contains(text, `"candidatesTokenCount":0`) {
+	if said := check(t, text, true); said != "So." || !strings.Contains(text, `{"text":"Hm.","thought":true}`) ||
+		!strings.Contains(text, `"candidatesTokenCount":0`) {
 		t.Errorf("%s", text)
 	}
 	_, sse := post(t, url+"streamGenerateContent?alt=sse", thinks)
@@ -376,7 +388,9 @@ func TestChatCompletionsAnswersOfBefore(t *testing.T) {
 	post(
 		t,
 		url+"generateContent",
-		`{"contents":[{"role":"user","parts":[{"text":"a"}]},{"role":"model","parts":[{"text":"Hel"},{"text":"hm","thought":true},{"text":"lo."}]},{"role":"user","parts":[{"text":"b"}]}]}`,
+		`{"contents":[{"role":"user","parts":[{"text":"a"}]},`+
+			`{"role":"model","parts":[{"text":"Hel"},{"text":"hm","thought":true},{"text":"lo."}]},`+
+			`{"role":"user","parts":[{"text":"b"}]}]}`,
 	)
 	if q := <-s.got; string(q.Messages[1].Content) != `"Hello."` {
 		t.Errorf("%s", q.Messages[1].Content)
@@ -398,7 +412,8 @@ func TestChatCompletionsThatBreakOffAreCounted(t *testing.T) {
 
 func TestChatCompletionsWithTools(t *testing.T) {
 	url, s := chat(t)
-	const declared = `"tools":[{"functionDeclarations":[{"name":"look_up","description":"d","parameters":{"type":"OBJECT","properties":{"n":{"type":"INTEGER"}}}}]}],
+	const declared = `"tools":[{"functionDeclarations":[{"name":"look_up","description":"d",
+		"parameters":{"type":"OBJECT","properties":{"n":{"type":"INTEGER"}}}}]}],
 		"toolConfig":{"functionCallingConfig":{"mode":"ANY"}}`
 	_, text := post(t, url+"generateContent", `{"contents":[{"role":"user","parts":[{"text":"/tool look_up {\"n\":1}"}]}],`+declared+`}`)
 	check(t, text, true)
@@ -423,8 +438,12 @@ func TestChatCompletionsWithTools(t *testing.T) {
 	for name, ids := range map[string][2]string{"ids": {`"id":"call_a",`, `"id":"call_b",`}, "no ids": {"", ""}} {
 		for _, role := range []string{"user", "function"} {
 			body := fmt.Sprintf(`{"contents":[{"role":"user","parts":[{"text":"go"}]},
-				{"role":"model","parts":[{"text":"hm","thought":true},{"functionCall":{%s"name":"look_up","args":{"n":1}}},{"functionCall":{%s"name":"look_up","args":{"n":2}}}]},
-				{"role":%q,"parts":[{"functionResponse":{%s"name":"look_up","response":{"output":"one"}}},{"functionResponse":{%s"name":"look_up","response":{"error":"no two"}}}]}],%s}`,
+				{"role":"model","parts":[{"text":"hm","thought":true},
+					{"functionCall":{%s"name":"look_up","args":{"n":1}}},
+					{"functionCall":{%s"name":"look_up","args":{"n":2}}}]},
+				{"role":%q,"parts":[
+					{"functionResponse":{%s"name":"look_up","response":{"output":"one"}}},
+					{"functionResponse":{%s"name":"look_up","response":{"error":"no two"}}}]}],%s}`,
 				ids[0], ids[1], role, ids[0], ids[1], declared)
 			status, text := post(t, url+"generateContent", body)
 			if said := check(t, text, true); status != 200 || !strings.Contains(said, "no two") {
@@ -436,7 +455,8 @@ func TestChatCompletionsWithTools(t *testing.T) {
 		<-s.got
 	}
 	_, text = post(t, url+"generateContent", `{"contents":[{"parts":[{"text":"rate"},{"inlineData":{"mimeType":"image/png","data":"AA=="}}]}],
-		"generationConfig":{"responseMimeType":"application/json","responseSchema":{"type":"OBJECT","properties":{"n":{"type":"INTEGER","nullable":true}}}}}`)
+		"generationConfig":{"responseMimeType":"application/json",
+			"responseSchema":{"type":"OBJECT","properties":{"n":{"type":"INTEGER","nullable":true}}}}}`)
 	check(t, text, true)
 	q := <-s.got
 	schema, _ := json.Marshal(q.ResponseFormat.JSONSchema.Schema)
@@ -450,11 +470,12 @@ func TestChatCompletionsWithTools(t *testing.T) {
 
 func TestBadModelsFiles(t *testing.T) {
 	for text, says := range map[string]string{
-		`{"models":[{"model":""}]}`:                                                   "models[0].model",
-		`{"models":[{"model":"["}]}`:                                                  "models[0].model",
-		`{"models":[{"modle":"x"}]}`:                                                  "modle",
-		`{"models":[{"model":"x","openai":{"url":"ftp://x"}}]}`:                       "models[0].openai.url",
-		`{"models":[{"model":"x","openai":{"url":"http://x","key":"${NOT_THERE}"}}]}`: "models[0].openai.key: the environment has no variable NOT_THERE",
+		`{"models":[{"model":""}]}`:                             "models[0].model",
+		`{"models":[{"model":"["}]}`:                            "models[0].model",
+		`{"models":[{"modle":"x"}]}`:                            "modle",
+		`{"models":[{"model":"x","openai":{"url":"ftp://x"}}]}`: "models[0].openai.url",
+		`{"models":[{"model":"x","openai":{"url":"http://x","key":"${NOT_THERE}"}}]}`: "models[0].openai.key: " +
+			"the environment has no variable NOT_THERE",
 	} {
 		file := filepath.Join(t.TempDir(), "models.json")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

@@ -59,12 +59,16 @@ func TestChatPassesThrough(t *testing.T) {
 		status int
 		want   string
 	}{
-		{`{"model":"gpt-x","messages":[{"role":"user","content":"/fail"}]}`, 429, `{"error":{"code":null,"message":"Rate limit reached.","param":null,"type":"rate_limit_error"}}`},
+		{
+			`{"model":"gpt-x","messages":[{"role":"user","content":"/fail"}]}`, 429,
+			`{"error":{"code":null,"message":"Rate limit reached.","param":null,"type":"rate_limit_error"}}`,
+		},
 		{`{"model":"gemini-1","messages":[]}`, 400, "/v1beta/openai/chat/completions with"},
 		{`{"messages":[]}`, 400, "must be a JSON object with a model"},
 		{`[`, 400, "must be a JSON object with a model"},
 	} {
-		if status, text := complete(t, url, "anything", row.body); status != row.status || !strings.Contains(text, row.want) || strings.Contains(text, "INVALID_ARGUMENT") {
+		if status, text := complete(t, url, "anything", row.body); status != row.status ||
+			!strings.Contains(text, row.want) || strings.Contains(text, "INVALID_ARGUMENT") {
 			t.Errorf("%s: %d %s", row.body, status, text)
 		}
 	}
@@ -73,13 +77,16 @@ func TestChatPassesThrough(t *testing.T) {
 // A key has what it grants there, too: the agent's prompt, its model, and so many tokens.
 func TestChatKeepsToTheGrant(t *testing.T) {
 	routes, s := chatRoutes(t)
-	url, key := lockedDoor(t, `"grant": {"models": ["gpt-*"], "agent": {"prompt": "Sell shoes."}}, "tokensPerDay": 40`, http.NotFoundHandler(), routes...)
+	const grant = `"grant": {"models": ["gpt-*"], "agent": {"prompt": "Sell shoes."}}, "tokensPerDay": 40`
+	url, key := lockedDoor(t, grant, http.NotFoundHandler(), routes...)
 	url = strings.TrimSuffix(url, "/models/m")
-	hello := `{"model":"gpt-x","max_tokens":30,"messages":[{"role":"developer","content":"Be a pirate."},{"role":"user","content":"Hello there"}]}`
+	hello := `{"model":"gpt-x","max_tokens":30,"messages":[{"role":"developer","content":"Be a pirate."},` +
+		`{"role":"user","content":"Hello there"}]}`
 	if status, text := complete(t, url, key, hello); status != http.StatusOK {
 		t.Errorf("%d %s", status, text)
 	}
-	if q := <-s.got; len(q.Messages) != 2 || string(q.Messages[0].Content) != `"Sell shoes."` || q.Messages[1].Role != "user" || q.MaxCompletionTokens == 0 {
+	if q := <-s.got; len(q.Messages) != 2 || string(q.Messages[0].Content) != `"Sell shoes."` ||
+		q.Messages[1].Role != "user" || q.MaxCompletionTokens == 0 {
 		t.Errorf("went up as %+v", q)
 	}
 	for _, row := range []struct {
@@ -113,7 +120,8 @@ func TestModelsInOpenAIsShape(t *testing.T) {
 			t.Errorf("%s: %d %s", path, status, text)
 		}
 	}
-	if status, text := complete(t, url+"/v1/nothing", "anything", "{}"); status != http.StatusNotFound || !strings.Contains(text, "invalid_request_error") {
+	if status, text := complete(t, url+"/v1/nothing", "anything", "{}"); status != http.StatusNotFound ||
+		!strings.Contains(text, "invalid_request_error") {
 		t.Errorf("what is not served: %d %s", status, text)
 	}
 	resp, err := http.Get(url + "/v1/models")
@@ -183,8 +191,10 @@ func TestChatAnswersByTheirType(t *testing.T) {
 func TestChatIsPaid(t *testing.T) {
 	long := strings.Repeat("word ", 100)
 	for name, text := range map[string]string{
-		"usage beside content in parts":  `{"choices":[{"message":{"content":[{"type":"text","text":"a"}]}}],"usage":{"prompt_tokens":40,"completion_tokens":60}}`,
-		"usage beside a wrong index":     `{"choices":[{"message":{"tool_calls":[{"index":"0"}]}}],"usage":{"prompt_tokens":40,"completion_tokens":60}}`,
+		"usage beside content in parts": `{"choices":[{"message":{"content":[{"type":"text","text":"a"}]}}],` +
+			`"usage":{"prompt_tokens":40,"completion_tokens":60}}`,
+		"usage beside a wrong index": `{"choices":[{"message":{"tool_calls":[{"index":"0"}]}}],` +
+			`"usage":{"prompt_tokens":40,"completion_tokens":60}}`,
 		"usage with a point":             `{"choices":[],"usage":{"prompt_tokens":40.0,"completion_tokens":60.0}}`,
 		"usage with thoughts beside it":  `{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":5,"total_tokens":100}}`,
 		"a refusal":                      `{"choices":[{"message":{"refusal":"` + long + `"}}]}`,

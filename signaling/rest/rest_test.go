@@ -229,7 +229,8 @@ func TestEveryForm(t *testing.T) {
 			t.Errorf("%s: %d %s", path, status, text)
 		}
 	}
-	if status, text := post(t, url+"/v1/models/gemini-embedding-001:batchEmbedContents", `{"requests":[{"content":{"parts":[{"text":"a"}]}},{"content":{"parts":[{"text":"b"}]}}]}`); status != 200 ||
+	const two = `{"requests":[{"content":{"parts":[{"text":"a"}]}},{"content":{"parts":[{"text":"b"}]}}]}`
+	if status, text := post(t, url+"/v1/models/gemini-embedding-001:batchEmbedContents", two); status != 200 ||
 		strings.Count(text, `"values"`) != 2 {
 		t.Errorf("%d %.100s", status, text)
 	}
@@ -262,7 +263,9 @@ func TestToolsAndJSON(t *testing.T) {
 	_, text = post(
 		t,
 		url,
-		`{"contents":[{"parts":[{"text":"rate it"}]}],"generationConfig":{"responseMimeType":"application/json","responseJsonSchema":{"type":"object","properties":{"reason":{"type":"string"},"score":{"type":"integer","minimum":3}}}}}`,
+		`{"contents":[{"parts":[{"text":"rate it"}]}],"generationConfig":{"responseMimeType":"application/json",`+
+			`"responseJsonSchema":{"type":"object",`+
+			`"properties":{"reason":{"type":"string"},"score":{"type":"integer","minimum":3}}}}}`,
 	)
 	if said := check(t, text, true); said != `{}` { // the emulator does not look at schemas
 		t.Errorf("%s", said)
@@ -286,13 +289,21 @@ func TestABackendThatForgets(t *testing.T) {
 		io.WriteString(w, body)
 	}), nil) + "/v1/models/m:"
 	for name, test := range map[string]struct{ sse, said string }{
-		"no end":        {`data: {"candidates":[{"content":{"parts":[{"text":"a"}]}}]}` + "\n\n", "a"},
-		"no last line":  {`data: {"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}`, "a"},
-		"two ends":      {`data: {"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}` + "\n\n" + `data: {"candidates":[{"content":{"parts":[{"text":"b"}]},"finishReason":"STOP"}]}` + "\n\n", "ab"},
-		"usage at last": {`data: {"candidates":[{"content":{"parts":[{"text":"a"}],"role":"assistant"},"finishReason":"MAX_TOKENS"}]}` + "\n\n" + `data: {"usageMetadata":{"promptTokenCount":2,"candidatesTokenCount":3,"thoughtsTokenCount":4,"totalTokenCount":5}}` + "\n\n", "a"},
-		"nothing":       {``, ""},
-		"flat content":  {`data: {"candidates":[{"content":{"text":"a"}}]}` + "\n\n", "a"},
-		"a bare call":   {`data: {"candidates":[{"content":{"parts":[{"functionCall":{"name":"f"}}]}}]}` + "\n\n", ""},
+		"no end":       {`data: {"candidates":[{"content":{"parts":[{"text":"a"}]}}]}` + "\n\n", "a"},
+		"no last line": {`data: {"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}`, "a"},
+		"two ends": {
+			`data: {"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}` + "\n\n" +
+				`data: {"candidates":[{"content":{"parts":[{"text":"b"}]},"finishReason":"STOP"}]}` + "\n\n",
+			"ab",
+		},
+		"usage at last": {
+			`data: {"candidates":[{"content":{"parts":[{"text":"a"}],"role":"assistant"},"finishReason":"MAX_TOKENS"}]}` + "\n\n" +
+				`data: {"usageMetadata":{"promptTokenCount":2,"candidatesTokenCount":3,"thoughtsTokenCount":4,"totalTokenCount":5}}` + "\n\n",
+			"a",
+		},
+		"nothing":      {``, ""},
+		"flat content": {`data: {"candidates":[{"content":{"text":"a"}}]}` + "\n\n", "a"},
+		"a bare call":  {`data: {"candidates":[{"content":{"parts":[{"functionCall":{"name":"f"}}]}}]}` + "\n\n", ""},
 	} {
 		answer = "200|" + test.sse
 		_, sse := post(t, url+"streamGenerateContent?alt=sse&key=ours", hello)
@@ -470,9 +481,17 @@ func TestAFixedAgent(t *testing.T) {
 		{"no prompt", `{"contents":[1.50]}`, `{"contents":[1.50],` + prompt + `}`},
 		{"another prompt", `{"systemInstruction":{"parts":[{"text":"Be a pirate."}]}}`, `{` + prompt + `}`},
 		{"in snake_case", `{"system_instruction":{"parts":[{"text":"Be a pirate."}]}}`, `{` + prompt + `}`},
-		{"in all spellings", `{"SYSTEM_instruction":1,"systeminstruction":2,"systemInstruction":3,"\u017fystemInstruction":4}`, `{` + prompt + `}`},
+		{
+			"in all spellings",
+			`{"SYSTEM_instruction":1,"systeminstruction":2,"systemInstruction":3,"\u017fystemInstruction":4}`,
+			`{` + prompt + `}`,
+		},
 		{"twice", `{"systemInstruction":1,"systemInstruction":2}`, `{` + prompt + `}`},
-		{"a voice", `{"generationConfig":{"speechConfig":{"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Kore"}}}}}`, `{` + speech + `,` + prompt + `}`},
+		{
+			"a voice",
+			`{"generationConfig":{"speechConfig":{"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Kore"}}}}}`,
+			`{` + speech + `,` + prompt + `}`,
+		},
 		{"two voices", `{"generation_config":{"speech_config":{"multi_speaker_voice_config":{}}}}`, `{` + speech + `,` + prompt + `}`},
 		{
 			"speech", `{"generationConfig":{"response_modalities":["AUDIO"]}}`,
@@ -602,8 +621,16 @@ func whatACallMayCost(t *testing.T, budget func(tokens int) string) {
 	}{
 		{"a limit", "generateContent", `{"generationConfig":{"maxOutputTokens":50},` + text(100) + `}`, 200, `"maxOutputTokens":50}`},
 		{"no limit", "generateContent", `{` + text(100) + `}`, 200, `"maxOutputTokens":98`},
-		{"a limit in snake_case", "streamGenerateContent", `{"generation_config":{"max_output_tokens":20000,"temperature":1},` + text(100) + `}`, 200, `"generationConfig":{"maxOutputTokens":9`},
-		{"two limits", "generateContent", `{"generationConfig":{"maxOutputTokens":5},"generation_config":{"max_output_tokens":20000},` + text(100) + `}`, 200, `"maxOutputTokens":9`},
+		{
+			"a limit in snake_case", "streamGenerateContent",
+			`{"generation_config":{"max_output_tokens":20000,"temperature":1},` + text(100) + `}`,
+			200, `"generationConfig":{"maxOutputTokens":9`,
+		},
+		{
+			"two limits", "generateContent",
+			`{"generationConfig":{"maxOutputTokens":5},"generation_config":{"max_output_tokens":20000},` + text(100) + `}`,
+			200, `"maxOutputTokens":9`,
+		},
 		{"more than there is", "generateContent", `{` + text(80_000) + `}`, 429, ""},
 		{"a picture", "generateContent", `{` + media("inlineData", "mimeType", "image/png") + `}`, 200, `"maxOutputTokens":8`},
 		{"a picture in snake_case", "generateContent", `{` + media("inline_data", "mime_type", "image/png") + `}`, 200, `"maxOutputTokens":8`},
@@ -714,12 +741,15 @@ func TestWhoMayCall(t *testing.T) {
 		status int
 		named  string
 	}{
-		"nothing":             {http.Header{}, "", 401, "UNAUTHENTICATED"},
-		"a key":               {http.Header{"X-Goog-Api-Key": {key}}, "", 200, ""},
-		"a key in the URL":    {http.Header{}, "?key=" + key, 200, ""},
-		"a bearer":            {http.Header{"Authorization": {"Bearer " + key}}, "", 200, ""},
-		"another":             {http.Header{"X-Goog-Api-Key": {"AIza"}}, "", 401, "UNAUTHENTICATED"},
-		"a page of strangers": {http.Header{"X-Goog-Api-Key": {key}, "Origin": {"https://evil.example"}, "Content-Type": {"text/plain"}}, "", 403, ""},
+		"nothing":          {http.Header{}, "", 401, "UNAUTHENTICATED"},
+		"a key":            {http.Header{"X-Goog-Api-Key": {key}}, "", 200, ""},
+		"a key in the URL": {http.Header{}, "?key=" + key, 200, ""},
+		"a bearer":         {http.Header{"Authorization": {"Bearer " + key}}, "", 200, ""},
+		"another":          {http.Header{"X-Goog-Api-Key": {"AIza"}}, "", 401, "UNAUTHENTICATED"},
+		"a page of strangers": {
+			http.Header{"X-Goog-Api-Key": {key}, "Origin": {"https://evil.example"}, "Content-Type": {"text/plain"}},
+			"", 403, "",
+		},
 	} {
 		r, err := http.NewRequest("POST", url+test.query, strings.NewReader(hello))
 		if err != nil {

@@ -120,7 +120,9 @@ func TestPut(t *testing.T) {
 			false,
 		},
 		{
-			"numbers", `[{"type":"input","id":"n","kind":"number","value":9007199254740993,"required":true},{"type":"input","id":"m","value":1e999999}]`,
+			"numbers",
+			`[{"type":"input","id":"n","kind":"number","value":9007199254740993,"required":true},` +
+				`{"type":"input","id":"m","value":1e999999}]`,
 			`{"type":"canvas","elements":[{"type":"input","id":"n","value":"9007199254740993","kind":"number","required":true},` +
 				`{"type":"input","id":"m","value":"1e999999"}]}`, true,
 		},

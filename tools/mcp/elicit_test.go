@@ -43,7 +43,8 @@ const everyCanvas = `{"elements":[{"type":"text","value":"Who \u0026lt;is\u0026g
 	`{"type":"text","value":"color"},{"items":["Red \u0026lt;1\u0026gt;","Green"],"ordered":true,"type":"list"},` +
 	`{"hint":"(one of these, or its number)","id":"value-3","label":"color","required":false,"type":"input"},` +
 	`{"type":"text","value":"days"},{"items":["mon","tue","wed"],"ordered":true,"type":"list"},` +
-	`{"hint":"(several of these, with commas between them)","id":"value-4","label":"days","required":false,"type":"input","value":"mon, tue"},` +
+	`{"hint":"(several of these, with commas between them)","id":"value-4","label":"days","required":false,` +
+	`"type":"input","value":"mon, tue"},` +
 	`{"id":"value-5","kind":"number","label":"height","required":false,"type":"input","value":"1.5"},` +
 	`{"hint":"(yes or no)","id":"value-6","label":"member","required":false,"type":"input","value":"Yes"},` +
 	`{"id":"value-7","kind":"url","label":"site","required":false,"type":"input"},` +

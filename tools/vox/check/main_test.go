@@ -18,11 +18,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // TestCheck asks registries that answer as the four real ones do.
 func TestCheck(t *testing.T) {
 	answers := map[string]string{
-		"/npm/@stripe%2Fstripe-js/latest":          `{"homepage":"https://stripe.com/docs/js/","repository":{"type":"git","url":"git+https://github.com/stripe/stripe-js.git"}}`,
-		"/npm/htmx.org/latest":                     `{"homepage":"https://htmx.example","repository":"github:bigskysoftware/htmx"}`,
-		"/pypi/pypi/Flask/json":                    `{"info":{"home_page":null,"project_urls":{"Documentation":"https://flask.palletsprojects.com/"}}}`,
-		"/go/github.com/!burnt!sushi/toml/@latest": `{"Version":"v1.5.0","Origin":{"VCS":"git","URL":"https://github.com/BurntSushi/toml"}}`,
-		"/crates/api/v1/crates/axum":               `{"crate":{"homepage":"https://github.com/tokio-rs/axum","repository":null}}`,
+		"/npm/@stripe%2Fstripe-js/latest": `{"homepage":"https://stripe.com/docs/js/",` +
+			`"repository":{"type":"git","url":"git+https://github.com/stripe/stripe-js.git"}}`,
+		"/npm/htmx.org/latest":  `{"homepage":"https://htmx.example","repository":"github:bigskysoftware/htmx"}`,
+		"/pypi/pypi/Flask/json": `{"info":{"home_page":null,"project_urls":{"Documentation":"https://flask.palletsprojects.com/"}}}`,
+		"/go/github.com/!burnt!sushi/toml/@latest": `{"Version":"v1.5.0",` +
+			`"Origin":{"VCS":"git","URL":"https://github.com/BurntSushi/toml"}}`,
+		"/crates/api/v1/crates/axum": `{"crate":{"homepage":"https://github.com/tokio-rs/axum","repository":null}}`,
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, ok := answers[r.URL.EscapedPath()]
