@@ -222,7 +222,8 @@ func TestToolsMayAskOnAModelThatWaits(t *testing.T) {
 
 // A tool that was given more time than a model can be deaf has it.
 func TestLongToolsOnAModelThatWaits(t *testing.T) {
-	const config = `{"model":"gemini-3.1-flash-live-preview","tools":[{"functionDeclarations":[{"name":"f","timeout":"1m"},{"name":"g","timeout":"5s"}]}]}`
+	const config = `{"model":"gemini-3.1-flash-live-preview","tools":[{"functionDeclarations":[` +
+		`{"name":"f","timeout":"1m"},{"name":"g","timeout":"5s"}]}]}`
 	const first = `a f {"status":"not done yet","result":"follows as text; do not call again"}`
 	for name, fate := range map[string]struct {
 		do   func(c *caller, l *bridgetest.Link)
@@ -342,9 +343,8 @@ func TestArgumentsAreChecked(t *testing.T) {
 	talk(
 		t,
 		bridge.Open{
-			Config: []byte(
-				`{"tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":"OBJECT","properties":{"n":{"type":"INTEGER"}},"required":["n"]}}]}]}`,
-			),
+			Config: []byte(`{"tools":[{"functionDeclarations":[{"name":"f",` +
+				`"parameters":{"type":"OBJECT","properties":{"n":{"type":"INTEGER"}},"required":["n"]}}]}]}`),
 		},
 		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 			l.Call("a", "f", `{"n":"many"}`)

@@ -385,7 +385,8 @@ func TestBeside(t *testing.T) {
 		for _, r := range raws {
 			got = append(got, fmt.Sprint(r.Beside, string(r.ServerContent)))
 		}
-		want := `true{"usageMetadata":{"totalTokenCount":1}} true{"voiceActivity":{"type":"ACTIVITY_START"}} true{"newField":1} false{"newField":2}`
+		want := `true{"usageMetadata":{"totalTokenCount":1}} true{"voiceActivity":{"type":"ACTIVITY_START"}} ` +
+			`true{"newField":1} false{"newField":2}`
 		if strings.Join(got, " ") != want {
 			t.Errorf("%s", got)
 		}
@@ -424,7 +425,8 @@ func priced(o *bridge.Options) { o.Prices = price.Default }
 // Each turn costs what its model does. One whose price is not known makes the sum unknown.
 func TestTheModelChangesAndItsPrice(t *testing.T) {
 	talk(t, bridge.Open{Config: []byte(`{"model":"gemini-3.8-live"}`)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		turn := `{"usageMetadata":{"promptTokenCount":1000,"totalTokenCount":1000,"promptTokensDetails":[{"modality":"TEXT","tokenCount":1000}]},` +
+		turn := `{"usageMetadata":{"promptTokenCount":1000,"totalTokenCount":1000,` +
+			`"promptTokensDetails":[{"modality":"TEXT","tokenCount":1000}]},` +
 			`"serverContent":{"turnComplete":true}}`
 		for _, step := range []struct {
 			model string

@@ -409,7 +409,8 @@ func TestConfigsInLayers(t *testing.T) {
 			var got struct {
 				SystemInstruction struct{ Parts json.RawMessage }
 			}
-			if err := json.Unmarshal(last[bridge.SetupComplete](c).EffectiveConfig, &got); err != nil || string(got.SystemInstruction.Parts) != want {
+			setup := last[bridge.SetupComplete](c).EffectiveConfig
+			if err := json.Unmarshal(setup, &got); err != nil || string(got.SystemInstruction.Parts) != want {
 				t.Errorf("%s: %s, %v", config, got.SystemInstruction.Parts, err)
 			}
 		})

@@ -282,7 +282,8 @@ func (c *caller) story() string {
 		}
 		word := strings.TrimPrefix(fmt.Sprintf("%T", e.event), "bridge.")
 		switch e := e.event.(type) {
-		case bridge.Raw, bridge.UserText, bridge.AssistantText, bridge.Thought, bridge.StateChange, bridge.UserSpeaking, bridge.Thinking, bridge.Usage, bridge.Latency:
+		case bridge.Raw, bridge.UserText, bridge.AssistantText, bridge.Thought, bridge.StateChange, bridge.UserSpeaking,
+			bridge.Thinking, bridge.Usage, bridge.Latency:
 			continue
 		case bridge.ToolCall:
 			var ids []string

@@ -25,12 +25,16 @@ func TestAgent(t *testing.T) {
 		"alone": {agent, `{}`, []string{"Be brief.", `"voiceName":"Puck"`, `"languageCode":"de-DE"`, `models/gemini-3.8-live"`}, nil},
 		"null":  {agent, `null`, []string{"Be brief.", `"voiceName":"Puck"`}, nil},
 		"wins": {
-			agent, `{"model":"gemini-3.1-flash-live-preview","systemInstruction":"Be long.","generationConfig":{"speechConfig":{"languageCode":"en-US"}}}`,
+			agent,
+			`{"model":"gemini-3.1-flash-live-preview","systemInstruction":"Be long.",` +
+				`"generationConfig":{"speechConfig":{"languageCode":"en-US"}}}`,
 			[]string{"Be brief.", `"languageCode":"de-DE"`, `models/gemini-3.8-live"`},
 			[]string{"Be long", "en-US", "3.1"},
 		},
 		"wins in other words": {
-			agent, `{"system_instruction":"Be long.","generation_config":{"temperature":0.5,"speech_config":{"voice_config":{"prebuilt_voice_config":{"voice_name":"Kore"}}}}}`,
+			agent,
+			`{"system_instruction":"Be long.","generation_config":{"temperature":0.5,` +
+				`"speech_config":{"voice_config":{"prebuilt_voice_config":{"voice_name":"Kore"}}}}}`,
 			[]string{"Be brief.", `"voiceName":"Puck"`, `"temperature":0.5`},
 			[]string{"Be long", "Kore"},
 		},
@@ -42,7 +46,8 @@ func TestAgent(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.Open{Override: test.agent, Config: json.RawMessage(test.config)}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+			open := bridge.Open{Override: test.agent, Config: json.RawMessage(test.config)}
+			talk(t, open, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 				for _, w := range test.want {
 					if !strings.Contains(l.Raw, w) {
 						t.Errorf("no %s in %s", w, l.Raw)

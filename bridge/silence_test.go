@@ -43,7 +43,8 @@ func (r *rig) asked(l *bridgetest.Link, instruction string) time.Duration {
 	return r.since() - begun
 }
 
-// A person who says nothing is asked as often as they may be, each time so long after they have heard the last, and then the model says goodbye.
+// A person who says nothing is asked as often as they may be, each time so long after they have heard the last, and then the model says
+// goodbye.
 func TestSilence(t *testing.T) {
 	silent(t, 2, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		for turn, say := range []string{"Ask.", "Ask.", goodbyeInSilence} {
@@ -149,8 +150,8 @@ func TestSilenceThatIsNone(t *testing.T) {
 	}
 }
 
-// A tool that takes long is heard: by a tone every two seconds, or first by a sentence of the model's where it does not wait for the tool. There
-// is nothing on hold, where nothing is wanted, and of a tool that answers in time.
+// A tool that takes long is heard: by a tone every two seconds, or first by a sentence of the model's where it does not wait for the tool.
+// There is nothing on hold, where nothing is wanted, and of a tool that answers in time.
 func TestAToolTakesLong(t *testing.T) {
 	const say = `{"voxgate":{"waiting":{"say":"Say so."}}}`
 	for name, test := range map[string]struct {

@@ -32,10 +32,9 @@ func desk() bridge.Open {
 // deskTools are the operator's.
 func deskTools(o *bridge.Options) {
 	o.Tools = func() (list []tools.Tool) {
+		run := func(context.Context, json.RawMessage) (json.RawMessage, error) { return json.RawMessage(`"ok"`), nil }
 		for _, name := range []string{"find_room", "book_room", "get_time"} {
-			list = append(list, tools.Tool{Declaration: tools.Declaration{Name: name}, Run: func(context.Context, json.RawMessage) (json.RawMessage, error) {
-				return json.RawMessage(`"ok"`), nil
-			}})
+			list = append(list, tools.Tool{Declaration: tools.Declaration{Name: name}, Run: run})
 		}
 		return list
 	}
@@ -78,7 +77,8 @@ func TestAStepIsInForceAtOnce(t *testing.T) {
 		inputs := l.Inputs()
 		update, answer := inputs[1], inputs[2]
 		if update.What != "update" || answer.What != "tool" || update.At.Sub(called) > 50*time.Millisecond ||
-			!strings.Contains(update.Text, "Ask for the name.") || !strings.Contains(update.Text, "find_room") || strings.Contains(update.Text, "book_room") {
+			!strings.Contains(update.Text, "Ask for the name.") ||
+			!strings.Contains(update.Text, "find_room") || strings.Contains(update.Text, "book_room") {
 			t.Errorf("after the call came %+v, then %+v", update, answer)
 		}
 		if text := l.Responses()[1]; strings.Contains(text, "Ask for the name.") || strings.Count(update.Text, "Ask for the name.") != 1 {
@@ -114,15 +114,16 @@ func TestAStepIsInForceAtOnce(t *testing.T) {
 		}
 		c.update("{}")
 		time.Sleep(time.Second)
-		if setups, _ := find[bridge.SetupComplete](c); len(setups) != 2 || setups[1].Step != "book" || c.offered() != "book_room get_time next_step" {
+		if setups, _ := find[bridge.SetupComplete](c); len(setups) != 2 || setups[1].Step != "book" ||
+			c.offered() != "book_room get_time next_step" {
 			t.Errorf("at the end there are %s: %+v", c.offered(), setups)
 		}
 		r.up.Idle()
 	}, deskTools)
 }
 
-// What Gemini does not take of a step ends it: the conversation is in the step before again, for the caller, for the tools and for the model,
-// which learns of it in words. What was found out is kept.
+// What Gemini does not take of a step ends it: the conversation is in the step before again, for the caller, for the tools and for the
+// model, which learns of it in words. What was found out is kept.
 func TestAStepThatGeminiRefuses(t *testing.T) {
 	talk(t, desk(), func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h1")
@@ -139,7 +140,8 @@ func TestAStepThatGeminiRefuses(t *testing.T) {
 		for _, in := range l.Inputs() {
 			said = append(said, in.Text)
 		}
-		if told := strings.Join(said, "\n"); !strings.Contains(told, `The step "book" cannot begin`) && !strings.Contains(told, `The step \"book\" cannot begin`) {
+		if told := strings.Join(said, "\n"); !strings.Contains(told, `The step "book" cannot begin`) &&
+			!strings.Contains(told, `The step \"book\" cannot begin`) {
 			t.Errorf("the model reads %s", told)
 		}
 		if got := c.steps(); got != "identify book identify" {
@@ -150,7 +152,8 @@ func TestAStepThatGeminiRefuses(t *testing.T) {
 		}
 		l.Call("c", "find_room", "{}")
 		l.Call("d", "book_room", "{}")
-		if got := strings.Join(l.Responses(), "\n"); !strings.Contains(got, `c find_room {"output":"ok"}`) || !strings.Contains(got, `d book_room {"error"`) {
+		if got := strings.Join(l.Responses(), "\n"); !strings.Contains(got, `c find_room {"output":"ok"}`) ||
+			!strings.Contains(got, `d book_room {"error"`) {
 			t.Errorf("the model got %s", got)
 		}
 		l.Call("e", steps.Function, `{"step":"book"}`)
@@ -161,8 +164,8 @@ func TestAStepThatGeminiRefuses(t *testing.T) {
 	}, deskTools)
 }
 
-// A model that does not change in place goes on in the next step by the answer to its call, and has its tools after the next pause. Those of
-// the step before cannot be called in between.
+// A model that does not change in place goes on in the next step by the answer to its call, and has its tools after the next pause. Those
+// of the step before cannot be called in between.
 func TestAStepAtTheNextPause(t *testing.T) {
 	o := desk()
 	o.Config = json.RawMessage(`{"model":"gemini-3.1-flash-live-preview"}`)

@@ -199,7 +199,12 @@ func TestRedisIsToldNothing(t *testing.T) {
 		"-s",
 		socket,
 		"eval",
-		`local out = {} for _, k in ipairs(redis.call('KEYS', '*')) do out[#out+1] = k for _, v in ipairs(redis.call('HGETALL', k)) do out[#out+1] = v end end return out`,
+		`local out = {}
+		for _, k in ipairs(redis.call('KEYS', '*')) do
+			out[#out+1] = k
+			for _, v in ipairs(redis.call('HGETALL', k)) do out[#out+1] = v end
+		end
+		return out`,
 		"0",
 	).Output()
 	if err != nil {

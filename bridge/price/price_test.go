@@ -104,7 +104,9 @@ func TestAnOperatorsPrices(t *testing.T) {
 		}
 		return price.Read(file)
 	}
-	table, err := read(`{"date":"2027-01-01","models":{"my-*":{"input":{"TEXT":1},"output":{"TEXT":2}},"my-own":{"input":{"TEXT":5},"output":{"TEXT":6}}}}`)
+	table, err := read(`{"date":"2027-01-01","models":{
+		"my-*":{"input":{"TEXT":1},"output":{"TEXT":2}},
+		"my-own":{"input":{"TEXT":5},"output":{"TEXT":6}}}}`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,16 +115,20 @@ func TestAnOperatorsPrices(t *testing.T) {
 			t.Errorf("%s: %v", model, m)
 		}
 	}
+	model := func(more string) string {
+		return `{"models":{"a":{"input":{"TEXT":1},"output":{"TEXT":1}` + more + `}}}`
+	}
 	for text, want := range map[string]string{
 		`{"models":{}}`: "models: there is none",
-		`{"models":{"a":{"input":{"TEXT":1},"output":{"AUDIO":1}}}}`:                                           `models["a"].output.TEXT: is missing`,
-		`{"models":{"a":{"input":{"TEXT":1,"AUDIO":-1},"output":{"TEXT":1}}}}`:                                 `models["a"].input.AUDIO: -1 is less than nothing`,
-		`{"models":{"a":{"input":{"TEXT":1},"output":{"TEXT":1},"thinks":1}}}`:                                 `unknown field "thinks"`,
-		`{"models":{"[":{"input":{"TEXT":1},"output":{"TEXT":1}}}}`:                                            "no pattern",
-		`{"models":{"a":{"input":{"TEXT":1},"output":{"TEXT":1},"cached":{}}}}`:                                "cached.TEXT: is missing",
-		`{"models":{"a":{"input":{"TEXT":1},"output":{"TEXT":1},"thinking":-2}}}`:                              "thinking: -2",
-		`{"models":{"a":{"input":{"TEXT":1},"output":{"TEXT":1},"from":{"soon":{}}}}}`:                         `models["a"].from["soon"] is no day`,
-		`{"models":{"a":{"input":{"TEXT":1},"output":{"TEXT":1},"from":{"2027-01-01":{"input":{"TEXT":1}}}}}}`: `.from["2027-01-01"].output.TEXT: is missing`,
+		`{"models":{"[":{"input":{"TEXT":1},"output":{"TEXT":1}}}}`:            "no pattern",
+		`{"models":{"a":{"input":{"TEXT":1},"output":{"AUDIO":1}}}}`:           `models["a"].output.TEXT: is missing`,
+		`{"models":{"a":{"input":{"TEXT":1,"AUDIO":-1},"output":{"TEXT":1}}}}`: `models["a"].input.AUDIO: -1 is less than nothing`,
+
+		model(`,"thinks":1`):                                 `unknown field "thinks"`,
+		model(`,"cached":{}`):                                "cached.TEXT: is missing",
+		model(`,"thinking":-2`):                              "thinking: -2",
+		model(`,"from":{"soon":{}}`):                         `models["a"].from["soon"] is no day`,
+		model(`,"from":{"2027-01-01":{"input":{"TEXT":1}}}`): `.from["2027-01-01"].output.TEXT: is missing`,
 	} {
 		if _, err := read(text); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: %v", text, err)
@@ -133,8 +139,8 @@ func TestAnOperatorsPrices(t *testing.T) {
 	}
 }
 
-// talk is what a conversation costs in dollars, of so many minutes, as docs/cost.md describes it. A context of trigger tokens becomes one of
-// target; 0: it is never compressed.
+// talk is what a conversation costs in dollars, of so many minutes, as docs/cost.md describes it. A context of trigger tokens becomes one
+// of target; 0: it is never compressed.
 func talk(m price.Model, minutes, trigger, target int) float64 {
 	const prompt, heard, said, turns = 500, 500, 200, 3 // tokens; turns a minute
 	cost, context := 0.0, 0

@@ -133,10 +133,8 @@ func noises(c *corpus) map[string][]int16 {
 		pink[i] = int16(800 * (p[0] + p[1] + p[2] + x*0.1848))
 		brown = 0.95*brown + x
 		fan[i] = int16(500 * brown * (1 + 0.2*math.Sin(2*math.Pi*23*float64(i)/16000)))
-		t := float64(i) / 16000
-		hum[i] = int16(
-			1500 * (math.Sin(2*math.Pi*50*t) + 0.7*math.Sin(2*math.Pi*100*t+1) + 0.5*math.Sin(2*math.Pi*150*t+2) + 0.3*math.Sin(2*math.Pi*250*t) + 0.2*math.Sin(2*math.Pi*350*t)),
-		)
+		wave := func(hz, phase float64) float64 { return math.Sin(2*math.Pi*hz*float64(i)/16000 + phase) }
+		hum[i] = int16(1500 * (wave(50, 0) + 0.7*wave(100, 1) + 0.5*wave(150, 2) + 0.3*wave(250, 0) + 0.2*wave(350, 0)))
 	}
 	out := map[string][]int16{"white": white, "pink": pink, "fan": fan, "hum": hum, "6 voices": c.babble}
 	for name, pcm := range out {

@@ -187,7 +187,8 @@ func TestHistoryGetsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRaw(t, newPeer(t, silent), livePath, nil)
 		r.write(
-			`{"setup":{"model":"models/gemini-3.1-flash-live-preview","outputAudioTranscription":{},"historyConfig":{"initialHistoryInClientContent":true}}}`,
+			`{"setup":{"model":"models/gemini-3.1-flash-live-preview","outputAudioTranscription":{},` +
+				`"historyConfig":{"initialHistoryInClientContent":true}}}`,
 		)
 		r.write(`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"earlier"}]}]}}`)
 		r.write(`{"clientContent":{"turns":[{"role":"model","parts":[{"text":"indeed"}]}],"turnComplete":true}}`)

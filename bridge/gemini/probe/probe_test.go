@@ -104,7 +104,10 @@ var deviations = []deviation{
 		}
 		return code
 	}},
-	{name: "another rate", foundBy: "speaks and writes down what it says", fromServer: replace("audio/pcm;rate=24000", "audio/pcm;rate=16000")},
+	{
+		name: "another rate", foundBy: "speaks and writes down what it says",
+		fromServer: replace("audio/pcm;rate=24000", "audio/pcm;rate=16000"),
+	},
 	{name: "no temperature", foundBy: "a temperature", fromClient: replace(`"temperature":`, `"temperament":`)},
 	{name: "affective dialog", foundBy: "affective dialog", fromClient: replace(`"enableAffectiveDialog":true,`, "")},
 	{name: "stale handles are fresh sessions", foundBy: "a handle that is none", fromClient: replace(`"handle":"no-handle-of-anybody"`, "")},

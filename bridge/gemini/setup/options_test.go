@@ -36,8 +36,9 @@ func TestOptions(t *testing.T) {
 			warns: []string{"c.voxgate.silence.colour was dropped"},
 		},
 		{
-			name:  "history",
-			in:    `{"voxgate":{"history":[{"role":"user","content":"Hi"},{"role":"assistant","content":"Hello"},{"role":"model","content":"Yes?","at":1}]}}`,
+			name: "history",
+			in: `{"voxgate":{"history":[{"role":"user","content":"Hi"},{"role":"assistant","content":"Hello"},` +
+				`{"role":"model","content":"Yes?","at":1}]}}`,
 			want:  setup.Options{Resumption: true, History: []setup.Said{{"user", "Hi"}, {"assistant", "Hello"}, {"assistant", "Yes?"}}},
 			field: "historyConfig", warns: []string{"c.voxgate.history[2].at was dropped"},
 		},
@@ -71,7 +72,8 @@ func TestOptions(t *testing.T) {
 		{
 			name: "sensitive", in: `{"voxgate":{"vad":{"enabled":true,"sensitivity":0.5,"silenceDurationMs":700,"prefixPaddingMs":20}}}`,
 			want: setup.Options{Resumption: true}, field: activity,
-			sent: `{"disabled":false,"endOfSpeechSensitivity":"END_SENSITIVITY_HIGH","prefixPaddingMs":20,"silenceDurationMs":700,"startOfSpeechSensitivity":"START_SENSITIVITY_HIGH"}`,
+			sent: `{"disabled":false,"endOfSpeechSensitivity":"END_SENSITIVITY_HIGH","prefixPaddingMs":20,` +
+				`"silenceDurationMs":700,"startOfSpeechSensitivity":"START_SENSITIVITY_HIGH"}`,
 		},
 		{
 			name: "less sensitive", in: `{"voxgate":{"vad":{"sensitivity":0.49}}}`,
@@ -96,7 +98,9 @@ func TestOptions(t *testing.T) {
 		},
 		{
 			name: "Google's own wins",
-			in:   `{"voxgate":{"vad":{"enabled":true,"silenceDurationMs":5},"interrupts":{"enabled":false}},"realtime_input_config":{"automatic_activity_detection":{"disabled":true,"silence_duration_ms":7},"activityHandling":"START_OF_ACTIVITY_INTERRUPTS"}}`,
+			in: `{"voxgate":{"vad":{"enabled":true,"silenceDurationMs":5},"interrupts":{"enabled":false}},` +
+				`"realtime_input_config":{"automatic_activity_detection":{"disabled":true,"silence_duration_ms":7},` +
+				`"activityHandling":"START_OF_ACTIVITY_INTERRUPTS"}}`,
 			want: setup.Options{
 				Resumption: true, Manual: true,
 				PreRoll: 300 * time.Millisecond,

@@ -56,7 +56,9 @@ func TestTyped(t *testing.T) {
 		},
 		{
 			"picture on 3.1", "gemini-3.1-flash-live-preview",
-			`[{"text":"What is this?"},{"inline_data":{"mime_type":"image/jpeg","data":"` + pixel + `"}},{"inlineData":{"mimeType":"audio/pcm","data":"AAAA"}}]`, false,
+			`[{"text":"What is this?"},{"inline_data":{"mime_type":"image/jpeg","data":"` + pixel + `"}},` +
+				`{"inlineData":{"mimeType":"audio/pcm","data":"AAAA"}}]`,
+			false,
 			[]string{`{"realtimeInput":{"video":{"mimeType":"image/jpeg","data":"` + pixel + `"}}}`, `{"realtimeInput":{"text":"What is this?"}}`},
 		},
 		{"nothing on 3.1", "gemini-3.1-flash-live-preview", `[{"inlineData":{"mimeType":"image/png","data":"%"}},{"text":""}]`, true, nil},

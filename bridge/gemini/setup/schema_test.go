@@ -31,7 +31,8 @@ func TestNumbersThatAreNone(t *testing.T) {
 // Was wrong: such a function was declared without parameters, so that the model could only call it in vain.
 func TestAlternativesAtTheRoot(t *testing.T) {
 	for _, schema := range []string{
-		`{"type":"object","oneOf":[{"properties":{"id":{"type":"string"}},"required":["id"]},{"properties":{"name":{"type":"string"}},"required":["name"]}]}`,
+		`{"type":"object","oneOf":[{"properties":{"id":{"type":"string"}},"required":["id"]},` +
+			`{"properties":{"name":{"type":"string"}},"required":["name"]}]}`,
 		`{"type":"object","additionalProperties":{"type":"string"},"minProperties":1}`,
 	} {
 		seen, c := declared(t, schema)
@@ -87,12 +88,18 @@ func TestEnumerations(t *testing.T) {
 
 // What cannot be declared to the model is left out, or leaves its function out if it cannot be called without.
 func TestObjectsOfAnyKind(t *testing.T) {
-	for schema, want := range map[string]string{
-		`{"type":"object","properties":{"a":{"type":"object"},"b":{"type":"string"}}}`:                                                                                      `[{"functionDeclarations":[{"name":"f","parameters":{"properties":{"b":{"type":"STRING"}},"type":"OBJECT"}}]}]`,
-		`{"type":"object","properties":{"a":{"type":"array","items":{"type":"object","additionalProperties":{"type":"string"}}},"b":{"type":"integer","format":"uint32"}}}`: `[{"functionDeclarations":[{"name":"f","parameters":{"properties":{"b":{"type":"INTEGER"}},"type":"OBJECT"}}]}]`,
-		`{"type":"object","properties":{"a":{"type":"object"},"b":{"type":"string"}},"required":["a"]}`:                                                                     ``,
-		`{"type":"object","properties":{"b":{"type":"number","format":"double"}}}`:                                                                                          `[{"functionDeclarations":[{"name":"f","parameters":{"properties":{"b":{"format":"double","type":"NUMBER"}},"type":"OBJECT"}}]}]`,
+	const left = `[{"functionDeclarations":[{"name":"f","parameters":{"properties":{"b":{%s}},"type":"OBJECT"}}]}]`
+	for schema, b := range map[string]string{
+		`{"type":"object","properties":{"a":{"type":"object"},"b":{"type":"string"}}}`: `"type":"STRING"`,
+		`{"type":"object","properties":{"a":{"type":"array","items":{"type":"object","additionalProperties":{"type":"string"}}},` +
+			`"b":{"type":"integer","format":"uint32"}}}`: `"type":"INTEGER"`,
+		`{"type":"object","properties":{"a":{"type":"object"},"b":{"type":"string"}},"required":["a"]}`: ``,
+		`{"type":"object","properties":{"b":{"type":"number","format":"double"}}}`:                      `"format":"double","type":"NUMBER"`,
 	} {
+		want := ""
+		if b != "" {
+			want = fmt.Sprintf(left, b)
+		}
 		seen, c := declared(t, schema)
 		if want == "" && len(c.Functions) > 0 || strings.TrimSuffix(seen, "}") != want {
 			t.Errorf("%s: Google gets %s, %q", schema, seen, c.Warnings)
@@ -184,7 +191,8 @@ func largeConfig(n int) []byte {
 		list = append(list, fmt.Sprintf(`{"name":"f%d","description":%q,"parametersJsonSchema":{"type":"object","properties":{
 			"city":{"type":"string","description":%q},"days":{"type":"integer","minimum":1},"unit":{"enum":["C","F"]},
 			"tags":{"type":"array","items":{"type":"string","pattern":"^[a-z]+$"}},
-			"to":{"type":"object","properties":{"street":{"type":"string","description":%q},"number":{"type":["integer","null"]}},"required":["street"]}
+			"to":{"type":"object","required":["street"],
+				"properties":{"street":{"type":"string","description":%q},"number":{"type":["integer","null"]}}}
 			},"required":["city"],"additionalProperties":false}}`, i, about, about, about))
 	}
 	return []byte(`{"tools":[{"functionDeclarations":[` + strings.Join(list, ",") + `]}]}`)

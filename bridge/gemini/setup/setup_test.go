@@ -16,7 +16,11 @@ import (
 )
 
 // standard is what every setup has unless the client says otherwise.
-const standard = `"contextWindowCompression":{"slidingWindow":{"targetTokens":"12800"},"triggerTokens":"25600"},"generationConfig":{"responseModalities":["AUDIO"]},"inputAudioTranscription":{},"model":"models/gemini-3.8-live","outputAudioTranscription":{}`
+const (
+	standard = window + `,"generationConfig":{"responseModalities":["AUDIO"]},` + others
+	window   = `"contextWindowCompression":{"slidingWindow":{"targetTokens":"12800"},"triggerTokens":"25600"}`
+	others   = `"inputAudioTranscription":{},"model":"models/gemini-3.8-live","outputAudioTranscription":{}`
+)
 
 func TestParse(t *testing.T) {
 	for _, c := range []struct {
@@ -29,8 +33,9 @@ func TestParse(t *testing.T) {
 		{name: "nothing", in: ``, want: `{` + standard + `}`},
 		{name: "empty", in: `{}`, want: `{` + standard + `}`},
 		{
-			name:     "the guide's example",
-			in:       `{"model":"models/gemini-2.0-flash-live-001","systemInstruction":{"parts":[{"text":"Be <b>brief</b>."}]},"generationConfig":{"responseModalities":["audio"]}}`,
+			name: "the guide's example",
+			in: `{"model":"models/gemini-2.0-flash-live-001","systemInstruction":{"parts":[{"text":"Be <b>brief</b>."}]},
+				"generationConfig":{"responseModalities":["audio"]}}`,
 			want:     `{` + standard + `,"systemInstruction":{"parts":[{"text":"Be <b>brief</b>."}]}}`,
 			warnings: []string{"gemini-2.0-flash-live-001 was shut down"},
 		},
@@ -41,17 +46,21 @@ func TestParse(t *testing.T) {
 		{name: "text and audio", in: `{"generationConfig":{"responseModalities":["text","audio"]}}`, want: `{` + standard + `}`, textToo: true},
 		{
 			name: "no transcripts", in: `{"inputAudioTranscription":false,"outputAudioTranscription":null}`,
-			want: `{"contextWindowCompression":{"slidingWindow":{"targetTokens":"12800"},"triggerTokens":"25600"},"generationConfig":{"responseModalities":["AUDIO"]},"model":"models/gemini-3.8-live"}`,
+			want: `{` + window + `,"generationConfig":{"responseModalities":["AUDIO"]},"model":"models/gemini-3.8-live"}`,
 		},
 		{
 			name: "numbers stay as they came",
 			in:   `{"generationConfig":{"temperature":0,"topP":0.950,"topK":40,"seed":7,"maxOutputTokens":100,"presencePenalty":0.5}}`,
-			want: `{"contextWindowCompression":{"slidingWindow":{"targetTokens":"12800"},"triggerTokens":"25600"},"generationConfig":{"maxOutputTokens":100,"presencePenalty":0.5,"responseModalities":["AUDIO"],"seed":7,"temperature":0,"topK":40,"topP":0.950},` + strings.SplitN(standard, ",", 4)[3] + `}`,
+			want: `{` + window + `,"generationConfig":{"maxOutputTokens":100,"presencePenalty":0.5,"responseModalities":["AUDIO"],` +
+				`"seed":7,"temperature":0,"topK":40,"topP":0.950},` + others + `}`,
 		},
 		{
-			name:     "snake_case and unknown names",
-			in:       `{"system_instruction":"Hi","generation_config":{"speech_config":{"voice_config":{"prebuilt_voice_config":{"voice_name":"Aoede"}}},"loudness":11},"colour":"blue"}`,
-			want:     `{"contextWindowCompression":{"slidingWindow":{"targetTokens":"12800"},"triggerTokens":"25600"},"generationConfig":{"loudness":11,"responseModalities":["AUDIO"],"speechConfig":{"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Aoede"}}}},` + strings.SplitN(standard, ",", 4)[3] + `,"systemInstruction":{"parts":[{"text":"Hi"}]}}`,
+			name: "snake_case and unknown names",
+			in: `{"system_instruction":"Hi","generation_config":{"loudness":11,
+				"speech_config":{"voice_config":{"prebuilt_voice_config":{"voice_name":"Aoede"}}}},"colour":"blue"}`,
+			want: `{` + window + `,"generationConfig":{"loudness":11,"responseModalities":["AUDIO"],` +
+				`"speechConfig":{"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Aoede"}}}},` +
+				others + `,"systemInstruction":{"parts":[{"text":"Hi"}]}}`,
 			warnings: []string{"initialConfig.colour was dropped", "initialConfig.generationConfig.loudness is newer than this gateway"},
 		},
 		{
@@ -63,10 +72,22 @@ func TestParse(t *testing.T) {
 			},
 		},
 		{
-			name:     "all else",
-			in:       `{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":false,"silenceDurationMs":"500"}},"contextWindowCompression":{"triggerTokens":25600,"slidingWindow":{}},"historyConfig":{"initialHistoryInClientContent":true},"labels":{"my_Key":"v"},"safetySettings":[{"category":"HARM_CATEGORY_HARASSMENT","threshold":"block_none"}],"voxgate":{"colour":true}}`,
+			name: "all else",
+			in: `{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":false,"silenceDurationMs":"500"}},
+				"contextWindowCompression":{"triggerTokens":25600,"slidingWindow":{}},
+				"historyConfig":{"initialHistoryInClientContent":true},
+				"labels":{"my_Key":"v"},
+				"safetySettings":[{"category":"HARM_CATEGORY_HARASSMENT","threshold":"block_none"}],
+				"voxgate":{"colour":true}}`,
 			warnings: []string{"voxgate.colour was dropped", "historyConfig was dropped"},
-			want:     `{"contextWindowCompression":{"slidingWindow":{},"triggerTokens":"25600"},"generationConfig":{"responseModalities":["AUDIO"]},"inputAudioTranscription":{},"labels":{"my_Key":"v"},"model":"models/gemini-3.8-live","outputAudioTranscription":{},"realtimeInputConfig":{"automaticActivityDetection":{"disabled":false,"silenceDurationMs":500}},"safetySettings":[{"category":"HARM_CATEGORY_HARASSMENT","threshold":"BLOCK_NONE"}]}`,
+			want: `{"contextWindowCompression":{"slidingWindow":{},"triggerTokens":"25600"},` +
+				`"generationConfig":{"responseModalities":["AUDIO"]},` +
+				`"inputAudioTranscription":{},` +
+				`"labels":{"my_Key":"v"},` +
+				`"model":"models/gemini-3.8-live",` +
+				`"outputAudioTranscription":{},` +
+				`"realtimeInputConfig":{"automaticActivityDetection":{"disabled":false,"silenceDurationMs":500}},` +
+				`"safetySettings":[{"category":"HARM_CATEGORY_HARASSMENT","threshold":"BLOCK_NONE"}]}`,
 		},
 		{
 			name: "search and functions", in: `{"tools":[{"googleSearch":{},"functionDeclarations":[{"name":"f","description":"d"}]}]}`,
@@ -74,27 +95,58 @@ func TestParse(t *testing.T) {
 			functions: []string{"f"},
 		},
 		{
-			name:     "JSON Schema",
-			in:       `{"tools":[{"functionDeclarations":[{"name":"f","parametersJsonSchema":{"$schema":"x","type":"object","additionalProperties":false,"required":["my_city"],"properties":{"my_city":{"type":["string","null"],"format":"uri"},"n":{"type":"integer","enum":[1,2]},"unit":{"const":"C"},"list":{"type":"array","items":{"oneOf":[{"type":"number"},{"$ref":"#/$defs/x"}]}}},"$defs":{"x":{"type":"object","properties":{"a":{"type":["string","integer"]}}}}}},{"name":"g","parameters":{"type":"object","properties":{}}}]}]}`,
-			want:     `{` + standard + `,"tools":[{"functionDeclarations":[{"name":"f","parameters":{"properties":{"list":{"items":{"anyOf":[{"type":"NUMBER"},{"properties":{"a":{"anyOf":[{"type":"STRING"},{"type":"INTEGER"}]}},"type":"OBJECT"}]},"type":"ARRAY"},"my_city":{"nullable":true,"type":"STRING"},"n":{"type":"INTEGER"},"unit":{"enum":["C"],"type":"STRING"}},"required":["my_city"],"type":"OBJECT"}},{"name":"g"}]}]}`,
+			name: "JSON Schema",
+			in: `{"tools":[{"functionDeclarations":[
+				{"name":"f","parametersJsonSchema":{
+					"$schema":"x","type":"object","additionalProperties":false,"required":["my_city"],
+					"properties":{
+						"my_city":{"type":["string","null"],"format":"uri"},
+						"n":{"type":"integer","enum":[1,2]},
+						"unit":{"const":"C"},
+						"list":{"type":"array","items":{"oneOf":[{"type":"number"},{"$ref":"#/$defs/x"}]}}},
+					"$defs":{"x":{"type":"object","properties":{"a":{"type":["string","integer"]}}}}}},
+				{"name":"g","parameters":{"type":"object","properties":{}}}]}]}`,
+			want: `{` + standard + `,"tools":[{"functionDeclarations":[` +
+				`{"name":"f","parameters":{"properties":{` +
+				`"list":{"items":{"anyOf":[` +
+				`{"type":"NUMBER"},{"properties":{"a":{"anyOf":[{"type":"STRING"},{"type":"INTEGER"}]}},"type":"OBJECT"}]},"type":"ARRAY"},` +
+				`"my_city":{"nullable":true,"type":"STRING"},` +
+				`"n":{"type":"INTEGER"},` +
+				`"unit":{"enum":["C"],"type":"STRING"}},"required":["my_city"],"type":"OBJECT"}},` +
+				`{"name":"g"}]}]}`,
 			warnings: []string{"my_city.format was dropped", "n.enum was dropped"}, functions: []string{"f", "g"},
 		},
 		{
-			name:     "behavior",
-			in:       `{"tools":[{"functionDeclarations":[{"name":"f","defaultBehavior":"blocking","scheduling":"SILENT","defaultScheduling":"SILENT"},{"name":"g","behavior":"non_blocking"}]}]}`,
-			want:     `{` + standard + `,"tools":[{"functionDeclarations":[{"behavior":"BLOCKING","name":"f"},{"behavior":"NON_BLOCKING","name":"g"}]}]}`,
+			name: "behavior",
+			in: `{"tools":[{"functionDeclarations":[
+				{"name":"f","defaultBehavior":"blocking","scheduling":"SILENT","defaultScheduling":"SILENT"},
+				{"name":"g","behavior":"non_blocking"}]}]}`,
+			want: `{` + standard + `,"tools":[{"functionDeclarations":[` +
+				`{"behavior":"BLOCKING","name":"f"},{"behavior":"NON_BLOCKING","name":"g"}]}]}`,
 			warnings: []string{"functionDeclarations[0].scheduling was dropped"}, functions: []string{"f", "g"},
 		},
 		{
-			name:     "functions that cannot be declared",
-			in:       `{"tools":[{"functionDeclarations":[{"name":"loops","parameters":{"type":"object","properties":{"next":{"$ref":"#"}}}},{"name":"odd","parameters":{"type":"object","properties":{"x":7}}},{"name":"list","parametersJsonSchema":{"type":"array"}},{"name":"f"}]},{"functionDeclarations":[{"name":"elsewhere","parameters":{"$ref":"https://example.com"}}]}]}`,
+			name: "functions that cannot be declared",
+			in: `{"tools":[
+				{"functionDeclarations":[
+					{"name":"loops","parameters":{"type":"object","properties":{"next":{"$ref":"#"}}}},
+					{"name":"odd","parameters":{"type":"object","properties":{"x":7}}},
+					{"name":"list","parametersJsonSchema":{"type":"array"}},
+					{"name":"f"}]},
+				{"functionDeclarations":[{"name":"elsewhere","parameters":{"$ref":"https://example.com"}}]}]}`,
 			want:     `{` + standard + `,"tools":[{"functionDeclarations":[{"name":"f"}]}]}`,
 			warnings: []string{`parameters of "loops" cannot be declared to Gemini`, `"odd"`, `"list"`, `"elsewhere"`}, functions: []string{"f"},
 		},
 		{
-			name:      "all of it",
-			in:        `{"tools":[{"functionDeclarations":[{"name":"f","parameters":{"allOf":[{"properties":{"a":{"type":"string"}},"required":["a"]},{"properties":{"b":{"type":"string","title":"B"}},"required":["b"]}]},"response":{"type":"array","items":{"type":"string"}}}]}]}`,
-			want:      `{` + standard + `,"tools":[{"functionDeclarations":[{"name":"f","parameters":{"properties":{"a":{"type":"STRING"},"b":{"title":"B","type":"STRING"}},"required":["a","b"],"type":"OBJECT"},"response":{"items":{"type":"STRING"},"type":"ARRAY"}}]}]}`,
+			name: "all of it",
+			in: `{"tools":[{"functionDeclarations":[{"name":"f",
+				"parameters":{"allOf":[
+					{"properties":{"a":{"type":"string"}},"required":["a"]},
+					{"properties":{"b":{"type":"string","title":"B"}},"required":["b"]}]},
+				"response":{"type":"array","items":{"type":"string"}}}]}]}`,
+			want: `{` + standard + `,"tools":[{"functionDeclarations":[{"name":"f",` +
+				`"parameters":{"properties":{"a":{"type":"STRING"},"b":{"title":"B","type":"STRING"}},"required":["a","b"],"type":"OBJECT"},` +
+				`"response":{"items":{"type":"STRING"},"type":"ARRAY"}}]}]}`,
 			functions: []string{"f"},
 		},
 	} {
@@ -259,11 +311,8 @@ func TestSetup(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add(
-		[]byte(
-			`{"model":"m","tools":[{"googleSearch":{},"functionDeclarations":[{"name":"f","parameters":{"type":["a",null],"anyOf":[{}],"items":{}}}]}]}`,
-		),
-	)
+	f.Add([]byte(`{"model":"m","tools":[{"googleSearch":{},
+		"functionDeclarations":[{"name":"f","parameters":{"type":["a",null],"anyOf":[{}],"items":{}}}]}]}`))
 	f.Add(
 		[]byte(`{"generationConfig":{"responseModalities":["text"],"topK":1e2,"seed":"07"},"contextWindowCompression":{"triggerTokens":"1"}}`),
 	)

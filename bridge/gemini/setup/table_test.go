@@ -32,9 +32,11 @@ var variants = []string{
 	`{"generationConfig":{"responseModalities":["audio","text","image"],"stopSequences":["x"]}}`,
 	`{"generationConfig":{"responseModalities":["VIDEO"]}}`,
 	`{"generationConfig":{"responseModalities":["VIDEO","TEXT"]},"avatarConfig":{"avatarName":"Ada"}}`,
-	`{"generationConfig":{"temperature":0.5,"topP":0.9,"topK":40,"seed":1,"maxOutputTokens":100,"candidateCount":1,"presencePenalty":0.1,"frequencyPenalty":0.1,"mediaResolution":"MEDIA_RESOLUTION_LOW"}}`,
+	`{"generationConfig":{"temperature":0.5,"topP":0.9,"topK":40,"seed":1,"maxOutputTokens":100,"candidateCount":1,` +
+		`"presencePenalty":0.1,"frequencyPenalty":0.1,"mediaResolution":"MEDIA_RESOLUTION_LOW"}}`,
 	`{"generationConfig":{"speechConfig":{"languageCode":"de-DE","voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Kore"}}}}}`,
-	`{"generationConfig":{"speechConfig":{"multiSpeakerVoiceConfig":{"speakerVoiceConfigs":[]}},"translationConfig":{"targetLanguageCode":"de"}}}`,
+	`{"generationConfig":{"speechConfig":{"multiSpeakerVoiceConfig":{"speakerVoiceConfigs":[]}},` +
+		`"translationConfig":{"targetLanguageCode":"de"}}}`,
 	`{"generationConfig":{"thinkingConfig":{}}}`,
 	`{"generationConfig":{"thinkingConfig":{"thinkingBudget":0}}}`,
 	`{"generationConfig":{"thinkingConfig":{"thinkingBudget":-1,"includeThoughts":true}}}`,
@@ -47,15 +49,21 @@ var variants = []string{
 	`{"proactivity":{"proactiveAudio":true,"proactiveVideo":true},"inputAudioTranscription":{"mode":"SMART","sourceText":"x"}}`,
 	`{"systemInstruction":"Be brief."}`,
 	`{"system_instruction":{"role":"system","parts":[{"text":"Be brief."},{"inlineData":{"mimeType":"image/png","data":"AAAA"}}]}}`,
-	`{"tools":[{"googleSearch":{}},{"functionDeclarations":[{"name":"f","behavior":"NON_BLOCKING"},{"name":"g","behavior":"BLOCKING"},{"name":"h"}]}]}`,
-	`{"tools":[{"googleSearchRetrieval":{},"codeExecution":{},"urlContext":{},"googleMaps":{},"functionDeclarations":[{"name":"f","parametersJsonSchema":{"type":"object","properties":{"a":{"type":"array"},"b":{"enum":["","x"]}},"required":["a","z"],"additionalProperties":false}}]}]}`,
+	`{"tools":[{"googleSearch":{}},` +
+		`{"functionDeclarations":[{"name":"f","behavior":"NON_BLOCKING"},{"name":"g","behavior":"BLOCKING"},{"name":"h"}]}]}`,
+	`{"tools":[{"googleSearchRetrieval":{},"codeExecution":{},"urlContext":{},"googleMaps":{},` +
+		`"functionDeclarations":[{"name":"f","parametersJsonSchema":{"type":"object",` +
+		`"properties":{"a":{"type":"array"},"b":{"enum":["","x"]}},"required":["a","z"],"additionalProperties":false}}]}]}`,
 	`{"tools":[]}`,
 	`{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true}}}`,
-	`{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true,"prefixPaddingMs":100},"turnCoverage":"TURN_INCLUDES_AUDIO_ACTIVITY_AND_ALL_VIDEO"}}`,
+	`{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true,"prefixPaddingMs":100},` +
+		`"turnCoverage":"TURN_INCLUDES_AUDIO_ACTIVITY_AND_ALL_VIDEO"}}`,
 	`{"realtimeInputConfig":{"turnCoverage":"turn_includes_audio_activity_and_all_video","activityHandling":"ACTIVITY_HANDLING_UNSPECIFIED"}}`,
-	`{"voxgate":{"vad":{"enabled":false},"interrupts":{"enabled":false},"enableResumption":false,"contextCompression":false,"maxDuration":"2h"}}`,
+	`{"voxgate":{"vad":{"enabled":false},"interrupts":{"enabled":false},` +
+		`"enableResumption":false,"contextCompression":false,"maxDuration":"2h"}}`,
 	`{"voxgate":{"vad":{"sensitivity":0.2,"silenceDurationMs":400,"prefixPaddingMs":40}}}`,
-	`{"sessionResumption":{"handle":"x","transparent":true},"historyConfig":{"initialHistoryInClientContent":true},"explicitVadSignal":true,"labels":{"a":"b"}}`,
+	`{"sessionResumption":{"handle":"x","transparent":true},"historyConfig":{"initialHistoryInClientContent":true},` +
+		`"explicitVadSignal":true,"labels":{"a":"b"}}`,
 	`{"safetySettings":[{"category":"HARM_CATEGORY_HARASSMENT","threshold":"BLOCK_NONE","method":"SEVERITY"}]}`,
 	`{"contextWindowCompression":{"triggerTokens":30000,"slidingWindow":{"targetTokens":"10000"}}}`,
 	`{"contextWindowCompression":{}}`,
@@ -154,11 +162,20 @@ func TestRows(t *testing.T) {
 		moody("3.8-live", "proactivity", "false", blank, "always proactive"),
 		moody("3.8-live-extended-thinking", "proactivity", "false", blank, "always proactive"),
 		{"3.8-live", `{"proactivity":{"proactiveVideo":true}}`, "proactivity", `{"proactiveVideo":true}`, ""},
-		{"2.5-native-audio", `{"proactivity":{"proactiveAudio":true,"proactiveVideo":true}}`, "proactivity", `{"proactiveAudio":true,"proactiveVideo":true}`, ""},
+		{
+			"2.5-native-audio", `{"proactivity":{"proactiveAudio":true,"proactiveVideo":true}}`,
+			"proactivity", `{"proactiveAudio":true,"proactiveVideo":true}`, "",
+		},
 		{"2.5-native-audio", `{"proactivity":{"proactiveVideo":true}}`, "proactivity", blank, "requires proactiveAudio"},
 		{"3.1-flash-live", `{"proactivity":{"proactiveVideo":true}}`, "proactivity", blank, "proactivity was dropped"},
-		{"3.5-transcribe-live", `{"inputAudioTranscription":{"mode":"SMART","sourceText":"x"}}`, "inputAudioTranscription", `{"mode":"SMART","sourceText":"x"}`, ""},
-		{"3.8-live", `{"generationConfig":{"thinking_speed":{"a_b":1}}}`, "generationConfig.thinkingSpeed", `{"a_b":1}`, "is newer than this gateway"},
+		{
+			"3.5-transcribe-live", `{"inputAudioTranscription":{"mode":"SMART","sourceText":"x"}}`,
+			"inputAudioTranscription", `{"mode":"SMART","sourceText":"x"}`, "",
+		},
+		{
+			"3.8-live", `{"generationConfig":{"thinking_speed":{"a_b":1}}}`,
+			"generationConfig.thinkingSpeed", `{"a_b":1}`, "is newer than this gateway",
+		},
 		{"3.8-live", `{"generationConfig":{"thinking speed":1}}`, "generationConfig.thinking speed", blank, "does not have it"},
 		{"3.8-live", `{"thinkingSpeed":1}`, "thinkingSpeed", blank, "does not have it"},
 

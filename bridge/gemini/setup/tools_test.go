@@ -12,7 +12,8 @@ import (
 
 // TestRules: what a function asks for becomes what the model does.
 func TestRules(t *testing.T) {
-	const function = `{"tools":[{"functionDeclarations":[{"name":"f","title":"Doing it…","timeout":"20s","behavior":"BEHAVIOR","scheduling":"SILENT"}]}]}`
+	const function = `{"tools":[{"functionDeclarations":[` +
+		`{"name":"f","title":"Doing it…","timeout":"20s","behavior":"BEHAVIOR","scheduling":"SILENT"}]}]}`
 	for _, c := range []struct {
 		model, behavior                string
 		vertex                         bool

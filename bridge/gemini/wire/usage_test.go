@@ -18,14 +18,20 @@ func TestParse(t *testing.T) {
 	}{
 		{
 			name: "Gemini API",
-			in:   `{"promptTokenCount":100,"cachedContentTokenCount":40,"responseTokenCount":20,"toolUsePromptTokenCount":3,"thoughtsTokenCount":7,"totalTokenCount":130,"promptTokensDetails":[{"modality":"AUDIO","tokenCount":60},{"modality":"TEXT","tokenCount":30},{"modality":"AUDIO","tokenCount":10}],"responseTokensDetails":[{"modality":"AUDIO","tokenCount":20}]}`, want: wire.Tokens{
+			in: `{"promptTokenCount":100,"cachedContentTokenCount":40,"responseTokenCount":20,"toolUsePromptTokenCount":3,` +
+				`"thoughtsTokenCount":7,"totalTokenCount":130,"promptTokensDetails":[{"modality":"AUDIO","tokenCount":60},` +
+				`{"modality":"TEXT","tokenCount":30},{"modality":"AUDIO","tokenCount":10}],` +
+				`"responseTokensDetails":[{"modality":"AUDIO","tokenCount":20}]}`,
+			want: wire.Tokens{
 				Prompt: 100, Response: 20, Total: 130, Cached: 40, ToolUse: 3, Thoughts: 7,
 				PromptBy: map[string]int{"AUDIO": 70, "TEXT": 30}, ResponseBy: map[string]int{"AUDIO": 20},
 			},
 		},
 		{
 			name: "Vertex",
-			in:   `{"promptTokenCount":"10","candidatesTokenCount":"5","totalTokenCount":"15","candidatesTokensDetails":[{"modality":"AUDIO","tokenCount":"5"}]}`, want: wire.Tokens{
+			in: `{"promptTokenCount":"10","candidatesTokenCount":"5","totalTokenCount":"15",` +
+				`"candidatesTokensDetails":[{"modality":"AUDIO","tokenCount":"5"}]}`,
+			want: wire.Tokens{
 				Prompt: 10, Response: 5, Total: 15, ResponseBy: map[string]int{"AUDIO": 5},
 			},
 		},
