@@ -114,7 +114,8 @@ func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
 	defer endpoint.Close()
 	model, seen := beeps(t)
 	folder := agentsIn(t, map[string]string{"desk": "---\nvoice: Kore\nlanguage: de-DE\nnumbers: ['*']\n---\nYou are a pirate.\n"})
-	const config = `"systemInstruction":"You are a pirate.","generationConfig":{"speechConfig":{"languageCode":"de-DE","voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Kore"}}}`
+	const config = `"systemInstruction":"You are a pirate.","generationConfig":{"speechConfig":{"languageCode":"de-DE",` +
+		`"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Kore"}}}`
 	p := start(t, []string{"serve", "--log", "text,debug"}, env(
 		"VOXGATE_ADDR",
 		"127.0.0.1:0",
@@ -166,7 +167,8 @@ func TestSessionWebhookSaysHowTheModelIs(t *testing.T) {
 		{"telephony", func() *conversation {
 			return p.socket("/telephony/exotel/stream?token=shown", `{"event":"connected"}`,
 				`{"event":"start","sequence_number":"1","stream_sid":"MZ1","start":{`+
-					`"stream_sid":"MZ1","call_sid":"CA1","from":"+4917012345","to":"+100","custom_parameters":{"order":"17"},"media_format":{"encoding":"audio/x-raw","sample_rate":"8000","bit_rate":"16"}}}`)
+					`"stream_sid":"MZ1","call_sid":"CA1","from":"+4917012345","to":"+100","custom_parameters":{"order":"17"},`+
+					`"media_format":{"encoding":"audio/x-raw","sample_rate":"8000","bit_rate":"16"}}}`)
 		}, []string{kore, german}, "", ""},
 		{"WHIP", func() *conversation { p.postOffer("/whip/desk"); return nil }, []string{kore, german}, "", ""},
 		{"SIP", func() *conversation { p.invite(p.waitFor(`transport=UDP at=(\S+)`), "500"); return nil }, []string{kore, german}, "", ""},
@@ -265,8 +267,9 @@ func (p *program) invite(trunk, number string) {
 	}
 	p.t.Cleanup(func() { conn.Close() })
 	sdp := "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\n"
-	fmt.Fprintf(conn, "INVITE sip:%[4]s@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %[1]s;branch=z9hG4bK1;rport\r\nFrom: <sip:ada@127.0.0.1>;tag=1\r\n"+
-		"To: <sip:%[4]s@127.0.0.1>\r\nCall-ID: a-%[4]s\r\nX-Order: 17\r\nHistory-Info: <sip:desk@192.0.2.1>;index=1\r\nCSeq: 1 INVITE\r\nContact: <sip:ada@%[1]s>\r\n"+
+	fmt.Fprintf(conn, "INVITE sip:%[4]s@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %[1]s;branch=z9hG4bK1;rport\r\n"+
+		"From: <sip:ada@127.0.0.1>;tag=1\r\nTo: <sip:%[4]s@127.0.0.1>\r\nCall-ID: a-%[4]s\r\nX-Order: 17\r\n"+
+		"History-Info: <sip:desk@192.0.2.1>;index=1\r\nCSeq: 1 INVITE\r\nContact: <sip:ada@%[1]s>\r\n"+
 		"Content-Type: application/sdp\r\nContent-Length: %[2]d\r\n\r\n%[3]s", conn.LocalAddr(), len(sdp), sdp, number)
 	go func() { // until the test ends
 		b := make([]byte, 2000)

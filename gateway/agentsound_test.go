@@ -279,9 +279,11 @@ func (p *program) sipp(trunk, number string, sound *line) (answered bool) {
 	}
 	const none = "Content-Length: 0\n\n"
 	sdp := fmt.Sprintf("v=0\no=- 1 1 IN IP4 127.0.0.1\ns=-\nc=IN IP4 127.0.0.1\nt=0 0\nm=audio %d RTP/AVP 0\n", sound.port)
-	scenario := `<?xml version="1.0" encoding="UTF-8" ?><scenario name="agent">` + request("INVITE", "", 1, "Content-Type: application/sdp\nContent-Length: [len]\n\n"+sdp) +
+	scenario := `<?xml version="1.0" encoding="UTF-8" ?><scenario name="agent">` +
+		request("INVITE", "", 1, "Content-Type: application/sdp\nContent-Length: [len]\n\n"+sdp) +
 		`<recv response="100" optional="true"/><recv response="180" optional="true"/><recv response="183" optional="true"/>` +
-		`<recv response="200"><action><ereg regexp="m=audio [0-9]+" search_in="body" check_it="true" assign_to="1"/><log message="[$1]"/></action></recv>` +
+		`<recv response="200"><action>` +
+		`<ereg regexp="m=audio [0-9]+" search_in="body" check_it="true" assign_to="1"/><log message="[$1]"/></action></recv>` +
 		request("ACK", "[peer_tag_param]", 1, none) + `<recv request="INFO"/>` + request("BYE", "[peer_tag_param]", 2, none) +
 		`<recv response="200"/></scenario>`
 	answers, log, err := os.Pipe()

@@ -69,7 +69,8 @@ func carrier(trunk, sound net.PacketConn) {
 				return regexp.MustCompile(name + `: ([^\r]*)`).FindStringSubmatch(request)[1]
 			}
 			bye := fmt.Appendf(nil, "BYE sip:voxgate@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bKbye%s\r\n"+
-				"Max-Forwards: 70\r\nFrom: %s\r\nTo: %s\r\n%s\r\nCSeq: 1 BYE\r\nContent-Length: 0\r\n\r\n", trunk.LocalAddr(), field("Call-ID"), field("To"), field("From"), id)
+				"Max-Forwards: 70\r\nFrom: %s\r\nTo: %s\r\n%s\r\nCSeq: 1 BYE\r\nContent-Length: 0\r\n\r\n",
+				trunk.LocalAddr(), field("Call-ID"), field("To"), field("From"), id)
 			port, _ := strconv.Atoi(regexp.MustCompile(`m=audio (\d+)`).FindStringSubmatch(invites[id])[1])
 			says, over := mediatest.Speech(800*time.Millisecond, 8000), make(chan struct{})
 			if called.FindStringSubmatch(request)[1] > "2" {

@@ -23,9 +23,14 @@ func TestCheckConfig(t *testing.T) {
 		err := run(t.Context(), []string{"check-config"}, env(settings...), &out, &out)
 		return out.String(), err
 	}
-	out, err := check("VOXGATE_KEYS", keys, "VOXGATE_AGENTS", agentsIn(t, map[string]string{"desk": "---\nnumbers: ['*']\ncollect: [PIN]\n---\nBe brief."}),
-		"VOXGATE_SIP", written(t, "{"+trunk+","+till+"}"), "VOXGATE_TOOLS", written(t, `{"mcp":[{"name":"none","command":["/no/such/program"]}]}`),
-		"VOXGATE_TELEPHONY", written(t, `{"providers":[{"profile":"jambonz","password":"x"}],`+till+`}`), "VOXGATE_MODELS", written(t, `{"models":[]}`))
+	out, err := check(
+		"VOXGATE_KEYS", keys,
+		"VOXGATE_AGENTS", agentsIn(t, map[string]string{"desk": "---\nnumbers: ['*']\ncollect: [PIN]\n---\nBe brief."}),
+		"VOXGATE_SIP", written(t, "{"+trunk+","+till+"}"),
+		"VOXGATE_TOOLS", written(t, `{"mcp":[{"name":"none","command":["/no/such/program"]}]}`),
+		"VOXGATE_TELEPHONY", written(t, `{"providers":[{"profile":"jambonz","password":"x"}],`+till+`}`),
+		"VOXGATE_MODELS", written(t, `{"models":[]}`),
+	)
 	if err != nil || strings.Count(out, " is good\n") != 6 {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -45,7 +50,14 @@ func TestCheckConfig(t *testing.T) {
 		!strings.Contains(err.Error(), filepath.Join(folder, "desk.md")+`: collect[0]: there is no "card"`) {
 		t.Errorf("%v", err)
 	}
-	folder = agentsIn(t, map[string]string{"desk": "Be brief.\n\n## Step: greet\ntools: [get_time]\nnext: look\n\n## Step: look\ntools: [look_up]"})
+	folder = agentsIn(t, map[string]string{"desk": `Be brief.
+
+## Step: greet
+tools: [get_time]
+next: look
+
+## Step: look
+tools: [look_up]`})
 	if _, err = check("VOXGATE_AGENTS", folder, "VOXGATE_TOOLS", written(t, `{"builtin":["get_time"]}`)); err == nil ||
 		!strings.Contains(err.Error(), filepath.Join(folder, "desk.md")+`:8: step "look": there is no tool "look_up" in the file of tools`) {
 		t.Errorf("%v", err)

@@ -230,7 +230,8 @@ func TestCheckDeployment(t *testing.T) {
 		}, "SIP sips:", "Renew the certificate"},
 		{"a relay with an expired certificate", func(t *testing.T, o *deployment.Options) {
 			at, roots := expired(t, "http://127.0.0.1:1")
-			o.URL, o.Roots = gateway(t, "VOXGATE_TURN_SECRET", turnSecret, "VOXGATE_ICE_SERVERS", strings.Replace(at, "https://", "turns:", 1)+"?transport=tcp"), roots
+			relay := strings.Replace(at, "https://", "turns:", 1) + "?transport=tcp"
+			o.URL, o.Roots = gateway(t, "VOXGATE_TURN_SECRET", turnSecret, "VOXGATE_ICE_SERVERS", relay), roots
 		}, "relay turns:", "Renew the certificate"},
 		{"an expired certificate", func(t *testing.T, o *deployment.Options) {
 			o.URL, o.Roots = expired(t, gateway(t))

@@ -41,7 +41,8 @@ func TestCheckGoogle(t *testing.T) {
 	}
 	text, err := os.ReadFile(file)
 	var report probe.Report
-	if err != nil || json.Unmarshal(text, &report) != nil || report.Server != "another server" || strings.Contains(string(text), "do-not-print") {
+	if err != nil || json.Unmarshal(text, &report) != nil || report.Server != "another server" ||
+		strings.Contains(string(text), "do-not-print") {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	if said, err = check(nil, "replay", file); err != nil || !strings.Contains(said, "0 differ") {

@@ -55,7 +55,9 @@ func TestFilesOfCalls(t *testing.T) {
 	p.ends()
 	var file string
 	p.eventually(func() bool {
-		added := slices.DeleteFunc(names(t, calls), func(name string) bool { return slices.Contains(before, name) || strings.HasSuffix(name, ".tmp") })
+		added := slices.DeleteFunc(names(t, calls), func(name string) bool {
+			return slices.Contains(before, name) || strings.HasSuffix(name, ".tmp")
+		})
 		if len(added) > 0 {
 			file = filepath.Join(calls, added[0])
 		}
@@ -112,7 +114,8 @@ func TestTheRecordingPauses(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got ended
-	if err := json.Unmarshal(text, &got); err != nil || len(got.Pauses) != 1 || got.Pauses[0].To == nil || !got.Pauses[0].To.After(got.Pauses[0].From) {
+	if err := json.Unmarshal(text, &got); err != nil || len(got.Pauses) != 1 ||
+		got.Pauses[0].To == nil || !got.Pauses[0].To.After(got.Pauses[0].From) {
 		t.Errorf("%v %s", err, text)
 	}
 }
@@ -127,7 +130,10 @@ func TestTheDeskGoesThroughItsSteps(t *testing.T) {
 		{`{}`, `{"step":"identify"}`},
 		{`{"name":"Ada","phone":"030 1234"}`, `{"step":"book","fields":{"name":"Ada","phone":"0301234"}}`},
 		{`{"step":"confirm","room":"Double","arrival":"2027-05-01","nights":31}`, ""},
-		{`{"step":"confirm","nights":2}`, `{"step":"confirm","fields":{"arrival":"2027-05-01","name":"Ada","nights":2,"phone":"0301234","room":"double"}}`},
+		{
+			`{"step":"confirm","nights":2}`,
+			`{"step":"confirm","fields":{"arrival":"2027-05-01","name":"Ada","nights":2,"phone":"0301234","room":"double"}}`,
+		},
 	} {
 		c.say("/tool next_step " + turn.args)
 		if turn.step != "" {
@@ -143,7 +149,8 @@ func TestTheDeskGoesThroughItsSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got ended
-	if err := json.Unmarshal(text, &got); err != nil || got.Step != "confirm" || got.Fields["nights"] != 2.0 || got.Fields["room"] != "double" {
+	if err := json.Unmarshal(text, &got); err != nil || got.Step != "confirm" ||
+		got.Fields["nights"] != 2.0 || got.Fields["room"] != "double" {
 		t.Errorf("%v %s", err, text)
 	}
 }

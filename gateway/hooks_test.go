@@ -77,7 +77,8 @@ func TestSessionWebhook(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if m := <-ends; m.Session.ID == "" || m.Session.Door != "web" || m.EndedAt.IsZero() || m.Turns != 1 || m.Tokens == 0 || m.Dollars == 0 || len(m.Transcript) != 2 {
+		if m := <-ends; m.Session.ID == "" || m.Session.Door != "web" || m.EndedAt.IsZero() ||
+			m.Turns != 1 || m.Tokens == 0 || m.Dollars == 0 || len(m.Transcript) != 2 {
 			t.Errorf("the end is reported as %+v", m)
 		}
 	}

@@ -189,7 +189,8 @@ func TestAGatewayDies(t *testing.T) {
 	}
 	w.talk("still there?")
 	t.Logf("answered to its end after %v", time.Since(died).Round(time.Millisecond))
-	if got, want := w.said(), "user hello, assistant You said: hello, user "+long+", assistant …, user still there?, assistant You said: still there?"; got != want {
+	want := "user hello, assistant You said: hello, user " + long + ", assistant …, user still there?, assistant You said: still there?"
+	if got := w.said(); got != want {
 		t.Errorf("said was %q, not %q", got, want)
 	}
 	b.waitFor("link resumed") // the same session of Gemini
@@ -271,7 +272,8 @@ func TestAGatewayIsDrained(t *testing.T) {
 	}
 	t.Logf("nobody was there for %v", time.Since(began).Round(time.Millisecond))
 	w.talk("here?")
-	if got, want := w.said(), "user one two three four, assistant You said: one two three four, user here?, assistant You said: here?"; got != want {
+	const want = "user one two three four, assistant You said: one two three four, user here?, assistant You said: here?"
+	if got := w.said(); got != want {
 		t.Errorf("said was %q, not %q", got, want)
 	}
 	if status, body := get(t, a.private+"/healthz"); status != http.StatusOK {
@@ -336,7 +338,8 @@ func TestAGatewayStaysCutOff(t *testing.T) {
 	w.conn.Close()
 	x := nodeBeside(t, b, redis).visit(w)
 	x.talk("and here?")
-	got, want := x.said(), "user over there, assistant You said: over there, user still there?, assistant You said: still there?, user and here?, assistant You said: and here?"
+	got, want := x.said(), "user over there, assistant You said: over there, user still there?, assistant You said: still there?, "+
+		"user and here?, assistant You said: and here?"
 	if !strings.HasPrefix(got, "user hello, ") || !strings.HasSuffix(got, want) { // the first answer may not have been reported before the cut
 		t.Errorf("said was %q", got)
 	}

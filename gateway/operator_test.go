@@ -49,7 +49,8 @@ func TestTheOperatorsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := start(t, []string{
-		"serve", "--addr", "127.0.0.1:0", "--private-addr", "127.0.0.1:0", "--keys", keys, "--auth", "off", "--agents", agents, "--calls", t.TempDir(),
+		"serve", "--addr", "127.0.0.1:0", "--private-addr", "127.0.0.1:0",
+		"--keys", keys, "--auth", "off", "--agents", agents, "--calls", t.TempDir(),
 	}, env())
 	private := p.waitFor(`msg=private at=(\S+)`)
 	c := p.converse(`{}`)
@@ -60,8 +61,9 @@ func TestTheOperatorsPage(t *testing.T) {
 		t.Errorf("the page: %d %s", status, policy)
 	}
 	status, now, _ := asks(t, "GET", private+"/status", "", "")
-	if dials, _ := now["dials"].(map[string]any); status != http.StatusOK || now["now"] != 1.0 || now["ended"] != 0.0 ||
-		now["ready"] != true || now["keyed"] != true || now["backend"] != "emulator" || dials["ok"] != 1.0 || !(now["dollars"].(float64) > 0) || !strings.HasPrefix(now["page"].(string), p.url) ||
+	if dials, _ := now["dials"].(map[string]any); status != http.StatusOK ||
+		now["now"] != 1.0 || now["ended"] != 0.0 || now["ready"] != true || now["keyed"] != true || now["backend"] != "emulator" ||
+		dials["ok"] != 1.0 || !(now["dollars"].(float64) > 0) || !strings.HasPrefix(now["page"].(string), p.url) ||
 		now["today"].(map[string]any)["begun"] != 1.0 || now["today"].(map[string]any)["dollars"] != now["dollars"] ||
 		!(now["disks"].([]any)[0].(map[string]any)["free"].(float64) > 0) {
 		t.Errorf("%d %v", status, now)

@@ -21,7 +21,8 @@ func env(pairs ...string) func(string) string {
 
 func TestSettings(t *testing.T) {
 	defaults := settings{
-		addr: "127.0.0.1:3001", park: time.Minute, drain: time.Minute, stall: 6 * time.Second, appModel: "gemini-3.8-flash", prices: price.Default,
+		addr: "127.0.0.1:3001", park: time.Minute, drain: time.Minute, stall: 6 * time.Second,
+		appModel: "gemini-3.8-flash", prices: price.Default,
 	}
 	with := func(change func(*settings)) settings {
 		s := defaults

@@ -46,8 +46,9 @@ func TestOperatorsTools(t *testing.T) {
 	}))
 	defer hook.Close()
 	file := filepath.Join(t.TempDir(), "tools.json")
-	if err := os.WriteFile(file, fmt.Appendf(nil, `{"builtin":["get_time"],"webhooks":[{"name":"order","title":"Ordering…",
-		"description":"Orders.","parameters":{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]},"url":%q,"secret":"${SECRET}"}],
+	if err := os.WriteFile(file, fmt.Appendf(nil, `{"builtin":["get_time"],
+		"webhooks":[{"name":"order","title":"Ordering…","description":"Orders.",
+			"parameters":{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]},"url":%q,"secret":"${SECRET}"}],
 		"mcp":[{"name":"demo","command":[%q],"prefix":"demo_","tools":["greet (structured)"]}]}`, hook.URL, mcpServer(t)), 0o600); err != nil {
 		t.Fatal(err)
 	}
