@@ -214,16 +214,22 @@ func (l *register) ended(c *call, err error) {
 }
 
 // outcome is why a colleague did not take a call.
-func (l *register) outcome(r *record) error {
+func (l *register) outcome(c *call) error {
+	why := c.why()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	status := c.record.status
 	switch {
-	case r.status.HungUpBy == "them":
+	case errors.Is(why, errHungUp):
 		return errors.New("the colleague has hung up")
-	case r.status.State == StateEnded:
-		return errors.New(r.status.Reason)
+	case errors.Is(why, errNoAnswer):
+		return errors.New("the colleague was not reached: " + why.Error())
+	case why != nil:
+		return why
+	case status.State == StateEnded:
+		return errors.New(status.Reason)
 	}
-	return fmt.Errorf("the colleague was not reached: %s: %s", r.status.State, r.status.Reason)
+	return fmt.Errorf("the colleague was not reached: %s: %s", status.State, status.Reason)
 }
 
 // endReason is why a call has ended, for the backend.

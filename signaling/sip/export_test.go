@@ -50,3 +50,15 @@ func (d *Door) Transfer(target string) <-chan error {
 	}
 	return result
 }
+
+// NoAnswer has the call to a number ring no longer, as when its time is over. Its trunk has an hour to answer the CANCEL.
+func (d *Door) NoAnswer(number string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.timeout = time.Hour
+	for _, c := range d.calls {
+		if c.party.Ours && c.party.Number == number {
+			c.end(errNoAnswer)
+		}
+	}
+}

@@ -201,8 +201,10 @@ func (c *call) putThrough(ctx context.Context, target, brief string) (err error)
 			continue
 		case joining <- leg:
 			return nil
+		case <-leg.ended: // a trunk that is gone has 32 s more to answer our CANCEL
+			return c.door.dialled.outcome(leg)
 		case <-leg.over:
-			return c.door.dialled.outcome(leg.record)
+			return c.door.dialled.outcome(leg)
 		case <-limit.C:
 			err = errNotTaken
 		case <-ctx.Done():

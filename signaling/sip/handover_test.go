@@ -272,6 +272,12 @@ func TestNotPutThrough(t *testing.T) {
 		"busy":       {refuses("486 Busy Here"), "busy: Busy Here"},
 		"not there":  {refuses("480 Temporarily Unavailable"), "no-answer"},
 		"trunk away": {refuses("503 Service Unavailable"), "failed: Service Unavailable"},
+		"trunk away after 180": {func(h *handover) {
+			h.colleague.reply(h.invite, "180 Ringing", "a")
+			h.office.door.NoAnswer("+49302")
+			h.colleague.request("CANCEL")
+			h.t.Cleanup(func() { h.colleague.reply(h.invite, "487 Request Terminated", "a") })
+		}, "nobody has answered"},
 		"declined by word": {func(h *handover) {
 			s := h.answered().briefing()
 			if err := s.Do(bridge.Message{Text: `/tool decline {"reason":"in a meeting"}`, TurnComplete: true}); err != nil {
