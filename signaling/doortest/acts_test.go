@@ -113,10 +113,12 @@ func TestWhoActsOnARunningCall(t *testing.T) {
 	if eve, her := hangUp(mintBy(l.Key, "eve")), hangUp(l.Key); eve != http.StatusNotFound || her != http.StatusOK {
 		t.Errorf("eve hangs up: %d, her key: %d", eve, her)
 	}
-	if resp, _ := doortest.WhipRequest(t, http.MethodDelete, strings.Replace(whip.Session, "/desk/", "/eager/", 1), ""); resp.StatusCode != http.StatusNotFound {
+	below := strings.Replace(whip.Session, "/desk/", "/eager/", 1)
+	if resp, _ := doortest.WhipRequest(t, http.MethodDelete, below, ""); resp.StatusCode != http.StatusNotFound {
 		t.Errorf("below another agent: %s", resp.Status)
 	}
-	if resp, _ := doortest.WhipRequest(t, http.MethodDelete, whip.Session, "", "Authorization", "Bearer "+ada); resp.StatusCode != http.StatusOK {
+	resp, _ := doortest.WhipRequest(t, http.MethodDelete, whip.Session, "", "Authorization", "Bearer "+ada)
+	if resp.StatusCode != http.StatusOK {
 		t.Errorf("the encoder ends its call: %s", resp.Status)
 	}
 	if status, _ := l.Ask("DELETE", "/v1/sessions/"+session, support); status != http.StatusNotFound {
@@ -179,7 +181,8 @@ func TestStrangersAreNotParsed(t *testing.T) {
 		"/whip/desk": "application/sdp", "/v1alpha/auth_tokens": "application/json",
 	} {
 		for _, token := range []string{"", "nonsense"} {
-			if resp := doortest.PostAs(t, l.HTTP+path, token, contentType, strings.NewReader("nothing of the kind")); resp.StatusCode != http.StatusUnauthorized {
+			resp := doortest.PostAs(t, l.HTTP+path, token, contentType, strings.NewReader("nothing of the kind"))
+			if resp.StatusCode != http.StatusUnauthorized {
 				t.Errorf("%s with %q: %s", path, token, resp.Status)
 			}
 		}
@@ -194,7 +197,8 @@ func TestAFloodOfRefusalsIsNotLogged(t *testing.T) {
 	began := time.Now()
 	for _, path := range []string{"/v1/realtime/calls", "/whip/desk", "/api/offer", "/v1alpha/auth_tokens"} {
 		for range many {
-			if resp := doortest.PostAs(t, l.HTTP+path, "nonsense", "application/sdp", strings.NewReader("x")); resp.StatusCode != http.StatusUnauthorized {
+			resp := doortest.PostAs(t, l.HTTP+path, "nonsense", "application/sdp", strings.NewReader("x"))
+			if resp.StatusCode != http.StatusUnauthorized {
 				t.Fatalf("%s: %s", path, resp.Status)
 			}
 		}

@@ -74,7 +74,8 @@ func TestLongAnswersWaitForSlowClients(t *testing.T) {
 		},
 		{
 			"OpenAI", "/v1/realtime?model=gpt-realtime", `{"type":"session.update","session":{"type":"realtime"}}`, "session.updated",
-			`{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_text","text":"Tell me."}]}}` + "\n" +
+			`{"type":"conversation.item.create","item":{"type":"message","role":"user",` +
+				`"content":[{"type":"input_text","text":"Tell me."}]}}` + "\n" +
 				`{"type":"response.create"}`, "response.output_audio.delta", `"response.output_audio.done"`,
 		},
 	} {

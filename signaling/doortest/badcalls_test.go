@@ -36,14 +36,16 @@ func (d *badDoor) posts(t *testing.T) {
 	}
 	const json, sdp = "application/json", "application/sdp"
 	for path, good := range map[string]string{
-		"/v1beta/models/gemini-3.8-flash:generateContent": `{"contents":[{"role":"user","parts":[{"text":"x"},{"inlineData":{"mimeType":"image/png","data":"AAAA"}}]}],` +
+		"/v1beta/models/gemini-3.8-flash:generateContent": `{"contents":[{"role":"user",` +
+			`"parts":[{"text":"x"},{"inlineData":{"mimeType":"image/png","data":"AAAA"}}]}],` +
 			`"generationConfig":{"maxOutputTokens":5,"responseJsonSchema":{"type":"object"}},"tools":[{"functionDeclarations":[{"name":"f"}]}]}`,
 		"/v1beta/models/gemini-embedding-001:batchEmbedContents": `{"requests":[{"content":{"parts":[{"text":"x"}]},"outputDimensionality":7}]}`,
 		"/v1/realtime/client_secrets": `{"expires_after":{"anchor":"created_at","seconds":60},` +
 			`"session":{"type":"realtime","model":"gpt-realtime","instructions":"x","tools":[{"type":"function","name":"f"}]}}`,
-		"/v1alpha/auth_tokens": `{"uses":1,"expireTime":"2031-01-01T00:00:00Z","bidiGenerateContentSetup":{"setup":{"model":"models/gemini-3.8-live"}}}`,
-		"/start":               `{"enableDefaultIceServers":true,"body":{"agent":"desk"}}`,
-		"/api/offer":           `{"sdp":"v=0","type":"offer","pc_id":null,"restart_pc":false,"requestData":{"agent":"desk"}}`,
+		"/v1alpha/auth_tokens": `{"uses":1,"expireTime":"2031-01-01T00:00:00Z",` +
+			`"bidiGenerateContentSetup":{"setup":{"model":"models/gemini-3.8-live"}}}`,
+		"/start":     `{"enableDefaultIceServers":true,"body":{"agent":"desk"}}`,
+		"/api/offer": `{"sdp":"v=0","type":"offer","pc_id":null,"restart_pc":false,"requestData":{"agent":"desk"}}`,
 	} {
 		for _, bad := range some(2, good) {
 			ask(http.MethodPost, d.HTTP+path, json, bad)
@@ -52,7 +54,9 @@ func (d *badDoor) posts(t *testing.T) {
 	call := doortest.DialWHIPAs(t, d.Gateway, "desk", d.token)
 	call.Connected()
 	offer := call.PC.LocalDescription().SDP
-	for _, bad := range []string{"", "v=0", "\x00", offer[:len(offer)/2], strings.Repeat("m=audio 9 UDP/TLS/RTP/SAVPF 111\r\n", 500), strings.ToUpper(offer)} {
+	for _, bad := range []string{
+		"", "v=0", "\x00", offer[:len(offer)/2], strings.Repeat("m=audio 9 UDP/TLS/RTP/SAVPF 111\r\n", 500), strings.ToUpper(offer),
+	} {
 		for _, path := range []string{"/whip/desk", "/whep/desk?session=X", "/v1/realtime/calls"} {
 			ask(http.MethodPost, d.HTTP+path, sdp, bad)
 		}
@@ -70,7 +74,8 @@ func (d *badDoor) posts(t *testing.T) {
 func (d *badDoor) sideband(t *testing.T) {
 	c := doortest.Dial(t, d.URL)
 	id, _ := doortest.Enters(t, c, doortest.Hello(d.token, ""))
-	backend := doortest.DialAs(t, strings.TrimSuffix(d.URL, "/")+"/v1/sessions/"+id+"/events", http.Header{"Authorization": {"Bearer " + d.operator}})
+	events := strings.TrimSuffix(d.URL, "/") + "/v1/sessions/" + id + "/events"
+	backend := doortest.DialAs(t, events, http.Header{"Authorization": {"Bearer " + d.operator}})
 	backend.Expect("SETUP_COMPLETE")
 	for _, bad := range some(3, goodMessages...) {
 		d.cases++
@@ -88,7 +93,9 @@ func (d *badDoor) sideband(t *testing.T) {
 func (d *badDoor) telephony(t *testing.T) {
 	for _, bad := range some(4, telephoneStart) {
 		d.cases++
-		c := doortest.DialDoor(t, d.URL+"/telephony/exotel/stream?call=C1&to=100", d.bearer(), func(int, []byte) doortest.Message { return doortest.Message{} })
+		c := doortest.DialDoor(t, d.URL+"/telephony/exotel/stream?call=C1&to=100", d.bearer(), func(int, []byte) doortest.Message {
+			return doortest.Message{}
+		})
 		_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(bad)) // it may be refused before
 		doortest.Cut(c)
 	}

@@ -88,12 +88,15 @@ func spoiled(text string) (all []string) {
 
 // goodMessages are those that a client may send in a conversation, but for the end and what would take another connection to Gemini.
 var goodMessages = []string{
-	`{"type":"SEND_MESSAGE","id":"m1","payload":{"parts":[{"text":"a"},{"inlineData":{"mimeType":"image/png","data":"AAAA"}}],"turnComplete":false}}`,
+	`{"type":"SEND_MESSAGE","id":"m1","payload":{` +
+		`"parts":[{"text":"a"},{"inlineData":{"mimeType":"image/png","data":"AAAA"}}],"turnComplete":false}}`,
 	`{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=8000","data":"AAAA"}}}`,
 	`{"type":"SEND_REALTIME_INPUT","payload":{"video":{"mimeType":"image/jpeg","data":"AAAA"},"text":"","activityStart":true}}`,
 	`{"type":"SEND_REALTIME_INPUT","payload":{"mediaChunks":[{"mimeType":"image/jpeg","data":"AAAA"}],"audioStreamEnd":true}}`,
-	`{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","name":"f","response":{"a":1},"scheduling":"SILENT","willContinue":true}]}}}`,
-	`{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"parts":[{"functionResponse":{"id":"1","response":{"role":"user","parts":[{"functionResponse":{"response":1}}]}}}]}}}`,
+	`{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[` +
+		`{"id":"1","name":"f","response":{"a":1},"scheduling":"SILENT","willContinue":true}]}}}`,
+	`{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"parts":[{"functionResponse":{"id":"1",` +
+		`"response":{"role":"user","parts":[{"functionResponse":{"response":1}}]}}}]}}}`,
 	`{"type":"UPDATE_CONFIG","payload":{"tools":7}}`,
 	`{"type":"GET_CONTEXT","id":"7"}`, `{"type":"PING"}`, `{"type":"INTERRUPT"}`,
 	`{"type":"WEBRTC_OFFER","payload":{"sdp":"v=0"}}`,
@@ -258,7 +261,8 @@ func (d *badDoor) requests(t *testing.T) {
 	var all []string
 	for _, method := range []string{"GET", "POST", "DELETE", "OPTIONS", "CONNECT", "BREW", "get", ""} {
 		for _, path := range []string{
-			"/nothing", "/ws", "/v1/tokens", "/v1/sessions", "/v1/sessions/x", "/v1/sessions/%2e%2e/events", "/v1/sessions//events", "/../../etc/passwd", "*", "//", "/%zz",
+			"/nothing", "/ws", "/v1/tokens", "/v1/sessions", "/v1/sessions/x", "/v1/sessions/%2e%2e/events", "/v1/sessions//events",
+			"/../../etc/passwd", "*", "//", "/%zz",
 			"/\x00", "/?" + strings.Repeat("a=b&", 1000), "http://elsewhere.example/", "/status%00",
 		} {
 			all = append(all, method+" "+path+" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -301,7 +305,8 @@ func (d *badDoor) requests(t *testing.T) {
 
 // bodies are of requests that mint tokens, by who may.
 func (d *badDoor) bodies(t *testing.T) {
-	good := `{"identity":"ada","expiresIn":60,"once":true,"grant":{"models":["a*"],"tools":["b"],"maxSeconds":5,"sessions":1,"tokens":100,"doors":["web"],"agent":{"prompt":"x"}}}`
+	good := `{"identity":"ada","expiresIn":60,"once":true,"grant":{"models":["a*"],"tools":["b"],"maxSeconds":5,"sessions":1,` +
+		`"tokens":100,"doors":["web"],"agent":{"prompt":"x"}}}`
 	for _, body := range append(spoiled(good), strings.Repeat("[", 60<<10), `{"identity":"`+strings.Repeat("x", 1<<20)+`"}`, "") {
 		d.cases++
 		if status, _, text := d.Post(d.Key, body); status != http.StatusBadRequest && status != http.StatusOK ||
@@ -414,8 +419,11 @@ func (d *badDoor) frames(t *testing.T) {
 
 // firstMessages come where CONNECT_GEMINI should.
 func (d *badDoor) firstMessages(t *testing.T) {
-	config := `{"model":"gemini-3.8-live","voice":"Puck","temperature":1,"tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":"object"}}]}],"voxgate":{"maxDuration":"1h","history":[{"role":"user","content":"x"}]}}`
-	good := `{"type":"CONNECT_GEMINI","payload":{"token":"` + d.token + `","resumable":false,"resumeToken":"x","lastEvent":1,"initialConfig":` + config + `}}`
+	config := `{"model":"gemini-3.8-live","voice":"Puck","temperature":1,` +
+		`"tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":"object"}}]}],` +
+		`"voxgate":{"maxDuration":"1h","history":[{"role":"user","content":"x"}]}}`
+	good := `{"type":"CONNECT_GEMINI","payload":{"token":"` + d.token + `","resumable":false,"resumeToken":"x","lastEvent":1,` +
+		`"initialConfig":` + config + `}}`
 	all := append(spoiled(good), goodMessages[:len(goodMessages)-1]...)
 	for _, raw := range append(all, strings.Repeat("x", 2<<20), `{"type":"SEND_MESSAGE","payload":"`+strings.Repeat("x", 2<<20)+`"}`) {
 		d.cases++
@@ -437,7 +445,10 @@ func (d *badDoor) tokens(t *testing.T) {
 		d.token + "." + parts[2], d.token + "=",
 		strings.ToUpper(d.token), parts[1] + "." + parts[0] + "." + parts[2], "vgk_", "vgk_" + strings.Repeat("\xff", 43), "Bearer " + d.token,
 	}
-	for _, header := range []string{`{}`, `[]`, `null`, `{"alg":"none"}`, `{"alg":"HS256","crit":["x"]}`, `{"alg":["HS256"]}`, `{"alg":"HS256","kid":"../../etc/passwd"}`, strings.Repeat("[", 5000)} {
+	for _, header := range []string{
+		`{}`, `[]`, `null`, `{"alg":"none"}`, `{"alg":"HS256","crit":["x"]}`, `{"alg":["HS256"]}`,
+		`{"alg":"HS256","kid":"../../etc/passwd"}`, strings.Repeat("[", 5000),
+	} {
 		all = append(all, encoded(header)+"."+parts[1]+"."+parts[2])
 	}
 	claims, err := base64.RawURLEncoding.DecodeString(parts[1])
@@ -505,7 +516,9 @@ func (d *badDoor) realtime(t *testing.T) {
 	c := doortest.DialRealtime(t, d.Gateway, "?model=gpt-realtime", d.bearer())
 	c.Expect("session.created")
 	for _, bad := range some(2,
-		`{"type":"session.update","event_id":"e","session":{"type":"realtime","output_modalities":["audio"],"audio":{"input":{"format":{"type":"audio/pcm","rate":24000},"turn_detection":{"type":"server_vad"}}},"tools":[{"type":"function","name":"f","parameters":{"type":"object"}}]}}`,
+		`{"type":"session.update","event_id":"e","session":{"type":"realtime","output_modalities":["audio"],`+
+			`"audio":{"input":{"format":{"type":"audio/pcm","rate":24000},"turn_detection":{"type":"server_vad"}}},`+
+			`"tools":[{"type":"function","name":"f","parameters":{"type":"object"}}]}}`,
 		`{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_text","text":"a"}]}}`,
 		`{"type":"conversation.item.create","item":{"type":"function_call_output","call_id":"c","output":"{}"}}`,
 		`{"type":"conversation.item.truncate","item_id":"i","content_index":0,"audio_end_ms":7}`,
@@ -526,7 +539,8 @@ func (d *badDoor) rtvi(t *testing.T) {
 	for _, bad := range some(2,
 		`{"label":"rtvi-ai","type":"send-text","id":"1","data":{"content":"a","options":{"run_immediately":false,"audio_response":true}}}`,
 		`{"label":"rtvi-ai","type":"append-to-context","id":"1","data":{"role":"user","content":"a","run_immediately":false}}`,
-		`{"label":"rtvi-ai","type":"llm-function-call-result","id":"1","data":{"function_name":"f","tool_call_id":"1","arguments":{},"result":{"a":1}}}`,
+		`{"label":"rtvi-ai","type":"llm-function-call-result","id":"1",`+
+			`"data":{"function_name":"f","tool_call_id":"1","arguments":{},"result":{"a":1}}}`,
 		`{"label":"rtvi-ai","type":"client-message","id":"1","data":{"t":"config","d":{"tools":7}}}`,
 		`{"type":"signalling","message":{"type":"trackStatus","receiver_index":1,"enabled":false}}`,
 	) {
@@ -690,7 +704,10 @@ func (d *badDoor) candidates(t *testing.T) {
 	fields := strings.Fields("candidate:1 1 udp 2130706431 192.0.2.1 50000 typ host")
 	var all []string
 	for n := range fields {
-		for _, value := range []string{"", "x", "-1", "99999999999999999999", "\x00", "::ffff:127.0.0.1", "fe80::1%lo", "169.254.169.254", "a.local", "255.255.255.255", strings.Repeat("9", 900)} {
+		for _, value := range []string{
+			"", "x", "-1", "99999999999999999999", "\x00", "::ffff:127.0.0.1", "fe80::1%lo", "169.254.169.254", "a.local",
+			"255.255.255.255", strings.Repeat("9", 900),
+		} {
 			spoilt := slices.Clone(fields)
 			spoilt[n] = value
 			all = append(all, strings.Join(spoilt, " "))

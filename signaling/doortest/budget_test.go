@@ -258,7 +258,8 @@ func TestARESTCallOutlivesItsToken(t *testing.T) {
 	}
 	last := 0
 	for turn := 1; len(l.Host.Sessions()) > 0; turn++ {
-		_ = c.Conn.WriteMessage(websocket.TextMessage, doortest.Envelope("SEND_MESSAGE", doortest.Typed(strings.Repeat("more ", 50)))) // it may have ended
+		more := doortest.Envelope("SEND_MESSAGE", doortest.Typed(strings.Repeat("more ", 50)))
+		_ = c.Conn.WriteMessage(websocket.TextMessage, more) // it may have ended
 		doortest.Eventually(t, "end of a turn", func() bool {
 			list := l.Host.Sessions()
 			if len(list) > 0 {

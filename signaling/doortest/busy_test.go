@@ -80,7 +80,11 @@ func TestABusyLoopIsNotBlocked(t *testing.T) {
 		}},
 		{"OpenAI, by socket", doortest.WithOpenAI, func(t *testing.T, g *doortest.Gateway) func() {
 			c := doortest.DialRealtime(t, g, "?model=gpt-realtime", nil)
-			burst(c.Client, `{"type":"session.update","session":{"type":"realtime","instructions":"Be brief."}}`, `{"type":"input_audio_buffer.append","audio":"AAA="}`)
+			burst(
+				c.Client,
+				`{"type":"session.update","session":{"type":"realtime","instructions":"Be brief."}}`,
+				`{"type":"input_audio_buffer.append","audio":"AAA="}`,
+			)
 			c.Typed("Are you there?")
 			c.Answered()
 			return func() { doortest.Cut(c.Client) }
@@ -254,7 +258,9 @@ func TestRestartsAreLimited(t *testing.T) {
 			c.Connected()
 			for n := range many {
 				f := strings.Replace(c.Fragment(), "a=ice-ufrag:", fmt.Sprintf("a=ice-ufrag:%d", n), 1)
-				resp, text := doortest.WhipRequest(t, http.MethodPatch, c.Session, f, "Content-Type", "application/trickle-ice-sdpfrag", "If-Match", "*")
+				resp, text := doortest.WhipRequest(
+					t, http.MethodPatch, c.Session, f, "Content-Type", "application/trickle-ice-sdpfrag", "If-Match", "*",
+				)
 				switch {
 				case resp.StatusCode == http.StatusTooManyRequests && resp.Header.Get("Retry-After") == "1" && strings.Contains(text, "restarts"):
 					refused++
@@ -314,7 +320,9 @@ func withPages(t *testing.T) doortest.Option {
 	return func(d *doortest.Doors, _ *bridge.Options) {
 		d.Agents = doortest.Agents
 		d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Door {
-			door := doortest.Must(sip.New(sip.Options{Config: &sip.Config{Calls: 10}, Agents: d.Agents, Host: host, RTC: api, Logger: slog.New(slog.DiscardHandler)}))
+			door := doortest.Must(sip.New(sip.Options{
+				Config: &sip.Config{Calls: 10}, Agents: d.Agents, Host: host, RTC: api, Logger: slog.New(slog.DiscardHandler),
+			}))
 			t.Cleanup(door.Close)
 			return []signaling.Door{{Pattern: "/sip", Socket: door.Pages()}}
 		})

@@ -181,7 +181,10 @@ func floods(slow *httptest.Server) []flood {
 				`{"label":"rtvi-ai","type":"nonsense","id":"2","data":[` + many(10000, `[]`) + `]}`, `{`,
 			}
 			tick := time.NewTicker(time.Millisecond) // its buffer has no bound
-			return flooder{send: func(n int) bool { <-tick.C; c.Send(messages[n%len(messages)]); return true }, end: func() { tick.Stop(); c.Phone.HangUp() }}
+			return flooder{
+				send: func(n int) bool { <-tick.C; c.Send(messages[n%len(messages)]); return true },
+				end:  func() { tick.Stop(); c.Phone.HangUp() },
+			}
 		}},
 		{"sideband: text, configurations and nonsense", 0, false, floodSideband(functions,
 			`{"type":"SEND_MESSAGE","payload":{"parts":[{"text":"Tell me."}]}}`, `{"type":"NONSENSE"}`, `{"type":"GET_CONTEXT"}`, `[`)},
@@ -308,7 +311,8 @@ func TestAFloodHurtsNobodyElse(t *testing.T) { // alone: it is about the machine
 	slow := slowBackend(t)
 	gate := doortest.Must(access.New(access.Options{
 		Agents: doortest.Agents,
-		Limits: access.Limits{NewPerSecond: -1, NewPerMinute: -1, SessionsPerAddress: 20, BodyMegabytes: floodBodies}, Logger: slog.New(slog.DiscardHandler),
+		Limits: access.Limits{NewPerSecond: -1, NewPerMinute: -1, SessionsPerAddress: 20, BodyMegabytes: floodBodies},
+		Logger: slog.New(slog.DiscardHandler),
 	}))
 	t.Cleanup(gate.Close)
 	g := doortest.NewGateway(

@@ -207,7 +207,8 @@ func (s *stranger) ask(method, headers, body string, wait time.Duration) string 
 	s.n++
 	sequence := fmt.Sprintf("CSeq: %d %s\r\n", s.n, method)
 	fmt.Fprintf(s, "%s sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bKflood%d;rport\r\nMax-Forwards: 70\r\n"+
-		"From: <sip:eve@127.0.0.1>;tag=1\r\nTo: <sip:500@127.0.0.1>\r\nCall-ID: %d-%s\r\n%sContact: <sip:eve@%s>\r\n%sContent-Length: %d\r\n\r\n%s",
+		"From: <sip:eve@127.0.0.1>;tag=1\r\nTo: <sip:500@127.0.0.1>\r\nCall-ID: %d-%s\r\n%s"+
+		"Contact: <sip:eve@%s>\r\n%sContent-Length: %d\r\n\r\n%s",
 		method, s.LocalAddr(), s.n, s.n, s.LocalAddr(), sequence, s.LocalAddr(), headers, len(body), body)
 	s.SetReadDeadline(time.Now().Add(wait))
 	for buf := make([]byte, 4<<10); wait > 0; {
