@@ -39,7 +39,11 @@ func TestSocketEnds(t *testing.T) {
 			code:   signaling.CloseTryLater,
 			reason: "Not now.",
 		},
-		"what was put": {serve: func(_ context.Context, s *signaling.Socket) error { shout(s, 3); return nil }, code: signaling.CloseNormal, least: 3},
+		"what was put": {
+			serve: func(_ context.Context, s *signaling.Socket) error { shout(s, 3); return nil },
+			code:  signaling.CloseNormal,
+			least: 3,
+		},
 		"too slow": {
 			serve: func(ctx context.Context, s *signaling.Socket) error {
 				shout(s, 20)

@@ -64,7 +64,11 @@ func TestWhereATokenTravels(t *testing.T) {
 	isRefused(t, doortest.Dial(t, l.URL), `{}`, "unauthorized", policy)
 	isRefused(t, doortest.Dial(t, l.URL+"?token="+l.Mint(`{}`)), `{}`, "unauthorized", policy)
 	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(l.Mint(`{}`), ""))
-	for name, prefix := range map[string]string{"Authorization": "Bearer ", "X-Goog-Api-Key": "", "Sec-Websocket-Protocol": "voxgate, voxgate.token."} {
+	for name, prefix := range map[string]string{
+		"Authorization":          "Bearer ",
+		"X-Goog-Api-Key":         "",
+		"Sec-Websocket-Protocol": "voxgate, voxgate.token.",
+	} {
 		c := doortest.DialAs(t, l.URL, http.Header{name: {prefix + l.Mint(`{}`)}})
 		doortest.Enters(t, c, `{}`)
 		if name == "Sec-Websocket-Protocol" && c.Conn.Subprotocol() != "voxgate" {
@@ -86,7 +90,8 @@ func TestATokenForOneConversation(t *testing.T) {
 	isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(token, `,"resumeToken":"made up"`), "unauthorized", policy)
 	c.Conn.Close()
 	again := doortest.Dial(t, l.URL)
-	if resumed, _ := doortest.Enters(t, again, doortest.Hello(token, fmt.Sprintf(`,"resumable":true,"resumeToken":%q`, resume))); resumed != session {
+	hello := doortest.Hello(token, fmt.Sprintf(`,"resumable":true,"resumeToken":%q`, resume))
+	if resumed, _ := doortest.Enters(t, again, hello); resumed != session {
 		t.Errorf("went on with %s, want %s", resumed, session)
 	}
 	twice := l.Mint(`{"once":false}`)
@@ -637,21 +642,28 @@ func TestBadKeysFiles(t *testing.T) {
 	t.Parallel()
 	secret := strings.Repeat("A", 43)
 	hash := strings.Repeat("0", 64)
+	key := func(fields string) string { return `{"secret":"` + secret + `","keys":[{` + fields + `}]}` }
+	issuer := func(fields string) string {
+		return `{"secret":"` + secret + `","issuers":[{"name":"i",` + fields + `}]}`
+	}
+	hashed := `"sha256":"` + hash + `"`
 	for text, says := range map[string]string{
 		``:                                      "EOF",
 		`{"secret":"short"}`:                    "secret is not 32",
 		`{"secret":"${NOT_THERE_AT_ALL}"}`:      "no variable NOT_THERE_AT_ALL",
 		`{"secret":"` + secret + `","kies":[]}`: `unknown field "kies"`,
-		`{"secret":"` + secret + `","keys":[{"name":"a","sha256":"00"}]}`:                                                            "keys[0].sha256",
-		`{"secret":"` + secret + `","keys":[{"name":"","sha256":"` + hash + `"}]}`:                                                   "keys[0].name",
-		`{"secret":"` + secret + `","keys":[{"name":"sip lab","sha256":"` + hash + `"}]}`:                                            "keys[0].name \"sip lab\" has a space",
-		`{"secret":"` + secret + `","keys":[{"name":"a","sha256":"` + hash + `","may":["fly"]}]}`:                                    `keys[0].may has "fly"`,
-		`{"secret":"` + secret + `","keys":[{"name":"a","sha256":"` + hash + `","grant":{"models":["["]}}]}`:                         "keys[0].grant.models[0]",
-		`{"secret":"` + secret + `","issuers":[{"name":"i","algorithm":"RS256","jwks":"http://x"}]}`:                                 "issuers[0]: audience is missing",
-		`{"secret":"` + secret + `","issuers":[{"name":"i","algorithm":"none","audience":"a","key":"k"}]}`:                           `issuers[0]: algorithm "none"`,
-		`{"secret":"` + secret + `","issuers":[{"name":"i","algorithm":"HS256","audience":"a","key":"short"}]}`:                      "issuers[0]: key: a shared secret",
-		`{"secret":"` + secret + `","issuers":[{"name":"i","algorithm":"HS256","audience":"a","jwks":"http://x"}]}`:                  "issuers[0]: jwks has public keys",
-		`{"secret":"` + secret + `","issuers":[{"name":"i","algorithm":"RS256","audience":"a","key":"-----BEGIN PUBLIC KEY-----"}]}`: "issuers[0]: key: ",
+
+		key(`"name":"a","sha256":"00"`):                           "keys[0].sha256",
+		key(`"name":"",` + hashed):                                "keys[0].name",
+		key(`"name":"sip lab",` + hashed):                         "keys[0].name \"sip lab\" has a space",
+		key(`"name":"a",` + hashed + `,"may":["fly"]`):            `keys[0].may has "fly"`,
+		key(`"name":"a",` + hashed + `,"grant":{"models":["["]}`): "keys[0].grant.models[0]",
+
+		issuer(`"algorithm":"RS256","jwks":"http://x"`):                                 "issuers[0]: audience is missing",
+		issuer(`"algorithm":"none","audience":"a","key":"k"`):                           `issuers[0]: algorithm "none"`,
+		issuer(`"algorithm":"HS256","audience":"a","key":"short"`):                      "issuers[0]: key: a shared secret",
+		issuer(`"algorithm":"HS256","audience":"a","jwks":"http://x"`):                  "issuers[0]: jwks has public keys",
+		issuer(`"algorithm":"RS256","audience":"a","key":"-----BEGIN PUBLIC KEY-----"`): "issuers[0]: key: ",
 	} {
 		file := filepath.Join(t.TempDir(), "keys.json")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

@@ -70,8 +70,16 @@ func TestMessagesOfEvents(t *testing.T) {
 			bridge.Interrupted{Turn: 3, By: bridge.ByClient},
 		}},
 		{"interrupted in silence", []bridge.Body{raw(`{"interrupted":true}`), raw(`{"turnComplete":true}`)}},
-		{"the connection to the model is lost in an answer", []bridge.Body{bridge.Speaking{Turn: 1}, bridge.Interrupted{Turn: 1, By: bridge.ByLink}, bridge.TurnComplete{Turn: 1}}},
-		{"and between its voice and its end", []bridge.Body{raw(`{"modelTurn":{"parts":[{"text":"Hi"}]}}`), raw(`{"generationComplete":true}`), bridge.TurnComplete{Turn: 1}}},
+		{"the connection to the model is lost in an answer", []bridge.Body{
+			bridge.Speaking{Turn: 1},
+			bridge.Interrupted{Turn: 1, By: bridge.ByLink},
+			bridge.TurnComplete{Turn: 1},
+		}},
+		{"and between its voice and its end", []bridge.Body{
+			raw(`{"modelTurn":{"parts":[{"text":"Hi"}]}}`),
+			raw(`{"generationComplete":true}`),
+			bridge.TurnComplete{Turn: 1},
+		}},
 		{"a tool", []bridge.Body{
 			bridge.ToolCall{Calls: []tools.Call{{ID: "1", Name: "weather", Args: json.RawMessage(`{"my_city":"Röm<>"}`), Title: "The weather"}}},
 			bridge.ToolCallCancellation{IDs: []string{"1"}},
@@ -117,18 +125,27 @@ func TestCommandsOfMessages(t *testing.T) {
 		name     string
 		messages []string
 	}{
-		{"setups", []string{`{"setup":{"model":"m","session_resumption":{"handle":"h"},"system_instruction":{"parts":[{"text":"x"}]},"history_config":{},"newField":1}}`, `{"setup":{}}`}},
-		{"refused setups", []string{`{"setup":[]}`, `{"setup":null}`, `{}`, `{"setup":{"sessionResumption":7}}`, `{"setup":{"historyConfig":7}}`, `[`}},
+		{"setups", []string{
+			`{"setup":{"model":"m","session_resumption":{"handle":"h"},"system_instruction":{"parts":[{"text":"x"}]},` +
+				`"history_config":{},"newField":1}}`,
+			`{"setup":{}}`,
+		}},
+		{"refused setups", []string{
+			`{"setup":[]}`, `{"setup":null}`, `{}`, `{"setup":{"sessionResumption":7}}`, `{"setup":{"historyConfig":7}}`, `[`,
+		}},
 		{"transparent resumption", []string{`{"setup":{"sessionResumption":{"transparent":true}}}`}},
 		{"typed", []string{
 			setup, `{"clientContent":{"turns":[{"role":"user","parts":[{"text":"a"}]}],"turnComplete":true}}`,
 			`{"clientContent":{"turns":[{"parts":[{"text":"a"}]},{"parts":[{"text":"b"}]}]}}`,
-			`{"client_content":{"turns":[{"role":"user","parts":[{"inline_data":{"mime_type":"audio/pcm","data":"_-8"}}]}],"turn_complete":true}}`, `{"clientContent":{"turnComplete":true}}`, `{"clientContent":{}}`,
+			`{"client_content":{"turns":[{"role":"user","parts":[{"inline_data":{"mime_type":"audio/pcm","data":"_-8"}}]}],` +
+				`"turn_complete":true}}`,
+			`{"clientContent":{"turnComplete":true}}`, `{"clientContent":{}}`,
 			`{"clientContent":{"turns":[{"parts":[{"text":"a","thoughtSignature":"eA=="}]}]}}`,
 		}},
 		{"turns of the model", []string{
 			setup,
-			`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"a"}]},{"role":"model","parts":[{"text":"b"}]},{"role":"user","parts":[{"text":"c"}]}],"turnComplete":true}}`,
+			`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"a"}]},{"role":"model","parts":[{"text":"b"}]},` +
+				`{"role":"user","parts":[{"text":"c"}]}],"turnComplete":true}}`,
 			`{"clientContent":{"turns":[{"role":"model","parts":[{"text":"b"}]}],"turnComplete":true}}`,
 			`{"clientContent":{"turns":[{"role":"model","parts":[{"text":"b"}]}]}}`,
 		}},
@@ -143,13 +160,19 @@ func TestCommandsOfMessages(t *testing.T) {
 			`{"clientContent":{"turns":[{"parts":[{"functionCall":{}}]}]}}`, `{"clientContent":{"turns":[{}]}}`,
 		}},
 		{"real time", []string{
-			setup, `{"realtimeInput":{"audio":{"mimeType":"audio/pcm;rate=24000","data":"AQD//w=="}}}`, `{"realtime_input":{"audio":{"mime_type":"audio/pcm","data":"AQD__w=="}}}`,
-			`{"realtimeInput":{"mediaChunks":[{"mimeType":"audio/pcm","data":"AQD//w=="}]}}`, `{"realtimeInput":{"text":"a_b"}}`, `{"realtimeInput":{"activityStart":{}}}`, `{"realtimeInput":{"audioStreamEnd":true}}`,
-			`{"realtimeInput":{"audio":{"mimeType":"audio/pcm","data":"AQD"}}}`, `{"realtimeInput":{}}`, `{"realtimeInput":{"video":{"mimeType":"image/gif","data":"AQD//w=="}}}`,
+			setup,
+			`{"realtimeInput":{"audio":{"mimeType":"audio/pcm;rate=24000","data":"AQD//w=="}}}`,
+			`{"realtime_input":{"audio":{"mime_type":"audio/pcm","data":"AQD__w=="}}}`,
+			`{"realtimeInput":{"mediaChunks":[{"mimeType":"audio/pcm","data":"AQD//w=="}]}}`,
+			`{"realtimeInput":{"text":"a_b"}}`, `{"realtimeInput":{"activityStart":{}}}`, `{"realtimeInput":{"audioStreamEnd":true}}`,
+			`{"realtimeInput":{"audio":{"mimeType":"audio/pcm","data":"AQD"}}}`, `{"realtimeInput":{}}`,
+			`{"realtimeInput":{"video":{"mimeType":"image/gif","data":"AQD//w=="}}}`,
 		}},
 		{"answers of tools", []string{
 			setup,
-			`{"toolResponse":{"functionResponses":[{"id":"1","name":"n","response":{"my_field":"a-b"},"scheduling":"INTERRUPT","will_continue":true}]}}`, `{"toolResponse":{}}`, `{"toolResponse":{"functionResponses":[{"response":{}}]}}`,
+			`{"toolResponse":{"functionResponses":[` +
+				`{"id":"1","name":"n","response":{"my_field":"a-b"},"scheduling":"INTERRUPT","will_continue":true}]}}`,
+			`{"toolResponse":{}}`, `{"toolResponse":{"functionResponses":[{"response":{}}]}}`,
 		}},
 		{"changes", []string{
 			setup, `{"contextUpdate":{"systemInstruction":{"parts":[{"text":"x"}]}}}`,

@@ -149,7 +149,8 @@ func (s *sdk) ask(text string) spoken {
 func (s *sdk) say(pcm []int16) {
 	s.t.Helper()
 	for piece := range slices.Chunk(pcm, 320) {
-		if err := s.SendRealtimeInput(genai.LiveRealtimeInput{Audio: &genai.Blob{Data: media.AppendBytes(nil, piece), MIMEType: "audio/pcm;rate=16000"}}); err != nil {
+		audio := &genai.Blob{Data: media.AppendBytes(nil, piece), MIMEType: "audio/pcm;rate=16000"}
+		if err := s.SendRealtimeInput(genai.LiveRealtimeInput{Audio: audio}); err != nil {
 			s.t.Fatal(err)
 		}
 	}
@@ -182,7 +183,8 @@ func TestLiveSDK(t *testing.T) {
 		t.Errorf("%v of voice took %v to come: Google's clients have it sooner than they can play it", voice, took)
 	}
 	s.receive(turnComplete)
-	if s.typed(true, `/tool weather {"my_city":"Rome"}`); s.receive(func(m *genai.LiveServerMessage) bool { return m.ToolCall != nil }).call.Args["my_city"] != "Rome" {
+	s.typed(true, `/tool weather {"my_city":"Rome"}`)
+	if got := s.receive(func(m *genai.LiveServerMessage) bool { return m.ToolCall != nil }); got.call.Args["my_city"] != "Rome" {
 		t.Error("the tool was asked for something else")
 	}
 }
@@ -472,9 +474,18 @@ func TestLiveRefuses(t *testing.T) {
 		{[]string{`nonsense`}, "Invalid JSON payload received"},
 		{[]string{`{"setup":{}}`, `{"setup":{}}`}, "Setup message must be the first and only the first message."},
 		{[]string{`{"setup":{}}`, `{"nonsense":{}}`}, `Unknown name "nonsense"`},
-		{[]string{`{"setup":{}}`, `{"clientContent":{"turns":[{"role":"system","parts":[{"text":"x"}]}]}}`}, "clientContent.turns[0].role must be user or model."},
-		{[]string{`{"setup":{}}`, `{"clientContent":{"turns":[{"parts":[{"fileData":{}}]}]}}`}, "clientContent.turns[0].parts[0] has neither text nor inlineData"},
-		{[]string{`{"setup":{}}`, `{"realtimeInput":{"audio":{"mimeType":"audio/mp3","data":"AAAA"}}}`}, `realtimeInput.audio.mimeType "audio/mp3" is not audio/pcm`},
+		{
+			[]string{`{"setup":{}}`, `{"clientContent":{"turns":[{"role":"system","parts":[{"text":"x"}]}]}}`},
+			"clientContent.turns[0].role must be user or model.",
+		},
+		{
+			[]string{`{"setup":{}}`, `{"clientContent":{"turns":[{"parts":[{"fileData":{}}]}]}}`},
+			"clientContent.turns[0].parts[0] has neither text nor inlineData",
+		},
+		{
+			[]string{`{"setup":{}}`, `{"realtimeInput":{"audio":{"mimeType":"audio/mp3","data":"AAAA"}}}`},
+			`realtimeInput.audio.mimeType "audio/mp3" is not audio/pcm`,
+		},
 		{[]string{`{"setup":{}}`, `{"realtimeInput":{"activityStart":{}}}`}, "realtimeInput activityStart"},
 		{[]string{`{"setup":{}}`, `{"contextUpdate":{"systemInstruction":7}}`}, "setup.systemInstruction must be"},
 	} {

@@ -107,7 +107,8 @@ func TestAuthTokenUses(t *testing.T) {
 			begin(t, l.Gateway, name, `{}`)
 		}
 		if end := (websocket.CloseError{}); !strings.Contains(body, "0") {
-			if end = refusedToken(t, l.Gateway, name, `{}`); end.Code != websocket.ClosePolicyViolation || !strings.Contains(end.Text, "too many times") {
+			if end = refusedToken(t, l.Gateway, name, `{}`); end.Code != websocket.ClosePolicyViolation ||
+				!strings.Contains(end.Text, "too many times") {
 				t.Errorf("%s: closed with %v after %d uses", body, end, uses)
 			}
 		}
@@ -174,7 +175,10 @@ func TestAuthTokenLocks(t *testing.T) {
 func TestAuthTokenEnds(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil, doortest.WithLive(t, emulator.Scenario{}, nil))
-	gateways := map[string]*doortest.Gateway{"with keys": l.Gateway, "without": doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))}
+	gateways := map[string]*doortest.Gateway{
+		"with keys": l.Gateway,
+		"without":   doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil)),
+	}
 	for name, g := range gateways {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

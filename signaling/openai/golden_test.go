@@ -313,11 +313,15 @@ var socketCases = []dialogueCase{
 		typed, create,
 	}},
 	{"seeded", "", []any{
-		`{"type":"conversation.item.create","item":{"id":"a","type":"message","role":"system","content":[{"type":"input_text","text":"It is Monday."}]}}`,
-		`{"type":"conversation.item.create","item":{"id":"b","type":"message","role":"assistant","content":[{"type":"output_text","text":"Good morning."}]}}`,
-		`{"type":"conversation.item.create","previous_item_id":"root","item":{"id":"c","type":"function_call","call_id":"1","name":"f","arguments":"{}"}}`,
+		`{"type":"conversation.item.create","item":{"id":"a","type":"message","role":"system",` +
+			`"content":[{"type":"input_text","text":"It is Monday."}]}}`,
+		`{"type":"conversation.item.create","item":{"id":"b","type":"message","role":"assistant",` +
+			`"content":[{"type":"output_text","text":"Good morning."}]}}`,
+		`{"type":"conversation.item.create","previous_item_id":"root",` +
+			`"item":{"id":"c","type":"function_call","call_id":"1","name":"f","arguments":"{}"}}`,
 		`{"type":"conversation.item.create","previous_item_id":"c","item":{"id":"d","type":"function_call_output","call_id":"1","output":"x"}}`,
-		`{"type":"conversation.item.create","item":{"id":"e","type":"message","role":"user","content":[{"type":"input_image","image_url":"data:image/png;base64,iVBORw=="},{"type":"input_text","text":"What is it?"}]}}`,
+		`{"type":"conversation.item.create","item":{"id":"e","type":"message","role":"user","content":[` +
+			`{"type":"input_image","image_url":"data:image/png;base64,iVBORw=="},{"type":"input_text","text":"What is it?"}]}}`,
 		create,
 	}},
 	{"seeded, and spoken to", "", []any{typed, began, sound{440, time.Second}, stopped}},
@@ -367,9 +371,12 @@ var socketCases = []dialogueCase{
 		`{"type":"session.update","session":{"type":"realtime","tracing":"auto"}}`, `{"type":"session.update","session":{"tracing":null}}`,
 		bridge.SetupComplete{},
 		bridge.SetupComplete{Update: true},
-		`{"type":"session.update","event_id":"mine","session":{"instructions":"Be brief.","unknown":1,"audio":{"output":{"voice":{"id":"Puck"}}},"tools":[{"type":"mcp"},{"type":"function","name":"f","parameters":{"type":"object"}}]}}`,
+		`{"type":"session.update","event_id":"mine","session":{"instructions":"Be brief.","unknown":1,` +
+			`"audio":{"output":{"voice":{"id":"Puck"}}},` +
+			`"tools":[{"type":"mcp"},{"type":"function","name":"f","parameters":{"type":"object"}}]}}`,
 		bridge.SetupFailed{Err: &bridge.Error{Message: "No.", Field: "payload.tools"}},
-		`{"type":"session.update","session":{"tool_choice":"none","max_output_tokens":100,"reasoning":{"effort":"low"},"audio":{"input":{"format":{"type":"audio/pcmu"},"turn_detection":{"type":"semantic_vad"}}}}}`,
+		`{"type":"session.update","session":{"tool_choice":"none","max_output_tokens":100,"reasoning":{"effort":"low"},` +
+			`"audio":{"input":{"format":{"type":"audio/pcmu"},"turn_detection":{"type":"semantic_vad"}}}}}`,
 	}},
 	{
 		"nothing that OpenAI knows",
@@ -432,7 +439,8 @@ var refusedCases = []dialogueCase{
 	{"items", "", []any{
 		`{"type":"conversation.item.create"}`, `{"type":"conversation.item.create","item":{"type":"mcp_call"}}`,
 		`{"type":"conversation.item.create","item":{"type":"message","role":"robot"}}`,
-		`{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_image","image_url":"https://example.com/a.png"}]}}`,
+		`{"type":"conversation.item.create","item":{"type":"message","role":"user",` +
+			`"content":[{"type":"input_image","image_url":"https://example.com/a.png"}]}}`,
 		`{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_audio","audio":"AAAA"}]}}`,
 		`{"type":"conversation.item.create","previous_item_id":"none","item":{"type":"message","role":"user","content":[]}}`,
 		`{"type":"conversation.item.create","item":{"id":"a","type":"message","role":"user","content":[]}}`,

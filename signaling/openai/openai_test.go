@@ -228,7 +228,8 @@ func TestRealtimeIdleTimeout(t *testing.T) {
 			t.Errorf("the model says %q", said)
 		}
 	}
-	c.Send(`{"type":"session.update","session":{"type":"realtime","audio":{"input":{"turn_detection":{"type":"server_vad","idle_timeout_ms":50}}}}}`)
+	c.Send(`{"type":"session.update","session":{"type":"realtime",` +
+		`"audio":{"input":{"turn_detection":{"type":"server_vad","idle_timeout_ms":50}}}}}`)
 	if m := c.Expect("error"); !strings.Contains(string(m.Payload), "idle_timeout_ms must be between 5000 and 30000") {
 		t.Errorf("%s", m.Payload)
 	}
@@ -327,7 +328,8 @@ func TestRealtimeSecrets(t *testing.T) {
 		return resp.StatusCode, answer
 	}
 	status, secret := minted(
-		`{"expires_after":{"anchor":"created_at","seconds":60},"session":{"type":"realtime","model":"gpt-realtime","instructions":"Be kind.","tools":[{"type":"function","name":"f"}]}}`,
+		`{"expires_after":{"anchor":"created_at","seconds":60},"session":{"type":"realtime","model":"gpt-realtime",` +
+			`"instructions":"Be kind.","tools":[{"type":"function","name":"f"}]}}`,
 	)
 	if left := secret.ExpiresAt - time.Now().Unix(); status != http.StatusOK || !strings.HasPrefix(secret.Value, "ek_") ||
 		secret.Session.Instructions != "Be kind." ||
@@ -343,7 +345,11 @@ func TestRealtimeSecrets(t *testing.T) {
 		return e.Session
 	}
 	ids := map[string]bool{secret.Session.ID: true}
-	for _, header := range []http.Header{{"Authorization": {"Bearer " + secret.Value}}, {"Api-Key": {secret.Value}}, {"Sec-Websocket-Protocol": {"realtime, openai-insecure-api-key." + secret.Value + ", openai-agents-sdk.1"}}} {
+	for _, header := range []http.Header{
+		{"Authorization": {"Bearer " + secret.Value}},
+		{"Api-Key": {secret.Value}},
+		{"Sec-Websocket-Protocol": {"realtime, openai-insecure-api-key." + secret.Value + ", openai-agents-sdk.1"}},
+	} {
 		c := doortest.DialRealtime(t, l.Gateway, "", header)
 		session := created(c)
 		if session.Instructions != "Be kind." || ids[session.ID] {
@@ -362,7 +368,11 @@ func TestRealtimeSecrets(t *testing.T) {
 	c.Typed("/tool find_shoe {}") // which the key grants, and so its pages have
 	for said := ""; !strings.Contains(said, "a red one"); said = c.Answered().Said() {
 	}
-	for body, param := range map[string]string{`{"expires_after":{"seconds":1}}`: "expires_after.seconds", `{"session":{"instructions":7}}`: "session.instructions", `{"session":{"model":"other"}}`: "session.model"} {
+	for body, param := range map[string]string{
+		`{"expires_after":{"seconds":1}}`: "expires_after.seconds",
+		`{"session":{"instructions":7}}`:  "session.instructions",
+		`{"session":{"model":"other"}}`:   "session.model",
+	} {
 		if status, answer := minted(body); status < 400 || answer.Error.Param != param {
 			t.Errorf("%s: %d %+v", body, status, answer.Error)
 		}
@@ -439,8 +449,9 @@ func TestRealtimeBeta(t *testing.T) {
 		Item struct{ Content []struct{ Type string } }
 	}
 	c.Expect("response.output_item.done").Read(t, &item)
-	if r := c.Answered(); r.Said() != "You said: Hello" || item.Item.Content[0].Type != "audio" || c.Count("response.audio.delta") == 0 ||
-		c.Count("response.audio_transcript.done") != 1 || c.Count("conversation.item.created") != 2 || c.Count("response.output_item.added") != 1 ||
+	if r := c.Answered(); r.Said() != "You said: Hello" || item.Item.Content[0].Type != "audio" ||
+		c.Count("response.audio.delta") == 0 || c.Count("response.audio_transcript.done") != 1 ||
+		c.Count("conversation.item.created") != 2 || c.Count("response.output_item.added") != 1 ||
 		c.Count("conversation.item.done") > 0 {
 		t.Errorf("%+v %+v", r, c.All())
 	}
@@ -627,7 +638,8 @@ func FuzzRealtimeCall(f *testing.F) {
 		f.Add(kind, "v=0")
 		f.Add(
 			kind,
-			"--x\r\nContent-Disposition: form-data; name=\"sdp\"\r\n\r\nv=0\r\n--x\r\nContent-Disposition: form-data; name=\"session\"\r\n\r\n{}\r\n--x--\r\n",
+			"--x\r\nContent-Disposition: form-data; name=\"sdp\"\r\n\r\nv=0\r\n"+
+				"--x\r\nContent-Disposition: form-data; name=\"session\"\r\n\r\n{}\r\n--x--\r\n",
 		)
 	}
 	f.Fuzz(func(t *testing.T, kind, body string) {

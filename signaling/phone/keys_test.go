@@ -24,10 +24,14 @@ func TestKeys(t *testing.T) {
 		most  int
 		steps []step
 	}{
-		"a pause": {0, []step{{"1", 1100 * time.Millisecond, nil}, {"2", 1100 * time.Millisecond, nil}, {"", 200 * time.Millisecond, []string{"12"}}}},
-		"#":       {0, []step{{"7#", 0, []string{"7#"}}, {"#", 0, []string{"#"}}}},
-		"64":      {0, []step{{strings.Repeat("5", 64), 0, []string{strings.Repeat("5", 64)}}}},
-		"one":     {1, []step{{"1", 0, []string{"1"}}, {"2", 0, []string{"2"}}, {"#", 0, []string{"#"}}}},
+		"a pause": {0, []step{
+			{"1", 1100 * time.Millisecond, nil},
+			{"2", 1100 * time.Millisecond, nil},
+			{"", 200 * time.Millisecond, []string{"12"}},
+		}},
+		"#":   {0, []step{{"7#", 0, []string{"7#"}}, {"#", 0, []string{"#"}}}},
+		"64":  {0, []step{{strings.Repeat("5", 64), 0, []string{strings.Repeat("5", 64)}}}},
+		"one": {1, []step{{"1", 0, []string{"1"}}, {"2", 0, []string{"2"}}, {"#", 0, []string{"#"}}}},
 		"four": {4, []step{
 			{"1234", 0, []string{"1234"}},
 			{"#", time.Second, nil},

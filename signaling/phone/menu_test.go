@@ -20,11 +20,13 @@ func TestMenus(t *testing.T) {
 		again  = "says I did not get that. For sales, press one. For support, press two. "
 	)
 	for name, test := range map[string]string{ // what happens, and what comes of each press
-		"listens first":                  "press 1: listen; " + first + "; press 1: ok; press 1: listen; " + second + "; press 1: ok",
-		"another key at once":            first + "; press 1: ok; press 2: listen",
-		"a key twice":                    first + "; press 1: ok; " + again + "; press 1: same; press 2: ok",
-		"after three rounds":             first + "; press 1: ok; " + first + "; press 2: ok; " + again + "; press 3: ok; " + first + "; press 4: gave up; press 5: gave up",
-		"another menu goes on":           first + "; press 1: ok; " + first + "; press 2: ok; " + second + "; press 2: ok; " + second + "; press 1: ok",
+		"listens first":       "press 1: listen; " + first + "; press 1: ok; press 1: listen; " + second + "; press 1: ok",
+		"another key at once": first + "; press 1: ok; press 2: listen",
+		"a key twice":         first + "; press 1: ok; " + again + "; press 1: same; press 2: ok",
+		"after three rounds": first + "; press 1: ok; " + first + "; press 2: ok; " + again + "; press 3: ok; " +
+			first + "; press 4: gave up; press 5: gave up",
+		"another menu goes on": first + "; press 1: ok; " + first + "; press 2: ok; " +
+			second + "; press 2: ok; " + second + "; press 1: ok",
 		"a sentence in pieces":           "says For sales; says , press one; press 1: ok; says for sales, press one; press 1: same",
 		"speech without a transcript":    "speaks; press 1: ok; speaks; press 1: ok",
 		"the whole turn comes once more": first + "; final " + first + "; press 1: ok; final " + first + "; press 1: listen",

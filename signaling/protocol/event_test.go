@@ -73,7 +73,9 @@ func TestEventsAsMessages(t *testing.T) {
 		},
 		{
 			"a refused change",
-			bridge.SetupFailed{Err: &bridge.Error{Code: bridge.CodeConfigUpdateFailed, Message: "No.", Field: "payload.x", Status: 1007, Retry: time.Minute}},
+			bridge.SetupFailed{Err: &bridge.Error{
+				Code: bridge.CodeConfigUpdateFailed, Message: "No.", Field: "payload.x", Status: 1007, Retry: time.Minute,
+			}},
 			`{"type":"SETUP_COMPLETE","payload":{"success":false,"error":{"code":1007,"message":"No.",` +
 				`"details":{"code":"session_config_update_failed","field":"payload.x","retryAfter":60,"retryAfterMs":60000}}},"seq":1}`,
 		},
@@ -81,7 +83,8 @@ func TestEventsAsMessages(t *testing.T) {
 		{
 			"resumed",
 			bridge.SetupComplete{SessionID: "s", Resumed: true, Received: []string{"a", "b"}},
-			`{"type":"SETUP_COMPLETE","payload":{"success":true,"sessionId":"s","resumed":true,"recording":false,"tools":[],"received":["a","b"]},"seq":1}`,
+			`{"type":"SETUP_COMPLETE","payload":{"success":true,"sessionId":"s","resumed":true,"recording":false,"tools":[],` +
+				`"received":["a","b"]},"seq":1}`,
 		},
 		{
 			"resumed, nothing had come",
@@ -99,7 +102,8 @@ func TestEventsAsMessages(t *testing.T) {
 				{Name: "a", Behavior: "BLOCKING", Where: "client"},
 				{Name: "b", Title: "B…", Behavior: "NON_BLOCKING", Scheduling: "SILENT", Where: "gateway"},
 			}},
-			`{"type":"SETUP_COMPLETE","payload":{"success":true,"sessionId":"s","recording":false,"tools":[{"name":"a","behavior":"BLOCKING","where":"client"},` +
+			`{"type":"SETUP_COMPLETE","payload":{"success":true,"sessionId":"s","recording":false,` +
+				`"tools":[{"name":"a","behavior":"BLOCKING","where":"client"},` +
 				`{"name":"b","title":"B…","behavior":"NON_BLOCKING","scheduling":"SILENT","where":"gateway"}]},"seq":1}`,
 		},
 		{

@@ -14,7 +14,8 @@ func FuzzMessage(f *testing.F) {
 		`{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm;rate=8000","data":"AAA="}}}`,
 		`{"type":"SEND_REALTIME_INPUT","payload":{"mediaChunks":[{"mimeType":"image/jpeg","data":"AAAA"}]}}`,
 		`{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"parts":[{"functionResponse":{"name":"f","response":1}}]}}}`,
-		`{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{"role":"user","parts":[{"functionResponse":{"response":1}}]}}]}}}`,
+		`{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[` +
+			`{"id":"1","response":{"role":"user","parts":[{"functionResponse":{"response":1}}]}}]}}}`,
 		`{"type":"GET_CONTEXT","id":"7"}`, `{"type":"PING"}`,
 		`{"type":"PIECE","payload":{"id":"1","index":0,"count":1,"data":"{}"}}`,
 	} {

@@ -131,7 +131,9 @@ func FuzzCandidate(f *testing.F) {
 // FuzzRTCP reads anything that is said to be RTCP.
 func FuzzRTCP(f *testing.F) {
 	for _, packets := range [][]rtcp.Packet{
-		{&rtcp.ReceiverReport{Reports: []rtcp.ReceptionReport{{SSRC: 7, FractionLost: 30, TotalLost: 40, LastSequenceNumber: 1000, LastSenderReport: 1, Delay: 2}}}},
+		{&rtcp.ReceiverReport{Reports: []rtcp.ReceptionReport{
+			{SSRC: 7, FractionLost: 30, TotalLost: 40, LastSequenceNumber: 1000, LastSenderReport: 1, Delay: 2},
+		}}},
 		{&rtcp.SenderReport{SSRC: 1, Reports: []rtcp.ReceptionReport{{SSRC: 7}}}, &rtcp.SourceDescription{}},
 		{&rtcp.TransportLayerNack{MediaSSRC: 7, Nacks: rtcp.NackPairsFromSequenceNumbers([]uint16{1, 2, 40})}},
 		{&rtcp.TransportLayerCC{

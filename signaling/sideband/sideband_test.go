@@ -47,9 +47,8 @@ func TestTheBackendHasAConnectionOfItsOwn(t *testing.T) {
 	)
 	c.Ask("The first thing.")
 
-	if status, list := l.Ask("GET", "/v1/sessions", key); status != 200 || !strings.Contains(list, id) || !strings.Contains(list, `"identity":"ada"`) ||
-		!strings.Contains(list, `"door":"web"`) ||
-		!strings.Contains(list, `"turns":1`) {
+	if status, list := l.Ask("GET", "/v1/sessions", key); status != 200 || !strings.Contains(list, id) ||
+		!strings.Contains(list, `"identity":"ada"`) || !strings.Contains(list, `"door":"web"`) || !strings.Contains(list, `"turns":1`) {
 		t.Errorf("%d %s", status, list)
 	}
 	w := doortest.DialAs(t, strings.TrimSuffix(l.URL, "/")+"/v1/sessions/"+id+"/events", http.Header{"Authorization": {"Bearer " + key}})

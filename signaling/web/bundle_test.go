@@ -25,13 +25,20 @@ func TestBundles(t *testing.T) {
 		return w.Body.String(), nil
 	}
 	scripts := map[string]string{
-		"main.js":  "import { a as b } from './part.js';\nimport { c } from './alone.js';\nimport { d } from './other.js';\nexport const e = b + c + d;",
+		"main.js": "import { a as b } from './part.js';\n" +
+			"import { c } from './alone.js';\n" +
+			"import { d } from './other.js';\n" +
+			"export const e = b + c + d;",
 		"part.js":  "import { c } from './alone.js';\nexport const a = c;\nexport function f() {}",
 		"alone.js": "export const c = 1;",
-		"other.js": "export const d = 1;", "side.js": "import { d } from './deep.js';\nimport './alone.js';\nd();", "deep.js": "export class d {}",
+		"other.js": "export const d = 1;",
+		"side.js":  "import { d } from './deep.js';\nimport './alone.js';\nd();",
+		"deep.js":  "export class d {}",
 	}
 	for name, want := range map[string]string{
-		"main.js":  `import*as _alone from"./alone.js";import{c}from"./alone.js";import{d}from"./other.js";const _part=(()=>{const{c:e}=_alone,t=e;function n(){}return{a:t,f:n}})(),{a:b}=_part;export const e=b+c+d;export{_part}`,
+		"main.js": `import*as _alone from"./alone.js";import{c}from"./alone.js";import{d}from"./other.js";` +
+			`const _part=(()=>{const{c:e}=_alone,t=e;function n(){}return{a:t,f:n}})(),{a:b}=_part;` +
+			`export const e=b+c+d;export{_part}`,
 		"part.js":  `import{_part}from"./main.js";export const{a,f}=_part`,
 		"side.js":  `import"./alone.js";import{_deep}from"./other.js";const{d}=_deep;d()`,
 		"alone.js": `export const c=1`,

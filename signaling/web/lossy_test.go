@@ -58,7 +58,8 @@ func TestLostSpeechIsRepaired(t *testing.T) {
 					holes++
 				}
 			}
-			if holes > 0 && late < media.FrameDuration && machine.Judges(t, repairs) { // after a later packet the receiver may rightly have put in silence
+			// After a later packet the receiver may rightly have put in silence.
+			if holes > 0 && late < media.FrameDuration && machine.Judges(t, repairs) {
 				t.Errorf("%d holes of 20 ms, though nothing was sent later than %v", holes, late)
 			}
 			p.mu.Lock()

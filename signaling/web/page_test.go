@@ -21,7 +21,8 @@ func TestPage(t *testing.T) {
 	script := "export const a=[" + strings.Repeat("1,", 300) + "1]"
 	status := web.Status{Backend: "emulator", Models: []string{"gemini-x"}}
 	page, err := web.Page(status, nil, nil, fstest.MapFS{
-		"index.html":      {Data: []byte(`<!doctype html><html lang="en"><title>page</title><script src="a.js"></script><script src="not-here.js"></script>`)},
+		"index.html": {Data: []byte(`<!doctype html><html lang="en"><title>page</title>` +
+			`<script src="a.js"></script><script src="not-here.js"></script>`)},
 		"a.js":            {Data: []byte("// A comment.\n" + script + ";\n")},
 		"vox/index.html":  {Data: []byte(`<link href="../a.js"><link href="https://example.com/a.js"><script src="b.js">`)},
 		"vox/b.js":        {Data: []byte("b()")},
@@ -84,13 +85,14 @@ func TestPage(t *testing.T) {
 	}
 	// What a page loads may be kept for ever, because its address changes with it.
 	_, body = ask("GET", "/")
-	m := regexp.MustCompile(`^<!doctype html><html data-backend="emulator" lang="en"><title>page</title><script src="(v/[0-9a-f]{12}/)a.js"></script><script src="not-here.js"></script>$`).
-		FindStringSubmatch(body)
+	m := regexp.MustCompile(`^<!doctype html><html data-backend="emulator" lang="en"><title>page</title>` +
+		`<script src="(v/[0-9a-f]{12}/)a.js"></script><script src="not-here.js"></script>$`).FindStringSubmatch(body)
 	if m == nil {
 		t.Fatalf("%q", body)
 	}
 	index, version := m[0], m[1]
-	if _, body := ask("GET", "/vox/"); body != `<link href="../`+version+`a.js"><link href="https://example.com/a.js"><script src="../`+version+`vox/b.js">` {
+	want := `<link href="../` + version + `a.js"><link href="https://example.com/a.js"><script src="../` + version + `vox/b.js">`
+	if _, body := ask("GET", "/vox/"); body != want {
 		t.Errorf("%q", body)
 	}
 	for path, kept := range map[string]string{

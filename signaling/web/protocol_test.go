@@ -165,13 +165,15 @@ func TestBadMessagesAreNamedAndTheConversationGoesOn(t *testing.T) {
 		},
 		{
 			"nothing in a Content",
-			`{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"response":{"parts":[{"functionResponse":{"response":{}}}]}}]}}}`,
+			`{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[` +
+				`{"response":{"parts":[{"functionResponse":{"response":{}}}]}}]}}}`,
 			"bad_message",
 			"payload.toolResponse.functionResponses[0].response.parts[0].functionResponse.id",
 		},
 		{
 			"picture that is none",
-			`{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[{"id":"1","response":{},"parts":[{"inlineData":{"mimeType":"image/png","data":"AAAA"}}]}]}}}`,
+			`{"type":"SEND_TOOL_RESPONSE","payload":{"toolResponse":{"functionResponses":[` +
+				`{"id":"1","response":{},"parts":[{"inlineData":{"mimeType":"image/png","data":"AAAA"}}]}]}}}`,
 			"bad_message",
 			"payload.toolResponse.functionResponses[0].parts[0].inlineData.data",
 		},
@@ -241,7 +243,11 @@ func TestOddPartsAreReadAndTheConversationGoesOn(t *testing.T) {
 		{"role", `{"role":"user","text":"two"}`, "payload.parts[0].role", "two"},
 		{"a thought", `{"thought":"x","text":"three"}`, "payload.parts[0].thought", "three"},
 		{"null", `{"thought":null,"inlineData":null,"text":"four"}`, "payload.parts[0].thought", "four"},
-		{"too much in inlineData", `{"text":"five"},{"inline_data":{"mime_type":"image/png","data":"` + picture + `","displayName":"me.png"}}`, "payload.parts[1].inlineData.displayName", "five (image/png)"},
+		{
+			"too much in inlineData",
+			`{"text":"five"},{"inline_data":{"mime_type":"image/png","data":"` + picture + `","displayName":"me.png"}}`,
+			"payload.parts[1].inlineData.displayName", "five (image/png)",
+		},
 		{"text and data in one part", `{"text":"six","inlineData":{"mimeType":"image/png","data":"` + picture + `"}}`, "", "six (image/png)"},
 		{"audio", `{"text":"seven"},{"inlineData":{"mimeType":"audio/pcm;rate=16000","data":"AAA="}}`, "", "seven (audio/pcm;rate=16000)"},
 	} {
@@ -277,7 +283,9 @@ func TestATurnInPartsEndsWithoutAny(t *testing.T) {
 func TestOnlyAnOfferMayComeBeforeConnect(t *testing.T) {
 	t.Parallel()
 	c := doortest.Dial(t, doortest.NewGateway(t).URL)
-	for _, kind := range []string{"SEND_MESSAGE", "SEND_REALTIME_INPUT", "SEND_TOOL_RESPONSE", "UPDATE_CONFIG", "DISCONNECT_GEMINI", "NONSENSE"} {
+	for _, kind := range []string{
+		"SEND_MESSAGE", "SEND_REALTIME_INPUT", "SEND_TOOL_RESPONSE", "UPDATE_CONFIG", "DISCONNECT_GEMINI", "NONSENSE",
+	} {
 		c.Send(kind, `{}`)
 		c.ExpectError("not_connected", "type")
 	}
@@ -404,7 +412,11 @@ func TestClientOfTheOldGuideStillWorks(t *testing.T) {
 		"model": "models/gemini-2.0-flash-live-001",
 		"systemInstruction": {"parts": [{"text": "You are a helpful assistant."}]},
 		"generationConfig": {"responseModalities": ["text"], "stopSequences": ["END"]},
-		"tools": [{"functionDeclarations": [{"name": "get_weather", "description": "w", "parameters": {"type": "object", "properties": {"location": {"type": "string"}}}}]}, {"googleSearch": {}}]
+		"tools": [
+			{"functionDeclarations": [{"name": "get_weather", "description": "w",
+				"parameters": {"type": "object", "properties": {"location": {"type": "string"}}}}]},
+			{"googleSearch": {}}
+		]
 	}`)
 	if n := c.Warned(""); n < 2 {
 		t.Errorf("%d warnings, want one for the model and one for stopSequences", n)
@@ -487,12 +499,15 @@ func TestToolCall(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t)
 	for name, form := range map[string]string{
-		"flat":         `{"toolResponse":{"functionResponses":[{"id":%q,"name":"get_weather","response":{"temperature":"15C"}}]}}`,
-		"old nested":   `{"toolResponse":{"parts":[{"functionResponse":{"id":%q,"name":"get_weather","response":{"temperature":"15C"}}}]}}`,
-		"half nested":  `{"toolResponse":{"functionResponses":[{"functionResponse":{"id":%q,"name":"get_weather","response":{"temperature":"15C"}}}]}}`,
-		"no object":    `{"toolResponse":{"functionResponses":[{"id":%q,"name":"get_weather","response":"15C"}]}}`,
-		"in a Content": `{"toolResponse":{"functionResponses":[{"id":%q,"response":{"role":"user","parts":[{"functionResponse":{"name":"get_weather","response":{"temperature":"15C"}}}]}}]}}`,
-		"all nested":   `{"toolResponse":{"functionResponses":[{"response":{"parts":[{"functionResponse":{"id":%q,"response":{"temperature":"15C"}}}]}}]}}`,
+		"flat":       `{"toolResponse":{"functionResponses":[{"id":%q,"name":"get_weather","response":{"temperature":"15C"}}]}}`,
+		"old nested": `{"toolResponse":{"parts":[{"functionResponse":{"id":%q,"name":"get_weather","response":{"temperature":"15C"}}}]}}`,
+		"half nested": `{"toolResponse":{"functionResponses":[` +
+			`{"functionResponse":{"id":%q,"name":"get_weather","response":{"temperature":"15C"}}}]}}`,
+		"no object": `{"toolResponse":{"functionResponses":[{"id":%q,"name":"get_weather","response":"15C"}]}}`,
+		"in a Content": `{"toolResponse":{"functionResponses":[{"id":%q,"response":{"role":"user",` +
+			`"parts":[{"functionResponse":{"name":"get_weather","response":{"temperature":"15C"}}}]}}]}}`,
+		"all nested": `{"toolResponse":{"functionResponses":[{"response":{` +
+			`"parts":[{"functionResponse":{"id":%q,"response":{"temperature":"15C"}}}]}}]}}`,
 		"without name": `{"toolResponse":{"functionResponses":[{"id":%q,"response":{"temperature":"15C"}}]}}`,
 		"without id":   `{"toolResponse":{"parts":[{"functionResponse":{"name":"get_weather","response":{"temperature":"15C"}}}]}}`,
 		"nothing":      `{"toolResponse":{"functionResponses":[{"id":%q}]}}`,
@@ -696,8 +711,13 @@ func TestTheEndIsTold(t *testing.T) {
 		end            func(*testing.T, *doortest.Gateway, *doortest.Client)
 		code           int
 	}{
-		"goodbye": {`{}`, "goodbye", func(_ *testing.T, _ *doortest.Gateway, c *doortest.Client) { c.Send("DISCONNECT_GEMINI", "") }, websocket.CloseNormalClosure},
-		"a limit": {`{"voxgate":{"maxDuration":"1s"}}`, "time limit", func(*testing.T, *doortest.Gateway, *doortest.Client) {}, websocket.CloseNormalClosure},
+		"goodbye": {`{}`, "goodbye", func(_ *testing.T, _ *doortest.Gateway, c *doortest.Client) {
+			c.Send("DISCONNECT_GEMINI", "")
+		}, websocket.CloseNormalClosure},
+		"a limit": {
+			`{"voxgate":{"maxDuration":"1s"}}`, "time limit",
+			func(*testing.T, *doortest.Gateway, *doortest.Client) {}, websocket.CloseNormalClosure,
+		},
 		"shutdown": {`{}`, "shutting down", func(t *testing.T, g *doortest.Gateway, _ *doortest.Client) {
 			if err := g.Host.Shutdown(t.Context()); err != nil {
 				t.Error(err)
@@ -856,8 +876,17 @@ func TestLongMessages(t *testing.T) {
 	picture := aPicture(t, 1<<20)
 	for _, test := range []struct{ name, raw, field string }{
 		{"no JSON", long, "type"},
-		{"type behind", `{"payload":{"parts":[{"text":"a"},{"inlineData":{"mimeType":"image/png","data":"` + picture + `"}}]},"type":"SEND_MESSAGE"}`, "type"},
-		{"type at the end of the head", `{"payload":"` + strings.Repeat("x", 64<<10-30) + `","type":"SEND_MESSAGE","more":"` + long + `"}`, "type"},
+		{
+			"type behind",
+			`{"payload":{"parts":[{"text":"a"},{"inlineData":{"mimeType":"image/png","data":"` + picture + `"}}]},` +
+				`"type":"SEND_MESSAGE"}`,
+			"type",
+		},
+		{
+			"type at the end of the head",
+			`{"payload":"` + strings.Repeat("x", 64<<10-30) + `","type":"SEND_MESSAGE","more":"` + long + `"}`,
+			"type",
+		},
 		{"no type", `{"payload":"` + long + `"}`, "type"},
 		{"type a number", `{"type":7,"payload":"` + long + `"}`, "type"},
 		{"a type that is not long", `{"type":"PING","payload":"` + long + `"}`, "payload"},
@@ -871,8 +900,10 @@ func TestLongMessages(t *testing.T) {
 	}
 	for _, raw := range []string{
 		`{"type":"SEND_MESSAGE","payload":{"parts":[{"text":"one"},{"inlineData":{"mimeType":"image/png","data":"` + picture + `"}}]}}`,
-		` { "id" : "7", "t\u0079pe" : "SEND_MESSAGE", "payload":{"parts":[{"text":"two"},{"inlineData":{"mimeType":"image/png","data":"` + picture + `"}}]}}`,
-		`{"payload":{"parts":[{"text":"three"},{"inlineData":{"mimeType":"image/png","data":"` + aPicture(t, 500<<10) + `"}}]},"type":"SEND_MESSAGE"}`,
+		` { "id" : "7", "t\u0079pe" : "SEND_MESSAGE",` +
+			` "payload":{"parts":[{"text":"two"},{"inlineData":{"mimeType":"image/png","data":"` + picture + `"}}]}}`,
+		`{"payload":{"parts":[{"text":"three"},{"inlineData":{"mimeType":"image/png","data":"` + aPicture(t, 500<<10) + `"}}]},` +
+			`"type":"SEND_MESSAGE"}`,
 	} {
 		c.Raw(websocket.TextMessage, []byte(raw))
 		expectTranscript(c, "(image/png)")

@@ -145,7 +145,8 @@ func TestRelayedCall(t *testing.T) {
 		o.ICEServers, o.TURNSecret = []signaling.ICEServer{{URLs: []string{url}}}, turnSecret
 	}), `{}`)
 	p := doortest.NewPhone(t, c, doortest.PhoneOptions{Channel: true})
-	if err := p.PC.SetConfiguration(webrtc.Configuration{ICEServers: announced(t, c), ICETransportPolicy: webrtc.ICETransportPolicyRelay}); err != nil {
+	relayed := webrtc.Configuration{ICEServers: announced(t, c), ICETransportPolicy: webrtc.ICETransportPolicyRelay}
+	if err := p.PC.SetConfiguration(relayed); err != nil {
 		t.Fatal(err)
 	}
 	p.Offer(false)

@@ -289,7 +289,8 @@ func TestVideoOfAnotherCodecIsRefusedInWords(t *testing.T) {
 	t.Parallel()
 	c := doortest.Connect(t, doortest.NewGateway(t), `{}`)
 	p := doortest.NewPhone(t, c, doortest.PhoneOptions{})
-	const h264 = "m=video 9 UDP/TLS/RTP/SAVPF 102 103\r\nc=IN IP4 0.0.0.0\r\na=mid:cam\r\na=rtpmap:102 H264/90000\r\na=rtpmap:103 rtx/90000\r\na=%s\r\n"
+	const h264 = "m=video 9 UDP/TLS/RTP/SAVPF 102 103\r\nc=IN IP4 0.0.0.0\r\na=mid:cam\r\n" +
+		"a=rtpmap:102 H264/90000\r\na=rtpmap:103 rtx/90000\r\na=%s\r\n"
 	offer := fmt.Sprintf(oneSection, "111", "a=rtpmap:111 opus/48000/2\r\n", fingerprint)
 	p.SendOffer(offer + fmt.Sprintf(h264, "recvonly")) // it wants to see, which is another matter
 	c.Expect("WEBRTC_ANSWER")
@@ -311,7 +312,8 @@ func TestWhoOnlyWantsToSeeGetsNothing(t *testing.T) {
 	t.Parallel()
 	c := doortest.Connect(t, doortest.NewGateway(t), `{}`)
 	p := doortest.NewPhone(t, c, doortest.PhoneOptions{})
-	if _, err := p.PC.AddTransceiverFromKind(webrtc.RTPCodecTypeVideo, webrtc.RTPTransceiverInit{Direction: webrtc.RTPTransceiverDirectionRecvonly}); err != nil {
+	receiving := webrtc.RTPTransceiverInit{Direction: webrtc.RTPTransceiverDirectionRecvonly}
+	if _, err := p.PC.AddTransceiverFromKind(webrtc.RTPCodecTypeVideo, receiving); err != nil {
 		t.Fatal(err)
 	}
 	p.Offer(false)
