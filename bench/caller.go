@@ -39,6 +39,7 @@ type callOptions struct {
 type caller struct {
 	callOptions
 	*rtctest.Caller
+	began   time.Time
 	ws      *websocket.Conn
 	answers chan string // the SDP of the gateway's answers; a second that nobody takes is dropped
 	reading sync.WaitGroup
@@ -60,7 +61,7 @@ type message struct {
 func call(ctx context.Context, url string, join join, o callOptions) (*caller, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	c := &caller{callOptions: o, answers: make(chan string, 1), ended: make(chan struct{})}
+	c := &caller{callOptions: o, began: time.Now(), answers: make(chan string, 1), ended: make(chan struct{})}
 	if err := join(ctx, c, url); err != nil {
 		c.close()
 		return nil, err

@@ -81,7 +81,8 @@ func (c *comparison) joins(ctx context.Context) error {
 			took = append(took, d)
 		}
 		if len(took) < 2 {
-			return last
+			c.lacks(cell, last)
+			continue
 		}
 		c.add(cell, c.runs, fmt.Sprint(last), allInMilliseconds(took[len(took)-min(len(took), c.runs):])...)
 	}
@@ -248,7 +249,6 @@ type hearing struct {
 
 // drops has connections to the model end, and measures how long it takes until another one brings the person's voice.
 func (c *comparison) drops(ctx context.Context) error {
-	var failed error
 	for cell, fault := range map[string]func(context.Context, *session) (time.Time, error){
 		"dropped.before": func(_ context.Context, s *session) (time.Time, error) { return time.Now(), s.conn.Close() },
 		"dropped.in": func(ctx context.Context, s *session) (time.Time, error) {
@@ -286,7 +286,6 @@ func (c *comparison) drops(ctx context.Context) error {
 		if len(took) == 0 && ctx.Err() != nil {
 			return last
 		}
-		failed = errors.Join(failed, last)
 		c.add(cell, c.runs, fmt.Sprint(last), took...)
 	}
 	return nil
@@ -316,7 +315,7 @@ func (c *comparison) drop(ctx context.Context, fault func(context.Context, *sess
 		return 0, fmt.Errorf("nothing was heard at first: %w", err)
 	}
 	sleep(ctx, time.Second) // some clients begin with a connection that they replace
-	s, err := c.session(ctx, instruction)
+	s, err := c.session(ctx, caller)
 	if err != nil {
 		return 0, err
 	}
@@ -363,7 +362,7 @@ func (c *comparison) silent(ctx context.Context) error {
 		}
 		took = append(took, inMilliseconds(d))
 	}
-	if ctx.Err() != nil {
+	if len(took) == 0 && ctx.Err() != nil {
 		return last
 	}
 	c.add("silent", c.runs, fmt.Sprint(last), took...)
@@ -408,7 +407,7 @@ func (c *comparison) hush(ctx context.Context, packets [][]byte) (time.Duration,
 	if _, err := wait(time.Time{}); err != nil {
 		return 0, fmt.Errorf("no reply at first: %w", err)
 	}
-	s, err := c.session(ctx, instruction)
+	s, err := c.session(ctx, caller)
 	if err != nil {
 		return 0, err
 	}
@@ -487,7 +486,7 @@ func (c *comparison) callTool(ctx context.Context, i int) (took time.Duration, t
 	if err := sleep(ctx, time.Second); err != nil { // until it has settled which connection it keeps
 		return 0, 0, err
 	}
-	s, err := c.session(ctx, instruction)
+	s, err := c.session(ctx, caller)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -113,11 +113,10 @@ func compare(ctx context.Context, o options, runs int, only, out string, args []
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
+	var failed error
 	for _, id := range args {
 		if id == "page" {
-			if err := writePage(out); err != nil {
-				return err
-			}
+			failed = errors.Join(failed, writePage(out))
 			continue
 		}
 		c := &comparison{options: o, tempo: anyTempo, runs: runs}
@@ -128,11 +127,15 @@ func compare(ctx context.Context, o options, runs int, only, out string, args []
 		if len(c.Figures) > 0 {
 			err = errors.Join(err, c.write(out))
 		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", id, err)
+		if err != nil { // the others can be measured still
+			progress("%s: %v", id, err)
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", id, err))
+		}
+		if ctx.Err() != nil {
+			break
 		}
 	}
-	return nil
+	return failed
 }
 
 // write keeps the report in a folder.
@@ -144,18 +147,28 @@ func (c *comparison) write(folder string) error {
 	return os.WriteFile(filepath.Join(folder, c.Subject+".json"), append(raw, '\n'), 0o644)
 }
 
-// measure measures all cells. One that fails is missing, with the reason.
-func (c *comparison) measure(ctx context.Context, id string) (err error) {
-	if c.stage, err = c.options.stage(ctx, id); err != nil {
+// measure measures all cells. One that fails is missing, with the reason; so are all of a subject that does not start.
+func (c *comparison) measure(ctx context.Context, id string) error {
+	subject, err := newSubject(id)
+	if err != nil {
 		return err
 	}
-	defer func() { c.stage.close() }()
-	ctx, cancel := context.WithTimeoutCause(ctx, mostTime, errOver)
-	defer cancel()
 	c.report = report{
-		Subject: id, Name: c.name, Version: c.version, Began: time.Now().UTC().Truncate(time.Second),
+		Subject: id, Name: subject.name, Began: time.Now().UTC().Truncate(time.Second),
 		Machine: fmt.Sprintf("%d cores, %s", runtime.NumCPU(), runtime.Version()),
 	}
+	started, err := c.options.stage(ctx, id)
+	if err != nil {
+		c.stage = &stage{subject: subject}
+		for _, cell := range cells {
+			c.lacks(cell.id, err)
+		}
+		return err
+	}
+	defer started.close()
+	c.stage, c.Version = started, started.version
+	ctx, cancel := context.WithTimeoutCause(ctx, mostTime, errOver)
+	defer cancel()
 	for _, part := range []struct {
 		cells   string
 		measure func(context.Context) error
@@ -170,9 +183,9 @@ func (c *comparison) measure(ctx context.Context, id string) (err error) {
 				"down.0 down.5 down.10 down.20 down.30 down.jitter down.dark stretch.0 stretch.10", c.networks,
 		},
 		{"dropped.before dropped.in dropped.after goaway", c.drops},
-		{"silent", c.silent},
 		{"cancelled twice", c.calls},
 		{"cpu.1 memory.1 cpu.10 memory.10 cpu.100 memory.100", c.loads},
+		{"silent", c.silent}, // which takes 4 minutes where nobody notices
 	} {
 		wanted, err := strings.Fields(part.cells), error(nil)
 		switch {
@@ -181,7 +194,9 @@ func (c *comparison) measure(ctx context.Context, id string) (err error) {
 			err = context.Cause(ctx)
 		default:
 			progress("%s: %s", id, part.cells)
-			err = part.measure(ctx)
+			if err = part.measure(ctx); err != nil {
+				progress("%v\n%s", err, c.log())
+			}
 		}
 		for _, cell := range wanted {
 			if !slices.ContainsFunc(c.Figures, func(f figure) bool { return f.Cell == cell }) {
@@ -215,7 +230,7 @@ func (c *comparison) lacks(cell string, err error) {
 		return
 	case err != nil:
 		f.Missing, _, _ = strings.Cut(err.Error(), "\n") // what follows is the subject's log
-		progress("%s: %v\n%s", cell, err, c.log())
+		progress("%s: %s", cell, f.Missing)
 	default:
 		f.Missing = "not measured"
 	}

@@ -148,7 +148,7 @@ func (c *impaired) run(ctx context.Context, stage *stage, seed uint64) (err erro
 		return err
 	}
 	defer c.caller.close()
-	if c.model, err = stage.session(ctx, name); err != nil {
+	if c.model, err = stage.session(ctx, c.caller); err != nil {
 		return err
 	}
 	talking, quiet := context.WithTimeout(ctx, c.whole())

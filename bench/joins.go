@@ -157,9 +157,10 @@ func (l *liveKit) peers() (err error) {
 		go rtctest.DiscardRTCP(receiver)
 		l.listen(track)
 	})
+	subscribing := sync.OnceFunc(func() { close(l.subscribing) }) // it is connected again after a bad network
 	l.subscriber.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
 		if s == webrtc.PeerConnectionStateConnected {
-			close(l.subscribing)
+			subscribing()
 		}
 	})
 	return nil

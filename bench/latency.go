@@ -137,7 +137,7 @@ func measureLatency(ctx context.Context, o options, stage *stage, p tempo) (late
 	if err != nil || stage.cannot["barge"] != "" {
 		return l, errors.Join(err, c.err())
 	}
-	s, err := stage.session(ctx, instruction)
+	s, err := stage.session(ctx, c)
 	if err != nil {
 		return l, err
 	}

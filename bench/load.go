@@ -80,10 +80,29 @@ func (l *load) call(ctx context.Context, o options, n int) error {
 	if err := sleep(ctx, o.settle); err != nil {
 		return err
 	}
+	if err := l.answered(ctx, n); err != nil {
+		return err
+	}
 	for i, s := range l.model.all() {
 		l.talking.Go(func() { s.chatter(ctx, time.Duration(i)*chatterLength/time.Duration(n)) })
 	}
 	return sleep(ctx, o.settle)
+}
+
+// answered waits until each of n calls has its session with the model, if there is one: an agent may come after its caller.
+func (l *load) answered(ctx context.Context, n int) error {
+	if l.cannot["barge"] != "" {
+		return nil
+	}
+	_, err := within(ctx, connectTimeout, func(ctx context.Context) (struct{}, error) {
+		for len(l.model.all()) < n {
+			if err := sleep(ctx, frame); err != nil {
+				return struct{}{}, fmt.Errorf("%d of %d calls have a session with the model: %w", len(l.model.all()), n, err)
+			}
+		}
+		return struct{}{}, nil
+	})
+	return err
 }
 
 // observe watches the load for a while.

@@ -46,6 +46,7 @@ type model struct {
 // session is one call's connection to the model.
 type session struct {
 	recording // where the model listens by it
+	began     time.Time
 	write     sync.Mutex
 	conn      *websocket.Conn
 	answers   chan string // ids of calls of tools, as they are answered
@@ -121,14 +122,14 @@ func (m *model) all() (all []*session) {
 	return all
 }
 
-// session returns the newest open session of a name, and waits for it.
-func (m *model) session(ctx context.Context, name string) (*session, error) {
+// session returns the newest open session of a name that began after a time, and waits for it.
+func (m *model) session(ctx context.Context, name string, after time.Time) (*session, error) {
 	for {
 		m.mu.Lock()
 		open, changed := m.open[name], m.changed
 		m.mu.Unlock()
-		if len(open) > 0 {
-			return open[len(open)-1], nil
+		if n := len(open); n > 0 && open[n-1].began.After(after) {
+			return open[n-1], nil
 		}
 		select {
 		case <-changed:
@@ -168,7 +169,7 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer conn.Close()
-	s := &session{conn: conn, answers: make(chan string, 16), ignored: make(chan time.Time, 1024)}
+	s := &session{conn: conn, began: time.Now(), answers: make(chan string, 16), ignored: make(chan time.Time, 1024)}
 	var first struct {
 		Setup struct {
 			SystemInstruction struct{ Parts []struct{ Text string } }

@@ -183,11 +183,11 @@ func (o options) environment(s *stage) ([]string, error) {
 	}, nil
 }
 
-// session is the model's side of a call.
-func (s *stage) session(ctx context.Context, name string) (*session, error) {
+// session is the model's side of a call: not of the call before, which some subjects end late.
+func (s *stage) session(ctx context.Context, c *caller) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	return s.model.session(ctx, name)
+	return s.model.session(ctx, c.instruction, c.began)
 }
 
 // call calls the subject.
