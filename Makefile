@@ -29,7 +29,7 @@ lint: build-deps web-deps
 	$(NPM) run --silent types
 
 # The packages that take longest go first, beside the others; by their names they would be among the last, and alone.
-go-test: build-deps test-deps web/.venv/kubernetes-validate
+go-test: build-deps test-deps web-deps web/.venv/kubernetes-validate
 	$(GO) test -race -shuffle=on -timeout=8m -vet=off -p=3 ./signaling/doortest ./signaling/web ./...
 
 web-test: build test-deps web-deps

@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"flag"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gorilla/websocket"
 
 	"voxgate/media"
 	"voxgate/media/mediatest"
@@ -28,6 +32,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	os.Chdir("..") // as with "go run ./bench"
 	remove, err := built.build(context.Background())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -339,6 +344,101 @@ func TestCompare(t *testing.T) {
 	row := regexp.MustCompile(`\| From a beep to the reply, ms( \| \d+(\.\d)? / \d+(\.\d)? \((\d of )?3\)){2} \|`)
 	if err != nil || !row.Match(table) {
 		t.Errorf("%s %v", table, err)
+	}
+}
+
+// Callers by a WebSocket, by a stream like Twilio's and by SIP have replies to their beeps, and who hangs up by SIP is gone at once.
+func TestLines(t *testing.T) {
+	t.Parallel()
+	stage, err := built.stage(t.Context(), voxgate, silence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stage.close()
+	c := &comparison{options: built, stage: stage, tempo: gatewayTempo}
+	c.trials, c.tempo.trial = 2, time.Second // for a busy machine, which may miss one
+	stage.model.beepForBeep()
+	for kind, open := range lines[voxgate] {
+		begun := time.Now()
+		l, err := c.beepsBy(t.Context(), open)
+		if len(l.mouthToEar) == 0 || slices.Min(l.mouthToEar) <= 0 {
+			t.Errorf("%s: %v, %v", kind, l.mouthToEar, err)
+		}
+		if kind != "sip" {
+			continue
+		}
+		gone := func() bool {
+			return !slices.ContainsFunc(stage.model.all(), func(s *session) bool { return s.began.After(begun) })
+		}
+		for deadline := time.Now().Add(10 * time.Second); !gone(); { // without a BYE it takes 30 s
+			if time.Now().After(deadline) {
+				t.Fatalf("the call goes on: %s", stage.log())
+			}
+			time.Sleep(frame)
+		}
+	}
+}
+
+// A line that cannot begin leaves no socket open.
+func TestALineThatDoesNotBegin(t *testing.T) {
+	closed := make(chan error, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
+		if err == nil {
+			_, _, err = conn.ReadMessage()
+			conn.Close()
+		}
+		closed <- err
+	}))
+	defer server.Close()
+	conn, err := dialSocket(t.Context(), &stage{process: &process{url: server.URL}}, "/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := socketLine(conn, modelRate, nil, nil, func() {}); err == nil { // which is no message
+		t.Error("it begins")
+	}
+	if _, err := within(t.Context(), 10*time.Second, func(ctx context.Context) (error, error) {
+		return receive(ctx, closed, func(error) bool { return true })
+	}); err != nil {
+		t.Error("the socket stays open")
+	}
+}
+
+// Chromium's microphone hears beeps, and its page the replies.
+func TestChromium(t *testing.T) {
+	t.Parallel()
+	c := &comparison{options: built, tempo: gatewayTempo, cells: []string{"beep.chromium"}}
+	c.trials, c.tempo.trial = 5, time.Second
+	if err := c.measure(t.Context(), voxgate); err != nil {
+		t.Fatal(err)
+	}
+	if f := c.Figures[0]; len(f.Values) == 0 || f.Median <= 0 || f.Median >= inMilliseconds(c.tempo.trial) {
+		t.Errorf("%+v", f)
+	}
+}
+
+// A subject that does not start does not keep the next one from being measured, and the page says why it has no figures.
+func TestCompareGoesOn(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	o := built
+	o.gateway = "/bin/false"
+	o.trials = 1
+	err := compare(t.Context(), o, 1, "join.0", folder, []string{voxgate, echoing, "page"})
+	if err == nil || !strings.Contains(err.Error(), "voxgate says no version") {
+		t.Error(err)
+	}
+	reports, err := readReports(folder)
+	if err != nil || len(reports) != 2 || len(reports[0].Figures) != 1 {
+		t.Fatalf("%+v, %v", reports, err)
+	}
+	if !slices.ContainsFunc(reports[1].Figures, func(f figure) bool { return f.Cell == "join.0" && len(f.Values) == 1 }) {
+		t.Errorf("%+v", reports[1])
+	}
+	page, err := os.ReadFile(filepath.Join(folder, "index.html"))
+	if err != nil || !strings.Contains(string(page), "voxgate says no version: exit status 1") {
+		t.Errorf("%s, %v", page, err)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -48,7 +49,6 @@ var lines = map[string]map[string]func(ctx context.Context, s *stage, heard func
 // lines measures beeps by each kind of line.
 func (c *comparison) lines(ctx context.Context) error {
 	c.model.beepForBeep()
-	var failed error
 	for kind, open := range lines[c.caller] {
 		cell := "beep." + kind
 		if !c.wants(cell) {
@@ -57,12 +57,11 @@ func (c *comparison) lines(ctx context.Context) error {
 		l, err := c.beepsBy(ctx, open)
 		if len(l.mouthToEar) > 0 {
 			c.add(cell, c.trials, "no reply", allInMilliseconds(l.mouthToEar)...)
-		}
-		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("%s: %w", kind, err))
+		} else {
+			c.lacks(cell, err)
 		}
 	}
-	return failed
+	return nil
 }
 
 // chromium has a browser call, whose microphone hears beeps again and again (compare/browser.mjs).
@@ -83,13 +82,17 @@ func (c *comparison) chromium(ctx context.Context) error {
 	if err := os.WriteFile(file, append(header, pcm...), 0o600); err != nil {
 		return err
 	}
+	lasts := time.Duration(c.trials) * c.tempo.trial
+	ctx, cancel := context.WithTimeoutCause(ctx, lasts+time.Minute, errors.New("the browser does not end"))
+	defer cancel()
 	cmd := exec.CommandContext(ctx, "node", "bench/compare/browser.mjs", c.caller, c.url, file)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("SECONDS=%.0f", (time.Duration(c.trials)*c.tempo.trial).Seconds()))
+	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, stopTimeout // it ends Chromium, too
+	cmd.Env = append(os.Environ(), fmt.Sprintf("SECONDS=%.0f", lasts.Seconds()))
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.Output()
 	if err != nil {
-		return fmt.Errorf("%w\n%s", err, said.String())
+		return fmt.Errorf("%w\n%s", errors.Join(err, context.Cause(ctx)), said.String())
 	}
 	var took []*float64 // ms
 	if err := json.Unmarshal(out, &took); err != nil {
@@ -140,8 +143,15 @@ func (c *comparison) beepsBy(ctx context.Context, open func(context.Context, *st
 	return c.tempo.match(trials[warmUp:], sent, hears.begins())
 }
 
-// socketLine is a line over a WebSocket: read takes each message, in a goroutine that end waits for.
-func socketLine(conn *websocket.Conn, rate int, say func([]int16) error, read func([]byte)) *line {
+// socketLine is a line over a WebSocket, which it closes if it cannot begin with some messages. read takes each message that comes, in a
+// goroutine that end waits for.
+func socketLine(conn *websocket.Conn, rate int, say func([]int16) error, read func([]byte), first ...any) (*line, error) {
+	for _, message := range first {
+		if err := conn.WriteJSON(message); err != nil {
+			conn.Close()
+			return nil, err
+		}
+	}
 	var reading sync.WaitGroup
 	reading.Go(func() {
 		for {
@@ -152,7 +162,7 @@ func socketLine(conn *websocket.Conn, rate int, say func([]int16) error, read fu
 			read(message)
 		}
 	})
-	return &line{rate, say, func() { conn.Close(); reading.Wait() }}
+	return &line{rate, say, func() { conn.Close(); reading.Wait() }}, nil
 }
 
 func dialSocket(ctx context.Context, s *stage, path string, header http.Header) (*websocket.Conn, error) {
@@ -170,9 +180,6 @@ func voxgateSocket(ctx context.Context, s *stage, heard func([]int16)) (*line, e
 		return nil, err
 	}
 	config := map[string]any{"initialConfig": map[string]string{"systemInstruction": instruction}}
-	if err := conn.WriteJSON(map[string]any{"type": "CONNECT_GEMINI", "payload": config}); err != nil {
-		return nil, err
-	}
 	say := func(pcm []int16) error {
 		audio := map[string]any{"audio": map[string]any{"mimeType": "audio/pcm;rate=16000", "data": linear(pcm)}}
 		return conn.WriteJSON(map[string]any{"type": "SEND_REALTIME_INPUT", "payload": audio})
@@ -185,7 +192,7 @@ func voxgateSocket(ctx context.Context, s *stage, heard func([]int16)) (*line, e
 		if json.Unmarshal(raw, &m) == nil && m.Type == "AUDIO_CHUNK" {
 			heard(media.AppendSamples(nil, m.Payload.Data))
 		}
-	}), nil
+	}, map[string]any{"type": "CONNECT_GEMINI", "payload": config})
 }
 
 // pipecatSocket is a client of Pipecat's FastAPIWebsocketTransport with its ProtobufFrameSerializer (frames.proto).
@@ -203,7 +210,7 @@ func pipecatSocket(ctx context.Context, s *stage, heard func([]int16)) (*line, e
 		if audio := fields4(raw)[audioFrame]; audio != nil {
 			heard(media.AppendSamples(nil, fields4(audio)[audioBytes]))
 		}
-	}), nil
+	})
 }
 
 // twilioRate is that of Twilio's streams, in Hz.
@@ -211,13 +218,9 @@ const twilioRate = 8000
 
 // twilio is Twilio's end of a Media Stream (https://www.twilio.com/docs/voice/media-streams/websocket-messages).
 func twilio(conn *websocket.Conn, heard func([]int16)) (*line, error) {
+	const connected = `{"event":"connected","protocol":"Call","version":"1.0.0"}`
 	const start = `{"event":"start","sequenceNumber":"1","streamSid":"MZ1","start":{"accountSid":"AC1","streamSid":"MZ1","callSid":"CA1",` +
 		`"tracks":["inbound"],"mediaFormat":{"encoding":"audio/x-mulaw","sampleRate":8000,"channels":1},"customParameters":{}}}`
-	for _, m := range []string{`{"event":"connected","protocol":"Call","version":"1.0.0"}`, start} {
-		if err := conn.WriteMessage(websocket.TextMessage, []byte(m)); err != nil {
-			return nil, err
-		}
-	}
 	n := 0
 	say := func(pcm []int16) error {
 		n++
@@ -233,7 +236,7 @@ func twilio(conn *websocket.Conn, heard func([]int16)) (*line, error) {
 		if json.Unmarshal(raw, &m) == nil && m.Event == "media" {
 			heard(g711.MuLaw.Append(nil, m.Media.Payload))
 		}
-	}), nil
+	}, json.RawMessage(connected), json.RawMessage(start))
 }
 
 func pipecatTwilio(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
@@ -287,24 +290,34 @@ var signalsScenario string
 // lineIP is the address of a telephone whose trunk gets packets in pauses, too.
 const lineIP = "127.0.0.2"
 
+// hangUp has the scenario go on to its BYE.
+const hangUp = "INFO sip:bench SIP/2.0\r\nVia: SIP/2.0/UDP " + lineIP + ";branch=z9hG4bK1\r\nFrom: <sip:bench>;tag=1\r\n" +
+	"To: <sip:bench>;tag=1\r\nCall-ID: line\r\nCSeq: 1 INFO\r\nContent-Length: 0\r\n\r\n"
+
 // sipp has sipp make a call, and sends and takes the sound itself, as PCMU. The gateway's first packet says where to.
 func sipp(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
 	conn, err := net.ListenPacket("udp4", lineIP+":0")
 	if err != nil {
 		return nil, err
 	}
-	file := filepath.Join(s.folder, "signals.xml")
-	port := fmt.Sprint(conn.LocalAddr().(*net.UDPAddr).Port)
-	if err := os.WriteFile(file, []byte(strings.ReplaceAll(signalsScenario, "PORT", port)), 0o600); err != nil {
+	free, err := net.ListenPacket("udp4", lineIP+":0")
+	if err != nil {
+		conn.Close()
 		return nil, err
 	}
-	calling, hangUp := context.WithCancel(context.WithoutCancel(ctx))
-	cmd := exec.CommandContext(calling, "sipp", "-sf", file, "-m", "1", "-i", lineIP, "-nostdin", s.sip)
+	signals := free.LocalAddr().(*net.UDPAddr)
+	free.Close()
+	file, port := filepath.Join(s.folder, "signals.xml"), fmt.Sprint(conn.LocalAddr().(*net.UDPAddr).Port)
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), "sipp", "-sf", file, "-m", "1", "-i", lineIP, "-p", fmt.Sprint(signals.Port),
+		"-cid_str", "line", "-nostdin", s.sip)
 	cmd.Env, cmd.Dir = append(os.Environ(), "TERM=dumb"), s.folder
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
-		hangUp()
+	err = os.WriteFile(file, []byte(strings.ReplaceAll(signalsScenario, "PORT", port)), 0o600)
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
 		conn.Close()
 		return nil, err
 	}
@@ -328,8 +341,10 @@ func sipp(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
 		}
 	})
 	end := func() {
-		hangUp()
-		cmd.Wait() // it was killed: the gateway ends the call when no packet comes
+		kill := time.AfterFunc(stopTimeout, func() { cmd.Process.Kill() })
+		conn.WriteTo([]byte(hangUp), signals)
+		cmd.Wait() // what it ended with is in what it said
+		kill.Stop()
 		conn.Close()
 		reading.Wait()
 	}
