@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"flag"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -360,7 +363,7 @@ func TestLines(t *testing.T) {
 	stage.model.beepForBeep()
 	for kind, open := range lines[voxgate] {
 		begun := time.Now()
-		l, err := c.beepsBy(t.Context(), open)
+		l, err := c.beepsBy(t.Context(), open, c.trials)
 		if len(l.mouthToEar) == 0 || slices.Min(l.mouthToEar) <= 0 {
 			t.Errorf("%s: %v, %v", kind, l.mouthToEar, err)
 		}
@@ -377,6 +380,44 @@ func TestLines(t *testing.T) {
 			time.Sleep(frame)
 		}
 	}
+}
+
+// A caller that reads slowly for as long as a reply lasts hears all of it later, and a caller beside it has its replies.
+func TestSlow(t *testing.T) {
+	t.Parallel()
+	c := &comparison{options: built, tempo: gatewayTempo, cells: strings.Fields("slow.heard slow.beside slow.memory")}
+	c.trials, c.tempo.trial = 2, time.Second
+	if err := c.measure(t.Context(), voxgate); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Figures) != 3 {
+		t.Fatalf("%+v", c.Figures)
+	}
+	heard, beside := c.Figures[0], c.Figures[1]
+	if heard.Cell != "slow.heard" || heard.Median < 99 || heard.Missing != "" || beside.Cell != "slow.beside" || beside.Median <= 0 {
+		t.Errorf("%+v", c.Figures)
+	}
+}
+
+// A link is slow until it is not.
+func TestSlowLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		fast := make(chan struct{})
+		go func() {
+			far.Write(make([]byte, 2*slowRate))
+			far.Close()
+		}()
+		link, began := slowLink{near, fast}, time.Now()
+		if _, err := io.ReadFull(link, make([]byte, slowRate)); err != nil || time.Since(began).Round(100*time.Millisecond) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		close(fast)
+		began = time.Now()
+		if _, err := io.ReadAll(link); err != nil || time.Since(began) > frame {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
 }
 
 // A line that cannot begin leaves no socket open.

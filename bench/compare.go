@@ -58,6 +58,9 @@ var cells = []cell{
 	{id: "silent", title: "Gemini falls silent: until a sentence has a reply again", unit: "ms"},
 	{id: "cancelled", title: "Gemini takes the call of a tool back: until the tool's request ends", unit: "ms"},
 	{id: "twice", title: "The same call twice: how often the tool runs", unit: "times"},
+	{id: "slow.heard", title: "A reply of 15 s by WebSocket over a link of 64 kbit/s, mended then: share that is heard", unit: "%", most: true},
+	{id: "slow.beside", title: "From a beep to the reply for a caller beside it", unit: "ms"},
+	{id: "slow.memory", title: "Memory that both take", unit: "MB"},
 	{id: "cpu.1", title: "CPU of a call, with 1 call", unit: "% of a core"},
 	{id: "cpu.10", title: "CPU of a call, with 10 calls", unit: "% of a core"},
 	{id: "cpu.100", title: "CPU of a call, with 100 calls", unit: "% of a core"},
@@ -184,6 +187,7 @@ func (c *comparison) measure(ctx context.Context, id string) error {
 		},
 		{"dropped.before dropped.in dropped.after goaway", c.drops},
 		{"cancelled twice", c.calls},
+		{"slow.heard slow.beside slow.memory", c.slow},
 		{"cpu.1 memory.1 cpu.10 memory.10 cpu.100 memory.100", c.loads},
 		{"silent", c.silent}, // which takes 4 minutes where nobody notices
 	} {

@@ -38,10 +38,11 @@ type line struct {
 	rate int                 // of what it says, in Hz
 	say  func([]int16) error // 20 ms
 	end  func()
+	gone <-chan struct{} // is closed when the other side has ended it; nil where nobody notices
 }
 
-// lines open a line by the caller of a subject and the kind of line. heard gets what comes, at any rate, in one goroutine.
-var lines = map[string]map[string]func(ctx context.Context, s *stage, heard func([]int16)) (*line, error){
+// lines open a line by the caller of a subject and the kind of line.
+var lines = map[string]map[string]opener{
 	"voxgate":     {"websocket": voxgateSocket, "twilio": voxgateTwilio, "sip": sipp},
 	"smallwebrtc": {"websocket": pipecatSocket, "twilio": pipecatTwilio},
 }
@@ -54,7 +55,7 @@ func (c *comparison) lines(ctx context.Context) error {
 		if !c.wants(cell) {
 			continue
 		}
-		l, err := c.beepsBy(ctx, open)
+		l, err := c.beepsBy(ctx, open, c.trials)
 		if len(l.mouthToEar) > 0 {
 			c.add(cell, c.trials, "no reply", allInMilliseconds(l.mouthToEar)...)
 		} else {
@@ -112,7 +113,11 @@ func (c *comparison) chromium(ctx context.Context) error {
 	return nil
 }
 
-func (c *comparison) beepsBy(ctx context.Context, open func(context.Context, *stage, func([]int16)) (*line, error)) (latency, error) {
+// opener opens a line to a subject. heard gets what comes, at any rate, in one goroutine.
+type opener func(ctx context.Context, s *stage, heard func([]int16)) (*line, error)
+
+// beepsBy measures n beeps by a line.
+func (c *comparison) beepsBy(ctx context.Context, open opener, n int) (latency, error) {
 	opening, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	hears := &loudness{}
@@ -125,7 +130,7 @@ func (c *comparison) beepsBy(ctx context.Context, open func(context.Context, *st
 		return latency{}, fmt.Errorf("%w\n%s", err, c.log())
 	}
 	defer l.end()
-	trials, frames := c.tempo.beeps(c.trials+warmUp, l.rate)
+	trials, frames := c.tempo.beeps(n+warmUp, l.rate)
 	for i := range trials {
 		trials[i].packet = 1 // no packet counts here
 	}
@@ -152,8 +157,9 @@ func socketLine(conn *websocket.Conn, rate int, say func([]int16) error, read fu
 			return nil, err
 		}
 	}
-	var reading sync.WaitGroup
-	reading.Go(func() {
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
 		for {
 			_, message, err := conn.ReadMessage()
 			if err != nil {
@@ -161,12 +167,13 @@ func socketLine(conn *websocket.Conn, rate int, say func([]int16) error, read fu
 			}
 			read(message)
 		}
-	})
-	return &line{rate, say, func() { conn.Close(); reading.Wait() }}, nil
+	}()
+	return &line{rate, say, func() { conn.Close(); <-gone }, gone}, nil
 }
 
 func dialSocket(ctx context.Context, s *stage, path string, header http.Header) (*websocket.Conn, error) {
-	conn, _, err := websocket.DefaultDialer.DialContext(ctx, "ws"+strings.TrimPrefix(s.url, "http")+path, header)
+	dialer := websocket.Dialer{NetDialContext: s.dial}
+	conn, _, err := dialer.DialContext(ctx, "ws"+strings.TrimPrefix(s.url, "http")+path, header)
 	return conn, err
 }
 
@@ -365,5 +372,5 @@ func sipp(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
 		}
 		return err
 	}
-	return &line{twilioRate, say, end}, nil
+	return &line{twilioRate, say, end, nil}, nil
 }

@@ -61,7 +61,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	impaired := f.Bool("impair", false, "measure what bad networks between person and gateway leave of the speech")
 	capacity := f.Bool("capacity", false, "100 and 200 calls without latency and echo server, and 300 telephones")
 	out := f.String("out", "compare", "`folder` of what compare measures")
-	runs := f.Int("runs", 5, "how often compare lets each fault happen")
+	runs := f.Int("runs", 3, "how often compare lets each fault happen")
 	only := f.String("only", "", "measure these `cells` alone, with commas between")
 	o := options{
 		trials: 200, sessions: []int{10, 50, 100}, window: 20 * time.Second, settle: 5 * time.Second, least: 0.95, seed: 1,

@@ -113,6 +113,8 @@ type stage struct {
 	folder  string
 	version string
 	sip     string // where a line for telephones is to be, host and port
+	// dial is how lines by WebSocket connect; nil: as usual.
+	dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 // stage starts a subject, with more environment.

@@ -2,7 +2,7 @@
 # name: LiveKit
 # caller: livekit
 # cannot beep.chromium: its JavaScript SDK is not in the kit
-# cannot beep.websocket beep.twilio: it has no such door
+# cannot beep.websocket beep.twilio slow.heard slow.beside slow.memory: it has no such door
 # cannot beep.sip: telephones come by another server of LiveKit's, which wants a Redis
 import os
 import socket

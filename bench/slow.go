@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"voxgate/media/mediatest"
+)
+
+const (
+	slowRate   = 8 << 10 // bytes a second: 64 kbit/s, an eighth of what the voice takes in base64
+	slowTrials = 8       // beeps of the caller beside, in the time for which the link is slow
+	slowQuiet  = 3 * time.Second
+)
+
+// slowLink is read at slowRate until fast is closed.
+type slowLink struct {
+	net.Conn
+	fast <-chan struct{}
+}
+
+func (l slowLink) Read(b []byte) (int, error) {
+	select {
+	case <-l.fast:
+	case <-time.After(frame):
+		b = b[:min(len(b), int(slowRate*frame/time.Second))]
+	}
+	return l.Conn.Read(b)
+}
+
+// slow has a caller by WebSocket read slower than the reply comes, for as long as the reply lasts, and another one beep beside it. It
+// measures what the first one has heard in the end.
+func (c *comparison) slow(ctx context.Context) error {
+	c.model.beepForBeep()
+	open, fast := lines[c.caller]["websocket"], make(chan struct{})
+	link := *c.stage
+	link.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		conn.(*net.TCPConn).SetReadBuffer(2 * slowRate) // or the machine reads for the caller
+		return slowLink{conn, fast}, nil
+	}
+	var heard atomic.Int64 // samples
+	opening, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	began := time.Now()
+	l, err := open(opening, &link, func(pcm []int16) {
+		if loud(pcm) {
+			heard.Add(int64(len(pcm)))
+		}
+	})
+	if err != nil {
+		return err
+	}
+	defer l.end()
+	s, err := c.model.session(opening, instruction, began)
+	if err != nil {
+		return err
+	}
+	before, err := c.resident()
+	if err != nil {
+		return err
+	}
+	trials := min(c.trials, slowTrials)
+	reply := mediatest.Tone(time.Duration(trials+warmUp)*c.tempo.trial, voiceRate, 440, 12000)
+	telling, quiet := context.WithCancel(ctx)
+	defer quiet()
+	go s.turn(telling, reply)
+	beside, failed := c.beepsBy(ctx, open, trials)
+	most, err := c.resident()
+	close(fast)
+	if err != nil {
+		return err
+	}
+	dropped := l.hearsOut(ctx, &heard, int64(len(reply)))
+	c.add("slow.heard", 1, "", min(100, 100*float64(heard.Load())/float64(len(reply))))
+	if dropped {
+		c.Figures[len(c.Figures)-1].Missing = "its connection was ended"
+	}
+	if len(beside.mouthToEar) > 0 {
+		c.add("slow.beside", trials, "no reply", allInMilliseconds(beside.mouthToEar)...)
+	}
+	c.add("slow.memory", 1, "", float64(most-before)/(1<<20))
+	return failed
+}
+
+// hearsOut waits until so much was heard, nothing more comes, or the line has ended: only then it returns true.
+func (l *line) hearsOut(ctx context.Context, heard *atomic.Int64, all int64) (ended bool) {
+	for last, at := heard.Load(), time.Now(); last < all && time.Since(at) < slowQuiet; {
+		select {
+		case <-l.gone:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-time.After(frame):
+		}
+		if now := heard.Load(); now > last {
+			last, at = now, time.Now()
+		}
+	}
+	return false
+}
