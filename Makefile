@@ -60,15 +60,16 @@ bench-browser: build test-deps web-deps ## the same for Chromium behind a bad li
 
 SUBJECT ?= voxgate
 COMPARED ?= compare
-compare: build-deps test-deps web-deps bench/compare/.cache/ready ## Voxgate, an echo, LiveKit or Pipecat in the cells of docs/compare.md (SUBJECT=livekit), and the page of all in COMPARED
+export COMPARE_CACHE ?= $(CURDIR)/bench/compare/.cache
+compare: build-deps test-deps web-deps $(COMPARE_CACHE)/ready ## Voxgate, an echo, LiveKit or Pipecat in the cells of docs/compare.md (SUBJECT=livekit), and the page of all in COMPARED
 	$(GO) run ./bench -out $(COMPARED) compare $(SUBJECT) page
 
 # LiveKit and Pipecat, which compare runs.
-bench/compare/.cache/ready: Makefile
-	/usr/bin/python3 -m venv bench/compare/.cache/venv
-	bench/compare/.cache/venv/bin/pip install --quiet --disable-pip-version-check livekit-agents==1.8.9 livekit-plugins-google==1.8.9 \
+$(COMPARE_CACHE)/ready: Makefile
+	/usr/bin/python3 -m venv $(COMPARE_CACHE)/venv
+	$(COMPARE_CACHE)/venv/bin/pip install --quiet --disable-pip-version-check livekit-agents==1.8.9 livekit-plugins-google==1.8.9 \
 	  'pipecat-ai[webrtc,google]==1.14.0' uvicorn==0.54.0 fastapi==0.165.0
-	GOFLAGS= GOBIN=$(CURDIR)/bench/compare/.cache/bin go install github.com/livekit/livekit-server/cmd/server@v1.13.5
+	GOFLAGS= GOBIN=$(COMPARE_CACHE)/bin go install github.com/livekit/livekit-server/cmd/server@v1.13.5
 	@touch $@
 
 bench-faults: build-deps ## what a person notices of each fault, in simulated time
