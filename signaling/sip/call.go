@@ -72,6 +72,7 @@ func newCall(d *Door, agent *agents.Agent) *call {
 		began: time.Now(), changing: make(chan struct{}, 1), reliable: reliable{acked: make(chan []byte, 1)},
 	}
 	c.changing <- struct{}{}
+	c.line.Store(c)
 	return c
 }
 

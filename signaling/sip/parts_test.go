@@ -303,6 +303,13 @@ func TestAnotherCallsSound(t *testing.T) {
 	takes(second, 8, "127.0.0.2:19", true)
 }
 
+// A tool may run before the call has noted that its conversation has begun.
+func TestToolsHaveACall(t *testing.T) {
+	if c := newCall(&Door{}, nil); c.line.Load() != c {
+		t.Error("tools have no call yet")
+	}
+}
+
 // The files of docs/sip.md can be read as they are. One is a trunk alone, and one a list of what callers enter.
 func TestDocumentedFiles(t *testing.T) {
 	for _, name := range []string{"TRUNK_PASSWORD", "TWILIO_TRUNK_PASSWORD", "TELNYX_TRUNK_PASSWORD", "PAY_SECRET"} {
