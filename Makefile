@@ -24,6 +24,7 @@ test: lint go-test web-test ## everything a change must pass
 lint: build-deps web-deps
 	@out=$$($(GO) tool gofumpt -l $$(git ls-files -co --exclude-standard '*.go')); \
 	  if [ -n "$$out" ]; then echo "not formatted (make fmt):"; echo "$$out"; exit 1; fi
+	@if LC_ALL=C grep -nE '^.{141}' $$(git ls-files -co --exclude-standard '*.go'); then echo "longer than 140 columns"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 	$(NPM) run --silent types
