@@ -255,7 +255,26 @@ func pause(ms int) object {
 
 // conversations are the probes of what goes on in a session.
 func conversations(plain setup.Config) []probe {
-	list := []probe{
+	list := slices.Concat(hearing(), interrupting(), resuming())
+	if plain.Profile.Appends {
+		list = append(list, probe{name: "text that wants no answer", most: 4, assumed: []string{"silent", "says plum"}, do: func(t *talk) {
+			if !t.open("") {
+				return
+			}
+			t.typed("plum", false)
+			if h := t.listen(quiet, spoke); h.voice == 0 && !t.over {
+				t.fact("silent")
+			}
+			t.typed("/history", true)
+			t.says(t.answer(), "plum")
+		}})
+	}
+	return list
+}
+
+// hearing is what the model hears and sees, and where a turn ends.
+func hearing() []probe {
+	return []probe{
 		{name: "hears and writes down what it heard", most: 4, assumed: []string{"answers", "transcribes"}, do: func(t *talk) {
 			if !t.open("") {
 				return
@@ -286,15 +305,6 @@ func conversations(plain setup.Config) []probe {
 		}},
 		{name: "what the client marks", config: manual, most: 4, assumed: answers, do: marked},
 		{name: "marks where the server listens for itself", do: marked, assumed: []string{"closed with 1007"}},
-		{name: "typed text interrupts", most: 10, assumed: []string{"interrupted"}, do: func(t *talk) {
-			interrupt(t, func() { t.typed("stop", true) })
-		}},
-		{name: "what it knows of an answer that was cut off", most: 10, unknown: true, do: func(t *talk) {
-			interrupt(t, func() { t.typed("stop", true) })
-			t.listen(quiet, func(*heard) bool { return false })
-			t.typed("/said", true)
-			t.says(t.answer(), "nineteen")
-		}},
 		{name: "a picture", most: 2, assumed: answers, do: func(t *talk) {
 			if t.open("") {
 				t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Video: picture()}})
@@ -303,6 +313,21 @@ func conversations(plain setup.Config) []probe {
 					t.fact("answers")
 				}
 			}
+		}},
+	}
+}
+
+// interrupting is what cuts an answer off, and what the model knows of it afterwards.
+func interrupting() []probe {
+	return []probe{
+		{name: "typed text interrupts", most: 10, assumed: []string{"interrupted"}, do: func(t *talk) {
+			interrupt(t, func() { t.typed("stop", true) })
+		}},
+		{name: "what it knows of an answer that was cut off", most: 10, unknown: true, do: func(t *talk) {
+			interrupt(t, func() { t.typed("stop", true) })
+			t.listen(quiet, func(*heard) bool { return false })
+			t.typed("/said", true)
+			t.says(t.answer(), "nineteen")
 		}},
 		{name: "speech interrupts", most: 10, assumed: []string{"interrupted"}, do: func(t *talk) {
 			interrupt(t, func() { t.speak(2*speechRate, 0) })
@@ -313,6 +338,12 @@ func conversations(plain setup.Config) []probe {
 				interrupt(t, func() { t.speak(2*speechRate, 0) })
 			},
 		},
+	}
+}
+
+// resuming is what a later session knows of an earlier one.
+func resuming() []probe {
+	return []probe{
 		{name: "resumes", most: 6, assumed: resumed, do: func(t *talk) { resumes(t, nil, 0) }},
 		{name: "resumes with another voice", most: 6, assumed: resumed, do: func(t *talk) {
 			resumes(t, at("Puck", "generationConfig.speechConfig.voiceConfig.prebuiltVoiceConfig.voiceName"), 0)
@@ -326,20 +357,6 @@ func conversations(plain setup.Config) []probe {
 			}
 		}},
 	}
-	if plain.Profile.Appends {
-		list = append(list, probe{name: "text that wants no answer", most: 4, assumed: []string{"silent", "says plum"}, do: func(t *talk) {
-			if !t.open("") {
-				return
-			}
-			t.typed("plum", false)
-			if h := t.listen(quiet, spoke); h.voice == 0 && !t.over {
-				t.fact("silent")
-			}
-			t.typed("/history", true)
-			t.says(t.answer(), "plum")
-		}})
-	}
-	return list
 }
 
 func spoke(h *heard) bool { return h.voice > 0 }
