@@ -11,7 +11,7 @@ NPM      := npm --prefix web --no-fund --no-audit
 BUILD    := libopus-dev libsoxr-dev pkg-config gcc libc6-dev
 BROWSER  := chromium chromium-headless-shell firefox-esr pulseaudio nodejs npm espeak-ng opus-tools python3-venv iproute2 ca-certificates openssl coturn nftables baresip-core sip-tester redis-server docker-compose caddy systemd
 
-.PHONY: run build test lint go-test web-test test-firefox test-clients vuln fuzz repeat bench bench-capacity bench-impair bench-browser bench-faults compare screenshot build-deps test-deps web-deps fmt clean
+.PHONY: run build test lint go-test web-test test-firefox test-clients vuln fuzz repeat bench bench-browser bench-faults compare screenshot build-deps test-deps web-deps fmt clean
 
 run: build ## start the gateway at http://localhost:3001
 	VOXGATE_WORKSPACE="$${VOXGATE_WORKSPACE-$${XDG_DATA_HOME:-$$HOME/.local/share}/voxgate/workspace}" bin/gateway serve
@@ -47,16 +47,10 @@ VULNDB ?= https://vuln.go.dev
 vuln: build-deps ## known vulnerabilities; VULNDB=file:///… where there is no internet
 	$(GO) tool govulncheck -db $(VULNDB) ./...
 
-bench: build-deps ## latency, CPU and memory, beside an echo server that decodes and encodes
+bench: build-deps test-deps ## 100 and 200 calls at once, and 300 telephones
 	$(GO) run ./bench
 
-bench-capacity: build-deps test-deps ## 100 and 200 calls at once, and 300 telephones
-	$(GO) run ./bench -capacity
-
-bench-impair: build-deps ## what bad networks leave of the speech
-	$(GO) run ./bench -impair
-
-bench-browser: build test-deps web-deps ## the same for Chromium behind a bad link; needs root
+bench-browser: build test-deps web-deps ## what a bad link leaves of the speech for Chromium; needs root
 	cd web && ALL_CONDITIONS=1 node --test --test-reporter=spec --test-name-pattern='both ways|passes for a while' test/network.test.mjs
 
 SUBJECT ?= voxgate

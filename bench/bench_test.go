@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -48,23 +49,20 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// All that the first table has is measured, whatever the figures are.
+// All that the table has is measured, whatever the figures are.
 func TestNumbers(t *testing.T) {
 	t.Parallel()
 	o := built
-	o.trials, o.sessions, o.window, o.settle = 4, []int{1}, time.Second, 300*time.Millisecond
+	o.sessions, o.window, o.settle = []int{1}, time.Second, 300*time.Millisecond
 	var out bytes.Buffer
-	if err := measureNumbers(t.Context(), o, true, &out); err != nil {
+	if err := measureNumbers(t.Context(), o, &out); err != nil {
 		t.Fatal(err)
 	}
-	three := `\d+\.\d ms / \d+\.\d ms / \d+\.\d ms`
 	for _, want := range []string{
-		`beep to reply: p50 / p95 / p99 \| ` + three + ` \| 18.0 ms / 27.0 ms`, `was sent: p50 / p95 / p99 \| ` + three,
-		`last of the voice: p50 / p95 / p99 \| ` + three,
-		`CPU per minute of a call, 1 calls \| \d+.\d+ s \(\d+.\d+ s\) \| \d+.\d+ s \(1.25 × echo\)`,
-		`memory per call, 1 calls \| -?\d+.\d+ MB \(-?\d+.\d+ MB\)`,
+		`CPU per minute of a call, 1 calls \| \d+.\d+ s \| –`,
+		`memory per call, 1 calls \| -?\d+.\d+ MB`,
 		`packets late, p95; machine idle; cores of the gateway, 1 calls \| \d+.\d ms; \d+.\d %; \d.\d+`,
-		`4 of 4 beeps were answered`,
+		`CPU time, memory and lateness are of 1s`,
 	} {
 		if !regexp.MustCompile(want).MatchString(out.String()) {
 			t.Errorf("no %s in\n%s", want, out.String())
@@ -79,16 +77,16 @@ var shortSpan = span{settle: 500 * time.Millisecond, clean: 1500 * time.Millisec
 // work loses packets of its own, but not each time.
 func TestBadNetworks(t *testing.T) {
 	t.Parallel()
-	floors := map[string]float64{"5 % lost": 0.98, "20 % lost": 0.9, "nothing passes for 2 s": 0.95}
-	chosen := slices.DeleteFunc(slices.Clone(conditions), func(c condition) bool { return floors[c.name] == 0 })
+	floors := map[string]float64{"5": 0.98, "20": 0.9, "dark": 0.95}
+	chosen := slices.DeleteFunc(slices.Clone(badNetworks), func(c condition) bool { return floors[c.name] == 0 })
 	stage, err := built.stage(t.Context(), voxgate, silence)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stage.close()
 	for o := built; ; o.seed++ {
-		calls, err := callAll(t.Context(), stage, o.seed, chosen, shortSpan)
-		if err != nil {
+		calls, errs := callAll(t.Context(), stage, o.seed, chosen, shortSpan)
+		if err := errors.Join(errs...); err != nil {
 			t.Fatal(err)
 		}
 		var faults, failed []string
@@ -250,27 +248,31 @@ func TestWhatNeverComesBackIsLate(t *testing.T) {
 	}
 }
 
+// gatewayTempo is for subjects that reply within 30 ms.
+var gatewayTempo = tempo{500 * time.Millisecond, 300 * time.Millisecond, 250 * time.Millisecond}
+
 const trialFrames = int(500 * time.Millisecond / frame)
 
 // Beeps begin anywhere in a packet, where they are said to, and are heard in a packet soon after.
 func TestBeeps(t *testing.T) {
 	const n, parts = 40, 10
 	trials, frames := gatewayTempo.beeps(n, micRate)
-	packets := encoded(trials, frames)
+	packets := encoded(frames)
 	if len(packets) != n*trialFrames {
 		t.Fatal(len(packets))
 	}
 	var count [parts]int
 	decoder := newListener(micRate)
 	for i, trial := range trials {
-		count[trial.spoken%frame*parts/frame]++
-		if late := trial.packet - int(trial.spoken/frame); late < 0 || late > 1 {
-			t.Errorf("beep %d is heard %d packets later", i, late)
-		}
+		count[trial%frame*parts/frame]++
+		first := 0 // packet in which it can be heard
 		for j := i * trialFrames; j < (i+1)*trialFrames; j++ {
-			if heard := loud(decoder.decode(packets[j])); heard && j < trial.packet || j == trial.packet && !heard {
-				t.Errorf("beep %d is heard in packet %d: %v, want it from %d on", i, j, heard, trial.packet)
+			if loud(decoder.decode(packets[j])) && first == 0 {
+				first = j
 			}
+		}
+		if late := first - int(trial/frame); late < 0 || late > 1 {
+			t.Errorf("beep %d is heard %d packets later", i, late)
 		}
 	}
 	if slices.Min(count[:]) < n/parts-2 || slices.Max(count[:]) > n/parts+2 {
@@ -284,19 +286,13 @@ func TestMatch(t *testing.T) {
 	for i := range 3 * trialFrames {
 		sent = append(sent, start.Add(time.Duration(i+1)*frame)) // when it is over
 	}
-	trials := []trial{
-		{spoken: 0, packet: 0},
-		{spoken: gatewayTempo.trial + 5*time.Millisecond, packet: trialFrames},
-		{spoken: 2 * gatewayTempo.trial, packet: 2*trialFrames + 1},
-	}
-	trials[0].packet = 1
+	trials := []time.Duration{0, gatewayTempo.trial + 5*time.Millisecond, 2 * gatewayTempo.trial}
 	replies := []time.Time{start.Add(52 * time.Millisecond), start.Add(2*gatewayTempo.trial + 47*time.Millisecond)}
 	if _, err := gatewayTempo.match(trials, sent, replies); err == nil {
 		t.Error("a lost reply is not noticed")
 	}
 	l, err := gatewayTempo.match(slices.Delete(trials, 1, 2), sent, replies)
-	if err != nil || !slices.Equal(l.mouthToEar, []time.Duration{52 * time.Millisecond, 47 * time.Millisecond}) ||
-		!slices.Equal(l.inside, []time.Duration{12 * time.Millisecond, 7 * time.Millisecond}) {
+	if err != nil || !slices.Equal(l.mouthToEar, []time.Duration{52 * time.Millisecond, 47 * time.Millisecond}) {
 		t.Errorf("%+v, %v", l, err)
 	}
 }

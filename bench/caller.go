@@ -26,7 +26,6 @@ const connectTimeout = 20 * time.Second
 // callOptions say how a caller behaves. It hears by hear, or by sink.
 type callOptions struct {
 	instruction string // of the system to the model, by which the benchmark's own model knows the call
-	plain       bool   // the caller offers nothing but Opus with FEC
 	likeChrome  bool   // it sends again what is asked for, and a copy of each packet with the next one
 	hear        func(at time.Time, p *rtp.Packet)
 	socket      net.PacketConn // in place of one of its own; the caller closes it
@@ -71,7 +70,7 @@ func call(ctx context.Context, url string, join join, o callOptions) (*caller, e
 
 // peer is what the caller offers.
 func (c *caller) peer() rtctest.Options {
-	return rtctest.Options{NACK: !c.plain, Resend: c.likeChrome, RED: c.likeChrome, Socket: c.socket, Track: c.listen}
+	return rtctest.Options{NACK: true, Resend: c.likeChrome, RED: c.likeChrome, Socket: c.socket, Track: c.listen}
 }
 
 // joinVoxgate opens a conversation as signaling/PROTOCOL.md says, and WebRTC in it. The offer goes out with CONNECT_GEMINI, so both cost
@@ -192,16 +191,14 @@ func (c *caller) listen(track *webrtc.TrackRemote) {
 	}
 }
 
-// receiver repairs what a browser would: with copies and FEC, and by asking again where that was offered.
+// receiver repairs what a browser would: with copies and FEC, and by asking again.
 func (c *caller) receiver() *rtpaudio.Receiver {
 	o := rtpaudio.ReceiverOptions{
 		Codec: opus.Codec{}, Types: []uint8{rtctest.OpusType}, RED: []uint8{rtctest.REDType},
 		RTT: func() time.Duration { return 2 * linkDelay },
-	}
-	if !c.plain {
-		o.NACK = func(ssrc uint32, missing []uint16) {
+		NACK: func(ssrc uint32, missing []uint16) {
 			c.PC.WriteRTCP([]rtcp.Packet{&rtcp.TransportLayerNack{MediaSSRC: ssrc, Nacks: rtcp.NackPairsFromSequenceNumbers(missing)}})
-		}
+		},
 	}
 	return rtpaudio.NewReceiver(c.sink, o)
 }

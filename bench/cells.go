@@ -163,26 +163,21 @@ func present(all []verdict) float64 {
 	return 100 * float64(n) / float64(max(1, len(all)))
 }
 
-// badNetworks are those of the comparison.
-var badNetworks = []condition{
-	{name: "0"},
-	{name: "5", profile: mediatest.Impairment{Loss: 0.05}},
-	{name: "10", profile: mediatest.Impairment{Loss: 0.1}},
-	{name: "20", profile: mediatest.Impairment{Loss: 0.2}},
-	{name: "30", profile: mediatest.Impairment{Loss: 0.3}},
-	{name: "jitter", profile: mediatest.Impairment{Jitter: 100 * time.Millisecond, Overtake: true}},
-	{name: "dark", blackout: 2 * time.Second},
-}
-
 // networks measures the speech in both directions over bad networks. A run is a pass of the speech.
 func (c *comparison) networks(ctx context.Context) error {
 	conditions := slices.DeleteFunc(slices.Clone(badNetworks), func(n condition) bool {
 		return !c.wants("up."+n.name) && !c.wants("down."+n.name)
 	})
 	s := span{settle: time.Second, clean: 2 * time.Second, bad: 15 * time.Second, after: time.Second}
-	calls, err := callAll(ctx, c.stage, c.seed, conditions, s)
+	calls, errs := callAll(ctx, c.stage, c.seed, conditions, s)
 	for i, call := range calls {
+		name := conditions[i].name
 		if call == nil {
+			for _, way := range []string{"up.", "down.", "stretch."} {
+				if place(way+name) >= 0 && c.wants(way+name) {
+					c.lacks(way+name, errs[i])
+				}
+			}
 			continue
 		}
 		c.late = append(c.late, call.late...)
@@ -195,7 +190,6 @@ func (c *comparison) networks(ctx context.Context) error {
 		up := judge(call.speech, call.said, call.model.recording.all())
 		down := judge(call.speech, call.told, call.hears.all())
 		play(call.told, down)
-		name := conditions[i].name
 		c.passes("up."+name, call, up)
 		c.passes("down."+name, call, down)
 		var delays []time.Duration
@@ -208,7 +202,7 @@ func (c *comparison) networks(ctx context.Context) error {
 			c.add(cell, 1, "", inMilliseconds(quantile(delays, 0.95)-quantile(delays, 0.5)))
 		}
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 // back adds how long after a time without a network the speech is there again.

@@ -45,12 +45,16 @@ var cells = []cell{
 	{id: "down.10", title: "Replies that reach the person, 10 % lost", unit: "%", most: true},
 	{id: "down.20", title: "Replies that reach the person, 20 % lost", unit: "%", most: true},
 	{id: "down.30", title: "Replies that reach the person, 30 % lost", unit: "%", most: true},
+	{id: "up.burst", title: "Speech that reaches Gemini, 7 % lost in bursts of 4", unit: "%", most: true},
+	{id: "down.burst", title: "Replies that reach the person, 7 % lost in bursts of 4", unit: "%", most: true},
 	{id: "up.jitter", title: "Speech that reaches Gemini, packets late by up to 100 ms and out of order", unit: "%", most: true},
 	{id: "down.jitter", title: "Replies that reach the person, packets late by up to 100 ms and out of order", unit: "%", most: true},
 	{id: "up.dark", title: "After 2 s without a network: until Gemini hears the person again", unit: "ms"},
 	{id: "down.dark", title: "After 2 s without a network: until the person hears the model again", unit: "ms"},
 	{id: "stretch.0", title: "Replies stretched: delay that 5 % of a reply gain over its median, without loss", unit: "ms"},
 	{id: "stretch.10", title: "Replies stretched: the same, 10 % lost", unit: "ms"},
+	{id: "stretch.20", title: "Replies stretched: the same, 20 % lost", unit: "ms"},
+	{id: "stretch.jitter", title: "Replies stretched: the same, packets late by up to 100 ms and out of order", unit: "ms"},
 	{id: "goaway", title: "After goAway in mid-answer and the end of that connection: until Gemini hears the person again", unit: "ms"},
 	{id: "dropped.before", title: "Gemini's connection breaks before an answer: until Gemini hears the person again", unit: "ms"},
 	{id: "dropped.in", title: "It breaks in an answer", unit: "ms"},
@@ -182,8 +186,8 @@ func (c *comparison) measure(ctx context.Context, id string) error {
 		{"beep.websocket beep.twilio beep.sip", c.lines},
 		{"first", c.firstWord},
 		{
-			"up.0 up.5 up.10 up.20 up.30 up.jitter up.dark " +
-				"down.0 down.5 down.10 down.20 down.30 down.jitter down.dark stretch.0 stretch.10", c.networks,
+			"up.0 up.5 up.10 up.20 up.30 up.burst up.jitter up.dark down.0 down.5 down.10 down.20 down.30 down.burst down.jitter down.dark " +
+				"stretch.0 stretch.10 stretch.20 stretch.jitter", c.networks,
 		},
 		{"dropped.before dropped.in dropped.after goaway", c.drops},
 		{"cancelled twice", c.calls},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"sync"
 	"time"
@@ -14,32 +13,21 @@ import (
 
 // condition is something that happens to the network between a person and the gateway.
 type condition struct {
-	name     string
+	name     string               // of the comparison's cells, after "up.", "down." and "stretch."
 	profile  mediatest.Impairment // of both directions, while it lasts
 	blackout time.Duration        // at its begin
-	moves    bool                 // the person's address changes at its begin, and the person restarts ICE
-	drift    time.Duration        // per second: how much slower the person's clock is, all the time
-	plain    bool                 // the person offers neither copies nor retransmission
 }
 
-// conditions are in the order of the table.
-var conditions = []condition{
-	{name: "clean"},
-	{name: "1 % lost", profile: mediatest.Impairment{Loss: 0.01}},
-	{name: "5 % lost", profile: mediatest.Impairment{Loss: 0.05}},
-	{name: "5 % lost, plain Opus", profile: mediatest.Impairment{Loss: 0.05}, plain: true},
-	{name: "10 % lost", profile: mediatest.Impairment{Loss: 0.1}},
-	{name: "20 % lost", profile: mediatest.Impairment{Loss: 0.2}},
-	{name: "20 % lost, plain Opus", profile: mediatest.Impairment{Loss: 0.2}, plain: true},
-	{name: "7 % lost in bursts of 4", profile: mediatest.Impairment{Burst: mediatest.Burst{Loss: 0.07, Length: 4}}},
-	{name: "jitter of 100 ms, in order", profile: mediatest.Impairment{Jitter: 100 * time.Millisecond}},
-	{name: "jitter of 100 ms, out of order", profile: mediatest.Impairment{Jitter: 100 * time.Millisecond, Overtake: true}},
-	{name: "25 % overtake others", profile: mediatest.Impairment{Reorder: 0.25}},
-	{name: "5 % come twice", profile: mediatest.Impairment{Duplicate: 0.05}},
-	{name: "nothing passes for 2 s", blackout: 2 * time.Second},
-	{name: "the person's clock is 200 ppm slow", drift: 200 * time.Microsecond},
-	{name: "the person's clock is 200 ppm fast", drift: -200 * time.Microsecond},
-	{name: "another address with an ICE restart", moves: true},
+// badNetworks are those of the comparison.
+var badNetworks = []condition{
+	{name: "0"},
+	{name: "5", profile: mediatest.Impairment{Loss: 0.05}},
+	{name: "10", profile: mediatest.Impairment{Loss: 0.1}},
+	{name: "20", profile: mediatest.Impairment{Loss: 0.2}},
+	{name: "30", profile: mediatest.Impairment{Loss: 0.3}},
+	{name: "burst", profile: mediatest.Impairment{Burst: mediatest.Burst{Loss: 0.07, Length: 4}}},
+	{name: "jitter", profile: mediatest.Impairment{Jitter: 100 * time.Millisecond, Overtake: true}},
+	{name: "dark", blackout: 2 * time.Second},
 }
 
 const (
@@ -57,43 +45,8 @@ type span struct{ settle, clean, bad, after time.Duration }
 
 func (s span) whole() time.Duration { return s.settle + s.clean + s.bad + s.after }
 
-// fullSpan is that of the table: some 700 voiced blocks in each direction.
-var fullSpan = span{settle: time.Second, clean: 7 * time.Second, bad: 20 * time.Second, after: backTime + 5*time.Second}
-
-// measureNetworks makes a call under each condition and prints a table.
-func measureNetworks(ctx context.Context, o options, stdout io.Writer) error {
-	began := time.Now()
-	stage, err := o.stage(ctx, voxgate, silence)
-	if err != nil {
-		return err
-	}
-	defer stage.close()
-	calls, failed := callAll(ctx, stage, o.seed, conditions, fullSpan)
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	t := newTable("between person and gateway", "reaches the model", "delay", "reaches the person", "delay")
-	var stays time.Duration
-	for i, c := range conditions {
-		if calls[i] == nil {
-			t.row(c.name, "not measured", "–", "–", "–")
-			continue
-		}
-		up, down := calls[i].results()
-		stays = max(stays, up.stays, down.stays)
-		name := c.name
-		if c.blackout > 0 || c.moves {
-			name += fmt.Sprintf("; heard again after %s by the model, %s by the person", milliseconds(up.recovery), milliseconds(down.recovery))
-		}
-		delays := func(m measured) string { return milliseconds(m.added) + " / " + milliseconds(m.tail) }
-		t.row(name, percent(up.share), delays(up), percent(down.share), delays(down))
-	}
-	note := fmt.Sprintf("Seed %d. %v after the end at most %s of the delay stays.", o.seed, backTime, milliseconds(stays))
-	return errors.Join(t.write(stdout, began, note), failed)
-}
-
-// callAll makes the calls of all conditions, a few at a time. Those that failed are nil.
-func callAll(ctx context.Context, stage *stage, seed uint64, conditions []condition, s span) ([]*impaired, error) {
+// callAll makes the calls of all conditions, a few at a time. Those that failed are nil, and have an error.
+func callAll(ctx context.Context, stage *stage, seed uint64, conditions []condition, s span) ([]*impaired, []error) {
 	stage.model.listen(func(s *session, pcm []int16) { s.WritePCM(pcm) })
 	calls, errs := make([]*impaired, len(conditions)), make([]error, len(conditions))
 	limit := callsAtOnce
@@ -109,7 +62,7 @@ func callAll(ctx context.Context, stage *stage, seed uint64, conditions []condit
 		}
 		calls[i] = c
 	})
-	return calls, errors.Join(errs...)
+	return calls, errs
 }
 
 // impaired is a call over a bad network: the person talks all the time and hears the model, which talks as well.
@@ -143,7 +96,7 @@ func (c *impaired) run(ctx context.Context, stage *stage, seed uint64) (err erro
 	if stage.alone() {
 		name = instruction
 	}
-	o := callOptions{instruction: name, plain: c.plain, likeChrome: !c.plain, socket: c.network[0], second: c.network[1], sink: &c.hears}
+	o := callOptions{instruction: name, likeChrome: true, socket: c.network[0], second: c.network[1], sink: &c.hears}
 	if c.caller, err = stage.call(ctx, o); err != nil {
 		return err
 	}
@@ -176,10 +129,10 @@ func (c *impaired) set(p mediatest.Impairment) {
 // talk is the person's microphone.
 func (c *impaired) talk(ctx context.Context) {
 	encoder := newTalker()
-	begun, period := time.Now(), frame+c.drift*frame/time.Second
-	c.late = pace(ctx, period, 1, int(c.whole()/frame), func(_, i int) {
+	begun := time.Now()
+	c.late = pace(ctx, frame, 1, int(c.whole()/frame), func(_, i int) {
 		if frames := c.speech.frames(); i%frames == 0 {
-			c.said = append(c.said, utterance{begun.Add(time.Duration(i) * period), 0, frames})
+			c.said = append(c.said, utterance{begun.Add(time.Duration(i) * frame), 0, frames})
 		}
 		c.caller.speak(encoder.encode(c.speech.micFrame(i)))
 	})
@@ -207,22 +160,10 @@ func (c *impaired) happen(ctx context.Context) error {
 	}
 	c.begin = time.Now()
 	c.set(c.profile)
-	switch {
-	case c.blackout > 0:
+	if c.blackout > 0 {
 		c.begin = c.begin.Add(c.blackout) // what counts is what comes after
-		c.network[0].Blackout(c.begin)
-	case c.moves: // as when a phone leaves the Wi-Fi
-		socket, err := net.ListenPacket("udp4", "127.0.0.1:0")
-		if err != nil {
-			return err
-		}
-		c.network[0].Swap(socket)
-		offer, err := c.caller.Offer(ctx, true) // the voice goes on meanwhile
-		if err == nil {
-			err = c.caller.negotiate(ctx, offer)
-		}
-		if err != nil {
-			return fmt.Errorf("ICE restart: %w", err)
+		for _, network := range c.network {
+			network.Blackout(c.begin)
 		}
 	}
 	if err := sleep(ctx, c.bad); err != nil {
@@ -237,9 +178,7 @@ func (c *impaired) happen(ctx context.Context) error {
 type measured struct {
 	share    float64 // of the voiced blocks that were heard
 	blocks   int
-	added    time.Duration // delay, compared with that before: median
-	tail     time.Duration // likewise, 95th percentile
-	stays    time.Duration // added still, later than backTime after the end: 10th percentile, so no hiccup of the machine
+	stays    time.Duration // delay that is added still, later than backTime after the end: 10th percentile, so no hiccup of the machine
 	recovery time.Duration // after a time without voice: from its end to the first word
 }
 
@@ -255,7 +194,8 @@ func (c *impaired) results() (up, down measured) {
 }
 
 func (c *impaired) measure(all []verdict) measured {
-	var before, during, after []time.Duration
+	var before, after []time.Duration
+	heard := 0
 	var m measured
 	for _, v := range all {
 		in := !v.spoken.Before(c.begin) && v.spoken.Before(c.end)
@@ -265,15 +205,14 @@ func (c *impaired) measure(all []verdict) measured {
 		switch dark := c.begin.Add(-c.blackout); {
 		case !v.present:
 		case in:
-			during = append(during, v.delay)
+			heard++
 		case v.spoken.Before(dark) && v.spoken.After(dark.Add(-c.clean)):
 			before = append(before, v.delay)
 		case v.spoken.After(c.end.Add(backTime)):
 			after = append(after, v.delay)
 		}
 	}
-	m.share = float64(len(during)) / float64(max(1, m.blocks))
-	m.added, m.tail = quantile(during, 0.5)-quantile(before, 0.5), quantile(during, 0.95)-quantile(before, 0.5)
+	m.share = float64(heard) / float64(max(1, m.blocks))
 	m.stays = quantile(after, 0.1) - quantile(before, 0.1)
 	if len(after) == 0 {
 		m.stays = backTime // nothing has come back at all

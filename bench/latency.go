@@ -36,26 +36,16 @@ type tempo struct {
 	voiceBefore, silenceAfter time.Duration
 }
 
-// gatewayTempo is for subjects that reply within 30 ms, and anyTempo for those that need a second.
-var (
-	gatewayTempo = tempo{500 * time.Millisecond, 300 * time.Millisecond, 250 * time.Millisecond}
-	anyTempo     = tempo{1500 * time.Millisecond, 1500 * time.Millisecond, 1500 * time.Millisecond}
-)
+// anyTempo is for subjects that need a second.
+var anyTempo = tempo{1500 * time.Millisecond, 1500 * time.Millisecond, 1500 * time.Millisecond}
 
 func (t tempo) quiet() time.Duration { return t.trial - 100*time.Millisecond }
 
 // latency is what was measured of the way from a beep to its answer.
 type latency struct {
 	mouthToEar []time.Duration // from the beep's first sample to the reply's first packet
-	inside     []time.Duration // from the packet that brings the beep to the reply's first packet
-	late       []time.Duration // of the sender itself, which is in none of both
+	late       []time.Duration // of the sender itself, which is not in it
 	cut        []time.Duration // from the model's "interrupted" to the last of its voice
-}
-
-// trial is one beep. Its times count from the begin of the first frame of all; a packet is sent when its frame is over.
-type trial struct {
-	spoken time.Duration // the beep's first sample
-	packet int           // the first one in which it can be heard
 }
 
 // offset is where in its packet a trial begins. Steps of the golden ratio spread any number of trials evenly.
@@ -64,14 +54,15 @@ func offset(trial int) time.Duration {
 	return time.Duration(part * float64(frame))
 }
 
-// beeps returns n trials and their frames, at a rate.
-func (p tempo) beeps(n, rate int) (trials []trial, frames [][]int16) {
+// beeps returns when each of n beeps begins, counted from the begin of the first frame of all, and the frames, at a rate. A packet is sent
+// when its frame is over.
+func (p tempo) beeps(n, rate int) (spoken []time.Duration, frames [][]int16) {
 	each := int(p.trial / frame)
 	for i := range n {
-		t := trial{spoken: time.Duration(i)*p.trial + p.quiet() + offset(i)}
+		t := time.Duration(i)*p.trial + p.quiet() + offset(i)
 		for j := i * each; j < (i+1)*each; j++ {
 			pcm := make([]int16, media.Samples(frame, rate))
-			first := media.Samples(t.spoken, rate) - j*len(pcm) // the beep's first sample, as counted in this frame
+			first := media.Samples(t, rate) - j*len(pcm) // the beep's first sample, as counted in this frame
 			for k := range pcm {
 				pcm[k] = int16(rand.IntN(61) - 30) // a quiet room
 				if at := k - first; at >= 0 && at < media.Samples(beepLength, rate) {
@@ -80,21 +71,16 @@ func (p tempo) beeps(n, rate int) (trials []trial, frames [][]int16) {
 			}
 			frames = append(frames, pcm)
 		}
-		trials = append(trials, t)
+		spoken = append(spoken, t)
 	}
-	return trials, frames
+	return spoken, frames
 }
 
-// encoded returns the packets of frames at micRate, and notes in which of them each trial can be heard first.
-func encoded(trials []trial, frames [][]int16) (packets [][]byte) {
-	encoder, decoder := newMicrophone(), newListener(micRate)
-	each := len(frames) / len(trials)
-	for j, pcm := range frames {
-		packet := slices.Clone(encoder.encode(pcm))
-		packets = append(packets, packet)
-		if t := &trials[j/each]; loud(decoder.decode(packet)) && t.packet == 0 {
-			t.packet = j
-		}
+// encoded returns the packets of frames at micRate.
+func encoded(frames [][]int16) (packets [][]byte) {
+	encoder := newMicrophone()
+	for _, pcm := range frames {
+		packets = append(packets, slices.Clone(encoder.encode(pcm)))
 	}
 	return packets
 }
@@ -123,7 +109,7 @@ func measureLatency(ctx context.Context, o options, stage *stage, p tempo) (late
 	}
 	defer c.close()
 	trials, frames := p.beeps(o.trials+warmUp, micRate)
-	packets := encoded(trials, frames)
+	packets := encoded(frames)
 	var sent []time.Time
 	late := pace(ctx, frame, 1, len(packets), func(_, i int) {
 		sent = append(sent, time.Now())
@@ -146,15 +132,14 @@ func measureLatency(ctx context.Context, o options, stage *stage, p tempo) (late
 }
 
 // match finds each trial's reply: the first that begins between its beep and the next one.
-func (p tempo) match(trials []trial, sent, replies []time.Time) (latency, error) {
+func (p tempo) match(trials []time.Duration, sent, replies []time.Time) (latency, error) {
 	var l latency
 	for _, t := range trials {
-		in := int(t.spoken / frame)
-		spoken := sent[in].Add(t.spoken - time.Duration(in+1)*frame)
+		in := int(t / frame)
+		spoken := sent[in].Add(t - time.Duration(in+1)*frame)
 		i := slices.IndexFunc(replies, func(at time.Time) bool { return at.After(spoken) && at.Before(spoken.Add(p.trial-frame)) })
-		if i >= 0 && t.packet > 0 {
+		if i >= 0 {
 			l.mouthToEar = append(l.mouthToEar, replies[i].Sub(spoken))
-			l.inside = append(l.inside, replies[i].Sub(sent[t.packet]))
 		}
 	}
 	if n := len(l.mouthToEar); n == 0 || float64(n) < answered*float64(len(trials)) {

@@ -131,9 +131,6 @@ func (c *comparison) beepsBy(ctx context.Context, open opener, n int) (latency, 
 	}
 	defer l.end()
 	trials, frames := c.tempo.beeps(n+warmUp, l.rate)
-	for i := range trials {
-		trials[i].packet = 1 // no packet counts here
-	}
 	var sent []time.Time
 	var failed error
 	c.late = append(c.late, pace(ctx, frame, 1, len(frames), func(_, i int) {

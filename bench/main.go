@@ -1,9 +1,7 @@
 // Command bench measures a gateway from outside, on the machine that it runs on: Pion callers call it, and it talks to a model that this
-// program plays itself. Each measurement prints a table of docs/figures.md, in Markdown:
+// program plays itself. It prints tables of docs/figures.md, in Markdown:
 //
-//	go run ./bench            latency, interruption, CPU time and memory of a call, beside an echo server
-//	go run ./bench -capacity  100 and 200 calls, and 300 telephones where sipp (Debian's sip-tester) is installed
-//	go run ./bench -impair    what bad networks leave of the speech between a person and the model
+//	go run ./bench  100 and 200 calls, and 300 telephones where sipp (Debian's sip-tester) is installed
 //
 // With subjects it measures each of them in the same cells, for docs/compare.md, and with "page" it makes a page of what is in the folder:
 //
@@ -58,13 +56,11 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return serveEcho(ctx)
 	}
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
-	impaired := f.Bool("impair", false, "measure what bad networks between person and gateway leave of the speech")
-	capacity := f.Bool("capacity", false, "100 and 200 calls without latency and echo server, and 300 telephones")
 	out := f.String("out", "compare", "`folder` of what compare measures")
 	runs := f.Int("runs", 3, "how often compare lets each fault happen")
 	only := f.String("only", "", "measure these `cells` alone, with commas between")
 	o := options{
-		trials: 200, sessions: []int{10, 50, 100}, window: 20 * time.Second, settle: 5 * time.Second, least: 0.95, seed: 1,
+		sessions: []int{100, 200}, window: 50 * time.Second, settle: 5 * time.Second, least: 0.95, seed: 1,
 	}
 	f.StringVar(&o.gateway, "gateway", "", "`binary` to measure; none: the source tree's is built")
 	if err := f.Parse(args); err != nil {
@@ -81,17 +77,11 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		}
 		defer remove()
 	}
-	switch {
-	case comparing:
+	if comparing {
 		o.trials, o.window, o.settle = 40, 10*time.Second, 3*time.Second
 		return compare(ctx, o, *runs, *only, *out, f.Args()[1:])
-	case *impaired:
-		return measureNetworks(ctx, o, stdout)
-	case *capacity:
-		o.sessions, o.window = []int{100, 200}, 50*time.Second
-		return errors.Join(measureNumbers(ctx, o, false, stdout), measurePhones(ctx, o, stdout))
 	}
-	return measureNumbers(ctx, o, true, stdout)
+	return errors.Join(measureNumbers(ctx, o, stdout), measurePhones(ctx, o, stdout))
 }
 
 // progress says what is going on.

@@ -11,18 +11,14 @@ import (
 // MaxDatagram is more than WebRTC ever sends: it keeps to the Ethernet MTU.
 const MaxDatagram = 2048
 
-// Socket is a UDP socket behind a bad network, in both directions. Swap exchanges the real socket, as when a phone leaves the Wi-Fi or a
-// NAT forgets it. There are no deadlines: writing does not block, and reading ends with Close.
+// Socket is a UDP socket behind a bad network, in both directions. There are no deadlines: writing does not block, and reading ends with Close.
 type Socket struct {
 	up, down *Pipe
-	local    net.Addr
+	inner    net.PacketConn
 	inbox    chan Packet
 	closed   context.Context
 	stop     context.CancelFunc
 	running  sync.WaitGroup
-
-	mu    sync.Mutex
-	inner net.PacketConn
 }
 
 var _ net.PacketConn = (*Socket)(nil)
@@ -30,13 +26,10 @@ var _ net.PacketConn = (*Socket)(nil)
 // NewSocket puts a network without faults around a socket, which it then owns.
 func NewSocket(inner net.PacketConn, seed uint64) *Socket {
 	const unread = 1024 // packets that wait to be read before more are lost, as at a real socket
-	c := &Socket{inner: inner, local: inner.LocalAddr(), inbox: make(chan Packet, unread)}
+	c := &Socket{inner: inner, inbox: make(chan Packet, unread)}
 	c.closed, c.stop = context.WithCancel(context.Background())
 	c.up = NewPipe(NewPath(seed, 0), func(p Packet) {
-		c.mu.Lock()
-		socket := c.inner
-		c.mu.Unlock()
-		socket.WriteTo(p.Data, p.Addr) // an error is a loss
+		inner.WriteTo(p.Data, p.Addr) // an error is a loss
 	})
 	c.down = NewPipe(NewPath(seed, 1), func(p Packet) {
 		select {
@@ -46,7 +39,7 @@ func NewSocket(inner net.PacketConn, seed uint64) *Socket {
 	})
 	c.running.Go(func() { c.up.Run(c.closed) })
 	c.running.Go(func() { c.down.Run(c.closed) })
-	c.running.Go(func() { c.receive(inner) })
+	c.running.Go(c.receive)
 	return c
 }
 
@@ -62,25 +55,11 @@ func (c *Socket) Blackout(until time.Time) {
 	c.down.Blackout(until)
 }
 
-// Swap goes on with another socket and closes the old one.
-func (c *Socket) Swap(next net.PacketConn) {
-	c.mu.Lock()
-	old := c.inner
-	if c.closed.Err() != nil {
-		old = next
-	} else {
-		c.inner = next
-		c.running.Go(func() { c.receive(next) })
-	}
-	c.mu.Unlock()
-	old.Close()
-}
-
-// receive reads a socket until it is closed.
-func (c *Socket) receive(socket net.PacketConn) {
+// receive reads the real socket until it is closed.
+func (c *Socket) receive() {
 	buf := make([]byte, MaxDatagram)
 	for {
-		n, addr, err := socket.ReadFrom(buf)
+		n, addr, err := c.inner.ReadFrom(buf)
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
@@ -113,20 +92,17 @@ func (c *Socket) WriteTo(b []byte, addr net.Addr) (int, error) {
 
 // Close closes the socket, and loses what is on the way. A second Close returns net.ErrClosed.
 func (c *Socket) Close() error {
-	c.mu.Lock()
 	if c.closed.Err() != nil {
-		c.mu.Unlock()
 		return net.ErrClosed
 	}
 	c.stop()
 	err := c.inner.Close()
-	c.mu.Unlock()
 	c.running.Wait()
 	return err
 }
 
-// LocalAddr is always that of the first socket: a client behind a NAT does not learn of another one, either.
-func (c *Socket) LocalAddr() net.Addr { return c.local }
+// LocalAddr is that of the real socket.
+func (c *Socket) LocalAddr() net.Addr { return c.inner.LocalAddr() }
 
 // SetDeadline does nothing.
 func (*Socket) SetDeadline(time.Time) error { return nil }

@@ -143,7 +143,7 @@ describe('over a bad network', { skip }, () => {
   // In a restart no packets travel until the new pair of candidates is found, which takes some 100 ms here.
   const all = [
     // One utterance is 120 packets, so the limits find what is broken and not what is a little worse; TestBadNetworks
-    // and `bench -impair` measure.
+    // and `make compare` measure.
     { name: 'a clean link', least: 1, madeUp: 0.05 },
     { name: '1 % lost', profile: { loss: 0.01 }, least: 0.8, madeUp: 0.1, more: true },
     { name: '5 % lost', profile: { loss: 0.05 }, least: 0.8, madeUp: 0.1 },
