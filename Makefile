@@ -11,7 +11,7 @@ NPM      := npm --prefix web --no-fund --no-audit
 BUILD    := libopus-dev libsoxr-dev pkg-config gcc libc6-dev
 BROWSER  := chromium chromium-headless-shell firefox-esr pulseaudio nodejs npm espeak-ng opus-tools python3-venv iproute2 ca-certificates openssl coturn nftables baresip-core sip-tester redis-server docker-compose caddy systemd
 
-.PHONY: run build test lint go-test web-test test-firefox test-clients vuln fuzz repeat bench bench-browser bench-faults compare screenshot build-deps test-deps web-deps fmt clean
+.PHONY: run build test lint go-test web-test test-firefox test-clients test-pbx vuln fuzz repeat bench bench-browser bench-faults compare screenshot build-deps test-deps web-deps fmt clean
 
 run: build ## start the gateway at http://localhost:3001
 	VOXGATE_WORKSPACE="$${VOXGATE_WORKSPACE-$${XDG_DATA_HOME:-$$HOME/.local/share}/voxgate/workspace}" bin/gateway serve
@@ -42,6 +42,10 @@ test-firefox: build test-deps web-deps ## the browser tests in Firefox; make tes
 
 test-clients: build test-deps web-deps web/.venv-clients/ready ## OpenAI's SDK for Go and agents for Python, programs of the beta, LiveKit, Pipecat, Vercel, WHIP encoders
 	cd web && node --test --test-reporter=spec test/clients/*.test.mjs
+
+test-pbx: build-deps test-deps ## Kamailio and Asterisk in the path of calls, with the files of docs/sip.md; ASTERISK=… is the program
+	@./install-packages.sh kamailio
+	TEST_PBX=1 $(GO) test -count=1 -run 'Asterisk|Kamailio' ./signaling/sip
 
 VULNDB ?= https://vuln.go.dev
 vuln: build-deps ## known vulnerabilities; VULNDB=file:///… where there is no internet

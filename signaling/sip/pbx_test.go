@@ -1,0 +1,473 @@
+package sip_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/media/g711"
+	"voxgate/media/mediatest"
+	"voxgate/signaling/sip"
+)
+
+// The tests of this file run by `make test-pbx`. They put real telephone systems in the path, with the files of docs/sip.md as they are:
+// only the network 192.0.2.0/24 of the examples becomes one of this machine's loopback addresses.
+//
+// Kamailio is Debian's package. Asterisk is the program that ASTERISK names, or the one on the PATH. Debian 12 has no package of it, and
+// Debian's unstable suite has; or build it from its source (https://docs.asterisk.org), with chan_pjsip and the modules that docs/sip.md
+// names.
+
+// network is the first three numbers of addresses for one test: "127.3.200.".
+type network string
+
+func newNetwork(t *testing.T) network {
+	t.Helper()
+	if os.Getenv("TEST_PBX") == "" {
+		t.Skip("make test-pbx runs it")
+	}
+	return network(fmt.Sprintf("127.%d.%d.", 1+rand.N(254), rand.N(255)))
+}
+
+const (
+	asterisk = "5" // the last number of addresses, as in docs/sip.md
+	voxgate  = "10"
+	kamailio = "20"
+)
+
+// documented are the files of a section of docs/sip.md, and its other text.
+func (n network) documented(t *testing.T, section string) (files []string, text string) {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "sip.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, ok := strings.Cut(string(page), "\n## "+section+"\n")
+	if !ok {
+		t.Fatalf("docs/sip.md has no section %q", section)
+	}
+	text, _, _ = strings.Cut(text, "\n## ")
+	text = strings.ReplaceAll(text, "192.0.2.", string(n))
+	for _, m := range regexp.MustCompile("(?s)```[a-z]*\n(.*?)```").FindAllStringSubmatch(text, -1) {
+		files = append(files, m[1])
+	}
+	return files, text
+}
+
+// office is a gateway with a file of docs/sip.md, at its own address of the network, where an agent answers 500.
+func (n network) office(t *testing.T, text string, trunk map[string]any) *office {
+	t.Helper()
+	var c map[string]any
+	if err := json.Unmarshal([]byte(text), &c); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	at := string(n) + voxgate
+	c["listen"] = []any{
+		map[string]any{"transport": "udp", "address": at + ":5060"}, map[string]any{"transport": "tcp", "address": at + ":5060"},
+	}
+	c["external"], c["rtp"] = at, map[string]any{"address": at}
+	c["agents"] = []any{map[string]any{"numbers": []string{"500"}, "prompt": "You are a lab.", "greeting": ""}}
+	for name, value := range trunk {
+		c["trunks"].([]any)[0].(map[string]any)[name] = value
+	}
+	file, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newOffice(t, string(file))
+}
+
+// program starts one that runs until the test ends, and returns what it writes.
+func program(t *testing.T, name string, args ...string) *logBook {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	var out logBook
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Log(out.String())
+		}
+	})
+	return &out
+}
+
+// becomes waits until something is so.
+func becomes(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !so(); <-time.After(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not %s", what)
+		}
+	}
+}
+
+// startAsterisk runs Asterisk with the files of docs/sip.md and more of pjsip.conf. An endpoint of a transport sends sound from its
+// address; else it would come from 127.0.0.1.
+func (n network) startAsterisk(t *testing.T, pjsip, extensions, telephones string) {
+	t.Helper()
+	command, err := exec.LookPath(cmp.Or(os.Getenv("ASTERISK"), "asterisk"))
+	if err != nil {
+		t.Fatalf("There is no Asterisk: install your distribution's package, or set ASTERISK to the program (%v).", err)
+	}
+	folder := t.TempDir()
+	if err := os.Mkdir(filepath.Join(folder, "moh"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(folder, "asterisk.conf")
+	for name, text := range map[string]string{
+		"asterisk.conf": strings.ReplaceAll(
+			"[directories]\nastetcdir=F\nastdbdir=F\nastspooldir=F\nastrundir=F\nastlogdir=F\n[options]\nverbose=3\n", "F", folder),
+		"modules.conf":     "[modules]\nautoload=yes\n",
+		"musiconhold.conf": "[default]\nmode=files\ndirectory=" + filepath.Join(folder, "moh") + "\n",
+		"moh/music.ulaw":   string(g711.MuLaw.AppendBytes(nil, mediatest.Chords(time.Minute, 8000))),
+		"logger.conf":      "[logfiles]\nconsole=notice,warning,error,verbose\n",
+		"pjsip.conf": "[udp]\ntype=transport\nprotocol=udp\nbind=" + string(n) + asterisk + ":5060\n\n" +
+			strings.ReplaceAll(pjsip+telephones, "type=endpoint\n", "type=endpoint\ntransport=udp\n"),
+		"extensions.conf": extensions,
+	} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program(t, command, "-f", "-C", file)
+	becomes(t, "booted", func() bool {
+		out, err := exec.Command(command, "-C", file, "-rx", "core waitfullybooted").CombinedOutput()
+		return err == nil && strings.Contains(string(out), "fully booted")
+	})
+}
+
+// telephone is one that Asterisk knows: by the name that it calls with, and by its number.
+func (p *baresip) telephone(number string) string {
+	return fmt.Sprintf(`
+[%[1]s]
+type=aor
+contact=sip:alice@%[2]s
+
+[%[1]s]
+type=endpoint
+aors=%[1]s
+context=default
+allow=!all,ulaw,alaw
+direct_media=no
+
+[%[1]s]
+type=identify
+endpoint=%[1]s
+match_header=Contact: /%[2]s/
+`, number, p.at)
+}
+
+// behindAsterisk are an Asterisk with telephones, the first of which is 101, and an office, whose trunk may have more fields.
+func (n network) behindAsterisk(t *testing.T, trunk map[string]any, telephones ...*baresip) *office {
+	t.Helper()
+	files, _ := n.documented(t, "Asterisk")
+	if len(files) != 3 {
+		t.Fatalf("%d files", len(files))
+	}
+	known := ""
+	for i, p := range telephones {
+		known += p.telephone(fmt.Sprint(101 + i))
+	}
+	n.startAsterisk(t, files[1], files[2], known)
+	return n.office(t, files[0], trunk)
+}
+
+func (n network) desk(host string) string { return "sip:500@" + string(n) + host + ":5060" }
+
+// talks has a telephone call an agent, who answers, and takes keys, and holds the call meanwhile.
+func (p *baresip) talks(o *office, at string) {
+	p.t.Helper()
+	p.do("dial", at)
+	p.expect("CALL_ESTABLISHED")
+	events := o.watch()
+	o.answered(1)
+	for _, key := range "42#" {
+		p.do("sndcode", string(key))
+	}
+	see(p.t, events, func(e bridge.UserText) bool { return strings.Contains(e.Text, "keys of the telephone: 42") })
+	see(p.t, events, func(bridge.TurnComplete) bool { return true })
+	p.do("hold", "")
+	o.logged("hold=true")
+	p.do("resume", "")
+	o.loggedTimes("hold=false", 2)
+	o.types("Are you there?")
+	see(p.t, events, func(e bridge.AssistantText) bool { return strings.Contains(e.Text, "there") })
+}
+
+// heardTone reports whether the telephone, whose call is over, has heard its own tone from the model.
+func (p *baresip) heardTone() {
+	p.t.Helper()
+	machine := mediatest.MeasureLateness(p.t)
+	pcm, rate := p.heard()
+	loudest := 0.0
+	for second := 0; (second+1)*rate <= len(pcm); second++ {
+		loudest = max(loudest, mediatest.ToneLevel(pcm[second*rate:(second+1)*rate], rate, 440))
+	}
+	if loudest < 0.5 && machine.Judges(p.t, soundLate) {
+		p.t.Errorf("the tone is %.3f of the best second of %d samples", loudest, len(pcm))
+	}
+}
+
+// A telephone of Asterisk calls an agent, and each of them hangs up.
+func TestAsteriskCallsUs(t *testing.T) {
+	for name, hangsUp := range map[string]func(p *baresip, o *office){
+		"the telephone hangs up": func(p *baresip, _ *office) { p.do("hangup", "") },
+		"the agent hangs up":     func(_ *baresip, o *office) { o.types("/tool end_call {}") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNetwork(t)
+			p := newBaresip(t, "audio_codecs=PCMU/8000/1")
+			o := n.behindAsterisk(t, nil, p)
+			p.talks(o, n.desk(asterisk))
+			hangsUp(p, o)
+			p.expect("CALL_CLOSED")
+			o.logged("call ended")
+			p.heardTone()
+		})
+	}
+}
+
+// Music on hold is signalled with moh_passthrough, as above. Without it the model hears its beginning alone.
+func TestAsteriskPlaysMusic(t *testing.T) {
+	n := newNetwork(t)
+	p := newBaresip(t, "audio_codecs=PCMU/8000/1")
+	files, _ := n.documented(t, "Asterisk")
+	n.startAsterisk(t, strings.Replace(files[1], "moh_passthrough=yes\n", "", 1), files[2], p.telephone("101"))
+	o := n.office(t, files[0], nil)
+	p.do("dial", n.desk(asterisk))
+	p.expect("CALL_ESTABLISHED")
+	o.answered(1)
+	events := o.watch()
+	p.do("hold", "")
+	heard := see(t, events, func(e bridge.UserText) bool { return strings.Contains(e.Text, "seconds of speech") }) // as the music goes on
+	var seconds float64
+	if _, err := fmt.Sscanf(heard.Text, "(%f", &seconds); err != nil || seconds < 3 || seconds > 20 {
+		t.Errorf("the model has heard %q, %v", heard.Text, err)
+	}
+	t.Log(heard.Text)
+	if strings.Contains(o.logs.String(), "hold=true") {
+		t.Error("Asterisk has signalled its music")
+	}
+}
+
+// POST /v1/calls reaches a telephone of Asterisk, or says why not.
+func TestWeCallByAsterisk(t *testing.T) {
+	n := newNetwork(t)
+	person, busy := newBaresip(t, "audio_codecs=PCMU/8000/1;answermode=auto"), newBaresip(t, "audio_codecs=PCMU/8000/1;answermode=manual")
+	o := n.behindAsterisk(t, nil, person, busy)
+	b := newBackend(t, o)
+	call := func(to string) (int, string) {
+		return b.ask(b.key, "POST", "/v1/calls", `{"to":"`+to+`","trunk":"pbx","agent":{"prompt":"You remind people."}}`)
+	}
+	state := func(id, want string) {
+		t.Helper()
+		var text string
+		becomes(t, want, func() bool {
+			_, text = b.ask(b.key, "GET", "/v1/calls/"+id, "")
+			return strings.Contains(text, want)
+		})
+		t.Log(text)
+	}
+	var made struct {
+		ID    string
+		Error struct{ SIP int }
+	}
+	for _, us := range []bool{false, true} {
+		status, text := call("101")
+		if err := json.Unmarshal([]byte(text), &made); err != nil || status != http.StatusOK {
+			t.Fatalf("%d %s %v", status, text, err)
+		}
+		person.expect("CALL_ESTABLISHED")
+		state(made.ID, sip.StateAnswered)
+		o.answered(2) // the greeting, and the answer to the tone
+		if us {
+			b.ask(b.key, "DELETE", "/v1/calls/"+made.ID, "")
+			person.expect("CALL_CLOSED")
+			state(made.ID, `"hungUpBy":"us"`)
+		} else {
+			person.do("hangup", "")
+			state(made.ID, `"hungUpBy":"them"`)
+		}
+	}
+	if status, text := call("103"); status != http.StatusConflict {
+		t.Errorf("nobody there: %d %s", status, text)
+	} else {
+		t.Log(text)
+	}
+	status, text := call("102") // it rings there
+	if err := json.Unmarshal([]byte(text), &made); err != nil || status != http.StatusOK {
+		t.Fatalf("%d %s %v", status, text, err)
+	}
+	busy.expect("CALL_INCOMING")
+	busy.do("hangup", "486 Busy Here")
+	state(made.ID, sip.StateBusy)
+}
+
+// An agent hands a caller over to another telephone of Asterisk: by REFER, and by a call of our own.
+func TestTransferByAsterisk(t *testing.T) {
+	for _, manner := range []string{"refer", "warm"} {
+		t.Run(manner, func(t *testing.T) {
+			n := newNetwork(t)
+			p, desk := newBaresip(t, "audio_codecs=PCMU/8000/1"), newBaresip(t, "audio_codecs=PCMU/8000/1;answermode=auto")
+			trunk := map[string]any{}
+			if manner == "warm" {
+				trunk["transfer"] = manner
+			}
+			o := n.behindAsterisk(t, trunk, p, desk)
+			p.do("dial", n.desk(asterisk))
+			p.expect("CALL_ESTABLISHED")
+			o.answered(1)
+			o.types(`/tool transfer_call {"target":"102","about":"A broken boiler."}`)
+			desk.expect("CALL_ESTABLISHED")
+			if manner == "warm" {
+				o.loggedTimes("conversation started", 2)
+				desk.do("sndcode", "1")
+				o.logged("call bridged")
+			} else {
+				o.logged("the call was transferred")
+			}
+			for _, pair := range [][2]*baresip{{p, desk}, {desk, p}} {
+				pair[0].do("sndcode", "7")
+				if e := pair[1].expect("CALL_DTMF_START"); e.Param != "7" {
+					t.Errorf("heard the key %q", e.Param)
+				}
+			}
+			desk.do("hangup", "")
+			p.expect("CALL_CLOSED")
+			o.loggedTimes("call ended", map[string]int{"refer": 1, "warm": 2}[manner])
+		})
+	}
+}
+
+// edge is a Kamailio with the route of docs/sip.md, which leads to us by a transport, and an office behind it.
+func (n network) edge(t *testing.T, transport string) *office {
+	t.Helper()
+	files, text := n.documented(t, "Kamailio in front")
+	trunks := regexp.MustCompile("(?s)`(\"trunks\": .*?)`").FindStringSubmatch(text)
+	modules := regexp.MustCompile(`with the modules (.*?):`).FindStringSubmatch(text)
+	if len(files) != 1 || trunks == nil || modules == nil {
+		t.Fatalf("%d files, %q, %q", len(files), trunks, modules)
+	}
+	at := string(n) + kamailio
+	head := "auto_aliases=no\ntcp_source_ipv4=" + at + "\nlisten=udp:" + at + ":5060\nlisten=tcp:" + at + ":5060\n"
+	for module := range strings.SplitSeq(strings.Replace(modules[1], " and ", ", ", 1), ", ") {
+		head += "loadmodule \"" + module + ".so\"\n"
+	}
+	route := files[0]
+	if transport != "udp" {
+		route = strings.Replace(route, voxgate+":5060", voxgate+":5060;transport="+transport, 1)
+	}
+	folder := t.TempDir()
+	file := filepath.Join(folder, "kamailio.cfg")
+	if err := os.WriteFile(file, []byte(head+route), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := n.office(t, "{"+trunks[1]+"}", nil)
+	program(t, "kamailio", "-f", file, "-DD", "-E", "-n", "1", "-N", "1", "-Y", folder)
+	becomes(t, "listening", func() bool { // it begins with UDP
+		conn, err := net.Dial("tcp", at+":5060")
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
+	return o
+}
+
+// A telephone calls an agent through Kamailio, by each transport, and each of them hangs up.
+func TestCallsThroughKamailio(t *testing.T) {
+	for _, transport := range []string{"udp", "tcp"} {
+		for name, hangsUp := range map[string]func(p *baresip, o *office){
+			"the telephone hangs up": func(p *baresip, _ *office) { p.do("hangup", "") },
+			"the agent hangs up":     func(_ *baresip, o *office) { o.types("/tool end_call {}") },
+		} {
+			t.Run(transport+", "+name, func(t *testing.T) {
+				n := newNetwork(t)
+				o := n.edge(t, transport)
+				p := newBaresip(t, "audio_codecs=PCMU/8000/1")
+				p.talks(o, n.desk(kamailio))
+				hangsUp(p, o)
+				p.expect("CALL_CLOSED")
+				o.logged("call ended")
+				p.heardTone()
+			})
+		}
+	}
+}
+
+// Behind a carrier's proxies messages are longer than 1,300 bytes, and each request of a call takes the whole route.
+func TestLongRoutesThroughKamailio(t *testing.T) {
+	for _, transport := range []string{"udp", "tcp"} {
+		for _, us := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, we hang up: %v", transport, us), func(t *testing.T) {
+				n := newNetwork(t)
+				o := n.edge(t, transport)
+				via, route := "", []string{}
+				for i := range 3 { // sipp is those proxies, too
+					via += fmt.Sprintf("Via: SIP/2.0/UDP 192.0.2.%d;branch=z9hG4bK%s\n", i, strings.Repeat("x", 150))
+					route = append(route, fmt.Sprintf("Record-Route: <sip:[local_ip]:[local_port];lr;proxy=%d%s>", i, strings.Repeat("x", 150)))
+				}
+				route = append(route, strings.TrimSpace(via))
+				hears, holds := sdp("[media_ip]", "sendrecv", plain), sdp("[media_ip]", "sendonly", plain)
+				from := "Via: SIP/2.0/UDP " + string(n) + kamailio
+				s := (&scenario{}).request("INVITE", 1, hears, route...).ringing().expect(200, "m=audio").request("ACK", 1, "").
+					request("INVITE", 2, holds).ringing().expect(200, "a=recvonly").request("ACK", 2, "").
+					request("INVITE", 3, hears).ringing().expect(200, "a=sendrecv").request("ACK", 3, "").
+					receives("UPDATE", from).replies("405 Method Not Allowed").
+					receives("INVITE", from).offered(hears).receives("ACK", from)
+				if us {
+					s.receives("BYE", from).replies("200 OK")
+				} else {
+					s.bye(4)
+				}
+				s.through(string(n)+kamailio, string(n)+voxgate+":5060")
+				wait := s.start(t, mediatest.FreePort(t), 1, string(n)+kamailio+":5060")
+				o.loggedTimes("hold=false", 2)
+				<-o.door.Refresh()
+				if us {
+					o.types("/tool end_call {}")
+				}
+				said := wait()
+				o.logged("call ended")
+				for _, first := range []string{"SIP/2.0 200 OK", "INVITE sip:ada@"} {
+					_, text, _ := strings.Cut(said, "\n\n"+first)
+					text, _, _ = strings.Cut(text, "\n-----")
+					if len(text) < 1300 || strings.Count(text, ";proxy=") < 3 {
+						t.Errorf("%s has %d bytes:\n%s", first, len(text), text)
+					}
+				}
+			})
+		}
+	}
+}
+
+// offered answers an INVITE of the other side.
+func (s *scenario) offered(body string) *scenario {
+	s.steps.WriteString("<send><![CDATA[\nSIP/2.0 200 OK\n[last_Via:]\n[last_From:]\n[last_To:]\n[last_Call-ID:]\n[last_CSeq:]\n" +
+		"Contact: <sip:ada@[local_ip]:[local_port]>\nContent-Type: application/sdp\nContent-Length: [len]\n\n" + body + "]]></send>\n")
+	return s
+}
+
+// through has all requests after the first take a route to a target.
+func (s *scenario) through(route, target string) {
+	first, rest, _ := strings.Cut(s.steps.String(), "</send>")
+	s.steps.Reset()
+	s.steps.WriteString(first + "</send>" +
+		strings.ReplaceAll(rest, "sip:500@[remote_ip]:[remote_port] SIP/2.0\n", "sip:voxgate@"+target+" SIP/2.0\nRoute: <sip:"+route+";lr>\n"))
+}
