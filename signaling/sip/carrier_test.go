@@ -10,9 +10,11 @@ import (
 	"net"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/pion/rtcp"
 	"github.com/pion/rtp"
 
 	"voxgate/bridge"
@@ -416,6 +418,52 @@ func TestTransferToSomebodyBusy(t *testing.T) {
 	_ = colleague.signals.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	if n, _, err := colleague.signals.ReadFrom(make([]byte, 2000)); err == nil {
 		t.Errorf("they are called: %d bytes", n)
+	}
+}
+
+// A telephone system may take a caller away for a transfer, lose them as nobody is reached, and go on reporting in the call with us, where
+// the agent would talk to nobody. As long as the caller is heard it goes on.
+func TestCallersWhoAreLostByATransfer(t *testing.T) {
+	t.Parallel()
+	for _, there := range []bool{false, true} {
+		t.Run(fmt.Sprint("the caller is there: ", there), func(t *testing.T) {
+			t.Parallel()
+			_, o := newCarrier(t, map[string]any{"transferTo": []string{"+49*"}, "silenceSeconds": 3}, nil)
+			h := newHandset(t, o)
+			if there {
+				defer h.say(0, 8000, numbered)()
+			}
+			done := make(chan struct{})
+			var running sync.WaitGroup
+			defer running.Wait()
+			defer close(done)
+			running.Go(func() {
+				raw, err := rtcp.Marshal([]rtcp.Packet{&rtcp.ReceiverReport{SSRC: 7}})
+				to := *h.gateway.(*net.UDPAddr)
+				to.Port++
+				for err == nil {
+					_, err = h.sound.WriteTo(raw, &to)
+					select {
+					case <-done:
+						return
+					case <-time.After(100 * time.Millisecond):
+					}
+				}
+			})
+			o.types(`/tool transfer_call {"target":"+49302"}`)
+			h.reply(h.request("REFER"), "202 Accepted", "1")
+			h.next("NOTIFY", 2, "SIP/2.0 503 Service Unavailable", "Event: refer", "Subscription-State: terminated", "Content-Type: message/sipfrag")
+			h.answer("200")
+			if !there {
+				h.reply(h.request("BYE"), "200 OK", "1")
+				o.logged("call ended")
+				return
+			}
+			h.signals.SetReadDeadline(time.Now().Add(5 * time.Second))
+			if n, _, err := h.signals.ReadFrom(make([]byte, 4000)); err == nil {
+				t.Errorf("%d bytes came for a call that goes on", n)
+			}
+		})
 	}
 }
 

@@ -123,6 +123,7 @@ type stream struct {
 	digits bool // are being sent: sound is not
 
 	heard  atomic.Int64  // when something came last: Unix time in ns
+	lost   atomic.Bool   // the caller may be: reports alone do not show that they are there
 	theirs atomic.Uint32 // their SSRC
 }
 
@@ -419,7 +420,9 @@ func (s *stream) reports(raw []byte, from netip.Addr) (list []rtcp.ReceptionRepo
 	if err != nil {
 		return nil
 	}
-	s.heard.Store(time.Now().UnixNano()) // it lives, though it may be silent
+	if !s.lost.Load() {
+		s.heard.Store(time.Now().UnixNano()) // it lives, though it may be silent
+	}
 	for _, p := range packets {
 		switch p := p.(type) {
 		case *rtcp.ReceiverReport:

@@ -133,6 +133,15 @@ func (c *call) refer(ctx context.Context, to sip.Uri, statuses <-chan int) error
 		}
 		return fmt.Errorf("%w: %d %s", errNoRefer, res.StatusCode, res.Reason)
 	}
+	err = c.reached(ctx, statuses)
+	if err != nil { // Asterisk takes the caller away for the call to the target, and keeps the one with us
+		c.sound.(*rtpSound).stream.lost.Store(true)
+	}
+	return err
+}
+
+// reached waits until somebody has answered the call that follows a REFER.
+func (c *call) reached(ctx context.Context, statuses <-chan int) error {
 	for {
 		select {
 		case status := <-statuses:
