@@ -32,56 +32,75 @@ const (
 //go:embed phone.xml
 var phoneScenario string
 
-// measurePhones has sipp call a gateway, with the emulator beside it. Without sipp it says so.
+// measurePhones has sipp call a gateway, with the emulator beside it: first with telephones that say something for 1 s of 8, then with some
+// that speak all the time. Without sipp it says so.
 func measurePhones(ctx context.Context, o options, out io.Writer) error {
 	if _, err := exec.LookPath("sipp"); err != nil {
 		progress("no telephones: %v", err)
 		return nil
 	}
+	const rate = 8000
 	began := time.Now()
+	t := newTable("telephones that speak", "1 s of 8", "all the time")
+	cells := make([][]string, 2)
+	for i, pcm := range [][]int16{
+		append(mediatest.Tone(time.Second, rate, 440, 8000), make([]int16, media.Samples(7*time.Second, rate))...),
+		mediatest.Speech(8*time.Second, rate),
+	} {
+		var err error
+		if cells[i], err = o.callByPhones(ctx, pcm); err != nil {
+			return err
+		}
+	}
+	for i, what := range []string{
+		fmt.Sprintf("at once, PCMU, %d begun in a second", phonesRate), "from INVITE to 200: p50 / p95 / p99",
+		"CPU of a call", "memory of a call", "the machine, with sipp and the emulator, idle",
+	} {
+		t.row(what, cells[0][i], cells[1][i])
+	}
+	return t.write(out, began)
+}
+
+// callByPhones has telephones say something to a gateway of their own, again and again, and returns what was measured.
+func (o options) callByPhones(ctx context.Context, pcm []int16) (cells []string, err error) {
 	folder, err := os.MkdirTemp("", "voxgate-bench")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer os.RemoveAll(folder)
 	model, err := o.startEmulator(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer model.stop()
 	gateway, err := o.stage(ctx, voxgate, silence, "COMPARE_MODEL="+model.url)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer gateway.close()
 	before, err := gateway.resident()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	progress("%d telephones, %d in a second", phones, phonesRate)
 	ended := make(chan error, 1)
-	go func() { ended <- runPhones(ctx, folder, gateway.sip) }()
+	go func() { ended <- runPhones(ctx, folder, gateway.sip, pcm) }()
 	seen, err := gateway.observePhones(ctx)
 	if err = errors.Join(err, <-ended); err != nil {
-		return fmt.Errorf("%w\n%s", err, gateway.log())
+		return nil, fmt.Errorf("%w\n%s", err, gateway.log())
 	}
 	took, err := setUpTimes(folder)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	t := newTable("what", "measured")
-	t.row(fmt.Sprintf("telephones at once, PCMU, %d begun in a second", phonesRate), fmt.Sprintf("%d of %d, none failed", len(took), phones))
-	t.row("from INVITE to 200: p50 / p95 / p99", three(took))
-	t.row("CPU of a call", fmt.Sprintf("%.2f %% of a core", 100*seen.cores/phones))
-	t.row("memory of a call", megabytes((seen.memory-before)/phones))
-	t.row("the machine, with sipp and the emulator, idle", percent(seen.idle))
-	return t.write(out, began)
+	return []string{
+		fmt.Sprintf("%d of %d, none failed", len(took), phones), three(took), fmt.Sprintf("%.2f %% of a core", 100*seen.cores/phones),
+		megabytes((seen.memory - before) / phones), percent(seen.idle),
+	}, nil
 }
 
 // runPhones returns when all have talked.
-func runPhones(ctx context.Context, folder, line string) error {
-	const rate = 8000
-	pcm := append(mediatest.Tone(time.Second, rate, 440, 8000), make([]int16, media.Samples(7*time.Second, rate))...)
+func runPhones(ctx context.Context, folder, line string, pcm []int16) error {
 	sound, file := filepath.Join(folder, "sound.ul"), filepath.Join(folder, "phone.xml")
 	scenario := strings.NewReplacer("SOUND", sound, "TALK", fmt.Sprint(phonesTalk.Milliseconds())).Replace(phoneScenario)
 	err := errors.Join(os.WriteFile(sound, g711.MuLaw.AppendBytes(nil, pcm), 0o600), os.WriteFile(file, []byte(scenario), 0o600))
