@@ -62,7 +62,7 @@ var cells = []cell{
 	{id: "silent", title: "Gemini falls silent: until a sentence has a reply again", unit: "ms"},
 	{id: "cancelled", title: "Gemini takes the call of a tool back: until the tool's request ends", unit: "ms"},
 	{id: "twice", title: "The same call twice: how often the tool runs", unit: "times"},
-	{id: "slow.heard", title: "A reply of 15 s by WebSocket over a link of 64 kbit/s, mended then: share that is heard", unit: "%", most: true},
+	{id: "slow.heard", title: "A reply of 15 s by WebSocket, at first over 64 kbit/s: share that is heard", unit: "%", most: true},
 	{id: "slow.beside", title: "From a beep to the reply for a caller beside it", unit: "ms"},
 	{id: "slow.memory", title: "Memory that both take", unit: "MB"},
 	{id: "cpu.1", title: "CPU of a call, with 1 call", unit: "% of a core"},

@@ -11,7 +11,8 @@ import (
 // MaxDatagram is more than WebRTC ever sends: it keeps to the Ethernet MTU.
 const MaxDatagram = 2048
 
-// Socket is a UDP socket behind a bad network, in both directions. There are no deadlines: writing does not block, and reading ends with Close.
+// Socket is a UDP socket behind a bad network, in both directions. There are no deadlines: writing does not block, and reading ends with
+// Close.
 type Socket struct {
 	up, down *Pipe
 	inner    net.PacketConn
