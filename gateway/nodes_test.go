@@ -428,12 +428,13 @@ func TestTheBackendReachesAllGateways(t *testing.T) {
 		return answer.StatusCode, string(body)
 	}
 	var list struct{ Sessions []struct{ ID, Door string } }
-	for began := time.Now(); len(list.Sessions) == 0 && time.Since(began) < patience; time.Sleep(50 * time.Millisecond) { // b hears of a
+	b.eventually(func() bool { // b hears of a
 		_, body := ask(http.MethodGet, "/v1/sessions")
 		if err := json.Unmarshal([]byte(body), &list); err != nil {
 			t.Fatal(err)
 		}
-	}
+		return len(list.Sessions) > 0
+	})
 	if len(list.Sessions) != 1 || list.Sessions[0].Door != "web" {
 		t.Fatalf("listed: %+v", list)
 	}
@@ -500,24 +501,20 @@ func TestCallsAreReachedByAnyNode(t *testing.T) {
 	call := begun.Header.Get("Location")
 	id := call[strings.LastIndex(call, "/")+1:]
 	var hears *websocket.Conn
-	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) { // b hears of a
+	b.eventually(func() bool { // b hears of a
 		conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(b.url, "http")+"/v1/realtime?call_id="+id, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
+		t.Cleanup(func() { conn.Close() })
 		_ = conn.SetReadDeadline(time.Now().Add(patience))
 		_, first, err := conn.ReadMessage()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if hears = conn; strings.Contains(string(first), `"session.created"`) {
-			break
-		}
-		if time.Since(began) > patience {
-			t.Fatalf("%s is not heard: %s", id, first)
-		}
-	}
+		hears = conn
+		return strings.Contains(string(first), `"session.created"`)
+	})
 	answer, _ := send(http.MethodPost, b.url+call+"/hangup", "")
 	if got := answer.Header.Values("Access-Control-Allow-Origin"); answer.StatusCode != http.StatusOK || len(got) != 1 {
 		t.Errorf("hang up: %s %v", answer.Status, got)

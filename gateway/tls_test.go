@@ -242,15 +242,10 @@ func TestServeWithACME(t *testing.T) {
 	if err != nil || at.Hostname() != "gateway.test" {
 		t.Fatalf("announced as %s, %v", p.url, err)
 	}
-	kept := func() bool { // before anybody has come
+	p.eventually(func() bool { // the certificate is kept before anybody has come
 		file, err := os.ReadFile(filepath.Join(folder, "gateway.test"))
 		return err == nil && bytes.Contains(file, []byte("CERTIFICATE"))
-	}
-	for deadline := time.Now().Add(patience); !kept(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("no certificate:\n%s", p.logged())
-		}
-	}
+	})
 	roots, err := http.Get(server.URL + "/roots/0")
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
-	"github.com/pion/webrtc/v4"
 
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/emulator"
@@ -491,12 +490,23 @@ func frame(kind int, payload string) []byte {
 }
 
 func byChannel(p *doortest.Phone, messages []string) func(n int) bool {
+	const full = 256 << 10
+	low, closed := make(chan struct{}, 1), make(chan struct{})
+	p.Channel.SetBufferedAmountLowThreshold(full)
+	p.Channel.OnBufferedAmountLow(func() {
+		select {
+		case low <- struct{}{}:
+		default:
+		}
+	})
+	p.Channel.OnClose(sync.OnceFunc(func() { close(closed) }))
 	return func(n int) bool {
-		for p.Channel.BufferedAmount() > 256<<10 {
-			if p.Channel.ReadyState() != webrtc.DataChannelStateOpen {
+		for p.Channel.BufferedAmount() > full {
+			select {
+			case <-low:
+			case <-closed:
 				return false
 			}
-			time.Sleep(time.Millisecond)
 		}
 		return p.Channel.SendText(messages[n%len(messages)]) == nil
 	}

@@ -269,7 +269,7 @@ func TestAgentsOfAKey(t *testing.T) {
 		if err := os.WriteFile(g.keys, []byte(changed), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(1100 * time.Millisecond) // until it is looked at
+		g.ahead.Add(int64(2 * time.Second)) // until the gate looks at the file
 	}
 	dials := func() *phone {
 		s := styles()["asterisk in words"]

@@ -24,6 +24,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,8 +62,9 @@ type gateway struct {
 	host    *bridge.Host
 	server  *signaling.Server
 	http    string
-	key     string // a server key that may talk
-	keys    string // the file of the keys
+	key     string       // a server key that may talk
+	keys    string       // the file of the keys
+	ahead   atomic.Int64 // of the gate's clock, in ns
 	rest    *restAPI
 	logs    *logBook
 	telnyx  ed25519.PrivateKey
@@ -228,6 +230,7 @@ func newGateway(t testing.TB, change func(config map[string]any), more ...func(*
 	fields, answer := doortest.TakeAgents(t, string(text))
 	gate, err := access.New(access.Options{
 		Required: true, Keys: keys, Agents: answer, Limits: access.Limits{SessionsPerKey: 1}, Logger: log,
+		Now: func() time.Time { return time.Now().Add(time.Duration(g.ahead.Load())) },
 	})
 	if err != nil {
 		t.Fatal(err)
