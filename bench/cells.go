@@ -63,7 +63,7 @@ func receive[T any](ctx context.Context, from <-chan T, good func(T) bool) (T, e
 	}
 }
 
-// joins measures how long it takes from the call to a reply, for a caller that talks from the first moment on.
+// joins measures the time from the call to a reply, for a caller that speaks at once.
 func (c *comparison) joins(ctx context.Context) error {
 	c.model.beepForBeep()
 	for cell, trip := range map[string]time.Duration{"join.0": 0, "join.100": 100 * time.Millisecond, "join.300": 300 * time.Millisecond} {

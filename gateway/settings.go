@@ -101,7 +101,7 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f.StringVar(&s.access.Keys, "keys", "", "JSON `file` of the server keys, and of whose tokens count (docs/access.md); empty: none")
 	f.Func("limits", "`limits` that differ from the defaults, as sessions=1000, comma separated (docs/access.md)",
 		list(&s.limits, s.access.Limits.ParseLimit))
-	f.Func("trusted-proxies", "`addresses` (CIDR) that are believed whom they speak for, comma separated", list(&s.proxies, s.parseProxy))
+	f.Func("trusted-proxies", "`addresses` (CIDR) that may name the client they forward for, comma separated", list(&s.proxies, s.parseProxy))
 	f.StringVar(&s.access.IdentityHeader, "identity-header", "",
 		"request `header` by which a trusted proxy says who the person is; empty: none")
 	f.StringVar(&s.sessionWebhook, "session-webhook", "",

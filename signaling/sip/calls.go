@@ -26,7 +26,7 @@ const (
 	maxHeader  = 256      // bytes of a value
 	maxSay     = 1000     // bytes of a message for a machine
 	maxDial    = 64 << 10 // bytes of a request to make a call
-	// maxRecords is how many calls of ours are remembered when they are over; the oldest is forgotten first.
+	// maxRecords is how many ended outgoing calls are remembered; the oldest is forgotten first.
 	maxRecords = 1000
 )
 

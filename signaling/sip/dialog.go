@@ -27,7 +27,7 @@ type dialog struct {
 	servers   []netip.AddrPort // where requests go before there is an answer, the first now; empty: by the target
 
 	mu        sync.Mutex
-	local     sip.FromHeader // we, as requests of ours have it
+	local     sip.FromHeader // we, as our requests have it
 	remote    sip.ToHeader
 	remoteTag string
 	target    sip.Uri // the peer's Contact
@@ -58,7 +58,7 @@ func answering(req *sip.Request, contact sip.Uri) *dialog {
 	return d
 }
 
-// fork is the dialog of another answer to the INVITE of a dialog of ours.
+// fork is the dialog of another answer to the INVITE of our dialog.
 func (d *dialog) fork(res *sip.Response) *dialog {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -100,7 +100,7 @@ func (d *dialog) is(callID, remoteTag string) bool {
 	return d.callID == callID && d.remoteTag == remoteTag
 }
 
-// request makes the next request of ours.
+// request makes our next request.
 func (d *dialog) request(method sip.RequestMethod, headers ...sip.Header) *sip.Request {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -141,7 +141,7 @@ func (d *dialog) request(method sip.RequestMethod, headers ...sip.Header) *sip.R
 	return req
 }
 
-// destination is where requests of ours go. A peer behind a NAT has a private address in its Contact, and is
+// destination is where our requests go. A peer behind a NAT has a private address in its Contact, and is
 // reached where its own come from; a connection is used as long as it is open. Needs mu.
 func (d *dialog) destination() string {
 	if len(d.servers) > 0 && d.remoteTag == "" {
@@ -224,7 +224,7 @@ func addVia(c *sipgo.Client, req *sip.Request) error {
 	return err
 }
 
-// ack acknowledges a final answer to an INVITE of ours within the dialog.
+// ack acknowledges a final answer to our INVITE within the dialog.
 func (d *dialog) ack(sequence uint32) error {
 	req := d.request(sip.ACK)
 	req.CSeq().SeqNo = sequence

@@ -88,7 +88,8 @@ type Options struct {
 	// RTC and Decoder are for the sound of telephones in pages.
 	RTC     *rtc.API
 	Decoder opus.DecoderChoice
-	// Timeout is how long an answer waits to be acknowledged, and is repeated meanwhile, and a call of ours that was given up to end; 0: 32 s.
+	// Timeout is how long an answer is repeated until it is acknowledged, and how long an outgoing call that was given up has to end;
+	// 0: 32 s.
 	Timeout time.Duration
 	// Refused counts calls and packets that are refused, by "sip no agent" and the like. It may be nil.
 	Refused func(rule string)
@@ -221,7 +222,7 @@ func (d *Door) listen(l Listen) error {
 	return nil
 }
 
-// await waits until sipgo knows a UDP socket: a request of ours would open it a second time.
+// await waits until sipgo knows a UDP socket: our request would open it a second time.
 func (d *Door) await(l listener) {
 	for l.transport == "UDP" {
 		if conn, err := d.agent.TransportLayer().GetConnection("udp", l.at.String()); err == nil {
@@ -389,8 +390,8 @@ func (d *Door) invited(from netip.AddrPort, by net.Addr, data []byte) bool {
 	return false
 }
 
-// onAnswerAgain takes a final answer to an INVITE of ours that has one already: the peer repeats it because our ACK was lost, or another
-// telephone that the call was forked to has answered as well, which is told that it is too late (RFC 3261, section 13.2.2.4).
+// onAnswerAgain takes a final answer to our INVITE that has one already: the peer repeats it because our ACK was lost, or another
+// telephone that the call was forked to has answered as well, which learns that it is too late (RFC 3261, section 13.2.2.4).
 func (d *Door) onAnswerAgain(res *sip.Response) {
 	if !res.IsSuccess() || res.CSeq() == nil || res.CSeq().MethodName != sip.INVITE || res.From() == nil || res.To() == nil {
 		return
@@ -413,7 +414,7 @@ func (d *Door) onAnswerAgain(res *sip.Response) {
 	})
 }
 
-// asked reports whether a response is to a request of ours.
+// asked reports whether a response is to our request.
 func (d *Door) asked(res *sip.Response) bool {
 	tag := res.From().Params.GetOr("tag", "")
 	d.mu.Lock()

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// ResolveBy has calls of ours find their trunk by another resolver.
+// ResolveBy has outgoing calls find their trunk by another resolver.
 func (d *Door) ResolveBy(r *net.Resolver) { d.resolver = r }
 
-// OwnAddresses are those of a name of ours, looked up by one resolver after the other.
+// OwnAddresses are those of our own name, looked up by one resolver after the other.
 func OwnAddresses(name string, resolvers ...*net.Resolver) (list []netip.Addr, err error) {
 	o, err := newOwn(name, resolvers[0], quiet)
 	for _, r := range resolvers {

@@ -290,7 +290,7 @@ type track struct {
 	ssrc      uint32
 	sequence  uint16 // is added to theirs
 	timestamp uint32
-	sent      uint32 // packets of ours when the newest of them had gone
+	sent      uint32 // our packets when the newest of them had gone
 }
 
 // pass sends a packet of another stream, by a payload type of this one. What is lost or out of order there is so here.

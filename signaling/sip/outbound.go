@@ -88,7 +88,7 @@ func (d *Door) outbound(what Dial) (*trunkState, error) {
 	}
 	switch {
 	case t == nil || t.Outbound == nil:
-		return nil, wrong(bridge.CodeBadMessage, "trunk", "%q takes no calls of ours.", phone.Clip(what.Trunk))
+		return nil, wrong(bridge.CodeBadMessage, "trunk", "%q takes no outgoing calls.", phone.Clip(what.Trunk))
 	case !bridge.Matches(t.Outbound.To, what.To) || strings.ContainsAny(what.To, notInNumber):
 		return nil, wrong(bridge.CodeForbidden, "to", "%q may not be called by this trunk.", phone.Clip(what.To))
 	case what.From != "" && !bridge.Matches(t.Outbound.Callers, what.From) || strings.ContainsAny(what.From, notInNumber):
@@ -201,7 +201,7 @@ func (d *Door) servers(ctx context.Context, server sip.Uri, transport string) ([
 	return found, nil
 }
 
-// calling is the dialog of a call of ours that has no answer yet.
+// calling is the dialog of an outgoing call that has no answer yet.
 func (d *Door) calling(to, from sip.Uri, servers []netip.AddrPort, transport string) *dialog {
 	own := &dialog{
 		client: d.client, callID: rand.Text(), transport: transport, contact: d.contact(transport, servers[0].Addr()), from: d.socket(transport),

@@ -123,7 +123,7 @@ func (p *page) run(ctx context.Context) (why error) {
 	}()
 	select {
 	case <-p.socket.Start(p.take):
-		_ = p.sipgo.Close() // goodbyes of ours fail at once
+		_ = p.sipgo.Close() // our goodbyes fail at once
 		p.hangUp(errSocket)
 	case <-ctx.Done():
 		if why = context.Cause(ctx); errors.Is(why, context.Canceled) {

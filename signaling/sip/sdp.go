@@ -26,7 +26,7 @@ const maxSDP = 16 << 10
 type codec struct {
 	name  string // of its rtpmap: "PCMU/8000"
 	fixed int    // its static payload type (RFC 3551, section 6); -1: it has none
-	ours  uint8  // the payload type in an offer of ours
+	ours  uint8  // the payload type in our offer
 	media media.Codec
 	fmtp  string
 }
@@ -38,7 +38,7 @@ var pcmu, pcma = &codec{"PCMU/8000", 0, 0, g711.MuLaw, ""}, &codec{"PCMA/8000", 
 
 const (
 	telephoneEvent = "telephone-event/"
-	ourEvents      = 101 // payload type in an offer of ours
+	ourEvents      = 101 // payload type in our offer
 
 	// comfortNoise is what pauses in G.711 may be sent as (RFC 3389), and comfortType its static payload type (RFC 3551, section 6).
 	comfortNoise = "CN/8000"
@@ -381,7 +381,7 @@ func offer(l local, keys []crypto, direction string) []byte {
 	return []byte(b.String())
 }
 
-// offeredKeys are the keys of an offer of ours.
+// offeredKeys are the keys of our offer.
 func offeredKeys() (keys []crypto) {
 	for i, s := range suites {
 		keys = append(keys, newCrypto(strconv.Itoa(i+1), s.name, s.profile))

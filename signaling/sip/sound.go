@@ -44,7 +44,7 @@ type rtpSound struct {
 
 	mu       sync.Mutex
 	local    local
-	peer     *description    // the peer's newest; nil: it has answered an offer of ours
+	peer     *description    // the peer's newest; nil: it has answered our offer
 	offered  []crypto        // keys that our offer had
 	agreed   *agreement      // nil: nothing is
 	session  *bridge.Session // nil: none is carried
@@ -76,7 +76,7 @@ func (r *rtpSound) offer(sdp []byte) error {
 	return r.apply()
 }
 
-// answer takes the peer's answer to an offer of ours.
+// answer takes the peer's answer to our offer.
 func (r *rtpSound) answer(sdp []byte) error {
 	d, err := parseSDP(sdp)
 	if err != nil {

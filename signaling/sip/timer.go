@@ -28,7 +28,7 @@ type refresh struct {
 // due is when a call is over that was not refreshed (section 10).
 func (r refresh) due() time.Duration { return r.every - min(32*time.Second, r.every/3) }
 
-// header says what was agreed, in an answer or in a request of ours: who refreshes is named by their part in that transaction.
+// header says what was agreed, in an answer or in our request: who refreshes is named by their part in that transaction.
 func (r refresh) header(request bool) sip.Header {
 	by := "uas"
 	if r.ours == request {
@@ -51,7 +51,7 @@ func readRefresh(req *sip.Request) (r refresh, ok bool) {
 	return refresh{every: every, ours: !able || by == "uas"}, every >= leastSession
 }
 
-// agreedRefresh reads what an answer to a request of ours says.
+// agreedRefresh reads what an answer to our request says.
 func agreedRefresh(res *sip.Response) refresh {
 	every, by, _ := sessionExpires(res)
 	return refresh{every: every, ours: by == "uac"}

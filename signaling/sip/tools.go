@@ -51,7 +51,7 @@ func (c *call) tools() []tools.Tool {
 	return list
 }
 
-// menu is what a call of ours has heard of an automatic system; nil: the call came in.
+// menu is what an outgoing call has heard of an automatic system; nil: the call came in.
 func (c *call) menu() *phone.Menu {
 	if c.record == nil {
 		return nil
