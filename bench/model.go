@@ -49,9 +49,10 @@ type session struct {
 	began     time.Time
 	write     sync.Mutex
 	conn      *websocket.Conn
-	answers   chan string // ids of calls of tools, as they are answered
-	lastLoud  time.Time   // that it has heard: for beepForBeep
-	silent    atomic.Bool // it hears, and replies no more
+	answers   chan string   // ids of calls of tools, as they are answered
+	lastLoud  time.Time     // that it has heard: for beepForBeep
+	silent    atomic.Bool   // it hears, and replies no more
+	over      chan struct{} // is closed at its end
 	ignored   chan time.Time
 }
 
@@ -150,6 +151,7 @@ func (m *model) begin(name string, s *session) (end func()) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.open[name] = slices.DeleteFunc(slices.Clone(m.open[name]), func(other *session) bool { return other == s })
+		close(s.over)
 	}
 }
 
@@ -169,7 +171,9 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer conn.Close()
-	s := &session{conn: conn, began: time.Now(), answers: make(chan string, 16), ignored: make(chan time.Time, 1024)}
+	s := &session{
+		conn: conn, began: time.Now(), answers: make(chan string, 16), over: make(chan struct{}), ignored: make(chan time.Time, 1024),
+	}
 	var first struct {
 		Setup struct {
 			SystemInstruction struct{ Parts []struct{ Text string } }

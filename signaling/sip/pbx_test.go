@@ -190,9 +190,16 @@ func (n network) behindAsterisk(t *testing.T, trunk map[string]any, telephones .
 
 func (n network) desk(host string) string { return "sip:500@" + string(n) + host + ":5060" }
 
-// talks has a telephone call an agent, who answers, and takes keys, and holds the call meanwhile.
-func (p *baresip) talks(o *office, at string) {
+// hangUps are the ways in which a call of a telephone to an agent ends.
+var hangUps = map[string]func(p *baresip, o *office){
+	"the telephone hangs up": func(p *baresip, _ *office) { p.do("hangup", "") },
+	"the agent hangs up":     func(_ *baresip, o *office) { o.types("/tool end_call {}") },
+}
+
+// talks has a telephone call an agent, who answers its tone, and takes keys, and is held meanwhile. Then one of them hangs up.
+func (p *baresip) talks(o *office, at string, hangsUp func(*baresip, *office)) {
 	p.t.Helper()
+	machine := mediatest.MeasureLateness(p.t)
 	p.do("dial", at)
 	p.expect("CALL_ESTABLISHED")
 	events := o.watch()
@@ -208,12 +215,9 @@ func (p *baresip) talks(o *office, at string) {
 	o.loggedTimes("hold=false", 2)
 	o.types("Are you there?")
 	see(p.t, events, func(e bridge.AssistantText) bool { return strings.Contains(e.Text, "there") })
-}
-
-// heardTone reports whether the telephone, whose call is over, has heard its own tone from the model.
-func (p *baresip) heardTone() {
-	p.t.Helper()
-	machine := mediatest.MeasureLateness(p.t)
+	hangsUp(p, o)
+	p.expect("CALL_CLOSED")
+	o.logged("call ended")
 	pcm, rate := p.heard()
 	loudest := 0.0
 	for second := 0; (second+1)*rate <= len(pcm); second++ {
@@ -226,19 +230,11 @@ func (p *baresip) heardTone() {
 
 // A telephone of Asterisk calls an agent, and each of them hangs up.
 func TestAsteriskCallsUs(t *testing.T) {
-	for name, hangsUp := range map[string]func(p *baresip, o *office){
-		"the telephone hangs up": func(p *baresip, _ *office) { p.do("hangup", "") },
-		"the agent hangs up":     func(_ *baresip, o *office) { o.types("/tool end_call {}") },
-	} {
+	for name, hangsUp := range hangUps {
 		t.Run(name, func(t *testing.T) {
 			n := newNetwork(t)
 			p := newBaresip(t, "audio_codecs=PCMU/8000/1")
-			o := n.behindAsterisk(t, nil, p)
-			p.talks(o, n.desk(asterisk))
-			hangsUp(p, o)
-			p.expect("CALL_CLOSED")
-			o.logged("call ended")
-			p.heardTone()
+			p.talks(n.behindAsterisk(t, nil, p), n.desk(asterisk), hangsUp)
 		})
 	}
 }
@@ -393,19 +389,11 @@ func (n network) edge(t *testing.T, transport string) *office {
 // A telephone calls an agent through Kamailio, by each transport, and each of them hangs up.
 func TestCallsThroughKamailio(t *testing.T) {
 	for _, transport := range []string{"udp", "tcp"} {
-		for name, hangsUp := range map[string]func(p *baresip, o *office){
-			"the telephone hangs up": func(p *baresip, _ *office) { p.do("hangup", "") },
-			"the agent hangs up":     func(_ *baresip, o *office) { o.types("/tool end_call {}") },
-		} {
+		for name, hangsUp := range hangUps {
 			t.Run(transport+", "+name, func(t *testing.T) {
 				n := newNetwork(t)
 				o := n.edge(t, transport)
-				p := newBaresip(t, "audio_codecs=PCMU/8000/1")
-				p.talks(o, n.desk(kamailio))
-				hangsUp(p, o)
-				p.expect("CALL_CLOSED")
-				o.logged("call ended")
-				p.heardTone()
+				newBaresip(t, "audio_codecs=PCMU/8000/1").talks(o, n.desk(kamailio), hangsUp)
 			})
 		}
 	}
