@@ -69,6 +69,7 @@ $(COMPARE_CACHE)/ready: Makefile
 	$(COMPARE_CACHE)/venv/bin/pip install --quiet --disable-pip-version-check livekit-agents==1.8.9 livekit-plugins-google==1.8.9 \
 	  'pipecat-ai[webrtc,google]==1.14.0' uvicorn==0.54.0 fastapi==0.165.0
 	GOFLAGS= GOBIN=$(COMPARE_CACHE)/bin go install github.com/livekit/livekit-server/cmd/server@v1.13.5
+	npm install --prefix $(COMPARE_CACHE) --no-fund --no-audit --loglevel=error livekit-client@2.23.0
 	@touch $@
 
 bench-faults: build-deps ## what a person notices of each fault, in simulated time

@@ -121,7 +121,7 @@ func (c *comparison) latency(ctx context.Context) error {
 		c.add("beep", c.trials, "no reply", allInMilliseconds(l.mouthToEar)...)
 	}
 	if len(l.cut) > 0 && c.wants("barge") {
-		c.add("barge", len(l.cut), "", allInMilliseconds(l.cut)...)
+		c.add("barge", c.interruptions(), fmt.Sprint(err), allInMilliseconds(l.cut)...)
 	}
 	return err
 }

@@ -118,18 +118,21 @@ func measureLatency(ctx context.Context, o options, stage *stage, p tempo) (late
 	if err := sleep(ctx, replyLength); err != nil {
 		return latency{}, err
 	}
-	l, err := p.match(trials[warmUp:], sent, hears.begins())
+	l, missed := p.match(trials[warmUp:], sent, hears.begins())
 	l.late = late
-	if err != nil || stage.cannot["barge"] != "" {
-		return l, errors.Join(err, c.err())
+	if len(l.mouthToEar) == 0 || stage.cannot["barge"] != "" {
+		return l, errors.Join(missed, c.err())
 	}
 	s, err := stage.session(ctx, c)
 	if err != nil {
-		return l, err
+		return l, errors.Join(missed, err)
 	}
-	l.cut, err = p.interrupt(ctx, s, hears, max(2, o.trials/5))
-	return l, errors.Join(err, c.err())
+	l.cut, err = p.interrupt(ctx, s, hears, o.interruptions())
+	return l, errors.Join(missed, err, c.err())
 }
+
+// interruptions is how many there are.
+func (o options) interruptions() int { return max(2, o.trials/5) }
 
 // match finds each trial's reply: the first that begins between its beep and the next one.
 func (p tempo) match(trials []time.Duration, sent, replies []time.Time) (latency, error) {
@@ -148,32 +151,33 @@ func (p tempo) match(trials []time.Duration, sent, replies []time.Time) (latency
 	return l, nil
 }
 
-// interrupt has the model interrupt its answers, and returns how long the voice goes on arriving after that.
-func (p tempo) interrupt(ctx context.Context, s *session, hears *loudness, trials int) (took []time.Duration, err error) {
+// interrupt has the model interrupt its answers, and returns how long the voice goes on arriving after that. An answer that is not heard, or
+// does not end, has no figure; the error is of the last of those.
+func (p tempo) interrupt(ctx context.Context, s *session, hears *loudness, trials int) (took []time.Duration, failed error) {
 	answer := saying(mediatest.Tone(4*p.voiceBefore, voiceRate, 440, 12000), "") // far more than is heard of it
 	for i := range trials + warmUp {
 		begun := time.Now()
 		if err := s.send(answer); err != nil {
-			return nil, err
+			return took, err
 		}
 		sleep(ctx, time.Until(begun.Add(p.voiceBefore+offset(i))))
 		at := time.Now()
 		if err := s.send(interrupted, turnOver); err != nil {
-			return nil, err
+			return took, err
 		}
 		if err := sleep(ctx, p.silenceAfter); err != nil {
-			return nil, err
+			return took, err
 		}
 		switch last := hears.last(); {
 		case last.Before(begun):
-			return nil, fmt.Errorf("answer %d was not heard", i)
+			failed = fmt.Errorf("answer %d was not heard", i)
 		case time.Since(last) < p.silenceAfter/4:
-			return nil, fmt.Errorf("the voice of answer %d goes on", i)
+			failed = fmt.Errorf("the voice of answer %d goes on", i)
 		case i >= warmUp:
 			took = append(took, max(0, last.Sub(at)))
 		}
 	}
-	return took, nil
+	return took, failed
 }
 
 // loudness keeps when something is heard in packets.

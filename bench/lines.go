@@ -86,9 +86,17 @@ func (c *comparison) chromium(ctx context.Context) error {
 	lasts := time.Duration(c.trials) * c.tempo.trial
 	ctx, cancel := context.WithTimeoutCause(ctx, lasts+time.Minute, errors.New("the browser does not end"))
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "node", "bench/compare/browser.mjs", c.caller, c.url, file)
+	at, err := url.Parse(c.url)
+	if err != nil {
+		return err
+	}
+	environment := append(os.Environ(), fmt.Sprintf("SECONDS=%.0f", lasts.Seconds()))
+	if at.User != nil {
+		environment, at.User = append(environment, "TOKEN="+token(at.User)), nil
+	}
+	cmd := exec.CommandContext(ctx, "node", "bench/compare/browser.mjs", c.caller, at.String(), file)
 	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, stopTimeout // it ends Chromium, too
-	cmd.Env = append(os.Environ(), fmt.Sprintf("SECONDS=%.0f", lasts.Seconds()))
+	cmd.Env = environment
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.Output()

@@ -1,12 +1,14 @@
 // A call by Chromium: node browser.mjs CALLER URL WAV. The browser's microphone hears the file, and this prints, in ms, how long after each
-// sound of it the first sound of the other side is there, both as the page gets them. CALLER is how the subject is joined.
+// sound of it the first sound of the other side is there, both as the page gets them. CALLER is how the subject is joined. The environment has
+// SECONDS, how long the call lasts, and for LiveKit TOKEN and COMPARE_CACHE, where its client is installed.
 import { createRequire } from 'node:module';
 
 const { chromium } = createRequire(new URL('../../web/package.json', import.meta.url))('playwright-core');
 const [caller, url, file] = process.argv.slice(2);
+const { COMPARE_CACHE, SECONDS, TOKEN } = process.env;
 
 /** Runs in the page. */
-async function measure({ caller, seconds }) {
+async function measure({ caller, token, seconds }) {
   const mic = await navigator.mediaDevices.getUserMedia({
     audio: { echoCancellation: false, noiseSuppression: false, autoGainControl: false },
   });
@@ -27,28 +29,33 @@ async function measure({ caller, seconds }) {
   const begins = new AudioWorkletNode(context, 'begins', { numberOfInputs: 2 });
   const heard = [[], []];
   begins.port.onmessage = ({ data: [input, at] }) => heard[input].push(at);
-  const pc = new RTCPeerConnection();
-  pc.createDataChannel('events');
-  pc.addTrack(mic.getAudioTracks()[0], mic);
-  pc.ontrack = ({ track }) => {
+  const hear = (track) => {
     const stream = new MediaStream([track]);
     Object.assign(new Audio(), { srcObject: stream, muted: true }).play(); // or Chromium does not decode it
     context.createMediaStreamSource(stream).connect(begins, 0, 1);
   };
-  const gathered = new Promise((resolve) => {
-    pc.onicegatheringstatechange = () => pc.iceGatheringState === 'complete' && resolve();
-  });
-  await pc.setLocalDescription();
-  await gathered;
-  const { sdp } = pc.localDescription;
+  /** Makes an offer with all candidates, has it answered, and returns when the connection is there. */
+  const connect = async (exchange) => {
+    const pc = new RTCPeerConnection();
+    pc.createDataChannel('events');
+    pc.addTrack(mic.getAudioTracks()[0], mic);
+    pc.ontrack = ({ track }) => hear(track);
+    const gathered = new Promise((resolve) => {
+      pc.onicegatheringstatechange = () => pc.iceGatheringState === 'complete' && resolve();
+    });
+    await pc.setLocalDescription();
+    await gathered;
+    await exchange(pc, pc.localDescription.sdp);
+    while (pc.connectionState !== 'connected') await new Promise((resolve) => setTimeout(resolve, 20));
+  };
   const joins = {
-    async smallwebrtc() {
+    smallwebrtc: () => connect(async (pc, sdp) => {
       const response = await fetch('/api/offer', {
         method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ sdp, type: 'offer' }),
       });
       await pc.setRemoteDescription({ type: 'answer', sdp: (await response.json()).sdp });
-    },
-    async voxgate() {
+    }),
+    voxgate: () => connect(async (pc, sdp) => {
       const ws = new WebSocket(`ws://${location.host}/ws`);
       await new Promise((resolve, reject) => Object.assign(ws, { onopen: resolve, onerror: reject }));
       const say = (type, payload) => ws.send(JSON.stringify({ type, payload }));
@@ -61,10 +68,18 @@ async function measure({ caller, seconds }) {
           if (type === 'WEBRTC_ICE_CANDIDATE' && payload.candidate) await pc.addIceCandidate(payload);
         };
       });
+    }),
+    async livekit() {
+      const room = new LivekitClient.Room();
+      const agent = new Promise((resolve) => {
+        room.on('trackSubscribed', (track) => resolve(hear(track.mediaStreamTrack)));
+      });
+      await room.connect(`ws://${location.host}`, token);
+      await room.localParticipant.publishTrack(mic.getAudioTracks()[0], { source: 'microphone' });
+      await agent;
     },
   };
   await joins[caller]();
-  while (pc.connectionState !== 'connected') await new Promise((resolve) => setTimeout(resolve, 20));
   context.createMediaStreamSource(mic).connect(begins, 0, 0);
   await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
   const [said, came] = heard;
@@ -85,7 +100,8 @@ try {
   const page = await browser.newPage();
   await page.route(`${url}/bench`, (route) => route.fulfill({ contentType: 'text/html', body: '<title>bench</title>' }));
   await page.goto(`${url}/bench`);
-  console.log(JSON.stringify(await page.evaluate(measure, { caller, seconds: Number(process.env.SECONDS) })));
+  if (caller === 'livekit') await page.addScriptTag({ path: `${COMPARE_CACHE}/node_modules/livekit-client/dist/livekit-client.umd.js` });
+  console.log(JSON.stringify(await page.evaluate(measure, { caller, token: TOKEN, seconds: Number(SECONDS) })));
 } finally {
   await browser.close();
 }

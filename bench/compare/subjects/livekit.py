@@ -1,7 +1,6 @@
 # LiveKit's server and an agent of LiveKit Agents with the plugin for Gemini Live. No turn detection but Gemini's.
 # name: LiveKit
 # caller: livekit
-# cannot beep.chromium: its JavaScript SDK is not in the kit
 # cannot beep.websocket beep.twilio slow.heard slow.beside slow.memory: it has no such door
 # cannot beep.sip: telephones come by another server of LiveKit's, which wants a Redis
 import os
