@@ -21,7 +21,7 @@ import (
 
 // handset is a telephone by hand: signalling by one socket, sound by another.
 type handset struct {
-	t              *testing.T
+	t              testing.TB
 	signals, sound net.PacketConn
 	to             net.Addr
 	party          string // the To of its call, with our tag
@@ -59,7 +59,7 @@ func (h *handset) hears(text string) {
 }
 
 // newHandset calls an office, and returns when it has answered. Its sound goes as PCMU unless other payload types are named.
-func newHandset(t *testing.T, o *office, formats ...string) *handset {
+func newHandset(t testing.TB, o *office, formats ...string) *handset {
 	t.Helper()
 	h := &handset{t: t}
 	h.listen(strings.Join(append(formats, "0")[:1], ""))

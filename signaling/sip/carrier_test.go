@@ -24,7 +24,7 @@ import (
 )
 
 // newCarrier is a carrier by hand, and an office whose trunk it is.
-func newCarrier(t *testing.T, trunk, outbound map[string]any, tell ...func(sip.CallStatus)) (*handset, *office) {
+func newCarrier(t testing.TB, trunk, outbound map[string]any, tell ...func(sip.CallStatus)) (*handset, *office) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 
 // handover is a caller of an office, a colleague, and the call to them.
 type handover struct {
-	t                 *testing.T
+	t                 testing.TB
 	office            *office
 	caller, colleague *handset
 	events            <-chan bridge.Event // of the caller's conversation
@@ -31,7 +31,7 @@ type handover struct {
 
 // begin has a caller who is to be put through to a colleague, whose telephone rings. The formats are of both; "record" of the trunk is of
 // the conversation.
-func begin(t *testing.T, trunk map[string]any, formats ...string) *handover {
+func begin(t testing.TB, trunk map[string]any, formats ...string) *handover {
 	t.Helper()
 	fields := map[string]any{"transfer": "warm", "transferTo": []string{"+49*"}}
 	for name, value := range trunk {

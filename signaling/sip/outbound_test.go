@@ -93,13 +93,13 @@ func TestCallsThatAreNotMade(t *testing.T) {
 
 // backend asks an office's HTTP API.
 type backend struct {
-	t         *testing.T
+	t         testing.TB
 	url       string
 	key, mate string // may both call; key may hear conversations, too
 	stranger  string // may not
 }
 
-func newBackend(t *testing.T, o *office) *backend {
+func newBackend(t testing.TB, o *office) *backend {
 	t.Helper()
 	b := &backend{t: t}
 	file := filepath.Join(t.TempDir(), "keys.json")

@@ -59,7 +59,7 @@ func (o *office) watch() <-chan bridge.Event {
 }
 
 // see waits for an event.
-func see[E any](t *testing.T, events <-chan bridge.Event, want func(E) bool) E {
+func see[E any](t testing.TB, events <-chan bridge.Event, want func(E) bool) E {
 	t.Helper()
 	for timeout := time.After(patience); ; {
 		select {
@@ -90,7 +90,7 @@ func (o *office) loggedTimes(text string, times int) {
 }
 
 // edited is the usual configuration with something else.
-func edited(t *testing.T, change func(c map[string]any)) string {
+func edited(t testing.TB, change func(c map[string]any)) string {
 	t.Helper()
 	var c map[string]any
 	if err := json.Unmarshal([]byte(config), &c); err != nil {
@@ -105,7 +105,7 @@ func edited(t *testing.T, change func(c map[string]any)) string {
 }
 
 // ofTrunk changes the trunk.
-func ofTrunk(t *testing.T, fields map[string]any) string {
+func ofTrunk(t testing.TB, fields map[string]any) string {
 	return edited(t, func(c map[string]any) {
 		trunk := c["trunks"].([]any)[0].(map[string]any)
 		for name, value := range fields {

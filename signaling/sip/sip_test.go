@@ -67,7 +67,7 @@ func (l *logBook) String() string {
 
 // office is a gateway with telephones and an emulator behind it.
 type office struct {
-	t    *testing.T
+	t    testing.TB
 	door *sip.Door
 	host *bridge.Host
 	logs *logBook
@@ -105,7 +105,7 @@ const config = `{
 	"agents": [{"numbers": ["*"], "prompt": "You are a lab.", "greeting": ""}, {"prompt": "Remind {{guest}} of tomorrow."}]
 }`
 
-func newOffice(t *testing.T, text string, tell ...func(sip.CallStatus)) *office {
+func newOffice(t testing.TB, text string, tell ...func(sip.CallStatus)) *office {
 	t.Helper()
 	text, answer := doortest.TakeAgents(t, text)
 	file := filepath.Join(t.TempDir(), "sip.json")

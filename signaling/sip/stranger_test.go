@@ -19,7 +19,7 @@ func withPassword(t *testing.T) string {
 }
 
 // newCaller is a telephone by hand at an address.
-func newCaller(t *testing.T, o *office, at string) *handset {
+func newCaller(t testing.TB, o *office, at string) *handset {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", at+":0")
 	if err != nil {

@@ -1,0 +1,79 @@
+package sip_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"voxgate/media"
+)
+
+// BenchmarkBridge is what a bridged call costs, with packets all the time in both directions. It takes 20 ms for each, as calls do. The
+// telephones are in this process and count too, with what "alone" says: there they send to each other without a gateway.
+func BenchmarkBridge(b *testing.B) {
+	const calls = 16
+	for _, test := range []struct{ name, caller, colleague string }{
+		{"alone", "", ""},
+		{"same-codec", "0", "0"},
+		{"PCMU-PCMA", "0", "8"},
+	} {
+		b.Run(test.name, func(b *testing.B) {
+			var ends [2 * calls]*handset
+			for i := 0; i < len(ends); i += 2 {
+				if test.name != "alone" {
+					h := begin(b, nil, test.caller, test.colleague).accepted()
+					ends[i], ends[i+1] = h.caller, h.colleague
+					continue
+				}
+				caller, colleague := &handset{t: b}, &handset{t: b}
+				caller.listen("0")
+				colleague.listen("0")
+				caller.gateway, colleague.gateway = colleague.sound.LocalAddr(), caller.sound.LocalAddr()
+				ends[i], ends[i+1] = caller, colleague
+			}
+			var heard atomic.Int64
+			var listening sync.WaitGroup
+			for i, end := range ends {
+				number := uint8(0)
+				if test.colleague == "8" && i%2 == 1 {
+					number = 8
+				}
+				frame := make([]byte, media.Samples(media.FrameDuration, 8000))
+				defer end.say(number, 8000, func(int) []byte { return frame })()
+				end.sound.SetReadDeadline(time.Time{})
+				listening.Go(func() {
+					for buf := make([]byte, 1500); ; heard.Add(1) {
+						if _, _, err := end.sound.ReadFrom(buf); err != nil {
+							return
+						}
+					}
+				})
+			}
+			defer listening.Wait()
+			before, began := heard.Load(), time.Now()
+			spent := cpuTime(b)
+			for b.Loop() {
+				time.Sleep(media.FrameDuration)
+			}
+			spent, took := cpuTime(b)-spent, time.Since(began)
+			if got, sent := heard.Load()-before, int64(len(ends))*int64(took/media.FrameDuration); got < sent*9/10 {
+				b.Errorf("%d packets of %d were heard", got, sent)
+			}
+			b.ReportMetric(100*spent.Seconds()/took.Seconds()/calls, "%core/call")
+			for _, end := range ends {
+				end.sound.SetReadDeadline(time.Now())
+			}
+		})
+	}
+}
+
+// cpuTime is what this process has used.
+func cpuTime(b *testing.B) time.Duration {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
