@@ -208,6 +208,7 @@ func (c *call) take(in signaling.Message) error {
 		if c.heardSound++; c.heardSound%aliveEvery == 0 {
 			c.speech.reply(keepAlive)
 		}
+		c.speech.fill()
 		missing, ready := c.order.take(m)
 		if missing > 0 {
 			_ = c.mic.WritePCM(make([]int16, min(missing*len(c.pcm), media.Samples(maxGap, c.format.rate))))

@@ -180,6 +180,7 @@ type dialect struct {
 type packing struct {
 	frames int  // of 20 ms; 0: 1
 	whole  bool // never less, at the end of a sentence either
+	fills  bool // silence goes out while nothing is said, as often as sound comes in
 }
 
 // dialectCodec speaks a dialect in one call.

@@ -63,7 +63,7 @@ func FuzzControl(f *testing.F) {
 		[]byte(`{"type":"ping","seq":2,"parameters":{}}`),
 	)
 	f.Fuzz(func(_ *testing.T, first, second []byte) {
-		for _, name := range []string{"asterisk", "jambonz", "freeswitch", "vonage", "sinch", "genesys"} {
+		for _, name := range []string{"asterisk", "jambonz", "freeswitch", "vonage", "sinch", "infobip", "genesys"} {
 			tryCodec(&dialectCodec{dialect: &profiles[name].dialect}, [][]byte{first, {1, 2, 3}, second}, func(i int) bool { return i != 1 })
 		}
 	})

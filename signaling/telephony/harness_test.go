@@ -217,6 +217,7 @@ func newGateway(t testing.TB, change func(config map[string]any), more ...func(*
 			},
 			map[string]any{"profile": "bandwidth", "password": "shown"},
 			map[string]any{"profile": "sinch", "password": "shown"},
+			map[string]any{"profile": "infobip", "password": "shown"},
 			map[string]any{"profile": "genesys", "password": "shown", "verify": "Z2VuZXN5cydz"},
 		},
 	}

@@ -91,7 +91,7 @@ var profiles = map[string]*profile{
 		call:   "start.call_sid", stream: "start.stream_sid", from: "start.from", to: "start.to", attributes: "start.custom_parameters",
 		encoding: "start.media_format.encoding", rate: "start.media_format.sample_rate",
 		key: "dtmf.digit", mark: "mark.name", format: format{rate: 8000},
-		packing: packing{10, true}, // 3,200 bytes: the least that its documentation wants in a message
+		packing: packing{frames: 10, whole: true}, // 3,200 bytes: the least that its documentation wants in a message
 		voice:   `{"event":"media","stream_sid":{stream},"media":{"payload":"{sound}"}}`,
 		say: map[command]string{
 			clearVoice: `{"event":"clear","stream_sid":{stream}}`,
@@ -159,6 +159,14 @@ var profiles = map[string]*profile{
 		binary: true, event: "command", events: map[string]kind{"connect": started},
 		call: "callId", rate: "sampleRate", attributes: "callHeaders", format: format{rate: 8000},
 		say: map[command]string{accept: `{"command":"answer"}`, clearVoice: `{"command":"clear"}`, keepAlive: `{"command":"heartbeat"}`},
+	}},
+	"infobip": {dialect: dialect{
+		// https://www.infobip.com/docs/voice-and-video/calls/use-websocket-streaming, as its users write it in public: a fork of Pipecat,
+		// https://github.com/crunnels-alt/dynamic-fintech-demo, and a sample for Azure's Voice Live. What stands in customData is at the top.
+		binary: true, events: map[string]kind{"websocket:connected": started, "websocket:dtmf": digit},
+		call: "callId", from: "from", to: "to", encoding: "content-type", key: "digit", format: format{rate: 24000},
+		packing: packing{fills: true}, // two of them say that a stream without sound is ended
+		say:     map[command]string{clearVoice: `{"action":"clear"}`},
 	}},
 	"genesys": {sealed: true, dialect: dialect{
 		// https://developer.genesys.cloud/devapps/audiohook, https://github.com/purecloudlabs/audiohook-reference-implementation; for keys and

@@ -24,6 +24,7 @@ type speech struct {
 	format format
 	size   int  // of a message's sound, in bytes
 	whole  bool // no message has less
+	fills  bool // see [packing]
 	lead   time.Duration
 	put    func(signaling.Outgoing) // does not block
 	log    *slog.Logger
@@ -35,6 +36,7 @@ type speech struct {
 	over     bool                 // the call was hung up
 	held     []signaling.Outgoing // until it can
 	due      time.Time            // when what was sent will have been played, as far as is known; zero: nothing was sent
+	filled   time.Time            // until when silence was sent
 	marks    int                  // sent
 	echoed   int                  // the newest that has come back
 	turnDue  time.Time            // when the newest was, if it ends a turn; zero: it does not
@@ -45,7 +47,8 @@ type speech struct {
 
 func newSpeech(c codec, f format, p packing, lead time.Duration, put func(signaling.Outgoing), log *slog.Logger) *speech {
 	s := &speech{
-		codec: c, format: f, size: f.frame() * max(1, p.frames), whole: p.whole, lead: lead, put: put, log: log, echo: make(chan struct{}),
+		codec: c, format: f, size: f.frame() * max(1, p.frames), whole: p.whole, fills: p.fills, lead: lead, put: put, log: log,
+		echo: make(chan struct{}),
 	}
 	if f.rate != bridge.VoiceRate {
 		s.down = media.NewResampler(bridge.VoiceRate, f.rate)
@@ -82,6 +85,21 @@ func (s *speech) WriteFrame(f media.Frame) error {
 		s.send()
 	}
 	return nil
+}
+
+// fill sends 20 ms of silence if nothing is said. It is called when sound comes in, which may be in bursts; what goes out keeps to the clock.
+func (s *speech) fill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if !s.fills || s.over || s.due.After(now) || s.filled.After(now) {
+		return
+	}
+	if last := now.Add(-media.FrameDuration); s.filled.Before(last) {
+		s.filled = last
+	}
+	s.filled = s.filled.Add(media.FrameDuration)
+	s.post(s.codec.voice(s.format.encode(nil, make([]int16, media.Samples(media.FrameDuration, s.format.rate)))))
 }
 
 // sendRest sends what is less than a message, with silence behind it where no message may have less. Needs mu.

@@ -161,6 +161,16 @@ func styles() map[string]style {
 			},
 			isClear: is(`{"command":"clear"}`),
 		},
+		"infobip": {
+			provider: "infobip", rate: 24000,
+			begin: func(call, to string) []string {
+				return []string{
+					`{"event":"websocket:connected","content-type":"audio/l16;rate=24000","callId":"` + call + `","from":"+4917012345","to":"` + to + `"}`,
+				}
+			},
+			keys:    func(k string) string { return `{"event":"websocket:dtmf","digit":"` + k + `","duration":250}` },
+			isClear: is(`{"action":"clear"}`),
+		},
 		"twilio": twilioLike("twilio"), "signalwire": twilioLike("signalwire"),
 		"asterisk in words": asteriskText, "asterisk in JSON": asteriskJSON, "jambonz": jambonz, "freeswitch": freeswitch,
 		"telnyx": {
@@ -314,7 +324,7 @@ func TestEachProvider(t *testing.T) {
 			session, ear := g.session()
 			said := g.host.Sessions()[0].Attributes
 			has := s.provider != "jambonz" && !strings.HasPrefix(name, "vonage") && name != "asterisk in words" &&
-				name != "bandwidth" && name != "ozonetel"
+				name != "bandwidth" && name != "ozonetel" && name != "infobip"
 			if has && said["order"] != "17" && said["client_state"] != "b3JkZXI=" {
 				t.Errorf("with the call came %v", said)
 			}
@@ -377,6 +387,28 @@ func TestEachProvider(t *testing.T) {
 				t.Errorf("a message of its voice has %d samples", p.least)
 			}
 		})
+	}
+}
+
+// Infobip ends a stream without sound, so silence goes out while nothing is said: as much as time passes, however much comes in at once.
+func TestPausesAreFilled(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, nil)
+	p := g.dialPhone(styles()["infobip"], "+100")
+	g.session()
+	began := time.Now()
+	p.say(make([]int16, 2*p.rate))
+	for sent := time.Duration(0); sent < 5*media.FrameDuration; <-time.After(5 * time.Millisecond) {
+		p.say(make([]int16, p.rate/50))
+		p.mu.Lock()
+		sent = media.Duration(len(p.pcm), p.rate)
+		if most := time.Since(began) + 2*media.FrameDuration; sent > most || loud(p.pcm) != nil {
+			t.Errorf("%v of silence went out, and at most %v were due", sent, most)
+		}
+		p.mu.Unlock()
+		if time.Since(began) > patience {
+			t.Fatalf("%v of silence went out", sent)
+		}
 	}
 }
 
