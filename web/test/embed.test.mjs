@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import { after, before, test } from 'node:test';
-import { openPage, shiftClock, silence, start, startGateway, tone } from './harness.mjs';
+import { clock, openPage, shiftClock, silence, start, startGateway, tone } from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
@@ -38,10 +38,10 @@ after(async () => {
 });
 
 const inShop = (name, run, { path = '/', origin = () => app.origin, ...options } = {}) =>
-  test(name, { timeout: 90_000 }, async () => {
+  test(name, { timeout: 90_000 }, async (t) => {
     const page = await openPage({ url: origin() + path, ...options });
     try {
-      await run(page);
+      await run(page, t);
       const others = page.complaints.filter((c) => !c.startsWith(`asked ${gateway.url}`));
       assert.deepEqual(others, []);
     } finally {
@@ -65,11 +65,12 @@ inShop("the gateway's page has one answer, too", async (page) => {
   await setUp(page, 'You are the front desk');
 });
 
-inShop('one line of HTML lets a person talk', async (page) => {
+inShop('one line of HTML lets a person talk', async (page, t) => {
+  const judge = clock(t);
   await page.evaluate(() => addEventListener('turn', (e) => (window.turns ??= []).push(e.detail), true));
   await button(page, 'Talk').click();
   await says(page, 'Listening');
-  await page.waitForFunction(() => told.some((m) => m.type === 'TURN_COMPLETE')); // the sentence of the microphone was answered
+  await judge(() => page.waitForFunction(() => told.some((m) => m.type === 'TURN_COMPLETE'))); // the sentence of the microphone was answered
   await page.getByLabel('Type instead').fill('Do you deliver?');
   await page.keyboard.press('Enter');
   await page.locator('.log .user', { hasText: 'Do you deliver?' }).waitFor();
