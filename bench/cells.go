@@ -544,7 +544,7 @@ func (c *comparison) loads(ctx context.Context) error {
 			return fmt.Errorf("%d calls: %w", n, err)
 		}
 		c.add(cpu, 1, "", 100*w.cores/float64(n))
-		c.add(memory, 1, "", float64(w.memory)/(1<<20))
+		c.add(memory, 1, "", float64(max(0, w.memory))/(1<<20)) // it may have shrunk
 	}
 	return nil
 }

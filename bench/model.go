@@ -52,6 +52,7 @@ type session struct {
 	answers   chan string   // ids of calls of tools, as they are answered
 	lastLoud  time.Time     // that it has heard: for beepForBeep
 	silent    atomic.Bool   // it hears, and replies no more
+	resumes   bool          // the client wants to know what resumes it
 	over      chan struct{} // is closed at its end
 	ignored   chan time.Time
 }
@@ -177,10 +178,14 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var first struct {
 		Setup struct {
 			SystemInstruction struct{ Parts []struct{ Text string } }
+			SessionResumption *struct{}
 		}
 	}
 	_, raw, err := conn.ReadMessage()
 	if err != nil || json.Unmarshal([]byte(camelCase.Replace(string(raw))), &first) != nil || s.send(`{"setupComplete":{}}`) != nil {
+		return
+	}
+	if s.resumes = first.Setup.SessionResumption != nil; s.resumes && s.send(resumable) != nil {
 		return
 	}
 	var name strings.Builder
@@ -198,8 +203,9 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // camelCase are the names of fields that Google's SDK for Python sends with underscores, as Google allows.
-var camelCase = strings.NewReplacer(`"system_instruction"`, `"systemInstruction"`, `"realtime_input"`, `"realtimeInput"`,
-	`"media_chunks"`, `"mediaChunks"`, `"tool_response"`, `"toolResponse"`, `"function_responses"`, `"functionResponses"`)
+var camelCase = strings.NewReplacer(`"system_instruction"`, `"systemInstruction"`, `"session_resumption"`, `"sessionResumption"`,
+	`"realtime_input"`, `"realtimeInput"`, `"media_chunks"`, `"mediaChunks"`, `"tool_response"`, `"toolResponse"`,
+	`"function_responses"`, `"functionResponses"`)
 
 // camel rewrites a message if its first name needs it.
 func camel(raw []byte) []byte {
@@ -248,9 +254,13 @@ func (m *model) take(s *session, raw []byte) {
 	}
 }
 
+// send sends messages, and with the end of a turn what resumes the session, where the client asked for that.
 func (s *session) send(messages ...string) error {
 	s.write.Lock()
 	defer s.write.Unlock()
+	if s.resumes && slices.Contains(messages, turnOver) {
+		messages = append(messages, resumable)
+	}
 	for _, m := range messages {
 		if err := s.conn.WriteMessage(websocket.TextMessage, []byte(m)); err != nil {
 			return err
@@ -275,6 +285,7 @@ const (
 	understood  = `{"serverContent":{"inputTranscription":{"text":" Hello?"}}}`
 	interrupted = `{"serverContent":{"interrupted":true}}`
 	generated   = `{"serverContent":{"generationComplete":true}}`
+	resumable   = `{"sessionResumptionUpdate":{"newHandle":"bench","resumable":true}}`
 	turnOver    = `{"serverContent":{"turnComplete":true},"usageMetadata":{` +
 		`"promptTokenCount":100,"responseTokenCount":45,"totalTokenCount":145,` +
 		`"promptTokensDetails":[{"modality":"AUDIO","tokenCount":100}],"responseTokensDetails":[{"modality":"AUDIO","tokenCount":45}]}}`

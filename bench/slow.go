@@ -84,7 +84,7 @@ func (c *comparison) slow(ctx context.Context) error {
 	if len(beside.mouthToEar) > 0 {
 		c.add("slow.beside", trials, "no reply", allInMilliseconds(beside.mouthToEar)...)
 	}
-	c.add("slow.memory", 1, "", float64(most-before)/(1<<20))
+	c.add("slow.memory", 1, "", float64(max(0, most-before))/(1<<20))
 	return failed
 }
 
