@@ -20,14 +20,12 @@ const (
 
 // speech is what the model says, on its way to the other side. It implements media.Output. Any goroutine may call it.
 type speech struct {
-	codec  codec
-	format format
-	size   int  // of a message's sound, in bytes
-	whole  bool // no message has less
-	fills  bool // see [packing]
-	lead   time.Duration
-	put    func(signaling.Outgoing) // does not block
-	log    *slog.Logger
+	codec   codec
+	format  format
+	packing packing
+	lead    time.Duration
+	put     func(signaling.Outgoing) // does not block
+	log     *slog.Logger
 
 	mu       sync.Mutex
 	down     *media.Resampler     // nil: the voice goes out at its own rate
@@ -46,15 +44,15 @@ type speech struct {
 }
 
 func newSpeech(c codec, f format, p packing, lead time.Duration, put func(signaling.Outgoing), log *slog.Logger) *speech {
-	s := &speech{
-		codec: c, format: f, size: f.frame() * max(1, p.frames), whole: p.whole, fills: p.fills, lead: lead, put: put, log: log,
-		echo: make(chan struct{}),
-	}
+	s := &speech{codec: c, format: f, packing: p, lead: lead, put: put, log: log, echo: make(chan struct{})}
 	if f.rate != bridge.VoiceRate {
 		s.down = media.NewResampler(bridge.VoiceRate, f.rate)
 	}
 	return s
 }
+
+// size is that of a message's sound, in bytes.
+func (s *speech) size() int { return s.format.frame() * max(1, s.packing.frames) }
 
 // Lead implements media.Output.
 func (s *speech) Lead() time.Duration { return s.lead }
@@ -81,7 +79,7 @@ func (s *speech) WriteFrame(f media.Frame) error {
 	}
 	s.due = s.due.Add(media.FrameDuration)
 	s.gathered = s.format.encode(s.gathered, pcm)
-	if len(s.gathered) >= s.size {
+	if len(s.gathered) >= s.size() {
 		s.send()
 	}
 	return nil
@@ -89,10 +87,13 @@ func (s *speech) WriteFrame(f media.Frame) error {
 
 // fill sends 20 ms of silence if nothing is said. It is called when sound comes in, which may be in bursts; what goes out keeps to the clock.
 func (s *speech) fill() {
+	if !s.packing.fills {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	if !s.fills || s.over || s.due.After(now) || s.filled.After(now) {
+	if s.over || s.due.After(now) || s.filled.After(now) {
 		return
 	}
 	if last := now.Add(-media.FrameDuration); s.filled.Before(last) {
@@ -104,8 +105,8 @@ func (s *speech) fill() {
 
 // sendRest sends what is less than a message, with silence behind it where no message may have less. Needs mu.
 func (s *speech) sendRest() {
-	if n := len(s.gathered); s.whole && n > 0 && n < s.size {
-		pause := make([]int16, media.Samples(media.FrameDuration, s.format.rate)*(s.size-n)/s.format.frame())
+	if n := len(s.gathered); s.packing.whole && n > 0 && n < s.size() {
+		pause := make([]int16, media.Samples(media.FrameDuration, s.format.rate)*(s.size()-n)/s.format.frame())
 		s.gathered = s.format.encode(s.gathered, pause)
 		s.due = s.due.Add(media.Duration(len(pause), s.format.rate))
 	}
