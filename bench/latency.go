@@ -151,8 +151,8 @@ func (p tempo) match(trials []time.Duration, sent, replies []time.Time) (latency
 	return l, nil
 }
 
-// interrupt has the model interrupt its answers, and returns how long the voice goes on arriving after that. An answer that is not heard, or
-// does not end, has no figure; the error is of the last of those.
+// interrupt has the model interrupt its answers, and returns how long the voice goes on arriving after that. An answer that is not heard,
+// or does not end, has no figure; the error is of the last of those.
 func (p tempo) interrupt(ctx context.Context, s *session, hears *loudness, trials int) (took []time.Duration, failed error) {
 	answer := saying(mediatest.Tone(4*p.voiceBefore, voiceRate, 440, 12000), "") // far more than is heard of it
 	for i := range trials + warmUp {

@@ -85,7 +85,8 @@ func (s *speech) WriteFrame(f media.Frame) error {
 	return nil
 }
 
-// fill sends 20 ms of silence if nothing is said. It is called when sound comes in, which may be in bursts; what goes out keeps to the clock.
+// fill sends 20 ms of silence if nothing is said. It is called when sound comes in, which may be in bursts; what goes out keeps to the
+// clock.
 func (s *speech) fill() {
 	if !s.packing.fills {
 		return
