@@ -85,6 +85,9 @@ type format struct {
 	rate int         // in Hz
 }
 
+// maxRate is the highest rate of a format, in Hz.
+const maxRate = 48000
+
 // encodings are the names of formats, and their rates where the name says it.
 var encodings = map[string]format{
 	"audio/x-mulaw": {&g711.MuLaw, 8000}, "mulaw": {&g711.MuLaw, 8000}, "pcmu": {&g711.MuLaw, 8000}, "ulaw": {&g711.MuLaw, 8000},
@@ -120,7 +123,7 @@ func parseFormat(encoding string, rate int, otherwise format) (format, error) {
 	if rate > 0 {
 		f.rate = rate
 	}
-	if f.law != nil && f.rate != 8000 || f.rate < 8000 || f.rate > 48000 {
+	if f.law != nil && f.rate != 8000 || f.rate < 8000 || f.rate > maxRate {
 		return format{}, fmt.Errorf("the encoding %q at %d Hz is not served", phone.Clip(encoding), f.rate)
 	}
 	return f, nil

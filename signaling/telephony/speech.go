@@ -101,8 +101,12 @@ func (s *speech) fill() {
 		s.filled = last
 	}
 	s.filled = s.filled.Add(media.FrameDuration)
-	s.post(s.codec.voice(s.format.encode(nil, make([]int16, media.Samples(media.FrameDuration, s.format.rate)))))
+	s.gathered = s.format.encode(s.gathered, quiet[:media.Samples(media.FrameDuration, s.format.rate)])
+	s.send()
 }
+
+// quiet is 20 ms at the highest rate of a [format].
+var quiet = make([]int16, media.Samples(media.FrameDuration, maxRate))
 
 // sendRest sends what is less than a message, with silence behind it where no message may have less. Needs mu.
 func (s *speech) sendRest() {
