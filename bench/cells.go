@@ -121,7 +121,7 @@ func (c *comparison) latency(ctx context.Context) error {
 		c.add("beep", c.trials, "no reply", allInMilliseconds(l.mouthToEar)...)
 	}
 	if len(l.cut) > 0 && c.wants("barge") {
-		c.add("barge", c.interruptions(), fmt.Sprint(err), allInMilliseconds(l.cut)...)
+		c.add("barge", c.interruptions(), "the answer was not heard, or did not end", allInMilliseconds(l.cut)...)
 	}
 	return err
 }
