@@ -2,8 +2,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { test } from 'node:test';
-import { openPage, silence, startGateway, tone, withGateway } from './harness.mjs';
+import { openPage, silence, startGateway, test, tone, withGateway } from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const spoken = Array(20).fill([silence(0.5), tone(1)]).flat();

@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
-import { after, before, test } from 'node:test';
-import { clock, openPage, shiftClock, silence, start, startGateway, tone } from './harness.mjs';
+import { after, before } from 'node:test';
+import { clock, openPage, shiftClock, silence, start, startGateway, test, tone } from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 

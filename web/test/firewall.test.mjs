@@ -8,8 +8,8 @@ import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, before, describe, test } from 'node:test';
-import { clock, hears, now, openPage, silence, startGateway, tone } from './harness.mjs';
+import { after, before, describe } from 'node:test';
+import { clock, hears, now, openPage, silence, startGateway, test, tone } from './harness.mjs';
 
 const run = (command, ...args) => execFileSync(command, args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
 const [near, far] = ['n', 'f'].map((side) => `vw${process.pid}${side}`); // namespaces, and their ends of the wire

@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
-import { after, before, test } from 'node:test';
+import { after, before } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { clock, gets, hears, now, openPage, says, silence, start, startGateway, tone, type } from './harness.mjs';
+import { clock, gets, hears, now, openPage, says, silence, start, startGateway, test, tone, type } from './harness.mjs';
 
 const program = process.env.GATEWAY ?? fileURLToPath(new URL('../../bin/gateway', import.meta.url));
 const { PATH, HOME } = process.env;

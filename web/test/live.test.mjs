@@ -4,10 +4,10 @@ import { execFile } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, before, describe, test } from 'node:test';
+import { after, before, describe } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { silence, startGateway, tone } from './harness.mjs';
+import { silence, startGateway, test, tone } from './harness.mjs';
 
 const { GoogleGenAI } = await import('@google/genai');
 const limit = { timeout: 90_000 };

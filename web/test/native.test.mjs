@@ -2,8 +2,10 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { describe, test } from 'node:test';
-import { jpegSize, openPage, playGateway, says, saves, start, startGateway, startModel, status, stop, type, withGateway } from './harness.mjs';
+import { describe } from 'node:test';
+import {
+  jpegSize, openPage, playGateway, saves, says, start, startGateway, startModel, status, stop, test, type, withGateway,
+} from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const phone = { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true };

@@ -6,8 +6,10 @@ import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
-import { after, before, describe, test } from 'node:test';
-import { clock, detail, gets, goesBy, hears, now, openPage, says, silence, start, startGateway, status, TALKS, tone, type } from './harness.mjs';
+import { after, before, describe } from 'node:test';
+import {
+  clock, detail, gets, goesBy, hears, lastStatus, now, openPage, says, silence, start, startGateway, status, TALKS, test, tone, type,
+} from './harness.mjs';
 
 const ms = 1e6; // durations of the link are in nanoseconds
 const delay = 30 * ms; // each way, whatever else happens
@@ -71,11 +73,9 @@ async function inPage(t, options, run) {
   const page = await openPage({ url: gateway.url, inside: link.inside[0], ...options });
   try {
     await run(page);
-    // A dial that takes too long is given up for another, which Chromium reports.
-    const others = page.complaints.filter((c) => !c.endsWith('WebSocket is closed before the connection is established.'));
-    assert.deepEqual(others, []);
+    assert.deepEqual(page.complaints, []);
   } catch (e) {
-    t.diagnostic(['the page says: ' + (await status(page)), ...gateway.log].join('\n'));
+    t.diagnostic(['the page says: ' + (await lastStatus(page)), ...gateway.log].join('\n'));
     throw e;
   } finally {
     await link.does({});

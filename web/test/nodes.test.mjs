@@ -6,8 +6,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, before, test } from 'node:test';
-import { clock, gets, hears, now, openPage, silence, start, startGateway, startModel, tone, type } from './harness.mjs';
+import { after, before } from 'node:test';
+import { clock, gets, hears, now, openPage, silence, start, startGateway, startModel, test, tone, type } from './harness.mjs';
 
 const folder = mkdtempSync(join(tmpdir(), 'voxgate-nodes-'));
 const socket = join(folder, 'redis');

@@ -5,8 +5,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, before, test } from 'node:test';
-import { gatewayBinary, openPage, silence, startGateway, tone } from './harness.mjs';
+import { after, before } from 'node:test';
+import { gatewayBinary, openPage, silence, startGateway, test, tone } from './harness.mjs';
 
 const folder = mkdtempSync(join(tmpdir(), 'voxgate-keys-'));
 const keys = join(folder, 'keys.json');

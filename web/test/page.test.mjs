@@ -2,8 +2,10 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { test } from 'node:test';
-import { clock, gets, inFirefox, openPage, playGateway, says, saves, silence, speech, start, startGateway, status, stop, TALKS, tone, type, withGateway } from './harness.mjs';
+import {
+  clock, gets, inFirefox, openPage, playGateway, saves, says, silence, speech, start, startGateway, status, stop, TALKS, test, tone, type,
+  withGateway,
+} from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const phone = { viewport: { width: 360, height: 640 }, hasTouch: true, isMobile: true };

@@ -1,7 +1,7 @@
 /** The voice goes by the WebSocket first and moves to WebRTC: what is said, and heard, meanwhile. */
 import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
-import { clock, gets, inFirefox, openPage, silence, startGateway, startModel, tone } from './harness.mjs';
+import { after, before, describe } from 'node:test';
+import { clock, gets, inFirefox, openPage, silence, startGateway, startModel, test, tone } from './harness.mjs';
 
 const RATE = 16_000;
 const STEP = 0.1; // seconds of one tone; no two are alike, so that each can be found again

@@ -5,7 +5,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, before, describe, test } from 'node:test';
+import { after, before, describe } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { RealtimeAgent, RealtimeSession, tool } from '@openai/agents-realtime';
@@ -13,7 +13,7 @@ import { build } from 'esbuild';
 import OpenAI from 'openai';
 import { OpenAIRealtimeWS } from 'openai/realtime/ws';
 import { WebSocket } from 'ws';
-import { clock, gatewayBinary, openPage, silence, startGateway, tone } from './harness.mjs';
+import { clock, gatewayBinary, openPage, silence, startGateway, test, tone } from './harness.mjs';
 
 const limit = { timeout: 40_000 };
 const run = promisify(execFile);

@@ -6,10 +6,10 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, before, describe, test } from 'node:test';
+import { after, before, describe } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { startGateway } from './harness.mjs';
+import { startGateway, test } from './harness.mjs';
 
 const { GoogleGenAI, FunctionCallingConfigMode } = await import('@google/genai');
 const MODEL = 'gemini-3.8-flash';

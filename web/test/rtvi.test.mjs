@@ -6,10 +6,10 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, before, test } from 'node:test';
+import { after, before } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
-import { clock, gatewayBinary, hears, openPage, silence, startGateway, tone } from './harness.mjs';
+import { clock, gatewayBinary, hears, openPage, silence, startGateway, test, tone } from './harness.mjs';
 
 const folder = mkdtempSync(join(tmpdir(), 'voxgate-rtvi-'));
 let open, closed; // gateways: for anybody, and for who has a token

@@ -4,10 +4,10 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import net from 'node:net';
 import { createInterface } from 'node:readline';
-import { after, before, describe, test } from 'node:test';
+import { after, before, describe } from 'node:test';
 import tls from 'node:tls';
 import { fileURLToPath } from 'node:url';
-import { silence, tone } from './harness.mjs';
+import { silence, test, tone } from './harness.mjs';
 
 const MODEL = 'gemini-3.8-live';
 const limit = { timeout: 90_000 };

@@ -1,8 +1,9 @@
 /** Camera and screen: what the model gets to see of them, and what the person does. */
 import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
+import { after, before, describe } from 'node:test';
 import {
-  clock, gets, goesBy, hears, inFirefox, jpegSize, openPage, says, silence, speech, start, startGateway, startModel, stop, tone, type,
+  clock, gets, goesBy, hears, inFirefox, jpegSize, openPage, says, silence, speech, start, startGateway, startModel, stop, test, tone,
+  type,
 } from './harness.mjs';
 
 const MOST = 768;

@@ -4,10 +4,10 @@ import { execFileSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, before, test } from 'node:test';
+import { after, before } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
-import { gatewayBinary, hears, hearsNothing, now, openPage, silence, startGateway, tone } from './harness.mjs';
+import { gatewayBinary, hears, hearsNothing, now, openPage, silence, startGateway, test, tone } from './harness.mjs';
 
 const folder = mkdtempSync(join(tmpdir(), 'voxgate-sip-'));
 const config = join(folder, 'sip.json');

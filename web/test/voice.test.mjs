@@ -1,7 +1,9 @@
 /** Conversations with the emulator, judged by what is heard in the page. */
 import assert from 'node:assert/strict';
 import { describe } from 'node:test';
-import { clock, gets, goesBy, hears, hearsNothing, inFirefox, now, says, silence, speech, start, status, TALKS, tone, type, withGateway } from './harness.mjs';
+import {
+  clock, gets, goesBy, hears, hearsNothing, inFirefox, now, says, silence, speech, start, status, TALKS, tone, type, withGateway,
+} from './harness.mjs';
 
 const talk = withGateway();
 const question = [silence(1), speech(), tone(0.6)];

@@ -8,10 +8,13 @@ import { connect } from 'node:net';
 import { createInterface } from 'node:readline';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, before, test } from 'node:test';
+import { after, before } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
-import { clock, gatewayBinary, hears, hearsNothing, inFirefox, now, openPage, says, shiftClock, silence, speech, start, startGateway, status, tone, type } from './harness.mjs';
+import {
+  clock, gatewayBinary, hears, hearsNothing, inFirefox, lastStatus, now, openPage, says, shiftClock, silence, speech, start, startGateway,
+  status, test, tone, type,
+} from './harness.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const web = fileURLToPath(new URL('..', import.meta.url));
@@ -62,7 +65,7 @@ const look = (name, { init = '', ...options }, run) =>
       await run(page, t);
       assert.deepEqual(page.complaints, []);
     } catch (e) {
-      t.diagnostic(`the page says: ${await status(page)}\n${gateway.log.slice(-20).join('\n')}`);
+      t.diagnostic(`the page says: ${await lastStatus(page)}\n${gateway.log.slice(-20).join('\n')}`);
       throw e;
     } finally {
       await page.quit();
