@@ -189,7 +189,7 @@ test('the first page of the documentation works as it stands, and says why it ca
 
 test('a tool with a schema of Zod gets what it describes, and the model what is wrong', { timeout: 60_000 }, async () => {
   const root = join(project, 'zod');
-  mkdirSync(root);
+  mkdirSync(root, { recursive: true });
   writeFileSync(join(root, 'index.html'), '<!doctype html><link rel="icon" href="data:,"><p id="status"></p><script type="module" src="main.js"></script>');
   writeFileSync(join(root, 'main.js'), `
     import { connect, tool } from 'voxgate';
@@ -225,7 +225,7 @@ test('a tool with a schema of Zod gets what it describes, and the model what is 
 });
 
 test('a plain page on another origin speaks and hears', { timeout: 60_000 }, async () => {
-  mkdirSync(join(project, 'plain'));
+  mkdirSync(join(project, 'plain'), { recursive: true });
   writeFileSync(join(project, 'plain/index.html'), '<!doctype html><link rel="icon" href="data:,"><p id="status"></p><button>Talk</button><script type="module" src="/plain/main.js"></script>');
   writeFileSync(join(project, 'plain/main.js'), `
     import { open } from '/node_modules/voxgate/voxgate.js';
@@ -240,7 +240,7 @@ test('a plain page on another origin speaks and hears', { timeout: 60_000 }, asy
 
 test('a canvas looks as it should where there is only the package', { timeout: 60_000 }, async () => {
   const root = join(project, 'canvas');
-  mkdirSync(root);
+  mkdirSync(root, { recursive: true });
   writeFileSync(join(root, 'index.html'), '<!doctype html><meta name="color-scheme" content="light dark"><link rel="icon" href="data:,"><div></div><script type="module" src="main.js"></script>');
   writeFileSync(join(root, 'main.js'), `
     import { connect } from 'voxgate';

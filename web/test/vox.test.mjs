@@ -665,7 +665,7 @@ test('the hook of the documentation works in a real React app', { timeout: 30_00
   const [, hook] = /```jsx\n([^]*?)```/.exec(doc);
   assert.ok(hook.trim().split('\n').length <= 10, 'ten lines');
   const app = join(folder, 'app');
-  mkdirSync(app);
+  mkdirSync(app, { recursive: true });
   for (const [from, to] of [['library', ''], ['vox', 'vox']]) cpSync(join(web, from), join(app, 'voxgate', to), { recursive: true });
   writeFileSync(join(app, 'useVoxLive.jsx'), hook);
   writeFileSync(join(app, 'main.jsx'), `
