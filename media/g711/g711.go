@@ -52,6 +52,15 @@ func (c Codec) AppendBytes(b []byte, pcm []int16) []byte {
 	return b
 }
 
+// Into has for each byte of this law the one of another that stands for the same sample.
+func (c Codec) Into(other Codec) *[256]byte {
+	var bytes [256]byte
+	for b, sample := range c.law.samples {
+		bytes[b] = other.law.encode(sample)
+	}
+	return &bytes
+}
+
 // NewEncoder implements [media.Codec]. Another rate than 8 kHz is resampled, which delays the voice by 2.25 ms.
 func (c Codec) NewEncoder(from int) (media.Encoder, error) {
 	e := &encoder{codec: c}

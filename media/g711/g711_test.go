@@ -191,3 +191,24 @@ func TestConcealmentEnds(t *testing.T) {
 		t.Errorf("a step of %d, where the tone has %d", step, natural)
 	}
 }
+
+// TestInto: a byte becomes the one of the other law that sounds most like it, or its neighbour where it lies between both.
+func TestInto(t *testing.T) {
+	all := make([]byte, 256)
+	for i := range all {
+		all[i] = byte(i)
+	}
+	for _, laws := range [][2]g711.Codec{{g711.MuLaw, g711.ALaw}, {g711.ALaw, g711.MuLaw}} {
+		bytes, candidates := laws[0].Into(laws[1]), laws[1].Append(nil, all)
+		for b, sample := range laws[0].Append(nil, all) {
+			off := func(other int16) int { return max(int(other)-int(sample), int(sample)-int(other)) }
+			least := math.MaxInt
+			for _, other := range candidates {
+				least = min(least, off(other))
+			}
+			if got := off(candidates[bytes[b]]); got > 2*least {
+				t.Errorf("byte %d, a sample of %d: off by %d, the best byte by %d", b, sample, got, least)
+			}
+		}
+	}
+}

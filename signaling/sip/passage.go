@@ -12,6 +12,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/media"
+	"voxgate/media/g711"
 	"voxgate/media/rtpaudio"
 )
 
@@ -26,6 +27,7 @@ type passage struct {
 	heard, said *agreement // of both sides, while nothing changes
 	changed     bool
 	track       track
+	law         *[256]byte // from one law of G.711 into the other, where packets are passed on; nil: as they are
 
 	// Where sound is decoded.
 	rate    int
@@ -35,19 +37,30 @@ type passage struct {
 	payload [media.MaxPacketBytes]byte
 }
 
-// run passes sound on until ctx is done, or the sound has ended. Where both sides have the same codec it is decoded only to be recorded.
+// run passes sound on until ctx is done, or the sound has ended.
 func (p *passage) run(ctx context.Context) (err error) {
 	p.drain()
 	for p.changed = true; p.changed && err == nil && ctx.Err() == nil; {
 		p.changed = false
 		p.heard, p.said = p.agreement(), p.to.agreement()
-		if p.heard.codec == p.said.codec && !p.fills && p.tape == nil {
+		if p.relays() {
 			err = p.relay(ctx)
 		} else {
 			err = p.transcode(ctx)
 		}
 	}
 	return err
+}
+
+// relays reports whether packets are passed on as they come: both sides have the same codec, or G.711, and nothing needs the sound itself.
+func (p *passage) relays() bool {
+	p.law = nil
+	from, isLaw := p.heard.codec.media.(g711.Codec)
+	to, areLaws := p.said.codec.media.(g711.Codec)
+	if isLaw && areLaws && from != to {
+		p.law = from.Into(to)
+	}
+	return (p.law != nil || p.heard.codec == p.said.codec) && !p.fills && p.tape == nil
 }
 
 // Read implements [rtpaudio.Reader]. It ends when another codec may have been agreed on.
@@ -80,6 +93,11 @@ func (p *passage) relay(ctx context.Context) error {
 		}
 		switch {
 		case packet.PayloadType == p.heard.number:
+			if p.law != nil {
+				for i, b := range packet.Payload {
+					packet.Payload[i] = p.law[b]
+				}
+			}
 			p.to.pass(&p.track, p.said.number, &packet)
 			continue
 		case packet.PayloadType == p.heard.comfort && p.said.comfort != 0:
