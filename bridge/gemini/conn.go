@@ -29,7 +29,6 @@ type Conn struct {
 	sent  int64  // messages, the setup among them
 
 	// Owned by the receiver.
-	in      bytes.Buffer
 	dec     *wire.Decoder
 	waiting []*wire.ServerMessage // came with or before setupComplete
 	dead    error                 // the first error that ended receiving
@@ -187,47 +186,52 @@ func (c *Conn) next(ctx context.Context) (*wire.ServerMessage, error) {
 	if ctx.Err() != nil {
 		return nil, ended(ctx)
 	}
-	if err := c.read(ctx); err != nil {
+	in, err := c.read(ctx)
+	if err != nil {
 		c.dead = err
 		c.follow(context.Background())
 		return nil, err
 	}
-	m, err := c.dec.Decode(c.in.Bytes())
+	m, err := c.dec.Decode(in.Bytes())
+	if in.Cap() <= keepBuffer {
+		inputs.Put(in)
+	}
 	if e, ok := errors.AsType[*wire.ServerError](err); ok {
 		e.Message = wire.OneLine(c.key.Hide(e.Message), wire.MaxReason)
 	}
 	return m, err
 }
 
-// read fills c.in with the next text or binary message; the server uses both.
-func (c *Conn) read(ctx context.Context) error {
+// inputs have room for a message while it is read and decoded. A connection that waits for one, as most do, needs none.
+var inputs = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// read returns the next text or binary message, in one of inputs; the server uses both.
+func (c *Conn) read(ctx context.Context) (*bytes.Buffer, error) {
 	c.follow(ctx)
-	if c.in.Reset(); c.in.Cap() > keepBuffer {
-		c.in = bytes.Buffer{}
-	}
 	_, r, err := c.ws.NextReader()
 	if err == nil {
-		_, err = c.in.ReadFrom(r)
-	}
-	if err == nil {
-		if c.trace != nil {
-			c.trace(false, c.in.Bytes())
+		in := inputs.Get().(*bytes.Buffer)
+		in.Reset()
+		if _, err = in.ReadFrom(r); err == nil {
+			if c.trace != nil {
+				c.trace(false, in.Bytes())
+			}
+			return in, nil
 		}
-		return nil
 	}
 	if c.isClosed() {
-		return net.ErrClosed
+		return nil, net.ErrClosed
 	}
 	if ctx.Err() != nil {
-		return ended(ctx)
+		return nil, ended(ctx)
 	}
 	if errors.Is(err, websocket.ErrReadLimit) {
-		return &wire.CloseError{Code: websocket.CloseMessageTooBig, Reason: "the server sent a message over our limit"}
+		return nil, &wire.CloseError{Code: websocket.CloseMessageTooBig, Reason: "the server sent a message over our limit"}
 	}
 	if closed, ok := errors.AsType[*websocket.CloseError](err); ok {
-		return &wire.CloseError{Code: closed.Code, Reason: wire.OneLine(c.key.Hide(closed.Text), maxCloseReason)}
+		return nil, &wire.CloseError{Code: closed.Code, Reason: wire.OneLine(c.key.Hide(closed.Text), maxCloseReason)}
 	}
-	return &wire.CloseError{Code: websocket.CloseAbnormalClosure, Reason: "connection lost: " + err.Error(), Err: err}
+	return nil, &wire.CloseError{Code: websocket.CloseAbnormalClosure, Reason: "connection lost: " + err.Error(), Err: err}
 }
 
 // follow makes the end of ctx end the read under way and later ones, in place of the ctx before. It stays in force

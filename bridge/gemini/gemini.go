@@ -37,7 +37,7 @@ const (
 	// maxCloseReason is what a close frame holds besides its code, in bytes: RFC 6455 section 5.5.
 	maxCloseReason = 123
 
-	// keepBuffer is the largest read buffer kept for the next message.
+	// keepBuffer is the largest buffer of inputs that is kept for another message.
 	keepBuffer = 1 << 20
 
 	// writeBuffer holds 100 ms of 24 kHz audio in base64, so that an audio message is one frame and one write.

@@ -9,13 +9,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
 // Decoder turns the server's messages into ServerMessages. It owns the audio of the last one.
 type Decoder struct {
 	pcm []int16
-	raw []byte
 
 	// What a message of nothing but audio is returned in: they come many times a second, and must not allocate.
 	voice  ServerMessage // its Content is spoken
@@ -336,17 +336,22 @@ func (d *Decoder) inlineData(c *ServerContent, data []byte) (taken bool, err err
 	if err != nil {
 		return false, err
 	}
-	d.raw, err = base64.StdEncoding.AppendDecode(d.raw[:0], encoded)
-	if err != nil || len(d.raw)%2 != 0 {
+	raw := raws.Get().(*[]byte)
+	defer raws.Put(raw)
+	*raw, err = base64.StdEncoding.AppendDecode((*raw)[:0], encoded)
+	if err != nil || len(*raw)%2 != 0 {
 		return false, &FrameError{Problem: "audio is not base64 of 16-bit samples"}
 	}
 	n := len(d.pcm)
-	d.pcm = slices.Grow(d.pcm, len(d.raw)/2)[:n+len(d.raw)/2]
-	for i := range len(d.raw) / 2 {
-		d.pcm[n+i] = int16(uint16(d.raw[2*i]) | uint16(d.raw[2*i+1])<<8)
+	d.pcm = slices.Grow(d.pcm, len(*raw)/2)[:n+len(*raw)/2]
+	for i := range len(*raw) / 2 {
+		d.pcm[n+i] = int16(uint16((*raw)[2*i]) | uint16((*raw)[2*i+1])<<8)
 	}
 	return true, nil
 }
+
+// raws have room for audio while it is decoded, so that no connection keeps any.
+var raws = sync.Pool{New: func() any { return new([]byte) }}
 
 // isPCM reports whether the type is raw 16-bit audio, and sets mimeRate.
 func (d *Decoder) isPCM(mimeType []byte) bool {
