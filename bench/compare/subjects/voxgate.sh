@@ -16,5 +16,6 @@ cat >"$COMPARE_FOLDER/sip.json" <<END
 END
 export VOXGATE_AGENTS="$COMPARE_FOLDER/agents" VOXGATE_TELEPHONY="$COMPARE_FOLDER/telephony.json" VOXGATE_SIP="$COMPARE_FOLDER/sip.json"
 export VOXGATE_TOOLS="$COMPARE_FOLDER/tools.json" VOXGATE_ADDR=127.0.0.1:0 VOXGATE_DRAIN=0
+export VOXGATE_PUBLIC_IP=127.0.0.1 # the callers' only network, as for the echo
 export VOXGATE_LIMITS=sessions=0,new-per-second=0,new-per-second-per-key=0 GOOGLE_GEMINI_BASE_URL="$COMPARE_MODEL"
 exec "$COMPARE_GATEWAY" serve
