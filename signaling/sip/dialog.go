@@ -82,8 +82,12 @@ func (d *dialog) refresh(contact *sip.ContactHeader) {
 	}
 }
 
-// follows reports whether a request is the next one of the peer.
+// follows reports whether a request is the next one of the peer. News may overtake each other, since sipgo reads each packet in a goroutine
+// of its own: were one refused, a peer that reports what becomes of a REFER would report no more.
 func (d *dialog) follows(req *sip.Request) bool {
+	if req.Method == sip.NOTIFY || req.Method == sip.INFO {
+		return true
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if req.CSeq().SeqNo <= d.theirs && d.theirs != 0 {

@@ -351,6 +351,20 @@ func TestTransferByAsterisk(t *testing.T) {
 	}
 }
 
+// Where the target of a REFER is busy Asterisk loses the caller and keeps our leg: that ends once nothing comes by it.
+func TestReferToABusyTelephoneOfAsterisk(t *testing.T) {
+	n := newNetwork(t)
+	p, desk := newBaresip(t, "audio_codecs=PCMU/8000/1"), newBaresip(t, "audio_codecs=PCMU/8000/1;answermode=manual")
+	o := n.behindAsterisk(t, map[string]any{"silenceSeconds": 5}, p, desk)
+	p.do("dial", n.desk(asterisk))
+	p.expect("CALL_ESTABLISHED")
+	o.answered(1)
+	o.types(`/tool transfer_call {"target":"102"}`)
+	desk.expect("CALL_INCOMING")
+	desk.do("hangup", "486 Busy Here")
+	o.logged("call ended")
+}
+
 // edge is a Kamailio with the route of docs/sip.md, which leads to us by a transport, and an office behind it.
 func (n network) edge(t *testing.T, transport string) *office {
 	t.Helper()
