@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -336,22 +335,35 @@ func (d *Decoder) inlineData(c *ServerContent, data []byte) (taken bool, err err
 	if err != nil {
 		return false, err
 	}
-	raw := raws.Get().(*[]byte)
-	defer raws.Put(raw)
-	*raw, err = base64.StdEncoding.AppendDecode((*raw)[:0], encoded)
-	if err != nil || len(*raw)%2 != 0 {
+	var raw []byte
+	select {
+	case raw = <-raws:
+	default:
+	}
+	raw, err = base64.StdEncoding.AppendDecode(raw[:0], encoded)
+	if err != nil || len(raw)%2 != 0 {
 		return false, &FrameError{Problem: "audio is not base64 of 16-bit samples"}
 	}
 	n := len(d.pcm)
-	d.pcm = slices.Grow(d.pcm, len(*raw)/2)[:n+len(*raw)/2]
-	for i := range len(*raw) / 2 {
-		d.pcm[n+i] = int16(uint16((*raw)[2*i]) | uint16((*raw)[2*i+1])<<8)
+	d.pcm = slices.Grow(d.pcm, len(raw)/2)[:n+len(raw)/2]
+	for i := range len(raw) / 2 {
+		d.pcm[n+i] = int16(uint16(raw[2*i]) | uint16(raw[2*i+1])<<8)
+	}
+	if cap(raw) <= maxRaw {
+		select {
+		case raws <- raw:
+		default:
+		}
 	}
 	return true, nil
 }
 
-// raws have room for audio while it is decoded, so that no connection keeps any.
-var raws = sync.Pool{New: func() any { return new([]byte) }}
+// maxRaw is how long room may be to be kept, in bytes: 1.4 s of audio at 24 kHz.
+const maxRaw = 64 << 10
+
+// raws have room for audio while it is decoded, so that no connection keeps any. A sync.Pool forgets some of what it gets under the race
+// detector, so no test could say that nothing is allocated.
+var raws = make(chan []byte, 16)
 
 // isPCM reports whether the type is raw 16-bit audio, and sets mimeRate.
 func (d *Decoder) isPCM(mimeType []byte) bool {
