@@ -13,7 +13,7 @@ const folder = mkdtempSync(join(tmpdir(), 'voxgate-nodes-'));
 const socket = join(folder, 'redis');
 let redis;
 let model;
-const gateways = [];
+let gateways = []; // those that live
 
 /** A load balancer: new connections go to the gateway that is the first in the list. */
 const balancer = createServer((near) => {
@@ -25,27 +25,23 @@ const balancer = createServer((near) => {
   }
 });
 
-async function begin() {
-  const gateway = await startGateway({
+const begin = () =>
+  startGateway({
     GOOGLE_GEMINI_BASE_URL: model.url,
     VOXGATE_PRIVATE_ADDR: '127.0.0.1:0',
     VOXGATE_REDIS: `unix://${socket}`,
     VOXGATE_REDIS_SECRET: 'a secret of these gateways',
   });
-  gateways.push(gateway);
-}
 
 before(async () => {
   redis = spawn('redis-server', ['--port', '0', '--unixsocket', socket, '--save', '', '--dir', folder], { stdio: ['ignore', 'pipe', 'inherit'] });
   for await (const line of redis.stdout) if (String(line).includes('ready to accept')) break;
   redis.stdout.resume();
   model = await startModel(() => {});
-  await Promise.all([begin(), begin(), begin()]);
   await once(balancer.listen(0, '127.0.0.1'), 'listening');
 });
 after(async () => {
   balancer.close();
-  for (const g of gateways) await g.stop('SIGKILL');
   await model?.stop();
   redis?.kill('SIGKILL');
   rmSync(folder, { recursive: true, force: true });
@@ -62,8 +58,11 @@ async function goesOn(page, since) {
 
 test('a gateway dies in the middle of an answer, and another is drained', { timeout: 60_000 }, async (t) => {
   const judge = clock(t);
-  const page = await openPage({ url: url(), sounds: [silence(3), tone(0.6), silence(30)] });
+  const begun = await Promise.all([begin(), begin(), begin()]);
+  gateways = [...begun];
+  let page;
   try {
+    page = await openPage({ url: url(), sounds: [silence(3), tone(0.6), silence(30)] });
     await start(page);
     await hears(page, { tone: 0.25 }); // the voice is that of the person
     await gets(page, 'TURN_COMPLETE');
@@ -114,6 +113,7 @@ test('a gateway dies in the middle of an answer, and another is drained', { time
     t.diagnostic([...gateways.flatMap((g) => g.log)].join('\n'));
     throw e;
   } finally {
-    await page.quit();
+    await page?.quit();
+    await Promise.all(begun.map((g) => g.stop('SIGKILL')));
   }
 });
