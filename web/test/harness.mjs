@@ -19,6 +19,17 @@ const local = (path) => fileURLToPath(new URL(path, import.meta.url));
 const temporary = mkdtempSync(join(tmpdir(), 'voxgate-'));
 process.on('exit', () => rmSync(temporary, { recursive: true, force: true }));
 
+// A gateway or a browser that a failed test has left would keep node waiting, and with it all other tests.
+if (process.env.NODE_TEST_CONTEXT) {
+  after(() => {
+    const late = setTimeout(() => {
+      console.error('something still runs 30 s after the last test');
+      process.exit(1);
+    }, 30_000);
+    late.unref();
+  });
+}
+
 export const gatewayBinary = process.env.GATEWAY ?? local('../../bin/gateway');
 
 /** Starts the gateway with its emulator on a free port; `inside` is a command that runs it somewhere else. */
