@@ -120,8 +120,10 @@ func (g *google) list(ctx context.Context, page url.Values) (models []any, next 
 
 // send sends a call, and returns the body of an answer that is none of an error.
 func (g *google) send(ctx context.Context, httpMethod, model, method, query string, request upload) (io.ReadCloser, error) {
-	if strings.Contains(model, "/") { // a path of Google's, and not a model of ours
-		return nil, &refused{http.StatusBadRequest, signaling.GoogleError(http.StatusBadRequest, "The model's name has a slash.", 0), ""}
+	if strings.Contains(model, "/") || model == "." || model == ".." || method == "" && strings.Contains(model, ":") {
+		// With our key this would be another call than the client may make.
+		const message = "The model's name would be another path: it has a slash or a colon, or is made of dots."
+		return nil, &refused{http.StatusBadRequest, signaling.GoogleError(http.StatusBadRequest, message, 0), ""}
 	}
 	r, secret, err := g.api.Request(ctx, httpMethod, model, method, query, nil)
 	return bodyOf(g.do(r, secret, err, request))

@@ -95,7 +95,9 @@ func TestModelsAreDescribed(t *testing.T) {
 	routes, _ := chatRoutes(t)
 	var asked []string
 	url := open(t, pages(&asked), nil, routes...)
-	for model, want := range map[string]string{"gemini-1": `"inputTokenLimit":7`, "gpt-x": `"name":"models/gpt-x"`} {
+	for model, want := range map[string]string{
+		"gemini-1": `"inputTokenLimit":7`, "gpt-x": `"name":"models/gpt-x"`, "gpt-x:7b": `"name":"models/gpt-x:7b"`,
+	} {
 		resp, err := http.Get(url + "/v1beta/models/" + model)
 		if status, text := answerOf(t, resp, err); status != http.StatusOK || !strings.Contains(text, want) {
 			t.Errorf("%s: %d %s", model, status, text)

@@ -286,6 +286,22 @@ func TestChatCompletions(t *testing.T) {
 	}
 }
 
+// The name of a model may have colons, as Ollama's have; the method is behind the last.
+func TestAModelWithATag(t *testing.T) {
+	routes, s := chatRoutes(t)
+	routes[0].OpenAI.Model = ""
+	url := open(t, http.NotFoundHandler(), nil, routes...)
+	for _, path := range []string{"/v1beta/models/gpt-2.5:7b:generateContent", "/v1/models/gpt-2.5:7b/generateContent"} {
+		status, text := post(t, url+path, hello)
+		if status != http.StatusOK {
+			t.Fatalf("%s: %d %s", path, status, text)
+		}
+		if q := <-s.got; q.Model != "gpt-2.5:7b" {
+			t.Errorf("%s went up to %s", path, q.Model)
+		}
+	}
+}
+
 // Google's own examples for curl are in snake_case, whose names of properties are the client's own.
 func TestChatCompletionsInSnakeCase(t *testing.T) {
 	url, s := chat(t)

@@ -104,10 +104,12 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	model, method := r.PathValue("model"), r.PathValue("method")
-	if method == "" {
-		model, method, _ = strings.Cut(model, ":")
+	if r.Method == http.MethodPost && method == "" { // behind the last colon: names of models have some, as qwen-2.5:7b
+		if i := strings.LastIndexByte(model, ':'); i >= 0 {
+			model, method = model[:i], model[i+1:]
+		}
 	}
-	if r.Method == http.MethodPost && !slices.Contains(methods, method) {
+	if r.Method == http.MethodPost && (model == "" || !slices.Contains(methods, method)) {
 		message := fmt.Sprintf("There is no method %q; there are %s.", method, strings.Join(methods, ", "))
 		signaling.RefuseGoogle(w, http.StatusNotFound, message, 0)
 		return

@@ -791,6 +791,39 @@ func TestCallsOfAnAddress(t *testing.T) {
 	}
 }
 
+// With Google's key runs no method that is not on the list, and nothing but what is below a model.
+func TestNothingElseOfGooglesIsReached(t *testing.T) {
+	url, key := lockedDoor(t, budget(1000), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("Google was asked: %s %s", r.Method, r.URL)
+	}))
+	for _, row := range []struct {
+		method, model string
+		status        int
+	}{
+		{"GET", "m:batchGenerateContent", 400},
+		{"HEAD", "m:batchGenerateContent", 400},
+		{"GET", "m%3AbatchGenerateContent", 400},
+		{"GET", "m:generateContent", 400},
+		{"GET", "%2e%2e", 400},
+		{"GET", "m%2F..%2F..%2Ffiles", 400},
+		{"POST", "m:batchGenerateContent", 404},
+		{"POST", "m:generateContent%2F..%2Ffiles", 404},
+		{"POST", "m%2F..%2F..%2Ffiles:generateContent", 400},
+		{"POST", "..%2Fm:generateContent", 400},
+		{"POST", "%2e%2e:generateContent", 400},
+		{"POST", ":generateContent", 404},
+	} {
+		r, err := http.NewRequest(row.method, strings.TrimSuffix(url, "m")+row.model+"?key="+key, strings.NewReader(hello))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if status, text := answerOf(t, resp, err); status != row.status {
+			t.Errorf("%s %s: %d %s", row.method, row.model, status, text)
+		}
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	url := emulated(t) + "/v1/models/"
 	for call, want := range map[string]struct {
