@@ -108,6 +108,18 @@ func TestModelsAreDescribed(t *testing.T) {
 	}
 }
 
+// Lists and descriptions cost nothing, so no price is asked for.
+func TestModelsCostNothing(t *testing.T) {
+	var asked []string
+	url, key := lockedDoor(t, `"grant": {}, "dollarsPerDay": 1`, pages(&asked))
+	for path, want := range map[string]string{"": `"models/gemini-1"`, "/gemini-1": `"inputTokenLimit":7`} {
+		resp, err := http.Get(strings.TrimSuffix(url, "/m") + path + "?key=" + key)
+		if status, text := answerOf(t, resp, err); status != http.StatusOK || !strings.Contains(text, want) {
+			t.Errorf("%q: %d %s", path, status, text)
+		}
+	}
+}
+
 // What is not served is refused in Google's shape, with what to do instead.
 func TestNotServed(t *testing.T) {
 	var asked []string

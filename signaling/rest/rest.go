@@ -202,6 +202,9 @@ type call struct {
 
 // run passes the call on and the answer back.
 func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
+	if c.method == "" { // costs nothing
+		return c.list(ctx, r)
+	}
 	if generates(c.method) {
 		var err error
 		if body, err = withAgent(body, c.open.Fixed()); err != nil {
@@ -235,9 +238,6 @@ func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
 		bill.note(answer)
 		complete(answer, true)
 		return c.answer(tools.Encode(answer))
-	}
-	if c.method == "" {
-		return c.list(ctx, r)
 	}
 	text, err := to.ask(ctx, c.model, c.method, request)
 	if err != nil {
