@@ -101,12 +101,7 @@ func (w *words) happen(at time.Time, e bridge.Body) {
 			delete(w.calls, id)
 		}
 	case bridge.ToolStatus:
-		switch b.Status {
-		case bridge.StatusRunning:
-			w.called(b.ID, b.Name, b.Args)
-		default:
-			w.returned(b.ID, b.Name, b.Result, b.Status == bridge.StatusCancelled)
-		}
+		w.toolStatus(b)
 	case bridge.Latency:
 		w.tell("metrics", "", object{"ttfb": []object{{"processor": "gemini", "value": b.Total().Seconds()}}})
 	case bridge.Usage:
@@ -204,6 +199,19 @@ func (w *words) over() {
 		w.tell("bot-llm-stopped", "", object{})
 	}
 	w.answering, w.speaking = false, false
+}
+
+// toolStatus tells of a tool that runs in the gateway. What it was asked and has answered is between it and the model.
+func (w *words) toolStatus(b bridge.ToolStatus) {
+	if b.Status == bridge.StatusRunning {
+		w.called(b.ID, b.Name, nil)
+		return
+	}
+	var why json.RawMessage
+	if b.Message != "" {
+		why, _ = json.Marshal(object{"error": b.Message}) // a text
+	}
+	w.returned(b.ID, b.Name, why, b.Status == bridge.StatusCancelled)
 }
 
 // called tells of a function that is called, which a client that has a handler of that name runs.

@@ -1,6 +1,7 @@
 package rtvi
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -43,5 +44,40 @@ func TestTranscriptions(t *testing.T) {
 	want := "Yes false|Yes, please false|Yes, please true|now false|now true|Yes, please now or false|Yes, please now or never true"
 	if text := strings.ReplaceAll(strings.ReplaceAll(strings.Join(got, "|"), "false", " false"), "true", " true"); text != want {
 		t.Errorf("told %s", text)
+	}
+}
+
+// A client learns that a tool of the operator's runs and why it failed, and neither what it was asked nor what it has answered.
+func TestWhatAClientLearnsOfTools(t *testing.T) {
+	args := json.RawMessage(`{"customer":1}`)
+	result := json.RawMessage(`{"secret":1}`)
+	for _, row := range []struct {
+		body bridge.Body
+		want string
+	}{
+		{
+			bridge.ToolStatus{ID: "a", Name: "f", Status: bridge.StatusRunning, Args: args},
+			`{"data":{"function_name":"f"},"label":"rtvi-ai","type":"llm-function-call-started"}` +
+				`{"data":{"arguments":{},"function_name":"f","tool_call_id":"a"},"label":"rtvi-ai","type":"llm-function-call-in-progress"}`,
+		},
+		{
+			bridge.ToolStatus{ID: "a", Name: "f", Status: bridge.StatusDone, Args: args, Result: result},
+			`{"data":{"cancelled":false,"function_name":"f","tool_call_id":"a"},"label":"rtvi-ai","type":"llm-function-call-stopped"}`,
+		},
+		{
+			bridge.ToolStatus{ID: "a", Name: "f", Status: bridge.StatusFailed, Args: args, Result: result, Message: "It is closed."},
+			`{"data":{"cancelled":false,"function_name":"f","result":{"error":"It is closed."},"tool_call_id":"a"},` +
+				`"label":"rtvi-ai","type":"llm-function-call-stopped"}`,
+		},
+		{
+			bridge.ToolStatus{ID: "a", Name: "f", Status: bridge.StatusCancelled, Args: args},
+			`{"data":{"cancelled":true,"function_name":"f","tool_call_id":"a"},"label":"rtvi-ai","type":"llm-function-call-stopped"}`,
+		},
+	} {
+		w := words{ready: true, calls: map[string]string{}}
+		w.happen(time.Time{}, row.body)
+		if got := string(bytes.Join(w.drain(), nil)); got != row.want {
+			t.Errorf("%+v is told as\n%s, want\n%s", row.body, got, row.want)
+		}
 	}
 }
