@@ -95,7 +95,7 @@ func (b *bound) micros() int {
 // afford returns the bound of the first turn of a conversation, or why its money cannot be limited.
 func (h *shared) afford(o Open, c setup.Config, at string) (first Cost, err error) {
 	m, ok := h.options.Prices.Of(c.Model)
-	most := o.dollars()
+	most := o.Dollars()
 	money := most > 0
 	if o.Account != nil && !money {
 		_, money = o.Account.Limits()

@@ -121,8 +121,8 @@ func Talks(model string) bool { return setup.IsLive(model) }
 // under the session webhook. Each field counts by itself.
 func (o *Open) Wanted() Agent { return o.Fixed().Over(o.Agent) }
 
-// dollars are what the conversation may cost; 0: there is no limit.
-func (o *Open) dollars() float64 {
+// Dollars are what the conversation may cost; 0: there is no limit.
+func (o *Open) Dollars() float64 {
 	most := o.Wanted().Dollars
 	if o.Grant != nil {
 		most = lower(most, o.Grant.Dollars)

@@ -287,7 +287,7 @@ func (s *Session) updateConfig(ctx context.Context, c UpdateConfig) {
 	if err != nil {
 		s.open.Agent, s.answers, s.steering.flow = before, name, flow
 	}
-	s.spending.limit(s.open.dollars())
+	s.spending.limit(s.open.Dollars())
 	for _, w := range config.Warnings {
 		s.warn(w)
 	}

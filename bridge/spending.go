@@ -46,7 +46,7 @@ func newSpending(h *shared, o Open, a *audience, ob observer, log *slog.Logger, 
 		account: o.Account, key: o.Origin.Key, most: Cost{Tokens: h.options.MaxTokens}, prices: h.options.Prices,
 	}
 	_, p.money = o.Account.Limits()
-	p.limit(o.dollars())
+	p.limit(o.Dollars())
 	return p
 }
 

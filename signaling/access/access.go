@@ -344,7 +344,7 @@ type pass struct {
 	grant    Grant
 	limited  bool        // grant counts; else there was nothing to show
 	issuer   string      // the key or the issuer that answers for it
-	id       string      // of the token; empty: it has none
+	id       string      // of the token; empty: there is none
 	once     bool        // the token is for one conversation
 	expires  time.Time   // of the token
 	budget   bridge.Cost // that the issuer may spend a day; 0: no limit

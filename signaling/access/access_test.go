@@ -202,6 +202,33 @@ func TestBadTokens(t *testing.T) {
 	}
 }
 
+// What a grant limits is counted with a token that has no "jti", too, however its signature is spelt.
+func TestATokenWithoutAnID(t *testing.T) {
+	t.Parallel()
+	l := doortest.NewLocked(t, nil)
+	secret := strings.Repeat("s", 32)
+	l.Edit(func(file map[string]any) {
+		file["issuers"] = []any{
+			map[string]any{"name": "backend", "algorithm": "HS256", "key": secret, "audience": "voxgate", "grant": map[string]any{}},
+		}
+	})
+	token := func(person string) string {
+		return sign(t, jwt.SigningMethodHS256, []byte(secret), jwt.MapClaims{
+			"aud": "voxgate", "sub": person, "exp": jwt.NewNumericDate(l.Now().Add(time.Minute)), "grant": map[string]any{"sessions": 1},
+		})
+	}
+	hers := token("ada")
+	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(hers, ""))
+	last := len(hers) - 1
+	for _, again := range []string{hers, hers[:last] + string(hers[last]+1)} { // whose last two bits belong to no byte
+		why := isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(again, ""), "busy", websocket.CloseTryAgainLater)
+		if !strings.Contains(why, "of this token") {
+			t.Error(why)
+		}
+	}
+	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(token("bob"), ""))
+}
+
 func sign(t *testing.T, method jwt.SigningMethod, key any, claims jwt.MapClaims) string {
 	t.Helper()
 	token, err := jwt.NewWithClaims(method, claims).SignedString(key)

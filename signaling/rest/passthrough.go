@@ -203,7 +203,7 @@ func (c *call) runChat(ctx context.Context, r *http.Request, body []byte) error 
 		c.refuse(c.w, http.StatusForbidden, fmt.Sprintf("This token does not grant the model %s.", c.model), 0)
 		return nil
 	}
-	b, limited, err := newBill(c.door.Host, c.open.Account, c.open.Wanted().Dollars, c.model)
+	b, limited, err := newBill(c.door.Host, c.open.Account, c.open.Dollars(), c.model)
 	if err != nil {
 		c.refuse.forError(c.w, err)
 		return nil

@@ -212,7 +212,7 @@ func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
 			return nil
 		}
 	}
-	bill, body, err := charge(c.door.Host, c.open.Account, c.open.Wanted().Dollars, c.model, c.method, body)
+	bill, body, err := charge(c.door.Host, c.open.Account, c.open.Dollars(), c.model, c.method, body)
 	request := upload{body, func() { r.Body.Close() }}
 	if err != nil {
 		c.refuse.forError(c.w, err)

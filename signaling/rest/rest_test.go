@@ -528,6 +528,8 @@ func TestAFixedAgentOfAFile(t *testing.T) {
 		{"a Live model", "---\nmodel: gemini-3.8-live\n---", `"grant": {"agent": "desk"}`, "200 false"},
 		{"dollars", "---\nlimits: {dollars: 0.0001}\n---", `"grant": {"agent": "desk"}`, "200 true"},
 		{"few dollars", "---\nlimits: {dollars: 0.000001}\n---", `"grant": {"agent": "desk"}`, "429 false"},
+		{"the grant's dollars", "", `"grant": {"dollars": 0.0001}`, "200 true"},
+		{"few dollars of the grant", "---\nlimits: {dollars: 1}\n---", `"grant": {"agent": "desk", "dollars": 0.000001}`, "429 false"},
 		{"dollars of one that it does not fix", "---\nlimits: {dollars: 0.0001}\n---", `"grant": {}`, "200 false"},
 	} {
 		folder := t.TempDir()
@@ -543,6 +545,12 @@ func TestAFixedAgentOfAFile(t *testing.T) {
 		status, text := post(t, url+":generateContent?key="+key, hello)
 		if got := fmt.Sprint(status, " ", strings.Contains(asked, "maxOutputTokens")); got != test.want {
 			t.Errorf("%s: %s, want %s: %s %s", test.name, got, test.want, text, asked)
+		}
+		asked = ""
+		const chat = `{"model":"m","messages":[{"role":"user","content":"Hello there"}]}`
+		status, text = complete(t, strings.TrimSuffix(url, "/models/m"), key, chat)
+		if got := fmt.Sprint(status, " ", strings.Contains(asked, "max_completion_tokens")); got != test.want {
+			t.Errorf("%s in a chat: %s, want %s: %s %s", test.name, got, test.want, text, asked)
 		}
 	}
 }
