@@ -126,11 +126,19 @@ func TestQuota(t *testing.T) {
 		}
 		r.up.Set(0, nil)
 		time.Sleep(30 * time.Second)
+		r.join(bridge.Open{Account: used{bridge.Unlimited}}).fails(bridge.CodeUnauthorized) // and leaves it to the next to find out
 		d, m := r.plain()
 		d.works(m)
 		e, k := r.plain()
 		e.works(k)
 	})
+}
+
+// used is the account of a caller whose token has begun another conversation.
+type used struct{ bridge.Account }
+
+func (used) Use() error {
+	return &bridge.Error{Code: bridge.CodeUnauthorized, Message: "It has begun."}
 }
 
 // Google may still count the link that has just ended: a conversation that has begun waits for its turn.

@@ -35,14 +35,18 @@ func Micros(dollars float64) int {
 }
 
 // Account counts what a conversation costs. The conversation calls Begin or Continue first, then any of the others, and
-// End last. Only Begin and Reserve may block.
+// End last. Only Begin, Use and Reserve may block.
 type Account interface {
 	// Limits reports whether there is a limit to tokens, and to dollars.
 	Limits() (tokens, dollars bool)
 	// Begin counts a new conversation, or refuses it with an [Error]. It reserves the first turn: all of its money, of its
 	// tokens those that are left. A resumed one is not counted again. It may block as long as the store does.
 	Begin(first Cost) error
-	// Continue replaces Begin for a conversation that began at another gateway. It refuses nothing.
+	// Use uses up what the caller has shown, if that is good for one conversation, or refuses it with an [Error]: it was
+	// used. A new conversation calls it when nothing else keeps it from beginning: whoever is to come back with the same
+	// then can. It may block as long as the store does.
+	Use() error
+	// Continue replaces Begin and Use for a conversation that began at another gateway. It refuses nothing.
 	Continue(next Cost)
 	// Spend counts a cost, and reserves next in place of what was reserved before, as far as it is left. left of most may
 	// still be spent, what is reserved now included; most 0: there is no limit.
@@ -64,6 +68,7 @@ type unlimited struct{}
 
 func (unlimited) Limits() (tokens, dollars bool)           { return false, false }
 func (unlimited) Begin(Cost) error                         { return nil }
+func (unlimited) Use() error                               { return nil }
 func (unlimited) Continue(Cost)                            {}
 func (unlimited) Spend(_, _ Cost) (left, most Cost)        { return Cost{}, Cost{} }
 func (unlimited) Reserve(c Cost) (Cost, func(Cost), error) { return c, func(Cost) {}, nil }

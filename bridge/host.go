@@ -159,6 +159,12 @@ func (h *Host) begin(ctx context.Context, o Open, config setup.Config, own []too
 			return nil, &Error{Code: CodeBusy, Message: quotaMessage, Retry: retry}
 		}
 	}
+	if err := h.use(o.Account); err != nil {
+		if probe {
+			h.breaker.Release()
+		}
+		return nil, err
+	}
 	s := newSession(h, id, config, o, own, probe)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -167,6 +173,17 @@ func (h *Host) begin(ctx context.Context, o Open, config setup.Config, own []too
 	}
 	h.start(s, 1)
 	return s, nil
+}
+
+// use uses up what a caller has shown for one conversation, unless none may begin.
+func (h *Host) use(account Account) error {
+	h.mu.Lock()
+	err := h.stopping()
+	h.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return account.Use()
 }
 
 // stopping is why no conversation may begin any more; nil: one may. Needs mu.

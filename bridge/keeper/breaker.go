@@ -58,8 +58,8 @@ func (b *Breaker) open() { b.set(time.Now().Add(QuotaPause)) }
 // close lets them through again: Gemini has taken one.
 func (b *Breaker) close() { b.set(time.Time{}) }
 
-// release makes the next one the probe: this one has failed for another reason.
-func (b *Breaker) release() { b.set(time.Now()) }
+// Release makes the next one the probe: this one was not dialled, or has failed for another reason.
+func (b *Breaker) Release() { b.set(time.Now()) }
 
 func (b *Breaker) set(until time.Time) {
 	b.mu.Lock()

@@ -38,7 +38,7 @@ func (k *Keeper) Restore(handleText string) {
 func (k *Keeper) Close() {
 	k.clock.Stop()
 	if k.Probe {
-		k.Breaker.release()
+		k.Breaker.Release()
 	}
 	k.endLink(context.Background())
 }

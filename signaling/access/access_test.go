@@ -99,6 +99,27 @@ func TestATokenForOneConversation(t *testing.T) {
 	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(twice, ""))
 }
 
+// A gateway that begins no conversation takes no token: its owner comes back, or goes to another gateway, with the same.
+func TestATokenThatBeganNothing(t *testing.T) {
+	t.Parallel()
+	var gate *access.Gate
+	l := doortest.NewLocked(t, nil, func(d *doortest.Doors, _ *bridge.Options) { gate = d.Access })
+	hooked := doortest.NewGateway(t, func(d *doortest.Doors, o *bridge.Options) {
+		d.Access = gate
+		o.Admit = func(context.Context, string, *bridge.Open) error { // as a session webhook that does not answer
+			return &bridge.Error{Code: bridge.CodeBusy, Message: "Nobody answers."}
+		}
+	})
+	other := doortest.NewGateway(t, func(d *doortest.Doors, _ *bridge.Options) { d.Access = gate })
+	token := l.Mint(`{}`)
+	l.Host.Leave()
+	for _, g := range []*doortest.Gateway{l.Gateway, hooked} {
+		isRefused(t, doortest.Dial(t, g.URL), doortest.Hello(token, ""), "busy", websocket.CloseTryAgainLater)
+	}
+	doortest.Enters(t, doortest.Dial(t, other.URL), doortest.Hello(token, ""))
+	isRefused(t, doortest.Dial(t, other.URL), doortest.Hello(token, ""), "unauthorized", policy)
+}
+
 // A conversation outlives its token, and its person may come back to it with that, but begins no other. Nobody else comes.
 func TestATokenExpires(t *testing.T) {
 	t.Parallel()

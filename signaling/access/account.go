@@ -99,14 +99,21 @@ func (a *account) Begin(first bridge.Cost) error {
 			err = a.noTurn(first)
 		}
 	}
-	if err == nil && a.pass.once && !a.useUp() {
-		err = &refusal{rule: "token used twice", code: bridge.CodeUnauthorized, message: "This token was for one conversation, which has begun."}
-	}
 	if err != nil {
 		a.End()
 		return a.visitor.refuse(err)
 	}
 	return nil
+}
+
+// Use uses up a token that is good for one conversation, or refuses one that was used.
+func (a *account) Use() error {
+	if !a.pass.once || a.useUp() {
+		return nil
+	}
+	return a.visitor.refuse(&refusal{
+		rule: "token used twice", code: bridge.CodeUnauthorized, message: "This token was for one conversation, which has begun.",
+	})
 }
 
 func (a *account) begin() error {

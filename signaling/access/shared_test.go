@@ -34,7 +34,11 @@ func gates(t *testing.T, f func(t *testing.T, a, b *Gate)) {
 func begins(t *testing.T, a bridge.Account, want bool) {
 	t.Helper()
 	synctest.Wait()
-	if err := a.Begin(bridge.Cost{Tokens: 1000}); (err == nil) != want {
+	err := a.Begin(bridge.Cost{Tokens: 1000})
+	if err == nil {
+		err = a.Use()
+	}
+	if (err == nil) != want {
 		t.Errorf("it began: %v", err)
 	}
 }
@@ -248,6 +252,20 @@ func TestATokenForOneConversationAmongGateways(t *testing.T) {
 		begins(t, shows(a, "1"), false)
 		begins(t, shows(b, "1"), false)
 		begins(t, shows(b, "2"), true)
+
+		var used atomic.Int64
+		var wg sync.WaitGroup
+		for _, g := range []*Gate{a, a, b, b} { // at once
+			wg.Go(func() {
+				if shows(g, "3").Use() == nil {
+					used.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		if used.Load() != 1 {
+			t.Errorf("%d conversations began by one token", used.Load())
+		}
 	})
 }
 

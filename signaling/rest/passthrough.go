@@ -73,6 +73,9 @@ func (d *Door) openAIModels(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.serve(r, func(ctx context.Context, r *http.Request, _ []byte) error {
+		if !c.use() {
+			return nil
+		}
 		list := []any{}
 		for page := r.URL.Query(); ; {
 			models, next, err := d.models(ctx, c.open, page)
@@ -232,6 +235,9 @@ func (c *call) runChat(ctx context.Context, r *http.Request, body []byte) error 
 	body, err = changed(body, func(fields object) { c.settle(fields, to, asked.Stream) })
 	if err != nil {
 		c.refuse.forError(c.w, err)
+		return nil
+	}
+	if !c.use() {
 		return nil
 	}
 	from, secret, err := to.chat(ctx, upload{body, func() { r.Body.Close() }})

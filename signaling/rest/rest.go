@@ -200,9 +200,21 @@ type call struct {
 	openAI  bool    // these are OpenAI's
 }
 
+// use uses up a token that is good for one call, when nothing else keeps the call from the backend. It reports false if it has refused it.
+func (c *call) use() bool {
+	err := c.open.Account.Use()
+	if err != nil {
+		c.refuse.forError(c.w, err)
+	}
+	return err == nil
+}
+
 // run passes the call on and the answer back.
 func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
 	if c.method == "" { // costs nothing
+		if !c.use() {
+			return nil
+		}
 		return c.list(ctx, r)
 	}
 	if generates(c.method) {
@@ -221,6 +233,9 @@ func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
 	c.bill = bill
 	answered := false
 	defer func() { bill.pay(ctx, answered) }()
+	if !c.use() {
+		return nil
+	}
 	to := c.door.backend(c.model)
 	if generates(c.method) {
 		streams := c.method == "streamGenerateContent"

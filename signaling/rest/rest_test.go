@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
 	"go.uber.org/goleak"
 
 	"voxgate/agents"
@@ -668,6 +669,53 @@ func allCallsArePaid(t *testing.T, budget func(tokens int) string) {
 		}
 		if status, text := post(t, url, body); status != want {
 			t.Errorf("call %d: %d %s", n, status, text)
+		}
+	}
+}
+
+// A token for one call is used up when nothing but the backend is left to refuse it.
+func TestATokenForOneCall(t *testing.T) {
+	file, secret := filepath.Join(t.TempDir(), "keys.json"), strings.Repeat("s", 32)
+	text := fmt.Sprintf(`{"secret":%q,"issuers":[{"name":"backend","algorithm":"HS256","key":%q,"audience":"voxgate","once":true,`+
+		`"grant":{"tokens":1000}}]}`, strings.Repeat("A", 43), secret)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gate, err := access.New(access.Options{Required: true, Keys: file, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(gate.Close)
+	url := open(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"models":[]}`) }), gate)
+	long := strings.Repeat("a", 8000) // 2000 tokens
+	for name, ask := range map[string]func(token, text string) (int, string){
+		"generate": func(token, text string) (int, string) {
+			return post(t, url+"/v1/models/m:generateContent?key="+token, `{"contents":[{"parts":[{"text":"`+text+`"}]}]}`)
+		},
+		"chat": func(token, text string) (int, string) {
+			return complete(t, url+"/v1", token, `{"model":"m","messages":[{"role":"user","content":"`+text+`"}]}`)
+		},
+		"list": func(token, text string) (int, string) {
+			if text == long {
+				return http.StatusTooManyRequests, "" // there is nothing to be refused for
+			}
+			resp, err := http.Get(url + "/v1/models?key=" + token)
+			return answerOf(t, resp, err)
+		},
+	} {
+		token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
+			"aud": "voxgate", "jti": name, "exp": jwt.NewNumericDate(time.Now().Add(time.Hour)),
+		}).SignedString([]byte(secret))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n, row := range []struct {
+			text   string
+			status int
+		}{{long, http.StatusTooManyRequests}, {"Hello", http.StatusOK}, {"Hello", http.StatusUnauthorized}} {
+			if status, text := ask(token, row.text); status != row.status {
+				t.Errorf("%s, call %d: %d %s", name, n, status, text)
+			}
 		}
 	}
 }
