@@ -127,15 +127,13 @@ func (d *Door) end(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// listenerWrite bounds a write to a listener, who may have stopped reading. The server's own bound is for a whole answer, and
-// this one has no end.
+// listenerWrite bounds a write to a listener, who may have stopped reading.
 const listenerWrite = 2 * time.Second
 
 // listen lets somebody hear a conversation until it ends, or they leave.
 func (d *Door) listen(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
 	w.Header().Set("Content-Type", "audio/ogg")
-	out := &listener{w, http.NewResponseController(w)}
-	failed, stop, err := s.Listen(out)
+	failed, stop, err := s.Listen(listener{signaling.Pieces{ResponseWriter: w, Within: listenerWrite}})
 	if err != nil {
 		access.Refuse(w, err)
 		return
@@ -150,19 +148,15 @@ func (d *Door) listen(w http.ResponseWriter, r *http.Request, s *bridge.Session)
 }
 
 // listener sends what is written at once.
-type listener struct {
-	http.ResponseWriter
-	control *http.ResponseController
-}
+type listener struct{ signaling.Pieces }
 
-func (l *listener) Write(b []byte) (int, error) {
-	_ = l.control.SetWriteDeadline(time.Now().Add(listenerWrite)) // a connection without one has no need of it
-	n, err := l.ResponseWriter.Write(b)
-	return n, errors.Join(err, l.control.Flush())
+func (l listener) Write(b []byte) (int, error) {
+	n, err := l.Pieces.Write(b)
+	return n, errors.Join(err, http.NewResponseController(l).Flush())
 }
 
 // Close implements io.Closer: the answer ends with its handler.
-func (l *listener) Close() error { return nil }
+func (listener) Close() error { return nil }
 
 func notThere(w http.ResponseWriter) { access.NotFound(w, "There is no conversation of this id.") }
 
