@@ -320,11 +320,12 @@ func (d *dialogue) create(e clientEvent) error {
 	} else if d.find(i.ID) != nil {
 		return refusal("item_create_duplicate_item_id", "item.id", "There is an item %q already.", clip(i.ID))
 	}
-	bytes := i.size()
-	for _, p := range d.pending {
-		bytes += p.size()
+	waiting := 0
+	for _, p := range append([]*item{i}, d.pending...) {
+		text, pictures := p.size()
+		waiting += text + pictures
 	}
-	if len(d.pending)+len(d.results) >= maxPending || bytes > maxPendingBytes {
+	if len(d.pending)+len(d.results) >= maxPending || waiting > maxPendingBytes {
 		return refusal("rate_limit_exceeded", "item", "Too many items wait for the model: ask for a response.")
 	}
 	if i.Type == typeOutput && d.open[i.CallID] {

@@ -460,6 +460,51 @@ var refusedCases = []dialogueCase{
 	},
 }
 
+// A picture makes a conversation forget nothing, and is kept until the model gets it; text is bounded, in whatever it comes.
+func TestWhatIsKeptOfAConversation(t *testing.T) {
+	d := newDialogue("", false, counted())
+	adds := func(part string) error {
+		item := `{"type":"message","role":"user","content":[` + part + `]}`
+		return d.create(clientEvent{Item: json.RawMessage(item)})
+	}
+	does := func(event string) string {
+		var b strings.Builder
+		play(&b, d, event)
+		return b.String()
+	}
+	data := strings.Repeat("A", 9<<19) // 4.5 MiB
+	picture := `{"type":"input_image","image_url":"data:image/png;base64,` + data + `"}`
+	const retrieve = `{"type":"conversation.item.retrieve","item_id":"item1"}`
+	does(typed)
+	first, second, third := adds(picture), adds(picture), adds(picture)
+	if first != nil || second != nil || third == nil {
+		t.Errorf("of three pictures that wait are refused: %v, %v, %v", first, second, third)
+	}
+	if got := does(retrieve); !strings.Contains(got, `"conversation.item.retrieved"`) {
+		t.Errorf("behind pictures the first item is not there: %s", got)
+	}
+	commands, err := d.take(clientEvent{Type: "response.create"})
+	if err != nil || len(commands) != 1 {
+		t.Fatalf("%d commands, %v", len(commands), err)
+	}
+	if got := commands[0].(bridge.Message).Parts; len(got) < 2*len(data) {
+		t.Errorf("the model gets %.200s", got)
+	}
+	for _, i := range d.items {
+		if _, pictures := i.size(); pictures > 0 {
+			t.Errorf("%s still has its picture", i.ID)
+		}
+	}
+	for range 5 { // of 1 MB
+		if err := adds(`{"type":"input_audio","transcript":"` + strings.Repeat("a", 1_000_000) + `"}`); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := does(retrieve); strings.Contains(got, `"conversation.item.retrieved"`) {
+		t.Errorf("behind 5 MB of text the first item is still there: %s", got)
+	}
+}
+
 // FuzzEvents has a dialogue take anything that a client sends, and go on: what it sends is JSON, and a refusal is reported.
 func FuzzEvents(f *testing.F) {
 	for _, list := range [][]dialogueCase{socketCases, refusedCases} {

@@ -52,6 +52,8 @@ type item struct {
 	Arguments *string `json:"arguments,omitempty"`
 	Output    *string `json:"output,omitempty"`
 
+	kept int // bytes that the record counts for it
+
 	// Of answers that were spoken: the turn, how much of its voice was sent, and where in it each piece of text stands.
 	turn   int
 	voice  time.Duration
@@ -122,7 +124,7 @@ func (i *item) said() string {
 	return strings.Join(texts, "\n")
 }
 
-// parts are the item as the model gets it: an array of the engine's parts.
+// parts are the item as the model gets it: an array of the engine's parts. Its pictures are not kept: nobody asks for them again.
 func (i *item) parts() (list []object) {
 	switch i.Type {
 	case typeCall:
@@ -130,10 +132,11 @@ func (i *item) parts() (list []object) {
 	case typeOutput:
 		return []object{{"text": fmt.Sprintf("[result of %s: %s]", i.CallID, value(i.Output))}}
 	}
-	for _, p := range i.Content {
+	for n, p := range i.Content {
 		switch {
 		case p.Type == inputImage:
 			kind, data, _ := picture(p.ImageURL)
+			i.Content[n].ImageURL = ""
 			list = append(list, object{"inlineData": object{"mimeType": kind, "data": data}})
 		case p.Transcript != nil && *p.Transcript != "":
 			list = append(list, object{"text": *p.Transcript})
@@ -232,13 +235,12 @@ func (p *part) check(role, param string) error {
 	return nil
 }
 
-// size is what an item takes when it is created, in bytes.
-func (i *item) size() int {
-	n := len(value(i.Arguments)) + len(value(i.Output))
+// size is what the text of an item takes, in bytes, and pictures what its pictures do, which it has until the model gets it.
+func (i *item) size() (text, pictures int) {
+	text = len(value(i.Arguments)) + len(value(i.Output))
 	for _, p := range i.Content {
-		if p.Type != outputAudio { // which grows, to what a model says in a turn
-			n += len(p.Text) + len(p.ImageURL)
-		}
+		text += len(p.Text) + len(value(p.Transcript))
+		pictures += len(p.ImageURL)
 	}
-	return n
+	return text, pictures
 }

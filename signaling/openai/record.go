@@ -20,7 +20,7 @@ type record struct {
 
 	session session
 	items   []*item // in order
-	bytes   int     // that they take
+	bytes   int     // of text that they had when they were added
 	out     []message
 }
 
@@ -74,7 +74,8 @@ func (r *record) fail(event string, err error) {
 // add puts an item at its place, the end is len(items), and reports it.
 func (r *record) add(i *item, at int) {
 	r.items = slices.Insert(r.items, at, i)
-	r.bytes += i.size()
+	i.kept, _ = i.size() // an answer has none yet, and grows to what a model says in a turn
+	r.bytes += i.kept
 	for len(r.items) > maxItems || r.bytes > maxKept && len(r.items) > 1 {
 		r.remove(0)
 	}
@@ -82,7 +83,7 @@ func (r *record) add(i *item, at int) {
 }
 
 func (r *record) remove(n int) {
-	r.bytes -= r.items[n].size()
+	r.bytes -= r.items[n].kept
 	r.items = slices.Delete(r.items, n, n+1)
 }
 
