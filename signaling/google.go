@@ -5,10 +5,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"math"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -39,7 +38,7 @@ func GoogleError(status int, message string, retry time.Duration) map[string]any
 	details := []any{}
 	if retry > 0 {
 		details = append(details, map[string]any{
-			"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": fmt.Sprintf("%.0fs", math.Ceil(retry.Seconds())),
+			"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": strconv.Itoa(access.Seconds(retry)) + "s",
 		})
 	}
 	return map[string]any{"error": map[string]any{
@@ -53,7 +52,7 @@ const refusalTime = 30 * time.Second
 // RefuseGoogle answers a request with an error in Google's shape.
 func RefuseGoogle(w http.ResponseWriter, status int, message string, retry time.Duration) {
 	if retry > 0 {
-		w.Header().Set("Retry-After", fmt.Sprintf("%.0f", math.Ceil(retry.Seconds())))
+		w.Header().Set("Retry-After", strconv.Itoa(access.Seconds(retry)))
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(refusalTime))
 	w.Header().Set("Content-Type", "application/json; charset=UTF-8")

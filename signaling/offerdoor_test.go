@@ -56,7 +56,12 @@ func (c *offerCall) Serve(ctx context.Context, s *bridge.Session) error {
 	}
 	defer peer.Close()
 	c.Begin(peer)
-	return peer.Wait(ctx)
+	select {
+	case <-peer.Lost:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // Notify implements bridge.Caller.

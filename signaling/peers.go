@@ -27,16 +27,30 @@ func (s PeerSession) Mic(rate int) (media.Sink, error) { return s.Session.Mic(ra
 type PeerCall struct {
 	Offer rtc.Offer
 
-	session atomic.Pointer[bridge.Session] // nil before Answer
-	answer  chan string                    // takes the one there is
-	over    chan struct{}
+	session  atomic.Pointer[bridge.Session] // nil before Answer
+	answer   chan string                    // takes the one there is
+	requests chan func()
+	over     chan struct{}
 }
 
 // Call is the call itself, for [Peers].
 func (c *PeerCall) Call() *PeerCall { return c }
 
-// Over is closed when the call is over.
-func (c *PeerCall) Over() <-chan struct{} { return c.over }
+// Ask has the call do something for a further HTTP request, and returns its error; gone: the call is over.
+func (c *PeerCall) Ask(ctx context.Context, gone error, do func() error) error {
+	done := make(chan error, 1)
+	select {
+	case c.requests <- func() { done <- do() }:
+	case <-c.over:
+		return gone
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return <-done
+}
+
+// Requests are what Ask wants to be done: Serve calls each.
+func (c *PeerCall) Requests() <-chan func() { return c.requests }
 
 // HangUp ends the conversation.
 func (c *PeerCall) HangUp() {
@@ -102,16 +116,6 @@ func (p *Peer) Close() {
 	p.cameras.Stop()
 }
 
-// Wait blocks until the peer is lost (nil) or ctx is done (its cause).
-func (p *Peer) Wait(ctx context.Context) error {
-	select {
-	case <-p.Lost:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // Peers are the calls of a door that begin with one HTTP request each. C is the door's type of a call, which embeds a
 // [PeerCall].
 type Peers[C interface {
@@ -152,7 +156,7 @@ func (ps *Peers[C]) Begin(r *http.Request, host *bridge.Host, id string, c C, op
 		return "", bridge.ErrShutdown
 	}
 	call, ended := c.Call(), make(chan error, 1)
-	call.answer, call.over = make(chan string, 1), make(chan struct{})
+	call.answer, call.requests, call.over = make(chan string, 1), make(chan func()), make(chan struct{})
 	ps.calls.Store(id, c)
 	go func() {
 		defer leave()

@@ -187,9 +187,6 @@ func (s *Socket) Start(f func(Message)) (gone <-chan struct{}) {
 	return s.gone
 }
 
-// Gone is closed when the client has gone, once Start, Messages or Receive was called.
-func (s *Socket) Gone() <-chan struct{} { return s.gone }
-
 // start is Start, and calls end when the client has gone.
 func (s *Socket) start(f func(Message), end func()) {
 	read := s.options.Read

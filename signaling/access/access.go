@@ -144,8 +144,8 @@ const tokenPrefix = Subprotocol + ".token."
 
 // tokenOf is the token or key that a request carries; never from its URL, which is logged.
 func tokenOf(r *http.Request) string {
-	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
-		return strings.TrimSpace(token)
+	if token, ok := Bearer(r); ok {
+		return token
 	}
 	if key := r.Header.Get("X-Goog-Api-Key"); key != "" {
 		return key
@@ -158,6 +158,12 @@ func tokenOf(r *http.Request) string {
 		}
 	}
 	return ""
+}
+
+// Bearer is the token of a request's header Authorization (RFC 6750, section 2.1), if it has one.
+func Bearer(r *http.Request) (token string, ok bool) {
+	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "Bearer")
 }
 
 // client is where a request comes from: the nearest address that is no trusted proxy (X-Forwarded-For is read from its end, because

@@ -342,7 +342,7 @@ func Refuse(w http.ResponseWriter, err error) {
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", "Bearer") // RFC 6750 section 3
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		h.Set("Retry-After", fmt.Sprint(seconds(e.Retry)))
+		h.Set("Retry-After", fmt.Sprint(Seconds(e.Retry)))
 	}
 	Answer(w, status, map[string]any{"error": map[string]string{"code": string(e.Code), "message": e.Message}})
 }
@@ -359,5 +359,5 @@ func Answer(w http.ResponseWriter, status int, body any) {
 	_ = json.NewEncoder(w).Encode(body) // it fails if the client has gone
 }
 
-// seconds rounds up: rounded down, a client would come back too early.
-func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
+// Seconds is a time for Retry-After. It rounds up: rounded down, a client would come back too early.
+func Seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }

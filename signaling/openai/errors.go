@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -147,7 +146,7 @@ func refuse(w http.ResponseWriter, err error) {
 	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", "Bearer") // RFC 6750, section 3
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(bridge.AsError(err).Retry.Seconds()))))
+		w.Header().Set("Retry-After", strconv.Itoa(access.Seconds(bridge.AsError(err).Retry)))
 	}
 	body := object{"message": e.Message, "type": cmp.Or(e.Type, "invalid_request_error"), "param": nil, "code": e.Code}
 	if e.Param != "" {

@@ -111,8 +111,8 @@ func tokenOf(r *http.Request) string {
 			return key
 		}
 	}
-	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
-		return strings.TrimSpace(token)
+	if token, ok := access.Bearer(r); ok {
+		return token
 	}
 	return ""
 }

@@ -8,16 +8,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"mime"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/signaling"
+	"voxgate/signaling/access"
 	"voxgate/tools"
 )
 
@@ -47,7 +48,7 @@ var openAIKinds = map[int]string{
 // refuseOpenAI is the refuser for OpenAI's clients.
 func refuseOpenAI(w http.ResponseWriter, status int, message string, retry time.Duration) {
 	if retry > 0 {
-		w.Header().Set("Retry-After", fmt.Sprintf("%.0f", math.Ceil(retry.Seconds())))
+		w.Header().Set("Retry-After", strconv.Itoa(access.Seconds(retry)))
 	}
 	kind := "invalid_request_error"
 	if status >= http.StatusInternalServerError {

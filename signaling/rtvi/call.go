@@ -29,11 +29,10 @@ const (
 // call is a client, which may go on by another peer. It is a [bridge.Caller].
 type call struct {
 	signaling.PeerCall
-	door     *Door
-	log      *slog.Logger
-	requests chan func() // of HTTP, done by Serve
-	offers   *rate.Limiter
-	came     atomic.Int64 // when its last message did, in ns since 1970; 0: none has
+	door   *Door
+	log    *slog.Logger
+	offers *rate.Limiter
+	came   atomic.Int64 // when its last message did, in ns since 1970; 0: none has
 
 	// Owned by Serve.
 	session *bridge.Session
@@ -89,7 +88,7 @@ func (c *call) carry(ctx context.Context) error {
 	lost := c.peer.Lost
 	for {
 		select {
-		case do := <-c.requests:
+		case do := <-c.Requests():
 			was := c.peer
 			if do(); c.peer != was {
 				lost = c.peer.Lost

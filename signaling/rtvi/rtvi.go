@@ -7,7 +7,6 @@ package rtvi
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
@@ -96,8 +95,8 @@ func refuse(w http.ResponseWriter, err error) {
 	default:
 		status = http.StatusBadGateway
 	}
-	if seconds := int(e.Retry.Seconds() + 0.999); seconds > 0 {
-		w.Header().Set("Retry-After", fmt.Sprint(seconds))
+	if e.Retry > 0 {
+		w.Header().Set("Retry-After", fmt.Sprint(access.Seconds(e.Retry)))
 	}
 	if status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer") // RFC 6750, section 3
@@ -228,7 +227,7 @@ func (d *Door) offer(w http.ResponseWriter, r *http.Request) error {
 	}
 	id, sdp := body.ID, ""
 	if there {
-		err = c.do(r.Context(), func() (err error) {
+		err = c.Ask(r.Context(), errNoCall, func() (err error) {
 			sdp, err = c.answer(offer, body.Restart)
 			return err
 		})
@@ -245,7 +244,7 @@ func (d *Door) offer(w http.ResponseWriter, r *http.Request) error {
 
 func (d *Door) begin(r *http.Request, id string, offer rtc.Offer, open bridge.Open) (sdp string, err error) {
 	c := &call{
-		PeerCall: signaling.PeerCall{Offer: offer}, door: d, requests: make(chan func()), offers: rtc.NewOfferLimiter(),
+		PeerCall: signaling.PeerCall{Offer: offer}, door: d, offers: rtc.NewOfferLimiter(),
 		log: d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address()), words: words{calls: map[string]string{}},
 	}
 	return d.calls.Begin(r, d.Host, id, c, open)
@@ -261,7 +260,7 @@ func (d *Door) patch(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return errNoCall
 	}
-	if err := c.do(r.Context(), func() error { return c.add(body.Candidates) }); err != nil {
+	if err := c.Ask(r.Context(), errNoCall, func() error { return c.add(body.Candidates) }); err != nil {
 		return err
 	}
 	access.Answer(w, http.StatusOK, object{"status": "success"})
@@ -274,17 +273,4 @@ func (d *Door) passed(w http.ResponseWriter, r *http.Request, id string) bool {
 		d.Logger.Warn("another gateway does not answer", "err", err)
 		refuse(w, errNoCall)
 	})
-}
-
-// do has the call do something.
-func (c *call) do(ctx context.Context, do func() error) error {
-	done := make(chan error, 1)
-	select {
-	case c.requests <- func() { done <- do() }:
-	case <-c.Over():
-		return errNoCall
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	return <-done
 }

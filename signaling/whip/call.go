@@ -21,9 +21,8 @@ type call struct {
 	signaling.PeerCall
 	door      *Door
 	log       *slog.Logger
-	agent, id string      // in its address
-	text      string      // its offer
-	requests  chan func() // of HTTP, done by Serve
+	agent, id string // in its address
+	text      string // its offer
 	listens   *rate.Limiter
 
 	// Owned by Serve.
@@ -80,7 +79,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 			if err := s.Greet(); err != nil {
 				c.log.Info("no greeting", "call", s.ID(), "err", err)
 			}
-		case do := <-c.requests:
+		case do := <-c.Requests():
 			do()
 		case <-lost:
 			c.dismiss()

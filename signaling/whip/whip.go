@@ -9,13 +9,11 @@ package whip
 
 import (
 	"cmp"
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"mime"
 	"net/http"
 	"strconv"
@@ -113,7 +111,7 @@ func refuse(w http.ResponseWriter, err error) {
 	}
 	// RFC 9725 has 503 for a gateway with too much to do; a client that asks too often gets RFC 6585's 429.
 	if e.Retry > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.Retry.Seconds()))))
+		w.Header().Set("Retry-After", strconv.Itoa(access.Seconds(e.Retry)))
 	}
 	http.Error(w, message, status)
 }
@@ -172,7 +170,7 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 	}
 	log := d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address())
 	c := &call{
-		PeerCall: signaling.PeerCall{Offer: offer}, door: d, log: log, agent: r.PathValue("agent"), text: text, requests: make(chan func()),
+		PeerCall: signaling.PeerCall{Offer: offer}, door: d, log: log, agent: r.PathValue("agent"), text: text,
 		listens: rtc.NewOfferLimiter(),
 	}
 	c.id = signaling.NodeID(d.Host, rand.Text())
@@ -202,7 +200,7 @@ func (d *Door) listen(w http.ResponseWriter, r *http.Request) error {
 	}
 	var number int
 	var sdp string
-	err = c.ask(r.Context(), func() (err error) {
+	err = c.Ask(r.Context(), errNoSession, func() (err error) {
 		number, sdp, err = c.listen(offer, text)
 		return err
 	})
@@ -301,7 +299,7 @@ func (d *Door) end(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	case listener > 0:
-		err = c.ask(r.Context(), func() error {
+		err = c.Ask(r.Context(), errNoSession, func() error {
 			if c.of(listener) != nil {
 				c.dismiss()
 			}
@@ -334,7 +332,7 @@ func (d *Door) patch(w http.ResponseWriter, r *http.Request) error {
 	match := r.Header.Get("If-Match")
 	_, listener := address(r)
 	var sdp string
-	err = c.ask(r.Context(), func() (err error) {
+	err = c.Ask(r.Context(), errNoSession, func() (err error) {
 		p := c.of(listener)
 		switch {
 		case p == nil:
@@ -443,17 +441,4 @@ func restarted(offer string, f fragment) string {
 		}
 	}
 	return strings.Join(lines, "\r\n") + "\r\n"
-}
-
-// ask has the call do something.
-func (c *call) ask(ctx context.Context, do func() error) error {
-	done := make(chan error, 1)
-	select {
-	case c.requests <- func() { done <- do() }:
-	case <-c.Over():
-		return errNoSession
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	return <-done
 }
