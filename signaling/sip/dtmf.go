@@ -125,9 +125,11 @@ func (s *stream) sendDigits(ctx context.Context, digits string) error {
 
 func (s *stream) sendDigit(code byte, wait func(time.Duration) error) error {
 	s.mu.Lock()
-	e := *s.sound.event
-	at := s.now()
+	e, at := s.sound.event, s.now()
 	s.mu.Unlock()
+	if e == nil { // the other side took digits until now
+		return errNoDigits
+	}
 	step := media.Samples(media.FrameDuration, e.clock)
 	send := func(duration int, first, last bool) error {
 		payload := [4]byte{code, digitVolume}

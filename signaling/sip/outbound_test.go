@@ -457,3 +457,26 @@ func TestKeysForMenus(t *testing.T) {
 	o.types(`/tool send_dtmf {"digits":"1"}`)
 	h.packet(func(p *rtp.Packet) bool { return p.PayloadType == 101 && p.Payload[0] == 1 })
 }
+
+// A side that takes no keys any more, while some are sent, gets no more of them, and the call goes on.
+func TestKeysThatAreNoLongerTaken(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, config)
+	h := newHandset(t, o, "0 101")
+	events := o.watch()
+	o.types(`/tool send_dtmf {"digits":"1,,,,1"}`)
+	h.packet(func(p *rtp.Packet) bool { return p.PayloadType == 101 && p.Payload[0] == 1 })
+	h.next("INVITE", 2, h.describe("0"))
+	h.answer("200")
+	h.next("ACK", 2, "")
+	end := see(t, events, func(e bridge.ToolStatus) bool { return e.Status != bridge.StatusRunning })
+	if end.Status != bridge.StatusFailed || !strings.Contains(string(end.Result), "takes no digits") {
+		t.Errorf("%s: %s", end.Status, end.Result)
+	}
+	for h.hear(time.Now().Add(time.Millisecond)) { // what came before
+	}
+	o.types("Hello.")
+	if !h.hear(time.Now().Add(patience)) {
+		t.Error("the model is not heard any more")
+	}
+}
