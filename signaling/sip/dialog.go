@@ -145,16 +145,18 @@ func (d *dialog) request(method sip.RequestMethod, headers ...sip.Header) *sip.R
 	return req
 }
 
-// destination is where our requests go. A peer behind a NAT has a private address in its Contact, and is
-// reached where its own come from; a connection is used as long as it is open. Needs mu.
+// destination is where our requests go. While the connection that the peer's own come by is open they go by that, unless a route leads to
+// another host. A peer behind a NAT has a private address in its Contact, and is reached where its requests come from. Needs mu.
 func (d *dialog) destination() string {
 	if len(d.servers) > 0 && d.remoteTag == "" {
 		return d.servers[0].String()
 	}
 	to := d.target
 	if len(d.routes) > 0 {
-		to = d.routes[0]
-	} else if d.source != "" && (sip.IsReliable(d.transport) || behindNAT(to.Host, d.source)) {
+		if to = d.routes[0]; sameHost(to.Host, d.source) && d.connected() {
+			return d.source
+		}
+	} else if d.connected() || behindNAT(to.Host, d.source) {
 		return d.source
 	}
 	if _, err := netip.ParseAddr(strings.Trim(to.Host, "[]")); to.Port == 0 && err == nil { // a name may have SRV records
@@ -164,6 +166,23 @@ func (d *dialog) destination() string {
 		return to.Host
 	}
 	return fmt.Sprintf("%s:%d", to.Host, to.Port)
+}
+
+// connected reports whether the connection that the peer's requests come by is open. To a page there is no other way.
+func (d *dialog) connected() bool {
+	switch {
+	case d.source == "" || !sip.IsReliable(d.transport):
+		return false
+	case strings.HasPrefix(d.transport, "WS"):
+		return true
+	case d.client == nil:
+		return false
+	}
+	conn, err := d.client.TransportLayer().GetConnection(d.transport, d.source)
+	if err == nil {
+		_, _ = conn.TryClose() // it is counted as used from GetConnection on
+	}
+	return err == nil
 }
 
 // nextServer has a dialog without an answer go on with the next server, if there is one.
@@ -181,6 +200,13 @@ func behindNAT(host, source string) bool {
 	contact, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	real, err2 := netip.ParseAddrPort(source)
 	return err == nil && err2 == nil && contact.IsPrivate() && !real.Addr().Unmap().IsPrivate()
+}
+
+// sameHost reports whether a host is the address that requests come from.
+func sameHost(host, source string) bool {
+	a, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	from, err2 := netip.ParseAddrPort(source)
+	return err == nil && err2 == nil && a.Unmap() == from.Addr().Unmap()
 }
 
 // setBody gives a message a body of a type.

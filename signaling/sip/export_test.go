@@ -26,6 +26,9 @@ func OwnAddresses(name string, resolvers ...*net.Resolver) (list []netip.Addr, e
 // Kept is how many addresses the library has a connection for.
 func (d *Door) Kept() int { return d.agent.TransportLayer().Pool("udp").Size() }
 
+// Connections is the same for TCP.
+func (d *Door) Connections() int { return d.agent.TransportLayer().Pool("tcp").Size() }
+
 // Refresh refreshes the session timer of the only call now. done is closed when that is over.
 func (d *Door) Refresh() (done <-chan struct{}) {
 	over := make(chan struct{})

@@ -1,0 +1,118 @@
+package sip_test
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/media/mediatest"
+)
+
+// messages gives a handset the messages of a connection as if they were packets.
+type messages struct {
+	net.Conn
+	transport string // of its Via
+	in        *bufio.Reader
+}
+
+func (m *messages) WriteTo(b []byte, _ net.Addr) (int, error) {
+	if _, err := m.Write(bytes.Replace(b, []byte("SIP/2.0/UDP"), []byte("SIP/2.0/"+m.transport), 1)); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+func (m *messages) ReadFrom(b []byte) (n int, from net.Addr, err error) {
+	for length := 0; ; {
+		line, err := m.in.ReadString('\n')
+		if err != nil {
+			return 0, nil, err
+		}
+		n += copy(b[n:], line)
+		if value, ok := strings.CutPrefix(line, "Content-Length:"); ok {
+			if length, err = strconv.Atoi(strings.TrimSpace(value)); err != nil {
+				return 0, nil, err
+			}
+		}
+		if line == "\r\n" {
+			body, err := io.ReadFull(m.in, b[n:n+length])
+			return n + body, m.RemoteAddr(), err
+		}
+	}
+}
+
+// connected is a telephone by hand that calls by a connection, and has been answered. Its requests have this Contact, and more headers.
+func connected(t *testing.T, conn net.Conn, transport, contact string, headers ...string) *handset {
+	t.Helper()
+	t.Cleanup(func() { conn.Close() })
+	h := &handset{t: t, signals: &messages{conn, transport, bufio.NewReader(conn)}}
+	more := strings.Join(append(headers, ""), "\r\n")
+	more += strings.Replace(fmt.Sprintf(usualHeaders, "h"), "<sip:ada@127.0.0.1>", "<"+contact+">", 1)
+	h.send(invite(conn.LocalAddr().String(), more, body))
+	accepted := h.answer("200")
+	_, h.party, _ = strings.Cut(accepted, "To: ")
+	h.party, _, _ = strings.Cut(h.party, "\r\n")
+	h.next("ACK", 1, "")
+	return h
+}
+
+// A proxy that connects by TLS gets our requests by its own connection: another one would end at a certificate that is not for its address.
+func TestRequestsByTheConnectionOfAProxy(t *testing.T) {
+	t.Parallel()
+	cert, key := certificate(t)
+	o := newOffice(t, edited(t, func(c map[string]any) {
+		c["listen"] = []any{map[string]any{"transport": "tls", "address": "127.0.0.1:0", "cert": cert, "key": key}}
+	}))
+	conn, err := tls.Dial("tcp", o.door.Addresses()[0].String(), &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	route := fmt.Sprintf("<sip:127.0.0.1:%d;transport=tls;lr>", mediatest.FreePort(t))
+	h := connected(t, conn, "TLS", "sip:ada@192.0.2.1;transport=tls", "Record-Route: "+route)
+	if err := o.session().Do(bridge.Goodbye{}); err != nil {
+		t.Fatal(err)
+	}
+	h.reply(h.request("BYE sip:ada@192.0.2.1.*Route: "+route), "200 OK", "1")
+}
+
+// A caller whose connection is closed is reached where its Contact says.
+func TestRequestsAfterTheConnection(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, config)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	conn, err := net.Dial("tcp", o.door.Addresses()[1].String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	connected(t, conn, "TCP", "sip:ada@"+listener.Addr().String()+";transport=tcp")
+	session := o.session()
+	conn.Close()
+	for deadline := time.Now().Add(patience); o.door.Connections() > 0; <-time.After(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the gateway keeps a connection that is closed")
+		}
+	}
+	if err := session.Do(bridge.Goodbye{}); err != nil {
+		t.Fatal(err)
+	}
+	_ = listener.(*net.TCPListener).SetDeadline(time.Now().Add(patience))
+	back, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer back.Close()
+	h := &handset{t: t, signals: &messages{back, "TCP", bufio.NewReader(back)}}
+	h.reply(h.request("BYE sip:ada@"), "200 OK", "1")
+}
