@@ -134,6 +134,43 @@ func TestListeningBeforeSpeaking(t *testing.T) {
 	}
 }
 
+// The tone by which the network says that it rings is not heard as the sound of who answers.
+func TestRingingIsNotAnAnswer(t *testing.T) {
+	t.Parallel()
+	told := make(chan sip.CallStatus, 64)
+	h, o := newCarrier(t, nil, nil, func(s sip.CallStatus) { told <- s })
+	b := newBackend(t, o)
+	h.listen("0 101")
+	var doing sync.WaitGroup
+	defer doing.Wait()
+	doing.Go(func() { b.ask(b.key, "POST", "/v1/calls", `{"to":"+49302","trunk":"lab","agent":{"greeting":"Hello."},"machine":{}}`) })
+	invite := h.request("INVITE")
+	h.hears(invite)
+	stop := make(chan struct{})
+	defer close(stop)
+	h.talks(h.gateway, time.Millisecond, mediatest.Tone(1500*time.Millisecond, 8000, 425, 8000), true, stop)
+	h.reply(invite, "200 OK", "a")
+	h.request("ACK")
+	machine := mediatest.MeasureLateness(t)
+	doing.Go(func() { h.talks(h.gateway, media.FrameDuration, mediatest.Speech(800*time.Millisecond, 8000), false, stop) })
+	for timeout := time.After(patience); ; {
+		select {
+		case s := <-told:
+			if s.AnsweredBy == "" {
+				continue
+			}
+			if s.AnsweredBy == sip.ByPerson {
+				h.hangUp(invite, "a")
+			} else if machine.Judges(t, pauseOfPersons) {
+				t.Errorf("answered by %s", s.AnsweredBy)
+			}
+			return
+		case <-timeout:
+			t.Fatal("no verdict")
+		}
+	}
+}
+
 // pauseOfPersons is the pause by which a person is known, and shortestPause the one that ends a beep: a machine that lets us pause for so
 // long in the midst of it cannot be judged.
 const (

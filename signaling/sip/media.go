@@ -315,12 +315,22 @@ func (s *stream) pass(t *track, number uint8, p *rtp.Packet) {
 	t.sent = s.sent.packets
 }
 
+const (
+	// drainWait is longer than it takes to read a packet that has come, and mostDrained more than the system keeps.
+	drainWait   = 2 * time.Millisecond
+	mostDrained = 1024
+)
+
 // drain drops the packets that have come by now.
 func (s *stream) drain() {
 	var buf [1500]byte
-	_ = s.conn.SetReadDeadline(time.Now().Add(5 * time.Millisecond)) // longer than it takes to read all that the system keeps
-	for err := error(nil); err == nil; {
-		_, _, err = s.conn.ReadFromUDPAddrPort(buf[:])
+	for range mostDrained {
+		deadline := time.Now().Add(drainWait)
+		_ = s.conn.SetReadDeadline(deadline)
+		_, _, err := s.conn.ReadFromUDPAddrPort(buf[:])
+		if err != nil && time.Since(deadline) < drainWait { // else this process was held up, and did not look
+			return
+		}
 	}
 }
 

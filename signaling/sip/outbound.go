@@ -249,13 +249,15 @@ func (c *call) ring(rings chan<- error) error {
 		tell(rings, err)
 		return err
 	}
+	sound := c.sound.(*rtpSound)
+	sound.stream.drain() // early media, such as a ringback tone, is not the person's sound
 	if err := c.dialog.ack(res.CSeq().SeqNo); err != nil {
 		tell(rings, err)
 		return c.hangUp(err)
 	}
 	c.door.dialled.moved(c, StateAnswered)
 	tell(rings, nil)
-	if err := c.sound.(*rtpSound).answer(res.Body()); err != nil {
+	if err := sound.answer(res.Body()); err != nil {
 		return c.hangUp(err)
 	}
 	c.timer = agreedRefresh(res)
