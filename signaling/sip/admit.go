@@ -150,6 +150,7 @@ const (
 	ruleStale    = "an answer to no challenge of ours, or too late"
 	ruleStranger = "no trunk has this address"
 	ruleCancel   = "a CANCEL of another's call"
+	ruleCrowd    = "too many strangers"
 )
 
 // admit finds the trunk that a request is of. Its password counts once.

@@ -208,8 +208,9 @@ func (d *Door) listen(l Listen) error {
 	if err != nil {
 		return err
 	}
+	in := d.entrance(at)
 	if l.Transport == "tcp" {
-		add(at.Addr(), func() error { return d.server.ServeTCP(at) }, at.Close)
+		add(at.Addr(), func() error { return d.server.ServeTCP(in) }, at.Close)
 		return nil
 	}
 	config, err := l.config()
@@ -217,7 +218,7 @@ func (d *Door) listen(l Listen) error {
 		at.Close()
 		return err
 	}
-	secure := tls.NewListener(at, config)
+	secure := tls.NewListener(in, config)
 	add(at.Addr(), func() error { return d.server.ServeTLS(secure) }, secure.Close)
 	return nil
 }
@@ -521,6 +522,7 @@ func (d *Door) inDialog(f func(*call, *sip.Request, sip.ServerTransaction)) func
 		case !c.dialog.follows(req):
 			_ = tx.Respond(c.dialog.respond(req, 500, "Server Internal Error")) // RFC 3261, section 12.2.2
 		default:
+			d.welcome(req)
 			f(c, req, tx)
 		}
 	}

@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// StrangerTime is how long a stranger's connection may be without a call.
+const StrangerTime = strangerTime
+
 // ResolveBy has outgoing calls find their trunk by another resolver.
 func (d *Door) ResolveBy(r *net.Resolver) { d.resolver = r }
 

@@ -45,6 +45,7 @@ func (d *Door) onInvite(req *sip.Request, tx sip.ServerTransaction) {
 		}
 		return
 	}
+	d.welcome(req)
 	log := d.log.With("trunk", r.trunk.Name, "sip", req.CallID().Value())
 	d.begin(req, tx, log, r.trunk.asserts(), func(c *call, req *sip.Request) *refusal {
 		return d.admitCall(c, req, from, r.trunk)

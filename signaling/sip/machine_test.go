@@ -143,7 +143,9 @@ func TestRingingIsNotAnAnswer(t *testing.T) {
 	h.listen("0 101")
 	var doing sync.WaitGroup
 	defer doing.Wait()
-	doing.Go(func() { b.ask(b.key, "POST", "/v1/calls", `{"to":"+49302","trunk":"lab","agent":{"greeting":"Hello."},"machine":{}}`) })
+	doing.Go(func() {
+		b.ask(b.key, "POST", "/v1/calls", `{"to":"+49302","trunk":"lab","agent":{"greeting":"Hello."},"machine":{}}`)
+	})
 	invite := h.request("INVITE")
 	h.hears(invite)
 	stop := make(chan struct{})
@@ -152,7 +154,9 @@ func TestRingingIsNotAnAnswer(t *testing.T) {
 	h.reply(invite, "200 OK", "a")
 	h.request("ACK")
 	machine := mediatest.MeasureLateness(t)
-	doing.Go(func() { h.talks(h.gateway, media.FrameDuration, mediatest.Speech(800*time.Millisecond, 8000), false, stop) })
+	doing.Go(func() {
+		h.talks(h.gateway, media.FrameDuration, mediatest.Speech(800*time.Millisecond, 8000), false, stop)
+	})
 	for timeout := time.After(patience); ; {
 		select {
 		case s := <-told:

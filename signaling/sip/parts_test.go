@@ -10,12 +10,14 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/emiago/sipgo/sip"
 	"github.com/pion/rtp"
 
 	"voxgate/media/rtpaudio"
+	"voxgate/signaling/phone"
 )
 
 const full = "v=0\r\no=a 1 1 IN IP4 192.0.2.1\r\ns=-\r\nc=IN IP4 192.0.2.1\r\nt=0 0\r\n" +
@@ -407,3 +409,40 @@ func TestReasons(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// A stranger's connection ends by itself, unless it has a call.
+func TestConnectionsWithoutACall(t *testing.T) {
+	for _, calls := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			ours, theirs := net.Pipe()
+			places := make(chan struct{}, 1)
+			conn, err := entrance{&phone.Acceptor{Listener: &once{conn: ours}, Places: places}}.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if calls {
+				conn.(*stranger).stay()
+			}
+			began := time.Now()
+			time.AfterFunc(time.Minute, func() { theirs.Close() })
+			if n, err := conn.Read(make([]byte, 1)); err == nil {
+				t.Errorf("%d bytes came", n)
+			}
+			if took := time.Since(began); took != map[bool]time.Duration{false: strangerTime, true: time.Minute}[calls] {
+				t.Errorf("it has a call %v, and ends after %v", calls, took)
+			}
+			conn.Close()
+			if len(places) > 0 {
+				t.Error("it keeps its place")
+			}
+		})
+	}
+}
+
+// once is a listener of one connection.
+type once struct {
+	net.Listener
+	conn net.Conn
+}
+
+func (o *once) Accept() (net.Conn, error) { return o.conn, nil }

@@ -1,9 +1,13 @@
 package sip_test
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
+	"os"
 	"regexp"
 	"strings"
 	"sync"
@@ -11,6 +15,9 @@ import (
 	"time"
 
 	"github.com/icholy/digest"
+
+	"voxgate/signaling/phone"
+	"voxgate/signaling/sip"
 )
 
 // withPassword lets in whoever knows it, from anywhere.
@@ -240,5 +247,73 @@ func TestCloseUnderFire(t *testing.T) {
 		o.door.Close()
 		close(stop)
 		senders.Wait()
+	}
+}
+
+// connect connects to an office by TCP from an address.
+func connect(t *testing.T, o *office, from string) net.Conn {
+	t.Helper()
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	conn, err := dialer.Dial("tcp", o.door.Addresses()[1].String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// isClosed reports whether the other side closes a connection.
+func isClosed(conn net.Conn, within time.Duration) bool {
+	_ = conn.SetReadDeadline(time.Now().Add(within))
+	_, err := conn.Read(make([]byte, 1))
+	return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// Connections from elsewhere than a trunk are closed where no trunk could have them.
+func TestStrangersConnections(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, config)
+	if !isClosed(connect(t, o, "127.0.0.9"), patience) {
+		t.Error("a stranger's connection stays")
+	}
+	o.logged("no trunk has this address")
+	conn := connect(t, o, "127.0.0.1")
+	if _, err := conn.Write([]byte("\r\n\r\n")); err != nil { // RFC 5626, section 3.5.1
+		t.Fatal(err)
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(patience))
+	if _, err := io.ReadFull(conn, make([]byte, 2)); err != nil {
+		t.Errorf("there is no answer to a trunk: %v", err)
+	}
+}
+
+// Where a trunk may call from anywhere, connections without a call are so many at most. One with a call is none of them.
+func TestCrowdsOfStrangers(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, withPassword(t))
+	conn := connect(t, o, "127.0.0.9")
+	caller := &handset{t: t, signals: &messages{conn, "TCP", bufio.NewReader(conn)}}
+	if status := caller.prove(2, caller.challenge(1), "open sesame"); status != "200" {
+		t.Fatal(status)
+	}
+	began := time.Now()
+	var crowd []net.Conn
+	for range phone.MaxUnknown {
+		crowd = append(crowd, connect(t, o, "127.0.0.9"))
+	}
+	if !isClosed(connect(t, o, "127.0.0.9"), patience) {
+		t.Errorf("there are more than %d strangers", phone.MaxUnknown)
+	}
+	for i, one := range crowd {
+		if isClosed(one, time.Millisecond) && time.Since(began) < sip.StrangerTime {
+			t.Fatalf("of %d strangers the %d. is closed", phone.MaxUnknown, i+1)
+		}
+	}
+	o.logged("too many strangers")
+	crowd[0].Close()
+	for deadline := time.Now().Add(patience); isClosed(connect(t, o, "127.0.0.9"), 100*time.Millisecond); {
+		if time.Now().After(deadline) {
+			t.Fatal("one who leaves makes no place")
+		}
 	}
 }

@@ -46,10 +46,6 @@ const (
 	// audioWrite bounds one write, and audioLinger what is waited for the other side's end after ours.
 	audioWrite  = 5 * time.Second
 	audioLinger = time.Second
-	// acceptPause is the pause before the next accept after a failure, as when there are too many files open.
-	acceptPause = 50 * time.Millisecond
-	// maxUnknown bounds the connections that have not identified their call.
-	maxUnknown = 64
 )
 
 // announce has the backend announce a call: the answer has the UUID that Asterisk is to show.
@@ -101,24 +97,22 @@ func (d *Door) listen(at string) error {
 		return err
 	}
 	d.listener = listener
-	unknown := make(chan struct{}, maxUnknown)
+	accepts := &phone.Acceptor{
+		Listener: listener, Places: make(chan struct{}, phone.MaxUnknown),
+		Refused: func(from net.Addr) {
+			d.refused(from.String(), "waiting", errors.New("too many connections have not said whose they are"))
+		},
+		Failed: func(why error) {
+			d.logged.Do(func() { d.Logger.Error("accepting a connection failed", "at", listener.Addr(), "err", why) })
+		},
+	}
 	d.running.Go(func() {
 		for {
-			conn, err := listener.Accept()
-			if errors.Is(err, net.ErrClosed) {
+			conn, known, err := accepts.Next()
+			if err != nil {
 				return
 			}
-			if err != nil {
-				time.Sleep(acceptPause)
-				continue
-			}
-			select {
-			case unknown <- struct{}{}:
-				d.running.Go(func() { d.audioSocket(conn, func() { <-unknown }) })
-			default:
-				d.refused(conn.RemoteAddr().String(), "waiting", errors.New("too many connections have not said whose they are"))
-				conn.Close()
-			}
+			d.running.Go(func() { d.audioSocket(conn, known) })
 		}
 	})
 	return nil

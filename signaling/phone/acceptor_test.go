@@ -1,0 +1,86 @@
+package phone_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"voxgate/signaling/phone"
+)
+
+// comers are a listener's connections, from these addresses, and then an end. "" is a failure.
+type comers struct {
+	net.Listener
+	from []string
+	ends []net.Conn // theirs
+}
+
+func (c *comers) Accept() (net.Conn, error) {
+	if len(c.from) == 0 {
+		return nil, net.ErrClosed
+	}
+	from := c.from[0]
+	c.from = c.from[1:]
+	if from == "" {
+		return nil, syscall.EMFILE
+	}
+	ours, theirs := net.Pipe()
+	c.ends = append(c.ends, theirs)
+	return comer{ours, net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(from), 5060))}, nil
+}
+
+type comer struct {
+	net.Conn
+	from net.Addr
+}
+
+func (c comer) RemoteAddr() net.Addr { return c.from }
+
+// A failure does not end a listener. Connections that have not shown whose they are have a few places, which others do not need.
+func TestAcceptor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		list := &comers{from: []string{"", "192.0.2.1", "192.0.2.2", "192.0.2.3", "::ffff:192.0.2.9", "192.0.2.4", "192.0.2.5"}}
+		var refused []string
+		failures := 0
+		a := &phone.Acceptor{
+			Listener: list, Known: func(from netip.Addr) bool { return from == netip.MustParseAddr("192.0.2.9") }, Places: make(chan struct{}, 2),
+			Refused: func(from net.Addr) { refused = append(refused, from.String()) },
+			Failed: func(why error) {
+				if failures++; !errors.Is(why, syscall.EMFILE) {
+					t.Error(why)
+				}
+			},
+		}
+		next := func(want string, isKnown bool) (known func()) {
+			t.Helper()
+			conn, known, err := a.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap().String(); got != want || (known == nil) != isKnown {
+				t.Errorf("%s comes, and not %s; known %v", got, want, known == nil)
+			}
+			return known
+		}
+		leave := next("192.0.2.1", false)
+		next("192.0.2.2", false)
+		next("192.0.2.9", true) // 192.0.2.3 finds no place
+		leave()
+		leave() // gives back nothing more
+		next("192.0.2.4", false)
+		if _, _, err := a.Next(); !errors.Is(err, net.ErrClosed) { // 192.0.2.5 finds none either
+			t.Errorf("the end is %v", err)
+		}
+		if want := []string{"192.0.2.3:5060", "192.0.2.5:5060"}; failures != 1 || !slices.Equal(refused, want) {
+			t.Errorf("%d failures; refused %v", failures, refused)
+		}
+		if _, err := list.ends[2].Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("a connection that is refused is not closed: %v", err)
+		}
+	})
+}
