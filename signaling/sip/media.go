@@ -80,7 +80,6 @@ func (p *ports) listen(port usedPort) (*stream, error) {
 			s.control = control.(*net.UDPConn)
 			s.fixed = port.number != 0
 			s.ssrc = rand.Uint32()
-			s.heard.Store(time.Now().UnixNano())
 			s.reading.Go(s.readControl)
 			return s, nil
 		}
@@ -150,6 +149,9 @@ func (s *stream) set(to *agreement, nat bool) error {
 	}
 	if before == nil || before.remote != to.remote {
 		s.latched = netip.AddrPort{}
+	}
+	if before == nil || before.onHold() && !to.onHold() {
+		s.awaits()
 	}
 	s.sound, s.nat = to, nat
 	return nil
@@ -484,6 +486,9 @@ func (s *stream) report(now time.Time) {
 		_, _ = s.control.WriteToUDPAddrPort(raw, netip.AddrPortFrom(to.Addr(), to.Port()+1))
 	}
 }
+
+// awaits has the absence of packets count from now on.
+func (s *stream) awaits() { s.heard.Store(time.Now().UnixNano()) }
 
 // quiet is for how long nothing has come.
 func (s *stream) quiet(now time.Time) time.Duration { return now.Sub(time.Unix(0, s.heard.Load())) }

@@ -249,6 +249,50 @@ func TestSoundAllocatesNothing(t *testing.T) {
 	}
 }
 
+// That no packet comes counts as long as somebody listens for one: not while it rings, and not on hold.
+func TestSilence(t *testing.T) {
+	s, err := newPorts("127.0.0.1", 0, 0).open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	r := &rtpSound{stream: s, trunk: &Trunk{SilenceSeconds: 30}}
+	offers := func(direction string) {
+		t.Helper()
+		const text = "v=0\r\no=a 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\na="
+		if err := r.offer([]byte(text + direction + "\r\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	anHour := func() { s.heard.Store(time.Now().Add(-time.Hour).UnixNano()) } // has passed without a packet
+	check := func(when string, want error) {
+		t.Helper()
+		if err := r.check(time.Now()); err != want {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	offers("sendrecv")
+	anHour()
+	stop, err := r.play(func([]int16) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	check("answered after an hour", nil)
+	anHour()
+	check("an hour later", errSilence)
+	for _, direction := range []string{"inactive", "sendonly", "recvonly"} {
+		offers(direction)
+		anHour()
+		check(direction+" for an hour", nil)
+		offers("sendrecv")
+		check("after "+direction, nil)
+	}
+	anHour()
+	offers("sendrecv")
+	check("an hour later, when nothing has changed", errSilence)
+}
+
 // What the call before on a port still sends is not heard by the next one, and a peer is latched once.
 func TestAnotherCallsSound(t *testing.T) {
 	port := 0

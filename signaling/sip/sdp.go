@@ -251,6 +251,9 @@ type agreement struct {
 	answered string // our direction
 }
 
+// onHold reports whether one side does not hear the other.
+func (a *agreement) onHold() bool { return a.held || a.silent }
+
 // errSRTP refuses a peer that must encrypt, or must not.
 var errSRTP = errors.New("this trunk wants SRTP with a key of SDES (RFC 4568), and none that is served was offered")
 

@@ -176,6 +176,7 @@ func (r *rtpSound) carry(s *bridge.Session) (stop func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.session, r.reported = s, time.Now()
+	r.stream.awaits()
 	return r.rest, r.apply()
 }
 
@@ -184,6 +185,7 @@ func (r *rtpSound) play(source func(frame []int16)) (stop func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.plays, r.reported = source, time.Now()
+	r.stream.awaits()
 	return r.rest, r.apply()
 }
 
@@ -206,7 +208,7 @@ func (r *rtpSound) check(now time.Time) error {
 		r.reported = now
 		r.stream.report(now)
 	}
-	onHold := r.agreed != nil && (r.agreed.held || r.agreed.silent)
+	onHold := r.agreed != nil && r.agreed.onHold()
 	if r.stream.quiet(now) > r.trunk.silence() && !onHold {
 		return errSilence
 	}
