@@ -432,12 +432,15 @@ func (c *call) change(req *sip.Request, tx sip.ServerTransaction, deliver func(*
 	c.dialog.refresh(req.Contact())
 	c.renewed()
 	res := c.withTimer(c.dialog.respond(req, 200, "OK"))
-	if describes {
+	switch {
+	case ours:
+		setBody(res, "application/sdp", c.sound.(*rtpSound).propose())
+	case describes:
 		setBody(res, "application/sdp", c.sound.describe())
 	}
 	body, err := deliver(res)
-	if s, ok := c.sound.(*rtpSound); ok && ours && err == nil && len(body) > 0 {
-		err = s.answer(body)
+	if ours && err == nil && len(body) > 0 {
+		err = c.sound.(*rtpSound).answer(body)
 	}
 	if err != nil {
 		c.end(err)

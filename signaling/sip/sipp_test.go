@@ -204,6 +204,9 @@ func TestScenarios(t *testing.T) {
 			request("INVITE", 3, sdp("[media_ip]", "inactive", plain)).ringing().expect(200, "a=inactive").request("ACK", 3, "").
 			request("INVITE", 4, sdp("0.0.0.0", "sendrecv", plain)).ringing().expect(200, "a=recvonly").request("ACK", 4, "").
 			request("INVITE", 5, usual).ringing().expect(200, "a=sendrecv").request("ACK", 5, "").bye(6),
+		"held, and back without a description": call(usual).
+			request("INVITE", 2, sdp("[media_ip]", "inactive", plain)).ringing().expect(200, "a=inactive").request("ACK", 2, "").
+			request("INVITE", 3, "").ringing().expect(200, "a=sendrecv").request("ACK", 3, usual).bye(4),
 		"changes without a description": call(usual).request("INVITE", 2, "").ringing().expect(200, "m=audio").request("ACK", 2, usual).bye(3),
 		"a change that is not served": call(usual).
 			request("INVITE", 2, offer("m=audio [media_port] RTP/AVP 18")).ringing().expect(488, "").request("ACK", 2, "").bye(3),

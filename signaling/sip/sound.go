@@ -162,8 +162,27 @@ func (r *rtpSound) waits() bool {
 func (r *rtpSound) describe() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.description(r.agreed)
+}
+
+// propose is a later offer of ours, of what was agreed. It is for sound both ways, as in a new call (RFC 3261, section 14.2): a side that
+// has us on hold says so again if it wants to keep that. We put nobody on hold.
+func (r *rtpSound) propose() []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.peer == nil {
+		return r.description(nil)
+	}
+	r.local.version++
+	both := *r.agreed
+	both.answered = "sendrecv"
+	return r.description(&both)
+}
+
+// description is ours of what was agreed, or of all that we have if the peer has described nothing but an answer to that. Needs mu.
+func (r *rtpSound) description(agreed *agreement) []byte {
 	if r.peer != nil {
-		return r.peer.answer(r.local, r.agreed)
+		return r.peer.answer(r.local, agreed)
 	}
 	if r.trunk.SRTP == srtpRequired && r.offered == nil {
 		r.offered = offeredKeys()
