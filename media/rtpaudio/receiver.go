@@ -82,10 +82,9 @@ type ReceiverOptions struct {
 
 // Event is a packet that is no sound. Its payload is good until the call returns.
 type Event struct {
-	PayloadType uint8
-	Marker      bool
-	Timestamp   uint32
-	Payload     []byte
+	SSRC      uint32 // of the stream: its timestamps are its own
+	Timestamp uint32
+	Payload   []byte
 }
 
 // Receiver turns the RTP stream of one track into the PCM of a [media.Sink] that follows the wall clock.
@@ -224,7 +223,7 @@ func (s *stream) receive(b []byte, now time.Time) error {
 		s.stats.OtherPayload++
 		next.payload = nil
 		if s.options.Event != nil && slices.Contains(s.options.Events, p.PayloadType) {
-			next.event = Event{p.PayloadType, p.Marker, p.Timestamp, p.Payload}
+			next.event = Event{p.SSRC, p.Timestamp, p.Payload}
 		} else if !s.synced || p.SSRC != s.ssrc {
 			return nil
 		}

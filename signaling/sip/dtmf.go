@@ -22,22 +22,24 @@ const keys = "0123456789*#ABCD"
 // any of them may be lost, and the last comes three times.
 type digitReader struct {
 	began bool
-	last  uint32 // the timestamp of the newest
+	ssrc  uint32 // of the newest
+	last  uint32 // its timestamp
 }
 
 // read gives press the digit that begins with a packet, if one does.
 func (r *digitReader) read(e rtpaudio.Event, press func(digit byte)) {
-	if len(e.Payload) < 4 || int(e.Payload[0]) >= len(keys) || r.began && int32(e.Timestamp-r.last) <= 0 {
+	old := r.began && e.SSRC == r.ssrc && int32(e.Timestamp-r.last) <= 0 // each stream has timestamps of its own
+	if old || len(e.Payload) < 4 || int(e.Payload[0]) >= len(keys) {
 		return
 	}
-	r.began, r.last = true, e.Timestamp
+	r.began, r.ssrc, r.last = true, e.SSRC, e.Timestamp
 	press(keys[e.Payload[0]])
 }
 
 // keyIn gives press the digit that begins with a packet, if it is of telephone-event.
 func (s *stream) keyIn(p *rtp.Packet, agreed *agreement, press func(digit byte)) {
 	if slices.Contains(agreed.events, p.PayloadType) {
-		s.pressed.read(rtpaudio.Event{Timestamp: p.Timestamp, Payload: p.Payload}, press)
+		s.pressed.read(rtpaudio.Event{SSRC: p.SSRC, Timestamp: p.Timestamp, Payload: p.Payload}, press)
 	}
 }
 

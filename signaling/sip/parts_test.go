@@ -160,13 +160,17 @@ func TestSessionTimer(t *testing.T) {
 func TestDigits(t *testing.T) {
 	var r digitReader
 	var read []byte
+	press := func(digit byte) { read = append(read, digit) }
 	for _, e := range []struct {
 		code byte
 		at   uint32
 	}{{1, 100}, {1, 100}, {1, 100}, {10, 400}, {11, 300}, {16, 500}, {15, 600}, {0, 0xffffffff}, {0, 700}, {0, 700}} {
-		r.read(rtpaudio.Event{Timestamp: e.at, Payload: []byte{e.code, 0x8a, 0, 0}}, func(digit byte) { read = append(read, digit) })
+		r.read(rtpaudio.Event{SSRC: 7, Timestamp: e.at, Payload: []byte{e.code, 0x8a, 0, 0}}, press)
 	}
-	if string(read) != "1*D0" {
+	for range 2 { // another stream, whose time is an earlier one
+		r.read(rtpaudio.Event{SSRC: 8, Timestamp: 50, Payload: []byte{2, 0x8a, 0, 0}}, press)
+	}
+	if string(read) != "1*D02" {
 		t.Errorf("read %q", read)
 	}
 	for body, want := range map[string]byte{
