@@ -37,13 +37,12 @@ type call struct {
 	keypad  *phone.Keypad
 	acked   chan []byte   // the body of the ACK of our newest answer; it has room for one
 	awaited atomic.Uint32 // the CSeq of the ACK that is to come; 0: none is
-	fresh   chan struct{} // the session timer was refreshed; it has room for one
 	stages
 	handing
+	liveness
 
-	replaces   *call         // whose conversation it goes on with; nil: it begins one
-	changing   chan struct{} // holds one as long as what was agreed is about to change, from the first INVITE on
-	refreshing sync.WaitGroup
+	replaces *call         // whose conversation it goes on with; nil: it begins one
+	changing chan struct{} // holds one as long as what was agreed is about to change, from the first INVITE on
 
 	mu       sync.Mutex
 	reason   error           // why it has ended
@@ -63,12 +62,20 @@ type stages struct {
 	over     chan struct{} // nothing is left of the call
 }
 
+// liveness is the state of a call's session timer.
+type liveness struct {
+	fresh      chan struct{} // it was refreshed; it has room for one
+	alive      beat          // of the goroutine that attends to the call: for its conversation, then for its bridge
+	refreshing sync.WaitGroup
+}
+
 // newCall makes a call without a dialog and without sound.
 func newCall(d *Door, agent *agents.Agent) *call {
 	made := func() chan struct{} { return make(chan struct{}) }
 	c := &call{
-		door: d, agent: agent, log: d.log, line: &line{}, keypad: phone.NewKeypad(), acked: make(chan []byte, 1), fresh: make(chan struct{}, 1),
-		stages: stages{made(), made(), made(), made(), made(), made(), made()}, handing: handing{joining: make(chan *call)},
+		door: d, agent: agent, log: d.log, line: &line{}, keypad: phone.NewKeypad(), acked: make(chan []byte, 1),
+		stages:  stages{made(), made(), made(), made(), made(), made(), made()},
+		handing: handing{joining: make(chan *call)}, liveness: liveness{fresh: make(chan struct{}, 1)},
 		began: time.Now(), changing: make(chan struct{}, 1), reliable: reliable{acked: make(chan []byte, 1)},
 	}
 	c.changing <- struct{}{}
@@ -147,7 +154,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	defer stopKeys()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	alive := beat{refreshed: time.Now()}
+	c.startTimer()
 	ready, screen := c.answered, c.screen()
 	switch {
 	case screen.on():
@@ -199,10 +206,10 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 				return err
 			}
 		case <-c.fresh:
-			alive.refreshed = time.Now()
+			c.alive.refreshed = time.Now()
 		case now := <-tick.C:
 			screen.check(now)
-			if err := cmp.Or(c.sound.check(now), c.keepAlive(timer, now, &alive)); err != nil {
+			if err := cmp.Or(c.sound.check(now), c.keepAlive(timer, now)); err != nil {
 				return err
 			}
 		}
@@ -275,18 +282,25 @@ var (
 // beat is when the session timer was refreshed, and when we have last tried to.
 type beat struct{ refreshed, tried time.Time }
 
+// startTimer begins the session timer, unless it runs.
+func (c *call) startTimer() {
+	if c.alive.refreshed.IsZero() {
+		c.alive.refreshed = time.Now()
+	}
+}
+
 // refreshPause is how long a peer that could not refresh the session timer is left alone; the shortest timer leaves room for two tries.
 const refreshPause = 10 * time.Second
 
 // keepAlive refreshes the session timer, or ends a call that was not refreshed in time.
-func (c *call) keepAlive(timer refresh, now time.Time, b *beat) error {
-	waited := now.Sub(b.refreshed)
+func (c *call) keepAlive(timer refresh, now time.Time) error {
+	waited := now.Sub(c.alive.refreshed)
 	switch {
 	case timer.every == 0:
 	case waited > timer.due():
 		return errRefresh
-	case timer.ours && waited > timer.every/2 && now.Sub(b.tried) > refreshPause:
-		b.tried = now
+	case timer.ours && waited > timer.every/2 && now.Sub(c.alive.tried) > refreshPause:
+		c.alive.tried = now
 		c.refreshing.Go(func() { c.sendRefresh(timer) })
 	}
 	return nil

@@ -354,7 +354,7 @@ func (c *call) attend(ctx context.Context, press func(key byte)) error {
 	c.mu.Lock()
 	timer := c.timer
 	c.mu.Unlock()
-	alive := beat{refreshed: time.Now()}
+	c.startTimer()
 	for {
 		select {
 		case <-ctx.Done():
@@ -362,11 +362,11 @@ func (c *call) attend(ctx context.Context, press func(key byte)) error {
 		case <-c.ended:
 			return c.why()
 		case <-c.fresh:
-			alive.refreshed = time.Now()
+			c.alive.refreshed = time.Now()
 		case key := <-c.keypad.Pressed():
 			press(key)
 		case now := <-tick.C:
-			if err := cmp.Or(c.sound.check(now), c.keepAlive(timer, now, &alive)); err != nil {
+			if err := cmp.Or(c.sound.check(now), c.keepAlive(timer, now)); err != nil {
 				return err
 			}
 		}

@@ -131,15 +131,16 @@ func TestKeysAreExchanged(t *testing.T) {
 
 // A session timer ends a call whose other side is gone, and no other.
 func TestSessionTimer(t *testing.T) {
-	c := &call{}
 	timer := refresh{every: 90 * time.Second}
 	begun := time.Now()
+	c := &call{liveness: liveness{alive: beat{refreshed: begun}}}
 	for after, want := range map[time.Duration]error{59 * time.Second: nil, 61 * time.Second: errRefresh} {
-		if err := c.keepAlive(timer, begun.Add(after), &beat{refreshed: begun}); err != want {
+		if err := c.keepAlive(timer, begun.Add(after)); err != want {
 			t.Errorf("after %v: %v", after, err)
 		}
 	}
-	if err := c.keepAlive(timer, begun.Add(100*time.Second), &beat{refreshed: begun.Add(50 * time.Second)}); err != nil {
+	c.alive.refreshed = begun.Add(50 * time.Second)
+	if err := c.keepAlive(timer, begun.Add(100*time.Second)); err != nil {
 		t.Errorf("refreshed: %v", err)
 	}
 	theirs, ours := refresh{every: 90 * time.Second}, refresh{every: 90 * time.Second, ours: true}
@@ -151,9 +152,22 @@ func TestSessionTimer(t *testing.T) {
 			t.Errorf("%s, not %s", got, want)
 		}
 	}
-	if err := c.keepAlive(refresh{}, begun.Add(time.Hour), &beat{refreshed: begun}); err != nil {
+	if err := c.keepAlive(refresh{}, begun.Add(time.Hour)); err != nil {
 		t.Errorf("without a timer: %v", err)
 	}
+}
+
+// A bridge goes on with the session timer of the conversation before it.
+func TestSessionTimerOfABridge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCall(&Door{}, nil)
+		c.sound, c.timer = &webSound{}, refresh{every: leastSession}
+		begun := time.Now()
+		c.alive.refreshed = begun.Add(-c.timer.due())
+		if err := c.attend(t.Context(), nil); err != errRefresh || time.Since(begun) > time.Second {
+			t.Errorf("after %v: %v", time.Since(begun), err)
+		}
+	})
 }
 
 // A digit is one, though its packets come several times or not all.
