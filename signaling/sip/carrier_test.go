@@ -422,6 +422,18 @@ func TestTransferToSomebodyBusy(t *testing.T) {
 	}
 }
 
+// A number that begins as an allowed one does is a number: it leads to no other host, and nothing else is sent with it.
+func TestTransfersToSomethingElse(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, ofTrunk(t, map[string]any{"transferTo": []string{"+4930*"}}))
+	newHandset(t, o)
+	for _, target := range []string{"+4930123@192.0.2.1;x=", "+4930123?Replaces=x", "+4930123>\r\nX-A: b"} {
+		if err := <-o.door.Transfer(target); err == nil || !strings.Contains(err.Error(), "is no number") {
+			t.Errorf("%q: %v", target, err)
+		}
+	}
+}
+
 // A telephone system may take a caller away for a transfer, lose them as nobody is reached, and go on reporting in the call with us, where
 // the agent would talk to nobody. As long as the caller is heard it goes on.
 func TestCallersWhoAreLostByATransfer(t *testing.T) {

@@ -112,6 +112,9 @@ func (c *call) transferURI(target string) (sip.Uri, error) {
 	if strings.HasPrefix(target, "sip:") || strings.HasPrefix(target, "sips:") {
 		return parseURI(target)
 	}
+	if strings.ContainsAny(target, notInNumber) {
+		return sip.Uri{}, fmt.Errorf("%q is no number", phone.Clip(target))
+	}
 	c.dialog.mu.Lock()
 	host := c.dialog.remote.Address.Host
 	c.dialog.mu.Unlock()
