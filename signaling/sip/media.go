@@ -78,7 +78,6 @@ func (p *ports) listen(port usedPort) (*stream, error) {
 		control, err := net.ListenPacket("udp", net.JoinHostPort(p.address, fmt.Sprint(s.port+1)))
 		if err == nil {
 			s.control = control.(*net.UDPConn)
-			s.fixed = port.number != 0
 			s.ssrc = rand.Uint32()
 			s.reading.Go(s.readControl)
 			return s, nil
@@ -97,7 +96,6 @@ type stream struct {
 	ports         *ports
 	conn, control *net.UDPConn
 	port          int
-	fixed         bool                    // it is of the range and goes back to it
 	old           uint32                  // the SSRC that the call before on this port has heard
 	ssrc          uint32                  // ours
 	sending       atomic.Pointer[sending] // gets what the peer has missed
@@ -498,7 +496,7 @@ func (s *stream) close() {
 	s.conn.Close()
 	s.control.Close()
 	s.reading.Wait()
-	if s.fixed {
+	if s.ports.ranged {
 		s.ports.mu.Lock()
 		s.ports.free = append(s.ports.free, usedPort{s.port, s.theirs.Load()})
 		s.ports.mu.Unlock()

@@ -85,8 +85,7 @@ type description struct {
 	events    []event
 	comfort   uint8    // payload type of comfort noise; 0: it has none
 	keys      []crypto // that we can use
-	secure    bool     // RTP/SAVP: only with a key
-	profile   string   // "RTP/AVP"
+	profile   string   // "RTP/AVP"; "RTP/SAVP": only with a key
 	audio     int      // which of the sections it is
 	sections  []string // the first lines of all, as they are refused: "audio 0 RTP/AVP 0"
 }
@@ -107,16 +106,13 @@ func parseSDP(text []byte) (*description, error) {
 	}
 	d := &description{audio: -1}
 	for i, m := range s.MediaDescriptions {
-		d.sections = append(
-			d.sections,
-			fmt.Sprintf("%s 0 %s %s", m.MediaName.Media, strings.Join(m.MediaName.Protos, "/"), strings.Join(m.MediaName.Formats, " ")),
-		)
 		profile := strings.Join(m.MediaName.Protos, "/")
+		d.sections = append(d.sections, fmt.Sprintf("%s 0 %s %s", m.MediaName.Media, profile, strings.Join(m.MediaName.Formats, " ")))
 		if d.audio >= 0 || m.MediaName.Media != "audio" || m.MediaName.Port.Value == 0 ||
 			!slices.Contains([]string{"RTP/AVP", "RTP/SAVP", "RTP/AVPF", "RTP/SAVPF"}, profile) {
 			continue
 		}
-		d.audio, d.profile, d.secure = i, profile, strings.HasPrefix(profile, "RTP/SAVP")
+		d.audio, d.profile = i, profile
 		if err := d.readAudio(&s, m); err != nil {
 			return nil, err
 		}
@@ -277,7 +273,7 @@ func (d *description) agree(srtpRule string, own []crypto) (*agreement, error) {
 		s.answered = "sendrecv"
 	}
 	if len(d.keys) == 0 || srtpRule == srtpOff {
-		if d.secure || srtpRule == srtpRequired {
+		if strings.HasPrefix(d.profile, "RTP/SAVP") || srtpRule == srtpRequired {
 			return nil, errSRTP
 		}
 		return s, nil
