@@ -56,6 +56,25 @@ func TestParallelCalls(t *testing.T) {
 	})
 }
 
+// The calls of functions that the backend has declared are answered by the backend alone, even if it has declared others since. It may
+// answer the client's own as well.
+func TestTheClientDoesNotAnswerForTheBackend(t *testing.T) {
+	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+		c.do(bridge.Steer{Functions: json.RawMessage(`[{"name":"check_pin"}]`)})
+		l.Calls("a check_pin", "b weather")
+		c.entries()
+		c.late("a", "")
+		c.late("", "check_pin")
+		c.do(bridge.Steer{Functions: json.RawMessage(`[{"name":"find_hat"}]`)})
+		c.late("a", "")
+		for _, id := range []string{"a", "b"} {
+			c.do(bridge.ToolResponse{ID: id, Response: json.RawMessage(`{"x":1}`), Backend: true})
+		}
+		l.Answered(`a check_pin {"x":1}`, `b weather {"x":1}`)
+		c.sees("SetupComplete ToolCall(b)")
+	})
+}
+
 func TestSecondAnswerIsRefused(t *testing.T) {
 	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Calls("a weather")

@@ -209,6 +209,8 @@ func (c toolClient) Status(status toolcalls.Status) { c.s.notify(ToolStatus(stat
 
 func (c toolClient) Failed(err *toolcalls.Error) { c.s.notify(Failure{AsError(err)}) }
 
+func (c toolClient) IsBackends(name string) bool { return c.s.steering.names[name] }
+
 func (c toolClient) Warn(message string) { c.s.warn(message) }
 
 // CanShow reports whether the client shows what a tool asks the person.

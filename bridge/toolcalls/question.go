@@ -34,7 +34,7 @@ var (
 // ask notes what the client is asked.
 func (c *Calls) ask(q *question) *question {
 	c.asked++
-	q.number = c.asked
+	q.number, q.backend = c.asked, c.Client.IsBackends(q.Name)
 	c.questions[q.ID] = q
 	return q
 }
@@ -168,7 +168,7 @@ func (c *Calls) Answer(r Response) error {
 		q = c.questionNamed(r.Name)
 	}
 	switch {
-	case q == nil:
+	case q == nil, q.backend && !r.Backend:
 		return &Error{NotOpen, fmt.Sprintf("No tool call with the id %q waits for an answer.", r.ID)}
 	case q.of == nil:
 		return c.answerShown(q, r)

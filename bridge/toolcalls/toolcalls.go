@@ -61,6 +61,8 @@ type Client interface {
 	Warn(string)
 	// CanShow reports whether a canvas can be shown.
 	CanShow() bool
+	// IsBackends reports whether the operator's backend runs a function: it alone is asked, and may answer.
+	IsBackends(name string) bool
 }
 
 // Model is the model that calls. No method blocks.
@@ -141,6 +143,7 @@ type Response struct {
 	Scheduling   tools.Scheduling
 	WillContinue bool            // more is to come
 	Parts        json.RawMessage // pictures for the model, an array of Part; nil: none
+	Backend      bool            // it comes from the operator's backend, which may answer whatever is asked
 }
 
 // Calls are the function calls of one conversation.
@@ -223,6 +226,7 @@ type question struct {
 	tools.Call       // as the client gets it
 	of         *call // without an answer; nil: it has one, and what a person puts into the canvas goes up as text
 	number     int   // the order in which they came
+	backend    bool  // the operator's backend was asked: nobody else may answer
 
 	person      bool                // the answer is a person's
 	interactive bool                // there is something to put in, or a button

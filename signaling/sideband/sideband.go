@@ -251,6 +251,7 @@ func (c *watcher) do(m protocol.ClientMessage) error {
 	case protocol.TypeToolResponse:
 		answers, err := m.ToolResponses()
 		for _, a := range answers {
+			a.Backend = true
 			err = errors.Join(err, c.session.Do(a))
 		}
 		return err

@@ -90,6 +90,12 @@ func TestTheBackendHasAConnectionOfItsOwn(t *testing.T) {
 	if err := json.Unmarshal(w.Expect("TOOL_CALL").Payload, &call); err != nil || len(call.ToolCall.FunctionCalls) != 1 {
 		t.Fatal(err, call)
 	}
+	for _, forged := range []string{`"name":"find_hat"`, `"id":"` + call.ToolCall.FunctionCalls[0].ID + `"`} {
+		c.Send("SEND_TOOL_RESPONSE", `{"toolResponse":{"functionResponses":[{`+forged+`,"response":{"hat":"a crown"}}]}}`)
+		if m := c.Expect("GEMINI_ERROR"); !strings.Contains(string(m.Payload), "invalid_state") {
+			t.Errorf("the client has answered by %s: %v", forged, m)
+		}
+	}
 	w.Send(
 		"SEND_TOOL_RESPONSE",
 		`{"toolResponse":{"functionResponses":[{"id":"`+call.ToolCall.FunctionCalls[0].ID+`","name":"find_hat","response":{"hat":"a bowler"}}]}}`,
