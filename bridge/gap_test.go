@@ -427,6 +427,22 @@ func TestUsage(t *testing.T) {
 	}, priced)
 }
 
+// The model counts a turn anew on the connection that goes on with it: what it took before the connection was lost counts, too.
+func TestUsageOfALostConnection(t *testing.T) {
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		l.Handle("h")
+		c.typed("Tell me a story.")
+		l.Send("%s", reports(5000, 100)+"}")
+		l.Say(7, time.Second)
+		synctest.Wait()
+		m := r.next(l)
+		m.Send("%s", reports(5300, 150)+`,"serverContent":{"turnComplete":true}}`)
+		if got := last[bridge.Usage](c); got.Turn.Total != 5450 || got.Total.Total != 10_550 {
+			t.Errorf("a turn of %d tokens, %d in all", got.Turn.Total, got.Total.Total)
+		}
+	})
+}
+
 // priced is a gateway that knows what models cost.
 func priced(o *bridge.Options) { o.Prices = price.Default }
 

@@ -92,10 +92,10 @@ var stallMessages = map[keeper.Remedy]string{
 
 // onLinked follows a new connection to the model.
 func (s *Session) onLinked(e keeper.Linked) {
+	s.spending.settle() // also of a session that goes on: it does not count on from the part of an answer that was lost
 	if !e.Fresh {
 		return
 	}
-	s.spending.settle()
 	switch {
 	case e.First:
 	case e.NewModel:
