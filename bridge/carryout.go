@@ -217,7 +217,7 @@ func (s *Session) respond(instruction string) error {
 
 // setPaused puts the conversation on hold, or goes on with it.
 func (s *Session) setPaused(ctx context.Context, p Pause) {
-	s.up.Pause(p.On && !p.Listen)
+	s.up.Pause(s.broke || p.On && !p.Listen)
 	if p.On == s.paused {
 		return
 	}

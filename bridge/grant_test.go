@@ -151,6 +151,26 @@ func TestNothingGoesUpPastTheBudget(t *testing.T) {
 	}, priced)
 }
 
+// Nor does anything go up that a caller who is back says then, or puts into a canvas.
+func TestNothingGoesUpPastTheBudgetByOthers(t *testing.T) {
+	open := canvasOn("gemini-3.1-flash-live-preview")
+	open.Grant = &bridge.Grant{Dollars: 0.08}
+	talk(t, open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		l.Call("a", "show_canvas_tool", schema(question))
+		l.Say(7, 5*time.Second)
+		l.Send("%s", reports(15_000, 500)+`,"serverContent":{"turnComplete":true}}`)
+		synctest.Wait()
+		before, said := len(l.PCM()), l.Said()
+		d := r.back(c.token())
+		d.respond("a", "", filled)
+		d.talks(time.Second)
+		if after := len(l.PCM()); after != before || l.Said() != said {
+			t.Errorf("%d samples went up, and %q", after-before, strings.TrimPrefix(l.Said(), said))
+		}
+		d.ends(bridge.ErrBudget)
+	}, priced)
+}
+
 // A conversation that is to end by its time says no goodbye that may cost more than is left, and answers nothing more.
 func TestNoGoodbyeOverTheBudget(t *testing.T) {
 	for _, asks := range []bool{false, true} {

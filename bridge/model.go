@@ -255,7 +255,8 @@ func (m toolModel) Expect() {
 	}
 }
 
-func (m toolModel) Text(text string) bool { return m.s.sendText(text) }
+// Text sends text that asks for an answer, unless there is no money for that.
+func (m toolModel) Text(text string) bool { return m.s.broke || m.s.sendText(text) }
 
 // Pictures sends pictures as a part of a turn that asks for nothing.
 func (m toolModel) Pictures(parts json.RawMessage) bool {
