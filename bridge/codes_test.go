@@ -151,6 +151,31 @@ func TestEveryCodeHappens(t *testing.T) {
 	}
 }
 
+// A conversation that has reached a limit has not failed, and neither has one that somebody has ended.
+func TestEndsThatAreNoFailures(t *testing.T) {
+	words := map[error]string{
+		bridge.ErrGoodbye: "goodbye", bridge.ErrLeft: "left", bridge.ErrShutdown: "shutdown",
+		bridge.ErrMoved: "moved", bridge.ErrReplaced: "moved",
+		bridge.ErrTimeLimit: "time_limit", bridge.ErrTokenLimit: "token_limit", bridge.ErrBudget: "budget", bridge.ErrSilence: "silence",
+	}
+	for reason, word := range words {
+		if e := (bridge.Ended{Reason: reason}); e.Code() != word || e.Failed() {
+			t.Errorf("%v: %s, failed %v", reason, e.Code(), e.Failed())
+		}
+	}
+	if e := (bridge.Ended{Reason: errors.New("?")}); e.Code() != string(bridge.CodeUnknown) || !e.Failed() {
+		t.Errorf("another reason: %s, failed %v", e.Code(), e.Failed())
+	}
+	for _, limit := range inErrors(t, func(v *ast.ValueSpec) bool {
+		kind, ok := v.Type.(*ast.Ident)
+		return ok && kind.Name == "Limit"
+	}) {
+		if words[bridge.Limit(limit)] == "" {
+			t.Errorf("%q is not in this test", limit)
+		}
+	}
+}
+
 // gone is the error that ended Host.Serve.
 func (c *caller) gone() *bridge.Error {
 	c.r.t.Helper()
@@ -165,24 +190,33 @@ func (c *caller) gone() *bridge.Error {
 // codes reads the list from the source.
 func codes(t *testing.T) (all []bridge.Code) {
 	t.Helper()
+	for _, text := range inErrors(t, func(v *ast.ValueSpec) bool { return strings.HasPrefix(v.Names[0].Name, "Code") }) {
+		all = append(all, bridge.Code(text))
+	}
+	if len(all) < 26 {
+		t.Fatalf("only %d codes were found", len(all))
+	}
+	return all
+}
+
+// inErrors are the wanted texts among the constants of errors.go.
+func inErrors(t *testing.T, wanted func(*ast.ValueSpec) bool) (all []string) {
+	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "errors.go", nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
-		if v, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(v.Names[0].Name, "Code") && len(v.Values) == 1 {
+		if v, ok := n.(*ast.ValueSpec); ok && len(v.Values) == 1 && wanted(v) {
 			if lit, ok := v.Values[0].(*ast.BasicLit); ok {
 				text, err := strconv.Unquote(lit.Value)
 				if err != nil {
 					t.Fatal(err)
 				}
-				all = append(all, bridge.Code(text))
+				all = append(all, text)
 			}
 		}
 		return true
 	})
-	if len(all) < 26 {
-		t.Fatalf("only %d codes were found", len(all))
-	}
 	return all
 }

@@ -135,7 +135,7 @@ func (o observer) report(x Observation) {
 // Moved reports whether the conversation goes on at another gateway, which will report its end.
 func (e Ended) Moved() bool { return errors.Is(e.Reason, ErrMoved) || errors.Is(e.Reason, ErrReplaced) }
 
-// Code is why the conversation has ended, in a word: goodbye, left, shutdown, time_limit, token_limit, budget, moved,
+// Code is why the conversation has ended, in a word: goodbye, left, shutdown, time_limit, token_limit, budget, silence, moved,
 // or the [Code] of what has gone wrong.
 func (e Ended) Code() string {
 	if word, ok := e.harmless(); ok {
@@ -154,7 +154,7 @@ func (e Ended) Failed() bool {
 func (e Ended) harmless() (word string, ok bool) {
 	for reason, word := range map[error]string{
 		ErrGoodbye: "goodbye", ErrLeft: "left", ErrShutdown: "shutdown",
-		ErrTimeLimit: "time_limit", ErrTokenLimit: "token_limit", ErrBudget: "budget",
+		ErrTimeLimit: "time_limit", ErrTokenLimit: "token_limit", ErrBudget: "budget", ErrSilence: "silence",
 		ErrMoved: "moved", ErrReplaced: "moved",
 	} {
 		if errors.Is(e.Reason, reason) {
