@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -40,6 +41,7 @@ const (
 var (
 	errEnded      = errors.New("it has ended")
 	errUnanswered = fmt.Errorf("it has not answered %d calls in a row", maxUnanswered)
+	errStream     = errors.New("its stream of events has broken")
 	errWhose      = errors.New("only servers of protocol 2026-07-28 or later may ask: a question of this one does not say whose it is")
 
 	// errOver is the end of a call that did not begin, because its link has ended: it can be made on another.
@@ -124,7 +126,7 @@ func (l *link) connect(ctx context.Context, transport mcp.Transport, legacy bool
 	})
 	var err error
 	if l.session, err = client.Connect(ctx, transport, options); err != nil {
-		err = plain(err)
+		err = l.server.plain(err)
 		if l.process != nil {
 			if l.process.Process == nil { // it was not even started
 				return err
@@ -153,7 +155,7 @@ func (l *link) run() {
 			l.giveUp(errEnded)
 		case err := <-gone:
 			gone <- err
-			l.giveUp(cmp.Or(err, errEnded))
+			l.giveUp(cmp.Or(l.server.plain(err), errEnded))
 		case <-changed:
 			l.relist()
 			changed, later = nil, time.After(relistPause)
@@ -322,11 +324,15 @@ func ask(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 	return elicit(ctx, r.Params)
 }
 
-// plain takes the URL, which may hold a token, out of an error.
-func plain(err error) error {
+// plain takes the URL, which may hold a token, out of an error. The SDK makes text of what has broken the stream of events: of that
+// nothing can be taken out.
+func (s *Server) plain(err error) error {
 	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
+	switch {
+	case errors.As(err, &wrapped):
 		return wrapped.Err
+	case err != nil && s.o.URL != "" && strings.Contains(err.Error(), "://"):
+		return errStream
 	}
 	return err
 }

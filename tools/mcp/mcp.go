@@ -242,7 +242,7 @@ func (s *Server) list(ctx context.Context, session *mcp.ClientSession) error {
 	listed := 0
 	for t, err := range session.Tools(ctx, nil) {
 		if err != nil {
-			return fmt.Errorf("list tools: %w", plain(err))
+			return fmt.Errorf("list tools: %w", s.plain(err))
 		}
 		if listed++; listed > maxTools {
 			return fmt.Errorf("it lists more than %d tools", maxTools)
@@ -327,6 +327,6 @@ func (s *Server) failure(ctx context.Context, err error) error {
 	case errors.As(err, &refused) && refused.Code != undelivered:
 		return fmt.Errorf("the MCP server %q refused the call: %s", s.o.Name, tools.Cut(refused.Message, maxMessage))
 	default:
-		return fmt.Errorf("the MCP server %q cannot be reached: %w", s.o.Name, tools.Unaddressed(err))
+		return fmt.Errorf("the MCP server %q cannot be reached: %w", s.o.Name, tools.Unaddressed(s.plain(err)))
 	}
 }

@@ -456,3 +456,50 @@ func TestUnreachable(t *testing.T) {
 		t.Errorf("%s, %v", got, err)
 	}
 }
+
+// TestTheURLStaysSecret: a server whose stream of events breaks, and that is not there any more, is named to nobody by its URL, in which
+// there may be a token. The SDK has it in the text of its error, after 13 to 26 s.
+func TestTheURLStaysSecret(t *testing.T) {
+	t.Parallel()
+	quit := make(chan struct{})
+	server := newServer([]string{legacy}, quit)
+	handler := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, nil)
+	var away atomic.Bool
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if away.Load() {
+			panic(http.ErrAbortHandler)
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		close(quit)
+		endSessions(server)
+		web.CloseClientConnections()
+		web.Close()
+	})
+	l, logger := newLogged()
+	s := connect(t, mcp.Options{Name: "test", URL: web.URL + "/?key=hidden", Logger: logger})
+	runs, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		ctx := tools.WithEnv(t.Context(), &tools.Env{Tell: func(json.RawMessage) { close(runs) }})
+		_, err := run(t, ctx, s, "hang", `{}`)
+		done <- err
+	}()
+	<-runs
+	away.Store(true)
+	web.CloseClientConnections()
+	during := <-done
+	l.wait(t, "it is started again at the next call")
+	_, again := run(t, t.Context(), s, "text", `{}`)
+	_, later := run(t, t.Context(), s, "text", `{}`)
+	for _, err := range []error{during, again, later} {
+		if err == nil || strings.Contains(err.Error(), "hidden") {
+			t.Errorf("the model gets %v", err)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if strings.Contains(l.text, "hidden") {
+		t.Errorf("the log has\n%s", l.text)
+	}
+}
