@@ -46,6 +46,7 @@ type snapshot struct {
 	Known    int                   // the last one that the handle knows
 	Speaking int                   `json:",omitempty"` // the turn that is being said; 0: none
 	Asked    string                `json:",omitempty"` // what was asked and has no answer
+	Acted    bool                  `json:",omitempty"` // the model has acted on that by calling a tool, and the handle knows of it
 	Said     []transcript.Numbered `json:",omitempty"`
 	Calls    []toolcalls.Kept      `json:",omitempty"`
 }

@@ -40,7 +40,7 @@ func (s *Session) snapshot() *snapshot {
 		n.Speaking = t.number
 	}
 	if s.up.Unanswered() && !s.person.speaking {
-		n.Asked = s.transcript.Question(s.answer.question())
+		n.Asked, n.Acted = s.transcript.Question(s.answer.question()), !s.up.Owed()
 	}
 	n.Said, n.Calls = s.transcript.Newest(), s.calls.Kept()
 	n.Event = s.newest()
@@ -54,7 +54,7 @@ func (s *Session) movable() bool {
 }
 
 // catchUp reports what became of the work under way at the previous gateway, and repeats the open question to the
-// model. The loop calls it before anything else; the caller is about to come in.
+// model unless it has acted on that. The loop calls it before anything else; the caller is about to come in.
 func (s *Session) catchUp() {
 	n := s.handover.from
 	s.handover.from = nil
@@ -68,10 +68,14 @@ func (s *Session) catchUp() {
 		}
 	}
 	s.calls.Restore(n.Calls)
-	if n.Asked != "" {
-		if s.up.Say(uplink.Turn{Parts: wire.TextPart(n.Asked).JSON(), Complete: true}) {
-			s.asked()
-		}
+	if n.Asked == "" {
+		return
+	}
+	question := uplink.Turn{Parts: wire.TextPart(n.Asked).JSON(), Complete: true}
+	if n.Acted { // asked again, the model would call the tool again, which may have done its work
+		s.up.Restore(question)
+	} else if s.up.Say(question) {
+		s.asked()
 	}
 }
 

@@ -460,36 +460,65 @@ func TestQuotaAmongGateways(t *testing.T) {
 	})
 }
 
-// What a tool of the gateway was doing when that died is not known: the model learns that, and is not left waiting.
+// What a tool of the gateway was doing when that died is not known: the model learns that, and is not left waiting. It is asked again
+// only what the session does not know that it has acted on, or it would call the tool again.
 func TestTakenWithATool(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		shared := store.NewMemory()
-		forever := tools.Tool{
-			Declaration: tools.Declaration{Name: "pay", Description: "Pays"},
-			Run: func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
-				<-ctx.Done()
-				return nil, ctx.Err()
-			},
-		}
-		node := func(name string) func(*bridge.Options) {
-			return func(o *bridge.Options) {
-				o.Store, o.Node = shared, name
-				o.Tools = func() []tools.Tool { return []tools.Tool{forever} }
-			}
-		}
-		a := newRig(t, node("a"))
-		b := &rig{t: t, up: a.up}
-		b.serve(a.up.Dial, node("b"))
-		c, l := a.connect(resumable)
-		l.Call("1", "pay", `{}`)
-		l.Handle("h1")
-		b.comes(c)
-		l2 := a.up.Next().DialledFor("", "h1").Accept()
-		synctest.Wait()
-		if got := l2.Responses(); len(got) != 1 || !strings.Contains(got[0], "not known what it has done") {
-			t.Errorf("the model got %q", got)
-		}
-	})
+	for name, test := range map[string]struct {
+		before, after bool // a handle comes before the call, and after it
+		stale         bool // and the newest one is not taken any more
+		asks          bool // the model is asked again
+		answered      int  // calls
+	}{
+		"known":         {after: true, answered: 1},
+		"not known":     {before: true, asks: true},
+		"a new session": {after: true, stale: true, asks: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				shared := store.NewMemory()
+				forever := tools.Tool{
+					Declaration: tools.Declaration{Name: "pay", Description: "Pays"},
+					Run: func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+						<-ctx.Done()
+						return nil, ctx.Err()
+					},
+				}
+				node := func(name string) func(*bridge.Options) {
+					return func(o *bridge.Options) {
+						o.Store, o.Node = shared, name
+						o.Tools = func() []tools.Tool { return []tools.Tool{forever} }
+					}
+				}
+				a := newRig(t, node("a"))
+				b := &rig{t: t, up: a.up}
+				b.serve(a.up.Dial, node("b"))
+				c, l := a.connect(resumable)
+				if test.before {
+					l.Handle("h1")
+				}
+				c.typed("Pay my bill.")
+				l.Call("1", "pay", `{}`)
+				if test.after {
+					l.Handle("h1")
+				}
+				b.comes(c)
+				l2 := a.up.Next().DialledFor("", "h1")
+				if test.stale {
+					l2.End(1008, "BidiGenerateContent session not found")
+					l2 = a.up.Next().DialledFor("", "")
+				}
+				l2.Accept()
+				synctest.Wait()
+				got := l2.Responses()
+				if len(got) != test.answered || test.answered > 0 && !strings.Contains(got[0], "not known what it has done") {
+					t.Errorf("the model got %q", got)
+				}
+				if said := l2.Said(); strings.Contains(said, "typed Pay my bill.") != test.asks {
+					t.Errorf("the model was asked %q", said)
+				}
+			})
+		})
+	}
 }
 
 // Conversations that end while they wait for a slow store are forgotten.

@@ -136,17 +136,22 @@ func (b *replayBuffer) handled(covered int64) {
 	}
 }
 
+// owed reports whether a session that is resumed is to be told something again: not what the model has acted on by calling a tool, if the
+// handle knows of that.
+func (b *replayBuffer) owed() bool {
+	return b.open && (!b.known || slices.ContainsFunc(b.items[b.acted:], func(it Item) bool { return it.speech > 0 || it.typed() }))
+}
+
 // take empties the buffer, which stays open. It returns what to say again to a resumed session, or to a fresh one. In the
 // middle of a speech that is only what the handle does not cover. The rest is kept for a session that knows nothing, and for
 // this one, should it not answer: nobody says whether a session answers what it has heard when it is resumed after the
 // question, so that is repeated.
 func (b *replayBuffer) take(fresh, speaking bool) (again []Item, lost time.Duration) {
-	skip := 0
+	skip, open := 0, b.open
 	if b.known && !fresh {
-		skip = b.acted
+		skip, open = b.acted, b.owed()
 	}
 	again, lost = b.items[skip:], b.lost
-	open := b.open && (skip == 0 || slices.ContainsFunc(again, func(it Item) bool { return it.speech > 0 || it.typed() }))
 	if !open {
 		again = slices.DeleteFunc(slices.Clone(again), func(it Item) bool { return !it.hint() })
 	}

@@ -510,6 +510,21 @@ func (u *Uplink) Unanswered() bool {
 	return u.sent.open || u.replay > 0 || slices.ContainsFunc(u.urgent, Item.typed)
 }
 
+// Owed reports whether a session that goes on by the newest handle is to be told something that Unanswered counts.
+func (u *Uplink) Owed() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.sent.owed() || u.replay > 0 || slices.ContainsFunc(u.urgent, Item.typed)
+}
+
+// Restore notes what a person has asked at another gateway: the model has acted on it by calling a tool, and the handle knows of that.
+// Only a session that is begun anew is told it again.
+func (u *Uplink) Restore(asked Turn) {
+	u.mu.Lock()
+	u.sent = replayBuffer{open: true, items: []Item{{Turn: &asked}}, acted: 1, known: true}
+	u.mu.Unlock()
+}
+
 // Speech reports whether the person speaks now, how many speeches there were so far, and how much of the last was
 // voiced.
 func (u *Uplink) Speech() (speaking bool, speeches int, voiced time.Duration) {
