@@ -7,15 +7,18 @@ import (
 	"voxgate/bridge/uplink"
 )
 
-// serve lets c carry the conversation until it leaves, is replaced, or the conversation ends.
-func (s *Session) serve(ctx context.Context, c Caller, o Open, first bool) error {
+// serve lets c carry the conversation until it leaves, is replaced, or the conversation ends. It calls admitted when whoever is served from
+// then on replaces c.
+func (s *Session) serve(ctx context.Context, c Caller, o Open, first bool, admitted func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	v := &visit{
 		caller: c, open: o, first: first, cancel: cancel,
 		ready: make(chan struct{}), left: make(chan struct{}), parked: make(chan struct{}),
 	}
-	if old := s.admit(v); old != nil {
+	old := s.admit(v)
+	admitted()
+	if old != nil {
 		old.cancel(ErrReplaced)
 		<-old.left
 	}

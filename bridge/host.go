@@ -31,7 +31,8 @@ type Host struct {
 	mu       sync.Mutex
 	draining bool // no conversation begins any more
 	closed   bool
-	sessions map[string]*hosted // by id
+	sessions map[string]*hosted       // by id
+	resuming map[string]chan struct{} // closed when a resume of the conversation of that id is over
 	guests   map[*guest]struct{}
 }
 
@@ -52,7 +53,7 @@ type hosted struct {
 func NewHost(o Options) *Host {
 	h := &Host{
 		shared: shared{options: o, tokens: newResumeTokens()}, ticker: playout.NewTicker(),
-		sessions: map[string]*hosted{}, guests: map[*guest]struct{}{},
+		sessions: map[string]*hosted{}, resuming: map[string]chan struct{}{}, guests: map[*guest]struct{}{},
 	}
 	h.fleet = fleet.New(fleet.Options{Store: o.Store, Node: o.Node, Keep: o.Park, Quota: &h.breaker, Logger: o.Logger})
 	h.checkTools()
@@ -96,15 +97,15 @@ func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
 		o.Account = Unlimited
 	}
 	if s := h.continued(o); s != nil {
-		if err := s.serve(ctx, c, o, false); !errors.Is(err, errOver) {
+		if err := s.serve(ctx, c, o, false, func() {}); !errors.Is(err, errOver) {
 			return err
 		}
 	}
-	switch s, err := h.take(ctx, o); {
+	switch s, done, err := h.resume(ctx, o); {
 	case err != nil:
 		return err
 	case s != nil:
-		return s.serve(ctx, c, o, false)
+		return s.serve(ctx, c, o, false, done)
 	case o.Instead != nil:
 		return o.Instead
 	}
@@ -124,7 +125,7 @@ func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
 		o.Account.End()
 		return err
 	}
-	return s.serve(ctx, c, o, true)
+	return s.serve(ctx, c, o, true, func() {})
 }
 
 // prepare reads a conversation's configuration, and finds the tools that run here.

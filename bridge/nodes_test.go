@@ -441,6 +441,51 @@ func TestResumeWithoutTheStore(t *testing.T) {
 	}, func(o *bridge.Options) { o.Store, o.Node = bad, "a" })
 }
 
+// A caller that resumes twice at once, at a gateway that does not have the conversation, goes on with it once.
+func TestTakenTwiceAtOnce(t *testing.T) {
+	for _, apart := range []time.Duration{0, 60 * time.Millisecond, 120 * time.Millisecond} { // the store is asked three times in 150 ms
+		bubble(t, func(t *testing.T) {
+			bad := &badStore{Store: store.NewMemory()}
+			node := func(name string) func(*bridge.Options) {
+				return func(o *bridge.Options) { o.Store, o.Node = bad, name }
+			}
+			a := newRig(t, node("a"))
+			b := &rig{t: t, up: a.up}
+			b.serve(a.up.Dial, node("b"))
+			c, l := a.connect(resumable)
+			l.Handle("h")
+			time.Sleep(time.Second)
+			bad.set(50*time.Millisecond, false)
+			again := bridge.Open{Resumable: true, ResumeToken: c.token(), Instead: bridge.ErrNotResumed}
+			d := b.join(again)
+			time.Sleep(apart)
+			e := b.join(again)
+			time.Sleep(time.Second)
+			if list := b.host.Sessions(); len(list) != 1 || list[0].ID != c.session.ID() {
+				t.Errorf("%v apart: %+v run", apart, list)
+			}
+			if apart == 0 { // either may be the second
+				select {
+				case <-e.over:
+					d, e = e, d
+				default:
+				}
+			}
+			d.ends(bridge.ErrReplaced)
+			a.up.Next().DialledFor("", "h").Accept()
+			synctest.Wait()
+			a.up.Idle()
+			e.leaves()
+			f := b.back(e.token())
+			f.do(bridge.Goodbye{})
+			f.ends(bridge.ErrGoodbye)
+			if n := len(b.host.Sessions()); n > 0 {
+				t.Errorf("%v apart: %d are left", apart, n)
+			}
+		})
+	}
+}
+
 // When Google has refused one gateway for want of quota, the others ask no more either, for as long.
 func TestQuotaAmongGateways(t *testing.T) {
 	fleet(t, resumable, func(t *testing.T, a, b *rig, _ *caller, _ *bridgetest.Link) {

@@ -13,13 +13,28 @@ import (
 // errStoreAway refuses a resume that cannot be looked up.
 var errStoreAway = &Error{Code: CodeBusy, Message: "The conversation cannot be looked up just now.", Retry: time.Second}
 
-// take takes over the conversation of a resume token from the gateway that has it, or had it. A nil session: there is
-// none.
-func (h *Host) take(ctx context.Context, o Open) (*Session, error) {
+// resume finds the conversation of a resume token that is not known here; a nil session: there is none. Resumes of one
+// conversation come one after the other: two at once would take it from each other, and two loops of it run here. The next
+// one begins when done is called.
+func (h *Host) resume(ctx context.Context, o Open) (s *Session, done func(), err error) {
 	id := conversationOf(o.ResumeToken)
 	if id == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
+	if done, err = h.alone(ctx, id); err != nil {
+		return nil, nil, err
+	}
+	if s = h.continued(o); s == nil { // else another resume has taken it meanwhile
+		s, err = h.take(ctx, id, o)
+	}
+	if s == nil {
+		done()
+	}
+	return s, done, err
+}
+
+// take takes over a conversation from the gateway that has it, or had it.
+func (h *Host) take(ctx context.Context, id string, o Open) (*Session, error) {
 	var found *snapshot
 	generation, err := h.fleet.Take(ctx, id, func(value []byte) (fleet.Snapshot, error) {
 		found = &snapshot{}
@@ -34,6 +49,32 @@ func (h *Host) take(ctx context.Context, o Open) (*Session, error) {
 		return nil, err
 	}
 	return h.adopt(id, found, generation, o)
+}
+
+// alone waits until no other resume of a conversation is under way, and has others wait until done is called.
+func (h *Host) alone(ctx context.Context, id string) (done func(), err error) {
+	mine := make(chan struct{})
+	for {
+		h.mu.Lock()
+		other := h.resuming[id]
+		if other == nil {
+			h.resuming[id] = mine
+		}
+		h.mu.Unlock()
+		if other == nil {
+			return func() {
+				h.mu.Lock()
+				delete(h.resuming, id)
+				h.mu.Unlock()
+				close(mine)
+			}, nil
+		}
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 }
 
 // knowsPrice reports whether what a model spends can be limited here; "" need not be.
