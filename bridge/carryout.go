@@ -244,9 +244,28 @@ func (s *Session) steer(change func(*steering) error, configure func(setup.Confi
 		s.steering = before
 		return err
 	}
+	s.undo = append(s.undo, basis{before, s.open.Agent, s.answers})
 	configure(config)
 	s.followStep(before.flow.Step)
 	return nil
+}
+
+// basis is what the model's configuration is made of, as far as a conversation can change it.
+type basis struct {
+	steering steering
+	agent    Agent  // [Open].Agent
+	answers  string // its name
+}
+
+// goBack undoes a change that Gemini has refused. It does not undo the steps that the conversation has taken meanwhile, if it has the same.
+func (s *Session) goBack(to basis) {
+	now := s.steering
+	s.steering, s.open.Agent, s.answers = to.steering, to.agent, to.answers
+	if now.flow.SamePlan(to.steering.flow) {
+		s.steering.flow, s.steering.taken = now.flow, now.taken
+	}
+	s.spending.limit(s.open.Dollars())
+	s.followStep(now.flow.Step)
 }
 
 // onStep notes that the model has taken what it was configured with for a step, or has not: then the step before goes on.
@@ -278,21 +297,22 @@ func (s *Session) followStep(before string) (another bool) {
 
 // updateConfig queues the next configuration. If it is refused, the current one stays in force.
 func (s *Session) updateConfig(ctx context.Context, c UpdateConfig) {
-	before, name, flow := s.open.Agent, s.answers, s.steering.flow
+	before, step := basis{s.steering, s.open.Agent, s.answers}, s.steering.flow.Step
 	if c.Agent != nil && !s.open.Named {
 		s.open.Agent, s.answers = *c.Agent, c.Name
-		s.steering.flow = flow.Follow(s.open.Wanted().Steps)
+		s.steering.flow = s.steering.flow.Follow(s.open.Wanted().Steps)
 	}
 	config, err := s.read(c.Config)
 	if err != nil {
-		s.open.Agent, s.answers, s.steering.flow = before, name, flow
+		s.steering, s.open.Agent, s.answers = before.steering, before.agent, before.answers
 	}
 	s.spending.limit(s.open.Dollars())
+	s.undo = append(s.undo, before)
 	for _, w := range config.Warnings {
 		s.warn(w)
 	}
 	s.keeper.Update(ctx, config, err)
-	if s.followStep(flow.Step) {
+	if s.followStep(step) {
 		s.steering.taken = s.steering.flow.Step
 	}
 }

@@ -160,6 +160,15 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 
 // onUpdated answers a change of the configuration.
 func (s *Session) onUpdated(e keeper.Updated) {
+	before := s.undo[0]
+	s.undo = s.undo[1:]
+	switch {
+	case e.Err == nil:
+	case len(s.undo) > 0: // the next change has this one in it
+		s.undo[0] = before
+	default:
+		s.goBack(before)
+	}
 	switch {
 	case e.Name != "":
 		s.onStep(e.Name, e.Err)

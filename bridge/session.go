@@ -65,6 +65,7 @@ type loopState struct {
 	parked    bool
 	paused    bool
 	steering  steering
+	undo      []basis // what was before each change that has no answer, in the order of the answers
 	handover  handover
 	person    person
 	held      wire.Parts // of a typed turn that is not complete, for a model that takes only whole turns

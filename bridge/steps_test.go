@@ -257,6 +257,30 @@ func TestStepsOfAnotherAgent(t *testing.T) {
 	}, deskTools)
 }
 
+// If Gemini refuses another agent, the one before goes on where it was, with what was found out.
+func TestStepsOfAnAgentThatGeminiRefuses(t *testing.T) {
+	talk(t, desk(), func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		l.Call("a", steps.Function, `{}`)
+		l.Call("b", steps.Function, `{"name":"Ada"}`) // not yet
+		time.Sleep(time.Second)
+		l.Handle("h1")
+		c.do(bridge.UpdateConfig{Agent: &bridge.Agent{Steps: steps.Plan{{Name: "only"}}}, Name: "other"})
+		l.End(1007, "Invalid JSON payload received.")
+		l = r.up.Next().DialledFor("", "h1").Accept()
+		synctest.Wait()
+		if got := c.steps(); got != "identify only identify" {
+			t.Errorf("the caller learns of %q", got)
+		}
+		if list := r.host.Sessions(); list[0].Agent != "" || list[0].Step != "identify" {
+			t.Errorf("%+v", list)
+		}
+		l.Call("c", steps.Function, `{"step":"book","guests":2}`)
+		if s := last[bridge.StepChange](c); s.Step != "book" || s.Fields["name"] != "Ada" {
+			t.Errorf("%+v", s)
+		}
+	}, deskTools)
+}
+
 // An agent that the backend has named answers on, whichever the client names later.
 func TestAnAgentThatIsNamed(t *testing.T) {
 	o := bridge.Open{Named: true, Override: bridge.Agent{Prompt: "Night."}, Origin: bridge.Origin{Agent: "night"}}

@@ -62,6 +62,66 @@ func TestUpdate(t *testing.T) {
 	})
 }
 
+// What Gemini has refused is in no later change, and goes to no other gateway.
+func TestAChangeThatGeminiRefuses(t *testing.T) {
+	open := bridge.Open{Resumable: true, Config: []byte(warm("0.1"))}
+	fleet(t, open, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
+		l.Handle("h")
+		for _, change := range []bridge.Command{
+			bridge.UpdateConfig{Config: []byte(warm("0.2"))},
+			bridge.UpdateConfig{Agent: &bridge.Agent{Config: []byte(warm("0.2"))}, Name: "other"},
+			bridge.Steer{Agent: bridge.Agent{Config: []byte(warm("0.2"))}},
+		} {
+			c.do(change)
+			a.up.Next().DialledFor("0.2", "h").End(1007, "no")
+			l = a.up.Next().DialledFor("0.1", "h").Accept()
+			synctest.Wait()
+			if n, _ := find[bridge.SetupFailed](c); len(n) != 1 {
+				t.Errorf("%T: %d SETUP_FAILEDs", change, len(n))
+			}
+			c.do(bridge.Steer{Agent: bridge.Agent{Prompt: "Hats."}})
+			if got := l.Said(); !strings.Contains(got, "Hats.") {
+				t.Errorf("%T: after it came %q", change, got)
+			}
+			time.Sleep(time.Second)
+			a.up.Idle()
+			c.forget()
+		}
+		if list := a.host.Sessions(); list[0].Agent != "" {
+			t.Errorf("%q answers", list[0].Agent)
+		}
+		b.comes(c)
+		l = a.up.Next().DialledFor("0.1", "h").Accept()
+		if !strings.Contains(l.Raw, "Hats.") {
+			t.Errorf("another gateway begins with %s", l.Raw)
+		}
+	})
+}
+
+// Of two changes on their way the second has the first in it: if both are refused, both are undone, and if the first is, its configuration
+// alone.
+func TestChangesInARowThatGeminiRefuses(t *testing.T) {
+	for _, both := range []bool{true, false} {
+		talk(t, bridge.Open{Config: []byte(warm("0.1"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			l.Handle("h")
+			c.update(warm("0.2"))
+			c.update(warm("0.3"))
+			r.up.Next().DialledFor("0.2", "h").End(1007, "no")
+			m, left := r.up.Next().DialledFor("0.3", "h"), "0.3"
+			if both {
+				m.End(1007, "no")
+				m, left = r.up.Next().DialledFor("0.1", "h"), "0.1"
+			}
+			m.Accept()
+			c.do(bridge.Steer{Agent: bridge.Agent{Voice: "Leda"}}) // takes another connection
+			m = r.up.Next().DialledFor(left, "h").Accept()
+			if !strings.Contains(m.Raw, "Leda") {
+				t.Errorf("dialled with %s", m.Raw)
+			}
+		})
+	}
+}
+
 func TestUpdateRefusedHere(t *testing.T) {
 	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		c.update(`{"generationConfig":{"temperature":9}}`)

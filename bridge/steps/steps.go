@@ -67,13 +67,16 @@ func Resume(plan Plan, at State) Flow {
 // Follow is f with the plan of the agent that answers now. Another plan begins with its first step.
 func (f Flow) Follow(plan Plan) Flow {
 	switch {
-	case reflect.DeepEqual(f.plan, plan):
+	case f.SamePlan(Flow{plan: plan}):
 		return f
 	case len(plan) == 0:
 		return Flow{}
 	}
 	return Flow{State{Step: plan[0].Name}, plan}
 }
+
+// SamePlan reports whether another flow has the same plan.
+func (f Flow) SamePlan(other Flow) bool { return reflect.DeepEqual(f.plan, other.plan) }
 
 // step is the one that the conversation is in; nil: there are no steps.
 func (f Flow) step() *Step {
