@@ -127,18 +127,12 @@ func sameArgs(a, b json.RawMessage) bool {
 	if bytes.Equal(a, b) {
 		return true
 	}
-	x, y := decoded(a), decoded(b)
-	return x != nil && reflect.DeepEqual(x, y)
-}
-
-// decoded is the value of a JSON text, with its numbers as they are written; nil if it is not JSON.
-func decoded(text json.RawMessage) (value any) {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	if d.Decode(&value) != nil {
-		return nil
+	x, err := tools.Decode(a)
+	if err != nil {
+		return false
 	}
-	return value
+	y, err := tools.Decode(b)
+	return err == nil && reflect.DeepEqual(x, y)
 }
 
 // SendAgain sends a new connection the answers that its session waits for: it knows the call, and the answer went to
