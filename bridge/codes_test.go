@@ -18,15 +18,13 @@ import (
 	"voxgate/bridge/gemini/api"
 )
 
-// elsewhere are the codes that only front doors raise, and those that nobody does.
+// elsewhere are the codes that only front doors raise.
 var elsewhere = map[bridge.Code]string{
-	bridge.CodeInvalidAudioFormat:   "signaling: audio that cannot be read",
-	bridge.CodeNotConnected:         "signaling: a message before CONNECT_GEMINI",
-	bridge.CodeBadOffer:             "signaling: SDP",
-	bridge.CodePeerFailed:           "signaling: WebRTC",
-	bridge.CodeUnauthorized:         "signaling/access: tokens",
-	bridge.CodeTranscriptionTimeout: "never: the Live API promises no transcript",
-	bridge.CodeTranscriptionFailed:  "never: the Live API promises no transcript",
+	bridge.CodeInvalidAudioFormat: "signaling: audio that cannot be read",
+	bridge.CodeNotConnected:       "signaling: a message before CONNECT_GEMINI",
+	bridge.CodeBadOffer:           "signaling: SDP",
+	bridge.CodePeerFailed:         "signaling: WebRTC",
+	bridge.CodeUnauthorized:       "signaling/access: tokens",
 }
 
 // Each code happens, or it is on the list above.

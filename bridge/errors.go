@@ -53,10 +53,6 @@ const (
 	CodeToolExecution   Code = "tool_execution_error"   // a tool did not answer in time
 	CodeToolNotFound    Code = "tool_not_found"         // the model called a function that is not declared
 
-	// Never raised: the Live API promises no transcript for what was said, so none is late or has failed.
-	CodeTranscriptionTimeout Code = "transcription_timeout"
-	CodeTranscriptionFailed  Code = "transcription_failed"
-
 	CodeUnknown Code = "unknown_error" // our fault
 )
 
