@@ -107,11 +107,3 @@ func Matches(patterns []string, name string) bool {
 		return ok
 	})
 }
-
-// limit is how long a conversation may last that wants to last so long; 0: for ever.
-func (g *Grant) limit(wanted time.Duration) time.Duration {
-	if g == nil {
-		return wanted
-	}
-	return lower(wanted, g.MaxDuration)
-}

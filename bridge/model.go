@@ -290,7 +290,11 @@ func (s *Session) configured() {
 	}
 	s.keepEvents(s.resumable())
 	s.clock.Clear(alarmLimit)
-	if limit := s.open.Grant.limit(lower(options.MaxDuration, s.open.Wanted().Longest)); limit > 0 {
+	limit := lower(options.MaxDuration, s.open.Wanted().Longest)
+	if g := s.open.Grant; g != nil {
+		limit = lower(limit, g.MaxDuration)
+	}
+	if limit > 0 {
 		s.clock.Set(alarmLimit, limit-time.Since(s.started))
 	}
 }
