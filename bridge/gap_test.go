@@ -220,6 +220,29 @@ func TestMissedTurnsAreTold(t *testing.T) {
 	})
 }
 
+// A question on which the model has acted by a tool, as the handle knows, is not missed, however many connections are lost.
+func TestWhatWasActedOnIsNotMissed(t *testing.T) {
+	talk(t, bridge.Open{Config: []byte(declare("pay"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		c.typed("Pay my bill.")
+		l.Calls("a pay")
+		l.Handle("h")
+		for range 3 {
+			l = r.next(l)
+			if got := l.Said(); got != "" {
+				t.Errorf("came %q", got)
+			}
+		}
+		c.respond("a", "", `{"paid":true}`)
+		l.Speaks(7, "Paid.")
+		l.Completes()
+		time.Sleep(time.Second)
+		l.Cut()
+		if got := r.up.Next().DialledFor("", "h").Accept().Said(); !strings.HasPrefix(got, "typed Pay my bill.+Paid.") {
+			t.Errorf("came %q", got)
+		}
+	})
+}
+
 // Turns that the model learned of go up in their order, stand in the transcript, and are sent again if they may be lost.
 func TestSeed(t *testing.T) {
 	turn := func(model bool, text string) bridge.SeedTurn {

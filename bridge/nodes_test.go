@@ -511,12 +511,14 @@ func TestTakenWithATool(t *testing.T) {
 	for name, test := range map[string]struct {
 		before, after bool // a handle comes before the call, and after it
 		stale         bool // and the newest one is not taken any more
+		lost          bool // a connection was lost at the first gateway
 		asks          bool // the model is asked again
 		answered      int  // calls
 	}{
-		"known":         {after: true, answered: 1},
-		"not known":     {before: true, asks: true},
-		"a new session": {after: true, stale: true, asks: true},
+		"known":          {after: true, answered: 1},
+		"known and lost": {after: true, lost: true, answered: 1},
+		"not known":      {before: true, asks: true},
+		"a new session":  {after: true, stale: true, asks: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -545,6 +547,9 @@ func TestTakenWithATool(t *testing.T) {
 				l.Call("1", "pay", `{}`)
 				if test.after {
 					l.Handle("h1")
+				}
+				if test.lost {
+					a.next(l)
 				}
 				b.comes(c)
 				l2 := a.up.Next().DialledFor("", "h1")

@@ -16,6 +16,7 @@ type replayBuffer struct {
 	// How many items at the front the model has acted on by calling a tool, and whether the newest handle knows of that.
 	acted int
 	known bool
+	told  bool // such items were not sent again, because the session knows them; it has not answered yet
 
 	settled []Item // typed text that is taken for answered
 
@@ -108,7 +109,7 @@ func (b *replayBuffer) answered(unfinished int) {
 	b.cut(0, end)
 	b.items = slices.DeleteFunc(b.items, Item.typed) // that was answered, too
 	b.open = unfinished > 0
-	b.acted, b.known, b.lost = 0, false, 0
+	b.acted, b.known, b.told, b.lost = 0, false, false, 0
 }
 
 // unsettle marks typed text as unanswered again: the answer was to something else.
@@ -155,7 +156,7 @@ func (b *replayBuffer) take(fresh, speaking bool) (again []Item, lost time.Durat
 	if !open {
 		again = slices.DeleteFunc(slices.Clone(again), func(it Item) bool { return !it.hint() })
 	}
-	left := replayBuffer{open: open, strange: b.strange}
+	left := replayBuffer{open: open, told: !fresh && (skip > 0 || b.told), strange: b.strange}
 	if speaking && !fresh {
 		var unknown []Item
 		for _, it := range again {

@@ -507,7 +507,7 @@ func (u *Uplink) Handled(covered int64) {
 func (u *Uplink) Unanswered() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.sent.open || u.replay > 0 || slices.ContainsFunc(u.urgent, Item.typed)
+	return u.sent.open || u.sent.told || u.replay > 0 || slices.ContainsFunc(u.urgent, Item.typed)
 }
 
 // Owed reports whether a session that goes on by the newest handle is to be told something that Unanswered counts.
