@@ -44,7 +44,7 @@ func Pass(w http.ResponseWriter, r *http.Request, node, token string, failed fun
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failed(err) },
 	}
-	out := Pieces{w, pieceTime}
+	out := NewPieces(w, pieceTime)
 	proxy.ServeHTTP(out, r)
 	out.renew() // before the end of an answer there may have been nothing for long
 	return true
@@ -53,24 +53,33 @@ func Pass(w http.ResponseWriter, r *http.Request, node, token string, failed fun
 // pieceTime is how long a client may take to read a piece of another gateway's answer.
 const pieceTime = 30 * time.Second
 
-// Pieces is a [http.ResponseWriter] for an answer that goes on: its client has Within to read each piece. The server's own deadline is
+// Pieces is a [http.ResponseWriter] for an answer that goes on: its client has so long to read each piece. The server's own deadline is
 // for a whole answer.
 type Pieces struct {
 	http.ResponseWriter
-	Within time.Duration
+	control *http.ResponseController
+	within  time.Duration
+}
+
+// NewPieces gives the client of w so long to read each piece.
+func NewPieces(w http.ResponseWriter, within time.Duration) *Pieces {
+	return &Pieces{ResponseWriter: w, control: http.NewResponseController(w), within: within}
 }
 
 // Unwrap is for [http.ResponseController].
-func (p Pieces) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+func (p *Pieces) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
 // Write implements io.Writer.
-func (p Pieces) Write(b []byte) (int, error) {
+func (p *Pieces) Write(b []byte) (int, error) {
 	p.renew()
 	return p.ResponseWriter.Write(b)
 }
 
-func (p Pieces) renew() {
-	_ = http.NewResponseController(p.ResponseWriter).SetWriteDeadline(time.Now().Add(p.Within)) // fails where none is needed
+// FlushError is for [http.ResponseController].
+func (p *Pieces) FlushError() error { return p.control.Flush() }
+
+func (p *Pieces) renew() {
+	_ = p.control.SetWriteDeadline(time.Now().Add(p.within)) // fails where none is needed
 }
 
 // NodeID is an id that ends in the name of this gateway, if there are others, so that [PassByID] finds it.

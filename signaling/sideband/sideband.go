@@ -133,7 +133,7 @@ const listenerWrite = 2 * time.Second
 // listen lets somebody hear a conversation until it ends, or they leave.
 func (d *Door) listen(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
 	w.Header().Set("Content-Type", "audio/ogg")
-	failed, stop, err := s.Listen(listener{signaling.Pieces{ResponseWriter: w, Within: listenerWrite}})
+	failed, stop, err := s.Listen(listener{signaling.NewPieces(w, listenerWrite)})
 	if err != nil {
 		access.Refuse(w, err)
 		return
@@ -148,11 +148,11 @@ func (d *Door) listen(w http.ResponseWriter, r *http.Request, s *bridge.Session)
 }
 
 // listener sends what is written at once.
-type listener struct{ signaling.Pieces }
+type listener struct{ *signaling.Pieces }
 
 func (l listener) Write(b []byte) (int, error) {
 	n, err := l.Pieces.Write(b)
-	return n, errors.Join(err, http.NewResponseController(l).Flush())
+	return n, errors.Join(err, l.FlushError())
 }
 
 // Close implements io.Closer: the answer ends with its handler.
