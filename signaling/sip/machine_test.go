@@ -134,18 +134,23 @@ func TestListeningBeforeSpeaking(t *testing.T) {
 	}
 }
 
-// The tone by which the network says that it rings is not heard as the sound of who answers.
-func TestRingingIsNotAnAnswer(t *testing.T) {
-	t.Parallel()
+// ordered is a carrier of whose gateway a backend orders a call, while doing waits, and what is reported of that call.
+func ordered(t *testing.T, doing *sync.WaitGroup, call string) (*handset, *office, <-chan sip.CallStatus) {
+	t.Helper()
 	told := make(chan sip.CallStatus, 64)
 	h, o := newCarrier(t, nil, nil, func(s sip.CallStatus) { told <- s })
 	b := newBackend(t, o)
 	h.listen("0 101")
+	doing.Go(func() { b.ask(b.key, "POST", "/v1/calls", call) })
+	return h, o, told
+}
+
+// The tone by which the network says that it rings is not heard as the sound of who answers.
+func TestRingingIsNotAnAnswer(t *testing.T) {
+	t.Parallel()
 	var doing sync.WaitGroup
 	defer doing.Wait()
-	doing.Go(func() {
-		b.ask(b.key, "POST", "/v1/calls", `{"to":"+49302","trunk":"lab","agent":{"greeting":"Hello."},"machine":{}}`)
-	})
+	h, _, told := ordered(t, &doing, `{"to":"+49302","trunk":"lab","agent":{"greeting":"Hello."},"machine":{}}`)
 	invite := h.request("INVITE")
 	h.hears(invite)
 	stop := make(chan struct{})
@@ -198,16 +203,10 @@ func TestAskingTheModelWhoAnswered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			told := make(chan sip.CallStatus, 64)
-			h, o := newCarrier(t, nil, nil, func(s sip.CallStatus) { told <- s })
-			b := newBackend(t, o)
-			h.listen("0 101")
 			var doing sync.WaitGroup
 			defer doing.Wait()
-			doing.Go(func() {
-				b.ask(b.key, "POST", "/v1/calls", fmt.Sprintf(
-					`{"to":"+49302","trunk":"lab","agent":{"greeting":"Say hello."},"machine":{"ask":true,"say":%q}}`, test.say))
-			})
+			h, o, told := ordered(t, &doing, fmt.Sprintf(
+				`{"to":"+49302","trunk":"lab","agent":{"greeting":"Say hello."},"machine":{"ask":true,"say":%q}}`, test.say))
 			invite := h.request("INVITE")
 			h.reply(invite, "200 OK", "a")
 			h.request("ACK")

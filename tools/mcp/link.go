@@ -41,7 +41,7 @@ const (
 var (
 	errEnded      = errors.New("it has ended")
 	errUnanswered = fmt.Errorf("it has not answered %d calls in a row", maxUnanswered)
-	errStream     = errors.New("its stream of events has broken")
+	errFailed     = errors.New("its connection has failed; the reason is left out, because it has the URL")
 	errWhose      = errors.New("only servers of protocol 2026-07-28 or later may ask: a question of this one does not say whose it is")
 
 	// errOver is the end of a call that did not begin, because its link has ended: it can be made on another.
@@ -324,15 +324,15 @@ func ask(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 	return elicit(ctx, r.Params)
 }
 
-// plain takes the URL, which may hold a token, out of an error. The SDK makes text of what has broken the stream of events: of that
-// nothing can be taken out.
+// plain takes the URL, which may hold a token, out of an error. Some errors reach us from the SDK as mere text, from which nothing can be
+// taken out.
 func (s *Server) plain(err error) error {
 	var wrapped *url.Error
 	switch {
 	case errors.As(err, &wrapped):
 		return wrapped.Err
 	case err != nil && s.o.URL != "" && strings.Contains(err.Error(), "://"):
-		return errStream
+		return errFailed
 	}
 	return err
 }
