@@ -373,12 +373,7 @@ func (c *call) withTimer(res *sip.Response) *sip.Response {
 }
 
 // renewed notes that the peer is still there.
-func (c *call) renewed() {
-	select {
-	case c.fresh <- struct{}{}:
-	default:
-	}
-}
+func (c *call) renewed() { tell(c.fresh, struct{}{}) }
 
 // info takes a digit (RFC 6086 names no package for it, but telephones send it so), and returns the answer.
 func (c *call) info(req *sip.Request) *sip.Response {
@@ -405,9 +400,7 @@ func (c *call) Notify(e bridge.Event) {
 		c.screen().said()
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		select {
-		case <-c.spoken:
-		default:
+		if !reached(c.spoken) {
 			close(c.spoken)
 		}
 	case bridge.TurnComplete:

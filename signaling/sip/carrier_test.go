@@ -314,6 +314,81 @@ func TestNumbersOfARegisteredTrunk(t *testing.T) {
 	<-closed
 }
 
+const challenge = `WWW-Authenticate: Digest realm="carrier", nonce="abc", algorithm=MD5, qop="auth"`
+
+// A trunk may challenge any request, as some do with each: of a call that it has made, and of one that we have made.
+func TestRequestsThatAreChallenged(t *testing.T) {
+	t.Parallel()
+	prove := func(h *handset, pattern string) string {
+		t.Helper()
+		first := h.request(pattern)
+		h.reply(first, "401 Unauthorized", "1", challenge)
+		second := h.request(pattern + `.*\r\nAuthorization: Digest [^\r]*username="voxgate"`)
+		if number := regexp.MustCompile(`CSeq: \d+`); number.FindString(first) == number.FindString(second) {
+			t.Errorf("both have %s", number.FindString(first))
+		}
+		return second
+	}
+	h, o := newCarrier(t, map[string]any{"transferTo": []string{"+49*"}}, map[string]any{"username": "voxgate", "password": "open sesame"})
+	caller := newHandset(t, o)
+	result := o.door.Transfer("+49302")
+	caller.reply(prove(caller, "REFER"), "603 Decline", "1")
+	if err := <-result; err == nil || !strings.Contains(err.Error(), "603") {
+		t.Errorf("%v", err)
+	}
+	done := o.door.Refresh()
+	caller.reply(prove(caller, "UPDATE"), "200 OK", "1")
+	<-done
+	_ = o.session().Do(bridge.Goodbye{})
+	caller.reply(prove(caller, "BYE"), "200 OK", "1")
+	called := o.dial()
+	invite := h.request("INVITE")
+	h.reply(invite, "200 OK", "1")
+	h.request("ACK")
+	if err := <-called; err != nil {
+		t.Fatal(err)
+	}
+	_ = o.session().Do(bridge.Goodbye{})
+	h.reply(prove(h, "BYE"), "200 OK", "1")
+}
+
+// A challenge from elsewhere is not answered: a caller whose Contact is their own machine could guess the password by the answer.
+func TestAStrangersChallenge(t *testing.T) {
+	t.Parallel()
+	_, o := newCarrier(t, nil, map[string]any{"username": "voxgate", "password": "open sesame"})
+	caller, stranger := newCaller(t, o, "127.0.0.1"), newCaller(t, o, "127.0.0.2")
+	headers := strings.Replace(fmt.Sprintf(usualHeaders, "h"), "ada@127.0.0.1", "ada@"+stranger.signals.LocalAddr().String(), 1)
+	caller.send(invite(caller.signals.LocalAddr().String(), headers, body))
+	accepted := caller.answer("200")
+	_, caller.party, _ = strings.Cut(accepted, "To: ")
+	caller.party, _, _ = strings.Cut(caller.party, "\r\n")
+	caller.next("ACK", 1, "")
+	_ = o.session().Do(bridge.Goodbye{})
+	stranger.reply(stranger.request("BYE"), "401 Unauthorized", "1", challenge)
+	_ = stranger.signals.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	buf := make([]byte, 2000)
+	if n, _, err := stranger.signals.ReadFrom(buf); err == nil {
+		t.Errorf("answered: %s", buf[:n])
+	}
+}
+
+// A registrar lists the telephones of a number. How long others are registered says nothing of us.
+func TestARegistrarWithOtherTelephones(t *testing.T) {
+	t.Parallel()
+	h, o := newCarrier(t, nil, map[string]any{"register": true})
+	register := h.request("REGISTER")
+	contact := regexp.MustCompile(`Contact: (<sip:\+49301@[^>]+>)`).FindStringSubmatch(register)
+	if contact == nil {
+		t.Fatal(register)
+	}
+	h.reply(register, "200 OK", "r", "Contact: <sip:+49301@192.0.2.9:5060>;expires=3600, "+contact[1]+";expires=10")
+	o.logged("msg=registered door=sip trunk=lab for=10s")
+	var closing sync.WaitGroup
+	closing.Go(o.door.Close)
+	h.reply(h.request("REGISTER.*Expires: 0"), "200 OK", "r")
+	closing.Wait()
+}
+
 // Numbers may come as tel: URIs (RFC 3966), from networks of mobile telephones above all.
 func TestNumbersWithoutAHost(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 	"sync"
@@ -25,6 +26,7 @@ type dialog struct {
 	localTag  string
 	invite    *sip.Request     // that has begun it; nil: one of ours
 	servers   []netip.AddrPort // where requests go before there is an answer, the first now; empty: by the target
+	login     *Outbound        // by whose name and password a challenge is answered; nil: by none
 
 	mu        sync.Mutex
 	local     sip.FromHeader // we, as our requests have it
@@ -64,7 +66,7 @@ func (d *dialog) fork(res *sip.Response) *dialog {
 	defer d.mu.Unlock()
 	forked := &dialog{
 		client: d.client, callID: d.callID, transport: d.transport, contact: d.contact, via: d.via, from: d.from, localTag: d.localTag,
-		local: d.local, remote: d.remote, sequence: d.sequence, target: d.target,
+		login: d.login, local: d.local, remote: d.remote, sequence: d.sequence, target: d.target,
 	}
 	forked.remote.Params = d.remote.Params.Clone()
 	forked.answered(res)
@@ -216,9 +218,35 @@ func setBody(m sip.Message, kind string, body []byte) {
 	m.SetBody(body)
 }
 
-// send sends a request of the dialog and waits for its final answer, for 32 s at most (RFC 3261, timer B and F).
+// send sends a request of the dialog and waits for its final answer, for 32 s at most (RFC 3261, timer B and F). A challenge of the trunk
+// is answered once, with the next sequence number (section 22.2).
 func (d *dialog) send(ctx context.Context, req *sip.Request) (*sip.Response, error) {
-	return transact(ctx, d.client, req)
+	res, err := transact(ctx, d.client, req)
+	if err != nil {
+		return nil, err
+	}
+	auth := d.login.answer(req, res)
+	if auth == nil || !d.ofPeer(res) {
+		return res, nil
+	}
+	again := req.Clone()
+	again.RemoveHeader("Via")
+	again.AppendHeader(auth)
+	d.mu.Lock()
+	d.sequence++
+	again.CSeq().SeqNo = d.sequence
+	d.mu.Unlock()
+	return transact(ctx, d.client, again)
+}
+
+// ofPeer reports whether a response comes from the address that the peer was let in by, or that has answered our call. A request may lead
+// elsewhere by a Contact, and who is there must not learn how we prove the password: they could guess it by that. A registrar, which
+// sends nothing by itself, is where the configuration says.
+func (d *dialog) ofPeer(res *sip.Response) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	host, _, err := net.SplitHostPort(res.Source())
+	return d.source == "" || err == nil && sameHost(host, d.source)
 }
 
 // transact sends a request and returns its final answer.

@@ -245,9 +245,7 @@ func (d *Door) Addresses() (list []netip.AddrPort) {
 // Close ends the calls that are left and waits for them.
 func (d *Door) Close() {
 	d.mu.Lock()
-	select {
-	case <-d.closing:
-	default:
+	if !reached(d.closing) {
 		close(d.closing)
 	}
 	for _, c := range d.calls {
@@ -420,7 +418,8 @@ func (d *Door) asked(res *sip.Response) bool {
 	tag := res.From().Params.GetOr("tag", "")
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.calls[tag] != nil || d.registrar.has(tag)
+	_, registers := d.registrar.tags.Load(tag)
+	return registers || d.calls[tag] != nil
 }
 
 // write sends a response by the socket that its request came by.
@@ -542,9 +541,7 @@ func (d *Door) onCancel(req *sip.Request, tx sip.ServerTransaction) {
 		if c.dialog.invite == nil || inviteKey(c.dialog.invite) != inviteKey(req) {
 			continue
 		}
-		select {
-		case <-c.answered: // too late (RFC 3261, section 9.2)
-		default:
+		if !reached(c.answered) { // then it is too late (RFC 3261, section 9.2)
 			c.end(errCancelled)
 		}
 	}
@@ -608,10 +605,8 @@ func (d *Door) socket(transport string) sip.Addr {
 func (d *Door) enter(c *call) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	select {
-	case <-d.closing:
+	if reached(d.closing) {
 		return false
-	default:
 	}
 	d.calls[c.dialog.localTag] = c
 	return true

@@ -101,12 +101,7 @@ func (e *consultation) tools() []tools.Tool {
 }
 
 // answer takes the first one.
-func (e *consultation) answer(err error) {
-	select {
-	case e.said <- err:
-	default:
-	}
-}
+func (e *consultation) answer(err error) { tell(e.said, err) }
 
 // press takes a key: 1 is yes.
 func (e *consultation) press(key byte) {
@@ -284,14 +279,7 @@ func (c *call) overhear(ctx context.Context, s *bridge.Session) error {
 }
 
 // isBridged reports whether the agent has put its caller through.
-func (c *call) isBridged() bool {
-	select {
-	case <-c.bridged:
-		return true
-	default:
-		return false
-	}
-}
+func (c *call) isBridged() bool { return reached(c.bridged) }
 
 // joined has two people talk to each other until one of them hangs up, and returns why it has ended.
 func (c *call) joined(leg *call) error {

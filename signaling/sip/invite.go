@@ -162,7 +162,7 @@ func (d *Door) admitCall(c *call, req *sip.Request, from netip.Addr, t *trunkSta
 	}
 	c.ofTrunk(t, s, c.party.Number)
 	c.dialog = answering(req, d.contact(req.Transport(), from))
-	c.dialog.client, c.dialog.from = d.client, d.socket(req.Transport())
+	c.dialog.client, c.dialog.from, c.dialog.login = d.client, d.socket(req.Transport()), t.Outbound
 	return nil
 }
 
@@ -360,10 +360,8 @@ func (c *call) accept(req *sip.Request, tx sip.ServerTransaction) error {
 
 // deliver sends an answer until it is acknowledged, and returns the body of that.
 func (c *call) deliver(res *sip.Response, tx sip.ServerTransaction, acked <-chan []byte) (body []byte, err error) {
-	select {
-	case <-c.ended:
+	if reached(c.ended) {
 		return nil, c.why()
-	default:
 	}
 	select {
 	case <-c.acked: // of an answer that was given up
@@ -399,12 +397,8 @@ func (c *call) deliver(res *sip.Response, tx sip.ServerTransaction, acked <-chan
 
 // onAck takes the acknowledgement of our newest answer. That of an older one, which came twice, would be taken for it.
 func (c *call) onAck(req *sip.Request) {
-	if !c.awaited.CompareAndSwap(req.CSeq().SeqNo, 0) {
-		return
-	}
-	select {
-	case c.acked <- req.Body():
-	default:
+	if c.awaited.CompareAndSwap(req.CSeq().SeqNo, 0) {
+		tell(c.acked, req.Body())
 	}
 }
 

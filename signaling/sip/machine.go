@@ -210,12 +210,7 @@ func (s *screen) check(now time.Time) {
 }
 
 // takesMessage says that a machine waits for the message.
-func (s *screen) takesMessage() {
-	select {
-	case s.ready <- struct{}{}:
-	default:
-	}
-}
+func (s *screen) takesMessage() { tell(s.ready, struct{}{}) }
 
 // on reports whether it is to be found out who answered.
 func (s *screen) on() bool { return s.outcome != nil }

@@ -143,7 +143,7 @@ func (d *Door) newOutbound(ctx context.Context, r *record, t *trunkState, agent 
 	to.User = what.To
 	from := t.Outbound.identity(server.Host)
 	from.User = cmp.Or(what.From, from.User)
-	c.dialog = d.calling(to, from, servers, transport)
+	c.dialog = d.calling(to, from, servers, transport, t.Outbound)
 	c.log = d.log.With("trunk", t.Name, "sip", c.dialog.callID)
 	c.party.Attributes.Add("call-id", c.dialog.callID)
 	s := d.rtpSound(t, servers[0].Addr(), c)
@@ -202,10 +202,10 @@ func (d *Door) servers(ctx context.Context, server sip.Uri, transport string) ([
 }
 
 // calling is the dialog of an outgoing call that has no answer yet.
-func (d *Door) calling(to, from sip.Uri, servers []netip.AddrPort, transport string) *dialog {
+func (d *Door) calling(to, from sip.Uri, servers []netip.AddrPort, transport string, login *Outbound) *dialog {
 	own := &dialog{
 		client: d.client, callID: rand.Text(), transport: transport, contact: d.contact(transport, servers[0].Addr()), from: d.socket(transport),
-		localTag: newTag(), target: to,
+		localTag: newTag(), target: to, login: login,
 	}
 	if transport != "TLS" { // a certificate is for the name
 		own.servers = servers
@@ -234,11 +234,21 @@ func (d *dialog) answered(res *sip.Response) {
 	d.refresh(res.Contact())
 }
 
-// tell sends the outcome of dialling, if the caller of [Door.Call] still waits.
-func tell(rings chan<- error, err error) {
+// tell sends a value, unless nobody has room for it.
+func tell[T any](to chan<- T, v T) {
 	select {
-	case rings <- err:
+	case to <- v:
 	default:
+	}
+}
+
+// reached reports whether a channel is closed.
+func reached(stage <-chan struct{}) bool {
+	select {
+	case <-stage:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -294,10 +304,9 @@ func reasonIn(reason string, m interface {
 func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.record.rings())
 	defer cancel()
-	o := c.trunk.Outbound
 	var auth sip.Header
 	moved := false
-	for range 4 + 2*maxServers { // a challenge before a redirection, and after it, and one of each server
+	for { // each server, and where a redirection leads, may challenge once
 		req := c.dialog.request(sip.INVITE, sip.NewHeader("Allow", allowed), sip.NewHeader("Supported", "timer, replaces"))
 		if auth != nil {
 			req.AppendHeader(auth)
@@ -320,14 +329,12 @@ func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
 			moved, auth = true, nil
 			continue
 		}
-		if auth != nil || o.Username == "" {
+		answer := c.dialog.login.answer(req, res)
+		if auth != nil || answer == nil {
 			return nil, &RefusedError{res.StatusCode, reasonIn(res.Reason, res)}
 		}
-		if auth, err = answerChallenge(req, res, o.Username, o.Password); err != nil {
-			return nil, &RefusedError{res.StatusCode, reasonIn(res.Reason, res)}
-		}
+		auth = answer
 	}
-	return nil, errors.New("the password was refused")
 }
 
 // redirected has the dialog call the number that a 3xx names, by the same trunk, if it may be called (RFC 3261, section 8.1.3.4).
@@ -428,11 +435,16 @@ func (c *call) cancel(invite *sip.Request) {
 	})
 }
 
-// answerChallenge is the header that answers a 401 or 407.
-func answerChallenge(req *sip.Request, res *sip.Response, username, password string) (sip.Header, error) {
+// answer is the header that answers the challenge of a response; nil: it is none, or none that can be answered.
+func (o *Outbound) answer(req *sip.Request, res *sip.Response) sip.Header {
 	name, reply := "WWW-Authenticate", "Authorization"
-	if res.StatusCode == 407 {
+	switch {
+	case o == nil || o.Username == "":
+		return nil
+	case res.StatusCode == 407:
 		name, reply = "Proxy-Authenticate", "Proxy-Authorization"
+	case res.StatusCode != 401:
+		return nil
 	}
 	for _, h := range res.GetHeaders(name) {
 		challenge, err := digest.ParseChallenge(h.Value())
@@ -441,11 +453,11 @@ func answerChallenge(req *sip.Request, res *sip.Response, username, password str
 		}
 		answer, err := digest.Digest(
 			challenge,
-			digest.Options{Method: string(req.Method), URI: req.Recipient.String(), Username: username, Password: password, Count: 1},
+			digest.Options{Method: string(req.Method), URI: req.Recipient.String(), Username: o.Username, Password: o.Password, Count: 1},
 		)
 		if err == nil {
-			return sip.NewHeader(reply, answer.String()), nil
+			return sip.NewHeader(reply, answer.String())
 		}
 	}
-	return nil, fmt.Errorf("%d without a challenge that can be answered", res.StatusCode)
+	return nil
 }

@@ -2,7 +2,6 @@ package sip
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,9 +14,7 @@ import (
 type registrar struct {
 	stop    context.CancelFunc // nil: it has not begun
 	running sync.WaitGroup
-
-	mu   sync.Mutex
-	tags map[string]bool // of the dialogs
+	tags    sync.Map // of the dialogs, whose answers are read
 }
 
 // begin registers a door.
@@ -37,27 +34,6 @@ func (r *registrar) end() {
 		r.stop()
 	}
 	r.running.Wait()
-}
-
-// note has the answers to a dialog's requests read, or no longer.
-func (r *registrar) note(d *dialog, there bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !there {
-		delete(r.tags, d.localTag)
-		return
-	}
-	if r.tags == nil {
-		r.tags = map[string]bool{}
-	}
-	r.tags[d.localTag] = true
-}
-
-// has reports whether a tag is one of ours.
-func (r *registrar) has(tag string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.tags[tag]
 }
 
 // keepAlive is how often a trunk where we are registered hears from us at least, so that no NAT forgets the way back (RFC 5626, section
@@ -111,7 +87,7 @@ func (r *registration) stay(ctx context.Context, granted time.Duration) {
 		case <-renew:
 			return
 		case <-alive.C:
-			if _, err := r.dialog.send(ctx, r.dialog.request(sip.OPTIONS)); err != nil { // any answer will do
+			if _, err := transact(ctx, r.dialog.client, r.dialog.request(sip.OPTIONS)); err != nil { // any answer will do
 				return
 			}
 		}
@@ -132,7 +108,7 @@ func (r *registration) forget() {
 	if r.dialog == nil {
 		return
 	}
-	r.door.registrar.note(r.dialog, false)
+	r.door.registrar.tags.Delete(r.dialog.localTag)
 	r.dialog = nil
 }
 
@@ -150,37 +126,32 @@ func (r *registration) send(ctx context.Context, seconds int) (time.Duration, er
 			return 0, err
 		}
 		own := o.identity(server.Host)
-		r.dialog = r.door.calling(own, own, servers[r.failed%len(servers):], transport)
+		r.dialog = r.door.calling(own, own, servers[r.failed%len(servers):], transport, o)
 		r.dialog.target = server
-		r.door.registrar.note(r.dialog, true)
+		r.door.registrar.tags.Store(r.dialog.localTag, nil)
 	}
-	var auth sip.Header
-	for range 2 {
-		req := r.dialog.request(sip.REGISTER, sip.NewHeader("Expires", strconv.Itoa(seconds)))
-		if auth != nil {
-			req.AppendHeader(auth)
-		}
-		res, err := r.dialog.send(ctx, req)
-		if err != nil {
-			r.forget() // the name may have another address by now
-			r.failed++
-			return 0, err
-		}
-		if res.IsSuccess() {
-			return expiry(res, seconds), nil
-		}
-		if auth, err = answerChallenge(req, res, o.Username, o.Password); err != nil {
-			return 0, &RefusedError{res.StatusCode, reasonIn(res.Reason, res)}
-		}
+	res, err := r.dialog.send(ctx, r.dialog.request(sip.REGISTER, sip.NewHeader("Expires", strconv.Itoa(seconds))))
+	switch {
+	case err != nil:
+		r.forget() // the name may have another address by now
+		r.failed++
+		return 0, err
+	case !res.IsSuccess():
+		return 0, &RefusedError{res.StatusCode, reasonIn(res.Reason, res)}
 	}
-	return 0, errors.New("the password was refused")
+	return expiry(res, r.dialog.contact, seconds), nil
 }
 
-// expiry is for how long a registration was granted.
-func expiry(res *sip.Response, asked int) time.Duration {
+// expiry is for how long a registration of a Contact was granted. A registrar may list those of other telephones, too.
+func expiry(res *sip.Response, own sip.Uri, asked int) time.Duration {
 	text := ""
-	if c := res.Contact(); c != nil {
-		text = c.Params.GetOr("expires", "")
+	contacts := res.GetHeaders("Contact")
+	for _, h := range contacts {
+		c, ok := h.(*sip.ContactHeader)
+		same := ok && c.Address.User == own.User && c.Address.Host == own.Host && c.Address.Port == own.Port
+		if same || ok && len(contacts) == 1 { // a proxy may have changed it
+			text = c.Params.GetOr("expires", "")
+		}
 	}
 	if h := res.GetHeader("Expires"); text == "" && h != nil {
 		text = h.Value()

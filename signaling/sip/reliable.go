@@ -67,8 +67,5 @@ func (c *call) onPrack(req *sip.Request, tx sip.ServerTransaction) {
 	default:
 		_ = tx.Respond(c.dialog.respond(req, 200, "OK"))
 	}
-	select {
-	case c.reliable.acked <- nil:
-	default: // it was acknowledged before
-	}
+	tell(c.reliable.acked, nil) // unless it was acknowledged before
 }

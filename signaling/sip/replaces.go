@@ -58,13 +58,8 @@ func (d *Door) replaced(req *sip.Request, c *call) (*call, *refusal) {
 	case <-time.After(d.timeout):
 		return nil, &refusal{481, "Call/Transaction Does Not Exist", "replaces: the call has no conversation", nil}
 	}
-	handedOver := &refusal{603, "Decline", "replaces: the call was handed over", nil}
-	select {
-	case <-old.bridged:
-		return nil, handedOver
-	case <-old.conversation().Done():
-		return nil, handedOver
-	default:
+	if old.isBridged() || reached(old.conversation().Done()) {
+		return nil, &refusal{603, "Decline", "replaces: the call was handed over", nil}
 	}
 	if r.early {
 		return nil, &refusal{486, "Busy Here", "replaces: the call was answered", nil}

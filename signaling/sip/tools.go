@@ -177,10 +177,7 @@ func (c *call) onNotify(req *sip.Request, tx sip.ServerTransaction) {
 		return
 	}
 	if status, err := strconv.Atoi(fields[1]); err == nil {
-		select {
-		case statuses <- status:
-		default:
-		}
+		tell(statuses, status)
 	}
 }
 
