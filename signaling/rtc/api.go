@@ -14,7 +14,6 @@ import (
 
 	"github.com/pion/ice/v4"
 	"github.com/pion/interceptor"
-	"github.com/pion/interceptor/pkg/report"
 	"github.com/pion/logging"
 	"github.com/pion/webrtc/v4"
 )
@@ -174,17 +173,10 @@ func newAPI(settings webrtc.SettingEngine) (*webrtc.API, error) {
 // transport-cc, by which browsers find out how much they may send. The first is the nearest to the network.
 func interceptors(codecs *webrtc.MediaEngine) (*interceptor.Registry, error) {
 	registry := &interceptor.Registry{}
-	receiver, err := report.NewReceiverInterceptor()
-	if err != nil {
-		return nil, fmt.Errorf("receiver reports: %w", err)
-	}
-	sender, err := report.NewSenderInterceptor()
-	if err != nil {
-		return nil, fmt.Errorf("sender reports: %w", err)
-	}
 	registry.Add(resenders{})
-	registry.Add(receiver)
-	registry.Add(sender)
+	if err := webrtc.ConfigureRTCPReports(registry); err != nil {
+		return nil, fmt.Errorf("reports: %w", err)
+	}
 	if err := webrtc.ConfigureTWCCHeaderExtensionSender(codecs, registry); err != nil {
 		return nil, fmt.Errorf("transport-cc: %w", err)
 	}

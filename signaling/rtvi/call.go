@@ -146,12 +146,8 @@ func (c *call) answer(offer rtc.Offer, anew bool) (sdp string, err error) {
 // add gives the peer candidates.
 func (c *call) add(candidates []candidate) error {
 	for _, one := range candidates {
-		var bad *rtc.RefusedError
-		switch err := c.peer.AddCandidate(one.Candidate); {
-		case errors.As(err, &bad):
-			return refusal("A candidate %v.", bad)
-		case err != nil && !errors.Is(err, rtc.ErrTooManyCandidates):
-			return err
+		if err := c.peer.AddCandidate(one.Candidate); err != nil && !errors.Is(err, rtc.ErrTooManyCandidates) {
+			return refusal("A candidate %v.", err)
 		}
 	}
 	return nil

@@ -447,13 +447,8 @@ func (c *dialectCodec) fill(text, argument string) string {
 	).Replace(text)
 }
 
-func quoted(v any) string {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return `""` // strings can be written
-	}
-	return string(b)
-}
+// quoted is a value in JSON.
+func quoted(v any) string { return string(tools.Encode(v)) }
 
 // field is what stands at a path, as [text].
 func field(fields map[string]any, path string) string { return text(valueAt(fields, path)) }

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"regexp"
@@ -117,7 +118,7 @@ var providerName = regexp.MustCompile(`^[a-z0-9-]+$`)
 func (p *Provider) check(publicURL string) error {
 	p.profile = profiles[p.Profile]
 	if p.profile == nil {
-		return fmt.Errorf("profile: %q is none of %s", p.Profile, strings.Join(profileNames(), ", "))
+		return fmt.Errorf("profile: %q is none of %s", p.Profile, strings.Join(slices.Sorted(maps.Keys(profiles)), ", "))
 	}
 	if p.Name == "" {
 		p.Name = p.Profile
@@ -186,14 +187,6 @@ func (p *Provider) checkSecrets(publicURL string) error {
 		}
 	}
 	return nil
-}
-
-func profileNames() (names []string) {
-	for name := range profiles {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // limit is a grant with the longest that a call may take.

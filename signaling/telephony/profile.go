@@ -1,7 +1,6 @@
 package telephony
 
 import (
-	"encoding/json"
 	"net/url"
 	"strings"
 
@@ -229,10 +228,12 @@ func twilioTransfer(p *Provider, call, target, _ string) restRequest {
 // https://developers.telnyx.com/api-reference/call-commands/answer-call, …/reject-a-call
 func telnyxAnswer(call, at, id string) restRequest {
 	if at == "" {
-		return telnyx("reject", object("cause", "USER_BUSY", "command_id", id))(nil, call)
+		return telnyx("reject", quoted(map[string]string{"cause": "USER_BUSY", "command_id": id}))(nil, call)
 	}
-	return telnyx("answer", object("stream_url", at, "stream_track", "inbound_track", "stream_bidirectional_mode", "rtp",
-		"stream_bidirectional_codec", "PCMU", "command_id", id))(nil, call)
+	return telnyx("answer", quoted(map[string]string{
+		"stream_url": at, "stream_track": "inbound_track", "stream_bidirectional_mode": "rtp", "stream_bidirectional_codec": "PCMU",
+		"command_id": id,
+	}))(nil, call)
 }
 
 // https://developers.telnyx.com/api-reference/call-commands/hangup-call, …/transfer-call, …/send-dtmf
@@ -243,11 +244,11 @@ func telnyx(action, body string) func(*Provider, string) restRequest {
 }
 
 func telnyxTransfer(p *Provider, call, target, _ string) restRequest {
-	return telnyx("transfer", object("to", target))(p, call)
+	return telnyx("transfer", quoted(map[string]string{"to": target}))(p, call)
 }
 
 func telnyxKeys(p *Provider, call, digits string) restRequest {
-	return telnyx("send_dtmf", object("digits", digits))(p, call)
+	return telnyx("send_dtmf", quoted(map[string]string{"digits": digits}))(p, call)
 }
 
 // https://www.plivo.com/docs/voice/api/call#hang-up-a-call, …#transfer-a-call
@@ -260,20 +261,7 @@ func plivoHangUp(p *Provider, call string) restRequest {
 }
 
 func plivoTransfer(p *Provider, call, _, xmlURL string) restRequest {
-	return restRequest{"POST", plivoCall(p, call), object("legs", "aleg", "aleg_url", xmlURL, "aleg_method", "POST"), false}
-}
-
-// object is a JSON object of names and values.
-func object(pairs ...string) string {
-	fields := map[string]string{}
-	for i := 0; i < len(pairs); i += 2 {
-		fields[pairs[i]] = pairs[i+1]
-	}
-	b, err := json.Marshal(fields)
-	if err != nil {
-		return "{}" // strings can be written
-	}
-	return string(b)
+	return restRequest{"POST", plivoCall(p, call), quoted(map[string]string{"legs": "aleg", "aleg_url": xmlURL, "aleg_method": "POST"}), false}
 }
 
 // dialXML has a call go on with somebody else. sip is the element for SIP URIs.

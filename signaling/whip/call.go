@@ -150,12 +150,8 @@ func (c *call) of(listener int) *connection {
 // add gives the peer candidates.
 func (c *connection) add(candidates []string) error {
 	for _, line := range candidates {
-		var bad *rtc.RefusedError
-		switch err := c.AddCandidate(line); {
-		case errors.As(err, &bad):
-			return no(http.StatusBadRequest, "A candidate %v.", bad)
-		case err != nil && !errors.Is(err, rtc.ErrTooManyCandidates):
-			return err
+		if err := c.AddCandidate(line); err != nil && !errors.Is(err, rtc.ErrTooManyCandidates) {
+			return no(http.StatusBadRequest, "A candidate %v.", err)
 		}
 	}
 	return nil
