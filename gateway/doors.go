@@ -29,18 +29,26 @@ import (
 	files "voxgate/web"
 )
 
+// What is made of the embedded files is made once: tests start a gateway a hundred times.
+var (
+	npmPackage   = sync.OnceValues(func() ([]byte, error) { return web.Package(files.Library(), packageVersion()) })
+	pageSite     = sync.OnceValues(func() (*web.Site, error) { return web.Read(files.Bundles(), files.Folders()...) })
+	operatorSite = sync.OnceValues(func() (*web.Site, error) { return web.Read(nil, files.Operator()...) })
+)
+
 // openDoors are the doors to conversations.
 func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Door, gate *access.Gate,
 	shared store.Store, tell func(sip.CallStatus), stopping *ending, log *slog.Logger,
 ) (doors []signaling.Door, err error) {
-	library, err := web.Package(files.Library(), packageVersion())
+	library, err := npmPackage()
 	if err != nil {
 		return nil, err
 	}
-	page, err := web.Page(web.Status{Backend: host.Backend(), Models: host.Models()}, library, files.Bundles(), files.Folders()...)
+	site, err := pageSite()
 	if err != nil {
 		return nil, err
 	}
+	page := site.Page(web.Status{Backend: host.Backend(), Models: host.Models()}, library)
 	assistant, err := openVOX(s, host, generate, stopping, log)
 	if err != nil {
 		return nil, err

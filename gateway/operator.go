@@ -20,7 +20,6 @@ import (
 	"voxgate/signaling/access"
 	"voxgate/signaling/sideband"
 	"voxgate/signaling/web"
-	files "voxgate/web"
 )
 
 // operator is the operator's page at the private address. What it shows of conversations, and does to them, goes through the doors of
@@ -37,7 +36,7 @@ type operator struct {
 
 // open opens the page and its doors, which end with leave. Only the page itself may use them, no page of another origin.
 func (o *operator) open(admission signaling.Options, log *slog.Logger) (page http.Handler, leave func(context.Context) error, err error) {
-	site, err := web.Page(web.Status{}, nil, nil, files.Operator()...)
+	site, err := operatorSite()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -54,7 +53,7 @@ func (o *operator) open(admission signaling.Options, log *slog.Logger) (page htt
 	doors := signaling.NewServer(admission, append(beside.Doors(),
 		signaling.Door{Pattern: "GET /status", Handler: http.HandlerFunc(o.status)},
 		signaling.Door{Pattern: "GET /v1/sessions/{id}/ticket", Handler: http.HandlerFunc(tickets.sell)},
-		signaling.Door{Pattern: "/", Handler: site})...)
+		signaling.Door{Pattern: "/", Handler: site.Page(web.Status{}, nil)})...)
 	mux := http.NewServeMux()
 	mux.Handle("/", doors)
 	mux.Handle("GET /listen/{ticket}", tickets.admit(doors))

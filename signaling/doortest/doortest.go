@@ -96,10 +96,7 @@ func NewGateway(t testing.TB, options ...Option) *Gateway {
 	host := bridge.NewHost(ho)
 	so.Host = host
 	files := fstest.MapFS{"index.html": {Data: []byte("<!doctype html><title>page</title>")}}
-	page, err := web.Page(web.Status{Backend: "emulator"}, nil, nil, files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := Must(web.Read(nil, files)).Page(web.Status{Backend: "emulator"}, nil)
 	list := []signaling.Door{
 		{Pattern: "/ws", Socket: &so.Door},
 		{Pattern: "/{$}", Socket: &so.Door, Handler: page, Public: true},

@@ -16,12 +16,12 @@ func TestBundles(t *testing.T) {
 		for name, text := range scripts {
 			files[name] = &fstest.MapFile{Data: []byte(text)}
 		}
-		page, err := web.Page(web.Status{}, nil, bundles, files)
+		site, err := web.Read(bundles, files)
 		if err != nil {
 			return "", err
 		}
 		w := httptest.NewRecorder()
-		page.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/"+name, nil))
+		site.Page(web.Status{}, nil).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/"+name, nil))
 		return w.Body.String(), nil
 	}
 	scripts := map[string]string{
@@ -66,7 +66,7 @@ func TestBundles(t *testing.T) {
 
 // Style sheets that stand one after another are one.
 func TestStylesAreJoined(t *testing.T) {
-	page, err := web.Page(web.Status{}, nil, nil, fstest.MapFS{
+	site, err := web.Read(nil, fstest.MapFS{
 		"a.css": {Data: []byte("a{color:red}")}, "x/b.css": {Data: []byte("b{color:red}")},
 		"x/index.html": {Data: []byte("<html >\n<link rel=\"stylesheet\" href=\"../a.css\" />\n<link rel=\"stylesheet\" href=\"b.css\" />\n<p>")},
 	})
@@ -74,7 +74,7 @@ func TestStylesAreJoined(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := httptest.NewRecorder()
-	page.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/x/index.css", nil))
+	site.Page(web.Status{}, nil).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/x/index.css", nil))
 	if got := w.Body.String(); got != "a{color:red}b{color:red}" {
 		t.Errorf("%q", got)
 	}

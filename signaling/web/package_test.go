@@ -30,12 +30,12 @@ func TestPackage(t *testing.T) {
 	if _, err := web.Package(fstest.MapFS{"package.json": {Data: []byte(`{`)}}, "1.2.3"); err == nil {
 		t.Error("a package without a manifest that can be read")
 	}
-	page, err := web.Page(web.Status{}, library, nil)
+	site, err := web.Read(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	answer := httptest.NewRecorder()
-	page.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/voxgate.tgz", http.NoBody))
+	site.Page(web.Status{}, library).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/voxgate.tgz", http.NoBody))
 	if kind := answer.Header().Get("Content-Type"); kind != "application/gzip" || answer.Header().Get("ETag") == "" {
 		t.Errorf("%v", answer.Header())
 	}

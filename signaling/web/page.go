@@ -30,8 +30,8 @@ const csp = "default-src 'none'; script-src 'self'; style-src 'self'; connect-sr
 	"media-src 'self' blob:; frame-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types 'none'"
 
-// site is every file that is served.
-type site struct {
+// Site is the files of pages, ready to be served. It does not change.
+type Site struct {
 	files   map[string]*file // by path
 	version string           // changes with any of them
 }
@@ -50,15 +50,11 @@ type Status struct {
 	Models  []string `json:"models"`  // that it has, the default first
 }
 
-// Page serves the files of folders, each from the root of the site, status at /status, and library, a [Package], at /voxgate.tgz (nil:
-// none). The files are read once, bundled, freed of comments, and compressed. Pages load their scripts and styles from /v/VERSION/, where
-// they may be kept for ever; of everything else a browser asks whether it has changed (RFC 9110, section 13). Pages of other origins may
-// import the scripts. An error is one of reading the files.
-func Page(status Status, library []byte, bundles Bundles, folders ...fs.FS) (http.Handler, error) {
-	site, err := readSite(status.Backend, bundles, folders)
-	if err != nil {
-		return nil, err
-	}
+// Page serves a site, status at /status, and library, a [Package], at /voxgate.tgz (nil: none). Pages load their scripts and styles from
+// /v/VERSION/, where they may be kept for ever; of everything else a browser asks whether it has changed (RFC 9110, section 13). Pages of
+// other origins may import the scripts.
+func (s *Site) Page(status Status, library []byte) http.Handler {
+	site := s.withBackend(status.Backend)
 	if library != nil {
 		site.files["voxgate.tgz"] = &file{kind: "application/gzip", plain: library, tag: tagOf(library)}
 	}
@@ -100,11 +96,12 @@ func Page(status Status, library []byte, bundles Bundles, folders ...fs.FS) (htt
 		default:
 			f.serve(w, r)
 		}
-	}), nil
+	})
 }
 
-// readSite reads every file. Pages learn at once what answers, and need not wait for /status to say it.
-func readSite(backend string, bundles Bundles, folders []fs.FS) (*site, error) {
+// Read reads the files of folders, each from the root of the site, bundles them, frees them of comments, and compresses them. An error is
+// one of reading.
+func Read(bundles Bundles, folders ...fs.FS) (*Site, error) {
 	sources := map[string][]byte{}
 	for _, folder := range folders {
 		if err := fs.WalkDir(folder, ".", func(name string, d fs.DirEntry, err error) error {
@@ -121,7 +118,7 @@ func readSite(backend string, bundles Bundles, folders []fs.FS) (*site, error) {
 	if err := bundles.bundle(sources); err != nil {
 		return nil, err
 	}
-	s := &site{files: map[string]*file{}}
+	s := &Site{files: map[string]*file{}}
 	small := minify.New() // it takes 17 ms, and off what travels a third
 	small.AddFunc("text/javascript", js.Minify)
 	small.AddFunc("text/css", css.Minify)
@@ -141,21 +138,35 @@ func readSite(backend string, bundles Bundles, folders []fs.FS) (*site, error) {
 		s.files[name] = f
 	}
 	s.version = hex.EncodeToString(all.Sum(nil)[:6])
-	z, _ := gzip.NewWriterLevel(nil, gzip.BestCompression) // the level is one; a writer takes 1.2 MB
+	z := newCompressor()
 	for name, f := range s.files {
 		if path.Ext(name) == ".html" {
 			f.plain = s.withVersion(path.Dir(name), f.plain)
-			f.plain = bytes.Replace(f.plain, []byte("<html "), fmt.Appendf(nil, `<html data-backend="%s" `, html.EscapeString(backend)), 1)
 		}
 		f.compress(z)
 	}
 	return s, nil
 }
 
+// withBackend is the site whose pages know what answers, and need not wait for /status to say it.
+func (s *Site) withBackend(name string) *Site {
+	known := &Site{maps.Clone(s.files), s.version}
+	z := newCompressor()
+	for path, f := range s.files {
+		if strings.HasSuffix(path, ".html") {
+			told := *f
+			told.plain = bytes.Replace(f.plain, []byte("<html "), fmt.Appendf(nil, `<html data-backend="%s" `, html.EscapeString(name)), 1)
+			told.compress(z)
+			known.files[path] = &told
+		}
+	}
+	return known
+}
+
 var reference = regexp.MustCompile(`\b(href|src)="([^":]+\.(?:js|css))"`)
 
 // withVersion has a page in a folder of the site load its scripts and styles from where they may be kept.
-func (s *site) withVersion(folder string, html []byte) []byte {
+func (s *Site) withVersion(folder string, html []byte) []byte {
 	top := strings.Repeat("../", strings.Count(path.Join("/", folder, "x"), "/")-1)
 	return reference.ReplaceAllFunc(html, func(found []byte) []byte {
 		m := reference.FindSubmatch(found)
@@ -173,6 +184,12 @@ func tagOf(content []byte) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:9])
 }
 
+// newCompressor takes 1.2 MB: one is enough for many files.
+func newCompressor() *gzip.Writer {
+	z, _ := gzip.NewWriterLevel(nil, gzip.BestCompression) // the level is one
+	return z
+}
+
 // compress makes the form that travels, with z, and the tag.
 func (f *file) compress(z *gzip.Writer) {
 	f.tag = tagOf(f.plain)
@@ -180,6 +197,7 @@ func (f *file) compress(z *gzip.Writer) {
 	z.Reset(&gzipped)
 	z.Write(f.plain) // into memory, which does not fail
 	z.Close()
+	f.gzipped = nil
 	if gzipped.Len() < len(f.plain) {
 		f.gzipped = gzipped.Bytes()
 	}
