@@ -261,6 +261,17 @@ function launch({ url, sounds, mic, context, args = [], inside }) {
 /** A script for Firefox, which takes one expression, and runs it in an empty page as well. */
 const alone = (script) => `(() => { if (location.host) { ${typeof script === 'function' ? `(${script})()` : script.content ?? script} } })()`;
 
+/** One of `browsers`, which is started when it is first wanted. */
+function browserFor(browsers, { mic, context }) {
+  const { colorScheme, forcedColors, reducedMotion } = inFirefox ? context : {}; // of the whole browser there
+  const kind = [mic, colorScheme, forcedColors, reducedMotion].filter(Boolean).join();
+  if (!browsers.has(kind)) browsers.set(kind, launch({ mic, context }));
+  return browsers.get(kind);
+}
+
+// A conversation in a page that moves takes a third more CPU. page.test.mjs looks at one that does.
+const moves = process.env.NODE_TEST_CONTEXT ? { reducedMotion: 'reduce' } : {};
+
 /**
  * A page of the gateway in a browser of its own.
  * @param {{url: string, sounds?: Int16Array[], mic?: 'granted'|'denied'|'none', query?: string, init?: Function,
@@ -268,12 +279,10 @@ const alone = (script) => `(() => { if (location.host) { ${typeof script === 'fu
  *   moment it is opened; `inside` is a command that runs the browser somewhere else; `browsers` are shared by pages whose
  *   microphone hears nothing, and whoever gives them closes them
  */
-export async function openPage({ url, sounds, mic = 'granted', query = '', init, context = {}, args = [], inside, browsers }) {
+export async function openPage({ url, sounds, mic = 'granted', query = '', init, context: wanted = {}, args = [], inside, browsers }) {
+  const context = { ...moves, ...wanted };
   const shared = browsers && (!sounds || inFirefox) && !inside && !args.length; // Firefox's microphone is told what it hears
-  const { colorScheme, forcedColors, reducedMotion } = inFirefox ? context : {}; // of the whole browser there
-  const kind = [mic, colorScheme, forcedColors, reducedMotion].filter(Boolean).join();
-  if (shared && !browsers.has(kind)) browsers.set(kind, launch({ mic, context }));
-  const browser = await (shared ? browsers.get(kind) : launch({ url, sounds, mic, context, args, inside }));
+  const browser = await (shared ? browserFor(browsers, { mic, context }) : launch({ url, sounds, mic, context, args, inside }));
   const own = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...context });
   const page = await own.newPage();
   page.setDefaultTimeout(15_000);
@@ -489,14 +498,15 @@ export function playGateway() {
 /**
  * Gives a test file its gateway. Returns what makes a test in a page of its own, which fails as well if anything was
  * complained about in the page's console, against its Content-Security-Policy, or a third party was asked. `chromiumOnly` says why.
+ * @param {object} context of each page
  */
-export function withGateway() {
+export function withGateway(context = {}) {
   const gateway = {};
   const browsers = new Map();
   before(async () => {
     Object.assign(gateway, await startGateway());
-    browsers.set('granted', launch({ mic: 'granted' }));
-    const page = await (await browsers.get('granted')).newPage(); // or the first test would pay for the cold disk
+    const browser = await browserFor(browsers, { mic: 'granted', context: { ...moves, ...context } });
+    const page = await browser.newPage(); // or the first test would pay for the cold disk
     await page.goto(gateway.url, { timeout: 180_000 });
     await page.close();
   });
@@ -507,7 +517,7 @@ export function withGateway() {
   const inPage = (name, { chromiumOnly, ...options }, run) =>
     test(name, { timeout: 90_000, skip: inFirefox && chromiumOnly }, async (t) => {
       const from = gateway.log.length;
-      const page = await openPage({ url: gateway.url, browsers, ...options });
+      const page = await openPage({ url: gateway.url, browsers, ...options, context: { ...context, ...options.context } });
       try {
         await run(page, gateway, t);
         assert.deepEqual(page.complaints, []);

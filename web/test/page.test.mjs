@@ -10,7 +10,7 @@ import {
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const phone = { viewport: { width: 360, height: 640 }, hasTouch: true, isMobile: true };
 
-const look = withGateway();
+const look = withGateway({ reducedMotion: 'no-preference' });
 
 look('the page says who answers', {}, async (page) => {
   await page.waitForSelector('#notice:not([hidden])');
