@@ -210,6 +210,9 @@ func (l *Line) Close() {
 	l.conn.Close()
 }
 
+// ErrUnopened is the end of a socket whose client has begun no conversation.
+var ErrUnopened = errors.New("no message that begins a conversation came in time")
+
 // Goodbye is the close code and the reason for a client, for why bridge.Host.Serve has returned.
 func Goodbye(err error) (code int, reason string) {
 	var limit bridge.Limit
@@ -222,6 +225,8 @@ func Goodbye(err error) (code int, reason string) {
 		return CloseNormal, limit.Error()
 	case errors.Is(err, ErrSlow):
 		return CloseTryLater, err.Error()
+	case errors.Is(err, ErrUnopened):
+		return ClosePolicy, err.Error()
 	}
 	switch e := bridge.AsError(err); e.Code {
 	case bridge.CodeUnauthorized, bridge.CodeForbidden:

@@ -24,6 +24,7 @@ import (
 
 	"voxgate/signaling/access"
 	"voxgate/signaling/protocol"
+	"voxgate/tools"
 )
 
 // Options make a [Server].
@@ -46,6 +47,18 @@ type Door struct {
 	// Public has the requests of anybody served, as the page is: pages of other origins that are not on the list may
 	// send them, and cannot read the answer. WebSockets are never public.
 	Public bool
+}
+
+// Answering is the handler of requests that a door serves. What serve refuses is logged, and refuse answers it in the door's own words.
+func Answering(log *slog.Logger, door string, serve func(http.ResponseWriter, *http.Request) error, refuse func(http.ResponseWriter, error),
+) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := serve(w, r); err != nil {
+			why := tools.Cut(err.Error(), 300) // it may repeat what a stranger has sent
+			access.From(r.Context()).LogRefusal(log, "request refused", "door", door, "request", r.Pattern, "err", why)
+			refuse(w, err)
+		}
+	})
 }
 
 // Server is the way to all doors: an http.Handler. Shut the conversations down first, then Close it.

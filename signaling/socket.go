@@ -219,34 +219,21 @@ func (s *Socket) Messages() <-chan Message {
 	return messages
 }
 
-// Receive is [Socket.Start], and blocks until the client has gone (nil), f fails (its error), or ctx is done (its
-// cause). When it returns, f is not called any more.
+// Receive hands each message to f, and returns when the client has gone (nil), f fails (its error), or ctx is done (its cause).
 func (s *Socket) Receive(ctx context.Context, f func(Message) error) error {
-	var mu sync.Mutex
-	over, failed := false, make(chan error, 1)
-	gone := s.Start(func(m Message) {
-		mu.Lock()
-		defer mu.Unlock()
-		if over {
-			return
+	messages := s.Messages()
+	for {
+		select {
+		case m, ok := <-messages:
+			if !ok {
+				return nil
+			}
+			if err := f(m); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
-		if err := f(m); err != nil {
-			over = true
-			failed <- err
-		}
-	})
-	defer func() {
-		mu.Lock()
-		over = true
-		mu.Unlock()
-	}()
-	select {
-	case err := <-failed:
-		return err
-	case <-gone:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 

@@ -144,7 +144,7 @@ const tokenPrefix = Subprotocol + ".token."
 
 // tokenOf is the token or key that a request carries; never from its URL, which is logged.
 func tokenOf(r *http.Request) string {
-	if token, ok := Bearer(r); ok {
+	if token := Bearer(r.Header.Get("Authorization")); token != "" {
 		return token
 	}
 	if key := r.Header.Get("X-Goog-Api-Key"); key != "" {
@@ -160,10 +160,13 @@ func tokenOf(r *http.Request) string {
 	return ""
 }
 
-// Bearer is the token of a request's header Authorization (RFC 6750, section 2.1), if it has one.
-func Bearer(r *http.Request) (token string, ok bool) {
-	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
-	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "Bearer")
+// Bearer is the token of a header Authorization (RFC 6750, section 2.1); empty: it has none.
+func Bearer(authorization string) string {
+	scheme, token, _ := strings.Cut(strings.TrimSpace(authorization), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
 }
 
 // client is where a request comes from: the nearest address that is no trusted proxy (X-Forwarded-For is read from its end, because
@@ -220,7 +223,7 @@ func (v *Visitor) Authorize(open *bridge.Open, token string) error {
 // Admit is Authorize for a door that learns later who is to answer, and then has the agent chosen itself. It lets the visitor open a
 // conversation, or refuses: it fills in who they are, what they may use, and who pays. token came in
 // the first message; empty: that of the request counts. The visitor is counted when the conversation begins, and a refusal
-// may come then, too. A token that has expired is good for a resume, and for nothing else.
+// may come then, too. A token that has expired is good for a resume alone, not for a new conversation.
 func (v *Visitor) Admit(open *bridge.Open, token string) error {
 	g := v.gate
 	if g == nil {
@@ -256,9 +259,9 @@ var errNotTheirs = &bridge.Error{Code: bridge.CodeForbidden, Message: "This conv
 // NotTheirs reports whether an error of [Visitor.Acts] is that the conversation is somebody else's.
 func NotTheirs(err error) bool { return err == error(errNotTheirs) }
 
-// Acts refuses a visitor that may not resume a running conversation, join it or end it. These may: the one that began it, by a token of
-// the same key for the same person, also when that has expired; the server key in whose name it was begun, if it may mint tokens; and a
-// key that may watch it. Token came in a way of the door's own; empty: that of the request counts.
+// Acts refuses a visitor that may not act on a running conversation, as join a call of OpenAI's or end it. These may: the one that began
+// it, by a token of the same key for the same person, also when that has expired; the server key in whose name it was begun, if it may
+// mint tokens; and a key that may watch it. Token came in a way of the door's own; empty: that of the request counts.
 func (v *Visitor) Acts(on bridge.Origin, token string) error {
 	g := v.gate
 	if g == nil || !g.keys.exist() {

@@ -38,18 +38,17 @@ type keptSecret struct {
 // errStoreAway refuses a client whose secret cannot be looked up or kept.
 var errStoreAway = &bridge.Error{Code: bridge.CodeBusy, Message: "Client secrets cannot be looked up just now.", Retry: time.Second}
 
-// Find reads what a secret is bound to. found is false if it is not known, or has expired. It blocks as long as the store does.
-func (s *Secrets) Find(ctx context.Context, secret string, bound any) (found bool, err error) {
+// Find reads what a secret is bound to. It blocks as long as the store does.
+func (s *Secrets) Find(ctx context.Context, secret string, bound any) error {
 	raw, generation, err := s.Store.Get(ctx, secretName(secret))
 	switch {
 	case err != nil:
 		s.Logger.Warn("the store was asked for a client secret", "err", err)
-		return false, errStoreAway
+		return errStoreAway
 	case generation == 0:
-		return false, nil
+		return &bridge.Error{Code: bridge.CodeUnauthorized, Message: "This secret is not known, or has expired."}
 	}
-	err = json.Unmarshal(raw, bound)
-	return err == nil, err
+	return json.Unmarshal(raw, bound)
 }
 
 // Keep binds a secret to something for so long, in the share of the one that mints it. It blocks as long as the store does.

@@ -157,7 +157,7 @@ func (c *call) setup(ctx context.Context) (*setup, error) {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case err != nil:
-		return nil, errNoSetup
+		return nil, signaling.ErrUnopened
 	}
 	c.Opened()
 	if m.Err != nil {

@@ -37,7 +37,8 @@ type Door struct {
 // tokens.
 func (d *Door) Doors() (list []signaling.Door) {
 	for _, version := range []string{"v1", "v1beta", "v1alpha"} {
-		list = append(list, signaling.Door{Pattern: "POST /" + version + "/auth_tokens", Handler: http.HandlerFunc(d.mint)})
+		mint := signaling.Answering(d.Logger, doorName, d.mint, signaling.RefuseGoogleFor)
+		list = append(list, signaling.Door{Pattern: "POST /" + version + "/auth_tokens", Handler: mint})
 		for _, method := range []string{"BidiGenerateContent", "BidiGenerateContentConstrained"} {
 			list = append(
 				list,
@@ -73,9 +74,6 @@ func tokenOf(r *http.Request) string {
 	return strings.TrimPrefix(cmp.Or(token, query.Get("access_token"), query.Get("key")), ephemeral)
 }
 
-// errNoSetup is the end of a socket that never sent a setup.
-var errNoSetup = errors.New("no setup came in time")
-
 // inSetup gives the names of a config's fields, as the engine has them, those that they have here.
 var inSetup = strings.NewReplacer("initialConfig.", "setup.", "payload.", "setup.")
 
@@ -83,10 +81,8 @@ var inSetup = strings.NewReplacer("initialConfig.", "setup.", "payload.", "setup
 // bridge/gemini/wire/cause.go, by which clients decide what is worth another try.
 func goodbye(err error) (code int, reason string) {
 	code, reason = signaling.Goodbye(err)
-	if errors.Is(err, errNoSetup) {
-		return signaling.ClosePolicy, err.Error()
-	}
-	if code == signaling.CloseNormal || code == signaling.CloseGoingAway || errors.Is(err, signaling.ErrSlow) {
+	if code == signaling.CloseNormal || code == signaling.CloseGoingAway || errors.Is(err, signaling.ErrSlow) ||
+		errors.Is(err, signaling.ErrUnopened) {
 		return code, reason
 	}
 	reason = inSetup.Replace(reason)

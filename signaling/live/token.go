@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"voxgate/bridge"
-	"voxgate/signaling"
 	"voxgate/signaling/access"
 	"voxgate/tools"
 )
@@ -94,45 +93,36 @@ func lock(into, from object, path []string) {
 }
 
 // mint answers a request for an ephemeral token: POST /v1alpha/auth_tokens.
-func (d *Door) mint(w http.ResponseWriter, r *http.Request) {
-	answer, err := d.newToken(w, r)
-	if err != nil {
-		access.From(r.Context()).LogRefusal(d.Logger, "request refused", "door", doorName, "path", "auth_tokens", "err", err)
-		signaling.RefuseGoogleFor(w, err)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
-	_, _ = w.Write(answer)
-}
-
-func (d *Door) newToken(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+func (d *Door) mint(w http.ResponseWriter, r *http.Request) error {
 	minter, err := access.From(r.Context()).Minter(r.URL.Query().Get("key"))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxToken))
 	if err != nil {
-		return nil, invalid("", fmt.Sprintf("The request cannot be read: it may have %d bytes.", maxToken))
+		return invalid("", fmt.Sprintf("The request cannot be read: it may have %d bytes.", maxToken))
 	}
 	now := time.Now()
 	made, err := readToken(body, now)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	token, err := minter.Mint(access.Wanted{ExpiresIn: int(max(1, made.Begins.Sub(now).Seconds())), Once: new(bool)}, doorName)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	made.Token = token.Token
 	secret := authPrefix + rand.Text()
 	if err := d.Secrets.Keep(r.Context(), minter, secret, made, made.Ends.Sub(now)); err != nil {
-		return nil, err
+		return err
 	}
 	answer := map[string]any{"name": ephemeral + secret, "expireTime": made.Ends.UTC(), "newSessionExpireTime": made.Begins.UTC()}
 	if made.Uses > 0 {
 		answer["uses"] = made.Uses
 	}
-	return tools.Encode(answer), nil
+	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
+	_, _ = w.Write(tools.Encode(answer))
+	return nil
 }
 
 // readToken reads what is asked for.
@@ -201,11 +191,7 @@ func (d *Door) exchange(ctx context.Context, token string) (*authToken, error) {
 		return nil, nil
 	}
 	found := &authToken{}
-	known, err := d.Secrets.Find(ctx, token, found)
-	if err == nil && !known {
-		err = unauthorized("This ephemeral token is not known, or has expired.")
-	}
-	return found, err
+	return found, d.Secrets.Find(ctx, token, found)
 }
 
 func unauthorized(message string) error {

@@ -152,12 +152,5 @@ func refuse(w http.ResponseWriter, err error) {
 	if e.Param != "" {
 		body["param"] = e.Param
 	}
-	reply(w, status, object{"error": body})
-}
-
-// reply answers a request with JSON.
-func reply(w http.ResponseWriter, status int, body any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	w.Write(tools.Encode(body))
+	access.Answer(w, status, object{"error": body})
 }

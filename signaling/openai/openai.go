@@ -60,12 +60,7 @@ type Door struct {
 // Doors are its addresses.
 func (d *Door) Doors() (list []signaling.Door) {
 	door := func(pattern string, serve func(http.ResponseWriter, *http.Request) error) signaling.Door {
-		return signaling.Door{Pattern: pattern, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if err := serve(w, r); err != nil {
-				access.From(r.Context()).LogRefusal(d.Logger, "request refused", "door", doorName, "pattern", pattern, "err", clipLong(err.Error()))
-				refuse(w, err)
-			}
-		})}
+		return signaling.Door{Pattern: pattern, Handler: signaling.Answering(d.Logger, doorName, serve, refuse)}
 	}
 	for _, at := range []string{"/v1", "/openai/v1", "/openai"} { // OpenAI's, Azure's, and Azure's of before
 		at += "/realtime"
@@ -111,19 +106,17 @@ func tokenOf(r *http.Request) string {
 			return key
 		}
 	}
-	if token, ok := access.Bearer(r); ok {
-		return token
-	}
-	return ""
+	return access.Bearer(r.Header.Get("Authorization"))
 }
 
 // exchange is what the token of a request stands for: a client secret for what it is bound to, another one for itself.
-func (d *Door) exchange(r *http.Request) (secret, error) {
+func (d *Door) exchange(r *http.Request) (bound secret, err error) {
 	token := tokenOf(r)
-	if strings.HasPrefix(token, secretPrefix) {
-		return d.secret(r.Context(), token)
+	if !strings.HasPrefix(token, secretPrefix) {
+		return secret{Token: token}, nil
 	}
-	return secret{Token: token}, nil
+	err = d.Secrets.Find(r.Context(), token, &bound)
+	return bound, err
 }
 
 // guest is a client that was let in to open a conversation.

@@ -2,7 +2,6 @@ package openai
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -26,15 +25,6 @@ type secret struct {
 	Session *session `json:"session"`
 	Token   string   `json:"token"` // of the gateway's; empty: none is needed
 	Beta    bool     `json:"beta,omitempty"`
-}
-
-// secret finds what a client secret is bound to.
-func (d *Door) secret(ctx context.Context, value string) (bound secret, err error) {
-	found, err := d.Secrets.Find(ctx, value, &bound)
-	if err == nil && !found {
-		err = refusal("invalid_api_key", "", "This client secret is not known, or has expired.")
-	}
-	return bound, err
 }
 
 // identityHeader names to OpenAI the person for whom a backend acts.
@@ -65,7 +55,7 @@ func (d *Door) mint(w http.ResponseWriter, r *http.Request) error {
 	}
 	value, expires, made, err := d.secretFor(r, minter, asked.ExpiresAfter, secret{}, asked.Session)
 	if err == nil {
-		reply(w, http.StatusOK, object{"value": value, "expires_at": expires, "session": made})
+		access.Answer(w, http.StatusOK, object{"value": value, "expires_at": expires, "session": made})
 	}
 	return err
 }
@@ -83,7 +73,7 @@ func (d *Door) mintBeta(w http.ResponseWriter, r *http.Request) error {
 	}
 	value, expires, made, err := d.secretFor(r, minter, asked.Secret.ExpiresAfter, secret{Beta: true}, fromBeta(raw))
 	if err == nil {
-		reply(w, http.StatusOK, struct {
+		access.Answer(w, http.StatusOK, struct {
 			*session
 			Secret object `json:"client_secret"`
 		}{made, object{"value": value, "expires_at": expires}})

@@ -74,8 +74,8 @@ func (d *Door) openAIModels(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.serve(r, func(ctx context.Context, r *http.Request, _ []byte) error {
-		if !c.use() {
-			return nil
+		if err := c.open.Account.Use(); err != nil {
+			return c.failed(ctx, err)
 		}
 		list := []any{}
 		for page := r.URL.Query(); ; {
@@ -209,8 +209,7 @@ func (c *call) runChat(ctx context.Context, r *http.Request, body []byte) error 
 	}
 	b, limited, err := newBill(c.door.Host, c.open.Account, c.open.Dollars(), c.model)
 	if err != nil {
-		c.refuse.forError(c.w, err)
-		return nil
+		return c.failed(ctx, err)
 	}
 	if b.question = len(body) / bytesPerToken; limited {
 		output := 0
@@ -225,8 +224,7 @@ func (c *call) runChat(ctx context.Context, r *http.Request, body []byte) error 
 			fields["max_completion_tokens"] = limit
 		})
 		if err != nil {
-			c.refuse.forError(c.w, err)
-			return nil
+			return c.failed(ctx, err)
 		}
 	}
 	c.bill = b
@@ -235,11 +233,10 @@ func (c *call) runChat(ctx context.Context, r *http.Request, body []byte) error 
 	to := c.door.backend(c.model)
 	body, err = changed(body, func(fields object) { c.settle(fields, to, asked.Stream) })
 	if err != nil {
-		c.refuse.forError(c.w, err)
-		return nil
+		return c.failed(ctx, err)
 	}
-	if !c.use() {
-		return nil
+	if err := c.open.Account.Use(); err != nil {
+		return c.failed(ctx, err)
 	}
 	from, secret, err := to.chat(ctx, upload{body, func() { r.Body.Close() }})
 	if err != nil {

@@ -200,41 +200,30 @@ type call struct {
 	openAI  bool    // these are OpenAI's
 }
 
-// use uses up a token that is good for one call, when nothing else keeps the call from the backend. It reports false if it has refused it.
-func (c *call) use() bool {
-	err := c.open.Account.Use()
-	if err != nil {
-		c.refuse.forError(c.w, err)
-	}
-	return err == nil
-}
-
 // run passes the call on and the answer back.
 func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
 	if c.method == "" { // costs nothing
-		if !c.use() {
-			return nil
+		if err := c.open.Account.Use(); err != nil {
+			return c.failed(ctx, err)
 		}
 		return c.list(ctx, r)
 	}
 	if generates(c.method) {
 		var err error
 		if body, err = withAgent(body, c.open.Fixed()); err != nil {
-			c.refuse.forError(c.w, err)
-			return nil
+			return c.failed(ctx, err)
 		}
 	}
 	bill, body, err := charge(c.door.Host, c.open.Account, c.open.Dollars(), c.model, c.method, body)
 	request := upload{body, func() { r.Body.Close() }}
 	if err != nil {
-		c.refuse.forError(c.w, err)
-		return nil
+		return c.failed(ctx, err)
 	}
 	c.bill = bill
 	answered := false
 	defer func() { bill.pay(ctx, answered) }()
-	if !c.use() {
-		return nil
+	if err := c.open.Account.Use(); err != nil { // when nothing else keeps the call from the backend
+		return c.failed(ctx, err)
 	}
 	to := c.door.backend(c.model)
 	if generates(c.method) {
@@ -272,6 +261,7 @@ func (c *call) answer(text []byte) error {
 // failed answers a call that failed before its answer began.
 func (c *call) failed(ctx context.Context, err error) error {
 	var r *refused
+	var own *bridge.Error
 	switch {
 	case errors.As(err, &r):
 		if r.after != "" {
@@ -285,6 +275,9 @@ func (c *call) failed(ctx context.Context, err error) error {
 	case errors.Is(context.Cause(ctx), errSilent):
 		c.refuse(c.w, http.StatusGatewayTimeout, "The backend has sent nothing for too long.", 0)
 		return errSilent
+	case errors.As(err, &own):
+		c.refuse.forError(c.w, err)
+		return nil
 	}
 	c.refuse(c.w, http.StatusBadGateway, "The backend cannot be reached, or its answer cannot be read.", 0)
 	return err

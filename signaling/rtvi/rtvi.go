@@ -53,12 +53,7 @@ func (d *Door) Doors() (list []signaling.Door) {
 		"POST /sessions/{session}/api/offer":  d.offer,
 		"PATCH /sessions/{session}/api/offer": d.patch,
 	} {
-		list = append(list, signaling.Door{Pattern: pattern, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if err := serve(w, r); err != nil {
-				access.From(r.Context()).LogRefusal(d.Logger, "request refused", "door", doorName, "request", pattern, "err", err)
-				refuse(w, err)
-			}
-		})})
+		list = append(list, signaling.Door{Pattern: pattern, Handler: signaling.Answering(d.Logger, doorName, serve, refuse)})
 	}
 	return list
 }

@@ -1,6 +1,7 @@
 package sip
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -217,9 +218,7 @@ func (p *page) admit(req *sip.Request, open *bridge.Open) error {
 	defer p.mu.Unlock()
 	token := p.token
 	if h := req.GetHeader("Authorization"); h != nil {
-		if scheme, text, ok := strings.Cut(strings.TrimSpace(h.Value()), " "); ok && strings.EqualFold(scheme, "Bearer") {
-			token = strings.TrimSpace(text)
-		}
+		token = cmp.Or(access.Bearer(h.Value()), token)
 	}
 	if err := p.visitor.Admit(open, token); err != nil {
 		return err

@@ -15,7 +15,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -301,19 +300,11 @@ func secretOf(r *http.Request) string {
 	if _, password, ok := r.BasicAuth(); ok {
 		return password
 	}
-	if token := bearer(r); token != "" {
+	if token := access.Bearer(r.Header.Get("Authorization")); token != "" {
 		return token
 	}
 	if token := cmp.Or(r.Header.Get("X-API-KEY"), r.PathValue("token")); token != "" {
 		return token
 	}
 	return r.URL.Query().Get("token")
-}
-
-func bearer(r *http.Request) string {
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return ""
-	}
-	return strings.TrimSpace(token)
 }

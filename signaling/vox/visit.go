@@ -103,10 +103,7 @@ func (v *visit) warn(format string, args ...any) {
 	v.put(logFrame{Level: "warn", Message: fmt.Sprintf(format, args...)})
 }
 
-var (
-	errNoStart = errors.New("no start came in time")
-	errLost    = errors.New("the socket is lost")
-)
+var errLost = errors.New("the socket is lost")
 
 // run serves one conversation after the other, and returns why the socket is to be closed.
 func (v *visit) run(ctx context.Context) error {
@@ -133,7 +130,7 @@ func (v *visit) start(ctx context.Context, first bool) (clientMessage, error) {
 			f := v.frame(m)
 			switch {
 			case !ok && first:
-				return clientMessage{}, errNoStart
+				return clientMessage{}, signaling.ErrUnopened
 			case !ok:
 				return clientMessage{}, errLost
 			case f.err == nil && f.message.Type == typeStart:
@@ -148,7 +145,7 @@ func (v *visit) start(ctx context.Context, first bool) (clientMessage, error) {
 				v.complain(&bridge.Error{Code: codeNotStarted, Message: "There is no conversation that the sound could be for: a start must be first."})
 			}
 		case <-late:
-			return clientMessage{}, errNoStart
+			return clientMessage{}, signaling.ErrUnopened
 		case <-ctx.Done():
 			return clientMessage{}, context.Cause(ctx)
 		}
@@ -189,20 +186,12 @@ func (v *visit) converse(ctx context.Context, start clientMessage) error {
 	return v.carry(ctx, open, a)
 }
 
-// goodbye is the close code and the reason for the end of a socket.
-func goodbye(err error) (code int, reason string) {
-	if errors.Is(err, errNoStart) {
-		return signaling.ClosePolicy, err.Error()
-	}
-	return signaling.Goodbye(err)
-}
-
 // conclude reports the end of a conversation to the client, and returns whether it is that of the socket, too.
 func (v *visit) conclude(err error) (over bool) {
 	var limit bridge.Limit
 	switch {
 	case err == nil, errors.Is(err, errLost), errors.Is(err, bridge.ErrLeft), errors.Is(err, signaling.ErrSlow), // the client has gone
-		errors.Is(err, errNoStart):
+		errors.Is(err, signaling.ErrUnopened):
 	case errors.Is(err, bridge.ErrGoodbye):
 		v.put(sessionEnd{Reason: endUser})
 		return false

@@ -58,7 +58,7 @@ func (d *Door) Doors() []signaling.Door {
 // ServeHTTP serves one socket until it is lost or closed.
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := &visit{door: d, wrong: rate.NewLimiter(complaints, complaintsAtOnce)}
-	o := signaling.SocketOptions{Read: readFrame, Goodbye: goodbye, RoundTrip: v.onRoundTrip}
+	o := signaling.SocketOptions{Read: readFrame, Goodbye: signaling.Goodbye, RoundTrip: v.onRoundTrip}
 	signaling.ServeSocket(w, r, o, func(ctx context.Context, s *signaling.Socket) error {
 		v.Socket, v.log, v.in = s, d.Logger.With("remote", s.Remote()), s.Messages()
 		return v.run(ctx)

@@ -31,7 +31,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		door: d, handed: make(chan func()), done: make(chan struct{}), warned: map[string]bool{}, offers: rtc.NewOfferLimiter(),
 		out: newRoutes(), channelPace: signaling.NewPace(),
 	}
-	o := signaling.SocketOptions{Read: protocol.Read, Write: c.out.write, Goodbye: goodbye, RoundTrip: c.onRoundTrip}
+	o := signaling.SocketOptions{Read: protocol.Read, Write: c.out.write, Goodbye: signaling.Goodbye, RoundTrip: c.onRoundTrip}
 	signaling.ServeSocket(w, r, o, c.run)
 	for _, p := range c.peers() {
 		p.close()

@@ -172,7 +172,7 @@ func (c *webClient) open(ctx context.Context, s *signaling.Socket) (bridge.Open,
 		case ctx.Err() != nil:
 			return bridge.Open{}, context.Cause(ctx)
 		case err != nil:
-			return bridge.Open{}, errNoRequest
+			return bridge.Open{}, signaling.ErrUnopened
 		case in.Err != nil:
 			err = errTooLong
 		case !in.Text:
@@ -202,9 +202,6 @@ var errTooLong = protocol.BadField(
 
 // errNotText is the answer to a message of bytes.
 var errNotText = &bridge.Error{Code: bridge.CodeBadMessage, Message: "Only text messages are understood."}
-
-// errNoRequest is the end of a socket that never sent CONNECT_GEMINI.
-var errNoRequest = errors.New("no CONNECT_GEMINI came in time")
 
 // doorName is where our callers come from, for tools.
 const doorName = "web"
@@ -290,24 +287,16 @@ func (c *webClient) stopCapture() {
 	c.cameras.Stop()
 }
 
-// goodbye is the close code and the reason for the socket.
-func goodbye(err error) (code int, reason string) {
-	if errors.Is(err, errNoRequest) {
-		return signaling.ClosePolicy, err.Error()
-	}
-	return signaling.Goodbye(err)
-}
-
 // farewell sends the client the reason for the end, and returns the close code and the reason for the socket.
 func (c *webClient) farewell(err error) error {
 	end := func(w route, reason string) { c.out.send(w, protocol.Disconnected(reason)) }
-	code, reason := goodbye(err)
+	code, reason := signaling.Goodbye(err)
 	c.mu.Lock()
 	setUp := c.setUp
 	c.mu.Unlock()
 	var limit bridge.Limit
 	switch {
-	case err == nil, errors.Is(err, bridge.ErrLeft), errors.Is(err, signaling.ErrSlow), errors.Is(err, errNoRequest):
+	case err == nil, errors.Is(err, bridge.ErrLeft), errors.Is(err, signaling.ErrSlow), errors.Is(err, signaling.ErrUnopened):
 	case errors.Is(err, bridge.ErrGoodbye):
 		end(c.goodbyeRoute, "goodbye")
 	case errors.Is(err, bridge.ErrReplaced):

@@ -67,13 +67,11 @@ func (d *Door) Doors() (list []signaling.Door) {
 		"DELETE /whep/{agent}/{id}":  d.passed(d.end),
 		"OPTIONS /whep/{agent}/{id}": d.options,
 	} {
-		list = append(list, signaling.Door{Pattern: pattern, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Access-Control-Expose-Headers", "Location, ETag, Link, Accept-Patch, Accept-Post")
-			if err := serve(w, r); err != nil {
-				access.From(r.Context()).LogRefusal(d.Logger, "request refused", "door", doorName, "request", pattern, "err", err)
-				refuse(w, err)
-			}
-		})})
+		list = append(list, signaling.Door{Pattern: pattern, Handler: signaling.Answering(d.Logger, doorName,
+			func(w http.ResponseWriter, r *http.Request) error {
+				w.Header().Set("Access-Control-Expose-Headers", "Location, ETag, Link, Accept-Patch, Accept-Post")
+				return serve(w, r)
+			}, refuse)})
 	}
 	return list
 }
