@@ -13,12 +13,13 @@ import (
 	"voxgate/bridge"
 	"voxgate/media"
 	"voxgate/signaling"
+	"voxgate/signaling/access"
+	"voxgate/tools"
 )
 
-// pcmDoor is a front door as small as one can be. A client opens a WebSocket and sends an agent as JSON, {"prompt":
-// "…"}; then its sound in binary messages, 16-bit little-endian mono PCM at 16 kHz, and commands: {"command":
-// "interrupt"}, {"command": "hang up"}, {"command": "type", "text": "…"}, {"command": "answer", "id": "…", "result":
-// …}. It gets the voice in the same form, and events as JSON.
+// pcmDoor is a front door as small as one can be. A client opens a WebSocket and sends an agent as JSON, {"prompt": "…"}; then its sound
+// in binary messages, 16-bit little-endian mono PCM at 16 kHz, and commands: {"command": "interrupt"}, {"command": "hang up"}, {"command":
+// "type", "text": "…"}, {"command": "answer", "id": "…", "result": …}. It gets the voice in the same form, and events as JSON.
 type pcmDoor struct{ host *bridge.Host }
 
 const pcmRate = 16000
@@ -31,13 +32,15 @@ type pcmCall struct {
 
 func (d *pcmDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	signaling.ServeSocket(w, r, signaling.SocketOptions{Limit: 2 * pcmRate}, func(ctx context.Context, s *signaling.Socket) error {
-		var agent bridge.Agent
-		if first, err := s.Read(ctx, 4096); err != nil || json.Unmarshal(first.Data, &agent) != nil {
+		open := bridge.Open{Config: lookUpConfig, Origin: bridge.Origin{Door: "pcm"}}
+		if first, err := s.Read(ctx, 4096); err != nil || json.Unmarshal(first.Data, &open.Agent) != nil {
 			return &bridge.Error{Code: bridge.CodeForbidden, Message: "The first message must be an agent."}
 		}
+		if err := access.From(ctx).Authorize(&open, ""); err != nil { // or anybody may talk, and nobody counts it
+			return err
+		}
 		s.Opened()
-		call := &pcmCall{s, media.NewResampler(bridge.VoiceRate, pcmRate)}
-		return d.host.Serve(ctx, call, bridge.Open{Agent: agent, Config: lookUpConfig, Origin: bridge.Origin{Door: "pcm"}})
+		return d.host.Serve(ctx, &pcmCall{s, media.NewResampler(bridge.VoiceRate, pcmRate)}, open)
 	})
 }
 
@@ -79,9 +82,7 @@ func do(s *bridge.Session, mic *bridge.Microphone, m signaling.Message) error {
 // Notify implements bridge.Caller.
 func (c *pcmCall) Notify(e bridge.Event) {
 	kind := strings.TrimPrefix(fmt.Sprintf("%T", e.Body), "bridge.")
-	if text, err := json.Marshal(map[string]any{"event": kind, "is": e}); err == nil {
-		c.PutText(text)
-	}
+	c.PutText(tools.Encode(map[string]any{"event": kind, "is": e}))
 }
 
 // Lead and WriteFrame implement media.Output.
