@@ -488,17 +488,13 @@ func TestCompareGoesOn(t *testing.T) {
 // What Python sends, with underscores and the other alphabet of base64, is heard as what others send; and numbers and texts come back
 // out of a message of Protocol Buffers.
 func TestWires(t *testing.T) {
-	m, s := &model{}, &session{answers: make(chan string, 1)}
+	m, s := &model{}, &session{}
 	var heard []int16
 	m.listen(func(_ *session, pcm []int16) { heard = append(heard, pcm...) })
 	m.take(s, []byte(`{"realtime_input": {"audio": {"data": "-_8B_w==", "mimeType": "audio/pcm;rate=16000"}}}`))
 	m.take(s, []byte(`{"realtimeInput": {"audio": {"data": "+/8B/w==", "mimeType": "audio/pcm;rate=16000"}}}`))
 	if want := []int16{-5, -255, -5, -255}; !slices.Equal(heard, want) {
 		t.Errorf("%v, want %v", heard, want)
-	}
-	m.take(s, []byte(`{"tool_response": {"function_responses": [{"id": "7", "response": {}}]}}`))
-	if id := <-s.answers; id != "7" {
-		t.Error(id)
 	}
 	fields := fields4(message4(number4(message4(nil, 1, "offer"), 3, 300), 2, "sdp"))
 	if n, _ := binary.Uvarint(fields[3]); string(fields[1]) != "offer" || string(fields[2]) != "sdp" || n != 300 {

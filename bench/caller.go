@@ -104,7 +104,10 @@ func joinVoxgate(ctx context.Context, c *caller, url string) (err error) {
 	if err := c.send("CONNECT_GEMINI", config); err != nil {
 		return err
 	}
-	if err := c.negotiate(ctx, offer); err != nil {
+	if err := c.send("WEBRTC_OFFER", map[string]string{"sdp": offer}); err != nil {
+		return err
+	}
+	if err := c.answered(ctx); err != nil {
 		return err
 	}
 	return c.wait(ctx, c.Connected())
@@ -122,16 +125,8 @@ func (c *caller) wait(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// negotiate sends an offer and takes the answer.
-func (c *caller) negotiate(ctx context.Context, offer string) error {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	for len(c.answers) > 0 {
-		<-c.answers // to an earlier offer
-	}
-	if err := c.send("WEBRTC_OFFER", map[string]string{"sdp": offer}); err != nil {
-		return err
-	}
+// answered takes the answer to the caller's offer.
+func (c *caller) answered(ctx context.Context) error {
 	select {
 	case sdp := <-c.answers:
 		return c.Answer(sdp)

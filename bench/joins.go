@@ -101,8 +101,8 @@ func joinLiveKit(ctx context.Context, c *caller, at string) (err error) {
 		return err
 	}
 	c.onClose = append(c.onClose, func() { l.ws.Close() })
-	joined, answered := make(chan struct{}), make(chan string, 1)
-	c.reading.Go(func() { c.fail(fmt.Errorf("LiveKit: %w", l.read(joined, answered))) })
+	joined := make(chan struct{})
+	c.reading.Go(func() { c.fail(fmt.Errorf("LiveKit: %w", l.read(joined))) })
 	if err := c.wait(ctx, joined); err != nil {
 		return err
 	}
@@ -118,15 +118,7 @@ func joinLiveKit(ctx context.Context, c *caller, at string) (err error) {
 	if err := l.send(requestOffer, message4(message4(nil, 1, "offer"), 2, offer)); err != nil {
 		return err
 	}
-	select {
-	case sdp := <-answered:
-		err = c.Answer(sdp)
-	case <-c.ended:
-		err = c.err()
-	case <-ctx.Done():
-		err = fmt.Errorf("no answer: %w", context.Cause(ctx))
-	}
-	if err != nil {
+	if err := c.answered(ctx); err != nil {
 		return err
 	}
 	if err := c.wait(ctx, c.Connected()); err != nil {
@@ -167,7 +159,7 @@ func (l *liveKit) peers() (err error) {
 }
 
 // read takes signals until the socket ends.
-func (l *liveKit) read(joined chan struct{}, answered chan string) error {
+func (l *liveKit) read(joined chan struct{}) error {
 	for {
 		_, raw, err := l.ws.ReadMessage()
 		if err != nil {
@@ -179,7 +171,7 @@ func (l *liveKit) read(joined chan struct{}, answered chan string) error {
 			case responseJoin:
 				close(joined)
 			case responseAnswer:
-				answered <- string(body[2])
+				l.answers <- string(body[2])
 			case responseOffer:
 				err = l.answer(body)
 			case responseTrickle:

@@ -69,7 +69,7 @@ func (c *comparison) lines(ctx context.Context) error {
 func (c *comparison) chromium(ctx context.Context) error {
 	c.model.beepForBeep()
 	_, frames := c.tempo.beeps(c.trials, micRate)
-	pcm := linear(slices.Concat(frames...))
+	pcm := media.AppendBytes(nil, slices.Concat(frames...))
 	header := must(binary.Append([]byte("RIFF"), binary.LittleEndian, uint32(36+len(pcm))))
 	header = append(header, "WAVEfmt "...)
 	header = must(binary.Append(header, binary.LittleEndian, struct {
@@ -182,9 +182,6 @@ func dialSocket(ctx context.Context, s *stage, path string, header http.Header) 
 	return conn, err
 }
 
-// linear is PCM as bytes, 16-bit little-endian.
-func linear(pcm []int16) []byte { return must(binary.Append(nil, binary.LittleEndian, pcm)) }
-
 // voxgateSocket is a page without WebRTC (signaling/PROTOCOL.md).
 func voxgateSocket(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
 	conn, err := dialSocket(ctx, s, "/ws", nil)
@@ -193,7 +190,7 @@ func voxgateSocket(ctx context.Context, s *stage, heard func([]int16)) (*line, e
 	}
 	config := map[string]any{"initialConfig": map[string]string{"systemInstruction": instruction}}
 	say := func(pcm []int16) error {
-		audio := map[string]any{"audio": map[string]any{"mimeType": "audio/pcm;rate=16000", "data": linear(pcm)}}
+		audio := map[string]any{"audio": map[string]any{"mimeType": "audio/pcm;rate=16000", "data": media.AppendBytes(nil, pcm)}}
 		return conn.WriteJSON(map[string]any{"type": "SEND_REALTIME_INPUT", "payload": audio})
 	}
 	return socketLine(conn, modelRate, say, func(raw []byte) {
@@ -215,7 +212,7 @@ func pipecatSocket(ctx context.Context, s *stage, heard func([]int16)) (*line, e
 	}
 	const audioFrame, audioBytes, sampleRate, channels = 2, 3, 4, 5
 	say := func(pcm []int16) error {
-		audio := number4(number4(message4(nil, audioBytes, string(linear(pcm))), sampleRate, modelRate), channels, 1)
+		audio := number4(number4(message4(nil, audioBytes, string(media.AppendBytes(nil, pcm))), sampleRate, modelRate), channels, 1)
 		return conn.WriteMessage(websocket.BinaryMessage, message4(nil, audioFrame, string(audio)))
 	}
 	return socketLine(conn, modelRate, say, func(raw []byte) {

@@ -10,7 +10,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -49,7 +48,6 @@ type session struct {
 	began     time.Time
 	write     sync.Mutex
 	conn      *websocket.Conn
-	answers   chan string   // ids of calls of tools, as they are answered
 	lastLoud  time.Time     // that it has heard: for beepForBeep
 	silent    atomic.Bool   // it hears, and replies no more
 	resumes   bool          // the client wants to know what resumes it
@@ -173,7 +171,7 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer conn.Close()
 	s := &session{
-		conn: conn, began: time.Now(), answers: make(chan string, 16), over: make(chan struct{}), ignored: make(chan time.Time, 1024),
+		conn: conn, began: time.Now(), over: make(chan struct{}), ignored: make(chan time.Time, 1024),
 	}
 	var first struct {
 		Setup struct {
@@ -204,8 +202,7 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // camelCase are the names of fields that Google's SDK for Python sends with underscores, as Google allows.
 var camelCase = strings.NewReplacer(`"system_instruction"`, `"systemInstruction"`, `"session_resumption"`, `"sessionResumption"`,
-	`"realtime_input"`, `"realtimeInput"`, `"media_chunks"`, `"mediaChunks"`, `"tool_response"`, `"toolResponse"`,
-	`"function_responses"`, `"functionResponses"`)
+	`"realtime_input"`, `"realtimeInput"`, `"media_chunks"`, `"mediaChunks"`)
 
 // camel rewrites a message if its first name needs it.
 func camel(raw []byte) []byte {
@@ -239,13 +236,9 @@ func (m *model) take(s *session, raw []byte) {
 			Audio       struct{ Data sound }
 			MediaChunks []struct{ Data sound } // what older clients send
 		}
-		ToolResponse struct{ FunctionResponses []struct{ ID string } }
 	}
 	if json.Unmarshal(camel(raw), &input) != nil {
 		return
-	}
-	for _, r := range input.ToolResponse.FunctionResponses {
-		s.answers <- r.ID
 	}
 	for _, chunk := range append(input.RealtimeInput.MediaChunks, input.RealtimeInput.Audio) {
 		if len(chunk.Data) > 0 {
@@ -271,11 +264,10 @@ func (s *session) send(messages ...string) error {
 
 // saying is a message with a piece of the voice, at voiceRate, and what it says in words.
 func saying(pcm []int16, words string) string {
-	raw, _ := binary.Append(nil, binary.LittleEndian, pcm)
 	return fmt.Sprintf(
 		`{"serverContent":{"modelTurn":{"parts":[{"inlineData":{"mimeType":"audio/pcm;rate=%d","data":%q}}]},"outputTranscription":{"text":%q}}}`,
 		voiceRate,
-		base64.StdEncoding.EncodeToString(raw),
+		base64.StdEncoding.EncodeToString(media.AppendBytes(nil, pcm)),
 		words,
 	)
 }

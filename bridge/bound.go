@@ -97,7 +97,7 @@ func (h *shared) afford(o Open, c setup.Config, at string) (first Cost, err erro
 	m, ok := h.options.Prices.Of(c.Model)
 	most := o.Dollars()
 	money := most > 0
-	if o.Account != nil && !money {
+	if !money {
 		_, money = o.Account.Limits()
 	}
 	if money && !ok {

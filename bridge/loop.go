@@ -24,9 +24,6 @@ func newSession(
 	h *Host, id string, config setup.Config, o Open, own []tools.Tool, probe bool,
 ) *Session {
 	log := h.options.Logger.With("call", id)
-	if o.Account == nil {
-		o.Account = Unlimited
-	}
 	s := &Session{
 		audience: &audience{}, observer: observer{id, h.options.Observe},
 		id: id, host: &h.shared, log: log, open: o, own: own,
@@ -46,7 +43,9 @@ func newSession(
 	s.calls = toolcalls.New(toolcalls.Options{
 		Client: toolClient{s}, Model: toolModel{s.keeper, s}, Uplink: s.up, Tools: append(slices.Clone(own), stepTool(s.Do)),
 		Env: tools.Env{
-			Session: id, Door: o.Origin.Door, Caller: o.Origin.Identity, Grant: o.Origin.Grant, Attributes: o.Origin.Attributes,
+			Who: tools.Who{
+				Session: id, Door: o.Origin.Door, Caller: o.Origin.Identity, Grant: o.Origin.Grant, Attributes: o.Origin.Attributes,
+			},
 			PauseRecording: func(on bool) error { return s.Do(PauseRecording{on}) },
 		},
 		SignPicture: h.options.SignPicture, Observe: func(e toolcalls.End) { s.answer.observeCall(e) }, Logger: log,

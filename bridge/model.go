@@ -12,6 +12,7 @@ import (
 	"voxgate/bridge/keeper"
 	"voxgate/bridge/toolcalls"
 	"voxgate/bridge/uplink"
+	"voxgate/media"
 	"voxgate/tools"
 )
 
@@ -69,7 +70,7 @@ func (s *Session) onKeeper(ctx context.Context, e keeper.Event) {
 		if e.GaveUp && !e.Aside {
 			s.status.apologise(true)
 			if e.Sure {
-				s.answer.cue(samples(sayAgain))
+				s.answer.cue(media.AppendSamples(nil, sayAgain))
 			}
 		}
 	case keeper.Dropped:

@@ -6,6 +6,7 @@ import (
 
 	"voxgate/bridge/keeper"
 	"voxgate/bridge/uplink"
+	"voxgate/media"
 )
 
 const (
@@ -75,7 +76,7 @@ func (s *Session) onWaiting(e keeper.Waiting) {
 	case e.Unsure:
 	case e.Long && !s.reassured:
 		s.reassured = true
-		s.answer.cue(samples(oneMoment))
+		s.answer.cue(media.AppendSamples(nil, oneMoment))
 	default:
 		s.answer.cue(tone())
 	}

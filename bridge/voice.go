@@ -2,7 +2,6 @@ package bridge
 
 import (
 	_ "embed"
-	"encoding/binary"
 	"math"
 	"slices"
 	"sync/atomic"
@@ -78,9 +77,7 @@ func (v *voice) sound(pcm []int16) error {
 }
 
 // lengthOf is how long some voice takes.
-func lengthOf(pcm []int16) time.Duration {
-	return time.Duration(len(pcm)) * time.Second / wire.OutputRate
-}
+func lengthOf(pcm []int16) time.Duration { return media.Duration(len(pcm), wire.OutputRate) }
 
 // cause returns what cut off a turn whose mark is called, or the argument otherwise if the turn was heard. Any goroutine may call it.
 func (v *voice) cause(heard bool, otherwise Cause) Cause {
@@ -117,15 +114,6 @@ func tone() []int16 {
 	for i := range pcm {
 		fade := math.Sin(math.Pi * float64(i) / float64(len(pcm)))
 		pcm[i] = int16(1000 * fade * math.Sin(2*math.Pi*440*float64(i)/wire.OutputRate))
-	}
-	return pcm
-}
-
-// samples reads 16-bit little-endian samples.
-func samples(raw []byte) []int16 {
-	pcm := make([]int16, len(raw)/2)
-	for i := range pcm {
-		pcm[i] = int16(binary.LittleEndian.Uint16(raw[2*i:]))
 	}
 	return pcm
 }

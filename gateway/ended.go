@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -110,36 +109,27 @@ func (c *callFiles) report(e report) {
 
 func (c *callFiles) run() {
 	defer close(c.done)
-	for e := range c.all() {
-		text, err := json.MarshalIndent(endedOf(e), "", "  ")
-		if err == nil {
-			err = writeWhole(filepath.Join(c.folder, record.File(e.Started, e.ID, ".json")), append(text, '\n'))
-		}
-		if err != nil {
-			c.log.Error("no file of a call", "call", e.ID, "err", err)
-			c.failed()
+	for {
+		select {
+		case e := <-c.queue:
+			c.write(e)
+		case <-c.stop: // the queue is never closed: a conversation that was left behind at a shutdown may end later
+			for len(c.queue) > 0 {
+				c.write(<-c.queue)
+			}
+			return
 		}
 	}
 }
 
-// all are the ends of conversations until close, and those that wait then. The queue is never closed: a conversation that was left behind
-// at a shutdown may end later.
-func (c *callFiles) all() iter.Seq[report] {
-	return func(yield func(report) bool) {
-		for goesOn := true; goesOn; {
-			select {
-			case e := <-c.queue:
-				goesOn = yield(e)
-				continue
-			default:
-			}
-			select {
-			case e := <-c.queue:
-				goesOn = yield(e)
-			case <-c.stop:
-				goesOn = len(c.queue) > 0
-			}
-		}
+func (c *callFiles) write(e report) {
+	text, err := json.MarshalIndent(endedOf(e), "", "  ")
+	if err == nil {
+		err = writeWhole(filepath.Join(c.folder, record.File(e.Started, e.ID, ".json")), append(text, '\n'))
+	}
+	if err != nil {
+		c.log.Error("no file of a call", "call", e.ID, "err", err)
+		c.failed()
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -265,7 +266,7 @@ func parseSettings(args []string, getenv func(string) string, stderr io.Writer) 
 
 // google reads what Google's own SDKs read.
 func (s *settings) google(getenv func(string) string) error {
-	s.apiKey = api.Secret(first(getenv, "GEMINI_API_KEY", "GOOGLE_API_KEY"))
+	s.apiKey = api.Secret(cmp.Or(getenv("GEMINI_API_KEY"), getenv("GOOGLE_API_KEY")))
 	for _, name := range []string{"GOOGLE_GENAI_USE_ENTERPRISE", "GOOGLE_GENAI_USE_VERTEXAI"} { // the first one set decides
 		switch v := strings.ToLower(getenv(name)); v {
 		case "":
@@ -283,21 +284,12 @@ func (s *settings) google(getenv func(string) string) error {
 		return nil
 	}
 	s.baseURL = getenv("GOOGLE_VERTEX_BASE_URL")
-	s.project, s.location = getenv("GOOGLE_CLOUD_PROJECT"), first(getenv, "GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_REGION")
+	s.project = getenv("GOOGLE_CLOUD_PROJECT")
+	s.location = cmp.Or(getenv("GOOGLE_CLOUD_LOCATION"), getenv("GOOGLE_CLOUD_REGION"))
 	if s.project == "" {
 		return fmt.Errorf("%w: set GOOGLE_CLOUD_PROJECT, or take GOOGLE_GENAI_USE_VERTEXAI away", api.ErrNoProject)
 	}
 	return nil
-}
-
-// first returns the first of these variables that is set.
-func first(getenv func(string) string, names ...string) string {
-	for _, name := range names {
-		if v := getenv(name); v != "" {
-			return v
-		}
-	}
-	return ""
 }
 
 func (s *settings) check() error {

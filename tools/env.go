@@ -16,13 +16,8 @@ var ErrNobody = errors.New("there is nobody with a screen to ask")
 
 // Env is what a running call may know of its conversation, and whom it may ask.
 type Env struct {
-	Call    string          // the id of the call
-	Session string          // the id of the conversation
-	Door    string          // which front door the caller came through: "web", "sip", …
-	Caller  string          // the caller's identity, as the front door knows it; empty: unknown
-	Grant   json.RawMessage // what the front door says the caller may do; nil: nothing was said
-
-	Attributes map[string]string // what came with the caller: headers of a telephone call
+	Call string // the id of the call
+	Who
 
 	// AskPerson shows a canvas and returns what the person has put in, or {"dismissed":true}. It waits PersonTimeout at most.
 	// Nil: nobody can be asked.
@@ -37,16 +32,13 @@ type Env struct {
 
 // Who is what a tool outside of the gateway learns of the conversation.
 type Who struct {
-	Session string          `json:"id"`
-	Door    string          `json:"door"`
-	Caller  string          `json:"caller,omitempty"`
-	Grant   json.RawMessage `json:"grant,omitempty"`
+	Session string          `json:"id"`               // of the conversation
+	Door    string          `json:"door"`             // which the caller came through: "web", "sip", …
+	Caller  string          `json:"caller,omitempty"` // their identity, as the door knows it; empty: unknown
+	Grant   json.RawMessage `json:"grant,omitempty"`  // what the door says the caller may do; nil: nothing was said
 
-	Attributes map[string]string `json:"attributes,omitempty"`
+	Attributes map[string]string `json:"attributes,omitempty"` // what came with the caller: headers of a telephone call
 }
-
-// Who returns what a tool outside of the gateway learns of it.
-func (e *Env) Who() Who { return Who{e.Session, e.Door, e.Caller, e.Grant, e.Attributes} }
 
 type envKey struct{}
 

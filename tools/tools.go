@@ -16,6 +16,19 @@ import (
 // that runs in the caller's browser is just another Func: one that asks the browser and waits.
 type Func func(ctx context.Context, args json.RawMessage) (json.RawMessage, error)
 
+// With is a tool whose arguments are read into an A.
+func With[A any](run func(context.Context, A) (json.RawMessage, error)) Func {
+	return func(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
+		var a A
+		if len(args) > 0 {
+			if err := json.Unmarshal(args, &a); err != nil {
+				return nil, fmt.Errorf("the arguments could not be read: %w", err)
+			}
+		}
+		return run(ctx, a)
+	}
+}
+
 // Call is one request of the model to run a tool. ID is unique within a conversation.
 type Call struct {
 	ID    string          `json:"id"`

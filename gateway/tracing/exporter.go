@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/tls"
@@ -39,7 +40,7 @@ type exporter struct {
 
 // setting returns OTEL_EXPORTER_OTLP_TRACES_NAME, or else OTEL_EXPORTER_OTLP_NAME.
 func setting(name string) string {
-	return first("OTEL_EXPORTER_OTLP_TRACES_"+name, "OTEL_EXPORTER_OTLP_"+name)
+	return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_"+name), os.Getenv("OTEL_EXPORTER_OTLP_"+name))
 }
 
 // newExporter reads the standard's environment.

@@ -79,15 +79,6 @@ func New(ctx context.Context, log *slog.Logger) (*Tracer, error) {
 	return &Tracer{provider: provider, tracer: provider.Tracer("voxgate"), running: map[string]*conversation{}}, nil
 }
 
-func first(names ...string) string {
-	for _, name := range names {
-		if v := os.Getenv(name); v != "" {
-			return v
-		}
-	}
-	return ""
-}
-
 // Close sends what was not sent yet, until ctx is done.
 func (t *Tracer) Close(ctx context.Context) error { return t.provider.Shutdown(ctx) }
 

@@ -327,7 +327,7 @@ func TestAGrantHasTools(t *testing.T) {
 			return []tools.Tool{{
 				Declaration: tools.Declaration{Name: "find_order", Description: "d"},
 				Run: func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
-					who <- tools.EnvOf(ctx).Who()
+					who <- tools.EnvOf(ctx).Who
 					return json.RawMessage(`{"found":true}`), nil
 				},
 			}}

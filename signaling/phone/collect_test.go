@@ -106,7 +106,7 @@ func (s *till) enter(keys string) (string, error) {
 }
 
 func (s *till) collect(ctx context.Context) (string, error) {
-	result, err := s.tool.Run(tools.WithEnv(ctx, &tools.Env{Call: "c", Session: "s"}), json.RawMessage(`{"what":"number"}`))
+	result, err := s.tool.Run(tools.WithEnv(ctx, &tools.Env{Call: "c", Who: tools.Who{Session: "s"}}), json.RawMessage(`{"what":"number"}`))
 	return string(result), err
 }
 

@@ -234,24 +234,6 @@ func (d *dialog) answered(res *sip.Response) {
 	d.refresh(res.Contact())
 }
 
-// tell sends a value, unless nobody has room for it.
-func tell[T any](to chan<- T, v T) {
-	select {
-	case to <- v:
-	default:
-	}
-}
-
-// reached reports whether a channel is closed.
-func reached(stage <-chan struct{}) bool {
-	select {
-	case <-stage:
-		return true
-	default:
-		return false
-	}
-}
-
 // ring calls and, when somebody answers, has the conversation. rings gets nil when it rings, or the error.
 func (c *call) ring(rings chan<- error) error {
 	res, err := c.inviteThem(rings)

@@ -21,7 +21,7 @@ var builtin = map[string]tools.Tool{
 			Parameters: json.RawMessage(`{"type":"object","properties":{"timezone":{"type":"string",` +
 				`"description":"The name of a zone in the IANA database, such as Europe/Berlin. Left out: the zone of the server."}}}`),
 		},
-		Run: currentTime,
+		Run: tools.With(currentTime),
 	},
 	"pause_recording": {
 		Declaration: tools.Declaration{
@@ -32,15 +32,11 @@ var builtin = map[string]tools.Tool{
 			Parameters: json.RawMessage(`{"type":"object","required":["paused"],"properties":{"paused":{"type":"boolean"}}}`),
 			Behavior:   tools.Blocking, Repeats: true,
 		},
-		Run: pauseRecording,
+		Run: tools.With(pauseRecording),
 	},
 }
 
-func pauseRecording(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
-	var wanted struct{ Paused bool }
-	if err := json.Unmarshal(args, &wanted); err != nil {
-		return nil, fmt.Errorf("the arguments could not be read: %w", err)
-	}
+func pauseRecording(ctx context.Context, wanted struct{ Paused bool }) (json.RawMessage, error) {
 	pause := tools.EnvOf(ctx).PauseRecording
 	if pause == nil {
 		return nil, errors.New("this conversation is not recorded")
@@ -51,15 +47,7 @@ func pauseRecording(ctx context.Context, args json.RawMessage) (json.RawMessage,
 	return json.Marshal(map[string]bool{"paused": wanted.Paused})
 }
 
-func currentTime(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
-	var wanted struct {
-		Timezone string `json:"timezone"`
-	}
-	if len(args) > 0 {
-		if err := json.Unmarshal(args, &wanted); err != nil {
-			return nil, fmt.Errorf("the arguments could not be read: %w", err)
-		}
-	}
+func currentTime(_ context.Context, wanted struct{ Timezone string }) (json.RawMessage, error) {
 	now := time.Now()
 	zone, _ := now.Zone()
 	if wanted.Timezone != "" {

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -165,12 +166,7 @@ func (f *field) preset() string {
 	return strings.Join(several, ", ")
 }
 
-func (f *field) label() string {
-	if f.Title != "" {
-		return f.Title
-	}
-	return f.name
-}
+func (f *field) label() string { return cmp.Or(f.Title, f.name) }
 
 // element is an element of a canvas. What is HTML in it (text and the items of a list) is escaped: a server's words are no markup.
 type element map[string]any

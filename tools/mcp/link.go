@@ -253,7 +253,7 @@ func (l *link) call(ctx context.Context, name string, args json.RawMessage) (*mc
 	go func() { // its own: the SDK's write to a pipe knows no context
 		defer l.work.Done()
 		result, err := l.session.CallTool(context.WithValue(limited, askingKey{}, &sync.Mutex{}), &mcp.CallToolParams{
-			Meta: mcp.Meta{"progressToken": token, "voxgate/session": tools.EnvOf(ctx).Who()}, Name: name, Arguments: args,
+			Meta: mcp.Meta{"progressToken": token, "voxgate/session": tools.EnvOf(ctx).Who}, Name: name, Arguments: args,
 		})
 		done <- returned{result, err}
 	}()

@@ -99,7 +99,7 @@ func (d *Desk) Tools() []tools.Tool {
 				Description: "Recommends developer tools and libraries of the registry that fit the project.",
 				Parameters:  object(property("project_summary", "What the project is to be and needs, in a few sentences."), "project_summary"),
 			},
-			Run: d.recommend,
+			Run: tools.With(d.recommend),
 		},
 		{
 			Declaration: tools.Declaration{
@@ -108,7 +108,7 @@ func (d *Desk) Tools() []tools.Tool {
 				Parameters: object(property("query", "What the tool is for, or its name; in English.")+","+
 					property("domain", "Only tools of this domain. Left out: all.", Domains...), "query"),
 			},
-			Run: d.search,
+			Run: tools.With(d.search),
 		},
 		{
 			Declaration: tools.Declaration{
@@ -116,7 +116,7 @@ func (d *Desk) Tools() []tools.Tool {
 				Description: "Adds a tool of the registry to the project.",
 				Parameters:  object(property("tool_id", "The id of the tool, as recommend_tools and search_tools return it, or its name."), "tool_id"),
 			},
-			Run: d.addTool,
+			Run: tools.With(d.addTool),
 		},
 		{
 			Declaration: tools.Declaration{
@@ -125,7 +125,7 @@ func (d *Desk) Tools() []tools.Tool {
 				Parameters:  object(property("target", "Where to go.", targets...), "target"),
 				Scheduling:  tools.Silent,
 			},
-			Run: d.navigate,
+			Run: tools.With(d.navigate),
 		},
 		{
 			Declaration: tools.Declaration{
@@ -159,7 +159,7 @@ func (d *Desk) appTools() []tools.Tool {
 					property("name", "What the app is, in one to three words, as Family list."), "prompt"),
 				Timeout: tools.MaxTimeout,
 			},
-			Run: d.generateApp,
+			Run: tools.With(d.generateApp),
 		},
 		{
 			Declaration: tools.Declaration{
@@ -168,7 +168,7 @@ func (d *Desk) appTools() []tools.Tool {
 				Parameters:  object(property("change", "What shall be different, with all that the person has said of it.")+","+which, "change"),
 				Timeout:     tools.MaxTimeout,
 			},
-			Run: d.changeApp,
+			Run: tools.With(d.changeApp),
 		},
 		{
 			Declaration: tools.Declaration{
@@ -176,7 +176,7 @@ func (d *Desk) appTools() []tools.Tool {
 				Description: "Takes the newest change of an app back: the version before it is shown again.",
 				Parameters:  object(which),
 			},
-			Run: d.undoChange,
+			Run: tools.With(d.undoChange),
 		},
 		{
 			Declaration: tools.Declaration{
@@ -185,7 +185,7 @@ func (d *Desk) appTools() []tools.Tool {
 				Parameters:  object(`"yes":{"type":"boolean","description":"Whether they agree."}`, "yes"),
 				Scheduling:  tools.Silent,
 			},
-			Run: d.answerQuestion,
+			Run: tools.With(d.answerQuestion),
 		},
 	}
 }
@@ -204,13 +204,17 @@ func property(name, description string, words ...string) string {
 	return fmt.Sprintf(`%q:{"type":"string","description":%s,"minLength":1,"maxLength":%d}`, name, tools.Encode(description), maxText)
 }
 
-func (d *Desk) recommend(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
-	var a struct {
+// wish and choice are what the model gives to two of the tools.
+type (
+	wish struct {
 		Summary string `json:"project_summary"`
 	}
-	if err := json.Unmarshal(args, &a); err != nil {
-		return nil, err
+	choice struct {
+		ID string `json:"tool_id"`
 	}
+)
+
+func (d *Desk) recommend(ctx context.Context, a wish) (json.RawMessage, error) {
 	s := d.Project.Status()
 	best := recommended(a.Summary, s, mostRecommended)
 	if chosen := d.choose(ctx, a.Summary, candidates(a.Summary, s)); len(best) > 0 && chosen != nil {
@@ -262,11 +266,7 @@ func (d *Desk) choose(ctx context.Context, summary string, among []Entry) (chose
 	return chosen
 }
 
-func (d *Desk) search(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
-	var a struct{ Query, Domain string }
-	if err := json.Unmarshal(args, &a); err != nil {
-		return nil, err
-	}
+func (d *Desk) search(_ context.Context, a struct{ Query, Domain string }) (json.RawMessage, error) {
 	return found(Search(a.Query, a.Domain, mostFound), "Nothing was found. Try other words, or leave the domain out."), nil
 }
 
@@ -278,13 +278,7 @@ func found(entries []Entry, otherwise string) json.RawMessage {
 	return tools.Encode(map[string]any{"tools": entries})
 }
 
-func (d *Desk) addTool(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
-	var a struct {
-		ID string `json:"tool_id"`
-	}
-	if err := json.Unmarshal(args, &a); err != nil {
-		return nil, err
-	}
+func (d *Desk) addTool(_ context.Context, a choice) (json.RawMessage, error) {
 	e, ok := Find(a.ID)
 	if !ok {
 		return nil, fmt.Errorf("there is no tool %q in the registry; search_tools finds the ids", tools.Cut(a.ID, 100))
@@ -338,11 +332,7 @@ func quoted(data json.RawMessage, limit int) json.RawMessage {
 	return tools.Encode(tools.Cut(b.String(), limit))
 }
 
-func (d *Desk) navigate(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
-	var a struct{ Target string }
-	if err := json.Unmarshal(args, &a); err != nil {
-		return nil, err
-	}
+func (d *Desk) navigate(_ context.Context, a struct{ Target string }) (json.RawMessage, error) {
 	if err := d.Project.goTo(a.Target); err != nil {
 		return nil, err
 	}
@@ -350,11 +340,7 @@ func (d *Desk) navigate(_ context.Context, args json.RawMessage) (json.RawMessag
 	return tools.Encode(map[string]string{"place": a.Target}), nil
 }
 
-func (d *Desk) answerQuestion(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
-	var a struct{ Yes bool }
-	if err := json.Unmarshal(args, &a); err != nil {
-		return nil, err
-	}
+func (d *Desk) answerQuestion(_ context.Context, a struct{ Yes bool }) (json.RawMessage, error) {
 	if d.Said == nil {
 		return nil, errors.New("the person can answer on the screen alone")
 	}

@@ -75,11 +75,7 @@ func changeTask(wish string, files []file, s Status) string {
 }
 
 // generateApp asks the person, has the app written, and keeps it.
-func (d *Desk) generateApp(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
-	var a struct{ Prompt, Name string }
-	if err := json.Unmarshal(args, &a); err != nil {
-		return nil, err
-	}
+func (d *Desk) generateApp(ctx context.Context, a struct{ Prompt, Name string }) (json.RawMessage, error) {
 	if err := d.canWrite(); err != nil {
 		return nil, err
 	}
@@ -98,11 +94,7 @@ func (d *Desk) generateApp(ctx context.Context, args json.RawMessage) (json.RawM
 }
 
 // changeApp has a new version of an app written. The person is not asked: they have asked for it, and once for each version.
-func (d *Desk) changeApp(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
-	var a struct{ Change, App string }
-	if err := json.Unmarshal(args, &a); err != nil {
-		return nil, err
-	}
+func (d *Desk) changeApp(ctx context.Context, a struct{ Change, App string }) (json.RawMessage, error) {
 	if err := d.canWrite(); err != nil {
 		return nil, err
 	}
@@ -129,11 +121,7 @@ func (d *Desk) changeApp(ctx context.Context, args json.RawMessage) (json.RawMes
 }
 
 // undoChange shows the version again that an app was made of.
-func (d *Desk) undoChange(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
-	var a struct{ App string }
-	if err := json.Unmarshal(args, &a); err != nil {
-		return nil, err
-	}
+func (d *Desk) undoChange(_ context.Context, a struct{ App string }) (json.RawMessage, error) {
 	app, err := d.Use(a.App, 0)
 	if err != nil {
 		return nil, err

@@ -136,7 +136,7 @@ type request struct {
 func (w *webhook) run(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
 	env := tools.EnvOf(ctx)
 	r := request{
-		ID: env.Call, Name: w.name, Args: args, Session: env.Who(),
+		ID: env.Call, Name: w.name, Args: args, Session: env.Who,
 	}
 	if len(args) == 0 {
 		r.Args = json.RawMessage("{}")

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,12 +79,7 @@ func (v *Vertex) check() error {
 	return nil
 }
 
-func (v *Vertex) location() string {
-	if v.Location == "" {
-		return "global"
-	}
-	return v.Location
-}
+func (v *Vertex) location() string { return cmp.Or(v.Location, "global") }
 
 // url is Google's server for the location.
 func (v *Vertex) url() string {

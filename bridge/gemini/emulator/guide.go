@@ -1,6 +1,7 @@
 package emulator
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"regexp"
@@ -133,18 +134,18 @@ func (q *request) guided(text string) live.Object {
 	if !declared {
 		return nil
 	}
-	var said []string
+	var words []string
 	for _, c := range q.Contents {
 		for _, p := range c.Parts {
 			if c.Role != "model" && p.Text != "" {
-				said = append(said, p.Text)
+				words = append(words, p.Text)
 			}
 		}
 	}
-	if len(said) == 0 {
+	if len(words) == 0 {
 		return nil
 	}
-	c, ok := guide(said[len(said)-1], said)
+	c, ok := guide(words[len(words)-1], words)
 	switch {
 	case !ok:
 		return nil
@@ -154,15 +155,8 @@ func (q *request) guided(text string) live.Object {
 	for _, p := range q.Contents[len(q.Contents)-1].Parts {
 		var response map[string]any
 		if f := p.FunctionResponse; f != nil && json.Unmarshal(f.Response, &response) == nil {
-			return sayOf(sentence(f.Name, response))
+			return said(cmp.Or(sentence(f.Name, response), "Done."))
 		}
 	}
 	return nil
-}
-
-func sayOf(text string) live.Object {
-	if text == "" {
-		text = "Done."
-	}
-	return said(text)
 }

@@ -1,6 +1,7 @@
 package emulator
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -65,10 +66,7 @@ func (s *session) update(u *live.ContextUpdate) error {
 func (s *session) typed(turns []live.Content, complete bool) error {
 	text, added := "", []Turn(nil)
 	for _, t := range turns {
-		role := t.Role
-		if role == "" {
-			role = "user"
-		}
+		role := cmp.Or(t.Role, "user")
 		if role == "user" {
 			text = t.Text()
 		}

@@ -54,11 +54,7 @@ func readWAV(data []byte) (pcm []int16, rate int, err error) {
 	if len(data) < header || string(data[:4]) != "RIFF" || string(data[36:40]) != "data" {
 		return nil, 0, errors.New("not a WAV file")
 	}
-	data, rate = data[header:], int(binary.LittleEndian.Uint32(data[24:]))
-	for ; len(data) > 1; data = data[2:] {
-		pcm = append(pcm, int16(binary.LittleEndian.Uint16(data)))
-	}
-	return pcm, rate, nil
+	return media.AppendSamples(nil, data[header:]), int(binary.LittleEndian.Uint32(data[24:])), nil
 }
 
 // melody whistles at 24 kHz: notes of a pentatonic scale that the text chooses, so that the same text always sounds the same.

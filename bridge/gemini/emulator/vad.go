@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini/emulator/live"
+	"voxgate/media"
 	"voxgate/media/vad"
 )
 
@@ -52,9 +53,7 @@ func newSpeechDetector(o live.ActivityDetection, rate int, offset time.Duration)
 }
 
 // samples returns how many samples d lasts.
-func (v *speechDetector) samples(d time.Duration) int {
-	return int(int64(d) * int64(v.rate) / int64(time.Second))
-}
+func (v *speechDetector) samples(d time.Duration) int { return media.Samples(d, v.rate) }
 
 // hear takes a piece of audio, and calls began and ended as speech does; ended gets the speech without the silence
 // behind it, and may keep it.

@@ -106,7 +106,7 @@ func probesOf(model string, o Options) []probe {
 			"answers", "says plum", "24000 Hz", "generation complete", "counts tokens", "counts them by modality", "REST knows it",
 		},
 	}}
-	if !converses(plain) {
+	if !plain.Profile.Seeds { // it translates, or transcribes
 		list[0] = probe{model: model, name: "hears", most: 3, do: hears, assumed: []string{"answers"}}
 		return list
 	}
@@ -123,11 +123,6 @@ func probesOf(model string, o Options) []probe {
 		list[i].model = model
 	}
 	return list
-}
-
-// converses reports whether one can talk with a model: some translate, or transcribe.
-func converses(c setup.Config) bool {
-	return c.Profile.Seeds
 }
 
 func setups(plain setup.Config, o Options) []probe {
