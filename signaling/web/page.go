@@ -149,15 +149,15 @@ func Read(bundles Bundles, folders ...fs.FS) (*Site, error) {
 }
 
 // withBackend is the site whose pages know what answers, and need not wait for /status to say it.
-func (s *Site) withBackend(name string) *Site {
+func (s *Site) withBackend(backend string) *Site {
 	known := &Site{maps.Clone(s.files), s.version}
 	z := newCompressor()
-	for path, f := range s.files {
-		if strings.HasSuffix(path, ".html") {
+	for name, f := range s.files {
+		if path.Ext(name) == ".html" {
 			told := *f
-			told.plain = bytes.Replace(f.plain, []byte("<html "), fmt.Appendf(nil, `<html data-backend="%s" `, html.EscapeString(name)), 1)
+			told.plain = bytes.Replace(f.plain, []byte("<html "), fmt.Appendf(nil, `<html data-backend="%s" `, html.EscapeString(backend)), 1)
 			told.compress(z)
-			known.files[path] = &told
+			known.files[name] = &told
 		}
 	}
 	return known
