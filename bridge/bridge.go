@@ -121,6 +121,14 @@ func Talks(model string) bool { return setup.IsLive(model) }
 // under the session webhook. Each field counts by itself.
 func (o *Open) Wanted() Agent { return o.Fixed().Over(o.Agent) }
 
+// caller tells the people apart who ask for conversations: by their account, if it can, else by what is known of them.
+func (o *Open) caller() string {
+	if a, ok := o.Account.(interface{ Caller() string }); ok {
+		return a.Caller()
+	}
+	return o.Origin.Key + " " + o.Origin.Identity
+}
+
 // Dollars are what the conversation may cost; 0: there is no limit.
 func (o *Open) Dollars() float64 {
 	most := o.Wanted().Dollars

@@ -185,7 +185,7 @@ var callCodes = map[toolcalls.Problem]Code{
 
 const noKeyMessage = "Gemini wants an API key, and the gateway has none: GEMINI_API_KEY is not set there."
 
-const quotaMessage = "Google's quota for this key is used up."
+const quotaMessage = "Google's quota for this key and model is used up."
 
 func refused(err keeper.Refusal) *Error {
 	e := &Error{Err: err}
@@ -200,7 +200,7 @@ func refused(err keeper.Refusal) *Error {
 	}
 	switch err.Cause() {
 	case wire.Quota:
-		e.Code, e.Message, e.Retry = CodeBusy, quotaMessage, keeper.QuotaPause
+		e.Code, e.Message, e.Retry = CodeBusy, quotaMessage, keeper.QuotaDelay(err)
 	case wire.Auth:
 		e.Code, e.Message = CodeAuthenticationFailed, "Gemini does not accept the gateway's key or token."
 	case wire.Fatal, wire.StaleHandle:

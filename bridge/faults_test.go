@@ -62,7 +62,7 @@ func TestFaults(t *testing.T) {
 			name: "out of reach for 8 s", scenario: lost, down: 8 * time.Second, later: 8900 * time.Millisecond, within: 1500 * time.Millisecond,
 			sound: 2160 * time.Millisecond, seen: reconnecting,
 		},
-		{name: "lost, and 429", scenario: refused, later: 5340 * time.Millisecond, sound: 1960 * time.Millisecond, seen: reconnecting},
+		{name: "lost, and 429, for 7 s", scenario: refused, later: 6750 * time.Millisecond, sound: 2160 * time.Millisecond, seen: reconnecting},
 		{
 			name: "no answer", scenario: fault(emulator.OnSpeechEnd, emulator.Fault{Stall: true}), later: 10120 * time.Millisecond,
 			seen: waiting + " " + reconnecting + " " + waiting, tried: "nudge resume",

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"voxgate/bridge/fleet"
+	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/keeper"
 	"voxgate/bridge/steps"
@@ -23,10 +24,10 @@ import (
 // Host is every conversation of this process.
 type Host struct {
 	shared
-	ticker  *playout.Ticker
-	wg      sync.WaitGroup // session loops
-	closing sync.Once
-	breaker keeper.Breaker
+	ticker   *playout.Ticker
+	wg       sync.WaitGroup // session loops
+	closing  sync.Once
+	breakers keeper.Breakers
 
 	mu       sync.Mutex
 	draining bool // no conversation begins any more
@@ -55,7 +56,8 @@ func NewHost(o Options) *Host {
 		shared: shared{options: o, tokens: newResumeTokens()}, ticker: playout.NewTicker(),
 		sessions: map[string]*hosted{}, resuming: map[string]chan struct{}{}, guests: map[*guest]struct{}{},
 	}
-	h.fleet = fleet.New(fleet.Options{Store: o.Store, Node: o.Node, Keep: o.Park, Quota: &h.breaker, Logger: o.Logger})
+	h.breakers.Default = api.DefaultModel
+	h.fleet = fleet.New(fleet.Options{Store: o.Store, Node: o.Node, Keep: o.Park, Quota: &h.breakers, Logger: o.Logger})
 	h.checkTools()
 	return h
 }
@@ -154,15 +156,16 @@ func (h *Host) begin(ctx context.Context, o Open, config setup.Config, own []too
 		}
 	}
 	probe := false
+	breaker := h.breakers.For(config.Model)
 	if !config.Profile.Writes {
 		var retry time.Duration
-		if probe, retry = h.breaker.Admit(); retry > 0 {
+		if probe, retry = breaker.Admit(o.caller()); retry > 0 {
 			return nil, &Error{Code: CodeBusy, Message: quotaMessage, Retry: retry}
 		}
 	}
 	if err := h.use(o.Account); err != nil {
 		if probe {
-			h.breaker.Release()
+			breaker.Release()
 		}
 		return nil, err
 	}

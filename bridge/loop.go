@@ -34,7 +34,8 @@ func newSession(
 	s.clock, s.steering, s.answers = alarm.New(numAlarms), *begun(o), o.Origin.Agent
 	s.transcript.Begin(entriesOf(config.Options.History))
 	s.keeper = keeper.New(keeper.Options{
-		Dial: dialer(h.options.Client, s.writer), Breaker: &h.breaker, Probe: probe, Stall: h.options.Stall, Uplink: s.up, Logger: log,
+		Dial: dialer(h.options.Client, s.writer), Breakers: &h.breakers, Caller: o.caller(), IsProbe: probe,
+		Stall: h.options.Stall, Uplink: s.up, Logger: log,
 		Tell:    s.onKeeper,
 		Idle:    func() bool { return s.answer.idle() && !s.person.speaking && !s.calls.Calling() },
 		Calling: func() bool { return s.calls.Calling() },

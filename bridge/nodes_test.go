@@ -486,7 +486,7 @@ func TestTakenTwiceAtOnce(t *testing.T) {
 	}
 }
 
-// When Google has refused one gateway for want of quota, the others ask no more either, for as long.
+// When Google has refused one gateway for want of a model's quota, the others ask no more for that model, for as long.
 func TestQuotaAmongGateways(t *testing.T) {
 	fleet(t, resumable, func(t *testing.T, a, b *rig, _ *caller, _ *bridgetest.Link) {
 		a.up.Set(http.StatusTooManyRequests, nil)
@@ -500,6 +500,10 @@ func TestQuotaAmongGateways(t *testing.T) {
 			t.Error("Google was asked")
 		}
 		a.up.Set(0, nil)
+		another := resumable
+		another.Config = json.RawMessage(`{"model":"gemini-2.5-flash-native-audio-latest"}`)
+		b.connect(another) // whose quota is its own
+		b.join(resumable).fails(bridge.CodeBusy)
 		time.Sleep(30 * time.Second)
 		b.connect(resumable)
 	})

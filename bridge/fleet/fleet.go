@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -52,7 +53,7 @@ const (
 const (
 	present = "nodes/all"
 	leaving = "nodes/leaving"
-	quota   = "quota/all" // all gateways have one key
+	quota   = "quota/models" // of the one key that all gateways have: members are a model, a line break and a gateway
 )
 
 // snapshotOf is where the store has the snapshot of a conversation.
@@ -78,10 +79,10 @@ func (h *Head) Header() *Head { return h }
 // it was given away.
 type Snapshot interface{ Header() *Head }
 
-// Quota is whether the quota of the gateways' key is used up, as keeper.Breaker has it.
+// Quota is for which models the quota of the gateways' key is used up, as keeper.Breakers has it.
 type Quota interface {
-	Refused() time.Duration
-	Learn(time.Duration)
+	Refused() map[string]time.Duration
+	Learn(model string, left time.Duration)
 }
 
 // Options make a [Fleet]. All fields are needed.
@@ -449,17 +450,17 @@ func (f *Fleet) readNotices(ctx context.Context) {
 
 // shareQuota publishes that Google has refused this gateway for lack of quota, or learns it from the others.
 func (f *Fleet) shareQuota(ctx context.Context) {
-	if left := f.Quota.Refused(); left > 0 {
-		_, _, _ = f.Store.Count(ctx, quota, f.Node, f.nextOrder(), int(left.Milliseconds()), -1, left)
-		return
+	for model, left := range f.Quota.Refused() {
+		_, _, _ = f.Store.Count(ctx, quota, model+"\n"+f.Node, f.nextOrder(), int(left.Milliseconds()), -1, left)
 	}
 	list, err := f.Store.Members(ctx, quota)
 	if err != nil {
 		return
 	}
-	delete(list, f.Node)
-	for _, left := range list {
-		f.Quota.Learn(time.Duration(left) * time.Millisecond)
+	for member, left := range list {
+		if model, node, ok := strings.Cut(member, "\n"); ok && node != f.Node {
+			f.Quota.Learn(model, time.Duration(left)*time.Millisecond)
+		}
 	}
 }
 

@@ -20,11 +20,21 @@ type talk struct {
 	Said string
 }
 
-// quota is a key's quota: how long Google refuses us, and what others have said of it.
+// quota is a key's quota of the model "m": how long Google refuses us, and what others have said of it.
 type quota struct{ refused, learned atomic.Int64 }
 
-func (q *quota) Refused() time.Duration   { return time.Duration(q.refused.Load()) }
-func (q *quota) Learn(left time.Duration) { q.learned.Store(int64(left)) }
+func (q *quota) Refused() map[string]time.Duration {
+	if left := q.refused.Load(); left > 0 {
+		return map[string]time.Duration{"m": time.Duration(left)}
+	}
+	return nil
+}
+
+func (q *quota) Learn(model string, left time.Duration) {
+	if model == "m" {
+		q.learned.Store(int64(left))
+	}
+}
 
 // gateway is a fleet's gateway of a name.
 func gateway(t *testing.T, s store.Store, name string) (*fleet.Fleet, *quota) {

@@ -191,7 +191,10 @@ func upgrade(ctx context.Context, client *api.Client, u *url.URL, header http.He
 		return ws, nil
 	case errors.Is(err, websocket.ErrBadHandshake) && resp != nil:
 		body, _ := io.ReadAll(resp.Body) // the dialer has read what there is, at most 1024 bytes
-		return nil, &wire.HandshakeError{Status: resp.StatusCode, Body: wire.OneLine(secret.Hide(string(body)), wire.MaxReason)}
+		return nil, &wire.HandshakeError{
+			Status: resp.StatusCode, Body: wire.OneLine(secret.Hide(string(body)), wire.MaxReason),
+			Retry: wire.RetryAfter(resp.Header, string(body)),
+		}
 	case ctx.Err() != nil:
 		return nil, ended(ctx)
 	default:

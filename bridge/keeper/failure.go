@@ -60,6 +60,7 @@ const (
 // failures are those since the last connection that lived for calmTime.
 type failures struct {
 	row     int       // all of them
+	young   int       // connections that ended before they were calmTime old, whoever ended them
 	dials   int       // dials that failed
 	strikes int       // refusals by Gemini and connections that died at once, since it last got less
 	struck  time.Time // when the first of those was
@@ -76,6 +77,12 @@ func (f *failures) add(err error) {
 	}
 	f.row++
 	f.last = err
+}
+
+// addYoung counts a connection that ended before it was calmTime old.
+func (f *failures) addYoung() {
+	f.add(f.last)
+	f.young++
 }
 
 func (f *failures) strike() {
@@ -108,6 +115,14 @@ func (f *failures) backoff() time.Duration {
 type Refusal interface {
 	error
 	Cause() wire.Cause
+}
+
+// retryDelay is how long Google asks to wait after a refusal; 0: it does not.
+func retryDelay(err error) time.Duration {
+	if e := (interface{ RetryDelay() time.Duration })(nil); errors.As(err, &e) {
+		return e.RetryDelay()
+	}
+	return 0
 }
 
 // causeOf says what a failure means for the next dial. reached is false if Gemini never answered.

@@ -20,14 +20,15 @@ import (
 	"voxgate/bridge/uplink"
 )
 
-// Options make a [Keeper]. All fields but Stall and Probe are needed.
+// Options make a [Keeper]. All fields but Stall, Caller and IsProbe are needed.
 type Options struct {
-	Dial    func(context.Context, gemini.Setup) (Conn, error)
-	Breaker *Breaker
-	Probe   bool          // as [Breaker.Admit] has said
-	Stall   time.Duration // how long the model may be silent where an answer is due; 0: for ever
-	Uplink  *uplink.Uplink
-	Logger  *slog.Logger
+	Dial     func(context.Context, gemini.Setup) (Conn, error)
+	Breakers *Breakers
+	Caller   string        // who asks for the conversation, as [Breaker.Admit] knows them
+	IsProbe  bool          // as [Breaker.Admit] has said
+	Stall    time.Duration // how long the model may be silent where an answer is due; 0: for ever
+	Uplink   *uplink.Uplink
+	Logger   *slog.Logger
 
 	// Tell gives the owner an event. It must not block.
 	Tell func(context.Context, Event)
@@ -228,8 +229,9 @@ type update struct {
 
 // replacement is the plan to replace the connection, which serves until nobody needs it.
 type replacement struct {
-	why   string
-	until time.Time // at the latest; zero: no plan
+	why      string
+	earliest time.Time // not before; see [Keeper.earliestReplacement]
+	until    time.Time // at the latest; zero: no plan
 }
 
 // wait is a time in which the model cannot answer.
@@ -242,16 +244,17 @@ type wait struct {
 type alarmKind int
 
 const (
-	alarmLater   alarmKind = iota // no configuration has come: dial with the one there is
-	alarmRetry                    // dial again
-	alarmAge                      // the connection is so old that its end is near, though no goAway came
-	alarmReplace                  // the connection is replaced now, whoever speaks
-	alarmHandle                   // nobody speaks, and the handle that was waited for has not come
-	alarmTrial                    // Gemini has not objected to a change of the configuration
-	alarmStall                    // the model should have said something
-	alarmStale                    // what was said will not be answered any more
-	alarmWait                     // the next sign for a person who waits
-	alarmIdle                     // nobody has come back: the connection costs money
+	alarmLater    alarmKind = iota // no configuration has come: dial with the one there is
+	alarmRetry                     // dial again
+	alarmAge                       // the connection is so old that its end is near, though no goAway came
+	alarmReplace                   // the connection is replaced now, whoever speaks
+	alarmHandle                    // nobody speaks, and the handle that was waited for has not come
+	alarmEarliest                  // the connection is old enough to be replaced
+	alarmTrial                     // Gemini has not objected to a change of the configuration
+	alarmStall                     // the model should have said something
+	alarmStale                     // what was said will not be answered any more
+	alarmWait                      // the next sign for a person who waits
+	alarmIdle                      // nobody has come back: the connection costs money
 	numAlarms
 )
 

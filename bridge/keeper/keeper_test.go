@@ -23,13 +23,13 @@ import (
 // owner is the loop that a keeper belongs to. It writes down what it gets.
 type owner struct {
 	*testing.T
-	gemini  *bridgetest.Upstream
-	uplink  *uplink.Uplink
-	breaker *keeper.Breaker
-	keeper  *keeper.Keeper
-	ctx     context.Context
-	do      chan func() // to be done by the loop
-	begun   time.Time
+	gemini   *bridgetest.Upstream
+	uplink   *uplink.Uplink
+	breakers *keeper.Breakers
+	keeper   *keeper.Keeper
+	ctx      context.Context
+	do       chan func() // to be done by the loop
+	begun    time.Time
 
 	// Owned by the loop.
 	busy, calling bool
@@ -43,12 +43,12 @@ func bubble(t *testing.T, config string, f func(o *owner)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		o := &owner{
-			T:       t,
-			gemini:  bridgetest.NewUpstream(t),
-			uplink:  uplink.New(),
-			breaker: &keeper.Breaker{},
-			do:      make(chan func()),
-			begun:   time.Now(),
+			T:        t,
+			gemini:   bridgetest.NewUpstream(t),
+			uplink:   uplink.New(),
+			breakers: &keeper.Breakers{},
+			do:       make(chan func()),
+			begun:    time.Now(),
 		}
 		o.keeper = keeper.New(keeper.Options{
 			Dial: func(ctx context.Context, s gemini.Setup) (keeper.Conn, error) {
@@ -58,7 +58,7 @@ func bubble(t *testing.T, config string, f func(o *owner)) {
 				}
 				return c, nil
 			},
-			Breaker: o.breaker, Stall: stall, Uplink: o.uplink, Logger: slog.New(slog.DiscardHandler),
+			Breakers: o.breakers, Stall: stall, Uplink: o.uplink, Logger: slog.New(slog.DiscardHandler),
 			Tell: o.seen, Idle: func() bool { return !o.busy }, Calling: func() bool { return o.calling },
 			History: func(bool) []wire.Content { return nil },
 		}, o.config(config))

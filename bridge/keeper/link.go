@@ -129,12 +129,16 @@ func (k *Keeper) post(ctx context.Context, f func(context.Context)) bool {
 
 // unlink closes the connection and forgets what only it knew.
 func (k *Keeper) unlink(ctx context.Context) {
-	if k.link.conn != nil && time.Since(k.link.since) >= calmTime {
+	switch {
+	case k.link.conn == nil:
+	case time.Since(k.link.since) >= calmTime:
 		k.failures = failures{}
+	default:
+		k.failures.addYoung()
 	}
 	k.endLink(ctx)
 	k.replace = replacement{}
-	k.clock.Clear(alarmAge, alarmReplace, alarmHandle, alarmStall, alarmRetry)
+	k.clock.Clear(alarmAge, alarmReplace, alarmHandle, alarmEarliest, alarmStall, alarmRetry)
 	if !k.parked {
 		k.clock.Clear(alarmStale) // what was said waits as long as the wait may last
 	}

@@ -28,7 +28,6 @@ func (k *Keeper) onLost(ctx context.Context, err error) {
 		return
 	}
 	if young {
-		f.add(err)
 		f.strike()
 		if byGemini {
 			f.deaths++ // not by the network
@@ -55,8 +54,8 @@ func (k *Keeper) onDialFailed(ctx context.Context, d dialled) {
 		k.answerUpdate(ctx, d.err) // the old configuration goes on with the handle there is
 		f.dials = 0
 	case cause == wire.Quota && k.link.setUp: // Google may still count our own last connection
-		k.Breaker.open()
-		k.redial(ctx, quotaRetry)
+		k.openBreaker(d.config.Model, d.err)
+		k.redial(ctx, max(quotaRetry, retryDelay(d.err)))
 		return
 	case cause == wire.Quota, cause == wire.Auth:
 		k.fail(ctx, d.err)
@@ -109,11 +108,17 @@ func (k *Keeper) forgetHandle(ctx context.Context) {
 // fail ends the conversation because of a failure between us and Gemini.
 func (k *Keeper) fail(ctx context.Context, err error) {
 	if cause, _ := causeOf(err); cause == wire.Quota {
-		k.Breaker.open()
-		k.Probe = false
+		next, _ := k.nextConfig()
+		k.openBreaker(next.Model, err)
 	}
 	k.failed = true
 	k.Tell(ctx, Failed{Err: err, Used: k.link.setUp})
+}
+
+// openBreaker keeps new conversations with a model away, because Google has refused this one for want of quota.
+func (k *Keeper) openBreaker(model string, err error) {
+	k.Breakers.For(model).open(k.Caller, QuotaDelay(err), k.IsProbe)
+	k.IsProbe = false
 }
 
 // redial dials once more, after a pause that grows with the failures and is at least pause.
@@ -127,7 +132,7 @@ func (k *Keeper) redial(ctx context.Context, pause time.Duration) {
 		k.wait.unsure = false // whatever the wait was for, the model hears nobody now
 	}
 	k.link.busy = true
-	k.clock.Set(alarmRetry, max(pause, k.failures.backoff()))
+	k.clock.Set(alarmRetry, max(pause, k.pause()))
 }
 
 // onStall tries the next remedy for a model that does not answer.

@@ -15,6 +15,9 @@ const (
 	ageSpare    = 30 * time.Second
 	updateSpare = 30 * time.Second
 
+	// whyUpdate is the reason for a replacement that the client waits for.
+	whyUpdate = "update"
+
 	// goAwaySpare is how long before Gemini's deadline a connection is replaced at the latest.
 	goAwaySpare = 5 * time.Second
 
@@ -32,13 +35,27 @@ func (k *Keeper) replaceSoon(ctx context.Context, why string, within time.Durati
 		k.unlink(ctx) // nobody listens
 		return
 	}
-	within = max(within, 0)
-	until := time.Now().Add(within)
+	earliest := k.earliestReplacement(why)
+	until := time.Now().Add(max(within, time.Until(earliest), 0))
 	if k.replace.wanted() && k.replace.until.Before(until) {
 		return
 	}
-	k.replace = replacement{why: why, until: until}
-	k.clock.Set(alarmReplace, within) // our own deadline: a server may fall silent after goAway
+	k.replace = replacement{why: why, earliest: earliest, until: until}
+	k.clock.Set(alarmReplace, time.Until(until)) // our own deadline: a server may fall silent after goAway
+}
+
+// earliestReplacement is when a connection may be replaced because of why. The first that is young when it has to go is
+// replaced at once. If the next one is young as well, the server may say goAway to each connection, or the client may
+// change its configuration all the time: then the connection serves on until calmTime, or until the server closes it. A
+// client that waits for another configuration waits no longer than for a dial after a failure.
+func (k *Keeper) earliestReplacement(why string) time.Time {
+	switch young := k.failures.young; {
+	case young == 0:
+		return k.link.since
+	case why == whyUpdate:
+		return k.link.since.Add(min(firstBackoff<<min(young-1, 10), lastBackoff))
+	}
+	return k.link.since.Add(calmTime)
 }
 
 // Settle replaces a connection that is to be replaced, if nobody needs it now. The owner calls it whenever it has done
@@ -54,6 +71,10 @@ func (k *Keeper) Settle(ctx context.Context) {
 func (k *Keeper) idle() bool {
 	if k.Uplink.Unanswered() || k.watch.what != forNothing || !k.Idle() {
 		k.clock.Clear(alarmHandle)
+		return false
+	}
+	if left := time.Until(k.replace.earliest); left > 0 {
+		k.clock.Set(alarmEarliest, left)
 		return false
 	}
 	if k.handle.when > k.unsaved || !k.config.Options.Resumption {
@@ -77,5 +98,30 @@ func (k *Keeper) replaceNow(ctx context.Context) {
 	k.Logger.Info("link replaced", "why", k.replace.why, "age", time.Since(k.link.since).Round(time.Millisecond))
 	k.unlink(ctx)
 	k.beginWait()
+	k.dialPaced(ctx)
+}
+
+// dialPaced dials, at once unless connections have ended right after their set-up. The time for which the last one has
+// served is a pause, too.
+func (k *Keeper) dialPaced(ctx context.Context) {
+	if pause := k.pause() - time.Since(k.link.since); pause > 0 {
+		k.link.busy, k.link.upgraded = true, false
+		k.clock.Set(alarmRetry, pause)
+		return
+	}
 	k.dial(ctx)
+}
+
+// pause is how long the next dial waits, whatever it is for: it grows with the connections that ended soon after their
+// set-up and the dials that failed, and all conversations share what many of them may do.
+func (k *Keeper) pause() time.Duration {
+	next, _ := k.nextConfig()
+	if next.Profile.Writes {
+		return 0
+	}
+	pause := k.failures.backoff()
+	if k.failures.young > 1 {
+		pause = max(pause, k.Breakers.For(next.Model).redialDelay())
+	}
+	return pause
 }

@@ -37,8 +37,8 @@ func (k *Keeper) Restore(handleText string) {
 // Close ends the connection and waits for what the keeper has started.
 func (k *Keeper) Close() {
 	k.clock.Stop()
-	if k.Probe {
-		k.Breaker.Release()
+	if k.IsProbe {
+		k.Breakers.For(k.config.Model).Release()
 	}
 	k.endLink(context.Background())
 }
@@ -71,7 +71,7 @@ func (k *Keeper) Return(ctx context.Context) {
 			k.beginWait()
 		}
 		if !k.link.busy {
-			k.dial(ctx)
+			k.dialPaced(ctx)
 		}
 	}
 }
@@ -108,6 +108,7 @@ func (k *Keeper) OnAlarm(ctx context.Context) {
 			k.replaceSoon(ctx, "age", ageSpare)
 		case alarmReplace, alarmHandle:
 			k.replaceNow(ctx)
+		case alarmEarliest: // Settle follows
 		case alarmTrial:
 			k.accepted(ctx)
 		case alarmStall:

@@ -32,8 +32,8 @@ func (k *Keeper) onDialled(ctx context.Context, d dialled) {
 		k.onDialFailed(ctx, d)
 	default:
 		if !d.config.Profile.Writes { // which says nothing of the Live API
-			k.Breaker.close()
-			k.Probe = false
+			k.Breakers.For(d.config.Model).close(k.Caller)
+			k.IsProbe = false
 		}
 		k.onLinked(ctx, d)
 	}

@@ -56,7 +56,7 @@ func (k *Keeper) update(ctx context.Context) {
 		change, ok := k.config.InPlace(next)
 		switch {
 		case !ok && k.trial.before == nil:
-			k.replaceSoon(ctx, "update", updateSpare)
+			k.replaceSoon(ctx, whyUpdate, updateSpare)
 			return
 		case !ok:
 			return
@@ -95,6 +95,6 @@ func (k *Keeper) Clear(ctx context.Context) {
 	if k.link.setUp { // else the first session has nothing to forget
 		k.unlink(ctx)
 		k.beginWait()
-		k.dial(ctx)
+		k.dialPaced(ctx)
 	}
 }

@@ -67,6 +67,15 @@ func (a *account) claims() (claims []claim) {
 	return append(claims, claim{share{"all", ""}, l.Sessions, bridge.Cost{}, "The gateway is full."})
 }
 
+// Caller tells the people apart who use the gateway: by their identity under a key, else by their address.
+func (a *account) Caller() string {
+	if a.pass.identity != "" {
+		return a.pass.issuer + " " + a.pass.identity
+	}
+	name, _ := block(a.visitor.address)
+	return a.pass.issuer + " " + name
+}
+
 // budgets are the limits to what may be spent.
 func (a *account) budgets() (list []budget) {
 	for _, c := range a.claims() {

@@ -136,11 +136,14 @@ func (m *ServerMessage) field(name string, value []byte, beside *object) error {
 		var said struct {
 			Code            int
 			Status, Message string
+			Details         json.RawMessage
 		}
 		if err := unmarshal(name, value, &said); err != nil {
 			return err
 		}
-		return &ServerError{Code: said.Code, Status: said.Status, Message: said.Message}
+		return &ServerError{
+			Code: said.Code, Status: said.Status, Message: said.Message, Retry: retryDelay(string(said.Details) + " " + said.Message),
+		}
 	default:
 		return beside.add([]byte(name), value)
 	}

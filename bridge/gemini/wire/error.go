@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 )
 
 // MaxReason bounds in bytes what of a peer's text is kept in an error: enough for Google's longest sentence, and not for a page
@@ -14,6 +15,8 @@ const MaxReason = 300
 type HandshakeError struct {
 	Status int    // HTTP status
 	Body   string // at most MaxReason bytes of it, one line, without the key
+
+	Retry time.Duration // as RetryAfter reads it
 }
 
 // Error implements error.
@@ -49,6 +52,8 @@ type ServerError struct {
 	Code    int    // HTTP-like, 0 if absent
 	Status  string // as "INVALID_ARGUMENT"
 	Message string // a decoder gives it as the server said it; Conn without the key, at most MaxReason bytes of it
+
+	Retry time.Duration // how long it asks to stay away; 0: it does not say
 }
 
 // Error implements error.
