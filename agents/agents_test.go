@@ -257,22 +257,6 @@ func TestTheFolderIsReadAgain(t *testing.T) {
 	})
 }
 
-// The longest pattern answers a number, and one without wildcards before all.
-func TestNumbers(t *testing.T) {
-	f := open(t, map[string]string{
-		"all.md": "---\nnumbers: ['*']\n---", "berlin.md": "---\nnumbers: ['+4930*']\n---", "desk.md": "---\nnumbers: ['+49301', desk]\n---",
-		"pages.md": "---\nnumbers: ['+49302']\ndoors: [sip]\n---", "none.md": "",
-	})
-	for number, want := range map[string]string{"+49301": "desk", "desk": "desk", "+49309": "berlin", "+1": "all", "+49302": "pages"} {
-		if a := f.Called("sip", number); a == nil || a.Name != want {
-			t.Errorf("%s is answered by %+v, not %s", number, a, want)
-		}
-	}
-	if a := f.Called("telephony", "+49302"); a == nil || a.Name != "berlin" {
-		t.Errorf("at another door by %+v", a)
-	}
-}
-
 // Values take the places of a prompt's variables, as data, and one that is missing or too many is named.
 func TestVariables(t *testing.T) {
 	a := &agents.Agent{Prompt: "Call {{ guest }} of room {{room}}. {{guest}}!", Greeting: new("Greet {{guest}}.")}

@@ -213,24 +213,6 @@ func (f *Folder) Telephones(door string) (list []*Agent) {
 	return list
 }
 
-// Called is the agent that answers a number at a door; nil: there is none. Of several, the one with the longest pattern answers; one whose
-// pattern is the number itself comes before all others, and of two alike the first by its name.
-func (f *Folder) Called(door, number string) (answers *Agent) {
-	best := -1
-	for _, a := range f.Telephones(door) {
-		for _, pattern := range a.Numbers {
-			fit := len(pattern)
-			if pattern == number {
-				fit = maxFile
-			}
-			if fit > best && bridge.Matches([]string{pattern}, number) {
-				best, answers = fit, a
-			}
-		}
-	}
-	return answers
-}
-
 // Choose sets the agent that answers: the one that the client has named in Origin.Agent, unless the grant names another. The client cannot
 // change an agent that comes from the grant. Without a name, and without agents in the grant, nothing changes. When a conversation is
 // resumed, an unknown name is an error only if there is nothing to resume. The values fill the variables of the prompt.

@@ -83,8 +83,8 @@ func Transfer(
 			if err := json.Unmarshal(args, &a); err != nil {
 				return nil, fmt.Errorf("target and about must be texts: %w", err)
 			}
-			target := strings.TrimSpace(a.Target)
-			if target == "" || !bridge.Matches(targets, target) {
+			target, ok := transferTarget(targets, a.Target)
+			if !ok {
 				if refused != nil {
 					refused(target)
 				}
@@ -96,4 +96,16 @@ func Transfer(
 			return json.RawMessage(done), nil
 		},
 	}
+}
+
+// transferTarget is the number or the SIP URI that a model names, and reports whether one of the patterns has it.
+func transferTarget(targets []string, text string) (target string, ok bool) {
+	target = strings.TrimSpace(text)
+	scheme, rest, _ := strings.Cut(target, ":")
+	if scheme = strings.ToLower(scheme); scheme == "sip" || scheme == "sips" {
+		target = scheme + ":" + rest
+		return target, bridge.Matches(targets, target)
+	}
+	number := ParseNumber(target)
+	return string(number), number != "" && number.Matches(targets)
 }

@@ -344,6 +344,7 @@ func (d *Door) dial(w http.ResponseWriter, r *http.Request, key string) {
 
 // Call makes a call for a server key. It returns when it rings there, or cannot be made; the call goes on by itself.
 func (d *Door) Call(ctx context.Context, key string, what Dial) (id string, err error) {
+	what.To, what.From = plainNumber(what.To), plainNumber(what.From)
 	r, fresh := d.dialled.enter(key, what)
 	if fresh {
 		err = d.call(ctx, r)
@@ -361,4 +362,12 @@ func (d *Door) Call(ctx context.Context, key string, what Dial) (id string, err 
 		return d.Call(ctx, key, what)
 	}
 	return id, err
+}
+
+// plainNumber is a number of a backend in our spelling. A SIP URI stays as it is.
+func plainNumber(text string) string {
+	if scheme, _, ok := strings.Cut(strings.ToLower(text), ":"); ok && (scheme == "sip" || scheme == "sips") {
+		return text
+	}
+	return string(phone.ParseNumber(text))
 }

@@ -220,12 +220,12 @@ func (c *call) colleague(ctx context.Context, target, brief string) (*call, erro
 		if err != nil || server.Host != uri.Host {
 			return nil, fmt.Errorf("%q cannot be called by this trunk: it leads to %s", target, server.Host)
 		}
-		number = uri.User
+		number = string(numberIn(uri))
 	}
 	switch {
 	case number == "" || strings.ContainsAny(number, notInNumber):
 		return nil, fmt.Errorf("%q is no number", phone.Clip(target))
-	case brief == "" && !bridge.Matches(t.Outbound.To, number): // the operator has allowed a REFER, which the other side pays for
+	case brief == "" && !phone.Number(number).Matches(t.Outbound.To): // the operator has allowed a REFER, which the other side pays for
 		return nil, fmt.Errorf("%q may not be called by this trunk", phone.Clip(number))
 	}
 	if !c.door.host.Ready() {

@@ -1,13 +1,11 @@
 package sip
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -79,7 +77,7 @@ func (d *Door) begin(
 			d.refuse(req, tx, log, refused)
 			return errRefused
 		}
-		c.logBegin(c.party.Number, c.party.Called)
+		c.logBegin(string(c.party.Number), string(c.party.Called))
 		return c.answer(req, tx)
 	})
 }
@@ -129,9 +127,9 @@ func (d *Door) incoming(req *sip.Request, asserted bool) (*call, *refusal) {
 		}
 	}
 	who := d.partyOf(req, asserted)
-	agent := d.agents.Called(doorName, who.Called)
+	agent := phone.Called(d.agents, doorName, who.Called)
 	if agent == nil {
-		return nil, &refusal{404, "Not Found", "no agent: for " + who.Called, nil}
+		return nil, &refusal{404, "Not Found", "no agent: for " + phone.Clip(who.Called), nil}
 	}
 	if !d.host.Ready() {
 		return nil, refusalFor(bridge.ErrShutdown)
@@ -153,14 +151,14 @@ func (d *Door) admitCall(c *call, req *sip.Request, from netip.Addr, t *trunkSta
 			return notAcceptable(err)
 		}
 	}
-	if rule := d.gate.begin(t, c.party.Number); rule != "" {
+	if rule := d.gate.begin(t, c.party.Number.Key()); rule != "" {
 		return &refusal{503, "Service Unavailable", rule, []sip.Header{sip.NewHeader("Retry-After", "10")}}
 	}
 	if err := s.open(); err != nil {
-		d.gate.end(t, c.party.Number)
+		d.gate.end(t, c.party.Number.Key())
 		return &refusal{503, "Service Unavailable", "no port: " + err.Error(), []sip.Header{sip.NewHeader("Retry-After", "10")}}
 	}
-	c.ofTrunk(t, s, c.party.Number)
+	c.ofTrunk(t, s, c.party.Number.Key())
 	c.dialog = answering(req, d.contact(req.Transport(), from))
 	c.dialog.client, c.dialog.from, c.dialog.login = d.client, d.socket(req.Transport()), t.Outbound
 	return nil
@@ -179,7 +177,7 @@ func (c *call) ofTrunk(t *trunkState, s *rtpSound, counted string) {
 	c.trunk, c.sound = t, s
 	c.party.Attributes.Add("trunk", t.Name)
 	c.open = bridge.Open{
-		Origin:  bridge.Origin{Door: doorName, Identity: c.party.Number, Key: doorName + " " + t.Name, Attributes: c.party.Attributes},
+		Origin:  bridge.Origin{Door: doorName, Identity: string(c.party.Number), Key: doorName + " " + t.Name, Attributes: c.party.Attributes},
 		Grant:   &bridge.Grant{Tools: []string{"*"}, MaxDuration: t.longest()},
 		Account: c.door.account(doorName+" "+t.Name, t.Calls),
 	}
@@ -196,71 +194,6 @@ func notAcceptable(err error) *refusal {
 		"SDP: " + err.Error(),
 		[]sip.Header{sip.NewHeader("Warning", fmt.Sprintf("399 voxgate %q", err.Error()))},
 	}
-}
-
-// partyOf is who calls, and which number. With asserted the identity that a network asserts (RFC 3325) comes before what the caller says.
-func (d *Door) partyOf(req *sip.Request, asserted bool) phone.Party {
-	from := req.From()
-	p := phone.Party{Number: numberIn(from.Address), Name: from.DisplayName, Called: d.calledNumber(req)}
-	if name, number := addressIn(req, "P-Asserted-Identity"); asserted && number != "" {
-		p.Number, p.Name = number, cmp.Or(name, p.Name)
-	}
-	if v, ok := from.Params.Get("verstat"); ok {
-		p.Verify = v
-	}
-	if h := req.GetHeader("Privacy"); h != nil && !strings.EqualFold(strings.TrimSpace(h.Value()), "none") { // RFC 3323
-		p.Number, p.Name = "", ""
-	}
-	for _, h := range req.Headers() {
-		name := strings.ToLower(h.Name())
-		if strings.HasPrefix(name, "x-") || slices.Contains(tellingHeaders, name) {
-			p.Attributes.Add(name, h.Value())
-		}
-	}
-	return p
-}
-
-// tellingHeaders say where a call comes from, beside those of X-: RFC 5806, 7044, 7433 and 3261.
-var tellingHeaders = []string{"diversion", "history-info", "user-to-user", "call-id"}
-
-// calledNumber is the number that was called. A trunk where we are registered calls our contact, and says elsewhere which number that
-// was: in P-Called-Party-ID (RFC 7315, section 4.2), or in To.
-func (d *Door) calledNumber(req *sip.Request) string {
-	user := numberIn(req.Recipient)
-	ours := slices.ContainsFunc(d.gate.trunks, func(t *trunkState) bool {
-		return t.Outbound != nil && t.Outbound.Register && t.Outbound.identity("").User == user
-	})
-	if !ours {
-		return user
-	}
-	_, called := addressIn(req, "P-Called-Party-ID")
-	return cmp.Or(called, numberIn(req.To().Address), user)
-}
-
-// addressIn reads a header that has an address, and what comes before the @ in it; "": there is none.
-func addressIn(req *sip.Request, header string) (name, number string) {
-	h := req.GetHeader(header)
-	if h == nil {
-		return "", ""
-	}
-	var uri sip.Uri
-	params := sip.NewParams()
-	name, err := sip.ParseAddressValue(h.Value(), &uri, &params)
-	if err != nil {
-		return "", ""
-	}
-	return name, numberIn(uri)
-}
-
-var notInTel = strings.NewReplacer("-", "", ".", "", "(", "", ")", "")
-
-// numberIn is the number, or the name, that a URI has: of tel: (RFC 3966) without what separates its digits for the eye.
-func numberIn(uri sip.Uri) string {
-	if uri.Scheme != "tel" {
-		return uri.User
-	}
-	number, _, _ := strings.Cut(uri.Raw(), ";")
-	return notInTel.Replace(number)
 }
 
 // answer takes a call from its INVITE to its end, and returns why it has ended.

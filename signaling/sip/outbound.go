@@ -89,9 +89,9 @@ func (d *Door) outbound(what Dial) (*trunkState, error) {
 	switch {
 	case t == nil || t.Outbound == nil:
 		return nil, wrong(bridge.CodeBadMessage, "trunk", "%q takes no outgoing calls.", phone.Clip(what.Trunk))
-	case !bridge.Matches(t.Outbound.To, what.To) || strings.ContainsAny(what.To, notInNumber):
+	case !phone.Number(what.To).Matches(t.Outbound.To) || strings.ContainsAny(what.To, notInNumber):
 		return nil, wrong(bridge.CodeForbidden, "to", "%q may not be called by this trunk.", phone.Clip(what.To))
-	case what.From != "" && !bridge.Matches(t.Outbound.Callers, what.From) || strings.ContainsAny(what.From, notInNumber):
+	case what.From != "" && !phone.Number(what.From).Matches(t.Outbound.Callers) || strings.ContainsAny(what.From, notInNumber):
 		return nil, wrong(bridge.CodeForbidden, "from",
 			"%q is no number that this trunk may show; outbound.callers lists them.", phone.Clip(what.From))
 	case what.Machine != nil && len(what.Machine.Say) > maxSay:
@@ -138,7 +138,7 @@ func (d *Door) newOutbound(ctx context.Context, r *record, t *trunkState, agent 
 	}
 	c := newCall(d, agent)
 	c.record = r
-	c.party = phone.Party{Number: what.To, Ours: true}
+	c.party = phone.Party{Number: phone.Number(what.To), Ours: true}
 	to := server
 	to.User = what.To
 	from := t.Outbound.identity(server.Host)
@@ -322,13 +322,17 @@ func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
 // redirected has the dialog call the number that a 3xx names, by the same trunk, if it may be called (RFC 3261, section 8.1.3.4).
 func (c *call) redirected(res *sip.Response) bool {
 	contact := res.Contact()
-	if res.StatusCode/100 != 3 || contact == nil || !bridge.Matches(c.trunk.Outbound.To, contact.Address.User) {
+	if res.StatusCode/100 != 3 || contact == nil {
 		return false
 	}
-	c.log.Info("call redirected", "to", phone.Clip(contact.Address.User))
+	number := numberIn(contact.Address)
+	if !number.Matches(c.trunk.Outbound.To) || strings.ContainsAny(string(number), notInNumber) {
+		return false
+	}
+	c.log.Info("call redirected", "to", phone.Clip(number))
 	c.dialog.mu.Lock()
 	defer c.dialog.mu.Unlock()
-	c.dialog.target.User = contact.Address.User
+	c.dialog.target.User = string(number)
 	return true
 }
 

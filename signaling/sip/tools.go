@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -107,18 +108,44 @@ func (c *call) transferCall(ctx context.Context, target, about string) error {
 	return err
 }
 
-// transferURI is a target as a URI. A number is one of the other side's network.
+// transferURI is a target as a URI. A number is one of the other side's network: of the domain of its From. Where a caller hides there is
+// none in From, and the trunk's server, the Contact or the address that the requests come from take its place.
 func (c *call) transferURI(target string) (sip.Uri, error) {
-	if strings.HasPrefix(target, "sip:") || strings.HasPrefix(target, "sips:") {
-		return parseURI(target)
+	if uri, err := parseURI(target); err == nil {
+		return uri, nil
 	}
-	if strings.ContainsAny(target, notInNumber) {
+	target = string(phone.ParseNumber(target))
+	if target == "" || strings.ContainsAny(target, notInNumber) {
 		return sip.Uri{}, fmt.Errorf("%q is no number", phone.Clip(target))
 	}
 	c.dialog.mu.Lock()
-	host := c.dialog.remote.Address.Host
+	host, contact, source := c.dialog.remote.Address.Host, c.dialog.target, c.dialog.source
 	c.dialog.mu.Unlock()
+	if host == "" || phone.IsInvalidHost(host) {
+		var server sip.Uri
+		if c.trunk != nil && c.trunk.Outbound != nil {
+			server, _ = parseURI(c.trunk.Outbound.Server) // checked with the configuration
+		}
+		host = hostPort(contact)
+		switch {
+		case server.Host != "":
+			host = hostPort(server)
+		case contact.Host == "" || phone.IsInvalidHost(contact.Host):
+			host, _, _ = net.SplitHostPort(source)
+			if strings.Contains(host, ":") {
+				host = "[" + host + "]"
+			}
+		}
+	}
 	return parseURI("sip:" + target + "@" + host)
+}
+
+// hostPort is the host of a URI, with its port if it has one.
+func hostPort(uri sip.Uri) string {
+	if uri.Port > 0 {
+		return fmt.Sprintf("%s:%d", uri.Host, uri.Port)
+	}
+	return uri.Host
 }
 
 // refer sends a REFER and waits until somebody has answered the call that follows.
@@ -183,7 +210,8 @@ func (c *call) onNotify(req *sip.Request, tx sip.ServerTransaction) {
 
 // parseURI reads a SIP URI.
 func parseURI(text string) (uri sip.Uri, err error) {
-	if !strings.HasPrefix(text, "sip:") && !strings.HasPrefix(text, "sips:") {
+	scheme, _, _ := strings.Cut(strings.ToLower(text), ":")
+	if scheme != "sip" && scheme != "sips" {
 		return uri, fmt.Errorf("%q is no SIP URI like sip:host or sip:+4930123@host", text)
 	}
 	if err := sip.ParseUri(text, &uri); err != nil || uri.Host == "" {

@@ -362,10 +362,10 @@ func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
 	t := ticket{
 		provider: p,
 		call:     form.Get(p.profile.id),
-		party:    phone.Party{Number: form.Get("From"), Called: form.Get("To"), Name: form.Get("CallerName")},
+		party:    newParty(form.Get("From"), form.Get("To"), form.Get("CallerName")),
 	}
 	if strings.HasPrefix(form.Get("Direction"), "outbound") { // https://www.twilio.com/docs/voice/twiml#request-parameters
-		t.party = phone.Party{Number: form.Get("To"), Called: form.Get("From"), Ours: true}
+		t.party = phone.Party{Number: phone.ParseNumber(form.Get("To")), Called: phone.ParseNumber(form.Get("From")), Ours: true}
 	}
 	for name, values := range form {
 		for _, prefix := range []string{"SipHeader_", "X-PH-"} { // Twilio's, SignalWire's and Telnyx', and Plivo's
@@ -374,7 +374,7 @@ func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	t.agent = d.Agents.Called(doorName, t.party.Called)
+	t.agent = phone.Called(d.Agents, doorName, t.party.Called)
 	control := p.Profile == "telnyx" && form.Has("event")
 	if control {
 		if t.call = form.Get("call_control_id"); form.Get("event") != "call.initiated" || form.Get("direction") != "incoming" {

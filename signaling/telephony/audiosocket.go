@@ -61,7 +61,8 @@ func (d *Door) announce(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "The body must be an object of from, to and name: "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	t := ticket{party: phone.Party{Number: body.From, Called: body.To, Name: body.Name}, agent: d.Agents.Called(doorName, body.To)}
+	t := ticket{party: newParty(body.From, body.To, body.Name)}
+	t.agent = phone.Called(d.Agents, doorName, t.party.Called)
 	if t.agent == nil {
 		d.refused(r.RemoteAddr, "agent", fmt.Errorf("no agent answers calls to %q", phone.Clip(body.To)))
 		http.Error(w, "No agent answers calls to this number.", http.StatusNotFound)

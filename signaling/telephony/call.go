@@ -30,6 +30,11 @@ const (
 	maxReported = 5
 )
 
+// newParty is the other side of a call that comes in, as a provider says it.
+func newParty(from, to, name string) phone.Party {
+	return phone.Party{Number: phone.ParseCaller(from), Called: phone.ParseNumber(to), Name: phone.CallerName(name)}
+}
+
 // or completes what is known of the other side.
 func or(p, other phone.Party) phone.Party {
 	p.Number, p.Name, p.Called = cmp.Or(p.Number, other.Number), cmp.Or(p.Name, other.Name), cmp.Or(p.Called, other.Called)
@@ -125,7 +130,7 @@ func (c *call) begin(ctx context.Context) (rule string, err error) {
 		c.menu = &phone.Menu{}
 	}
 	if c.agent == nil {
-		c.agent = c.door.Agents.Called(doorName, c.party.Called)
+		c.agent = phone.Called(c.door.Agents, doorName, c.party.Called)
 	}
 	if c.agent == nil {
 		return "agent", errors.New("no agent answers calls to " + strconv.Quote(phone.Clip(c.party.Called)))

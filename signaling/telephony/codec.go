@@ -315,7 +315,7 @@ func (c *dialectCodec) begin(fields map[string]any) (s start, err error) {
 	c.prefix, c.suffix, _ = strings.Cut(c.fill(c.dialect.voice, ""), "{sound}")
 	s = start{
 		call: field(fields, c.call), format: c.format,
-		party: phone.Party{Number: field(fields, c.from), Called: field(fields, c.to), Name: field(fields, c.name)},
+		party: newParty(field(fields, c.from), field(fields, c.to), field(fields, c.name)),
 	}
 	s.party.Attributes = c.said(fields)
 	return s, nil

@@ -1,0 +1,135 @@
+package sip_test
+
+import (
+	"crypto/rand"
+	"fmt"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// rawPhone is a telephone whose messages are written by the test.
+type rawPhone struct {
+	t                     testing.TB
+	conn                  net.PacketConn
+	transport             string
+	to                    net.Addr
+	id, from, uri, target string // its call: From with its tag, the URI that it calls, and the Contact of the gateway
+	tag                   string // the gateway's
+	contact               string
+	sequence              int
+}
+
+// newRawPhone is a telephone at an address, which calls an office by UDP.
+func newRawPhone(t testing.TB, o *office, at string) *rawPhone {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", at+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return rawPhoneBy(t, conn, "UDP", net.UDPAddrFromAddrPort(o.door.Addresses()[0]))
+}
+
+func rawPhoneBy(t testing.TB, conn net.PacketConn, transport string, to net.Addr) *rawPhone {
+	return &rawPhone{
+		t: t, conn: conn, transport: transport, to: to, id: rand.Text(), from: "<sip:eve@127.0.0.1>;tag=" + rand.Text(),
+		uri: "sip:500@127.0.0.1", contact: fmt.Sprintf("<sip:eve@%s;transport=%s>", conn.LocalAddr(), strings.ToLower(transport)),
+	}
+}
+
+// message is the next request of its call. Headers stand before the body; one that is there already takes the place of the usual one.
+func (p *rawPhone) message(method, body string, headers ...string) string {
+	if method != "ACK" && method != "CANCEL" {
+		p.sequence++
+	}
+	to, line := "<"+p.uri+">", p.uri
+	if p.tag != "" {
+		to, line = to+";tag="+p.tag, p.target
+	}
+	list := []string{
+		fmt.Sprintf("Via: SIP/2.0/%s %s;branch=z9hG4bK%s;rport", p.transport, p.conn.LocalAddr(), rand.Text()), "Max-Forwards: 70",
+		"From: " + p.from, "To: " + to, "Call-ID: " + p.id, fmt.Sprintf("CSeq: %d %s", p.sequence, method), "Contact: " + p.contact,
+	}
+	if body != "" {
+		list = append(list, "Content-Type: application/sdp")
+	}
+	for _, h := range headers {
+		name, _, _ := strings.Cut(h, ":")
+		own := false
+		for i := range list {
+			if strings.HasPrefix(list[i], name+":") {
+				list[i], own = h, true
+			}
+		}
+		if !own {
+			list = append(list, h)
+		}
+	}
+	list = append(list, fmt.Sprintf("Content-Length: %d", len(body)))
+	return method + " " + line + " SIP/2.0\r\n" + strings.Join(list, "\r\n") + "\r\n\r\n" + body
+}
+
+func (p *rawPhone) send(text string) {
+	p.t.Helper()
+	if _, err := p.conn.WriteTo([]byte(text), p.to); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+var (
+	tagOfTo     = regexp.MustCompile(`(?m)^To: .*;tag=([^;\s]+)`)
+	uriOfTarget = regexp.MustCompile(`(?m)^Contact: <([^>]+)>`)
+)
+
+// read returns the next message that want takes, or "" if none comes in time.
+func (p *rawPhone) read(within time.Duration, want func(text string) bool) string {
+	p.t.Helper()
+	buf := make([]byte, 65535)
+	for deadline := time.Now().Add(within); ; {
+		p.conn.SetReadDeadline(deadline)
+		n, _, err := p.conn.ReadFrom(buf)
+		if err != nil {
+			return ""
+		}
+		if text := string(buf[:n]); want(text) {
+			return text
+		}
+	}
+}
+
+// final is the final answer to the newest request, or 0.
+func (p *rawPhone) final(method string, within time.Duration) (status int, text string) {
+	p.t.Helper()
+	text = p.read(within, func(text string) bool {
+		return strings.HasPrefix(text, "SIP/2.0 ") && text[8] >= '2' && strings.Contains(text, fmt.Sprintf("CSeq: %d %s\r\n", p.sequence, method))
+	})
+	if text == "" {
+		return 0, ""
+	}
+	status, _ = strconv.Atoi(text[8:11])
+	return status, text
+}
+
+// call makes a call, and returns how it was answered.
+func (p *rawPhone) call(body string, headers ...string) (status int, text string) {
+	p.t.Helper()
+	p.send(p.message("INVITE", body, headers...))
+	status, text = p.final("INVITE", patience)
+	if m := tagOfTo.FindStringSubmatch(text); m != nil {
+		p.tag = m[1]
+	}
+	p.target = p.uri
+	if m := uriOfTarget.FindStringSubmatch(text); m != nil {
+		p.target = m[1]
+	}
+	if status == 200 {
+		p.send(p.message("ACK", ""))
+	} else {
+		p.tag = ""
+	}
+	return status, text
+}
