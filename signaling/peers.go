@@ -96,7 +96,9 @@ func (c *PeerCall) Answer(s *bridge.Session, api *rtc.API, o rtc.PeerOptions) (*
 		p.late.Stop()
 		return nil, err
 	}
-	if p.SDP, err = p.Peer.Answer(c.Offer); err != nil {
+	offer := c.Offer
+	c.Offer = rtc.Offer{} // 20 KB that the call would keep
+	if p.SDP, err = p.Peer.Answer(offer); err != nil {
 		p.Close()
 		return nil, err
 	}

@@ -176,10 +176,11 @@ func Pong() ServerMessage { return ServerMessage{kind: typePong} }
 // Answer answers an offer.
 func Answer(sdp string) ServerMessage { return message(typeAnswer, map[string]string{"sdp": sdp}) }
 
-// Candidate trickles one of the gateway's candidates: its line, and the mid ("": not known yet) and the index of its
+// Candidate trickles one of the gateway's candidates: its line, and the mid ("": the offer has none) and the index of its
 // section.
-func Candidate(line, mid string, section *uint16) ServerMessage {
-	p := candidatePayload{Candidate: &line, SDPMLineIndex: section}
+func Candidate(line, mid string, index int) ServerMessage {
+	section := uint16(index)
+	p := candidatePayload{Candidate: &line, SDPMLineIndex: &section}
 	if mid != "" {
 		p.SDPMid = &mid
 	}

@@ -28,21 +28,6 @@ func reachable(loopback bool) func(net.IP) bool {
 	}
 }
 
-// firstCandidates leaves out of an offer the candidates that are too many, and returns how many are left.
-func firstCandidates(text string) (offer string, n int) {
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "a=candidate:") {
-			if n == MaxCandidates {
-				continue
-			}
-			n++
-		}
-		b.WriteString(line)
-	}
-	return b.String(), n
-}
-
 // announces reports whether clients get one of our candidates. Where public addresses are named they get no others: pion
 // replaces the local ones only of the families that have a public one.
 func (a *API) announces(candidate string) bool {

@@ -83,7 +83,7 @@ func TestTooManyCandidates(t *testing.T) {
 		t.Errorf("of %d in the offer and 40 trickled ones %d are too many", 25+mine, n)
 	}
 	within(t, func() bool { return known() == MaxCandidates-mine })
-	ufrag := p.offer.ufrag
+	ufrag := p.offer.transport.ufrag
 	again, err := ParseOffer(
 		strings.ReplaceAll(
 			strings.ReplaceAll(offer, ufrag, "another"+ufrag),

@@ -1,12 +1,14 @@
 package rtc
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/pion/sdp/v3"
+	"github.com/pion/ice/v4"
 	"github.com/pion/webrtc/v4"
 	"golang.org/x/time/rate"
 
@@ -40,26 +42,60 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return e.Problem }
 
-// Offer is what must be known of an SDP offer before pion sees it.
+// Offer is an SDP offer as it will be answered: which of its sections are accepted, and what each of them says. Everything here, and
+// Pion too, goes by it: nothing else reads the client's text.
 type Offer struct {
-	// Unseen are the codecs of a video section that cannot be looked at, in words; "": there is none.
+	// Unseen lists the codecs of a video section that cannot be decoded; "" if there is no such section.
 	Unseen string
 
-	sdp         string
-	fingerprint string // of its DTLS certificate: another one is another peer
-	ufrag       string // of ICE; a new one restarts it
-	codec       *codec // of the voice; nil: no audio section
-	voice       bool   // an audio section on which we may send
-	red         bool   // an audio section with RED
-	microphone  bool   // an audio section on which the client may send
-	channel     bool   // a section for data channels
-	maxMessage  int    // bytes, of the data channel
+	from       description
+	sections   []section
+	group      []string // mids of the BUNDLE group that is accepted, as the offer lists them; nil: the section has a transport of its own
+	transport  transport
+	mixed      bool   // extmap-allow-mixed of the session
+	codec      *codec // of the voice; nil: no audio section is accepted
+	voice      bool   // an accepted audio section on which we may send
+	microphone bool   // an accepted audio section on which the client may send
+	channel    bool   // an accepted section for data channels
+	maxMessage int    // bytes, of the data channel
+}
+
+// kept is what must be known of an offer that was answered, without the 20 KB of its text.
+func (o Offer) kept() Offer {
+	o.from, o.sections, o.group, o.transport.candidates = description{}, nil, nil, nil
+	o.transport.fingerprint, o.transport.ufrag, o.transport.pwd = strings.Clone(o.transport.fingerprint),
+		strings.Clone(o.transport.ufrag), ""
+	o.transport.setup = strings.Clone(o.transport.setup)
+	return o
+}
+
+// transport is the client's side of the one transport that all accepted sections share.
+type transport struct {
+	ufrag, pwd  string // of ICE; a new ufrag restarts it
+	fingerprint string // of the DTLS certificate: another one is another peer
+	setup       string // "active", "passive" or "actpass"
+	lite        bool   // ICE lite
+	candidates  []string
+}
+
+// section is one media section of an offer.
+type section struct {
+	*mediaDescription
+	mid       string
+	hasMid    bool      // else mid is one of ours, and not for the answer
+	offered   bool      // the client offers it, see isOffered
+	accepted  bool      // the answer takes it
+	client    direction // from the client's side
+	encodings []webrtc.RTPCodecParameters
 }
 
 // Speaks reports whether the client may send sound, Listens whether it takes any, and Talks whether both.
-func (o Offer) Speaks() bool  { return o.codec != nil && o.microphone }
-func (o Offer) Listens() bool { return o.codec != nil && o.voice }
+func (o Offer) Speaks() bool  { return o.microphone }
+func (o Offer) Listens() bool { return o.voice }
 func (o Offer) Talks() bool   { return o.Speaks() && o.Listens() }
+
+// Channel reports whether the client opens data channels.
+func (o Offer) Channel() bool { return o.channel }
 
 // codec is what a voice may travel as.
 type codec struct {
@@ -75,206 +111,583 @@ var codecs = []codec{
 	{"PCMA/8000", webrtc.MimeTypePCMA, func(opus.DecoderChoice) media.Codec { return g711.ALaw }},
 }
 
+// The names of other formats, in an rtpmap.
+const (
+	redName = "red/48000/2"
+	vp8Name = "VP8/90000"
+)
+
+// maxAccepted bounds how many sections of sound and pictures are accepted: each costs a receiver.
+const maxAccepted = 8
+
 // ParseOffer reads an offer. What cannot be served is refused with a [RefusedError].
 func ParseOffer(text string) (Offer, error) {
-	o := Offer{sdp: text, maxMessage: defaultChannelMessage}
-	bad := func(problem string) (Offer, error) { return o, &RefusedError{Problem: problem} }
+	bad := func(problem string) (Offer, error) { return Offer{}, &RefusedError{Problem: problem} }
 	if text == "" {
 		return bad("is missing or empty")
 	}
 	if len(text) > maxSDP {
 		return bad(fmt.Sprintf("has %d bytes, more than %d", len(text), maxSDP))
 	}
-	var d sdp.SessionDescription
-	if err := d.UnmarshalString(text); err != nil {
+	d, err := readDescription(strings.Clone(text)) // what is kept of it keeps no request alive
+	switch {
+	case err != nil:
 		return bad("cannot be read: " + err.Error())
-	}
-	if len(d.MediaDescriptions) == 0 {
+	case len(d.media) == 0:
 		return bad("has no media section")
 	}
-	fingerprint, _ := d.Attribute("fingerprint")
-	ufrag, _ := d.Attribute("ice-ufrag")
-	var audio []*sdp.MediaDescription
-	for _, m := range d.MediaDescriptions {
-		if f, ok := m.Attribute("fingerprint"); ok && fingerprint == "" {
-			fingerprint = f
+	return newOffer(d, nil)
+}
+
+// newOffer decides how an offer is answered. A connection keeps the codec that it has begun with where it is still offered; nil: none yet.
+func newOffer(d description, chosen *codec) (Offer, error) {
+	o := Offer{from: d, maxMessage: defaultChannelMessage, mixed: d.attributes.has("extmap-allow-mixed")}
+	groups := bundles(d)
+	err := o.readSections(d, groups)
+	if err == nil {
+		err = o.accept(groups, chosen)
+	}
+	if err == nil {
+		err = o.readTransport(d)
+	}
+	if err != nil {
+		return Offer{}, &RefusedError{Problem: err.Error()}
+	}
+	return o, nil
+}
+
+// bundles returns the mids of each BUNDLE group (RFC 9143 section 7).
+func bundles(d description) (groups [][]string) {
+	for _, value := range d.attributes.all("group") {
+		if fields := strings.Fields(value); len(fields) > 0 && fields[0] == "BUNDLE" {
+			groups = append(groups, fields[1:])
 		}
-		if u, ok := m.Attribute("ice-ufrag"); ok && ufrag == "" {
-			ufrag = u
+	}
+	return groups
+}
+
+// isOffered reports whether a client offers a section. Port 0 takes it back, but for a bundle-only section of a BUNDLE group, whose port
+// is 0 by design (RFC 9143 section 6, RFC 8829 section 5.2.1).
+func isOffered(m *mediaDescription, grouped bool) bool {
+	return m.port != 0 || grouped && m.attributes.has("bundle-only")
+}
+
+// readSections reads what each section is, with the defaults of what it leaves out.
+func (o *Offer) readSections(d description, groups [][]string) error {
+	taken := map[string]bool{}
+	for _, m := range d.media {
+		if mid, _ := m.attributes.get("mid"); mid != "" {
+			if strings.ContainsAny(mid, " \t") {
+				return fmt.Errorf("has a media section with the mid %q, which is no token", clip(mid))
+			}
+			if taken[mid] {
+				return fmt.Errorf("has two media sections with the mid %q", clip(mid))
+			}
+			taken[mid] = true
 		}
-		if codecs := unseen(m); codecs != "" {
-			o.Unseen = codecs
+	}
+	byDefault, ok := d.attributes.direction() // of the session, for sections without one (RFC 8866 section 6.7)
+	if !ok {
+		byDefault = direction{true, true}
+	}
+	for i, m := range d.media {
+		s := section{mediaDescription: m, client: byDefault}
+		if s.mid, _ = m.attributes.get("mid"); s.mid != "" {
+			s.hasMid = true
+		} else {
+			for s.mid = strconv.Itoa(i); taken[s.mid]; {
+				s.mid = "x" + s.mid
+			}
+			taken[s.mid] = true
 		}
-		switch {
-		case m.MediaName.Media == "audio" && m.MediaName.Port.Value != 0:
-			audio = append(audio, m)
-		case m.MediaName.Media == "application":
+		if d, ok := m.attributes.direction(); ok {
+			s.client = d
+		}
+		s.offered = isOffered(m, slices.ContainsFunc(groups, func(mids []string) bool { return s.hasMid && slices.Contains(mids, s.mid) }))
+		s.encodings = readFormats(m)
+		o.sections = append(o.sections, s)
+	}
+	return nil
+}
+
+// readFormats returns the formats of a section of sound or pictures. Static payload types need no name.
+func readFormats(m *mediaDescription) (formats []webrtc.RTPCodecParameters) {
+	if m.kind != "audio" && m.kind != "video" {
+		return nil
+	}
+	names := map[string]string{"0": "PCMU/8000", "8": "PCMA/8000", "9": "G722/8000"} // RFC 3551 section 6
+	if m.kind == "video" {
+		clear(names)
+	}
+	for _, value := range m.attributes.all("rtpmap") {
+		if pt, name, ok := strings.Cut(value, " "); ok {
+			names[pt] = plainName(name)
+		}
+	}
+	parameters := map[string]string{}
+	for _, value := range m.attributes.all("fmtp") {
+		if pt, line, ok := strings.Cut(value, " "); ok && parameters[pt] == "" {
+			parameters[pt] = strings.TrimSpace(line)
+		}
+	}
+	for _, pt := range m.formats {
+		number, err := strconv.ParseUint(pt, 10, 7)
+		if err != nil || names[pt] == "" {
+			continue
+		}
+		f := webrtc.RTPCodecParameters{PayloadType: webrtc.PayloadType(number)}
+		f.MimeType, f.SDPFmtpLine = m.kind+"/"+names[pt], parameters[pt]
+		for _, value := range m.attributes.all("rtcp-fb") {
+			if of, feedback, ok := strings.Cut(value, " "); ok && (of == pt || of == "*") {
+				kind, parameter, _ := strings.Cut(strings.TrimSpace(feedback), " ")
+				f.RTCPFeedback = append(f.RTCPFeedback, webrtc.RTCPFeedback{Type: kind, Parameter: parameter})
+			}
+		}
+		formats = append(formats, f)
+	}
+	return formats
+}
+
+// plainName is an encoding without the one channel that sound has by default (RFC 8866 section 6.6).
+func plainName(name string) string { return strings.TrimSuffix(strings.TrimSpace(name), "/1") }
+
+// has reports whether a list has an encoding. Names compare without case (RFC 8866 section 6.6).
+func has(names []string, name string) bool {
+	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
+}
+
+// find returns the first format of a name.
+func (s *section) find(name string) (f webrtc.RTPCodecParameters, ok bool) {
+	i := slices.IndexFunc(s.encodings, func(f webrtc.RTPCodecParameters) bool { return strings.EqualFold(f.MimeType, s.kind+"/"+name) })
+	if i < 0 {
+		return f, false
+	}
+	return s.encodings[i], true
+}
+
+// audio returns the formats that an audio section is answered with: its codec, and Opus with copies of earlier packets before it.
+func (s *section) audio(c *codec) (plain, red webrtc.RTPCodecParameters, hasRED, ok bool) {
+	if plain, ok = s.find(c.name); !ok {
+		return plain, red, false, false
+	}
+	plain.MimeType = c.mimeType
+	plain.ClockRate = 8000
+	if c.mimeType == webrtc.MimeTypeOpus {
+		plain.ClockRate, plain.Channels = 48000, 2
+		if red, hasRED = s.find(redName); hasRED {
+			red.MimeType, red.ClockRate, red.Channels = mimeTypeRED, 48000, 2
+		}
+	}
+	return plain, red, hasRED, true
+}
+
+// video returns the format that a video section is answered with.
+func (s *section) video() (f webrtc.RTPCodecParameters, ok bool) {
+	f, ok = s.find(vp8Name)
+	f.MimeType, f.ClockRate = webrtc.MimeTypeVP8, 90000
+	return f, ok
+}
+
+// The protocols of a section of sound or pictures, which all mean RTP over DTLS (RFC 8829 section 5.1.2), and of one for data channels (RFC
+// 8841 section 4, and what was written before it).
+var (
+	mediaProtocols = []string{
+		"UDP/TLS/RTP/SAVPF", "UDP/TLS/RTP/SAVP", "TCP/TLS/RTP/SAVPF", "TCP/TLS/RTP/SAVP", "TCP/DTLS/RTP/SAVPF", "TCP/DTLS/RTP/SAVP",
+		"RTP/SAVPF", "RTP/SAVP", "RTP/AVPF", "RTP/AVP",
+	}
+	channelProtocols = []string{"UDP/DTLS/SCTP", "TCP/DTLS/SCTP", "DTLS/SCTP"}
+)
+
+// isOldChannel reports whether a section for data channels is as it was before RFC 8841: "DTLS/SCTP 5000".
+func (s *section) isOldChannel() bool { return s.proto == "DTLS/SCTP" }
+
+// usable reports whether a section is of a kind and has a format that is served.
+func (s *section) usable(c *codec) bool {
+	switch s.kind {
+	case "audio":
+		if c == nil {
+			return false
+		}
+		_, ok := s.find(c.name)
+		return ok && slices.Contains(mediaProtocols, s.proto)
+	case "video":
+		_, ok := s.video()
+		return ok && slices.Contains(mediaProtocols, s.proto)
+	case "application":
+		return slices.Contains(channelProtocols, s.proto) && (s.formats[0] == "webrtc-datachannel" || s.isOldChannel())
+	}
+	return false
+}
+
+// accept decides which sections the answer takes: those that are served among those that share the transport. Without a BUNDLE group each
+// section has a transport of its own, and there is only one here: the first audio section's (RFC 9143 section 7.3).
+func (o *Offer) accept(groups [][]string, chosen *codec) error {
+	var audio []string // the names of all formats offered
+	offered := false
+	for i := range o.sections {
+		s := &o.sections[i]
+		offered = offered || s.offered
+		if s.kind == "audio" && s.offered {
+			audio = append(audio, names(s.encodings)...)
+			if len(s.encodings) == 0 {
+				audio = append(audio, "none")
+			}
+		}
+		if s.kind == "video" && s.offered && s.client.sends {
+			if _, ok := s.video(); !ok {
+				o.Unseen = cmp.Or(strings.Join(unseen(s.encodings), ", "), "nothing that has a name")
+			}
+		}
+	}
+	if !offered { // the client has stopped all that there was
+		return nil
+	}
+	for i := range codecs {
+		if c := &codecs[i]; o.codec == nil && has(audio, c.name) || c == chosen && has(audio, c.name) {
+			o.codec = c
+		}
+	}
+	if o.codec == nil && len(audio) > 0 {
+		return fmt.Errorf("offers no codec that is served here; Opus, PCMU and PCMA are, and the offer has %s", strings.Join(audio, ", "))
+	}
+	first := o.first("audio")
+	if first < 0 {
+		first = o.first("")
+	}
+	if first < 0 || o.codec != nil && o.sections[first].kind != "audio" {
+		return errNothingServed
+	}
+	i := slices.IndexFunc(groups, func(mids []string) bool {
+		return o.sections[first].hasMid && slices.Contains(mids, o.sections[first].mid)
+	})
+	if i >= 0 {
+		o.group = groups[i]
+	}
+	o.acceptBundled(first)
+	return nil
+}
+
+var errNothingServed = errors.New("has no media section that is served here: of sound, of video as VP8, or of data channels")
+
+// first returns the index of the first section of a kind, or of any, that can be served; -1: there is none.
+func (o *Offer) first(kind string) int {
+	return slices.IndexFunc(o.sections, func(s section) bool { return s.offered && (kind == "" || s.kind == kind) && s.usable(o.codec) })
+}
+
+// acceptBundled takes the first section, and those that share its transport.
+func (o *Offer) acceptBundled(first int) {
+	media := 0
+	types := map[webrtc.PayloadType]string{} // what each means, which holds for a whole BUNDLE group (RFC 9143 section 10.1.2)
+	for i := range o.sections {
+		s := &o.sections[i]
+		if !s.offered || !s.usable(o.codec) || i != first && !(s.hasMid && slices.Contains(o.group, s.mid)) {
+			continue
+		}
+		switch s.kind {
+		case "application":
+			if o.channel {
+				continue
+			}
 			o.channel = true
-			if s, ok := m.Attribute("max-message-size"); ok {
-				if n, err := strconv.Atoi(s); err == nil {
+			if text, ok := s.attributes.get("max-message-size"); ok {
+				if n, err := strconv.Atoi(text); err == nil {
 					o.maxMessage = n
 				}
 				if o.maxMessage <= 0 || o.maxMessage > maxChannelMessage { // 0: any size
 					o.maxMessage = maxChannelMessage
 				}
 			}
+		default:
+			formats := o.answered(s)
+			if media == maxAccepted || slices.ContainsFunc(formats, func(f webrtc.RTPCodecParameters) bool {
+				return types[f.PayloadType] != "" && types[f.PayloadType] != f.MimeType
+			}) {
+				continue
+			}
+			for _, f := range formats {
+				types[f.PayloadType] = f.MimeType
+			}
+			media++
+			if s.kind == "audio" {
+				o.voice = o.voice || s.client.receives
+				o.microphone = o.microphone || s.client.sends
+			}
 		}
+		s.accepted = true
 	}
-	o.fingerprint, o.ufrag = strings.Clone(fingerprint), strings.Clone(ufrag) // or they would keep all of the text
-	if o.fingerprint == "" {
-		return bad("has no DTLS fingerprint")
-	}
-	if problem := o.readAudio(audio); problem != "" {
-		return bad(problem)
-	}
-	return o, nil
 }
 
-// readAudio chooses the codec and reads the sections that have it. It returns what is wrong with them, or "".
-func (o *Offer) readAudio(sections []*sdp.MediaDescription) (problem string) {
-	var offered []string
-	for _, m := range sections {
-		offered = append(offered, codecNames(m)...)
+// answered returns the formats that the answer to a section has, the one that the client should send first.
+func (o *Offer) answered(s *section) (formats []webrtc.RTPCodecParameters) {
+	if s.kind == "video" {
+		f, _ := s.video()
+		return []webrtc.RTPCodecParameters{f}
 	}
-	for i := range codecs {
-		if o.codec == nil && has(offered, codecs[i].name) {
-			o.codec = &codecs[i]
+	plain, red, hasRED, _ := s.audio(o.codec)
+	if hasRED {
+		formats = append(formats, red)
+	}
+	return append(formats, plain)
+}
+
+// tag returns the section that carries the transport: of the accepted ones the first that the offer's BUNDLE group lists (RFC 9143
+// section 7.3.1); nil: none is accepted.
+func (o *Offer) tag() *section {
+	for _, mid := range o.bundled() {
+		i := slices.IndexFunc(o.sections, func(s section) bool { return s.mid == mid })
+		return &o.sections[i]
+	}
+	return nil
+}
+
+// bundled returns the mids of the accepted sections, the tag first.
+func (o *Offer) bundled() (mids []string) {
+	for _, mid := range o.group {
+		if s := o.section(mid); s != nil && s.hasMid && !slices.Contains(mids, mid) {
+			mids = append(mids, mid)
 		}
 	}
-	if o.codec == nil && len(sections) > 0 {
-		return "offers no codec that is served here; Opus, PCMU and PCMA are, and the offer has " + strings.Join(offered, ", ")
-	}
-	for _, m := range sections {
-		names := codecNames(m)
-		if !has(names, o.codec.name) {
-			continue
+	if o.group == nil {
+		if i := slices.IndexFunc(o.sections, func(s section) bool { return s.accepted }); i >= 0 {
+			mids = append(mids, o.sections[i].mid)
 		}
-		_, inactive := m.Attribute("inactive")
-		_, sendonly := m.Attribute("sendonly")
-		_, recvonly := m.Attribute("recvonly")
-		o.red = o.red || has(names, "red/48000/2") && o.codec.mimeType == webrtc.MimeTypeOpus
-		o.voice = o.voice || !inactive && !sendonly
-		o.microphone = o.microphone || !inactive && !recvonly
+	}
+	return mids
+}
+
+// readTransport reads the side of the transport that the tag has, or else the session, or else the sections that share it: sections that
+// are bundled need not repeat it (RFC 8829 section 5.2.1).
+func (o *Offer) readTransport(d description) error {
+	places := []attributes{d.attributes}
+	tag := o.tag()
+	if tag != nil {
+		places = []attributes{tag.attributes, d.attributes}
+	}
+	if len(o.group) > 0 { // the offerer's own tag, which may be refused
+		if i := slices.IndexFunc(o.sections, func(s section) bool { return s.hasMid && s.mid == o.group[0] }); i >= 0 {
+			places = append(places, o.sections[i].attributes)
+		}
+	}
+	for _, m := range d.media {
+		places = append(places, m.attributes)
+	}
+	t := &o.transport
+	for _, a := range places {
+		if ufrag, _ := a.get("ice-ufrag"); ufrag != "" && t.ufrag == "" {
+			t.ufrag = ufrag
+			t.pwd, _ = a.get("ice-pwd")
+		}
+		if setup, _ := a.get("setup"); setup != "" && t.setup == "" {
+			t.setup = strings.ToLower(setup)
+		}
+		if t.fingerprint == "" {
+			t.fingerprint = strongest(a.all("fingerprint"))
+		}
+	}
+	if t.setup != "active" && t.setup != "passive" {
+		t.setup = "actpass"
+	}
+	t.lite = d.attributes.has("ice-lite")
+	switch {
+	case tag == nil: // everything was stopped, and so was what carried it
+	case t.fingerprint == "":
+		return errors.New("has no DTLS fingerprint")
+	case t.ufrag == "" || t.pwd == "":
+		return errors.New("has no ice-ufrag and ice-pwd")
+	}
+	t.candidates = o.readCandidates(d)
+	return nil
+}
+
+// role returns our role in DTLS, as a=setup names it (RFC 8842 section 5.3). Towards a client that leaves it open, Pion dials, unless the
+// client is of ICE lite.
+func (t transport) role() string {
+	if t.setup == "active" || t.setup == "actpass" && t.lite {
+		return "passive"
+	}
+	return "active"
+}
+
+// strongest returns the best of the fingerprints of a certificate whose hash is known (RFC 8122 section 5); "": there is none.
+func strongest(fingerprints []string) string {
+	for _, hash := range []string{"sha-256", "sha-384", "sha-512", "sha-224", "sha-1", ""} {
+		for _, f := range fingerprints {
+			fields := strings.Fields(f)
+			if len(fields) == 2 && (hash == "" || strings.EqualFold(fields[0], hash)) {
+				return strings.ToLower(fields[0]) + " " + fields[1]
+			}
+		}
 	}
 	return ""
 }
 
-// codecNames are the encodings of a media section, as "opus/48000/2"; static payload types without a name count, too.
-func codecNames(m *sdp.MediaDescription) []string {
-	static := map[string]string{"0": "PCMU/8000", "8": "PCMA/8000", "9": "G722/8000"} // RFC 3551 section 6
-	names := map[string]string{}
-	for _, a := range m.Attributes {
-		if a.Key == "rtpmap" {
-			if pt, name, ok := strings.Cut(a.Value, " "); ok {
-				names[pt] = name
+// readCandidates returns the candidates of the transport, as many as are tried.
+func (o *Offer) readCandidates(d description) (candidates []string) {
+	places := []attributes{d.attributes}
+	for i := range o.sections {
+		s := &o.sections[i]
+		ufrag, _ := s.attributes.get("ice-ufrag")
+		if s == o.tag() || ufrag == o.transport.ufrag && (s.accepted || len(o.group) > 0 && slices.Contains(o.group, s.mid)) {
+			places = append(places, s.attributes)
+		}
+	}
+	for _, a := range places {
+		for _, line := range a.all("candidate") {
+			if len(candidates) == MaxCandidates {
+				return candidates
+			}
+			if _, err := ice.UnmarshalCandidate(line); err == nil && !slices.Contains(candidates, line) {
+				candidates = append(candidates, line)
 			}
 		}
 	}
-	var list []string
-	for _, pt := range m.MediaName.Formats {
-		name := names[pt]
-		if name == "" {
-			name = static[pt]
-		}
-		if name != "" {
-			list = append(list, name)
+	return candidates
+}
+
+// names are the encodings of formats, as "opus/48000/2".
+func names(formats []webrtc.RTPCodecParameters) (list []string) {
+	for _, f := range formats {
+		_, name, _ := strings.Cut(f.MimeType, "/")
+		list = append(list, name)
+	}
+	return list
+}
+
+// unseen returns the video codecs among formats, without what repairs others.
+func unseen(formats []webrtc.RTPCodecParameters) (list []string) {
+	for _, name := range names(formats) {
+		switch codec, _, _ := strings.Cut(name, "/"); strings.ToLower(codec) {
+		case "rtx", "red", "ulpfec", "flexfec-03":
+		default:
+			list = append(list, codec)
 		}
 	}
 	return list
 }
 
-func has(names []string, name string) bool {
-	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
+// stopped reports whether the client has taken back all sections that there were.
+func (o *Offer) stopped() bool { return o.tag() == nil }
+
+// voiceSection returns the section that the voice goes by: the one that has it if the client takes it there, or else the first that
+// does; "": none.
+func (o *Offer) voiceSection(current string) (mid string) {
+	for _, s := range o.sections {
+		if s.accepted && s.kind == "audio" && s.client.receives && (mid == "" || s.mid == current) {
+			mid = s.mid
+		}
+	}
+	return mid
 }
 
-// withoutSSRC leaves out which SSRCs an offer's audio has: pion drops what comes by others, and a sender may take another one at
-// any time (RFC 3550, section 8.2; a telephone exchange does when it plays music on hold).
-func withoutSSRC(text string) string {
+// section returns the accepted section of a mid, or nil.
+func (o *Offer) section(mid string) *section {
+	i := slices.IndexFunc(o.sections, func(s section) bool { return s.accepted && s.mid == mid })
+	if i < 0 {
+		return nil
+	}
+	return &o.sections[i]
+}
+
+// regular is the offer as Pion gets it: the accepted sections alone, all in one BUNDLE group with one transport, each with a mid, the
+// formats that the answer will have, and a direction that never stops a section, since what Pion stops does not come back. Which way
+// sound and pictures really go is up to wireAnswer. Simulcast and the sources (SSRC) of sound are left out: Pion drops what comes by
+// others, and a sender may take another one at any time (RFC 3550 section 8.2; a telephone exchange does for its music on hold). voice
+// is the mid of the section that the voice goes by, the only one that Pion may give a sender.
+func (o *Offer) regular(voice, setup string) string {
 	var b strings.Builder
-	audio := false
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "m=") {
-			audio = strings.HasPrefix(line, "m=audio ")
+	fmt.Fprintf(&b, "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE %s\r\n", strings.Join(o.bundled(), " "))
+	fmt.Fprintf(&b, "a=fingerprint:%s\r\na=ice-ufrag:%s\r\na=ice-pwd:%s\r\n", o.transport.fingerprint, o.transport.ufrag, o.transport.pwd)
+	if o.transport.lite {
+		b.WriteString("a=ice-lite\r\n")
+	}
+	if o.mixed {
+		b.WriteString("a=extmap-allow-mixed\r\n")
+	}
+	extensions := map[string]string{} // the number of each, by its URI
+	for i := range o.sections {
+		s := &o.sections[i]
+		if !s.accepted {
+			continue
 		}
-		if !audio || !strings.HasPrefix(line, "a=ssrc") {
-			b.WriteString(line)
+		m := mediaDescription{kind: s.kind, port: 9, proto: "UDP/TLS/RTP/SAVPF"}
+		m.attributes = attributes{{"mid", s.mid}, {"setup", setup}}
+		if s.kind == "application" {
+			m.proto, m.formats = "UDP/DTLS/SCTP", []string{"webrtc-datachannel"}
+			m.attributes = append(m.attributes, attribute{"sctp-port", "5000"}, attribute{"max-message-size", strconv.Itoa(o.maxMessage)})
+		} else {
+			o.regularMedia(&m, s, voice, extensions)
 		}
+		if s == o.tag() {
+			for _, line := range o.transport.candidates {
+				m.attributes = append(m.attributes, attribute{"candidate", line})
+			}
+		}
+		m.write(&b)
 	}
 	return b.String()
 }
 
-// wireAnswer makes of pion's answer the one that is sent: no video goes to the client, and refused sections get what pion
-// leaves out and aiortc insists on (allowed by RFC 8829 section 5.3.1): the offer's mid and the transport of the first
-// section that was accepted.
-func wireAnswer(answer, offer string) string {
-	var a, o sdp.SessionDescription
-	if a.UnmarshalString(answer) != nil || o.UnmarshalString(offer) != nil || len(a.MediaDescriptions) != len(o.MediaDescriptions) {
-		return answer
+// regularMedia is the part of regular for sound and pictures.
+func (o *Offer) regularMedia(m *mediaDescription, s *section, voice string, extensions map[string]string) {
+	d := direction{sends: true, receives: s.mid == voice}
+	m.attributes = append(m.attributes, attribute{key: d.String()}, attribute{key: "rtcp-mux"})
+	for _, f := range o.answered(s) {
+		pt := strconv.Itoa(int(f.PayloadType))
+		m.formats = append(m.formats, pt)
+		_, name, _ := strings.Cut(f.MimeType, "/")
+		rtpmap := fmt.Sprintf("%s %s/%d", pt, name, f.ClockRate)
+		if f.Channels > 1 {
+			rtpmap += fmt.Sprintf("/%d", f.Channels)
+		}
+		m.attributes = append(m.attributes, attribute{"rtpmap", rtpmap})
+		if f.SDPFmtpLine != "" {
+			m.attributes = append(m.attributes, attribute{"fmtp", pt + " " + f.SDPFmtpLine})
+		}
+		for _, feedback := range f.RTCPFeedback {
+			m.attributes = append(m.attributes, attribute{"rtcp-fb", strings.TrimSpace(pt + " " + feedback.Type + " " + feedback.Parameter)})
+		}
 	}
-	var transport []sdp.Attribute
-	for _, m := range a.MediaDescriptions {
-		if m.MediaName.Port.Value == 0 {
+	for _, value := range s.attributes.all("extmap") {
+		fields := strings.Fields(value)
+		if len(fields) != 2 || !isExtensionNumber(fields[0]) || extensions[fields[1]] != "" && extensions[fields[1]] != fields[0] {
 			continue
 		}
-		for _, key := range []string{"ice-ufrag", "ice-pwd", "setup", "rtcp-mux"} {
-			if v, ok := m.Attribute(key); ok {
-				transport = append(transport, sdp.Attribute{Key: key, Value: v})
-			}
-		}
-		break
+		extensions[fields[1]] = fields[0]
+		m.attributes = append(m.attributes, attribute{"extmap", value})
 	}
-	for i, m := range a.MediaDescriptions {
-		switch {
-		case m.MediaName.Port.Value == 0:
-			if mid, ok := o.MediaDescriptions[i].Attribute("mid"); ok {
-				m.Attributes = append(m.Attributes, sdp.Attribute{Key: "mid", Value: mid})
-			}
-			m.Attributes = append(append(m.Attributes, transport...), sdp.Attribute{Key: "inactive"})
-		case m.MediaName.Media == "video":
-			answerVideo(m)
-		case m.MediaName.Media == "audio":
-			answerAudio(m, o.MediaDescriptions[i])
-		}
-	}
-	b, err := a.Marshal()
-	if err != nil {
-		return answer
-	}
-	return string(b)
-}
-
-// answerAudio has sound go only where the offer lets it (RFC 3264, section 6.1): pion answers "sendonly" with "sendrecv", which a browser
-// refuses.
-func answerAudio(answer, offer *sdp.MediaDescription) {
-	one := func(m *sdp.MediaDescription) (sends, takes bool) {
-		_, inactive := m.Attribute("inactive")
-		_, sendonly := m.Attribute("sendonly")
-		_, recvonly := m.Attribute("recvonly")
-		return !inactive && !recvonly, !inactive && !sendonly
-	}
-	theyGive, theyTake := one(offer)
-	weGive, weTake := one(answer)
-	direction := map[[2]bool]string{
-		{true, true}: "sendrecv", {true, false}: "sendonly", {false, true}: "recvonly", {false, false}: "inactive",
-	}[[2]bool{weGive && theyTake, weTake && theyGive}]
-	for i, a := range answer.Attributes {
-		switch a.Key {
-		case "sendrecv", "sendonly", "recvonly", "inactive":
-			answer.Attributes[i].Key = direction
-		}
+	if s.kind == "video" && s.client.sends && !s.attributes.has("simulcast") {
+		m.attributes = append(m.attributes, s.sources()...)
 	}
 }
 
-// firstMid is the media section that carries the transport: all are bundled into the first one that is accepted.
-func firstMid(text string) string {
-	var d sdp.SessionDescription
-	if err := d.UnmarshalString(text); err != nil {
-		return ""
-	}
-	for _, m := range d.MediaDescriptions {
-		if mid, ok := m.Attribute("mid"); ok && m.MediaName.Port.Value != 0 {
-			return mid
+// isExtensionNumber reports whether an extension has a plain number of one byte's header (RFC 8285), and so goes both ways.
+func isExtensionNumber(text string) bool {
+	n, err := strconv.Atoi(text)
+	return err == nil && n >= 1 && n <= 14
+}
+
+// sources returns the SSRC of a video section; nil if it has more than one, as simulcast of old: Pion would take the offer for Plan B.
+func (s *section) sources() (list attributes) {
+	primary, repair := map[string]bool{}, map[string]bool{}
+	for _, value := range s.attributes.all("ssrc-group") {
+		fields := strings.Fields(value)
+		if len(fields) == 3 && fields[0] == "FID" {
+			repair[fields[2]] = true
+			list = append(list, attribute{"ssrc-group", strings.Join(fields, " ")})
 		}
 	}
-	return ""
+	for _, value := range s.attributes.all("ssrc") {
+		ssrc, _, _ := strings.Cut(value, " ")
+		if _, err := strconv.ParseUint(ssrc, 10, 32); err != nil {
+			return nil
+		}
+		if !repair[ssrc] {
+			primary[ssrc] = true
+		}
+		list = append(list, attribute{"ssrc", value})
+	}
+	if len(primary) != 1 {
+		return nil
+	}
+	return list
 }

@@ -7,6 +7,8 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,9 +56,9 @@ type PeerOptions struct {
 	Connected func()
 	Lost      func(why string) // a clause for people; "": the client has closed it
 
-	// Candidate takes one of our candidates, and the index of its media section; "": there are no more. Nil: the client cannot
+	// Candidate takes one of our candidates, which belongs to the section of Tag; "": there are no more. Nil: the client cannot
 	// get them one by one, as after an HTTP request: its Answer waits until it has them all.
-	Candidate func(line string, section *uint16)
+	Candidate func(line string)
 
 	Channel string                            // the label of the data channel; only the first of that name is served; "": none
 	Opened  func(*Channel)                    // the data channel
@@ -67,6 +69,8 @@ type PeerOptions struct {
 var (
 	errOtherCodec  = errors.New("the codec of a connection stays")
 	errNotGathered = errors.New("the candidates of this server are not known in time")
+	errNoVoice     = errors.New("the voice has no place in the offer")
+	errOtherRole   = errors.New("the roles of DTLS stay as they were")
 )
 
 // Peer is a WebRTC connection to a client. Its methods are not for concurrent use.
@@ -78,12 +82,18 @@ type Peer struct {
 	decoder  opus.DecoderChoice
 	trickles bool // our candidates can be sent one by one
 
-	tried  int         // candidates of the client, since the last restart of ICE
-	offer  Offer       // the last one that was answered
-	mid    string      // of the section that carries the transport
-	chosen *codec      // of the first offer with audio, which all others must have; nil before that
-	codec  media.Codec // the same
-	output *voice      // nil until the first offer with voice
+	tried   int         // candidates of the client, since the last restart of ICE
+	offer   Offer       // the last one that was answered
+	stopped bool        // the client has taken back all sections: what it offers next is for another peer
+	tag     string      // the mid of the section that carries the transport; "" before the first answer, and where the offer has none
+	index   int         // of the same section
+	setup   string      // the client's side of DTLS in its first offer, which stays; "" before it
+	role    string      // ours
+	chosen  *codec      // of the first offer with audio, which all others must have; nil before that
+	codec   media.Codec // the same
+	output  *voice      // nil until the first offer with voice
+	sender  *webrtc.RTPSender
+	voiceAt string // the mid of the section that has the sender; "": none has
 
 	// Of pion's goroutines, too.
 	maxMessage atomic.Int64               // bytes
@@ -122,11 +132,11 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 	if p.trickles {
 		pc.OnICECandidate(func(i *webrtc.ICECandidate) {
 			if i == nil {
-				o.Candidate("", nil)
+				o.Candidate("")
 				return
 			}
-			if init := i.ToJSON(); a.announces(init.Candidate) {
-				o.Candidate(init.Candidate, init.SDPMLineIndex)
+			if line := i.ToJSON().Candidate; a.announces(line) {
+				o.Candidate(line)
 			}
 		})
 	}
@@ -158,10 +168,14 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 }
 
 // Made reports whether an offer is of the client's side of this peer; before its first Answer none is.
-func (p *Peer) Made(o Offer) bool { return p.offer.fingerprint == o.fingerprint }
+func (p *Peer) Made(o Offer) bool {
+	return !p.stopped && p.setup != "" && (o.stopped() || p.offer.transport.fingerprint == o.transport.fingerprint)
+}
 
 // Restarts reports whether an offer restarts ICE, which cuts the path until the answer is there.
-func (p *Peer) Restarts(o Offer) bool { return p.offer.ufrag != o.ufrag }
+func (p *Peer) Restarts(o Offer) bool {
+	return !o.stopped() && p.offer.transport.ufrag != o.transport.ufrag
+}
 
 // Connecting reports whether the peer is on its way to be connected, at first or after a restart of ICE.
 func (p *Peer) Connecting() bool {
@@ -189,8 +203,9 @@ func (p *Peer) Microphone() (quiet time.Duration, ok bool) {
 // WantsChannel reports whether the last offer has a section for data channels.
 func (p *Peer) WantsChannel() bool { return p.offer.channel }
 
-// Mid is that of the media section which carries the transport; "" before the first Answer.
-func (p *Peer) Mid() string { return p.mid }
+// Tag returns the mid of the media section that carries the transport, and its index: that is where candidates belong. The mid is "" where
+// the offer has none, and before the first Answer.
+func (p *Peer) Tag() (mid string, index int) { return p.tag, p.index }
 
 // do runs f and has Close wait for it: pion's own Close returns while a track's handler still runs.
 func (p *Peer) do(f func()) {
@@ -212,82 +227,171 @@ func (p *Peer) Answer(o Offer) (sdp string, err error) {
 	bad := func(err error) (string, error) {
 		return "", &RefusedError{Problem: "cannot be used: " + err.Error(), Err: err}
 	}
+	if o.codec != nil && p.chosen != nil && o.codec != p.chosen {
+		if o, err = newOffer(o.from, p.chosen); err != nil {
+			return "", err
+		}
+		if o.codec != p.chosen {
+			return bad(fmt.Errorf("%s would take the place of %s: %w", o.codec.name, p.chosen.name, errOtherCodec))
+		}
+	}
+	if o.stopped() {
+		if p.setup == "" {
+			return bad(errNothingServed)
+		}
+		p.stopped, p.offer = true, o.kept()
+		return o.stoppedAnswer(p.pc.LocalDescription().SDP), nil
+	}
+	switch {
+	case p.setup == "":
+		p.setup, p.role = o.transport.setup, o.transport.role()
+	case o.transport.setup == p.role:
+		return bad(errOtherRole)
+	}
 	if o.codec != nil && p.chosen == nil {
 		p.chosen, p.codec = o.codec, o.codec.new(p.decoder)
 	}
-	if o.codec != nil && p.chosen != o.codec {
-		return bad(fmt.Errorf("%s would take the place of %s: %w", o.codec.name, p.chosen.name, errOtherCodec))
-	}
-	if o.voice && p.output == nil {
-		if err := p.addVoice(); err != nil {
-			return "", err
-		}
-	}
-	p.mayCome.Add(moreTracks)
-	offered, n := firstCandidates(withoutSSRC(o.sdp))
 	if p.Restarts(o) {
 		p.tried = 0
 	}
-	p.tried = max(p.tried, n) // a further offer repeats those of the first
-	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: offered}); err != nil {
+	p.tried = max(p.tried, len(o.transport.candidates)) // a further offer repeats those of the first
+	p.mayCome.Add(moreTracks)
+	voice := o.voiceSection(p.voiceAt)
+	if err := p.negotiate(&o, voice); err != nil {
 		return bad(err)
 	}
-	for _, t := range p.pc.GetTransceivers() {
-		if t.Kind() == webrtc.RTPCodecTypeAudio {
-			if err := prefer(t, o); err != nil {
-				return bad(err)
-			}
-		}
+	if err := p.gather(); err != nil {
+		return "", err
 	}
-	if p.output != nil {
-		p.output.allowRED(o.red)
+	if sdp, err = o.wireAnswer(p.api.filtered(p.pc.LocalDescription().SDP), voice, p.role); err == nil {
+		err = o.checkAnswer(sdp)
+	}
+	if err != nil {
+		p.log.Error("bad answer", "err", err, "offer", clip(fmt.Sprint(o.from.media)), "answer", sdp)
+		return bad(fmt.Errorf("the answer would be wrong: %w", err))
+	}
+	p.index = slices.IndexFunc(o.sections, func(s section) bool { return s.mid == o.tag().mid })
+	if p.tag = ""; o.tag().hasMid {
+		p.tag = strings.Clone(o.tag().mid)
+	}
+	p.offer = o.kept()
+	return sdp, nil
+}
+
+// negotiate has Pion take an offer, and answer it with the voice in a section; "": none takes it.
+func (p *Peer) negotiate(o *Offer, voice string) error {
+	if voice != "" && p.voiceAt != "" && p.voiceAt != voice { // the section that had it was stopped, or takes none any more
+		if err := p.pc.RemoveTrack(p.sender); err != nil {
+			return fmt.Errorf("voice track: %w", err)
+		}
+		p.voiceAt = ""
+	}
+	carries := voice
+	if carries == "" {
+		carries = p.voiceAt // on hold: Pion keeps its sender, and nothing is sent
+	}
+	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: o.regular(carries, p.setup)}); err != nil {
+		return err
+	}
+	if err := p.prefer(o); err != nil {
+		return err
+	}
+	if voice != "" {
+		if err := p.placeVoice(o, voice); err != nil {
+			return err
+		}
 	}
 	a, err := p.pc.CreateAnswer(nil)
 	if err != nil {
-		return bad(err)
+		return err
 	}
 	p.maxMessage.Store(int64(o.maxMessage)) // a channel may open as soon as there is an answer
-	gathered := webrtc.GatheringCompletePromise(p.pc)
-	if err := p.pc.SetLocalDescription(a); err != nil {
-		return bad(err)
-	}
+	return p.pc.SetLocalDescription(a)
+}
+
+// gather waits for our candidates.
+func (p *Peer) gather() error {
 	wait := gatherWait
 	if !p.trickles {
 		wait = gatherAll
 	}
 	select {
-	case <-gathered:
+	case <-webrtc.GatheringCompletePromise(p.pc):
 	case <-time.After(wait):
 		if !p.trickles {
-			return "", errNotGathered
+			return errNotGathered
 		}
 	}
-	local := p.api.filtered(p.pc.LocalDescription().SDP)
-	p.offer, p.mid = o, firstMid(local)
-	p.offer.sdp = "" // 8 KiB and more
-	return wireAnswer(local, o.sdp), nil
+	return nil
+}
+
+// transceiver returns Pion's part of a section.
+func (p *Peer) transceiver(mid string) *webrtc.RTPTransceiver {
+	all := p.pc.GetTransceivers()
+	if i := slices.IndexFunc(all, func(t *webrtc.RTPTransceiver) bool { return t.Mid() == mid }); i >= 0 {
+		return all[i]
+	}
+	return nil
+}
+
+// prefer has the answer name the offer's formats and no others, or it would be the sender's choice in each packet; Opus with copies before
+// plain Opus, where the offer has it: a browser sends what stands first.
+func (p *Peer) prefer(o *Offer) error {
+	for i := range o.sections {
+		s := &o.sections[i]
+		if !s.accepted || s.kind == "application" {
+			continue
+		}
+		t := p.transceiver(s.mid)
+		if t == nil {
+			return fmt.Errorf("the %s section %q is not known", s.kind, clip(s.mid))
+		}
+		if err := t.SetCodecPreferences(o.answered(s)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// placeVoice has a section carry the model's voice.
+func (p *Peer) placeVoice(o *Offer, mid string) error {
+	if p.output == nil {
+		output, err := newVoice(p.chosen.mimeType, p.codec, func(rtt time.Duration) {
+			p.rtt.Store(int64(rtt))
+			p.session.RoundTrip(rtt)
+		}, func(lost, of int) { p.session.Loss(false, lost, of) })
+		if err != nil {
+			return err
+		}
+		p.output = output
+	}
+	plain, red, hasRED, _ := o.section(mid).audio(p.chosen)
+	if !hasRED {
+		red.PayloadType = 0
+	}
+	p.output.setTypes(uint8(plain.PayloadType), uint8(red.PayloadType))
+	if p.voiceAt == mid {
+		return nil
+	}
+	t := p.transceiver(mid)
+	var sender *webrtc.RTPSender
+	var err error
+	if sender = t.Sender(); sender != nil { // of a source that has come without an offer
+		err = sender.ReplaceTrack(p.output)
+	} else if sender, err = p.pc.AddTrack(p.output); err == nil && sender != t.Sender() {
+		err = errNoVoice
+	}
+	if err != nil {
+		return fmt.Errorf("voice track: %w", err)
+	}
+	p.sender, p.voiceAt = sender, strings.Clone(mid)
+	output := p.output
+	go p.do(func() { readRTCP(sender.Read, func(p []rtcp.Packet) { output.onRTCP(p, time.Now()) }) })
+	return nil
 }
 
 // maxBadRTCP is how many datagrams of RTCP in a row may be unreadable before no more are read.
 const maxBadRTCP = 50
-
-// addVoice adds the track that carries the model's voice.
-func (p *Peer) addVoice() error {
-	output, err := newVoice(p.chosen.mimeType, p.codec, func(rtt time.Duration) {
-		p.rtt.Store(int64(rtt))
-		p.session.RoundTrip(rtt)
-	}, func(lost, of int) { p.session.Loss(false, lost, of) })
-	if err != nil {
-		return err
-	}
-	sender, err := p.pc.AddTrack(output)
-	if err != nil {
-		return fmt.Errorf("voice track: %w", err)
-	}
-	p.output = output
-	go p.do(func() { readRTCP(sender.Read, func(p []rtcp.Packet) { output.onRTCP(p, time.Now()) }) })
-	return nil
-}
 
 // readRTCP reads until the other side ends. Interceptors see reports and NACKs only if they are read.
 func readRTCP(read func([]byte) (int, interceptor.Attributes, error), tell func([]rtcp.Packet)) {

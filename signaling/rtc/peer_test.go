@@ -65,6 +65,8 @@ type client struct {
 	track *webrtc.TrackLocalStaticRTP
 	came  chan []byte // payloads of the voice; the newest are dropped if there is no room
 	types chan uint8  // and their types
+
+	sequence uint16 // of the newest packet of exchange
 }
 
 func newClient(t *testing.T, says webrtc.RTPCodecParameters, offered ...webrtc.RTPCodecParameters) *client {

@@ -3,13 +3,11 @@ package rtc
 import (
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/pion/rtcp"
 	"github.com/pion/rtp"
-	"github.com/pion/sdp/v3"
 	"github.com/pion/webrtc/v4"
 
 	"voxgate/media/picture"
@@ -122,47 +120,6 @@ func (p *Peer) watch(ctx context.Context, track *webrtc.TrackRemote, viewer *pic
 		asked = now
 		if err := p.pc.WriteRTCP([]rtcp.Packet{&rtcp.PictureLossIndication{MediaSSRC: uint32(track.SSRC())}}); err != nil {
 			return err
-		}
-	}
-}
-
-// unseen returns the codecs of a video section that cannot be looked at, for want of VP8; "" if it can, or is no such.
-func unseen(m *sdp.MediaDescription) string {
-	_, bundled := m.Attribute("bundle-only") // then port 0 refuses nothing (RFC 9143, section 6)
-	if m.MediaName.Media != "video" || m.MediaName.Port.Value == 0 && !bundled {
-		return ""
-	}
-	for _, key := range []string{"recvonly", "inactive"} {
-		if _, ok := m.Attribute(key); ok {
-			return ""
-		}
-	}
-	names := codecNames(m)
-	var list []string
-	for _, n := range names {
-		codec, _, _ := strings.Cut(n, "/")
-		switch strings.ToLower(codec) {
-		case "vp8":
-			return ""
-		case "rtx", "red", "ulpfec", "flexfec-03": // they repair what others carry
-		default:
-			list = append(list, codec)
-		}
-	}
-	if len(list) == 0 {
-		return "nothing that has a name"
-	}
-	return strings.Join(list, ", ")
-}
-
-// answerVideo makes of pion's answer to a video section the one that is sent: pictures come, none go.
-func answerVideo(m *sdp.MediaDescription) {
-	for i, a := range m.Attributes {
-		switch a.Key {
-		case "recvonly":
-			m.Bandwidth = append(m.Bandwidth, sdp.Bandwidth{Type: "TIAS", Bandwidth: videoBits}) // RFC 3890
-		case "sendonly", "sendrecv":
-			m.Attributes[i].Key = "inactive"
 		}
 	}
 }

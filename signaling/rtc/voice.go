@@ -3,7 +3,6 @@ package rtc
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +22,7 @@ type voice struct {
 	*rtpaudio.Sender
 	mimeType    string // of the codec
 	clockRate   int    // in Hz
+	plain, red  uint8  // payload types, see setTypes
 	path        atomic.Pointer[path]
 	header      rtp.Header
 	onRoundTrip func(time.Duration) // by the peer's reports
@@ -36,9 +36,8 @@ type voice struct {
 
 // path is what a voice is bound to.
 type path struct {
-	ssrc       uint32
-	to         webrtc.TrackLocalWriter
-	plain, red uint8 // payload types, of the codec and of it with copies; red is 0 if there was none
+	ssrc uint32
+	to   webrtc.TrackLocalWriter
 }
 
 func newVoice(mimeType string, codec media.Codec, onRoundTrip func(time.Duration), onLoss func(lost, of int)) (*voice, error) {
@@ -64,40 +63,28 @@ func (v *voice) WriteRTP(p *rtp.Packet) error {
 
 // Bind implements [webrtc.TrackLocal]: it takes the payload types that were negotiated.
 func (v *voice) Bind(c webrtc.TrackLocalContext) (webrtc.RTPCodecParameters, error) {
-	find := func(mimeType string) (p webrtc.RTPCodecParameters, ok bool) {
-		i := slices.IndexFunc(c.CodecParameters(), func(p webrtc.RTPCodecParameters) bool { return strings.EqualFold(p.MimeType, mimeType) })
+	find := func(payloadType uint8) (p webrtc.RTPCodecParameters, ok bool) {
+		i := slices.IndexFunc(c.CodecParameters(), func(p webrtc.RTPCodecParameters) bool { return uint8(p.PayloadType) == payloadType })
 		if i < 0 {
 			return p, false
 		}
 		return c.CodecParameters()[i], true
 	}
-	plain, ok := find(v.mimeType)
+	plain, ok := find(v.plain)
 	if !ok {
 		return plain, webrtc.ErrUnsupportedCodec
 	}
-	to := &path{ssrc: uint32(c.SSRC()), to: c.WriteStream(), plain: uint8(plain.PayloadType)}
-	red, ok := find(mimeTypeRED)
-	if ok = ok && v.mimeType == webrtc.MimeTypeOpus; ok {
-		to.red = uint8(red.PayloadType)
-	}
-	v.Negotiated(to.plain, to.red)
-	v.path.Store(to)
-	if ok {
+	v.path.Store(&path{ssrc: uint32(c.SSRC()), to: c.WriteStream()})
+	if red, ok := find(v.red); ok && v.red != 0 {
 		return red, nil
 	}
 	return plain, nil
 }
 
-// allowRED sets whether the newest offer has RED. Pion binds a track only once.
-func (v *voice) allowRED(ok bool) {
-	to := v.path.Load()
-	switch {
-	case to == nil:
-	case ok:
-		v.Negotiated(to.plain, to.red)
-	default:
-		v.Negotiated(to.plain, 0)
-	}
+// setTypes sets the payload types of the newest offer: of the codec, and of it with copies; red is 0 where there is none.
+func (v *voice) setTypes(plain, red uint8) {
+	v.plain, v.red = plain, red
+	v.Negotiated(plain, red)
 }
 
 // Unbind implements [webrtc.TrackLocal].
@@ -178,28 +165,4 @@ func ntpMiddle(t time.Time) uint32 {
 	const since1900 = 2_208_988_800 // of the Unix epoch
 	seconds, part := uint64(t.Unix())+since1900, uint64(t.Nanosecond())<<16/uint64(time.Second)
 	return uint32(seconds<<16 | part)
-}
-
-// prefer has the answer name the offer's codec alone, or it would be the sender's choice in each packet; Opus with copies before
-// plain Opus, where the offer has it: a browser sends what stands first.
-func prefer(t *webrtc.RTPTransceiver, o Offer) error {
-	r := t.Receiver()
-	if r == nil || o.codec == nil {
-		return nil
-	}
-	isRED := func(c webrtc.RTPCodecParameters) bool { return strings.EqualFold(c.MimeType, mimeTypeRED) }
-	if o.red && !slices.ContainsFunc(r.GetParameters().Codecs, isRED) { // an earlier offer has taken it back
-		if err := t.SetCodecPreferences(nil); err != nil {
-			return err
-		}
-	}
-	var list []webrtc.RTPCodecParameters
-	for _, mime := range []string{mimeTypeRED, o.codec.mimeType} {
-		for _, c := range r.GetParameters().Codecs { // of all offers so far
-			if strings.EqualFold(c.MimeType, mime) && (o.red || !isRED(c)) {
-				list = append(list, c)
-			}
-		}
-	}
-	return t.SetCodecPreferences(list)
 }

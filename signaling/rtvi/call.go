@@ -126,11 +126,10 @@ func (c *call) answer(offer rtc.Offer, anew bool) (sdp string, err error) {
 		c.session.Attach(c.peer.Voice())
 		return sdp, nil
 	}
-	was, channel, before := c.peer, c.channel, c.Offer
+	was, channel := c.peer, c.channel
 	c.session.Hold(true) // until the new one is connected
 	c.Offer = offer
 	if err := c.connect(); err != nil {
-		c.Offer = before
 		c.session.Hold(false)
 		return "", err
 	}

@@ -44,7 +44,7 @@ func (c *webClient) newPeer() (*peer, error) {
 		Session: signaling.PeerSession{Session: c.session}, Channel: "events", Cameras: &c.cameras, Decoder: c.door.OpusDecoder, Logger: c.log,
 		Connected: func() { c.post(func() { c.onConnected(p) }) },
 		Lost:      func(why string) { c.post(func() { c.losePeer(p, why) }) },
-		Candidate: func(line string, section *uint16) { c.post(func() { c.sendCandidate(p, line, section) }) },
+		Candidate: func(line string) { c.post(func() { c.sendCandidate(p, line) }) },
 		Opened:    func(opened *rtc.Channel) { c.post(func() { c.onChannel(p, opened) }) },
 		Closed:    func(closed *rtc.Channel) { c.post(func() { c.onLost(closed) }) },
 		Message: func(message []byte, isText bool) {
@@ -233,10 +233,11 @@ func (c *webClient) closePeer(p *peer) {
 }
 
 // sendCandidate trickles one of our candidates, after the answer: the loop was busy with that when it was found.
-func (c *webClient) sendCandidate(p *peer, line string, section *uint16) {
+func (c *webClient) sendCandidate(p *peer, line string) {
 	if line == "" {
 		c.out.send(p.from, protocol.NoMoreCandidates())
 		return
 	}
-	c.out.send(p.from, protocol.Candidate(line, p.Mid(), section))
+	mid, index := p.Tag()
+	c.out.send(p.from, protocol.Candidate(line, mid, index))
 }

@@ -1,0 +1,182 @@
+package rtc
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// description is a session description (RFC 8866) as far as offers and answers need it: the attributes of the session and those of each
+// media section. It has the only reader of SDP in this package: Pion gets no text that this reader did not write.
+type description struct {
+	head       []string // the lines before the first media section which are no attributes
+	attributes attributes
+	media      []*mediaDescription
+}
+
+// mediaDescription is one media section.
+type mediaDescription struct {
+	kind       string // "audio", "video", "application", or another one
+	port       int
+	proto      string
+	formats    []string
+	attributes attributes
+	bandwidth  []string // the values of its b= lines
+}
+
+// attribute is an "a=" line; the value is empty where there is no colon.
+type attribute struct{ key, value string }
+
+func (a attribute) String() string {
+	if a.value == "" {
+		return a.key
+	}
+	return a.key + ":" + a.value
+}
+
+type attributes []attribute
+
+// get returns the value of the first attribute of a name, without spaces around it.
+func (as attributes) get(key string) (value string, ok bool) {
+	i := slices.IndexFunc(as, func(a attribute) bool { return a.key == key })
+	if i < 0 {
+		return "", false
+	}
+	return strings.TrimSpace(as[i].value), true
+}
+
+// all returns the values of all attributes of a name.
+func (as attributes) all(key string) (values []string) {
+	for _, a := range as {
+		if a.key == key {
+			values = append(values, strings.TrimSpace(a.value))
+		}
+	}
+	return values
+}
+
+func (as attributes) has(key string) bool {
+	_, ok := as.get(key)
+	return ok
+}
+
+// direction is where a section's sound or pictures go, from the side that wrote it.
+type direction struct{ sends, receives bool }
+
+func (d direction) String() string {
+	switch d {
+	case direction{true, true}:
+		return "sendrecv"
+	case direction{true, false}:
+		return "sendonly"
+	case direction{false, true}:
+		return "recvonly"
+	}
+	return "inactive"
+}
+
+// direction returns the first direction among the attributes.
+func (as attributes) direction() (d direction, ok bool) {
+	for _, a := range as {
+		switch a.key {
+		case "sendrecv":
+			return direction{true, true}, true
+		case "sendonly":
+			return direction{true, false}, true
+		case "recvonly":
+			return direction{false, true}, true
+		case "inactive":
+			return direction{}, true
+		}
+	}
+	return direction{}, false
+}
+
+// isDirection reports whether an attribute is a direction.
+func isDirection(key string) bool {
+	return key == "sendrecv" || key == "sendonly" || key == "recvonly" || key == "inactive"
+}
+
+// readDescription reads SDP leniently: any line ends, empty lines, spaces around a line, and the lines of a part in any order. What is
+// no "x=…" line is ignored, as RFC 8866 section 5 has it for what is unknown.
+func readDescription(text string) (d description, err error) {
+	text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(strings.TrimPrefix(text, "\ufeff"))
+	first := true
+	var m *mediaDescription // nil: the session
+	for line := range strings.SplitSeq(text, "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		if first && line != "v=0" {
+			return d, fmt.Errorf("it begins with %q, not with v=0", clip(line))
+		}
+		first = false
+		if len(line) < 2 || line[1] != '=' {
+			continue
+		}
+		value := strings.TrimSpace(line[2:])
+		switch kind := line[0]; {
+		case kind == 'm':
+			if m, err = readMediaLine(value); err != nil {
+				return d, err
+			}
+			d.media = append(d.media, m)
+		case kind == 'a':
+			key, value, _ := strings.Cut(value, ":")
+			a := attribute{strings.TrimSpace(key), value}
+			if m == nil {
+				d.attributes = append(d.attributes, a)
+			} else {
+				m.attributes = append(m.attributes, a)
+			}
+		case m == nil:
+			d.head = append(d.head, line)
+		case kind == 'b':
+			m.bandwidth = append(m.bandwidth, value)
+		}
+	}
+	return d, nil
+}
+
+// readMediaLine reads the value of an "m=" line (RFC 8866 section 5.14).
+func readMediaLine(value string) (*mediaDescription, error) {
+	fields := strings.Fields(value)
+	bad := func(problem string) (*mediaDescription, error) {
+		return nil, fmt.Errorf("the line %q has %s", clip("m="+value), problem)
+	}
+	if len(fields) < 4 {
+		return bad("fewer than four fields")
+	}
+	number, _, _ := strings.Cut(fields[1], "/") // how many ports there are is for other protocols
+	port, err := strconv.ParseUint(number, 10, 16)
+	if err != nil {
+		return bad("no port number")
+	}
+	return &mediaDescription{kind: fields[0], port: int(port), proto: fields[2], formats: fields[3:]}, nil
+}
+
+// clip shortens what a stranger has sent.
+func clip(s string) string {
+	const most = 80
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
+}
+
+// write appends a media section as text.
+func (m *mediaDescription) write(b *strings.Builder) {
+	fmt.Fprintf(b, "m=%s %d %s %s\r\nc=IN IP4 0.0.0.0\r\n", m.kind, m.port, m.proto, strings.Join(m.formats, " "))
+	for _, bw := range m.bandwidth {
+		fmt.Fprintf(b, "b=%s\r\n", bw)
+	}
+	m.attributes.write(b)
+}
+
+func (as attributes) write(b *strings.Builder) {
+	for _, a := range as {
+		fmt.Fprintf(b, "a=%v\r\n", a)
+	}
+}

@@ -1,0 +1,202 @@
+package rtc
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pion/rtp"
+	"github.com/pion/webrtc/v4"
+
+	"voxgate/media"
+	"voxgate/media/mediatest"
+	"voxgate/signaling/rtc/rtctest"
+)
+
+var allDirections = []string{"sendrecv", "sendonly", "recvonly", "inactive"}
+
+// TestDirectionsChange has a client go from each direction to each other one and back: after each offer sound goes as far as both sides
+// want it, and the voice comes back after a hold.
+func TestDirectionsChange(t *testing.T) {
+	for _, first := range allDirections {
+		for _, second := range allDirections {
+			for _, third := range allDirections {
+				t.Run(fmt.Sprintf("%s %s %s", first, second, third), func(t *testing.T) {
+					t.Parallel()
+					changeDirections(t, first, second, third, "sendrecv")
+				})
+			}
+		}
+	}
+}
+
+func changeDirections(t *testing.T, directions ...string) {
+	t.Helper()
+	session := &conversation{}
+	phone := newClient(t, offerOpus, offerOpus)
+	var p *Peer
+	var connected chan struct{}
+	for i, d := range directions {
+		offer := strings.ReplaceAll(phone.offer(), "a=sendrecv", "a="+d)
+		var answer string
+		if p == nil {
+			p, answer, connected = answered(t, session, offer)
+		} else {
+			o, err := ParseOffer(offer)
+			must(t, err)
+			if !p.Made(o) {
+				t.Fatal("the offer is of another peer")
+			}
+			answer, err = p.Answer(o)
+			must(t, err)
+		}
+		if err := rtctest.CheckAnswer(offer, answer); err != nil {
+			t.Errorf("%s: %v\n%s", d, err, answer)
+		}
+		want := map[string]string{"sendrecv": "sendrecv", "sendonly": "recvonly", "recvonly": "sendonly", "inactive": "inactive"}[d]
+		if !strings.Contains(answer, "a="+want+"\r\n") {
+			t.Fatalf("%d: %s is not answered %s\n%s", i, d, want, answer)
+		}
+		// The phone's own connection stays as it is: what it does with its directions is not what is tested.
+		own := strings.ReplaceAll(answer, "a="+want+"\r\n", "a=sendrecv\r\n")
+		must(t, phone.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: own}))
+		<-connected
+		exchange(t, phone, p, session, d)
+	}
+}
+
+// exchange has both sides speak until what the client's direction lets through has come.
+func exchange(t *testing.T, phone *client, p *Peer, session *conversation, direction string) {
+	t.Helper()
+	sends, receives := direction == "sendrecv" || direction == "sendonly", direction == "sendrecv" || direction == "recvonly"
+	if got := p.Voice() != nil; got != receives {
+		t.Fatalf("%s: there is a voice: %v", direction, got)
+	}
+	if _, got := p.Microphone(); got && !sends {
+		t.Errorf("%s: there is a microphone", direction)
+	}
+	for len(phone.came) > 0 {
+		<-phone.came
+	}
+	session.mu.Lock()
+	session.pcm = nil
+	session.mu.Unlock()
+	down := mediatest.Tone(time.Second, 24000, 1100, 8000)
+	frame := time.NewTicker(media.FrameDuration)
+	defer frame.Stop()
+	for i := 0; ; i++ {
+		session.mu.Lock()
+		heard := len(session.pcm) > 0 || !sends
+		session.mu.Unlock()
+		if heard && (len(phone.came) > 0 || !receives) {
+			return
+		}
+		if i == 500 {
+			t.Fatalf("%s: after 10 s the microphone is heard: %v, and %d packets of the voice have come", direction, heard, len(phone.came))
+		}
+		phone.sequence++
+		must(t, phone.track.WriteRTP(&rtp.Packet{
+			Header: rtp.Header{Version: 2, SequenceNumber: phone.sequence, Timestamp: uint32(phone.sequence) * 960}, Payload: []byte{
+				0xf8, 0xff,
+				0xfe,
+			},
+		}))
+		if voice := p.Voice(); voice != nil {
+			must(t, voice.WriteFrame(media.Frame{PCM: down[:480], PTS: time.Duration(phone.sequence) * media.FrameDuration, Start: i == 0}))
+		}
+		<-frame.C
+	}
+}
+
+// TestSectionsStopAndComeBack has a client stop each section of its offers and begin others, in the same place or after it: each answer
+// keeps the rules, and the voice goes by a section that takes it.
+func TestSectionsStopAndComeBack(t *testing.T) {
+	const group = "a=group:BUNDLE "
+	both := func(mids, sections string) string { return offerHead + group + mids + "\r\n" + sections }
+	for _, c := range []struct {
+		name   string
+		offers []string
+		voices []string // where the voice goes after each: a mid, "" none, "gone" another peer must go on
+	}{
+		{"the sound, in the same place", []string{
+			both("0 1", audioOf("9", "0")+channelOf("9", "1")), both("1", audioOf("0", "0")+channelOf("9", "1")),
+			both("1 2", audioOf("9", "2")+channelOf("9", "1")), both("1", audioOf("0", "2")+channelOf("9", "1")),
+			both("3 1", audioOf("9", "3")+channelOf("9", "1")),
+		}, []string{"0", "", "2", "", "3"}},
+		{"the sound, after the others", []string{
+			both("0 1", audioOf("9", "0")+channelOf("9", "1")), both("1 2", audioOf("0", "0")+channelOf("9", "1")+audioOf("9", "2")),
+			both("1 2 3", audioOf("9", "3")+channelOf("9", "1")+audioOf("9", "2")),
+			both("1 3", audioOf("9", "3")+channelOf("9", "1")+audioOf("0", "2")),
+		}, []string{"0", "2", "2", "3"}},
+		{"the ear moves", []string{
+			both("0 1", audioOf("9", "0")+audioOf("9", "1", "a=sendonly")), both("0 1", audioOf("9", "0", "a=sendonly")+audioOf("9", "1",
+				"a=recvonly")),
+			both("0 1", audioOf("9", "0", "a=inactive")+audioOf("9", "1", "a=inactive")), both("0 1", audioOf("9", "0",
+				"a=inactive")+audioOf("9", "1")),
+			both("0 1", audioOf("9", "0", "a=recvonly")+audioOf("9", "1", "a=inactive")),
+		}, []string{"0", "1", "", "1", "0"}},
+		{"the channel", []string{
+			both("0 1", audioOf("9", "0")+channelOf("9", "1")), both("0", audioOf("9", "0")+channelOf("0", "1")),
+			both("0 2", audioOf("9", "0")+channelOf("9", "2")),
+		}, []string{"0", "0", "0"}},
+		{"the camera", []string{
+			both("0 1", videoOf("9", "0", "VP8")+audioOf("9", "1")), both("1", videoOf("0", "0", "VP8")+audioOf("9", "1")),
+			both("2 1", videoOf("9", "2", "VP8")+audioOf("9", "1")), both("2 1", videoOf("9", "2", "H264")+audioOf("9", "1")),
+		}, []string{"1", "1", "1", "1"}},
+		{"everything", []string{both("0", audioOf("9", "0")), offerHead + audioOf("0", "0"), both("1", audioOf("9", "1"))}, []string{
+			"0", "",
+			"gone",
+		}},
+		{"a channel alone, and then sound", []string{
+			both("0", channelOf("9", "0")), both("0 1", channelOf("9", "0")+audioOf("9", "1")),
+		}, []string{"", "1"}},
+		{"RED comes and goes", []string{
+			both("0", audioOf("9", "0")), both("0", redOf("0")), both("0", audioOf("9", "0")), both("0", redOf("0")),
+		}, []string{"0", "0", "0", "0"}},
+		{"a better codec is offered later", []string{
+			both("0", sectionOf("audio 9 UDP/TLS/RTP/SAVPF 0", "0", "a=rtcp-mux")), both("0", audioOf("9", "0")),
+		}, []string{"0", "0"}},
+		{"another payload type", []string{
+			both("0", audioOf("9", "0")), both("0", sectionOf("audio 9 UDP/TLS/RTP/SAVPF 96", "0", "a=rtcp-mux", "a=rtpmap:96 opus/48000/2")),
+		}, []string{"0", "0"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			p := newSealedPeer(t, sealed(t))
+			for i, text := range c.offers {
+				o, err := ParseOffer(text)
+				must(t, err)
+				if gone := i > 0 && !p.Made(o); gone != (c.voices[i] == "gone") {
+					t.Fatalf("offer %d is of another peer: %v", i, gone)
+				} else if gone {
+					continue
+				}
+				answer, err := p.Answer(o)
+				must(t, err)
+				if err := rtctest.CheckAnswer(text, answer); err != nil {
+					t.Errorf("offer %d: %v\n%s", i, err, answer)
+				}
+				voice := "" // the mid of the section with an SSRC of ours
+				for _, section := range strings.Split(answer, "m=")[1:] {
+					if strings.Contains(section, "a=ssrc:") {
+						_, mid, _ := strings.Cut(section, "a=mid:")
+						voice += strings.Fields(mid)[0]
+						if path := p.output.path.Load(); path == nil || !strings.Contains(section, fmt.Sprintf("a=ssrc:%d ", path.ssrc)) {
+							t.Errorf("offer %d: the voice goes by %+v\n%s", i, path, section)
+						}
+					}
+				}
+				if voice != c.voices[i] || (p.Voice() != nil) != (voice != "") {
+					t.Errorf("offer %d: the voice goes by section %q (%v), want %q\n%s", i, voice, p.Voice(), c.voices[i], answer)
+				}
+			}
+		})
+	}
+}
+
+// redOf is a section of sound that takes copies of earlier packets.
+func redOf(mid string) string {
+	return sectionOf("audio 9 UDP/TLS/RTP/SAVPF 111 63", mid, "a=rtcp-mux", "a=rtpmap:111 opus/48000/2", "a=rtpmap:63 red/48000/2",
+		"a=fmtp:63 111/111")
+}

@@ -1,0 +1,298 @@
+package rtctest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/pion/sdp/v3"
+)
+
+// CheckAnswer reports what is wrong with an answer to an offer by the rules of RFC 3264, 8829, 8839, 8853 and 9143. It shares no code with
+// what makes answers: the answer is read by Pion's strict parser, and the offer, which may be of any client, line by line.
+func CheckAnswer(offer, answer string) error {
+	var a sdp.SessionDescription
+	if err := a.UnmarshalString(answer); err != nil {
+		return fmt.Errorf("the answer cannot be read: %w", err)
+	}
+	for line := range strings.Lines(answer) {
+		if !strings.HasSuffix(line, "\r\n") || strings.TrimSpace(line) != strings.TrimSuffix(line, "\r\n") {
+			return fmt.Errorf("the line %q", line)
+		}
+	}
+	o := readOffer(offer)
+	if len(o.sections) != len(a.MediaDescriptions) {
+		return fmt.Errorf("%d sections are answered with %d", len(o.sections), len(a.MediaDescriptions))
+	}
+	check := answerCheck{offer: o, answer: &a}
+	for i, m := range a.MediaDescriptions {
+		if m.MediaName.Port.Value != 0 {
+			check.accepted = append(check.accepted, i)
+		}
+	}
+	errs := []error{check.bundle()}
+	for i, m := range a.MediaDescriptions {
+		err := errors.Join(check.section(o.sections[i], m), check.transport(i, m))
+		if m.MediaName.Port.Value != 0 && m.MediaName.Media != "application" {
+			err = errors.Join(err, check.media(o.sections[i], m))
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("section %d: %w", i, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// offerText is an offer as a client wrote it.
+type offerText struct {
+	session  []string // its attributes, without "a="
+	sections []offerSection
+}
+
+type offerSection struct {
+	fields []string // of its m= line
+	lines  []string
+}
+
+// readOffer reads the lines of an offer.
+func readOffer(text string) (o offerText) {
+	for _, line := range strings.FieldsFunc(text, func(r rune) bool { return r == '\r' || r == '\n' }) {
+		line = strings.TrimSpace(line)
+		attribute, isAttribute := strings.CutPrefix(line, "a=")
+		attribute = strings.TrimSpace(attribute)
+		switch n := len(o.sections); {
+		case strings.HasPrefix(line, "m="):
+			o.sections = append(o.sections, offerSection{fields: strings.Fields(line[2:])})
+		case !isAttribute:
+		case n == 0:
+			o.session = append(o.session, attribute)
+		default:
+			o.sections[n-1].lines = append(o.sections[n-1].lines, attribute)
+		}
+	}
+	return o
+}
+
+func (s offerSection) value(key string) (value string, ok bool) { return valueOf(s.lines, key) }
+
+// valueOf returns the value of the first attribute of a name, and whether there is one.
+func valueOf(lines []string, key string) (string, bool) {
+	for _, l := range lines {
+		if name, value, _ := strings.Cut(l, ":"); strings.TrimSpace(name) == key {
+			return strings.TrimSpace(value), true
+		}
+	}
+	return "", false
+}
+
+// group returns the BUNDLE group that a section is in.
+func (o offerText) group(s offerSection) []string {
+	mid, _ := s.value("mid")
+	for _, l := range o.session {
+		value, ok := strings.CutPrefix(l, "group:")
+		if fields := strings.Fields(value); ok && mid != "" && len(fields) > 0 && fields[0] == "BUNDLE" && slices.Contains(fields[1:], mid) {
+			return fields[1:]
+		}
+	}
+	return nil
+}
+
+type answerCheck struct {
+	offer    offerText
+	answer   *sdp.SessionDescription
+	accepted []int // sections
+}
+
+// bundle looks at the BUNDLE group.
+func (c answerCheck) bundle() error {
+	var groups []string
+	for _, a := range c.answer.Attributes {
+		if a.Key == "group" {
+			groups = append(groups, a.Value)
+		}
+	}
+	if len(groups) > 1 {
+		return fmt.Errorf("groups %q", groups)
+	}
+	if len(c.accepted) == 0 {
+		if len(groups) > 0 {
+			return fmt.Errorf("nothing is accepted, and there is a group %q", groups)
+		}
+		for _, s := range c.offer.sections {
+			if s.fields[1] != "0" && !strings.HasPrefix(s.fields[1], "0/") {
+				return errors.New("everything is refused")
+			}
+		}
+		return nil
+	}
+	offered := c.offer.group(c.offer.sections[c.accepted[0]])
+	if offered == nil {
+		if len(groups) > 0 || len(c.accepted) > 1 {
+			return fmt.Errorf("without a group %d sections are accepted, in %q", len(c.accepted), groups)
+		}
+		return nil
+	}
+	if len(groups) == 0 {
+		return errors.New("there is no group")
+	}
+	var want []string // in the offer's order (RFC 9143 section 7.3.1)
+	for _, mid := range offered {
+		for _, i := range c.accepted {
+			if m, _ := c.offer.sections[i].value("mid"); m == mid && !slices.Contains(want, mid) {
+				want = append(want, mid)
+			}
+		}
+	}
+	if got := strings.Fields(groups[0]); got[0] != "BUNDLE" || got[1] != want[0] || !slices.Equal(got[1:], want) ||
+		len(want) != len(c.accepted) {
+		return fmt.Errorf("the group is %q, want %q of %d accepted sections", groups[0], want, len(c.accepted))
+	}
+	return nil
+}
+
+// tag returns the section that carries the transport.
+func (c answerCheck) tag() int {
+	value, _ := c.answer.Attribute("group")
+	if fields := strings.Fields(value); len(fields) > 1 {
+		for i, m := range c.answer.MediaDescriptions {
+			if mid, _ := m.Attribute("mid"); mid == fields[1] {
+				return i
+			}
+		}
+	}
+	if len(c.accepted) > 0 {
+		return c.accepted[0]
+	}
+	return -1
+}
+
+// section looks at what every section has.
+func (c answerCheck) section(o offerSection, m *sdp.MediaDescription) error {
+	var errs []error
+	if m.MediaName.Media != o.fields[0] || strings.Join(m.MediaName.Protos, "/") != o.fields[2] {
+		errs = append(errs, fmt.Errorf("%v answers %v", m.MediaName, o.fields))
+	}
+	wantMid, offered := o.value("mid")
+	if mid, ok := m.Attribute("mid"); mid != wantMid || ok != (offered && wantMid != "") {
+		errs = append(errs, fmt.Errorf("the mid is %q, want %q", mid, wantMid))
+	}
+	_, only := o.value("bundle-only")
+	zero := strings.TrimLeft(strings.Split(o.fields[1], "/")[0], "0") == ""
+	if zero && !(only && c.offer.group(o) != nil) && m.MediaName.Port.Value != 0 {
+		errs = append(errs, errors.New("what was taken back is accepted"))
+	}
+	if len(m.MediaName.Formats) == 0 {
+		errs = append(errs, errors.New("it has no format"))
+	}
+	for _, f := range m.MediaName.Formats {
+		if !slices.Contains(o.fields[3:], f) {
+			errs = append(errs, fmt.Errorf("the format %q was not offered", f))
+		}
+	}
+	once := map[string]bool{}
+	for _, a := range m.Attributes {
+		key := a.Key
+		switch key {
+		case "mid", "setup", "ice-ufrag", "ice-pwd", "rtcp-mux", "rtcp-rsize", "sctp-port", "max-message-size", "end-of-candidates", "msid":
+		case "sendrecv", "sendonly", "recvonly", "inactive":
+			key = "direction"
+		default:
+			key += ":" + a.Value
+		}
+		if once[key] {
+			errs = append(errs, fmt.Errorf("%q stands twice", key))
+		}
+		once[key] = true
+		if a.Key == "rid" || a.Key == "simulcast" {
+			errs = append(errs, fmt.Errorf("%s without the extension of RIDs", a.Key))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// transport looks at ICE and DTLS.
+func (c answerCheck) transport(i int, m *sdp.MediaDescription) error {
+	var errs []error
+	for _, a := range m.Attributes {
+		if (a.Key == "candidate" || a.Key == "end-of-candidates") && i != c.tag() {
+			errs = append(errs, fmt.Errorf("%s away from the tag, which is section %d", a.Key, c.tag()))
+		}
+	}
+	if m.MediaName.Port.Value == 0 {
+		return errors.Join(errs...)
+	}
+	has := func(key string) string {
+		value, ok := m.Attribute(key)
+		if !ok {
+			value, _ = c.answer.Attribute(key)
+		}
+		if value == "" {
+			errs = append(errs, fmt.Errorf("no %s", key))
+		}
+		return value
+	}
+	has("ice-ufrag")
+	has("ice-pwd")
+	has("fingerprint")
+	offered, ok := c.offer.sections[c.tag()].value("setup")
+	if !ok {
+		offered, _ = valueOf(c.offer.session, "setup")
+	}
+	if setup := has("setup"); setup != "active" && setup != "passive" || setup == offered {
+		errs = append(errs, fmt.Errorf("setup is %q, to %q", setup, offered))
+	}
+	return errors.Join(errs...)
+}
+
+// media looks at a section of sound or pictures that was accepted.
+func (c answerCheck) media(o offerSection, m *sdp.MediaDescription) error {
+	var errs []error
+	flow := func(lines []string) (d string) {
+		for _, l := range lines {
+			if slices.Contains([]string{"sendrecv", "sendonly", "recvonly", "inactive"}, l) {
+				return l
+			}
+		}
+		return ""
+	}
+	theirs := flow(o.lines)
+	if theirs == "" {
+		theirs = flow(c.offer.session)
+	}
+	var ours string
+	for _, a := range m.Attributes {
+		if d := flow([]string{a.Key}); d != "" {
+			ours = d
+		}
+	}
+	allowed := map[string][]string{
+		"": {"sendrecv", "sendonly", "recvonly", "inactive"}, "sendrecv": {"sendrecv", "sendonly", "recvonly", "inactive"},
+		"sendonly": {"recvonly", "inactive"}, "recvonly": {"sendonly", "inactive"}, "inactive": {"inactive"},
+	}[theirs]
+	if !slices.Contains(allowed, ours) {
+		errs = append(errs, fmt.Errorf("it is %q, to %q", ours, theirs))
+	}
+	for _, a := range m.Attributes {
+		switch a.Key {
+		case "rtcp-mux", "rtcp-rsize":
+			if _, ok := o.value(a.Key); !ok {
+				errs = append(errs, fmt.Errorf("%s was not offered", a.Key))
+			}
+		case "extmap":
+			if !slices.ContainsFunc(o.lines, func(l string) bool { return strings.Join(strings.Fields(l), " ") == "extmap:"+a.Value }) {
+				errs = append(errs, fmt.Errorf("extmap %q was not offered", a.Value))
+			}
+		case "rtpmap", "fmtp", "rtcp-fb":
+			pt, _, _ := strings.Cut(a.Value, " ")
+			if !slices.Contains(m.MediaName.Formats, pt) {
+				errs = append(errs, fmt.Errorf("%s of %q, which the m= line lacks", a.Key, pt))
+			}
+		case "ssrc", "msid":
+			if ours == "recvonly" || ours == "inactive" {
+				errs = append(errs, fmt.Errorf("%s where nothing is sent", a.Key))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
