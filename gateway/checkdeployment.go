@@ -20,12 +20,12 @@ The model is asked to count to twenty once. The exit status is 1 if something is
 `
 
 // checkDeployment looks at a gateway from where its users are.
-func checkDeployment(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
-	o := deployment.Options{Token: getenv("VOXGATE_CHECK_TOKEN"), Key: getenv("VOXGATE_CHECK_KEY")}
+func checkDeployment(ctx context.Context, args []string, environ variables, stdout, stderr io.Writer) error {
+	o := deployment.Options{Token: environ["VOXGATE_CHECK_TOKEN"], Key: environ["VOXGATE_CHECK_KEY"]}
 	f := flag.NewFlagSet("gateway check deployment", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.Func("origins", "`origins` of pages that must be let in, comma separated", list(&o.Origins, nil))
-	f.Func("sip", "`URIs` of telephone lines, comma separated, as sip:voice.example.com;transport=tcp", list(&o.SIP, nil))
+	f.Func("origins", "`origins` of pages that must be let in, comma separated", list(&o.Origins, parseText))
+	f.Func("sip", "`URIs` of telephone lines, comma separated, as sip:voice.example.com;transport=tcp", list(&o.SIP, parseText))
 	f.StringVar(&o.Private, "private", "", "`URL` of the private listener, for what only the gateway knows: Redis, its disk, agents")
 	f.DurationVar(&o.Stay, "stay", 65*time.Second, "how `long` a socket is held, to find a proxy that cuts it; 0: none is")
 	f.DurationVar(&o.Talk, "talk", 10*time.Second, "how `long` the voice is listened to")

@@ -30,12 +30,12 @@ const checks = `Usage:
 `
 
 // check runs gateway check.
-func check(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
+func check(ctx context.Context, args []string, environ variables, stdout, stderr io.Writer) error {
 	switch {
 	case len(args) > 0 && args[0] == "google":
-		return checkGoogle(ctx, args[1:], getenv, stdout, stderr)
+		return checkGoogle(ctx, args[1:], environ, stdout, stderr)
 	case len(args) > 0 && args[0] == "deployment":
-		return checkDeployment(ctx, args[1:], getenv, stdout, stderr)
+		return checkDeployment(ctx, args[1:], environ, stdout, stderr)
 	case len(args) == 2 && args[0] == "replay":
 		return replay(ctx, args[1], stdout)
 	case len(args) == 1 && strings.HasPrefix(args[0], "-h"), len(args) == 1 && args[0] == "--help":
@@ -49,12 +49,12 @@ func check(ctx context.Context, args []string, getenv func(string) string, stdou
 }
 
 // checkGoogle holds short conversations with the Live API, and prints what is otherwise than this gateway assumes.
-func checkGoogle(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
+func checkGoogle(ctx context.Context, args []string, environ variables, stdout, stderr io.Writer) error {
 	o := probe.Options{Prices: price.Default}
 	f := flag.NewFlagSet("gateway check google", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.Float64Var(&o.Dollars, "budget", 0.5, "`dollars` that it may cost at most; what could exceed them is not asked")
-	f.Func("models", "`names` of the models, comma separated; none: those of the gateway's table", list(&o.Models, nil))
+	f.Func("models", "`names` of the models, comma separated; none: those of the gateway's table", list(&o.Models, parseText))
 	f.IntVar(&o.Parallel, "parallel", 2, "`conversations` at once; Google's free tier allows 3")
 	f.BoolVar(&o.Long, "long", false, "wait for the end of a connection, too: ten minutes for each model")
 	out := f.String("out", "", "a `file` for the report, without the key, handles and sound: attach it to an issue")
@@ -65,7 +65,7 @@ func checkGoogle(ctx context.Context, args []string, getenv func(string) string,
 		return fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
 	var s settings
-	if err := s.google(getenv); err != nil {
+	if err := s.google(environ); err != nil {
 		return err
 	}
 	if s.apiKey == "" && s.baseURL == "" && !s.vertex {

@@ -162,7 +162,11 @@ func openVOX(s settings, host *bridge.Host, models *rest.Door, stopping *ending,
 	if s.workspace == "" {
 		return door, nil
 	}
-	if door.Workspace, err = desk.OpenWorkspace(s.workspace, s.origins...); err != nil {
+	var origins []string
+	for _, o := range s.origins {
+		origins = append(origins, o.String())
+	}
+	if door.Workspace, err = desk.OpenWorkspace(s.workspace, origins...); err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
 	log.Info("VOX keeps projects and apps", "in", s.workspace)

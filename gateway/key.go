@@ -12,13 +12,13 @@ import (
 )
 
 // key makes a server key: gateway key new NAME.
-func key(args []string, getenv func(string) string, stdout, stderr io.Writer) error {
+func key(args []string, environ variables, stdout, stderr io.Writer) error {
 	if len(args) == 0 || args[0] != "new" {
 		return errors.New("usage: gateway key new [flags] NAME")
 	}
 	f := flag.NewFlagSet("gateway key new", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	file := f.String("keys", cmp.Or(getenv(envName("keys")), "keys.json"), "JSON `file` of the keys; it is made if there is none")
+	file := f.String("keys", cmp.Or(environ[envName("keys")], "keys.json"), "JSON `file` of the keys; it is made if there is none")
 	may := f.String("may", access.MayMint, "what the key may do, comma separated: "+access.MayMint+" (mint them), "+
 		access.MayWatch+" (watch and steer its own conversations), "+
 		access.MayWatchAll+" (those of all), "+access.MayTalk+" (without a token), "+access.MayCall+" (ring telephones)")

@@ -16,14 +16,14 @@ import (
 // command is one of the program's. Without one it serves.
 type command struct {
 	name, does string
-	run        func(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error
+	run        func(ctx context.Context, args []string, environ variables, stdout, stderr io.Writer) error
 }
 
 var commands = []command{
 	{
 		"serve", "people talk to Gemini, or to the built-in emulator when no key is set (the default)",
-		func(ctx context.Context, args []string, getenv func(string) string, _, stderr io.Writer) error {
-			s, err := parseSettings(args, getenv, stderr)
+		func(ctx context.Context, args []string, environ variables, _, stderr io.Writer) error {
+			s, err := parseSettings(args, environ, stderr)
 			if err != nil {
 				return err
 			}
@@ -32,20 +32,20 @@ var commands = []command{
 	},
 	{
 		"emulate", "runs the emulator alone, for anything that speaks the Live API",
-		func(ctx context.Context, args []string, _ func(string) string, _, stderr io.Writer) error {
+		func(ctx context.Context, args []string, _ variables, _, stderr io.Writer) error {
 			return emulate(ctx, args, stderr, newLogger(stderr, logFormat{}))
 		},
 	},
 	{
 		"key", "key new NAME makes a server key, writes its hash into the keys file and prints it",
-		func(_ context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
-			return key(args, getenv, stdout, stderr)
+		func(_ context.Context, args []string, environ variables, stdout, stderr io.Writer) error {
+			return key(args, environ, stdout, stderr)
 		},
 	},
 	{
 		"health", "asks the gateway that runs here with the same settings whether it lives, for containers",
-		func(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
-			s, err := parseSettings(args, getenv, stderr)
+		func(ctx context.Context, args []string, environ variables, stdout, stderr io.Writer) error {
+			s, err := parseSettings(args, environ, stderr)
 			if err != nil {
 				return err
 			}
@@ -54,8 +54,8 @@ var commands = []command{
 	},
 	{
 		"check-config", "reads all files as serve would with these settings, and says what is wrong with them",
-		func(_ context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
-			s, err := parseSettings(args, getenv, stderr)
+		func(_ context.Context, args []string, environ variables, stdout, stderr io.Writer) error {
+			s, err := parseSettings(args, environ, stderr)
 			if err != nil {
 				return err
 			}
@@ -65,7 +65,7 @@ var commands = []command{
 	{"check", "check google asks Google whether it is as this gateway assumes; check deployment URL looks for what users would meet", check},
 	{
 		"version", "prints which commit this program was built from, and with which Go",
-		func(_ context.Context, _ []string, _ func(string) string, stdout, _ io.Writer) error {
+		func(_ context.Context, _ []string, _ variables, stdout, _ io.Writer) error {
 			_, err := fmt.Fprintln(stdout, version())
 			return err
 		},
@@ -86,7 +86,7 @@ func usage() string {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
+	err := run(ctx, os.Args[1:], readEnvironment(os.Environ()), os.Stdout, os.Stderr)
 	stop()
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "gateway:", err)
@@ -95,7 +95,7 @@ func main() {
 }
 
 // run is the program without its process: tests call it.
-func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
+func run(ctx context.Context, args []string, environ variables, stdout, stderr io.Writer) error {
 	name := "serve"
 	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
 		name, args = args[0], args[1:]
@@ -113,7 +113,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	}
 	for _, c := range commands {
 		if c.name == name {
-			return c.run(ctx, args, getenv, stdout, stderr)
+			return c.run(ctx, args, environ, stdout, stderr)
 		}
 	}
 	return fmt.Errorf("there is no command %q\n\n%s", name, usage())

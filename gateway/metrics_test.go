@@ -235,7 +235,7 @@ func TestFoldersMustBeThere(t *testing.T) {
 		"keep: -1":                  {"--keep", "-1"},
 		"keep: 200000000000000":     {"--keep", "200000000000000"},
 	} {
-		if _, err := parseSettings(args, func(string) string { return "" }, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parseSettings(args, nil, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", args, err)
 		}
 	}

@@ -28,6 +28,9 @@ import (
 
 // serve builds everything in order, runs until ctx is done, and stops it in reverse.
 func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
+	for _, wrong := range s.unknown {
+		log.Warn("unknown setting", "err", wrong)
+	}
 	stopping := &ending{log: log}
 	defer func() { err = errors.Join(err, stopping.run()) }()
 	if s.access.Agents, err = openAgents(s, log); err != nil {

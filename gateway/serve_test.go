@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -64,16 +65,12 @@ func (p *program) logged() string {
 }
 
 // start runs a command and waits for its address.
-func start(t *testing.T, args []string, getenv func(string) string) *program {
+func start(t *testing.T, args []string, environ variables) *program {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	p := &program{t: t, stop: stop, done: make(chan error, 1), more: make(chan struct{}, 1)}
-	atOnce := func(name string) string {
-		if v := getenv(name); v != "" || name != "VOXGATE_DRAIN" {
-			return v
-		}
-		return "0"
-	}
+	atOnce := variables{"VOXGATE_DRAIN": "0"}
+	maps.Copy(atOnce, environ)
 	go func() { p.done <- run(ctx, args, atOnce, io.Discard, p) }()
 	t.Cleanup(p.end)
 	p.url = strings.TrimSuffix(p.waitFor(`url"?[=:]"?([^\s"]+)`), "/")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -35,8 +34,8 @@ type settings struct {
 	iceServers []signaling.ICEServer
 	turnSecret string // of those without credentials
 	tls        tlsSettings
-	origins    []string
-	hosts      []string
+	origins    []signaling.Origin
+	hosts      []string // as signaling.ParseHost returns them
 	insecure   bool
 
 	sessionWebhook, webhookSecret string
@@ -44,7 +43,6 @@ type settings struct {
 	auth        string // "", off or token
 	access      access.Options
 	limits      []string // as they were written
-	proxies     []string
 	park        time.Duration
 	drain       time.Duration
 	stall       time.Duration
@@ -68,6 +66,7 @@ type settings struct {
 	telephony   string // a file; "": no calls of telephony providers
 	agents      string // a folder; "": there are no agents
 	opusDecoder opus.DecoderChoice
+	unknown     []string // what is wrong with variables that look like settings and are none
 
 	// Google's own names, environment only: a key on a command line is seen by every user of the machine.
 	apiKey   api.Secret // or an ephemeral token
@@ -81,28 +80,34 @@ type settings struct {
 func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f := flag.NewFlagSet("gateway serve", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&s.addr, "addr", "127.0.0.1:3001", "`host:port` of the page and the WebSocket")
+	s.addr = "127.0.0.1:3001"
+	f.Var((*listenAddress)(&s.addr), "addr", "`host:port` of the page and the WebSocket")
 	f.StringVar(&s.webrtcHost, "webrtc-host", "", "`address` where WebRTC listens; empty: the host of addr, or any if that is the loopback")
 	f.IntVar(&s.udpPort, "udp-port", 0, "UDP `port` of all WebRTC calls; 0: the port of addr")
 	f.IntVar(&s.tcpPort, "tcp-port", 0, "TCP `port` for WebRTC where UDP is blocked; 0: none")
 	f.Func("public-ip", "`address`es for WebRTC clients instead of the local ones, comma separated",
-		list(&s.publicIPs, func(v string) error {
+		list(&s.publicIPs, func(v string) (string, error) {
 			if net.ParseIP(v) == nil {
-				return fmt.Errorf("%q is not an IP address", v)
+				return "", fmt.Errorf("%q is not an IP address", v)
 			}
-			return nil
+			return v, nil
 		}))
-	f.Func("ice-servers", "STUN and TURN servers for clients: `URLs`, comma separated, or a JSON array of RTCIceServer", s.parseICEServers)
+	f.Func("ice-servers", "STUN and TURN servers for clients: `URLs`, comma separated, or a JSON array of RTCIceServer",
+		func(v string) (err error) {
+			s.iceServers, err = signaling.ParseICEServers(v)
+			return err
+		})
 	f.StringVar(&s.turnSecret, "turn-secret", "",
 		"`secret` shared with the TURN servers of ice-servers that have no credentials (coturn's static-auth-secret)")
 	s.tls.flags(f)
-	f.Func("origins", "`origins` whose pages may connect besides our own, comma separated", list(&s.origins, nil))
-	f.Func("hosts", "`names` that the gateway is reached by besides localhost, comma separated", list(&s.hosts, nil))
+	f.Func("origins", "`origins` whose pages may connect besides our own, comma separated", list(&s.origins, signaling.ParseOrigin))
+	f.Func("hosts", "`names` that the gateway is reached by besides localhost, comma separated", list(&s.hosts, signaling.ParseHost))
 	f.Func("auth", "off, or token: nobody talks without a token (the default where there are keys)", s.parseAuth)
 	f.StringVar(&s.access.Keys, "keys", "", "JSON `file` of the server keys, and of whose tokens count (docs/access.md); empty: none")
 	f.Func("limits", "`limits` that differ from the defaults, as sessions=1000, comma separated (docs/access.md)",
-		list(&s.limits, s.access.Limits.ParseLimit))
-	f.Func("trusted-proxies", "`addresses` (CIDR) that may name the client they forward for, comma separated", list(&s.proxies, s.parseProxy))
+		list(&s.limits, func(v string) (string, error) { return v, s.access.Limits.ParseLimit(v) }))
+	f.Func("trusted-proxies", "`addresses` (CIDR) that may name the client they forward for, comma separated",
+		list(&s.access.Proxies, parseProxy))
 	f.StringVar(&s.access.IdentityHeader, "identity-header", "",
 		"request `header` by which a trusted proxy says who the person is; empty: none")
 	f.StringVar(&s.sessionWebhook, "session-webhook", "",
@@ -120,18 +125,17 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f.StringVar(&s.calls, "calls", "",
 		"`folder` for a JSON file of each conversation that is over, with its words (docs/sideband.md); empty: none")
 	f.IntVar(&s.keep, "keep", 0, "`days` after which recordings and files of calls are deleted; 0: never")
-	f.StringVar(&s.privateAddr, "private-addr", "",
+	f.Var((*listenAddress)(&s.privateAddr), "private-addr",
 		"`host:port` for the operator alone: their page, /metrics, /healthz, /readyz, /debug/pprof/ (docs/operating.md); empty: none")
 	f.StringVar(&s.redis, "redis", "", "`URL` of the Redis that several gateways share (docs/scaling.md); empty: this one is alone")
 	f.StringVar(&s.redisSecret, "redis-secret", "",
 		"`secret` of these gateways, from which the key is made that encrypts what they keep in Redis; "+
 			"say it by the environment, a command line is seen by all")
-	f.StringVar(
-		&s.nodeURL,
+	f.Func(
 		"node-url",
-		"",
 		"`URL` by which these gateways reach this one, as http://10.0.0.5:3001, "+
 			"for the sideband and calls of OpenAI's clients and WHIP's; empty: that of addr, if that is one address without TLS",
+		s.parseNodeURL,
 	)
 	f.Func("log", "text, or json: how the log is written; with ,debug behind it more is", s.parseLog)
 	f.StringVar(&s.tools, "tools", "", "JSON `file` of the tools that every conversation has; empty: only those of its client")
@@ -148,7 +152,7 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 		s.prices, err = price.Read(v)
 		return err
 	})
-	f.StringVar(&s.restAddr, "rest-addr", "", "`host:port` of the REST API besides that of addr; empty: none")
+	f.Var((*listenAddress)(&s.restAddr), "rest-addr", "`host:port` of the REST API besides that of addr; empty: none")
 	f.StringVar(&s.workspace, "workspace", "",
 		"`folder` for the projects and apps of the VOX assistant (docs/vox.md); empty: no apps are generated")
 	f.StringVar(&s.appModel, "app-model", "gemini-3.8-flash", "`model` that writes them, and the outcomes of conversations")
@@ -160,23 +164,74 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	return f
 }
 
-// list is a flag of comma separated values.
-func list(target *[]string, check func(string) error) func(string) error {
+// list returns the Set of a flag of comma-separated values, each read by parse.
+func list[T any](target *[]T, parse func(string) (T, error)) func(string) error {
 	return func(v string) error {
 		*target = nil
 		for _, item := range strings.Split(v, ",") {
 			if item = strings.TrimSpace(item); item == "" {
 				continue
 			}
-			if check != nil {
-				if err := check(item); err != nil {
-					return err
-				}
+			value, err := parse(item)
+			if err != nil {
+				return err
 			}
-			*target = append(*target, item)
+			*target = append(*target, value)
 		}
 		return nil
 	}
+}
+
+func parseText(v string) (string, error) { return v, nil }
+
+// listenAddress is the flag of a host:port where the gateway listens.
+type listenAddress string
+
+func (a *listenAddress) String() string { return string(*a) }
+
+// Set implements flag.Value. An IPv6 address may have no brackets: Kubernetes' $(POD_IP):9090 becomes fd00::5:9090.
+func (a *listenAddress) Set(v string) error {
+	if v == "" {
+		*a = ""
+		return nil
+	}
+	v = bracketIPv6(v)
+	_, port, err := net.SplitHostPort(v)
+	if err != nil {
+		return fmt.Errorf("%q is not host:port", v)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return fmt.Errorf("%q is not a port number from 0 to 65535", port)
+	}
+	*a = listenAddress(v)
+	return nil
+}
+
+// bracketIPv6 writes the brackets into an IPv6 address with a port that has none. Its last colon is before the port.
+func bracketIPv6(hostPort string) string {
+	i := strings.LastIndexByte(hostPort, ':')
+	if i < 0 {
+		return hostPort
+	}
+	if address, err := netip.ParseAddr(hostPort[:i]); err != nil || !address.Is6() {
+		return hostPort
+	}
+	return "[" + hostPort[:i] + "]" + hostPort[i:]
+}
+
+func (s *settings) parseNodeURL(v string) error {
+	if scheme, rest, ok := strings.Cut(v, "://"); ok {
+		host, path, _ := strings.Cut(rest, "/")
+		v = scheme + "://" + bracketIPv6(host)
+		if path != "" {
+			v += "/" + path
+		}
+	}
+	if u, err := url.Parse(v); err != nil || v != "" && (u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "") {
+		return fmt.Errorf("%q is not a URL like http://10.0.0.5:3001", v)
+	}
+	s.nodeURL = v
+	return nil
 }
 
 func (s *settings) parseAuth(v string) error {
@@ -196,59 +251,47 @@ func (s *settings) parseLog(v string) error {
 	return nil
 }
 
-func (s *settings) parseProxy(v string) error {
+func parseProxy(v string) (netip.Prefix, error) {
+	if address, err := netip.ParseAddr(v); err == nil {
+		return netip.PrefixFrom(address, address.BitLen()), nil
+	}
 	prefix, err := netip.ParsePrefix(v)
-	if address, bad := netip.ParseAddr(v); bad == nil {
-		prefix, err = netip.PrefixFrom(address, address.BitLen()), nil
-	}
 	if err != nil {
-		return fmt.Errorf("%q is no address and no range like 10.0.0.0/8", v)
+		return prefix, fmt.Errorf("%q is neither an address nor a range like 10.0.0.0/8", v)
 	}
-	s.access.Proxies = append(s.access.Proxies, prefix)
-	return nil
+	return prefix, nil
 }
 
-func (s *settings) parseICEServers(v string) error {
-	if strings.HasPrefix(strings.TrimSpace(v), "[") {
-		return json.Unmarshal([]byte(v), &s.iceServers)
-	}
-	var urls []string
-	check := func(u string) error {
-		if !strings.HasPrefix(u, "stun:") && !strings.HasPrefix(u, "turn:") && !strings.HasPrefix(u, "turns:") {
-			return fmt.Errorf("%q is not a stun:, turn: or turns: URL", u)
-		}
-		return nil
-	}
-	if err := list(&urls, check)(v); err != nil {
-		return err
-	}
-	s.iceServers = nil
-	for _, u := range urls {
-		s.iceServers = append(s.iceServers, signaling.ICEServer{URLs: []string{u}})
-	}
-	return nil
-}
+// envPrefix begins the names of all variables that are ours.
+const envPrefix = "VOXGATE_"
 
 // envName is the environment variable of a flag.
 func envName(flagName string) string {
-	return "VOXGATE_" + strings.ToUpper(strings.ReplaceAll(flagName, "-", "_"))
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(flagName, "-", "_"))
 }
 
 // parseSettings reads the flags, and the environment for those that are not given.
-func parseSettings(args []string, getenv func(string) string, stderr io.Writer) (settings, error) {
+func parseSettings(args []string, environ variables, stderr io.Writer) (settings, error) {
 	s := settings{prices: price.Default}
+	environ, err := environ.clean()
+	if err != nil {
+		return s, err
+	}
 	f := s.flags(stderr)
 	var errs []error
-	if getenv("VOXGATE_WHIP") != "" {
+	if environ["VOXGATE_WHIP"] != "" {
 		errs = append(errs, errors.New("VOXGATE_WHIP: agents are files of their own now, in the folder of VOXGATE_AGENTS: docs/agents.md"))
 	}
+	known := []string{"VOXGATE_WHIP"}
 	f.VisitAll(func(f *flag.Flag) {
-		if v := getenv(envName(f.Name)); v != "" {
+		known = append(known, envName(f.Name))
+		if v := environ[envName(f.Name)]; v != "" {
 			if err := f.Value.Set(v); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", envName(f.Name), err))
+				errs = append(errs, fmt.Errorf("%s: %w", envName(f.Name), explainParseError(f, v, err)))
 			}
 		}
 	})
+	s.unknown = environ.unknown(known)
 	if err := errors.Join(errs...); err != nil {
 		return s, err
 	}
@@ -258,17 +301,37 @@ func parseSettings(args []string, getenv func(string) string, stderr io.Writer) 
 	if f.NArg() > 0 {
 		return s, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
-	if err := s.google(getenv); err != nil {
+	if err := s.google(environ); err != nil {
 		return s, err
 	}
 	return s, s.check()
 }
 
+// explainParseError says what a value should have been, where package flag says "parse error".
+func explainParseError(f *flag.Flag, value string, err error) error {
+	getter, ok := f.Value.(flag.Getter)
+	if !ok {
+		return err
+	}
+	switch getter.Get().(type) {
+	case time.Duration:
+		if _, bad := strconv.Atoi(value); bad == nil {
+			return fmt.Errorf("%q is not a duration: add a unit, as in %ss", value, value)
+		}
+		return fmt.Errorf("%q is not a duration like 90s or 1m30s", value)
+	case int:
+		return fmt.Errorf("%q is not a whole number", value)
+	case bool:
+		return fmt.Errorf("%q is neither true nor false", value)
+	}
+	return err
+}
+
 // google reads what Google's own SDKs read.
-func (s *settings) google(getenv func(string) string) error {
-	s.apiKey = api.Secret(cmp.Or(getenv("GEMINI_API_KEY"), getenv("GOOGLE_API_KEY")))
+func (s *settings) google(environ variables) error {
+	s.apiKey = api.Secret(cmp.Or(environ["GEMINI_API_KEY"], environ["GOOGLE_API_KEY"]))
 	for _, name := range []string{"GOOGLE_GENAI_USE_ENTERPRISE", "GOOGLE_GENAI_USE_VERTEXAI"} { // the first one set decides
-		switch v := strings.ToLower(getenv(name)); v {
+		switch v := strings.ToLower(environ[name]); v {
 		case "":
 			continue
 		case "1", "true":
@@ -280,12 +343,12 @@ func (s *settings) google(getenv func(string) string) error {
 		break
 	}
 	if !s.vertex {
-		s.baseURL = getenv("GOOGLE_GEMINI_BASE_URL")
+		s.baseURL = environ["GOOGLE_GEMINI_BASE_URL"]
 		return nil
 	}
-	s.baseURL = getenv("GOOGLE_VERTEX_BASE_URL")
-	s.project = getenv("GOOGLE_CLOUD_PROJECT")
-	s.location = cmp.Or(getenv("GOOGLE_CLOUD_LOCATION"), getenv("GOOGLE_CLOUD_REGION"))
+	s.baseURL = environ["GOOGLE_VERTEX_BASE_URL"]
+	s.project = environ["GOOGLE_CLOUD_PROJECT"]
+	s.location = cmp.Or(environ["GOOGLE_CLOUD_LOCATION"], environ["GOOGLE_CLOUD_REGION"])
 	if s.project == "" {
 		return fmt.Errorf("%w: set GOOGLE_CLOUD_PROJECT, or take GOOGLE_GENAI_USE_VERTEXAI away", api.ErrNoProject)
 	}
@@ -293,12 +356,9 @@ func (s *settings) google(getenv func(string) string) error {
 }
 
 func (s *settings) check() error {
-	host, port, err := net.SplitHostPort(s.addr)
+	host, _, err := net.SplitHostPort(s.addr)
 	if err != nil {
-		return fmt.Errorf("addr: %w", err)
-	}
-	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
-		return fmt.Errorf("addr: %q is not a port number", port)
+		return fmt.Errorf("addr: %q is not host:port", s.addr)
 	}
 	for name, p := range map[string]int{"udp-port": s.udpPort, "tcp-port": s.tcpPort} {
 		if p < 0 || p > 65535 {
@@ -345,9 +405,6 @@ func (s *settings) check() error {
 			"redis: what is kept there is encrypted: set VOXGATE_REDIS_SECRET, the same at all gateways, %d bytes or more",
 			store.MinSecret,
 		)
-	}
-	if u, err := url.Parse(s.nodeURL); err != nil || s.nodeURL != "" && (u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
-		return fmt.Errorf("node-url: %q is no URL like http://10.0.0.5:3001", s.nodeURL)
 	}
 	if s.maxTokens < 0 {
 		return errors.New("max-session-tokens: a number of tokens cannot be negative")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"net/netip"
 	"reflect"
 	"strings"
 	"testing"
@@ -11,12 +12,12 @@ import (
 	"voxgate/signaling"
 )
 
-func env(pairs ...string) func(string) string {
-	m := map[string]string{}
+func env(pairs ...string) variables {
+	m := variables{}
 	for i := 0; i < len(pairs); i += 2 {
 		m[pairs[i]] = pairs[i+1]
 	}
-	return func(name string) string { return m[name] }
+	return m
 }
 
 func TestSettings(t *testing.T) {
@@ -31,7 +32,7 @@ func TestSettings(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		args []string
-		env  func(string) string
+		env  variables
 		want settings
 	}{
 		"defaults": {nil, env(), defaults},
@@ -43,7 +44,11 @@ func TestSettings(t *testing.T) {
 		"WebRTC elsewhere": {nil, env("VOXGATE_WEBRTC_HOST", "0.0.0.0"), with(func(s *settings) { s.webrtcHost = "0.0.0.0" })},
 		"lists": {
 			nil, env("VOXGATE_ORIGINS", "https://a, https://b,", "VOXGATE_HOSTS", "v.example"),
-			with(func(s *settings) { s.origins, s.hosts = []string{"https://a", "https://b"}, []string{"v.example"} }),
+			with(func(s *settings) {
+				a, _ := signaling.ParseOrigin("https://a")
+				b, _ := signaling.ParseOrigin("https://b")
+				s.origins, s.hosts = []signaling.Origin{a, b}, []string{"v.example"}
+			}),
 		},
 		"insecure": {
 			[]string{"--insecure"},
@@ -81,6 +86,30 @@ func TestSettings(t *testing.T) {
 		"ACME": {nil, env("VOXGATE_ACME_DOMAIN", "a.example,b.example", "VOXGATE_ACME_CACHE", "f"), with(func(s *settings) {
 			s.tls.domains, s.tls.cache = []string{"a.example", "b.example"}, "f"
 		})},
+		"newlines and blanks of secrets": {
+			nil, env("GEMINI_API_KEY", "a\n", "VOXGATE_TURN_SECRET", " s\r\n", "VOXGATE_REDIS", "\n"),
+			with(func(s *settings) { s.apiKey, s.turnSecret = "a", "s" }),
+		},
+		"IPv6 without brackets": {
+			nil, env("VOXGATE_PRIVATE_ADDR", "fd00:10::5:9090", "VOXGATE_NODE_URL", "http://fd00:10::5:3001", "VOXGATE_REST_ADDR", "::1:0"),
+			with(func(s *settings) {
+				s.privateAddr, s.nodeURL, s.restAddr = "[fd00:10::5]:9090", "http://[fd00:10::5]:3001", "[::1]:0"
+			}),
+		},
+		"proxies": {nil, env("VOXGATE_TRUSTED_PROXIES", "127.0.0.1,10.0.0.0/8,fd00::/8"), with(func(s *settings) {
+			s.access.Proxies = []netip.Prefix{
+				netip.MustParsePrefix("127.0.0.1/32"), netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8"),
+			}
+		})},
+		"what Kubernetes sets": {nil, env("VOXGATE_SERVICE_HOST", "10.0.0.1", "VOXGATE_SERVICE_PORT_HTTP", "80",
+			"VOXGATE_PORT", "tcp://10.0.0.1:80",
+			"VOXGATE_PORT_80_TCP_ADDR", "10.0.0.1", "VOXGATE_REDIS_PORT", "tcp://10.0.0.2:6379", "VOXGATE_CHECK_KEY", "k"), defaults},
+		"misspelt": {nil, env("VOXGATE_AGNETS", "a", "VOXGATE_UPD_PORT", "1", "VOXGATE_SOMETHING_ELSE", "x"), with(func(s *settings) {
+			s.unknown = []string{
+				"VOXGATE_AGNETS is not a setting; did you mean VOXGATE_AGENTS?", "VOXGATE_SOMETHING_ELSE is not a setting",
+				"VOXGATE_UPD_PORT is not a setting; did you mean VOXGATE_UDP_PORT?",
+			}
+		})},
 		"forced decoder": {nil, env("VOXGATE_OPUS_DECODER", "pion"), with(func(s *settings) { s.opusDecoder = "pion" })},
 	} {
 		got, err := parseSettings(test.args, test.env, io.Discard)
@@ -95,13 +124,13 @@ func TestSettings(t *testing.T) {
 func TestBadSettingsAreNamed(t *testing.T) {
 	for name, test := range map[string]struct {
 		args []string
-		env  func(string) string
+		env  variables
 		says string
 	}{
 		"public address":    {nil, env("VOXGATE_ADDR", "0.0.0.0:3001"), "--insecure"},
 		"every address":     {nil, env("VOXGATE_ADDR", ":3001"), "--insecure"},
 		"a name":            {nil, env("VOXGATE_ADDR", "gateway.example:3001"), "--insecure"},
-		"no port":           {nil, env("VOXGATE_ADDR", "127.0.0.1"), "addr"},
+		"no port":           {nil, env("VOXGATE_ADDR", "127.0.0.1"), "VOXGATE_ADDR"},
 		"port out of range": {nil, env("VOXGATE_UDP_PORT", "70000"), "udp-port"},
 		"port in words":     {nil, env("VOXGATE_TCP_PORT", "many"), "VOXGATE_TCP_PORT"},
 		"public IP":         {nil, env("VOXGATE_PUBLIC_IP", "here"), "VOXGATE_PUBLIC_IP"},
@@ -113,13 +142,25 @@ func TestBadSettingsAreNamed(t *testing.T) {
 			nil,
 			env("VOXGATE_TLS_CERT", "c", "VOXGATE_TLS_KEY", "k", "VOXGATE_ACME_DOMAIN", "a.example", "VOXGATE_ACME_CACHE", "f"), "acme-domain",
 		},
-		"no cache":      {nil, env("VOXGATE_ACME_DOMAIN", "a.example"), "acme-cache"},
-		"decoder":       {nil, env("VOXGATE_OPUS_DECODER", "mp3"), "VOXGATE_OPUS_DECODER"},
-		"park":          {nil, env("VOXGATE_PARK", "-1s"), "park"},
-		"no project":    {nil, env("GOOGLE_GENAI_USE_VERTEXAI", "1"), "GOOGLE_CLOUD_PROJECT"},
-		"which backend": {nil, env("GOOGLE_GENAI_USE_VERTEXAI", "perhaps"), "GOOGLE_GENAI_USE_VERTEXAI"},
-		"argument":      {[]string{"extra"}, env(), "extra"},
-		"flag":          {[]string{"-nonsense"}, env(), "nonsense"},
+		"no cache":                   {nil, env("VOXGATE_ACME_DOMAIN", "a.example"), "acme-cache"},
+		"decoder":                    {nil, env("VOXGATE_OPUS_DECODER", "mp3"), "VOXGATE_OPUS_DECODER"},
+		"park":                       {nil, env("VOXGATE_PARK", "-1s"), "park"},
+		"no project":                 {nil, env("GOOGLE_GENAI_USE_VERTEXAI", "1"), "GOOGLE_CLOUD_PROJECT"},
+		"which backend":              {nil, env("GOOGLE_GENAI_USE_VERTEXAI", "perhaps"), "GOOGLE_GENAI_USE_VERTEXAI"},
+		"argument":                   {[]string{"extra"}, env(), "extra"},
+		"a newline in a secret":      {nil, env("VOXGATE_TURN_SECRET", "a\nb"), "VOXGATE_TURN_SECRET contains the control character"},
+		"a key in quotation marks":   {nil, env("GEMINI_API_KEY", `"key"`), "GEMINI_API_KEY is in quotation marks"},
+		"every origin":               {nil, env("VOXGATE_ORIGINS", "*"), `VOXGATE_ORIGINS: "*"`},
+		"an origin without a scheme": {nil, env("VOXGATE_ORIGINS", "app.example.com"), "write scheme and host"},
+		"a host with a scheme":       {nil, env("VOXGATE_HOSTS", "https://voice.example.com"), "leave out the scheme"},
+		"a domain with a port":       {nil, env("VOXGATE_ACME_DOMAIN", "a.example:443", "VOXGATE_ACME_CACHE", "f"), "leave out the port"},
+		"no unit":                    {nil, env("VOXGATE_PARK", "60"), `VOXGATE_PARK: "60" is not a duration: add a unit, as in 60s`},
+		"no number":                  {nil, env("VOXGATE_KEEP", "long"), `VOXGATE_KEEP: "long" is not a whole number`},
+		"neither":                    {nil, env("VOXGATE_INSECURE", "maybe"), `VOXGATE_INSECURE: "maybe" is neither true nor false`},
+		"private address":            {nil, env("VOXGATE_PRIVATE_ADDR", "9090"), `VOXGATE_PRIVATE_ADDR: "9090" is not host:port`},
+		"REST address":               {nil, env("VOXGATE_REST_ADDR", "127.0.0.1:99999"), "VOXGATE_REST_ADDR"},
+		"node URL":                   {nil, env("VOXGATE_NODE_URL", "10.0.0.5:3001"), "VOXGATE_NODE_URL"},
+		"flag":                       {[]string{"-nonsense"}, env(), "nonsense"},
 	} {
 		_, err := parseSettings(test.args, test.env, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), test.says) {

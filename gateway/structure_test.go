@@ -20,7 +20,7 @@ import (
 // packages below a folder.
 var arrows = map[string][]string{
 	"agents": {"bridge", "bridge/steps", "reread", "tools"},
-	"reread": {},
+	"reread": {}, "environment": {},
 	"gateway": {
 		"agents",
 		"signaling",
@@ -42,6 +42,7 @@ var arrows = map[string][]string{
 		"bridge/gemini/probe",
 		"bridge/gemini/wire",
 		"bridge/price",
+		"environment",
 		"gateway/deployment",
 		"gateway/tracing",
 		"media/opus",
@@ -65,7 +66,7 @@ var arrows = map[string][]string{
 		"signaling/rtc/rtctest",
 	}, // a program of its own
 	"signaling":        {"bridge", "media", "signaling/access", "signaling/protocol", "signaling/rtc", "tools"},
-	"signaling/access": {"agents", "bridge", "reread", "store"},
+	"signaling/access": {"agents", "bridge", "environment", "reread", "store"},
 	"signaling/live":   {"agents", "bridge", "media", "signaling", "signaling/access", "signaling/protocol", "tools"},
 	"signaling/openai": {
 		"agents",
@@ -79,7 +80,9 @@ var arrows = map[string][]string{
 		"signaling/rtc",
 		"tools",
 	},
-	"signaling/rest":      {"bridge", "bridge/gemini/api", "bridge/gemini/wire", "bridge/price", "signaling", "signaling/access", "tools"},
+	"signaling/rest": {
+		"bridge", "bridge/gemini/api", "bridge/gemini/wire", "bridge/price", "environment", "signaling", "signaling/access", "tools",
+	},
 	"signaling/sideband":  {"bridge", "signaling", "signaling/access", "signaling/protocol"},
 	"signaling/telephony": {"agents", "bridge", "media", "media/g711", "signaling", "signaling/access", "signaling/phone", "tools"},
 	"signaling/vox":       {"bridge", "bridge/gemini/wire", "media", "signaling", "signaling/access", "tools", "tools/canvas", "tools/vox"},
@@ -99,7 +102,7 @@ var arrows = map[string][]string{
 	"signaling/protocol":    {"bridge", "bridge/gemini/wire", "media", "tools"},
 	"signaling/rtc":         {"media", "media/g711", "media/opus", "media/picture", "media/rtpaudio"},
 	"signaling/rtc/rtctest": {}, // imported by tests and bench only
-	"signaling/phone":       {"agents", "bridge", "media", "media/vad", "tools", "tools/digits", "tools/webhook"},
+	"signaling/phone":       {"agents", "bridge", "environment", "media", "media/vad", "tools", "tools/digits", "tools/webhook"},
 	"signaling/rtvi":        {"bridge", "media/opus", "signaling", "signaling/access", "signaling/phone", "signaling/rtc"},
 	"signaling/whip":        {"agents", "bridge", "media", "media/opus", "signaling", "signaling/access", "signaling/rtc"},
 	"signaling/sip": {
@@ -187,7 +190,7 @@ var arrows = map[string][]string{
 	"store/redistest":             {}, // imported by tests only
 	"tools":                       {},
 	"tools/canvas":                {"tools", "tools/guard"},
-	"tools/catalogue":             {"tools", "tools/canvas", "tools/mcp", "tools/webhook"},
+	"tools/catalogue":             {"environment", "tools", "tools/canvas", "tools/mcp", "tools/webhook"},
 	"tools/digits":                {},
 	"tools/guard":                 {},
 	"tools/mcp":                   {"tools"},

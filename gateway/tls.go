@@ -18,6 +18,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"voxgate/reread"
+	"voxgate/signaling"
 )
 
 const (
@@ -39,7 +40,7 @@ func (s *tlsSettings) flags(f *flag.FlagSet) {
 	f.Func(
 		"acme-domain",
 		"`names` to get a certificate for from Let's Encrypt, comma separated; addr must be their port 443",
-		list(&s.domains, nil),
+		list(&s.domains, signaling.ParseHost),
 	)
 	f.StringVar(&s.cache, "acme-cache", "", "`folder` that keeps the certificates of acme-domain")
 	f.StringVar(&s.directory, "acme-directory", "", "`URL` of another CA's ACME directory; empty: Let's Encrypt")

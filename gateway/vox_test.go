@@ -16,7 +16,7 @@ import (
 func TestVOXIsServed(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "apps")
-	p := start(t, []string{"serve", "-addr", "127.0.0.1:0", "-workspace", folder}, func(string) string { return "" })
+	p := start(t, []string{"serve", "-addr", "127.0.0.1:0", "-workspace", folder}, nil)
 	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(p.url, "http")+"/api/vox/live", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestVOXIsServed(t *testing.T) {
 		!strings.Contains(m.URL, kept[0].Name()) || !strings.HasPrefix(kept[1].Name(), "project-") {
 		t.Errorf("%d, %v in the folder, %v", resp.StatusCode, kept, err)
 	}
-	if err := run(t.Context(), []string{"serve", "-addr", "127.0.0.1:0", "-workspace", os.Args[0]}, func(string) string { return "" },
+	if err := run(t.Context(), []string{"serve", "-addr", "127.0.0.1:0", "-workspace", os.Args[0]}, nil,
 		os.Stderr, os.Stderr); err == nil ||
 		!strings.Contains(err.Error(), "workspace") {
 		t.Errorf("a file as a workspace: %v", err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"voxgate/signaling"
+	"voxgate/signaling/doortest"
 )
 
 // FuzzHost asks by any name from any page. Requests by a stranger's name, or from a stranger's page, are refused.
@@ -23,7 +24,8 @@ func FuzzHost(f *testing.F) {
 	}
 	served := false
 	server := signaling.NewServer(signaling.Options{
-		Hosts: []string{"voice.example"}, Origins: []string{"https://app.example"}, Logger: slog.New(slog.DiscardHandler),
+		Hosts: []string{"voice.example"}, Origins: []signaling.Origin{doortest.Must(signaling.ParseOrigin("https://app.example"))},
+		Logger: slog.New(slog.DiscardHandler),
 	}, signaling.Door{Pattern: "/", Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served = true })})
 	f.Fuzz(func(t *testing.T, host, origin string) {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)

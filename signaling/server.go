@@ -11,9 +11,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -29,8 +27,8 @@ import (
 
 // Options make a [Server].
 type Options struct {
-	Origins []string // whose pages may connect, besides our own; "https://example.com"
-	Hosts   []string // names that we are reached by, besides localhost and addresses
+	Origins []Origin // whose pages may connect, besides our own
+	Hosts   []string // names that we are reached by, besides localhost and addresses, as ParseHost returns them
 	Access  *access.Gate
 	// Refused learns of a host or an origin that was refused, by the name of the rule; nil: not needed. It must not
 	// block.
@@ -120,6 +118,7 @@ func (b *hurried) Read(p []byte) (int, error) {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	hurry(w, r)
+	r = r.WithContext(s.options.Access.Visit(r))
 	if RefuseHost(w, r, s.options.Hosts) {
 		s.refused("host")
 		return
@@ -131,7 +130,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.TLS != nil {
 		w.Header().Set("Strict-Transport-Security", "max-age=31536000") // a year, as hstspreload.org asks for
 	}
-	if origin := r.Header.Get("Origin"); origin != "" && s.allowedOrigin(r) {
+	if origin := r.Header.Get("Origin"); origin != "" && allowedOrigin(r, s.options.Origins) {
 		w.Header().Set("Access-Control-Allow-Origin", origin)
 		if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" { // a preflight (Fetch, 3.2.2)
 			w.Header().Set("Access-Control-Allow-Methods", "GET, POST, PATCH, DELETE, OPTIONS")
@@ -144,7 +143,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if websocket.IsWebSocketUpgrade(r) { // Google's SDKs write two slashes, and no WebSocket client follows the mux' redirect
 		r.URL.Path = slashes.ReplaceAllString(r.URL.Path, "/")
 	}
-	s.mux.ServeHTTP(w, r.WithContext(s.options.Access.Visit(r)))
+	s.mux.ServeHTTP(w, r)
 }
 
 var slashes = regexp.MustCompile(`//+`)
@@ -163,7 +162,7 @@ func (s *Server) enter(d Door) http.Handler {
 		if websocket.IsWebSocketUpgrade(r) {
 			handler, public = d.Socket, false
 		}
-		allowed := s.allowedOrigin(r)
+		allowed := allowedOrigin(r, s.options.Origins)
 		switch {
 		case handler == nil && d.Handler == nil:
 			http.Error(w, "This address is for WebSockets.", http.StatusUpgradeRequired)
@@ -277,48 +276,4 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	slices.Sort(left)
 	return fmt.Errorf("visits that do not end: %s", strings.Join(left, ", "))
-}
-
-// RefuseHost answers a request by a name that is neither localhost nor one of these hosts, and reports whether it has.
-// It guards against DNS rebinding: a stranger's name that resolves to us is not ours. An address cannot be rebound, so
-// any is good.
-func RefuseHost(w http.ResponseWriter, r *http.Request, hosts []string) bool {
-	host := r.Host
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
-	host = plain(strings.Trim(host, "[]"))
-	if host == "localhost" || net.ParseIP(host) != nil || slices.ContainsFunc(hosts, func(h string) bool { return plain(h) == host }) {
-		return false
-	}
-	http.Error(w, "This gateway is not known by that name; VOXGATE_HOSTS lists the names it answers to.", http.StatusMisdirectedRequest)
-	return true
-}
-
-// allowedOrigin reports whether the page that asks is our own or on the list. A client that sends no Origin is not a
-// browser, so there is no other page's user to protect.
-func (s *Server) allowedOrigin(r *http.Request) bool {
-	values := r.Header.Values("Origin")
-	if len(values) == 0 {
-		return true
-	}
-	if len(values) > 1 {
-		return false
-	}
-	origin, err := url.Parse(values[0])
-	if err != nil || origin.Host == "" {
-		return false
-	}
-	ours := plain(origin.Host) == plain(r.Host) && (r.TLS == nil || origin.Scheme == "https") // anybody on the way writes pages of http
-	return ours || slices.ContainsFunc(s.options.Origins, func(o string) bool { return plain(strings.TrimSuffix(o, "/")) == plain(values[0]) })
-}
-
-// plain is the one form of a name, perhaps with a port or as an origin: in lower case and without the dot of the root,
-// with which it is the same name (RFC 1034 section 3.1).
-func plain(name string) string {
-	name, port := strings.ToLower(name), ""
-	if i := strings.LastIndexByte(name, ':'); i >= 0 && !strings.Contains(name[i:], "/") {
-		name, port = name[:i], name[i:]
-	}
-	return strings.TrimSuffix(name, ".") + port
 }

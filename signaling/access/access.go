@@ -99,6 +99,7 @@ func (g *Gate) Close() {
 type Visitor struct {
 	gate     *Gate
 	address  netip.Addr    // the client's, as far as it is known
+	proxied  bool          // a trusted proxy has sent the request
 	identity string        // as a trusted proxy says; empty: none does
 	passed   *passedClaims // by another gateway; nil: not
 	key      string        // that answers for them, when it is known
@@ -114,9 +115,8 @@ func (g *Gate) Visit(r *http.Request) context.Context {
 		return r.Context()
 	}
 	v := &Visitor{gate: g, token: tokenOf(r), passed: g.passedOn(r)}
-	var trusted bool
-	v.address, trusted = g.client(r)
-	if name := g.options.IdentityHeader; name != "" && trusted {
+	v.address, v.proxied = g.client(r)
+	if name := g.options.IdentityHeader; name != "" && v.proxied {
 		said := r.Header.Values(name)
 		v.identity = strings.Join(said, ", ")
 		v.doubtful = len(said) > 1
@@ -134,6 +134,9 @@ func From(ctx context.Context) *Visitor {
 
 // Address is where the visitor comes from: the peer of the connection, or whom a trusted proxy speaks for.
 func (v *Visitor) Address() netip.Addr { return v.address }
+
+// Proxied reports whether a trusted proxy has sent the request: its X-Forwarded-* headers count.
+func (v *Visitor) Proxied() bool { return v.proxied }
 
 // Subprotocol is what the gateway answers a WebSocket client that offers it beside the one with its token. By RFC 6455 section 4.1
 // a client gives up if it has offered some and none was chosen.

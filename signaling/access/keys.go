@@ -21,6 +21,7 @@ import (
 	"unicode"
 
 	"voxgate/bridge"
+	"voxgate/environment"
 	"voxgate/reread"
 )
 
@@ -216,14 +217,13 @@ func readFile(path string) (f file, err error) {
 }
 
 // expand replaces a value that is ${NAME} by the variable of the environment.
-func expand(at string, value *string) error {
+func expand(at string, value *string) (err error) {
 	name, ok := strings.CutPrefix(*value, "${")
 	if !ok || !strings.HasSuffix(name, "}") {
 		return nil
 	}
-	name = strings.TrimSuffix(name, "}")
-	if *value, ok = os.LookupEnv(name); !ok {
-		return fmt.Errorf("%s: the environment has no variable %s", at, name)
+	if *value, err = environment.Lookup(strings.TrimSuffix(name, "}")); err != nil {
+		return fmt.Errorf("%s: %w", at, err)
 	}
 	return nil
 }

@@ -105,7 +105,14 @@ func NewGateway(t testing.TB, options ...Option) *Gateway {
 	for _, doors := range so.more {
 		list = append(list, doors(host, so.RTC)...)
 	}
-	door := signaling.NewServer(signaling.Options{Origins: so.Origins, Hosts: so.Hosts, Access: so.Access, Logger: log}, list...)
+	admission := signaling.Options{Access: so.Access, Logger: log}
+	for _, text := range so.Origins {
+		admission.Origins = append(admission.Origins, Must(signaling.ParseOrigin(text)))
+	}
+	for _, text := range so.Hosts {
+		admission.Hosts = append(admission.Hosts, Must(signaling.ParseHost(text)))
+	}
+	door := signaling.NewServer(admission, list...)
 	server := httptest.NewUnstartedServer(door)
 	if so.SmallBuffers {
 		server.Listener = smallBuffers{server.Listener}

@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strings"
 
 	"voxgate/agents"
 	"voxgate/bridge"
+	"voxgate/environment"
 	"voxgate/tools"
 )
 
@@ -85,8 +85,6 @@ func Pressed(keys string) bridge.Message {
 	return bridge.Message{Text: "The caller pressed these keys of the telephone: " + keys, TurnComplete: true}
 }
 
-var variable = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
-
 // ReadFile reads a file of one JSON object, in which "${NAME}" is a variable of the environment. An unknown field is an
 // error.
 func ReadFile(file string, into any) error {
@@ -102,19 +100,14 @@ func ReadFile(file string, into any) error {
 
 // Read is [ReadFile] of a text.
 func Read(text []byte, into any) error {
-	var missing string
-	text = variable.ReplaceAllFunc(text, func(m []byte) []byte {
-		name := string(m[2 : len(m)-1])
-		value, ok := os.LookupEnv(name)
-		if !ok {
-			missing = name
-		}
+	expanded, err := environment.ExpandAs(string(text), func(value string) string {
 		quoted, _ := json.Marshal(value) // a string can be written
-		return quoted[1 : len(quoted)-1]
+		return string(quoted[1 : len(quoted)-1])
 	})
-	if missing != "" {
-		return fmt.Errorf("the environment has no variable %s", missing)
+	if err != nil {
+		return err
 	}
+	text = []byte(expanded)
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(into); err != nil {

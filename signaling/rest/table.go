@@ -9,6 +9,8 @@ import (
 	"os"
 	"path"
 	"strings"
+
+	"voxgate/environment"
 )
 
 // Route is a line of the models file: which backend answers for which models.
@@ -59,8 +61,9 @@ func (r *Route) check() error {
 	}
 	if name, ok := strings.CutPrefix(o.Key, "${"); ok && strings.HasSuffix(name, "}") {
 		name = strings.TrimSuffix(name, "}")
-		if o.Key, ok = os.LookupEnv(name); !ok {
-			return fmt.Errorf("openai.key: the environment has no variable %s", name)
+		var err error
+		if o.Key, err = environment.Lookup(name); err != nil {
+			return fmt.Errorf("openai.key: %w", err)
 		}
 	}
 	return nil

@@ -7,12 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"reflect"
-	"regexp"
 	"slices"
 	"time"
 
+	"voxgate/environment"
 	"voxgate/tools"
 	"voxgate/tools/canvas"
 	"voxgate/tools/mcp"
@@ -132,7 +131,7 @@ func parseWebhook(text []byte, place string) (o webhook.Options, err error) {
 			return o, fmt.Errorf("%s.parameters: %w", place, err)
 		}
 	}
-	if o.Secret, err = expand(o.Secret); err != nil {
+	if o.Secret, err = environment.Expand(o.Secret); err != nil {
 		return o, fmt.Errorf("%s.secret: %w", place, err)
 	}
 	return o, expandAll(o.Headers, place+".headers")
@@ -192,25 +191,9 @@ var kinds = map[reflect.Kind]string{
 	reflect.String: "a string", reflect.Bool: "true or false", reflect.Slice: "an array", reflect.Map: "an object",
 }
 
-var variable = regexp.MustCompile(`\$\{[A-Za-z_][A-Za-z0-9_]*\}`)
-
-// expand replaces ${NAME} by what the environment has under that name.
-func expand(text string) (string, error) {
-	var missing error
-	text = variable.ReplaceAllStringFunc(text, func(reference string) string {
-		name := reference[2 : len(reference)-1]
-		value, ok := os.LookupEnv(name)
-		if !ok {
-			missing = fmt.Errorf("the environment has no variable %s", name)
-		}
-		return value
-	})
-	return text, missing
-}
-
 func expandAll(values map[string]string, place string) (err error) {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if values[name], err = expand(values[name]); err != nil {
+		if values[name], err = environment.Expand(values[name]); err != nil {
 			return fmt.Errorf("%s.%s: %w", place, name, err)
 		}
 	}

@@ -1,0 +1,55 @@
+// Package environment reads variables of the process' environment, and expands ${NAME} in configuration files.
+//
+// Secrets arrive there from Kubernetes secrets, Docker's --env-file and shell scripts, which leave newlines, carriage returns, blanks or
+// quotation marks on them. A gateway that started with such a value would run with a secret that nobody else has.
+package environment
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"unicode"
+)
+
+// Clean returns the value of the variable name without white space at its ends. It fails where a control character or a pair of quotation
+// marks is left: neither belongs into any setting. The error names the variable and never contains the value.
+func Clean(name, value string) (string, error) {
+	value = strings.TrimSpace(strings.TrimPrefix(value, "\ufeff"))
+	if i := strings.IndexFunc(value, unicode.IsControl); i >= 0 {
+		return "", fmt.Errorf("%s contains the control character %q", name, []rune(value[i:])[0])
+	}
+	if n := len(value); n >= 2 && (value[0] == '"' || value[0] == '\'') && value[n-1] == value[0] {
+		return "", fmt.Errorf("%s is in quotation marks: leave them out (docker --env-file keeps them)", name)
+	}
+	return value, nil
+}
+
+// Lookup returns the cleaned value of a variable. It fails if the variable is not set.
+func Lookup(name string) (string, error) {
+	value, ok := os.LookupEnv(name)
+	if !ok {
+		return "", fmt.Errorf("the environment has no variable %s", name)
+	}
+	return Clean(name, value)
+}
+
+var reference = regexp.MustCompile(`\$\{[A-Za-z_][A-Za-z0-9_]*\}`)
+
+// Expand replaces each ${NAME} in text by the cleaned value of the variable.
+func Expand(text string) (string, error) {
+	return ExpandAs(text, func(value string) string { return value })
+}
+
+// ExpandAs is [Expand] for a text in which values must be quoted somehow, by quote.
+func ExpandAs(text string, quote func(value string) string) (string, error) {
+	var failed error
+	text = reference.ReplaceAllStringFunc(text, func(r string) string {
+		value, err := Lookup(r[2 : len(r)-1])
+		if err != nil {
+			failed = err
+		}
+		return quote(value)
+	})
+	return text, failed
+}

@@ -1,0 +1,184 @@
+package signaling
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"voxgate/signaling/access"
+)
+
+// Origin is where a page comes from (RFC 6454): scheme, host and port in one spelling, so that == compares origins. Ports are always
+// written out, since the default port of a scheme may be left out; a scheme without a default port has "".
+type Origin struct{ scheme, host, port string }
+
+// opaqueOrigins are what browsers send for pages without a host: files (Electron), and sandboxed frames.
+var opaqueOrigins = []string{"null", "file://"}
+
+// ParseOrigin reads an origin such as "https://app.example.com", as a browser sends it or an operator writes it: the letter case, a slash
+// at the end and the default port make no difference.
+func ParseOrigin(text string) (Origin, error) {
+	if slices.Contains(opaqueOrigins, text) {
+		return Origin{scheme: text}, nil
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Scheme == "" || u.Opaque != "":
+		return Origin{}, fmt.Errorf("%q is not an origin: write scheme and host, like https://app.example.com", text)
+	case u.Host == "" || u.User != nil || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
+		return Origin{}, fmt.Errorf("%q is not an origin: only scheme, host and port, like https://app.example.com", text)
+	case strings.Contains(u.Host, "*"):
+		return Origin{}, fmt.Errorf("%q has a wildcard: list each origin in full", text)
+	}
+	if err := checkPort(u.Port()); err != nil {
+		return Origin{}, fmt.Errorf("%q: %w", text, err)
+	}
+	scheme := strings.ToLower(u.Scheme)
+	return Origin{scheme, normalizeHost(u.Hostname()), cmp.Or(u.Port(), defaultPort(scheme))}, nil
+}
+
+// String returns the origin as a browser sends it.
+func (o Origin) String() string {
+	if o.host == "" {
+		return o.scheme
+	}
+	host := o.host
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if o.port != defaultPort(o.scheme) {
+		host += ":" + o.port
+	}
+	return o.scheme + "://" + host
+}
+
+func defaultPort(scheme string) string {
+	switch scheme {
+	case "http", "ws":
+		return "80"
+	case "https", "wss":
+		return "443"
+	}
+	return ""
+}
+
+func checkPort(port string) error {
+	if n, err := strconv.Atoi(port); port != "" && (err != nil || n < 1 || n > 65535) {
+		return fmt.Errorf("%q is not a port number from 1 to 65535", port)
+	}
+	return nil
+}
+
+// normalizeHost lower-cases a host name, drops the trailing dot of the DNS root, with which it is the same name (RFC 1034 section 3.1),
+// and writes an address in its shortest form.
+func normalizeHost(host string) string {
+	host = strings.ToLower(strings.Trim(host, "[]"))
+	if address, err := netip.ParseAddr(host); err == nil {
+		return address.Unmap().String()
+	}
+	if len(host) > 1 {
+		host = strings.TrimSuffix(host, ".")
+	}
+	return host
+}
+
+// ParseHost reads a host name that the gateway is reached by, and returns its normal form. It rejects what could never match the Host
+// of a request: a scheme, a port, a path or a wildcard.
+func ParseHost(text string) (string, error) {
+	switch {
+	case strings.Contains(text, "*"):
+		return "", fmt.Errorf("%q has a wildcard: list each name in full", text)
+	case strings.ContainsAny(text, "/\\?#@\"' \t"):
+		return "", fmt.Errorf("%q is not a host name: leave out the scheme and the path", text)
+	}
+	if _, err := netip.ParseAddr(strings.Trim(text, "[]")); err != nil && strings.Contains(text, ":") {
+		return "", fmt.Errorf("%q is not a host name: leave out the port", text)
+	}
+	host := normalizeHost(text)
+	if host == "" {
+		return "", errors.New("a host name is empty")
+	}
+	return host, nil
+}
+
+// requestAddress is the host and port that a client has asked for; port is "" for the default port of the client's scheme.
+type requestAddress struct{ host, port string }
+
+func splitAddress(text string) requestAddress {
+	host, port, err := net.SplitHostPort(text)
+	if err != nil {
+		host, port = text, ""
+	}
+	return requestAddress{normalizeHost(host), port}
+}
+
+// requestedAddress returns what the client of a request has asked for. A reverse proxy may ask the gateway for another name or leave out
+// the port, so a trusted proxy's X-Forwarded-Host and X-Forwarded-Port win over Host. Of several values the first is what the client
+// sent to the outermost proxy.
+func requestedAddress(r *http.Request) requestAddress {
+	asked := splitAddress(r.Host)
+	if !access.From(r.Context()).Proxied() {
+		return asked
+	}
+	forwardedPort := firstValue(r, "X-Forwarded-Port")
+	if checkPort(forwardedPort) != nil {
+		forwardedPort = ""
+	}
+	forwarded := splitAddress(firstValue(r, "X-Forwarded-Host"))
+	if forwarded.host == "" || forwarded.host == asked.host {
+		return requestAddress{asked.host, cmp.Or(forwarded.port, forwardedPort, asked.port)}
+	}
+	return requestAddress{forwarded.host, cmp.Or(forwarded.port, forwardedPort)}
+}
+
+// firstValue returns the first element of a header that is a comma-separated list.
+func firstValue(r *http.Request, header string) string {
+	first, _, _ := strings.Cut(r.Header.Get(header), ",")
+	return strings.TrimSpace(first)
+}
+
+// usesTLS reports whether the client of a request has reached us, or a trusted proxy in front of us, by TLS.
+func usesTLS(r *http.Request) bool {
+	return r.TLS != nil || access.From(r.Context()).Proxied() && strings.EqualFold(firstValue(r, "X-Forwarded-Proto"), "https")
+}
+
+// matches reports whether a page of origin o asks the host that it came from itself. By TLS the page must have come by TLS, too:
+// anybody on the network path can write pages of http.
+func (a requestAddress) matches(o Origin, withTLS bool) bool {
+	return o.host != "" && o.host == a.host && o.port == cmp.Or(a.port, defaultPort(o.scheme)) && (!withTLS || o.scheme == "https")
+}
+
+// RefuseHost answers a request for a name that is neither localhost, nor an address, nor one of hosts, each as [ParseHost] returns it,
+// and reports whether it has. It guards against DNS rebinding: a stranger's name that resolves to our address is not ours. An address
+// cannot be rebound, so any is accepted.
+func RefuseHost(w http.ResponseWriter, r *http.Request, hosts []string) bool {
+	known := func(host string) bool {
+		return host == "localhost" || net.ParseIP(host) != nil || slices.Contains(hosts, host)
+	}
+	if known(splitAddress(r.Host).host) && known(requestedAddress(r).host) {
+		return false
+	}
+	http.Error(w, "This gateway is not known by that name; VOXGATE_HOSTS lists the names it answers to.", http.StatusMisdirectedRequest)
+	return true
+}
+
+// allowedOrigin reports whether the page that sends a request is our own or one of origins. A client that sends no Origin is not a
+// browser, so there is no other page's user to protect.
+func allowedOrigin(r *http.Request, origins []Origin) bool {
+	values := r.Header.Values("Origin")
+	if len(values) == 0 {
+		return true
+	}
+	if len(values) > 1 {
+		return false
+	}
+	origin, err := ParseOrigin(values[0])
+	return err == nil && (requestedAddress(r).matches(origin, usesTLS(r)) || slices.Contains(origins, origin))
+}
