@@ -90,9 +90,10 @@ func (g *gate) known(from netip.AddrPort) bool {
 	return ok
 }
 
-// prove judges the first packet of an address that is not known. One that proves a password is known from then on.
-func (g *gate) prove(req *sip.Request, from netip.AddrPort) ruling {
-	r := g.judge(req, from.Addr())
+// prove judges the first packet of an address that is not known. One that proves a password is known from then on. It is for the trunks
+// that are given.
+func (g *gate) prove(req *sip.Request, from netip.AddrPort, trunks []*trunkState) ruling {
+	r := g.judge(req, from.Addr(), trunks)
 	if r.trunk != nil {
 		g.mu.Lock()
 		g.proved.Put(g.now(), from, struct{}{})
@@ -153,9 +154,9 @@ const (
 	ruleCrowd    = "too many strangers"
 )
 
-// admit finds the trunk that a request is of. Its password counts once.
-func (g *gate) admit(req *sip.Request, from netip.Addr) ruling {
-	r := g.judge(req, from)
+// admit finds the trunk that a request is of, among some. Its password counts once.
+func (g *gate) admit(req *sip.Request, from netip.Addr, trunks []*trunkState) ruling {
+	r := g.judge(req, from, trunks)
 	if r.trunk == nil || r.trunk.Username == "" {
 		return r
 	}
@@ -166,15 +167,18 @@ func (g *gate) admit(req *sip.Request, from netip.Addr) ruling {
 		return ruling{code: 401, rule: ruleAnswered, by: r.trunk.algorithms()}
 	}
 	g.used.Put(g.now(), nonce, struct{}{})
+	if at, err := netip.ParseAddrPort(req.Source()); err == nil {
+		g.proved.Put(g.now(), netip.AddrPortFrom(from, at.Port()), struct{}{})
+	}
 	return r
 }
 
-// judge finds the trunk that a request is of.
-func (g *gate) judge(req *sip.Request, from netip.Addr) ruling {
+// judge finds the trunk that a request is of, among some.
+func (g *gate) judge(req *sip.Request, from netip.Addr, trunks []*trunkState) ruling {
 	var asked []string
 	sent := credentials(req)
 	fresh := sent != nil && g.fresh(sent.Nonce, from)
-	for _, t := range g.trunks {
+	for _, t := range trunks {
 		if len(t.From) > 0 && !t.has(from) {
 			continue
 		}
@@ -219,7 +223,7 @@ func credentials(req *sip.Request) *digest.Credentials {
 
 // proved checks an answer to a challenge (RFC 7616, RFC 8760).
 func proved(c *digest.Credentials, t *trunkState, req *sip.Request) bool {
-	if c.Realm != realm || c.QOP != "auth" || c.URI == "" || !slices.Contains(t.algorithms(), algorithmOf(c)) {
+	if c.Realm != realm || c.QOP != "auth" || !sameURI(c.URI, req) || !slices.Contains(t.algorithms(), algorithmOf(c)) {
 		return false
 	}
 	want, err := digest.Digest(
@@ -227,6 +231,32 @@ func proved(c *digest.Credentials, t *trunkState, req *sip.Request) bool {
 		digest.Options{Method: string(req.Method), URI: c.URI, Username: t.Username, Password: t.Password, Cnonce: c.Cnonce, Count: c.Nc},
 	)
 	return err == nil && subtle.ConstantTimeCompare([]byte(strings.ToLower(c.Response)), []byte(want.Response)) == 1
+}
+
+// sameURI reports whether the URI of an answer to a challenge is that of the request (RFC 7616, section 3.4.6): who sees an answer must not
+// call another number with it. The number counts, however it is written, and the host, which may be that of To: a proxy has put our address
+// in its place.
+func sameURI(text string, req *sip.Request) bool {
+	var uri sip.Uri
+	if sip.ParseUri(strings.Trim(strings.TrimSpace(text), "<>"), &uri) != nil || numberIn(uri) != numberIn(req.Recipient) {
+		return false
+	}
+	if uri.Scheme == "tel" || req.Recipient.Scheme == "tel" {
+		return uri.Scheme == req.Recipient.Scheme
+	}
+	return sameAddress(uri, req.Recipient) || sameAddress(uri, req.To().Address)
+}
+
+// sameAddress compares hosts and ports (RFC 3261, section 19.1.4). A port that is left out is any of the usual ones.
+func sameAddress(a, b sip.Uri) bool {
+	plain := func(uri sip.Uri) string {
+		host := strings.ToLower(strings.TrimSuffix(strings.Trim(uri.Host, "[]"), "."))
+		if address, err := netip.ParseAddr(host); err == nil {
+			return address.Unmap().String()
+		}
+		return host
+	}
+	return plain(a) == plain(b) && (a.Port == b.Port || a.Port == 0 || b.Port == 0)
 }
 
 // newNonce makes one for the given address alone: when it was made, some random bytes, and a code of both and the address. A stranger that

@@ -1,6 +1,7 @@
 package sip_test
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"crypto/rand"
@@ -92,7 +93,10 @@ func TestAStrangersCancel(t *testing.T) {
 	}
 	stranger.send(text("CANCEL", "first", nothing))
 	stranger.send(strings.Replace(text("CANCEL", "first", nothing), "Call-ID: cancelled", "Call-ID: another", 1))
-	o.loggedTimes("a CANCEL of another's call", 2)
+	conn := connect(t, o, "127.0.0.2")
+	byTCP := &handset{t: t, signals: &messages{conn, "TCP", bufio.NewReader(conn)}}
+	byTCP.send("\r\n\r\n" + strings.Replace(text("CANCEL", "first", nothing), "Call-ID: cancelled", "Call-ID: third", 1))
+	o.loggedTimes("a CANCEL of another's call", 3)
 	_, to, _ := strings.Cut(rings, "To: ")
 	to, _, _ = strings.Cut(to, "\r\n")
 	acknowledges := text("PRACK", "second", "RAck: "+number[1]+" 1 INVITE\r\n"+nothing)
@@ -540,7 +544,8 @@ func TestCallersWhoAreLostByATransfer(t *testing.T) {
 			})
 			o.types(`/tool transfer_call {"target":"+49302"}`)
 			h.reply(h.request("REFER"), "202 Accepted", "1")
-			h.next("NOTIFY", 2, "SIP/2.0 503 Service Unavailable", "Event: refer", "Subscription-State: terminated", "Content-Type: message/sipfrag")
+			h.next("NOTIFY", 2, "SIP/2.0 503 Service Unavailable", "Event: refer", "Subscription-State: terminated",
+				"Content-Type: message/sipfrag")
 			h.answer("200")
 			if !there {
 				h.reply(h.request("BYE"), "200 OK", "1")

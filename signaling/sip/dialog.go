@@ -4,8 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,7 +19,6 @@ type dialog struct {
 	client    *sipgo.Client
 	callID    string
 	transport string // "UDP"
-	source    string // where its requests come from: "192.0.2.1:5060"
 	contact   sip.Uri
 	via       string   // the transport as the top Via has it; empty: as sipgo says
 	from      sip.Addr // by which socket its requests go, of UDP; zero: any
@@ -29,6 +28,8 @@ type dialog struct {
 	login     *Outbound        // by whose name and password a challenge is answered; nil: by none
 
 	mu        sync.Mutex
+	source    string         // where its newest request has come from: "192.0.2.1:5060"
+	owners    []netip.Addr   // that it has begun or was answered from, or that have proved its password
 	local     sip.FromHeader // we, as our requests have it
 	remote    sip.ToHeader
 	remoteTag string
@@ -56,6 +57,7 @@ func answering(req *sip.Request, contact sip.Uri) *dialog {
 			d.routes = append(d.routes, route.Address)
 		}
 	}
+	d.addOwner(d.source)
 	d.refresh(req.Contact())
 	return d
 }
@@ -84,10 +86,13 @@ func (d *dialog) refresh(contact *sip.ContactHeader) {
 	}
 }
 
-// follows reports whether a request is the next one of the peer. News may overtake each other, since sipgo reads each packet in a goroutine
-// of its own: were one refused, a peer that reports what becomes of a REFER would report no more.
+// follows reports whether a request is the next one of the peer. Only those that change the dialog are counted: news may overtake each
+// other, since sipgo reads each packet in a goroutine of its own, and were one refused, a peer that reports what becomes of a REFER would
+// report no more. A proxy that asks by OPTIONS whether the call is alive has a count of its own.
 func (d *dialog) follows(req *sip.Request) bool {
-	if req.Method == sip.NOTIFY || req.Method == sip.INFO {
+	switch req.Method {
+	case sip.INVITE, sip.UPDATE, sip.BYE, sip.PRACK:
+	default:
 		return true
 	}
 	d.mu.Lock()
@@ -239,14 +244,14 @@ func (d *dialog) send(ctx context.Context, req *sip.Request) (*sip.Response, err
 	return transact(ctx, d.client, again)
 }
 
-// ofPeer reports whether a response comes from the address that the peer was let in by, or that has answered our call. A request may lead
+// ofPeer reports whether a response comes from an address that the peer was let in by, or that has answered our call. A request may lead
 // elsewhere by a Contact, and who is there must not learn how we prove the password: they could guess it by that. A registrar, which
 // sends nothing by itself, is where the configuration says.
 func (d *dialog) ofPeer(res *sip.Response) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	host, _, err := net.SplitHostPort(res.Source())
-	return d.source == "" || err == nil && sameHost(host, d.source)
+	from, err := netip.ParseAddrPort(res.Source())
+	return len(d.owners) == 0 || err == nil && slices.Contains(d.owners, from.Addr().Unmap())
 }
 
 // transact sends a request and returns its final answer.

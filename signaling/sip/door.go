@@ -51,6 +51,7 @@ type Door struct {
 	client   *sipgo.Client
 	resolver *net.Resolver
 	own      *own
+	names    names // of hosts in route sets
 	listens  []listener
 
 	mu      sync.Mutex
@@ -126,6 +127,7 @@ func New(o Options) (*Door, error) {
 		strangers: rate.NewLimiter(rate.Every(10*time.Second), 3), timeout: cmp.Or(o.Timeout, usualTimeout), closing: make(chan struct{}),
 		resolver: net.DefaultResolver,
 	}
+	d.names.resolver = func() *net.Resolver { return d.resolver }
 	if d.own, err = newOwn(o.Config.External, d.resolver, d.log); err != nil {
 		return nil, fmt.Errorf("external: %w", err)
 	}
@@ -267,6 +269,7 @@ func (d *Door) Close() {
 		d.endpoint.Close()
 	}
 	d.running.Wait()
+	d.names.running.Wait()
 	d.config.Collect.Close()
 	d.closeLate()
 }
@@ -327,6 +330,12 @@ func (d *Door) filter(p sip.TransportReadProps, data []byte) ([]byte, error) {
 		return nil, nil
 	case p.Transport == "WS": // a page's: its token is looked at with each call
 		return data, nil
+	case p.Transport != "UDP":
+		if data = d.withoutForeignCancel(from, data); len(data) == 0 {
+			return nil, nil
+		}
+	}
+	switch {
 	case d.gate.known(from):
 		return data, nil
 	case !d.gate.passwords && !d.gate.elsewhere:
@@ -371,20 +380,28 @@ func (d *Door) invited(from netip.AddrPort, by net.Addr, data []byte) bool {
 	}
 	req := m.(*sip.Request)
 	if req.To().Params.Has("tag") {
-		return d.callOf(req) != nil
+		c := d.callOf(req)
+		if c == nil {
+			return false
+		}
+		ok, res := d.ownedPacket(c, req, from)
+		if res != nil {
+			d.writeShort(by, from, res, data)
+		}
+		return ok
 	}
 	if !d.gate.passwords || req.Method != sip.INVITE || !req.From().Params.Has("tag") {
 		d.refused("packet dropped", ruleStranger, from.String())
 		return false
 	}
 	req.SetSource(from.String())
-	r := d.gate.prove(req, from)
+	r := d.gate.prove(req, from, d.gate.trunks)
 	if r.trunk != nil {
 		return true
 	}
 	d.refused("call refused", r.rule, from.String())
 	if res := d.gate.refusal(r, req, from.Addr()); res != nil {
-		d.write(by, from, res)
+		d.writeShort(by, from, res, data)
 	}
 	return false
 }
@@ -446,6 +463,9 @@ func (d *Door) refused(what, rule, from string) {
 // allowed are the methods that are served; REGISTER for telephones in pages alone.
 const allowed = "INVITE, ACK, PRACK, CANCEL, BYE, OPTIONS, INFO, UPDATE, NOTIFY, REGISTER"
 
+// accepted are the types of bodies that are read.
+const accepted = "application/sdp, application/dtmf-relay, application/dtmf, message/sipfrag, multipart/mixed"
+
 // extensions are those that are served in a call that comes in.
 const extensions = "timer, 100rel, replaces"
 
@@ -458,9 +478,7 @@ func (d *Door) route() {
 	} {
 		d.server.OnRequest(method, d.guarded(f))
 	}
-	d.server.OnNoRoute(d.guarded(func(req *sip.Request, tx sip.ServerTransaction) {
-		d.answer(req, tx, 405, "Method Not Allowed", sip.NewHeader("Allow", allowed))
-	}))
+	d.server.OnNoRoute(d.guarded(d.onOther))
 }
 
 // guarded keeps what cannot be answered from f, and the process from what f does with it.
@@ -486,9 +504,11 @@ func (d *Door) guarded(f func(*sip.Request, sip.ServerTransaction)) func(*sip.Re
 	}
 }
 
-// answer answers a request that belongs to no call, if it is of a trunk or a page: scanners get no answer.
+// answer answers a request that belongs to no call, if it is of a trunk, of a page or from where somebody has proved a password lately:
+// scanners get no answer.
 func (d *Door) answer(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
-	if from, ok := sourceOf(req); d.pageOf(req) != nil || ok && d.gate.listed(from) {
+	from, err := netip.ParseAddrPort(req.Source())
+	if d.pageOf(req) != nil || err == nil && d.gate.known(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())) {
 		d.reply(req, tx, code, reason, headers...)
 	}
 }
@@ -506,7 +526,7 @@ func (d *Door) callOf(req *sip.Request) *call {
 	d.mu.Lock()
 	c := d.calls[req.To().Params.GetOr("tag", "")]
 	d.mu.Unlock()
-	if c == nil || !c.dialog.is(req.CallID().Value(), req.From().Params.GetOr("tag", "")) {
+	if c == nil || !c.dialog.is(req.CallID().Value(), req.From().Params.GetOr("tag", "")) || errors.Is(c.why(), errHungUp) {
 		return nil
 	}
 	return c
@@ -515,8 +535,14 @@ func (d *Door) callOf(req *sip.Request) *call {
 func (d *Door) inDialog(f func(*call, *sip.Request, sip.ServerTransaction)) func(*sip.Request, sip.ServerTransaction) {
 	return func(req *sip.Request, tx sip.ServerTransaction) {
 		c := d.callOf(req)
+		owned, refusal := false, (*sip.Response)(nil)
+		if c != nil {
+			owned, refusal = d.owned(c, req)
+		}
 		switch {
-		case c == nil:
+		case refusal != nil:
+			_ = tx.Respond(refusal)
+		case !owned: // to others it is as if there were no such call
 			d.answer(req, tx, 481, "Call/Transaction Does Not Exist")
 		case !c.dialog.follows(req):
 			_ = tx.Respond(c.dialog.respond(req, 500, "Server Internal Error")) // RFC 3261, section 12.2.2
@@ -527,9 +553,26 @@ func (d *Door) inDialog(f func(*call, *sip.Request, sip.ServerTransaction)) func
 	}
 }
 
+// onOptions says what is served, in a call and outside of one. A proxy finds out by it whether a call is still there.
 func (d *Door) onOptions(req *sip.Request, tx sip.ServerTransaction) {
-	d.answer(req, tx, 200, "OK",
-		sip.NewHeader("Allow", allowed), sip.NewHeader("Accept", "application/sdp"), sip.NewHeader("Supported", extensions))
+	headers := []sip.Header{sip.NewHeader("Allow", allowed), sip.NewHeader("Accept", accepted), sip.NewHeader("Supported", extensions)}
+	d.inCallOrNot(req, tx, 200, "OK", headers...)
+}
+
+// onOther refuses a method that is not served.
+func (d *Door) onOther(req *sip.Request, tx sip.ServerTransaction) {
+	d.inCallOrNot(req, tx, 405, "Method Not Allowed", sip.NewHeader("Allow", allowed))
+}
+
+// inCallOrNot answers a request that means the same within a call, which must be there then, and outside of one.
+func (d *Door) inCallOrNot(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
+	if !req.To().Params.Has("tag") {
+		d.answer(req, tx, code, reason, headers...)
+		return
+	}
+	d.inDialog(func(c *call, req *sip.Request, tx sip.ServerTransaction) {
+		c.respond(tx, req, &refusal{code: code, reason: reason, headers: headers})
+	})(req, tx)
 }
 
 // onCancel takes a CANCEL whose transaction sipgo does not know. It may have overtaken its INVITE: sipgo reads each packet in
@@ -550,15 +593,19 @@ func (d *Door) onCancel(req *sip.Request, tx sip.ServerTransaction) {
 }
 
 func (d *Door) onAck(req *sip.Request, _ sip.ServerTransaction) {
-	if c := d.callOf(req); c != nil {
+	c := d.callOf(req)
+	if c == nil {
+		return
+	}
+	if owned, _ := d.owned(c, req); owned {
 		c.onAck(req)
 	}
 }
 
 func (d *Door) onBye(req *sip.Request, tx sip.ServerTransaction) {
 	d.inDialog(func(c *call, req *sip.Request, tx sip.ServerTransaction) {
+		c.end(hungUp{reasonIn(errHungUp.Error(), req)}) // before the answer: what follows it finds no call
 		_ = tx.Respond(c.dialog.respond(req, 200, "OK"))
-		c.end(hungUp{reasonIn(errHungUp.Error(), req)})
 	})(req, tx)
 }
 

@@ -35,7 +35,7 @@ func (d *Door) onInvite(req *sip.Request, tx sip.ServerTransaction) {
 	if !ok {
 		return
 	}
-	r := d.gate.admit(req, from)
+	r := d.gate.admit(req, from, d.gate.trunks)
 	if r.trunk == nil {
 		d.refused("call refused", r.rule, req.Source())
 		if res := d.gate.refusal(r, req, from); res != nil {
@@ -161,6 +161,7 @@ func (d *Door) admitCall(c *call, req *sip.Request, from netip.Addr, t *trunkSta
 	c.ofTrunk(t, s, c.party.Number.Key())
 	c.dialog = answering(req, d.contact(req.Transport(), from))
 	c.dialog.client, c.dialog.from, c.dialog.login = d.client, d.socket(req.Transport()), t.Outbound
+	d.lookUpHosts(c)
 	return nil
 }
 

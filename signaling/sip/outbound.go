@@ -204,7 +204,8 @@ func (d *Door) servers(ctx context.Context, server sip.Uri, transport string) ([
 // calling is the dialog of an outgoing call that has no answer yet.
 func (d *Door) calling(to, from sip.Uri, servers []netip.AddrPort, transport string, login *Outbound) *dialog {
 	own := &dialog{
-		client: d.client, callID: rand.Text(), transport: transport, contact: d.contact(transport, servers[0].Addr()), from: d.socket(transport),
+		client: d.client, callID: rand.Text(), transport: transport, contact: d.contact(transport, servers[0].Addr()),
+		from:     d.socket(transport),
 		localTag: newTag(), target: to, login: login,
 	}
 	if transport != "TLS" { // a certificate is for the name
@@ -231,6 +232,7 @@ func (d *dialog) answered(res *sip.Response) {
 	}
 	d.source = res.Source()
 	d.mu.Unlock()
+	d.addOwner(res.Source())
 	d.refresh(res.Contact())
 }
 

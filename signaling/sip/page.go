@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,6 +50,7 @@ type page struct {
 	visitor   *access.Visitor
 	contact   sip.Uri        // ours
 	transport string         // in our Via: WS or WSS
+	address   netip.AddrPort // by which sipgo knows it
 	sipgo     net.Conn       // where messages of the page go, and those for it come from
 	running   sync.WaitGroup // calls
 
@@ -74,9 +76,8 @@ func (d *Door) servePage(w http.ResponseWriter, r *http.Request) {
 		}
 		p := &page{
 			door: d, log: d.log.With("remote", socket.Remote()), socket: socket, sipgo: sipgo, visitor: access.From(r.Context()),
-			contact: contactAt(
-				r.Host,
-			), transport: "WS", requests: rate.NewLimiter(requestRate, requestBurst), uncount: func() {}, calls: map[*call]string{},
+			contact: contactAt(r.Host), transport: "WS", requests: rate.NewLimiter(requestRate, requestBurst), uncount: func() {},
+			calls: map[*call]string{}, address: netip.MustParseAddrPort(address),
 		}
 		if r.TLS != nil {
 			p.transport = "WSS"
@@ -168,6 +169,10 @@ func (p *page) parses(raw []byte) bool {
 		return false
 	}
 	req, ok := m.(*sip.Request)
+	if ok && req.IsCancel() && p.door.strangersCancel(p.address, raw) {
+		p.log.Debug("message not read", "err", ruleCancel)
+		return false
+	}
 	return !ok || m.CSeq().MethodName == req.Method
 }
 

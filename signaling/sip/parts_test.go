@@ -61,7 +61,7 @@ func FuzzRequest(f *testing.F) {
 		if old, refused := door.replaced(req, &call{trunk: trunk}); old != nil || refused == nil && len(req.GetHeaders("Replaces")) > 0 {
 			t.Error("a call is replaced that is not there")
 		}
-		if r := door.gate.admit(req, netip.MustParseAddr("192.0.2.9")); r.trunk != nil {
+		if r := door.gate.admit(req, netip.MustParseAddr("192.0.2.9"), door.gate.trunks); r.trunk != nil {
 			t.Error("let in")
 		}
 		if prompt := door.partyOf(req, true).Data(); len(prompt) > 2000 || strings.Count(prompt, "\n") != 1 {

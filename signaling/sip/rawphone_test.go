@@ -105,13 +105,21 @@ func (p *rawPhone) read(within time.Duration, want func(text string) bool) strin
 func (p *rawPhone) final(method string, within time.Duration) (status int, text string) {
 	p.t.Helper()
 	text = p.read(within, func(text string) bool {
-		return strings.HasPrefix(text, "SIP/2.0 ") && text[8] >= '2' && strings.Contains(text, fmt.Sprintf("CSeq: %d %s\r\n", p.sequence, method))
+		return strings.HasPrefix(text, "SIP/2.0 ") && text[8] >= '2' && strings.Contains(text, fmt.Sprintf("CSeq: %d %s\r\n", p.sequence,
+			method))
 	})
 	if text == "" {
 		return 0, ""
 	}
 	status, _ = strconv.Atoi(text[8:11])
 	return status, text
+}
+
+// ask sends a request and returns its final answer; 0 if there is none within a moment.
+func (p *rawPhone) ask(method, body string, headers ...string) (status int, text string) {
+	p.t.Helper()
+	p.send(p.message(method, body, headers...))
+	return p.final(method, 2*time.Second)
 }
 
 // call makes a call, and returns how it was answered.

@@ -1,0 +1,240 @@
+package sip
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/emiago/sipgo/sip"
+
+	"voxgate/signaling/phone"
+)
+
+// maxOwners bounds how many addresses a dialog has proved to be at: a telephone that moves has a new one each time.
+const maxOwners = 16
+
+// ruleOwner refuses a request within a call from an address that the call does not belong to.
+const ruleOwner = "a request of another's call"
+
+// mayCome reports whether a request within a dialog may come from an address: whoever has seen a packet knows the Call-ID and the tags, so
+// they prove nothing. It may be that of the INVITE, of its answer or of one that has proved the password since; one of the trunk's; a host
+// of the route set, or without one the Contact's. names are those of the hosts that have to be looked up to know.
+func (c *call) mayCome(from netip.Addr, transport string) (ok bool, names []string) {
+	d := c.dialog
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.transport == "TLS" && transport != "TLS" { // addresses of UDP can be made up
+		return false, nil
+	}
+	if slices.Contains(d.owners, from) || c.trunk.has(from) || slices.ContainsFunc(d.servers,
+		func(s netip.AddrPort) bool { return s.Addr().Unmap() == from }) {
+		return true, nil
+	}
+	var hosts []string
+	if c.trunk.Outbound != nil {
+		if server, err := parseURI(c.trunk.Outbound.Server); err == nil {
+			hosts = append(hosts, server.Host)
+		}
+	}
+	for _, route := range d.routes {
+		hosts = append(hosts, route.Host)
+		if maddr, ok := route.UriParams.Get("maddr"); ok {
+			hosts = append(hosts, maddr)
+		}
+	}
+	if len(d.routes) == 0 && !behindNAT(d.target.Host, d.source) {
+		hosts = append(hosts, d.target.Host)
+	}
+	for _, host := range hosts {
+		a, err := netip.ParseAddr(strings.Trim(host, "[]"))
+		if err == nil && a.Unmap() == from {
+			return true, nil
+		}
+		if err != nil && !phone.IsInvalidHost(host) {
+			names = append(names, host)
+		}
+	}
+	return false, names
+}
+
+// addOwner lets further requests of a dialog come from an address, and has its challenges answered.
+func (d *dialog) addOwner(hostport string) {
+	from, err := netip.ParseAddrPort(hostport)
+	if err != nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if a := from.Addr().Unmap(); !slices.Contains(d.owners, a) && len(d.owners) < maxOwners {
+		d.owners = append(d.owners, a)
+	}
+}
+
+// follow notes where the newest request of the other side has come from.
+func (d *dialog) follow(req *sip.Request) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if strings.EqualFold(d.transport, req.Transport()) {
+		d.source = req.Source()
+	}
+}
+
+// owned reports whether a request within a call comes from its other side. One that does not may prove the password of the trunk; the
+// answer that asks for it, or refuses the request, is res, or nil if it gets none.
+func (d *Door) owned(c *call, req *sip.Request) (ok bool, res *sip.Response) {
+	from, known := sourceOf(req)
+	page := d.pageOf(req)
+	if c.page != nil || page != nil || !known {
+		return c.page != nil && page == c.page, nil
+	}
+	if ok, names := c.mayCome(from, req.Transport()); ok || d.names.have(names, from) {
+		c.dialog.follow(req)
+		return true, nil
+	}
+	if c.trunk.Username == "" || req.Method == sip.ACK || req.Method == sip.CANCEL {
+		d.refused("request refused", ruleOwner, req.Source())
+		return false, nil
+	}
+	r := d.gate.admit(req, from, []*trunkState{c.trunk})
+	if r.trunk == nil {
+		d.refused("request refused", r.rule, req.Source())
+		return false, d.gate.refusal(r, req, from)
+	}
+	c.dialog.addOwner(req.Source())
+	c.dialog.follow(req)
+	return true, nil
+}
+
+// ownedPacket is [Door.owned] for a packet of UDP from an address that is not known, before anything is kept of it. With ok the request
+// goes on to owned.
+func (d *Door) ownedPacket(c *call, req *sip.Request, from netip.AddrPort) (ok bool, res *sip.Response) {
+	if c.page != nil {
+		return false, nil
+	}
+	if ok, names := c.mayCome(from.Addr(), "UDP"); ok || d.names.have(names, from.Addr()) {
+		return true, nil
+	}
+	if c.trunk.Username == "" || req.Method == sip.ACK || req.Method == sip.CANCEL {
+		d.refused("packet dropped", ruleOwner, from.String())
+		return false, nil
+	}
+	req.SetSource(from.String())
+	r := d.gate.prove(req, from, []*trunkState{c.trunk})
+	if r.trunk != nil {
+		return true, nil
+	}
+	d.refused("packet dropped", r.rule, from.String())
+	return false, d.gate.refusal(r, req, from.Addr())
+}
+
+// maxNames bounds the names whose addresses are remembered, and nameLife is how long they are.
+const (
+	maxNames = 1000
+	nameLife = time.Minute
+)
+
+// names remembers the addresses of hosts of route sets, which are looked up in the background: packets must not wait.
+type names struct {
+	resolver func() *net.Resolver // of tests, or the usual one
+	running  sync.WaitGroup
+
+	mu   sync.Mutex
+	list map[string]*resolvedName
+}
+
+type resolvedName struct {
+	addresses []netip.Addr
+	looked    time.Time
+	looking   bool
+}
+
+// have reports whether one of the hosts has an address, as far as it is known. A name that is not is looked up for the next packet.
+func (n *names) have(hosts []string, from netip.Addr) (ok bool) {
+	for _, host := range hosts {
+		if slices.Contains(n.of(host), from) {
+			ok = true
+		}
+	}
+	return ok
+}
+
+// of are the addresses of a host that are known by now.
+func (n *names) of(host string) []netip.Addr {
+	host = strings.ToLower(host)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	one := n.list[host]
+	if one == nil {
+		if n.list == nil || len(n.list) >= maxNames {
+			n.list = map[string]*resolvedName{}
+		}
+		one = &resolvedName{}
+		n.list[host] = one
+	}
+	if !one.looking && time.Since(one.looked) > nameLife {
+		one.looking = true
+		n.running.Go(func() { n.look(host, one) })
+	}
+	return one.addresses
+}
+
+func (n *names) look(host string, one *resolvedName) {
+	ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
+	defer cancel()
+	list, err := n.resolver().LookupNetIP(ctx, "ip", host)
+	for i := range list {
+		list[i] = list[i].Unmap()
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	one.looking, one.looked = false, time.Now()
+	if err == nil {
+		one.addresses = list
+	}
+}
+
+// maxReplyRatio is how many times longer than a packet of a stranger our answer may be: its address may be made up, and that of a victim.
+const maxReplyRatio = 3
+
+// writeShort writes an answer to a stranger by the socket that its packet came by, unless it is much longer than that. A challenge then
+// offers one algorithm alone.
+func (d *Door) writeShort(by net.Addr, to netip.AddrPort, res *sip.Response, packet []byte) {
+	most := maxReplyRatio * len(packet)
+	if len(res.String()) > most {
+		offers := res.GetHeaders("WWW-Authenticate")
+		for len(offers) > 1 && len(res.String()) > most {
+			res.RemoveHeader("WWW-Authenticate") // the first one
+			offers = offers[1:]
+		}
+	}
+	if len(res.String()) <= most {
+		d.write(by, to, res)
+	}
+}
+
+// withoutForeignCancel cuts off what a connection brings at a CANCEL of a call that its sender did not begin, as sipgo looks at the branch
+// alone. What a trunk sends in pieces goes on.
+func (d *Door) withoutForeignCancel(from netip.AddrPort, data []byte) []byte {
+	begin := bytes.Index(data, []byte(sip.CANCEL+" "))
+	if begin < 0 || begin > 0 && data[begin-1] != '\n' {
+		return data
+	}
+	const end = "\r\n\r\n"
+	whole := bytes.Index(data[begin:], []byte(end))
+	if whole < 0 && d.gate.known(from) || whole >= 0 && !d.strangersCancel(from, data[begin:begin+whole+len(end)]) {
+		return data
+	}
+	d.refused("message dropped", ruleCancel, from.String())
+	return data[:begin]
+}
+
+// lookUpHosts has the names of a call's hosts known by the time that a request comes from them.
+func (d *Door) lookUpHosts(c *call) {
+	_, names := c.mayCome(netip.Addr{}, c.dialog.transport)
+	d.names.have(names, netip.Addr{})
+}
