@@ -356,7 +356,7 @@ func (c *call) reinvite(ctx context.Context, headers []sip.Header) (*sip.Respons
 	if err := c.dialog.ack(res.CSeq().SeqNo); err != nil {
 		return nil, err
 	}
-	return res, c.sound.(*rtpSound).answer(res.Body())
+	return res, c.sound.(*rtpSound).answer(sessionIn(res))
 }
 
 // withTimer says which methods and extensions are served, and what was agreed about the session timer.
@@ -377,16 +377,21 @@ func (c *call) renewed() { tell(c.fresh, struct{}{}) }
 
 // info takes a digit (RFC 6086 names no package for it, but telephones send it so), and returns the answer.
 func (c *call) info(req *sip.Request) *sip.Response {
-	kind := ""
-	if h := req.ContentType(); h != nil {
-		kind = h.Value()
+	part, refused := findBody(req, typeDTMFRelay, typeDTMF)
+	if part != nil {
+		digit, ok := readInfo(part.kind, string(part.data))
+		if ok {
+			c.keypad.Press(digit)
+		} else {
+			refused = &refusal{code: 415, reason: "Unsupported Media Type"}
+		}
 	}
-	digit, ok := readInfo(kind, string(req.Body()))
-	if !ok && len(req.Body()) > 0 {
-		return c.dialog.respond(req, 415, "Unsupported Media Type")
-	}
-	if ok {
-		c.keypad.Press(digit)
+	if refused != nil {
+		res := c.dialog.respond(req, refused.code, refused.reason)
+		for _, h := range refused.headers {
+			res.AppendHeader(h)
+		}
+		return res
 	}
 	return c.dialog.respond(req, 200, "OK")
 }

@@ -464,7 +464,7 @@ func (d *Door) refused(what, rule, from string) {
 const allowed = "INVITE, ACK, PRACK, CANCEL, BYE, OPTIONS, INFO, UPDATE, NOTIFY, REGISTER"
 
 // accepted are the types of bodies that are read.
-const accepted = "application/sdp, application/dtmf-relay, application/dtmf, message/sipfrag, multipart/mixed"
+const accepted = typeSDP + ", " + typeDTMFRelay + ", " + typeDTMF + ", " + typeFragment + ", multipart/mixed"
 
 // extensions are those that are served in a call that comes in.
 const extensions = "timer, 100rel, replaces"

@@ -126,6 +126,9 @@ func (d *Door) incoming(req *sip.Request, asserted bool) (*call, *refusal) {
 			[]sip.Header{sip.NewHeader("Min-SE", fmt.Sprintf("%.0f", leastSession.Seconds()))},
 		}
 	}
+	if refused := checkBody(req); refused != nil {
+		return nil, refused
+	}
 	who := d.partyOf(req, asserted)
 	agent := phone.Called(d.agents, doorName, who.Called)
 	if agent == nil {
@@ -146,8 +149,8 @@ func (d *Door) admitCall(c *call, req *sip.Request, from netip.Addr, t *trunkSta
 		return refused
 	}
 	s := d.rtpSound(t, from, c)
-	if len(req.Body()) > 0 {
-		if err := s.offer(req.Body()); err != nil {
+	if offer := sessionIn(req); offer != nil {
+		if err := s.offer(offer); err != nil {
 			return notAcceptable(err)
 		}
 	}
@@ -168,7 +171,7 @@ func (d *Door) admitCall(c *call, req *sip.Request, from netip.Addr, t *trunkSta
 // rtpSound is the sound of a trunk's call with a peer, without a port yet.
 func (d *Door) rtpSound(t *trunkState, peer netip.Addr, c *call) *rtpSound {
 	return &rtpSound{
-		ports: d.ports, trunk: t.Trunk, keypad: c.keypad, screen: &screen{}, heard: d.rtc.Heard, log: c.log,
+		ports: d.ports, resolver: d.resolver, trunk: t.Trunk, keypad: c.keypad, screen: &screen{}, heard: d.rtc.Heard, log: c.log,
 		local: local{address: d.own.address(peer), id: rand.Uint64() >> 1, version: 1},
 	}
 }
@@ -224,7 +227,7 @@ func (c *call) ringing(req *sip.Request, tx sip.ServerTransaction) (talked <-cha
 	must := requires(req, "100rel")
 	rings := c.dialog.respond(req, 180, "Ringing")
 	ready := c.carried
-	switch offered := len(req.Body()) > 0; {
+	switch offered := sessionIn(req) != nil; {
 	case c.page != nil:
 	case c.replaces != nil: // it does not ring
 		return nil, nil
@@ -282,7 +285,7 @@ func (c *call) accept(req *sip.Request, tx sip.ServerTransaction) error {
 	if err != nil {
 		return err
 	}
-	if s, ok := c.sound.(*rtpSound); ok && len(req.Body()) == 0 { // the offer was ours
+	if s, ok := c.sound.(*rtpSound); ok && sessionIn(req) == nil { // the offer was ours
 		if err := s.answer(body); err != nil {
 			return err
 		}
@@ -316,7 +319,7 @@ func (c *call) deliver(res *sip.Response, tx sip.ServerTransaction, acked <-chan
 		case body := <-acked:
 			return body, nil
 		case ack := <-tx.Acks(): // from a peer that sends it with the branch of the INVITE
-			return ack.Body(), nil
+			return sessionIn(ack), nil
 		case <-c.ended: // a BYE may overtake the ACK
 			return nil, c.why()
 		case <-lost.C:
@@ -332,7 +335,7 @@ func (c *call) deliver(res *sip.Response, tx sip.ServerTransaction, acked <-chan
 // onAck takes the acknowledgement of our newest answer. That of an older one, which came twice, would be taken for it.
 func (c *call) onAck(req *sip.Request) {
 	if c.awaited.CompareAndSwap(req.CSeq().SeqNo, 0) {
-		tell(c.acked, req.Body())
+		tell(c.acked, sessionIn(req))
 	}
 }
 
@@ -345,14 +348,19 @@ func (c *call) change(req *sip.Request, tx sip.ServerTransaction, deliver func(*
 		_ = tx.Respond(c.dialog.respond(req, 491, "Request Pending"))
 		return
 	}
-	describes := len(req.Body()) > 0 || req.Method == sip.INVITE
-	ours := describes && len(req.Body()) == 0 && c.page == nil // the offer is ours; WebRTC's is the page's always
+	if refused := checkBody(req); refused != nil {
+		c.respond(tx, req, refused)
+		return
+	}
+	offer := sessionIn(req)
+	describes := offer != nil || req.Method == sip.INVITE
+	ours := describes && offer == nil && c.page == nil // the offer is ours; WebRTC's is the page's always
 	if describes && !ours {
 		if c.page != nil && !c.page.requests.Allow() {
 			c.respond(tx, req, refusalFor(errTooFast))
 			return
 		}
-		if err := c.sound.offer(req.Body()); err != nil {
+		if err := c.sound.offer(offer); err != nil {
 			c.respond(tx, req, notAcceptable(err))
 			return
 		}

@@ -251,7 +251,7 @@ func (c *call) ring(rings chan<- error) error {
 	}
 	c.door.dialled.moved(c, StateAnswered)
 	tell(rings, nil)
-	if err := sound.answer(res.Body()); err != nil {
+	if err := sound.answer(sessionIn(res)); err != nil {
 		return c.hangUp(err)
 	}
 	c.timer = agreedRefresh(res)

@@ -255,7 +255,7 @@ func (p *page) admitCall(c *call, req *sip.Request) *refusal {
 		return refusalFor(err)
 	}
 	s := &webSound{api: p.door.rtc, decoder: p.door.decoder, log: c.log}
-	if err := s.offer(req.Body()); err != nil {
+	if err := s.offer(sessionIn(req)); err != nil {
 		return notAcceptable(err)
 	}
 	c.page, c.sound = p, s

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -54,7 +55,7 @@ func (p *rawPhone) message(method, body string, headers ...string) string {
 		fmt.Sprintf("Via: SIP/2.0/%s %s;branch=z9hG4bK%s;rport", p.transport, p.conn.LocalAddr(), rand.Text()), "Max-Forwards: 70",
 		"From: " + p.from, "To: " + to, "Call-ID: " + p.id, fmt.Sprintf("CSeq: %d %s", p.sequence, method), "Contact: " + p.contact,
 	}
-	if body != "" {
+	if body != "" && !slices.ContainsFunc(headers, func(h string) bool { return strings.HasPrefix(h, "c: ") }) {
 		list = append(list, "Content-Type: application/sdp")
 	}
 	for _, h := range headers {

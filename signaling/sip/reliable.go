@@ -58,11 +58,14 @@ func (c *call) onPrack(req *sip.Request, tx sip.ServerTransaction) {
 	known := err == nil && c.reliable.number > 0 && uint32(n) == c.reliable.number &&
 		strings.ToUpper(strings.TrimSpace(invite)) == c.reliable.invite
 	c.mu.Unlock()
+	refused := checkBody(req)
 	switch {
 	case !known:
 		_ = tx.Respond(c.dialog.respond(req, 481, "Call/Transaction Does Not Exist"))
 		return
-	case len(req.Body()) > 0: // another offer, before the answer to the first
+	case refused != nil:
+		c.respond(tx, req, refused)
+	case sessionIn(req) != nil: // another offer, before the answer to the first
 		_ = tx.Respond(c.dialog.respond(req, 488, "Not Acceptable Here"))
 	default:
 		_ = tx.Respond(c.dialog.respond(req, 200, "OK"))

@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/pion/sdp/v3"
 	"github.com/pion/srtp/v3"
 
 	"voxgate/media"
@@ -37,8 +35,7 @@ var codecs = []*codec{{"opus/48000/2", -1, 96, opus.Codec{}, "useinbandfec=1"}, 
 var pcmu, pcma = &codec{"PCMU/8000", 0, 0, g711.MuLaw, ""}, &codec{"PCMA/8000", 8, 8, g711.ALaw, ""}
 
 const (
-	telephoneEvent = "telephone-event/"
-	ourEvents      = 101 // payload type in our offer
+	ourEvents = 101 // payload type in our offer
 
 	// comfortNoise is what pauses in G.711 may be sent as (RFC 3389), and comfortType its static payload type (RFC 3551, section 6).
 	comfortNoise = "CN/8000"
@@ -79,7 +76,8 @@ type crypto struct {
 
 // description is what a peer says of its sound (RFC 8866, RFC 3264).
 type description struct {
-	remote    netip.AddrPort // where it wants it
+	host      string         // where it wants it: an address, or a name
+	remote    netip.AddrPort // the same; its address is invalid if host is a name that was not looked up
 	direction string         // as it says it: sendrecv, sendonly, recvonly or inactive
 	payloads  []payload      // that we have, in its order
 	events    []event
@@ -88,114 +86,14 @@ type description struct {
 	profile   string   // "RTP/AVP"; "RTP/SAVP": only with a key
 	audio     int      // which of the sections it is
 	sections  []string // the first lines of all, as they are refused: "audio 0 RTP/AVP 0"
+
+	alternatives []*description // of other sections of audio
 }
 
 // held reports whether the peer does not listen.
 func (d *description) held() bool { return d.direction == "sendonly" || d.direction == "inactive" }
 
 var errNoAudio = errors.New("it has no section of audio that is served")
-
-// parseSDP reads a description. What is wrong with it is a sentence for the peer's operator.
-func parseSDP(text []byte) (*description, error) {
-	if len(text) > maxSDP {
-		return nil, fmt.Errorf("it has %d bytes, more than %d", len(text), maxSDP)
-	}
-	var s sdp.SessionDescription
-	if err := s.Unmarshal(text); err != nil {
-		return nil, fmt.Errorf("it cannot be read: %w", err)
-	}
-	d := &description{audio: -1}
-	for i, m := range s.MediaDescriptions {
-		profile := strings.Join(m.MediaName.Protos, "/")
-		d.sections = append(d.sections, fmt.Sprintf("%s 0 %s %s", m.MediaName.Media, profile, strings.Join(m.MediaName.Formats, " ")))
-		if d.audio >= 0 || m.MediaName.Media != "audio" || m.MediaName.Port.Value == 0 ||
-			!slices.Contains([]string{"RTP/AVP", "RTP/SAVP", "RTP/AVPF", "RTP/SAVPF"}, profile) {
-			continue
-		}
-		d.audio, d.profile = i, profile
-		if err := d.readAudio(&s, m); err != nil {
-			return nil, err
-		}
-	}
-	if d.audio < 0 {
-		return nil, errNoAudio
-	}
-	return d, nil
-}
-
-func (d *description) readAudio(s *sdp.SessionDescription, m *sdp.MediaDescription) error {
-	c := m.ConnectionInformation
-	if c == nil {
-		c = s.ConnectionInformation
-	}
-	if c == nil || c.Address == nil {
-		return errors.New("its section of audio has no address")
-	}
-	address, _, _ := strings.Cut(c.Address.Address, "/")
-	ip, err := netip.ParseAddr(address)
-	if err != nil {
-		return fmt.Errorf("%q is no address", address)
-	}
-	port := m.MediaName.Port.Value
-	if port < 1 || port > 65535 {
-		return fmt.Errorf("%d is no port", port)
-	}
-	d.remote = netip.AddrPortFrom(ip.Unmap(), uint16(port))
-	d.direction = "sendrecv"
-	for _, a := range slices.Concat(s.Attributes, m.Attributes) {
-		if slices.Contains([]string{"sendrecv", "sendonly", "recvonly", "inactive"}, a.Key) {
-			d.direction = a.Key
-		}
-	}
-	if ip.IsUnspecified() { // how RFC 2543 said hold (RFC 3264, section 8.4)
-		if d.direction == "sendrecv" || d.direction == "sendonly" {
-			d.direction = "sendonly"
-		} else {
-			d.direction = "inactive"
-		}
-	}
-	d.readCodecs(m)
-	for _, a := range m.Attributes {
-		if a.Key == "crypto" {
-			if k, ok := parseCrypto(a.Value); ok {
-				d.keys = append(d.keys, k)
-			}
-		}
-	}
-	return nil
-}
-
-// readCodecs finds what we have among the formats.
-func (d *description) readCodecs(m *sdp.MediaDescription) {
-	names := map[string]string{}
-	for _, a := range m.Attributes {
-		if number, name, ok := strings.Cut(a.Value, " "); ok && a.Key == "rtpmap" && names[number] == "" {
-			names[number] = strings.TrimSpace(name)
-		}
-	}
-	for _, format := range m.MediaName.Formats {
-		n, err := strconv.ParseUint(format, 10, 7)
-		if err != nil {
-			continue
-		}
-		name := names[format]
-		if rest, ok := strings.CutPrefix(strings.ToLower(name), telephoneEvent); ok {
-			if clock, err := strconv.Atoi(rest); err == nil && clock > 0 {
-				d.events = append(d.events, event{uint8(n), clock})
-			}
-			continue
-		}
-		if strings.EqualFold(name, comfortNoise) || name == "" && n == comfortType {
-			d.comfort = uint8(n)
-			continue
-		}
-		for _, c := range codecs {
-			if strings.EqualFold(name, c.name) || strings.EqualFold(name, c.name+"/1") || name == "" && c.fixed == int(n) {
-				d.payloads = append(d.payloads, payload{uint8(n), c})
-			}
-		}
-	}
-}
 
 // parseCrypto reads the value of an attribute: 1 AES_CM_128_HMAC_SHA1_80 inline:base64|2^20|1:4
 func parseCrypto(value string) (crypto, bool) {
@@ -214,9 +112,22 @@ func parseCrypto(value string) (crypto, bool) {
 			key, err = base64.RawStdEncoding.DecodeString(padded)
 		}
 		keys, salts := lengths(s.profile)
-		return crypto{fields[0], s.name, s.profile, key}, ok && err == nil && len(key) == keys+salts
+		return crypto{fields[0], s.name, s.profile, key}, ok && err == nil && len(key) == keys+salts && !hasUnknownParameter(fields[3:])
 	}
 	return crypto{}, false
+}
+
+// hasUnknownParameter reports whether a session parameter of a key refuses it (RFC 4568, section 6.3): whoever wants a part in the clear
+// must not believe that they got it. One that begins with a hyphen may be ignored.
+func hasUnknownParameter(params []string) bool {
+	for _, p := range params {
+		name, value, _ := strings.Cut(strings.ToUpper(p), "=")
+		known := name == "WSH" || name == "FEC_ORDER" || name == "KDR" && value == "0"
+		if !known && !strings.HasPrefix(p, "-") {
+			return true
+		}
+	}
+	return false
 }
 
 // lengths are those of a key and its salt, in bytes.
@@ -253,8 +164,25 @@ func (a *agreement) onHold() bool { return a.held || a.silent }
 // errSRTP refuses a peer that must encrypt, or must not.
 var errSRTP = errors.New("this trunk wants SRTP with a key of SDES (RFC 4568), and none that is served was offered")
 
+// agreeOn chooses a section of audio of which both sides can agree, and what they agree on; see [description.agree].
+func (d *description) agreeOn(srtpRule string, own []crypto) (*description, *agreement, error) {
+	agreed, err := d.agree(srtpRule, own)
+	if err == nil {
+		return d, agreed, nil
+	}
+	for _, other := range d.alternatives {
+		if agreed, err := other.agree(srtpRule, own); err == nil {
+			return other, agreed, nil
+		}
+	}
+	return nil, nil, err
+}
+
 // agree chooses among what a peer describes. own is the key that we have offered, or have answered with before; nil: none.
 func (d *description) agree(srtpRule string, own []crypto) (*agreement, error) {
+	if !d.remote.IsValid() {
+		return nil, fmt.Errorf("its section of audio has no address that is known: %q", d.host)
+	}
 	if len(d.payloads) == 0 {
 		return nil, errors.New("it has none of the codecs opus, G722, PCMU and PCMA")
 	}
@@ -273,7 +201,7 @@ func (d *description) agree(srtpRule string, own []crypto) (*agreement, error) {
 		s.answered = "sendrecv"
 	}
 	if len(d.keys) == 0 || srtpRule == srtpOff {
-		if strings.HasPrefix(d.profile, "RTP/SAVP") || srtpRule == srtpRequired {
+		if strings.HasPrefix(strings.ToUpper(d.profile), "RTP/SAVP") || srtpRule == srtpRequired {
 			return nil, errSRTP
 		}
 		return s, nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -34,13 +36,14 @@ type sound interface {
 
 // rtpSound is a call's sound by RTP.
 type rtpSound struct {
-	ports  *ports
-	stream *stream // nil until open
-	trunk  *Trunk  // whose rules it follows
-	keypad *phone.Keypad
-	heard  func(rtc.Quality) // gets each stream that has ended, theirs and ours
-	screen *screen
-	log    *slog.Logger
+	ports    *ports
+	resolver *net.Resolver // of names in descriptions
+	stream   *stream       // nil until open
+	trunk    *Trunk        // whose rules it follows
+	keypad   *phone.Keypad
+	heard    func(rtc.Quality) // gets each stream that has ended, theirs and ours
+	screen   *screen
+	log      *slog.Logger
 
 	mu       sync.Mutex
 	local    local
@@ -59,13 +62,13 @@ var errSilence = errors.New("no packet has come for too long")
 
 // offer implements sound.
 func (r *rtpSound) offer(sdp []byte) error {
-	d, err := parseSDP(sdp)
+	d, err := r.read(sdp)
 	if err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	agreed, err := d.agree(r.trunk.SRTP, r.keys())
+	d, agreed, err := d.agreeOn(r.trunk.SRTP, r.keys())
 	if err != nil {
 		return err
 	}
@@ -78,20 +81,44 @@ func (r *rtpSound) offer(sdp []byte) error {
 
 // answer takes the peer's answer to our offer.
 func (r *rtpSound) answer(sdp []byte) error {
-	d, err := parseSDP(sdp)
+	d, err := r.read(sdp)
 	if err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	d, agreed, err := d.agreeOn(r.trunk.SRTP, r.keys())
+	if err != nil {
+		return err
+	}
 	if r.agreed != nil { // it answers our later offer
 		r.local.version++
 		r.peer = d
 	}
-	if r.agreed, err = d.agree(r.trunk.SRTP, r.keys()); err != nil {
-		return err
-	}
+	r.agreed = agreed
 	return r.apply()
+}
+
+// read reads a description, and looks up the names in it.
+func (r *rtpSound) read(sdp []byte) (*description, error) {
+	d, err := parseSDP(sdp)
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range append([]*description{d}, d.alternatives...) {
+		if one.remote.Addr().IsValid() || one.host == "" || phone.IsInvalidHost(one.host) {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
+		list, err := r.resolver.LookupNetIP(ctx, "ip", one.host)
+		cancel()
+		if err != nil {
+			continue // it is no section to agree on
+		}
+		i := slices.IndexFunc(list, func(a netip.Addr) bool { return a.Unmap().Is4() == r.local.address.Is4() })
+		one.remote = netip.AddrPortFrom(list[max(i, 0)].Unmap(), one.remote.Port())
+	}
+	return d, nil
 }
 
 // keys are those of ours that an agreement may use. Needs mu.

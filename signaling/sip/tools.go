@@ -194,12 +194,20 @@ func (c *call) onNotify(req *sip.Request, tx sip.ServerTransaction) {
 	c.mu.Lock()
 	statuses := c.transfer
 	c.mu.Unlock()
-	if h := req.GetHeader("Event"); h == nil || !strings.HasPrefix(strings.ToLower(strings.TrimSpace(h.Value())), "refer") {
+	if !strings.HasPrefix(strings.ToLower(headerText(req, "Event", "o")), "refer") {
 		_ = tx.Respond(c.dialog.respond(req, 489, "Bad Event"))
 		return
 	}
+	part, refused := findBody(req, typeFragment)
+	if refused != nil {
+		c.respond(tx, req, refused)
+		return
+	}
 	_ = tx.Respond(c.dialog.respond(req, 200, "OK"))
-	fields := strings.Fields(string(req.Body()))
+	if part == nil {
+		return
+	}
+	fields := strings.Fields(string(part.data))
 	if len(fields) < 2 || statuses == nil {
 		return
 	}

@@ -1,0 +1,244 @@
+package sip
+
+import (
+	"bytes"
+	"encoding/base64"
+	"io"
+	"mime/quotedprintable"
+	"slices"
+	"strings"
+
+	"github.com/emiago/sipgo/sip"
+)
+
+// The types of bodies that are read.
+const (
+	typeSDP       = "application/sdp"
+	typeDTMFRelay = "application/dtmf-relay"
+	typeDTMF      = "application/dtmf"
+	typeFragment  = "message/sipfrag"
+)
+
+const (
+	// maxParts bounds the parts of a body, and maxDepth how deep they are nested: those of carriers have two or three, in one level.
+	maxParts = 32
+	maxDepth = 4
+)
+
+// bodyPart is a body, or a part of one (RFC 5621).
+type bodyPart struct {
+	kind        string // its type, in lower case, without parameters; empty: it says none
+	params      string // of the type
+	disposition string // in lower case, with its parameters
+	encoding    string // of the transfer
+	data        []byte
+}
+
+// required reports whether a part that is not understood refuses the message (RFC 3261, section 20.11).
+func (p *bodyPart) required() bool {
+	return strings.Contains(strings.ReplaceAll(p.disposition, " ", ""), "handling=required")
+}
+
+func (p *bodyPart) optional() bool {
+	return strings.Contains(strings.ReplaceAll(p.disposition, " ", ""), "handling=optional")
+}
+
+// isSession reports whether a part of SDP describes the session, and not, for example, an early one (RFC 3959).
+func (p *bodyPart) isSession() bool {
+	name, _, _ := strings.Cut(p.disposition, ";")
+	name = strings.TrimSpace(name)
+	return name == "" || name == "session" || name == "render"
+}
+
+// findBody returns the part of a message that has one of these types, or nil. A body without any type is of the first one.
+// refused is the answer to a message that cannot be understood without a part of another type or encoding.
+func findBody(m sip.Message, types ...string) (found *bodyPart, refused *refusal) {
+	body := m.Body()
+	if len(bytes.TrimSpace(body)) == 0 {
+		return nil, nil
+	}
+	top := bodyPart{data: body, disposition: strings.ToLower(headerText(m, "Content-Disposition"))}
+	top.kind, top.params = splitType(headerText(m, "Content-Type", "c"))
+	unsupported := &refusal{
+		415, "Unsupported Media Type", "body: " + top.kind, []sip.Header{sip.NewHeader("Accept", accepted), sip.NewHeader("Accept-Encoding",
+			"identity")},
+	}
+	if coding := strings.ToLower(headerText(m, "Content-Encoding", "e")); coding != "" && coding != "identity" {
+		if top.optional() {
+			return nil, nil
+		}
+		return nil, unsupported
+	}
+	top.encoding = headerText(m, "Content-Transfer-Encoding")
+	if top.kind == "" {
+		top.kind = types[0]
+	}
+	left := maxParts
+	found, missing := search(&top, types, maxDepth, &left)
+	if missing || found == nil && !top.optional() && !strings.HasPrefix(top.kind, "multipart/") {
+		return nil, unsupported
+	}
+	return found, nil
+}
+
+// search finds a part among those within a part. missing is true if one is required that is not understood.
+func search(p *bodyPart, types []string, depth int, left *int) (found *bodyPart, missing bool) {
+	if *left--; *left < 0 {
+		return nil, false
+	}
+	if !strings.HasPrefix(p.kind, "multipart/") {
+		if !slices.Contains(types, p.kind) {
+			return nil, p.required()
+		}
+		if p.kind == typeSDP && !p.isSession() || !p.decode() {
+			return nil, false
+		}
+		return p, false
+	}
+	if depth == 0 {
+		return nil, false
+	}
+	for _, one := range splitParts(p.data, parameterOf(p.params, "boundary")) {
+		inner, lacks := search(one, types, depth-1, left)
+		missing = missing || lacks
+		if inner != nil && (found == nil || p.kind == "multipart/alternative") { // of alternatives, the last is the best
+			found = inner
+		}
+	}
+	return found, missing && p.kind != "multipart/alternative"
+}
+
+// decode undoes the encoding of the transfer (RFC 2045, section 6).
+func (p *bodyPart) decode() bool {
+	var err error
+	switch strings.ToLower(p.encoding) {
+	case "base64":
+		p.data, err = base64.StdEncoding.DecodeString(strings.Join(strings.Fields(string(p.data)), ""))
+	case "quoted-printable":
+		p.data, err = io.ReadAll(quotedprintable.NewReader(bytes.NewReader(p.data)))
+	}
+	return err == nil
+}
+
+// splitParts divides a multipart body (RFC 2046, section 5.1.1). Lines may end in LF alone, and the last boundary may be missing.
+func splitParts(body []byte, boundary string) (parts []*bodyPart) {
+	if boundary == "" { // the first line has it
+		line, _, _ := bytes.Cut(bytes.TrimLeft(body, "\r\n"), []byte("\n"))
+		text, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("--"))
+		if !ok {
+			return nil
+		}
+		boundary = string(text)
+	}
+	delimiter := []byte("--" + boundary)
+	begin := -1 // of the part that is read
+	for at := 0; at < len(body) && len(parts) <= maxParts; {
+		end := len(body)
+		if i := bytes.IndexByte(body[at:], '\n'); i >= 0 {
+			end = at + i + 1
+		}
+		rest, ok := bytes.CutPrefix(body[at:end], delimiter)
+		rest = bytes.TrimSpace(rest)
+		if ok && (len(rest) == 0 || string(rest) == "--") {
+			if begin >= 0 {
+				parts = append(parts, readPart(body[begin:at]))
+			}
+			if begin = end; len(rest) > 0 {
+				return parts
+			}
+		}
+		at = end
+	}
+	if begin >= 0 && begin < len(body) {
+		parts = append(parts, readPart(body[begin:]))
+	}
+	return parts
+}
+
+// readPart reads the headers of a part, and cuts the line end before the next boundary off its data.
+func readPart(text []byte) *bodyPart {
+	p := &bodyPart{kind: "text/plain"}
+	for {
+		line, rest, more := bytes.Cut(text, []byte("\n"))
+		line = bytes.TrimRight(line, "\r")
+		if len(bytes.TrimSpace(line)) == 0 {
+			text = rest
+			break
+		}
+		name, value, ok := strings.Cut(string(line), ":")
+		if !ok || strings.ContainsAny(name, " =") { // it has no headers
+			break
+		}
+		value = strings.TrimSpace(value)
+		for more && len(rest) > 0 && (rest[0] == ' ' || rest[0] == '\t') { // it goes on in the next line
+			line, rest, more = bytes.Cut(rest, []byte("\n"))
+			value += " " + string(bytes.TrimSpace(line))
+		}
+		switch strings.ToLower(strings.TrimSpace(name)) {
+		case "content-type", "c":
+			p.kind, p.params = splitType(value)
+		case "content-disposition":
+			p.disposition = strings.ToLower(value)
+		case "content-transfer-encoding":
+			p.encoding = value
+		}
+		text = rest
+	}
+	text = bytes.TrimSuffix(text, []byte("\n"))
+	p.data = bytes.TrimSuffix(text, []byte("\r"))
+	return p
+}
+
+// splitType divides a Content-Type.
+func splitType(value string) (kind, params string) {
+	kind, params, _ = strings.Cut(value, ";")
+	return strings.ToLower(strings.ReplaceAll(kind, " ", "")), params
+}
+
+// parameterOf is a parameter of a header, which may be quoted; "" if there is none.
+func parameterOf(params, name string) string {
+	for params != "" {
+		var key string
+		key, params, _ = strings.Cut(params, "=")
+		params = strings.TrimLeft(params, " ")
+		value := ""
+		if rest, ok := strings.CutPrefix(params, `"`); ok {
+			value, params, _ = strings.Cut(rest, `"`)
+			_, params, _ = strings.Cut(params, ";")
+		} else {
+			value, params, _ = strings.Cut(params, ";")
+			value = strings.TrimSpace(value)
+		}
+		if _, last, ok := strings.Cut(key, ";"); ok { // of one without a value
+			key = last
+		}
+		if strings.EqualFold(strings.TrimSpace(key), name) {
+			return value
+		}
+	}
+	return ""
+}
+
+// headerText is the value of the first header with one of these names.
+func headerText(m sip.Message, names ...string) string {
+	for _, name := range names {
+		if list := m.GetHeaders(name); len(list) > 0 {
+			return strings.TrimSpace(list[0].Value())
+		}
+	}
+	return ""
+}
+
+// sessionIn is the description of a session in a message, or nil.
+func sessionIn(m sip.Message) []byte {
+	if p, _ := findBody(m, typeSDP); p != nil {
+		return p.data
+	}
+	return nil
+}
+
+// checkBody refuses a request whose body cannot be understood.
+func checkBody(req *sip.Request) *refusal {
+	_, refused := findBody(req, typeSDP)
+	return refused
+}

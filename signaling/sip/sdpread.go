@@ -1,0 +1,241 @@
+package sip
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// sessionText is a description of a session as it was written (RFC 8866). Whoever reads one has to live with lines in another order than
+// RFC 8866 wants them, with lines that are missing, and with media, transports and formats that nobody knows here.
+type sessionText struct {
+	connection string // the address of the first c=, or of o= if there is none
+	attributes []attribute
+	sections   []*sectionText
+}
+
+// sectionText is what an m= line begins.
+type sectionText struct {
+	media, transport string
+	port             int // 0: it is refused, or none
+	formats          []string
+	connection       string
+	attributes       []attribute
+}
+
+type attribute struct{ key, value string }
+
+// readSession reads a description line by line. It fails for what has no section.
+func readSession(text string) (*sessionText, error) {
+	s := &sessionText{}
+	var section *sectionText
+	origin := ""
+	for line := range strings.Lines(text) {
+		kind, value, ok := strings.Cut(strings.TrimRight(line, "\r\n \t"), "=")
+		if !ok {
+			continue
+		}
+		value = strings.TrimSpace(value)
+		switch strings.TrimSpace(kind) {
+		case "m":
+			section = readSection(value)
+			s.sections = append(s.sections, section)
+		case "c":
+			to := &s.connection
+			if section != nil {
+				to = &section.connection
+			}
+			if *to == "" {
+				*to = connectionAddress(value)
+			}
+		case "o":
+			origin = connectionAddress(value)
+		case "a":
+			key, value, _ := strings.Cut(value, ":")
+			a := attribute{strings.ToLower(strings.TrimSpace(key)), strings.TrimSpace(value)}
+			if section != nil {
+				section.attributes = append(section.attributes, a)
+			} else {
+				s.attributes = append(s.attributes, a)
+			}
+		}
+	}
+	if len(s.sections) == 0 {
+		return nil, errNoAudio
+	}
+	if s.connection == "" {
+		s.connection = origin
+	}
+	return s, nil
+}
+
+// readSection reads an m= line.
+func readSection(value string) *sectionText {
+	fields := append(strings.Fields(value), "", "", "")
+	port, _, _ := strings.Cut(fields[1], "/") // how many ports follow
+	s := &sectionText{media: fields[0], transport: fields[2]}
+	if n, err := strconv.ParseUint(port, 10, 16); err == nil {
+		s.port = int(n)
+	}
+	if n := len(fields) - 3; n > 3 {
+		s.formats = fields[3:n]
+	}
+	return s
+}
+
+// refusedLine is the m= line that refuses a section.
+func (s *sectionText) refusedLine() string {
+	or := func(text, other string) string {
+		if text == "" {
+			return other
+		}
+		return text
+	}
+	return fmt.Sprintf("%s 0 %s %s", or(s.media, "audio"), or(s.transport, "RTP/AVP"), or(strings.Join(s.formats, " "), "0"))
+}
+
+// connectionAddress is the address or the name in a c= or o= line, which stands last: "IN IP4 192.0.2.1/127", "IN IP6 [2001:db8::1]".
+func connectionAddress(value string) string {
+	fields := strings.Fields(value)
+	if len(fields) == 0 {
+		return ""
+	}
+	if i := slices.IndexFunc(fields, func(f string) bool { return strings.EqualFold(f, "IP4") || strings.EqualFold(f, "IP6") }); i >= 0 {
+		if fields = fields[i+1:]; len(fields) == 0 {
+			return ""
+		}
+		fields = fields[:1]
+	}
+	address, _, _ := strings.Cut(fields[len(fields)-1], "/")
+	address, _, _ = strings.Cut(strings.Trim(address, "[]"), "%") // of a zone, which is theirs
+	return address
+}
+
+// serves reports whether a section is audio by RTP.
+func (s *sectionText) serves() bool {
+	return strings.EqualFold(s.media, "audio") && s.port > 0 &&
+		slices.Contains([]string{"RTP/AVP", "RTP/SAVP", "RTP/AVPF", "RTP/SAVPF"}, strings.ToUpper(s.transport))
+}
+
+// parseSDP reads a description. What is wrong with it is a sentence for the peer's operator. Of several sections with audio the first
+// counts that has a codec of ours, and then those with others are in alternatives.
+func parseSDP(text []byte) (*description, error) {
+	if len(text) > maxSDP {
+		return nil, fmt.Errorf("it has %d bytes, more than %d", len(text), maxSDP)
+	}
+	s, err := readSession(string(text))
+	if err != nil {
+		return nil, err
+	}
+	var lines []string
+	for _, section := range s.sections {
+		lines = append(lines, section.refusedLine())
+	}
+	var list []*description
+	for i, section := range s.sections {
+		if section.serves() {
+			d := &description{audio: i, sections: lines, profile: section.transport}
+			d.readAudio(s, section)
+			list = append(list, d)
+		}
+	}
+	if len(list) == 0 {
+		return nil, errNoAudio
+	}
+	slices.SortStableFunc(list, func(a, b *description) int { return min(len(b.payloads), 1) - min(len(a.payloads), 1) })
+	list[0].alternatives = list[1:]
+	return list[0], nil
+}
+
+func (d *description) readAudio(s *sessionText, m *sectionText) {
+	d.host = m.connection
+	if d.host == "" {
+		d.host = s.connection
+	}
+	d.remote = netip.AddrPortFrom(netip.Addr{}, uint16(m.port))
+	if ip, err := netip.ParseAddr(d.host); err == nil {
+		d.remote = netip.AddrPortFrom(ip.Unmap(), uint16(m.port))
+	}
+	d.direction = "sendrecv"
+	for _, a := range slices.Concat(s.attributes, m.attributes) {
+		if slices.Contains([]string{"sendrecv", "sendonly", "recvonly", "inactive"}, a.key) {
+			d.direction = a.key
+		}
+	}
+	if d.remote.Addr().IsUnspecified() { // how RFC 2543 said hold (RFC 3264, section 8.4)
+		if d.direction == "sendrecv" || d.direction == "sendonly" {
+			d.direction = "sendonly"
+		} else {
+			d.direction = "inactive"
+		}
+	}
+	d.readCodecs(m)
+	for _, a := range m.attributes {
+		if a.key == "crypto" {
+			if k, ok := parseCrypto(a.value); ok {
+				d.keys = append(d.keys, k)
+			}
+		}
+	}
+}
+
+// readCodecs finds what we have among the formats.
+func (d *description) readCodecs(m *sectionText) {
+	names := map[string]string{}
+	for _, a := range m.attributes {
+		if number, name, ok := strings.Cut(strings.TrimSpace(a.value), " "); ok && a.key == "rtpmap" && names[number] == "" {
+			names[number] = strings.ReplaceAll(name, " ", "")
+		}
+	}
+	for _, format := range m.formats {
+		n, err := strconv.ParseUint(format, 10, 7)
+		if err != nil {
+			continue
+		}
+		name, rate, channels := splitEncoding(names[format])
+		switch {
+		case name == "TELEPHONE-EVENT":
+			if rate > 0 {
+				d.events = append(d.events, event{uint8(n), rate})
+			}
+		case name == "CN" && rate == 8000, name == "" && n == comfortType:
+			d.comfort = uint8(n)
+		default:
+			for _, c := range codecs {
+				if name == "" && c.fixed == int(n) || c.is(name, rate, channels) {
+					d.payloads = append(d.payloads, payload{uint8(n), c})
+				}
+			}
+		}
+	}
+}
+
+// splitEncoding divides the value of an rtpmap: "opus/48000/2". What it leaves out is 8000 and 1, those of most codecs.
+func splitEncoding(text string) (name string, rate, channels int) {
+	fields := strings.Split(text, "/")
+	rate, channels = 8000, 1
+	if len(fields) > 1 {
+		rate, _ = strconv.Atoi(fields[1])
+	}
+	if len(fields) > 2 {
+		channels, _ = strconv.Atoi(fields[2])
+	}
+	return strings.ToUpper(fields[0]), rate, channels
+}
+
+// is reports whether an rtpmap means the codec. G.722 is written with its own rate, too, though RFC 3551, section 4.5.2, has 8000; and
+// Opus with the channels that are sent, though RFC 7587, section 7, has 2.
+func (c *codec) is(name string, rate, channels int) bool {
+	own, clock, _ := splitEncoding(c.name)
+	switch {
+	case name != own:
+		return false
+	case own == "OPUS":
+		return rate == clock && channels <= 2
+	case own == "G722" && rate == 16000:
+		return channels == 1
+	}
+	return rate == clock && channels == 1
+}
