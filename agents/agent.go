@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -101,15 +102,44 @@ func (a *Agent) read(fields []byte) error {
 	switch {
 	case err == nil:
 		return a.check()
-	case errors.As(err, &kind) && strings.HasPrefix(kind.Value, "number"):
-		return wrong(kind.Field, "a number is not what belongs here; a text of digits stands in quotes")
 	case errors.As(err, &kind):
-		return wrong(kind.Field, "a %s is not what belongs here", kind.Value)
+		return &mistake{kind.Field, wrongKind(kind)}
 	}
 	if m := unknownField.FindStringSubmatch(err.Error()); m != nil {
 		return wrong(m[1], "there is no such field")
 	}
 	return &mistake{"", err}
+}
+
+// wrongKind says what kind of value a field must have, and what it has.
+func wrongKind(err *json.UnmarshalTypeError) error {
+	expected := "named fields"
+	switch err.Type.Kind() {
+	case reflect.String:
+		expected = "text"
+	case reflect.Bool:
+		expected = "true or false"
+	case reflect.Int, reflect.Float64:
+		expected = "a number"
+	case reflect.Slice:
+		expected = "a list, as [a, b]"
+	}
+	found, hint := err.Value, ""
+	switch kind, _, _ := strings.Cut(err.Value, " "); kind { // a number has its digits behind it
+	case "string":
+		found = "text"
+	case "bool":
+		found = "true or false"
+	case "array":
+		found = "a list"
+	case "object":
+		found = "named fields"
+	case "number":
+		if found = "a number"; expected == "text" {
+			hint = "; put digits in quotes"
+		}
+	}
+	return fmt.Errorf("must be %s, not %s%s", expected, found, hint)
 }
 
 func (a *Agent) check() error {

@@ -145,24 +145,23 @@ func TestMistakes(t *testing.T) {
 
 		"---\ntools: [find_*]\n---\n## Step: a\ntools: [find_room, book_room]": `:5: step "a": "book_room" is none of the agent's tools`,
 
-		"---\nvoice: Kore\n\nlimits: {minutes: many}\n---": ":4: limits.minutes: a string is not what belongs here",
-		"---\nlimits: {minutes: 2e8}\n---":                 ":2: limits.minutes: 2e+08 is more than 1000000",
-		"---\nlimits: {minutes: -1}\n---":                  ":2: limits.minutes: -1 is less than nothing",
-		"---\nnumbers: [+49301]\n---": ":2: numbers: a number is not what belongs here; " +
-			"a text of digits stands in quotes",
-		"---\nvoice: [a]\n---":                                  ":2: voice: a array is not what belongs here",
-		"---\n\ntools: find_room\n---":                          ":3: tools: a string is not what belongs here",
+		"---\nvoice: Kore\n\nlimits: {minutes: many}\n---":      ":4: limits.minutes: must be a number, not text",
+		"---\nlimits: {minutes: 2e8}\n---":                      ":2: limits.minutes: 2e+08 is more than 1000000",
+		"---\nlimits: {minutes: -1}\n---":                       ":2: limits.minutes: -1 is less than nothing",
+		"---\nnumbers: [+49301]\n---":                           ":2: numbers: must be text, not a number; put digits in quotes",
+		"---\nvoice: [a]\n---":                                  ":2: voice: must be text, not a list",
+		"---\n\ntools: find_room\n---":                          ":3: tools: must be a list, as [a, b], not text",
 		"---\ntools:\n  - a\n  - '['\n---":                      `:2: tools[1]: "[" is no pattern`,
 		"---\noutcome: {type: 7}\n---":                          ":2: outcome: ",
 		"---\noutcome: [a]\n---":                                ":2: outcome: ",
 		"---\nkeys: 65\n---":                                    ":2: keys: 65 is not within 0 to 64",
 		"---\nkeys: -1\n---":                                    ":2: keys: -1 is not within 0 to 64",
-		"---\nkeys: one\n---":                                   ":2: keys: a string is not what belongs here",
+		"---\nkeys: one\n---":                                   ":2: keys: must be a number, not text",
 		"---\ndoors: [sipp]\n---":                               `:2: doors: "sipp" is none of web, live`,
 		"---\nthinking: very\n---":                              `:2: thinking: "very" is none of minimal`,
 		"---\nvoice: Kore\nconfig:\n  generationConfig: 7\n---": ":3: config: config.generationConfig",
 		"---\nvoice: Kore\nsilence: {after: 1s}\n---":           ":3: silence: config.voxgate.silence.after must be between",
-		"---\nwaiting: {sound: loud}\n---":                      ":2: waiting.sound: a string is not what belongs here",
+		"---\nwaiting: {sound: loud}\n---":                      ":2: waiting.sound: must be true or false, not text",
 		"---\nsilence: {after: 8s, often: 3}\n---":              ":2: often: there is no such field",
 		"---\nprompt: x\n---":                                   ":2: prompt: stands behind the front matter",
 		"---\nnumbers: ['1']\n---\nGreet {{guest}}.":            ":2: numbers: a caller says nothing of {{guest}}",
@@ -170,6 +169,11 @@ func TestMistakes(t *testing.T) {
 		"---\nvoice: Kore\nvoice: Puck\n---":                    ":3: mapping key \"voice\" already defined",
 		"---\nvoice: Kore\n":                                    ":1: the front matter has no end",
 		"---\n- a\n---":                                         ":2: ",
+		"---\nrecord: 'yes'\n---":                               ":2: record: must be true or false, not text",
+		"---\nlimits: 5\n---":                                   ":2: limits: must be named fields, not a number",
+		"## Step: a\nask:\n  name: text\nAsk for the name.":     `step "a": could not find expected ':'; an empty line must divide`,
+		"### Step: a\nBye.":                                     `:1: the heading of a step is written "## Step: NAME"`,
+		"Hi.\n##step : a\nBye.":                                 `:2: the heading of a step is written "## Step: NAME"`,
 		strings.Repeat("x", 300<<10):                            " bytes are more than ",
 	} {
 		folder := t.TempDir()
@@ -191,6 +195,70 @@ func TestMistakes(t *testing.T) {
 	}
 	if _, err := agents.Open(filepath.Join(folder, "none"), slog.New(slog.DiscardHandler)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no folder: %v", err)
+	}
+}
+
+// Front matter that is not quite at the start of a file, or not quite fenced, is read or refused, with its line. It never becomes prompt.
+func TestFrontMatter(t *testing.T) {
+	const fields, prompt = "numbers: ['500']\ntools: []\n", "You are a desk.\n"
+	utf16 := []byte{0xff, 0xfe}
+	for _, r := range "---\n" + fields + "---\n" + prompt {
+		utf16 = append(utf16, byte(r), 0)
+	}
+	for name, test := range map[string]struct{ text, want string }{
+		"plain":                            {"---\n" + fields + "---\n" + prompt, ""},
+		"byte order mark":                  {"\ufeff---\n" + fields + "---\n" + prompt, ""},
+		"CR LF":                            {strings.ReplaceAll("---\n"+fields+"---\n"+prompt, "\n", "\r\n"), ""},
+		"CR alone":                         {strings.ReplaceAll("---\n"+fields+"---\n"+prompt, "\n", "\r"), ""},
+		"empty lines before":               {"\n \t\n---\n" + fields + "---\n" + prompt, ""},
+		"blanks behind both":               {"--- \n" + fields + "---\t\n" + prompt, ""},
+		"blanks before both":               {" ---\n" + fields + "  ---\n" + prompt, ""},
+		"a comment before":                 {"<!-- the desk -->\n---\n" + fields + "---\n" + prompt, ""},
+		"a long comment before":            {"<!-- the\n---\ndesk\n-->\n\n---\n" + fields + "---\n" + prompt, ""},
+		"the end is the file's":            {"---\n" + fields + "---", ""},
+		"a mistake behind empty lines":     {"\n\n---\n" + fields + "voize: x\n---\n" + prompt, ":6: voize"},
+		"a mistake in the prompt, counted": {"\n---\n" + fields + "---\n\nHi.\n## Step: a\nnext: b", `:9: step "a"`},
+		"no end":                           {"\n---\n" + fields + prompt, ":2: the front matter has no end"},
+		"UTF-16":                           {string(utf16), "UTF-16"},
+		"latin-1":                          {"---\n" + fields + "---\nGr\xfc\xdf Gott.", "not UTF-8"},
+		"four dashes":                      {"----\n" + fields + "----\n" + prompt, ":1: front matter begins"},
+		"two dashes":                       {"--\n" + fields + "--\n" + prompt, ":1: front matter begins"},
+		"dashes of a word processor":       {"—\n" + fields + "—\n" + prompt, ":1: front matter begins"},
+		"TOML":                             {"+++\n" + fields + "+++\n" + prompt, ":1: front matter begins"},
+		"a block of code":                  {"```yaml\n" + fields + "```\n" + prompt, ":1: front matter begins"},
+		"a heading before":                 {"# Desk\n---\n" + fields + "---\n" + prompt, ":3: front matter must stand at the start"},
+		"no opening dashes":                {fields + "---\n" + prompt, ":1: front matter must stand at the start"},
+		"a sentence before":                {"Our desk.\n\n---\n" + fields + "---\n" + prompt, ":4: front matter must stand at the start"},
+	} {
+		folder := t.TempDir()
+		write(t, folder, "desk.md", test.text)
+		f, err := agents.Open(folder, slog.New(slog.DiscardHandler))
+		if test.want != "" {
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%s: %v, want %s", name, err, test.want)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if list := f.Telephones("sip"); len(list) != 1 || list[0].Tools == nil || strings.Contains(list[0].Prompt, "numbers") {
+			t.Errorf("%s: %+v", name, list)
+		}
+	}
+	for name, text := range map[string]string{
+		"a rule in a prompt":          "Be brief.\n\n---\n\nSay goodbye.\n---\nvoices: none\n---\n",
+		"a rule behind front matter":  "---\nvoice: Kore\n---\nBe brief.\n---\nnumbers: ['500']\n---\n",
+		"a list of dashes":            "- be brief\n- be kind\n",
+		"the word step in a sentence": "The steps:\n# Steps\n1. Greet.\n",
+		"nothing":                     "",
+		"only a comment":              "<!-- later -->",
+		"prompt in one line":          "You are a desk.",
+	} {
+		folder := t.TempDir()
+		write(t, folder, "desk.md", text)
+		if _, err := agents.Open(folder, slog.New(slog.DiscardHandler)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -11,12 +11,14 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -305,6 +307,9 @@ func readFile(file, name string, known []string) (*Agent, error) {
 		return nil, fmt.Errorf("%s: %d bytes are more than %d", file, len(text), maxFile)
 	}
 	front, prompt, err := split(text)
+	if m, ok := errors.AsType[*misplaced](err); ok {
+		return nil, at(m.line, m.err)
+	}
 	if err != nil {
 		return nil, at(1, err)
 	}
@@ -333,21 +338,108 @@ func readFile(file, name string, known []string) (*Agent, error) {
 
 const fence = "---"
 
-// split divides a file into its front matter, with the line above it so that lines count, and the prompt.
+// split divides a file into its front matter, in which lines have the same numbers as in the file, and the prompt. Empty lines and comments
+// may stand before the front matter, and blanks behind its dashes. A front matter that is written otherwise is an error: as a part of the
+// prompt it would be spoken to the model, and whatever it restricts would be allowed.
 func split(text []byte) (front, prompt []byte, err error) {
-	text = bytes.ReplaceAll(bytes.TrimPrefix(text, []byte("\ufeff")), []byte("\r\n"), []byte("\n"))
-	if !bytes.HasPrefix(text, []byte(fence+"\n")) {
-		return nil, text, nil
+	lines, err := linesOf(text)
+	if err != nil {
+		return nil, nil, err
 	}
-	end := bytes.Index(text, []byte("\n"+fence+"\n"))
-	if end < 0 && bytes.HasSuffix(text, []byte("\n"+fence)) {
-		end = len(text) - len(fence) - 1
+	begin := skipComments(lines)
+	if begin == len(lines) || !isFence(lines[begin]) {
+		return nil, []byte(strings.Join(lines, "\n")), misplacedFront(lines, begin)
 	}
-	if end < 0 {
-		return nil, nil, errors.New("the front matter has no end: a line of three dashes")
+	length := slices.IndexFunc(lines[begin+1:], isFence)
+	if length < 0 {
+		return nil, nil, &misplaced{begin + 1, errors.New("the front matter has no end: a line of three dashes")}
 	}
-	return text[:end+1], bytes.TrimPrefix(text[end+1:], []byte(fence)), nil
+	end := begin + 1 + length
+	front = []byte(strings.Repeat("\n", begin) + fence + "\n" + strings.Join(append(lines[begin+1:end:end], ""), "\n"))
+	return front, []byte("\n" + strings.Join(lines[end+1:], "\n")), nil
 }
+
+// linesOf returns the lines of a UTF-8 text, whatever ends them.
+func linesOf(text []byte) ([]string, error) {
+	if bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff")) {
+		return nil, errors.New("the file is UTF-16: save it as UTF-8")
+	}
+	text = bytes.TrimPrefix(text, []byte("\ufeff"))
+	if !utf8.Valid(text) || bytes.IndexByte(text, 0) >= 0 {
+		return nil, errors.New("the file is not UTF-8 text")
+	}
+	return strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(text)), "\n"), nil
+}
+
+// skipComments returns the number of the first line, from 0, that is neither empty nor part of an HTML comment.
+func skipComments(lines []string) int {
+	inside := false
+	for i, line := range lines {
+		line = strings.TrimSpace(line)
+		if !inside && strings.HasPrefix(line, "<!--") {
+			inside, line = true, line[len("<!--"):]
+		}
+		if !inside && line != "" {
+			return i
+		}
+		if _, rest, ended := strings.Cut(line, "-->"); inside && ended {
+			if inside = false; strings.TrimSpace(rest) != "" {
+				return i
+			}
+		}
+	}
+	return len(lines)
+}
+
+func isFence(line string) bool { return strings.TrimSpace(line) == fence }
+
+// almostFence matches a line that was meant as the dashes of a front matter: too many or too few of them, dashes of a word processor, or
+// the fence of another format.
+var almostFence = regexp.MustCompile("^\\s*([-–—−]{1,2}|[-–—−]{4,}|[–—−]+|" +
+	"\\+{3,}|;{3,}|`{3,}\\s*(ya?ml|json|toml)?)\\s*$")
+
+// misplacedFront returns an error where a file without front matter at its start has something that looks like one.
+func misplacedFront(lines []string, begin int) error {
+	if begin < len(lines) && almostFence.MatchString(lines[begin]) {
+		err := fmt.Errorf("front matter begins and ends with a line of three dashes, not with %q", strings.TrimSpace(lines[begin]))
+		return &misplaced{begin + 1, err}
+	}
+	open := begin
+	for i := begin; i < len(lines); i++ {
+		if !isFence(lines[i]) {
+			continue
+		}
+		if isFields(lines[open:i]) {
+			return &misplaced{open + 1, errors.New("front matter must stand at the start of the file, between two lines of three dashes")}
+		}
+		open = i + 1
+	}
+	return nil
+}
+
+// isFields reports whether lines are YAML with fields of an agent and nothing else.
+func isFields(lines []string) bool {
+	fields := map[string]any{}
+	if yaml.Unmarshal([]byte(strings.Join(lines, "\n")), &fields) != nil || len(fields) == 0 {
+		return false
+	}
+	for name := range fields {
+		if !slices.Contains(fieldNames, name) {
+			return false
+		}
+	}
+	return true
+}
+
+// fieldNames are the names of an agent's fields.
+var fieldNames = func() (names []string) {
+	for field := range reflect.TypeFor[Agent]().Fields() {
+		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" && name != "-" {
+			names = append(names, name)
+		}
+	}
+	return names
+}()
 
 // fieldsOf is a front matter as JSON. Its errors are YAML's.
 func fieldsOf(front []byte, document *yaml.Node) ([]byte, error) {

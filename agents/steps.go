@@ -16,6 +16,8 @@ import (
 
 var (
 	heading = regexp.MustCompile(`(?i)^## +step: *(.*?) *$`)
+	// almostHeading matches what was meant as a heading of a step, and would silently become part of the prompt.
+	almostHeading = regexp.MustCompile(`(?i)^\s*#+ *step *:`)
 	// field begins the fields of a step: what is no field is refused, and not taken for its text.
 	field = regexp.MustCompile(`^[a-z_]+:(\s|$)`)
 )
@@ -42,6 +44,8 @@ func (a *Agent) steps() (general string, plan steps.Plan, err error) {
 	var sections []*section
 	for i, line := range strings.Split(a.Prompt, "\n") {
 		switch m := heading.FindStringSubmatch(line); {
+		case m == nil && almostHeading.MatchString(line):
+			return "", nil, &misplaced{i + 1, fmt.Errorf("the heading of a step is written %q", "## Step: NAME")}
 		case m != nil:
 			sections = append(sections, &section{line: i + 1})
 			plan = append(plan, steps.Step{Name: m[1]})
@@ -79,7 +83,7 @@ func (s *section) read(step *steps.Step) error {
 	}
 	text := strings.Join(s.lines[begin:end], "\n")
 	if err := yaml.Unmarshal([]byte(text), &s.fields); err != nil {
-		return at(lineOf(err), "%s", yamlPlace.ReplaceAllString(err.Error(), ""))
+		return at(lineOf(err), "%s; an empty line must divide the fields of a step from its text", yamlPlace.ReplaceAllString(err.Error(), ""))
 	}
 	s.move(&s.fields, s.line+begin)
 	if len(s.fields.Content) == 0 {
