@@ -57,7 +57,7 @@ func Open(path string, log *slog.Logger) (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.watch = reread.NewWatch(time.Now, files)
+	f.watch = reread.NewWatch(log, time.Now, files)
 	return f, f.read(files)
 }
 
@@ -171,11 +171,15 @@ func (f *Folder) required(a *Agent) error {
 	return nil
 }
 
-// CheckTools says which agents name tools that there are not.
+// telephoneTools are those that telephone calls bring along (package phone), besides the operator's.
+var telephoneTools = []string{"collect_digits", "end_call", "send_dtmf", "transfer_call"}
+
+// CheckTools returns an error for each agent that names a tool that is neither known, the names of the operator's, nor a telephone's.
 func (f *Folder) CheckTools(known []string) error {
 	if f == nil {
 		return nil
 	}
+	known = slices.Concat(known, telephoneTools)
 	var errs []error
 	for _, a := range f.all() {
 		_, err := readFile(filepath.Join(f.path, a.Name+extension), a.Name, known)

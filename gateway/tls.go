@@ -88,7 +88,7 @@ func (s *tlsSettings) url(host string, port int) string {
 func (s *tlsSettings) config(log *slog.Logger) (*tls.Config, error) {
 	if s.cert != "" {
 		files := &certificateFiles{cert: s.cert, key: s.key, log: log}
-		files.watch = reread.NewWatch(time.Now, files.names())
+		files.watch = reread.NewWatch(log, time.Now, files.names())
 		if err := files.read(); err != nil {
 			return nil, err
 		}

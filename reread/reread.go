@@ -3,6 +3,7 @@ package reread
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"sync"
@@ -21,8 +22,15 @@ type Watch struct {
 	stamp  string
 }
 
-// NewWatch returns a watch that knows the files as they are. Read them after that: a change meanwhile is then seen as one.
-func NewWatch(now func() time.Time, files []string) *Watch {
+// NewWatch returns a watch that knows the files as they are. Read them after that, so that a change meanwhile is seen. It logs a warning
+// for each file that is mounted alone, as by a container's volume of one file: replacing such a file outside of the mount leaves the old
+// one inside.
+func NewWatch(log *slog.Logger, now func() time.Time, files []string) *Watch {
+	for _, name := range files {
+		if isMountPoint(name) {
+			log.Warn("the file is mounted alone, so replacing it outside is not noticed here: mount its folder instead", "file", name)
+		}
+	}
 	return &Watch{now: now, looked: now(), stamp: stampOf(files)}
 }
 
@@ -40,13 +48,25 @@ func (w *Watch) Changed(files func() []string) bool {
 	return w.stamp != before
 }
 
-// stampOf is what changes when one of the files is replaced.
+// stampOf returns a text that changes when one of the files is written or replaced.
 func stampOf(files []string) string {
 	var b strings.Builder
 	for _, name := range files {
 		if info, err := os.Stat(name); err == nil {
-			fmt.Fprintln(&b, name, info.Size(), info.ModTime().UnixNano())
+			inode, links := identify(info)
+			fmt.Fprintln(&b, name, info.Size(), info.ModTime().UnixNano(), inode, links)
 		}
 	}
 	return b.String()
+}
+
+// IsStale reports whether a file that is mounted alone was replaced or removed outside of its mount: what can be read by this name is not
+// what has that name there any more, and never will be until it is mounted again.
+func IsStale(name string) bool {
+	info, err := os.Stat(name)
+	if err != nil {
+		return false
+	}
+	_, links := identify(info)
+	return links == 0
 }

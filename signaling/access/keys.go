@@ -125,7 +125,7 @@ func openKeyring(o Options) (*keyring, error) {
 		}
 		return k, nil
 	}
-	k.watch = reread.NewWatch(k.now, k.files())
+	k.watch = reread.NewWatch(o.Logger, k.now, k.files())
 	if err := k.read(); err != nil {
 		return nil, fmt.Errorf("keys: %w", err)
 	}
@@ -149,9 +149,25 @@ func (k *keyring) fresh() {
 	if !k.exist() || !k.watch.Changed(k.files) {
 		return
 	}
+	if reread.IsStale(k.path) {
+		k.closeToAll()
+		return
+	}
 	if err := k.read(); err != nil {
 		k.log.Error("the keys file was changed and cannot be used; the old one counts", "err", err)
 	}
+}
+
+// closeToAll forgets the keys and issuers of a file that was replaced outside of its mount: which of them were removed cannot be known, and
+// a removed key must not go on working. Only a restart mounts the new file.
+func (k *keyring) closeToAll() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.cancel()
+	k.reads++
+	k.file.Keys, k.file.Issuers, k.issuers, k.cancel = nil, nil, nil, func() {}
+	k.log.Error("the keys file was replaced outside of its mount, so no key is accepted any more: restart, and mount its folder instead",
+		"file", k.path)
 }
 
 // read reads the file. If it cannot be used the old one counts on.
@@ -357,18 +373,32 @@ func NewKey(path, name string, may []string) (string, error) {
 	return key, replace(path, append(text, '\n'))
 }
 
-// replace writes a file in one step: a reader sees the old one or the new one.
+// replace writes a file. The text is first written beside it, so that a full disk costs nothing, and then into the file itself: a renamed
+// file would not be seen by a container that has mounted the file alone. A gateway that reads between the two steps finds no JSON, keeps
+// the old keys, and reads again a second later.
 func replace(path string, text []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".keys-*") // mode 0600
+	beside, err := os.CreateTemp(filepath.Dir(path), ".keys-*") // mode 0600
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(text)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+	_, err = beside.Write(text)
+	if err := errors.Join(err, beside.Sync(), beside.Close()); err != nil {
+		os.Remove(beside.Name())
 		return err
 	}
-	return os.Rename(f.Name(), path)
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return os.Rename(beside.Name(), path)
+	}
+	if err != nil {
+		os.Remove(beside.Name())
+		return err
+	}
+	_, err = f.Write(text)
+	if err := errors.Join(err, f.Truncate(int64(len(text))), f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("%w; %s has what it should contain", err, beside.Name())
+	}
+	return os.Remove(beside.Name())
 }
 
 func random() string {
