@@ -39,8 +39,9 @@ type server struct {
 	place string
 }
 
-// Load reads the file and connects to its MCP servers, all at once. Its errors name the file and the place in it, and never a
-// value of the environment. Call Close when the tools are not needed any more.
+// Load reads the file and connects to its MCP servers, all at once. A server that does not start is no error: it is logged and tried again,
+// and its tools are there for conversations that begin later. The errors name the file and the place in it, and never a value of the
+// environment. Call Close when the tools are not needed any more.
 func Load(ctx context.Context, path string, log *slog.Logger) (*Catalogue, error) {
 	return load(path, log, func(c *Catalogue, f *file) error { return c.connect(ctx, f.servers) })
 }
@@ -118,7 +119,7 @@ func (c *Catalogue) connect(ctx context.Context, all []mcp.Options) error {
 		o.Logger = c.log
 		place := fmt.Sprintf("mcp[%d]", i)
 		starting.Go(func() {
-			s, err := mcp.Connect(ctx, o)
+			s, err := mcp.Open(ctx, o)
 			if err != nil {
 				failures[i] = fmt.Errorf("%s: %w", place, err)
 				return

@@ -1,6 +1,7 @@
 package catalogue_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -108,14 +109,12 @@ func TestMistakes(t *testing.T) {
 		with(`,"scheduling":"NOW"`):                      `webhooks[0].scheduling: "NOW" is none of`,
 		with(`,"parameters":{"type":"objekt"}`):          `webhooks[0].parameters: `,
 
-		`{"builtin":["get_time","get_time"]}`:                                    `builtin[0] and builtin[1] both have a tool "get_time"`,
-		`{"mcp":[{"command":["x"]}]}`:                                            `mcp[0].name: is missing`,
-		`{"mcp":[{"name":"m"}]}`:                                                 `mcp[0]: needs either a command or a url`,
-		`{"mcp":[{"name":"m","url":"http://x","env":{}}]}`:                       `mcp[0].env: is for a server with a command`,
-		`{"mcp":[{"name":"m","command":["x"],"headers":{}}]}`:                    `mcp[0].headers: are for a server with a url`,
-		`{"mcp":[{"name":"m","command":["x"],"env":{"K":"${NOT_THERE}"}}]}`:      `mcp[0].env.K: the environment has no variable NOT_THERE`,
-		`{"mcp":[{"name":"shop","command":["no-such-program"]}]}`:                `mcp[0]: MCP server "shop": exec: "no-such-program"`,
-		`{"mcp":[{"name":"shop","url":"http://127.0.0.1:1/?${HIDDEN}=hidden"}]}`: `mcp[0]: MCP server "shop": connect: dial tcp`,
+		`{"builtin":["get_time","get_time"]}`:                               `builtin[0] and builtin[1] both have a tool "get_time"`,
+		`{"mcp":[{"command":["x"]}]}`:                                       `mcp[0].name: is missing`,
+		`{"mcp":[{"name":"m"}]}`:                                            `mcp[0]: needs either a command or a url`,
+		`{"mcp":[{"name":"m","url":"http://x","env":{}}]}`:                  `mcp[0].env: is for a server with a command`,
+		`{"mcp":[{"name":"m","command":["x"],"headers":{}}]}`:               `mcp[0].headers: are for a server with a url`,
+		`{"mcp":[{"name":"m","command":["x"],"env":{"K":"${NOT_THERE}"}}]}`: `mcp[0].env.K: the environment has no variable NOT_THERE`,
 	} {
 		path := write(t, text)
 		c, err := catalogue.Load(t.Context(), path, quiet)
@@ -129,6 +128,31 @@ func TestMistakes(t *testing.T) {
 	}
 	if _, err := catalogue.Load(t.Context(), filepath.Join(t.TempDir(), "none.json"), quiet); !os.IsNotExist(err) {
 		t.Errorf("no file: %v", err)
+	}
+}
+
+// MCP servers that do not start cost only their own tools: the file's others are there. The log names the server, and no secret.
+func TestServersThatDoNotStart(t *testing.T) {
+	t.Setenv("HIDDEN", "hidden")
+	var log bytes.Buffer
+	path := write(t, `{"builtin":["get_time"],"mcp":[{"name":"shop","command":["no-such-program"]},
+		{"name":"desk","url":"http://127.0.0.1:1/?${HIDDEN}=hidden"}]}`)
+	c, err := catalogue.Load(t.Context(), path, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := c.Tools()
+	c.Close()
+	if len(all) != 1 || all[0].Name != "get_time" {
+		t.Errorf("%+v", all)
+	}
+	for _, want := range []string{`MCP server \"shop\": exec: \"no-such-program\"`, `MCP server \"desk\": connect: dial tcp`} {
+		if !strings.Contains(log.String(), strings.ReplaceAll(want, `\"`, `\\"`)) && !strings.Contains(log.String(), want) {
+			t.Errorf("no %s in %s", want, log.String())
+		}
+	}
+	if strings.Contains(log.String(), "hidden") {
+		t.Error(log.String())
 	}
 }
 

@@ -87,6 +87,65 @@ type Server struct {
 // Connect starts the server, or reaches it, and reads the list of its tools; ctx bounds that. Call Close when it is not needed
 // any more.
 func Connect(ctx context.Context, o Options) (*Server, error) {
+	s, err := newServer(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.begin(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Open is [Connect] for a server that may be down: if it does not start, or cannot be reached, that is logged, the server has no tools, and
+// it is tried again in the background, with growing pauses, until Close. Its error is one of the options.
+func Open(ctx context.Context, o Options) (*Server, error) {
+	s, err := newServer(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.begin(ctx); err != nil {
+		s.o.Logger.Error("the MCP server does not start; conversations have none of its tools until it does", "err", err)
+		if s.current() == nil { // it may run, and only lack a tool
+			s.ended(err, 0)
+			s.work.Go(s.keepStarting)
+		}
+	}
+	return s, nil
+}
+
+// begin starts the server for the first time.
+func (s *Server) begin(ctx context.Context) error {
+	err := s.start(ctx)
+	if err == nil {
+		err = s.missing()
+	}
+	if err != nil {
+		return fmt.Errorf("MCP server %q: %w", s.o.Name, err)
+	}
+	return nil
+}
+
+// keepStarting starts a server that has not started at first, until it runs.
+func (s *Server) keepStarting() {
+	for s.current() == nil {
+		s.mu.Lock()
+		pause := max(time.Until(s.retry), minPause)
+		s.mu.Unlock()
+		select {
+		case <-time.After(pause):
+			_, _, _ = s.starts.Do("", s.restart) // it logs
+		case <-s.lifetime.Done():
+			return
+		}
+	}
+	if err := s.missing(); err != nil {
+		s.o.Logger.Error("the MCP server lacks a tool", "err", err)
+	}
+}
+
+func newServer(o Options) (*Server, error) {
 	if (len(o.Command) == 0) == (o.URL == "") {
 		return nil, fmt.Errorf("MCP server %q: needs either a command or a url", o.Name)
 	}
@@ -103,14 +162,6 @@ func Connect(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{o: o}
 	// The lifetime is not ctx's, and nothing that a context carries may reach the server's questions: see ask.
 	s.lifetime, s.stop = context.WithCancel(context.Background())
-	err := s.start(ctx)
-	if err == nil {
-		err = s.missing()
-	}
-	if err != nil {
-		s.Close()
-		return nil, fmt.Errorf("MCP server %q: %w", o.Name, err)
-	}
 	return s, nil
 }
 
@@ -186,10 +237,12 @@ func (s *Server) restart() (any, error) {
 	old := s.link
 	s.mu.Unlock()
 	defer s.work.Done()
-	if old.alive() { // somebody else was faster
-		return old, nil
+	if old != nil {
+		if old.alive() { // somebody else was faster
+			return old, nil
+		}
+		<-old.closed
 	}
-	<-old.closed
 	s.mu.Lock()
 	wait, why := time.Until(s.retry), s.why
 	s.mu.Unlock()

@@ -457,6 +457,48 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
+// TestOpenBeforeTheServer: a server that is not there when the gateway starts has no tools, and has them when it is there.
+func TestOpenBeforeTheServer(t *testing.T) {
+	t.Parallel()
+	server := newServer(nil, nil)
+	handler := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, &sdk.StreamableHTTPOptions{Stateless: true})
+	var there atomic.Bool
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !there.Load() {
+			http.Error(w, "not yet", http.StatusServiceUnavailable)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		web.CloseClientConnections()
+		web.Close()
+	})
+	l, logger := newLogged()
+	s, err := mcp.Open(t.Context(), mcp.Options{Name: "test", URL: web.URL, Logger: logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if got := names(s); got != "" {
+		t.Errorf("before the server is there: %s", got)
+	}
+	l.wait(t, "the MCP server does not start")
+	there.Store(true)
+	l.wait(t, "the MCP server is back")
+	if got, err := run(t, t.Context(), s, "text", `{"n":1}`); got != `{"n":1}` || err != nil {
+		t.Errorf("%s, %v", got, err)
+	}
+	if _, err := mcp.Open(t.Context(), mcp.Options{Name: "test"}); err == nil {
+		t.Error("a server without command and URL is opened")
+	}
+	never, err := mcp.Open(t.Context(), mcp.Options{Name: "never", Command: []string{"/no/such/program"}, Logger: logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	never.Close() // in the middle of its pause
+}
+
 // TestTheURLStaysSecret: a server whose stream of events breaks, and that is not there any more, is named to nobody by its URL, in which
 // there may be a token. The SDK has it in the text of its error, after 13 to 26 s.
 func TestTheURLStaysSecret(t *testing.T) {
