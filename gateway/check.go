@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 
+	"voxgate/agents"
 	"voxgate/signaling/access"
 	"voxgate/signaling/rest"
 	"voxgate/signaling/sip"
@@ -17,6 +18,9 @@ import (
 // starts no server of tools.
 func checkConfig(s settings, stdout io.Writer) error {
 	var wrong []error
+	for _, sentence := range s.unknown {
+		wrong = append(wrong, errors.New(sentence))
+	}
 	check := func(setting, name string, read func() error) {
 		if name == "" {
 			return
@@ -28,16 +32,25 @@ func checkConfig(s settings, stdout io.Writer) error {
 		fmt.Fprintf(stdout, "%s: %s is good\n", setting, name)
 	}
 	log := slog.New(slog.DiscardHandler)
-	answers, err := openAgents(s, log)
-	check("agents", s.agents, func() error { return err })
-	check("keys", s.access.Keys, func() error { return access.CheckKeys(s.access.Keys) })
-	check("tools", s.tools, func() error {
-		known, err := catalogue.Check(s.tools)
-		if err == nil && known != nil {
-			err = within("agents", answers.CheckTools(known))
-		}
+	known := []string{} // names of tools; nil: there are servers that have more
+	check("tools", s.tools, func() (err error) {
+		known, err = catalogue.Check(s.tools)
 		return err
 	})
+	var answers *agents.Folder
+	check("agents", s.agents, func() (err error) {
+		switch answers, err = agents.Open(s.agents, log); {
+		case err != nil:
+			return err
+		case len(answers.Files()) == 0:
+			return fmt.Errorf("%s has no agents: files that end in .md", s.agents)
+		case known == nil:
+			fmt.Fprintln(stdout, "agents: MCP servers are not started here, so whether an agent's tools exist is left to the log of serve")
+			return nil
+		}
+		return answers.CheckTools(known)
+	})
+	check("keys", s.access.Keys, func() error { return access.CheckKeys(s.access.Keys) })
 	check("sip", s.sip, func() error {
 		c, err := sip.Load(s.sip)
 		if err != nil {
@@ -67,7 +80,11 @@ func checkConfig(s settings, stdout io.Writer) error {
 		}
 		return err
 	})
-	return errors.Join(wrong...)
+	if err := errors.Join(wrong...); err != nil {
+		return err
+	}
+	fmt.Fprintln(stdout, "the settings are good")
+	return nil
 }
 
 // within names the file of an error.

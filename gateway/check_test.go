@@ -31,7 +31,7 @@ func TestCheckConfig(t *testing.T) {
 		"VOXGATE_TELEPHONY", written(t, `{"providers":[{"profile":"jambonz","password":"x"}],`+till+`}`),
 		"VOXGATE_MODELS", written(t, `{"models":[]}`),
 	)
-	if err != nil || strings.Count(out, " is good\n") != 6 {
+	if err != nil || strings.Count(out, " is good\n") != 6 || !strings.HasSuffix(out, "\nthe settings are good\n") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	agents, file := agentsIn(t, map[string]string{"desk": "---\nvoize: Kore\n---"}), written(t, `{`)
@@ -61,6 +61,35 @@ tools: [look_up]`})
 	if _, err = check("VOXGATE_AGENTS", folder, "VOXGATE_TOOLS", written(t, `{"builtin":["get_time"]}`)); err == nil ||
 		!strings.Contains(err.Error(), filepath.Join(folder, "desk.md")+`:8: step "look": there is no tool "look_up" in the file of tools`) {
 		t.Errorf("%v", err)
+	}
+	for _, test := range []struct {
+		want     string
+		settings []string
+	}{
+		{"VOXGATE_AGNETS is not a setting; did you mean VOXGATE_AGENTS?", []string{"VOXGATE_AGNETS", "agents"}},
+		{"agents: open " + file, []string{"VOXGATE_AGENTS", file}},
+		{" has no agents: files that end in .md", []string{"VOXGATE_AGENTS", t.TempDir()}},
+		{
+			`desk.md:2: tools[0]: there is no tool "nope"`,
+			[]string{"VOXGATE_AGENTS", agentsIn(t, map[string]string{"desk": "---\ntools: [nope]\n---"})},
+		},
+		{"set VOXGATE_WEBHOOK_SECRET", []string{"VOXGATE_SESSION_WEBHOOK", "https://a.example/hook"}},
+		{"session-webhook: must be http", []string{"VOXGATE_SESSION_WEBHOOK", "ftp://a.example/hook", "VOXGATE_WEBHOOK_SECRET", "s"}},
+		{"desk.md:2: record: must be true or false", []string{"VOXGATE_AGENTS", agentsIn(t, map[string]string{"desk": "---\nrecord: yes\n---"})}},
+	} {
+		out, err := check(test.settings...)
+		if err == nil || strings.Count(err.Error(), test.want) != 1 || strings.Contains(out, "good") {
+			t.Errorf("%v: %v\n%s", test.settings, err, out)
+		}
+	}
+	for _, name := range []string{"a", "b"} { // a mistake in each file is named
+		folder = agentsIn(t, map[string]string{"a": "---\nvoize: x\n---", "b": "---\nmodle: x\n---"})
+		if _, err := check("VOXGATE_AGENTS", folder); err == nil || strings.Count(err.Error(), name+".md:2: ") != 1 {
+			t.Errorf("%v", err)
+		}
+	}
+	if out, err := check(); err != nil || out != "the settings are good\n" {
+		t.Errorf("no file at all: %v, %s", err, out)
 	}
 	if _, err := check("VOXGATE_WHIP", file); err == nil || !strings.Contains(err.Error(), "VOXGATE_AGENTS") {
 		t.Errorf("%v", err)

@@ -41,7 +41,7 @@ func newHooks(url, secret string, folder *agents.Folder, log *slog.Logger) (*hoo
 	}
 	endpoint, err := webhook.NewEndpoint(url, secret)
 	if err != nil {
-		return nil, fmt.Errorf("session-webhook: %w", err)
+		return nil, err
 	}
 	return &hooks{endpoint: endpoint, agents: folder, log: log, stopped: make(chan struct{})}, nil
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -60,6 +61,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
+	warnOfMissingTools(s.access.Agents, own, log)
 	stopping.then("tools", stopTools)
 	fetcher, chips := canvas.NewFetcher(guard.Client(guard.Options{})), canvas.NewChips()
 	ends, seen, err := openReports(s, measured, seen, stopping, log)
@@ -121,7 +123,29 @@ func openAgents(s settings, log *slog.Logger) (*agents.Folder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("agents: %w", err)
 	}
+	var names []string
+	for _, file := range folder.Files() {
+		names = append(names, file.Name)
+	}
+	if names == nil {
+		log.Warn("the folder of agents has no file that ends in .md, so no agent answers", "folder", s.agents)
+	} else {
+		log.Info("agents read", "folder", s.agents, "agents", strings.Join(names, ", "))
+	}
 	return folder, nil
+}
+
+// warnOfMissingTools logs which agents name tools that no file and no server has.
+func warnOfMissingTools(folder *agents.Folder, list func() []tools.Tool, log *slog.Logger) {
+	names := []string{}
+	if list != nil {
+		for _, t := range list() {
+			names = append(names, t.Name)
+		}
+	}
+	if err := folder.CheckTools(names); err != nil {
+		log.Warn("an agent names a tool that does not exist now", "err", err)
+	}
 }
 
 // healthOf is the health of a host that serves a page, and the orders that it takes.
@@ -205,7 +229,7 @@ func drain(host *bridge.Host, most time.Duration, log *slog.Logger) {
 func openReports(s settings, m *metrics, seen observers, stopping *ending, log *slog.Logger) (*reports, observers, error) {
 	hooks, err := newHooks(s.sessionWebhook, s.webhookSecret, s.access.Agents, log)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("session-webhook: %w", err)
 	}
 	ends := &reports{hooks: hooks, model: s.appModel, log: log, places: make(chan struct{}, maxOutcomes), stopped: make(chan struct{})}
 	if hooks != nil {

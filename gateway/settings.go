@@ -400,6 +400,9 @@ func (s *settings) check() error {
 	if err := s.checkFolders(); err != nil {
 		return err
 	}
+	if s.sessionWebhook != "" && s.webhookSecret == "" {
+		return errors.New("session-webhook: its messages must be signed: set VOXGATE_WEBHOOK_SECRET")
+	}
 	if s.redis != "" && len(s.redisSecret) < store.MinSecret {
 		return fmt.Errorf(
 			"redis: what is kept there is encrypted: set VOXGATE_REDIS_SECRET, the same at all gateways, %d bytes or more",
