@@ -20,6 +20,8 @@ type answer struct {
 	answerOptions
 	questions questions
 	turn      turn
+	last      lastTurn
+	prompts   prompts
 	number    int  // of the turn that is spoken, or comes next
 	known     int  // the last turn that the session behind the newest handle knows
 	textTurn  int  // whose UserText is not final yet; 0: none
@@ -75,10 +77,13 @@ type turn struct {
 	counted    bool          // the next turn has its number already
 	spokenOver bool          // the person has begun to speak since it began
 	answered   bool          // some of it was an answer, not a thought
+	asked      bool          // it has a question, or a tool's result, to answer; else the model speaks by itself
+	rejected   bool          // the model itself has said that it was interrupted
 	lost       bool          // some of its voice was not played
 	voice      time.Duration // of it so far
 	timing     *timing       // nil before its first audio
 	began      time.Time     // when the first of it came
+	latest     time.Time     // when the last of it came, or what has cut it off
 }
 
 // making reports whether the model makes something of it that is wanted.
@@ -100,12 +105,15 @@ func (a *answer) content(c *wire.ServerContent) {
 	if c.Fields != nil {
 		a.audience.notify(Raw{ServerContent: c.Fields})
 	}
-	if text := c.InputTranscription; text != "" {
-		a.textTurn = a.question()
-		a.transcript.Understood(a.textTurn, text)
-		a.audience.notify(UserText{Turn: a.textTurn, Text: text})
+	if c.InputTranscription != "" {
+		a.onTranscript(c.InputTranscription)
 	}
-	if t.state != turnDropped {
+	switch {
+	case t.state == turnDropped:
+		t.latest = time.Now()
+	case a.isLate(c):
+		a.addLate(c)
+	default:
 		a.onAnswer(c)
 	}
 	if c.Grounding != nil {
@@ -128,6 +136,7 @@ func (a *answer) content(c *wire.ServerContent) {
 func (a *answer) onInterrupted() {
 	t := &a.turn
 	byVoice := a.speaking() || t.spokenOver
+	a.last = lastTurn{number: t.number, at: time.Now(), began: t.began, cut: true}
 	if !t.wasCut() {
 		something := t.state != turnIdle || a.voice.Queued() > 0
 		if cut := a.cut(a.causeOfInterruption(byVoice)); something {
@@ -140,14 +149,15 @@ func (a *answer) onInterrupted() {
 	if !byVoice { // what was typed has met the answer to something else
 		a.up.Unsettle()
 	}
-	*t = turn{state: turnDropped, counted: true, number: t.number} // turnComplete follows
+	a.prompts.interrupted()
+	*t = turn{state: turnDropped, counted: true, number: t.number, rejected: true, latest: time.Now()} // turnComplete follows
 }
 
-// causeOfInterruption is what has interrupted the model, which does not report it: typed text, if that has no answer
-// yet and nobody has spoken.
+// causeOfInterruption is what has interrupted the model, which does not report it: words that were sent and have no
+// answer yet, if nobody has spoken.
 func (a *answer) causeOfInterruption(byVoice bool) Cause {
-	if what, _ := a.keeper.Expects(); !byVoice && what == keeper.ForText {
-		return ByText
+	if a.prompts.pending > 0 && !byVoice {
+		return a.prompts.newest
 	}
 	return ByVoice
 }
@@ -176,9 +186,11 @@ func (a *answer) onAnswer(c *wire.ServerContent) {
 			}
 			*t = turn{counted: t.counted}
 		}
-		t.number, t.began = a.number, time.Now()
+		t.number, t.began, t.asked = a.number, time.Now(), a.isAsked()
 		t.state = turnThinking
+		a.prompts.taken()
 	}
+	t.latest = time.Now()
 	if c.Thoughts != "" {
 		a.audience.notify(Thought{Turn: t.number, Text: c.Thoughts})
 	}
@@ -297,12 +309,22 @@ func (a *answer) playFirst(pcm []int16) error {
 
 // end ends the model's turn, which is complete.
 func (a *answer) end() {
-	if !a.turn.wasCut() {
+	t := &a.turn
+	if !t.rejected { // else last is what was interrupted
+		a.last = lastTurn{number: t.number, began: t.began, voice: t.voice, cut: t.wasCut()}
+		if t.state == turnIdle {
+			a.last.number = a.number
+		}
+		a.last.known = a.transcript.Question(a.last.number) != ""
+	}
+	a.last.at = time.Now()
+	if !t.wasCut() {
 		a.finish(false)
 	}
-	if !a.turn.counted {
+	if !t.counted {
 		a.nextTurn()
 	}
+	a.prompts.ended(t.state == turnIdle)
 	a.turn = turn{}
 }
 
@@ -310,6 +332,8 @@ func (a *answer) end() {
 func (a *answer) breakOff() {
 	t := &a.turn
 	a.working = false
+	a.last.cut = true // nothing more comes of what was said on the connection
+	a.prompts.open = a.prompts.open || t.asked
 	if t.state == turnSpeaking || t.state == turnMade {
 		a.finish(t.state == turnSpeaking)
 	}
@@ -371,6 +395,13 @@ func (a *answer) question() int {
 func (a *answer) ask(at time.Time) {
 	a.calls.Asked()
 	a.said = false
+	a.prompts.at = at
+	if !a.repliedSince(at) {
+		a.prompts.open = true
+	}
+	if a.turn.making() {
+		a.turn.asked = true
+	}
 	if t := a.turn.timing; t == nil || t.audio.Before(at) {
 		a.questions.add(at)
 	}
@@ -392,7 +423,7 @@ func (a *answer) interrupt(by Cause, asking bool) {
 // cut ends the answer here.
 func (a *answer) cut(by Cause) Interrupted {
 	t := &a.turn
-	playing := a.voice.Queued() > 0
+	playing, stopped := a.voice.Queued() > 0, a.hasStopped()
 	a.voice.cutBy.Store(&by)
 	flushed := a.voice.Flush()
 	if playing && by == ByVoice {
@@ -411,11 +442,12 @@ func (a *answer) cut(by Cause) Interrupted {
 	}
 	t.timing = nil
 	switch {
-	case t.making():
+	case t.making() && !stopped:
 		t.state = turnDropped
-	case t.state == turnMade:
+	case t.wanted(): // all of it has come: what follows answers something else
 		t.state = turnCut
 	}
+	t.latest = time.Now()
 	return i
 }
 
@@ -448,10 +480,16 @@ func (a *answer) keepHeard(unheard time.Duration) (number int, ok bool) {
 func (a *answer) playing() int { return a.voice.playing(utterance{a.turn.number, a.turn.voice}) }
 
 // idle reports whether the model does nothing.
-func (a *answer) idle() bool { return a.turn.state == turnIdle && !a.working }
+func (a *answer) idle() bool {
+	t := &a.turn
+	return !a.working && (t.state == turnIdle || t.wasCut() && time.Since(t.latest) >= stoppedTime)
+}
 
 // onSpeech notes that the person has begun to speak.
-func (a *answer) onSpeech() { a.turn.spokenOver = a.turn.state != turnIdle }
+func (a *answer) onSpeech() {
+	a.turn.spokenOver = a.turn.state != turnIdle
+	a.prompts.open, a.prompts.pending = true, 0
+}
 
 // announceThinking reports whether an answer is due, if that has changed.
 func (a *answer) announceThinking(on bool) {

@@ -101,7 +101,7 @@ func (s *Session) sendText(text string) bool {
 	s.person.prompted = 0
 	s.answer.typed(s.answer.question(), text)
 	ok := s.up.Send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: text}})
-	s.asked()
+	s.asked(ByText)
 	return ok
 }
 
@@ -132,7 +132,7 @@ func (s *Session) sendMessage(m Message) error {
 			return nil // a turn of nothing
 		}
 		s.answer.interrupt(ByText, true)
-		s.asked()
+		s.asked(ByText)
 	}
 	turn := s.answer.question()
 	if !m.TurnComplete {
@@ -208,7 +208,7 @@ func (s *Session) respond(instruction string) error {
 		return &Error{Code: CodeBadMessage, Message: "The model needs an instruction to respond to."}
 	}
 	s.answer.interrupt(ByClient, true)
-	s.asked()
+	s.asked(ByClient)
 	if !s.up.Say(uplink.Turn{Parts: wire.TextPart(instruction).JSON(), Complete: true}) {
 		return errTooManyMessages
 	}

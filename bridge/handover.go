@@ -36,6 +36,7 @@ type snapshot struct {
 	Handle   string `json:",omitempty"`
 	Started  time.Time
 	Event    uint64                // number of the newest event
+	Voice    uint32                `json:",omitempty"` // generation of the frames
 	Received []string              `json:",omitempty"` // ids of the client's messages
 	Tokened  wire.Tokens           // that were used
 	Context  wire.Tokens           // that the next turn reads

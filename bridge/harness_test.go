@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -101,9 +102,10 @@ type caller struct {
 	mu     sync.Mutex
 	diary  []entry
 	frames int
-	last   uint64 // number of the newest event
-	resume string // the newest resume token
-	lost   bool   // nothing gets through to it
+	voices []uint32 // generations of the frames with sound
+	last   uint64   // number of the newest event
+	resume string   // the newest resume token
+	lost   bool     // nothing gets through to it
 }
 
 // entry is an event or a frame with sound.
@@ -213,6 +215,7 @@ func (c *caller) WriteFrame(f media.Frame) error {
 	defer c.mu.Unlock()
 	if tag := f.PCM[len(f.PCM)/2]; tag != 0 {
 		c.frames++
+		c.voices = append(c.voices, f.Generation)
 		c.diary = append(c.diary, entry{at: c.r.since(), tag: tag})
 	}
 	return nil
@@ -232,6 +235,14 @@ func (c *caller) heard() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.frames
+}
+
+// generations are those of the frames with sound since the diary was emptied.
+func (c *caller) generations() []uint32 {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.voices)
 }
 
 // events is the events so far.
@@ -257,7 +268,7 @@ func (c *caller) forget() {
 	synctest.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.diary = nil
+	c.diary, c.voices = nil, nil
 }
 
 // story is the diary in short: events by name and voices as tag*frames. What comes all the time is left out.

@@ -142,6 +142,7 @@ func (s *Session) loop(parent context.Context) {
 			s.endIfSaid()
 			s.watchSilence()
 			s.watchTools()
+			s.watchTurn()
 			s.keeper.Settle(ctx)
 			s.status.set(s.stateNow())
 			if s.voice.Queued() == 0 { // else the caller learns it when that is heard
@@ -200,6 +201,8 @@ func (s *Session) onAlarm(ctx context.Context) {
 			s.onSilence()
 		case alarmTool:
 			s.onSlowTool()
+		case alarmTurn:
+			s.onTurnOverdue()
 		}
 	}
 }

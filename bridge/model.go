@@ -119,27 +119,26 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 	if m.Failed != nil {
 		s.notify(Failure{AsError(m.Failed)})
 	}
-	wasCut := a.turn.wasCut()
+	wasCut, overtaken := a.turn.wasCut(), a.turn.state == turnMade && a.prompts.at.After(a.turn.latest)
+	if len(m.ToolCalls) > 0 {
+		a.prompts.calls(s.answersAll(m.ToolCalls))
+	}
+	endsCall := a.turn.state == turnIdle && a.prompts.endsCall()
 	if c != nil {
 		if c.Interrupted || c.TurnComplete || c.InputTranscription != "" || !a.turn.making() {
 			s.handover.changed()
 		}
-		a.content(c)
-		if c.TurnComplete {
-			a.finalQuestion()
-			s.endOverBudget(s.spending.endTurn()) // first: the cost of a turn is known when its end is reported
-			a.end()
-			s.forget(!s.parked, s.calls.IsOpen)
-		}
+		s.onContent(c, m.Usage != nil, endsCall)
 	}
 	if m.Beside != nil {
 		s.notify(Raw{m.Beside, true})
 	}
-	if a.turn.making() {
+	if a.turn.making() && a.turn.asked {
 		s.keeper.Answering(ctx)
 	} else {
-		// The end of an answer that was cut off is no answer to what cut it off.
-		over := c != nil && (c.TurnComplete || c.GenerationComplete) && !c.Interrupted && !wasCut
+		// The end of an answer that was cut off, or was complete when the question came, does not answer the question; nor
+		// does the end of the turn that has called a tool answer the tool's result.
+		over := c != nil && (c.TurnComplete || c.GenerationComplete) && !c.Interrupted && !wasCut && !overtaken && !endsCall
 		understood := c != nil && c.InputTranscription != "" || m.VoiceActivity != nil
 		if s.keeper.Reacted(ctx, over || m.ToolCalls != nil, understood) && m.ToolCalls == nil && !s.calls.Calling() {
 			a.answered() // it has nothing to say
@@ -156,6 +155,95 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 	if len(m.Cancelled) > 0 {
 		s.handover.changed()
 		s.calls.Cancel(m.Cancelled)
+	}
+}
+
+// onContent handles serverContent. costs: something was generated; endsCall: a turn that ends now without a word has
+// called tools.
+func (s *Session) onContent(c *wire.ServerContent, costs, endsCall bool) {
+	a := s.answer
+	if c.InputTranscription != "" {
+		s.onTranscript()
+	}
+	asked := a.isAsked() || c.InputTranscription != ""
+	silent := a.turn.state == turnIdle && len(c.Audio) == 0 && !c.Written && c.OutputTranscription == "" && !c.Thought
+	// A client would take the end of a turn in which nothing was said for the end of the answer. It has had that already,
+	// or the gateway answers the calls and the answer follows.
+	if c.TurnComplete && silent && !c.Interrupted && (!asked && !costs || endsCall && a.prompts.here) {
+		c.TurnComplete = false
+		c.Fields = withoutField(c.Fields, "turnComplete")
+		a.content(c)
+		s.endOverBudget(s.spending.endTurn())
+		return
+	}
+	a.content(c)
+	if c.TurnComplete {
+		a.finalQuestion()
+		s.endTurn()
+	}
+}
+
+// endTurn ends the model's turn.
+func (s *Session) endTurn() {
+	s.endOverBudget(s.spending.endTurn()) // first: the cost of a turn is known when its end is reported
+	s.answer.end()
+	s.forget(!s.parked, s.calls.IsOpen)
+}
+
+// onTranscript notes that the model has understood something that the person has said. Words count as speech though our
+// own detector has heard none, or not enough for a question.
+func (s *Session) onTranscript() {
+	a := s.answer
+	s.person.prompted = 0
+	if _, expected := s.keeper.Expects(); expected || a.turn.state != turnIdle || s.person.speaking || s.unheard() || a.mayBeLate() {
+		return
+	}
+	a.ask(time.Now())
+	s.keeper.Expect(keeper.ForSpeech)
+}
+
+// answersAll reports whether the gateway answers all of some calls: the client has to run none.
+func (s *Session) answersAll(calls []wire.FunctionCall) bool {
+	for _, call := range calls {
+		if f, ok := s.keeper.Config().Functions.Find(call.Name); ok && f.Where != setup.InGateway {
+			return false
+		}
+	}
+	return true
+}
+
+// withoutField is a JSON object without one of its fields; nil if nothing is left.
+func withoutField(raw json.RawMessage, name string) json.RawMessage {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(raw, &fields) != nil {
+		return raw
+	}
+	if delete(fields, name); len(fields) == 0 {
+		return nil
+	}
+	return tools.Encode(fields)
+}
+
+// watchTurn sees to it that a turn ends of which nothing more comes, though the model does not end it. The loop calls it
+// after everything that has happened.
+func (s *Session) watchTurn() {
+	patience := s.keeper.Patience()
+	if at, ok := s.answer.overdue(patience); ok && patience > 0 && !s.clock.IsSet(alarmTurn) {
+		s.clock.Set(alarmTurn, time.Until(at))
+	}
+}
+
+// onTurnOverdue ends a turn of which nothing has come for long. Nobody waits for it, so nothing else is tried.
+func (s *Session) onTurnOverdue() {
+	a := s.answer
+	at, ok := a.overdue(s.keeper.Patience())
+	switch {
+	case !ok || time.Until(at) > 0: // watchTurn sets another alarm
+	case a.turn.state == turnIdle:
+		a.working = false
+	default:
+		s.log.Info("turn ended here: nothing more has come of it", "turn", a.turn.number)
+		s.endTurn()
 	}
 }
 

@@ -43,7 +43,7 @@ func (s *Session) snapshot() *snapshot {
 		n.Asked, n.Acted = s.transcript.Question(s.answer.question()), !s.up.Owed()
 	}
 	n.Said, n.Calls = s.transcript.Newest(), s.calls.Kept()
-	n.Event = s.newest()
+	n.Event, n.Voice = s.newest(), s.voice.Generation()
 	return n
 }
 
@@ -75,7 +75,7 @@ func (s *Session) catchUp() {
 	if n.Acted { // asked again, the model would call the tool again, which may have done its work
 		s.up.Restore(question)
 	} else if s.up.Say(question) {
-		s.asked()
+		s.asked(ByText)
 	}
 }
 

@@ -116,6 +116,42 @@ func TestTakenInATurn(t *testing.T) {
 	})
 }
 
+// A client that never resets the generation of the voice hears everything after each move, whether the gateway before has died or
+// lets go of the conversation.
+func TestGenerationGoesOnOverAMove(t *testing.T) {
+	fleet(t, resumable, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
+		var generation uint32 // as the client knows it
+		gateways := []*rig{b, a, b}
+		for i, next := range gateways {
+			l.Handle("h")
+			c.typed("tell me a story")
+			l.Say(7, 4*time.Second)
+			time.Sleep(time.Second)
+			c.do(bridge.Interrupt{})
+			l.Interrupts()
+			cut := last[bridge.Interrupted](c)
+			if cut.Generation <= generation {
+				t.Errorf("gateway %d has cut generation %d, after %d", i, cut.Generation, generation)
+			}
+			generation = cut.Generation
+			c = next.comes(c)
+			l = a.up.Next().Accept()
+			c.forget()
+			c.typed("go on")
+			l.Answer(7, time.Second)
+			time.Sleep(2 * time.Second)
+			for _, f := range c.generations() {
+				if f < generation {
+					t.Fatalf("gateway %d sends frames of generation %d, after %d", i, f, generation)
+				}
+			}
+			if len(c.generations()) == 0 {
+				t.Error("no frames came")
+			}
+		}
+	})
+}
+
 // A gateway that is about to stop has its callers go to another one, each when nobody speaks. What it has let go of is dialled at once.
 func TestMove(t *testing.T) {
 	fleet(t, resumable, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {

@@ -53,8 +53,11 @@ func (s *Session) onSpeech(ctx context.Context) {
 		s.voice.Duck(0)
 		s.clock.Clear(alarmMicrophone)
 		if voiced >= leastQuestion {
-			s.answer.ask(s.up.LastLoud())
-			s.keeper.Expect(keeper.ForSpeech)
+			end := s.up.LastLoud()
+			s.answer.ask(end)
+			if !s.answer.repliedSince(end) { // the model has found the end sooner
+				s.keeper.Expect(keeper.ForSpeech)
+			}
 		}
 	}
 }

@@ -114,6 +114,7 @@ const (
 	alarmMove                        // the caller may be asked again to go to another gateway
 	alarmSilence                     // the person has said nothing for long
 	alarmTool                        // a tool has taken long, and nobody says anything
+	alarmTurn                        // the model has not ended its turn
 	numAlarms
 )
 
@@ -244,10 +245,11 @@ func (s *Session) read(raw json.RawMessage) (setup.Config, error) {
 	return config, err
 }
 
-// asked begins to wait for the answer to words that go to the model now.
-func (s *Session) asked() {
+// asked begins to wait for the answer to words that go to the model now, and interrupt it by a cause.
+func (s *Session) asked(by Cause) {
 	s.status.apologise(false)
 	s.answer.ask(time.Now())
+	s.answer.prompts.words(by)
 	s.keeper.Expect(keeper.ForText)
 }
 

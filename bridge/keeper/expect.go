@@ -40,8 +40,8 @@ func (k *Keeper) endWait(ctx context.Context) {
 	k.Tell(ctx, WaitOver{})
 }
 
-// patience is how long the model may be silent.
-func (k *Keeper) patience() time.Duration {
+// Patience is how long the model may be silent where an answer is due; 0: for ever.
+func (k *Keeper) Patience() time.Duration {
 	if k.config.Profile.Slow {
 		return slowly * k.Stall
 	}
@@ -49,14 +49,14 @@ func (k *Keeper) patience() time.Duration {
 }
 
 // ShelfLife is how long something said is worth an answer.
-func (k *Keeper) ShelfLife() time.Duration { return max(staleTime, 3*k.patience()) }
+func (k *Keeper) ShelfLife() time.Duration { return max(staleTime, 3*k.Patience()) }
 
 // Expect begins to wait for the model's answer.
 func (k *Keeper) Expect(what Awaited) {
 	k.watch.superseded()
 	k.watch.what, k.watch.stage, k.watch.heard = what, 0, what == ForSpeech && k.watch.early
 	k.clock.Set(alarmStale, k.ShelfLife())
-	k.await(k.patience())
+	k.await(k.Patience())
 }
 
 // SpeaksOn ends the wait for the answer to what was said so far, and reports whether there was one: either the sentence
@@ -80,7 +80,7 @@ func (k *Keeper) Answering(ctx context.Context) {
 	if k.link.conn != nil {
 		k.endWait(ctx)
 	}
-	k.await(k.patience())
+	k.await(k.Patience())
 }
 
 // Answers notes an answer, not only a thought: nothing of what was said need be said again.
@@ -104,7 +104,7 @@ func (k *Keeper) Reacted(ctx context.Context, over, understood bool) (settled bo
 		return true
 	case understood:
 		k.watch.heard = true
-		k.await(k.patience())
+		k.await(k.Patience())
 	}
 	return false
 }

@@ -158,7 +158,7 @@ func (k *Keeper) onStall(ctx context.Context) {
 		if err := k.Uplink.Mark(uplink.Pause); err != nil {
 			k.Logger.Warn("nudge dropped", "err", err)
 		}
-		k.await(k.patience() / 2)
+		k.await(k.Patience() / 2)
 	case Resume:
 		k.counts.Resumes++
 		k.replace.why = "stall"

@@ -63,7 +63,7 @@ func (k *Keeper) Return(ctx context.Context) {
 	case k.link.conn != nil && was:
 		k.update(ctx)
 		if k.watch.what != forNothing {
-			k.await(k.patience())
+			k.await(k.Patience())
 		}
 	case k.link.conn != nil || k.clock.IsSet(alarmLater):
 	default:
@@ -83,7 +83,7 @@ func (k *Keeper) Pause(ctx context.Context, on bool) {
 	case on:
 		k.stopExpecting(ctx)
 	case k.watch.what != forNothing: // it was asked while on hold
-		k.await(k.patience())
+		k.await(k.Patience())
 	}
 }
 

@@ -104,7 +104,7 @@ func (k *Keeper) catchUp(ctx context.Context, fresh bool) {
 	if k.watch.what != forNothing {
 		k.watch.heard = false
 		k.clock.Set(alarmStale, k.ShelfLife())
-		k.await(k.patience() + replayed/uplink.ReplaySpeed)
+		k.await(k.Patience() + replayed/uplink.ReplaySpeed)
 	}
 }
 

@@ -231,6 +231,13 @@ func (p *Pacer) Hold(on bool) {
 	p.attend()
 }
 
+// SetGeneration sets the generation of the frames that are written next: a voice that goes on from another pacer's counts on.
+func (p *Pacer) SetGeneration(generation uint32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.generation = generation
+}
+
 // Generation is that of the frames that are written now: see [Flushed].
 func (p *Pacer) Generation() uint32 {
 	p.mu.Lock()

@@ -35,6 +35,7 @@ type answer struct {
 	response *response // the one under way, or the last one; nil: there was none
 
 	turn    int          // the newest of which something has come
+	ended   int          // the newest that the engine has ended
 	calling bool         // a turn with a call is not over
 	left    string       // the text of what belongs to no response
 	playing string       // the response whose voice is heard; empty: none
@@ -162,6 +163,25 @@ func (a *answer) addText(i *item, text string) {
 	}
 }
 
+// isLate reports whether a text belongs to a turn that has ended, and whose response is over: no response begins for it.
+func (a *answer) isLate(turn int) bool { return turn > 0 && turn <= a.ended && !a.underWay() }
+
+// addLate adds a text to the item of a turn that has ended, for a client that asks for the item.
+func (a *answer) addLate(turn int, text string) {
+	for _, i := range slices.Backward(a.items) {
+		if i.turn != turn || len(i.Content) == 0 {
+			continue
+		}
+		if p := &i.Content[0]; p.Type == outputText {
+			p.Text += text
+		} else if p.Transcript != nil {
+			all := *p.Transcript + text
+			p.Transcript = &all
+		}
+		return
+	}
+}
+
 // longDelta bounds the sound in a message, so that it has less than 256 KiB.
 const longDelta = bridge.VoiceRate
 
@@ -187,13 +207,14 @@ func (a *answer) onTurnComplete(turn int) {
 		a.end(statusCompleted, nil)
 	}
 	a.calling = false
-	a.turn = max(a.turn, turn)
+	a.turn, a.ended = max(a.turn, turn), max(a.ended, turn)
 	a.voiceEnds("stopped")
 }
 
 // onInterrupted ends a response that was cut off.
 func (a *answer) onInterrupted(b bridge.Interrupted) {
 	a.calling, a.left = false, ""
+	a.ended = max(a.ended, b.Turn)
 	a.leave(called)
 	if b.By != bridge.ByLink {
 		a.voiceEnds("cleared")

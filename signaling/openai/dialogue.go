@@ -71,6 +71,10 @@ func (d *dialogue) happen(body bridge.Body) (commands []bridge.Command) {
 		if b.Final {
 			return nil
 		}
+		if d.answer.isLate(b.Turn) {
+			d.answer.addLate(b.Turn, b.Text)
+			return nil
+		}
 		if commands, ok := d.answer.wanted(); !ok {
 			return commands
 		}

@@ -28,6 +28,7 @@ type words struct {
 	segment             int               // of the answer's text, the newest
 	unsaid              string            // what was heard of an answer and is no sentence yet
 	turn                int               // of the person, the newest
+	ended               int               // the newest turn of the model that has ended
 	asked, said         string            // in it: what is not final yet, and what is
 	calls               map[string]string // open functions of the client, by their ids
 }
@@ -87,8 +88,10 @@ func (w *words) happen(at time.Time, e bridge.Body) {
 		w.tell("bot-started-speaking", "", object{})
 	case bridge.AssistantText:
 		w.answered(b)
-	case bridge.TurnComplete, bridge.Interrupted:
-		w.over()
+	case bridge.TurnComplete:
+		w.over(b.Turn)
+	case bridge.Interrupted:
+		w.over(b.Turn)
 	case bridge.ToolCall:
 		w.answer()
 		for _, c := range b.Calls {
@@ -143,11 +146,18 @@ func (w *words) answer() {
 
 // answered tells what was heard of an answer: in pieces, and by the sentence.
 func (w *words) answered(b bridge.AssistantText) {
-	if b.Final {
+	late := b.Turn > 0 && b.Turn <= w.ended && !w.answering // a piece of a turn that has ended
+	switch {
+	case b.Final && !late:
 		w.tell("bot-transcription", "", object{"text": strings.TrimSpace(b.Text)})
 		return
+	case b.Final:
+		return
+	case late:
+		defer w.over(b.Turn)
+	default:
+		w.answer()
 	}
-	w.answer()
 	w.tell("bot-llm-text", "", object{"text": b.Text})
 	w.tell("bot-tts-text", "", object{"text": b.Text})
 	w.unsaid += b.Text
@@ -188,7 +198,8 @@ func (w *words) output(text string) {
 }
 
 // over says that an answer has ended, or was cut off.
-func (w *words) over() {
+func (w *words) over(turn int) {
+	w.ended = max(w.ended, turn)
 	w.output(w.unsaid)
 	w.unsaid = ""
 	if w.speaking {

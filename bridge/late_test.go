@@ -1,0 +1,353 @@
+package bridge_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
+	"voxgate/tools"
+)
+
+// modelMessages are messages of the model, each alone. Those in asking show that the person has said something.
+var modelMessages = map[string]string{
+	"empty":                 `{}`,
+	"empty content":         `{"serverContent":{}}`,
+	"transcript":            `{"serverContent":{"outputTranscription":{"text":"."}}}`,
+	"transcript, null":      `{"serverContent":{"outputTranscription":null}}`,
+	"transcript finished":   `{"serverContent":{"outputTranscription":{"finished":true}}}`,
+	"thought":               `{"serverContent":{"modelTurn":{"parts":[{"text":"Hm","thought":true}]}}}`,
+	"thought, transcript":   `{"serverContent":{"modelTurn":{"parts":[{"text":"Hm","thought":true}]},"outputTranscription":{"text":"."}}}`,
+	"voice":                 `{"serverContent":{` + bridgetest.Voice(9, 200*time.Millisecond) + `}}`,
+	"voice and transcript":  `{"serverContent":{` + bridgetest.Voice(9, 200*time.Millisecond) + `,"outputTranscription":{"text":"."}}}`,
+	"one sample of voice":   `{"serverContent":{"modelTurn":{"parts":[{"inlineData":{"mimeType":"audio/pcm;rate=24000","data":"AAA="}}]}}}`,
+	"written text":          `{"serverContent":{"modelTurn":{"parts":[{"text":"."}]}}}`,
+	"code":                  `{"serverContent":{"modelTurn":{"parts":[{"executableCode":{"code":"1"}}]}}}`,
+	"grounding":             `{"serverContent":{"groundingMetadata":{"webSearchQueries":["x"]}}}`,
+	"usage":                 `{"usageMetadata":{"totalTokenCount":3}}`,
+	"usage, empty content":  `{"usageMetadata":{"totalTokenCount":3},"serverContent":{}}`,
+	"generationComplete":    `{"serverContent":{"generationComplete":true}}`,
+	"turnComplete":          `{"serverContent":{"turnComplete":true}}`,
+	"both ends":             `{"serverContent":{"generationComplete":true,"turnComplete":true}}`,
+	"turn, usage":           `{"usageMetadata":{"totalTokenCount":3},"serverContent":{"turnComplete":true}}`,
+	"interrupted":           `{"serverContent":{"interrupted":true}}`,
+	"interrupted, turn":     `{"serverContent":{"interrupted":true,"turnComplete":true}}`,
+	"still working":         `{"serverContent":{"interactionStatus":"IN_PROGRESS"}}`,
+	"idle":                  `{"serverContent":{"interactionStatus":"IDLE"}}`,
+	"waiting for input":     `{"serverContent":{"waitingForInput":true}}`,
+	"voice activity":        `{"voiceActivity":{"type":"ACTIVITY_START"}}`,
+	"cancellation":          `{"toolCallCancellation":{"ids":["x"]}}`,
+	"handle":                `{"sessionResumptionUpdate":{"newHandle":"h2","resumable":true}}`,
+	"no handle":             `{"sessionResumptionUpdate":{}}`,
+	"an unknown field":      `{"somethingNew":{"a":1}}`,
+	"the person's words":    `{"serverContent":{"inputTranscription":{"text":"Hello?"}}}`,
+	"the person's, nothing": `{"serverContent":{"inputTranscription":{"text":""}}}`,
+}
+
+// TestUnaskedMessages sends every message of the model in every state in which nobody has asked for anything. Whatever
+// comes, and if nothing follows: the gateway asks the model nothing, it replaces no connection, a turn that has begun
+// ends, nothing is cut off, and the conversation goes on.
+func TestUnaskedMessages(t *testing.T) {
+	states := map[string]func(c *caller, l *bridgetest.Link){
+		"before any turn": func(*caller, *bridgetest.Link) {},
+		"after an answer": func(c *caller, l *bridgetest.Link) {
+			c.typed("Hi.")
+			l.Speaks(7, "He", "llo")
+			l.Completes()
+			time.Sleep(1500 * time.Millisecond)
+		},
+		"long after an answer": func(c *caller, l *bridgetest.Link) {
+			c.typed("Hi.")
+			l.Speaks(7, "He", "llo")
+			l.Completes()
+			time.Sleep(20 * time.Second)
+		},
+		"while the answer is played": func(c *caller, l *bridgetest.Link) {
+			c.typed("Hi.")
+			l.Say(7, 3*time.Second)
+			l.Completes()
+			time.Sleep(time.Second)
+		},
+		"after a spoken question": func(c *caller, l *bridgetest.Link) {
+			c.says(time.Second, time.Second)
+			l.Speaks(7, "He", "llo")
+			l.Completes()
+			time.Sleep(1500 * time.Millisecond)
+		},
+		"after an interruption that was answered": func(c *caller, l *bridgetest.Link) {
+			c.typed("Hi.")
+			l.Say(7, 3*time.Second)
+			time.Sleep(time.Second)
+			c.says(time.Second, time.Second)
+			l.Interrupts()
+			l.Answer(8, time.Second)
+			time.Sleep(2 * time.Second)
+		},
+		"after an interruption by the client": func(c *caller, l *bridgetest.Link) {
+			c.typed("Hi.")
+			l.Say(7, 3*time.Second)
+			time.Sleep(time.Second)
+			c.do(bridge.Interrupt{})
+			l.Interrupts()
+			time.Sleep(time.Second)
+		},
+		"after a turn of nothing": func(c *caller, l *bridgetest.Link) {
+			c.typed("Hi.")
+			l.Completes()
+			time.Sleep(time.Second)
+		},
+	}
+	for state, reach := range states {
+		for message, raw := range modelMessages {
+			t.Run(state+", "+message, func(t *testing.T) {
+				talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+					l.Handle("h")
+					reach(c, l)
+					synctest.Wait()
+					c.forget()
+					sent := len(l.Said())
+					l.Send("%s", raw)
+					time.Sleep(150 * time.Millisecond)
+					l.Send("%s", raw) // and once more
+					words := message == "the person's words" && (state == "before any turn" || state == "long after an answer")
+					if words { // which is a question
+						time.Sleep(time.Second)
+						l.Answer(8, time.Second)
+					}
+					time.Sleep(30 * time.Second)
+					if tried := c.tried(); tried != "" {
+						t.Errorf("tried %s", tried)
+					}
+					r.up.Idle()
+					if said := l.Said(); len(said) != sent {
+						t.Errorf("the model was sent %q", said[sent:])
+					}
+					kinds := strings.Fields(c.kinds())
+					if slices.Contains(kinds, "Interrupted") && !(state == "while the answer is played" && strings.HasPrefix(message, "interrupted")) {
+						t.Errorf("something was cut off: %s", kinds)
+					}
+					began, over := 0, 0
+					for _, kind := range kinds {
+						switch kind {
+						case "Speaking":
+							began++
+						case "TurnComplete", "Interrupted":
+							over++
+						}
+					}
+					if began > over || c.thinks() != "" && strings.HasSuffix(c.thinks(), "true") {
+						t.Errorf("a turn has no end: %s, %s", kinds, c.thinks())
+					}
+					c.forget()
+					c.works(l)
+				}, watchful)
+			})
+		}
+	}
+}
+
+// TestLatePieces sends pieces of an answer behind its end: they belong to that turn, as far as it was heard.
+func TestLatePieces(t *testing.T) {
+	const piece = `{"serverContent":{"outputTranscription":{"text":" there"}}}`
+	for name, test := range map[string]struct {
+		reach func(c *caller, l *bridgetest.Link)
+		want  string
+	}{
+		"heard": {func(c *caller, l *bridgetest.Link) {
+			l.Speaks(7, "Hel", "lo")
+			l.Completes()
+			time.Sleep(time.Second)
+		}, "u: Hi.; a: Hello there"},
+		"while it is played": {func(c *caller, l *bridgetest.Link) {
+			l.Speaks(7, "Hel", "lo")
+			l.Completes()
+		}, "u: Hi.; a: Hello there"},
+		"of what was cut off": {func(c *caller, l *bridgetest.Link) {
+			l.Speaks(7, "Hel", "lo", " my", " friend")
+			time.Sleep(510 * time.Millisecond)
+			c.do(bridge.Interrupt{})
+			l.Interrupts()
+		}, "u: Hi.; a: Hello (cut after 0.5 s)"},
+		"between interrupted and turnComplete": {func(c *caller, l *bridgetest.Link) {
+			l.Speaks(7, "Hel", "lo", " my", " friend")
+			time.Sleep(510 * time.Millisecond)
+			l.Content(`"interrupted":true`)
+			l.Send(piece)
+			l.Content(`"turnComplete":true`)
+		}, "u: Hi.; a: Hello (cut after 0.5 s)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+				c.typed("Hi.")
+				test.reach(c, l)
+				l.Send(piece)
+				time.Sleep(10 * time.Second)
+				if texts, _ := find[bridge.AssistantText](c); strings.Contains(test.want, "there") {
+					if last := texts[len(texts)-1]; last.Turn != 1 || !last.Final || last.Text != "Hello there" {
+						t.Errorf("the last text is %+v", last)
+					}
+				}
+				c.remembers(test.want)
+				if got := last[bridge.SetupComplete](c); got.Update {
+					t.Error("set up again")
+				}
+				c.typed("More?")
+				l.Speaks(8, "No")
+				l.Completes()
+				time.Sleep(time.Second)
+				c.remembers(test.want + "; u: More?; a: No")
+			}, watchful)
+		})
+	}
+}
+
+// TestWordsCountAsSpeech has the model understand words that our own detector has not heard, or hears the end of later
+// than the model.
+func TestWordsCountAsSpeech(t *testing.T) {
+	t.Run("not heard here", func(t *testing.T) {
+		talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			l.Content(`"inputTranscription":{"text":"Hello?"}`)
+			time.Sleep(10 * time.Second)
+			if tried := c.tried(); tried == "" {
+				t.Error("an answer is due, and nothing was tried")
+			}
+		}, watchful)
+	})
+	t.Run("answered before our detector has found the end", func(t *testing.T) {
+		talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			c.talks(time.Second)
+			c.quiet(40 * time.Millisecond)
+			l.Content(`"inputTranscription":{"text":"Hello?"}`)
+			l.Answer(8, 100*time.Millisecond)
+			c.quiet(30 * time.Second)
+			if tried := c.tried(); tried != "" {
+				t.Errorf("tried %s", tried)
+			}
+			c.works(l)
+		}, watchful)
+	})
+}
+
+// TestTypedTextAfterAStrayTurn types into a turn that nobody has asked for and that has no end: the answer is heard.
+func TestTypedTextAfterAStrayTurn(t *testing.T) {
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		c.typed("Hi.")
+		l.Answer(7, time.Second)
+		time.Sleep(1500 * time.Millisecond)
+		l.Content("%s", bridgetest.Voice(7, 100*time.Millisecond))
+		time.Sleep(time.Second)
+		c.forget()
+		c.typed("More?")
+		time.Sleep(500 * time.Millisecond)
+		l.Answer(8, time.Second)
+		time.Sleep(2 * time.Second)
+		if got := c.story(); !strings.HasSuffix(got, "Speaking 8*50 TurnComplete") {
+			t.Errorf("%s", got)
+		}
+	}, watchful)
+}
+
+// TestWhatHasInterrupted says what has cut off an answer, which the model does not.
+func TestWhatHasInterrupted(t *testing.T) {
+	respond := func(c *caller) { c.do(bridge.Respond{Instruction: "Say that it rains."}) }
+	typed := func(c *caller) { c.typed("What time is it?") }
+	speaks := func(c *caller) { c.talks(300 * time.Millisecond) }
+	for name, test := range map[string]struct {
+		before func(c *caller)
+		during func(c *caller) // the answer
+		want   bridge.Cause
+	}{
+		"typed, then an instruction": {func(c *caller) { typed(c); respond(c) }, nil, bridge.ByClient},
+		"an instruction, then typed": {func(c *caller) { respond(c); typed(c) }, nil, bridge.ByText},
+		"typed twice":                {func(c *caller) { typed(c); typed(c) }, nil, bridge.ByText},
+		"spoken":                     {typed, speaks, bridge.ByVoice},
+		"heard by the model alone":   {typed, nil, bridge.ByVoice},
+		"typed, instruction, spoken": {func(c *caller) { typed(c); respond(c) }, speaks, bridge.ByVoice},
+	} {
+		t.Run(name, func(t *testing.T) {
+			talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+				test.before(c)
+				l.Say(7, 3*time.Second)
+				time.Sleep(20 * time.Millisecond)
+				if test.during != nil {
+					test.during(c)
+				}
+				l.Interrupts()
+				if cut := last[bridge.Interrupted](c); cut.By != test.want {
+					t.Errorf("cut by %q, want %q", cut.By, test.want)
+				}
+			})
+		})
+	}
+}
+
+// TestEmptyEndOfATurnWithCalls ends the turn in which the model has called tools, as models do that go on while a tool runs. Where the
+// gateway answers all calls, the client learns of no end before the answer: it would take that for an empty answer.
+func TestEmptyEndOfATurnWithCalls(t *testing.T) {
+	const ended = `{"serverContent":{"generationComplete":true}}|{"serverContent":{"turnComplete":true},"usageMetadata":{"totalTokenCount":9}}`
+	const both = `{"serverContent":{"generationComplete":true,"turnComplete":true}}`
+	for name, test := range map[string]struct {
+		calls string
+		ends  string
+		want  string // ends that the client learns of, before the answer and after it
+	}{
+		"the gateway's":           {`{"id":"1","name":"pay","args":{}}`, ended, "0 1"},
+		"two of the gateway's":    {`{"id":"1","name":"pay","args":{}},{"id":"2","name":"pay","args":{"a":1}}`, ended, "0 1"},
+		"in one message":          {`{"id":"1","name":"pay","args":{}}`, both, "0 1"},
+		"the client's":            {`{"id":"c","name":"show","args":{}}`, ended, "1 2"},
+		"one of each":             {`{"id":"1","name":"pay","args":{}},{"id":"c","name":"show","args":{}}`, ended, "1 2"},
+		"a tool that is not here": {`{"id":"1","name":"nothing","args":{}}`, ended, "0 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			talk(t, bridge.Open{Config: json.RawMessage(declare("show"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+				ends := func() int {
+					turns, _ := find[bridge.TurnComplete](c)
+					raws, _ := find[bridge.Raw](c)
+					raw := 0
+					for _, m := range raws {
+						if strings.Contains(string(m.ServerContent), `"turnComplete":true`) {
+							raw++
+						}
+					}
+					if raw != len(turns) {
+						t.Errorf("%d ends, %d in Google's words", len(turns), raw)
+					}
+					return len(turns)
+				}
+				c.typed("Pay.")
+				l.Send(`{"toolCall":{"functionCalls":[%s]}}`, test.calls)
+				for message := range strings.SplitSeq(test.ends, "|") {
+					l.Send("%s", message)
+				}
+				time.Sleep(time.Second)
+				before := ends()
+				if strings.Contains(test.calls, "show") {
+					c.do(bridge.ToolResponse{ID: "c"})
+				}
+				l.Answer(7, time.Second)
+				time.Sleep(2 * time.Second)
+				if got := fmt.Sprint(before, " ", ends()); got != test.want {
+					t.Errorf("ends %s, want %s: %s", got, test.want, c.story())
+				}
+				if tried := c.tried(); tried != "" {
+					t.Errorf("tried %s", tried)
+				}
+				c.works(l)
+			}, watchful, func(o *bridge.Options) {
+				pay := tools.Tool{
+					Declaration: tools.Declaration{Name: "pay", Description: "Pays"},
+					Run: func(context.Context, json.RawMessage) (json.RawMessage, error) {
+						return json.RawMessage(`{"paid":true}`), nil
+					},
+				}
+				o.Tools = func() []tools.Tool { return []tools.Tool{pay} }
+			})
+		})
+	}
+}
