@@ -83,6 +83,7 @@ type ReceiverOptions struct {
 // Event is a packet that is no sound. Its payload is good until the call returns.
 type Event struct {
 	SSRC      uint32 // of the stream: its timestamps are its own
+	Sequence  uint16
 	Timestamp uint32
 	Payload   []byte
 }
@@ -223,7 +224,7 @@ func (s *stream) receive(b []byte, now time.Time) error {
 		s.stats.OtherPayload++
 		next.payload = nil
 		if s.options.Event != nil && slices.Contains(s.options.Events, p.PayloadType) {
-			next.event = Event{p.SSRC, p.Timestamp, p.Payload}
+			next.event = Event{p.SSRC, p.SequenceNumber, p.Timestamp, p.Payload}
 		} else if !s.synced || p.SSRC != s.ssrc {
 			return nil
 		}

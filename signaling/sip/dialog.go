@@ -1,9 +1,11 @@
 package sip
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,6 +14,8 @@ import (
 
 	"github.com/emiago/sipgo"
 	"github.com/emiago/sipgo/sip"
+
+	"voxgate/signaling/phone"
 )
 
 // dialog is the signalling of a call with one peer (RFC 3261, section 12).
@@ -27,7 +31,10 @@ type dialog struct {
 	servers   []netip.AddrPort // where requests go before there is an answer, the first now; empty: by the target
 	login     *Outbound        // by whose name and password a challenge is answered; nil: by none
 
+	log *slog.Logger // nil: nobody wants to know
+
 	mu        sync.Mutex
+	astray    bool           // our requests do not arrive where they should go, and go to source
 	source    string         // where its newest request has come from: "192.0.2.1:5060"
 	owners    []netip.Addr   // that it has begun or was answered from, or that have proved its password
 	local     sip.FromHeader // we, as our requests have it
@@ -68,7 +75,7 @@ func (d *dialog) fork(res *sip.Response) *dialog {
 	defer d.mu.Unlock()
 	forked := &dialog{
 		client: d.client, callID: d.callID, transport: d.transport, contact: d.contact, via: d.via, from: d.from, localTag: d.localTag,
-		login: d.login, local: d.local, remote: d.remote, sequence: d.sequence, target: d.target,
+		login: d.login, log: d.log, local: d.local, remote: d.remote, sequence: d.sequence, target: d.target,
 	}
 	forked.remote.Params = d.remote.Params.Clone()
 	forked.answered(res)
@@ -118,7 +125,8 @@ func (d *dialog) request(method sip.RequestMethod, headers ...sip.Header) *sip.R
 	if method != sip.ACK && method != sip.CANCEL {
 		d.sequence++
 	}
-	req := sip.NewRequest(method, *d.target.Clone())
+	target, routes := d.route()
+	req := sip.NewRequest(method, target)
 	req.SetTransport(d.transport)
 	from, to, id, most := d.local, d.remote, sip.CallIDHeader(d.callID), sip.MaxForwardsHeader(70)
 	from.Params, to.Params = d.local.Params.Clone(), d.remote.Params.Clone()
@@ -134,7 +142,7 @@ func (d *dialog) request(method sip.RequestMethod, headers ...sip.Header) *sip.R
 		via.Params.Add("branch", sip.GenerateBranch())
 		req.AppendHeader(via)
 	}
-	for _, route := range d.routes {
+	for _, route := range routes {
 		req.AppendHeader(&sip.RouteHeader{Address: route})
 	}
 	req.AppendHeader(&from)
@@ -152,19 +160,39 @@ func (d *dialog) request(method sip.RequestMethod, headers ...sip.Header) *sip.R
 	return req
 }
 
+// route is the request's URI and its route set. Where the first proxy is a strict router, as those of RFC 2543 were, its URI is the
+// request's, and the target the last of the route set (RFC 3261, section 12.2.1.1). Needs mu.
+func (d *dialog) route() (target sip.Uri, routes []sip.Uri) {
+	target = *d.target.Clone()
+	if len(d.routes) == 0 || d.routes[0].UriParams.Has("lr") {
+		return target, d.routes
+	}
+	routes = append(slices.Clone(d.routes[1:]), target)
+	target = *d.routes[0].Clone()
+	target.Headers = nil
+	target.UriParams.Remove("method")
+	return target, routes
+}
+
 // destination is where our requests go. While the connection that the peer's own come by is open they go by that, unless a route leads to
 // another host. A peer behind a NAT has a private address in its Contact, and is reached where its requests come from. Needs mu.
 func (d *dialog) destination() string {
 	if len(d.servers) > 0 && d.remoteTag == "" {
 		return d.servers[0].String()
 	}
+	if d.astray && d.source != "" {
+		return d.source
+	}
 	to := d.target
 	if len(d.routes) > 0 {
-		if to = d.routes[0]; sameHost(to.Host, d.source) && d.connected() {
+		if to = d.routes[0]; sameHost(to.Host, d.source) && d.connected() || behindNAT(to.Host, d.source) && !to.UriParams.Has("maddr") {
 			return d.source
 		}
 	} else if d.connected() || behindNAT(to.Host, d.source) {
 		return d.source
+	}
+	if maddr, ok := to.UriParams.Get("maddr"); ok && maddr != "" { // RFC 3261, section 19.1.1
+		to.Host = maddr
 	}
 	if _, err := netip.ParseAddr(strings.Trim(to.Host, "[]")); to.Port == 0 && err == nil { // a name may have SRV records
 		to.Port = sip.DefaultPort(d.transport)
@@ -203,11 +231,26 @@ func (d *dialog) nextServer() bool {
 	return true
 }
 
+// behindNAT reports whether a host is an address that leads nowhere from where requests come from: of a private network or a carrier's NAT,
+// while they come from the Internet, or of the peer's own machine or link, while they do not come from ours.
 func behindNAT(host, source string) bool {
 	contact, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	real, err2 := netip.ParseAddrPort(source)
-	return err == nil && err2 == nil && contact.IsPrivate() && !real.Addr().Unmap().IsPrivate()
+	from, err2 := netip.ParseAddrPort(source)
+	if phone.IsInvalidHost(host) {
+		return source != ""
+	}
+	if err != nil || err2 != nil {
+		return false
+	}
+	contact, real := contact.Unmap(), from.Addr().Unmap()
+	return inside(contact) && !inside(real) && !real.IsLoopback() || contact.IsUnspecified() ||
+		contact.IsLoopback() && !real.IsLoopback() || contact.IsLinkLocalUnicast() && !real.IsLinkLocalUnicast()
 }
+
+// carrierNAT are the addresses that carriers give to lines behind their NAT (RFC 6598).
+var carrierNAT = netip.MustParsePrefix("100.64.0.0/10")
+
+func inside(a netip.Addr) bool { return a.IsPrivate() || carrierNAT.Contains(a) }
 
 // sameHost reports whether a host is the address that requests come from.
 func sameHost(host, source string) bool {
@@ -226,7 +269,7 @@ func setBody(m sip.Message, kind string, body []byte) {
 // send sends a request of the dialog and waits for its final answer, for 32 s at most (RFC 3261, timer B and F). A challenge of the trunk
 // is answered once, with the next sequence number (section 22.2).
 func (d *dialog) send(ctx context.Context, req *sip.Request) (*sip.Response, error) {
-	res, err := transact(ctx, d.client, req)
+	res, err := d.deliver(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -235,13 +278,62 @@ func (d *dialog) send(ctx context.Context, req *sip.Request) (*sip.Response, err
 		return res, nil
 	}
 	again := req.Clone()
-	again.RemoveHeader("Via")
 	again.AppendHeader(auth)
-	d.mu.Lock()
-	d.sequence++
-	again.CSeq().SeqNo = d.sequence
-	d.mu.Unlock()
+	d.renew(again)
 	return transact(ctx, d.client, again)
+}
+
+// renew makes a request that is sent once more the next one.
+func (d *dialog) renew(req *sip.Request) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.via == "" {
+		req.RemoveHeader("Via")
+	} else {
+		req.Via().Params.Add("branch", sip.GenerateBranch())
+	}
+	d.sequence++
+	req.CSeq().SeqNo = d.sequence
+	req.SetDestination(d.destination())
+}
+
+// strayTimeout is how long a request may have no answer from the peer's Contact, or its route, before it goes to where the peer's own come
+// from: three tries by UDP (RFC 3261, section 17.1.2.1).
+const strayTimeout = 2 * time.Second
+
+// deliver sends a request to where it has to go. If that cannot be found or reached, or nobody answers there, it goes to where the newest
+// request of the peer has come from, and so do those that follow: a telephone system in a container, or behind a NAT, gives an address
+// that leads nowhere (RFC 3581).
+func (d *dialog) deliver(ctx context.Context, req *sip.Request) (*sip.Response, error) {
+	d.mu.Lock()
+	source, astray := d.source, d.astray
+	d.mu.Unlock()
+	if source == "" || astray || req.Destination() == source {
+		return transact(ctx, d.client, req)
+	}
+	first, cancel := context.WithCancel(ctx)
+	late := time.AfterFunc(strayTimeout, cancel)
+	res, err := transactHearing(first, d.client, req, func() { late.Stop() })
+	late.Stop()
+	cancel()
+	if err == nil || ctx.Err() != nil {
+		return res, err
+	}
+	d.goAstray(req, err)
+	again := req.Clone()
+	d.renew(again)
+	return transact(ctx, d.client, again)
+}
+
+// goAstray has requests go to where those of the peer come from.
+func (d *dialog) goAstray(req *sip.Request, why error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.astray && d.log != nil {
+		d.log.Warn("requests of this call go to where those of the other side come from: they do not arrive at its Contact or Record-Route",
+			"method", req.Method, "at", req.Destination(), "instead", d.source, "err", why)
+	}
+	d.astray = true
 }
 
 // ofPeer reports whether a response comes from an address that the peer was let in by, or that has answered our call. A request may lead
@@ -256,6 +348,11 @@ func (d *dialog) ofPeer(res *sip.Response) bool {
 
 // transact sends a request and returns its final answer.
 func transact(ctx context.Context, client *sipgo.Client, req *sip.Request) (*sip.Response, error) {
+	return transactHearing(ctx, client, req, func() {})
+}
+
+// transactHearing is [transact], and calls tried when a provisional answer comes.
+func transactHearing(ctx context.Context, client *sipgo.Client, req *sip.Request, tried func()) (*sip.Response, error) {
 	tx, err := client.TransactionRequest(ctx, req, addVia)
 	if err != nil {
 		return nil, err
@@ -267,6 +364,7 @@ func transact(ctx context.Context, client *sipgo.Client, req *sip.Request) (*sip
 			if !res.IsProvisional() {
 				return res, nil
 			}
+			tried()
 		case <-tx.Done():
 			return nil, tx.Err()
 		case <-ctx.Done():
@@ -291,7 +389,33 @@ func addVia(c *sipgo.Client, req *sip.Request) error {
 func (d *dialog) ack(sequence uint32) error {
 	req := d.request(sip.ACK)
 	req.CSeq().SeqNo = sequence
-	return d.client.WriteRequest(req, addVia)
+	err := d.client.WriteRequest(req, addVia)
+	d.mu.Lock()
+	again := err != nil && !d.astray && d.source != "" && d.source != req.Destination()
+	d.mu.Unlock()
+	if again {
+		d.goAstray(req, err)
+		return d.ack(sequence)
+	}
+	return err
+}
+
+// ackAgain acknowledges an answer that has come once more, as our acknowledgement has not arrived: also at where it comes from.
+func (d *dialog) ackAgain(sequence uint32) error {
+	err := d.ack(sequence)
+	d.mu.Lock()
+	source, astray := d.source, d.astray
+	d.mu.Unlock()
+	if astray || source == "" {
+		return err
+	}
+	req := d.request(sip.ACK)
+	req.CSeq().SeqNo = sequence
+	if req.Destination() == source {
+		return err
+	}
+	req.SetDestination(source)
+	return cmp.Or(d.client.WriteRequest(req, addVia), err)
 }
 
 // byeTimeout bounds the end of a call, which runs in the background.
@@ -305,7 +429,9 @@ func (d *dialog) bye(reason string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), byeTimeout)
 	defer cancel()
-	_, _ = d.send(ctx, req) // a peer that does not answer is gone, too
+	if _, err := d.send(ctx, req); err != nil && d.log != nil { // it may be gone, too
+		d.log.Warn("the other side did not answer that we hang up", "at", req.Destination(), "err", err)
+	}
 }
 
 // respond makes an answer to a request of the dialog.

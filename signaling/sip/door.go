@@ -424,7 +424,7 @@ func (d *Door) onAnswerAgain(res *sip.Response) {
 		if forked {
 			dialog = dialog.fork(res)
 		}
-		if err := dialog.ack(res.CSeq().SeqNo); err == nil && forked {
+		if err := dialog.ackAgain(res.CSeq().SeqNo); err == nil && forked {
 			dialog.bye(`SIP;cause=200;text="Call completed elsewhere"`) // RFC 3326
 		}
 	})

@@ -18,28 +18,65 @@ import (
 // keys are the characters of the first 16 events (RFC 4733, section 3.2).
 const keys = "0123456789*#ABCD"
 
-// digitReader finds the digits among packets of telephone-event. Each has several packets, all with the timestamp of its begin;
-// any of them may be lost, and the last comes three times.
+// digitReader finds the digits among packets of telephone-event. Each has several packets with the timestamp of its begin, of which any
+// may be lost, and the last comes three times (RFC 4733, section 2.5). Not all senders keep to that: timestamps may grow within a digit,
+// change with its end, stay the same for the next one, or jump back. So a packet belongs to the digit before if it is the same one and
+// goes on with it, by sequence number, end bit and duration.
 type digitReader struct {
-	began bool
-	ssrc  uint32 // of the newest
-	last  uint32 // its timestamp
+	began     bool
+	ssrc      uint32 // of the newest packet, like all that follows
+	sequence  uint16
+	timestamp uint32
+	duration  uint16
+	code      byte
+	ended     bool // by the end bit
 }
+
+const (
+	// maxMisordered is how late a packet can be, in packets: one with a sequence number further back is of a stream that has begun anew.
+	maxMisordered = 100
+	// endBit is in the second byte of an event (RFC 4733, section 2.3.2).
+	endBit = 0x80
+)
 
 // read gives press the digit that begins with a packet, if one does.
 func (r *digitReader) read(e rtpaudio.Event, press func(digit byte)) {
-	old := r.began && e.SSRC == r.ssrc && int32(e.Timestamp-r.last) <= 0 // each stream has timestamps of its own
-	if old || len(e.Payload) < 4 || int(e.Payload[0]) >= len(keys) {
+	if len(e.Payload) < 4 || int(e.Payload[0]) >= len(keys) {
 		return
 	}
-	r.began, r.ssrc, r.last = true, e.SSRC, e.Timestamp
-	press(keys[e.Payload[0]])
+	if late := int16(r.sequence - e.Sequence); r.began && e.SSRC == r.ssrc && late >= 0 && late < maxMisordered {
+		return // late, or once more
+	}
+	code, ends, duration := e.Payload[0], e.Payload[1]&endBit != 0, binary.BigEndian.Uint16(e.Payload[2:])
+	goesOn := r.began && e.SSRC == r.ssrc && code == r.code && r.goesOn(e, ends, duration)
+	*r = digitReader{true, e.SSRC, e.Sequence, e.Timestamp, duration, code, ends || goesOn && r.ended}
+	if !goesOn {
+		press(keys[code])
+	}
+}
+
+// goesOn reports whether a packet of the same digit belongs to the one that was read before, and does not press it once more.
+func (r *digitReader) goesOn(e rtpaudio.Event, ends bool, duration uint16) bool {
+	passed := int64(int32(e.Timestamp - r.timestamp))
+	longer := int64(duration) - int64(r.duration)
+	switch {
+	case r.ended && !ends: // nothing follows the end
+		return false
+	case passed == 0:
+		return true
+	case r.ended: // the end once more, unless the time of the digit has passed since
+		return passed > 0 && longer == 0 && passed < int64(duration)
+	case passed == int64(r.duration): // the next part of a long one (RFC 4733, section 2.5.1.3)
+		return e.Sequence == r.sequence+1
+	}
+	const shortestPause = 320 // 40 ms at 8 kHz (ITU-T Q.24)
+	return passed > 0 && longer >= 0 && passed < longer+shortestPause || e.Sequence == r.sequence+1 && longer > 0
 }
 
 // keyIn gives press the digit that begins with a packet, if it is of telephone-event.
 func (s *stream) keyIn(p *rtp.Packet, agreed *agreement, press func(digit byte)) {
 	if slices.Contains(agreed.events, p.PayloadType) {
-		s.pressed.read(rtpaudio.Event{SSRC: p.SSRC, Timestamp: p.Timestamp, Payload: p.Payload}, press)
+		s.pressed.read(rtpaudio.Event{SSRC: p.SSRC, Sequence: p.SequenceNumber, Timestamp: p.Timestamp, Payload: p.Payload}, press)
 	}
 }
 

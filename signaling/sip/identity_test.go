@@ -116,3 +116,29 @@ func TestTransferTargets(t *testing.T) {
 		}
 	}
 }
+
+// An address that leads nowhere from where requests come from is known by looking at it.
+func TestHostsBehindNAT(t *testing.T) {
+	for _, c := range []struct {
+		host, source string
+		want         bool
+	}{
+		{"192.168.1.7", "203.0.113.5:5060", true},
+		{"100.64.1.2", "203.0.113.5:5060", true},
+		{"fd00::1", "[2001:db8::1]:5060", true},
+		{"127.0.0.1", "10.9.0.2:5060", true},
+		{"[::1]", "[2001:db8::1]:5060", true},
+		{"169.254.1.2", "10.9.0.2:5060", true},
+		{"0.0.0.0", "10.9.0.2:5060", true},
+		{"pbx.invalid", "10.9.0.2:5060", true},
+		{"192.168.1.7", "10.9.0.2:5060", false},
+		{"203.0.113.9", "203.0.113.5:5060", false},
+		{"127.0.0.1", "127.0.0.2:5060", false},
+		{"pbx.example.com", "203.0.113.5:5060", false},
+		{"192.168.1.7", "", false},
+	} {
+		if got := behindNAT(c.host, c.source); got != c.want {
+			t.Errorf("%s of %s: %v", c.host, c.source, got)
+		}
+	}
+}

@@ -163,7 +163,7 @@ func (d *Door) admitCall(c *call, req *sip.Request, from netip.Addr, t *trunkSta
 	}
 	c.ofTrunk(t, s, c.party.Number.Key())
 	c.dialog = answering(req, d.contact(req.Transport(), from))
-	c.dialog.client, c.dialog.from, c.dialog.login = d.client, d.socket(req.Transport()), t.Outbound
+	c.dialog.client, c.dialog.from, c.dialog.login, c.dialog.log = d.client, d.socket(req.Transport()), t.Outbound, c.log
 	d.lookUpHosts(c)
 	return nil
 }

@@ -103,13 +103,14 @@ type stream struct {
 	down          rtc.Quality // of what we send, as the peer reports it; of the goroutine that reads reports
 	pressed       digitReader // of the packets that are read: a key may be held while another goroutine takes over
 
-	mu       sync.Mutex
-	sound    *agreement
-	nat      bool           // the peer's description does not say where its packets come from
-	latched  netip.AddrPort // where they come from; invalid: none has come
-	in, out  *srtp.Context  // nil: in the clear
-	incoming rtp.Header     // of the packet that was read
-	header   rtp.Header     // of the packet that is sent
+	mu      sync.Mutex
+	sound   *agreement
+	nat     bool           // the peer's description does not say where its packets come from
+	latched netip.AddrPort // where they come from; invalid: none has come
+	moving
+	in, out  *srtp.Context // nil: in the clear
+	incoming rtp.Header    // of the packet that was read
+	header   rtp.Header    // of the packet that is sent
 	plain    [12 + media.MaxPacketBytes]byte
 	raw      []byte // encrypted
 	sent     struct {
@@ -150,6 +151,9 @@ func (s *stream) set(to *agreement, nat bool) error {
 	}
 	if before == nil || before.onHold() && !to.onHold() {
 		s.awaits()
+		if s.latched.IsValid() { // what has been silent on hold is not gone
+			s.latchedAt = time.Now()
+		}
 	}
 	s.sound, s.nat = to, nat
 	return nil
@@ -188,37 +192,26 @@ func (s *stream) accept(packet []byte, from netip.AddrPort) (n int, ok bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.sound == nil || !s.from(from) {
+	h := &s.incoming
+	if _, err := h.Unmarshal(packet); s.sound == nil || err != nil || s.old != 0 && h.SSRC == s.old {
 		return 0, false
 	}
-	h := &s.incoming
-	if _, err := h.Unmarshal(packet); err != nil || s.old != 0 && h.SSRC == s.old {
+	now := time.Now()
+	if !s.from(from, now) {
 		return 0, false
 	}
 	n = len(packet)
 	if s.in != nil {
-		clear, err := s.in.DecryptRTP(packet[:0], packet, h)
+		clear, err := s.decrypt(packet, from, now)
 		if err != nil {
 			return 0, false
 		}
 		n = copy(packet, clear)
 	}
-	s.latched = from // of a packet that is known to be good (RFC 4961)
-	s.heard.Store(time.Now().UnixNano())
+	s.latched, s.latchedAt, s.sequence = from, now, h.SequenceNumber // of a packet that is known to be good (RFC 4961)
+	s.heard.Store(now.UnixNano())
 	s.theirs.Store(h.SSRC)
 	return n, true
-}
-
-// from reports whether packets of an address are taken: of the one that the peer has described, always; as long as none has come from
-// there, of the first other one, on the same host unless the peer is behind a NAT. Needs mu.
-func (s *stream) from(a netip.AddrPort) bool {
-	switch {
-	case a == s.sound.remote:
-		return true
-	case s.latched.IsValid():
-		return a == s.latched
-	}
-	return s.nat || a.Addr() == s.sound.remote.Addr()
 }
 
 // SetReadDeadline implements [rtpaudio.Reader].

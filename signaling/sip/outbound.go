@@ -145,6 +145,7 @@ func (d *Door) newOutbound(ctx context.Context, r *record, t *trunkState, agent 
 	from.User = cmp.Or(what.From, from.User)
 	c.dialog = d.calling(to, from, servers, transport, t.Outbound)
 	c.log = d.log.With("trunk", t.Name, "sip", c.dialog.callID)
+	c.dialog.log = c.log
 	c.party.Attributes.Add("call-id", c.dialog.callID)
 	s := d.rtpSound(t, servers[0].Addr(), c)
 	s.screen = newScreen(what.Machine)

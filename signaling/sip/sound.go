@@ -136,6 +136,10 @@ func (r *rtpSound) open() (err error) {
 	if r.stream, err = r.ports.open(); err != nil {
 		return err
 	}
+	r.stream.onForeign = func(from, described netip.AddrPort) {
+		r.log.Warn("audio is dropped: it does not come from where the description says; nat of the trunk lets it in", "from", from, "described",
+			described)
+	}
 	r.local.port = r.stream.port
 	return r.apply()
 }

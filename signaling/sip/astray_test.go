@@ -1,0 +1,81 @@
+package sip_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"voxgate/bridge"
+)
+
+// Where a Contact or a Record-Route leads nowhere our requests go to where those of the peer come from: each of them, and the log says so
+// where that had to be found out.
+func TestRequestsThatGoAstray(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		contact, route string
+		found          bool // out by trying
+	}{
+		"a Contact where nobody is":          {"<sip:eve@127.0.0.77:9>", "", true},
+		"a Contact of a name without a host": {"<sip:eve@pbx.invalid>", "", false},
+		"a Contact of another link":          {"<sip:eve@169.254.1.2:5060>", "", false},
+		"a Contact of all addresses":         {"<sip:eve@0.0.0.0:5060>", "", false},
+		"a route where nobody is":            {"", "<sip:127.0.0.77:9;lr>", true},
+		"a route of a name without a host":   {"", "<sip:edge.invalid;lr>", false},
+		"a route with maddr":                 {"", "<sip:edge.invalid:{port};maddr=127.0.0.1;lr>", false},
+		"a strict route":                     {"", "<sip:127.0.0.1:{port}>", false},
+		"none":                               {"", "", false},
+	} {
+		for _, method := range []string{"BYE", "INVITE", "REFER"} {
+			t.Run(method+" and "+name, func(t *testing.T) {
+				t.Parallel()
+				o := newOffice(t, ofTrunk(t, map[string]any{"transferTo": []string{"*"}}))
+				p := newRawPhone(t, o, "127.0.0.1")
+				_, port, _ := strings.Cut(p.conn.LocalAddr().String(), ":")
+				contact := p.contact
+				if c.contact != "" {
+					p.contact = c.contact
+				}
+				headers := []string{"Allow: INVITE"}
+				if c.route != "" {
+					headers = append(headers, "Record-Route: "+strings.ReplaceAll(c.route, "{port}", port))
+				}
+				if status, text := p.call(body, headers...); status != 200 {
+					t.Fatal(text)
+				}
+				switch method {
+				case "BYE":
+					if err := o.session().Do(bridge.Goodbye{}); err != nil {
+						t.Fatal(err)
+					}
+				case "REFER":
+					o.door.Transfer("+49301")
+				case "INVITE": // after an UPDATE
+					o.door.Refresh()
+					refresh := p.read(10*time.Second, func(text string) bool { return strings.HasPrefix(text, "UPDATE ") })
+					p.replyWith(refresh, "405 Method Not Allowed", "")
+				}
+				req := p.read(10*time.Second, func(text string) bool { return strings.HasPrefix(text, method+" ") })
+				if req == "" {
+					t.Fatalf("no %s has come", method)
+				}
+				if method == "INVITE" {
+					p.replyWith(req, "200 OK", body, "Content-Type: application/sdp", "Contact: "+p.contact)
+					if p.read(10*time.Second, func(text string) bool { return strings.HasPrefix(text, "ACK ") }) == "" {
+						t.Error("no ACK has come")
+					}
+				} else {
+					p.replyWith(req, "200 OK", "")
+				}
+				if said := strings.Contains(o.logs.String(), "requests of this call go to where those of the other side come from"); said != c.found {
+					t.Errorf("the log says so: %v", said)
+				}
+				line, _, _ := strings.Cut(req, "\r\n")
+				if strict := strings.Contains(name, "strict"); strict && (!strings.Contains(line, "sip:127.0.0.1:"+port+" ") ||
+					!strings.Contains(req, "\r\nRoute: "+contact)) {
+					t.Errorf("to a strict router goes %s", req)
+				}
+			})
+		}
+	}
+}
