@@ -1,6 +1,7 @@
 package sip_test
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"strings"
@@ -140,7 +141,7 @@ func (p *rawPhone) replyWith(req, status, body string, headers ...string) {
 			text += line + "\r\n"
 		case "To":
 			if !strings.Contains(line, "tag=") {
-				line += ";tag=a"
+				line += ";tag=" + cmp.Or(p.tag, "a")
 			}
 			text += line + "\r\n"
 		}

@@ -40,6 +40,7 @@ type call struct {
 	stages
 	handing
 	liveness
+	early earlyAnswers // to our INVITE; of the goroutine that makes the call
 
 	replaces *call         // whose conversation it goes on with; nil: it begins one
 	changing chan struct{} // holds one as long as what was agreed is about to change, from the first INVITE on
@@ -356,7 +357,11 @@ func (c *call) reinvite(ctx context.Context, headers []sip.Header) (*sip.Respons
 	if err := c.dialog.ack(res.CSeq().SeqNo); err != nil {
 		return nil, err
 	}
-	return res, c.sound.(*rtpSound).answer(sessionIn(res))
+	answer := sessionIn(res)
+	if answer == nil { // what was agreed is as it was
+		return res, nil
+	}
+	return res, c.sound.(*rtpSound).answer(answer)
 }
 
 // withTimer says which methods and extensions are served, and what was agreed about the session timer.

@@ -31,7 +31,8 @@ type dialog struct {
 	servers   []netip.AddrPort // where requests go before there is an answer, the first now; empty: by the target
 	login     *Outbound        // by whose name and password a challenge is answered; nil: by none
 
-	log *slog.Logger // nil: nobody wants to know
+	proof []sip.Header // of the password, in our INVITE that was answered: its ACK has it, too (RFC 3261, section 13.2.2.4)
+	log   *slog.Logger // nil: nobody wants to know
 
 	mu        sync.Mutex
 	astray    bool           // our requests do not arrive where they should go, and go to source
@@ -266,21 +267,24 @@ func setBody(m sip.Message, kind string, body []byte) {
 	m.SetBody(body)
 }
 
-// send sends a request of the dialog and waits for its final answer, for 32 s at most (RFC 3261, timer B and F). A challenge of the trunk
-// is answered once, with the next sequence number (section 22.2).
+// send sends a request of the dialog and waits for its final answer, for 32 s at most (RFC 3261, timer B and F). Challenges of the
+// trunk are answered, with the next sequence number (section 22.2).
 func (d *dialog) send(ctx context.Context, req *sip.Request) (*sip.Response, error) {
 	res, err := d.deliver(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	auth := d.login.answer(req, res)
-	if auth == nil || !d.ofPeer(res) {
-		return res, nil
+	for auth := (passwordAnswers{}); d.ofPeer(res) && auth.take(d.login, res); {
+		again := req.Clone()
+		d.renew(again)
+		for _, h := range auth.headers(d.login, again) {
+			again.AppendHeader(h)
+		}
+		if res, err = transact(ctx, d.client, again); err != nil {
+			return nil, err
+		}
 	}
-	again := req.Clone()
-	again.AppendHeader(auth)
-	d.renew(again)
-	return transact(ctx, d.client, again)
+	return res, nil
 }
 
 // renew makes a request that is sent once more the next one.
@@ -387,7 +391,7 @@ func addVia(c *sipgo.Client, req *sip.Request) error {
 
 // ack acknowledges a final answer to our INVITE within the dialog.
 func (d *dialog) ack(sequence uint32) error {
-	req := d.request(sip.ACK)
+	req := d.request(sip.ACK, d.proof...)
 	req.CSeq().SeqNo = sequence
 	err := d.client.WriteRequest(req, addVia)
 	d.mu.Lock()
@@ -409,7 +413,7 @@ func (d *dialog) ackAgain(sequence uint32) error {
 	if astray || source == "" {
 		return err
 	}
-	req := d.request(sip.ACK)
+	req := d.request(sip.ACK, d.proof...)
 	req.CSeq().SeqNo = sequence
 	if req.Destination() == source {
 		return err

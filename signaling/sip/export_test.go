@@ -68,3 +68,12 @@ func (d *Door) NoAnswer(number string) {
 		}
 	}
 }
+
+// HangUp ends the only call.
+func (d *Door) HangUp() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range d.calls {
+		c.end(errByBackend)
+	}
+}

@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/emiago/sipgo/sip"
-	"github.com/icholy/digest"
 
 	"voxgate/agents"
 	"voxgate/bridge"
@@ -252,7 +252,11 @@ func (c *call) ring(rings chan<- error) error {
 	}
 	c.door.dialled.moved(c, StateAnswered)
 	tell(rings, nil)
-	if err := sound.answer(sessionIn(res)); err != nil {
+	answer := sessionIn(res)
+	if answer == nil { // it has said so while it rang (RFC 6337, section 3.1.1)
+		answer = c.early.of(res)
+	}
+	if err := sound.answer(answer); err != nil {
 		return c.hangUp(err)
 	}
 	c.timer = agreedRefresh(res)
@@ -266,6 +270,26 @@ var errNoAnswer = errors.New("nobody has answered in time")
 type RefusedError struct {
 	Status int    // of SIP: 486 is busy
 	Reason string // and what its header Reason says
+	// RetryAfter is when the other side wants to be tried again at the earliest (RFC 3261, section 20.33); 0: it does not say.
+	RetryAfter time.Duration
+}
+
+func refusedBy(res *sip.Response) *RefusedError {
+	return &RefusedError{res.StatusCode, reasonIn(res.Reason, res), retryAfter(res)}
+}
+
+// maxRetryAfter bounds how long another side can have us wait.
+const maxRetryAfter = time.Hour
+
+// retryAfter is what Retry-After says, such as "120;duration=3600 (in a meeting)", or 0.
+func retryAfter(res *sip.Response) time.Duration {
+	text, _, _ := strings.Cut(headerText(res, "Retry-After"), ";")
+	text, _, _ = strings.Cut(text, "(")
+	seconds, err := strconv.ParseUint(strings.TrimSpace(text), 10, 31)
+	if err != nil {
+		return 0
+	}
+	return min(time.Duration(seconds)*time.Second, maxRetryAfter)
 }
 
 func (e *RefusedError) Error() string { return fmt.Sprintf("not answered: %d %s", e.Status, e.Reason) }
@@ -289,36 +313,36 @@ func reasonIn(reason string, m interface {
 func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.record.rings())
 	defer cancel()
-	var auth sip.Header
+	var auth passwordAnswers
 	moved := false
-	for { // each server, and where a redirection leads, may challenge once
+	for { // each server, and where a redirection leads, may challenge
 		req := c.dialog.request(sip.INVITE, sip.NewHeader("Allow", allowed), sip.NewHeader("Supported", "timer, replaces"))
-		if auth != nil {
-			req.AppendHeader(auth)
+		setBody(req, "application/sdp", c.sound.describe())
+		headers := auth.headers(c.dialog.login, req)
+		for _, h := range headers {
+			req.AppendHeader(h)
 		}
 		for name, value := range c.record.dial.Headers {
 			req.AppendHeader(sip.NewHeader(name, value))
 		}
-		setBody(req, "application/sdp", c.sound.describe())
 		res, err := c.invite(ctx, req, rings)
 		switch {
 		case (errors.Is(err, errSilent) || err == nil && res.StatusCode == 503) && c.dialog.nextServer(): // RFC 3263, section 4.3
 			c.log.Info("another server is called", "server", c.dialog.servers[0])
-			auth = nil
+			auth = passwordAnswers{}
 			continue
 		case err != nil:
 			return nil, err
 		case res.IsSuccess():
+			c.dialog.proof = headers
 			return res, nil
 		case !moved && c.redirected(res):
-			moved, auth = true, nil
+			moved, auth = true, passwordAnswers{}
 			continue
 		}
-		answer := c.dialog.login.answer(req, res)
-		if auth != nil || answer == nil {
-			return nil, &RefusedError{res.StatusCode, reasonIn(res.Reason, res)}
+		if !auth.take(c.dialog.login, res) {
+			return nil, refusedBy(res)
 		}
-		auth = answer
 	}
 }
 
@@ -337,6 +361,31 @@ func (c *call) redirected(res *sip.Response) bool {
 	defer c.dialog.mu.Unlock()
 	c.dialog.target.User = string(number)
 	return true
+}
+
+// maxForks bounds the telephones of a call that have answered before one of them takes it.
+const maxForks = 16
+
+// earlyAnswers are the descriptions that come before the answer to our INVITE, by the tag of their sender: a call may be forked.
+type earlyAnswers map[string][]byte
+
+func (e *earlyAnswers) note(res *sip.Response) {
+	if answer := sessionIn(res); answer != nil && len(*e) < maxForks {
+		if *e == nil {
+			*e = earlyAnswers{}
+		}
+		(*e)[tagOf(res)] = answer
+	}
+}
+
+// of is the one whose sender has sent a response, or nil.
+func (e earlyAnswers) of(res *sip.Response) []byte { return e[tagOf(res)] }
+
+func tagOf(res *sip.Response) string {
+	if res.To() == nil {
+		return ""
+	}
+	return res.To().Params.GetOr("tag", "")
 }
 
 // serverSilent is how long a server may say nothing before the next one of its name is called: an INVITE is sent four times by then, at 0,
@@ -381,7 +430,9 @@ func (c *call) invite(ctx context.Context, req *sip.Request, rings chan<- error)
 				return res, nil
 			case !res.IsProvisional():
 				return res, nil
-			case res.StatusCode >= 180 && !rang:
+			}
+			c.early.note(res)
+			if res.StatusCode >= 180 && !rang {
 				rang = true
 				c.door.dialled.moved(c, StateRinging)
 				tell(rings, nil)
@@ -422,31 +473,4 @@ func (c *call) cancel(invite *sip.Request) {
 		defer stop()
 		_, _ = transact(ctx, c.dialog.client, req)
 	})
-}
-
-// answer is the header that answers the challenge of a response; nil: it is none, or none that can be answered.
-func (o *Outbound) answer(req *sip.Request, res *sip.Response) sip.Header {
-	name, reply := "WWW-Authenticate", "Authorization"
-	switch {
-	case o == nil || o.Username == "":
-		return nil
-	case res.StatusCode == 407:
-		name, reply = "Proxy-Authenticate", "Proxy-Authorization"
-	case res.StatusCode != 401:
-		return nil
-	}
-	for _, h := range res.GetHeaders(name) {
-		challenge, err := digest.ParseChallenge(h.Value())
-		if err != nil || !digest.CanDigest(challenge) {
-			continue
-		}
-		answer, err := digest.Digest(
-			challenge,
-			digest.Options{Method: string(req.Method), URI: req.Recipient.String(), Username: o.Username, Password: o.Password, Count: 1},
-		)
-		if err == nil {
-			return sip.NewHeader(reply, answer.String())
-		}
-	}
-	return nil
 }

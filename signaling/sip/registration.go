@@ -137,7 +137,7 @@ func (r *registration) send(ctx context.Context, seconds int) (time.Duration, er
 		r.failed++
 		return 0, err
 	case !res.IsSuccess():
-		return 0, &RefusedError{res.StatusCode, reasonIn(res.Reason, res)}
+		return 0, refusedBy(res)
 	}
 	return expiry(res, r.dialog.contact, seconds), nil
 }

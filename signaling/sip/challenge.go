@@ -1,0 +1,203 @@
+package sip
+
+import (
+	"bytes"
+	"crypto/md5"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/hex"
+	"hash"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/emiago/sipgo/sip"
+	"github.com/icholy/digest"
+)
+
+const (
+	// maxChallenges is how many answers with challenges a request may have: of two proxies and the system behind them, and stale ones.
+	maxChallenges = 6
+	// maxStale is how often a realm may say that its nonce was too old.
+	maxStale = 3
+	// maxRealms bounds the realms that a password is proved to.
+	maxRealms = 4
+)
+
+// challenge is what one realm asks for (RFC 3261, section 22; RFC 7616).
+type challenge struct {
+	reply string // the header of its answer
+	digest.Challenge
+	stale int // how often its nonce was too old
+	count int // of the answers by its nonce
+}
+
+// passwordAnswers answers the challenges to one request, by a trunk's password. Each realm on the way may have one, and their answers go
+// together. The zero value has answered none.
+type passwordAnswers struct {
+	rounds int
+	realms []*challenge
+}
+
+// take notes the challenges of a response. It reports whether the request is worth another try: a realm that asks once more, and does not
+// say that the nonce was too old, does not take the password.
+func (p *passwordAnswers) take(o *Outbound, res *sip.Response) bool {
+	if o == nil || o.Username == "" || res.StatusCode != 401 && res.StatusCode != 407 {
+		return false
+	}
+	if p.rounds++; p.rounds > maxChallenges {
+		return false
+	}
+	fresh := false
+	for _, one := range challengesIn(res) {
+		i := slices.IndexFunc(p.realms, func(c *challenge) bool { return c.reply == one.reply && c.Realm == one.Realm })
+		switch {
+		case i < 0 && len(p.realms) < maxRealms:
+			p.realms = append(p.realms, one)
+			fresh = true
+		case i >= 0 && one.Nonce == p.realms[i].Nonce: // another algorithm for the same, or one that was answered
+		case i >= 0 && one.Stale && p.realms[i].stale < maxStale:
+			one.stale = p.realms[i].stale + 1
+			p.realms[i] = one
+			fresh = true
+		case i >= 0:
+			return false
+		}
+	}
+	return fresh
+}
+
+// headers are the answers for a request.
+func (p *passwordAnswers) headers(o *Outbound, req *sip.Request) (list []sip.Header) {
+	for _, c := range p.realms {
+		c.count++
+		if answer := c.answer(o, req); answer != "" {
+			list = append(list, sip.NewHeader(c.reply, answer))
+		}
+	}
+	return list
+}
+
+// challengesIn are the challenges of a response that can be answered, the first of each realm: the best by RFC 8760. A header may have
+// several.
+func challengesIn(res *sip.Response) (list []*challenge) {
+	for _, h := range []struct{ name, reply string }{
+		{"Proxy-Authenticate", "Proxy-Authorization"}, {"WWW-Authenticate", "Authorization"},
+	} {
+		for _, header := range res.GetHeaders(h.name) {
+			for _, text := range splitChallenges(header.Value()) {
+				c := parseChallenge(text)
+				if c == nil || slices.ContainsFunc(list, func(o *challenge) bool { return o.reply == h.reply && o.Realm == c.Realm }) {
+					continue
+				}
+				c.reply = h.reply
+				list = append(list, c)
+			}
+		}
+	}
+	return list
+}
+
+// schemeBegins matches what begins a challenge: its scheme and the first parameter.
+var schemeBegins = regexp.MustCompile(`^[A-Za-z0-9-]+[ \t]+[A-Za-z0-9-]+[ \t]*=`)
+
+// splitChallenges divides a header at the challenges in it.
+func splitChallenges(text string) (list []string) {
+	for _, part := range splitList(text) {
+		if schemeBegins.MatchString(part) || len(list) == 0 {
+			list = append(list, part)
+		} else {
+			list[len(list)-1] += ", " + part
+		}
+	}
+	return list
+}
+
+// parseChallenge reads a challenge of digest; nil: it is another one, or one that cannot be answered.
+func parseChallenge(text string) *challenge {
+	scheme, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
+	if !strings.EqualFold(scheme, "Digest") {
+		return nil
+	}
+	c := &challenge{}
+	for _, one := range splitList(rest) {
+		key, value, _ := strings.Cut(one, "=")
+		value = strings.TrimSpace(value)
+		if len(value) >= 2 && value[0] == '"' && value[len(value)-1] == '"' {
+			value = unescapeName(value[1 : len(value)-1])
+		}
+		switch strings.ToLower(strings.TrimSpace(key)) {
+		case "realm":
+			c.Realm = value
+		case "nonce":
+			c.Nonce = value
+		case "opaque":
+			c.Opaque = value
+		case "algorithm":
+			c.Algorithm = value
+		case "stale":
+			c.Stale = strings.EqualFold(value, "true")
+		case "userhash":
+			c.Userhash = strings.EqualFold(value, "true")
+		case "qop":
+			for q := range strings.SplitSeq(value, ",") {
+				if q = strings.ToLower(strings.TrimSpace(q)); q != "" {
+					c.QOP = append(c.QOP, q)
+				}
+			}
+		}
+	}
+	if _, session := c.plainAlgorithm(); session && len(c.QOP) == 0 { // no cnonce would go with it
+		return nil
+	}
+	if c.Nonce == "" || c.hash() == nil || len(c.QOP) > 0 && !c.SupportsQOP("auth") && !c.SupportsQOP("auth-int") {
+		return nil
+	}
+	return c
+}
+
+// plainAlgorithm is the algorithm without "-sess", in capitals; "": MD5.
+func (c *challenge) plainAlgorithm() (name string, session bool) {
+	return strings.CutSuffix(strings.ToUpper(c.Algorithm), "-SESS")
+}
+
+// hash is that of the algorithm; nil: it is none that is served.
+func (c *challenge) hash() hash.Hash {
+	switch name, _ := c.plainAlgorithm(); name {
+	case "", "MD5":
+		return md5.New()
+	case "SHA-256":
+		return sha256.New()
+	case "SHA-512-256":
+		return sha512.New512_256()
+	}
+	return nil
+}
+
+// answer is the answer for a request, or "".
+func (c *challenge) answer(o *Outbound, req *sip.Request) string {
+	options := digest.Options{
+		Method: string(req.Method), URI: req.Recipient.String(), Username: o.Username, Password: o.Password, Count: c.count,
+		Cnonce:  rand.Text()[:16],
+		GetBody: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(req.Body())), nil },
+	}
+	plain := c.Challenge
+	name, session := c.plainAlgorithm()
+	if session { // RFC 7616, section 3.4.2
+		plain.Algorithm = name
+		sum := func(text string) string {
+			h := c.hash()
+			io.WriteString(h, text)
+			return hex.EncodeToString(h.Sum(nil))
+		}
+		options.A1 = sum(sum(o.Username+":"+c.Realm+":"+o.Password) + ":" + c.Nonce + ":" + options.Cnonce)
+	}
+	answer, err := digest.Digest(&plain, options)
+	if err != nil {
+		return ""
+	}
+	answer.Algorithm = c.Algorithm
+	return answer.String()
+}

@@ -1,0 +1,236 @@
+package sip_test
+
+import (
+	"crypto/md5"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"voxgate/signaling/sip"
+)
+
+// challenged is an answer with challenges.
+type challenged struct {
+	status  string
+	headers []string
+}
+
+func digestOf(name, realm, nonce, algorithm, more string) string {
+	return fmt.Sprintf(`%s: Digest realm="%s", nonce="%s", algorithm=%s, qop="auth"%s`, name, realm, nonce, algorithm, more)
+}
+
+// provenTo are the realms that a request proves the password to, and whether each proof is right.
+func provenTo(t *testing.T, req string) (realms []string) {
+	t.Helper()
+	method, _, _ := strings.Cut(req, " ")
+	for _, line := range regexp.MustCompile(`(?m)^(?:Proxy-)?Authorization: Digest (.*)\r$`).FindAllStringSubmatch(req, -1) {
+		field := func(name string) string {
+			m := regexp.MustCompile(`(?:^|[ ,])` + name + `="?([^",]*)"?`).FindStringSubmatch(line[1])
+			if m == nil {
+				return ""
+			}
+			return m[1]
+		}
+		hash := func(text string) string {
+			if strings.HasPrefix(field("algorithm"), "SHA-256") {
+				sum := sha256.Sum256([]byte(text))
+				return hex.EncodeToString(sum[:])
+			}
+			sum := md5.Sum([]byte(text))
+			return hex.EncodeToString(sum[:])
+		}
+		secret := hash("me:" + field("realm") + ":open sesame")
+		if strings.HasSuffix(field("algorithm"), "-sess") {
+			secret = hash(secret + ":" + field("nonce") + ":" + field("cnonce"))
+		}
+		middle := ":"
+		if field("qop") != "" {
+			middle = ":" + field("nc") + ":" + field("cnonce") + ":" + field("qop") + ":"
+		}
+		if want := hash(secret + ":" + field("nonce") + middle + hash(method+":"+field("uri"))); field("response") != want {
+			t.Errorf("the proof is %s, not %s: %s", field("response"), want, line[0])
+		}
+		realms = append(realms, field("realm")+" "+field("nonce"))
+	}
+	slices.Sort(realms)
+	return realms
+}
+
+// Each challenge on the way is answered by one password: of several realms, at once or one after the other, stale ones, and in all forms,
+// for the INVITE and for requests within the call. A password that is wrong is not tried for ever.
+func TestChallenges(t *testing.T) {
+	t.Parallel()
+	const proxy, server = "Proxy-Authenticate", "WWW-Authenticate"
+	for name, c := range map[string]struct {
+		chain []challenged
+		want  []string // what is proved in the end; nil: the call is given up
+	}{
+		"401":         {[]challenged{{"401 No", []string{digestOf(server, "a", "1", "MD5", "")}}}, []string{"a 1"}},
+		"407":         {[]challenged{{"407 No", []string{digestOf(proxy, "a", "1", "SHA-256", "")}}}, []string{"a 1"}},
+		"without qop": {[]challenged{{"401 No", []string{server + `: Digest realm="a", nonce="1"`}}}, []string{"a 1"}},
+		"407, then 401": {[]challenged{
+			{"407 No", []string{digestOf(proxy, "p", "1", "MD5", "")}}, {"401 No", []string{digestOf(server, "a", "2", "MD5", "")}},
+		}, []string{"a 2", "p 1"}},
+		"two proxies, then the system": {[]challenged{
+			{"407 No", []string{digestOf(proxy, "p", "1", "MD5", "")}},
+			{"407 No", []string{digestOf(proxy, "q", "2", "MD5", "")}},
+			{"401 No", []string{digestOf(server, "a", "3", "MD5", "")}},
+		}, []string{"a 3", "p 1", "q 2"}},
+		"stale": {[]challenged{
+			{"401 No", []string{digestOf(server, "a", "1", "MD5", "")}}, {"401 No", []string{digestOf(server, "a", "2", "MD5", ", stale=TRUE")}},
+		}, []string{"a 2"}},
+		"stale at a proxy, then the system": {[]challenged{
+			{"407 No", []string{digestOf(proxy, "p", "1", "MD5", "")}},
+			{"407 No", []string{digestOf(proxy, "p", "2", "MD5", `, stale="true"`)}},
+			{"401 No", []string{digestOf(server, "a", "3", "MD5", "")}},
+		}, []string{"a 3", "p 2"}},
+		"two realms at once": {[]challenged{
+			{"407 No", []string{digestOf(proxy, "p", "1", "MD5", ""), digestOf(proxy, "q", "2", "MD5", "")}},
+		}, []string{"p 1", "q 2"}},
+		"both kinds at once": {[]challenged{
+			{"401 No", []string{digestOf(proxy, "p", "1", "MD5", ""), digestOf(server, "a", "2", "MD5", "")}},
+		}, []string{"a 2", "p 1"}},
+		"two algorithms in one line": {[]challenged{{"401 No", []string{
+			digestOf(server, "a", "1", "SHA-256", "") + `, Digest realm="a", nonce="2", algorithm=MD5, qop="auth"`,
+		}}}, []string{"a 1"}},
+		"an unknown algorithm first": {[]challenged{{"401 No", []string{
+			digestOf(server, "a", "1", "AKAv1-MD5", ""), digestOf(server, "a", "2", "MD5", ""),
+		}}}, []string{"a 2"}},
+		"another scheme first, in one line": {[]challenged{{"401 No", []string{
+			server + `: Bearer realm="b, c", Basic realm="d", digest REALM=a,  nonce="1",qop="auth-int, auth"`,
+		}}}, []string{"a 1"}},
+		"MD5-sess":     {[]challenged{{"401 No", []string{digestOf(server, "a", "1", "MD5-sess", "")}}}, []string{"a 1"}},
+		"SHA-256-sess": {[]challenged{{"407 No", []string{digestOf(proxy, "a", "1", "SHA-256-sess", `, opaque="x"`)}}}, []string{"a 1"}},
+		"a wrong password": {[]challenged{
+			{"401 No", []string{digestOf(server, "a", "1", "MD5", "")}}, {"401 No", []string{digestOf(server, "a", "2", "MD5", "")}},
+		}, nil},
+		"stale for ever": {slices.Repeat([]challenged{
+			{"401 No", []string{digestOf(server, "a", "{n}", "MD5", ", stale=true")}},
+		}, 5), nil},
+		"nothing that is known": {[]challenged{{"401 No", []string{server + `: Basic realm="a"`}}}, nil},
+	} {
+		for _, method := range []string{"INVITE", "BYE"} {
+			t.Run(method+" "+name, func(t *testing.T) {
+				t.Parallel()
+				states := make(chan sip.CallStatus, 64)
+				h, o := newCarrier(t, nil, map[string]any{"username": "me", "password": "open sesame"}, func(s sip.CallStatus) { states <- s })
+				o.dial()
+				p := &rawPhone{t: t, conn: h.signals, to: h.to}
+				req := h.request("INVITE")
+				if method == "BYE" {
+					p.replyWith(req, "200 OK", body, "Content-Type: application/sdp", "Contact: <sip:x@"+h.signals.LocalAddr().String()+">")
+					h.request("ACK")
+					h.within(req, "a", "OPTIONS", 1, "", "")
+					h.answer("200")
+					o.door.HangUp()
+					req = h.request("BYE")
+				}
+				for i, one := range c.chain {
+					var headers []string
+					for _, header := range one.headers {
+						headers = append(headers, strings.ReplaceAll(header, "{n}", fmt.Sprint(i)))
+					}
+					p.replyWith(req, one.status, "", headers...)
+					again := p.read(patience, func(text string) bool {
+						return strings.HasPrefix(text, method+" ") && !strings.Contains(text, cseqOf(req)) || strings.HasPrefix(text, "ACK ") &&
+							c.want == nil && i == len(c.chain)-1
+					})
+					if strings.HasPrefix(again, "ACK ") {
+						break
+					}
+					if method == "BYE" && c.want == nil && i == len(c.chain)-1 {
+						break
+					}
+					req = again
+				}
+				if c.want == nil {
+					for {
+						select {
+						case s := <-states:
+							if s.EndedAt != nil {
+								return
+							}
+						case <-time.After(patience):
+							t.Fatal("the call goes on")
+						}
+					}
+				}
+				if got := provenTo(t, req); !slices.Equal(got, c.want) {
+					t.Errorf("proved to %q, not %q, in\n%s", got, c.want, req)
+				}
+				p.replyWith(req, "486 Busy Here", "")
+			})
+		}
+	}
+}
+
+func cseqOf(message string) string {
+	_, rest, _ := strings.Cut(message, "CSeq: ")
+	line, _, _ := strings.Cut(rest, "\r\n")
+	return "CSeq: " + line
+}
+
+// The answer to our call may be in a provisional response, and need not come again: of the telephone that takes the call.
+func TestEarlyAnswers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		early  []string // the tags of 183s with SDP
+		tag    string   // of the 200
+		body   string
+		stands bool
+	}{
+		"in the 183 alone":            {[]string{"a"}, "a", "", true},
+		"in both":                     {[]string{"a"}, "a", body, true},
+		"in the 200 alone":            {nil, "a", body, true},
+		"of the one that takes it":    {[]string{"a", "b"}, "a", "", true},
+		"of another one":              {[]string{"b"}, "a", "", false},
+		"of another one, but its own": {[]string{"b"}, "a", body, true},
+		"nowhere":                     {nil, "a", "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h, o := newCarrier(t, nil, nil)
+			rings := o.dial()
+			p := &rawPhone{t: t, conn: h.signals, to: h.to}
+			invite := h.request("INVITE")
+			const kind = "Content-Type: application/sdp"
+			contact := "Contact: <sip:x@" + h.signals.LocalAddr().String() + ">"
+			for i, tag := range c.early {
+				p.tag = tag
+				p.replyWith(invite, "183 Session Progress", body, kind, contact)
+				if i == 0 { // what follows must not overtake it
+					if err := <-rings; err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			p.tag = c.tag
+			headers := []string{contact}
+			if c.body != "" {
+				headers = append(headers, kind)
+			}
+			p.replyWith(invite, "200 OK", c.body, headers...)
+			h.request("ACK")
+			if !c.stands {
+				p.replyWith(h.request("BYE"), "200 OK", "")
+				return
+			}
+			o.logged("msg=sound ")
+			done := o.door.Refresh()
+			update := h.request("UPDATE")
+			p.replyWith(update, "405 Method Not Allowed", "")
+			p.replyWith(h.request("INVITE"), "200 OK", "", contact) // without a description: nothing has changed
+			h.request("ACK")
+			<-done
+			h.within(invite, c.tag, "OPTIONS", 1, "", "")
+			h.answer("200")
+			h.within(invite, c.tag, "BYE", 2, "", "")
+			h.answer("200")
+		})
+	}
+}
