@@ -64,7 +64,8 @@ type Gate struct {
 	mu     sync.Mutex
 	shares map[share]*usage
 	swept  time.Time
-	freed  chan struct{} // closed when bodies of requests are gone, and then another one
+	freed  chan struct{}      // closed when bodies of requests are gone, and then another one
+	bodies map[*body]struct{} // that have room
 }
 
 // New returns a gate. It fails if the keys file cannot be read or says something wrong.
@@ -79,7 +80,8 @@ func New(o Options) (*Gate, error) {
 	}
 	g := &Gate{
 		options: o, keys: keys, tokens: store.NewMemory(), shared: newShared(o.Store, o.Node),
-		freed: make(chan struct{}), logged: rate.Sometimes{First: 100, Interval: 100 * time.Millisecond}, shares: map[share]*usage{},
+		freed: make(chan struct{}), bodies: map[*body]struct{}{}, shares: map[share]*usage{},
+		logged: rate.Sometimes{First: 100, Interval: 100 * time.Millisecond},
 	}
 	g.shared.running.Go(g.publish)
 	return g, nil

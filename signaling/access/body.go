@@ -15,6 +15,17 @@ const (
 	// has waited in vain.
 	bodyWait  = 5 * time.Second
 	bodyRetry = 5 * time.Second
+
+	// bodyPace is how many bytes a second a body must bring while others wait for the room that is reserved for it, counted
+	// from its reservation: a promise alone holds no room. bodyGrace is how long it may bring less, which hides a lost packet.
+	bodyPace  = 64 << 10
+	bodyGrace = 2 * time.Second
+
+	// bodyLook is how often a request that waits looks for bodies that are too slow.
+	bodyLook = 250 * time.Millisecond
+
+	// maxBodyWaits is how many requests of one address or key may wait for room at once: more are refused without a wait.
+	maxBodyWaits = 8
 )
 
 // errCrowded is the error after a wait in vain.
@@ -23,15 +34,32 @@ var errCrowded = &refusal{
 	message: "Too many bytes of requests are under way: send this one again in a moment.",
 }
 
+// errSlowBody is the error of a body whose room another request has got.
+var errSlowBody = &refusal{
+	rule: "slow_body", code: bridge.CodeBusy, status: http.StatusServiceUnavailable, retry: bodyRetry,
+	message: "The request came too slowly while others were waiting: send it again in a moment.",
+}
+
 // body is the body of a request, which counts among the bytes that are under way from when they are read until it is closed.
 type body struct {
 	io.ReadCloser
 	visitor *Visitor
 	length  int64 // below 0: not known
+	refused bool  // the rest is read to be thrown away
+	shares  []bodyShare
+
+	// Guarded by the gate's mu.
 	read    int64
-	held    int64       // counted
-	refused bool        // the rest is read to be thrown away
-	shares  []bodyShare // with these
+	held    int64     // counted with the shares
+	since   time.Time // the newest reservation
+	before  int64     // what had been read by then
+	evicted bool      // another request has got its room
+}
+
+// isSlow reports whether the body brings less than its reservation is worth. Needs the gate's mu.
+func (b *body) isSlow(now time.Time) bool {
+	elapsed := now.Sub(b.since)
+	return b.held+smallBody > b.read && elapsed >= bodyGrace && float64(b.read-b.before) < bodyPace*elapsed.Seconds()
 }
 
 // bodyShare is a share whose bodies are counted, and how many megabytes it may have.
@@ -54,8 +82,14 @@ func (v *Visitor) Body(r *http.Request) io.ReadCloser {
 }
 
 func (b *body) Read(p []byte) (int, error) {
-	room := smallBody + b.held - b.read
-	if room == 0 && b.read != b.length && !b.refused {
+	b.visitor.gate.mu.Lock()
+	room, evicted := smallBody+b.held-b.read, b.evicted
+	b.visitor.gate.mu.Unlock()
+	if evicted && !b.refused {
+		b.refused = true
+		return 0, b.visitor.refuse(errSlowBody)
+	}
+	if room <= 0 && b.read != b.length && !b.refused {
 		more := b.read
 		if b.length >= 0 { // all at once: two that wait for each other's second half would get nowhere
 			more = b.length - b.read
@@ -70,7 +104,14 @@ func (b *body) Read(p []byte) (int, error) {
 		p = p[:min(int64(len(p)), room)]
 	}
 	n, err := b.ReadCloser.Read(p)
+	b.visitor.gate.mu.Lock()
 	b.read += int64(n)
+	evicted = b.evicted
+	b.visitor.gate.mu.Unlock()
+	if evicted && !b.refused {
+		b.refused = true
+		return 0, b.visitor.refuse(errSlowBody)
+	}
 	return n, err
 }
 
@@ -78,20 +119,79 @@ func (b *body) Read(p []byte) (int, error) {
 func (b *body) hold(more int64) error {
 	g := b.visitor.gate
 	late := time.After(bodyWait)
-	for {
+	for waits := false; ; waits = true {
 		g.mu.Lock()
-		if b.take(more) {
+		if waits {
+			b.wait(-1)
+		}
+		ok := b.take(more) || b.evict(more) && b.take(more)
+		if ok || !b.wait(1) {
 			g.mu.Unlock()
+			if !ok {
+				return b.visitor.refuse(errCrowded)
+			}
 			return nil
 		}
 		freed := g.freed
 		g.mu.Unlock()
 		select {
 		case <-freed:
+		case <-time.After(bodyLook):
 		case <-late:
+			g.mu.Lock()
+			b.wait(-1)
+			g.mu.Unlock()
 			return b.visitor.refuse(errCrowded)
 		}
 	}
+}
+
+// wait counts a request that begins to wait (1), unless too many of its address or key do already, or that waits no
+// more (-1). Needs the gate's mu.
+func (b *body) wait(n int) (ok bool) {
+	own := b.shares[1:] // the first is everybody's
+	for _, s := range own {
+		if n > 0 && s.bodyWaits >= maxBodyWaits {
+			return false
+		}
+	}
+	for _, s := range own {
+		s.bodyWaits += n
+	}
+	return true
+}
+
+// evict gives the room of bodies that are too slow to one that wants more. What they have sent so far stays counted,
+// because it is kept until they notice. Needs the gate's mu.
+func (b *body) evict(more int64) (some bool) {
+	now := time.Now()
+	for other := range b.visitor.gate.bodies {
+		if other == b || !other.isSlow(now) || !b.competesWith(other, more) {
+			continue
+		}
+		unused := other.held + smallBody - other.read
+		for _, s := range other.shares {
+			s.bodies -= unused
+		}
+		other.held -= unused
+		other.evicted, some = true, true
+	}
+	return some
+}
+
+// competesWith reports whether a share that has no room for more has the other body, too. Needs the gate's mu.
+func (b *body) competesWith(other *body, more int64) bool {
+	for _, s := range b.shares {
+		if s.most < 0 || s.bodies+more <= int64(s.most)<<20 {
+			continue
+		}
+		for _, t := range other.shares {
+			if s.usage == t.usage {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // take counts more bytes if there is room. Needs the gate's mu.
@@ -115,6 +215,8 @@ func (b *body) take(more int64) bool {
 		s.bodies += more
 	}
 	b.held += more
+	b.since, b.before = time.Now(), b.read
+	g.bodies[b] = struct{}{}
 	return true
 }
 
@@ -130,6 +232,7 @@ func (b *body) Close() error {
 		g.freed = make(chan struct{})
 	}
 	b.shares, b.held = nil, 0
+	delete(g.bodies, b)
 	g.mu.Unlock()
 	return nil
 }

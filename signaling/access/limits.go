@@ -123,6 +123,7 @@ type usage struct {
 	counts          [resources]tally
 	parked, waiting int
 	bodies          int64         // bytes of requests under way
+	bodyWaits       int           // requests that wait until there is room for their bodies
 	begun, called   *rate.Limiter // conversations and short calls; nil: no limit
 	budgeted        bool          // what it spends is limited
 	day             string
@@ -147,7 +148,8 @@ func (u *usage) idle(now time.Time) bool {
 			return false
 		}
 	}
-	return !u.running() && u.parked == 0 && u.waiting == 0 && u.bodies == 0 && u.counts[spent].own == 0 && u.counts[spentPay].own == 0
+	waits := u.parked + u.waiting + u.bodyWaits
+	return !u.running() && waits == 0 && u.bodies == 0 && u.counts[spent].own == 0 && u.counts[spentPay].own == 0
 }
 
 // sweepEvery is how often unused shares are dropped.
