@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"voxgate/bridge/uplink"
+	"voxgate/crash"
 )
 
 // serve lets c carry the conversation until it leaves, is replaced, or the conversation ends. It calls admitted when whoever is served from
@@ -32,7 +33,8 @@ func (s *Session) serve(ctx context.Context, c Caller, o Open, first bool, admit
 		return s.ended
 	}
 	<-v.ready
-	err := c.Serve(ctx, s)
+	var err error
+	crash.Run(s.log, "caller", func(e error) { err = e; s.Crash(e) }, func() { err = c.Serve(ctx, s) })
 	s.voice.Hold(true) // before Attach: what waits to be played is kept for the next caller
 	s.voice.Attach(nil)
 	close(v.left)

@@ -16,6 +16,7 @@ import (
 	"voxgate/bridge/toolcalls"
 	"voxgate/bridge/transcript"
 	"voxgate/bridge/uplink"
+	"voxgate/crash"
 	"voxgate/media/playout"
 	"voxgate/tools"
 )
@@ -29,13 +30,14 @@ func newSession(
 		id: id, host: &h.shared, log: log, open: o, own: own,
 		streams: streams{voice: &voice{Pacer: playout.NewPacer(h.ticker, wire.OutputRate), played: make(chan struct{}, 1)}, up: uplink.New()},
 		writer:  writer.New(o.Generate), transcript: &transcript.Transcript{},
-		requests: make(chan request), visits: make(chan *visit), over: make(chan struct{}),
+		requests: make(chan request), visits: make(chan *visit), over: make(chan struct{}), crashed: make(chan error, 1),
 	}
+	s.voice.Crashed, s.voice.Logger = s.Crash, log
 	s.clock, s.steering, s.answers = alarm.New(numAlarms), *begun(o), o.Origin.Agent
 	s.transcript.Begin(entriesOf(config.Options.History))
 	s.keeper = keeper.New(keeper.Options{
 		Dial: dialer(h.options.Client, s.writer), Breakers: &h.breakers, Caller: o.caller(), IsProbe: probe,
-		Stall: h.options.Stall, Uplink: s.up, Logger: log,
+		Stall: h.options.Stall, Uplink: s.up, Logger: log, Crashed: s.Crash,
 		Tell:    s.onKeeper,
 		Idle:    func() bool { return s.answer.idle() && !s.person.speaking && !s.calls.Calling() },
 		Calling: func() bool { return s.calls.Calling() },
@@ -49,7 +51,7 @@ func newSession(
 			},
 			PauseRecording: func(on bool) error { return s.Do(PauseRecording{on}) },
 		},
-		SignPicture: h.options.SignPicture, Observe: func(e toolcalls.End) { s.answer.observeCall(e) }, Logger: log,
+		SignPicture: h.options.SignPicture, Observe: func(e toolcalls.End) { s.answer.observeCall(e) }, Logger: log, Crashed: s.Crash,
 	})
 	s.status = &status{audience: s.audience, log: log, state: StateDialing}
 	s.spending = newSpending(s.host, o, s.audience, s.observer, log, s.up)
@@ -93,25 +95,40 @@ func entriesOf(history []setup.Said) (entries []Entry) {
 	return entries
 }
 
-// loop owns the session from its first dial to its end.
+// loop owns the session from its first dial to its end. A panic in it ends this conversation alone.
 func (s *Session) loop(parent context.Context) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(parent)) // the last answers are sent even after a shutdown
-	config := s.keeper.Config()
+	s.contained(func() { s.begun(); s.run(ctx, parent) })
+	s.close(cancel)
+}
+
+// contained runs a part of the loop; a panic in it is why the conversation ends.
+func (s *Session) contained(f func()) {
+	crash.Run(s.log, "session", func(err error) { s.ended = err }, f)
+}
+
+// begun reports that the conversation has begun.
+func (s *Session) begun() {
 	if s.started.IsZero() {
 		s.started = time.Now()
 	}
-	s.log.Info("conversation started", "model", config.Model, "resumable", s.resumable())
+	s.log.Info("conversation started", "model", s.keeper.Config().Model, "resumable", s.resumable())
 	s.observer.report(Begun{s.describe()})
 	s.voice.Hold(true)
 	s.configured()
-	s.recording.follow(config.Options.Record)
+	s.recording.follow(s.keeper.Config().Options.Record)
 	if s.handover.from != nil {
 		s.catchUp()
 	}
+}
+
+// run does what the conversation is given to do, until it has ended.
+func (s *Session) run(ctx, parent context.Context) {
 	for s.ended == nil {
 		select {
 		case <-parent.Done():
 			s.ended = context.Cause(parent)
+		case s.ended = <-s.crashed:
 		case v := <-s.visits:
 			if v.arrived {
 				s.onDeparture(ctx, v)
@@ -138,40 +155,57 @@ func (s *Session) loop(parent context.Context) {
 			s.onAlarm(ctx)
 		}
 		if s.ended == nil {
-			s.endOverBudget(s.spending.watch(s.answer.turn.voice))
-			s.endIfSaid()
-			s.watchSilence()
-			s.watchTools()
-			s.watchTurn()
-			s.keeper.Settle(ctx)
-			s.status.set(s.stateNow())
-			if s.voice.Queued() == 0 { // else the caller learns it when that is heard
-				s.answer.announceThinking(s.due())
-			}
-			s.askToMove()
-			s.handover.save(s.movable(), s.snapshot)
+			s.settle(ctx)
 		}
 	}
+}
+
+// settle follows whatever has happened.
+func (s *Session) settle(ctx context.Context) {
+	s.endOverBudget(s.spending.watch(s.answer.turn.voice))
+	s.endIfSaid()
+	s.watchSilence()
+	s.watchTools()
+	s.watchTurn()
+	s.keeper.Settle(ctx)
+	s.status.set(s.stateNow())
+	if s.voice.Queued() == 0 { // else the caller learns it when that is heard
+		s.answer.announceThinking(s.due())
+	}
+	s.askToMove()
+	s.handover.save(s.movable(), s.snapshot)
+}
+
+// close ends all that the conversation has. Each part is contained by itself, or one that panics would keep the others open.
+func (s *Session) close(cancel context.CancelFunc) {
 	var last fleet.Snapshot // nil: no gateway goes on with it, or one does already
-	if s.ended == ErrMoved {
-		n := s.snapshot()
-		n.Released, last = true, n
-	}
 	elsewhere := s.ended == ErrMoved || s.ended == ErrReplaced
-	s.calls.Finish(s.keeper.Connected() && !elsewhere)
-	s.clock.Stop()
-	cancel()
-	s.keeper.Close()
-	s.calls.Wait()
-	s.answer.close()
-	s.recording.close()
-	if owed := s.writer.Owed(); owed.Total > 0 {
-		s.spending.settle()
-		s.spending.add(owed)
+	for _, part := range []func(){
+		func() {
+			if s.ended == ErrMoved {
+				n := s.snapshot()
+				n.Released, last = true, n
+			}
+		},
+		func() { s.calls.Finish(s.keeper.Connected() && !elsewhere) },
+		s.clock.Stop,
+		cancel,
+		s.keeper.Close,
+		s.calls.Wait,
+		s.answer.close,
+		s.recording.close,
+		func() {
+			if owed := s.writer.Owed(); owed.Total > 0 {
+				s.spending.settle()
+				s.spending.add(owed)
+			}
+		},
+		s.spending.close, // before the end is reported: a caller that comes back at once finds room
+		func() { s.handover.record.End(last) },
+		s.finish,
+	} {
+		s.contained(part)
 	}
-	s.spending.close() // before the end is reported: a caller that comes back at once finds room
-	s.handover.record.End(last)
-	s.finish()
 }
 
 func (s *Session) onAlarm(ctx context.Context) {

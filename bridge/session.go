@@ -53,6 +53,7 @@ type Session struct {
 	requests   chan request
 	visits     chan *visit   // of callers, when they come and when they leave
 	over       chan struct{} // closed when the loop has ended; ended says why
+	crashed    chan error    // why it must end: one of its goroutines has panicked
 
 	loopState
 }
@@ -146,6 +147,14 @@ func (s *Session) Done() <-chan struct{} { return s.over }
 
 // Err is why the conversation has ended. It must not be called before Done is closed.
 func (s *Session) Err() error { return s.ended }
+
+// Crash ends the conversation because a goroutine of it or of its caller has panicked. Any goroutine may call it; it does not block.
+func (s *Session) Crash(err error) {
+	select {
+	case s.crashed <- err:
+	default: // another one has come first
+	}
+}
 
 // Watch has notify called with every event that the caller gets from now on, after a [SetupComplete] and the [History]
 // so far. The rules of [Caller].Notify hold for it. A watcher may also command the session, and is asked to run the

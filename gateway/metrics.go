@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"voxgate/bridge"
+	"voxgate/crash"
 	"voxgate/signaling"
 	"voxgate/signaling/rtc"
 	"voxgate/signaling/sip"
@@ -121,7 +122,10 @@ func newMetrics() *metrics {
 	m.jitter = histogram("rtp_jitter_seconds", "Mean jitter of a stream, by direction.",
 		[]float64{.001, .0025, .005, .01, .02, .04, .08, .16, .32}, "direction")
 	m.concealed = counter("rtp_concealed_seconds_total", "Sound made up for what was lost of clients' microphones.").WithLabelValues()
-	built := prometheus.NewGauge(prometheus.GaugeOpts{Name: "voxgate_build_info", Help: "1, for what was built.", ConstLabels: buildLabels()})
+	built := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "voxgate_build_info", Help: "1, for what was built.",
+		ConstLabels: buildLabels(),
+	})
 	built.Set(1)
 	m.registry.MustRegister(built)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -165,6 +169,12 @@ func (m *metrics) ask(host *bridge.Host) {
 		Name: "voxgate_playout_late_frames_total",
 		Help: "Frames that were handed over 20 ms and more after their time, because this machine was busy.",
 	}, func() float64 { return float64(host.LateFrames()) }))
+	for _, place := range crash.Places {
+		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "voxgate_panics_total", Help: "Panics, each of which has ended one call, by the kind of goroutine.",
+			ConstLabels: prometheus.Labels{"place": place},
+		}, func() float64 { return float64(crash.Count(place)) }))
+	}
 }
 
 // running are the conversations of a host, as Prometheus asks for them.

@@ -14,6 +14,7 @@ import (
 
 	"voxgate/bridge"
 	"voxgate/bridge/gemini/wire"
+	"voxgate/crash"
 	"voxgate/tools"
 )
 
@@ -31,7 +32,8 @@ const (
 )
 
 // generator has a model that writes answer a request, piece by piece: see rest.Door.Generate.
-type generator func(ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error) (
+type generator func(ctx context.Context, account bridge.Account, model string, request json.RawMessage,
+	piece func(json.RawMessage) error) (
 	bridge.Cost, error)
 
 // report is a conversation that is over, and what came of it, by the JSON Schema of its agent, or why that could not be written.
@@ -63,7 +65,7 @@ func (r *reports) observe(_ string, o bridge.Observation) {
 	case e.Outcome == nil || len(e.Transcript) == 0:
 		r.tell(report{Ended: e})
 	default:
-		r.writing.Go(func() { r.tell(r.written(e)) })
+		r.writing.Go(func() { crash.Run(nil, "report", nil, func() { r.tell(r.written(e)) }) })
 	}
 }
 

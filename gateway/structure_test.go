@@ -20,6 +20,7 @@ import (
 // packages below a folder.
 var arrows = map[string][]string{
 	"agents": {"bridge", "bridge/steps", "reread", "tools"},
+	"crash":  {},
 	"reread": {}, "environment": {},
 	"gateway": {
 		"agents",
@@ -253,7 +254,7 @@ func TestImportsFollowTheMap(t *testing.T) {
 			continue
 		}
 		for _, imported := range fields[1:] {
-			if ours, ok := strings.CutPrefix(imported, "voxgate/"); ok &&
+			if ours, ok := strings.CutPrefix(imported, "voxgate/"); ok && ours != "crash" && // which is for whatever starts goroutines
 				!slices.ContainsFunc(allowed, func(a string) bool { return matches(a, ours) }) {
 				t.Errorf("%s imports %s", pkg, ours)
 			}

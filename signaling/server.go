@@ -20,6 +20,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"voxgate/crash"
 	"voxgate/signaling/access"
 	"voxgate/signaling/protocol"
 	"voxgate/tools"
@@ -175,7 +176,7 @@ func (s *Server) enter(d Door) http.Handler {
 		case !websocket.IsWebSocketUpgrade(r): // http.Server.Shutdown waits for these
 			r.Body = access.From(r.Context()).Body(r)
 			defer r.Body.Close()
-			handler.ServeHTTP(w, r)
+			s.contained(w, r, handler)
 		default:
 			ctx, leave := entered.visit(r.Context())
 			if leave == nil {
@@ -183,9 +184,16 @@ func (s *Server) enter(d Door) http.Handler {
 				return
 			}
 			defer leave()
-			handler.ServeHTTP(w, r.WithContext(ctx))
+			s.contained(w, r.WithContext(ctx), handler)
 		}
 	})
+}
+
+// contained has a handler serve a request. A panic in it is answered with 500, or ends an answer that has begun.
+func (s *Server) contained(w http.ResponseWriter, r *http.Request, handler http.Handler) {
+	crash.Run(s.options.Logger, "request", func(error) {
+		http.Error(w, "An internal error of the gateway.", http.StatusInternalServerError)
+	}, func() { handler.ServeHTTP(w, r) })
 }
 
 func (s *Server) refused(rule string) {
@@ -201,6 +209,15 @@ type entranceKey struct{}
 type entrance struct {
 	server *Server
 	at     string // as in [visit]
+}
+
+// loggerOf returns the logger of the server that the request of ctx has come to; nil: there is none.
+func loggerOf(ctx context.Context) *slog.Logger {
+	e, ok := ctx.Value(entranceKey{}).(entrance)
+	if !ok {
+		return nil
+	}
+	return e.server.options.Logger
 }
 
 // Outlive returns a context for what goes on when the request of ctx is over, such as a call that it began. It ends

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"voxgate/crash"
 )
 
 // Message is a message of a client.
@@ -77,6 +80,8 @@ type Socket struct {
 	written chan struct{} // closed when nothing is written any more
 	over    chan struct{} // closed when serve has returned
 	gone    chan struct{} // closed when the client has gone; nil before Start
+	fail    context.CancelCauseFunc
+	log     *slog.Logger // of panics; may be nil
 }
 
 // ServeSocket accepts a WebSocket and has serve talk over it, usually by [bridge.Host.Serve]. When serve returns, what
@@ -92,7 +97,10 @@ func ServeSocket(w http.ResponseWriter, r *http.Request, o SocketOptions, serve 
 func ServeConn(ctx context.Context, conn Conn, o SocketOptions, serve func(ctx context.Context, s *Socket) error) {
 	defer conn.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
-	s := &Socket{conn: conn, options: o, out: NewOutbox[Outgoing](), written: make(chan struct{}), over: make(chan struct{})}
+	s := &Socket{
+		conn: conn, options: o, out: NewOutbox[Outgoing](), written: make(chan struct{}), over: make(chan struct{}), fail: cancel,
+		log: loggerOf(ctx),
+	}
 	if o.Goodbye == nil {
 		s.options.Goodbye = Goodbye
 	}
@@ -105,11 +113,14 @@ func ServeConn(ctx context.Context, conn Conn, o SocketOptions, serve func(ctx c
 	}
 	running.Go(func() {
 		defer close(s.written)
+		defer crash.Contain(s.log, "socket writer", cancel)
+		crash.Check("socket writer")
 		if err := s.out.Run(context.WithoutCancel(ctx), s.options.Write); err != nil { // the goodbye is written, too
 			cancel(err)
 		}
 	})
-	err := serve(ctx, s)
+	var err error
+	crash.Run(s.log, "caller", func(e error) { err = e }, func() { err = serve(ctx, s) })
 	close(s.over)
 	s.Finish()
 	conn.Goodbye(s.options.Goodbye(err))
@@ -197,11 +208,13 @@ func (s *Socket) start(f func(Message), end func()) {
 	go func() {
 		defer close(s.gone) // ServeConn waits for it
 		defer end()
+		defer crash.Contain(s.log, "socket reader", s.fail)
 		for {
 			m, err := s.next(read)
 			if err != nil {
 				return
 			}
+			crash.Check("socket reader")
 			f(m)
 		}
 	}()

@@ -29,6 +29,7 @@ type Options struct {
 	Stall    time.Duration // how long the model may be silent where an answer is due; 0: for ever
 	Uplink   *uplink.Uplink
 	Logger   *slog.Logger
+	Crashed  func(error) // takes the panic of a goroutine, which ends the conversation; it must not block
 
 	// Tell gives the owner an event. It must not block.
 	Tell func(context.Context, Event)

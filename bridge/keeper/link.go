@@ -94,7 +94,7 @@ func (k *Keeper) dial(parent context.Context) {
 			})
 		}
 	}
-	l.running.Go(func() {
+	k.goContained(func() {
 		defer cancel()
 		d.conn, d.err = k.Dial(ctx, opening)
 		if namesAField(d.err) {

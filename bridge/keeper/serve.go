@@ -12,6 +12,7 @@ import (
 	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/uplink"
+	"voxgate/crash"
 )
 
 // closeReasonTime is how long to wait for a close frame, which has the reason, when sending has failed: a round trip.
@@ -141,8 +142,8 @@ func (k *Keeper) serve(parent context.Context, d dialled) {
 	conn, epoch := d.conn, k.link.epoch
 	ctx, cancel := context.WithCancel(parent)
 	k.link.cancel = cancel
-	k.link.running.Go(func() { k.read(ctx, epoch, conn) })
-	k.link.running.Go(func() {
+	k.goContained(func() { k.read(ctx, epoch, conn) })
+	k.goContained(func() {
 		err := k.write(ctx, conn, d.config)
 		if err == nil {
 			return
@@ -154,6 +155,11 @@ func (k *Keeper) serve(parent context.Context, d dialled) {
 		case <-ctx.Done(): // the reader has reported
 		}
 	})
+}
+
+// goContained starts a goroutine of the connection.
+func (k *Keeper) goContained(f func()) {
+	k.link.running.Go(func() { crash.Run(k.Logger, "model connection", k.Crashed, f) })
 }
 
 // read hands every message to the owner's loop, and waits until it is done with it: the next one overwrites its audio.

@@ -11,6 +11,7 @@ import (
 
 	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/gemini/wire"
+	"voxgate/crash"
 	"voxgate/tools"
 )
 
@@ -160,7 +161,7 @@ func (c *Calls) run(parent context.Context, o *call, timeout time.Duration) {
 		}
 	}
 	tool := c.funcs[o.Name]
-	c.running.Go(func() {
+	c.goContained(func() {
 		defer cancel(nil)
 		outcome, wanted := tools.Run(ctx, func(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
 			return tool(tools.WithEnv(ctx, &env), args)
@@ -170,6 +171,11 @@ func (c *Calls) run(parent context.Context, o *call, timeout time.Duration) {
 			c.post(func() { c.finish(o, reply{response: outcome.Response}, outcome.Err) })
 		}
 	})
+}
+
+// goContained starts a goroutine of a call. What a tool itself panics with is its failure alone: see [tools.CrashError].
+func (c *Calls) goContained(f func()) {
+	c.running.Go(func() { crash.Run(c.Logger, "tool", c.Crashed, f) })
 }
 
 // abandon counts a tool that does not return, until it has.
@@ -200,8 +206,8 @@ func (c *Calls) finish(o *call, r reply, err error) {
 	if err != nil {
 		outcome, message = Failed, tools.Cut(err.Error(), maxReason)
 	}
-	if crash, ok := errors.AsType[*tools.CrashError](err); ok {
-		c.Logger.Error("tool crashed", "tool", o.Name, "panic", fmt.Sprint(crash.Value), "stack", string(crash.Stack))
+	if failed, ok := errors.AsType[*tools.CrashError](err); ok {
+		c.Logger.Error("tool crashed", "tool", o.Name, "panic", fmt.Sprint(failed.Value), "stack", string(failed.Stack))
 	}
 	if errors.Is(err, tools.ErrTimeout) {
 		c.Logger.Warn("tool did not answer", "tool", o.Name)

@@ -89,6 +89,7 @@ type Options struct {
 	SignPicture func(string) string // see [canvas.NewBoard]
 	Observe     func(End)           // gets the end of each call; it must not block
 	Logger      *slog.Logger
+	Crashed     func(error) // takes the panic of a goroutine, which ends the conversation; it must not block
 }
 
 // Status is the state of a call that runs here.

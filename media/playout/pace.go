@@ -3,6 +3,7 @@ package playout
 import (
 	"time"
 
+	"voxgate/crash"
 	"voxgate/media"
 )
 
@@ -11,6 +12,8 @@ import (
 
 // tick serves the tick that was due at the given time. It returns false when the pacer has gone idle.
 func (p *Pacer) tick(at time.Time) bool {
+	defer crash.Contain(p.Logger, "playout", p.Crashed) // other pacers go on
+	crash.Check("playout")
 	p.mu.Lock()
 	defer p.unlock()
 	p.ticked = p.step(at.Sub(p.epoch))

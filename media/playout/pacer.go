@@ -3,6 +3,7 @@ package playout
 
 import (
 	"errors"
+	"log/slog"
 	"math"
 	"slices"
 	"sync"
@@ -65,6 +66,11 @@ type Pacer struct {
 	rate  int
 	frame int       // samples in a frame
 	epoch time.Time // PTS 0
+
+	// Crashed takes a panic of the output in the ticker's goroutine, after which nothing more is played; nil: nobody needs it. It is set
+	// before the first Attach, and must not block.
+	Crashed func(error)
+	Logger  *slog.Logger // of that panic; nil: the default one
 
 	// firing is held while marks are called, so that they run in order. It is taken before mu.
 	firing sync.Mutex

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	opus "gopkg.in/hraban/opus.v2"
+
+	"voxgate/crash"
 )
 
 const (
@@ -211,6 +213,11 @@ func (r *Recording) Close() error {
 // run is the goroutine of the recording.
 func (r *Recording) run() {
 	defer close(r.done)
+	defer crash.Contain(nil, "recording", func(err error) {
+		r.fail(err)
+		_ = r.out.Close()
+	})
+	crash.Check("recording")
 	tick := time.NewTicker(pageTime)
 	defer tick.Stop()
 	for {

@@ -34,7 +34,11 @@ type microphone struct {
 // newer one is quiet: an exchange goes back to the first SSRC after its music on hold, and a late packet of an old SSRC may look
 // like a new track.
 func (p *Peer) receive(ctx context.Context, number int32, track *webrtc.TrackRemote, from *webrtc.RTPReceiver) {
-	go p.do(func() { readRTCP(from.Read, nil) }) // the client's sender reports, which ours answer
+	if p.codec == nil { // Pion has found a section that is not ours: nothing here can decode it
+		p.log.Warn("track without a codec dropped", "track", number, "type", track.Codec().MimeType)
+		return
+	}
+	go p.do("rtcp", func() { readRTCP(from.Read, nil) }) // the client's sender reports, which ours answer
 	p.listen(ctx, number, track, from)
 	for p.await(ctx, number, track) {
 		p.listen(ctx, number, track, from)
@@ -96,7 +100,10 @@ func (p *Peer) receiverOptions(from *webrtc.RTPReceiver) rtpaudio.ReceiverOption
 		case strings.EqualFold(c.MimeType, mimeTypeRED):
 			o.RED = append(o.RED, uint8(c.PayloadType))
 		}
-		if slices.ContainsFunc(c.RTCPFeedback, func(f webrtc.RTCPFeedback) bool { return f.Type == webrtc.TypeRTCPFBNACK && f.Parameter == "" }) {
+		if slices.ContainsFunc(c.RTCPFeedback, func(f webrtc.RTCPFeedback) bool {
+			return f.Type == webrtc.TypeRTCPFBNACK &&
+				f.Parameter == ""
+		}) {
 			o.NACK = p.requestAgain
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/pion/rtcp"
 	"github.com/pion/webrtc/v4"
 
+	"voxgate/crash"
 	"voxgate/media"
 	"voxgate/media/opus"
 )
@@ -44,6 +45,8 @@ type Session interface {
 	// SetFrame takes what the client's camera shows, and whether that is something new; ClearFrame: it shows nothing any more.
 	SetFrame(mimeType string, data []byte, changed bool)
 	ClearFrame()
+	// Crash ends the conversation: one of the peer's goroutines has panicked.
+	Crash(err error)
 }
 
 // PeerOptions say whom a peer serves, and what it calls when something happens. The functions are called in goroutines of pion.
@@ -120,14 +123,16 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 	}
 	pc.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
 		p.log.Debug("peer", "state", s)
-		switch s {
-		case webrtc.PeerConnectionStateConnected:
-			o.Connected()
-		case webrtc.PeerConnectionStateFailed:
-			o.Lost("The WebRTC connection failed")
-		case webrtc.PeerConnectionStateClosed:
-			o.Lost("")
-		}
+		p.contained("peer", func() {
+			switch s {
+			case webrtc.PeerConnectionStateConnected:
+				o.Connected()
+			case webrtc.PeerConnectionStateFailed:
+				o.Lost("The WebRTC connection failed")
+			case webrtc.PeerConnectionStateClosed:
+				o.Lost("")
+			}
+		})
 	})
 	if p.trickles {
 		pc.OnICECandidate(func(i *webrtc.ICECandidate) {
@@ -148,9 +153,9 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 			return
 		}
 		if t.Kind() == webrtc.RTPCodecTypeAudio {
-			p.do(func() { p.receive(ctx, number, t, from) })
+			p.do("microphone", func() { p.receive(ctx, number, t, from) })
 		} else {
-			p.do(func() { o.Cameras.look(ctx, p, t) })
+			p.do("camera", func() { o.Cameras.look(ctx, p, t) })
 		}
 	})
 	var served atomic.Bool
@@ -160,9 +165,11 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 			return
 		}
 		c := newChannel(dc, int(p.maxMessage.Load()))
-		dc.OnOpen(func() { o.Opened(c) })
-		dc.OnClose(func() { o.Closed(c) })
-		dc.OnMessage(func(m webrtc.DataChannelMessage) { o.Message(m.Data, m.IsString) })
+		dc.OnOpen(func() { p.contained("data channel", func() { o.Opened(c) }) })
+		dc.OnClose(func() { p.contained("data channel", func() { o.Closed(c) }) })
+		dc.OnMessage(func(m webrtc.DataChannelMessage) {
+			p.contained("data channel", func() { o.Message(m.Data, m.IsString) })
+		})
 	})
 	return p, nil
 }
@@ -207,8 +214,11 @@ func (p *Peer) WantsChannel() bool { return p.offer.channel }
 // the offer has none, and before the first Answer.
 func (p *Peer) Tag() (mid string, index int) { return p.tag, p.index }
 
-// do runs f and has Close wait for it: pion's own Close returns while a track's handler still runs.
-func (p *Peer) do(f func()) {
+// contained runs f, and ends the conversation if it panics.
+func (p *Peer) contained(place string, f func()) { crash.Run(p.log, place, p.session.Crash, f) }
+
+// do is contained, and has Close wait for it: pion's own Close returns while a track's handler still runs.
+func (p *Peer) do(place string, f func()) {
 	p.mu.Lock()
 	ok := !p.closing
 	if ok {
@@ -217,7 +227,7 @@ func (p *Peer) do(f func()) {
 	p.mu.Unlock()
 	if ok {
 		defer p.running.Done()
-		f()
+		p.contained(place, f)
 	}
 }
 
@@ -386,7 +396,7 @@ func (p *Peer) placeVoice(o *Offer, mid string) error {
 	}
 	p.sender, p.voiceAt = sender, strings.Clone(mid)
 	output := p.output
-	go p.do(func() { readRTCP(sender.Read, func(p []rtcp.Packet) { output.onRTCP(p, time.Now()) }) })
+	go p.do("rtcp", func() { readRTCP(sender.Read, func(p []rtcp.Packet) { output.onRTCP(p, time.Now()) }) })
 	return nil
 }
 

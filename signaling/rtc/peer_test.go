@@ -57,6 +57,7 @@ func (*conversation) RoundTrip(time.Duration)       {}
 func (*conversation) Loss(bool, int, int)           {}
 func (*conversation) SetFrame(string, []byte, bool) {}
 func (*conversation) ClearFrame()                   {}
+func (*conversation) Crash(error)                   {}
 
 // client is a Pion peer that offers some codecs and says something in one of them.
 type client struct {

@@ -14,6 +14,7 @@ import (
 
 	"voxgate/agents"
 	"voxgate/bridge"
+	"voxgate/crash"
 	"voxgate/signaling/phone"
 	"voxgate/tools"
 )
@@ -221,7 +222,9 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 func (c *call) takeKeys(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var typing sync.WaitGroup
-	typing.Go(func() { c.keypad.Run(ctx, c.log, c.agent.Keys, c.typed) })
+	typing.Go(func() {
+		crash.Run(c.log, "keypad", c.end, func() { c.keypad.Run(ctx, c.log, c.agent.Keys, c.typed) })
+	})
 	return func() {
 		cancel()
 		typing.Wait()
@@ -302,7 +305,9 @@ func (c *call) keepAlive(timer refresh, now time.Time) error {
 		return errRefresh
 	case timer.ours && waited > timer.every/2 && now.Sub(c.alive.tried) > refreshPause:
 		c.alive.tried = now
-		c.refreshing.Go(func() { c.sendRefresh(timer) })
+		c.refreshing.Go(func() {
+			crash.Run(c.log, "sip call", c.end, func() { c.sendRefresh(timer) })
+		})
 	}
 	return nil
 }

@@ -15,7 +15,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -27,6 +26,7 @@ import (
 
 	"voxgate/agents"
 	"voxgate/bridge"
+	"voxgate/crash"
 	"voxgate/media/opus"
 	"voxgate/signaling/rtc"
 	"voxgate/tools/webhook"
@@ -419,6 +419,7 @@ func (d *Door) onAnswerAgain(res *sip.Response) {
 		return
 	}
 	d.serving.Go(func() {
+		defer crash.Contain(c.log, "sip call", c.end)
 		dialog := c.dialog
 		forked := !dialog.is(dialog.callID, res.To().Params.GetOr("tag", ""))
 		if forked {
@@ -484,11 +485,14 @@ func (d *Door) route() {
 // guarded keeps what cannot be answered from f, and the process from what f does with it.
 func (d *Door) guarded(f func(*sip.Request, sip.ServerTransaction)) func(*sip.Request, sip.ServerTransaction) {
 	return func(req *sip.Request, tx sip.ServerTransaction) {
-		defer func() {
-			if p := recover(); p != nil {
-				d.log.Error("a request crashed its handler", "method", req.Method, "from", req.Source(), "panic", p, "stack", string(debug.Stack()))
+		defer crash.Contain(d.log.With("method", req.Method, "from", req.Source()), "sip request", func(err error) {
+			if c := d.callOf(req); c != nil {
+				c.end(err)
 			}
-		}()
+			if req.Method != sip.ACK { // fails if there was an answer already
+				d.reply(req, tx, 500, "Server Internal Error")
+			}
+		})
 		d.mu.Lock()
 		deaf := d.deaf
 		if !deaf {
@@ -500,6 +504,7 @@ func (d *Door) guarded(f func(*sip.Request, sip.ServerTransaction)) func(*sip.Re
 			!req.From().Params.Has("tag") {
 			return
 		}
+		crash.Check("sip request")
 		f(req, tx)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/crash"
 	"voxgate/media"
 	"voxgate/signaling/phone"
 	"voxgate/tools"
@@ -255,7 +256,7 @@ func (c *call) overhear(ctx context.Context, s *bridge.Session) error {
 	}
 	o := &overheard{over: make(chan error, 1)}
 	c.overheard = o
-	go func() { o.over <- c.joined(c.partner) }()
+	go crash.Run(c.log, "sip call", func(err error) { o.over <- err }, func() { o.over <- c.joined(c.partner) })
 	s.Attach(nil)
 	if err := s.Do(bridge.Pause{On: true, Listen: true}); err != nil {
 		return err
@@ -302,8 +303,9 @@ func (c *call) joined(leg *call) error {
 		if len(tapes) > 0 {
 			p.tape = &tape{to: tapes, caller: from == c}
 		}
-		running.Go(func() { end(cmp.Or(p.run(ctx), errPartner)) })
+		running.Go(func() { crash.Run(c.log, "sip media", end, func() { end(cmp.Or(p.run(ctx), errPartner)) }) })
 		running.Go(func() {
+			defer crash.Contain(c.log, "sip call", end)
 			end(from.attend(ctx, func(key byte) {
 				if err := hearer.stream.sendDigits(ctx, string(key)); err != nil {
 					from.log.Warn("a key was not passed on", "err", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/emiago/sipgo/sip"
 
 	"voxgate/bridge"
+	"voxgate/crash"
 	"voxgate/signaling/phone"
 )
 
@@ -100,7 +101,10 @@ func (d *Door) carry(c *call, f func() error) {
 	}()
 	defer c.release()
 	defer d.leave(c)
-	err = f()
+	crash.Run(c.log, "sip call", func(e error) {
+		err = e
+		c.end(e)
+	}, func() { err = f() })
 }
 
 // refusal is how a call is refused.
@@ -269,7 +273,7 @@ func (c *call) respond(tx sip.ServerTransaction, req *sip.Request, r *refusal) {
 // start begins the conversation; the channel says how it has ended.
 func (c *call) start() <-chan error {
 	talked := make(chan error, 1)
-	go func() { talked <- c.talk() }()
+	go crash.Run(c.log, "sip call", func(err error) { talked <- err }, func() { talked <- c.talk() })
 	return talked
 }
 

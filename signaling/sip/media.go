@@ -16,6 +16,7 @@ import (
 	"github.com/pion/rtp"
 	"github.com/pion/srtp/v3"
 
+	"voxgate/crash"
 	"voxgate/media"
 	"voxgate/media/rtpaudio"
 	"voxgate/signaling/rtc"
@@ -79,7 +80,9 @@ func (p *ports) listen(port usedPort) (*stream, error) {
 		if err == nil {
 			s.control = control.(*net.UDPConn)
 			s.ssrc = rand.Uint32()
-			s.reading.Go(s.readControl)
+			s.reading.Go(func() { // without its sound the call ends
+				crash.Run(nil, "sip media", func(error) { _ = s.conn.Close() }, s.readControl)
+			})
 			return s, nil
 		}
 		s.conn.Close()

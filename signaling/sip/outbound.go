@@ -16,6 +16,7 @@ import (
 
 	"voxgate/agents"
 	"voxgate/bridge"
+	"voxgate/crash"
 	"voxgate/signaling/phone"
 )
 
@@ -469,6 +470,7 @@ func (c *call) cancel(invite *sip.Request) {
 	req.SetBody(nil)
 	req.Laddr = invite.Laddr
 	c.door.running.Go(func() {
+		defer crash.Contain(c.log, "sip call", c.end)
 		ctx, stop := context.WithTimeout(context.Background(), byeTimeout)
 		defer stop()
 		_, _ = transact(ctx, c.dialog.client, req)

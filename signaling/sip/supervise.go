@@ -11,6 +11,7 @@ import (
 	"github.com/pion/rtp"
 
 	"voxgate/bridge"
+	"voxgate/crash"
 	"voxgate/media"
 	"voxgate/signaling/access"
 	"voxgate/signaling/phone"
@@ -110,7 +111,7 @@ func (c *call) listen(session *bridge.Session) error {
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	defer end(nil)
-	reading.Go(func() { sound.stream.keys(ctx, c.keypad.Press) })
+	reading.Go(func() { crash.Run(c.log, "keypad", end, func() { sound.stream.keys(ctx, c.keypad.Press) }) })
 	return c.attend(ctx, func(key byte) {
 		if key == takeKey && !c.consultation.hears.line.Load().isBridged() {
 			end(errTakes)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/crash"
 	"voxgate/media"
 	"voxgate/signaling"
 	"voxgate/signaling/phone"
@@ -178,7 +179,9 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) (err error) {
 	listening, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer context.AfterFunc(ctx, func() { c.end(); stop(context.Cause(ctx)) })()
 	var typing sync.WaitGroup
-	typing.Go(func() { c.keypad.Run(listening, c.log, c.agent.Keys, s.Do) })
+	typing.Go(func() {
+		crash.Run(c.log, "keypad", s.Crash, func() { c.keypad.Run(listening, c.log, c.agent.Keys, s.Do) })
+	})
 	defer typing.Wait()
 	defer stop(nil)
 	defer close(c.gone)

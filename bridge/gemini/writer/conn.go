@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"voxgate/bridge/gemini/wire"
+	"voxgate/crash"
 )
 
 // Conn is a connection, as [voxgate/bridge/gemini.Conn] is one to a Live model.
@@ -86,6 +87,7 @@ func (c *Conn) Close() error {
 // run acts on what comes until the connection is closed.
 func (c *Conn) run(ctx context.Context) {
 	defer close(c.over)
+	defer crash.Contain(nil, "model connection", nil) // the reader finds it lost
 	for {
 		select {
 		case m := <-c.in:
@@ -158,6 +160,8 @@ func (c *Conn) begin(ctx context.Context) {
 	c.answer = make(chan answer, 1)
 	go func(done chan<- answer, cancel func()) {
 		defer cancel()
+		defer crash.Contain(nil, "model request", func(err error) { done <- answer{err: err} })
+		crash.Check("model request")
 		if err != nil {
 			done <- answer{err: err}
 			return
@@ -227,7 +231,8 @@ func (c *Conn) keep(ctx context.Context, a answer) {
 	if len(a.parts) > 0 {
 		c.add("model", a.parts, false)
 	}
-	if a.tokens.Total > 0 && !(c.emit(ctx, wire.ServerMessage{Tokens: &wire.Tokens{}}) && c.emit(ctx, wire.ServerMessage{Tokens: &a.tokens})) {
+	if a.tokens.Total > 0 && !(c.emit(ctx, wire.ServerMessage{Tokens: &wire.Tokens{}}) && c.emit(ctx,
+		wire.ServerMessage{Tokens: &a.tokens})) {
 		c.writer.owed = c.writer.owed.Plus(a.tokens)
 	}
 }

@@ -1,0 +1,143 @@
+package doortest_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"voxgate/bridge"
+	"voxgate/crash"
+	"voxgate/media"
+	"voxgate/media/mediatest"
+	"voxgate/signaling/doortest"
+	"voxgate/tools"
+)
+
+// TestAPanicEndsOneCall panics in each kind of goroutine that a call has: that call ends, the panic is logged with its stack and counted,
+// and another call goes on.
+func TestAPanicEndsOneCall(t *testing.T) { // alone: what is injected is for the whole process
+	call := func(t *testing.T, g *doortest.Gateway) (*doortest.Client, *doortest.Phone) {
+		return doortest.Call(t, g, `{}`, doortest.PhoneOptions{Channel: true})
+	}
+	speaks := func(c *doortest.Client) { c.Send("SEND_MESSAGE", doortest.Typed("Tell me a story.")) }
+	for _, kind := range []struct {
+		place string
+		fault func(t *testing.T, g *doortest.Gateway, arm func()) *doortest.Client // returns the client whose call ends
+	}{
+		{"session", func(t *testing.T, g *doortest.Gateway, arm func()) *doortest.Client {
+			arm()
+			c := doortest.Dial(t, g.URL)
+			c.Send("CONNECT_GEMINI", `{"initialConfig":{}}`)
+			return c
+		}},
+		{"caller", func(t *testing.T, g *doortest.Gateway, arm func()) *doortest.Client {
+			arm()
+			c := doortest.Dial(t, g.URL)
+			c.Send("CONNECT_GEMINI", `{"initialConfig":{}}`)
+			return c
+		}},
+		{"model connection", func(t *testing.T, g *doortest.Gateway, arm func()) *doortest.Client {
+			arm()
+			c := doortest.Dial(t, g.URL)
+			c.Send("CONNECT_GEMINI", `{"initialConfig":{}}`)
+			return c
+		}},
+		{"playout", func(t *testing.T, g *doortest.Gateway, arm func()) *doortest.Client {
+			c, _ := call(t, g)
+			arm()
+			speaks(c)
+			return c
+		}},
+		{"socket writer", func(t *testing.T, g *doortest.Gateway, arm func()) *doortest.Client {
+			arm()
+			return doortest.Dial(t, g.URL)
+		}},
+		{"socket reader", func(t *testing.T, g *doortest.Gateway, arm func()) *doortest.Client {
+			c, _ := call(t, g)
+			arm()
+			c.Send("PING", "")
+			return c
+		}},
+		{"data channel", func(t *testing.T, g *doortest.Gateway, arm func()) *doortest.Client {
+			c, p := call(t, g)
+			c.Send("SEND_MESSAGE", doortest.Typed("Hello."))
+			c.Wait(0, "an event by the channel", func(m doortest.Message) bool { return m.Way == "channel" })
+			arm()
+			p.Send("PING", "")
+			return c
+		}},
+		{"peer", func(t *testing.T, g *doortest.Gateway, arm func()) *doortest.Client {
+			c := doortest.Connect(t, g, `{}`)
+			p := doortest.NewPhone(t, c, doortest.PhoneOptions{})
+			arm()
+			p.Offer(false)
+			return c
+		}},
+		{"microphone", func(t *testing.T, g *doortest.Gateway, arm func()) *doortest.Client {
+			arm()
+			c, _ := call(t, g)
+			return c
+		}},
+		{"rtcp", func(t *testing.T, g *doortest.Gateway, arm func()) *doortest.Client {
+			arm()
+			c := doortest.Connect(t, g, `{}`)
+			doortest.NewPhone(t, c, doortest.PhoneOptions{}).Offer(false)
+			return c
+		}},
+		{"tool", func(t *testing.T, g *doortest.Gateway, arm func()) *doortest.Client {
+			c := doortest.Connect(t, g, `{}`)
+			arm()
+			c.Send("SEND_MESSAGE", doortest.Typed("/tool get_time"))
+			return c
+		}},
+	} {
+		t.Run(kind.place, func(t *testing.T) {
+			g := doortest.NewGateway(t, func(_ *doortest.Doors, o *bridge.Options) {
+				o.Tools = func() []tools.Tool {
+					return []tools.Tool{{
+						Declaration: tools.Declaration{Name: "get_time"},
+						Run:         func(context.Context, json.RawMessage) (json.RawMessage, error) { return nil, nil },
+					}}
+				}
+			})
+			other := doortest.Connect(t, g, `{}`)
+			other.Ask("Hello.")
+			before := crash.Count(kind.place)
+			var armed atomic.Bool
+			defer crash.Inject(func(place string) {
+				if place == kind.place && armed.CompareAndSwap(true, false) {
+					panic("injected")
+				}
+			})()
+			c := kind.fault(t, g, func() { armed.Store(true) })
+			c.CloseCode()
+			if n := crash.Count(kind.place) - before; n != 1 {
+				t.Errorf("%d panics are counted", n)
+			}
+			if log := g.Logs.String(); !strings.Contains(log, "injected") || !strings.Contains(log, "crash.go") {
+				t.Error("the panic is not logged with its stack")
+			}
+			other.Ask("Are you there?")
+			other.Say(mediatest.Tone(media.FrameDuration, 16000, 400, 1000), 16000)
+			other.Send("PING", "")
+			other.Expect("PONG")
+		})
+	}
+}
+
+// TestAPanicOfARequest has a request whose handler panics answered with 500.
+func TestAPanicOfARequest(t *testing.T) {
+	g := doortest.NewGateway(t, doortest.WithWHIP)
+	defer crash.Inject(func(place string) {
+		if place == "request" {
+			panic("injected")
+		}
+	})()
+	resp, _ := doortest.WhipRequest(t, http.MethodPost, g.HTTP+"/whip/desk", doortest.SomeOffer(t), "Content-Type", "application/sdp")
+	if resp.StatusCode != http.StatusInternalServerError {
+		t.Error(resp.Status)
+	}
+}
