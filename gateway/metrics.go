@@ -122,10 +122,7 @@ func newMetrics() *metrics {
 	m.jitter = histogram("rtp_jitter_seconds", "Mean jitter of a stream, by direction.",
 		[]float64{.001, .0025, .005, .01, .02, .04, .08, .16, .32}, "direction")
 	m.concealed = counter("rtp_concealed_seconds_total", "Sound made up for what was lost of clients' microphones.").WithLabelValues()
-	built := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "voxgate_build_info", Help: "1, for what was built.",
-		ConstLabels: buildLabels(),
-	})
+	built := prometheus.NewGauge(prometheus.GaugeOpts{Name: "voxgate_build_info", Help: "1, for what was built.", ConstLabels: buildLabels()})
 	built.Set(1)
 	m.registry.MustRegister(built)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

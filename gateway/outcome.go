@@ -32,8 +32,7 @@ const (
 )
 
 // generator has a model that writes answer a request, piece by piece: see rest.Door.Generate.
-type generator func(ctx context.Context, account bridge.Account, model string, request json.RawMessage,
-	piece func(json.RawMessage) error) (
+type generator func(ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error) (
 	bridge.Cost, error)
 
 // report is a conversation that is over, and what came of it, by the JSON Schema of its agent, or why that could not be written.

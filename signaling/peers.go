@@ -106,9 +106,26 @@ func (c *PeerCall) Answer(s *bridge.Session, api *rtc.API, o rtc.PeerOptions) (*
 	return p, nil
 }
 
+// NoListener is where the voice goes while nobody hears it: it is played in its time, as recordings and transcripts have it.
+type NoListener struct{}
+
+// Lead implements [media.Output].
+func (NoListener) Lead() time.Duration { return 0 }
+
+// WriteFrame implements [media.Output].
+func (NoListener) WriteFrame(media.Frame) error { return nil }
+
+// Output is where the model's voice goes: to the client, or nowhere if its offer takes none.
+func (p *Peer) Output() media.Output {
+	if voice := p.Voice(); voice != nil {
+		return voice
+	}
+	return NoListener{}
+}
+
 // Begin attaches the voice and sends the answer.
 func (c *PeerCall) Begin(p *Peer) {
-	c.session.Load().Attach(p.Voice())
+	c.session.Load().Attach(p.Output())
 	c.answer <- p.SDP
 }
 

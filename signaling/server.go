@@ -141,13 +141,31 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if websocket.IsWebSocketUpgrade(r) { // Google's SDKs write two slashes, and no WebSocket client follows the mux' redirect
-		r.URL.Path = slashes.ReplaceAllString(r.URL.Path, "/")
-	}
+	s.tidy(r)
 	s.mux.ServeHTTP(w, r)
 }
 
 var slashes = regexp.MustCompile(`//+`)
+
+// tidy makes of a request's path the one that is served: without doubled slashes, which Google's SDKs write, and without one at the end,
+// where only that is served. Neither WebSocket clients nor most that post an offer follow a redirect.
+func (s *Server) tidy(r *http.Request) {
+	r.URL.Path, r.URL.RawPath = slashes.ReplaceAllString(r.URL.Path, "/"), slashes.ReplaceAllString(r.URL.RawPath, "/")
+	if len(r.URL.Path) < 2 || !strings.HasSuffix(r.URL.Path, "/") || !s.isServedByRest(r) {
+		return
+	}
+	path, raw := r.URL.Path, r.URL.RawPath
+	r.URL.Path, r.URL.RawPath = strings.TrimSuffix(path, "/"), strings.TrimSuffix(raw, "/")
+	if s.isServedByRest(r) {
+		r.URL.Path, r.URL.RawPath = path, raw
+	}
+}
+
+// isServedByRest reports whether a request has no door of its own, but at most one that takes whatever is left.
+func (s *Server) isServedByRest(r *http.Request) bool {
+	_, pattern := s.mux.Handler(r)
+	return pattern == "" || strings.HasSuffix(pattern, "/") || strings.HasSuffix(pattern, "...}")
+}
 
 // enter is a door with everything that stands before it. A door asks who may talk, and how much, by
 // [access.Visitor.Authorize].

@@ -52,6 +52,8 @@ type listener struct {
 		Full() bool
 	}
 	pace interface{ Spent(took time.Duration) } // of what comes: see [signaling.Pace]
+
+	filtered bool // it gets filteredEvents alone
 }
 
 func newCall(log *slog.Logger, d *dialogue) *call {
@@ -69,7 +71,7 @@ func (c *call) with(from *listener, do func(d *dialogue)) {
 	do(c.dialogue)
 	for _, t := range c.dialogue.drain() {
 		for _, l := range c.listeners {
-			if !t.alone || l == from || from == nil {
+			if (!t.alone || l == from || from == nil) && (!l.filtered || filteredEvents[t.kind]) {
 				l.out.PutText(t.data)
 			}
 		}

@@ -228,8 +228,12 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return badOffer(err)
 	}
-	if !offer.Talks() {
-		return refusal("invalid_offer", "sdp", "The offer has no audio section that can be served.")
+	if !offer.Speaks() && !offer.Listens() { // either is enough: text comes and goes by the data channel
+		return refusal("invalid_offer", "sdp", "The offer has no audio section that sends or receives.")
+	}
+	filter, err := readFilter(r)
+	if err != nil {
+		return err
 	}
 	dialogue := newDialogue(modelOf(r), true, newID)
 	dialogue.beta = guest.Beta || isBeta(r)
@@ -239,7 +243,7 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 	}
 	log := d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address())
 	c := &peerCall{call: newCall(log, dialogue), door: d, origin: open.Origin, shown: sha256.Sum256([]byte(tokenOf(r)))}
-	c.Offer = offer
+	c.Offer, c.filtered = offer, filter
 	id := signaling.NodeID(d.Host, newID("rtc"))
 	if sdp, err = d.calls.Begin(r, d.Host, id, c, *open); err != nil {
 		return err

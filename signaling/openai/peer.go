@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"net/http"
+	"strings"
 
 	"voxgate/bridge"
 	"voxgate/media"
@@ -11,8 +13,34 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// channelLabel is the data channel's, which the client makes.
-const channelLabel = "oai-events"
+// filteredEvents are those that a page gets with Azure's ?webrtcfilter=on, which keeps the instructions of the session from it: its backend
+// gets all by a WebSocket with the call's id.
+var filteredEvents = map[string]bool{
+	"input_audio_buffer.speech_started":                     true,
+	"input_audio_buffer.speech_stopped":                     true,
+	"output_audio_buffer.started":                           true,
+	"output_audio_buffer.stopped":                           true,
+	"conversation.item.input_audio_transcription.completed": true,
+	"conversation.item.added":                               true,
+	"conversation.item.created":                             true,
+	"response.output_text.delta":                            true,
+	"response.output_text.done":                             true,
+	"response.output_audio_transcript.delta":                true,
+	"response.output_audio_transcript.done":                 true,
+}
+
+// readFilter reports whether a request asks for filteredEvents alone. What is neither yes nor no is refused: a client that asks for it
+// relies on it.
+func readFilter(r *http.Request) (bool, error) {
+	switch value := r.URL.Query().Get("webrtcfilter"); strings.ToLower(value) {
+	case "on", "true":
+		return true, nil
+	case "", "off", "false":
+		return false, nil
+	default:
+		return false, refusal("invalid_value", "webrtcfilter", "webrtcfilter must be on or off, not %q.", clip(value))
+	}
+}
 
 // peerCall is a conversation whose sound travels by WebRTC.
 type peerCall struct {
@@ -21,14 +49,16 @@ type peerCall struct {
 	door   *Door
 	origin bridge.Origin
 	shown  [sha256.Size]byte // the hash of the secret that it was begun with
+
+	filtered bool // the page gets filteredEvents alone
 }
 
 // Serve implements [bridge.Caller].
 func (c *peerCall) Serve(ctx context.Context, s *bridge.Session) error {
 	c.log.Info("client connected", "call", s.ID())
-	own := &listener{}
+	own := &listener{filtered: c.filtered}
 	o := rtc.PeerOptions{Session: &heard{signaling.PeerSession{Session: s}, c.call}, Decoder: c.door.OpusDecoder, Logger: c.log}
-	channel := signaling.NewChannel(&o, channelLabel, func(m signaling.Message) {
+	channel := signaling.NewChannel(&o, rtc.AnyChannel, func(m signaling.Message) {
 		m.Text = true // whatever the client calls it
 		c.receive(own, m)
 	})

@@ -26,6 +26,7 @@ type record struct {
 
 // message is a message to the client.
 type message struct {
+	kind  string // as of the general availability, for clients of the beta, too
 	data  []byte
 	alone bool // to the connection that has asked
 }
@@ -41,7 +42,7 @@ func (r *record) drain() []message {
 func (r *record) emit(kind string, fields object) { r.put(kind, fields, false) }
 
 func (r *record) put(kind string, fields object, alone bool) {
-	rest := []byte("}")
+	own, rest := kind, []byte("}")
 	if len(fields) > 0 {
 		rest = tools.Encode(fields)
 		rest[0] = ','
@@ -52,7 +53,7 @@ func (r *record) put(kind string, fields object, alone bool) {
 		}
 	}
 	data := fmt.Appendf(nil, `{"type":%q,"event_id":%q%s`, kind, r.newID("event"), rest)
-	r.out = append(r.out, message{data, alone})
+	r.out = append(r.out, message{own, data, alone})
 }
 
 // fail reports an error; event is the id of the client's that it answers.

@@ -73,7 +73,7 @@ func (d *Door) socket(w http.ResponseWriter, r *http.Request) {
 		s.Opened() // a client need not say anything
 		log := d.Logger.With("door", doorName, "remote", s.Remote())
 		to, open, err := d.opening(r, log)
-		own := &listener{s, s}
+		own := &listener{out: s, pace: s}
 		switch {
 		case err != nil:
 			to.end(own, err)

@@ -113,52 +113,57 @@ func exchange(t *testing.T, phone *client, p *Peer, session *conversation, direc
 // keeps the rules, and the voice goes by a section that takes it.
 func TestSectionsStopAndComeBack(t *testing.T) {
 	const group = "a=group:BUNDLE "
-	both := func(mids, sections string) string { return offerHead + group + mids + "\r\n" + sections }
+	both := func(mids, sections string) string { return rtctest.OfferHead + group + mids + "\r\n" + sections }
 	for _, c := range []struct {
 		name   string
 		offers []string
 		voices []string // where the voice goes after each: a mid, "" none, "gone" another peer must go on
 	}{
 		{"the sound, in the same place", []string{
-			both("0 1", audioOf("9", "0")+channelOf("9", "1")), both("1", audioOf("0", "0")+channelOf("9", "1")),
-			both("1 2", audioOf("9", "2")+channelOf("9", "1")), both("1", audioOf("0", "2")+channelOf("9", "1")),
-			both("3 1", audioOf("9", "3")+channelOf("9", "1")),
+			both("0 1", rtctest.Audio("9", "0")+rtctest.DataChannel("9", "1")), both("1", rtctest.Audio("0", "0")+rtctest.DataChannel("9", "1")),
+			both("1 2", rtctest.Audio("9", "2")+rtctest.DataChannel("9", "1")), both("1", rtctest.Audio("0", "2")+rtctest.DataChannel("9", "1")),
+			both("3 1", rtctest.Audio("9", "3")+rtctest.DataChannel("9", "1")),
 		}, []string{"0", "", "2", "", "3"}},
 		{"the sound, after the others", []string{
-			both("0 1", audioOf("9", "0")+channelOf("9", "1")), both("1 2", audioOf("0", "0")+channelOf("9", "1")+audioOf("9", "2")),
-			both("1 2 3", audioOf("9", "3")+channelOf("9", "1")+audioOf("9", "2")),
-			both("1 3", audioOf("9", "3")+channelOf("9", "1")+audioOf("0", "2")),
+			both("0 1", rtctest.Audio("9", "0")+rtctest.DataChannel("9", "1")), both("1 2", rtctest.Audio("0", "0")+rtctest.DataChannel("9",
+				"1")+rtctest.Audio("9", "2")),
+			both("1 2 3", rtctest.Audio("9", "3")+rtctest.DataChannel("9", "1")+rtctest.Audio("9", "2")),
+			both("1 3", rtctest.Audio("9", "3")+rtctest.DataChannel("9", "1")+rtctest.Audio("0", "2")),
 		}, []string{"0", "2", "2", "3"}},
 		{"the ear moves", []string{
-			both("0 1", audioOf("9", "0")+audioOf("9", "1", "a=sendonly")), both("0 1", audioOf("9", "0", "a=sendonly")+audioOf("9", "1",
+			both("0 1", rtctest.Audio("9", "0")+rtctest.Audio("9", "1", "a=sendonly")), both("0 1", rtctest.Audio("9", "0",
+				"a=sendonly")+rtctest.Audio("9", "1",
 				"a=recvonly")),
-			both("0 1", audioOf("9", "0", "a=inactive")+audioOf("9", "1", "a=inactive")), both("0 1", audioOf("9", "0",
-				"a=inactive")+audioOf("9", "1")),
-			both("0 1", audioOf("9", "0", "a=recvonly")+audioOf("9", "1", "a=inactive")),
+			both("0 1", rtctest.Audio("9", "0", "a=inactive")+rtctest.Audio("9", "1", "a=inactive")), both("0 1", rtctest.Audio("9", "0",
+				"a=inactive")+rtctest.Audio("9", "1")),
+			both("0 1", rtctest.Audio("9", "0", "a=recvonly")+rtctest.Audio("9", "1", "a=inactive")),
 		}, []string{"0", "1", "", "1", "0"}},
 		{"the channel", []string{
-			both("0 1", audioOf("9", "0")+channelOf("9", "1")), both("0", audioOf("9", "0")+channelOf("0", "1")),
-			both("0 2", audioOf("9", "0")+channelOf("9", "2")),
+			both("0 1", rtctest.Audio("9", "0")+rtctest.DataChannel("9", "1")), both("0", rtctest.Audio("9", "0")+rtctest.DataChannel("0", "1")),
+			both("0 2", rtctest.Audio("9", "0")+rtctest.DataChannel("9", "2")),
 		}, []string{"0", "0", "0"}},
 		{"the camera", []string{
-			both("0 1", videoOf("9", "0", "VP8")+audioOf("9", "1")), both("1", videoOf("0", "0", "VP8")+audioOf("9", "1")),
-			both("2 1", videoOf("9", "2", "VP8")+audioOf("9", "1")), both("2 1", videoOf("9", "2", "H264")+audioOf("9", "1")),
+			both("0 1", rtctest.Video("9", "0", "VP8")+rtctest.Audio("9", "1")), both("1", rtctest.Video("0", "0", "VP8")+rtctest.Audio("9", "1")),
+			both("2 1", rtctest.Video("9", "2", "VP8")+rtctest.Audio("9", "1")), both("2 1", rtctest.Video("9", "2", "H264")+rtctest.Audio("9",
+				"1")),
 		}, []string{"1", "1", "1", "1"}},
-		{"everything", []string{both("0", audioOf("9", "0")), offerHead + audioOf("0", "0"), both("1", audioOf("9", "1"))}, []string{
+		{"everything", []string{both("0", rtctest.Audio("9", "0")), rtctest.OfferHead + rtctest.Audio("0", "0"), both("1", rtctest.Audio("9",
+			"1"))}, []string{
 			"0", "",
 			"gone",
 		}},
 		{"a channel alone, and then sound", []string{
-			both("0", channelOf("9", "0")), both("0 1", channelOf("9", "0")+audioOf("9", "1")),
+			both("0", rtctest.DataChannel("9", "0")), both("0 1", rtctest.DataChannel("9", "0")+rtctest.Audio("9", "1")),
 		}, []string{"", "1"}},
 		{"RED comes and goes", []string{
-			both("0", audioOf("9", "0")), both("0", redOf("0")), both("0", audioOf("9", "0")), both("0", redOf("0")),
+			both("0", rtctest.Audio("9", "0")), both("0", redOf("0")), both("0", rtctest.Audio("9", "0")), both("0", redOf("0")),
 		}, []string{"0", "0", "0", "0"}},
 		{"a better codec is offered later", []string{
-			both("0", sectionOf("audio 9 UDP/TLS/RTP/SAVPF 0", "0", "a=rtcp-mux")), both("0", audioOf("9", "0")),
+			both("0", rtctest.Section("audio 9 UDP/TLS/RTP/SAVPF 0", "0", "a=rtcp-mux")), both("0", rtctest.Audio("9", "0")),
 		}, []string{"0", "0"}},
 		{"another payload type", []string{
-			both("0", audioOf("9", "0")), both("0", sectionOf("audio 9 UDP/TLS/RTP/SAVPF 96", "0", "a=rtcp-mux", "a=rtpmap:96 opus/48000/2")),
+			both("0", rtctest.Audio("9", "0")), both("0", rtctest.Section("audio 9 UDP/TLS/RTP/SAVPF 96", "0", "a=rtcp-mux",
+				"a=rtpmap:96 opus/48000/2")),
 		}, []string{"0", "0"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -197,6 +202,6 @@ func TestSectionsStopAndComeBack(t *testing.T) {
 
 // redOf is a section of sound that takes copies of earlier packets.
 func redOf(mid string) string {
-	return sectionOf("audio 9 UDP/TLS/RTP/SAVPF 111 63", mid, "a=rtcp-mux", "a=rtpmap:111 opus/48000/2", "a=rtpmap:63 red/48000/2",
+	return rtctest.Section("audio 9 UDP/TLS/RTP/SAVPF 111 63", mid, "a=rtcp-mux", "a=rtpmap:111 opus/48000/2", "a=rtpmap:63 red/48000/2",
 		"a=fmtp:63 111/111")
 }

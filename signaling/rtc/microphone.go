@@ -100,10 +100,7 @@ func (p *Peer) receiverOptions(from *webrtc.RTPReceiver) rtpaudio.ReceiverOption
 		case strings.EqualFold(c.MimeType, mimeTypeRED):
 			o.RED = append(o.RED, uint8(c.PayloadType))
 		}
-		if slices.ContainsFunc(c.RTCPFeedback, func(f webrtc.RTCPFeedback) bool {
-			return f.Type == webrtc.TypeRTCPFBNACK &&
-				f.Parameter == ""
-		}) {
+		if slices.ContainsFunc(c.RTCPFeedback, func(f webrtc.RTCPFeedback) bool { return f.Type == webrtc.TypeRTCPFBNACK && f.Parameter == "" }) {
 			o.NACK = p.requestAgain
 		}
 	}

@@ -565,8 +565,8 @@ func unseen(formats []webrtc.RTPCodecParameters) (list []string) {
 	return list
 }
 
-// stopped reports whether the client has taken back all sections that there were.
-func (o *Offer) stopped() bool { return o.tag() == nil }
+// Stopped reports whether the client has taken back all sections that there were.
+func (o Offer) Stopped() bool { return o.tag() == nil }
 
 // voiceSection returns the section that the voice goes by: the one that has it if the client takes it there, or else the first that
 // does; "": none.

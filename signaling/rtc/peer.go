@@ -63,11 +63,14 @@ type PeerOptions struct {
 	// get them one by one, as after an HTTP request: its Answer waits until it has them all.
 	Candidate func(line string)
 
-	Channel string                            // the label of the data channel; only the first of that name is served; "": none
+	Channel string                            // the label of the data channel, or AnyChannel; only the first is served; "": none
 	Opened  func(*Channel)                    // the data channel
 	Closed  func(*Channel)                    // the data channel, even if it had not opened
 	Message func(message []byte, isText bool) // by the data channel
 }
+
+// AnyChannel has the first data channel served, whatever its label is.
+const AnyChannel = "*"
 
 var (
 	errOtherCodec  = errors.New("the codec of a connection stays")
@@ -160,7 +163,7 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 	})
 	var served atomic.Bool
 	pc.OnDataChannel(func(dc *webrtc.DataChannel) {
-		if o.Channel == "" || dc.Label() != o.Channel || !served.CompareAndSwap(false, true) {
+		if o.Channel == "" || o.Channel != AnyChannel && dc.Label() != o.Channel || !served.CompareAndSwap(false, true) {
 			dc.Close() // each one that stays is a goroutine and 65 KB
 			return
 		}
@@ -176,12 +179,12 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 
 // Made reports whether an offer is of the client's side of this peer; before its first Answer none is.
 func (p *Peer) Made(o Offer) bool {
-	return !p.stopped && p.setup != "" && (o.stopped() || p.offer.transport.fingerprint == o.transport.fingerprint)
+	return !p.stopped && p.setup != "" && (o.Stopped() || p.offer.transport.fingerprint == o.transport.fingerprint)
 }
 
 // Restarts reports whether an offer restarts ICE, which cuts the path until the answer is there.
 func (p *Peer) Restarts(o Offer) bool {
-	return !o.stopped() && p.offer.transport.ufrag != o.transport.ufrag
+	return !o.Stopped() && p.offer.transport.ufrag != o.transport.ufrag
 }
 
 // Connecting reports whether the peer is on its way to be connected, at first or after a restart of ICE.
@@ -245,7 +248,7 @@ func (p *Peer) Answer(o Offer) (sdp string, err error) {
 			return bad(fmt.Errorf("%s would take the place of %s: %w", o.codec.name, p.chosen.name, errOtherCodec))
 		}
 	}
-	if o.stopped() {
+	if o.Stopped() {
 		if p.setup == "" {
 			return bad(errNothingServed)
 		}

@@ -77,7 +77,7 @@ func refusedInWords(t *testing.T, err error) {
 
 // readable reports whether Pion's strict parser takes the m= lines of an offer, which its answer repeats.
 func readable(offer string) bool {
-	text := offerHead
+	text := rtctest.OfferHead
 	for line := range strings.FieldsFuncSeq(offer, func(r rune) bool { return r == '\r' || r == '\n' }) {
 		if strings.HasPrefix(line, "m=") {
 			text += line + "\r\n"
@@ -99,8 +99,8 @@ func FuzzAnswer(f *testing.F) {
 		f.Add(seed, offer)
 		f.Add(offer, seed)
 	}
-	for i, c := range oddOffers {
-		f.Add(c.offer, oddOffers[(i*7+3)%len(oddOffers)].offer)
+	for i, c := range rtctest.OddOffers {
+		f.Add(c.Offer, rtctest.OddOffers[(i*7+3)%len(rtctest.OddOffers)].Offer)
 	}
 	api := sealed(f)
 	f.Fuzz(func(t *testing.T, first, second string) {
@@ -108,7 +108,7 @@ func FuzzAnswer(f *testing.F) {
 		for _, text := range []string{first, second} {
 			o, err := ParseOffer(text)
 			if err == nil {
-				if !o.stopped() && o.transport.fingerprint == "" || o.maxMessage <= 0 || o.maxMessage > maxChannelMessage {
+				if !o.Stopped() && o.transport.fingerprint == "" || o.maxMessage <= 0 || o.maxMessage > maxChannelMessage {
 					t.Errorf("%+v", o)
 				}
 				if peer == nil || !peer.Made(o) {

@@ -123,7 +123,7 @@ func (c *call) answer(offer rtc.Offer, anew bool) (sdp string, err error) {
 		if sdp, err = c.peer.Peer.Answer(offer); err != nil {
 			return "", badOffer(err)
 		}
-		c.session.Attach(c.peer.Voice())
+		c.session.Attach(c.peer.Output())
 		return sdp, nil
 	}
 	was, channel := c.peer, c.channel
@@ -133,7 +133,7 @@ func (c *call) answer(offer rtc.Offer, anew bool) (sdp string, err error) {
 		c.session.Hold(false)
 		return "", err
 	}
-	c.session.Attach(c.peer.Voice())
+	c.session.Attach(c.peer.Output())
 	c.came.Store(0) // the new one has said nothing yet
 	c.closing.Go(func() {
 		channel.Close()

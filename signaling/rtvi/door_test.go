@@ -168,7 +168,7 @@ func TestRTVIRefuses(t *testing.T) {
 		{"/api/offer", "", `{"pc_id":"none"}`, http.StatusUnauthorized},
 		{"/api/offer", token, `{`, http.StatusBadRequest},
 		{"/api/offer", token, sdp("v=0"), http.StatusBadRequest},
-		{"/api/offer", token, sdp(strings.ReplaceAll(good, "a=sendrecv", "a=recvonly")), http.StatusBadRequest},
+		{"/api/offer", token, sdp(strings.ReplaceAll(good, "a=sendrecv", "a=inactive")), http.StatusBadRequest},
 		{"/api/offer", token, `{"sdp":"` + strings.Repeat("x", 100_000) + `"}`, http.StatusRequestEntityTooLarge},
 		{"/api/offer", token, sdp(good)[:len(sdp(good))-1] + `,"requestData":7}`, http.StatusBadRequest},
 		{"/api/offer", token, sdp(good)[:len(sdp(good))-1] + `,"requestData":{"config":{"generationConfig":7}}}`, http.StatusBadRequest},

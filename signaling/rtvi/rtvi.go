@@ -217,8 +217,8 @@ func (d *Door) offer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return badOffer(err)
 	}
-	if !offer.Talks() {
-		return &bridge.Error{Code: bridge.CodeBadOffer, Message: "The offer has no audio section that is sendrecv."}
+	if !there && !offer.Speaks() && !offer.Listens() {
+		return &bridge.Error{Code: bridge.CodeBadOffer, Message: "The offer has no audio section that sends or receives."}
 	}
 	id, sdp := body.ID, ""
 	if there {

@@ -17,9 +17,10 @@ import (
 const closeTimeout = time.Second
 
 var (
-	errPeerLost  = &bridge.Error{Code: bridge.CodePeerFailed, Message: "WebRTC did not connect, or was lost."}
-	errOtherPeer = errors.New("the offer is of another WebRTC connection than the one of the call")
-	errNoOffer   = errors.New("the offer is missing: ours is never the first")
+	errPeerLost       = &bridge.Error{Code: bridge.CodePeerFailed, Message: "WebRTC did not connect, or was lost."}
+	errOtherPeer      = errors.New("the offer is of another WebRTC connection than the one of the call")
+	errNoOffer        = errors.New("the offer is missing: ours is never the first")
+	errNothingOffered = errors.New("the offer has no media section whose port is not 0")
 )
 
 // webSound is a call's sound by WebRTC. Its peer belongs to a conversation, so the answer to the first offer is there once carry has
@@ -48,6 +49,9 @@ func (w *webSound) offer(sdp []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.peer == nil {
+		if offer.Stopped() {
+			return errNothingOffered
+		}
 		w.Offer = offer
 		return nil
 	}

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"voxgate/bridge"
-	"voxgate/media"
 	"voxgate/signaling"
 	"voxgate/signaling/rtc"
 )
@@ -44,14 +43,8 @@ type connection struct {
 }
 
 func newConnection(p *signaling.Peer, text string) *connection {
-	return &connection{Peer: p, restarts: rtc.NewOfferLimiter(), text: text, ufrag: attribute(text, "ice-ufrag"), tag: etag(p.SDP)}
+	return &connection{Peer: p, restarts: rtc.NewOfferLimiter(), text: text, ufrag: attribute(text, "ice-ufrag"), tag: iceTag(p.SDP)}
 }
-
-// nobody is where the voice goes while nobody listens: it is said in its time, as recordings and transcripts have it.
-type nobody struct{}
-
-func (nobody) Lead() time.Duration          { return 0 }
-func (nobody) WriteFrame(media.Frame) error { return nil }
 
 // Serve implements [bridge.Caller].
 func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
@@ -66,7 +59,6 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	defer c.dismiss()
 	if c.heard = peer.Connected; peer.Voice() == nil {
 		c.heard = nil
-		s.Attach(nobody{})
 	}
 	for {
 		var lost <-chan struct{}
@@ -130,7 +122,7 @@ func (c *call) listen(offer rtc.Offer, text string) (id int, sdp string, err err
 // dismiss has nobody listen.
 func (c *call) dismiss() {
 	if c.listener != nil {
-		c.session.Attach(nobody{})
+		c.session.Attach(signaling.NoListener{})
 		c.listener.Close()
 		c.listener = nil
 	}
@@ -182,6 +174,6 @@ func (c *connection) restart(f fragment) (sdp string, err error) {
 	if err != nil {
 		return "", badOffer(err)
 	}
-	c.text, c.ufrag, c.tag = text, f.ufrag, etag(answer)
+	c.text, c.ufrag, c.tag = text, f.ufrag, iceTag(answer)
 	return answer, nil
 }

@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -225,7 +226,7 @@ func (d *Door) created(w http.ResponseWriter, at, sdp string) {
 	h := w.Header()
 	h.Set("Content-Type", sdpType)
 	h.Set("Location", at)
-	h.Set("ETag", etag(sdp))
+	h.Set("ETag", strconv.Quote(iceTag(sdp)))
 	h.Set("Accept-Patch", fragmentType)
 	for _, s := range d.ICEServers() {
 		for _, link := range links(s) {
@@ -327,21 +328,23 @@ func (d *Door) patch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return no(http.StatusBadRequest, "The fragment %v.", err)
 	}
-	match := r.Header.Get("If-Match")
 	_, listener := address(r)
 	var sdp string
 	err = c.Ask(r.Context(), errNoSession, func() (err error) {
 		p := c.of(listener)
-		switch {
-		case p == nil:
+		if p == nil {
 			return errNoSession
-		case f.ufrag != p.ufrag && match == "":
+		}
+		given, matches := readIfMatch(r, p.tag)
+		restarts := f.ufrag != "" && f.ufrag != p.ufrag
+		switch {
+		case restarts && !given:
 			return no(http.StatusPreconditionRequired, "If-Match must have the session's ETag, or * for a restart of ICE.")
-		case f.ufrag != p.ufrag && (match == "*" || match == p.tag):
+		case given && !matches: // players and pages leave it out; their candidates are of this ICE
+			return no(http.StatusPreconditionFailed, "ICE was restarted since: the ETag is another one.")
+		case restarts:
 			sdp, err = p.restart(f)
 			return err
-		case match != "" && match != "*" && match != p.tag: // players and pages leave it out; their candidates are of this ICE
-			return no(http.StatusPreconditionFailed, "ICE was restarted since: the ETag is another one.")
 		}
 		return p.add(f.candidates)
 	})
@@ -353,13 +356,27 @@ func (d *Door) patch(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	w.Header().Set("Content-Type", fragmentType)
-	w.Header().Set("ETag", etag(sdp))
+	w.Header().Set("ETag", strconv.Quote(iceTag(sdp)))
 	io.WriteString(w, fragmentOf(sdp))
 	return nil
 }
 
-// etag names a session of ICE: it is our user fragment, which a restart changes.
-func etag(sdp string) string { return strconv.Quote(attribute(sdp, "ice-ufrag")) }
+// iceTag names a session of ICE in an ETag: it is our user fragment, which a restart changes.
+func iceTag(sdp string) string { return attribute(sdp, "ice-ufrag") }
+
+// readIfMatch reports whether a request has an If-Match, and whether that fits a session's tag. Clients and proxies send it back weak, as
+// W/"x", bare, or in a list.
+func readIfMatch(r *http.Request, tag string) (given, matches bool) {
+	for _, header := range r.Header.Values("If-Match") {
+		for one := range strings.SplitSeq(header, ",") {
+			one = strings.TrimSpace(one)
+			given = given || one != ""
+			one = strings.Trim(strings.TrimPrefix(one, "W/"), `"`)
+			matches = matches || one == "*" || one == tag
+		}
+	}
+	return given, matches
+}
 
 // attribute is the first of a name in a description.
 func attribute(sdp, name string) string {
@@ -377,7 +394,7 @@ type fragment struct {
 	candidates []string // lines without "a="
 }
 
-// readFragment reads an SDP fragment (RFC 8840, section 9).
+// readFragment reads an SDP fragment (RFC 8840, section 9). Without ice-ufrag and ice-pwd its candidates are of the ICE that there is.
 func readFragment(text string) (f fragment, err error) {
 	f.ufrag, f.pwd = attribute(text, "ice-ufrag"), attribute(text, "ice-pwd")
 	for line := range strings.Lines(text) {
@@ -387,8 +404,10 @@ func readFragment(text string) (f fragment, err error) {
 		}
 	}
 	switch {
-	case f.ufrag == "" || f.pwd == "":
-		return f, errors.New("has no ice-ufrag and ice-pwd")
+	case (f.ufrag == "") != (f.pwd == ""):
+		return f, errors.New("has only one of ice-ufrag and ice-pwd")
+	case f.ufrag == "" && len(f.candidates) == 0 && !strings.Contains(text, "a=end-of-candidates"):
+		return f, errors.New("has no ice-ufrag and ice-pwd, and no candidate")
 	case len(f.candidates) > rtc.MaxCandidates:
 		return f, fmt.Errorf("has %d candidates; %d are the most", len(f.candidates), rtc.MaxCandidates)
 	}
@@ -399,43 +418,38 @@ func readFragment(text string) (f fragment, err error) {
 func fragmentOf(sdp string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "a=ice-ufrag:%s\r\na=ice-pwd:%s\r\n", attribute(sdp, "ice-ufrag"), attribute(sdp, "ice-pwd"))
-	section := false // the first has all, by BUNDLE
-	for line := range strings.Lines(sdp) {
-		line = strings.TrimSpace(line)
-		switch {
-		case strings.HasPrefix(line, "m="):
-			if section {
-				return b.String()
+	for section := range strings.SplitSeq(sdp, "\r\nm=") { // all of them share the transport of the one with the candidates
+		if !strings.Contains(section, "\r\na=candidate:") {
+			continue
+		}
+		for line := range strings.Lines("m=" + section) {
+			line = strings.TrimSpace(line)
+			for _, prefix := range []string{"m=", "a=mid:", "a=candidate:", "a=end-of-candidates"} {
+				if strings.HasPrefix(line, prefix) {
+					b.WriteString(line + "\r\n")
+				}
 			}
-			section = true
-			b.WriteString(line + "\r\n")
-		case section && (strings.HasPrefix(line, "a=mid:") || strings.HasPrefix(line, "a=candidate:") || line == "a=end-of-candidates"):
-			b.WriteString(line + "\r\n")
 		}
 	}
 	return b.String()
 }
 
-// restarted is the client's offer with another side of ICE.
+// restarted is the client's offer with another side of ICE, which then stands at its head, for all sections.
 func restarted(offer string, f fragment) string {
-	var lines []string
-	added := false
+	lines := []string{}
 	for line := range strings.Lines(offer) {
-		line = strings.TrimRight(line, "\r\n")
-		switch {
-		case strings.HasPrefix(line, "a=candidate:"), line == "a=end-of-candidates":
-			continue
-		case strings.HasPrefix(line, "a=ice-ufrag:"):
-			line = "a=ice-ufrag:" + f.ufrag
-		case strings.HasPrefix(line, "a=ice-pwd:"):
-			line = "a=ice-pwd:" + f.pwd
-		}
-		lines = append(lines, line)
-		if strings.HasPrefix(line, "a=mid:") && !added {
-			added = true
+		line = strings.TrimSpace(line)
+		own := slices.ContainsFunc([]string{"a=candidate:", "a=end-of-candidates", "a=ice-ufrag:", "a=ice-pwd:"}, func(prefix string) bool {
+			return strings.HasPrefix(line, prefix)
+		})
+		if strings.HasPrefix(line, "m=") && !slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, "m=") }) {
+			lines = append(lines, "a=ice-ufrag:"+f.ufrag, "a=ice-pwd:"+f.pwd)
 			for _, c := range f.candidates {
 				lines = append(lines, "a="+c)
 			}
+		}
+		if !own && line != "" {
+			lines = append(lines, line)
 		}
 	}
 	return strings.Join(lines, "\r\n") + "\r\n"

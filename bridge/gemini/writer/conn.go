@@ -231,8 +231,7 @@ func (c *Conn) keep(ctx context.Context, a answer) {
 	if len(a.parts) > 0 {
 		c.add("model", a.parts, false)
 	}
-	if a.tokens.Total > 0 && !(c.emit(ctx, wire.ServerMessage{Tokens: &wire.Tokens{}}) && c.emit(ctx,
-		wire.ServerMessage{Tokens: &a.tokens})) {
+	if a.tokens.Total > 0 && !(c.emit(ctx, wire.ServerMessage{Tokens: &wire.Tokens{}}) && c.emit(ctx, wire.ServerMessage{Tokens: &a.tokens})) {
 		c.writer.owed = c.writer.owed.Plus(a.tokens)
 	}
 }

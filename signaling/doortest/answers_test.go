@@ -1,0 +1,90 @@
+package doortest_test
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"voxgate/bridge"
+	"voxgate/signaling/access"
+	"voxgate/signaling/doortest"
+	"voxgate/signaling/rtc/rtctest"
+)
+
+// TestEveryEndpointAnswersByTheRules posts each odd offer to each endpoint that takes offers: the answer keeps the rules of SDP and takes
+// the sound, or the offer is refused in the endpoint's own shape.
+func TestEveryEndpointAnswersByTheRules(t *testing.T) {
+	t.Parallel()
+	limits := access.Limits{SessionsPerAddress: -1, NewPerSecond: -1, NewPerMinute: -1}
+	gate := doortest.Must(access.New(access.Options{Limits: limits, Agents: doortest.Agents, Logger: slog.New(slog.DiscardHandler)}))
+	t.Cleanup(gate.Close)
+	g := doortest.NewGateway(t, doortest.WithOpenAI, doortest.WithWHIP, doortest.WithRTVI, func(d *doortest.Doors, _ *bridge.Options) {
+		d.Access = gate
+	})
+	post := func(path, kind, body string) (string, bool) {
+		resp, text := doortest.WhipRequest(t, http.MethodPost, g.HTTP+path, body, "Content-Type", kind, "Authorization", "Bearer x")
+		if resp.StatusCode >= http.StatusInternalServerError {
+			t.Errorf("%s: %s %s", path, resp.Status, text)
+		}
+		if at := resp.Header.Get("Location"); strings.HasPrefix(at, "/whip/") {
+			doortest.WhipRequest(t, http.MethodDelete, g.HTTP+at, "")
+		} else if at != "" {
+			doortest.WhipRequest(t, http.MethodPost, g.HTTP+at+"/hangup", "", "Authorization", "Bearer x")
+		}
+		return text, resp.StatusCode < 300
+	}
+	for _, endpoint := range []struct {
+		name   string
+		needs  string // what of sound it needs: "" none
+		answer func(t *testing.T, offer string) (text string, ok bool)
+	}{
+		{"/ws", "", func(t *testing.T, offer string) (string, bool) {
+			c := doortest.Connect(t, g, `{}`)
+			defer doortest.Cut(c)
+			c.Send("WEBRTC_OFFER", string(doortest.Must(json.Marshal(map[string]string{"sdp": offer}))))
+			m, _ := c.Wait(0, "an answer", func(m doortest.Message) bool { return m.Type == "WEBRTC_ANSWER" || m.Type == "GEMINI_ERROR" })
+			var answer struct{ SDP, Message string }
+			m.Read(t, &answer)
+			return answer.SDP + answer.Message, answer.SDP != ""
+		}},
+		{"OpenAI", "some", func(_ *testing.T, offer string) (string, bool) {
+			return post("/v1/realtime/calls", "application/sdp", offer)
+		}},
+		{"WHIP", "sends", func(_ *testing.T, offer string) (string, bool) { return post("/whip/desk", "application/sdp", offer) }},
+		{"RTVI", "some", func(t *testing.T, offer string) (string, bool) {
+			text, ok := post("/api/offer", "application/json", string(doortest.Must(json.Marshal(map[string]string{
+				"sdp":  offer,
+				"type": "offer",
+			}))))
+			var answer struct{ SDP string }
+			if err := json.Unmarshal([]byte(text), &answer); err != nil {
+				t.Error(err)
+			}
+			if !ok {
+				return text, false
+			}
+			return answer.SDP, true
+		}},
+	} {
+		t.Run(endpoint.name, func(t *testing.T) {
+			t.Parallel()
+			for _, o := range rtctest.OddOffers {
+				text, ok := endpoint.answer(t, o.Offer)
+				hasSound := strings.Contains(text, "m=audio 9")
+				switch {
+				case ok:
+					if err := rtctest.CheckAnswer(o.Offer, text); err != nil {
+						t.Errorf("%s: %v\n%s", o.Name, err, text)
+					}
+					if endpoint.needs != "" && !hasSound {
+						t.Errorf("%s: there is no sound\n%s", o.Name, text)
+					}
+				case endpoint.needs == "" || text == "" || strings.Contains(o.Offer, "m=audio 9") && !strings.Contains(o.Offer, "inactive"):
+					t.Errorf("%s is refused: %s", o.Name, text)
+				}
+			}
+		})
+	}
+}
