@@ -60,10 +60,10 @@ type link struct {
 	changed chan struct{} // the list of tools has changed
 	work    sync.WaitGroup
 
-	mu         sync.Mutex                                       // guards what follows
-	why        error                                            // why it is over; nil: it is not
-	calls      map[string]func(*mcp.ProgressNotificationParams) // those that run, by progress token: they take their progress
-	unanswered int                                              // calls in a row that were cancelled or ran out of time
+	mu         sync.Mutex                 // guards what follows
+	why        error                      // why it is over; nil: it is not
+	calls      map[string]context.Context // of those that run, by progress token: for their progress
+	unanswered int                        // calls in a row that were cancelled or ran out of time
 }
 
 // askingKey is of a call's lock, in its context: a person gets one question at a time.
@@ -73,7 +73,7 @@ func newLink(s *Server) *link {
 	return &link{
 		server: s, since: time.Now(),
 		over: make(chan struct{}), closed: make(chan struct{}), changed: make(chan struct{}, 1),
-		calls: map[string]func(*mcp.ProgressNotificationParams){},
+		calls: map[string]context.Context{},
 	}
 }
 
@@ -81,7 +81,7 @@ func newLink(s *Server) *link {
 func dial(ctx context.Context, s *Server, legacy bool) (*link, error) {
 	l := newLink(s)
 	if s.o.URL != "" {
-		client := httpClient(s.o.Headers)
+		client := httpClient(s.o.Headers, l.contextOf)
 		err := l.connect(ctx, &mcp.StreamableClientTransport{Endpoint: s.o.URL, HTTPClient: client}, legacy)
 		if err != nil {
 			client.CloseIdleConnections()
@@ -97,7 +97,7 @@ func dial(ctx context.Context, s *Server, legacy bool) (*link, error) {
 	cmd.Stderr = l.stderr
 	cmd.WaitDelay = grace // a descendant may hold stderr open
 	ownGroup(cmd)
-	return l, l.connect(ctx, &mcp.CommandTransport{Command: cmd, TerminateDuration: grace}, legacy)
+	return l, l.connect(ctx, &commandTransport{cmd}, legacy)
 }
 
 func (l *link) connect(ctx context.Context, transport mcp.Transport, legacy bool) error {
@@ -117,10 +117,10 @@ func (l *link) connect(ctx context.Context, transport mcp.Transport, legacy bool
 		},
 		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
 			l.mu.Lock()
-			progress := l.calls[fmt.Sprint(r.Params.ProgressToken)]
+			call, ok := l.calls[fmt.Sprint(r.Params.ProgressToken)]
 			l.mu.Unlock()
-			if progress != nil {
-				progress(r.Params)
+			if ok {
+				tools.Progress(call, progress(r.Params))
 			}
 		},
 	})
@@ -238,7 +238,9 @@ func (l *link) relist() {
 // call runs a tool, and returns when ctx is done, whatever the server does.
 func (l *link) call(ctx context.Context, name string, args json.RawMessage) (*mcp.CallToolResult, error) {
 	token := strconv.FormatInt(l.server.serial.Add(1), 10)
-	if err := l.enter(ctx, token); err != nil {
+	limited, cancel := context.WithCancelCause(ctx)
+	if err := l.enter(limited, token); err != nil {
+		cancel(nil)
 		return nil, err
 	}
 	if len(args) == 0 {
@@ -249,7 +251,6 @@ func (l *link) call(ctx context.Context, name string, args json.RawMessage) (*mc
 		err    error
 	}
 	done := make(chan returned, 1)
-	limited, cancel := context.WithCancelCause(ctx)
 	go func() { // its own: the SDK's write to a pipe knows no context
 		defer l.work.Done()
 		result, err := l.session.CallTool(context.WithValue(limited, askingKey{}, &sync.Mutex{}), &mcp.CallToolParams{
@@ -281,6 +282,13 @@ func (l *link) call(ctx context.Context, name string, args json.RawMessage) (*mc
 	return r.result, r.err
 }
 
+// contextOf is the context of the call with this progress token; nil: no such call runs.
+func (l *link) contextOf(token string) context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.calls[token]
+}
+
 // enter notes that a call runs.
 func (l *link) enter(ctx context.Context, token string) error {
 	if ctx.Err() != nil {
@@ -291,7 +299,7 @@ func (l *link) enter(ctx context.Context, token string) error {
 	if l.why != nil {
 		return errOver
 	}
-	l.calls[token] = func(p *mcp.ProgressNotificationParams) { tools.Progress(ctx, progress(p)) }
+	l.calls[token] = ctx
 	l.work.Add(1)
 	return nil
 }
@@ -342,9 +350,9 @@ func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: t
 func kill(cmd *exec.Cmd)     { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 
 // httpClient returns a client that sends headers along, and does not leave the host that is asked.
-func httpClient(headers map[string]string) *http.Client {
+func httpClient(headers map[string]string, callOf func(token string) context.Context) *http.Client {
 	return &http.Client{
-		Transport: &headerTransport{http.DefaultTransport.(*http.Transport).Clone(), headers},
+		Transport: &headerTransport{http.DefaultTransport.(*http.Transport).Clone(), headers, callOf},
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			if r.URL.Scheme != via[0].URL.Scheme || r.URL.Host != via[0].URL.Host {
 				return fmt.Errorf("it redirects to another host, %s", r.URL.Host)
@@ -360,6 +368,7 @@ func httpClient(headers map[string]string) *http.Client {
 type headerTransport struct {
 	*http.Transport
 	headers map[string]string
+	callOf  func(token string) context.Context // nil: there is no such call
 }
 
 func (t *headerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -367,5 +376,9 @@ func (t *headerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	for name, value := range t.headers {
 		r.Header.Set(name, value)
 	}
-	return t.Transport.RoundTrip(r)
+	answer, err := t.Transport.RoundTrip(r)
+	if err == nil {
+		bound(answer, t.callOf(tokenOf(r)))
+	}
+	return answer, err
 }

@@ -1,0 +1,140 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// maxFrame bounds one message of a server, in bytes: a JSON answer, an event of a stream, a line of a child's output. The
+// SDK reads each whole before it looks at it, and decodes it at several times its size. A result is cut to a fraction of this.
+const maxFrame = 1 << 20
+
+// errTooLong is the end of a message that is longer than maxFrame.
+var errTooLong = fmt.Errorf("it has sent a message longer than %d bytes", maxFrame)
+
+// boundedBody is the body of a server's HTTP answer. It fails when a message in it is too long, and ends with the call
+// that it answers.
+type boundedBody struct {
+	io.ReadCloser
+	isStream bool // of events: an empty line ends each
+	size     int  // of the message that is being read
+	atStart  bool // of a line
+	stop     func() bool
+}
+
+func (b *boundedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	for _, c := range p[:n] {
+		b.size++
+		switch {
+		case !b.isStream || c == '\r':
+		case c == '\n' && b.atStart:
+			b.size = 0
+		default:
+			b.atStart = c == '\n'
+		}
+		if b.size > maxFrame {
+			return 0, errTooLong
+		}
+	}
+	return n, err
+}
+
+func (b *boundedBody) Close() error {
+	b.stop()
+	return b.ReadCloser.Close()
+}
+
+// bound bounds the body of an answer; call is the context of the call that is answered, or nil.
+func bound(answer *http.Response, call context.Context) {
+	kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
+	body := &boundedBody{ReadCloser: answer.Body, isStream: kind == "text/event-stream", atStart: true, stop: func() bool { return true }}
+	if call != nil {
+		inner := answer.Body
+		body.stop = context.AfterFunc(call, func() { _ = inner.Close() })
+	}
+	answer.Body = body
+}
+
+// tokenOf is the progress token of the call in a request to the server; empty: it calls no tool.
+func tokenOf(r *http.Request) string {
+	if r.Method != http.MethodPost || r.GetBody == nil {
+		return ""
+	}
+	body, err := r.GetBody()
+	if err != nil {
+		return ""
+	}
+	defer body.Close()
+	var message struct {
+		Method string `json:"method"`
+		Params struct {
+			Meta struct {
+				Token string `json:"progressToken"`
+			} `json:"_meta"`
+		} `json:"params"`
+	}
+	var text bytes.Buffer
+	if _, err := text.ReadFrom(body); err != nil || json.Unmarshal(text.Bytes(), &message) != nil || message.Method != "tools/call" {
+		return ""
+	}
+	return message.Params.Meta.Token
+}
+
+// commandTransport runs a server as a child process, with bounded lines.
+type commandTransport struct{ cmd *exec.Cmd }
+
+// Connect starts the child.
+func (t *commandTransport) Connect(ctx context.Context) (mcp.Connection, error) {
+	stdout, err := t.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdin, err := t.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := t.cmd.Start(); err != nil {
+		return nil, err
+	}
+	child := &childInput{WriteCloser: stdin, cmd: t.cmd}
+	io := &mcp.IOTransport{Reader: io.NopCloser(stdout), Writer: child, MaxLineLength: maxFrame}
+	return io.Connect(ctx)
+}
+
+// childInput is the input of a child. Closing it ends the child, as the protocol asks: by the end of its input, by SIGTERM after grace, by
+// SIGKILL after grace again.
+type childInput struct {
+	io.WriteCloser
+	cmd *exec.Cmd
+}
+
+func (c *childInput) Close() error {
+	if err := c.WriteCloser.Close(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- c.cmd.Wait() }()
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, 0} {
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(grace):
+			if signal != 0 {
+				_ = c.cmd.Process.Signal(signal) // fails if it has just ended
+			}
+		}
+	}
+	return errors.New("the process does not end")
+}
