@@ -118,6 +118,7 @@ var arrows = map[string][]string{
 		"media/g722",
 		"media/opus",
 		"media/rtpaudio",
+		"reread",
 		"tools",
 		"tools/webhook",
 	},

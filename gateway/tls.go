@@ -6,11 +6,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"flag"
-	"fmt"
 	"log/slog"
 	"net"
 	"strconv"
-	"sync"
 	"time"
 
 	"golang.org/x/crypto/acme"
@@ -87,12 +85,11 @@ func (s *tlsSettings) url(host string, port int) string {
 // config is the TLS configuration of our own port; nil: it has no TLS. HTTP/2 is not offered: a WebSocket needs HTTP/1.1.
 func (s *tlsSettings) config(log *slog.Logger) (*tls.Config, error) {
 	if s.cert != "" {
-		files := &certificateFiles{cert: s.cert, key: s.key, log: log}
-		files.watch = reread.NewWatch(log, time.Now, files.names())
-		if err := files.read(); err != nil {
+		files, err := reread.NewCertificate(s.cert, s.key, log)
+		if err != nil {
 			return nil, err
 		}
-		return &tls.Config{GetCertificate: files.certificate, NextProtos: []string{"http/1.1"}}, nil
+		return &tls.Config{GetCertificate: files.ForClient, NextProtos: []string{"http/1.1"}}, nil
 	}
 	if len(s.domains) == 0 {
 		return nil, nil
@@ -113,41 +110,4 @@ func (s *tlsSettings) config(log *slog.Logger) (*tls.Config, error) {
 	}
 	// The challenge tls-alpn-01 (RFC 8737) comes as a handshake at our own port, which must be 443 for the CA.
 	return &tls.Config{GetCertificate: certificate, NextProtos: []string{"http/1.1", acme.ALPNProto}}, nil
-}
-
-// certificateFiles are a certificate that somebody else renews.
-type certificateFiles struct {
-	cert, key string
-	log       *slog.Logger
-
-	watch *reread.Watch
-
-	mu   sync.Mutex
-	pair *tls.Certificate
-}
-
-func (f *certificateFiles) names() []string { return []string{f.cert, f.key} }
-
-// certificate is the newest one that can be read. Between the writing of the two files they do not fit.
-func (f *certificateFiles) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.watch.Changed(f.names) {
-		if err := f.read(); err != nil {
-			f.log.Warn("The new certificate cannot be used; the old one stays.", "err", err)
-		} else {
-			f.log.Info("certificate renewed", "until", f.pair.Leaf.NotAfter)
-		}
-	}
-	return f.pair, nil
-}
-
-// read reads the files. Of those that cannot be read the certificate before stays.
-func (f *certificateFiles) read() error {
-	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
-	if err != nil {
-		return fmt.Errorf("certificate: %w", err)
-	}
-	f.pair = &pair
-	return nil
 }

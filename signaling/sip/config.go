@@ -2,13 +2,11 @@ package sip
 
 import (
 	"cmp"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -137,14 +135,15 @@ func Load(file string) (*Config, error) {
 
 // CheckFiles says which of the files that a configuration names cannot be used, and which agent collects what it does not have.
 func (c *Config) CheckFiles(answers *agents.Folder) error {
-	if _, err := c.TLS.config(); err != nil {
+	log := slog.New(slog.DiscardHandler)
+	if _, err := c.trunkTLS(log); err != nil {
 		return err
 	}
 	for i, l := range c.Listen {
 		if l.Transport != "tls" {
 			continue
 		}
-		if _, err := l.config(); err != nil {
+		if _, err := l.config(log); err != nil {
 			return fmt.Errorf("listen[%d].%w", i, err)
 		}
 	}
@@ -212,56 +211,6 @@ func (l *Listen) check() error {
 		return fmt.Errorf("address: %w", err)
 	}
 	return nil
-}
-
-// config reads the files.
-func (t TLS) config() (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	if t.CA != "" {
-		pool, err := x509.SystemCertPool()
-		if err != nil {
-			return nil, err
-		}
-		if c.RootCAs, err = authority(pool, t.CA); err != nil {
-			return nil, fmt.Errorf("tls.ca: %w", err)
-		}
-	}
-	if t.Cert != "" || t.Key != "" {
-		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
-		if err != nil {
-			return nil, fmt.Errorf("tls.cert: %w", err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
-}
-
-// config reads the files of a listener by TLS.
-func (l *Listen) config() (*tls.Config, error) {
-	pair, err := tls.LoadX509KeyPair(l.Cert, l.Key)
-	if err != nil {
-		return nil, fmt.Errorf("cert: %w", err)
-	}
-	c := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
-	if l.ClientCA != "" {
-		c.ClientAuth = tls.RequireAndVerifyClientCert
-		if c.ClientCAs, err = authority(x509.NewCertPool(), l.ClientCA); err != nil {
-			return nil, fmt.Errorf("clientCA: %w", err)
-		}
-	}
-	return c, nil
-}
-
-// authority adds the certificates of a file to a pool.
-func authority(pool *x509.CertPool, file string) (*x509.CertPool, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("%s: there is no certificate in it", file)
-	}
-	return pool, nil
 }
 
 func (r *RTP) ports() (first, last int, err error) {

@@ -145,7 +145,7 @@ func New(o Options) (*Door, error) {
 	if len(o.Config.Trunks) > 0 && o.Config.Webhook == nil && len(o.Agents.Telephones(doorName)) == 0 {
 		d.log.Warn("no agent has numbers, so nobody answers these trunks")
 	}
-	secure, err := o.Config.TLS.config()
+	secure, err := o.Config.trunkTLS(d.log)
 	if err != nil {
 		return nil, err
 	}
@@ -215,7 +215,7 @@ func (d *Door) listen(l Listen) error {
 		add(at.Addr(), func() error { return d.server.ServeTCP(in) }, at.Close)
 		return nil
 	}
-	config, err := l.config()
+	config, err := l.config(d.log)
 	if err != nil {
 		at.Close()
 		return err

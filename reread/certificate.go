@@ -1,0 +1,122 @@
+package reread
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// Certificate is a certificate with its key in two PEM files, which somebody else renews. Its methods may be called by any goroutine.
+type Certificate struct {
+	cert, key string
+	log       *slog.Logger
+	watch     *Watch
+
+	mu   sync.Mutex
+	pair *tls.Certificate
+}
+
+// NewCertificate reads the files.
+func NewCertificate(cert, key string, log *slog.Logger) (*Certificate, error) {
+	c := &Certificate{cert: cert, key: key, log: log}
+	c.watch = NewWatch(log, time.Now, c.names())
+	if err := c.read(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Certificate) names() []string { return []string{c.cert, c.key} }
+
+// Newest is the newest certificate that can be read. Between the writing of the two files they do not fit, and the one before stays.
+func (c *Certificate) Newest() *tls.Certificate {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.watch.Changed(c.names) {
+		if err := c.read(); err != nil {
+			c.log.Warn("The new certificate cannot be used; the old one stays.", "file", c.cert, "err", err)
+		} else {
+			c.log.Info("certificate renewed", "file", c.cert, "until", c.pair.Leaf.NotAfter)
+		}
+	}
+	return c.pair
+}
+
+// ForClient is [tls.Config.GetCertificate].
+func (c *Certificate) ForClient(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return c.Newest(), nil
+}
+
+// ForServer is [tls.Config.GetClientCertificate].
+func (c *Certificate) ForServer(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	return c.Newest(), nil
+}
+
+func (c *Certificate) read() error {
+	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+	if err != nil {
+		return fmt.Errorf("certificate: %w", err)
+	}
+	c.pair = &pair
+	return nil
+}
+
+// Authorities are certificates of authorities in a PEM file. Its methods may be called by any goroutine.
+type Authorities struct {
+	file  string
+	base  func() (*x509.CertPool, error)
+	log   *slog.Logger
+	watch *Watch
+
+	mu   sync.Mutex
+	pool *x509.CertPool
+}
+
+// NewAuthorities reads the file. Its certificates are added to those of base; nil: to none.
+func NewAuthorities(file string, base func() (*x509.CertPool, error), log *slog.Logger) (*Authorities, error) {
+	a := &Authorities{file: file, base: base, log: log}
+	if base == nil {
+		a.base = func() (*x509.CertPool, error) { return x509.NewCertPool(), nil }
+	}
+	a.watch = NewWatch(log, time.Now, a.names())
+	if err := a.read(); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+func (a *Authorities) names() []string { return []string{a.file} }
+
+// Newest are the newest ones that can be read.
+func (a *Authorities) Newest() *x509.CertPool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.watch.Changed(a.names) {
+		if err := a.read(); err != nil {
+			a.log.Warn("The new authorities cannot be used; the old ones stay.", "file", a.file, "err", err)
+		} else {
+			a.log.Info("authorities renewed", "file", a.file)
+		}
+	}
+	return a.pool
+}
+
+func (a *Authorities) read() error {
+	text, err := os.ReadFile(a.file)
+	if err != nil {
+		return err
+	}
+	pool, err := a.base()
+	if err != nil {
+		return err
+	}
+	if !pool.AppendCertsFromPEM(text) {
+		return fmt.Errorf("%s: there is no certificate in it", a.file)
+	}
+	a.pool = pool
+	return nil
+}
