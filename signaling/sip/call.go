@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,7 +43,8 @@ type call struct {
 	stages
 	handing
 	liveness
-	early earlyAnswers // to our INVITE; of the goroutine that makes the call
+	early   earlyAnswers // to our INVITE; of the goroutine that makes the call
+	unknown error        // why no server of the trunk is known; nil: one is
 
 	replaces *call         // whose conversation it goes on with; nil: it begins one
 	changing chan struct{} // holds one as long as what was agreed is about to change, from the first INVITE on
@@ -312,16 +315,60 @@ func (c *call) keepAlive(timer refresh, now time.Time) error {
 	return nil
 }
 
-// sendRefresh says that we are still here (RFC 4028, section 7.4): by UPDATE (RFC 3311), or by INVITE where the peer has no UPDATE.
+// sendRefresh says that we are still here (RFC 4028, section 7.4). Where the other side says how to go on, it is tried again so: with a
+// longer interval (section 7.4), or later (RFC 3261, section 14.1; RFC 3311, section 5.2).
 func (c *call) sendRefresh(timer refresh) {
-	ctx, cancel := context.WithTimeout(context.Background(), byeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), refreshPause)
 	defer cancel()
+	ctx, end := c.during(ctx)
+	defer end(nil)
+	for {
+		res, err := c.refreshOnce(ctx, timer)
+		if err != nil {
+			if ctx.Err() == nil || c.why() == nil {
+				c.log.Warn("session timer not refreshed", "err", err)
+			}
+			return
+		}
+		wait := time.Duration(0)
+		least, _ := strconv.Atoi(headerText(res, "Min-SE"))
+		switch interval := time.Duration(least) * time.Second; {
+		case res.IsSuccess():
+			c.renewed()
+			return
+		case res.StatusCode == 408, res.StatusCode == 481:
+			c.end(errRefresh)
+			return
+		case res.StatusCode == 422 && interval > timer.every && interval <= maxSession:
+			timer.every = interval
+			c.mu.Lock()
+			c.timer.every = interval
+			c.mu.Unlock()
+		case res.StatusCode == 491:
+			wait = 2100*time.Millisecond + rand.N(1900*time.Millisecond)
+			if c.record == nil { // the Call-ID is theirs
+				wait = rand.N(2000 * time.Millisecond)
+			}
+		case retryAfter(res) > 0 && retryAfter(res) < refreshPause:
+			wait = retryAfter(res)
+		default:
+			c.log.Warn("session timer not refreshed", "status", res.StatusCode, "reason", phone.Clip(res.Reason))
+			return
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// refreshOnce refreshes by UPDATE (RFC 3311), or by INVITE where the peer has no UPDATE.
+func (c *call) refreshOnce(ctx context.Context, timer refresh) (res *sip.Response, err error) {
 	headers := []sip.Header{sip.NewHeader("Supported", "timer"), timer.header(true)}
 	c.mu.Lock()
 	invites := c.timer.invites
 	c.mu.Unlock()
-	var res *sip.Response
-	var err error
 	if !invites {
 		res, err = c.dialog.send(ctx, c.dialog.request(sip.UPDATE, headers...))
 		invites = err == nil && c.page == nil && (res.StatusCode == 405 || res.StatusCode == 501)
@@ -332,16 +379,7 @@ func (c *call) sendRefresh(timer refresh) {
 		c.mu.Unlock()
 		res, err = c.reinvite(ctx, headers)
 	}
-	switch {
-	case err != nil:
-		c.log.Warn("session timer not refreshed", "err", err)
-	case res.IsSuccess():
-		c.renewed()
-	case res.StatusCode == 408, res.StatusCode == 481:
-		c.end(errRefresh)
-	default:
-		c.log.Warn("session timer not refreshed", "status", res.StatusCode, "reason", phone.Clip(res.Reason))
-	}
+	return res, err
 }
 
 // reinvite offers again what was agreed.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -64,6 +65,7 @@ type CallStatus struct {
 	To         string `json:"to"`
 	State      string `json:"state"`
 	SIP        int    `json:"sip,omitempty"`        // the status by which it was refused
+	RetryAfter int    `json:"retryAfter,omitempty"` // seconds that the other side wants to be left alone, of one that was refused
 	Reason     string `json:"reason,omitempty"`     // why it has ended, with what the other side's header Reason says
 	AnsweredBy string `json:"answeredBy,omitempty"` // "person", "machine", "menu", "fax" or "silence", of a call that listens first
 	HungUpBy   string `json:"hungUpBy,omitempty"`   // "them" or "us", of one that was answered
@@ -199,7 +201,7 @@ func (l *register) ended(c *call, err error) {
 		case errors.Is(c.why(), errCancelled), errors.Is(c.why(), errByBackend):
 			s.State, s.Reason = StateCanceled, c.why().Error()
 		case errors.As(err, &refused):
-			s.State, s.SIP, s.Reason = StateFailed, refused.Status, refused.Reason
+			s.State, s.SIP, s.Reason, s.RetryAfter = StateFailed, refused.Status, refused.Reason, int(refused.RetryAfter.Seconds())
 			switch refused.Status {
 			case 486, 600: // Busy Here, Busy Everywhere
 				s.State = StateBusy
@@ -328,18 +330,30 @@ func (d *Door) dial(w http.ResponseWriter, r *http.Request, key string) {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(maxRing*time.Second + byeTimeout))
 		id, err = d.Call(r.Context(), key, what)
 	}
-	var refused *RefusedError
+	var own *bridge.Error
 	switch {
-	case errors.As(err, &refused):
-		access.Answer(w, http.StatusConflict, map[string]any{
-			"id": id, "error": map[string]any{"code": "not_answered", "message": refused.Error(), "sip": refused.Status},
-		})
+	case err != nil && id != "" && !errors.As(err, &own) && !errors.Is(err, bridge.ErrShutdown) && r.Context().Err() == nil:
+		answerRefused(w, id, err)
 	case err != nil:
 		d.log.Warn("call not made", "key", key, "trunk", phone.Clip(what.Trunk), "to", phone.Clip(what.To), "err", err)
 		access.Refuse(w, err)
 	default:
 		access.Answer(w, http.StatusOK, map[string]string{"id": id})
 	}
+}
+
+// answerRefused says that a call was made and not answered: it was refused, or nobody was reached.
+func answerRefused(w http.ResponseWriter, id string, err error) {
+	why := map[string]any{"code": "not_answered", "message": err.Error()}
+	var refused *RefusedError
+	if errors.As(err, &refused) {
+		why["sip"] = refused.Status
+		if seconds := int(refused.RetryAfter.Seconds()); seconds > 0 {
+			why["retryAfter"] = seconds
+			w.Header().Set("Retry-After", strconv.Itoa(seconds))
+		}
+	}
+	access.Answer(w, http.StatusConflict, map[string]any{"id": id, "error": why})
 }
 
 // Call makes a call for a server key. It returns when it rings there, or cannot be made; the call goes on by itself.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -130,15 +131,15 @@ func (d *Door) newOutbound(ctx context.Context, r *record, t *trunkState, agent 
 		return nil, err
 	}
 	transport := strings.ToUpper(server.UriParams.GetOr("transport", "udp"))
-	servers, err := d.servers(ctx, server, transport)
-	if err != nil {
-		return nil, err
+	servers, unknown := d.servers(ctx, server, transport)
+	if unknown != nil { // the call fails as one that nobody answers: it has an id
+		servers = []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), 0)}
 	}
 	if rule := d.gate.begin(t, ""); rule != "" {
 		return nil, &bridge.Error{Code: bridge.CodeBusy, Message: "There are too many " + rule + ".", Retry: 10 * time.Second}
 	}
 	c := newCall(d, agent)
-	c.record = r
+	c.record, c.unknown = r, unknown
 	c.party = phone.Party{Number: phone.Number(what.To), Ours: true}
 	to := server
 	to.User = what.To
@@ -240,9 +241,14 @@ func (d *dialog) answered(res *sip.Response) {
 
 // ring calls and, when somebody answers, has the conversation. rings gets nil when it rings, or the error.
 func (c *call) ring(rings chan<- error) error {
+	if c.unknown != nil {
+		err := fmt.Errorf("%w: %w", errUnknown, c.unknown)
+		tell(rings, err)
+		return err
+	}
 	res, err := c.inviteThem(rings)
 	if err != nil {
-		tell(rings, err)
+		tell(rings, cmp.Or(c.why(), err))
 		return err
 	}
 	sound := c.sound.(*rtpSound)
@@ -264,6 +270,8 @@ func (c *call) ring(rings chan<- error) error {
 	<-c.changing // from now on it can be
 	return c.hangUp(<-c.start())
 }
+
+var errUnknown = errors.New("the address of the server is not found")
 
 var errNoAnswer = errors.New("nobody has answered in time")
 
@@ -316,11 +324,15 @@ func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
 	defer cancel()
 	var auth passwordAnswers
 	moved := false
+	var more []sip.Header
 	for { // each server, and where a redirection leads, may challenge
 		req := c.dialog.request(sip.INVITE, sip.NewHeader("Allow", allowed), sip.NewHeader("Supported", "timer, replaces"))
 		setBody(req, "application/sdp", c.sound.describe())
 		headers := auth.headers(c.dialog.login, req)
 		for _, h := range headers {
+			req.AppendHeader(h)
+		}
+		for _, h := range more {
 			req.AppendHeader(h)
 		}
 		for name, value := range c.record.dial.Headers {
@@ -337,9 +349,14 @@ func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
 		case res.IsSuccess():
 			c.dialog.proof = headers
 			return res, nil
-		case !moved && c.redirected(res):
+		case !moved && c.redirected(ctx, res):
 			moved, auth = true, passwordAnswers{}
 			continue
+		case res.StatusCode == 422 && more == nil: // RFC 4028, section 7.3
+			if least, err := strconv.Atoi(headerText(res, "Min-SE")); err == nil && least > 0 {
+				more = []sip.Header{sip.NewHeader("Session-Expires", strconv.Itoa(least)), sip.NewHeader("Min-SE", strconv.Itoa(least))}
+				continue
+			}
 		}
 		if !auth.take(c.dialog.login, res) {
 			return nil, refusedBy(res)
@@ -347,21 +364,53 @@ func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
 	}
 }
 
-// redirected has the dialog call the number that a 3xx names, by the same trunk, if it may be called (RFC 3261, section 8.1.3.4).
-func (c *call) redirected(res *sip.Response) bool {
-	contact := res.Contact()
-	if res.StatusCode/100 != 3 || contact == nil {
+// redirected has the dialog call what a 3xx names, by the same trunk, if it may be called: the number of the best Contact (RFC 3261,
+// section 8.1.3.4), or, for 305, the same number by the proxy that Contact is.
+func (c *call) redirected(ctx context.Context, res *sip.Response) bool {
+	if res.StatusCode/100 != 3 {
 		return false
 	}
-	number := numberIn(contact.Address)
-	if !number.Matches(c.trunk.Outbound.To) || strings.ContainsAny(string(number), notInNumber) {
-		return false
+	for _, contact := range contactsIn(res) {
+		if res.StatusCode == 305 {
+			servers, err := c.door.servers(ctx, contact.Address, c.dialog.transport)
+			if err != nil || c.dialog.transport == "TLS" { // the certificate would be another's
+				continue
+			}
+			c.log.Info("call redirected", "proxy", phone.Clip(hostPort(contact.Address)))
+			c.dialog.mu.Lock()
+			c.dialog.servers = servers
+			c.dialog.mu.Unlock()
+			return true
+		}
+		number := numberIn(contact.Address)
+		if number == "" || !number.Matches(c.trunk.Outbound.To) || strings.ContainsAny(string(number), notInNumber) {
+			continue
+		}
+		c.log.Info("call redirected", "to", phone.Clip(number))
+		c.dialog.mu.Lock()
+		c.dialog.target.User = string(number)
+		c.dialog.mu.Unlock()
+		return true
 	}
-	c.log.Info("call redirected", "to", phone.Clip(number))
-	c.dialog.mu.Lock()
-	defer c.dialog.mu.Unlock()
-	c.dialog.target.User = string(number)
-	return true
+	return false
+}
+
+// contactsIn are the Contacts of a response, the best first (RFC 3261, section 20.10).
+func contactsIn(res *sip.Response) (list []*sip.ContactHeader) {
+	for _, h := range res.GetHeaders("Contact") {
+		if contact, ok := h.(*sip.ContactHeader); ok && !contact.Address.Wildcard {
+			list = append(list, contact)
+		}
+	}
+	preference := func(c *sip.ContactHeader) float64 {
+		q, err := strconv.ParseFloat(c.Params.GetOr("q", "1"), 64)
+		if err != nil {
+			return 1
+		}
+		return q
+	}
+	slices.SortStableFunc(list, func(a, b *sip.ContactHeader) int { return cmp.Compare(preference(b), preference(a)) })
+	return list
 }
 
 // maxForks bounds the telephones of a call that have answered before one of them takes it.

@@ -2,12 +2,16 @@ package sip
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/emiago/sipgo/sip"
+
+	"voxgate/signaling/phone"
 )
 
 // registrar keeps us registered at the trunks that want that. The zero value does at none.
@@ -46,7 +50,16 @@ type registration struct {
 	trunk  *trunkState
 	dialog *dialog // one for all its requests (RFC 3261, section 10.2.4); nil: none was sent
 	failed int     // servers
+	least  int     // seconds that the registrar grants at least; 0: it has not said so
+	moved  sip.Uri // where the registrar has sent us; zero: nowhere
 }
+
+const (
+	// registerPause is how long a registrar is left alone after a failure, unless it says how long (RFC 5626, section 4.5).
+	registerPause = 30 * time.Second
+	// maxExpires is the longest registration, in seconds, that a registrar can have us ask for.
+	maxExpires = 24 * 60 * 60
+)
 
 // register has a trunk know where we are, as long as ctx lasts, and then unregisters.
 func (d *Door) register(ctx context.Context, t *trunkState) {
@@ -61,8 +74,12 @@ func (d *Door) register(ctx context.Context, t *trunkState) {
 		case err != nil:
 			d.log.Warn("not registered", "trunk", t.Name, "err", err)
 			there = false
+			pause := registerPause
+			if refused := (*RefusedError)(nil); errors.As(err, &refused) && refused.RetryAfter > 0 {
+				pause = refused.RetryAfter
+			}
 			select {
-			case <-time.After(30 * time.Second): // RFC 5626, section 4.5
+			case <-time.After(pause):
 			case <-ctx.Done():
 			}
 		default:
@@ -112,34 +129,66 @@ func (r *registration) forget() {
 	r.dialog = nil
 }
 
-// send registers for so many seconds; 0 ends a registration.
+// send registers for so many seconds; 0 ends a registration. What the registrar wants instead is done once: a longer interval (RFC 3261,
+// section 10.2.8), or another server (section 8.1.3.4).
 func (r *registration) send(ctx context.Context, seconds int) (time.Duration, error) {
+	for first := true; ; first = false {
+		if seconds > 0 {
+			seconds = max(seconds, r.least)
+		}
+		res, err := r.request(ctx, seconds)
+		if err != nil {
+			r.forget() // the name may have another address by now
+			r.failed++
+			r.moved = sip.Uri{}
+			return 0, err
+		}
+		least, _ := strconv.Atoi(headerText(res, "Min-Expires"))
+		contact := res.Contact()
+		switch {
+		case res.IsSuccess():
+			return expiry(res, r.dialog.contact, seconds), nil
+		case first && res.StatusCode == 423 && seconds > 0 && least > seconds && least <= maxExpires:
+			r.door.log.Info("the registrar wants longer registrations", "trunk", r.trunk.Name, "seconds", least)
+			r.least = least
+			continue
+		case first && res.StatusCode/100 == 3 && contact != nil && contact.Address.Host != "" && !contact.Address.Wildcard:
+			r.door.log.Info("the registrar is elsewhere", "trunk", r.trunk.Name, "at", phone.Clip(hostPort(contact.Address)))
+			r.forget()
+			r.moved = contact.Address
+			continue
+		}
+		r.moved = sip.Uri{}
+		refused := refusedBy(res)
+		if least > 0 {
+			refused.Reason += fmt.Sprintf(" (Min-Expires: %d)", least)
+		}
+		return 0, refused
+	}
+}
+
+// request sends a REGISTER.
+func (r *registration) request(ctx context.Context, seconds int) (*sip.Response, error) {
 	o := r.trunk.Outbound
 	if r.dialog == nil {
 		server, err := parseURI(o.Server)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		transport := strings.ToUpper(server.UriParams.GetOr("transport", "udp"))
+		own := o.identity(server.Host)
+		if r.moved.Host != "" {
+			server.Host, server.Port = r.moved.Host, r.moved.Port
+		}
 		servers, err := r.door.servers(ctx, server, transport)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		own := o.identity(server.Host)
 		r.dialog = r.door.calling(own, own, servers[r.failed%len(servers):], transport, o)
 		r.dialog.target = server
 		r.door.registrar.tags.Store(r.dialog.localTag, nil)
 	}
-	res, err := r.dialog.send(ctx, r.dialog.request(sip.REGISTER, sip.NewHeader("Expires", strconv.Itoa(seconds))))
-	switch {
-	case err != nil:
-		r.forget() // the name may have another address by now
-		r.failed++
-		return 0, err
-	case !res.IsSuccess():
-		return 0, refusedBy(res)
-	}
-	return expiry(res, r.dialog.contact, seconds), nil
+	return r.dialog.send(ctx, r.dialog.request(sip.REGISTER, sip.NewHeader("Expires", strconv.Itoa(seconds))))
 }
 
 // expiry is for how long a registration of a Contact was granted. A registrar may list those of other telephones, too.

@@ -15,6 +15,8 @@ const (
 	leastSession = 90 * time.Second
 	// usualSession is the interval that we ask for of a peer that can (RFC 4028, section 4 recommends it).
 	usualSession = 30 * time.Minute
+	// maxSession is the longest interval that a peer can have us take.
+	maxSession = 24 * time.Hour
 )
 
 // refresh is what was agreed about proving that a call is still there (RFC 4028); zero: nothing.
