@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/pion/ice/v4"
@@ -110,14 +112,18 @@ func (a *API) open(o Options, settings *webrtc.SettingEngine) (loopback bool, er
 		if err != nil {
 			return false, fmt.Errorf("UDP address: %w", err)
 		}
-		conn, err := net.ListenUDP("udp", addr)
+		conns, err := listenUDP(addr)
 		if err != nil {
 			return false, fmt.Errorf("listen for WebRTC: %w", err)
 		}
-		mux := ice.NewUDPMuxDefault(ice.UDPMuxParams{UDPConn: sifted{conn}, Logger: logger})
+		var muxes []ice.UDPMux
+		for _, conn := range conns {
+			muxes = append(muxes, ice.NewUDPMuxDefault(ice.UDPMuxParams{UDPConn: sifted{conn}, Logger: logger}))
+		}
+		mux := ice.NewMultiUDPMuxDefault(muxes...)
 		settings.SetICEUDPMux(mux)
 		a.closers = append(a.closers, mux.Close)
-		loopback = o.Loopback || conn.LocalAddr().(*net.UDPAddr).IP.IsLoopback()
+		loopback = o.Loopback || addr.IP.IsLoopback()
 		networks = append(networks, webrtc.NetworkTypeUDP4, webrtc.NetworkTypeUDP6)
 	}
 	if o.TCP != nil {
@@ -134,6 +140,70 @@ func (a *API) open(o Options, settings *webrtc.SettingEngine) (loopback bool, er
 	settings.SetNetworkTypes(networks)
 	return loopback, nil
 }
+
+// listenUDP opens a UDP port: at an address, or, where that is unspecified, by a socket for each address of this machine. By one socket for
+// all, answers would leave from whichever address the kernel prefers, and a client drops what comes from another one than it has asked
+// (RFC 8445 section 7.2.5.2.1).
+func listenUDP(at *net.UDPAddr) (conns []*net.UDPConn, err error) {
+	addresses := []net.IP{at.IP}
+	if at.IP == nil || at.IP.IsUnspecified() {
+		if addresses, err = localAddresses(at.IP.To4() != nil); err != nil {
+			return nil, err
+		}
+	}
+	closeAll := func() {
+		for _, conn := range conns {
+			conn.Close()
+		}
+		conns = nil
+	}
+	for range 16 { // where the system chooses the port, it may be taken at the next address
+		port := at.Port
+		for _, ip := range addresses {
+			conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: ip, Port: port, Zone: at.Zone})
+			if errors.Is(err, syscall.EADDRNOTAVAIL) && len(addresses) > 1 { // an address of IPv6 that is not yet known to be the only one
+				continue
+			}
+			if err != nil {
+				closeAll()
+				if at.Port != 0 {
+					return nil, err
+				}
+				break
+			}
+			conns, port = append(conns, conn), conn.LocalAddr().(*net.UDPAddr).Port
+		}
+		if len(conns) > 0 {
+			return conns, nil
+		}
+	}
+	return nil, errNoPort
+}
+
+var errNoPort = errors.New("no UDP port is free at all addresses of this machine")
+
+// localAddresses returns the addresses of this machine that clients may reach, or those of IPv4 alone. Those of a link are not among them:
+// they would need its name.
+func localAddresses(only4 bool) (addresses []net.IP, err error) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range all {
+		network, ok := a.(*net.IPNet)
+		if !ok || network.IP.IsLinkLocalUnicast() || only4 && network.IP.To4() == nil ||
+			slices.ContainsFunc(addresses, network.IP.Equal) {
+			continue
+		}
+		addresses = append(addresses, network.IP)
+	}
+	if len(addresses) == 0 {
+		return nil, errNoAddress
+	}
+	return addresses, nil
+}
+
+var errNoAddress = errors.New("this machine has no address")
 
 // newAPI registers what we speak: Opus, plain and with copies (RED), G.711, with reports, NACK and transport-cc, and VP8.
 func newAPI(settings webrtc.SettingEngine) (*webrtc.API, error) {

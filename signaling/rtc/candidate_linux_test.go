@@ -11,12 +11,16 @@ import (
 	"time"
 
 	"github.com/pion/ice/v4"
+	"github.com/pion/stun/v4"
 	"github.com/pion/webrtc/v4"
 	"golang.org/x/sys/unix"
 )
 
 // The addresses of the machine that inNamespace plays: a public one, an inner one and those of its cloud.
 const public4, public6, inner4, inner6 = "198.51.100.1", "2001:db8::1", "10.77.0.1", "fd77::1"
+
+// peer4 and peer6 are where a client is.
+const peer4, peer6 = "192.0.2.1", "2001:db8::9"
 
 // inNamespace opens the sockets of a test on a machine with these addresses: what open listens on is in a network namespace of its own.
 func inNamespace(t *testing.T, open func()) {
@@ -30,10 +34,10 @@ func inNamespace(t *testing.T, open func()) {
 			return
 		}
 		commands := []string{"link set lo up"}
-		for _, a := range []string{public4, inner4, "169.254.169.254", "100.100.100.200", "192.0.2.1"} {
+		for _, a := range []string{public4, inner4, "169.254.169.254", "100.100.100.200", peer4} {
 			commands = append(commands, "addr add "+a+"/32 dev lo")
 		}
-		for _, a := range []string{public6, inner6, "fe80::7", "fd00:ec2::254"} {
+		for _, a := range []string{public6, inner6, "fe80::7", "fd00:ec2::254", peer6} {
 			commands = append(commands, "addr add "+a+"/128 dev lo")
 		}
 		commands = append(commands, "route add 224.0.0.0/4 dev lo")
@@ -106,6 +110,57 @@ func TestOnlyPublicCandidatesAreTried(t *testing.T) {
 	for _, e := range traps[:len(traps)-1] {
 		if e.caught(100 * time.Millisecond) {
 			t.Errorf("a packet was sent to %s", e.name)
+		}
+	}
+}
+
+// TestAnswersComeFromTheAddressThatWasAsked has a gateway at all addresses of a machine asked by UDP at each of them: each answer leaves
+// from there.
+func TestAnswersComeFromTheAddressThatWasAsked(t *testing.T) {
+	addresses := []string{public4, inner4, public6, inner6}
+	var api *API
+	var conns []*net.UDPConn
+	inNamespace(t, func() {
+		var err error
+		api, err = New(Options{UDPAddr: ":0", Logger: slog.New(slog.DiscardHandler)})
+		must(t, err)
+		for _, address := range addresses { // from elsewhere, or the kernel would prefer the address that was asked
+			at := peer4
+			if strings.Contains(address, ":") {
+				at = peer6
+			}
+			conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(at)})
+			must(t, err)
+			conns = append(conns, conn)
+		}
+	})
+	t.Cleanup(func() { must(t, api.Close()) })
+	phone := newClient(t, offerOpus, offerOpus)
+	p, answer, _ := answeredBy(t, api, &conversation{}, phone.offer())
+	for i, address := range addresses {
+		defer conns[i].Close()
+		var port int
+		for line := range strings.Lines(answer) {
+			if fields := strings.Fields(line); strings.HasPrefix(line, "a=candidate:") && net.ParseIP(fields[4]).Equal(net.ParseIP(address)) {
+				_, err := fmt.Sscan(fields[5], &port)
+				must(t, err)
+			}
+		}
+		if port == 0 {
+			t.Errorf("%s is no candidate:\n%s", address, answer)
+			continue
+		}
+		local, err := p.pc.GetSenders()[0].Transport().ICETransport().GetLocalParameters()
+		must(t, err)
+		check, err := stun.Build(stun.BindingRequest, stun.TransactionID, stun.NewUsername(local.UsernameFragment+":"+p.offer.transport.ufrag),
+			ice.AttrControlling(1), ice.PriorityAttr(1), stun.NewShortTermIntegrity(local.Password), stun.Fingerprint)
+		must(t, err)
+		_, err = conns[i].WriteToUDP(check.Raw, &net.UDPAddr{IP: net.ParseIP(address), Port: port})
+		must(t, err)
+		must(t, conns[i].SetReadDeadline(time.Now().Add(10*time.Second)))
+		_, from, err := conns[i].ReadFromUDP(make([]byte, 1500))
+		if err != nil || !from.IP.Equal(net.ParseIP(address)) || from.Port != port {
+			t.Errorf("asked at %s, answered from %v (%v)", address, from, err)
 		}
 	}
 }
