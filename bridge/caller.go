@@ -117,7 +117,7 @@ func (s *Session) onDeparture(ctx context.Context, v *visit) {
 	if s.release() {
 		return
 	}
-	s.log.Info("caller lost, conversation parked", "for", s.host.options.Park)
+	s.log.Info("caller lost, conversation parked", "for", s.parkTime())
 	s.answer.interrupt(ByClient, false) // a caller that comes back does not want an answer that nobody heard
 	s.setPaused(ctx, Pause{})
 	if s.keeper.Config().Options.Manual && s.person.speaking {
@@ -127,5 +127,5 @@ func (s *Session) onDeparture(ctx context.Context, v *visit) {
 	s.status.set(s.stateNow())
 	close(v.parked)
 	s.keeper.Park(ctx)
-	s.clock.Set(alarmPark, s.host.options.Park)
+	s.clock.Set(alarmPark, s.parkTime())
 }

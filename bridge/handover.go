@@ -69,6 +69,7 @@ type handover struct {
 	unsaved bool      // something has happened that the store should know of
 	placed  bool      // the store knows where it is, and needs nothing else
 	wanted  bool      // its caller is to go to another gateway
+	stops   bool      // this gateway is being drained, and then stops
 	since   time.Time // it is wanted
 	asked   bool      // the caller was asked to go a moment ago
 }

@@ -15,6 +15,8 @@ const (
 	moveAgain = 5 * time.Second
 	// knownTime is how long to wait for a handle that knows the last turn before asking a caller to go without one.
 	knownTime = 10 * time.Second
+	// stoppingPark is how long a gateway that stops waits for a lost caller, who can come back to this one alone: a page is back within 1 s.
+	stoppingPark = 5 * time.Second
 )
 
 // snapshot is where the conversation stands. Only the loop calls it.
@@ -87,9 +89,20 @@ func (s *Session) goElsewhere(stops time.Duration) {
 			Details: map[string]any{"stopsInMs": stops.Milliseconds()},
 		})
 	}
-	if s.movable() && s.handover.want() && s.parked {
-		s.release()
+	if s.movable() && s.handover.want() && s.parked && s.release() {
+		return
 	}
+	if s.handover.stops = stops > 0; s.handover.stops && s.parked {
+		s.end(ErrShutdown) // its caller could come back to nobody
+	}
+}
+
+// parkTime returns how long a lost caller is waited for. A gateway that stops waits only for one whose connection broke.
+func (s *Session) parkTime() time.Duration {
+	if s.handover.stops {
+		return min(s.host.options.Park, stoppingPark)
+	}
+	return s.host.options.Park
 }
 
 // askToMove asks the caller to go, at a moment when that cuts nothing off.

@@ -221,7 +221,7 @@ func drain(host *bridge.Host, most time.Duration, log *slog.Logger) {
 	defer cancel()
 	ctx, cancel = context.WithTimeout(ctx, most)
 	defer cancel()
-	log.Info("stopping: no conversation begins any more", "running", len(host.Sessions()), "until", most)
+	log.Info("stopping: no new conversations; a second signal stops at once", "running", len(host.Sessions()), "until", most)
 	host.Drain(ctx)
 }
 
