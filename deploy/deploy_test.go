@@ -2,16 +2,17 @@
 package deploy
 
 import (
+	"bufio"
 	"bytes"
-	"io/fs"
-	"maps"
+	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"text/template"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -98,96 +99,157 @@ func TestUnit(t *testing.T) {
 	checkSettings(t, "voxgate.service")
 }
 
-// The chart gives what Kubernetes takes, with and without what can be switched on.
-func TestChart(t *testing.T) {
+// Under the unit's user and privileges the gateway reads keys that were made as docs/deploy.md says, and an MCP server that runs in Node
+// starts. systemd does not run here: setpriv takes the privileges away, and a process makes writable code impossible if the unit does.
+func TestUnitRuns(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]string{
-		"as it is": "",
-		"with all": `{network: hostPort, secret: s, keysSecret: k, autoscaling: {enabled: true, min: 2, max: 9, sessions: 100},
-			ingress: {enabled: true, className: nginx, host: a.example.com, tlsSecret: tls, annotations: {a: b}}, nodeSelector: {pool: voice}}`,
+	if os.Getuid() != 0 {
+		t.Skip("only root may become another user")
+	}
+	unit, err := os.ReadFile("voxgate.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const nobody = "65534"
+	home, err := os.MkdirTemp("/tmp", "voxgate-unit-") // t.TempDir is closed to other users
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(home)
+	program, keys, tools, server := home+"/gateway", home+"/keys.json", home+"/tools.json", home+"/server.mjs"
+	run(t, nil, "go", "build", "-o", program, "voxgate/gateway")
+	run(t, nil, program, "key", "new", "--keys", keys, "my-backend")
+	for file, text := range map[string]string{
+		tools: `{"mcp": [{"name": "node", "command": ["node", "` + server + `"]}]}`,
+		server: `import { createInterface } from 'node:readline';
+			const results = {
+				initialize: ({ protocolVersion }) => ({ protocolVersion, capabilities: { tools: {} }, serverInfo: { name: 'node', version: '1' } }),
+				'tools/list': () => ({ tools: [{ name: 'written_by_node', description: process.env.HOME, inputSchema: { type: 'object' } }] }),
+			};
+			createInterface({ input: process.stdin }).on('line', (line) => {
+				const { id, method, params } = JSON.parse(line);
+				if (id === undefined) return;
+				const result = results[method]?.(params);
+				console.log(JSON.stringify({ jsonrpc: '2.0', id, ...(result ? { result } : { error: { code: -32601, message: 'unknown' } }) }));
+			});`,
 	} {
-		files := renderChart(t, change)
-		for file, manifest := range files {
-			if strings.TrimSpace(manifest) == "" {
-				continue
-			}
-			path := filepath.Join(t.TempDir(), filepath.Base(file))
-			if err := os.WriteFile(path, []byte(manifest), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			run(t, nil, tool("kubernetes-validate"), "--strict", "-k", "1.31", path)
-		}
-		if on := strings.TrimSpace(files["ingress.yaml"]) != "" && strings.TrimSpace(files["autoscaler.yaml"]) != ""; on != (change != "") {
-			t.Errorf("%s: %v", name, files)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
+	run(t, nil, "chown", "-R", nobody+":"+nobody, home)
+	args := []string{"--reuid=" + nobody, "--regid=" + nobody, "--clear-groups", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"}
+	if bytes.Contains(unit, []byte("\nMemoryDenyWriteExecute=yes")) { // PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN: prctl(2)
+		args = append(args, "python3", "-c",
+			"import ctypes, os, sys; ctypes.CDLL(None).prctl(65, 1, 0, 0, 0); os.execvp(sys.argv[1], sys.argv[1:])")
+	}
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	cmd := exec.CommandContext(ctx, "setpriv", append(args, program, "serve", "--log", "json")...)
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + home, "VOXGATE_ADDR=127.0.0.1:0", "VOXGATE_KEYS=" + keys, "VOXGATE_TOOLS=" + tools,
+		"VOXGATE_AGENTS=" + home,
+	}
+	if err := os.WriteFile(home+"/desk.md", []byte("---\ntools: [written_by_node]\n---\nHi."), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 20 * time.Second
+	log, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	listening := false
+	for lines := bufio.NewScanner(log); lines.Scan(); {
+		all.WriteString(lines.Text() + "\n")
+		if strings.Contains(lines.Text(), `"msg":"listening"`) {
+			listening = true
+			stop()
+		}
+	}
+	_ = cmd.Wait()
+	if text := all.String(); !listening || strings.Contains(text, "does not start") || strings.Contains(text, "does not exist") {
+		t.Errorf("the gateway or its MCP server did not start:\n%s", text)
+	}
+}
+
+// The chart gives what Kubernetes takes, for each file of values, and refuses what would not run.
+func TestChart(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		values string
+		has    []string // what the manifests have
+	}{
+		"least": {`{keysSecret: k, secret: s}`, []string{
+			"value: \":3001\"", "value: \"127.0.0.1:9090\"", "host: 127.0.0.1", "secretName: k", "name: s", "replicas: 2",
+		}},
+		"one pod":  {`{keysSecret: k, replicas: 1}`, []string{"replicas: 1"}},
+		"insecure": {`{replicas: 1, settings: {VOXGATE_INSECURE: "true"}}`, []string{"VOXGATE_INSECURE"}},
+		"all": {
+			`{network: hostPort, secret: s, keysSecret: k, autoscaling: {enabled: true, min: 2, max: 9, sessions: 100},
+			ingress: {enabled: true, className: nginx, host: a.example.com, tlsSecret: tls, annotations: {a: b}, trustedProxies: 10.0.0.0/8},
+			nodeSelector: {pool: voice}, agents: {desk: "---\nnumbers: ['*']\n---\nBe {{brief}}."}, files: {sip: '{"a": "${B}"}', tools: "{}"},
+			extraEnv: [{name: OTEL_EXPORTER_OTLP_ENDPOINT, value: "http://otel:4318"}],
+			extraVolumes: [{name: recordings, persistentVolumeClaim: {claimName: r}}],
+			extraVolumeMounts: [{name: recordings, mountPath: /recordings}]}`,
+			[]string{
+				"value: \"$(POD_IP):9090\"", "VOXGATE_PUBLIC_IP", "kind: Ingress", "kind: HorizontalPodAutoscaler", "value: \"10.0.0.0/8\"",
+				"value: \"a.example.com\"", "desk.md: \"---\\nnumbers: ['*']\\n---\\nBe {{brief}}.\"", "VOXGATE_SIP", "/etc/voxgate-files/sip.json",
+				"OTEL_EXPORTER_OTLP_ENDPOINT", "claimName: r", "mountPath: /recordings", "checksum/files",
+			},
+		},
+		"only what is mounted besides": {
+			`{replicas: 1, settings: {VOXGATE_INSECURE: "1"}, extraVolumes: [{name: a, emptyDir: {}}],
+			extraVolumeMounts: [{name: a, mountPath: /a}]}`,
+			[]string{"emptyDir: {}"},
+		},
+	} {
+		manifests, err := renderChart(t, test.values)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, want := range test.has {
+			if !strings.Contains(manifests, want) {
+				t.Errorf("%s: no %q in\n%s", name, want, manifests)
+			}
+		}
+		file := filepath.Join(t.TempDir(), "manifests.yaml")
+		if err := os.WriteFile(file, []byte(manifests), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		run(t, nil, tool("kubernetes-validate"), "--strict", "-k", "1.31", file)
+	}
+	for values, want := range map[string]string{
+		`{}`:              "keysSecret: name a secret",
+		`{keysSecret: k}`: "secret: more than one pod needs",
+		`{keysSecret: k, replicas: 1, ingress: {enabled: true}}`: "ingress.trustedProxies: name the addresses",
+		`{keysSecret: k, replicas: 1, files: {keys: "{}"}}`:      "files.keys: is none of tools",
+	} {
+		if manifests, err := renderChart(t, values); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v\n%s", values, err, manifests)
+		}
+	}
+	run(t, nil, tool("helm"), "lint", "helm", "--strict", "--kube-version", "1.31.0", "--set", "keysSecret=k,secret=s")
 	checkSettings(t, "helm/values.yaml", "helm/templates/deployment.yaml")
 }
 
-// renderChart does what "helm template" does with the few functions that the chart uses. Helm itself (the engine of 3.16) was tried by
-// hand: it takes a minute to build.
-func renderChart(t *testing.T, change string) map[string]string {
-	values := map[string]any{}
-	defaults, err := os.ReadFile("helm/values.yaml")
-	if err == nil {
-		err = yaml.Unmarshal(defaults, &values)
+// renderChart runs "helm template" with a file of values.
+func renderChart(t *testing.T, values string) (string, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(values, "\t", " ")), 0o600); err != nil {
+		t.Fatal(err)
 	}
+	out, err := exec.Command(tool("helm"), "template", "voice", "helm", "--kube-version", "1.31.0", "--values", file).CombinedOutput()
 	if err != nil {
-		t.Fatal(err)
+		return "", fmt.Errorf("%w: %s", err, out)
 	}
-	changed := map[string]any{}
-	if err := yaml.Unmarshal([]byte(strings.ReplaceAll(change, "\t", " ")), &changed); err != nil {
-		t.Fatal(err)
-	}
-	maps.Copy(values, changed)
-	all := template.New("chart").Option("missingkey=error")
-	all.Funcs(template.FuncMap{
-		"include": func(name string, data any) (string, error) {
-			var out bytes.Buffer
-			err := all.ExecuteTemplate(&out, name, data)
-			return out.String(), err
-		},
-		"nindent": func(n int, s string) string {
-			return "\n" + strings.Repeat(" ", n) + strings.ReplaceAll(s, "\n", "\n"+strings.Repeat(" ", n))
-		},
-		"toYaml": func(v any) (string, error) {
-			out, err := yaml.Marshal(v)
-			return strings.TrimSpace(string(out)), err
-		},
-		"quote": func(v any) (string, error) {
-			out, err := yaml.Marshal(v)
-			return `"` + strings.Trim(strings.TrimSpace(string(out)), `"`) + `"`, err
-		},
-	})
-	const folder = "helm/templates"
-	var names []string
-	err = fs.WalkDir(os.DirFS(folder), ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		text, err := os.ReadFile(filepath.Join(folder, name))
-		if err != nil {
-			return err
-		}
-		names = append(names, name)
-		_, err = all.New(name).Parse(string(text))
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := map[string]string{}
-	for _, name := range names {
-		if !strings.HasSuffix(name, ".yaml") {
-			continue
-		}
-		var made strings.Builder
-		if err := all.ExecuteTemplate(&made, name, map[string]any{"Values": values, "Release": map[string]any{"Name": "voice"}}); err != nil {
-			t.Fatal(err)
-		}
-		out[name] = made.String()
-	}
-	return out
+	return string(out), nil
 }
 
 // checkSettings finds every setting of these files in docs/settings.md.
