@@ -20,6 +20,8 @@ const (
 	maxDigits = 15
 	// minDigits is the length from which digits without "+" can be an international number: shorter ones are extensions and short codes.
 	minDigits = 8
+	// minFullDigits is the length from which digits with "+" are compared with those without.
+	minFullDigits = 5
 	// localDigits is the length from which digits with separators are a number, and not the name of a room such as "1-200".
 	localDigits = 7
 )
@@ -238,11 +240,15 @@ func plainPattern(pattern string) string {
 	}, pattern)
 }
 
-// other is the same international number in its other spelling, with "+" or without; "" if it can be none.
+// other returns the same international number in its other spelling, with "+" or without; "" if it cannot be international. One with "+"
+// may be short, but not as short as a service such as 112.
 func (n Number) other() Number {
-	digits := n.Key()
+	digits, least := n.Key(), minDigits
+	if strings.HasPrefix(string(n), "+") {
+		least = minFullDigits
+	}
 	switch {
-	case !isDigits(digits) || len(digits) < minDigits || len(digits) > maxDigits || digits[0] == '0':
+	case !isDigits(digits) || len(digits) < least || len(digits) > maxDigits || digits[0] == '0':
 		return ""
 	case digits == string(n):
 		return "+" + n

@@ -344,6 +344,13 @@ func (d *Door) seenAs(public string, r *http.Request) (list []string) {
 	hosts := []string{u.Host}
 	if port := map[string]string{"https": ":443", "wss": ":443", "http": ":80", "ws": ":80"}[u.Scheme]; u.Port() == "" {
 		hosts = append(hosts, u.Host+port)
+	} else if ":"+u.Port() == port {
+		hosts = append(hosts, strings.TrimSuffix(u.Host, port))
+	}
+	for _, host := range hosts { // whoever signs may have the name as it was typed, or as a URL's parser has it
+		if lower := strings.ToLower(host); lower != host {
+			hosts = append(hosts, lower)
+		}
 	}
 	for _, host := range hosts {
 		for _, slash := range []string{"", "/"} {
@@ -362,10 +369,12 @@ func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
 	t := ticket{
 		provider: p,
 		call:     form.Get(p.profile.id),
-		party:    newParty(form.Get("From"), form.Get("To"), form.Get("CallerName")),
+		party:    p.profile.dialect.newParty(form.Get("From"), form.Get("To"), form.Get("CallerName")),
 	}
 	if strings.HasPrefix(form.Get("Direction"), "outbound") { // https://www.twilio.com/docs/voice/twiml#request-parameters
-		t.party = phone.Party{Number: phone.ParseNumber(form.Get("To")), Called: phone.ParseNumber(form.Get("From")), Ours: true}
+		t.party = phone.Party{
+			Number: p.profile.dialect.parseCalled(form.Get("To")), Called: p.profile.dialect.parseCalled(form.Get("From")), Ours: true,
+		}
 	}
 	for name, values := range form {
 		for _, prefix := range []string{"SipHeader_", "X-PH-"} { // Twilio's, SignalWire's and Telnyx', and Plivo's

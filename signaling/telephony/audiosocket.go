@@ -61,7 +61,7 @@ func (d *Door) announce(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "The body must be an object of from, to and name: "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	t := ticket{party: newParty(body.From, body.To, body.Name)}
+	t := ticket{party: (&dialect{}).newParty(body.From, body.To, body.Name)}
 	t.agent = phone.Called(d.Agents, doorName, t.party.Called)
 	if t.agent == nil {
 		d.refused(r.RemoteAddr, "agent", fmt.Errorf("no agent answers calls to %q", phone.Clip(body.To)))

@@ -2,6 +2,8 @@ package telephony_test
 
 import (
 	"encoding/base64"
+	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -62,7 +64,6 @@ func TestMalformedBeginnings(t *testing.T) {
 	for name, first := range map[string]string{
 		"twilio":            `{"event":"start","start":{"streamSid":"MZ1","mediaFormat":{"encoding":"audio/x-opus","sampleRate":8000}}}`,
 		"plivo":             `{"event":"start","start":{"mediaFormat":{"encoding":"audio/x-mulaw","sampleRate":16000}}}`,
-		"telnyx":            `{"event":"media","media":{"payload":"AAAA"}}`,
 		"exotel":            `{"event":"start","start":{"media_format":{"encoding":"audio/x-raw","sample_rate":"-1"}}}`,
 		"asterisk in words": "MEDIA_START connection_id:1 format:opus optimal_frame_size:1",
 		"jambonz":           `{"sampleRate":64000}`,
@@ -73,11 +74,6 @@ func TestMalformedBeginnings(t *testing.T) {
 		g.t = t
 		g.dialPhone(s, "+100").closed()
 	}
-	s := styles()["asterisk in words"]
-	s.begin = func(string, string) []string { return nil }
-	p := g.dialPhone(s, "+100")
-	p.write(websocket.BinaryMessage, make([]byte, 160)) // sound before anything
-	p.closed()
 	for _, bytes := range [][]byte{
 		{},
 		{1},
@@ -94,7 +90,106 @@ func TestMalformedBeginnings(t *testing.T) {
 	if n := len(g.host.Sessions()); n != 0 {
 		t.Errorf("%d conversations have begun", n)
 	}
-	g.logged("rule=start", 15)
+	g.logged("rule=start", 13)
+}
+
+// Before a call begins a provider may send sound, as a loaded one does, and messages that nobody knows. They are skipped, and the call is
+// taken.
+func TestMessagesBeforeTheStart(t *testing.T) {
+	t.Parallel()
+	for name, s := range styles() {
+		announced := s.provider != "bandwidth" && s.provider != "jambonz" // these begin with a message that does not say what it is
+		for kind, send := range map[string]func(p *phone){
+			"a message with sound": func(p *phone) { p.say(make([]int16, p.rate/50)) },
+			"a second of sound":    func(p *phone) { p.say(make([]int16, p.rate)) },
+			"an unknown event":     func(p *phone) { p.text(`{"event":"surprise","type":"surprise","eventType":"surprise"}`) },
+			"connected":            func(p *phone) { p.text(`{"event":"connected","protocol":"Call","version":"1.0.0"}`) },
+			"an error":             func(p *phone) { p.text(`{"event":"error","type":"error","payload":{"code":1}}`) },
+			"an empty text":        func(p *phone) { p.text("") },
+			"an empty binary":      func(p *phone) { p.write(websocket.BinaryMessage, nil) },
+			"no JSON":              func(p *phone) { p.text("{") },
+			"a list":               func(p *phone) { p.text("[]") },
+			"a word":               func(p *phone) { p.text("HELLO there:1") },
+		} {
+			if !announced && kind != "an unknown event" && kind != "connected" && kind != "an error" && kind != "no JSON" && kind != "a list" {
+				continue // the first message without an event begins the call
+			}
+			t.Run(name+", "+kind, func(t *testing.T) {
+				t.Parallel()
+				g := newGateway(t, nil)
+				s := s
+				s.early = send
+				g.dialPhone(s, "+100")
+				if session, _ := g.session(); session == nil {
+					t.Error("no conversation has begun")
+				}
+			})
+		}
+	}
+}
+
+// Genesys tries the connection without a call: it gets "opened" and "closed", whoever answers which numbers, and no conversation begins.
+// After "closed" the protocol has no message any more, in calls neither.
+func TestConnectionProbe(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		call, to string
+		sessions int
+	}{
+		"a probe": {"00000000-0000-0000-0000-000000000000", "", 0},
+		"a call":  {"4b6d45f7-f43c-41c9-9c4c-4c1b1c1c1c1c", "+100", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGateway(t, nil)
+			s := styles()["genesys"]
+			begin := s.begin
+			s.begin = func(string, string) []string {
+				return []string{strings.Replace(begin(test.call, test.to)[0], "+4917012345", "", 1-test.sessions)}
+			}
+			p := g.dialPhone(s, test.to)
+			p.wait("opened", func() bool { return len(p.texts) > 0 && strings.Contains(p.texts[0], `"type":"opened"`) })
+			if test.sessions > 0 {
+				g.session()
+			}
+			p.text(`{"version":"2","id":"S1","type":"ping","seq":2,"serverseq":1,"position":"PT1S","parameters":{"rtt":"PT0.1S"}}`)
+			p.text(`{"version":"2","id":"S1","type":"close","seq":3,"serverseq":1,"position":"PT1S","parameters":{"reason":"end"}}`)
+			var types []string
+			for _, text := range p.closed() {
+				if _, kind, ok := strings.Cut(text, `"type":"`); ok {
+					kind, _, _ = strings.Cut(kind, `"`)
+					types = append(types, kind)
+				}
+			}
+			if n := len(types); n < 3 || types[0] != "opened" || types[n-1] != "closed" || !slices.Contains(types, "pong") {
+				t.Errorf("it got %q", types)
+			}
+			if n := len(g.host.Sessions()); test.sessions == 0 && n != 0 {
+				t.Errorf("%d conversations", n)
+			}
+		})
+	}
+}
+
+// Providers that send international numbers without "+" reach an agent whose number has it, and the other way round; the caller is an
+// international number, too. Short and national numbers stay what they are.
+func TestNumbersWithoutPlus(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, func(config map[string]any) {
+		config["agents"] = json.RawMessage(`[{"numbers":["+4930123456"],"prompt":"Hi."},{"numbers":["4940*"],"prompt":"Hi."}]`)
+		config["callsPerSecond"] = 100
+	})
+	for to, taken := range map[string]bool{
+		"+4930123456": true, "4930123456": true, "+4940777": true, "4940777": true, "49301234567": false, "30123456": false, "500": false,
+	} {
+		for _, provider := range []string{"plivo", "twilio", "telnyx", "signalwire"} {
+			form := incoming(provider, g.nextCall(), to)
+			status, text := g.post(provider, "/telephony/"+provider+"/answer", form, nil)
+			if status != 200 || strings.Contains(text, "tream") != taken {
+				t.Errorf("%s, %s: %d %s", provider, to, status, text)
+			}
+		}
+	}
 }
 
 // Sound in a call over AudioSocket that has another kind, or none that is known, is left out.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -21,8 +22,8 @@ import (
 const (
 	// maxMessage bounds a message, in bytes: Exotel's, the longest, have 100 kB (its documentation).
 	maxMessage = 128 << 10
-	// maxPrelude is how many messages may come before the one that begins the call.
-	maxPrelude = 10
+	// maxPrelude is how many messages may come before the one that begins the call: sound of 5 s, which a loaded provider sends too early.
+	maxPrelude = 250
 	// echoTime is how long after its time the end of the voice may be played: what the networks' buffers hold.
 	echoTime = 2 * time.Second
 	// aliveEvery is after how many messages with sound, 20 s, the other side learns that we are there: Sinch waits for a minute.
@@ -31,9 +32,23 @@ const (
 	maxReported = 5
 )
 
-// newParty is the other side of a call that comes in, as a provider says it.
-func newParty(from, to, name string) phone.Party {
-	return phone.Party{Number: phone.ParseCaller(from), Called: phone.ParseNumber(to), Name: phone.CallerName(name)}
+// newParty returns the other side of a call that comes in, as a provider of this dialect describes it.
+func (d *dialect) newParty(from, to, name string) phone.Party {
+	return phone.Party{Number: d.parseCaller(from), Called: d.parseCalled(to), Name: phone.CallerName(name)}
+}
+
+func (d *dialect) parseCaller(text string) phone.Number {
+	if d.fullNumbers {
+		return phone.ParseFullNumber(text)
+	}
+	return phone.ParseCaller(text)
+}
+
+func (d *dialect) parseCalled(text string) phone.Number {
+	if d.fullNumbers {
+		return phone.ParseFullNumber(text)
+	}
+	return phone.ParseNumber(text)
 }
 
 // or completes what is known of the other side.
@@ -53,11 +68,12 @@ type call struct {
 	lead  time.Duration
 	log   *slog.Logger
 
-	ticket         // who it is, and who answers
-	format format  // of its sound
-	speech *speech // nil: the call has not begun
-	ending sync.Once
-	gone   chan struct{} // closed when the other side is
+	ticket          // who it is, and who answers
+	format  format  // of its sound
+	isProbe bool    // the provider tries the connection, and there is no caller
+	speech  *speech // nil: the call has not begun
+	ending  sync.Once
+	gone    chan struct{} // closed when the other side is
 
 	// Owned by take.
 	mic        media.Sink
@@ -88,6 +104,9 @@ func (c *call) run(ctx context.Context, s *signaling.Socket) error {
 		return &bridge.Error{Code: bridge.CodeForbidden, Message: "This call is not taken."}
 	}
 	s.Opened()
+	if c.isProbe {
+		return c.answerProbe(ctx)
+	}
 	err := c.door.Host.Serve(ctx, c, c.conversation())
 	c.log.Info("call over", "why", err)
 	c.end()
@@ -104,21 +123,9 @@ func (c *call) from() string {
 
 // begin reads until the call has begun, and finds out who answers it. rule is what refuses it.
 func (c *call) begin(ctx context.Context) (rule string, err error) {
-	var m message
-	for range maxPrelude {
-		in, err := c.Read(ctx, maxMessage)
-		if err = cmp.Or(err, in.Err); err != nil {
-			return "start", err
-		}
-		if m, err = c.codec.read(in.Data, in.Text); err != nil {
-			return "start", err
-		}
-		if m.kind == started || m.kind == stopped {
-			break
-		}
-	}
-	if m.kind != started {
-		return "start", errors.New("the call has not begun")
+	m, err := c.awaitStart(ctx)
+	if err != nil {
+		return "start", err
 	}
 	if c.provider != nil && c.provider.signing() != nil && c.call != m.start.call {
 		return "token", errors.New("the token is another call's")
@@ -129,6 +136,11 @@ func (c *call) begin(ctx context.Context) (rule string, err error) {
 	c.format, c.party = m.start.format, or(c.party, m.start.party)
 	if c.party.Ours {
 		c.menu = &phone.Menu{}
+	}
+	if c.isProbe = m.start.isProbe; c.isProbe {
+		c.log = c.door.Logger.With("provider", c.from())
+		c.startSpeech()
+		return "", nil
 	}
 	if c.agent == nil {
 		c.agent = phone.Called(c.door.Agents, doorName, c.party.Called)
@@ -141,13 +153,62 @@ func (c *call) begin(ctx context.Context) (rule string, err error) {
 		return "agent", err
 	}
 	c.log = c.door.Logger.With("provider", c.from(), "caller", phone.Clip(c.party.Number), "theirs", c.call)
+	c.startSpeech()
+	return "", nil
+}
+
+// awaitStart reads until a message begins the call. Messages before it that cannot be read are skipped, and so is sound that comes too
+// early: an error of one message does not end the call.
+func (c *call) awaitStart(ctx context.Context) (message, error) {
+	var last error
+	for range maxPrelude {
+		in, err := c.Read(ctx, maxMessage)
+		if err != nil {
+			return message{}, err
+		}
+		m, err := message{}, in.Err
+		if err == nil {
+			m, err = c.codec.read(in.Data, in.Text)
+		}
+		switch {
+		case m.kind == started:
+			return m, err
+		case err != nil:
+			last = err
+		case m.kind == stopped:
+			return m, errors.New("the call has ended before it began")
+		}
+	}
+	return message{}, fmt.Errorf("none of the first %d messages begins a call; the last that could not be read: %w", maxPrelude, last)
+}
+
+// startSpeech accepts the call; its voice can be sent then.
+func (c *call) startSpeech() {
 	var p packing
 	if c.provider != nil {
 		p = c.provider.profile.dialect.packing
 	}
 	c.speech = newSpeech(c.codec, c.format, p, c.lead, c.Put, c.log)
 	c.speech.reply(accept)
-	return "", nil
+}
+
+// answerProbe answers a provider that tries the connection, without a conversation.
+func (c *call) answerProbe(ctx context.Context) error {
+	c.log.Info("connection probe answered")
+	for range maxPrelude {
+		in, err := c.Read(ctx, maxMessage)
+		if err != nil {
+			return err
+		}
+		if m, err := c.codec.read(in.Data, in.Text); err == nil && in.Err == nil {
+			if m.kind == stopped {
+				c.speech.stop()
+				return nil
+			}
+			c.hear(m)
+		}
+	}
+	return errors.New("a probe that does not end")
 }
 
 // conversation is what the call opens.
@@ -210,7 +271,7 @@ func (c *call) take(in signaling.Message) error {
 			c.log.Warn("a message that cannot be read", "why", err)
 		}
 	case m.kind == stopped:
-		c.speech.reply(farewell)
+		c.speech.stop()
 		return errStopped
 	case m.kind == sound:
 		if c.heardSound++; c.heardSound%aliveEvery == 0 {

@@ -49,9 +49,10 @@ type message struct {
 
 // start is what is known when a call begins.
 type start struct {
-	call   string // the provider's id
-	party  phone.Party
-	format format
+	isProbe bool   // there is no call: the provider tries the connection
+	call    string // the provider's id
+	party   phone.Party
+	format  format
 }
 
 // command is one that we can send to a provider.
@@ -155,6 +156,9 @@ func (f format) frame() int {
 
 // dialect is how a provider writes the messages that all of them have. A path leads through the objects of a message: "start.callSid".
 type dialect struct {
+	fullNumbers bool   // numbers are international, without "+"
+	probe       string // the call's id by which the provider tries the connection; empty: it does not
+
 	binary bool // sound travels in binary messages; else in those of [soundMessage]
 	listed bool // as lists of numbers, 16 bits each; else in base64
 	words  bool // messages may be words: "DTMF_END digit:5"
@@ -315,8 +319,9 @@ func (c *dialectCodec) begin(fields map[string]any) (s start, err error) {
 	c.prefix, c.suffix, _ = strings.Cut(c.fill(c.dialect.voice, ""), "{sound}")
 	s = start{
 		call: field(fields, c.call), format: c.format,
-		party: newParty(field(fields, c.from), field(fields, c.to), field(fields, c.name)),
+		party: c.newParty(field(fields, c.from), field(fields, c.to), field(fields, c.name)),
 	}
+	s.isProbe = c.probe != "" && s.call == c.probe
 	s.party.Attributes = c.said(fields)
 	return s, nil
 }

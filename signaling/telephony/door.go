@@ -259,7 +259,7 @@ func (d *Door) admit(p *Provider, r *http.Request) (t ticket, rule string, err e
 		return taken, "", nil
 	}
 	query := r.URL.Query()
-	t.provider, t.call, t.party = p, query.Get("call"), newParty(query.Get("from"), query.Get("to"), query.Get("name"))
+	t.provider, t.call, t.party = p, query.Get("call"), p.profile.dialect.newParty(query.Get("from"), query.Get("to"), query.Get("name"))
 	rule, err = d.shown(p, r, &t.open)
 	if err == nil && p.Verify != "" {
 		rule, err = "signature", verifyAudioHook(p.Verify, d.config.PublicURL, r, time.Now())

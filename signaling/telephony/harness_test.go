@@ -487,8 +487,9 @@ type style struct {
 	isClear  func(text string) bool
 	mark     func(text string) (name string, ok bool) // nil: there are none
 	echo     func(name string) string
-	hangUp   string // the text by which the gateway hangs up; empty: it closes
-	stereo   bool   // somebody else, who is silent, is on the right
+	hangUp   string         // the text by which the gateway hangs up; empty: it closes
+	stereo   bool           // somebody else, who is silent, is on the right
+	early    func(p *phone) // sends what comes before the call begins; nil: nothing
 }
 
 func (s style) encode(pcm []int16) []byte {
@@ -572,6 +573,9 @@ func (g *gateway) dialPhone(s style, to string, more ...string) *phone {
 		header.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte("voxgate:shown")))
 	}
 	p := dial(g.t, s, at, header)
+	if s.early != nil {
+		s.early(p)
+	}
 	for _, text := range s.begin(call, to) {
 		p.text(text)
 	}

@@ -69,7 +69,7 @@ var profiles = map[string]*profile{
 		// https://www.plivo.com/docs/voice/xml/audiostream
 		dialect: dialect{
 			events: map[string]kind{"start": started, "dtmf": digit, "playedStream": played, "stop": stopped},
-			call:   "start.callId", stream: "start.streamId", attributes: "extra_headers",
+			call:   "start.callId", stream: "start.streamId", attributes: "extra_headers", fullNumbers: true,
 			encoding: "start.mediaFormat.encoding", rate: "start.mediaFormat.sampleRate",
 			key: "dtmf.digit", mark: "name", format: mulaw,
 			voice: `{"event":"playAudio","streamId":{stream},"media":{"contentType":{encoding},"sampleRate":{rate},"payload":"{sound}"}}`,
@@ -137,8 +137,9 @@ var profiles = map[string]*profile{
 	"vonage": {
 		dialect: dialect{
 			// https://developer.vonage.com/voice/voice-api/concepts/websockets; from, to and call are headers of the endpoint
-			binary: true, events: map[string]kind{"websocket:connected": started, "websocket:dtmf": digit, "websocket:notify": played},
-			call: "uuid", from: "from", to: "to", encoding: "content-type", key: "digit", mark: "payload.name", format: format{rate: 16000},
+			binary: true, fullNumbers: true,
+			events: map[string]kind{"websocket:connected": started, "websocket:dtmf": digit, "websocket:notify": played},
+			call:   "uuid", from: "from", to: "to", encoding: "content-type", key: "digit", mark: "payload.name", format: format{rate: 16000},
 			say: map[command]string{clearVoice: `{"action":"clear"}`, putMark: `{"action":"notify","payload":{"name":{what}}}`},
 		},
 		// https://developer.vonage.com/en/voice/voice-api/webhook-reference#answer-webhook, …/ncco-reference#connect
@@ -177,7 +178,8 @@ var profiles = map[string]*profile{
 		call: "parameters.conversationId", stream: "id", offers: "parameters.media", attributes: "parameters.inputVariables",
 		from: "parameters.participant.ani", to: "parameters.participant.dnis", name: "parameters.participant.aniName",
 		key: "parameters.digit", format: mulaw,
-		packing: packing{frames: 10}, // there is a limit of messages in a second
+		probe:   "00000000-0000-0000-0000-000000000000", // AudioHook, patterns and practices: "Connection probe"
+		packing: packing{frames: 10},                    // there is a limit of messages in a second
 		say: map[command]string{
 			accept:     audioHook("opened", `{"media":[{chosen}]}`),
 			pong:       audioHook("pong", `{}`),

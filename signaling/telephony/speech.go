@@ -179,8 +179,18 @@ func (s *speech) press(keys string) bool {
 func (s *speech) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.over {
+		s.order(hangUp, "")
+	}
 	s.over = true
-	s.order(hangUp, "")
+}
+
+// stop answers the other side's end of the call, after which it takes nothing any more.
+func (s *speech) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.order(farewell, "")
+	s.over = true
 }
 
 // clear drops what was sent and not heard.

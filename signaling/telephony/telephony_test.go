@@ -4,6 +4,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"voxgate/media"
 	"voxgate/media/g711"
 	"voxgate/media/mediatest"
+	"voxgate/signaling/telephony"
 )
 
 // at is what stands in a message, or nil.
@@ -616,5 +619,27 @@ func TestTheModelGreets(t *testing.T) {
 	list := g.host.Sessions()
 	if len(list) != 1 || list[0].Attributes["x-tier"] != "gold" || list[0].Door != "telephony" || list[0].Identity != "+4917012345" {
 		t.Errorf("the conversations are %+v", list)
+	}
+}
+
+// Each profile is tested by TestEachProvider, and described.
+func TestEachProfileIsTested(t *testing.T) {
+	t.Parallel()
+	document, err := os.ReadFile("../../docs/telephony.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tested := map[string]bool{}
+	for _, s := range styles() {
+		profile, _, _ := strings.Cut(s.provider, "-") // vonage-ncco, telnyx-control
+		tested[profile] = true
+	}
+	for _, profile := range telephony.Profiles() {
+		if !tested[profile] {
+			t.Errorf("no style of styles() speaks as %q: TestEachProvider does not try it", profile)
+		}
+		if !regexp.MustCompile("(?m)^\\|.*`" + profile + "`.*\\|").Match(document) {
+			t.Errorf("the table of docs/telephony.md has no row for %q", profile)
+		}
 	}
 }
