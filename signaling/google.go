@@ -123,7 +123,7 @@ func googleTree(tree any) any {
 			name = tools.Camel(name)
 			properties, ok := value.(map[string]any)
 			switch {
-			case name == "properties" && ok: // of a schema, with names of its own
+			case (name == "properties" || name == "$defs" || name == "definitions") && ok: // of a schema, with the user's names
 				for property, schema := range properties {
 					properties[property] = googleTree(schema)
 				}

@@ -479,7 +479,7 @@ func TestLiveRefuses(t *testing.T) {
 			"clientContent.turns[0].role must be user or model.",
 		},
 		{
-			[]string{`{"setup":{}}`, `{"clientContent":{"turns":[{"parts":[{"fileData":{}}]}]}}`},
+			[]string{`{"setup":{}}`, `{"clientContent":{"turns":[{"parts":[{}]}]}}`},
 			"clientContent.turns[0].parts[0] has neither text nor inlineData",
 		},
 		{

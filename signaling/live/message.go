@@ -11,6 +11,7 @@ import (
 
 	"voxgate/agents"
 	"voxgate/bridge"
+	"voxgate/media"
 	"voxgate/signaling"
 	"voxgate/signaling/protocol"
 	"voxgate/tools"
@@ -22,7 +23,8 @@ import (
 type reader struct {
 	config  object       // that the client wants; nil before the setup
 	bound   *constraints // what of it is not the client's choice; nil: all is
-	history bool         // turns are what was said before the conversation, until one is complete
+	sound   media.SampleReader
+	history bool // turns are what was said before the conversation, until one is complete
 }
 
 // request is what a message asks for. Its fields are nil where it asks for nothing of the kind.
@@ -79,9 +81,15 @@ func (r *reader) parse(raw []byte) (request, error) {
 	case nameContent:
 		return r.content(signaling.GoogleJSON(payload))
 	case nameRealtime:
-		input, err := protocol.ClientMessage{Payload: signaling.GoogleJSON(payload)}.RealtimeInput()
+		if isEmptyObject(payload) { // no-ops at Google, as the empty answer
+			return request{}, nil
+		}
+		input, err := protocol.ClientMessage{Payload: signaling.GoogleJSON(payload)}.RealtimeInput(&r.sound)
 		return request{input: &input}, located(err, nameRealtime)
 	case nameTool:
+		if isEmptyObject(payload) || isEmptyList(payload, "functionResponses") {
+			return request{}, nil
+		}
 		payload = tools.Encode(object{nameTool: signaling.GoogleJSON(payload)})
 		answers, err := protocol.ClientMessage{Payload: payload}.ToolResponses()
 		return request{answers: answers}, located(err, "")
@@ -193,10 +201,17 @@ func (r *reader) content(raw json.RawMessage) (request, error) {
 	seeds := r.history
 	for i, t := range p.Turns {
 		at := fmt.Sprintf("clientContent.turns[%d]", i)
+		kept, lost := typeable(t.Parts)
+		if lost != "" {
+			q.dropped = cmp.Or(q.dropped, fmt.Sprintf("Dropped from %s, which has text and inlineData alone: %s.", at, lost))
+			if kept == nil {
+				continue
+			}
+		}
 		if t.Role != "" && t.Role != "user" && t.Role != "model" {
 			return request{}, invalid(at+".role", "must be user or model.")
 		}
-		typed, dropped, err := protocol.ClientMessage{Payload: tools.Encode(map[string]any{"parts": t.Parts})}.Turn()
+		typed, dropped, err := protocol.ClientMessage{Payload: tools.Encode(map[string]any{"parts": kept})}.Turn()
 		if err != nil {
 			return request{}, located(err, at)
 		}
@@ -221,6 +236,43 @@ func (r *reader) content(raw json.RawMessage) (request, error) {
 		q.commands = append(q.commands, last)
 	}
 	return q, nil
+}
+
+// typeable is the parts of a turn without those that a person cannot type or show: calls of functions and their answers, which
+// frameworks replay as history, and files. lost names what they have, empty if nothing was lost; kept is nil if nothing is left.
+func typeable(raw json.RawMessage) (kept json.RawMessage, lost string) {
+	var parts []object
+	if json.Unmarshal(raw, &parts) != nil {
+		return raw, "" // to be refused where it is read
+	}
+	var rest []object
+	for _, p := range parts {
+		if p["text"] != nil || p["inlineData"] != nil || len(p) == 0 {
+			rest = append(rest, p)
+			continue
+		}
+		lost = cmp.Or(lost, slices.Sorted(maps.Keys(p))[0])
+	}
+	switch {
+	case lost == "":
+		return raw, ""
+	case rest == nil:
+		return nil, protocol.Clip(lost)
+	}
+	return tools.Encode(rest), protocol.Clip(lost)
+}
+
+// isEmptyObject reports whether a value is an object without fields, or null.
+func isEmptyObject(raw json.RawMessage) bool {
+	var fields object
+	return json.Unmarshal(raw, &fields) == nil && len(fields) == 0
+}
+
+// isEmptyList reports whether an object has nothing but an empty list.
+func isEmptyList(raw json.RawMessage, name string) bool {
+	fields, err := readObject(raw, name)
+	var list []json.RawMessage
+	return err == nil && len(fields) == 1 && fields[name] != nil && json.Unmarshal(fields[name], &list) == nil && len(list) == 0
 }
 
 // readObject reads an object: its fields by their names in camelCase, which proto3 JSON has in snake_case as well

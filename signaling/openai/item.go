@@ -3,6 +3,7 @@ package openai
 import (
 	"encoding/json"
 	"fmt"
+	"mime"
 	"slices"
 	"strings"
 	"time"
@@ -153,9 +154,10 @@ func picture(url string) (mimeType, data string, ok bool) {
 	if !ok {
 		return "", "", false
 	}
-	mimeType, data, ok = strings.Cut(rest, ";base64,")
-	return mimeType, data, ok && slices.Contains([]string{"image/jpeg", "image/png", "image/webp"}, mimeType) && data != "" &&
-		len(data) <= maxPicture
+	about, data, ok := strings.Cut(rest, ";base64,")
+	mimeType, _, err := mime.ParseMediaType(about)
+	known := err == nil && slices.Contains([]string{"image/jpeg", "image/png", "image/webp"}, mimeType)
+	return mimeType, data, ok && known && data != "" && len(data) <= maxPicture
 }
 
 // readItem reads an item that a client creates. Its id may be empty.

@@ -128,7 +128,7 @@ type clientEvent struct {
 	Session  json.RawMessage `json:"session"`
 	Item     json.RawMessage `json:"item"`
 	Response json.RawMessage `json:"response"`
-	Audio    []byte          `json:"audio"` // base64
+	Audio    encodedSound    `json:"audio"`
 
 	ItemID         string  `json:"item_id"`
 	PreviousItemID *string `json:"previous_item_id"`

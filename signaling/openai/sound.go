@@ -1,6 +1,8 @@
 package openai
 
 import (
+	"encoding/json"
+
 	"voxgate/bridge"
 	"voxgate/media"
 	"voxgate/media/g711"
@@ -22,24 +24,34 @@ const (
 	phoneRate = 8000
 )
 
+// encodedSound is sound that a message has in base64, in any of its forms.
+type encodedSound []byte
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (s *encodedSound) UnmarshalJSON(raw []byte) error {
+	var text string
+	if err := json.Unmarshal(raw, &text); err != nil {
+		return err
+	}
+	sound, err := media.DecodeBase64(text)
+	*s = sound
+	return err
+}
+
 // decoder decodes a client's sound. The zero value has heard nothing.
 type decoder struct {
-	odd []byte // half a sample, which the next piece completes
-	pcm []int16
+	stream media.SampleReader
+	pcm    []int16
 }
 
 // decode returns what a piece of sound holds, good until the next call, and its rate in Hz.
 func (d *decoder) decode(format string, sound []byte) (pcm []int16, rate int) {
 	if law := laws[format]; law != nil {
-		d.odd = nil
+		d.stream.Reset()
 		d.pcm = law.Append(d.pcm[:0], sound)
 		return d.pcm, phoneRate
 	}
-	if len(d.odd) > 0 {
-		sound = append(d.odd, sound...)
-	}
-	d.odd = append([]byte(nil), sound[len(sound)&^1:]...)
-	d.pcm = media.AppendSamples(d.pcm[:0], sound)
+	d.pcm = d.stream.Append(d.pcm[:0], sound)
 	return d.pcm, voiceRate
 }
 

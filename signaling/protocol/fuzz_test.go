@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"testing"
+
+	"voxgate/media"
 )
 
 // FuzzMessage reads what a stranger may send, up to the point where a session would get it.
@@ -33,7 +35,7 @@ func FuzzMessage(f *testing.F) {
 		if turn, _, err := m.Turn(); err == nil && !json.Valid(turn.Parts) {
 			t.Errorf("parts that are not JSON: %q", turn.Parts)
 		}
-		if input, err := m.RealtimeInput(); err == nil {
+		if input, err := m.RealtimeInput(&media.SampleReader{}); err == nil {
 			if input.PCM != nil && (len(input.PCM) == 0 || input.Rate < 8000 || input.Rate > 48000) {
 				t.Errorf("%d samples at %d Hz", len(input.PCM), input.Rate)
 			}

@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"mime"
@@ -37,7 +36,7 @@ func (b blob) decode(field string) (mediaType string, data []byte, err error) {
 	if b.Data == "" {
 		return "", nil, BadField(field+".data", "is missing or empty")
 	}
-	data, err = base64.StdEncoding.DecodeString(b.Data)
+	data, err = media.DecodeBase64(b.Data)
 	if err != nil {
 		return "", nil, BadField(field+".data", "is not base64: "+err.Error())
 	}
@@ -47,14 +46,14 @@ func (b blob) decode(field string) (mediaType string, data []byte, err error) {
 	return mediaType, data, nil
 }
 
-// picture returns the media type, JPEG or PNG, and the data.
+// picture returns the media type, one of [wire.IsPicture], and the data.
 func (b blob) picture(field string) (mediaType string, data []byte, err error) {
 	mediaType, data, err = b.decode(field)
 	if err != nil {
 		return "", nil, err
 	}
-	if mediaType != "image/jpeg" && mediaType != "image/png" {
-		return "", nil, BadField(field+".mimeType", fmt.Sprintf("%q is neither image/jpeg nor image/png", Clip(mediaType)))
+	if !wire.IsPicture(mediaType) {
+		return "", nil, BadField(field+".mimeType", fmt.Sprintf("%q is not image/jpeg, image/png or image/webp", Clip(mediaType)))
 	}
 	if err := wire.CheckPicture(mediaType, data); err != nil {
 		return "", nil, BadField(field+".data", err.Error())
@@ -69,7 +68,7 @@ func (b blob) checkTyped(field string) error {
 		_, _, err := b.picture(field)
 		return err
 	}
-	_, rate, err := b.pcm(field)
+	_, rate, err := b.pcm(field, &media.SampleReader{})
 	if err == nil && rate != defaultRate {
 		err = BadField(field+".mimeType", fmt.Sprintf("has a rate of %d; audio in a typed turn has %d", rate, defaultRate))
 	}
@@ -79,17 +78,17 @@ func (b blob) checkTyped(field string) error {
 // defaultRate is the rate of audio/pcm that does not name one: the Live API's own.
 const defaultRate = 16000
 
-// pcm returns the audio of a blob and its rate in Hz.
-func (b blob) pcm(field string) (pcm []int16, rate int, err error) {
-	mediaType, data, err := b.decode(field)
-	if err != nil {
-		return nil, 0, err
+// pcm returns the audio of a blob and its rate in Hz. Its samples continue those that stream has read. An empty piece is
+// nothing.
+func (b blob) pcm(field string, stream *media.SampleReader) (pcm []int16, rate int, err error) {
+	mediaType, data := "audio/pcm", []byte(nil)
+	if b.Data != "" {
+		if mediaType, data, err = b.decode(field); err != nil {
+			return nil, 0, err
+		}
 	}
-	if mediaType != "audio/pcm" {
+	if mediaType != "audio/pcm" && mediaType != "audio/l16" && mediaType != "audio/x-l16" {
 		return nil, 0, BadField(field+".mimeType", fmt.Sprintf("%q is not audio/pcm", Clip(mediaType)))
-	}
-	if len(data)%2 != 0 {
-		return nil, 0, BadField(field+".data", "has an odd number of bytes; PCM is 16 bits a sample")
 	}
 	rate = defaultRate
 	_, params, _ := mime.ParseMediaType(b.MIMEType) // decode has read it
@@ -98,7 +97,7 @@ func (b blob) pcm(field string) (pcm []int16, rate int, err error) {
 			return nil, 0, BadField(field+".mimeType", fmt.Sprintf("has a rate of %q; 8000 to 48000 is served", Clip(r)))
 		}
 	}
-	return media.AppendSamples(nil, data), rate, nil
+	return stream.Append(nil, data), rate, nil
 }
 
 // RealtimeInput is what a SEND_REALTIME_INPUT brings.
@@ -112,8 +111,9 @@ type RealtimeInput struct {
 	Picture    []byte           // nil: none
 }
 
-// RealtimeInput reads SEND_REALTIME_INPUT. Audio that cannot be used is a [bridge.CodeInvalidAudioFormat].
-func (m ClientMessage) RealtimeInput() (RealtimeInput, error) {
+// RealtimeInput reads SEND_REALTIME_INPUT; stream is the client's sound, which comes in pieces. Audio that cannot be used is a
+// [bridge.CodeInvalidAudioFormat].
+func (m ClientMessage) RealtimeInput(stream *media.SampleReader) (RealtimeInput, error) {
 	var p realtimePayload
 	if err := m.Decode(&p); err != nil {
 		return RealtimeInput{}, err
@@ -127,7 +127,12 @@ func (m ClientMessage) RealtimeInput() (RealtimeInput, error) {
 	}
 	in := RealtimeInput{Pauses: bool(p.ActivityEnd || p.AudioStreamEnd), Deprecated: old}
 	if p.Audio != nil {
-		if in.PCM, in.Rate, err = p.Audio.pcm("payload.audio"); err != nil {
+		if p.Audio.Data == "" && !bytes.Contains(m.Payload, []byte(`"data"`)) { // an empty piece is nothing, a missing one a mistake
+			bad := *BadField("payload.audio.data", "is missing")
+			bad.Code = bridge.CodeInvalidAudioFormat
+			return RealtimeInput{}, &bad
+		}
+		if in.PCM, in.Rate, err = p.Audio.pcm("payload.audio", stream); err != nil {
 			bad := *bridge.AsError(err)
 			bad.Code = bridge.CodeInvalidAudioFormat
 			return RealtimeInput{}, &bad
@@ -150,7 +155,10 @@ func (m ClientMessage) RealtimeInput() (RealtimeInput, error) {
 	if p.AudioStreamEnd {
 		in.Commands = append(in.Commands, bridge.AudioStreamEnd)
 	}
-	if in.PCM == nil && in.Picture == nil && len(in.Commands) == 0 {
+	if in.Pauses {
+		stream.Reset()
+	}
+	if p.Audio == nil && !old && in.Picture == nil && len(in.Commands) == 0 {
 		return RealtimeInput{}, BadField("payload", "has neither text, audio, video nor a mark")
 	}
 	return in, nil
@@ -194,8 +202,8 @@ func (p *realtimePayload) modernise() (bool, error) {
 		if err := json.Unmarshal(raw, &chunks); err != nil {
 			return true, badJSON(field, err)
 		}
-		if len(chunks) == 0 {
-			return true, BadField(field, "is empty")
+		if len(chunks) == 0 { // which some clients send to keep a connection open
+			return true, nil
 		}
 		raw, field = chunks[0], field+"[0]"
 	}
@@ -204,9 +212,9 @@ func (p *realtimePayload) modernise() (bool, error) {
 		return true, badJSON(field, err)
 	}
 	switch {
-	case strings.HasPrefix(b.MIMEType, "image/"):
+	case strings.HasPrefix(strings.ToLower(b.MIMEType), "image/"):
 		p.Video = &b
-	case strings.HasPrefix(b.MIMEType, "audio/"):
+	case strings.HasPrefix(strings.ToLower(b.MIMEType), "audio/"), b.Data == "":
 		p.Audio = &b
 	default:
 		return true, BadField(field+".mimeType", fmt.Sprintf("%q is neither audio/pcm nor an image", Clip(b.MIMEType)))

@@ -117,7 +117,7 @@ func (c *webClient) ask(routes *[]route, w route, command bridge.Command) error 
 
 // onRealtimeInput passes on audio, a picture, text, or a mark.
 func (c *webClient) onRealtimeInput(w route, m protocol.ClientMessage) error {
-	in, err := m.RealtimeInput()
+	in, err := m.RealtimeInput(&c.sound)
 	if err != nil {
 		return err
 	}

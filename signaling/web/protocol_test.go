@@ -37,7 +37,6 @@ func stillWorks(t *testing.T, c *doortest.Client) {
 
 func TestBadMessagesAreNamedAndTheConversationGoesOn(t *testing.T) {
 	t.Parallel()
-	odd := base64.StdEncoding.EncodeToString([]byte{1, 2, 3})
 	cases := []struct{ name, raw, code, field string }{
 		{"no JSON", `{"type":`, "bad_message", ""},
 		{"type is a number", `{"type":7}`, "bad_message", "type"},
@@ -77,7 +76,7 @@ func TestBadMessagesAreNamedAndTheConversationGoesOn(t *testing.T) {
 		},
 		{
 			"image of another kind",
-			`{"type":"SEND_MESSAGE","payload":{"parts":[{"inlineData":{"mimeType":"image/webp","data":"AAAA"}}]}}`,
+			`{"type":"SEND_MESSAGE","payload":{"parts":[{"inlineData":{"mimeType":"image/gif","data":"AAAA"}}]}}`,
 			"bad_message",
 			"payload.parts[0].inlineData.mimeType",
 		},
@@ -103,12 +102,6 @@ func TestBadMessagesAreNamedAndTheConversationGoesOn(t *testing.T) {
 		{
 			"audio without data",
 			`{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm"}}}`,
-			"invalid_audio_format",
-			"payload.audio.data",
-		},
-		{
-			"half a sample",
-			`{"type":"SEND_REALTIME_INPUT","payload":{"audio":{"mimeType":"audio/pcm","data":"` + odd + `"}}}`,
 			"invalid_audio_format",
 			"payload.audio.data",
 		},

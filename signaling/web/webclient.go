@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"voxgate/bridge"
+	"voxgate/media"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
 	"voxgate/signaling/protocol"
@@ -53,6 +54,7 @@ type webClient struct {
 	offered      *string  // an offer that came before CONNECT_GEMINI
 	pieces       [channel + 1]protocol.Joiner
 	mic          *bridge.Microphone // of socket audio
+	sound        media.SampleReader // likewise
 	voice        *peer              // that plays the voice; nil: see voiceTo
 	voiceTo      destination
 	byRequest    bool            // the client sends audio by socket, so the voice is not held for a peer that is to connect

@@ -14,7 +14,9 @@ import (
 
 // Decoder turns the server's messages into ServerMessages. It owns the audio of the last one.
 type Decoder struct {
-	pcm []int16
+	pcm    []int16
+	half   byte // of a sample that the next piece completes, if isHalf is set
+	isHalf bool
 
 	// What a message of nothing but audio is returned in: they come many times a second, and must not allocate.
 	voice  ServerMessage // its Content is spoken
@@ -343,9 +345,18 @@ func (d *Decoder) inlineData(c *ServerContent, data []byte) (taken bool, err err
 	case raw = <-raws:
 	default:
 	}
-	raw, err = base64.StdEncoding.AppendDecode(raw[:0], encoded)
-	if err != nil || len(raw)%2 != 0 {
-		return false, &FrameError{Problem: "audio is not base64 of 16-bit samples"}
+	raw = raw[:0]
+	if d.isHalf {
+		raw = append(raw, d.half)
+	}
+	before := len(raw)
+	if raw, err = base64.StdEncoding.AppendDecode(raw, encoded); err != nil {
+		if raw, err = appendOddBase64(raw[:before], encoded); err != nil {
+			return false, &FrameError{Problem: "audio is not base64 of 16-bit samples"}
+		}
+	}
+	if d.isHalf = len(raw)%2 != 0; d.isHalf {
+		d.half = raw[len(raw)-1]
 	}
 	n := len(d.pcm)
 	d.pcm = slices.Grow(d.pcm, len(raw)/2)[:n+len(raw)/2]
@@ -361,6 +372,22 @@ func (d *Decoder) inlineData(c *ServerContent, data []byte) (taken bool, err err
 	return true, nil
 }
 
+// appendOddBase64 decodes base64 in the URL-safe alphabet, without padding, or with white space.
+func appendOddBase64(raw, encoded []byte) ([]byte, error) {
+	standard := bytes.Map(func(r rune) rune {
+		switch r {
+		case '-':
+			return '+'
+		case '_':
+			return '/'
+		case ' ', '\t', '\r', '\n', '=':
+			return -1
+		}
+		return r
+	}, encoded)
+	return base64.RawStdEncoding.AppendDecode(raw, standard)
+}
+
 // maxRaw is how long room may be to be kept, in bytes: 1.4 s of audio at 24 kHz.
 const maxRaw = 64 << 10
 
@@ -374,7 +401,7 @@ func (d *Decoder) isPCM(mimeType []byte) bool {
 		return true
 	}
 	base, params, err := mime.ParseMediaType(string(mimeType))
-	if err != nil || base != "audio/pcm" && base != "audio/l16" {
+	if err != nil || base != "audio/pcm" && base != "audio/l16" && base != "audio/x-l16" {
 		return false
 	}
 	rate := OutputRate

@@ -13,7 +13,12 @@ import (
 // (https://ai.google.dev/gemini-api/docs/live-guide).
 const maxPictureSide = 8192
 
-// CheckPicture returns what is wrong with a picture that a client sends as "image/jpeg" or "image/png". Google does not
+// IsPicture reports whether a media type, in lower case and without parameters, is one of the pictures that the models take.
+func IsPicture(mediaType string) bool {
+	return mediaType == "image/jpeg" || mediaType == "image/png" || mediaType == "image/webp"
+}
+
+// CheckPicture returns what is wrong with a picture of a type of [IsPicture]. Google does not
 // document what it does with one that it cannot read, and the conversation must not depend on that. It reads only the
 // header, in a few microseconds. The error is for the client and continues the name of the field.
 func CheckPicture(mimeType string, data []byte) error {
@@ -24,8 +29,13 @@ func CheckPicture(mimeType string, data []byte) error {
 		size, err = jpeg.DecodeConfig(bytes.NewReader(data))
 	case "image/png":
 		size, err = png.DecodeConfig(bytes.NewReader(data))
+	case "image/webp":
+		if len(data) < 12 || string(data[:4]) != "RIFF" || string(data[8:12]) != "WEBP" {
+			return fmt.Errorf("is no picture of the type %s", mimeType)
+		}
+		return nil
 	default:
-		return fmt.Errorf("is %.64q and neither image/jpeg nor image/png", mimeType)
+		return fmt.Errorf("is %.64q, not image/jpeg, image/png or image/webp", mimeType)
 	}
 	switch {
 	case err != nil:

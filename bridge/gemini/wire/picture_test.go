@@ -41,7 +41,7 @@ func TestCheckPicture(t *testing.T) {
 		{"a JPEG's beginning", "image/jpeg", photo[:4], "no picture"},
 		{"a PNG's beginning", "image/png", drawing[:12], "no picture"},
 		{"too wide", "image/png", encoded("png", 8193, 1), "8193 x 1 pixels"},
-		{"GIF", "image/gif", []byte("GIF89a"), "neither image/jpeg nor image/png"},
+		{"GIF", "image/gif", []byte("GIF89a"), "not image/jpeg, image/png or image/webp"},
 	} {
 		err := wire.CheckPicture(c.mimeType, c.data)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {

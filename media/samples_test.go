@@ -1,0 +1,59 @@
+package media_test
+
+import (
+	"encoding/base64"
+	"slices"
+	"strings"
+	"testing"
+
+	"voxgate/media"
+)
+
+// TestSampleReader cuts a stream into pieces of every length: the samples are the same, however it is cut.
+func TestSampleReader(t *testing.T) {
+	want := make([]int16, 1000)
+	for i := range want {
+		want[i] = int16(i*37 - 20000)
+	}
+	stream := media.AppendBytes(nil, want)
+	for _, size := range []int{1, 2, 3, 7, 159, 161, 1323, len(stream)} {
+		var r media.SampleReader
+		var got []int16
+		for piece := range slices.Chunk(stream, size) {
+			got = r.Append(got, nil)
+			got = r.Append(got, piece)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("in pieces of %d bytes: %d samples", size, len(got))
+		}
+	}
+	var r media.SampleReader
+	r.Append(nil, []byte{1})
+	r.Reset()
+	if got := r.Append(nil, []byte{2, 0}); len(got) != 1 || got[0] != 2 {
+		t.Errorf("after a reset: %v", got)
+	}
+}
+
+// TestDecodeBase64 reads base64 in every form.
+func TestDecodeBase64(t *testing.T) {
+	data := []byte{0xfb, 0xff, 0xfe, 1, 2, 3, 4}
+	for _, size := range []int{0, 1, 2, 3, 5, 7} {
+		want := data[:size]
+		standard := base64.StdEncoding.EncodeToString(want)
+		for name, text := range map[string]string{
+			"standard": standard, "without padding": strings.TrimRight(standard, "="), "URL-safe": base64.URLEncoding.EncodeToString(want),
+			"URL-safe without padding": base64.RawURLEncoding.EncodeToString(want), "lines": strings.Join(strings.Split(standard, ""), "\r\n"),
+			"spaces": " " + strings.Join(strings.Split(standard, ""), " ") + "\n", "too much padding": standard + "==",
+		} {
+			if got, err := media.DecodeBase64(text); err != nil || !slices.Equal(got, want) {
+				t.Errorf("%s of %d bytes: %x, %v", name, size, got, err)
+			}
+		}
+	}
+	for _, bad := range []string{"a", "!!!!", "ab=c", "\x00"} {
+		if got, err := media.DecodeBase64(bad); err == nil {
+			t.Errorf("%q is %x", bad, got)
+		}
+	}
+}
