@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"voxgate/bridge"
 	"voxgate/signaling/access"
 )
 
@@ -103,17 +101,4 @@ func TestReplacedKeysFileOfTheSameTime(t *testing.T) {
 	if mayTalk(gate, key) {
 		t.Error("the key may still talk")
 	}
-}
-
-// mayTalk reports whether a key may open a conversation.
-func mayTalk(gate *access.Gate, key string) bool {
-	request := &http.Request{Header: http.Header{"Authorization": {"Bearer " + key}}}
-	return access.From(gate.Visit(request)).Authorize(&bridge.Open{}, "") == nil
-}
-
-func must[T any](value T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return value
 }

@@ -1,0 +1,96 @@
+package access
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/MicahParks/jwkset"
+)
+
+// maxKeySet bounds an issuer's answer, in bytes. The largest sets known have some 100 keys with certificates, 300 kB.
+const maxKeySet = 1 << 20
+
+// keySetTransport gets key sets (JWKS, RFC 7517) and passes on what verifies tokens: other members of a key, such as certificates (x5c,
+// x5t), and keys that cannot be read are left out, since one of them would keep all others from being used (section 5 of the RFC:
+// implementations must ignore what they do not understand).
+type keySetTransport struct{ http.RoundTripper }
+
+func (t keySetTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := t.RoundTripper.RoundTrip(r)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		return resp, err
+	}
+	defer resp.Body.Close()
+	set, err := io.ReadAll(io.LimitReader(resp.Body, maxKeySet+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(set) > maxKeySet {
+		return nil, fmt.Errorf("the key set has more than %d bytes", maxKeySet)
+	}
+	if set, err = cleanKeySet(set); err != nil {
+		return nil, err
+	}
+	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(set)), int64(len(set))
+	resp.Header.Del("Content-Length")
+	return resp, nil
+}
+
+// keyMembers are the members of a public key that tokens are verified by: RFC 7517 section 4, RFC 7518 section 6, RFC 8037 section 2.
+var keyMembers = []string{"kty", "kid", "use", "alg", "crv", "n", "e", "x", "y"}
+
+// cleanKeySet returns a key set with only the keys that can be read, and only the members of [keyMembers].
+func cleanKeySet(text []byte) ([]byte, error) {
+	var set struct {
+		Keys []map[string]any `json:"keys"`
+	}
+	dec := json.NewDecoder(bytes.NewReader(bytes.TrimPrefix(text, []byte("\ufeff"))))
+	dec.UseNumber()
+	if err := dec.Decode(&set); err != nil {
+		return nil, fmt.Errorf("the answer is not a key set: %w", err)
+	}
+	keys := []json.RawMessage{}
+	for _, key := range set.Keys {
+		cleaned, err := json.Marshal(cleanKey(key))
+		if err != nil {
+			continue
+		}
+		if _, err := jwkset.NewJWKFromRawJSON(cleaned, jwkset.JWKMarshalOptions{}, jwkset.JWKValidateOptions{}); err == nil {
+			keys = append(keys, cleaned)
+		}
+	}
+	return json.Marshal(map[string]any{"keys": keys})
+}
+
+// cleanKey returns a key's members of [keyMembers], as the library reads them.
+func cleanKey(key map[string]any) map[string]string {
+	cleaned := map[string]string{}
+	for name, value := range key {
+		text, ok := value.(string)
+		if number, is := value.(json.Number); is && name == "kid" {
+			text, ok = number.String(), true
+		}
+		if !ok || !slices.Contains(keyMembers, name) {
+			continue
+		}
+		switch name {
+		case "n", "e", "x", "y": // some write the alphabet with + and /, or padding
+			text = strings.TrimRight(strings.NewReplacer("+", "-", "/", "_", "\n", "", "\r", "").Replace(text), "=")
+		case "use":
+			if text != "sig" && text != "enc" {
+				continue
+			}
+		case "alg":
+			if text == "Ed25519" { // RFC 9864's name for what tokens call EdDSA
+				text = "EdDSA"
+			}
+		}
+		cleaned[name] = text
+	}
+	return cleaned
+}
