@@ -27,6 +27,7 @@ func (d *Door) call(ctx context.Context, r *record) error {
 	if err != nil {
 		return err
 	}
+	repeatable := r.dial.IdempotencyKey != "" // the register forgets the rest when the call has ended
 	var agent *agents.Agent
 	var heard *call
 	if r.dial.Supervise == "" {
@@ -52,7 +53,7 @@ func (d *Door) call(ctx context.Context, r *record) error {
 	case err := <-rings:
 		return err
 	case <-ctx.Done():
-		if r.dial.IdempotencyKey == "" { // else the backend asks again
+		if !repeatable { // else the backend asks again
 			c.end(errCancelled)
 		}
 		return ctx.Err()
@@ -266,7 +267,9 @@ func (c *call) ring(rings chan<- error) error {
 	if err := sound.answer(answer); err != nil {
 		return c.hangUp(err)
 	}
+	c.mu.Lock()
 	c.timer = agreedRefresh(res)
+	c.mu.Unlock()
 	<-c.changing // from now on it can be
 	return c.hangUp(<-c.start())
 }
