@@ -81,7 +81,7 @@ func (r *reader) parse(raw []byte) (request, error) {
 	case nameContent:
 		return r.content(signaling.GoogleJSON(payload))
 	case nameRealtime:
-		if isEmptyObject(payload) { // no-ops at Google, as the empty answer
+		if isEmptyObject(payload) || isEmptyList(payload, "mediaChunks") { // no-ops at Google; some clients send them to stay connected
 			return request{}, nil
 		}
 		input, err := protocol.ClientMessage{Payload: signaling.GoogleJSON(payload)}.RealtimeInput(&r.sound)

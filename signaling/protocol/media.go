@@ -202,8 +202,8 @@ func (p *realtimePayload) modernise() (bool, error) {
 		if err := json.Unmarshal(raw, &chunks); err != nil {
 			return true, badJSON(field, err)
 		}
-		if len(chunks) == 0 { // which some clients send to keep a connection open
-			return true, nil
+		if len(chunks) == 0 {
+			return true, BadField(field, "is empty")
 		}
 		raw, field = chunks[0], field+"[0]"
 	}

@@ -46,15 +46,64 @@ type chatImage struct {
 
 // chatCall is a call of a tool, or in a stream a piece of the one with this index.
 type chatCall struct {
-	Index    int        `json:"index,omitempty"`
+	Index    *int       `json:"index,omitempty"`
 	ID       string     `json:"id,omitempty"`
 	Type     string     `json:"type,omitempty"`
 	Function chatCalled `json:"function"`
 }
 
 type chatCalled struct {
-	Name      string `json:"name,omitempty"`
-	Arguments string `json:"arguments"` // JSON
+	Name      string        `json:"name,omitempty"`
+	Arguments callArguments `json:"arguments"`
+}
+
+// callArguments are the arguments of a call as JSON text. Some servers send the object itself.
+type callArguments string
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (a *callArguments) UnmarshalJSON(raw []byte) error {
+	switch raw[0] {
+	case '"':
+		return json.Unmarshal(raw, (*string)(a))
+	case 'n':
+		return nil
+	}
+	*a = callArguments(raw)
+	return nil
+}
+
+// chatContent is the text of a message, which some servers send as a list of parts.
+type chatContent string
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (c *chatContent) UnmarshalJSON(raw []byte) error {
+	if raw[0] != '[' {
+		return json.Unmarshal(raw, (*string)(c))
+	}
+	var parts []struct {
+		Text string `json:"text"`
+	}
+	err := json.Unmarshal(raw, &parts)
+	for _, p := range parts {
+		*c += chatContent(p.Text)
+	}
+	return err
+}
+
+// chatError is what has gone wrong: OpenAI's object, or a text alone.
+type chatError struct{ Message string }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (e *chatError) UnmarshalJSON(raw []byte) error {
+	if raw[0] == '"' {
+		return json.Unmarshal(raw, &e.Message)
+	}
+	var fields struct {
+		Message string `json:"message"`
+	}
+	err := json.Unmarshal(raw, &fields)
+	e.Message = fields.Message
+	return err
 }
 
 type chatTool struct {
@@ -88,9 +137,7 @@ type chatAnswer struct {
 
 // chatFailure is what has gone wrong, also in the middle of a stream.
 type chatFailure struct {
-	Error *struct {
-		Message string `json:"message"`
-	} `json:"error"`
+	Error *chatError `json:"error"`
 }
 
 type chatChoice struct {
@@ -100,11 +147,11 @@ type chatChoice struct {
 }
 
 type chatSaid struct {
-	Content          string     `json:"content"`
-	Refusal          string     `json:"refusal"`
-	ReasoningContent string     `json:"reasoning_content"` // DeepSeek's, vLLM's, llama.cpp's
-	Reasoning        string     `json:"reasoning"`         // OpenRouter's, Ollama's
-	ToolCalls        []chatCall `json:"tool_calls"`
+	Content          chatContent `json:"content"`
+	Refusal          string      `json:"refusal"`
+	ReasoningContent string      `json:"reasoning_content"` // DeepSeek's, vLLM's, llama.cpp's
+	Reasoning        string      `json:"reasoning"`         // OpenRouter's, Ollama's
+	ToolCalls        []chatCall  `json:"tool_calls"`
 }
 
 // thoughts are what the model thinks, under either name.

@@ -241,7 +241,7 @@ func (t *turn) messages(calls *callIDs, at string) (list []chatMessage, err erro
 		for _, p := range t.Parts {
 			if f := p.FunctionCall; f != nil {
 				message.ToolCalls = append(message.ToolCalls, chatCall{
-					ID: calls.call(f.ID, f.Name), Type: "function", Function: chatCalled{f.Name, cmp.Or(string(f.Args), "{}")},
+					ID: calls.call(f.ID, f.Name), Type: "function", Function: chatCalled{f.Name, callArguments(cmp.Or(string(f.Args), "{}"))},
 				})
 			}
 		}
@@ -310,7 +310,7 @@ func functionCalls(calls []chatCall, finish string) (parts []any, reason string)
 	parts = []any{}
 	for _, call := range calls {
 		var args object
-		if f := call.Function; strings.TrimSpace(f.Arguments) != "" && decode([]byte(f.Arguments), &args) != nil {
+		if f := call.Function; strings.TrimSpace(string(f.Arguments)) != "" && decode([]byte(f.Arguments), &args) != nil {
 			return []any{}, malformed
 		}
 		parts = append(parts, object{"functionCall": object{"id": call.ID, "name": call.Function.Name, "args": args}})
@@ -356,7 +356,7 @@ func (c *completions) generate(ctx context.Context, model string, request upload
 	if text := choice.Message.thoughts(); text != "" {
 		parts = append(parts, thought(text))
 	}
-	if text := choice.Message.Content + choice.Message.Refusal; text != "" {
+	if text := string(choice.Message.Content) + choice.Message.Refusal; text != "" {
 		parts = append(parts, object{"text": text})
 	}
 	calls, finish := functionCalls(choice.Message.ToolCalls, choice.FinishReason)
@@ -394,7 +394,12 @@ func (c *completions) do(ctx context.Context, method, path string, body any, sen
 	defer resp.Body.Close()
 	said, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	var failure chatFailure
-	_ = json.Unmarshal(said, &failure) // some servers say it otherwise
+	if json.Unmarshal(said, &failure) != nil || failure.Error == nil { // some servers say it otherwise
+		var other struct{ Message, Detail string }
+		if json.Unmarshal(said, &other) == nil {
+			failure.Error = &chatError{cmp.Or(other.Message, other.Detail)}
+		}
+	}
 	why := c.refusal(resp.StatusCode, failure, retryAfter(resp.Header.Get("Retry-After")))
 	why.after = resp.Header.Get("Retry-After")
 	return nil, why
@@ -454,7 +459,7 @@ func (c *completions) stream(events *bufio.Scanner) func() (object, error) {
 			if text := choice.Delta.thoughts(); text != "" {
 				parts = append(parts, thought(text))
 			}
-			if text := choice.Delta.Content + choice.Delta.Refusal; text != "" {
+			if text := string(choice.Delta.Content) + choice.Delta.Refusal; text != "" {
 				parts = append(parts, object{"text": text})
 			}
 			if parts != nil {
@@ -470,22 +475,48 @@ func (c *completions) stream(events *bufio.Scanner) func() (object, error) {
 	}
 }
 
-// gather adds pieces of calls to the calls that they are of.
+// gather adds pieces of calls to the calls that they are of. Servers tell calls apart in several ways: by the index, by the id alone
+// (Ollama gives all the index 0), or by the position alone. A name that is sent again with each piece continues its call.
 func gather(calls, pieces []chatCall) ([]chatCall, error) {
 	for _, p := range pieces {
-		if p.Index < 0 || p.Index >= maxCalls {
-			return nil, fmt.Errorf("a call has the index %d", p.Index)
+		at := len(calls) - 1
+		switch {
+		case p.Index == nil:
+		case *p.Index < 0 || *p.Index >= maxCalls:
+			return nil, fmt.Errorf("a call has the index %d", *p.Index)
+		default:
+			at = -1
+			for i, c := range slices.Backward(calls) {
+				if c.Index != nil && *c.Index == *p.Index {
+					at = i
+					break
+				}
+			}
 		}
-		for p.Index >= len(calls) {
-			calls = append(calls, chatCall{})
+		if at < 0 || calls[at].endsBefore(p) {
+			if len(calls) == maxCalls {
+				return nil, fmt.Errorf("there are more than %d calls", maxCalls)
+			}
+			calls, at = append(calls, chatCall{Index: p.Index}), len(calls)
 		}
-		at := &calls[p.Index]
-		at.ID, at.Function.Name, at.Function.Arguments = cmp.Or(
-			at.ID,
-			p.ID,
-		), at.Function.Name+p.Function.Name, at.Function.Arguments+p.Function.Arguments
+		c := &calls[at]
+		c.ID = cmp.Or(c.ID, p.ID)
+		if c.Function.Name != p.Function.Name {
+			c.Function.Name += p.Function.Name
+		}
+		c.Function.Arguments += p.Function.Arguments
 	}
 	return calls, nil
+}
+
+// endsBefore reports whether a piece begins another call: it has another id, or a name after whole arguments.
+func (c *chatCall) endsBefore(p chatCall) bool {
+	if c.ID != "" && p.ID != "" {
+		return c.ID != p.ID
+	}
+	arguments := strings.TrimSpace(string(c.Function.Arguments))
+	whole := strings.HasPrefix(arguments, "{") && json.Valid([]byte(arguments))
+	return p.Function.Name != "" && whole && (p.Function.Name != c.Function.Name || p.Function.Arguments != "")
 }
 
 // maxCalls bounds the calls of one answer.

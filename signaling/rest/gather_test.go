@@ -1,0 +1,89 @@
+package rest
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestCallsOfAStream gathers the calls of streams as servers write them.
+func TestCallsOfAStream(t *testing.T) {
+	for name, test := range map[string]struct{ pieces, want string }{
+		"by index": {`{"index":0,"id":"a","function":{"name":"read","arguments":""}}
+			{"index":1,"id":"b","function":{"name":"list","arguments":"{}"}}
+			{"index":0,"function":{"arguments":"{\"a\":"}} {"index":0,"function":{"arguments":"1}"}}`, `a read {"a":1}, b list {}`},
+		"all of index 0": {
+			`{"index":0,"id":"a","function":{"name":"read","arguments":"{}"}} {"index":0,"id":"b","function":{"name":"list","arguments":"{}"}}`,
+			"a read {}, b list {}",
+		},
+		"index 0, no ids": {
+			`{"index":0,"function":{"name":"read","arguments":"{}"}} {"index":0,"function":{"name":"list","arguments":"{}"}}`,
+			" read {},  list {}",
+		},
+		"one function twice": {
+			`{"index":0,"id":"a","function":{"name":"read","arguments":"{}"}} {"index":0,"id":"b","function":{"name":"read","arguments":"{}"}}`,
+			"a read {}, b read {}",
+		},
+		"a name again": {
+			`{"index":0,"id":"a","function":{"name":"read","arguments":"{\"a\":"}} {"index":0,"id":"a","function":{"name":"read","arguments":"1}"}}`,
+			`a read {"a":1}`,
+		},
+		"a name in pieces": {
+			`{"index":0,"id":"a","function":{"name":"re","arguments":""}} {"index":0,"function":{"name":"ad","arguments":"{}"}}`,
+			"a read {}",
+		},
+		"no index": {
+			`{"id":"a","function":{"name":"read","arguments":"{"}} {"function":{"arguments":"}"}}
+			{"id":"b","function":{"name":"list","arguments":"{}"}}`,
+			"a read {}, b list {}",
+		},
+		"an object":    {`{"index":0,"id":"a","function":{"name":"read","arguments":{"a":1}}}`, `a read {"a":1}`},
+		"null":         {`{"index":0,"id":"a","function":{"name":"read","arguments":null}}`, "a read "},
+		"a late index": {`{"index":1,"id":"a","function":{"name":"read","arguments":"{}"}}`, "a read {}"},
+	} {
+		var calls []chatCall
+		in := json.NewDecoder(strings.NewReader(test.pieces))
+		for in.More() {
+			var p chatCall
+			err := in.Decode(&p)
+			if err == nil {
+				calls, err = gather(calls, []chatCall{p})
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		var got []string
+		for _, c := range calls {
+			got = append(got, fmt.Sprintf("%s %s %s", c.ID, c.Function.Name, c.Function.Arguments))
+		}
+		if s := strings.Join(got, ", "); s != test.want {
+			t.Errorf("%s: %s, want %s", name, s, test.want)
+		}
+	}
+}
+
+// TestFormsOfServers reads answers and failures in the forms that servers write.
+func TestFormsOfServers(t *testing.T) {
+	for form, want := range map[string]string{
+		`{"choices":[{"message":{"content":"Hi"}}]}`:                                          "Hi, ",
+		`{"choices":[{"message":{"content":null}}]}`:                                          ", ",
+		`{"choices":[{"message":{"content":[{"type":"text","text":"Hi"},{"text":" you"}]}}]}`: "Hi you, ",
+		`{"choices":[{}],"error":"model not found"}`:                                          ", model not found",
+		`{"choices":[{}],"error":{"message":"model not found"}}`:                              ", model not found",
+	} {
+		var a chatAnswer
+		if err := json.Unmarshal([]byte(form), &a); err != nil {
+			t.Errorf("%s: %v", form, err)
+			continue
+		}
+		said := ""
+		if a.Error != nil {
+			said = a.Error.Message
+		}
+		if got := string(a.Choices[0].Message.Content) + ", " + said; got != want {
+			t.Errorf("%s: %s", form, got)
+		}
+	}
+}
