@@ -250,7 +250,11 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxWanted))
 	dec.DisallowUnknownFields() // a limit that was misspelt would be none
 	if err := dec.Decode(&wanted); err != nil {
-		Refuse(w, &bridge.Error{Code: bridge.CodeBadMessage, Message: "The body cannot be read: " + err.Error()})
+		message := "The body cannot be read: " + err.Error()
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok { // whose text names our types
+			message = fmt.Sprintf("%s: must not be a %s", wrong.Field, wrong.Value)
+		}
+		Refuse(w, &bridge.Error{Code: bridge.CodeBadMessage, Message: message})
 		return
 	}
 	minted, err := g.keys.mint(name, wanted)

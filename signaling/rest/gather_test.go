@@ -87,3 +87,16 @@ func TestFormsOfServers(t *testing.T) {
 		}
 	}
 }
+
+// TestOneObjectForAList reads Google's own sample, which has one object where a list is meant.
+func TestOneObjectForAList(t *testing.T) {
+	var q generation
+	err := json.Unmarshal([]byte(`{"contents":{"parts":{"text":"Hello there"}}}`), &q)
+	if err != nil || q.Contents[0].text("") != "Hello there" {
+		t.Errorf("%+v, %v", q.Contents, err)
+	}
+	err = json.Unmarshal([]byte(`{"contents":5}`), &q)
+	if said := unreadable(err).Error(); strings.Contains(said, "Go ") || strings.Contains(said, "rest.") {
+		t.Errorf("it says %q", said)
+	}
+}

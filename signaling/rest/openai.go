@@ -34,9 +34,9 @@ func newOpenAI(o OpenAI, client *http.Client) *completions {
 
 // generation is what of a request can be said in chat completions.
 type generation struct {
-	Contents          []turn       `json:"contents"`
-	SystemInstruction *turn        `json:"systemInstruction"`
-	Tools             []geminiTool `json:"tools"`
+	Contents          oneOrMore[turn] `json:"contents"`
+	SystemInstruction *turn           `json:"systemInstruction"`
+	Tools             []geminiTool    `json:"tools"`
 	ToolConfig        struct {
 		FunctionCallingConfig struct {
 			Mode                 string   `json:"mode"`
@@ -65,26 +65,29 @@ type geminiTool struct {
 }
 
 type turn struct {
-	Role  string `json:"role"`
-	Parts []struct {
-		Text       *string `json:"text"`
-		Thought    bool    `json:"thought"`
-		FileData   *object `json:"fileData"`
-		InlineData *struct {
-			MIMEType string `json:"mimeType"`
-			Data     string `json:"data"`
-		} `json:"inlineData"`
-		FunctionCall *struct {
-			ID   string          `json:"id"`
-			Name string          `json:"name"`
-			Args json.RawMessage `json:"args"`
-		} `json:"functionCall"`
-		FunctionResponse *struct {
-			ID       string          `json:"id"`
-			Name     string          `json:"name"`
-			Response json.RawMessage `json:"response"`
-		} `json:"functionResponse"`
-	} `json:"parts"`
+	Role  string              `json:"role"`
+	Parts oneOrMore[turnPart] `json:"parts"`
+}
+
+// turnPart is a part of a turn.
+type turnPart struct {
+	Text       *string `json:"text"`
+	Thought    bool    `json:"thought"`
+	FileData   *object `json:"fileData"`
+	InlineData *struct {
+		MIMEType string `json:"mimeType"`
+		Data     string `json:"data"`
+	} `json:"inlineData"`
+	FunctionCall *struct {
+		ID   string          `json:"id"`
+		Name string          `json:"name"`
+		Args json.RawMessage `json:"args"`
+	} `json:"functionCall"`
+	FunctionResponse *struct {
+		ID       string          `json:"id"`
+		Name     string          `json:"name"`
+		Response json.RawMessage `json:"response"`
+	} `json:"functionResponse"`
 }
 
 // text is all of its text but for thoughts, with this between its parts.
@@ -107,7 +110,7 @@ func invalid(format string, args ...any) error {
 func (c *completions) translate(model string, request []byte) (chatRequest, error) {
 	var g generation
 	if err := json.Unmarshal(signaling.GoogleJSON(request), &g); err != nil {
-		return chatRequest{}, invalid("The request cannot be read: %v.", err)
+		return chatRequest{}, unreadable(err)
 	}
 	if len(g.Contents) == 0 {
 		return chatRequest{}, invalid("contents is not specified.")
@@ -167,6 +170,9 @@ func (g *generation) tools(q *chatRequest) {
 			schema := f.ParametersJSONSchema
 			if schema == nil {
 				schema = standard(f.Parameters)
+			}
+			if len(schema) == 0 { // several servers refuse a function without parameters
+				schema = json.RawMessage(`{"type":"object","properties":{}}`)
 			}
 			q.Tools = append(q.Tools, chatTool{"function", chatFunction{Name: f.Name, Description: f.Description, Parameters: schema}})
 		}
@@ -475,6 +481,27 @@ func (c *completions) stream(events *bufio.Scanner) func() (object, error) {
 	}
 }
 
+// unreadable is the error for a request whose JSON is not as it should be.
+func unreadable(err error) error {
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) { // whose text names our types
+		return invalid("The request cannot be read: %s has the wrong type: %s.", cmp.Or(wrong.Field, "it"), wrong.Value)
+	}
+	return invalid("The request cannot be read: %v.", err)
+}
+
+// oneOrMore is a list, for which a request may have its only element, as ProtoJSON's readers take it.
+type oneOrMore[T any] []T
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (l *oneOrMore[T]) UnmarshalJSON(raw []byte) error {
+	if raw[0] == '{' {
+		*l = make([]T, 1)
+		return json.Unmarshal(raw, &(*l)[0])
+	}
+	return json.Unmarshal(raw, (*[]T)(l))
+}
+
 // gather adds pieces of calls to the calls that they are of. Servers tell calls apart in several ways: by the index, by the id alone
 // (Ollama gives all the index 0), or by the position alone. A name that is sent again with each piece continues its call.
 func gather(calls, pieces []chatCall) ([]chatCall, error) {
@@ -573,7 +600,7 @@ func (c *completions) ask(ctx context.Context, model, method string, request upl
 		}
 	}
 	if err := json.Unmarshal(signaling.GoogleJSON(request.text), &q); err != nil {
-		return nil, invalid("The request cannot be read: %v.", err)
+		return nil, unreadable(err)
 	}
 	texts, dimensions := []string{q.Content.text("\n")}, q.OutputDimensionality
 	if method == "batchEmbedContents" {
