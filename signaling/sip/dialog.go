@@ -391,7 +391,7 @@ func addVia(c *sipgo.Client, req *sip.Request) error {
 
 // ack acknowledges a final answer to our INVITE within the dialog.
 func (d *dialog) ack(sequence uint32) error {
-	req := d.request(sip.ACK, d.proof...)
+	req := d.request(sip.ACK, d.proofs()...)
 	req.CSeq().SeqNo = sequence
 	err := d.client.WriteRequest(req, addVia)
 	d.mu.Lock()
@@ -404,6 +404,13 @@ func (d *dialog) ack(sequence uint32) error {
 	return err
 }
 
+// proofs are those of our INVITE that was answered.
+func (d *dialog) proofs() []sip.Header {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.proof
+}
+
 // ackAgain acknowledges an answer that has come once more, as our acknowledgement has not arrived: also at where it comes from.
 func (d *dialog) ackAgain(sequence uint32) error {
 	err := d.ack(sequence)
@@ -413,7 +420,7 @@ func (d *dialog) ackAgain(sequence uint32) error {
 	if astray || source == "" {
 		return err
 	}
-	req := d.request(sip.ACK, d.proof...)
+	req := d.request(sip.ACK, d.proofs()...)
 	req.CSeq().SeqNo = sequence
 	if req.Destination() == source {
 		return err

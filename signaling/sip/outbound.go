@@ -350,7 +350,9 @@ func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
 		case err != nil:
 			return nil, err
 		case res.IsSuccess():
+			c.dialog.mu.Lock()
 			c.dialog.proof = headers
+			c.dialog.mu.Unlock()
 			return res, nil
 		case !moved && c.redirected(ctx, res):
 			moved, auth = true, passwordAnswers{}
