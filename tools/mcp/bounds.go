@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -93,7 +94,10 @@ func tokenOf(r *http.Request) string {
 }
 
 // commandTransport runs a server as a child process, with bounded lines.
-type commandTransport struct{ cmd *exec.Cmd }
+type commandTransport struct {
+	cmd   *exec.Cmd
+	noise *lines
+}
 
 // Connect starts the child.
 func (t *commandTransport) Connect(ctx context.Context) (mcp.Connection, error) {
@@ -109,8 +113,62 @@ func (t *commandTransport) Connect(ctx context.Context) (mcp.Connection, error) 
 		return nil, err
 	}
 	child := &childInput{WriteCloser: stdin, cmd: t.cmd}
-	io := &mcp.IOTransport{Reader: io.NopCloser(stdout), Writer: child, MaxLineLength: maxFrame}
+	messages := &messageReader{from: bufio.NewReader(stdout), noise: t.noise}
+	io := &mcp.IOTransport{Reader: io.NopCloser(messages), Writer: child, MaxLineLength: maxFrame}
 	return io.Connect(ctx)
+}
+
+// messageReader reads the messages among the lines of a child's output. Banners, warnings of libraries and lines of a log, which many
+// servers print there against the protocol, are logged and skipped, as other hosts of MCP servers do.
+type messageReader struct {
+	from  *bufio.Reader
+	noise *lines
+	line  []byte // what was not read yet of a message
+}
+
+func (r *messageReader) Read(p []byte) (int, error) {
+	for len(r.line) == 0 {
+		line, err := r.readLine()
+		if begin := messageIn(line); begin >= 0 {
+			_, _ = r.noise.Write(append(line[:begin:begin], '\n')) // never fails
+			r.line = line[begin:]
+		} else {
+			_, _ = r.noise.Write(line)
+		}
+		if err != nil && len(r.line) == 0 {
+			return 0, err
+		}
+	}
+	n := copy(p, r.line)
+	r.line = r.line[n:]
+	return n, nil
+}
+
+// readLine returns a line with its end, which the last one may lack.
+func (r *messageReader) readLine() (line []byte, err error) {
+	for {
+		part, err := r.from.ReadSlice('\n')
+		if line = append(line, part...); len(line) > maxFrame {
+			return nil, errTooLong
+		}
+		if err != bufio.ErrBufferFull {
+			return line, err
+		}
+	}
+}
+
+// messageIn returns where a JSON-RPC message begins in a line, or -1. Text that was printed without a newline may stand before it.
+func messageIn(line []byte) int {
+	first := len(line) - len(bytes.TrimLeft(line, " \t\r"))
+	for _, begin := range []int{first, bytes.Index(line, []byte(`{"`)), bytes.LastIndex(line, []byte(`{"jsonrpc"`))} {
+		if begin < 0 || begin == len(line) || line[begin] != '{' && line[begin] != '[' {
+			continue
+		}
+		if bytes.Contains(line[begin:], []byte(`"jsonrpc"`)) && json.Valid(line[begin:]) {
+			return begin
+		}
+	}
+	return -1
 }
 
 // childInput is the input of a child. Closing it ends the child, as the protocol asks: by the end of its input, by SIGTERM after grace, by

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -95,7 +96,8 @@ func TestAnswerEndsWithItsCall(t *testing.T) {
 func TestLinesOfAChildAreBounded(t *testing.T) {
 	for size, ok := range map[int]bool{1000: true, 2 * maxFrame: false} {
 		script := fmt.Sprintf(`printf '{"jsonrpc":"2.0","method":"x","params":{"a":"'; head -c %d /dev/zero | tr '\0' a; echo '"}}'; cat`, size)
-		conn, err := (&commandTransport{exec.Command("sh", "-c", script)}).Connect(t.Context())
+		noise := &lines{log: slog.New(slog.DiscardHandler), from: "stdout"}
+		conn, err := (&commandTransport{exec.Command("sh", "-c", script), noise}).Connect(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

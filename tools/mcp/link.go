@@ -54,6 +54,7 @@ type link struct {
 	session *mcp.ClientSession
 	process *exec.Cmd // nil: streamable HTTP
 	stderr  *lines    // of the process
+	noise   *lines    // of its stdout: what is no message
 	since   time.Time
 	over    chan struct{} // closed when no call may begin any more
 	closed  chan struct{} // closed when nothing of the link is left
@@ -93,11 +94,11 @@ func dial(ctx context.Context, s *Server, legacy bool) (*link, error) {
 	for name, value := range s.o.Env {
 		cmd.Env = append(cmd.Env, name+"="+value) // the last of a name counts
 	}
-	l.process, l.stderr = cmd, &lines{log: s.o.Logger}
+	l.process, l.stderr, l.noise = cmd, &lines{log: s.o.Logger, from: "stderr"}, &lines{log: s.o.Logger, from: "stdout"}
 	cmd.Stderr = l.stderr
 	cmd.WaitDelay = grace // a descendant may hold stderr open
 	ownGroup(cmd)
-	return l, l.connect(ctx, &commandTransport{cmd}, legacy)
+	return l, l.connect(ctx, &commandTransport{cmd, l.noise}, legacy)
 }
 
 func (l *link) connect(ctx context.Context, transport mcp.Transport, legacy bool) error {
@@ -178,6 +179,7 @@ func (l *link) run() {
 	l.work.Wait()
 	if l.stderr != nil {
 		l.stderr.flush()
+		l.noise.flush()
 	}
 	if l.server.lifetime.Err() == nil {
 		l.server.ended(l.why, time.Since(l.since))

@@ -349,9 +349,10 @@ func (s *Server) tool(t *mcp.Tool) (tools.Tool, error) {
 	}, nil
 }
 
-// call runs one of the server's tools. A call that its link did not begin is made on the next link. It returns when ctx is done.
+// call runs one of the server's tools. A call that its link did not begin, or whose session the server does not know any more, is made on
+// the next link: nothing ran. It returns when ctx is done.
 func (s *Server) call(ctx context.Context, name string, args json.RawMessage) (json.RawMessage, error) {
-	for {
+	for forgotten := false; ; {
 		l, err := s.linked(ctx)
 		if err != nil {
 			return nil, err
@@ -360,6 +361,8 @@ func (s *Server) call(ctx context.Context, name string, args json.RawMessage) (j
 		switch {
 		case err == nil:
 			return outcome(result)
+		case errors.Is(err, mcp.ErrSessionMissing) && !forgotten && ctx.Err() == nil:
+			forgotten = true
 		case !errors.Is(err, errOver):
 			return nil, s.failure(ctx, err)
 		}

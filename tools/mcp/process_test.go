@@ -17,12 +17,14 @@ import (
 // logOf returns a child's stderr and what is logged of it, without time and level.
 func logOf() (*lines, *strings.Builder) {
 	log := &strings.Builder{}
-	return &lines{log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+	w := &lines{from: "stderr"}
+	w.log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
 			return slog.Attr{}
 		}
 		return a
-	}}))}, log
+	}}))
+	return w, log
 }
 
 func TestStderr(t *testing.T) {

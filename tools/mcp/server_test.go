@@ -49,6 +49,18 @@ func serve(kind string) {
 	case "stubborn": // neither the end of its input nor a signal ends it, and it has a child
 		signal.Ignore(syscall.SIGTERM)
 		_ = exec.Command("sh", "-c", `exec sleep 1000 > "$TEST_MCP_FIFO"`).Start()
+	case "noisy":
+		server := newServer(nil, nil)
+		server.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
+			return func(ctx context.Context, method string, r sdk.Request) (sdk.Result, error) {
+				fmt.Print("\x1b[33mDeprecationWarning: old\x1b[0m\n\n42\n\"text\"\nnull\n" + `{"level":"info","msg":{}}` + "\n[1,{}]\n{\n\xff\xfe\n")
+				fmt.Print("listening on {") // and no newline
+				return next(ctx, method, r)
+			}
+		})
+		fmt.Print("Server 1.0 started on stdio\n\r\n")
+		_ = server.Run(context.Background(), &sdk.StdioTransport{})
+		return
 	case "abrupt": // ends when the first message is not "initialize", as servers made with older SDKs do
 		abrupt()
 		return

@@ -18,7 +18,8 @@ const (
 // lines logs what is written to it, line by line, without the empty ones and those above maxLines a second. What it does is linear in
 // what is written.
 type lines struct {
-	log *slog.Logger
+	log  *slog.Logger
+	from string // the stream that they come from: stderr, or stdout
 
 	mu     sync.Mutex // guards what follows
 	rest   []byte     // of a line that is not whole yet
@@ -61,13 +62,13 @@ func (w *lines) line() {
 		return
 	}
 	w.logged++
-	w.log.Info("stderr", "line", string(bytes.ToValidUTF8(line, []byte("\uFFFD"))))
+	w.log.Info(w.from, "line", string(bytes.ToValidUTF8(line, []byte("\uFFFD"))))
 }
 
 // over says what was left out.
 func (w *lines) over() {
 	if w.left > 0 {
-		w.log.Warn("stderr: lines were left out", "lines", w.left)
+		w.log.Warn(w.from+": lines were left out", "lines", w.left)
 	}
 	w.left = 0
 }
