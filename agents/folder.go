@@ -136,6 +136,14 @@ func (f *Folder) Files() []File {
 	return f.state
 }
 
+// Names returns the names of the agents.
+func (f *Folder) Names() (names []string) {
+	for _, a := range f.all() {
+		names = append(names, a.Name)
+	}
+	return names
+}
+
 // Require has the agents that a door's telephones can reach pass a check, now and whenever they are read again. Its errors name their
 // files.
 func (f *Folder) Require(door string, check func(*Agent) error) error {

@@ -141,7 +141,7 @@ func serveREST(addr string, admission signaling.Options, door *rest.Door, stoppi
 	}
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
-		return fmt.Errorf("listen for REST: %w", err)
+		return fmt.Errorf("listen for REST at VOXGATE_REST_ADDR: %w", err)
 	}
 	doors := signaling.NewServer(admission, door.Doors()...)
 	server := newServer(doors, log)

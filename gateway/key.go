@@ -21,7 +21,8 @@ func key(args []string, environ variables, stdout, stderr io.Writer) error {
 	file := f.String("keys", cmp.Or(environ[envName("keys")], "keys.json"), "JSON `file` of the keys; it is made if there is none")
 	may := f.String("may", access.MayMint, "what the key may do, comma separated: "+access.MayMint+" (mint them), "+
 		access.MayWatch+" (watch and steer its own conversations), "+
-		access.MayWatchAll+" (those of all), "+access.MayTalk+" (without a token), "+access.MayCall+" (ring telephones)")
+		access.MayWatchAll+" (those of all), "+access.MayListen+" (hear them), "+
+		access.MayTalk+" (without a token), "+access.MayCall+" (ring telephones)")
 	if err := f.Parse(args[1:]); err != nil {
 		return err
 	}

@@ -8,9 +8,17 @@ import (
 // logFormat is how the log is written.
 type logFormat struct{ json, debug bool }
 
+// dropNil leaves out attributes such as an error that did not occur.
+func dropNil(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindAny && a.Value.Any() == nil {
+		return slog.Attr{}
+	}
+	return a
+}
+
 // newLogger returns the log of the program.
 func newLogger(to io.Writer, f logFormat) *slog.Logger {
-	o := &slog.HandlerOptions{}
+	o := &slog.HandlerOptions{ReplaceAttr: dropNil}
 	if f.debug {
 		o.Level = slog.LevelDebug
 	}

@@ -37,7 +37,7 @@ func openPorts(s settings, log *slog.Logger) (page net.Listener, webrtc *rtc.API
 
 func openAt(s settings, log *slog.Logger) (page net.Listener, webrtc *rtc.API, err error) {
 	if page, err = net.Listen("tcp", s.addr); err != nil {
-		return nil, nil, fmt.Errorf("listen for browsers: %w", err)
+		return nil, nil, fmt.Errorf("listen for browsers at VOXGATE_ADDR: %w", err)
 	}
 	page = heard(page, log)
 	addr := page.Addr().(*net.TCPAddr)
@@ -67,7 +67,7 @@ func openAt(s settings, log *slog.Logger) (page net.Listener, webrtc *rtc.API, e
 		page, o.TCP = split(page)
 	default:
 		if o.TCP, err = net.Listen("tcp", at(own, s.tcpPort)); err != nil {
-			return nil, nil, fmt.Errorf("listen for ICE-TCP: %w", err)
+			return nil, nil, fmt.Errorf("listen for ICE-TCP at VOXGATE_TCP_PORT: %w", err)
 		}
 	}
 	if webrtc, err = rtc.New(o); err != nil {

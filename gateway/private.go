@@ -31,7 +31,7 @@ type health struct {
 func servePrivate(addr string, hosts []string, metrics, page http.Handler, h health) (url string, stop func(), err error) {
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
-		return "", nil, fmt.Errorf("private-addr: %w", err)
+		return "", nil, fmt.Errorf("listen for the operator at VOXGATE_PRIVATE_ADDR: %w", err)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics)

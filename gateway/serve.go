@@ -123,11 +123,7 @@ func openAgents(s settings, log *slog.Logger) (*agents.Folder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("agents: %w", err)
 	}
-	var names []string
-	for _, file := range folder.Files() {
-		names = append(names, file.Name)
-	}
-	if names == nil {
+	if names := folder.Names(); names == nil {
 		log.Warn("the folder of agents has no file that ends in .md, so no agent answers", "folder", s.agents)
 	} else {
 		log.Info("agents read", "folder", s.agents, "agents", strings.Join(names, ", "))

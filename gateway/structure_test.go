@@ -290,7 +290,7 @@ func TestTheSameMessagesEverywhere(t *testing.T) {
 	code := messageTypes(t, "../signaling/protocol/protocol.go")
 	protocol := readFile(t, "../signaling/PROTOCOL.md")
 	inProtocol := map[string]bool{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([A-Za-z_]+)` \\| .*\\|").FindAllStringSubmatch(protocol, -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `([A-Za-z0-9_]+)` \\| .*\\|").FindAllStringSubmatch(protocol, -1) {
 		if strings.ToUpper(m[1]) == m[1] || m[1] == "groundingMetadata" {
 			inProtocol[m[1]] = true
 		}

@@ -71,8 +71,11 @@ func New(ctx context.Context, log *slog.Logger) (*Tracer, error) {
 	}
 	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "voxgate")),
 		resource.WithTelemetrySDK(), resource.WithFromEnv())
-	if err != nil {
+	switch {
+	case about == nil:
 		return nil, fmt.Errorf("traces: %w", err)
+	case err != nil: // one attribute that cannot be read must not keep the others, or the gateway, from working
+		log.Warn("traces: OTEL_RESOURCE_ATTRIBUTES cannot be read whole", "err", err)
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces", "err", err) }))
 	provider := trace.NewTracerProvider(trace.WithBatcher(exporter), trace.WithResource(about))

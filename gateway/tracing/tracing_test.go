@@ -261,3 +261,17 @@ func TestNobodyIsTold(t *testing.T) {
 		t.Errorf("gRPC: %v", err)
 	}
 }
+
+// One attribute of the environment that cannot be read costs neither the others nor the start.
+func TestOddResourceAttributes(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+	for _, attributes := range []string{"a=b", "a=b,c", ",", "=", "a=%zz", "a"} {
+		t.Setenv("OTEL_RESOURCE_ATTRIBUTES", attributes)
+		tracer, err := tracing.New(t.Context(), slog.New(slog.DiscardHandler))
+		if err != nil || tracer == nil {
+			t.Errorf("%q: %v", attributes, err)
+			continue
+		}
+		_ = tracer.Close(t.Context()) // nothing is to be sent
+	}
+}

@@ -33,6 +33,29 @@ type Grant struct {
 // mostSeconds bounds the length of a conversation: 31 years. What is longer cannot be counted in nanoseconds.
 const mostSeconds = 1_000_000_000
 
+// doors are the names of the protocols to which a grant can be bound, as conversations have them in [bridge.Origin].
+var doors = []string{"live", "openai", "rest", "rtvi", "sip", "telephony", "vox", "web", "whip"}
+
+// checkNames refuses the names of protocols and agents that do not exist, for which a token would be refused later. Agents are the
+// operator's; a pattern must match one of them.
+func (g *Grant) checkNames(at string, folder *agents.Folder) error {
+	for i, pattern := range g.Doors {
+		if !slices.ContainsFunc(doors, func(door string) bool { return bridge.Matches([]string{pattern}, door) }) {
+			return fmt.Errorf("%s.doors[%d]: %q is none of %s", at, i, pattern, strings.Join(doors, ", "))
+		}
+	}
+	names := folder.Names()
+	for i, pattern := range g.Agents {
+		if !slices.ContainsFunc(names, func(name string) bool { return bridge.Matches([]string{pattern}, name) }) {
+			return fmt.Errorf("%s.agents[%d]: there is no agent %q", at, i, pattern)
+		}
+	}
+	if a := g.Agent; a != nil && a.Agent == nil && !slices.Contains(names, a.Name) {
+		return fmt.Errorf("%s.agent: there is no agent %q", at, a.Name)
+	}
+	return nil
+}
+
 // check refuses a grant that makes no sense.
 func (g *Grant) check(at string) error {
 	for name, list := range map[string][]string{"doors": g.Doors, "models": g.Models, "tools": g.Tools, "agents": g.Agents} {

@@ -257,7 +257,13 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Refuse(w, &bridge.Error{Code: bridge.CodeBadMessage, Message: message})
 		return
 	}
-	minted, err := g.keys.mint(name, wanted)
+	var minted Minted
+	if wanted.Grant != nil {
+		err = wanted.Grant.checkNames("grant", g.options.Agents)
+	}
+	if err == nil {
+		minted, err = g.keys.mint(name, wanted)
+	}
 	if err != nil {
 		Refuse(w, &bridge.Error{Code: bridge.CodeBadMessage, Message: err.Error()})
 		return

@@ -108,7 +108,7 @@ func (c *call) run(ctx context.Context, s *signaling.Socket) error {
 		return c.answerProbe(ctx)
 	}
 	err := c.door.Host.Serve(ctx, c, c.conversation())
-	c.log.Info("call over", "why", err)
+	c.log.Info("call ended", "reason", err)
 	c.end()
 	return err
 }

@@ -530,7 +530,7 @@ func TestTheLongestCall(t *testing.T) {
 	if len(loud(p.pcm)) < p.rate/10 {
 		t.Errorf("%d samples of the goodbye were heard", len(loud(p.pcm)))
 	}
-	g.logged(`msg="call over"`, 1)
+	g.logged(`msg="call ended"`, 1)
 	if !strings.Contains(g.logs.String(), "time limit") {
 		t.Errorf("the log is %s", g.logs)
 	}
