@@ -148,8 +148,8 @@ func (r *reports) ask(ctx context.Context, e bridge.Ended) (outcome json.RawMess
 		return nil, cost, err
 	}
 	var compact bytes.Buffer
-	if err := cmp.Or(json.Compact(&compact, text.Bytes()), schema.Check(text.Bytes())); err != nil {
-		return nil, cost, fmt.Errorf("the model's answer is not as the schema has it: %w", err)
+	if err := cmp.Or(json.Compact(&compact, text.Bytes()), schema.CheckValue(text.Bytes(), "outcome")); err != nil {
+		return nil, cost, fmt.Errorf("the model's answer cannot be used: %w", err)
 	}
 	return compact.Bytes(), cost, nil
 }

@@ -109,7 +109,7 @@ func TestOutcomesThatFail(t *testing.T) {
 	}{
 		"at once":          {answers(`{ "booked": true }`), false, 0, `{"booked":true}`, "", 0.501},
 		"the second time":  {answers(`{"booked":"yes"}`, `{"booked":false}`), false, 0, `{"booked":false}`, "", 0.502},
-		"never right":      {answers(`I think so.`, `{}`), false, 0, "", "the model's answer is not as the schema has it", 0.502},
+		"never right":      {answers(`I think so.`, `{}`), false, 0, "", "the model's answer cannot be used", 0.502},
 		"refused":          {answers("", ""), false, 0, "", "Too busy.", 0.5},
 		"it takes long":    {hangs, false, 20 * time.Second, "", "the model took too long", 0.5},
 		"the gateway ends": {hangs, true, 3 * time.Second, "", "the gateway stops", 0.5},

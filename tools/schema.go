@@ -143,12 +143,22 @@ func (s *Schema) Check(args json.RawMessage) error {
 	if len(bytes.TrimSpace(args)) == 0 {
 		args = json.RawMessage("{}")
 	}
-	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(args))
+	return s.check(args, "args", "the arguments", "the function")
+}
+
+// CheckValue is [Schema.Check] for a value that is no function's arguments; name is what errors call it.
+func (s *Schema) CheckValue(value json.RawMessage, name string) error {
+	return s.check(value, name, "the "+name, "its schema")
+}
+
+// check also gets what errors call the value, in a path and in a sentence, and what it must fit.
+func (s *Schema) check(raw json.RawMessage, root, what, rule string) error {
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
-		return fmt.Errorf("the arguments are not valid JSON: %w", err)
+		return fmt.Errorf("%s: not valid JSON: %w", what, err)
 	}
 	if err := sane(value); err != nil {
-		return fmt.Errorf("the arguments have %w", err)
+		return fmt.Errorf("%s: it has %w", what, err)
 	}
 	rules, err := s.compile()
 	if err != nil {
@@ -163,7 +173,7 @@ func (s *Schema) Check(args json.RawMessage) error {
 	}
 	var problems []string
 	for _, leaf := range leaves(invalid) {
-		at := strings.Join(append([]string{"args"}, leaf.InstanceLocation...), ".")
+		at := strings.Join(append([]string{root}, leaf.InstanceLocation...), ".")
 		// The library's own sentence, which begins with the place in JSON pointer notation.
 		_, what, _ := strings.Cut(leaf.Error(), "': ")
 		what = strings.TrimSpace(what[strings.LastIndex(what, "\n")+1:])
@@ -174,7 +184,11 @@ func (s *Schema) Check(args json.RawMessage) error {
 	if len(problems) > maxProblems {
 		problems = append(problems[:maxProblems], fmt.Sprintf("and %d more", len(problems)-maxProblems))
 	}
-	return errors.New("the arguments do not fit the function: " + strings.Join(problems, "; "))
+	verb := " does not fit "
+	if root == "args" {
+		verb = " do not fit "
+	}
+	return errors.New(what + verb + rule + ": " + strings.Join(problems, "; "))
 }
 
 func leaves(e *jsonschema.ValidationError) []*jsonschema.ValidationError {

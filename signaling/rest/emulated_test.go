@@ -32,7 +32,7 @@ func TestEmulatorIsBounded(t *testing.T) {
 	}{
 		{"a batch of 101", "batchEmbedContents", `{"requests":[` + strings.Repeat("{},", 100) + `{}]}`, 400, "at most 100"},
 		{"4,000 levels of objects", "generateContent", schema(`{"type":"object","properties":{"a":`, `}}`, 4000), 200, "{}"},
-		{"4,000 levels of arrays", "generateContent", schema(`{"type":"array","items":`, `}`, 4000), 200, "{}"},
+		{"4,000 levels of arrays", "generateContent", schema(`{"type":"array","items":`, `}`, 4000), 200, "[]"},
 		{"4,000 levels of choices", "generateContent", schema(`{"anyOf":[`, `]}`, 4000), 200, "{}"},
 		{"an embedding of 2^40 numbers", "embedContent", embed("1099511627776"), 200, `"values"`},
 		{"one of 10^9", "embedContent", embed("1000000000"), 200, `"values"`},

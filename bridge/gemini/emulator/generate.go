@@ -33,9 +33,13 @@ type request struct {
 	Tools    []struct {
 		FunctionDeclarations []struct{ Name string }
 	}
-	GenerationConfig struct{ ResponseMIMEType string }
-	Content          *content   // to embed
-	Requests         []struct{} // likewise, a batch
+	GenerationConfig struct {
+		ResponseMIMEType   string
+		ResponseSchema     json.RawMessage
+		ResponseJSONSchema json.RawMessage
+	}
+	Content  *content   // to embed
+	Requests []struct{} // likewise, a batch
 }
 
 type content struct {
@@ -154,7 +158,11 @@ func (q *request) answer() (live.Object, *apiError) {
 		code, _ := strconv.Atoi(rest)
 		return nil, cmp.Or(refusals[code], invalid("There is no such status: %s.", rest))
 	case q.GenerationConfig.ResponseMIMEType == "application/json":
-		return said("{}"), nil // whatever the schema wants
+		schema := q.GenerationConfig.ResponseJSONSchema
+		if len(schema) == 0 {
+			schema = q.GenerationConfig.ResponseSchema
+		}
+		return said(smallest(schema)), nil
 	case strings.Contains(text, "<<<file index.html>>>") && !strings.Contains(text, "counter"):
 		return said(writeApp(text)), nil
 	case strings.Contains(strings.ToLower(text), "html"):

@@ -1,0 +1,227 @@
+package emulator
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+	"strings"
+)
+
+const (
+	// maxNesting and maxInstance bound an instance of a schema, which a stranger may have made as deep or as wide as a body allows.
+	maxNesting  = 64
+	maxInstance = 2000
+)
+
+// instance makes the smallest value that a schema allows, so that structured output can be tried without a key. It knows Google's Schema
+// ("OBJECT", "nullable") and JSON Schema as far as both are used for answers of a model; text with a "pattern" is not made to match it.
+type instance struct {
+	root   map[string]any
+	values int // that were made
+}
+
+// smallest returns the smallest value of a schema as JSON; "{}" if there is no schema, or one that has no end.
+func smallest(schema json.RawMessage) string {
+	var root map[string]any
+	if json.Unmarshal(schema, &root) != nil || len(root) == 0 {
+		return "{}"
+	}
+	made := &instance{root: root}
+	value := made.of(root, 0)
+	if made.values > maxInstance {
+		return "{}"
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return "{}"
+	}
+	return string(text)
+}
+
+func (i *instance) of(schema map[string]any, depth int) any {
+	if i.values++; depth > maxNesting || i.values > maxInstance {
+		i.values = maxInstance + 1 // the whole is given up
+		return nil
+	}
+	if reference, ok := schema["$ref"].(string); ok {
+		if target := i.resolve(reference); target != nil {
+			return i.of(target, depth+1)
+		}
+	}
+	if value, ok := schema["const"]; ok {
+		return value
+	}
+	if list, ok := schema["enum"].([]any); ok && len(list) > 0 {
+		return list[0]
+	}
+	for _, name := range []string{"anyOf", "oneOf", "any_of"} {
+		if list, ok := schema[name].([]any); ok {
+			if first := firstObject(list); first != nil {
+				return i.of(first, depth+1)
+			}
+		}
+	}
+	if list, ok := schema["allOf"].([]any); ok {
+		schema = merge(schema, list)
+	}
+	switch kind := kindOf(schema); kind {
+	case "object":
+		return i.object(schema, depth)
+	case "array":
+		list := []any{}
+		items, _ := schema["items"].(map[string]any)
+		for range min(int(number(schema, 0, "minItems", "min_items")), maxInstance) {
+			list = append(list, i.of(items, depth+1))
+		}
+		return list
+	case "string":
+		return sampleText(schema)
+	case "integer":
+		return math.Ceil(least(schema))
+	case "number":
+		return least(schema)
+	case "boolean":
+		return false
+	}
+	return nil
+}
+
+// object makes what must be there; of an object that requires nothing, all.
+func (i *instance) object(schema map[string]any, depth int) map[string]any {
+	properties, _ := schema["properties"].(map[string]any)
+	made := map[string]any{}
+	required, ok := schema["required"].([]any)
+	if !ok {
+		for name := range properties {
+			required = append(required, name)
+		}
+	}
+	for _, name := range required {
+		if name, ok := name.(string); ok {
+			property, _ := properties[name].(map[string]any)
+			made[name] = i.of(property, depth+1)
+		}
+	}
+	return made
+}
+
+// resolve finds "#", "#/$defs/name" and the like.
+func (i *instance) resolve(reference string) map[string]any {
+	at, ok := strings.CutPrefix(reference, "#")
+	if !ok {
+		return nil
+	}
+	here := i.root
+	for step := range strings.SplitSeq(strings.TrimPrefix(at, "/"), "/") {
+		if step != "" {
+			here, _ = here[strings.NewReplacer("~1", "/", "~0", "~").Replace(step)].(map[string]any)
+		}
+	}
+	return here
+}
+
+func firstObject(list []any) map[string]any {
+	for _, one := range list {
+		if schema, ok := one.(map[string]any); ok && kindOf(schema) != "null" {
+			return schema
+		}
+	}
+	return nil
+}
+
+// merge joins the parts of an allOf as far as objects and simple limits need it.
+func merge(schema map[string]any, parts []any) map[string]any {
+	whole := map[string]any{}
+	properties := map[string]any{}
+	var required []any
+	for _, part := range append(slices.Clone(parts), schema) {
+		fields, _ := part.(map[string]any)
+		for name, value := range fields {
+			switch name {
+			case "properties":
+				inner, _ := value.(map[string]any)
+				for name, property := range inner {
+					properties[name] = property
+				}
+			case "required":
+				more, _ := value.([]any)
+				required = append(required, more...)
+			case "allOf":
+			default:
+				whole[name] = value
+			}
+		}
+	}
+	if len(properties) > 0 {
+		whole["properties"] = properties
+	}
+	if required != nil {
+		whole["required"] = required
+	}
+	return whole
+}
+
+// kindOf returns the type of a schema in lower case, or what its other members say.
+func kindOf(schema map[string]any) string {
+	kinds, ok := schema["type"].([]any)
+	if !ok {
+		kinds = []any{schema["type"]}
+	}
+	for _, kind := range kinds {
+		if kind, ok := kind.(string); ok && (!strings.EqualFold(kind, "null") || len(kinds) == 1) {
+			return strings.ToLower(kind)
+		}
+	}
+	switch {
+	case schema["properties"] != nil:
+		return "object"
+	case schema["items"] != nil:
+		return "array"
+	}
+	return ""
+}
+
+// samples are texts of each format (OpenAPI 3.0, JSON Schema 2020-12).
+var samples = map[string]string{
+	"date-time": "2026-01-01T00:00:00Z", "date": "2026-01-01", "time": "00:00:00Z", "duration": "PT0S", "email": "ada@example.com",
+	"uri": "https://example.com/", "url": "https://example.com/", "uuid": "00000000-0000-4000-8000-000000000000",
+	"hostname": "example.com", "ipv4": "192.0.2.1", "ipv6": "2001:db8::1",
+}
+
+func sampleText(schema map[string]any) string {
+	format, _ := schema["format"].(string)
+	text := samples[format]
+	for range min(int(number(schema, 0, "minLength", "min_length"))-len(text), maxInstance) {
+		text += "x"
+	}
+	return text
+}
+
+// least returns the number next to 0 that a schema allows.
+func least(schema map[string]any) float64 {
+	low := number(schema, math.Inf(-1), "minimum")
+	if above := number(schema, math.Inf(-1), "exclusiveMinimum"); above >= low {
+		low = above + 1
+	}
+	high := number(schema, math.Inf(1), "maximum")
+	if below := number(schema, math.Inf(1), "exclusiveMaximum"); below <= high {
+		high = below - 1
+	}
+	return max(low, min(high, 0))
+}
+
+// number returns a limit of a schema, which Google's JSON may have as text.
+func number(schema map[string]any, otherwise float64, names ...string) float64 {
+	for _, name := range names {
+		switch value := schema[name].(type) {
+		case float64:
+			return value
+		case string:
+			var n float64
+			if json.Unmarshal([]byte(value), &n) == nil {
+				return n
+			}
+		}
+	}
+	return otherwise
+}
