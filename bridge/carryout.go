@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/gemini/wire"
@@ -72,7 +73,11 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 	case describe:
 		*c.into = s.describe()
 	case watch:
-		s.watch(c.watcher, s.setupComplete(), History{s.transcript.Entries()})
+		first := []Body{History{s.transcript.Entries()}}
+		if s.keeper.Begun() { // else the watcher gets the caller's
+			first = slices.Insert(first, 0, Body(s.setupComplete()))
+		}
+		s.watch(c.watcher, first...)
 	case GetContext:
 		s.notify(History{s.transcript.Entries()})
 	case ClearContext:

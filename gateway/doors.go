@@ -102,7 +102,7 @@ func openSIP(s settings, host *bridge.Host, webrtc *rtc.API, gate *access.Gate, 
 	log *slog.Logger,
 ) (doors []signaling.Door, err error) {
 	if s.sip == "" {
-		return nil, nil
+		return []signaling.Door{{Pattern: "/v1/calls", Handler: http.HandlerFunc(refuseCalls)}}, nil
 	}
 	c, err := sip.Load(s.sip)
 	if err != nil {
@@ -117,6 +117,11 @@ func openSIP(s settings, host *bridge.Host, webrtc *rtc.API, gate *access.Gate, 
 	}
 	stopping.then("telephones", door.Close)
 	return door.Doors(), nil
+}
+
+// refuseCalls answers a request for an outgoing call where there is no trunk.
+func refuseCalls(w http.ResponseWriter, _ *http.Request) {
+	access.NotFound(w, "This gateway makes no calls: VOXGATE_SIP names no file of trunks.")
 }
 
 // openREST is the REST API, also at an address of its own, if there is one.

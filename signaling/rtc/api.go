@@ -147,8 +147,12 @@ func (a *API) open(o Options, settings *webrtc.SettingEngine) (loopback bool, er
 func listenUDP(at *net.UDPAddr) (conns []*net.UDPConn, err error) {
 	addresses := []net.IP{at.IP}
 	if at.IP == nil || at.IP.IsUnspecified() {
-		if addresses, err = localAddresses(at.IP.To4() != nil); err != nil {
+		local, err := localAddresses(at.IP.To4() != nil)
+		if err != nil {
 			return nil, err
+		}
+		if len(local) > 0 { // else the network is not up yet, and one socket must do for whatever addresses come
+			addresses = local
 		}
 	}
 	closeAll := func() {
@@ -197,13 +201,8 @@ func localAddresses(only4 bool) (addresses []net.IP, err error) {
 		}
 		addresses = append(addresses, network.IP)
 	}
-	if len(addresses) == 0 {
-		return nil, errNoAddress
-	}
 	return addresses, nil
 }
-
-var errNoAddress = errors.New("this machine has no address")
 
 // newAPI registers what we speak: Opus, plain and with copies (RED), G.711, with reports, NACK and transport-cc, and VP8.
 func newAPI(settings webrtc.SettingEngine) (*webrtc.API, error) {

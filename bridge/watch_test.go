@@ -1,0 +1,49 @@
+package bridge_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"voxgate/bridge"
+)
+
+// A watcher learns once what the model is set up with: at the start if that is done, and else when it is.
+func TestWatchersGetOneSetup(t *testing.T) {
+	for name, early := range map[string]bool{"before the set-up": true, "after it": false} {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t)
+			c := r.join(bridge.Open{})
+			var got []string
+			watch := func() {
+				t.Helper()
+				synctest.Wait()
+				<-c.seated
+				stop, err := c.session.Watch(func(e bridge.Event) { got = append(got, fmt.Sprintf("%T", e.Body)) })
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(stop)
+			}
+			if early {
+				watch()
+			}
+			r.up.Next().Accept()
+			synctest.Wait()
+			if !early {
+				watch()
+			}
+			synctest.Wait()
+			setups := 0
+			for _, kind := range got {
+				if kind == "bridge.SetupComplete" {
+					setups++
+				}
+			}
+			if setups != 1 || !slices.Contains(got, "bridge.History") {
+				t.Errorf("%s: it got %q", name, got)
+			}
+		})
+	}
+}
