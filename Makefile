@@ -9,7 +9,7 @@ VCS := $(shell git rev-parse --verify --quiet HEAD >/dev/null 2>&1 && echo auto 
 GO       ?= go
 NPM      := npm --prefix web --no-fund --no-audit
 BUILD    := libopus-dev libsoxr-dev pkg-config gcc libc6-dev
-BROWSER  := curl chromium chromium-headless-shell firefox-esr pulseaudio nodejs npm espeak-ng opus-tools python3-venv iproute2 ca-certificates openssl coturn nftables baresip-core sip-tester redis-server docker-compose caddy systemd
+BROWSER  := curl nginx-light haproxy chromium chromium-headless-shell firefox-esr pulseaudio nodejs npm espeak-ng opus-tools python3-venv iproute2 ca-certificates openssl coturn nftables baresip-core sip-tester redis-server docker-compose caddy systemd
 
 .PHONY: run build test lint go-test web-test test-firefox test-clients test-pbx vuln fuzz repeat bench bench-browser bench-faults compare screenshot build-deps test-deps web-deps fmt clean
 
