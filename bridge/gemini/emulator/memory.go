@@ -32,6 +32,8 @@ type conversation struct {
 	conn  *session      // carries it, nil between connections
 	gone  chan struct{} // is closed when conn leaves
 	ended time.Time     // when the last connection did
+
+	handles []string // of it, the oldest first
 }
 
 // saved is what a handle stands for: a session as it was when the handle was given.
@@ -52,8 +54,12 @@ type memory struct {
 	order   []string
 }
 
-// maxHandles bounds the memory of a long-running emulator.
-const maxHandles = 4096
+const (
+	// maxHandles bounds the memory of a long-running emulator.
+	maxHandles = 4096
+	// maxOfConversation bounds that of one conversation, whose client may ask without end: each handle has a history of its own.
+	maxOfConversation = 128
+)
 
 func (m *memory) save(s saved) string {
 	handle := rand.Text()
@@ -68,6 +74,12 @@ func (m *memory) save(s saved) string {
 	}
 	m.handles[handle] = s
 	m.order = append(m.order, handle)
+	if c := s.conversation; c != nil {
+		if c.handles = append(c.handles, handle); len(c.handles) > maxOfConversation {
+			delete(m.handles, c.handles[0]) // order keeps its name, which is small
+			c.handles = c.handles[1:]
+		}
+	}
 	return handle
 }
 
