@@ -312,3 +312,33 @@ func TestManyCallsAtOnceAreAllAnswered(t *testing.T) {
 		}
 	})
 }
+
+// TestCallsByOtherNames: the model knows a function by a name that Google takes, and writes an object of any kind as text. The client gets
+// the call as it has declared it.
+func TestCallsByOtherNames(t *testing.T) {
+	open := bridge.Open{Config: json.RawMessage(`{"tools":[{"functionDeclarations":[` +
+		`{"name":"shop.find/item","parameters":{"type":"object","properties":{"filter":{"type":"object"}},"required":["filter"]}},` +
+		`{"name":"plain"}]}]}`)}
+	talk(t, open, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+		var answers []string
+		for i, name := range []string{"shop_find_item", "default_api:shop_find_item", "default_api.shop_find_item", "shop.find/item"} {
+			id := fmt.Sprint("id", i)
+			l.Call(id, name, `{"filter":"{\"n\":`+id[2:]+`}"}`)
+			call := last[bridge.ToolCall](c)
+			if len(call.Calls) != 1 || call.Calls[0].Name != "shop.find/item" || string(call.Calls[0].Args) != `{"filter":{"n":`+id[2:]+`}}` {
+				t.Errorf("%s: the client gets %+v", name, call.Calls)
+			}
+			c.respond(id, "shop.find/item", `{"x":1}`)
+			answers = append(answers, id+` shop_find_item {"x":1}`)
+			l.Answered(answers...)
+		}
+		l.Call("p", "default_api:plain", `{}`)
+		if call := last[bridge.ToolCall](c); len(call.Calls) != 1 || call.Calls[0].Name != "plain" {
+			t.Errorf("the client gets %+v", call.Calls)
+		}
+		l.Call("n", "shop_find_item", `{"filter":"no JSON"}`)
+		if answer := strings.Join(l.Responses(), " "); !strings.Contains(answer, "args.filter: got string, want object") {
+			t.Errorf("the model gets %s", answer)
+		}
+	})
+}

@@ -65,9 +65,7 @@ func (s *Session) onArrival(ctx context.Context, v *visit) {
 	s.clock.Clear(alarmPark)
 	if v.first {
 		s.begin(v)
-		for _, w := range s.keeper.Config().Warnings {
-			s.warn(w)
-		}
+		s.warnOfConfig(*s.keeper.Config())
 		s.recording.announce(s.keeper.Config().Options.Record)
 	} else {
 		s.welcomeBack(v)

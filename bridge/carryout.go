@@ -313,12 +313,21 @@ func (s *Session) updateConfig(ctx context.Context, c UpdateConfig) {
 	}
 	s.spending.limit(s.open.Dollars())
 	s.undo = append(s.undo, before)
-	for _, w := range config.Warnings {
-		s.warn(w)
-	}
+	s.warnOfConfig(config)
 	s.keeper.Update(ctx, config, err)
 	if s.followStep(step) {
 		s.steering.taken = s.steering.flow.Step
+	}
+}
+
+// warnOfConfig tells the client what was dropped or changed of its config, and which functions the model does not have as they were
+// declared.
+func (s *Session) warnOfConfig(config setup.Config) {
+	for _, w := range config.Warnings {
+		s.warn(w)
+	}
+	if len(config.Losses) > 0 {
+		s.notify(ToolsLost{config.Losses})
 	}
 }
 

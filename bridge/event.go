@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/toolcalls"
 	"voxgate/bridge/transcript"
@@ -115,6 +116,9 @@ type (
 		Details        map[string]any
 	}
 
+	// ToolsLost says which functions of a client's config the model has in part, or not at all. A [Log] says so in words, too.
+	ToolsLost struct{ Losses []ToolLoss }
+
 	// StateChange says where the conversation stands. Message, if any, is a sentence for the waiting person. Unanswered
 	// says that the model has not answered, and that its answer is not waited for any more.
 	StateChange struct {
@@ -184,6 +188,9 @@ type Tool struct {
 	Scheduling  tools.Scheduling // of answers that do not say otherwise; empty: the model's own
 	Where       string           // client or gateway
 }
+
+// ToolLoss is what was lost of a function that a client declares.
+type ToolLoss = setup.Loss
 
 // Latency is how long one answer took, from the end of the question to the first sound on its way to the person.
 type Latency struct {

@@ -205,7 +205,7 @@ func (s *Session) onTranscript() {
 // answersAll reports whether the gateway answers all of some calls: the client has to run none.
 func (s *Session) answersAll(calls []wire.FunctionCall) bool {
 	for _, call := range calls {
-		if f, ok := s.keeper.Config().Functions.Find(call.Name); ok && f.Where != setup.InGateway {
+		if f, ok := s.keeper.Config().Functions.Called(call.Name); ok && f.Where != setup.InGateway {
 			return false
 		}
 	}
@@ -338,6 +338,11 @@ type toolModel struct {
 func (m toolModel) Find(name string) (setup.Function, bool) {
 	f, declared := m.Config().Functions.Find(name)
 	return f, declared && !m.s.steering.flow.Hides(name) // which the model may learn of at the next pause only
+}
+
+// Called finds the function that the model means by a name, whether or not it can be called now.
+func (m toolModel) Called(name string) (setup.Function, bool) {
+	return m.Config().Functions.Called(name)
 }
 
 // Expect begins to wait for the model's reaction, and for its goodbye if the tool ends the conversation.

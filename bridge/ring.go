@@ -98,6 +98,12 @@ func bytesOf(body Body) int {
 			n += least + len(c.Args)
 		}
 		return n
+	case ToolsLost:
+		n := least
+		for _, l := range b.Losses {
+			n += least + len(l.Function) + len(l.Reason)
+		}
+		return n
 	case StepChange:
 		n := least
 		for name, value := range b.Fields {

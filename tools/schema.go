@@ -43,12 +43,14 @@ const (
 // Schema is the JSON Schema of a tool's arguments. It may be shared.
 type Schema struct {
 	tree    map[string]any
+	changes []string
 	compile func() (*jsonschema.Schema, error) // once
 }
 
-// ParseSchema reads a schema as ReadSchema does, and compiles it, which is most of the cost: some 60 µs for each of its parts.
+// ParseSchema reads a schema strictly, as an operator writes it, and compiles it, which is most of the cost: some 60 µs for each of its
+// parts. What ReadSchema puts right is an error.
 func ParseSchema(schema any, budget *int) (*Schema, error) {
-	s, err := ReadSchema(schema, budget)
+	s, err := readSchema(schema, budget, false)
 	if err == nil {
 		_, err = s.compile()
 	}
@@ -59,23 +61,31 @@ func ParseSchema(schema any, budget *int) (*Schema, error) {
 }
 
 // ReadSchema reads a schema decoded from JSON, its numbers as [json.Number]: JSON Schema (2020-12 unless it says otherwise), or
-// Google's Schema (https://ai.google.dev/api/caching#Schema), whose types are in capitals. References within it are followed;
-// a schema that refers to itself, or to another document, is an error. No schema at all allows any object. A pattern that Go cannot
-// compile, as one with a lookahead, constrains nothing.
+// Google's Schema (https://ai.google.dev/api/caching#Schema), whose types are in capitals. References within it are followed.
+// No schema at all allows any object. A pattern that Go cannot compile, as one with a lookahead, constrains nothing.
+//
+// It is lenient, since clients write schemas by hand: types may have other names ("float", "dict"), required may stand with the
+// property, keywords of the wrong kind are left out. A schema that refers to itself is followed once; what it refers to then, or in
+// another document, may be anything. [Schema.Changes] says so.
 //
 // The schema is compiled at the first Check: of a hundred functions that are declared a conversation calls a few. What turns out
 // then to be no JSON Schema constrains nothing.
 //
 // Budget is how many parts may be left for this schema and others; what it has is taken off. Nil: 2,000 for this one.
-func ReadSchema(schema any, budget *int) (*Schema, error) {
+func ReadSchema(schema any, budget *int) (*Schema, error) { return readSchema(schema, budget, true) }
+
+func readSchema(schema any, budget *int, lenient bool) (*Schema, error) {
 	if schema == nil {
 		schema = map[string]any{"type": "object"}
 	}
-	tree, err := resolve(schema, budget)
+	tree, changes, err := resolve(schema, budget, lenient)
 	if err != nil {
 		return nil, err
 	}
-	s := &Schema{tree: tree}
+	s := &Schema{tree: tree, changes: changes}
+	if list, ok := s.tree["type"].([]any); ok && lenient && slices.Contains(list, "object") { // or null: there are always arguments
+		s.tree["type"] = "object"
+	}
 	if kind := s.tree["type"]; kind == nil {
 		s.tree["type"] = "object"
 	} else if kind != "object" {
@@ -102,7 +112,7 @@ func JSONSchema(text json.RawMessage) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	tree, err := resolve(schema, nil)
+	tree, _, err := resolve(schema, nil, true)
 	if err != nil {
 		return nil, err
 	}
@@ -110,15 +120,15 @@ func JSONSchema(text json.RawMessage) (json.RawMessage, error) {
 }
 
 // resolve follows the references of a schema and brings Google's form into that of JSON Schema.
-func resolve(schema any, budget *int) (map[string]any, error) {
+func resolve(schema any, budget *int, lenient bool) (resolved map[string]any, changes []string, err error) {
 	if err := sane(schema); err != nil {
-		return nil, fmt.Errorf("has %w", err)
+		return nil, nil, fmt.Errorf("has %w", err)
 	}
 	root, ok := schema.(map[string]any)
 	if !ok {
-		return nil, errors.New("a schema must be an object")
+		return nil, nil, errors.New("a schema must be an object")
 	}
-	r := resolver{root: root, left: maxSchemaNodes}
+	r := resolver{root: root, left: maxSchemaNodes, lenient: lenient}
 	if budget != nil {
 		r.left = min(r.left, *budget)
 		before := r.left
@@ -126,13 +136,16 @@ func resolve(schema any, budget *int) (map[string]any, error) {
 	}
 	tree, err := r.schema(root, 0, nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if root, ok = tree.(map[string]any); !ok {
-		return nil, errors.New("a schema must be an object")
+		return nil, nil, errors.New("a schema must be an object")
 	}
-	return root, nil
+	return root, r.notes, nil
 }
+
+// Changes are sentences that say what of the schema was put right or is not known, without a capital and a full stop.
+func (s *Schema) Changes() []string { return s.changes }
 
 // Tree is the schema as JSON Schema without references. It must not be changed.
 func (s *Schema) Tree() map[string]any { return s.tree }
@@ -262,8 +275,10 @@ func patternSize(pattern string) int {
 
 // resolver follows references and brings Google's form into that of JSON Schema.
 type resolver struct {
-	root map[string]any
-	left int // parts that it may still have
+	root    map[string]any
+	left    int // parts that it may still have
+	lenient bool
+	notes   []string // of what was put right
 }
 
 // holds are the keywords below which there are schemas: one, a list or a map of them.
@@ -295,15 +310,29 @@ func (r *resolver) schema(value any, depth int, open []string) (any, error) {
 		if _, ok := value.(bool); ok {
 			return value, nil
 		}
-		return nil, errors.New("has something that is no schema")
+		if word, ok := value.(string); ok && r.lenient {
+			in = map[string]any{"type": word}
+		} else if r.lenient {
+			r.note("something that is no schema was left out")
+			return true, nil
+		} else {
+			return nil, errors.New("has something that is no schema")
+		}
 	}
-	out := googles(in)
+	var out map[string]any
+	if r.lenient {
+		out = googles(r.correct(in))
+	} else {
+		out = googles(camelFields(in))
+	}
 	for _, name := range []string{"$defs", "definitions", "$id", "$anchor", "$comment", "$schema"} {
 		delete(out, name)
 	}
 	if ref, given := out["$ref"]; given {
 		target, err := r.follow(ref, depth, open)
-		if err != nil {
+		if lost := (*refError)(nil); r.lenient && errors.As(err, &lost) {
+			target = r.approximate(ref, err)
+		} else if err != nil {
 			return nil, err
 		}
 		delete(out, "$ref")
@@ -340,7 +369,10 @@ func (r *resolver) schema(value any, depth int, open []string) (any, error) {
 			}
 		}
 	}
-	if _, dynamic := out["$dynamicRef"]; dynamic {
+	if _, dynamic := out["$dynamicRef"]; dynamic && r.lenient {
+		r.note("it has a $dynamicRef, which is not followed")
+		delete(out, "$dynamicRef")
+	} else if dynamic {
 		return nil, errors.New("has a $dynamicRef, which is not followed")
 	}
 	return out, r.below(out, depth+1, open)
@@ -412,25 +444,40 @@ func (r *resolver) below(out map[string]any, depth int, open []string) (err erro
 	return nil
 }
 
+// refError is a reference that cannot be followed.
+type refError struct{ problem string }
+
+func (e *refError) Error() string { return e.problem }
+
+func badRef(format string, args ...any) error { return &refError{fmt.Sprintf(format, args...)} }
+
+// refSteps are the names by which a reference within a document leads to its target.
+func refSteps(ref string) (steps []string) {
+	path := strings.TrimPrefix(ref, "#")
+	if unescaped, err := url.PathUnescape(path); err == nil {
+		path = unescaped
+	}
+	for _, step := range strings.Split(path, "/")[1:] {
+		steps = append(steps, strings.NewReplacer("~1", "/", "~0", "~").Replace(step))
+	}
+	return steps
+}
+
 // follow returns what a reference refers to.
 func (r *resolver) follow(ref any, depth int, open []string) (any, error) {
 	text, _ := ref.(string)
 	path, ok := strings.CutPrefix(text, "#")
-	if unescaped, err := url.PathUnescape(path); err == nil {
-		path = unescaped
-	}
-	if !ok || path != "" && path[0] != '/' { // an anchor is not followed either
-		return nil, fmt.Errorf("refers to %q, which is not part of it", text)
+	if !ok || path != "" && path[0] != '/' && !strings.HasPrefix(path, "%2F") { // an anchor is not followed either
+		return nil, badRef("refers to %q, which is not part of it", text)
 	}
 	if slices.Contains(open, text) {
-		return nil, fmt.Errorf("refers to itself by %q, which no model takes", text)
+		return nil, badRef("refers to itself by %q, which no model takes", text)
 	}
 	var target any = r.root
-	for _, step := range strings.Split(path, "/")[1:] {
-		step = strings.NewReplacer("~1", "/", "~0", "~").Replace(step)
+	for _, step := range refSteps(text) {
 		fields, _ := target.(map[string]any)
 		if target, ok = fields[step]; !ok {
-			return nil, fmt.Errorf("refers to %q, which is not there", text)
+			return nil, badRef("refers to %q, which is not there", text)
 		}
 	}
 	return r.schema(target, depth+1, append(slices.Clone(open), text))
@@ -439,7 +486,10 @@ func (r *resolver) follow(ref any, depth int, open []string) (any, error) {
 // counts are the keywords that count something.
 var counts = []string{"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"}
 
-var isCount = regexp.MustCompile(`^[0-9]{1,18}$`)
+var (
+	isCount  = regexp.MustCompile(`^[0-9]{1,18}$`)
+	isNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
+)
 
 // snakes are the names of Google's form that proto3 JSON takes in snake_case, too.
 var snakes = map[string]string{
@@ -447,17 +497,24 @@ var snakes = map[string]string{
 	"min_properties": "minProperties", "max_properties": "maxProperties", "property_ordering": "propertyOrdering",
 }
 
-// googles returns a copy of one schema in which what Google's form has differently is said in JSON Schema's way.
-func googles(in map[string]any) map[string]any {
+// camelFields returns a copy of one schema with the names of Google's form in camelCase.
+func camelFields(in map[string]any) map[string]any {
 	out := make(map[string]any, len(in))
 	for name, v := range in {
 		if camel, ok := snakes[name]; ok {
 			name = camel
 		}
-		if text, ok := v.(string); ok && slices.Contains(counts, name) && isCount.MatchString(text) {
-			v = json.Number(text) // proto3 JSON has 64-bit integers as strings
-		}
 		out[name] = v
+	}
+	return out
+}
+
+// googles says in JSON Schema's way what Google's form has differently, in the map that it gets.
+func googles(out map[string]any) map[string]any {
+	for _, name := range counts {
+		if text, ok := out[name].(string); ok && isCount.MatchString(text) {
+			out[name] = json.Number(text) // proto3 JSON has 64-bit integers as strings
+		}
 	}
 	switch kind := out["type"].(type) {
 	case string:

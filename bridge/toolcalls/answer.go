@@ -92,13 +92,21 @@ func (c *Calls) send(call tools.Call, r reply) {
 	if r.parts != nil && !r.behind {
 		c.Model.Pictures(r.parts)
 	}
-	response := wire.FunctionResponse{ID: call.ID, Name: call.Name, Response: r.response, Scheduling: string(r.scheduling)}
+	response := wire.FunctionResponse{ID: call.ID, Name: c.wireName(call.Name), Response: r.response, Scheduling: string(r.scheduling)}
 	if !c.Uplink.Respond(response) {
 		c.Logger.Error("answer dropped: too many wait", "tool", call.Name)
 	}
 	if r.parts != nil && r.behind {
 		c.Model.Pictures(r.parts)
 	}
+}
+
+// wireName returns the name by which the model knows a function.
+func (c *Calls) wireName(name string) string {
+	if f, ok := c.Model.Find(name); ok && f.WireName != "" {
+		return f.WireName
+	}
+	return name
 }
 
 // forgetDetached drops the promise of a result that a cancelled call has made: none follows, not even for a session

@@ -23,6 +23,9 @@ func (c *Calls) Start(ctx context.Context, wanted []wire.FunctionCall) {
 	answered := false
 	for _, w := range wanted {
 		call := tools.Call{ID: w.ID, Name: w.Name, Args: w.Args}
+		if f, ok := c.Model.Called(w.Name); ok { // the model may know it by another name, and write JSON as text
+			call.Name, call.Args = f.Name, f.Arguments(w.Args)
+		}
 		if c.waits(call.ID) { // the one that runs will answer for both
 			c.Logger.Warn("tool call repeated", "tool", call.Name)
 			continue
@@ -256,7 +259,7 @@ func (c *Calls) followUp(o *call, r reply) {
 	if r.parts != nil {
 		c.Model.Pictures(r.parts)
 	}
-	text, err := json.Marshal(map[string]any{"tool": o.Name, "args": o.Args, "result": r.response})
+	text, err := json.Marshal(map[string]any{"tool": c.wireName(o.Name), "args": o.Args, "result": r.response})
 	if err != nil {
 		c.Logger.Error("result not sent", "tool", o.Name, "err", err)
 		return
@@ -283,7 +286,7 @@ func (c *Calls) onPartial(o *call, r reply) {
 	}
 	r = c.schedule(o, r)
 	c.Uplink.Respond(wire.FunctionResponse{
-		ID: o.wanted()[0].ID, Name: o.Name, Response: r.response, Scheduling: string(r.scheduling), WillContinue: true,
+		ID: o.wanted()[0].ID, Name: c.wireName(o.Name), Response: r.response, Scheduling: string(r.scheduling), WillContinue: true,
 	})
 }
 

@@ -67,8 +67,9 @@ type Client interface {
 
 // Model is the model that calls. No method blocks.
 type Model interface {
-	// Find finds a declared function.
+	// Find finds a declared function, and Called the one that the model means by a name: see [setup.FunctionList.Called].
 	Find(name string) (setup.Function, bool)
+	Called(name string) (setup.Function, bool)
 	// Expect says that the model has something to react to.
 	Expect()
 	// Text sends real-time text, Pictures an array of Part in a turn that asks for no answer. False: too much waits.

@@ -83,6 +83,7 @@ func (c *call) join(l *listener) {
 	c.with(l, func(d *dialogue) {
 		c.listeners = append(c.listeners, l)
 		d.put("session.created", object{"session": d.session}, true)
+		d.reportLosses()
 	})
 }
 
@@ -106,6 +107,13 @@ func (c *call) Notify(e bridge.Event) {
 	}
 	c.with(nil, func(d *dialogue) {
 		begun := d.begun
+		if b, ok := e.Body.(bridge.ToolsLost); ok {
+			d.loseTools(b)
+			if len(c.listeners) > 0 {
+				d.reportLosses()
+			}
+			return
+		}
 		c.todo = append(c.todo, d.happen(e.Body)...)
 		if d.begun && !begun {
 			close(c.begun)

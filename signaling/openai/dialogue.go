@@ -30,6 +30,8 @@ type dialogue struct {
 	pending []*item         // created, and the model does not have them yet
 	results []*item         // of functions, that the model does not have yet
 	open    map[string]bool // ids of the calls without a result
+
+	lost []bridge.ToolLoss // that the client has not heard of
 }
 
 // change is one of the session that the engine has not answered.
@@ -200,6 +202,37 @@ func (d *dialogue) updated(refused *bridge.Error) {
 	d.fail(first.event, refusal("session_update_failed", "session", "%s", inSession.Replace(refused.Message)))
 	d.emit("session.updated", object{"session": d.session})
 	d.config = d.session.config()
+}
+
+// loseTools takes the functions that the model does not have out of the session.
+func (d *dialogue) loseTools(b bridge.ToolsLost) {
+	for _, l := range b.Losses {
+		if l.LeftOut {
+			d.session.Tools = slices.DeleteFunc(slices.Clone(d.session.Tools), func(t tool) bool {
+				return t.Type == function && t.Name == l.Function
+			})
+		}
+	}
+	d.config = d.session.config()
+	if d.lost = append(d.lost, b.Losses...); len(d.lost) > maxTools {
+		d.lost = d.lost[len(d.lost)-maxTools:]
+	}
+}
+
+// reportLosses sends an error for each function that the model has in part or not at all, and then the session as it is.
+func (d *dialogue) reportLosses() {
+	if len(d.lost) == 0 {
+		return
+	}
+	for _, l := range d.lost {
+		code, format := "tool_changed", "The function %q is declared to the model in part: %s"
+		if l.LeftOut {
+			code, format = "tool_not_declared", "The function %q is not declared to the model: %s."
+		}
+		d.fail("", refusal(code, "session.tools", format, clip(l.Function), inSession.Replace(l.Reason)))
+	}
+	d.lost = nil
+	d.emit("session.updated", object{"session": d.session})
 }
 
 // take does what a client's event asks for, but for sound, and returns what the engine is to do, in order. An error is

@@ -3,6 +3,7 @@ package openai_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -673,4 +674,43 @@ func voiceOf(c *doortest.Realtime) (pcm []int16) {
 		}
 	}
 	return pcm
+}
+
+// TestRealtimeToolsThatAreLost: the client gets an error for a function that the model does not have, and the session is without it.
+// What can be declared in another form works, without an error.
+func TestRealtimeToolsThatAreLost(t *testing.T) {
+	t.Parallel()
+	g := doortest.NewGateway(t, doortest.WithOpenAI)
+	c := doortest.DialRealtime(t, g, "?model=gpt-realtime", nil)
+	c.Configure(`{"tools":[
+		{"type":"function","name":"free.object","parameters":{"type":"object","properties":{"data":{"type":"object"}},"required":["data"]}},
+		{"type":"function","name":"lost","parameters":{"type":"array"}},
+		{"type":"function","name":"loose","parameters":{"type":"object","properties":{"n":{"type":"float","required":true}}}},
+		{"type":"function","name":"part","parameters":{"type":"object","properties":{"n":{"$ref":"#/$defs/nowhere"}}}}]}`)
+	for _, want := range []struct{ code, text string }{{"tool_not_declared", `"lost"`}, {"tool_changed", `"part"`}} {
+		var failed struct {
+			Error struct{ Type, Code, Message, Param string }
+		}
+		c.Expect("error").Read(t, &failed)
+		if e := failed.Error; e.Type != "invalid_request_error" || e.Code != want.code || !strings.Contains(e.Message, want.text) ||
+			e.Param != "session.tools" {
+			t.Errorf("error %+v, want %v", e, want)
+		}
+	}
+	var updated struct {
+		Session struct{ Tools []struct{ Name string } }
+	}
+	c.Expect("session.updated").Read(t, &updated)
+	if names := fmt.Sprint(updated.Session.Tools); names != "[{free.object} {loose} {part}]" {
+		t.Errorf("the session has %s", names)
+	}
+	c.Typed(`/tool free_object {"data":"{\"x\":1}"}`)
+	var called struct{ Name, Arguments string }
+	c.Expect("response.function_call_arguments.done").Read(t, &called)
+	if called.Name != "free.object" || called.Arguments != `{"data":{"x":1}}` {
+		t.Errorf("called %+v", called)
+	}
+	if n := c.Count("error"); n != 2 {
+		t.Errorf("%d errors", n)
+	}
 }

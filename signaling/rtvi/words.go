@@ -2,6 +2,7 @@ package rtvi
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 	"unicode"
@@ -73,6 +74,11 @@ func (w *words) happen(at time.Time, e bridge.Body) {
 	switch b := e.(type) {
 	case bridge.SetupComplete:
 		w.greet(false, true)
+	case bridge.ToolsLost:
+		for _, l := range b.Losses {
+			message := fmt.Sprintf("The function %q is not declared to the model as it should be: %s", l.Function, l.Reason)
+			w.fail(&bridge.Error{Code: bridge.CodeBadConfig, Message: message}, false)
+		}
 	case bridge.UserSpeaking:
 		w.tell(map[bool]string{true: "user-started-speaking", false: "user-stopped-speaking"}[b.Speaking], "", object{})
 	case bridge.UserText:

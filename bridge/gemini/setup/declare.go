@@ -122,6 +122,9 @@ const (
 	// maxFunctions is what Google takes in one session (genai v1.77, types.go, Tool).
 	maxFunctions = 512
 
+	// maxReason bounds what is said of a function that was lost, in bytes.
+	maxReason = 500
+
 	// maxParts bounds the schemas of a client's config: a hundred functions of MCP servers have 1,500.
 	maxParts = 5_000
 )
@@ -148,7 +151,7 @@ func (c *schemas) parse(text json.RawMessage) (*tools.Schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := tools.ParseSchema(schema, nil)
+	s, err := tools.ReadSchema(schema, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -169,15 +172,15 @@ func (p *parser) function(f map[string]any, at string, where Where) (map[string]
 	}
 	f = maps.Clone(camelKeys(f))
 	name, _ := f["name"].(string)
-	if !tools.ValidName(name) {
-		return nil, &FieldError{Field: at + ".name", Problem: "must be a letter or _, then letters, digits, _ . : or -, 128 at most"}
+	if strings.TrimSpace(name) == "" || len(name) > maxName {
+		return nil, &FieldError{Field: at + ".name", Problem: fmt.Sprintf("must be a text of %d bytes at most", maxName)}
 	}
 	if p.scope.Hides != nil && p.scope.Hides(name) {
 		return nil, nil
 	}
 	if one, declared := p.Functions.Find(name); declared {
 		if one.Where == InGateway {
-			p.warnf("%s was left out: the gateway has a tool %q itself.", at, name)
+			p.leaveOut(where, name, at, "the gateway has a tool %q itself", name)
 			return nil, nil
 		}
 		return nil, &FieldError{Field: at + ".name", Problem: fmt.Sprintf("%q is declared twice", name)}
@@ -187,7 +190,7 @@ func (p *parser) function(f map[string]any, at string, where Where) (map[string]
 			return nil, &FieldError{Field: at, Problem: "has the name of a canvas tool"}
 		}
 		if where = OnCanvas; !p.scope.Screen {
-			p.warnf("%s was left out: nothing can be shown here.", at)
+			p.leaveOut(where, name, at, "nothing can be shown here")
 			return nil, nil
 		}
 	}
@@ -197,20 +200,46 @@ func (p *parser) function(f map[string]any, at string, where Where) (map[string]
 	if err := p.rules(f, at, &function); err != nil {
 		return nil, err
 	}
-	args, err := p.parameters(f, "parameters", at)
+	p.lost = false
+	before := len(p.warnings)
+	args, places, err := p.parameters(f, "parameters", at)
 	if err != nil {
-		p.warnf("%s was left out: the parameters of %q cannot be declared to Gemini: %v.", at, name, err)
+		p.leaveOut(where, name, at, "the parameters of %q cannot be declared to Gemini: %v", name, err)
 		return nil, nil
 	}
-	function.args = args
-	if _, err := p.parameters(f, "response", at); err != nil {
+	if p.lost {
+		p.lose(where, Loss{Function: name, Reason: strings.Join(p.warnings[min(before, len(p.warnings)):], " ")})
+	}
+	function.args, function.places = args, places
+	if _, _, err := p.parameters(f, "response", at); err != nil {
 		delete(f, "response")
 		p.warnf("%s.response was dropped: %v.", at, err)
 	}
+	function.WireName = p.Functions.newWireName(name)
+	if f["name"] = function.WireName; function.WireName != name {
+		p.warnf("%s.name: Gemini gets %q for %q.", at, function.WireName, name)
+	}
 	if p.row.calls != callsNothing {
 		p.Functions = append(p.Functions, function)
+	} else {
+		p.lose(where, Loss{name, fmt.Sprintf("%s calls no functions", p.Model), true})
 	}
 	return f, nil
+}
+
+// leaveOut notes that a client's function is not declared to the model, or one of the gateway's.
+func (p *parser) leaveOut(where Where, name, at, format string, args ...any) {
+	reason := fmt.Sprintf(format, args...)
+	p.warnf("%s was left out: %s.", at, reason)
+	p.lose(where, Loss{name, reason, true})
+}
+
+// lose notes what was lost of a client's function.
+func (p *parser) lose(where Where, l Loss) {
+	if where != InGateway && len(p.Losses) < maxWarnings {
+		l.Reason = tools.Cut(l.Reason, maxReason)
+		p.Losses = append(p.Losses, l)
+	}
 }
 
 // rules reads the fields of a declaration outside of its schema: behavior, scheduling, title, timeout and repeats.
@@ -288,16 +317,17 @@ func (p *parser) fitRules(f map[string]any, at string, function *Function) {
 }
 
 // parameters replaces the schema called name in a declaration, or its twin in JSON Schema, by what the Live API takes, and
-// returns the original to check by.
-func (p *parser) parameters(f map[string]any, name, at string) (*tools.Schema, error) {
+// returns the original to check by, and the places where the model writes JSON as text.
+func (p *parser) parameters(f map[string]any, name, at string) (*tools.Schema, *textPlaces, error) {
 	given := f[name]
 	if given == nil {
 		given = f[name+"JsonSchema"] // the Live API ignores it
 	}
 	delete(f, name)
 	delete(f, name+"JsonSchema")
-	if given == nil {
-		return anyArgs()
+	if given == nil || name == "parameters" && given == false {
+		schema, err := anyArgs()
+		return schema, nil, err
 	}
 	if name == "response" { // it may be of any type: an object that has it is checked instead
 		given = map[string]any{"type": "object", "properties": map[string]any{"response": given}}
@@ -310,31 +340,69 @@ func (p *parser) parameters(f map[string]any, name, at string) (*tools.Schema, e
 		schema, err = tools.ReadSchema(given, &p.schemaParts)
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	p.cannot = ""
-	translated := p.schema(atRoot(schema.Tree()), at+"."+name)
-	if p.cannot != "" {
-		return nil, fmt.Errorf("%s is required and may be an object of any kind", p.cannot)
+	for _, change := range schema.Changes() {
+		p.warnf("%s.%s was changed: %s.", at, name, change)
+		p.lost = true
 	}
-	whole, err := p.fit(translated, "Schema", at+"."+name)
+	object, places, err := p.declare(schema.Tree(), at+"."+name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	object := whole.(map[string]any)
 	switch {
 	case name == "response":
-		if response, ok := get(object, "properties.response").(map[string]any); ok {
+		if response, ok := get(object, "properties.response").(map[string]any); ok && places == nil {
 			f[name] = fitted(response)
 		}
 	case emptyObject(object["properties"]): // such a function has no schema: an object without properties is refused
 		if schema.Check(nil) != nil {
-			return nil, errors.New("it wants arguments and does not name them")
+			return nil, nil, errors.New("it wants arguments and does not name them")
 		}
 	default:
 		f[name] = fitted(object)
 	}
-	return schema, nil
+	return schema, places, nil
+}
+
+// declare translates the schema of arguments, and holds the result against Google's rules. A property that does not keep to them becomes a
+// text, and what it was the model reads in its description.
+func (p *parser) declare(tree map[string]any, at string) (object map[string]any, places *textPlaces, err error) {
+	translated := p.objectSchema(atRoot(tree), at)
+	if object, places, err = p.fitSchema(translated, at); err == nil {
+		return object, places, nil
+	}
+	scratch := &parser{} // its warnings are those that p has already
+	translated = scratch.objectSchema(atRoot(tree), at)
+	properties, _ := translated["properties"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		one := map[string]any{"type": "OBJECT", "properties": map[string]any{name: properties[name]}}
+		if _, _, bad := scratch.fitSchema(one, at); bad == nil {
+			again := scratch.objectSchema(atRoot(tree), at) // with the marks of its places
+			properties[name] = get(again, "properties").(map[string]any)[name]
+			continue
+		}
+		p.warnf("%s.properties.%s cannot be declared to Gemini as it is.", at, name)
+		p.lost = true
+		original, _ := get(tree, "properties").(map[string]any)
+		in, _ := original[name].(map[string]any)
+		properties[name] = p.textSchema(in, map[string]any{}, "A JSON value", at+".properties."+name)
+	}
+	return p.fitSchema(translated, at)
+}
+
+// fitSchema returns a translated schema as it is sent.
+func (p *parser) fitSchema(translated map[string]any, at string) (object map[string]any, places *textPlaces, err error) {
+	places = takePlaces(translated)
+	whole, err := p.fit(translated, "Schema", at)
+	if err != nil {
+		return nil, nil, err
+	}
+	object = whole.(map[string]any)
+	if emptyObject(object["properties"]) {
+		return object, nil, nil // it is not sent
+	}
+	return object, places, checkSchema(object, at)
 }
 
 // splitTools takes out of the tools of a fitted setup what the model does not have, and gives functions a tool of their own: search

@@ -2,7 +2,6 @@ package setup
 
 import (
 	"encoding/json"
-	"slices"
 
 	"voxgate/tools"
 )
@@ -20,8 +19,16 @@ type Function struct {
 	// Schedules is set if the model takes a scheduling with the answer, and Continues if it takes answers before the last one.
 	Schedules, Continues bool
 
-	args *tools.Schema
+	// WireName is the name that the model knows: Name, unless Google refuses that.
+	WireName string
+
+	args   *tools.Schema
+	places *textPlaces
 }
+
+// Arguments returns a call's arguments as the function declares them: JSON that the model had to write as text is read. Text that is no
+// JSON stays.
+func (f Function) Arguments(args json.RawMessage) json.RawMessage { return f.places.read(args) }
 
 // Check returns what is wrong with a call's arguments, by the original declaration and not by what the model got.
 func (f Function) Check(args json.RawMessage) error {
@@ -43,15 +50,6 @@ const (
 
 // FunctionList are declared functions.
 type FunctionList []Function
-
-// Find finds a function by its name.
-func (l FunctionList) Find(name string) (Function, bool) {
-	i := slices.IndexFunc(l, func(f Function) bool { return f.Name == name })
-	if i < 0 {
-		return Function{}, false
-	}
-	return l[i], true
-}
 
 // callMode is how a model calls functions.
 type callMode int

@@ -9,9 +9,9 @@ type parser struct {
 	backend  backend
 	project  string // on Vertex AI
 
-	compression bool   // the context may be compressed
-	schemaParts int    // that the functions' schemas may still have
-	cannot      string // the required argument of the function being read that cannot be declared to the model
+	compression bool // the context may be compressed
+	schemaParts int  // that the functions' schemas may still have
+	lost        bool // something of the schema being read cannot be said at all
 }
 
 func (p *parser) config(fields map[string]any) error {

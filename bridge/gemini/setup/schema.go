@@ -1,10 +1,13 @@
 package setup
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+
+	"voxgate/tools"
 )
 
 func emptyObject(v any) bool {
@@ -15,18 +18,27 @@ func emptyObject(v any) bool {
 // schema translates a JSON Schema without references into the OpenAPI subset of the API
 // (https://ai.google.dev/api/caching#Schema): types in capitals, one type with nullable for a list of types, enum for const, anyOf
 // for oneOf. What has no equal is dropped with a warning, here or by fit: the model gets less, the arguments are checked
-// against the original.
+// against the original. What Google takes in no form, an object of which nothing is known, becomes a text with JSON in it.
 func (p *parser) schema(in map[string]any, at string) map[string]any {
+	s := p.objectSchema(in, at)
+	if s["type"] == "OBJECT" && emptyObject(s["properties"]) {
+		return p.textSchema(in, s, "A JSON object", at)
+	}
+	return s
+}
+
+// objectSchema is schema for what may be an object of which nothing is known, as the arguments of a function.
+func (p *parser) objectSchema(in map[string]any, at string) map[string]any {
 	s := maps.Clone(in)
 	for _, name := range []string{"additionalProperties", "default", "examples", "deprecated", "readOnly", "writeOnly"} {
 		delete(s, name) // they constrain nothing the model would say; not worth a warning
 	}
 	p.merge(s, at)
-	p.schemaType(s, at)
-	if constant, ok := s["const"].(string); ok && s["enum"] == nil {
-		s["enum"] = []any{constant}
-		delete(s, "const")
+	if s["properties"] != nil {
+		s = atRoot(s)
 	}
+	p.schemaType(s, at)
+	p.schemaConst(s)
 	if of, ok := s["oneOf"]; ok && s["anyOf"] == nil {
 		s["anyOf"] = of
 		delete(s, "oneOf")
@@ -36,23 +48,12 @@ func (p *parser) schema(in map[string]any, at string) map[string]any {
 		p.warnf("%s.format was dropped: the API does not know %q there.", at, format)
 	}
 	p.schemaEnum(s, at)
-	if items, ok := s["items"].(map[string]any); ok {
-		s["items"] = p.schema(items, at+".items")
-	} else if delete(s, "items"); s["type"] == "ARRAY" { // "items: missing field." is Google's answer
-		s["items"] = map[string]any{"type": "STRING"}
-		p.warnf("%s.items became a STRING: an array must say what is in it.", at)
-	}
+	p.schemaItems(s, at)
 	if properties, ok := s["properties"].(map[string]any); ok {
 		out := make(map[string]any, len(properties))
 		for _, name := range slices.Sorted(maps.Keys(properties)) {
-			property, ok := properties[name].(map[string]any)
-			if !ok && properties[name] != true { // false: there is no such property
-				continue
-			}
-			if declared := p.schema(property, at+".properties."+name); !anyObject(declared) {
-				out[name] = declared
-			} else {
-				p.without(s, name, at)
+			if property, ok := properties[name].(map[string]any); ok || properties[name] == true { // false: there is no such property
+				out[name] = p.schema(property, at+".properties."+name)
 			}
 		}
 		s["properties"] = out
@@ -60,9 +61,128 @@ func (p *parser) schema(in map[string]any, at string) map[string]any {
 	p.schemaRequired(s, at)
 	p.alternatives(s, at)
 	if s["type"] == nil && s["anyOf"] == nil {
-		p.untyped(s, at)
+		s = p.untyped(in, s, at)
 	}
+	if s["type"] == "NULL" { // Google has no use for it alone
+		s["type"], s["nullable"] = "STRING", true
+	}
+	keepOwnKeywords(s)
 	return s
+}
+
+// schemaItems says what is in an array: "items: missing field." is Google's answer to one that does not.
+func (p *parser) schemaItems(s map[string]any, at string) {
+	items, ok := s["items"].(map[string]any)
+	if tuple, is := s["prefixItems"].([]any); is && s["type"] == "ARRAY" && !ok {
+		items, ok = map[string]any{"anyOf": tuple}, true
+		p.warnf("%s.prefixItems became items: the API has one schema for all elements.", at)
+		p.lost = true
+	}
+	delete(s, "prefixItems")
+	delete(s, "items")
+	switch {
+	case ok && (s["type"] == "ARRAY" || s["type"] == nil):
+		s["items"] = p.schema(items, at+".items")
+	case s["type"] == "ARRAY":
+		s["items"] = p.textSchema(map[string]any{}, map[string]any{}, "A text, or any other JSON value", at+".items")
+	}
+}
+
+// schemaConst makes an enumeration of a constant, and gives a constant or an enumeration without a type that of its values.
+func (p *parser) schemaConst(s map[string]any) {
+	if constant, given := s["const"]; given {
+		if delete(s, "const"); s["enum"] == nil {
+			s["enum"] = []any{constant}
+		}
+	}
+	list, ok := s["enum"].([]any)
+	if !ok || s["type"] != nil {
+		return
+	}
+	var kind any
+	for _, v := range list {
+		var one any
+		switch v := v.(type) {
+		case nil:
+			continue
+		case json.Number:
+			one = "NUMBER"
+			if !strings.ContainsAny(string(v), ".eE") {
+				one = "INTEGER"
+			}
+		case bool:
+			one = "BOOLEAN"
+		case string:
+			one = "STRING"
+		}
+		switch {
+		case kind == nil || kind == "INTEGER" && one == "NUMBER":
+			kind = one
+		case kind != one && !(kind == "NUMBER" && one == "INTEGER"):
+			return
+		}
+	}
+	if kind != nil {
+		s["type"] = kind
+	}
+}
+
+// textMark marks a translated schema whose values are JSON written as text. takePlaces takes it out.
+const textMark = "\x00json"
+
+// maxSchemaText bounds a schema that the description of a text repeats.
+const maxSchemaText = 600
+
+// textSchema declares what Google's Schema cannot say, as a text: "should be non-empty for OBJECT type" is Google's answer to an object
+// without properties (langchain-google #463 and many others, of generateContent). in is the original, s what it was translated into.
+func (p *parser) textSchema(in, s map[string]any, what, at string) map[string]any {
+	about := what + " as text."
+	if own, ok := s["description"].(string); ok && own != "" {
+		about = own + "\n" + about
+	}
+	rules := maps.Clone(in)
+	for _, name := range []string{"title", "description", "default", "examples", "nullable"} {
+		delete(rules, name)
+	}
+	if text := tools.Encode(rules); (len(rules) > 1 || rules["type"] == nil && len(rules) > 0) && len(text) <= maxSchemaText {
+		about += " Its JSON Schema: " + string(text)
+	}
+	p.warnf("%s became a STRING with JSON in it: an object of any kind cannot be declared to Gemini.", at)
+	out := map[string]any{"type": "STRING", "description": about, textMark: true}
+	for _, name := range []string{"title", "nullable"} {
+		if s[name] != nil {
+			out[name] = s[name]
+		}
+	}
+	return out
+}
+
+// ownKeywords are the keywords that Google takes with one type alone ("only allowed for OBJECT type").
+var ownKeywords = map[string]string{
+	"properties": "OBJECT", "required": "OBJECT", "propertyOrdering": "OBJECT", "minProperties": "OBJECT", "maxProperties": "OBJECT",
+	"items": "ARRAY", "minItems": "ARRAY", "maxItems": "ARRAY",
+	"enum": "STRING", "pattern": "STRING", "minLength": "STRING", "maxLength": "STRING",
+	"minimum": "NUMBER INTEGER", "maximum": "NUMBER INTEGER", "format": "STRING NUMBER INTEGER",
+}
+
+// keepOwnKeywords drops the keywords of other types, which constrain nothing of this one. Beside alternatives there are none.
+func keepOwnKeywords(s map[string]any) {
+	kind, _ := s["type"].(string)
+	for name := range s {
+		if kinds, ok := ownKeywords[name]; ok && (kind == "" || !strings.Contains(kinds, kind)) {
+			delete(s, name)
+		}
+	}
+	if format, ok := s["format"].(string); ok && !slices.Contains(formats[kind], format) {
+		delete(s, "format")
+	}
+	properties, _ := s["properties"].(map[string]any)
+	if order, ok := s["propertyOrdering"].([]any); ok {
+		order = slices.DeleteFunc(slices.Clone(order), func(v any) bool { name, _ := v.(string); return properties[name] == nil })
+		if s["propertyOrdering"] = order; len(order) != len(properties) { // all or none
+			delete(s, "propertyOrdering")
+		}
+	}
 }
 
 // formats are those that the API knows (https://ai.google.dev/api/caching#Schema).
@@ -77,7 +197,7 @@ func (p *parser) alternatives(s map[string]any, at string) {
 		return
 	}
 	delete(s, "anyOf")
-	var options []any
+	var options []map[string]any
 	for i, v := range list {
 		option, _ := v.(map[string]any)
 		if option["type"] == "null" {
@@ -87,52 +207,92 @@ func (p *parser) alternatives(s map[string]any, at string) {
 		if s["type"] != nil && option["type"] == nil { // as {"required": …} beside properties
 			return
 		}
-		options = append(options, p.schema(option, fmt.Sprintf("%s.anyOf[%d]", at, i)))
-	}
-	switch {
-	case len(options) == 1 && s["type"] == nil:
-		for name, v := range options[0].(map[string]any) {
-			if s[name] == nil {
-				s[name] = v
-			}
+		one := p.schema(option, fmt.Sprintf("%s.anyOf[%d]", at, i))
+		if one["nullable"] == true {
+			s["nullable"] = true
 		}
-	case len(options) > 0:
-		s["anyOf"] = options
+		if nested, ok := one["anyOf"].([]any); ok && one["type"] == nil {
+			for _, v := range nested {
+				options = append(options, v.(map[string]any))
+			}
+			continue
+		}
+		options = append(options, one)
+	}
+	if s["type"] == "OBJECT" && !emptyObject(s["properties"]) || len(options) == 0 {
+		return
+	}
+	kind := s["type"]
+	delete(s, "type")
+	if options = mergeTexts(options); len(options) > 1 {
+		s["anyOf"] = anyList(options)
+		return
+	}
+	for name, v := range options[0] {
+		if own, given := s[name].(string); given && name == "description" && options[0][textMark] != nil {
+			s[name] = own + "\n" + v.(string)
+		} else if s[name] == nil {
+			s[name] = v
+		}
+	}
+	if s["type"] == nil {
+		s["type"] = kind
 	}
 }
 
+// mergeTexts makes one of the alternatives that are texts of any kind: a text, and an object written as text.
+func mergeTexts(options []map[string]any) (merged []map[string]any) {
+	var text map[string]any
+	for _, o := range options {
+		if o["type"] != "STRING" || o["enum"] != nil || o["format"] != nil || o["pattern"] != nil {
+			merged = append(merged, o)
+			continue
+		}
+		if text == nil {
+			text = maps.Clone(o)
+			merged = append(merged, text)
+			continue
+		}
+		one, _ := text["description"].(string)
+		other, _ := o["description"].(string)
+		if one != other {
+			text["description"] = strings.Trim(one+"\nOr: "+other, "\n")
+		}
+		if one == "" && o[textMark] != nil {
+			text["description"] = "A text, or: " + other
+		}
+		if o[textMark] != nil {
+			text[textMark] = true
+		}
+		delete(text, "minLength")
+		delete(text, "maxLength")
+	}
+	return merged
+}
+
+func anyList(options []map[string]any) []any {
+	list := make([]any, len(options))
+	for i, o := range options {
+		list[i] = o
+	}
+	return list
+}
+
 // untyped gives a schema a type: Google wants one (https://ai.google.dev/api/caching#Schema).
-func (p *parser) untyped(s map[string]any, at string) {
+func (p *parser) untyped(in, s map[string]any, at string) map[string]any {
 	switch {
 	case s["properties"] != nil:
 		s["type"] = "OBJECT"
 	case s["items"] != nil:
 		s["type"] = "ARRAY"
-	default:
+	case s["enum"] != nil, s["pattern"] != nil, s["minLength"] != nil, s["maxLength"] != nil:
 		s["type"] = "STRING"
-		if s["enum"] == nil {
-			p.warnf("%s became a STRING: it must say what it is.", at)
-		}
+	case s["minimum"] != nil, s["maximum"] != nil:
+		s["type"] = "NUMBER"
+	default:
+		return p.textSchema(in, s, "A text, or any other JSON value", at)
 	}
-}
-
-// anyObject reports whether a translated schema is, or holds, an object of which nothing is known. Google takes none: "should be
-// non-empty for OBJECT type" (langchain-google #463 and many others, of generateContent).
-func anyObject(s map[string]any) bool {
-	if s["type"] == "OBJECT" && s["anyOf"] == nil && emptyObject(s["properties"]) {
-		return true
-	}
-	items, ok := s["items"].(map[string]any)
-	return ok && anyObject(items)
-}
-
-// without leaves out a property that cannot be declared to the model. A required one makes the function unusable.
-func (p *parser) without(s map[string]any, name, at string) {
-	required, _ := s["required"].([]any)
-	if slices.Contains(required, any(name)) && p.cannot == "" {
-		p.cannot = name
-	}
-	p.warnf("%s.properties.%s was dropped: an object of any kind cannot be declared to Gemini.", at, name)
+	return s
 }
 
 // atRoot makes of the alternatives of a function's arguments one object that has all their properties: a declaration is one
@@ -213,14 +373,19 @@ func (p *parser) schemaEnum(s map[string]any, at string) {
 	if kind := s["type"]; kind != nil && kind != "STRING" || !slices.ContainsFunc(list, isString) ||
 		slices.ContainsFunc(list, func(v any) bool { return v != nil && !isString(v) }) {
 		delete(s, "enum")
-		p.warnf("%s.enum was dropped: only strings can be enumerated.", at)
+		p.warnf("%s.enum was dropped: only strings can be enumerated. The description says it.", at)
+		if text := tools.Encode(list); len(text) <= maxSchemaText {
+			own, _ := s["description"].(string)
+			s["description"] = strings.TrimSpace(own + "\nOne of: " + strings.Trim(string(text), "[]"))
+		}
 		return
 	}
 	s["type"] = "STRING"
 	if slices.Contains(list, nil) {
 		s["nullable"] = true
 	}
-	s["enum"] = slices.DeleteFunc(slices.Clone(list), func(v any) bool { return v == nil || v == "" })
+	values := slices.DeleteFunc(slices.Clone(list), func(v any) bool { return v == nil || v == "" })
+	s["enum"] = slices.CompactFunc(values, func(a, b any) bool { return a == b })
 	if len(s["enum"].([]any)) == 0 {
 		delete(s, "enum")
 	}
@@ -265,11 +430,13 @@ func (p *parser) schemaType(s map[string]any, at string) {
 			}
 		}
 		switch {
+		case len(names) == 0 && s["nullable"] == nil: // words that are none
+			delete(s, "type")
 		case len(names) == 0:
 			s["type"] = "NULL"
 		case len(names) == 1 || s["anyOf"] != nil || s["oneOf"] != nil:
 			if s["type"] = strings.ToUpper(names[0]); len(names) > 1 {
-				p.warnf("%s.type became %s: the API takes one type.", at, s["type"])
+				delete(s, "type") // the alternatives say it
 			}
 		default:
 			delete(s, "type")

@@ -34,6 +34,9 @@ type Config struct {
 	// Warnings are sentences for the client: what was dropped or changed, and why.
 	Warnings []string
 
+	// Losses are the client's functions that are declared to the model in part, or not at all. Warnings say so, too.
+	Losses []Loss
+
 	// Functions are the declared functions: first the gateway's, then the client's in its order.
 	Functions FunctionList
 
@@ -46,6 +49,13 @@ type Config struct {
 	row   row
 	alpha bool // there is something in setup that only v1alpha has
 	setup map[string]any
+}
+
+// Loss says what was lost of a function that a client declares.
+type Loss struct {
+	Function string // its name
+	Reason   string // for the client's developer
+	LeftOut  bool   // it is not declared at all
 }
 
 // Scope is what a config is parsed for.

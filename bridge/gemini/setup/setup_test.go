@@ -111,7 +111,7 @@ func TestParse(t *testing.T) {
 				`"list":{"items":{"anyOf":[` +
 				`{"type":"NUMBER"},{"properties":{"a":{"anyOf":[{"type":"STRING"},{"type":"INTEGER"}]}},"type":"OBJECT"}]},"type":"ARRAY"},` +
 				`"my_city":{"nullable":true,"type":"STRING"},` +
-				`"n":{"type":"INTEGER"},` +
+				`"n":{"description":"One of: 1,2","type":"INTEGER"},` +
 				`"unit":{"enum":["C"],"type":"STRING"}},"required":["my_city"],"type":"OBJECT"}},` +
 				`{"name":"g"}]}]}`,
 			warnings: []string{"my_city.format was dropped", "n.enum was dropped"}, functions: []string{"f", "g"},
@@ -129,11 +129,11 @@ func TestParse(t *testing.T) {
 			name: "functions that cannot be declared",
 			in: `{"tools":[
 				{"functionDeclarations":[
-					{"name":"loops","parameters":{"type":"object","properties":{"next":{"$ref":"#"}}}},
-					{"name":"odd","parameters":{"type":"object","properties":{"x":7}}},
+					{"name":"loops","parameters":{"type":"object","minProperties":1}},
+					{"name":"odd","parameters":["x"]},
 					{"name":"list","parametersJsonSchema":{"type":"array"}},
 					{"name":"f"}]},
-				{"functionDeclarations":[{"name":"elsewhere","parameters":{"$ref":"https://example.com"}}]}]}`,
+				{"functionDeclarations":[{"name":"elsewhere","parameters":"https://example.com"}]}]}`,
 			want:     `{` + standard + `,"tools":[{"functionDeclarations":[{"name":"f"}]}]}`,
 			warnings: []string{`parameters of "loops" cannot be declared to Gemini`, `"odd"`, `"list"`, `"elsewhere"`}, functions: []string{"f"},
 		},
@@ -219,7 +219,8 @@ func TestParseErrors(t *testing.T) {
 		},
 		{`{"tools":{}}`, "c.tools", "must be an array"},
 		{`{"tools":[7]}`, "c.tools[0]", "must be an object"},
-		{`{"tools":[{"functionDeclarations":[{"name":"a b"}]}]}`, "c.tools[0].functionDeclarations[0].name", "must be a letter"},
+		{`{"tools":[{"functionDeclarations":[{"name":" "}]}]}`, "c.tools[0].functionDeclarations[0].name", "must be a text"},
+		{`{"tools":[{"functionDeclarations":[{"name":7}]}]}`, "c.tools[0].functionDeclarations[0].name", "must be a text"},
 		{
 			`{"tools":[{"googleSearch":{}},{"functionDeclarations":[{"name":"f"}]},{"functionDeclarations":[{"name":"f"}]}]}`,
 			"c.tools[2].functionDeclarations[0].name", "declared twice",

@@ -59,8 +59,8 @@ func TestGatewaysTools(t *testing.T) {
 				Parameters: json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer","maximum":9007199254740993}}}`),
 				Timeout:    time.Minute,
 			},
-			{Name: "loops", Parameters: json.RawMessage(`{"properties":{"a":{"$ref":"#"}}}`)},
-			{Name: "bad name"},
+			{Name: "loops", Parameters: json.RawMessage(`{"type":"array"}`)},
+			{Name: ""},
 		},
 		Canvas: []tools.Declaration{{Name: "show", Description: "Shows."}},
 	}
@@ -68,20 +68,20 @@ func TestGatewaysTools(t *testing.T) {
 		config, sent, warnings string
 		screen                 bool
 	}{
-		{`{}`, `refund`, `"loops" cannot; "bad name" was left out`, true},
+		{`{}`, `refund`, `"loops" cannot; "" was left out`, true},
 		{
 			`{"tools":[{"functionDeclarations":[{"name":"refund"},{"name":"mine"}]}]}`, `refund mine`,
-			`"loops"; "bad name"; gateway has a tool "refund"`, true,
+			`"loops"; ""; gateway has a tool "refund"`, true,
 		},
-		{`{"voxgate":{"canvas":true},"tools":[{"googleSearch":{}}]}`, `refund show`, `"loops"; "bad name"`, true},
+		{`{"voxgate":{"canvas":true},"tools":[{"googleSearch":{}}]}`, `refund show`, `"loops"; ""`, true},
 		{
 			`{"voxgate":{"canvas":true},"tools":[{"functionDeclarations":[{"name":"show","description":"My own."}]}]}`, `refund show`,
-			`"loops"; "bad name"`, true,
+			`"loops"; ""`, true,
 		},
-		{`{"voxgate":{"canvas":true}}`, `refund`, `"loops"; "bad name"; nothing can be shown here`, false},
+		{`{"voxgate":{"canvas":true}}`, `refund`, `"loops"; ""; nothing can be shown here`, false},
 		{
 			`{"tools":[{"functionDeclarations":[{"name":"show"},{"name":"mine"}]}]}`, `refund mine`,
-			`"loops"; "bad name"; nothing can be shown here`, false,
+			`"loops"; ""; nothing can be shown here`, false,
 		},
 	} {
 		scope.Screen = c.screen

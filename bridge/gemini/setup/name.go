@@ -1,0 +1,77 @@
+package setup
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// maxName bounds the name of a function as a client declares it, in bytes.
+const maxName = 1024
+
+// maxWireName and wireName are what every version of the API takes for the name of a function: some take 64 characters and no dots or
+// colons, others 128 with them (https://ai.google.dev/api/caching#FunctionDeclaration).
+const maxWireName = 64
+
+var (
+	wireName    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,63}$`)
+	notWireName = regexp.MustCompile(`[^A-Za-z0-9_-]`)
+)
+
+// newWireName returns the name by which the model knows a function: its own if Google takes that, else one like it that no other function
+// has.
+func (l FunctionList) newWireName(name string) string {
+	taken := func(wire string) bool {
+		return slices.ContainsFunc(l, func(f Function) bool { return f.WireName == wire })
+	}
+	wire := name
+	if !wireName.MatchString(name) {
+		if wire = notWireName.ReplaceAllString(name, "_"); !wireName.MatchString(wire[:1]) {
+			wire = "_" + wire
+		}
+		wire = wire[:min(len(wire), maxWireName)]
+	}
+	for n := 2; taken(wire); n++ {
+		suffix := fmt.Sprintf("_%d", n)
+		wire = strings.TrimSuffix(wire, fmt.Sprintf("_%d", n-1))
+		wire = wire[:min(len(wire), maxWireName-len(suffix))] + suffix
+	}
+	return wire
+}
+
+// Find finds a function by the name that it was declared with.
+func (l FunctionList) Find(name string) (Function, bool) {
+	return l.find(func(f Function) bool { return f.Name == name })
+}
+
+// namespaces are what models write before the name of a function that they call, as the library that they were trained on has it
+// (kilocode #9201).
+var namespaces = []string{"default_api:", "default_api."}
+
+// Called finds the function that the model means by a name.
+func (l FunctionList) Called(name string) (Function, bool) {
+	if f, ok := l.called(name); ok {
+		return f, true
+	}
+	name = strings.TrimSpace(name)
+	for _, before := range namespaces {
+		name = strings.TrimPrefix(name, before)
+	}
+	return l.called(name)
+}
+
+func (l FunctionList) called(name string) (Function, bool) {
+	if f, ok := l.find(func(f Function) bool { return f.WireName == name }); ok {
+		return f, true
+	}
+	return l.Find(name)
+}
+
+func (l FunctionList) find(is func(Function) bool) (Function, bool) {
+	i := slices.IndexFunc(l, is)
+	if i < 0 {
+		return Function{}, false
+	}
+	return l[i], true
+}
