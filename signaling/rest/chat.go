@@ -3,6 +3,9 @@ package rest
 import (
 	"cmp"
 	"encoding/json"
+	"strings"
+
+	"voxgate/tools"
 )
 
 // What of chat completions is said and read here: https://platform.openai.com/docs/api-reference/chat. OpenAI's own module has all of
@@ -46,7 +49,7 @@ type chatImage struct {
 
 // chatCall is a call of a tool, or in a stream a piece of the one with this index.
 type chatCall struct {
-	Index    *int       `json:"index,omitempty"`
+	Index    *callIndex `json:"index,omitempty"`
 	ID       string     `json:"id,omitempty"`
 	Type     string     `json:"type,omitempty"`
 	Function chatCalled `json:"function"`
@@ -55,6 +58,16 @@ type chatCall struct {
 type chatCalled struct {
 	Name      string        `json:"name,omitempty"`
 	Arguments callArguments `json:"arguments"`
+}
+
+// callIndex is the position of a call. Some servers write it as a text.
+type callIndex int
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (i *callIndex) UnmarshalJSON(raw []byte) error {
+	value, err := tools.Decode(raw)
+	*i = callIndex(number(value))
+	return err
 }
 
 // callArguments are the arguments of a call as JSON text. Some servers send the object itself.
@@ -72,22 +85,31 @@ func (a *callArguments) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// chatContent is the text of a message, which some servers send as a list of parts.
+// chatContent is the text of a message, which some servers send as a part, or as a list of parts and texts.
 type chatContent string
 
 // UnmarshalJSON implements [json.Unmarshaler].
 func (c *chatContent) UnmarshalJSON(raw []byte) error {
-	if raw[0] != '[' {
-		return json.Unmarshal(raw, (*string)(c))
-	}
-	var parts []struct {
-		Text string `json:"text"`
-	}
-	err := json.Unmarshal(raw, &parts)
-	for _, p := range parts {
-		*c += chatContent(p.Text)
-	}
+	value, err := tools.Decode(raw)
+	*c = chatContent(textOf(value))
 	return err
+}
+
+// textOf is the text in a text, a part, or a list of these.
+func textOf(value any) string {
+	switch v := value.(type) {
+	case string:
+		return v
+	case object:
+		return textOf(cmp.Or[any](v["text"], v["content"], v["value"]))
+	case []any:
+		var b strings.Builder
+		for _, part := range v {
+			b.WriteString(textOf(part))
+		}
+		return b.String()
+	}
+	return ""
 }
 
 // chatError is what has gone wrong: OpenAI's object, or a text alone.
@@ -157,15 +179,23 @@ type chatSaid struct {
 // thoughts are what the model thinks, under either name.
 func (c *chatSaid) thoughts() string { return cmp.Or(c.ReasoningContent, c.Reasoning) }
 
+// chatUsage is what an answer took. Servers write the counts with decimals, as texts and as null, and details as they like: what is no
+// count is none, and never costs the answer.
 type chatUsage struct {
-	Prompt        int `json:"prompt_tokens"`
-	Completion    int `json:"completion_tokens"`
-	PromptDetails struct {
-		Cached int `json:"cached_tokens"`
-	} `json:"prompt_tokens_details"`
-	CompletionDetails struct {
-		Reasoning int `json:"reasoning_tokens"`
-	} `json:"completion_tokens_details"`
+	Prompt, Completion, Cached, Reasoning int
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (u *chatUsage) UnmarshalJSON(raw []byte) error {
+	value, err := tools.Decode(raw)
+	fields, _ := value.(object)
+	details := func(name string) object { inner, _ := fields[name].(object); return inner }
+	*u = chatUsage{
+		Prompt: max(0, number(fields["prompt_tokens"])), Completion: max(0, number(fields["completion_tokens"])),
+		Cached:    max(0, number(details("prompt_tokens_details")["cached_tokens"])),
+		Reasoning: max(0, number(details("completion_tokens_details")["reasoning_tokens"])),
+	}
+	return err
 }
 
 type chatEmbedding struct {

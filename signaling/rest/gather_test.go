@@ -69,6 +69,8 @@ func TestFormsOfServers(t *testing.T) {
 	for form, want := range map[string]string{
 		`{"choices":[{"message":{"content":"Hi"}}]}`:                                          "Hi, ",
 		`{"choices":[{"message":{"content":null}}]}`:                                          ", ",
+		`{"choices":[{"message":{"content":["Hi",{"text":" you"}]}}]}`:                        "Hi you, ",
+		`{"choices":[{"message":{"content":{"type":"text","text":"Hi"}}}]}`:                   "Hi, ",
 		`{"choices":[{"message":{"content":[{"type":"text","text":"Hi"},{"text":" you"}]}}]}`: "Hi you, ",
 		`{"choices":[{}],"error":"model not found"}`:                                          ", model not found",
 		`{"choices":[{}],"error":{"message":"model not found"}}`:                              ", model not found",
@@ -84,6 +86,34 @@ func TestFormsOfServers(t *testing.T) {
 		}
 		if got := string(a.Choices[0].Message.Content) + ", " + said; got != want {
 			t.Errorf("%s: %s", form, got)
+		}
+	}
+}
+
+// TestUsageOfServers reads the usage in the forms that servers write. None costs the answer.
+func TestUsageOfServers(t *testing.T) {
+	for form, want := range map[string]chatUsage{
+		`{"prompt_tokens":7,"completion_tokens":9}`:                                      {Prompt: 7, Completion: 9},
+		`{"prompt_tokens":7.0,"completion_tokens":9.0}`:                                  {Prompt: 7, Completion: 9},
+		`{"prompt_tokens":7e0,"completion_tokens":0.9e1}`:                                {Prompt: 7, Completion: 9},
+		`{"prompt_tokens":"7","completion_tokens":"9.0"}`:                                {Prompt: 7, Completion: 9},
+		`{"prompt_tokens":null,"completion_tokens":9}`:                                   {Completion: 9},
+		`{"prompt_tokens":-1,"completion_tokens":1e400}`:                                 {},
+		`{"prompt_tokens":{},"completion_tokens":[]}`:                                    {},
+		`{"prompt_tokens":7,"prompt_tokens_details":null}`:                               {Prompt: 7},
+		`{"prompt_tokens":7,"prompt_tokens_details":[]}`:                                 {Prompt: 7},
+		`{"prompt_tokens":7,"prompt_tokens_details":{"cached_tokens":2.0}}`:              {Prompt: 7, Cached: 2},
+		`{"completion_tokens":9,"completion_tokens_details":{"reasoning_tokens":"4.0"}}`: {Completion: 9, Reasoning: 4},
+		`"none"`: {}, `[]`: {}, `{}`: {}, `7.5`: {},
+	} {
+		for _, answer := range []string{
+			`{"choices":[{"message":{"content":"Hi","tool_calls":[{"index":"0","function":{"name":"f"}}]}}],"usage":` + form + `}`,
+			`{"choices":[{"delta":{"content":"Hi","tool_calls":[{"index":0.0,"function":{"name":"f"}}]}}],"usage":` + form + `}`,
+		} {
+			var a chatAnswer
+			if err := json.Unmarshal([]byte(answer), &a); err != nil || a.Usage == nil || *a.Usage != want {
+				t.Errorf("%s: %+v, %v", form, a.Usage, err)
+			}
 		}
 	}
 }

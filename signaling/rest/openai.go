@@ -302,10 +302,10 @@ func piece(parts []any, finish string, usage *chatUsage, model string) object {
 	}
 	answer := object{"candidates": []any{candidate}, "modelVersion": model}
 	if usage != nil {
-		thoughts := usage.CompletionDetails.Reasoning // are among those of the completion
+		thoughts := usage.Reasoning // are among those of the completion
 		answer["usageMetadata"] = object{
 			"promptTokenCount": usage.Prompt, "candidatesTokenCount": max(0, usage.Completion-thoughts), "thoughtsTokenCount": thoughts,
-			"cachedContentTokenCount": usage.PromptDetails.Cached,
+			"cachedContentTokenCount": usage.Cached,
 		}
 	}
 	return answer

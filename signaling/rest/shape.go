@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/json"
+	"math"
 	"strings"
 )
 
@@ -123,8 +124,13 @@ func setDefault(o object, name string, value any) {
 func number(v any) int {
 	switch v := v.(type) {
 	case json.Number:
-		n, _ := v.Float64() // some servers write 7.0
-		return int(n)
+		if n, err := v.Float64(); err == nil && math.Abs(n) <= math.MaxInt32 { // some servers write 7.0
+			return int(n)
+		}
+	case string:
+		if v != "" { // and some "7"
+			return number(json.Number(v))
+		}
 	case int:
 		return v
 	}

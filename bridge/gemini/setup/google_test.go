@@ -338,7 +338,8 @@ func randomSchema(random *rand.Rand, depth int) any {
 func TestFunctionNames(t *testing.T) {
 	long := strings.Repeat("long_", 20)
 	names := []string{
-		"plain", "a.b", "a_b", "a/b", "a b", "7th", "größe", "天気", "天候", long + "1", long + "2", strings.Repeat("x", 64), "-dash", "a:b", "f.g()",
+		"plain", "a.b", "a_b", "a/b", "a b", "7th", "größe", "天気", "天候", long + "1", long + "2", strings.Repeat("x", 64),
+		"-dash", "a:b", "f.g()",
 		"mcp__server__tool", " a", strings.Repeat("ü", 200),
 	}
 	var list []map[string]string
