@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -218,6 +219,74 @@ func TestThePrivateListenerAndBrowsers(t *testing.T) {
 		drained := test.path == "/v1/drain" && test.status == http.StatusOK
 		if resp.StatusCode != test.status || (left > before) != drained {
 			t.Errorf("%+v: %s, drained %v", test, resp.Status, left > before)
+		}
+	}
+}
+
+// TestForeignPagesAndThePrivateListener has pages of other origins ask for what costs work, and lead a person to what does not.
+func TestForeignPagesAndThePrivateListener(t *testing.T) {
+	page := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	url, stop, err := servePrivate("127.0.0.1:0", []string{"gateway-1"}, page, page, health{
+		ready: func() bool { return true }, degraded: func() bool { return false },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	const link, frame, picture, script = "navigate document", "navigate iframe", "no-cors image", "cors empty"
+	profiles := []string{"/debug/pprof/", "/debug/pprof/heap?gc=1", "/debug/pprof/trace?seconds=0", "/debug/pprof/symbol"}
+	others := []string{"/", "/metrics", "/healthz", "/readyz", "/status", "/v1/sessions"}
+	for _, test := range []struct {
+		site, how, origin, referer string
+		profiles, others           int // the statuses
+	}{
+		{"", "", "", "", 200, 200},                                                 // no browser
+		{"none", link, "", "", 200, 200},                                           // typed
+		{"same-origin", script, "", "OWN", 200, 200},                               // our own page
+		{"cross-site", script, "https://evil.com", "https://evil.com/x", 403, 403}, // fetch
+		{"cross-site", picture, "", "", 403, 403},                                  // a picture that tells nothing of its page
+		{"cross-site", frame, "", "https://evil.com/", 403, 403},                   //
+		{"cross-site", link, "", "", 403, 200},                                     //
+		{"same-site", script, "http://127.0.0.1:8000", "", 403, 403},               // another port of the machine
+		{"same-site", link, "", "", 403, 200},                                      //
+		{"", "", "https://evil.com", "", 403, 200},                                 // a browser that asks by http does not say its site
+		{"", "", "null", "", 403, 200},                                             //
+		{"", "", "", "https://evil.com/x", 403, 200},                               //
+		{"", "", "", "OWN", 200, 200},                                              //
+		{"", "", "OWN", "", 200, 200},                                              //
+		{"anything", "", "", "", 403, 403},                                         //
+	} {
+		for i, path := range append(slices.Clone(profiles), others...) {
+			want := test.profiles
+			if i >= len(profiles) {
+				want = test.others
+			}
+			for _, method := range []string{http.MethodGet, http.MethodHead} {
+				r, err := http.NewRequest(method, url+path, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				mode, dest, _ := strings.Cut(test.how, " ")
+				for header, value := range map[string]string{
+					"Sec-Fetch-Site": test.site, "Sec-Fetch-Mode": mode, "Sec-Fetch-Dest": dest, "Origin": test.origin, "Referer": test.referer,
+				} {
+					if value != "" {
+						r.Header.Set(header, strings.ReplaceAll(value, "OWN", url))
+					}
+				}
+				resp, err := http.DefaultClient.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp.Body.Close()
+				if method == http.MethodHead && test.how == link && test.site != "none" { // no link asks so
+					continue
+				}
+				if resp.StatusCode != want {
+					t.Errorf("%s %s of %+v: %s", method, path, test, resp.Status)
+				}
+			}
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/url"
+	"strings"
 	"time"
 
 	"voxgate/signaling"
@@ -27,7 +29,7 @@ type health struct {
 // servePrivate answers the operator at addr until stop is called: metrics at /metrics, whether the process lives at /healthz, whether
 // it takes calls at /readyz, how to have it take none any more at /v1/drain, and Go's profiler at /debug/pprof/, without the command
 // line, which may hold a secret. Everything else is for page. Whoever reaches addr may ask, by an address or by one of hosts, but no
-// page in a browser may POST anything.
+// page in a browser may POST anything, and pages of other origins may only lead there, see isForeignRequest.
 func servePrivate(addr string, hosts []string, metrics, page http.Handler, h health) (url string, stop func(), err error) {
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -60,12 +62,14 @@ func servePrivate(addr string, hosts []string, metrics, page http.Handler, h hea
 		case signaling.RefuseHost(w, r, hosts):
 		case r.Method == http.MethodPost && len(r.Header.Values("Origin")) > 0:
 			http.Error(w, "Pages may not order anything here.", http.StatusForbidden)
+		case isForeignRequest(r):
+			http.Error(w, "Pages of other origins may not ask here.", http.StatusForbidden)
 		default:
 			mux.ServeHTTP(w, r)
 		}
 	})
 	server := &http.Server{
-		Handler: guarded, ReadHeaderTimeout: headerTimeout, WriteTimeout: privateTimeout,
+		Handler: closeAfterChunks(guarded), ReadHeaderTimeout: headerTimeout, WriteTimeout: privateTimeout,
 		IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader,
 	}
 	done := make(chan struct{})
@@ -77,4 +81,25 @@ func servePrivate(addr string, hosts []string, metrics, page http.Handler, h hea
 		server.Close()
 		<-done
 	}, nil
+}
+
+// isForeignRequest reports whether a page of another origin sends a request. It could not read the answer, but have the profiler work for
+// ever. It may only lead a person to what is not of the profiler, as a link does.
+func isForeignRequest(r *http.Request) bool {
+	profiles := strings.HasPrefix(r.URL.Path, "/debug/")
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "none", "same-origin": // typed by a person, or a page of ours
+		return false
+	case "": // no browser; or one that asks a host which is neither local nor has TLS, where it does not say
+		return profiles && (namesOtherHost(r, "Origin") || namesOtherHost(r, "Referer"))
+	}
+	leads := r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
+	return profiles || !leads
+}
+
+// namesOtherHost reports whether a header has a URL of another host than the one that is asked.
+func namesOtherHost(r *http.Request, header string) bool {
+	text := r.Header.Get(header)
+	u, err := url.Parse(text)
+	return text != "" && (err != nil || !strings.EqualFold(u.Host, r.Host))
 }

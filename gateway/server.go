@@ -27,9 +27,21 @@ const (
 // newServer serves the doors.
 func newServer(doors http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler: doors, ReadHeaderTimeout: headerTimeout, WriteTimeout: pageTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: maxHeader,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		Handler: closeAfterChunks(doors), ReadHeaderTimeout: headerTimeout, WriteTimeout: pageTimeout, IdleTimeout: time.Minute,
+		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
+}
+
+// closeAfterChunks ends a connection after a request whose body comes in chunks. Such a request may have had a Content-Length, too, which
+// net/http removes without a trace, and a proxy before us may have gone by that: what it took for the rest of the body would be the next
+// request here. RFC 9112 section 6.1 wants the connection closed.
+func closeAfterChunks(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(r.TransferEncoding) > 0 && r.ProtoMajor == 1 {
+			w.Header().Set("Connection", "close")
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // serveUntil serves until ctx is done or the server fails. Meanwhile it checks what the first caller would find out.

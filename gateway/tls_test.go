@@ -363,6 +363,42 @@ func TestWebRTCElsewhere(t *testing.T) {
 	}
 }
 
+// TestBodiesWithTwoLengths has one connection carry a request after one whose body comes in chunks: a proxy that went by its Content-Length
+// would take the two for one.
+func TestBodiesWithTwoLengths(t *testing.T) {
+	p := start(t, []string{"serve", "--addr", "127.0.0.1:0", "--private-addr", "127.0.0.1:0", "--rest-addr", "127.0.0.1:0"}, env())
+	addresses := []string{p.url, p.waitFor(`msg=private at=(\S+)`), p.waitFor(`msg=REST at=(http://[^/]+)`)}
+	for headers, want := range map[string]int{ // how many answers there are
+		"Content-Length: 2\r\n\r\n{}":                                        2,
+		"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n":   1,
+		"Transfer-Encoding: chunked\r\nContent-Length: 47\r\n\r\n0\r\n\r\n":  1,
+		"transfer-encoding: CHUNKED\r\ncontent-length: 0\r\n\r\n0\r\n\r\n":   1,
+		"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n":             1, // how it was is not known
+		"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n":              1,
+		"Transfer-Encoding: identity\r\nContent-Length: 2\r\n\r\n{}":         1,
+		"Transfer-Encoding: \vchunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n": 1,
+	} {
+		for _, address := range addresses {
+			for _, path := range []string{"/", "/nothing", "/v1beta/models/m:generateContent", "/v1/chat/completions", "/v1/drain"} {
+				if path == "/v1/drain" && address == addresses[1] { // that is an order
+					continue
+				}
+				conn, err := net.Dial("tcp", strings.TrimPrefix(strings.TrimSuffix(address, "/"), "http://"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n%sGET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"+
+					"Connection: close\r\n\r\n", path, headers)
+				text, err := io.ReadAll(conn)
+				conn.Close()
+				if got := strings.Count(string(text), "HTTP/1.1 "); got != want || err != nil {
+					t.Errorf("%s%s with %q: %d answers, %v\n%.500s", address, path, headers, got, err, text)
+				}
+			}
+		}
+	}
+}
+
 // A listener that cannot accept, as when too many files are open, is an error in the log, once and not ten times a second.
 func TestConnectionsThatCannotBeAccepted(t *testing.T) {
 	var logged bytes.Buffer
