@@ -109,10 +109,26 @@ func (o *Offer) edit(m *mediaDescription, s *section, voice, role string) {
 	} else {
 		as = append(as, attribute{key: d.String()})
 	}
+	if s.kind == "video" && s.attributes.has("simulcast") {
+		as = append(as, s.streamIDs()...)
+	}
 	if s.kind == "video" && d.receives {
 		m.bandwidth = append(m.bandwidth, videoBandwidth)
 	}
 	m.attributes = as
+}
+
+// streamIDs is the header extension that names the streams of simulcast (RFC 8852). It is accepted though simulcast is declined and Pion
+// does not read it: Chromium offers simulcast again in each further offer, but the extension only if it was accepted, and then refuses its
+// own offer.
+func (s *section) streamIDs() (list attributes) {
+	for _, value := range s.attributes.all("extmap") {
+		fields := strings.Fields(value)
+		if len(fields) == 2 && fields[1] == "urn:ietf:params:rtp-hdrext:sdes:rtp-stream-id" && isExtensionNumber(fields[0]) {
+			return attributes{{"extmap", value}}
+		}
+	}
+	return nil
 }
 
 // keeps reports whether an attribute of Pion's answer belongs to the one that is sent, in a section of this direction from our side.

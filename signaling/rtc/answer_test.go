@@ -1,7 +1,9 @@
 package rtc
 
 import (
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 
 	"voxgate/signaling/rtc/rtctest"
@@ -59,4 +61,75 @@ func TestOffersThatCannotBeServed(t *testing.T) {
 			refusedInWords(t, err)
 		})
 	}
+}
+
+// TestSimulcastIsDeclined, but not the header extension without which Chromium refuses its own next offer.
+func TestSimulcastIsDeclined(t *testing.T) {
+	const extension = "urn:ietf:params:rtp-hdrext:sdes:rtp-stream-id"
+	for name, c := range map[string]struct {
+		lines []string
+		want  string // the number of the extension in the answer; "": it has none
+	}{
+		"two layers":     {[]string{"a=extmap:10 " + extension, "a=rid:h send", "a=rid:l send", "a=simulcast:send h;l"}, "10"},
+		"three layers":   {[]string{"a=extmap:3 " + extension, "a=rid:1 send", "a=rid:2 send", "a=rid:3 send", "a=simulcast:send 1;2;~3"}, "3"},
+		"no extension":   {[]string{"a=rid:h send", "a=rid:l send", "a=simulcast:send h;l"}, ""},
+		"another name":   {[]string{"a=extmap:10 " + extension + "x", "a=rid:h send", "a=rid:l send", "a=simulcast:send h;l"}, ""},
+		"no number":      {[]string{"a=extmap:x " + extension, "a=rid:h send", "a=rid:l send", "a=simulcast:send h;l"}, ""},
+		"one stream":     {[]string{"a=extmap:10 " + extension}, ""},
+		"twice the same": {[]string{"a=extmap:10 " + extension, "a=extmap:10 " + extension, "a=simulcast:send h;l"}, "10"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			camera := rtctest.Video("9", "0", "VP8", append(c.lines, "a=sendonly")...)
+			offer := rtctest.OfferHead + "a=group:BUNDLE 0 1\r\n" + camera + rtctest.Audio("9", "1")
+			_, answer, _ := answered(t, &conversation{}, offer)
+			if err := rtctest.CheckAnswer(offer, answer); err != nil {
+				t.Errorf("%v\n%s", err, answer)
+			}
+			got := ""
+			for line := range strings.SplitSeq(answer, "\r\n") {
+				if strings.Contains(line, "rtp-stream-id") {
+					got += line
+				}
+				if strings.HasPrefix(line, "a=rid") || strings.HasPrefix(line, "a=simulcast") {
+					t.Errorf("it has %s", line)
+				}
+			}
+			want := ""
+			if c.want != "" {
+				want = "a=extmap:" + c.want + " " + extension
+			}
+			if got != want {
+				t.Errorf("it has %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// TestNoAnswerWaitsInVain has many peers gather their candidates on a busy machine: none may miss that it has them all.
+func TestNoAnswerWaitsInVain(t *testing.T) {
+	api, err := New(Options{UDPAddr: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)})
+	must(t, err)
+	defer func() { must(t, api.Close()) }()
+	o, err := ParseOffer(rtctest.OfferHead + rtctest.Audio("9", ""))
+	must(t, err)
+	var peers sync.WaitGroup
+	for range 8 {
+		peers.Go(func() {
+			for range 50 {
+				p, err := api.NewPeer(PeerOptions{
+					Session: &conversation{}, Cameras: &Cameras{}, Logger: slog.New(slog.DiscardHandler), Connected: func() {}, Lost: func(string) {},
+				})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := p.Answer(o); err != nil {
+					t.Error(err)
+				}
+				p.Close()
+			}
+		})
+	}
+	peers.Wait()
 }

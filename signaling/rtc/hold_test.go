@@ -152,6 +152,21 @@ func TestSectionsStopAndComeBack(t *testing.T) {
 			"0", "",
 			"gone",
 		}},
+		{"the only section, in one offer with the next", []string{
+			both("0", rtctest.Audio("9", "0")), both("1", rtctest.Audio("0", "0")+restarted(rtctest.Audio("9", "1"))),
+		}, []string{"0", "gone"}},
+		{"all sections, in one offer with the next", []string{
+			both("0 1", rtctest.Audio("9", "0")+rtctest.DataChannel("9", "1")),
+			both("2 3", restarted(rtctest.DataChannel("9", "2")+rtctest.Audio("9", "3"))),
+		}, []string{"0", "gone"}},
+		{"the sound, as the channel restarts ICE", []string{
+			both("0 1", rtctest.Audio("9", "0")+rtctest.DataChannel("9", "1")),
+			both("1 2", restarted(rtctest.Audio("0", "0")+rtctest.DataChannel("9", "1")+rtctest.Audio("9", "2"))),
+			both("1 2", rtctest.Audio("0", "0")+rtctest.DataChannel("9", "1")+rtctest.Audio("9", "2")),
+		}, []string{"0", "2", "2"}},
+		{"no mids, as ICE restarts", []string{
+			rtctest.OfferHead + rtctest.Audio("9", ""), rtctest.OfferHead + restarted(rtctest.Audio("9", "")),
+		}, []string{"x", "x"}},
 		{"a channel alone, and then sound", []string{
 			both("0", rtctest.DataChannel("9", "0")), both("0 1", rtctest.DataChannel("9", "0")+rtctest.Audio("9", "1")),
 		}, []string{"", "1"}},
@@ -185,7 +200,10 @@ func TestSectionsStopAndComeBack(t *testing.T) {
 				voice := "" // the mid of the section with an SSRC of ours
 				for _, section := range strings.Split(answer, "m=")[1:] {
 					if strings.Contains(section, "a=ssrc:") {
-						_, mid, _ := strings.Cut(section, "a=mid:")
+						_, mid, ok := strings.Cut(section, "a=mid:")
+						if !ok {
+							mid = "x"
+						}
 						voice += strings.Fields(mid)[0]
 						if path := p.output.path.Load(); path == nil || !strings.Contains(section, fmt.Sprintf("a=ssrc:%d ", path.ssrc)) {
 							t.Errorf("offer %d: the voice goes by %+v\n%s", i, path, section)
@@ -204,4 +222,9 @@ func TestSectionsStopAndComeBack(t *testing.T) {
 func redOf(mid string) string {
 	return rtctest.Section("audio 9 UDP/TLS/RTP/SAVPF 111 63", mid, "a=rtcp-mux", "a=rtpmap:111 opus/48000/2", "a=rtpmap:63 red/48000/2",
 		"a=fmtp:63 111/111")
+}
+
+// restarted returns sections whose transport begins again.
+func restarted(sections string) string {
+	return strings.ReplaceAll(sections, "a=ice-ufrag:abcd", "a=ice-ufrag:efgh")
 }

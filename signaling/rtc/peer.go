@@ -93,6 +93,7 @@ type Peer struct {
 	stopped bool        // the client has taken back all sections: what it offers next is for another peer
 	tag     string      // the mid of the section that carries the transport; "" before the first answer, and where the offer has none
 	index   int         // of the same section
+	mids    []string    // of the sections that the last answer has accepted, which share the transport
 	setup   string      // the client's side of DTLS in its first offer, which stays; "" before it
 	role    string      // ours
 	chosen  *codec      // of the first offer with audio, which all others must have; nil before that
@@ -102,6 +103,7 @@ type Peer struct {
 	voiceAt string // the mid of the section that has the sender; "": none has
 
 	// Of pion's goroutines, too.
+	gathered   chan struct{}              // has room for one: Pion has all our candidates, perhaps those before a restart of ICE
 	maxMessage atomic.Int64               // bytes
 	microphone atomic.Pointer[microphone] // the newest, even if it has ended: pion ends it at each offer
 	tracks     atomic.Int32               // that have come
@@ -137,17 +139,7 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 			}
 		})
 	})
-	if p.trickles {
-		pc.OnICECandidate(func(i *webrtc.ICECandidate) {
-			if i == nil {
-				o.Candidate("")
-				return
-			}
-			if line := i.ToJSON().Candidate; a.announces(line) {
-				o.Candidate(line)
-			}
-		})
-	}
+	p.watchCandidates(o.Candidate)
 	p.mayCome.Store(maxTracks)
 	pc.OnTrack(func(t *webrtc.TrackRemote, from *webrtc.RTPReceiver) {
 		number, most := p.tracks.Add(1), p.mayCome.Load()
@@ -179,7 +171,16 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 
 // Made reports whether an offer is of the client's side of this peer; before its first Answer none is.
 func (p *Peer) Made(o Offer) bool {
-	return !p.stopped && p.setup != "" && (o.Stopped() || p.offer.transport.fingerprint == o.transport.fingerprint)
+	if p.stopped || p.setup == "" || o.Stopped() {
+		return !p.stopped && p.setup != ""
+	}
+	return p.offer.transport.fingerprint == o.transport.fingerprint && !p.startsTransport(o)
+}
+
+// startsTransport reports whether an offer has stopped all sections that share the transport, and begins others with one of their own. A
+// transport ends with its last section (RFC 9143 section 7.5): a browser then begins ICE and DTLS again, with the same certificate.
+func (p *Peer) startsTransport(o Offer) bool {
+	return p.Restarts(o) && !slices.ContainsFunc(p.mids, func(mid string) bool { return o.section(mid) != nil })
 }
 
 // Restarts reports whether an offer restarts ICE, which cuts the path until the answer is there.
@@ -287,6 +288,10 @@ func (p *Peer) Answer(o Offer) (sdp string, err error) {
 	if p.tag = ""; o.tag().hasMid {
 		p.tag = strings.Clone(o.tag().mid)
 	}
+	p.mids = nil
+	for _, mid := range o.bundled() {
+		p.mids = append(p.mids, strings.Clone(mid))
+	}
 	p.offer = o.kept()
 	return sdp, nil
 }
@@ -322,17 +327,42 @@ func (p *Peer) negotiate(o *Offer, voice string) error {
 	return p.pc.SetLocalDescription(a)
 }
 
-// gather waits for our candidates.
+// watchCandidates has send, which may be nil, get our candidates, and gather learn that there are no more.
+func (p *Peer) watchCandidates(send func(line string)) {
+	p.gathered = make(chan struct{}, 1)
+	p.pc.OnICECandidate(func(i *webrtc.ICECandidate) {
+		line := ""
+		if i != nil {
+			line = i.ToJSON().Candidate
+		} else {
+			select {
+			case p.gathered <- struct{}{}:
+			default:
+			}
+		}
+		if send != nil && (i == nil || p.api.announces(line)) {
+			send(line)
+		}
+	})
+}
+
+// gather waits for our candidates. It does not use Pion's GatheringCompletePromise: one that is made while Pion finishes may never be kept,
+// since Pion reads what to call before it changes its state.
 func (p *Peer) gather() error {
 	wait := gatherWait
 	if !p.trickles {
 		wait = gatherAll
 	}
-	select {
-	case <-webrtc.GatheringCompletePromise(p.pc):
-	case <-time.After(wait):
-		if !p.trickles {
-			return errNotGathered
+	late := time.NewTimer(wait)
+	defer late.Stop()
+	for p.pc.ICEGatheringState() != webrtc.ICEGatheringStateComplete {
+		select {
+		case <-p.gathered:
+		case <-late.C:
+			if !p.trickles {
+				return errNotGathered
+			}
+			return nil
 		}
 	}
 	return nil

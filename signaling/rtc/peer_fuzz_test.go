@@ -40,6 +40,7 @@ func newSealedPeer(t testing.TB, api *webrtc.API) *Peer {
 		t.Fatal(err)
 	}
 	p := &Peer{api: &API{}, log: slog.New(slog.DiscardHandler), pc: pc, session: &conversation{}, stop: func() {}}
+	p.watchCandidates(nil)
 	t.Cleanup(p.Close)
 	return p
 }
