@@ -133,10 +133,10 @@ func read(w http.ResponseWriter, r *http.Request) (body request, err error) {
 	}
 	if err == nil {
 		r.Body = io.NopCloser(bytes.NewReader(raw))
-		err = json.Unmarshal(raw, &body)
+		err = json.Unmarshal(bytes.TrimPrefix(raw, []byte("\ufeff")), &body)
 	}
 	if err != nil {
-		return body, refusal("The body cannot be read: %v.", err)
+		return body, refusal("The body cannot be read: %v.", signaling.DescribeJSONError(err))
 	}
 	return body, nil
 }
@@ -183,7 +183,7 @@ func data(r *http.Request, body request) (said wanted, err error) {
 			continue
 		}
 		if err := json.Unmarshal(raw, &said); err != nil {
-			return said, refusal("What is said of the conversation is no object like {\"config\": {…}}: %v.", err)
+			return said, refusal("What is said of the conversation is no object like {\"config\": {…}}: %v.", signaling.DescribeJSONError(err))
 		}
 	}
 	return said, nil

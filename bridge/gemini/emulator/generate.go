@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -119,6 +120,9 @@ func read(w http.ResponseWriter, r *http.Request) (q *request, length int, refus
 		if named, err = json.Marshal(live.Camel(tree)); err == nil {
 			err = json.Unmarshal(named, q)
 		}
+	}
+	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) { // whose text names our types
+		return nil, 0, invalid("Invalid value at '%s': it must not be a JSON %s", wrong.Field, wrong.Value)
 	}
 	if err != nil {
 		return nil, 0, invalid("Invalid JSON payload received. %v", err)
