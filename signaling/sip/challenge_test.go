@@ -11,6 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pion/rtp"
+
+	"voxgate/bridge"
+	"voxgate/media/g711"
+	"voxgate/media/mediatest"
 	"voxgate/signaling/sip"
 )
 
@@ -231,6 +236,64 @@ func TestEarlyAnswers(t *testing.T) {
 			h.answer("200")
 			h.within(invite, c.tag, "BYE", 2, "", "")
 			h.answer("200")
+		})
+	}
+}
+
+// The answer to our offer may number codecs and keys in its own way, and list several codecs: whoever answers sends by the numbers of
+// the offer, or by its own, and changes the codec without a word (RFC 3264, section 6.1).
+func TestNumbersOfOurOffer(t *testing.T) {
+	t.Parallel()
+	const laws = "a=rtpmap:0 PCMU/8000\r\na=rtpmap:8 PCMA/8000\r\n"
+	keyNumber := func(n int) string { return fmt.Sprintf("a=rtpmap:%d telephone-event/8000\r\n", n) }
+	for name, c := range map[string]struct {
+		formats, maps string
+		sound, keys   uint8 // by which the other side speaks
+		ours          uint8 // by which it hears us
+	}{
+		"as offered":                      {"0 101", laws + keyNumber(101), 0, 101, 0},
+		"keys renumbered, by the answer":  {"0 96", laws + keyNumber(96), 0, 96, 0},
+		"keys renumbered, by the offer":   {"0 127", laws + keyNumber(127), 0, 101, 0},
+		"keys not in the answer":          {"0", laws, 0, 101, 0},
+		"sound renumbered, by the answer": {"110 101", "a=rtpmap:110 PCMU/8000\r\n" + keyNumber(101), 110, 101, 110},
+		"sound renumbered, by the offer":  {"110 101", "a=rtpmap:110 PCMU/8000\r\n" + keyNumber(101), 0, 101, 110},
+		"both swapped, by the offer":      {"101 96", "a=rtpmap:101 PCMU/8000\r\n" + keyNumber(96), 0, 96, 101},
+		"several codecs, the first":       {"8 0 101", laws + keyNumber(101), 8, 101, 8},
+		"several codecs, the last":        {"8 0 101", laws + keyNumber(101), 0, 101, 0},
+		"several codecs, not the best":    {"96 9 8 0 101", "a=rtpmap:96 opus/48000/2\r\n" + laws + keyNumber(101), 8, 101, 8},
+		"several codecs, renumbered, the last": {
+			"96 110 101", "a=rtpmap:96 opus/48000/2\r\na=rtpmap:110 PCMU/8000\r\n" + keyNumber(101), 0, 101, 110,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h, o := newCarrier(t, nil, nil)
+			h.listen("0")
+			h.described = strings.Replace(h.describe(c.formats), "a=rtpmap:96 opus/48000/2\r\na=rtpmap:101 telephone-event/8000\r\n", c.maps, 1)
+			o.dial()
+			invite := h.request("INVITE")
+			h.reply(invite, "200 OK", "a")
+			h.request("ACK")
+			h.hears(invite)
+			events := o.watch()
+			speech := mediatest.Speech(time.Second, 8000)
+			law := g711.MuLaw
+			if c.sound == 8 {
+				law = g711.ALaw
+			}
+			stop := h.say(c.sound, 8000, func(i int) []byte {
+				frame := make([]int16, 160)
+				if i > 25 { // after a codec was followed
+					copy(frame, speech[min(160*(i-25), len(speech)):])
+				}
+				return law.AppendBytes(nil, frame)
+			})
+			see(t, events, func(e bridge.UserText) bool { return e.Final })
+			stop()
+			h.packet(func(p *rtp.Packet) bool { return p.PayloadType == c.ours })
+			stop = h.say(c.keys, 0, func(int) []byte { return []byte{7, 10, 0, 160} })
+			defer stop()
+			see(t, events, func(e bridge.UserText) bool { return strings.HasSuffix(e.Text, "keys of the telephone: 7") })
 		})
 	}
 }

@@ -111,6 +111,7 @@ type stream struct {
 	nat     bool           // the peer's description does not say where its packets come from
 	latched netip.AddrPort // where they come from; invalid: none has come
 	moving
+	codecChange
 	in, out  *srtp.Context // nil: in the clear
 	incoming rtp.Header    // of the packet that was read
 	header   rtp.Header    // of the packet that is sent
@@ -158,7 +159,7 @@ func (s *stream) set(to *agreement, nat bool) error {
 			s.latchedAt = time.Now()
 		}
 	}
-	s.sound, s.nat = to, nat
+	s.sound, s.nat, s.changed = to, nat, 0
 	return nil
 }
 
@@ -214,7 +215,36 @@ func (s *stream) accept(packet []byte, from netip.AddrPort) (n int, ok bool) {
 	s.latched, s.latchedAt, s.sequence = from, now, h.SequenceNumber // of a packet that is known to be good (RFC 4961)
 	s.heard.Store(now.UnixNano())
 	s.theirs.Store(h.SSRC)
+	s.noteCodec(h.PayloadType)
 	return n, true
+}
+
+// changePackets is how many packets in a row of another agreed codec have to come until it is followed.
+const changePackets = 3
+
+// codecChange is what a stream knows of a change of the peer's codec. All of it needs the stream's mu.
+type codecChange struct {
+	onCodec func(to *codec) // must not block; nil: nobody follows
+	changed int             // packets in a row of another codec
+}
+
+// ignoreCodecs has no more changes followed.
+func (s *stream) ignoreCodecs() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onCodec = nil
+}
+
+// noteCodec has a change of the peer's codec followed. Needs mu.
+func (s *stream) noteCodec(number uint8) {
+	switch to := s.sound.receivedAs(number); {
+	case to == s.sound.codec:
+		s.changed = 0
+	case to != nil && s.onCodec != nil:
+		if s.changed++; s.changed == changePackets {
+			s.onCodec(to)
+		}
+	}
 }
 
 // SetReadDeadline implements [rtpaudio.Reader].

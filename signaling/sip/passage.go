@@ -92,7 +92,7 @@ func (p *passage) relay(ctx context.Context) error {
 			continue
 		}
 		switch {
-		case packet.PayloadType == p.heard.number:
+		case p.heard.receivedAs(packet.PayloadType) == p.heard.codec:
 			if p.law != nil {
 				for i, b := range packet.Payload {
 					packet.Payload[i] = p.law[b]
@@ -116,7 +116,7 @@ func (p *passage) transcode(ctx context.Context) (err error) {
 	}
 	p.pcm, p.packet.SSRC = p.pcm[:0], p.packet.SSRC+1 // its time begins anew
 	return rtpaudio.NewReceiver(p, rtpaudio.ReceiverOptions{
-		Codec: p.heard.codec.media, Types: []uint8{p.heard.number}, Events: p.heard.events,
+		Codec: p.heard.codec.media, Types: p.heard.types(), Events: p.heard.events,
 		Event: func(e rtpaudio.Event) { p.pressed.read(e, p.press) },
 	}).Run(ctx, p)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -147,13 +148,15 @@ func newCrypto(tag, suite string, profile srtp.ProtectionProfile) crypto {
 
 // agreement is what both sides have agreed on.
 type agreement struct {
-	payload
-	events   []uint8 // payload types of digits that come
-	event    *event  // by which digits go; nil: they do not
-	comfort  uint8   // payload type of pauses; 0: they have none
-	in, out  *crypto // nil: in the clear
-	held     bool    // the peer does not listen
-	silent   bool    // the peer does not speak
+	payload            // by which sound goes
+	receives []payload // by which sound may come; those of another codec follow a change of the peer's
+	events   []uint8   // payload types of digits that come
+	event    *event    // by which digits go; nil: they do not
+	pauses   uint8     // payload type of comfort noise; 0: they have none
+	comfort  uint8     // the same, if the codec needs it
+	in, out  *crypto   // nil: in the clear
+	held     bool      // the peer does not listen
+	silent   bool      // the peer does not speak
 	remote   netip.AddrPort
 	answered string // our direction
 }
@@ -186,16 +189,17 @@ func (d *description) agree(srtpRule string, own []crypto) (*agreement, error) {
 	if len(d.payloads) == 0 {
 		return nil, errors.New("it has none of the codecs opus, G722, PCMU and PCMA")
 	}
-	s := &agreement{payload: d.payloads[0], remote: d.remote, held: d.held(), silent: d.direction == "recvonly" || d.direction == "inactive"}
+	s := &agreement{
+		payload: d.payloads[0], receives: d.payloads[:1], pauses: d.comfort, remote: d.remote,
+		held: d.held(), silent: d.direction == "recvonly" || d.direction == "inactive",
+	}
 	for _, e := range d.events {
 		s.events = append(s.events, e.number)
 		if s.event == nil || e.clock == s.codec.media.ClockRate() && s.event.clock != e.clock {
 			s.event = &e
 		}
 	}
-	if s.codec == pcmu || s.codec == pcma {
-		s.comfort = d.comfort
-	}
+	s.setComfort()
 	s.answered = map[string]string{"sendonly": "recvonly", "recvonly": "sendonly", "inactive": "inactive"}[d.direction]
 	if s.answered == "" {
 		s.answered = "sendrecv"
@@ -218,6 +222,60 @@ func (d *description) agree(srtpRule string, own []crypto) (*agreement, error) {
 		s.out = &k
 	}
 	return s, nil
+}
+
+// setComfort has pauses be sent as comfort noise, which belongs to G.711.
+func (a *agreement) setComfort() {
+	a.comfort = 0
+	if a.codec == pcmu || a.codec == pcma {
+		a.comfort = a.pauses
+	}
+}
+
+// receiveAnswered lets sound come by all codecs of an answer to our offer, between which the peer may change at any time, and by the
+// payload types of either side: whoever answers is to send by those of the offer, but many send by their own (RFC 3264, section 6.1).
+func (a *agreement) receiveAnswered(answer, offered []payload, offeredEvents uint8) {
+	a.receives = slices.Clone(answer)
+	for _, o := range offered {
+		if !slices.ContainsFunc(answer, func(p payload) bool { return p.codec == o.codec }) || slices.Contains(a.receives, o) {
+			continue
+		}
+		a.receives = slices.DeleteFunc(a.receives, func(p payload) bool { return p.number == o.number })
+		a.receives = append(a.receives, o)
+	}
+	a.events = slices.DeleteFunc(append(a.events, offeredEvents), func(number uint8) bool { return a.receivedAs(number) != nil })
+}
+
+// receivedAs returns the codec that a payload type stands for, or nil.
+func (a *agreement) receivedAs(number uint8) *codec {
+	for _, p := range a.receives {
+		if p.number == number {
+			return p.codec
+		}
+	}
+	return nil
+}
+
+// types are the payload types by which the codec comes.
+func (a *agreement) types() (list []uint8) {
+	for _, p := range a.receives {
+		if p.codec == a.codec {
+			list = append(list, p.number)
+		}
+	}
+	return list
+}
+
+// withCodec returns the same agreement with another of its codecs, or nil.
+func (a *agreement) withCodec(c *codec) *agreement {
+	i := slices.IndexFunc(a.receives, func(p payload) bool { return p.codec == c })
+	if i < 0 {
+		return nil
+	}
+	changed := *a
+	changed.payload = a.receives[i]
+	changed.setComfort()
+	return &changed
 }
 
 // local is what our own descriptions say.

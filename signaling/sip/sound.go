@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"voxgate/bridge"
+	"voxgate/crash"
 	"voxgate/media"
 	"voxgate/media/rtpaudio"
 	"voxgate/signaling/phone"
@@ -56,6 +57,8 @@ type rtpSound struct {
 	waiting  bool                // the other side hears music, and the conversation is on hold
 	plays    func(frame []int16) // adds what the other side hears in the place of a conversation, at musicRate; nil: there is one
 	reported time.Time
+
+	following sync.WaitGroup // a change of the codec
 }
 
 var errSilence = errors.New("no packet has come for too long")
@@ -91,12 +94,43 @@ func (r *rtpSound) answer(sdp []byte) error {
 	if err != nil {
 		return err
 	}
+	offered, events := r.offeredTypes()
+	agreed.receiveAnswered(d.payloads, offered, events)
 	if r.agreed != nil { // it answers our later offer
 		r.local.version++
 		r.peer = d
 	}
 	r.agreed = agreed
 	return r.apply()
+}
+
+// offeredTypes are the payload types of our newest offer. Needs mu.
+func (r *rtpSound) offeredTypes() (list []payload, events uint8) {
+	if r.peer != nil { // it repeats what was agreed
+		if r.agreed.event != nil {
+			events = r.agreed.event.number
+		}
+		return []payload{r.agreed.payload}, events
+	}
+	for _, c := range codecs {
+		list = append(list, payload{c.ours, c})
+	}
+	return list, ourEvents
+}
+
+// followCodec has sound go by another codec of the answer, which the peer has changed to.
+func (r *rtpSound) followCodec(to *codec) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.agreed == nil || r.agreed.codec == to {
+		return
+	}
+	if agreed := r.agreed.withCodec(to); agreed != nil {
+		r.agreed = agreed
+		if err := r.apply(); err != nil {
+			r.log.Warn("the peer sends by another codec, which cannot be heard", "codec", to.name, "err", err)
+		}
+	}
 }
 
 // read reads a description, and looks up the names in it.
@@ -139,6 +173,11 @@ func (r *rtpSound) open() (err error) {
 	r.stream.onForeign = func(from, described netip.AddrPort) {
 		r.log.Warn("audio is dropped: it does not come from where the description says; nat of the trunk lets it in", "from", from, "described",
 			described)
+	}
+	r.stream.onCodec = func(to *codec) {
+		r.following.Go(func() { // the goroutine that reads packets ends with its codec
+			crash.Run(r.log, "sip media", func(error) { _ = r.stream.conn.Close() }, func() { r.followCodec(to) })
+		})
 	}
 	r.local.port = r.stream.port
 	return r.apply()
@@ -271,11 +310,13 @@ func (r *rtpSound) lost() <-chan struct{} { return nil }
 // close gives the port back.
 func (r *rtpSound) close() {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.stream != nil {
+		r.stream.ignoreCodecs()
 		r.stream.close()
 		r.heard(r.stream.down)
 	}
+	r.mu.Unlock()
+	r.following.Wait()
 }
 
 // work is a goroutine.
@@ -315,7 +356,8 @@ type hearing struct {
 
 // does reports whether another agreement changes nothing for it: an INVITE that refreshes the session timer says the same again.
 func (h *hearing) does(agreed *agreement) bool {
-	return h != nil && h.agreed.payload == agreed.payload && slices.Equal(h.agreed.events, agreed.events)
+	return h != nil && h.agreed.payload == agreed.payload && slices.Equal(h.agreed.receives, agreed.receives) &&
+		slices.Equal(h.agreed.events, agreed.events)
 }
 
 // hear has sound go both ways as it was agreed on.
@@ -337,7 +379,7 @@ func (r *rtpSound) hear(s *bridge.Session, agreed *agreement) (*hearing, error) 
 	s.Hold(false)
 	r.stream.pressed = digitReader{} // with the codec, the peer may have begun a new stream
 	receiver := rtpaudio.NewReceiver(r.screen.before(r.keypad.Mute(phone.WithoutMusic(mic, r.trunk.Music))), rtpaudio.ReceiverOptions{
-		Codec: codec, Types: []uint8{agreed.number}, Events: agreed.events,
+		Codec: codec, Types: agreed.types(), Events: agreed.events,
 		Event: func(e rtpaudio.Event) { r.stream.pressed.read(e, r.keypad.Press) },
 		Loss:  func(lost, of int) { s.Loss(true, lost, of) },
 	})
