@@ -3,6 +3,7 @@ package telephony_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -269,5 +270,75 @@ func TestSoundOutOfOrder(t *testing.T) {
 	defer p.mu.Unlock()
 	if share := toneShare(loud(p.pcm), p.rate, 440); share < 0.97 {
 		t.Errorf("the share of the tone is %.3f", share)
+	}
+}
+
+// Messages with sound are heard however they are counted, and whatever stands beside the sound.
+func TestOddSoundMessages(t *testing.T) {
+	t.Parallel()
+	counted := func(chunk func(n int) any) func(n int, payload string) map[string]any {
+		return func(n int, payload string) map[string]any {
+			return map[string]any{"payload": payload, "chunk": chunk(n)}
+		}
+	}
+	beside := func(name string, value any) func(n int, payload string) map[string]any {
+		return func(n int, payload string) map[string]any {
+			return map[string]any{"payload": payload, "chunk": n, name: value}
+		}
+	}
+	encoded := func(encode func(raw []byte) string) func(n int, payload string) map[string]any {
+		return func(n int, payload string) map[string]any {
+			raw, _ := base64.StdEncoding.DecodeString(payload)
+			return map[string]any{"payload": encode(raw)}
+		}
+	}
+	for name, media := range map[string]func(n int, payload string) map[string]any{
+		"counted from 1":           counted(func(n int) any { return n }),
+		"counted from 0":           counted(func(n int) any { return n - 1 }),
+		"as a text":                counted(func(n int) any { return fmt.Sprint(n) }),
+		"not counted":              counted(func(int) any { return nil }),
+		"always 1":                 counted(func(int) any { return 1 }),
+		"always 2":                 counted(func(int) any { return "2" }),
+		"anew after 25":            counted(func(n int) any { return n%25 + 1 }),
+		"anew after 4":             counted(func(n int) any { return n%4 + 1 }),
+		"anew after 300":           counted(func(n int) any { return (n+270)%300 + 1 }),
+		"both tracks together":     counted(func(n int) any { return 2 * n }),
+		"in milliseconds":          counted(func(n int) any { return 20 * n }),
+		"in bytes":                 counted(func(n int) any { return 160 * n }),
+		"backwards":                counted(func(n int) any { return 1000 - n }),
+		"with a fraction":          counted(func(n int) any { return fmt.Sprintf("%d.5", n) }),
+		"larger than any number":   counted(func(n int) any { return fmt.Sprint("1", strings.Repeat("0", 30), n) }),
+		"an object for the count":  counted(func(int) any { return map[string]any{} }),
+		"an empty count":           counted(func(int) any { return "" }),
+		"a number for the track":   beside("track", 1),
+		"an object for the track":  beside("track", map[string]any{}),
+		"a list for the timestamp": beside("timestamp", []any{}),
+		"base64 for URLs":          encoded(base64.URLEncoding.EncodeToString),
+		"base64 without padding":   encoded(base64.RawStdEncoding.EncodeToString),
+		"base64 in lines": encoded(func(raw []byte) string {
+			return base64.StdEncoding.EncodeToString(raw[:60]) + "\r\n" + base64.StdEncoding.EncodeToString(raw[60:])
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGateway(t, nil)
+			s := styles()["telnyx"]
+			s.media = func(n int, payload string) string {
+				text, err := json.Marshal(map[string]any{"event": "media", "payload": 7, "data": "x", "media": media(n, payload)})
+				if err != nil {
+					t.Error(err)
+				}
+				return string(text)
+			}
+			p := g.dialPhone(s, "+100")
+			g.session()
+			p.say(sentence(440, time.Second, p.rate))
+			p.hears(440, 900*time.Millisecond)
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if share := toneShare(loud(p.pcm), p.rate, 440); share < 0.9 {
+				t.Errorf("the share of the tone is %.3f", share)
+			}
+		})
 	}
 }

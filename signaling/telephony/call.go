@@ -354,39 +354,77 @@ const (
 	maxGap   = 200 * time.Millisecond
 	// maxJump is how far a count may go astray; beyond it a new count has begun.
 	maxJump = 100
+	// maxOdd is how many messages in a row may come late, or after a gap. More of them have another count.
+	maxOdd = 3
 )
 
 // inOrder puts sound in order whose messages are counted, and silence where some of it is missing: a splice would be
-// heard as speech.
+// heard as speech. Providers count in other ways, too: anew from 1, all tracks together, in milliseconds, or not at all. A count that does
+// not fit is begun anew, or not looked at any more.
 type inOrder struct {
-	next  int // 0: none has come
-	early []message
-	ready [][]byte
+	next      int // 0: none has come
+	early     []message
+	late      []message // in a row
+	gaps      int       // messages in a row before which others were missing
+	unordered bool      // the count says nothing
+	ready     [][]byte
 }
 
 // take returns the sound that is to be heard now, good until the next call, and how many messages are missing before
 // it.
 func (o *inOrder) take(m message) (missing int, ready [][]byte) {
 	o.ready = o.ready[:0]
-	if m.chunk <= 0 {
+	if m.chunk <= 0 || o.unordered {
 		o.ready = append(o.ready, m.sound)
 		return 0, o.ready
 	}
 	if o.next == 0 || m.chunk < o.next-maxJump || m.chunk > o.next+maxJump {
-		o.next, o.early = m.chunk, o.early[:0]
+		o.flush(m.chunk)
 	}
+	if m.chunk < o.next { // too late, or once more, or of a new count
+		if o.late = append(o.late, m); len(o.late) == maxOdd {
+			o.restart()
+		}
+		return 0, o.ready
+	}
+	o.late = o.late[:0]
 	o.early = append(o.early, m)
 	slices.SortStableFunc(o.early, func(a, b message) int { return a.chunk - b.chunk })
 	taken := 0
 	for ; taken < len(o.early) && (o.early[taken].chunk <= o.next || len(o.early)-taken > maxEarly); taken++ {
 		first := o.early[taken]
-		if first.chunk < o.next { // too late, or once more
+		if first.chunk < o.next { // once more
 			continue
+		}
+		if o.gaps++; first.chunk == o.next {
+			o.gaps = 0
 		}
 		missing += first.chunk - o.next
 		o.ready = append(o.ready, first.sound)
 		o.next = first.chunk + 1
 	}
 	o.early = slices.Delete(o.early, 0, taken)
+	if o.gaps >= maxOdd {
+		o.unordered = true
+		o.flush(0)
+	}
 	return missing, o.ready
+}
+
+// flush gives out what waits, and begins a count.
+func (o *inOrder) flush(next int) {
+	for _, m := range o.early {
+		o.ready = append(o.ready, m.sound)
+	}
+	o.next, o.early, o.late, o.gaps = next, o.early[:0], o.late[:0], 0
+}
+
+// restart takes the late messages for the first ones of a new count, if they are in order, or of none.
+func (o *inOrder) restart() {
+	o.unordered = !slices.IsSortedFunc(o.late, func(a, b message) int { return a.chunk + 1 - b.chunk })
+	late := o.late
+	o.flush(late[len(late)-1].chunk + 1)
+	for _, m := range late {
+		o.ready = append(o.ready, m.sound)
+	}
 }

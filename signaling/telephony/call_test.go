@@ -1,12 +1,14 @@
 package telephony
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
+	"voxgate/media/g711"
 	"voxgate/signaling"
 )
 
@@ -50,6 +52,51 @@ func TestARefusedCallIsReadToItsEnd(t *testing.T) {
 		signaling.ServeConn(t.Context(), line, signaling.SocketOptions{Limit: maxMessage}, c.run)
 		if line.opened || !line.parted || len(line.messages) > 0 {
 			t.Errorf("a call %s: taken %v, goodbye %v, and %d messages are unread", name, line.opened, line.parted, len(line.messages))
+		}
+	}
+}
+
+// Providers and those who copy their formats write one encoding in many ways.
+func TestEncodings(t *testing.T) {
+	for _, c := range []struct{ encoding, rate, want string }{
+		{"audio/x-mulaw", "8000", "mulaw 8000"},
+		{"audio/x-mulaw", "8000.0", "mulaw 8000"},
+		{"audio/x-mulaw", "8000 Hz", "mulaw 8000"},
+		{"audio/x-mulaw", "0", "mulaw 8000"},
+		{"audio/x-mulaw", "", "mulaw 8000"},
+		{"Audio/X-Mulaw ; channels=1; rate = 8000", "", "mulaw 8000"},
+		{"audio/PCMU", "8000", "mulaw 8000"},
+		{"PCMU/8000", "8000", "mulaw 8000"},
+		{"audio/basic", "8000", "mulaw 8000"},
+		{"g711_ulaw", "8000", "mulaw 8000"},
+		{"G.711-ulaw", "8000", "mulaw 8000"},
+		{"mu-law", "8000", "mulaw 8000"},
+		{"audio/x-alaw", "8000", "alaw 8000"},
+		{"g711_alaw", "8000", "alaw 8000"},
+		{"audio/l16;rate=16000", "", "linear 16000"},
+		{"audio/L16; rate=16000", "8000", "linear 16000"},
+		{"linear16", "24000", "linear 24000"},
+		{"raw/slin", "8000", "linear 8000"},
+		{"slin16", "", "linear 16000"},
+		{"audio/x-mulaw", "16000", ""},
+		{"audio/x-mulaw", "-8000", ""},
+		{"audio/x-mulaw", "8000.5", ""},
+		{"audio/x-mulaw", "NaN", ""},
+		{"audio/l16;rate=x", "", ""},
+		{"audio/l16;rate=96000", "", ""},
+		{"audio/opus", "48000", ""},
+	} {
+		got := ""
+		rate, err := parseRate(c.rate)
+		if err == nil {
+			var f format
+			if f, err = parseFormat(c.encoding, rate, mulaw); err == nil {
+				name := map[*g711.Codec]string{nil: "linear", &g711.MuLaw: "mulaw", &g711.ALaw: "alaw"}[f.law]
+				got = fmt.Sprint(name, " ", f.rate)
+			}
+		}
+		if got != c.want {
+			t.Errorf("%q at %q is %q (%v), not %q", c.encoding, c.rate, got, err, c.want)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -89,31 +90,49 @@ type format struct {
 // maxRate is the highest rate of a format, in Hz.
 const maxRate = 48000
 
-// encodings are the names of formats, and their rates where the name says it.
+// encodings are the names of formats as [plainEncoding] has them, and their rates where the name says it.
 var encodings = map[string]format{
-	"audio/x-mulaw": {&g711.MuLaw, 8000}, "mulaw": {&g711.MuLaw, 8000}, "pcmu": {&g711.MuLaw, 8000}, "ulaw": {&g711.MuLaw, 8000},
-	"audio/x-alaw": {&g711.ALaw, 8000}, "pcma": {&g711.ALaw, 8000}, "alaw": {&g711.ALaw, 8000},
-	"audio/l16": {}, "audio/x-l16": {}, "l16": {}, "audio/x-raw": {}, "raw/slin": {}, "base64": {}, // the last three are Exotel's names
-	"slin": {
-		nil,
-		8000,
-	}, "slin12": {nil, 12000}, "slin16": {nil, 16000}, "slin24": {nil, 24000}, "slin32": {nil, 32000}, "slin44": {nil, 44100},
-	"slin48": {nil, 48000},
+	"mulaw": {&g711.MuLaw, 8000}, "ulaw": {&g711.MuLaw, 8000}, "pcmu": {&g711.MuLaw, 8000},
+	"basic": {&g711.MuLaw, 8000}, "g711u": {&g711.MuLaw, 8000}, "g711ulaw": {&g711.MuLaw, 8000}, "g711mulaw": {&g711.MuLaw, 8000},
+	"alaw": {&g711.ALaw, 8000}, "pcma": {&g711.ALaw, 8000}, "g711a": {&g711.ALaw, 8000}, "g711alaw": {&g711.ALaw, 8000},
+	"l16": {}, "linear16": {}, "raw": {}, "rawslin": {}, "base64": {}, // the last three are Exotel's names
+	"slin": {nil, 8000}, "slin12": {nil, 12000}, "slin16": {nil, 16000}, "slin24": {nil, 24000}, "slin32": {nil, 32000},
+	"slin44": {nil, 44100}, "slin48": {nil, 48000},
+}
+
+// plainEncoding is the name of an encoding without what providers write around it: "audio/x-mulaw", "PCMU/8000", "g711_ulaw".
+func plainEncoding(name string) string {
+	name = strings.ToLower(strings.TrimSpace(name))
+	name = strings.TrimPrefix(strings.TrimPrefix(name, "audio/"), "x-")
+	name = strings.TrimSuffix(name, "/8000")
+	return strings.NewReplacer("-", "", "_", "", "/", "", ".", "", " ", "").Replace(name)
+}
+
+// parseRate reads a rate in Hz: "8000", "8000.0", "8000 Hz". One of 0, or none, is left open.
+func parseRate(text string) (int, error) {
+	if text == "" {
+		return 0, nil
+	}
+	rate, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.ToLower(text), "hz")), 64)
+	if err != nil || rate != math.Trunc(rate) || rate < 0 || rate > maxRate {
+		return 0, fmt.Errorf("the rate %q is none", phone.Clip(text))
+	}
+	return int(rate), nil
 }
 
 // parseFormat reads a format as providers write it: "audio/l16;rate=16000", or a name and a rate. What is left open is
 // as otherwise.
 func parseFormat(encoding string, rate int, otherwise format) (format, error) {
-	name, parameter, _ := strings.Cut(encoding, ";")
-	if value, ok := strings.CutPrefix(strings.TrimSpace(parameter), "rate="); ok {
-		rate, _ = strconv.Atoi(value) // 0: checked below
-		if rate == 0 {
-			return format{}, fmt.Errorf("%q has no rate", phone.Clip(encoding))
+	name, parameters, _ := strings.Cut(encoding, ";")
+	if value := phone.Parameter(parameters, "rate"); value != "" {
+		var err error
+		if rate, err = parseRate(value); err != nil {
+			return format{}, err
 		}
 	}
 	f := otherwise
 	if name != "" {
-		known, ok := encodings[strings.ToLower(strings.TrimSpace(name))]
+		known, ok := encodings[plainEncoding(name)]
 		if !ok {
 			return format{}, fmt.Errorf("the encoding %q is not served", phone.Clip(name))
 		}
@@ -234,7 +253,7 @@ func (c *dialectCodec) read(data []byte, text bool) (message, error) {
 		m.kind = started
 		m.start, err = c.begin(fields)
 	case event == soundEvent && !c.binary:
-		err = errors.New("sound that cannot be read")
+		err = errBadSound
 	case m.kind == digit:
 		m.digit, err = readDigit(field(fields, c.key))
 	case m.kind == played:
@@ -300,11 +319,9 @@ func (c *dialectCodec) readBinary(data []byte) (message, error) {
 
 // begin takes what the first message says.
 func (c *dialectCodec) begin(fields map[string]any) (s start, err error) {
-	rate := 0
-	if text := field(fields, c.rate); text != "" {
-		if rate, err = strconv.Atoi(text); err != nil || rate <= 0 {
-			return s, fmt.Errorf("the rate %q is none", phone.Clip(text))
-		}
+	rate, err := parseRate(field(fields, c.rate))
+	if err != nil {
+		return s, err
 	}
 	c.encoding = field(fields, c.dialect.encoding)
 	if c.format, err = parseFormat(c.encoding, rate, c.dialect.format); err != nil {
@@ -366,22 +383,88 @@ func (c *dialectCodec) said(fields map[string]any) (said phone.Attributes) {
 
 // soundMessage is a message with sound, which is the same in all dialects that have one, but for Bandwidth's and Ozonetel's.
 type soundMessage struct {
-	Event     string `json:"event"`
-	EventType string `json:"eventType"` // this and the next two are Bandwidth's
-	Track     string `json:"track"`
-	Payload   []byte `json:"payload"`
+	Event     looseText    `json:"event"`
+	EventType looseText    `json:"eventType"` // this and the next two are Bandwidth's
+	Track     looseText    `json:"track"`
+	Payload   encodedSound `json:"payload"`
 	Media     struct {
-		Track   string      `json:"track"`
-		Chunk   json.Number `json:"chunk"`
-		Payload []byte      `json:"payload"` // in base64
+		Track   looseText    `json:"track"`
+		Chunk   looseCount   `json:"chunk"`
+		Payload encodedSound `json:"payload"`
 	} `json:"media"`
-	Data struct { // Ozonetel's
-		Samples []int16 `json:"samples"`
-		Rate    int     `json:"sampleRate"`
-	} `json:"data"`
+	Data json.RawMessage `json:"data"` // Ozonetel's
 }
 
-var errSoundEarly = errors.New("sound before the call has begun")
+// samplesMessage is the data of Ozonetel's messages.
+type samplesMessage struct {
+	Samples []int16 `json:"samples"`
+	Rate    int     `json:"sampleRate"`
+}
+
+// looseText is a text, or "" where a message has something else: that is no reason to drop its sound.
+type looseText string
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (l *looseText) UnmarshalJSON(b []byte) error {
+	*l = ""
+	if inner, ok := unquote(b); ok {
+		*l = looseText(inner)
+		return nil
+	}
+	var text string
+	if json.Unmarshal(b, &text) == nil {
+		*l = looseText(text)
+	}
+	return nil
+}
+
+// looseCount is a number, or a text that has one; 0 where a message has something else.
+type looseCount int
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (l *looseCount) UnmarshalJSON(b []byte) error {
+	n, err := strconv.Atoi(strings.TrimSpace(strings.Trim(string(b), `"`)))
+	if *l = looseCount(n); err != nil {
+		*l = 0
+	}
+	return nil
+}
+
+// encodedSound is sound in base64, of which the alphabet, the padding and line breaks do not matter.
+type encodedSound struct {
+	data []byte
+	bad  bool // it is none
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (s *encodedSound) UnmarshalJSON(b []byte) (err error) {
+	if inner, ok := unquote(b); ok {
+		s.data = make([]byte, base64.StdEncoding.DecodedLen(len(inner)))
+		n, err := base64.StdEncoding.Decode(s.data, inner)
+		if s.data, s.bad = s.data[:n], false; err == nil {
+			return nil
+		}
+	}
+	var text string
+	if err = json.Unmarshal(b, &text); err == nil {
+		s.data, err = media.DecodeBase64(text)
+	}
+	s.bad = err != nil
+	return nil
+}
+
+// unquote is what stands in a JSON string that has no escapes.
+func unquote(b []byte) (inner []byte, ok bool) {
+	if len(b) < 2 || b[0] != '"' || bytes.IndexByte(b, '\\') >= 0 {
+		return nil, false
+	}
+	return b[1 : len(b)-1], true
+}
+
+var (
+	errSoundEarly = errors.New("sound before the call has begun")
+	errBadSound   = errors.New("sound that cannot be read")
+)
 
 // soundEvent is what it calls itself.
 const soundEvent = "media"
@@ -390,23 +473,27 @@ func (c *dialectCodec) readSound(s soundMessage) (m message, err error) {
 	if !c.started {
 		return m, errSoundEarly
 	}
-	if strings.HasPrefix(cmp.Or(s.Media.Track, s.Track), "outbound") {
+	if strings.HasPrefix(string(cmp.Or(s.Media.Track, s.Track)), "outbound") {
 		return m, nil // what we said ourselves
 	}
-	m.kind, m.sound = sound, s.Media.Payload
+	encoded := s.Media.Payload
 	switch {
 	case s.EventType != "":
-		m.sound = s.Payload
-	case c.listed && s.Data.Rate != c.format.rate: // Ozonetel's first one, which is to be ignored
-		return message{}, nil
+		encoded = s.Payload
 	case c.listed:
-		m.sound = media.AppendBytes(nil, s.Data.Samples)
-	}
-	if s.Media.Chunk != "" {
-		if m.chunk, err = strconv.Atoi(string(s.Media.Chunk)); err != nil {
-			return message{}, fmt.Errorf("the chunk %q is no number", phone.Clip(string(s.Media.Chunk)))
+		var list samplesMessage
+		if err := json.Unmarshal(s.Data, &list); err != nil {
+			return m, errBadSound
 		}
+		if list.Rate != c.format.rate { // Ozonetel's first one, which is to be ignored
+			return m, nil
+		}
+		encoded = encodedSound{data: media.AppendBytes(nil, list.Samples)}
 	}
+	if encoded.bad {
+		return m, errBadSound
+	}
+	m.kind, m.sound, m.chunk = sound, encoded.data, int(s.Media.Chunk)
 	return m, nil
 }
 
