@@ -88,7 +88,7 @@ func readInfo(contentType, body string) (digit byte, ok bool) {
 	case "application/dtmf-relay":
 		for line := range strings.Lines(body) {
 			if name, value, found := strings.Cut(line, "="); found && strings.EqualFold(strings.TrimSpace(name), "signal") {
-				text = strings.TrimSpace(value)
+				text = strings.Trim(value, "\" \t\r\n")
 				break
 			}
 		}

@@ -254,6 +254,7 @@ func TestDigits(t *testing.T) {
 	for body, want := range map[string]byte{
 		"Signal=5\r\nDuration=160\r\n": '5',
 		"Signal= *":                    '*',
+		"Signal=\"5\"":                 '5',
 		"signal=11\n":                  '#',
 		"Signal=b":                     'B',
 		"Signal=":                      0,
