@@ -16,6 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"voxgate/tools"
+
 	"github.com/MicahParks/keyfunc/v3"
 	"github.com/golang-jwt/jwt/v5"
 	"golang.org/x/time/rate"
@@ -250,7 +252,7 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxWanted))
 	dec.DisallowUnknownFields() // a limit that was misspelt would be none
 	if err := dec.Decode(&wanted); err != nil {
-		message := "The body cannot be read: " + err.Error()
+		message := "The body cannot be read: " + tools.ExplainJSON(err, "").Error()
 		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok { // whose text names our types
 			message = fmt.Sprintf("%s: must not be a %s", wrong.Field, wrong.Value)
 		}

@@ -468,7 +468,7 @@ func TestLiveRefuses(t *testing.T) {
 	}{
 		{[]string{`{"setup":{"generationConfig":{"topK":"x"}}}`}, "setup.generationConfig.topK must be"},
 		{[]string{`{"setup":{"sessionResumption":{"transparent":1}}}`}, "setup.sessionResumption must be an object"},
-		{[]string{`{"setup":{"tools":[{"functionDeclarations":[{"name":"1"}]}]}}`}, "setup.tools[0].functionDeclarations[0].name must be"},
+		{[]string{`{"setup":{"tools":[{"functionDeclarations":[{"name":""}]}]}}`}, "setup.tools[0].functionDeclarations[0].name must be"},
 		{[]string{`{"clientContent":{}}`}, "The first message must be a setup message, and nothing else."},
 		{[]string{`{"setup":{"model":"` + strings.Repeat("x", 1<<20) + `"}}`}, "too long: it may have 1048576 bytes"},
 		{[]string{`nonsense`}, "Invalid JSON payload received"},

@@ -122,14 +122,14 @@ func (r *reader) setup(raw json.RawMessage) (request, error) {
 			Handle      string `json:"handle"`
 			Transparent bool   `json:"transparent"`
 		}
-		if json.Unmarshal(given, &resumption) != nil {
+		if tools.ReadJSON(given, &resumption) != nil {
 			return request{}, invalid("setup.sessionResumption", "must be an object with a handle.")
 		}
 		opening = setup{true, resumption.Handle, resumption.Transparent}
 	}
 	if given := config["historyConfig"]; given != nil {
 		var history struct{ InitialHistoryInClientContent bool }
-		if json.Unmarshal(signaling.GoogleJSON(given), &history) != nil {
+		if tools.ReadJSON(given, &history) != nil {
 			return request{}, invalid("setup.historyConfig", "must be an object.")
 		}
 		r.history = history.InitialHistoryInClientContent && opening.handle == ""
@@ -193,7 +193,7 @@ func (r *reader) content(raw json.RawMessage) (request, error) {
 		}
 		TurnComplete bool
 	}
-	if err := json.Unmarshal(raw, &p); err != nil {
+	if err := tools.ReadJSON(raw, &p); err != nil {
 		return request{}, invalid(nameContent, "must be {turns: Content[], turnComplete: boolean}.")
 	}
 	var q request
@@ -241,6 +241,9 @@ func (r *reader) content(raw json.RawMessage) (request, error) {
 // typeable is the parts of a turn without those that a person cannot type or show: calls of functions and their answers, which
 // frameworks replay as history, and files. lost names what they have, empty if nothing was lost; kept is nil if nothing is left.
 func typeable(raw json.RawMessage) (kept json.RawMessage, lost string) {
+	if len(raw) > 0 && raw[0] == '{' { // one for a list
+		raw = slices.Concat(json.RawMessage("["), raw, json.RawMessage("]"))
+	}
 	var parts []object
 	if json.Unmarshal(raw, &parts) != nil {
 		return raw, "" // to be refused where it is read
@@ -279,7 +282,7 @@ func isEmptyList(raw json.RawMessage, name string) bool {
 // (https://protobuf.dev/programming-guides/json). Null is nothing.
 func readObject(raw []byte, at string) (object, error) {
 	var fields object
-	if err := json.Unmarshal(raw, &fields); err != nil || fields == nil {
+	if err := json.Unmarshal(tools.TrimBOM(raw), &fields); err != nil || fields == nil {
 		if at == "" {
 			return nil, invalid("", "Invalid JSON payload received: an object is wanted.")
 		}

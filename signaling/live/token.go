@@ -140,7 +140,7 @@ func readToken(body []byte, now time.Time) (made authToken, err error) {
 		}
 	}
 	made.Uses = 1
-	if given := fields["uses"]; given != nil && (json.Unmarshal(given, &made.Uses) != nil || made.Uses < 0) {
+	if given := fields["uses"]; given != nil && (tools.ReadJSON(given, &made.Uses) != nil || made.Uses < 0) {
 		return made, invalid("uses", "must be a number, not below 0.")
 	}
 	if made.Ends, err = readTime(fields, "expireTime", now, tokenLife); err != nil {

@@ -48,7 +48,7 @@ func invalid(param, format string, args ...any) error {
 func wrongType(err error, path string) error {
 	t := (*json.UnmarshalTypeError)(nil)
 	if !errors.As(err, &t) {
-		return refusal("invalid_type", path, "The event cannot be read: %v.", err)
+		return refusal("invalid_type", path, "The event cannot be read: %v.", tools.ExplainJSON(err, ""))
 	}
 	param := strings.Trim(path+"."+t.Field, ".")
 	return refusal("invalid_type", param, "%s cannot be a %s.", cmp.Or(param, "An event"), t.Value)

@@ -204,7 +204,7 @@ func badJSON(path string, err error) *bridge.Error {
 	case errors.As(err, &syntax):
 		return &bridge.Error{Code: bridge.CodeBadMessage, Message: fmt.Sprintf("The message is not JSON: %v at byte %d.", err, syntax.Offset)}
 	}
-	return &bridge.Error{Code: bridge.CodeBadMessage, Message: fmt.Sprintf("The message is not JSON: %v.", err)}
+	return &bridge.Error{Code: bridge.CodeBadMessage, Message: fmt.Sprintf("The message is not JSON: %v.", tools.ExplainJSON(err, ""))}
 }
 
 // Open reads CONNECT_GEMINI: what the conversation shall be, and the token for it; "" if there is none. Where it comes from is not

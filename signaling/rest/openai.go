@@ -109,7 +109,7 @@ func invalid(format string, args ...any) error {
 // translate is a request in the words of chat completions.
 func (c *completions) translate(model string, request []byte) (chatRequest, error) {
 	var g generation
-	if err := json.Unmarshal(signaling.GoogleJSON(request), &g); err != nil {
+	if err := tools.ReadJSON(signaling.GoogleJSON(request), &g); err != nil {
 		return chatRequest{}, unreadable(err)
 	}
 	if len(g.Contents) == 0 {
@@ -483,11 +483,7 @@ func (c *completions) stream(events *bufio.Scanner) func() (object, error) {
 
 // unreadable is the error for a request whose JSON is not as it should be.
 func unreadable(err error) error {
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) { // whose text names our types
-		return invalid("The request cannot be read: %s has the wrong type: %s.", cmp.Or(wrong.Field, "it"), wrong.Value)
-	}
-	return invalid("The request cannot be read: %v.", err)
+	return invalid("The request cannot be read: %v.", tools.ExplainJSON(err, ""))
 }
 
 // oneOrMore is a list, for which a request may have its only element, as ProtoJSON's readers take it.
@@ -599,7 +595,7 @@ func (c *completions) ask(ctx context.Context, model, method string, request upl
 			"",
 		}
 	}
-	if err := json.Unmarshal(signaling.GoogleJSON(request.text), &q); err != nil {
+	if err := tools.ReadJSON(signaling.GoogleJSON(request.text), &q); err != nil {
 		return nil, unreadable(err)
 	}
 	texts, dimensions := []string{q.Content.text("\n")}, q.OutputDimensionality

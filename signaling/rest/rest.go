@@ -140,6 +140,7 @@ func (c *call) serve(r *http.Request, run func(ctx context.Context, r *http.Requ
 		c.refuseBody(r, err)
 		return
 	}
+	body = tools.TrimBOM(body)
 	_ = c.control.SetReadDeadline(time.Time{})
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"voxgate/tools"
+
 	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/signaling"
@@ -320,7 +322,7 @@ func (d *Door) dial(w http.ResponseWriter, r *http.Request, key string) {
 	dec.DisallowUnknownFields()
 	var err error
 	if wrong := dec.Decode(&what); wrong != nil {
-		err = &bridge.Error{Code: bridge.CodeBadMessage, Message: "The body is no call: " + wrong.Error()}
+		err = &bridge.Error{Code: bridge.CodeBadMessage, Message: "The body is no call: " + tools.ExplainJSON(wrong, "").Error()}
 	}
 	if err == nil && what.Supervise != "" {
 		err = d.maySupervise(r, what.Supervise)

@@ -96,7 +96,7 @@ func parse(raw []byte) (m clientMessage, err error) {
 		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 			return m, bad("%s cannot be a %s.", wrong.Field, wrong.Value)
 		}
-		return m, bad("The message cannot be read: %v.", err)
+		return m, bad("The message cannot be read: %v.", tools.ExplainJSON(err, ""))
 	}
 	switch m.Type {
 	case typeStart:

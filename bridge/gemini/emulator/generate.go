@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 
+	"voxgate/tools"
+
 	"voxgate/bridge/gemini/emulator/live"
 )
 
@@ -114,18 +116,18 @@ func read(w http.ResponseWriter, r *http.Request) (q *request, length int, refus
 		return nil, 0, invalid("Invalid JSON payload received. There are at most %d values in a request.", maxValues)
 	}
 	q = new(request)
-	tree, err := live.Decode(body.Bytes())
+	tree, err := live.Decode(tools.TrimBOM(body.Bytes()))
 	if err == nil {
 		var named []byte
 		if named, err = json.Marshal(live.Camel(tree)); err == nil {
-			err = json.Unmarshal(named, q)
+			err = tools.ReadJSON(named, q)
 		}
 	}
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) { // whose text names our types
 		return nil, 0, invalid("Invalid value at '%s': it must not be a JSON %s", wrong.Field, wrong.Value)
 	}
 	if err != nil {
-		return nil, 0, invalid("Invalid JSON payload received. %v", err)
+		return nil, 0, invalid("Invalid JSON payload received. %v", tools.ExplainJSON(err, ""))
 	}
 	return q, body.Len(), nil
 }

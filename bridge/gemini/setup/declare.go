@@ -15,7 +15,7 @@ import (
 // readTools rewrites the tools a client sends into what the Live API takes, where it is clear what was meant, and adds
 // those of the gateway. It leaves values of the wrong kind to fit, which reports them.
 func (p *parser) readTools(fields map[string]any) error {
-	list, ok := fields["tools"].([]any)
+	list, ok := oneOrMore(fields["tools"])
 	if !ok && fields["tools"] != nil {
 		return nil // fit complains
 	}
@@ -28,7 +28,7 @@ func (p *parser) readTools(fields map[string]any) error {
 			continue
 		}
 		tool = camelKeys(tool)
-		if functions, ok := tool["functionDeclarations"].([]any); ok {
+		if functions, ok := oneOrMore(tool["functionDeclarations"]); ok {
 			var kept []any
 			for j, f := range functions {
 				function, ok := f.(map[string]any)
@@ -57,6 +57,15 @@ func (p *parser) readTools(fields map[string]any) error {
 		fields["tools"] = out
 	}
 	return nil
+}
+
+// oneOrMore returns a list, or the list of the one object that stands for it.
+func oneOrMore(value any) ([]any, bool) {
+	if one, ok := value.(map[string]any); ok {
+		return []any{one}, true
+	}
+	list, ok := value.([]any)
+	return list, ok
 }
 
 // gatewaysTools declares what every conversation has. It wins over a client's function of the same name: a page must
@@ -255,6 +264,11 @@ func (p *parser) rules(f map[string]any, at string, function *Function) error {
 			return "", nil
 		}
 		text, ok := given.(string)
+		if number, is := given.(json.Number); is {
+			if text, ok = wordOfNumber(number, words), true; text == "" {
+				return "", nil
+			}
+		}
 		text = strings.ToUpper(strings.ReplaceAll(text, "-", "_"))
 		switch {
 		case ok && slices.Contains(words, text):

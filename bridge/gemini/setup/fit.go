@@ -58,8 +58,13 @@ func (w *warnings) fit(value any, kind, path string) (any, error) {
 		return w.fitMap(value, strings.TrimSuffix(element, "]"), path)
 	}
 	if words := enums[kind]; words != nil {
-		if text, ok := value.(string); ok {
-			return enum(text, words, wrong)
+		switch v := value.(type) {
+		case string:
+			return enum(v, words, wrong)
+		case json.Number: // proto3 JSON has them, too
+			if slices.Contains(numbered, kind) {
+				return enum(wordOfNumber(v, words), words, wrong)
+			}
 		}
 		return nil, wrong("a string")
 	}
@@ -67,8 +72,11 @@ func (w *warnings) fit(value any, kind, path string) (any, error) {
 	case "any":
 		return value, nil
 	case "string":
-		if text, ok := value.(string); ok {
-			return text, nil
+		switch v := value.(type) {
+		case string:
+			return v, nil
+		case json.Number:
+			return string(v), nil
 		}
 		return nil, wrong("a string")
 	case "bytes":
@@ -78,14 +86,14 @@ func (w *warnings) fit(value any, kind, path string) (any, error) {
 		}
 		return text, nil
 	case "bool":
-		if is, ok := value.(bool); ok {
+		if is, ok := tools.Truth(value); ok {
 			return is, nil
 		}
 		return nil, wrong("true or false")
 	case "int32", "int64":
 		return fitWhole(value, kind, wrong)
 	case "float32", "float64":
-		if number, ok := value.(json.Number); ok {
+		if number, ok := tools.Number(value); ok {
 			if _, err := number.Float64(); err == nil {
 				return number, nil
 			}
@@ -105,8 +113,9 @@ func (w *warnings) fit(value any, kind, path string) (any, error) {
 // fitWhole fits a whole number. proto3 JSON has those of 64 bits as strings and takes both.
 func fitWhole(value any, kind string, wrong func(string) error) (any, error) {
 	bits, _ := strconv.Atoi(strings.TrimPrefix(kind, "int"))
-	n, err := strconv.ParseInt(fmt.Sprint(value), 10, bits) // true is none
-	if err != nil {
+	number, ok := tools.WholeNumber(value)
+	n, err := strconv.ParseInt(string(number), 10, bits)
+	if err != nil || !ok {
 		return nil, wrong("a whole number")
 	}
 	if text := strconv.FormatInt(n, 10); bits == 32 {
@@ -136,6 +145,24 @@ var enums = map[string][]string{
 		"HARM_CATEGORY_HARASSMENT", "HARM_CATEGORY_HATE_SPEECH", "HARM_CATEGORY_SEXUALLY_EXPLICIT",
 		"HARM_CATEGORY_DANGEROUS_CONTENT", "HARM_CATEGORY_CIVIC_INTEGRITY", "HARM_CATEGORY_JAILBREAK",
 	},
+}
+
+// numbered are the enumerations whose words above are in the order of their numbers, from 1.
+var numbered = []string{
+	"ActivityHandling", "EndSensitivity", "HarmBlockMethod", "HarmBlockThreshold", "MediaResolution",
+	"StartSensitivity", "TurnCoverage", "Type",
+}
+
+// wordOfNumber returns the word of a number in an enumeration: empty for 0, which says nothing, and one that is no word for others.
+func wordOfNumber(number json.Number, words []string) string {
+	switch n, err := strconv.Atoi(string(number)); {
+	case err != nil, n < 0, n > len(words):
+		return "?"
+	case n == 0:
+		return ""
+	default:
+		return words[n-1]
+	}
 }
 
 // enum returns a word as the API spells it, and nil for the one that says nothing.
@@ -253,6 +280,12 @@ func (w *warnings) fitMap(value any, kind, path string) (any, error) {
 
 func (w *warnings) fitList(value any, kind, path string) (any, error) {
 	list, ok := value.([]any)
+	if one, is := value.(map[string]any); is && types[kind] != nil { // one for a list, as proto3's readers take it
+		list, ok = []any{one}, true
+	}
+	if text, is := value.(string); is && types[kind] == nil {
+		list, ok = []any{text}, true
+	}
 	if !ok {
 		return nil, &FieldError{Field: path, Problem: "must be an array"}
 	}

@@ -1,11 +1,12 @@
 package setup
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
+
+	"voxgate/tools"
 )
 
 // reader reads objects of our own. It keeps the first error, a *FieldError; what is wrong reads as if it were absent.
@@ -45,14 +46,16 @@ func (o *object) wrong(name, problem string) {
 
 // boolean reads a field, nil if it is absent.
 func (o *object) boolean(name string) *bool {
-	switch value := o.take(name).(type) {
-	case nil:
-	case bool:
-		return &value
-	default:
-		o.wrong(name, "must be true or false")
+	value := o.take(name)
+	if value == nil {
+		return nil
 	}
-	return nil
+	is, ok := tools.Truth(value)
+	if !ok {
+		o.wrong(name, "must be true or false")
+		return nil
+	}
+	return &is
 }
 
 // number reads a field from low to high, nil if it is absent.
@@ -61,7 +64,7 @@ func (o *object) number(name string, low, high float64) *float64 {
 	if value == nil {
 		return nil
 	}
-	if number, ok := value.(json.Number); ok {
+	if number, ok := tools.Number(value); ok {
 		if f, err := number.Float64(); err == nil && f >= low && f <= high {
 			return &f
 		}

@@ -87,7 +87,7 @@ type Scope struct {
 // null means absent, and no config at all is an empty one.
 func Parse(raw json.RawMessage, path string, scope Scope) (Config, error) {
 	var config any
-	if len(bytes.TrimSpace(raw)) > 0 {
+	if raw = tools.TrimBOM(raw); len(bytes.TrimSpace(raw)) > 0 {
 		var err error
 		if config, err = tools.Decode(raw); err != nil {
 			return Config{}, &FieldError{Field: path, Problem: "is not valid JSON"}

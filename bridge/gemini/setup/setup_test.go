@@ -208,7 +208,7 @@ func TestParseErrors(t *testing.T) {
 		{`{"generationConfig":{"responseModalities":["audio","smell"]}}`, "c.generationConfig.responseModalities[1]", "must be"},
 		{`{"generationConfig":{"responseModalities":{}}}`, "c.generationConfig.responseModalities", "must be an array"},
 		{
-			`{"generationConfig":{"speechConfig":{"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":7}}}}}`,
+			`{"generationConfig":{"speechConfig":{"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":{}}}}}}`,
 			"c.generationConfig.speechConfig.voiceConfig.prebuiltVoiceConfig.voiceName", "must be a string",
 		},
 		{`{"systemInstruction":{"parts":"x"}}`, "c.systemInstruction.parts", "must be an array"},
@@ -217,7 +217,7 @@ func TestParseErrors(t *testing.T) {
 			`{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":"yes"}}}`, "c.realtimeInputConfig.automaticActivityDetection.disabled",
 			"true or false",
 		},
-		{`{"tools":{}}`, "c.tools", "must be an array"},
+		{`{"tools":7}`, "c.tools", "must be an array"},
 		{`{"tools":[7]}`, "c.tools[0]", "must be an object"},
 		{`{"tools":[{"functionDeclarations":[{"name":" "}]}]}`, "c.tools[0].functionDeclarations[0].name", "must be a text"},
 		{`{"tools":[{"functionDeclarations":[{"name":7}]}]}`, "c.tools[0].functionDeclarations[0].name", "must be a text"},
@@ -232,7 +232,7 @@ func TestParseErrors(t *testing.T) {
 			`{"tools":[{"functionDeclarations":[{"name":"f","defaultScheduling":"LATER"}]}]}`, "c.tools[0].functionDeclarations[0].scheduling",
 			"SILENT, WHEN_IDLE or INTERRUPT",
 		},
-		{`{"labels":{"a":1}}`, "c.labels.a", "must be a string"},
+		{`{"labels":{"a":{}}}`, "c.labels.a", "must be a string"},
 	} {
 		_, err := setup.Parse(json.RawMessage(c.in), "c", setup.Scope{Screen: true})
 		wrong, ok := errors.AsType[*setup.FieldError](err)
