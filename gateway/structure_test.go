@@ -67,7 +67,7 @@ var arrows = map[string][]string{
 		"signaling/rtc/rtctest",
 	}, // a program of its own
 	"signaling":        {"bridge", "media", "signaling/access", "signaling/protocol", "signaling/rtc", "tools"},
-	"signaling/access": {"agents", "bridge", "environment", "reread", "store"},
+	"signaling/access": {"agents", "bridge", "environment", "reread", "store", "tools"},
 	"signaling/live":   {"agents", "bridge", "media", "signaling", "signaling/access", "signaling/protocol", "tools"},
 	"signaling/openai": {
 		"agents",
@@ -104,7 +104,7 @@ var arrows = map[string][]string{
 	"signaling/rtc":         {"media", "media/g711", "media/opus", "media/picture", "media/rtpaudio"},
 	"signaling/rtc/rtctest": {}, // imported by tests and bench only
 	"signaling/phone":       {"agents", "bridge", "environment", "media", "media/vad", "tools", "tools/digits", "tools/webhook"},
-	"signaling/rtvi":        {"bridge", "media/opus", "signaling", "signaling/access", "signaling/phone", "signaling/rtc"},
+	"signaling/rtvi":        {"bridge", "media/opus", "signaling", "signaling/access", "signaling/phone", "signaling/rtc", "tools"},
 	"signaling/whip":        {"agents", "bridge", "media", "media/opus", "signaling", "signaling/access", "signaling/rtc"},
 	"signaling/sip": {
 		"agents",
@@ -175,7 +175,7 @@ var arrows = map[string][]string{
 		"bridge/gemini", "bridge/gemini/api", "bridge/gemini/setup", "bridge/gemini/wire", "bridge/price", "media/g711",
 	},
 	"bridge/gemini/setup":         {"bridge/gemini", "bridge/gemini/api", "bridge/gemini/wire", "tools"},
-	"bridge/gemini/emulator":      {"media", "media/vad", "bridge/gemini/wire", "bridge/gemini/emulator/live"},
+	"bridge/gemini/emulator":      {"media", "media/vad", "bridge/gemini/wire", "bridge/gemini/emulator/live", "tools"},
 	"bridge/gemini/emulator/live": {},
 	"media":                       {},
 	"media/mediatest":             {"media", "media/opus"}, // imported by tests and bench only

@@ -22,8 +22,11 @@ type JSONError struct {
 
 // Error implements error.
 func (e *JSONError) Error() string {
-	if e.Want == "" {
-		return strings.TrimSpace(e.Field + " is not valid JSON: " + e.Got)
+	switch {
+	case e.Want == "" && e.Field == "":
+		return "not valid JSON: " + e.Got
+	case e.Want == "":
+		return e.Field + " is not valid JSON: " + e.Got
 	}
 	field := e.Field
 	if field == "" {

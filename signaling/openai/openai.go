@@ -30,6 +30,7 @@ import (
 	"voxgate/signaling"
 	"voxgate/signaling/access"
 	"voxgate/signaling/rtc"
+	"voxgate/tools"
 )
 
 const (
@@ -308,7 +309,7 @@ func unread(err error) error {
 	case errors.As(err, &long):
 		return refusal("request_too_large", "", "The body is too long: it may have %d bytes.", long.Limit)
 	}
-	return refusal("invalid_body", "", "The body cannot be read: %v.", signaling.DescribeJSONError(err))
+	return refusal("invalid_body", "", "The body cannot be read: %v.", tools.ExplainJSON(err, ""))
 }
 
 // verb does something to a call. All but hanging up is for telephones, which come by doors of their own.

@@ -111,13 +111,10 @@ func Read(text []byte, into any) error {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(into); err != nil {
-		if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
-			return fmt.Errorf("%s: a %s is no %s", wrong.Field, wrong.Value, wrong.Type)
-		}
 		if wrong := (*json.SyntaxError)(nil); errors.As(err, &wrong) {
 			return fmt.Errorf("line %d: %w", bytes.Count(text[:wrong.Offset], []byte("\n"))+1, err)
 		}
-		return err
+		return tools.ExplainJSON(err, "")
 	}
 	if _, err := dec.Token(); err != io.EOF {
 		return errors.New("there is text after the object")

@@ -38,9 +38,9 @@ func TestThePromptSaysWhoCalls(t *testing.T) {
 // What is wrong in a file is named by the file's fields.
 func TestWrongFieldsAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"collect":[{"name":5}]}`:  "collect.name: a number is no string",
-		`{"collect":"*"}`:           "collect: a string is no phone.Collections",
-		`{"collect":[{"tone":""}]}`: `json: unknown field "tone"`,
+		`{"collect":[{"name":5}]}`:  "collect.name must be a string, not a number",
+		`{"collect":"*"}`:           "collect must be an array, not a string",
+		`{"collect":[{"tone":""}]}`: `unknown field "tone"`,
 	} {
 		var file struct {
 			Collect phone.Collections `json:"collect"`

@@ -22,6 +22,7 @@ import (
 	"voxgate/signaling"
 	"voxgate/signaling/access"
 	"voxgate/signaling/rtc"
+	"voxgate/tools"
 )
 
 const (
@@ -136,7 +137,7 @@ func read(w http.ResponseWriter, r *http.Request) (body request, err error) {
 		err = json.Unmarshal(bytes.TrimPrefix(raw, []byte("\ufeff")), &body)
 	}
 	if err != nil {
-		return body, refusal("The body cannot be read: %v.", signaling.DescribeJSONError(err))
+		return body, refusal("The body cannot be read: %v.", tools.ExplainJSON(err, ""))
 	}
 	return body, nil
 }
@@ -183,7 +184,7 @@ func data(r *http.Request, body request) (said wanted, err error) {
 			continue
 		}
 		if err := json.Unmarshal(raw, &said); err != nil {
-			return said, refusal("What is said of the conversation is no object like {\"config\": {…}}: %v.", signaling.DescribeJSONError(err))
+			return said, refusal("What is said of the conversation is no object like {\"config\": {…}}: %v.", tools.ExplainJSON(err, ""))
 		}
 	}
 	return said, nil

@@ -344,10 +344,10 @@ func TestConfigurationErrors(t *testing.T) {
 		return `{"publicURL":"https://a","providers":[` + provider + `],` + calls + `}`
 	}
 	for text, want := range map[string]string{
-		`{`:                        "unexpected EOF",
+		`{`:                        "not valid JSON: it ends too early",
 		"{\n\"calls\": x}":         "line 2",
 		`{"call":1}`:               `unknown field "call"`,
-		`{"calls":"1"}`:            "calls: a string is no int",
+		`{"calls":"1"}`:            "calls must be a whole number, not a string",
 		`{} {}`:                    "text after the object",
 		`{"publicURL":"voice.me"}`: "publicURL:",
 		`{` + calls + `}`:          "providers: there is none",
