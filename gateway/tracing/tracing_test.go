@@ -193,7 +193,7 @@ func TestAConversationIsATree(t *testing.T) {
 	if err := traced.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	want := "conversation[sip][shop][goodbye] {link[first] link[first](lost) turn[1] turn[3] {execute_tool pay[failed](failed)}}"
+	want := "conversation[sip][shop][goodbye] {link[first] link[first](lost) turn[1] turn[2] {execute_tool pay[failed](failed)}}"
 	if got := r.tree(nil, "voxgate.door", "voxgate.key", "voxgate.turn", "voxgate.link", "voxgate.outcome", "voxgate.reason"); got != want {
 		t.Errorf("got\n  %s\nwant\n  %s", got, want)
 	}
