@@ -11,8 +11,9 @@ import (
 // wireAnswer makes of Pion's answer the one that the client gets: a section for each of the offer's, in its order, refused ones with
 // port 0; the BUNDLE group of the accepted ones, with its tag first; candidates in the tag's section alone (RFC 8839 section 4.2.4); each
 // direction as far as both sides want it; and no attribute that the offer does not allow. voice is the mid of the section that the voice
-// goes by, and role ours in DTLS, which Pion gets wrong for a passive client with ICE lite.
-func (o *Offer) wireAnswer(local, voice, role string) (string, error) {
+// goes by, role is ours in DTLS, which Pion gets wrong for a passive client with ICE lite, and version counts the answers that Pion did not
+// make.
+func (o *Offer) wireAnswer(local, voice, role string, version uint64) (string, error) {
 	d, err := readDescription(local)
 	if err != nil {
 		return "", err
@@ -29,14 +30,7 @@ func (o *Offer) wireAnswer(local, voice, role string) (string, error) {
 		}
 	}
 	var b strings.Builder
-	for _, line := range d.head {
-		b.WriteString(line + "\r\n")
-	}
-	for _, a := range d.attributes {
-		if a.key != "group" {
-			fmt.Fprintf(&b, "a=%v\r\n", a)
-		}
-	}
+	d.writeSession(&b, version)
 	if o.group != nil {
 		fmt.Fprintf(&b, "a=group:BUNDLE %s\r\n", strings.Join(o.bundled(), " "))
 	}
@@ -66,6 +60,24 @@ func (o *Offer) wireAnswer(local, voice, role string) (string, error) {
 		m.write(&b)
 	}
 	return b.String(), nil
+}
+
+// writeSession writes the part before the first media section without the BUNDLE group, with the version of the session raised by a number.
+func (d *description) writeSession(b *strings.Builder, raise uint64) {
+	for _, line := range d.head {
+		if fields := strings.Fields(line); strings.HasPrefix(line, "o=") && len(fields) == 6 {
+			if version, err := strconv.ParseUint(fields[2], 10, 64); err == nil {
+				fields[2] = strconv.FormatUint(version+raise, 10)
+				line = strings.Join(fields, " ")
+			}
+		}
+		b.WriteString(line + "\r\n")
+	}
+	for _, a := range d.attributes {
+		if a.key != "group" {
+			fmt.Fprintf(b, "a=%v\r\n", a)
+		}
+	}
 }
 
 // isFirstComponent reports whether a candidate is of component 1: with rtcp-mux there is no other (RFC 5761 section 5.1.3).
@@ -138,8 +150,12 @@ func (o *Offer) keeps(a attribute, s *section, d direction) bool {
 		return s.hasMid
 	case "setup", "candidate", "end-of-candidates", "rid", "simulcast": // simulcast is declined (RFC 8853 section 5.3)
 		return false
-	case "ssrc", "ssrc-group", "msid":
+	case "msid":
 		return d.sends
+	case "ssrc":
+		// The name of the source stays on hold: Chromium ends the sound of a source that vanishes from an answer, and a page that listens by
+		// Web Audio hears nothing of it when it comes back (RFC 5576 allows a source that sends nothing).
+		return d.sends || strings.Contains(a.value, " cname:")
 	case "rtcp-mux", "rtcp-rsize": // an answer has them only if the offer has (RFC 5761 section 5.1.1, RFC 5506 section 5)
 		return s.attributes.has(a.key)
 	case "extmap":
@@ -150,18 +166,11 @@ func (o *Offer) keeps(a attribute, s *section, d direction) bool {
 	return !isDirection(a.key)
 }
 
-// stoppedAnswer is the answer to an offer that takes all sections back. It has the session of the last answer.
-func (o *Offer) stoppedAnswer(last string) string {
+// stoppedAnswer is the answer to an offer that takes all sections back. It has the session of Pion's last answer.
+func (o *Offer) stoppedAnswer(local string, version uint64) string {
 	var b strings.Builder
-	d, _ := readDescription(last) // it was written here
-	for _, line := range d.head {
-		b.WriteString(line + "\r\n")
-	}
-	for _, a := range d.attributes {
-		if a.key != "group" {
-			fmt.Fprintf(&b, "a=%v\r\n", a)
-		}
-	}
+	d, _ := readDescription(local) // Pion wrote it
+	d.writeSession(&b, version)
 	for i := range o.sections {
 		o.sections[i].refused(nil).write(&b)
 	}

@@ -2,6 +2,7 @@ package rtc
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"voxgate/media"
 	"voxgate/media/mediatest"
+	"voxgate/media/opus"
 	"voxgate/signaling/rtc/rtctest"
 )
 
@@ -109,6 +111,170 @@ func exchange(t *testing.T, phone *client, p *Peer, session *conversation, direc
 	}
 }
 
+// TestSoundComesBackAfterHold has a client put the call on hold in each way, and resume it with the same source of sound or another one:
+// then sound goes both ways, and neither side's source is another one because of the hold. The client gets every answer as it is.
+func TestSoundComesBackAfterHold(t *testing.T) {
+	sources := map[string]func(phone *client, offer string) string{
+		"the same SSRC": func(_ *client, offer string) string { return offer },
+		"another SSRC": func(phone *client, offer string) string {
+			old := strconv.Itoa(int(phone.pc.GetSenders()[0].GetParameters().Encodings[0].SSRC))
+			phone.ssrc.Store(4242)
+			return strings.ReplaceAll(offer, "a=ssrc:"+old, "a=ssrc:4242")
+		},
+		"no SSRC": func(_ *client, offer string) string { return withoutLines(offer, "a=ssrc") },
+		"another SSRC, not named": func(phone *client, offer string) string {
+			phone.ssrc.Store(4242)
+			return withoutLines(offer, "a=ssrc")
+		},
+		"the old SSRC named, and another one sent": func(phone *client, offer string) string {
+			phone.ssrc.Store(4242)
+			return offer
+		},
+	}
+	for _, holds := range [][]string{
+		{"inactive"},
+		{"sendonly"},
+		{"recvonly"},
+		{"sendrecv"},
+		{"sendonly", "inactive"},
+		{"inactive", "inactive"},
+		{"sendonly", "sendrecv", "sendonly"},
+		{"recvonly", "sendonly"},
+	} {
+		for source, change := range sources {
+			for _, channel := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, %s, channel %v", strings.Join(holds, " "), source, channel), func(t *testing.T) {
+					t.Parallel()
+					holdAndResume(t, holds, change, channel)
+				})
+			}
+		}
+	}
+}
+
+func withoutLines(text, prefix string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, prefix) {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+func holdAndResume(t *testing.T, holds []string, change func(phone *client, offer string) string, channel bool) {
+	t.Helper()
+	session := &conversation{}
+	phone := newClient(t, offerOpus, offerOpus)
+	if channel {
+		_, err := phone.pc.CreateDataChannel("events", nil)
+		must(t, err)
+	}
+	offer := phone.offer()
+	p, answer, connected := answered(t, session, offer)
+	voice := sourceOf(answer)
+	must(t, phone.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer}))
+	<-connected
+	talk(t, phone, p, session)
+	for i, direction := range append(holds, "sendrecv") {
+		offer := strings.ReplaceAll(phone.offer(), "a=sendrecv", "a="+direction)
+		if i == len(holds) {
+			offer = change(phone, offer)
+		}
+		o, err := ParseOffer(offer)
+		must(t, err)
+		if !p.Made(o) {
+			t.Fatalf("the offer %d is of another peer", i)
+		}
+		last := answer
+		answer, err = p.Answer(o)
+		must(t, err)
+		if err := rtctest.CheckAnswer(offer, answer); err != nil {
+			t.Errorf("%s: %v\n%s", direction, err, answer)
+		}
+		if got := sourceOf(answer); got != voice || got == "" {
+			t.Errorf("%s: our source is %q and was %q\n%s", direction, got, voice, answer)
+		}
+		if was, is := sessionVersion(t, last), sessionVersion(t, answer); is != was+1 {
+			t.Errorf("%s: the version of the session goes from %d to %d", direction, was, is)
+		}
+		must(t, phone.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer}))
+	}
+	talk(t, phone, p, session)
+	tracks := int32(1)
+	if phone.ssrc.Load() != 0 {
+		tracks = 2
+	}
+	if got := p.tracks.Load(); got != tracks {
+		t.Errorf("%d tracks have come, want %d: one for each source", got, tracks)
+	}
+}
+
+// sourceOf returns the SSRC of an answer, "" if it has none.
+func sourceOf(answer string) string {
+	_, after, _ := strings.Cut(answer, "a=ssrc:")
+	ssrc, _, _ := strings.Cut(after, " ")
+	return ssrc
+}
+
+// sessionVersion returns the version of the session of a description (RFC 8866 section 5.2).
+func sessionVersion(t *testing.T, text string) (version uint64) {
+	t.Helper()
+	_, after, _ := strings.Cut(text, "\r\no=")
+	version, err := strconv.ParseUint(strings.Fields(after)[2], 10, 64)
+	must(t, err)
+	return version
+}
+
+// talk has the client and the model say a tone each until the other one hears it.
+func talk(t *testing.T, phone *client, p *Peer, session *conversation) {
+	t.Helper()
+	const ours, theirs = 1100, 700 // Hz
+	for len(phone.came) > 0 {
+		<-phone.came
+	}
+	session.mu.Lock()
+	session.pcm = nil
+	session.mu.Unlock()
+	encoder, err := opus.Codec{}.NewEncoder(24000)
+	must(t, err)
+	decoder, err := opus.Codec{}.NewDecoder(24000)
+	must(t, err)
+	up, down := mediatest.Tone(10*time.Second, 24000, theirs, 8000), mediatest.Tone(10*time.Second, 24000, ours, 8000)
+	var heard []int16
+	pcm, buf := make([]int16, media.Samples(media.MaxPacketDuration, 48000)), make([]byte, media.MaxPacketBytes)
+	frame := time.NewTicker(media.FrameDuration)
+	defer frame.Stop()
+	for i := range len(up) / 480 {
+		n, err := encoder.Encode(up[480*i:][:480], buf)
+		must(t, err)
+		phone.sequence++
+		must(t, phone.track.WriteRTP(&rtp.Packet{
+			Header: rtp.Header{Version: 2, SequenceNumber: phone.sequence, Timestamp: uint32(phone.sequence) * 960}, Payload: buf[:n],
+		}))
+		at := time.Duration(phone.sequence) * media.FrameDuration
+		must(t, p.Voice().WriteFrame(media.Frame{PCM: down[480*i:][:480], PTS: at, Start: i == 0}))
+		for len(phone.came) > 0 {
+			n, err := decoder.Decode(<-phone.came, pcm)
+			must(t, err)
+			heard = append(heard, pcm[:n]...)
+		}
+		session.mu.Lock()
+		mic, rate := session.pcm, session.rate
+		session.mu.Unlock()
+		if isTone(mic, rate, theirs) && isTone(heard, 24000, ours) {
+			return
+		}
+		<-frame.C
+	}
+	t.Fatalf("after 10 s %d samples of the client and %d of the voice have come", len(session.pcm), len(heard))
+}
+
+// isTone reports whether the newest 0.2 s are a tone of so many Hz.
+func isTone(pcm []int16, rate, hz int) bool {
+	return rate > 0 && len(pcm) >= rate/5 && mediatest.ToneLevel(pcm[len(pcm)-rate/5:], rate, float64(hz)) > 0.95
+}
+
 // TestSectionsStopAndComeBack has a client stop each section of its offers and begin others, in the same place or after it: each answer
 // keeps the rules, and the voice goes by a section that takes it.
 func TestSectionsStopAndComeBack(t *testing.T) {
@@ -197,9 +363,9 @@ func TestSectionsStopAndComeBack(t *testing.T) {
 				if err := rtctest.CheckAnswer(text, answer); err != nil {
 					t.Errorf("offer %d: %v\n%s", i, err, answer)
 				}
-				voice := "" // the mid of the section with an SSRC of ours
+				voice := "" // the mid of the section with a stream of ours
 				for _, section := range strings.Split(answer, "m=")[1:] {
-					if strings.Contains(section, "a=ssrc:") {
+					if strings.Contains(section, "a=msid:") {
 						_, mid, ok := strings.Cut(section, "a=mid:")
 						if !ok {
 							mid = "x"

@@ -591,8 +591,9 @@ func (o *Offer) section(mid string) *section {
 // regular is the offer as Pion gets it: the accepted sections alone, all in one BUNDLE group with one transport, each with a mid, the
 // formats that the answer will have, and a direction that never stops a section, since what Pion stops does not come back. Which way
 // sound and pictures really go is up to wireAnswer. Simulcast and the sources (SSRC) of sound are left out: Pion drops what comes by
-// others, and a sender may take another one at any time (RFC 3550 section 8.2; a telephone exchange does for its music on hold). voice
-// is the mid of the section that the voice goes by, the only one that Pion may give a sender.
+// others, and a sender may take another one at any time (RFC 3550 section 8.2; a telephone exchange does for its music on hold). Candidates
+// are given to Pion one by one, so an offer without news for Pion has the same text as the one before. voice is the mid of the section that
+// the voice goes by, the only one that Pion may give a sender.
 func (o *Offer) regular(voice, setup string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE %s\r\n", strings.Join(o.bundled(), " "))
@@ -616,11 +617,6 @@ func (o *Offer) regular(voice, setup string) string {
 			m.attributes = append(m.attributes, attribute{"sctp-port", "5000"}, attribute{"max-message-size", strconv.Itoa(o.maxMessage)})
 		} else {
 			o.regularMedia(&m, s, voice, extensions)
-		}
-		if s == o.tag() {
-			for _, line := range o.transport.candidates {
-				m.attributes = append(m.attributes, attribute{"candidate", line})
-			}
 		}
 		m.write(&b)
 	}

@@ -88,19 +88,21 @@ type Peer struct {
 	decoder  opus.DecoderChoice
 	trickles bool // our candidates can be sent one by one
 
-	tried   int         // candidates of the client, since the last restart of ICE
-	offer   Offer       // the last one that was answered
-	stopped bool        // the client has taken back all sections: what it offers next is for another peer
-	tag     string      // the mid of the section that carries the transport; "" before the first answer, and where the offer has none
-	index   int         // of the same section
-	mids    []string    // of the sections that the last answer has accepted, which share the transport
-	setup   string      // the client's side of DTLS in its first offer, which stays; "" before it
-	role    string      // ours
-	chosen  *codec      // of the first offer with audio, which all others must have; nil before that
-	codec   media.Codec // the same
-	output  *voice      // nil until the first offer with voice
-	sender  *webrtc.RTPSender
-	voiceAt string // the mid of the section that has the sender; "": none has
+	tried     int         // candidates of the client, since the last restart of ICE
+	offer     Offer       // the last one that was answered
+	stopped   bool        // the client has taken back all sections: what it offers next is for another peer
+	tag       string      // the mid of the section that carries the transport; "" before the first answer, and where the offer has none
+	index     int         // of the same section
+	mids      []string    // of the sections that the last answer has accepted, which share the transport
+	setup     string      // the client's side of DTLS in its first offer, which stays; "" before it
+	role      string      // ours
+	chosen    *codec      // of the first offer with audio, which all others must have; nil before that
+	codec     media.Codec // the same
+	pionOffer string      // the newest that Pion has got
+	repeats   uint64      // how many answers were made of Pion's earlier ones
+	output    *voice      // nil until the first offer with voice
+	sender    *webrtc.RTPSender
+	voiceAt   string // the mid of the section that has the sender; "": none has
 
 	// Of pion's goroutines, too.
 	gathered   chan struct{}              // has room for one: Pion has all our candidates, perhaps those before a restart of ICE
@@ -254,7 +256,8 @@ func (p *Peer) Answer(o Offer) (sdp string, err error) {
 			return bad(errNothingServed)
 		}
 		p.stopped, p.offer = true, o.kept()
-		return o.stoppedAnswer(p.pc.LocalDescription().SDP), nil
+		p.repeats++
+		return o.stoppedAnswer(p.pc.LocalDescription().SDP, p.repeats), nil
 	}
 	switch {
 	case p.setup == "":
@@ -277,7 +280,7 @@ func (p *Peer) Answer(o Offer) (sdp string, err error) {
 	if err := p.gather(); err != nil {
 		return "", err
 	}
-	if sdp, err = o.wireAnswer(p.api.filtered(p.pc.LocalDescription().SDP), voice, p.role); err == nil {
+	if sdp, err = o.wireAnswer(p.api.filtered(p.pc.LocalDescription().SDP), voice, p.role, p.repeats); err == nil {
 		err = o.checkAnswer(sdp)
 	}
 	if err != nil {
@@ -308,7 +311,27 @@ func (p *Peer) negotiate(o *Offer, voice string) error {
 	if carries == "" {
 		carries = p.voiceAt // on hold: Pion keeps its sender, and nothing is sent
 	}
-	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: o.regular(carries, p.setup)}); err != nil {
+	if regular := o.regular(carries, p.setup); regular == p.pionOffer {
+		p.repeats++
+	} else {
+		p.pionOffer = ""
+		if err := p.renegotiate(o, voice, regular); err != nil {
+			return err
+		}
+		p.pionOffer = regular
+	}
+	for _, line := range o.transport.candidates {
+		if err := p.pc.AddICECandidate(webrtc.ICECandidateInit{Candidate: line}); err != nil {
+			p.log.Debug("candidate of the offer ignored", "err", err)
+		}
+	}
+	return nil
+}
+
+// renegotiate gives Pion an offer that is new to it. It is not done for others, such as a hold: Pion ends the tracks of all sources that
+// the offer does not name, which costs sound and a transceiver each time.
+func (p *Peer) renegotiate(o *Offer, voice, regular string) error {
+	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: regular}); err != nil {
 		return err
 	}
 	if err := p.prefer(o); err != nil {

@@ -5,9 +5,11 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/pion/interceptor"
 	"github.com/pion/rtp"
 	"github.com/pion/webrtc/v4"
 	"go.uber.org/goleak"
@@ -67,7 +69,27 @@ type client struct {
 	came  chan []byte // payloads of the voice; the newest are dropped if there is no room
 	types chan uint8  // and their types
 
-	sequence uint16 // of the newest packet of exchange
+	sequence uint16        // of the newest packet of exchange
+	ssrc     atomic.Uint32 // that its packets have; 0: Pion's
+}
+
+// NewInterceptor implements [interceptor.Factory]: packets get the client's SSRC.
+func (c *client) NewInterceptor(string) (interceptor.Interceptor, error) {
+	return &ssrcChanger{client: c}, nil
+}
+
+type ssrcChanger struct {
+	interceptor.NoOp
+	client *client
+}
+
+func (s *ssrcChanger) BindLocalStream(_ *interceptor.StreamInfo, w interceptor.RTPWriter) interceptor.RTPWriter {
+	return interceptor.RTPWriterFunc(func(h *rtp.Header, payload []byte, a interceptor.Attributes) (int, error) {
+		if ssrc := s.client.ssrc.Load(); ssrc != 0 {
+			h.SSRC = ssrc
+		}
+		return w.Write(h, payload, a)
+	})
 }
 
 func newClient(t *testing.T, says webrtc.RTPCodecParameters, offered ...webrtc.RTPCodecParameters) *client {
@@ -90,9 +112,13 @@ func newClientBy(
 	settings.SetIncludeLoopbackCandidate(true)
 	settings.SetICEMulticastDNSMode(1)
 	network(&settings)
-	pc, err := webrtc.NewAPI(webrtc.WithMediaEngine(engine), webrtc.WithSettingEngine(settings)).NewPeerConnection(webrtc.Configuration{})
+	c := &client{t: t, came: make(chan []byte, 1000), types: make(chan uint8, 1000)}
+	registry := &interceptor.Registry{}
+	registry.Add(c)
+	api := webrtc.NewAPI(webrtc.WithMediaEngine(engine), webrtc.WithSettingEngine(settings), webrtc.WithInterceptorRegistry(registry))
+	pc, err := api.NewPeerConnection(webrtc.Configuration{})
 	must(t, err)
-	c := &client{t: t, pc: pc, came: make(chan []byte, 1000), types: make(chan uint8, 1000)}
+	c.pc = pc
 	c.track, err = webrtc.NewTrackLocalStaticRTP(says.RTPCodecCapability, "mic", "mic")
 	must(t, err)
 	_, err = pc.AddTrack(c.track)

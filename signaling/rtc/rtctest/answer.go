@@ -288,8 +288,8 @@ func (c answerCheck) media(o offerSection, m *sdp.MediaDescription) error {
 			if !slices.Contains(m.MediaName.Formats, pt) {
 				errs = append(errs, fmt.Errorf("%s of %q, which the m= line lacks", a.Key, pt))
 			}
-		case "ssrc", "msid":
-			if ours == "recvonly" || ours == "inactive" {
+		case "ssrc", "msid": // the name of a source may stay while it is on hold (RFC 5576), a stream may not (RFC 8829 section 5.3.1)
+			if (ours == "recvonly" || ours == "inactive") && !(a.Key == "ssrc" && strings.Contains(a.Value, " cname:")) {
 				errs = append(errs, fmt.Errorf("%s where nothing is sent", a.Key))
 			}
 		}
