@@ -543,15 +543,15 @@ func (a *answer) observeBargeIn(left time.Duration) {
 
 // history is the part of the conversation that a session does not know. What has no answer is left out: it is said
 // again.
-func (a *answer) history(fresh bool) []wire.Content {
+func (a *answer) history(fresh bool, limit int) []wire.Content {
 	before := a.question() + 1
 	if a.up.Unanswered() {
 		before--
 	}
 	if fresh {
-		return a.transcript.Before(before)
+		return a.transcript.Before(before, limit)
 	}
-	return a.transcript.Between(a.known, before)
+	return a.transcript.Between(a.known, before, limit)
 }
 
 // observeCall reports the end of a tool call.

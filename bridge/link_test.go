@@ -238,10 +238,10 @@ func TestVeryLongSentence(t *testing.T) {
 	})
 }
 
-// What a fresh session gets is bounded: the newest twenty turns, 8 KB.
+// What a fresh session gets is bounded: the newest 40 KB.
 func TestSeedIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		for _, size := range []int{10, 1000} {
+		for _, size := range []int{10, 900, 2000} {
 			r := newRig(t)
 			_, l := r.plain()
 			for i := range 40 {
@@ -255,8 +255,8 @@ func TestSeedIsBounded(t *testing.T) {
 			time.Sleep(time.Second)
 			m := r.next(l)
 			got := m.Said()
-			if turns := strings.Count(got, "+") + 1; turns > 20 || len(got) > 9<<10 || !strings.Contains(got, "a39") || size == 10 && turns < 20 ||
-				size == 1000 && turns < 12 {
+			if turns := strings.Count(got, "+") + 1; len(got) > 41<<10 || !strings.Contains(got, "a39") || size < 2000 && turns < 80 ||
+				size == 2000 && turns < 38 {
 				t.Errorf("%d turns, %d bytes", turns, len(got))
 			}
 		}

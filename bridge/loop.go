@@ -41,7 +41,7 @@ func newSession(
 		Tell:    s.onKeeper,
 		Idle:    func() bool { return s.answer.idle() && !s.person.speaking && !s.calls.Calling() },
 		Calling: func() bool { return s.calls.Calling() },
-		History: func(fresh bool) []wire.Content { return s.answer.history(fresh) },
+		History: func(fresh bool, limit int) []wire.Content { return s.answer.history(fresh, limit) },
 	}, config)
 	s.calls = toolcalls.New(toolcalls.Options{
 		Client: toolClient{s}, Model: toolModel{s.keeper, s}, Uplink: s.up, Tools: append(slices.Clone(own), stepTool(s.Do)),

@@ -101,7 +101,7 @@ func (s *Session) onLinked(e keeper.Linked) {
 	case e.First:
 	case e.NewModel:
 		s.warn("The model has changed, so a fresh session goes on; it knows what was said so far.")
-	case !e.Cleared && s.keeper.Config().Options.Resumption:
+	case !e.Cleared && !e.Renewed && s.keeper.Config().Options.Resumption:
 		s.fail(CodeResumptionFailed,
 			"The session could not be resumed at Gemini. A fresh one goes on; some of the conversation may be lost.")
 	}

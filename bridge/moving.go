@@ -6,6 +6,7 @@ import (
 
 	"voxgate/bridge/fleet"
 	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/keeper"
 	"voxgate/bridge/uplink"
 )
 
@@ -44,7 +45,7 @@ func (s *Session) snapshot() *snapshot {
 	if s.up.Unanswered() && !s.person.speaking {
 		n.Asked, n.Acted = s.transcript.Question(s.answer.question()), !s.up.Owed()
 	}
-	n.Said, n.Calls = s.transcript.Newest(), s.calls.Kept()
+	n.Said, n.Calls = s.transcript.Newest(keeper.HistoryLimit), s.calls.Kept()
 	n.Event, n.Voice = s.newest(), s.voice.Generation()
 	return n
 }

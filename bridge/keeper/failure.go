@@ -54,8 +54,27 @@ type step int
 const (
 	stepHandle step = iota // the newest handle, or what was said so far if there is none
 	stepSeeded             // a fresh session, and what was said so far
+	stepShort              // a fresh session, and the newest of what was said
 	stepBare               // a fresh session
 )
+
+const (
+	// HistoryLimit is how much of the conversation a session gets as text, in bytes: most of an hour of talk. That is some
+	// 10,000 tokens (four bytes each), which fits into the 12,800 that compression leaves of a context (setup's default). As
+	// text they cost a quarter of what the same number of tokens of sound costs, and seven minutes of sound have that many.
+	HistoryLimit = 40 << 10
+
+	// shortHistoryLimit is for a server that refuses a longer set-up.
+	shortHistoryLimit = 8 << 10
+)
+
+// historyLimit is how much of the conversation a fresh session gets, in bytes.
+func (s step) historyLimit() int {
+	if s >= stepShort {
+		return shortHistoryLimit
+	}
+	return HistoryLimit
+}
 
 // failures are those since the last connection that lived for calmTime.
 type failures struct {

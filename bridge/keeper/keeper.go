@@ -38,8 +38,9 @@ type Options struct {
 	// Calling reports whether the model waits for a tool: its silence is then expected.
 	Calling func() bool
 	// History is what a fresh session gets of the conversation, or a resumed one of the time since the newest
-	// [HandleChanged]. It leaves out what has no answer, which is said again.
-	History func(fresh bool) []wire.Content
+	// [HandleChanged]: the newest turns, with limit bytes of text at most. It leaves out what has no answer, which is said
+	// again.
+	History func(fresh bool, limit int) []wire.Content
 }
 
 // Conn is a connection to a model, which [gemini.Conn] describes.
@@ -63,6 +64,7 @@ type (
 		First, Fresh bool
 		NewModel     bool // it is fresh because the model is another one
 		Cleared      bool // or because the history was to be forgotten
+		Renewed      bool // or because the handle stands for less than the transcript (Profile.Forgets)
 	}
 
 	// CatchUp follows Linked: the owner is to put what the session waits for, such as the answers of tools, into the
@@ -201,6 +203,7 @@ type link struct {
 	busy     bool // a dial is under way or waits for its time
 	upgraded bool // the first dial has a WebSocket, but no session yet
 	setUp    bool // there was a session
+	resumed  bool // the connection goes on with an earlier one's session
 	since    time.Time
 	outcome  Dialled            // of the dial
 	cause    string             // of its end; empty: it is ours
@@ -208,10 +211,11 @@ type link struct {
 	running  sync.WaitGroup     // dial, reader, writer
 }
 
-// handle is the newest one by which the session can go on.
+// handle is the newest one by which the session can go on with all that was said before it.
 type handle struct {
 	text string
-	when int // it came; see Keeper.now
+	when int  // it came; see Keeper.now
+	used bool // a connection was resumed by it
 }
 
 // trial is changes in place that Gemini has not accepted yet. The zero value is none.
@@ -277,8 +281,8 @@ func (k *Keeper) Config() *setup.Config { return &k.config }
 // Counts returns what was done so far.
 func (k *Keeper) Counts() Counts { return k.counts }
 
-// Handle is the newest handle; empty: there is none.
-func (k *Keeper) Handle() string { return k.handle.text }
+// Handle is the handle by which the next connection would go on; empty: there is none.
+func (k *Keeper) Handle() string { return k.nextHandle(k.config) }
 
 // Connected reports whether there is a connection, even if it serves nobody.
 func (k *Keeper) Connected() bool { return k.link.conn != nil }

@@ -60,7 +60,7 @@ func bubble(t *testing.T, config string, f func(o *owner)) {
 			},
 			Breakers: o.breakers, Stall: stall, Uplink: o.uplink, Logger: slog.New(slog.DiscardHandler),
 			Tell: o.seen, Idle: func() bool { return !o.busy }, Calling: func() bool { return o.calling },
-			History: func(bool) []wire.Content { return nil },
+			History: func(bool, int) []wire.Content { return nil },
 		}, o.config(config))
 		ctx, cancel := context.WithCancel(context.Background())
 		o.ctx = ctx

@@ -12,15 +12,16 @@ import (
 
 // dialled is the outcome of a dial.
 type dialled struct {
-	epoch  int
-	config setup.Config
-	handle string
-	turns  int  // of the history
-	update bool // config is a new one
-	conn   Conn
-	err    error
-	kind   LinkKind
-	began  time.Time
+	epoch   int
+	config  setup.Config
+	handle  string
+	turns   int  // of the history
+	update  bool // config is a new one
+	renewed bool // the session is fresh although there is a handle: see [Keeper.isOutdated]
+	conn    Conn
+	err     error
+	kind    LinkKind
+	began   time.Time
 
 	dropped []string // sentences about fields that the server did not take
 }
@@ -53,10 +54,21 @@ func (k *Keeper) nextConfig() (config setup.Config, update bool) {
 
 // nextHandle is the handle for a configuration; none if it takes a fresh session. The model cannot change on a resume.
 func (k *Keeper) nextHandle(config setup.Config) string {
-	if config.Model != k.config.Model || !config.Options.Resumption || k.clears > 0 {
+	if config.Model != k.config.Model || !config.Options.Resumption || k.clears > 0 || k.isOutdated(config) {
 		return ""
 	}
 	return k.handle.text
+}
+
+// keepsHandle reports whether the handle by which the connection was resumed stays in use, because the handles that come
+// on it would forget what was said before it. It can be used again and again, and a model that Appends gets the turns since.
+func (k *Keeper) keepsHandle() bool { return k.link.resumed && k.config.Profile.Forgets }
+
+// isOutdated reports whether a fresh session with the transcript knows more than one by the handle: turns have followed
+// that a resumed session could not be told.
+func (k *Keeper) isOutdated(config setup.Config) bool {
+	p := config.Profile
+	return k.handle.used && p.Forgets && p.Seeds && !p.Appends && k.unsaved > k.handle.when
 }
 
 // dial dials with the configuration wanted next. The old connection must have been stopped.
@@ -72,7 +84,7 @@ func (k *Keeper) dial(parent context.Context) {
 	k.counts.Dials++
 	d := dialled{epoch: l.epoch, began: time.Now(), kind: ResumedLink}
 	d.config, d.update = k.nextConfig()
-	d.handle = k.nextHandle(d.config)
+	d.handle, d.renewed = k.nextHandle(d.config), k.handle.text != "" && k.isOutdated(d.config)
 	switch {
 	case !l.setUp:
 		d.kind = FirstLink
@@ -81,7 +93,7 @@ func (k *Keeper) dial(parent context.Context) {
 	}
 	var history []wire.Content
 	if d.handle == "" && k.clears == 0 && k.failures.step < stepBare {
-		history = k.History(true)
+		history = k.History(true, k.failures.step.historyLimit())
 		d.turns = len(history)
 	}
 	opening := d.config.Setup(d.handle, history)

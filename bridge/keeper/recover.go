@@ -89,8 +89,10 @@ func (k *Keeper) sendLess(ctx context.Context) {
 	}
 	f.strikes, f.deaths = 0, 0
 	switch {
-	case f.step < stepSeeded && k.handle.text != "":
+	case f.step < stepSeeded && k.Handle() != "":
 		f.step = stepSeeded
+	case f.step < stepShort:
+		f.step = stepShort
 	case f.step < stepBare:
 		f.step = stepBare
 	case time.Since(f.first) >= waitEnd:

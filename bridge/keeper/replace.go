@@ -77,7 +77,7 @@ func (k *Keeper) idle() bool {
 		k.clock.Set(alarmEarliest, left)
 		return false
 	}
-	if k.handle.when > k.unsaved || !k.config.Options.Resumption {
+	if k.handle.when > k.unsaved || !k.config.Options.Resumption || k.keepsHandle() { // then none is to come
 		return true
 	}
 	if !k.clock.IsSet(alarmHandle) {

@@ -44,7 +44,8 @@ func (k *Keeper) onDialled(ctx context.Context, d dialled) {
 func (k *Keeper) onLinked(ctx context.Context, d dialled) {
 	l := &k.link
 	first, fresh := !l.setUp, d.handle == ""
-	l.busy, l.conn, l.since, l.setUp = false, d.conn, time.Now(), true
+	l.busy, l.conn, l.since, l.setUp, l.resumed = false, d.conn, time.Now(), true, !fresh
+	k.handle.used = !fresh
 	if k.watch.stage == 0 {
 		k.endWait(ctx)
 	}
@@ -61,7 +62,9 @@ func (k *Keeper) onLinked(ctx context.Context, d dialled) {
 		k.handle, k.opened = handle{}, d.config
 		k.Tell(ctx, HandleChanged{})
 	}
-	k.Tell(ctx, Linked{First: first, Fresh: fresh, NewModel: d.config.Model != k.config.Model, Cleared: k.clears > 0})
+	k.Tell(ctx, Linked{
+		First: first, Fresh: fresh, NewModel: d.config.Model != k.config.Model, Cleared: k.clears > 0, Renewed: d.renewed,
+	})
 	k.adopt(ctx, d.config)
 	k.catchUp(ctx, fresh)
 	k.serve(ctx, d) // writes at once
@@ -86,7 +89,7 @@ func (k *Keeper) onLinked(ctx context.Context, d dialled) {
 // was said and not answered.
 func (k *Keeper) catchUp(ctx context.Context, fresh bool) {
 	if !fresh && k.config.Profile.Appends {
-		if missed := k.History(false); len(missed) > 0 {
+		if missed := k.History(false, HistoryLimit); len(missed) > 0 {
 			k.Uplink.First(wire.ClientMessage{ClientContent: &wire.ClientContent{Turns: missed}})
 			k.Logger.Info("sent what the handle does not know", "turns", len(missed))
 		}
@@ -125,7 +128,7 @@ func (k *Keeper) onMessage(ctx context.Context, epoch int, m *wire.ServerMessage
 	}
 	k.Tell(ctx, Message{m})
 	// Version 3.8 gives a handle unasked.
-	if h := m.Resumption; h != nil && h.Resumable && h.Handle != "" && k.config.Options.Resumption {
+	if h := m.Resumption; h != nil && h.Resumable && h.Handle != "" && k.config.Options.Resumption && !k.keepsHandle() {
 		k.now++
 		k.handle = handle{text: h.Handle, when: k.now}
 		k.Uplink.Handled(h.Covered)

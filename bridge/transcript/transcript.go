@@ -16,11 +16,6 @@ const (
 	// maxEntries and maxRunes bound what is kept of a conversation: some five hours.
 	maxEntries = 2000
 	maxRunes   = 200_000
-
-	// seedEntries and seedBytes bound what a fresh session gets: a longer set-up is refused with 1011, and the model
-	// needs the thread, not the minutes.
-	seedEntries = 20
-	seedBytes   = 8 << 10
 )
 
 // Transcript is what both sides have said, as far as it was heard. The zero value is empty. Its methods may be called
@@ -147,15 +142,15 @@ func (l *Transcript) Begin(entries []Entry) {
 	}
 }
 
-// Newest returns the newest entries, as far as they were heard: as many as a model gets.
-func (l *Transcript) Newest() (said []Numbered) {
+// Newest returns the newest entries, as far as they were heard, with limit bytes of text at most.
+func (l *Transcript) Newest(limit int) (said []Numbered) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	size := 0
-	for i := len(l.entries) - 1; i >= 0 && len(said) < seedEntries; i-- {
+	for i := len(l.entries) - 1; i >= 0; i-- {
 		e := &l.entries[i]
 		entry := e.soFar()
-		if size += len(entry.Content); size > seedBytes {
+		if size += len(entry.Content); size > limit {
 			break
 		}
 		said = append(said, Numbered{entry, e.turn})
@@ -351,18 +346,18 @@ func (l *Transcript) Clear() {
 	l.entries, l.runes = nil, 0
 }
 
-// Before is what was said before a turn, and before the conversation, as a model gets it: the newest entries, with
-// alternating roles.
-func (l *Transcript) Before(before int) []wire.Content {
-	return l.contents(func(turn int) bool { return turn != 0 && turn < before })
+// Before is what was said before a turn, and before the conversation, as a model gets it: the newest entries, limit bytes
+// of text at most, with alternating roles.
+func (l *Transcript) Before(before, limit int) []wire.Content {
+	return l.contents(limit, func(turn int) bool { return turn != 0 && turn < before })
 }
 
 // Between is likewise what was said after one turn and before another.
-func (l *Transcript) Between(after, before int) []wire.Content {
-	return l.contents(func(turn int) bool { return after < turn && turn < before })
+func (l *Transcript) Between(after, before, limit int) []wire.Content {
+	return l.contents(limit, func(turn int) bool { return after < turn && turn < before })
 }
 
-func (l *Transcript) contents(wanted func(turn int) bool) []wire.Content {
+func (l *Transcript) contents(limit int, wanted func(turn int) bool) []wire.Content {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var turns []wire.Content
@@ -380,8 +375,7 @@ func (l *Transcript) contents(wanted func(turn int) bool) []wire.Content {
 		if text == "" {
 			continue
 		}
-		size += len(text)
-		if len(turns) == seedEntries || size > seedBytes {
+		if size += len(text); size > limit {
 			break
 		}
 		if e.Cut {

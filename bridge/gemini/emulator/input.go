@@ -72,8 +72,12 @@ func (s *session) typed(turns []live.Content, complete bool) error {
 		}
 		added = append(added, Turn{role, t.Text()})
 	}
+	before := s.appended
 	for _, t := range added {
 		s.remember(t.Role, t.Text)
+	}
+	if !s.seeding && !complete {
+		s.appended = min(before+len(added), len(s.history))
 	}
 	if s.seeding || !complete {
 		s.seeding = s.seeding && !complete

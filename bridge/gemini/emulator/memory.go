@@ -136,7 +136,7 @@ func (s *session) resume(ctx context.Context, handle string) error {
 			return goingAway()
 		}
 	}
-	s.conversation, s.history = saved.conversation, saved.history
+	s.conversation, s.history, s.inherited = saved.conversation, saved.history, len(saved.history)
 	if saved.heard != nil {
 		vad := *saved.heard // the handle may be used again
 		s.vad = &vad
@@ -177,7 +177,7 @@ func (s *session) handles() string {
 
 // giveHandle sends a handle for the session as it is now.
 func (s *session) giveHandle() error {
-	state := saved{s.conversation, s.setup.Model, s.history[:len(s.history):len(s.history)], maps.Clone(s.calls), nil}
+	state := saved{s.conversation, s.setup.Model, s.savedHistory(), maps.Clone(s.calls), nil}
 	update := live.Object{"resumable": true}
 	if s.setup.Transparent {
 		if s.vad.speaking {
@@ -189,6 +189,16 @@ func (s *session) giveHandle() error {
 	}
 	update["newHandle"] = s.e.memory.save(state)
 	return s.conn.send(live.Object{"sessionResumptionUpdate": update})
+}
+
+// savedHistory is what a handle that is given now stands for. Turns that were appended since the last completed turn are in
+// no handle, and on a resumed connection some models forget what was said before it.
+func (s *session) savedHistory() []Turn {
+	end, begin := len(s.history)-s.appended, 0
+	if s.setup.Forgets && !s.e.scenario.Remembers {
+		begin = min(s.inherited, end)
+	}
+	return s.history[begin:end:end]
 }
 
 // changed gives a handle after a change of the session, if the client wants one and it is time.
@@ -211,7 +221,7 @@ func (s *session) withhold() error {
 // remember adds a turn to the history.
 func (s *session) remember(role, text string) {
 	const (
-		most    = 200      // turns; nothing but /history and tests read them
+		most    = 1000     // turns, of hours; nothing but /history and tests read them
 		longest = 16 << 10 // bytes of one
 	)
 	if len(text) > longest {
@@ -219,6 +229,8 @@ func (s *session) remember(role, text string) {
 	}
 	if len(s.history) >= most {
 		s.history = s.history[1:]
+		s.inherited = max(s.inherited-1, 0)
 	}
+	s.appended = 0
 	s.history = append(s.history[:len(s.history):len(s.history)], Turn{role, text})
 }

@@ -48,6 +48,9 @@ type Scenario struct {
 	// are prompt.
 	Handles string `json:"handles"`
 
+	// Remembers has handles of resumed connections stand for all that was said before, too, which those of some models do not.
+	Remembers bool `json:"remembers"`
+
 	// SlowPongs is how much later than asked a ping is answered. Google was measured at 8 to 30 s.
 	SlowPongs time.Duration `json:"slowPongs"`
 

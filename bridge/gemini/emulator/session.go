@@ -27,6 +27,8 @@ type session struct {
 	departed     bool
 	conversation *conversation
 	history      []Turn
+	inherited    int  // so many turns of the history are those of the session's earlier connections
+	appended     int  // so many of its newest turns were added by the client since the last completed turn
 	seeding      bool // the history is yet to come, in clientContent
 	seen         map[Moment]int
 

@@ -200,6 +200,7 @@ func (s *session) turnComplete(spoken time.Duration) error {
 		"promptTokensDetails":      []live.Object{{"modality": "AUDIO", "tokenCount": in}},
 		response + "TokensDetails": []live.Object{{"modality": "AUDIO", "tokenCount": out}},
 	}})
+	s.appended = 0
 	if err == nil {
 		err = s.changed()
 	}

@@ -25,6 +25,9 @@ type Profile struct {
 	// Appends says whether turns can be added in mid-session without asking for an answer.
 	Appends bool
 
+	// Forgets is set where a handle that comes on a resumed connection may stand for the turns of that connection alone.
+	Forgets bool
+
 	// Proactive models may hear speech and decide not to answer it.
 	Proactive bool
 

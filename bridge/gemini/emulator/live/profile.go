@@ -12,6 +12,9 @@ type Traits struct {
 	OnePart   bool // in an event
 	Withholds bool // handles, while it speaks or waits for a function
 	SaysIdle  bool // by interactionStatus
+
+	// Forgets is set where a handle that is given on a resumed connection stands for the turns of that connection alone.
+	Forgets bool
 }
 
 // profile is what a family of models takes: https://ai.google.dev/gemini-api/docs/live-guide (comparison).
@@ -48,27 +51,27 @@ const (
 var profiles = []profile{
 	{
 		prefix: "gemini-3.8-live-extended-thinking", gemini: true, thinking: needsLevel, asyncOnly: true, noScheduling: true,
-		needsRole: true, proactive: true, contextUpdate: true, wholeInput: true, Traits: Traits{SaysIdle: true},
+		needsRole: true, proactive: true, contextUpdate: true, wholeInput: true, Traits: Traits{SaysIdle: true, Forgets: true},
 	},
 	{
 		prefix: "gemini-3.8-live", gemini: true, vertex: true, video: true, thinking: noThinking,
-		needsRole: true, proactive: true, contextUpdate: true, wholeInput: true,
+		needsRole: true, proactive: true, contextUpdate: true, wholeInput: true, Traits: Traits{Forgets: true},
 	},
 	{
-		prefix: "gemini-3.1-flash-live", gemini: true, Traits: Traits{Blocks: true}, syncOnly: true,
+		prefix: "gemini-3.1-flash-live", gemini: true, Traits: Traits{Blocks: true, Forgets: true}, syncOnly: true,
 		noContent: true, wholeInput: true,
 	},
 	{
 		prefix: "gemini-live-2.5-flash-native-audio", vertex: true, thinking: budgetOnly, alphaExtras: true,
-		Traits: Traits{Blocks: true, OnePart: true, Withholds: true},
+		Traits: Traits{Blocks: true, OnePart: true, Withholds: true, Forgets: true},
 	},
 	{
 		prefix: "gemini-live-2.5-flash", vertex: true, text: true, thinking: budgetOnly,
-		Traits: Traits{Blocks: true, OnePart: true, Withholds: true},
+		Traits: Traits{Blocks: true, OnePart: true, Withholds: true, Forgets: true},
 	},
 	{
 		prefix: "gemini-2.5-flash-native-audio", gemini: true, thinking: budgetOnly, alphaExtras: true,
-		Traits: Traits{Blocks: true, OnePart: true, Withholds: true},
+		Traits: Traits{Blocks: true, OnePart: true, Withholds: true, Forgets: true},
 	},
 	{prefix: "gemini-3.5-live-translate", gemini: true, vertex: true},
 	{prefix: "gemini-3.5-transcribe-live", gemini: true, vertex: true, text: true},
