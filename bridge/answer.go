@@ -103,7 +103,7 @@ func (a *answer) content(c *wire.ServerContent) {
 		a.onInterrupted()
 	}
 	if c.Fields != nil {
-		a.audience.notify(Raw{ServerContent: c.Fields})
+		a.voice.notify(a.audience, Raw{ServerContent: c.Fields})
 	}
 	if c.InputTranscription != "" {
 		a.onTranscript(c.InputTranscription)
@@ -117,7 +117,7 @@ func (a *answer) content(c *wire.ServerContent) {
 		a.onAnswer(c)
 	}
 	if c.Grounding != nil {
-		a.audience.notify(a.grounding(c))
+		a.voice.notify(a.audience, a.grounding(c))
 	}
 	if c.Interrupted || c.GenerationComplete || c.TurnComplete {
 		switch {
@@ -192,7 +192,7 @@ func (a *answer) onAnswer(c *wire.ServerContent) {
 	}
 	t.latest = time.Now()
 	if c.Thoughts != "" {
-		a.audience.notify(Thought{Turn: t.number, Text: c.Thoughts})
+		a.voice.notify(a.audience, Thought{Turn: t.number, Text: c.Thoughts})
 	}
 	text, spoken := c.OutputTranscription, len(c.Audio) > 0 || c.OutputTranscription != ""
 	if !spoken {

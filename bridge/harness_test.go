@@ -30,6 +30,7 @@ type rig struct {
 	start time.Time
 	log   *logs
 	wg    sync.WaitGroup
+	lead  time.Duration // of the callers that join
 }
 
 func newRig(t *testing.T, change ...func(*bridge.Options)) *rig {
@@ -106,6 +107,7 @@ type caller struct {
 	last   uint64   // number of the newest event
 	resume string   // the newest resume token
 	lost   bool     // nothing gets through to it
+	full   bool     // it has enough unread
 }
 
 // entry is an event or a frame with sound.
@@ -207,7 +209,22 @@ func (c *caller) Notify(e bridge.Event) {
 
 // Rate and Lead implement media.Output.
 func (c *caller) Rate() int           { return 24000 }
-func (c *caller) Lead() time.Duration { return 0 }
+func (c *caller) Lead() time.Duration { return c.r.lead }
+
+// Full implements media.Filler, for a caller that takes sound as it comes.
+func (c *caller) Full() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.full
+}
+
+// fill has the caller take no sound meanwhile, or take it again.
+func (c *caller) fill(on bool) {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.full = on
+}
 
 // WriteFrame implements media.Output. Frames of silence, and those that fade out after a flush, are not written down.
 func (c *caller) WriteFrame(f media.Frame) error {

@@ -118,7 +118,7 @@ func (a *answer) isLate(c *wire.ServerContent) bool {
 func (a *answer) addLate(c *wire.ServerContent) {
 	number, voice := a.last.number, a.last.voice
 	if c.Thoughts != "" {
-		a.audience.notify(Thought{Turn: number, Text: c.Thoughts})
+		a.voice.notify(a.audience, Thought{Turn: number, Text: c.Thoughts})
 	}
 	text := c.OutputTranscription
 	if text == "" || a.last.cut || a.unheard() {

@@ -54,7 +54,7 @@ func newSession(
 		SignPicture: h.options.SignPicture, Observe: func(e toolcalls.End) { s.answer.observeCall(e) }, Logger: log, Crashed: s.Crash,
 	})
 	s.status = &status{audience: s.audience, log: log, state: StateDialing}
-	s.spending = newSpending(s.host, o, s.audience, s.observer, log, s.up)
+	s.spending = newSpending(s.host, o, s.audience, s.voice, s.observer, log, s.up)
 	s.recording = &recording{
 		audience: s.audience, observer: s.observer, log: log, playout: s.voice.Pacer, writing: &h.writing,
 		id: id, folder: h.options.Recordings, all: h.options.RecordAll,

@@ -131,7 +131,7 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 		s.onContent(c, m.Usage != nil, endsCall)
 	}
 	if m.Beside != nil {
-		s.notify(Raw{m.Beside, true})
+		s.voice.notify(s.audience, Raw{m.Beside, true})
 	}
 	if a.turn.making() && a.turn.asked {
 		s.keeper.Answering(ctx)
@@ -297,11 +297,13 @@ func (c toolClient) Ask(calls []tools.Call) {
 		c.s.tellWatchers(ToolCall{backends})
 	}
 	if len(theirs) > 0 {
-		c.s.notify(ToolCall{theirs})
+		c.s.voice.notify(c.s.audience, ToolCall{theirs})
 	}
 }
 
-func (c toolClient) Withdraw(ids []string) { c.s.notify(ToolCallCancellation{ids}) }
+func (c toolClient) Withdraw(ids []string) {
+	c.s.voice.notify(c.s.audience, ToolCallCancellation{ids})
+}
 
 func (c toolClient) Status(status toolcalls.Status) { c.s.notify(ToolStatus(status)) }
 

@@ -18,6 +18,7 @@ const lowBudget = 10 // of a hundred
 // spending counts the tokens that a conversation uses and what they cost, and accounts for them. The loop owns it.
 type spending struct {
 	audience *audience
+	voice    *voice
 	observer observer
 	log      *slog.Logger
 	account  Account
@@ -40,9 +41,9 @@ type spending struct {
 	low     bool        // the client knows that little is left
 }
 
-func newSpending(h *shared, o Open, a *audience, ob observer, log *slog.Logger, up *uplink.Uplink) *spending {
+func newSpending(h *shared, o Open, a *audience, v *voice, ob observer, log *slog.Logger, up *uplink.Uplink) *spending {
 	p := &spending{
-		audience: a, observer: ob, log: log, up: up,
+		audience: a, voice: v, observer: ob, log: log, up: up,
 		account: o.Account, key: o.Origin.Key, most: Cost{Tokens: h.options.MaxTokens}, prices: h.options.Prices,
 	}
 	_, p.money = o.Account.Limits()
@@ -120,7 +121,7 @@ func (p *spending) endTurn() (limit error) {
 	u := Usage{Turn: p.meter.Turn()}
 	p.settle()
 	u.Total, u.Dollars = p.meter.Total(), p.dollars()
-	p.audience.notify(u)
+	p.voice.notify(p.audience, u)
 	cost := p.uncounted()
 	p.dearest = max(p.dearest, cost.Tokens)
 	if limit = p.reserve(cost); limit != nil {

@@ -39,6 +39,10 @@ func (v *voice) whenHeard(f func()) {
 	})
 }
 
+// notify sends an event of the model in order with its voice: a client that gets the voice as it comes, and reads slowly, gets what came
+// behind the voice behind it.
+func (v *voice) notify(to *audience, b Body) { v.Follow(func() { to.notify(b) }) }
+
 // finish notes that an utterance is in the playout and will grow no more.
 func (v *voice) finish(u utterance) {
 	if v.finished = append(v.finished, u); len(v.finished) > maxFinished {

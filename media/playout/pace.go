@@ -14,10 +14,20 @@ import (
 func (p *Pacer) tick(at time.Time) bool {
 	defer crash.Contain(p.Logger, "playout", p.Crashed) // other pacers go on
 	crash.Check("playout")
+	for goesOn, again := false, true; ; {
+		if goesOn, again = p.tickUpToMark(at); !again {
+			return goesOn
+		}
+	}
+}
+
+// tickUpToMark does the work of one tick, but stops at a mark and calls it: sound behind a mark must not be handed over before the mark is
+// called. again reports whether more of the same tick is to do.
+func (p *Pacer) tickUpToMark(at time.Time) (goesOn, again bool) {
 	p.mu.Lock()
 	defer p.unlock()
 	p.ticked = p.step(at.Sub(p.epoch))
-	return p.ticked
+	return p.ticked, p.ticked && p.lead > 0 && len(p.fired) > 0
 }
 
 // kick gets new sound out: at once if the pacer was idle, else by the ticker.
@@ -71,7 +81,7 @@ func (p *Pacer) step(now time.Duration) bool {
 	return p.talking || waiting > 0
 }
 
-// stepAhead hands over what an output with lead may have by now.
+// stepAhead hands over what an output with lead may have by now, up to the next mark that has to be called first. The ticker goes on there.
 func (p *Pacer) stepAhead(now time.Duration) {
 	if p.lead == media.AtOnce {
 		frame, most := p.pcm, p.queue.len()
@@ -79,14 +89,14 @@ func (p *Pacer) stepAhead(now time.Duration) {
 		if fills {
 			most = media.Samples(maxAtOnce, p.rate)
 		}
-		for p.queue.len() > 0 && !(fills && filler.Full()) {
-			p.pcm = make([]int16, min(p.queue.len(), most))
+		for p.queue.len() > 0 && len(p.fired) == 0 && !(fills && filler.Full()) {
+			p.pcm = make([]int16, min(p.untilMark(), most))
 			p.speak(now)
 		}
 		p.pcm = frame
 		return
 	}
-	for p.queue.len() > 0 && p.next-now < p.lead {
+	for p.queue.len() > 0 && p.next-now < p.lead && len(p.fired) == 0 {
 		switch {
 		case p.queue.len() >= p.frame:
 			p.speak(now)
@@ -96,6 +106,17 @@ func (p *Pacer) stepAhead(now time.Duration) {
 			return
 		}
 	}
+}
+
+// untilMark returns how many samples wait before the next mark, or in all if there is none.
+func (p *Pacer) untilMark() int {
+	n := p.queue.len()
+	if len(p.marks) > 0 {
+		if before := int(p.marks[0].at-p.end) + n; before > 0 {
+			return min(n, before)
+		}
+	}
+	return n
 }
 
 // voiced reports whether the talkspurt has not reached its trail.

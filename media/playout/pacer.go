@@ -86,6 +86,7 @@ type Pacer struct {
 	end    int64  // samples ever queued
 	marks  []mark // waiting, by position
 	fired  []mark // decided, not yet called
+	inMark bool   // a mark is being called
 	stats  Stats
 
 	talking bool          // within a talkspurt or its trail
@@ -116,9 +117,15 @@ func NewPacer(t *Ticker, rate int) *Pacer {
 	return &Pacer{shard: t.shard(), rate: rate, frame: frame, epoch: time.Now(), pcm: make([]int16, frame), gain: 1, duck: 1}
 }
 
-// WritePCM queues a copy of pcm. If two minutes are waiting already it queues nothing and returns ErrFull.
+// WritePCM queues a copy of pcm. If two minutes are waiting already it queues nothing and returns ErrFull. No sound of it is handed over
+// before the marks that were decided earlier have been called, also those that the ticker is calling.
 func (p *Pacer) WritePCM(pcm []int16) error {
 	p.mu.Lock()
+	for p.inMark || len(p.fired) > 0 {
+		p.mu.Unlock()
+		p.fire()
+		p.mu.Lock()
+	}
 	defer p.unlock()
 	switch {
 	case p.closed:
@@ -146,6 +153,19 @@ func (p *Pacer) Mark(f func(heard bool)) {
 	if !p.hold || p.closed {
 		p.settle(!p.closed)
 	}
+}
+
+// Follow calls f in order with the sound for an output that takes it [media.AtOnce]: when all sound written before has been handed over
+// or dropped. For other outputs, which the sound reaches as it is heard, it calls f at once. f is bound as that of Mark.
+func (p *Pacer) Follow(f func()) {
+	p.mu.Lock()
+	inOrder := p.lead == media.AtOnce
+	p.mu.Unlock()
+	if inOrder {
+		p.Mark(func(bool) { f() })
+		return
+	}
+	f()
 }
 
 // Flush drops all waiting sound. When it returns, the marks of that sound have been called with false, and no frame of it is written any
@@ -289,7 +309,7 @@ func (p *Pacer) fire() {
 	defer p.firing.Unlock()
 	for {
 		p.mu.Lock()
-		if len(p.fired) == 0 {
+		if p.inMark = len(p.fired) > 0; !p.inMark {
 			p.mu.Unlock()
 			return
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -19,7 +20,8 @@ import (
 	"voxgate/signaling/doortest"
 )
 
-// talker is a model that says a long answer as fast as it is taken, whenever something is said to it.
+// talker is a model that says a long answer as fast as it is taken, when it is asked. said gets a value when the gateway has acted on all
+// of it.
 func talker(t *testing.T, seconds int) (url string, said <-chan struct{}) {
 	t.Helper()
 	all := make(chan struct{}, 1)
@@ -35,6 +37,10 @@ func talker(t *testing.T, seconds int) (url string, said <-chan struct{}) {
 			return
 		}
 		defer conn.Close()
+		conn.SetPongHandler(func(string) error { // the gateway has acted on all that came before the ping
+			all <- struct{}{}
+			return nil
+		})
 		send := func(text string) { _ = conn.WriteMessage(websocket.BinaryMessage, []byte(text)) }
 		for answered := false; ; {
 			_, raw, err := conn.ReadMessage()
@@ -50,7 +56,7 @@ func talker(t *testing.T, seconds int) (url string, said <-chan struct{}) {
 				}
 				send(`{"serverContent":{"generationComplete":true}}`)
 				send(`{"serverContent":{"turnComplete":true}}`)
-				all <- struct{}{}
+				_ = conn.WriteMessage(websocket.PingMessage, nil)
 			}
 		}
 	}))
@@ -107,6 +113,10 @@ func TestLongAnswersWaitForSlowClients(t *testing.T) {
 				}
 				return doortest.Message{}
 			})
+			// The kernel's buffers would take all of it otherwise, and nothing would wait in the gateway.
+			if err := c.Conn.NetConn().(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
+				t.Fatal(err)
+			}
 			c.Raw(websocket.TextMessage, []byte(test.first))
 			c.Expect("ready")
 			for ask := range strings.Lines(test.ask) {

@@ -1,0 +1,117 @@
+package bridge_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
+	"voxgate/media"
+)
+
+// behindVoice are messages of the model that may follow voice, and the event that a client gets for each.
+var behindVoice = map[string]struct{ message, event string }{
+	"generationComplete": {`{"serverContent":{"generationComplete":true}}`, "Raw generationComplete"},
+	"turnComplete":       {`{"serverContent":{"turnComplete":true}}`, "Raw turnComplete"},
+	"the turn's end":     {`{"serverContent":{"turnComplete":true}}`, "TurnComplete"},
+	"both ends":          {`{"serverContent":{"generationComplete":true,"turnComplete":true}}`, "Raw turnComplete"},
+	"text":               {`{"serverContent":{"outputTranscription":{"text":"Hi"}}}`, "AssistantText"},
+	"Google's text":      {`{"serverContent":{"outputTranscription":{"text":"Hi"}}}`, "Raw outputTranscription"},
+	"text finished":      {`{"serverContent":{"outputTranscription":{"finished":true}}}`, "Raw finished"},
+	"thought":            {`{"serverContent":{"modelTurn":{"parts":[{"text":"Hm","thought":true}]}}}`, "Thought"},
+	"grounding":          {`{"serverContent":{"groundingMetadata":{"webSearchQueries":["x"]}}}`, "Grounding"},
+	"usage":              {`{"serverContent":{"turnComplete":true},"usageMetadata":{"totalTokenCount":9}}`, "Usage"},
+	"waiting for input":  {`{"serverContent":{"waitingForInput":true}}`, "Raw waitingForInput"},
+	"an unknown field":   {`{"somethingNew":{"a":1}}`, "Raw somethingNew"},
+	"call":               {`{"toolCall":{"functionCalls":[{"id":"1","name":"show","args":{}}]}}`, "ToolCall"},
+	"cancellation": {
+		`{"toolCall":{"functionCalls":[{"id":"1","name":"show","args":{}}]}}|{"toolCallCancellation":{"ids":["1"]}}`,
+		"ToolCallCancellation",
+	},
+}
+
+// order is the diary as a list, with the fields that each of Google's messages has; voices by their tag.
+func (c *caller) order() (list []string) {
+	for _, e := range c.entries() {
+		switch b := e.event.(type) {
+		case nil:
+			list = append(list, fmt.Sprint(e.tag))
+		case bridge.Raw:
+			list = append(list, "Raw "+string(b.ServerContent))
+		default:
+			list = append(list, strings.TrimPrefix(fmt.Sprintf("%T", b), "bridge."))
+		}
+	}
+	return list
+}
+
+// place returns the place of an event in the list of order; below 0: it is not there.
+func place(list []string, event string) int {
+	kind, field, _ := strings.Cut(event, " ")
+	return slices.IndexFunc(list, func(s string) bool { return strings.HasPrefix(s, kind) && strings.Contains(s, field) })
+}
+
+// TestNothingOvertakesTheVoice sends voice, everything that may follow it, and more voice, to a client that takes voice as it comes and
+// reads slowly: all of it comes in the order in which the model has sent it, whether the client reads on or the voice is cut off.
+func TestNothingOvertakesTheVoice(t *testing.T) {
+	for name, test := range behindVoice {
+		for _, cut := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, cut off %v", name, cut), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					r := newRig(t)
+					r.lead = media.AtOnce
+					c, l := r.connect(bridge.Open{Config: []byte(declare("show"))})
+					c.typed("Hi.")
+					l.Say(7, time.Second)
+					c.fill(true)
+					l.Say(8, time.Second)
+					for message := range strings.SplitSeq(test.message, "|") {
+						l.Send("%s", message)
+					}
+					l.Say(9, time.Second)
+					time.Sleep(time.Second)
+					if list := c.order(); place(list, test.event) >= 0 {
+						t.Fatalf("%s overtakes the voice: %q", test.event, list)
+					}
+					if cut {
+						c.do(bridge.Interrupt{})
+						list := c.order()
+						at, interrupted := place(list, test.event), place(list, "Interrupted")
+						unheard := test.event == "TurnComplete" || strings.HasSuffix(name, "text") // which is dropped with the voice
+						if unheard == (at >= 0) || at > interrupted || interrupted < 0 {
+							t.Errorf("%s at %d of %q", test.event, at, list)
+						}
+						return
+					}
+					c.fill(false)
+					time.Sleep(time.Second)
+					list := c.order()
+					before, at, after := place(list, "8"), place(list, test.event), place(list, "9")
+					if before < 0 || at < before || after < at {
+						t.Errorf("%s does not keep its place: %q", test.event, list)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestRealTimeClientsGetCallsAtOnce has the model call a tool while its voice is still played: nobody waits for the voice.
+func TestRealTimeClientsGetCallsAtOnce(t *testing.T) {
+	for _, lead := range []time.Duration{0, 200 * time.Millisecond} {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t)
+			r.lead = lead
+			c, l := r.connect(bridge.Open{Config: []byte(declare("show"))})
+			c.typed("Hi.")
+			l.Send(`{"serverContent":{%s}}`, bridgetest.Voice(7, 3*time.Second))
+			l.Calls("1 show")
+			if list := c.order(); place(list, "ToolCall") < 0 {
+				t.Errorf("with a lead of %v the call waits: %q", lead, list)
+			}
+		})
+	}
+}
