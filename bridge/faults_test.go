@@ -50,7 +50,7 @@ func TestFaults(t *testing.T) {
 		{name: "1008 while the person speaks", scenario: fault(emulator.OnSpeechStart, emulator.Fault{Close: 1008})},
 		{
 			name: "1011 right after the question", scenario: fault(emulator.OnSpeechEnd, emulator.Fault{Close: 1011}),
-			later: 1120 * time.Millisecond,
+			later: 1250 * time.Millisecond,
 		},
 		{name: "lost while the model speaks", scenario: fault(emulator.OnAnswer, emulator.Fault{Drop: true}), breaks: true},
 		{name: "lost, and Gemini has forgotten the session", scenario: forgotten},
@@ -62,14 +62,14 @@ func TestFaults(t *testing.T) {
 			name: "out of reach for 8 s", scenario: lost, down: 8 * time.Second, later: 8900 * time.Millisecond, within: 1500 * time.Millisecond,
 			sound: 2160 * time.Millisecond, seen: reconnecting,
 		},
-		{name: "lost, and 429, for 7 s", scenario: refused, later: 6750 * time.Millisecond, sound: 2160 * time.Millisecond, seen: reconnecting},
+		{name: "lost, and 429, for 7 s", scenario: refused, later: 6610 * time.Millisecond, sound: 2160 * time.Millisecond, seen: reconnecting},
 		{
-			name: "no answer", scenario: fault(emulator.OnSpeechEnd, emulator.Fault{Stall: true}), later: 10120 * time.Millisecond,
+			name: "no answer", scenario: fault(emulator.OnSpeechEnd, emulator.Fault{Stall: true}), later: 10250 * time.Millisecond,
 			seen: waiting + " " + reconnecting + " " + waiting, tried: "nudge resume",
 		},
 		{
 			name: "Gemini reads no more", scenario: fault(emulator.OnSpeechStart, emulator.Fault{Stall: true, Deaf: true}),
-			later: 2060 * time.Millisecond,
+			later: 1900 * time.Millisecond,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -52,6 +52,7 @@ func (s *Session) onSpeech(ctx context.Context) {
 		s.notify(UserSpeaking{false, ended})
 		s.voice.Duck(0)
 		s.clock.Clear(alarmMicrophone)
+		s.watchMicrophone()
 		if voiced >= leastQuestion {
 			end := s.up.LastLoud()
 			s.answer.ask(end)
@@ -62,9 +63,9 @@ func (s *Session) onSpeech(ctx context.Context) {
 	}
 }
 
-// watchMicrophone checks that the microphone still sends while the person speaks.
+// watchMicrophone checks that the microphone still sends while the person speaks, and until the model can know that they have ended.
 func (s *Session) watchMicrophone() {
-	if s.person.speaking && !s.up.Stopped() {
+	if s.up.NeedsSound() && !s.up.EndStopped() {
 		s.clock.Set(alarmMicrophone, uplink.MicPause/2)
 	}
 }

@@ -265,7 +265,7 @@ const (
 
 // New returns a keeper that does nothing before Start.
 func New(o Options, config setup.Config) *Keeper {
-	o.Uplink.Configure(config.Options.Manual, config.Options.PreRoll)
+	o.Uplink.Configure(config.Options.Manual, config.Options.PreRoll, config.EndSilence())
 	return &Keeper{Options: o, work: make(chan func(context.Context)), clock: alarm.New(numAlarms), config: config}
 }
 
@@ -309,7 +309,7 @@ func (k *Keeper) adopt(ctx context.Context, c setup.Config) {
 		k.handle = handle{}
 	}
 	k.config = c
-	k.Uplink.Configure(c.Options.Manual, c.Options.PreRoll)
+	k.Uplink.Configure(c.Options.Manual, c.Options.PreRoll, c.EndSilence())
 	k.Tell(ctx, Configured{})
 }
 

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini/wire"
-	"voxgate/bridge/uplink"
 )
 
 // onLost acts on the end of a connection that was used.
@@ -157,7 +156,7 @@ func (k *Keeper) onStall(ctx context.Context) {
 	switch remedy {
 	case Nudge:
 		k.counts.Nudges++
-		if err := k.Uplink.Mark(uplink.Pause); err != nil {
+		if err := k.Uplink.Nudge(); err != nil {
 			k.Logger.Warn("nudge dropped", "err", err)
 		}
 		k.await(k.Patience() / 2)

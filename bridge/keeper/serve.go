@@ -13,6 +13,7 @@ import (
 	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/uplink"
 	"voxgate/crash"
+	"voxgate/media"
 )
 
 // closeReasonTime is how long to wait for a close frame, which has the reason, when sending has failed: a round trip.
@@ -224,6 +225,8 @@ func send(ctx context.Context, conn Conn, config setup.Config, it uplink.Item) e
 	switch {
 	case it.PCM != nil:
 		return conn.SendAudio(ctx, it.PCM, it.Rate)
+	case it.Silence > 0:
+		return sendSilence(ctx, conn, it.Silence, it.Rate)
 	case it.Message != nil:
 		return conn.Send(ctx, *it.Message)
 	case it.Sent != nil:
@@ -232,6 +235,18 @@ func send(ctx context.Context, conn Conn, config setup.Config, it uplink.Item) e
 	}
 	for _, m := range config.Typed(withPicture(it.Turn.Parts, it.Turn.Picture), it.Turn.Complete) {
 		if err := conn.Send(ctx, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sendSilence sends silence in pieces, all at once: the model's clock is its input.
+func sendSilence(ctx context.Context, conn Conn, left time.Duration, rate int) error {
+	const piece = 100 * time.Millisecond
+	pcm := make([]int16, media.Samples(piece, rate))
+	for ; left > 0; left -= piece {
+		if err := conn.SendAudio(ctx, pcm[:media.Samples(min(left, piece), rate)], rate); err != nil {
 			return err
 		}
 	}

@@ -22,8 +22,8 @@ const (
 	// sentence of seven.
 	maxReplay = 10 * time.Second
 
-	// MicPause is how long a microphone may send nothing in the middle of a speech. Google wants to know of pauses of
-	// more than a second (https://ai.google.dev/gemini-api/docs/live-guide, audioStreamEnd).
+	// MicPause is how long a microphone may send nothing in the middle of a speech, or before the silence behind it was long
+	// enough. Google wants to know of pauses of more than a second (https://ai.google.dev/gemini-api/docs/live-guide, audioStreamEnd).
 	MicPause = time.Second
 )
 
@@ -37,6 +37,7 @@ type activity struct {
 	ended    time.Time // when the last one did, unless speaking
 	last     time.Time // when audio last came
 	loud     time.Time // when loud audio last came, or the end was marked
+	settled  bool      // the silence behind the last speech was sent, or has come
 	void     bool      // the last speech was not said to its end: it gets no answer
 
 	came, from, to time.Duration // of sound: all that has come, and where in it the last speech began and ended
@@ -62,7 +63,7 @@ func (a *activity) hear(pcm []int16, rate int) (began, ended bool) {
 	}
 	began, ended = now && !a.speaking, !now && a.speaking
 	if began {
-		a.speaking, a.began, a.void, a.from = true, a.last, false, a.came
+		a.speaking, a.began, a.void, a.from, a.settled = true, a.last, false, a.came, false
 		a.speeches++
 	}
 	if ended {

@@ -43,9 +43,10 @@ var (
 type Item struct {
 	Rate    int
 	PCM     []int16
-	speech  int   // of audio and marks: the number of the speech that it belongs to; 0: silence
-	index   int64 // of the last message that it was sent as, on this link; 0: not yet; known
-	Turn    *Turn // sent in the form that its model takes
+	speech  int           // of audio and marks: the number of the speech that it belongs to; 0: silence
+	index   int64         // of the last message that it was sent as, on this link; 0: not yet; known
+	Silence time.Duration // behind a speech, by which the model finds its end; sent at once
+	Turn    *Turn         // sent in the form that its model takes
 	Message *wire.ClientMessage
 	Sent    chan struct{} // if nothing else: closed when its turn comes, because all before it was sent
 }
@@ -77,8 +78,8 @@ func (i Item) duration() time.Duration {
 func (i Item) tokens() uint64 {
 	const picture, frame, text = 1_120_000, 258_000, 500
 	switch {
-	case i.PCM != nil:
-		return uint64(i.duration().Milliseconds()) * 25
+	case i.PCM != nil, i.Silence > 0:
+		return uint64((i.duration() + i.Silence).Milliseconds()) * 25
 	case i.Turn != nil:
 		n := uint64(0)
 		if i.Turn.Picture != nil {

@@ -3,6 +3,7 @@
 package uplink
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,9 @@ const (
 
 	// clearSpeech is the level (-30 dBov) above which what the gate keeps out is taken for speech.
 	clearSpeech = 1000
+
+	// defaultRate is that of silence where no audio has come: Gemini's own.
+	defaultRate = 16000
 
 	// ReplaySpeed is how much faster than spoken a turn is said again: it catches up, but is still a stream. Gemini's
 	// clock is its input, so audio sent all at once would not be speech to it.
@@ -62,6 +66,10 @@ type Uplink struct {
 	person activity
 	sent   replayBuffer
 
+	endSilence time.Duration // that the model must hear behind a speech to find its end; 0: none
+	silentAt   time.Duration // of sound: where that silence was sent last
+	rate       int           // of the newest audio; 0: none has come
+
 	replay int       // items at the head of queue that are sent again
 	paced  bool      // until the queue is empty, audio goes at ReplaySpeed
 	due    time.Time // when the next of it may go
@@ -80,17 +88,18 @@ func signal(c chan struct{}) {
 }
 
 // Configure sets whether the client marks where speech begins and ends, and how much of the audio before a mark belongs
-// to it.
-func (u *Uplink) Configure(manual bool, preRoll time.Duration) {
+// to it; and how much silence the model must hear behind a speech to find its end.
+func (u *Uplink) Configure(manual bool, preRoll, endSilence time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.endSilence = endSilence
 	if u.person.manual != manual { // what was marked in the other way would close the session
 		if u.person.end() { // in mid-speech: the rest would have no begin, so what was said is not to be answered
 			u.person.void = true
 			signal(u.Turned)
 		}
 		u.sent = replayBuffer{}
-		u.queue = slices.DeleteFunc(slices.Delete(u.queue, 0, u.head), Item.mark)
+		u.queue = slices.DeleteFunc(slices.Delete(u.queue, 0, u.head), func(it Item) bool { return it.mark() || it.Silence > 0 })
 		u.head, u.replay, u.marks, u.queued = 0, 0, 0, 0
 		for _, it := range u.queue {
 			u.queued += it.duration()
@@ -116,6 +125,7 @@ func (u *Uplink) Audio(pcm []int16, rate int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.person.came += media.Duration(len(pcm), rate)
+	u.rate = rate
 	if u.paused {
 		return
 	}
@@ -226,10 +236,30 @@ func (u *Uplink) Mark(m Mark) error {
 	} else {
 		u.put(markOf(m, u.person.speeches))
 		u.person.end()
+		if u.person.came != u.silentAt { // else the silence is there
+			u.putSilence()
+		}
 	}
 	signal(u.Turned)
 	signal(u.Ready)
 	return nil
+}
+
+// putSilence queues the silence behind a speech by which the model finds its end: some models take no notice of a mark, or of a
+// microphone that stops. Needs mu.
+func (u *Uplink) putSilence() {
+	u.person.settled, u.silentAt = true, u.person.came
+	if u.endSilence > 0 {
+		u.put(Item{Silence: u.endSilence, Rate: cmp.Or(u.rate, defaultRate)})
+	}
+}
+
+// Nudge says once more that the speech is over, to a model that does not react.
+func (u *Uplink) Nudge() error {
+	u.mu.Lock()
+	u.silentAt = -1
+	u.mu.Unlock()
+	return u.Mark(Pause)
 }
 
 // Send queues m ahead of the audio. It reports false when too much waits already.
@@ -345,6 +375,7 @@ func (u *Uplink) hold() {
 		if begun || end == Pause {
 			u.put(markOf(end, u.person.speeches))
 			u.marks++
+			u.putSilence()
 		}
 	}
 }
@@ -409,7 +440,7 @@ func (u *Uplink) take() (it Item, wait time.Duration, ok bool) {
 		}
 	case it.PCM != nil:
 		u.queued -= it.duration()
-	default:
+	case it.Silence == 0:
 		u.marks--
 	}
 	return it, 0, true
@@ -438,6 +469,9 @@ func (u *Uplink) Rewind(fresh bool) (speech, lost time.Duration, rest bool) {
 	u.urgent = slices.DeleteFunc(u.urgent, func(it Item) bool { return it.typed() || it.hint() })
 	for _, it := range again {
 		speech += it.duration()
+	}
+	if speech > 0 && u.endSilence > 0 && u.unfinished() == 0 { // live audio may never follow
+		again = append(again, Item{Silence: u.endSilence, Rate: cmp.Or(u.rate, defaultRate)})
 	}
 	u.queue = append(again, u.queue[u.head:]...)
 	u.head = 0
@@ -557,13 +591,32 @@ func (u *Uplink) LastLoud() time.Time {
 	return u.person.loud
 }
 
-// Stopped ends the speech of a microphone that has stopped sending, and reports whether it did. The model's clock is
-// its input: without audio it would wait for ever for the end of the sentence.
-func (u *Uplink) Stopped() bool {
+// NeedsSound reports whether the model waits for more sound: for the rest of a speech, or the silence behind it.
+func (u *Uplink) NeedsSound() bool {
 	u.mu.Lock()
-	silent := u.person.speaking && !u.person.manual && time.Since(u.person.last) >= MicPause
+	defer u.mu.Unlock()
+	return u.needsSound()
+}
+
+// needsSound is NeedsSound. Needs mu.
+func (u *Uplink) needsSound() bool {
+	p := &u.person
+	return !p.manual && (p.speaking || p.speeches > 0 && !p.settled && !u.paused && p.came-p.to+hangover < u.endSilence)
+}
+
+// EndStopped ends the speech of a microphone that has stopped sending, and reports whether it did. The model's clock is
+// its input: without audio it would wait for ever for the end of the sentence.
+func (u *Uplink) EndStopped() bool {
+	u.mu.Lock()
+	stopped := u.needsSound() && time.Since(u.person.last) >= MicPause
+	if stopped && !u.person.speaking {
+		u.putSilence()
+		signal(u.Ready)
+		u.mu.Unlock()
+		return true
+	}
 	u.mu.Unlock()
-	return silent && u.Mark(Pause) == nil
+	return stopped && u.Mark(Pause) == nil
 }
 
 // Picture gives the model something to look at: the newest wins, and one a second is sent. An unchanged one is sent

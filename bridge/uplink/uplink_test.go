@@ -123,6 +123,9 @@ func merge(list []string) string {
 }
 
 func name(it uplink.Item) string {
+	if it.Silence > 0 {
+		return fmt.Sprintf("silence %d", it.Silence.Milliseconds())
+	}
 	switch m := it.Message; {
 	case it.Turn != nil:
 		return "turn " + string(it.Turn.Parts)
@@ -256,11 +259,11 @@ func TestVoiceActivity(t *testing.T) {
 		p.says(loud, time.Second)
 		check(true, 2, time.Second)
 		time.Sleep(uplink.MicPause - uplink.Chunk - time.Millisecond)
-		if p.up.Stopped() {
+		if p.up.EndStopped() {
 			t.Error("stopped too early")
 		}
 		time.Sleep(time.Millisecond)
-		if !p.up.Stopped() || p.up.Stopped() {
+		if !p.up.EndStopped() || p.up.EndStopped() {
 			t.Error("not stopped once")
 		}
 		if got := p.take(); !strings.HasSuffix(got, ", pause") {
@@ -278,7 +281,7 @@ func TestMarksByHand(t *testing.T) {
 				t.Errorf("%d: %v", mark, err)
 			}
 		}
-		p.up.Configure(true, 100*time.Millisecond) // takes the mark back, which would close the session
+		p.up.Configure(true, 100*time.Millisecond, 0) // takes the mark back, which would close the session
 		if err := p.up.Mark(uplink.Pause); err != uplink.ErrManual {
 			t.Error(err)
 		}
@@ -302,7 +305,7 @@ func TestKeptForAnActivity(t *testing.T) {
 		if err := p.up.Mark(uplink.Keep); err != uplink.ErrAutomatic {
 			t.Error(err)
 		}
-		p.up.Configure(true, time.Minute)
+		p.up.Configure(true, time.Minute, 0)
 		p.up.Gate(true)
 		p.says(loud, time.Second)
 		_ = p.up.Mark(uplink.Drop)
@@ -324,7 +327,7 @@ func TestKeptForAnActivity(t *testing.T) {
 // A client that keeps and never begins fills no memory: the newest is kept.
 func TestKeptIsBounded(t *testing.T) {
 	bubble(t, func(p *person) {
-		p.up.Configure(true, 10*time.Second)
+		p.up.Configure(true, 10*time.Second, 0)
 		for range 3 {
 			p.says(loud, 8*time.Second)
 			_ = p.up.Mark(uplink.Keep)
@@ -395,7 +398,7 @@ func TestRewind(t *testing.T) {
 		}, false, "turn hint"},
 		"a hint that it does not know": {func(p *person) { p.up.Say(turn("hint", false)); p.take() }, false, "turn hint"},
 		"marks": {func(p *person) {
-			p.up.Configure(true, 0)
+			p.up.Configure(true, 0, 0)
 			_ = p.up.Mark(uplink.Start)
 			p.says(loud, time.Second)
 			_ = p.up.Mark(uplink.End)
@@ -455,7 +458,7 @@ func TestRewindToTheHandle(t *testing.T) {
 		"with a handle that says no":    {func(p *person) { p.up.Handled(0) }, false, "loud 1000"},
 		"with a handle from elsewhere":  {func(p *person) { p.up.Handled(500); p.up.Handled(30) }, false, "loud 1000"},
 		"with an early one from there":  {func(p *person) { p.up.Rewind(false); p.index = 0; p.up.Handled(31); p.takeAll() }, false, "loud 400"},
-		"of speech that is marked":      {func(p *person) { p.up.Configure(true, 0) }, false, ""},
+		"of speech that is marked":      {func(p *person) { p.up.Configure(true, 0, 0) }, false, ""},
 		"with no newer handle":          {func(p *person) { relinked(p, false) }, false, "loud 400"},
 		"with a newer one":              {func(p *person) { relinked(p, false); p.up.Handled(5) }, false, "loud 300"},
 		"and then by a fresh session":   {func(p *person) { relinked(p, false) }, true, "loud 1000"},
@@ -545,7 +548,7 @@ func TestGate(t *testing.T) {
 func TestPause(t *testing.T) {
 	for _, manual := range []bool{false, true} {
 		bubble(t, func(p *person) {
-			p.up.Configure(manual, 0)
+			p.up.Configure(manual, 0, 0)
 			said, end := "loud 1000", "pause"
 			if manual {
 				_ = p.up.Mark(uplink.Start)
@@ -579,7 +582,7 @@ func TestPause(t *testing.T) {
 // A speech that waits when the hold begins was never begun for the model.
 func TestPauseBeforeAnythingWasSent(t *testing.T) {
 	bubble(t, func(p *person) {
-		p.up.Configure(true, 0)
+		p.up.Configure(true, 0, 0)
 		_ = p.up.Mark(uplink.Start)
 		p.says(loud, time.Second)
 		p.up.Pause(true)
@@ -592,10 +595,10 @@ func TestPauseBeforeAnythingWasSent(t *testing.T) {
 // Another way of finding speech voids what was marked in the old one.
 func TestConfigureVoidsMarks(t *testing.T) {
 	bubble(t, func(p *person) {
-		p.up.Configure(true, 0)
+		p.up.Configure(true, 0, 0)
 		_ = p.up.Mark(uplink.Start)
 		p.says(loud, time.Second)
-		p.up.Configure(false, 0)
+		p.up.Configure(false, 0, 0)
 		if speaking, _, voiced := p.up.Speech(); speaking || voiced != 0 {
 			t.Errorf("speaking %v, %v voiced", speaking, voiced)
 		}
@@ -608,7 +611,7 @@ func TestConfigureVoidsMarks(t *testing.T) {
 // A speech that is marked by hand and goes on is begun anew in another conversation.
 func TestClear(t *testing.T) {
 	bubble(t, func(p *person) {
-		p.up.Configure(true, 0)
+		p.up.Configure(true, 0, 0)
 		_ = p.up.Mark(uplink.Start)
 		p.says(loud, time.Second)
 		p.up.Send(text("one"))
@@ -671,6 +674,62 @@ func TestPicturesOfTurns(t *testing.T) {
 				if got := p.up.Seen() != nil; got != want {
 					t.Errorf("%s: turn %d has a picture: %v", name, i+1, got)
 				}
+			}
+		})
+	}
+}
+
+// However the sound behind a speech stops, the model hears the silence by which it finds the end: once, at once, and at the rate
+// of the sound.
+func TestSilenceBehindASpeech(t *testing.T) {
+	const silence = 1500 * time.Millisecond
+	for name, test := range map[string]struct {
+		then func(p *person)
+		want time.Duration
+	}{
+		"a mark":                         {func(p *person) { _ = p.up.Mark(uplink.Pause) }, silence},
+		"two marks":                      {func(p *person) { _ = p.up.Mark(uplink.Pause); _ = p.up.Mark(uplink.Pause) }, silence},
+		"a mark and a nudge":             {func(p *person) { _ = p.up.Mark(uplink.Pause); _ = p.up.Nudge() }, 2 * silence},
+		"the microphone stops in a word": {func(p *person) { time.Sleep(uplink.MicPause); p.up.EndStopped() }, silence},
+		"it stops behind 0.4 s of silence": {func(p *person) {
+			p.flows(0, 400*time.Millisecond)
+			time.Sleep(uplink.MicPause)
+			p.up.EndStopped()
+		}, silence},
+		"it stops, and is asked twice": {func(p *person) {
+			time.Sleep(uplink.MicPause)
+			p.up.EndStopped()
+			p.up.EndStopped()
+		}, silence},
+		"it stops behind enough silence": {func(p *person) { p.flows(0, 2*time.Second); time.Sleep(uplink.MicPause); p.up.EndStopped() }, 0},
+		"it goes on":                     {func(p *person) { p.flows(0, time.Second) }, 0},
+		"on hold":                        {func(p *person) { p.up.Pause(true) }, silence},
+		"said again to another session":  {func(p *person) { _ = p.up.Mark(uplink.Pause); p.take(); p.up.Rewind(true) }, silence},
+		"said again in mid-speech":       {func(p *person) { p.take(); p.up.Rewind(true) }, 0},
+		"marked by hand":                 {func(p *person) { p.up.Configure(true, 0, 0); _ = p.up.Mark(uplink.Pause) }, 0},
+	} {
+		bubble(t, func(p *person) {
+			p.up.Configure(false, 0, silence)
+			p.flows(loud, time.Second)
+			test.then(p)
+			got := time.Duration(0)
+			for {
+				it, wait, ok := p.up.Next(1)
+				switch {
+				case ok && it.Silence > 0:
+					got += it.Silence
+					if it.Rate != 16000 {
+						t.Errorf("%s: silence at %d Hz", name, it.Rate)
+					}
+				case !ok && wait > 0:
+					time.Sleep(wait)
+				}
+				if !ok && wait == 0 {
+					break
+				}
+			}
+			if got != test.want {
+				t.Errorf("%s: %v of silence, want %v", name, got, test.want)
 			}
 		})
 	}

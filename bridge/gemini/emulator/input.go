@@ -120,7 +120,7 @@ func (s *session) realtime(in *live.RealtimeInput) error {
 		s.manual = nil
 		return s.ended(speech, s.rate)
 	}
-	if in.AudioStreamEnd {
+	if in.AudioStreamEnd && (!s.setup.NeedsSilence || s.e.scenario.EndsAtMarks) {
 		return s.withVAD(func(_ func(), ended func([]int16)) { s.vad.end(ended) })
 	}
 	return nil

@@ -14,6 +14,9 @@ const (
 	// speechOnset is how much speech starts a turn by default: short enough for "yes", long enough for no click.
 	speechOnset = 60 * time.Millisecond
 
+	// longSilence is the silence in ms by which models of version 3.8 end a turn: between 500 and 1,400 were recorded.
+	longSilence = 800
+
 	// preRoll is how much audio before the start belongs to the speech: the beginning of a word is below the threshold.
 	preRoll = 300 * time.Millisecond
 

@@ -37,6 +37,9 @@ type Options struct {
 	// History is what was said before the conversation began, in other ones, oldest first.
 	History []Said
 
+	// EndPause is the pause by which the client wants a turn to end (silenceDurationMs); 0: the model's own.
+	EndPause time.Duration
+
 	// PreRoll is how much audio from before an activityStart belongs to the speech, if Manual.
 	PreRoll time.Duration
 }
@@ -258,6 +261,10 @@ func (p *parser) overlay(fields map[string]any, names []string, name string, val
 func (p *parser) activity(setup map[string]any) {
 	detection, _ := get(setup, "realtimeInputConfig.automaticActivityDetection").(map[string]any)
 	if detection["disabled"] != true {
+		if silence, ok := detection["silenceDurationMs"].(json.Number); ok {
+			ms, _ := silence.Int64() // in range
+			p.Options.EndPause = time.Duration(ms) * time.Millisecond
+		}
 		return
 	}
 	p.Options.Manual, p.Options.PreRoll = true, defaultPreRoll

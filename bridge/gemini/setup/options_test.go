@@ -71,7 +71,7 @@ func TestOptions(t *testing.T) {
 		},
 		{
 			name: "sensitive", in: `{"voxgate":{"vad":{"enabled":true,"sensitivity":0.5,"silenceDurationMs":700,"prefixPaddingMs":20}}}`,
-			want: setup.Options{Resumption: true}, field: activity,
+			want: setup.Options{Resumption: true, EndPause: 700 * time.Millisecond}, field: activity,
 			sent: `{"disabled":false,"endOfSpeechSensitivity":"END_SENSITIVITY_HIGH","prefixPaddingMs":20,` +
 				`"silenceDurationMs":700,"startOfSpeechSensitivity":"START_SENSITIVITY_HIGH"}`,
 		},
@@ -110,7 +110,7 @@ func TestOptions(t *testing.T) {
 		{
 			name: "said twice alike",
 			in:   `{"voxgate":{"vad":{"silenceDurationMs":7}},"realtimeInputConfig":{"automaticActivityDetection":{"silenceDurationMs":7}}}`,
-			want: setup.Options{Resumption: true}, field: activity, sent: `{"silenceDurationMs":7}`,
+			want: setup.Options{Resumption: true, EndPause: 7 * time.Millisecond}, field: activity, sent: `{"silenceDurationMs":7}`,
 		},
 		{
 			name: "no interruption", in: `{"voxgate":{"interrupts":{"enabled":false}}}`, want: setup.Options{Resumption: true}, field: handling,

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"maps"
 	"strings"
+	"time"
 
 	"voxgate/bridge/gemini/wire"
 	"voxgate/tools"
@@ -28,6 +29,10 @@ type Profile struct {
 	// Forgets is set where a handle that comes on a resumed connection may stand for the turns of that connection alone.
 	Forgets bool
 
+	// EndSilence is how much silence the model must hear behind a speech to find its end, where the sound stops; 0:
+	// audioStreamEnd is enough for it.
+	EndSilence time.Duration
+
 	// Proactive models may hear speech and decide not to answer it.
 	Proactive bool
 
@@ -37,6 +42,14 @@ type Profile struct {
 
 	// Writes is set for a model that is none of the Live API's: package writer lets it take part in a conversation.
 	Writes bool
+}
+
+// EndSilence is how much silence must go up behind a speech of which no more sound comes; 0: audioStreamEnd is enough.
+func (c Config) EndSilence() time.Duration {
+	if c.Options.Manual || c.Profile.EndSilence == 0 {
+		return 0
+	}
+	return max(c.Profile.EndSilence, c.Options.EndPause+time.Second) // the same margin as without a silence of the client's
 }
 
 // Typed returns a typed turn in the form that the model takes in mid-session. Parts is a JSON array of Part.

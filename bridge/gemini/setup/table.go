@@ -1,5 +1,7 @@
 package setup
 
+import "time"
+
 // backend is one of Google's two doors to the Live API, or both.
 type backend int
 
@@ -82,6 +84,11 @@ type row struct {
 	refuses []string
 }
 
+// endSilence is more than models of version 3.8 were seen to need: 0.5 s and an audioStreamEnd were not enough (12 of 12), 1.4 s were
+// (6 of 6; openclaw #152646, September 2026). The same was reported of gemini-2.5-flash (python-genai #1328), and of models that
+// nobody has measured it is assumed: silence harms none. Of 3.1 audioStreamEnd was recorded to end a turn (3 of 3).
+const endSilence = 1500 * time.Millisecond
+
 // writing is the row of all models that are none of the Live API's. Each call is a part of an answer, which waits for its result.
 var writing = row{
 	Profile: Profile{Name: "writing", Seeds: true, Appends: true, Writes: true}, output: writes, calls: callsSync,
@@ -101,12 +108,12 @@ var models = []row{
 	// Vertex refuses behavior for it (livekit/agents #3801) and has the moods in its one version (livekit/agents #4362).
 	// The second is its preview, which stands here because its name begins like that of one that was shut down.
 	{
-		Profile: Profile{Name: "2.5-native-audio-vertex", Seeds: true, Forgets: true, Appends: true},
+		Profile: Profile{Name: "2.5-native-audio-vertex", Seeds: true, Forgets: true, Appends: true, EndSilence: endSilence},
 		prefix:  "gemini-live-2.5-flash-native-audio", on: vertexAI, twin: "gemini-2.5-flash-native-audio-preview-12-2025",
 		output: speaks, thinking: thinksBudget, calls: callsSync, moods: moodsAsked,
 	},
 	{
-		Profile: Profile{Name: "2.5-native-audio-vertex", Seeds: true, Forgets: true, Appends: true},
+		Profile: Profile{Name: "2.5-native-audio-vertex", Seeds: true, Forgets: true, Appends: true, EndSilence: endSilence},
 		prefix:  "gemini-live-2.5-flash-preview-native-audio", on: vertexAI, whole: "gemini-live-2.5-flash-native-audio",
 		twin:   "gemini-2.5-flash-native-audio-preview-12-2025",
 		output: speaks, thinking: thinksBudget, calls: callsSync, moods: moodsAsked,
@@ -121,14 +128,14 @@ var models = []row{
 
 	// Blocking by default; proactivity and affective dialog by v1alpha (js-genai #696).
 	{
-		Profile: Profile{Name: "2.5-native-audio", Seeds: true, Forgets: true, Appends: true},
+		Profile: Profile{Name: "2.5-native-audio", Seeds: true, Forgets: true, Appends: true, EndSilence: endSilence},
 		prefix:  "gemini-2.5-flash-native-audio", on: geminiAPI, whole: "gemini-2.5-flash-native-audio-preview-12-2025",
 		twin:   "gemini-live-2.5-flash-native-audio",
 		output: speaks, thinking: thinksBudget, calls: callsWaiting, moods: moodsAsked,
 	},
 	// The one that writes; otherwise as its sister above.
 	{
-		Profile: Profile{Name: "2.5-flash-vertex", Seeds: true, Forgets: true, Appends: true},
+		Profile: Profile{Name: "2.5-flash-vertex", Seeds: true, Forgets: true, Appends: true, EndSilence: endSilence},
 		prefix:  "gemini-live-2.5-flash", on: vertexAI,
 		output: speaks | writes, thinking: thinksBudget, calls: callsSync,
 	},
@@ -144,42 +151,47 @@ var models = []row{
 	{
 		Profile: Profile{
 			Name: "3.8-live-extended-thinking", ContextUpdate: true, Seeds: true, Forgets: true, Appends: true, Proactive: true, Slow: true,
+			EndSilence: endSilence,
 		},
 		prefix: "gemini-3.8-live-extended-thinking", on: geminiAPI,
 		output: speaks, thinking: thinksAlways, calls: callsAsync, moods: moodsAlways, wide: true, oneAnswer: true,
 	},
 	// proactiveAudio false is an error, affective dialog closes with 1007 at the first message.
 	{
-		Profile: Profile{Name: "3.8-live", ContextUpdate: true, Seeds: true, Forgets: true, Appends: true, Proactive: true},
-		prefix:  "gemini-3.8-live", on: geminiAPI,
+		Profile: Profile{
+			Name: "3.8-live", ContextUpdate: true, Seeds: true, Forgets: true, Appends: true, Proactive: true, EndSilence: endSilence,
+		},
+		prefix: "gemini-3.8-live", on: geminiAPI,
 		output: speaks, thinking: thinksNever, moods: moodsAlways, wide: true,
 	},
 	// The avatar is Vertex's alone; contextUpdate is described in its start-manage-session.
 	{
-		Profile: Profile{Name: "3.8-live-vertex", ContextUpdate: true, Seeds: true, Forgets: true, Appends: true, Proactive: true},
-		prefix:  "gemini-3.8-live", on: vertexAI,
+		Profile: Profile{
+			Name: "3.8-live-vertex", ContextUpdate: true, Seeds: true, Forgets: true, Appends: true, Proactive: true, EndSilence: endSilence,
+		},
+		prefix: "gemini-3.8-live", on: vertexAI,
 		output: speaks | shows, thinking: thinksNever, moods: moodsAlways, wide: true,
 	},
 	// ai.google.dev/gemini-api/docs/live-api/live-translate: audio in, audio out, no tools, no instructions.
 	{
-		Profile: Profile{Name: "3.5-live-translate"},
+		Profile: Profile{Name: "3.5-live-translate", EndSilence: endSilence},
 		prefix:  "gemini-3.5-live-translate", on: anywhere,
 		output: speaks, thinking: thinksNever, calls: callsNothing, translates: true, refuses: []string{"systemInstruction"},
 	},
 	// ai.google.dev/gemini-api/docs/live-api/live-transcribe: audio in, text out. It has one name on each backend.
 	{
-		Profile: Profile{Name: "3.5-transcribe-live"},
+		Profile: Profile{Name: "3.5-transcribe-live", EndSilence: endSilence},
 		prefix:  "gemini-3.5-transcribe-live-preview", on: vertexAI, twin: "gemini-3.5-transcribe-live",
 		output: writes, thinking: thinksNever, calls: callsNothing, refuses: []string{"systemInstruction", "generationConfig.speechConfig"},
 	},
 	{
-		Profile: Profile{Name: "3.5-transcribe-live"},
+		Profile: Profile{Name: "3.5-transcribe-live", EndSilence: endSilence},
 		prefix:  "gemini-3.5-transcribe-live", on: geminiAPI, twin: "gemini-3.5-transcribe-live-preview",
 		output: writes, thinking: thinksNever, calls: callsNothing, refuses: []string{"systemInstruction", "generationConfig.speechConfig"},
 	},
 	// Models newer than this table: taken for one that is like the newest, without what only one of them has.
 	{
-		Profile: Profile{Name: "unknown", Seeds: true, Forgets: true, Appends: true},
+		Profile: Profile{Name: "unknown", Seeds: true, Forgets: true, Appends: true, EndSilence: endSilence},
 		on:      anywhere, output: speaks, thinking: thinksAnyhow, moods: moodsAsked, wide: true,
 	},
 }

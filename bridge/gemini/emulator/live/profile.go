@@ -15,6 +15,9 @@ type Traits struct {
 
 	// Forgets is set where a handle that is given on a resumed connection stands for the turns of that connection alone.
 	Forgets bool
+
+	// NeedsSilence is set where the end of speech is found in the audio alone: audioStreamEnd does nothing.
+	NeedsSilence bool
 }
 
 // profile is what a family of models takes: https://ai.google.dev/gemini-api/docs/live-guide (comparison).
@@ -51,11 +54,13 @@ const (
 var profiles = []profile{
 	{
 		prefix: "gemini-3.8-live-extended-thinking", gemini: true, thinking: needsLevel, asyncOnly: true, noScheduling: true,
-		needsRole: true, proactive: true, contextUpdate: true, wholeInput: true, Traits: Traits{SaysIdle: true, Forgets: true},
+		needsRole: true, proactive: true, contextUpdate: true, wholeInput: true,
+		Traits: Traits{SaysIdle: true, Forgets: true, NeedsSilence: true},
 	},
 	{
 		prefix: "gemini-3.8-live", gemini: true, vertex: true, video: true, thinking: noThinking,
-		needsRole: true, proactive: true, contextUpdate: true, wholeInput: true, Traits: Traits{Forgets: true},
+		needsRole: true, proactive: true, contextUpdate: true, wholeInput: true,
+		Traits: Traits{Forgets: true, NeedsSilence: true},
 	},
 	{
 		prefix: "gemini-3.1-flash-live", gemini: true, Traits: Traits{Blocks: true, Forgets: true}, syncOnly: true,
