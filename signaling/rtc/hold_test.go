@@ -330,6 +330,32 @@ func TestSectionsStopAndComeBack(t *testing.T) {
 			both("1 2", restarted(rtctest.Audio("0", "0")+rtctest.DataChannel("9", "1")+rtctest.Audio("9", "2"))),
 			both("1 2", rtctest.Audio("0", "0")+rtctest.DataChannel("9", "1")+rtctest.Audio("9", "2")),
 		}, []string{"0", "2", "2"}},
+		{"what carries the transport, and a browser gives the others a new one", []string{
+			both("0 1", rtctest.Audio("9", "0", candidate(5000))+rtctest.DataChannel("9", "1")),
+			both("1 2", rtctest.Audio("0", "0", candidate(5000))+rtctest.DataChannel("9", "1")+rtctest.Audio("9", "2")),
+		}, []string{"0", "gone"}},
+		{"the same, with candidates", []string{
+			both("0 1", rtctest.Audio("9", "0", candidate(5000), active)+rtctest.Audio("9", "1", candidate(5001), "a=sendonly")),
+			both("1", rtctest.Audio("0", "0")+rtctest.Audio("9", "1", candidate(6000), active)),
+		}, []string{"0", "gone"}},
+		{"what carries the transport, which goes on", []string{
+			both("0 1", rtctest.Audio("9", "0", candidate(5000))+rtctest.DataChannel("9", "1")),
+			both("1 2", rtctest.Audio("0", "0")+rtctest.Section("application 9 UDP/DTLS/SCTP webrtc-datachannel", "1", "a=sctp-port:5000",
+				candidate(5000))+rtctest.Audio("9", "2")),
+			both("2", rtctest.Audio("0", "0")+rtctest.DataChannel("0", "1")+rtctest.Audio("9", "2", candidate(5000))),
+		}, []string{"0", "2", "2"}},
+		{"the only section, with the same ufrag and a new transport", []string{
+			both("0", rtctest.Audio("9", "0", candidate(5000), active)),
+			both("1", rtctest.Audio("0", "0")+rtctest.Audio("9", "1", candidate(6000), active)),
+		}, []string{"0", "gone"}},
+		{"nothing, but what carries the transport is not served any more", []string{
+			both("0 1", rtctest.Video("9", "0", "VP8", candidate(5000))+rtctest.Audio("9", "1")),
+			both("0 1", rtctest.Video("9", "0", "H264", candidate(5000))+rtctest.Audio("9", "1")),
+		}, []string{"1", "1"}},
+		{"another section than that with the transport", []string{
+			both("0 1", rtctest.Audio("9", "0", candidate(5000))+rtctest.Audio("9", "1", "a=sendonly")),
+			both("0 2", rtctest.Audio("9", "0", candidate(6000))+rtctest.Audio("0", "1")+rtctest.Audio("9", "2")),
+		}, []string{"0", "0"}},
 		{"no mids, as ICE restarts", []string{
 			rtctest.OfferHead + rtctest.Audio("9", ""), rtctest.OfferHead + restarted(rtctest.Audio("9", "")),
 		}, []string{"x", "x"}},
@@ -383,6 +409,13 @@ func TestSectionsStopAndComeBack(t *testing.T) {
 		})
 	}
 }
+
+// candidate is a candidate of a port, and active one of TCP, which has none.
+func candidate(port int) string {
+	return fmt.Sprintf("a=candidate:1 1 UDP 2122187007 192.0.2.2 %d typ host", port)
+}
+
+const active = "a=candidate:2 1 TCP 2105458943 192.0.2.2 9 typ host tcptype active"
 
 // redOf is a section of sound that takes copies of earlier packets.
 func redOf(mid string) string {

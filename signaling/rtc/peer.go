@@ -88,21 +88,22 @@ type Peer struct {
 	decoder  opus.DecoderChoice
 	trickles bool // our candidates can be sent one by one
 
-	tried     int         // candidates of the client, since the last restart of ICE
-	offer     Offer       // the last one that was answered
-	stopped   bool        // the client has taken back all sections: what it offers next is for another peer
-	tag       string      // the mid of the section that carries the transport; "" before the first answer, and where the offer has none
-	index     int         // of the same section
-	mids      []string    // of the sections that the last answer has accepted, which share the transport
-	setup     string      // the client's side of DTLS in its first offer, which stays; "" before it
-	role      string      // ours
-	chosen    *codec      // of the first offer with audio, which all others must have; nil before that
-	codec     media.Codec // the same
-	pionOffer string      // the newest that Pion has got
-	repeats   uint64      // how many answers were made of Pion's earlier ones
-	output    *voice      // nil until the first offer with voice
-	sender    *webrtc.RTPSender
-	voiceAt   string // the mid of the section that has the sender; "": none has
+	tried      int         // candidates of the client, since the last restart of ICE
+	candidates []string    // the addresses of those that came one by one, or with the section of tag
+	offer      Offer       // the last one that was answered
+	stopped    bool        // the client has taken back all sections: what it offers next is for another peer
+	tag        string      // the mid of the section that carries the transport; "" before the first answer, and where the offer has none
+	index      int         // of the same section
+	mids       []string    // of the sections that the last answer has accepted, which share the transport
+	setup      string      // the client's side of DTLS in its first offer, which stays; "" before it
+	role       string      // ours
+	chosen     *codec      // of the first offer with audio, which all others must have; nil before that
+	codec      media.Codec // the same
+	pionOffer  string      // the newest that Pion has got
+	repeats    uint64      // how many answers were made of Pion's earlier ones
+	output     *voice      // nil until the first offer with voice
+	sender     *webrtc.RTPSender
+	voiceAt    string // the mid of the section that has the sender; "": none has
 
 	// Of pion's goroutines, too.
 	gathered   chan struct{}              // has room for one: Pion has all our candidates, perhaps those before a restart of ICE
@@ -176,13 +177,36 @@ func (p *Peer) Made(o Offer) bool {
 	if p.stopped || p.setup == "" || o.Stopped() {
 		return !p.stopped && p.setup != ""
 	}
-	return p.offer.transport.fingerprint == o.transport.fingerprint && !p.startsTransport(o)
+	return p.offer.transport.fingerprint == o.transport.fingerprint && !p.startsTransport(o) && !p.replacesTransport(o)
 }
 
 // startsTransport reports whether an offer has stopped all sections that share the transport, and begins others with one of their own. A
 // transport ends with its last section (RFC 9143 section 7.5): a browser then begins ICE and DTLS again, with the same certificate.
 func (p *Peer) startsTransport(o Offer) bool {
 	return p.Restarts(o) && !slices.ContainsFunc(p.mids, func(mid string) bool { return o.section(mid) != nil })
+}
+
+// replacesTransport reports whether an offer has stopped the section that carries the transport, and gives the others another one: Chromium
+// and Firefox end DTLS then, and begin with other ports but the same ufrag and certificate. A client that goes on with its transport, as
+// RFC 9143 section 7.5 lets it, repeats candidates.
+func (p *Peer) replacesTransport(o Offer) bool {
+	if p.tag == "" || len(p.candidates) == 0 || p.Restarts(o) ||
+		slices.ContainsFunc(o.sections, func(s section) bool { return s.mid == p.tag && s.offered }) {
+		return false
+	}
+	return !slices.ContainsFunc(o.tag().attributes.all("candidate"), func(line string) bool {
+		return slices.Contains(p.candidates, candidateAddress(line))
+	})
+}
+
+// candidateAddress returns the protocol, address and port of a candidate (RFC 8839 section 5.1); "" if it has no port of its own, as active
+// TCP.
+func candidateAddress(line string) string {
+	fields := strings.Fields(line)
+	if len(fields) < 6 || fields[5] == "9" {
+		return ""
+	}
+	return strings.ToLower(fields[2]) + " " + fields[4] + " " + fields[5]
 }
 
 // Restarts reports whether an offer restarts ICE, which cuts the path until the answer is there.
@@ -269,7 +293,10 @@ func (p *Peer) Answer(o Offer) (sdp string, err error) {
 		p.chosen, p.codec = o.codec, o.codec.new(p.decoder)
 	}
 	if p.Restarts(o) {
-		p.tried = 0
+		p.tried, p.candidates = 0, nil
+	}
+	for _, line := range o.tag().attributes.all("candidate") {
+		p.noteCandidate(line)
 	}
 	p.tried = max(p.tried, len(o.transport.candidates)) // a further offer repeats those of the first
 	p.mayCome.Add(moreTracks)
@@ -491,10 +518,18 @@ func (p *Peer) AddCandidate(line string) error {
 		return ErrTooManyCandidates
 	}
 	p.tried++
+	p.noteCandidate(line)
 	if err := p.pc.AddICECandidate(webrtc.ICECandidateInit{Candidate: line}); err != nil {
 		return &RefusedError{Problem: "cannot be read: " + err.Error(), Err: err}
 	}
 	return nil
+}
+
+// noteCandidate keeps the address of a candidate.
+func (p *Peer) noteCandidate(line string) {
+	if a := candidateAddress(line); a != "" && len(p.candidates) < 2*MaxCandidates && !slices.Contains(p.candidates, a) {
+		p.candidates = append(p.candidates, a)
+	}
 }
 
 // Mute stops the microphone for good and waits for it.
