@@ -98,12 +98,12 @@ func entriesOf(history []setup.Said) (entries []Entry) {
 // loop owns the session from its first dial to its end. A panic in it ends this conversation alone.
 func (s *Session) loop(parent context.Context) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(parent)) // the last answers are sent even after a shutdown
-	s.contained(func() { s.begun(); s.run(ctx, parent) })
+	s.containPanic(func() { s.begun(); s.run(ctx, parent) })
 	s.close(cancel)
 }
 
-// contained runs a part of the loop; a panic in it is why the conversation ends.
-func (s *Session) contained(f func()) {
+// containPanic runs a part of the loop; a panic in it is why the conversation ends.
+func (s *Session) containPanic(f func()) {
 	crash.Run(s.log, "session", func(err error) { s.ended = err }, f)
 }
 
@@ -204,7 +204,7 @@ func (s *Session) close(cancel context.CancelFunc) {
 		func() { s.handover.record.End(last) },
 		s.finish,
 	} {
-		s.contained(part)
+		s.containPanic(part)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"slices"
@@ -29,9 +30,7 @@ import (
 
 // serve builds everything in order, runs until ctx is done, and stops it in reverse.
 func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
-	for _, wrong := range s.unknown {
-		log.Warn("unknown setting", "err", wrong)
-	}
+	warnOfUnknownSettings(s, log)
 	stopping := &ending{log: log}
 	defer func() { err = errors.Join(err, stopping.run()) }()
 	if s.access.Agents, err = openAgents(s, log); err != nil {
@@ -57,12 +56,10 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	own, stopTools, err := operatorsTools(ctx, s.tools, log)
+	own, err := openTools(ctx, s, stopping, log)
 	if err != nil {
 		return err
 	}
-	warnOfMissingTools(s.access.Agents, own, log)
-	stopping.then("tools", stopTools)
 	fetcher, chips := canvas.NewFetcher(guard.Client(guard.Options{})), canvas.NewChips()
 	ends, seen, err := openReports(s, measured, seen, stopping, log)
 	if err != nil {
@@ -75,7 +72,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	options := bridge.Options{
 		Client: gemini, Backend: backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens, Prices: s.prices,
 		Tools: own, SignPicture: fetcher.Sign, Chips: chips.Add,
-		Recordings: s.recordings, RecordAll: s.recordAll, Node: node, Logger: log,
+		Recordings: s.recordings, RecordAll: s.recordAll, Node: node, Observe: seen.all(), Logger: log,
 	}
 	if node != "" {
 		options.Store = shared
@@ -83,7 +80,6 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	if ends.hooks != nil {
 		options.Admit = measured.admitting(ends.hooks.admit)
 	}
-	options.Observe = seen.all()
 	host := bridge.NewHost(options)
 	stopping.before("conversations", host.Shutdown) // the callers get their goodbye, then leave
 	generate, err := openREST(s, host, gemini, admission, stopping, log)
@@ -106,12 +102,30 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	stopping.add("requests", server.Shutdown)
 	stopping.add("doors", doors.Close)
 	announce(s, listener.Addr().(*net.TCPAddr), backend, log)
-	check := func(ctx context.Context) { s.tls.fetch(ctx, listener.Addr()); checkGemini(ctx, gemini, backend, log) }
-	if err = serveUntil(ctx, server, listener, check); err == nil {
-		drain(host, s.drain, log)
+	return serveRequests(ctx, server, listener, host, s.drain, log, func(ctx context.Context) {
+		s.tls.fetch(ctx, listener.Addr())
+		checkGemini(ctx, gemini, backend, log)
+	})
+}
+
+// serveRequests serves requests until ctx is done, and then gives conversations time to end. check runs beside it.
+func serveRequests(
+	ctx context.Context, server *http.Server, at net.Listener, host *bridge.Host, most time.Duration, log *slog.Logger,
+	check func(context.Context),
+) error {
+	err := serveUntil(ctx, server, at, check)
+	if err == nil {
+		drain(host, most, log)
 	}
 	log.Info("shutting down")
 	return err
+}
+
+// warnOfUnknownSettings logs the environment's names that are near those of a setting.
+func warnOfUnknownSettings(s settings, log *slog.Logger) {
+	for _, wrong := range s.unknown {
+		log.Warn("unknown setting", "err", wrong)
+	}
 }
 
 // openAgents reads who answers; nil: there is no folder.
@@ -248,16 +262,19 @@ func openReports(s settings, m *metrics, seen observers, stopping *ending, log *
 	return ends, seen, nil
 }
 
-// operatorsTools are the tools of a file, which every conversation has.
-func operatorsTools(ctx context.Context, file string, log *slog.Logger) (list func() []tools.Tool, stop func(), err error) {
-	if file == "" {
-		return nil, func() {}, nil
+// openTools opens the tools of the operator's file, which every conversation has, and returns nil if there is no file. It warns of agents
+// that name other tools.
+func openTools(ctx context.Context, s settings, stopping *ending, log *slog.Logger) (list func() []tools.Tool, err error) {
+	if s.tools != "" {
+		c, err := catalogue.Load(ctx, s.tools, log)
+		if err != nil {
+			return nil, fmt.Errorf("tools: %w", err)
+		}
+		stopping.then("tools", c.Close)
+		list = c.Tools
 	}
-	c, err := catalogue.Load(ctx, file, log)
-	if err != nil {
-		return nil, nil, fmt.Errorf("tools: %w", err)
-	}
-	return c.Tools, c.Close, nil
+	warnOfMissingTools(s.access.Agents, list, log)
+	return list, nil
 }
 
 // url is where the gateway is reached that listens at an address.

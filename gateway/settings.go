@@ -138,6 +138,18 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 		s.parseNodeURL,
 	)
 	f.Func("log", "text, or json: how the log is written; with ,debug behind it more is", s.parseLog)
+	s.fileFlags(f)
+	f.Var((*listenAddress)(&s.restAddr), "rest-addr", "`host:port` of the REST API besides that of addr; empty: none")
+	f.StringVar(&s.appModel, "app-model", "gemini-3.8-flash", "`model` that writes them, and the outcomes of conversations")
+	f.Func("opus-decoder", "libopus, or pion: pure Go, where no C may read strangers' bytes", func(v string) (err error) {
+		s.opusDecoder, err = opus.ParseDecoderChoice(v)
+		return err
+	})
+	return f
+}
+
+// fileFlags lists the settings that name the operator's files and folders.
+func (s *settings) fileFlags(f *flag.FlagSet) {
 	f.StringVar(&s.tools, "tools", "", "JSON `file` of the tools that every conversation has; empty: only those of its client")
 	f.StringVar(&s.agents, "agents", "", "`folder` of the agents, a file each, that answer at every door (docs/agents.md); empty: none")
 	f.StringVar(&s.telephony, "telephony", "",
@@ -152,16 +164,9 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 		s.prices, err = price.Read(v)
 		return err
 	})
-	f.Var((*listenAddress)(&s.restAddr), "rest-addr", "`host:port` of the REST API besides that of addr; empty: none")
 	f.StringVar(&s.workspace, "workspace", "",
 		"`folder` for the projects and apps of the VOX assistant (docs/vox.md); empty: no apps are generated")
-	f.StringVar(&s.appModel, "app-model", "gemini-3.8-flash", "`model` that writes them, and the outcomes of conversations")
 	f.StringVar(&s.sip, "sip", "", "JSON `file` of telephone lines and who answers them (docs/sip.md); empty: there are none")
-	f.Func("opus-decoder", "libopus, or pion: pure Go, where no C may read strangers' bytes", func(v string) (err error) {
-		s.opusDecoder, err = opus.ParseDecoderChoice(v)
-		return err
-	})
-	return f
 }
 
 // list returns the Set of a flag of comma-separated values, each read by parse.

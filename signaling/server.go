@@ -194,7 +194,7 @@ func (s *Server) enter(d Door) http.Handler {
 		case !websocket.IsWebSocketUpgrade(r): // http.Server.Shutdown waits for these
 			r.Body = access.From(r.Context()).Body(r)
 			defer r.Body.Close()
-			s.contained(w, r, handler)
+			s.serveHandler(w, r, handler)
 		default:
 			ctx, leave := entered.visit(r.Context())
 			if leave == nil {
@@ -202,13 +202,13 @@ func (s *Server) enter(d Door) http.Handler {
 				return
 			}
 			defer leave()
-			s.contained(w, r.WithContext(ctx), handler)
+			s.serveHandler(w, r.WithContext(ctx), handler)
 		}
 	})
 }
 
-// contained has a handler serve a request. A panic in it is answered with 500, or ends an answer that has begun.
-func (s *Server) contained(w http.ResponseWriter, r *http.Request, handler http.Handler) {
+// serveHandler has a handler serve a request. A panic in it is answered with 500, or ends an answer that has begun.
+func (s *Server) serveHandler(w http.ResponseWriter, r *http.Request, handler http.Handler) {
 	crash.Run(s.options.Logger, "request", func(error) {
 		http.Error(w, "An internal error of the gateway.", http.StatusInternalServerError)
 	}, func() { handler.ServeHTTP(w, r) })

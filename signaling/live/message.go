@@ -201,7 +201,7 @@ func (r *reader) content(raw json.RawMessage) (request, error) {
 	seeds := r.history
 	for i, t := range p.Turns {
 		at := fmt.Sprintf("clientContent.turns[%d]", i)
-		kept, lost := typeable(t.Parts)
+		kept, lost := keepTypedParts(t.Parts)
 		if lost != "" {
 			q.dropped = cmp.Or(q.dropped, fmt.Sprintf("Dropped from %s, which has text and inlineData alone: %s.", at, lost))
 			if kept == nil {
@@ -238,9 +238,9 @@ func (r *reader) content(raw json.RawMessage) (request, error) {
 	return q, nil
 }
 
-// typeable is the parts of a turn without those that a person cannot type or show: calls of functions and their answers, which
+// keepTypedParts returns the parts of a turn without those that a person cannot type or show: calls of functions and their answers, which
 // frameworks replay as history, and files. lost names what they have, empty if nothing was lost; kept is nil if nothing is left.
-func typeable(raw json.RawMessage) (kept json.RawMessage, lost string) {
+func keepTypedParts(raw json.RawMessage) (kept json.RawMessage, lost string) {
 	if len(raw) > 0 && raw[0] == '{' { // one for a list
 		raw = slices.Concat(json.RawMessage("["), raw, json.RawMessage("]"))
 	}

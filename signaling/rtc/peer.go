@@ -131,7 +131,7 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 	}
 	pc.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
 		p.log.Debug("peer", "state", s)
-		p.contained("peer", func() {
+		p.containPanic("peer", func() {
 			switch s {
 			case webrtc.PeerConnectionStateConnected:
 				o.Connected()
@@ -163,10 +163,10 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 			return
 		}
 		c := newChannel(dc, int(p.maxMessage.Load()))
-		dc.OnOpen(func() { p.contained("data channel", func() { o.Opened(c) }) })
-		dc.OnClose(func() { p.contained("data channel", func() { o.Closed(c) }) })
+		dc.OnOpen(func() { p.containPanic("data channel", func() { o.Opened(c) }) })
+		dc.OnClose(func() { p.containPanic("data channel", func() { o.Closed(c) }) })
 		dc.OnMessage(func(m webrtc.DataChannelMessage) {
-			p.contained("data channel", func() { o.Message(m.Data, m.IsString) })
+			p.containPanic("data channel", func() { o.Message(m.Data, m.IsString) })
 		})
 	})
 	return p, nil
@@ -244,8 +244,8 @@ func (p *Peer) WantsChannel() bool { return p.offer.channel }
 // the offer has none, and before the first Answer.
 func (p *Peer) Tag() (mid string, index int) { return p.tag, p.index }
 
-// contained runs f, and ends the conversation if it panics.
-func (p *Peer) contained(place string, f func()) { crash.Run(p.log, place, p.session.Crash, f) }
+// containPanic runs f, and ends the conversation if it panics.
+func (p *Peer) containPanic(place string, f func()) { crash.Run(p.log, place, p.session.Crash, f) }
 
 // do is contained, and has Close wait for it: pion's own Close returns while a track's handler still runs.
 func (p *Peer) do(place string, f func()) {
@@ -257,7 +257,7 @@ func (p *Peer) do(place string, f func()) {
 	p.mu.Unlock()
 	if ok {
 		defer p.running.Done()
-		p.contained(place, f)
+		p.containPanic(place, f)
 	}
 }
 

@@ -168,7 +168,7 @@ func (q *request) answer() (live.Object, *apiError) {
 		if len(schema) == 0 {
 			schema = q.GenerationConfig.ResponseSchema
 		}
-		return said(smallest(schema)), nil
+		return said(buildSmallestValue(schema)), nil
 	case strings.Contains(text, "<<<file index.html>>>") && !strings.Contains(text, "counter"):
 		return said(writeApp(text)), nil
 	case strings.Contains(strings.ToLower(text), "html"):

@@ -20,8 +20,8 @@ type instance struct {
 	values int // that were made
 }
 
-// smallest returns the smallest value of a schema as JSON; "{}" if there is no schema, or one that has no end.
-func smallest(schema json.RawMessage) string {
+// buildSmallestValue returns the smallest value of a schema as JSON; "{}" if there is no schema, or one that has no end.
+func buildSmallestValue(schema json.RawMessage) string {
 	var root map[string]any
 	if json.Unmarshal(schema, &root) != nil || len(root) == 0 {
 		return "{}"

@@ -30,7 +30,7 @@ func TestSmallest(t *testing.T) {
 		`{"$ref":"#"}`: `{}`,
 		`{"type":"array","minItems":1e9,"items":{"type":"string"}}`: `{}`,
 	} {
-		got := smallest(json.RawMessage(schema))
+		got := buildSmallestValue(json.RawMessage(schema))
 		if got != want {
 			t.Errorf("%s: %s, want %s", schema, got, want)
 		}
@@ -52,7 +52,7 @@ func TestSmallest(t *testing.T) {
 	// Google's own spelling.
 	google := `{"type":"OBJECT","required":["n","tags"],"properties":{"n":{"type":"INTEGER","nullable":true},` +
 		`"tags":{"type":"ARRAY","minItems":"1","items":{"type":"STRING"}}}}`
-	if got := smallest(json.RawMessage(google)); got != `{"n":0,"tags":[""]}` {
+	if got := buildSmallestValue(json.RawMessage(google)); got != `{"n":0,"tags":[""]}` {
 		t.Errorf("Google's Schema: %s", got)
 	}
 }
