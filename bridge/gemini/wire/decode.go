@@ -106,14 +106,11 @@ func (m *ServerMessage) field(name string, value []byte, beside *object) error {
 			m.Tokens = &t
 		}
 	case "goAway":
-		var away struct{ TimeLeft string }
+		var away struct{ TimeLeft json.RawMessage }
 		if err := unmarshal(name, value, &away); err != nil {
 			return err
 		}
-		left, err := parseDuration(away.TimeLeft)
-		if err != nil {
-			return err
-		}
+		left := parseTimeLeft(away.TimeLeft)
 		m.GoAway = &left
 	case "sessionResumptionUpdate":
 		var update struct {
@@ -424,16 +421,13 @@ func transcription(into *string, value []byte) (some bool, err error) {
 	return t.Text != "", nil
 }
 
-// parseDuration reads a Duration of proto3 JSON: seconds with up to nine decimals and an s.
-func parseDuration(said string) (time.Duration, error) {
-	if said == "" {
-		return 0, nil
+// parseTimeLeft returns a duration of goAway. One that cannot be read counts as none: the connection will be closed all the same.
+func parseTimeLeft(raw json.RawMessage) time.Duration {
+	d, err := time.ParseDuration(strings.Trim(string(raw), `"`))
+	if err != nil {
+		return 0
 	}
-	d, err := time.ParseDuration(said)
-	if err != nil || !strings.HasSuffix(said, "s") {
-		return 0, &FrameError{Problem: "goAway.timeLeft is not a duration"}
-	}
-	return max(d, 0), nil
+	return max(d, 0)
 }
 
 // unmarshal decodes a value and names the field if it is of the wrong kind.
