@@ -108,7 +108,7 @@ func (a *Agent) read(fields []byte) error {
 	if m := unknownField.FindStringSubmatch(err.Error()); m != nil {
 		return wrong(m[1], "there is no such field")
 	}
-	return &mistake{"", err}
+	return &mistake{"", tools.ExplainJSON(err, "")}
 }
 
 // wrongKind says what kind of value a field must have, and what it has.

@@ -57,7 +57,7 @@ func ExplainJSON(err error, at string) error {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return &JSONError{Field: at, Got: "it ends too early"}
 	case strings.HasPrefix(err.Error(), "json: unknown field "):
-		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
+		return errors.New(strings.TrimPrefix(err.Error(), "json: ")) // which has no path
 	case strings.HasPrefix(err.Error(), "json: "):
 		return &JSONError{Field: at, Got: "it cannot be read"}
 	}
@@ -138,6 +138,21 @@ func ReadJSON(raw []byte, into any) error {
 		return err
 	}
 	return ExplainJSON(json.Unmarshal(Encode(fitted), into), "")
+}
+
+// ReadStrictJSON reads one JSON value whose fields the target must all have, as files and requests in which a misspelt limit would be
+// none. A byte order mark may stand before it, nothing behind it. The error names no type of Go's.
+func ReadStrictJSON(raw []byte, into any) error {
+	trimmed := TrimBOM(raw)
+	dec := json.NewDecoder(bytes.NewReader(trimmed))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil {
+		return ExplainJSON(err, "")
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return &JSONError{Got: "there is more behind the value"}
+	}
+	return nil
 }
 
 var (

@@ -2,9 +2,7 @@
 package price
 
 import (
-	"bytes"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,6 +13,7 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini/wire"
+	"voxgate/tools"
 )
 
 // Model is what a million tokens of a model cost, in US dollars, by modality: "TEXT", "AUDIO", "IMAGE", "VIDEO". What has no price of its
@@ -64,9 +63,7 @@ func parse(text []byte) (Table, error) {
 		Date, Source string // for those who read it
 		Models       Table
 	}
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.DisallowUnknownFields() // a price that was misspelt would be none
-	if err := dec.Decode(&file); err != nil {
+	if err := tools.ReadStrictJSON(text, &file); err != nil { // a price that was misspelt would be none
 		return nil, err
 	}
 	if len(file.Models) == 0 {

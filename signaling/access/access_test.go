@@ -696,7 +696,7 @@ func TestBadKeysFiles(t *testing.T) {
 	}
 	hashed := `"sha256":"` + hash + `"`
 	for text, says := range map[string]string{
-		``:                                      "EOF",
+		``:                                      "it ends too early",
 		`{"secret":"short"}`:                    "secret is not 32",
 		`{"secret":"${NOT_THERE_AT_ALL}"}`:      "no variable NOT_THERE_AT_ALL",
 		`{"secret":"` + secret + `","kies":[]}`: `unknown field "kies"`,

@@ -23,6 +23,7 @@ import (
 	"voxgate/bridge"
 	"voxgate/environment"
 	"voxgate/reread"
+	"voxgate/tools"
 )
 
 // What a server key may do.
@@ -224,9 +225,7 @@ func readFile(path string) (f file, err error) {
 	if err != nil {
 		return f, err
 	}
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&f); err != nil {
+	if err := tools.ReadStrictJSON(raw, &f); err != nil {
 		return f, fmt.Errorf("%s: %w", path, err)
 	}
 	return f, nil

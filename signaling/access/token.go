@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -249,14 +250,12 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var wanted Wanted
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxWanted))
-	dec.DisallowUnknownFields() // a limit that was misspelt would be none
-	if err := dec.Decode(&wanted); err != nil {
-		message := "The body cannot be read: " + tools.ExplainJSON(err, "").Error()
-		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok { // whose text names our types
-			message = fmt.Sprintf("%s: must not be a %s", wrong.Field, wrong.Value)
-		}
-		Refuse(w, &bridge.Error{Code: bridge.CodeBadMessage, Message: message})
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxWanted))
+	if err == nil {
+		err = tools.ReadStrictJSON(body, &wanted) // a limit that was misspelt would be none
+	}
+	if err != nil {
+		Refuse(w, &bridge.Error{Code: bridge.CodeBadMessage, Message: "The body cannot be read: " + err.Error()})
 		return
 	}
 	var minted Minted

@@ -174,6 +174,18 @@ func TestCommandsOfMessages(t *testing.T) {
 				`{"id":"1","name":"n","response":{"my_field":"a-b"},"scheduling":"INTERRUPT","will_continue":true}]}}`,
 			`{"toolResponse":{}}`, `{"toolResponse":{"functionResponses":[{"response":{}}]}}`,
 		}},
+		{"what proto3 JSON may be", []string{
+			"\ufeff" + setup, `{"realtimeInput":{"audioStreamEnd":"true"}}`, `{"realtimeInput":{"text":"a","audioStreamEnd":"false"}}`,
+			`{"realtimeInput":{"mediaChunks":{"mimeType":"audio/pcm","data":"AQD//w=="}}}`, `{"realtimeInput":{"audio":null,"mediaChunks":null}}`,
+			`{"realtimeInput":{"audioStreamEnd":7}}`, `{"realtimeInput":{"audio":[1]}}`, `{"realtimeInput":{"audio":{"mimeType":{}}}}`,
+			`{"clientContent":{"turns":{"role":"user","parts":{"text":"a"}},"turnComplete":"true"}}`, `{"clientContent":{"turns":7}}`,
+			`{"toolResponse":{"functionResponses":{"id":"1","name":"n","response":{"z_a":1},"scheduling":1,"willContinue":"true"}}}`,
+			`{"tool_response":{"function_responses":[{"id":7,"response":{},"scheduling":"when_idle"}]}}`,
+			`{"toolResponse":{"functionResponses":[{"id":"1","scheduling":"SCHEDULING_UNSPECIFIED"}]}}`,
+			`{"toolResponse":{"functionResponses":null}}`, `{"toolResponse":null}`,
+			`{"toolResponse":{"functionResponses":[{"id":{}}]}}`, `{"toolResponse":{"functionResponses":[{"id":"1","scheduling":9}]}}`,
+			`{"toolResponse":{"functionResponses":7}}`,
+		}},
 		{"changes", []string{
 			setup, `{"contextUpdate":{"systemInstruction":{"parts":[{"text":"x"}]}}}`,
 			`{"contextUpdate":{"tools":{"tools":[{"googleSearch":{}}]}}}`, `{"contextUpdate":{"tools":{}}}`, `{"contextUpdate":{"tools":7}}`,

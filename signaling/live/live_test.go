@@ -467,7 +467,10 @@ func TestLiveRefuses(t *testing.T) {
 		reason   string
 	}{
 		{[]string{`{"setup":{"generationConfig":{"topK":"x"}}}`}, "setup.generationConfig.topK must be"},
-		{[]string{`{"setup":{"sessionResumption":{"transparent":1}}}`}, "setup.sessionResumption must be an object"},
+		{
+			[]string{`{"setup":{"sessionResumption":{"transparent":1}}}`},
+			"setup.sessionResumption.transparent must be true or false, not a number.",
+		},
 		{[]string{`{"setup":{"tools":[{"functionDeclarations":[{"name":""}]}]}}`}, "setup.tools[0].functionDeclarations[0].name must be"},
 		{[]string{`{"clientContent":{}}`}, "The first message must be a setup message, and nothing else."},
 		{[]string{`{"setup":{"model":"` + strings.Repeat("x", 1<<20) + `"}}`}, "too long: it may have 1048576 bytes"},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"voxgate/agents"
@@ -57,6 +58,15 @@ func invalid(field, problem string) *bridge.Error {
 	return &bridge.Error{Code: bridge.CodeBadMessage, Field: field, Message: strings.TrimSpace(field + " " + problem)}
 }
 
+// unreadable is the error for a field that [tools.ReadJSON] could not read; at is the path of what was read.
+func unreadable(err error, at string) *bridge.Error {
+	bad := &bridge.Error{Code: bridge.CodeBadMessage, Field: at, Message: tools.ExplainJSON(err, at).Error() + "."}
+	if place := (*tools.JSONError)(nil); errors.As(tools.ExplainJSON(err, at), &place) {
+		bad.Field = place.Field
+	}
+	return bad
+}
+
 // parse reads a message.
 func (r *reader) parse(raw []byte) (request, error) {
 	whole, err := readObject(raw, "")
@@ -84,17 +94,88 @@ func (r *reader) parse(raw []byte) (request, error) {
 		if isEmptyObject(payload) || isEmptyList(payload, "mediaChunks") { // no-ops at Google; some clients send them to stay connected
 			return request{}, nil
 		}
-		input, err := protocol.ClientMessage{Payload: signaling.GoogleJSON(payload)}.RealtimeInput(&r.sound)
-		return request{input: &input}, located(err, nameRealtime)
+		return r.realtime(signaling.GoogleJSON(payload))
 	case nameTool:
 		if isEmptyObject(payload) || isEmptyList(payload, "functionResponses") {
 			return request{}, nil
 		}
-		payload = tools.Encode(object{nameTool: signaling.GoogleJSON(payload)})
-		answers, err := protocol.ClientMessage{Payload: payload}.ToolResponses()
-		return request{answers: answers}, located(err, "")
+		return toolResponse(signaling.GoogleJSON(payload))
 	}
 	return request{}, invalid("", fmt.Sprintf("Unknown name %q: Cannot find field.", protocol.Clip(names[0])))
+}
+
+// realtimeInput and functionResponses are messages as Google has them. What a stricter reader refuses is read into them and written again.
+type realtimeInput struct {
+	Text           *string         `json:"text,omitempty"`
+	Audio          *blob           `json:"audio,omitempty"`
+	Video          *blob           `json:"video,omitempty"`
+	ActivityStart  json.RawMessage `json:"activityStart,omitempty"`
+	ActivityEnd    json.RawMessage `json:"activityEnd,omitempty"`
+	AudioStreamEnd bool            `json:"audioStreamEnd,omitempty"`
+	MediaChunks    []blob          `json:"mediaChunks,omitempty"`
+}
+
+type blob struct {
+	MIMEType string `json:"mimeType"`
+	Data     string `json:"data"`
+}
+
+type functionResponses struct {
+	FunctionResponses []struct {
+		ID           string           `json:"id,omitempty"`
+		Name         string           `json:"name,omitempty"`
+		Response     json.RawMessage  `json:"response,omitempty"`
+		Scheduling   tools.Scheduling `json:"scheduling,omitempty"`
+		WillContinue bool             `json:"willContinue,omitempty"`
+		Parts        []struct {
+			InlineData *blob `json:"inlineData,omitempty"`
+		} `json:"parts,omitempty"`
+	} `json:"functionResponses"`
+}
+
+// schedulings are the values of FunctionResponse.Scheduling in the order of their numbers
+// (https://ai.google.dev/api/live#FunctionResponse); the first one says nothing.
+var schedulings = []tools.Scheduling{"", tools.Silent, tools.WhenIdle, tools.Interrupt}
+
+// realtime reads realtimeInput. Nearly all of what comes is sound, as Google's SDKs write it; only what cannot be read so is read a second
+// time as Google's servers would.
+func (r *reader) realtime(payload json.RawMessage) (request, error) {
+	read := func() (request, error) {
+		input, err := protocol.ClientMessage{Payload: payload}.RealtimeInput(&r.sound)
+		return request{input: &input}, located(err, nameRealtime)
+	}
+	q, err := read()
+	var lenient realtimeInput
+	if err == nil || tools.ReadJSON(payload, &lenient) != nil {
+		return q, err
+	}
+	payload = tools.Encode(lenient)
+	return read()
+}
+
+// toolResponse reads toolResponse, likewise.
+func toolResponse(payload json.RawMessage) (request, error) {
+	read := func() (request, error) {
+		wrapped := tools.Encode(object{nameTool: payload})
+		answers, err := protocol.ClientMessage{Payload: wrapped}.ToolResponses()
+		return request{answers: answers}, located(err, "")
+	}
+	q, err := read()
+	var lenient functionResponses
+	if err == nil || tools.ReadJSON(payload, &lenient) != nil {
+		return q, err
+	}
+	for i, one := range lenient.FunctionResponses {
+		word := strings.ToUpper(string(one.Scheduling))
+		if n, err := strconv.Atoi(word); err == nil && n >= 0 && n < len(schedulings) {
+			word = string(schedulings[n])
+		} else if strings.HasSuffix(word, "_UNSPECIFIED") {
+			word = ""
+		}
+		lenient.FunctionResponses[i].Scheduling = tools.Scheduling(word)
+	}
+	payload = tools.Encode(lenient)
+	return read()
 }
 
 // located is an error of package protocol, whose messages stand in a payload, with the name that the field has here.
@@ -122,15 +203,15 @@ func (r *reader) setup(raw json.RawMessage) (request, error) {
 			Handle      string `json:"handle"`
 			Transparent bool   `json:"transparent"`
 		}
-		if tools.ReadJSON(given, &resumption) != nil {
-			return request{}, invalid("setup.sessionResumption", "must be an object with a handle.")
+		if err := tools.ReadJSON(given, &resumption); err != nil {
+			return request{}, unreadable(err, "setup.sessionResumption")
 		}
 		opening = setup{true, resumption.Handle, resumption.Transparent}
 	}
 	if given := config["historyConfig"]; given != nil {
 		var history struct{ InitialHistoryInClientContent bool }
-		if tools.ReadJSON(given, &history) != nil {
-			return request{}, invalid("setup.historyConfig", "must be an object.")
+		if err := tools.ReadJSON(given, &history); err != nil {
+			return request{}, unreadable(err, "setup.historyConfig")
 		}
 		r.history = history.InitialHistoryInClientContent && opening.handle == ""
 	}
@@ -194,7 +275,7 @@ func (r *reader) content(raw json.RawMessage) (request, error) {
 		TurnComplete bool
 	}
 	if err := tools.ReadJSON(raw, &p); err != nil {
-		return request{}, invalid(nameContent, "must be {turns: Content[], turnComplete: boolean}.")
+		return request{}, unreadable(err, nameContent)
 	}
 	var q request
 	var turns []bridge.SeedTurn
@@ -265,10 +346,10 @@ func keepTypedParts(raw json.RawMessage) (kept json.RawMessage, lost string) {
 	return tools.Encode(rest), protocol.Clip(lost)
 }
 
-// isEmptyObject reports whether a value is an object without fields, or null.
+// isEmptyObject reports whether a value is null, or an object that has no fields but null.
 func isEmptyObject(raw json.RawMessage) bool {
-	var fields object
-	return json.Unmarshal(raw, &fields) == nil && len(fields) == 0
+	fields, err := readObject(raw, "value")
+	return err == nil && len(fields) == 0 || string(raw) == "null"
 }
 
 // isEmptyList reports whether an object has nothing but an empty list.

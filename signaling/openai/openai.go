@@ -309,7 +309,11 @@ func unread(err error) error {
 	case errors.As(err, &long):
 		return refusal("request_too_large", "", "The body is too long: it may have %d bytes.", long.Limit)
 	}
-	return refusal("invalid_body", "", "The body cannot be read: %v.", tools.ExplainJSON(err, ""))
+	err, field := tools.ExplainJSON(err, ""), ""
+	if place, ok := errors.AsType[*tools.JSONError](err); ok {
+		field = place.Field
+	}
+	return refusal("invalid_body", field, "The body cannot be read: %v.", err)
 }
 
 // verb does something to a call. All but hanging up is for telephones, which come by doors of their own.

@@ -3,6 +3,7 @@ package openai
 import (
 	"cmp"
 	"encoding/json"
+	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"voxgate/agents"
 	"voxgate/signaling/access"
+	"voxgate/tools"
 )
 
 const (
@@ -86,9 +88,10 @@ func readMint(w http.ResponseWriter, r *http.Request, asked any) (minter access.
 	if minter, err = access.From(r.Context()).Minter(tokenOf(r)); err != nil || r.ContentLength == 0 {
 		return minter, nil, err
 	}
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&raw); err != nil {
+	if raw, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
 		return minter, nil, unread(err)
 	}
+	raw = tools.TrimBOM(raw)
 	return minter, raw, unread(json.Unmarshal(raw, asked))
 }
 

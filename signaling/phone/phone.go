@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
@@ -108,16 +107,9 @@ func Read(text []byte, into any) error {
 		return err
 	}
 	text = []byte(expanded)
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(into); err != nil {
-		if wrong := (*json.SyntaxError)(nil); errors.As(err, &wrong) {
-			return fmt.Errorf("line %d: %w", bytes.Count(text[:wrong.Offset], []byte("\n"))+1, err)
-		}
-		return tools.ExplainJSON(err, "")
+	text = tools.TrimBOM(text)
+	if wrong := (*json.SyntaxError)(nil); errors.As(json.Unmarshal(text, new(json.RawMessage)), &wrong) {
+		return fmt.Errorf("line %d: %w", bytes.Count(text[:wrong.Offset], []byte("\n"))+1, wrong)
 	}
-	if _, err := dec.Token(); err != io.EOF {
-		return errors.New("there is text after the object")
-	}
-	return nil
+	return tools.ReadStrictJSON(text, into)
 }

@@ -16,6 +16,7 @@ import (
 	"voxgate/signaling"
 	"voxgate/signaling/phone"
 	"voxgate/signaling/rtc"
+	"voxgate/tools"
 )
 
 const (
@@ -194,7 +195,7 @@ func (c *call) receive(raw []byte) {
 	err := json.Unmarshal(raw, &m)
 	switch {
 	case err != nil:
-		err = refusal("The message cannot be read: %v.", err)
+		err = refusal("The message cannot be read: %v.", tools.ExplainJSON(err, ""))
 	case m.Type == "signalling":
 		c.track(m)
 	case m.Label != label:
@@ -239,7 +240,7 @@ func (c *call) take(m message) error {
 	}
 	if len(m.Data) > 0 {
 		if err := json.Unmarshal(m.Data, &d); err != nil {
-			return refusal("The data of %s cannot be read: %v.", phone.Clip(m.Type), err)
+			return refusal("The data of %s cannot be read: %v.", phone.Clip(m.Type), tools.ExplainJSON(err, "data"))
 		}
 	}
 	switch m.Type {

@@ -2,9 +2,9 @@ package sip
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"regexp"
 	"slices"
@@ -13,13 +13,12 @@ import (
 	"sync"
 	"time"
 
-	"voxgate/tools"
-
 	"voxgate/agents"
 	"voxgate/bridge"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
 	"voxgate/signaling/phone"
+	"voxgate/tools"
 )
 
 const (
@@ -318,11 +317,12 @@ func (d *Door) cancel(w http.ResponseWriter, c *call, _ CallStatus) {
 // dial makes a call, and answers when it rings.
 func (d *Door) dial(w http.ResponseWriter, r *http.Request, key string) {
 	var what Dial
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxDial))
-	dec.DisallowUnknownFields()
-	var err error
-	if wrong := dec.Decode(&what); wrong != nil {
-		err = &bridge.Error{Code: bridge.CodeBadMessage, Message: "The body is no call: " + tools.ExplainJSON(wrong, "").Error()}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxDial))
+	if err == nil {
+		err = tools.ReadStrictJSON(body, &what)
+	}
+	if err != nil {
+		err = &bridge.Error{Code: bridge.CodeBadMessage, Message: "The body is no call: " + err.Error()}
 	}
 	if err == nil && what.Supervise != "" {
 		err = d.maySupervise(r, what.Supervise)

@@ -110,7 +110,9 @@ func TestStrict(t *testing.T) {
 			1007,
 			`'context_update.tools.tools[0].function_declarations[0]'`,
 		},
-		{[]string{setup, `{"contextUpdate":{"tools":[]}}`}, 1007, `Invalid value at 'context_update.tools'`},
+		{[]string{setup, `{"contextUpdate":{"tools":[]}}`}, 1007, `Invalid value at 'context_update.tools' (TOOLSUPDATE), "[]"`},
+		{[]string{setup, `{"clientContent":{"turns":[{"role":{"a":[1]}}]}}`}, 1007, `'client_content.turns[0].role' (STRING), "{\"a\":[1]}"`},
+		{[]string{setup, `{"clientContent":{"turns":7}}`}, 1007, `Invalid value at 'client_content.turns' (CONTENT), "7"`},
 		{[]string{
 			setup,
 			`{"clientContent":{"turns":[{"role":"user","parts":[{"inlineData":{"mimeType":"audio/pcm;rate=24000","data":"AAAA"}}]}]}}`,
@@ -133,6 +135,34 @@ func TestStrict(t *testing.T) {
 				_ = r.ws.WriteMessage(websocket.TextMessage, []byte(m))
 			}
 			r.closes(c.code, c.reason)
+		})
+	}
+}
+
+// TestLenient sends what proto3 JSON may be, and Google takes. The last message is refused, so that all before it was not.
+func TestLenient(t *testing.T) {
+	const setup = `{"setup":{"model":"models/gemini-3.8-live"}}`
+	for _, c := range [][]string{
+		{"\ufeff" + setup},
+		{`{"setup":{"model":"models/gemini-3.8-live","generationConfig":{"responseModalities":"AUDIO"}}}`},
+		{`{"setup":{"model":"models/gemini-3.8-live","generation_config":{"response_modalities":[3],"top_k":"7","temperature":"0.5"}}}`},
+		{`{"setup":{"model":"models/gemini-3.8-live","systemInstruction":{"parts":{"text":"x"}}}}`},
+		{`{"setup":{"model":"models/gemini-3.8-live","tools":{"functionDeclarations":{"name":"f","behavior":2,` +
+			`"parameters":{"type":6,"properties":{"a":{"type":1,"nullable":"true"}},"required":"a"}}}}}`},
+		{`{"setup":{"model":"models/gemini-3.8-live","realtimeInputConfig":{"activityHandling":1,` +
+			`"automaticActivityDetection":{"disabled":"false","prefixPaddingMs":"20","startOfSpeechSensitivity":1}}}}`},
+		{`{"setup":{"model":"models/gemini-3.8-live","tools":null,"generationConfig":null,"sessionResumption":null}}`},
+		{setup, `{"clientContent":{"turns":{"role":"user","parts":{"text":"x"}},"turnComplete":"false"}}`},
+		{setup, "\ufeff" + `{"realtimeInput":{"mediaChunks":{"mimeType":"audio/pcm","data":"__-_"},"text":null}}`},
+		{setup, `{"realtimeInput":{"audioStreamEnd":"true"}}`},
+		{setup, `{"toolResponse":{"functionResponses":{"id":"1","name":"f","response":{},"scheduling":1,"willContinue":"false"}}}`},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRaw(t, newPeer(t, silent), livePath, nil)
+			for _, m := range append(c, `{"realtimeInput":{"last":1}}`) {
+				_ = r.ws.WriteMessage(websocket.TextMessage, []byte(m))
+			}
+			r.closes(1007, `Unknown name "last"`)
 		})
 	}
 }

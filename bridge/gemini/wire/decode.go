@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"voxgate/tools"
 )
 
 // Decoder turns the server's messages into ServerMessages. It owns the audio of the last one.
@@ -46,7 +48,7 @@ func (d *Decoder) Decode(data []byte) (*ServerMessage, error) {
 		beside  object
 	)
 	err := EachField(data, func(name, value []byte) error {
-		if string(name) == "serverContent" {
+		if name = camelName(name); string(name) == "serverContent" {
 			content = value // usageMetadata may come behind it, and goes in
 			return nil
 		}
@@ -86,6 +88,9 @@ func (d *Decoder) Decode(data []byte) (*ServerMessage, error) {
 
 // field reads one field beside serverContent.
 func (m *ServerMessage) field(name string, value []byte, beside *object) error {
+	if string(value) == "null" { // is as good as absent
+		return nil
+	}
 	switch name {
 	case "setupComplete":
 		m.SetupComplete = true
@@ -189,15 +194,16 @@ func (d *Decoder) content(m *ServerMessage, c *ServerContent, data []byte) error
 	var rest, transcript object
 	err := EachField(data, func(name, value []byte) error {
 		var err error
+		name = camelName(name)
 		switch string(name) {
 		case "modelTurn":
 			value, err = d.modelTurn(m, c, value)
 		case "interrupted":
-			c.Interrupted, err = isTrue("interrupted", value)
+			c.Interrupted, value, err = readFlag("interrupted", value)
 		case "turnComplete":
-			c.TurnComplete, err = isTrue("turnComplete", value)
+			c.TurnComplete, value, err = readFlag("turnComplete", value)
 		case "generationComplete":
-			c.GenerationComplete, err = isTrue("generationComplete", value)
+			c.GenerationComplete, value, err = readFlag("generationComplete", value)
 		case "interactionStatus":
 			c.Interaction = text(value)
 		case "groundingMetadata":
@@ -240,7 +246,7 @@ func (d *Decoder) modelTurn(m *ServerMessage, c *ServerContent, data []byte) ([]
 		if string(name) != "parts" {
 			return nil
 		}
-		return EachElement(value, func(part []byte) error {
+		return eachPart(value, func(part []byte) error {
 			taken, err := d.part(m, c, part)
 			if !taken {
 				kept = append(kept, part)
@@ -265,7 +271,7 @@ func (d *Decoder) modelTurn(m *ServerMessage, c *ServerContent, data []byte) ([]
 func (d *Decoder) part(m *ServerMessage, c *ServerContent, data []byte) (taken bool, err error) {
 	wrote, thought := "", false
 	err = EachField(data, func(name, value []byte) error {
-		switch string(name) {
+		switch string(camelName(name)) {
 		case "inlineData":
 			took, err := d.inlineData(c, value)
 			taken = taken || took
@@ -318,7 +324,7 @@ func (d *Decoder) inlineData(c *ServerContent, data []byte) (taken bool, err err
 	var mimeType, body []byte
 	err = EachField(data, func(name, value []byte) error {
 		var err error
-		switch string(name) {
+		switch string(camelName(name)) {
 		case "mimeType":
 			mimeType, err = unquote(value)
 		case "data":
@@ -430,17 +436,56 @@ func parseTimeLeft(raw json.RawMessage) time.Duration {
 	return max(d, 0)
 }
 
-// unmarshal decodes a value and names the field if it is of the wrong kind.
+// unmarshal decodes a value and names the field if it is of the wrong kind. What encoding/json refuses, and names in snake_case, are read
+// as Google's JSON.
 func unmarshal(name string, value []byte, into any) error {
-	if err := json.Unmarshal(value, into); err != nil {
-		return &FrameError{Problem: name + " is malformed"}
+	if !hasSnakeName(value) && json.Unmarshal(value, into) == nil {
+		return nil
+	}
+	if err := tools.ReadJSON(value, into); err != nil {
+		return &FrameError{Problem: tools.ExplainJSON(err, name).Error()}
 	}
 	return nil
 }
 
-func isTrue(name string, value []byte) (is bool, err error) {
+// camelName returns a field's name in camelCase, which proto3 JSON has in snake_case as well.
+func camelName(name []byte) []byte {
+	if bytes.IndexByte(name, '_') < 0 {
+		return name
+	}
+	return []byte(tools.Camel(string(name)))
+}
+
+// hasSnakeName reports whether a value is an object with a name in snake_case.
+func hasSnakeName(value []byte) (has bool) {
+	if len(value) == 0 || value[0] != '{' || bytes.IndexByte(value, '_') < 0 {
+		return false
+	}
+	_ = EachField(value, func(name, _ []byte) error { // what is wrong with it is for its reader to say
+		has = has || bytes.IndexByte(name, '_') >= 0
+		return nil
+	})
+	return has
+}
+
+// eachPart calls f for every element of an array, or for the object that stands for an array of it alone.
+func eachPart(value []byte, f func(part []byte) error) error {
+	if len(value) > 0 && value[0] == '{' {
+		return f(value)
+	}
+	return EachElement(value, f)
+}
+
+// readFlag reads true or false, and returns it as clients expect it; nil for null.
+func readFlag(name string, value []byte) (is bool, text []byte, err error) {
+	switch string(value) {
+	case "true", "false":
+		return string(value) == "true", value, nil
+	case "null":
+		return false, nil, nil
+	}
 	err = unmarshal(name, value, &is)
-	return is, err
+	return is, strconv.AppendBool(nil, is), err
 }
 
 // keep stores a checked copy of value, unless it is null.

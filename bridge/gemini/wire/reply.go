@@ -30,8 +30,8 @@ func (r *Reply) Add(raw json.RawMessage) (parts []json.RawMessage, err error) {
 		PromptFeedback struct{ BlockReason string }
 		UsageMetadata  json.RawMessage
 	}
-	if err := json.Unmarshal(raw, &piece); err != nil {
-		return nil, &FrameError{"a GenerateContentResponse: " + err.Error()}
+	if err := unmarshal("a GenerateContentResponse", raw, &piece); err != nil {
+		return nil, err
 	}
 	if reason := piece.PromptFeedback.BlockReason; reason != "" {
 		r.ended = reason
@@ -69,7 +69,7 @@ func (r *Reply) End() error {
 
 // ReadPart reads a part. What cannot be read says nothing.
 func ReadPart(raw json.RawMessage) (p ReplyPart) {
-	if json.Unmarshal(raw, &p) != nil {
+	if unmarshal("part", raw, &p) != nil {
 		return ReplyPart{}
 	}
 	return p

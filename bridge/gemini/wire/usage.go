@@ -35,8 +35,8 @@ func ParseTokens(raw json.RawMessage) (Tokens, error) {
 		CachedContentTokenCount, ToolUsePromptTokenCount, ThoughtsTokenCount        count
 		PromptTokensDetails, ResponseTokensDetails, CandidatesTokensDetails         []detail
 	}
-	if err := json.Unmarshal(raw, &wire); err != nil {
-		return Tokens{}, fmt.Errorf("gemini: usageMetadata: %w", err)
+	if err := unmarshal("usageMetadata", raw, &wire); err != nil {
+		return Tokens{}, fmt.Errorf("gemini: %w", err)
 	}
 	by := func(lists ...[]detail) map[string]int {
 		var split map[string]int

@@ -78,6 +78,9 @@ Empty
 =TranscriptionMode MODE_UNSPECIFIED VERBATIM SMART
 `
 
+// unnumbered are the enumerations whose values stand here in another order than that of their numbers, or in one that is not known.
+var unnumbered = []string{"ThinkingLevel", "TranscriptionMode"}
+
 // types and enums are the grammar, read: type, field, type of the field; and the values of each enumeration.
 var types, enums = func() (map[string]map[string]string, map[string][]string) {
 	types, enums := make(map[string]map[string]string), make(map[string][]string)
@@ -99,7 +102,7 @@ var types, enums = func() (map[string]map[string]string, map[string][]string) {
 
 // check decodes a JSON object of a type of the grammar. It returns the tree in camelCase, or a Closing in Google's words.
 func check(data []byte, kind, path string) (map[string]any, error) {
-	tree, _ := Decode(data)
+	tree, _ := Decode(bytes.TrimPrefix(data, []byte("\ufeff")))
 	fields, ok := tree.(map[string]any)
 	if !ok {
 		return nil, invalid("Invalid JSON payload received. %s", firstWord(data))
@@ -126,20 +129,26 @@ func firstWord(data []byte) string {
 }
 
 // fit checks a value against a type of the grammar, and returns it as the rest of the emulator reads it: enumerations in
-// capitals, bytes in standard base64. proto3 JSON takes base64 in either alphabet, padded or not
-// (protobuf.dev/programming-guides/json).
+// capitals, bytes in standard base64. proto3 JSON takes base64 in either alphabet, padded or not, enumerations as numbers, and numbers as
+// texts (protobuf.dev/programming-guides/json); Google's servers also take one value for a list of it.
 func fit(value any, kind, path string) (any, error) {
 	if value == nil || kind == "any" {
 		return value, nil
 	}
 	wrong := func() (any, error) {
-		text := fmt.Sprint(value)
-		return nil, invalid("Invalid value at '%s' (%s), %.40q", path, strings.ToUpper(kind), text)
+		text, isText := value.(string)
+		if !isText {
+			encoded, _ := json.Marshal(value) // it was decoded
+			text = string(encoded)
+		}
+		name, _, _ := strings.Cut(strings.ToUpper(kind), "[")
+		return nil, invalid("Invalid value at '%s' (%s), %.40q", path, name, text)
 	}
 	if element, ok := strings.CutPrefix(kind, "[]"); ok {
 		list, ok := value.([]any)
-		if !ok {
-			return wrong()
+		if !ok { // one for a list
+			one, err := fit(value, element, path)
+			return []any{one}, err
 		}
 		out := make([]any, len(list))
 		for i, v := range list {
@@ -155,13 +164,25 @@ func fit(value any, kind, path string) (any, error) {
 		if text, isText := value.(string); isText && slices.Contains(values, strings.ToUpper(text)) {
 			return strings.ToUpper(text), nil
 		}
+		if number, isNumber := value.(json.Number); isNumber && !slices.Contains(unnumbered, kind) {
+			if n, err := strconv.Atoi(string(number)); err == nil && n >= 0 && n < len(values) {
+				return values[n], nil
+			}
+		}
 		return wrong()
 	}
 	switch kind {
 	case "string":
 		_, ok = value.(string)
 	case "bool":
-		_, ok = value.(bool)
+		if _, ok = value.(bool); !ok {
+			switch value {
+			case "true":
+				return true, nil
+			case "false":
+				return false, nil
+			}
+		}
 	case "bytes":
 		if text, isText := value.(string); isText {
 			text = strings.TrimRight(strings.NewReplacer("-", "+", "_", "/").Replace(text), "=")
@@ -170,10 +191,10 @@ func fit(value any, kind, path string) (any, error) {
 			}
 		}
 	case "number":
-		_, err := strconv.ParseFloat(fmt.Sprint(value), 64)
+		_, err := strconv.ParseFloat(numberText(value), 64)
 		ok = err == nil
 	case "int":
-		f, err := strconv.ParseFloat(fmt.Sprint(value), 64)
+		f, err := strconv.ParseFloat(numberText(value), 64)
 		if ok = err == nil && f == float64(int64(f)); ok {
 			return json.Number(strconv.FormatInt(int64(f), 10)), nil
 		}
@@ -188,6 +209,17 @@ func fit(value any, kind, path string) (any, error) {
 		return wrong()
 	}
 	return value, nil
+}
+
+// numberText returns a number that may stand in a text; empty: it is neither.
+func numberText(value any) string {
+	switch v := value.(type) {
+	case json.Number:
+		return string(v)
+	case string:
+		return v
+	}
+	return ""
 }
 
 func fitObject(fields map[string]any, kind, path string) (map[string]any, error) {
