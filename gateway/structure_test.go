@@ -157,6 +157,7 @@ var arrows = map[string][]string{
 	"bridge/keeper": {
 		"bridge/alarm",
 		"bridge/uplink",
+		"media",
 		"bridge/gemini",
 		"bridge/gemini/api",
 		"bridge/gemini/setup",
@@ -170,6 +171,7 @@ var arrows = map[string][]string{
 	"bridge/gemini":        {"bridge/gemini/api", "bridge/gemini/wire"},
 	"bridge/gemini/api":    {"bridge/gemini/wire"},
 	"bridge/gemini/wire":   {"tools"},
+	"bridge/gemini/traces": {},
 	"bridge/gemini/writer": {"bridge/gemini", "bridge/gemini/wire"},
 	"bridge/gemini/probe": {
 		"bridge/gemini", "bridge/gemini/api", "bridge/gemini/setup", "bridge/gemini/wire", "bridge/price", "media/g711",

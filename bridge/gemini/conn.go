@@ -24,6 +24,8 @@ type Conn struct {
 	close  func() error
 	trace  func(sent bool, frame []byte) // or nil
 
+	sessionID string // once Dial has returned; "": the server gives none
+
 	// Owned by the sender.
 	frame []byte // the audio message under construction
 	sent  int64  // messages, the setup among them
@@ -59,6 +61,9 @@ func (c *Conn) shut() error {
 	c.follow(context.Background())
 	return err
 }
+
+// SessionID is what Google calls the session, which its support asks for: Vertex AI says it, the Gemini API does not.
+func (c *Conn) SessionID() string { return c.sessionID }
 
 // isClosed reports whether our side has closed the connection.
 func (c *Conn) isClosed() bool {
@@ -168,6 +173,9 @@ func (c *Conn) setup(ctx context.Context, frame []byte) error {
 			return err
 		}
 		done := m.SetupComplete
+		if m.SessionID != "" {
+			c.sessionID = wire.OneLine(m.SessionID, maxSessionID)
+		}
 		if m.SetupComplete = false; !m.Empty() {
 			c.waiting = append(c.waiting, m)
 			c.dec = wire.NewDecoder() // m is a part of the old one, or its audio is

@@ -37,6 +37,9 @@ const (
 	// maxCloseReason is what a close frame holds besides its code, in bytes: RFC 6455 section 5.5.
 	maxCloseReason = 123
 
+	// maxSessionID bounds what is logged of the server's session ID, in bytes: it is a UUID.
+	maxSessionID = 100
+
 	// keepBuffer is the largest buffer of inputs that is kept for another message.
 	keepBuffer = 1 << 20
 

@@ -52,6 +52,9 @@ type Conn interface {
 	Close() error
 }
 
+// namedConn is a connection whose server gives its session an ID, which Google's support asks for.
+type namedConn interface{ SessionID() string }
+
 // Event is what the owner learns: one of the types below.
 type Event any
 

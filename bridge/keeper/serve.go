@@ -50,6 +50,9 @@ func (k *Keeper) onLinked(ctx context.Context, d dialled) {
 	if k.watch.stage == 0 {
 		k.endWait(ctx)
 	}
+	if conn, ok := d.conn.(namedConn); ok && conn.SessionID() != "" {
+		k.Logger.Info("session at google", "google_session", conn.SessionID())
+	}
 	switch {
 	case first:
 	case fresh:

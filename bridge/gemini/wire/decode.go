@@ -94,7 +94,13 @@ func (m *ServerMessage) field(name string, value []byte, beside *object) error {
 	switch name {
 	case "setupComplete":
 		m.SetupComplete = true
-		return EachField(value, func(_, value []byte) error { _, err := compact(value); return err })
+		return EachField(value, func(name, value []byte) error {
+			if string(name) == "sessionId" {
+				m.SessionID = text(value)
+			}
+			_, err := compact(value)
+			return err
+		})
 	case "toolCall":
 		return m.toolCall(value)
 	case "toolCallCancellation":

@@ -19,6 +19,9 @@ type ServerMessage struct {
 	// SetupComplete is the answer to the setup, once in a connection.
 	SetupComplete bool
 
+	// SessionID comes with SetupComplete on Vertex AI: Google's support asks for it.
+	SessionID string
+
 	Content *ServerContent
 
 	// ToolCalls come from toolCall, and from functionCall parts of the model's turn.

@@ -1,0 +1,247 @@
+// Package traces reads and writes recordings of the wire between a client and the Live API: JSON lines without sound, keys
+// and handles. Its testdata are recordings that others have published; each names its source in its first line.
+package traces
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Comment is the first line of a recording: where it comes from.
+type Comment struct {
+	Source  string `json:"source"`
+	Date    string `json:"date"`
+	Model   string `json:"model"`
+	Backend string `json:"backend"`
+	Real    string `json:"real,omitempty"` // which part of it is the server's own, and how it was recorded
+	Clock   string `json:"ms,omitempty"`   // when the times begin
+	Audio   string `json:"audio,omitempty"`
+	Note    string `json:"note,omitempty"`
+
+	// Microphone is how long the client sends silence behind each speech before it sends nothing more, as "500ms"; empty: for as
+	// long as the recording lasts.
+	Microphone string `json:"microphone,omitempty"`
+}
+
+// Directions of a [Line].
+const (
+	Up       = "up"    // from the client
+	Down     = "down"  // from the server
+	EndClose = "close" // the server has closed the connection
+	Note     = "note"  // a remark of the author
+)
+
+// Line is one line of a recording behind the first.
+type Line struct {
+	Dir   string          `json:"dir"`
+	MS    *float64        `json:"ms,omitempty"` // since the beginning; nil: not recorded
+	Msg   json.RawMessage `json:"msg,omitempty"`
+	Times int             `json:"times,omitempty"` // so many equal messages in a row; 0: one
+	Note  string          `json:"note,omitempty"`
+
+	// What a close is about, where the lines of a file are of several connections.
+	After, Model, Backend, Source, Date string
+	Bytes                               int // of the frame as it was
+}
+
+// Close is the Msg of a close.
+type Close struct {
+	Code   int    `json:"code"`
+	Reason string `json:"reason"`
+}
+
+// Trace is a recording.
+type Trace struct {
+	Name    string
+	Comment Comment
+	Lines   []Line
+}
+
+// Variable names the one recording that tests are to read, in place of those of this package: make traces sets it.
+const Variable = "VOXGATE_TRACE"
+
+// ReadTests reads the recordings that a test is about: those of dir, which is the testdata of this package, or the one file that the
+// environment names.
+func ReadTests(dir string) ([]Trace, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
+	if file := os.Getenv(Variable); file != "" {
+		files = []string{file}
+	}
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("%s: no recordings", dir)
+	}
+	var list []Trace
+	for _, file := range files {
+		f, openErr := os.Open(file)
+		if openErr != nil {
+			return nil, openErr
+		}
+		trace, readErr := Read(f)
+		_ = f.Close() // it was only read
+		if readErr != nil {
+			return nil, fmt.Errorf("%s: %w", file, readErr)
+		}
+		trace.Name = strings.TrimSuffix(filepath.Base(file), ".jsonl")
+		list = append(list, trace)
+	}
+	return list, err
+}
+
+// maxLine bounds a line of a recording, in bytes.
+const maxLine = 16 << 20
+
+// Read reads one recording.
+func Read(r io.Reader) (Trace, error) {
+	var t Trace
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxLine)
+	for number := 1; lines.Scan(); number++ {
+		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+			continue
+		}
+		var line struct {
+			Line
+			Comment *Comment `json:"comment"`
+		}
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			return Trace{}, fmt.Errorf("line %d: %w", number, err)
+		}
+		switch {
+		case line.Comment != nil:
+			t.Comment = *line.Comment
+		case !slices.Contains([]string{Up, Down, EndClose, Note}, line.Dir):
+			return Trace{}, fmt.Errorf("line %d: dir %q must be up, down, close or note", number, line.Dir)
+		case line.Dir != Note && len(line.Msg) == 0:
+			return Trace{}, fmt.Errorf("line %d: msg is missing", number)
+		default:
+			t.Lines = append(t.Lines, line.Line)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return Trace{}, err
+	}
+	if len(t.Lines) == 0 {
+		return Trace{}, errors.New("the recording has no messages")
+	}
+	return t, nil
+}
+
+// Count is how many messages the line stands for.
+func (l *Line) Count() int { return max(l.Times, 1) }
+
+// CloseFrame is what a close says.
+func (l *Line) CloseFrame() (c Close, err error) {
+	err = json.Unmarshal(l.Msg, &c)
+	return c, err
+}
+
+// Setup is the setup of a recording, as the client has sent it; nil: it was not recorded.
+func (t *Trace) Setup() json.RawMessage {
+	for i := range t.Lines {
+		var m struct{ Setup json.RawMessage }
+		if l := &t.Lines[i]; l.Dir == Up && json.Unmarshal(l.Msg, &m) == nil && m.Setup != nil {
+			return m.Setup
+		}
+	}
+	return nil
+}
+
+// ModelName is the name of the model without its path.
+func (t *Trace) ModelName() string {
+	name := t.Comment.Model
+	var setup struct{ Model string }
+	if json.Unmarshal(t.Setup(), &setup) == nil {
+		name = cmp.Or(setup.Model, name)
+	}
+	return name[strings.LastIndexByte(name, '/')+1:]
+}
+
+// IsVertex reports whether the server was Vertex AI, or a proxy in front of it.
+func (t *Trace) IsVertex() bool {
+	var setup struct{ Model string }
+	_ = json.Unmarshal(t.Setup(), &setup)
+	return strings.Contains(t.Comment.Backend, "Vertex") || strings.Contains(setup.Model, "publishers/google")
+}
+
+// The stand-ins for sound. Of some the length is not known: they are as long as Google's pieces often are.
+var (
+	charsOf  = regexp.MustCompile(`^<(\d+) chars>$`)
+	lengthOf = regexp.MustCompile(`^<(\d+) ms of (speech|silence)\b`)
+	cutSound = regexp.MustCompile(`^<(cut|not logged)\b`)
+)
+
+const unknownLength = 40 * time.Millisecond
+
+// Sound is what stands for a sound: base64 of Chars characters, or a Length, which may be silence.
+type Sound struct {
+	Chars  int // 0: Length counts
+	Length time.Duration
+	Silent bool
+}
+
+// ReadSound reads what stands in a recording for the data of a blob; ok is false if it is the data itself.
+func ReadSound(data string) (s Sound, ok bool) {
+	if m := charsOf.FindStringSubmatch(data); m != nil {
+		s.Chars, _ = strconv.Atoi(m[1])
+		return s, true
+	}
+	if m := lengthOf.FindStringSubmatch(data); m != nil {
+		ms, _ := strconv.Atoi(m[1])
+		return Sound{Length: time.Duration(ms) * time.Millisecond, Silent: m[2] == "silence"}, true
+	}
+	return Sound{Length: unknownLength}, cutSound.MatchString(data)
+}
+
+// Bytes is how many bytes of 16-bit samples at rate Hz the sound has.
+func (s Sound) Bytes(rate int) int {
+	if s.Chars > 0 {
+		return s.Chars / 4 * 3
+	}
+	return 2 * int(s.Length.Seconds()*float64(rate))
+}
+
+// PCM is the sound at rate Hz: somebody who speaks and never says the same twice, or silence.
+func (s Sound) PCM(rate int) []int16 {
+	pcm := make([]int16, s.Bytes(rate)/2)
+	if s.Silent {
+		return pcm
+	}
+	for i := range pcm {
+		chance := uint32(i*50/rate+1) * 2654435761 >> 8 // another one every 20 ms
+		pcm[i] = int16(float64(2000+chance%8000) * math.Sin(2*math.Pi*float64(200+chance%801)*float64(i)/float64(rate)))
+	}
+	return pcm
+}
+
+var dataField = regexp.MustCompile(`"data":\s*"(<[^"]*>)"`)
+
+// WithSound is a message of the server with base64 of PCM in place of what stands for sound. All its samples have one value, so
+// that a test finds them again.
+func WithSound(msg json.RawMessage, value int16, rate int) json.RawMessage {
+	return dataField.ReplaceAllFunc(msg, func(field []byte) []byte {
+		s, ok := ReadSound(string(dataField.FindSubmatch(field)[1]))
+		if !ok {
+			return field
+		}
+		raw := make([]byte, s.Bytes(rate))
+		for i := 0; i+1 < len(raw); i += 2 {
+			binary.LittleEndian.PutUint16(raw[i:], uint16(value))
+		}
+		return []byte(`"data":"` + base64.StdEncoding.EncodeToString(raw) + `"`)
+	})
+}
