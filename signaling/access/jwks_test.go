@@ -119,11 +119,7 @@ func gateOfIssuer(t *testing.T, url, algorithm string) *access.Gate {
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	gate, err := access.New(access.Options{Required: true, Keys: file, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(gate.Close)
+	gate, _ := openKeys(t, file, slog.DiscardHandler)
 	return gate
 }
 

@@ -20,6 +20,22 @@ import (
 	"voxgate/signaling/access"
 )
 
+// openKeys opens a gate with a keys file, which is closed at the end of the test. wait moves the gate's clock forward: a file that has
+// changed is noticed after a second.
+func openKeys(t *testing.T, file string, log slog.Handler) (gate *access.Gate, wait func(time.Duration)) {
+	t.Helper()
+	var later atomic.Int64
+	gate, err := access.New(access.Options{
+		Required: true, Keys: file, Logger: slog.New(log),
+		Now: func() time.Time { return time.Now().Add(time.Duration(later.Load())) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(gate.Close)
+	return gate, func(d time.Duration) { later.Add(int64(d)) }
+}
+
 // An issuer that does not answer when the keys file has changed holds up only the request that has noticed the change.
 func TestAnIssuerThatHangs(t *testing.T) {
 	others := goleak.IgnoreCurrent()
@@ -36,15 +52,7 @@ func TestAnIssuerThatHangs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var later atomic.Int64
-	gate, err := access.New(access.Options{
-		Required: true, Keys: file, Logger: slog.New(slog.DiscardHandler),
-		Now: func() time.Time { return time.Now().Add(time.Duration(later.Load())) },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer gate.Close()
+	gate, wait := openKeys(t, file, slog.DiscardHandler)
 	talk := func() {
 		if err := access.From(gate.Visit(&http.Request{})).Authorize(&bridge.Open{}, key); err != nil {
 			t.Error(err)
@@ -62,7 +70,7 @@ func TestAnIssuerThatHangs(t *testing.T) {
 	if err != nil || os.WriteFile(file, text, 0o600) != nil {
 		t.Fatal(err)
 	}
-	later.Store(int64(2 * time.Second))
+	wait(2 * time.Second)
 	noticed := make(chan struct{})
 	go func() {
 		defer close(noticed)

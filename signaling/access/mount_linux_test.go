@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -40,20 +39,12 @@ func TestKeysFileMountedAlone(t *testing.T) {
 	}
 	defer syscall.Unmount(inside, syscall.MNT_DETACH)
 	var log bytes.Buffer
-	var later atomic.Int64
-	gate, err := access.New(access.Options{
-		Required: true, Keys: inside, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		Now: func() time.Time { return time.Now().Add(time.Duration(later.Load())) },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer gate.Close()
+	gate, wait := openKeys(t, inside, slog.NewTextHandler(&log, nil))
 	if !strings.Contains(log.String(), "mounted alone") {
 		t.Errorf("the log does not warn: %s", log.String())
 	}
 	mayTalkLater := func(key string) bool {
-		later.Add(int64(2 * time.Second))
+		wait(2 * time.Second)
 		return mayTalk(gate, key)
 	}
 	second, err := access.NewKey(outside, "second", []string{access.MayTalk})
@@ -82,22 +73,14 @@ func TestReplacedKeysFileOfTheSameTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var later atomic.Int64
-	gate, err := access.New(access.Options{
-		Required: true, Keys: file, Logger: slog.New(slog.DiscardHandler),
-		Now: func() time.Time { return time.Now().Add(time.Duration(later.Load())) },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer gate.Close()
+	gate, wait := openKeys(t, file, slog.DiscardHandler)
 	info := must(os.Stat(file))
 	without := regexp.MustCompile(`"[0-9a-f]{64}"`).ReplaceAllString(string(must(os.ReadFile(file))), `"`+strings.Repeat("0", 64)+`"`)
 	if err := errors.Join(os.WriteFile(file+".new", []byte(without), 0o600), os.Chtimes(file+".new", info.ModTime(), info.ModTime()),
 		os.Rename(file+".new", file)); err != nil {
 		t.Fatal(err)
 	}
-	later.Store(int64(2 * time.Second))
+	wait(2 * time.Second)
 	if mayTalk(gate, key) {
 		t.Error("the key may still talk")
 	}
