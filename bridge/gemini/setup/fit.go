@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"voxgate/bridge/gemini/wire"
 	"voxgate/tools"
 )
 
@@ -81,10 +82,11 @@ func (w *warnings) fit(value any, kind, path string) (any, error) {
 		return nil, wrong("a string")
 	case "bytes":
 		text, ok := value.(string)
-		if _, err := base64.StdEncoding.DecodeString(text); !ok || err != nil {
+		data, err := wire.AppendBase64(nil, []byte(text))
+		if !ok || err != nil {
 			return nil, wrong("base64")
 		}
-		return text, nil
+		return base64.StdEncoding.EncodeToString(data), nil
 	case "bool":
 		if is, ok := tools.Truth(value); ok {
 			return is, nil

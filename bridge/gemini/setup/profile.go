@@ -2,7 +2,6 @@ package setup
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"maps"
 	"strings"
@@ -97,7 +96,7 @@ func emptyArray(trimmed []byte) bool {
 func imageBlob(data map[string]any) *wire.Blob {
 	mime, _ := data["mimeType"].(string)
 	encoded, _ := data["data"].(string)
-	image, err := base64.StdEncoding.DecodeString(encoded)
+	image, err := wire.AppendBase64(nil, []byte(encoded))
 	if err != nil || len(image) == 0 || !strings.HasPrefix(strings.ToLower(mime), "image/") {
 		return nil
 	}

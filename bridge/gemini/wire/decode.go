@@ -358,11 +358,8 @@ func (d *Decoder) inlineData(c *ServerContent, data []byte) (taken bool, err err
 	if d.isHalf {
 		raw = append(raw, d.half)
 	}
-	before := len(raw)
-	if raw, err = base64.StdEncoding.AppendDecode(raw, encoded); err != nil {
-		if raw, err = appendOddBase64(raw[:before], encoded); err != nil {
-			return false, &FrameError{Problem: "audio is not base64 of 16-bit samples"}
-		}
+	if raw, err = AppendBase64(raw, encoded); err != nil {
+		return false, &FrameError{Problem: "audio is not base64 of 16-bit samples"}
 	}
 	if d.isHalf = len(raw)%2 != 0; d.isHalf {
 		d.half = raw[len(raw)-1]
@@ -381,8 +378,14 @@ func (d *Decoder) inlineData(c *ServerContent, data []byte) (taken bool, err err
 	return true, nil
 }
 
-// appendOddBase64 decodes base64 in the URL-safe alphabet, without padding, or with white space.
-func appendOddBase64(raw, encoded []byte) ([]byte, error) {
+// AppendBase64 appends what base64 stands for, in either alphabet of RFC 4648, with padding or without, and with white space, as
+// Google's JSON readers take it.
+func AppendBase64(raw, encoded []byte) ([]byte, error) {
+	before := len(raw)
+	raw, err := base64.StdEncoding.AppendDecode(raw, encoded)
+	if err == nil {
+		return raw, nil
+	}
 	standard := bytes.Map(func(r rune) rune {
 		switch r {
 		case '-':
@@ -394,7 +397,7 @@ func appendOddBase64(raw, encoded []byte) ([]byte, error) {
 		}
 		return r
 	}, encoded)
-	return base64.RawStdEncoding.AppendDecode(raw, standard)
+	return base64.RawStdEncoding.AppendDecode(raw[:before], standard)
 }
 
 // maxRaw is how long room may be to be kept, in bytes: 1.4 s of audio at 24 kHz.
