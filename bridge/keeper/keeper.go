@@ -255,6 +255,7 @@ const (
 	alarmLater    alarmKind = iota // no configuration has come: dial with the one there is
 	alarmRetry                     // dial again
 	alarmAge                       // the connection is so old that its end is near, though no goAway came
+	alarmGoAway                    // the time that goAway has named is near
 	alarmReplace                   // the connection is replaced now, whoever speaks
 	alarmHandle                    // nobody speaks, and the handle that was waited for has not come
 	alarmEarliest                  // the connection is old enough to be replaced

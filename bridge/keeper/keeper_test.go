@@ -199,7 +199,10 @@ func (o *owner) took(since, want time.Duration) {
 
 // A connection that Gemini is about to close is replaced when nobody needs it, and in time when somebody does.
 func TestReplacement(t *testing.T) {
-	goAway := func(o *owner, l *bridgetest.Link) { l.Send(`{"goAway":{"timeLeft":"50s"}}`) }
+	goAwayIn := func(left string) func(o *owner, l *bridgetest.Link) {
+		return func(_ *owner, l *bridgetest.Link) { l.Send(`{"goAway":{"timeLeft":"%s"}}`, left) }
+	}
+	goAway := goAwayIn("50s")
 	age := func(*owner, *bridgetest.Link) { time.Sleep(9*time.Minute + 15*time.Second) }
 	for name, test := range map[string]struct {
 		why   func(o *owner, l *bridgetest.Link)
@@ -208,9 +211,17 @@ func TestReplacement(t *testing.T) {
 	}{
 		"goAway in silence":         {goAway, false, 0},
 		"goAway in an answer":       {goAway, true, 45 * time.Second},
-		"goAway at the last moment": {func(_ *owner, l *bridgetest.Link) { l.Send(`{"goAway":{"timeLeft":"2s"}}`) }, true, 0},
-		"age in silence":            {age, false, 9*time.Minute + 15*time.Second},
-		"age in an answer":          {age, true, 9*time.Minute + 45*time.Second},
+		"goAway at the last moment": {goAwayIn("2s"), true, 0},
+		"goAway in 3 min, silence":  {goAwayIn("180s"), false, 90 * time.Second},
+		"goAway in 3 min, answer":   {goAwayIn("180s"), true, 175 * time.Second},
+		"goAway in years, silence":  {goAwayIn("9999999999999s"), false, 9*time.Minute + 15*time.Second},
+		"goAway in years, answer":   {goAwayIn("9999999999999s"), true, 9*time.Minute + 45*time.Second},
+		"goAway, first in years": {func(o *owner, l *bridgetest.Link) {
+			goAwayIn("9999999999999s")(o, l)
+			goAway(o, l)
+		}, true, 45 * time.Second},
+		"age in silence":   {age, false, 9*time.Minute + 15*time.Second},
+		"age in an answer": {age, true, 9*time.Minute + 45*time.Second},
 		"update in an answer": {func(o *owner, _ *bridgetest.Link) {
 			o.loops(func() { o.keeper.Update(o.ctx, o.config(`{"generationConfig":{"temperature":0.5}}`), nil) })
 		}, true, 30 * time.Second},
@@ -220,6 +231,7 @@ func TestReplacement(t *testing.T) {
 				begin := time.Since(o.begun)
 				o.loops(func() { o.busy = test.busy })
 				test.why(o, l)
+				time.Sleep(test.after - time.Since(o.begun) + begin)
 				m := o.gemini.Next()
 				o.took(begin, test.after)
 				if m.Setup.SessionResumption.Handle != "h" {

@@ -150,7 +150,7 @@ func (k *Keeper) unlink(ctx context.Context) {
 	}
 	k.endLink(ctx)
 	k.replace = replacement{}
-	k.clock.Clear(alarmAge, alarmReplace, alarmHandle, alarmEarliest, alarmStall, alarmRetry)
+	k.clock.Clear(alarmAge, alarmGoAway, alarmReplace, alarmHandle, alarmEarliest, alarmStall, alarmRetry)
 	if !k.parked {
 		k.clock.Clear(alarmStale) // what was said waits as long as the wait may last
 	}

@@ -21,6 +21,9 @@ const (
 	// goAwaySpare is how long before Gemini's deadline a connection is replaced at the latest.
 	goAwaySpare = 5 * time.Second
 
+	// goAwayLead is how long before Gemini's deadline the first quiet moment is used. Google says goAway a minute ahead.
+	goAwayLead = 90 * time.Second
+
 	// handleTime is how long a quiet connection is kept for a handle that knows the last turn. Gemini gives one within 100
 	// ms.
 	handleTime = 3 * time.Second
@@ -28,6 +31,16 @@ const (
 
 // Replacing reports whether the connection will be replaced as soon as nobody needs it.
 func (k *Keeper) Replacing() bool { return k.serving() && k.replace.wanted() }
+
+// onGoAway plans to replace the connection before Gemini closes it. While that is far away the connection serves on.
+func (k *Keeper) onGoAway(ctx context.Context, left time.Duration) {
+	if left > goAwayLead {
+		k.clock.Set(alarmGoAway, left-goAwayLead)
+		return
+	}
+	k.clock.Clear(alarmGoAway)
+	k.replaceSoon(ctx, "goAway", left-goAwaySpare)
+}
 
 // replaceSoon plans to replace the connection at the next quiet moment, and within a time.
 func (k *Keeper) replaceSoon(ctx context.Context, why string, within time.Duration) {

@@ -106,6 +106,8 @@ func (k *Keeper) OnAlarm(ctx context.Context) {
 			k.dial(ctx)
 		case alarmAge:
 			k.replaceSoon(ctx, "age", ageSpare)
+		case alarmGoAway:
+			k.onGoAway(ctx, goAwayLead)
 		case alarmReplace, alarmHandle:
 			k.replaceNow(ctx)
 		case alarmEarliest: // Settle follows

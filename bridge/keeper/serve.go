@@ -140,7 +140,7 @@ func (k *Keeper) onMessage(ctx context.Context, epoch int, m *wire.ServerMessage
 	}
 	if left := m.GoAway; left != nil {
 		k.Logger.Info("gemini will close the link", "in", *left)
-		k.replaceSoon(ctx, "goAway", *left-goAwaySpare)
+		k.onGoAway(ctx, *left)
 	}
 }
 

@@ -436,13 +436,15 @@ func transcription(into *string, value []byte) (some bool, err error) {
 	return t.Text != "", nil
 }
 
-// parseTimeLeft returns a duration of goAway. One that cannot be read counts as none: the connection will be closed all the same.
+// parseTimeLeft returns a duration of goAway, as text, as a number of seconds or as an object of them. One that cannot be read counts as
+// none: the connection will be closed all the same.
 func parseTimeLeft(raw json.RawMessage) time.Duration {
-	d, err := time.ParseDuration(strings.Trim(string(raw), `"`))
-	if err != nil {
-		return 0
+	var object struct{ Seconds json.RawMessage }
+	if json.Unmarshal(raw, &object) == nil && object.Seconds != nil {
+		raw = object.Seconds
 	}
-	return max(d, 0)
+	left, _ := parseDuration(strings.Trim(string(raw), `"`))
+	return max(left, 0)
 }
 
 // unmarshal decodes a value and names the field if it is of the wrong kind. What encoding/json refuses, and names in snake_case, are read

@@ -4,13 +4,14 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 )
 
 // retryForms are how Google says when to come back, in the text of an error or a close reason: google.rpc.RetryInfo as
-// JSON, and a sentence as "Please retry in 37.5s."
-var retryForms = regexp.MustCompile(`(?i)"?retry_?delay"?\s*[:=]?\s*\{?\s*(?:"?seconds"?\s*:)?\s*"?([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)?|` +
-	`retry (?:in|after) ([0-9]+(?:\.[0-9]+)?) ?(ms|s|m|h)?`)
+// JSON or as text, and a sentence as "Please retry in 1m37.5s."
+var retryForms = regexp.MustCompile(`(?i)(?:"?retry_?delay"?\s*[:=]?\s*\{?\s*(?:"?seconds"?\s*:)?\s*"?|(?:retry|try again) (?:in|after) )` +
+	`((?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))*[0-9]+(?:\.[0-9]+)?)\s?(milli|ms|s|m|h)?`)
 
 // retryDelay finds in a text how long to stay away; 0: it does not say.
 func retryDelay(text string) time.Duration {
@@ -18,27 +19,44 @@ func retryDelay(text string) time.Duration {
 	if found == nil {
 		return 0
 	}
-	number, unit := found[1]+found[3], found[2]+found[4]
-	if unit == "" {
-		unit = "s"
+	number, unit := found[1], strings.ToLower(found[2])
+	if unit == "milli" {
+		unit = "ms"
 	}
-	delay, err := time.ParseDuration(number + unit)
-	if err != nil {
-		return 0
-	}
+	delay, _ := parseDuration(strings.ToLower(number) + unit)
 	return delay
+}
+
+// maxDelay stands for every time that is further away: a time.Duration ends at 292 years, and more would be read as none.
+const maxDelay = 365 * 24 * time.Hour
+
+// parseDuration reads a duration as Google and people write it: "3.5s", "1m30s", or seconds without a unit. It returns maxDelay for one
+// that is longer, and reports whether text is a duration that is not negative.
+func parseDuration(text string) (d time.Duration, ok bool) {
+	text = strings.TrimSpace(text)
+	if d, err := time.ParseDuration(text); err == nil {
+		return min(d, maxDelay), d >= 0
+	}
+	seconds, err := strconv.ParseFloat(strings.TrimSuffix(text, "s"), 64)
+	switch {
+	case seconds > maxDelay.Seconds():
+		return maxDelay, true
+	case err != nil || !(seconds >= 0): // NaN, too
+		return 0, false
+	}
+	return time.Duration(seconds * float64(time.Second)), true
 }
 
 // RetryAfter is how long an HTTP answer asks to stay away, by its header Retry-After (RFC 9110 section 10.2.3: seconds, or
 // a date) or by its body; 0: it does not say.
 func RetryAfter(header http.Header, body string) time.Duration {
 	value := header.Get("Retry-After")
-	if seconds, err := strconv.ParseInt(value, 10, 32); err == nil && seconds > 0 {
-		return time.Duration(seconds) * time.Second
+	if delay, ok := parseDuration(value); ok && delay > 0 {
+		return delay
 	}
 	if at, err := http.ParseTime(value); err == nil {
 		if left := time.Until(at); left > 0 {
-			return left
+			return min(left, maxDelay)
 		}
 	}
 	return retryDelay(body)
