@@ -26,6 +26,7 @@ type answer struct {
 	known     int  // the last turn that the session behind the newest handle knows
 	textTurn  int  // whose UserText is not final yet; 0: none
 	working   bool // the model thinks on, whatever its turn says
+	written   int  // answers in a row that were written and not spoken, though the model is to speak
 	said      bool // something was answered since the person asked
 
 	latest   atomic.Int64 // that an answer took, in ns, which the voice's goroutine may measure; 0: none was measured
@@ -292,6 +293,7 @@ func (a *answer) play(c *wire.ServerContent) {
 		return
 	}
 	t.voice += lengthOf(c.Audio)
+	a.written = 0
 }
 
 // playFirst queues the first audio of an answer, and notes when its first frame is out. It takes the end of the

@@ -272,6 +272,6 @@ func (s *Session) finish() {
 		"turns", s.answer.number-1, "tokens", c.Tokens.Total, "tokens_in", c.Tokens.Prompt, "tokens_in_by", c.Tokens.PromptBy,
 		"tokens_out", c.Tokens.Response, "tokens_out_by", c.Tokens.ResponseBy,
 		"dials", c.Links.Dials, "resumed", c.Links.Resumed, "reseeded", c.Links.Reseeded,
-		"stalls", []int{c.Links.Nudges, c.Links.Resumes, c.Links.Restarts},
+		"stalls", []int{c.Links.Nudges, c.Links.Resumes, c.Links.Restarts}, "asked_again", c.Links.Repeats,
 		"longest_wait", c.Links.LongestWait.Round(time.Millisecond))
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"voxgate/bridge/gemini/setup"
@@ -88,6 +90,7 @@ var stallMessages = map[keeper.Remedy]string{
 	keeper.Nudge:   "Gemini has not reacted to what was said; the gateway marks the end of the speech.",
 	keeper.Resume:  "Gemini does not answer; the session goes on over a new connection.",
 	keeper.Restart: "Gemini does not answer; a fresh session gets what was said so far.",
+	keeper.Repeat:  "Gemini has ended its turn without an answer; what was said is said again.",
 	keeper.GiveUp:  "Gemini did not answer, whatever was tried.",
 }
 
@@ -124,16 +127,18 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 		a.prompts.calls(s.answersAll(m.ToolCalls))
 	}
 	endsCall := a.turn.state == turnIdle && a.prompts.endsCall()
+	askedAgain := false
 	if c != nil {
 		if c.Interrupted || c.TurnComplete || c.InputTranscription != "" || !a.turn.making() {
 			s.handover.changed()
 		}
-		s.onContent(c, m.Usage != nil, endsCall)
+		askedAgain = s.onContent(ctx, c, m.Usage != nil, endsCall)
 	}
 	if m.Beside != nil {
 		s.voice.notify(s.audience, Raw{m.Beside, true})
 	}
-	if a.turn.making() && a.turn.asked {
+	if askedAgain { // and the keeper waits for the answer
+	} else if a.turn.making() && a.turn.asked {
 		s.keeper.Answering(ctx)
 	} else {
 		// The end of an answer that was cut off, or was complete when the question came, does not answer the question; nor
@@ -159,11 +164,22 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 }
 
 // onContent handles serverContent. costs: something was generated; endsCall: a turn that ends now without a word has
-// called tools.
-func (s *Session) onContent(c *wire.ServerContent, costs, endsCall bool) {
+// called tools. It reports whether the turn has ended without an answer, and what was said is said again.
+func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, endsCall bool) (askedAgain bool) {
 	a := s.answer
 	if c.InputTranscription != "" {
 		s.onTranscript()
+	}
+	lacks := s.lacksAnswer(c, endsCall)
+	if lacks {
+		s.observer.report(EmptyTurn{c.EndReason})
+		if s.keeper.AskAgain(ctx) { // the client only waits a little longer
+			c.TurnComplete, c.GenerationComplete = false, false
+			c.Fields = withoutField(withoutField(c.Fields, "turnComplete"), "generationComplete")
+			a.content(c)
+			s.endOverBudget(s.spending.endTurn())
+			return true
+		}
 	}
 	asked := a.isAsked() || c.InputTranscription != ""
 	silent := a.turn.state == turnIdle && len(c.Audio) == 0 && !c.Written && c.OutputTranscription == "" && !c.Thought
@@ -174,13 +190,59 @@ func (s *Session) onContent(c *wire.ServerContent, costs, endsCall bool) {
 		c.Fields = withoutField(c.Fields, "turnComplete")
 		a.content(c)
 		s.endOverBudget(s.spending.endTurn())
-		return
+		return false
 	}
 	a.content(c)
 	if c.TurnComplete {
+		unspoken := a.unspoken(c)
 		a.finalQuestion()
 		s.endTurn()
+		return unspoken != "" && s.haveSpoken(ctx, unspoken)
 	}
+	return lacks
+}
+
+// lacksAnswer reports whether a message ends the model's turn although the model owes an answer and has said nothing. A model that
+// may choose to be silent (Proactive) has chosen, unless it says that something else was the reason.
+func (s *Session) lacksAnswer(c *wire.ServerContent, endsCall bool) bool {
+	t, config := &s.answer.turn, s.keeper.Config()
+	silent := t.state == turnIdle && len(c.Audio) == 0 && c.OutputTranscription == "" && !c.Written && !c.Thought
+	failed := c.EndReason != "" && !slices.Contains(harmlessReasons, c.EndReason)
+	return c.TurnComplete && silent && !c.Interrupted && !endsCall && !s.calls.Calling() && !s.answer.working && config.Speaks() &&
+		!s.paused && !s.unheard() && !s.broke && (failed || !config.Profile.Proactive) && s.keeper.Understood()
+}
+
+// harmlessReasons are the values of turnCompleteReason by which the model asks for nothing to be done: it waits for the person to go on.
+var harmlessReasons = []string{"TURN_COMPLETE_REASON_UNSPECIFIED", "NEED_MORE_INPUT"}
+
+// unspoken is the text of an answer that ends now without a voice, though the model is to speak.
+func (a *answer) unspoken(c *wire.ServerContent) string {
+	t, config := &a.turn, a.keeper.Config()
+	if c.Interrupted || !t.wanted() || t.voice > 0 || !t.asked || !config.Speaks() || config.TextOnly || a.quiet || a.unheard() {
+		return ""
+	}
+	return strings.TrimSpace(a.transcript.Answered(t.number))
+}
+
+// haveSpoken has the model say what it has only written: somebody on a telephone cannot read it. A session in which that fails is
+// replaced. It reports whether a voice is waited for.
+func (s *Session) haveSpoken(ctx context.Context, text string) bool {
+	const most = 2 // tries in a row
+	if s.broke || s.paused || s.answer.written >= most {
+		return false
+	}
+	s.answer.written++
+	s.observer.report(EmptyTurn{"TEXT_ONLY"})
+	s.log.Warn("the model has written its answer and not spoken", "try", s.answer.written)
+	if s.answer.written == most {
+		s.keeper.Restart(ctx)
+	}
+	prompt := wire.TextPart("Say this to the person, word for word and nothing else: " + text)
+	if !s.up.Say(uplink.Turn{Parts: prompt.JSON(), Complete: true}) {
+		return false
+	}
+	s.asked(ByText)
+	return true
 }
 
 // endTurn ends the model's turn.
@@ -227,7 +289,7 @@ func withoutField(raw json.RawMessage, name string) json.RawMessage {
 // watchTurn sees to it that a turn ends of which nothing more comes, though the model does not end it. The loop calls it
 // after everything that has happened.
 func (s *Session) watchTurn() {
-	patience := s.keeper.Patience()
+	patience := s.keeper.PausePatience()
 	if at, ok := s.answer.overdue(patience); ok && patience > 0 && !s.clock.IsSet(alarmTurn) {
 		s.clock.Set(alarmTurn, time.Until(at))
 	}
@@ -236,7 +298,7 @@ func (s *Session) watchTurn() {
 // onTurnOverdue ends a turn of which nothing has come for long. Nobody waits for it, so nothing else is tried.
 func (s *Session) onTurnOverdue() {
 	a := s.answer
-	at, ok := a.overdue(s.keeper.Patience())
+	at, ok := a.overdue(s.keeper.PausePatience())
 	switch {
 	case !ok || time.Until(at) > 0: // watchTurn sets another alarm
 	case a.turn.state == turnIdle:

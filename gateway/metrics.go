@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,6 +40,7 @@ type metrics struct {
 	dials      *prometheus.CounterVec
 	lost       *prometheus.CounterVec
 	stalls     *prometheus.CounterVec
+	emptyTurns *prometheus.CounterVec
 
 	frames, framesLate, framesDropped *prometheus.CounterVec
 
@@ -107,7 +109,9 @@ func newMetrics() *metrics {
 	m.lost = counter("model_links_ended_total",
 		"Connections to the model that are over, by cause: lost, stale_handle, quota, fatal, auth, or planned.", "cause")
 	m.stalls = counter("model_stalls_total",
-		"Silences of the model where an answer was due, by what was tried: nudge, resume, fresh.", "remedy")
+		"Silences of the model where an answer was due, by what was tried: nudge, resume, fresh, again.", "remedy")
+	m.emptyTurns = counter("model_empty_turns_total",
+		"Turns of the model that ended without the answer that was due, by reason: none, text_only, or Google's turnCompleteReason.", "reason")
 	m.frames = counter("frames_total", "Frames of 20 ms that went through a queue: uplink (to the model), playout (to clients).", "queue")
 	m.framesLate = counter("frames_late_total",
 		"Frames that came too late for their time, by queue: microphone (from clients), model (its voice ran dry).", "queue")
@@ -135,7 +139,7 @@ func (m *metrics) begin() {
 	for _, part := range []string{"model", "gateway", "roundtrip"} {
 		m.answerPart.WithLabelValues(part)
 	}
-	for _, remedy := range []string{"nudge", "resume", "fresh"} {
+	for _, remedy := range []string{"nudge", "resume", "fresh", "again"} {
 		m.stalls.WithLabelValues(remedy)
 	}
 	for _, queue := range []string{"uplink", "playout"} {
@@ -282,6 +286,8 @@ func (m *metrics) observe(_ string, o bridge.Observation) {
 		if o.Latency != (bridge.Latency{}) {
 			m.answered(o.Latency)
 		}
+	case bridge.EmptyTurn:
+		m.emptyTurns.WithLabelValues(endReason(o.Reason)).Inc()
 	case bridge.BargeIn:
 		m.bargeIn.Observe(o.Took.Seconds())
 	case bridge.CallEnd:
@@ -300,6 +306,22 @@ func (m *metrics) observe(_ string, o bridge.Observation) {
 	case bridge.Ended:
 		m.conversationEnded(o)
 	}
+}
+
+// endReasons are the reasons for the end of a turn that are labels: https://ai.google.dev/api/live#TurnCompleteReason.
+var endReasons = []string{
+	"text_only", "response_rejected", "malformed_function_call", "prohibited_input_content", "image_prohibited_content", "input_text_contain_prohibited_content",
+}
+
+// endReason is the reason for the end of a turn as a label.
+func endReason(reason string) string {
+	switch label := strings.ToLower(reason); {
+	case reason == "":
+		return "none"
+	case slices.Contains(endReasons, label):
+		return label
+	}
+	return "other"
 }
 
 // cause is a cause as a label; none is that of what has not failed.
@@ -328,6 +350,7 @@ func (m *metrics) conversationEnded(e bridge.Ended) {
 	m.stalls.WithLabelValues("nudge").Add(float64(c.Links.Nudges))
 	m.stalls.WithLabelValues("resume").Add(float64(c.Links.Resumes))
 	m.stalls.WithLabelValues("fresh").Add(float64(c.Links.Restarts))
+	m.stalls.WithLabelValues("again").Add(float64(c.Links.Repeats))
 	m.frames.WithLabelValues("uplink").Add(float64(c.Up.Sent))
 	m.frames.WithLabelValues("playout").Add(float64(c.Voice.Frames))
 	m.framesLate.WithLabelValues("model").Add(float64(c.Voice.Underruns))

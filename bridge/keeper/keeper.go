@@ -169,6 +169,7 @@ const (
 type Counts struct {
 	Dials, Resumed, Reseeded  int
 	Nudges, Resumes, Restarts int // because the model was silent
+	Repeats                   int // because it has ended its turn without an answer
 	LongestWait               time.Duration
 }
 

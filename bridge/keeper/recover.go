@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini/wire"
+	"voxgate/bridge/uplink"
 )
 
 // onLost acts on the end of a connection that was used.
@@ -152,8 +153,33 @@ func (k *Keeper) onStall(ctx context.Context) {
 	k.beginWait()
 	k.wait.unsure = aside || remedy == Nudge && !w.heard // which may be noise
 	k.Logger.Warn("the model is silent", "tried", remedy, "waits_for", w.what)
+	k.apply(ctx, remedy, sure, aside)
+}
+
+// AskAgain acts on a turn that has ended without an answer to what was certainly asked. It reports whether the question is asked
+// once more; if not, what was said will not be answered.
+func (k *Keeper) AskAgain(ctx context.Context) bool {
+	remedy := k.watch.nextAfterEmptyTurn()
+	k.Logger.Warn("the model has ended its turn without an answer", "tried", remedy, "waits_for", k.watch.what)
+	k.beginWait()
+	k.wait.unsure = false
+	k.apply(ctx, remedy, true, false)
+	return remedy != GiveUp
+}
+
+// Restart goes on in a fresh session with what was said, because the model of this one does not do its work.
+func (k *Keeper) Restart(ctx context.Context) { k.apply(ctx, Restart, true, false) }
+
+// apply tries a remedy. sure and aside are those of [Unanswered].
+func (k *Keeper) apply(ctx context.Context, remedy Remedy, sure, aside bool) {
+	w := &k.watch
 	k.Tell(ctx, Stalled{remedy})
 	switch remedy {
+	case Repeat:
+		k.counts.Repeats++
+		replayed, lost, rest := k.Uplink.Rewind(false)
+		k.Tell(ctx, Rewound{Replayed: replayed, Lost: lost, Rest: rest})
+		k.await(k.Patience() + replayed/uplink.ReplaySpeed)
 	case Nudge:
 		k.counts.Nudges++
 		if err := k.Uplink.Nudge(); err != nil {

@@ -13,7 +13,6 @@ import (
 	"voxgate/bridge/gemini/wire"
 	"voxgate/bridge/uplink"
 	"voxgate/crash"
-	"voxgate/media"
 )
 
 // closeReasonTime is how long to wait for a close frame, which has the reason, when sending has failed: a round trip.
@@ -247,9 +246,9 @@ func send(ctx context.Context, conn Conn, config setup.Config, it uplink.Item) e
 // sendSilence sends silence in pieces, all at once: the model's clock is its input.
 func sendSilence(ctx context.Context, conn Conn, left time.Duration, rate int) error {
 	const piece = 100 * time.Millisecond
-	pcm := make([]int16, media.Samples(piece, rate))
+	pcm := make([]int16, int(piece.Seconds()*float64(rate)))
 	for ; left > 0; left -= piece {
-		if err := conn.SendAudio(ctx, pcm[:media.Samples(min(left, piece), rate)], rate); err != nil {
+		if err := conn.SendAudio(ctx, pcm[:int(min(left, piece).Seconds()*float64(rate))], rate); err != nil {
 			return err
 		}
 	}

@@ -21,6 +21,7 @@ const (
 	Resume  Remedy = "resume" // another connection, the same session
 	Restart Remedy = "fresh"  // another session, with what was said
 	GiveUp  Remedy = "none"
+	Repeat  Remedy = "again" // what was said is said again at once, where the model has ended its turn without an answer
 )
 
 // watch notices a model that has fallen silent. Each remedy is tried for a while before the next.
@@ -54,6 +55,21 @@ func (w *watch) next(sure, aside, handle bool) Remedy {
 		return Resume
 	case w.stage <= 3 && !aside:
 		w.stage = 3
+		return Restart
+	}
+	return GiveUp
+}
+
+// nextAfterEmptyTurn is the remedy for a model that has ended its turn without an answer. What was said is said again; the
+// second time another session gets it, unless that was tried in vain for the question before.
+func (w *watch) nextAfterEmptyTurn() Remedy {
+	const repeated, restarted = 2, 3
+	switch {
+	case w.stage < repeated && w.what != ForTool:
+		w.stage = repeated
+		return Repeat
+	case w.stage < restarted && (w.missed+1)&w.missed == 0:
+		w.stage = restarted
 		return Restart
 	}
 	return GiveUp

@@ -142,6 +142,16 @@ func (l *Transcript) Begin(entries []Entry) {
 	}
 }
 
+// Answered is all of an answer, heard or not, but for what an interruption has cut off.
+func (l *Transcript) Answered(turn int) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.find(turn, Assistant); e != nil {
+		return e.all()
+	}
+	return ""
+}
+
 // Newest returns the newest entries, as far as they were heard, with limit bytes of text at most.
 func (l *Transcript) Newest(limit int) (said []Numbered) {
 	l.mu.Lock()

@@ -43,6 +43,12 @@ type Profile struct {
 	Writes bool
 }
 
+// Speaks reports whether the model answers in voice.
+func (c Config) Speaks() bool {
+	modalities, _ := get(c.setup, "generationConfig.responseModalities").([]any)
+	return !c.Profile.Writes && len(modalities) > 0 && modalities[0] == "AUDIO"
+}
+
 // EndSilence is how much silence must go up behind a speech of which no more sound comes; 0: audioStreamEnd is enough.
 func (c Config) EndSilence() time.Duration {
 	if c.Options.Manual || c.Profile.EndSilence == 0 {

@@ -210,6 +210,8 @@ func (d *Decoder) content(m *ServerMessage, c *ServerContent, data []byte) error
 			c.TurnComplete, value, err = readFlag("turnComplete", value)
 		case "generationComplete":
 			c.GenerationComplete, value, err = readFlag("generationComplete", value)
+		case "turnCompleteReason":
+			c.EndReason = text(value)
 		case "interactionStatus":
 			c.Interaction = text(value)
 		case "groundingMetadata":

@@ -80,6 +80,9 @@ type ServerContent struct {
 	GenerationComplete bool // the model has said it all; absent when interrupted
 	TurnComplete       bool // comes after the estimated end of playback
 
+	// EndReason is why the turn has ended, as RESPONSE_REJECTED (turnCompleteReason). Empty: the message does not say.
+	EndReason string
+
 	// Interaction is IN_PROGRESS while a model thinks on, whatever its turn says, and IDLE when it does not
 	// (gemini-3.8-live-extended-thinking). Empty: the message does not say.
 	Interaction string

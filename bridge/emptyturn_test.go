@@ -1,0 +1,148 @@
+package bridge_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
+)
+
+// answersFrom has a model write down what it hears and end its turn as answers say, one for each question; the last goes on.
+func answersFrom(l *bridgetest.Link, next func() string) {
+	var asked, quiet time.Duration
+	answer := func() {
+		if content := next(); content != "" {
+			l.Content(`%s`, content)
+		}
+	}
+	l.React(func(in bridgetest.Input) {
+		switch {
+		case in.What == "typed":
+			answer()
+		case in.What == "audio":
+			if loud := voiced(in.PCM); loud > 0 {
+				asked, quiet = asked+loud, 0
+			} else {
+				quiet += time.Duration(len(in.PCM)) * time.Second / 16000
+			}
+			if asked > 0 && quiet >= 500*time.Millisecond {
+				asked = 0
+				l.Content(`"inputTranscription":{"text":"What time is it?"}`)
+				answer()
+			}
+		}
+	})
+}
+
+// A turn that ends without the answer that is due is no answer: it is asked again at once, and of a fresh session the second time. A
+// model that may choose to be silent has chosen, unless its server says why the turn has ended.
+func TestTurnsWithoutAnAnswer(t *testing.T) {
+	const (
+		empty    = `"turnComplete":true`
+		rejected = `"turnComplete":true,"turnCompleteReason":"RESPONSE_REJECTED"`
+		more     = `"turnComplete":true,"turnCompleteReason":"NEED_MORE_INPUT"`
+		written  = `"modelTurn":{"parts":[{"text":"It is noon."}]},"generationComplete":true,"turnComplete":true`
+	)
+	voice := bridgetest.Voice(7, 500*time.Millisecond) + `,"outputTranscription":{"text":"It is noon."},"generationComplete":true,"turnComplete":true`
+	for name, test := range map[string]struct {
+		model   string
+		typed   bool
+		answers []string // one for each question; voice follows
+		tried   string
+		dials   int // connections after the first
+		silent  bool
+	}{
+		"empty":                              {"gemini-3.1-flash-live-preview", false, []string{empty}, "again", 0, false},
+		"empty twice":                        {"gemini-3.1-flash-live-preview", false, []string{empty, empty}, "again fresh", 1, false},
+		"empty for ever":                     {"gemini-3.1-flash-live-preview", false, []string{empty, empty, empty, empty, empty}, "again fresh none", 1, true},
+		"empty, to typed text":               {"gemini-2.5-flash-native-audio-latest", true, []string{empty}, "again", 0, false},
+		"rejected":                           {"gemini-2.5-flash-native-audio-latest", false, []string{rejected}, "again", 0, false},
+		"rejected, by a proactive model":     {"gemini-3.8-live", false, []string{rejected}, "again", 0, false},
+		"empty, by a proactive model":        {"gemini-3.8-live", false, []string{empty}, "", 0, true},
+		"more input, by a proactive model":   {"gemini-3.8-live", false, []string{more}, "", 0, true},
+		"written":                            {"gemini-2.5-flash-native-audio-latest", false, []string{written}, "", 0, false},
+		"written, by a proactive model":      {"gemini-3.8-live", false, []string{written}, "", 0, false},
+		"written twice":                      {"gemini-2.5-flash-native-audio-latest", false, []string{written, written}, "fresh", 1, false},
+		"written for ever":                   {"gemini-2.5-flash-native-audio-latest", false, []string{written, written, written, written}, "fresh", 1, true},
+		"written to typed text, then spoken": {"gemini-3.8-live", true, []string{written}, "", 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			talk(t, bridge.Open{Config: []byte(`{"model":"` + test.model + `"}`)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+				l.Handle("h")
+				answers := slices.Clone(test.answers)
+				next := func() string {
+					if len(answers) == 0 {
+						return voice
+					}
+					answer := answers[0]
+					answers = answers[1:]
+					return answer
+				}
+				answersFrom(l, next)
+				dials, over := 0, make(chan struct{})
+				go func() {
+					for {
+						select {
+						case l := <-r.up.Links:
+							dials++
+							l.Accept()
+							synctest.Wait()
+							if strings.Contains(l.Said(), "typed Say this") { // which came at once
+								l.Content(`%s`, next())
+							}
+							answersFrom(l, next)
+						case <-over:
+							return
+						}
+					}
+				}()
+				c.forget()
+				if test.typed {
+					c.typed("What time is it?")
+				} else {
+					c.talks(time.Second)
+				}
+				c.quiet(20 * time.Second)
+				close(over)
+				if got := c.tried(); got != test.tried {
+					t.Errorf("tried %q, want %q: %s", got, test.tried, c.story())
+				}
+				if spoke := strings.Contains(c.kinds(), "Speaking"); spoke == test.silent {
+					t.Errorf("it spoke: %v; %s", spoke, c.story())
+				}
+				if dials != test.dials {
+					t.Errorf("%d dials, want %d", dials, test.dials)
+				}
+				if got := strings.Count(c.kinds(), "TurnComplete"); got == 0 {
+					t.Errorf("the turn does not end: %s", c.story())
+				}
+			}, watchful)
+		})
+	}
+}
+
+// A model that pauses for 7 s in the middle of an answer is waited for, and nothing of the answer is thrown away.
+func TestPauseInAnAnswer(t *testing.T) {
+	for _, pause := range []time.Duration{3 * time.Second, 7 * time.Second, 8500 * time.Millisecond} {
+		talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			l.Handle("h")
+			c.typed("count to ten")
+			c.forget()
+			l.Content(`%s`, bridgetest.Voice(7, time.Second))
+			time.Sleep(pause)
+			l.Content(`%s`, bridgetest.Voice(8, time.Second))
+			l.Content(`"generationComplete":true`)
+			l.Content(`"turnComplete":true`)
+			time.Sleep(3 * time.Second)
+			c.sees("Speaking 7*50 8*50 TurnComplete")
+			if tried := c.tried(); tried != "" {
+				t.Errorf("pause of %v: tried %s", pause, tried)
+			}
+			r.up.Idle()
+		}, watchful)
+	}
+}
