@@ -80,6 +80,7 @@ type turn struct {
 	answered   bool          // some of it was an answer, not a thought
 	asked      bool          // it has a question, or a tool's result, to answer; else the model speaks by itself
 	rejected   bool          // the model itself has said that it was interrupted
+	spoken     bool          // some of it has a voice, or a transcript of one
 	lost       bool          // some of its voice was not played
 	voice      time.Duration // of it so far
 	timing     *timing       // nil before its first audio
@@ -199,6 +200,7 @@ func (a *answer) onAnswer(c *wire.ServerContent) {
 	if !spoken {
 		text = c.Text
 	}
+	t.spoken = t.spoken || spoken
 	if t.answered {
 		t.state = turnSpeaking
 	}

@@ -484,6 +484,7 @@ func (x *cell) checkCanvas(fate canvasFate) {
 	var links, callers []string
 	for _, l := range append(x.links, x.l) {
 		var got []string
+		l.Responses() // waits for them
 		for _, in := range l.Inputs() {
 			for _, r := range in.Tools {
 				got = append(got, fmt.Sprintf("%s %s", r.ID, r.Response))

@@ -310,6 +310,7 @@ func TestProgress(t *testing.T) {
 			}
 			c.late("b", "")
 			var got []string
+			l.Responses() // waits for them
 			for _, in := range l.Inputs() {
 				if in.What == "tool" {
 					got = append(got, in.Raw)

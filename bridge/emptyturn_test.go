@@ -42,12 +42,15 @@ func answersFrom(l *bridgetest.Link, next func() string) {
 // model that may choose to be silent has chosen, unless its server says why the turn has ended.
 func TestTurnsWithoutAnAnswer(t *testing.T) {
 	const (
+		plain, native, proactive = "gemini-3.1-flash-live-preview", "gemini-2.5-flash-native-audio-latest", "gemini-3.8-live"
+
 		empty    = `"turnComplete":true`
 		rejected = `"turnComplete":true,"turnCompleteReason":"RESPONSE_REJECTED"`
 		more     = `"turnComplete":true,"turnCompleteReason":"NEED_MORE_INPUT"`
 		written  = `"modelTurn":{"parts":[{"text":"It is noon."}]},"generationComplete":true,"turnComplete":true`
 	)
-	voice := bridgetest.Voice(7, 500*time.Millisecond) + `,"outputTranscription":{"text":"It is noon."},"generationComplete":true,"turnComplete":true`
+	voice := bridgetest.Voice(7, 500*time.Millisecond) +
+		`,"outputTranscription":{"text":"It is noon."},"generationComplete":true,"turnComplete":true`
 	for name, test := range map[string]struct {
 		model   string
 		typed   bool
@@ -56,19 +59,19 @@ func TestTurnsWithoutAnAnswer(t *testing.T) {
 		dials   int // connections after the first
 		silent  bool
 	}{
-		"empty":                              {"gemini-3.1-flash-live-preview", false, []string{empty}, "again", 0, false},
-		"empty twice":                        {"gemini-3.1-flash-live-preview", false, []string{empty, empty}, "again fresh", 1, false},
-		"empty for ever":                     {"gemini-3.1-flash-live-preview", false, []string{empty, empty, empty, empty, empty}, "again fresh none", 1, true},
-		"empty, to typed text":               {"gemini-2.5-flash-native-audio-latest", true, []string{empty}, "again", 0, false},
-		"rejected":                           {"gemini-2.5-flash-native-audio-latest", false, []string{rejected}, "again", 0, false},
-		"rejected, by a proactive model":     {"gemini-3.8-live", false, []string{rejected}, "again", 0, false},
-		"empty, by a proactive model":        {"gemini-3.8-live", false, []string{empty}, "", 0, true},
-		"more input, by a proactive model":   {"gemini-3.8-live", false, []string{more}, "", 0, true},
-		"written":                            {"gemini-2.5-flash-native-audio-latest", false, []string{written}, "", 0, false},
-		"written, by a proactive model":      {"gemini-3.8-live", false, []string{written}, "", 0, false},
-		"written twice":                      {"gemini-2.5-flash-native-audio-latest", false, []string{written, written}, "fresh", 1, false},
-		"written for ever":                   {"gemini-2.5-flash-native-audio-latest", false, []string{written, written, written, written}, "fresh", 1, true},
-		"written to typed text, then spoken": {"gemini-3.8-live", true, []string{written}, "", 0, false},
+		"empty":                              {plain, false, []string{empty}, "again", 0, false},
+		"empty twice":                        {plain, false, []string{empty, empty}, "again fresh", 1, false},
+		"empty for ever":                     {plain, false, []string{empty, empty, empty, empty, empty}, "again fresh none", 1, true},
+		"empty, to typed text":               {native, true, []string{empty}, "again", 0, false},
+		"rejected":                           {native, false, []string{rejected}, "again", 0, false},
+		"rejected, by a proactive model":     {proactive, false, []string{rejected}, "again", 0, false},
+		"empty, by a proactive model":        {proactive, false, []string{empty}, "", 0, true},
+		"more input, by a proactive model":   {proactive, false, []string{more}, "", 0, true},
+		"written":                            {native, false, []string{written}, "", 0, false},
+		"written, by a proactive model":      {proactive, false, []string{written}, "", 0, false},
+		"written twice":                      {native, false, []string{written, written}, "fresh", 1, false},
+		"written for ever":                   {native, false, []string{written, written, written, written}, "fresh", 1, true},
+		"written to typed text, then spoken": {proactive, true, []string{written}, "", 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			talk(t, bridge.Open{Config: []byte(`{"model":"` + test.model + `"}`)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
@@ -144,5 +147,68 @@ func TestPauseInAnAnswer(t *testing.T) {
 			}
 			r.up.Idle()
 		}, watchful)
+	}
+}
+
+// The answer to a call that does not block waits for the end of the turn that has called, where the model drops it otherwise; and that
+// end is no reaction to the answer: a model that stays silent behind it is asked again.
+func TestAnswersWaitForTheEndOfTheTurn(t *testing.T) {
+	const blocking = `{"tools":[{"functionDeclarations":[{"name":"weather","behavior":"BLOCKING"}]}]}`
+	for name, test := range map[string]struct {
+		config string
+		spoken time.Duration // in the turn, before it calls
+		end    time.Duration // of the turn, after the call; negative: it is interrupted
+		want   time.Duration // of the answer, after the call
+	}{
+		"at once":                  {declare("weather"), 0, 0, 0},
+		"a little later":           {declare("weather"), 0, 40 * time.Millisecond, 40 * time.Millisecond},
+		"behind what is said":      {declare("weather"), 2 * time.Second, 2 * time.Second, 2 * time.Second},
+		"interrupted":              {declare("weather"), 4 * time.Second, -time.Second, time.Second},
+		"it does not come":         {declare("weather"), 0, time.Hour, 100 * time.Millisecond},
+		"nor behind what is said":  {declare("weather"), 2 * time.Second, time.Hour, 5 * time.Second},
+		"a function that blocks":   {blocking, 0, time.Hour, 0},
+		"a model that takes it":    {`{"model":"gemini-2.5-flash-native-audio-latest",` + declare("weather")[1:], 0, time.Hour, 0},
+		"extended thinking has it": {`{"model":"gemini-3.8-live-extended-thinking",` + declare("weather")[1:], 0, time.Hour, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			talk(t, bridge.Open{Config: []byte(test.config)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+				l.Handle("h")
+				c.typed("how is the weather?")
+				if test.spoken > 0 {
+					l.Content(`%s`, bridgetest.Voice(7, test.spoken))
+				}
+				l.Send(`{"toolCall":{"functionCalls":[{"id":"a","name":"weather","args":{}}]}}`)
+				synctest.Wait()
+				called := time.Now()
+				c.respond("a", "weather", `{"sun":1}`)
+				switch {
+				case test.end < 0:
+					time.Sleep(-test.end)
+					l.Content(`"interrupted":true`)
+					l.Content(`"turnComplete":true`)
+				case test.end < time.Hour:
+					time.Sleep(test.end)
+					l.Content(`"generationComplete":true`)
+					l.Content(`"turnComplete":true`)
+				}
+				time.Sleep(6 * time.Second)
+				var came []time.Duration
+				for _, in := range l.Inputs() {
+					if in.What == "tool" {
+						came = append(came, in.At.Sub(called))
+					}
+				}
+				if len(came) != 1 || (came[0]-test.want).Abs() > 30*time.Millisecond {
+					t.Errorf("the answer went up after %v, want %v", came, test.want)
+				}
+				if test.end < 0 {
+					return
+				}
+				time.Sleep(10 * time.Second)
+				if c.tried() == "" && !strings.Contains(test.config, "extended") {
+					t.Errorf("nobody notices that the model says nothing: %s", c.story())
+				}
+			}, watchful)
+		})
 	}
 }

@@ -303,7 +303,7 @@ func TestContext(t *testing.T) {
 func TestContextIsBounded(t *testing.T) {
 	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		for i := range 1050 { // of two entries each
-			l.Content(`"inputTranscription":{"text":"%d"},"modelTurn":{"parts":[{"text":"%d"}]},"turnComplete":true`, i, i)
+			l.Content(`"inputTranscription":{"text":"%d"},"outputTranscription":{"text":"%d"},"turnComplete":true`, i, i)
 		}
 		time.Sleep(time.Second)
 		if got := c.memory(); len(got) != 2000 || got[1999].Content != "1049" {

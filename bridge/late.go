@@ -51,6 +51,7 @@ type prompts struct {
 	newest  Cause     // of an interruption by the newest of them
 	called  time.Time // when the model last called a tool
 	here    bool      // the gateway answers all calls of the turn
+	calling bool      // the turn that has called tools has not ended, and the model drops answers until then
 }
 
 // words notes that words were sent, which interrupt the model by a cause.
@@ -64,7 +65,7 @@ func (a *prompts) interrupted() { a.pending = min(a.pending, 1) }
 
 // ended notes that a turn has ended. isEmpty: it had nothing to say to what was asked.
 func (a *prompts) ended(isEmpty bool) {
-	a.pending, a.called, a.here = 0, time.Time{}, false
+	a.pending, a.called, a.here, a.calling = 0, time.Time{}, false, false
 	if isEmpty {
 		a.open = false
 	}

@@ -246,8 +246,8 @@ func TestSeedIsBounded(t *testing.T) {
 			_, l := r.plain()
 			for i := range 40 {
 				l.Content(
-					`"inputTranscription":{"text":"q%d %s"},"modelTurn":{"parts":[{"text":"a%d"}]},"turnComplete":true`,
-					i,
+					`%s,"inputTranscription":{"text":"q%d %s"},"outputTranscription":{"text":"a%d"},"turnComplete":true`,
+					bridgetest.Voice(7, 20*time.Millisecond), i,
 					strings.Repeat("x", size),
 					i,
 				)

@@ -215,6 +215,8 @@ func (s *Session) onAlarm(ctx context.Context) {
 			return
 		}
 		switch which {
+		case alarmAnswers:
+			s.holdAnswers(false)
 		case alarmMicrophone:
 			s.watchMicrophone()
 		case alarmPark:

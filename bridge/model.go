@@ -48,6 +48,7 @@ func (s *Session) onKeeper(ctx context.Context, e keeper.Event) {
 				"The connection to Gemini was lost in a long sentence: the first %.0f s of it cannot be said again.", e.Lost.Seconds()))
 		}
 	case keeper.Unlinked:
+		s.holdAnswers(false)
 		s.answer.breakOff()
 		s.calls.Orphan()
 	case keeper.HandleChanged:
@@ -127,6 +128,7 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 		a.prompts.calls(s.answersAll(m.ToolCalls))
 	}
 	endsCall := a.turn.state == turnIdle && a.prompts.endsCall()
+	ofCall := a.prompts.calling // what ends now is the turn that has called: that is no reaction to the answers
 	askedAgain := false
 	if c != nil {
 		if c.Interrupted || c.TurnComplete || c.InputTranscription != "" || !a.turn.making() {
@@ -143,7 +145,7 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 	} else {
 		// The end of an answer that was cut off, or was complete when the question came, does not answer the question; nor
 		// does the end of the turn that has called a tool answer the tool's result.
-		over := c != nil && (c.TurnComplete || c.GenerationComplete) && !c.Interrupted && !wasCut && !overtaken && !endsCall
+		over := c != nil && (c.TurnComplete || c.GenerationComplete) && !c.Interrupted && !wasCut && !overtaken && !endsCall && !ofCall
 		understood := c != nil && c.InputTranscription != "" || m.VoiceActivity != nil
 		if s.keeper.Reacted(ctx, over || m.ToolCalls != nil, understood) && m.ToolCalls == nil && !s.calls.Calling() {
 			a.answered() // it has nothing to say
@@ -154,6 +156,9 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 		if limit := s.spending.again(); limit != nil { // the model reads all of the context once more, with the results
 			s.endOverBudget(limit)
 		} else {
+			if s.wantsTurnEnd(m.ToolCalls) {
+				s.holdAnswers(true)
+			}
 			s.calls.Start(ctx, m.ToolCalls)
 		}
 	}
@@ -161,6 +166,40 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 		s.handover.changed()
 		s.calls.Cancel(m.Cancelled)
 	}
+	if c != nil && (c.TurnComplete || c.Interrupted) {
+		s.holdAnswers(false)
+	}
+}
+
+// How long answers wait for the end of the turn that has called, at most: an end that does not come must not cost the answer. A turn
+// in which nothing was said ends with the call. The end of one in which something was said comes when that was played, so what is
+// still to be played is added.
+const (
+	silentTurnWait = 100 * time.Millisecond
+	spokenTurnWait = 3 * time.Second
+)
+
+// holdAnswers has the answers of tools wait for the end of the turn that has called them, or sends them.
+func (s *Session) holdAnswers(on bool) {
+	s.answer.prompts.calling = on
+	s.up.HoldAnswers(on)
+	s.clock.Clear(alarmAnswers)
+	if on {
+		wait := silentTurnWait
+		if t := &s.answer.turn; t.state != turnIdle && !t.wasCut() {
+			wait = spokenTurnWait + s.voice.Queued()
+		}
+		s.clock.Set(alarmAnswers, wait)
+	}
+}
+
+// wantsTurnEnd reports whether answers to some calls are dropped if they come before the end of the turn.
+func (s *Session) wantsTurnEnd(calls []wire.FunctionCall) bool {
+	config := s.keeper.Config()
+	return config.Profile.AnswersAfterTurn && !slices.ContainsFunc(calls, func(call wire.FunctionCall) bool {
+		f, ok := config.Functions.Called(call.Name)
+		return ok && f.Blocking // the turn goes on with the answer
+	})
 }
 
 // onContent handles serverContent. costs: something was generated; endsCall: a turn that ends now without a word has
@@ -218,7 +257,7 @@ var harmlessReasons = []string{"TURN_COMPLETE_REASON_UNSPECIFIED", "NEED_MORE_IN
 // unspoken is the text of an answer that ends now without a voice, though the model is to speak.
 func (a *answer) unspoken(c *wire.ServerContent) string {
 	t, config := &a.turn, a.keeper.Config()
-	if c.Interrupted || !t.wanted() || t.voice > 0 || !t.asked || !config.Speaks() || config.TextOnly || a.quiet || a.unheard() {
+	if c.Interrupted || !t.wanted() || t.spoken || !t.asked || !config.Speaks() || config.TextOnly || a.quiet || a.unheard() {
 		return ""
 	}
 	return strings.TrimSpace(a.transcript.Answered(t.number))

@@ -108,6 +108,7 @@ type alarmKind int
 
 const (
 	alarmMicrophone alarmKind = iota // does it still send?
+	alarmAnswers                     // the turn that has called tools does not end
 	alarmPark                        // nobody will come back
 	alarmLimit                       // the conversation has lasted as long as it may
 	alarmFarewell                    // the last answer was long enough

@@ -74,8 +74,9 @@ func TestAStepIsInForceAtOnce(t *testing.T) {
 		l.Call("a", "find_room", "{}")
 		l.Call("b", steps.Function, `{}`)
 		called := time.Now()
+		l.Responses() // waits for them
 		inputs := l.Inputs()
-		update, answer := inputs[1], inputs[2]
+		update, answer := inputs[0], inputs[2] // in between is the other answer
 		if update.What != "update" || answer.What != "tool" || update.At.Sub(called) > 50*time.Millisecond ||
 			!strings.Contains(update.Text, "Ask for the name.") ||
 			!strings.Contains(update.Text, "find_room") || strings.Contains(update.Text, "book_room") {

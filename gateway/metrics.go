@@ -310,7 +310,8 @@ func (m *metrics) observe(_ string, o bridge.Observation) {
 
 // endReasons are the reasons for the end of a turn that are labels: https://ai.google.dev/api/live#TurnCompleteReason.
 var endReasons = []string{
-	"text_only", "response_rejected", "malformed_function_call", "prohibited_input_content", "image_prohibited_content", "input_text_contain_prohibited_content",
+	"text_only", "response_rejected", "malformed_function_call",
+	"prohibited_input_content", "image_prohibited_content", "input_text_contain_prohibited_content",
 }
 
 // endReason is the reason for the end of a turn as a label.

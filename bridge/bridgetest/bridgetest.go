@@ -336,6 +336,9 @@ func (l *Link) PCM() []int16 {
 
 // Responses is what has come of answers to tool calls, as "id name {…}".
 func (l *Link) Responses() []string {
+	if _, closed := l.Closed(); !closed && strings.HasSuffix(l.Setup.Model, "gemini-3.8-live") {
+		time.Sleep(150 * time.Millisecond) // they wait for the end of the turn that has called
+	}
 	var list []string
 	for _, in := range l.Inputs() {
 		for _, r := range in.Tools {

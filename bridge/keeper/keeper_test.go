@@ -412,7 +412,7 @@ func TestLadder(t *testing.T) {
 		"it stops in its answer": {`{}`, keeper.ForText, func(o *owner) {
 			o.keeper.Answering(o.ctx)
 			o.keeper.Answers()
-		}, "6 resume"},
+		}, "9 resume"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			started(t, test.config, func(o *owner, _ *bridgetest.Link) {

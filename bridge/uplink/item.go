@@ -59,6 +59,9 @@ func (i Item) typed() bool {
 // hint reports whether it is words that want none.
 func (i Item) hint() bool { return i.Turn != nil && !i.Turn.Complete }
 
+// answer reports whether it is the answer of a tool.
+func (i Item) answer() bool { return i.Message != nil && i.Message.ToolResponse != nil }
+
 // mark reports whether it keeps its place among the audio.
 func (i Item) mark() bool {
 	in := i.Message

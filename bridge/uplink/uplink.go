@@ -62,6 +62,7 @@ type Uplink struct {
 	queued time.Duration // of the audio in queue that was never sent
 	marks  int           // in queue
 	paused bool          // nobody listens to the person
+	held   bool          // the answers of tools wait
 	gated  bool          // audio waits if it is a replay, and is dropped if not
 	person activity
 	sent   replayBuffer
@@ -283,11 +284,13 @@ func (u *Uplink) Respond(r wire.FunctionResponse) bool {
 	return u.enqueue(Item{Message: &wire.ClientMessage{ToolResponse: answer}}, maxResponses)
 }
 
-// Sent returns a channel that is closed when all that waits ahead of the audio now has been sent.
+// Sent returns a channel that is closed when all that waits ahead of the audio now has been sent. Answers that are held go, too: the
+// conversation ends.
 func (u *Uplink) Sent() <-chan struct{} {
 	sent := make(chan struct{})
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.held = false
 	u.urgent = append(u.urgent, Item{Sent: sent})
 	signal(u.Ready)
 	return sent
@@ -324,7 +327,15 @@ func (u *Uplink) typedInReplay() int {
 func (u *Uplink) TakeBack() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.urgent = slices.DeleteFunc(u.urgent, func(it Item) bool { return it.Message != nil && it.Message.ToolResponse != nil })
+	u.urgent = slices.DeleteFunc(u.urgent, Item.answer)
+}
+
+// HoldAnswers keeps the answers of tools back, or lets them go.
+func (u *Uplink) HoldAnswers(on bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.held = on
+	signal(u.Ready)
 }
 
 // Gate stops audio, or lets it through again. Some models close the session if audio comes while a synchronous tool
@@ -400,12 +411,29 @@ func (u *Uplink) Next(sent int64) (it Item, wait time.Duration, ok bool) {
 	return it, wait, ok
 }
 
+// nextUrgent is the index of what goes next ahead of the audio; -1: nothing may go. A picture behind an answer that is held belongs to it.
+// Needs mu.
+func (u *Uplink) nextUrgent() int {
+	if !u.held {
+		return min(len(u.urgent), 1) - 1
+	}
+	behind := false
+	return slices.IndexFunc(u.urgent, func(it Item) bool {
+		behind = behind || it.answer()
+		return !it.answer() && !(behind && it.hint())
+	})
+}
+
 // take takes what is next in order. Needs mu.
 func (u *Uplink) take() (it Item, wait time.Duration, ok bool) {
-	if len(u.urgent) > 0 {
+	if i := u.nextUrgent(); i == 0 {
 		it = u.urgent[0]
 		u.urgent[0] = Item{}
 		u.urgent = u.urgent[1:]
+		return it, 0, true
+	} else if i > 0 {
+		it = u.urgent[i]
+		u.urgent = slices.Delete(u.urgent, i, i+1)
 		return it, 0, true
 	}
 	it, wait, ok = u.view.take(u.person.speaking)

@@ -81,8 +81,9 @@ func (s *session) toolResponse(responses []live.FunctionResponse) error {
 			return err
 		}
 		c := s.calls[r.ID]
-		s.report(Event{What: Answered, ID: r.ID, Name: r.Name, Text: string(r.Response), Ignored: c == nil})
-		if c == nil {
+		early := c != nil && s.setup.AnswersAfterTurn && !c.blocking && s.turn != nil && slices.Contains(s.turn.calls, c)
+		s.report(Event{What: Answered, ID: r.ID, Name: r.Name, Text: string(r.Response), Ignored: c == nil || early})
+		if c == nil || early {
 			continue
 		}
 		if err := s.result(c, r); err != nil {

@@ -32,6 +32,10 @@ type Profile struct {
 	// audioStreamEnd is enough for it.
 	EndSilence time.Duration
 
+	// AnswersAfterTurn is set where an answer to a call that does not block is dropped if it comes before the end of the turn that
+	// has called.
+	AnswersAfterTurn bool
+
 	// Proactive models may hear speech and decide not to answer it.
 	Proactive bool
 

@@ -89,6 +89,10 @@ type row struct {
 // nobody has measured it is assumed: silence harms none. Of 3.1 audioStreamEnd was recorded to end a turn (3 of 3).
 const endSilence = 1500 * time.Millisecond
 
+// AnswersAfterTurn was reported of gemini-3.8-live on Vertex AI (October 2026). On the Gemini API a turn that calls and says nothing
+// ends within the same millisecond (recorded), so waiting for its end costs nothing there. The extended-thinking variant ends its turn
+// before it calls (recorded).
+
 // writing is the row of all models that are none of the Live API's. Each call is a part of an answer, which waits for its result.
 var writing = row{
 	Profile: Profile{Name: "writing", Seeds: true, Appends: true, Writes: true}, output: writes, calls: callsSync,
@@ -160,6 +164,7 @@ var models = []row{
 	{
 		Profile: Profile{
 			Name: "3.8-live", ContextUpdate: true, Seeds: true, Forgets: true, Appends: true, Proactive: true, EndSilence: endSilence,
+			AnswersAfterTurn: true,
 		},
 		prefix: "gemini-3.8-live", on: geminiAPI,
 		output: speaks, thinking: thinksNever, moods: moodsAlways, wide: true,
@@ -168,6 +173,7 @@ var models = []row{
 	{
 		Profile: Profile{
 			Name: "3.8-live-vertex", ContextUpdate: true, Seeds: true, Forgets: true, Appends: true, Proactive: true, EndSilence: endSilence,
+			AnswersAfterTurn: true,
 		},
 		prefix: "gemini-3.8-live", on: vertexAI,
 		output: speaks | shows, thinking: thinksNever, moods: moodsAlways, wide: true,

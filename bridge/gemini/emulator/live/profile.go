@@ -16,6 +16,9 @@ type Traits struct {
 	// Forgets is set where a handle that is given on a resumed connection stands for the turns of that connection alone.
 	Forgets bool
 
+	// AnswersAfterTurn is set where the answer to a call that does not block is dropped before the end of the turn that has called.
+	AnswersAfterTurn bool
+
 	// NeedsSilence is set where the end of speech is found in the audio alone: audioStreamEnd does nothing.
 	NeedsSilence bool
 }
@@ -60,7 +63,7 @@ var profiles = []profile{
 	{
 		prefix: "gemini-3.8-live", gemini: true, vertex: true, video: true, thinking: noThinking,
 		needsRole: true, proactive: true, contextUpdate: true, wholeInput: true,
-		Traits: Traits{Forgets: true, NeedsSilence: true},
+		Traits: Traits{Forgets: true, NeedsSilence: true, AnswersAfterTurn: true},
 	},
 	{
 		prefix: "gemini-3.1-flash-live", gemini: true, Traits: Traits{Blocks: true, Forgets: true}, syncOnly: true,
