@@ -186,7 +186,9 @@ func (b *Breaker) close(caller string) {
 func (b *Breaker) Release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.until, b.others = time.Now(), false
+	if !b.until.IsZero() { // else another one was served meanwhile
+		b.until, b.others = time.Now(), false
+	}
 }
 
 // redialDelay reserves a dial of a conversation whose connections keep ending right after their set-up, and returns how

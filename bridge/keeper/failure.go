@@ -33,6 +33,10 @@ const (
 	// quotaRetry is the pause before the next dial of a running conversation that lacks quota: each try counts.
 	quotaRetry = 5 * time.Second
 
+	// lastRetry bounds the pause that a server which is overloaded may ask of a running conversation: one more dial is made before the
+	// conversation ends.
+	lastRetry = waitEnd - 5*time.Second
+
 	// firstDials bounds the dials of a conversation that has not begun: a person waiting for the first word should learn
 	// of the failure soon.
 	firstDials = 3

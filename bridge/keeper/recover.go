@@ -73,10 +73,11 @@ func (k *Keeper) onDialFailed(ctx context.Context, d dialled) {
 	default: // the identical set-up would be refused again
 		k.sendLess(ctx)
 	}
-	if !k.link.setUp && f.dials >= firstDials {
+	wanted := retryDelay(d.err)
+	if !k.link.setUp && (f.dials >= firstDials || wanted > lastBackoff) { // the person learns of it sooner than the server wants us back
 		k.fail(ctx, d.err)
 	}
-	k.redial(ctx, 0)
+	k.redial(ctx, min(wanted, lastRetry))
 }
 
 // sendLess makes the next dial give Gemini less.
