@@ -28,6 +28,7 @@ type answer struct {
 	working   bool // the model thinks on, whatever its turn says
 	written   int  // answers in a row that were written and not spoken, though the model is to speak
 	said      bool // something was answered since the person asked
+	stopped   bool // the client has stopped an answer that the model may take up again, and nothing was asked since
 
 	latest   atomic.Int64 // that an answer took, in ns, which the voice's goroutine may measure; 0: none was measured
 	thinking atomic.Bool  // the caller knows that an answer is due
@@ -189,6 +190,10 @@ func (a *answer) onAnswer(c *wire.ServerContent) {
 			*t = turn{counted: t.counted}
 		}
 		t.number, t.began, t.asked = a.number, time.Now(), a.isAsked()
+		if a.stopped && !t.asked {
+			t.state, t.latest = turnDropped, time.Now()
+			return
+		}
 		t.state = turnThinking
 		a.prompts.taken()
 	}
@@ -398,7 +403,7 @@ func (a *answer) question() int {
 // ask notes when the person ended a question. A model quicker than our own detector may have begun to answer it.
 func (a *answer) ask(at time.Time) {
 	a.calls.Asked()
-	a.said = false
+	a.said, a.stopped = false, false
 	a.prompts.at = at
 	if !a.repliedSince(at) {
 		a.prompts.open = true
@@ -493,6 +498,7 @@ func (a *answer) idle() bool {
 func (a *answer) onSpeech() {
 	a.turn.spokenOver = a.turn.state != turnIdle
 	a.prompts.open, a.prompts.pending = true, 0
+	a.stopped = false
 }
 
 // announceThinking reports whether an answer is due, if that has changed.

@@ -35,6 +35,11 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 	}
 	switch c := c.(type) {
 	case Message:
+		if s.isStop(c) {
+			s.stopAnswer(ctx)
+			s.answer.stopped = true
+			return nil
+		}
 		return s.sendMessage(c)
 	case Seed:
 		return s.seed(c.Turns)
@@ -146,6 +151,7 @@ func (s *Session) sendMessage(m Message) error {
 	if parts.Len() > 0 {
 		s.answer.typed(turn, parts.Text())
 	}
+	s.appended = !m.TurnComplete
 	t := uplink.Turn{Parts: parts.JSON(), Complete: m.TurnComplete}
 	// The model looks at a stream of pictures only while it hears somebody.
 	if m.TurnComplete && parts.Len() > 0 && parts.OnlyText() && !s.open.Quiet {
@@ -205,6 +211,15 @@ func (s *Session) stopAnswer(ctx context.Context) {
 		s.up.Answered()
 		s.keeper.ExpectNothing(ctx)
 	}
+}
+
+// isStop reports whether a turn of nothing is to stop the answer, where the model would go on with it after a moment.
+func (s *Session) isStop(m Message) bool {
+	if !m.TurnComplete || m.Text != "" || !s.keeper.Config().Profile.GoesOn || s.appended {
+		return false
+	}
+	parts, err := wire.ParseParts(m.Parts)
+	return err == nil && parts.Len() == 0 && (s.answer.turn.making() || s.answer.voice.Queued() > 0)
 }
 
 // respond makes the model speak by an instruction that nobody sees.

@@ -131,6 +131,9 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 	ofCall := a.prompts.calling // what ends now is the turn that has called: that is no reaction to the answers
 	askedAgain := false
 	if c != nil {
+		if s.keeper.Config().Profile.MarksNoSpeech {
+			s.noSpeech.filter(c)
+		}
 		if c.Interrupted || c.TurnComplete || c.InputTranscription != "" || !a.turn.making() {
 			s.handover.changed()
 		}

@@ -79,11 +79,13 @@ func (l *loopState) unheard() bool { return l.parked || l.paused }
 
 // ending is how the conversation comes to its end.
 type ending struct {
-	leaving  error  // it ends with this when the answer has been heard
-	lastWord bool   // but not before the model has begun its answer to the tool that ends it
-	farewell string // and not before the model was asked so to say goodbye, and has; empty: it was, or need not
-	broke    bool   // there is no money, or there are no tokens, for a turn that has not begun
-	ended    error  // it ends with this now
+	leaving  error          // it ends with this when the answer has been heard
+	lastWord bool           // but not before the model has begun its answer to the tool that ends it
+	appended bool           // parts of a turn went up that no turn has completed
+	noSpeech noSpeechFilter // of the model's turn under way
+	farewell string         // and not before the model was asked so to say goodbye, and has; empty: it was, or need not
+	broke    bool           // there is no money, or there are no tokens, for a turn that has not begun
+	ended    error          // it ends with this now
 }
 
 // end ends the conversation for a reason; the first one counts.

@@ -36,6 +36,12 @@ type Profile struct {
 	// has called.
 	AnswersAfterTurn bool
 
+	// GoesOn models take up an answer again that an empty turn of the client has interrupted.
+	GoesOn bool
+
+	// MarksNoSpeech models write "<no speech>" into the transcript of a turn in which they say nothing.
+	MarksNoSpeech bool
+
 	// Proactive models may hear speech and decide not to answer it.
 	Proactive bool
 

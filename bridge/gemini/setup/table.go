@@ -155,7 +155,7 @@ var models = []row{
 	{
 		Profile: Profile{
 			Name: "3.8-live-extended-thinking", ContextUpdate: true, Seeds: true, Forgets: true, Appends: true, Proactive: true, Slow: true,
-			EndSilence: endSilence,
+			EndSilence: endSilence, MarksNoSpeech: true, GoesOn: true,
 		},
 		prefix: "gemini-3.8-live-extended-thinking", on: geminiAPI,
 		output: speaks, thinking: thinksAlways, calls: callsAsync, moods: moodsAlways, wide: true, oneAnswer: true,

@@ -1,0 +1,136 @@
+package traces
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+	"time"
+)
+
+// Client is a message of the client, whether its names are written in camel or snake case.
+type Client struct {
+	RealtimeInput *RealtimeInput
+	ClientContent *struct {
+		Turns []struct {
+			Role  string
+			Parts json.RawMessage
+		}
+		TurnComplete bool
+	}
+	ToolResponse *struct {
+		FunctionResponses []struct {
+			ID, Name     string
+			Response     json.RawMessage
+			Scheduling   string
+			WillContinue bool
+		}
+	}
+}
+
+// RealtimeInput is input without turns.
+type RealtimeInput struct {
+	Audio          []Blob // of audio and mediaChunks
+	AudioStreamEnd bool
+	ActivityStart  bool
+	ActivityEnd    bool
+}
+
+// Blob is a piece of media: base64, or what stands for it.
+type Blob struct{ MIMEType, Data string }
+
+// ReadClient reads a message of the client. Names that the package does not know are passed over.
+func ReadClient(msg json.RawMessage) (Client, error) {
+	var wire struct {
+		Client
+		RealtimeInput *struct {
+			Audio                      *Blob
+			MediaChunks                []Blob
+			AudioStreamEnd             bool
+			ActivityStart, ActivityEnd *struct{}
+		}
+	}
+	snake := strings.NewReplacer(`"client_content"`, `"clientContent"`, `"tool_response"`, `"toolResponse"`,
+		`"realtime_input"`, `"realtimeInput"`, `"function_responses"`, `"functionResponses"`)
+	if err := json.Unmarshal([]byte(snake.Replace(string(msg))), &wire); err != nil {
+		return Client{}, err
+	}
+	if in := wire.RealtimeInput; in != nil {
+		wire.Client.RealtimeInput = &RealtimeInput{
+			Audio: in.MediaChunks, AudioStreamEnd: in.AudioStreamEnd,
+			ActivityStart: in.ActivityStart != nil, ActivityEnd: in.ActivityEnd != nil,
+		}
+		if in.Audio != nil {
+			wire.Client.RealtimeInput.Audio = append(wire.Client.RealtimeInput.Audio, *in.Audio)
+		}
+	}
+	return wire.Client, nil
+}
+
+// Answer is what a message of the server is to a person.
+type Answer struct {
+	Text         string
+	Voice        time.Duration
+	Interrupted  bool
+	TurnComplete bool
+}
+
+// voiceRate is that of the model's voice, in Hz.
+const voiceRate = 24000
+
+// ReadAnswer reads what a message of the server is to a person: its transcript, or what it writes, and its voice. A message that cannot
+// be read is nothing.
+func ReadAnswer(msg json.RawMessage) (a Answer) {
+	var m struct {
+		ServerContent struct {
+			ModelTurn struct {
+				Parts []struct {
+					Text       string
+					Thought    bool
+					InlineData *Blob
+				}
+			}
+			OutputTranscription       struct{ Text string }
+			Interrupted, TurnComplete bool
+		}
+	}
+	if json.Unmarshal(msg, &m) != nil {
+		return Answer{}
+	}
+	c := m.ServerContent
+	a = Answer{Text: c.OutputTranscription.Text, Interrupted: c.Interrupted, TurnComplete: c.TurnComplete}
+	for _, p := range c.ModelTurn.Parts {
+		switch {
+		case p.InlineData != nil:
+			n := base64.StdEncoding.DecodedLen(len(p.InlineData.Data))
+			if s, ok := ReadSound(p.InlineData.Data); ok {
+				n = s.Bytes(voiceRate)
+			}
+			a.Voice += time.Duration(n/2) * time.Second / voiceRate
+		case !p.Thought:
+			a.Text += p.Text
+		}
+	}
+	return a
+}
+
+// CallIDs are the ids of the function calls in a message of the server.
+func CallIDs(msg json.RawMessage) (ids []string) {
+	var m server
+	if json.Unmarshal(msg, &m) == nil && m.ToolCall != nil {
+		for _, c := range m.ToolCall.FunctionCalls {
+			ids = append(ids, c.ID)
+		}
+	}
+	return ids
+}
+
+// CallNames are the names of the functions that a message of the server calls.
+func CallNames(msg json.RawMessage) (names []string) {
+	var m server
+	if json.Unmarshal(msg, &m) == nil && m.ToolCall != nil {
+		for _, c := range m.ToolCall.FunctionCalls {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
