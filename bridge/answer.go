@@ -3,6 +3,7 @@ package bridge
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -142,9 +143,11 @@ func (a *answer) onInterrupted() {
 	a.last = lastTurn{number: t.number, at: time.Now(), began: t.began, cut: true}
 	if !t.wasCut() {
 		something := t.state != turnIdle || a.voice.Queued() > 0
-		if cut := a.cut(a.causeOfInterruption(byVoice)); something {
+		cut, behind := a.cut(a.causeOfInterruption(byVoice))
+		if something {
 			a.audience.notify(cut)
 		}
+		a.notifyBehind(behind, true)
 	}
 	if !t.counted && t.state != turnIdle {
 		a.nextTurn()
@@ -425,21 +428,46 @@ func (a *answer) interrupt(by Cause, asking bool) {
 	t := &a.turn
 	silent := t.timing == nil || t.state != turnSpeaking
 	if a.voice.Queued() > 0 || t.making() && !(asking && silent) {
-		a.audience.notify(a.cut(by))
+		cut, behind := a.cut(by)
+		a.audience.notify(cut)
+		a.notifyBehind(behind, t.state != turnIdle)
 	}
 }
 
-// cut ends the answer here.
-func (a *answer) cut(by Cause) Interrupted {
+// notifyBehind sends what has waited behind voice that was cut off. As Google has it, an interrupted turn has no generationComplete, and
+// one turnComplete behind the interruption: it still comes if a turn is under way.
+func (a *answer) notifyBehind(events []Body, underWay bool) {
+	ended := underWay
+	for i, b := range slices.Backward(events) {
+		raw, ok := b.(Raw)
+		if !ok || raw.Beside {
+			continue
+		}
+		raw.ServerContent = withoutField(raw.ServerContent, "generationComplete")
+		if ended {
+			raw.ServerContent = withoutField(raw.ServerContent, "turnComplete")
+		}
+		ended = ended || hasField(raw.ServerContent, "turnComplete")
+		events[i] = raw
+	}
+	for _, b := range events {
+		if raw, ok := b.(Raw); !ok || raw.ServerContent != nil {
+			a.audience.notify(b)
+		}
+	}
+}
+
+// cut ends the answer here. behind is what has waited behind voice that is not heard.
+func (a *answer) cut(by Cause) (i Interrupted, behind []Body) {
 	t := &a.turn
 	playing, stopped := a.voice.Queued() > 0, a.hasStopped()
 	a.voice.cutBy.Store(&by)
-	flushed := a.voice.Flush()
+	flushed, behind := a.voice.drop()
 	if playing && by == ByVoice {
 		a.observeBargeIn(flushed.Left)
 	}
 	a.voice.Duck(0)
-	i := Interrupted{Turn: t.number, By: by, Generation: flushed.Generation}
+	i = Interrupted{Turn: t.number, By: by, Generation: flushed.Generation}
 	if number, ok := a.keepHeard(flushed.Unheard); ok {
 		kept := a.transcript.Heard(number)
 		i.Turn, i.Heard, i.Played = number, kept.Content, kept.Played
@@ -457,7 +485,7 @@ func (a *answer) cut(by Cause) Interrupted {
 		t.state = turnCut
 	}
 	t.latest = time.Now()
-	return i
+	return i, behind
 }
 
 // keepHeard trims the turns in the playout to what was heard, and returns the last one heard. A turn that is over may

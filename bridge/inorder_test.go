@@ -1,7 +1,9 @@
 package bridge_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -80,8 +82,9 @@ func TestNothingOvertakesTheVoice(t *testing.T) {
 						c.do(bridge.Interrupt{})
 						list := c.order()
 						at, interrupted := place(list, test.event), place(list, "Interrupted")
-						unheard := test.event == "TurnComplete" || strings.HasSuffix(name, "text") // which is dropped with the voice
-						if unheard == (at >= 0) || at > interrupted || interrupted < 0 {
+						// What is said of the voice is dropped with it, and the turn that is under way still ends.
+						dropped := strings.HasSuffix(test.event, "Complete") || strings.HasPrefix(test.event, "Raw turn") || strings.HasSuffix(name, "text")
+						if dropped == (at >= 0) || !dropped && at < interrupted || interrupted < 0 {
 							t.Errorf("%s at %d of %q", test.event, at, list)
 						}
 						return
@@ -112,6 +115,72 @@ func TestRealTimeClientsGetCallsAtOnce(t *testing.T) {
 			if list := c.order(); place(list, "ToolCall") < 0 {
 				t.Errorf("with a lead of %v the call waits: %q", lead, list)
 			}
+		})
+	}
+}
+
+// TestInterruptedComesFirst cuts off turns whose end waits with their voice for a client that reads slowly. As Google has it, the client
+// learns of the interruption first, of no generationComplete, and of one end.
+func TestInterruptedComesFirst(t *testing.T) {
+	byClient := func(c *caller, _ *bridgetest.Link) { c.do(bridge.Interrupt{}) }
+	typed := func(c *caller, _ *bridgetest.Link) { c.typed("Stop.") }
+	byModel := func(_ *caller, l *bridgetest.Link) { l.Interrupts() }
+	ends := func(l *bridgetest.Link) {
+		l.Content(`"generationComplete":true`)
+		l.Send(`{"serverContent":{"turnComplete":true},"usageMetadata":{"totalTokenCount":9}}`)
+	}
+	for name, test := range map[string]struct {
+		waits func(l *bridgetest.Link)
+		cut   func(c *caller, l *bridgetest.Link)
+		want  string
+	}{
+		"by the client": {ends, byClient, "interrupted turnComplete+usageMetadata"},
+		"by typed text": {ends, typed, "interrupted turnComplete+usageMetadata"},
+		"by the model":  {ends, byModel, "interrupted usageMetadata interrupted turnComplete"},
+		"both ends in one": {
+			func(l *bridgetest.Link) { l.Content(`"generationComplete":true,"turnComplete":true`) }, byClient, "interrupted turnComplete",
+		},
+		"generationComplete alone":   {func(l *bridgetest.Link) { l.Content(`"generationComplete":true`) }, byClient, "interrupted"},
+		"in mid-voice, by the model": {func(*bridgetest.Link) {}, byModel, "interrupted interrupted turnComplete"},
+		"two turns": {
+			func(l *bridgetest.Link) { ends(l); l.Say(9, time.Second); ends(l) }, byClient,
+			"interrupted usageMetadata turnComplete+usageMetadata",
+		},
+		"a turn, and another under way": {func(l *bridgetest.Link) { ends(l); l.Say(9, time.Second) }, byClient, "interrupted usageMetadata"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				r.lead = media.AtOnce
+				c, l := r.connect(bridge.Open{})
+				c.typed("Hi.")
+				l.Say(7, time.Second)
+				c.fill(true)
+				l.Say(8, time.Second)
+				test.waits(l)
+				time.Sleep(100 * time.Millisecond)
+				c.forget()
+				test.cut(c, l)
+				time.Sleep(100 * time.Millisecond)
+				var got []string
+				for _, e := range c.entries() {
+					switch b := e.event.(type) {
+					case bridge.Interrupted:
+						got = append(got, "interrupted")
+					case bridge.TurnComplete:
+						got = append(got, "TurnComplete")
+					case bridge.Raw:
+						var fields map[string]json.RawMessage
+						if err := json.Unmarshal(b.ServerContent, &fields); err != nil {
+							t.Fatal(err)
+						}
+						got = append(got, strings.Join(slices.Sorted(maps.Keys(fields)), "+"))
+					}
+				}
+				if strings.Join(got, " ") != test.want {
+					t.Errorf("the client saw %q, want %q", got, test.want)
+				}
+			})
 		})
 	}
 }

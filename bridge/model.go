@@ -316,10 +316,16 @@ func (s *Session) answersAll(calls []wire.FunctionCall) bool {
 	return true
 }
 
+// hasField reports whether a JSON object has a field.
+func hasField(raw json.RawMessage, name string) bool {
+	var fields map[string]json.RawMessage
+	return json.Unmarshal(raw, &fields) == nil && fields[name] != nil
+}
+
 // withoutField is a JSON object without one of its fields; nil if nothing is left.
 func withoutField(raw json.RawMessage, name string) json.RawMessage {
 	var fields map[string]json.RawMessage
-	if json.Unmarshal(raw, &fields) != nil {
+	if json.Unmarshal(raw, &fields) != nil || fields[name] == nil {
 		return raw
 	}
 	if delete(fields, name); len(fields) == 0 {

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"math"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +23,10 @@ type voice struct {
 	cutBy     atomic.Pointer[Cause] // why the voice was last dropped, for the marks in it
 	played    chan struct{}         // has a token when the voice may have been played to its end
 	roundTrip atomic.Int64          // to the caller and back, in ns; 0: not known
+
+	mu      sync.Mutex
+	cutting bool   // the voice is being dropped
+	behind  []Body // what waited behind the dropped voice
 }
 
 // utterance is how much voice a turn has.
@@ -41,7 +46,37 @@ func (v *voice) whenHeard(f func()) {
 
 // notify sends an event of the model in order with its voice: a client that gets the voice as it comes, and reads slowly, gets what came
 // behind the voice behind it.
-func (v *voice) notify(to *audience, b Body) { v.Follow(func() { to.notify(b) }) }
+func (v *voice) notify(to *audience, b Body) {
+	v.Follow(func(given bool) {
+		if given || !v.putBehind(b) {
+			to.notify(b)
+		}
+	})
+}
+
+// putBehind keeps an event for after the interruption that drops the voice before it, and reports whether there is one.
+func (v *voice) putBehind(b Body) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.cutting {
+		v.behind = append(v.behind, b)
+	}
+	return v.cutting
+}
+
+// drop drops all waiting voice, and returns the events that waited behind it.
+func (v *voice) drop() (cut playout.Flushed, behind []Body) {
+	v.setCutting(true)
+	cut = v.Flush()
+	return cut, v.setCutting(false)
+}
+
+func (v *voice) setCutting(on bool) (behind []Body) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.cutting, behind, v.behind = on, v.behind, nil
+	return behind
+}
 
 // finish notes that an utterance is in the playout and will grow no more.
 func (v *voice) finish(u utterance) {

@@ -156,16 +156,17 @@ func (p *Pacer) Mark(f func(heard bool)) {
 }
 
 // Follow calls f in order with the sound for an output that takes it [media.AtOnce]: when all sound written before has been handed over
-// or dropped. For other outputs, which the sound reaches as it is heard, it calls f at once. f is bound as that of Mark.
-func (p *Pacer) Follow(f func()) {
+// or dropped, with false if it was dropped. For other outputs, which the sound reaches as it is heard, it calls f at once. f is bound as
+// that of Mark.
+func (p *Pacer) Follow(f func(given bool)) {
 	p.mu.Lock()
 	inOrder := p.lead == media.AtOnce
 	p.mu.Unlock()
 	if inOrder {
-		p.Mark(func(bool) { f() })
+		p.Mark(f)
 		return
 	}
-	f()
+	f(true)
 }
 
 // Flush drops all waiting sound. When it returns, the marks of that sound have been called with false, and no frame of it is written any
