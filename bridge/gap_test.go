@@ -11,6 +11,7 @@ import (
 	"voxgate/bridge"
 	"voxgate/bridge/bridgetest"
 	"voxgate/bridge/gemini/emulator"
+	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/price"
 )
 
@@ -219,6 +220,26 @@ func TestMissedTurnsAreTold(t *testing.T) {
 			t.Errorf("came %q", got)
 		}
 	})
+}
+
+// Where a report has found that the server's handles forget nothing, and that it ends a turn at audioStreamEnd, the gateway goes by that.
+func TestFindingsReplaceAssumptions(t *testing.T) {
+	found := func(o *bridge.Options) {
+		o.Findings = map[string]setup.Findings{"gemini-3.8-live": {Forgets: new(false), NeedsSilence: new(false)}}
+	}
+	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		l.Handle("old")
+		l.Cut()
+		m := r.up.Next().DialledFor("", "old").Accept()
+		m.Handle("new")
+		m.Cut()
+		n := r.up.Next().DialledFor("", "new").Accept()
+		c.pace(loud(time.Second))
+		time.Sleep(4 * time.Second) // the microphone has stopped
+		if got := voiced(n.PCM()); got != time.Second || len(n.PCM()) > 16000 {
+			t.Errorf("%v of speech came, in %d samples", got, len(n.PCM()))
+		}
+	}, found)
 }
 
 // A question on which the model has acted by a tool, as the handle knows, is not missed, however many connections are lost.

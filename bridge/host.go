@@ -251,7 +251,7 @@ func (h *Host) start(s *Session, generation uint64) {
 func (h *shared) scope(own []tools.Tool, o *Open, flow steps.Flow) setup.Scope {
 	scope := setup.Scope{
 		Vertex: h.options.Client.Vertex, Canvas: canvas.Declarations(), Screen: o.Origin.Screen, MaxPreRoll: o.MaxPreRoll, Hides: flow.Hides,
-		Writers: o.Generate != nil,
+		Writers: o.Generate != nil, Findings: h.options.Findings,
 	}
 	if next := flow.Declaration(); next != nil {
 		scope.Tools = append(scope.Tools, *next)

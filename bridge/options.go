@@ -8,6 +8,7 @@ import (
 
 	"voxgate/bridge/fleet"
 	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/price"
 	"voxgate/store"
 	"voxgate/tools"
@@ -22,6 +23,9 @@ type Options struct {
 	Stall time.Duration
 	// MaxTokens ends a conversation that has used so many; 0: no limit.
 	MaxTokens int
+	// Findings are what Google's servers were found to do otherwise than is assumed, by model; nil: nothing.
+	Findings map[string]setup.Findings
+
 	// Prices are what tokens cost; nil: that is not known of any.
 	Prices price.Table
 	// Observe gets what happens in the conversation of this id; nil: nobody observes, at no cost. Several goroutines call

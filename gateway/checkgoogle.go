@@ -10,7 +10,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -18,7 +17,9 @@ import (
 	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/emulator"
 	"voxgate/bridge/gemini/probe"
+	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/price"
+	"voxgate/tools"
 )
 
 // checks are what gateway check can check.
@@ -160,15 +161,36 @@ func summarize(w io.Writer, report probe.Report) {
 
 func facts(list []string) string { return cmp.Or(strings.Join(list, ", "), "nothing") }
 
+// readReport reads the file of a report.
+func readReport(path string) (probe.Report, error) {
+	var report probe.Report
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = tools.ReadJSON(text, &report)
+	}
+	if err != nil {
+		return report, fmt.Errorf("%s: %w", path, tools.ExplainJSON(err, ""))
+	}
+	return report, nil
+}
+
+// readFindings reads what a report has found that is otherwise than the gateway assumes; an empty path is no report.
+func readFindings(path string) (map[string]setup.Findings, error) {
+	if path == "" {
+		return nil, nil
+	}
+	report, err := readReport(path)
+	if err == nil && len(report.Results) == 0 {
+		err = fmt.Errorf("%s is no report of check google: it has no results", path)
+	}
+	return report.Findings(), err
+}
+
 // replay holds the probes of a report with the emulator, and says where it answers otherwise.
 func replay(ctx context.Context, file string, stdout io.Writer) error {
-	text, err := os.ReadFile(file)
+	report, err := readReport(file)
 	if err != nil {
 		return err
-	}
-	var report probe.Report
-	if err := json.Unmarshal(text, &report); err != nil {
-		return fmt.Errorf("%s: %w", filepath.Base(file), err)
 	}
 	client := &api.Client{APIKey: "of the emulator"}
 	if report.Server == "Vertex AI" {

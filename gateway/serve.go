@@ -70,7 +70,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		Refused: s.access.Refused, Logger: log,
 	}
 	options := bridge.Options{
-		Client: gemini, Backend: backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens, Prices: s.prices,
+		Client: gemini, Backend: backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens, Prices: s.prices, Findings: s.findings,
 		Tools: own, SignPicture: fetcher.Sign, Chips: chips.Add,
 		Recordings: s.recordings, RecordAll: s.recordAll, Node: node, Observe: seen.all(), Logger: log,
 	}

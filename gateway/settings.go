@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/setup"
 	"voxgate/bridge/price"
 	"voxgate/media/opus"
 	"voxgate/signaling"
@@ -58,6 +59,7 @@ type settings struct {
 	log         logFormat
 	models      string // a file
 	prices      price.Table
+	findings    map[string]setup.Findings
 	restAddr    string
 	workspace   string // a folder; "": no apps are generated
 	appModel    string
@@ -159,6 +161,14 @@ func (s *settings) fileFlags(f *flag.FlagSet) {
 		"models",
 		"",
 		"JSON `file` that says which backend answers REST calls for which model (docs/rest.md); empty: the one that answers calls",
+	)
+	f.Func(
+		"google-report",
+		"`file` of a report of `gateway check google`: what it found of Google replaces what is assumed; empty: none",
+		func(v string) (err error) {
+			s.findings, err = readFindings(v)
+			return err
+		},
 	)
 	f.Func("prices", "JSON `file` of what models cost (docs/cost.md); empty: Google's prices, as of this release", func(v string) (err error) {
 		s.prices, err = price.Read(v)

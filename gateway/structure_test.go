@@ -41,6 +41,7 @@ var arrows = map[string][]string{
 		"bridge/gemini/api",
 		"bridge/gemini/emulator",
 		"bridge/gemini/probe",
+		"bridge/gemini/setup",
 		"bridge/gemini/wire",
 		"bridge/price",
 		"environment",

@@ -3,6 +3,7 @@ package probe
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"image"
 	"image/jpeg"
 	"maps"
@@ -250,7 +251,7 @@ func pause(ms int) object {
 
 // conversations are the probes of what goes on in a session.
 func conversations(plain setup.Config) []probe {
-	list := slices.Concat(hearing(), interrupting(), resuming())
+	list := slices.Concat(hearing(plain), interrupting(), resuming(plain))
 	if plain.Profile.Appends {
 		list = append(list, probe{name: "text that wants no answer", most: 4, assumed: []string{"silent", "says plum"}, do: func(t *talk) {
 			if !t.open("") {
@@ -268,7 +269,7 @@ func conversations(plain setup.Config) []probe {
 }
 
 // hearing is what the model hears and sees, and where a turn ends.
-func hearing() []probe {
+func hearing(plain setup.Config) []probe {
 	return []probe{
 		{name: "hears and writes down what it heard", most: 4, assumed: []string{"answers", "transcribes"}, do: func(t *talk) {
 			if !t.open("") {
@@ -288,18 +289,10 @@ func hearing() []probe {
 		{name: "hears 24 kHz", most: 4, do: func(t *talk) { hear(t, 3*speechRate, 1500*time.Millisecond) }, assumed: answers},
 		{name: "a pause of 1 s with 2 s to wait", config: pause(2000), most: 8, do: pauses, assumed: []string{"one turn"}},
 		{name: "a pause of 1 s with 0.3 s to wait", config: pause(300), most: 8, do: pauses, assumed: []string{"two turns"}},
-		{name: "the end of the stream ends a turn", config: pause(4000), most: 4, assumed: answers, do: func(t *talk) {
-			if !t.open("") {
-				return
-			}
-			t.speak(2*speechRate, 0)
-			t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{AudioStreamEnd: true}})
-			if h := t.answer(); h.voice > 0 || h.said != "" {
-				t.fact("answers")
-			}
-		}},
+		streamEnd(plain),
+		silence(500 * time.Millisecond), silence(800 * time.Millisecond), silence(1200 * time.Millisecond),
 		{name: "what the client marks", config: manual, most: 4, assumed: answers, do: marked},
-		{name: "marks where the server listens for itself", do: marked, assumed: []string{"closed with 1007"}},
+		marksWithDetection(plain),
 		{name: "a picture", most: 2, assumed: answers, do: func(t *talk) {
 			if t.open("") {
 				t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Video: picture()}})
@@ -310,6 +303,55 @@ func hearing() []probe {
 			}
 		}},
 	}
+}
+
+// The names of probes whose findings the gateway can go by: see Report.Findings.
+const (
+	endsAtStreamEnd  = "the end of the stream ends a turn"
+	remembersResumes = "remembers what was said before the last resume but one"
+)
+
+// streamEnd finds out whether audioStreamEnd ends a turn, or nothing but silence does.
+func streamEnd(plain setup.Config) probe {
+	p := probe{name: endsAtStreamEnd, config: pause(4000), most: 4, assumed: answers, do: func(t *talk) {
+		if !t.open("") {
+			return
+		}
+		t.speak(2*speechRate, 0)
+		t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{AudioStreamEnd: true}})
+		t.answers()
+	}}
+	if plain.Profile.EndSilence > 0 {
+		p.assumed, p.unknown = []string{"silent"}, !strings.HasPrefix(plain.Model, "gemini-3.8-live") // of the others nothing was recorded
+	}
+	return p
+}
+
+// silence finds out whether so much silence behind a speech ends it, where no more sound comes.
+func silence(length time.Duration) probe {
+	return probe{name: fmt.Sprintf("%v of silence end a turn", length), most: 4, unknown: true, do: func(t *talk) {
+		if t.open("") {
+			t.speak(2*speechRate, length)
+			t.answers()
+		}
+	}}
+}
+
+// answers notes whether an answer comes.
+func (t *talk) answers() {
+	if h := t.answer(); h.voice > 0 || h.said != "" {
+		t.fact("answers")
+	}
+}
+
+// marksWithDetection finds out what becomes of activityStart and activityEnd where the server finds speech itself. The extended-thinking
+// model was recorded to ignore them, others close.
+func marksWithDetection(plain setup.Config) probe {
+	p := probe{name: "marks where the server listens for itself", most: 4, do: marked, assumed: []string{"closed with 1007"}}
+	if plain.Profile.Slow {
+		p.assumed, p.unknown = nil, true
+	}
+	return p
 }
 
 // interrupting is what cuts an answer off, and what the model knows of it afterwards.
@@ -337,12 +379,13 @@ func interrupting() []probe {
 }
 
 // resuming is what a later session knows of an earlier one.
-func resuming() []probe {
+func resuming(plain setup.Config) []probe {
 	return []probe{
 		{name: "resumes", most: 6, assumed: resumed, do: func(t *talk) { resumes(t, nil, 0) }},
 		{name: "resumes with another voice", most: 6, assumed: resumed, do: func(t *talk) {
 			resumes(t, at("Puck", "generationConfig.speechConfig.voiceConfig.prebuiltVoiceConfig.voiceName"), 0)
 		}},
+		resumesAgain(plain), longInstruction(),
 		{name: "a handle that is in use", most: 3, do: resumesTwice, assumed: []string{"gives a handle", "refused with 1011"}},
 		{name: "a handle that is none", assumed: []string{"refused with 1008"}, do: func(t *talk) { t.open("no-handle-of-anybody") }},
 		{name: "a history", most: 4, assumed: []string{"says plum"}, do: func(t *talk) {
@@ -460,6 +503,42 @@ func resumes(t *talk, config object, later time.Duration) {
 	t.fact("resumes")
 	t.typed("/history", true)
 	t.says(t.answer(), "plum")
+}
+
+// resumesAgain resumes twice, with a turn in between, and asks for what was said first.
+func resumesAgain(plain setup.Config) probe {
+	p := probe{name: remembersResumes, most: 8, do: func(t *talk) {
+		if !remember(t) {
+			return
+		}
+		for range 2 {
+			handle := t.handle
+			t.close()
+			if !t.open(handle) {
+				return
+			}
+			t.fact("resumes")
+			t.typed("cherry", true)
+			t.answer()
+			t.listen(quiet, func(*heard) bool { return false })
+		}
+		t.typed("/history", true)
+		t.says(t.answer(), "plum")
+	}}
+	p.assumed = []string{"gives a handle", "resumes", "resumes", "says plum"}
+	if plain.Profile.Forgets {
+		p.assumed = []string{"gives a handle", "resumes", "resumes", "does not say plum"}
+	}
+	return p
+}
+
+// longInstruction resumes with a system instruction of 4 KB: 3.1 was reported to forget the conversation then.
+func longInstruction() probe {
+	lines := strings.Repeat("You are a patient listener who answers in few words and in the language of the person who speaks. ", 41)
+	return probe{
+		name: "resumes with an instruction of 4 KB", most: 6, unknown: true, config: object{"systemInstruction": lines},
+		do: func(t *talk) { resumes(t, object{"systemInstruction": lines}, 0) },
+	}
 }
 
 func resumesTwice(t *talk) {

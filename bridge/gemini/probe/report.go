@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"voxgate/bridge/gemini/setup"
 )
 
 // Report is what a run has found, for others to read and to replay.
@@ -165,6 +167,31 @@ func Compare(reported, here []Result) (different []Difference, compared int) {
 
 func (r Result) held() bool {
 	return r.Verdict == AsAssumed || r.Verdict == Different || r.Verdict == Learned
+}
+
+// Findings are those results by which the gateway can do otherwise than it assumes, by model.
+func (r Report) Findings() map[string]setup.Findings {
+	all := make(map[string]setup.Findings)
+	for _, result := range r.Results {
+		if !result.held() || len(result.Found) == 0 {
+			continue
+		}
+		f, last := all[result.Model], result.Found[len(result.Found)-1]
+		switch result.Name {
+		case remembersResumes:
+			if says := last == "says plum"; says || last == "does not say plum" {
+				f.Forgets = new(!says)
+			}
+		case endsAtStreamEnd:
+			if answered := last == "answers"; answered || last == "silent" {
+				f.NeedsSilence = new(!answered)
+			}
+		}
+		if f != (setup.Findings{}) {
+			all[result.Model] = f
+		}
+	}
+	return all
 }
 
 // Models are the models that a report has something of.

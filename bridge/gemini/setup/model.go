@@ -53,6 +53,7 @@ func (p *parser) model(fields map[string]any) error {
 		p.warnf("The model %s is called %s on %s.", asked, p.Model, p.backend)
 	}
 	p.Profile = p.row.Profile
+	p.scope.Findings[p.Model].apply(&p.Profile)
 	return nil
 }
 

@@ -67,6 +67,26 @@ func (c Config) EndSilence() time.Duration {
 	return max(c.Profile.EndSilence, c.Options.EndPause+time.Second) // the same margin as without a silence of the client's
 }
 
+// Findings are what a server was found to do otherwise than the table assumes of its model. nil fields: as the table says.
+type Findings struct {
+	Forgets      *bool // see [Profile]
+	NeedsSilence *bool // audioStreamEnd does not end a turn: see Profile.EndSilence
+}
+
+// apply changes a profile as was found.
+func (f Findings) apply(p *Profile) {
+	if f.Forgets != nil {
+		p.Forgets = *f.Forgets
+	}
+	switch {
+	case f.NeedsSilence == nil:
+	case *f.NeedsSilence:
+		p.EndSilence = endSilence
+	default:
+		p.EndSilence = 0
+	}
+}
+
 // Typed returns a typed turn in the form that the model takes in mid-session. Parts is a JSON array of Part.
 //
 // A model that takes no clientContent then gets images as video frames and after them the text as realtime text. It may

@@ -1,0 +1,33 @@
+package probe_test
+
+import (
+	"reflect"
+	"testing"
+
+	"voxgate/bridge/gemini/probe"
+	"voxgate/bridge/gemini/setup"
+)
+
+// What a report has found is what the gateway goes by, where it was found.
+func TestFindings(t *testing.T) {
+	const (
+		resumes = "remembers what was said before the last resume but one"
+		ends    = "the end of the stream ends a turn"
+	)
+	got := probe.Report{Results: []probe.Result{
+		{Model: "a", Name: resumes, Verdict: probe.Different, Found: []string{"gives a handle", "resumes", "resumes", "says plum"}},
+		{Model: "a", Name: ends, Verdict: probe.AsAssumed, Found: []string{"silent"}},
+		{Model: "b", Name: resumes, Verdict: probe.AsAssumed, Found: []string{"gives a handle", "resumes", "resumes", "does not say plum"}},
+		{Model: "b", Name: ends, Verdict: probe.Learned, Found: []string{"answers"}},
+		{Model: "c", Name: resumes, Verdict: probe.Different, Found: []string{"gives a handle", "refused with 1008"}},
+		{Model: "c", Name: ends, Verdict: probe.Different, Found: nil},
+		{Model: "d", Name: resumes, Verdict: probe.Unavailable, Found: []string{"says plum"}},
+	}}.Findings()
+	want := map[string]setup.Findings{
+		"a": {Forgets: new(false), NeedsSilence: new(true)},
+		"b": {Forgets: new(true), NeedsSilence: new(false)},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("found %+v", got)
+	}
+}
