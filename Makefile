@@ -11,7 +11,7 @@ NPM      := npm --prefix web --no-fund --no-audit
 BUILD    := libopus-dev libsoxr-dev pkg-config gcc libc6-dev
 BROWSER  := curl nginx-light haproxy chromium chromium-headless-shell firefox-esr pulseaudio nodejs npm espeak-ng opus-tools python3-venv iproute2 ca-certificates openssl coturn nftables baresip-core sip-tester redis-server docker-compose caddy systemd
 
-.PHONY: run build test lint go-test web-test test-firefox test-clients test-pbx vuln fuzz repeat bench bench-browser bench-faults compare screenshot build-deps test-deps web-deps fmt clean
+.PHONY: run build test lint go-test web-test test-firefox test-clients test-pbx vuln fuzz repeat traces bench bench-browser bench-faults compare screenshot build-deps test-deps web-deps fmt clean
 
 run: build ## start the gateway at http://localhost:3001
 	VOXGATE_WORKSPACE="$${VOXGATE_WORKSPACE-$${XDG_DATA_HOME:-$$HOME/.local/share}/voxgate/workspace}" bin/gateway serve
@@ -92,6 +92,10 @@ fuzz: build-deps ## what strangers send, each target for a minute (FUZZTIME); on
 
 PACKAGE ?= ./signaling
 TIMES ?= 100
+traces: build-deps ## plays a recording of somebody else's, FILE=my.jsonl, to the decoder, to a gateway and against the emulator; none: all of ours
+	VOXGATE_TRACE=$(abspath $(FILE)) $(GO) test -count=1 -v -run 'TestRecord(ings|edUsage|edSessions|edKinds)' ./bridge/gemini/wire \
+	  ./bridge/price ./bridge ./bridge/gemini/emulator
+
 repeat: build-deps test-deps ## the tests of one package a hundred times, each time in another order (PACKAGE=./store TIMES=20)
 	$(GO) test -race -shuffle=on -timeout=10h -count=$(TIMES) $(PACKAGE)
 

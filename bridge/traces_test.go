@@ -308,8 +308,8 @@ func (p *player) act(at int, l traces.Line) {
 func (p *player) input(at int, l traces.Line, in *traces.RealtimeInput) {
 	for _, blob := range in.Audio {
 		sound, ok := traces.ReadSound(blob.Data)
-		if !ok {
-			continue
+		if !ok || sound.Silent {
+			continue // the microphone sends silence all the time
 		}
 		if l.MS == nil || p.sentAtOnce(at, *l.MS, sound.Length) {
 			p.mu.Lock()

@@ -63,6 +63,7 @@ var commands = []command{
 		},
 	},
 	{"check", "check google asks Google whether it is as this gateway assumes; check deployment URL looks for what users would meet", check},
+	{"record", "writes the wire of one conversation with Google as a recording, without key, handles and sound", recordWire},
 	{
 		"version", "prints which commit this program was built from, and with which Go",
 		func(_ context.Context, _ []string, _ variables, stdout, _ io.Writer) error {
@@ -80,7 +81,7 @@ func usage() string {
 		fmt.Fprintf(&b, "  %-12s %s\n", c.name, c.does)
 	}
 	b.WriteString("  help         prints this\n\ngateway COMMAND -h lists the flags of serve, emulate, key new, health, check-config, " +
-		"check google and check deployment.\n")
+		"record, check google and check deployment.\n")
 	return b.String()
 }
 

@@ -42,6 +42,7 @@ var arrows = map[string][]string{
 		"bridge/gemini/emulator",
 		"bridge/gemini/probe",
 		"bridge/gemini/setup",
+		"bridge/gemini/traces",
 		"bridge/gemini/wire",
 		"bridge/price",
 		"environment",
@@ -175,7 +176,8 @@ var arrows = map[string][]string{
 	"bridge/gemini/traces": {},
 	"bridge/gemini/writer": {"bridge/gemini", "bridge/gemini/wire"},
 	"bridge/gemini/probe": {
-		"bridge/gemini", "bridge/gemini/api", "bridge/gemini/setup", "bridge/gemini/wire", "bridge/price", "media/g711",
+		"bridge/gemini", "bridge/gemini/api", "bridge/gemini/setup", "bridge/gemini/traces", "bridge/gemini/wire", "bridge/price",
+		"media/g711",
 	},
 	"bridge/gemini/setup":         {"bridge/gemini", "bridge/gemini/api", "bridge/gemini/wire", "tools"},
 	"bridge/gemini/emulator":      {"media", "media/vad", "bridge/gemini/wire", "bridge/gemini/emulator/live", "tools"},

@@ -55,8 +55,13 @@ type Line struct {
 	Note  string          `json:"note,omitempty"`
 
 	// What a close is about, where the lines of a file are of several connections.
-	After, Model, Backend, Source, Date string
-	Bytes                               int // of the frame as it was
+	After   string `json:"after,omitempty"`
+	Model   string `json:"model,omitempty"`
+	Backend string `json:"backend,omitempty"`
+	Source  string `json:"source,omitempty"`
+	Date    string `json:"date,omitempty"`
+
+	Bytes int `json:"bytes,omitempty"` // of the frame as it was
 }
 
 // Close is the Msg of a close.

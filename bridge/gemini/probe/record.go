@@ -1,0 +1,235 @@
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"voxgate/bridge/gemini"
+	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/traces"
+	"voxgate/bridge/gemini/wire"
+	"voxgate/media/g711"
+)
+
+// Recording is one conversation to be recorded.
+type Recording struct {
+	Client  *api.Client
+	Comment traces.Comment
+	Config  json.RawMessage // a LiveConfig; nil: the default model
+
+	// Steps are what the client does, in order: "text WORDS", "speech" (a sentence that asks to remember a word), "wait 5s",
+	// "end" (audioStreamEnd), "mute" and "unmute" of the microphone. Between them it sends silence in real time.
+	Steps []string
+
+	To io.Writer
+}
+
+// stepTimeout bounds how long the answer to a step is waited for.
+const stepTimeout = 30 * time.Second
+
+// recorder is a conversation that is recorded.
+type recorder struct {
+	conn  *gemini.Conn
+	turns chan struct{} // gets one for each turnComplete
+	ended chan error
+	todo  chan func(context.Context) error // for the goroutine that sends
+	sound []int16                          // to be sent; that goroutine has it
+	mute  bool                             // likewise
+}
+
+// Record holds a conversation and writes its wire. Calls of functions are answered with {"output":"ok"}. The error of a connection that
+// the server has ended is in the recording, and is no error of Record.
+func Record(ctx context.Context, o Recording) error {
+	for i, step := range o.Steps {
+		if _, err := parseStep(step); err != nil {
+			return fmt.Errorf("step %d: %w", i+1, err)
+		}
+	}
+	config := o.Config
+	if config == nil {
+		config = json.RawMessage(`{}`)
+	}
+	c, err := setup.Parse(config, "config", setup.Scope{Vertex: o.Client.Vertex})
+	if err != nil {
+		return err
+	}
+	o.Comment.Model = c.Model
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	writer := traces.NewRecorder(o.To, o.Comment)
+	s := c.Setup("", nil)
+	s.Trace = writer.Add
+	conn, err := gemini.Dial(ctx, o.Client, s)
+	if err != nil {
+		return endRecording(writer, err)
+	}
+	r := &recorder{
+		conn: conn, turns: make(chan struct{}, 1024), ended: make(chan error, 2), todo: make(chan func(context.Context) error),
+	}
+	done := make(chan struct{}, 2)
+	go func() { r.ended <- r.read(ctx); done <- struct{}{} }()
+	go func() { r.ended <- r.send(ctx); done <- struct{}{} }()
+	err = r.run(ctx, o.Steps)
+	cancel()
+	_ = conn.Close()
+	<-done
+	<-done
+	return endRecording(writer, err)
+}
+
+// endRecording writes the end of a connection. What the server has said is no error.
+func endRecording(writer *traces.Recorder, err error) error {
+	if closed, ok := errors.AsType[*wire.CloseError](err); ok {
+		return writer.Close(closed.Code, closed.Reason)
+	}
+	return errors.Join(err, writer.Close(0, ""))
+}
+
+// parseStep reads a step.
+func parseStep(step string) (wait time.Duration, err error) {
+	word, rest, _ := strings.Cut(step, " ")
+	switch {
+	case word == "wait":
+		if wait, err = time.ParseDuration(rest); err != nil || wait <= 0 {
+			return 0, fmt.Errorf(`%q: wait needs a duration, as "wait 5s"`, step)
+		}
+	case word == "text" && strings.TrimSpace(rest) != "", slices.Contains([]string{"speech", "end", "mute", "unmute"}, step):
+	default:
+		return 0, fmt.Errorf("%q must be one of: text WORDS, speech, wait DURATION, end, mute, unmute", step)
+	}
+	return wait, nil
+}
+
+// run does the steps. Behind words it waits for the end of the turn that answers them.
+func (r *recorder) run(ctx context.Context, steps []string) error {
+	for _, step := range steps {
+		word, rest, _ := strings.Cut(step, " ")
+		wait, err := parseStep(step)
+		if err != nil {
+			return err
+		}
+		for len(r.turns) > 0 {
+			<-r.turns // of turns that nobody has waited for
+		}
+		answered := r.turns
+		switch word {
+		case "wait":
+			answered = nil
+		case "text":
+			wait, err = stepTimeout, r.do(ctx, func(ctx context.Context) error { return r.conn.Send(ctx, typed(rest)) })
+		case "speech":
+			wait, err = stepTimeout, r.do(ctx, func(context.Context) error { r.sound = speech16(); return nil })
+		case "end":
+			err = r.do(ctx, func(ctx context.Context) error {
+				return r.conn.Send(ctx, wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{AudioStreamEnd: true}})
+			})
+		default:
+			err = r.do(ctx, func(context.Context) error { r.mute = word == "mute"; return nil })
+		}
+		if err == nil {
+			err = r.wait(ctx, wait, answered)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// do has the goroutine that sends do something.
+func (r *recorder) do(ctx context.Context, f func(context.Context) error) error {
+	select {
+	case r.todo <- f:
+		return nil
+	case err := <-r.ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// wait waits so long, or for a turn that ends meanwhile.
+func (r *recorder) wait(ctx context.Context, d time.Duration, turn <-chan struct{}) error {
+	if d == 0 {
+		return nil
+	}
+	select {
+	case <-time.After(d):
+	case <-turn:
+	case err := <-r.ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// typed is a turn of words, as all models take it.
+func typed(text string) wire.ClientMessage {
+	return wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: text}}
+}
+
+// speech16 is the sentence of the probes at 16 kHz.
+func speech16() []int16 { return repeat(g711.MuLaw.Append(nil, speech), 16000/speechRate) }
+
+// send sends the microphone's sound in real time, and what it is given to do between.
+func (r *recorder) send(ctx context.Context) error {
+	ticker := time.NewTicker(frame)
+	defer ticker.Stop()
+	pcm := make([]int16, 16000/int(time.Second/frame))
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case f := <-r.todo:
+			if err := f(ctx); err != nil {
+				return err
+			}
+		case <-ticker.C:
+			if r.mute {
+				continue
+			}
+			n := copy(pcm, r.sound)
+			clear(pcm[n:])
+			r.sound = r.sound[n:]
+			if err := r.conn.SendAudio(ctx, pcm, 16000); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// read receives until the connection ends.
+func (r *recorder) read(ctx context.Context) error {
+	for {
+		m, err := r.conn.Recv(ctx)
+		if _, broken := errors.AsType[*wire.FrameError](err); broken {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for _, call := range m.ToolCalls {
+			answer := wire.FunctionResponse{ID: call.ID, Name: call.Name, Response: json.RawMessage(`{"output":"ok"}`)}
+			err := r.do(ctx, func(ctx context.Context) error {
+				return r.conn.Send(ctx, wire.ClientMessage{ToolResponse: &wire.ToolResponse{FunctionResponses: []wire.FunctionResponse{answer}}})
+			})
+			if err != nil {
+				return err
+			}
+		}
+		if m.Content != nil && m.Content.TurnComplete && len(m.ToolCalls) == 0 {
+			select {
+			case r.turns <- struct{}{}:
+			default:
+			}
+		}
+	}
+}

@@ -1,0 +1,189 @@
+package traces
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Recorder writes the wire of one connection as a recording, without keys, handles, names of projects and sound. It may be used by
+// several goroutines at once.
+type Recorder struct {
+	mu    sync.Mutex
+	to    io.Writer
+	begin time.Time
+	err   error
+
+	// Sound that goes up in many small messages is one line: of the speech or the silence so far.
+	sound   Sound
+	soundAt float64
+	rate    int
+	handles map[string]string // each with the name that stands for it
+}
+
+// NewRecorder begins a recording.
+func NewRecorder(to io.Writer, c Comment) *Recorder {
+	r := &Recorder{to: to, begin: time.Now(), handles: map[string]string{}}
+	r.write(struct {
+		Comment Comment `json:"comment"`
+	}{c})
+	return r
+}
+
+// Add writes a message that was sent, or has come. It keeps nothing of the frame.
+func (r *Recorder) Add(sent bool, frame []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if sent && r.addSound(frame) {
+		return
+	}
+	dir := Down
+	if sent {
+		dir = Up
+	}
+	if sent || !r.sound.Silent { // silence that goes on is one line, however much comes meanwhile
+		r.endSound()
+	}
+	r.write(Line{Dir: dir, MS: r.now(), Msg: r.clean(frame)})
+}
+
+// Close writes how the server has ended the connection, and returns the first error of the recording. A code of 0: it has not.
+func (r *Recorder) Close(code int, reason string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.endSound()
+	if code != 0 {
+		end, err := json.Marshal(Close{code, r.cleanText(reason)})
+		if err != nil {
+			return err
+		}
+		r.write(Line{Dir: EndClose, MS: r.now(), Msg: end})
+	}
+	return r.err
+}
+
+func (r *Recorder) now() *float64 {
+	ms := math.Round(float64(time.Since(r.begin).Microseconds())) / 1000
+	return &ms
+}
+
+func (r *Recorder) write(line any) {
+	if r.err != nil {
+		return
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if r.err = enc.Encode(line); r.err == nil {
+		_, r.err = r.to.Write(b.Bytes())
+	}
+}
+
+// addSound takes a message that is sound alone.
+func (r *Recorder) addSound(frame []byte) bool {
+	var m struct {
+		RealtimeInput *struct{ Audio *Blob }
+	}
+	if json.Unmarshal(frame, &m) != nil || m.RealtimeInput == nil || m.RealtimeInput.Audio == nil {
+		return false
+	}
+	raw, err := base64.StdEncoding.DecodeString(m.RealtimeInput.Audio.Data)
+	rate := 16000
+	if _, text, ok := strings.Cut(m.RealtimeInput.Audio.MIMEType, "rate="); ok {
+		if n, err := strconv.Atoi(text); err == nil && n > 0 {
+			rate = n
+		}
+	}
+	if err != nil {
+		return false
+	}
+	silent := !slices.ContainsFunc(raw, func(b byte) bool { return b != 0 })
+	if r.sound.Length > 0 && (r.sound.Silent != silent || r.rate != rate) {
+		r.endSound()
+	}
+	if r.sound.Length == 0 {
+		r.soundAt, r.rate, r.sound.Silent = *r.now(), rate, silent
+	}
+	r.sound.Length += time.Duration(len(raw)/2) * time.Second / time.Duration(rate)
+	return true
+}
+
+// endSound writes the sound so far.
+func (r *Recorder) endSound() {
+	if r.sound.Length == 0 {
+		return
+	}
+	what := "speech"
+	if r.sound.Silent {
+		what = "silence"
+	}
+	data := fmt.Sprintf("<%d ms of %s>", r.sound.Length.Milliseconds(), what)
+	at := r.soundAt
+	r.sound = Sound{}
+	msg := fmt.Appendf(nil, `{"realtimeInput":{"audio":{"mimeType":"audio/pcm;rate=%d","data":%q}}}`, r.rate, data)
+	r.write(Line{Dir: Up, MS: &at, Msg: msg})
+}
+
+// secret are the fields whose strings do not leave this machine.
+var secret = []string{"newHandle", "handle", "sessionId", "voiceConsentSignature", "thoughtSignature"}
+
+// keys have the shapes of Google's keys and tokens; projects are the names of those in the path of a model on Vertex AI.
+var (
+	keys     = regexp.MustCompile(`AIza[\w-]{10,}|ya29\.[\w.-]+|auth_tokens/[\w-]+`)
+	projects = regexp.MustCompile(`projects/[^/"]+/locations/[^/"]+/`)
+)
+
+func (r *Recorder) cleanText(text string) string {
+	return projects.ReplaceAllString(keys.ReplaceAllString(text, "<key>"), "projects/P/locations/L/")
+}
+
+// clean takes out of a message what is secret, and its sound.
+func (r *Recorder) clean(frame []byte) json.RawMessage {
+	var tree any
+	dec := json.NewDecoder(bytes.NewReader(frame))
+	dec.UseNumber()
+	if dec.Decode(&tree) != nil {
+		tree = fmt.Sprintf("<%d bytes that are not JSON>", len(frame))
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(r.cleanValue("", tree)); err != nil {
+		r.err = err
+	}
+	return bytes.TrimSpace(b.Bytes())
+}
+
+func (r *Recorder) cleanValue(name string, value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for inner, field := range v {
+			v[inner] = r.cleanValue(inner, field)
+		}
+	case []any:
+		for i, element := range v {
+			v[i] = r.cleanValue(name, element)
+		}
+	case string:
+		switch {
+		case name == "data" && len(v) > len("AAA="): // one sample, as Google begins turns with
+			return fmt.Sprintf("<%d chars>", len(v))
+		case slices.Contains(secret, name) && v != "":
+			if r.handles[v] == "" {
+				r.handles[v] = fmt.Sprintf("<%s %d>", name, len(r.handles)+1)
+			}
+			return r.handles[v]
+		}
+		return r.cleanText(v)
+	}
+	return value
+}
