@@ -57,7 +57,7 @@ var arrows = map[string][]string{
 		"web",
 	},
 	"gateway/deployment": {}, // stands where users are, and knows the protocol alone
-	"gateway/tracing":    {"bridge"},
+	"gateway/tracing":    {"bridge", "tools"},
 	"deploy":             {}, // files, and what checks them
 	"examples/minimal":   {}, // stands for somebody else's program
 	"bench": {
@@ -171,7 +171,7 @@ var arrows = map[string][]string{
 	"bridge/transcript":    {"bridge/gemini/wire"},
 	"bridge/uplink":        {"media", "media/vad", "bridge/gemini/wire"},
 	"bridge/gemini":        {"bridge/gemini/api", "bridge/gemini/wire"},
-	"bridge/gemini/api":    {"bridge/gemini/wire"},
+	"bridge/gemini/api":    {"bridge/gemini/wire", "tools"},
 	"bridge/gemini/wire":   {"tools"},
 	"bridge/gemini/traces": {},
 	"bridge/gemini/writer": {"bridge/gemini", "bridge/gemini/wire"},

@@ -17,7 +17,9 @@ const Passed = access.Passed
 const BetweenTimeout = 2 * time.Second
 
 // Between is the HTTP transport to other gateways. There are few such requests, so no connection is kept.
-var Between http.RoundTripper = &http.Transport{Proxy: nil, DisableKeepAlives: true, ResponseHeaderTimeout: BetweenTimeout}
+var Between http.RoundTripper = &http.Transport{
+	DisableKeepAlives: true, ResponseHeaderTimeout: BetweenTimeout, MaxResponseHeaderBytes: 64 << 10,
+}
 
 // Pass has another gateway answer a request, and reports false if it is not known where that is, or the request was
 // passed on already. It blocks until the answer, or a WebSocket, has ended. failed answers if the other gateway does

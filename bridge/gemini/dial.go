@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 
 	"github.com/gorilla/websocket"
 
@@ -154,6 +155,29 @@ var tcpDialer = &net.Dialer{Control: tuneSocket, KeepAliveConfig: net.KeepAliveC
 	Enable: true, Idle: userTimeout / 2, Interval: userTimeout / 4, Count: 2,
 }}
 
+// maxHandshake bounds what the server sends until its WebSocket is open, in bytes: the certificates and the header of its answer, of which
+// the dialer keeps all.
+const maxHandshake = 256 << 10
+
+// handshakeConn is a connection that fails when the server sends more than maxHandshake before isUpgraded.
+type handshakeConn struct {
+	net.Conn
+	isUpgraded atomic.Bool
+	size       int // that was read; the dialer's until isUpgraded
+}
+
+// Read implements [net.Conn].
+func (c *handshakeConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.isUpgraded.Load() {
+		return n, err
+	}
+	if c.size += n; c.size > maxHandshake {
+		return 0, fmt.Errorf("the answer to the upgrade has more than %d bytes", maxHandshake)
+	}
+	return n, err
+}
+
 // upgrade connects and performs the WebSocket handshake. The secret must not appear in an error.
 func upgrade(ctx context.Context, client *api.Client, u *url.URL, header http.Header, secret api.Secret) (*websocket.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, handshakeTimeout,
@@ -172,13 +196,15 @@ func upgrade(ctx context.Context, client *api.Client, u *url.URL, header http.He
 	// connection under it.
 	dial := dialer.NetDialContext
 	var stop func() bool
+	var bounded *handshakeConn
 	dialer.NetDialContext = func(_ context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
 		stop = context.AfterFunc(ctx, func() { _ = conn.Close() })
-		return conn, nil
+		bounded = &handshakeConn{Conn: conn}
+		return bounded, nil
 	}
 
 	ws, resp, err := dialer.DialContext(context.WithoutCancel(ctx), u.String(), header)
@@ -188,6 +214,7 @@ func upgrade(ctx context.Context, client *api.Client, u *url.URL, header http.He
 	}
 	switch {
 	case err == nil:
+		bounded.isUpgraded.Store(true)
 		return ws, nil
 	case errors.Is(err, websocket.ErrBadHandshake) && resp != nil:
 		body, _ := io.ReadAll(resp.Body) // the dialer has read what there is, at most 1024 bytes

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/sdk/trace"
+
+	"voxgate/tools"
 )
 
 const (
@@ -65,7 +67,7 @@ func newExporter() (*exporter, error) {
 	if ms, err := strconv.Atoi(setting("TIMEOUT")); err == nil && ms > 0 {
 		e.timeout = time.Duration(ms) * time.Millisecond
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport := tools.NewTransport()
 	if file := setting("CERTIFICATE"); file != "" {
 		pem, err := os.ReadFile(file)
 		if err != nil {
@@ -77,7 +79,7 @@ func newExporter() (*exporter, error) {
 		}
 		transport.TLSClientConfig = &tls.Config{RootCAs: roots}
 	}
-	e.client = &http.Client{Transport: transport}
+	e.client = &http.Client{Transport: transport, CheckRedirect: tools.RefuseRedirect}
 	return e, nil
 }
 

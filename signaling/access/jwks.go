@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/MicahParks/jwkset"
+
+	"voxgate/tools"
 )
 
 // maxKeySet bounds an issuer's answer, in bytes. The largest sets known have some 100 keys with certificates, 300 kB.
@@ -19,6 +21,22 @@ const maxKeySet = 1 << 20
 // x5t), and keys that cannot be read are left out, since one of them would keep all others from being used (section 5 of the RFC:
 // implementations must ignore what they do not understand).
 type keySetTransport struct{ http.RoundTripper }
+
+// maxRedirects is how often an issuer's address may lead to another one: some have moved.
+const maxRedirects = 5
+
+// keySetClient returns a client for one issuer. It keeps no connection, as there is a request an hour.
+func keySetClient() *http.Client {
+	transport := tools.NewTransport()
+	transport.DisableKeepAlives = true
+	return &http.Client{Transport: keySetTransport{transport}, CheckRedirect: func(r *http.Request, via []*http.Request) error {
+		r.Header.Del("Referer") // the address may hold a token
+		if len(via) > maxRedirects {
+			return fmt.Errorf("more than %d redirects", maxRedirects)
+		}
+		return nil
+	}}
+}
 
 func (t keySetTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := t.RoundTripper.RoundTrip(r)

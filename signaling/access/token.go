@@ -90,7 +90,7 @@ func newIssuer(ctx context.Context, i Issuer, log *slog.Logger) (*issuer, error)
 	}
 	later := true // the gateway starts even if an issuer is unreachable
 	set, err := keyfunc.NewDefaultOverrideCtx(ctx, []string{i.JWKS}, keyfunc.Override{
-		Client: &http.Client{Transport: keySetTransport{http.DefaultTransport}}, HTTPTimeout: jwksTimeout,
+		Client: keySetClient(), HTTPTimeout: jwksTimeout,
 		RefreshInterval: jwksInterval, NoErrorReturnFirstHTTPReq: &later,
 		RefreshUnknownKID: rate.NewLimiter(rate.Every(unknownKID), 1), RateLimitWaitMax: jwksTimeout, RefreshErrorHandlerFunc: failed,
 	})

@@ -59,9 +59,9 @@ func (g *google) generate(ctx context.Context, model string, request upload, str
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { from.Close() })
-	events := linesOf(from)
+	events := newEventReader(from, maxAnswer)
 	return func() (event object, err error) {
-		text, err := readEvent(events)
+		text, err := events.next()
 		if err == nil {
 			err = decode(text, &event)
 		}
@@ -90,7 +90,7 @@ func (g *google) read(from io.ReadCloser, err error) ([]byte, error) {
 		return nil, err
 	}
 	defer from.Close()
-	return io.ReadAll(io.LimitReader(from, maxAnswer))
+	return readAnswer(from, maxAnswer)
 }
 
 func (g *google) describe(ctx context.Context, model string) (about object, err error) {
@@ -129,6 +129,15 @@ func (g *google) send(ctx context.Context, httpMethod, model, method, query stri
 	return bodyOf(g.do(r, secret, err, request))
 }
 
+// plainAnswer fails if an answer is compressed, which was not asked for: none of it could be read.
+func plainAnswer(resp *http.Response) (*http.Response, error) {
+	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
+		resp.Body.Close()
+		return nil, fmt.Errorf("the backend's answer has the content encoding %.20q, which was not asked for", encoding)
+	}
+	return resp, nil
+}
+
 // bodyOf is the body of an answer.
 func bodyOf(resp *http.Response, err error) (io.ReadCloser, error) {
 	if err != nil {
@@ -150,7 +159,7 @@ func (g *google) do(r *http.Request, secret api.Secret, err error, request uploa
 		return nil, errors.New(secret.Hide(err.Error()))
 	}
 	if resp.StatusCode == http.StatusOK {
-		return resp, nil
+		return plainAnswer(resp)
 	}
 	defer resp.Body.Close()
 	g.api.Refused(secret, resp.StatusCode)

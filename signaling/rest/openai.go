@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -344,11 +343,11 @@ func (c *completions) generate(ctx context.Context, model string, request upload
 	}
 	if streams {
 		context.AfterFunc(ctx, func() { from.Close() })
-		return c.stream(linesOf(from)), nil
+		return c.stream(newEventReader(from, maxChat)), nil
 	}
 	defer from.Close()
 	var answer chatAnswer
-	if err := json.NewDecoder(io.LimitReader(from, maxAnswer)).Decode(&answer); err != nil {
+	if err := json.NewDecoder(io.LimitReader(from, maxChat)).Decode(&answer); err != nil {
 		return nil, err
 	}
 	if answer.Error != nil {
@@ -395,7 +394,7 @@ func (c *completions) do(ctx context.Context, method, path string, body any, sen
 		return nil, err
 	}
 	if resp.StatusCode == http.StatusOK {
-		return resp, nil
+		return plainAnswer(resp)
 	}
 	defer resp.Body.Close()
 	said, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
@@ -430,14 +429,14 @@ func (c *completions) refusal(status int, f chatFailure, retry time.Duration) *r
 }
 
 // stream gathers the arguments of calls, which come in pieces, until all is said: Google has no half calls.
-func (c *completions) stream(events *bufio.Scanner) func() (object, error) {
+func (c *completions) stream(events *eventReader) func() (object, error) {
 	var calls []chatCall
 	var finish, model string
 	var usage *chatUsage
 	over := false
 	return func() (object, error) {
 		for !over {
-			text, err := readEvent(events)
+			text, err := events.next()
 			if err == io.EOF || string(text) == "[DONE]" {
 				over = true
 				break
@@ -568,7 +567,7 @@ func (c *completions) list(ctx context.Context, _ url.Values) (models []any, nex
 			ID string `json:"id"`
 		} `json:"data"`
 	}
-	if err := json.NewDecoder(io.LimitReader(from, maxAnswer)).Decode(&answer); err != nil {
+	if err := json.NewDecoder(io.LimitReader(from, maxChat)).Decode(&answer); err != nil {
 		return nil, "", err
 	}
 	for _, m := range answer.Data {
@@ -615,7 +614,7 @@ func (c *completions) ask(ctx context.Context, model, method string, request upl
 			Embedding json.RawMessage `json:"embedding"`
 		} `json:"data"`
 	}
-	if err := json.NewDecoder(io.LimitReader(from, maxAnswer)).Decode(&answer); err != nil {
+	if err := json.NewDecoder(io.LimitReader(from, maxChat)).Decode(&answer); err != nil {
 		return nil, err
 	}
 	list := []any{}

@@ -248,7 +248,7 @@ func (c *call) runChat(ctx context.Context, r *http.Request, body []byte) error 
 		done, err = c.chatStream(ctx, from.Body, secret, asked.StreamOptions.IncludeUsage || !asked.Stream)
 		return err
 	}
-	text, err := io.ReadAll(io.LimitReader(from.Body, maxAnswer))
+	text, err := readAnswer(from.Body, maxChat)
 	if err != nil {
 		return c.failed(ctx, err)
 	}
@@ -293,8 +293,8 @@ func (c *call) chatStream(ctx context.Context, from io.Reader, secret api.Secret
 		}
 		return c.control.Flush()
 	}
-	for events := linesOf(from); ; {
-		text, err := readEvent(events)
+	for events := newEventReader(from, maxChat); ; {
+		text, err := events.next()
 		c.watch.Reset(silence)
 		if done = string(text) == "[DONE]"; done || err == io.EOF {
 			return done, write([]byte("[DONE]"))

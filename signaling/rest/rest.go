@@ -27,8 +27,10 @@ import (
 const (
 	// maxBody bounds a request, in bytes: what Google takes inline (https://ai.google.dev/gemini-api/docs/file-input-methods).
 	maxBody = 20 << 20
-	// maxAnswer bounds an answer that is not a stream, and an event of one: a picture is some megabytes.
+	// maxAnswer bounds Google's answer that is not a stream, and an event of one, in bytes: a picture is some megabytes.
 	maxAnswer = 64 << 20
+	// maxChat bounds those of a server that speaks OpenAI's API, in bytes: texts, small pictures, and 100 embeddings of 3,072 numbers.
+	maxChat = 16 << 20
 	// silence is how long the backend may send nothing: a model that thinks hard takes a minute or two.
 	silence = 3 * time.Minute
 	// bodyTime is how long a client may take to send its request.
@@ -52,12 +54,9 @@ type Door struct {
 
 // New returns a door to Google's backend, or to those that the routes name.
 func New(host *bridge.Host, gemini *api.Client, routes []Route, log *slog.Logger) *Door {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport := tools.NewTransport()
 	transport.DisableCompression = true // events are flushed as they come
-	// A redirect would carry the key to another host.
-	d := &Door{Host: host, Logger: log, client: http.Client{
-		Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	d := &Door{Host: host, Logger: log, client: http.Client{Transport: transport, CheckRedirect: tools.RefuseRedirect}}
 	d.google = &google{gemini, &d.client}
 	d.routes = makeRoutes(routes, d.google, &d.client)
 	return d

@@ -3,8 +3,8 @@ package rest
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -73,31 +73,65 @@ func (c *call) stream(ctx context.Context, r *http.Request, next func() (object,
 	return errors.Join(out.flush(held, reason, true), out.end())
 }
 
-// readEvent reads the data of a server-sent event: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream.
-func readEvent(lines *bufio.Scanner) ([]byte, error) {
-	var data []byte
-	for lines.Scan() {
-		value, ok := bytes.CutPrefix(lines.Bytes(), []byte("data:"))
-		switch {
-		case ok && len(data)+len(value) > maxAnswer:
-			return nil, bufio.ErrTooLong
-		case ok:
-			data = append(data, bytes.TrimPrefix(value, []byte(" "))...)
-		case len(lines.Bytes()) == 0 && len(data) > 0:
-			return data, nil
-		}
-	}
-	if lines.Err() == nil && len(data) > 0 {
-		return data, nil // the last event may lack its empty line
-	}
-	return nil, cmp.Or(lines.Err(), io.EOF)
+// eventReader reads server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream.
+type eventReader struct {
+	from *bufio.Reader
+	most int // bytes of an event, with the comments before it
 }
 
-// linesOf are the lines of an answer, of which none may be longer than an answer.
-func linesOf(answer io.Reader) *bufio.Scanner {
-	lines := bufio.NewScanner(answer)
-	lines.Buffer(make([]byte, 0, 64<<10), maxAnswer)
-	return lines
+func newEventReader(answer io.Reader, most int) *eventReader {
+	return &eventReader{bufio.NewReaderSize(answer, 64<<10), most}
+}
+
+// next reads the data of an event. The last one may lack its empty line.
+func (e *eventReader) next() ([]byte, error) {
+	var data []byte
+	for size := 0; ; {
+		line, err := e.readLine(e.most - size)
+		size += len(line)
+		line = bytes.TrimRight(line, "\r\n")
+		if value, ok := bytes.CutPrefix(line, []byte("data:")); ok {
+			data = append(data, bytes.TrimPrefix(value, []byte(" "))...)
+		}
+		switch {
+		case len(data) > 0 && (err == io.EOF || err == nil && len(line) == 0):
+			return data, nil
+		case err != nil:
+			return nil, err
+		}
+	}
+}
+
+// readLine returns a line of so many bytes at most, with its end. It is good until the next one. A bufio.Scanner would look through a long
+// line again with each piece of it.
+func (e *eventReader) readLine(most int) (line []byte, err error) {
+	for {
+		piece, err := e.from.ReadSlice('\n')
+		if len(line)+len(piece) > most {
+			return nil, bufio.ErrTooLong
+		}
+		if err != bufio.ErrBufferFull && line == nil {
+			return piece, err
+		}
+		line = append(line, piece...)
+		if err != bufio.ErrBufferFull {
+			return line, err
+		}
+	}
+}
+
+// readAnswer reads a whole answer in JSON of so many bytes at most.
+func readAnswer(from io.Reader, most int64) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(from, most+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case int64(len(text)) > most:
+		return nil, fmt.Errorf("the backend's answer has more than %d bytes", most)
+	case !json.Valid(text):
+		return nil, errors.New("the backend's answer is not JSON")
+	}
+	return text, nil
 }
 
 // pieces writes what a client reads.

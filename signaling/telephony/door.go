@@ -24,6 +24,7 @@ import (
 	"voxgate/bridge"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
+	"voxgate/tools"
 )
 
 // doorName is what tools and grants know this door by.
@@ -75,7 +76,7 @@ func New(file string, o Options) (*Door, error) {
 	}
 	d := &Door{
 		Options: o, config: config, providers: map[string]*Provider{}, tickets: tickets{list: map[string]ticket{}},
-		client:  &http.Client{Timeout: restTimeout, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true}},
+		client:  &http.Client{Timeout: restTimeout, Transport: tools.NewTransport(), CheckRedirect: tools.RefuseRedirect},
 		begun:   rate.NewLimiter(rate.Limit(config.CallsPerSecond), config.CallsPerSecond),
 		logged:  rate.Sometimes{First: 100, Interval: 100 * time.Millisecond},
 		guesses: access.NewGuesses(), calls: map[*Provider]int{}, sockets: map[net.Conn]struct{}{},

@@ -354,7 +354,7 @@ func kill(cmd *exec.Cmd)     { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKIL
 // httpClient returns a client that sends headers along, and does not leave the host that is asked.
 func httpClient(headers map[string]string, callOf func(token string) context.Context) *http.Client {
 	return &http.Client{
-		Transport: &headerTransport{http.DefaultTransport.(*http.Transport).Clone(), headers, callOf},
+		Transport: &headerTransport{tools.NewTransport(), headers, callOf},
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			if r.URL.Scheme != via[0].URL.Scheme || r.URL.Host != via[0].URL.Host {
 				return fmt.Errorf("it redirects to another host, %s", r.URL.Host)

@@ -32,17 +32,16 @@ func NewEndpoint(address, secret string) (*Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport := tools.NewTransport()
 	transport.MaxConnsPerHost = connsPerHost
-	follow := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // a redirect is no answer
-	return &Endpoint{address, key, &http.Client{Transport: transport, CheckRedirect: follow}}, nil
+	return &Endpoint{address, key, &http.Client{Transport: transport, CheckRedirect: tools.RefuseRedirect}}, nil
 }
 
 // Close ends the connections that are idle.
 func (e *Endpoint) Close() { e.client.CloseIdleConnections() }
 
-// Post sends body as JSON and returns what was answered: 1 MiB of it at most. id names the message for all times, so that one that is
-// sent again can be known.
+// Post sends body as JSON and returns what was answered; more than 1 MiB is an error. id names the message for all times, so that one that
+// is sent again can be known.
 func (e *Endpoint) Post(ctx context.Context, id string, body any) (status int, answer []byte, err error) {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -58,8 +57,14 @@ func (e *Endpoint) Post(ctx context.Context, id string, body any) (status int, a
 		return 0, nil, fmt.Errorf("the webhook cannot be reached: %w", tools.Unaddressed(err))
 	}
 	defer response.Body.Close()
-	answer, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	return response.StatusCode, answer, err
+	answer, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return response.StatusCode, nil, fmt.Errorf("the webhook's answer broke off: %w", tools.Unaddressed(err))
+	case len(answer) > maxAnswer:
+		return response.StatusCode, nil, errTooLarge
+	}
+	return response.StatusCode, answer, nil
 }
 
 // signed are the headers of a message: those of Standard Webhooks, and of JSON.

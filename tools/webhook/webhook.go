@@ -92,7 +92,7 @@ type Pool struct {
 
 // NewPool returns a pool that trusts the certificate authorities in roots; nil: those of the system.
 func NewPool(roots *x509.CertPool) *Pool {
-	own := http.DefaultTransport.(*http.Transport).Clone()
+	own := tools.NewTransport()
 	own.MaxConnsPerHost, own.MaxIdleConnsPerHost = connsPerHost, idleConnsPerHost
 	own.TLSClientConfig = &tls.Config{RootCAs: roots}
 	p := &Pool{
@@ -101,7 +101,7 @@ func NewPool(roots *x509.CertPool) *Pool {
 		private: guard.Client(guard.Options{Timeout: longest, RootCAs: roots, AllowPrivate: true}),
 	}
 	for _, c := range p.all() {
-		c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // post follows them
+		c.CheckRedirect = tools.RefuseRedirect // post follows them
 	}
 	return p
 }

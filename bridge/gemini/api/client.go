@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"voxgate/bridge/gemini/wire"
+	"voxgate/tools"
 )
 
 // DefaultModel is used where no model is named. See https://ai.google.dev/gemini-api/docs/models/gemini-3.8-live.
@@ -280,11 +281,12 @@ func (c *Client) get(ctx context.Context, url string) error {
 	if req.Header, secret, err = c.Credentials(ctx); err != nil {
 		return err
 	}
-	// A redirect would carry the key to another host.
-	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	transport := tools.NewTransport()
+	transport.DisableKeepAlives = true
 	if c.NetDial != nil {
-		client.Transport = &http.Transport{DialContext: c.NetDial, DisableKeepAlives: true}
+		transport.DialContext, transport.Proxy = c.NetDial, nil
 	}
+	client := &http.Client{Transport: transport, CheckRedirect: tools.RefuseRedirect}
 	resp, err := client.Do(req)
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"voxgate/bridge/gemini/wire"
+	"voxgate/tools"
 )
 
 // Vertex is the place of Vertex AI's models, and our identity there. It keeps the token for all clients that share it,
@@ -154,8 +155,27 @@ func (v *Vertex) renew() (any, error) {
 	return Secret(token.AccessToken), nil
 }
 
+// tokenTransport records the last exchange with the token server, since errors of the oauth2 package say it as text only.
+type tokenTransport struct {
+	*http.Transport
+	status  int   // of the answer; 0: none came
+	failure error // nil: an answer came
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t *tokenTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := t.Transport.RoundTrip(r)
+	if t.status, t.failure = 0, err; err == nil {
+		t.status = answer.StatusCode
+	}
+	return answer, err
+}
+
 // fetch gets a token.
 func (v *Vertex) fetch(ctx context.Context) (*oauth2.Token, error) {
+	transport := &tokenTransport{Transport: tools.NewTransport()}
+	transport.DisableKeepAlives = true // the next token is fetched in an hour
+	ctx = context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: transport, CheckRedirect: tools.RefuseRedirect})
 	get := v.Fetch
 	if get == nil {
 		get = defaultCredentials
@@ -176,6 +196,12 @@ func (v *Vertex) fetch(ctx context.Context) (*oauth2.Token, error) {
 			return nil, fmt.Errorf("the token server answered with HTTP %d: %s", r.StatusCode, said)
 		}
 		return nil, fmt.Errorf("%w: the token server refuses them: %s", ErrCredentials, said)
+	}
+	switch {
+	case transport.failure != nil:
+		return nil, fmt.Errorf("the token server cannot be reached: %w", tools.Unaddressed(transport.failure))
+	case transport.status == http.StatusOK:
+		return nil, errors.New("the token server's answer cannot be read")
 	}
 	if _, network := errors.AsType[*url.Error](err); network || errors.Is(err, ErrCredentials) {
 		return nil, err
