@@ -27,6 +27,7 @@ type answer struct {
 	known     int  // the last turn that the session behind the newest handle knows
 	textTurn  int  // whose UserText is not final yet; 0: none
 	working   bool // the model thinks on, whatever its turn says
+	workAsked bool // it does so because somebody has asked
 	written   int  // answers in a row that were written and not spoken, though the model is to speak
 	said      bool // something was answered since the person asked
 	stopped   bool // the client has stopped an answer that the model may take up again, and nothing was asked since
@@ -132,7 +133,7 @@ func (a *answer) content(c *wire.ServerContent) {
 		}
 	}
 	if c.Interaction != "" {
-		a.working = c.Interaction == wire.InProgress
+		a.working, a.workAsked = c.Interaction == wire.InProgress, t.asked || a.isAsked()
 	}
 }
 
@@ -190,7 +191,7 @@ func (a *answer) onAnswer(c *wire.ServerContent) {
 			if !t.counted {
 				a.nextTurn()
 			}
-			*t = turn{counted: t.counted}
+			*t = turn{}
 		}
 		t.number, t.began, t.asked = a.number, time.Now(), a.isAsked()
 		if a.stopped && !t.asked {
@@ -360,7 +361,8 @@ func (a *answer) breakOff() {
 func (a *answer) finish(lost bool) {
 	number, length, timing, began := a.turn.number, a.turn.voice, a.turn.timing, a.turn.began
 	generation := a.voice.Generation()
-	a.voice.finish(utterance{number, length})
+	over := &atomic.Bool{}
+	a.voice.finish(utterance{number, length, over})
 	if number == 0 {
 		number = a.number // it had nothing to say
 	}
@@ -369,6 +371,7 @@ func (a *answer) finish(lost bool) {
 		otherwise = ByLink
 	}
 	a.voice.Mark(func(heard bool) {
+		over.Store(heard)
 		a.observe(number, began, timing, a.measure(timing), a.voice.cause(heard, otherwise))
 		switch {
 		case !heard:
@@ -488,33 +491,38 @@ func (a *answer) cut(by Cause) (i Interrupted, behind []Body) {
 	return i, behind
 }
 
-// keepHeard trims the turns in the playout to what was heard, and returns the last one heard. A turn that is over may
-// still be playing, with the next one queued behind it.
+// keepHeard trims the turns in the playout to what was heard, and returns the oldest whose end the caller has not learned yet. A turn that
+// is over may still be playing, with the next one queued behind it.
 func (a *answer) keepHeard(unheard time.Duration) (number int, ok bool) {
 	t := &a.turn
 	turns := a.voice.finished
 	if t.wanted() {
-		turns = append(turns, utterance{t.number, t.voice})
+		turns = append(turns, utterance{turn: t.number, length: t.voice})
 	}
 	defer func() { a.voice.finished = a.voice.finished[:0] }()
 	for i := len(turns) - 1; i >= 0; i-- {
 		u := turns[i]
 		growing := t.wanted() && i == len(turns)-1
+		if !ok || !u.isOver() {
+			number, ok = u.turn, true
+		}
 		switch {
 		case unheard == 0 && !growing:
-			return u.turn, true
+			return number, true
 		case unheard < u.length || unheard == 0:
 			a.transcript.Cut(u.turn, u.length-unheard)
-			return u.turn, true
+			return number, true
 		}
 		a.transcript.Cut(u.turn, 0)
 		unheard -= u.length
 	}
-	return 0, false
+	return number, false
 }
 
 // playing is the turn that is being played; 0: none.
-func (a *answer) playing() int { return a.voice.playing(utterance{a.turn.number, a.turn.voice}) }
+func (a *answer) playing() int {
+	return a.voice.playing(utterance{turn: a.turn.number, length: a.turn.voice})
+}
 
 // idle reports whether the model does nothing.
 func (a *answer) idle() bool {

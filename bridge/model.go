@@ -349,7 +349,7 @@ func (s *Session) onTurnOverdue() {
 	at, ok := a.overdue(s.keeper.PausePatience())
 	switch {
 	case !ok || time.Until(at) > 0: // watchTurn sets another alarm
-	case a.turn.state == turnIdle:
+	case a.turn.state == turnIdle, a.turn.wasCut():
 		a.working = false
 	default:
 		s.log.Info("turn ended here: nothing more has come of it", "turn", a.turn.number)

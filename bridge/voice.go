@@ -33,7 +33,11 @@ type voice struct {
 type utterance struct {
 	turn   int // 0: a sound of the gateway's, which is no turn's
 	length time.Duration
+	over   *atomic.Bool // the caller knows that it is complete; nil: it grows, or is a sound of the gateway's
 }
+
+// isOver reports whether the caller has learned of the end of the turn.
+func (u utterance) isOver() bool { return u.over != nil && u.over.Load() }
 
 // whenHeard calls f when all that is queued now was heard, if it ever is.
 func (v *voice) whenHeard(f func()) {
@@ -111,7 +115,7 @@ func (v *voice) sound(pcm []int16) error {
 	if err := v.WritePCM(pcm); err != nil {
 		return err
 	}
-	v.finish(utterance{0, lengthOf(pcm)})
+	v.finish(utterance{length: lengthOf(pcm)})
 	return nil
 }
 

@@ -1,0 +1,203 @@
+package bridge_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
+	"voxgate/media"
+)
+
+// askedStates are states in which somebody waits for the model, or hears it, by how they are reached.
+var askedStates = map[string]func(c *caller, l *bridgetest.Link){
+	"after typed text":        func(c *caller, _ *bridgetest.Link) { c.typed("Hi.") },
+	"after a spoken question": func(c *caller, _ *bridgetest.Link) { c.says(time.Second, time.Second) },
+	"while the person speaks": func(c *caller, _ *bridgetest.Link) { c.talks(500 * time.Millisecond) },
+	"while the model speaks": func(c *caller, l *bridgetest.Link) {
+		c.typed("Hi.")
+		l.Speaks(7, "He", "llo")
+		time.Sleep(100 * time.Millisecond)
+	},
+	"while the model thinks": func(c *caller, l *bridgetest.Link) {
+		c.typed("Hi.")
+		l.Send(`{"serverContent":{"modelTurn":{"parts":[{"text":"Hm","thought":true}]}}}`)
+	},
+	"while the person speaks over the model": func(c *caller, l *bridgetest.Link) {
+		c.typed("Hi.")
+		l.Say(7, 3*time.Second)
+		time.Sleep(500 * time.Millisecond)
+		c.talks(500 * time.Millisecond)
+	},
+	"after an interruption by text": func(c *caller, l *bridgetest.Link) {
+		c.typed("Hi.")
+		l.Say(7, 3*time.Second)
+		time.Sleep(500 * time.Millisecond)
+		c.typed("Stop.")
+	},
+	"between interrupted and turnComplete": func(c *caller, l *bridgetest.Link) {
+		c.typed("Hi.")
+		l.Say(7, 3*time.Second)
+		time.Sleep(500 * time.Millisecond)
+		l.Content(`"interrupted":true`)
+	},
+}
+
+// turnFaults checks what a client has seen of turns: each answer that begins ends once, and none has two ends.
+func (c *caller) turnFaults() (faults []string) {
+	began, ended := map[int]int{}, map[int]string{}
+	for _, e := range c.entries() {
+		turn, end := 0, ""
+		switch b := e.event.(type) {
+		case bridge.Speaking:
+			if began[b.Turn]++; began[b.Turn] > 1 {
+				faults = append(faults, fmt.Sprintf("turn %d begins twice", b.Turn))
+			}
+			if ended[b.Turn] != "" {
+				faults = append(faults, fmt.Sprintf("turn %d begins behind its end", b.Turn))
+			}
+			continue
+		case bridge.TurnComplete:
+			turn, end = b.Turn, "TurnComplete"
+		case bridge.Interrupted:
+			turn, end = b.Turn, "Interrupted"
+		default:
+			continue
+		}
+		if ended[turn] != "" && !(turn == 0) {
+			faults = append(faults, fmt.Sprintf("turn %d has two ends: %s, %s", turn, ended[turn], end))
+		}
+		ended[turn] = end
+	}
+	for turn := range began {
+		if ended[turn] == "" {
+			faults = append(faults, fmt.Sprintf("turn %d has no end", turn))
+		}
+	}
+	if thinks := c.thinks(); strings.HasSuffix(thinks, "thinks") {
+		faults = append(faults, "an answer is due for ever")
+	}
+	return faults
+}
+
+// rawFaults checks the order of Google's own marks: interrupted comes before the turnComplete of its turn.
+func (c *caller) rawFaults() (faults []string) {
+	since := "" // the newest end, with no voice behind it
+	for _, e := range c.entries() {
+		switch b := e.event.(type) {
+		case nil:
+			since = ""
+		case bridge.Speaking:
+			since = ""
+		case bridge.Interrupted:
+			if since == "turnComplete" {
+				faults = append(faults, "interrupted behind turnComplete")
+			}
+		case bridge.Raw:
+			switch content := string(b.ServerContent); {
+			case strings.Contains(content, `"turnComplete":true`):
+				since = "turnComplete"
+			case strings.Contains(content, "modelTurn"), strings.Contains(content, "outputTranscription"):
+				since = ""
+			}
+		}
+	}
+	return faults
+}
+
+// TestSequencesOfMessages sends two and three messages of the model in a row in every state. Whatever comes: each answer that a client
+// learns of ends once, the interruption of a turn comes before its end, no answer begins without voice or text, nobody is asked again
+// who has not asked, and the conversation goes on.
+func TestSequencesOfMessages(t *testing.T) {
+	messages := maps.Clone(modelMessages)
+	messages["goAway"] = `{"goAway":{"timeLeft":"50s"}}`
+	messages["a call"] = `{"toolCall":{"functionCalls":[{"id":"x","name":"nothing","args":{}}]}}`
+	names := slices.Sorted(maps.Keys(messages))
+	pick := rand.New(rand.NewPCG(48, 1)).IntN
+	tries := 40
+	states := map[string]func(c *caller, l *bridgetest.Link){}
+	for name, reach := range unaskedStates {
+		states["nobody asks, "+name] = reach
+	}
+	for name, reach := range askedStates {
+		states["asked, "+name] = reach
+	}
+	for _, state := range slices.Sorted(maps.Keys(states)) {
+		for i := range tries {
+			sequence := make([]string, 2+i%2)
+			for j := range sequence {
+				sequence[j] = names[pick(len(names))]
+			}
+			calls := slices.Contains(sequence, "a call")
+			asked := calls || strings.HasPrefix(state, "asked") || slices.Contains(sequence, "the person's words")
+			if i := slices.Index(sequence, "goAway"); i >= 0 && (asked || i < len(sequence)-1) { // what follows would come on another connection
+				continue
+			}
+			gap := []time.Duration{0, 20 * time.Millisecond, 400 * time.Millisecond, 1200 * time.Millisecond}[pick(4)]
+			atOnce := pick(3) == 0
+			t.Run(fmt.Sprintf("%s: %s, %v apart, at once %v", state, strings.Join(sequence, "; "), gap, atOnce), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					r := newRig(t, watchful)
+					if atOnce {
+						r.lead = media.AtOnce
+					}
+					c, l := r.connect(bridge.Open{})
+					l.Handle("h")
+					states[state](c, l)
+					synctest.Wait()
+					sent := len(l.Said())
+					before, _ := find[bridge.Speaking](c)
+					for _, name := range sequence {
+						l.Send("%s", messages[name])
+						time.Sleep(gap)
+					}
+					if asked {
+						if strings.Contains(state, "speaks") {
+							c.quiet(2 * time.Second)
+						}
+						if strings.Contains(state, "over the model") || strings.Contains(state, "by text") {
+							l.Interrupts()
+						}
+						time.Sleep(time.Second)
+						if calls {
+							l.Completes()
+							time.Sleep(100 * time.Millisecond)
+						}
+						l.Answer(8, time.Second)
+					}
+					time.Sleep(40 * time.Second)
+					check := func(ok bool, format string, args ...any) {
+						if !ok {
+							t.Errorf(format+"; the client saw %s; %s; the model got %s", append(args, c.kinds(), c.thinks(), l.Said())...)
+						}
+					}
+					faults := c.turnFaults()
+					if atOnce {
+						faults = append(faults, c.rawFaults()...)
+					}
+					check(len(faults) == 0, "%q", faults)
+					if asked {
+						return
+					}
+					after, _ := find[bridge.Speaking](c)
+					voiced := slices.ContainsFunc(sequence, func(s string) bool { return strings.Contains(s, "voice") && s != "voice activity" })
+					check(voiced || len(after) == len(before) || strings.Contains(state, "while the answer"), "an answer begins")
+					check(c.tried() == "", "tried %s", c.tried())
+					check(len(l.Said()) == sent, "the model was sent more")
+					if !slices.Contains(sequence, "goAway") {
+						r.up.Idle()
+						if !atOnce {
+							c.works(l)
+						}
+					}
+				})
+			})
+		}
+	}
+}
