@@ -52,6 +52,10 @@ func ExplainJSON(err error, at string) error {
 			want = typeWord(kind.Type)
 		}
 		return &JSONError{strings.Trim(at+"."+kind.Field, "."), want, article(word)}
+	case errors.As(err, &syntax) && syntax.Error() == "unexpected end of JSON input":
+		return &JSONError{Field: at, Got: "it ends too early"}
+	case errors.As(err, &syntax) && strings.HasSuffix(syntax.Error(), " after top-level value"):
+		return &JSONError{Field: at, Got: behindValue}
 	case errors.As(err, &syntax):
 		return &JSONError{Field: at, Got: fmt.Sprintf("%s at byte %d", strings.TrimPrefix(syntax.Error(), "json: "), syntax.Offset)}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
@@ -63,6 +67,8 @@ func ExplainJSON(err error, at string) error {
 	}
 	return err
 }
+
+const behindValue = "there is more behind the value"
 
 func article(word string) string {
 	switch word {
@@ -150,7 +156,7 @@ func ReadStrictJSON(raw []byte, into any) error {
 		return ExplainJSON(err, "")
 	}
 	if _, err := dec.Token(); err != io.EOF {
-		return &JSONError{Got: "there is more behind the value"}
+		return &JSONError{Got: behindValue}
 	}
 	return nil
 }

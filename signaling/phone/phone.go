@@ -109,7 +109,7 @@ func Read(text []byte, into any) error {
 	text = []byte(expanded)
 	text = tools.TrimBOM(text)
 	if wrong := (*json.SyntaxError)(nil); errors.As(json.Unmarshal(text, new(json.RawMessage)), &wrong) {
-		return fmt.Errorf("line %d: %w", bytes.Count(text[:wrong.Offset], []byte("\n"))+1, wrong)
+		return fmt.Errorf("line %d: %w", bytes.Count(text[:wrong.Offset], []byte("\n"))+1, tools.ExplainJSON(wrong, ""))
 	}
 	return tools.ReadStrictJSON(text, into)
 }

@@ -348,7 +348,7 @@ func TestConfigurationErrors(t *testing.T) {
 		"{\n\"calls\": x}":         "line 2",
 		`{"call":1}`:               `unknown field "call"`,
 		`{"calls":"1"}`:            "calls must be a whole number, not a string",
-		`{} {}`:                    "text after the object",
+		`{} {}`:                    "not valid JSON: there is more behind the value",
 		`{"publicURL":"voice.me"}`: "publicURL:",
 		`{` + calls + `}`:          "providers: there is none",
 
