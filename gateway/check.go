@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/url"
 
 	"voxgate/agents"
 	"voxgate/signaling/access"
 	"voxgate/signaling/rest"
 	"voxgate/signaling/sip"
 	"voxgate/signaling/telephony"
+	"voxgate/store"
 	"voxgate/tools/catalogue"
+	desk "voxgate/tools/vox"
 )
 
 // checkConfig reads all files as serve would, and says what is wrong with each: gateway check-config. It listens nowhere, asks nobody and
@@ -28,6 +31,9 @@ func checkConfig(s settings, stdout io.Writer) error {
 		if err := read(); err != nil {
 			wrong = append(wrong, fmt.Errorf("%s: %w", setting, err))
 			return
+		}
+		if u, err := url.Parse(name); err == nil {
+			name = u.Redacted() // that of Redis may have a password
 		}
 		fmt.Fprintf(stdout, "%s: %s is good\n", setting, name)
 	}
@@ -73,6 +79,14 @@ func checkConfig(s settings, stdout io.Writer) error {
 		_, err := s.tls.config(log)
 		return err
 	})
+	check("redis", s.redis, func() error {
+		shared, err := store.OpenRedis(s.redis, s.redisSecret, log) // it connects with the first use
+		if err == nil {
+			err = shared.Close()
+		}
+		return err
+	})
+	check("workspace", s.workspace, func() error { return desk.CheckWorkspace(s.workspace) })
 	check("session-webhook", s.sessionWebhook, func() error {
 		hooks, err := newHooks(s.sessionWebhook, s.webhookSecret, answers, log)
 		if err == nil {

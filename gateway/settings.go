@@ -403,6 +403,9 @@ func (s *settings) check() error {
 	if s.webrtcHost != "" && net.ParseIP(s.webrtcHost) == nil {
 		return fmt.Errorf("webrtc-host: %q is not an IP address", s.webrtcHost)
 	}
+	if err := s.checkAddresses(); err != nil {
+		return err
+	}
 	if err := s.tls.check(); err != nil {
 		return err
 	}
@@ -452,6 +455,47 @@ func (s *settings) checkFolders() error {
 		}
 	}
 	return nil
+}
+
+// checkAddresses finds two settings that name the same TCP port.
+func (s *settings) checkAddresses() error {
+	host, port, _ := net.SplitHostPort(s.addr)
+	tcp := ""
+	if own := strconv.Itoa(s.tcpPort); s.tcpPort != 0 && (own != port || s.webrtcHost != "") { // else the page shares its port
+		tcp = net.JoinHostPort(cmp.Or(s.webrtcHost, host), own)
+	}
+	type listener struct{ name, addr string }
+	list := []listener{{"addr", s.addr}, {"private-addr", s.privateAddr}, {"rest-addr", s.restAddr}, {"tcp-port", tcp}}
+	for i, a := range list {
+		for _, b := range list[:i] {
+			if overlaps(a.addr, b.addr) {
+				return fmt.Errorf("%s: %s is taken by %s, %s", a.name, a.addr, b.name, b.addr)
+			}
+		}
+	}
+	return nil
+}
+
+// overlaps reports whether nobody can listen at both of two addresses.
+func overlaps(a, b string) bool {
+	hostA, portA, errA := net.SplitHostPort(a)
+	hostB, portB, errB := net.SplitHostPort(b)
+	if errA != nil || errB != nil || portA != portB || portA == "0" {
+		return false
+	}
+	parse := func(host string) netip.Addr {
+		switch host {
+		case "":
+			return netip.IPv6Unspecified()
+		case "localhost":
+			host = "127.0.0.1"
+		}
+		ip, _ := netip.ParseAddr(host)
+		return ip.Unmap()
+	}
+	x, y := parse(hostA), parse(hostB)
+	all := func(x, y netip.Addr) bool { return x == netip.IPv6Unspecified() || x.IsUnspecified() && y.Is4() }
+	return hostA == hostB || x.IsValid() && y.IsValid() && (x == y || all(x, y) || all(y, x))
 }
 
 func isLoopback(host string) bool {

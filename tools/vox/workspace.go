@@ -61,6 +61,27 @@ func OpenWorkspace(dir string, origins ...string) (*Workspace, error) {
 	return w, nil
 }
 
+// CheckWorkspace reports what would keep [OpenWorkspace] from opening a folder. It makes nothing that stays.
+func CheckWorkspace(dir string) error {
+	at := filepath.Clean(dir)
+	folder, err := os.Stat(at)
+	for errors.Is(err, fs.ErrNotExist) && filepath.Dir(at) != at { // it would be made
+		at = filepath.Dir(at)
+		folder, err = os.Stat(at)
+	}
+	switch {
+	case err != nil:
+		return err
+	case !folder.IsDir():
+		return fmt.Errorf("%s is not a folder", at)
+	}
+	trial, err := os.MkdirTemp(at, ".check-*")
+	if err != nil {
+		return fmt.Errorf("nothing can be written into %s: %w", at, err)
+	}
+	return os.Remove(trial)
+}
+
 // Close lets go of the folder. The apps stay.
 func (w *Workspace) Close() error { return w.root.Close() }
 

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"voxgate/signaling/access"
+)
+
+// startLog cancels a context when the gateway listens.
+type startLog struct {
+	stop context.CancelFunc
+
+	mu      sync.Mutex
+	b       bytes.Buffer
+	listens bool
+}
+
+func (l *startLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if bytes.Contains(p, []byte("msg=listening")) || bytes.Contains(p, []byte(`"msg":"listening"`)) {
+		l.listens = true
+		l.stop()
+	}
+	return l.b.Write(p)
+}
+
+// starts reports whether serve starts with some settings, what it says of them, and why it does not start.
+func starts(t *testing.T, settings variables) (ok bool, says string, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	l := &startLog{stop: cancel}
+	err = run(ctx, []string{"serve"}, settings, l, l)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.listens && err == nil, l.b.String(), err
+}
+
+// oddValues are forms in which a value may be written.
+var oddValues = map[string]string{
+	"nothing": "", "blanks": "  ", "a blank before": " %s", "a newline behind": "%s\n", "CRLF behind": "%s\r\n", "a comma behind": "%s,",
+	"in quotes": `"%s"`, "in single quotes": "'%s'", "a byte order mark before": "\ufeff%s", "a newline within": "%s\n%s",
+	"a NUL within": "%s\x00",
+	"twice":        "%s,%s", "a semicolon behind": "%s;", "a comment behind": "%s # this",
+}
+
+// oddSettings are values of settings, of which the first is the one that is written in odd forms, too. Those that only name addresses of
+// other machines are left out: check-config may run elsewhere.
+func oddSettings(t *testing.T, folder, keys, full string) map[string][]string {
+	return map[string][]string{
+		"VOXGATE_ADDR": {
+			"127.0.0.1:0", "[::1]:0", "::1:0", "localhost:0", "127.0.0.1", "127.0.0.1:-1", "127.0.0.1:http", "999.0.0.1:0",
+			":0", "http://127.0.0.1:0",
+		},
+		"VOXGATE_WEBRTC_HOST": {"127.0.0.1", "::1", "[::1]", "127.0.0.1:5"},
+		"VOXGATE_UDP_PORT":    {"0", "-1", "65536", "99999999999999999999", "1e3", "0x10"},
+		"VOXGATE_TCP_PORT":    {"0", "-1", "65536"},
+		"VOXGATE_PUBLIC_IP":   {"192.0.2.1", "192.0.2.1,2001:db8::1", "192.0.2.1/32", "example.com"},
+		"VOXGATE_ICE_SERVERS": {
+			"stun:a:1", "stun:a:1,", "stun:", "stuns:a", "[]", "[{}]", `[{"urls":"stun:a"}]`, `[{"urls":"stun:a"},]`,
+			"turn:b?transport=tls",
+		},
+		"VOXGATE_TLS_CERT":    {full, "/no/such/file", folder},
+		"VOXGATE_ACME_DOMAIN": {"a.example", "*.example", "127.0.0.1"},
+		"VOXGATE_ACME_CACHE":  {folder, full},
+		"VOXGATE_ORIGINS": {
+			"https://a", "https://a,", "https://a/", "https://a/x", "*", "null", "https://*.a",
+		},
+		"VOXGATE_HOSTS": {"a", "a,", "a:3001", "*", "*.a", "https://a", "[::1]"},
+		"VOXGATE_AUTH":  {"off", "token", "OFF", "none"},
+		"VOXGATE_KEYS": {
+			keys, folder, "/no/such/file", full, written(t, ""), written(t, "{}"), written(t, "[]"),
+			written(t, "{\"keys\":"),
+		},
+		"VOXGATE_LIMITS": {
+			"sessions=5", "sessions=5,", "sessions", "sessions=", "sessions=-1", "sessions=1e9", "sesions=5",
+			"sessions=99999999999999999999",
+		},
+		"VOXGATE_TRUSTED_PROXIES": {
+			"10.0.0.0/8", "10.0.0.1", "10.0.0.0/33", "localhost", "10.0.0.0/8,", "10.0.0.1/8",
+		},
+		"VOXGATE_IDENTITY_HEADER": {"X-User"},
+		"VOXGATE_SESSION_WEBHOOK": {"https://a.example/", "ftp://a", "https://", "/x"},
+		"VOXGATE_WEBHOOK_SECRET":  {"secret", "x"},
+		"VOXGATE_INSECURE":        {"1", "true", "yes", "on", "0", "TRUE", "2"},
+		"VOXGATE_PARK": {
+			"0", "5s", "5", "-5s", "9999999h", "5 s", "5S", "1.5m", "5sec", "99999999999999h", "1d",
+		},
+		"VOXGATE_DRAIN":              {"0", "5s", "-1s", "9999999h"},
+		"VOXGATE_STALL":              {"0", "1s", "1ms", "-1s", "9999999h"},
+		"VOXGATE_MAX_SESSION_TOKENS": {"0", "5", "-5", "1e6", "1_000", "1,000", "99999999999999999999"},
+		"VOXGATE_RECORDINGS": {
+			folder, filepath.Join(folder, "new", "er"), full, "/proc/nothing", "/no/such/folder",
+		},
+		"VOXGATE_RECORD_ALL":   {"true", "yes"},
+		"VOXGATE_CALLS":        {folder, filepath.Join(folder, "calls"), full, "/proc/nothing"},
+		"VOXGATE_KEEP":         {"0", "5", "-1", "999999999", "99999999999999999999", "5d"},
+		"VOXGATE_PRIVATE_ADDR": {"127.0.0.1:0", "[::1]:0", "0.0.0.0:0", "127.0.0.1:99999"},
+		"VOXGATE_REST_ADDR":    {"127.0.0.1:0", "0.0.0.0:0"},
+		"VOXGATE_REDIS": {
+			"redis://127.0.0.1:1", "127.0.0.1:1", "http://127.0.0.1:1", "redis://", "rediss://127.0.0.1:1/x",
+			"redis://127.0.0.1:1/99999999999",
+		},
+		"VOXGATE_REDIS_SECRET": {"x", strings.Repeat("x", 40)},
+		"VOXGATE_NODE_URL": {
+			"http://10.0.0.5:3001", "http://10.0.0.5:3001/", "10.0.0.5:3001", "http://", "http://10.0.0.5:99999",
+		},
+		"VOXGATE_LOG":          {"text", "json", "text,debug", "TEXT", "text,"},
+		"VOXGATE_APP_MODEL":    {"gemini-3.8-flash", "x"},
+		"VOXGATE_OPUS_DECODER": {"libopus", "pion", "Pion"},
+		"VOXGATE_TURN_SECRET":  {"s", "a b"},
+		"GEMINI_API_KEY":       {"AIza-x", "a b", "your-key-here"},
+		"GOOGLE_GEMINI_BASE_URL": {
+			"http://127.0.0.1:1", "127.0.0.1:1", "ftp://x", "http://127.0.0.1:99999", "://",
+		},
+		"GOOGLE_GENAI_USE_VERTEXAI": {"1", "yes", "false"},
+		"VOXGATE_AGNETS":            {"x"},
+		"VOXGATE_OTHERWISE":         {"x", ""},
+	}
+}
+
+// oddFiles are the same of settings that name files and folders.
+func oddFiles(t *testing.T, folder, full string) map[string][]string {
+	desk := func(text string) string { return agentsIn(t, map[string]string{"desk": text}) }
+	return map[string][]string{
+		"VOXGATE_MODELS": {
+			full, written(t, `{"models":[]}`), folder, "/no/such/file", written(t, `{"models":[{}]}`),
+		},
+		"VOXGATE_PRICES":        {full, folder, "/no/such/file", written(t, "{}"), written(t, `{"models":[]}`)},
+		"VOXGATE_GOOGLE_REPORT": {full, folder, "/no/such/file", written(t, "{}")},
+		"VOXGATE_WORKSPACE":     {filepath.Join(folder, "work"), filepath.Join(folder, "a", "b"), full, "/proc/nothing"},
+		"VOXGATE_TOOLS": {
+			full, folder, "/no/such/file", written(t, "{}"), written(t, `{"builtin":["nothing"]}`),
+			written(t, `{"builtin":["get_time"],}`), written(t, "\ufeff{}"),
+		},
+		"VOXGATE_AGENTS": {
+			desk("---\nvoice: Kore\n---\nBe brief."), full, folder, "/no/such/folder", desk("---\nvoice: Kore\nBe brief."),
+			desk("\ufeff---\r\nvoice: Kore\r\n---\r\nBe brief."), desk("---\nvoice: [\n---\n"), desk(""), desk("---\n---\n"),
+			desk("---\nvoice: Kore\nvoice: Puck\n---\n"), desk("---\nmaxDuration: -5s\n---\n"), desk("---\n\tvoice: Kore\n---\n"),
+			agentsIn(t, map[string]string{"desk": "---\nnumbers: ['*']\n---", "b": "---\nnumbers: ['*']\n---"}),
+		},
+		"VOXGATE_TELEPHONY": {
+			full, folder, "/no/such/file", written(t, "{}"), written(t, `{"providers":[]}`),
+			written(t, `{"providers":[{"profile":"jambonz"}]}`),
+			written(t, `{"providers":[{"profile":"jambonz","password":"x"},{"profile":"jambonz","password":"x"}]}`),
+		},
+		"VOXGATE_SIP": {
+			full, folder, "/no/such/file", written(t, "{}"),
+			written(t, `{"listen":[{"transport":"udp","address":"127.0.0.1:0"}]}`),
+			written(t, `{"listen":[{"transport":"udp","address":"127.0.0.1:0"}],"trunks":[{"name":"a","from":["192.0.2.1"]}]}`),
+			written(t, `{"listen":[{"transport":"tls","address":"127.0.0.1:0"}],"trunks":[{"name":"a","from":["192.0.2.1"]}]}`),
+			written(t, `{"listen":[{"transport":"udp","address":"127.0.0.1"}],"trunks":[{"name":"a","from":["x"]}]}`),
+		},
+	}
+}
+
+// TestCheckConfigAndServeAgree writes settings in odd forms, and with odd values: check-config says that they are good exactly when serve
+// starts with them and has nothing to warn of.
+func TestCheckConfigAndServeAgree(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	keys := filepath.Join(folder, "keys.json")
+	if _, err := access.NewKey(keys, "shop", []string{access.MayTalk}); err != nil {
+		t.Fatal(err)
+	}
+	full := written(t, "x")
+	secret := strings.Repeat("x", 40)
+	base := map[string]variables{
+		"VOXGATE_AUTH": env("VOXGATE_KEYS", keys), "VOXGATE_IDENTITY_HEADER": env("VOXGATE_TRUSTED_PROXIES", "10.0.0.0/8"),
+		"VOXGATE_SESSION_WEBHOOK": env("VOXGATE_WEBHOOK_SECRET", "s"), "VOXGATE_TLS_CERT": env("VOXGATE_TLS_KEY", full),
+		"VOXGATE_ACME_DOMAIN": env("VOXGATE_ACME_CACHE", folder), "VOXGATE_ACME_CACHE": env("VOXGATE_ACME_DOMAIN", "a.example"),
+		"VOXGATE_REDIS_SECRET": env("VOXGATE_REDIS", "redis://127.0.0.1:1"), "VOXGATE_REDIS": env("VOXGATE_REDIS_SECRET", secret),
+		"VOXGATE_RECORD_ALL": env("VOXGATE_RECORDINGS", folder), "VOXGATE_KEEP": env("VOXGATE_RECORDINGS", folder),
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	free.Close()
+	_, port, _ := net.SplitHostPort(address)
+	try := func(name, value string) {
+		t.Run(fmt.Sprintf("%s=%q", name, value), func(t *testing.T) {
+			settings := env("VOXGATE_ADDR", "127.0.0.1:0")
+			maps.Copy(settings, base[name])
+			settings[name] = value
+			var out bytes.Buffer
+			checked := run(t.Context(), []string{"check-config"}, settings, &out, &out)
+			ok, says, err := starts(t, settings)
+			warns := slices.ContainsFunc([]string{"unknown setting", "folder of agents has no file", "tool that does not exist"},
+				func(warning string) bool { return strings.Contains(says, warning) })
+			if (checked == nil) != (ok && !warns) {
+				t.Errorf("check-config: %v; serve starts: %v, %v", checked, ok, err)
+			}
+		})
+	}
+	all := oddSettings(t, folder, keys, full)
+	maps.Copy(all, oddFiles(t, folder, full))
+	for name, list := range all {
+		for _, value := range list {
+			try(name, value)
+		}
+		for _, form := range oddValues {
+			try(name, strings.ReplaceAll(form, "%s", list[0]))
+		}
+	}
+	for _, name := range []string{"VOXGATE_PRIVATE_ADDR", "VOXGATE_REST_ADDR", "VOXGATE_TCP_PORT"} {
+		base[name] = env("VOXGATE_ADDR", address)
+	}
+	for _, value := range []string{address, "localhost:" + port, "127.0.0.2:" + port, ":" + port, "0.0.0.0:" + port, "[::1]:" + port} {
+		try("VOXGATE_PRIVATE_ADDR", value)
+	}
+	try("VOXGATE_REST_ADDR", address)
+	try("VOXGATE_TCP_PORT", port)
+}
