@@ -256,6 +256,22 @@ func TestReplacement(t *testing.T) {
 	}
 }
 
+// Of many handles the owner learns of those that know more than the one before; the newest is used.
+func TestHandlesThatKnowNoMore(t *testing.T) {
+	started(t, `{"model":"gemini-3.1-flash-live-preview"}`, func(o *owner, l *bridgetest.Link) {
+		for i := range 20 {
+			if i == 10 {
+				o.loops(func() { o.keeper.Happened() })
+			}
+			l.Handle(fmt.Sprint("h", i))
+			time.Sleep(500 * time.Millisecond)
+		}
+		o.sees("HandleChanged")
+		l.Cut()
+		o.gemini.Next().DialledFor("", "h19")
+	})
+}
+
 // A quiet connection is kept for a handle that knows the last turn, but not for long.
 func TestReplacementWaitsForTheHandle(t *testing.T) {
 	for _, comes := range []bool{true, false} {

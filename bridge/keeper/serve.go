@@ -132,14 +132,23 @@ func (k *Keeper) onMessage(ctx context.Context, epoch int, m *wire.ServerMessage
 	k.Tell(ctx, Message{m})
 	// Version 3.8 gives a handle unasked.
 	if h := m.Resumption; h != nil && h.Resumable && h.Handle != "" && k.config.Options.Resumption && !k.keepsHandle() {
-		k.now++
-		k.handle = handle{text: h.Handle, when: k.now}
-		k.Uplink.Handled(h.Covered)
-		k.Tell(ctx, HandleChanged{})
+		k.takeHandle(ctx, h)
 	}
 	if left := m.GoAway; left != nil {
 		k.Logger.Info("gemini will close the link", "in", *left)
 		k.onGoAway(ctx, *left)
+	}
+}
+
+// takeHandle goes on with a new handle. One that knows no more than the one before is not told of: gemini-3.1-flash-live gives two a
+// second while sound flows (recorded), and each would be written to the store of the gateways.
+func (k *Keeper) takeHandle(ctx context.Context, h *wire.Resumption) {
+	knowsMore := k.handle.text == "" || k.handle.when <= k.unsaved || h.Covered > 0
+	k.now++
+	k.handle = handle{text: h.Handle, when: k.now}
+	if knowsMore {
+		k.Uplink.Handled(h.Covered)
+		k.Tell(ctx, HandleChanged{})
 	}
 }
 
