@@ -86,13 +86,27 @@ func usage() string {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), stopSignals()...)
 	err := run(ctx, os.Args[1:], readEnvironment(os.Environ()), os.Stdout, os.Stderr)
 	stop()
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "gateway:", err)
 		os.Exit(1)
 	}
+}
+
+// stopSignals are the signals that stop the program. SIGHUP is one where it comes from a terminal that is closed. Elsewhere it asks for
+// files to be read again, which happens without it, and must not end the calls; children get it as before.
+func stopSignals() []os.Signal {
+	stopping := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if signal.Ignored(syscall.SIGHUP) { // by nohup
+		return stopping
+	}
+	if out, err := os.Stderr.Stat(); err == nil && out.Mode()&os.ModeCharDevice != 0 {
+		return append(stopping, syscall.SIGHUP)
+	}
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // which nobody reads
+	return stopping
 }
 
 // run is the program without its process: tests call it.

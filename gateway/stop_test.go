@@ -278,6 +278,40 @@ func TestKilled(t *testing.T) {
 	}
 }
 
+// TestHangup sends SIGHUP, as for a configuration to be read again, in the middle of a call and while the gateway drains: the call goes on.
+func TestHangup(t *testing.T) {
+	t.Parallel()
+	cmd, p := startProcess(t)
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	c := p.converse(`{}`)
+	if !c.until("SETUP_COMPLETE", "") {
+		t.Fatal(c.all.String())
+	}
+	send := func(signal syscall.Signal) {
+		t.Helper()
+		if err := cmd.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, drains := range []bool{false, true} {
+		if drains {
+			send(syscall.SIGTERM)
+			if !c.until("LOG_MESSAGE", "stopsInMs") {
+				t.Fatal(c.all.String())
+			}
+		}
+		send(syscall.SIGHUP)
+		c.say("hello")
+		if !c.until("TURN_COMPLETE", "") {
+			t.Fatalf("it did not go on: %.2000s", c.all.String())
+		}
+	}
+	c.send(`{"type":"DISCONNECT_GEMINI"}`)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("ended with %v\n%s", err, p.logged())
+	}
+}
+
 // A disk that fills up in the middle of a call ends the recording at once, not the call: the client learns of it, the log
 // says why, and a metric rises.
 func TestADiskThatFillsUp(t *testing.T) {
