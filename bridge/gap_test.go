@@ -242,6 +242,28 @@ func TestFindingsReplaceAssumptions(t *testing.T) {
 	}, found)
 }
 
+// A model that was found to forget the conversation at a resume with a long instruction gets a fresh session with the transcript.
+func TestLongInstructionsAreNotResumed(t *testing.T) {
+	found := func(o *bridge.Options) {
+		o.Findings = map[string]setup.Findings{"gemini-3.1-flash-live-preview": {ForgetsLong: new(true)}}
+	}
+	for length, handle := range map[int]string{100: "h", 4000: ""} {
+		config := fmt.Sprintf(`{"model":"gemini-3.1-flash-live-preview","systemInstruction":%q}`, strings.Repeat("word ", length/5))
+		talk(t, bridge.Open{Config: []byte(config)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			c.typed("my name is Ada")
+			l.Content(`%s,"outputTranscription":{"text":"Hello Ada."},"generationComplete":true`, bridgetest.Voice(7, time.Second))
+			l.Content(`"turnComplete":true`)
+			l.Handle("h")
+			time.Sleep(2 * time.Second)
+			l.Cut()
+			m := r.up.Next().DialledFor("", handle).Accept()
+			if got := m.Said(); (handle == "") != strings.Contains(got, "my name is Ada+Hello Ada.") {
+				t.Errorf("%d bytes: came %q", length, got)
+			}
+		}, found)
+	}
+}
+
 // A question on which the model has acted by a tool, as the handle knows, is not missed, however many connections are lost.
 func TestWhatWasActedOnIsNotMissed(t *testing.T) {
 	talk(t, bridge.Open{Config: []byte(declare("pay"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {

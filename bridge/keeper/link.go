@@ -65,9 +65,12 @@ func (k *Keeper) nextHandle(config setup.Config) string {
 func (k *Keeper) keepsHandle() bool { return k.link.resumed && k.config.Profile.Forgets }
 
 // isOutdated reports whether a fresh session with the transcript knows more than one by the handle: turns have followed
-// that a resumed session could not be told.
+// that a resumed session could not be told, or a resumed one forgets it all.
 func (k *Keeper) isOutdated(config setup.Config) bool {
 	p := config.Profile
+	if p.ForgetsLong && p.Seeds && config.IsLong() {
+		return true
+	}
 	return k.handle.used && p.Forgets && p.Seeds && !p.Appends && k.unsaved > k.handle.when
 }
 

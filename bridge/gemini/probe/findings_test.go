@@ -12,6 +12,7 @@ import (
 func TestFindings(t *testing.T) {
 	const (
 		resumes = "remembers what was said before the last resume but one"
+		long    = "resumes with an instruction of 4 KB"
 		ends    = "the end of the stream ends a turn"
 	)
 	got := probe.Report{Results: []probe.Result{
@@ -21,11 +22,12 @@ func TestFindings(t *testing.T) {
 		{Model: "b", Name: ends, Verdict: probe.Learned, Found: []string{"answers"}},
 		{Model: "c", Name: resumes, Verdict: probe.Different, Found: []string{"gives a handle", "refused with 1008"}},
 		{Model: "c", Name: ends, Verdict: probe.Different, Found: nil},
+		{Model: "b", Name: long, Verdict: probe.Learned, Found: []string{"gives a handle", "resumes", "does not say plum"}},
 		{Model: "d", Name: resumes, Verdict: probe.Unavailable, Found: []string{"says plum"}},
 	}}.Findings()
 	want := map[string]setup.Findings{
 		"a": {Forgets: new(false), NeedsSilence: new(true)},
-		"b": {Forgets: new(true), NeedsSilence: new(false)},
+		"b": {Forgets: new(true), ForgetsLong: new(true), NeedsSilence: new(false)},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("found %+v", got)

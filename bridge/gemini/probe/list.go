@@ -308,6 +308,7 @@ func hearing(plain setup.Config) []probe {
 // The names of probes whose findings the gateway can go by: see Report.Findings.
 const (
 	endsAtStreamEnd  = "the end of the stream ends a turn"
+	remembersLong    = "resumes with an instruction of 4 KB"
 	remembersResumes = "remembers what was said before the last resume but one"
 )
 
@@ -536,7 +537,7 @@ func resumesAgain(plain setup.Config) probe {
 func longInstruction() probe {
 	lines := strings.Repeat("You are a patient listener who answers in few words and in the language of the person who speaks. ", 41)
 	return probe{
-		name: "resumes with an instruction of 4 KB", most: 6, unknown: true, config: object{"systemInstruction": lines},
+		name: remembersLong, most: 6, unknown: true, config: object{"systemInstruction": lines},
 		do: func(t *talk) { resumes(t, object{"systemInstruction": lines}, 0) },
 	}
 }

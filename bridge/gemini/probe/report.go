@@ -182,6 +182,10 @@ func (r Report) Findings() map[string]setup.Findings {
 			if says := last == "says plum"; says || last == "does not say plum" {
 				f.Forgets = new(!says)
 			}
+		case remembersLong:
+			if says := last == "says plum"; says || last == "does not say plum" {
+				f.ForgetsLong = new(!says)
+			}
 		case endsAtStreamEnd:
 			if answered := last == "answers"; answered || last == "silent" {
 				f.NeedsSilence = new(!answered)

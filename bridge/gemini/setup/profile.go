@@ -28,6 +28,10 @@ type Profile struct {
 	// Forgets is set where a handle that comes on a resumed connection may stand for the turns of that connection alone.
 	Forgets bool
 
+	// ForgetsLong is set where a session that is resumed with a long system instruction has forgotten the conversation: see
+	// [Config.IsLong].
+	ForgetsLong bool
+
 	// EndSilence is how much silence the model must hear behind a speech to find its end, where the sound stops; 0:
 	// audioStreamEnd is enough for it.
 	EndSilence time.Duration
@@ -53,6 +57,14 @@ type Profile struct {
 	Writes bool
 }
 
+// longInstruction is how many bytes a long system instruction has: the 200 tokens that were reported (cookbook #1197), at four bytes each.
+const longInstruction = 800
+
+// IsLong reports whether the system instruction is so long that a model that ForgetsLong forgets the conversation at a resume.
+func (c Config) IsLong() bool {
+	return c.setup["systemInstruction"] != nil && len(tools.Encode(c.setup["systemInstruction"])) > longInstruction
+}
+
 // Speaks reports whether the model answers in voice.
 func (c Config) Speaks() bool {
 	modalities, _ := get(c.setup, "generationConfig.responseModalities").([]any)
@@ -70,6 +82,7 @@ func (c Config) EndSilence() time.Duration {
 // Findings are what a server was found to do otherwise than the table assumes of its model. nil fields: as the table says.
 type Findings struct {
 	Forgets      *bool // see [Profile]
+	ForgetsLong  *bool // likewise
 	NeedsSilence *bool // audioStreamEnd does not end a turn: see Profile.EndSilence
 }
 
@@ -77,6 +90,9 @@ type Findings struct {
 func (f Findings) apply(p *Profile) {
 	if f.Forgets != nil {
 		p.Forgets = *f.Forgets
+	}
+	if f.ForgetsLong != nil {
+		p.ForgetsLong = *f.ForgetsLong
 	}
 	switch {
 	case f.NeedsSilence == nil:
