@@ -222,6 +222,14 @@ func (i Issuance) grant(c claims, issuer string, once bool) (pass, error) {
 // badToken refuses a token with what is wrong with it.
 func badToken(err error) error {
 	why := strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", ", "), "token has invalid claims: ")
+	if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		claim := *kind
+		claim.Field = strings.TrimPrefix(claim.Field, "RegisteredClaims.")
+		why = "token is malformed: " + tools.ExplainJSON(&claim, "").Error()
+	}
+	for _, library := range []string{": json: ", ": strconv."} { // whose words name types and functions of Go's
+		why, _, _ = strings.Cut(why, library)
+	}
 	return &refusal{rule: "bad token", code: bridge.CodeUnauthorized, message: "This token is not good: " + why + ".", err: err}
 }
 

@@ -2,6 +2,7 @@ package doortest_test
 
 import (
 	"crypto/rand"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -24,31 +25,52 @@ func emulatorForREST(t *testing.T) *httptest.Server {
 	return up
 }
 
+// readableRefusal reports whether an answer is an error with a text, in a shape of Google's, OpenAI's or Pipecat's.
+func readableRefusal(text string) bool {
+	var answer struct {
+		Error  struct{ Message string }
+		Detail string
+	}
+	return json.Unmarshal([]byte(text), &answer) == nil && answer.Error.Message+answer.Detail != ""
+}
+
 // posts are requests that begin calls, change them, or are calls themselves: JSON, SDP, and fragments of it.
 func (d *badDoor) posts(t *testing.T) {
-	ask := func(method, url, kind, body string, headers ...string) {
+	ask := func(method, url, kind, body string, headers ...string) (status int, answer string) {
 		t.Helper()
 		d.cases++
 		headers = append(headers, "Content-Type", kind, "Authorization", "Bearer "+d.token)
-		if resp, text := doortest.WhipRequest(t, method, url, body, headers...); resp.StatusCode >= http.StatusInternalServerError {
+		resp, text := doortest.WhipRequest(t, method, url, body, headers...)
+		doortest.CheckWords(t, text)
+		if resp.StatusCode >= http.StatusInternalServerError {
 			t.Errorf("%s %s with %.100q: %s %.200s", method, url, body, resp.Status, text)
 		}
+		return resp.StatusCode, text
 	}
-	const json, sdp = "application/json", "application/sdp"
+	const jsonType, sdp = "application/json", "application/sdp"
 	for path, good := range map[string]string{
 		"/v1beta/models/gemini-3.8-flash:generateContent": `{"contents":[{"role":"user",` +
 			`"parts":[{"text":"x"},{"inlineData":{"mimeType":"image/png","data":"AAAA"}}]}],` +
-			`"generationConfig":{"maxOutputTokens":5,"responseJsonSchema":{"type":"object"}},"tools":[{"functionDeclarations":[{"name":"f"}]}]}`,
+			`"systemInstruction":{"parts":[{"text":"x"}]},` +
+			`"generationConfig":{"maxOutputTokens":5,"responseMimeType":"text/plain","responseModalities":["TEXT"]},` +
+			`"tools":[{"functionDeclarations":[{"name":"f"}]}]}`,
 		"/v1beta/models/gemini-embedding-001:batchEmbedContents": `{"requests":[{"content":{"parts":[{"text":"x"}]},"outputDimensionality":7}]}`,
 		"/v1/realtime/client_secrets": `{"expires_after":{"anchor":"created_at","seconds":60},` +
 			`"session":{"type":"realtime","model":"gpt-realtime","instructions":"x","tools":[{"type":"function","name":"f"}]}}`,
 		"/v1alpha/auth_tokens": `{"uses":1,"expireTime":"2031-01-01T00:00:00Z",` +
 			`"bidiGenerateContentSetup":{"setup":{"model":"models/gemini-3.8-live"}}}`,
+		"/v1/chat/completions": `{"model":"gemini-3.8-flash","messages":[{"role":"user","content":"x"}],"stream":false,"n":1,"stop":["x"],` +
+			`"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}]}`,
+		"/v1/realtime/sessions": `{"model":"gpt-realtime","instructions":"x","tools":[{"type":"function","name":"f"}],` +
+			`"client_secret":{"expires_after":{"anchor":"created_at","seconds":60}}}`,
 		"/start":     `{"enableDefaultIceServers":true,"body":{"agent":"desk"}}`,
 		"/api/offer": `{"sdp":"v=0","type":"offer","pc_id":null,"restart_pc":false,"requestData":{"agent":"desk"}}`,
 	} {
-		for _, bad := range some(2, good) {
-			ask(http.MethodPost, d.HTTP+path, json, bad)
+		for _, bad := range some(3, good) {
+			status, text := ask(http.MethodPost, d.HTTP+path, jsonType, bad)
+			if status != http.StatusOK && !readableRefusal(text) {
+				t.Errorf("%s with %.100q: %d %.200s", path, bad, status, text)
+			}
 		}
 	}
 	call := doortest.DialWHIPAs(t, d.Gateway, "desk", d.token)
@@ -63,7 +85,7 @@ func (d *badDoor) posts(t *testing.T) {
 		ask(http.MethodPatch, call.Session, sdp, bad)
 		ask(http.MethodPatch, call.Session, "application/trickle-ice-sdpfrag", bad, "If-Match", call.Etag)
 		ask(http.MethodPatch, call.Session, "application/trickle-ice-sdpfrag", "a=ice-ufrag:x\r\n"+bad, "If-Match", "*")
-		ask(http.MethodPatch, d.HTTP+"/api/offer", json, `{"pc_id":"x","candidates":[`+bad)
+		ask(http.MethodPatch, d.HTTP+"/api/offer", jsonType, `{"pc_id":"x","candidates":[`+bad)
 	}
 	doortest.WhipRequest(t, http.MethodDelete, call.Session, "")
 	call.HangUp()

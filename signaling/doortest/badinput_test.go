@@ -36,47 +36,89 @@ var wrong = []string{
 	`"` + strings.Repeat("A", 70<<10) + `"`, `nul`, `"`, ``,
 }
 
-// spoiled are versions of a JSON text with a wrong value in the place of each of its own, without some of its end, and with fields twice.
-func spoiled(text string) (all []string) {
-	var paths [][2]int // where values stand
+// placeInJSON is a value of a JSON text, or the name of a field.
+type placeInJSON struct {
+	from, end int
+	isName    bool
+}
+
+// placesOf returns the values of a JSON text, those that have others in them too, and the names of its fields.
+func placesOf(text string) (places []placeInJSON) {
 	dec := json.NewDecoder(strings.NewReader(text))
-	var isKey []bool
-	object := []bool{false}
+	type level struct {
+		at       int // its place
+		isObject bool
+		tokens   int
+	}
+	var open []level
 	for {
 		token, err := dec.Token()
 		if err != nil {
-			break
+			return places
 		}
 		end := int(dec.InputOffset())
-		in := len(object) - 1
-		switch token {
-		case json.Delim('{'), json.Delim('['):
-			object, isKey = append(object, token == json.Delim('{')), append(isKey, true)
-			continue
-		case json.Delim('}'), json.Delim(']'):
-			object, isKey = object[:in], isKey[:len(isKey)-1]
-			in--
-			if in > 0 {
-				isKey[in-1] = true
-			}
+		if token == json.Delim('}') || token == json.Delim(']') {
+			places[open[len(open)-1].at].end = end
+			open = open[:len(open)-1]
 			continue
 		}
-		if in > 0 && object[in] {
-			if key := isKey[in-1]; key {
-				isKey[in-1] = false
-				continue
-			}
-			isKey[in-1] = true
+		isName := false
+		if in := len(open) - 1; in >= 0 {
+			isName = open[in].isObject && open[in].tokens%2 == 0
+			open[in].tokens++
+		}
+		if delim, ok := token.(json.Delim); ok {
+			open = append(open, level{at: len(places), isObject: delim == '{'})
+			places = append(places, placeInJSON{end - 1, end, false})
+			continue
 		}
 		raw := doortest.Must(json.Marshal(token))
 		if from := end - len(raw); from >= 0 && text[from:end] == string(raw) {
-			paths = append(paths, [2]int{from, end})
+			places = append(places, placeInJSON{from, end, isName})
 		}
 	}
-	for i, p := range paths {
-		for j, value := range wrong {
+}
+
+// shapesOf are other shapes of a value: a list of it, its only element, a number as text and a text as number, an object within another.
+func shapesOf(value string) []string {
+	shapes := []string{
+		"[" + value + "]", "[" + value + "," + value + "]", `{"value":` + value + `}`, "7", `"text"`, "[7]", `{"a":"b"}`, "[[]]",
+	}
+	switch value[0] {
+	case '[':
+		shapes = append(shapes, strings.Trim(value[1:len(value)-1], " "))
+	case '"':
+		shapes = append(shapes, strings.Trim(value, `"`))
+	case '{':
+		shapes = append(shapes, strconv.Quote(value))
+	default:
+		shapes = append(shapes, `"`+value+`"`, value+".0", value+"e0", value+"e400", value+strings.Repeat("0", 400))
+	}
+	return shapes
+}
+
+var capital = regexp.MustCompile(`[A-Z]`)
+
+// spoiled are versions of a JSON text with a wrong value in the place of each of its own, with values in other shapes and names in other
+// forms, without some of its end, and with fields twice.
+func spoiled(text string) (all []string) {
+	for i, p := range placesOf(text) {
+		put := func(value string) { all = append(all, text[:p.from]+value+text[p.end:]) }
+		value := text[p.from:p.end]
+		if p.isName {
+			put(strings.ToLower(capital.ReplaceAllString(value, "_$0")))
+			put(strings.ToUpper(value))
+			put(value + `:null,` + value)
+			continue
+		}
+		for j, wrong := range wrong {
 			if (i+j)%3 == 0 { // each value in some places, in each place some values
-				all = append(all, text[:p[0]]+value+text[p[1]:])
+				put(wrong)
+			}
+		}
+		for j, shape := range shapesOf(value) {
+			if (i+j)%2 == 0 {
+				put(shape)
 			}
 		}
 	}
@@ -309,7 +351,9 @@ func (d *badDoor) bodies(t *testing.T) {
 		`"tokens":100,"doors":["web"],"agent":{"prompt":"x"}}}`
 	for _, body := range append(spoiled(good), strings.Repeat("[", 60<<10), `{"identity":"`+strings.Repeat("x", 1<<20)+`"}`, "") {
 		d.cases++
-		if status, _, text := d.Post(d.Key, body); status != http.StatusBadRequest && status != http.StatusOK ||
+		status, _, text := d.Post(d.Key, body)
+		doortest.CheckWords(t, text)
+		if status != http.StatusBadRequest && status != http.StatusOK ||
 			status == http.StatusOK && !strings.Contains(text, `"token"`) {
 			t.Errorf("%.100q: %d %s", body, status, text)
 		}

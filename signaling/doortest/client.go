@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,17 @@ func CheckFaults(t *testing.T, c *Client) {
 		if m.Type == "GEMINI_ERROR" && strings.Contains(string(m.Payload), "unknown_error") {
 			t.Errorf("got %v", m)
 		}
+	}
+}
+
+// goWords are words of Go's, of its readers of JSON above all, that no client should read.
+var goWords = regexp.MustCompile(`Go (struct|value)|json: |[Uu]nmarshal|strconv|map\[|\[\]interface|interface \{|struct \{|reflect\.`)
+
+// CheckWords fails if a message shows how the gateway is written.
+func CheckWords(t testing.TB, message string) {
+	t.Helper()
+	if found := goWords.FindStringIndex(message); found != nil {
+		t.Errorf("a message has %q: %.400s", message[found[0]:found[1]], message[max(0, found[0]-300):])
 	}
 }
 
@@ -215,9 +227,11 @@ func DialDoor(t testing.TB, url string, header http.Header, read func(kind int, 
 			c.Pause()
 			kind, raw, err := conn.ReadMessage()
 			if err != nil {
+				CheckWords(t, err.Error()) // which has the reason of a close
 				c.end(err)
 				return
 			}
+			CheckWords(t, string(raw))
 			if m := read(kind, raw); m.Type != "" {
 				c.put(m)
 			}
