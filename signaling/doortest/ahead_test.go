@@ -64,30 +64,36 @@ func talker(t *testing.T, seconds int) (url string, said <-chan struct{}) {
 	return server.URL, all
 }
 
-// TestLongAnswersWaitForSlowClients has the model say nearly two minutes at once, to a client that does not read meanwhile. Where the
-// voice comes as it is said, it waits for the client, which gets all of it and its end behind it.
+// TestLongAnswersWaitForSlowClients has the model say nearly two minutes at once, to a client that does not read meanwhile; where the voice
+// comes as it is spoken, a few seconds. Where it comes as it is said, it waits for the client, which gets all of it and its end behind it.
 func TestLongAnswersWaitForSlowClients(t *testing.T) {
 	t.Parallel()
-	const seconds = 115 // of voice: 7.4 MB in base64
+	const long = 115 // seconds of voice: 7.4 MB in base64
 	for _, test := range []struct {
 		name, path, first, ready, ask, voice, end string
+		seconds                                   int
 	}{
+		{
+			"client protocol", "/ws", `{"type":"CONNECT_GEMINI","payload":{"initialConfig":{}}}`, "SETUP_COMPLETE",
+			`{"type":"SEND_MESSAGE","payload":{"parts":[{"text":"Tell me."}],"turnComplete":true}}`, "AUDIO_CHUNK", `"type":"TURN_COMPLETE"`,
+			3, // which come as they are spoken
+		},
 		{
 			"Live", "/" + doortest.LivePath, `{"setup":{"model":"models/gemini-3.8-live","generationConfig":{"responseModalities":["AUDIO"]}}}`,
 			"setupComplete",
 			`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"Tell me."}]}],"turnComplete":true}}`, `"inlineData"`,
-			`"generationComplete"`,
+			`"generationComplete"`, long,
 		},
 		{
 			"OpenAI", "/v1/realtime?model=gpt-realtime", `{"type":"session.update","session":{"type":"realtime"}}`, "session.updated",
 			`{"type":"conversation.item.create","item":{"type":"message","role":"user",` +
 				`"content":[{"type":"input_text","text":"Tell me."}]}}` + "\n" +
-				`{"type":"response.create"}`, "response.output_audio.delta", `"response.output_audio.done"`,
+				`{"type":"response.create"}`, "response.output_audio.delta", `"response.output_audio.done"`, long,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			url, said := talker(t, seconds)
+			url, said := talker(t, test.seconds)
 			g := doortest.NewGateway(
 				t,
 				doortest.WithLive(t, emulator.Scenario{}, nil),
@@ -126,7 +132,7 @@ func TestLongAnswersWaitForSlowClients(t *testing.T) {
 			close(read)
 			var bytes int
 			c.Expect("end").Read(t, &bytes)
-			if least := seconds * wire.OutputRate * 2 * 4 / 3; bytes < least {
+			if least := test.seconds * wire.OutputRate * 2 * 4 / 3; bytes < least {
 				t.Errorf("%d of %d bytes came", bytes, least)
 			}
 		})
