@@ -142,6 +142,9 @@ func (m *metrics) begin() {
 	for _, remedy := range []string{"nudge", "resume", "fresh", "again"} {
 		m.stalls.WithLabelValues(remedy)
 	}
+	for _, reason := range []string{endReason(""), endReason("TEXT_ONLY")} {
+		m.emptyTurns.WithLabelValues(reason)
+	}
 	for _, queue := range []string{"uplink", "playout"} {
 		m.frames.WithLabelValues(queue)
 	}
