@@ -113,6 +113,13 @@ func (a *answer) content(c *wire.ServerContent) {
 	if c.InputTranscription != "" {
 		a.onTranscript(c.InputTranscription)
 	}
+	if raw := c.Transcript; raw != nil && c.OutputTranscription == "" { // that it is finished, say: behind the text, which waits for the voice
+		a.voice.Mark(func(bool) {
+			if b := (Raw{ServerContent: raw}); !a.voice.putBehind(b) {
+				a.audience.notify(b)
+			}
+		})
+	}
 	switch {
 	case t.state == turnDropped:
 		t.latest = time.Now()

@@ -93,6 +93,17 @@ func (s *session) toolResponse(responses []live.FunctionResponse) error {
 	return nil
 }
 
+// endCallingTurn ends the turn that has waited for a result. Of models that block, Vertex AI completes it; on the Gemini API the answer
+// is more of it.
+func (s *session) endCallingTurn() error {
+	if s.endpoint.Vertex || !s.setup.Blocks {
+		return s.endTurn()
+	}
+	s.turn = nil
+	s.timer.Stop()
+	return nil
+}
+
 func (s *session) result(c *call, r live.FunctionResponse) error {
 	var response map[string]any
 	if err := json.Unmarshal(r.Response, &response); err != nil {
@@ -128,7 +139,7 @@ func (s *session) result(c *call, r live.FunctionResponse) error {
 		}
 	}
 	if c.blocking && s.turn != nil && !s.blocked() {
-		if err := s.endTurn(); err != nil { // the empty end of the turn that asked
+		if err := s.endCallingTurn(); err != nil {
 			return err
 		}
 	}

@@ -93,11 +93,22 @@ func (s *session) ask(text string) error {
 	if err := s.moment(OnText); err != nil {
 		return err
 	}
+	var rest *script
+	if text == "" && s.setup.GoesOn && s.turn != nil && !s.turn.complete {
+		rest = s.turn.rest()
+	}
 	if err := s.interrupt(); err != nil {
 		return err
 	}
+	if rest != nil {
+		s.later(goesOnAfter, func() error { return s.say(rest) })
+		return nil
+	}
 	return s.command(text)
 }
+
+// goesOnAfter is how soon a model goes on that an empty turn has interrupted: 76 ms behind the end of the turn were recorded.
+const goesOnAfter = 80 * time.Millisecond
 
 // realtime takes input that has no turns.
 func (s *session) realtime(in *live.RealtimeInput) error {
@@ -105,7 +116,7 @@ func (s *session) realtime(in *live.RealtimeInput) error {
 		s.remember("user", in.Text)
 		return s.ask(in.Text)
 	}
-	if in.ActivityStart != nil {
+	if in.ActivityStart != nil && s.setup.Manual {
 		s.talking, s.manual = true, nil
 		if err := s.began(); err != nil {
 			return err
@@ -151,6 +162,10 @@ func (s *session) media(in *live.RealtimeInput) error {
 // by muting the microphone when the call arrives.
 const hearingLag = 500 * time.Millisecond
 
+// flowingHandle is how often models of version 3.1 give a handle, by the clock of the audio: 57 in 49 s were recorded, hardly any of
+// them while the person spoke or the model did.
+const flowingHandle = 500 * time.Millisecond
+
 // audio takes a piece of the user's audio.
 func (s *session) audio(b live.Blob) error {
 	pcm, rate, err := b.PCM()
@@ -164,6 +179,12 @@ func (s *session) audio(b live.Blob) error {
 		return nil
 	}
 	s.input += time.Duration(len(pcm)) * time.Second / time.Duration(rate)
+	if s.setup.FlowingHandles && s.e.scenario.Handles == "" && s.input-s.handleAt >= flowingHandle && s.turn == nil && !s.vad.speaking {
+		s.handleAt = s.input
+		if err := s.giveHandle(); err != nil {
+			return err
+		}
+	}
 	if s.setup.Manual {
 		if s.talking && s.setup.WholeInput && len(s.manual) < rate*int(longestSpeech/time.Second) {
 			s.rate = rate
@@ -208,6 +229,17 @@ func (s *session) began() error {
 
 // ended is called when the user has spoken.
 func (s *session) ended(speech []int16, rate int) error {
+	words, heard := "", ""
+	if len(speech) > 0 && (s.setup.WholeInput || !s.setup.Manual) {
+		if words = s.e.understood(); words == "" {
+			heard = fmt.Sprintf("%.1f seconds of speech", float64(len(speech))/float64(rate))
+		}
+	}
+	if s.setup.OneTranscript { // it overtakes the report of the end
+		if err := s.transcribe(words, heard); err != nil {
+			return err
+		}
+	}
 	if err := s.activity("ACTIVITY_END"); err != nil {
 		return err
 	}
@@ -221,34 +253,50 @@ func (s *session) ended(speech []int16, rate int) error {
 		return s.next()
 	}
 	s.report(Event{What: Heard, PCM: speech, Rate: rate})
-	if words := s.e.understood(); words != "" {
-		return s.understand(words)
-	}
-	heard := fmt.Sprintf("%.1f seconds of speech", float64(len(speech))/float64(rate))
-	s.remember("user", "("+heard+")")
-	if s.setup.InputTranscript {
-		if err := s.content(live.Object{"inputTranscription": live.Object{"text": "(" + heard + ")"}}); err != nil {
+	if !s.setup.OneTranscript {
+		if err := s.transcribe(words, heard); err != nil {
 			return err
 		}
 	}
+	if words != "" {
+		s.remember("user", words)
+		return s.command(words)
+	}
+	s.remember("user", "("+heard+")")
 	return s.echo(speech, rate, "You said: "+heard+".")
 }
 
-// understand answers speech that the scenario has words for. They come one after the other, as Google's do.
-func (s *session) understand(words string) error {
-	s.remember("user", words)
-	for word := range strings.SplitAfterSeq(words, " ") {
-		if s.setup.InputTranscript {
-			if err := s.content(live.Object{"inputTranscription": live.Object{"text": word}}); err != nil {
-				return err
-			}
+// transcribe sends what was said: words that the scenario has for it, one after the other or in one piece, or how long it lasted.
+func (s *session) transcribe(words, heard string) error {
+	if !s.setup.InputTranscript || words == "" && heard == "" {
+		return nil
+	}
+	pieces := []string{words}
+	switch {
+	case words == "":
+		pieces = []string{"(" + heard + ")"}
+	case !s.setup.OneTranscript:
+		pieces = strings.SplitAfter(words, " ")
+	}
+	for _, piece := range pieces {
+		if err := s.content(live.Object{"inputTranscription": live.Object{"text": piece}}); err != nil {
+			return err
 		}
 	}
-	return s.command(words)
+	return nil
 }
 
 // activity reports what the activity detection has found.
 func (s *session) activity(kind string) error {
+	switch {
+	case s.setup.NoActivity:
+		return nil
+	case s.setup.ActivityInContent:
+		offset := fmt.Sprintf("%.9fs", s.vad.offset.Seconds())
+		return s.conn.send(live.Object{
+			"serverContent": live.Object{}, "voiceActivity": live.Object{"type": kind, "audioOffset": offset},
+		})
+	}
 	return s.conn.send(live.Object{"voiceActivity": live.Object{"type": kind, "audioOffset": seconds(s.vad.offset)}})
 }
 

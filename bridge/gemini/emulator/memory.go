@@ -3,6 +3,8 @@ package emulator
 import (
 	"context"
 	"crypto/rand"
+	"encoding/base64"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -61,8 +63,20 @@ const (
 	maxOfConversation = 128
 )
 
-func (m *memory) save(s saved) string {
-	handle := rand.Text()
+// newUUID returns a random UUID.
+func newUUID() string {
+	b := make([]byte, 16)
+	_, _ = rand.Read(b) // it never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// save keeps a session, and returns a handle for it. isLong: in the form of models of version 2.5.
+func (m *memory) save(s saved, isLong bool) string {
+	handle := newUUID()
+	if isLong {
+		handle = base64.StdEncoding.EncodeToString([]byte(strings.ToLower(rand.Text() + rand.Text())[:42]))
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.handles == nil {
@@ -187,7 +201,7 @@ func (s *session) giveHandle() error {
 		}
 		update["lastConsumedClientMessageIndex"] = strconv.FormatInt(s.index, 10)
 	}
-	update["newHandle"] = s.e.memory.save(state)
+	update["newHandle"] = s.e.memory.save(state, s.setup.LongHandles)
 	return s.conn.send(live.Object{"sessionResumptionUpdate": update})
 }
 

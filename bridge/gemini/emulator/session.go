@@ -3,6 +3,7 @@ package emulator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -40,12 +41,13 @@ type session struct {
 	unended     []int16 // of the speech under way when the session departed
 	unendedRate int
 
-	turn  *turn
-	queue []*script
-	calls map[string]*call
-	asked time.Time     // when the newest call was sent
-	input time.Duration // audio heard, for the usage
-	index int64         // of the last message of the client; the setup is 0
+	turn     *turn
+	queue    []*script
+	calls    map[string]*call
+	asked    time.Time     // when the newest call was sent
+	input    time.Duration // audio heard, for the usage
+	handleAt time.Duration // the input at the newest flowing handle
+	index    int64         // of the last message of the client; the setup is 0
 }
 
 func newSession(e *Emulator, to live.Endpoint) *session {
@@ -177,7 +179,11 @@ func (s *session) open(resumed bool) error {
 		What: Opened, Resumed: resumed, History: s.history, Text: s.setup.Instruction, Tools: s.setup.FunctionNames(),
 	})
 	s.opened = true
-	if err := s.conn.send(live.Object{"setupComplete": live.Object{}}); err != nil {
+	complete := live.Object{}
+	if s.endpoint.Vertex {
+		complete["sessionId"] = newUUID()
+	}
+	if err := s.conn.send(live.Object{"setupComplete": complete}); err != nil {
 		return err
 	}
 	s.live()
@@ -205,9 +211,14 @@ func (s *session) live() {
 	}
 }
 
-// goAway announces the end of the connection. Google's durations have fractions.
+// goAway announces the end of the connection. The Gemini API was recorded to say "50s", twice. What Vertex AI says is not known: it gets
+// a fraction, which Google's format of durations allows.
 func (s *session) goAway(left time.Duration) error {
-	return s.conn.send(live.Object{"goAway": live.Object{"timeLeft": seconds(left - time.Millisecond)}})
+	text := seconds(left - time.Millisecond)
+	if left%time.Second == 0 && !s.endpoint.Vertex {
+		text = fmt.Sprintf("%ds", left/time.Second)
+	}
+	return s.conn.send(live.Object{"goAway": live.Object{"timeLeft": text}})
 }
 
 // expire ends the connection because of its age. A server that hangs does not do that either.

@@ -37,12 +37,27 @@ type turn struct {
 	complete bool          // generationComplete was sent
 }
 
+// rest is what of a turn was not sent yet.
+func (t *turn) rest() *script {
+	rest := *t.script
+	rest.steps = nil
+	for _, s := range t.steps[t.next:] {
+		s.at -= t.steps[t.next].at
+		rest.steps = append(rest.steps, s)
+	}
+	if rest.audio = t.audio - t.voice; len(rest.steps) == 0 {
+		return nil
+	}
+	return &rest
+}
+
 // ahead is how much faster than played the voice is sent. Google sends a sentence in well under half its duration.
 const ahead = 4
 
-// chunks are the lengths of the pieces of a voice, as seen from Google: anything from 40 to 240 ms.
+// chunks are the lengths of the pieces of a voice, as seen from Google: anything from 40 to 680 ms.
 var chunks = []time.Duration{
-	40 * time.Millisecond, 120 * time.Millisecond, 240 * time.Millisecond, 80 * time.Millisecond, 200 * time.Millisecond,
+	40 * time.Millisecond, 120 * time.Millisecond, 240 * time.Millisecond, 80 * time.Millisecond, 680 * time.Millisecond,
+	200 * time.Millisecond,
 }
 
 // speech makes a script of a voice at 24 kHz and its transcript.
@@ -55,6 +70,11 @@ func (s *session) speech(pcm []int16, text string) *script {
 	}
 	words := strings.SplitAfter(text, " ")
 	said := 0
+	before := s.setup.OnePart && s.endpoint.Vertex
+	if before && s.setup.OutputTranscript {
+		sc.steps = transcriptBefore(words)
+		said = len(words)
+	}
 	for i := 0; len(pcm) > 0; i++ {
 		length := chunks[i%len(chunks)]
 		n := min(len(pcm), int(length.Seconds()*wire.OutputRate))
@@ -62,10 +82,16 @@ func (s *session) speech(pcm []int16, text string) *script {
 		if i%3 == 2 && n > 480 && !s.setup.OnePart { // the 3.x models put several parts into one event
 			parts = []live.Object{live.AudioPart(pcm[:n/2]), live.AudioPart(pcm[n/2 : n])}
 		}
+		if before { // without a rate, which is that of all models
+			parts[0]["inlineData"].(live.Object)["mimeType"] = "audio/pcm"
+		}
 		content := live.Object{"modelTurn": live.Object{"parts": parts}}
 		pcm = pcm[n:]
 		sent := sc.audio - time.Duration(len(pcm))*time.Second/wire.OutputRate
-		at := (sent - time.Duration(n)*time.Second/wire.OutputRate) / ahead
+		at := sent - time.Duration(n)*time.Second/wire.OutputRate
+		if !s.setup.TalksInTime {
+			at /= ahead
+		}
 		// The transcript keeps step with the voice, and is complete with its last piece.
 		upTo := int(math.Ceil(float64(len(words)) * float64(sent) / float64(sc.audio)))
 		if upTo > said && s.setup.OutputTranscript {
@@ -77,12 +103,27 @@ func (s *session) speech(pcm []int16, text string) *script {
 				content["outputTranscription"] = transcription
 			}
 		}
-		sc.steps = append(sc.steps, step{at: at, content: content, voice: time.Duration(n) * time.Second / wire.OutputRate})
-		if i == 1 {
-			sc.steps = append(sc.steps, step{at: sc.steps[len(sc.steps)-1].at}) // Google sends empty messages, too
+		if s.setup.SaysRole || before {
+			content["modelTurn"].(live.Object)["role"] = "model"
 		}
+		if s.setup.EmptyMessages {
+			sc.steps = append(sc.steps, step{at: at})
+			if i == 0 {
+				sc.steps = append(sc.steps, step{at: at, content: live.Object{}})
+			}
+		}
+		sc.steps = append(sc.steps, step{at: at, content: content, voice: time.Duration(n) * time.Second / wire.OutputRate})
 	}
 	return sc
+}
+
+// transcriptBefore is the transcript of a voice as models of version 2.5 send it on Vertex AI: all of it before the voice.
+func transcriptBefore(words []string) []step {
+	steps := []step{{content: live.Object{"outputTranscription": live.Object{}}}}
+	for _, word := range words {
+		steps = append(steps, step{content: live.Object{"outputTranscription": live.Object{"text": word}}})
+	}
+	return append(steps, step{content: live.Object{"outputTranscription": live.Object{"finished": true}}})
 }
 
 // maxQueue bounds the turns that wait: half a minute of voice is 2 MB. The oldest is left out.
@@ -147,7 +188,7 @@ func (s *session) proceed() error {
 			return err
 		}
 	}
-	if wait := t.audio - now; wait > 0 {
+	if wait := t.audio - now; wait > 0 && !s.setup.TalksInTime {
 		s.timer.Reset(wait)
 		return nil
 	}
@@ -160,11 +201,37 @@ func (s *session) proceed() error {
 // finish is called when a turn's last piece was sent.
 func (s *session) finish(t *turn) error {
 	if len(t.calls) > 0 {
-		return s.sendCalls(t.calls)
+		if s.setup.Blocks && s.endpoint.Vertex {
+			return s.callOnVertex(t.calls)
+		}
+		if err := s.sendCalls(t.calls); err != nil || s.blocked() || s.setup.SaysIdle {
+			return err
+		}
+		return s.content(live.Object{"generationComplete": true}) // the turn that has called ends at once
 	}
 	if t.text != "" {
 		s.remember("model", t.text)
 		s.report(Event{What: Said, Text: t.text})
+	}
+	return s.content(live.Object{"generationComplete": true})
+}
+
+// callOnVertex calls functions as models of version 2.5 do on Vertex AI: within a transcript of nothing, whose end comes at once.
+func (s *session) callOnVertex(calls []*call) error {
+	transcript := func(fields live.Object) error {
+		if !s.setup.OutputTranscript {
+			return nil
+		}
+		return s.content(live.Object{"outputTranscription": fields})
+	}
+	if err := transcript(live.Object{}); err != nil {
+		return err
+	}
+	if err := s.sendCalls(calls); err != nil {
+		return err
+	}
+	if err := transcript(live.Object{"finished": true}); err != nil {
+		return err
 	}
 	return s.content(live.Object{"generationComplete": true})
 }
@@ -189,17 +256,23 @@ func (s *session) turnComplete(spoken time.Duration) error {
 			fields["interactionStatus"] = "IN_PROGRESS"
 		}
 	}
+	if s.setup.OnePart && s.endpoint.Vertex {
+		fields["groundingMetadata"] = live.Object{}
+	}
 	// 25 tokens a second in, 25 out: https://ai.google.dev/gemini-api/docs/tokens.
 	in, out := int(s.input.Seconds()*25)+len(s.history)*8, int(spoken.Seconds()*25)
 	response := "response"
 	if s.endpoint.Vertex {
 		response = "candidates"
 	}
-	err := s.conn.send(live.Object{"serverContent": fields, "usageMetadata": live.Object{
+	usage := live.Object{
 		"promptTokenCount": in, response + "TokenCount": out, "totalTokenCount": in + out,
-		"promptTokensDetails":      []live.Object{{"modality": "AUDIO", "tokenCount": in}},
-		response + "TokensDetails": []live.Object{{"modality": "AUDIO", "tokenCount": out}},
-	}})
+		"promptTokensDetails": []live.Object{{"modality": "AUDIO", "tokenCount": in}},
+	}
+	if out > 0 { // else Google leaves them out
+		usage[response+"TokensDetails"] = []live.Object{{"modality": "AUDIO", "tokenCount": out}}
+	}
+	err := s.conn.send(live.Object{"serverContent": fields, "usageMetadata": usage})
 	s.appended = 0
 	if err == nil {
 		err = s.changed()

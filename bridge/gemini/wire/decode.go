@@ -217,15 +217,12 @@ func (d *Decoder) content(m *ServerMessage, c *ServerContent, data []byte) error
 		case "groundingMetadata":
 			err = c.grounding(value)
 		case "inputTranscription":
-			_, err = transcription(&c.InputTranscription, value)
+			err = transcription(&c.InputTranscription, value)
 		case "outputTranscription":
-			spoken, err := transcription(&c.OutputTranscription, value)
-			if err != nil {
+			if err := transcription(&c.OutputTranscription, value); err != nil {
 				return err
 			}
-			if spoken {
-				return transcript.add(name, value)
-			}
+			return transcript.add(name, value) // one that is finished, too: it must not overtake the text
 		}
 		if err != nil || value == nil {
 			return err
@@ -428,14 +425,14 @@ func (d *Decoder) isPCM(mimeType []byte) bool {
 	return true
 }
 
-// transcription reads the text of {"text":…}, and reports whether there is some.
-func transcription(into *string, value []byte) (some bool, err error) {
+// transcription reads the text of {"text":…}.
+func transcription(into *string, value []byte) error {
 	var t struct{ Text string }
 	if err := unmarshal("transcription", value, &t); err != nil {
-		return false, err
+		return err
 	}
 	*into += t.Text
-	return t.Text != "", nil
+	return nil
 }
 
 // parseTimeLeft returns a duration of goAway, as text, as a number of seconds or as an object of them. One that cannot be read counts as

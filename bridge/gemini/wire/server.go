@@ -66,7 +66,7 @@ type ServerContent struct {
 	// voice, with the message's usageMetadata copied in. It is compact, and nil when nothing is left.
 	Fields json.RawMessage
 
-	// Transcript is {"outputTranscription":…} as it came, for when the voice is heard. nil: it has no text.
+	// Transcript is {"outputTranscription":…} as it came, for when the voice is heard: a piece of text, or that it is finished.
 	Transcript          json.RawMessage
 	OutputTranscription string // the next piece of text, to be appended
 	InputTranscription  string

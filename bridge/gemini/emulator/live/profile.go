@@ -21,6 +21,37 @@ type Traits struct {
 
 	// NeedsSilence is set where the end of speech is found in the audio alone: audioStreamEnd does nothing.
 	NeedsSilence bool
+
+	// TalksInTime is set where the voice comes at the speed of talking, and the turn ends as soon as it was sent.
+	TalksInTime bool
+
+	// GoesOn is set where the model takes up an answer again that an empty turn of the client has interrupted.
+	GoesOn bool
+
+	// IgnoresMarks is set where activityStart and activityEnd do nothing while the server detects activity.
+	IgnoresMarks bool
+
+	Wire
+}
+
+// Wire are the small shapes of a family's messages, as they were recorded.
+type Wire struct {
+	// EmptyMessages is set where {} comes before the pieces of a voice and {"serverContent":{}} before a turn.
+	EmptyMessages bool
+
+	// OneTranscript is set where an utterance is transcribed in one piece, before its end is reported.
+	OneTranscript bool
+
+	// NoActivity is set where voiceActivity was not recorded, and ActivityInContent where it stands beside an empty serverContent and
+	// its offsets have 9 decimals.
+	NoActivity, ActivityInContent bool
+
+	SaysRole bool // "model", of each turn
+
+	// FlowingHandles is set where a handle comes every half second while audio flows, asked for or not.
+	FlowingHandles bool
+
+	LongHandles bool // base64 of some 60 characters, in place of a UUID
 }
 
 // profile is what a family of models takes: https://ai.google.dev/gemini-api/docs/live-guide (comparison).
@@ -54,32 +85,46 @@ const (
 	needsLevel // low or more
 )
 
+// older are the traits of the models of version 2.5.
+var older = Traits{
+	Blocks: true, OnePart: true, Withholds: true, Forgets: true, Wire: Wire{NoActivity: true, LongHandles: true},
+}
+
 var profiles = []profile{
 	{
 		prefix: "gemini-3.8-live-extended-thinking", gemini: true, thinking: needsLevel, asyncOnly: true, noScheduling: true,
 		needsRole: true, proactive: true, contextUpdate: true, wholeInput: true,
-		Traits: Traits{SaysIdle: true, Forgets: true, NeedsSilence: true},
+		Traits: Traits{
+			SaysIdle: true, Forgets: true, NeedsSilence: true, TalksInTime: true, GoesOn: true, IgnoresMarks: true,
+			Wire: Wire{EmptyMessages: true, OneTranscript: true, NoActivity: true, SaysRole: true},
+		},
 	},
 	{
 		prefix: "gemini-3.8-live", gemini: true, vertex: true, video: true, thinking: noThinking,
 		needsRole: true, proactive: true, contextUpdate: true, wholeInput: true,
-		Traits: Traits{Forgets: true, NeedsSilence: true, AnswersAfterTurn: true},
+		Traits: Traits{
+			Forgets: true, NeedsSilence: true, AnswersAfterTurn: true,
+			Wire: Wire{EmptyMessages: true, OneTranscript: true, SaysRole: true},
+		},
 	},
 	{
-		prefix: "gemini-3.1-flash-live", gemini: true, Traits: Traits{Blocks: true, Forgets: true}, syncOnly: true,
-		noContent: true, wholeInput: true,
+		prefix: "gemini-3.1-flash-live", gemini: true, syncOnly: true, noContent: true, wholeInput: true,
+		Traits: Traits{
+			Blocks: true, Forgets: true,
+			Wire: Wire{EmptyMessages: true, OneTranscript: true, ActivityInContent: true, FlowingHandles: true},
+		},
 	},
 	{
 		prefix: "gemini-live-2.5-flash-native-audio", vertex: true, thinking: budgetOnly, alphaExtras: true,
-		Traits: Traits{Blocks: true, OnePart: true, Withholds: true, Forgets: true},
+		Traits: older,
 	},
 	{
 		prefix: "gemini-live-2.5-flash", vertex: true, text: true, thinking: budgetOnly,
-		Traits: Traits{Blocks: true, OnePart: true, Withholds: true, Forgets: true},
+		Traits: older,
 	},
 	{
 		prefix: "gemini-2.5-flash-native-audio", gemini: true, thinking: budgetOnly, alphaExtras: true,
-		Traits: Traits{Blocks: true, OnePart: true, Withholds: true, Forgets: true},
+		Traits: older,
 	},
 	{prefix: "gemini-3.5-live-translate", gemini: true, vertex: true},
 	{prefix: "gemini-3.5-transcribe-live", gemini: true, vertex: true, text: true},
@@ -129,7 +174,10 @@ func (p *profile) checkThinking(c *thinkingConfig) error {
 	}
 	switch {
 	case p.thinking == noThinking && c != nil: // models/gemini-3.8-live: leave thinkingConfig out
-		return invalid("Thinking is not supported for this model.")
+		if level == "" {
+			return invalid("Thinking is not supported for this model.")
+		}
+		return invalid("Thinking level is not supported for this model.") // recorded in September 2026
 	case p.thinking == budgetOnly && level != "": // Roo-Code #10700
 		return invalid("Thinking level is not supported for this model.")
 	case p.thinking == needsLevel && level == "": // models/gemini-3.8-live-extended-thinking

@@ -1,0 +1,47 @@
+package bridge_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/bridge/bridgetest"
+)
+
+// The end of a transcript comes behind its text, however the two and the voice are sent, and also where the voice is cut off.
+func TestEndOfTranscript(t *testing.T) {
+	const finished = `"outputTranscription":{"finished":true}`
+	text := func(words string) string { return `"outputTranscription":{"text":"` + words + `"}` }
+	voice := bridgetest.Voice(7, time.Second)
+	for name, messages := range map[string][]string{
+		"before the voice, as on Vertex AI": {`"outputTranscription":{}`, text("Hello"), text(" there."), finished, voice},
+		"behind the voice":                  {voice, text("Hello"), text(" there."), finished},
+		"between":                           {voice, text("Hello"), voice, text(" there."), finished, voice},
+		"with the voice":                    {voice + "," + text("Hello there."), finished},
+		"cut off":                           {voice, text("Hello"), voice, text(" there."), finished, `"interrupted":true`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+				c.typed("Hi.")
+				for _, m := range messages {
+					l.Content("%s", m)
+				}
+				l.Completes()
+				time.Sleep(5 * time.Second)
+				lastText, end := -1, -1
+				for i, e := range c.order() {
+					if strings.Contains(e, `"outputTranscription":{"text"`) {
+						lastText = i
+					}
+					if strings.Contains(e, `"finished":true`) {
+						end = i
+					}
+				}
+				if end < lastText || end < 0 || lastText < 0 && name != "cut off" {
+					t.Errorf("the text ends at %d, and its end is at %d: %q", lastText, end, c.order())
+				}
+			})
+		})
+	}
+}
