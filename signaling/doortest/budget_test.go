@@ -180,7 +180,10 @@ var speakers = map[string]func(t *testing.T, l *doortest.Locked, token string) s
 }
 
 // newTalkative is a locked gateway with every door of speakers.
-func newTalkative(t *testing.T) *doortest.Locked {
+func newTalkative(t *testing.T) *doortest.Locked { return newTalkativeSeen(t, nil) }
+
+// newTalkativeSeen is newTalkative, and notes what the model has received; nil: nothing does.
+func newTalkativeSeen(t *testing.T, seen *doortest.SeenByModel) *doortest.Locked {
 	return doortest.NewLocked(
 		t,
 		nil,
@@ -188,7 +191,7 @@ func newTalkative(t *testing.T) *doortest.Locked {
 		doortest.WithOpenAI,
 		doortest.WithWHIP,
 		doortest.WithRTVI,
-		doortest.WithVOX(t, nil, nil),
+		doortest.WithVOX(t, seen, nil),
 		withTelephony(t),
 		withPages(t),
 		func(d *doortest.Doors, _ *bridge.Options) { d.SmallBuffers = true },

@@ -78,6 +78,7 @@ type call struct {
 	// Owned by take.
 	mic        media.Sink
 	order      inOrder
+	stream     media.SampleReader
 	pcm        []int16 // the newest
 	reported   int     // messages that could not be read
 	heardSound int     // messages with sound
@@ -280,10 +281,11 @@ func (c *call) take(in signaling.Message) error {
 		c.speech.fill()
 		missing, ready := c.order.take(m)
 		if missing > 0 {
+			c.stream.Reset()
 			_ = c.mic.WritePCM(make([]int16, min(missing*len(c.pcm), media.Samples(maxGap, c.format.rate))))
 		}
 		for _, part := range ready {
-			c.pcm = c.format.decode(c.pcm[:0], part)
+			c.pcm = c.format.decode(c.pcm[:0], &c.stream, part)
 			_ = c.mic.WritePCM(c.pcm) // never fails
 		}
 		return nil

@@ -149,12 +149,12 @@ func parseFormat(encoding string, rate int, otherwise format) (format, error) {
 	return f, nil
 }
 
-// decode appends sound to pcm.
-func (f format) decode(pcm []int16, sound []byte) []int16 {
+// decode appends the next piece of a stream of sound to pcm.
+func (f format) decode(pcm []int16, stream *media.SampleReader, sound []byte) []int16 {
 	if f.law != nil {
 		return f.law.Append(pcm, sound)
 	}
-	return media.AppendSamples(pcm, sound)
+	return stream.Append(pcm, sound)
 }
 
 // encode appends pcm to sound.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"voxgate/media"
 	"voxgate/signaling"
 )
 
@@ -15,7 +16,7 @@ func tryCodec(c codec, messages [][]byte, text func(i int) bool) {
 	for i, data := range messages {
 		m, err := c.read(data, text(i))
 		if err == nil && m.kind == started {
-			m.start.format.encode(nil, m.start.format.decode(nil, data))
+			m.start.format.encode(nil, m.start.format.decode(nil, &media.SampleReader{}, data))
 		}
 	}
 	c.voice([]byte{1, 2})

@@ -164,6 +164,7 @@ func BenchmarkHeard(b *testing.B) {
 			var pcm []int16
 			message := []byte(test.message)
 			b.ReportAllocs()
+			var stream media.SampleReader
 			for b.Loop() {
 				m, err := c.read(message, test.text)
 				if err != nil {
@@ -172,7 +173,7 @@ func BenchmarkHeard(b *testing.B) {
 				order.next = 0
 				_, ready := order.take(m)
 				for _, part := range ready {
-					pcm = f.decode(pcm[:0], part)
+					pcm = f.decode(pcm[:0], &stream, part)
 				}
 			}
 		})

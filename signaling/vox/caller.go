@@ -31,9 +31,10 @@ type caller struct {
 	voice *voice
 
 	// Owned by Serve.
-	muted bool
-	pcm   []int16       // of the newest frame
-	pace  *rate.Limiter // of texts
+	muted  bool
+	pcm    []int16 // of the newest frame
+	stream media.SampleReader
+	pace   *rate.Limiter // of texts
 
 	writes atomic.Bool // the model does, and neither hears nor speaks
 
@@ -104,13 +105,14 @@ func (c *caller) do(s *bridge.Session, mic *bridge.Microphone, f frame) error {
 		if c.muted || c.writes.Load() {
 			return nil
 		}
-		c.pcm = media.AppendSamples(c.pcm[:0], f.sound)
+		c.pcm = c.stream.Append(c.pcm[:0], f.sound)
 		return mic.WritePCM(c.pcm)
 	case typeMute:
 		if c.muted == *m.Muted {
 			return nil
 		}
 		if c.muted = *m.Muted; c.muted {
+			c.stream.Reset()
 			mic.Flush() // or its last 20 ms would be the first of what is said next
 			return s.Do(bridge.AudioStreamEnd)
 		}

@@ -78,10 +78,10 @@ func (v *visit) frame(m signaling.Message) (f frame) {
 		v.Spent(time.Since(began))
 	case m.Text:
 		f.err = m.Err
-	case m.Err != nil || len(m.Data)%2 != 0:
+	case m.Err != nil:
 		f.err = &bridge.Error{
 			Code:    bridge.CodeInvalidAudioFormat,
-			Message: fmt.Sprintf("A binary frame is sound of 16 bits: an even number of bytes, %d at most.", maxSound),
+			Message: fmt.Sprintf("A binary frame is sound of 16 bits: %d bytes at most.", maxSound),
 		}
 	default:
 		f.sound = m.Data
