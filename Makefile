@@ -35,7 +35,7 @@ lint: build-deps web-deps
 LONG   := ./signaling/doortest ./gateway ./signaling/sip ./bridge ./signaling/web
 SERIAL := voxgate/media voxgate/media/opus voxgate/media/picture voxgate/media/vad
 go-test: build-deps test-deps web-deps web/.venv/kubernetes-validate web/.venv/bin/helm
-	$(GO) test -race -shuffle=on -timeout=8m -vet=off -ldflags=-w -p=3 $(LONG) $$($(GO) list ./... | grep -vxF $(SERIAL:%=-e %))
+	$(GO) test -race -shuffle=on -timeout=15m -vet=off -ldflags=-w -p=3 $(LONG) $$($(GO) list ./... | grep -vxF $(SERIAL:%=-e %))
 	$(GO) test -shuffle=on -vet=off -ldflags=-w -p=3 $(SERIAL)
 
 web-test: build test-deps web-deps

@@ -161,6 +161,7 @@ type foreignServer struct {
 	reader foreignReader
 	fault  atomic.Pointer[foreignFault]
 	conns  chan net.Conn
+	over   chan struct{}          // closed when the test is
 	leak   atomic.Pointer[string] // the request with a secret that has come to elsewhereHost
 
 	mu      sync.Mutex
@@ -181,6 +182,8 @@ func (s *foreignServer) dial(ctx context.Context, _, address string) (net.Conn, 
 			return near, nil
 		case <-ctx.Done():
 			return nil, ctx.Err()
+		case <-s.over: // a transport finishes its dials whether or not anybody waits
+			return nil, net.ErrClosed
 		}
 	case elsewhereHost:
 		s.running.Go(func() {
@@ -233,7 +236,7 @@ func (l foreignListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 // serve opens the server, and has all HTTP of this process go there until the test ends.
 func (s *foreignServer) serve(t *testing.T) {
-	s.conns = make(chan net.Conn)
+	s.conns, s.over = make(chan net.Conn), make(chan struct{})
 	server := &http.Server{Handler: s, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)}
 	ended := make(chan struct{})
 	go func() {
@@ -247,11 +250,14 @@ func (s *foreignServer) serve(t *testing.T) {
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		http.DefaultTransport = usual
+		close(s.over)
 		_ = server.Close()
 		<-ended
+		s.mu.Lock()
 		for _, conn := range s.open {
 			_ = conn.Close()
 		}
+		s.mu.Unlock()
 		s.running.Wait()
 	})
 }

@@ -14,6 +14,8 @@ import (
 	"voxgate/media/mediatest"
 	"voxgate/signaling/doortest"
 	"voxgate/tools"
+
+	"github.com/gorilla/websocket"
 )
 
 // TestAPanicEndsOneCall panics in each kind of goroutine that a call has: that call ends, the panic is logged with its stack and counted,
@@ -36,7 +38,8 @@ func TestAPanicEndsOneCall(t *testing.T) { // alone: what is injected is for the
 		{"caller", func(t *testing.T, g *doortest.Gateway, arm func()) *doortest.Client {
 			arm()
 			c := doortest.Dial(t, g.URL)
-			c.Send("CONNECT_GEMINI", `{"initialConfig":{}}`)
+			// It may be closed already.
+			_ = c.Conn.WriteMessage(websocket.TextMessage, doortest.Envelope("CONNECT_GEMINI", `{"initialConfig":{}}`))
 			return c
 		}},
 		{"model connection", func(t *testing.T, g *doortest.Gateway, arm func()) *doortest.Client {
