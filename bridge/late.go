@@ -65,7 +65,7 @@ func (a *prompts) interrupted() { a.pending = min(a.pending, 1) }
 
 // ended notes that a turn has ended. isEmpty: it had nothing to say to what was asked.
 func (a *prompts) ended(isEmpty bool) {
-	a.pending, a.called, a.here, a.calling = 0, time.Time{}, false, false
+	a.pending, a.called, a.here = 0, time.Time{}, false
 	if isEmpty {
 		a.open = false
 	}

@@ -129,7 +129,7 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 	}
 	endsCall := a.turn.state == turnIdle && a.prompts.endsCall()
 	ofCall := a.prompts.calling // what ends now is the turn that has called: that is no reaction to the answers
-	askedAgain := false
+	actedOn := false
 	if c != nil {
 		if s.keeper.Config().Profile.MarksNoSpeech {
 			s.noSpeech.filter(c)
@@ -137,15 +137,16 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 		if c.Interrupted || c.TurnComplete || c.InputTranscription != "" || !a.turn.making() {
 			s.handover.changed()
 		}
-		askedAgain = s.onContent(ctx, c, m.Usage != nil, endsCall)
+		actedOn = s.onContent(ctx, c, m.Usage != nil, endsCall)
 	}
 	if m.Beside != nil {
 		s.voice.notify(s.audience, Raw{m.Beside, true})
 	}
-	if askedAgain { // and the keeper waits for the answer
-	} else if a.turn.making() && a.turn.asked {
+	switch {
+	case actedOn: // the keeper knows what it waits for
+	case a.turn.making() && a.turn.asked:
 		s.keeper.Answering(ctx)
-	} else {
+	default:
 		// The end of an answer that was cut off, or was complete when the question came, does not answer the question; nor
 		// does the end of the turn that has called a tool answer the tool's result.
 		over := c != nil && (c.TurnComplete || c.GenerationComplete) && !c.Interrupted && !wasCut && !overtaken && !endsCall && !ofCall
@@ -206,8 +207,8 @@ func (s *Session) wantsTurnEnd(calls []wire.FunctionCall) bool {
 }
 
 // onContent handles serverContent. costs: something was generated; endsCall: a turn that ends now without a word has
-// called tools. It reports whether the turn has ended without an answer, and what was said is said again.
-func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, endsCall bool) (askedAgain bool) {
+// called tools. It reports whether the turn has ended without an answer and the keeper has acted on that.
+func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, endsCall bool) (actedOn bool) {
 	a := s.answer
 	if c.InputTranscription != "" {
 		s.onTranscript()
@@ -277,7 +278,7 @@ func (s *Session) haveSpoken(ctx context.Context, text string) bool {
 	s.observer.report(EmptyTurn{"TEXT_ONLY"})
 	s.log.Warn("the model has written its answer and not spoken", "try", s.answer.written)
 	if s.answer.written == most {
-		s.keeper.Restart(ctx)
+		s.keeper.RestartSession(ctx)
 	}
 	prompt := wire.TextPart("Say this to the person, word for word and nothing else: " + text)
 	if !s.up.Say(uplink.Turn{Parts: prompt.JSON(), Complete: true}) {

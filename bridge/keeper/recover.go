@@ -154,7 +154,7 @@ func (k *Keeper) onStall(ctx context.Context) {
 	k.beginWait()
 	k.wait.unsure = aside || remedy == Nudge && !w.heard // which may be noise
 	k.Logger.Warn("the model is silent", "tried", remedy, "waits_for", w.what)
-	k.apply(ctx, remedy, sure, aside)
+	k.tryRemedy(ctx, remedy, sure, aside)
 }
 
 // AskAgain acts on a turn that has ended without an answer to what was certainly asked. It reports whether the question is asked
@@ -164,15 +164,15 @@ func (k *Keeper) AskAgain(ctx context.Context) bool {
 	k.Logger.Warn("the model has ended its turn without an answer", "tried", remedy, "waits_for", k.watch.what)
 	k.beginWait()
 	k.wait.unsure = false
-	k.apply(ctx, remedy, true, false)
+	k.tryRemedy(ctx, remedy, true, false)
 	return remedy != GiveUp
 }
 
-// Restart goes on in a fresh session with what was said, because the model of this one does not do its work.
-func (k *Keeper) Restart(ctx context.Context) { k.apply(ctx, Restart, true, false) }
+// RestartSession goes on in a fresh session with what was said, because the model does not answer in this one as it must.
+func (k *Keeper) RestartSession(ctx context.Context) { k.tryRemedy(ctx, Restart, true, false) }
 
-// apply tries a remedy. sure and aside are those of [Unanswered].
-func (k *Keeper) apply(ctx context.Context, remedy Remedy, sure, aside bool) {
+// tryRemedy tries a remedy. sure and aside are those of [Unanswered].
+func (k *Keeper) tryRemedy(ctx context.Context, remedy Remedy, sure, aside bool) {
 	w := &k.watch
 	k.Tell(ctx, Stalled{remedy})
 	switch remedy {

@@ -15,7 +15,7 @@ const (
 // Remedy is what is tried when the model is silent.
 type Remedy string
 
-// The remedies, in their order.
+// The remedies for a silent model in the order in which they are tried, and the first one for a turn without an answer.
 const (
 	Nudge   Remedy = "nudge"  // a mark says that the speech is over
 	Resume  Remedy = "resume" // another connection, the same session

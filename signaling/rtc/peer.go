@@ -247,7 +247,7 @@ func (p *Peer) Tag() (mid string, index int) { return p.tag, p.index }
 // containPanic runs f, and ends the conversation if it panics.
 func (p *Peer) containPanic(place string, f func()) { crash.Run(p.log, place, p.session.Crash, f) }
 
-// do is contained, and has Close wait for it: pion's own Close returns while a track's handler still runs.
+// do runs f as containPanic does, and has Close wait for it: pion's own Close returns while a track's handler still runs.
 func (p *Peer) do(place string, f func()) {
 	p.mu.Lock()
 	ok := !p.closing

@@ -89,10 +89,6 @@ type row struct {
 // nobody has measured it is assumed: silence harms none. Of 3.1 audioStreamEnd was recorded to end a turn (3 of 3).
 const endSilence = 1500 * time.Millisecond
 
-// AnswersAfterTurn was reported of gemini-3.8-live on Vertex AI (October 2026). On the Gemini API a turn that calls and says nothing
-// ends within the same millisecond (recorded), so waiting for its end costs nothing there. The extended-thinking variant ends its turn
-// before it calls (recorded).
-
 // writing is the row of all models that are none of the Live API's. Each call is a part of an answer, which waits for its result.
 var writing = row{
 	Profile: Profile{Name: "writing", Seeds: true, Appends: true, Writes: true}, output: writes, calls: callsSync,
@@ -108,6 +104,10 @@ var writing = row{
 //
 // Forgets was reported of gemini-3.8-live on Vertex AI (October 2026: 9 of 9 trials, 23 of 30 resumes in production). Of the other
 // models nothing is known, so they count as forgetful as well: a model that is not loses nothing by it.
+//
+// AnswersAfterTurn was reported of gemini-3.8-live on Vertex AI (October 2026). On the Gemini API a turn that calls a function and says
+// nothing ends within the same millisecond (recorded), so waiting for its end costs nothing there. The extended-thinking variant ends its
+// turn before it calls (recorded).
 var models = []row{
 	// Vertex refuses behavior for it (livekit/agents #3801) and has the moods in its one version (livekit/agents #4362).
 	// The second is its preview, which stands here because its name begins like that of one that was shut down.
