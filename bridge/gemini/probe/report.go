@@ -3,18 +3,18 @@ package probe
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"voxgate/bridge/gemini/setup"
+	"voxgate/bridge/gemini/traces"
 )
 
 // Report is what a run has found, for others to read and to replay.
 type Report struct {
-	// Made is when; Version is that of the gateway; Server is "the Gemini API", "Vertex AI", or "another server".
+	// Made is the time of the run, Version the gateway's, and Server "the Gemini API", "Vertex AI", or "another server".
 	Made    time.Time `json:"made"`
 	Version string    `json:"version"`
 	Server  string    `json:"server"`
@@ -40,20 +40,21 @@ const (
 
 // trace keeps the messages of a conversation.
 type trace struct {
-	mu   sync.Mutex
-	from time.Time
-	list []Message
-	left int // out, in the middle
+	mu     sync.Mutex
+	from   time.Time
+	list   []Message
+	left   int // out, in the middle
+	redact traces.Redactor
 }
 
 // add takes a message. Both sides of a connection call it.
 func (t *trace) add(sent bool, frame []byte) {
-	m := Message{From: "server", JSON: clean(frame)}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	m := Message{From: "server", JSON: t.clean(frame)}
 	if sent {
 		m.From = "us"
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	if t.from.IsZero() {
 		t.from = time.Now()
 	}
@@ -75,62 +76,24 @@ func (t *trace) messages() []Message {
 	return slices.Insert(slices.Clone(t.list), maxMessages/2, Message{At: t.list[maxMessages/2].At, From: "us", JSON: note})
 }
 
-// private are the fields whose strings do not leave this machine.
-var private = []string{"newHandle", "handle", "sessionId", "voiceConsentSignature", "thoughtSignature"}
-
-// numbers may be those of a project, and names stand in the full name of a model on Vertex AI.
-var (
-	numbers = regexp.MustCompile(`\d{6,}`)
-	names   = regexp.MustCompile(`projects/[^/"]+/`)
-)
-
-// clean takes out of a message what is secret or long. Conn has taken the key out of what the server says.
-func clean(frame []byte) json.RawMessage {
-	var tree any
-	if json.Unmarshal(frame, &tree) != nil {
-		tree = fmt.Sprintf("%d bytes that are not JSON", len(frame))
+// clean takes out of a message what is secret or long. Conn has taken the key out of what the server says. Needs mu.
+func (t *trace) clean(frame []byte) json.RawMessage {
+	t.redact.Numbers = true
+	text := t.redact.Message(frame)
+	if len(text) > maxMessage {
+		text, _ = json.Marshal(fmt.Sprintf("a message of %d bytes", len(frame)))
 	}
-	encoded, err := json.Marshal(cleaned("", tree))
-	if err != nil || len(encoded) > maxMessage {
-		encoded, _ = json.Marshal(fmt.Sprintf("a message of %d bytes", len(frame)))
-	}
-	return encoded
-}
-
-func cleaned(name string, value any) any {
-	switch v := value.(type) {
-	case map[string]any:
-		for inner, field := range v {
-			v[inner] = cleaned(inner, field)
-		}
-	case []any:
-		for i, element := range v {
-			v[i] = cleaned(name, element)
-		}
-	case string:
-		switch {
-		case name == "data":
-			return fmt.Sprintf("(%d characters of base64)", len(v))
-		case slices.Contains(private, name):
-			return "(taken out)"
-		}
-		return cleanText(v)
-	}
-	return value
-}
-
-// cleanText takes the names and numbers of projects out of a text.
-func cleanText(text string) string {
-	return numbers.ReplaceAllString(names.ReplaceAllString(text, "projects/PROJECT/"), "(number)")
+	return text
 }
 
 // Clean returns the report without what is nobody else's business.
 func (r Report) Clean() Report {
+	redact := traces.Redactor{Numbers: true}
 	r.Results = slices.Clone(r.Results)
 	for i := range r.Results {
 		notes := slices.Clone(r.Results[i].Notes)
 		for j := range notes {
-			notes[j] = cleanText(notes[j])
+			notes[j] = redact.Text(notes[j])
 		}
 		r.Results[i].Notes = notes
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,12 +26,12 @@ type Recorder struct {
 	sound   Sound
 	soundAt float64
 	rate    int
-	handles map[string]string // each with the name that stands for it
+	redact  Redactor
 }
 
 // NewRecorder begins a recording.
 func NewRecorder(to io.Writer, c Comment) *Recorder {
-	r := &Recorder{to: to, begin: time.Now(), handles: map[string]string{}}
+	r := &Recorder{to: to, begin: time.Now()}
 	r.write(struct {
 		Comment Comment `json:"comment"`
 	}{c})
@@ -53,7 +52,7 @@ func (r *Recorder) Add(sent bool, frame []byte) {
 	if sent || !r.sound.Silent { // silence that goes on is one line, however much comes meanwhile
 		r.endSound()
 	}
-	r.write(Line{Dir: dir, MS: r.now(), Msg: r.clean(frame)})
+	r.write(Line{Dir: dir, MS: r.now(), Msg: r.redact.Message(frame)})
 }
 
 // Close writes how the server has ended the connection, and returns the first error of the recording. A code of 0: it has not.
@@ -62,7 +61,7 @@ func (r *Recorder) Close(code int, reason string) error {
 	defer r.mu.Unlock()
 	r.endSound()
 	if code != 0 {
-		end, err := json.Marshal(Close{code, r.cleanText(reason)})
+		end, err := json.Marshal(Close{code, r.redact.Text(reason)})
 		if err != nil {
 			return err
 		}
@@ -131,59 +130,4 @@ func (r *Recorder) endSound() {
 	r.sound = Sound{}
 	msg := fmt.Appendf(nil, `{"realtimeInput":{"audio":{"mimeType":"audio/pcm;rate=%d","data":%q}}}`, r.rate, data)
 	r.write(Line{Dir: Up, MS: &at, Msg: msg})
-}
-
-// secret are the fields whose strings do not leave this machine.
-var secret = []string{"newHandle", "handle", "sessionId", "voiceConsentSignature", "thoughtSignature"}
-
-// keys have the shapes of Google's keys and tokens; projects are the names of those in the path of a model on Vertex AI.
-var (
-	keys     = regexp.MustCompile(`AIza[\w-]{10,}|ya29\.[\w.-]+|auth_tokens/[\w-]+`)
-	projects = regexp.MustCompile(`projects/[^/"]+/locations/[^/"]+/`)
-)
-
-func (r *Recorder) cleanText(text string) string {
-	return projects.ReplaceAllString(keys.ReplaceAllString(text, "<key>"), "projects/P/locations/L/")
-}
-
-// clean takes out of a message what is secret, and its sound.
-func (r *Recorder) clean(frame []byte) json.RawMessage {
-	var tree any
-	dec := json.NewDecoder(bytes.NewReader(frame))
-	dec.UseNumber()
-	if dec.Decode(&tree) != nil {
-		tree = fmt.Sprintf("<%d bytes that are not JSON>", len(frame))
-	}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(r.cleanValue("", tree)); err != nil {
-		r.err = err
-	}
-	return bytes.TrimSpace(b.Bytes())
-}
-
-func (r *Recorder) cleanValue(name string, value any) any {
-	switch v := value.(type) {
-	case map[string]any:
-		for inner, field := range v {
-			v[inner] = r.cleanValue(inner, field)
-		}
-	case []any:
-		for i, element := range v {
-			v[i] = r.cleanValue(name, element)
-		}
-	case string:
-		switch {
-		case name == "data" && len(v) > len("AAA="): // one sample, as Google begins turns with
-			return fmt.Sprintf("<%d chars>", len(v))
-		case slices.Contains(secret, name) && v != "":
-			if r.handles[v] == "" {
-				r.handles[v] = fmt.Sprintf("<%s %d>", name, len(r.handles)+1)
-			}
-			return r.handles[v]
-		}
-		return r.cleanText(v)
-	}
-	return value
 }

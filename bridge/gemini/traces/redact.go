@@ -1,0 +1,86 @@
+package traces
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+)
+
+// Redactor takes out of messages what is secret: keys, tokens, handles, names of projects, and sound. A secret that comes again has the
+// same name, so that one can follow a handle. The zero value is ready; one goroutine at a time may use it.
+type Redactor struct {
+	// Numbers takes out numbers of six digits and more as well, which may be those of a project.
+	Numbers bool
+
+	names map[string]string // of secrets
+}
+
+// secretFields are the fields whose strings do not leave this machine.
+var secretFields = []string{"newHandle", "handle", "sessionId", "voiceConsentSignature", "thoughtSignature"}
+
+// keys have the shapes of Google's keys and tokens; projects stand in the full names of models on Vertex AI.
+var (
+	keys     = regexp.MustCompile(`AIza[\w-]{10,}|ya29\.[\w.-]+|auth_tokens/[\w-]+`)
+	projects = regexp.MustCompile(`projects/[^/"]+/(locations/[^/"]+/)?`)
+	numbers  = regexp.MustCompile(`\d{6,}`)
+)
+
+// Text returns a text without secrets.
+func (r *Redactor) Text(text string) string {
+	text = projects.ReplaceAllString(keys.ReplaceAllString(text, "<key>"), "projects/P/locations/L/")
+	if r.Numbers {
+		text = numbers.ReplaceAllString(text, "<number>")
+	}
+	return text
+}
+
+// Message returns a message without secrets. Sound is replaced by its length in characters of base64.
+func (r *Redactor) Message(frame []byte) json.RawMessage {
+	var tree any
+	dec := json.NewDecoder(bytes.NewReader(frame))
+	dec.UseNumber()
+	if dec.Decode(&tree) != nil {
+		tree = fmt.Sprintf("<%d bytes that are not JSON>", len(frame))
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(r.value("", tree)) // what was decoded can be encoded
+	return bytes.TrimSpace(b.Bytes())
+}
+
+// value redacts the value of a field.
+func (r *Redactor) value(name string, value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for inner, field := range v {
+			v[inner] = r.value(inner, field)
+		}
+	case []any:
+		for i, element := range v {
+			v[i] = r.value(name, element)
+		}
+	case string:
+		switch {
+		case name == "data" && len(v) > len("AAA="): // one sample, as Google begins turns with
+			return fmt.Sprintf("<%d chars>", len(v))
+		case slices.Contains(secretFields, name) && v != "":
+			return r.nameOf(name, v)
+		}
+		return r.Text(v)
+	}
+	return value
+}
+
+// nameOf returns the name that stands for a secret in a field.
+func (r *Redactor) nameOf(field, secret string) string {
+	if r.names == nil {
+		r.names = map[string]string{}
+	}
+	if r.names[secret] == "" {
+		r.names[secret] = fmt.Sprintf("<%s %d>", field, len(r.names)+1)
+	}
+	return r.names[secret]
+}
