@@ -19,18 +19,18 @@ import (
 // owns it; any goroutine may call the marks that it leaves in the playout.
 type answer struct {
 	answerOptions
-	questions questions
-	turn      turn
-	last      lastTurn
-	prompts   prompts
-	number    int  // of the turn that is spoken, or comes next
-	known     int  // the last turn that the session behind the newest handle knows
-	textTurn  int  // whose UserText is not final yet; 0: none
-	working   bool // the model thinks on, whatever its turn says
-	workAsked bool // it does so because somebody has asked
-	written   int  // answers in a row that were written and not spoken, though the model is to speak
-	said      bool // something was answered since the person asked
-	stopped   bool // the client has stopped an answer that the model may take up again, and nothing was asked since
+	questions       questions
+	turn            turn
+	last            lastTurn
+	prompts         prompts
+	number          int  // of the turn that is spoken, or comes next
+	known           int  // the last turn that the session behind the newest handle knows
+	textTurn        int  // whose UserText is not final yet; 0: none
+	working         bool // the model thinks on, whatever its turn says
+	workAsked       bool // it does so because somebody has asked
+	textOnlyAnswers int  // answers in a row that were written and not spoken, though the model is to speak
+	said            bool // something was answered since the person asked
+	stopped         bool // the client has stopped an answer that the model may take up again, and nothing was asked since
 
 	latest   atomic.Int64 // that an answer took, in ns, which the voice's goroutine may measure; 0: none was measured
 	thinking atomic.Bool  // the caller knows that an answer is due
@@ -108,14 +108,14 @@ func (a *answer) content(c *wire.ServerContent) {
 		a.onInterrupted()
 	}
 	if c.Fields != nil {
-		a.voice.notify(a.audience, Raw{ServerContent: c.Fields})
+		a.voice.notifyInOrder(a.audience, Raw{ServerContent: c.Fields})
 	}
 	if c.InputTranscription != "" {
 		a.onTranscript(c.InputTranscription)
 	}
 	if raw := c.Transcript; raw != nil && c.OutputTranscription == "" { // that it is finished, say: behind the text, which waits for the voice
 		a.voice.Mark(func(bool) {
-			if b := (Raw{ServerContent: raw}); !a.voice.putBehind(b) {
+			if b := (Raw{ServerContent: raw}); !a.voice.deferEvent(b) {
 				a.audience.notify(b)
 			}
 		})
@@ -129,7 +129,7 @@ func (a *answer) content(c *wire.ServerContent) {
 		a.onAnswer(c)
 	}
 	if c.Grounding != nil {
-		a.voice.notify(a.audience, a.grounding(c))
+		a.voice.notifyInOrder(a.audience, a.grounding(c))
 	}
 	if c.Interrupted || c.GenerationComplete || c.TurnComplete {
 		switch {
@@ -155,7 +155,7 @@ func (a *answer) onInterrupted() {
 		if something {
 			a.audience.notify(cut)
 		}
-		a.notifyBehind(behind, true)
+		a.notifyDeferred(behind, true)
 	}
 	if !t.counted && t.state != turnIdle {
 		a.nextTurn()
@@ -210,7 +210,7 @@ func (a *answer) onAnswer(c *wire.ServerContent) {
 	}
 	t.latest = time.Now()
 	if c.Thoughts != "" {
-		a.voice.notify(a.audience, Thought{Turn: t.number, Text: c.Thoughts})
+		a.voice.notifyInOrder(a.audience, Thought{Turn: t.number, Text: c.Thoughts})
 	}
 	text, spoken := c.OutputTranscription, len(c.Audio) > 0 || c.OutputTranscription != ""
 	if !spoken {
@@ -311,7 +311,7 @@ func (a *answer) play(c *wire.ServerContent) {
 		return
 	}
 	t.voice += lengthOf(c.Audio)
-	a.written = 0
+	a.textOnlyAnswers = 0
 }
 
 // playFirst queues the first audio of an answer, and notes when its first frame is out. It takes the end of the
@@ -440,13 +440,13 @@ func (a *answer) interrupt(by Cause, asking bool) {
 	if a.voice.Queued() > 0 || t.making() && !(asking && silent) {
 		cut, behind := a.cut(by)
 		a.audience.notify(cut)
-		a.notifyBehind(behind, t.state != turnIdle)
+		a.notifyDeferred(behind, t.state != turnIdle)
 	}
 }
 
-// notifyBehind sends what has waited behind voice that was cut off. As Google has it, an interrupted turn has no generationComplete, and
+// notifyDeferred sends what has waited behind voice that was cut off. As Google has it, an interrupted turn has no generationComplete, and
 // one turnComplete behind the interruption: it still comes if a turn is under way.
-func (a *answer) notifyBehind(events []Body, underWay bool) {
+func (a *answer) notifyDeferred(events []Body, underWay bool) {
 	ended := underWay
 	for i, b := range slices.Backward(events) {
 		raw, ok := b.(Raw)
@@ -472,7 +472,7 @@ func (a *answer) cut(by Cause) (i Interrupted, behind []Body) {
 	t := &a.turn
 	playing, stopped := a.voice.Queued() > 0, a.hasStopped()
 	a.voice.cutBy.Store(&by)
-	flushed, behind := a.voice.drop()
+	flushed, behind := a.voice.dropVoice()
 	if playing && by == ByVoice {
 		a.observeBargeIn(flushed.Left)
 	}

@@ -115,8 +115,8 @@ func (s *Session) sendText(text string) bool {
 	return ok
 }
 
-// sendMessage sends a typed turn. A model that takes only whole turns gets the parts with the one that completes it: it
-// would answer each part.
+// sendMessage sends a typed turn. For a model that accepts complete turns only, it keeps the parts of an incomplete turn and
+// sends them together with the message that completes it: the model would answer each part.
 func (s *Session) sendMessage(m Message) error {
 	s.person.prompted = 0
 	parts := wire.TextPart(m.Text)
@@ -213,9 +213,10 @@ func (s *Session) stopAnswer(ctx context.Context) {
 	}
 }
 
-// isStop reports whether a turn of nothing is to stop the answer, where the model would go on with it after a moment.
+// isStop reports whether m is an empty turn that stops the current answer. It is not sent to a model that would continue the
+// answer afterwards.
 func (s *Session) isStop(m Message) bool {
-	if !m.TurnComplete || m.Text != "" || !s.keeper.Config().Profile.GoesOn || s.appended {
+	if !m.TurnComplete || m.Text != "" || !s.keeper.Config().Profile.InterruptedAnswersContinue || s.appended {
 		return false
 	}
 	parts, err := wire.ParseParts(m.Parts)

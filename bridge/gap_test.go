@@ -225,7 +225,7 @@ func TestMissedTurnsAreTold(t *testing.T) {
 // Where a report has found that the server's handles forget nothing, and that it ends a turn at audioStreamEnd, the gateway goes by that.
 func TestFindingsReplaceAssumptions(t *testing.T) {
 	found := func(o *bridge.Options) {
-		o.Findings = map[string]setup.Findings{"gemini-3.8-live": {Forgets: new(false), NeedsSilence: new(false)}}
+		o.Findings = map[string]setup.Findings{"gemini-3.8-live": {ForgetfulHandles: new(false), SilenceRequired: new(false)}}
 	}
 	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("old")
@@ -245,7 +245,7 @@ func TestFindingsReplaceAssumptions(t *testing.T) {
 // A model that was found to forget the conversation at a resume with a long instruction gets a fresh session with the transcript.
 func TestLongInstructionsAreNotResumed(t *testing.T) {
 	found := func(o *bridge.Options) {
-		o.Findings = map[string]setup.Findings{"gemini-3.1-flash-live-preview": {ForgetsLong: new(true)}}
+		o.Findings = map[string]setup.Findings{"gemini-3.1-flash-live-preview": {ForgetfulWithLongInstruction: new(true)}}
 	}
 	for length, handle := range map[int]string{100: "h", 4000: ""} {
 		config := fmt.Sprintf(`{"model":"gemini-3.1-flash-live-preview","systemInstruction":%q}`, strings.Repeat("word ", length/5))

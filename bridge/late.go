@@ -45,13 +45,13 @@ type lastTurn struct {
 
 // prompts is what the model has to answer.
 type prompts struct {
-	open    bool      // something was said, typed or called that no turn has answered
-	at      time.Time // when the newest question ended
-	pending int       // words that were sent and no turn has answered yet
-	newest  Cause     // of an interruption by the newest of them
-	called  time.Time // when the model last called a tool
-	here    bool      // the gateway answers all calls of the turn
-	calling bool      // the turn that has called tools has not ended, and the model drops answers until then
+	open          bool      // something was said, typed or called that no turn has answered
+	at            time.Time // when the newest question ended
+	pending       int       // words that were sent and no turn has answered yet
+	newest        Cause     // of an interruption by the newest of them
+	called        time.Time // when the model last called a tool
+	here          bool      // the gateway answers all calls of the turn
+	isCallingTurn bool      // the turn that has called tools has not ended, and the model drops answers until then
 }
 
 // words notes that words were sent, which interrupt the model by a cause.
@@ -119,7 +119,7 @@ func (a *answer) isLate(c *wire.ServerContent) bool {
 func (a *answer) addLate(c *wire.ServerContent) {
 	number, voice := a.last.number, a.last.voice
 	if c.Thoughts != "" {
-		a.voice.notify(a.audience, Thought{Turn: number, Text: c.Thoughts})
+		a.voice.notifyInOrder(a.audience, Thought{Turn: number, Text: c.Thoughts})
 	}
 	text := c.OutputTranscription
 	if text == "" || a.last.cut || a.unheard() {

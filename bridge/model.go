@@ -105,7 +105,7 @@ func (s *Session) onLinked(e keeper.Linked) {
 	case e.First:
 	case e.NewModel:
 		s.warn("The model has changed, so a fresh session goes on; it knows what was said so far.")
-	case !e.Cleared && !e.Renewed && s.keeper.Config().Options.Resumption:
+	case !e.Cleared && !e.Renewal && s.keeper.Config().Options.Resumption:
 		s.fail(CodeResumptionFailed,
 			"The session could not be resumed at Gemini. A fresh one goes on; some of the conversation may be lost.")
 	}
@@ -128,10 +128,10 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 		a.prompts.calls(s.answersAll(m.ToolCalls))
 	}
 	endsCall := a.turn.state == turnIdle && a.prompts.endsCall()
-	ofCall := a.prompts.calling // what ends now is the turn that has called: that is no reaction to the answers
+	ofCall := a.prompts.isCallingTurn // what ends now is the turn that has called: that is no reaction to the answers
 	actedOn := false
 	if c != nil {
-		if s.keeper.Config().Profile.MarksNoSpeech {
+		if s.keeper.Config().Profile.NoSpeechMarker {
 			s.noSpeech.filter(c)
 		}
 		if c.Interrupted || c.TurnComplete || c.InputTranscription != "" || !a.turn.making() {
@@ -140,7 +140,7 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 		actedOn = s.onContent(ctx, c, m.Usage != nil, endsCall)
 	}
 	if m.Beside != nil {
-		s.voice.notify(s.audience, Raw{m.Beside, true})
+		s.voice.notifyInOrder(s.audience, Raw{m.Beside, true})
 	}
 	switch {
 	case actedOn: // the keeper knows what it waits for
@@ -160,7 +160,7 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 		if limit := s.spending.again(); limit != nil { // the model reads all of the context once more, with the results
 			s.endOverBudget(limit)
 		} else {
-			if s.wantsTurnEnd(m.ToolCalls) {
+			if s.needsTurnEnd(m.ToolCalls) {
 				s.holdAnswers(true)
 			}
 			s.calls.Start(ctx, m.ToolCalls)
@@ -175,17 +175,17 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 	}
 }
 
-// How long answers wait for the end of the turn that has called, at most: an end that does not come must not cost the answer. A turn
-// in which nothing was said ends with the call. The end of one in which something was said comes when that was played, so what is
-// still to be played is added.
+// Limits of the wait for the end of a turn that contains function calls, so that a missing turnComplete does not lose the answers.
+// Without voice the turn ends together with the call (recorded). With voice it ends when the voice has been played, so the
+// duration of the queued voice is added.
 const (
 	silentTurnWait = 100 * time.Millisecond
 	spokenTurnWait = 3 * time.Second
 )
 
-// holdAnswers has the answers of tools wait for the end of the turn that has called them, or sends them.
+// holdAnswers holds back the answers of tools until the end of the current turn, or releases them.
 func (s *Session) holdAnswers(on bool) {
-	s.answer.prompts.calling = on
+	s.answer.prompts.isCallingTurn = on
 	s.up.HoldAnswers(on)
 	s.clock.Clear(alarmAnswers)
 	if on {
@@ -197,8 +197,8 @@ func (s *Session) holdAnswers(on bool) {
 	}
 }
 
-// wantsTurnEnd reports whether answers to some calls are dropped if they come before the end of the turn.
-func (s *Session) wantsTurnEnd(calls []wire.FunctionCall) bool {
+// needsTurnEnd reports whether the server would drop answers to these calls before the end of the turn.
+func (s *Session) needsTurnEnd(calls []wire.FunctionCall) bool {
 	config := s.keeper.Config()
 	return config.Profile.AnswersAfterTurn && !slices.ContainsFunc(calls, func(call wire.FunctionCall) bool {
 		f, ok := config.Functions.Called(call.Name)
@@ -237,47 +237,47 @@ func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, e
 	}
 	a.content(c)
 	if c.TurnComplete {
-		unspoken := a.unspoken(c)
+		unspoken := a.unspokenText(c)
 		a.finalQuestion()
 		s.endTurn()
-		return unspoken != "" && s.haveSpoken(ctx, unspoken)
+		return unspoken != "" && s.requestSpeech(ctx, unspoken)
 	}
 	return lacks
 }
 
-// lacksAnswer reports whether a message ends the model's turn although the model owes an answer and has said nothing. A model that
-// may choose to be silent (Proactive) has chosen, unless it says that something else was the reason.
+// lacksAnswer reports whether a message ends a turn without the answer that is due. The silence of a Proactive model is intended,
+// unless the message gives another reason.
 func (s *Session) lacksAnswer(c *wire.ServerContent, endsCall bool) bool {
 	t, config := &s.answer.turn, s.keeper.Config()
 	silent := t.state == turnIdle && len(c.Audio) == 0 && c.OutputTranscription == "" && !c.Written && !c.Thought
 	failed := c.EndReason != "" && !slices.Contains(harmlessReasons, c.EndReason)
-	return c.TurnComplete && silent && !c.Interrupted && !endsCall && !s.calls.Calling() && !s.answer.working && config.Speaks() &&
-		!s.paused && !s.unheard() && !s.broke && (failed || !config.Profile.Proactive) && s.keeper.Understood()
+	return c.TurnComplete && silent && !c.Interrupted && !endsCall && !s.calls.Calling() && !s.answer.working && config.HasVoice() &&
+		!s.paused && !s.unheard() && !s.broke && (failed || !config.Profile.Proactive) && s.keeper.IsUnderstood()
 }
 
-// harmlessReasons are the values of turnCompleteReason by which the model asks for nothing to be done: it waits for the person to go on.
+// harmlessReasons are the values of turnCompleteReason that need no remedy: the model waits for the person to continue.
 var harmlessReasons = []string{"TURN_COMPLETE_REASON_UNSPECIFIED", "NEED_MORE_INPUT"}
 
-// unspoken is the text of an answer that ends now without a voice, though the model is to speak.
-func (a *answer) unspoken(c *wire.ServerContent) string {
+// unspokenText returns the text of an answer that ends now without voice in a session with voice, or "".
+func (a *answer) unspokenText(c *wire.ServerContent) string {
 	t, config := &a.turn, a.keeper.Config()
-	if c.Interrupted || !t.wanted() || t.spoken || !t.asked || !config.Speaks() || config.TextOnly || a.quiet || a.unheard() {
+	if c.Interrupted || !t.wanted() || t.spoken || !t.asked || !config.HasVoice() || config.TextOnly || a.quiet || a.unheard() {
 		return ""
 	}
-	return strings.TrimSpace(a.transcript.Answered(t.number))
+	return strings.TrimSpace(a.transcript.AnswerText(t.number))
 }
 
-// haveSpoken has the model say what it has only written: somebody on a telephone cannot read it. A session in which that fails is
-// replaced. It reports whether a voice is waited for.
-func (s *Session) haveSpoken(ctx context.Context, text string) bool {
+// requestSpeech asks the model to say an answer that it has only written, since a caller on a telephone cannot read it. At the
+// second failure in a row it restarts the session first. It reports whether it has asked.
+func (s *Session) requestSpeech(ctx context.Context, text string) bool {
 	const most = 2 // tries in a row
-	if s.broke || s.paused || s.answer.written >= most {
+	if s.broke || s.paused || s.answer.textOnlyAnswers >= most {
 		return false
 	}
-	s.answer.written++
+	s.answer.textOnlyAnswers++
 	s.observer.report(EmptyTurn{"TEXT_ONLY"})
-	s.log.Warn("the model has written its answer and not spoken", "try", s.answer.written)
-	if s.answer.written == most {
+	s.log.Warn("the model has written its answer and not spoken", "try", s.answer.textOnlyAnswers)
+	if s.answer.textOnlyAnswers == most {
 		s.keeper.RestartSession(ctx)
 	}
 	prompt := wire.TextPart("Say this to the person, word for word and nothing else: " + text)
@@ -408,12 +408,12 @@ func (c toolClient) Ask(calls []tools.Call) {
 		c.s.tellWatchers(ToolCall{backends})
 	}
 	if len(theirs) > 0 {
-		c.s.voice.notify(c.s.audience, ToolCall{theirs})
+		c.s.voice.notifyInOrder(c.s.audience, ToolCall{theirs})
 	}
 }
 
 func (c toolClient) Withdraw(ids []string) {
-	c.s.voice.notify(c.s.audience, ToolCallCancellation{ids})
+	c.s.voice.notifyInOrder(c.s.audience, ToolCallCancellation{ids})
 }
 
 func (c toolClient) Status(status toolcalls.Status) { c.s.notify(ToolStatus(status)) }

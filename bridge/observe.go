@@ -28,8 +28,8 @@ type (
 		Latency Latency   // zero: it was not measured
 	}
 
-	// EmptyTurn is a turn of the model that has ended without the answer that was due. Reason is the server's turnCompleteReason,
-	// TEXT_ONLY where the answer was written and not spoken, or empty.
+	// EmptyTurn reports a turn that ended without the answer that was due. Reason is the server's turnCompleteReason, TEXT_ONLY if
+	// the answer was written and not spoken, or "".
 	EmptyTurn struct{ Reason string }
 
 	// BargeIn is an answer that the person's voice cut off. Took is the time from the voice to the last frame handed to

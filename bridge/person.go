@@ -65,7 +65,7 @@ func (s *Session) onSpeech(ctx context.Context) {
 
 // watchMicrophone checks that the microphone still sends while the person speaks, and until the model can know that they have ended.
 func (s *Session) watchMicrophone() {
-	if s.up.NeedsSound() && !s.up.EndStopped() {
+	if s.up.NeedsSound() && !s.up.EndStoppedSpeech() {
 		s.clock.Set(alarmMicrophone, uplink.MicPause/2)
 	}
 }

@@ -121,7 +121,7 @@ func (p *spending) endTurn() (limit error) {
 	u := Usage{Turn: p.meter.Turn()}
 	p.settle()
 	u.Total, u.Dollars = p.meter.Total(), p.dollars()
-	p.voice.notify(p.audience, u)
+	p.voice.notifyInOrder(p.audience, u)
 	cost := p.uncounted()
 	p.dearest = max(p.dearest, cost.Tokens)
 	if limit = p.reserve(cost); limit != nil {

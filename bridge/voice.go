@@ -24,9 +24,9 @@ type voice struct {
 	played    chan struct{}         // has a token when the voice may have been played to its end
 	roundTrip atomic.Int64          // to the caller and back, in ns; 0: not known
 
-	mu      sync.Mutex
-	cutting bool   // the voice is being dropped
-	behind  []Body // what waited behind the dropped voice
+	mu       sync.Mutex
+	cutting  bool   // the voice is being dropped
+	deferred []Body // what waited behind the dropped voice
 }
 
 // utterance is how much voice a turn has.
@@ -48,28 +48,27 @@ func (v *voice) whenHeard(f func()) {
 	})
 }
 
-// notify sends an event of the model in order with its voice: a client that gets the voice as it comes, and reads slowly, gets what came
-// behind the voice behind it.
-func (v *voice) notify(to *audience, b Body) {
-	v.Follow(func(given bool) {
-		if given || !v.putBehind(b) {
+// notifyInOrder sends an event in order with the model's voice, also to a client that reads the voice slowly.
+func (v *voice) notifyInOrder(to *audience, b Body) {
+	v.CallInOrder(func(given bool) {
+		if given || !v.deferEvent(b) {
 			to.notify(b)
 		}
 	})
 }
 
-// putBehind keeps an event for after the interruption that drops the voice before it, and reports whether there is one.
-func (v *voice) putBehind(b Body) bool {
+// deferEvent keeps an event for after the interruption that drops the voice before it, and reports whether there is one.
+func (v *voice) deferEvent(b Body) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.cutting {
-		v.behind = append(v.behind, b)
+		v.deferred = append(v.deferred, b)
 	}
 	return v.cutting
 }
 
-// drop drops all waiting voice, and returns the events that waited behind it.
-func (v *voice) drop() (cut playout.Flushed, behind []Body) {
+// dropVoice drops all waiting voice, and returns the events that waited behind it.
+func (v *voice) dropVoice() (cut playout.Flushed, behind []Body) {
 	v.setCutting(true)
 	cut = v.Flush()
 	return cut, v.setCutting(false)
@@ -78,7 +77,7 @@ func (v *voice) drop() (cut playout.Flushed, behind []Body) {
 func (v *voice) setCutting(on bool) (behind []Body) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.cutting, behind, v.behind = on, v.behind, nil
+	v.cutting, behind, v.deferred = on, v.deferred, nil
 	return behind
 }
 

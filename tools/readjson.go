@@ -49,9 +49,9 @@ func ExplainJSON(err error, at string) error {
 		word, _, _ := strings.Cut(kind.Value, " ")
 		want := "of another type"
 		if kind.Type != nil {
-			want = typeWord(kind.Type)
+			want = typeName(kind.Type)
 		}
-		return &JSONError{strings.Trim(at+"."+kind.Field, "."), want, article(word)}
+		return &JSONError{strings.Trim(at+"."+kind.Field, "."), want, withArticle(word)}
 	case errors.As(err, &syntax) && syntax.Error() == "unexpected end of JSON input":
 		return &JSONError{Field: at, Got: "it ends too early"}
 	case errors.As(err, &syntax) && strings.HasSuffix(syntax.Error(), " after top-level value"):
@@ -70,7 +70,7 @@ func ExplainJSON(err error, at string) error {
 
 const behindValue = "there is more behind the value"
 
-func article(word string) string {
+func withArticle(word string) string {
 	switch word {
 	case "array":
 		return "an array"
@@ -84,7 +84,7 @@ func article(word string) string {
 	return "a " + word
 }
 
-func typeWord(t reflect.Type) string {
+func typeName(t reflect.Type) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -109,7 +109,7 @@ func typeWord(t reflect.Type) string {
 	return "of another type"
 }
 
-func wordOf(value any) string {
+func kindName(value any) string {
 	switch value.(type) {
 	case nil:
 		return "null"
@@ -178,7 +178,7 @@ func fitValue(value any, t reflect.Type, at string) (any, error) {
 	if p := reflect.PointerTo(t); (p.Implements(unmarshalerType) && t.Kind() != reflect.Slice) || p.Implements(textType) {
 		return value, nil
 	}
-	wrong := func() (any, error) { return nil, &JSONError{at, typeWord(t), wordOf(value)} }
+	wrong := func() (any, error) { return nil, &JSONError{at, typeName(t), kindName(value)} }
 	switch t.Kind() {
 	case reflect.Struct:
 		fields, ok := value.(map[string]any)

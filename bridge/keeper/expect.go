@@ -48,17 +48,17 @@ func (k *Keeper) Patience() time.Duration {
 	return k.Stall
 }
 
-// pausePatience is how long the model may pause in the middle of an answer, as a multiple of [Options].Stall: 9 s where that is 6 s.
-// Pauses of 7.0 s were reported of gemini-3.8-live on Vertex AI, in 3 % of its answers (October 2026).
+// pausePatience is the longest accepted pause within an answer, as a multiple of [Options].Stall: 9 s for a Stall of 6 s. Pauses of
+// 7.0 s were reported for 3 % of the answers of gemini-3.8-live on Vertex AI (October 2026).
 const pausePatience = 1.5
 
-// PausePatience is how long the model may pause in the middle of an answer; 0: for ever.
+// PausePatience returns the longest accepted pause within an answer. 0 means no limit.
 func (k *Keeper) PausePatience() time.Duration {
 	return max(k.Patience(), time.Duration(pausePatience*float64(k.Stall)))
 }
 
-// Understood reports whether the model is known to have understood what it is to answer.
-func (k *Keeper) Understood() bool {
+// IsUnderstood reports whether the model is known to have understood what it is to answer.
+func (k *Keeper) IsUnderstood() bool {
 	return k.watch.what == ForSpeech && (k.watch.heard || k.watch.early) || k.watch.what == ForText || k.watch.what == ForTool
 }
 

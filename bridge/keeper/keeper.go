@@ -67,7 +67,7 @@ type (
 		First, Fresh bool
 		NewModel     bool // it is fresh because the model is another one
 		Cleared      bool // or because the history was to be forgotten
-		Renewed      bool // or because the handle stands for less than the transcript (Profile.Forgets)
+		Renewal      bool // or because the handle stands for less than the transcript (Profile.ForgetfulHandles)
 	}
 
 	// CatchUp follows Linked: the owner is to put what the session waits for, such as the answers of tools, into the
@@ -202,24 +202,24 @@ type Keeper struct {
 
 // link is the connection to the model. Whatever comes from a stopped one is void.
 type link struct {
-	epoch    int  // counts dials
-	conn     Conn // nil while there is none
-	busy     bool // a dial is under way or waits for its time
-	upgraded bool // the first dial has a WebSocket, but no session yet
-	setUp    bool // there was a session
-	resumed  bool // the connection goes on with an earlier one's session
-	since    time.Time
-	outcome  Dialled            // of the dial
-	cause    string             // of its end; empty: it is ours
-	cancel   context.CancelFunc // of the dial, or of the reader and writer
-	running  sync.WaitGroup     // dial, reader, writer
+	epoch     int  // counts dials
+	conn      Conn // nil while there is none
+	busy      bool // a dial is under way or waits for its time
+	upgraded  bool // the first dial has a WebSocket, but no session yet
+	setUp     bool // there was a session
+	isResumed bool // the connection goes on with an earlier one's session
+	since     time.Time
+	outcome   Dialled            // of the dial
+	cause     string             // of its end; empty: it is ours
+	cancel    context.CancelFunc // of the dial, or of the reader and writer
+	running   sync.WaitGroup     // dial, reader, writer
 }
 
 // handle is the newest one by which the session can go on with all that was said before it.
 type handle struct {
-	text string
-	when int  // it came; see Keeper.now
-	used bool // a connection was resumed by it
+	text   string
+	when   int  // it came; see Keeper.now
+	isUsed bool // a connection was resumed by it
 }
 
 // trial is changes in place that Gemini has not accepted yet. The zero value is none.

@@ -12,16 +12,16 @@ import (
 
 // dialled is the outcome of a dial.
 type dialled struct {
-	epoch   int
-	config  setup.Config
-	handle  string
-	turns   int  // of the history
-	update  bool // config is a new one
-	renewed bool // the session is fresh although there is a handle: see [Keeper.isOutdated]
-	conn    Conn
-	err     error
-	kind    LinkKind
-	began   time.Time
+	epoch     int
+	config    setup.Config
+	handle    string
+	turns     int  // of the history
+	update    bool // config is a new one
+	isRenewal bool // the session is fresh although there is a handle: see [Keeper.isHandleOutdated]
+	conn      Conn
+	err       error
+	kind      LinkKind
+	began     time.Time
 
 	dropped []string // sentences about fields that the server did not take
 }
@@ -54,24 +54,24 @@ func (k *Keeper) nextConfig() (config setup.Config, update bool) {
 
 // nextHandle is the handle for a configuration; none if it takes a fresh session. The model cannot change on a resume.
 func (k *Keeper) nextHandle(config setup.Config) string {
-	if config.Model != k.config.Model || !config.Options.Resumption || k.clears > 0 || k.isOutdated(config) {
+	if config.Model != k.config.Model || !config.Options.Resumption || k.clears > 0 || k.isHandleOutdated(config) {
 		return ""
 	}
 	return k.handle.text
 }
 
-// keepsHandle reports whether the handle by which the connection was resumed stays in use, because the handles that come
-// on it would forget what was said before it. It can be used again and again, and a model that Appends gets the turns since.
-func (k *Keeper) keepsHandle() bool { return k.link.resumed && k.config.Profile.Forgets }
+// isHandleReused reports whether the next resume uses the same handle as this connection. Handles received on a resumed
+// connection may restore less. A handle can be used several times, and a model that Appends gets the later turns as text.
+func (k *Keeper) isHandleReused() bool { return k.link.isResumed && k.config.Profile.ForgetfulHandles }
 
-// isOutdated reports whether a fresh session with the transcript knows more than one by the handle: turns have followed
-// that a resumed session could not be told, or a resumed one forgets it all.
-func (k *Keeper) isOutdated(config setup.Config) bool {
+// isHandleOutdated reports whether a fresh session with the transcript would know more than a resumed one: later turns cannot be
+// added to the resumed session, or it loses the conversation.
+func (k *Keeper) isHandleOutdated(config setup.Config) bool {
 	p := config.Profile
-	if p.ForgetsLong && p.Seeds && config.IsLong() {
+	if p.ForgetfulWithLongInstruction && p.Seeds && config.HasLongInstruction() {
 		return true
 	}
-	return k.handle.used && p.Forgets && p.Seeds && !p.Appends && k.unsaved > k.handle.when
+	return k.handle.isUsed && p.ForgetfulHandles && p.Seeds && !p.Appends && k.unsaved > k.handle.when
 }
 
 // dial dials with the configuration wanted next. The old connection must have been stopped.
@@ -87,7 +87,7 @@ func (k *Keeper) dial(parent context.Context) {
 	k.counts.Dials++
 	d := dialled{epoch: l.epoch, began: time.Now(), kind: ResumedLink}
 	d.config, d.update = k.nextConfig()
-	d.handle, d.renewed = k.nextHandle(d.config), k.handle.text != "" && k.isOutdated(d.config)
+	d.handle, d.isRenewal = k.nextHandle(d.config), k.handle.text != "" && k.isHandleOutdated(d.config)
 	switch {
 	case !l.setUp:
 		d.kind = FirstLink

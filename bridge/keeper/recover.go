@@ -157,8 +157,8 @@ func (k *Keeper) onStall(ctx context.Context) {
 	k.tryRemedy(ctx, remedy, sure, aside)
 }
 
-// AskAgain acts on a turn that has ended without an answer to what was certainly asked. It reports whether the question is asked
-// once more; if not, what was said will not be answered.
+// AskAgain repeats a question after the model has ended its turn without an answer: first on the same connection, then in a fresh
+// session. It reports false when no attempt is left.
 func (k *Keeper) AskAgain(ctx context.Context) bool {
 	remedy := k.watch.nextAfterEmptyTurn()
 	k.Logger.Warn("the model has ended its turn without an answer", "tried", remedy, "waits_for", k.watch.what)
@@ -168,7 +168,7 @@ func (k *Keeper) AskAgain(ctx context.Context) bool {
 	return remedy != GiveUp
 }
 
-// RestartSession goes on in a fresh session with what was said, because the model does not answer in this one as it must.
+// RestartSession replaces the session by a fresh one, which gets the transcript.
 func (k *Keeper) RestartSession(ctx context.Context) { k.tryRemedy(ctx, Restart, true, false) }
 
 // tryRemedy tries a remedy. sure and aside are those of [Unanswered].

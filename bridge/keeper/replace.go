@@ -90,7 +90,7 @@ func (k *Keeper) idle() bool {
 		k.clock.Set(alarmEarliest, left)
 		return false
 	}
-	if k.handle.when > k.unsaved || !k.config.Options.Resumption || k.keepsHandle() { // then none is to come
+	if k.handle.when > k.unsaved || !k.config.Options.Resumption || k.isHandleReused() { // then none is to come
 		return true
 	}
 	if !k.clock.IsSet(alarmHandle) {

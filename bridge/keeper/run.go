@@ -91,7 +91,7 @@ func (k *Keeper) Pause(ctx context.Context, on bool) {
 // handle must know of all, too.
 func (k *Keeper) Quiet(known bool) bool {
 	return k.serving() && !k.Uplink.Unanswered() && k.watch.what == forNothing && k.Idle() &&
-		(!known || k.handle.when > k.unsaved || k.keepsHandle())
+		(!known || k.handle.when > k.unsaved || k.isHandleReused())
 }
 
 // OnAlarm does what is due, if anything.

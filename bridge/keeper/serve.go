@@ -44,8 +44,8 @@ func (k *Keeper) onDialled(ctx context.Context, d dialled) {
 func (k *Keeper) onLinked(ctx context.Context, d dialled) {
 	l := &k.link
 	first, fresh := !l.setUp, d.handle == ""
-	l.busy, l.conn, l.since, l.setUp, l.resumed = false, d.conn, time.Now(), true, !fresh
-	k.handle.used = !fresh
+	l.busy, l.conn, l.since, l.setUp, l.isResumed = false, d.conn, time.Now(), true, !fresh
+	k.handle.isUsed = !fresh
 	if k.watch.stage == 0 {
 		k.endWait(ctx)
 	}
@@ -66,7 +66,7 @@ func (k *Keeper) onLinked(ctx context.Context, d dialled) {
 		k.Tell(ctx, HandleChanged{})
 	}
 	k.Tell(ctx, Linked{
-		First: first, Fresh: fresh, NewModel: d.config.Model != k.config.Model, Cleared: k.clears > 0, Renewed: d.renewed,
+		First: first, Fresh: fresh, NewModel: d.config.Model != k.config.Model, Cleared: k.clears > 0, Renewal: d.isRenewal,
 	})
 	k.adopt(ctx, d.config)
 	k.catchUp(ctx, fresh)
@@ -131,8 +131,8 @@ func (k *Keeper) onMessage(ctx context.Context, epoch int, m *wire.ServerMessage
 	}
 	k.Tell(ctx, Message{m})
 	// Version 3.8 gives a handle unasked.
-	if h := m.Resumption; h != nil && h.Resumable && h.Handle != "" && k.config.Options.Resumption && !k.keepsHandle() {
-		k.takeHandle(ctx, h)
+	if h := m.Resumption; h != nil && h.Resumable && h.Handle != "" && k.config.Options.Resumption && !k.isHandleReused() {
+		k.acceptHandle(ctx, h)
 	}
 	if left := m.GoAway; left != nil {
 		k.Logger.Info("gemini will close the link", "in", *left)
@@ -140,9 +140,9 @@ func (k *Keeper) onMessage(ctx context.Context, epoch int, m *wire.ServerMessage
 	}
 }
 
-// takeHandle goes on with a new handle. One that knows no more than the one before is not told of: gemini-3.1-flash-live gives two a
-// second while sound flows (recorded), and each would be written to the store of the gateways.
-func (k *Keeper) takeHandle(ctx context.Context, h *wire.Resumption) {
+// acceptHandle stores a new handle. It reports HandleChanged only if something has happened since the previous one:
+// gemini-3.1-flash-live sends two handles a second during sound (recorded), and each report is written to the cluster's store.
+func (k *Keeper) acceptHandle(ctx context.Context, h *wire.Resumption) {
 	knowsMore := k.handle.text == "" || k.handle.when <= k.unsaved || h.Covered > 0
 	k.now++
 	k.handle = handle{text: h.Handle, when: k.now}
@@ -252,7 +252,7 @@ func send(ctx context.Context, conn Conn, config setup.Config, it uplink.Item) e
 	return nil
 }
 
-// sendSilence sends silence in pieces, all at once: the model's clock is its input.
+// sendSilence sends silence in chunks of 100 ms without pacing, since the server measures time by its input.
 func sendSilence(ctx context.Context, conn Conn, left time.Duration, rate int) error {
 	const piece = 100 * time.Millisecond
 	pcm := make([]int16, int(piece.Seconds()*float64(rate)))

@@ -60,8 +60,8 @@ func (w *watch) next(sure, aside, handle bool) Remedy {
 	return GiveUp
 }
 
-// nextAfterEmptyTurn is the remedy for a model that has ended its turn without an answer. What was said is said again; the
-// second time another session gets it, unless that was tried in vain for the question before.
+// nextAfterEmptyTurn returns the remedy for a turn without an answer: Repeat, then Restart, unless a restart has failed for the
+// previous question.
 func (w *watch) nextAfterEmptyTurn() Remedy {
 	const repeated, restarted = 2, 3
 	switch {

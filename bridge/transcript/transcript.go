@@ -142,8 +142,8 @@ func (l *Transcript) Begin(entries []Entry) {
 	}
 }
 
-// Answered is all of an answer, heard or not, but for what an interruption has cut off.
-func (l *Transcript) Answered(turn int) string {
+// AnswerText is all of an answer, heard or not, but for what an interruption has cut off.
+func (l *Transcript) AnswerText(turn int) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e := l.find(turn, Assistant); e != nil {

@@ -30,15 +30,15 @@ const (
 // activity is whether the person speaks: found by voice activity detection, or marked by the client.
 // Guarded by Uplink.mu.
 type activity struct {
-	vad      vad.Detector
-	speaking bool
-	speeches int       // that have begun
-	began    time.Time // when the last speech did
-	ended    time.Time // when the last one did, unless speaking
-	last     time.Time // when audio last came
-	loud     time.Time // when loud audio last came, or the end was marked
-	settled  bool      // the silence behind the last speech was sent, or has come
-	void     bool      // the last speech was not said to its end: it gets no answer
+	vad       vad.Detector
+	speaking  bool
+	speeches  int       // that have begun
+	began     time.Time // when the last speech did
+	ended     time.Time // when the last one did, unless speaking
+	last      time.Time // when audio last came
+	loud      time.Time // when loud audio last came, or the end was marked
+	isSettled bool      // the silence behind the last speech was sent, or has come
+	void      bool      // the last speech was not said to its end: it gets no answer
 
 	came, from, to time.Duration // of sound: all that has come, and where in it the last speech began and ended
 
@@ -63,7 +63,7 @@ func (a *activity) hear(pcm []int16, rate int) (began, ended bool) {
 	}
 	began, ended = now && !a.speaking, !now && a.speaking
 	if began {
-		a.speaking, a.began, a.void, a.from, a.settled = true, a.last, false, a.came, false
+		a.speaking, a.began, a.void, a.from, a.isSettled = true, a.last, false, a.came, false
 		a.speeches++
 	}
 	if ended {

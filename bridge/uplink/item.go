@@ -59,8 +59,8 @@ func (i Item) typed() bool {
 // hint reports whether it is words that want none.
 func (i Item) hint() bool { return i.Turn != nil && !i.Turn.Complete }
 
-// answer reports whether it is the answer of a tool.
-func (i Item) answer() bool { return i.Message != nil && i.Message.ToolResponse != nil }
+// isToolAnswer reports whether it is the answer of a tool.
+func (i Item) isToolAnswer() bool { return i.Message != nil && i.Message.ToolResponse != nil }
 
 // mark reports whether it keeps its place among the audio.
 func (i Item) mark() bool {

@@ -54,21 +54,21 @@ type Uplink struct {
 	Replayed    atomic.Uint64 // chunks sent again
 	Tokens      atomic.Uint64 // thousandths of tokens that what was sent has at most
 
-	mu     sync.Mutex
-	urgent []Item // goes ahead of the audio
-	view   view
-	queue  []Item // audio, and the marks that keep their place in it; taken from head on
-	head   int
-	queued time.Duration // of the audio in queue that was never sent
-	marks  int           // in queue
-	paused bool          // nobody listens to the person
-	held   bool          // the answers of tools wait
-	gated  bool          // audio waits if it is a replay, and is dropped if not
-	person activity
-	sent   replayBuffer
+	mu          sync.Mutex
+	urgent      []Item // goes ahead of the audio
+	view        view
+	queue       []Item // audio, and the marks that keep their place in it; taken from head on
+	head        int
+	queued      time.Duration // of the audio in queue that was never sent
+	marks       int           // in queue
+	paused      bool          // nobody listens to the person
+	answersHeld bool          // the answers of tools wait
+	gated       bool          // audio waits if it is a replay, and is dropped if not
+	person      activity
+	sent        replayBuffer
 
 	endSilence time.Duration // that the model must hear behind a speech to find its end; 0: none
-	silentAt   time.Duration // of sound: where that silence was sent last
+	silenceAt  time.Duration // of sound: where that silence was sent last
 	rate       int           // of the newest audio; 0: none has come
 
 	replay int       // items at the head of queue that are sent again
@@ -237,7 +237,7 @@ func (u *Uplink) Mark(m Mark) error {
 	} else {
 		u.put(markOf(m, u.person.speeches))
 		u.person.end()
-		if u.person.came != u.silentAt { // else the silence is there
+		if u.person.came != u.silenceAt { // else the silence is there
 			u.putSilence()
 		}
 	}
@@ -246,19 +246,19 @@ func (u *Uplink) Mark(m Mark) error {
 	return nil
 }
 
-// putSilence queues the silence behind a speech by which the model finds its end: some models take no notice of a mark, or of a
-// microphone that stops. Needs mu.
+// putSilence queues the silence by which the model detects the end of speech: some models ignore marks, and a microphone that
+// stops sending. Needs mu.
 func (u *Uplink) putSilence() {
-	u.person.settled, u.silentAt = true, u.person.came
+	u.person.isSettled, u.silenceAt = true, u.person.came
 	if u.endSilence > 0 {
 		u.put(Item{Silence: u.endSilence, Rate: cmp.Or(u.rate, defaultRate)})
 	}
 }
 
-// Nudge says once more that the speech is over, to a model that does not react.
+// Nudge marks the end of speech once more, with the silence, for a model that does not react.
 func (u *Uplink) Nudge() error {
 	u.mu.Lock()
-	u.silentAt = -1
+	u.silenceAt = -1
 	u.mu.Unlock()
 	return u.Mark(Pause)
 }
@@ -290,7 +290,7 @@ func (u *Uplink) Sent() <-chan struct{} {
 	sent := make(chan struct{})
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.held = false
+	u.answersHeld = false
 	u.urgent = append(u.urgent, Item{Sent: sent})
 	signal(u.Ready)
 	return sent
@@ -327,14 +327,14 @@ func (u *Uplink) typedInReplay() int {
 func (u *Uplink) TakeBack() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.urgent = slices.DeleteFunc(u.urgent, Item.answer)
+	u.urgent = slices.DeleteFunc(u.urgent, Item.isToolAnswer)
 }
 
-// HoldAnswers keeps the answers of tools back, or lets them go.
+// HoldAnswers holds back queued answers of tools, or releases them.
 func (u *Uplink) HoldAnswers(on bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.held = on
+	u.answersHeld = on
 	signal(u.Ready)
 }
 
@@ -411,16 +411,16 @@ func (u *Uplink) Next(sent int64) (it Item, wait time.Duration, ok bool) {
 	return it, wait, ok
 }
 
-// nextUrgent is the index of what goes next ahead of the audio; -1: nothing may go. A picture behind an answer that is held belongs to it.
-// Needs mu.
+// nextUrgent returns the index of the next item to send ahead of the audio, or -1. A picture behind a held answer belongs to that
+// answer and waits with it. Needs mu.
 func (u *Uplink) nextUrgent() int {
-	if !u.held {
+	if !u.answersHeld {
 		return min(len(u.urgent), 1) - 1
 	}
 	behind := false
 	return slices.IndexFunc(u.urgent, func(it Item) bool {
-		behind = behind || it.answer()
-		return !it.answer() && !(behind && it.hint())
+		behind = behind || it.isToolAnswer()
+		return !it.isToolAnswer() && !(behind && it.hint())
 	})
 }
 
@@ -619,7 +619,7 @@ func (u *Uplink) LastLoud() time.Time {
 	return u.person.loud
 }
 
-// NeedsSound reports whether the model waits for more sound: for the rest of a speech, or the silence behind it.
+// NeedsSound reports whether the model cannot detect the end of speech yet: the speech goes on, or too little silence follows it.
 func (u *Uplink) NeedsSound() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -629,12 +629,12 @@ func (u *Uplink) NeedsSound() bool {
 // needsSound is NeedsSound. Needs mu.
 func (u *Uplink) needsSound() bool {
 	p := &u.person
-	return !p.manual && (p.speaking || p.speeches > 0 && !p.settled && !u.paused && p.came-p.to+hangover < u.endSilence)
+	return !p.manual && (p.speaking || p.speeches > 0 && !p.isSettled && !u.paused && p.came-p.to+hangover < u.endSilence)
 }
 
-// EndStopped ends the speech of a microphone that has stopped sending, and reports whether it did. The model's clock is
+// EndStoppedSpeech ends the speech of a microphone that has stopped sending, and reports whether it did. The model's clock is
 // its input: without audio it would wait for ever for the end of the sentence.
-func (u *Uplink) EndStopped() bool {
+func (u *Uplink) EndStoppedSpeech() bool {
 	u.mu.Lock()
 	stopped := u.needsSound() && time.Since(u.person.last) >= MicPause
 	if stopped && !u.person.speaking {

@@ -259,11 +259,11 @@ func TestVoiceActivity(t *testing.T) {
 		p.says(loud, time.Second)
 		check(true, 2, time.Second)
 		time.Sleep(uplink.MicPause - uplink.Chunk - time.Millisecond)
-		if p.up.EndStopped() {
+		if p.up.EndStoppedSpeech() {
 			t.Error("stopped too early")
 		}
 		time.Sleep(time.Millisecond)
-		if !p.up.EndStopped() || p.up.EndStopped() {
+		if !p.up.EndStoppedSpeech() || p.up.EndStoppedSpeech() {
 			t.Error("not stopped once")
 		}
 		if got := p.take(); !strings.HasSuffix(got, ", pause") {
@@ -690,23 +690,27 @@ func TestSilenceBehindASpeech(t *testing.T) {
 		"a mark":                         {func(p *person) { _ = p.up.Mark(uplink.Pause) }, silence},
 		"two marks":                      {func(p *person) { _ = p.up.Mark(uplink.Pause); _ = p.up.Mark(uplink.Pause) }, silence},
 		"a mark and a nudge":             {func(p *person) { _ = p.up.Mark(uplink.Pause); _ = p.up.Nudge() }, 2 * silence},
-		"the microphone stops in a word": {func(p *person) { time.Sleep(uplink.MicPause); p.up.EndStopped() }, silence},
+		"the microphone stops in a word": {func(p *person) { time.Sleep(uplink.MicPause); p.up.EndStoppedSpeech() }, silence},
 		"it stops behind 0.4 s of silence": {func(p *person) {
 			p.flows(0, 400*time.Millisecond)
 			time.Sleep(uplink.MicPause)
-			p.up.EndStopped()
+			p.up.EndStoppedSpeech()
 		}, silence},
 		"it stops, and is asked twice": {func(p *person) {
 			time.Sleep(uplink.MicPause)
-			p.up.EndStopped()
-			p.up.EndStopped()
+			p.up.EndStoppedSpeech()
+			p.up.EndStoppedSpeech()
 		}, silence},
-		"it stops behind enough silence": {func(p *person) { p.flows(0, 2*time.Second); time.Sleep(uplink.MicPause); p.up.EndStopped() }, 0},
-		"it goes on":                     {func(p *person) { p.flows(0, time.Second) }, 0},
-		"on hold":                        {func(p *person) { p.up.Pause(true) }, silence},
-		"said again to another session":  {func(p *person) { _ = p.up.Mark(uplink.Pause); p.take(); p.up.Rewind(true) }, silence},
-		"said again in mid-speech":       {func(p *person) { p.take(); p.up.Rewind(true) }, 0},
-		"marked by hand":                 {func(p *person) { p.up.Configure(true, 0, 0); _ = p.up.Mark(uplink.Pause) }, 0},
+		"it stops behind enough silence": {func(p *person) {
+			p.flows(0, 2*time.Second)
+			time.Sleep(uplink.MicPause)
+			p.up.EndStoppedSpeech()
+		}, 0},
+		"it goes on":                    {func(p *person) { p.flows(0, time.Second) }, 0},
+		"on hold":                       {func(p *person) { p.up.Pause(true) }, silence},
+		"said again to another session": {func(p *person) { _ = p.up.Mark(uplink.Pause); p.take(); p.up.Rewind(true) }, silence},
+		"said again in mid-speech":      {func(p *person) { p.take(); p.up.Rewind(true) }, 0},
+		"marked by hand":                {func(p *person) { p.up.Configure(true, 0, 0); _ = p.up.Mark(uplink.Pause) }, 0},
 	} {
 		bubble(t, func(p *person) {
 			p.up.Configure(false, 0, silence)

@@ -155,10 +155,9 @@ func (p *Pacer) Mark(f func(heard bool)) {
 	}
 }
 
-// Follow calls f in order with the sound for an output that takes it [media.AtOnce]: when all sound written before has been handed over
-// or dropped, with false if it was dropped. For other outputs, which the sound reaches as it is heard, it calls f at once. f is bound as
-// that of Mark.
-func (p *Pacer) Follow(f func(given bool)) {
+// CallInOrder calls f after all sound written before has been handed over to an output that takes it [media.AtOnce], or dropped, which
+// given = false says. For other outputs, whose sound arrives as it is heard, it calls f at once. The rules of Mark apply to f.
+func (p *Pacer) CallInOrder(f func(given bool)) {
 	p.mu.Lock()
 	inOrder := p.lead == media.AtOnce
 	p.mu.Unlock()

@@ -174,8 +174,8 @@ func (c *Client) Credentials(ctx context.Context) (http.Header, Secret, error) {
 	}
 }
 
-// Refused notes that a request with these credentials was refused with an HTTP status. It reports whether to retry with
-// new ones: Google may have withdrawn a token early, which is then fetched anew.
+// Refused reports whether to retry a request that was refused with this HTTP status. On Vertex AI it discards a token that was
+// answered with 401, because Google may revoke tokens before they expire; the retry fetches a new one.
 func (c *Client) Refused(secret Secret, status int) (retry bool) {
 	if c.Vertex == nil || status != http.StatusUnauthorized {
 		return false

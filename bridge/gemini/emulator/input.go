@@ -94,7 +94,7 @@ func (s *session) ask(text string) error {
 		return err
 	}
 	var rest *script
-	if text == "" && s.setup.GoesOn && s.turn != nil && !s.turn.complete {
+	if text == "" && s.setup.InterruptedAnswersContinue && s.turn != nil && !s.turn.complete {
 		rest = s.turn.rest()
 	}
 	if err := s.interrupt(); err != nil {
@@ -131,7 +131,7 @@ func (s *session) realtime(in *live.RealtimeInput) error {
 		s.manual = nil
 		return s.ended(speech, s.rate)
 	}
-	if in.AudioStreamEnd && (!s.setup.NeedsSilence || s.e.scenario.EndsAtMarks) {
+	if in.AudioStreamEnd && !s.setup.SilenceRequired {
 		return s.withVAD(func(_ func(), ended func([]int16)) { s.vad.end(ended) })
 	}
 	return nil

@@ -38,7 +38,7 @@ type conversation struct {
 	handles []string // of it, the oldest first
 }
 
-// saved is what a handle stands for: a session as it was when the handle was given.
+// saved is the state of a session that a handle restores.
 type saved struct {
 	*conversation
 	model   string
@@ -209,7 +209,7 @@ func (s *session) giveHandle() error {
 // no handle, and on a resumed connection some models forget what was said before it.
 func (s *session) savedHistory() []Turn {
 	end, begin := len(s.history)-s.appended, 0
-	if s.setup.Forgets && !s.e.scenario.Remembers {
+	if s.setup.ForgetfulHandles {
 		begin = min(s.inherited, end)
 	}
 	return s.history[begin:end:end]

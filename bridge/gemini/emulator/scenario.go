@@ -48,12 +48,6 @@ type Scenario struct {
 	// are prompt.
 	Handles string `json:"handles"`
 
-	// Remembers has handles of resumed connections stand for all that was said before, too, which those of some models do not.
-	Remembers bool `json:"remembers"`
-
-	// EndsAtMarks has audioStreamEnd end a turn of models of version 3.8, too, which take no notice of it.
-	EndsAtMarks bool `json:"endsAtMarks"`
-
 	// SlowPongs is how much later than asked a ping is answered. Google was measured at 8 to 30 s.
 	SlowPongs time.Duration `json:"slowPongs"`
 

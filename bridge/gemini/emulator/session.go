@@ -154,7 +154,7 @@ func (s *session) start(ctx context.Context) error {
 	if s.setup, err = live.ReadSetup(tree, s.endpoint); err != nil {
 		return err
 	}
-	if s.setup.NeedsSilence && s.setup.Detection.SilenceDurationMs == nil {
+	if s.setup.SilenceRequired && s.setup.Detection.SilenceDurationMs == nil {
 		s.setup.Detection.SilenceDurationMs = new(longSilence)
 	}
 	s.vad = newSpeechDetector(s.setup.Detection, 16000, 0)

@@ -89,7 +89,7 @@ func (s *session) speech(pcm []int16, text string) *script {
 		pcm = pcm[n:]
 		sent := sc.audio - time.Duration(len(pcm))*time.Second/wire.OutputRate
 		at := sent - time.Duration(n)*time.Second/wire.OutputRate
-		if !s.setup.TalksInTime {
+		if !s.setup.RealTimeVoice {
 			at /= ahead
 		}
 		// The transcript keeps step with the voice, and is complete with its last piece.
@@ -103,7 +103,7 @@ func (s *session) speech(pcm []int16, text string) *script {
 				content["outputTranscription"] = transcription
 			}
 		}
-		if s.setup.SaysRole || before {
+		if s.setup.RoleOfTurns || before {
 			content["modelTurn"].(live.Object)["role"] = "model"
 		}
 		if s.setup.EmptyMessages {
@@ -188,7 +188,7 @@ func (s *session) proceed() error {
 			return err
 		}
 	}
-	if wait := t.audio - now; wait > 0 && !s.setup.TalksInTime {
+	if wait := t.audio - now; wait > 0 && !s.setup.RealTimeVoice {
 		s.timer.Reset(wait)
 		return nil
 	}

@@ -26,8 +26,8 @@ func TestFindings(t *testing.T) {
 		{Model: "d", Name: resumes, Verdict: probe.Unavailable, Found: []string{"says plum"}},
 	}}.Findings()
 	want := map[string]setup.Findings{
-		"a": {Forgets: new(false), NeedsSilence: new(true)},
-		"b": {Forgets: new(true), ForgetsLong: new(true), NeedsSilence: new(false)},
+		"a": {ForgetfulHandles: new(false), SilenceRequired: new(true)},
+		"b": {ForgetfulHandles: new(true), ForgetfulWithLongInstruction: new(true), SilenceRequired: new(false)},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("found %+v", got)

@@ -289,10 +289,10 @@ func hearing(plain setup.Config) []probe {
 		{name: "hears 24 kHz", most: 4, do: func(t *talk) { hear(t, 3*speechRate, 1500*time.Millisecond) }, assumed: answers},
 		{name: "a pause of 1 s with 2 s to wait", config: pause(2000), most: 8, do: pauses, assumed: []string{"one turn"}},
 		{name: "a pause of 1 s with 0.3 s to wait", config: pause(300), most: 8, do: pauses, assumed: []string{"two turns"}},
-		streamEnd(plain),
-		silence(500 * time.Millisecond), silence(800 * time.Millisecond), silence(1200 * time.Millisecond),
+		probeStreamEnd(plain),
+		probeSilence(500 * time.Millisecond), probeSilence(800 * time.Millisecond), probeSilence(1200 * time.Millisecond),
 		{name: "what the client marks", config: manual, most: 4, assumed: answers, do: marked},
-		marksWithDetection(plain),
+		probeMarks(plain),
 		{name: "a picture", most: 2, assumed: answers, do: func(t *talk) {
 			if t.open("") {
 				t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Video: picture()}})
@@ -312,15 +312,15 @@ const (
 	remembersResumes = "remembers what was said before the last resume but one"
 )
 
-// streamEnd finds out whether audioStreamEnd ends a turn, or nothing but silence does.
-func streamEnd(plain setup.Config) probe {
+// probeStreamEnd finds out whether audioStreamEnd ends a turn, or nothing but silence does.
+func probeStreamEnd(plain setup.Config) probe {
 	p := probe{name: endsAtStreamEnd, config: pause(4000), most: 4, assumed: answers, do: func(t *talk) {
 		if !t.open("") {
 			return
 		}
 		t.speak(2*speechRate, 0)
 		t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{AudioStreamEnd: true}})
-		t.answers()
+		t.noteAnswer()
 	}}
 	if plain.Profile.EndSilence > 0 {
 		p.assumed, p.unknown = []string{"silent"}, !strings.HasPrefix(plain.Model, "gemini-3.8-live") // of the others nothing was recorded
@@ -328,26 +328,26 @@ func streamEnd(plain setup.Config) probe {
 	return p
 }
 
-// silence finds out whether so much silence behind a speech ends it, where no more sound comes.
-func silence(length time.Duration) probe {
+// probeSilence finds out whether so much silence behind a speech ends it, where no more sound comes.
+func probeSilence(length time.Duration) probe {
 	return probe{name: fmt.Sprintf("%v of silence end a turn", length), most: 4, unknown: true, do: func(t *talk) {
 		if t.open("") {
 			t.speak(2*speechRate, length)
-			t.answers()
+			t.noteAnswer()
 		}
 	}}
 }
 
-// answers notes whether an answer comes.
-func (t *talk) answers() {
+// noteAnswer notes whether an answer comes.
+func (t *talk) noteAnswer() {
 	if h := t.answer(); h.voice > 0 || h.said != "" {
 		t.fact("answers")
 	}
 }
 
-// marksWithDetection finds out what becomes of activityStart and activityEnd where the server finds speech itself. The extended-thinking
+// probeMarks finds out what becomes of activityStart and activityEnd where the server finds speech itself. The extended-thinking
 // model was recorded to ignore them, others close.
-func marksWithDetection(plain setup.Config) probe {
+func probeMarks(plain setup.Config) probe {
 	p := probe{name: "marks where the server listens for itself", most: 4, do: marked, assumed: []string{"closed with 1007"}}
 	if plain.Profile.Slow {
 		p.assumed, p.unknown = nil, true
@@ -386,7 +386,7 @@ func resuming(plain setup.Config) []probe {
 		{name: "resumes with another voice", most: 6, assumed: resumed, do: func(t *talk) {
 			resumes(t, at("Puck", "generationConfig.speechConfig.voiceConfig.prebuiltVoiceConfig.voiceName"), 0)
 		}},
-		resumesAgain(plain), longInstruction(),
+		probeSecondResume(plain), probeLongInstruction(),
 		{name: "a handle that is in use", most: 3, do: resumesTwice, assumed: []string{"gives a handle", "refused with 1011"}},
 		{name: "a handle that is none", assumed: []string{"refused with 1008"}, do: func(t *talk) { t.open("no-handle-of-anybody") }},
 		{name: "a history", most: 4, assumed: []string{"says plum"}, do: func(t *talk) {
@@ -443,7 +443,7 @@ func marked(t *talk) {
 // long takes some ten seconds to say.
 const long = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
 
-// interrupt has the model speak, and does something meanwhile.
+// interrupt asks for a long answer and calls do while the model speaks.
 func interrupt(t *talk, do func()) {
 	if !t.open("") {
 		return
@@ -506,8 +506,8 @@ func resumes(t *talk, config object, later time.Duration) {
 	t.says(t.answer(), "plum")
 }
 
-// resumesAgain resumes twice, with a turn in between, and asks for what was said first.
-func resumesAgain(plain setup.Config) probe {
+// probeSecondResume resumes twice, with a turn in between, and asks for what was said first.
+func probeSecondResume(plain setup.Config) probe {
 	p := probe{name: remembersResumes, most: 8, do: func(t *talk) {
 		if !remember(t) {
 			return
@@ -527,14 +527,14 @@ func resumesAgain(plain setup.Config) probe {
 		t.says(t.answer(), "plum")
 	}}
 	p.assumed = []string{"gives a handle", "resumes", "resumes", "says plum"}
-	if plain.Profile.Forgets {
+	if plain.Profile.ForgetfulHandles {
 		p.assumed = []string{"gives a handle", "resumes", "resumes", "does not say plum"}
 	}
 	return p
 }
 
-// longInstruction resumes with a system instruction of 4 KB: 3.1 was reported to forget the conversation then.
-func longInstruction() probe {
+// probeLongInstruction resumes with a system instruction of 4 KB: 3.1 was reported to forget the conversation then.
+func probeLongInstruction() probe {
 	lines := strings.Repeat("You are a patient listener who answers in few words and in the language of the person who speaks. ", 41)
 	return probe{
 		name: remembersLong, most: 6, unknown: true, config: object{"systemInstruction": lines},

@@ -123,7 +123,7 @@ func (r *recorder) run(ctx context.Context, steps []string) error {
 		case "wait":
 			answered = nil
 		case "text":
-			wait, err = stepTimeout, r.do(ctx, func(ctx context.Context) error { return r.conn.Send(ctx, typed(rest)) })
+			wait, err = stepTimeout, r.do(ctx, func(ctx context.Context) error { return r.conn.Send(ctx, textMessage(rest)) })
 		case "speech":
 			wait, err = stepTimeout, r.do(ctx, func(context.Context) error { r.sound = speech16(); return nil })
 		case "end":
@@ -171,8 +171,8 @@ func (r *recorder) wait(ctx context.Context, d time.Duration, turn <-chan struct
 	return nil
 }
 
-// typed is a turn of words, as all models take it.
-func typed(text string) wire.ClientMessage {
+// textMessage is a turn of words, as all models take it.
+func textMessage(text string) wire.ClientMessage {
 	return wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: text}}
 }
 

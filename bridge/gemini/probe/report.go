@@ -51,7 +51,7 @@ type trace struct {
 func (t *trace) add(sent bool, frame []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	m := Message{From: "server", JSON: t.clean(frame)}
+	m := Message{From: "server", JSON: t.redactMessage(frame)}
 	if sent {
 		m.From = "us"
 	}
@@ -76,10 +76,10 @@ func (t *trace) messages() []Message {
 	return slices.Insert(slices.Clone(t.list), maxMessages/2, Message{At: t.list[maxMessages/2].At, From: "us", JSON: note})
 }
 
-// clean takes out of a message what is secret or long. Conn has taken the key out of what the server says. Needs mu.
-func (t *trace) clean(frame []byte) json.RawMessage {
+// redactMessage takes out of a message what is secret or long. Conn has taken the key out of what the server says. Needs mu.
+func (t *trace) redactMessage(frame []byte) json.RawMessage {
 	t.redact.Numbers = true
-	text := t.redact.Message(frame)
+	text := t.redact.RedactMessage(frame)
 	if len(text) > maxMessage {
 		text, _ = json.Marshal(fmt.Sprintf("a message of %d bytes", len(frame)))
 	}
@@ -93,7 +93,7 @@ func (r Report) Clean() Report {
 	for i := range r.Results {
 		notes := slices.Clone(r.Results[i].Notes)
 		for j := range notes {
-			notes[j] = redact.Text(notes[j])
+			notes[j] = redact.RedactText(notes[j])
 		}
 		r.Results[i].Notes = notes
 	}
@@ -143,15 +143,15 @@ func (r Report) Findings() map[string]setup.Findings {
 		switch result.Name {
 		case remembersResumes:
 			if says := last == "says plum"; says || last == "does not say plum" {
-				f.Forgets = new(!says)
+				f.ForgetfulHandles = new(!says)
 			}
 		case remembersLong:
 			if says := last == "says plum"; says || last == "does not say plum" {
-				f.ForgetsLong = new(!says)
+				f.ForgetfulWithLongInstruction = new(!says)
 			}
 		case endsAtStreamEnd:
 			if answered := last == "answers"; answered || last == "silent" {
-				f.NeedsSilence = new(!answered)
+				f.SilenceRequired = new(!answered)
 			}
 		}
 		if f != (setup.Findings{}) {

@@ -405,7 +405,7 @@ func (p *parser) declare(tree map[string]any, at string) (object map[string]any,
 	return p.fitSchema(translated, at)
 }
 
-// fitSchema returns a translated schema as it is sent.
+// fitSchema converts a translated schema to the form that is sent to Google.
 func (p *parser) fitSchema(translated map[string]any, at string) (object map[string]any, places *textPlaces, err error) {
 	places = takePlaces(translated)
 	whole, err := p.fit(translated, "Schema", at)

@@ -37,7 +37,7 @@ type Options struct {
 	// History is what was said before the conversation began, in other ones, oldest first.
 	History []Said
 
-	// EndPause is the pause by which the client wants a turn to end (silenceDurationMs); 0: the model's own.
+	// EndPause is the pause after which a turn is to end (silenceDurationMs), or 0 for the model's default.
 	EndPause time.Duration
 
 	// PreRoll is how much audio from before an activityStart belongs to the speech, if Manual.

@@ -11,7 +11,7 @@ import (
 	"voxgate/tools"
 )
 
-// Profile is what a model can do in an open session; bridge acts on it.
+// Profile describes how a model behaves in an open session. Package bridge acts on it.
 type Profile struct {
 	// Name is the row of the table.
 	Name string
@@ -25,26 +25,26 @@ type Profile struct {
 	// Appends says whether turns can be added in mid-session without asking for an answer.
 	Appends bool
 
-	// Forgets is set where a handle that comes on a resumed connection may stand for the turns of that connection alone.
-	Forgets bool
+	// ForgetfulHandles means that a handle received on a resumed connection may restore the turns of that connection only.
+	ForgetfulHandles bool
 
-	// ForgetsLong is set where a session that is resumed with a long system instruction has forgotten the conversation: see
-	// [Config.IsLong].
-	ForgetsLong bool
+	// ForgetfulWithLongInstruction means that resuming a session with a long system instruction loses the conversation: see
+	// [Config.HasLongInstruction].
+	ForgetfulWithLongInstruction bool
 
-	// EndSilence is how much silence the model must hear behind a speech to find its end, where the sound stops; 0:
-	// audioStreamEnd is enough for it.
+	// EndSilence is the silence after the last word by which the model detects the end of speech. It is sent when the sound
+	// stops. 0 if audioStreamEnd is enough.
 	EndSilence time.Duration
 
-	// AnswersAfterTurn is set where an answer to a call that does not block is dropped if it comes before the end of the turn that
-	// has called.
+	// AnswersAfterTurn means that the server drops the answer to a non-blocking function call if it arrives before the end of the
+	// turn that contains the call.
 	AnswersAfterTurn bool
 
-	// GoesOn models take up an answer again that an empty turn of the client has interrupted.
-	GoesOn bool
+	// InterruptedAnswersContinue means that the model continues an answer that an empty client turn has interrupted.
+	InterruptedAnswersContinue bool
 
-	// MarksNoSpeech models write "<no speech>" into the transcript of a turn in which they say nothing.
-	MarksNoSpeech bool
+	// NoSpeechMarker means that the model writes "<no speech>" into the transcript of a turn without speech.
+	NoSpeechMarker bool
 
 	// Proactive models may hear speech and decide not to answer it.
 	Proactive bool
@@ -57,46 +57,50 @@ type Profile struct {
 	Writes bool
 }
 
-// longInstruction is how many bytes a long system instruction has: the 200 tokens that were reported (cookbook #1197), at four bytes each.
+// longInstruction is the size in bytes from which a system instruction counts as long: 200 tokens of four bytes, as reported in
+// cookbook #1197.
 const longInstruction = 800
 
-// IsLong reports whether the system instruction is so long that a model that ForgetsLong forgets the conversation at a resume.
-func (c Config) IsLong() bool {
+// HasLongInstruction reports whether the system instruction is longer than longInstruction: see
+// [Profile].ForgetfulWithLongInstruction.
+func (c Config) HasLongInstruction() bool {
 	return c.setup["systemInstruction"] != nil && len(tools.Encode(c.setup["systemInstruction"])) > longInstruction
 }
 
-// Speaks reports whether the model answers in voice.
-func (c Config) Speaks() bool {
+// HasVoice reports whether the model answers in voice.
+func (c Config) HasVoice() bool {
 	modalities, _ := get(c.setup, "generationConfig.responseModalities").([]any)
 	return !c.Profile.Writes && len(modalities) > 0 && modalities[0] == "AUDIO"
 }
 
-// EndSilence is how much silence must go up behind a speech of which no more sound comes; 0: audioStreamEnd is enough.
+// EndSilence returns the silence to send after speech when the sound stops, or 0 if audioStreamEnd is enough. It exceeds the
+// client's own silenceDurationMs by a second.
 func (c Config) EndSilence() time.Duration {
 	if c.Options.Manual || c.Profile.EndSilence == 0 {
 		return 0
 	}
-	return max(c.Profile.EndSilence, c.Options.EndPause+time.Second) // the same margin as without a silence of the client's
+	return max(c.Profile.EndSilence, c.Options.EndPause+time.Second)
 }
 
-// Findings are what a server was found to do otherwise than the table assumes of its model. nil fields: as the table says.
+// Findings holds measured behaviour of a server that replaces what the table assumes about a model. A nil field keeps the
+// assumption.
 type Findings struct {
-	Forgets      *bool // see [Profile]
-	ForgetsLong  *bool // likewise
-	NeedsSilence *bool // audioStreamEnd does not end a turn: see Profile.EndSilence
+	ForgetfulHandles             *bool // see [Profile]
+	ForgetfulWithLongInstruction *bool // likewise
+	SilenceRequired              *bool // audioStreamEnd does not end a turn: see Profile.EndSilence
 }
 
-// apply changes a profile as was found.
+// apply replaces the assumptions in a profile.
 func (f Findings) apply(p *Profile) {
-	if f.Forgets != nil {
-		p.Forgets = *f.Forgets
+	if f.ForgetfulHandles != nil {
+		p.ForgetfulHandles = *f.ForgetfulHandles
 	}
-	if f.ForgetsLong != nil {
-		p.ForgetsLong = *f.ForgetsLong
+	if f.ForgetfulWithLongInstruction != nil {
+		p.ForgetfulWithLongInstruction = *f.ForgetfulWithLongInstruction
 	}
 	switch {
-	case f.NeedsSilence == nil:
-	case *f.NeedsSilence:
+	case f.SilenceRequired == nil:
+	case *f.SilenceRequired:
 		p.EndSilence = endSilence
 	default:
 		p.EndSilence = 0

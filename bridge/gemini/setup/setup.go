@@ -77,7 +77,7 @@ type Scope struct {
 	// Hides reports whether a function cannot be called now, whoever declares it; nil: every one can.
 	Hides func(name string) bool
 
-	// Findings are by the names of models.
+	// Findings holds measured behaviour by model name.
 	Findings map[string]Findings
 
 	// MaxPreRoll is the most that prefixPaddingMs may be; 0: 10 s. Audio that waits takes 32 kB a second.

@@ -84,9 +84,9 @@ type row struct {
 	refuses []string
 }
 
-// endSilence is more than models of version 3.8 were seen to need: 0.5 s and an audioStreamEnd were not enough (12 of 12), 1.4 s were
-// (6 of 6; openclaw #152646, September 2026). The same was reported of gemini-2.5-flash (python-genai #1328), and of models that
-// nobody has measured it is assumed: silence harms none. Of 3.1 audioStreamEnd was recorded to end a turn (3 of 3).
+// endSilence is longer than the silence that models of version 3.8 need: 0.5 s with an audioStreamEnd did not end a turn (12 of 12
+// recordings), 1.4 s did (6 of 6; openclaw #152646, September 2026). The same was reported for gemini-2.5-flash (python-genai #1328)
+// and is assumed for models without a measurement, since additional silence does no harm. For 3.1 audioStreamEnd is enough (3 of 3).
 const endSilence = 1500 * time.Millisecond
 
 // writing is the row of all models that are none of the Live API's. Each call is a part of an answer, which waits for its result.
@@ -102,22 +102,22 @@ var writing = row{
 // (start-manage-session, best-practices), and where a row says so measurements of others. Nobody has run this table
 // against Google's servers.
 //
-// Forgets was reported of gemini-3.8-live on Vertex AI (October 2026: 9 of 9 trials, 23 of 30 resumes in production). Of the other
-// models nothing is known, so they count as forgetful as well: a model that is not loses nothing by it.
+// ForgetfulHandles was reported for gemini-3.8-live on Vertex AI (October 2026: 9 of 9 trials, 23 of 30 resumes in production). It is
+// assumed for the other models, for which no measurement exists: a model with better handles loses nothing by that.
 //
-// AnswersAfterTurn was reported of gemini-3.8-live on Vertex AI (October 2026). On the Gemini API a turn that calls a function and says
+// AnswersAfterTurn was reported for gemini-3.8-live on Vertex AI (October 2026). On the Gemini API a turn that calls a function and says
 // nothing ends within the same millisecond (recorded), so waiting for its end costs nothing there. The extended-thinking variant ends its
 // turn before it calls (recorded).
 var models = []row{
 	// Vertex refuses behavior for it (livekit/agents #3801) and has the moods in its one version (livekit/agents #4362).
 	// The second is its preview, which stands here because its name begins like that of one that was shut down.
 	{
-		Profile: Profile{Name: "2.5-native-audio-vertex", Seeds: true, Forgets: true, Appends: true, EndSilence: endSilence},
+		Profile: Profile{Name: "2.5-native-audio-vertex", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
 		prefix:  "gemini-live-2.5-flash-native-audio", on: vertexAI, twin: "gemini-2.5-flash-native-audio-preview-12-2025",
 		output: speaks, thinking: thinksBudget, calls: callsSync, moods: moodsAsked,
 	},
 	{
-		Profile: Profile{Name: "2.5-native-audio-vertex", Seeds: true, Forgets: true, Appends: true, EndSilence: endSilence},
+		Profile: Profile{Name: "2.5-native-audio-vertex", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
 		prefix:  "gemini-live-2.5-flash-preview-native-audio", on: vertexAI, whole: "gemini-live-2.5-flash-native-audio",
 		twin:   "gemini-2.5-flash-native-audio-preview-12-2025",
 		output: speaks, thinking: thinksBudget, calls: callsSync, moods: moodsAsked,
@@ -132,20 +132,20 @@ var models = []row{
 
 	// Blocking by default; proactivity and affective dialog by v1alpha (js-genai #696).
 	{
-		Profile: Profile{Name: "2.5-native-audio", Seeds: true, Forgets: true, Appends: true, EndSilence: endSilence},
+		Profile: Profile{Name: "2.5-native-audio", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
 		prefix:  "gemini-2.5-flash-native-audio", on: geminiAPI, whole: "gemini-2.5-flash-native-audio-preview-12-2025",
 		twin:   "gemini-live-2.5-flash-native-audio",
 		output: speaks, thinking: thinksBudget, calls: callsWaiting, moods: moodsAsked,
 	},
 	// The one that writes; otherwise as its sister above.
 	{
-		Profile: Profile{Name: "2.5-flash-vertex", Seeds: true, Forgets: true, Appends: true, EndSilence: endSilence},
+		Profile: Profile{Name: "2.5-flash-vertex", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
 		prefix:  "gemini-live-2.5-flash", on: vertexAI,
 		output: speaks | writes, thinking: thinksBudget, calls: callsSync,
 	},
 	// clientContent is for the history alone and closes with 1007 later; no scheduling.
 	{
-		Profile: Profile{Name: "3.1-flash-live", Seeds: true, Forgets: true},
+		Profile: Profile{Name: "3.1-flash-live", Seeds: true, ForgetfulHandles: true},
 		prefix:  "gemini-3.1-flash-live", on: geminiAPI, whole: "gemini-3.1-flash-live-preview",
 		output: speaks, thinking: thinksLevel, calls: callsSync, wide: true,
 	},
@@ -154,8 +154,8 @@ var models = []row{
 	// September 2026).
 	{
 		Profile: Profile{
-			Name: "3.8-live-extended-thinking", ContextUpdate: true, Seeds: true, Forgets: true, Appends: true, Proactive: true, Slow: true,
-			EndSilence: endSilence, MarksNoSpeech: true, GoesOn: true,
+			Name: "3.8-live-extended-thinking", ContextUpdate: true, Seeds: true, ForgetfulHandles: true, Appends: true, Proactive: true, Slow: true,
+			EndSilence: endSilence, NoSpeechMarker: true, InterruptedAnswersContinue: true,
 		},
 		prefix: "gemini-3.8-live-extended-thinking", on: geminiAPI,
 		output: speaks, thinking: thinksAlways, calls: callsAsync, moods: moodsAlways, wide: true, oneAnswer: true,
@@ -163,7 +163,7 @@ var models = []row{
 	// proactiveAudio false is an error, affective dialog closes with 1007 at the first message.
 	{
 		Profile: Profile{
-			Name: "3.8-live", ContextUpdate: true, Seeds: true, Forgets: true, Appends: true, Proactive: true, EndSilence: endSilence,
+			Name: "3.8-live", ContextUpdate: true, Seeds: true, ForgetfulHandles: true, Appends: true, Proactive: true, EndSilence: endSilence,
 			AnswersAfterTurn: true,
 		},
 		prefix: "gemini-3.8-live", on: geminiAPI,
@@ -172,8 +172,8 @@ var models = []row{
 	// The avatar is Vertex's alone; contextUpdate is described in its start-manage-session.
 	{
 		Profile: Profile{
-			Name: "3.8-live-vertex", ContextUpdate: true, Seeds: true, Forgets: true, Appends: true, Proactive: true, EndSilence: endSilence,
-			AnswersAfterTurn: true,
+			Name: "3.8-live-vertex", ContextUpdate: true, Seeds: true, ForgetfulHandles: true, Appends: true, Proactive: true,
+			EndSilence: endSilence, AnswersAfterTurn: true,
 		},
 		prefix: "gemini-3.8-live", on: vertexAI,
 		output: speaks | shows, thinking: thinksNever, moods: moodsAlways, wide: true,
@@ -197,7 +197,7 @@ var models = []row{
 	},
 	// Models newer than this table: taken for one that is like the newest, without what only one of them has.
 	{
-		Profile: Profile{Name: "unknown", Seeds: true, Forgets: true, Appends: true, EndSilence: endSilence},
+		Profile: Profile{Name: "unknown", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
 		on:      anywhere, output: speaks, thinking: thinksAnyhow, moods: moodsAsked, wide: true,
 	},
 }

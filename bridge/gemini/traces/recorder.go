@@ -52,7 +52,7 @@ func (r *Recorder) Add(sent bool, frame []byte) {
 	if sent || !r.sound.Silent { // silence that goes on is one line, however much comes meanwhile
 		r.endSound()
 	}
-	r.write(Line{Dir: dir, MS: r.now(), Msg: r.redact.Message(frame)})
+	r.write(Line{Dir: dir, MS: r.now(), Msg: r.redact.RedactMessage(frame)})
 }
 
 // Close writes how the server has ended the connection, and returns the first error of the recording. A code of 0: it has not.
@@ -61,7 +61,7 @@ func (r *Recorder) Close(code int, reason string) error {
 	defer r.mu.Unlock()
 	r.endSound()
 	if code != 0 {
-		end, err := json.Marshal(Close{code, r.redact.Text(reason)})
+		end, err := json.Marshal(Close{code, r.redact.RedactText(reason)})
 		if err != nil {
 			return err
 		}

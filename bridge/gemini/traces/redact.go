@@ -27,8 +27,8 @@ var (
 	numbers  = regexp.MustCompile(`\d{6,}`)
 )
 
-// Text returns a text without secrets.
-func (r *Redactor) Text(text string) string {
+// RedactText returns a text without secrets.
+func (r *Redactor) RedactText(text string) string {
 	text = projects.ReplaceAllString(keys.ReplaceAllString(text, "<key>"), "projects/P/locations/L/")
 	if r.Numbers {
 		text = numbers.ReplaceAllString(text, "<number>")
@@ -36,8 +36,8 @@ func (r *Redactor) Text(text string) string {
 	return text
 }
 
-// Message returns a message without secrets. Sound is replaced by its length in characters of base64.
-func (r *Redactor) Message(frame []byte) json.RawMessage {
+// RedactMessage returns a message without secrets. Sound is replaced by its length in characters of base64.
+func (r *Redactor) RedactMessage(frame []byte) json.RawMessage {
 	var tree any
 	dec := json.NewDecoder(bytes.NewReader(frame))
 	dec.UseNumber()
@@ -47,20 +47,20 @@ func (r *Redactor) Message(frame []byte) json.RawMessage {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(r.value("", tree)) // what was decoded can be encoded
+	_ = enc.Encode(r.redactValue("", tree)) // what was decoded can be encoded
 	return bytes.TrimSpace(b.Bytes())
 }
 
-// value redacts the value of a field.
-func (r *Redactor) value(name string, value any) any {
+// redactValue redacts the value of a field.
+func (r *Redactor) redactValue(name string, value any) any {
 	switch v := value.(type) {
 	case map[string]any:
 		for inner, field := range v {
-			v[inner] = r.value(inner, field)
+			v[inner] = r.redactValue(inner, field)
 		}
 	case []any:
 		for i, element := range v {
-			v[i] = r.value(name, element)
+			v[i] = r.redactValue(name, element)
 		}
 	case string:
 		switch {
@@ -69,7 +69,7 @@ func (r *Redactor) value(name string, value any) any {
 		case slices.Contains(secretFields, name) && v != "":
 			return r.nameOf(name, v)
 		}
-		return r.Text(v)
+		return r.RedactText(v)
 	}
 	return value
 }

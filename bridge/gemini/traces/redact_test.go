@@ -20,11 +20,11 @@ func TestRedactor(t *testing.T) {
 		{`{"promptTokenCount":1234567}`, `{"promptTokenCount":1234567}`},
 		{`not JSON`, `"<8 bytes that are not JSON>"`},
 	} {
-		if got := string(r.Message([]byte(test.message))); got != test.want {
+		if got := string(r.RedactMessage([]byte(test.message))); got != test.want {
 			t.Errorf("%s became %s, want %s", test.message, got, test.want)
 		}
 	}
-	if got := (&traces.Redactor{}).Text("call_741485"); got != "call_741485" {
+	if got := (&traces.Redactor{}).RedactText("call_741485"); got != "call_741485" {
 		t.Errorf("the id of a call became %s", got)
 	}
 }

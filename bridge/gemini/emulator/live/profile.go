@@ -13,23 +13,23 @@ type Traits struct {
 	Withholds bool // handles, while it speaks or waits for a function
 	SaysIdle  bool // by interactionStatus
 
-	// Forgets is set where a handle that is given on a resumed connection stands for the turns of that connection alone.
-	Forgets bool
+	// ForgetfulHandles is set where a handle that is given on a resumed connection stands for the turns of that connection alone.
+	ForgetfulHandles bool
 
 	// AnswersAfterTurn is set where the answer to a call that does not block is dropped before the end of the turn that has called.
 	AnswersAfterTurn bool
 
-	// NeedsSilence is set where the end of speech is found in the audio alone: audioStreamEnd does nothing.
-	NeedsSilence bool
+	// SilenceRequired is set where the end of speech is found in the audio alone: audioStreamEnd does nothing.
+	SilenceRequired bool
 
-	// TalksInTime is set where the voice comes at the speed of talking, and the turn ends as soon as it was sent.
-	TalksInTime bool
+	// RealTimeVoice is set where the voice comes at the speed of talking, and the turn ends as soon as it was sent.
+	RealTimeVoice bool
 
-	// GoesOn is set where the model takes up an answer again that an empty turn of the client has interrupted.
-	GoesOn bool
+	// InterruptedAnswersContinue is set where the model takes up an answer again that an empty turn of the client has interrupted.
+	InterruptedAnswersContinue bool
 
-	// IgnoresMarks is set where activityStart and activityEnd do nothing while the server detects activity.
-	IgnoresMarks bool
+	// IgnoredMarks is set where activityStart and activityEnd do nothing while the server detects activity.
+	IgnoredMarks bool
 
 	Wire
 }
@@ -46,7 +46,7 @@ type Wire struct {
 	// its offsets have 9 decimals.
 	NoActivity, ActivityInContent bool
 
-	SaysRole bool // "model", of each turn
+	RoleOfTurns bool // "model", of each turn
 
 	// FlowingHandles is set where a handle comes every half second while audio flows, asked for or not.
 	FlowingHandles bool
@@ -87,7 +87,7 @@ const (
 
 // older are the traits of the models of version 2.5.
 var older = Traits{
-	Blocks: true, OnePart: true, Withholds: true, Forgets: true, Wire: Wire{NoActivity: true, LongHandles: true},
+	Blocks: true, OnePart: true, Withholds: true, ForgetfulHandles: true, Wire: Wire{NoActivity: true, LongHandles: true},
 }
 
 var profiles = []profile{
@@ -95,22 +95,22 @@ var profiles = []profile{
 		prefix: "gemini-3.8-live-extended-thinking", gemini: true, thinking: needsLevel, asyncOnly: true, noScheduling: true,
 		needsRole: true, proactive: true, contextUpdate: true, wholeInput: true,
 		Traits: Traits{
-			SaysIdle: true, Forgets: true, NeedsSilence: true, TalksInTime: true, GoesOn: true, IgnoresMarks: true,
-			Wire: Wire{EmptyMessages: true, OneTranscript: true, NoActivity: true, SaysRole: true},
+			SaysIdle: true, ForgetfulHandles: true, SilenceRequired: true, RealTimeVoice: true, InterruptedAnswersContinue: true, IgnoredMarks: true,
+			Wire: Wire{EmptyMessages: true, OneTranscript: true, NoActivity: true, RoleOfTurns: true},
 		},
 	},
 	{
 		prefix: "gemini-3.8-live", gemini: true, vertex: true, video: true, thinking: noThinking,
 		needsRole: true, proactive: true, contextUpdate: true, wholeInput: true,
 		Traits: Traits{
-			Forgets: true, NeedsSilence: true, AnswersAfterTurn: true,
-			Wire: Wire{EmptyMessages: true, OneTranscript: true, SaysRole: true},
+			ForgetfulHandles: true, SilenceRequired: true, AnswersAfterTurn: true,
+			Wire: Wire{EmptyMessages: true, OneTranscript: true, RoleOfTurns: true},
 		},
 	},
 	{
 		prefix: "gemini-3.1-flash-live", gemini: true, syncOnly: true, noContent: true, wholeInput: true,
 		Traits: Traits{
-			Blocks: true, Forgets: true,
+			Blocks: true, ForgetfulHandles: true,
 			Wire: Wire{EmptyMessages: true, OneTranscript: true, ActivityInContent: true, FlowingHandles: true},
 		},
 	},

@@ -287,7 +287,7 @@ func (s *Setup) checkRealtime(in *RealtimeInput) error {
 	switch {
 	case s.Manual && in.AudioStreamEnd:
 		return invalid("audio_stream_end is only supported with automatic activity detection.")
-	case !s.Manual && !s.IgnoresMarks && (in.ActivityStart != nil || in.ActivityEnd != nil):
+	case !s.Manual && !s.IgnoredMarks && (in.ActivityStart != nil || in.ActivityEnd != nil):
 		return invalid("Explicit activity control is not supported when automatic activity detection is enabled.")
 	}
 	return nil
