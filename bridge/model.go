@@ -49,6 +49,7 @@ func (s *Session) onKeeper(ctx context.Context, e keeper.Event) {
 		}
 	case keeper.Unlinked:
 		s.holdAnswers(false)
+		s.noSpeech = noSpeechFilter{} // the rest of the turn will not come
 		s.answer.breakOff()
 		s.calls.Orphan()
 	case keeper.HandleChanged:

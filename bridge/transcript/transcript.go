@@ -142,7 +142,7 @@ func (l *Transcript) Begin(entries []Entry) {
 	}
 }
 
-// AnswerText is all of an answer, heard or not, but for what an interruption has cut off.
+// AnswerText returns the whole text of an answer, or what was heard of an interrupted one.
 func (l *Transcript) AnswerText(turn int) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -356,13 +356,13 @@ func (l *Transcript) Clear() {
 	l.entries, l.runes = nil, 0
 }
 
-// Before is what was said before a turn, and before the conversation, as a model gets it: the newest entries, limit bytes
-// of text at most, with alternating roles.
+// Before returns what was said before a turn, and before the conversation, in the form for a model: the newest entries with
+// alternating roles, limited to limit bytes of text. Of a single longer entry it returns the end.
 func (l *Transcript) Before(before, limit int) []wire.Content {
 	return l.contents(limit, func(turn int) bool { return turn != 0 && turn < before })
 }
 
-// Between is likewise what was said after one turn and before another.
+// Between is like Before for the entries after one turn and before another.
 func (l *Transcript) Between(after, before, limit int) []wire.Content {
 	return l.contents(limit, func(turn int) bool { return after < turn && turn < before })
 }
@@ -385,8 +385,10 @@ func (l *Transcript) contents(limit int, wanted func(turn int) bool) []wire.Cont
 		if text == "" {
 			continue
 		}
-		if size += len(text); size > limit {
+		if size += len(text); size > limit && len(turns) > 0 {
 			break
+		} else if size > limit { // one entry alone
+			text = "… " + strings.ToValidUTF8(text[len(text)-limit:], "")
 		}
 		if e.Cut {
 			text += " …" // was interrupted here

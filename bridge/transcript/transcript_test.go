@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"voxgate/bridge/gemini/wire"
 )
 
 // Whatever is said, cut and heard: what is reported as heard is the beginning of what was said, grows with what was played, and
@@ -94,5 +96,35 @@ func TestWordsWithoutSpaces(t *testing.T) {
 	}
 	if got := l.Entries(); len(got) == 0 {
 		t.Error("the conversation has no answer at all")
+	}
+}
+
+// Of one entry that is longer than the limit a model gets the end, and of several entries those that fit.
+func TestLimitOfHistory(t *testing.T) {
+	for name, test := range map[string]struct {
+		said []string
+		want string
+	}{
+		"all":               {[]string{"one", "two"}, `one|two`},
+		"the newest":        {[]string{"123456789012345678", "two"}, `two`},
+		"one long entry":    {[]string{"12345678901234567890end"}, `… 45678901234567890end`},
+		"letters are whole": {[]string{"ääääääääääääääää"}, `… ääääääääää`},
+	} {
+		l := &Transcript{}
+		for i, text := range test.said {
+			l.Typed(2*i+1, text)
+			l.Answer(2*i+1, "", 0, 0)
+		}
+		var got []string
+		for _, c := range l.Before(100, 20) {
+			parts, err := wire.ParseParts(c.Parts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, strings.Split(parts.Text(), "\n")...)
+		}
+		if strings.Join(got, "|") != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
 	}
 }

@@ -71,7 +71,7 @@ func newUUID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// save keeps a session, and returns a handle for it. isLong: in the form of models of version 2.5.
+// save stores a session and returns a handle for it: a UUID, or with isLong base64 as for models of version 2.5.
 func (m *memory) save(s saved, isLong bool) string {
 	handle := newUUID()
 	if isLong {
@@ -205,8 +205,8 @@ func (s *session) giveHandle() error {
 	return s.conn.send(live.Object{"sessionResumptionUpdate": update})
 }
 
-// savedHistory is what a handle that is given now stands for. Turns that were appended since the last completed turn are in
-// no handle, and on a resumed connection some models forget what was said before it.
+// savedHistory returns the turns that a handle given now restores. Turns appended since the last completed turn are in no handle, and
+// the handles of a resumed connection lack the earlier turns for some models.
 func (s *session) savedHistory() []Turn {
 	end, begin := len(s.history)-s.appended, 0
 	if s.setup.ForgetfulHandles {

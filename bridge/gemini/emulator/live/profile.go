@@ -85,8 +85,8 @@ const (
 	needsLevel // low or more
 )
 
-// older are the traits of the models of version 2.5.
-var older = Traits{
+// traits25 are the traits of the models of version 2.5.
+var traits25 = Traits{
 	Blocks: true, OnePart: true, Withholds: true, ForgetfulHandles: true, Wire: Wire{NoActivity: true, LongHandles: true},
 }
 
@@ -116,15 +116,15 @@ var profiles = []profile{
 	},
 	{
 		prefix: "gemini-live-2.5-flash-native-audio", vertex: true, thinking: budgetOnly, alphaExtras: true,
-		Traits: older,
+		Traits: traits25,
 	},
 	{
 		prefix: "gemini-live-2.5-flash", vertex: true, text: true, thinking: budgetOnly,
-		Traits: older,
+		Traits: traits25,
 	},
 	{
 		prefix: "gemini-2.5-flash-native-audio", gemini: true, thinking: budgetOnly, alphaExtras: true,
-		Traits: older,
+		Traits: traits25,
 	},
 	{prefix: "gemini-3.5-live-translate", gemini: true, vertex: true},
 	{prefix: "gemini-3.5-transcribe-live", gemini: true, vertex: true, text: true},
