@@ -140,7 +140,7 @@ func TestNothingIsForgottenElsewhere(t *testing.T) {
 // In an hour with seven goAways and three lost connections, nothing of twenty facts that were said at random times is
 // forgotten.
 func TestAnHourIsRemembered(t *testing.T) {
-	for _, name := range forgetful {
+	for _, name := range []string{"gemini-3.8-live", "gemini-3.1-flash-live-preview"} { // one takes turns in mid-session, one does not
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bubble(t, func(t *testing.T) {

@@ -120,7 +120,7 @@ func TestSequencesOfMessages(t *testing.T) {
 	messages["a call"] = `{"toolCall":{"functionCalls":[{"id":"x","name":"nothing","args":{}}]}}`
 	names := slices.Sorted(maps.Keys(messages))
 	pick := rand.New(rand.NewPCG(48, 1)).IntN
-	tries := 40
+	const tries = 20 // in each state
 	states := map[string]func(c *caller, l *bridgetest.Link){}
 	for name, reach := range unaskedStates {
 		states["nobody asks, "+name] = reach

@@ -49,7 +49,10 @@ func TestRecordedSessions(t *testing.T) {
 		if trace.Name == "closes" || !slices.ContainsFunc(trace.Lines, func(l traces.Line) bool { return l.Dir == traces.Down }) {
 			continue // closes without their sessions: the test of the decoder has them
 		}
-		t.Run(trace.Name, func(t *testing.T) { bubble(t, func(t *testing.T) { playTrace(t, trace) }) })
+		t.Run(trace.Name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T) { playTrace(t, trace) })
+		})
 	}
 }
 
@@ -152,14 +155,14 @@ func (p *player) accept(l *bridgetest.Link) *bridgetest.Link {
 
 // runMicrophone sends what the client says, and else silence, in real time.
 func (p *player) runMicrophone() {
-	for tick := time.NewTicker(20 * time.Millisecond); ; {
+	for tick := time.NewTicker(100 * time.Millisecond); ; {
 		select {
 		case <-p.done:
 			tick.Stop()
 			return
 		case <-tick.C:
 		}
-		frame := make([]int16, 320)
+		frame := make([]int16, 1600)
 		p.mu.Lock()
 		burst := p.burst
 		p.burst = nil
