@@ -64,11 +64,11 @@ func talker(t *testing.T, seconds int) (url string, said <-chan struct{}) {
 	return server.URL, all
 }
 
-// TestLongAnswersWaitForSlowClients has the model say nearly two minutes at once, to a client that does not read meanwhile; where the voice
+// TestLongAnswersWaitForSlowClients has the model say 40 seconds at once, to a client that does not read meanwhile; where the voice
 // comes as it is spoken, a few seconds. Where it comes as it is said, it waits for the client, which gets all of it and its end behind it.
 func TestLongAnswersWaitForSlowClients(t *testing.T) {
 	t.Parallel()
-	const long = 115 // seconds of voice: 7.4 MB in base64
+	const long = 40 // seconds of voice: 2.6 MB in base64, more than the 1 MiB that wait for a client and the small buffers of sockets
 	for _, test := range []struct {
 		name, path, first, ready, ask, voice, end string
 		seconds                                   int
@@ -98,7 +98,9 @@ func TestLongAnswersWaitForSlowClients(t *testing.T) {
 				t,
 				doortest.WithLive(t, emulator.Scenario{}, nil),
 				doortest.WithOpenAI,
-				func(_ *doortest.Doors, o *bridge.Options) { o.Client = &api.Client{BaseURL: url} },
+				func(d *doortest.Doors, o *bridge.Options) {
+					d.SmallBuffers, o.Client = true, &api.Client{BaseURL: url}
+				},
 			)
 			read := make(chan struct{}) // closed when the client reads on
 			voice, ended := 0, false

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,14 +26,19 @@ func CheckFaults(t *testing.T, c *Client) {
 	}
 }
 
-// goWords are words of Go's, of its readers of JSON above all, that no client should read.
-var goWords = regexp.MustCompile(`Go (struct|value)|json: |[Uu]nmarshal|strconv|map\[|\[\]interface|interface \{|struct \{|reflect\.`)
+// goWords are words of Go and its JSON packages that no client should read. They are searched for one by one: a regular expression
+// would take more CPU than the gateway in tests that measure it.
+var goWords = []string{
+	"Go struct", "Go value", "json: ", "nmarshal", "strconv", "map[", "[]interface", "interface {", "struct {", "reflect.",
+}
 
 // CheckWords fails if a message shows how the gateway is written.
 func CheckWords(t testing.TB, message string) {
 	t.Helper()
-	if found := goWords.FindStringIndex(message); found != nil {
-		t.Errorf("a message has %q: %.400s", message[found[0]:found[1]], message[max(0, found[0]-300):])
+	for _, word := range goWords {
+		if at := strings.Index(message, word); at >= 0 {
+			t.Errorf("a message has %q: %.400s", word, message[max(0, at-300):])
+		}
 	}
 }
 

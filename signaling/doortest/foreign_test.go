@@ -23,6 +23,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/metrics"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -273,8 +274,13 @@ func allocatedBytes() uint64 {
 // than its bound, sends no secret elsewhere, fails with an error that has none, and reads the next answer.
 func TestForeignBodies(t *testing.T) { // alone: it replaces http.DefaultTransport, and counts what the process allocates
 	faults := foreignFaults()
+	// Readers with a bound of 64 MiB share their code, and each endless body takes them a second.
+	alike := []string{"an endless picture", "an endless list", "endless white space", "an event of endless lines"}
 	for name, reader := range foreignReaders(t) {
 		for fault, answer := range faults {
+			if reader.allocated > 64<<20 && slices.Contains(alike, fault) {
+				continue
+			}
 			t.Run(name+"/"+fault, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { checkForeignReader(t, reader, answer) })
 			})
