@@ -2,6 +2,7 @@ package media_test
 
 import (
 	"encoding/base64"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -32,6 +33,28 @@ func TestSampleReader(t *testing.T) {
 	r.Reset()
 	if got := r.Append(nil, []byte{2, 0}); len(got) != 1 || got[0] != 2 {
 		t.Errorf("after a reset: %v", got)
+	}
+}
+
+// TestLostHalfOfASample sends a byte too many or too few within a stream of speech: what comes a piece later is whole again.
+func TestLostHalfOfASample(t *testing.T) {
+	want := make([]int16, 1600)
+	for i := range want {
+		want[i] = int16(3000 * math.Sin(float64(i)/9))
+	}
+	stream := media.AppendBytes(nil, want)
+	for name, stray := range map[string][]byte{"a byte too many": {77}, "three too many": {1, 2, 3}, "a piece with a byte too few": stream[:319]} {
+		for _, size := range []int{160, 161, 333, 640} {
+			var r media.SampleReader
+			r.Append(nil, stray)
+			var got []int16
+			for piece := range slices.Chunk(stream, size) {
+				got = r.Append(got, piece)
+			}
+			if n := len(got); n < len(want)-1 || !slices.Equal(got[n-1200:], want[len(want)-1200:]) {
+				t.Errorf("%s, in pieces of %d bytes: %d samples, or other ones", name, size, n)
+			}
+		}
 	}
 }
 
