@@ -94,7 +94,7 @@ PACKAGE ?= ./signaling
 TIMES ?= 100
 traces: build-deps ## plays a recording of somebody else's, FILE=my.jsonl, to the decoder, to a gateway and against the emulator; none: all of ours
 	VOXGATE_TRACE=$(abspath $(FILE)) $(GO) test -count=1 -v -run 'TestRecord(ings|edUsage|edSessions|edKinds)' ./bridge/gemini/wire \
-	  ./bridge/price ./bridge ./bridge/gemini/emulator
+	  ./bridge/price ./bridge/gemini/emulator ./signaling/doortest
 
 repeat: build-deps test-deps ## the tests of one package a hundred times, each time in another order (PACKAGE=./store TIMES=20)
 	$(GO) test -race -shuffle=on -timeout=10h -count=$(TIMES) $(PACKAGE)

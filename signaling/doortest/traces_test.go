@@ -1,9 +1,11 @@
-package bridge_test
+package doortest_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -11,9 +13,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/gorilla/websocket"
+	"golang.org/x/oauth2"
+
 	"voxgate/bridge"
 	"voxgate/bridge/bridgetest"
+	"voxgate/bridge/gemini/api"
 	"voxgate/bridge/gemini/traces"
+	"voxgate/signaling"
+	"voxgate/signaling/doortest"
+	"voxgate/signaling/web"
 )
 
 // recordedTurn is what a person should get of a turn of the model in a recording.
@@ -26,8 +35,9 @@ type recordedTurn struct {
 
 // faulty are the recordings of faults of the server itself, and what the person gets with the help of the gateway.
 var faulty = map[string]struct {
-	remedies bool // the gateway asks again or begins a new connection, and says so where all is in vain
-	silence  bool // the gateway sends silence behind each speech, of which the model finds its end
+	remedies bool   // the gateway asks again or begins a new connection, and says so where all is in vain
+	silence  bool   // the gateway sends silence behind each speech, of which the model finds its end
+	code     string // of the error with which the conversation ends
 }{
 	// 3.8 hears the end of speech in sound alone. The recorded server cannot hear the silence that the gateway sends it.
 	"oc-38-audiostreamend-ignored": {remedies: true, silence: true},
@@ -36,12 +46,16 @@ var faulty = map[string]struct {
 	// An empty turn is no answer, and nobody waits 55 s for one.
 	"issue-25-vertex-response-rejected":        {remedies: true},
 	"issue-31-the-same-words-again-after-55-s": {remedies: true},
+
+	// The model does not take what the client asks for.
+	"oc-38et-scheduling-refused": {code: "refused"},
 }
 
-// Each recorded session is played to a whole conversation: the server says what it has said, when it has said it, while the client
-// does what the recorded client did. The person gets all that the model has said, once, and nobody tries to help a healthy model.
+// Each recorded session is played to a whole gateway with a client of the WebSocket: the server sends what it sent, when it sent it,
+// while the client does what the recorded client did. The person gets all that the model has said, once, and the gateway
+// tries no remedy on a healthy model.
 func TestRecordedSessions(t *testing.T) {
-	list, err := traces.ReadTests("gemini/traces/testdata")
+	list, err := traces.ReadTests("../../bridge/gemini/traces/testdata")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,17 +65,17 @@ func TestRecordedSessions(t *testing.T) {
 		}
 		t.Run(trace.Name, func(t *testing.T) {
 			t.Parallel()
-			bubble(t, func(t *testing.T) { playTrace(t, trace) })
+			synctest.Test(t, func(t *testing.T) { playTrace(t, trace) })
 		})
 	}
 }
 
 // player plays a recording.
 type player struct {
-	t     *testing.T
-	trace traces.Trace
-	r     *rig
-	c     *caller
+	t        *testing.T
+	trace    traces.Trace
+	upstream *bridgetest.Upstream
+	client   *traceClient
 
 	mu     sync.Mutex
 	first  *bridgetest.Link
@@ -74,15 +88,15 @@ type player struct {
 
 // playTrace plays a recording, and checks what the person got.
 func playTrace(t *testing.T, trace traces.Trace) {
-	change := []func(*bridge.Options){watchful}
-	if trace.IsVertex() {
-		change = append(change, onVertex)
-	}
-	p := &player{t: t, trace: trace, r: newRig(t, change...), done: make(chan struct{})}
-	p.c = p.r.join(bridge.Open{Config: p.config()})
-	p.link = p.accept(p.r.up.Next())
+	p := &player{t: t, trace: trace, upstream: bridgetest.NewUpstream(t), done: make(chan struct{})}
+	p.client = dialTraceGateway(t, p.upstream, trace.IsVertex())
+	p.client.send("CONNECT_GEMINI", `{"initialConfig":`+string(p.config())+`}`)
+	p.link = p.accept(p.upstream.Next())
 	p.first = p.link
-	<-p.c.seated
+	synctest.Wait()
+	if n := len(p.client.find("SETUP_COMPLETE")); n != 1 {
+		t.Fatalf("%d times SETUP_COMPLETE", n)
+	}
 	var running sync.WaitGroup
 	running.Go(p.acceptLinks)
 	running.Go(p.runMicrophone)
@@ -95,6 +109,95 @@ func playTrace(t *testing.T, trace traces.Trace) {
 		time.Sleep(3 * time.Second) // the recording ends in the middle of an answer
 	}
 	p.check(wanted)
+}
+
+// traceClient is a client of the WebSocket of a gateway in a bubble.
+type traceClient struct {
+	t    *testing.T
+	conn *websocket.Conn
+
+	writing sync.Mutex
+	mu      sync.Mutex
+	got     []doortest.Message
+}
+
+// dialTraceGateway starts a gateway before an upstream and connects a client to it, over pipes.
+func dialTraceGateway(t *testing.T, upstream *bridgetest.Upstream, onVertex bool) *traceClient {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	o := bridge.Options{
+		Client:  &api.Client{BaseURL: "http://gemini.test", NetDial: upstream.Dial},
+		Backend: "emulator", Park: time.Minute, Stall: 6 * time.Second, Logger: log,
+	}
+	if onVertex {
+		o.Client.Vertex = &api.Vertex{Project: "p", Fetch: func(context.Context) (*oauth2.Token, error) {
+			return &oauth2.Token{AccessToken: "t"}, nil
+		}}
+	}
+	host := bridge.NewHost(o)
+	endpoint := &web.Door{Host: host, Logger: log}
+	server := signaling.NewServer(signaling.Options{Logger: log}, signaling.Door{Pattern: "/ws", Socket: endpoint})
+	pipes := bridgetest.NewPipes()
+	pipes.Serve(t, server, func() {
+		if err := host.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if err := server.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	conn, response, err := (&websocket.Dialer{NetDialContext: pipes.Dial}).Dial("ws://localhost/ws", nil)
+	if err != nil {
+		t.Fatalf("%v: %v", err, response)
+	}
+	c := &traceClient{t: t, conn: conn}
+	read := make(chan struct{})
+	go func() { defer close(read); c.read() }()
+	t.Cleanup(func() { _ = conn.Close(); <-read })
+	return c
+}
+
+// read keeps what the gateway sends, until the end of the connection.
+func (c *traceClient) read() {
+	for {
+		_, raw, err := c.conn.ReadMessage()
+		if err != nil {
+			return
+		}
+		var m doortest.Message
+		if err := json.Unmarshal(raw, &m); err != nil {
+			c.t.Errorf("%s: %v", raw, err)
+		}
+		c.mu.Lock()
+		c.got = append(c.got, m)
+		c.mu.Unlock()
+	}
+}
+
+// send sends a message; it is lost once the conversation has ended.
+func (c *traceClient) send(kind, payload string) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	_ = c.conn.WriteMessage(websocket.TextMessage, doortest.Envelope(kind, payload))
+}
+
+// sendPCM sends sound of 16 kHz as a microphone does, in messages of 100 ms.
+func (c *traceClient) sendPCM(pcm []int16) {
+	for piece := range slices.Chunk(pcm, 1600) {
+		c.send("SEND_REALTIME_INPUT", `{"audio":{"mimeType":"audio/pcm;rate=16000","data":"`+doortest.Base64PCM(piece)+`"}}`)
+	}
+}
+
+// find returns the messages of a type that have come so far.
+func (c *traceClient) find(kind string) (found []doortest.Message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range c.got {
+		if m.Type == kind {
+			found = append(found, m)
+		}
+	}
+	return found
 }
 
 // config is the recorded setup, as a client of the gateway asks for it.
@@ -116,12 +219,11 @@ func (p *player) config() json.RawMessage {
 		config["voxgate"] = json.RawMessage(`{"vad":{"enabled":false}}`)
 	}
 	if names := p.callNames(); config["tools"] == nil && names != nil {
-		config["tools"] = json.RawMessage(declare(names...))
-		var declared struct{ Tools json.RawMessage }
-		if err := json.Unmarshal(config["tools"], &declared); err != nil {
-			p.t.Fatal(err)
+		var functions []any
+		for _, name := range names {
+			functions = append(functions, map[string]any{"name": name, "description": "a recorded function"})
 		}
-		config["tools"] = declared.Tools
+		config["tools"] = doortest.Must(json.Marshal([]any{map[string]any{"functionDeclarations": functions}}))
 	}
 	encoded, err := json.Marshal(config)
 	if err != nil {
@@ -134,7 +236,7 @@ func (p *player) config() json.RawMessage {
 func (p *player) acceptLinks() {
 	for {
 		select {
-		case l := <-p.r.up.Links:
+		case l := <-p.upstream.Links:
 			p.mu.Lock()
 			p.link = p.accept(l)
 			p.mu.Unlock()
@@ -148,7 +250,7 @@ func (p *player) acceptLinks() {
 func (p *player) accept(l *bridgetest.Link) *bridgetest.Link {
 	l.Accept()
 	if !slices.ContainsFunc(p.trace.Lines, func(l traces.Line) bool { return strings.Contains(traces.Kind(l.Msg), "handle") }) {
-		l.Handle(fmt.Sprintf("handle-%d", time.Since(p.r.start)))
+		l.Handle(fmt.Sprintf("handle-%d", time.Now().UnixNano()))
 	}
 	return l
 }
@@ -171,9 +273,9 @@ func (p *player) runMicrophone() {
 		p.speech = p.speech[n:]
 		p.mu.Unlock()
 		if len(burst) > 0 {
-			_ = p.c.mic.WritePCM(burst)
+			p.client.sendPCM(burst)
 		} else if !mute || n > 0 {
-			_ = p.c.mic.WritePCM(frame) // it fails once the conversation has ended
+			p.client.sendPCM(frame)
 		}
 	}
 }
@@ -275,7 +377,6 @@ func (p *player) act(at int, l traces.Line) {
 		p.t.Fatal(err)
 	}
 	synctest.Wait()
-	var doErr error
 	switch {
 	case m.RealtimeInput != nil:
 		p.input(at, l, m.RealtimeInput)
@@ -283,26 +384,19 @@ func (p *player) act(at int, l traces.Line) {
 		turns := m.ClientContent.Turns
 		switch {
 		case len(turns) == 0:
-			doErr = p.c.session.Do(bridge.Message{Parts: []byte(`[]`), TurnComplete: true})
-		case !m.ClientContent.TurnComplete:
-			seed := bridge.Seed{}
-			for _, turn := range turns {
-				seed.Turns = append(seed.Turns, bridge.SeedTurn{Model: turn.Role == "model", Parts: turn.Parts})
-			}
-			_ = p.c.session.Do(seed) // some models answer all that they get
-		default:
-			doErr = p.c.session.Do(bridge.Message{Parts: turns[len(turns)-1].Parts, TurnComplete: true})
+			p.client.send("SEND_MESSAGE", `{"parts":[],"turnComplete":true}`)
+		case m.ClientContent.TurnComplete: // the protocol has no message for a history
+			p.client.send("SEND_MESSAGE", `{"parts":`+string(turns[len(turns)-1].Parts)+`,"turnComplete":true}`)
 		}
 	case m.ToolResponse != nil:
 		for _, r := range m.ToolResponse.FunctionResponses {
-			err := p.c.session.Do(bridge.ToolResponse{ID: r.ID, Name: r.Name, Response: r.Response})
-			if slices.Contains(p.callIDs(), r.ID) {
-				doErr = err // clients of tests answer what nobody has asked
+			if !slices.Contains(p.callIDs(), r.ID) {
+				continue // clients of tests answer calls that the model has not made
 			}
+			p.client.send("SEND_TOOL_RESPONSE", string(doortest.Must(json.Marshal(map[string]any{
+				"toolResponse": map[string]any{"functionResponses": []any{map[string]any{"id": r.ID, "name": r.Name, "response": r.Response}}},
+			}))))
 		}
-	}
-	if doErr != nil {
-		p.t.Errorf("%s: %v", l.Msg, doErr)
 	}
 	synctest.Wait()
 }
@@ -323,11 +417,13 @@ func (p *player) input(at int, l traces.Line, in *traces.RealtimeInput) {
 		}
 		p.speak(sound)
 	}
-	for mark, is := range map[bridge.Activity]bool{
-		bridge.AudioStreamEnd: in.AudioStreamEnd, bridge.ActivityStart: in.ActivityStart, bridge.ActivityEnd: in.ActivityEnd,
+	for mark, is := range map[string]bool{
+		"audioStreamEnd": in.AudioStreamEnd, "activityStart": in.ActivityStart, "activityEnd": in.ActivityEnd,
 	} {
 		if is {
-			p.c.do(mark)
+			synctest.Wait()
+			p.client.send("SEND_REALTIME_INPUT", `{"`+mark+`":true}`)
+			synctest.Wait()
 		}
 	}
 }
@@ -407,11 +503,8 @@ func (p *player) check(wanted []recordedTurn) {
 	p.t.Helper()
 	fault := faulty[p.trace.Name]
 	text := ""
-	pieces, _ := find[bridge.AssistantText](p.c)
-	for _, piece := range pieces {
-		if !piece.Final {
-			text += piece.Text
-		}
+	for _, m := range p.client.find("CONTENT_MESSAGE") {
+		text += traces.ReadAnswer(m.Payload).Text
 	}
 	var least, most time.Duration
 	rest, ended := text, 0
@@ -440,36 +533,41 @@ func (p *player) check(wanted []recordedTurn) {
 	if other > slack && !fault.remedies {
 		p.t.Errorf("the person heard %v of the gateway", other)
 	}
-	completes, _ := find[bridge.TurnComplete](p.c)
-	cuts, _ := find[bridge.Interrupted](p.c)
+	completes, cuts := p.client.find("TURN_COMPLETE"), p.client.find("INTERRUPTED")
 	// Of a question to which nothing was said the client may learn the end, too.
 	if n := len(completes) + len(cuts); !fault.remedies && (n < ended || n > p.turnCompletes()) {
-		p.t.Errorf("%d turns were completed and %d cut off, want %d in all: %s", len(completes), len(cuts), ended, p.c.story())
+		p.t.Errorf("%d turns were completed and %d cut off, want %d in all", len(completes), len(cuts), ended)
 	}
 	if fault.silence {
 		p.checkSilence()
 	}
 	p.checkCalls()
-	logs, _ := find[bridge.Log](p.c)
-	stalls := slices.DeleteFunc(logs, func(l bridge.Log) bool { return l.Details["stall"] == nil })
+	stalls := slices.DeleteFunc(p.client.find("LOG_MESSAGE"), func(m doortest.Message) bool {
+		return !strings.Contains(string(m.Payload), `"stall"`)
+	})
 	if len(stalls) > 0 && !fault.remedies {
 		p.t.Errorf("a remedy was tried: %v", stalls)
 	}
-	failures, _ := find[bridge.Failure](p.c)
-	if len(failures) > 0 && !fault.remedies {
-		p.t.Errorf("the person got errors: %v", failures[0].Err)
+	failures := p.client.find("GEMINI_ERROR")
+	switch {
+	case fault.code != "" && len(failures) == 1:
+		doortest.CheckError(p.t, failures[0], fault.code, "")
+	case fault.code != "" || len(failures) > 0 && !fault.remedies:
+		p.t.Errorf("the person got the errors %v, want one with the code %q", failures, fault.code)
 	}
 }
 
 // heard is how much of the model's voice the person heard, and of other sound.
 func (p *player) heard() (voice, other time.Duration) {
-	for _, e := range p.c.entries() {
-		switch {
-		case e.event != nil:
-		case e.tag == 1000:
-			voice += 20 * time.Millisecond
-		default:
-			other += 20 * time.Millisecond
+	for _, m := range p.client.find("AUDIO_CHUNK") {
+		for _, sample := range doortest.Chunk(p.t, m) {
+			switch sample {
+			case 0:
+			case 1000:
+				voice += time.Second / 24000
+			default:
+				other += time.Second / 24000
+			}
 		}
 	}
 	return voice, other
@@ -506,11 +604,8 @@ func (p *player) checkSilence() {
 func (p *player) checkCalls() {
 	p.t.Helper()
 	var asked []string
-	calls, _ := find[bridge.ToolCall](p.c)
-	for _, call := range calls {
-		for _, one := range call.Calls {
-			asked = append(asked, one.ID)
-		}
+	for _, m := range p.client.find("TOOL_CALL") {
+		asked = append(asked, traces.CallIDs(m.Payload)...)
 	}
 	if want := p.callIDs(); !slices.Equal(asked, want) {
 		p.t.Errorf("the client was asked %v, want %v", asked, want)
