@@ -9,8 +9,9 @@ import (
 	"github.com/zaf/resample"
 )
 
-// Resample returns a whole clip of mono PCM at another rate, with exactly the length that the rates ask for. It uses libsoxr, which is
-// better for a clip: half the CPU of a [Resampler], and a stop band that begins at 0.53 of the lower rate. A stream needs a Resampler.
+// Resample returns a whole clip of mono PCM at another rate, with exactly the length that the rates imply. It uses libsoxr,
+// which is better for clips: half the CPU time of a [Resampler], and a stop band from 0.53 of the lower rate on. Streams need a
+// Resampler.
 func Resample(pcm []int16, from, to int) ([]int16, error) {
 	if from <= 0 || to <= 0 {
 		return nil, fmt.Errorf("resample from %d to %d Hz: rates must be positive", from, to)
@@ -23,8 +24,8 @@ func Resample(pcm []int16, from, to int) ([]int16, error) {
 	if err != nil {
 		return nil, fmt.Errorf("resample from %d to %d Hz: %w", from, to, err)
 	}
-	// A write whose length is no multiple of the ratio silently loses input, so every write is one second long: whole at
-	// any ratio. The last one is filled up with zeros, and what they become is cut off below.
+	// A write whose length is not a multiple of the ratio silently loses input, so every write is one second long: whole at any
+	// ratio. The last one is padded with zeros, which are cut off below.
 	second := make([]byte, 0, 2*from)
 	for rest := pcm; len(rest) > 0 && err == nil; {
 		n := min(len(rest), from)
@@ -33,7 +34,7 @@ func Resample(pcm []int16, from, to int) ([]int16, error) {
 		_, err = r.Write(second[:2*from])
 		rest = rest[n:]
 	}
-	if cerr := r.Close(); err == nil { // flushes what libsoxr has held back, and frees its memory
+	if cerr := r.Close(); err == nil { // flushes libsoxr's buffer and frees its memory
 		err = cerr
 	}
 	if err != nil {
@@ -45,21 +46,21 @@ func Resample(pcm []int16, from, to int) ([]int16, error) {
 }
 
 const (
-	// halfTaps is half the length of the filter, in samples of the slower of both rates, and beta the shape of its window
-	// (Kaiser's, for 80 dB: 0.1102*(80-8.7)).
+	// halfTaps is half the length of the filter, in samples of the slower of both rates. beta is the shape of its Kaiser window
+	// (for 80 dB: 0.1102*(80-8.7)).
 	halfTaps = 18
 	beta     = 7.857
 
-	// maxPhases is how many places between two samples have a filter of their own. The usual rates have 320 and fewer
-	// (11,025 Hz); with an odd one the place is rounded, which is 56 dB exact at 4 kHz.
+	// maxPhases is the number of positions between two samples that have their own filter. The usual rates need 320 or fewer
+	// (11,025 Hz). For an unusual rate the position is rounded, which is accurate to 56 dB at 4 kHz.
 	maxPhases = 640
 
-	// fine is how many places between two samples the curve has that the filters are made of; between those it is a straight
-	// line, which is 115 dB exact.
+	// curveSteps is the number of points per sample of the curve from which filters are made. Between points the curve is
+	// interpolated linearly, which is accurate to 115 dB.
 	fine = 512
 )
 
-// curve is the windowed sinc, from its middle to its end.
+// sincCurve returns the windowed sinc, from its middle to its end.
 var curve = sync.OnceValue(func() *[halfTaps*fine + 2]float32 {
 	var c [halfTaps*fine + 2]float32
 	for i := range c {
@@ -69,29 +70,29 @@ var curve = sync.OnceValue(func() *[halfTaps*fine + 2]float32 {
 	return &c
 })
 
-// Resampler changes the rate of a stream of mono PCM, piece by piece: a windowed sinc, linear in phase. Used by one goroutine
-// at a time; it allocates nothing once its buffers have grown.
+// Resampler changes the rate of a stream of mono PCM, chunk by chunk, with a windowed sinc of linear phase. It must not be used
+// concurrently. It allocates nothing once its buffers have grown.
 //
-// With f the lower of both rates, all up to 0.4 f passes within 0.1 dB, and 0.425 f within 1 dB; from 0.6 f on all is down by
-// 78 dB and more (TestResamplerBands). So 24 to 8 kHz keeps what a telephone carries, up to 3.4 kHz, and leaves nothing of what
-// is above 4.8 kHz; what lies between 4 and 4.8 kHz comes back weaker, mirrored between 3.2 and 4 kHz. Half a filter is held
-// back, 18 samples of the lower rate: 2.25 ms from 24 to 8 kHz.
+// With f the lower of both rates, everything up to 0.4 f passes within 0.1 dB, and 0.425 f within 1 dB. From 0.6 f on
+// everything is attenuated by at least 78 dB (TestResamplerBands). So 24 to 8 kHz keeps the telephone band, up to 3.4 kHz, and
+// removes what is above 4.8 kHz. What lies between 4 and 4.8 kHz is attenuated and aliased to 3.2 to 4 kHz. The delay is half a
+// filter, 18 samples of the lower rate: 2.25 ms from 24 to 8 kHz.
 //
-// libsoxr, which [Resample] uses for whole clips, is no choice for a stream: it works in blocks, and from 24 to 8 kHz its
-// High quality holds back 73 ms, Low 40 ms, and Quick has no filter at all (TestLibsoxrDelay).
+// libsoxr, which [Resample] uses for whole clips, is unsuitable for a stream: it works in blocks. From 24 to 8 kHz its High
+// quality delays by 73 ms, Low by 40 ms, and Quick has no filter at all (TestLibsoxrDelay).
 type Resampler struct {
 	from, to int // the ratio, in lowest terms
 	width    int // half the filter, in input samples
 	scale    float64
-	filters  [][]float32 // by phase; nil until it is used: a client may change its rate with every message
-	in       []float32   // what is still needed; the first is sample `first` of the input
+	filters  [][]float32 // by phase; nil until used: a client may change its rate with every message
+	in       []float32   // input still needed; in[0] is sample `first` of the stream
 	first    int
-	whole    int // the place of the next output sample: whole + part/to input samples
+	whole    int // position of the next output sample: whole + part/to input samples
 	part     int
 	out      []int16
 }
 
-// NewResampler returns a resampler between two rates in Hz, both above 0.
+// NewResampler returns a resampler between two rates in Hz, both positive.
 func NewResampler(from, to int) *Resampler {
 	n := gcd(from, to)
 	r := &Resampler{from: from / n, to: to / n}
@@ -102,7 +103,7 @@ func NewResampler(from, to int) *Resampler {
 	return r
 }
 
-// filter is that of a phase.
+// filterAt returns the filter of a phase.
 func (r *Resampler) filter(phase int) []float32 {
 	if f := r.filters[phase]; f != nil {
 		return f
@@ -122,7 +123,7 @@ func (r *Resampler) reset() {
 	r.in, r.first, r.whole, r.part = append(r.in[:0], make([]float32, r.width)...), -r.width, 0, 0
 }
 
-// Resample takes input and returns the output that is complete by now, good until the next call.
+// Resample adds input and returns the output that is complete by now. It is valid until the next call.
 func (r *Resampler) Resample(pcm []int16) []int16 {
 	for _, x := range pcm {
 		r.in = append(r.in, float32(x))
@@ -143,8 +144,7 @@ func (r *Resampler) Resample(pcm []int16) []int16 {
 	return r.out
 }
 
-// dot is the sum of the products of a and b, as many as b has. Four sums that do not wait for each other take a third of the
-// time of one.
+// dotProduct returns the dot product of b and as many samples of a. Four independent sums take a third of the time of one.
 func dot(a, b []float32) float32 {
 	a = a[:len(b)]
 	var one, two, three, four float32
@@ -162,18 +162,18 @@ func dot(a, b []float32) float32 {
 	return one + two + (three + four)
 }
 
-// Delay begins a new stream with as much silence as is held back: then each frame in gives a whole frame out.
+// PadStart starts a new stream with as much silence as the resampler delays: then each input frame yields a whole output frame.
 func (r *Resampler) Delay() {
 	r.in = append(r.in[:0], make([]float32, 2*r.width)...)
 	r.first, r.whole, r.part = -2*r.width, -r.width, 0
 }
 
-// Held returns how many samples of output are held back.
+// Buffered returns how many output samples are still to come for the input so far.
 func (r *Resampler) Held() int64 {
 	return (int64(r.first+len(r.in)-r.whole)*int64(r.to) - int64(r.part)) / int64(r.from)
 }
 
-// Flush returns what is held back, and begins anew.
+// Flush returns the buffered samples and resets the stream.
 func (r *Resampler) Flush() []int16 {
 	out := r.Resample(make([]int16, r.width))
 	r.reset()
@@ -194,7 +194,7 @@ func sinc(x float64) float64 {
 	return math.Sin(math.Pi*x) / (math.Pi * x)
 }
 
-// kaiser is the window at x, from the middle, 0, to an end, 1 or -1.
+// kaiser returns the window at x: 0 is its middle, 1 and -1 its ends.
 func kaiser(x float64) float64 {
 	if x*x >= 1 {
 		return 0
@@ -202,7 +202,7 @@ func kaiser(x float64) float64 {
 	return bessel(beta*math.Sqrt(1-x*x)) / bessel(beta)
 }
 
-// bessel is the modified Bessel function of the first kind and order 0.
+// bessel returns the modified Bessel function of the first kind and order 0.
 func bessel(x float64) float64 {
 	sum, term := 1.0, 1.0
 	for k := 1.0; term > 1e-12*sum; k++ {

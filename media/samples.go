@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// SampleReader decodes a stream of 16-bit little-endian PCM that comes in pieces of any length: half a sample at the end
-// of a piece is completed by the next one. A client that loses half a sample is noise for at most one piece, since a
-// reader that has seen a piece of odd length checks how its samples are aligned. The zero value has read nothing.
+// SampleReader decodes a stream of 16-bit little-endian PCM that comes in chunks of any length: half a sample at the end of a
+// chunk is completed by the next one. A client that loses half a sample causes noise for at most one chunk: after a chunk of
+// odd length, the reader checks the alignment of samples. The zero value is ready for use.
 type SampleReader struct {
 	half   byte
 	isHalf bool
-	hasOdd bool // a piece of odd length has come
+	hasOdd bool // a chunk of odd length was read
 }
 
-// Append appends the samples that are whole with data to pcm.
+// Append appends the samples that data completes to pcm.
 func (r *SampleReader) Append(pcm []int16, data []byte) []int16 {
 	if len(data) == 0 {
 		return pcm
@@ -38,10 +38,10 @@ func (r *SampleReader) Append(pcm []int16, data []byte) []int16 {
 	return AppendSamples(pcm, data)
 }
 
-// isMisaligned reports whether data is sound only if its samples begin one byte later or earlier than the reader expects.
-// The lower halves of samples, taken for the upper ones, are noise over the whole range.
+// isMisaligned reports whether data is plausible sound only if its samples begin one byte off. The low bytes of samples, read
+// as high bytes, are full-scale noise.
 func (r *SampleReader) isMisaligned(data []byte) bool {
-	const fewest = 64 // bytes that can be judged
+	const fewest = 64 // bytes needed to judge
 	if len(data) < fewest {
 		return false
 	}
@@ -52,7 +52,7 @@ func (r *SampleReader) isMisaligned(data []byte) bool {
 	return whole > 4*shifted
 }
 
-// roughness returns by how much neighbouring samples of data differ, in sum.
+// roughness returns the sum of differences between neighbouring samples of data.
 func roughness(data []byte) (sum int) {
 	for i := 3; i < len(data); i += 2 {
 		difference := int(int8(data[i]))<<8 + int(data[i-1]) - int(int8(data[i-2]))<<8 - int(data[i-3])
@@ -61,10 +61,10 @@ func roughness(data []byte) (sum int) {
 	return sum
 }
 
-// Reset forgets half a sample: the stream begins again.
+// Reset drops half a sample: the stream starts again.
 func (r *SampleReader) Reset() { r.isHalf = false }
 
-// DecodeBase64 decodes base64 as clients write it: in either alphabet of RFC 4648, with padding or without, and with line
+// DecodeBase64 decodes base64 as clients send it: in either alphabet of RFC 4648, with or without padding, and with line
 // breaks.
 func DecodeBase64(text string) ([]byte, error) {
 	data, err := base64.StdEncoding.DecodeString(text)
@@ -75,5 +75,5 @@ func DecodeBase64(text string) ([]byte, error) {
 	return base64.RawStdEncoding.DecodeString(strings.TrimRight(text, "="))
 }
 
-// base64Forms turns the URL-safe alphabet into the standard one, and takes white space out.
+// base64Forms converts the URL-safe alphabet to the standard one and removes white space.
 var base64Forms = strings.NewReplacer("-", "+", "_", "/", " ", "", "\t", "", "\r", "", "\n", "")

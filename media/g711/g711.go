@@ -1,5 +1,5 @@
-// Package g711 encodes and decodes the voice of the telephone network: ITU-T G.711, mu-law and A-law, as RTP carries it
-// (RFC 3551, section 4.5.14: one byte a sample, any number of them in a packet).
+// Package g711 encodes and decodes telephone audio: ITU-T G.711, mu-law and A-law, over RTP (RFC 3551, section 4.5.14: one byte
+// per sample, any number of samples in a packet).
 package g711
 
 import (
@@ -10,10 +10,10 @@ import (
 	"voxgate/media"
 )
 
-// rate is in samples per second.
+// rate is the sampling rate, in Hz.
 const rate = 8000
 
-// Codec is one of the two laws. It implements [media.Codec].
+// Codec is G.711 in one of its two laws. It implements [media.Codec].
 type Codec struct{ law *law }
 
 // The two laws. Their static payload types are 0 and 8 (RFC 3551, section 6).
@@ -25,7 +25,7 @@ var (
 // ClockRate implements [media.Codec].
 func (Codec) ClockRate() int { return rate }
 
-// DecodedRate implements [media.Codec]: there is only one.
+// DecodedRate implements [media.Codec].
 func (Codec) DecodedRate(int) int { return rate }
 
 // PacketDuration implements [media.Codec].
@@ -33,7 +33,7 @@ func (Codec) PacketDuration(packet []byte) time.Duration {
 	return media.Duration(len(packet), rate)
 }
 
-// CopyDuration implements [media.Codec]: there is none.
+// CopyDuration implements [media.Codec]. G.711 packets hold no copies.
 func (Codec) CopyDuration([]byte) time.Duration { return 0 }
 
 // Append decodes packet to the end of pcm.
@@ -52,7 +52,7 @@ func (c Codec) AppendBytes(b []byte, pcm []int16) []byte {
 	return b
 }
 
-// Into has for each byte of this law the one of another that stands for the same sample.
+// TranscodeTable maps each byte of this law to the byte of another law for the same sample.
 func (c Codec) Into(other Codec) *[256]byte {
 	var bytes [256]byte
 	for b, sample := range c.law.samples {
@@ -73,10 +73,10 @@ func (c Codec) NewEncoder(from int) (media.Encoder, error) {
 
 type encoder struct {
 	codec     Codec
-	resampler *media.Resampler // nil: none is needed
+	resampler *media.Resampler // nil at 8 kHz
 }
 
-// Expect implements [media.Encoder]: there is nothing to be done about it.
+// SetExpectedLoss implements [media.Encoder]. It has no effect.
 func (*encoder) Expect(int) error { return nil }
 
 // Encode implements [media.Encoder].
@@ -90,7 +90,7 @@ func (e *encoder) Encode(pcm []int16, buf []byte) (int, error) {
 	return len(e.codec.AppendBytes(buf[:0], pcm)), nil
 }
 
-// law is how a byte stands for a sample.
+// law maps bytes to samples and back.
 type law struct {
 	samples [256]int16
 	encode  func(int16) byte
@@ -109,8 +109,8 @@ func newLaw(decode func(byte) int16, encode func(int16) byte) law {
 	return l
 }
 
-// Of a mu-law byte all bits are inverted (G.711, table 2): a sign, three bits of segment, four of what follows the leading one
-// of a magnitude of 14 bits to which 33 was added.
+// decodeMuLaw decodes a byte, whose bits are all inverted (G.711, table 2): a sign, three bits of segment, four bits below the
+// leading one of a 14-bit magnitude plus 33.
 func decodeMuLaw(b byte) int16 {
 	b = ^b
 	magnitude := (int16(b&15)<<3+132)<<(b>>4&7) - 132
@@ -127,8 +127,8 @@ func encodeMuLaw(s int16) byte {
 	return ^(sign&0x80 | byte(segment)<<4 | byte(m>>(segment+1))&15)
 }
 
-// Of an A-law byte every second bit is inverted (G.711, table 1): a sign that is set above zero, three bits of segment, four of a
-// magnitude of 12 bits, after the leading one except in the first segment.
+// decodeALaw decodes a byte, in which every second bit is inverted (G.711, table 1): a sign bit that is set for positive
+// samples, three bits of segment, and four bits of a 12-bit magnitude, below its leading one except in the first segment.
 func decodeALaw(b byte) int16 {
 	b ^= 0x55
 	magnitude := int16(b&15)<<4 + 8

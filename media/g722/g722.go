@@ -1,5 +1,5 @@
-// Package g722 encodes and decodes the wideband voice of office telephones: ITU-T G.722 at 64 kb/s, as RTP carries it. Its sound
-// has 16 kHz and its RTP clock 8 kHz, by an old mistake that is now the rule (RFC 3551, section 4.5.2).
+// Package g722 encodes and decodes the wideband audio of office phones: ITU-T G.722 at 64 kb/s, over RTP. The audio is sampled
+// at 16 kHz, but its RTP clock runs at 8 kHz: a historical mistake that became the rule (RFC 3551, section 4.5.2).
 package g722
 
 import (
@@ -15,9 +15,9 @@ import (
 const (
 	rate  = 16000 // samples per second
 	clock = 8000  // of RTP, in Hz
-	// bytes is how many a second has: two samples share one.
+	// bytesPerSecond is the encoded rate: a byte holds two samples.
 	bytes = rate / 2
-	// fade is for how long a lost packet is made up of the one before.
+	// fadeLength is how long the last packet is repeated to conceal losses, in samples.
 	fade = 3 * 20 * rate / 1000
 )
 
@@ -27,13 +27,13 @@ type Codec struct{}
 // ClockRate implements [media.Codec].
 func (Codec) ClockRate() int { return clock }
 
-// DecodedRate implements [media.Codec]: there is only one.
+// DecodedRate implements [media.Codec].
 func (Codec) DecodedRate(int) int { return rate }
 
 // PacketDuration implements [media.Codec].
 func (Codec) PacketDuration(packet []byte) time.Duration { return media.Duration(len(packet), bytes) }
 
-// CopyDuration implements [media.Codec]: there is none.
+// CopyDuration implements [media.Codec]. G.722 packets hold no copies.
 func (Codec) CopyDuration([]byte) time.Duration { return 0 }
 
 // NewDecoder implements [media.Codec].
@@ -56,10 +56,10 @@ func (Codec) NewEncoder(from int) (media.Encoder, error) {
 
 type encoder struct {
 	to        *g722.Encoder
-	resampler *media.Resampler // nil: none is needed
+	resampler *media.Resampler // nil at 16 kHz
 }
 
-// Expect implements [media.Encoder]: there is nothing to be done about it.
+// SetExpectedLoss implements [media.Encoder]. It has no effect.
 func (*encoder) Expect(int) error { return nil }
 
 // Encode implements [media.Encoder].
@@ -73,12 +73,12 @@ func (e *encoder) Encode(pcm []int16, buf []byte) (int, error) {
 	return e.to.Encode(buf, pcm), nil
 }
 
-// decoder decodes a stream and remembers its last packet, which stands, fading, for those that are lost: what G.722 predicts the
-// next sample from is then what has come, as its appendix IV wants it, at a hundredth of the cost.
+// decoder decodes one stream and conceals lost packets by repeating the last one with a fade. The predictor of G.722 is left as
+// the last packet left it, as appendix IV recommends, at a hundredth of its cost.
 type decoder struct {
 	from *g722.Decoder
 	last []int16
-	made int // samples made up since the last packet
+	made int // samples concealed since the last packet
 }
 
 var (
@@ -110,7 +110,7 @@ func (d *decoder) Conceal(_ []byte, pcm []int16) error {
 		if left <= 0 {
 			break
 		}
-		at := d.made % (2 * len(d.last)) // back and forth, so that there is no step
+		at := d.made % (2 * len(d.last)) // back and forth, to avoid steps
 		if at < len(d.last) {
 			at = len(d.last) - 1 - at
 		} else {

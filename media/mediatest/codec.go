@@ -12,25 +12,25 @@ import (
 	"voxgate/media/opus"
 )
 
-// Codec says how a stream is encoded by libopus.
+// Codec configures how libopus encodes a stream.
 type Codec struct {
 	Name     string
 	App      libopus.Application
 	Bitrate  int               // bits per second
-	Band     libopus.Bandwidth // 0: as the encoder likes
+	Band     libopus.Bandwidth // 0: chosen by the encoder
 	Frame    time.Duration     // 0: 20 ms
 	FEC, DTX bool
 	Channels int // 0: 1
 }
 
-// The modes of Opus.
+// One codec for each mode of Opus.
 var (
 	CELT   = Codec{Name: "CELT", App: libopus.AppRestrictedLowdelay, Bitrate: 64000}
 	SILK   = Codec{Name: "SILK", App: libopus.AppVoIP, Bitrate: 20000, Band: libopus.Wideband}
 	Hybrid = Codec{Name: "hybrid", App: libopus.AppVoIP, Bitrate: 32000, Band: libopus.Fullband}
 )
 
-// Encode returns the packets of pcm at 48 kHz.
+// Encode encodes pcm, at 48 kHz, and returns its packets.
 func (c Codec) Encode(t testing.TB, pcm []int16) [][]byte {
 	t.Helper()
 	channels := max(1, c.Channels)
@@ -70,7 +70,7 @@ func (c Codec) Encode(t testing.TB, pcm []int16) [][]byte {
 	return packets
 }
 
-// Decode returns the sound of packets that follow each other.
+// Decode decodes consecutive packets.
 func Decode(t testing.TB, packets [][]byte, rate int, choice opus.DecoderChoice) []int16 {
 	t.Helper()
 	dec, err := opus.NewDecoder(rate, choice)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// CPUTime is the processor time that this process has used. What a test judges by it, other processes do not make slower.
+// CPUTime returns the CPU time used by this process. Unlike elapsed time, it does not depend on other processes.
 func CPUTime(t testing.TB) time.Duration {
 	t.Helper()
 	var usage syscall.Rusage

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// Lateness measures how late this machine runs what is due, beside a test that judges real time: on a busy machine a figure says nothing
+// Lateness measures how late this machine runs timers while a test judges real time. On a busy machine, timings say nothing
 // about the code.
 type Lateness struct {
 	mu    sync.Mutex
 	begun time.Time
-	all   time.Duration // by which ticks came late, in sum
-	most  time.Duration // by which one did
+	all   time.Duration // total delay of all ticks
+	most  time.Duration // longest delay of a tick
 }
 
-// lateTick is how often lateness is measured: as often as the shortest thing that tests judge.
+// lateTick is the measuring interval: as short as the shortest interval that tests judge.
 const lateTick = 5 * time.Millisecond
 
 // MeasureLateness measures until the test ends.
@@ -50,8 +50,9 @@ func (l *Lateness) add(late time.Duration) {
 	l.most = max(l.most, late)
 }
 
-// Judges reports whether a bound of d can be judged: the machine ran nothing a quarter of it late, and a fifth of the time at most was
-// lost. On a quiet machine 5 % is, with four busy processes a core 40 to 80 %. Where it cannot, the test's log says so.
+// CanJudge reports whether a limit of d can be judged: no timer was late by a quarter of d, and at most a fifth of the time was
+// lost. On a quiet machine 5 % is lost, with four busy processes per core 40 to 80 %. If it cannot be judged, the test log says
+// so.
 func (l *Lateness) Judges(t testing.TB, d time.Duration) bool {
 	t.Helper()
 	l.mu.Lock()

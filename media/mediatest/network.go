@@ -6,37 +6,37 @@ import (
 	"time"
 )
 
-// Impairment is what a bad network does to packets in one direction. The zero value passes them on as they come. Shares are from 0 to 1,
-// durations in JSON are nanoseconds.
+// Impairment describes what a bad network does to packets in one direction. The zero value forwards them at once. Shares are 0
+// to 1; durations in JSON are nanoseconds.
 type Impairment struct {
 	Delay     time.Duration `json:"delay"`
-	Jitter    time.Duration `json:"jitter"`    // on top of Delay, evenly spread from 0 to this
-	Overtake  bool          `json:"overtake"`  // packets keep no order in their jitter
-	Loss      float64       `json:"loss"`      // share that is lost, each packet by itself
-	Burst     Burst         `json:"burst"`     // losses in a row, besides those
+	Jitter    time.Duration `json:"jitter"`    // added to Delay, evenly distributed from 0 to this
+	Overtake  bool          `json:"overtake"`  // jitter may reorder packets
+	Loss      float64       `json:"loss"`      // share lost, independently
+	Burst     Burst         `json:"burst"`     // losses in a row, in addition to Loss
 	Reorder   float64       `json:"reorder"`   // share that skips Delay and Jitter, and so overtakes others
-	Duplicate float64       `json:"duplicate"` // share that comes twice
-	Down      bool          `json:"down"`      // nothing passes
+	Duplicate float64       `json:"duplicate"` // share delivered twice
+	Down      bool          `json:"down"`      // everything is lost
 }
 
-// Burst is the Gilbert-Elliott model in its simple form: in the bad state every packet is lost.
+// Burst is the simple Gilbert-Elliott model: in the bad state every packet is lost.
 type Burst struct {
-	Loss   float64 `json:"loss"`   // share that is lost
-	Length float64 `json:"length"` // packets in a row, at the mean; 1 at least
+	Loss   float64 `json:"loss"`   // share lost
+	Length float64 `json:"length"` // mean number of packets in a row, at least 1
 }
 
-// Path is one direction of a bad network. What becomes of a packet is decided by a seeded random source: the n-th packet has
-// the same fate in every run with the same impairment.
+// Path is one direction of a bad network. A seeded random source decides about each packet: with the same impairment, the n-th
+// packet has the same fate in every run.
 type Path struct {
 	mu         sync.Mutex
 	random     *rand.Rand
 	impairment Impairment
 	bad        bool      // in a burst of losses
-	last       time.Time // when the last packet that keeps its order arrives
-	dark       time.Time // until when nothing passes
+	last       time.Time // arrival of the last packet that keeps its order
+	dark       time.Time // nothing arrives that is sent before
 }
 
-// NewPath returns a path without faults. The two directions of a network take the same seed and differ in way.
+// NewPath returns an unimpaired path. The two directions of a network share the seed and differ in direction.
 func NewPath(seed, way uint64) *Path {
 	return &Path{random: rand.New(rand.NewPCG(seed, way))}
 }
@@ -48,16 +48,15 @@ func (p *Path) Set(impairment Impairment) {
 	p.impairment = impairment
 }
 
-// Blackout loses what is sent before a time. What is on the way still arrives.
+// Blackout loses packets sent before a time. Packets in flight still arrive.
 func (p *Path) Blackout(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.dark = until
 }
 
-// Send decides when a packet that is sent at a time arrives, and how many times: not at all, once or twice. It draws the same
-// random numbers for every packet, whatever the impairment, so a change of that leaves the fate of later packets as it
-// was.
+// Send decides when a packet sent at a time arrives, and how many copies do: 0, 1 or 2. It draws the same random numbers for
+// every packet, so changing the impairment does not change the fate of later packets.
 func (p *Path) Send(now time.Time) (arrives time.Time, copies int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,8 +83,8 @@ func (p *Path) Send(now time.Time) (arrives time.Time, copies int) {
 	return arrives, copies
 }
 
-// burst moves between the two states, and reports whether the packet is lost. The bad state is left with probability
-// 1/Length, so it lasts Length packets at the mean; it is entered as often as makes Loss the share of time spent in it.
+// advanceBurst moves between the two states and reports whether the packet is lost. The bad state ends with probability
+// 1/Length, so it lasts Length packets on average. It begins as often as makes Loss the share of time spent in it.
 func (p *Path) burst(turn float64) bool {
 	b := &p.impairment.Burst
 	switch {

@@ -14,18 +14,18 @@ type Pipe struct {
 	deliver func(Packet)
 
 	mu    sync.Mutex
-	queue []Packet      // on the way, in the order of their arrival
-	wake  chan struct{} // the first one is new
+	queue []Packet      // in flight, by arrival
+	wake  chan struct{} // signals a new first packet
 }
 
-// Packet is a packet of a Pipe.
+// Packet is one datagram in a Pipe.
 type Packet struct {
 	Data    []byte
 	Addr    net.Addr // as given to Put
 	arrives time.Time
 }
 
-// maxQueued bounds what is on the way: the loopback at full speed, delayed by seconds. More is lost.
+// maxQueued bounds packets in flight: the loopback at full speed, delayed by seconds. More are lost.
 const maxQueued = 1 << 16
 
 // NewPipe returns a pipe that calls deliver for each packet when it arrives.
@@ -42,7 +42,7 @@ func (p *Pipe) Put(data []byte, addr net.Addr) {
 	sent := Packet{slices.Clone(data), addr, arrives}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// Behind those that arrive at the same time: they keep their order.
+	// After those that arrive at the same time, to keep their order.
 	at, _ := slices.BinarySearchFunc(p.queue, arrives, func(q Packet, t time.Time) int {
 		if q.arrives.After(t) {
 			return 1
@@ -84,7 +84,8 @@ func (p *Pipe) Run(ctx context.Context) {
 	}
 }
 
-// next takes the packet that has arrived, or returns how long the first one still takes: 0 if there is none.
+// next removes and returns the first packet if it has arrived. Otherwise it returns how long to wait for it, or 0 if the queue
+// is empty.
 func (p *Pipe) next() (next Packet, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,7 +96,7 @@ func (p *Pipe) next() (next Packet, wait time.Duration) {
 		return next, wait
 	}
 	next = p.queue[0]
-	p.queue[0] = Packet{} // lets go of it
+	p.queue[0] = Packet{} // releases its memory
 	p.queue = p.queue[1:]
 	return next, 0
 }

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// MaxDatagram is more than WebRTC ever sends: it keeps to the Ethernet MTU.
+// MaxDatagram is more than WebRTC ever sends, since that keeps to the Ethernet MTU.
 const MaxDatagram = 2048
 
-// Socket is a UDP socket behind a bad network, in both directions. There are no deadlines: writing does not block, and reading ends with
-// Close.
+// Socket is a UDP socket behind a bad network, in both directions. It has no deadlines: writing never blocks, and Close ends
+// reading.
 type Socket struct {
 	up, down *Pipe
 	inner    net.PacketConn
@@ -24,13 +24,13 @@ type Socket struct {
 
 var _ net.PacketConn = (*Socket)(nil)
 
-// NewSocket puts a network without faults around a socket, which it then owns.
+// NewSocket puts an unimpaired network around a socket and takes ownership of it.
 func NewSocket(inner net.PacketConn, seed uint64) *Socket {
-	const unread = 1024 // packets that wait to be read before more are lost, as at a real socket
+	const unread = 1024 // packets buffered before more are lost, as at a real socket
 	c := &Socket{inner: inner, inbox: make(chan Packet, unread)}
 	c.closed, c.stop = context.WithCancel(context.Background())
 	c.up = NewPipe(NewPath(seed, 0), func(p Packet) {
-		inner.WriteTo(p.Data, p.Addr) // an error is a loss
+		inner.WriteTo(p.Data, p.Addr) // an error counts as loss
 	})
 	c.down = NewPipe(NewPath(seed, 1), func(p Packet) {
 		select {
@@ -44,13 +44,13 @@ func NewSocket(inner net.PacketConn, seed uint64) *Socket {
 	return c
 }
 
-// Set changes what happens to packets that are sent and that are received.
+// Set sets the impairment for sent and received packets.
 func (c *Socket) Set(up, down Impairment) {
 	c.up.Set(up)
 	c.down.Set(down)
 }
 
-// Blackout loses what is sent and received before a time.
+// Blackout loses packets that are sent or received before a time.
 func (c *Socket) Blackout(until time.Time) {
 	c.up.Blackout(until)
 	c.down.Blackout(until)
@@ -66,13 +66,13 @@ func (c *Socket) receive() {
 			return
 		case err == nil:
 			c.down.Put(buf[:n], addr)
-		default: // a port where nobody listens (ICMP): the next packet may arrive
+		default: // nothing listens at the port (ICMP): the next packet may arrive
 			time.Sleep(time.Millisecond)
 		}
 	}
 }
 
-// ReadFrom waits for what has come through the network.
+// ReadFrom waits for a packet that has come through the network.
 func (c *Socket) ReadFrom(b []byte) (int, net.Addr, error) {
 	select {
 	case p := <-c.inbox:
@@ -82,7 +82,7 @@ func (c *Socket) ReadFrom(b []byte) (int, net.Addr, error) {
 	}
 }
 
-// WriteTo sends into the network. It never blocks, and fails only after Close.
+// WriteTo sends a packet through the network. It never blocks, and fails only after Close.
 func (c *Socket) WriteTo(b []byte, addr net.Addr) (int, error) {
 	if c.closed.Err() != nil {
 		return 0, net.ErrClosed
@@ -91,7 +91,7 @@ func (c *Socket) WriteTo(b []byte, addr net.Addr) (int, error) {
 	return len(b), nil
 }
 
-// Close closes the socket, and loses what is on the way. A second Close returns net.ErrClosed.
+// Close closes the socket and loses packets in flight. A second Close returns net.ErrClosed.
 func (c *Socket) Close() error {
 	if c.closed.Err() != nil {
 		return net.ErrClosed
@@ -102,7 +102,7 @@ func (c *Socket) Close() error {
 	return err
 }
 
-// LocalAddr is that of the real socket.
+// LocalAddr returns the address of the real socket.
 func (c *Socket) LocalAddr() net.Addr { return c.inner.LocalAddr() }
 
 // SetDeadline does nothing.

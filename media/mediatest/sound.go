@@ -1,4 +1,4 @@
-// Package mediatest is for tests and measurements: sound that goes in, how to find it in what comes out, and a bad network.
+// Package mediatest is for tests and measurements: it generates sound, finds it in recordings, and simulates bad networks.
 package mediatest
 
 import (
@@ -11,7 +11,7 @@ import (
 	"voxgate/media"
 )
 
-// Speech returns d of something that codecs take for speech: voiced syllables with a gliding pitch and formants, hissing
+// Speech returns d of synthetic speech that codecs treat as a voice: voiced syllables with gliding pitch and formants, hissing
 // ones, and pauses with a little noise.
 func Speech(d time.Duration, rate int) []int16 {
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -59,7 +59,7 @@ func Tone(d time.Duration, rate int, hz, amplitude float64) []int16 {
 	return pcm
 }
 
-// Chords returns music: four chords that are struck in turn every 600 ms and fade, each note with its overtones.
+// Chords returns music: four chords that are struck in turn every 600 ms and fade, each note with overtones.
 func Chords(d time.Duration, rate int) []int16 {
 	pcm := make([]int16, media.Samples(d, rate))
 	struck := media.Samples(600*time.Millisecond, rate)
@@ -76,7 +76,7 @@ func Chords(d time.Duration, rate int) []int16 {
 	return pcm
 }
 
-// SNR returns how far got is from want, in dB. got is as long as want, or longer.
+// SNR returns the signal-to-noise ratio of got, compared with want, in dB. got must not be shorter than want.
 func SNR(want, got []int16) float64 {
 	var signal, noise float64
 	for i, w := range want {
@@ -87,7 +87,7 @@ func SNR(want, got []int16) float64 {
 	return 10 * math.Log10((signal+1)/(noise+1e-3))
 }
 
-// MaxStep returns the largest difference between neighbours.
+// MaxStep returns the largest difference between neighbouring samples.
 func MaxStep(pcm []int16) int {
 	m := 0
 	for i := 1; i < len(pcm); i++ {
@@ -96,8 +96,8 @@ func MaxStep(pcm []int16) int {
 	return m
 }
 
-// ToneLevel returns the share of the energy of pcm, 0 to 1, that a sine of hz accounts for (Goertzel's algorithm). Its
-// resolution is rate/len(pcm) Hz.
+// ToneLevel returns the share of the energy of pcm, 0 to 1, that is a sine of hz (Goertzel's algorithm). Its resolution is
+// rate/len(pcm) Hz.
 func ToneLevel(pcm []int16, rate int, hz float64) float64 {
 	c := 2 * math.Cos(2*math.Pi*hz/float64(rate))
 	var s1, s2, energy float64
@@ -113,8 +113,8 @@ func ToneLevel(pcm []int16, rate int, hz float64) float64 {
 	return min(1, 2*power/(energy*float64(len(pcm))))
 }
 
-// Conversation is half a minute of spoken clips with short and long pauses between them, in a room that is not quite silent,
-// at 48 kHz. It reads them from the repository, for tests in a folder of media.
+// Conversation returns half a minute of spoken clips with short and long pauses, in a room that is not quite silent, at 48 kHz.
+// It reads the clips from the repository, for tests in a folder of media.
 var Conversation = sync.OnceValue(func() []int16 {
 	rng := rand.New(rand.NewPCG(7, 7))
 	room := func(pcm []int16, d time.Duration) []int16 {

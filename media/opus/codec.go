@@ -7,13 +7,13 @@ import (
 // Codec is Opus over RTP: RFC 7587.
 type Codec struct{ Decoder DecoderChoice }
 
-// ClockRate implements [media.Codec]: RFC 7587, section 4.1, whatever the rate of the sound.
+// ClockRate implements [media.Codec]: RFC 7587, section 4.1, at any sampling rate.
 func (Codec) ClockRate() int { return 48000 }
 
-// DecodedRate implements [media.Codec]: a decoder makes any of these rates by itself.
-func (Codec) DecodedRate(most int) int {
+// DecodedRate implements [media.Codec]: the decoders support all of these rates directly.
+func (Codec) DecodedRate(limit int) int {
 	for _, rate := range []int{48000, 24000, 16000, 12000} {
-		if rate <= most {
+		if rate <= limit {
 			return rate
 		}
 	}
@@ -32,17 +32,16 @@ func (Codec) NewEncoder(rate int) (media.Encoder, error) {
 	return &adaptive{rate: rate, clean: clean}, nil
 }
 
-// adaptive encodes with the encoder that suits the path.
+// adaptiveEncoder encodes with the encoder that suits the path: clean or lossy.
 type adaptive struct {
 	rate   int
 	clean  *Encoder
-	robust *Encoder // nil until it is first needed
+	robust *Encoder // nil until first needed
 	lossy  bool     // robust is in use
-	last   []int16  // the frame before
+	last   []int16  // the previous frame
 }
 
-// Expect implements [media.Encoder]. The encoder that takes over is given the frame before first, so that it does not begin
-// out of nothing, which would click.
+// SetExpectedLoss implements [media.Encoder]. An encoder that takes over first encodes the previous frame, to avoid a click.
 func (a *adaptive) Expect(loss int) (err error) {
 	if loss > 0 && a.robust == nil {
 		if a.robust, err = NewRobustEncoder(a.rate); err != nil {

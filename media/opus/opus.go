@@ -1,6 +1,6 @@
-// Package opus encodes and decodes the voice of a call: RFC 6716.
+// Package opus encodes and decodes the audio of calls: RFC 6716.
 //
-// There are two decoders, libopus in C and pion's in Go, and one encoder, that of libopus.
+// It has two decoders, libopus in C and pion's in Go, and one encoder, libopus.
 package opus
 
 import (
@@ -15,23 +15,23 @@ import (
 
 var errEmptyPacket = errors.New("empty Opus packet")
 
-// DecoderChoice says which Opus decoder to use; the empty one is LibOpus.
+// DecoderChoice selects the Opus decoder. The empty choice is LibOpus.
 type DecoderChoice string
 
-// The two decoders. Each is the other's oracle in the tests: without losses they agree to 50 dB and more, and to 32 dB on streams
+// The two decoders. Tests compare each with the other: without losses they agree to 50 dB and more, and to 32 dB on streams
 // with DTX.
 //
-// Libopus is the default on every path, clean ones and those with RED, too: it takes 16 to 32 us for 20 ms of real speech where pion takes
-// 26 to 78 us, and allocates nothing where pion allocates 17 times, 7 KB, for each packet with a copy (FEC), which is what browsers send
-// once losses are reported to them. At 5 % packet loss libopus reaches 24 dB with FEC and 8 dB without, pion 10 dB and 6 dB: it has no FEC,
-// and conceals losses with a fade only. Pion is for operators who want no C code to parse strangers' bytes. (`go test ./media/opus -run
-// 'Agree|Loss' -bench Decoder -v`, pion/opus v0.1.0, libopus 1.3.1.)
+// Libopus is the default on all paths, including clean ones and those with RED. It takes 16 to 32 us for 20 ms of real speech,
+// pion 26 to 78 us. Libopus allocates nothing, pion 17 times (7 KB) for each packet with a copy (FEC), which browsers send once
+// losses are reported to them. At 5 % packet loss libopus reaches 24 dB with FEC and 8 dB without, pion 10 dB and 6 dB: it has
+// no FEC and conceals losses with a fade only. Pion is for operators who want no C code to parse untrusted bytes. (`go test
+// ./media/opus -run 'Agree|Loss' -bench Decoder -v`, pion/opus v0.1.0, libopus 1.3.1.)
 const (
 	LibOpus DecoderChoice = "libopus" // in C
 	Pion    DecoderChoice = "pion"    // in Go
 )
 
-// ParseDecoderChoice checks a setting: "", "libopus" or "pion".
+// ParseDecoderChoice parses a setting: "", "libopus" or "pion".
 func ParseDecoderChoice(s string) (DecoderChoice, error) {
 	switch c := DecoderChoice(s); c {
 	case "", LibOpus, Pion:
@@ -40,11 +40,11 @@ func ParseDecoderChoice(s string) (DecoderChoice, error) {
 	return "", fmt.Errorf("unknown Opus decoder %q (want libopus or pion)", s)
 }
 
-// NewDecoder returns a decoder to mono PCM of rate 8, 12, 16, 24 or 48 kHz. Decoding straight to the rate that is
-// needed saves up to half of the CPU and the delay of a resampler.
+// NewDecoder returns a decoder to mono PCM at 8, 12, 16, 24 or 48 kHz. Decoding directly to the rate that is needed saves up to
+// half of the CPU time and the delay of a resampler.
 func NewDecoder(rate int, choice DecoderChoice) (media.Decoder, error) {
 	if choice == Pion {
-		// One channel always: v0.1.0 gets the right channel of a mono stream wrong when the mode changes.
+		// Always one channel: v0.1.0 decodes the right channel of a mono stream wrongly when the mode changes.
 		d, err := pion.NewDecoderWithOutput(rate, 1)
 		if err != nil {
 			return nil, fmt.Errorf("new pion/opus decoder at %d Hz: %w", rate, err)
@@ -61,7 +61,7 @@ func NewDecoder(rate int, choice DecoderChoice) (media.Decoder, error) {
 type libDecoder struct{ d *libopus.Decoder }
 
 func (l libDecoder) Decode(packet []byte, pcm []int16) (int, error) {
-	return l.d.Decode(packet, pcm[:len(pcm):len(pcm)]) // the binding goes by cap, not by len
+	return l.d.Decode(packet, pcm[:len(pcm):len(pcm)]) // the binding uses the capacity, not the length
 }
 
 func (l libDecoder) Conceal(next []byte, pcm []int16) error {
@@ -72,16 +72,16 @@ func (l libDecoder) Conceal(next []byte, pcm []int16) error {
 	return l.d.DecodeFEC(next, pcm)
 }
 
-// pionDecoder works around what pion/opus v0.1.0 lacks.
+// pionDecoder works around the gaps of pion/opus v0.1.0.
 type pionDecoder struct {
 	d    pion.Decoder
 	rate int
-	last []int16 // the last 5 ms that were decoded
+	last []int16 // the last 5 ms decoded
 }
 
-// dtxBytes is the size up to which a packet holds no sound (RFC 7587, section 3.1.3, and RFC 6716, section 2.1.9).
-// pion/opus takes such a packet for an empty SILK frame and then decodes the start of the next word up to 16 dB too
-// loud; given zeros instead it agrees with libopus to 29 dB.
+// dtxBytes is the largest packet without sound (RFC 7587, section 3.1.3, and RFC 6716, section 2.1.9). pion/opus treats such a
+// packet as an empty SILK frame and then decodes the start of the next word up to 16 dB too loud. Given zeros instead, it
+// agrees with libopus to 29 dB.
 const dtxBytes = 2
 
 func (p *pionDecoder) Decode(packet []byte, pcm []int16) (int, error) {
@@ -103,7 +103,7 @@ func (p *pionDecoder) Decode(packet []byte, pcm []int16) (int, error) {
 	return n, nil
 }
 
-// Conceal fades out the last 5 ms, played backwards so that the wave goes on without a step, and goes on with silence.
+// Conceal fades out the last 5 ms, played backwards to avoid a step, and continues with silence.
 func (p *pionDecoder) Conceal(_ []byte, pcm []int16) error {
 	clear(pcm)
 	media.FadeOut(pcm, p.last)
@@ -111,23 +111,23 @@ func (p *pionDecoder) Conceal(_ []byte, pcm []int16) error {
 	return nil
 }
 
-// Encoder encodes a voice with one setting of libopus. It is used by one goroutine at a time.
+// Encoder encodes audio with fixed libopus settings. It must not be used concurrently.
 type Encoder struct{ e *libopus.Encoder }
 
-// complexity is libopus's measure, 0 to 10, of what may be spent on a frame.
+// complexity is libopus's CPU budget for a frame, 0 to 10.
 const complexity = 5
 
 // NewEncoder returns an encoder for a clean path, for mono PCM of rate 8, 12, 16, 24 or 48 kHz.
 //
-// Measured on speech at 24 kHz: RESTRICTED_LOWDELAY at complexity 5 costs 39 us a frame and looks ahead 2.5 ms, where VOIP
-// at complexity 9 costs 240 us and 6.5 ms. At 48 kb/s it is also nearer to the source than VOIP at 32 kb/s (1.13 dB of
-// log-spectral distance against 1.66 dB). Complexity 3 would cost 24 us, and 0.1 dB more: it has no pitch filter.
+// Measured on speech at 24 kHz: RESTRICTED_LOWDELAY at complexity 5 costs 39 us a frame and looks ahead 2.5 ms; VOIP at
+// complexity 9 costs 240 us and looks ahead 6.5 ms. At 48 kb/s it is also closer to the source than VOIP at 32 kb/s (1.13 dB of
+// log-spectral distance, not 1.66 dB). Complexity 3 would cost 24 us and 0.1 dB: it has no pitch filter.
 func NewEncoder(rate int) (*Encoder, error) {
 	return newEncoder(rate, libopus.AppRestrictedLowdelay, 48000)
 }
 
-// NewRobustEncoder returns an encoder for a lossy path: after Expect, its packets hold a copy of the frame before (in-band FEC), which only
-// VOIP has. It costs 163 us a frame at complexity 5, and looks ahead 6.5 ms.
+// NewRobustEncoder returns an encoder for a lossy path. After SetExpectedLoss its packets repeat the previous frame (in-band
+// FEC), which only VOIP supports. It costs 163 us a frame at complexity 5 and looks ahead 6.5 ms.
 func NewRobustEncoder(rate int) (*Encoder, error) {
 	o, err := newEncoder(rate, libopus.AppVoIP, 32000)
 	if err == nil {
@@ -153,7 +153,7 @@ func newEncoder(rate int, application libopus.Application, bitrate int) (*Encode
 	return &Encoder{e}, nil
 }
 
-// Expect says how many percent of the packets are likely to be lost, 0 to 100.
+// SetExpectedLoss sets the packet loss to expect, in percent.
 func (o *Encoder) Expect(loss int) error { return o.e.SetPacketLossPerc(loss) }
 
 // Encode writes pcm, which must be 2.5, 5, 10, 20, 40 or 60 ms, as one packet to buf and returns its size.

@@ -6,10 +6,10 @@ import (
 	"voxgate/media"
 )
 
-// silkFrame is what the flags of a SILK frame stand for: RFC 6716, section 4.2.2.
+// silkFrame is the duration that one flag of a SILK packet covers: RFC 6716, section 4.2.2.
 const silkFrame = 20 * time.Millisecond
 
-// frameDuration returns how long each frame of a packet is, from its first byte (RFC 6716, section 3.1, table 2).
+// frameDuration returns the duration of each frame of a packet, from its first byte (RFC 6716, section 3.1, table 2).
 func frameDuration(toc byte) time.Duration {
 	switch config := toc >> 3; {
 	case config < 12: // SILK
@@ -21,7 +21,7 @@ func frameDuration(toc byte) time.Duration {
 	}
 }
 
-// PacketDuration implements [media.Codec], for packets that a decoder has accepted.
+// PacketDuration implements [media.Codec] for packets that a decoder has accepted.
 func (Codec) PacketDuration(packet []byte) time.Duration {
 	frames := 1
 	switch code := packet[0] & 3; {
@@ -33,8 +33,8 @@ func (Codec) PacketDuration(packet []byte) time.Duration {
 	return min(time.Duration(frames)*frameDuration(packet[0]), media.MaxPacketDuration)
 }
 
-// CopyDuration implements [media.Codec]: a packet copies one frame (FEC), or nothing. Pion's decoder reads no copies. The flag of the copy
-// (LBRR, RFC 6716, section 4.2.4) follows the voice activity flags, one bit each, at the very start of the first SILK frame.
+// CopyDuration implements [media.Codec]: a packet repeats one frame (FEC) or nothing. Pion's decoder cannot read the copy. Its
+// flag (LBRR, RFC 6716, section 4.2.4) follows the voice activity flags, one bit each, at the start of the first SILK frame.
 func (c Codec) CopyDuration(packet []byte) time.Duration {
 	if c.Decoder == Pion || len(packet) == 0 || packet[0]&0x80 != 0 { // CELT only
 		return 0
@@ -52,10 +52,10 @@ func (c Codec) CopyDuration(packet []byte) time.Duration {
 	return 0
 }
 
-// firstFrame returns where the first frame of the packet begins, up to the packet's end (RFC 6716, section 3.2).
+// firstFrame returns the packet from its first frame on (RFC 6716, section 3.2).
 func firstFrame(packet []byte) []byte {
 	code, p := packet[0]&3, packet[1:]
-	lengths := 0 // how many frame lengths stand before the first frame
+	lengths := 0 // number of frame lengths before the first frame
 	switch code {
 	case 2:
 		lengths = 1

@@ -5,24 +5,24 @@ import (
 	"github.com/pion/rtp/codecs"
 )
 
-// frame is a key frame on its way (RFC 7741). Its packets may come in any order after the first.
+// keyFrame collects the packets of a key frame (RFC 7741). They may come in any order after the first.
 type frame struct {
 	open      bool
 	timestamp uint32
 	first     uint16            // sequence number
-	last      int               // of the last packet, from first on; -1: it has not come
-	parts     map[uint16][]byte // by sequence number, from first on
+	last      int               // last packet, counted from first; -1 if not received yet
+	parts     map[uint16][]byte // by sequence number, counted from first
 	size      int               // bytes in parts
-	newest    uint32            // timestamp of the newest packet after it
-	end       uint16            // sequence number, from first on, where by these packets it has ended
-	asked     int               // how often its missing packets were asked for
+	newest    uint32            // timestamp of the newest packet after the frame
+	end       uint16            // where the frame has ended at the latest, counted from first
+	asked     int               // how often missing packets were requested
 }
 
-// maxAsked is how often packets are asked for again; later the next key frame is nearer.
+// maxRequests is how often missing packets are requested: after that, the next key frame comes sooner.
 const maxAsked = 3
 
-// add takes a packet, and begins a frame with it if it opens a key frame and one is wanted. It reports true if that ends
-// the hope for one that was incomplete.
+// addPacket adds a packet, and starts a new frame with it if it opens a key frame and one is wanted. It reports true if an
+// incomplete frame was given up.
 func (f *frame) add(p *rtp.Packet, wanted bool) (lost bool) {
 	if f.open && p.Timestamp == f.timestamp {
 		return f.fill(p)
@@ -40,7 +40,7 @@ func (f *frame) add(p *rtp.Packet, wanted bool) (lost bool) {
 	return f.fill(p) || lost
 }
 
-// fill adds a packet of the open frame; a frame that gets too large is given up.
+// addPart adds a packet of the current frame. It reports true if the frame got too large and was dropped.
 func (f *frame) fill(p *rtp.Packet) (lost bool) {
 	var h codecs.VP8Packet
 	data, err := h.Unmarshal(p.Payload)
@@ -48,10 +48,10 @@ func (f *frame) fill(p *rtp.Packet) (lost bool) {
 		return false
 	}
 	at := p.SequenceNumber - f.first
-	if f.parts[at] != nil || at >= 1<<15 { // twice, or before the first
+	if f.parts[at] != nil || at >= 1<<15 { // duplicate, or before the first
 		return false
 	}
-	f.parts[at] = append([]byte(nil), data...) // p is the caller's
+	f.parts[at] = append([]byte(nil), data...) // p belongs to the caller
 	f.size += len(data)
 	if p.Marker {
 		f.last = int(at)
@@ -63,8 +63,8 @@ func (f *frame) fill(p *rtp.Packet) (lost bool) {
 	return false
 }
 
-// missing returns the packets that must have been lost, now that p, which is newer, has come. They are named again with
-// each later frame, a few times.
+// missingPackets returns the packets that must have been lost, given the newer packet p. They are returned again with each
+// later frame, up to maxRequests times.
 func (f *frame) missing(p *rtp.Packet) (list []uint16) {
 	length := p.SequenceNumber - f.first
 	if !f.open || p.Timestamp == f.timestamp || p.Timestamp == f.newest || length >= maxPackets || f.asked == maxAsked {
@@ -85,7 +85,7 @@ func (f *frame) missing(p *rtp.Packet) (list []uint16) {
 	return list
 }
 
-// whole returns the frame if all of it is there.
+// assemble returns the frame if it is complete, else nil.
 func (f *frame) whole() []byte {
 	if !f.open || f.last < 0 || len(f.parts) != f.last+1 {
 		return nil
@@ -93,7 +93,7 @@ func (f *frame) whole() []byte {
 	data := make([]byte, 0, f.size)
 	for i := range f.last + 1 {
 		part := f.parts[uint16(i)]
-		if part == nil { // then another one lies beyond the last
+		if part == nil { // then there is a part beyond the last
 			return nil
 		}
 		data = append(data, part...)
@@ -103,11 +103,11 @@ func (f *frame) whole() []byte {
 
 func (f *frame) drop() { *f = frame{} }
 
-// keySize reads the size that a key frame announces (RFC 6386, section 9.1). It reports false for anything else.
+// parseKeyFrameSize returns the size in the header of a key frame (RFC 6386, section 9.1), and false for anything else.
 func keySize(data []byte) (width, height int, ok bool) {
 	if len(data) < 10 || data[0]&1 != 0 || data[3] != 0x9d || data[4] != 0x01 || data[5] != 0x2a {
 		return 0, 0, false
 	}
-	// The upper two bits of both are a hint on how to enlarge it.
+	// The upper two bits of both are a hint for upscaling.
 	return int(data[7]&0x3f)<<8 | int(data[6]), int(data[9]&0x3f)<<8 | int(data[8]), true
 }

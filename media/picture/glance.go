@@ -2,22 +2,22 @@ package picture
 
 import "image"
 
-// grid is how many cells a glance has in each direction. Noise averages out in one, and a hand before a camera covers a
-// dozen.
+// grid is the number of cells of a thumbnail in each direction. Noise averages out within a cell, and a hand in front of a
+// camera covers a dozen.
 const grid = 32
 
-// glance is a picture reduced to what is compared: the brightness of its cells.
+// thumbnail is a picture reduced for comparison: the brightness of its cells.
 type glance struct {
 	size  image.Point // of the picture
 	cells [grid * grid]byte
 }
 
-// A cell has changed by more than cellChange of 255 levels, and a picture in at least changeCells.
+// A cell has changed if it differs by more than cellChange of 255 levels, and a picture if at least changeCells have.
 //
-// Measured on drawn scenes at all qualities of the encoder, in 640x480: the worst noise (10 levels) and the coarsest key
-// frames (1 KB) move a cell by 7 levels at most, so that none counts. A hand of 60x90 pixels that moves by its width changes
-// 36 cells, one of 36x54 15 to 17, a head that sways by 4 pixels 0 to 29; on a screen of 1080p a new slide changes 31, a
-// line of small print 6, a word 5, the pointer 2.
+// Measured on drawn scenes at all qualities of the encoder, in 640x480: the worst noise (10 levels) and the coarsest key frames
+// (1 KB) change a cell by at most 7 levels, so none counts. A hand of 60x90 pixels that moves by its width changes 36 cells,
+// one of 36x54 15 to 17, a head that sways by 4 pixels 0 to 29. On a screen of 1080p a new slide changes 31, a line of small
+// print 6, a word 5, the pointer 2.
 const (
 	cellChange  = 12
 	changeCells = 4
@@ -31,11 +31,11 @@ func look(m *image.YCbCr) glance {
 	return g
 }
 
-// differs reports whether the picture shows something else than the older one. That all of it became a little brighter, as when a camera
-// adjusts itself, does not count.
+// differsFrom reports whether the picture shows something else than the older one. A uniform change of brightness, as when a
+// camera adjusts its exposure, does not count.
 func (g glance) differs(old glance) bool { return g.size != old.size || g.distance(old) >= changeCells }
 
-// distance counts the cells that have changed.
+// countChangedCells counts the cells that have changed.
 func (g glance) distance(old glance) int {
 	shift := 0
 	for i, c := range g.cells {
@@ -43,7 +43,7 @@ func (g glance) distance(old glance) int {
 	}
 	shift /= len(g.cells)
 	if shift > cellChange || shift < -cellChange {
-		return len(g.cells) // a lamp
+		return len(g.cells) // a light was switched on or off
 	}
 	n := 0
 	for i, c := range g.cells {

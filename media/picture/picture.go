@@ -1,7 +1,7 @@
-// Package picture makes still pictures for the model out of a video track: one a second at most, small enough for it.
+// Package picture extracts still pictures for the model from a video track: at most one a second, scaled down.
 //
-// The model looks at a picture a second, so only key frames are decoded, and the sender is asked for one a second.
-// golang.org/x/image/vp8 decodes no others.
+// The model looks at one picture a second, so only key frames are decoded, and the sender is asked for one a second.
+// golang.org/x/image/vp8 decodes no other frames.
 package picture
 
 import (
@@ -18,54 +18,53 @@ import (
 )
 
 const (
-	// MaxSide is the longer side of a picture, in pixels: what Google recommends for the Live API (768x768). A larger
-	// one is scaled down there, and the tokens it costs are the same.
+	// MaxSide is the longer side of a picture, in pixels: Google's recommendation for the Live API (768x768). Larger pictures
+	// are scaled down there and cost the same tokens.
 	MaxSide = 768
 
-	// quality of the JPEG. Measured: 75 gives 11 KB for a tidy room, 23 KB for a noisy one and 12 KB for a slide, 90 gives
-	// 15, 53 and 16 KB, and the text of the slide (12 pixels high) can be read at both.
+	// quality is that of the JPEG. Measured: 75 gives 11 KB for a tidy room, 23 KB for a noisy one and 12 KB for a slide; 90
+	// gives 15, 53 and 16 KB. The text of the slide (12 pixels high) is legible at both.
 	quality = 75
 
-	// interval is the time between two pictures: the Live API takes one a second. slack lets one be a little early, or a
-	// sender whose clock trembles around the second would have every other picture refused; over time it is still one a
-	// second.
+	// interval is the time between two pictures: the Live API accepts one a second. slack allows one to be a little early:
+	// without it every other picture of a sender with clock jitter would be refused. On average the rate stays one a second.
 	interval = time.Second
 	slack    = 250 * time.Millisecond
 
-	// Bounds for what a stranger can make us keep and compute. 4096x2304 holds a 4K screen; decoding it takes 14 MB and a tenth of a second.
-	// The key frame of a screen of that size has 400 KB when the sender has bandwidth to spare.
+	// Limits on memory and CPU that an untrusted sender can use. 4096x2304 holds a 4K screen; decoding it takes 14 MB and a
+	// tenth of a second. A key frame of that size has 400 KB when the sender has bandwidth to spare.
 	maxSide   = 4096 // pixels
 	maxPixels = maxSide * 2304
 	maxBytes  = 1 << 20
-	// maxPackets bounds what keeping tiny ones costs; maxBytes fill 900.
+	// maxPackets bounds the cost of keeping tiny packets; maxBytes fill 900 packets.
 	maxPackets = 2048
 
-	// minSide is where a picture begins: some senders fill a pause with 2x2 pixels.
+	// minSide is the smallest picture: some senders fill a pause with 2x2 pixels.
 	minSide = 16
 )
 
-// Stats count the key frames that were looked at.
+// Stats counts key frames.
 type Stats struct {
 	Shown      uint64 // became pictures
-	Changed    uint64 // of these, show something new
-	Incomplete uint64 // lost a packet
-	Broken     uint64 // could not be decoded, or are too large
+	Changed    uint64 // of these, with visible changes
+	Incomplete uint64 // a packet was lost
+	Broken     uint64 // could not be decoded, or too large
 }
 
-// Viewer turns the RTP packets of a VP8 track into pictures. It is used by one goroutine at a time.
+// Extractor turns the RTP packets of a VP8 track into pictures. It must not be used concurrently.
 type Viewer struct {
 	turn  sync.Locker
 	show  func(jpeg []byte, changed bool)
 	frame frame
 	next  time.Time // when the next picture is due
-	sent  glance    // of the newest picture that was worth sending
+	sent  glance    // the newest picture with visible changes
 	stats Stats
 }
 
-// NewViewer returns a viewer that calls show, from Packet, with each picture, which show may keep. changed is false if it
-// shows what the newest changed one did. turn is held while a picture is made, which takes some milliseconds: viewers that
-// share one occupy one core together, and leave the others to the sound. Measured: 6 ms at 768x432, 16 ms at 720p and
-// 1080p, 0.1 s at 4K.
+// NewExtractor returns an extractor that calls show, from AddPacket, with each picture; show may keep the bytes. changed is
+// false if the picture looks like the newest changed one. decodeLock is held while a picture is decoded: extractors that share
+// it occupy one core together and leave the others to the audio. Measured: 6 ms at 768x432, 16 ms at 720p and 1080p, 0.1 s at
+// 4K.
 func NewViewer(turn sync.Locker, show func(jpeg []byte, changed bool)) *Viewer {
 	return &Viewer{turn: turn, show: show}
 }
@@ -73,9 +72,9 @@ func NewViewer(turn sync.Locker, show func(jpeg []byte, changed bool)) *Viewer {
 // Stats returns the counters.
 func (v *Viewer) Stats() Stats { return v.stats }
 
-// Packet takes a packet that came at the given time. It does not keep p. It returns the sequence numbers of packets that a key frame lacks,
-// as far as p shows them, to be asked for again: each a few times. Without an answer the frame is lost, which at 5 % loss is every other
-// one.
+// AddPacket adds a packet that arrived at the given time. It does not keep p. It returns the sequence numbers of packets that a
+// key frame lacks, as far as p reveals them, so that they can be requested again: each a few times. Without retransmission the
+// frame is lost, which at 5 % loss affects every other one.
 func (v *Viewer) Packet(p *rtp.Packet, now time.Time) (missing []uint16) {
 	due := !now.Add(slack).Before(v.next)
 	lost := v.frame.add(p, due)
@@ -91,7 +90,7 @@ func (v *Viewer) Packet(p *rtp.Packet, now time.Time) (missing []uint16) {
 	if v.next.Before(now) {
 		v.next = now
 	}
-	v.next = v.next.Add(interval) // for a broken one, too: it has cost as much
+	v.next = v.next.Add(interval) // also for a broken one, which costs as much
 	picture, g, err := v.picture(data)
 	if err != nil {
 		v.stats.Broken++
@@ -107,7 +106,7 @@ func (v *Viewer) Packet(p *rtp.Packet, now time.Time) (missing []uint16) {
 	return missing
 }
 
-// picture makes a picture of a key frame.
+// encodePicture decodes a key frame and encodes it as JPEG.
 func (v *Viewer) picture(data []byte) ([]byte, glance, error) {
 	v.turn.Lock()
 	defer v.turn.Unlock()
@@ -123,7 +122,6 @@ func (v *Viewer) picture(data []byte) ([]byte, glance, error) {
 	return out.Bytes(), look(small), nil
 }
 
-// decode decodes a key frame.
 func decode(data []byte) (*image.YCbCr, error) {
 	width, height, ok := keySize(data)
 	if !ok {
@@ -132,7 +130,7 @@ func decode(data []byte) (*image.YCbCr, error) {
 	if min(width, height) < minSide || max(width, height) > maxSide || width*height > maxPixels {
 		return nil, fmt.Errorf("%dx%d is not served", width, height)
 	}
-	d := vp8.NewDecoder() // one that has seen another size returns pictures of the larger one
+	d := vp8.NewDecoder() // a used decoder returns pictures of the largest size it has seen
 	d.Init(bytes.NewReader(data), len(data))
 	if _, err := d.DecodeFrameHeader(); err != nil {
 		return nil, fmt.Errorf("frame header: %w", err)

@@ -2,7 +2,7 @@ package picture
 
 import "image"
 
-// plane is one component of a picture.
+// plane is one component of a picture: luma or chroma.
 type plane struct {
 	pix           []byte
 	stride        int
@@ -15,8 +15,8 @@ func planes(m *image.YCbCr) [3]plane {
 	return [3]plane{{m.Y, m.YStride, w, h}, {m.Cb, m.CStride, cw, ch}, {m.Cr, m.CStride, cw, ch}}
 }
 
-// fullLuma and fullChroma stretch VP8's range of values (RFC 6386, section 9.2: ITU-R BT.601, black at 16 and white at
-// 235) to that of JPEG, which has black at 0. Without it pictures are grey.
+// fullLuma and fullChroma stretch VP8's range of values (RFC 6386, section 9.2: ITU-R BT.601, black at 16 and white at 235) to
+// that of JPEG, with black at 0. Otherwise pictures look grey.
 var (
 	fullLuma   = stretch(16, 219)
 	fullChroma = stretch(128-112, 224)
@@ -29,10 +29,10 @@ func stretch(low, span int) (table [256]byte) {
 	return table
 }
 
-// shrink returns the picture with its longer side at MaxSide, or as large as it is if that is less.
+// scaleDown returns the picture with its longer side at MaxSide. Smaller pictures keep their size.
 //
-// It averages over areas, plane by plane, and stays in the colours that JPEG is made of: 720p to 768x432 takes 3 ms.
-// BiLinear of golang.org/x/image/draw took 15 ms and 18 MB of memory for each picture.
+// It averages over areas, plane by plane, without converting colours: 720p to 768x432 takes 3 ms. BiLinear of
+// golang.org/x/image/draw took 15 ms and 18 MB of memory for each picture.
 func shrink(m *image.YCbCr) *image.YCbCr {
 	w, h := m.Rect.Dx(), m.Rect.Dy()
 	if long := max(w, h); long > MaxSide {
@@ -49,10 +49,10 @@ func shrink(m *image.YCbCr) *image.YCbCr {
 	return small
 }
 
-// shrink averages p into dst, which is not larger in either direction.
+// averageInto averages p into dst, which is not larger in either direction.
 //
-// Lengths are counted so that a pixel of p is as wide as dst has pixels, and one of dst as p has: then both rows are as
-// long, and every overlap is a whole number. The sums stay below 255*4096*4096, which just fits 32 bits.
+// Lengths are scaled so that a pixel of p is as wide as dst has pixels, and a pixel of dst as wide as p has. Then both rows
+// have the same length, and every overlap is a whole number. The sums stay below 255*4096*4096, which just fits 32 bits.
 func (p plane) shrink(dst plane) {
 	if p.width == dst.width && p.height == dst.height {
 		for y := range p.height {
@@ -67,7 +67,7 @@ func (p plane) shrink(dst plane) {
 			sum[x] += s * uint32(weight)
 		}
 	}
-	y, room := 0, p.height // of row y of dst, what is still to be filled
+	y, room := 0, p.height // remaining height of row y of dst
 	for from := range p.height {
 		p.shrinkRow(row, from)
 		part := min(dst.height, room)
@@ -88,7 +88,7 @@ func (p plane) shrink(dst plane) {
 	}
 }
 
-// shrinkRow sums up a row of p over the pixels of row.
+// sumRow adds up a row of p over the pixels of row.
 func (p plane) shrinkRow(row []uint32, y int) {
 	clear(row)
 	x, room := 0, p.width

@@ -20,10 +20,10 @@ import (
 	"voxgate/media/mediatest"
 )
 
-// order changes the link: a JSON line on stdin. What is left out passes packets on as they come.
+// linkSettings changes the link: one JSON line on stdin. A direction that is left out has no impairment.
 type order struct {
 	Up   mediatest.Impairment `json:"up"`   // from the first namespace to the second
-	Down mediatest.Impairment `json:"down"` // the other way
+	Down mediatest.Impairment `json:"down"` // from the second namespace to the first
 }
 
 func main() {
@@ -36,8 +36,9 @@ func main() {
 	}
 }
 
-// serve joins two namespaces by a bad network, and obeys orders until stdin ends or ctx is done. It prints a JSON line at
-// first, {"ends": …}, and one after each order. Where there can be no link it prints {"impossible": why}.
+// serve connects two namespaces by a bad network and applies settings from stdin until stdin ends or ctx is done. It prints a
+// JSON line {"ends": …} at the start and after each change. If a link is impossible on this machine it prints {"impossible":
+// reason}.
 func serve(ctx context.Context, stdin io.Reader, stdout io.Writer) (err error) {
 	out := json.NewEncoder(stdout)
 	if err := linkPossible(); err != nil {
@@ -78,23 +79,23 @@ func serve(ctx context.Context, stdin io.Reader, stdout io.Writer) (err error) {
 	}
 }
 
-// link is a network of two namespaces. There is no other link between them: with a second one the kernel would send replies by whichever
-// it likes.
+// link is a network of two namespaces. It must be their only link: with a second one the kernel could route replies over
+// either.
 type link struct {
-	ends    [2]linkEnd // what the first sends goes up
+	ends    [2]linkEnd // packets from the first end go up
 	pipes   [2]*mediatest.Pipe
 	devices [2]*os.File
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
 
-// linkEnd is a namespace, for `ip netns exec`, and its address on the link.
+// linkEnd is a network namespace, for `ip netns exec`, and its address on the link.
 type linkEnd struct {
 	Namespace string     `json:"namespace"`
 	Addr      netip.Addr `json:"addr"`
 }
 
-// linkPossible says why there can be no link on this machine; nil if there can.
+// checkLinkPossible returns an error if this machine cannot create a link.
 func linkPossible() error {
 	if os.Geteuid() != 0 {
 		return errors.New("namespaces need root")
@@ -109,13 +110,13 @@ func linkPossible() error {
 	return device.Close()
 }
 
-// openLink makes two namespaces, whose names begin with prefix, and a link without faults between them. It needs root. The caller closes
-// the link, also after an error.
+// openLink creates two namespaces, whose names begin with prefix, and an unimpaired link between them. It needs root. The
+// caller must close the link, also after an error.
 func openLink(prefix string, seed uint64) (*link, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	l := &link{stop: stop}
 	for i, side := range []string{"a", "b"} {
-		// 10.97/16 is private (RFC 1918), and of no concern to anybody outside of the namespaces.
+		// 10.97/16 is private (RFC 1918) and not visible outside the namespaces.
 		end := linkEnd{Namespace: prefix + "-" + side, Addr: netip.AddrFrom4([4]byte{10, 97, 0, byte(i + 1)})}
 		err := ip("netns", "add", end.Namespace)
 		if err != nil {
@@ -128,7 +129,7 @@ func openLink(prefix string, seed uint64) (*link, error) {
 	}
 	for i := range l.pipes {
 		from, to := l.devices[i], l.devices[1-i]
-		p := mediatest.NewPipe(mediatest.NewPath(seed, uint64(i)), func(p mediatest.Packet) { to.Write(p.Data) }) // an error is a loss
+		p := mediatest.NewPipe(mediatest.NewPath(seed, uint64(i)), func(p mediatest.Packet) { to.Write(p.Data) }) // an error counts as loss
 		l.pipes[i] = p
 		l.running.Go(func() { p.Run(ctx) })
 		l.running.Go(func() {
@@ -144,7 +145,7 @@ func openLink(prefix string, seed uint64) (*link, error) {
 	return l, nil
 }
 
-// close removes the devices and the namespaces. Processes that are still in one keep it until they end.
+// close removes the devices and the namespaces. A namespace exists until its last process has ended.
 func (l *link) close() error {
 	l.stop()
 	var errs []error
@@ -162,9 +163,9 @@ func (l *link) close() error {
 	return errors.Join(errs...)
 }
 
-// openDevice makes a TUN device and moves it into its namespace. Its file stays with us.
+// openDevice creates a TUN device, moves it into its namespace, and returns its file.
 func openDevice(name string, end linkEnd) (*os.File, error) {
-	const mtu = "1400" // a little less than Ethernet's, as on many a real path
+	const mtu = "1400" // a little below Ethernet's, as on many real paths
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("/dev/net/tun: %w", err)
