@@ -90,7 +90,7 @@ func newMicrophone() *talker { return &talker{must(opus.NewEncoder(micRate)), ma
 // newTalker returns the encoder of a caller that talks as a browser does: VOIP at 32 kb/s, with FEC.
 func newTalker() *talker {
 	e := must(opus.NewRobustEncoder(micRate))
-	return must(&talker{e, make([]byte, 1500)}, e.Expect(10)) // percent of loss: enough for FEC in every packet
+	return must(&talker{e, make([]byte, 1500)}, e.SetExpectedLoss(10)) // percent of loss: enough for FEC in every packet
 }
 
 // encode returns the packet of 20 ms at micRate, until the next call.

@@ -211,7 +211,7 @@ func (c *caller) Notify(e bridge.Event) {
 func (c *caller) Rate() int           { return 24000 }
 func (c *caller) Lead() time.Duration { return c.r.lead }
 
-// Full implements media.Filler, for a caller that takes sound as it comes.
+// Full implements media.BackpressureOutput, for a caller with an unlimited lead.
 func (c *caller) Full() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -64,7 +64,7 @@ func TestNothingOvertakesTheVoice(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, cut off %v", name, cut), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					r := newRig(t)
-					r.lead = media.AtOnce
+					r.lead = media.UnlimitedLead
 					c, l := r.connect(bridge.Open{Config: []byte(declare("show"))})
 					c.typed("Hi.")
 					l.Say(7, time.Second)
@@ -151,7 +151,7 @@ func TestInterruptedComesFirst(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t)
-				r.lead = media.AtOnce
+				r.lead = media.UnlimitedLead
 				c, l := r.connect(bridge.Open{})
 				c.typed("Hi.")
 				l.Say(7, time.Second)

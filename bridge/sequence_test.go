@@ -145,7 +145,7 @@ func TestSequencesOfMessages(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					r := newRig(t, watchful)
 					if atOnce {
-						r.lead = media.AtOnce
+						r.lead = media.UnlimitedLead
 					}
 					c, l := r.connect(bridge.Open{})
 					l.Handle("h")

@@ -41,5 +41,5 @@ type Encoder interface {
 	// Encode writes 20 ms of PCM as one packet to buf, which must have room for MaxPacketBytes, and returns the packet's size.
 	Encode(pcm []int16, buf []byte) (int, error)
 	// SetExpectedLoss sets the packet loss to expect from now on, in percent.
-	Expect(loss int) error
+	SetExpectedLoss(loss int) error
 }

@@ -50,14 +50,14 @@ type Output interface {
 
 // DelayedOutput is an [Output] with a lead that knows how long after its PTS a frame is played, as far as measured: buffering
 // in the client in addition to network delay. PlaybackDelay must not block.
-type Late interface{ Late() time.Duration }
+type DelayedOutput interface{ PlaybackDelay() time.Duration }
 
 // BackpressureOutput is an [Output] with [UnlimitedLead] that can be full: enough data waits for a slow client. Until there is
 // room, sound waits in the playout, where it can still be cut off. Full must not block.
-type Filler interface{ Full() bool }
+type BackpressureOutput interface{ Full() bool }
 
 // UnlimitedLead is the Lead of an output that takes all sound at once, in frames of any length: its client paces itself.
-const AtOnce = time.Duration(math.MaxInt64)
+const UnlimitedLead = time.Duration(math.MaxInt64)
 
 // Samples returns the number of samples in d at rate, in Hz, rounded down.
 func Samples(d time.Duration, rate int) int {

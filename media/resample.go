@@ -57,14 +57,14 @@ const (
 
 	// curveSteps is the number of points per sample of the curve from which filters are made. Between points the curve is
 	// interpolated linearly, which is accurate to 115 dB.
-	fine = 512
+	curveSteps = 512
 )
 
 // sincCurve returns the windowed sinc, from its middle to its end.
-var curve = sync.OnceValue(func() *[halfTaps*fine + 2]float32 {
-	var c [halfTaps*fine + 2]float32
+var sincCurve = sync.OnceValue(func() *[halfTaps*curveSteps + 2]float32 {
+	var c [halfTaps*curveSteps + 2]float32
 	for i := range c {
-		x := float64(i) / fine
+		x := float64(i) / curveSteps
 		c[i] = float32(sinc(x) * kaiser(x/halfTaps))
 	}
 	return &c
@@ -104,13 +104,13 @@ func NewResampler(from, to int) *Resampler {
 }
 
 // filterAt returns the filter of a phase.
-func (r *Resampler) filter(phase int) []float32 {
+func (r *Resampler) filterAt(phase int) []float32 {
 	if f := r.filters[phase]; f != nil {
 		return f
 	}
-	f, curve := make([]float32, 2*r.width), curve()
+	f, curve := make([]float32, 2*r.width), sincCurve()
 	for i := range f { // the sample at whole-width+1+i
-		x := math.Abs(float64(phase)/float64(len(r.filters)-1)+float64(r.width-1-i)) * r.scale * fine
+		x := math.Abs(float64(phase)/float64(len(r.filters)-1)+float64(r.width-1-i)) * r.scale * curveSteps
 		if n := int(x); n < len(curve)-1 {
 			f[i] = float32(r.scale) * (curve[n] + (curve[n+1]-curve[n])*float32(x-float64(n)))
 		}
@@ -130,8 +130,8 @@ func (r *Resampler) Resample(pcm []int16) []int16 {
 	}
 	r.out = r.out[:0]
 	for r.whole+r.width < r.first+len(r.in) {
-		filter := r.filter(((len(r.filters)-1)*r.part + r.to/2) / r.to)
-		sum := dot(r.in[r.whole-r.width+1-r.first:], filter)
+		filter := r.filterAt(((len(r.filters)-1)*r.part + r.to/2) / r.to)
+		sum := dotProduct(r.in[r.whole-r.width+1-r.first:], filter)
 		r.out = append(r.out, int16(min(max(math.RoundToEven(float64(sum)), math.MinInt16), math.MaxInt16)))
 		r.part += r.from
 		r.whole += r.part / r.to
@@ -145,7 +145,7 @@ func (r *Resampler) Resample(pcm []int16) []int16 {
 }
 
 // dotProduct returns the dot product of b and as many samples of a. Four independent sums take a third of the time of one.
-func dot(a, b []float32) float32 {
+func dotProduct(a, b []float32) float32 {
 	a = a[:len(b)]
 	var one, two, three, four float32
 	i := 0
@@ -163,13 +163,13 @@ func dot(a, b []float32) float32 {
 }
 
 // PadStart starts a new stream with as much silence as the resampler delays: then each input frame yields a whole output frame.
-func (r *Resampler) Delay() {
+func (r *Resampler) PadStart() {
 	r.in = append(r.in[:0], make([]float32, 2*r.width)...)
 	r.first, r.whole, r.part = -2*r.width, -r.width, 0
 }
 
 // Buffered returns how many output samples are still to come for the input so far.
-func (r *Resampler) Held() int64 {
+func (r *Resampler) Buffered() int64 {
 	return (int64(r.first+len(r.in)-r.whole)*int64(r.to) - int64(r.part)) / int64(r.from)
 }
 

@@ -9,9 +9,9 @@ import (
 // chunk is completed by the next one. A client that loses half a sample causes noise for at most one chunk: after a chunk of
 // odd length, the reader checks the alignment of samples. The zero value is ready for use.
 type SampleReader struct {
-	half   byte
-	isHalf bool
-	hasOdd bool // a chunk of odd length was read
+	halfSample byte
+	hasHalf    bool
+	hasOdd     bool // a chunk of odd length was read
 }
 
 // Append appends the samples that data completes to pcm.
@@ -21,18 +21,18 @@ func (r *SampleReader) Append(pcm []int16, data []byte) []int16 {
 	}
 	r.hasOdd = r.hasOdd || len(data)%2 != 0
 	if r.hasOdd && r.isMisaligned(data) {
-		if r.isHalf {
-			r.isHalf = false
+		if r.hasHalf {
+			r.hasHalf = false
 		} else {
 			data = data[1:]
 		}
 	}
-	if r.isHalf && len(data) > 0 {
-		pcm = append(pcm, int16(uint16(r.half)|uint16(data[0])<<8))
-		data, r.isHalf = data[1:], false
+	if r.hasHalf && len(data) > 0 {
+		pcm = append(pcm, int16(uint16(r.halfSample)|uint16(data[0])<<8))
+		data, r.hasHalf = data[1:], false
 	}
 	if len(data)%2 != 0 {
-		r.half, r.isHalf = data[len(data)-1], true
+		r.halfSample, r.hasHalf = data[len(data)-1], true
 		data = data[:len(data)-1]
 	}
 	return AppendSamples(pcm, data)
@@ -46,7 +46,7 @@ func (r *SampleReader) isMisaligned(data []byte) bool {
 		return false
 	}
 	whole, shifted := roughness(data), roughness(data[1:])
-	if r.isHalf {
+	if r.hasHalf {
 		whole, shifted = shifted, whole
 	}
 	return whole > 4*shifted
@@ -62,7 +62,7 @@ func roughness(data []byte) (sum int) {
 }
 
 // Reset drops half a sample: the stream starts again.
-func (r *SampleReader) Reset() { r.isHalf = false }
+func (r *SampleReader) Reset() { r.hasHalf = false }
 
 // DecodeBase64 decodes base64 as clients send it: in either alphabet of RFC 4648, with or without padding, and with line
 // breaks.

@@ -43,7 +43,8 @@ func TestLostHalfOfASample(t *testing.T) {
 		want[i] = int16(3000 * math.Sin(float64(i)/9))
 	}
 	stream := media.AppendBytes(nil, want)
-	for name, stray := range map[string][]byte{"a byte too many": {77}, "three too many": {1, 2, 3}, "a piece with a byte too few": stream[:319]} {
+	strays := map[string][]byte{"a byte too many": {77}, "three too many": {1, 2, 3}, "a piece with a byte too few": stream[:319]}
+	for name, stray := range strays {
 		for _, size := range []int{160, 161, 333, 640} {
 			var r media.SampleReader
 			r.Append(nil, stray)

@@ -53,7 +53,7 @@ func (o *Outbox[T]) Put(value T, size int) {
 	o.signal()
 }
 
-// Full reports whether a MiB waits already: voice that can wait elsewhere should. It is a [media.Filler]'s answer.
+// Full reports whether a MiB waits already: voice that can wait elsewhere should. It is a [media.BackpressureOutput]'s answer.
 func (o *Outbox[T]) Full() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -153,7 +153,7 @@ func (s *Socket) Finish() {
 	<-s.written
 }
 
-// Full reports whether a MiB waits already: voice that can wait elsewhere should. It is the answer of a [media.Filler].
+// Full reports whether a MiB waits already: voice that can wait elsewhere should. It is the answer of a [media.BackpressureOutput].
 func (s *Socket) Full() bool { return s.out.Full() }
 
 // Written is closed when nothing is written any more, also because the client cannot be written to.

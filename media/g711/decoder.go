@@ -8,8 +8,8 @@ import (
 )
 
 var (
-	errEmpty = errors.New("packet without samples")
-	errLong  = errors.New("packet too long")
+	errEmpty   = errors.New("packet without samples")
+	errTooLong = errors.New("packet too long")
 )
 
 // Concealment repeats the last pitch period, as in appendix I of G.711, but without adding delay. For lost 20 ms of real speech
@@ -22,21 +22,21 @@ const (
 	longestPeriod  = 15 * ms
 	// matchLength is how much of the newest sound is compared with earlier sound to find the pitch period. With the 20 ms of the
 	// appendix the SNR is 1.1 dB instead of 2.1: the next samples resemble the newest sound.
-	compared = 5 * ms
+	matchLength = 5 * ms
 	// fadeBegins and fadeEnds are when concealed sound starts to fade and when it is silent (appendix I.2.7).
 	fadeBegins = 10 * ms
 	fadeEnds   = 60 * ms
 	// crossfadeLength is how long the next packet is crossfaded with the concealed sound.
-	blend = 5 * ms
+	crossfadeLength = 5 * ms
 )
 
 // decoder decodes one stream and keeps the end of its sound for concealment.
 type decoder struct {
-	law     *law
-	history [2 * longestPeriod]int16 // the newest sound, for findPeriod and findCycle
-	cycle   []int16                  // the pitch period that is repeated; empty for silence
-	step    int                      // difference between the end of the sound and the start of cycle
-	made    int                      // samples concealed since the last packet
+	law       *law
+	history   [2 * longestPeriod]int16 // the newest sound, for findPeriod and findCycle
+	cycle     []int16                  // the pitch period that is repeated; empty for silence
+	step      int                      // difference between the end of the sound and the start of cycle
+	concealed int                      // samples concealed since the last packet
 }
 
 // NewDecoder implements [media.Codec].
@@ -53,37 +53,37 @@ func (d *decoder) Decode(packet []byte, pcm []int16) (int, error) {
 	case len(packet) == 0:
 		return 0, errEmpty
 	case len(packet) > len(pcm):
-		return 0, errLong
+		return 0, errTooLong
 	}
 	for i, b := range packet {
 		pcm[i] = d.law.samples[b]
 	}
 	pcm = pcm[:len(packet)]
-	if d.made > 0 {
-		n := min(blend, len(pcm))
+	if d.concealed > 0 {
+		n := min(crossfadeLength, len(pcm))
 		for i := range pcm[:n] {
-			pcm[i] = int16((int(pcm[i])*i + int(d.makeUp())*(n-i)) / n)
+			pcm[i] = int16((int(pcm[i])*i + int(d.concealSample())*(n-i)) / n)
 		}
-		d.made = 0
+		d.concealed = 0
 	}
-	d.remember(pcm)
+	d.appendHistory(pcm)
 	return len(pcm), nil
 }
 
 // Conceal implements [media.Decoder].
 func (d *decoder) Conceal(_ []byte, pcm []int16) error {
-	if d.made == 0 {
+	if d.concealed == 0 {
 		d.findCycle()
 	}
 	for i := range pcm {
-		pcm[i] = d.makeUp()
+		pcm[i] = d.concealSample()
 	}
-	d.remember(pcm)
+	d.appendHistory(pcm)
 	return nil
 }
 
 // appendHistory keeps pcm as the newest sound in history.
-func (d *decoder) remember(pcm []int16) {
+func (d *decoder) appendHistory(pcm []int16) {
 	if len(pcm) < len(d.history) {
 		copy(d.history[:], d.history[len(pcm):])
 	}
@@ -93,7 +93,7 @@ func (d *decoder) remember(pcm []int16) {
 // findCycle copies the last pitch period to cycle and crossfades its end into its start.
 func (d *decoder) findCycle() {
 	h, size := d.history[:], len(d.history)
-	period := d.period()
+	period := d.findPeriod()
 	if period == 0 {
 		d.cycle = d.cycle[:0]
 		return
@@ -108,13 +108,13 @@ func (d *decoder) findCycle() {
 }
 
 // findPeriod returns the pitch period of the newest sound in samples, or 0 for silence.
-func (d *decoder) period() (best int) {
+func (d *decoder) findPeriod() (best int) {
 	size := len(d.history)
-	last := d.history[size-compared:]
+	last := d.history[size-matchLength:]
 	highest := 0.0
 	for period := shortestPeriod; period <= longestPeriod; period++ {
 		var both, energy int64
-		for i, x := range d.history[size-compared-period:][:compared] {
+		for i, x := range d.history[size-matchLength-period:][:matchLength] {
 			both += int64(x) * int64(last[i])
 			energy += int64(x) * int64(x)
 		}
@@ -126,9 +126,9 @@ func (d *decoder) period() (best int) {
 }
 
 // concealSample returns the next concealed sample. The first ones smooth the step from the end of the sound.
-func (d *decoder) makeUp() int16 {
-	i := d.made
-	d.made++
+func (d *decoder) concealSample() int16 {
+	i := d.concealed
+	d.concealed++
 	if len(d.cycle) == 0 || i >= fadeEnds {
 		return 0
 	}

@@ -53,7 +53,7 @@ func (c Codec) AppendBytes(b []byte, pcm []int16) []byte {
 }
 
 // TranscodeTable maps each byte of this law to the byte of another law for the same sample.
-func (c Codec) Into(other Codec) *[256]byte {
+func (c Codec) TranscodeTable(other Codec) *[256]byte {
 	var bytes [256]byte
 	for b, sample := range c.law.samples {
 		bytes[b] = other.law.encode(sample)
@@ -66,7 +66,7 @@ func (c Codec) NewEncoder(from int) (media.Encoder, error) {
 	e := &encoder{codec: c}
 	if from != rate {
 		e.resampler = media.NewResampler(from, rate)
-		e.resampler.Delay()
+		e.resampler.PadStart()
 	}
 	return e, nil
 }
@@ -77,7 +77,7 @@ type encoder struct {
 }
 
 // SetExpectedLoss implements [media.Encoder]. It has no effect.
-func (*encoder) Expect(int) error { return nil }
+func (*encoder) SetExpectedLoss(int) error { return nil }
 
 // Encode implements [media.Encoder].
 func (e *encoder) Encode(pcm []int16, buf []byte) (int, error) {

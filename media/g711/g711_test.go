@@ -199,7 +199,7 @@ func TestInto(t *testing.T) {
 		all[i] = byte(i)
 	}
 	for _, laws := range [][2]g711.Codec{{g711.MuLaw, g711.ALaw}, {g711.ALaw, g711.MuLaw}} {
-		bytes, candidates := laws[0].Into(laws[1]), laws[1].Append(nil, all)
+		bytes, candidates := laws[0].TranscodeTable(laws[1]), laws[1].Append(nil, all)
 		for b, sample := range laws[0].Append(nil, all) {
 			off := func(other int16) int { return max(int(other)-int(sample), int(sample)-int(other)) }
 			least := math.MaxInt

@@ -16,9 +16,9 @@ const (
 	rate  = 16000 // samples per second
 	clock = 8000  // of RTP, in Hz
 	// bytesPerSecond is the encoded rate: a byte holds two samples.
-	bytes = rate / 2
+	bytesPerSecond = rate / 2
 	// fadeLength is how long the last packet is repeated to conceal losses, in samples.
-	fade = 3 * 20 * rate / 1000
+	fadeLength = 3 * 20 * rate / 1000
 )
 
 // Codec is G.722. It implements [media.Codec].
@@ -31,7 +31,9 @@ func (Codec) ClockRate() int { return clock }
 func (Codec) DecodedRate(int) int { return rate }
 
 // PacketDuration implements [media.Codec].
-func (Codec) PacketDuration(packet []byte) time.Duration { return media.Duration(len(packet), bytes) }
+func (Codec) PacketDuration(packet []byte) time.Duration {
+	return media.Duration(len(packet), bytesPerSecond)
+}
 
 // CopyDuration implements [media.Codec]. G.722 packets hold no copies.
 func (Codec) CopyDuration([]byte) time.Duration { return 0 }
@@ -41,26 +43,26 @@ func (Codec) NewDecoder(to int) (media.Decoder, error) {
 	if to != rate {
 		return nil, fmt.Errorf("G.722 is not decoded to %d Hz", to)
 	}
-	return &decoder{from: g722.NewDecoder(g722.Rate64000, 0)}, nil
+	return &decoder{codec: g722.NewDecoder(g722.Rate64000, 0)}, nil
 }
 
 // NewEncoder implements [media.Codec]. Another rate than 16 kHz is resampled, which delays the voice by 1.1 ms.
 func (Codec) NewEncoder(from int) (media.Encoder, error) {
-	e := &encoder{to: g722.NewEncoder(g722.Rate64000, 0)}
+	e := &encoder{codec: g722.NewEncoder(g722.Rate64000, 0)}
 	if from != rate {
 		e.resampler = media.NewResampler(from, rate)
-		e.resampler.Delay()
+		e.resampler.PadStart()
 	}
 	return e, nil
 }
 
 type encoder struct {
-	to        *g722.Encoder
+	codec     *g722.Encoder
 	resampler *media.Resampler // nil at 16 kHz
 }
 
 // SetExpectedLoss implements [media.Encoder]. It has no effect.
-func (*encoder) Expect(int) error { return nil }
+func (*encoder) SetExpectedLoss(int) error { return nil }
 
 // Encode implements [media.Encoder].
 func (e *encoder) Encode(pcm []int16, buf []byte) (int, error) {
@@ -70,20 +72,20 @@ func (e *encoder) Encode(pcm []int16, buf []byte) (int, error) {
 	if len(pcm)/2 > len(buf) {
 		return 0, fmt.Errorf("%d samples do not fit into %d bytes", len(pcm), 2*len(buf))
 	}
-	return e.to.Encode(buf, pcm), nil
+	return e.codec.Encode(buf, pcm), nil
 }
 
 // decoder decodes one stream and conceals lost packets by repeating the last one with a fade. The predictor of G.722 is left as
 // the last packet left it, as appendix IV recommends, at a hundredth of its cost.
 type decoder struct {
-	from *g722.Decoder
-	last []int16
-	made int // samples concealed since the last packet
+	codec      *g722.Decoder
+	lastPacket []int16
+	concealed  int // samples concealed since the last packet
 }
 
 var (
-	errEmpty = errors.New("packet without samples")
-	errLong  = errors.New("packet too long")
+	errEmpty   = errors.New("packet without samples")
+	errTooLong = errors.New("packet too long")
 )
 
 // Decode implements [media.Decoder].
@@ -92,32 +94,32 @@ func (d *decoder) Decode(packet []byte, pcm []int16) (int, error) {
 	case len(packet) == 0:
 		return 0, errEmpty
 	case 2*len(packet) > len(pcm):
-		return 0, errLong
+		return 0, errTooLong
 	}
-	n := d.from.Decode(pcm, packet)
-	d.last, d.made = append(d.last[:0], pcm[:n]...), 0
+	n := d.codec.Decode(pcm, packet)
+	d.lastPacket, d.concealed = append(d.lastPacket[:0], pcm[:n]...), 0
 	return n, nil
 }
 
 // Conceal implements [media.Decoder].
 func (d *decoder) Conceal(_ []byte, pcm []int16) error {
 	clear(pcm)
-	if len(d.last) == 0 {
+	if len(d.lastPacket) == 0 {
 		return nil
 	}
 	for i := range pcm {
-		left := fade - d.made
+		left := fadeLength - d.concealed
 		if left <= 0 {
 			break
 		}
-		at := d.made % (2 * len(d.last)) // back and forth, to avoid steps
-		if at < len(d.last) {
-			at = len(d.last) - 1 - at
+		at := d.concealed % (2 * len(d.lastPacket)) // back and forth, to avoid steps
+		if at < len(d.lastPacket) {
+			at = len(d.lastPacket) - 1 - at
 		} else {
-			at -= len(d.last)
+			at -= len(d.lastPacket)
 		}
-		pcm[i] = int16(int(d.last[at]) * left / fade)
-		d.made++
+		pcm[i] = int16(int(d.lastPacket[at]) * left / fadeLength)
+		d.concealed++
 	}
 	return nil
 }

@@ -9,10 +9,10 @@ import (
 // Lateness measures how late this machine runs timers while a test judges real time. On a busy machine, timings say nothing
 // about the code.
 type Lateness struct {
-	mu    sync.Mutex
-	begun time.Time
-	all   time.Duration // total delay of all ticks
-	most  time.Duration // longest delay of a tick
+	mu      sync.Mutex
+	start   time.Time
+	total   time.Duration // total delay of all ticks
+	longest time.Duration // longest delay of a tick
 }
 
 // lateTick is the measuring interval: as short as the shortest interval that tests judge.
@@ -20,7 +20,7 @@ const lateTick = 5 * time.Millisecond
 
 // MeasureLateness measures until the test ends.
 func MeasureLateness(t testing.TB) *Lateness {
-	l := &Lateness{begun: time.Now()}
+	l := &Lateness{start: time.Now()}
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -46,21 +46,21 @@ func MeasureLateness(t testing.TB) *Lateness {
 func (l *Lateness) add(late time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.all += late
-	l.most = max(l.most, late)
+	l.total += late
+	l.longest = max(l.longest, late)
 }
 
 // CanJudge reports whether a limit of d can be judged: no timer was late by a quarter of d, and at most a fifth of the time was
 // lost. On a quiet machine 5 % is lost, with four busy processes per core 40 to 80 %. If it cannot be judged, the test log says
 // so.
-func (l *Lateness) Judges(t testing.TB, d time.Duration) bool {
+func (l *Lateness) CanJudge(t testing.TB, d time.Duration) bool {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	took := time.Since(l.begun)
-	if l.most < d/4 && l.all < took/5 {
+	elapsed := time.Since(l.start)
+	if l.longest < d/4 && l.total < elapsed/5 {
 		return true
 	}
-	t.Logf("not judged: of %v this machine was late by %v in all, and by %v at once", took, l.all, l.most)
+	t.Logf("not judged: of %v this machine was late by %v in all, and by %v at once", elapsed, l.total, l.longest)
 	return false
 }

@@ -28,17 +28,17 @@ type Burst struct {
 // Path is one direction of a bad network. A seeded random source decides about each packet: with the same impairment, the n-th
 // packet has the same fate in every run.
 type Path struct {
-	mu         sync.Mutex
-	random     *rand.Rand
-	impairment Impairment
-	bad        bool      // in a burst of losses
-	last       time.Time // arrival of the last packet that keeps its order
-	dark       time.Time // nothing arrives that is sent before
+	mu            sync.Mutex
+	random        *rand.Rand
+	impairment    Impairment
+	inBurst       bool      // in a burst of losses
+	lastArrival   time.Time // arrival of the last packet that keeps its order
+	blackoutUntil time.Time // nothing arrives that is sent before
 }
 
 // NewPath returns an unimpaired path. The two directions of a network share the seed and differ in direction.
-func NewPath(seed, way uint64) *Path {
-	return &Path{random: rand.New(rand.NewPCG(seed, way))}
+func NewPath(seed, direction uint64) *Path {
+	return &Path{random: rand.New(rand.NewPCG(seed, direction))}
 }
 
 // Set changes the impairment for the packets sent from now on.
@@ -52,7 +52,7 @@ func (p *Path) Set(impairment Impairment) {
 func (p *Path) Blackout(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.dark = until
+	p.blackoutUntil = until
 }
 
 // Send decides when a packet sent at a time arrives, and how many copies do: 0, 1 or 2. It draws the same random numbers for
@@ -63,7 +63,7 @@ func (p *Path) Send(now time.Time) (arrives time.Time, copies int) {
 	turn, loss, jitter := p.random.Float64(), p.random.Float64(), p.random.Float64()
 	reorder, duplicate := p.random.Float64(), p.random.Float64()
 	f := &p.impairment
-	if p.burst(turn) || loss < f.Loss || f.Down || now.Before(p.dark) {
+	if p.advanceBurst(turn) || loss < f.Loss || f.Down || now.Before(p.blackoutUntil) {
 		return now, 0
 	}
 	copies = 1
@@ -75,25 +75,25 @@ func (p *Path) Send(now time.Time) (arrives time.Time, copies int) {
 	}
 	arrives = now.Add(f.Delay + time.Duration(jitter*float64(f.Jitter)))
 	if !f.Overtake {
-		if arrives.Before(p.last) {
-			arrives = p.last
+		if arrives.Before(p.lastArrival) {
+			arrives = p.lastArrival
 		}
-		p.last = arrives
+		p.lastArrival = arrives
 	}
 	return arrives, copies
 }
 
 // advanceBurst moves between the two states and reports whether the packet is lost. The bad state ends with probability
 // 1/Length, so it lasts Length packets on average. It begins as often as makes Loss the share of time spent in it.
-func (p *Path) burst(turn float64) bool {
+func (p *Path) advanceBurst(turn float64) bool {
 	b := &p.impairment.Burst
 	switch {
 	case b.Loss <= 0:
-		p.bad = false
-	case p.bad:
-		p.bad = turn >= 1/max(b.Length, 1)
+		p.inBurst = false
+	case p.inBurst:
+		p.inBurst = turn >= 1/max(b.Length, 1)
 	default:
-		p.bad = turn < b.Loss/(1-b.Loss)/max(b.Length, 1)
+		p.inBurst = turn < b.Loss/(1-b.Loss)/max(b.Length, 1)
 	}
-	return p.bad
+	return p.inBurst
 }

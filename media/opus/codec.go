@@ -29,49 +29,49 @@ func (Codec) NewEncoder(rate int) (media.Encoder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &adaptive{rate: rate, clean: clean}, nil
+	return &adaptiveEncoder{rate: rate, clean: clean}, nil
 }
 
 // adaptiveEncoder encodes with the encoder that suits the path: clean or lossy.
-type adaptive struct {
-	rate   int
-	clean  *Encoder
-	robust *Encoder // nil until first needed
-	lossy  bool     // robust is in use
-	last   []int16  // the previous frame
+type adaptiveEncoder struct {
+	rate      int
+	clean     *Encoder
+	robust    *Encoder // nil until first needed
+	isLossy   bool     // robust is in use
+	lastFrame []int16  // the previous frame
 }
 
 // SetExpectedLoss implements [media.Encoder]. An encoder that takes over first encodes the previous frame, to avoid a click.
-func (a *adaptive) Expect(loss int) (err error) {
+func (a *adaptiveEncoder) SetExpectedLoss(loss int) (err error) {
 	if loss > 0 && a.robust == nil {
 		if a.robust, err = NewRobustEncoder(a.rate); err != nil {
 			return err
 		}
 	}
 	if loss > 0 {
-		if err := a.robust.Expect(loss); err != nil {
+		if err := a.robust.SetExpectedLoss(loss); err != nil {
 			return err
 		}
 	}
-	if lossy := loss > 0; lossy != a.lossy {
-		a.lossy = lossy
-		if len(a.last) > 0 {
+	if lossy := loss > 0; lossy != a.isLossy {
+		a.isLossy = lossy
+		if len(a.lastFrame) > 0 {
 			var unheard [media.MaxPacketBytes]byte
-			_, err = a.encoder().Encode(a.last, unheard[:])
+			_, err = a.activeEncoder().Encode(a.lastFrame, unheard[:])
 		}
 	}
 	return err
 }
 
-func (a *adaptive) encoder() *Encoder {
-	if a.lossy {
+func (a *adaptiveEncoder) activeEncoder() *Encoder {
+	if a.isLossy {
 		return a.robust
 	}
 	return a.clean
 }
 
 // Encode implements [media.Encoder].
-func (a *adaptive) Encode(pcm []int16, buf []byte) (int, error) {
-	a.last = append(a.last[:0], pcm...)
-	return a.encoder().Encode(pcm, buf)
+func (a *adaptiveEncoder) Encode(pcm []int16, buf []byte) (int, error) {
+	a.lastFrame = append(a.lastFrame[:0], pcm...)
+	return a.activeEncoder().Encode(pcm, buf)
 }

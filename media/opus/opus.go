@@ -74,9 +74,9 @@ func (l libDecoder) Conceal(next []byte, pcm []int16) error {
 
 // pionDecoder works around the gaps of pion/opus v0.1.0.
 type pionDecoder struct {
-	d    pion.Decoder
-	rate int
-	last []int16 // the last 5 ms decoded
+	d           pion.Decoder
+	rate        int
+	lastSamples []int16 // the last 5 ms decoded
 }
 
 // dtxBytes is the largest packet without sound (RFC 7587, section 3.1.3, and RFC 6716, section 2.1.9). pion/opus treats such a
@@ -99,15 +99,15 @@ func (p *pionDecoder) Decode(packet []byte, pcm []int16) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	p.last = append(p.last[:0], pcm[max(0, n-media.Samples(media.FadeDuration, p.rate)):n]...)
+	p.lastSamples = append(p.lastSamples[:0], pcm[max(0, n-media.Samples(media.FadeDuration, p.rate)):n]...)
 	return n, nil
 }
 
 // Conceal fades out the last 5 ms, played backwards to avoid a step, and continues with silence.
 func (p *pionDecoder) Conceal(_ []byte, pcm []int16) error {
 	clear(pcm)
-	media.FadeOut(pcm, p.last)
-	p.last = p.last[:0]
+	media.FadeOut(pcm, p.lastSamples)
+	p.lastSamples = p.lastSamples[:0]
 	return nil
 }
 
@@ -154,7 +154,7 @@ func newEncoder(rate int, application libopus.Application, bitrate int) (*Encode
 }
 
 // SetExpectedLoss sets the packet loss to expect, in percent.
-func (o *Encoder) Expect(loss int) error { return o.e.SetPacketLossPerc(loss) }
+func (o *Encoder) SetExpectedLoss(loss int) error { return o.e.SetPacketLossPerc(loss) }
 
 // Encode writes pcm, which must be 2.5, 5, 10, 20, 40 or 60 ms, as one packet to buf and returns its size.
 func (o *Encoder) Encode(pcm []int16, buf []byte) (int, error) {

@@ -6,8 +6,8 @@ import (
 )
 
 // keyFrame collects the packets of a key frame (RFC 7741). They may come in any order after the first.
-type frame struct {
-	open      bool
+type keyFrame struct {
+	isOpen    bool
 	timestamp uint32
 	first     uint16            // sequence number
 	last      int               // last packet, counted from first; -1 if not received yet
@@ -15,33 +15,33 @@ type frame struct {
 	size      int               // bytes in parts
 	newest    uint32            // timestamp of the newest packet after the frame
 	end       uint16            // where the frame has ended at the latest, counted from first
-	asked     int               // how often missing packets were requested
+	requests  int               // how often missing packets were requested
 }
 
 // maxRequests is how often missing packets are requested: after that, the next key frame comes sooner.
-const maxAsked = 3
+const maxRequests = 3
 
 // addPacket adds a packet, and starts a new frame with it if it opens a key frame and one is wanted. It reports true if an
 // incomplete frame was given up.
-func (f *frame) add(p *rtp.Packet, wanted bool) (lost bool) {
-	if f.open && p.Timestamp == f.timestamp {
-		return f.fill(p)
+func (f *keyFrame) addPacket(p *rtp.Packet, wanted bool) (lost bool) {
+	if f.isOpen && p.Timestamp == f.timestamp {
+		return f.addPart(p)
 	}
 	var h codecs.VP8Packet
 	data, err := h.Unmarshal(p.Payload)
 	if err != nil || h.S == 0 || h.PID != 0 {
 		return false
 	}
-	if _, _, key := keySize(data); !key || !wanted {
+	if _, _, key := parseKeyFrameSize(data); !key || !wanted {
 		return false
 	}
-	lost = f.open
-	*f = frame{open: true, timestamp: p.Timestamp, first: p.SequenceNumber, last: -1, parts: map[uint16][]byte{}}
-	return f.fill(p) || lost
+	lost = f.isOpen
+	*f = keyFrame{isOpen: true, timestamp: p.Timestamp, first: p.SequenceNumber, last: -1, parts: map[uint16][]byte{}}
+	return f.addPart(p) || lost
 }
 
 // addPart adds a packet of the current frame. It reports true if the frame got too large and was dropped.
-func (f *frame) fill(p *rtp.Packet) (lost bool) {
+func (f *keyFrame) addPart(p *rtp.Packet) (lost bool) {
 	var h codecs.VP8Packet
 	data, err := h.Unmarshal(p.Payload)
 	if err != nil || len(data) == 0 { // padding
@@ -57,7 +57,7 @@ func (f *frame) fill(p *rtp.Packet) (lost bool) {
 		f.last = int(at)
 	}
 	if f.size > maxBytes || at >= maxPackets {
-		f.drop()
+		f.reset()
 		return true
 	}
 	return false
@@ -65,18 +65,18 @@ func (f *frame) fill(p *rtp.Packet) (lost bool) {
 
 // missingPackets returns the packets that must have been lost, given the newer packet p. They are returned again with each
 // later frame, up to maxRequests times.
-func (f *frame) missing(p *rtp.Packet) (list []uint16) {
+func (f *keyFrame) missingPackets(p *rtp.Packet) (list []uint16) {
 	length := p.SequenceNumber - f.first
-	if !f.open || p.Timestamp == f.timestamp || p.Timestamp == f.newest || length >= maxPackets || f.asked == maxAsked {
+	if !f.isOpen || p.Timestamp == f.timestamp || p.Timestamp == f.newest || length >= maxPackets || f.requests == maxRequests {
 		return nil
 	}
-	if f.newest = p.Timestamp; f.asked == 0 || length < f.end {
+	if f.newest = p.Timestamp; f.requests == 0 || length < f.end {
 		f.end = length
 	}
 	if f.last >= 0 {
 		f.end = uint16(f.last)
 	}
-	f.asked++
+	f.requests++
 	for i := range f.end {
 		if f.parts[i] == nil {
 			list = append(list, f.first+i)
@@ -86,8 +86,8 @@ func (f *frame) missing(p *rtp.Packet) (list []uint16) {
 }
 
 // assemble returns the frame if it is complete, else nil.
-func (f *frame) whole() []byte {
-	if !f.open || f.last < 0 || len(f.parts) != f.last+1 {
+func (f *keyFrame) assemble() []byte {
+	if !f.isOpen || f.last < 0 || len(f.parts) != f.last+1 {
 		return nil
 	}
 	data := make([]byte, 0, f.size)
@@ -101,10 +101,10 @@ func (f *frame) whole() []byte {
 	return data
 }
 
-func (f *frame) drop() { *f = frame{} }
+func (f *keyFrame) reset() { *f = keyFrame{} }
 
 // parseKeyFrameSize returns the size in the header of a key frame (RFC 6386, section 9.1), and false for anything else.
-func keySize(data []byte) (width, height int, ok bool) {
+func parseKeyFrameSize(data []byte) (width, height int, ok bool) {
 	if len(data) < 10 || data[0]&1 != 0 || data[3] != 0x9d || data[4] != 0x01 || data[5] != 0x2a {
 		return 0, 0, false
 	}

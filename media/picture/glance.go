@@ -7,7 +7,7 @@ import "image"
 const grid = 32
 
 // thumbnail is a picture reduced for comparison: the brightness of its cells.
-type glance struct {
+type thumbnail struct {
 	size  image.Point // of the picture
 	cells [grid * grid]byte
 }
@@ -23,20 +23,22 @@ const (
 	changeCells = 4
 )
 
-func look(m *image.YCbCr) glance {
-	g := glance{size: m.Rect.Size()}
-	y := planes(m)[0]
+func newThumbnail(m *image.YCbCr) thumbnail {
+	g := thumbnail{size: m.Rect.Size()}
+	y := planesOf(m)[0]
 	w, h := min(grid, y.width), min(grid, y.height)
-	y.shrink(plane{g.cells[:], grid, w, h})
+	y.averageInto(plane{g.cells[:], grid, w, h})
 	return g
 }
 
 // differsFrom reports whether the picture shows something else than the older one. A uniform change of brightness, as when a
 // camera adjusts its exposure, does not count.
-func (g glance) differs(old glance) bool { return g.size != old.size || g.distance(old) >= changeCells }
+func (g thumbnail) differsFrom(old thumbnail) bool {
+	return g.size != old.size || g.countChangedCells(old) >= changeCells
+}
 
 // countChangedCells counts the cells that have changed.
-func (g glance) distance(old glance) int {
+func (g thumbnail) countChangedCells(old thumbnail) int {
 	shift := 0
 	for i, c := range g.cells {
 		shift += int(c) - int(old.cells[i])

@@ -52,53 +52,53 @@ type Stats struct {
 }
 
 // Extractor turns the RTP packets of a VP8 track into pictures. It must not be used concurrently.
-type Viewer struct {
-	turn  sync.Locker
-	show  func(jpeg []byte, changed bool)
-	frame frame
-	next  time.Time // when the next picture is due
-	sent  glance    // the newest picture with visible changes
-	stats Stats
+type Extractor struct {
+	decodeLock  sync.Locker
+	show        func(jpeg []byte, changed bool)
+	frame       keyFrame
+	nextDue     time.Time // when the next picture is due
+	lastChanged thumbnail // the newest picture with visible changes
+	stats       Stats
 }
 
 // NewExtractor returns an extractor that calls show, from AddPacket, with each picture; show may keep the bytes. changed is
 // false if the picture looks like the newest changed one. decodeLock is held while a picture is decoded: extractors that share
 // it occupy one core together and leave the others to the audio. Measured: 6 ms at 768x432, 16 ms at 720p and 1080p, 0.1 s at
 // 4K.
-func NewViewer(turn sync.Locker, show func(jpeg []byte, changed bool)) *Viewer {
-	return &Viewer{turn: turn, show: show}
+func NewExtractor(decodeLock sync.Locker, show func(jpeg []byte, changed bool)) *Extractor {
+	return &Extractor{decodeLock: decodeLock, show: show}
 }
 
 // Stats returns the counters.
-func (v *Viewer) Stats() Stats { return v.stats }
+func (v *Extractor) Stats() Stats { return v.stats }
 
 // AddPacket adds a packet that arrived at the given time. It does not keep p. It returns the sequence numbers of packets that a
 // key frame lacks, as far as p reveals them, so that they can be requested again: each a few times. Without retransmission the
 // frame is lost, which at 5 % loss affects every other one.
-func (v *Viewer) Packet(p *rtp.Packet, now time.Time) (missing []uint16) {
-	due := !now.Add(slack).Before(v.next)
-	lost := v.frame.add(p, due)
-	missing = v.frame.missing(p)
+func (v *Extractor) AddPacket(p *rtp.Packet, now time.Time) (missing []uint16) {
+	due := !now.Add(slack).Before(v.nextDue)
+	lost := v.frame.addPacket(p, due)
+	missing = v.frame.missingPackets(p)
 	if lost {
 		v.stats.Incomplete++
 	}
-	data := v.frame.whole()
+	data := v.frame.assemble()
 	if data == nil {
 		return missing
 	}
-	v.frame.drop()
-	if v.next.Before(now) {
-		v.next = now
+	v.frame.reset()
+	if v.nextDue.Before(now) {
+		v.nextDue = now
 	}
-	v.next = v.next.Add(interval) // also for a broken one, which costs as much
-	picture, g, err := v.picture(data)
+	v.nextDue = v.nextDue.Add(interval) // also for a broken one, which costs as much
+	picture, g, err := v.encodePicture(data)
 	if err != nil {
 		v.stats.Broken++
 		return missing
 	}
-	changed := g.differs(v.sent)
+	changed := g.differsFrom(v.lastChanged)
 	if changed {
-		v.sent = g
+		v.lastChanged = g
 		v.stats.Changed++
 	}
 	v.stats.Shown++
@@ -107,23 +107,23 @@ func (v *Viewer) Packet(p *rtp.Packet, now time.Time) (missing []uint16) {
 }
 
 // encodePicture decodes a key frame and encodes it as JPEG.
-func (v *Viewer) picture(data []byte) ([]byte, glance, error) {
-	v.turn.Lock()
-	defer v.turn.Unlock()
-	img, err := decode(data)
+func (v *Extractor) encodePicture(data []byte) ([]byte, thumbnail, error) {
+	v.decodeLock.Lock()
+	defer v.decodeLock.Unlock()
+	img, err := decodeKeyFrame(data)
 	if err != nil {
-		return nil, glance{}, err
+		return nil, thumbnail{}, err
 	}
-	small := shrink(img)
+	small := scaleDown(img)
 	var out bytes.Buffer
 	if err := jpeg.Encode(&out, small, &jpeg.Options{Quality: quality}); err != nil {
-		return nil, glance{}, fmt.Errorf("jpeg: %w", err)
+		return nil, thumbnail{}, fmt.Errorf("jpeg: %w", err)
 	}
-	return out.Bytes(), look(small), nil
+	return out.Bytes(), newThumbnail(small), nil
 }
 
-func decode(data []byte) (*image.YCbCr, error) {
-	width, height, ok := keySize(data)
+func decodeKeyFrame(data []byte) (*image.YCbCr, error) {
+	width, height, ok := parseKeyFrameSize(data)
 	if !ok {
 		return nil, errors.New("not a VP8 key frame")
 	}

@@ -63,7 +63,7 @@ func (c *camera) packets(frame []byte) []*rtp.Packet {
 // wall is what a viewer shows.
 type wall struct {
 	t       testing.TB
-	viewer  *picture.Viewer
+	viewer  *picture.Extractor
 	now     time.Time
 	shown   []image.Image
 	bytes   []int
@@ -73,7 +73,7 @@ type wall struct {
 
 func newWall(t testing.TB) *wall {
 	w := &wall{t: t, now: time.Unix(1e9, 0)}
-	w.viewer = picture.NewViewer(new(sync.Mutex), func(b []byte, changed bool) {
+	w.viewer = picture.NewExtractor(new(sync.Mutex), func(b []byte, changed bool) {
 		m, err := jpeg.Decode(bytes.NewReader(b))
 		if err != nil {
 			t.Fatalf("not a JPEG: %v", err)
@@ -87,7 +87,7 @@ func newWall(t testing.TB) *wall {
 
 func (w *wall) packets(all []*rtp.Packet) {
 	for _, p := range all {
-		w.missing = w.viewer.Packet(p, w.now)
+		w.missing = w.viewer.AddPacket(p, w.now)
 		clear(p.Payload) // it is the caller's again
 	}
 }
@@ -334,7 +334,7 @@ func FuzzVP8(f *testing.F) {
 		if w, h := announced(data); w*h > 1<<18 && w*h <= 4096*2304 {
 			t.Skip("large pictures go the same way, only slower")
 		}
-		v := picture.NewViewer(new(sync.Mutex), func(b []byte, _ bool) {
+		v := picture.NewExtractor(new(sync.Mutex), func(b []byte, _ bool) {
 			if m, err := jpeg.DecodeConfig(bytes.NewReader(b)); err != nil || max(m.Width, m.Height) > picture.MaxSide {
 				t.Errorf("%dx%d, %v", m.Width, m.Height, err)
 			}
@@ -345,13 +345,13 @@ func FuzzVP8(f *testing.F) {
 		parts := c.payloader.Payload(max(cut, 10), data)
 		for i, part := range parts {
 			c.next.Marker = i == len(parts)-1
-			v.Packet(&rtp.Packet{Header: c.next, Payload: part}, now)
+			v.AddPacket(&rtp.Packet{Header: c.next, Payload: part}, now)
 			c.next.SequenceNumber++
 		}
 		for rest := data; len(rest) > 0; {
 			n := min(len(rest), int(cut)%1200+1)
 			c.next.Marker = len(rest) == n
-			v.Packet(&rtp.Packet{Header: c.next, Payload: rest[:n]}, now.Add(time.Minute))
+			v.AddPacket(&rtp.Packet{Header: c.next, Payload: rest[:n]}, now.Add(time.Minute))
 			c.next.SequenceNumber++
 			rest = rest[n:]
 		}

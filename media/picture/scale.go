@@ -9,7 +9,7 @@ type plane struct {
 	width, height int
 }
 
-func planes(m *image.YCbCr) [3]plane {
+func planesOf(m *image.YCbCr) [3]plane {
 	w, h := m.Rect.Dx(), m.Rect.Dy()
 	cw, ch := (w+1)/2, (h+1)/2
 	return [3]plane{{m.Y, m.YStride, w, h}, {m.Cb, m.CStride, cw, ch}, {m.Cr, m.CStride, cw, ch}}
@@ -18,11 +18,11 @@ func planes(m *image.YCbCr) [3]plane {
 // fullLuma and fullChroma stretch VP8's range of values (RFC 6386, section 9.2: ITU-R BT.601, black at 16 and white at 235) to
 // that of JPEG, with black at 0. Otherwise pictures look grey.
 var (
-	fullLuma   = stretch(16, 219)
-	fullChroma = stretch(128-112, 224)
+	fullLuma   = stretchTable(16, 219)
+	fullChroma = stretchTable(128-112, 224)
 )
 
-func stretch(low, span int) (table [256]byte) {
+func stretchTable(low, span int) (table [256]byte) {
 	for i := range table {
 		table[i] = byte(min(max(((i-low)*255+span/2)/span, 0), 255))
 	}
@@ -33,15 +33,15 @@ func stretch(low, span int) (table [256]byte) {
 //
 // It averages over areas, plane by plane, without converting colours: 720p to 768x432 takes 3 ms. BiLinear of
 // golang.org/x/image/draw took 15 ms and 18 MB of memory for each picture.
-func shrink(m *image.YCbCr) *image.YCbCr {
+func scaleDown(m *image.YCbCr) *image.YCbCr {
 	w, h := m.Rect.Dx(), m.Rect.Dy()
 	if long := max(w, h); long > MaxSide {
 		w, h = max(1, (w*MaxSide+long/2)/long), max(1, (h*MaxSide+long/2)/long)
 	}
 	small := image.NewYCbCr(image.Rect(0, 0, w, h), image.YCbCrSubsampleRatio420)
-	from, to := planes(m), planes(small)
+	from, to := planesOf(m), planesOf(small)
 	for i, table := range []*[256]byte{&fullLuma, &fullChroma, &fullChroma} {
-		from[i].shrink(to[i])
+		from[i].averageInto(to[i])
 		for j, x := range to[i].pix {
 			to[i].pix[j] = table[x]
 		}
@@ -53,7 +53,7 @@ func shrink(m *image.YCbCr) *image.YCbCr {
 //
 // Lengths are scaled so that a pixel of p is as wide as dst has pixels, and a pixel of dst as wide as p has. Then both rows
 // have the same length, and every overlap is a whole number. The sums stay below 255*4096*4096, which just fits 32 bits.
-func (p plane) shrink(dst plane) {
+func (p plane) averageInto(dst plane) {
 	if p.width == dst.width && p.height == dst.height {
 		for y := range p.height {
 			copy(dst.pix[y*dst.stride:], p.pix[y*p.stride:][:p.width])
@@ -69,7 +69,7 @@ func (p plane) shrink(dst plane) {
 	}
 	y, room := 0, p.height // remaining height of row y of dst
 	for from := range p.height {
-		p.shrinkRow(row, from)
+		p.sumRow(row, from)
 		part := min(dst.height, room)
 		add(part)
 		if room -= part; room > 0 {
@@ -89,7 +89,7 @@ func (p plane) shrink(dst plane) {
 }
 
 // sumRow adds up a row of p over the pixels of row.
-func (p plane) shrinkRow(row []uint32, y int) {
+func (p plane) sumRow(row []uint32, y int) {
 	clear(row)
 	x, room := 0, p.width
 	for _, v := range p.pix[y*p.stride : y*p.stride+p.width] {

@@ -15,7 +15,7 @@ import (
 // TestMarksKeepTheirPlace has sound with marks in it handed over in one burst: whatever the output, a mark comes when the sound before it
 // has been handed over, to the end of a frame, and before the sound behind it.
 func TestMarksKeepTheirPlace(t *testing.T) {
-	for _, lead := range []time.Duration{0, 40 * ms, 200 * ms, 5 * time.Second, media.AtOnce} {
+	for _, lead := range []time.Duration{0, 40 * ms, 200 * ms, 5 * time.Second, media.UnlimitedLead} {
 		for _, part := range []time.Duration{7 * ms, 20 * ms, 50 * ms, 110 * ms, 1500 * ms} {
 			t.Run(fmt.Sprint("lead ", lead, ", parts of ", part), func(t *testing.T) {
 				play(t, lead, func(t *testing.T, p *playout.Pacer, s *speaker) {
@@ -50,7 +50,7 @@ func TestSoundWaitsForMarks(t *testing.T) {
 	defer ticker.Close()
 	p := playout.NewPacer(ticker, outRate)
 	defer p.Close()
-	s := &filler{speaker: speaker{start: time.Now(), lead: media.AtOnce}, full: true}
+	s := &filler{speaker: speaker{start: time.Now(), lead: media.UnlimitedLead}, full: true}
 	p.Attach(s)
 	must(t, p.WritePCM(constant(time.Second, 100)))
 	var writing sync.WaitGroup

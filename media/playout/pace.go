@@ -83,9 +83,9 @@ func (p *Pacer) step(now time.Duration) bool {
 
 // stepAhead hands over what an output with lead may have by now, up to the next mark that has to be called first. The ticker goes on there.
 func (p *Pacer) stepAhead(now time.Duration) {
-	if p.lead == media.AtOnce {
+	if p.lead == media.UnlimitedLead {
 		frame, most := p.pcm, p.queue.len()
-		filler, fills := p.out.(media.Filler)
+		filler, fills := p.out.(media.BackpressureOutput)
 		if fills {
 			most = media.Samples(maxAtOnce, p.rate)
 		}

@@ -19,7 +19,7 @@ const (
 	// maxQueue bounds what waits to be played. The model sends an answer faster than it is spoken, and a single answer of more than two
 	// minutes is a fault.
 	maxQueue = 2 * time.Minute
-	// maxAtOnce bounds a frame of a [media.Filler]: much may have waited for room.
+	// maxAtOnce bounds a frame of a [media.BackpressureOutput]: much may have waited for room.
 	maxAtOnce = time.Second
 	// maxHeld bounds what waits while nobody listens yet. A client that connects later wants the end, not the beginning.
 	maxHeld = 10 * time.Second
@@ -155,11 +155,11 @@ func (p *Pacer) Mark(f func(heard bool)) {
 	}
 }
 
-// CallInOrder calls f after all sound written before has been handed over to an output that takes it [media.AtOnce], or dropped, which
+// CallInOrder calls f after all sound written before has been handed over to an output with [media.UnlimitedLead], or dropped, which
 // given = false says. For other outputs, whose sound arrives as it is heard, it calls f at once. The rules of Mark apply to f.
 func (p *Pacer) CallInOrder(f func(given bool)) {
 	p.mu.Lock()
-	inOrder := p.lead == media.AtOnce
+	inOrder := p.lead == media.UnlimitedLead
 	p.mu.Unlock()
 	if inOrder {
 		p.Mark(f)
@@ -326,8 +326,8 @@ func (p *Pacer) fire() {
 func (p *Pacer) recall() time.Duration {
 	now := time.Since(p.epoch)
 	heard := p.sound
-	if o, ok := p.out.(media.Late); ok {
-		heard += o.Late()
+	if o, ok := p.out.(media.DelayedOutput); ok {
+		heard += o.PlaybackDelay()
 	}
 	sound := max(0, min(heard-now, p.given))
 	p.given = 0

@@ -42,8 +42,8 @@ type heard struct {
 	pcm     []int16
 }
 
-func (s *speaker) Lead() time.Duration { return s.lead }
-func (s *speaker) Late() time.Duration { return s.late }
+func (s *speaker) Lead() time.Duration          { return s.lead }
+func (s *speaker) PlaybackDelay() time.Duration { return s.late }
 
 func (s *speaker) WriteFrame(f media.Frame) error {
 	s.mu.Lock()
@@ -403,7 +403,7 @@ func TestPlayoutLate(t *testing.T) {
 
 // TestPlayoutAtOnce checks an output that keeps to the time itself: it gets what there is, and nothing is added.
 func TestPlayoutAtOnce(t *testing.T) {
-	play(t, media.AtOnce, func(t *testing.T, p *playout.Pacer, s *speaker) {
+	play(t, media.UnlimitedLead, func(t *testing.T, p *playout.Pacer, s *speaker) {
 		time.Sleep(3 * ms)
 		pcm := mediatest.Speech(3*time.Second, outRate)
 		for _, part := range [][]int16{pcm[:100], pcm[100:30000], pcm[30000:]} {

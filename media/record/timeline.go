@@ -119,7 +119,7 @@ func (t *timeline) held() int64 {
 	if t.up == nil {
 		return 0
 	}
-	return t.up.Held()
+	return t.up.Buffered()
 }
 
 // moveBack takes up to n samples out of the silence before the person's last words.

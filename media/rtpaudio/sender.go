@@ -105,7 +105,7 @@ func (s *Sender) WriteFrame(f media.Frame) error {
 	}
 	if losses := s.losses.Load(); losses != s.expected {
 		s.expected = losses
-		if err := s.encoder.Expect(int(losses)); err != nil {
+		if err := s.encoder.SetExpectedLoss(int(losses)); err != nil {
 			return fmt.Errorf("encoder: %w", err)
 		}
 	}

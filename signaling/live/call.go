@@ -349,9 +349,9 @@ func (c *call) changed() bool {
 
 // Lead and WriteFrame implement media.Output. Clients are made for a voice that comes as Google sends it, and some take
 // generationComplete for its end (livekit-plugins-google 1.8.9, realtime_api.py), so nothing of it may come later.
-func (c *call) Lead() time.Duration { return media.AtOnce }
+func (c *call) Lead() time.Duration { return media.UnlimitedLead }
 
-var _ media.Filler = (*call)(nil) // by its socket
+var _ media.BackpressureOutput = (*call)(nil) // by its socket
 
 // WriteFrame implements media.Output.
 func (c *call) WriteFrame(f media.Frame) error {

@@ -258,11 +258,11 @@ func (c *call) hear(mic media.Sink, pcm []int16, rate int) error {
 
 // Lead and WriteFrame implement [media.Output]. OpenAI's server sends a voice faster than it is played, and its clients
 // are made for that: they keep to the time themselves, and say by conversation.item.truncate how much was heard.
-func (c *call) Lead() time.Duration { return media.AtOnce }
+func (c *call) Lead() time.Duration { return media.UnlimitedLead }
 
-var _ media.Filler = (*call)(nil)
+var _ media.BackpressureOutput = (*call)(nil)
 
-// Full implements [media.Filler]. A connection that reads too slowly beside one that does not is lost in the end.
+// Full implements [media.BackpressureOutput]. A connection that reads too slowly beside one that does not is lost in the end.
 func (c *call) Full() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -207,7 +207,7 @@ func TestRealtimePushToTalkByCall(t *testing.T) {
 		}
 		pcm, rate := heard[n].PCM, heard[n].Rate
 		share := func(hz float64) float64 { return doortest.ToneShare(pcm, hz*bridge.VoiceRate/float64(rate)) }
-		if wrong, right := share(440), share(880); (right < 0.5 || wrong > 0.2) && machine.Judges(t, 200*time.Millisecond) {
+		if wrong, right := share(440), share(880); (right < 0.5 || wrong > 0.2) && machine.CanJudge(t, 200*time.Millisecond) {
 			t.Errorf("of what was said before the button %.2f, after it %.2f, in %.1f s", wrong, right, float64(len(pcm))/float64(rate))
 		}
 	}

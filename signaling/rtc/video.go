@@ -55,7 +55,7 @@ func (c *Cameras) look(ctx context.Context, p *Peer, track *webrtc.TrackRemote) 
 		old.cancel()
 		<-old.done
 	}
-	viewer := picture.NewViewer(&p.api.viewing, func(jpeg []byte, changed bool) {
+	viewer := picture.NewExtractor(&p.api.viewing, func(jpeg []byte, changed bool) {
 		if ctx.Err() == nil {
 			p.session.SetFrame("image/jpeg", jpeg, changed)
 		}
@@ -96,7 +96,7 @@ func (c *Cameras) Stop() {
 
 // watch reads a track until it ends or ctx is done, and asks for key frames and for what is missing of them. A track that
 // delivers nothing, as one that is muted, is not asked.
-func (p *Peer) watch(ctx context.Context, track *webrtc.TrackRemote, viewer *picture.Viewer) error {
+func (p *Peer) watch(ctx context.Context, track *webrtc.TrackRemote, viewer *picture.Extractor) error {
 	defer context.AfterFunc(ctx, func() { track.SetReadDeadline(time.Unix(1, 0)) })()
 	again := slices.Contains(track.Codec().RTCPFeedback, webrtc.RTCPFeedback{Type: webrtc.TypeRTCPFBNACK})
 	var asked time.Time
@@ -111,7 +111,7 @@ func (p *Peer) watch(ctx context.Context, track *webrtc.TrackRemote, viewer *pic
 			continue
 		}
 		now := time.Now()
-		if missing := viewer.Packet(&packet, now); again && len(missing) > 0 {
+		if missing := viewer.AddPacket(&packet, now); again && len(missing) > 0 {
 			p.requestAgain(uint32(track.SSRC()), missing)
 		}
 		if now.Sub(asked) < keyInterval {

@@ -178,7 +178,7 @@ func TestBargeIn(t *testing.T) {
 			return
 		}
 		if left == 1 {
-			if !machine.Judges(t, most) {
+			if !machine.CanJudge(t, most) {
 				return
 			}
 			t.Fatalf("the voice went on for %d packets of 20 ms", packets)

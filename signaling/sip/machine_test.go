@@ -90,7 +90,7 @@ func TestListeningBeforeSpeaking(t *testing.T) {
 					if at < decided.Load() {
 						t.Errorf("%s begins %v before it is known who answered", what, time.Duration(decided.Load()-at))
 					}
-					if spoke := h.spoke.Load(); (spoke == 0 || at < spoke) && machine.Judges(t, shortestPause) {
+					if spoke := h.spoke.Load(); (spoke == 0 || at < spoke) && machine.CanJudge(t, shortestPause) {
 						t.Errorf("%s begins before the other side has ended", what)
 					}
 				case <-time.After(patience):
@@ -125,7 +125,7 @@ func TestListeningBeforeSpeaking(t *testing.T) {
 			h.reply(h.request("BYE"), "200 OK", "a")
 			expect("end", func(s sip.CallStatus) bool {
 				return s.EndedAt != nil && s.HungUpBy == "us" && s.AnsweredBy == test.by &&
-					(s.Reason == test.reason || !machine.Judges(t, shortestPause))
+					(s.Reason == test.reason || !machine.CanJudge(t, shortestPause))
 			})
 			if len(heard) > 0 {
 				t.Error("they hear something")
@@ -170,7 +170,7 @@ func TestRingingIsNotAnAnswer(t *testing.T) {
 			}
 			if s.AnsweredBy == sip.ByPerson {
 				h.hangUp(invite, "a")
-			} else if machine.Judges(t, pauseOfPersons) {
+			} else if machine.CanJudge(t, pauseOfPersons) {
 				t.Errorf("answered by %s", s.AnsweredBy)
 			}
 			return
@@ -223,7 +223,7 @@ func TestAskingTheModelWhoAnswered(t *testing.T) {
 					if s.AnsweredBy == "" {
 						continue
 					}
-					if machine.Judges(t, pauseOfPersons) { // a machine that lets us pause makes a person of us
+					if machine.CanJudge(t, pauseOfPersons) { // a machine that lets us pause makes a person of us
 						t.Errorf("answered by %s, before the model has judged", s.AnsweredBy)
 					}
 					return
@@ -236,7 +236,7 @@ func TestAskingTheModelWhoAnswered(t *testing.T) {
 				}
 			}
 			var seconds float64 // about 3; from the doubt on it would be 0.8
-			if _, err := fmt.Sscanf(heard, "(%f seconds", &seconds); err != nil || seconds < 2 && machine.Judges(t, pauseOfPersons) {
+			if _, err := fmt.Sscanf(heard, "(%f seconds", &seconds); err != nil || seconds < 2 && machine.CanJudge(t, pauseOfPersons) {
 				t.Errorf("of 3 s the model hears %q", heard)
 			}
 			if h.hear(time.Now().Add(300 * time.Millisecond)) {

@@ -58,7 +58,7 @@ func (p *passage) relays() bool {
 	from, isLaw := p.heard.codec.media.(g711.Codec)
 	to, areLaws := p.said.codec.media.(g711.Codec)
 	if isLaw && areLaws && from != to {
-		p.law = from.Into(to)
+		p.law = from.TranscodeTable(to)
 	}
 	return (p.law != nil || p.heard.codec == p.said.codec) && !p.fills && p.tape == nil
 }

@@ -67,7 +67,7 @@ func (s *speech) WriteFrame(f media.Frame) error {
 	pcm := f.PCM
 	if s.down != nil {
 		if f.Start {
-			s.down.Delay() // forgets the end of the talkspurt before
+			s.down.PadStart() // forgets the end of the talkspurt before
 		}
 		pcm = s.down.Resample(pcm)
 	}
@@ -211,8 +211,8 @@ func (s *speech) finish() {
 	}
 }
 
-// Late implements media.Late.
-func (s *speech) Late() time.Duration {
+// PlaybackDelay implements [media.DelayedOutput].
+func (s *speech) PlaybackDelay() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.late

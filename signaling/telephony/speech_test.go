@@ -97,23 +97,23 @@ func TestLate(t *testing.T) {
 			s.played(mark)
 		}
 		answer("1", 300*ms)
-		if s.Late() != 300*ms {
-			t.Errorf("%v late", s.Late())
+		if s.PlaybackDelay() != 300*ms {
+			t.Errorf("%v late", s.PlaybackDelay())
 		}
 		answer("2", 20*ms)
-		if s.Late() != 20*ms {
-			t.Errorf("%v late, no more 300 ms", s.Late())
+		if s.PlaybackDelay() != 20*ms {
+			t.Errorf("%v late, no more 300 ms", s.PlaybackDelay())
 		}
 		answer("3", -30*ms) // early: the way is shorter now
-		if s.Late() != 0 {
-			t.Errorf("%v late", s.Late())
+		if s.PlaybackDelay() != 0 {
+			t.Errorf("%v late", s.PlaybackDelay())
 		}
 		answer("", 0)
 		s.clear()
 		time.Sleep(time.Second)
 		s.played("4") // it was dropped, and says nothing of the time
-		if s.Late() != 0 {
-			t.Errorf("%v late after what was dropped", s.Late())
+		if s.PlaybackDelay() != 0 {
+			t.Errorf("%v late after what was dropped", s.PlaybackDelay())
 		}
 	})
 }

@@ -380,7 +380,7 @@ func TestSenderReportsAreTheVoicesClock(t *testing.T) { // alone: it is about mi
 			t.Errorf("a report of %d packets of %d, want %d of %d", report.what.PacketCount, report.what.SSRC, before, all[0].what.SSRC)
 		}
 		wall := wallClock(report.what.NTPTime)
-		if late := report.at.Sub(wall); late < -time.Millisecond || late > time.Second && machine.Judges(t, time.Second) {
+		if late := report.at.Sub(wall); late < -time.Millisecond || late > time.Second && machine.CanJudge(t, time.Second) {
 			t.Errorf("a report of %v came at %v", wall, report.at)
 		}
 		// The fastest packet shows how far the clocks are apart.
@@ -397,7 +397,7 @@ func TestSenderReportsAreTheVoicesClock(t *testing.T) { // alone: it is about mi
 			return
 		}
 	}
-	if machine.Judges(t, most) {
+	if machine.CanJudge(t, most) {
 		t.Errorf("by the sender reports the voice is %v off, and %v after the pause", off, offAfter)
 	}
 }
@@ -469,7 +469,7 @@ func TestReceiverReportsAnswerTheMicrophone(t *testing.T) {
 				t.Errorf("LSR %x, want %x", b.what.LastSenderReport, want)
 			}
 			delay := time.Duration(b.what.Delay) * time.Second / 65536
-			if trip := b.at.Sub(sent) - delay; trip < -time.Millisecond || trip > time.Second && machine.Judges(t, time.Second) {
+			if trip := b.at.Sub(sent) - delay; trip < -time.Millisecond || trip > time.Second && machine.CanJudge(t, time.Second) {
 				t.Errorf("answered after %v, of which it says it lay there %v", b.at.Sub(sent), delay)
 			}
 			if lost, of := b.what.TotalLost, b.what.LastSequenceNumber-100; of < 20 || lost < of/10-1 || lost > of/10+1 {

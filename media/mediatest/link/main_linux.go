@@ -21,7 +21,7 @@ import (
 )
 
 // linkSettings changes the link: one JSON line on stdin. A direction that is left out has no impairment.
-type order struct {
+type linkSettings struct {
 	Up   mediatest.Impairment `json:"up"`   // from the first namespace to the second
 	Down mediatest.Impairment `json:"down"` // from the second namespace to the first
 }
@@ -41,7 +41,7 @@ func main() {
 // reason}.
 func serve(ctx context.Context, stdin io.Reader, stdout io.Writer) (err error) {
 	out := json.NewEncoder(stdout)
-	if err := linkPossible(); err != nil {
+	if err := checkLinkPossible(); err != nil {
 		return out.Encode(map[string]string{"impossible": err.Error()})
 	}
 	l, err := openLink(fmt.Sprintf("vg%d", os.Getpid()), 1)
@@ -49,10 +49,10 @@ func serve(ctx context.Context, stdin io.Reader, stdout io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	orders, ended := make(chan order), make(chan error, 1)
+	orders, ended := make(chan linkSettings), make(chan error, 1)
 	go func() { // ends with stdin, or with the process
 		for in := json.NewDecoder(stdin); ; {
-			var o order
+			var o linkSettings
 			if err := in.Decode(&o); err != nil {
 				ended <- err
 				return
@@ -96,7 +96,7 @@ type linkEnd struct {
 }
 
 // checkLinkPossible returns an error if this machine cannot create a link.
-func linkPossible() error {
+func checkLinkPossible() error {
 	if os.Geteuid() != 0 {
 		return errors.New("namespaces need root")
 	}
