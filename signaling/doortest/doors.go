@@ -346,16 +346,24 @@ func (c *RTVI) Offer(g *Gateway, path, token, more string) (status int, text str
 }
 
 // NewRTVI returns a client that has not called.
-func NewRTVI(t *testing.T) *RTVI {
+func NewRTVI(t *testing.T) *RTVI { return newRTVI(t, PhoneOptions{}) }
+
+func newRTVI(t *testing.T, o PhoneOptions) *RTVI {
 	c := &RTVI{Client: &Client{Inbox: NewInbox(t)}}
-	c.Phone = NewPhone(t, c.Client, PhoneOptions{})
+	c.Phone = NewPhone(t, c.Client, o)
 	return c
 }
 
 // DialRTVI begins a conversation, as Pipecat's clients do. data is what it says of it; empty: nothing.
 func DialRTVI(t *testing.T, g *Gateway, token, data string) *RTVI {
 	t.Helper()
-	c := NewRTVI(t)
+	return DialRTVIWith(t, g, token, data, PhoneOptions{})
+}
+
+// DialRTVIWith is DialRTVI with another peer.
+func DialRTVIWith(t *testing.T, g *Gateway, token, data string, o PhoneOptions) *RTVI {
+	t.Helper()
+	c := newRTVI(t, o)
 	status, text := c.Offer(g, "/api/offer", token, `,"pc_id":null,"restart_pc":false,"requestData":`+cmp.Or(data, "null"))
 	if status != http.StatusOK {
 		t.Fatalf("%d %s", status, text)

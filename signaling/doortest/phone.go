@@ -35,6 +35,20 @@ type Phone struct {
 	Done sync.WaitGroup
 
 	vanished *atomic.Bool
+	silent   chan struct{} // takes a value whenever the microphone has nothing to send
+}
+
+// Speak has the microphone send what a person says, 48 kHz, and returns when the last packet is sent.
+func (p *Phone) Speak(pcm []int16) {
+	p.T.Helper()
+	p.Talk <- pcm
+	for range 2 { // the first may be from before pcm came
+		select {
+		case <-p.silent:
+		case <-time.After(Patience):
+			p.T.Fatal("the microphone does not end")
+		}
+	}
 }
 
 // Vanish has nothing leave the phone any more, like one whose network is gone.
@@ -90,7 +104,7 @@ func NewPhone(t *testing.T, c *Client, o PhoneOptions) *Phone {
 		settings.DisableSRTPReplayProtection(true)
 		more = append(more, webrtc.WithMediaEngine(o.Codecs), webrtc.WithInterceptorRegistry(&interceptor.Registry{}))
 	}
-	p := &Phone{T: t, Client: c, next: rtp.Header{Version: 2}, Talk: make(chan []int16, 64), Stop: make(chan struct{}), vanished: vanished}
+	p := &Phone{T: t, Client: c, next: rtp.Header{Version: 2}, Talk: make(chan []int16, 64), Stop: make(chan struct{}), silent: make(chan struct{}), vanished: vanished}
 	options := rtctest.Options{
 		API:       webrtc.NewAPI(append(more, webrtc.WithSettingEngine(settings))...),
 		Direction: o.Direction, NoAudio: o.NoAudio, Track: p.listen,
@@ -156,6 +170,12 @@ func (p *Phone) speak(o PhoneOptions) {
 			break
 		}
 		p.next.Timestamp += uint32(n)
+		if len(pending) == 0 {
+			select {
+			case p.silent <- struct{}{}:
+			default:
+			}
+		}
 		if o.Dtx && len(pending) == 0 {
 			p.next.Marker = true
 			continue

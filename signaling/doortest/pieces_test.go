@@ -108,14 +108,19 @@ type soundEntry struct {
 	rate    int
 	press   func()                              // before it speaks; nil: nothing is to be done
 	send    func(piece []byte, encode encoding) // encode makes base64 of a piece where the protocol has that
+	phone   *doortest.Phone                     // sends the sound by WebRTC in place of send
 	release func()                              // says that this was all; nil: the protocol has no message for it
 	hears   func(doortest.Message) bool         // whether a message has voice
 }
 
-// say sends samples in pieces of 100 ms.
+// say sends samples in pieces of 100 ms, or by WebRTC in real time.
 func (e soundEntry) say(pcm []int16) {
 	if e.press != nil {
 		e.press()
+	}
+	if e.phone != nil {
+		e.phone.Speak(pcm)
+		return
 	}
 	for piece := range slices.Chunk(pcm, e.rate/10) {
 		e.send(media.AppendBytes(nil, piece), base64.StdEncoding.EncodeToString)

@@ -1,6 +1,7 @@
 package doortest_test
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -11,16 +12,41 @@ import (
 // answerTime is how soon somebody who has let go of the button hears the answer.
 const answerTime = 2500 * time.Millisecond
 
-// Whoever lets go of a button, or mutes in the last word, is answered, whether or not the protocol has a message for it: gemini-3.8-live
-// finds the end of speech in the sound alone.
+// webRTCEntries are the protocols that take sound by WebRTC: a microphone that stops sends no packets any more.
+var webRTCEntries = map[string]func(t *testing.T, l *doortest.Locked, token string) soundEntry{
+	"web by WebRTC": func(t *testing.T, l *doortest.Locked, token string) soundEntry {
+		c := doortest.Dial(t, l.URL)
+		doortest.Enters(t, c, doortest.Hello(token, ""))
+		p := doortest.NewPhone(t, c, doortest.PhoneOptions{Dtx: true})
+		p.Offer(false)
+		p.Connected()
+		return soundEntry{
+			Client: c, rate: 48000, phone: p,
+			release: func() { c.Send("SEND_REALTIME_INPUT", `{"audioStreamEnd":true}`) },
+			hears:   func(m doortest.Message) bool { return m.Type == "ASSISTANT_SPEAKING" },
+		}
+	},
+	"rtvi": func(t *testing.T, l *doortest.Locked, token string) soundEntry {
+		c := doortest.DialRTVIWith(t, l.Gateway, token, "", doortest.PhoneOptions{Dtx: true})
+		return soundEntry{
+			Client: c.Client, rate: 48000, phone: c.Phone,
+			hears: func(m doortest.Message) bool { return m.Type == "bot-started-speaking" },
+		}
+	},
+}
+
+// A person who releases a talk button, or mutes within the last word, is answered, whether or not the protocol has a message for
+// it: gemini-3.8-live finds the end of speech in the sound alone.
 func TestPushToTalk(t *testing.T) {
-	for name, begin := range soundEntries {
+	entries := maps.Clone(soundEntries)
+	maps.Copy(entries, webRTCEntries)
+	for name, begin := range entries {
 		for _, marked := range []bool{true, false} {
 			way := "stops"
 			if marked {
 				way = "says so"
 			}
-			onlyMarks, noMarks := strings.Contains(name, "by hand"), name == "telephony"
+			onlyMarks, noMarks := strings.Contains(name, "by hand"), name == "telephony" || name == "rtvi"
 			if onlyMarks && !marked || noMarks && marked {
 				continue
 			}
