@@ -12,9 +12,9 @@ import (
 // Kept is what another gateway needs to know of an open call to go on with the conversation.
 type Kept struct {
 	tools.Call
-	Known bool     // to the session behind the newest handle
-	Later bool     `json:",omitempty"` // the model knows that the result follows as text
-	Asked []string `json:",omitempty"` // ids of what the client was asked because of it
+	Known bool     `json:"Known"`           // to the session behind the newest handle
+	Later bool     `json:"Later,omitempty"` // the model knows that the result follows as text
+	Asked []string `json:"Asked,omitempty"` // ids of what the client was asked because of it
 }
 
 // Kept are the calls that are open.

@@ -38,7 +38,7 @@ type Entry struct {
 	Content string
 	Time    time.Time     // when it began
 	Played  time.Duration // of the voice, for an assistant's turn: less than it all when it was interrupted
-	Cut     bool          // it was interrupted; Content is what was heard of it
+	Cut     bool          `json:"Cut"` // it was interrupted; Content is what was heard of it
 }
 
 // Numbered is an entry and its turn.
