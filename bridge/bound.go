@@ -25,7 +25,7 @@ const (
 // bound is the most that the turn may cost that is under way, or comes next: the context, which the model has reported and reads anew; what
 // went up since; and a question and an answer of a minute.
 type bound struct {
-	price   price.Model
+	price   price.ModelPrices
 	context wire.Tokens // as the next turn reads it
 	setup   int         // its bytes
 	before  uint64      // see uplink.Uplink.Tokens, when the turn began
@@ -89,12 +89,12 @@ func (b *bound) grow(sent uint64, spoken int) bool {
 
 // micros is the bound in millionths of a US dollar.
 func (b *bound) micros() int {
-	return int(b.price.Cost(b.context)+b.price.Most(b.in, b.out)) + 1
+	return int(b.price.Cost(b.context)+b.price.MaxCost(b.in, b.out)) + 1
 }
 
 // afford returns the bound of the first turn of a conversation, or why its money cannot be limited.
 func (h *shared) afford(o Open, c setup.Config, at string) (first Cost, err error) {
-	m, ok := h.options.Prices.Of(c.Model)
+	m, ok := h.options.Prices.PricesOf(c.Model)
 	most := o.Dollars()
 	money := most > 0
 	if !money {

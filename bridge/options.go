@@ -52,7 +52,9 @@ type Options struct {
 }
 
 // Price is what a model's tokens cost; ok is false if that is not known.
-func (h *shared) Price(model string) (m price.Model, ok bool) { return h.options.Prices.Of(model) }
+func (h *shared) Price(model string) (m price.ModelPrices, ok bool) {
+	return h.options.Prices.PricesOf(model)
+}
 
 // shared is what the conversations of a host have in common.
 type shared struct {

@@ -66,7 +66,7 @@ func (p *spending) follow(c setup.Config) {
 	}
 	p.settle() // at the prices of the model before
 	var ok bool
-	p.next.price, ok = p.prices.Of(c.Model)
+	p.next.price, ok = p.prices.PricesOf(c.Model)
 	p.model, p.unpriced = c.Model, p.unpriced || !ok
 	p.next.begin(p.up.Tokens.Load())
 }

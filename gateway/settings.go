@@ -171,7 +171,7 @@ func (s *settings) fileFlags(f *flag.FlagSet) {
 		},
 	)
 	f.Func("prices", "JSON `file` of what models cost (docs/cost.md); empty: Google's prices, as of this release", func(v string) (err error) {
-		s.prices, err = price.Read(v)
+		s.prices, err = price.ReadFile(v)
 		return err
 	})
 	f.StringVar(&s.workspace, "workspace", "",

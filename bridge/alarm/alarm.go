@@ -1,10 +1,11 @@
-// Package alarm is a clock with several alarms and one timer, for a goroutine that waits for many things at once.
+// Package alarm provides a clock with several alarms and one timer, for a goroutine that waits for many deadlines at
+// once.
 package alarm
 
 import "time"
 
-// Clock holds a time for each of a few alarms, numbered from 0. It belongs to one goroutine, which receives from C and
-// then calls Due until it returns no alarm.
+// Clock holds the times of a few alarms, numbered from 0. It belongs to one goroutine, which receives from C and then
+// calls Due until it returns no alarm.
 type Clock[K ~int] struct {
 	C     <-chan time.Time // receives when an alarm may be due
 	timer *time.Timer
@@ -18,7 +19,7 @@ func New[K ~int](count K) *Clock[K] {
 	return &Clock[K]{C: t.C, timer: t, at: make([]time.Time, count)}
 }
 
-// Set sets an alarm to go off in d. It replaces what was set before.
+// Set makes an alarm go off in d and replaces an earlier setting.
 func (c *Clock[K]) Set(which K, d time.Duration) {
 	c.at[which] = time.Now().Add(d)
 	c.arm()
@@ -35,7 +36,7 @@ func (c *Clock[K]) Clear(which ...K) {
 // IsSet reports whether an alarm is set.
 func (c *Clock[K]) IsSet(which K) bool { return !c.at[which].IsZero() }
 
-// Due takes one alarm whose time has come; ok is false when there is none.
+// Due removes and returns one alarm whose time has come; ok is false if none is due.
 func (c *Clock[K]) Due() (which K, ok bool) {
 	now := time.Now()
 	for i, at := range c.at {

@@ -1,4 +1,4 @@
-// Package price is what the tokens of Google's models cost.
+// Package price calculates what the tokens of Google's models cost.
 package price
 
 import (
@@ -16,116 +16,117 @@ import (
 	"voxgate/tools"
 )
 
-// Model is what a million tokens of a model cost, in US dollars, by modality: "TEXT", "AUDIO", "IMAGE", "VIDEO". What has no price of its
-// own costs as TEXT, which each list must have.
-type Model struct {
-	In       map[string]float64 `json:"input"`
-	Cached   map[string]float64 `json:"cached"` // of the input, what a cache had; none: as the other input
-	Out      map[string]float64 `json:"output"`
-	Thinking float64            `json:"thinking"` // 0: as TEXT that is put out
+// ModelPrices holds the prices of one model, in US dollars per million tokens, by modality: "TEXT", "AUDIO", "IMAGE",
+// "VIDEO". A modality without a price costs as much as TEXT, which each list must have.
+type ModelPrices struct {
+	Input    map[string]float64 `json:"input"`
+	Cached   map[string]float64 `json:"cached"` // input tokens served from the cache; empty: as Input
+	Output   map[string]float64 `json:"output"`
+	Thinking float64            `json:"thinking"` // 0: as TEXT of Output
 
-	// From are prices that count later, each in place of all before it, by the day on which they begin (UTC): "2027-01-01".
-	From map[string]Model `json:"from"`
+	// ValidFrom holds later prices by the day (UTC) on which they take effect: "2027-01-01". Each replaces all before
+	// it.
+	ValidFrom map[string]ModelPrices `json:"from"`
 }
 
-// Table has the prices of models by name or pattern, as [path.Match] has them; the longest that matches counts.
-type Table map[string]Model
+// Table holds the prices of models by name or pattern ([path.Match]). The longest matching pattern wins.
+type Table map[string]ModelPrices
 
-// ours are Google's public prices. Their date and their source stand in the file, which an operator's replaces.
+// defaultJSON holds Google's public prices. The file names their date and source; an operator's file replaces it.
 //
 //go:embed prices.json
-var ours []byte
+var defaultJSON []byte
 
 // Default is the table of this release.
 var Default = func() Table {
-	t, err := parse(ours)
+	t, err := parseTable(defaultJSON)
 	if err != nil {
-		panic(err) // a test reads it
+		panic(err) // a test parses the embedded file
 	}
 	return t
 }()
 
-// Read reads an operator's file.
-func Read(file string) (Table, error) {
+// ReadFile reads an operator's price file.
+func ReadFile(file string) (Table, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	t, err := parse(text)
+	t, err := parseTable(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return t, nil
 }
 
-func parse(text []byte) (Table, error) {
+func parseTable(text []byte) (Table, error) {
 	var file struct {
-		Date, Source string // for those who read it
+		Date, Source string // for human readers only
 		Models       Table
 	}
-	if err := tools.ReadStrictJSON(text, &file); err != nil { // a price that was misspelt would be none
+	if err := tools.ReadStrictJSON(text, &file); err != nil { // strict: a misspelt price would be ignored
 		return nil, err
 	}
 	if len(file.Models) == 0 {
-		return nil, errors.New("models: there is none")
+		return nil, errors.New("models: must not be empty")
 	}
 	for _, name := range slices.Sorted(maps.Keys(file.Models)) {
-		if err := file.Models[name].check(name); err != nil {
+		if err := file.Models[name].checkPrices(name); err != nil {
 			return nil, fmt.Errorf("models[%q]%w", name, err)
 		}
 	}
 	return file.Models, nil
 }
 
-func (m Model) check(name string) error {
+func (m ModelPrices) checkPrices(name string) error {
 	if _, err := path.Match(name, ""); err != nil || name == "" {
-		return errors.New(" is no name and no pattern")
+		return errors.New(" is not a valid name or pattern")
 	}
-	for list, prices := range map[string]map[string]float64{"input": m.In, "output": m.Out, "cached": m.Cached} {
+	for list, prices := range map[string]map[string]float64{"input": m.Input, "output": m.Output, "cached": m.Cached} {
 		if _, ok := prices["TEXT"]; !ok && (list != "cached" || prices != nil) {
-			return fmt.Errorf(".%s.TEXT: is missing", list)
+			return fmt.Errorf(".%s.TEXT: missing", list)
 		}
 		for modality, dollars := range prices {
 			if dollars < 0 {
-				return fmt.Errorf(".%s.%s: %g is less than nothing", list, modality, dollars)
+				return fmt.Errorf(".%s.%s: must not be negative (%g)", list, modality, dollars)
 			}
 		}
 	}
 	if m.Thinking < 0 {
-		return fmt.Errorf(".thinking: %g is less than nothing", m.Thinking)
+		return fmt.Errorf(".thinking: must not be negative (%g)", m.Thinking)
 	}
-	for _, day := range slices.Sorted(maps.Keys(m.From)) {
+	for _, day := range slices.Sorted(maps.Keys(m.ValidFrom)) {
 		if _, err := time.Parse(time.DateOnly, day); err != nil {
-			return fmt.Errorf(".from[%q] is no day, as 2027-01-01", day)
+			return fmt.Errorf(".from[%q] is not a date such as 2027-01-01", day)
 		}
-		if err := m.From[day].check(name); err != nil {
+		if err := m.ValidFrom[day].checkPrices(name); err != nil {
 			return fmt.Errorf(".from[%q]%w", day, err)
 		}
 	}
 	return nil
 }
 
-// on is the prices on a day.
-func (m Model) on(t time.Time) Model {
+// pricesOn returns the prices in force on a day.
+func (m ModelPrices) pricesOn(t time.Time) ModelPrices {
 	today, newest := t.UTC().Format(time.DateOnly), ""
-	for day := range m.From {
+	for day := range m.ValidFrom {
 		if day <= today && day > newest {
 			newest = day
 		}
 	}
 	if newest != "" {
-		return m.From[newest]
+		return m.ValidFrom[newest]
 	}
 	return m
 }
 
-// Of finds the prices of a model as they are today; ok is false if they are not known.
-func (t Table) Of(model string) (m Model, ok bool) {
-	m, ok = t.find(model)
-	return m.on(time.Now()), ok
+// PricesOf returns today's prices of a model; ok is false for an unknown model.
+func (t Table) PricesOf(model string) (m ModelPrices, ok bool) {
+	m, ok = t.findModel(model)
+	return m.pricesOn(time.Now()), ok
 }
 
-func (t Table) find(model string) (m Model, ok bool) {
+func (t Table) findModel(model string) (m ModelPrices, ok bool) {
 	model = model[strings.LastIndexByte(model, '/')+1:]
 	if m, ok = t[model]; ok {
 		return m, true
@@ -140,49 +141,51 @@ func (t Table) find(model string) (m Model, ok bool) {
 	return m, ok
 }
 
-// Cost is what tokens cost, in millionths of a US dollar. Tokens whose modality Google does not say are text, beside others of which it
-// does (gemini-3.8-live: 25 to 51 of the input of each turn). Where it says none at all, those of a model that speaks are audio. Tokens of
-// which not even the direction is said are output, which costs more.
-func (m Model) Cost(t wire.Tokens) float64 {
-	rest := "TEXT"
-	if _, speaks := m.Out["AUDIO"]; speaks && len(t.PromptBy)+len(t.ResponseBy) == 0 {
-		rest = "AUDIO"
+// Cost returns the price of tokens in millionths of a US dollar. Tokens without a modality count as text if others have
+// one (gemini-3.8-live: 25 to 51 of the input of each turn). If no token has a modality, those of a model with audio
+// output count as audio. Tokens without a direction count as output, which costs more.
+func (m ModelPrices) Cost(t wire.Tokens) float64 {
+	otherModality := "TEXT"
+	if _, speaks := m.Output["AUDIO"]; speaks && len(t.PromptBy)+len(t.ResponseBy) == 0 {
+		otherModality = "AUDIO"
 	}
-	in := sum(m.In, t.PromptBy, t.Prompt, rest)
-	if m.Cached != nil && t.Prompt > 0 { // Google does not say of which modality they were: of all alike
+	in := sumByModality(m.Input, t.PromptBy, t.Prompt, otherModality)
+	if m.Cached != nil && t.Prompt > 0 { // Google does not give their modality: assume the mix of the prompt
 		cached := min(1, float64(t.Cached)/float64(t.Prompt))
-		in += cached * (sum(m.Cached, t.PromptBy, t.Prompt, rest) - in)
+		in += cached * (sumByModality(m.Cached, t.PromptBy, t.Prompt, otherModality) - in)
 	}
 	thinking := m.Thinking
 	if thinking == 0 {
-		thinking = m.Out["TEXT"]
+		thinking = m.Output["TEXT"]
 	}
 	unknown := max(0, t.Total-t.Prompt-t.ToolUse-t.Response-t.Thoughts)
-	return in + m.In["TEXT"]*float64(t.ToolUse) + sum(m.Out, t.ResponseBy, t.Response+unknown, rest) + thinking*float64(t.Thoughts)
+	out := sumByModality(m.Output, t.ResponseBy, t.Response+unknown, otherModality) + thinking*float64(t.Thoughts)
+	return in + m.Input["TEXT"]*float64(t.ToolUse) + out
 }
 
-// sum is what all tokens cost, of which by are said to be of a modality, and the others are of rest.
-func sum(prices map[string]float64, by map[string]int, all int, rest string) (cost float64) {
-	for modality, n := range by {
-		cost += of(prices, modality) * float64(n)
-		all -= n
+// sumByModality prices total tokens: those listed in byModality at the rate of their modality, all others at the rate
+// of otherModality.
+func sumByModality(prices map[string]float64, byModality map[string]int, total int, otherModality string) (cost float64) {
+	for modality, n := range byModality {
+		cost += priceOf(prices, modality) * float64(n)
+		total -= n
 	}
-	return cost + of(prices, rest)*float64(max(0, all))
+	return cost + priceOf(prices, otherModality)*float64(max(0, total))
 }
 
-func of(prices map[string]float64, modality string) float64 {
+func priceOf(prices map[string]float64, modality string) float64 {
 	if price, ok := prices[modality]; ok {
 		return price
 	}
 	return prices["TEXT"]
 }
 
-// Most is what so many tokens cost at most, whatever they are, in millionths of a US dollar.
-func (m Model) Most(in, out int) float64 {
-	return dearest(m.In)*float64(in) + max(m.Thinking, dearest(m.Out))*float64(out)
+// MaxCost returns the most that so many tokens can cost, whatever their modality, in millionths of a US dollar.
+func (m ModelPrices) MaxCost(in, out int) float64 {
+	return highestPrice(m.Input)*float64(in) + max(m.Thinking, highestPrice(m.Output))*float64(out)
 }
 
-func dearest(prices map[string]float64) (most float64) {
+func highestPrice(prices map[string]float64) (most float64) {
 	for _, price := range prices {
 		most = max(most, price)
 	}

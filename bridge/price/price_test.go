@@ -57,12 +57,12 @@ func receipts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		model, ok := price.Default.Of(test.model)
+		model, ok := price.Default.PricesOf(test.model)
 		got := model.Cost(tokens)
 		if !ok || math.Abs(got-test.want) > test.want/1000 {
 			t.Errorf("%s: %.1f, want %.1f", name, got, test.want)
 		}
-		if most := model.Most(tokens.Prompt+tokens.ToolUse, tokens.Total-tokens.Prompt-tokens.ToolUse); most < got {
+		if most := model.MaxCost(tokens.Prompt+tokens.ToolUse, tokens.Total-tokens.Prompt-tokens.ToolUse); most < got {
 			t.Errorf("%s: at most %.1f, and it is %.1f", name, most, got)
 		}
 	}
@@ -70,7 +70,7 @@ func receipts(t *testing.T) {
 
 func TestModelsWithoutAPrice(t *testing.T) {
 	for _, model := range []string{"gemini-9-live", "gemini-2.5-flash-image", "gemini-2.5-pro", "", "gemini-3.8-flash-2027"} {
-		if m, ok := price.Default.Of(model); ok {
+		if m, ok := price.Default.PricesOf(model); ok {
 			t.Errorf("%q costs %v", model, m)
 		}
 	}
@@ -88,8 +88,8 @@ func TestAPriceChanges(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Until(at))
-			if m, _ := price.Default.Of("gemini-3.8-flash"); m.In["TEXT"] != day.want {
-				t.Errorf("on %s it costs %v", day.on, m.In)
+			if m, _ := price.Default.PricesOf("gemini-3.8-flash"); m.Input["TEXT"] != day.want {
+				t.Errorf("on %s it costs %v", day.on, m.Input)
 			}
 		}
 	})
@@ -102,7 +102,7 @@ func TestAnOperatorsPrices(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		return price.Read(file)
+		return price.ReadFile(file)
 	}
 	table, err := read(`{"date":"2027-01-01","models":{
 		"my-*":{"input":{"TEXT":1},"output":{"TEXT":2}},
@@ -111,7 +111,7 @@ func TestAnOperatorsPrices(t *testing.T) {
 		t.Fatal(err)
 	}
 	for model, want := range map[string]float64{"my-own": 5, "models/my-other": 1, "gemini-3.8-live": 0} {
-		if m, _ := table.Of(model); m.In["TEXT"] != want {
+		if m, _ := table.PricesOf(model); m.Input["TEXT"] != want {
 			t.Errorf("%s: %v", model, m)
 		}
 	}
@@ -119,29 +119,29 @@ func TestAnOperatorsPrices(t *testing.T) {
 		return `{"models":{"a":{"input":{"TEXT":1},"output":{"TEXT":1}` + more + `}}}`
 	}
 	for text, want := range map[string]string{
-		`{"models":{}}`: "models: there is none",
-		`{"models":{"[":{"input":{"TEXT":1},"output":{"TEXT":1}}}}`:            "no pattern",
-		`{"models":{"a":{"input":{"TEXT":1},"output":{"AUDIO":1}}}}`:           `models["a"].output.TEXT: is missing`,
-		`{"models":{"a":{"input":{"TEXT":1,"AUDIO":-1},"output":{"TEXT":1}}}}`: `models["a"].input.AUDIO: -1 is less than nothing`,
+		`{"models":{}}`: "models: must not be empty",
+		`{"models":{"[":{"input":{"TEXT":1},"output":{"TEXT":1}}}}`:            "not a valid name or pattern",
+		`{"models":{"a":{"input":{"TEXT":1},"output":{"AUDIO":1}}}}`:           `models["a"].output.TEXT: missing`,
+		`{"models":{"a":{"input":{"TEXT":1,"AUDIO":-1},"output":{"TEXT":1}}}}`: `models["a"].input.AUDIO: must not be negative (-1)`,
 
 		model(`,"thinks":1`):                                 `unknown field "thinks"`,
-		model(`,"cached":{}`):                                "cached.TEXT: is missing",
-		model(`,"thinking":-2`):                              "thinking: -2",
-		model(`,"from":{"soon":{}}`):                         `models["a"].from["soon"] is no day`,
-		model(`,"from":{"2027-01-01":{"input":{"TEXT":1}}}`): `.from["2027-01-01"].output.TEXT: is missing`,
+		model(`,"cached":{}`):                                "cached.TEXT: missing",
+		model(`,"thinking":-2`):                              "thinking: must not be negative (-2)",
+		model(`,"from":{"soon":{}}`):                         `models["a"].from["soon"] is not a date`,
+		model(`,"from":{"2027-01-01":{"input":{"TEXT":1}}}`): `.from["2027-01-01"].output.TEXT: missing`,
 	} {
 		if _, err := read(text); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	if _, err := price.Read(filepath.Join(t.TempDir(), "none")); err == nil {
+	if _, err := price.ReadFile(filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("a file that is not there can be read")
 	}
 }
 
 // talk is what a conversation costs in dollars, of so many minutes, as docs/cost.md describes it. A context of trigger tokens becomes one
 // of target; 0: it is never compressed.
-func talk(m price.Model, minutes, trigger, target int) float64 {
+func talk(m price.ModelPrices, minutes, trigger, target int) float64 {
 	const prompt, heard, said, turns = 500, 500, 200, 3 // tokens; turns a minute
 	cost, context := 0.0, 0
 	for range minutes * turns {
@@ -164,7 +164,7 @@ func TestTheDocumentOfCosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	var lines []string
-	m, _ := price.Default.Of("gemini-3.8-live")
+	m, _ := price.Default.PricesOf("gemini-3.8-live")
 	for _, c := range []struct {
 		name            string
 		trigger, target int
@@ -181,10 +181,10 @@ func TestTheDocumentOfCosts(t *testing.T) {
 			}
 			return strings.Join(list, ", ")
 		}
-		lines = append(lines, fmt.Sprintf("| `%s` | %s | %s | %s |", model, dollars(m.In), dollars(m.Cached), dollars(m.Out)))
-		for _, day := range slices.Sorted(maps.Keys(m.From)) {
-			m := m.From[day]
-			lines = append(lines, fmt.Sprintf("| from %s | %s | %s | %s |", day, dollars(m.In), dollars(m.Cached), dollars(m.Out)))
+		lines = append(lines, fmt.Sprintf("| `%s` | %s | %s | %s |", model, dollars(m.Input), dollars(m.Cached), dollars(m.Output)))
+		for _, day := range slices.Sorted(maps.Keys(m.ValidFrom)) {
+			m := m.ValidFrom[day]
+			lines = append(lines, fmt.Sprintf("| from %s | %s | %s | %s |", day, dollars(m.Input), dollars(m.Cached), dollars(m.Output)))
 		}
 	}
 	for _, table := range [][]string{lines[:3], lines[3:]} {

@@ -16,7 +16,7 @@ func TestRecordedUsageIsPaidInFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	model, ok := price.Default.Of("gemini-3.8-live")
+	model, ok := price.Default.PricesOf("gemini-3.8-live")
 	if !ok {
 		t.Fatal("gemini-3.8-live has no price")
 	}
@@ -44,7 +44,7 @@ func TestRecordedUsageIsPaidInFull(t *testing.T) {
 			listed.Prompt, listed.Response = in, out
 			listed.Total = in + out + tokens.ToolUse + tokens.Thoughts
 			rest := tokens.Prompt - in + tokens.Response - out + tokens.Total - tokens.Prompt - tokens.Response - tokens.ToolUse - tokens.Thoughts
-			want := model.In["TEXT"]*float64(tokens.Prompt-in) + model.Out["TEXT"]*float64(rest-tokens.Prompt+in)
+			want := model.Input["TEXT"]*float64(tokens.Prompt-in) + model.Output["TEXT"]*float64(rest-tokens.Prompt+in)
 			if got := model.Cost(tokens) - model.Cost(listed); math.Abs(got-want) > 1e-6 {
 				t.Errorf("%s, message %d: %d unlisted tokens cost %.2f millionths of a dollar, want %.2f", trace.Name, i, rest, got, want)
 			}

@@ -214,7 +214,7 @@ func (o *call) stop() {
 type answer struct {
 	call tools.Call
 	reply
-	came, sent int       // when the call came and the answer was sent: see [Model].Happened
+	came, sent int       // when the call came and the answer was sent: see [ModelPrices].Happened
 	at         time.Time // of sending
 	known      bool      // the session behind the newest handle knows of it
 	spoken     bool      // the model has gone on to speak: the person knows of it

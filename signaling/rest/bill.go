@@ -28,7 +28,7 @@ const (
 // bill is what a call costs whoever pays for it.
 type bill struct {
 	settle   func(cost bridge.Cost) // nil: it is not counted
-	price    price.Model
+	price    price.ModelPrices
 	question int         // in tokens, by its length
 	reported wire.Tokens // by the backend, for all so far
 	said     int         // of the answer so far, in bytes of text
@@ -72,7 +72,7 @@ func charge(
 
 // most is what the question and an answer of so many tokens cost at most.
 func (b *bill) most(output int) bridge.Cost {
-	return bridge.Cost{Tokens: b.question + output, Micros: int(b.price.Most(b.question, output)) + 1}
+	return bridge.Cost{Tokens: b.question + output, Micros: int(b.price.MaxCost(b.question, output)) + 1}
 }
 
 // reserve reserves the question, and so many answers of so many tokens if there are any: of an output that is not above 0 the most that a
@@ -100,8 +100,8 @@ func (b *bill) reserve(account bridge.Account, request []byte, generates bool, a
 		return b, request, nil
 	}
 	left := got.Tokens - b.question // what an answer of one token more costs is known
-	if one := b.price.Most(0, 1); one > 0 {
-		left = min(left, int((float64(got.Micros)-b.price.Most(b.question, 0))/one))
+	if one := b.price.MaxCost(0, 1); one > 0 {
+		left = min(left, int((float64(got.Micros)-b.price.MaxCost(b.question, 0))/one))
 	}
 	limit := left / answers
 	if !generates || limit <= 0 {

@@ -46,7 +46,7 @@ func open(t testing.TB, backend http.Handler, gate *access.Gate, routes ...rest.
 	up := httptest.NewServer(backend)
 	client := &api.Client{BaseURL: up.URL, APIKey: "google's secret"}
 	one := map[string]float64{"TEXT": 1} // dollar for a million tokens
-	host := bridge.NewHost(bridge.Options{Client: client, Prices: price.Table{"m": {In: one, Out: one}}, Logger: log})
+	host := bridge.NewHost(bridge.Options{Client: client, Prices: price.Table{"m": {Input: one, Output: one}}, Logger: log})
 	door := rest.New(host, client, routes, log)
 	server := signaling.NewServer(signaling.Options{Access: gate, Logger: log}, door.Doors()...)
 	front := httptest.NewUnstartedServer(server)

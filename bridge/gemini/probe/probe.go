@@ -121,7 +121,7 @@ func (r *run) note(format string, args ...any) {
 }
 
 func (r *run) spend(t wire.Tokens) {
-	if prices, ok := r.prices.Of(r.model); ok {
+	if prices, ok := r.prices.PricesOf(r.model); ok {
 		r.micros += prices.Cost(t)
 	}
 }
@@ -179,7 +179,7 @@ func (o Options) probes() (lists [][]probe) {
 // bound is what a probe may cost in dollars, generously: the model's voice, 25 tokens a second
 // (https://ai.google.dev/gemini-api/docs/tokens), and two turns with 400 tokens of text and 200 of sound each.
 func (p probe) bound(prices price.Table) float64 {
-	m, ok := prices.Of(p.model)
+	m, ok := prices.PricesOf(p.model)
 	if !ok || p.most == 0 {
 		return 0
 	}
