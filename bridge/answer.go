@@ -267,10 +267,10 @@ func (a *answer) say(c *wire.ServerContent, text string) {
 		a.play(c)
 	}
 	until := t.voice
-	a.transcript.Answer(number, text, from, until)
+	a.transcript.AddAnswer(number, text, from, until)
 	a.voice.Mark(func(heard bool) { // not by whenHeard: one allocation a message
 		if heard {
-			a.transcript.Played(number, until)
+			a.transcript.SetPlayed(number, until)
 		}
 	})
 }
@@ -335,7 +335,7 @@ func (a *answer) end() {
 		if t.state == turnIdle {
 			a.last.number = a.number
 		}
-		a.last.known = a.transcript.Question(a.last.number) != ""
+		a.last.known = a.transcript.UserText(a.last.number) != ""
 	}
 	a.last.at = time.Now()
 	if !t.wasCut() {
@@ -382,15 +382,15 @@ func (a *answer) finish(lost bool) {
 		a.observe(number, began, timing, a.measure(timing), a.voice.cause(heard, otherwise))
 		switch {
 		case !heard:
-			a.transcript.Cut(number, -1)
+			a.transcript.MarkInterrupted(number, -1)
 		case lost:
-			kept := a.transcript.Cut(number, length)
+			kept := a.transcript.MarkInterrupted(number, length)
 			a.finalText(number)
 			a.audience.notify(Interrupted{
 				Turn: number, By: ByLink, Generation: generation, Heard: kept.Content, Played: kept.Played,
 			})
 		default:
-			a.transcript.Complete(number)
+			a.transcript.MarkComplete(number)
 			a.finalText(number)
 			a.audience.notify(TurnComplete{number})
 		}
@@ -479,7 +479,7 @@ func (a *answer) cut(by Cause) (i Interrupted, behind []Body) {
 	a.voice.Duck(0)
 	i = Interrupted{Turn: t.number, By: by, Generation: flushed.Generation}
 	if number, ok := a.keepHeard(flushed.Unheard); ok {
-		kept := a.transcript.Heard(number)
+		kept := a.transcript.PlayedAnswer(number)
 		i.Turn, i.Heard, i.Played = number, kept.Content, kept.Played
 		a.finalText(number)
 	}
@@ -517,10 +517,10 @@ func (a *answer) keepHeard(unheard time.Duration) (number int, ok bool) {
 		case unheard == 0 && !growing:
 			return number, true
 		case unheard < u.length || unheard == 0:
-			a.transcript.Cut(u.turn, u.length-unheard)
+			a.transcript.MarkInterrupted(u.turn, u.length-unheard)
 			return number, true
 		}
-		a.transcript.Cut(u.turn, 0)
+		a.transcript.MarkInterrupted(u.turn, 0)
 		unheard -= u.length
 	}
 	return number, false
@@ -555,13 +555,13 @@ func (a *answer) announceThinking(on bool) {
 func (a *answer) finalQuestion() {
 	if turn := a.textTurn; turn > 0 {
 		a.textTurn = 0
-		a.audience.notify(UserText{Turn: turn, Text: a.transcript.Question(turn), Final: true})
+		a.audience.notify(UserText{Turn: turn, Text: a.transcript.UserText(turn), Final: true})
 	}
 }
 
 // finalText sends all that was heard of a turn.
 func (a *answer) finalText(number int) {
-	if text := a.transcript.Heard(number).Content; text != "" {
+	if text := a.transcript.PlayedAnswer(number).Content; text != "" {
 		a.audience.notify(AssistantText{Turn: number, Text: text, Final: true})
 	}
 }
@@ -602,9 +602,9 @@ func (a *answer) history(fresh bool, limit int) []wire.Content {
 		before--
 	}
 	if fresh {
-		return a.transcript.Before(before, limit)
+		return a.transcript.HistoryBefore(before, limit)
 	}
-	return a.transcript.Between(a.known, before, limit)
+	return a.transcript.HistoryBetween(a.known, before, limit)
 }
 
 // observeCall reports the end of a tool call.
@@ -636,7 +636,7 @@ func (a *answer) cue(pcm []int16) {
 
 // typed keeps what was typed, and tells the watchers.
 func (a *answer) typed(turn int, text string) {
-	a.transcript.Typed(turn, text)
+	a.transcript.AddTypedText(turn, text)
 	if text != "" {
 		a.audience.tellWatchers(UserText{Turn: turn, Text: text, Final: true})
 	}

@@ -54,7 +54,7 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 	case Respond:
 		return s.respond(c.Instruction)
 	case Heard:
-		s.transcript.HeardUpTo(c.Turn, c.Played)
+		s.transcript.LimitPlayed(c.Turn, c.Played)
 	case Pause:
 		s.setPaused(ctx, c)
 	case PauseRecording:
@@ -193,7 +193,7 @@ func (s *Session) seed(turns []SeedTurn) error {
 		if t.Model {
 			speaker = transcript.Assistant
 		}
-		s.transcript.Add(s.answer.question()-1, speaker, texts[i])
+		s.transcript.AddText(s.answer.question()-1, speaker, texts[i])
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func TestInterrupt(t *testing.T) {
 		if got := c.kinds(); got != "SetupComplete Speaking Interrupted" {
 			t.Errorf("%s", c.story())
 		}
-		if got := c.memory(); len(got) != 2 || got[1].Content != "Once upon " || !got[1].Cut {
+		if got := c.memory(); len(got) != 2 || got[1].Content != "Once upon " || !got[1].Interrupted {
 			t.Errorf("kept %+v", got)
 		}
 		c.works(l)
@@ -109,7 +109,7 @@ func TestHeard(t *testing.T) {
 		c.do(bridge.Heard{Turn: 1, Played: 500 * time.Millisecond})
 		c.do(bridge.Heard{Turn: 9, Played: time.Second}) // of which nothing is known
 		if got := c.memory(); len(all) != 2 || len(got) != 2 || all[1].Content != "Once upon a time." || got[1].Content != "Once " ||
-			!got[1].Cut ||
+			!got[1].Interrupted ||
 			got[1].Played != 500*time.Millisecond {
 			t.Errorf("first %+v, then %+v", all, got)
 		}

@@ -35,21 +35,21 @@ type snapshot struct {
 
 	Handle   string `json:",omitempty"`
 	Started  time.Time
-	Event    uint64                // number of the newest event
-	Voice    uint32                `json:",omitempty"` // generation of the frames
-	Received []string              `json:",omitempty"` // ids of the client's messages
-	Tokened  wire.Tokens           // that were used
-	Context  wire.Tokens           // that the next turn reads
-	Dollars  *float64              `json:",omitempty"` // that they have cost; nil: it is not known
-	Turn     int                   // that comes next
-	Pauses   []Span                `json:",omitempty"` // of the recording, which is paused if the last one has no end
-	Priced   string                `json:",omitempty"` // the model whose price a gateway must know to go on, because money is limited
-	Known    int                   // the last one that the handle knows
-	Speaking int                   `json:",omitempty"` // the turn that is being said; 0: none
-	Asked    string                `json:",omitempty"` // what was asked and has no answer
-	Acted    bool                  `json:",omitempty"` // the model has acted on that by calling a tool, and the handle knows of it
-	Said     []transcript.Numbered `json:",omitempty"`
-	Calls    []toolcalls.Kept      `json:",omitempty"`
+	Event    uint64                     // number of the newest event
+	Voice    uint32                     `json:",omitempty"` // generation of the frames
+	Received []string                   `json:",omitempty"` // ids of the client's messages
+	Tokened  wire.Tokens                // that were used
+	Context  wire.Tokens                // that the next turn reads
+	Dollars  *float64                   `json:",omitempty"` // that they have cost; nil: it is not known
+	Turn     int                        // that comes next
+	Pauses   []Span                     `json:",omitempty"` // of the recording, which is paused if the last one has no end
+	Priced   string                     `json:",omitempty"` // the model whose price a gateway must know to go on, because money is limited
+	Known    int                        // the last one that the handle knows
+	Speaking int                        `json:",omitempty"` // the turn that is being said; 0: none
+	Asked    string                     `json:",omitempty"` // what was asked and has no answer
+	Acted    bool                       `json:",omitempty"` // the model has acted on that by calling a tool, and the handle knows of it
+	Said     []transcript.NumberedEntry `json:",omitempty"`
+	Calls    []toolcalls.Kept           `json:",omitempty"`
 }
 
 // paused reports whether the recording is paused.

@@ -48,7 +48,7 @@ func TestTranscriptKeepsStepWithTheVoice(t *testing.T) {
 			t.Errorf("%v were heard", i.Played)
 		}
 		got := c.memory()
-		if e := got[len(got)-1]; e.Content != i.Heard || !e.Cut || e.Played != i.Played {
+		if e := got[len(got)-1]; e.Content != i.Heard || !e.Interrupted || e.Played != i.Played {
 			t.Errorf("kept %+v", e)
 		}
 	})
@@ -85,7 +85,7 @@ func TestOurOwnSoundIsNoVoiceOfATurn(t *testing.T) {
 					t.Errorf("interrupted: %+v", i)
 				}
 				for _, e := range c.memory() {
-					if e.Content == "one two three four " && !e.Cut {
+					if e.Content == "one two three four " && !e.Interrupted {
 						return
 					}
 				}

@@ -289,7 +289,7 @@ func (c *caller) remembers(want string) {
 	var all []string
 	for _, e := range c.memory() {
 		words := e.Role[:1] + ": " + strings.TrimSpace(e.Content)
-		if e.Cut {
+		if e.Interrupted {
 			words += fmt.Sprintf(" (cut after %.1f s)", e.Played.Seconds())
 		}
 		all = append(all, words)
@@ -463,7 +463,7 @@ func TestAnswerThatStops(t *testing.T) {
 		c.says(time.Second, 4*time.Second)
 		m.heard(1500*time.Millisecond, 8*time.Second, time.Second)
 		entries := c.memory()
-		if e := entries[3]; !e.Cut || e.Played < 1800*time.Millisecond || e.Played > 2700*time.Millisecond {
+		if e := entries[3]; !e.Interrupted || e.Played < 1800*time.Millisecond || e.Played > 2700*time.Millisecond {
 			t.Errorf("kept %+v", e)
 		}
 	})

@@ -126,10 +126,10 @@ func (a *answer) addLate(c *wire.ServerContent) {
 		return
 	}
 	a.sayText(number, text, c.Transcript)
-	a.transcript.Answer(number, text, voice, voice)
+	a.transcript.AddAnswer(number, text, voice, voice)
 	a.voice.Mark(func(heard bool) {
 		if heard {
-			a.transcript.Complete(number)
+			a.transcript.MarkComplete(number)
 			a.finalText(number)
 		}
 	})
@@ -146,7 +146,7 @@ func (a *answer) onTranscript(text string) {
 		a.prompts.open = true
 	}
 	a.textTurn = turn
-	a.transcript.Understood(turn, text)
+	a.transcript.AddTranscription(turn, text)
 	a.audience.notify(UserText{Turn: turn, Text: text})
 	if late {
 		a.finalQuestion()

@@ -34,7 +34,7 @@ func newSession(
 	}
 	s.voice.Crashed, s.voice.Logger = s.Crash, log
 	s.clock, s.steering, s.answers = alarm.New(numAlarms), *begun(o), o.Origin.Agent
-	s.transcript.Begin(entriesOf(config.Options.History))
+	s.transcript.LoadHistory(entriesOf(config.Options.History))
 	s.keeper = keeper.New(keeper.Options{
 		Dial: dialer(h.options.Client, s.writer), Breakers: &h.breakers, Caller: o.caller(), IsProbe: probe,
 		Stall: h.options.Stall, Uplink: s.up, Logger: log, Crashed: s.Crash,

@@ -41,7 +41,7 @@ func (s *Session) onKeeper(ctx context.Context, e keeper.Event) {
 		s.notify(done)
 	case keeper.Rewound:
 		if e.Replayed > 0 && !e.Rest {
-			s.transcript.Unsay(s.answer.question())
+			s.transcript.RemoveTranscription(s.answer.question())
 		}
 		if e.Lost > 0 {
 			s.fail(CodeAudioStream, fmt.Sprintf(
@@ -478,7 +478,7 @@ func (m toolModel) Text(text string) bool { return m.s.broke || m.s.sendText(tex
 // Pictures sends pictures as a part of a turn that asks for nothing.
 func (m toolModel) Pictures(parts json.RawMessage) bool {
 	if p, err := wire.ParseParts(parts); err == nil {
-		m.s.transcript.Typed(m.s.answer.question()-1, p.Text())
+		m.s.transcript.AddTypedText(m.s.answer.question()-1, p.Text())
 	}
 	ok := m.s.up.Say(uplink.Turn{Parts: parts})
 	if !ok {

@@ -43,9 +43,9 @@ func (s *Session) snapshot() *snapshot {
 		n.Speaking = t.number
 	}
 	if s.up.Unanswered() && !s.person.speaking {
-		n.Asked, n.Acted = s.transcript.Question(s.answer.question()), !s.up.Owed()
+		n.Asked, n.Acted = s.transcript.UserText(s.answer.question()), !s.up.Owed()
 	}
-	n.Said, n.Calls = s.transcript.Newest(keeper.HistoryLimit), s.calls.Kept()
+	n.Said, n.Calls = s.transcript.NewestEntries(keeper.HistoryLimit), s.calls.Kept()
 	n.Event, n.Voice = s.newest(), s.voice.Generation()
 	return n
 }
@@ -62,7 +62,7 @@ func (s *Session) catchUp() {
 	n := s.handover.from
 	s.handover.from = nil
 	if n.Speaking > 0 {
-		kept := s.transcript.Cut(n.Speaking, -1)
+		kept := s.transcript.MarkInterrupted(n.Speaking, -1)
 		s.notify(Interrupted{
 			Turn: n.Speaking, By: ByLink, Generation: s.voice.Generation(), Heard: kept.Content, Played: kept.Played,
 		})

@@ -72,7 +72,8 @@ func TestTaken(t *testing.T) {
 		c.ends(bridge.ErrReplaced)
 		l2.Accept()
 		d.do(bridge.GetContext{})
-		if got := last[bridge.History](d).Entries; len(got) != 2 || got[0].Content != "hello" || got[1].Content != "Good day." || got[1].Cut {
+		if got := last[bridge.History](d).Entries; len(got) != 2 || got[0].Content != "hello" || got[1].Content != "Good day." ||
+			got[1].Interrupted {
 			t.Errorf("said was %+v", got)
 		}
 		e := a.comes(d) // and back

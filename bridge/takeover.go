@@ -147,7 +147,7 @@ func (h *Host) restored(id string, n *snapshot, o Open) (*Session, error) {
 	s.recording.pauses = n.Pauses
 	s.recording.paused.Store(n.paused())
 	s.answer.number, s.answer.known = max(n.Turn, 1), n.Known
-	s.transcript.Restore(n.Said)
+	s.transcript.RestoreEntries(n.Said)
 	s.voice.SetGeneration(n.Voice + 1) // the last cut may be newer than what the store has
 	s.keep, s.ring.last = true, max(n.Event, o.LastEvent)
 	s.keeper.Restore(n.Handle)

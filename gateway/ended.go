@@ -70,7 +70,7 @@ func endedOf(e report) ended {
 func entriesOf(transcript []bridge.Entry) []entry {
 	list := make([]entry, len(transcript))
 	for i, t := range transcript {
-		list[i] = entry{t.Role, t.Time.UTC(), t.Content, t.Cut}
+		list[i] = entry{t.Role, t.Time.UTC(), t.Content, t.Interrupted}
 	}
 	return list
 }

@@ -1,4 +1,4 @@
-// Package transcript is what both sides of a conversation have said, as far as it was heard.
+// Package transcript records what both sides of a conversation said, as far as it was played.
 package transcript
 
 import (
@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// maxEntries and maxRunes bound what is kept of a conversation: some five hours.
+	// maxEntries and maxRunes limit the recorded part of a conversation: some five hours.
 	maxEntries = 2000
 	maxRunes   = 200_000
 )
 
-// Transcript is what both sides have said, as far as it was heard. The zero value is empty. Its methods may be called
-// by any goroutine.
+// Transcript records what both sides said; of the model's answers, what was played. The zero value is empty. Its
+// methods are safe for concurrent use.
 type Transcript struct {
-	mu      sync.Mutex
-	entries []said
-	runes   int // in all of them
+	mu        sync.Mutex
+	entries   []turnEntry
+	runeCount int // of all entries
 }
 
 // The values of [Entry].Role.
@@ -32,38 +32,38 @@ const (
 	Assistant = "assistant"
 )
 
-// Entry is what one side said in one turn.
+// Entry holds the words of one side in one turn.
 type Entry struct {
-	Role    string // "user" or "assistant"
-	Content string
-	Time    time.Time     // when it began
-	Played  time.Duration // of the voice, for an assistant's turn: less than it all when it was interrupted
-	Cut     bool          `json:"Cut"` // it was interrupted; Content is what was heard of it
+	Role        string // "user" or "assistant"
+	Content     string
+	Time        time.Time     // when the turn began
+	Played      time.Duration // of an assistant's turn: length of the voice played; less than all of it after an interruption
+	Interrupted bool          `json:"Cut"` // the answer was interrupted; Content is the part that was played
 }
 
-// Numbered is an entry and its turn.
-type Numbered struct {
+// NumberedEntry is an entry with the number of its turn.
+type NumberedEntry struct {
 	Entry
 	Turn int
 }
 
-// said is an entry, and the number of its turn: a question and its answer have the same.
-type said struct {
+// turnEntry is an entry with the number of its turn: a question and its answer have the same number.
+type turnEntry struct {
 	Entry
-	turn    int
-	pieces  []piece       // of an answer, whose Content is what was heard of them
-	voice   time.Duration // of an answer: how much of it there is
-	written bool          // of a question: some of it was typed
-	bounded bool          // of an answer: its client has said how much was heard
+	turn          int
+	pieces        []piece       // of an answer; the played part of them is its Content
+	voiceLength   time.Duration // of an answer: length of all its voice
+	hasTypedText  bool          // of a question: part of it was typed
+	playedLimited bool          // of an answer: the client reported how much was played
 }
 
-// piece is a part of an answer's text, and where in its voice it begins. It goes on to where the next one begins.
+// piece is a part of an answer's text with its start in the voice. It ends where the next piece starts.
 type piece struct {
-	from time.Duration
-	text string
+	start time.Duration
+	text  string
 }
 
-func (e *said) runes() int {
+func (e *turnEntry) countRunes() int {
 	n := utf8.RuneCountInString(e.Content)
 	for _, p := range e.pieces {
 		n += utf8.RuneCountInString(p.text)
@@ -71,17 +71,17 @@ func (e *said) runes() int {
 	return n
 }
 
-// soFar is the entry with what was heard of it so far.
-func (e *said) soFar() Entry {
+// playedEntry returns the entry with the text played so far.
+func (e *turnEntry) playedEntry() Entry {
 	entry := e.Entry
-	entry.Content = e.heard()
+	entry.Content = e.playedText()
 	return entry
 }
 
-// all is its whole text, heard or not, if it was not cut off.
-func (e *said) all() string {
-	if e.Cut {
-		return e.heard()
+// fullText returns the whole text, played or not; of an interrupted answer only the played part.
+func (e *turnEntry) fullText() string {
+	if e.Interrupted {
+		return e.playedText()
 	}
 	text := e.Content
 	for _, p := range e.pieces {
@@ -90,20 +90,21 @@ func (e *said) all() string {
 	return text
 }
 
-// heard is what was heard of it. A model does not say where in its voice the words of a piece are, so their length in
-// time is taken from their length in letters: of a piece that was cut off, the words count whose end was reached.
-func (e *said) heard() string {
+// playedText returns the part of the text that was played. A model does not say where in its voice the words of a piece
+// are, so their timing is estimated from their length in letters. Of an interrupted piece, the words whose end was
+// played count.
+func (e *turnEntry) playedText() string {
 	text := e.Content
 	for i, p := range e.pieces {
-		to, last := e.voice, i+1 == len(e.pieces)
+		to, last := e.voiceLength, i+1 == len(e.pieces)
 		if !last {
-			to = e.pieces[i+1].from
+			to = e.pieces[i+1].start
 		}
 		switch {
-		case e.voice == 0: // it has none
-		case e.Played < to, e.Played == p.from && !last:
-			if e.Played > p.from {
-				text += wordsUpTo(p.text, float64(e.Played-p.from)/float64(to-p.from))
+		case e.voiceLength == 0: // no voice
+		case e.Played < to, e.Played == p.start && !last:
+			if e.Played > p.start {
+				text += wordsUpTo(p.text, float64(e.Played-p.start)/float64(to-p.start))
 			}
 			return text
 		}
@@ -112,20 +113,21 @@ func (e *said) heard() string {
 	return text
 }
 
-// wordsUpTo is the words of a text that end before a share of it. In a script without spaces each letter is one.
+// wordsUpTo returns the words of a text that end before a share of it. In scripts without spaces each letter counts as
+// a word.
 func wordsUpTo(text string, share float64) string {
 	end, most := 0, share*float64(len(text))
 	for i, r := range text {
 		next := i + utf8.RuneLen(r)
-		if unicode.IsSpace(r) && float64(i) <= most || unicode.In(r, spaceless...) && float64(next) <= most {
+		if unicode.IsSpace(r) && float64(i) <= most || unicode.In(r, spacelessScripts...) && float64(next) <= most {
 			end = next
 		}
 	}
 	return text[:end]
 }
 
-// spaceless are the scripts that are written without spaces between words.
-var spaceless = []*unicode.RangeTable{
+// spacelessScripts are written without spaces between words.
+var spacelessScripts = []*unicode.RangeTable{
 	unicode.Han,
 	unicode.Hiragana,
 	unicode.Katakana,
@@ -135,199 +137,199 @@ var spaceless = []*unicode.RangeTable{
 	unicode.Myanmar,
 }
 
-// Begin fills an empty log with what was said before the conversation. Those turns have numbers below zero.
-func (l *Transcript) Begin(entries []Entry) {
+// LoadHistory fills an empty transcript with turns from before the conversation. Their numbers are negative.
+func (l *Transcript) LoadHistory(entries []Entry) {
 	for i, e := range entries {
-		l.edit(i-len(entries), e.Role, func(s *said) { s.Content, s.Cut, s.Played = e.Content, e.Cut, e.Played })
+		l.updateEntry(i-len(entries), e.Role, func(s *turnEntry) { s.Content, s.Interrupted, s.Played = e.Content, e.Interrupted, e.Played })
 	}
 }
 
-// AnswerText returns the whole text of an answer, or what was heard of an interrupted one.
+// AnswerText returns the whole text of an answer, or the played part of an interrupted one.
 func (l *Transcript) AnswerText(turn int) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.find(turn, Assistant); e != nil {
-		return e.all()
+	if e := l.findEntry(turn, Assistant); e != nil {
+		return e.fullText()
 	}
 	return ""
 }
 
-// Newest returns the newest entries, as far as they were heard, with limit bytes of text at most.
-func (l *Transcript) Newest(limit int) (said []Numbered) {
+// NewestEntries returns the newest entries, as far as they were played, with at most limit bytes of text.
+func (l *Transcript) NewestEntries(limit int) (newest []NumberedEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	size := 0
 	for i := len(l.entries) - 1; i >= 0; i-- {
 		e := &l.entries[i]
-		entry := e.soFar()
+		entry := e.playedEntry()
 		if size += len(entry.Content); size > limit {
 			break
 		}
-		said = append(said, Numbered{entry, e.turn})
+		newest = append(newest, NumberedEntry{entry, e.turn})
 	}
-	slices.Reverse(said)
-	return said
+	slices.Reverse(newest)
+	return newest
 }
 
-// Restore fills an empty log with what Newest returned.
-func (l *Transcript) Restore(entries []Numbered) {
+// RestoreEntries replaces the entries with those that NewestEntries returned.
+func (l *Transcript) RestoreEntries(entries []NumberedEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.entries, l.runes = nil, 0 // of a history before the conversation newest has what is left
+	l.entries, l.runeCount = nil, 0 // entries holds what is left of the history before the conversation, too
 	for _, e := range entries {
-		s := said{Entry: e.Entry, turn: e.Turn, written: true}
+		s := turnEntry{Entry: e.Entry, turn: e.Turn, hasTypedText: true}
 		l.entries = append(l.entries, s)
-		l.runes += s.runes()
+		l.runeCount += s.countRunes()
 	}
 }
 
-// Understood adds to what the person has said in a turn, as the model has understood it.
-func (l *Transcript) Understood(turn int, text string) {
+// AddTranscription adds the model's transcription of the person's speech to a turn.
+func (l *Transcript) AddTranscription(turn int, text string) {
 	if text != "" {
-		l.edit(turn, User, func(e *said) { e.Content += text })
+		l.updateEntry(turn, User, func(e *turnEntry) { e.Content += text })
 	}
 }
 
-// Typed adds a text to what the person says in a turn.
-func (l *Transcript) Typed(turn int, text string) { l.Add(turn, User, text) }
+// AddTypedText adds a typed text to the person's turn.
+func (l *Transcript) AddTypedText(turn int, text string) { l.AddText(turn, User, text) }
 
-// Add adds a text that was written to what a side says in a turn.
-func (l *Transcript) Add(turn int, role, text string) {
-	l.edit(turn, role, func(e *said) {
+// AddText adds a written text to one side's turn.
+func (l *Transcript) AddText(turn int, role, text string) {
+	l.updateEntry(turn, role, func(e *turnEntry) {
 		if e.Content != "" {
 			e.Content += "\n"
 		}
 		e.Content += text
-		e.written = true
+		e.hasTypedText = true
 	})
 }
 
-// Unsay forgets what the model has understood of a turn: it is said again and will be transcribed again.
-func (l *Transcript) Unsay(turn int) {
+// RemoveTranscription removes the transcription of a turn whose speech is sent again and will be transcribed again.
+func (l *Transcript) RemoveTranscription(turn int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.entries = slices.DeleteFunc(l.entries, func(e said) bool {
-		gone := e.turn == turn && e.Role == User && !e.written
-		if gone {
-			l.runes -= e.runes()
+	l.entries = slices.DeleteFunc(l.entries, func(e turnEntry) bool {
+		remove := e.turn == turn && e.Role == User && !e.hasTypedText
+		if remove {
+			l.runeCount -= e.countRunes()
 		}
-		return gone
+		return remove
 	})
 }
 
-// Answer adds text to what the model says in a turn. The text begins at from in its voice, which is voice long by now.
-func (l *Transcript) Answer(turn int, text string, from, voice time.Duration) {
-	if text != "" || voice > from {
-		l.edit(turn, Assistant, func(e *said) {
-			if e.Cut {
+// AddAnswer adds text to the model's turn. The text begins at start in its voice, which is voiceLength long by now.
+func (l *Transcript) AddAnswer(turn int, text string, start, voiceLength time.Duration) {
+	if text != "" || voiceLength > start {
+		l.updateEntry(turn, Assistant, func(e *turnEntry) {
+			if e.Interrupted {
 				return
 			}
 			if text != "" {
-				e.pieces = append(e.pieces, piece{from, text})
+				e.pieces = append(e.pieces, piece{start, text})
 			}
-			e.voice = voice
+			e.voiceLength = voiceLength
 		})
 	}
 }
 
-// Played notes how much of an answer's voice was heard so far.
-func (l *Transcript) Played(turn int, voice time.Duration) {
+// SetPlayed records how much of an answer's voice was played so far.
+func (l *Transcript) SetPlayed(turn int, voice time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.find(turn, Assistant); e != nil && !e.bounded {
+	if e := l.findEntry(turn, Assistant); e != nil && !e.playedLimited {
 		e.Played = max(e.Played, voice)
 	}
 }
 
-// Complete notes that all of an answer was heard.
-func (l *Transcript) Complete(turn int) {
+// MarkComplete records that all of an answer was played.
+func (l *Transcript) MarkComplete(turn int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.find(turn, Assistant); e != nil && !e.Cut {
-		e.Content, e.pieces = e.all(), nil
+	if e := l.findEntry(turn, Assistant); e != nil && !e.Interrupted {
+		e.Content, e.pieces = e.fullText(), nil
 	}
 }
 
-// Cut notes that an answer was cut off after so much of its voice; below zero: after what is known to be heard. It
-// returns what is kept.
-func (l *Transcript) Cut(turn int, voice time.Duration) Entry {
+// MarkInterrupted records that an answer was interrupted after so much of its voice; below zero: after the part known
+// to be played. It returns the entry with the played part.
+func (l *Transcript) MarkInterrupted(turn int, voice time.Duration) Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.find(turn, Assistant)
+	e := l.findEntry(turn, Assistant)
 	if e == nil {
 		return Entry{}
 	}
-	if voice >= 0 && !e.bounded { // marks are called when sound is handed over, perhaps ahead of its time
+	if voice >= 0 && !e.playedLimited { // playback marks fire when sound is handed over, perhaps ahead of its playback
 		e.Played = voice
 	}
-	e.Cut = true
-	return e.soFar()
+	e.Interrupted = true
+	return e.playedEntry()
 }
 
-// HeardUpTo notes that at most so much of an answer's voice was heard, whatever was handed over.
-func (l *Transcript) HeardUpTo(turn int, voice time.Duration) {
+// LimitPlayed records that at most so much of an answer's voice was played, however much was handed over.
+func (l *Transcript) LimitPlayed(turn int, voice time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.find(turn, Assistant)
-	if e == nil || voice >= e.voice {
+	e := l.findEntry(turn, Assistant)
+	if e == nil || voice >= e.voiceLength {
 		return
 	}
-	if e.pieces == nil { // it was complete
+	if e.pieces == nil { // the answer was complete
 		e.pieces, e.Content = []piece{{0, e.Content}}, ""
 	}
-	e.Cut, e.bounded, e.Played = true, true, voice
+	e.Interrupted, e.playedLimited, e.Played = true, true, voice
 }
 
-// Question is what the person has said in a turn.
-func (l *Transcript) Question(turn int) string {
+// UserText returns what the person said in a turn.
+func (l *Transcript) UserText(turn int) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.find(turn, User); e != nil {
+	if e := l.findEntry(turn, User); e != nil {
 		return e.Content
 	}
 	return ""
 }
 
-// Heard is an answer as it was heard so far.
-func (l *Transcript) Heard(turn int) Entry {
+// PlayedAnswer returns an answer with the text played so far.
+func (l *Transcript) PlayedAnswer(turn int) Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.find(turn, Assistant); e != nil {
-		return e.soFar()
+	if e := l.findEntry(turn, Assistant); e != nil {
+		return e.playedEntry()
 	}
 	return Entry{}
 }
 
-// edit changes what a side has said in a turn, and enforces the bounds.
-func (l *Transcript) edit(turn int, role string, change func(*said)) {
+// updateEntry changes the entry of one side in a turn, adds it if missing, and enforces the limits.
+func (l *Transcript) updateEntry(turn int, role string, change func(*turnEntry)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.find(turn, role)
+	e := l.findEntry(turn, role)
 	if e == nil {
 		now := time.Now()
 		if n := len(l.entries); n > 0 && l.entries[n-1].Time.After(now) {
 			now = l.entries[n-1].Time // the wall clock was set back
 		}
-		l.entries = append(l.entries, said{Entry: Entry{Role: role, Time: now}, turn: turn})
+		l.entries = append(l.entries, turnEntry{Entry: Entry{Role: role, Time: now}, turn: turn})
 		e = &l.entries[len(l.entries)-1]
 	}
-	before := e.runes()
+	before := e.countRunes()
 	change(e)
-	l.runes += e.runes() - before
-	for len(l.entries) > maxEntries || l.runes > maxRunes && len(l.entries) > 1 {
-		l.runes -= l.entries[0].runes()
+	l.runeCount += e.countRunes() - before
+	for len(l.entries) > maxEntries || l.runeCount > maxRunes && len(l.entries) > 1 {
+		l.runeCount -= l.entries[0].countRunes()
 		l.entries = slices.Delete(l.entries, 0, 1)
 	}
-	if l.runes > maxRunes { // one entry alone
+	if l.runeCount > maxRunes { // a single entry
 		last := &l.entries[0]
-		all := []rune(last.all())
+		all := []rune(last.fullText())
 		last.Content, last.pieces = string(all[max(0, len(all)-maxRunes):]), nil
-		l.runes = last.runes()
+		l.runeCount = last.countRunes()
 	}
 }
 
-// find returns what a side has said in a turn. Needs mu.
-func (l *Transcript) find(turn int, role string) *said {
+// findEntry returns the entry of one side in a turn, or nil. Needs mu.
+func (l *Transcript) findEntry(turn int, role string) *turnEntry {
 	for i := len(l.entries) - 1; i >= 0; i-- {
 		if e := &l.entries[i]; e.turn == turn && e.Role == role {
 			return e
@@ -336,61 +338,62 @@ func (l *Transcript) find(turn int, role string) *said {
 	return nil
 }
 
-// Entries is a copy of the entries.
+// Entries returns a copy of the entries.
 func (l *Transcript) Entries() []Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	entries := make([]Entry, 0, len(l.entries))
 	for _, e := range l.entries {
-		if entry := e.soFar(); entry.Content != "" { // else nobody has heard it
+		if entry := e.playedEntry(); entry.Content != "" { // skip what was never played
 			entries = append(entries, entry)
 		}
 	}
 	return entries
 }
 
-// Clear forgets all.
+// Clear removes all entries.
 func (l *Transcript) Clear() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.entries, l.runes = nil, 0
+	l.entries, l.runeCount = nil, 0
 }
 
-// Before returns what was said before a turn, and before the conversation, in the form for a model: the newest entries with
-// alternating roles, limited to limit bytes of text. Of a single longer entry it returns the end.
-func (l *Transcript) Before(before, limit int) []wire.Content {
-	return l.contents(limit, func(turn int) bool { return turn != 0 && turn < before })
+// HistoryBefore returns the entries before a turn, with those from before the conversation, as a model expects them:
+// the newest ones with alternating roles, with at most limit bytes of text. Of a single longer entry it returns the
+// end.
+func (l *Transcript) HistoryBefore(before, limit int) []wire.Content {
+	return l.buildContents(limit, func(turn int) bool { return turn != 0 && turn < before })
 }
 
-// Between is like Before for the entries after one turn and before another.
-func (l *Transcript) Between(after, before, limit int) []wire.Content {
-	return l.contents(limit, func(turn int) bool { return after < turn && turn < before })
+// HistoryBetween is like HistoryBefore for the entries after one turn and before another.
+func (l *Transcript) HistoryBetween(after, before, limit int) []wire.Content {
+	return l.buildContents(limit, func(turn int) bool { return after < turn && turn < before })
 }
 
-func (l *Transcript) contents(limit int, wanted func(turn int) bool) []wire.Content {
+func (l *Transcript) buildContents(limit int, include func(turn int) bool) []wire.Content {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var turns []wire.Content
 	var texts []string
 	size := 0
 	for _, e := range slices.Backward(l.entries) {
-		if !wanted(e.turn) {
+		if !include(e.turn) {
 			continue
 		}
 		role := User
 		if e.Role == Assistant {
 			role = "model"
 		}
-		text := strings.TrimSpace(e.all())
+		text := strings.TrimSpace(e.fullText())
 		if text == "" {
 			continue
 		}
 		if size += len(text); size > limit && len(turns) > 0 {
 			break
-		} else if size > limit { // one entry alone
+		} else if size > limit { // a single entry
 			text = "… " + strings.ToValidUTF8(text[len(text)-limit:], "")
 		}
-		if e.Cut {
+		if e.Interrupted {
 			text += " …" // was interrupted here
 		}
 		if n := len(turns); n > 0 && turns[n-1].Role == role {

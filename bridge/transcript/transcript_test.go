@@ -36,21 +36,21 @@ func TestTranscript(t *testing.T) {
 					voice[turn] = from
 					continue // a session says nothing more in a turn that was cut
 				}
-				l.Answer(turn, text, from, voice[turn])
+				l.AddAnswer(turn, text, from, voice[turn])
 				said[turn] += text
 			case 3, 4:
-				l.Played(turn, time.Duration(rng.Float64()*float64(voice[turn])))
+				l.SetPlayed(turn, time.Duration(rng.Float64()*float64(voice[turn])))
 			case 5:
 				if rng.IntN(3) == 0 {
-					l.Cut(turn, time.Duration(rng.Float64()*float64(voice[turn]))-time.Duration(rng.IntN(2)))
+					l.MarkInterrupted(turn, time.Duration(rng.Float64()*float64(voice[turn]))-time.Duration(rng.IntN(2)))
 					cut[turn] = true
 				}
 			case 6:
-				l.Typed(turn, fmt.Sprint("typed ", step))
+				l.AddTypedText(turn, fmt.Sprint("typed ", step))
 			case 7:
 				if rng.IntN(4) == 0 {
-					l.Played(turn, voice[turn])
-					l.Complete(turn)
+					l.SetPlayed(turn, voice[turn])
+					l.MarkComplete(turn)
 					if !cut[turn] {
 						heard[turn] = said[turn]
 					}
@@ -58,17 +58,17 @@ func TestTranscript(t *testing.T) {
 				}
 			case 8:
 				if rng.IntN(10) == 0 {
-					l.Unsay(turn)
+					l.RemoveTranscription(turn)
 				}
 			}
 			runes := 0
 			for i := range l.entries {
 				e := &l.entries[i]
-				runes += e.runes()
+				runes += e.countRunes()
 				if e.Role != Assistant {
 					continue
 				}
-				text := e.heard()
+				text := e.playedText()
 				if !strings.HasPrefix(said[e.turn], text) {
 					t.Fatalf("seed %d: heard %q of %q", seed, text, said[e.turn])
 				}
@@ -79,8 +79,8 @@ func TestTranscript(t *testing.T) {
 					heard[e.turn] = "" // until the next piece, its last words are a guess
 				}
 			}
-			if runes != l.runes {
-				t.Fatalf("seed %d: %d runes, counted %d", seed, runes, l.runes)
+			if runes != l.runeCount {
+				t.Fatalf("seed %d: %d runes, counted %d", seed, runes, l.runeCount)
 			}
 		}
 	}
@@ -90,8 +90,8 @@ func TestTranscript(t *testing.T) {
 func TestWordsWithoutSpaces(t *testing.T) {
 	l := &Transcript{}
 	text := "昔々あるところにおじいさんとおばあさんが住んでいました"
-	l.Answer(1, text, 0, 4*time.Second)
-	if got := l.Cut(1, 3900*time.Millisecond); got.Content == "" {
+	l.AddAnswer(1, text, 0, 4*time.Second)
+	if got := l.MarkInterrupted(1, 3900*time.Millisecond); got.Content == "" {
 		t.Errorf("3.9 s of 4 s were heard, and nothing is kept of %s", text)
 	}
 	if got := l.Entries(); len(got) == 0 {
@@ -112,11 +112,11 @@ func TestLimitOfHistory(t *testing.T) {
 	} {
 		l := &Transcript{}
 		for i, text := range test.said {
-			l.Typed(2*i+1, text)
-			l.Answer(2*i+1, "", 0, 0)
+			l.AddTypedText(2*i+1, text)
+			l.AddAnswer(2*i+1, "", 0, 0)
 		}
 		var got []string
-		for _, c := range l.Before(100, 20) {
+		for _, c := range l.HistoryBefore(100, 20) {
 			parts, err := wire.ParseParts(c.Parts)
 			if err != nil {
 				t.Fatal(err)

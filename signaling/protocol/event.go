@@ -296,7 +296,7 @@ func body(e bridge.Body) (ServerMessage, bool) {
 	case bridge.History:
 		p := contextPayload{Entries: make([]contextEntry, len(e.Entries))}
 		for i, entry := range e.Entries {
-			p.Entries[i] = contextEntry{entry.Role, entry.Content, entry.Time.UnixMilli(), entry.Played.Milliseconds(), entry.Cut}
+			p.Entries[i] = contextEntry{entry.Role, entry.Content, entry.Time.UnixMilli(), entry.Played.Milliseconds(), entry.Interrupted}
 		}
 		return message(typeContext, p), true
 	}

@@ -66,7 +66,7 @@ func TestEventsAsMessages(t *testing.T) {
 			"history",
 			bridge.History{Entries: []bridge.Entry{
 				{Role: "user", Content: "Hi", Time: at},
-				{Role: "assistant", Content: "Hel", Time: at.Add(time.Second), Played: 1500 * time.Millisecond, Cut: true},
+				{Role: "assistant", Content: "Hel", Time: at.Add(time.Second), Played: 1500 * time.Millisecond, Interrupted: true},
 			}},
 			`{"type":"CONTEXT","payload":{"entries":[{"role":"user","content":"Hi","timestamp":1790000000123},` +
 				`{"role":"assistant","content":"Hel","timestamp":1790000001123,"playedMs":1500,"cut":true}]},"seq":1}`,
