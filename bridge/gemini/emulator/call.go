@@ -47,8 +47,10 @@ func (s *session) sendCalls(calls []*call) error {
 	if err := s.conn.send(live.Object{"toolCall": live.Object{"functionCalls": list}}); err != nil {
 		return err
 	}
-	if err := s.changed(); err != nil { // a session resumed from here knows of the call
-		return err
+	if !s.setup.HandlesAfterTurns || s.e.scenario.Handles != "" {
+		if err := s.changed(); err != nil { // a session resumed from here knows of the call
+			return err
+		}
 	}
 	return s.moment(OnToolCall)
 }

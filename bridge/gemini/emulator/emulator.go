@@ -12,8 +12,8 @@
 //	/close 1011 reason  closes the connection with this code; without a reason with the one that Google gives
 //	/drop               ends the TCP connection without a word
 //
-// Keys and access tokens are not checked, except that those which begin with "invalid" are refused as Google refuses them, and
-// access tokens which begin with "expired" as well. Vertex paths want an access token, and those for ephemeral tokens one that
+// Keys and access tokens are not checked, except that those which begin with "invalid" or "expired" are refused as Google refuses
+// them: on a WebSocket a key with a close frame behind the setup, an access token with an HTTP status. Vertex paths want an access token, and those for ephemeral tokens one that
 // begins with "auth_tokens/". There a session with a transparent resumption gets a handle after each ten messages, too, with the
 // index of the last of them, and goes on from it in the middle of a speech.
 //
@@ -147,6 +147,9 @@ func (e *Emulator) serveLive(w http.ResponseWriter, r *http.Request, to live.End
 	}
 	defer e.leave(s)
 	refused := admit(r, to)
+	if refused != nil && refused.Code == http.StatusBadRequest { // a bad key is refused at the setup
+		s.refusal, refused = live.NewClosing(live.CloseInvalid, refused.Message), nil
+	}
 	if refused == nil {
 		var dropped bool
 		if refused, dropped = s.handshake(ctx, r); dropped {

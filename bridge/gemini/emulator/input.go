@@ -162,10 +162,6 @@ func (s *session) media(in *live.RealtimeInput) error {
 // by muting the microphone when the call arrives.
 const hearingLag = 500 * time.Millisecond
 
-// flowingHandle is how often models of version 3.1 give a handle, by the clock of the audio: 57 in 49 s were recorded, hardly any of
-// them while the person spoke or the model did.
-const flowingHandle = 500 * time.Millisecond
-
 // audio takes a piece of the user's audio.
 func (s *session) audio(b live.Blob) error {
 	pcm, rate, err := b.PCM()
@@ -179,7 +175,8 @@ func (s *session) audio(b live.Blob) error {
 		return nil
 	}
 	s.input += time.Duration(len(pcm)) * time.Second / time.Duration(rate)
-	if s.setup.FlowingHandles && s.e.scenario.Handles == "" && s.input-s.handleAt >= flowingHandle && s.turn == nil && !s.vad.speaking {
+	// 57 in 49 s were recorded of 3.1, hardly any of them while the person spoke or the model did.
+	if every := s.setup.HandleInterval; every > 0 && s.e.scenario.Handles == "" && s.input-s.handleAt >= every && s.turn == nil && !s.vad.speaking {
 		s.handleAt = s.input
 		if err := s.giveHandle(); err != nil {
 			return err

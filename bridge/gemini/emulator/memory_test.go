@@ -142,7 +142,8 @@ func TestWhenHandlesAreGiven(t *testing.T) {
 	const young = `{"tools":[{"functionDeclarations":[{"name":"f","behavior":"BLOCKING"}]}]}`
 	for _, c := range []struct{ name, config, handles, start, turn, call string }{
 		{"2.5", oldModel, "", "", "none complete handle", "none call"},
-		{"3.8", young, "", "handle", "complete handle", "call handle"},
+		{"3.8", young, "", "handle", "complete handle", "call"},
+		{"3.8, prompt", young, emulator.HandlesPrompt, "handle", "complete handle", "call handle"},
 		{"3.8, unasked", `{"voxgate":{"enableResumption":false}}`, "", "handle", "complete", "complete"},
 		{"3.8, withheld", young, "withheld", "", "none complete handle", "none call"},
 	} {

@@ -71,6 +71,8 @@ func admit(r *http.Request, to live.Endpoint) *apiError {
 	switch {
 	case strings.HasPrefix(key, "invalid"):
 		return &apiError{http.StatusBadRequest, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key."}
+	case strings.HasPrefix(key, "expired"):
+		return &apiError{http.StatusBadRequest, "INVALID_ARGUMENT", "API key expired. Please renew the API key."}
 	case strings.HasPrefix(access, "invalid"), strings.HasPrefix(access, "expired"), to.Vertex && bearer == "",
 		to.Constrained && !strings.HasPrefix(access, "auth_tokens/"):
 		return refusals[http.StatusUnauthorized]

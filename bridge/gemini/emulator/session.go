@@ -19,6 +19,8 @@ type session struct {
 	number   int // of the connection, from 1
 	conn     *conn
 
+	refusal *live.Closing // of the key; nil: it is good
+
 	ctx   context.Context // of the connection
 	timer *time.Timer     // the next step of a turn
 	due   chan func() error
@@ -43,6 +45,7 @@ type session struct {
 
 	turn     *turn
 	queue    []*script
+	voices   int // made so far
 	calls    map[string]*call
 	asked    time.Time     // when the newest call was sent
 	input    time.Duration // audio heard, for the usage
@@ -145,6 +148,9 @@ func (s *session) start(ctx context.Context) error {
 			return errors.New("ended before the setup")
 		}
 	}
+	if s.refusal != nil {
+		return s.refusal
+	}
 	tree, err := live.ParseSetup(data)
 	if err != nil {
 		return err
@@ -205,8 +211,8 @@ func (s *session) live() {
 		}
 		s.later(age, s.expire)
 	}
-	// gemini-3.8-live gives the first handle whether it was asked for one or not.
-	if s.handles() == HandlesPrompt {
+	// gemini-3.8-live gives the first handle whether it was asked for one or not, and none on a resumed connection without a turn.
+	if s.handles() == HandlesPrompt && (!s.setup.HandlesAfterTurns || s.inherited == 0) {
 		s.later(firstHandle, s.giveHandle)
 	}
 }

@@ -75,9 +75,13 @@ func (s *session) speech(pcm []int16, text string) *script {
 		sc.steps = transcriptBefore(words)
 		said = len(words)
 	}
+	s.voices++
 	for i := 0; len(pcm) > 0; i++ {
 		length := chunks[i%len(chunks)]
 		n := min(len(pcm), int(length.Seconds()*wire.OutputRate))
+		if i == 0 && s.setup.OneSampleFirst && s.voices%3 == 0 {
+			n = 1
+		}
 		parts := []live.Object{live.AudioPart(pcm[:n])}
 		if i%3 == 2 && n > 480 && !s.setup.OnePart { // the 3.x models put several parts into one event
 			parts = []live.Object{live.AudioPart(pcm[:n/2]), live.AudioPart(pcm[n/2 : n])}

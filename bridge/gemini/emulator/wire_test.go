@@ -3,6 +3,7 @@ package emulator_test
 import (
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -57,8 +58,8 @@ func TestKeys(t *testing.T) {
 		{"?key=any", "", "", accepted},
 		{"", "", "", accepted},
 		{"", "Authorization", "Bearer any", accepted},
-		{"", "X-Goog-Api-Key", "invalid", "400"},
-		{"?key=invalid-2", "", "", "API key not valid"},
+		{"", "X-Goog-Api-Key", "invalid", accepted},
+		{"?key=expired", "", "", accepted},
 	} {
 		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, livePath+c.query, nil)
 		if c.header != "" {
@@ -67,6 +68,30 @@ func TestKeys(t *testing.T) {
 		if e.ServeHTTP(w, r); !strings.Contains(w.Body.String(), c.want) {
 			t.Errorf("%+v: HTTP %d %s", c, w.Code, w.Body)
 		}
+	}
+}
+
+// A bad key is refused behind the setup of an accepted upgrade, as recorded.
+func TestBadKeysAreRefusedAtTheSetup(t *testing.T) {
+	for key, reason := range map[string]string{
+		"invalid-1": "API key not valid. Please pass a valid API key.",
+		"expired-1": "API key expired. Please renew the API key.",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			client := newPeer(t, silent)
+			ws, _, err := (&websocket.Dialer{NetDialContext: client.NetDial}).Dial("ws://gemini.test"+livePath+"?key="+key, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ws.Close()
+			if err := ws.WriteMessage(websocket.TextMessage, []byte(`{"setup":{"model":"models/gemini-3.8-live"}}`)); err != nil {
+				t.Fatal(err)
+			}
+			_, _, err = ws.ReadMessage()
+			if end, ok := errors.AsType[*websocket.CloseError](err); !ok || end.Code != 1007 || end.Text != reason {
+				t.Errorf("%s: %v", key, err)
+			}
+		})
 	}
 }
 
