@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -306,6 +307,9 @@ func announce(s settings, addr *net.TCPAddr, backend string, log *slog.Logger) {
 		log.Info("Gemini answers, by Vertex AI.", who...)
 	default:
 		log.Info("Gemini answers.", who...)
+	}
+	for _, model := range slices.Sorted(maps.Keys(s.findings)) {
+		log.Info("the report of check google replaces assumptions", "model", model, "found", s.findings[model])
 	}
 	if s.access.Required {
 		log.Info("Nobody talks without a token.", "keys", s.access.Keys)

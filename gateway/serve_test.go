@@ -250,6 +250,14 @@ func TestServeUsesVertexAI(t *testing.T) {
 	}
 }
 
+// TestServeLogsWhatAGoogleReportChanges starts with a report of check google.
+func TestServeLogsWhatAGoogleReportChanges(t *testing.T) {
+	report := written(t, `{"results":[{"model":"gemini-3.8-live","name":"the end of the stream ends a turn","verdict":"different","found":["answers"]}]}`)
+	p := start(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_GOOGLE_REPORT", report))
+	p.waitFor("replaces assumptions.*model=gemini-3.8-live found.silence_required=false")
+	p.end()
+}
+
 // TestTheKeyIsToldToNobody plants a key and looks for it in every message and every line of the log, also when Google
 // refuses it and when Google cannot be reached.
 func TestTheKeyIsToldToNobody(t *testing.T) {

@@ -3,6 +3,7 @@ package setup
 import (
 	"bytes"
 	"encoding/json"
+	"log/slog"
 	"maps"
 	"strings"
 	"time"
@@ -88,6 +89,24 @@ type Findings struct {
 	ForgetfulHandles             *bool // see [Profile]
 	ForgetfulWithLongInstruction *bool // likewise
 	SilenceRequired              *bool // audioStreamEnd does not end a turn: see Profile.EndSilence
+}
+
+// LogValue implements slog.LogValuer: the fields that were measured.
+func (f Findings) LogValue() slog.Value {
+	var attrs []slog.Attr
+	for _, finding := range []struct {
+		name  string
+		value *bool
+	}{
+		{"forgetful_handles", f.ForgetfulHandles},
+		{"forgetful_with_long_instruction", f.ForgetfulWithLongInstruction},
+		{"silence_required", f.SilenceRequired},
+	} {
+		if finding.value != nil {
+			attrs = append(attrs, slog.Bool(finding.name, *finding.value))
+		}
+	}
+	return slog.GroupValue(attrs...)
 }
 
 // apply replaces the assumptions in a profile.
