@@ -27,6 +27,7 @@ lint: build-deps web-deps
 	@if LC_ALL=C grep -nE '^.{141}' $$(git ls-files -co --exclude-standard '*.go'); then echo "longer than 140 columns"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
+	$(GO) run ./internal/wordlint
 	$(NPM) run --silent types
 
 # The packages that take longest go first, beside the others; by their names they would be among the last, and alone.

@@ -21,7 +21,7 @@ import (
 var arrows = map[string][]string{
 	"agents": {"bridge", "bridge/steps", "reread", "tools"},
 	"crash":  {},
-	"reread": {}, "environment": {},
+	"reread": {}, "environment": {}, "internal/wordlint": {},
 	"gateway": {
 		"agents",
 		"signaling",
