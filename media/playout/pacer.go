@@ -1,4 +1,4 @@
-// Package playout paces the voice of the model: it comes in bursts, and goes out in frames of 20 ms on the wall clock.
+// Package playout paces the model's voice: it arrives in bursts and is sent in frames of 20 ms on the wall clock.
 package playout
 
 import (
@@ -13,66 +13,67 @@ import (
 )
 
 const (
-	// trailFrames is how many frames of silence follow a talkspurt before packets stop. Measured in Chromium: after a
-	// bare stop its jitter buffer invents 65 ms of the old voice; after five frames it falls silent at once.
+	// trailFrames is the number of silent frames after a talkspurt. Measured in Chromium: if packets just stop, its jitter buffer
+	// extends the old voice by 65 ms; after five silent frames it falls silent at once.
 	trailFrames = 5
-	// maxQueue bounds what waits to be played. The model sends an answer faster than it is spoken, and a single answer of more than two
+	// maxQueue bounds the sound that waits. The model sends an answer faster than real time, but a single answer of more than two
 	// minutes is a fault.
 	maxQueue = 2 * time.Minute
-	// maxAtOnce bounds a frame of a [media.BackpressureOutput]: much may have waited for room.
+	// maxAtOnce bounds a frame for a [media.BackpressureOutput], since much sound may have waited for room.
 	maxAtOnce = time.Second
-	// maxHeld bounds what waits while nobody listens yet. A client that connects later wants the end, not the beginning.
+	// maxHeld bounds the sound that waits while no client is connected. A client that connects later needs the end, not the
+	// beginning.
 	maxHeld = 10 * time.Second
 )
 
 var (
-	// ErrFull says that a write was refused because two minutes of sound are waiting already.
+	// ErrFull means that a write was rejected because two minutes of sound are already waiting.
 	ErrFull = errors.New("playout is full")
-	// ErrClosed says that a write came after Close.
+	// ErrClosed means that a write came after Close.
 	ErrClosed = errors.New("playout is closed")
 )
 
-// Tap hears what is heard: see [Pacer.Tap]. It is called with the pacer locked, as a [media.Output] is.
+// Tap receives a copy of what is played: see [Pacer.SetTap]. It is called with the pacer locked, like a [media.Output].
 type Tap interface {
-	// Model takes a frame of the voice that is heard from the given time on. It must not keep pcm.
+	// WriteModel adds a frame of the model's voice that is played from the given time on. It must not keep pcm.
 	Model(pcm []int16, at time.Time)
-	// Cut takes back what was to be heard after the given time.
+	// TruncateModel discards what was to be played after the given time.
 	Cut(at time.Time)
 }
 
-// Flushed is what a flush has cut off.
+// FlushResult describes what a flush has cut off.
 type Flushed struct {
-	Unheard    time.Duration // of the sound written, to the millisecond; what is on the way to the ear counts as heard
-	Generation uint32        // of the frames from now on
-	Left       time.Duration // until its fade-out is handed over; 0: there is none
+	Unheard    time.Duration // unplayed part of the sound written, in ms; sound in flight counts as played
+	Generation uint32        // generation of the frames from now on
+	Left       time.Duration // time until the fade-out is sent; 0 without a fade-out
 }
 
-// Stats counts what a Pacer did since it was made.
+// Stats counts what a Pacer did since it was created.
 type Stats struct {
-	Frames        uint64        // handed over with sound in them
-	SilenceFrames uint64        // handed over in the trail of a talkspurt
-	Underruns     uint64        // times the sound was late: it came after the trail had begun and before it ended
+	Frames        uint64        // sent with sound
+	SilenceFrames uint64        // sent in the trail of a talkspurt
+	Underruns     uint64        // sound that arrived late, during the trail
 	Flushes       uint64        // calls of Flush
-	WriteErrors   uint64        // frames the output refused
-	Dropped       time.Duration // sound refused by a full queue, or too old when it was on hold
+	WriteErrors   uint64        // frames rejected by the output
+	Dropped       time.Duration // sound rejected by a full queue, or too old when it was on hold
 }
 
-// Pacer paces the voice of one call: it takes sound as fast as the model sends it and hands it to an output in frames of
-// 20 ms on the wall clock. Its methods may be called by any goroutine.
+// Pacer paces the voice of one call: it accepts sound as fast as the model sends it and passes it to an output in frames of 20 ms
+// on the wall clock. Its methods may be called from any goroutine.
 //
-// An idle pacer hands over its first frame at once, within WritePCM; the rest follow on the ticker.
+// An idle pacer sends its first frame at once, within WritePCM; the rest follows on the ticker.
 type Pacer struct {
 	shard *shard
 	rate  int
-	frame int       // samples in a frame
+	frame int       // samples per frame
 	epoch time.Time // PTS 0
 
-	// Crashed takes a panic of the output in the ticker's goroutine, after which nothing more is played; nil: nobody needs it. It is set
-	// before the first Attach, and must not block.
+	// OnCrash is called with a panic of the output in the ticker's goroutine, after which nothing more is played. It may be nil. It
+	// must be set before the first AttachOutput, and must not block.
 	Crashed func(error)
-	Logger  *slog.Logger // of that panic; nil: the default one
+	Logger  *slog.Logger // for that panic; nil: the default logger
 
-	// firing is held while marks are called, so that they run in order. It is taken before mu.
+	// markMu is held while marks are called, so that they run in order. It is locked before mu.
 	firing sync.Mutex
 
 	mu     sync.Mutex
@@ -81,28 +82,28 @@ type Pacer struct {
 	hold   bool
 	closed bool
 	tap    Tap
-	ticked bool // the shard serves it
+	ticked bool // the shard ticks it
 	queue  queue
-	end    int64  // samples ever queued
+	end    int64  // samples queued in total
 	marks  []mark // waiting, by position
-	fired  []mark // decided, not yet called
+	fired  []mark // resolved, but not called yet
 	inMark bool   // a mark is being called
 	stats  Stats
 
 	talking bool          // within a talkspurt or its trail
-	next    time.Duration // the earliest PTS of the next frame
-	sound   time.Duration // the PTS at which the sound handed over ends
-	given   time.Duration // how much of it this output got since the last flush
-	trail   int           // frames of silence to come; 0 before the trail
-	dry     bool          // the queue ran empty: sound that comes before the trail is over is faded in
-	flushed bool          // pcm is a fade-out that is to be sent
+	next    time.Duration // earliest PTS of the next frame
+	sound   time.Duration // PTS at which the sound sent so far ends
+	given   time.Duration // sound that this output got since the last flush
+	trail   int           // silent frames to come; 0 before the trail
+	dry     bool          // the queue ran empty: sound that arrives before the end of the trail is faded in
+	flushed bool          // pcm is a fade-out that is still to be sent
 	kicked  time.Duration // when sound was last queued
-	pcm     []int16       // the frame in hand
-	last    int16         // the last sample of the frame before
+	pcm     []int16       // the current frame
+	last    int16         // last sample of the previous frame
 
 	generation uint32
 	recalled   time.Duration // sound that a former output had ahead of its time
-	gain, duck float64       // of the frame before, and of the next: 1 is as it came
+	gain, duck float64       // of the previous frame, and of the next: 1 is the original volume
 }
 
 type mark struct {
@@ -111,14 +112,14 @@ type mark struct {
 	heard bool
 }
 
-// NewPacer returns a pacer for mono PCM of rate, with no output attached.
+// NewPacer returns a pacer for mono PCM at rate, without an output.
 func NewPacer(t *Ticker, rate int) *Pacer {
 	frame := media.Samples(media.FrameDuration, rate)
 	return &Pacer{shard: t.shard(), rate: rate, frame: frame, epoch: time.Now(), pcm: make([]int16, frame), gain: 1, duck: 1}
 }
 
-// WritePCM queues a copy of pcm. If two minutes are waiting already it queues nothing and returns ErrFull. No sound of it is handed over
-// before the marks that were decided earlier have been called, also those that the ticker is calling.
+// WritePCM queues a copy of pcm. If two minutes are waiting already it queues nothing and returns ErrFull. It sends no sound of pcm
+// before all marks resolved so far have been called, including those that the ticker is calling.
 func (p *Pacer) WritePCM(pcm []int16) error {
 	p.mu.Lock()
 	for p.inMark || len(p.fired) > 0 {
@@ -143,9 +144,9 @@ func (p *Pacer) WritePCM(pcm []int16) error {
 	return nil
 }
 
-// Mark calls f once: with true when all sound written before has been handed to the output, or at once if none is waiting; with false when
-// it was flushed or dropped. Marks are called one at a time, in order, by the ticker or within a method of the pacer. f must not block and
-// must not call the pacer; it may post to a channel that has room.
+// AddMark calls f once: with true when all sound written before has been passed to the output, or at once if none is waiting; with
+// false when that sound was flushed or dropped. Marks are called one at a time, in order, by the ticker or within a method of the
+// pacer. f must not block or call the pacer; it may post to a channel that has room.
 func (p *Pacer) Mark(f func(heard bool)) {
 	p.mu.Lock()
 	defer p.unlock()
@@ -155,8 +156,9 @@ func (p *Pacer) Mark(f func(heard bool)) {
 	}
 }
 
-// CallInOrder calls f after all sound written before has been handed over to an output with [media.UnlimitedLead], or dropped, which
-// given = false says. For other outputs, whose sound arrives as it is heard, it calls f at once. The rules of Mark apply to f.
+// CallInOrder calls f after all sound written before has been sent to an output with an [media.UnlimitedLead]. If that sound was
+// dropped, given is false. For other outputs, which get sound when it is played, it calls f at once. The rules of AddMark apply to
+// f.
 func (p *Pacer) CallInOrder(f func(given bool)) {
 	p.mu.Lock()
 	inOrder := p.lead == media.UnlimitedLead
@@ -168,9 +170,9 @@ func (p *Pacer) CallInOrder(f func(given bool)) {
 	f(true)
 }
 
-// Flush drops all waiting sound. When it returns, the marks of that sound have been called with false, and no frame of it is written any
-// more, with one exception: an output without lead gets a fade-out of 5 ms within 20 ms, then the trail of silence. An output with lead
-// gets nothing: what it got early is void, and the next frame's PTS is the time of that frame again.
+// Flush drops all waiting sound. When it returns, the marks of that sound have been called with false, and none of it is written
+// any more, with one exception: an output without lead gets a fade-out of 5 ms within 20 ms, then the trail of silence. An output
+// with a lead gets nothing: what it got early is void, and the next frame's PTS is the current time again.
 func (p *Pacer) Flush() Flushed {
 	p.mu.Lock()
 	p.stats.Flushes++
@@ -190,7 +192,7 @@ func (p *Pacer) Flush() Flushed {
 			p.fadeOut(n)
 			p.flushed = true
 			now := time.Since(p.epoch)
-			due := max(now, p.next-media.FrameDuration-1) // see step
+			due := max(now, p.next-media.FrameDuration-1) // see advance
 			cut.Left = p.shard.after(p.epoch.Add(due)).Sub(p.epoch) - now
 		}
 		p.trail = trailFrames
@@ -204,26 +206,26 @@ func (p *Pacer) Flush() Flushed {
 	return cut
 }
 
-// Duck makes the voice quieter by so many decibels within the next frame; 0 restores its level.
+// Duck lowers the volume by db decibels within the next frame; 0 restores it.
 func (p *Pacer) Duck(db float64) {
 	p.mu.Lock()
 	p.duck = math.Pow(10, -db/20)
-	if !p.voiced() { // nothing is heard that could jump
+	if !p.voiced() { // no sound is playing that could step
 		p.gain = p.duck
 	}
 	p.mu.Unlock()
 }
 
-// Tap gives t what is heard from now on; nil: nobody gets it.
+// SetTap makes t receive what is played from now on. t may be nil.
 func (p *Pacer) Tap(t Tap) {
 	p.mu.Lock()
 	p.tap = t
 	p.mu.Unlock()
 }
 
-// Attach sends what is waiting and what follows to out, of the pacer's rate; its first frame opens a talkspurt. With nil,
-// sound is discarded and marks are called with true at once, unless the pacer is on hold. After Attach returns, the
-// former output gets no more frames.
+// AttachOutput sends what is waiting and what follows to out, at the pacer's rate; its first frame opens a talkspurt. With nil,
+// sound is discarded and marks are called with true at once, unless the pacer is on hold. After it returns, the former output gets
+// no more frames.
 func (p *Pacer) Attach(out media.Output) {
 	p.mu.Lock()
 	defer p.unlock()
@@ -231,7 +233,7 @@ func (p *Pacer) Attach(out media.Output) {
 		return
 	}
 	p.recalled = 0
-	if out == nil && p.lead > 0 { // whoever had it ahead of its time is gone
+	if out == nil && p.lead > 0 { // the client that had it ahead of its time is gone
 		p.recalled = p.recall()
 	}
 	p.given = 0
@@ -243,13 +245,13 @@ func (p *Pacer) Attach(out media.Output) {
 	p.attend()
 }
 
-// Hold(true) keeps sound, at most the newest 10 s, instead of handing it over or discarding it, and lets marks wait.
+// SetHold(true) keeps sound, at most the newest 10 s, instead of sending or discarding it, and delays marks.
 func (p *Pacer) Hold(on bool) {
 	p.mu.Lock()
 	p.hold = on
 	p.trimHeld()
 	if !on {
-		p.settle(true) // marks before the first sound, which are called before it
+		p.settle(true) // marks before the first sound are called before it
 	}
 	p.unlock()
 	p.mu.Lock()
@@ -257,21 +259,21 @@ func (p *Pacer) Hold(on bool) {
 	p.attend()
 }
 
-// SetGeneration sets the generation of the frames that are written next: a voice that goes on from another pacer's counts on.
+// SetGeneration sets the generation of the next frames, so that a voice taken over from another pacer continues its count.
 func (p *Pacer) SetGeneration(generation uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.generation = generation
 }
 
-// Generation is that of the frames that are written now: see [Flushed].
+// Generation returns the generation of the frames that are written now: see [FlushResult].
 func (p *Pacer) Generation() uint32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.generation
 }
 
-// Queued returns how much sound is waiting.
+// QueuedDuration returns how much sound is waiting.
 func (p *Pacer) Queued() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -295,7 +297,7 @@ func (p *Pacer) Close() {
 	p.fire()
 }
 
-// unlock releases mu and calls the marks that were decided under it, and those another goroutine decided before.
+// unlock releases mu and calls the marks that are ready, also those resolved by other goroutines.
 func (p *Pacer) unlock() {
 	pending := len(p.fired) > 0
 	p.mu.Unlock()
@@ -304,6 +306,7 @@ func (p *Pacer) unlock() {
 	}
 }
 
+// callMarks calls the marks that are ready.
 func (p *Pacer) fire() {
 	p.firing.Lock()
 	defer p.firing.Unlock()
@@ -320,9 +323,9 @@ func (p *Pacer) fire() {
 	}
 }
 
-// What follows is called with mu held.
+// The following methods are called with mu held.
 
-// recall takes back what an output with lead got ahead of its time, and returns how much sound that is.
+// recallLead withdraws what an output with lead got ahead of its time, and returns how much sound that is.
 func (p *Pacer) recall() time.Duration {
 	now := time.Since(p.epoch)
 	heard := p.sound
@@ -340,7 +343,7 @@ func (p *Pacer) recall() time.Duration {
 	return sound
 }
 
-// settle decides the marks behind which no sound is waiting any more.
+// resolveMarks resolves the marks whose sound is no longer waiting.
 func (p *Pacer) settle(heard bool) {
 	done := p.end - int64(p.queue.len())
 	n := 0
@@ -364,7 +367,7 @@ func (p *Pacer) trimHeld() {
 	}
 }
 
-// attend starts or stops the voice after the output or the hold has changed.
+// updateOutput starts or stops the voice after the output or the hold has changed.
 func (p *Pacer) attend() {
 	if p.out == nil && !p.hold {
 		p.dropQueue(true)

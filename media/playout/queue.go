@@ -2,18 +2,18 @@ package playout
 
 import "sync"
 
-// blockSize is how many samples a block has: 200 ms at 24 kHz, near what the model sends at a time.
+// blockSize is the number of samples in a block: 200 ms at 24 kHz, about what the model sends at a time.
 const blockSize = 4800
 
 type block [blockSize]int16
 
-// blocks are those that hold nothing. All queues share them: what waits in one is a few seconds at times and mostly nothing.
+// blockPool holds unused blocks. All queues share it: most queues are empty most of the time.
 var blocks = sync.Pool{New: func() any { return new(block) }}
 
-// queue is a first-in-first-out queue of samples. It holds as much memory as it needs now.
+// queue is a first-in-first-out queue of samples. It holds only as much memory as it needs.
 type queue struct {
-	list []*block // the oldest first; all but the last are full
-	head int      // where the oldest sample is, in the first block
+	list []*block // oldest first; all but the last are full
+	head int      // index of the oldest sample in the first block
 	n    int      // samples
 }
 

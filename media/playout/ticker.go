@@ -9,13 +9,13 @@ import (
 	"voxgate/media"
 )
 
-// maxCatchUp is how many missed ticks a shard makes up for, one frame each: 200 ms, which a browser's jitter buffer takes
-// in and plays a little faster. After a longer stall the rest is skipped and the voice goes on later.
+// maxCatchUp is how many missed ticks a shard makes up for, one frame each: 200 ms, which a browser's jitter buffer absorbs by
+// playing a little faster. After a longer stall the rest is skipped and the voice continues later.
 const maxCatchUp = 10
 
-// Ticker is the 20 ms clock of all pacers of a process. Encoding and sending a frame takes about 70 us, so one goroutine
-// would be busy with 285 talkers: the pacers are spread over as many shards as Go runs threads, each with a goroutine
-// that sleeps while none of its pacers is talking.
+// Ticker is the 20 ms clock of all pacers of a process. Encoding and sending a frame takes about 70 us, so one goroutine could
+// serve only 285 voices. Therefore pacers are spread over GOMAXPROCS shards, each with a goroutine that sleeps while none of its
+// pacers has a voice to send.
 type Ticker struct {
 	shards []*shard
 	stop   chan struct{}
@@ -40,15 +40,16 @@ func NewTicker() *Ticker {
 	return t
 }
 
-// Close stops the clock and waits until no pacer is being served. Playouts that are still open fall silent.
+// Close stops the clock and waits until no pacer is being served. Open playouts fall silent.
 func (t *Ticker) Close() {
 	close(t.stop)
 	t.wg.Wait()
 }
 
-// Late is how many frames were handed over at least 20 ms late, because the machine was busy.
+// LateFrames returns how many frames were sent at least 20 ms late, because the machine was busy.
 func (t *Ticker) Late() uint64 { return t.late.Load() }
 
+// nextShard returns the shard for a new pacer, in rotation.
 func (t *Ticker) shard() *shard {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -59,13 +60,13 @@ func (t *Ticker) shard() *shard {
 
 type shard struct {
 	epoch time.Time     // ticks are at whole frames after it
-	wake  chan struct{} // a token: look at added
+	wake  chan struct{} // signals new pacers in added
 
 	mu    sync.Mutex
 	added []*Pacer // waiting for their first tick
 }
 
-// add serves the pacer from the next tick on, until its tick method returns false.
+// addPacer serves the pacer from the next tick on, until its onTick returns false.
 func (s *shard) add(p *Pacer) {
 	s.mu.Lock()
 	s.added = append(s.added, p)
@@ -76,7 +77,7 @@ func (s *shard) add(p *Pacer) {
 	}
 }
 
-// takeAdded appends the pacers that were added to active.
+// takeAdded appends the newly added pacers to active.
 func (s *shard) takeAdded(active []*Pacer) []*Pacer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +91,7 @@ func (s *shard) run(stop <-chan struct{}, late *atomic.Uint64) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var active []*Pacer
-	var due time.Time // of the next tick; absolute, so that lateness does not add up
+	var due time.Time // the next tick; absolute, so that delays do not add up
 	for {
 		if len(active) == 0 {
 			select {
@@ -118,7 +119,7 @@ func (s *shard) run(stop <-chan struct{}, late *atomic.Uint64) {
 	}
 }
 
-// after returns the first tick after now.
+// nextTick returns the first tick after now.
 func (s *shard) after(now time.Time) time.Time {
 	k := now.Sub(s.epoch)/media.FrameDuration + 1
 	if now.Before(s.epoch) {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// pages writes the pages of one logical stream (RFC 3533) of Opus (RFC 7845).
+// oggWriter writes the pages of one Opus stream (RFC 7845) to an Ogg file (RFC 3533).
 type pages struct {
 	w        io.Writer
 	serial   uint32
@@ -25,11 +25,11 @@ const (
 	last  = 4
 )
 
-// headers writes what comes before the sound, each on a page of its own.
+// writeHeaders writes the header packets, each on its own page.
 func (p *pages) headers(began time.Time) error {
 	head := append([]byte("OpusHead"), 1, 2) // version, channels
 	head = binary.LittleEndian.AppendUint16(head, preSkip)
-	head = binary.LittleEndian.AppendUint32(head, rate) // of the original; it is for information
+	head = binary.LittleEndian.AppendUint32(head, rate) // of the original, informational
 	head = append(head, 0, 0, 0)                        // gain, and mapping family 0: mono or stereo
 	if err := p.packet(head, 0); err != nil {
 		return err
@@ -52,7 +52,7 @@ func (p *pages) headers(began time.Time) error {
 	return p.flush(false)
 }
 
-// packet adds a packet; granule counts the samples at 48 kHz up to its end.
+// addPacket adds a packet; granule counts the samples at 48 kHz up to its end.
 func (p *pages) packet(packet []byte, granule int64) error {
 	if len(p.lacing)+len(packet)/255+1 > maxLacing {
 		if err := p.flush(false); err != nil {
@@ -100,7 +100,7 @@ func (p *pages) flush(end bool) error {
 	return nil
 }
 
-// checksum is the CRC of a page (RFC 3533, section 6): polynomial 0x04c11db7, not reflected, which hash/crc32 has not.
+// checksum returns the CRC of a page (RFC 3533, section 6): polynomial 0x04c11db7, not reflected. hash/crc32 has no such variant.
 func checksum(b []byte) (sum uint32) {
 	for _, x := range b {
 		sum = sum<<8 ^ crcTable[byte(sum>>24)^x]

@@ -1,7 +1,7 @@
-// Package record writes a conversation to an Ogg Opus file with two channels: the person left, the model right.
+// Package record writes a conversation to an Ogg Opus file with two channels: the caller left, the model right.
 //
-// Both follow the wall clock, so the file shows who spoke over whom and how long an answer took. It is written about a second late, so that
-// late sound still finds its place and unheard sound can be taken back.
+// Both follow the wall clock, so the file shows overlapping speech and response times. It is written about a second late, so that
+// late sound can still be placed and unplayed sound withdrawn.
 package record
 
 import (
@@ -23,45 +23,45 @@ import (
 )
 
 const (
-	// rate of the sound in the file's packets: the model's own. A player hears Opus at 48 kHz in any case.
+	// rate of the file's sound: the model's own. Players decode Opus at 48 kHz in any case.
 	rate = 24000
 
-	frameSamples = rate / 50 // 20 ms, as everywhere here
+	frameSamples = rate / 50 // 20 ms
 
-	// bitrate of both channels together, in bits a second. Measured, a tone of 0.5 to 11 kHz in one channel and silence or
-	// noise of -40 dBFS in the other: at 48 kb/s it leaks by less than -50 dB (-93 and less below 1 kHz), at 32 kb/s by up
-	// to -31 dB, since libopus then merges the upper bands. An hour of talk has 22 MB, an hour of silence 1 MB.
+	// bitrate of both channels together, in bits a second. Measured with a tone of 0.5 to 11 kHz in one channel and silence or noise
+	// of -40 dBFS in the other: at 48 kb/s the crosstalk is below -50 dB (below -93 under 1 kHz), at 32 kb/s up to -31 dB, since
+	// libopus then merges the upper bands. An hour of talk takes 22 MB, an hour of silence 1 MB.
 	bitrate = 48000
 
-	// complexity of the encoder, as of the voice itself: see NewEncoder in media/opus.
+	// complexity of the encoder, as for the voice itself: see NewEncoder in media/opus.
 	complexity = 5
 
-	// preSkip is the encoder's look-ahead, in samples at 48 kHz: 2.5 ms for RESTRICTED_LOWDELAY. That application is the
-	// one that never uses SILK, whose stereo prediction would carry each voice into the other's channel.
+	// preSkip is the encoder's look-ahead, in samples at 48 kHz: 2.5 ms for RESTRICTED_LOWDELAY. Only that application never uses
+	// SILK, whose stereo prediction would mix each voice into the other channel.
 	preSkip = 120
 
-	// pageTime is how often a page is written. A crash loses as much, plus hold.
+	// pageTime is the interval between pages. A crash loses as much, plus writeDelay.
 	pageTime = time.Second
 
-	// queued is how many pieces of sound may wait for the goroutine that encodes: both sides' of more than two seconds, longer than a working
-	// disk delays a write.
+	// maxQueued bounds the chunks that wait to be encoded: more than two seconds of both sides, longer than a working disk delays a
+	// write.
 	queued = 256
 
-	// maxPiece bounds what a piece holds, in samples: a client may send seconds at once, and queued times that is much.
+	// maxChunk bounds a chunk, in samples: a client may send seconds at once, and maxQueued of them may wait.
 	maxPiece = 4800
 )
 
-// Recording is one conversation on its way to a file. Person, Model, Cut and Mark may be called by several goroutines; they never
-// block and do not keep pcm.
+// Recording writes one conversation to a file. WriteCaller, WriteModel, TruncateModel and AddMark may be called from several
+// goroutines; they never block and do not keep pcm.
 type Recording struct {
-	Path string // of the file; empty: it has none
+	Path string // of the file, if it has one
 
 	queue   chan *piece
 	closing chan struct{}
 	once    sync.Once
 	done    chan struct{}
 	failed  chan struct{} // closed with the first error
-	lost    atomic.Int64  // pieces that found the queue full
+	lost    atomic.Int64  // chunks dropped because the queue was full
 
 	// Owned by run; err is read after done.
 	began    time.Time
@@ -69,14 +69,14 @@ type Recording struct {
 	encoder  *opus.Encoder
 	pages    pages
 	out      io.WriteCloser
-	samples  int64 // that went into packets; the encoder is preSkip behind
+	samples  int64 // samples in packets; the encoder is preSkip behind
 	mixed    [2 * frameSamples]int16
-	packet   [1275]byte // the largest there is (RFC 6716, section 3.4)
+	packet   [1275]byte // the largest possible packet (RFC 6716, section 3.4)
 	err      error
 	finished time.Time
 }
 
-// piece is something to be recorded.
+// chunk is an entry of the queue: sound, a truncation or a mark.
 type piece struct {
 	what what
 	pcm  []int16
@@ -84,7 +84,7 @@ type piece struct {
 	at   time.Time
 }
 
-// tone is a mark: 0.2 s of 440 Hz at -20 dBFS.
+// markTone is the sound of a mark: 0.2 s of 440 Hz at -20 dBFS.
 var tone = func() []int16 {
 	pcm := make([]int16, rate/5)
 	for i := range pcm {
@@ -93,7 +93,7 @@ var tone = func() []int16 {
 	return pcm
 }()
 
-// pieces are used ones, so that steady talk allocates nothing.
+// chunkPool holds used chunks, so that steady sound allocates nothing.
 var pieces = sync.Pool{New: func() any { return new(piece) }}
 
 type what int
@@ -105,7 +105,7 @@ const (
 	mark
 )
 
-// New begins a recording to w at the given time. Close closes w.
+// New starts a recording to w at the given time. Close closes w.
 func New(w io.WriteCloser, began time.Time) (*Recording, error) {
 	r := &Recording{
 		queue: make(chan *piece, queued), closing: make(chan struct{}), done: make(chan struct{}), failed: make(chan struct{}),
@@ -123,11 +123,11 @@ func New(w io.WriteCloser, began time.Time) (*Recording, error) {
 	return r, nil
 }
 
-// name is what a recording may be called; it cannot lead to another folder.
+// validID matches IDs that may be part of a file name; they cannot lead to another folder.
 var name = regexp.MustCompile(`^[A-Za-z0-9_-]{1,100}$`)
 
-// Create begins a recording to a new file in dir, called by the time it began, to the millisecond, and by id. Only the gateway's
-// own user may read it.
+// Create starts a recording to a new file in dir, named for the start time, to the millisecond, and id. Only the gateway's own user
+// may read it.
 func Create(dir, id string, began time.Time) (*Recording, error) {
 	if !name.MatchString(id) {
 		return nil, fmt.Errorf("recording: %q cannot be the name of a file", id)
@@ -143,26 +143,26 @@ func Create(dir, id string, began time.Time) (*Recording, error) {
 	return r, err
 }
 
-// File is what a file of a conversation is called: by the time it began, to the millisecond, and by id.
+// FileName returns the name of a conversation's file: its start time, to the millisecond, and id.
 func File(began time.Time, id, ending string) string {
 	return began.UTC().Format("2006-01-02T15-04-05.000Z") + "-" + id + ending
 }
 
-// Person takes what the person said, at 8 to 48 kHz; its first sample was spoken at the given time, as far as is known:
-// audio comes in bursts and late, and goes on from where the last of it ended unless it is far from there.
+// WriteCaller records the caller's sound, at 8 to 48 kHz. at is when its first sample was spoken, as far as is known: audio comes
+// in bursts and late, so it continues where the previous sound ended unless that is far from at.
 func (r *Recording) Person(pcm []int16, rate int, at time.Time) {
 	if rate >= 8000 && rate <= 48000 {
 		r.split(person, pcm, rate, at)
 	}
 }
 
-// Model takes a frame of the model's voice at 24 kHz that is heard from the given time on.
+// WriteModel records a frame of the model's voice at 24 kHz that is played from the given time on.
 func (r *Recording) Model(pcm []int16, at time.Time) { r.split(model, pcm, rate, at) }
 
-// Cut takes back what was to be heard of the model after the given time.
+// TruncateModel discards what was to be played of the model after the given time.
 func (r *Recording) Cut(at time.Time) { r.put(cut, nil, 0, at) }
 
-// Mark puts a short tone on the model's side: here something begins or ends that is not recorded.
+// AddMark puts a short tone on the model's side. It marks the start or end of a stretch that is not recorded.
 func (r *Recording) Mark(at time.Time) { r.put(mark, nil, 0, at) }
 
 func (r *Recording) split(what what, pcm []int16, rate int, at time.Time) {
@@ -188,10 +188,10 @@ func (r *Recording) put(what what, pcm []int16, rate int, at time.Time) {
 	}
 }
 
-// Failed is closed when the disk has refused a write. Nothing is recorded any more; Close says why.
+// Failed is closed when a write to disk has failed. Recording has stopped then; Close returns the error.
 func (r *Recording) Failed() <-chan struct{} { return r.failed }
 
-// Stop ends the recording now. It does not wait; Close does.
+// Stop ends the recording now. Unlike Close it does not wait.
 func (r *Recording) Stop() {
 	r.once.Do(func() {
 		r.finished = time.Now()
@@ -199,8 +199,8 @@ func (r *Recording) Stop() {
 	})
 }
 
-// Close ends the recording, if Stop has not, and waits until what is left is written and the file is closed: for as long as
-// the disk takes. It returns the first error there was.
+// Close ends the recording, if Stop has not, and waits until the rest is written and the file is closed. It may block for as long
+// as the disk does. It returns the first error of the recording.
 func (r *Recording) Close() error {
 	r.Stop()
 	<-r.done
@@ -250,7 +250,7 @@ func (r *Recording) take(p *piece) {
 	pieces.Put(p)
 }
 
-// write encodes what lies before the given sample, in whole frames.
+// encodeUntil encodes what lies before the given sample, in whole frames.
 func (r *Recording) write(until int64) {
 	for r.err == nil && r.line.start+frameSamples <= until {
 		r.frame()
@@ -260,7 +260,7 @@ func (r *Recording) write(until int64) {
 	}
 }
 
-// frame encodes the next 20 ms.
+// encodeFrame encodes the next 20 ms.
 func (r *Recording) frame() {
 	r.line.next(&r.mixed)
 	r.samples += frameSamples
@@ -279,7 +279,7 @@ func (r *Recording) fail(err error) {
 	}
 }
 
-// finish writes what is left. The file ends with the conversation.
+// finish writes the rest. The file ends with the conversation.
 func (r *Recording) finish() {
 	for {
 		select {
@@ -291,7 +291,7 @@ func (r *Recording) finish() {
 		break
 	}
 	end := samplesBetween(r.began, r.finished)
-	r.line.cut(end) // nobody will hear more
+	r.line.cut(end) // nothing more is played
 	r.line.flush()
 	end = max(end, r.line.left.end, r.line.start)
 	// At least one frame: the last page must not be empty.
@@ -299,7 +299,7 @@ func (r *Recording) finish() {
 		r.frame()
 	}
 	if r.err == nil {
-		r.pages.granule = 48000/rate*end + preSkip // cuts the last frame (RFC 7845, section 4.4)
+		r.pages.granule = 48000/rate*end + preSkip // trims the last frame (RFC 7845, section 4.4)
 		r.fail(r.pages.flush(true))
 	}
 	if err := r.out.Close(); err != nil {
@@ -307,9 +307,9 @@ func (r *Recording) finish() {
 	}
 }
 
-// samplesBetween returns how many samples lie between two times, to the nearest.
+// samplesBetween returns the number of samples between two times, rounded.
 func samplesBetween(from, to time.Time) int64 {
-	const unit = time.Second / rate // 41,666 ns, and two thirds: not used to count with
+	const unit = time.Second / rate // 41,666 ns and two thirds: only used for rounding
 	d := to.Sub(from) + unit/2
 	return int64(d/time.Second)*rate + int64(d%time.Second)*rate/int64(time.Second)
 }

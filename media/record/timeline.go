@@ -4,43 +4,44 @@ import "voxgate/media"
 
 // Lengths on the timeline are in samples.
 const (
-	// hold is how long after its time sound is written. It must be longer than what a client is given ahead (200 ms), or
-	// an interruption could not take it back, and than the delay of a network that is still worth talking over.
+	// writeDelay is how long after its time sound is written. It must exceed what a client gets ahead (200 ms), or an interruption
+	// could not withdraw it, and the delay of any network that is still usable for talking.
 	hold = rate
 
-	// loose is how far the person's sound may be from where it should be before it is moved. In a pause moving it is not
-	// heard, so there it is half of that.
+	// maxDrift is how far the caller's sound may be from its place before it is moved. Moving is inaudible in a pause, so there it
+	// is half of that.
 	loose      = rate / 10
 	loosePause = rate / 20
 
-	// early bounds how much of the person's sound is kept ahead of its time, for clients that send speech faster than it is spoken and for
-	// wrong clocks. Of the model's there may be as much as a playout keeps: a client that paces the voice itself has it as soon as it comes.
+	// maxEarly bounds how much of the caller's sound is kept ahead of its time, for clients that send speech faster than real time
+	// and for wrong clocks. For the model it is as much as a playout keeps, since a client that paces the voice itself gets it as
+	// soon as it arrives.
 	early      = 10 * rate
 	earlyModel = 120 * rate
 
-	// quiet is the mean amplitude below which there is no speech: -50 dBFS.
+	// speechLevel is the mean amplitude below which there is no speech: -50 dBFS.
 	quiet = 104
 
-	fade = rate * 5 / 1000 // of a cut
+	fade = rate * 5 / 1000 // fade-out where the model is cut off
 )
 
-// timeline is both channels from the sample on that is written next.
+// timeline holds both channels from the next sample to write on.
 type timeline struct {
 	start       int64
 	left, right channel
-	up          *media.Resampler // of the person's sound; nil: it has 24 kHz
+	up          *media.Resampler // for the caller's sound; nil at 24 kHz
 	upRate      int
-	gap         int64 // where the silence began before what the person says
-	word        int64 // and where it ended
+	gap         int64 // start of the silence before the caller's last words
+	word        int64 // end of that silence
 }
 
-// channel is one side. Sample i of the line is pcm[i-start].
+// channel is one side. Sample i of the timeline is pcm[i-start].
 type channel struct {
 	pcm []int16
-	end int64 // of what was put in; silence follows
+	end int64 // end of the sound written; silence follows
 }
 
-// put writes sound at a place, over what is there; what comes too late, or more than early before its time, is left out.
+// write puts sound at a position, over what is there. It drops what is too late, or more than maxEarly ahead.
 func (c *channel) put(pcm []int16, at, start, early int64) {
 	c.end = at + int64(len(pcm))
 	if late := start - at; late > 0 {
@@ -58,7 +59,7 @@ func (c *channel) put(pcm []int16, at, start, early int64) {
 	copy(c.pcm[from:to], pcm)
 }
 
-// cut silences the model from a place on.
+// truncateModel silences the model from a position on.
 func (t *timeline) cut(at int64) {
 	c := &t.right
 	at = max(at, t.start)
@@ -71,11 +72,11 @@ func (t *timeline) cut(at int64) {
 	c.end = min(c.end, at)
 }
 
-// person puts sound where the last of it ended, or, if that is far off, where it belongs.
+// addCaller puts sound where the last of it ended, or, if that is far off, where it belongs.
 //
-// Sound that comes after a while may follow a pause, or be late: the network held it up, and more comes at once. So it is
-// put where it belongs by the clock, and if then more comes than time has passed, all of it is moved back into the silence
-// before it. Nothing comes before it is spoken, so that only brings it nearer to its true place.
+// Sound after a gap may follow a pause, or be late: the network delayed it, and more arrives at once. So it is placed by the clock.
+// If then more arrives than time has passed, all of it is moved back into the silence before it. Sound never arrives before it is
+// spoken, so moving it back only brings it nearer to its true place.
 func (t *timeline) person(pcm []int16, from int, at int64) {
 	if t.upRate != from {
 		t.flush()
@@ -98,23 +99,23 @@ func (t *timeline) person(pcm []int16, from int, at int64) {
 		t.gap, t.word = t.left.end, max(at, t.start)
 		t.left.end = t.word
 	case off < -tolerance && pause:
-		return // its sender's clock is fast, and there is nothing to hear
+		return // the sender's clock is fast, and this is silence
 	}
-	t.left.end = max(t.left.end, t.start) // too late for its place, but not for any
+	t.left.end = max(t.left.end, t.start) // too late for its place: append it
 	if t.up != nil {
 		pcm = t.up.Resample(pcm)
 	}
 	t.left.put(pcm, t.left.end, t.start, early)
 }
 
-// flush ends a stretch of the person's sound: what the resampler holds back belongs to it.
+// flushResampler ends a stretch of the caller's sound with what the resampler still holds.
 func (t *timeline) flush() {
 	if t.up != nil && t.left.end >= t.start {
 		t.left.put(t.up.Flush(), t.left.end, t.start, early)
 	}
 }
 
-// held is how much of the person's sound the resampler holds back.
+// buffered returns how much of the caller's sound the resampler holds.
 func (t *timeline) held() int64 {
 	if t.up == nil {
 		return 0
@@ -122,7 +123,7 @@ func (t *timeline) held() int64 {
 	return t.up.Buffered()
 }
 
-// moveBack takes up to n samples out of the silence before the person's last words.
+// moveBack removes up to n samples of the silence before the caller's last words.
 func (t *timeline) moveBack(n int64) {
 	c := &t.left
 	n = min(n, t.word-max(t.gap, t.start))
@@ -136,7 +137,7 @@ func (t *timeline) moveBack(n int64) {
 	c.end -= n
 }
 
-// next takes the first 20 ms off the line, interleaved.
+// nextFrame removes the first 20 ms and returns them interleaved.
 func (t *timeline) next(frame *[2 * frameSamples]int16) {
 	clear(frame[:])
 	for i, c := range []*channel{&t.left, &t.right} {
@@ -149,7 +150,7 @@ func (t *timeline) next(frame *[2 * frameSamples]int16) {
 	t.start += frameSamples
 }
 
-// level is the mean amplitude.
+// meanAmplitude returns the mean absolute sample.
 func level(pcm []int16) int {
 	if len(pcm) == 0 {
 		return 0

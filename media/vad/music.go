@@ -7,37 +7,38 @@ import (
 	"voxgate/media"
 )
 
-// Music is told from speech by how long its sounds last: its spectrum is much like the one of 100 ms before, while a voice has gone on to
-// the next syllable.
+// Music differs from speech in how long its sounds last: its spectrum is similar to the one 100 ms before, while a voice has moved
+// on to the next syllable.
 //
-// Measured at 8 kHz: of the five pieces that Debian's Asterisk plays on hold (18 minutes) 59 to 84 % of each is found. Of 21 minutes of its
-// spoken announcements without a pause, and of 40 minutes of espeak-ng in three languages, from 80 to 400 words a minute and whispered,
-// none is taken for music, alone, in white, pink or brown noise 5 dB below it, or over music 10 dB below it; over music 6 dB below it 3 %
-// of the time, at 16 kHz 11 %. Music that ends where one of 2,750 pieces of speech begins is over within 2 s, 0.5 to 1 s at the median.
+// Measured at 8 kHz: of the five pieces that Debian's Asterisk plays on hold (18 minutes) 59 to 84 % of each is detected. Of 21
+// minutes of its spoken announcements without a pause, and of 40 minutes of espeak-ng in three languages, from 80 to 400 words a
+// minute and whispered, nothing is detected as music: alone, in white, pink or brown noise 5 dB below it, or over music 10 dB below
+// it. Over music 6 dB below it 3 % of the time is, at 16 kHz 11 %. Music that ends where one of 2,750 clips of speech begins ends
+// within 2 s, 0.5 to 1 s at the median.
 const (
 	musicBlock  = 20 * time.Millisecond
-	musicBlocks = 5   // from one spectrum to the one that it is compared with
+	musicBlocks = 5   // distance between two compared spectra
 	musicPart   = 25  // blocks, half a second
-	musicParts  = 16  // 8 s: nobody talks for as long with sounds that last
-	musicAlike  = .76 // over all parts, at least; of speech it is 0.70 at the most
-	musicOver   = .65 // over any two parts in a row, at least; of speech it is less in 97 %
-	musicLowest = 5   // the lowest line of the spectrum that counts: 156 Hz; below are hum and rumble
-	musicQuiet  = 30  // the RMS of what is silence: -61 dBov
+	musicParts  = 16  // 8 s: longer than speech has lasting sounds
+	musicAlike  = .76 // minimum over all parts; speech reaches at most 0.70
+	musicOver   = .65 // minimum over any two parts in a row; 97 % of speech is below
+	musicLowest = 5   // lowest line of the spectrum that counts: 156 Hz; below are hum and rumble
+	musicQuiet  = 30  // RMS of silence: -61 dBov
 )
 
-// Music finds music that lasts, as callers hear on hold. It is made for one stream and not for concurrent use.
+// Music detects lasting music, as callers hear on hold. One Music serves one stream; it must not be used concurrently.
 type Music struct {
 	spectrum spectrum
-	pcm      []int16                        // what was heard and is not analysed, behind what its first window needs
-	shapes   [musicBlocks + 1][bins]float32 // the newest spectra, without their means, with a length of 1; zero: too quiet
-	blocks   int                            // that were analysed
-	part     float32                        // the sum of the likenesses in this part
-	parts    [musicParts]float32            // of those before
+	pcm      []int16                        // sound not analysed yet, after what its first window needs
+	shapes   [musicBlocks + 1][bins]float32 // the newest spectra, without their means, with a length of 1; zero if too quiet
+	blocks   int                            // number of blocks analysed
+	part     float32                        // sum of the similarities in this part
+	parts    [musicParts]float32            // of the previous parts
 	playing  bool
 }
 
-// Hear takes what comes next, of any length, at 8 kHz or more, and reports whether it belongs to music. It takes 8 s to find it, and 2 s at
-// most to find its end. It costs 2 us for 20 ms.
+// ProcessAudio analyses the next sound, of any length, at 8 kHz or more, and reports whether it belongs to music. It takes 8 s to
+// detect music, and at most 2 s to detect its end. It costs 2 us for 20 ms.
 func (m *Music) Hear(pcm []int16, rate int) bool {
 	step := max(1, rate/analysedRate)
 	window, block := fftSize*step, media.Samples(musicBlock, rate)
@@ -56,7 +57,7 @@ func (m *Music) Hear(pcm []int16, rate int) bool {
 	return m.playing
 }
 
-// analyse compares the spectrum of the newest window.
+// analyse compares the spectrum of the newest window with an earlier one.
 func (m *Music) analyse(step int) {
 	shape, before := &m.shapes[m.blocks%len(m.shapes)], &m.shapes[(m.blocks+1)%len(m.shapes)]
 	m.shape(shape, step)
@@ -82,7 +83,7 @@ func (m *Music) analyse(step int) {
 	m.playing = sum >= musicParts*musicAlike && least >= 2*musicOver
 }
 
-// shape is the spectrum of the window. Square roots of its lines weigh more equally.
+// computeShape computes the normalized spectrum of the window. Square roots weigh its lines more equally.
 func (m *Music) shape(into *[bins]float32, step int) {
 	clear(into[:])
 	if media.RMS(m.pcm) < musicQuiet {

@@ -6,18 +6,18 @@ import (
 )
 
 const (
-	analysedRate = 8000 // of what is analysed, or up to twice as much: the voice has its power below 4 kHz
+	analysedRate = 8000 // minimum rate of the analysed sound, which is less than twice this: the voice has its power below 4 kHz
 	fftSize      = 256  // samples: 30 ms at 8 kHz, 20 ms at 12 kHz
 	bins         = fftSize / 2
 	bands        = 13
 	lowBands     = 3 // below 450 Hz
 )
 
-// bandEdges are in Hz; at less than 8 kHz the highest bands are empty. The lowest 150 Hz are left to the hum of the mains; above
-// that the bands are as wide as the ear's.
+// bandEdges are in Hz. Below 8 kHz the highest bands are empty. The lowest 150 Hz are left out because of mains hum; above that the
+// bands are as wide as the ear's.
 var bandEdges = [bands + 1]float64{150, 250, 350, 450, 570, 700, 850, 1050, 1300, 1600, 2000, 2500, 3100, 3800}
 
-// fftTables are the factors of a complex FFT of 128 points and of its split into the real one of 256.
+// fftTables holds the factors of a complex FFT of 128 points and of its split into the real one of 256.
 var fftTables = func() (t struct {
 	cos, sin [bins]float32
 	reverse  [bins]uint8
@@ -31,9 +31,9 @@ var fftTables = func() (t struct {
 	return t
 }()
 
-// spectrum finds how the power of a frame lies in its bands.
+// spectrum computes the power of a frame in each band.
 type spectrum struct {
-	rate, size int // of the frames that window and edges are for
+	rate, size int // frame format that window and edges are for
 	window     []float32
 	scale      float32
 	edges      [bands + 1]int
@@ -41,9 +41,9 @@ type spectrum struct {
 	power      [bands]float32
 }
 
-// of returns the mean power in each band, where white noise has the square of its RMS, and the spectral flatness between
-// the outer edges: the geometric mean of the power over its arithmetic mean, 0 for a tone, 0.56 for noise, 1 for a click.
-// It is that of the power over the floor, so that noise of any colour is flat once the floor is known.
+// analyze returns the mean power in each band, where white noise has the square of its RMS, and the spectral flatness between the
+// outer edges: the geometric mean of the power over its arithmetic mean. It is 0 for a tone, 0.56 for noise, 1 for a click. It is
+// computed from the power over the floor, so that noise of any colour is flat once the floor is known.
 func (s *spectrum) of(frame []int16, rate int, constant float32, floor *[bands]float32) (*[bands]float32, float32) {
 	step := max(1, rate/analysedRate)
 	if rate != s.rate || len(frame)/step != s.size {
@@ -89,8 +89,8 @@ func (s *spectrum) prepare(rate, size, step int) {
 	}
 }
 
-// load takes the mean of each step samples, without a constant, which would leak into the lowest bands, windowed: even ones
-// are real, odd ones imaginary.
+// loadFrame loads the windowed mean of each step samples, without the DC offset, which would leak into the lowest bands. Even
+// samples become real parts, odd ones imaginary.
 func (s *spectrum) load(frame []int16, step int, constant float32) {
 	clear(s.re[:])
 	clear(s.im[:])
@@ -108,7 +108,7 @@ func (s *spectrum) load(frame []int16, step int, constant float32) {
 	}
 }
 
-// transform is a radix-2 FFT, decimated in time, of what was loaded in bit-reversed order.
+// runFFT runs a radix-2 FFT, decimated in time, on the samples loaded in bit-reversed order.
 func (s *spectrum) transform() {
 	for half := 1; half < bins; half *= 2 {
 		step := bins / half // in the table of a circle of 256
@@ -124,7 +124,7 @@ func (s *spectrum) transform() {
 	}
 }
 
-// bin returns the power of bin k of the real FFT, 0 < k < 128.
+// binPower returns the power of bin k of the real FFT, 0 < k < 128.
 func (s *spectrum) bin(k int) float32 {
 	j := bins - k
 	evenRe, evenIm := (s.re[k]+s.re[j])/2, (s.im[k]-s.im[j])/2

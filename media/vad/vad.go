@@ -8,61 +8,60 @@ import (
 	"voxgate/media"
 )
 
-// The levels are those of 16-bit samples. Zero input is taken for -70 dBov, and what is below -50 dBov is no speech that is
-// meant for a microphone: speech on a telephone averages -26 (ITU-T P.56 levels in ETSI ES 202 737).
+// Levels are those of 16-bit samples. Zero input counts as -70 dBov. Sound below -50 dBov is not speech into a microphone:
+// telephone speech averages -26 (ITU-T P.56 levels in ETSI ES 202 737).
 const (
 	quietFloor  = 10
 	leastSpeech = 100
-	// overFloor is how far above the noise floor speech is unless a Detector says otherwise: 9.5 dB.
+	// defaultOverFloor is how far speech must be above the noise floor: 9.5 dB.
 	overFloor = 3
 	// leastFrame is the shortest frame whose spectrum distinguishes noise from a voice.
 	leastFrame = 5 * time.Millisecond
-	// bandsOver is the share of the bands in which speech is so far above their floors, or fewer of them by more. All values
-	// without another source were found with the corpus of TestCorpus.
+	// bandsOver is the share of the bands in which speech is so far above their floors, or fewer of them by more. All values without
+	// another source were found with the corpus of TestCorpus.
 	bandsOver = 0.2
-	// lowShare is how much of the evidence the bands below 450 Hz may bring: a hum alone is no speech.
+	// lowShare is how much of the evidence the bands below 450 Hz may contribute, so that hum alone is not speech.
 	lowShare = 0.9
-	// noiseFlat is the spectral flatness from which on a frame is noise: that of steady noise is 0.47 to 0.66 in 90 % of all
-	// frames (0.56, exp of minus Euler's constant, in the mean), a click's is near 1, and that of speech 0 to 0.25 in 75 %.
+	// noiseFlat is the spectral flatness from which on a frame is noise: that of steady noise is 0.47 to 0.66 in 90 % of all frames
+	// (0.56, exp of minus Euler's constant, in the mean), a click's is near 1, and that of speech 0 to 0.25 in 75 %.
 	noiseFlat = 0.42
-	// longestHiss is how long noise may go on within speech: as long as an "s".
+	// longestHiss is how long noise may last within speech: as long as an "s".
 	longestHiss = 160 * time.Millisecond
-	// steadyAfter is how long a sound that does not change is taken for speech: longer than any vowel, but not than a fan that starts.
+	// steadyAfter is how long an unchanging sound counts as speech: longer than any vowel, but not than a fan that starts.
 	steadyAfter = 1500 * time.Millisecond
 	// steadyChange is how much, in nepers of power, the bands of a steady sound differ from their mean: noise by 0.53 to 0.67,
-	// speech by 1.3 and more.
+	// speech by at least 1.3.
 	steadyChange = 0.75
-	// pureTone is the flatness below which a steady sound is a signal rather than noise, and stays speech for longer: that of a loud hum is
-	// 0.002 with noise 33 dB below it.
+	// pureTone is the flatness below which a steady sound is a signal rather than noise, and counts as speech for longer: that of a
+	// loud hum is 0.002 with noise 33 dB below it.
 	pureTone = 0.001
-	// constantRate is how fast a constant in the sound is followed, as a share of the difference in each frame, and
-	// constantShare the share of a frame's power that is one for sure.
+	// dcRate is how fast a DC offset is tracked, as a share of the difference in each frame. dcShare is the share of a frame's power
+	// that must be DC to take it over at once.
 	constantRate  = 0.02
 	constantShare = 0.9
-	// loudBand is how many times its floor the power of a band in speech is at least, mostly. What is less may be a noise that
-	// changes, such as voices in the background.
+	// loudBand is how many times its floor the power of a band is in speech, at least mostly. Less may be a changing noise, such as
+	// voices in the background.
 	loudBand = 30
 )
 
-// The noise floor of a band goes where its power goes, by a share of the difference in each frame, but up no faster than by
-// a factor.
+// The noise floor of a band follows its power, by a share of the difference in each frame, but upwards no faster than by a factor.
 const (
 	floorRate       = 0.08
 	floorRateSpeech = 0.02
 	floorUp         = 1.02 // 16 s for 70 dB
-	floorUpNoise    = 2    // what is known to be noise is learnt at once
-	floorUpBabble   = 1.05 // in speech, where the power is less than that of speech
-	floorUpSpeech   = 1.01 // in speech; its gaps bring the floor down again
+	floorUpNoise    = 2    // known noise is learnt at once
+	floorUpBabble   = 1.05 // within speech, where the power is below that of speech
+	floorUpSpeech   = 1.01 // within speech; its gaps bring the floor down again
 )
 
-// Detector tells speech from silence and noise by its power in bands, each over a noise floor that it follows, and by its
-// spectral flatness. It is made for one stream and not for concurrent use.
+// Detector distinguishes speech from silence and noise by its power in bands, each over a tracked noise floor, and by its spectral
+// flatness. One Detector serves one stream; it must not be used concurrently.
 //
 // Measured by `go test -run TestCorpus -v ./media/vad` with ten voices of espeak-ng in seven languages and the clips of this
-// project, at the level of a phone line, with an onset of 60 ms and a hangover of 240 ms. dB: how far the noise is below
-// the speech. Hit: share of the speech that was heard, in frames of 20 ms. False: share of the rest, beyond the hangover,
-// taken for speech. Onset, end: from the first and last frame of a sentence until it was told. Energy: hit and false of
-// energy over one noise floor, without bands and flatness.
+// project, at the level of a phone line, with an onset of 60 ms and a hangover of 240 ms. dB: speech over noise. Hit: share of the
+// speech that was detected, in frames of 20 ms. False: share of the rest, beyond the hangover, detected as speech. Onset, end:
+// delay of detection after the first and last frame of a sentence. Energy: hit and false of energy over one noise floor, without
+// bands and flatness.
 //
 //	noise     dB   hit %  false %  onset ms  end ms  energy
 //	none            97.4      0.0        67     235  98.1  0.0
@@ -82,30 +81,30 @@ const (
 //	6 voices  10    99.1     83.9        29     314  99.2 68.4
 //	6 voices   5    99.2     91.1        20     400  99.1 72.5
 //
-// Voices in the background are speech to it, unless they are far below the person's. A constant in the sound is
-// not. It costs 2.0 us for 20 ms at 16 kHz, and next to nothing in silence.
+// Voices in the background count as speech, unless they are far below the caller's. A DC offset does not. It costs 2.0 us for 20 ms
+// at 16 kHz, and next to nothing in silence.
 type Detector struct {
-	// Onset is how much speech in a row begins one: short enough for "yes", long enough for no click. Hangover is how much
+	// Onset is how much speech in a row starts a talkspurt: short enough for "yes", too long for a click. Hangover is how much
 	// silence ends one. Both are counted in whole frames.
 	Onset, Hangover time.Duration
 
-	// OverFloor is how many times the level of the noise is speech; 0 is 3.
+	// OverFloor is the ratio of speech to the noise floor, as a level; 0 means 3.
 	OverFloor float64
 
 	spectrum spectrum
-	constant float64        // in the sound
-	floor    [bands]float32 // the power of the noise
+	constant float64        // the mean of the samples
+	floor    [bands]float32 // power of the noise
 	mean     [bands]float32 // of the power over 400 ms, in nepers
-	change   float32        // of the bands from their mean, smoothed likewise
-	steady   time.Duration  // how long what is taken for speech does not change
-	hiss     time.Duration  // how long there has been noise over the floor, in a row
+	change   float32        // of the bands from their mean, smoothed over 400 ms
+	steady   time.Duration  // how long the speech has not changed
+	hiss     time.Duration  // how long noise over the floor has lasted
 	loud     time.Duration  // in a row
 	quiet    time.Duration  // in a row
 	voiced   time.Duration
 	speaking bool
 }
 
-// Hear takes the next 10 to 40 ms, of which it looks at 30, at 8 kHz or more, and reports whether somebody speaks now.
+// ProcessFrame analyses the next 10 to 40 ms, at 8 kHz or more, of which it uses 30, and reports whether speech is in progress.
 func (v *Detector) Hear(frame []int16, rate int) bool {
 	d := media.Duration(len(frame), rate)
 	if v.judge(frame, rate, d) {
@@ -124,16 +123,16 @@ func (v *Detector) Hear(frame []int16, rate int) bool {
 	return v.speaking
 }
 
-// End ends the speech now, if there is one. What was learnt of the noise stays.
+// EndSpeech ends the current speech, if any. The learnt noise floors stay.
 func (v *Detector) End() { v.speaking, v.loud, v.quiet = false, 0, 0 }
 
-// Voiced is how much of the present or last speech was loud.
+// VoicedDuration returns how much of the current or last speech was loud.
 func (v *Detector) Voiced() time.Duration { return v.voiced }
 
-// Quiet is how much silence was heard since the last loud frame.
+// SilenceDuration returns the silence since the last loud frame.
 func (v *Detector) Quiet() time.Duration { return v.quiet }
 
-// judge reports whether a frame is speech, and learns the noise from it.
+// classifyFrame reports whether a frame is speech, and learns the noise from it.
 func (v *Detector) judge(frame []int16, rate int, d time.Duration) bool {
 	level := v.around(frame)
 	if level < leastSpeech { // nearly all frames of a quiet room, without the cost of a spectrum
@@ -172,8 +171,8 @@ func (v *Detector) judge(frame []int16, rate int, d time.Duration) bool {
 	return speech
 }
 
-// around returns the RMS of a frame around the constant that a cheap sound card adds, and follows that: slowly, or a rumble
-// would be taken for it, but at once when there is nothing else.
+// levelWithoutDC returns the RMS of a frame without the DC offset that a cheap sound card adds, and tracks that offset: slowly, or
+// a rumble would count as DC, but at once when there is nothing else.
 func (v *Detector) around(frame []int16) float64 {
 	if len(frame) == 0 {
 		return 0
@@ -195,7 +194,7 @@ func (v *Detector) around(frame []int16) float64 {
 	return math.Sqrt(level)
 }
 
-// compare returns the evidence for speech in the low and in the other bands, and learns how much they change.
+// bandEvidence returns the evidence for speech in the low and in the other bands, and learns how much they change.
 func (v *Detector) compare(power *[bands]float32) (low, high float32) {
 	var change float32
 	for i, p := range power {
@@ -217,9 +216,8 @@ func (v *Detector) compare(power *[bands]float32) (low, high float32) {
 	return low, high
 }
 
-// evidence is how much likelier, as a logarithm, a band of ratio times the power of its noise is with speech of just the
-// power that is missing than without it: J. Sohn, N. S. Kim, W. Sung, "A statistical model-based voice activity detection",
-// IEEE Signal Processing Letters 6(1), 1999. A band counts 30 dB at most.
+// evidence returns the log likelihood ratio of speech in a band whose power is ratio times its noise: J. Sohn, N. S. Kim, W. Sung,
+// "A statistical model-based voice activity detection", IEEE Signal Processing Letters 6(1), 1999. A band counts at most 30 dB.
 func evidence(ratio float32) float32 {
 	if ratio <= 1 {
 		return 0
@@ -228,7 +226,7 @@ func evidence(ratio float32) float32 {
 	return ratio - 1 - float32(math.Log(float64(ratio)))
 }
 
-// follow updates the noise floors from a frame.
+// updateFloors updates the noise floors from a frame.
 func (v *Detector) follow(power *[bands]float32, speech, noise bool) {
 	steady := v.steady >= steadyAfter
 	for i, p := range power {

@@ -141,24 +141,24 @@ type mixer struct {
 	person, model voice
 }
 
-// Person implements [bridge.Listener].
+// WriteCaller implements [bridge.Listener].
 func (m *mixer) Person(pcm []int16, rate int, _ time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.person.put(pcm, rate)
 }
 
-// Model implements [bridge.Listener].
+// WriteModel implements [bridge.Listener].
 func (m *mixer) Model(pcm []int16, _ time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.model.put(pcm, bridge.VoiceRate)
 }
 
-// Cut implements [bridge.Listener]. To a telephone the voice comes as it is spoken: there is nothing to take back.
+// TruncateModel implements [bridge.Listener]. A telephone gets the voice in real time, so nothing can be withdrawn.
 func (*mixer) Cut(time.Time) {}
 
-// Mark implements [bridge.Listener].
+// AddMark implements [bridge.Listener].
 func (*mixer) Mark(time.Time) {}
 
 // next adds what both say next.

@@ -7,12 +7,11 @@ import (
 	"voxgate/media"
 )
 
-// This file decides what a pacer hands over, and when. Everything but tick runs with its mu held, and now is the time
-// since its epoch.
+// This file decides what a pacer sends, and when. Everything but onTick runs with Pacer.mu held; now is the time since its epoch.
 
-// tick serves the tick that was due at the given time. It returns false when the pacer has gone idle.
+// onTick does the work of the tick that was due at the given time. It returns false when the pacer has gone idle.
 func (p *Pacer) tick(at time.Time) bool {
-	defer crash.Contain(p.Logger, "playout", p.Crashed) // other pacers go on
+	defer crash.Contain(p.Logger, "playout", p.Crashed) // other pacers continue
 	crash.Check("playout")
 	for goesOn, again := false, true; ; {
 		if goesOn, again = p.tickUpToMark(at); !again {
@@ -21,8 +20,8 @@ func (p *Pacer) tick(at time.Time) bool {
 	}
 }
 
-// tickUpToMark does the work of one tick, but stops at a mark and calls it: sound behind a mark must not be handed over before the mark is
-// called. again reports whether more of the same tick is to do.
+// tickUpToMark does the work of one tick, but stops at a mark and calls it: sound behind a mark must not be sent before the mark is
+// called. again reports whether the same tick has more to do.
 func (p *Pacer) tickUpToMark(at time.Time) (goesOn, again bool) {
 	p.mu.Lock()
 	defer p.unlock()
@@ -30,7 +29,7 @@ func (p *Pacer) tickUpToMark(at time.Time) (goesOn, again bool) {
 	return p.ticked, p.ticked && p.lead > 0 && len(p.fired) > 0
 }
 
-// kick gets new sound out: at once if the pacer was idle, else by the ticker.
+// sendQueued starts sending new sound: at once if the pacer was idle, else on the ticker.
 func (p *Pacer) kick() {
 	if p.out == nil || p.hold || p.queue.len() == 0 {
 		return
@@ -49,7 +48,7 @@ func (p *Pacer) kick() {
 	}
 }
 
-// step does the work of one tick and reports whether there is more to come.
+// advance does the work of one tick and reports whether there is more to come.
 func (p *Pacer) step(now time.Duration) bool {
 	waiting := p.queue.len()
 	if p.hold {
@@ -64,7 +63,7 @@ func (p *Pacer) step(now time.Duration) bool {
 		}
 		return waiting > 0 && p.queue.len() > 0
 	case p.next-now > media.FrameDuration:
-		return true // what was handed over lasts beyond this tick
+		return true // the sound already sent lasts beyond this tick
 	case p.flushed:
 		p.flushed = false
 		p.write(now, &p.stats.Frames)
@@ -81,7 +80,8 @@ func (p *Pacer) step(now time.Duration) bool {
 	return p.talking || waiting > 0
 }
 
-// stepAhead hands over what an output with lead may have by now, up to the next mark that has to be called first. The ticker goes on there.
+// sendAhead sends what an output with a lead may have by now, up to the next mark that has to be called first. The ticker continues
+// from there.
 func (p *Pacer) stepAhead(now time.Duration) {
 	if p.lead == media.UnlimitedLead {
 		frame, most := p.pcm, p.queue.len()
@@ -108,7 +108,7 @@ func (p *Pacer) stepAhead(now time.Duration) {
 	}
 }
 
-// untilMark returns how many samples wait before the next mark, or in all if there is none.
+// samplesUntilMark returns how many samples wait before the next mark, or in all without a mark.
 func (p *Pacer) untilMark() int {
 	n := p.queue.len()
 	if len(p.marks) > 0 {
@@ -119,14 +119,14 @@ func (p *Pacer) untilMark() int {
 	return n
 }
 
-// voiced reports whether the talkspurt has not reached its trail.
+// isVoiced reports whether the talkspurt has not reached its trail of silence.
 func (p *Pacer) voiced() bool { return p.talking && p.trail == 0 }
 
-// starts reports whether a frame handed over now opens a talkspurt. After skipped ticks it does: without the marker, and a timestamp that
-// has followed the clock, the far end would play everything later from here on.
+// startsTalkspurt reports whether a frame sent now opens a talkspurt. After skipped ticks it does: without the marker and a
+// timestamp that follows the clock, the receiver would play everything later from here on.
 func (p *Pacer) starts(now time.Duration) bool { return !p.talking || p.next < now }
 
-// speak hands over one frame of sound.
+// sendFrame sends one frame of sound.
 func (p *Pacer) speak(now time.Duration) {
 	p.queue.pop(p.pcm)
 	p.adjust(p.pcm)
@@ -144,13 +144,13 @@ func (p *Pacer) speak(now time.Duration) {
 	p.settle(true)
 }
 
-// hand notes that the frame just handed over has n samples of sound.
+// countSound records that the frame just sent holds n samples of sound.
 func (p *Pacer) hand(n int) {
 	p.sound = p.next - media.Duration(len(p.pcm)-n, p.rate)
 	p.given += media.Duration(n, p.rate)
 }
 
-// pad hands over what is left, less than a frame.
+// sendPadded sends the rest of the queue, less than a frame, padded with silence.
 func (p *Pacer) pad(now time.Duration) {
 	n := p.queue.pop(p.pcm)
 	p.adjust(p.pcm[:n])
@@ -162,7 +162,7 @@ func (p *Pacer) pad(now time.Duration) {
 	p.settle(true)
 }
 
-// silence hands over a frame of the trail.
+// sendSilence sends a frame of the trail.
 func (p *Pacer) silence(now time.Duration) {
 	if p.trail == 0 {
 		p.trail = trailFrames
@@ -174,7 +174,7 @@ func (p *Pacer) silence(now time.Duration) {
 	p.talking = p.trail > 0
 }
 
-// fadeOut ends the frame in hand after its first n samples, without a step.
+// fadeOut ends the current frame after its first n samples, without a step.
 func (p *Pacer) fadeOut(n int) {
 	fade := media.Samples(media.FadeDuration, p.rate)
 	end := max(n, fade)
@@ -191,7 +191,7 @@ func (p *Pacer) fadeOut(n int) {
 	clear(p.pcm[end:])
 }
 
-// adjust makes sound as loud as Duck wants it, within the frame.
+// applyGain moves the volume to the one set by Duck, within the frame.
 func (p *Pacer) adjust(pcm []int16) {
 	if p.gain == 1 && p.duck == 1 || len(pcm) == 0 {
 		return
@@ -203,7 +203,7 @@ func (p *Pacer) adjust(pcm []int16) {
 	p.gain = p.duck
 }
 
-// write hands the frame in hand to the output.
+// writeFrame passes the current frame to the output.
 func (p *Pacer) write(now time.Duration, counter *uint64) {
 	f := media.Frame{PCM: p.pcm, PTS: p.next, Generation: p.generation}
 	if p.starts(now) {
