@@ -8,56 +8,56 @@ import (
 )
 
 const (
-	// jitterSlack is how late a packet may be, at least, before silence takes its place: 20 ms more than the longest loss that is concealed,
-	// since silence written earlier would replace the concealment. The sink's only clock is what is written, so lateness costs it nothing, but
+	// jitterSlack is the minimum lateness before silence replaces a packet: 20 ms more than the longest concealed loss, since
+	// earlier silence would replace the concealment. The sink's only clock is what is written, so lateness costs it nothing, but
 	// silence within a word does.
 	jitterSlack = maxConcealed + 20*time.Millisecond
-	// maxSlack bounds the slack where packets come later still. All of it is waited for at the end of each turn of a sender
-	// that stops sending in silence.
+	// maxSlack bounds the slack if packets come even later. A sender that stops sending in silence adds all of it at the end of each
+	// turn.
 	maxSlack = 240 * time.Millisecond
-	// endOfTurn is how much of a pause always reaches the sink in real time, even if it is ahead of the clock: the end of a
-	// turn is found by the silence after it, and waiting for that would hold up every answer.
+	// endOfTurn is how much of a pause always reaches the sink in real time, even if it is ahead of the clock: the end of a turn is
+	// detected by the silence after it, and a delay would hold up every answer.
 	endOfTurn = time.Second
-	// aheadWait is how long after the last packet the silence of endOfTurn begins if the sink is ahead: longer than jitterSlack, or every late
-	// packet would put it further ahead.
+	// aheadWait is how long after the last packet the silence of endOfTurn begins if the sink is ahead. It exceeds jitterSlack, or
+	// every late packet would put the sink further ahead.
 	aheadWait = 200 * time.Millisecond
-	// quiet is the RMS below which decoded sound is taken for a pause in any room: -54 dBov, 28 dB below speech.
+	// quietLevel is the RMS below which decoded sound is a pause in any room: -54 dBov, 28 dB below speech.
 	quiet = 64
-	// leastFloor is the RMS that zero input is taken for: -70 dBov.
+	// minFloor is the RMS that zero input counts as: -70 dBov.
 	leastFloor = 10
-	// overRoom is how many times the level of the room's noise a pause may have, 6 dB: frames of steady noise reach 3 dB over
-	// the quietest of them.
+	// pauseOverFloor is the ratio of a pause to the room's noise floor, at most, 6 dB: frames of steady noise reach 3 dB over the
+	// quietest of them.
 	overRoom = 2
-	// leastLoud is how much sound in a row ends a pause. Less is a click: it is kept, but is no word.
+	// minLoud is how much sound in a row ends a pause. Less is a click, which is kept but is not a word.
 	leastLoud = 2 * media.FrameDuration
-	// leastPause is how long a pause must have lasted before it is stretched: longer than the closure of a "p".
+	// minPause is how long a pause must have lasted before it is stretched: longer than the closure of a "p".
 	leastPause = 200 * time.Millisecond
-	// leastEdit is how far the sink must be off the clock before a pause is changed. The clocks of good devices drift as
-	// much in two minutes.
+	// minDrift is how far the sink must be off the clock before a pause is changed. The clocks of good devices drift as much in two
+	// minutes.
 	leastEdit = 10 * time.Millisecond
-	// spliceTime is over how long two pieces of a pause are crossfaded where something between them is left out or repeated.
+	// spliceTime is the length of a crossfade where part of a pause is left out or repeated.
 	spliceTime = 2500 * time.Microsecond
 )
 
-// clock writes sound to the sink, in step with the wall clock: silence where there is no sound in time, and pauses that are
-// longer or shorter than they were where the sink is off. Sound is never changed, only its pauses.
+// clock writes sound to the sink, in step with the wall clock. It writes silence if no sound arrives in time, and shortens or
+// stretches pauses if the sink is off. It never changes sound, only its pauses.
 type clock struct {
 	*Receiver
 	rate    int
 	meter   delayMeter
-	pcm     []int16 // what was decoded
-	most    int     // samples of a packet: pcm has room for more
+	pcm     []int16 // the decoded sound
+	most    int     // maximum samples of a packet; pcm has room for more
 	silence []int16 // 20 ms of zeros
 	fade    []int16 // 20 ms that begin with a fade-out
-	tail    []int16 // the last 5 ms that were written
-	silent  bool    // the last that was written was inserted silence
+	tail    []int16 // the last 5 ms written
+	silent  bool    // the last sound written was inserted silence
 
 	started bool          // sound has been written: the clock runs
 	ts      uint32        // the RTP timestamp after the last sound
-	due     time.Time     // when what was written ends on the wall clock
-	filled  time.Duration // silence the clock has written since the last packet with sound
+	due     time.Time     // when the sound written so far ends on the wall clock
+	filled  time.Duration // silence inserted since the last packet with sound
 	pause   time.Duration // how long the sink has had silence
-	loud    time.Duration // how long it has had sound, in a row
+	loud    time.Duration // how long the sink has had sound, in a row
 	resume  time.Time     // when silence is written, within endOfTurn, even if the sink is ahead
 	floor   noiseFloor
 }
@@ -77,13 +77,13 @@ func newClock(r *Receiver) clock {
 	}
 }
 
-// slack is how late a packet may be: as late as usual, and as much more as it takes to see what was lost before it.
+// slack returns how late a packet may be: as late as usual, plus the time to see what was lost before it.
 func (c *clock) slack() time.Duration {
 	return max(jitterSlack, min(c.meter.late+maxConcealed, maxSlack))
 }
 
-// silenceAt returns when silence takes the place of a packet that has not come; zero for never. A packet is due when what
-// was written ends, or when the sender has it, if its clock is slower than ours: what is behind is made good in a pause.
+// nextSilence returns when silence replaces a missing packet, or zero for never. A packet is due when the sound written so far
+// ends. If the sender's clock is slower than ours, it is due when the sender has it: the delay is made up for in a pause.
 func (c *clock) silenceAt() time.Time {
 	if !c.started {
 		return time.Time{}
@@ -99,7 +99,7 @@ func (c *clock) silenceAt() time.Time {
 	return due
 }
 
-// tickSilence writes silence in the place of a packet that has not come.
+// writeSilenceTick writes 20 ms of silence in place of a missing packet.
 func (c *clock) tickSilence() error {
 	c.filled += media.FrameDuration
 	c.pause += media.FrameDuration
@@ -107,8 +107,8 @@ func (c *clock) tickSilence() error {
 	return c.writeSilence(media.FrameDuration)
 }
 
-// pace writes n samples of pcm, the sound before ts. Where that is part of a pause, some of it is left out if the sink is
-// ahead of the wall clock, and some repeated if it is behind.
+// writePaced writes n samples of pcm, the sound before ts. In a pause it leaves some of them out if the sink is ahead of the wall
+// clock, and repeats some if it is behind.
 func (c *clock) pace(n int, now time.Time) error {
 	d := media.Duration(n, c.rate)
 	if !c.started {
@@ -135,8 +135,8 @@ func (c *clock) pace(n int, now time.Time) error {
 	return c.writeSound(c.pcm[:n])
 }
 
-// inPause reports whether decoded sound is part of a pause, and counts how long that is. The loudest 20 ms of it decide, since a word may
-// begin in a long packet.
+// isPause reports whether decoded sound is part of a pause, and measures the pause. The loudest 20 ms decide, since a word may
+// begin within a long packet.
 func (c *clock) inPause(pcm []int16, d time.Duration) bool {
 	level := 0.0
 	for rest := pcm; len(rest) > 0; rest = rest[min(len(rest), len(c.silence)):] {
@@ -154,7 +154,7 @@ func (c *clock) inPause(pcm []int16, d time.Duration) bool {
 	return false
 }
 
-// leaveOut takes n samples out of pcm, or as many as it can, and returns how many are left. Its ends stay.
+// cutSamples removes n samples from the middle of pcm, or as many as it can, and returns how many remain.
 func leaveOut(pcm []int16, n, splice int) int {
 	n = min(n, len(pcm)-splice)
 	if n < 1 {
@@ -165,7 +165,7 @@ func leaveOut(pcm []int16, n, splice int) int {
 	return left
 }
 
-// repeat says n samples at the end of pcm[:size] twice, or none if it is too short for that, and returns how many. pcm must
+// repeatSamples repeats n samples at the end of pcm[:size], or none if it is too short for that, and returns how many. pcm must
 // have room for them.
 func repeat(pcm []int16, size, n, splice int) int {
 	n = min(n, size-splice, len(pcm)-size)
@@ -177,7 +177,7 @@ func repeat(pcm []int16, size, n, splice int) int {
 	return n
 }
 
-// crossfade fades from what is in a, more than one sample, to b. They may overlap.
+// crossfade fades from a, which has at least two samples, to b. They may overlap.
 func crossfade(a, b []int16) {
 	last := len(a) - 1
 	for i := range a {
@@ -185,7 +185,7 @@ func crossfade(a, b []int16) {
 	}
 }
 
-// writeSound writes pcm, and fades it in if it would begin with a step after silence.
+// writeSound writes pcm. It fades it in if it would begin with a step after silence.
 func (c *clock) writeSound(pcm []int16) error {
 	if len(pcm) == 0 {
 		return nil
@@ -201,9 +201,9 @@ func (c *clock) writeSound(pcm []int16) error {
 	return c.write(pcm)
 }
 
-// writeSilence writes d of silence. Sound does not end in a click: its last 5 ms are played backwards, as that goes on
-// without a step, and fade out. The decoder is not asked to make something up, since what comes late is still to be written,
-// and would be decoded worse after that.
+// writeSilence writes d of silence. To avoid a click, the last 5 ms of sound are first played backwards, which has no step, and
+// faded out. The decoder's concealment is not used here, since late sound is still to be decoded, and would be decoded worse after
+// that.
 func (c *clock) writeSilence(d time.Duration) error {
 	if d <= 0 {
 		return nil
@@ -236,11 +236,11 @@ func (c *clock) write(pcm []int16) error {
 	return nil
 }
 
-// noiseFloor is the level of the noise in a room.
+// noiseFloor tracks the noise level of a room.
 type noiseFloor float64
 
-// follow takes the level of the next 20 ms and returns that of the noise: down at once, up by two thirds in a second. It
-// goes up during speech as well, more slowly; the gaps of real speech bring it down again.
+// update adds the level of the next 20 ms and returns the noise level. It follows a lower level at once, and rises by two thirds in
+// a second. During speech it rises more slowly; the gaps of real speech bring it down again.
 func (f *noiseFloor) follow(level float64, speech bool) float64 {
 	floor := max(float64(*f), leastFloor)
 	switch {

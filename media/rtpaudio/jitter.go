@@ -2,50 +2,50 @@ package rtpaudio
 
 import "time"
 
-// heldPackets is how many packets a gap in the sequence can hold back: more than come in the 200 ms it is waited for at the
-// most, but for packets of 2.5 ms. A power of two, since sequence numbers wrap around within it.
+// maxHeldPackets is how many packets can wait behind a gap in the sequence: more than arrive in the maximum wait of 200 ms, except
+// for packets of 2.5 ms. It is a power of two, since sequence numbers wrap around.
 const heldPackets = 64
 
-// packet is one RTP packet that takes a sequence number. One without payload holds no sound.
+// packet is one RTP packet with its sequence number. Without payload it holds no sound.
 type packet struct {
 	seq     uint16
 	ts      uint32
 	arrived time.Time
 	payload []byte
-	copied  bool // it is a copy that came in a later packet
+	copied  bool // a copy that came in a later packet
 	event   Event
 }
 
-// request is what is known of a missing packet.
+// request describes a missing packet.
 type request struct {
-	since time.Time // when the first packet after it came
-	asked time.Time // when it was last asked for
-	times int       // it was asked for
+	since time.Time // arrival of the first packet after it
+	asked time.Time // when it was last requested
+	times int       // how often it was requested
 }
 
-// reorderer holds the packets that came ahead of one that is missing.
+// reorderer holds the packets that arrived ahead of a missing one.
 type reorderer struct {
-	units   func(payload []byte) uint32 // how long the sound of a packet is in units of the RTP clock
-	next    uint16                      // the sequence number that is due
-	newest  uint16                      // the latest that is held
-	history uint64                      // bit i: next-1-i has come
+	units   func(payload []byte) uint32 // duration of a payload in units of the RTP clock
+	next    uint16                      // the next sequence number to play
+	newest  uint16                      // the latest held
+	history uint64                      // bit i: next-1-i has arrived
 	held    int
 	slots   [heldPackets]packet
 	present uint64               // bit i: slots[i] holds a packet
-	missing [heldPackets]request // of what is not present between next and newest
+	missing [heldPackets]request // packets missing between next and newest
 }
 
-// reset makes seq the one that is due.
+// reset makes seq the next one.
 func (r *reorderer) reset(seq uint16) {
 	r.next, r.history, r.held, r.present = seq, 0, 0, 0
 }
 
-// came reports whether seq, at most 64 before next, has come.
+// hasArrived reports whether seq, at most 64 before next, has arrived.
 func (r *reorderer) came(seq uint16) bool {
 	return r.history>>(r.next-1-seq)&1 != 0
 }
 
-// advance moves on to the sequence number after seq, which has come, and returns how many before it have not.
+// advance moves on to the sequence number after seq, which has arrived, and returns how many were skipped.
 func (r *reorderer) advance(seq uint16) (lost int) {
 	lost = int(seq - r.next)
 	r.next = seq + 1
@@ -53,10 +53,10 @@ func (r *reorderer) advance(seq uint16) (lost int) {
 	return lost
 }
 
-// holds reports whether seq, less than heldPackets after next, is held.
+// holds reports whether seq, less than maxHeldPackets after next, is held.
 func (r *reorderer) holds(seq uint16) bool { return r.present>>(seq%heldPackets)&1 != 0 }
 
-// hold keeps a copy of p, less than heldPackets after next, and returns false if it holds it already.
+// holdPacket keeps a copy of p, less than maxHeldPackets after next, and returns false if it holds it already.
 func (r *reorderer) hold(p packet) bool {
 	i := p.seq % heldPackets
 	if r.holds(p.seq) {
@@ -80,12 +80,12 @@ func (r *reorderer) hold(p packet) bool {
 	return true
 }
 
-// overtaken reports whether seq comes after one that follows it.
+// isOvertaken reports whether seq arrives after a packet that follows it.
 func (r *reorderer) overtaken(seq uint16) bool {
 	return r.held > 0 && int16(seq-r.newest) < 0
 }
 
-// take returns the first packet that is held; there must be one. It is valid until the next hold.
+// takeFirst removes and returns the first held packet; there must be one. It is valid until the next holdPacket.
 func (r *reorderer) take() *packet {
 	p := r.first()
 	r.present &^= 1 << (p.seq % heldPackets)
@@ -101,7 +101,7 @@ func (r *reorderer) first() *packet {
 	}
 }
 
-// waitingSince returns when the first of the held packets arrived.
+// waitingSince returns the earliest arrival of the held packets.
 func (r *reorderer) waitingSince() time.Time {
 	var since time.Time
 	for i := range r.slots {
@@ -112,7 +112,7 @@ func (r *reorderer) waitingSince() time.Time {
 	return since
 }
 
-// before returns the last held packet with sound before seq; nil if there is none.
+// lastSoundBefore returns the last held packet with sound before seq, or nil.
 func (r *reorderer) before(seq uint16) *packet {
 	for ; seq != r.next; seq-- {
 		if p := &r.slots[(seq-1)%heldPackets]; r.holds(seq-1) && len(p.payload) > 0 {
@@ -122,11 +122,11 @@ func (r *reorderer) before(seq uint16) *packet {
 	return nil
 }
 
-// adopt holds copies of earlier packets, oldest first, that came in p, which is held, as the packets that are missing before
-// it. Sequence numbers do not say which those are, since padding takes some of them, so each copy goes where its timestamp
-// fits: ts is that of the sound that is due.
+// adoptCopies holds the copies in p, oldest first, in place of the missing packets before it; p itself is held. Sequence numbers do
+// not identify the copied packets, since padding uses some of them, so each copy goes where its timestamp fits. ts is that of the
+// next sound.
 func (r *reorderer) adopt(p packet, copies []redBlock, ts uint32) {
-	seq, end := p.seq-1, p.ts // the place before which to look, and when the sound after it begins
+	seq, end := p.seq-1, p.ts // the position before which to look, and the start of the sound after it
 	for i := len(copies) - 1; i >= 0; i-- {
 		c := packet{ts: p.ts - copies[i].offset, arrived: p.arrived, payload: copies[i].payload, copied: true}
 		for ; seq-r.next < heldPackets && r.holds(seq); seq-- {
@@ -145,7 +145,7 @@ func (r *reorderer) adopt(p packet, copies []redBlock, ts uint32) {
 			begin = h.ts + r.units(h.payload)
 		}
 		if r.holds(seq) || int32(c.ts-begin) < 0 || int32(end-c.ts-r.units(c.payload)) < 0 {
-			continue // it came itself
+			continue // the packet itself has arrived
 		}
 		c.seq = seq
 		r.hold(c)

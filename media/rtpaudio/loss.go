@@ -3,24 +3,24 @@ package rtpaudio
 import "github.com/pion/rtcp"
 
 const (
-	// mostReported is how many packets one report may cover: a minute's, where reports come every few seconds. More is the
-	// sequence number of something else.
+	// maxReported is how many packets one report may cover: a minute's, although reports come every few seconds. More means that the
+	// sequence number belongs to another stream.
 	mostReported = 3000
-	// lossEvery is after how many packets a [Receiver] says how many were lost: two seconds of sound.
+	// lossInterval is after how many packets a [Receiver] reports losses: two seconds of sound.
 	lossEvery = 100
 )
 
-// Reports reads what a peer says of one of our streams, report by report (RFC 3550, section 6.4.1). The zero value has read none.
+// Reports evaluates a peer's reception reports for one of our streams (RFC 3550, section 6.4.1). The zero value is ready for use.
 type Reports struct {
-	extended, missed uint32 // as the newest report has them
+	extended, missed uint32 // from the newest report
 	begun            bool
 }
 
-// Next returns how many packets were to come since the report before, and how many of them were lost. of is 0 where that cannot be
-// said: at the first report, one that is repeated, or one of other numbers than ours.
+// Next returns how many packets were sent since the previous report, and how many of them were lost. of is 0 if that is unknown:
+// for the first report, a repeated one, or one with foreign sequence numbers.
 func (r *Reports) Next(report rtcp.ReceptionReport) (lost, of int) {
 	of = int(int32(report.LastSequenceNumber - r.extended))
-	lost = int(int32((report.TotalLost-r.missed)<<8) >> 8) // 24 bits and a sign: packets that come twice take it below zero
+	lost = int(int32((report.TotalLost-r.missed)<<8) >> 8) // 24-bit signed: duplicates can make it negative
 	if !r.begun || of <= 0 || of > mostReported {
 		of = 0
 	}
@@ -28,7 +28,7 @@ func (r *Reports) Next(report rtcp.ReceptionReport) (lost, of int) {
 	return max(0, min(lost, of)), of
 }
 
-// reportLoss tells of the packets since it last did, once there are enough of them.
+// reportLoss reports the losses since its last report, once there are enough packets.
 func (r *Receiver) reportLoss() {
 	of, lost := r.stats.Packets+r.stats.Lost-r.stats.Late-r.stats.Duplicate, r.stats.Lost
 	if r.options.Loss == nil || of < r.told.of+lossEvery {

@@ -11,27 +11,27 @@ import (
 	"voxgate/media"
 )
 
-// Writer sends one RTP packet. It must not keep p, and sets its SSRC.
+// Writer sends one RTP packet. It sets the packet's SSRC and must not keep p.
 type Writer interface {
 	WriteRTP(p *rtp.Packet) error
 }
 
 const (
-	// senderRate is the rate of Gemini's voice. Opus takes it as it is; G.711 resamples.
+	// senderRate is the rate of Gemini's voice. Opus encodes it directly; G.711 resamples.
 	senderRate = 24000
 
-	// lossy is the share of lost packets above which the codec is set to expect losses: below 3 % Opus at 48 kb/s without FEC sounds better
-	// than at 32 kb/s with it (opus.NewEncoder). healthy is the share below which it is set to expect none, after healthyReports in a row: the
-	// voice with FEC costs four times the CPU, but a voice that changes every second is worse.
+	// lossyShare is the share of lost packets above which the codec is told to expect losses: below 3 % Opus at 48 kb/s without FEC
+	// sounds better than at 32 kb/s with it (opus.NewEncoder). healthyShare is the share below which it is told to expect none,
+	// after healthyReports in a row. Encoding with FEC costs four times the CPU, but switching every second would sound worse.
 	lossy          = 0.03
 	healthy        = 0.01
 	healthyReports = 3
-	// leastReported is how many packets a report needs to count: with fewer than one second's, one loss would be more than 2 %.
+	// minReported is the minimum number of packets to judge: below one second's, a single loss would be more than 2 %.
 	leastReported = 50
 )
 
-// Sender is a [media.Output] at 24 kHz that sends a voice over RTP, with copies of earlier packets (RFC 2198) where the peer takes
-// them. Its frames are written by one goroutine at a time; Negotiated and Report may be called by others.
+// Sender is a [media.Output] at 24 kHz that sends audio over RTP, with copies of earlier packets (RED, RFC 2198) if the peer
+// supports them. Its frames are written by one goroutine at a time; SetPayloadTypes and ReportLoss may be called by others.
 type Sender struct {
 	w      Writer
 	base   uint32 // RTP timestamp of PTS 0, random: RFC 3550, section 5.1
@@ -41,18 +41,17 @@ type Sender struct {
 
 	clock    int64 // rate of the RTP timestamps, in Hz
 	encoder  media.Encoder
-	expected uint32 // losses, as the encoder knows them
+	expected uint32 // loss that the encoder is set to, in percent
 
 	types  atomic.Uint32 // payload types: the codec's | RED<<8; RED 0: none
-	losses atomic.Uint32 // in percent, to be expected; 0: the path is clean
+	losses atomic.Uint32 // loss to expect, in percent; 0 for a clean path
 
-	// Owned by whoever calls Report.
+	// Owned by the caller of ReportLoss.
 	reported, lost int
 	quietReports   int
 }
 
-// NewSender returns a sender of sound at 24 kHz that writes to w. Until Negotiated has been called the payload type is left
-// to w.
+// NewSender returns a sender of audio at 24 kHz that writes to w. Until SetPayloadTypes is called, w sets the payload type.
 func NewSender(w Writer, codec media.Codec) (*Sender, error) {
 	enc, err := codec.NewEncoder(senderRate)
 	if err != nil {
@@ -64,15 +63,14 @@ func NewSender(w Writer, codec media.Codec) (*Sender, error) {
 	return s, nil
 }
 
-// Negotiated says which payload types the peer takes for the codec and for the codec with copies (RED); redType is 0 if it
-// takes none.
+// SetPayloadTypes sets the payload types that the peer accepts for the codec and for the codec with RED. redType is 0 without RED.
 func (s *Sender) Negotiated(codecType, redType uint8) {
 	s.types.Store(uint32(codecType) | uint32(redType)<<8)
 }
 
-// Report says how many packets the peer has missed since the last report (RFC 3550, section 6.4.1), of how many. Above 3 % the codec is set
-// to expect losses (Opus goes on with in-band FEC, at 32 kb/s); below 1 % for a few seconds of voice, to expect none. One goroutine at a
-// time.
+// ReportLoss adds the peer's losses since the last report (RFC 3550, section 6.4.1): lost packets out of of. Above 3 % the codec is
+// told to expect losses (Opus switches to in-band FEC at 32 kb/s); below 1 % for a few seconds of voice, to expect none. It must
+// not be called concurrently.
 func (s *Sender) Report(lost, of int) {
 	s.lost += max(lost, 0)
 	s.reported += max(of, 0)
@@ -97,8 +95,8 @@ func (s *Sender) Report(lost, of int) {
 // Lead returns 0: a browser's jitter buffer wants a packet every 20 ms.
 func (s *Sender) Lead() time.Duration { return 0 }
 
-// WriteFrame encodes and sends f. The RTP timestamp follows its PTS, so it advances through pauses in which nothing is
-// sent, and the marker says that such a pause ends (RFC 3551, section 4.1; RFC 7587, section 4.2).
+// WriteFrame encodes and sends f. The RTP timestamp follows its PTS, so it advances through pauses in which nothing is sent. The
+// marker bit signals the end of such a pause (RFC 3551, section 4.1; RFC 7587, section 4.2).
 func (s *Sender) WriteFrame(f media.Frame) error {
 	if len(f.PCM) != media.Samples(media.FrameDuration, senderRate) {
 		return fmt.Errorf("a frame of %d samples is not 20 ms long", len(f.PCM))
@@ -123,6 +121,6 @@ func (s *Sender) WriteFrame(f media.Frame) error {
 		s.packet.Payload = s.red.pack(s.packet.Payload, s.packet.Timestamp, uint8(types))
 	}
 	err = s.w.WriteRTP(&s.packet)
-	s.packet.SequenceNumber++ // even after an error: the far end conceals what it did not get
+	s.packet.SequenceNumber++ // also after an error: the receiver conceals the packet
 	return err
 }

@@ -10,23 +10,22 @@ import (
 )
 
 const (
-	// gapWait is how long a missing packet is waited for at least, once a later one has come. Three packets: what has
-	// overtaken another is mostly one or two ahead, and it is as much as concealment can cover. It costs delay only where
-	// packets are missing.
+	// gapWait is the minimum wait for a missing packet after a later one has arrived. It is three packets: reordered packets are
+	// mostly one or two ahead, and concealment covers as much. It adds delay only if packets are missing.
 	gapWait = 60 * time.Millisecond
-	// maxGapWait is how long to wait for a packet that was asked for again, or on a path that delays packets so much. A person would hear the
-	// gap and the rush after it; a model waits, and gets the word.
+	// maxGapWait is how long to wait for a packet that was requested again, or on a path with such delays. A person would hear the
+	// gap and the rush after it; a model waits and gets the word.
 	maxGapWait = 200 * time.Millisecond
-	// maxAsked is how often a packet is asked for: at 20 % loss each way the third request leaves 5 % of the missing out.
+	// maxRequests is how often a packet is requested: at 20 % loss each way, 5 % of the missing packets remain after three requests.
 	maxAsked = 3
-	// askAgain is how long after the round trip an answer may come before it is taken for lost: what a sender needs to
-	// answer, and some jitter.
+	// requestSlack is how long after the round trip a retransmission may arrive before it counts as lost: the sender's processing
+	// time and some jitter.
 	askAgain = 10 * time.Millisecond
-	// unknownRTT stands for a round trip that is not known yet: what is missing is then asked for once.
+	// unknownRTT replaces an unknown round-trip time, so that missing packets are requested once.
 	unknownRTT = gapWait
 )
 
-// stream is the state of one Run: the packets in their sequence, and the state of the clock that their sound goes by.
+// stream is the state of one Run: the sequence of packets, and the clock that their sound is played by.
 type stream struct {
 	clock
 	dec     media.Decoder
@@ -36,13 +35,13 @@ type stream struct {
 	synced  bool // ssrc and reorder.next are known
 	ssrc    uint32
 
-	wait   time.Duration // how long the missing packets are waited for
+	wait   time.Duration // how long to wait for missing packets
 	rtt    time.Duration // 0: unknown
-	askAt  time.Time     // when a missing packet is to be asked for; zero: none is
+	askAt  time.Time     // when to request a missing packet; zero for never
 	asking []uint16
 }
 
-// wake returns when tick has something to do if no packet comes; zero for never.
+// nextWake returns when tick has something to do if no packet arrives, or zero for never.
 func (s *stream) wake() time.Time {
 	if s.reorder.held == 0 {
 		return s.silenceAt()
@@ -54,7 +53,7 @@ func (s *stream) wake() time.Time {
 	return until
 }
 
-// tick gives up what has been waited for long enough.
+// tick gives up packets that were waited for long enough.
 func (s *stream) tick(now time.Time) error {
 	for t := s.wake(); !t.IsZero() && !t.After(now); t = s.wake() {
 		if err := s.giveUp(now); err != nil {
@@ -64,6 +63,7 @@ func (s *stream) tick(now time.Time) error {
 	return nil
 }
 
+// handleTimeout does the next thing that is due: silence, a request, or playing what is held in spite of a gap.
 func (s *stream) giveUp(now time.Time) error {
 	switch {
 	case s.reorder.held == 0:
@@ -78,8 +78,8 @@ func (s *stream) giveUp(now time.Time) error {
 	return s.playHeld(now)
 }
 
-// order plays p if it is its turn, and keeps or drops it if not. Copies of earlier packets that came in it go where those
-// are missing.
+// handlePacket plays p if it is next in sequence, and holds or drops it if not. Copies of earlier packets in it replace missing
+// ones.
 func (s *stream) order(p packet, ssrc uint32, copies []redBlock) error {
 	now := p.arrived
 	ahead := int(int16(p.seq - s.reorder.next))
@@ -98,7 +98,7 @@ func (s *stream) order(p packet, ssrc uint32, copies []redBlock) error {
 			s.stats.Late++
 		}
 		return nil
-	case ahead >= heldPackets: // so much is not reordered but lost, and there is no room to wait
+	case ahead >= heldPackets: // that much is lost, not reordered, and there is no room to wait
 		if err := s.playAll(now); err != nil {
 			return err
 		}
@@ -114,7 +114,8 @@ func (s *stream) order(p packet, ssrc uint32, copies []redBlock) error {
 	return s.playHeld(now)
 }
 
-// measure adds the delay of p to the clock's measurements, unless p is a retransmission or a duplicate: those say nothing about the path.
+// measureDelay adds the delay of p to the clock's measurements, unless p is a retransmission or a duplicate, which say nothing
+// about the path.
 func (s *stream) measure(p packet, ahead int) {
 	newest := ahead >= 0 && !s.reorder.overtaken(p.seq)
 	if !newest {
@@ -131,7 +132,7 @@ func (s *stream) measure(p packet, ahead int) {
 	}
 }
 
-// hold keeps p, since packets before it are missing, and asks for them.
+// holdPacket holds p, since packets before it are missing, and requests them.
 func (s *stream) hold(p packet, copies []redBlock) error {
 	overtaken := s.reorder.overtaken(p.seq)
 	switch {
@@ -152,7 +153,7 @@ func (s *stream) hold(p packet, copies []redBlock) error {
 	return nil
 }
 
-// expect decides how long what is missing is waited for.
+// updateWait decides how long to wait for missing packets.
 func (s *stream) expect() {
 	s.wait, s.rtt = max(gapWait, s.meter.late), 0
 	if s.options.NACK != nil && s.options.RTT != nil {
@@ -164,8 +165,7 @@ func (s *stream) expect() {
 	s.wait = min(s.wait, maxGapWait)
 }
 
-// ask asks the sender for what is missing, as long as the answer can come while it is waited for, and notes when to ask
-// again.
+// requestMissing requests missing packets, as long as a retransmission can arrive in time, and schedules the next request.
 func (s *stream) ask(now time.Time) {
 	s.askAt = time.Time{}
 	if s.options.NACK == nil || s.reorder.held == 0 {
@@ -193,7 +193,7 @@ func (s *stream) ask(now time.Time) {
 	}
 }
 
-// askTime returns when to ask for a missing packet, and false if it is not to be asked for any more.
+// nextRequest returns when to request a missing packet, and false if it should not be requested any more.
 func (s *stream) askTime(m *request) (time.Time, bool) {
 	at := m.since
 	if m.times > 0 {
@@ -202,7 +202,7 @@ func (s *stream) askTime(m *request) (time.Time, bool) {
 	return at, m.times < maxAsked && !at.Add(s.rtt).After(m.since.Add(s.wait))
 }
 
-// playHeld plays the held packets that are due.
+// playHeld plays the held packets that are next in sequence.
 func (s *stream) playHeld(now time.Time) error {
 	for s.reorder.held > 0 && s.reorder.first().seq == s.reorder.next {
 		if err := s.play(s.reorder.take(), now); err != nil {
@@ -212,7 +212,7 @@ func (s *stream) playHeld(now time.Time) error {
 	return nil
 }
 
-// playAll plays all held packets and gives up what is missing between them.
+// playAll plays all held packets and gives up those missing between them.
 func (s *stream) playAll(now time.Time) error {
 	for s.reorder.held > 0 {
 		if err := s.play(s.reorder.take(), now); err != nil {
@@ -222,7 +222,7 @@ func (s *stream) playAll(now time.Time) error {
 	return nil
 }
 
-// reset begins a new stream with p. The clock goes on.
+// startStream begins a new stream with p. The clock continues.
 func (s *stream) reset(p packet, ssrc uint32, now time.Time) error {
 	if err := s.playAll(now); err != nil {
 		return err
@@ -242,7 +242,7 @@ func (s *stream) reset(p packet, ssrc uint32, now time.Time) error {
 	return nil
 }
 
-// play writes the sound of p, and before it what stands for the sound that is missing between the last packet and p.
+// playPacket writes the sound of p, after filling the gap between the last packet and p.
 func (s *stream) play(p *packet, now time.Time) error {
 	lost := s.reorder.advance(p.seq)
 	s.stats.Lost += uint64(lost)
@@ -255,7 +255,7 @@ func (s *stream) play(p *packet, now time.Time) error {
 	missing := int32(p.ts - s.ts)
 	switch {
 	case p.copied && missing < 0:
-		return nil // a copy of what came in time, in the place of lost padding
+		return nil // a copy of sound that came in time, in place of lost padding
 	case s.started && missing > 0:
 		if err := s.fill(media.Duration(int(missing), s.meter.clock), lost > 0, p, now); err != nil {
 			return err
@@ -273,9 +273,9 @@ func (s *stream) play(p *packet, now time.Time) error {
 	return s.pace(n, now)
 }
 
-// fill writes what stands for a gap before the packet next. What was lost is restored from next if that holds a copy, else
-// made up for a while. The rest, and a gap in which nothing was sent, is silence: as much as the clock has not written yet
-// and as next would be, in time, beyond what was written.
+// fillGap fills the gap before the packet next. Lost sound is restored from next if that holds a copy, else concealed for a while.
+// The rest is silence, as is a gap in which nothing was sent: as much as the clock has not written yet, and as next is later than
+// the sound written so far.
 func (s *stream) fill(gap time.Duration, lost bool, next *packet, now time.Time) error {
 	var restored time.Duration
 	if lost {
@@ -284,7 +284,7 @@ func (s *stream) fill(gap time.Duration, lost bool, next *packet, now time.Time)
 		}
 	}
 	gap -= restored + s.filled
-	if lost && s.filled == 0 { // only right after the last sound: a voice out of silence is no concealment
+	if lost && s.filled == 0 { // only right after sound: a voice out of silence is not concealment
 		madeUp := min(gap, maxConcealed)
 		if err := s.conceal(nil, madeUp); err != nil {
 			return err
@@ -300,9 +300,9 @@ func (s *stream) fill(gap time.Duration, lost bool, next *packet, now time.Time)
 	return s.conceal(next.payload, restored)
 }
 
-// conceal writes d of sound that is made up, or restored from next if that is not nil.
+// conceal writes d of concealed sound, or sound restored from next if that is not nil.
 func (s *stream) conceal(next []byte, d time.Duration) error {
-	const unit = 2500 * time.Microsecond // the shortest frame of Opus, whose decoders conceal no less and nothing between
+	const unit = 2500 * time.Microsecond // the shortest frame of Opus, and the unit of its concealment
 	if d = d / unit * unit; d <= 0 {
 		return nil
 	}
