@@ -189,9 +189,9 @@ func (c *caller) listen(track *webrtc.TrackRemote) {
 // receiver repairs what a browser would: with copies and FEC, and by asking again.
 func (c *caller) receiver() *rtpaudio.Receiver {
 	o := rtpaudio.ReceiverOptions{
-		Codec: opus.Codec{}, Types: []uint8{rtctest.OpusType}, RED: []uint8{rtctest.REDType},
+		Codec: opus.Codec{}, PayloadTypes: []uint8{rtctest.OpusType}, REDTypes: []uint8{rtctest.REDType},
 		RTT: func() time.Duration { return 2 * linkDelay },
-		NACK: func(ssrc uint32, missing []uint16) {
+		SendNACK: func(ssrc uint32, missing []uint16) {
 			c.PC.WriteRTCP([]rtcp.Packet{&rtcp.TransportLayerNack{MediaSSRC: ssrc, Nacks: rtcp.NackPairsFromSequenceNumbers(missing)}})
 		},
 	}

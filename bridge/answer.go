@@ -114,7 +114,7 @@ func (a *answer) content(c *wire.ServerContent) {
 		a.onTranscript(c.InputTranscription)
 	}
 	if raw := c.Transcript; raw != nil && c.OutputTranscription == "" { // that it is finished, say: behind the text, which waits for the voice
-		a.voice.Mark(func(bool) {
+		a.voice.AddMark(func(bool) {
 			if b := (Raw{ServerContent: raw}); !a.voice.deferEvent(b) {
 				a.audience.notify(b)
 			}
@@ -150,7 +150,7 @@ func (a *answer) onInterrupted() {
 	byVoice := a.speaking() || t.spokenOver
 	a.last = lastTurn{number: t.number, at: time.Now(), began: t.began, cut: true}
 	if !t.wasCut() {
-		something := t.state != turnIdle || a.voice.Queued() > 0
+		something := t.state != turnIdle || a.voice.QueuedDuration() > 0
 		cut, behind := a.cut(a.causeOfInterruption(byVoice))
 		if something {
 			a.audience.notify(cut)
@@ -268,7 +268,7 @@ func (a *answer) say(c *wire.ServerContent, text string) {
 	}
 	until := t.voice
 	a.transcript.AddAnswer(number, text, from, until)
-	a.voice.Mark(func(heard bool) { // not by whenHeard: one allocation a message
+	a.voice.AddMark(func(heard bool) { // not by whenHeard: one allocation a message
 		if heard {
 			a.transcript.SetPlayed(number, until)
 		}
@@ -377,7 +377,7 @@ func (a *answer) finish(lost bool) {
 	if lost {
 		otherwise = ByLink
 	}
-	a.voice.Mark(func(heard bool) {
+	a.voice.AddMark(func(heard bool) {
 		over.Store(heard)
 		a.observe(number, began, timing, a.measure(timing), a.voice.cause(heard, otherwise))
 		switch {
@@ -437,7 +437,7 @@ func (a *answer) answered() time.Time { return a.questions.answered(a.keeper.She
 func (a *answer) interrupt(by Cause, asking bool) {
 	t := &a.turn
 	silent := t.timing == nil || t.state != turnSpeaking
-	if a.voice.Queued() > 0 || t.making() && !(asking && silent) {
+	if a.voice.QueuedDuration() > 0 || t.making() && !(asking && silent) {
 		cut, behind := a.cut(by)
 		a.audience.notify(cut)
 		a.notifyDeferred(behind, t.state != turnIdle)
@@ -470,15 +470,15 @@ func (a *answer) notifyDeferred(events []Body, underWay bool) {
 // cut ends the answer here. behind is what has waited behind voice that is not heard.
 func (a *answer) cut(by Cause) (i Interrupted, behind []Body) {
 	t := &a.turn
-	playing, stopped := a.voice.Queued() > 0, a.hasStopped()
+	playing, stopped := a.voice.QueuedDuration() > 0, a.hasStopped()
 	a.voice.cutBy.Store(&by)
 	flushed, behind := a.voice.dropVoice()
 	if playing && by == ByVoice {
-		a.observeBargeIn(flushed.Left)
+		a.observeBargeIn(flushed.FadeDelay)
 	}
 	a.voice.Duck(0)
 	i = Interrupted{Turn: t.number, By: by, Generation: flushed.Generation}
-	if number, ok := a.keepHeard(flushed.Unheard); ok {
+	if number, ok := a.keepHeard(flushed.Unplayed); ok {
 		kept := a.transcript.PlayedAnswer(number)
 		i.Turn, i.Heard, i.Played = number, kept.Content, kept.Played
 		a.finalText(number)
@@ -626,7 +626,7 @@ func (a *answer) close() {
 
 // cue plays a sound of the gateway's, unless the model's voice is still playing.
 func (a *answer) cue(pcm []int16) {
-	if a.quiet || a.keeper.Config().TextOnly || a.voice.Queued() > 0 {
+	if a.quiet || a.keeper.Config().TextOnly || a.voice.QueuedDuration() > 0 {
 		return
 	}
 	if err := a.voice.sound(pcm); err != nil {

@@ -35,8 +35,8 @@ func (s *Session) serve(ctx context.Context, c Caller, o Open, first bool, admit
 	<-v.ready
 	var err error
 	crash.Run(s.log, "caller", func(e error) { err = e; s.Crash(e) }, func() { err = c.Serve(ctx, s) })
-	s.voice.Hold(true) // before Attach: what waits to be played is kept for the next caller
-	s.voice.Attach(nil)
+	s.voice.SetHold(true) // before Attach: what waits to be played is kept for the next caller
+	s.voice.AttachOutput(nil)
 	close(v.left)
 	select {
 	case s.visits <- v:

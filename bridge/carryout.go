@@ -220,7 +220,7 @@ func (s *Session) isStop(m Message) bool {
 		return false
 	}
 	parts, err := wire.ParseParts(m.Parts)
-	return err == nil && parts.Len() == 0 && (s.answer.turn.making() || s.answer.voice.Queued() > 0)
+	return err == nil && parts.Len() == 0 && (s.answer.turn.making() || s.answer.voice.QueuedDuration() > 0)
 }
 
 // respond makes the model speak by an instruction that nobody sees.

@@ -323,7 +323,7 @@ func (h *Host) Sessions() []Info {
 }
 
 // LateFrames is how many frames of all conversations were handed over at least 20 ms late.
-func (h *Host) LateFrames() uint64 { return h.ticker.Late() }
+func (h *Host) LateFrames() uint64 { return h.ticker.LateFrames() }
 
 // Session finds a conversation by its id; nil: there is none.
 func (h *Host) Session(id string) *Session {

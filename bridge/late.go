@@ -127,7 +127,7 @@ func (a *answer) addLate(c *wire.ServerContent) {
 	}
 	a.sayText(number, text, c.Transcript)
 	a.transcript.AddAnswer(number, text, voice, voice)
-	a.voice.Mark(func(heard bool) {
+	a.voice.AddMark(func(heard bool) {
 		if heard {
 			a.transcript.MarkComplete(number)
 			a.finalText(number)
@@ -165,7 +165,7 @@ func (a *answer) isLateTranscript() bool { return a.mayBeLate() && !a.last.known
 // hasStopped reports whether all of the turn has come, as far as its pace tells.
 func (a *answer) hasStopped() bool {
 	t := &a.turn
-	if t.asked || a.voice.Queued() > 0 {
+	if t.asked || a.voice.QueuedDuration() > 0 {
 		return time.Since(t.latest) >= stoppedTime
 	}
 	return time.Since(t.latest) >= strayTime
@@ -187,5 +187,5 @@ func (a *answer) overdue(patience time.Duration) (at time.Time, ok bool) {
 			at = voiced
 		}
 	}
-	return at.Add(patience + a.voice.Queued()), true
+	return at.Add(patience + a.voice.QueuedDuration()), true
 }

@@ -32,7 +32,7 @@ func newSession(
 		writer:  writer.New(o.Generate), transcript: &transcript.Transcript{},
 		requests: make(chan request), visits: make(chan *visit), over: make(chan struct{}), crashed: make(chan error, 1),
 	}
-	s.voice.Crashed, s.voice.Logger = s.Crash, log
+	s.voice.OnCrash, s.voice.Logger = s.Crash, log
 	s.clock, s.steering, s.answers = alarm.New(numAlarms), *begun(o), o.Origin.Agent
 	s.transcript.LoadHistory(entriesOf(config.Options.History))
 	s.keeper = keeper.New(keeper.Options{
@@ -114,7 +114,7 @@ func (s *Session) begun() {
 	}
 	s.log.Info("conversation started", "model", s.keeper.Config().Model, "resumable", s.resumable())
 	s.observer.report(Begun{s.describe()})
-	s.voice.Hold(true)
+	s.voice.SetHold(true)
 	s.configured()
 	s.recording.follow(s.keeper.Config().Options.Record)
 	if s.handover.from != nil {
@@ -169,7 +169,7 @@ func (s *Session) settle(ctx context.Context) {
 	s.watchTurn()
 	s.keeper.Settle(ctx)
 	s.status.set(s.stateNow())
-	if s.voice.Queued() == 0 { // else the caller learns it when that is heard
+	if s.voice.QueuedDuration() == 0 { // else the caller learns it when that is heard
 		s.answer.announceThinking(s.due())
 	}
 	s.askToMove()
@@ -246,7 +246,7 @@ func (s *Session) onAlarm(ctx context.Context) {
 // endIfSaid ends a session that only waits until an answer was heard, if it was.
 func (s *Session) endIfSaid() {
 	_, expected := s.keeper.Expects()
-	if s.leaving == nil || s.lastWord || s.answer.turn.wanted() || expected || s.voice.Queued() > 0 {
+	if s.leaving == nil || s.lastWord || s.answer.turn.wanted() || expected || s.voice.QueuedDuration() > 0 {
 		return
 	}
 	if say := s.farewell; say != "" {

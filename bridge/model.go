@@ -192,7 +192,7 @@ func (s *Session) holdAnswers(on bool) {
 	if on {
 		wait := silentTurnWait
 		if t := &s.answer.turn; t.state != turnIdle && !t.wasCut() {
-			wait = spokenTurnWait + s.voice.Queued()
+			wait = spokenTurnWait + s.voice.QueuedDuration()
 		}
 		s.clock.Set(alarmAnswers, wait)
 	}

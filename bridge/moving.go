@@ -109,7 +109,7 @@ func (s *Session) parkTime() time.Duration {
 // askToMove asks the caller to go, at a moment when that cuts nothing off.
 func (s *Session) askToMove() {
 	m := &s.handover
-	quiet := m.wanted && !m.asked && s.status.state == StateLive && s.voice.Queued() == 0
+	quiet := m.wanted && !m.asked && s.status.state == StateLive && s.voice.QueuedDuration() == 0
 	if !quiet || !s.keeper.Quiet(time.Since(m.since) < knownTime) {
 		return
 	}

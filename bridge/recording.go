@@ -62,8 +62,8 @@ func (r *recording) pause(on bool) error {
 		r.pauses[len(r.pauses)-1].To = now
 	}
 	for _, f := range r.tapped() {
-		f.Cut(now) // what was handed over and is not heard yet
-		f.Mark(now)
+		f.TruncateModel(now) // what was handed over and is not heard yet
+		f.AddMark(now)
 	}
 	r.log.Info("recording paused", "paused", on)
 	r.audience.notify(Log{Level: "info", Message: message, Details: map[string]any{"recording": r.running()}})
@@ -154,10 +154,10 @@ func (r *recording) announce(wanted bool) {
 
 // Listener hears both sides of a conversation. Its methods must not block, and must not keep pcm. Several goroutines call them.
 type Listener interface {
-	Person(pcm []int16, rate int, at time.Time) // spoken from at on, as far as is known
-	Model(pcm []int16, at time.Time)            // at [VoiceRate], heard from at on
-	Cut(at time.Time)                           // what was to be heard of the model after at is not
-	Mark(at time.Time)                          // here begins or ends what is left out
+	WriteCaller(pcm []int16, rate int, at time.Time) // spoken from at on, as far as is known
+	WriteModel(pcm []int16, at time.Time)            // at [VoiceRate], heard from at on
+	TruncateModel(at time.Time)                      // what was to be heard of the model after at is not
+	AddMark(at time.Time)                            // here begins or ends what is left out
 }
 
 // maxListeners bounds those of one conversation: each has an encoder at work.
@@ -195,7 +195,7 @@ func (r *recording) add(f Listener) {
 	defer r.adding.Unlock()
 	all := append(slices.Clone(r.tapped()), f)
 	r.taps.Store(&all)
-	r.playout.Tap(r)
+	r.playout.SetTap(r)
 }
 
 func (r *recording) remove(f Listener) {
@@ -204,27 +204,27 @@ func (r *recording) remove(f Listener) {
 	all := slices.DeleteFunc(slices.Clone(r.tapped()), func(other Listener) bool { return other == f })
 	r.taps.Store(&all)
 	if len(all) == 0 {
-		r.playout.Tap(nil)
+		r.playout.SetTap(nil)
 	}
 }
 
 // person takes what the person has said by now.
 func (r *recording) person(pcm []int16, rate int) {
 	for _, f := range r.hearing() {
-		f.Person(pcm, rate, time.Now().Add(-time.Duration(len(pcm))*time.Second/time.Duration(rate)))
+		f.WriteCaller(pcm, rate, time.Now().Add(-time.Duration(len(pcm))*time.Second/time.Duration(rate)))
 	}
 }
 
-// Model implements [playout.Tap].
-func (r *recording) Model(pcm []int16, at time.Time) {
+// WriteModel implements [playout.Tap].
+func (r *recording) WriteModel(pcm []int16, at time.Time) {
 	for _, f := range r.hearing() {
-		f.Model(pcm, at)
+		f.WriteModel(pcm, at)
 	}
 }
 
-// Cut implements [playout.Tap].
-func (r *recording) Cut(at time.Time) {
+// TruncateModel implements [playout.Tap].
+func (r *recording) TruncateModel(at time.Time) {
 	for _, f := range r.hearing() {
-		f.Cut(at)
+		f.TruncateModel(at)
 	}
 }

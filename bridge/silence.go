@@ -11,7 +11,7 @@ import (
 func (s *Session) watchSilence() {
 	o := s.keeper.Config().Options.Silence
 	_, expected := s.keeper.Expects()
-	busy := s.answer.turn.wanted() || expected || s.voice.Queued() > 0 || !s.calls.Idle()
+	busy := s.answer.turn.wanted() || expected || s.voice.QueuedDuration() > 0 || !s.calls.Idle()
 	if o.After == 0 || busy || s.person.speaking || s.unheard() || s.leaving != nil || s.answer.number == 1 {
 		if s.clock.IsSet(alarmSilence) {
 			s.clock.Clear(alarmSilence)
@@ -52,7 +52,7 @@ func (s *Session) watchTools() {
 		if set {
 			s.clock.Clear(alarmTool)
 		}
-	case !set && s.voice.Queued() == 0:
+	case !set && s.voice.QueuedDuration() == 0:
 		s.clock.Set(alarmTool, slowTool)
 	}
 }

@@ -64,11 +64,11 @@ func (s *streams) Listen(w io.WriteCloser) (failed <-chan struct{}, stop func() 
 }
 
 // Attach says where the voice goes from now on; nil discards it.
-func (s *streams) Attach(out media.Output) { s.voice.Attach(out) }
+func (s *streams) Attach(out media.Output) { s.voice.AttachOutput(out) }
 
 // Hold keeps the voice (its newest 10 s) instead of playing it, until Hold(false): for an output that will soon be
 // attached. [Pause] is for a person who does not listen.
-func (s *streams) Hold(on bool) { s.voice.Hold(on) }
+func (s *streams) Hold(on bool) { s.voice.SetHold(on) }
 
 // SetFrame gives the model a picture to look at. The newest wins, and at most one a second is sent. changed is false if
 // it shows the same as the one before: then it is sent only while the person speaks.

@@ -41,7 +41,7 @@ func (u utterance) isOver() bool { return u.over != nil && u.over.Load() }
 
 // whenHeard calls f when all that is queued now was heard, if it ever is.
 func (v *voice) whenHeard(f func()) {
-	v.Mark(func(heard bool) {
+	v.AddMark(func(heard bool) {
 		if heard {
 			f()
 		}
@@ -68,7 +68,7 @@ func (v *voice) deferEvent(b Body) bool {
 }
 
 // dropVoice drops all waiting voice, and returns the events that waited behind it.
-func (v *voice) dropVoice() (cut playout.Flushed, behind []Body) {
+func (v *voice) dropVoice() (cut playout.FlushResult, behind []Body) {
 	v.setCutting(true)
 	cut = v.Flush()
 	return cut, v.setCutting(false)
@@ -90,7 +90,7 @@ func (v *voice) finish(u utterance) {
 
 // playing is the turn that is being played, of those that are finished and the one that grows; 0: none.
 func (v *voice) playing(growing utterance) (turn int) {
-	left := v.Queued()
+	left := v.QueuedDuration()
 	if left == 0 {
 		return 0
 	}

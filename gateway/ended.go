@@ -125,7 +125,7 @@ func (c *callFiles) run() {
 func (c *callFiles) write(e report) {
 	text, err := json.MarshalIndent(endedOf(e), "", "  ")
 	if err == nil {
-		err = writeWhole(filepath.Join(c.folder, record.File(e.Started, e.ID, ".json")), append(text, '\n'))
+		err = writeWhole(filepath.Join(c.folder, record.FileName(e.Started, e.ID, ".json")), append(text, '\n'))
 	}
 	if err != nil {
 		c.log.Error("no file of a call", "call", e.ID, "err", err)

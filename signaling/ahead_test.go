@@ -41,8 +41,8 @@ func TestVoiceFarAheadIsHeldBack(t *testing.T) {
 			defer ticker.Close()
 			p := playout.NewPacer(ticker, wire.OutputRate)
 			defer p.Close()
-			if p.Attach(slowClient{box}); holds {
-				p.Attach(holdingClient{slowClient{box}})
+			if p.AttachOutput(slowClient{box}); holds {
+				p.AttachOutput(holdingClient{slowClient{box}})
 			}
 			read := 0
 			ended := make(chan error, 1)

@@ -57,8 +57,8 @@ func (a *activity) hear(pcm []int16, rate int) (began, ended bool) {
 	if a.manual {
 		return false, false
 	}
-	now := a.vad.Hear(pcm, rate)
-	if a.vad.Quiet() == 0 {
+	now := a.vad.ProcessFrame(pcm, rate)
+	if a.vad.SilenceDuration() == 0 {
 		a.loud = a.last
 	}
 	began, ended = now && !a.speaking, !now && a.speaking
@@ -86,7 +86,7 @@ func (a *activity) voiced() time.Duration {
 	case a.void:
 		return 0
 	case !a.manual:
-		return a.vad.Voiced()
+		return a.vad.VoicedDuration()
 	case a.speaking:
 		return time.Since(a.began)
 	}
@@ -138,7 +138,7 @@ func (a *activity) end() bool {
 		if a.manual {
 			a.loud = a.ended
 		}
-		a.vad.End()
+		a.vad.EndSpeech()
 	}
 	return was
 }

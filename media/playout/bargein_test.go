@@ -21,7 +21,7 @@ func TestNothingStaleIsHeard(t *testing.T) {
 		for at := range 500 {
 			play(t, lead, func(t *testing.T, p *playout.Pacer, s *speaker) {
 				taken := &generations{speaker: s}
-				p.Attach(taken)
+				p.AttachOutput(taken)
 				at := time.Duration(at+1)*ms + time.Duration(at%7*100+50)*time.Microsecond // never when a burst comes
 				var generation uint32
 				flushed := make(chan struct{})
@@ -90,7 +90,7 @@ func TestFlushKnowsWhatWasHeard(t *testing.T) {
 			play(t, lead, func(t *testing.T, p *playout.Pacer, s *speaker) {
 				must(t, p.WritePCM(constant(2*time.Second, 1000)))
 				time.Sleep(at)
-				got := 2*time.Second - p.Flush().Unheard
+				got := 2*time.Second - p.Flush().Unplayed
 				want := min(at, 2*time.Second)
 				// Without a lead a frame counts when it is sent, up to 20 ms before it is heard to its end.
 				if off := got - want; off < 0 || lead > 0 && off > ms || off > 26*ms {
@@ -137,7 +137,7 @@ type ledger struct {
 	pcm   map[time.Duration]int16 // by millisecond
 }
 
-func (l *ledger) Model(pcm []int16, at time.Time) {
+func (l *ledger) WriteModel(pcm []int16, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := 0; i < len(pcm); i += 24 {
@@ -145,7 +145,7 @@ func (l *ledger) Model(pcm []int16, at time.Time) {
 	}
 }
 
-func (l *ledger) Cut(at time.Time) {
+func (l *ledger) TruncateModel(at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for t := range l.pcm {
@@ -160,14 +160,14 @@ func TestTap(t *testing.T) {
 	for _, lead := range []time.Duration{0, 200 * ms} {
 		play(t, lead, func(t *testing.T, p *playout.Pacer, s *speaker) {
 			l := &ledger{start: time.Now(), pcm: map[time.Duration]int16{}}
-			p.Tap(l)
+			p.SetTap(l)
 			must(t, p.WritePCM(constant(time.Second, 1000)))
 			time.Sleep(500 * ms)
 			p.Flush()
 			time.Sleep(250 * ms)
 			must(t, p.WritePCM(constant(100*ms, 2000)))
 			time.Sleep(time.Second)
-			p.Tap(nil)
+			p.SetTap(nil)
 			must(t, p.WritePCM(constant(100*ms, 3000)))
 			synctest.Wait()
 			l.mu.Lock()

@@ -20,11 +20,11 @@ func TestMarksKeepTheirPlace(t *testing.T) {
 			t.Run(fmt.Sprint("lead ", lead, ", parts of ", part), func(t *testing.T) {
 				play(t, lead, func(t *testing.T, p *playout.Pacer, s *speaker) {
 					const parts = 20
-					p.Hold(true)
+					p.SetHold(true)
 					var called atomic.Int32
 					for i := range parts {
 						must(t, p.WritePCM(constant(min(part, 450*ms), 100)))
-						p.Mark(func(heard bool) {
+						p.AddMark(func(heard bool) {
 							called.Add(1)
 							want := min(part, 450*ms) * time.Duration(i+1)
 							got := media.Duration(len(s.pcm()), outRate)
@@ -33,7 +33,7 @@ func TestMarksKeepTheirPlace(t *testing.T) {
 							}
 						})
 					}
-					p.Hold(false)
+					p.SetHold(false)
 					time.Sleep(20 * time.Second)
 					if n := called.Load(); n != parts {
 						t.Errorf("%d of %d marks were called", n, parts)
@@ -51,11 +51,11 @@ func TestSoundWaitsForMarks(t *testing.T) {
 	p := playout.NewPacer(ticker, outRate)
 	defer p.Close()
 	s := &filler{speaker: speaker{start: time.Now(), lead: media.UnlimitedLead}, full: true}
-	p.Attach(s)
+	p.AttachOutput(s)
 	must(t, p.WritePCM(constant(time.Second, 100)))
 	var writing sync.WaitGroup
 	done := make(chan struct{})
-	p.Mark(func(bool) {
+	p.AddMark(func(bool) {
 		defer close(done)
 		before := len(s.pcm())
 		writing.Go(func() { _ = p.WritePCM(constant(100*ms, 200)) })

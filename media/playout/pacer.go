@@ -36,16 +36,16 @@ var (
 // Tap receives a copy of what is played: see [Pacer.SetTap]. It is called with the pacer locked, like a [media.Output].
 type Tap interface {
 	// WriteModel adds a frame of the model's voice that is played from the given time on. It must not keep pcm.
-	Model(pcm []int16, at time.Time)
+	WriteModel(pcm []int16, at time.Time)
 	// TruncateModel discards what was to be played after the given time.
-	Cut(at time.Time)
+	TruncateModel(at time.Time)
 }
 
 // FlushResult describes what a flush has cut off.
-type Flushed struct {
-	Unheard    time.Duration // unplayed part of the sound written, in ms; sound in flight counts as played
+type FlushResult struct {
+	Unplayed   time.Duration // unplayed part of the sound written, in ms; sound in flight counts as played
 	Generation uint32        // generation of the frames from now on
-	Left       time.Duration // time until the fade-out is sent; 0 without a fade-out
+	FadeDelay  time.Duration // time until the fade-out is sent; 0 without a fade-out
 }
 
 // Stats counts what a Pacer did since it was created.
@@ -70,89 +70,89 @@ type Pacer struct {
 
 	// OnCrash is called with a panic of the output in the ticker's goroutine, after which nothing more is played. It may be nil. It
 	// must be set before the first AttachOutput, and must not block.
-	Crashed func(error)
+	OnCrash func(error)
 	Logger  *slog.Logger // for that panic; nil: the default logger
 
 	// markMu is held while marks are called, so that they run in order. It is locked before mu.
-	firing sync.Mutex
+	markMu sync.Mutex
 
-	mu     sync.Mutex
-	out    media.Output // nil: sound is discarded
-	lead   time.Duration
-	hold   bool
-	closed bool
-	tap    Tap
-	ticked bool // the shard ticks it
-	queue  queue
-	end    int64  // samples queued in total
-	marks  []mark // waiting, by position
-	fired  []mark // resolved, but not called yet
-	inMark bool   // a mark is being called
-	stats  Stats
+	mu            sync.Mutex
+	out           media.Output // nil: sound is discarded
+	lead          time.Duration
+	isHeld        bool
+	isClosed      bool
+	tap           Tap
+	isTicking     bool // the shard ticks it
+	queue         queue
+	queuedTotal   int64  // samples queued in total
+	marks         []mark // waiting, by position
+	readyMarks    []mark // resolved, but not called yet
+	isCallingMark bool   // a mark is being called
+	stats         Stats
 
-	talking bool          // within a talkspurt or its trail
-	next    time.Duration // earliest PTS of the next frame
-	sound   time.Duration // PTS at which the sound sent so far ends
-	given   time.Duration // sound that this output got since the last flush
-	trail   int           // silent frames to come; 0 before the trail
-	dry     bool          // the queue ran empty: sound that arrives before the end of the trail is faded in
-	flushed bool          // pcm is a fade-out that is still to be sent
-	kicked  time.Duration // when sound was last queued
-	pcm     []int16       // the current frame
-	last    int16         // last sample of the previous frame
+	inTalkspurt bool          // within a talkspurt or its trail
+	nextPTS     time.Duration // earliest PTS of the next frame
+	soundEnd    time.Duration // PTS at which the sound sent so far ends
+	delivered   time.Duration // sound that this output got since the last flush
+	trailLeft   int           // silent frames to come; 0 before the trail
+	ranDry      bool          // the queue ran empty: sound that arrives before the end of the trail is faded in
+	fadePending bool          // pcm is a fade-out that is still to be sent
+	lastQueued  time.Duration // when sound was last queued
+	pcm         []int16       // the current frame
+	lastSample  int16         // last sample of the previous frame
 
-	generation uint32
-	recalled   time.Duration // sound that a former output had ahead of its time
-	gain, duck float64       // of the previous frame, and of the next: 1 is the original volume
+	generation       uint32
+	recalled         time.Duration // sound that a former output had ahead of its time
+	gain, targetGain float64       // of the previous frame, and of the next: 1 is the original volume
 }
 
 type mark struct {
-	at    int64 // samples queued before it
-	f     func(heard bool)
-	heard bool
+	position int64 // samples queued before it
+	callback func(heard bool)
+	isPlayed bool
 }
 
 // NewPacer returns a pacer for mono PCM at rate, without an output.
 func NewPacer(t *Ticker, rate int) *Pacer {
 	frame := media.Samples(media.FrameDuration, rate)
-	return &Pacer{shard: t.shard(), rate: rate, frame: frame, epoch: time.Now(), pcm: make([]int16, frame), gain: 1, duck: 1}
+	return &Pacer{shard: t.nextShard(), rate: rate, frame: frame, epoch: time.Now(), pcm: make([]int16, frame), gain: 1, targetGain: 1}
 }
 
 // WritePCM queues a copy of pcm. If two minutes are waiting already it queues nothing and returns ErrFull. It sends no sound of pcm
 // before all marks resolved so far have been called, including those that the ticker is calling.
 func (p *Pacer) WritePCM(pcm []int16) error {
 	p.mu.Lock()
-	for p.inMark || len(p.fired) > 0 {
+	for p.isCallingMark || len(p.readyMarks) > 0 {
 		p.mu.Unlock()
-		p.fire()
+		p.callMarks()
 		p.mu.Lock()
 	}
 	defer p.unlock()
 	switch {
-	case p.closed:
+	case p.isClosed:
 		return ErrClosed
-	case p.out == nil && !p.hold:
+	case p.out == nil && !p.isHeld:
 		return nil
 	case media.Duration(p.queue.len()+len(pcm), p.rate) > maxQueue:
 		p.stats.Dropped += media.Duration(len(pcm), p.rate)
 		return ErrFull
 	}
 	p.queue.push(pcm)
-	p.end += int64(len(pcm))
+	p.queuedTotal += int64(len(pcm))
 	p.trimHeld()
-	p.kick()
+	p.sendQueued()
 	return nil
 }
 
 // AddMark calls f once: with true when all sound written before has been passed to the output, or at once if none is waiting; with
 // false when that sound was flushed or dropped. Marks are called one at a time, in order, by the ticker or within a method of the
 // pacer. f must not block or call the pacer; it may post to a channel that has room.
-func (p *Pacer) Mark(f func(heard bool)) {
+func (p *Pacer) AddMark(f func(heard bool)) {
 	p.mu.Lock()
 	defer p.unlock()
-	p.marks = append(p.marks, mark{at: p.end, f: f})
-	if !p.hold || p.closed {
-		p.settle(!p.closed)
+	p.marks = append(p.marks, mark{position: p.queuedTotal, callback: f})
+	if !p.isHeld || p.isClosed {
+		p.resolveMarks(!p.isClosed)
 	}
 }
 
@@ -164,7 +164,7 @@ func (p *Pacer) CallInOrder(f func(given bool)) {
 	inOrder := p.lead == media.UnlimitedLead
 	p.mu.Unlock()
 	if inOrder {
-		p.Mark(f)
+		p.AddMark(f)
 		return
 	}
 	f(true)
@@ -173,51 +173,51 @@ func (p *Pacer) CallInOrder(f func(given bool)) {
 // Flush drops all waiting sound. When it returns, the marks of that sound have been called with false, and none of it is written
 // any more, with one exception: an output without lead gets a fade-out of 5 ms within 20 ms, then the trail of silence. An output
 // with a lead gets nothing: what it got early is void, and the next frame's PTS is the current time again.
-func (p *Pacer) Flush() Flushed {
+func (p *Pacer) Flush() FlushResult {
 	p.mu.Lock()
 	p.stats.Flushes++
 	p.generation++
-	cut := Flushed{Generation: p.generation}
+	cut := FlushResult{Generation: p.generation}
 	switch {
 	case p.lead > 0:
-		cut.Unheard = p.recall()
-		p.talking = false
-	case p.talking:
-		if p.voiced() {
+		cut.Unplayed = p.recallLead()
+		p.inTalkspurt = false
+	case p.inTalkspurt:
+		if p.isVoiced() {
 			n := 0
-			if !p.hold {
+			if !p.isHeld {
 				n = p.queue.pop(p.pcm[:media.Samples(media.FadeDuration, p.rate)])
 			}
-			p.adjust(p.pcm[:n])
+			p.applyGain(p.pcm[:n])
 			p.fadeOut(n)
-			p.flushed = true
+			p.fadePending = true
 			now := time.Since(p.epoch)
-			due := max(now, p.next-media.FrameDuration-1) // see advance
-			cut.Left = p.shard.after(p.epoch.Add(due)).Sub(p.epoch) - now
+			due := max(now, p.nextPTS-media.FrameDuration-1) // see advance
+			cut.FadeDelay = p.shard.nextTick(p.epoch.Add(due)).Sub(p.epoch) - now
 		}
-		p.trail = trailFrames
-		p.dry = false
+		p.trailLeft = trailFrames
+		p.ranDry = false
 	}
-	cut.Unheard += media.Duration(p.queue.len(), p.rate) + p.recalled
+	cut.Unplayed += media.Duration(p.queue.len(), p.rate) + p.recalled
 	p.recalled = 0
 	p.dropQueue(false)
 	p.mu.Unlock()
-	p.fire()
+	p.callMarks()
 	return cut
 }
 
 // Duck lowers the volume by db decibels within the next frame; 0 restores it.
 func (p *Pacer) Duck(db float64) {
 	p.mu.Lock()
-	p.duck = math.Pow(10, -db/20)
-	if !p.voiced() { // no sound is playing that could step
-		p.gain = p.duck
+	p.targetGain = math.Pow(10, -db/20)
+	if !p.isVoiced() { // no sound is playing that could step
+		p.gain = p.targetGain
 	}
 	p.mu.Unlock()
 }
 
 // SetTap makes t receive what is played from now on. t may be nil.
-func (p *Pacer) Tap(t Tap) {
+func (p *Pacer) SetTap(t Tap) {
 	p.mu.Lock()
 	p.tap = t
 	p.mu.Unlock()
@@ -226,37 +226,37 @@ func (p *Pacer) Tap(t Tap) {
 // AttachOutput sends what is waiting and what follows to out, at the pacer's rate; its first frame opens a talkspurt. With nil,
 // sound is discarded and marks are called with true at once, unless the pacer is on hold. After it returns, the former output gets
 // no more frames.
-func (p *Pacer) Attach(out media.Output) {
+func (p *Pacer) AttachOutput(out media.Output) {
 	p.mu.Lock()
 	defer p.unlock()
-	if p.closed {
+	if p.isClosed {
 		return
 	}
 	p.recalled = 0
 	if out == nil && p.lead > 0 { // the client that had it ahead of its time is gone
-		p.recalled = p.recall()
+		p.recalled = p.recallLead()
 	}
-	p.given = 0
+	p.delivered = 0
 	p.out, p.lead = out, 0
 	if out != nil {
 		p.lead = out.Lead()
 	}
-	p.talking, p.flushed, p.dry, p.trail = false, false, false, 0
-	p.attend()
+	p.inTalkspurt, p.fadePending, p.ranDry, p.trailLeft = false, false, false, 0
+	p.updateOutput()
 }
 
 // SetHold(true) keeps sound, at most the newest 10 s, instead of sending or discarding it, and delays marks.
-func (p *Pacer) Hold(on bool) {
+func (p *Pacer) SetHold(on bool) {
 	p.mu.Lock()
-	p.hold = on
+	p.isHeld = on
 	p.trimHeld()
 	if !on {
-		p.settle(true) // marks before the first sound are called before it
+		p.resolveMarks(true) // marks before the first sound are called before it
 	}
 	p.unlock()
 	p.mu.Lock()
 	defer p.unlock()
-	p.attend()
+	p.updateOutput()
 }
 
 // SetGeneration sets the generation of the next frames, so that a voice taken over from another pacer continues its count.
@@ -274,7 +274,7 @@ func (p *Pacer) Generation() uint32 {
 }
 
 // QueuedDuration returns how much sound is waiting.
-func (p *Pacer) Queued() time.Duration {
+func (p *Pacer) QueuedDuration() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return media.Duration(p.queue.len(), p.rate)
@@ -290,87 +290,87 @@ func (p *Pacer) Stats() Stats {
 // Close drops all waiting sound and calls its marks with false. Nothing is written after it returns.
 func (p *Pacer) Close() {
 	p.mu.Lock()
-	p.closed = true
+	p.isClosed = true
 	p.out = nil
 	p.dropQueue(false)
 	p.mu.Unlock()
-	p.fire()
+	p.callMarks()
 }
 
 // unlock releases mu and calls the marks that are ready, also those resolved by other goroutines.
 func (p *Pacer) unlock() {
-	pending := len(p.fired) > 0
+	pending := len(p.readyMarks) > 0
 	p.mu.Unlock()
 	if pending {
-		p.fire()
+		p.callMarks()
 	}
 }
 
 // callMarks calls the marks that are ready.
-func (p *Pacer) fire() {
-	p.firing.Lock()
-	defer p.firing.Unlock()
+func (p *Pacer) callMarks() {
+	p.markMu.Lock()
+	defer p.markMu.Unlock()
 	for {
 		p.mu.Lock()
-		if p.inMark = len(p.fired) > 0; !p.inMark {
+		if p.isCallingMark = len(p.readyMarks) > 0; !p.isCallingMark {
 			p.mu.Unlock()
 			return
 		}
-		m := p.fired[0]
-		p.fired = slices.Delete(p.fired, 0, 1)
+		m := p.readyMarks[0]
+		p.readyMarks = slices.Delete(p.readyMarks, 0, 1)
 		p.mu.Unlock()
-		m.f(m.heard)
+		m.callback(m.isPlayed)
 	}
 }
 
 // The following methods are called with mu held.
 
 // recallLead withdraws what an output with lead got ahead of its time, and returns how much sound that is.
-func (p *Pacer) recall() time.Duration {
+func (p *Pacer) recallLead() time.Duration {
 	now := time.Since(p.epoch)
-	heard := p.sound
+	heard := p.soundEnd
 	if o, ok := p.out.(media.DelayedOutput); ok {
 		heard += o.PlaybackDelay()
 	}
-	sound := max(0, min(heard-now, p.given))
-	p.given = 0
-	if p.next > now {
-		p.next, p.sound = now, now
+	sound := max(0, min(heard-now, p.delivered))
+	p.delivered = 0
+	if p.nextPTS > now {
+		p.nextPTS, p.soundEnd = now, now
 		if p.tap != nil {
-			p.tap.Cut(p.epoch.Add(now))
+			p.tap.TruncateModel(p.epoch.Add(now))
 		}
 	}
 	return sound
 }
 
 // resolveMarks resolves the marks whose sound is no longer waiting.
-func (p *Pacer) settle(heard bool) {
-	done := p.end - int64(p.queue.len())
+func (p *Pacer) resolveMarks(heard bool) {
+	done := p.queuedTotal - int64(p.queue.len())
 	n := 0
-	for ; n < len(p.marks) && p.marks[n].at <= done; n++ {
-		p.marks[n].heard = heard
+	for ; n < len(p.marks) && p.marks[n].position <= done; n++ {
+		p.marks[n].isPlayed = heard
 	}
-	p.fired = append(p.fired, p.marks[:n]...)
+	p.readyMarks = append(p.readyMarks, p.marks[:n]...)
 	p.marks = slices.Delete(p.marks, 0, n)
 }
 
 func (p *Pacer) dropQueue(heard bool) {
 	p.queue.drop(p.queue.len())
-	p.settle(heard)
+	p.resolveMarks(heard)
 }
 
 func (p *Pacer) trimHeld() {
-	if over := p.queue.len() - media.Samples(maxHeld, p.rate); p.hold && over > 0 {
+	if over := p.queue.len() - media.Samples(maxHeld, p.rate); p.isHeld && over > 0 {
 		p.queue.drop(over)
 		p.stats.Dropped += media.Duration(over, p.rate)
-		p.settle(false)
+		p.resolveMarks(false)
 	}
 }
 
 // updateOutput starts or stops the voice after the output or the hold has changed.
-func (p *Pacer) attend() {
-	if p.out == nil && !p.hold {
+func (p *Pacer) updateOutput() {
+	if p.out == nil && !p.isHeld {
 		p.dropQueue(true)
 	}
-	p.kick()
+	p.sendQueued()
 }

@@ -75,7 +75,7 @@ func play(t *testing.T, lead time.Duration, f func(t *testing.T, p *playout.Pace
 		p := playout.NewPacer(ticker, outRate)
 		defer p.Close()
 		s := &speaker{start: time.Now(), lead: lead}
-		p.Attach(s)
+		p.AttachOutput(s)
 		f(t, p, s)
 	})
 }
@@ -209,7 +209,7 @@ func TestPlayoutMarks(t *testing.T) {
 		var log []string
 		start := time.Now()
 		mark := func(name string) {
-			p.Mark(func(heard bool) {
+			p.AddMark(func(heard bool) {
 				mu.Lock()
 				defer mu.Unlock()
 				log = append(log, fmt.Sprintf("%s %v %v", name, heard, time.Since(start).Round(100*ms)))
@@ -258,7 +258,7 @@ func TestPlayoutHold(t *testing.T) {
 		defer p.Close()
 		s := &speaker{start: time.Now()}
 		called := make(chan bool, 10)
-		mark := func() { p.Mark(func(heard bool) { called <- heard }) }
+		mark := func() { p.AddMark(func(heard bool) { called <- heard }) }
 		var marks []bool
 		collect := func() []bool {
 			for len(called) > 0 {
@@ -269,29 +269,29 @@ func TestPlayoutHold(t *testing.T) {
 
 		must(t, p.WritePCM(constant(time.Second, 1)))
 		mark()
-		if p.Queued() != 0 || !slices.Equal(collect(), []bool{true}) {
-			t.Fatalf("without output %v wait, marks %v", p.Queued(), marks)
+		if p.QueuedDuration() != 0 || !slices.Equal(collect(), []bool{true}) {
+			t.Fatalf("without output %v wait, marks %v", p.QueuedDuration(), marks)
 		}
-		p.Hold(true)
+		p.SetHold(true)
 		must(t, p.WritePCM(constant(3*time.Second, 1)))
 		mark()
 		must(t, p.WritePCM(constant(9*time.Second, 2)))
 		mark()
-		p.Attach(s)
+		p.AttachOutput(s)
 		time.Sleep(time.Second)
-		if p.Queued() != 10*time.Second || len(s.got()) != 0 || len(collect()) != 1 {
-			t.Fatalf("on hold %v wait, %d frames, marks %v", p.Queued(), len(s.got()), marks)
+		if p.QueuedDuration() != 10*time.Second || len(s.got()) != 0 || len(collect()) != 1 {
+			t.Fatalf("on hold %v wait, %d frames, marks %v", p.QueuedDuration(), len(s.got()), marks)
 		}
 		must(t, p.WritePCM(constant(5*time.Second, 3)))
 		mark()
-		if st := p.Stats(); p.Queued() != 10*time.Second || st.Dropped != 7*time.Second || !slices.Equal(collect(), []bool{true, false}) {
-			t.Fatalf("on hold %v wait, %+v, marks %v", p.Queued(), st, marks)
+		if st := p.Stats(); p.QueuedDuration() != 10*time.Second || st.Dropped != 7*time.Second || !slices.Equal(collect(), []bool{true, false}) {
+			t.Fatalf("on hold %v wait, %+v, marks %v", p.QueuedDuration(), st, marks)
 		}
-		p.Hold(false)
+		p.SetHold(false)
 		time.Sleep(3 * time.Second)
-		p.Hold(true)
+		p.SetHold(true)
 		time.Sleep(3 * time.Second)
-		p.Hold(false)
+		p.SetHold(false)
 		time.Sleep(11 * time.Second)
 		if !slices.Equal(collect(), []bool{true, false, true, true}) {
 			t.Errorf("marks %v", marks)
@@ -310,9 +310,9 @@ func TestPlayoutHold(t *testing.T) {
 		}
 		must(t, p.WritePCM(constant(time.Second, 1)))
 		mark()
-		p.Attach(nil)
-		if p.Queued() != 0 || len(collect()) != 5 || !marks[4] {
-			t.Errorf("after Attach(nil) %v wait, marks %v", p.Queued(), marks)
+		p.AttachOutput(nil)
+		if p.QueuedDuration() != 0 || len(collect()) != 5 || !marks[4] {
+			t.Errorf("after Attach(nil) %v wait, marks %v", p.QueuedDuration(), marks)
 		}
 	})
 }
@@ -326,7 +326,7 @@ func TestPlayoutSwitch(t *testing.T) {
 				pcm := mediatest.Tone(2*time.Second, outRate, 440, 1000)
 				must(t, p.WritePCM(pcm))
 				time.Sleep(705 * ms)
-				p.Attach(b)
+				p.AttachOutput(b)
 				n := len(a.got())
 				time.Sleep(2 * time.Second)
 				if len(a.got()) != n {
@@ -351,7 +351,7 @@ func TestPlayoutLead(t *testing.T) {
 		pcm := mediatest.Speech(2030*ms, outRate)
 		var marked time.Duration
 		must(t, p.WritePCM(pcm))
-		p.Mark(func(bool) { marked = time.Since(s.start) })
+		p.AddMark(func(bool) { marked = time.Since(s.start) })
 		if n := len(s.got()); n != 10 {
 			t.Fatalf("%d frames at once, want 200 ms", n)
 		}
@@ -390,7 +390,7 @@ func TestPlayoutLate(t *testing.T) {
 			s.late = late
 			must(t, p.WritePCM(mediatest.Speech(2*time.Second, outRate)))
 			time.Sleep(time.Second)
-			d = p.Flush().Unheard
+			d = p.Flush().Unplayed
 		})
 		return d
 	}
@@ -411,14 +411,14 @@ func TestPlayoutAtOnce(t *testing.T) {
 			time.Sleep(50 * ms)
 		}
 		frames := s.got()
-		if len(frames) != 3 || !slices.Equal(s.pcm(), pcm) || p.Queued() != 0 {
-			t.Fatalf("%d frames, %d samples of %d, %v waits", len(frames), len(s.pcm()), len(pcm), p.Queued())
+		if len(frames) != 3 || !slices.Equal(s.pcm(), pcm) || p.QueuedDuration() != 0 {
+			t.Fatalf("%d frames, %d samples of %d, %v waits", len(frames), len(s.pcm()), len(pcm), p.QueuedDuration())
 		}
 		if f := frames[2]; f.at != 103*ms || f.pts != frames[1].pts+media.Duration(29900, outRate) {
 			t.Errorf("the last one came at %v and is to be heard at %v", f.at, f.pts)
 		}
 		cut := p.Flush() // 153 ms after the beginning, and 50 ms were a pause
-		if heard := 3*time.Second - cut.Unheard; heard < 95*ms || heard > 105*ms {
+		if heard := 3*time.Second - cut.Unplayed; heard < 95*ms || heard > 105*ms {
 			t.Errorf("%v of it was heard", heard)
 		}
 		must(t, p.WritePCM(pcm[:480]))
@@ -457,7 +457,7 @@ func TestPlayoutStall(t *testing.T) {
 			p := playout.NewPacer(ticker, outRate)
 			defer p.Close()
 			s := &stalling{speaker: speaker{start: time.Now()}, at: 20, stall: stall}
-			p.Attach(s)
+			p.AttachOutput(s)
 			pcm := mediatest.Speech(6*time.Second, outRate)
 			must(t, p.WritePCM(pcm))
 			time.Sleep(10 * time.Second)
@@ -509,7 +509,7 @@ func TestTicker(t *testing.T) {
 			p := playout.NewPacer(ticker, outRate)
 			defer p.Close()
 			s := &speaker{start: time.Now()}
-			p.Attach(s)
+			p.AttachOutput(s)
 			must(t, p.WritePCM(constant(time.Duration(i)*10*ms, 100)))
 			speakers = append(speakers, s)
 		}
@@ -541,7 +541,7 @@ func TestPlayoutRace(t *testing.T) {
 		for range 8 {
 			p := playout.NewPacer(ticker, outRate)
 			s := &speaker{start: time.Now()}
-			p.Attach(s)
+			p.AttachOutput(s)
 			var wg sync.WaitGroup
 			var mu sync.Mutex
 			var order []int
@@ -553,13 +553,13 @@ func TestPlayoutRace(t *testing.T) {
 						case 0:
 							p.Flush()
 						case 1:
-							p.Hold(true)
+							p.SetHold(true)
 						case 2:
-							p.Attach(s)
+							p.AttachOutput(s)
 						case 3, 4:
-							p.Hold(false)
+							p.SetHold(false)
 							if g == 0 {
-								p.Mark(func(bool) { mu.Lock(); order = append(order, i); mu.Unlock() })
+								p.AddMark(func(bool) { mu.Lock(); order = append(order, i); mu.Unlock() })
 							}
 						default:
 							_ = p.WritePCM(constant(time.Duration(rng.IntN(100))*ms, 1000))

@@ -8,13 +8,13 @@ const blockSize = 4800
 type block [blockSize]int16
 
 // blockPool holds unused blocks. All queues share it: most queues are empty most of the time.
-var blocks = sync.Pool{New: func() any { return new(block) }}
+var blockPool = sync.Pool{New: func() any { return new(block) }}
 
 // queue is a first-in-first-out queue of samples. It holds only as much memory as it needs.
 type queue struct {
-	list []*block // oldest first; all but the last are full
-	head int      // index of the oldest sample in the first block
-	n    int      // samples
+	blocks []*block // oldest first; all but the last are full
+	head   int      // index of the oldest sample in the first block
+	n      int      // samples
 }
 
 func (q *queue) len() int { return q.n }
@@ -23,10 +23,10 @@ func (q *queue) len() int { return q.n }
 func (q *queue) push(pcm []int16) {
 	for len(pcm) > 0 {
 		end := q.head + q.n
-		if end == len(q.list)*blockSize {
-			q.list = append(q.list, blocks.Get().(*block))
+		if end == len(q.blocks)*blockSize {
+			q.blocks = append(q.blocks, blockPool.Get().(*block))
 		}
-		n := copy(q.list[len(q.list)-1][end%blockSize:], pcm)
+		n := copy(q.blocks[len(q.blocks)-1][end%blockSize:], pcm)
 		q.n, pcm = q.n+n, pcm[n:]
 	}
 }
@@ -34,7 +34,7 @@ func (q *queue) push(pcm []int16) {
 // pop moves the oldest samples to dst and returns their number.
 func (q *queue) pop(dst []int16) (n int) {
 	for n < len(dst) && q.n > 0 {
-		part := copy(dst[n:], q.list[0][q.head:min(blockSize, q.head+q.n)])
+		part := copy(dst[n:], q.blocks[0][q.head:min(blockSize, q.head+q.n)])
 		q.drop(part)
 		n += part
 	}
@@ -46,12 +46,12 @@ func (q *queue) drop(n int) {
 	q.head, q.n = q.head+n, q.n-n
 	done := q.head / blockSize
 	if q.n == 0 {
-		done, q.head = len(q.list), 0
+		done, q.head = len(q.blocks), 0
 	}
-	for _, b := range q.list[:done] {
-		blocks.Put(b)
+	for _, b := range q.blocks[:done] {
+		blockPool.Put(b)
 	}
-	rest := copy(q.list, q.list[done:])
-	clear(q.list[rest:])
-	q.list, q.head = q.list[:rest], q.head%blockSize
+	rest := copy(q.blocks, q.blocks[done:])
+	clear(q.blocks[rest:])
+	q.blocks, q.head = q.blocks[:rest], q.head%blockSize
 }

@@ -17,13 +17,13 @@ const maxCatchUp = 10
 // serve only 285 voices. Therefore pacers are spread over GOMAXPROCS shards, each with a goroutine that sleeps while none of its
 // pacers has a voice to send.
 type Ticker struct {
-	shards []*shard
-	stop   chan struct{}
-	wg     sync.WaitGroup
-	late   atomic.Uint64
+	shards     []*shard
+	stop       chan struct{}
+	wg         sync.WaitGroup
+	lateFrames atomic.Uint64
 
-	mu   sync.Mutex
-	next int // the shard of the next pacer
+	mu        sync.Mutex
+	nextIndex int // the shard of the next pacer
 }
 
 // NewTicker starts the clock. Close stops it.
@@ -35,7 +35,7 @@ func NewTicker() *Ticker {
 		phase := media.FrameDuration * time.Duration(i) / time.Duration(len(t.shards))
 		s := &shard{epoch: epoch.Add(phase), wake: make(chan struct{}, 1)}
 		t.shards[i] = s
-		t.wg.Go(func() { s.run(t.stop, &t.late) })
+		t.wg.Go(func() { s.run(t.stop, &t.lateFrames) })
 	}
 	return t
 }
@@ -47,14 +47,14 @@ func (t *Ticker) Close() {
 }
 
 // LateFrames returns how many frames were sent at least 20 ms late, because the machine was busy.
-func (t *Ticker) Late() uint64 { return t.late.Load() }
+func (t *Ticker) LateFrames() uint64 { return t.lateFrames.Load() }
 
 // nextShard returns the shard for a new pacer, in rotation.
-func (t *Ticker) shard() *shard {
+func (t *Ticker) nextShard() *shard {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := t.shards[t.next]
-	t.next = (t.next + 1) % len(t.shards)
+	s := t.shards[t.nextIndex]
+	t.nextIndex = (t.nextIndex + 1) % len(t.shards)
 	return s
 }
 
@@ -67,7 +67,7 @@ type shard struct {
 }
 
 // addPacer serves the pacer from the next tick on, until its onTick returns false.
-func (s *shard) add(p *Pacer) {
+func (s *shard) addPacer(p *Pacer) {
 	s.mu.Lock()
 	s.added = append(s.added, p)
 	s.mu.Unlock()
@@ -99,7 +99,7 @@ func (s *shard) run(stop <-chan struct{}, late *atomic.Uint64) {
 			case <-stop:
 				return
 			}
-			due = s.after(time.Now())
+			due = s.nextTick(time.Now())
 		}
 		timer.Reset(time.Until(due))
 		select {
@@ -120,7 +120,7 @@ func (s *shard) run(stop <-chan struct{}, late *atomic.Uint64) {
 }
 
 // nextTick returns the first tick after now.
-func (s *shard) after(now time.Time) time.Time {
+func (s *shard) nextTick(now time.Time) time.Time {
 	k := now.Sub(s.epoch)/media.FrameDuration + 1
 	if now.Before(s.epoch) {
 		k = 0
@@ -132,7 +132,7 @@ func (s *shard) after(now time.Time) time.Time {
 func tickAll(active []*Pacer, at time.Time) []*Pacer {
 	more := active[:0]
 	for _, p := range active {
-		if p.tick(at) {
+		if p.onTick(at) {
 			more = append(more, p)
 		}
 	}

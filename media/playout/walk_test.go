@@ -87,18 +87,18 @@ func TestPlayoutWalk(t *testing.T) {
 						if cut.Generation != gen {
 							t.Fatalf("generation %d", cut.Generation)
 						}
-						if cut.Unheard < 0 || cut.Unheard > sinceFlush+ms {
-							t.Fatalf("%v unheard of %v written since the last flush", cut.Unheard, sinceFlush)
+						if cut.Unplayed < 0 || cut.Unplayed > sinceFlush+ms {
+							t.Fatalf("%v unheard of %v written since the last flush", cut.Unplayed, sinceFlush)
 						}
 						sinceFlush = 0
-						if q := p.Queued(); q != 0 {
+						if q := p.QueuedDuration(); q != 0 {
 							t.Fatalf("%v queued after a flush", q)
 						}
 					case k < 11:
 						p.Duck(float64(12 * rng.IntN(2)))
 					case k < 12:
 						held = !held
-						p.Hold(held)
+						p.SetHold(held)
 					case k < 13:
 						var out media.Output
 						old := current
@@ -107,19 +107,19 @@ func TestPlayoutWalk(t *testing.T) {
 							current = &checker{t: t, lead: time.Duration(rng.IntN(2)) * 200 * ms, attached: true, gen: &gen, flushed: &flushed}
 							out = current
 						}
-						p.Attach(out)
+						p.AttachOutput(out)
 						if old != nil {
 							old.attached = false
 						}
 					case k < 16:
 						i := set
 						set++
-						p.Mark(func(bool) { fired = append(fired, i) })
+						p.AddMark(func(bool) { fired = append(fired, i) })
 					case k < 17:
 						if rng.IntN(2) == 0 {
-							p.Tap(tap)
+							p.SetTap(tap)
 						} else {
-							p.Tap(nil)
+							p.SetTap(nil)
 							tap.end = time.Time{}
 						}
 					default:
@@ -145,14 +145,14 @@ type single struct {
 	end time.Time
 }
 
-func (z *single) Model(pcm []int16, at time.Time) {
+func (z *single) WriteModel(pcm []int16, at time.Time) {
 	if at.Before(z.end.Add(-time.Millisecond)) {
 		z.t.Errorf("the tap hears two frames at once: %v before the end of the last", z.end.Sub(at))
 	}
 	z.end = at.Add(time.Duration(len(pcm)) * time.Second / outRate)
 }
 
-func (z *single) Cut(at time.Time) {
+func (z *single) TruncateModel(at time.Time) {
 	if at.Before(z.end) {
 		z.end = at
 	}
@@ -163,8 +163,8 @@ func TestUnheardIsSound(t *testing.T) {
 	play(t, 200*ms, func(t *testing.T, p *playout.Pacer, _ *speaker) {
 		must(t, p.WritePCM(constant(2*ms, 1000)))
 		time.Sleep(22 * ms) // it is padded to a frame
-		if cut := p.Flush(); cut.Unheard > 2*ms {
-			t.Errorf("%v unheard of 2 ms", cut.Unheard)
+		if cut := p.Flush(); cut.Unplayed > 2*ms {
+			t.Errorf("%v unheard of 2 ms", cut.Unplayed)
 		}
 	})
 }
@@ -173,13 +173,13 @@ func TestUnheardIsSound(t *testing.T) {
 func TestWhatALostClientHadAheadWasNotHeard(t *testing.T) {
 	play(t, 200*ms, func(t *testing.T, p *playout.Pacer, _ *speaker) {
 		l := &ledger{start: time.Now(), pcm: map[time.Duration]int16{}}
-		p.Tap(l)
+		p.SetTap(l)
 		must(t, p.WritePCM(constant(5*time.Second, 1000)))
 		time.Sleep(1000 * ms)
-		p.Hold(true) // as a session does when its caller has left
-		p.Attach(nil)
-		if cut := p.Flush(); cut.Unheard < 3990*ms {
-			t.Errorf("%v unheard of 5 s, of which 1 s was heard", cut.Unheard)
+		p.SetHold(true) // as a session does when its caller has left
+		p.AttachOutput(nil)
+		if cut := p.Flush(); cut.Unplayed < 3990*ms {
+			t.Errorf("%v unheard of 5 s, of which 1 s was heard", cut.Unplayed)
 		}
 		for at := range l.pcm {
 			if at > 1020*ms {

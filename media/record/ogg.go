@@ -8,7 +8,7 @@ import (
 )
 
 // oggWriter writes the pages of one Opus stream (RFC 7845) to an Ogg file (RFC 3533).
-type pages struct {
+type oggWriter struct {
 	w        io.Writer
 	serial   uint32
 	sequence uint32
@@ -21,17 +21,17 @@ type pages struct {
 const (
 	maxLacing = 255 // segments of a page
 
-	first = 2 // header flags
-	last  = 4
+	firstPageFlag = 2 // header flags
+	lastPageFlag  = 4
 )
 
 // writeHeaders writes the header packets, each on its own page.
-func (p *pages) headers(began time.Time) error {
+func (p *oggWriter) writeHeaders(began time.Time) error {
 	head := append([]byte("OpusHead"), 1, 2) // version, channels
 	head = binary.LittleEndian.AppendUint16(head, preSkip)
 	head = binary.LittleEndian.AppendUint32(head, rate) // of the original, informational
 	head = append(head, 0, 0, 0)                        // gain, and mapping family 0: mono or stereo
-	if err := p.packet(head, 0); err != nil {
+	if err := p.addPacket(head, 0); err != nil {
 		return err
 	}
 	if err := p.flush(false); err != nil {
@@ -46,14 +46,14 @@ func (p *pages) headers(began time.Time) error {
 	tags = binary.LittleEndian.AppendUint32(tags, 2)
 	text("DATE=" + began.UTC().Format(time.RFC3339Nano))
 	text("DESCRIPTION=left: the person, right: the model")
-	if err := p.packet(tags, 0); err != nil {
+	if err := p.addPacket(tags, 0); err != nil {
 		return err
 	}
 	return p.flush(false)
 }
 
 // addPacket adds a packet; granule counts the samples at 48 kHz up to its end.
-func (p *pages) packet(packet []byte, granule int64) error {
+func (p *oggWriter) addPacket(packet []byte, granule int64) error {
 	if len(p.lacing)+len(packet)/255+1 > maxLacing {
 		if err := p.flush(false); err != nil {
 			return err
@@ -71,16 +71,16 @@ func (p *pages) packet(packet []byte, granule int64) error {
 }
 
 // flush writes the open page. The last page of a stream may be empty.
-func (p *pages) flush(end bool) error {
+func (p *oggWriter) flush(end bool) error {
 	if len(p.lacing) == 0 && !end {
 		return nil
 	}
 	var flags byte
 	if p.sequence == 0 {
-		flags |= first
+		flags |= firstPageFlag
 	}
 	if end {
-		flags |= last
+		flags |= lastPageFlag
 	}
 	b := append(p.page[:0], "OggS\x00"...)
 	b = append(b, flags)

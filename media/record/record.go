@@ -45,10 +45,10 @@ const (
 
 	// maxQueued bounds the chunks that wait to be encoded: more than two seconds of both sides, longer than a working disk delays a
 	// write.
-	queued = 256
+	maxQueued = 256
 
 	// maxChunk bounds a chunk, in samples: a client may send seconds at once, and maxQueued of them may wait.
-	maxPiece = 4800
+	maxChunk = 4800
 )
 
 // Recording writes one conversation to a file. WriteCaller, WriteModel, TruncateModel and AddMark may be called from several
@@ -56,36 +56,36 @@ const (
 type Recording struct {
 	Path string // of the file, if it has one
 
-	queue   chan *piece
-	closing chan struct{}
-	once    sync.Once
-	done    chan struct{}
-	failed  chan struct{} // closed with the first error
-	lost    atomic.Int64  // chunks dropped because the queue was full
+	queue    chan *chunk
+	closing  chan struct{}
+	stopOnce sync.Once
+	done     chan struct{}
+	failed   chan struct{} // closed with the first error
+	dropped  atomic.Int64  // chunks dropped because the queue was full
 
 	// Owned by run; err is read after done.
-	began    time.Time
-	line     timeline
+	start    time.Time
+	timeline timeline
 	encoder  *opus.Encoder
-	pages    pages
+	ogg      oggWriter
 	out      io.WriteCloser
 	samples  int64 // samples in packets; the encoder is preSkip behind
 	mixed    [2 * frameSamples]int16
 	packet   [1275]byte // the largest possible packet (RFC 6716, section 3.4)
 	err      error
-	finished time.Time
+	end      time.Time
 }
 
 // chunk is an entry of the queue: sound, a truncation or a mark.
-type piece struct {
-	what what
+type chunk struct {
+	kind chunkKind
 	pcm  []int16
 	rate int
 	at   time.Time
 }
 
 // markTone is the sound of a mark: 0.2 s of 440 Hz at -20 dBFS.
-var tone = func() []int16 {
+var markTone = func() []int16 {
 	pcm := make([]int16, rate/5)
 	for i := range pcm {
 		pcm[i] = int16(3277 * math.Sin(2*math.Pi*440*float64(i)/rate))
@@ -94,26 +94,26 @@ var tone = func() []int16 {
 }()
 
 // chunkPool holds used chunks, so that steady sound allocates nothing.
-var pieces = sync.Pool{New: func() any { return new(piece) }}
+var chunkPool = sync.Pool{New: func() any { return new(chunk) }}
 
-type what int
+type chunkKind int
 
 const (
-	person what = iota
-	model
-	cut
-	mark
+	callerAudio chunkKind = iota
+	modelAudio
+	truncation
+	gapMark
 )
 
 // New starts a recording to w at the given time. Close closes w.
 func New(w io.WriteCloser, began time.Time) (*Recording, error) {
 	r := &Recording{
-		queue: make(chan *piece, queued), closing: make(chan struct{}), done: make(chan struct{}), failed: make(chan struct{}),
-		began: began, out: w, pages: pages{w: w, serial: rand.Uint32()},
+		queue: make(chan *chunk, maxQueued), closing: make(chan struct{}), done: make(chan struct{}), failed: make(chan struct{}),
+		start: began, out: w, ogg: oggWriter{w: w, serial: rand.Uint32()},
 	}
 	var err error
 	if r.encoder, err = opus.NewEncoder(rate, 2, opus.AppRestrictedLowdelay); err == nil {
-		err = errors.Join(r.encoder.SetBitrate(bitrate), r.encoder.SetComplexity(complexity), r.pages.headers(began))
+		err = errors.Join(r.encoder.SetBitrate(bitrate), r.encoder.SetComplexity(complexity), r.ogg.writeHeaders(began))
 	}
 	if err != nil {
 		w.Close()
@@ -124,15 +124,15 @@ func New(w io.WriteCloser, began time.Time) (*Recording, error) {
 }
 
 // validID matches IDs that may be part of a file name; they cannot lead to another folder.
-var name = regexp.MustCompile(`^[A-Za-z0-9_-]{1,100}$`)
+var validID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,100}$`)
 
 // Create starts a recording to a new file in dir, named for the start time, to the millisecond, and id. Only the gateway's own user
 // may read it.
 func Create(dir, id string, began time.Time) (*Recording, error) {
-	if !name.MatchString(id) {
+	if !validID.MatchString(id) {
 		return nil, fmt.Errorf("recording: %q cannot be the name of a file", id)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, File(began, id, ".ogg")), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, FileName(began, id, ".ogg")), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("recording: %w", err)
 	}
@@ -144,47 +144,47 @@ func Create(dir, id string, began time.Time) (*Recording, error) {
 }
 
 // FileName returns the name of a conversation's file: its start time, to the millisecond, and id.
-func File(began time.Time, id, ending string) string {
+func FileName(began time.Time, id, ending string) string {
 	return began.UTC().Format("2006-01-02T15-04-05.000Z") + "-" + id + ending
 }
 
 // WriteCaller records the caller's sound, at 8 to 48 kHz. at is when its first sample was spoken, as far as is known: audio comes
 // in bursts and late, so it continues where the previous sound ended unless that is far from at.
-func (r *Recording) Person(pcm []int16, rate int, at time.Time) {
+func (r *Recording) WriteCaller(pcm []int16, rate int, at time.Time) {
 	if rate >= 8000 && rate <= 48000 {
-		r.split(person, pcm, rate, at)
+		r.enqueueAudio(callerAudio, pcm, rate, at)
 	}
 }
 
 // WriteModel records a frame of the model's voice at 24 kHz that is played from the given time on.
-func (r *Recording) Model(pcm []int16, at time.Time) { r.split(model, pcm, rate, at) }
+func (r *Recording) WriteModel(pcm []int16, at time.Time) { r.enqueueAudio(modelAudio, pcm, rate, at) }
 
 // TruncateModel discards what was to be played of the model after the given time.
-func (r *Recording) Cut(at time.Time) { r.put(cut, nil, 0, at) }
+func (r *Recording) TruncateModel(at time.Time) { r.enqueue(truncation, nil, 0, at) }
 
 // AddMark puts a short tone on the model's side. It marks the start or end of a stretch that is not recorded.
-func (r *Recording) Mark(at time.Time) { r.put(mark, nil, 0, at) }
+func (r *Recording) AddMark(at time.Time) { r.enqueue(gapMark, nil, 0, at) }
 
-func (r *Recording) split(what what, pcm []int16, rate int, at time.Time) {
-	for len(pcm) > maxPiece {
-		r.put(what, pcm[:maxPiece], rate, at)
-		pcm, at = pcm[maxPiece:], at.Add(maxPiece*time.Second/time.Duration(rate))
+func (r *Recording) enqueueAudio(kind chunkKind, pcm []int16, rate int, at time.Time) {
+	for len(pcm) > maxChunk {
+		r.enqueue(kind, pcm[:maxChunk], rate, at)
+		pcm, at = pcm[maxChunk:], at.Add(maxChunk*time.Second/time.Duration(rate))
 	}
-	r.put(what, pcm, rate, at)
+	r.enqueue(kind, pcm, rate, at)
 }
 
-func (r *Recording) put(what what, pcm []int16, rate int, at time.Time) {
+func (r *Recording) enqueue(kind chunkKind, pcm []int16, rate int, at time.Time) {
 	select {
 	case <-r.closing:
 		return
 	default:
 	}
-	p := pieces.Get().(*piece)
-	p.what, p.pcm, p.rate, p.at = what, append(p.pcm[:0], pcm...), rate, at
+	p := chunkPool.Get().(*chunk)
+	p.kind, p.pcm, p.rate, p.at = kind, append(p.pcm[:0], pcm...), rate, at
 	select {
 	case r.queue <- p:
 	default:
-		r.lost.Add(1)
+		r.dropped.Add(1)
 	}
 }
 
@@ -193,8 +193,8 @@ func (r *Recording) Failed() <-chan struct{} { return r.failed }
 
 // Stop ends the recording now. Unlike Close it does not wait.
 func (r *Recording) Stop() {
-	r.once.Do(func() {
-		r.finished = time.Now()
+	r.stopOnce.Do(func() {
+		r.end = time.Now()
 		close(r.closing)
 	})
 }
@@ -204,7 +204,7 @@ func (r *Recording) Stop() {
 func (r *Recording) Close() error {
 	r.Stop()
 	<-r.done
-	if n := r.lost.Load(); r.err == nil && n > 0 {
+	if n := r.dropped.Load(); r.err == nil && n > 0 {
 		return fmt.Errorf("recording: %d pieces of sound were dropped: the disk did not keep up", n)
 	}
 	return r.err
@@ -214,7 +214,7 @@ func (r *Recording) Close() error {
 func (r *Recording) run() {
 	defer close(r.done)
 	defer crash.Contain(nil, "recording", func(err error) {
-		r.fail(err)
+		r.setError(err)
 		_ = r.out.Close()
 	})
 	crash.Check("recording")
@@ -223,9 +223,9 @@ func (r *Recording) run() {
 	for {
 		select {
 		case p := <-r.queue:
-			r.take(p)
+			r.handleChunk(p)
 		case now := <-tick.C:
-			r.write(samplesBetween(r.began, now) - hold)
+			r.encodeUntil(samplesBetween(r.start, now) - writeDelay)
 		case <-r.closing:
 			r.finish()
 			return
@@ -233,46 +233,46 @@ func (r *Recording) run() {
 	}
 }
 
-func (r *Recording) take(p *piece) {
+func (r *Recording) handleChunk(p *chunk) {
 	if r.err == nil {
-		at := samplesBetween(r.began, p.at)
-		switch p.what {
-		case person:
-			r.line.person(p.pcm, p.rate, at)
-		case model:
-			r.line.right.put(p.pcm, at, r.line.start, earlyModel)
-		case cut:
-			r.line.cut(at)
-		case mark:
-			r.line.right.put(tone, at, r.line.start, earlyModel)
+		at := samplesBetween(r.start, p.at)
+		switch p.kind {
+		case callerAudio:
+			r.timeline.addCaller(p.pcm, p.rate, at)
+		case modelAudio:
+			r.timeline.right.write(p.pcm, at, r.timeline.start, maxEarlyModel)
+		case truncation:
+			r.timeline.truncateModel(at)
+		case gapMark:
+			r.timeline.right.write(markTone, at, r.timeline.start, maxEarlyModel)
 		}
 	}
-	pieces.Put(p)
+	chunkPool.Put(p)
 }
 
 // encodeUntil encodes what lies before the given sample, in whole frames.
-func (r *Recording) write(until int64) {
-	for r.err == nil && r.line.start+frameSamples <= until {
-		r.frame()
+func (r *Recording) encodeUntil(until int64) {
+	for r.err == nil && r.timeline.start+frameSamples <= until {
+		r.encodeFrame()
 	}
 	if r.err == nil {
-		r.fail(r.pages.flush(false))
+		r.setError(r.ogg.flush(false))
 	}
 }
 
 // encodeFrame encodes the next 20 ms.
-func (r *Recording) frame() {
-	r.line.next(&r.mixed)
+func (r *Recording) encodeFrame() {
+	r.timeline.nextFrame(&r.mixed)
 	r.samples += frameSamples
 	n, err := r.encoder.Encode(r.mixed[:], r.packet[:])
 	if err != nil {
-		r.fail(err)
+		r.setError(err)
 		return
 	}
-	r.fail(r.pages.packet(r.packet[:n], 48000/rate*r.samples))
+	r.setError(r.ogg.addPacket(r.packet[:n], 48000/rate*r.samples))
 }
 
-func (r *Recording) fail(err error) {
+func (r *Recording) setError(err error) {
 	if err != nil && r.err == nil {
 		r.err = fmt.Errorf("recording: %w", err)
 		close(r.failed)
@@ -284,26 +284,26 @@ func (r *Recording) finish() {
 	for {
 		select {
 		case p := <-r.queue:
-			r.take(p)
+			r.handleChunk(p)
 			continue
 		default:
 		}
 		break
 	}
-	end := samplesBetween(r.began, r.finished)
-	r.line.cut(end) // nothing more is played
-	r.line.flush()
-	end = max(end, r.line.left.end, r.line.start)
+	end := samplesBetween(r.start, r.end)
+	r.timeline.truncateModel(end) // nothing more is played
+	r.timeline.flushResampler()
+	end = max(end, r.timeline.left.end, r.timeline.start)
 	// At least one frame: the last page must not be empty.
 	for r.err == nil && 48000/rate*r.samples < 48000/rate*end+preSkip {
-		r.frame()
+		r.encodeFrame()
 	}
 	if r.err == nil {
-		r.pages.granule = 48000/rate*end + preSkip // trims the last frame (RFC 7845, section 4.4)
-		r.fail(r.pages.flush(true))
+		r.ogg.granule = 48000/rate*end + preSkip // trims the last frame (RFC 7845, section 4.4)
+		r.setError(r.ogg.flush(true))
 	}
 	if err := r.out.Close(); err != nil {
-		r.fail(err)
+		r.setError(err)
 	}
 }
 

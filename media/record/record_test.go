@@ -60,7 +60,9 @@ func (f *file) bytes() []byte {
 	return bytes.Clone(f.b.Bytes())
 }
 
-func tone(hz float64, d time.Duration, rate int) []int16 { return mediatest.Tone(d, rate, hz, 10000) }
+func markTone(hz float64, d time.Duration, rate int) []int16 {
+	return mediatest.Tone(d, rate, hz, 10000)
+}
 
 // studio records in a bubble of time.
 type studio struct {
@@ -86,7 +88,7 @@ func (s *studio) until(d time.Duration) { time.Sleep(time.Until(s.began.Add(d)))
 func (s *studio) say(pcm []int16, rate int, at time.Duration) {
 	for n := rate / 50; len(pcm) >= n; pcm, at = pcm[n:], at+20*ms {
 		s.until(at + 20*ms)
-		s.r.Person(pcm[:n], rate, s.began.Add(at))
+		s.r.WriteCaller(pcm[:n], rate, s.began.Add(at))
 	}
 }
 
@@ -94,7 +96,7 @@ func (s *studio) say(pcm []int16, rate int, at time.Duration) {
 func (s *studio) answer(pcm []int16, at, ahead time.Duration) {
 	for ; len(pcm) >= 480; pcm, at = pcm[480:], at+20*ms {
 		s.until(at - ahead)
-		s.r.Model(pcm[:480], s.began.Add(at))
+		s.r.WriteModel(pcm[:480], s.began.Add(at))
 	}
 }
 
@@ -162,8 +164,8 @@ func TestBothSidesStandWhereTheyWereHeard(t *testing.T) {
 	for _, rate := range []int{8000, 11025, 16000, 24000, 44100, 48000} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newStudio(t)
-			s.say(tone(440, time.Second, rate), rate, 500*ms)
-			s.answer(tone(1000, 2*time.Second, 24000), 1800*ms, 0)
+			s.say(markTone(440, time.Second, rate), rate, 500*ms)
+			s.answer(markTone(1000, 2*time.Second, 24000), 1800*ms, 0)
 			got := s.close(5 * time.Second)
 			if d := got.length(); d != 5*time.Second {
 				t.Errorf("%d Hz: it is %v long", rate, d)
@@ -187,10 +189,10 @@ func TestNothingLeaks(t *testing.T) {
 				for i := range other {
 					other[i] = int16(noise * rand.NormFloat64())
 				}
-				for i, pcm := 0, tone(hz, 3*time.Second, 24000); i < len(pcm); i += 480 {
+				for i, pcm := 0, markTone(hz, 3*time.Second, 24000); i < len(pcm); i += 480 {
 					at := s.began.Add(time.Duration(i) * time.Second / 24000)
-					s.r.Person(pcm[i:i+480], 24000, at)
-					s.r.Model(other[i:i+480], at)
+					s.r.WriteCaller(pcm[i:i+480], 24000, at)
+					s.r.WriteModel(other[i:i+480], at)
 					s.until(time.Duration(i) * time.Second / 24000)
 				}
 				got := s.close(3 * time.Second)
@@ -231,11 +233,11 @@ func TestBurstsAndDelaysFindTheirPlace(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStudio(t)
 				last := time.Duration(0)
-				pcm := tone(440, 2*time.Second, 16000)
+				pcm := markTone(440, 2*time.Second, 16000)
 				for at := 1000 * ms; len(pcm) > 0; at += 20 * ms {
 					last = max(last, c.comes(at+20*ms))
 					s.until(last)
-					s.r.Person(pcm[:320], 16000, time.Now().Add(-20*ms)) // all that a gateway knows
+					s.r.WriteCaller(pcm[:320], 16000, time.Now().Add(-20*ms)) // all that a gateway knows
 					pcm = pcm[320:]
 				}
 				got := s.close(5 * time.Second)
@@ -250,11 +252,11 @@ func TestBurstsAndDelaysFindTheirPlace(t *testing.T) {
 func TestPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStudio(t)
-		s.say(tone(440, 200*ms, 16000), 16000, 0)
-		s.say(tone(440, 200*ms, 16000), 16000, 400*ms)
-		s.say(tone(440, 200*ms, 48000), 48000, 3*time.Second) // another microphone
-		s.answer(tone(440, 200*ms, 24000), 5*time.Second, 100*ms)
-		s.answer(tone(440, 200*ms, 24000), 5400*ms, 100*ms)
+		s.say(markTone(440, 200*ms, 16000), 16000, 0)
+		s.say(markTone(440, 200*ms, 16000), 16000, 400*ms)
+		s.say(markTone(440, 200*ms, 48000), 48000, 3*time.Second) // another microphone
+		s.answer(markTone(440, 200*ms, 24000), 5*time.Second, 100*ms)
+		s.answer(markTone(440, 200*ms, 24000), 5400*ms, 100*ms)
 		got := s.close(6 * time.Second)
 		wantStretches(t, "the person", got.left, 5*ms, 0, 200*ms, 400*ms, 600*ms, 3000*ms, 3200*ms)
 		wantStretches(t, "the model", got.right, 5*ms, 5000*ms, 5200*ms, 5400*ms, 5600*ms)
@@ -264,11 +266,11 @@ func TestPauses(t *testing.T) {
 func TestCutTakesBackWhatWasHandedOutAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStudio(t)
-		s.answer(tone(440, time.Second, 24000), 1000*ms, 200*ms) // the last frame goes out at 1.78 s
-		s.r.Cut(s.began.Add(1800 * ms))
-		s.answer(tone(440, 500*ms, 24000), 2200*ms, 200*ms)
-		s.r.Cut(s.began.Add(2600 * ms))
-		s.answer(tone(440, 500*ms, 24000), 6000*ms, 200*ms)
+		s.answer(markTone(440, time.Second, 24000), 1000*ms, 200*ms) // the last frame goes out at 1.78 s
+		s.r.TruncateModel(s.began.Add(1800 * ms))
+		s.answer(markTone(440, 500*ms, 24000), 2200*ms, 200*ms)
+		s.r.TruncateModel(s.began.Add(2600 * ms))
+		s.answer(markTone(440, 500*ms, 24000), 6000*ms, 200*ms)
 		got := s.close(6300 * ms) // before the end was heard
 		wantStretches(t, "the model", got.right, 6*ms, 1000*ms, 1800*ms, 2200*ms, 2600*ms, 6000*ms, 6300*ms)
 	})
@@ -278,12 +280,12 @@ func TestCutTakesBackWhatWasHandedOutAhead(t *testing.T) {
 func TestAGapIsMarked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStudio(t)
-		s.answer(tone(1000, 1000*ms, 24000), 500*ms, 200*ms)
+		s.answer(markTone(1000, 1000*ms, 24000), 500*ms, 200*ms)
 		s.until(1300 * ms)
-		s.r.Cut(s.began.Add(1300 * ms))
-		s.r.Mark(s.began.Add(1300 * ms))
+		s.r.TruncateModel(s.began.Add(1300 * ms))
+		s.r.AddMark(s.began.Add(1300 * ms))
 		s.until(4000 * ms)
-		s.r.Mark(s.began.Add(4000 * ms))
+		s.r.AddMark(s.began.Add(4000 * ms))
 		got := s.close(5 * time.Second)
 		wantStretches(t, "the model", got.right, 6*ms, 500*ms, 1500*ms, 4000*ms, 4200*ms)
 		for _, at := range []time.Duration{1300 * ms, 4000 * ms} {
@@ -297,11 +299,11 @@ func TestVoiceHandedOutLongBeforeItIsHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStudio(t)
 		for at := time.Second; at < 31*time.Second; at += 200 * ms {
-			s.r.Model(tone(440, 200*ms, 24000), s.began.Add(at))
+			s.r.WriteModel(markTone(440, 200*ms, 24000), s.began.Add(at))
 			synctest.Wait()
 		}
 		s.until(29 * time.Second)
-		s.r.Cut(s.began.Add(29 * time.Second))
+		s.r.TruncateModel(s.began.Add(29 * time.Second))
 		wantStretches(t, "the model", s.close(32*time.Second).right, 6*ms, time.Second, 29*time.Second)
 	})
 }
@@ -314,8 +316,8 @@ func TestDrift(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const length, rate = 2 * time.Minute, 16000
 				s := newStudio(t)
-				word, pause := tone(440, 200*ms, rate), make([]int16, rate/50)
-				voice := tone(880, 200*ms, 24000)
+				word, pause := markTone(440, 200*ms, rate), make([]int16, rate/50)
+				voice := markTone(880, 200*ms, 24000)
 				// The person's microphone runs at its own speed; a word at each fifth second of its own clock.
 				at := time.Duration(0) // by the person's clock
 				wall := func(d time.Duration) time.Duration { return d - d/1000*time.Duration(ppm)/1000 }
@@ -326,9 +328,9 @@ func TestDrift(t *testing.T) {
 					}
 					at += 20 * ms
 					s.until(wall(at))
-					s.r.Person(chunk, rate, time.Now().Add(-20*ms))
+					s.r.WriteCaller(chunk, rate, time.Now().Add(-20*ms))
 					if n := at % (5 * time.Second); n >= 1000*ms && n < 1200*ms { // the model, by the wall clock
-						s.r.Model(voice[(n-1000*ms)*24/ms:][:480], s.began.Add(wall(at/(5*time.Second)*(5*time.Second))+n))
+						s.r.WriteModel(voice[(n-1000*ms)*24/ms:][:480], s.began.Add(wall(at/(5*time.Second)*(5*time.Second))+n))
 					}
 				}
 				got := s.close(length)
@@ -356,7 +358,7 @@ func TestDrift(t *testing.T) {
 func TestACrashLeavesAFileThatPlays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStudio(t)
-		s.say(tone(440, 5*time.Second, 16000), 16000, 0)
+		s.say(markTone(440, 5*time.Second, 16000), 16000, 0)
 		synctest.Wait()
 		got := readOgg(t, s.f.bytes())
 		if d := got.length(); got.ended || d < 3*time.Second {
@@ -375,7 +377,7 @@ func TestFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 500 {
-			r.Person(tone(440, 20*ms, 16000), 16000, time.Now())
+			r.WriteCaller(markTone(440, 20*ms, 16000), 16000, time.Now())
 			time.Sleep(20 * ms)
 		}
 		select {
@@ -392,7 +394,7 @@ func TestFullDisk(t *testing.T) {
 		if !f.closed {
 			t.Error("the file is open")
 		}
-		r.Person(make([]int16, 320), 16000, time.Now()) // too late, and no harm
+		r.WriteCaller(make([]int16, 320), 16000, time.Now()) // too late, and no harm
 		readOgg(t, f.bytes())
 		full := &file{room: 1}
 		if _, err := record.New(full, time.Now()); !errors.Is(err, errFull) || !full.closed {
@@ -415,15 +417,15 @@ func TestASlowDiskHoldsNobodyUp(t *testing.T) {
 		}
 		time.Sleep(3 * time.Second)
 		for range 1000 {
-			r.Model(make([]int16, 480), time.Now())
+			r.WriteModel(make([]int16, 480), time.Now())
 		}
 		r.Stop()
 		if took := time.Since(began); took != 3*time.Second {
 			t.Errorf("it took %v", took)
 		}
 		time.Sleep(time.Minute)
-		r.Person(make([]int16, 16000), 16000, time.Now()) // too late
-		close(disk)                                       // it moves again
+		r.WriteCaller(make([]int16, 16000), 16000, time.Now()) // too late
+		close(disk)                                            // it moves again
 		if err := r.Close(); err == nil || !strings.Contains(err.Error(), "dropped") {
 			t.Errorf("Close returned %v", err)
 		}
@@ -442,7 +444,7 @@ func TestRatesThatFlap(t *testing.T) {
 	began := mediatest.CPUTime(t)
 	const n = 200
 	for i := range n {
-		r.Person(make([]int16, 1), 47999-i%9*2, time.Now()) // one sample in a message of 100 bytes
+		r.WriteCaller(make([]int16, 1), 47999-i%9*2, time.Now()) // one sample in a message of 100 bytes
 	}
 	if err := r.Close(); err != nil {
 		t.Error(err)
@@ -458,11 +460,11 @@ func TestAnythingGoes(t *testing.T) {
 		s := newStudio(t)
 		for _, at := range []time.Duration{-time.Hour, -10 * ms, 0, 24 * time.Hour, 400 * 24 * time.Hour, time.Second} {
 			for _, n := range []int{0, 1, 320, 4801, 48000} {
-				s.r.Model(tone(440, time.Second, 48000)[:n], s.began.Add(at))
+				s.r.WriteModel(markTone(440, time.Second, 48000)[:n], s.began.Add(at))
 				for _, rate := range []int{0, 7999, 8000, 44101, 48000, 48001} {
-					s.r.Person(tone(440, time.Second, 48000)[:n], rate, s.began.Add(at))
+					s.r.WriteCaller(markTone(440, time.Second, 48000)[:n], rate, s.began.Add(at))
 				}
-				s.r.Cut(s.began.Add(at))
+				s.r.TruncateModel(s.began.Add(at))
 				time.Sleep(100 * ms)
 			}
 		}

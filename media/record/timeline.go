@@ -6,33 +6,33 @@ import "voxgate/media"
 const (
 	// writeDelay is how long after its time sound is written. It must exceed what a client gets ahead (200 ms), or an interruption
 	// could not withdraw it, and the delay of any network that is still usable for talking.
-	hold = rate
+	writeDelay = rate
 
 	// maxDrift is how far the caller's sound may be from its place before it is moved. Moving is inaudible in a pause, so there it
 	// is half of that.
-	loose      = rate / 10
-	loosePause = rate / 20
+	maxDrift        = rate / 10
+	maxDriftInPause = rate / 20
 
 	// maxEarly bounds how much of the caller's sound is kept ahead of its time, for clients that send speech faster than real time
 	// and for wrong clocks. For the model it is as much as a playout keeps, since a client that paces the voice itself gets it as
 	// soon as it arrives.
-	early      = 10 * rate
-	earlyModel = 120 * rate
+	maxEarly      = 10 * rate
+	maxEarlyModel = 120 * rate
 
 	// speechLevel is the mean amplitude below which there is no speech: -50 dBFS.
-	quiet = 104
+	speechLevel = 104
 
-	fade = rate * 5 / 1000 // fade-out where the model is cut off
+	fadeSamples = rate * 5 / 1000 // fade-out where the model is cut off
 )
 
 // timeline holds both channels from the next sample to write on.
 type timeline struct {
-	start       int64
-	left, right channel
-	up          *media.Resampler // for the caller's sound; nil at 24 kHz
-	upRate      int
-	gap         int64 // start of the silence before the caller's last words
-	word        int64 // end of that silence
+	start        int64
+	left, right  channel
+	resampler    *media.Resampler // for the caller's sound; nil at 24 kHz
+	inputRate    int
+	silenceStart int64 // start of the silence before the caller's last words
+	silenceEnd   int64 // end of that silence
 }
 
 // channel is one side. Sample i of the timeline is pcm[i-start].
@@ -42,7 +42,7 @@ type channel struct {
 }
 
 // write puts sound at a position, over what is there. It drops what is too late, or more than maxEarly ahead.
-func (c *channel) put(pcm []int16, at, start, early int64) {
+func (c *channel) write(pcm []int16, at, start, early int64) {
 	c.end = at + int64(len(pcm))
 	if late := start - at; late > 0 {
 		pcm, at = pcm[min(late, int64(len(pcm))):], start
@@ -60,13 +60,13 @@ func (c *channel) put(pcm []int16, at, start, early int64) {
 }
 
 // truncateModel silences the model from a position on.
-func (t *timeline) cut(at int64) {
+func (t *timeline) truncateModel(at int64) {
 	c := &t.right
 	at = max(at, t.start)
 	if from := at - t.start; from < int64(len(c.pcm)) {
 		clear(c.pcm[from:])
-		for i := range min(int64(fade), from) {
-			c.pcm[from-1-i] = int16(int64(c.pcm[from-1-i]) * i / fade)
+		for i := range min(int64(fadeSamples), from) {
+			c.pcm[from-1-i] = int16(int64(c.pcm[from-1-i]) * i / fadeSamples)
 		}
 	}
 	c.end = min(c.end, at)
@@ -77,68 +77,68 @@ func (t *timeline) cut(at int64) {
 // Sound after a gap may follow a pause, or be late: the network delayed it, and more arrives at once. So it is placed by the clock.
 // If then more arrives than time has passed, all of it is moved back into the silence before it. Sound never arrives before it is
 // spoken, so moving it back only brings it nearer to its true place.
-func (t *timeline) person(pcm []int16, from int, at int64) {
-	if t.upRate != from {
-		t.flush()
-		t.up, t.upRate = nil, from
+func (t *timeline) addCaller(pcm []int16, from int, at int64) {
+	if t.inputRate != from {
+		t.flushResampler()
+		t.resampler, t.inputRate = nil, from
 		if from != rate {
-			t.up = media.NewResampler(from, rate)
+			t.resampler = media.NewResampler(from, rate)
 		}
 	}
-	pause := level(pcm) < quiet
-	tolerance := int64(loose)
+	pause := meanAmplitude(pcm) < speechLevel
+	tolerance := int64(maxDrift)
 	if pause {
-		tolerance = loosePause
+		tolerance = maxDriftInPause
 	}
-	at = min(at, t.start+early)
-	t.moveBack(t.left.end + t.held() - at)
-	off := at - t.left.end - t.held()
+	at = min(at, t.start+maxEarly)
+	t.moveBack(t.left.end + t.buffered() - at)
+	off := at - t.left.end - t.buffered()
 	switch {
 	case off > tolerance:
-		t.flush()
-		t.gap, t.word = t.left.end, max(at, t.start)
-		t.left.end = t.word
+		t.flushResampler()
+		t.silenceStart, t.silenceEnd = t.left.end, max(at, t.start)
+		t.left.end = t.silenceEnd
 	case off < -tolerance && pause:
 		return // the sender's clock is fast, and this is silence
 	}
 	t.left.end = max(t.left.end, t.start) // too late for its place: append it
-	if t.up != nil {
-		pcm = t.up.Resample(pcm)
+	if t.resampler != nil {
+		pcm = t.resampler.Resample(pcm)
 	}
-	t.left.put(pcm, t.left.end, t.start, early)
+	t.left.write(pcm, t.left.end, t.start, maxEarly)
 }
 
 // flushResampler ends a stretch of the caller's sound with what the resampler still holds.
-func (t *timeline) flush() {
-	if t.up != nil && t.left.end >= t.start {
-		t.left.put(t.up.Flush(), t.left.end, t.start, early)
+func (t *timeline) flushResampler() {
+	if t.resampler != nil && t.left.end >= t.start {
+		t.left.write(t.resampler.Flush(), t.left.end, t.start, maxEarly)
 	}
 }
 
 // buffered returns how much of the caller's sound the resampler holds.
-func (t *timeline) held() int64 {
-	if t.up == nil {
+func (t *timeline) buffered() int64 {
+	if t.resampler == nil {
 		return 0
 	}
-	return t.up.Buffered()
+	return t.resampler.Buffered()
 }
 
 // moveBack removes up to n samples of the silence before the caller's last words.
 func (t *timeline) moveBack(n int64) {
 	c := &t.left
-	n = min(n, t.word-max(t.gap, t.start))
-	if n <= 0 || c.end < t.word || c.end-t.start > int64(len(c.pcm)) {
+	n = min(n, t.silenceEnd-max(t.silenceStart, t.start))
+	if n <= 0 || c.end < t.silenceEnd || c.end-t.start > int64(len(c.pcm)) {
 		return
 	}
-	from, to := t.word-t.start, c.end-t.start
+	from, to := t.silenceEnd-t.start, c.end-t.start
 	copy(c.pcm[from-n:], c.pcm[from:to])
 	clear(c.pcm[to-n : to])
-	t.word -= n
+	t.silenceEnd -= n
 	c.end -= n
 }
 
 // nextFrame removes the first 20 ms and returns them interleaved.
-func (t *timeline) next(frame *[2 * frameSamples]int16) {
+func (t *timeline) nextFrame(frame *[2 * frameSamples]int16) {
 	clear(frame[:])
 	for i, c := range []*channel{&t.left, &t.right} {
 		n := min(frameSamples, len(c.pcm))
@@ -151,7 +151,7 @@ func (t *timeline) next(frame *[2 * frameSamples]int16) {
 }
 
 // meanAmplitude returns the mean absolute sample.
-func level(pcm []int16) int {
+func meanAmplitude(pcm []int16) int {
 	if len(pcm) == 0 {
 		return 0
 	}

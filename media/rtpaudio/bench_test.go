@@ -73,10 +73,10 @@ func BenchmarkReceiver(b *testing.B) {
 				raw = append(raw, p)
 			}
 			o := rtpaudio.ReceiverOptions{
-				Codec: opus.Codec{Decoder: c.choice},
-				Types: []uint8{typeOpus},
-				RED:   []uint8{typeRED},
-				NACK:  func(uint32, []uint16) {},
+				Codec:        opus.Codec{Decoder: c.choice},
+				PayloadTypes: []uint8{typeOpus},
+				REDTypes:     []uint8{typeRED},
+				SendNACK:     func(uint32, []uint16) {},
 			}
 			src := &endless{raw: raw, n: b.N, lost: c.lost}
 			b.ReportAllocs()

@@ -22,19 +22,19 @@ const (
 	// every late packet would put the sink further ahead.
 	aheadWait = 200 * time.Millisecond
 	// quietLevel is the RMS below which decoded sound is a pause in any room: -54 dBov, 28 dB below speech.
-	quiet = 64
+	quietLevel = 64
 	// minFloor is the RMS that zero input counts as: -70 dBov.
-	leastFloor = 10
+	minFloor = 10
 	// pauseOverFloor is the ratio of a pause to the room's noise floor, at most, 6 dB: frames of steady noise reach 3 dB over the
 	// quietest of them.
-	overRoom = 2
+	pauseOverFloor = 2
 	// minLoud is how much sound in a row ends a pause. Less is a click, which is kept but is not a word.
-	leastLoud = 2 * media.FrameDuration
+	minLoud = 2 * media.FrameDuration
 	// minPause is how long a pause must have lasted before it is stretched: longer than the closure of a "p".
-	leastPause = 200 * time.Millisecond
+	minPause = 200 * time.Millisecond
 	// minDrift is how far the sink must be off the clock before a pause is changed. The clocks of good devices drift as much in two
 	// minutes.
-	leastEdit = 10 * time.Millisecond
+	minDrift = 10 * time.Millisecond
 	// spliceTime is the length of a crossfade where part of a pause is left out or repeated.
 	spliceTime = 2500 * time.Microsecond
 )
@@ -43,131 +43,131 @@ const (
 // stretches pauses if the sink is off. It never changes sound, only its pauses.
 type clock struct {
 	*Receiver
-	rate    int
-	meter   delayMeter
-	pcm     []int16 // the decoded sound
-	most    int     // maximum samples of a packet; pcm has room for more
-	silence []int16 // 20 ms of zeros
-	fade    []int16 // 20 ms that begin with a fade-out
-	tail    []int16 // the last 5 ms written
-	silent  bool    // the last sound written was inserted silence
+	rate       int
+	meter      delayMeter
+	pcm        []int16 // the decoded sound
+	maxSamples int     // maximum samples of a packet; pcm has room for more
+	silence    []int16 // 20 ms of zeros
+	fade       []int16 // 20 ms that begin with a fade-out
+	tail       []int16 // the last 5 ms written
+	isSilent   bool    // the last sound written was inserted silence
 
-	started bool          // sound has been written: the clock runs
-	ts      uint32        // the RTP timestamp after the last sound
-	due     time.Time     // when the sound written so far ends on the wall clock
-	filled  time.Duration // silence inserted since the last packet with sound
-	pause   time.Duration // how long the sink has had silence
-	loud    time.Duration // how long the sink has had sound, in a row
-	resume  time.Time     // when silence is written, within endOfTurn, even if the sink is ahead
-	floor   noiseFloor
+	isStarted       bool          // sound has been written: the clock runs
+	ts              uint32        // the RTP timestamp after the last sound
+	soundEnd        time.Time     // when the sound written so far ends on the wall clock
+	insertedSilence time.Duration // silence inserted since the last packet with sound
+	pauseLength     time.Duration // how long the sink has had silence
+	loudLength      time.Duration // how long the sink has had sound, in a row
+	resumeSilence   time.Time     // when silence is written, within endOfTurn, even if the sink is ahead
+	floor           noiseFloor
 }
 
 func newClock(r *Receiver) clock {
 	rate := r.sink.Rate()
 	most, frame := media.Samples(media.MaxPacketDuration, rate), media.Samples(media.FrameDuration, rate)
 	return clock{
-		Receiver: r,
-		rate:     rate,
-		meter:    delayMeter{clock: r.options.Codec.ClockRate()},
-		most:     most,
-		pcm:      make([]int16, most+frame),
-		silence:  make([]int16, frame),
-		fade:     make([]int16, frame),
-		tail:     make([]int16, 0, media.Samples(media.FadeDuration, rate)),
+		Receiver:   r,
+		rate:       rate,
+		meter:      delayMeter{clock: r.options.Codec.ClockRate()},
+		maxSamples: most,
+		pcm:        make([]int16, most+frame),
+		silence:    make([]int16, frame),
+		fade:       make([]int16, frame),
+		tail:       make([]int16, 0, media.Samples(media.FadeDuration, rate)),
 	}
 }
 
 // slack returns how late a packet may be: as late as usual, plus the time to see what was lost before it.
 func (c *clock) slack() time.Duration {
-	return max(jitterSlack, min(c.meter.late+maxConcealed, maxSlack))
+	return max(jitterSlack, min(c.meter.lateness+maxConcealed, maxSlack))
 }
 
 // nextSilence returns when silence replaces a missing packet, or zero for never. A packet is due when the sound written so far
 // ends. If the sender's clock is slower than ours, it is due when the sender has it: the delay is made up for in a pause.
-func (c *clock) silenceAt() time.Time {
-	if !c.started {
+func (c *clock) nextSilence() time.Time {
+	if !c.isStarted {
 		return time.Time{}
 	}
-	due := c.due
-	if t := c.meter.ideal(c.ts); t.After(due) {
+	due := c.soundEnd
+	if t := c.meter.idealArrival(c.ts); t.After(due) {
 		due = t
 	}
 	due = due.Add(c.slack())
-	if c.pause < endOfTurn && c.resume.Before(due) {
-		return c.resume
+	if c.pauseLength < endOfTurn && c.resumeSilence.Before(due) {
+		return c.resumeSilence
 	}
 	return due
 }
 
 // writeSilenceTick writes 20 ms of silence in place of a missing packet.
-func (c *clock) tickSilence() error {
-	c.filled += media.FrameDuration
-	c.pause += media.FrameDuration
-	c.resume = c.resume.Add(media.FrameDuration)
+func (c *clock) writeSilenceTick() error {
+	c.insertedSilence += media.FrameDuration
+	c.pauseLength += media.FrameDuration
+	c.resumeSilence = c.resumeSilence.Add(media.FrameDuration)
 	return c.writeSilence(media.FrameDuration)
 }
 
 // writePaced writes n samples of pcm, the sound before ts. In a pause it leaves some of them out if the sink is ahead of the wall
 // clock, and repeats some if it is behind.
-func (c *clock) pace(n int, now time.Time) error {
+func (c *clock) writePaced(n int, now time.Time) error {
 	d := media.Duration(n, c.rate)
-	if !c.started {
-		c.started, c.due = true, now
+	if !c.isStarted {
+		c.isStarted, c.soundEnd = true, now
 	}
-	c.filled = 0
-	ahead, behind := c.due.Sub(now), c.meter.ideal(c.ts).Sub(c.due.Add(d))
+	c.insertedSilence = 0
+	ahead, behind := c.soundEnd.Sub(now), c.meter.idealArrival(c.ts).Sub(c.soundEnd.Add(d))
 	switch {
-	case !c.inPause(c.pcm[:n], d):
-		c.resume = now.Add(d + max(aheadWait, c.slack()))
+	case !c.isPause(c.pcm[:n], d):
+		c.resumeSilence = now.Add(d + max(aheadWait, c.slack()))
 		return c.writeSound(c.pcm[:n])
-	case c.pause > endOfTurn && ahead >= leastEdit:
-		cut := n - leaveOut(c.pcm[:n], media.Samples(ahead, c.rate), media.Samples(spliceTime, c.rate))
+	case c.pauseLength > endOfTurn && ahead >= minDrift:
+		cut := n - cutSamples(c.pcm[:n], media.Samples(ahead, c.rate), media.Samples(spliceTime, c.rate))
 		c.stats.Skipped += media.Duration(cut, c.rate)
 		n -= cut
-	case c.pause > leastPause && behind >= leastEdit:
-		more := repeat(c.pcm, n, media.Samples(min(behind, media.FrameDuration), c.rate), media.Samples(spliceTime, c.rate))
+	case c.pauseLength > minPause && behind >= minDrift:
+		more := repeatSamples(c.pcm, n, media.Samples(min(behind, media.FrameDuration), c.rate), media.Samples(spliceTime, c.rate))
 		c.stats.Stretched += media.Duration(more, c.rate)
 		n += more
 	}
-	if t := now.Add(d + c.slack()); t.After(c.resume) {
-		c.resume = t
+	if t := now.Add(d + c.slack()); t.After(c.resumeSilence) {
+		c.resumeSilence = t
 	}
 	return c.writeSound(c.pcm[:n])
 }
 
 // isPause reports whether decoded sound is part of a pause, and measures the pause. The loudest 20 ms decide, since a word may
 // begin within a long packet.
-func (c *clock) inPause(pcm []int16, d time.Duration) bool {
+func (c *clock) isPause(pcm []int16, d time.Duration) bool {
 	level := 0.0
 	for rest := pcm; len(rest) > 0; rest = rest[min(len(rest), len(c.silence)):] {
 		level = max(level, media.RMS(rest[:min(len(rest), len(c.silence))]))
 	}
-	room := c.floor.follow(level, c.loud > 0)
-	if level < max(quiet, overRoom*room) {
-		c.loud = 0
-		c.pause += d
+	room := c.floor.update(level, c.loudLength > 0)
+	if level < max(quietLevel, pauseOverFloor*room) {
+		c.loudLength = 0
+		c.pauseLength += d
 		return true
 	}
-	if c.loud += d; c.loud >= leastLoud {
-		c.pause = 0
+	if c.loudLength += d; c.loudLength >= minLoud {
+		c.pauseLength = 0
 	}
 	return false
 }
 
 // cutSamples removes n samples from the middle of pcm, or as many as it can, and returns how many remain.
-func leaveOut(pcm []int16, n, splice int) int {
+func cutSamples(pcm []int16, n, splice int) int {
 	n = min(n, len(pcm)-splice)
 	if n < 1 {
 		return len(pcm)
 	}
-	left := len(pcm) - n
-	crossfade(pcm[left-splice:left], pcm[len(pcm)-splice:])
-	return left
+	remaining := len(pcm) - n
+	crossfade(pcm[remaining-splice:remaining], pcm[len(pcm)-splice:])
+	return remaining
 }
 
 // repeatSamples repeats n samples at the end of pcm[:size], or none if it is too short for that, and returns how many. pcm must
 // have room for them.
-func repeat(pcm []int16, size, n, splice int) int {
+func repeatSamples(pcm []int16, size, n, splice int) int {
 	n = min(n, size-splice, len(pcm)-size)
 	if n < splice {
 		return 0
@@ -190,15 +190,15 @@ func (c *clock) writeSound(pcm []int16) error {
 	if len(pcm) == 0 {
 		return nil
 	}
-	if c.silent && (pcm[0] > quiet || pcm[0] < -quiet) {
+	if c.isSilent && (pcm[0] > quietLevel || pcm[0] < -quietLevel) {
 		n := min(len(pcm), media.Samples(spliceTime, c.rate))
 		for i := range n {
 			pcm[i] = int16(int(pcm[i]) * i / n)
 		}
 	}
-	c.silent = false
+	c.isSilent = false
 	c.tail = append(c.tail[:0], pcm[max(0, len(pcm)-cap(c.tail)):]...)
-	return c.write(pcm)
+	return c.writePCM(pcm)
 }
 
 // writeSilence writes d of silence. To avoid a click, the last 5 ms of sound are first played backwards, which has no step, and
@@ -210,26 +210,26 @@ func (c *clock) writeSilence(d time.Duration) error {
 	}
 	c.stats.Silence += d
 	n := media.Samples(d, c.rate)
-	if !c.silent {
-		c.silent = true
+	if !c.isSilent {
+		c.isSilent = true
 		clear(c.fade)
 		media.FadeOut(c.fade, c.tail)
 		first := min(n, len(c.fade))
-		if err := c.write(c.fade[:first]); err != nil {
+		if err := c.writePCM(c.fade[:first]); err != nil {
 			return err
 		}
 		n -= first
 	}
 	for ; n > 0; n -= len(c.silence) {
-		if err := c.write(c.silence[:min(n, len(c.silence))]); err != nil {
+		if err := c.writePCM(c.silence[:min(n, len(c.silence))]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *clock) write(pcm []int16) error {
-	c.due = c.due.Add(media.Duration(len(pcm), c.rate))
+func (c *clock) writePCM(pcm []int16) error {
+	c.soundEnd = c.soundEnd.Add(media.Duration(len(pcm), c.rate))
 	if err := c.sink.WritePCM(pcm); err != nil {
 		return fmt.Errorf("write PCM: %w", err)
 	}
@@ -241,15 +241,15 @@ type noiseFloor float64
 
 // update adds the level of the next 20 ms and returns the noise level. It follows a lower level at once, and rises by two thirds in
 // a second. During speech it rises more slowly; the gaps of real speech bring it down again.
-func (f *noiseFloor) follow(level float64, speech bool) float64 {
-	floor := max(float64(*f), leastFloor)
+func (f *noiseFloor) update(level float64, speech bool) float64 {
+	floor := max(float64(*f), minFloor)
 	switch {
 	case level < floor:
-		floor = max(level, leastFloor)
+		floor = max(level, minFloor)
 	case speech:
 		floor *= 1.005
 	default:
-		floor = min(floor*1.01, max(level, leastFloor))
+		floor = min(floor*1.01, max(level, minFloor))
 	}
 	*f = noiseFloor(floor)
 	return floor

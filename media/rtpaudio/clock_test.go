@@ -15,7 +15,7 @@ func TestEditPause(t *testing.T) {
 	natural := step(room)
 	for n := -1; n <= size+10; n++ {
 		pcm := append([]int16(nil), room...)
-		left := leaveOut(pcm, n, splice)
+		left := cutSamples(pcm, n, splice)
 		if want := size - max(0, min(n, size-splice)); left != want {
 			t.Fatalf("%d of %d samples are left, want %d", left, size, want)
 		}
@@ -23,7 +23,7 @@ func TestEditPause(t *testing.T) {
 			t.Errorf("%d left out: from %d to %d, a step of %d", n, pcm[0], pcm[left-1], step(pcm[:left]))
 		}
 		pcm = append(append([]int16(nil), room...), make([]int16, size)...)
-		more := repeat(pcm, size, n, splice)
+		more := repeatSamples(pcm, size, n, splice)
 		want := min(n, size-splice)
 		if n < splice {
 			want = 0

@@ -12,7 +12,7 @@ const (
 	delayWindow = 2 * time.Second
 	// minPackets must be in a window before the previous one is dropped. After a pause without packets, one late packet must not
 	// make all following ones look early.
-	leastPackets = 25
+	minPackets = 25
 	// delayJump is more than any queue on a path delays: the sender was muted and its timestamps stood still, or they have jumped.
 	delayJump = 500 * time.Millisecond
 	// latenessStep and latenessSteps are the resolution of the histogram of lateness. Packets later than its 240 ms are not waited
@@ -31,51 +31,54 @@ const (
 // assumes that the least delayed recent packet was not delayed at all. Since old packets are forgotten, it follows a clock that
 // runs too fast or too slow.
 type delayMeter struct {
-	clock  int // rate of the timestamps, in Hz
-	known  bool
-	epoch  time.Time // arrival of the first packet
-	ts     uint32    // of the newest packet
-	sent   int64     // ts relative to the first packet, in units of the RTP clock
-	window time.Time // start of the current window
-	count  int       // packets in the window
-	least  [2]time.Duration
-	last   time.Time // arrival of the last packet
+	clock       int // rate of the timestamps, in Hz
+	isStarted   bool
+	epoch       time.Time // arrival of the first packet
+	ts          uint32    // of the newest packet
+	elapsed     int64     // ts relative to the first packet, in units of the RTP clock
+	windowStart time.Time // start of the current window
+	count       int       // packets in the window
+	minDelays   [2]time.Duration
+	lastArrival time.Time // arrival of the last packet
 
-	delay   time.Duration // of the newest packet
-	jitter  jitter
-	weights [latenessSteps]float32
-	late    time.Duration // lateness that 97 % of recent packets did not exceed
+	delay    time.Duration // of the newest packet
+	jitter   jitter
+	weights  [latenessSteps]float32
+	lateness time.Duration // lateness that 97 % of recent packets did not exceed
 }
 
 // restart forgets the clocks, but not how late packets may be.
-func (m *delayMeter) restart() { m.known = false }
+func (m *delayMeter) restart() { m.isStarted = false }
 
 // observe adds the timestamp and the arrival of a packet. newest means that it is the latest in sequence order.
 func (m *delayMeter) observe(ts uint32, at time.Time, newest bool) {
-	if !m.known {
-		*m = delayMeter{clock: m.clock, known: true, epoch: at, ts: ts, window: at, last: at, weights: m.weights, late: m.late, jitter: m.jitter}
-		if m.late == 0 {
+	if !m.isStarted {
+		*m = delayMeter{
+			clock: m.clock, isStarted: true, epoch: at, ts: ts, windowStart: at, lastArrival: at,
+			weights: m.weights, lateness: m.lateness, jitter: m.jitter,
+		}
+		if m.lateness == 0 {
 			m.weights[0] = 1 // or the second packet would define everything
 		}
 	}
-	sent := m.sent + int64(int32(ts-m.ts))
+	sent := m.elapsed + int64(int32(ts-m.ts))
 	delay := at.Sub(m.epoch) - rtpDuration(sent, m.clock)
 	if newest {
-		if delay-m.base() > delayJump {
+		if delay-m.baseDelay() > delayJump {
 			m.restart()
 			m.observe(ts, at, true)
 			return
 		}
-		m.ts, m.sent = ts, sent
+		m.ts, m.elapsed = ts, sent
 		m.jitter.add(delay - m.delay)
 		m.delay = delay
 	}
-	if at.Sub(m.window) >= delayWindow && m.count >= leastPackets {
-		m.window, m.count, m.least[1], m.least[0] = at, 0, m.least[0], delay
+	if at.Sub(m.windowStart) >= delayWindow && m.count >= minPackets {
+		m.windowStart, m.count, m.minDelays[1], m.minDelays[0] = at, 0, m.minDelays[0], delay
 	}
 	m.count++
-	m.least[0] = min(m.least[0], delay)
-	m.weigh(delay-m.base(), at)
+	m.minDelays[0] = min(m.minDelays[0], delay)
+	m.addLateness(delay-m.baseDelay(), at)
 }
 
 // jitter averages the difference between the delays of consecutive packets: D in RFC 3550, section 6.4.1.
@@ -92,35 +95,35 @@ func (j *jitter) add(d time.Duration) {
 func (j *jitter) mean() time.Duration { return j.sum / max(j.count, 1) }
 
 // baseDelay returns the minimum delay of the last two to four seconds, relative to the first packet.
-func (m *delayMeter) base() time.Duration { return min(m.least[0], m.least[1]) }
+func (m *delayMeter) baseDelay() time.Duration { return min(m.minDelays[0], m.minDelays[1]) }
 
 // addLateness adds a lateness to the histogram. Of packets that were held up together, only the first shows by how much.
-func (m *delayMeter) weigh(late time.Duration, at time.Time) {
+func (m *delayMeter) addLateness(late time.Duration, at time.Time) {
 	for i := range m.weights {
 		m.weights[i] *= latenessMemory
 	}
-	if at.Sub(m.last) >= media.FrameDuration/8 {
+	if at.Sub(m.lastArrival) >= media.FrameDuration/8 {
 		m.weights[max(0, min(latenessSteps-1, int(late/latenessStep)))] += 1 - latenessMemory
 	}
-	m.last = at
+	m.lastArrival = at
 	var sum, share float32
 	for _, w := range m.weights {
 		sum += w
 	}
 	for i, w := range m.weights {
 		if share += w; share >= sum*latenessShare {
-			m.late = time.Duration(i+1) * latenessStep
+			m.lateness = time.Duration(i+1) * latenessStep
 			return
 		}
 	}
 }
 
 // idealArrival returns when a packet of timestamp ts would arrive on an idle path, or zero if that is unknown.
-func (m *delayMeter) ideal(ts uint32) time.Time {
-	if !m.known {
+func (m *delayMeter) idealArrival(ts uint32) time.Time {
+	if !m.isStarted {
 		return time.Time{}
 	}
-	return m.epoch.Add(m.base() + rtpDuration(m.sent+int64(int32(ts-m.ts)), m.clock))
+	return m.epoch.Add(m.baseDelay() + rtpDuration(m.elapsed+int64(int32(ts-m.ts)), m.clock))
 }
 
 // rtpDuration returns the duration of n units of an RTP clock of rate Hz, without overflow.

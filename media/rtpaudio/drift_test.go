@@ -117,7 +117,7 @@ func TestReceiverDrift(t *testing.T) {
 						start:   time.Now(),
 					}
 					sink := &follower{start: src.start}
-					rx := rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{Codec: opus.Codec{}, Types: []uint8{typeOpus}})
+					rx := rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{Codec: opus.Codec{}, PayloadTypes: []uint8{typeOpus}})
 					if err := rx.Run(context.Background(), src); err != nil {
 						t.Fatal(err)
 					}

@@ -50,7 +50,7 @@ func TestReceiverG711(t *testing.T) {
 					arrivals, whole := phone(1200*ms, frame)
 					arrivals = c.edit(arrivals)
 					c.want.Packets = uint64(len(arrivals))
-					sink, stats := receiveBy(t, arrivals, 1200*ms, 8000, rtpaudio.ReceiverOptions{Codec: g711.MuLaw, Types: []uint8{0}})
+					sink, stats := receiveBy(t, arrivals, 1200*ms, 8000, rtpaudio.ReceiverOptions{Codec: g711.MuLaw, PayloadTypes: []uint8{0}})
 					if stats != c.want {
 						t.Errorf("stats\n%+v, want\n%+v", stats, c.want)
 					}
@@ -112,7 +112,7 @@ func TestReceiverEvents(t *testing.T) {
 				arrivals := c.edit(slices.Clone(sent))
 				var got []string
 				sink, stats := receiveBy(t, append(arrivals, arrivals...), 1040*ms, 8000, rtpaudio.ReceiverOptions{
-					Codec: g711.MuLaw, Types: []uint8{0}, Events: []uint8{101}, Event: func(e rtpaudio.Event) {
+					Codec: g711.MuLaw, PayloadTypes: []uint8{0}, EventTypes: []uint8{101}, OnEvent: func(e rtpaudio.Event) {
 						if e.SSRC != 7 {
 							t.Errorf("%+v", e)
 						}
@@ -150,7 +150,7 @@ func TestReceiverComfortNoise(t *testing.T) {
 			sent = append(sent, noise)
 			noise.pkt.SequenceNumber++
 		}
-		sink, stats := receiveBy(t, sent, 1000*ms+pause, 8000, rtpaudio.ReceiverOptions{Codec: g711.MuLaw, Types: []uint8{0}})
+		sink, stats := receiveBy(t, sent, 1000*ms+pause, 8000, rtpaudio.ReceiverOptions{Codec: g711.MuLaw, PayloadTypes: []uint8{0}})
 		if stats.Lost+stats.Late != 0 || stats.Concealed != 0 || stats.Silence != pause {
 			t.Errorf("stats %+v", stats)
 		}

@@ -90,7 +90,7 @@ func receive(t *testing.T, arrivals []arrival, total time.Duration, choice opus.
 		arrivals,
 		total,
 		16000,
-		rtpaudio.ReceiverOptions{Codec: opus.Codec{Decoder: choice}, Types: []uint8{typeOpus}, RED: []uint8{typeRED}},
+		rtpaudio.ReceiverOptions{Codec: opus.Codec{Decoder: choice}, PayloadTypes: []uint8{typeOpus}, REDTypes: []uint8{typeRED}},
 	)
 }
 

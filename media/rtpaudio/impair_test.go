@@ -188,9 +188,9 @@ func transmit(t *testing.T, packets [][]byte, s sender, p path) (sink *recorder,
 			net.sent[h.SequenceNumber] = raw
 			net.send(raw, now.Add(time.Duration(i)*20*ms))
 		}
-		o := rtpaudio.ReceiverOptions{Codec: opus.Codec{}, Types: []uint8{typeOpus}, RED: []uint8{typeRED}}
+		o := rtpaudio.ReceiverOptions{Codec: opus.Codec{}, PayloadTypes: []uint8{typeOpus}, REDTypes: []uint8{typeRED}}
 		if s.nack {
-			o.NACK, o.RTT = net.again, func() time.Duration { return 2 * oneWay }
+			o.SendNACK, o.RTT = net.again, func() time.Duration { return 2 * oneWay }
 		}
 		rx := rtpaudio.NewReceiver(sink, o)
 		if err := rx.Run(context.Background(), net); err != nil {

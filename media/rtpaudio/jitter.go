@@ -4,7 +4,7 @@ import "time"
 
 // maxHeldPackets is how many packets can wait behind a gap in the sequence: more than arrive in the maximum wait of 200 ms, except
 // for packets of 2.5 ms. It is a power of two, since sequence numbers wrap around.
-const heldPackets = 64
+const maxHeldPackets = 64
 
 // packet is one RTP packet with its sequence number. Without payload it holds no sound.
 type packet struct {
@@ -12,36 +12,36 @@ type packet struct {
 	ts      uint32
 	arrived time.Time
 	payload []byte
-	copied  bool // a copy that came in a later packet
+	isCopy  bool // a copy that came in a later packet
 	event   Event
 }
 
 // request describes a missing packet.
 type request struct {
-	since time.Time // arrival of the first packet after it
-	asked time.Time // when it was last requested
-	times int       // how often it was requested
+	since       time.Time // arrival of the first packet after it
+	lastRequest time.Time // when it was last requested
+	count       int       // how often it was requested
 }
 
 // reorderer holds the packets that arrived ahead of a missing one.
 type reorderer struct {
-	units   func(payload []byte) uint32 // duration of a payload in units of the RTP clock
-	next    uint16                      // the next sequence number to play
-	newest  uint16                      // the latest held
-	history uint64                      // bit i: next-1-i has arrived
-	held    int
-	slots   [heldPackets]packet
-	present uint64               // bit i: slots[i] holds a packet
-	missing [heldPackets]request // packets missing between next and newest
+	payloadUnits func(payload []byte) uint32 // duration of a payload in units of the RTP clock
+	next         uint16                      // the next sequence number to play
+	newest       uint16                      // the latest held
+	history      uint64                      // bit i: next-1-i has arrived
+	heldCount    int
+	slots        [maxHeldPackets]packet
+	present      uint64                  // bit i: slots[i] holds a packet
+	missing      [maxHeldPackets]request // packets missing between next and newest
 }
 
 // reset makes seq the next one.
 func (r *reorderer) reset(seq uint16) {
-	r.next, r.history, r.held, r.present = seq, 0, 0, 0
+	r.next, r.history, r.heldCount, r.present = seq, 0, 0, 0
 }
 
 // hasArrived reports whether seq, at most 64 before next, has arrived.
-func (r *reorderer) came(seq uint16) bool {
+func (r *reorderer) hasArrived(seq uint16) bool {
 	return r.history>>(r.next-1-seq)&1 != 0
 }
 
@@ -54,26 +54,26 @@ func (r *reorderer) advance(seq uint16) (lost int) {
 }
 
 // holds reports whether seq, less than maxHeldPackets after next, is held.
-func (r *reorderer) holds(seq uint16) bool { return r.present>>(seq%heldPackets)&1 != 0 }
+func (r *reorderer) holds(seq uint16) bool { return r.present>>(seq%maxHeldPackets)&1 != 0 }
 
 // holdPacket keeps a copy of p, less than maxHeldPackets after next, and returns false if it holds it already.
-func (r *reorderer) hold(p packet) bool {
-	i := p.seq % heldPackets
+func (r *reorderer) holdPacket(p packet) bool {
+	i := p.seq % maxHeldPackets
 	if r.holds(p.seq) {
 		return false
 	}
 	r.present |= 1 << i
-	if r.held == 0 || !r.overtaken(p.seq) {
+	if r.heldCount == 0 || !r.isOvertaken(p.seq) {
 		from := r.next
-		if r.held > 0 {
+		if r.heldCount > 0 {
 			from = r.newest + 1
 		}
 		for seq := from; seq != p.seq; seq++ {
-			r.missing[seq%heldPackets] = request{since: p.arrived}
+			r.missing[seq%maxHeldPackets] = request{since: p.arrived}
 		}
 		r.newest = p.seq
 	}
-	r.held++
+	r.heldCount++
 	p.payload = append(r.slots[i].payload[:0], p.payload...)
 	p.event.Payload = append(r.slots[i].event.Payload[:0], p.event.Payload...)
 	r.slots[i] = p
@@ -81,22 +81,22 @@ func (r *reorderer) hold(p packet) bool {
 }
 
 // isOvertaken reports whether seq arrives after a packet that follows it.
-func (r *reorderer) overtaken(seq uint16) bool {
-	return r.held > 0 && int16(seq-r.newest) < 0
+func (r *reorderer) isOvertaken(seq uint16) bool {
+	return r.heldCount > 0 && int16(seq-r.newest) < 0
 }
 
 // takeFirst removes and returns the first held packet; there must be one. It is valid until the next holdPacket.
-func (r *reorderer) take() *packet {
+func (r *reorderer) takeFirst() *packet {
 	p := r.first()
-	r.present &^= 1 << (p.seq % heldPackets)
-	r.held--
+	r.present &^= 1 << (p.seq % maxHeldPackets)
+	r.heldCount--
 	return p
 }
 
 func (r *reorderer) first() *packet {
 	for seq := r.next; ; seq++ {
 		if r.holds(seq) {
-			return &r.slots[seq%heldPackets]
+			return &r.slots[seq%maxHeldPackets]
 		}
 	}
 }
@@ -113,9 +113,9 @@ func (r *reorderer) waitingSince() time.Time {
 }
 
 // lastSoundBefore returns the last held packet with sound before seq, or nil.
-func (r *reorderer) before(seq uint16) *packet {
+func (r *reorderer) lastSoundBefore(seq uint16) *packet {
 	for ; seq != r.next; seq-- {
-		if p := &r.slots[(seq-1)%heldPackets]; r.holds(seq-1) && len(p.payload) > 0 {
+		if p := &r.slots[(seq-1)%maxHeldPackets]; r.holds(seq-1) && len(p.payload) > 0 {
 			return p
 		}
 	}
@@ -125,30 +125,30 @@ func (r *reorderer) before(seq uint16) *packet {
 // adoptCopies holds the copies in p, oldest first, in place of the missing packets before it; p itself is held. Sequence numbers do
 // not identify the copied packets, since padding uses some of them, so each copy goes where its timestamp fits. ts is that of the
 // next sound.
-func (r *reorderer) adopt(p packet, copies []redBlock, ts uint32) {
+func (r *reorderer) adoptCopies(p packet, copies []redBlock, ts uint32) {
 	seq, end := p.seq-1, p.ts // the position before which to look, and the start of the sound after it
 	for i := len(copies) - 1; i >= 0; i-- {
-		c := packet{ts: p.ts - copies[i].offset, arrived: p.arrived, payload: copies[i].payload, copied: true}
-		for ; seq-r.next < heldPackets && r.holds(seq); seq-- {
-			if h := &r.slots[seq%heldPackets]; len(h.payload) > 0 {
+		c := packet{ts: p.ts - copies[i].offset, arrived: p.arrived, payload: copies[i].payload, isCopy: true}
+		for ; seq-r.next < maxHeldPackets && r.holds(seq); seq-- {
+			if h := &r.slots[seq%maxHeldPackets]; len(h.payload) > 0 {
 				if int32(c.ts-h.ts) >= 0 {
 					break
 				}
 				end = h.ts
 			}
 		}
-		if seq-r.next >= heldPackets {
+		if seq-r.next >= maxHeldPackets {
 			return
 		}
 		begin := ts
-		if h := r.before(seq); h != nil {
-			begin = h.ts + r.units(h.payload)
+		if h := r.lastSoundBefore(seq); h != nil {
+			begin = h.ts + r.payloadUnits(h.payload)
 		}
-		if r.holds(seq) || int32(c.ts-begin) < 0 || int32(end-c.ts-r.units(c.payload)) < 0 {
+		if r.holds(seq) || int32(c.ts-begin) < 0 || int32(end-c.ts-r.payloadUnits(c.payload)) < 0 {
 			continue // the packet itself has arrived
 		}
 		c.seq = seq
-		r.hold(c)
+		r.holdPacket(c)
 		seq, end = seq-1, c.ts
 	}
 }

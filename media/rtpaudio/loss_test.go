@@ -69,7 +69,7 @@ func TestReceiverImpaired(t *testing.T) {
 				stats.Lost,
 				stats.Recovered,
 				stats.Copied,
-				stats.Asked,
+				stats.Requested,
 				stats.Late,
 				stats.Concealed,
 				stats.Silence,
@@ -288,8 +288,8 @@ func TestReceiverAsks(t *testing.T) {
 				begin := time.Now()
 				sink := &recorder{rate: 16000, start: begin}
 				rx := rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{
-					Codec: opus.Codec{}, Types: []uint8{typeOpus},
-					NACK: func(ssrc uint32, missing []uint16) {
+					Codec: opus.Codec{}, PayloadTypes: []uint8{typeOpus},
+					SendNACK: func(ssrc uint32, missing []uint16) {
 						if ssrc != 7 {
 							t.Errorf("SSRC %d", ssrc)
 						}

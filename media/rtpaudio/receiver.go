@@ -45,7 +45,7 @@ type ReceiverStats struct {
 	Lost         uint64 // given up
 	Recovered    uint64 // lost, but restored from the next packet: Opus FEC
 	Copied       uint64 // restored from a copy in a later packet: RED
-	Asked        uint64 // retransmission requests: NACK
+	Requested    uint64 // retransmission requests: NACK
 	Padding      uint64 // without payload, such as Chrome's probes
 	Malformed    uint64 // not RTP, or undecodable
 	OtherPayload uint64 // of a payload type that is not the codec's
@@ -60,23 +60,23 @@ type ReceiverStats struct {
 
 // ReceiverOptions configures a Receiver.
 type ReceiverOptions struct {
-	Codec media.Codec
-	Types []uint8 // payload types of the codec
-	RED   []uint8 // payload types of the codec with RED: RFC 2198
+	Codec        media.Codec
+	PayloadTypes []uint8 // payload types of the codec
+	REDTypes     []uint8 // payload types of the codec with RED: RFC 2198
 
 	// OnEvent is called with each packet of the EventTypes, which hold no sound, such as telephone-event (RFC 4733): once each, in
 	// sequence order, and in order with the sound around them. Run calls it; it must not block. If nil, such packets are ignored.
-	Event  func(Event)
-	Events []uint8
+	OnEvent    func(Event)
+	EventTypes []uint8
 
 	// SendNACK asks the sender to retransmit packets (RFC 4585, section 6.2.1). It must not block or keep missing. It is nil if the
 	// sender does not retransmit.
-	NACK func(ssrc uint32, missing []uint16)
+	SendNACK func(ssrc uint32, missing []uint16)
 	// RTT returns the round-trip time to the sender, or 0 while it is unknown. It may be nil.
 	RTT func() time.Duration
 	// OnLoss is called every two seconds of sound with the packets lost and sent since the last call. Run calls it; it must not
 	// block. It may be nil.
-	Loss func(lost, of int)
+	OnLoss func(lost, of int)
 }
 
 // Event is a packet without sound. Its payload is valid until the call returns.
@@ -89,10 +89,10 @@ type Event struct {
 
 // Receiver converts the RTP stream of one track to the PCM of a [media.Sink], in step with the wall clock.
 type Receiver struct {
-	sink    media.Sink
-	options ReceiverOptions
-	stats   ReceiverStats
-	told    struct{ lost, of uint64 } // as of the last OnLoss
+	sink     media.Sink
+	options  ReceiverOptions
+	stats    ReceiverStats
+	reported struct{ lost, of uint64 } // as of the last OnLoss
 }
 
 // NewReceiver returns a receiver that decodes to sink, whose rate the codec must be able to decode to.
@@ -119,7 +119,7 @@ func (r *Receiver) Run(ctx context.Context, src Reader) error {
 	if err != nil {
 		return err
 	}
-	if err := src.SetReadDeadline(time.Time{}); err != nil && !ended(err) { // an earlier Run may have set one
+	if err := src.SetReadDeadline(time.Time{}); err != nil && !isEnd(err) { // an earlier Run may have set one
 		return fmt.Errorf("set read deadline: %w", err)
 	}
 	cancelled := make(chan struct{})
@@ -133,7 +133,7 @@ func (r *Receiver) Run(ctx context.Context, src Reader) error {
 		}
 	}()
 	s := &stream{clock: newClock(r), dec: dec}
-	s.reorder.units = func(payload []byte) uint32 {
+	s.reorder.payloadUnits = func(payload []byte) uint32 {
 		return uint32(media.Samples(r.options.Codec.PacketDuration(payload), s.meter.clock))
 	}
 	defer func() { r.stats.Jitter = s.meter.jitter.mean() }()
@@ -150,7 +150,7 @@ func (s *stream) run(ctx context.Context, src Reader) error {
 		now       time.Time
 	)
 	for {
-		want := s.wake()
+		want := s.nextWake()
 		if !want.IsZero() && want.Before(notBefore) {
 			want = notBefore
 		}
@@ -158,7 +158,7 @@ func (s *stream) run(ctx context.Context, src Reader) error {
 		// packet would allocate 50 times a second, and a wakeup costs two thread switches.
 		if !want.IsZero() && (deadline.IsZero() || want.Before(deadline) || want.After(deadline) && deadline.Sub(now) < 2*media.FrameDuration) {
 			deadline = want
-			if err := src.SetReadDeadline(deadline); err != nil && !ended(err) { // if src has ended, Read says so
+			if err := src.SetReadDeadline(deadline); err != nil && !isEnd(err) { // if src has ended, Read says so
 				return fmt.Errorf("set read deadline: %w", err)
 			}
 		}
@@ -170,17 +170,17 @@ func (s *stream) run(ctx context.Context, src Reader) error {
 		switch {
 		case err == nil:
 			failures = 0
-			err = s.receive(buf[:n], now)
+			err = s.handleDatagram(buf[:n], now)
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case timedOut(err) && now.Sub(deadline) > media.FrameDuration/2:
+		case isTimeout(err) && now.Sub(deadline) > media.FrameDuration/2:
 			// This process was held up. Packets may be waiting, and they go before silence.
 			deadline, notBefore = time.Time{}, now.Add(time.Millisecond)
 			continue
-		case timedOut(err):
+		case isTimeout(err):
 			deadline = time.Time{}
 			err = s.tick(now)
-		case ended(err):
+		case isEnd(err):
 			return nil
 		default:
 			s.stats.ReadErrors++
@@ -195,24 +195,24 @@ func (s *stream) run(ctx context.Context, src Reader) error {
 	}
 }
 
-func timedOut(err error) bool {
+func isTimeout(err error) bool {
 	var timeout net.Error
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
 // isEnd reports whether err means that there is nothing more to read.
-func ended(err error) bool {
+func isEnd(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe)
 }
 
 // handleDatagram handles one datagram.
-func (s *stream) receive(b []byte, now time.Time) error {
+func (s *stream) handleDatagram(b []byte, now time.Time) error {
 	p := &s.rtp
 	if err := p.Unmarshal(b); err != nil || p.Version != 2 {
 		s.stats.Malformed++
 		return nil
 	}
-	copies, isSound, err := s.unpack(p)
+	copies, isSound, err := s.unpackRED(p)
 	if err != nil {
 		s.stats.Malformed++
 		return nil // for the sequence it counts as lost
@@ -221,9 +221,9 @@ func (s *stream) receive(b []byte, now time.Time) error {
 	if !isSound { // it has a sequence number of this stream (telephone-event, comfort noise), but no sound
 		s.stats.OtherPayload++
 		next.payload = nil
-		if s.options.Event != nil && slices.Contains(s.options.Events, p.PayloadType) {
+		if s.options.OnEvent != nil && slices.Contains(s.options.EventTypes, p.PayloadType) {
 			next.event = Event{p.SSRC, p.SequenceNumber, p.Timestamp, p.Payload}
-		} else if !s.synced || p.SSRC != s.ssrc {
+		} else if !s.isSynced || p.SSRC != s.ssrc {
 			return nil
 		}
 	}
@@ -232,5 +232,5 @@ func (s *stream) receive(b []byte, now time.Time) error {
 		s.stats.Padding++
 	}
 	s.reportLoss()
-	return s.order(next, p.SSRC, copies)
+	return s.handlePacket(next, p.SSRC, copies)
 }

@@ -397,7 +397,7 @@ func TestReceiverEnds(t *testing.T) {
 		{"broken", broken, broken, 50},
 	} {
 		src := &failing{err: c.err}
-		receiver := rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{Codec: opus.Codec{}, Types: []uint8{111}})
+		receiver := rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{Codec: opus.Codec{}, PayloadTypes: []uint8{111}})
 		if err := receiver.Run(t.Context(), src); !errors.Is(err, c.want) || src.reads != c.reads {
 			t.Errorf("%s: Run returned %v after %d reads", c.name, err, src.reads)
 		}
@@ -414,7 +414,7 @@ func TestReceiverEnds(t *testing.T) {
 			defer near.Close()
 			done := make(chan error, 1)
 			go func() {
-				done <- rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{Codec: opus.Codec{}, Types: []uint8{111}}).Run(ctx, near)
+				done <- rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{Codec: opus.Codec{}, PayloadTypes: []uint8{111}}).Run(ctx, near)
 			}()
 			if !silent {
 				if _, err := far.Write(packet); err != nil {
@@ -433,7 +433,9 @@ func TestReceiverEnds(t *testing.T) {
 		near, far := net.Pipe()
 		defer near.Close()
 		go func() { _, _ = far.Write(packet) }()
-		err := rtpaudio.NewReceiver(&recorder{rate: 16000, fail: broken}, rtpaudio.ReceiverOptions{Codec: opus.Codec{}, Types: []uint8{111}}).
+		err := rtpaudio.NewReceiver(
+			&recorder{rate: 16000, fail: broken}, rtpaudio.ReceiverOptions{Codec: opus.Codec{}, PayloadTypes: []uint8{111}},
+		).
 			Run(t.Context(), near)
 		if !errors.Is(err, broken) {
 			t.Errorf("Run returned %v when the sink failed", err)
@@ -450,7 +452,7 @@ func TestReceiverHeldUp(t *testing.T) {
 		src := newNetwork(path{idle}, time.Second+oneWay)
 		src.stall = 21
 		sink := &recorder{rate: 16000, start: begin}
-		rx := rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{Codec: opus.Codec{}, Types: []uint8{111}})
+		rx := rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{Codec: opus.Codec{}, PayloadTypes: []uint8{111}})
 		for _, a := range arrivals {
 			raw, err := a.pkt.Marshal()
 			must(t, err)
@@ -497,8 +499,8 @@ func FuzzReceiver(f *testing.F) {
 			synctest.Test(t, func(t *testing.T) {
 				asked := 0
 				rx := rtpaudio.NewReceiver(&recorder{rate: 16000}, rtpaudio.ReceiverOptions{
-					Codec: opus.Codec{Decoder: choice}, Types: []uint8{typeOpus}, RED: []uint8{typeRED},
-					NACK: func(_ uint32, missing []uint16) {
+					Codec: opus.Codec{Decoder: choice}, PayloadTypes: []uint8{typeOpus}, REDTypes: []uint8{typeRED},
+					SendNACK: func(_ uint32, missing []uint16) {
 						if asked += len(missing); len(missing) == 0 || len(missing) > 63 {
 							t.Errorf("asked for %d packets", len(missing))
 						}
@@ -508,7 +510,7 @@ func FuzzReceiver(f *testing.F) {
 				if err := rx.Run(context.Background(), &fuzzed{data: data}); err != nil {
 					t.Errorf("Run: %v", err)
 				}
-				if s := rx.Stats(); s.Asked != uint64(asked) || s.Copied > 9*s.Packets || s.Late+s.Duplicate+s.Reordered+s.Padding > 2*s.Packets {
+				if s := rx.Stats(); s.Requested != uint64(asked) || s.Copied > 9*s.Packets || s.Late+s.Duplicate+s.Reordered+s.Padding > 2*s.Packets {
 					t.Errorf("stats %+v", s)
 				}
 			})

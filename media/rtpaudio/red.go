@@ -60,11 +60,11 @@ func parseRED(payload []byte, into []redBlock) ([]redBlock, error) {
 
 // unpackRED replaces the payload of a RED packet by its primary block, and returns the copies of earlier packets, oldest first.
 // isSound reports whether the payload is the codec's.
-func (s *stream) unpack(p *rtp.Packet) (copies []redBlock, isSound bool, err error) {
+func (s *stream) unpackRED(p *rtp.Packet) (copies []redBlock, isSound bool, err error) {
 	switch {
-	case slices.Contains(s.options.Types, p.PayloadType):
+	case slices.Contains(s.options.PayloadTypes, p.PayloadType):
 		return nil, true, nil
-	case !slices.Contains(s.options.RED, p.PayloadType):
+	case !slices.Contains(s.options.REDTypes, p.PayloadType):
 		return nil, false, nil
 	case len(p.Payload) == 0: // padding
 		return nil, true, nil
@@ -74,10 +74,10 @@ func (s *stream) unpack(p *rtp.Packet) (copies []redBlock, isSound bool, err err
 		return nil, false, err
 	}
 	last := len(blocks) - 1
-	p.Payload, isSound = blocks[last].payload, slices.Contains(s.options.Types, blocks[last].payloadType)
+	p.Payload, isSound = blocks[last].payload, slices.Contains(s.options.PayloadTypes, blocks[last].payloadType)
 	copies = blocks[:0]
 	for _, b := range blocks[:last] {
-		if len(b.payload) > 0 && b.offset > 0 && slices.Contains(s.options.Types, b.payloadType) {
+		if len(b.payload) > 0 && b.offset > 0 && slices.Contains(s.options.PayloadTypes, b.payloadType) {
 			copies = append(copies, b)
 		}
 	}
@@ -96,7 +96,7 @@ type redCopy struct {
 }
 
 // packPayload returns the payload of a packet with copies. It is valid until the next call.
-func (r *redPacker) pack(payload []byte, ts uint32, payloadType uint8) []byte {
+func (r *redPacker) packPayload(payload []byte, ts uint32, payloadType uint8) []byte {
 	first, size := len(r.earlier), 1+len(payload)
 	for first > 0 { // the newest copies that fit
 		c := &r.earlier[first-1]

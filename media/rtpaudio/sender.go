@@ -23,11 +23,11 @@ const (
 	// lossyShare is the share of lost packets above which the codec is told to expect losses: below 3 % Opus at 48 kb/s without FEC
 	// sounds better than at 32 kb/s with it (opus.NewEncoder). healthyShare is the share below which it is told to expect none,
 	// after healthyReports in a row. Encoding with FEC costs four times the CPU, but switching every second would sound worse.
-	lossy          = 0.03
-	healthy        = 0.01
+	lossyShare     = 0.03
+	healthyShare   = 0.01
 	healthyReports = 3
 	// minReported is the minimum number of packets to judge: below one second's, a single loss would be more than 2 %.
-	leastReported = 50
+	minReported = 50
 )
 
 // Sender is a [media.Output] at 24 kHz that sends audio over RTP, with copies of earlier packets (RED, RFC 2198) if the peer
@@ -39,16 +39,16 @@ type Sender struct {
 	buf    [media.MaxPacketBytes]byte
 	red    redPacker
 
-	clock    int64 // rate of the RTP timestamps, in Hz
-	encoder  media.Encoder
-	expected uint32 // loss that the encoder is set to, in percent
+	clock       int64 // rate of the RTP timestamps, in Hz
+	encoder     media.Encoder
+	encoderLoss uint32 // loss that the encoder is set to, in percent
 
-	types  atomic.Uint32 // payload types: the codec's | RED<<8; RED 0: none
-	losses atomic.Uint32 // loss to expect, in percent; 0 for a clean path
+	types        atomic.Uint32 // payload types: the codec's | RED<<8; RED 0: none
+	expectedLoss atomic.Uint32 // loss to expect, in percent; 0 for a clean path
 
 	// Owned by the caller of ReportLoss.
-	reported, lost int
-	quietReports   int
+	reportedPackets, lostPackets int
+	goodReports                  int
 }
 
 // NewSender returns a sender of audio at 24 kHz that writes to w. Until SetPayloadTypes is called, w sets the payload type.
@@ -64,30 +64,30 @@ func NewSender(w Writer, codec media.Codec) (*Sender, error) {
 }
 
 // SetPayloadTypes sets the payload types that the peer accepts for the codec and for the codec with RED. redType is 0 without RED.
-func (s *Sender) Negotiated(codecType, redType uint8) {
+func (s *Sender) SetPayloadTypes(codecType, redType uint8) {
 	s.types.Store(uint32(codecType) | uint32(redType)<<8)
 }
 
 // ReportLoss adds the peer's losses since the last report (RFC 3550, section 6.4.1): lost packets out of of. Above 3 % the codec is
 // told to expect losses (Opus switches to in-band FEC at 32 kb/s); below 1 % for a few seconds of voice, to expect none. It must
 // not be called concurrently.
-func (s *Sender) Report(lost, of int) {
-	s.lost += max(lost, 0)
-	s.reported += max(of, 0)
-	if s.reported < leastReported {
+func (s *Sender) ReportLoss(lost, of int) {
+	s.lostPackets += max(lost, 0)
+	s.reportedPackets += max(of, 0)
+	if s.reportedPackets < minReported {
 		return
 	}
-	share := min(1, float64(s.lost)/float64(s.reported))
-	s.lost, s.reported = 0, 0
+	share := min(1, float64(s.lostPackets)/float64(s.reportedPackets))
+	s.lostPackets, s.reportedPackets = 0, 0
 	switch {
-	case share > lossy:
-		s.losses.Store(uint32(100 * share))
-		s.quietReports = 0
-	case share > healthy:
-		s.quietReports = 0
+	case share > lossyShare:
+		s.expectedLoss.Store(uint32(100 * share))
+		s.goodReports = 0
+	case share > healthyShare:
+		s.goodReports = 0
 	default:
-		if s.quietReports++; s.quietReports >= healthyReports {
-			s.losses.Store(0)
+		if s.goodReports++; s.goodReports >= healthyReports {
+			s.expectedLoss.Store(0)
 		}
 	}
 }
@@ -101,8 +101,8 @@ func (s *Sender) WriteFrame(f media.Frame) error {
 	if len(f.PCM) != media.Samples(media.FrameDuration, senderRate) {
 		return fmt.Errorf("a frame of %d samples is not 20 ms long", len(f.PCM))
 	}
-	if losses := s.losses.Load(); losses != s.expected {
-		s.expected = losses
+	if losses := s.expectedLoss.Load(); losses != s.encoderLoss {
+		s.encoderLoss = losses
 		if err := s.encoder.SetExpectedLoss(int(losses)); err != nil {
 			return fmt.Errorf("encoder: %w", err)
 		}
@@ -118,7 +118,7 @@ func (s *Sender) WriteFrame(f media.Frame) error {
 	s.packet.PayloadType = uint8(types)
 	if red := uint8(types >> 8); red != 0 {
 		s.packet.PayloadType = red
-		s.packet.Payload = s.red.pack(s.packet.Payload, s.packet.Timestamp, uint8(types))
+		s.packet.Payload = s.red.packPayload(s.packet.Payload, s.packet.Timestamp, uint8(types))
 	}
 	err = s.w.WriteRTP(&s.packet)
 	s.packet.SequenceNumber++ // also after an error: the receiver conceals the packet

@@ -55,7 +55,7 @@ func output(t testing.TB) (*rtpaudio.Sender, *sent, func(d time.Duration)) {
 func TestREDLayout(t *testing.T) {
 	out, s, say := output(t)
 	say(40 * time.Millisecond)
-	out.Negotiated(111, 63)
+	out.SetPayloadTypes(111, 63)
 	say(100 * time.Millisecond)
 	for i, p := range s.packets[:2] {
 		if p.PayloadType != 0 || len(p.Payload) == 0 {
@@ -106,7 +106,7 @@ func TestREDLeavesOutWhatIsOld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out.Negotiated(111, 63)
+	out.SetPayloadTypes(111, 63)
 	voice := mediatest.Speech(time.Second, outRate)
 	for i, at := range []time.Duration{0, 20, 360, 380, 1000} { // ms; 2^14 of 48 kHz are 341
 		f := media.Frame{PCM: voice[480*i:][:480], PTS: at * time.Millisecond}
@@ -136,12 +136,12 @@ func TestLossChangesTheEncoder(t *testing.T) {
 	if robust() {
 		t.Fatal("it begins robust")
 	}
-	out.Report(1, 20)
+	out.ReportLoss(1, 20)
 	say(200 * time.Millisecond)
 	if robust() {
 		t.Error("one loss of 20 packets made it robust")
 	}
-	out.Report(1, 30)
+	out.ReportLoss(1, 30)
 	say(time.Second)
 	if !robust() {
 		t.Error("4 % loss did not make it robust")
@@ -156,17 +156,17 @@ func TestLossChangesTheEncoder(t *testing.T) {
 		t.Errorf("%d of 50 packets have a copy of the frame before", copies)
 	}
 	for range 2 {
-		out.Report(0, 50)
+		out.ReportLoss(0, 50)
 	}
-	out.Report(1, 50) // 2 %: neither bad nor good
+	out.ReportLoss(1, 50) // 2 %: neither bad nor good
 	for range 2 {
-		out.Report(0, 50)
+		out.ReportLoss(0, 50)
 	}
 	say(200 * time.Millisecond)
 	if !robust() {
 		t.Error("it went back too soon")
 	}
-	out.Report(0, 50)
+	out.ReportLoss(0, 50)
 	say(time.Second)
 	if robust() {
 		t.Error("it did not go back")
@@ -240,8 +240,8 @@ func BenchmarkSender(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			out.Negotiated(111, c.red)
-			out.Report(c.lost, 100)
+			out.SetPayloadTypes(111, c.red)
+			out.ReportLoss(c.lost, 100)
 			voice := mediatest.Speech(4*time.Second, outRate)
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {

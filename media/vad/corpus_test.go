@@ -169,7 +169,7 @@ func detect(c *corpus, noise []int16, gain float64) detection {
 		for i := range frame {
 			frame[i] = int16(max(-32768, min(32767, float64(c.pcm[f*320+i])+gain*float64(noise[f*320+i]))))
 		}
-		speaking := v.Hear(frame, 16000)
+		speaking := v.ProcessFrame(frame, 16000)
 		if f < 100 {
 			continue
 		}
@@ -297,7 +297,7 @@ func TestNoises(t *testing.T) {
 		v := &vad.Detector{Onset: 60 * ms, Hangover: 240 * ms}
 		var speech time.Duration
 		for i := 0; i < len(c.pcm); i += 320 {
-			if v.Hear(c.pcm[i:i+320], 16000) {
+			if v.ProcessFrame(c.pcm[i:i+320], 16000) {
 				speech += 20 * ms
 			}
 		}
@@ -322,7 +322,7 @@ func TestFrames(t *testing.T) {
 		for n := 0; n < 2000; n += 1 + n/20 {
 			v := vad.Detector{Onset: ms}
 			for range 2 {
-				v.Hear(pcm[len(pcm)-n:], rate)
+				v.ProcessFrame(pcm[len(pcm)-n:], rate)
 			}
 		}
 	}

@@ -39,12 +39,12 @@ type Music struct {
 
 // ProcessAudio analyses the next sound, of any length, at 8 kHz or more, and reports whether it belongs to music. It takes 8 s to
 // detect music, and at most 2 s to detect its end. It costs 2 us for 20 ms.
-func (m *Music) Hear(pcm []int16, rate int) bool {
+func (m *Music) ProcessAudio(pcm []int16, rate int) bool {
 	step := max(1, rate/analysedRate)
 	window, block := fftSize*step, media.Samples(musicBlock, rate)
 	if rate != m.spectrum.rate {
 		*m = Music{pcm: make([]int16, 0, window+block)}
-		m.spectrum.prepare(rate, fftSize, step)
+		m.spectrum.setRate(rate, fftSize, step)
 	}
 	for len(pcm) > 0 {
 		n := min(len(pcm), window-len(m.pcm))
@@ -60,7 +60,7 @@ func (m *Music) Hear(pcm []int16, rate int) bool {
 // analyse compares the spectrum of the newest window with an earlier one.
 func (m *Music) analyse(step int) {
 	shape, before := &m.shapes[m.blocks%len(m.shapes)], &m.shapes[(m.blocks+1)%len(m.shapes)]
-	m.shape(shape, step)
+	m.computeShape(shape, step)
 	for k, x := range shape {
 		m.part += x * before[k]
 	}
@@ -84,17 +84,17 @@ func (m *Music) analyse(step int) {
 }
 
 // computeShape computes the normalized spectrum of the window. Square roots weigh its lines more equally.
-func (m *Music) shape(into *[bins]float32, step int) {
+func (m *Music) computeShape(into *[bins]float32, step int) {
 	clear(into[:])
 	if media.RMS(m.pcm) < musicQuiet {
 		return
 	}
-	m.spectrum.load(m.pcm, step, 0)
-	m.spectrum.transform()
+	m.spectrum.loadFrame(m.pcm, step, 0)
+	m.spectrum.runFFT()
 	lines := into[musicLowest:]
 	sum := float32(0)
 	for k := range lines {
-		lines[k] = float32(math.Sqrt(math.Sqrt(float64(m.spectrum.bin(musicLowest + k)))))
+		lines[k] = float32(math.Sqrt(math.Sqrt(float64(m.spectrum.binPower(musicLowest + k)))))
 		sum += lines[k]
 	}
 	mean, squares := sum/float32(len(lines)), float32(0)

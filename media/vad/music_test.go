@@ -15,7 +15,7 @@ import (
 func playing(pcm []int16, rate int) (d time.Duration, end bool) {
 	var m vad.Music
 	for frame := media.Samples(20*time.Millisecond, rate); len(pcm) >= frame; pcm = pcm[frame:] {
-		if end = m.Hear(pcm[:frame], rate); end {
+		if end = m.ProcessAudio(pcm[:frame], rate); end {
 			d += 20 * time.Millisecond
 		}
 	}

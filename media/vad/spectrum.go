@@ -44,20 +44,20 @@ type spectrum struct {
 // analyze returns the mean power in each band, where white noise has the square of its RMS, and the spectral flatness between the
 // outer edges: the geometric mean of the power over its arithmetic mean. It is 0 for a tone, 0.56 for noise, 1 for a click. It is
 // computed from the power over the floor, so that noise of any colour is flat once the floor is known.
-func (s *spectrum) of(frame []int16, rate int, constant float32, floor *[bands]float32) (*[bands]float32, float32) {
+func (s *spectrum) analyze(frame []int16, rate int, constant float32, floor *[bands]float32) (*[bands]float32, float32) {
 	step := max(1, rate/analysedRate)
 	if rate != s.rate || len(frame)/step != s.size {
-		s.prepare(rate, len(frame)/step, step)
+		s.setRate(rate, len(frame)/step, step)
 	}
-	s.load(frame, step, constant)
-	s.transform()
+	s.loadFrame(frame, step, constant)
+	s.runFFT()
 	var sum, logs float32
 	product, n := float32(1), 0
 	for b := range bands {
 		var p float32
 		over := s.scale / floor[b]
 		for k := s.edges[b]; k < s.edges[b+1]; k++ {
-			x := s.bin(k)*over + 1e-9
+			x := s.binPower(k)*over + 1e-9
 			p += x
 			if product *= x; product > 1e20 || product < 1e-20 {
 				logs += float32(math.Log(float64(product)))
@@ -73,7 +73,7 @@ func (s *spectrum) of(frame []int16, rate int, constant float32, floor *[bands]f
 	return &s.power, float32(math.Exp(float64(logs/float32(n)))) / (sum / float32(n))
 }
 
-func (s *spectrum) prepare(rate, size, step int) {
+func (s *spectrum) setRate(rate, size, step int) {
 	s.rate, s.size = rate, size
 	n := min(size, fftSize)
 	s.window = s.window[:0]
@@ -91,7 +91,7 @@ func (s *spectrum) prepare(rate, size, step int) {
 
 // loadFrame loads the windowed mean of each step samples, without the DC offset, which would leak into the lowest bands. Even
 // samples become real parts, odd ones imaginary.
-func (s *spectrum) load(frame []int16, step int, constant float32) {
+func (s *spectrum) loadFrame(frame []int16, step int, constant float32) {
 	clear(s.re[:])
 	clear(s.im[:])
 	for i, w := range s.window {
@@ -109,7 +109,7 @@ func (s *spectrum) load(frame []int16, step int, constant float32) {
 }
 
 // runFFT runs a radix-2 FFT, decimated in time, on the samples loaded in bit-reversed order.
-func (s *spectrum) transform() {
+func (s *spectrum) runFFT() {
 	for half := 1; half < bins; half *= 2 {
 		step := bins / half // in the table of a circle of 256
 		for k := range half {
@@ -125,7 +125,7 @@ func (s *spectrum) transform() {
 }
 
 // binPower returns the power of bin k of the real FFT, 0 < k < 128.
-func (s *spectrum) bin(k int) float32 {
+func (s *spectrum) binPower(k int) float32 {
 	j := bins - k
 	evenRe, evenIm := (s.re[k]+s.re[j])/2, (s.im[k]-s.im[j])/2
 	oddRe, oddIm := (s.im[k]+s.im[j])/2, (s.re[j]-s.re[k])/2

@@ -14,7 +14,7 @@ const (
 	quietFloor  = 10
 	leastSpeech = 100
 	// defaultOverFloor is how far speech must be above the noise floor: 9.5 dB.
-	overFloor = 3
+	defaultOverFloor = 3
 	// leastFrame is the shortest frame whose spectrum distinguishes noise from a voice.
 	leastFrame = 5 * time.Millisecond
 	// bandsOver is the share of the bands in which speech is so far above their floors, or fewer of them by more. All values without
@@ -37,8 +37,8 @@ const (
 	pureTone = 0.001
 	// dcRate is how fast a DC offset is tracked, as a share of the difference in each frame. dcShare is the share of a frame's power
 	// that must be DC to take it over at once.
-	constantRate  = 0.02
-	constantShare = 0.9
+	dcRate  = 0.02
+	dcShare = 0.9
 	// loudBand is how many times its floor the power of a band is in speech, at least mostly. Less may be a changing noise, such as
 	// voices in the background.
 	loudBand = 30
@@ -91,50 +91,50 @@ type Detector struct {
 	// OverFloor is the ratio of speech to the noise floor, as a level; 0 means 3.
 	OverFloor float64
 
-	spectrum spectrum
-	constant float64        // the mean of the samples
-	floor    [bands]float32 // power of the noise
-	mean     [bands]float32 // of the power over 400 ms, in nepers
-	change   float32        // of the bands from their mean, smoothed over 400 ms
-	steady   time.Duration  // how long the speech has not changed
-	hiss     time.Duration  // how long noise over the floor has lasted
-	loud     time.Duration  // in a row
-	quiet    time.Duration  // in a row
-	voiced   time.Duration
-	speaking bool
+	spectrum   spectrum
+	dcOffset   float64        // the mean of the samples
+	floor      [bands]float32 // power of the noise
+	mean       [bands]float32 // of the power over 400 ms, in nepers
+	change     float32        // of the bands from their mean, smoothed over 400 ms
+	steady     time.Duration  // how long the speech has not changed
+	hiss       time.Duration  // how long noise over the floor has lasted
+	loud       time.Duration  // in a row
+	quiet      time.Duration  // in a row
+	voiced     time.Duration
+	isSpeaking bool
 }
 
 // ProcessFrame analyses the next 10 to 40 ms, at 8 kHz or more, of which it uses 30, and reports whether speech is in progress.
-func (v *Detector) Hear(frame []int16, rate int) bool {
+func (v *Detector) ProcessFrame(frame []int16, rate int) bool {
 	d := media.Duration(len(frame), rate)
-	if v.judge(frame, rate, d) {
+	if v.classifyFrame(frame, rate, d) {
 		v.loud, v.quiet = v.loud+d, 0
 		v.voiced += d
 	} else {
 		v.loud, v.quiet = 0, v.quiet+d
 	}
 	switch {
-	case !v.speaking && v.loud >= v.Onset && v.loud > 0:
-		v.speaking = true
+	case !v.isSpeaking && v.loud >= v.Onset && v.loud > 0:
+		v.isSpeaking = true
 		v.voiced = v.loud
-	case v.speaking && v.quiet >= v.Hangover:
-		v.speaking = false
+	case v.isSpeaking && v.quiet >= v.Hangover:
+		v.isSpeaking = false
 	}
-	return v.speaking
+	return v.isSpeaking
 }
 
 // EndSpeech ends the current speech, if any. The learnt noise floors stay.
-func (v *Detector) End() { v.speaking, v.loud, v.quiet = false, 0, 0 }
+func (v *Detector) EndSpeech() { v.isSpeaking, v.loud, v.quiet = false, 0, 0 }
 
 // VoicedDuration returns how much of the current or last speech was loud.
-func (v *Detector) Voiced() time.Duration { return v.voiced }
+func (v *Detector) VoicedDuration() time.Duration { return v.voiced }
 
 // SilenceDuration returns the silence since the last loud frame.
-func (v *Detector) Quiet() time.Duration { return v.quiet }
+func (v *Detector) SilenceDuration() time.Duration { return v.quiet }
 
 // classifyFrame reports whether a frame is speech, and learns the noise from it.
-func (v *Detector) judge(frame []int16, rate int, d time.Duration) bool {
-	level := v.around(frame)
+func (v *Detector) classifyFrame(frame []int16, rate int, d time.Duration) bool {
+	level := v.levelWithoutDC(frame)
 	if level < leastSpeech { // nearly all frames of a quiet room, without the cost of a spectrum
 		v.hiss, v.steady = 0, 0
 		for i := range v.floor { // no bin can have more than all of them
@@ -147,33 +147,33 @@ func (v *Detector) judge(frame []int16, rate int, d time.Duration) bool {
 	}
 	over := v.OverFloor
 	if over == 0 {
-		over = overFloor
+		over = defaultOverFloor
 	}
 	for i := range v.floor {
 		v.floor[i] = max(v.floor[i], quietFloor*quietFloor)
 	}
-	power, flatness := v.spectrum.of(frame, rate, float32(v.constant), &v.floor)
+	power, flatness := v.spectrum.analyze(frame, rate, float32(v.dcOffset), &v.floor)
 	need := bandsOver * bands * evidence(float32(over*over))
-	low, high := v.compare(power)
+	low, high := v.bandEvidence(power)
 	speech, noise := min(low, lowShare*need)+high >= need, flatness >= noiseFlat
 	if speech && noise {
 		v.hiss += d
-		speech = v.speaking && v.hiss <= longestHiss
+		speech = v.isSpeaking && v.hiss <= longestHiss
 	} else {
 		v.hiss = 0
 	}
-	if (speech || v.speaking) && v.change < steadyChange && flatness > pureTone {
+	if (speech || v.isSpeaking) && v.change < steadyChange && flatness > pureTone {
 		v.steady += d
 	} else {
 		v.steady = 0
 	}
-	v.follow(power, speech, noise)
+	v.updateFloors(power, speech, noise)
 	return speech
 }
 
 // levelWithoutDC returns the RMS of a frame without the DC offset that a cheap sound card adds, and tracks that offset: slowly, or
 // a rumble would count as DC, but at once when there is nothing else.
-func (v *Detector) around(frame []int16) float64 {
+func (v *Detector) levelWithoutDC(frame []int16) float64 {
 	if len(frame) == 0 {
 		return 0
 	}
@@ -184,18 +184,18 @@ func (v *Detector) around(frame []int16) float64 {
 	}
 	n := float64(len(frame))
 	mean, square := float64(sum)/n, float64(squares)/n
-	off := mean - v.constant
-	level := max(0, square-2*mean*v.constant+v.constant*v.constant)
-	if off*off > constantShare*level {
-		v.constant = mean
+	off := mean - v.dcOffset
+	level := max(0, square-2*mean*v.dcOffset+v.dcOffset*v.dcOffset)
+	if off*off > dcShare*level {
+		v.dcOffset = mean
 		return math.Sqrt(max(0, square-mean*mean))
 	}
-	v.constant += off * constantRate
+	v.dcOffset += off * dcRate
 	return math.Sqrt(level)
 }
 
 // bandEvidence returns the evidence for speech in the low and in the other bands, and learns how much they change.
-func (v *Detector) compare(power *[bands]float32) (low, high float32) {
+func (v *Detector) bandEvidence(power *[bands]float32) (low, high float32) {
 	var change float32
 	for i, p := range power {
 		e := evidence(p / v.floor[i])
@@ -227,7 +227,7 @@ func evidence(ratio float32) float32 {
 }
 
 // updateFloors updates the noise floors from a frame.
-func (v *Detector) follow(power *[bands]float32, speech, noise bool) {
+func (v *Detector) updateFloors(power *[bands]float32, speech, noise bool) {
 	steady := v.steady >= steadyAfter
 	for i, p := range power {
 		f := v.floor[i]

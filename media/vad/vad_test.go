@@ -35,7 +35,7 @@ func TestDetector(t *testing.T) {
 		r := rand.New(rand.NewPCG(1, 2))
 		v := &vad.Detector{Onset: 60 * ms, Hangover: 240 * ms}
 		for at := range 900 { // steady noise ends as speech after some ten seconds
-			v.Hear(tone20(r, 0, c.noise, at), 16000)
+			v.ProcessFrame(tone20(r, 0, c.noise, at), 16000)
 		}
 		began, ended := -1, -1
 		for at := range 150 { // one second of the tone, then two without
@@ -43,7 +43,7 @@ func TestDetector(t *testing.T) {
 			if at >= 50 {
 				tone = 0
 			}
-			switch speaking := v.Hear(tone20(r, tone, c.noise, at), 16000); {
+			switch speaking := v.ProcessFrame(tone20(r, tone, c.noise, at), 16000); {
 			case speaking && began < 0:
 				began = at
 			case !speaking && began >= 0 && ended < 0:
@@ -55,8 +55,8 @@ func TestDetector(t *testing.T) {
 			t.Errorf("%s: speech after %d frames", name, began)
 		case c.hears && (began != 2 || ended < 50+11 || ended > 50+13):
 			t.Errorf("%s: speech from frame %d to %d", name, began, ended)
-		case c.hears && (v.Voiced() < 980*time.Millisecond || v.Voiced() > 1020*time.Millisecond):
-			t.Errorf("%s: %v were voiced", name, v.Voiced())
+		case c.hears && (v.VoicedDuration() < 980*time.Millisecond || v.VoicedDuration() > 1020*time.Millisecond):
+			t.Errorf("%s: %v were voiced", name, v.VoicedDuration())
 		}
 	}
 }
@@ -66,7 +66,7 @@ func hearAll(pcm []int16, rate int) (spoke time.Duration, end bool) {
 	v := vad.Detector{Onset: 60 * ms, Hangover: 240 * ms}
 	n := rate / 50
 	for len(pcm) >= n {
-		if end = v.Hear(pcm[:n], rate); end {
+		if end = v.ProcessFrame(pcm[:n], rate); end {
 			spoke += 20 * ms
 		}
 		pcm = pcm[n:]

@@ -104,7 +104,10 @@ func NewPhone(t *testing.T, c *Client, o PhoneOptions) *Phone {
 		settings.DisableSRTPReplayProtection(true)
 		more = append(more, webrtc.WithMediaEngine(o.Codecs), webrtc.WithInterceptorRegistry(&interceptor.Registry{}))
 	}
-	p := &Phone{T: t, Client: c, next: rtp.Header{Version: 2}, Talk: make(chan []int16, 64), Stop: make(chan struct{}), silent: make(chan struct{}), vanished: vanished}
+	p := &Phone{
+		T: t, Client: c, next: rtp.Header{Version: 2}, Talk: make(chan []int16, 64), Stop: make(chan struct{}),
+		silent: make(chan struct{}), vanished: vanished,
+	}
 	options := rtctest.Options{
 		API:       webrtc.NewAPI(append(more, webrtc.WithSettingEngine(settings))...),
 		Direction: o.Direction, NoAudio: o.NoAudio, Track: p.listen,

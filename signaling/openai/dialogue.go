@@ -635,7 +635,7 @@ func (d *dialogue) commit() ([]bridge.Command, error) {
 		e.commit(d.newID("item"), e.heard)
 		return []bridge.Command{bridge.ActivityKeep}, nil
 	case turns == ownEar && e.item != "":
-		e.vad.End()
+		e.vad.EndSpeech()
 		e.stop(e.heard)
 		return nil, nil
 	case turns == modelsEar && e.item != "":

@@ -142,7 +142,7 @@ func (e *ear) listen(pcm []int16, rate int, started func()) {
 	rest, heard := e.rest, e.heard
 	for frame := rate / 50; len(rest) >= frame; rest = rest[frame:] {
 		e.heard = heard - media.Duration(len(rest)-frame, rate)
-		switch speaks := e.vad.Hear(rest[:frame], rate); {
+		switch speaks := e.vad.ProcessFrame(rest[:frame], rate); {
 		case speaks && e.item == "":
 			started()
 			e.start(e.heard)

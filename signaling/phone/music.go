@@ -43,7 +43,7 @@ func WithoutMusic(sink media.Sink, music string) media.Sink {
 // WritePCM implements [media.Sink].
 func (w *withoutMusic) WritePCM(pcm []int16) error {
 	was := w.playing
-	w.playing = w.music.Hear(pcm, w.Rate())
+	w.playing = w.music.ProcessAudio(pcm, w.Rate())
 	if !w.playing && !was {
 		return w.Sink.WritePCM(pcm)
 	}

@@ -91,17 +91,17 @@ func (p *Peer) listen(ctx context.Context, number int32, track *webrtc.TrackRemo
 func (p *Peer) receiverOptions(from *webrtc.RTPReceiver) rtpaudio.ReceiverOptions {
 	o := rtpaudio.ReceiverOptions{
 		Codec: p.codec, RTT: func() time.Duration { return p.roundTrip(from.Transport()) },
-		Loss: func(lost, of int) { p.session.Loss(true, lost, of) },
+		OnLoss: func(lost, of int) { p.session.Loss(true, lost, of) },
 	}
 	for _, c := range from.GetParameters().Codecs {
 		switch {
 		case strings.EqualFold(c.MimeType, p.chosen.mimeType):
-			o.Types = append(o.Types, uint8(c.PayloadType))
+			o.PayloadTypes = append(o.PayloadTypes, uint8(c.PayloadType))
 		case strings.EqualFold(c.MimeType, mimeTypeRED):
-			o.RED = append(o.RED, uint8(c.PayloadType))
+			o.REDTypes = append(o.REDTypes, uint8(c.PayloadType))
 		}
 		if slices.ContainsFunc(c.RTCPFeedback, func(f webrtc.RTCPFeedback) bool { return f.Type == webrtc.TypeRTCPFBNACK && f.Parameter == "" }) {
-			o.NACK = p.requestAgain
+			o.SendNACK = p.requestAgain
 		}
 	}
 	return o

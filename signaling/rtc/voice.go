@@ -84,7 +84,7 @@ func (v *voice) Bind(c webrtc.TrackLocalContext) (webrtc.RTPCodecParameters, err
 // setTypes sets the payload types of the newest offer: of the codec, and of it with copies; red is 0 where there is none.
 func (v *voice) setTypes(plain, red uint8) {
 	v.plain, v.red = plain, red
-	v.Negotiated(plain, red)
+	v.SetPayloadTypes(plain, red)
 }
 
 // Unbind implements [webrtc.TrackLocal].
@@ -120,7 +120,7 @@ func (v *voice) onRTCP(packets []rtcp.Packet, now time.Time) {
 		case *rtcp.TransportLayerCC:
 			v.tcc = true
 			of := int(p.PacketStatusCount)
-			v.Report(of-min(len(p.RecvDeltas), of), of)
+			v.ReportLoss(of-min(len(p.RecvDeltas), of), of)
 		}
 	}
 }
@@ -140,7 +140,7 @@ func (v *voice) onReports(reports []rtcp.ReceptionReport, ssrc uint32, now time.
 		return
 	}
 	if !v.tcc {
-		v.Report(lost, of)
+		v.ReportLoss(lost, of)
 	}
 	v.onLoss(lost, of)
 	v.quality.Reported(lost, of, r.Jitter, v.clockRate)

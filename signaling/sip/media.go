@@ -431,7 +431,7 @@ func (s *stream) readControl() {
 			}
 			s.down.Reported(lost, of, r.Jitter, s.agreement().codec.media.ClockRate())
 			if v := s.sending.Load(); v != nil {
-				v.Report(lost, of)
+				v.ReportLoss(lost, of)
 				v.session.Loss(false, lost, of)
 			}
 		}

@@ -116,8 +116,8 @@ func (p *passage) transcode(ctx context.Context) (err error) {
 	}
 	p.pcm, p.packet.SSRC = p.pcm[:0], p.packet.SSRC+1 // its time begins anew
 	return rtpaudio.NewReceiver(p, rtpaudio.ReceiverOptions{
-		Codec: p.heard.codec.media, Types: p.heard.types(), Events: p.heard.events,
-		Event: func(e rtpaudio.Event) { p.pressed.read(e, p.press) },
+		Codec: p.heard.codec.media, PayloadTypes: p.heard.types(), EventTypes: p.heard.events,
+		OnEvent: func(e rtpaudio.Event) { p.pressed.read(e, p.press) },
 	}).Run(ctx, p)
 }
 
@@ -144,8 +144,8 @@ func (p *passage) WritePCM(pcm []int16) error {
 
 // recorder hears both sides: a [voxgate/media/record.Recording], or a [mixer].
 type recorder interface {
-	Person(pcm []int16, rate int, at time.Time)
-	Model(pcm []int16, at time.Time)
+	WriteCaller(pcm []int16, rate int, at time.Time)
+	WriteModel(pcm []int16, at time.Time)
 }
 
 // tape gives one side to recorders: the caller as the person, the other as the model.
@@ -164,7 +164,7 @@ func (t *tape) write(pcm []int16, rate int) {
 	began := time.Now().Add(-media.Duration(len(pcm), rate))
 	if t.caller {
 		for _, r := range t.to {
-			r.Person(pcm, rate, began)
+			r.WriteCaller(pcm, rate, began)
 		}
 		return
 	}
@@ -176,7 +176,7 @@ func (t *tape) write(pcm []int16, rate int) {
 	}
 	out := t.up.Resample(pcm)
 	for _, r := range t.to {
-		r.Model(out, t.ends)
+		r.WriteModel(out, t.ends)
 	}
 	t.ends = t.ends.Add(media.Duration(len(out), bridge.VoiceRate))
 }

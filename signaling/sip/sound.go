@@ -371,7 +371,7 @@ func (r *rtpSound) hear(s *bridge.Session, agreed *agreement) (*hearing, error) 
 	if err != nil {
 		return nil, err
 	}
-	sender.Negotiated(agreed.number, 0)
+	sender.SetPayloadTypes(agreed.number, 0)
 	r.stream.sending.Store(&sending{sender, s})
 	if !r.screen.ask || r.screen.decided.Load() {
 		s.Attach(sender)
@@ -379,9 +379,9 @@ func (r *rtpSound) hear(s *bridge.Session, agreed *agreement) (*hearing, error) 
 	s.Hold(false)
 	r.stream.pressed = digitReader{} // with the codec, the peer may have begun a new stream
 	receiver := rtpaudio.NewReceiver(r.screen.before(r.keypad.Mute(phone.WithoutMusic(mic, r.trunk.Music))), rtpaudio.ReceiverOptions{
-		Codec: codec, Types: agreed.types(), Events: agreed.events,
-		Event: func(e rtpaudio.Event) { r.stream.pressed.read(e, r.keypad.Press) },
-		Loss:  func(lost, of int) { s.Loss(true, lost, of) },
+		Codec: codec, PayloadTypes: agreed.types(), EventTypes: agreed.events,
+		OnEvent: func(e rtpaudio.Event) { r.stream.pressed.read(e, r.keypad.Press) },
+		OnLoss:  func(lost, of int) { s.Loss(true, lost, of) },
 	})
 	stream := r.stream
 	return &hearing{agreed, begin(func(ctx context.Context) {

@@ -142,24 +142,24 @@ type mixer struct {
 }
 
 // WriteCaller implements [bridge.Listener].
-func (m *mixer) Person(pcm []int16, rate int, _ time.Time) {
+func (m *mixer) WriteCaller(pcm []int16, rate int, _ time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.person.put(pcm, rate)
 }
 
 // WriteModel implements [bridge.Listener].
-func (m *mixer) Model(pcm []int16, _ time.Time) {
+func (m *mixer) WriteModel(pcm []int16, _ time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.model.put(pcm, bridge.VoiceRate)
 }
 
 // TruncateModel implements [bridge.Listener]. A telephone gets the voice in real time, so nothing can be withdrawn.
-func (*mixer) Cut(time.Time) {}
+func (*mixer) TruncateModel(time.Time) {}
 
 // AddMark implements [bridge.Listener].
-func (*mixer) Mark(time.Time) {}
+func (*mixer) AddMark(time.Time) {}
 
 // next adds what both say next.
 func (m *mixer) next(frame []int16) {

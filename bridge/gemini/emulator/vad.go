@@ -68,7 +68,7 @@ func (v *speechDetector) hear(pcm []int16, began func(), ended func(speech []int
 		v.rest = v.rest[n:]
 		v.offset += frameTime
 		v.heard = append(v.heard, frame...)
-		switch speaks := v.detector.Hear(frame, v.rate); {
+		switch speaks := v.detector.ProcessFrame(frame, v.rate); {
 		case !v.speaking && speaks:
 			v.speaking = true
 			began()
@@ -87,9 +87,9 @@ func (v *speechDetector) end(ended func(speech []int16)) {
 	if !v.speaking {
 		return
 	}
-	tail := min(v.samples(v.detector.Quiet()), len(v.heard)) - v.samples(100*time.Millisecond) // the fall of the last word stays
+	tail := min(v.samples(v.detector.SilenceDuration()), len(v.heard)) - v.samples(100*time.Millisecond) // the fall of the last word stays
 	speech := v.heard[:len(v.heard)-max(tail, 0)]
 	v.heard, v.speaking = nil, false
-	v.detector.End()
+	v.detector.EndSpeech()
 	ended(speech)
 }
