@@ -188,7 +188,7 @@ func (c *check) connects(ctx context.Context) bool {
 	c.well("TCP", "port %s answers after %v", c.port(), time.Since(began).Round(time.Millisecond))
 	c.client = &http.Client{
 		Timeout:       stepTimeout,
-		Transport:     &http.Transport{TLSClientConfig: c.tls(), Proxy: http.ProxyFromEnvironment},
+		Transport:     &http.Transport{TLSClientConfig: c.tls(), Proxy: http.ProxyFromEnvironment, MaxResponseHeaderBytes: 64 << 10},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	if c.base.Scheme != "https" {

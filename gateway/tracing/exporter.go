@@ -28,6 +28,9 @@ const (
 
 	// A collector that is busy (429, 502, 503, 504) gets the spans again, after what it asks for, or a second, up to the timeout.
 	exportPause = time.Second
+
+	// maxRetryAfter caps the Retry-After of a collector, in seconds: more than a time.Duration holds would be read as no pause at all.
+	maxRetryAfter = 24 * 60 * 60
 )
 
 // exporter sends spans to a collector by OTLP over HTTP (https://opentelemetry.io/docs/specs/otlp/#otlphttp). OpenTelemetry's own brings
@@ -127,7 +130,7 @@ func (e *exporter) post(ctx context.Context, body []byte) (wait time.Duration, e
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		wait = exportPause
 		if s, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil && s > 0 {
-			wait = time.Duration(s) * time.Second
+			wait = time.Duration(min(s, maxRetryAfter)) * time.Second
 		}
 	}
 	if answer.StatusCode >= 300 {

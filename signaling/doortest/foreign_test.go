@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
@@ -38,10 +39,12 @@ import (
 	"voxgate/bridge"
 	"voxgate/bridge/gemini"
 	"voxgate/bridge/gemini/api"
+	"voxgate/gateway/tracing"
 	"voxgate/signaling"
 	"voxgate/signaling/access"
 	"voxgate/signaling/doortest"
 	"voxgate/signaling/rest"
+	"voxgate/signaling/telephony"
 	"voxgate/tools"
 	"voxgate/tools/canvas"
 	"voxgate/tools/guard"
@@ -104,6 +107,10 @@ func foreignFaults() map[string]foreignFault {
 	_ = w.Close()
 	const drip = 100 * time.Millisecond
 	return map[string]foreignFault{
+		"a refusal for ever": func(c net.Conn, kind string) { // more seconds than a time.Duration holds
+			const refusal = "HTTP/1.1 503 Busy\r\nContent-Type: %s\r\nRetry-After: 9223372037\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
+			fmt.Fprintf(c, refusal, kind)
+		},
 		"an endless text":                 answerForever("\r\n", `{"a":"`, "a", 0),
 		"an endless picture":              answerForever("\r\n", picture, "a", 0),
 		"an endless list":                 answerForever("\r\n", `{"keys":[`, "1,", 0),
@@ -157,10 +164,15 @@ func foreignFaults() map[string]foreignFault {
 	}
 }
 
+// mostRequests is how often a reader may repeat a request within its deadline. Behind it the answers are good, so that a reader which
+// repeats without a pause ends.
+const mostRequests = 50
+
 // foreignServer answers in memory, so that a synctest bubble holds both sides of each connection.
 type foreignServer struct {
 	reader foreignReader
 	fault  atomic.Pointer[foreignFault]
+	asked  atomic.Int64 // requests since the last fault began
 	conns  chan net.Conn
 	over   chan struct{}          // closed when the test is
 	leak   atomic.Pointer[string] // the request with a secret that has come to elsewhereHost
@@ -205,7 +217,7 @@ func (s *foreignServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.running.Done()
 	body, _ := io.ReadAll(r.Body)
 	fault := s.fault.Load()
-	if fault == nil || !bytes.Contains(body, []byte(s.reader.hits)) {
+	if s.asked.Add(1) > mostRequests || fault == nil || !bytes.Contains(body, []byte(s.reader.hits)) {
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		s.reader.good(w, r)
 		return
@@ -296,6 +308,7 @@ func checkForeignReader(t *testing.T, reader foreignReader, fault foreignFault) 
 	if err := read(); err != nil {
 		t.Fatalf("the first answer, a good one: %v", err)
 	}
+	server.asked.Store(0)
 	server.fault.Store(&fault)
 	began, before := time.Now(), allocatedBytes()
 	err := read()
@@ -306,6 +319,9 @@ func checkForeignReader(t *testing.T, reader foreignReader, fault foreignFault) 
 		t.Error("the answer was taken for a good one")
 	case strings.Contains(err.Error(), foreignSecret), strings.Contains(err.Error(), "PRIVATE KEY"):
 		t.Errorf("the error has a secret: %v", err)
+	}
+	if asked := server.asked.Load(); asked > mostRequests {
+		t.Errorf("%d requests were made; %d are the most", asked, mostRequests)
 	}
 	if leak := server.leak.Load(); leak != nil {
 		t.Errorf("a secret went elsewhere: %.300s", *leak)
@@ -364,6 +380,13 @@ func foreignReaders(t *testing.T) map[string]foreignReader {
 			kind: jsonType, good: answerWith(jsonType, `{"name":"models/x"}`), within: 10 * time.Second, byStatus: true, open: openCheck,
 		},
 		"upgrade to Google's Live API": {kind: jsonType, good: upgradeLive, within: 20 * time.Second, open: openLive},
+	}
+	readers["command to a telephony provider"] = foreignReader{
+		kind: jsonType, good: answerWith(jsonType, `{"data":{"result":"ok"}}`), within: 5 * time.Second, byStatus: true, open: openProvider,
+	}
+	readers["collector of traces"] = foreignReader{
+		kind: "application/x-protobuf", good: func(http.ResponseWriter, *http.Request) {}, within: 10 * time.Second, byStatus: true,
+		open: openCollector,
 	}
 	readers["token of Vertex AI"] = tokenReader(t)
 	readers["key set of an issuer"] = keySetReader(t)
@@ -500,6 +523,67 @@ func openLive(t *testing.T, url string) func() error {
 			_ = conn.Close()
 		}
 		return err
+	}
+}
+
+// openProvider has Telnyx offer a call that no agent answers: the gateway refuses it by the REST API, through which it hangs up,
+// transfers and presses keys, too.
+func openProvider(t *testing.T, url string) func() error {
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "telephony.json")
+	config := doortest.Must(json.Marshal(map[string]any{"publicURL": "https://voice.test", "providers": []any{map[string]string{
+		"profile": "telnyx", "verify": base64.StdEncoding.EncodeToString(public), "apiKey": foreignSecret, "api": url,
+	}}}))
+	if err := os.WriteFile(file, config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	door := doortest.Must(telephony.New(file, telephony.Options{Logger: logger}))
+	server := signaling.NewServer(signaling.Options{Logger: logger}, door.Doors()...)
+	t.Cleanup(func() {
+		if err := server.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		door.Close()
+	})
+	const offer = `{"data":{"event_type":"call.initiated","id":"e","payload":{"call_control_id":"c","to":"+1","direction":"incoming"}}}`
+	return func() error {
+		log.Reset()
+		r := httptest.NewRequest(http.MethodPost, "http://localhost/telephony/telnyx/answer", strings.NewReader(offer))
+		stamp := fmt.Sprint(time.Now().Unix())
+		r.Header.Set("Telnyx-Timestamp", stamp)
+		r.Header.Set("Telnyx-Signature-Ed25519", base64.StdEncoding.EncodeToString(ed25519.Sign(private, []byte(stamp+"|"+offer))))
+		w := httptest.NewRecorder()
+		server.ServeHTTP(w, r)
+		if w.Code != http.StatusOK {
+			return fmt.Errorf("answered %d %s: %s", w.Code, w.Body, &log)
+		}
+		return nil
+	}
+}
+
+// openCollector sends the trace of a conversation.
+func openCollector(t *testing.T, url string) func() error {
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "X-Key="+foreignSecret)
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	return func() error {
+		log.Reset()
+		tracer := doortest.Must(tracing.New(context.Background(), logger))
+		tracer.Observe("a", bridge.Begun{Info: bridge.Info{Started: time.Now()}})
+		tracer.Observe("a", bridge.Ended{At: time.Now()})
+		if err := tracer.Close(context.Background()); err != nil {
+			return err
+		}
+		if log.Len() > 0 {
+			return errors.New(log.String())
+		}
+		return nil
 	}
 }
 

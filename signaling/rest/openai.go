@@ -10,11 +10,11 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"voxgate/bridge/gemini/api"
+	"voxgate/bridge/gemini/wire"
 	"voxgate/signaling"
 	"voxgate/tools"
 )
@@ -405,18 +405,9 @@ func (c *completions) do(ctx context.Context, method, path string, body any, sen
 			failure.Error = &chatError{cmp.Or(other.Message, other.Detail)}
 		}
 	}
-	why := c.refusal(resp.StatusCode, failure, retryAfter(resp.Header.Get("Retry-After")))
+	why := c.refusal(resp.StatusCode, failure, wire.RetryAfter(resp.Header, ""))
 	why.after = resp.Header.Get("Retry-After")
 	return nil, why
-}
-
-// retryAfter reads the header of this name: seconds or a date (RFC 9110 section 10.2.3). 0: there is none.
-func retryAfter(header string) time.Duration {
-	if seconds, err := strconv.ParseFloat(header, 64); err == nil && seconds > 0 && seconds < 1e6 {
-		return time.Duration(seconds * float64(time.Second))
-	}
-	at, _ := http.ParseTime(header)
-	return max(0, time.Until(at))
 }
 
 // refusal is a failure as the client sees it.
