@@ -252,7 +252,8 @@ func TestServeUsesVertexAI(t *testing.T) {
 
 // TestServeLogsWhatAGoogleReportChanges starts with a report of check google.
 func TestServeLogsWhatAGoogleReportChanges(t *testing.T) {
-	report := written(t, `{"results":[{"model":"gemini-3.8-live","name":"the end of the stream ends a turn","verdict":"different","found":["answers"]}]}`)
+	report := written(t, `{"results":[{"model":"gemini-3.8-live","name":"the end of the stream ends a turn",`+
+		`"verdict":"different","found":["answers"]}]}`)
 	p := start(t, []string{"serve"}, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_GOOGLE_REPORT", report))
 	p.waitFor("replaces assumptions.*model=gemini-3.8-live found.silence_required=false")
 	p.end()

@@ -13,9 +13,9 @@
 //	/drop               ends the TCP connection without a word
 //
 // Keys and access tokens are not checked, except that those which begin with "invalid" or "expired" are refused as Google refuses
-// them: on a WebSocket a key with a close frame behind the setup, an access token with an HTTP status. Vertex paths want an access token, and those for ephemeral tokens one that
-// begins with "auth_tokens/". There a session with a transparent resumption gets a handle after each ten messages, too, with the
-// index of the last of them, and goes on from it in the middle of a speech.
+// them: on a WebSocket a key with a close frame behind the setup, an access token with an HTTP status. Vertex paths want an access token,
+// and those for ephemeral tokens one that begins with "auth_tokens/". There a session with a transparent resumption gets a handle
+// after each ten messages, too, with the index of the last of them, and goes on from it in the middle of a speech.
 //
 // By itself nothing goes wrong. A Scenario says what should, and how long connections and handles last.
 package emulator

@@ -176,7 +176,8 @@ func (s *session) audio(b live.Blob) error {
 	}
 	s.input += time.Duration(len(pcm)) * time.Second / time.Duration(rate)
 	// 57 in 49 s were recorded of 3.1, hardly any of them while the person spoke or the model did.
-	if every := s.setup.HandleInterval; every > 0 && s.e.scenario.Handles == "" && s.input-s.handleAt >= every && s.turn == nil && !s.vad.speaking {
+	every := s.setup.HandleInterval
+	if every > 0 && s.e.scenario.Handles == "" && s.input-s.handleAt >= every && s.turn == nil && !s.vad.speaking {
 		s.handleAt = s.input
 		if err := s.giveHandle(); err != nil {
 			return err

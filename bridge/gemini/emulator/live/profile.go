@@ -118,7 +118,9 @@ var profiles = []profile{
 		prefix: "gemini-3.1-flash-live", gemini: true, syncOnly: true, noContent: true, wholeInput: true,
 		Traits: Traits{
 			Blocks: true, ForgetfulHandles: true,
-			Wire: Wire{EmptyMessages: true, OneTranscript: true, ActivityInContent: true, OneSampleFirst: true, HandleInterval: 500 * time.Millisecond},
+			Wire: Wire{
+				EmptyMessages: true, OneTranscript: true, ActivityInContent: true, OneSampleFirst: true, HandleInterval: 500 * time.Millisecond,
+			},
 		},
 	},
 	{
