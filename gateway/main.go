@@ -86,12 +86,47 @@ func usage() string {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), stopSignals()...)
+	ctx, stop := notifyStop(context.Background(), stopSignals()...)
 	err := run(ctx, os.Args[1:], readEnvironment(os.Environ()), os.Stdout, os.Stderr)
 	stop()
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "gateway:", err)
 		os.Exit(1)
+	}
+}
+
+// forceKey is the key of the context that [forceOf] returns.
+type forceKey struct{}
+
+// forceOf returns a context that is done when the program is to stop at once, without a drain; ctx is one that ends with the order to stop.
+func forceOf(ctx context.Context) context.Context {
+	if force, ok := ctx.Value(forceKey{}).(context.Context); ok {
+		return force
+	}
+	return context.Background()
+}
+
+// notifyStop returns a context that the first signal ends; [forceOf] of it ends with the second. Both come by one channel, so that a second
+// signal right behind the first is not lost.
+func notifyStop(parent context.Context, signals ...os.Signal) (ctx context.Context, stop func()) {
+	force, endForce := context.WithCancel(parent)
+	ctx, end := context.WithCancel(context.WithValue(parent, forceKey{}, force))
+	received := make(chan os.Signal, 2)
+	signal.Notify(received, signals...)
+	go func() {
+		for _, cancel := range []func(){end, endForce} {
+			select {
+			case <-received:
+				cancel()
+			case <-force.Done():
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(received)
+		end()
+		endForce()
 	}
 }
 

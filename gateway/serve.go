@@ -9,11 +9,8 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"voxgate/agents"
@@ -116,7 +113,7 @@ func serveRequests(
 ) error {
 	err := serveUntil(ctx, server, at, check)
 	if err == nil {
-		drain(host, most, log)
+		drain(forceOf(ctx), host, most, log)
 	}
 	log.Info("shutting down")
 	return err
@@ -223,14 +220,12 @@ func openGate(s settings, at *net.TCPAddr, stopping *ending, log *slog.Logger) (
 	return gate, shared, node, nil
 }
 
-// drain gives conversations time to end by themselves, until the second signal.
-func drain(host *bridge.Host, most time.Duration, log *slog.Logger) {
+// drain gives conversations time to end by themselves, until ctx is done.
+func drain(ctx context.Context, host *bridge.Host, most time.Duration, log *slog.Logger) {
 	if most == 0 {
 		return
 	}
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer cancel()
-	ctx, cancel = context.WithTimeout(ctx, most)
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	log.Info("stopping: no new conversations; a second signal stops at once", "running", len(host.Sessions()), "until", most)
 	host.Drain(ctx)

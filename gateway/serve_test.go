@@ -37,10 +37,11 @@ const patience = time.Minute
 
 // program is `gateway` running inside the test.
 type program struct {
-	t    *testing.T
-	url  string
-	stop context.CancelFunc
-	done chan error
+	t     *testing.T
+	url   string
+	stop  context.CancelFunc
+	force context.CancelFunc // ends the drain, as a second signal does
+	done  chan error
 
 	mu   sync.Mutex
 	log  bytes.Buffer
@@ -67,8 +68,10 @@ func (p *program) logged() string {
 // start runs a command and waits for its address.
 func start(t *testing.T, args []string, environ variables) *program {
 	t.Helper()
-	ctx, stop := context.WithCancel(context.Background())
-	p := &program{t: t, stop: stop, done: make(chan error, 1), more: make(chan struct{}, 1)}
+	forced, force := context.WithCancel(context.Background())
+	t.Cleanup(force)
+	ctx, stop := context.WithCancel(context.WithValue(context.Background(), forceKey{}, forced))
+	p := &program{t: t, stop: stop, force: force, done: make(chan error, 1), more: make(chan struct{}, 1)}
 	atOnce := variables{"VOXGATE_DRAIN": "0"}
 	maps.Copy(atOnce, environ)
 	go func() { p.done <- run(ctx, args, atOnce, io.Discard, p) }()

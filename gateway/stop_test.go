@@ -62,27 +62,76 @@ func TestDrainOfParkedConversations(t *testing.T) {
 	p.end()
 }
 
-// A second signal does not wait.
-func TestSecondSignal(t *testing.T) {
-	p := start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_DRAIN", "1h"))
-	c := p.converse(`{}`)
-	if !c.until("SETUP_COMPLETE", "") {
-		t.Fatal(c.all.String())
-	}
-	p.stop()
-	if !c.until("LOG_MESSAGE", "stopsInMs") { // from now on signals are waited for
-		t.Fatal(c.all.String())
-	}
-	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+// TestStopSignals sends one or two signals to a process, in the middle of its start and with a call. A second one, however soon, ends the
+// drain; each program ends with status 0, within its time, and says goodbye to the caller.
+func TestStopSignals(t *testing.T) {
+	t.Parallel()
+	const hour = "VOXGATE_DRAIN=1h"
+	asked := make(chan struct{}, 100)
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // else the end of the client is not noticed
+		asked <- struct{}{}
+		<-r.Context().Done()
+	}))
+	t.Cleanup(silent.Close)
+	tools := filepath.Join(t.TempDir(), "tools.json")
+	if err := os.WriteFile(tools, []byte(`{"mcp":[{"name":"m","url":"`+silent.URL+`"}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if c.until("GEMINI_DISCONNECTED", "shutting down"); !strings.Contains(c.all.String(), "shutting down") {
-		t.Errorf("the caller got %.2000s", c.all.String())
+	for name, c := range map[string]struct {
+		env     []string
+		call    bool
+		pause   string // what must be in the log between the first signal and the second
+		signals []syscall.Signal
+	}{
+		"one, no drain":                  {[]string{"VOXGATE_DRAIN=0"}, true, "", []syscall.Signal{syscall.SIGTERM}},
+		"two at once":                    {[]string{hour}, true, "", []syscall.Signal{syscall.SIGTERM, syscall.SIGINT}},
+		"two at once, the other way":     {[]string{hour}, true, "", []syscall.Signal{syscall.SIGINT, syscall.SIGTERM}},
+		"two of a kind, in the drain":    {[]string{hour}, true, "until=1h", []syscall.Signal{syscall.SIGTERM, syscall.SIGTERM}},
+		"two interrupts, in the drain":   {[]string{hour}, true, "until=1h", []syscall.Signal{syscall.SIGINT, syscall.SIGINT}},
+		"no call":                        {[]string{hour}, false, "", []syscall.Signal{syscall.SIGTERM}},
+		"start with a silent MCP server": {[]string{hour, "VOXGATE_TOOLS=" + tools}, false, "", []syscall.Signal{syscall.SIGTERM}},
+		"start, two signals": {
+			[]string{hour, "VOXGATE_TOOLS=" + tools}, false, "", []syscall.Signal{syscall.SIGINT, syscall.SIGTERM},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd, p := runProcess(t, c.env...)
+			stopped := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+			defer stopped.Stop()
+			var caller *conversation
+			switch {
+			case c.call:
+				p.url = strings.TrimSuffix(p.waitFor(`url=(\S+)`), "/")
+				if caller = p.converse(`{}`); !caller.until("SETUP_COMPLETE", "") {
+					t.Fatal(caller.all.String())
+				}
+			case strings.HasPrefix(name, "start"):
+				<-asked
+			default:
+				p.waitFor(`url=(\S+)`)
+			}
+			for i, signal := range c.signals {
+				if i > 0 && c.pause != "" {
+					p.waitFor(c.pause)
+				}
+				if err := cmd.Process.Signal(signal); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if caller != nil {
+				if caller.until("GEMINI_DISCONNECTED", "shutting down"); !strings.Contains(caller.all.String(), "shutting down") {
+					t.Errorf("the caller got %.2000s", caller.all.String())
+				}
+				if _, _, err := caller.conn.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseGoingAway) {
+					t.Errorf("closed with %v", err)
+				}
+			}
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("ended with %v\n%s", err, p.logged())
+			}
+		})
 	}
-	if _, _, err := c.conn.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseGoingAway) {
-		t.Errorf("closed with %v", err)
-	}
-	p.end()
 }
 
 // REST calls and typed talk are let finish as conversations are, none begin meanwhile, and those that are left at the end learn why.
@@ -155,9 +204,7 @@ func TestDrainOfRESTAndTypedTalk(t *testing.T) {
 		t.Errorf("the call that was under way: %s", text)
 	}
 
-	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil { // the second one
-		t.Fatal(err)
-	}
+	p.force()
 	if text := answer(hangs); !strings.Contains(text, "one") || !strings.Contains(text, `"code":503`) ||
 		!strings.Contains(text, "shutting down") {
 		t.Errorf("the call that was left: %s", text)
@@ -218,6 +265,14 @@ func TestProcess(*testing.T) {
 // startProcess runs a gateway as a process of its own, and waits for its address. Whoever starts it ends it.
 func startProcess(t *testing.T, env ...string) (*exec.Cmd, *program) {
 	t.Helper()
+	cmd, p := runProcess(t, env...)
+	p.url = strings.TrimSuffix(p.waitFor(`url=(\S+)`), "/")
+	return cmd, p
+}
+
+// runProcess runs a gateway in a process of its own, and does not wait for its start.
+func runProcess(t *testing.T, env ...string) (*exec.Cmd, *program) {
+	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestProcess$")
 	cmd.Env = append(append(os.Environ(), "VOXGATE_TEST_PROCESS=1", "VOXGATE_ADDR=127.0.0.1:0"), env...)
 	p := &program{t: t, stop: func() {}, done: make(chan error, 1), more: make(chan struct{}, 1)}
@@ -225,7 +280,6 @@ func startProcess(t *testing.T, env ...string) (*exec.Cmd, *program) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p.url = strings.TrimSuffix(p.waitFor(`url=(\S+)`), "/")
 	return cmd, p
 }
 
