@@ -105,17 +105,18 @@ Book it: now.
 	a.Put(&o)
 	want := steps.Plan{
 		{
-			Name: "identify", Text: "Ask \"Ada\\n## Step: c\".\n\n## Notes\n\nBe brief.", Tools: []string{"find_room"}, Next: []string{"book"},
-			Ask: []steps.Field{{Name: "name", Kind: "text"}, {Name: "room", Kind: "choice single, double"}},
+			Name: "identify", Instruction: "Ask \"Ada\\n## Step: c\".\n\n## Notes\n\nBe brief.", Tools: []string{"find_room"},
+			Next:   []string{"book"},
+			Fields: []steps.Field{{Name: "name", Kind: "text"}, {Name: "room", Kind: "choice single, double"}},
 		},
-		{Name: "book", Text: "Book it: now."},
+		{Name: "book", Instruction: "Book it: now."},
 	}
 	if o.Agent.Prompt != "You are the desk.\n\n## Rooms\n\nTwo." || !reflect.DeepEqual(o.Agent.Steps, want) {
 		t.Errorf("%q, %+v", o.Agent.Prompt, o.Agent.Steps)
 	}
 	var c agents.Choice
 	if err := json.Unmarshal([]byte(`{"prompt":"## Step: a\nnext: b"}`), &c); err == nil ||
-		err.Error() != `agent.prompt: line 2: step "a": there is no step "b", but a` {
+		err.Error() != `agent.prompt: line 2: step "a": unknown step "b"; the steps are a` {
 		t.Error(err)
 	}
 }
@@ -127,18 +128,18 @@ func TestMistakes(t *testing.T) {
 		"---\nlimits:\n  minutes: 1\n  euros: 2\n---":      ":4: euros: there is no such field",
 		"---\nlimits: {dollars: -1}\n---":                  ":2: limits.dollars: -1 is less than nothing",
 		"---\nsteps: 1\n---":                               ":2: steps: there is no such field",
-		"Hi.\n## Step: a\nnext: b":                         `:3: step "a": there is no step "b", but a`,
-		"## Step: a\n\nask:\n  name: txt":                  `:3: step "a": name: "txt" is no type: text, number`,
-		"## Step: a\nask:\n  name: text\n  Guests: number": `:2: step "a": Guests: a field's name is made of a-z`,
-		"## Step: a\nask:\n  guests: number few":           `:2: step "a": guests: "few" is no range, as 1 to 4`,
+		"Hi.\n## Step: a\nnext: b":                         `:3: step "a": unknown step "b"; the steps are a`,
+		"## Step: a\n\nask:\n  name: txt":                  `:3: step "a": name: unknown type "txt": use text, number`,
+		"## Step: a\nask:\n  name: text\n  Guests: number": `:2: step "a": Guests: a field name has only a-z`,
+		"## Step: a\nask:\n  guests: number few":           `:2: step "a": guests: "few" is not a range such as 1 to 4`,
 		"## Step: a\nask:\n  card: digits 16 lun": `:2: step "a": card: digits: ` +
-			`"16 lun" is no range, as 1 to 4, and no check (iban, luhn`,
-		"## Step: a\nask:\n  room: choice single":     `:2: step "a": room: "single" is no choice`,
-		"## Step: a\nask:\n  name:":                   `:2: step "a": name: it has no type`,
+			`"16 lun" is not a range such as 1 to 4, nor a check (iban, luhn`,
+		"## Step: a\nask:\n  room: choice single":     `:2: step "a": room: "single" is not a choice`,
+		"## Step: a\nask:\n  name:":                   `:2: step "a": name: type missing`,
 		"## Step: a\nask: [name]":                     `:2: step "a": ask: its fields stand below it`,
 		"## Step: a\ntool: find_room":                 `:2: step "a": tool: there is no such field in a step`,
 		"## Step: a\nnext: [a\n\nBye.":                ":2: step \"a\": ",
-		"## Step: a\nnext: b\n## Step: b\n## Step: a": `:4: step "a": there are two steps "a"`,
+		"## Step: a\nnext: b\n## Step: b\n## Step: a": `:4: step "a": duplicate step "a"`,
 		"## Step:": `:1: step "": a step needs a name`,
 
 		"---\nvoice: Kore\n---\n\nHi.\n\n## Step: a\nnext: a\n\nBye.\n## step:  b\n\nBye.": `:11: step "b": no step leads to "b"`,

@@ -77,7 +77,7 @@ func (s *section) read(step *steps.Step) error {
 			end++
 		}
 	}
-	step.Text = strings.TrimSpace(strings.Join(s.lines[end:], "\n"))
+	step.Instruction = strings.TrimSpace(strings.Join(s.lines[end:], "\n"))
 	at := func(line int, format string, args ...any) error {
 		return &misplaced{s.line + begin + line, fmt.Errorf("step %q: %w", step.Name, fmt.Errorf(format, args...))}
 	}
@@ -99,7 +99,7 @@ func (s *section) read(step *steps.Step) error {
 		case "next":
 			err = decodeNames(value, &step.Next)
 		case "ask":
-			step.Ask, err = asked(value)
+			step.Fields, err = asked(value)
 		default:
 			err = errors.New("there is no such field in a step; an empty line divides fields and text")
 		}
@@ -151,14 +151,14 @@ func (s *section) lineOf(key string) int {
 }
 
 // checkTools says which tool of a step the agent does not have, as far as its tools are known.
-func (a *Agent) checkTools(plan steps.Plan) *steps.Mistake {
+func (a *Agent) checkTools(plan steps.Plan) *steps.PlanError {
 	for i, s := range plan {
 		for _, tool := range s.Tools {
 			switch {
 			case a.Tools != nil && !slices.Contains(a.Tools, tool) && !bridge.Matches(a.Tools, tool):
-				return &steps.Mistake{Step: i, Key: "tools", Err: fmt.Errorf("%q is none of the agent's tools", tool)}
+				return &steps.PlanError{Step: i, Key: "tools", Err: fmt.Errorf("%q is none of the agent's tools", tool)}
 			case a.known != nil && !hasAny(a.known, tool):
-				return &steps.Mistake{Step: i, Key: "tools", Err: fmt.Errorf("there is no tool %q in the file of tools", tool)}
+				return &steps.PlanError{Step: i, Key: "tools", Err: fmt.Errorf("there is no tool %q in the file of tools", tool)}
 			}
 		}
 	}

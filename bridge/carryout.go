@@ -68,7 +68,7 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 	case advance:
 		return s.steer(func(t *steering) error { return t.advance(c) }, func(config setup.Config) {
 			if s.keeper.Adjust(ctx, config, s.steering.flow.Step) {
-				delete(*c.answer, steps.InAnswer) // the model has that before it has the answer
+				delete(*c.answer, steps.InstructionKey) // the model has that before it has the answer
 			}
 		})
 	case leave:
@@ -282,7 +282,7 @@ type basis struct {
 func (s *Session) goBack(to basis) {
 	now := s.steering
 	s.steering, s.open.Agent, s.answers = to.steering, to.agent, to.answers
-	if now.flow.SamePlan(to.steering.flow) {
+	if now.flow.HasSamePlan(to.steering.flow) {
 		s.steering.flow, s.steering.taken = now.flow, now.taken
 	}
 	s.spending.limit(s.open.Dollars())
@@ -321,7 +321,7 @@ func (s *Session) updateConfig(ctx context.Context, c UpdateConfig) {
 	before, step := basis{s.steering, s.open.Agent, s.answers}, s.steering.flow.Step
 	if c.Agent != nil && !s.open.Named {
 		s.open.Agent, s.answers = *c.Agent, c.Name
-		s.steering.flow = s.steering.flow.Follow(s.open.Wanted().Steps)
+		s.steering.flow = s.steering.flow.WithPlan(s.open.Wanted().Steps)
 	}
 	config, err := s.read(c.Config)
 	if err != nil {

@@ -250,10 +250,10 @@ func (h *Host) start(s *Session, generation uint64) {
 // scope is what a config is parsed for. Of the tools that run here the agent has those that its file names; the door's own it has anyway.
 func (h *shared) scope(own []tools.Tool, o *Open, flow steps.Flow) setup.Scope {
 	scope := setup.Scope{
-		Vertex: h.options.Client.Vertex, Canvas: canvas.Declarations(), Screen: o.Origin.Screen, MaxPreRoll: o.MaxPreRoll, Hides: flow.Hides,
+		Vertex: h.options.Client.Vertex, Canvas: canvas.Declarations(), Screen: o.Origin.Screen, MaxPreRoll: o.MaxPreRoll, Hides: flow.HidesTool,
 		Writers: o.Generate != nil, Findings: h.options.Findings,
 	}
-	if next := flow.Declaration(); next != nil {
+	if next := flow.FunctionDeclaration(); next != nil {
 		scope.Tools = append(scope.Tools, *next)
 	}
 	uses := o.Wanted().Tools

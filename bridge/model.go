@@ -451,7 +451,7 @@ type toolModel struct {
 // Find finds a function that can be called now.
 func (m toolModel) Find(name string) (setup.Function, bool) {
 	f, declared := m.Config().Functions.Find(name)
-	return f, declared && !m.s.steering.flow.Hides(name) // which the model may learn of at the next pause only
+	return f, declared && !m.s.steering.flow.HidesTool(name) // which the model may learn of at the next pause only
 }
 
 // Called finds the function that the model means by a name, whether or not it can be called now.

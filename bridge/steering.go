@@ -20,7 +20,7 @@ type steering struct {
 }
 
 // begun is the steering of a conversation that begins.
-func begun(o Open) *steering { return steeringOf(o.Config, steps.Begin(o.Wanted().Steps)) }
+func begun(o Open) *steering { return steeringOf(o.Config, steps.NewFlow(o.Wanted().Steps)) }
 
 func steeringOf(raw json.RawMessage, flow steps.Flow) *steering {
 	return &steering{raw: raw, flow: flow, taken: flow.Step}
@@ -67,7 +67,7 @@ func (advance) command() {}
 // stepTool is the tool by which the model goes on.
 func stepTool(do func(Command) error) tools.Tool {
 	return tools.Tool{
-		Declaration: tools.Declaration{Name: steps.Function},
+		Declaration: tools.Declaration{Name: steps.FunctionName},
 		Run: func(_ context.Context, raw json.RawMessage) (json.RawMessage, error) {
 			decoded, err := tools.Decode(raw)
 			if err != nil {

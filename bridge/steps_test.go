@@ -22,8 +22,8 @@ func desk() bridge.Open {
 	return bridge.Open{Resumable: true, Agent: bridge.Agent{Prompt: "You are the desk.", Steps: steps.Plan{
 		{Name: "greet", Next: []string{"identify"}},
 		{
-			Name: "identify", Text: "Ask for the name.", Tools: []string{"find_room"}, Next: []string{"book", "greet"},
-			Ask: []steps.Field{{Name: "name", Kind: "text"}, {Name: "guests", Kind: "number 1 to 4"}},
+			Name: "identify", Instruction: "Ask for the name.", Tools: []string{"find_room"}, Next: []string{"book", "greet"},
+			Fields: []steps.Field{{Name: "name", Kind: "text"}, {Name: "guests", Kind: "number 1 to 4"}},
 		},
 		{Name: "book", Tools: []string{"book_room"}, Next: []string{"identify"}},
 	}}}
@@ -72,7 +72,7 @@ func TestAStepIsInForceAtOnce(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		l.Call("a", "find_room", "{}")
-		l.Call("b", steps.Function, `{}`)
+		l.Call("b", steps.FunctionName, `{}`)
 		called := time.Now()
 		l.Responses() // waits for them
 		inputs := l.Inputs()
@@ -90,12 +90,12 @@ func TestAStepIsInForceAtOnce(t *testing.T) {
 		}
 		l.Call("c", "find_room", "{}")
 		l.Call("d", "book_room", "{}")
-		l.Call("e", steps.Function, `{"step":"book","name":"Ada","guests":7}`)
-		l.Call("f", steps.Function, `{"step":"book","guests":2}`)
+		l.Call("e", steps.FunctionName, `{"step":"book","name":"Ada","guests":7}`)
+		l.Call("f", steps.FunctionName, `{"step":"book","guests":2}`)
 		l.Call("g", "book_room", "{}")
 		var got []string
 		for _, answer := range l.Responses() {
-			if !strings.Contains(answer, steps.Function) || strings.Contains(answer, `"error"`) {
+			if !strings.Contains(answer, steps.FunctionName) || strings.Contains(answer, `"error"`) {
 				got = append(got, answer)
 			}
 		}
@@ -128,9 +128,9 @@ func TestAStepIsInForceAtOnce(t *testing.T) {
 func TestAStepThatGeminiRefuses(t *testing.T) {
 	talk(t, desk(), func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h1")
-		l.Call("a", steps.Function, `{}`)
+		l.Call("a", steps.FunctionName, `{}`)
 		time.Sleep(time.Second)
-		l.Call("b", steps.Function, `{"step":"book","name":"Ada","guests":2}`)
+		l.Call("b", steps.FunctionName, `{"step":"book","name":"Ada","guests":2}`)
 		l.End(1007, "Invalid JSON payload received.")
 		l = r.up.Next().DialledFor("", "h1").Accept()
 		if !strings.Contains(l.Raw, `You are in the step \"identify\" now.`) || !strings.Contains(l.Raw, "find_room") {
@@ -157,7 +157,7 @@ func TestAStepThatGeminiRefuses(t *testing.T) {
 			!strings.Contains(got, `d book_room {"error"`) {
 			t.Errorf("the model got %s", got)
 		}
-		l.Call("e", steps.Function, `{"step":"book"}`)
+		l.Call("e", steps.FunctionName, `{"step":"book"}`)
 		time.Sleep(time.Second)
 		if list := r.host.Sessions(); list[0].Step != "book" {
 			t.Errorf("it does not go on: %+v", list)
@@ -171,7 +171,7 @@ func TestAStepAtTheNextPause(t *testing.T) {
 	o := desk()
 	o.Config = json.RawMessage(`{"model":"gemini-3.1-flash-live-preview"}`)
 	talk(t, o, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Call("a", steps.Function, `{}`)
+		l.Call("a", steps.FunctionName, `{}`)
 		if got := l.Responses(); len(got) != 1 || !strings.Contains(got[0], "Ask for the name.") {
 			t.Errorf("the model got %s", got)
 		}
@@ -182,9 +182,9 @@ func TestAStepAtTheNextPause(t *testing.T) {
 		if !strings.Contains(m.Raw, "Ask for the name.") || !strings.Contains(m.Raw, "find_room") {
 			t.Errorf("the next connection has %s", m.Raw)
 		}
-		m.Call("b", steps.Function, `{"name":"Ada","guests":1}`) // the answer does not come to an end
+		m.Call("b", steps.FunctionName, `{"name":"Ada","guests":1}`) // the answer does not come to an end
 		m.Call("c", "find_room", "{}")
-		m.Call("d", steps.Function, `{"step":"book"}`)
+		m.Call("d", steps.FunctionName, `{"step":"book"}`)
 		m.Call("e", "find_room", "{}")
 		if got := strings.Join(m.Responses(), "\n"); !strings.Contains(got, `c find_room {"output":"ok"}`) ||
 			!strings.Contains(got, `e find_room {"error"`) {
@@ -204,8 +204,8 @@ func TestAStepIsKept(t *testing.T) {
 			}
 		}
 		l.Handle("h1")
-		l.Call("a", steps.Function, `{}`)
-		l.Call("b", steps.Function, `{"step":"book","name":"Ada","guests":2}`)
+		l.Call("a", steps.FunctionName, `{}`)
+		l.Call("b", steps.FunctionName, `{"step":"book","name":"Ada","guests":2}`)
 		l.Answer(7, time.Second)
 		time.Sleep(2 * time.Second)
 		l.Handle("h2")
@@ -226,7 +226,7 @@ func TestAStepIsKept(t *testing.T) {
 		if list := b.host.Sessions(); len(list) != 1 || list[0].Step != "book" {
 			t.Errorf("%+v", list)
 		}
-		l.Call("c", steps.Function, `{}`)
+		l.Call("c", steps.FunctionName, `{}`)
 		if got := d.steps(); got != "identify" {
 			t.Errorf("the caller learns of %q", got)
 		}
@@ -237,7 +237,7 @@ func TestAStepIsKept(t *testing.T) {
 // stays where it is.
 func TestStepsOfAnotherAgent(t *testing.T) {
 	talk(t, desk(), func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Call("a", steps.Function, `{}`)
+		l.Call("a", steps.FunctionName, `{}`)
 		c.update(`{"systemInstruction":"Speak like a pirate."}`)
 		time.Sleep(time.Second)
 		if s := last[bridge.SetupComplete](c); s.Step != "identify" || !strings.Contains(string(s.EffectiveConfig), "pirate") ||
@@ -261,8 +261,8 @@ func TestStepsOfAnotherAgent(t *testing.T) {
 // If Gemini refuses another agent, the one before goes on where it was, with what was found out.
 func TestStepsOfAnAgentThatGeminiRefuses(t *testing.T) {
 	talk(t, desk(), func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Call("a", steps.Function, `{}`)
-		l.Call("b", steps.Function, `{"name":"Ada"}`) // not yet
+		l.Call("a", steps.FunctionName, `{}`)
+		l.Call("b", steps.FunctionName, `{"name":"Ada"}`) // not yet
 		time.Sleep(time.Second)
 		l.Handle("h1")
 		c.do(bridge.UpdateConfig{Agent: &bridge.Agent{Steps: steps.Plan{{Name: "only"}}}, Name: "other"})
@@ -275,7 +275,7 @@ func TestStepsOfAnAgentThatGeminiRefuses(t *testing.T) {
 		if list := r.host.Sessions(); list[0].Agent != "" || list[0].Step != "identify" {
 			t.Errorf("%+v", list)
 		}
-		l.Call("c", steps.Function, `{"step":"book","guests":2}`)
+		l.Call("c", steps.FunctionName, `{"step":"book","guests":2}`)
 		if s := last[bridge.StepChange](c); s.Step != "book" || s.Fields["name"] != "Ada" {
 			t.Errorf("%+v", s)
 		}
@@ -300,8 +300,8 @@ func TestAThousandSteps(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, m := emulated(t, emulator.Scenario{})
 		plan := steps.Plan{
-			{Name: "even", Text: "Say an even number.", Next: []string{"odd"}, Ask: []steps.Field{{Name: "n", Kind: "number"}}},
-			{Name: "odd", Text: "Say an odd number.", Next: []string{"even"}},
+			{Name: "even", Instruction: "Say an even number.", Next: []string{"odd"}, Fields: []steps.Field{{Name: "n", Kind: "number"}}},
+			{Name: "odd", Instruction: "Say an odd number.", Next: []string{"even"}},
 		}
 		for range 2 {
 			c := r.meets(bridge.Open{Agent: bridge.Agent{Steps: plan}})

@@ -131,7 +131,7 @@ func (h *Host) restored(id string, n *snapshot, o Open) (*Session, error) {
 	o.Origin, o.Grant, o.Quiet, o.Resumable = n.Origin, n.Grant, n.Quiet, true
 	o.Agent, o.Override, o.Config, o.Locked, o.Named, o.Farewell = n.Door, n.Hook, n.Config, n.Locked, n.Named, n.Farewell
 	o.Greeting = "" // it was said where the conversation began
-	steering := *steeringOf(n.Config, steps.Resume(o.Wanted().Steps, n.Step))
+	steering := *steeringOf(n.Config, steps.ResumeFlow(o.Wanted().Steps, n.Step))
 	if err := steering.change(Steer{Agent: n.Agent, Functions: n.Steered}); err != nil {
 		return nil, err
 	}

@@ -8,59 +8,61 @@ import (
 )
 
 const (
-	// maxSteps and maxFields bound a plan: what the model gets of it is read again at each turn.
+	// maxSteps and maxFields limit a plan: the model reads its part of it again at each turn.
 	maxSteps, maxFields = 100, 30
 	maxName             = 64 // bytes
 )
 
-// Mistake is what is wrong with a plan.
-type Mistake struct {
-	Step int    // its index
+// PlanError describes a fault in a plan.
+type PlanError struct {
+	Step int    // index
 	Key  string // tools, ask or next; empty: the step itself
 	Err  error
 }
 
-func (m *Mistake) Error() string { return m.Err.Error() }
-func (m *Mistake) Unwrap() error { return m.Err }
+func (m *PlanError) Error() string { return m.Err.Error() }
+func (m *PlanError) Unwrap() error { return m.Err }
 
-var nameOfField = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
+var fieldNamePattern = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
 
-// Check says what is wrong with a plan; nil: nothing.
-func (p Plan) Check() *Mistake {
+// Check validates a plan and returns its first fault, or nil.
+func (p Plan) Check() *PlanError {
 	seen := map[string]bool{}
 	for i, s := range p {
-		wrong := func(key, format string, args ...any) *Mistake { return &Mistake{i, key, fmt.Errorf(format, args...)} }
+		wrong := func(key, format string, args ...any) *PlanError {
+			return &PlanError{i, key, fmt.Errorf(format, args...)}
+		}
 		switch {
 		case i >= maxSteps:
-			return wrong("", "%d steps are the most", maxSteps)
+			return wrong("", "at most %d steps are allowed", maxSteps)
 		case s.Name == "" || len(s.Name) > maxName:
-			return wrong("", "a step needs a name of %d letters at most", maxName)
+			return wrong("", "a step needs a name of at most %d bytes", maxName)
 		case seen[s.Name]:
-			return wrong("", "there are two steps %q", s.Name)
-		case len(s.Ask) > maxFields:
-			return wrong("ask", "%d fields are the most", maxFields)
+			return wrong("", "duplicate step %q", s.Name)
+		case len(s.Fields) > maxFields:
+			return wrong("ask", "at most %d fields are allowed", maxFields)
 		}
 		seen[s.Name] = true
 		for _, pattern := range s.Tools {
 			if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
-				return wrong("tools", "%q is no pattern", pattern)
+				return wrong("tools", "%q is not a valid pattern", pattern)
 			}
 		}
 		for _, next := range s.Next {
-			if p.index(next) < 0 {
-				return wrong("next", "there is no step %q, but %s", next, strings.Join(p.names(), ", "))
+			if p.stepIndex(next) < 0 {
+				return wrong("next", "unknown step %q; the steps are %s", next, strings.Join(p.stepNames(), ", "))
 			}
 		}
-		for _, f := range s.Ask {
+		for _, f := range s.Fields {
 			if err := p.checkField(f); err != nil {
 				return wrong("ask", "%s: %w", f.Name, err)
 			}
 		}
 	}
-	return p.reached()
+	return p.checkReachable()
 }
 
-func (p Plan) names() (list []string) {
+func (p Plan) stepNames() (list []string) {
 	for _, s := range p {
 		list = append(list, s.Name)
 	}
@@ -68,35 +70,35 @@ func (p Plan) names() (list []string) {
 }
 
 func (p Plan) checkField(f Field) error {
-	if !nameOfField.MatchString(f.Name) || f.Name == target {
-		return fmt.Errorf("a field's name is made of a-z, 0-9 and _, and is not %q", target)
+	if !fieldNamePattern.MatchString(f.Name) || f.Name == stepArgument {
+		return fmt.Errorf("a field name has only a-z, 0-9 and _, and is not %q", stepArgument)
 	}
-	if _, err := f.rule(); err != nil {
+	if _, err := f.parseRule(); err != nil {
 		return err
 	}
-	if first, _ := p.field(f.Name); first != f {
-		return fmt.Errorf("another step has it as %q", first.Kind)
+	if first, _ := p.findField(f.Name); first != f {
+		return fmt.Errorf("another step declares it as %q", first.Kind)
 	}
 	return nil
 }
 
-// reached finds a step that no other leads to.
-func (p Plan) reached() *Mistake {
+// checkReachable reports the first step that no other leads to, or nil.
+func (p Plan) checkReachable() *PlanError {
 	if len(p) == 0 {
 		return nil
 	}
-	seen, ways := map[string]bool{p[0].Name: true}, []string{p[0].Name}
-	for len(ways) > 0 {
-		for _, next := range p[p.index(ways[0])].Next {
+	seen, queue := map[string]bool{p[0].Name: true}, []string{p[0].Name}
+	for len(queue) > 0 {
+		for _, next := range p[p.stepIndex(queue[0])].Next {
 			if !seen[next] {
-				seen[next], ways = true, append(ways, next)
+				seen[next], queue = true, append(queue, next)
 			}
 		}
-		ways = ways[1:]
+		queue = queue[1:]
 	}
 	for i, s := range p {
 		if !seen[s.Name] {
-			return &Mistake{i, "", fmt.Errorf("no step leads to %q", s.Name)}
+			return &PlanError{i, "", fmt.Errorf("no step leads to %q", s.Name)}
 		}
 	}
 	return nil

@@ -542,7 +542,7 @@ func (c *dialectCodec) fill(text, argument string) string {
 // quoted is a value in JSON.
 func quoted(v any) string { return string(tools.Encode(v)) }
 
-// field is what stands at a path, as [text].
+// field is what stands at a path, as [toJSON].
 func field(fields map[string]any, path string) string { return text(valueAt(fields, path)) }
 
 // text is a text or a number; "" if it is neither.
