@@ -161,7 +161,7 @@ func (a *answer) onInterrupted() {
 		a.nextTurn()
 	}
 	if !byVoice { // what was typed has met the answer to something else
-		a.up.Unsettle()
+		a.up.ReopenTypedText()
 	}
 	a.prompts.interrupted()
 	*t = turn{state: turnDropped, counted: true, number: t.number, rejected: true, latest: time.Now()} // turnComplete follows
@@ -590,7 +590,7 @@ func (a *answer) observe(number int, began time.Time, t *timing, l Latency, cut 
 // observeBargeIn reports a voice that was cut off; left is how much of it is still to be played.
 func (a *answer) observeBargeIn(left time.Duration) {
 	if a.observer.on() && (a.speaking() || a.turn.spokenOver) {
-		a.observer.report(BargeIn{time.Since(a.up.Began()) + left})
+		a.observer.report(BargeIn{time.Since(a.up.SpeechStart()) + left})
 	}
 }
 
@@ -598,7 +598,7 @@ func (a *answer) observeBargeIn(left time.Duration) {
 // again.
 func (a *answer) history(fresh bool, limit int) []wire.Content {
 	before := a.question() + 1
-	if a.up.Unanswered() {
+	if a.up.HasUnanswered() {
 		before--
 	}
 	if fresh {

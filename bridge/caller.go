@@ -119,7 +119,7 @@ func (s *Session) onDeparture(ctx context.Context, v *visit) {
 	s.answer.interrupt(ByClient, false) // a caller that comes back does not want an answer that nobody heard
 	s.setPaused(ctx, Pause{})
 	if s.keeper.Config().Options.Manual && s.person.speaking {
-		_ = s.up.Mark(uplink.End) // as far as we know it has ended; if there is no room, other marks are queued
+		_ = s.up.QueueMark(uplink.MarkEnd) // as far as we know it has ended; if there is no room, other marks are queued
 	}
 	s.parked = true
 	s.status.set(s.stateNow())

@@ -110,7 +110,7 @@ func asks(c Command) bool {
 func (s *Session) sendText(text string) bool {
 	s.person.prompted = 0
 	s.answer.typed(s.answer.question(), text)
-	ok := s.up.Send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: text}})
+	ok := s.up.QueueMessage(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: text}})
 	s.asked(ByText)
 	return ok
 }
@@ -155,10 +155,10 @@ func (s *Session) sendMessage(m Message) error {
 	t := uplink.Turn{Parts: parts.JSON(), Complete: m.TurnComplete}
 	// The model looks at a stream of pictures only while it hears somebody.
 	if m.TurnComplete && parts.Len() > 0 && parts.OnlyText() && !s.open.Quiet {
-		t.Picture = s.up.Seen()
+		t.Picture = s.up.PictureForTurn()
 	}
 	s.held = wire.Parts{}
-	if !s.up.Say(t) {
+	if !s.up.QueueTurn(t) {
 		return errTooManyMessages
 	}
 	return nil
@@ -182,7 +182,7 @@ func (s *Session) seed(turns []SeedTurn) error {
 		}
 		content.Turns, texts[i] = append(content.Turns, wire.Content{Role: role, Parts: t.Parts}), parts.Text()
 	}
-	if !s.up.Send(wire.ClientMessage{ClientContent: content}) {
+	if !s.up.QueueMessage(wire.ClientMessage{ClientContent: content}) {
 		return errTooManyMessages
 	}
 	for i, t := range turns {
@@ -204,11 +204,11 @@ func (s *Session) stopAnswer(ctx context.Context) {
 	thinking := s.answer.turn.state == turnThinking
 	s.answer.interrupt(ByClient, false)
 	if s.keeper.Config().Profile.Writes {
-		s.up.Send(wire.ClientMessage{ClientContent: &wire.ClientContent{}}) // which stops what the model writes
+		s.up.QueueMessage(wire.ClientMessage{ClientContent: &wire.ClientContent{}}) // which stops what the model writes
 		thinking = true
 	}
 	if thinking {
-		s.up.Answered()
+		s.up.MarkAnswered()
 		s.keeper.ExpectNothing(ctx)
 	}
 }
@@ -230,7 +230,7 @@ func (s *Session) respond(instruction string) error {
 	}
 	s.answer.interrupt(ByClient, true)
 	s.asked(ByClient)
-	if !s.up.Say(uplink.Turn{Parts: wire.TextPart(instruction).JSON(), Complete: true}) {
+	if !s.up.QueueTurn(uplink.Turn{Parts: wire.TextPart(instruction).JSON(), Complete: true}) {
 		return errTooManyMessages
 	}
 	return nil
@@ -238,7 +238,7 @@ func (s *Session) respond(instruction string) error {
 
 // setPaused puts the conversation on hold, or goes on with it.
 func (s *Session) setPaused(ctx context.Context, p Pause) {
-	s.up.Pause(s.broke || p.On && !p.Listen)
+	s.up.SetPaused(s.broke || p.On && !p.Listen)
 	if p.On == s.paused {
 		return
 	}

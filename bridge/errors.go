@@ -161,13 +161,13 @@ func markRefused(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, uplink.ErrManual):
+	case errors.Is(err, uplink.ErrManualActivity):
 		return &Error{
 			Code:    CodeInvalidState,
 			Message: "audioStreamEnd has no meaning while the client marks speech itself; send activityEnd.",
 			Err:     err,
 		}
-	case errors.Is(err, uplink.ErrAutomatic):
+	case errors.Is(err, uplink.ErrAutomaticActivity):
 		return &Error{Code: CodeInvalidState, Message: "activityStart and activityEnd have no meaning while Gemini finds out who speaks; " +
 			"initialConfig.voxgate.vad.enabled must be false for them.", Err: err}
 	}

@@ -144,7 +144,7 @@ func (s *Session) run(ctx, parent context.Context) {
 		case f := <-s.calls.Work():
 			f()
 			s.handover.changed()
-		case <-s.up.Turned:
+		case <-s.up.SpeechChanged:
 			s.onSpeech(ctx)
 			s.handover.changed()
 		case <-s.voice.played: // endIfSaid looks below, as after everything else

@@ -39,9 +39,9 @@ func (m *Microphone) WritePCM(pcm []int16) error {
 		pcm, most = m.part, 2*size
 	}
 	for ; len(pcm) > most; pcm = pcm[size:] {
-		m.up.Audio(pcm[:size], m.rate)
+		m.up.QueueAudio(pcm[:size], m.rate)
 	}
-	m.up.Audio(pcm, m.rate)
+	m.up.QueueAudio(pcm, m.rate)
 	m.part = m.part[:0]
 	return nil
 }
@@ -49,7 +49,7 @@ func (m *Microphone) WritePCM(pcm []int16) error {
 // Flush sends what is left of the last chunk: the microphone pauses, and the last syllable must not wait in here.
 func (m *Microphone) Flush() {
 	if len(m.part) > 0 {
-		m.up.Audio(m.part, m.rate)
+		m.up.QueueAudio(m.part, m.rate)
 		m.part = m.part[:0]
 	}
 }

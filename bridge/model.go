@@ -187,7 +187,7 @@ const (
 // holdAnswers holds back the answers of tools until the end of the current turn, or releases them.
 func (s *Session) holdAnswers(on bool) {
 	s.answer.prompts.isCallingTurn = on
-	s.up.HoldAnswers(on)
+	s.up.HoldToolResponses(on)
 	s.clock.Clear(alarmAnswers)
 	if on {
 		wait := silentTurnWait
@@ -282,7 +282,7 @@ func (s *Session) requestSpeech(ctx context.Context, text string) bool {
 		s.keeper.RestartSession(ctx)
 	}
 	prompt := wire.TextPart("Say this to the person, word for word and nothing else: " + text)
-	if !s.up.Say(uplink.Turn{Parts: prompt.JSON(), Complete: true}) {
+	if !s.up.QueueTurn(uplink.Turn{Parts: prompt.JSON(), Complete: true}) {
 		return false
 	}
 	s.asked(ByText)
@@ -480,7 +480,7 @@ func (m toolModel) Pictures(parts json.RawMessage) bool {
 	if p, err := wire.ParseParts(parts); err == nil {
 		m.s.transcript.AddTypedText(m.s.answer.question()-1, p.Text())
 	}
-	ok := m.s.up.Say(uplink.Turn{Parts: parts})
+	ok := m.s.up.QueueTurn(uplink.Turn{Parts: parts})
 	if !ok {
 		m.s.fail(CodeStreamLimitExceeded, "Too many messages wait for Gemini; a picture was dropped.")
 	}

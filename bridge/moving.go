@@ -42,8 +42,8 @@ func (s *Session) snapshot() *snapshot {
 	if t := &s.answer.turn; n.Speaking == 0 && t.state == turnSpeaking {
 		n.Speaking = t.number
 	}
-	if s.up.Unanswered() && !s.person.speaking {
-		n.Asked, n.Acted = s.transcript.UserText(s.answer.question()), !s.up.Owed()
+	if s.up.HasUnanswered() && !s.person.speaking {
+		n.Asked, n.Acted = s.transcript.UserText(s.answer.question()), !s.up.NeedsReplay()
 	}
 	n.Said, n.Calls = s.transcript.NewestEntries(keeper.HistoryLimit), s.calls.Kept()
 	n.Event, n.Voice = s.newest(), s.voice.Generation()
@@ -76,8 +76,8 @@ func (s *Session) catchUp() {
 	}
 	question := uplink.Turn{Parts: wire.TextPart(n.Asked).JSON(), Complete: true}
 	if n.Acted { // asked again, the model would call the tool again, which may have done its work
-		s.up.Restore(question)
-	} else if s.up.Say(question) {
+		s.up.RestoreTurn(question)
+	} else if s.up.QueueTurn(question) {
 		s.asked(ByText)
 	}
 }

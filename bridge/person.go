@@ -21,16 +21,16 @@ const (
 // onSpeech acts on the begin and the end of the person's speech.
 func (s *Session) onSpeech(ctx context.Context) {
 	p := &s.person
-	if !p.lossKnown && s.up.Lost.Load() > 0 {
+	if !p.lossKnown && s.up.LostSpeechChunks.Load() > 0 {
 		p.lossKnown = true
 		s.fail(CodeAudioStream, "Some of what was said is lost: it had to wait for Gemini for more than ten seconds.")
 	}
-	if !p.gateKnown && s.up.GatedSpeech.Load() > 0 {
+	if !p.gateKnown && s.up.GatedSpeechChunks.Load() > 0 {
 		p.gateKnown = true
 		s.fail(CodeAudioStream, "What is said while this model waits for a tool is not heard by it.")
 	}
-	speaking, speeches, voiced := s.up.Speech()
-	began, ended := s.up.Bounds()
+	speaking, speeches, voiced := s.up.SpeechState()
+	began, ended := s.up.SpeechBounds()
 	if speeches != p.speeches { // a client that sends in bursts may have ended it already
 		p.speeches, p.prompted = speeches, 0
 		if !p.speaking {
@@ -54,7 +54,7 @@ func (s *Session) onSpeech(ctx context.Context) {
 		s.clock.Clear(alarmMicrophone)
 		s.watchMicrophone()
 		if voiced >= leastQuestion {
-			end := s.up.LastLoud()
+			end := s.up.LastLoudAt()
 			s.answer.ask(end)
 			if !s.answer.repliedSince(end) { // the model has found the end sooner
 				s.keeper.Expect(keeper.ForSpeech)
@@ -65,7 +65,7 @@ func (s *Session) onSpeech(ctx context.Context) {
 
 // watchMicrophone checks that the microphone still sends while the person speaks, and until the model can know that they have ended.
 func (s *Session) watchMicrophone() {
-	if s.up.NeedsSound() && !s.up.EndStoppedSpeech() {
+	if s.up.NeedsAudio() && !s.up.EndStoppedSpeech() {
 		s.clock.Set(alarmMicrophone, uplink.MicPause/2)
 	}
 }

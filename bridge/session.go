@@ -179,7 +179,7 @@ func (s *Session) Do(c Command) error {
 		case <-s.over:
 			return errOver
 		default:
-			return markRefused(s.up.Mark(uplink.Mark(mark)))
+			return markRefused(s.up.QueueMark(uplink.Mark(mark)))
 		}
 	}
 	r := request{command: c, answer: make(chan error, 1)}
@@ -213,8 +213,8 @@ func (s *Session) describe() Info {
 
 func (s *Session) counts() Counts {
 	c := Counts{Tokens: s.spending.meter.Total(), Links: s.keeper.Counts(), Voice: s.voice.Stats()}
-	c.Up.Sent, c.Up.Replayed = s.up.Frames.Load(), s.up.Replayed.Load()
-	c.Up.Dropped, c.Up.Speech, c.Up.Gated = s.up.Dropped.Load(), s.up.Lost.Load(), s.up.Gated.Load()
+	c.Up.Sent, c.Up.Replayed = s.up.SentChunks.Load(), s.up.ReplayedChunks.Load()
+	c.Up.Dropped, c.Up.Speech, c.Up.Gated = s.up.DroppedChunks.Load(), s.up.LostSpeechChunks.Load(), s.up.GatedChunks.Load()
 	return c
 }
 
@@ -291,7 +291,7 @@ func (s *Session) endOverBudget(limit error) {
 		return
 	}
 	s.broke = true
-	s.up.Pause(true)
+	s.up.SetPaused(true)
 	s.calls.CancelAll()
 	s.endAfterSpeaking(limit) // unless it is to end anyway: then there is no goodbye any more
 	s.farewell, s.lastWord = "", false

@@ -68,7 +68,7 @@ func (p *spending) follow(c setup.Config) {
 	var ok bool
 	p.next.price, ok = p.prices.PricesOf(c.Model)
 	p.model, p.unpriced = c.Model, p.unpriced || !ok
-	p.next.begin(p.up.Tokens.Load())
+	p.next.begin(p.up.MilliTokens.Load())
 }
 
 // add notes a report of the model.
@@ -95,7 +95,7 @@ func (p *spending) restore(t, context wire.Tokens, dollars *float64) {
 func (p *spending) settle() {
 	p.paid += p.next.price.Cost(p.meter.Turn())
 	p.meter.EndTurn()
-	p.next.begin(p.up.Tokens.Load())
+	p.next.begin(p.up.MilliTokens.Load())
 }
 
 // dollars is what the conversation has cost so far; nil: that is not known.
@@ -165,7 +165,7 @@ func (p *spending) warn(message string, details map[string]any) {
 
 // watch reserves more for a turn that takes longer than was reserved for it. It returns the limit that leaves no room for that.
 func (p *spending) watch(spoken time.Duration) (limit error) {
-	if !p.money || !p.next.grow(p.up.Tokens.Load(), int(spoken.Seconds()*soundTokens)) {
+	if !p.money || !p.next.grow(p.up.MilliTokens.Load(), int(spoken.Seconds()*soundTokens)) {
 		return nil
 	}
 	return p.reserve(Cost{})

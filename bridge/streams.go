@@ -73,11 +73,11 @@ func (s *streams) Hold(on bool) { s.voice.SetHold(on) }
 // SetFrame gives the model a picture to look at. The newest wins, and at most one a second is sent. changed is false if
 // it shows the same as the one before: then it is sent only while the person speaks.
 func (s *streams) SetFrame(mimeType string, data []byte, changed bool) {
-	s.up.Picture(wire.Blob{MIMEType: mimeType, Data: data}, changed)
+	s.up.ShowPicture(wire.Blob{MIMEType: mimeType, Data: data}, changed)
 }
 
 // ClearFrame forgets the picture that SetFrame gave: what it showed is no longer to be seen.
-func (s *streams) ClearFrame() { s.up.Blind() }
+func (s *streams) ClearFrame() { s.up.ClearPicture() }
 
 // RoundTrip notes how long the way to the client and back takes.
 func (s *streams) RoundTrip(d time.Duration) { s.voice.roundTrip.Store(int64(d)) }

@@ -35,7 +35,7 @@ type Outgoing struct {
 
 // SocketOptions say how a door talks over WebSockets. All fields may be empty but one of Limit and Read.
 type SocketOptions struct {
-	// Limit bounds a message that [Socket.Start], [Socket.Receive] and [Socket.Messages] take, in bytes. Read takes its
+	// Limit bounds a message that [Socket.MarkStart], [Socket.Receive] and [Socket.Messages] take, in bytes. Read takes its
 	// place where the limit depends on the message: what it returns becomes the message's Data and Err.
 	Limit int
 	Read  func(message io.Reader, text bool) ([]byte, error)
@@ -220,7 +220,7 @@ func (s *Socket) start(f func(Message), end func()) {
 	}()
 }
 
-// Messages is [Socket.Start] with a channel, which is closed when the client has gone.
+// Messages is [Socket.MarkStart] with a channel, which is closed when the client has gone.
 func (s *Socket) Messages() <-chan Message {
 	messages := make(chan Message)
 	s.start(func(m Message) {

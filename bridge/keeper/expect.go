@@ -99,7 +99,7 @@ func (k *Keeper) Answering(ctx context.Context) {
 
 // Answers notes an answer, not only a thought: nothing of what was said need be said again.
 func (k *Keeper) Answers() {
-	k.Uplink.Answered()
+	k.Uplink.MarkAnswered()
 	k.clock.Clear(alarmStale)
 	k.watch.missed, k.watch.noise = 0, false
 }

@@ -84,7 +84,7 @@ func (k *Keeper) onDialFailed(ctx context.Context, d dialled) {
 func (k *Keeper) sendLess(ctx context.Context) {
 	f := &k.failures
 	if f.deaths >= maxDeaths { // what was said may be why they died
-		k.Uplink.Answered()
+		k.Uplink.MarkAnswered()
 		k.abandon(ctx, Unanswered{})
 		k.Tell(ctx, Dropped{})
 	}
@@ -178,12 +178,12 @@ func (k *Keeper) tryRemedy(ctx context.Context, remedy Remedy, sure, aside bool)
 	switch remedy {
 	case Repeat:
 		k.counts.Repeats++
-		replayed, lost, rest := k.Uplink.Rewind(false)
+		replayed, lost, rest := k.Uplink.QueueReplay(false)
 		k.Tell(ctx, Rewound{Replayed: replayed, Lost: lost, Rest: rest})
 		k.await(k.Patience() + replayed/uplink.ReplaySpeed)
 	case Nudge:
 		k.counts.Nudges++
-		if err := k.Uplink.Nudge(); err != nil {
+		if err := k.Uplink.RepeatSpeechEnd(); err != nil {
 			k.Logger.Warn("nudge dropped", "err", err)
 		}
 		k.await(k.Patience() / 2)
@@ -202,7 +202,7 @@ func (k *Keeper) tryRemedy(ctx context.Context, remedy Remedy, sure, aside bool)
 		} else {
 			w.noise = true
 		}
-		k.Uplink.Answered()
+		k.Uplink.MarkAnswered()
 		k.abandon(ctx, Unanswered{GaveUp: true, Sure: sure, Aside: aside})
 	}
 }

@@ -82,7 +82,7 @@ func (k *Keeper) Settle(ctx context.Context) {
 // idle reports whether the connection can be replaced without cutting anything off: nobody speaks, no answer is due, no
 // tool runs, and the handle knows everything.
 func (k *Keeper) idle() bool {
-	if k.Uplink.Unanswered() || k.watch.what != forNothing || !k.Idle() {
+	if k.Uplink.HasUnanswered() || k.watch.what != forNothing || !k.Idle() {
 		k.clock.Clear(alarmHandle)
 		return false
 	}

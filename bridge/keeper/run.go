@@ -90,7 +90,7 @@ func (k *Keeper) Pause(ctx context.Context, on bool) {
 // Quiet reports whether the conversation could go on elsewhere without anything being cut off. With known the newest
 // handle must know of all, too.
 func (k *Keeper) Quiet(known bool) bool {
-	return k.serving() && !k.Uplink.Unanswered() && k.watch.what == forNothing && k.Idle() &&
+	return k.serving() && !k.Uplink.HasUnanswered() && k.watch.what == forNothing && k.Idle() &&
 		(!known || k.handle.when > k.unsaved || k.isHandleReused())
 }
 
@@ -116,7 +116,7 @@ func (k *Keeper) OnAlarm(ctx context.Context) {
 		case alarmStall:
 			k.onStall(ctx)
 		case alarmStale:
-			k.Uplink.Answered()
+			k.Uplink.MarkAnswered()
 			k.abandon(ctx, Unanswered{})
 		case alarmWait:
 			k.onWait(ctx)

@@ -93,12 +93,12 @@ func (k *Keeper) onLinked(ctx context.Context, d dialled) {
 func (k *Keeper) catchUp(ctx context.Context, fresh bool) {
 	if !fresh && k.config.Profile.Appends {
 		if missed := k.History(false, HistoryLimit); len(missed) > 0 {
-			k.Uplink.First(wire.ClientMessage{ClientContent: &wire.ClientContent{Turns: missed}})
+			k.Uplink.QueueFirst(wire.ClientMessage{ClientContent: &wire.ClientContent{Turns: missed}})
 			k.Logger.Info("sent what the handle does not know", "turns", len(missed))
 		}
 	}
 	k.Tell(ctx, CatchUp{})
-	replayed, lost, rest := k.Uplink.Rewind(fresh)
+	replayed, lost, rest := k.Uplink.QueueReplay(fresh)
 	if replayed > 0 {
 		k.Logger.Info("said again", "speech", replayed.Round(time.Millisecond))
 	}
@@ -106,7 +106,7 @@ func (k *Keeper) catchUp(ctx context.Context, fresh bool) {
 		k.Tell(ctx, Rewound{Replayed: replayed, Lost: lost, Rest: rest})
 	}
 	if change, ok := k.opened.InPlace(k.config); !fresh && ok && change != nil {
-		k.Uplink.First(wire.ClientMessage{ContextUpdate: change}) // a resumed session may keep what it was set up with
+		k.Uplink.QueueFirst(wire.ClientMessage{ContextUpdate: change}) // a resumed session may keep what it was set up with
 	}
 	if k.watch.what != forNothing {
 		k.watch.heard = false
@@ -147,7 +147,7 @@ func (k *Keeper) acceptHandle(ctx context.Context, h *wire.Resumption) {
 	k.now++
 	k.handle = handle{text: h.Handle, when: k.now}
 	if knowsMore {
-		k.Uplink.Handled(h.Covered)
+		k.Uplink.RecordHandle(h.Covered)
 		k.Tell(ctx, HandleChanged{})
 	}
 }
@@ -240,8 +240,8 @@ func send(ctx context.Context, conn Conn, config setup.Config, it uplink.Item) e
 		return sendSilence(ctx, conn, it.Silence, it.Rate)
 	case it.Message != nil:
 		return conn.Send(ctx, *it.Message)
-	case it.Sent != nil:
-		close(it.Sent)
+	case it.Flushed != nil:
+		close(it.Flushed)
 		return nil
 	}
 	for _, m := range config.Typed(withPicture(it.Turn.Parts, it.Turn.Picture), it.Turn.Complete) {

@@ -60,7 +60,7 @@ func (k *Keeper) update(ctx context.Context) {
 			return
 		case !ok:
 			return
-		case change != nil && !k.Uplink.Send(wire.ClientMessage{ContextUpdate: change}):
+		case change != nil && !k.Uplink.QueueMessage(wire.ClientMessage{ContextUpdate: change}):
 			k.updates[k.trial.of].refused = ErrTooManyMessages
 			continue
 		case change == nil && k.trial.before == nil:

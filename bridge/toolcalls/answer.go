@@ -93,7 +93,7 @@ func (c *Calls) send(call tools.Call, r reply) {
 		c.Model.Pictures(r.parts)
 	}
 	response := wire.FunctionResponse{ID: call.ID, Name: c.wireName(call.Name), Response: r.response, Scheduling: string(r.scheduling)}
-	if !c.Uplink.Respond(response) {
+	if !c.Uplink.QueueToolResponse(response) {
 		c.Logger.Error("answer dropped: too many wait", "tool", call.Name)
 	}
 	if r.parts != nil && r.behind {
@@ -146,7 +146,7 @@ func sameArgs(a, b json.RawMessage) bool {
 // SendAgain sends a new connection the answers that its session waits for: it knows the call, and the answer went to
 // the connection before. The uplink sends the pictures of an answer again.
 func (c *Calls) SendAgain() {
-	c.Uplink.TakeBack() // those that were not sent are among them
+	c.Uplink.DropToolResponses() // those that were not sent are among them
 	for _, a := range c.answers {
 		if c.Model.Knows(a.came) && a.orphaned.IsZero() && !a.known {
 			c.send(a.call, reply{response: a.response, scheduling: a.scheduling})

@@ -18,7 +18,7 @@ import (
 // Start starts what the model asks for in one message. Each call is answered once, whatever happens.
 func (c *Calls) Start(ctx context.Context, wanted []wire.FunctionCall) {
 	when := c.Model.Happened()
-	c.Uplink.Acted()
+	c.Uplink.MarkActedOn()
 	var asked []tools.Call
 	answered := false
 	for _, w := range wanted {
@@ -285,7 +285,7 @@ func (c *Calls) onPartial(o *call, r reply) {
 		return
 	}
 	r = c.schedule(o, r)
-	c.Uplink.Respond(wire.FunctionResponse{
+	c.Uplink.QueueToolResponse(wire.FunctionResponse{
 		ID: o.wanted()[0].ID, Name: c.wireName(o.Name), Response: r.response, Scheduling: string(r.scheduling), WillContinue: true,
 	})
 }
@@ -406,7 +406,7 @@ func (c *Calls) Finish(linked bool) {
 		}
 	}
 	select {
-	case <-c.Uplink.Sent():
+	case <-c.Uplink.NotifyFlushed():
 	case <-time.After(lastAnswers):
 	}
 }

@@ -279,7 +279,7 @@ func (c *Calls) Idle() bool { return len(c.open) == 0 && len(c.questions) == 0 }
 
 // Gate keeps audio from a model that waits for a tool and would close the session for it. Each such call has a time
 // limit, so the gate opens again whatever happens.
-func (c *Calls) Gate() { c.Uplink.Gate(c.Blocking()) }
+func (c *Calls) Gate() { c.Uplink.SetGate(c.Blocking()) }
 
 // Blocking reports whether the model waits for a call, and can neither hear nor speak meanwhile.
 func (c *Calls) Blocking() bool {

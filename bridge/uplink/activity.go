@@ -7,143 +7,148 @@ import (
 )
 
 const (
-	// prefix is how much audio from before the first loud 20 ms belongs to a sentence: words begin softly.
-	prefix = 300 * time.Millisecond
+	// leadIn is how much audio from before the first loud 20 ms belongs to a speech: words begin softly.
+	leadIn = 300 * time.Millisecond
 
-	// onset and hangover are what it takes to begin and to end a speech. The hangover is shorter than any silence by which
-	// Gemini ends a turn (500 ms and more), so that our speech has ended when the answer begins.
-	onset    = 60 * time.Millisecond
-	hangover = 240 * time.Millisecond
+	// onsetTime and hangoverTime are how long voice and silence must last to begin and end a speech. The hangover is
+	// shorter than any silence by which Gemini ends a turn (500 ms and more), so that a speech has ended here when its
+	// answer begins.
+	onsetTime    = 60 * time.Millisecond
+	hangoverTime = 240 * time.Millisecond
 
-	// suffix is how much silence behind a speech is said again with it: enough for Gemini to find its end.
-	suffix = time.Second
+	// trailingSilence is how much silence after a speech is replayed with it: enough for Gemini to detect its end.
+	trailingSilence = time.Second
 
-	// maxReplay bounds what is kept to be said again: a long sentence. Three seconds would lose the beginning of a
+	// maxReplay limits the audio kept for a replay: a long sentence. Three seconds would lose the beginning of a
 	// sentence of seven.
 	maxReplay = 10 * time.Second
 
-	// MicPause is how long a microphone may send nothing in the middle of a speech, or before the silence behind it was long
-	// enough. Google wants to know of pauses of more than a second (https://ai.google.dev/gemini-api/docs/live-guide, audioStreamEnd).
+	// MicPause is how long a microphone may send nothing during a speech, or before the silence after it was long
+	// enough. Google asks to be notified of pauses of more than a second
+	// (https://ai.google.dev/gemini-api/docs/live-guide, audioStreamEnd).
 	MicPause = time.Second
 )
 
-// activity is whether the person speaks: found by voice activity detection, or marked by the client.
-// Guarded by Uplink.mu.
-type activity struct {
-	vad       vad.Detector
-	speaking  bool
-	speeches  int       // that have begun
-	began     time.Time // when the last speech did
-	ended     time.Time // when the last one did, unless speaking
-	last      time.Time // when audio last came
-	loud      time.Time // when loud audio last came, or the end was marked
-	isSettled bool      // the silence behind the last speech was sent, or has come
-	void      bool      // the last speech was not said to its end: it gets no answer
+// speechActivity tracks whether the person speaks: by voice activity detection, or by the client's marks. Guarded by
+// Uplink.mu.
+type speechActivity struct {
+	vad         vad.Detector
+	speaking    bool
+	speeches    int       // speeches that have begun
+	startedAt   time.Time // begin of the last speech
+	endedAt     time.Time // end of the last speech, unless speaking
+	lastAudioAt time.Time // arrival of the last audio
+	lastLoudAt  time.Time // arrival of the last loud audio, or of the mark of the end
+	isSettled   bool      // the silence after the last speech was sent or received
+	isVoid      bool      // the last speech was aborted: it gets no answer
 
-	came, from, to time.Duration // of sound: all that has come, and where in it the last speech began and ended
+	received, speechFrom, speechTo time.Duration // lengths of audio: all received, and begin and end of the last speech in it
 
-	manual  bool // the client marks speech itself
-	preRoll time.Duration
-	before  []Item // manual: what was said since the last mark, the newest preRoll
-	kept    time.Duration
-	whole   []Item // manual: what is to be all of the next speech; nil: what was said just before is
+	manual          bool // the client marks speech itself
+	preRoll         time.Duration
+	preSpeech       []Item // manual: newest audio since the last mark, at most preRoll
+	preSpeechLength time.Duration
+	nextSpeech      []Item // manual: the complete audio of the next speech; nil: it starts with preSpeech
 }
 
-func newActivity() activity { return activity{vad: vad.Detector{Onset: onset, Hangover: hangover}} }
+func newActivity() speechActivity {
+	return speechActivity{vad: vad.Detector{Onset: onsetTime, Hangover: hangoverTime}}
+}
 
-// hear takes a chunk of audio.
-func (a *activity) hear(pcm []int16, rate int) (began, ended bool) {
-	a.last = time.Now()
+// detectSpeech processes a chunk of audio, and reports whether a speech has started or ended with it.
+func (a *speechActivity) detectSpeech(pcm []int16, rate int) (started, ended bool) {
+	a.lastAudioAt = time.Now()
 	if a.manual {
 		return false, false
 	}
 	now := a.vad.ProcessFrame(pcm, rate)
 	if a.vad.SilenceDuration() == 0 {
-		a.loud = a.last
+		a.lastLoudAt = a.lastAudioAt
 	}
-	began, ended = now && !a.speaking, !now && a.speaking
-	if began {
-		a.speaking, a.began, a.void, a.from, a.isSettled = true, a.last, false, a.came, false
+	started, ended = now && !a.speaking, !now && a.speaking
+	if started {
+		a.speaking, a.startedAt, a.isVoid, a.speechFrom, a.isSettled = true, a.lastAudioAt, false, a.received, false
 		a.speeches++
 	}
 	if ended {
-		a.speaking, a.ended, a.to = false, a.last, a.came
+		a.speaking, a.endedAt, a.speechTo = false, a.lastAudioAt, a.received
 	}
-	return began, ended
+	return started, ended
 }
 
-// speech is the number of the speech to which the latest chunk belongs; 0: it is silence.
-func (a *activity) speech() int {
-	if a.speaking || a.speeches > 0 && a.last.Sub(a.ended) <= suffix {
+// currentSpeech returns the number of the speech that the latest chunk belongs to; 0 for silence.
+func (a *speechActivity) currentSpeech() int {
+	if a.speaking || a.speeches > 0 && a.lastAudioAt.Sub(a.endedAt) <= trailingSilence {
 		return a.speeches
 	}
 	return 0
 }
 
-// voiced is how much of the present or last speech was loud. A client that marks speech by hand means it.
-func (a *activity) voiced() time.Duration {
+// voicedDuration returns how much of the current or last speech was loud. Of a speech that the client marks, all
+// counts.
+func (a *speechActivity) voicedDuration() time.Duration {
 	switch {
-	case a.void:
+	case a.isVoid:
 		return 0
 	case !a.manual:
 		return a.vad.VoicedDuration()
 	case a.speaking:
-		return time.Since(a.began)
+		return time.Since(a.startedAt)
 	}
-	return a.ended.Sub(a.began)
+	return a.endedAt.Sub(a.startedAt)
 }
 
-// begin begins a speech, and returns what is of it already.
-func (a *activity) begin() (before []Item) {
-	a.speaking, a.began, a.void, a.from = true, time.Now(), false, a.came
+// beginSpeech starts a speech, and returns the audio from before the mark that belongs to it.
+func (a *speechActivity) beginSpeech() (before []Item) {
+	a.speaking, a.startedAt, a.isVoid, a.speechFrom = true, time.Now(), false, a.received
 	a.speeches++
-	if a.whole == nil {
-		a.forget(Keep)
+	if a.nextSpeech == nil {
+		a.settlePreSpeech(MarkKeep)
 	} else {
-		for _, it := range a.whole {
-			a.began = a.began.Add(-it.duration())
+		for _, it := range a.nextSpeech {
+			a.startedAt = a.startedAt.Add(-it.duration())
 		}
 	}
-	before, a.whole = a.whole, nil
+	before, a.nextSpeech = a.nextSpeech, nil
 	return before
 }
 
-// forget says what becomes of what was said before the next speech.
-func (a *activity) forget(how Mark) {
-	if how == Keep {
-		length := a.kept
-		for _, it := range a.whole {
+// settlePreSpeech keeps or drops the audio from before the next speech.
+func (a *speechActivity) settlePreSpeech(how Mark) {
+	if how == MarkKeep {
+		length := a.preSpeechLength
+		for _, it := range a.nextSpeech {
 			length += it.duration()
 		}
-		a.whole, _ = newest(append(a.whole, a.before...), length, a.preRoll)
+		a.nextSpeech, _ = trimOldest(append(a.nextSpeech, a.preSpeech...), length, a.preRoll)
 	}
-	a.before, a.kept = nil, 0
+	a.preSpeech, a.preSpeechLength = nil, 0
 }
 
-// newest drops the oldest of items until they are no longer than most, and returns how long they are.
-func newest(items []Item, length, most time.Duration) ([]Item, time.Duration) {
-	for len(items) > 0 && length > most {
+// trimOldest drops the oldest items until their length is at most limit, and returns the rest with its length.
+func trimOldest(items []Item, length, limit time.Duration) ([]Item, time.Duration) {
+	for len(items) > 0 && length > limit {
 		length -= items[0].duration()
 		items[0] = Item{}
-		items = items[1:] // many may wait: what is left is not moved
+		items = items[1:] // reslice: there may be too many to move
 	}
 	return items, length
 }
 
-// end ends the speech, and reports whether there was one.
-func (a *activity) end() bool {
+// endSpeech ends the speech, and reports whether there was one.
+func (a *speechActivity) endSpeech() bool {
 	was := a.speaking
 	if was {
-		a.speaking, a.ended, a.to = false, time.Now(), a.came
+		a.speaking, a.endedAt, a.speechTo = false, time.Now(), a.received
 		if a.manual {
-			a.loud = a.ended
+			a.lastLoudAt = a.endedAt
 		}
 		a.vad.EndSpeech()
 	}
 	return was
 }
 
-// keep keeps a chunk for the next begin, and drops those that are too old for it.
-func (a *activity) keep(it Item) {
-	a.before, a.kept = newest(append(a.before, it), a.kept+it.duration(), a.preRoll)
+// keepPreSpeech keeps a chunk for the next beginSpeech, and drops those that are too old for it.
+func (a *speechActivity) keepPreSpeech(it Item) {
+	a.preSpeech, a.preSpeechLength = trimOldest(append(a.preSpeech, it), a.preSpeechLength+it.duration(), a.preRoll)
 }

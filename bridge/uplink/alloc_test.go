@@ -17,7 +17,7 @@ func TestAudioPathAllocatesTheChunk(t *testing.T) {
 	for name, level := range map[string]int16{"silence": 0, "speech": 8000} {
 		u, pcm := New(), chunk(level)
 		once := func() {
-			u.Audio(pcm, 16000)
+			u.QueueAudio(pcm, 16000)
 			if _, _, ok := u.Next(0); !ok {
 				t.Fatal("nothing to send")
 			}

@@ -9,61 +9,61 @@ import (
 	"voxgate/media"
 )
 
-// Chunk is how much audio travels in one message: 20 ms, the least that Google's best practices recommend (20-40 ms).
+// Chunk is the length of audio in one message: 20 ms, the minimum of Google's best practices (20-40 ms).
 const Chunk = media.FrameDuration
 
-// Turn is a typed turn. A complete one wants an answer.
+// Turn is a typed turn. The model answers a complete one.
 type Turn struct {
-	Parts    json.RawMessage // an array of Part
+	Parts    json.RawMessage // JSON array of Part
 	Complete bool
-	Picture  *wire.Blob // goes with it, as one more part; nil: none. Many turns may share one.
+	Picture  *wire.Blob // added as one more part, or nil; several turns may share one
 }
 
-// Mark says where speech begins and ends, or that the microphone pauses. Keep and Drop are about what waits for the next
-// Start: it is to be all of that speech, or of none.
+// Mark is the begin or the end of speech, or a pause of the microphone. MarkKeep and MarkDrop decide about audio from
+// before the next MarkStart: it becomes all of that speech, or no part of it.
 type Mark int
 
 // The kinds of [Mark].
 const (
-	Start Mark = iota
-	End
-	Pause
-	Keep
-	Drop
+	MarkStart Mark = iota
+	MarkEnd
+	MarkPause
+	MarkKeep
+	MarkDrop
 )
 
-// Why a mark is refused: Gemini would close the session for it, or too many wait.
+// Reasons why a mark is rejected: Gemini would close the session, or too many marks are queued.
 var (
-	ErrManual    = errors.New("a pause has no meaning while the client marks speech itself")
-	ErrAutomatic = errors.New("the begin and the end of speech are found by Gemini")
-	ErrFull      = errors.New("too many marks wait")
+	ErrManualActivity    = errors.New("a pause cannot be marked while the client marks the speech itself")
+	ErrAutomaticActivity = errors.New("Gemini detects the begin and the end of speech itself")
+	ErrTooManyMarks      = errors.New("too many marks are queued")
 )
 
 // Item is one thing to send: a chunk of audio, a typed turn, or another message.
 type Item struct {
-	Rate    int
-	PCM     []int16
-	speech  int           // of audio and marks: the number of the speech that it belongs to; 0: silence
-	index   int64         // of the last message that it was sent as, on this link; 0: not yet; known
-	Silence time.Duration // behind a speech, by which the model finds its end; sent at once
-	Turn    *Turn         // sent in the form that its model takes
-	Message *wire.ClientMessage
-	Sent    chan struct{} // if nothing else: closed when its turn comes, because all before it was sent
+	Rate         int
+	PCM          []int16
+	speechNumber int           // of audio and marks: number of their speech; 0: silence
+	index        int64         // of the last message that carried it on this connection; 0: not sent yet; or coveredBefore
+	Silence      time.Duration // after a speech, so that the model detects its end; sent at once
+	Turn         *Turn         // sent in the form that its model accepts
+	Message      *wire.ClientMessage
+	Flushed      chan struct{} // only alone: closed when its turn comes, as everything before it was sent
 }
 
-// typed reports whether it is words that want an answer, as speech does.
-func (i Item) typed() bool {
+// isPrompt reports whether it is text that the model answers, as it answers speech.
+func (i Item) isPrompt() bool {
 	return i.Turn != nil && i.Turn.Complete || i.Message != nil && i.Message.RealtimeInput != nil && i.Message.RealtimeInput.Text != ""
 }
 
-// hint reports whether it is words that want none.
-func (i Item) hint() bool { return i.Turn != nil && !i.Turn.Complete }
+// isHint reports whether it is text that the model does not answer.
+func (i Item) isHint() bool { return i.Turn != nil && !i.Turn.Complete }
 
-// isToolAnswer reports whether it is the answer of a tool.
+// isToolAnswer reports whether it is the result of a tool.
 func (i Item) isToolAnswer() bool { return i.Message != nil && i.Message.ToolResponse != nil }
 
-// mark reports whether it keeps its place among the audio.
-func (i Item) mark() bool {
+// isMark reports whether it keeps its place among the audio.
+func (i Item) isMark() bool {
 	in := i.Message
 	return in != nil && in.RealtimeInput != nil &&
 		(in.RealtimeInput.ActivityStart || in.RealtimeInput.ActivityEnd || in.RealtimeInput.AudioStreamEnd)
@@ -76,9 +76,10 @@ func (i Item) duration() time.Duration {
 	return time.Duration(len(i.PCM)) * time.Second / time.Duration(i.Rate)
 }
 
-// tokens is how many thousandths of tokens it has at most: sound 25 a second and a picture of a stream 258
-// (https://ai.google.dev/gemini-api/docs/tokens), another picture 1,120 (…/media-resolution), and text one in two bytes.
-func (i Item) tokens() uint64 {
+// milliTokens returns an upper bound of its tokens, in thousandths: audio has 25 a second and a frame of a video stream
+// 258 (https://ai.google.dev/gemini-api/docs/tokens), any other picture 1,120 (…/media-resolution), and text one for
+// two bytes.
+func (i Item) milliTokens() uint64 {
 	const picture, frame, text = 1_120_000, 258_000, 500
 	switch {
 	case i.PCM != nil, i.Silence > 0:
@@ -88,23 +89,23 @@ func (i Item) tokens() uint64 {
 		if i.Turn.Picture != nil {
 			n = picture
 		}
-		parts, _ := wire.ParseParts(i.Turn.Parts) // what is no array of parts is refused by the model
+		parts, _ := wire.ParseParts(i.Turn.Parts) // the model rejects what is not an array of parts
 		if !parts.OnlyText() {
 			n += uint64(parts.Len()) * picture
 		}
 		return n + uint64(len(parts.Text()))*text
-	case i.Message == nil || i.mark():
+	case i.Message == nil || i.isMark():
 		return 0
 	case i.Message.RealtimeInput != nil && i.Message.RealtimeInput.Video != nil:
 		return frame
 	}
-	raw, _ := json.Marshal(i.Message) // it goes up in this form
+	raw, _ := json.Marshal(i.Message) // sent in this form
 	return uint64(len(raw)) * text
 }
 
-// markOf is the message of a mark in a speech.
-func markOf(m Mark, speech int) Item {
-	return Item{speech: speech, Message: &wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{
-		ActivityStart: m == Start, ActivityEnd: m == End, AudioStreamEnd: m == Pause,
+// newMark returns the message of a mark in a speech.
+func newMark(m Mark, speech int) Item {
+	return Item{speechNumber: speech, Message: &wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{
+		ActivityStart: m == MarkStart, ActivityEnd: m == MarkEnd, AudioStreamEnd: m == MarkPause,
 	}}}
 }

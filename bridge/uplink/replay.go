@@ -5,174 +5,182 @@ import (
 	"time"
 )
 
-// replayBuffer is what was sent and may have to be sent again, oldest first: the turn that the model has not answered,
-// and the newest prefix, with which the next speech begins. Guarded by Uplink.mu.
+// replayBuffer holds what was sent and may have to be sent again, oldest first: the turn that the model has not
+// answered, and the newest lead-in for the next speech. Guarded by Uplink.mu.
 type replayBuffer struct {
-	open  bool // there is a turn without an answer
-	items []Item
-	held  time.Duration // of the audio in items
-	lost  time.Duration // of speech that was too long to be kept
+	hasUnanswered bool // a turn has no answer yet
+	items         []Item
+	audioLength   time.Duration // of the audio in items
+	lostSpeech    time.Duration // of speech that was too long to keep
 
-	// How many items at the front the model has acted on by calling a tool, and whether the newest handle knows of that.
-	acted int
-	known bool
-	told  bool // such items were not sent again, because the session knows them; it has not answered yet
+	// Number of items at the front on which the model has acted by calling a tool, and whether the newest handle covers
+	// that.
+	actedCount     int
+	actedCovered   bool
+	awaitsReaction bool // such items were not sent again, because the session has them; it has not answered yet
 
-	settled []Item // typed text that is taken for answered
+	settledText []Item // typed text that counts as answered
 
-	sent    int64 // the index of the last message of this link
-	covered int64 // the index of the last message that the newest handle covers; 0: it does not say
-	strange bool  // the server's indices are not ours
+	sentIndex     int64 // index of the last message on this connection
+	coveredIndex  int64 // index of the last message that the newest handle covers; 0: unknown
+	ignoreIndices bool  // the server counts messages differently
 }
 
-// known is the index of what the newest handle covers, and an earlier link has sent.
-const known = -1
+// coveredBefore is the index of an item that an earlier connection sent and the newest handle covers.
+const coveredBefore = -1
 
-// number notes the index of the last message that was sent, which is the newest item's.
-func (b *replayBuffer) number(sent int64) {
-	b.sent = sent
+// setNewestIndex records the index of the last message sent, which is that of the newest item.
+func (b *replayBuffer) setNewestIndex(sent int64) {
+	b.sentIndex = sent
 	if n := len(b.items); n > 0 && b.items[n-1].index == 0 {
 		b.items[n-1].index = sent
 	}
 }
 
-// add takes an item that is sent.
-func (b *replayBuffer) add(it Item) {
+// addItem adds an item that is being sent.
+func (b *replayBuffer) addItem(it Item) {
 	switch {
-	case it.typed():
-		b.open = true
-	case it.PCM != nil || it.hint():
-	case !b.open: // a mark
+	case it.isPrompt():
+		b.hasUnanswered = true
+	case it.PCM != nil || it.isHint():
+	case !b.hasUnanswered: // a mark
 		return
 	}
 	it.index = 0
 	b.items = append(b.items, it)
-	b.held += it.duration()
+	b.audioLength += it.duration()
 	quiet, run := len(b.items), time.Duration(0)
-	for quiet > 0 && b.silent(b.items[quiet-1]) {
+	for quiet > 0 && b.isSilence(b.items[quiet-1]) {
 		quiet--
 		run += b.items[quiet].duration()
 	}
-	for run > prefix {
+	for run > leadIn {
 		run -= b.items[quiet].duration()
-		b.cut(quiet, quiet+1)
+		b.removeItems(quiet, quiet+1)
 	}
-	for b.held > maxReplay || len(b.items) > int(maxReplay/Chunk)+maxUrgent {
-		if b.open && b.items[0].speech > 0 {
-			b.lost += b.items[0].duration()
+	for b.audioLength > maxReplay || len(b.items) > int(maxReplay/Chunk)+maxUrgent {
+		if b.hasUnanswered && b.items[0].speechNumber > 0 {
+			b.lostSpeech += b.items[0].duration()
 		}
-		b.cut(0, 1)
+		b.removeItems(0, 1)
 	}
 }
 
-// silent reports whether audio belongs to no speech that wants an answer.
-func (b *replayBuffer) silent(it Item) bool { return it.PCM != nil && (it.speech == 0 || !b.open) }
+// isSilence reports whether audio belongs to no speech that awaits an answer.
+func (b *replayBuffer) isSilence(it Item) bool {
+	return it.PCM != nil && (it.speechNumber == 0 || !b.hasUnanswered)
+}
 
-// cut removes items.
-func (b *replayBuffer) cut(from, to int) {
+// removeItems removes items[from:to].
+func (b *replayBuffer) removeItems(from, to int) {
 	for _, it := range b.items[from:to] {
-		b.held -= it.duration()
+		b.audioLength -= it.duration()
 	}
 	b.items = slices.Delete(b.items, from, to)
-	if from < b.acted {
-		b.acted = max(from, b.acted-(to-from))
+	if from < b.actedCount {
+		b.actedCount = max(from, b.actedCount-(to-from))
 	}
 }
 
-// onset makes the newest prefix a part of the speech that has just begun. Some of it may wait elsewhere.
-func (b *replayBuffer) onset(speech int, left time.Duration) {
-	b.open = true
-	for i := len(b.items) - 1; i >= 0 && left > 0 && b.items[i].PCM != nil && b.items[i].speech == 0; i-- {
-		b.items[i].speech = speech
+// markOnset adds the newest lead-in to the speech that has just begun. left is the part of it that is not queued
+// elsewhere.
+func (b *replayBuffer) markOnset(speech int, left time.Duration) {
+	b.hasUnanswered = true
+	for i := len(b.items) - 1; i >= 0 && left > 0 && b.items[i].PCM != nil && b.items[i].speechNumber == 0; i-- {
+		b.items[i].speechNumber = speech
 		left -= b.items[i].duration()
 	}
 }
 
-// start is where a speech begins; 0 is none, which begins at the end.
-func (b *replayBuffer) start(speech int) int {
+// speechStart returns the index of a speech's first item; without one (speech 0), the end.
+func (b *replayBuffer) speechStart(speech int) int {
 	if speech == 0 {
 		return len(b.items)
 	}
-	if i := slices.IndexFunc(b.items, func(it Item) bool { return it.speech == speech }); i >= 0 {
+	if i := slices.IndexFunc(b.items, func(it Item) bool { return it.speechNumber == speech }); i >= 0 {
 		return i
 	}
 	return len(b.items)
 }
 
-// answered empties the buffer but for a speech that is not over.
-func (b *replayBuffer) answered(unfinished int) {
-	end := b.start(unfinished)
-	for left := prefix; unfinished == 0 && end > 0 && left > 0 && b.items[end-1].PCM != nil; left -= b.items[end].duration() {
+// clearAnswered empties the buffer except for an unfinished speech.
+func (b *replayBuffer) clearAnswered(unfinished int) {
+	end := b.speechStart(unfinished)
+	for left := leadIn; unfinished == 0 && end > 0 && left > 0 && b.items[end-1].PCM != nil; left -= b.items[end].duration() {
 		end--
 	}
-	b.settled = slices.DeleteFunc(slices.Clone(b.items), func(it Item) bool { return !it.typed() })
-	b.cut(0, end)
-	b.items = slices.DeleteFunc(b.items, Item.typed) // that was answered, too
-	b.open = unfinished > 0
-	b.acted, b.known, b.told, b.lost = 0, false, false, 0
+	b.settledText = slices.DeleteFunc(slices.Clone(b.items), func(it Item) bool { return !it.isPrompt() })
+	b.removeItems(0, end)
+	b.items = slices.DeleteFunc(b.items, Item.isPrompt) // answered, too
+	b.hasUnanswered = unfinished > 0
+	b.actedCount, b.actedCovered, b.awaitsReaction, b.lostSpeech = 0, false, false, 0
 }
 
-// unsettle marks typed text as unanswered again: the answer was to something else.
-func (b *replayBuffer) unsettle() {
-	b.items = append(b.items, b.settled...)
-	b.open = b.open || len(b.settled) > 0
-	b.settled = nil
+// reopenSettled marks typed text as unanswered again: the answer belonged to something else.
+func (b *replayBuffer) reopenSettled() {
+	b.items = append(b.items, b.settledText...)
+	b.hasUnanswered = b.hasUnanswered || len(b.settledText) > 0
+	b.settledText = nil
 }
 
-// actedOn notes that the model has called a tool because of what was said.
-func (b *replayBuffer) actedOn(unfinished int) { b.acted, b.known = b.start(unfinished), false }
+// markActedOn records that the model has called a tool because of what was sent.
+func (b *replayBuffer) markActedOn(unfinished int) {
+	b.actedCount, b.actedCovered = b.speechStart(unfinished), false
+}
 
-// handled notes a new handle, and the index of the last message that it covers.
-func (b *replayBuffer) handled(covered int64) {
-	const onTheirWay = 10 // the messages of an item that is being sent are not counted yet
-	b.known = b.acted > 0
-	b.strange = b.strange || covered > b.sent+onTheirWay
-	if b.covered = covered; b.strange {
-		b.covered = 0
+// recordHandle records a new handle, and the index of the last message that it covers.
+func (b *replayBuffer) recordHandle(covered int64) {
+	const onTheirWay = 10 // slack: the messages of the item being sent are not counted yet
+	b.actedCovered = b.actedCount > 0
+	b.ignoreIndices = b.ignoreIndices || covered > b.sentIndex+onTheirWay
+	if b.coveredIndex = covered; b.ignoreIndices {
+		b.coveredIndex = 0
 	}
 	for i := len(b.items) - 1; i >= 0; i-- {
-		if it := b.items[i]; it.hint() && (b.covered == 0 || it.index == known || it.index > 0 && it.index <= b.covered) { // the session has it
-			b.cut(i, i+1)
+		// the session has it
+		if it := b.items[i]; it.isHint() && (b.coveredIndex == 0 || it.index == coveredBefore || it.index > 0 && it.index <= b.coveredIndex) {
+			b.removeItems(i, i+1)
 		}
 	}
 }
 
-// owed reports whether a session that is resumed is to be told something again: not what the model has acted on by calling a tool, if the
-// handle knows of that.
-func (b *replayBuffer) owed() bool {
-	return b.open && (!b.known || slices.ContainsFunc(b.items[b.acted:], func(it Item) bool { return it.speech > 0 || it.typed() }))
+// needsReplay reports whether a resumed session must receive something again. It need not receive what the model has
+// acted on by calling a tool, if the handle covers that.
+func (b *replayBuffer) needsReplay() bool {
+	return b.hasUnanswered && (!b.actedCovered || slices.ContainsFunc(b.items[b.actedCount:],
+		func(it Item) bool { return it.speechNumber > 0 || it.isPrompt() }))
 }
 
-// take empties the buffer, which stays open. It returns what to say again to a resumed session, or to a fresh one. In the
-// middle of a speech that is only what the handle does not cover. The rest is kept for a session that knows nothing, and for
-// this one, should it not answer: nobody says whether a session answers what it has heard when it is resumed after the
-// question, so that is repeated.
-func (b *replayBuffer) take(fresh, speaking bool) (again []Item, lost time.Duration) {
-	skip, open := 0, b.open
-	if b.known && !fresh {
-		skip, open = b.acted, b.owed()
+// takeReplay empties the buffer, whose turn stays unanswered. It returns what to send again to a resumed or to a fresh
+// session. During a speech, a resumed session gets only what the handle does not cover. The rest is kept for a fresh
+// session, and for this one if it does not answer. Google does not document whether a session that is resumed after the
+// question answers what it has heard, so a complete question is repeated.
+func (b *replayBuffer) takeReplay(fresh, speaking bool) (again []Item, lost time.Duration) {
+	skip, open := 0, b.hasUnanswered
+	if b.actedCovered && !fresh {
+		skip, open = b.actedCount, b.needsReplay()
 	}
-	again, lost = b.items[skip:], b.lost
+	again, lost = b.items[skip:], b.lostSpeech
 	if !open {
-		again = slices.DeleteFunc(slices.Clone(again), func(it Item) bool { return !it.hint() })
+		again = slices.DeleteFunc(slices.Clone(again), func(it Item) bool { return !it.isHint() })
 	}
-	left := replayBuffer{open: open, told: !fresh && (skip > 0 || b.told), strange: b.strange}
+	rest := replayBuffer{hasUnanswered: open, awaitsReaction: !fresh && (skip > 0 || b.awaitsReaction), ignoreIndices: b.ignoreIndices}
 	if speaking && !fresh {
-		var unknown []Item
+		var uncovered []Item
 		for _, it := range again {
-			if it.index != known && (it.index == 0 || it.index > b.covered) {
-				unknown = append(unknown, it)
+			if it.index != coveredBefore && (it.index == 0 || it.index > b.coveredIndex) {
+				uncovered = append(uncovered, it)
 				continue
 			}
-			it.index = known
-			left.items = append(left.items, it)
-			left.held += it.duration()
+			it.index = coveredBefore
+			rest.items = append(rest.items, it)
+			rest.audioLength += it.duration()
 		}
-		again = unknown
-		if len(left.items) > 0 { // what was cut is older, and the session has it, too
-			left.lost, lost = lost, 0
+		again = uncovered
+		if len(rest.items) > 0 { // what was cut is older, so the session has it, too
+			rest.lostSpeech, lost = lost, 0
 		}
 	}
-	*b = left
+	*b = rest
 	return again, lost
 }

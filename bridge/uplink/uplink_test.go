@@ -32,7 +32,7 @@ func (p *person) says(level int16, d time.Duration) {
 		pcm[i] = level * int16(1-i/20%2*2)
 	}
 	for range int(d / uplink.Chunk) {
-		p.up.Audio(pcm, 16000)
+		p.up.QueueAudio(pcm, 16000)
 		time.Sleep(uplink.Chunk)
 	}
 }
@@ -129,8 +129,8 @@ func name(it uplink.Item) string {
 	switch m := it.Message; {
 	case it.Turn != nil:
 		return "turn " + string(it.Turn.Parts)
-	case it.Sent != nil:
-		close(it.Sent)
+	case it.Flushed != nil:
+		close(it.Flushed)
 		return "sent"
 	case m.ToolResponse != nil:
 		return "answer " + m.ToolResponse.FunctionResponses[0].ID
@@ -171,20 +171,20 @@ func (p *person) sent(want string) {
 func TestOrder(t *testing.T) {
 	bubble(t, func(p *person) {
 		p.says(loud, 100*time.Millisecond)
-		if err := p.up.Mark(uplink.Pause); err != nil {
+		if err := p.up.QueueMark(uplink.MarkPause); err != nil {
 			t.Fatal(err)
 		}
 		p.says(loud, 40*time.Millisecond)
-		p.up.Picture(picture("old"), true)
-		p.up.Picture(picture("new"), true)
-		p.up.Send(text("one"))
-		p.up.Say(turn("two", true))
-		p.up.Respond(wire.FunctionResponse{ID: "three"})
-		sent := p.up.Sent()
-		p.up.First(wire.ClientMessage{ClientContent: &wire.ClientContent{}})
+		p.up.ShowPicture(picture("old"), true)
+		p.up.ShowPicture(picture("new"), true)
+		p.up.QueueMessage(text("one"))
+		p.up.QueueTurn(turn("two", true))
+		p.up.QueueToolResponse(wire.FunctionResponse{ID: "three"})
+		sent := p.up.NotifyFlushed()
+		p.up.QueueFirst(wire.ClientMessage{ClientContent: &wire.ClientContent{}})
 		p.sent("history, text one, turn two, answer three, sent, picture new, loud 100, pause, loud 40")
 		<-sent
-		if n := p.up.Frames.Load(); n != 7 {
+		if n := p.up.SentChunks.Load(); n != 7 {
 			t.Errorf("%d chunks", n)
 		}
 	})
@@ -196,11 +196,11 @@ func TestBounds(t *testing.T) {
 		p.says(loud, 2*time.Second)
 		p.says(0, 4*time.Second)
 		p.says(loud, 6*time.Second)
-		if lost, dropped := p.up.Lost.Load(), p.up.Dropped.Load(); lost != 0 || dropped != 100 {
+		if lost, dropped := p.up.LostSpeechChunks.Load(), p.up.DroppedChunks.Load(); lost != 0 || dropped != 100 {
 			t.Errorf("%d chunks of speech dropped, %d in all", lost, dropped)
 		}
 		p.says(loud, 4*time.Second)
-		if lost := p.up.Lost.Load(); lost == 0 {
+		if lost := p.up.LostSpeechChunks.Load(); lost == 0 {
 			t.Error("no speech was dropped")
 		}
 		p.sent("loud 10000")
@@ -209,10 +209,10 @@ func TestBounds(t *testing.T) {
 		put  func(p *person) bool
 		most int
 	}{
-		"texts":   {func(p *person) bool { return p.up.Send(text("x")) }, 100},
-		"turns":   {func(p *person) bool { return p.up.Say(turn("x", true)) }, 100},
-		"answers": {func(p *person) bool { return p.up.Respond(wire.FunctionResponse{}) }, 5000},
-		"marks":   {func(p *person) bool { return p.up.Mark(uplink.Pause) == nil }, 100},
+		"texts":   {func(p *person) bool { return p.up.QueueMessage(text("x")) }, 100},
+		"turns":   {func(p *person) bool { return p.up.QueueTurn(turn("x", true)) }, 100},
+		"answers": {func(p *person) bool { return p.up.QueueToolResponse(wire.FunctionResponse{}) }, 5000},
+		"marks":   {func(p *person) bool { return p.up.QueueMark(uplink.MarkPause) == nil }, 100},
 	} {
 		bubble(t, func(p *person) {
 			taken := 0
@@ -237,7 +237,7 @@ func TestVoiceActivity(t *testing.T) {
 	bubble(t, func(p *person) {
 		check := func(speaking bool, speeches int, voiced time.Duration) {
 			t.Helper()
-			s, n, v := p.up.Speech()
+			s, n, v := p.up.SpeechState()
 			if s != speaking || n != speeches || (v-voiced).Abs() > 40*time.Millisecond {
 				t.Errorf("speaking %v, speech %d, %v voiced, want %v, %d, %v", s, n, v, speaking, speeches, voiced)
 			}
@@ -253,7 +253,7 @@ func TestVoiceActivity(t *testing.T) {
 		check(true, 1, time.Second)
 		p.says(0, 100*time.Millisecond)
 		check(false, 1, time.Second)
-		if ago := end.Sub(p.up.LastLoud()); ago < 0 || ago > 40*time.Millisecond {
+		if ago := end.Sub(p.up.LastLoudAt()); ago < 0 || ago > 40*time.Millisecond {
 			t.Errorf("the last sound was %v before the end", ago)
 		}
 		p.says(loud, time.Second)
@@ -276,23 +276,26 @@ func TestVoiceActivity(t *testing.T) {
 // A client that marks speech by hand is heard between the marks, and in so much time before.
 func TestMarksByHand(t *testing.T) {
 	bubble(t, func(p *person) {
-		for mark, want := range map[uplink.Mark]error{uplink.Start: uplink.ErrAutomatic, uplink.End: uplink.ErrAutomatic, uplink.Pause: nil} {
-			if err := p.up.Mark(mark); err != want {
+		for mark, want := range map[uplink.Mark]error{
+			uplink.MarkStart: uplink.ErrAutomaticActivity,
+			uplink.MarkEnd:   uplink.ErrAutomaticActivity, uplink.MarkPause: nil,
+		} {
+			if err := p.up.QueueMark(mark); err != want {
 				t.Errorf("%d: %v", mark, err)
 			}
 		}
 		p.up.Configure(true, 100*time.Millisecond, 0) // takes the mark back, which would close the session
-		if err := p.up.Mark(uplink.Pause); err != uplink.ErrManual {
+		if err := p.up.QueueMark(uplink.MarkPause); err != uplink.ErrManualActivity {
 			t.Error(err)
 		}
 		p.says(loud, time.Second)
-		_ = p.up.Mark(uplink.Start)
+		_ = p.up.QueueMark(uplink.MarkStart)
 		p.says(loud, 200*time.Millisecond)
 		p.says(0, 400*time.Millisecond) // is no end
-		if speaking, _, voiced := p.up.Speech(); !speaking || voiced != 600*time.Millisecond {
+		if speaking, _, voiced := p.up.SpeechState(); !speaking || voiced != 600*time.Millisecond {
 			t.Errorf("speaking %v for %v", speaking, voiced)
 		}
-		_ = p.up.Mark(uplink.End)
+		_ = p.up.QueueMark(uplink.MarkEnd)
 		p.says(loud, time.Second)
 		p.sent("start, loud 300, quiet 400, end")
 	})
@@ -302,21 +305,21 @@ func TestMarksByHand(t *testing.T) {
 // what it has dropped is of none.
 func TestKeptForAnActivity(t *testing.T) {
 	bubble(t, func(p *person) {
-		if err := p.up.Mark(uplink.Keep); err != uplink.ErrAutomatic {
+		if err := p.up.QueueMark(uplink.MarkKeep); err != uplink.ErrAutomaticActivity {
 			t.Error(err)
 		}
 		p.up.Configure(true, time.Minute, 0)
-		p.up.Gate(true)
+		p.up.SetGate(true)
 		p.says(loud, time.Second)
-		_ = p.up.Mark(uplink.Drop)
+		_ = p.up.QueueMark(uplink.MarkDrop)
 		p.says(loud, 12*time.Second)
-		_ = p.up.Mark(uplink.Keep)
+		_ = p.up.QueueMark(uplink.MarkKeep)
 		p.says(loud, 2*time.Second)
-		p.up.Gate(false)
+		p.up.SetGate(false)
 		for _, want := range []string{"start, loud 12000, end", "start, loud 2000, end"} {
-			_ = p.up.Mark(uplink.Start)
-			_ = p.up.Mark(uplink.End)
-			if _, speeches, voiced := p.up.Speech(); speeches == 1 && voiced != 12*time.Second {
+			_ = p.up.QueueMark(uplink.MarkStart)
+			_ = p.up.QueueMark(uplink.MarkEnd)
+			if _, speeches, voiced := p.up.SpeechState(); speeches == 1 && voiced != 12*time.Second {
 				t.Errorf("%v of speech", voiced)
 			}
 			p.sent(want)
@@ -330,10 +333,10 @@ func TestKeptIsBounded(t *testing.T) {
 		p.up.Configure(true, 10*time.Second, 0)
 		for range 3 {
 			p.says(loud, 8*time.Second)
-			_ = p.up.Mark(uplink.Keep)
+			_ = p.up.QueueMark(uplink.MarkKeep)
 		}
-		_ = p.up.Mark(uplink.Start)
-		_ = p.up.Mark(uplink.End)
+		_ = p.up.QueueMark(uplink.MarkStart)
+		_ = p.up.QueueMark(uplink.MarkEnd)
 		p.sent("start, loud 10000, end")
 	})
 }
@@ -357,14 +360,14 @@ func TestRewind(t *testing.T) {
 			p.says(loud, 2*time.Second)
 			p.says(0, time.Second)
 			p.take()
-			p.up.Answered()
+			p.up.MarkAnswered()
 		}, false, ""},
 		"the next one has begun": {func(p *person) {
 			p.says(loud, time.Second)
 			p.says(0, 3*time.Second)
 			p.says(loud, 500*time.Millisecond)
 			p.take()
-			p.up.Answered()
+			p.up.MarkAnswered()
 		}, false, "quiet 260, loud 500"},
 		"the next one has begun softly, and the first has no answer": {func(p *person) {
 			p.flows(loud, time.Second)
@@ -373,63 +376,63 @@ func TestRewind(t *testing.T) {
 			p.flows(loud, 500*time.Millisecond)
 		}, false, "loud 1000, quiet 1240, loud 760"},
 		"typed": {func(p *person) {
-			p.up.Say(turn("one", true))
-			p.up.Send(text("two"))
+			p.up.QueueTurn(turn("one", true))
+			p.up.QueueMessage(text("two"))
 			p.take()
-			p.up.Say(turn("three", true)) // was never sent
+			p.up.QueueTurn(turn("three", true)) // was never sent
 		}, false, "turn one, text two, turn three"},
 		"typed, and taken back": {func(p *person) {
-			p.up.Say(turn("one", true))
+			p.up.QueueTurn(turn("one", true))
 			p.take()
-			p.up.Answered() // but that was the answer to something else
-			p.up.Unsettle()
+			p.up.MarkAnswered() // but that was the answer to something else
+			p.up.ReopenTypedText()
 		}, false, "turn one"},
 		"a hint that the handle knows": {func(p *person) {
-			p.up.Say(turn("hint", false))
+			p.up.QueueTurn(turn("hint", false))
 			p.take()
-			p.up.Handled(0)
+			p.up.RecordHandle(0)
 		}, false, ""},
 		"a hint that a handle does not cover": {func(p *person) {
 			p.says(0, time.Second)
 			p.take()
-			p.up.Say(turn("hint", false))
+			p.up.QueueTurn(turn("hint", false))
 			p.take()
-			p.up.Handled(40)
+			p.up.RecordHandle(40)
 		}, false, "turn hint"},
-		"a hint that it does not know": {func(p *person) { p.up.Say(turn("hint", false)); p.take() }, false, "turn hint"},
+		"a hint that it does not know": {func(p *person) { p.up.QueueTurn(turn("hint", false)); p.take() }, false, "turn hint"},
 		"marks": {func(p *person) {
 			p.up.Configure(true, 0, 0)
-			_ = p.up.Mark(uplink.Start)
+			_ = p.up.QueueMark(uplink.MarkStart)
 			p.says(loud, time.Second)
-			_ = p.up.Mark(uplink.End)
+			_ = p.up.QueueMark(uplink.MarkEnd)
 			p.take()
 		}, false, "start, loud 1000, end"},
 		"acted on, and the handle knows": {func(p *person) {
 			p.says(loud, time.Second)
 			p.says(0, time.Second)
 			p.take()
-			p.up.Acted()
-			p.up.Handled(0)
+			p.up.MarkActedOn()
+			p.up.RecordHandle(0)
 		}, false, ""},
 		"acted on, to a fresh session": {func(p *person) {
 			p.says(loud, time.Second)
 			p.says(0, time.Second)
 			p.take()
-			p.up.Acted()
-			p.up.Handled(0)
+			p.up.MarkActedOn()
+			p.up.RecordHandle(0)
 		}, true, "loud 1000, quiet 1000"},
-		"an update": {func(p *person) { p.up.Send(wire.ClientMessage{ContextUpdate: &wire.ContextUpdate{}}) }, false, ""},
+		"an update": {func(p *person) { p.up.QueueMessage(wire.ClientMessage{ContextUpdate: &wire.ContextUpdate{}}) }, false, ""},
 		"forgotten": {func(p *person) { p.says(loud, time.Second); p.take(); p.up.Clear() }, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(p *person) {
 				p.T = t
 				test.before(p)
-				p.up.Rewind(test.fresh)
+				p.up.QueueReplay(test.fresh)
 				if got := p.takeAll(); got != test.want {
 					t.Errorf("sent\n  %s\nwant\n  %s", got, test.want)
 				}
-				p.up.Rewind(false) // nothing is lost with that connection, either
+				p.up.QueueReplay(false) // nothing is lost with that connection, either
 				if got := p.takeAll(); got != test.want {
 					t.Errorf("then sent\n  %s\nwant\n  %s", got, test.want)
 				}
@@ -442,7 +445,7 @@ func TestRewind(t *testing.T) {
 // one that is resumed after the speech, get all.
 func TestRewindToTheHandle(t *testing.T) {
 	relinked := func(p *person, fresh bool) string {
-		p.up.Rewind(fresh)
+		p.up.QueueReplay(fresh)
 		p.index = 0
 		return p.takeAll()
 	}
@@ -451,16 +454,19 @@ func TestRewindToTheHandle(t *testing.T) {
 		fresh bool
 		want  string
 	}{
-		"at once":                       {func(*person) {}, false, "loud 400"},
-		"by a fresh session":            {func(*person) {}, true, "loud 1000"},
-		"after the end of the speech":   {func(p *person) { p.flows(0, time.Second) }, false, "loud 1000, quiet 1000"},
-		"with what was not sent":        {func(p *person) { p.says(loud, 200*time.Millisecond) }, false, "loud 600"},
-		"with a handle that says no":    {func(p *person) { p.up.Handled(0) }, false, "loud 1000"},
-		"with a handle from elsewhere":  {func(p *person) { p.up.Handled(500); p.up.Handled(30) }, false, "loud 1000"},
-		"with an early one from there":  {func(p *person) { p.up.Rewind(false); p.index = 0; p.up.Handled(31); p.takeAll() }, false, "loud 400"},
+		"at once":                      {func(*person) {}, false, "loud 400"},
+		"by a fresh session":           {func(*person) {}, true, "loud 1000"},
+		"after the end of the speech":  {func(p *person) { p.flows(0, time.Second) }, false, "loud 1000, quiet 1000"},
+		"with what was not sent":       {func(p *person) { p.says(loud, 200*time.Millisecond) }, false, "loud 600"},
+		"with a handle that says no":   {func(p *person) { p.up.RecordHandle(0) }, false, "loud 1000"},
+		"with a handle from elsewhere": {func(p *person) { p.up.RecordHandle(500); p.up.RecordHandle(30) }, false, "loud 1000"},
+		"with an early one from there": {
+			func(p *person) { p.up.QueueReplay(false); p.index = 0; p.up.RecordHandle(31); p.takeAll() }, false,
+			"loud 400",
+		},
 		"of speech that is marked":      {func(p *person) { p.up.Configure(true, 0, 0) }, false, ""},
 		"with no newer handle":          {func(p *person) { relinked(p, false) }, false, "loud 400"},
-		"with a newer one":              {func(p *person) { relinked(p, false); p.up.Handled(5) }, false, "loud 300"},
+		"with a newer one":              {func(p *person) { relinked(p, false); p.up.RecordHandle(5) }, false, "loud 300"},
 		"and then by a fresh session":   {func(p *person) { relinked(p, false) }, true, "loud 1000"},
 		"and again, when it has spoken": {func(p *person) { relinked(p, false); p.flows(0, time.Second) }, false, "loud 1000, quiet 1000"},
 	} {
@@ -468,7 +474,7 @@ func TestRewindToTheHandle(t *testing.T) {
 			bubble(t, func(p *person) {
 				p.T = t
 				p.flows(loud, time.Second)
-				p.up.Handled(30) // of 50 messages
+				p.up.RecordHandle(30) // of 50 messages
 				test.then(p)
 				if got := relinked(p, test.fresh); got != test.want {
 					t.Errorf("sent %s, want %s", got, test.want)
@@ -482,11 +488,11 @@ func TestRewindToTheHandle(t *testing.T) {
 func TestALongSpeechTheHandleCovers(t *testing.T) {
 	bubble(t, func(p *person) {
 		p.flows(loud, 20*time.Second)
-		p.up.Handled(995) // of 1000 messages
-		if again, lost, _ := p.up.Rewind(false); again != 100*time.Millisecond || lost != 0 {
+		p.up.RecordHandle(995) // of 1000 messages
+		if again, lost, _ := p.up.QueueReplay(false); again != 100*time.Millisecond || lost != 0 {
 			t.Errorf("a resumed session gets %v again, and %v are lost", again, lost)
 		}
-		if _, lost, _ := p.up.Rewind(true); lost != 10*time.Second {
+		if _, lost, _ := p.up.QueueReplay(true); lost != 10*time.Second {
 			t.Errorf("%v are lost for a fresh session", lost)
 		}
 	})
@@ -496,10 +502,10 @@ func TestReplayIsPaced(t *testing.T) {
 	bubble(t, func(p *person) {
 		p.says(loud, 4*time.Second)
 		p.take()
-		if again, lost, _ := p.up.Rewind(false); again != 4*time.Second || lost != 0 {
+		if again, lost, _ := p.up.QueueReplay(false); again != 4*time.Second || lost != 0 {
 			t.Errorf("%v again, %v lost", again, lost)
 		}
-		p.up.Say(turn("typed", true)) // does not overtake what was said before it
+		p.up.QueueTurn(turn("typed", true)) // does not overtake what was said before it
 		begin := time.Now()
 		for {
 			it, wait, ok := p.up.Next(0)
@@ -513,7 +519,7 @@ func TestReplayIsPaced(t *testing.T) {
 		if took := time.Since(begin); (took - 2*time.Second).Abs() > 20*time.Millisecond {
 			t.Errorf("4 s were said again within %v", took)
 		}
-		if n := p.up.Replayed.Load(); n != 200 {
+		if n := p.up.ReplayedChunks.Load(); n != 200 {
 			t.Errorf("%d chunks", n)
 		}
 	})
@@ -524,20 +530,20 @@ func TestGate(t *testing.T) {
 	bubble(t, func(p *person) {
 		p.says(loud, time.Second)
 		p.take()
-		p.up.Gate(true)
-		if speaking, _, _ := p.up.Speech(); speaking {
+		p.up.SetGate(true)
+		if speaking, _, _ := p.up.SpeechState(); speaking {
 			t.Error("somebody is heard")
 		}
 		p.says(loud, time.Second)
 		p.says(0, time.Second)
-		p.up.Send(text("one"))
+		p.up.QueueMessage(text("one"))
 		p.sent("text one")
-		if gated, speech := p.up.Gated.Load(), p.up.GatedSpeech.Load(); gated != 100 || speech != 50 {
+		if gated, speech := p.up.GatedChunks.Load(), p.up.GatedSpeechChunks.Load(); gated != 100 || speech != 50 {
 			t.Errorf("%d chunks dropped, %d of speech", gated, speech)
 		}
-		p.up.Rewind(false)
+		p.up.QueueReplay(false)
 		p.sent("")
-		p.up.Gate(false)
+		p.up.SetGate(false)
 		if got := p.takeAll(); got != "loud 1000, text one" {
 			t.Errorf("sent %s", got)
 		}
@@ -551,28 +557,28 @@ func TestPause(t *testing.T) {
 			p.up.Configure(manual, 0, 0)
 			said, end := "loud 1000", "pause"
 			if manual {
-				_ = p.up.Mark(uplink.Start)
+				_ = p.up.QueueMark(uplink.MarkStart)
 				said, end = "start, loud 1000", "end"
 			}
 			p.says(loud, time.Second)
 			p.sent(said)
 			p.says(loud, time.Second) // which waits, and is dropped
-			p.up.Picture(picture("before"), true)
-			p.up.Pause(true)
-			if speaking, _, voiced := p.up.Speech(); speaking || voiced != 0 {
+			p.up.ShowPicture(picture("before"), true)
+			p.up.SetPaused(true)
+			if speaking, _, voiced := p.up.SpeechState(); speaking || voiced != 0 {
 				t.Errorf("speaking %v, %v voiced", speaking, voiced)
 			}
 			p.says(loud, time.Second)
-			p.up.Picture(picture("during"), true)
+			p.up.ShowPicture(picture("during"), true)
 			if manual { // marks of that time are sent when it is over
-				_, _, _ = p.up.Mark(uplink.Start), p.up.Mark(uplink.End), p.up.Mark(uplink.Start)
+				_, _, _ = p.up.QueueMark(uplink.MarkStart), p.up.QueueMark(uplink.MarkEnd), p.up.QueueMark(uplink.MarkStart)
 			}
 			p.sent(end)
-			if replayed, _, _ := p.up.Rewind(true); replayed > 0 {
+			if replayed, _, _ := p.up.QueueReplay(true); replayed > 0 {
 				t.Errorf("%v are said again", replayed)
 			}
-			p.up.Pause(false)
-			p.up.Picture(picture("after"), true)
+			p.up.SetPaused(false)
+			p.up.ShowPicture(picture("after"), true)
 			p.says(loud, time.Second)
 			p.sent("picture after, " + said)
 		})
@@ -583,11 +589,11 @@ func TestPause(t *testing.T) {
 func TestPauseBeforeAnythingWasSent(t *testing.T) {
 	bubble(t, func(p *person) {
 		p.up.Configure(true, 0, 0)
-		_ = p.up.Mark(uplink.Start)
+		_ = p.up.QueueMark(uplink.MarkStart)
 		p.says(loud, time.Second)
-		p.up.Pause(true)
-		_ = p.up.Mark(uplink.End)
-		p.up.Pause(false)
+		p.up.SetPaused(true)
+		_ = p.up.QueueMark(uplink.MarkEnd)
+		p.up.SetPaused(false)
 		p.sent("")
 	})
 }
@@ -596,14 +602,14 @@ func TestPauseBeforeAnythingWasSent(t *testing.T) {
 func TestConfigureVoidsMarks(t *testing.T) {
 	bubble(t, func(p *person) {
 		p.up.Configure(true, 0, 0)
-		_ = p.up.Mark(uplink.Start)
+		_ = p.up.QueueMark(uplink.MarkStart)
 		p.says(loud, time.Second)
 		p.up.Configure(false, 0, 0)
-		if speaking, _, voiced := p.up.Speech(); speaking || voiced != 0 {
+		if speaking, _, voiced := p.up.SpeechState(); speaking || voiced != 0 {
 			t.Errorf("speaking %v, %v voiced", speaking, voiced)
 		}
 		p.sent("loud 1000")
-		p.up.Rewind(false)
+		p.up.QueueReplay(false)
 		p.sent("")
 	})
 }
@@ -612,14 +618,14 @@ func TestConfigureVoidsMarks(t *testing.T) {
 func TestClear(t *testing.T) {
 	bubble(t, func(p *person) {
 		p.up.Configure(true, 0, 0)
-		_ = p.up.Mark(uplink.Start)
+		_ = p.up.QueueMark(uplink.MarkStart)
 		p.says(loud, time.Second)
-		p.up.Send(text("one"))
-		p.up.Picture(picture("x"), true)
+		p.up.QueueMessage(text("one"))
+		p.up.ShowPicture(picture("x"), true)
 		p.up.Clear()
 		p.says(loud, 100*time.Millisecond)
 		p.sent("start, loud 100")
-		if p.up.Seen() != nil {
+		if p.up.PictureForTurn() != nil {
 			t.Error("the picture is still there")
 		}
 	})
@@ -628,10 +634,10 @@ func TestClear(t *testing.T) {
 // The newest picture is sent, one a second, and one that shows nothing new only while somebody speaks.
 func TestPictures(t *testing.T) {
 	bubble(t, func(p *person) {
-		p.up.Picture(picture("1"), false) // the first is new
+		p.up.ShowPicture(picture("1"), false) // the first is new
 		p.sent("picture 1")
-		p.up.Picture(picture("2"), true)
-		p.up.Picture(picture("3"), false)
+		p.up.ShowPicture(picture("2"), true)
+		p.up.ShowPicture(picture("3"), false)
 		p.sent("")
 		if _, wait, ok := p.up.Next(0); ok || wait != time.Second {
 			t.Errorf("%v, come back in %v", ok, wait)
@@ -639,7 +645,7 @@ func TestPictures(t *testing.T) {
 		time.Sleep(time.Second)
 		p.sent("picture 3")
 		time.Sleep(time.Second)
-		p.up.Picture(picture("4"), false)
+		p.up.ShowPicture(picture("4"), false)
 		p.sent("")
 		p.says(loud, 100*time.Millisecond)
 		p.sent("picture 4, loud 100")
@@ -654,16 +660,16 @@ func TestPicturesOfTurns(t *testing.T) {
 		want    []bool
 	}{
 		"none":      {nil, []bool{false}},
-		"small":     {func(p *person) { p.up.Picture(picture("x"), true) }, []bool{true, true}},
-		"large":     {func(p *person) { p.up.Picture(picture(large), true) }, []bool{true, false}},
-		"old":       {func(p *person) { p.up.Picture(picture("x"), true); time.Sleep(11 * time.Second) }, []bool{false}},
-		"taken off": {func(p *person) { p.up.Picture(picture("x"), true); p.up.Blind() }, []bool{false}},
+		"small":     {func(p *person) { p.up.ShowPicture(picture("x"), true) }, []bool{true, true}},
+		"large":     {func(p *person) { p.up.ShowPicture(picture(large), true) }, []bool{true, false}},
+		"old":       {func(p *person) { p.up.ShowPicture(picture("x"), true); time.Sleep(11 * time.Second) }, []bool{false}},
+		"taken off": {func(p *person) { p.up.ShowPicture(picture("x"), true); p.up.ClearPicture() }, []bool{false}},
 		"too many": {func(p *person) {
 			for range 2 {
-				p.up.Picture(picture(large), true)
-				p.up.Say(uplink.Turn{Complete: true, Picture: p.up.Seen()})
+				p.up.ShowPicture(picture(large), true)
+				p.up.QueueTurn(uplink.Turn{Complete: true, Picture: p.up.PictureForTurn()})
 			}
-			p.up.Picture(picture(large), true)
+			p.up.ShowPicture(picture(large), true)
 		}, []bool{false}},
 	} {
 		bubble(t, func(p *person) {
@@ -671,7 +677,7 @@ func TestPicturesOfTurns(t *testing.T) {
 				test.happens(p)
 			}
 			for i, want := range test.want {
-				if got := p.up.Seen() != nil; got != want {
+				if got := p.up.PictureForTurn() != nil; got != want {
 					t.Errorf("%s: turn %d has a picture: %v", name, i+1, got)
 				}
 			}
@@ -687,9 +693,12 @@ func TestSilenceBehindASpeech(t *testing.T) {
 		then func(p *person)
 		want time.Duration
 	}{
-		"a mark":                         {func(p *person) { _ = p.up.Mark(uplink.Pause) }, silence},
-		"two marks":                      {func(p *person) { _ = p.up.Mark(uplink.Pause); _ = p.up.Mark(uplink.Pause) }, silence},
-		"a mark and a nudge":             {func(p *person) { _ = p.up.Mark(uplink.Pause); _ = p.up.Nudge() }, 2 * silence},
+		"a mark": {func(p *person) { _ = p.up.QueueMark(uplink.MarkPause) }, silence},
+		"two marks": {
+			func(p *person) { _ = p.up.QueueMark(uplink.MarkPause); _ = p.up.QueueMark(uplink.MarkPause) },
+			silence,
+		},
+		"a mark and a nudge":             {func(p *person) { _ = p.up.QueueMark(uplink.MarkPause); _ = p.up.RepeatSpeechEnd() }, 2 * silence},
 		"the microphone stops in a word": {func(p *person) { time.Sleep(uplink.MicPause); p.up.EndStoppedSpeech() }, silence},
 		"it stops behind 0.4 s of silence": {func(p *person) {
 			p.flows(0, 400*time.Millisecond)
@@ -707,10 +716,10 @@ func TestSilenceBehindASpeech(t *testing.T) {
 			p.up.EndStoppedSpeech()
 		}, 0},
 		"it goes on":                    {func(p *person) { p.flows(0, time.Second) }, 0},
-		"on hold":                       {func(p *person) { p.up.Pause(true) }, silence},
-		"said again to another session": {func(p *person) { _ = p.up.Mark(uplink.Pause); p.take(); p.up.Rewind(true) }, silence},
-		"said again in mid-speech":      {func(p *person) { p.take(); p.up.Rewind(true) }, 0},
-		"marked by hand":                {func(p *person) { p.up.Configure(true, 0, 0); _ = p.up.Mark(uplink.Pause) }, 0},
+		"on hold":                       {func(p *person) { p.up.SetPaused(true) }, silence},
+		"said again to another session": {func(p *person) { _ = p.up.QueueMark(uplink.MarkPause); p.take(); p.up.QueueReplay(true) }, silence},
+		"said again in mid-speech":      {func(p *person) { p.take(); p.up.QueueReplay(true) }, 0},
+		"marked by hand":                {func(p *person) { p.up.Configure(true, 0, 0); _ = p.up.QueueMark(uplink.MarkPause) }, 0},
 	} {
 		bubble(t, func(p *person) {
 			p.up.Configure(false, 0, silence)
