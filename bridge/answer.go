@@ -227,7 +227,7 @@ func (a *answer) onAnswer(c *wire.ServerContent) {
 	if !t.answered {
 		t.answered, a.said = true, true
 		a.keeper.Answers()
-		a.calls.Spoken()
+		a.calls.MarkSpoken()
 		a.begun()
 		a.finalQuestion()
 		if a.unheard() || a.keeper.Config().TextOnly {
@@ -401,7 +401,7 @@ func (a *answer) finish(lost bool) {
 // nextTurn counts a turn.
 func (a *answer) nextTurn() {
 	a.number++
-	a.keeper.Happened()
+	a.keeper.RecordEvent()
 }
 
 // question is the number of the turn that begins with what the person says now.
@@ -415,7 +415,7 @@ func (a *answer) question() int {
 
 // ask notes when the person ended a question. A model quicker than our own detector may have begun to answer it.
 func (a *answer) ask(at time.Time) {
-	a.calls.Asked()
+	a.calls.MarkAsked()
 	a.said, a.stopped = false, false
 	a.prompts.at = at
 	if !a.repliedSince(at) {
@@ -608,7 +608,7 @@ func (a *answer) history(fresh bool, limit int) []wire.Content {
 }
 
 // observeCall reports the end of a tool call.
-func (a *answer) observeCall(e toolcalls.End) {
+func (a *answer) observeCall(e toolcalls.CallEnd) {
 	if a.observer.on() {
 		a.observer.report(CallEnd{e, a.number})
 	}

@@ -101,7 +101,7 @@ func TestAmbiguousAnswer(t *testing.T) {
 func TestUndeclaredCall(t *testing.T) {
 	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Calls("a weather", "b rm")
-		l.Answered(`b rm {"error":"there is no tool \"rm\" here"}`)
+		l.Answered(`b rm {"error":"unknown tool \"rm\""}`)
 		c.sees("SetupComplete Failure ToolCall(a)")
 		c.warned(`"rm"`)
 		c.late("b", "")

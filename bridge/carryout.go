@@ -48,7 +48,7 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 			return errTooManyMessages
 		}
 	case ToolResponse:
-		return s.calls.Answer(toolcalls.Response(c))
+		return s.calls.HandleResponse(toolcalls.Response(c))
 	case Interrupt:
 		s.stopAnswer(ctx)
 	case Respond:

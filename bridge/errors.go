@@ -176,11 +176,11 @@ func markRefused(err error) error {
 
 // callCodes are the codes of what is wrong with a tool call or its answer.
 var callCodes = map[toolcalls.Problem]Code{
-	toolcalls.TooMany: CodeStreamLimitExceeded,
-	toolcalls.Unknown: CodeToolNotFound,
-	toolcalls.Broken:  CodeToolExecution,
-	toolcalls.NotOpen: CodeInvalidState,
-	toolcalls.TooLong: CodeBadMessage,
+	toolcalls.TooMany:         CodeStreamLimitExceeded,
+	toolcalls.UnknownFunction: CodeToolNotFound,
+	toolcalls.BrokenCall:      CodeToolExecution,
+	toolcalls.NoOpenCall:      CodeInvalidState,
+	toolcalls.ResponseTooLong: CodeBadMessage,
 }
 
 const noKeyMessage = "Gemini wants an API key, and the gateway has none: GEMINI_API_KEY is not set there."

@@ -49,7 +49,7 @@ type snapshot struct {
 	Asked    string                     `json:",omitempty"` // what was asked and has no answer
 	Acted    bool                       `json:",omitempty"` // the model has acted on that by calling a tool, and the handle knows of it
 	Said     []transcript.NumberedEntry `json:",omitempty"`
-	Calls    []toolcalls.Kept           `json:",omitempty"`
+	Calls    []toolcalls.CallSnapshot   `json:",omitempty"`
 }
 
 // paused reports whether the recording is paused.

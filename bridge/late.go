@@ -84,7 +84,7 @@ func (a *prompts) endsCall() bool { return !a.called.IsZero() && time.Since(a.ca
 // isAsked reports whether the model has something to answer.
 func (a *answer) isAsked() bool {
 	_, expected := a.keeper.Expects()
-	return expected || a.prompts.open || a.working && a.workAsked || a.calls.Calling()
+	return expected || a.prompts.open || a.working && a.workAsked || a.calls.HasRunningCall()
 }
 
 // repliedSince reports whether an answer has begun after the end of a question: our detector finds the end later than
@@ -177,7 +177,7 @@ func (a *answer) hasStopped() bool {
 func (a *answer) overdue(patience time.Duration) (at time.Time, ok bool) {
 	t := &a.turn
 	switch {
-	case t.state == turnIdle && !a.working, t.making() && t.asked, t.wasCut() && !a.working, a.calls.Calling():
+	case t.state == turnIdle && !a.working, t.making() && t.asked, t.wasCut() && !a.working, a.calls.HasRunningCall():
 		return time.Time{}, false
 	case t.state == turnIdle:
 		at = a.last.at

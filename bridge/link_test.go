@@ -138,7 +138,7 @@ func TestUnsentAnswerOfAnOlderHandle(t *testing.T) {
 		talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 			l.Handle("h")
 			l.Calls("a weather", "b rm")
-			l.Answered(`b rm {"error":"there is no tool \"rm\" here"}`)
+			l.Answered(`b rm {"error":"unknown tool \"rm\""}`)
 			if newer {
 				l.Handle("h2")
 			}
@@ -149,7 +149,7 @@ func TestUnsentAnswerOfAnOlderHandle(t *testing.T) {
 			m := r.up.Next().Accept()
 			l.Resume()
 			if newer {
-				m.Answered(`a weather {"x":1}`, `b rm {"error":"there is no tool \"rm\" here"}`) // it may not have had that
+				m.Answered(`a weather {"x":1}`, `b rm {"error":"unknown tool \"rm\""}`) // it may not have had that
 			} else {
 				m.Answered()
 			}

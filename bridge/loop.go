@@ -39,8 +39,8 @@ func newSession(
 		Dial: dialer(h.options.Client, s.writer), Breakers: &h.breakers, Caller: o.caller(), IsProbe: probe,
 		Stall: h.options.Stall, Uplink: s.up, Logger: log, Crashed: s.Crash,
 		Tell:    s.onKeeper,
-		Idle:    func() bool { return s.answer.idle() && !s.person.speaking && !s.calls.Calling() },
-		Calling: func() bool { return s.calls.Calling() },
+		Idle:    func() bool { return s.answer.idle() && !s.person.speaking && !s.calls.HasRunningCall() },
+		Calling: func() bool { return s.calls.HasRunningCall() },
 		History: func(fresh bool, limit int) []wire.Content { return s.answer.history(fresh, limit) },
 	}, config)
 	s.calls = toolcalls.New(toolcalls.Options{
@@ -51,7 +51,7 @@ func newSession(
 			},
 			PauseRecording: func(on bool) error { return s.Do(PauseRecording{on}) },
 		},
-		SignPicture: h.options.SignPicture, Observe: func(e toolcalls.End) { s.answer.observeCall(e) }, Logger: log, Crashed: s.Crash,
+		SignPicture: h.options.SignPicture, ObserveEnd: func(e toolcalls.CallEnd) { s.answer.observeCall(e) }, Logger: log, OnCrash: s.Crash,
 	})
 	s.status = &status{audience: s.audience, log: log, state: StateDialing}
 	s.spending = newSpending(s.host, o, s.audience, s.voice, s.observer, log, s.up)

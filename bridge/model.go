@@ -32,7 +32,7 @@ func (s *Session) onKeeper(ctx context.Context, e keeper.Event) {
 		s.onLinked(e)
 	case keeper.CatchUp:
 		s.recording.follow(s.keeper.Config().Options.Record)
-		s.calls.SendAgain()
+		s.calls.ResendAnswers()
 	case keeper.SetUp:
 		done := s.setupComplete()
 		if s.resumable() {
@@ -51,11 +51,11 @@ func (s *Session) onKeeper(ctx context.Context, e keeper.Event) {
 		s.holdAnswers(false)
 		s.noSpeech = noSpeechFilter{} // the rest of the turn will not come
 		s.answer.breakOff()
-		s.calls.Orphan()
+		s.calls.CancelOrphans()
 	case keeper.HandleChanged:
 		s.answer.known = s.answer.number - 1
-		s.calls.HandleChanged()
-		s.calls.Orphan()
+		s.calls.OnHandleChanged()
+		s.calls.CancelOrphans()
 	case keeper.Configured:
 		s.configured()
 	case keeper.Updated:
@@ -152,7 +152,7 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 		// does the end of the turn that has called a tool answer the tool's result.
 		over := c != nil && (c.TurnComplete || c.GenerationComplete) && !c.Interrupted && !wasCut && !overtaken && !endsCall && !ofCall
 		understood := c != nil && c.InputTranscription != "" || m.VoiceActivity != nil
-		if s.keeper.Reacted(ctx, over || m.ToolCalls != nil, understood) && m.ToolCalls == nil && !s.calls.Calling() {
+		if s.keeper.Reacted(ctx, over || m.ToolCalls != nil, understood) && m.ToolCalls == nil && !s.calls.HasRunningCall() {
 			a.answered() // it has nothing to say
 		}
 	}
@@ -164,7 +164,7 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 			if s.needsTurnEnd(m.ToolCalls) {
 				s.holdAnswers(true)
 			}
-			s.calls.Start(ctx, m.ToolCalls)
+			s.calls.StartCalls(ctx, m.ToolCalls)
 		}
 	}
 	if len(m.Cancelled) > 0 {
@@ -252,7 +252,7 @@ func (s *Session) lacksAnswer(c *wire.ServerContent, endsCall bool) bool {
 	t, config := &s.answer.turn, s.keeper.Config()
 	silent := t.state == turnIdle && len(c.Audio) == 0 && c.OutputTranscription == "" && !c.Written && !c.Thought
 	failed := c.EndReason != "" && !slices.Contains(harmlessReasons, c.EndReason)
-	return c.TurnComplete && silent && !c.Interrupted && !endsCall && !s.calls.Calling() && !s.answer.working && config.HasVoice() &&
+	return c.TurnComplete && silent && !c.Interrupted && !endsCall && !s.calls.HasRunningCall() && !s.answer.working && config.HasVoice() &&
 		!s.paused && !s.unheard() && !s.broke && (failed || !config.Profile.Proactive) && s.keeper.IsUnderstood()
 }
 
@@ -402,8 +402,8 @@ func updateFailed(err error) *Error {
 // toolClient is the caller as the tool calls see it.
 type toolClient struct{ s *Session }
 
-// Ask asks whoever declared the functions to run them.
-func (c toolClient) Ask(calls []tools.Call) {
+// RequestCalls asks whoever declared the functions to run them.
+func (c toolClient) RequestCalls(calls []tools.Call) {
 	theirs, backends := c.s.steering.share(calls)
 	if len(backends) > 0 {
 		c.s.tellWatchers(ToolCall{backends})
@@ -413,20 +413,20 @@ func (c toolClient) Ask(calls []tools.Call) {
 	}
 }
 
-func (c toolClient) Withdraw(ids []string) {
+func (c toolClient) WithdrawCalls(ids []string) {
 	c.s.voice.notifyInOrder(c.s.audience, ToolCallCancellation{ids})
 }
 
-func (c toolClient) Status(status toolcalls.Status) { c.s.notify(ToolStatus(status)) }
+func (c toolClient) ReportStatus(status toolcalls.Status) { c.s.notify(ToolStatus(status)) }
 
-func (c toolClient) Failed(err *toolcalls.Error) { c.s.notify(Failure{AsError(err)}) }
+func (c toolClient) ReportFailure(err *toolcalls.Error) { c.s.notify(Failure{AsError(err)}) }
 
-func (c toolClient) IsBackends(name string) bool { return c.s.steering.names[name] }
+func (c toolClient) RunsInBackend(name string) bool { return c.s.steering.names[name] }
 
-func (c toolClient) Warn(message string) { c.s.warn(message) }
+func (c toolClient) WarnDeveloper(message string) { c.s.warn(message) }
 
-// CanShow reports whether the client shows what a tool asks the person.
-func (c toolClient) CanShow() bool {
+// CanShowCanvas reports whether the client shows what a tool asks the person.
+func (c toolClient) CanShowCanvas() bool {
 	if c.s.open.Origin.Asks {
 		return true
 	}
@@ -448,19 +448,19 @@ type toolModel struct {
 	s *Session
 }
 
-// Find finds a function that can be called now.
-func (m toolModel) Find(name string) (setup.Function, bool) {
+// FindFunction finds a function that can be called now.
+func (m toolModel) FindFunction(name string) (setup.Function, bool) {
 	f, declared := m.Config().Functions.Find(name)
 	return f, declared && !m.s.steering.flow.HidesTool(name) // which the model may learn of at the next pause only
 }
 
-// Called finds the function that the model means by a name, whether or not it can be called now.
-func (m toolModel) Called(name string) (setup.Function, bool) {
+// ResolveFunction finds the function that the model means by a name, whether or not it can be called now.
+func (m toolModel) ResolveFunction(name string) (setup.Function, bool) {
 	return m.Config().Functions.Called(name)
 }
 
-// Expect begins to wait for the model's reaction, and for its goodbye if the tool ends the conversation.
-func (m toolModel) Expect() {
+// ExpectReply begins to wait for the model's reaction, and for its goodbye if the tool ends the conversation.
+func (m toolModel) ExpectReply() {
 	m.Keeper.Expect(keeper.ForTool)
 	s := m.s
 	switch {
@@ -472,11 +472,11 @@ func (m toolModel) Expect() {
 	}
 }
 
-// Text sends text that asks for an answer, unless there is no money for that.
-func (m toolModel) Text(text string) bool { return m.s.broke || m.s.sendText(text) }
+// SendText sends text that asks for an answer, unless there is no money for that.
+func (m toolModel) SendText(text string) bool { return m.s.broke || m.s.sendText(text) }
 
-// Pictures sends pictures as a part of a turn that asks for nothing.
-func (m toolModel) Pictures(parts json.RawMessage) bool {
+// SendPictures sends pictures as a part of a turn that asks for nothing.
+func (m toolModel) SendPictures(parts json.RawMessage) bool {
 	if p, err := wire.ParseParts(parts); err == nil {
 		m.s.transcript.AddTypedText(m.s.answer.question()-1, p.Text())
 	}

@@ -45,7 +45,7 @@ func (s *Session) snapshot() *snapshot {
 	if s.up.HasUnanswered() && !s.person.speaking {
 		n.Asked, n.Acted = s.transcript.UserText(s.answer.question()), !s.up.NeedsReplay()
 	}
-	n.Said, n.Calls = s.transcript.NewestEntries(keeper.HistoryLimit), s.calls.Kept()
+	n.Said, n.Calls = s.transcript.NewestEntries(keeper.HistoryLimit), s.calls.Snapshot()
 	n.Event, n.Voice = s.newest(), s.voice.Generation()
 	return n
 }
@@ -70,7 +70,7 @@ func (s *Session) catchUp() {
 			s.answer.nextTurn()
 		}
 	}
-	s.calls.Restore(n.Calls)
+	s.calls.RestoreCalls(n.Calls)
 	if n.Asked == "" {
 		return
 	}

@@ -38,7 +38,7 @@ type (
 
 	// CallEnd is the end of a tool call, and the turn in which it ended.
 	CallEnd struct {
-		toolcalls.End
+		toolcalls.CallEnd
 		Turn int
 	}
 

@@ -100,7 +100,7 @@ func TestToolsOfOneConversation(t *testing.T) {
 		}
 		a.Answered(`1 clock {"hour":3}`, `2 transfer {"of":"a"}`)
 		b.Answered(`1 clock {"hour":3}`, `2 transfer {"of":"b"}`)
-		l.Answered(`1 clock {"hour":3}`, `2 transfer {"error":"there is no tool \"transfer\" here"}`)
+		l.Answered(`1 clock {"hour":3}`, `2 transfer {"error":"unknown tool \"transfer\""}`)
 		if done := last[bridge.SetupComplete](plain); len(done.Tools) != 1 || strings.Contains(l.Raw, "transfer") ||
 			!strings.Contains(a.Raw, "transfer") {
 			t.Errorf("%+v\n%s\n%s", done.Tools, l.Raw, a.Raw)

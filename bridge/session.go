@@ -274,7 +274,7 @@ func (s *Session) endAfterSpeaking(reason error) {
 	if s.leaving != nil {
 		return
 	}
-	s.leaving, s.lastWord = reason, s.calls.Calling()
+	s.leaving, s.lastWord = reason, s.calls.HasRunningCall()
 	switch reason {
 	case ErrTimeLimit:
 		s.farewell = s.open.Farewell
@@ -315,7 +315,7 @@ func (s *Session) stateNow() State {
 	switch {
 	case s.keeper.Replacing():
 		return StateDraining
-	case s.calls.Calling():
+	case s.calls.HasRunningCall():
 		return StateTool
 	}
 	return StateLive
@@ -326,7 +326,7 @@ func (s *Session) due() bool {
 	if s.unheard() || s.person.speaking {
 		return false
 	}
-	return s.answer.turn.state == turnThinking || s.answer.working || s.calls.Calling() || s.keeper.Due()
+	return s.answer.turn.state == turnThinking || s.answer.working || s.calls.HasRunningCall() || s.keeper.Due()
 }
 
 // received remembers the newest messages of the client by their ids. Its methods may be called by any goroutine.

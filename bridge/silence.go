@@ -11,7 +11,7 @@ import (
 func (s *Session) watchSilence() {
 	o := s.keeper.Config().Options.Silence
 	_, expected := s.keeper.Expects()
-	busy := s.answer.turn.wanted() || expected || s.voice.QueuedDuration() > 0 || !s.calls.Idle()
+	busy := s.answer.turn.wanted() || expected || s.voice.QueuedDuration() > 0 || !s.calls.IsIdle()
 	if o.After == 0 || busy || s.person.speaking || s.unheard() || s.leaving != nil || s.answer.number == 1 {
 		if s.clock.IsSet(alarmSilence) {
 			s.clock.Clear(alarmSilence)
@@ -44,7 +44,7 @@ func (s *Session) watchTools() {
 	if s.keeper.Config().Options.Waiting == (setup.Waiting{}) {
 		return
 	}
-	running, set := s.calls.Calling(), s.clock.IsSet(alarmTool)
+	running, set := s.calls.HasRunningCall(), s.clock.IsSet(alarmTool)
 	s.person.told = s.person.told && running
 	spoken := s.person.speaking || s.answer.turn.state == turnSpeaking
 	switch {
@@ -61,7 +61,7 @@ func (s *Session) watchTools() {
 func (s *Session) onSlowTool() {
 	w := s.keeper.Config().Options.Waiting
 	switch {
-	case w.Say != "" && !s.person.told && !s.calls.Blocking():
+	case w.Say != "" && !s.person.told && !s.calls.IsBlocking():
 		s.person.told = true
 		_ = s.respond(w.Say) // what has no room is not said
 	case w.Sound:

@@ -14,7 +14,7 @@ func TestNobodyObserves(t *testing.T) {
 	allocated := testing.AllocsPerRun(100, func() {
 		s.answer.observe(1, now, nil, Latency{}, ByVoice)
 		s.answer.observeBargeIn(time.Second)
-		s.answer.observeCall(toolcalls.End{Name: "pay"})
+		s.answer.observeCall(toolcalls.CallEnd{Name: "pay"})
 	})
 	if allocated != 0 {
 		t.Errorf("a turn with a call allocates %v times for nobody", allocated)

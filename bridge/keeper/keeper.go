@@ -298,15 +298,15 @@ func (k *Keeper) Begun() bool { return k.link.setUp }
 // serving reports whether a connection serves somebody.
 func (k *Keeper) serving() bool { return k.link.conn != nil && !k.parked }
 
-// Happened notes an event that the session's next handle should know of, and returns its number in their order.
-func (k *Keeper) Happened() (when int) {
+// RecordEvent notes an event that the session's next handle should know of, and returns its number in their order.
+func (k *Keeper) RecordEvent() (when int) {
 	k.now++
 	k.unsaved = k.now
 	return k.now
 }
 
-// Knows reports whether the session behind the newest handle knows of the event with that number.
-func (k *Keeper) Knows(when int) bool { return k.handle.text != "" && when < k.handle.when }
+// HandleCovers reports whether the session behind the newest handle knows of the event with that number.
+func (k *Keeper) HandleCovers(when int) bool { return k.handle.text != "" && when < k.handle.when }
 
 // adopt puts a configuration in force.
 func (k *Keeper) adopt(ctx context.Context, c setup.Config) {

@@ -261,7 +261,7 @@ func TestHandlesThatKnowNoMore(t *testing.T) {
 	started(t, `{"model":"gemini-3.1-flash-live-preview"}`, func(o *owner, l *bridgetest.Link) {
 		for i := range 20 {
 			if i == 10 {
-				o.loops(func() { o.keeper.Happened() })
+				o.loops(func() { o.keeper.RecordEvent() })
 			}
 			l.Handle(fmt.Sprint("h", i))
 			time.Sleep(500 * time.Millisecond)
@@ -276,7 +276,7 @@ func TestHandlesThatKnowNoMore(t *testing.T) {
 func TestReplacementWaitsForTheHandle(t *testing.T) {
 	for _, comes := range []bool{true, false} {
 		started(t, `{}`, func(o *owner, l *bridgetest.Link) {
-			o.loops(func() { o.keeper.Happened() })
+			o.loops(func() { o.keeper.RecordEvent() })
 			begin := time.Since(o.begun)
 			l.Send(`{"goAway":{"timeLeft":"50s"}}`)
 			time.Sleep(time.Second)

@@ -13,115 +13,116 @@ import (
 )
 
 const (
-	// maxAnswers bounds the answers that are kept.
+	// maxAnswers limits the answers that are kept.
 	maxAnswers = 2 * maxCalls
 
-	// sameCall is how long a call's answer is reused after a session that never saw the call has taken over: that session
-	// asks again, and a tool that sends a message must not send it twice.
-	sameCall = 30 * time.Second
+	// reuseWindow is how long the answer to a call is reused after a failover to a session that never saw the call.
+	// That session calls again, and a tool that sends a message must not send it twice.
+	reuseWindow = 30 * time.Second
 
-	// travelTime is how long an answer may take to Gemini. A handle that comes sooner may have been given before it.
-	travelTime = time.Second
+	// answerLatency is how long an answer may take to Gemini. A handle that arrives sooner may not cover it.
+	answerLatency = time.Second
 )
 
-// respond answers the call that came at the time came.
-func (c *Calls) respond(call tools.Call, came int, r reply) {
+// sendAnswer answers the call that arrived with event callEvent.
+func (c *Calls) sendAnswer(call tools.Call, callEvent int, r reply) {
 	if len(c.answers) == maxAnswers {
-		first := max(slices.IndexFunc(c.answers, func(a answer) bool { return a.known }), 0)
+		first := max(slices.IndexFunc(c.answers, func(a answer) bool { return a.isCovered }), 0)
 		c.answers = slices.Delete(c.answers, first, first+1)
 	}
-	c.answers = append(c.answers, answer{call: call, reply: r, came: came, sent: c.Model.Happened(), at: time.Now()})
-	c.send(call, r)
+	c.answers = append(c.answers, answer{call: call, reply: r, callEvent: callEvent, answerEvent: c.Model.RecordEvent(), sentAt: time.Now()})
+	c.sendResponse(call, r)
 }
 
-// respondAll answers a call, and the others that wait for the same answer.
-func (c *Calls) respondAll(o *call, r reply) {
-	for _, w := range o.wanted() {
-		c.respond(w.Call, w.when, r)
+// answerAll answers a call and its duplicates.
+func (c *Calls) answerAll(o *call, r reply) {
+	for _, w := range o.waitingCalls() {
+		c.sendAnswer(w.Call, w.event, r)
 		r.parts = nil // they are seen once
 	}
 }
 
-// waits reports whether a call of this id waits for an answer.
-func (c *Calls) waits(id string) bool {
-	if c.open[id] != nil {
+// isWaiting reports whether a call with this ID awaits an answer.
+func (c *Calls) isWaiting(id string) bool {
+	if c.openCalls[id] != nil {
 		return true
 	}
-	for _, o := range c.open {
-		if slices.ContainsFunc(o.again, func(a again) bool { return a.ID == id }) {
+	for _, o := range c.openCalls {
+		if slices.ContainsFunc(o.duplicates, func(a duplicateCall) bool { return a.ID == id }) {
 			return true
 		}
 	}
 	return false
 }
 
-// answerAsBefore answers a call from another one with the same name and arguments that is open, or was answered and not
-// yet spoken of: models call twice for one thing. It reports whether the call has its answer already (done), and
-// whether it need not run (ok).
-func (c *Calls) answerAsBefore(when int, call tools.Call, f setup.Function) (done, ok bool) {
+// reuseAnswer answers a call from an equal one (same name and arguments) that is open, or was answered but not yet
+// mentioned by the model: models call twice for one thing. It reports whether the call has its answer already (done),
+// and whether it need not run (ok).
+func (c *Calls) reuseAnswer(event int, call tools.Call, f setup.Function) (done, ok bool) {
 	if f.Repeats || f.Where == setup.OnCanvas {
 		return false, false
 	}
-	for _, o := range c.open {
+	for _, o := range c.openCalls {
 		if o.Name != call.Name || !sameArgs(o.Args, call.Args) {
 			continue
 		}
 		c.Logger.Warn("tool call repeated with another id", "tool", call.Name)
-		if o.detached {
-			c.respond(call, when, reply{response: underWayResponse})
+		if o.isDetached {
+			c.sendAnswer(call, event, reply{response: underWayResponse})
 			return true, true
 		}
-		o.again = append(o.again, again{call, when})
+		o.duplicates = append(o.duplicates, duplicateCall{call, event})
 		return false, true
 	}
 	for _, a := range c.answers {
-		said := a.spoken || a.asked || !a.orphaned.IsZero() || time.Since(a.at) >= sameCall
-		if a.whole && !said && a.call.Name == call.Name && sameArgs(a.call.Args, call.Args) {
+		outdated := a.modelSpoke || a.personAsked || !a.orphanedAt.IsZero() || time.Since(a.sentAt) >= reuseWindow
+		if a.succeeded && !outdated && a.call.Name == call.Name && sameArgs(a.call.Args, call.Args) {
 			c.Logger.Warn("tool call repeated with another id", "tool", call.Name)
 			r := a.reply
 			r.parts = nil
-			c.respond(call, when, r)
+			c.sendAnswer(call, event, r)
 			return true, true
 		}
 	}
 	return false, false
 }
 
-// send sends an answer up. Pictures go before it, or behind it where the model takes nothing else while it waits.
-func (c *Calls) send(call tools.Call, r reply) {
-	if r.parts != nil && !r.behind {
-		c.Model.Pictures(r.parts)
+// sendResponse sends an answer to the model. Pictures go before it, or after it if the model accepts nothing else while
+// it waits.
+func (c *Calls) sendResponse(call tools.Call, r reply) {
+	if r.parts != nil && !r.picturesAfter {
+		c.Model.SendPictures(r.parts)
 	}
 	response := wire.FunctionResponse{ID: call.ID, Name: c.wireName(call.Name), Response: r.response, Scheduling: string(r.scheduling)}
 	if !c.Uplink.QueueToolResponse(response) {
 		c.Logger.Error("answer dropped: too many wait", "tool", call.Name)
 	}
-	if r.parts != nil && r.behind {
-		c.Model.Pictures(r.parts)
+	if r.parts != nil && r.picturesAfter {
+		c.Model.SendPictures(r.parts)
 	}
 }
 
 // wireName returns the name by which the model knows a function.
 func (c *Calls) wireName(name string) string {
-	if f, ok := c.Model.Find(name); ok && f.WireName != "" {
+	if f, ok := c.Model.FindFunction(name); ok && f.WireName != "" {
 		return f.WireName
 	}
 	return name
 }
 
-// forgetDetached drops the promise of a result that a cancelled call has made: none follows, not even for a session
-// that asks again.
-func (c *Calls) forgetDetached(o *call) {
-	if o.detached {
-		c.answers = slices.DeleteFunc(c.answers, func(a answer) bool { return a.call.ID == o.ID && a.came == o.when })
+// dropDetachedAnswer drops the interim answer of a cancelled call. No result will follow, not even for a session that
+// calls again.
+func (c *Calls) dropDetachedAnswer(o *call) {
+	if o.isDetached {
+		c.answers = slices.DeleteFunc(c.answers, func(a answer) bool { return a.call.ID == o.ID && a.callEvent == o.event })
 	}
 }
 
-// answeredBefore is the answer that the same question got from the session before, if the person has not heard of it
-// yet.
-func (c *Calls) answeredBefore(call tools.Call) (reply, bool) {
+// takeOrphanedAnswer removes and returns the answer that an earlier session got to the same call, unless the model has
+// told the person about it.
+func (c *Calls) takeOrphanedAnswer(call tools.Call) (reply, bool) {
 	for i, a := range c.answers {
-		if !a.orphaned.IsZero() && !a.spoken && time.Since(a.orphaned) < sameCall && a.call.Name == call.Name &&
+		if !a.orphanedAt.IsZero() && !a.modelSpoke && time.Since(a.orphanedAt) < reuseWindow && a.call.Name == call.Name &&
 			sameArgs(a.call.Args, call.Args) {
 			c.answers = slices.Delete(c.answers, i, i+1)
 			return a.reply, true
@@ -130,7 +131,7 @@ func (c *Calls) answeredBefore(call tools.Call) (reply, bool) {
 	return reply{}, false
 }
 
-// sameArgs compares arguments, whose fields come in any order.
+// sameArgs compares arguments regardless of the order of their fields.
 func sameArgs(a, b json.RawMessage) bool {
 	if bytes.Equal(a, b) {
 		return true
@@ -143,61 +144,60 @@ func sameArgs(a, b json.RawMessage) bool {
 	return err == nil && reflect.DeepEqual(x, y)
 }
 
-// SendAgain sends a new connection the answers that its session waits for: it knows the call, and the answer went to
-// the connection before. The uplink sends the pictures of an answer again.
-func (c *Calls) SendAgain() {
-	c.Uplink.DropToolResponses() // those that were not sent are among them
+// ResendAnswers sends the answers that a resumed session still waits for: it knows the call, and the answer went to the
+// lost connection. The uplink replays the pictures of an answer.
+func (c *Calls) ResendAnswers() {
+	c.Uplink.DropToolResponses() // queued answers are among those sent below
 	for _, a := range c.answers {
-		if c.Model.Knows(a.came) && a.orphaned.IsZero() && !a.known {
-			c.send(a.call, reply{response: a.response, scheduling: a.scheduling})
+		if c.Model.HandleCovers(a.callEvent) && a.orphanedAt.IsZero() && !a.isCovered {
+			c.sendResponse(a.call, reply{response: a.response, scheduling: a.scheduling})
 		}
 	}
-	c.Gate()
+	c.UpdateGate()
 }
 
-// Spoken notes that the model has gone on to speak.
-func (c *Calls) Spoken() {
+// MarkSpoken records that the model went on to speak.
+func (c *Calls) MarkSpoken() {
 	for i := range c.answers {
-		c.answers[i].spoken = true
+		c.answers[i].modelSpoke = true
 	}
 }
 
-// Asked notes that the person asks for something: an earlier answer need not be the answer to that.
-func (c *Calls) Asked() {
+// MarkAsked records a new request of the person: an earlier answer may not fit it.
+func (c *Calls) MarkAsked() {
 	for i := range c.answers {
-		c.answers[i].asked = true
+		c.answers[i].personAsked = true
 	}
 }
 
-// HandleChanged forgets the answers that the session behind the newest handle knows, except those that it may ask for
-// again.
-func (c *Calls) HandleChanged() {
+// OnHandleChanged drops the answers that the newest handle covers, except those that its session may request again.
+func (c *Calls) OnHandleChanged() {
 	c.answers = slices.DeleteFunc(c.answers, func(a answer) bool {
-		if !a.orphaned.IsZero() {
-			return time.Since(a.orphaned) >= sameCall
+		if !a.orphanedAt.IsZero() {
+			return time.Since(a.orphanedAt) >= reuseWindow
 		}
-		return c.arrived(a) && (a.spoken || a.asked || !a.whole || time.Since(a.at) >= sameCall)
+		return c.isCovered(a) && (a.modelSpoke || a.personAsked || !a.succeeded || time.Since(a.sentAt) >= reuseWindow)
 	})
 	for i, a := range c.answers {
-		c.answers[i].known = c.arrived(a)
+		c.answers[i].isCovered = c.isCovered(a)
 	}
 }
 
-// arrived reports whether the session behind the newest handle knows of an answer.
-func (c *Calls) arrived(a answer) bool {
-	return c.Model.Knows(a.sent) && (a.spoken || time.Since(a.at) >= travelTime)
+// isCovered reports whether the newest handle covers an answer.
+func (c *Calls) isCovered(a answer) bool {
+	return c.Model.HandleCovers(a.answerEvent) && (a.modelSpoke || time.Since(a.sentAt) >= answerLatency)
 }
 
-// Orphan cancels the calls that the session behind the newest handle has never seen: the one that knew of them is gone.
-// Their answers are kept in case it asks again.
-func (c *Calls) Orphan() {
+// CancelOrphans cancels the calls that the newest handle does not cover: the session that made them is gone. Their
+// answers are kept in case the next session calls again.
+func (c *Calls) CancelOrphans() {
 	var ids []string
-	for id, o := range c.open {
-		if !c.Model.Knows(o.when) {
+	for id, o := range c.openCalls {
+		if !c.Model.HandleCovers(o.event) {
 			ids = append(ids, id)
 		}
-		for _, a := range o.again {
-			if !c.Model.Knows(a.when) {
+		for _, a := range o.duplicates {
+			if !c.Model.HandleCovers(a.event) {
 				ids = append(ids, a.ID)
 			}
 		}
@@ -205,8 +205,8 @@ func (c *Calls) Orphan() {
 	slices.Sort(ids)
 	c.Cancel(ids)
 	for i, a := range c.answers {
-		if !c.Model.Knows(a.came) && a.orphaned.IsZero() {
-			c.answers[i].orphaned = time.Now()
+		if !c.Model.HandleCovers(a.callEvent) && a.orphanedAt.IsZero() {
+			c.answers[i].orphanedAt = time.Now()
 		}
 	}
 }

@@ -9,58 +9,58 @@ import (
 	"voxgate/tools"
 )
 
-// Kept is what another gateway needs to know of an open call to go on with the conversation.
-type Kept struct {
+// CallSnapshot holds what another gateway needs to continue an open call.
+type CallSnapshot struct {
 	tools.Call
-	Known bool     `json:"Known"`           // to the session behind the newest handle
-	Later bool     `json:"Later,omitempty"` // the model knows that the result follows as text
-	Asked []string `json:"Asked,omitempty"` // ids of what the client was asked because of it
+	HandleCovers bool     `json:"Known"`           // the newest handle covers the call
+	Detached     bool     `json:"Later,omitempty"` // the model knows that the result follows as text
+	QuestionIDs  []string `json:"Asked,omitempty"` // of the requests to the client that belong to it
 }
 
-// Kept are the calls that are open.
-func (c *Calls) Kept() (list []Kept) {
-	for _, o := range c.oldestFirst() {
-		k := Kept{Call: o.Call, Known: c.Model.Knows(o.when), Later: o.detached}
+// Snapshot returns the open calls.
+func (c *Calls) Snapshot() (list []CallSnapshot) {
+	for _, o := range c.callsByAge() {
+		k := CallSnapshot{Call: o.Call, HandleCovers: c.Model.HandleCovers(o.event), Detached: o.isDetached}
 		for id, q := range c.questions {
-			if q.of == o {
-				k.Asked = append(k.Asked, id)
+			if q.call == o {
+				k.QuestionIDs = append(k.QuestionIDs, id)
 			}
 		}
-		slices.Sort(k.Asked)
+		slices.Sort(k.QuestionIDs)
 		list = append(list, k)
 	}
 	return list
 }
 
-// errElsewhere is the answer of a tool that ran in a gateway which is gone. It may have done its work.
-var errElsewhere = errors.New("the connection to this tool was lost while it ran: it is not known what it has done")
+// errCallLost answers a call of a tool that ran in a gateway that is gone. The tool may have done its work.
+var errCallLost = errors.New("the connection to this tool was lost while it ran: it is not known what it has done")
 
-// Restore takes over the open calls of a conversation from another gateway. Those that the client runs stay open; those
-// that ran in that gateway are lost.
-func (c *Calls) Restore(list []Kept) {
+// RestoreCalls continues the open calls of a conversation from another gateway. Calls that the client runs stay open;
+// those that ran in the other gateway are lost.
+func (c *Calls) RestoreCalls(list []CallSnapshot) {
 	var asked []tools.Call
 	var withdrawn []string
 	for _, k := range list {
-		function, declared := c.Model.Find(k.Name)
+		function, declared := c.Model.FindFunction(k.Name)
 		switch {
-		case !k.Known: // the model will call again
-			withdrawn = append(withdrawn, k.Asked...)
+		case !k.HandleCovers: // the model will call again
+			withdrawn = append(withdrawn, k.QuestionIDs...)
 		case declared && function.Where == setup.InClient:
-			o := &call{Call: k.Call, function: function, began: time.Now(), detached: k.Later}
-			asked = append(asked, c.askFor(o).Call)
+			o := &call{Call: k.Call, function: function, startedAt: time.Now(), isDetached: k.Detached}
+			asked = append(asked, c.askClient(o).Call)
 		default:
-			withdrawn = append(withdrawn, k.Asked...)
-			if lost := (reply{response: tools.Respond(nil, errElsewhere).Response}); k.Later {
-				c.followUp(&call{Call: k.Call}, lost)
+			withdrawn = append(withdrawn, k.QuestionIDs...)
+			if lost := (reply{response: tools.Respond(nil, errCallLost).Response}); k.Detached {
+				c.sendFollowUp(&call{Call: k.Call}, lost)
 			} else {
-				c.respond(k.Call, 0, lost)
-				c.Model.Expect()
+				c.sendAnswer(k.Call, 0, lost)
+				c.Model.ExpectReply()
 			}
 		}
 	}
-	c.withdraw(withdrawn)
+	c.withdrawQuestions(withdrawn)
 	if len(asked) > 0 {
-		c.Client.Ask(asked)
+		c.Client.RequestCalls(asked)
 	}
-	c.Gate()
+	c.UpdateGate()
 }

@@ -13,47 +13,48 @@ import (
 	"voxgate/tools/canvas"
 )
 
-// maxShown is how many canvases that the model need not wait for the client may still answer.
-const maxShown = 32
+// maxOpenCanvases limits the canvases that the client may still answer although the model does not wait for them.
+const maxOpenCanvases = 32
 
-// personAnswer is what a person has answered, or why not.
+// personAnswer is a person's answer, or an error.
 type personAnswer struct {
 	response json.RawMessage
 	err      error
 }
 
 var (
-	// dismissed is the answer of a canvas that the person has closed or not answered.
-	dismissed = json.RawMessage(`{"dismissed":true}`)
+	// dismissedResponse answers a canvas that the person has closed or not answered.
+	dismissedResponse = json.RawMessage(`{"dismissed":true}`)
 
-	// onScreen is its answer when it is shown, and onScreenOpen that where the model cannot wait for the person.
-	onScreen     = json.RawMessage(`{"shown":true}`)
-	onScreenOpen = json.RawMessage(`{"shown":true,"input":"what the person puts in follows as text"}`)
+	// shownResponse answers a canvas without input when it is shown; shownWithInput one with input if the model cannot
+	// wait for the person.
+	shownResponse  = json.RawMessage(`{"shown":true}`)
+	shownWithInput = json.RawMessage(`{"shown":true,"input":"what the person puts in follows as text"}`)
 )
 
-// ask notes what the client is asked.
-func (c *Calls) ask(q *question) *question {
-	c.asked++
-	q.number, q.backend = c.asked, c.Client.IsBackends(q.Name)
+// addQuestion registers a question to the client.
+func (c *Calls) addQuestion(q *question) *question {
+	c.questionCount++
+	q.number, q.forBackend = c.questionCount, c.Client.RunsInBackend(q.Name)
 	c.questions[q.ID] = q
 	return q
 }
 
-// withdraw cancels questions to the client.
-func (c *Calls) withdraw(ids []string) {
+// withdrawQuestions cancels questions to the client.
+func (c *Calls) withdrawQuestions(ids []string) {
 	if len(ids) > 0 {
-		c.Client.Withdraw(ids)
+		c.Client.WithdrawCalls(ids)
 	}
 }
 
-// dropQuestions cancels what a call still asks the client, and returns the ids.
+// dropQuestions removes the open questions of a call, and returns their IDs.
 func (c *Calls) dropQuestions(of *call) (ids []string) {
 	for id, q := range c.questions {
-		if q.of == of {
+		if q.call == of {
 			delete(c.questions, id)
 			ids = append(ids, id)
-			if q.tool != nil {
-				q.tool <- personAnswer{err: tools.ErrCancelled}
+			if q.toolAnswer != nil {
+				q.toolAnswer <- personAnswer{err: tools.ErrCancelled}
 			}
 		}
 	}
@@ -61,57 +62,56 @@ func (c *Calls) dropQuestions(of *call) (ids []string) {
 	return ids
 }
 
-// withPerson reports whether a call waits for a person.
-func (c *Calls) withPerson(o *call) bool {
+// waitsForPerson reports whether a call waits for a person.
+func (c *Calls) waitsForPerson(o *call) bool {
 	for _, q := range c.questions {
-		if q.of == o && q.person {
+		if q.call == o && q.forPerson {
 			return true
 		}
 	}
 	return false
 }
 
-// show asks the client to show a canvas. A canvas without input, or one that would block the model, is answered at
-// once.
-func (c *Calls) show(o *call) (q *question, answered bool) {
+// showCanvas starts showing a canvas. A canvas without input, or one that would block the model, is answered at once.
+func (c *Calls) showCanvas(o *call) (q *question, answered bool) {
 	clean, interactive, err := c.board.Put(o.Name, o.Args)
 	if err != nil {
-		c.respond(o.Call, o.when, reply{response: tools.Respond(nil, err).Response})
-		c.Client.Warn(fmt.Sprintf("Gemini called %q wrongly and got an error: %s.", o.Name, tools.Cut(err.Error(), maxReason)))
-		c.observe(o, Failed)
+		c.sendAnswer(o.Call, o.event, reply{response: tools.Respond(nil, err).Response})
+		c.Client.WarnDeveloper(fmt.Sprintf("Gemini called %q wrongly and got an error: %s.", o.Name, tools.Cut(err.Error(), maxReason)))
+		c.observeOutcome(o, Failed)
 		return nil, true
 	}
-	q = &question{Call: o.Call, person: true, interactive: interactive}
+	q = &question{Call: o.Call, forPerson: true, hasInput: interactive}
 	q.Args = clean
 	if interactive && !o.function.Blocking {
-		q.of = o
-		c.open[o.ID] = o
-		c.after(o, tools.PersonTimeout, func() { c.finish(o, reply{response: dismissed}, nil) })
-		return c.ask(q), false
+		q.call = o
+		c.openCalls[o.ID] = o
+		c.runAfter(o, tools.PersonTimeout, func() { c.finishCall(o, reply{response: dismissedResponse}, nil) })
+		return c.addQuestion(q), false
 	}
-	c.ask(q)
-	c.forgetShown()
-	response := onScreen
+	c.addQuestion(q)
+	c.dropOldestCanvas()
+	response := shownResponse
 	if interactive {
-		response = onScreenOpen
+		response = shownWithInput
 	}
-	c.observe(o, Done)
-	c.respond(o.Call, o.when, c.schedule(o, reply{response: response}))
+	c.observeOutcome(o, Done)
+	c.sendAnswer(o.Call, o.event, c.withScheduling(o, reply{response: response}))
 	return q, true
 }
 
-// forgetShown drops the oldest of the canvases that the model does not wait for, when there are too many.
-func (c *Calls) forgetShown() {
+// dropOldestCanvas drops the oldest canvas that the model does not wait for, if there are too many.
+func (c *Calls) dropOldestCanvas() {
 	var oldest *question
-	shown := 0
+	count := 0
 	for _, q := range c.questions {
-		if q.of == nil {
-			if shown++; oldest == nil || q.number < oldest.number {
+		if q.call == nil {
+			if count++; oldest == nil || q.number < oldest.number {
 				oldest = q
 			}
 		}
 	}
-	if shown > maxShown {
+	if count > maxOpenCanvases {
 		delete(c.questions, oldest.ID)
 	}
 }
@@ -122,7 +122,7 @@ func (c *Calls) askPerson(ctx context.Context, o *call, picture json.RawMessage)
 	answer := make(chan personAnswer, 1)
 	// Random, because the model names its calls itself.
 	id := "ask-" + rand.Text()
-	asked := c.post(func() {
+	posted := c.runInLoop(func() {
 		args, err := c.board.Question(picture)
 		if !c.isCurrent(o) {
 			err = tools.ErrCancelled
@@ -131,19 +131,19 @@ func (c *Calls) askPerson(ctx context.Context, o *call, picture json.RawMessage)
 			answer <- personAnswer{err: err}
 			return
 		}
-		c.detach(o)
+		c.detachCall(o)
 		call := tools.Call{ID: id, Name: canvas.Show, Args: args, Title: cmp.Or(o.Title, o.Name)}
-		c.ask(&question{Call: call, of: o, person: true, tool: answer})
-		c.Client.Ask([]tools.Call{call})
+		c.addQuestion(&question{Call: call, call: o, forPerson: true, toolAnswer: answer})
+		c.Client.RequestCalls([]tools.Call{call})
 	})
-	if !asked {
+	if !posted {
 		return nil, tools.ErrCancelled
 	}
 	withdraw := func() {
-		c.post(func() {
+		c.runInLoop(func() {
 			if c.questions[id] != nil {
 				delete(c.questions, id)
-				c.withdraw([]string{id})
+				c.withdrawQuestions([]string{id})
 			}
 		})
 	}
@@ -152,70 +152,70 @@ func (c *Calls) askPerson(ctx context.Context, o *call, picture json.RawMessage)
 		return a.response, a.err
 	case <-time.After(tools.PersonTimeout):
 		withdraw()
-		return dismissed, nil
+		return dismissedResponse, nil
 	case <-ctx.Done():
 		withdraw()
 		return nil, context.Cause(ctx)
-	case <-c.over:
+	case <-c.done:
 		return nil, tools.ErrCancelled
 	}
 }
 
-// Answer takes a client's answer. An error is an [*Error]: the answer was dropped.
-func (c *Calls) Answer(r Response) error {
+// HandleResponse processes a client's answer. An error is an [*Error]: the answer was dropped.
+func (c *Calls) HandleResponse(r Response) error {
 	q := c.questions[r.ID]
 	if r.ID == "" {
-		q = c.questionNamed(r.Name)
+		q = c.findQuestion(r.Name)
 	}
 	switch {
-	case q == nil, q.backend && !r.Backend:
-		return &Error{NotOpen, fmt.Sprintf("No tool call with the id %q waits for an answer.", r.ID)}
-	case q.of == nil:
-		return c.answerShown(q, r)
-	case q.tool != nil:
+	case q == nil, q.forBackend && !r.Backend:
+		return &Error{NoOpenCall, fmt.Sprintf("No tool call with the ID %q is waiting for an answer.", r.ID)}
+	case q.call == nil:
+		return c.handleCanvasInput(q, r)
+	case q.toolAnswer != nil:
 		delete(c.questions, q.ID)
-		q.tool <- personAnswer{response: r.Response}
-	case r.WillContinue && !q.person: // a person answers once
-		if q.of.partial > maxPartial {
+		q.toolAnswer <- personAnswer{response: r.Response}
+	case r.WillContinue && !q.forPerson: // a person answers once
+		if q.call.partialCount > maxPartial {
 			return &Error{TooMany, fmt.Sprintf("The call %q has answered too often without an end.", q.ID)}
 		}
-		c.onPartial(q.of, reply{response: tools.Respond(r.Response, nil).Response, scheduling: r.Scheduling, parts: r.Parts})
+		c.onPartial(q.call, reply{response: tools.Respond(r.Response, nil).Response, scheduling: r.Scheduling, parts: r.Parts})
 	default:
 		delete(c.questions, q.ID)
 		outcome := tools.Respond(r.Response, nil)
-		c.finish(q.of, reply{response: outcome.Response, scheduling: r.Scheduling, parts: r.Parts}, outcome.Err)
+		c.finishCall(q.call, reply{response: outcome.Response, scheduling: r.Scheduling, parts: r.Parts}, outcome.Err)
 	}
 	return nil
 }
 
-// answerShown takes a person's input into a canvas that the model did not wait for.
-func (c *Calls) answerShown(q *question, r Response) error {
-	input := q.interactive && isInput(r.Response)
+// handleCanvasInput sends the model a person's input into a canvas that it did not wait for.
+func (c *Calls) handleCanvasInput(q *question, r Response) error {
+	input := q.hasInput && isInput(r.Response)
 	if input && len(r.Response) > tools.MaxResult {
-		return &Error{TooLong, fmt.Sprintf("The input has %d bytes; %d are taken at most.", len(r.Response), tools.MaxResult)}
+		return &Error{ResponseTooLong, fmt.Sprintf("The input has %d bytes; the limit is %d.", len(r.Response), tools.MaxResult)}
 	}
 	delete(c.questions, q.ID)
-	if input && !c.Model.Text(string(r.Response)) {
-		return &Error{TooMany, "Too many messages wait for Gemini; this one was dropped."}
+	if input && !c.Model.SendText(string(r.Response)) {
+		return &Error{TooMany, "Too many messages are queued for Gemini; this one was dropped."}
 	}
 	return nil
 }
 
-// isInput reports whether a canvas answers with a person's input, and not only that it was closed or continued by a
+// isInput reports whether a canvas response has input. It has none if the canvas was only closed or continued by a
 // button.
 func isInput(response json.RawMessage) bool {
 	var fields struct{ Action string }
 	return json.Unmarshal(response, &fields) == nil && fields.Action != ""
 }
 
-// questionNamed finds the only question of a name, for clients of the old protocol that answer without an id. A canvas
-// that is only shown matches if there is no other.
-func (c *Calls) questionNamed(name string) *question {
+// findQuestion returns the only question with a name, for clients of the old protocol that answer without an ID. A
+// canvas without input matches only if there is no other.
+func (c *Calls) findQuestion(name string) *question {
 	var found, shown *question
 	for _, q := range c.questions {
 		switch {
 		case q.Name != name:
-		case q.of == nil && !q.interactive:
+		case q.call == nil && !q.hasInput:
 			shown = q
 		case found != nil:
 			return nil
