@@ -226,7 +226,7 @@ func (a *answer) onAnswer(c *wire.ServerContent) {
 	t.state = turnSpeaking
 	if !t.answered {
 		t.answered, a.said = true, true
-		a.keeper.Answers()
+		a.keeper.OnAnswer()
 		a.calls.MarkSpoken()
 		a.begun()
 		a.finalQuestion()
@@ -430,7 +430,7 @@ func (a *answer) ask(at time.Time) {
 }
 
 // answered takes the question to which an answer begins now, and returns when the question ended; zero: none.
-func (a *answer) answered() time.Time { return a.questions.answered(a.keeper.ShelfLife()) }
+func (a *answer) answered() time.Time { return a.questions.answered(a.keeper.AnswerExpiry()) }
 
 // interrupt cuts the answer off, if there is one, perhaps before the model knows. asking: words go to the model now. If
 // it is still thinking, or writing text that has no voice yet, nothing is cut off: it answers them in that answer or the next.

@@ -80,7 +80,7 @@ func (s *Session) onArrival(ctx context.Context, v *visit) {
 		s.keeper.Start(ctx, v.open.Later)
 	} else {
 		s.setPaused(ctx, Pause{}) // was the other caller's wish
-		s.keeper.Return(ctx)
+		s.keeper.Unpark(ctx)
 	}
 	if s.status.set(s.stateNow()); !v.first && s.status.state == was {
 		s.status.notify()
@@ -108,7 +108,7 @@ func (s *Session) onDeparture(ctx context.Context, v *visit) {
 		close(v.parked)
 		return // replaced: the newcomer is at the door
 	}
-	if s.ended != nil || !s.resumable() || !s.keeper.Begun() || !s.open.Account.Park() {
+	if s.ended != nil || !s.resumable() || !s.keeper.EverConnected() || !s.open.Account.Park() {
 		s.end(ErrLeft)
 		return
 	}

@@ -64,10 +64,10 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 	case UpdateConfig:
 		s.updateConfig(ctx, c)
 	case Steer:
-		return s.steer(func(t *steering) error { return t.change(c) }, func(config setup.Config) { s.keeper.Update(ctx, config, nil) })
+		return s.steer(func(t *steering) error { return t.change(c) }, func(config setup.Config) { s.keeper.UpdateConfig(ctx, config, nil) })
 	case advance:
 		return s.steer(func(t *steering) error { return t.advance(c) }, func(config setup.Config) {
-			if s.keeper.Adjust(ctx, config, s.steering.flow.Step) {
+			if s.keeper.AdjustConfig(ctx, config, s.steering.flow.Step) {
 				delete(*c.answer, steps.InstructionKey) // the model has that before it has the answer
 			}
 		})
@@ -79,7 +79,7 @@ func (s *Session) carryOut(ctx context.Context, c Command) error {
 		*c.into = s.describe()
 	case watch:
 		first := []Body{History{s.transcript.Entries()}}
-		if s.keeper.Begun() { // else the watcher gets the caller's
+		if s.keeper.EverConnected() { // else the watcher gets the caller's
 			first = slices.Insert(first, 0, Body(s.setupComplete()))
 		}
 		s.watch(c.watcher, first...)
@@ -209,7 +209,7 @@ func (s *Session) stopAnswer(ctx context.Context) {
 	}
 	if thinking {
 		s.up.MarkAnswered()
-		s.keeper.ExpectNothing(ctx)
+		s.keeper.DiscardReply(ctx)
 	}
 }
 
@@ -243,7 +243,7 @@ func (s *Session) setPaused(ctx context.Context, p Pause) {
 		return
 	}
 	s.paused = p.On
-	s.keeper.Pause(ctx, p.On)
+	s.keeper.SetHold(ctx, p.On)
 	if p.On {
 		s.answer.questions = questions{}
 		s.answer.interrupt(ByClient, false)
@@ -330,7 +330,7 @@ func (s *Session) updateConfig(ctx context.Context, c UpdateConfig) {
 	s.spending.limit(s.open.Dollars())
 	s.undo = append(s.undo, before)
 	s.warnOfConfig(config)
-	s.keeper.Update(ctx, config, err)
+	s.keeper.UpdateConfig(ctx, config, err)
 	if s.followStep(step) {
 		s.steering.taken = s.steering.flow.Step
 	}
@@ -353,5 +353,5 @@ func (s *Session) clear(ctx context.Context) {
 	s.transcript.Clear()
 	s.held = wire.Parts{}
 	s.calls.CancelAll()
-	s.keeper.Clear(ctx)
+	s.keeper.ClearContext(ctx)
 }

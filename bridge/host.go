@@ -156,7 +156,7 @@ func (h *Host) begin(ctx context.Context, o Open, config setup.Config, own []too
 		}
 	}
 	probe := false
-	breaker := h.breakers.For(config.Model)
+	breaker := h.breakers.ForModel(config.Model)
 	if !config.Profile.Writes {
 		var retry time.Duration
 		if probe, retry = breaker.Admit(o.caller()); retry > 0 {

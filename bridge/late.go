@@ -83,7 +83,7 @@ func (a *prompts) endsCall() bool { return !a.called.IsZero() && time.Since(a.ca
 
 // isAsked reports whether the model has something to answer.
 func (a *answer) isAsked() bool {
-	_, expected := a.keeper.Expects()
+	_, expected := a.keeper.ExpectedReply()
 	return expected || a.prompts.open || a.working && a.workAsked || a.calls.HasRunningCall()
 }
 

@@ -26,7 +26,7 @@ func TestLinkLost(t *testing.T) {
 		m.Content(`"modelTurn":{"parts":[{"text":"thoughts"}]}`)
 		m.Cut()
 		c.works(r.up.Next().Accept())
-		if lost := r.log.find("link lost"); len(lost) != 2 || lost[0]["level"] != "WARN" {
+		if lost := r.log.find("connection lost"); len(lost) != 2 || lost[0]["level"] != "WARN" {
 			t.Errorf("logged %v", lost)
 		}
 	})

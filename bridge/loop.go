@@ -37,11 +37,11 @@ func newSession(
 	s.transcript.LoadHistory(entriesOf(config.Options.History))
 	s.keeper = keeper.New(keeper.Options{
 		Dial: dialer(h.options.Client, s.writer), Breakers: &h.breakers, Caller: o.caller(), IsProbe: probe,
-		Stall: h.options.Stall, Uplink: s.up, Logger: log, Crashed: s.Crash,
-		Tell:    s.onKeeper,
-		Idle:    func() bool { return s.answer.idle() && !s.person.speaking && !s.calls.HasRunningCall() },
-		Calling: func() bool { return s.calls.HasRunningCall() },
-		History: func(fresh bool, limit int) []wire.Content { return s.answer.history(fresh, limit) },
+		StallTimeout: h.options.Stall, Uplink: s.up, Logger: log, OnCrash: s.Crash,
+		Notify:       s.onKeeper,
+		IsIdle:       func() bool { return s.answer.idle() && !s.person.speaking && !s.calls.HasRunningCall() },
+		WaitsForTool: func() bool { return s.calls.HasRunningCall() },
+		History:      func(fresh bool, limit int) []wire.Content { return s.answer.history(fresh, limit) },
 	}, config)
 	s.calls = toolcalls.New(toolcalls.Options{
 		Client: toolClient{s}, Model: toolModel{s.keeper, s}, Uplink: s.up, Tools: append(slices.Clone(own), stepTool(s.Do)),
@@ -167,7 +167,7 @@ func (s *Session) settle(ctx context.Context) {
 	s.watchSilence()
 	s.watchTools()
 	s.watchTurn()
-	s.keeper.Settle(ctx)
+	s.keeper.ReplaceIfIdle(ctx)
 	s.status.set(s.stateNow())
 	if s.voice.QueuedDuration() == 0 { // else the caller learns it when that is heard
 		s.answer.announceThinking(s.due())
@@ -227,8 +227,8 @@ func (s *Session) onAlarm(ctx context.Context) {
 			s.end(s.leaving)
 		case alarmLastWord:
 			s.lastWord = false
-			if what, _ := s.keeper.Expects(); what == keeper.ForTool {
-				s.keeper.ExpectNothing(ctx)
+			if what, _ := s.keeper.ExpectedReply(); what == keeper.ForTool {
+				s.keeper.DiscardReply(ctx)
 			}
 			s.endIfSaid()
 		case alarmMove:
@@ -245,7 +245,7 @@ func (s *Session) onAlarm(ctx context.Context) {
 
 // endIfSaid ends a session that only waits until an answer was heard, if it was.
 func (s *Session) endIfSaid() {
-	_, expected := s.keeper.Expects()
+	_, expected := s.keeper.ExpectedReply()
 	if s.leaving == nil || s.lastWord || s.answer.turn.wanted() || expected || s.voice.QueuedDuration() > 0 {
 		return
 	}

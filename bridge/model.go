@@ -24,30 +24,30 @@ func (s *Session) onKeeper(ctx context.Context, e keeper.Event) {
 		s.handover.changed()
 	}
 	switch e := e.(type) {
-	case keeper.Dialled, keeper.LinkEnd:
+	case keeper.DialOutcome, keeper.ConnectionEnd:
 		s.observer.report(e)
 	case keeper.Message:
 		s.onMessage(ctx, e.ServerMessage)
-	case keeper.Linked:
+	case keeper.Connected:
 		s.onLinked(e)
-	case keeper.CatchUp:
+	case keeper.ResendPending:
 		s.recording.follow(s.keeper.Config().Options.Record)
 		s.calls.ResendAnswers()
-	case keeper.SetUp:
+	case keeper.SetupComplete:
 		done := s.setupComplete()
 		if s.resumable() {
 			done.ResumeToken = s.host.tokens.next(s.id, "")
 		}
 		s.notify(done)
-	case keeper.Rewound:
-		if e.Replayed > 0 && !e.Rest {
+	case keeper.Replayed:
+		if e.Speech > 0 && !e.Partial {
 			s.transcript.RemoveTranscription(s.answer.question())
 		}
 		if e.Lost > 0 {
 			s.fail(CodeAudioStream, fmt.Sprintf(
 				"The connection to Gemini was lost in a long sentence: the first %.0f s of it cannot be said again.", e.Lost.Seconds()))
 		}
-	case keeper.Unlinked:
+	case keeper.Disconnected:
 		s.holdAnswers(false)
 		s.noSpeech = noSpeechFilter{} // the rest of the turn will not come
 		s.answer.breakOff()
@@ -56,20 +56,20 @@ func (s *Session) onKeeper(ctx context.Context, e keeper.Event) {
 		s.answer.known = s.answer.number - 1
 		s.calls.OnHandleChanged()
 		s.calls.CancelOrphans()
-	case keeper.Configured:
+	case keeper.ConfigChanged:
 		s.configured()
-	case keeper.Updated:
+	case keeper.UpdateResult:
 		s.onUpdated(e)
-	case keeper.Cleared:
+	case keeper.ContextCleared:
 		s.notify(History{[]Entry{}})
-	case keeper.Waiting:
+	case keeper.WaitNotice:
 		s.onWaiting(e)
 	case keeper.WaitOver:
 		s.reassured = false
 		s.status.waitOver()
-	case keeper.Stalled:
-		s.notify(Log{Level: "warn", Message: stallMessages[e.Tried], Details: map[string]any{"stall": string(e.Tried)}})
-	case keeper.Unanswered:
+	case keeper.ModelStalled:
+		s.notify(Log{Level: "warn", Message: stallMessages[e.Remedy], Details: map[string]any{"stall": string(e.Remedy)}})
+	case keeper.AnswerAbandoned:
 		s.answer.questions = questions{}
 		if e.GaveUp && !e.Aside {
 			s.status.apologise(true)
@@ -77,14 +77,14 @@ func (s *Session) onKeeper(ctx context.Context, e keeper.Event) {
 				s.answer.cue(media.AppendSamples(nil, sayAgain))
 			}
 		}
-	case keeper.Dropped:
+	case keeper.InputDropped:
 		s.fail(CodeResumptionFailed, "Gemini ends the session whenever it hears what was said last; that was dropped.")
-	case keeper.Refused:
+	case keeper.FieldsRejected:
 		for _, w := range e.Fields {
 			s.warn(w)
 		}
-	case keeper.Failed:
-		s.end(dialFailure(e.Err, e.Used))
+	case keeper.ConversationFailed:
+		s.end(dialFailure(e.Err, e.WasConnected))
 	}
 }
 
@@ -97,7 +97,7 @@ var stallMessages = map[keeper.Remedy]string{
 }
 
 // onLinked follows a new connection to the model.
-func (s *Session) onLinked(e keeper.Linked) {
+func (s *Session) onLinked(e keeper.Connected) {
 	s.spending.settle() // also of a session that goes on: it does not count on from the part of an answer that was lost
 	if !e.Fresh {
 		return
@@ -146,13 +146,13 @@ func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
 	switch {
 	case actedOn: // the keeper knows what it waits for
 	case a.turn.making() && a.turn.asked:
-		s.keeper.Answering(ctx)
+		s.keeper.OnAnswerPart(ctx)
 	default:
 		// The end of an answer that was cut off, or was complete when the question came, does not answer the question; nor
 		// does the end of the turn that has called a tool answer the tool's result.
 		over := c != nil && (c.TurnComplete || c.GenerationComplete) && !c.Interrupted && !wasCut && !overtaken && !endsCall && !ofCall
 		understood := c != nil && c.InputTranscription != "" || m.VoiceActivity != nil
-		if s.keeper.Reacted(ctx, over || m.ToolCalls != nil, understood) && m.ToolCalls == nil && !s.calls.HasRunningCall() {
+		if s.keeper.OnModelActivity(ctx, over || m.ToolCalls != nil, understood) && m.ToolCalls == nil && !s.calls.HasRunningCall() {
 			a.answered() // it has nothing to say
 		}
 	}
@@ -253,7 +253,7 @@ func (s *Session) lacksAnswer(c *wire.ServerContent, endsCall bool) bool {
 	silent := t.state == turnIdle && len(c.Audio) == 0 && c.OutputTranscription == "" && !c.Written && !c.Thought
 	failed := c.EndReason != "" && !slices.Contains(harmlessReasons, c.EndReason)
 	return c.TurnComplete && silent && !c.Interrupted && !endsCall && !s.calls.HasRunningCall() && !s.answer.working && config.HasVoice() &&
-		!s.paused && !s.unheard() && !s.broke && (failed || !config.Profile.Proactive) && s.keeper.IsUnderstood()
+		!s.paused && !s.unheard() && !s.broke && (failed || !config.Profile.Proactive) && s.keeper.HasUnderstood()
 }
 
 // harmlessReasons are the values of turnCompleteReason that need no remedy: the model waits for the person to continue.
@@ -301,11 +301,11 @@ func (s *Session) endTurn() {
 func (s *Session) onTranscript() {
 	a := s.answer
 	s.person.prompted = 0
-	if _, expected := s.keeper.Expects(); expected || a.turn.state != turnIdle || s.person.speaking || s.unheard() || a.mayBeLate() {
+	if _, expected := s.keeper.ExpectedReply(); expected || a.turn.state != turnIdle || s.person.speaking || s.unheard() || a.mayBeLate() {
 		return
 	}
 	a.ask(time.Now())
-	s.keeper.Expect(keeper.ForSpeech)
+	s.keeper.ExpectReply(keeper.ForSpeech)
 }
 
 // answersAll reports whether the gateway answers all of some calls: the client has to run none.
@@ -339,7 +339,7 @@ func withoutField(raw json.RawMessage, name string) json.RawMessage {
 // watchTurn sees to it that a turn ends of which nothing more comes, though the model does not end it. The loop calls it
 // after everything that has happened.
 func (s *Session) watchTurn() {
-	patience := s.keeper.PausePatience()
+	patience := s.keeper.PauseTimeout()
 	if at, ok := s.answer.overdue(patience); ok && patience > 0 && !s.clock.IsSet(alarmTurn) {
 		s.clock.Set(alarmTurn, time.Until(at))
 	}
@@ -348,7 +348,7 @@ func (s *Session) watchTurn() {
 // onTurnOverdue ends a turn of which nothing has come for long. Nobody waits for it, so nothing else is tried.
 func (s *Session) onTurnOverdue() {
 	a := s.answer
-	at, ok := a.overdue(s.keeper.PausePatience())
+	at, ok := a.overdue(s.keeper.PauseTimeout())
 	switch {
 	case !ok || time.Until(at) > 0: // watchTurn sets another alarm
 	case a.turn.state == turnIdle, a.turn.wasCut():
@@ -360,7 +360,7 @@ func (s *Session) onTurnOverdue() {
 }
 
 // onUpdated answers a change of the configuration.
-func (s *Session) onUpdated(e keeper.Updated) {
+func (s *Session) onUpdated(e keeper.UpdateResult) {
 	before := s.undo[0]
 	s.undo = s.undo[1:]
 	switch {
@@ -461,7 +461,7 @@ func (m toolModel) ResolveFunction(name string) (setup.Function, bool) {
 
 // ExpectReply begins to wait for the model's reaction, and for its goodbye if the tool ends the conversation.
 func (m toolModel) ExpectReply() {
-	m.Keeper.Expect(keeper.ForTool)
+	m.Keeper.ExpectReply(keeper.ForTool)
 	s := m.s
 	switch {
 	case !s.lastWord:

@@ -110,7 +110,7 @@ func (s *Session) parkTime() time.Duration {
 func (s *Session) askToMove() {
 	m := &s.handover
 	quiet := m.wanted && !m.asked && s.status.state == StateLive && s.voice.QueuedDuration() == 0
-	if !quiet || !s.keeper.Quiet(time.Since(m.since) < knownTime) {
+	if !quiet || !s.keeper.IsQuiet(time.Since(m.since) < knownTime) {
 		return
 	}
 	m.asked = true

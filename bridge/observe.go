@@ -43,8 +43,8 @@ type (
 	}
 
 	// Dialled is the outcome of a dial, LinkEnd the end of a connection to the model.
-	Dialled = keeper.Dialled
-	LinkEnd = keeper.LinkEnd
+	Dialled = keeper.DialOutcome
+	LinkEnd = keeper.ConnectionEnd
 
 	// StepBegun is a step of the agent's that begins, after the one that the conversation has begun with.
 	StepBegun struct{ Name string }

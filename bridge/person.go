@@ -38,7 +38,7 @@ func (s *Session) onSpeech(ctx context.Context) {
 			s.notify(UserSpeaking{true, began})
 		}
 		s.answer.onSpeech()
-		if s.keeper.SpeaksOn(ctx) {
+		if s.keeper.OnSpeechContinued(ctx) {
 			s.answer.questions.doubtful = true
 		}
 		s.status.apologise(false)
@@ -57,7 +57,7 @@ func (s *Session) onSpeech(ctx context.Context) {
 			end := s.up.LastLoudAt()
 			s.answer.ask(end)
 			if !s.answer.repliedSince(end) { // the model has found the end sooner
-				s.keeper.Expect(keeper.ForSpeech)
+				s.keeper.ExpectReply(keeper.ForSpeech)
 			}
 		}
 	}
@@ -71,7 +71,7 @@ func (s *Session) watchMicrophone() {
 }
 
 // onWaiting makes a wait bearable: a soft tone and a word on the page, and after a while a spoken sentence.
-func (s *Session) onWaiting(e keeper.Waiting) {
+func (s *Session) onWaiting(e keeper.WaitNotice) {
 	if s.paused {
 		return
 	}

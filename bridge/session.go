@@ -262,7 +262,7 @@ func (s *Session) asked(by Cause) {
 	s.status.apologise(false)
 	s.answer.ask(time.Now())
 	s.answer.prompts.words(by)
-	s.keeper.Expect(keeper.ForText)
+	s.keeper.ExpectReply(keeper.ForText)
 }
 
 // goodbyeInSilence is the instruction by which the model says goodbye to a person who does not answer any more.
@@ -313,7 +313,7 @@ func (s *Session) stateNow() State {
 		return StateReseeding
 	}
 	switch {
-	case s.keeper.Replacing():
+	case s.keeper.IsReplacementPlanned():
 		return StateDraining
 	case s.calls.HasRunningCall():
 		return StateTool
@@ -326,7 +326,7 @@ func (s *Session) due() bool {
 	if s.unheard() || s.person.speaking {
 		return false
 	}
-	return s.answer.turn.state == turnThinking || s.answer.working || s.calls.HasRunningCall() || s.keeper.Due()
+	return s.answer.turn.state == turnThinking || s.answer.working || s.calls.HasRunningCall() || s.keeper.ReplyPending()
 }
 
 // received remembers the newest messages of the client by their ids. Its methods may be called by any goroutine.

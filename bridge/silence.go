@@ -10,7 +10,7 @@ import (
 // somebody is there to hear. The loop calls it after everything that has happened.
 func (s *Session) watchSilence() {
 	o := s.keeper.Config().Options.Silence
-	_, expected := s.keeper.Expects()
+	_, expected := s.keeper.ExpectedReply()
 	busy := s.answer.turn.wanted() || expected || s.voice.QueuedDuration() > 0 || !s.calls.IsIdle()
 	if o.After == 0 || busy || s.person.speaking || s.unheard() || s.leaving != nil || s.answer.number == 1 {
 		if s.clock.IsSet(alarmSilence) {

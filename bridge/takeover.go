@@ -150,7 +150,7 @@ func (h *Host) restored(id string, n *snapshot, o Open) (*Session, error) {
 	s.transcript.RestoreEntries(n.Said)
 	s.voice.SetGeneration(n.Voice + 1) // the last cut may be newer than what the store has
 	s.keep, s.ring.last = true, max(n.Event, o.LastEvent)
-	s.keeper.Restore(n.Handle)
+	s.keeper.RestoreHandle(n.Handle)
 	s.handover.from = n
 	return s, nil
 }

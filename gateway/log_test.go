@@ -156,7 +156,7 @@ func TestTheLogHasNoSecrets(t *testing.T) {
 	secrets["our ice-pwd"], secrets["the client's ice-pwd"] = ours, theirs
 
 	c.say("/drop")
-	p.waitFor("link resumed")
+	p.waitFor("connection resumed")
 	c.conn.Close() // without a word
 	p.waitFor("conversation parked")
 	c = p.converse(fmt.Sprintf(`{},"resumable":true,"resumeToken":%q,"token":%q`, resume, mint()))

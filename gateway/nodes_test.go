@@ -193,8 +193,8 @@ func TestAGatewayDies(t *testing.T) {
 	if got := w.said(); got != want {
 		t.Errorf("said was %q, not %q", got, want)
 	}
-	b.waitFor("link resumed") // the same session of Gemini
-	if strings.Contains(b.logged(), "session begun anew") {
+	b.waitFor("connection resumed") // the same session of Gemini
+	if strings.Contains(b.logged(), "fresh session started") {
 		t.Errorf("a fresh session went on:\n%s", b.logged())
 	}
 
@@ -306,7 +306,7 @@ func TestAGatewayIsCutOff(t *testing.T) {
 	if v.read("GEMINI_DISCONNECTED", &gone); gone.Reason != "replaced" {
 		t.Errorf("got %q", gone.Reason)
 	}
-	b.waitFor("link resumed")
+	b.waitFor("connection resumed")
 	w.talk("over there")
 	if got := w.said(); !strings.HasPrefix(got, "user hello, ") || !strings.HasSuffix(got, "user over there, assistant You said: over there") {
 		t.Errorf("said was %q", got)
@@ -328,7 +328,7 @@ func TestAGatewayStaysCutOff(t *testing.T) {
 	v.conn.Close()
 	left := time.Now()
 	w := b.visit(v)
-	b.waitFor("link resumed")
+	b.waitFor("connection resumed")
 	t.Logf("Gemini was there again after %v", time.Since(left).Round(time.Millisecond))
 	w.talk("over there")
 	network.Cut(false)

@@ -81,8 +81,8 @@ type Snapshot interface{ Header() *Head }
 
 // Quota is for which models the quota of the gateways' key is used up, as keeper.Breakers has it.
 type Quota interface {
-	Refused() map[string]time.Duration
-	Learn(model string, left time.Duration)
+	RefusedModels() map[string]time.Duration
+	LearnRefusal(model string, left time.Duration)
 }
 
 // Options make a [Fleet]. All fields are needed.
@@ -450,7 +450,7 @@ func (f *Fleet) readNotices(ctx context.Context) {
 
 // shareQuota publishes that Google has refused this gateway for lack of quota, or learns it from the others.
 func (f *Fleet) shareQuota(ctx context.Context) {
-	for model, left := range f.Quota.Refused() {
+	for model, left := range f.Quota.RefusedModels() {
 		_, _, _ = f.Store.Count(ctx, quota, model+"\n"+f.Node, f.nextOrder(), int(left.Milliseconds()), -1, left)
 	}
 	list, err := f.Store.Members(ctx, quota)
@@ -459,7 +459,7 @@ func (f *Fleet) shareQuota(ctx context.Context) {
 	}
 	for member, left := range list {
 		if model, node, ok := strings.Cut(member, "\n"); ok && node != f.Node {
-			f.Quota.Learn(model, time.Duration(left)*time.Millisecond)
+			f.Quota.LearnRefusal(model, time.Duration(left)*time.Millisecond)
 		}
 	}
 }

@@ -20,26 +20,26 @@ type talk struct {
 	Said string
 }
 
-// quota is a key's quota of the model "m": how long Google refuses us, and what others have said of it.
-type quota struct{ refused, learned atomic.Int64 }
+// fakeQuota is the quota of the model "m": how long Google refuses this gateway, and what others have reported.
+type fakeQuota struct{ refused, learned atomic.Int64 }
 
-func (q *quota) Refused() map[string]time.Duration {
+func (q *fakeQuota) RefusedModels() map[string]time.Duration {
 	if left := q.refused.Load(); left > 0 {
 		return map[string]time.Duration{"m": time.Duration(left)}
 	}
 	return nil
 }
 
-func (q *quota) Learn(model string, left time.Duration) {
+func (q *fakeQuota) LearnRefusal(model string, left time.Duration) {
 	if model == "m" {
 		q.learned.Store(int64(left))
 	}
 }
 
 // gateway is a fleet's gateway of a name.
-func gateway(t *testing.T, s store.Store, name string) (*fleet.Fleet, *quota) {
+func gateway(t *testing.T, s store.Store, name string) (*fleet.Fleet, *fakeQuota) {
 	t.Helper()
-	quota := &quota{}
+	quota := &fakeQuota{}
 	f := fleet.New(fleet.Options{Store: s, Node: name, Keep: time.Minute, Quota: quota, Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(f.Close)
 	return f, quota

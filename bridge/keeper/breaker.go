@@ -7,38 +7,38 @@ import (
 )
 
 const (
-	// QuotaPause is how long no new conversation is dialled after Google has said that the quota is used up, unless it
-	// says how long. Quotas are counted by the minute, and each try counts.
+	// QuotaPause is how long no new conversation is dialled after Google has reported an exhausted quota without a
+	// delay. Quotas are counted by the minute, and each attempt counts.
 	QuotaPause = 30 * time.Second
 
-	// maxQuotaPause bounds the pause that Google may ask for: a quota by the day would keep a gateway shut until
-	// somebody restarts it, though the operator may have bought more in the meantime.
+	// maxQuotaPause limits the delay that Google may ask for. A daily quota would otherwise block a gateway until it is
+	// restarted, though the operator may have raised the quota.
 	maxQuotaPause = 10 * time.Minute
 
 	// refusalMemory is how long the refusal of one caller counts towards that of another.
 	refusalMemory = 5 * time.Minute
 
-	// maxRefusedCallers and maxBreakers bound what clients can make a gateway remember: they choose the names.
+	// maxRefusedCallers and maxBreakers limit what clients can make a gateway remember: they choose the names.
 	maxRefusedCallers = 256
 	maxBreakers       = 256
 
-	// redialEvery and redialBurst bound the dials of all conversations with one model whose connections keep ending right
-	// after their set-up: a server that is being drained would else be dialled by all of them at the rate that it accepts.
+	// redialEvery and redialBurst limit the dials of all conversations with one model whose connections keep ending
+	// right after their setup. Otherwise they would all dial a draining server as fast as it accepts.
 	redialEvery = 50 * time.Millisecond
 	redialBurst = 20
 )
 
-// Breakers has one circuit breaker for each model, since Google counts quotas by key and model and the gateway has one
-// key. Any goroutine may call its methods. The zero Breakers lets everybody through.
+// Breakers holds a circuit breaker for each model: Google counts quotas by key and model, and the gateway has one key.
+// It is safe for concurrent use. The zero Breakers admits all callers.
 type Breakers struct {
-	Default string // the model that is used where none is named
+	Default string // model of callers that name none
 
 	mu      sync.Mutex
 	byModel map[string]*Breaker
 }
 
-// For returns the breaker of a model.
-func (b *Breakers) For(model string) *Breaker {
+// ForModel returns the breaker of a model.
+func (b *Breakers) ForModel(model string) *Breaker {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	breaker := b.byModel[model]
@@ -58,75 +58,76 @@ func (b *Breakers) For(model string) *Breaker {
 	return breaker
 }
 
-// Refused returns the models whose quota Google has refused this gateway, and how long each breaker stays open.
-func (b *Breakers) Refused() map[string]time.Duration {
+// RefusedModels returns the models whose quota Google has refused to this gateway, and how long each breaker stays
+// open.
+func (b *Breakers) RefusedModels() map[string]time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	list := map[string]time.Duration{}
 	for model, breaker := range b.byModel {
-		if left := breaker.refused(); left > 0 {
+		if left := breaker.refusedFor(); left > 0 {
 			list[model] = left
 		}
 	}
 	return list
 }
 
-// Learn takes over another gateway's report that the quota of a model is used up for that long.
-func (b *Breakers) Learn(model string, left time.Duration) {
-	b.For(model).learn(min(left, maxQuotaPause))
+// LearnRefusal applies another gateway's report that the quota of a model is exhausted for that long.
+func (b *Breakers) LearnRefusal(model string, left time.Duration) {
+	b.ForModel(model).learnRefusal(min(left, maxQuotaPause))
 }
 
-// Breaker is the circuit breaker of one model. While the quota is used up it keeps new conversations from Gemini, and
-// after the pause lets one through as a probe. Clients choose the model, and a model may have a quota of none: one
-// caller's refusal keeps only that caller away, until a second caller is refused as well. A refusal of the default model
-// counts for all at once. It also paces redials; see redialDelay. Any goroutine may call its methods.
+// Breaker is the circuit breaker of one model. While the quota is exhausted it rejects new conversations, and after the
+// pause admits one as a probe. Clients choose the model, and a model may have no quota at all: the refusal of one
+// caller blocks only that caller, until a second caller is refused as well. A refusal of the default model blocks all
+// at once. It also paces redials; see redialDelay. It is safe for concurrent use.
 type Breaker struct {
 	isDefault bool
 
-	mu      sync.Mutex
-	until   time.Time // zero: everybody is let through
-	others  bool      // another gateway reported it: Google has refused none of ours
-	callers map[string]refusal
-	redial  time.Time // until when redials are reserved
+	mu          sync.Mutex
+	until       time.Time // zero: all are admitted
+	isRemote    bool      // reported by another gateway; Google has refused none of ours
+	callers     map[string]refusal
+	redialUntil time.Time // redials are reserved until then
 }
 
-// refusal is what Google has said to one caller.
-type refusal struct{ at, until time.Time }
+// refusal records when Google refused one caller, and until when.
+type refusal struct{ refusedAt, until time.Time }
 
-// refused is for how long it still keeps conversations away because Google has refused ours; 0: it does not.
-func (b *Breaker) refused() time.Duration {
+// refusedFor returns how long the breaker stays open because of Google's refusal to this gateway; 0 if closed.
+func (b *Breaker) refusedFor() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.others || b.until.IsZero() {
+	if b.isRemote || b.until.IsZero() {
 		return 0
 	}
 	return max(time.Until(b.until), 0)
 }
 
-func (b *Breaker) learn(left time.Duration) {
+func (b *Breaker) learnRefusal(left time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if until := time.Now().Add(left); b.until.IsZero() || b.others && until.After(b.until) {
-		b.until, b.others = until, true
+	if until := time.Now().Add(left); b.until.IsZero() || b.isRemote && until.After(b.until) {
+		b.until, b.isRemote = until, true
 	}
 }
 
-// isIdle reports whether a new breaker would do the same.
+// isIdle reports whether a new breaker would behave the same.
 func (b *Breaker) isIdle() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.forgetOld()
-	return b.until.IsZero() && len(b.callers) == 0 && time.Now().After(b.redial)
+	return b.until.IsZero() && len(b.callers) == 0 && time.Now().After(b.redialUntil)
 }
 
-// forgetOld deletes refusals that count for nothing any more. Needs mu.
+// forgetOld deletes refusals that no longer count. Needs mu.
 func (b *Breaker) forgetOld() {
 	now := time.Now()
-	maps.DeleteFunc(b.callers, func(_ string, r refusal) bool { return now.Sub(r.at) > refusalMemory && now.After(r.until) })
+	maps.DeleteFunc(b.callers, func(_ string, r refusal) bool { return now.Sub(r.refusedAt) > refusalMemory && now.After(r.until) })
 }
 
-// Admit lets a caller's new conversation through, or says when to come back. isProbe is set for the one that tries for
-// all others; [Options].IsProbe passes it on.
+// Admit admits a caller's new conversation, or returns when to retry. isProbe is set for the one that tries on behalf
+// of all others; pass it on in [Options].IsProbe.
 func (b *Breaker) Admit(caller string) (isProbe bool, retry time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -143,8 +144,8 @@ func (b *Breaker) Admit(caller string) (isProbe bool, retry time.Duration) {
 	return true, 0
 }
 
-// QuotaDelay returns how long to stay away after Google has refused for want of quota: as long as it asks for, within
-// reason, or else QuotaPause.
+// QuotaDelay returns how long to wait after an exhausted quota: as long as Google asks for, within limits, or else
+// QuotaPause.
 func QuotaDelay(err error) time.Duration {
 	wanted := retryDelay(err)
 	if wanted <= 0 {
@@ -153,9 +154,9 @@ func QuotaDelay(err error) time.Duration {
 	return min(max(wanted, time.Second), maxQuotaPause)
 }
 
-// open notes that Google has refused a caller for want of quota, and keeps new conversations away for a while:
-// the caller's, or everybody's. isProbe: the caller tried for all others.
-func (b *Breaker) open(caller string, pause time.Duration, isProbe bool) {
+// openFor records that Google has refused a caller for lack of quota. It rejects new conversations for a while: those
+// of the caller, or all. isProbe: the caller tried on behalf of all others.
+func (b *Breaker) openFor(caller string, pause time.Duration, isProbe bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.forgetOld()
@@ -170,36 +171,36 @@ func (b *Breaker) open(caller string, pause time.Duration, isProbe bool) {
 		b.callers[caller] = refusal{now, until}
 	}
 	if b.isDefault || isProbe || another {
-		b.until, b.others = until, false
+		b.until, b.isRemote = until, false
 	}
 }
 
-// close lets everybody through again: Gemini has taken one.
-func (b *Breaker) close(caller string) {
+// closeFor admits all callers again: Gemini has accepted one.
+func (b *Breaker) closeFor(caller string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.until, b.others = time.Time{}, false
+	b.until, b.isRemote = time.Time{}, false
 	delete(b.callers, caller)
 }
 
-// Release makes the next one the probe: this one was not dialled, or has failed for another reason.
+// Release makes the next caller the probe: this one was not dialled, or failed for another reason.
 func (b *Breaker) Release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.until.IsZero() { // else another one was served meanwhile
-		b.until, b.others = time.Now(), false
+		b.until, b.isRemote = time.Now(), false
 	}
 }
 
-// redialDelay reserves a dial of a conversation whose connections keep ending right after their set-up, and returns how
-// long it waits for its turn: redialBurst go at once, and then one every redialEvery.
+// redialDelay reserves a dial of a conversation whose connections keep ending right after their setup. It returns the
+// delay: redialBurst dials go at once, then one every redialEvery.
 func (b *Breaker) redialDelay() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	if b.redial.Before(now) {
-		b.redial = now
+	if b.redialUntil.Before(now) {
+		b.redialUntil = now
 	}
-	b.redial = b.redial.Add(redialEvery)
-	return max(b.redial.Sub(now)-redialBurst*redialEvery, 0)
+	b.redialUntil = b.redialUntil.Add(redialEvery)
+	return max(b.redialUntil.Sub(now)-redialBurst*redialEvery, 0)
 }

@@ -6,15 +6,16 @@ import (
 )
 
 const (
-	// staleTime is how long something said waits for its answer, whatever is tried. After that nobody wants it.
-	staleTime = 25 * time.Second
+	// answerExpiry is how long the person's input waits for its answer, whatever is tried. Later the answer is of no
+	// use.
+	answerExpiry = 25 * time.Second
 
-	// slowly is how many times longer a model may take that thinks before it speaks.
-	slowly = 5
+	// thinkingFactor is how many times longer a model that thinks before it speaks may take.
+	thinkingFactor = 5
 )
 
-// How long a person waits before each sign. Nobody notices waits shorter than the first; people ask "hello?" after some
-// five seconds of silence.
+// Delays before each notice to a waiting person. Waits shorter than the first go unnoticed; people ask "hello?" after
+// some five seconds of silence.
 const (
 	waitFirst = time.Second
 	waitLong  = 5 * time.Second
@@ -33,138 +34,139 @@ func (k *Keeper) endWait(ctx context.Context) {
 		return
 	}
 	took := time.Since(k.wait.since)
-	k.Logger.Info("wait over", "took", took.Round(time.Millisecond))
+	k.Logger.Info("wait ended", "took", took.Round(time.Millisecond))
 	k.counts.LongestWait = max(k.counts.LongestWait, took)
-	k.wait = wait{}
+	k.wait = waitState{}
 	k.clock.Clear(alarmWait)
-	k.Tell(ctx, WaitOver{})
+	k.Notify(ctx, WaitOver{})
 }
 
-// Patience is how long the model may be silent where an answer is due; 0: for ever.
-func (k *Keeper) Patience() time.Duration {
+// AnswerTimeout returns how long the model may be silent when an answer is due; 0 means no limit.
+func (k *Keeper) AnswerTimeout() time.Duration {
 	if k.config.Profile.Slow {
-		return slowly * k.Stall
+		return thinkingFactor * k.StallTimeout
 	}
-	return k.Stall
+	return k.StallTimeout
 }
 
-// pausePatience is the longest accepted pause within an answer, as a multiple of [Options].Stall: 9 s for a Stall of 6 s. Pauses of
-// 7.0 s were reported for 3 % of the answers of gemini-3.8-live on Vertex AI (October 2026).
-const pausePatience = 1.5
+// pauseFactor is the longest accepted pause within an answer, as a multiple of [Options].StallTimeout: 9 s for a
+// timeout of 6 s. Pauses of 7.0 s were reported for 3 % of the answers of gemini-3.8-live on Vertex AI (October 2026).
+const pauseFactor = 1.5
 
-// PausePatience returns the longest accepted pause within an answer. 0 means no limit.
-func (k *Keeper) PausePatience() time.Duration {
-	return max(k.Patience(), time.Duration(pausePatience*float64(k.Stall)))
+// PauseTimeout returns the longest accepted pause within an answer. 0 means no limit.
+func (k *Keeper) PauseTimeout() time.Duration {
+	return max(k.AnswerTimeout(), time.Duration(pauseFactor*float64(k.StallTimeout)))
 }
 
-// IsUnderstood reports whether the model is known to have understood what it is to answer.
-func (k *Keeper) IsUnderstood() bool {
-	return k.watch.what == ForSpeech && (k.watch.heard || k.watch.early) || k.watch.what == ForText || k.watch.what == ForTool
+// HasUnderstood reports whether the model is known to have understood the input that it has to answer.
+func (k *Keeper) HasUnderstood() bool {
+	return k.stall.trigger == ForSpeech && (k.stall.isUnderstood || k.stall.understoodEarly) || k.stall.trigger == ForText ||
+		k.stall.trigger == ForTool
 }
 
-// ShelfLife is how long something said is worth an answer.
-func (k *Keeper) ShelfLife() time.Duration { return max(staleTime, 3*k.Patience()) }
+// AnswerExpiry returns how long the person's input may wait for its answer.
+func (k *Keeper) AnswerExpiry() time.Duration { return max(answerExpiry, 3*k.AnswerTimeout()) }
 
-// Expect begins to wait for the model's answer.
-func (k *Keeper) Expect(what Awaited) {
-	k.watch.superseded()
-	k.watch.what, k.watch.stage, k.watch.heard = what, 0, what == ForSpeech && k.watch.early
-	k.clock.Set(alarmStale, k.ShelfLife())
-	k.await(k.Patience())
+// ExpectReply starts waiting for the model's answer.
+func (k *Keeper) ExpectReply(what Trigger) {
+	k.stall.countSuperseded()
+	k.stall.trigger, k.stall.stage, k.stall.isUnderstood = what, 0, what == ForSpeech && k.stall.understoodEarly
+	k.clock.Set(alarmStale, k.AnswerExpiry())
+	k.setStallAlarm(k.AnswerTimeout())
 }
 
-// SpeaksOn ends the wait for the answer to what was said so far, and reports whether there was one: either the sentence
-// was only interrupted by a breath, or the person has waited long enough and asks again.
-func (k *Keeper) SpeaksOn(ctx context.Context) bool {
-	if k.watch.what != ForSpeech {
-		k.watch.early = false
+// OnSpeechContinued ends the wait for the answer to earlier speech, and reports whether there was one. Either the
+// sentence was only interrupted by a breath, or the person has waited long enough and asks again.
+func (k *Keeper) OnSpeechContinued(ctx context.Context) bool {
+	if k.stall.trigger != ForSpeech {
+		k.stall.understoodEarly = false
 		return false
 	}
-	if k.watch.superseded() {
-		k.watch.early = false
+	if k.stall.countSuperseded() {
+		k.stall.understoodEarly = false
 	}
 	k.clock.Clear(alarmStale)
 	k.stopExpecting(ctx)
 	return true
 }
 
-// Answering notes that the model is giving an answer, and begins to watch that it does not stop in the middle.
-func (k *Keeper) Answering(ctx context.Context) {
-	k.watch.what, k.watch.stage = forMore, 0
-	if k.link.conn != nil {
+// OnAnswerPart records that the model is answering, and watches that it does not stop within the answer.
+func (k *Keeper) OnAnswerPart(ctx context.Context) {
+	k.stall.trigger, k.stall.stage = forMore, 0
+	if k.current.conn != nil {
 		k.endWait(ctx)
 	}
-	k.await(k.PausePatience())
+	k.setStallAlarm(k.PauseTimeout())
 }
 
-// Answers notes an answer, not only a thought: nothing of what was said need be said again.
-func (k *Keeper) Answers() {
+// OnAnswer records an answer, not only a thought: nothing said so far needs a replay.
+func (k *Keeper) OnAnswer() {
 	k.Uplink.MarkAnswered()
 	k.clock.Clear(alarmStale)
-	k.watch.missed, k.watch.noise = 0, false
+	k.stall.missedCount, k.stall.isNoise = 0, false
 }
 
-// Reacted notes a message that is no part of an answer. over: it ends a turn, or calls tools; understood: it shows that
-// the model has understood speech. It reports whether the model has ended its turn without the answer that was waited
-// for.
-func (k *Keeper) Reacted(ctx context.Context, over, understood bool) (settled bool) {
-	k.watch.early = k.watch.early || understood
+// OnModelActivity records a message that is not part of an answer. final: it ends a turn, or calls tools; understood:
+// it shows that the model has understood speech. It reports whether the model has ended its turn without the expected
+// answer.
+func (k *Keeper) OnModelActivity(ctx context.Context, final, understood bool) (unanswered bool) {
+	k.stall.understoodEarly = k.stall.understoodEarly || understood
 	switch {
-	case k.watch.what == forMore:
-		k.reacted(ctx)
-	case k.watch.what == forNothing:
-	case over:
-		k.reacted(ctx)
+	case k.stall.trigger == forMore:
+		k.endExpecting(ctx)
+	case k.stall.trigger == forNothing:
+	case final:
+		k.endExpecting(ctx)
 		return true
 	case understood:
-		k.watch.heard = true
-		k.await(k.Patience())
+		k.stall.isUnderstood = true
+		k.setStallAlarm(k.AnswerTimeout())
 	}
 	return false
 }
 
-// Expects reports whether an answer is waited for, and to what.
-func (k *Keeper) Expects() (what Awaited, ok bool) {
-	return k.watch.what, k.watch.what != forNothing && k.watch.what != forMore
+// ExpectedReply returns what the expected answer responds to; ok is false if none is expected.
+func (k *Keeper) ExpectedReply() (what Trigger, ok bool) {
+	return k.stall.trigger, k.stall.trigger != forNothing && k.stall.trigger != forMore
 }
 
-// Due reports whether an answer is waited for, as far as is known: what sounded like speech may have been noise, and a
-// model may choose not to answer. It does not end before the person has been asked to wait.
-func (k *Keeper) Due() bool {
-	_, ok := k.Expects()
-	return ok && (k.watch.stage == 0 || !k.wait.unsure || time.Since(k.wait.since) < waitFirst)
+// ReplyPending reports whether an answer is expected. It may not come: what sounded like speech may have been noise,
+// and a model may choose not to answer. So it turns false once the person has been asked to wait.
+func (k *Keeper) ReplyPending() bool {
+	_, ok := k.ExpectedReply()
+	return ok && (k.stall.stage == 0 || !k.wait.unsure || time.Since(k.wait.since) < waitFirst)
 }
 
-// ExpectNothing ends the wait for an answer: it is not wanted any more.
-func (k *Keeper) ExpectNothing(ctx context.Context) { k.abandon(ctx, Unanswered{}) }
+// DiscardReply ends the wait for an answer that is no longer needed.
+func (k *Keeper) DiscardReply(ctx context.Context) { k.giveUpReply(ctx, AnswerAbandoned{}) }
 
-// await sets the time by which the model must have said something. For one that writes its server sees to that.
-func (k *Keeper) await(d time.Duration) {
-	if k.Stall > 0 && !k.config.Profile.Writes && k.link.conn != nil && !k.paused {
+// setStallAlarm sets the time by which the model must react. A text model has a timeout of its own.
+func (k *Keeper) setStallAlarm(d time.Duration) {
+	if k.StallTimeout > 0 && !k.config.Profile.Writes && k.current.conn != nil && !k.onHold {
 		k.clock.Set(alarmStall, d)
 	}
 }
 
-// reacted ends the wait for an answer: the model has reacted.
-func (k *Keeper) reacted(ctx context.Context) {
-	if k.watch.stage > 0 {
-		k.Logger.Info("the model answers again", "stage", k.watch.stage)
+// endExpecting ends the wait for an answer: the model has reacted.
+func (k *Keeper) endExpecting(ctx context.Context) {
+	if k.stall.stage > 0 {
+		k.Logger.Info("model reacts again", "stage", k.stall.stage)
 	}
-	k.watch.missed, k.watch.noise = 0, false
+	k.stall.missedCount, k.stall.isNoise = 0, false
 	k.stopExpecting(ctx)
 }
 
-// abandon ends the wait for an answer that will not come.
-func (k *Keeper) abandon(ctx context.Context, u Unanswered) {
+// giveUpReply ends the wait for an answer that will not come.
+func (k *Keeper) giveUpReply(ctx context.Context, u AnswerAbandoned) {
 	k.stopExpecting(ctx)
-	k.Tell(ctx, u)
+	k.Notify(ctx, u)
 }
 
 // stopExpecting ends the wait for an answer.
 func (k *Keeper) stopExpecting(ctx context.Context) {
-	k.watch.what, k.watch.stage = forNothing, 0
+	k.stall.trigger, k.stall.stage = forNothing, 0
 	k.clock.Clear(alarmStall)
-	if k.link.conn != nil {
+	if k.current.conn != nil {
 		k.endWait(ctx)
 	}
 }

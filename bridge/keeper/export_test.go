@@ -6,12 +6,12 @@ import (
 	"voxgate/bridge/gemini/wire"
 )
 
-// Refuse has Google refuse a caller for want of quota.
+// Refuse simulates Google's refusal of a caller for lack of quota.
 func Refuse(b *Breakers, model, caller, reason string) {
-	b.For(model).open(caller, QuotaDelay(&wire.CloseError{Code: 1011, Reason: reason}), false)
+	b.ForModel(model).openFor(caller, QuotaDelay(&wire.CloseError{Code: 1011, Reason: reason}), false)
 }
 
-// SizeOf counts what breakers remember: models, and the most callers of one.
+// SizeOf returns the number of models with a breaker, and the most callers of one.
 func SizeOf(b *Breakers) (models, callers int) {
 	for _, one := range b.byModel {
 		callers = max(callers, len(one.callers))

@@ -1,9 +1,10 @@
 // Package keeper keeps one conversation with Gemini going over many connections. Gemini ends each of them after some
-// ten minutes, networks end them sooner, and a model may fall silent on one that stays open. The keeper dials the next
-// one, goes on with the newest handle or gives a fresh session what was said, and says again what had no answer.
+// ten minutes, networks end them sooner, and a model may fall silent on an open one. The keeper dials the next
+// connection, resumes the session with the newest handle or gives a fresh session the transcript, and replays input
+// that had no answer.
 //
-// A [Keeper] belongs to one goroutine, its owner's loop. The loop calls the methods, runs what Work delivers, and calls
-// OnAlarm when Alarms does. What the owner must know comes as an [Event]: these methods call [Options].Tell.
+// A [Keeper] belongs to one goroutine, its owner's loop. The loop calls the methods, runs the functions from Work, and
+// calls OnAlarm when Alarms delivers. The owner is informed by [Event] values: the methods call [Options].Notify.
 package keeper
 
 import (
@@ -20,30 +21,31 @@ import (
 	"voxgate/bridge/uplink"
 )
 
-// Options make a [Keeper]. All fields but Stall, Caller and IsProbe are needed.
+// Options configure a [Keeper]. All fields but StallTimeout, Caller and IsProbe are required.
 type Options struct {
-	Dial     func(context.Context, gemini.Setup) (Conn, error)
-	Breakers *Breakers
-	Caller   string        // who asks for the conversation, as [Breaker.Admit] knows them
-	IsProbe  bool          // as [Breaker.Admit] has said
-	Stall    time.Duration // how long the model may be silent where an answer is due; 0: for ever
-	Uplink   *uplink.Uplink
-	Logger   *slog.Logger
-	Crashed  func(error) // takes the panic of a goroutine, which ends the conversation; it must not block
+	Dial         func(context.Context, gemini.Setup) (Conn, error)
+	Breakers     *Breakers
+	Caller       string        // who asks for the conversation, as in [Breaker.Admit]
+	IsProbe      bool          // result of [Breaker.Admit]
+	StallTimeout time.Duration // how long the model may be silent when an answer is due; 0: no limit
+	Uplink       *uplink.Uplink
+	Logger       *slog.Logger
+	OnCrash      func(error) // receives the panic of a goroutine, which ends the conversation; must not block
 
-	// Tell gives the owner an event. It must not block.
-	Tell func(context.Context, Event)
-	// Idle reports whether the owner needs the connection just now: nobody speaks, no answer is under way, no tool runs.
-	Idle func() bool
-	// Calling reports whether the model waits for a tool: its silence is then expected.
-	Calling func() bool
-	// History is what a fresh session gets of the conversation, or a resumed one of the time since the newest
-	// [HandleChanged]: the newest turns, with limit bytes of text at most. It leaves out what has no answer, which is said
-	// again.
+	// Notify passes an event to the owner. It must not block.
+	Notify func(context.Context, Event)
+	// IsIdle reports whether the owner can do without the connection just now: nobody speaks, no answer is in progress,
+	// no tool runs.
+	IsIdle func() bool
+	// WaitsForTool reports whether the model waits for a tool: its silence is then expected.
+	WaitsForTool func() bool
+	// History returns the transcript for a fresh session, or for a resumed one the part since the newest
+	// [HandleChanged]: the newest turns, with at most limit bytes of text. It omits input without an answer, which is
+	// replayed.
 	History func(fresh bool, limit int) []wire.Content
 }
 
-// Conn is a connection to a model, which [gemini.Conn] describes.
+// Conn is a connection to a model; see [gemini.Conn].
 type Conn interface {
 	Recv(ctx context.Context) (*wire.ServerMessage, error)
 	Send(ctx context.Context, m wire.ClientMessage) error
@@ -55,274 +57,276 @@ type Conn interface {
 // namedConn is a connection whose server gives its session an ID, which Google's support asks for.
 type namedConn interface{ SessionID() string }
 
-// Event is what the owner learns: one of the types below.
+// Event is one of the types below.
 type Event any
 
 type (
-	// Message is a message of the model. Its audio is valid until Tell returns.
+	// Message is a message of the model. Its audio is valid until Notify returns.
 	Message struct{ *wire.ServerMessage }
 
-	// Linked says that a new connection serves. Fresh: it is another session.
-	Linked struct {
+	// Connected reports that a new connection is in use. Fresh: with a new session.
+	Connected struct {
 		First, Fresh bool
-		NewModel     bool // it is fresh because the model is another one
-		Cleared      bool // or because the history was to be forgotten
-		Renewal      bool // or because the handle stands for less than the transcript (Profile.ForgetfulHandles)
+		NewModel     bool // fresh because the model has changed
+		Cleared      bool // fresh because the history was cleared
+		Renewal      bool // fresh because the handle covers less than the transcript (Profile.ForgetfulHandles)
 	}
 
-	// CatchUp follows Linked: the owner is to put what the session waits for, such as the answers of tools, into the
-	// uplink again.
-	CatchUp struct{}
+	// ResendPending follows Connected: the owner must queue again what the session waits for, such as the results of
+	// tools.
+	ResendPending struct{}
 
-	// SetUp follows CatchUp on the first connection.
-	SetUp struct{}
+	// SetupComplete follows ResendPending on the first connection.
+	SetupComplete struct{}
 
-	// Rewound follows CatchUp: so much of what was said has no answer and is said again. Lost is what was said too long
-	// ago. Rest is set if the session has heard the beginning of what is said again.
-	Rewound struct {
-		Replayed, Lost time.Duration
-		Rest           bool
+	// Replayed follows ResendPending: so much speech had no answer and is replayed. Lost is the part that was too old.
+	// Partial is set if the session already has the beginning of the replayed speech.
+	Replayed struct {
+		Speech, Lost time.Duration
+		Partial      bool
 	}
 
-	// Dialled is the outcome of a dial.
-	Dialled struct {
-		Kind  LinkKind
-		Began time.Time
-		Cause string // why it has failed: lost, stale handle, quota, fatal or auth; empty: it has not
+	// DialOutcome reports the outcome of a dial.
+	DialOutcome struct {
+		Kind      ConnKind
+		StartedAt time.Time
+		Cause     string // of the failure: lost, stale handle, quota, fatal or auth; empty: success
 	}
 
-	// LinkEnd says that a connection has ended, and when it was dialled and set up. Cause is empty if we have ended it.
-	LinkEnd struct {
-		Kind      LinkKind
-		Began, Up time.Time
-		Cause     string
+	// ConnectionEnd reports the end of a connection. Cause is empty if the gateway ended it.
+	ConnectionEnd struct {
+		Kind                   ConnKind
+		StartedAt, ConnectedAt time.Time
+		Cause                  string
 	}
 
-	// Unlinked says that the connection is gone, and with it the end of an answer that was under way.
-	Unlinked struct{}
+	// Disconnected reports that the connection is gone, and with it the rest of an answer in progress.
+	Disconnected struct{}
 
-	// HandleChanged says that the handle is new, or gone: Knows may answer differently.
+	// HandleChanged reports that the handle is new, or gone: HandleCovers may answer differently.
 	HandleChanged struct{}
 
-	// Configured says that Config has changed.
-	Configured struct{}
+	// ConfigChanged reports that Config has changed.
+	ConfigChanged struct{}
 
-	// Updated answers Update, or Adjust, whose name it has. Err is why it was refused; then the old configuration goes on.
-	Updated struct {
+	// UpdateResult answers UpdateConfig, or AdjustConfig with its name. Err says why it was rejected; then the old
+	// configuration stays.
+	UpdateResult struct {
 		Err  error
 		Name string
 	}
 
-	// Cleared answers Clear.
-	Cleared struct{}
+	// ContextCleared answers ClearContext.
+	ContextCleared struct{}
 
-	// Waiting repeats while the model cannot answer: first after 1 s. Long is set from 5 s on. Unsure means that perhaps
+	// WaitNotice repeats while the model cannot answer: first after 1 s. Long is set from 5 s on. Unsure: perhaps
 	// nobody waits.
-	Waiting struct{ Long, Unsure bool }
+	WaitNotice struct{ Long, Unsure bool }
 
-	// WaitOver says that the model can answer again.
+	// WaitOver reports that the model can answer again.
 	WaitOver struct{}
 
-	// Stalled says that the model is silent where an answer is due, and what is tried.
-	Stalled struct{ Tried Remedy }
+	// ModelStalled reports that the model is silent when an answer is due, and the remedy tried.
+	ModelStalled struct{ Remedy Remedy }
 
-	// Unanswered says that what was said will not be answered any more. GaveUp: the model stayed silent whatever was
-	// tried. Sure: something was certainly said. Aside: perhaps not to the model.
-	Unanswered struct{ GaveUp, Sure, Aside bool }
+	// AnswerAbandoned reports that the input will not be answered any more. GaveUp: the model stayed silent whatever
+	// was tried. Sure: something was certainly said. Aside: perhaps not to the model.
+	AnswerAbandoned struct{ GaveUp, Sure, Aside bool }
 
-	// Dropped says that what was said last was given up, because each session that hears it dies.
-	Dropped struct{}
+	// InputDropped reports that the last input was dropped, because each session that receives it dies.
+	InputDropped struct{}
 
-	// Refused has sentences about fields of the configuration that the server did not take: the connection is without them.
-	Refused struct{ Fields []string }
+	// FieldsRejected has sentences about fields of the configuration that the server rejected: the connection lacks
+	// them.
+	FieldsRejected struct{ Fields []string }
 
-	// Failed says that the conversation cannot go on. Used: there was a connection before.
-	Failed struct {
-		Err  error
-		Used bool
+	// ConversationFailed reports that the conversation cannot go on. WasConnected: there was a connection before.
+	ConversationFailed struct {
+		Err          error
+		WasConnected bool
 	}
 )
 
-// LinkKind is what a connection is for.
-type LinkKind string
+// ConnKind is the purpose of a connection.
+type ConnKind string
 
 // The kinds of connections.
 const (
-	FirstLink   LinkKind = "first"
-	ResumedLink LinkKind = "resume" // the session goes on
-	FreshLink   LinkKind = "fresh"  // another session begins, in the same conversation
+	FirstConn   ConnKind = "first"
+	ResumedConn ConnKind = "resume" // the session goes on
+	FreshConn   ConnKind = "fresh"  // a new session in the same conversation
 )
 
-// Phase is where the connection stands.
+// Phase is the state of the connection.
 type Phase int
 
 // The phases of a conversation's connections.
 const (
-	Dialing   Phase = iota // the first one is opened
-	SettingUp              // it is open, the model has not yet accepted the set-up
-	Up                     // the model listens
-	Resuming               // there is none, the next one goes on with the newest handle
-	Reseeding              // there is none, the next one begins a fresh session with what was said
+	Dialing   Phase = iota // opening the first connection
+	SettingUp              // connection open, setup not yet accepted by the model
+	Up                     // the model is listening
+	Resuming               // no connection; the next one resumes the session with the newest handle
+	Reseeding              // no connection; the next one begins a fresh session with the transcript
 )
 
-// Counts are what a keeper has done so far, for the log.
+// Counts holds statistics of a keeper, for the log.
 type Counts struct {
 	Dials, Resumed, Reseeded  int
-	Nudges, Resumes, Restarts int // because the model was silent
-	Repeats                   int // because it has ended its turn without an answer
+	Nudges, Resumes, Restarts int // remedies for a silent model
+	Repeats                   int // of questions whose turn ended without an answer
 	LongestWait               time.Duration
 }
 
-// Keeper keeps one conversation going. The package comment says which goroutine may call its methods.
+// Keeper keeps one conversation going. See the package comment for the goroutine that may call its methods.
 type Keeper struct {
 	Options
-	work   chan func(context.Context) // of dials, and of the reader and the writer of the connection
+	work   chan func(context.Context) // from dials, and from the reader and the writer of the connection
 	clock  *alarm.Clock[alarmKind]
 	counts Counts
 
-	config  setup.Config // in force
-	opened  setup.Config // what the model's session was set up with
-	updates []update     // wanted next, in order
-	trial   trial        // of changes in place, which may still be refused
-	clears  int          // calls of Clear without an answer
+	config        setup.Config    // in force
+	setupConfig   setup.Config    // of the model's current session
+	updates       []pendingUpdate // pending, in order
+	trial         trial           // of in-place changes that may still be rejected
+	pendingClears int             // unanswered calls of ClearContext
 
-	link     link
-	handle   handle
-	failures failures
-	replace  replacement
-	watch    watch
-	wait     wait
-	parked   bool
-	paused   bool
-	failed   bool
+	current   connection
+	handle    handle
+	failures  failures
+	planned   replacement
+	stall     stallWatch
+	wait      waitState
+	isParked  bool
+	onHold    bool
+	hasFailed bool
 
-	// now counts what happens, which orders events; unsaved is its value at the newest event that a handle should know of.
-	now, unsaved int
+	// eventCount numbers events in their order; lastEvent is the number of the newest event that a handle should cover.
+	eventCount, lastEvent int
 }
 
-// link is the connection to the model. Whatever comes from a stopped one is void.
-type link struct {
-	epoch     int  // counts dials
-	conn      Conn // nil while there is none
-	busy      bool // a dial is under way or waits for its time
-	upgraded  bool // the first dial has a WebSocket, but no session yet
-	setUp     bool // there was a session
-	isResumed bool // the connection goes on with an earlier one's session
-	since     time.Time
-	outcome   Dialled            // of the dial
-	cause     string             // of its end; empty: it is ours
-	cancel    context.CancelFunc // of the dial, or of the reader and writer
-	running   sync.WaitGroup     // dial, reader, writer
+// connection is the connection to the model. Anything that arrives from a stopped one is ignored.
+type connection struct {
+	epoch        int  // number of the dial
+	conn         Conn // nil: not connected
+	isDialing    bool // a dial is in progress or scheduled
+	hasWebSocket bool // the first dial has a WebSocket, but no session yet
+	hadSession   bool // there was a session before
+	isResumed    bool // the connection continues the session of an earlier one
+	connectedAt  time.Time
+	dialOutcome  DialOutcome        // of the dial
+	cause        string             // of its end; empty: the gateway ended it
+	cancel       context.CancelFunc // of the dial, or of the reader and writer
+	goroutines   sync.WaitGroup     // dial, reader, writer
 }
 
-// handle is the newest one by which the session can go on with all that was said before it.
+// handle is the newest session resumption handle.
 type handle struct {
-	text   string
-	when   int  // it came; see Keeper.now
-	isUsed bool // a connection was resumed by it
+	value  string
+	event  int  // number of its arrival; see Keeper.eventCount
+	isUsed bool // a connection was resumed with it
 }
 
-// trial is changes in place that Gemini has not accepted yet. The zero value is none.
+// trial tracks in-place changes that Gemini has not accepted yet. The zero value is no trial.
 type trial struct {
-	before *setup.Config // goes on if one is refused; nil: there is none
-	of     int           // so many of the updates
-	single bool          // each is tried by itself, because one of several was refused
+	previous *setup.Config // configuration to restore on a rejection; nil: no trial
+	count    int           // number of updates tried
+	single   bool          // try each by itself, because one of several was rejected
 }
 
-// update is a configuration without an answer.
-type update struct {
-	config  setup.Config
-	refused error
-	name    string // of one by Adjust
+// pendingUpdate is a configuration change without an answer.
+type pendingUpdate struct {
+	config    setup.Config
+	rejection error
+	name      string // from AdjustConfig
 }
 
 // replacement is the plan to replace the connection, which serves until nobody needs it.
 type replacement struct {
-	why      string
-	earliest time.Time // not before; see [Keeper.earliestReplacement]
-	until    time.Time // at the latest; zero: no plan
+	reason   string
+	earliest time.Time // see [Keeper.earliestReplacement]
+	deadline time.Time // zero: no plan
 }
 
-// wait is a time in which the model cannot answer.
-type wait struct {
-	since  time.Time // zero: none
+// waitState tracks a time in which the model cannot answer.
+type waitState struct {
+	since  time.Time // zero: no wait
 	unsure bool      // perhaps nobody waits
 }
 
-// alarmKind is something to do at a certain time.
+// alarmKind identifies a timer.
 type alarmKind int
 
 const (
-	alarmLater    alarmKind = iota // no configuration has come: dial with the one there is
-	alarmRetry                     // dial again
-	alarmAge                       // the connection is so old that its end is near, though no goAway came
-	alarmGoAway                    // the time that goAway has named is near
-	alarmReplace                   // the connection is replaced now, whoever speaks
-	alarmHandle                    // nobody speaks, and the handle that was waited for has not come
-	alarmEarliest                  // the connection is old enough to be replaced
-	alarmTrial                     // Gemini has not objected to a change of the configuration
-	alarmStall                     // the model should have said something
-	alarmStale                     // what was said will not be answered any more
-	alarmWait                      // the next sign for a person who waits
-	alarmIdle                      // nobody has come back: the connection costs money
+	alarmFirstConfig alarmKind = iota // no configuration has arrived: dial with the current one
+	alarmRetry                        // dial again
+	alarmMaxAge                       // the connection will end soon, though no goAway came
+	alarmGoAway                       // the time named by goAway is near
+	alarmReplace                      // replace the connection now, even if somebody speaks
+	alarmNoHandle                     // nobody speaks, and the awaited handle has not arrived
+	alarmEarliest                     // the connection is old enough to be replaced
+	alarmTrialEnd                     // Gemini has not rejected a change of the configuration
+	alarmStall                        // the model should have reacted
+	alarmStale                        // the input will not be answered any more
+	alarmWait                         // next notice to a waiting person
+	alarmIdle                         // the caller has not come back: the connection costs money
 	numAlarms
 )
 
-// New returns a keeper that does nothing before Start.
+// New returns a keeper that is idle until Start.
 func New(o Options, config setup.Config) *Keeper {
 	o.Uplink.Configure(config.Options.Manual, config.Options.PreRoll, config.EndSilence())
 	return &Keeper{Options: o, work: make(chan func(context.Context)), clock: alarm.New(numAlarms), config: config}
 }
 
-// Work delivers functions that the owner's loop is to run.
+// Work delivers functions for the owner's loop to run.
 func (k *Keeper) Work() <-chan func(context.Context) { return k.work }
 
-// Alarms delivers a time whenever the owner's loop is to call OnAlarm.
+// Alarms delivers a time whenever the owner's loop has to call OnAlarm.
 func (k *Keeper) Alarms() <-chan time.Time { return k.clock.C }
 
-// Config is the configuration in force.
+// Config returns the configuration in force.
 func (k *Keeper) Config() *setup.Config { return &k.config }
 
-// Counts returns what was done so far.
+// Counts returns the statistics so far.
 func (k *Keeper) Counts() Counts { return k.counts }
 
-// Handle is the handle by which the next connection would go on; empty: there is none.
+// Handle returns the handle that the next connection would resume with; empty if none.
 func (k *Keeper) Handle() string { return k.nextHandle(k.config) }
 
-// Connected reports whether there is a connection, even if it serves nobody.
-func (k *Keeper) Connected() bool { return k.link.conn != nil }
+// Connected reports whether there is a connection, even without a caller.
+func (k *Keeper) Connected() bool { return k.current.conn != nil }
 
-// Begun reports whether there ever was a connection.
-func (k *Keeper) Begun() bool { return k.link.setUp }
+// EverConnected reports whether there ever was a connection.
+func (k *Keeper) EverConnected() bool { return k.current.hadSession }
 
-// serving reports whether a connection serves somebody.
-func (k *Keeper) serving() bool { return k.link.conn != nil && !k.parked }
+// isServing reports whether there is a connection with a caller.
+func (k *Keeper) isServing() bool { return k.current.conn != nil && !k.isParked }
 
-// RecordEvent notes an event that the session's next handle should know of, and returns its number in their order.
-func (k *Keeper) RecordEvent() (when int) {
-	k.now++
-	k.unsaved = k.now
-	return k.now
+// RecordEvent counts an event that the next handle should cover, and returns its number.
+func (k *Keeper) RecordEvent() (event int) {
+	k.eventCount++
+	k.lastEvent = k.eventCount
+	return k.eventCount
 }
 
-// HandleCovers reports whether the session behind the newest handle knows of the event with that number.
-func (k *Keeper) HandleCovers(when int) bool { return k.handle.text != "" && when < k.handle.when }
+// HandleCovers reports whether the session of the newest handle has seen the event with that number.
+func (k *Keeper) HandleCovers(event int) bool { return k.handle.value != "" && event < k.handle.event }
 
-// adopt puts a configuration in force.
-func (k *Keeper) adopt(ctx context.Context, c setup.Config) {
+// applyConfig puts a configuration in force.
+func (k *Keeper) applyConfig(ctx context.Context, c setup.Config) {
 	if !c.Options.Resumption {
 		k.handle = handle{}
 	}
 	k.config = c
 	k.Uplink.Configure(c.Options.Manual, c.Options.PreRoll, c.EndSilence())
-	k.Tell(ctx, Configured{})
+	k.Notify(ctx, ConfigChanged{})
 }
 
-// stop closes the connection and waits for its reader and writer: Gemini refuses a handle while the connection that
-// used it is open.
-func (l *link) stop() {
+// stopAndWait closes the connection and waits for its reader and writer: Gemini rejects a handle while the connection
+// that used it is open.
+func (l *connection) stopAndWait() {
 	l.epoch++
-	l.busy = false
+	l.isDialing = false
 	if l.cancel != nil {
 		l.cancel()
 		l.cancel = nil
@@ -331,43 +335,44 @@ func (l *link) stop() {
 		l.conn.Close()
 		l.conn = nil
 	}
-	l.running.Wait()
+	l.goroutines.Wait()
 }
 
-func (r *replacement) wanted() bool { return !r.until.IsZero() }
+func (r *replacement) isPlanned() bool { return !r.deadline.IsZero() }
 
-// Why an update is refused here.
+// Reasons for which the keeper itself rejects an update.
 var (
-	ErrTooManyUpdates  = errors.New("too many changes of the configuration wait for Gemini")
-	ErrTooManyMessages = errors.New("too many messages wait for Gemini")
+	ErrTooManyUpdates  = errors.New("too many configuration changes are queued for Gemini")
+	ErrTooManyMessages = errors.New("too many messages are queued for Gemini")
 )
 
 // answerUpdate answers the oldest update.
 func (k *Keeper) answerUpdate(ctx context.Context, err error) {
 	name := k.updates[0].name
 	k.updates = k.updates[1:]
-	k.Tell(ctx, Updated{err, name})
+	k.Notify(ctx, UpdateResult{err, name})
 }
 
-// answerRefused answers the updates that were refused and are next in order.
-func (k *Keeper) answerRefused(ctx context.Context) {
-	for len(k.updates) > 0 && k.updates[0].refused != nil {
-		k.answerUpdate(ctx, k.updates[0].refused)
+// answerRejected answers the rejected updates at the front of the queue.
+func (k *Keeper) answerRejected(ctx context.Context) {
+	for len(k.updates) > 0 && k.updates[0].rejection != nil {
+		k.answerUpdate(ctx, k.updates[0].rejection)
 	}
 }
 
-// rejected ends a trial: Gemini has closed the connection. Which of several changes it does not take the next connection finds out.
-func (k *Keeper) rejected(ctx context.Context, err error) {
-	if k.trial.of == 1 {
+// onTrialRejected ends a trial: Gemini has closed the connection. If there were several changes, the next connection
+// tries each by itself.
+func (k *Keeper) onTrialRejected(ctx context.Context, err error) {
+	if k.trial.count == 1 {
 		defer k.answerUpdate(ctx, err)
 	}
-	k.undo(ctx)
+	k.rollBackTrial(ctx)
 }
 
-// undo ends a trial, and has the configuration before it go on.
-func (k *Keeper) undo(ctx context.Context) {
-	old := *k.trial.before
-	k.clock.Clear(alarmTrial)
-	k.trial = trial{single: k.trial.of > 1}
-	k.adopt(ctx, old)
+// rollBackTrial ends a trial and restores the configuration before it.
+func (k *Keeper) rollBackTrial(ctx context.Context) {
+	old := *k.trial.previous
+	k.clock.Clear(alarmTrialEnd)
+	k.trial = trial{single: k.trial.count > 1}
+	k.applyConfig(ctx, old)
 }

@@ -58,8 +58,8 @@ func bubble(t *testing.T, config string, f func(o *owner)) {
 				}
 				return c, nil
 			},
-			Breakers: o.breakers, Stall: stall, Uplink: o.uplink, Logger: slog.New(slog.DiscardHandler),
-			Tell: o.seen, Idle: func() bool { return !o.busy }, Calling: func() bool { return o.calling },
+			Breakers: o.breakers, StallTimeout: stall, Uplink: o.uplink, Logger: slog.New(slog.DiscardHandler),
+			Notify: o.seen, IsIdle: func() bool { return !o.busy }, WaitsForTool: func() bool { return o.calling },
 			History: func(bool, int) []wire.Content { return nil },
 		}, o.config(config))
 		ctx, cancel := context.WithCancel(context.Background())
@@ -107,7 +107,7 @@ func (o *owner) loop() {
 		case <-o.ctx.Done():
 			return
 		}
-		o.keeper.Settle(o.ctx)
+		o.keeper.ReplaceIfIdle(o.ctx)
 	}
 }
 
@@ -128,27 +128,27 @@ func (o *owner) seen(_ context.Context, e keeper.Event) {
 		}
 	}
 	switch e := e.(type) {
-	case keeper.Message, keeper.Configured, keeper.Dialled, keeper.LinkEnd:
+	case keeper.Message, keeper.ConfigChanged, keeper.DialOutcome, keeper.ConnectionEnd:
 		return
-	case keeper.Linked:
+	case keeper.Connected:
 		is(e.First, "first")
 		is(e.Fresh, "fresh")
 		is(e.NewModel, "another model")
 		is(e.Cleared, "cleared")
-	case keeper.Rewound:
-		word += fmt.Sprintf(" %v", e.Replayed)
-	case keeper.Updated:
+	case keeper.Replayed:
+		word += fmt.Sprintf(" %v", e.Speech)
+	case keeper.UpdateResult:
 		is(e.Err != nil, "refused")
-	case keeper.Waiting:
+	case keeper.WaitNotice:
 		is(e.Long, "long")
 		is(e.Unsure, "unsure")
-	case keeper.Stalled:
-		word = string(e.Tried)
-	case keeper.Unanswered:
+	case keeper.ModelStalled:
+		word = string(e.Remedy)
+	case keeper.AnswerAbandoned:
 		is(e.GaveUp, "gave up")
 		is(e.Aside, "aside")
-	case keeper.Failed:
-		is(e.Used, "used")
+	case keeper.ConversationFailed:
+		is(e.WasConnected, "used")
 	}
 	o.log = append(o.log, word)
 }
@@ -223,7 +223,7 @@ func TestReplacement(t *testing.T) {
 		"age in silence":   {age, false, 9*time.Minute + 15*time.Second},
 		"age in an answer": {age, true, 9*time.Minute + 45*time.Second},
 		"update in an answer": {func(o *owner, _ *bridgetest.Link) {
-			o.loops(func() { o.keeper.Update(o.ctx, o.config(`{"generationConfig":{"temperature":0.5}}`), nil) })
+			o.loops(func() { o.keeper.UpdateConfig(o.ctx, o.config(`{"generationConfig":{"temperature":0.5}}`), nil) })
 		}, true, 30 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -357,14 +357,14 @@ func TestUpdate(t *testing.T) {
 			o.gemini.Next().DialledFor("", "h").Accept()
 		}, "Unlinked, Updated refused, WaitOver, Linked, CatchUp", "long"},
 		"two in place": {inPlace, func(o *owner, l *bridgetest.Link) {
-			o.loops(func() { o.keeper.Update(o.ctx, o.config(`{"systemInstruction":"shorter"}`), nil) })
+			o.loops(func() { o.keeper.UpdateConfig(o.ctx, o.config(`{"systemInstruction":"shorter"}`), nil) })
 			if got := l.Said(); !strings.Contains(got, `"short"`) || !strings.Contains(got, `"shorter"`) {
 				t.Errorf("at once came %q", got)
 			}
 			time.Sleep(time.Second)
 		}, "Updated, Updated", "shorter"},
 		"two in place, the second refused": {inPlace, func(o *owner, l *bridgetest.Link) {
-			o.loops(func() { o.keeper.Update(o.ctx, o.config(`{"systemInstruction":"shorter"}`), nil) })
+			o.loops(func() { o.keeper.UpdateConfig(o.ctx, o.config(`{"systemInstruction":"shorter"}`), nil) })
 			l.End(1007, "Request contains an invalid argument.")
 			m := o.gemini.Next().DialledFor("", "h").Accept()
 			if got := m.Said(); !strings.Contains(got, `"shorter"`) {
@@ -391,7 +391,7 @@ func TestUpdate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			started(t, `{"systemInstruction":"long"}`, func(o *owner, l *bridgetest.Link) {
-				o.loops(func() { o.keeper.Update(o.ctx, o.config(test.config), nil) })
+				o.loops(func() { o.keeper.UpdateConfig(o.ctx, o.config(test.config), nil) })
 				test.happen(o, l)
 				o.sees(test.seen)
 				if got := string(o.keeper.Config().Effective()); !strings.Contains(got, test.want) {
@@ -407,7 +407,7 @@ func TestUpdate(t *testing.T) {
 func TestLadder(t *testing.T) {
 	for name, test := range map[string]struct {
 		config string
-		what   keeper.Awaited
+		what   keeper.Trigger
 		then   func(o *owner)
 		want   string
 	}{
@@ -417,23 +417,23 @@ func TestLadder(t *testing.T) {
 		"marked by hand":           {`{"voxgate":{"vad":{"enabled":false}}}`, keeper.ForSpeech, nil, "6 resume, 12 fresh, 18 none"},
 		"it thinks slowly":         {`{"model":"gemini-3.8-live-extended-thinking"}`, keeper.ForText, nil, "30 resume"},
 		"a tool runs":              {`{}`, keeper.ForText, func(o *owner) { o.calling = true }, ""},
-		"on hold":                  {`{}`, keeper.ForText, func(o *owner) { o.keeper.Pause(o.ctx, true) }, ""},
+		"on hold":                  {`{}`, keeper.ForText, func(o *owner) { o.keeper.SetHold(o.ctx, true) }, ""},
 		"on hold, and back": {`{}`, keeper.ForText, func(o *owner) {
-			o.keeper.Pause(o.ctx, true)
-			o.keeper.Expect(keeper.ForText)
-			o.keeper.Pause(o.ctx, false)
+			o.keeper.SetHold(o.ctx, true)
+			o.keeper.ExpectReply(keeper.ForText)
+			o.keeper.SetHold(o.ctx, false)
 		}, "6 resume, 12 fresh, 18 none"},
-		"not wanted":      {`{}`, keeper.ForText, func(o *owner) { o.keeper.ExpectNothing(o.ctx) }, ""},
-		"it has answered": {`{}`, keeper.ForText, func(o *owner) { o.keeper.Reacted(o.ctx, true, false) }, ""},
+		"not wanted":      {`{}`, keeper.ForText, func(o *owner) { o.keeper.DiscardReply(o.ctx) }, ""},
+		"it has answered": {`{}`, keeper.ForText, func(o *owner) { o.keeper.OnModelActivity(o.ctx, true, false) }, ""},
 		"it stops in its answer": {`{}`, keeper.ForText, func(o *owner) {
-			o.keeper.Answering(o.ctx)
-			o.keeper.Answers()
+			o.keeper.OnAnswerPart(o.ctx)
+			o.keeper.OnAnswer()
 		}, "9 resume"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			started(t, test.config, func(o *owner, _ *bridgetest.Link) {
 				got := o.timed(32*time.Second, func() {
-					o.keeper.Expect(test.what)
+					o.keeper.ExpectReply(test.what)
 					if test.then != nil {
 						test.then(o)
 					}
@@ -450,8 +450,8 @@ func TestLadder(t *testing.T) {
 // the third does not, the fourth does. An answer begins anew. Noise leads to a nudge.
 func TestSilenceInARow(t *testing.T) {
 	started(t, `{}`, func(o *owner, _ *bridgetest.Link) {
-		ask := func(what keeper.Awaited) string {
-			return o.timed(30*time.Second, func() { o.keeper.Expect(what) }, "nudge", "resume", "fresh", "none")
+		ask := func(what keeper.Trigger) string {
+			return o.timed(30*time.Second, func() { o.keeper.ExpectReply(what) }, "nudge", "resume", "fresh", "none")
 		}
 		for i, want := range []string{"6 resume, 12 fresh, 18 none", "6 fresh, 12 none", "6 none", "6 fresh, 12 none"} {
 			if got := ask(keeper.ForText); got != want {
@@ -462,9 +462,9 @@ func TestSilenceInARow(t *testing.T) {
 			t.Errorf("noise: tried %s", got)
 		}
 		o.loops(func() {
-			o.keeper.Expect(keeper.ForText)
-			o.keeper.Answers()
-			o.keeper.Reacted(o.ctx, true, false)
+			o.keeper.ExpectReply(keeper.ForText)
+			o.keeper.OnAnswer()
+			o.keeper.OnModelActivity(o.ctx, true, false)
 		})
 		if got := ask(keeper.ForText); got != "6 resume, 12 fresh, 18 none" {
 			t.Errorf("after an answer: tried %s", got)
@@ -476,7 +476,7 @@ func TestSilenceInARow(t *testing.T) {
 func TestNoiseAmongQuestions(t *testing.T) {
 	started(t, `{}`, func(o *owner, _ *bridgetest.Link) {
 		for i, step := range []struct {
-			what keeper.Awaited
+			what keeper.Trigger
 			want string
 		}{
 			{keeper.ForSpeech, "6 nudge, 9 resume, 15 fresh, 21 none"},
@@ -487,7 +487,7 @@ func TestNoiseAmongQuestions(t *testing.T) {
 			{keeper.ForSpeech, "6 nudge, 9 none"},
 			{keeper.ForText, "6 none"},
 		} {
-			got := o.timed(30*time.Second, func() { o.keeper.Expect(step.what) }, "nudge", "resume", "fresh", "none")
+			got := o.timed(30*time.Second, func() { o.keeper.ExpectReply(step.what) }, "nudge", "resume", "fresh", "none")
 			if got != step.want {
 				t.Errorf("step %d: tried %s, want %s", i+1, got, step.want)
 			}

@@ -21,7 +21,7 @@ func shortLived() map[string]young {
 	}
 	update := func(form string, values ...string) young {
 		return func(o *owner, _ *bridgetest.Link, n int) {
-			o.loops(func() { o.keeper.Update(o.ctx, o.config(fmt.Sprintf(form, values[n%len(values)])), nil) })
+			o.loops(func() { o.keeper.UpdateConfig(o.ctx, o.config(fmt.Sprintf(form, values[n%len(values)])), nil) })
 		}
 	}
 	parked := func(end young) young {
@@ -29,7 +29,7 @@ func shortLived() map[string]young {
 			o.loops(func() { o.keeper.Park(o.ctx) })
 			end(o, l, n)
 			synctest.Wait()
-			o.loops(func() { o.keeper.Return(o.ctx) })
+			o.loops(func() { o.keeper.Unpark(o.ctx) })
 		}
 	}
 	cut := func(_ *owner, l *bridgetest.Link, _ int) { l.Cut() }
@@ -59,7 +59,7 @@ func shortLived() map[string]young {
 		"another temperature":         update(`{"generationConfig":{"temperature":%s}}`, "0.5", "0.6"),
 		"another model":               update(`{"model":"%s"}`, "gemini-2.5-flash-native-audio-latest", "gemini-3.8-live"),
 		"another model and goAway":    both(update(`{"model":"%s"}`, "gemini-2.5-flash-native-audio-latest", "gemini-3.8-live"), goAway),
-		"history cleared":             func(o *owner, _ *bridgetest.Link, _ int) { o.loops(func() { o.keeper.Clear(o.ctx) }) },
+		"history cleared":             func(o *owner, _ *bridgetest.Link, _ int) { o.loops(func() { o.keeper.ClearContext(o.ctx) }) },
 		"parked, goAway, and back":    parked(goAway),
 		"parked, cut, and back":       parked(cut),
 		"parked, closed, and back":    parked(end(1011, "Internal error encountered.")),
@@ -125,7 +125,7 @@ func TestFirstReplacementIsImmediate(t *testing.T) {
 // TestPaceOfAll has 200 conversations whose connections end right after their set-up dial for a minute.
 func TestPaceOfAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		breaker := (&keeper.Breakers{}).For("m")
+		breaker := (&keeper.Breakers{}).ForModel("m")
 		dials := 0
 		for keeper.RedialDelay(breaker) <= time.Minute {
 			dials++
@@ -189,7 +189,7 @@ func TestBreakers(t *testing.T) {
 				}
 				time.Sleep(test.after)
 				for who, want := range test.want {
-					if _, got := breakers.For(who[:1]).Admit(who[2:]); got != want {
+					if _, got := breakers.ForModel(who[:1]).Admit(who[2:]); got != want {
 						t.Errorf("%s waits %v, want %v", who, got, want)
 					}
 				}
@@ -212,7 +212,7 @@ func TestBreakersAreBounded(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		keeper.Refuse(breakers, "d", "a", "quota")
-		if _, wait := breakers.For("d").Admit("b"); wait == 0 {
+		if _, wait := breakers.ForModel("d").Admit("b"); wait == 0 {
 			t.Error("the default model has no breaker any more")
 		}
 	})

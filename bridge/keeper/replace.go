@@ -6,135 +6,135 @@ import (
 )
 
 const (
-	// maxAge is when a connection counts as old: Gemini closes it after about ten minutes and does not always send goAway
-	// (js-genai #618). It sends goAway at nine, so only connections without one get so old.
+	// maxAge is the age at which a connection counts as old: Gemini closes it after about ten minutes and does not
+	// always send goAway (js-genai #618). It sends goAway at nine, so only connections without one get so old.
 	maxAge = 9*time.Minute + 15*time.Second
 
-	// ageSpare is how long the replacement of an old connection waits for a quiet moment, and updateSpare that for another
-	// configuration.
-	ageSpare    = 30 * time.Second
+	// maxAgeSpare is how long the replacement of an old connection waits for a quiet moment; updateSpare is that for a
+	// new configuration.
+	maxAgeSpare = 30 * time.Second
 	updateSpare = 30 * time.Second
 
-	// whyUpdate is the reason for a replacement that the client waits for.
-	whyUpdate = "update"
+	// reasonUpdate is the reason of a replacement that the client waits for.
+	reasonUpdate = "update"
 
 	// goAwaySpare is how long before Gemini's deadline a connection is replaced at the latest.
 	goAwaySpare = 5 * time.Second
 
-	// goAwayLead is how long before Gemini's deadline the first quiet moment is used. Google says goAway a minute ahead.
+	// goAwayLead is how long before Gemini's deadline the first quiet moment is used. Google sends goAway a minute
+	// ahead.
 	goAwayLead = 90 * time.Second
 
-	// handleTime is how long a quiet connection is kept for a handle that knows the last turn. Gemini gives one within 100
-	// ms.
-	handleTime = 3 * time.Second
+	// handleWait is how long a quiet connection is kept for a handle that covers the last turn. Gemini sends one within
+	// 100 ms.
+	handleWait = 3 * time.Second
 )
 
-// Replacing reports whether the connection will be replaced as soon as nobody needs it.
-func (k *Keeper) Replacing() bool { return k.serving() && k.replace.wanted() }
+// IsReplacementPlanned reports whether the connection will be replaced as soon as nobody needs it.
+func (k *Keeper) IsReplacementPlanned() bool { return k.isServing() && k.planned.isPlanned() }
 
-// onGoAway plans to replace the connection before Gemini closes it. While that is far away the connection serves on.
+// onGoAway plans to replace the connection before Gemini closes it. Until that is near the connection serves on.
 func (k *Keeper) onGoAway(ctx context.Context, left time.Duration) {
 	if left > goAwayLead {
 		k.clock.Set(alarmGoAway, left-goAwayLead)
 		return
 	}
 	k.clock.Clear(alarmGoAway)
-	k.replaceSoon(ctx, "goAway", left-goAwaySpare)
+	k.planReplacement(ctx, "goAway", left-goAwaySpare)
 }
 
-// replaceSoon plans to replace the connection at the next quiet moment, and within a time.
-func (k *Keeper) replaceSoon(ctx context.Context, why string, within time.Duration) {
-	if k.parked {
-		k.unlink(ctx) // nobody listens
+// planReplacement plans to replace the connection at the next quiet moment, at the latest after within.
+func (k *Keeper) planReplacement(ctx context.Context, reason string, within time.Duration) {
+	if k.isParked {
+		k.disconnect(ctx) // there is no caller
 		return
 	}
-	earliest := k.earliestReplacement(why)
+	earliest := k.earliestReplacement(reason)
 	until := time.Now().Add(max(within, time.Until(earliest), 0))
-	if k.replace.wanted() && k.replace.until.Before(until) {
+	if k.planned.isPlanned() && k.planned.deadline.Before(until) {
 		return
 	}
-	k.replace = replacement{why: why, earliest: earliest, until: until}
+	k.planned = replacement{reason: reason, earliest: earliest, deadline: until}
 	k.clock.Set(alarmReplace, time.Until(until)) // our own deadline: a server may fall silent after goAway
 }
 
-// earliestReplacement is when a connection may be replaced because of why. The first that is young when it has to go is
-// replaced at once. If the next one is young as well, the server may say goAway to each connection, or the client may
-// change its configuration all the time: then the connection serves on until calmTime, or until the server closes it. A
-// client that waits for another configuration waits no longer than for a dial after a failure.
+// earliestReplacement returns when a connection may be replaced for this reason. The first young one is replaced at
+// once. If the next one is young as well, the server may send goAway on each connection, or the client may change its
+// configuration all the time. Then the connection serves on until calmTime, or until the server closes it. A client
+// that waits for a new configuration waits no longer than for a dial after a failure.
 func (k *Keeper) earliestReplacement(why string) time.Time {
 	switch young := k.failures.young; {
 	case young == 0:
-		return k.link.since
-	case why == whyUpdate:
-		return k.link.since.Add(min(firstBackoff<<min(young-1, 10), lastBackoff))
+		return k.current.connectedAt
+	case why == reasonUpdate:
+		return k.current.connectedAt.Add(min(firstBackoff<<min(young-1, 10), lastBackoff))
 	}
-	return k.link.since.Add(calmTime)
+	return k.current.connectedAt.Add(calmTime)
 }
 
-// Settle replaces a connection that is to be replaced, if nobody needs it now. The owner calls it whenever it has done
-// something.
-func (k *Keeper) Settle(ctx context.Context) {
-	if k.Replacing() && k.idle() {
+// ReplaceIfIdle carries out a planned replacement if nobody needs the connection now. The owner calls it after each of
+// its steps.
+func (k *Keeper) ReplaceIfIdle(ctx context.Context) {
+	if k.IsReplacementPlanned() && k.canReplace() {
 		k.replaceNow(ctx)
 	}
 }
 
-// idle reports whether the connection can be replaced without cutting anything off: nobody speaks, no answer is due, no
-// tool runs, and the handle knows everything.
-func (k *Keeper) idle() bool {
-	if k.Uplink.HasUnanswered() || k.watch.what != forNothing || !k.Idle() {
-		k.clock.Clear(alarmHandle)
+// canReplace reports whether the connection can be replaced without interrupting anything: nobody speaks, no answer is
+// due, no tool runs, and the handle covers everything.
+func (k *Keeper) canReplace() bool {
+	if k.Uplink.HasUnanswered() || k.stall.trigger != forNothing || !k.IsIdle() {
+		k.clock.Clear(alarmNoHandle)
 		return false
 	}
-	if left := time.Until(k.replace.earliest); left > 0 {
+	if left := time.Until(k.planned.earliest); left > 0 {
 		k.clock.Set(alarmEarliest, left)
 		return false
 	}
-	if k.handle.when > k.unsaved || !k.config.Options.Resumption || k.isHandleReused() { // then none is to come
+	if k.handle.event > k.lastEvent || !k.config.Options.Resumption || k.isHandleReused() { // no newer handle will come
 		return true
 	}
-	if !k.clock.IsSet(alarmHandle) {
-		k.clock.Set(alarmHandle, handleTime)
+	if !k.clock.IsSet(alarmNoHandle) {
+		k.clock.Set(alarmNoHandle, handleWait)
 	}
 	return false
 }
 
-// replaceNow closes the connection and dials the next one with the newest handle. What is said meanwhile waits in the
-// uplink.
+// replaceNow closes the connection and dials the next one with the newest handle. Input waits in the uplink meanwhile.
 func (k *Keeper) replaceNow(ctx context.Context) {
-	if k.parked {
-		k.unlink(ctx) // nobody listens
+	if k.isParked {
+		k.disconnect(ctx) // there is no caller
 	}
-	if !k.serving() {
+	if !k.isServing() {
 		return
 	}
-	k.Logger.Info("link replaced", "why", k.replace.why, "age", time.Since(k.link.since).Round(time.Millisecond))
-	k.unlink(ctx)
+	k.Logger.Info("connection replaced", "why", k.planned.reason, "age", time.Since(k.current.connectedAt).Round(time.Millisecond))
+	k.disconnect(ctx)
 	k.beginWait()
 	k.dialPaced(ctx)
 }
 
-// dialPaced dials, at once unless connections have ended right after their set-up. The time for which the last one has
-// served is a pause, too.
+// dialPaced dials at once, or after a pause if connections have ended right after their setup. The lifetime of the last
+// one counts towards the pause.
 func (k *Keeper) dialPaced(ctx context.Context) {
-	if pause := k.pause() - time.Since(k.link.since); pause > 0 {
-		k.link.busy, k.link.upgraded = true, false
+	if pause := k.dialPause() - time.Since(k.current.connectedAt); pause > 0 {
+		k.current.isDialing, k.current.hasWebSocket = true, false
 		k.clock.Set(alarmRetry, pause)
 		return
 	}
-	k.dial(ctx)
+	k.dialNext(ctx)
 }
 
-// pause is how long the next dial waits, whatever it is for: it grows with the connections that ended soon after their
-// set-up and the dials that failed, and all conversations share what many of them may do.
-func (k *Keeper) pause() time.Duration {
+// dialPause returns how long the next dial waits. It grows with the connections that ended soon after their setup and
+// the failed dials; a limit applies to all conversations together.
+func (k *Keeper) dialPause() time.Duration {
 	next, _ := k.nextConfig()
 	if next.Profile.Writes {
 		return 0
 	}
 	pause := k.failures.backoff()
 	if k.failures.young > 1 {
-		pause = max(pause, k.Breakers.For(next.Model).redialDelay())
+		pause = max(pause, k.Breakers.ForModel(next.Model).redialDelay())
 	}
 	return pause
 }

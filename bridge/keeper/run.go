@@ -6,137 +6,137 @@ import (
 )
 
 const (
-	// idleTime is how long a parked conversation keeps its connection. A reloaded page is back sooner, and an abandoned
-	// session costs money.
-	idleTime = 5 * time.Second
+	// parkedTime is how long a parked conversation keeps its connection. A reloaded page is back sooner, and an
+	// abandoned session costs money.
+	parkedTime = 5 * time.Second
 
-	// laterTime is how long the dial waits for a client that configures after connecting. Clients of OpenAI's protocol
-	// send their session.update with the first round trip.
-	laterTime = 800 * time.Millisecond
+	// firstConfigTime is how long the dial waits for a client that sends its configuration after connecting. Clients of
+	// OpenAI's protocol send their session.update with the first round trip.
+	firstConfigTime = 800 * time.Millisecond
 )
 
-// Start dials. With later it waits for the first Update, but not for long.
-func (k *Keeper) Start(ctx context.Context, later bool) {
-	if later {
-		k.clock.Set(alarmLater, laterTime)
+// Start dials. With awaitConfig it waits for the first UpdateConfig, but not for long.
+func (k *Keeper) Start(ctx context.Context, awaitConfig bool) {
+	if awaitConfig {
+		k.clock.Set(alarmFirstConfig, firstConfigTime)
 		return
 	}
-	k.dial(ctx)
+	k.dialNext(ctx)
 }
 
-// Restore, called instead of Start, goes on with a conversation of another keeper from its newest handle; empty: there
-// is none. It dials at Return.
-func (k *Keeper) Restore(handleText string) {
-	k.link.setUp, k.parked = true, true
-	k.opened = k.config
-	k.now = 1
-	k.handle = handle{text: handleText, when: 1}
-	k.failures.silent = true // Gemini may still take the last connection for open
+// RestoreHandle, called instead of Start, continues a conversation of another keeper from its newest handle, which may
+// be empty. It dials at Unpark.
+func (k *Keeper) RestoreHandle(handleText string) {
+	k.current.hadSession, k.isParked = true, true
+	k.setupConfig = k.config
+	k.eventCount = 1
+	k.handle = handle{value: handleText, event: 1}
+	k.failures.noCloseFrame = true // Gemini may still consider the last connection open
 }
 
-// Close ends the connection and waits for what the keeper has started.
+// Close ends the connection and waits for the keeper's goroutines.
 func (k *Keeper) Close() {
 	k.clock.Stop()
 	if k.IsProbe {
-		k.Breakers.For(k.config.Model).Release()
+		k.Breakers.ForModel(k.config.Model).Release()
 	}
-	k.endLink(context.Background())
+	k.endConnection(context.Background())
 }
 
-// Park is called when there is no caller any more. The connection is kept for a while.
+// Park records that there is no caller any more. The connection is kept for a while.
 func (k *Keeper) Park(ctx context.Context) {
-	k.parked = true
+	k.isParked = true
 	k.endWait(ctx)
 	if k.clock.IsSet(alarmRetry) {
-		k.link.busy = false
+		k.current.isDialing = false
 	}
-	k.clock.Clear(alarmStall, alarmRetry, alarmHandle)
-	k.clock.Set(alarmIdle, idleTime)
+	k.clock.Clear(alarmStall, alarmRetry, alarmNoHandle)
+	k.clock.Set(alarmIdle, parkedTime)
 }
 
-// Return is called when there is a caller again, or another one. It dials if there is no connection.
-func (k *Keeper) Return(ctx context.Context) {
-	was := k.parked
-	k.parked = false
+// Unpark records that there is a caller again, or a new one. It dials if there is no connection.
+func (k *Keeper) Unpark(ctx context.Context) {
+	wasParked := k.isParked
+	k.isParked = false
 	k.clock.Clear(alarmIdle)
 	switch {
-	case k.link.conn != nil && was:
-		k.update(ctx)
-		if k.watch.what != forNothing {
-			k.await(k.Patience())
+	case k.current.conn != nil && wasParked:
+		k.applyUpdates(ctx)
+		if k.stall.trigger != forNothing {
+			k.setStallAlarm(k.AnswerTimeout())
 		}
-	case k.link.conn != nil || k.clock.IsSet(alarmLater):
+	case k.current.conn != nil || k.clock.IsSet(alarmFirstConfig):
 	default:
-		if was {
+		if wasParked {
 			k.beginWait()
 		}
-		if !k.link.busy {
+		if !k.current.isDialing {
 			k.dialPaced(ctx)
 		}
 	}
 }
 
-// Pause says that the caller is on hold, and waits for no answer, or is not any more.
-func (k *Keeper) Pause(ctx context.Context, on bool) {
-	k.paused = on
+// SetHold records that the caller is on hold, and waits for no answer, or that the hold has ended.
+func (k *Keeper) SetHold(ctx context.Context, on bool) {
+	k.onHold = on
 	switch {
 	case on:
 		k.stopExpecting(ctx)
-	case k.watch.what != forNothing: // it was asked while on hold
-		k.await(k.Patience())
+	case k.stall.trigger != forNothing: // asked during the hold
+		k.setStallAlarm(k.AnswerTimeout())
 	}
 }
 
-// Quiet reports whether the conversation could go on elsewhere without anything being cut off. With known the newest
-// handle must know of all, too.
-func (k *Keeper) Quiet(known bool) bool {
-	return k.serving() && !k.Uplink.HasUnanswered() && k.watch.what == forNothing && k.Idle() &&
-		(!known || k.handle.when > k.unsaved || k.isHandleReused())
+// IsQuiet reports whether the conversation could move to another gateway without interrupting anything. With covered,
+// the newest handle must also cover everything.
+func (k *Keeper) IsQuiet(covered bool) bool {
+	return k.isServing() && !k.Uplink.HasUnanswered() && k.stall.trigger == forNothing && k.IsIdle() &&
+		(!covered || k.handle.event > k.lastEvent || k.isHandleReused())
 }
 
-// OnAlarm does what is due, if anything.
+// OnAlarm handles all alarms that are due.
 func (k *Keeper) OnAlarm(ctx context.Context) {
-	for !k.failed {
+	for !k.hasFailed {
 		which, ok := k.clock.Due()
 		if !ok {
 			return
 		}
 		switch which {
-		case alarmLater, alarmRetry:
-			k.dial(ctx)
-		case alarmAge:
-			k.replaceSoon(ctx, "age", ageSpare)
+		case alarmFirstConfig, alarmRetry:
+			k.dialNext(ctx)
+		case alarmMaxAge:
+			k.planReplacement(ctx, "age", maxAgeSpare)
 		case alarmGoAway:
 			k.onGoAway(ctx, goAwayLead)
-		case alarmReplace, alarmHandle:
+		case alarmReplace, alarmNoHandle:
 			k.replaceNow(ctx)
-		case alarmEarliest: // Settle follows
-		case alarmTrial:
-			k.accepted(ctx)
+		case alarmEarliest: // ReplaceIfIdle follows
+		case alarmTrialEnd:
+			k.onTrialAccepted(ctx)
 		case alarmStall:
 			k.onStall(ctx)
 		case alarmStale:
 			k.Uplink.MarkAnswered()
-			k.abandon(ctx, Unanswered{})
+			k.giveUpReply(ctx, AnswerAbandoned{})
 		case alarmWait:
-			k.onWait(ctx)
+			k.onWaitAlarm(ctx)
 		case alarmIdle:
-			k.unlink(ctx)
+			k.disconnect(ctx)
 		}
 	}
 }
 
-// onWait reports how long the wait has lasted, and ends the conversation after too long without a connection.
-func (k *Keeper) onWait(ctx context.Context) {
-	if k.parked {
+// onWaitAlarm reports how long the wait has lasted, and ends the conversation after too long without a connection.
+func (k *Keeper) onWaitAlarm(ctx context.Context) {
+	if k.isParked {
 		return
 	}
 	waiting := time.Since(k.wait.since)
-	if waiting >= waitEnd && !k.serving() {
-		k.fail(ctx, k.failures.last)
+	if waiting >= waitEnd && !k.isServing() {
+		k.failConversation(ctx, k.failures.lastErr)
 		return
 	}
-	k.Tell(ctx, Waiting{Long: waiting >= waitLong, Unsure: k.wait.unsure})
+	k.Notify(ctx, WaitNotice{Long: waiting >= waitLong, Unsure: k.wait.unsure})
 	next := waitEvery
 	for _, at := range []time.Duration{waitLong, waitEnd} {
 		if waiting < at {

@@ -15,170 +15,172 @@ import (
 	"voxgate/crash"
 )
 
-// closeReasonTime is how long to wait for a close frame, which has the reason, when sending has failed: a round trip.
+// closeReasonTime is how long to wait for a close frame, which has the reason, after sending has failed: a round trip.
 const closeReasonTime = 250 * time.Millisecond
 
-func (k *Keeper) onDialled(ctx context.Context, d dialled) {
-	if d.epoch != k.link.epoch {
+func (k *Keeper) onDialResult(ctx context.Context, d dialResult) {
+	if d.epoch != k.current.epoch {
 		if d.conn != nil {
 			d.conn.Close()
 		}
 		return
 	}
-	k.link.outcome, k.link.cause = Dialled{Kind: d.kind, Began: d.began, Cause: causeText(d.err)}, ""
-	k.Tell(ctx, k.link.outcome)
+	k.current.dialOutcome, k.current.cause = DialOutcome{Kind: d.kind, StartedAt: d.startedAt, Cause: causeText(d.err)}, ""
+	k.Notify(ctx, k.current.dialOutcome)
 	switch {
 	case d.err != nil:
-		k.link.busy = false
+		k.current.isDialing = false
 		k.onDialFailed(ctx, d)
 	default:
-		if !d.config.Profile.Writes { // which says nothing of the Live API
-			k.Breakers.For(d.config.Model).close(k.Caller)
+		if !d.config.Profile.Writes { // a text model, which does not use the Live API's quota
+			k.Breakers.ForModel(d.config.Model).closeFor(k.Caller)
 			k.IsProbe = false
 		}
-		k.onLinked(ctx, d)
+		k.onConnected(ctx, d)
 	}
 }
 
-// onLinked begins to use a new connection.
-func (k *Keeper) onLinked(ctx context.Context, d dialled) {
-	l := &k.link
-	first, fresh := !l.setUp, d.handle == ""
-	l.busy, l.conn, l.since, l.setUp, l.isResumed = false, d.conn, time.Now(), true, !fresh
+// onConnected starts using a new connection.
+func (k *Keeper) onConnected(ctx context.Context, d dialResult) {
+	l := &k.current
+	first, fresh := !l.hadSession, d.handle == ""
+	l.isDialing, l.conn, l.connectedAt, l.hadSession, l.isResumed = false, d.conn, time.Now(), true, !fresh
 	k.handle.isUsed = !fresh
-	if k.watch.stage == 0 {
+	if k.stall.stage == 0 {
 		k.endWait(ctx)
 	}
 	if conn, ok := d.conn.(namedConn); ok && conn.SessionID() != "" {
-		k.Logger.Info("session at google", "google_session", conn.SessionID())
+		k.Logger.Info("google session", "google_session", conn.SessionID())
 	}
 	switch {
 	case first:
 	case fresh:
 		k.counts.Reseeded++
-		k.Logger.Info("session begun anew", "turns", d.turns, "dials", k.counts.Dials)
+		k.Logger.Info("fresh session started", "turns", d.historyTurns, "dials", k.counts.Dials)
 	default:
 		k.counts.Resumed++
-		k.Logger.Info("link resumed", "dials", k.counts.Dials)
+		k.Logger.Info("connection resumed", "dials", k.counts.Dials)
 	}
 	if fresh {
-		k.handle, k.opened = handle{}, d.config
-		k.Tell(ctx, HandleChanged{})
+		k.handle, k.setupConfig = handle{}, d.config
+		k.Notify(ctx, HandleChanged{})
 	}
-	k.Tell(ctx, Linked{
-		First: first, Fresh: fresh, NewModel: d.config.Model != k.config.Model, Cleared: k.clears > 0, Renewal: d.isRenewal,
+	k.Notify(ctx, Connected{
+		First: first, Fresh: fresh, NewModel: d.config.Model != k.config.Model, Cleared: k.pendingClears > 0, Renewal: d.isRenewal,
 	})
-	k.adopt(ctx, d.config)
-	k.catchUp(ctx, fresh)
-	k.serve(ctx, d) // writes at once
-	k.clock.Set(alarmAge, maxAge)
+	k.applyConfig(ctx, d.config)
+	k.catchUpSession(ctx, fresh)
+	k.startReadWrite(ctx, d) // starts writing at once
+	k.clock.Set(alarmMaxAge, maxAge)
 	if first {
-		k.Tell(ctx, SetUp{})
+		k.Notify(ctx, SetupComplete{})
 	}
-	if d.dropped != nil {
-		k.Tell(ctx, Refused{d.dropped})
+	if d.droppedFields != nil {
+		k.Notify(ctx, FieldsRejected{d.droppedFields})
 	}
-	if d.update {
-		k.answerRefused(ctx)
+	if d.isUpdate {
+		k.answerRejected(ctx)
 		k.answerUpdate(ctx, nil)
 	}
-	for ; k.clears > 0; k.clears-- {
-		k.Tell(ctx, Cleared{})
+	for ; k.pendingClears > 0; k.pendingClears-- {
+		k.Notify(ctx, ContextCleared{})
 	}
-	k.update(ctx)
+	k.applyUpdates(ctx)
 }
 
-// catchUp gives a new connection what its session does not know yet: turns since the handle, answers of tools, and what
-// was said and not answered.
-func (k *Keeper) catchUp(ctx context.Context, fresh bool) {
+// catchUpSession sends a new connection what its session does not know yet: turns since the handle, results of tools,
+// and unanswered input.
+func (k *Keeper) catchUpSession(ctx context.Context, fresh bool) {
 	if !fresh && k.config.Profile.Appends {
 		if missed := k.History(false, HistoryLimit); len(missed) > 0 {
 			k.Uplink.QueueFirst(wire.ClientMessage{ClientContent: &wire.ClientContent{Turns: missed}})
-			k.Logger.Info("sent what the handle does not know", "turns", len(missed))
+			k.Logger.Info("sent turns since the handle", "turns", len(missed))
 		}
 	}
-	k.Tell(ctx, CatchUp{})
-	replayed, lost, rest := k.Uplink.QueueReplay(fresh)
+	k.Notify(ctx, ResendPending{})
+	replayed, lost, partial := k.Uplink.QueueReplay(fresh)
 	if replayed > 0 {
-		k.Logger.Info("said again", "speech", replayed.Round(time.Millisecond))
+		k.Logger.Info("speech replayed", "speech", replayed.Round(time.Millisecond))
 	}
 	if replayed > 0 || lost > 0 {
-		k.Tell(ctx, Rewound{Replayed: replayed, Lost: lost, Rest: rest})
+		k.Notify(ctx, Replayed{Speech: replayed, Lost: lost, Partial: partial})
 	}
-	if change, ok := k.opened.InPlace(k.config); !fresh && ok && change != nil {
-		k.Uplink.QueueFirst(wire.ClientMessage{ContextUpdate: change}) // a resumed session may keep what it was set up with
+	if change, ok := k.setupConfig.InPlace(k.config); !fresh && ok && change != nil {
+		k.Uplink.QueueFirst(wire.ClientMessage{ContextUpdate: change}) // a resumed session may keep its original setup
 	}
-	if k.watch.what != forNothing {
-		k.watch.heard = false
-		k.clock.Set(alarmStale, k.ShelfLife())
-		k.await(k.Patience() + replayed/uplink.ReplaySpeed)
+	if k.stall.trigger != forNothing {
+		k.stall.isUnderstood = false
+		k.clock.Set(alarmStale, k.AnswerExpiry())
+		k.setStallAlarm(k.AnswerTimeout() + replayed/uplink.ReplaySpeed)
 	}
 }
 
-// onEnded handles the end of a connection.
-func (k *Keeper) onEnded(ctx context.Context, epoch int, err error) {
-	if epoch == k.link.epoch {
-		k.Logger.Warn("link lost", "err", err, "age", time.Since(k.link.since).Round(time.Millisecond))
-		k.link.cause = causeText(err)
-		k.onLost(ctx, err)
+// onConnectionEnd handles the end of a connection.
+func (k *Keeper) onConnectionEnd(ctx context.Context, epoch int, err error) {
+	if epoch == k.current.epoch {
+		k.Logger.Warn("connection lost", "err", err, "age", time.Since(k.current.connectedAt).Round(time.Millisecond))
+		k.current.cause = causeText(err)
+		k.onConnectionLost(ctx, err)
 	}
 }
 
 // onMessage handles a message of a connection.
 func (k *Keeper) onMessage(ctx context.Context, epoch int, m *wire.ServerMessage) {
-	if epoch != k.link.epoch {
+	if epoch != k.current.epoch {
 		return
 	}
-	k.Tell(ctx, Message{m})
-	// Version 3.8 gives a handle unasked.
+	k.Notify(ctx, Message{m})
+	// Version 3.8 sends handles unasked.
 	if h := m.Resumption; h != nil && h.Resumable && h.Handle != "" && k.config.Options.Resumption && !k.isHandleReused() {
 		k.acceptHandle(ctx, h)
 	}
 	if left := m.GoAway; left != nil {
-		k.Logger.Info("gemini will close the link", "in", *left)
+		k.Logger.Info("gemini will close the connection", "in", *left)
 		k.onGoAway(ctx, *left)
 	}
 }
 
 // acceptHandle stores a new handle. It reports HandleChanged only if something has happened since the previous one:
-// gemini-3.1-flash-live sends two handles a second during sound (recorded), and each report is written to the cluster's store.
+// gemini-3.1-flash-live sends two handles a second during audio (recorded), and each report is written to the cluster's
+// store.
 func (k *Keeper) acceptHandle(ctx context.Context, h *wire.Resumption) {
-	knowsMore := k.handle.text == "" || k.handle.when <= k.unsaved || h.Covered > 0
-	k.now++
-	k.handle = handle{text: h.Handle, when: k.now}
+	knowsMore := k.handle.value == "" || k.handle.event <= k.lastEvent || h.Covered > 0
+	k.eventCount++
+	k.handle = handle{value: h.Handle, event: k.eventCount}
 	if knowsMore {
 		k.Uplink.RecordHandle(h.Covered)
-		k.Tell(ctx, HandleChanged{})
+		k.Notify(ctx, HandleChanged{})
 	}
 }
 
-// serve starts the reader and the writer of a new connection.
-func (k *Keeper) serve(parent context.Context, d dialled) {
-	conn, epoch := d.conn, k.link.epoch
+// startReadWrite starts the reader and the writer of a new connection.
+func (k *Keeper) startReadWrite(parent context.Context, d dialResult) {
+	conn, epoch := d.conn, k.current.epoch
 	ctx, cancel := context.WithCancel(parent)
-	k.link.cancel = cancel
-	k.goContained(func() { k.read(ctx, epoch, conn) })
-	k.goContained(func() {
-		err := k.write(ctx, conn, d.config)
+	k.current.cancel = cancel
+	k.goRecovered(func() { k.readMessages(ctx, epoch, conn) })
+	k.goRecovered(func() {
+		err := k.writeItems(ctx, conn, d.config)
 		if err == nil {
 			return
 		}
-		// A server that closes says why, which decides what follows. The reader may not have read it yet.
+		// The server's close frame has the reason, which decides what follows. The reader may not have read it yet.
 		select {
 		case <-time.After(closeReasonTime):
-			k.post(ctx, func(ctx context.Context) { k.onEnded(ctx, epoch, fmt.Errorf("send: %w", err)) })
-		case <-ctx.Done(): // the reader has reported
+			k.runInLoop(ctx, func(ctx context.Context) { k.onConnectionEnd(ctx, epoch, fmt.Errorf("send: %w", err)) })
+		case <-ctx.Done(): // the reader has reported the end
 		}
 	})
 }
 
-// goContained starts a goroutine of the connection.
-func (k *Keeper) goContained(f func()) {
-	k.link.running.Go(func() { crash.Run(k.Logger, "model connection", k.Crashed, f) })
+// goRecovered starts a goroutine of the connection.
+func (k *Keeper) goRecovered(f func()) {
+	k.current.goroutines.Go(func() { crash.Run(k.Logger, "model connection", k.OnCrash, f) })
 }
 
-// read hands every message to the owner's loop, and waits until it is done with it: the next one overwrites its audio.
-func (k *Keeper) read(ctx context.Context, epoch int, conn Conn) {
+// readMessages passes every message to the owner's loop, and waits until it is processed: the next one overwrites its
+// audio.
+func (k *Keeper) readMessages(ctx context.Context, epoch int, conn Conn) {
 	var m *wire.ServerMessage
 	done := make(chan struct{}, 1)
 	handle := func(ctx context.Context) { // one closure for all messages, to save allocations
@@ -193,10 +195,10 @@ func (k *Keeper) read(ctx context.Context, epoch int, conn Conn) {
 			continue
 		}
 		if err != nil {
-			k.post(ctx, func(ctx context.Context) { k.onEnded(ctx, epoch, err) })
+			k.runInLoop(ctx, func(ctx context.Context) { k.onConnectionEnd(ctx, epoch, err) })
 			return
 		}
-		if !k.post(ctx, handle) {
+		if !k.runInLoop(ctx, handle) {
 			return
 		}
 		select {
@@ -207,8 +209,9 @@ func (k *Keeper) read(ctx context.Context, epoch int, conn Conn) {
 	}
 }
 
-// write sends what waits in the uplink, in the form that the model of config takes. It is the only writer of conn.
-func (k *Keeper) write(ctx context.Context, conn Conn, config setup.Config) error {
+// writeItems sends the items of the uplink, in the form that the model of config accepts. It is the only writer of
+// conn.
+func (k *Keeper) writeItems(ctx context.Context, conn Conn, config setup.Config) error {
 	early := time.NewTimer(time.Hour)
 	defer early.Stop()
 	for {
@@ -226,13 +229,13 @@ func (k *Keeper) write(ctx context.Context, conn Conn, config setup.Config) erro
 			}
 			continue
 		}
-		if err := send(ctx, conn, config, it); err != nil {
+		if err := sendItem(ctx, conn, config, it); err != nil {
 			return err
 		}
 	}
 }
 
-func send(ctx context.Context, conn Conn, config setup.Config, it uplink.Item) error {
+func sendItem(ctx context.Context, conn Conn, config setup.Config, it uplink.Item) error {
 	switch {
 	case it.PCM != nil:
 		return conn.SendAudio(ctx, it.PCM, it.Rate)
@@ -264,7 +267,7 @@ func sendSilence(ctx context.Context, conn Conn, left time.Duration, rate int) e
 	return nil
 }
 
-// withPicture is the parts of a turn with its picture. They are joined when they are sent: turns that wait share their
+// withPicture returns the parts of a turn with its picture. They are joined only when sent: queued turns share their
 // picture, and the loop does not wait for megabytes of base64.
 func withPicture(parts json.RawMessage, picture *wire.Blob) json.RawMessage {
 	parts = bytes.TrimSpace(parts)

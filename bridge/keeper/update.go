@@ -8,92 +8,92 @@ import (
 	"voxgate/bridge/gemini/wire"
 )
 
-// maxUpdates bounds the updates that wait for a connection.
+// maxUpdates limits the updates that wait for a connection.
 const maxUpdates = 16
 
-// trialTime is how long a change in place counts as not yet accepted. Gemini does not answer it, but closes the
-// connection at once for what it refuses.
+// trialTime is how long an in-place change counts as not yet accepted. Gemini does not answer it, but closes the
+// connection at once if it rejects the change.
 const trialTime = 500 * time.Millisecond
 
-// Update changes the configuration: in place where the model can, else by another connection when nobody needs the one
-// there is. Each is answered by [Updated], in order. With an error it is refused when its turn comes.
-func (k *Keeper) Update(ctx context.Context, config setup.Config, refused error) {
-	k.change(ctx, update{config: config, refused: refused})
+// UpdateConfig changes the configuration: in place if the model can, else with another connection when nobody needs the
+// current one. Each call is answered by [UpdateResult], in order. With an error it is rejected when its turn comes.
+func (k *Keeper) UpdateConfig(ctx context.Context, config setup.Config, rejection error) {
+	k.queueUpdate(ctx, pendingUpdate{config: config, rejection: rejection})
 }
 
-// Adjust is Update for a change that the conversation itself brings about, which has a name. It reports whether the change is on its way to
-// the model, before anything that is sent from now on; else it waits for another connection.
-func (k *Keeper) Adjust(ctx context.Context, config setup.Config, name string) (sent bool) {
-	k.change(ctx, update{config: config, name: name})
-	return k.link.conn != nil && len(k.updates) == k.trial.of
+// AdjustConfig is UpdateConfig for a named change that the conversation itself causes. It reports whether the change is
+// being sent, before anything queued from now on; else it waits for another connection.
+func (k *Keeper) AdjustConfig(ctx context.Context, config setup.Config, name string) (sent bool) {
+	k.queueUpdate(ctx, pendingUpdate{config: config, name: name})
+	return k.current.conn != nil && len(k.updates) == k.trial.count
 }
 
-func (k *Keeper) change(ctx context.Context, next update) {
+func (k *Keeper) queueUpdate(ctx context.Context, next pendingUpdate) {
 	if len(k.updates) >= maxUpdates {
-		next.refused = ErrTooManyUpdates
+		next.rejection = ErrTooManyUpdates
 	}
 	k.updates = append(k.updates, next)
-	if k.clock.IsSet(alarmLater) && next.refused == nil {
-		k.dial(ctx)
+	if k.clock.IsSet(alarmFirstConfig) && next.rejection == nil {
+		k.dialNext(ctx)
 	}
-	k.update(ctx)
+	k.applyUpdates(ctx)
 }
 
-// update goes on with the updates that wait, while there is a connection.
-func (k *Keeper) update(ctx context.Context) {
-	for k.link.conn != nil {
-		if k.trial.before == nil {
-			k.answerRefused(ctx)
+// applyUpdates processes pending updates while there is a connection.
+func (k *Keeper) applyUpdates(ctx context.Context) {
+	for k.current.conn != nil {
+		if k.trial.previous == nil {
+			k.answerRejected(ctx)
 		}
-		if k.trial.single && (k.trial.before != nil || len(k.updates) == 0) {
+		if k.trial.single && (k.trial.previous != nil || len(k.updates) == 0) {
 			k.trial.single = len(k.updates) > 0
 			return
 		}
-		if len(k.updates) == k.trial.of || k.updates[k.trial.of].refused != nil { // the trial is answered first
+		if len(k.updates) == k.trial.count || k.updates[k.trial.count].rejection != nil { // the trial is answered first
 			return
 		}
-		next := k.updates[k.trial.of].config
+		next := k.updates[k.trial.count].config
 		change, ok := k.config.InPlace(next)
 		switch {
-		case !ok && k.trial.before == nil:
-			k.replaceSoon(ctx, whyUpdate, updateSpare)
+		case !ok && k.trial.previous == nil:
+			k.planReplacement(ctx, reasonUpdate, updateSpare)
 			return
 		case !ok:
 			return
 		case change != nil && !k.Uplink.QueueMessage(wire.ClientMessage{ContextUpdate: change}):
-			k.updates[k.trial.of].refused = ErrTooManyMessages
+			k.updates[k.trial.count].rejection = ErrTooManyMessages
 			continue
-		case change == nil && k.trial.before == nil:
-			k.adopt(ctx, next)
+		case change == nil && k.trial.previous == nil:
+			k.applyConfig(ctx, next)
 			k.answerUpdate(ctx, nil)
 			continue
-		case k.trial.before == nil:
+		case k.trial.previous == nil:
 			old := k.config
-			k.trial.before = &old
+			k.trial.previous = &old
 		}
-		k.trial.of++
-		k.adopt(ctx, next)
-		k.clock.Set(alarmTrial, trialTime)
+		k.trial.count++
+		k.applyConfig(ctx, next)
+		k.clock.Set(alarmTrialEnd, trialTime)
 	}
 }
 
-// accepted ends a trial: Gemini has gone on.
-func (k *Keeper) accepted(ctx context.Context) {
-	of := k.trial.of
-	k.trial.before, k.trial.of = nil, 0
+// onTrialAccepted ends a trial: Gemini has not rejected the changes.
+func (k *Keeper) onTrialAccepted(ctx context.Context) {
+	of := k.trial.count
+	k.trial.previous, k.trial.count = nil, 0
 	for range of {
 		k.answerUpdate(ctx, nil)
 	}
-	k.update(ctx)
+	k.applyUpdates(ctx)
 }
 
-// Clear goes on in a fresh session that knows nothing. It is answered by [Cleared].
-func (k *Keeper) Clear(ctx context.Context) {
+// ClearContext continues in a fresh session without history. It is answered by [ContextCleared].
+func (k *Keeper) ClearContext(ctx context.Context) {
 	k.Uplink.Clear()
-	k.ExpectNothing(ctx)
-	k.clears++
-	if k.link.setUp { // else the first session has nothing to forget
-		k.unlink(ctx)
+	k.DiscardReply(ctx)
+	k.pendingClears++
+	if k.current.hadSession { // else the first session has nothing to forget
+		k.disconnect(ctx)
 		k.beginWait()
 		k.dialPaced(ctx)
 	}

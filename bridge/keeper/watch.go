@@ -1,15 +1,15 @@
 package keeper
 
-// Awaited is what the model should react to.
-type Awaited int
+// Trigger is what the model should react to.
+type Trigger int
 
-// The values of Awaited.
+// The values of Trigger.
 const (
-	forNothing Awaited = iota
+	forNothing Trigger = iota
 	ForSpeech          // the person has spoken
 	ForText            // the person has typed
 	ForTool            // a tool has answered
-	forMore            // the model was in the middle of its answer
+	forMore            // the model was within its answer
 )
 
 // Remedy is what is tried when the model is silent.
@@ -17,39 +17,39 @@ type Remedy string
 
 // The remedies for a silent model in the order in which they are tried, and the first one for a turn without an answer.
 const (
-	Nudge   Remedy = "nudge"  // a mark says that the speech is over
+	Nudge   Remedy = "nudge"  // mark the end of speech again
 	Resume  Remedy = "resume" // another connection, the same session
-	Restart Remedy = "fresh"  // another session, with what was said
+	Restart Remedy = "fresh"  // another session, with the transcript
 	GiveUp  Remedy = "none"
-	Repeat  Remedy = "again" // what was said is said again at once, where the model has ended its turn without an answer
+	Repeat  Remedy = "again" // replay the input at once, where the model has ended its turn without an answer
 )
 
-// watch notices a model that has fallen silent. Each remedy is tried for a while before the next.
-type watch struct {
-	what  Awaited
-	stage int  // how many remedies were tried
-	heard bool // the model has understood the speech; a proactive one may choose not to answer
-	early bool // it has understood some of what is being said, perhaps before a breath
+// stallWatch tracks a model that has fallen silent. Each remedy is tried for a while before the next.
+type stallWatch struct {
+	trigger         Trigger
+	stage           int  // number of remedies tried
+	isUnderstood    bool // the model has understood the speech; a proactive one may choose not to answer
+	understoodEarly bool // it has understood part of the speech in progress, perhaps before a breath
 
-	// missed counts the questions in a row that got no answer whatever was tried. What sounds like speech here may be
-	// noise, which is no question; noise is set once everything was tried for it. So not everything is tried each time.
-	missed int
-	noise  bool
+	// missedCount counts consecutive questions without an answer despite all remedies. What sounds like speech may be
+	// noise; isNoise is set once everything was tried for it, so that not everything is tried each time.
+	missedCount int
+	isNoise     bool
 }
 
-// next is the remedy for a model that is silent now. sure: it was certainly asked; aside: it may have understood that
-// it was not meant; handle: the session can be resumed.
-func (w *watch) next(sure, aside, handle bool) Remedy {
-	// The first unanswered question may be a remark to somebody else. After two in a row the model is taken for dead, and
-	// again after four, eight and so on: a fresh session may be dead as well, but a television talks all day.
-	suspect := sure && w.missed > 0 && (w.missed+1)&w.missed == 0
+// nextRemedy returns the remedy for a model that is silent now. sure: it was certainly asked; aside: it may have
+// understood that it was not addressed; handle: the session can be resumed.
+func (w *stallWatch) nextRemedy(sure, aside, handle bool) Remedy {
+	// The first unanswered question may be a remark to another person. After two in a row the session is considered
+	// dead, and again after four, eight and so on: a fresh session may be dead as well, but a television talks all day.
+	suspect := sure && w.missedCount > 0 && (w.missedCount+1)&w.missedCount == 0
 	switch w.stage++; {
 	case w.stage == 1:
 		return Nudge
 	case suspect && w.stage == 2:
 		w.stage = 3
 		return Restart
-	case w.missed > 0 || w.noise && !sure:
+	case w.missedCount > 0 || w.isNoise && !sure:
 		return GiveUp
 	case w.stage == 2 && handle:
 		return Resume
@@ -60,28 +60,28 @@ func (w *watch) next(sure, aside, handle bool) Remedy {
 	return GiveUp
 }
 
-// nextAfterEmptyTurn returns the remedy for a turn without an answer: Repeat, then Restart, unless a restart has failed for the
-// previous question.
-func (w *watch) nextAfterEmptyTurn() Remedy {
+// nextAfterEmptyTurn returns the remedy for a turn without an answer: Repeat, then Restart, unless a restart has failed
+// for the previous question.
+func (w *stallWatch) nextAfterEmptyTurn() Remedy {
 	const repeated, restarted = 2, 3
 	switch {
-	case w.stage < repeated && w.what != ForTool:
+	case w.stage < repeated && w.trigger != ForTool:
 		w.stage = repeated
 		return Repeat
-	case w.stage < restarted && (w.missed+1)&w.missed == 0:
+	case w.stage < restarted && (w.missedCount+1)&w.missedCount == 0:
 		w.stage = restarted
 		return Restart
 	}
 	return GiveUp
 }
 
-// superseded counts a question that had no answer, though more than a nudge was tried, when the person asks the next
-// one. It reports whether there was one: what is said after less is taken for the rest of the same question.
-func (w *watch) superseded() bool {
-	if w.stage < 2 || w.what != ForText && (w.what != ForSpeech || !w.early) {
+// countSuperseded counts a question that had no answer, although more than a nudge was tried, when the person asks the
+// next one. It reports whether there was one: speech after fewer remedies counts as the rest of the same question.
+func (w *stallWatch) countSuperseded() bool {
+	if w.stage < 2 || w.trigger != ForText && (w.trigger != ForSpeech || !w.understoodEarly) {
 		return false
 	}
-	w.missed++
-	w.what, w.stage = forNothing, 0
+	w.missedCount++
+	w.trigger, w.stage = forNothing, 0
 	return true
 }

@@ -38,7 +38,7 @@ func (c *Calls) sendAnswer(call tools.Call, callEvent int, r reply) {
 func (c *Calls) answerAll(o *call, r reply) {
 	for _, w := range o.waitingCalls() {
 		c.sendAnswer(w.Call, w.event, r)
-		r.parts = nil // they are seen once
+		r.parts = nil // send pictures only once
 	}
 }
 

@@ -109,7 +109,7 @@ func (t *Tracer) Observe(id string, o bridge.Observation) {
 		t.onCall(c, call{o, time.Now()})
 	case bridge.Dialled:
 		if o.Cause != "" {
-			t.link(c, bridge.LinkEnd{Kind: o.Kind, Began: o.Began, Cause: o.Cause})
+			t.link(c, bridge.LinkEnd{Kind: o.Kind, StartedAt: o.StartedAt, Cause: o.Cause})
 		}
 	case bridge.LinkEnd:
 		t.link(c, o)
@@ -175,9 +175,9 @@ func (t *Tracer) call(parent api.Span, o call) {
 }
 
 func (t *Tracer) link(c *conversation, e bridge.LinkEnd) {
-	span := t.begin(c.span, "link", api.SpanKindClient, e.Began, attribute.String("voxgate.link", string(e.Kind)))
-	if !e.Up.IsZero() {
-		span.AddEvent("set up", api.WithTimestamp(e.Up))
+	span := t.begin(c.span, "link", api.SpanKindClient, e.StartedAt, attribute.String("voxgate.link", string(e.Kind)))
+	if !e.ConnectedAt.IsZero() {
+		span.AddEvent("set up", api.WithTimestamp(e.ConnectedAt))
 	}
 	if e.Cause != "" {
 		span.SetStatus(codes.Error, e.Cause)

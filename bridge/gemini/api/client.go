@@ -185,7 +185,7 @@ func (c *Client) Refused(secret Secret, status int) (retry bool) {
 }
 
 // Request is a call of the REST API: a method of a model, such as "generateContent", or with neither the list of
-// models. The sender must report a refusal to [Client.Refused], and keep the secret out of logs and answers. An
+// models. The sender must report a refusal to [Client.FieldsRejected], and keep the secret out of logs and answers. An
 // ephemeral token is not for REST: [ErrToken].
 func (c *Client) Request(ctx context.Context, httpMethod, model, method, query string, body io.Reader) (*http.Request, Secret, error) {
 	path := "/" + stableVersion + "/models"
