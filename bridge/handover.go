@@ -15,7 +15,7 @@ import (
 // snapshot is what another gateway needs to go on with a conversation. It holds secrets and what was said: a store must
 // keep it encrypted.
 type snapshot struct {
-	fleet.Head // alone, for a conversation that cannot go on elsewhere
+	fleet.SnapshotHeader // alone, for a conversation that cannot go on elsewhere
 
 	Tokens [2][]byte `json:",omitempty"` // SHA-256 of the resume tokens: the newest, and the one that was used for it
 
@@ -64,7 +64,7 @@ func (n *snapshot) opens(o Open) bool {
 
 // handover is what a session knows about its move to or from another gateway. Owned by the loop.
 type handover struct {
-	record  *fleet.Record
+	record  *fleet.Entry
 	from    *snapshot // what it goes on from; nil: it began here, or has caught up
 	unsaved bool      // something has happened that the store should know of
 	placed  bool      // the store knows where it is, and needs nothing else
@@ -86,7 +86,7 @@ func (h *handover) save(movable bool, snapshot func() *snapshot) {
 		return
 	}
 	h.placed = !movable
-	h.record.Save(snapshot())
+	h.record.QueueSnapshot(snapshot())
 }
 
 // want notes that the caller is to be asked, at a good moment, to go to another gateway. It reports false if that was

@@ -57,7 +57,7 @@ func NewHost(o Options) *Host {
 		sessions: map[string]*hosted{}, resuming: map[string]chan struct{}{}, guests: map[*guest]struct{}{},
 	}
 	h.breakers.Default = api.DefaultModel
-	h.fleet = fleet.New(fleet.Options{Store: o.Store, Node: o.Node, Keep: o.Park, Quota: &h.breakers, Logger: o.Logger})
+	h.fleet = fleet.New(fleet.Options{Store: o.Store, Node: o.Node, SnapshotTTL: o.Park, Quota: &h.breakers, Logger: o.Logger})
 	h.checkTools()
 	return h
 }
@@ -229,7 +229,7 @@ func (h *Host) start(s *Session, generation uint64) {
 	running, stop := context.WithCancelCause(context.Background())
 	session := &hosted{session: s, stop: stop, gone: make(chan struct{})}
 	h.sessions[s.id] = session
-	s.handover.record = h.fleet.Record(s.id, generation, func() {
+	s.handover.record = h.fleet.AddEntry(s.id, generation, func() {
 		s.log.Info("taken by another gateway")
 		_ = s.Do(superseded{}) // fails if it has just ended
 	})
@@ -278,7 +278,7 @@ func (h *Host) leave(within time.Duration) {
 	h.mu.Lock()
 	h.draining = true
 	h.mu.Unlock()
-	h.fleet.Withdraw()
+	h.fleet.StopAccepting()
 	for _, s := range h.running() {
 		_ = s.Do(leave{within}) // fails if it has just ended
 	}
@@ -437,10 +437,10 @@ func (h *Host) forget(s *Session) {
 }
 
 // Node is the gateway that has a conversation; empty: no known gateway has it.
-func (h *Host) Node(ctx context.Context, id string) string { return h.fleet.Where(ctx, id) }
+func (h *Host) Node(ctx context.Context, id string) string { return h.fleet.FindOwner(ctx, id) }
 
 // Nodes are the other gateways that have conversations or may have some, and how many each has.
-func (h *Host) Nodes(ctx context.Context) (map[string]int, error) { return h.fleet.Others(ctx) }
+func (h *Host) Nodes(ctx context.Context) (map[string]int, error) { return h.fleet.OtherGateways(ctx) }
 
 // Name is how the other gateways know this one, without its URL; empty: there are none.
 func (h *Host) Name() string {

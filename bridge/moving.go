@@ -22,7 +22,7 @@ const (
 
 // snapshot is where the conversation stands. Only the loop calls it.
 func (s *Session) snapshot() *snapshot {
-	n := &snapshot{Head: fleet.Head{Node: s.host.options.Node}}
+	n := &snapshot{SnapshotHeader: fleet.SnapshotHeader{Node: s.host.options.Node}}
 	if !s.movable() {
 		return n
 	}
@@ -115,7 +115,7 @@ func (s *Session) askToMove() {
 	}
 	m.asked = true
 	s.clock.Set(alarmMove, moveAgain)
-	if s.host.fleet.Alone() {
+	if s.host.fleet.IsAlone() {
 		return
 	}
 	s.log.Info("caller asked to go to another gateway")
@@ -124,7 +124,7 @@ func (s *Session) askToMove() {
 
 // release ends the conversation here if its caller has gone to another gateway, or will come back to one.
 func (s *Session) release() bool {
-	if !s.handover.wanted || !s.movable() || s.host.fleet.Alone() {
+	if !s.handover.wanted || !s.movable() || s.host.fleet.IsAlone() {
 		return false
 	}
 	s.end(ErrMoved)

@@ -59,7 +59,7 @@ func (h *shared) Price(model string) (m price.ModelPrices, ok bool) {
 // shared is what the conversations of a host have in common.
 type shared struct {
 	options Options
-	fleet   *fleet.Fleet // nil without other gateways
+	fleet   *fleet.Cluster // nil without other gateways
 	tokens  *resumeTokens
 	writing sync.WaitGroup // the ends of recordings
 }

@@ -36,14 +36,14 @@ func (h *Host) resume(ctx context.Context, o Open) (s *Session, done func(), err
 // take takes over a conversation from the gateway that has it, or had it.
 func (h *Host) take(ctx context.Context, id string, o Open) (*Session, error) {
 	var found *snapshot
-	generation, err := h.fleet.Take(ctx, id, func(value []byte) (fleet.Snapshot, error) {
+	generation, err := h.fleet.TakeOver(ctx, id, func(value []byte) (fleet.Snapshot, error) {
 		found = &snapshot{}
 		return found, json.Unmarshal(value, found)
 	}, func(generation uint64) bool {
 		return found.opens(o) && h.knowsPrice(found.Priced) && h.isGone(id, generation)
 	})
 	switch {
-	case errors.Is(err, fleet.ErrAway):
+	case errors.Is(err, fleet.ErrUnavailable):
 		return nil, errStoreAway
 	case err != nil || generation == 0:
 		return nil, err
@@ -95,7 +95,7 @@ func (h *Host) isGone(id string, generation uint64) bool {
 	select {
 	case <-here.session.over:
 	default:
-		if !here.session.handover.record.Superseded(generation) {
+		if !here.session.handover.record.EndIfTaken(generation) {
 			return false // its tokens are known here, and this is not one of them
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 // talk is a snapshot.
 type talk struct {
-	fleet.Head
+	fleet.SnapshotHeader
 	Said string
 }
 
@@ -37,19 +37,19 @@ func (q *fakeQuota) LearnRefusal(model string, left time.Duration) {
 }
 
 // gateway is a fleet's gateway of a name.
-func gateway(t *testing.T, s store.Store, name string) (*fleet.Fleet, *fakeQuota) {
+func gateway(t *testing.T, s store.Store, name string) (*fleet.Cluster, *fakeQuota) {
 	t.Helper()
 	quota := &fakeQuota{}
-	f := fleet.New(fleet.Options{Store: s, Node: name, Keep: time.Minute, Quota: quota, Logger: slog.New(slog.DiscardHandler)})
+	f := fleet.New(fleet.Options{Store: s, Node: name, SnapshotTTL: time.Minute, Quota: quota, Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(f.Close)
 	return f, quota
 }
 
 // take takes a conversation over, if what was said of it is as expected.
-func take(t *testing.T, f *fleet.Fleet, id, said string) uint64 {
+func take(t *testing.T, f *fleet.Cluster, id, said string) uint64 {
 	t.Helper()
 	var found *talk
-	generation, err := f.Take(t.Context(), id, func(value []byte) (fleet.Snapshot, error) {
+	generation, err := f.TakeOver(t.Context(), id, func(value []byte) (fleet.Snapshot, error) {
 		found = &talk{}
 		return found, json.Unmarshal(value, found)
 	}, func(uint64) bool { return found.Said == said })
@@ -66,23 +66,23 @@ func TestTake(t *testing.T) {
 		a, _ := gateway(t, shared, "a")
 		b, _ := gateway(t, shared, "b")
 		var lost atomic.Bool
-		r := a.Record("x", 1, func() { lost.Store(true) })
-		r.Save(&talk{Head: fleet.Head{Node: "a"}, Said: "one"})
-		r.Save(&talk{Head: fleet.Head{Node: "a"}, Said: "two"})
+		r := a.AddEntry("x", 1, func() { lost.Store(true) })
+		r.QueueSnapshot(&talk{SnapshotHeader: fleet.SnapshotHeader{Node: "a"}, Said: "one"})
+		r.QueueSnapshot(&talk{SnapshotHeader: fleet.SnapshotHeader{Node: "a"}, Said: "two"})
 		synctest.Wait()
-		if got := b.Where(t.Context(), "x"); got != "a" {
+		if got := b.FindOwner(t.Context(), "x"); got != "a" {
 			t.Errorf("is at %q", got)
 		}
-		if take(t, b, "x", "one") != 0 || take(t, b, "y", "two") != 0 || b.Where(t.Context(), "x") != "a" {
+		if take(t, b, "x", "one") != 0 || take(t, b, "y", "two") != 0 || b.FindOwner(t.Context(), "x") != "a" {
 			t.Error("taken, though it was not wanted or is not there")
 		}
-		if got := take(t, b, "x", "two"); got != 2 || b.Where(t.Context(), "x") != "b" {
-			t.Errorf("taken as generation %d, is at %q", got, b.Where(t.Context(), "x"))
+		if got := take(t, b, "x", "two"); got != 2 || b.FindOwner(t.Context(), "x") != "b" {
+			t.Errorf("taken as generation %d, is at %q", got, b.FindOwner(t.Context(), "x"))
 		}
 		if time.Sleep(300 * time.Millisecond); !lost.Load() {
 			t.Error("the gateway before has not noticed")
 		}
-		r.Save(&talk{Head: fleet.Head{Node: "a"}, Said: "three"})
+		r.QueueSnapshot(&talk{SnapshotHeader: fleet.SnapshotHeader{Node: "a"}, Said: "three"})
 		r.End(nil)
 		time.Sleep(10 * time.Second)
 		if got := take(t, a, "x", "two"); got != 3 {
@@ -97,8 +97,8 @@ func TestEnd(t *testing.T) {
 		shared := &failing{Store: store.NewMemory()}
 		a, _ := gateway(t, shared, "a")
 		b, _ := gateway(t, shared, "b")
-		r := a.Record("x", 1, func() {})
-		r.Save(&talk{Head: fleet.Head{Node: "a"}})
+		r := a.AddEntry("x", 1, func() {})
+		r.QueueSnapshot(&talk{SnapshotHeader: fleet.SnapshotHeader{Node: "a"}})
 		synctest.Wait()
 		shared.down.Store(true)
 		r.End(nil)
@@ -133,9 +133,9 @@ func TestOthers(t *testing.T) {
 		shared := store.NewMemory()
 		a, quota := gateway(t, shared, "a")
 		b, theirs := gateway(t, shared, "b")
-		r := a.Record("x", 1, func() {})
+		r := a.AddEntry("x", 1, func() {})
 		time.Sleep(6 * time.Second) // both have looked since both were there
-		if list, err := b.Others(t.Context()); err != nil || len(list) != 1 || list["a"] != 1 || a.Alone() || b.Alone() {
+		if list, err := b.OtherGateways(t.Context()); err != nil || len(list) != 1 || list["a"] != 1 || a.IsAlone() || b.IsAlone() {
 			t.Errorf("knows of %v, %v", list, err)
 		}
 		quota.refused.Store(int64(20 * time.Second))
@@ -143,10 +143,10 @@ func TestOthers(t *testing.T) {
 		if left := time.Duration(theirs.learned.Load()); left != 20*time.Second || quota.learned.Load() != 0 {
 			t.Errorf("knows that the quota is used up for %v", left)
 		}
-		a.Withdraw()
+		a.StopAccepting()
 		r.End(nil)
 		time.Sleep(11 * time.Second) // both look every 5 s, one of them first
-		if !b.Alone() {
+		if !b.IsAlone() {
 			t.Error("a gateway that leaves counts")
 		}
 	})
@@ -155,12 +155,13 @@ func TestOthers(t *testing.T) {
 // A gateway that is alone has no fleet, and everything may be asked of that.
 func TestAlone(t *testing.T) {
 	f := fleet.New(fleet.Options{})
-	r := f.Record("x", 1, nil)
-	r.Save(nil)
+	r := f.AddEntry("x", 1, nil)
+	r.QueueSnapshot(nil)
 	r.End(nil)
-	f.Withdraw()
-	others, err := f.Others(t.Context())
-	if f != nil || r != nil || !f.Alone() || f.Where(t.Context(), "x") != "" || len(others) != 0 || err != nil || take(t, f, "x", "") != 0 {
+	f.StopAccepting()
+	others, err := f.OtherGateways(t.Context())
+	if f != nil || r != nil || !f.IsAlone() || f.FindOwner(t.Context(), "x") != "" || len(others) != 0 || err != nil || take(t, f, "x",
+		"") != 0 {
 		t.Error("not alone")
 	}
 	f.Close()
