@@ -81,7 +81,7 @@ func started(t *testing.T, config string, f func(o *owner, l *bridgetest.Link)) 
 		o.loops(func() { o.keeper.Start(o.ctx, false) })
 		l := o.gemini.Next().Accept()
 		l.Handle("h")
-		o.sees("HandleChanged, Linked first fresh, CatchUp, SetUp, HandleChanged")
+		o.sees("HandleChanged, Connected first fresh, ResendPending, SetupComplete, HandleChanged")
 		f(o, l)
 	})
 }
@@ -241,9 +241,9 @@ func TestReplacement(t *testing.T) {
 					t.Error("both connections are open")
 				}
 				m.Accept()
-				want := "Unlinked, WaitOver, Linked, CatchUp"
+				want := "Disconnected, WaitOver, Connected, ResendPending"
 				if strings.HasPrefix(name, "update") {
-					want += ", Updated"
+					want += ", UpdateResult"
 				}
 				if test.busy {
 					o.loops(func() { o.busy = false })
@@ -318,9 +318,9 @@ func TestBackoff(t *testing.T) {
 func TestNoNetwork(t *testing.T) {
 	started(t, `{}`, func(o *owner, l *bridgetest.Link) {
 		o.gemini.Set(0, errors.New("no route"))
-		got := o.timed(32*time.Second, l.Cut, "Waiting", "Failed")
-		if !strings.HasPrefix(got, "1 Waiting, 3 Waiting, 5 Waiting long, 7 Waiting long, ") ||
-			!strings.HasSuffix(got, "29 Waiting long, 30 Failed used") {
+		got := o.timed(32*time.Second, l.Cut, "WaitNotice", "ConversationFailed")
+		if !strings.HasPrefix(got, "1 WaitNotice, 3 WaitNotice, 5 WaitNotice long, 7 WaitNotice long, ") ||
+			!strings.HasSuffix(got, "29 WaitNotice long, 30 ConversationFailed used") {
 			t.Errorf("got %s", got)
 		}
 	})
@@ -341,28 +341,28 @@ func TestUpdate(t *testing.T) {
 			if got := l.Said(); !strings.HasPrefix(got, "update") || !strings.Contains(got, "short") {
 				t.Errorf("came %q", got)
 			}
-		}, "Updated", "short"},
+		}, "UpdateResult", "short"},
 		"in place, refused": {inPlace, func(o *owner, l *bridgetest.Link) {
 			l.End(1007, "Request contains an invalid argument.")
 			o.gemini.Next().DialledFor("", "h").Accept()
-		}, "Updated refused, Unlinked, WaitOver, Linked, CatchUp", "long"},
+		}, "UpdateResult refused, Disconnected, WaitOver, Connected, ResendPending", "long"},
 		"in place, and the connection is lost": {inPlace, func(o *owner, l *bridgetest.Link) {
 			l.Cut()
 			o.gemini.Next().Accept()
 			time.Sleep(time.Second)
-		}, "Unlinked, WaitOver, Linked, CatchUp, Updated", "short"},
+		}, "Disconnected, WaitOver, Connected, ResendPending, UpdateResult", "short"},
 		"in place, and refused by the next connection": {inPlace, func(o *owner, l *bridgetest.Link) {
 			l.Cut()
 			o.gemini.Next().End(1007, "Request contains an invalid argument.")
 			o.gemini.Next().DialledFor("", "h").Accept()
-		}, "Unlinked, Updated refused, WaitOver, Linked, CatchUp", "long"},
+		}, "Disconnected, UpdateResult refused, WaitOver, Connected, ResendPending", "long"},
 		"two in place": {inPlace, func(o *owner, l *bridgetest.Link) {
 			o.loops(func() { o.keeper.UpdateConfig(o.ctx, o.config(`{"systemInstruction":"shorter"}`), nil) })
 			if got := l.Said(); !strings.Contains(got, `"short"`) || !strings.Contains(got, `"shorter"`) {
 				t.Errorf("at once came %q", got)
 			}
 			time.Sleep(time.Second)
-		}, "Updated, Updated", "shorter"},
+		}, "UpdateResult, UpdateResult", "shorter"},
 		"two in place, the second refused": {inPlace, func(o *owner, l *bridgetest.Link) {
 			o.loops(func() { o.keeper.UpdateConfig(o.ctx, o.config(`{"systemInstruction":"shorter"}`), nil) })
 			l.End(1007, "Request contains an invalid argument.")
@@ -372,22 +372,23 @@ func TestUpdate(t *testing.T) {
 			}
 			m.End(1007, "Request contains an invalid argument.")
 			o.gemini.Next().DialledFor("", "h").Accept()
-		}, "Unlinked, WaitOver, Linked, CatchUp, Updated, Updated refused, Unlinked, WaitOver, Linked, CatchUp", "short"},
+		}, "Disconnected, WaitOver, Connected, ResendPending, UpdateResult, UpdateResult refused, " +
+			"Disconnected, WaitOver, Connected, ResendPending", "short"},
 		"another connection": {
 			other, func(o *owner, _ *bridgetest.Link) { o.gemini.Next().DialledFor("0.5", "h").Accept() },
-			"Unlinked, WaitOver, Linked, CatchUp, Updated", "long",
+			"Disconnected, WaitOver, Connected, ResendPending, UpdateResult", "long",
 		},
 		"another connection, refused": {other, func(o *owner, _ *bridgetest.Link) {
 			o.gemini.Next().DialledFor("0.5", "h").End(1007, "Request contains an invalid argument.")
 			o.gemini.Next().DialledFor("", "h").Accept()
-		}, "Unlinked, Updated refused, WaitOver, Linked, CatchUp", "long"},
+		}, "Disconnected, UpdateResult refused, WaitOver, Connected, ResendPending", "long"},
 		"a model that is unknown": {`{"model":"gemini-9","systemInstruction":"long"}`, func(o *owner, _ *bridgetest.Link) {
 			o.gemini.Next().DialledFor("", "").End(1008, "Requested entity was not found.")
 			o.gemini.Next().DialledFor("", "h").Accept()
-		}, "Unlinked, Updated refused, WaitOver, Linked, CatchUp", "long"},
+		}, "Disconnected, UpdateResult refused, WaitOver, Connected, ResendPending", "long"},
 		"another model": {`{"model":"gemini-3.1-flash-live-preview","systemInstruction":"long"}`, func(o *owner, _ *bridgetest.Link) {
 			o.gemini.Next().DialledFor("", "").Accept()
-		}, "Unlinked, WaitOver, HandleChanged, Linked fresh another model, CatchUp, Updated", "long"},
+		}, "Disconnected, WaitOver, HandleChanged, Connected fresh another model, ResendPending, UpdateResult", "long"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			started(t, `{"systemInstruction":"long"}`, func(o *owner, l *bridgetest.Link) {
