@@ -1,5 +1,5 @@
-// Package agents reads who answers. An agent is a file of the operator's folder: front matter in YAML, and behind it the prompt in
-// Markdown, as it is. docs/agents.md describes it.
+// Package agents reads agents: files in the operator's folder, with YAML front matter followed by the prompt in Markdown.
+// docs/agents.md describes the format.
 package agents
 
 import (
@@ -18,30 +18,30 @@ import (
 	"voxgate/tools"
 )
 
-// Agent is one file, or one in full in a grant or a webhook's answer. A field that is left out has the gateway's default.
+// Agent is one agent, from a file or given in full in a grant or a webhook's answer. A missing field means the gateway's default.
 type Agent struct {
-	Name string `json:"-"` // of its file; empty: it has none
+	Name string `json:"-"` // from the file name; empty without a file
 
-	known []string // the operator's tools, if all of them are known
+	known []string // names of the operator's tools; nil if not all of them are known
 
 	Prompt     string          `json:"prompt,omitzero"`
 	Voice      string          `json:"voice,omitzero"`
 	Language   string          `json:"language,omitzero"`
 	Model      string          `json:"model,omitzero"`
-	Greeting   *string         `json:"greeting,omitzero"`   // the instruction by which it begins; "": the caller begins
-	Tools      []string        `json:"tools,omitzero"`      // patterns of the operator's tools that it uses; nil: all that are granted
-	Numbers    []string        `json:"numbers,omitzero"`    // patterns of what was called, by telephone
-	Doors      []string        `json:"doors,omitzero"`      // from which it can be reached; none: every one
+	Greeting   *string         `json:"greeting,omitzero"`   // instruction to start the conversation with; "": the caller speaks first
+	Tools      []string        `json:"tools,omitzero"`      // patterns of the operator's tools it may use; nil: all that are granted
+	Numbers    []string        `json:"numbers,omitzero"`    // patterns of called phone numbers
+	Doors      []string        `json:"doors,omitzero"`      // protocols it can be reached by; nil: all
 	Limits     limits          `json:"limits,omitzero"`     // of a conversation
 	Thinking   json.RawMessage `json:"thinking,omitzero"`   // a level, or a budget in tokens
-	Config     json.RawMessage `json:"config,omitzero"`     // a LiveConfig, for what the fields above do not say
-	Silence    *silence        `json:"silence,omitzero"`    // what is done when the person says nothing; nil: nothing
-	Waiting    *waiting        `json:"waiting,omitzero"`    // what the person hears while a tool takes long; nil: nothing
-	Outcome    json.RawMessage `json:"outcome,omitzero"`    // JSON Schema of what a model writes about a conversation that is over
-	Record     *bool           `json:"record,omitzero"`     // the conversation is recorded
-	Keys       int             `json:"keys,omitzero"`       // how many keys of a telephone reach the model at once; 0: after a pause
-	Collect    []string        `json:"collect,omitzero"`    // names of what callers enter by keys and the model must not know
-	Attributes []string        `json:"attributes,omitzero"` // patterns of what the model gets of that which comes with a call
+	Config     json.RawMessage `json:"config,omitzero"`     // a LiveConfig for everything else
+	Silence    *silence        `json:"silence,omitzero"`    // reaction to a silent caller; nil: none
+	Waiting    *waiting        `json:"waiting,omitzero"`    // what the caller hears during a slow tool call; nil: nothing
+	Outcome    json.RawMessage `json:"outcome,omitzero"`    // JSON Schema of the summary written after a conversation
+	Record     *bool           `json:"record,omitzero"`     // whether to record the conversation
+	Keys       int             `json:"keys,omitzero"`       // number of phone keys sent to the model at once; 0: after a pause
+	Collect    []string        `json:"collect,omitzero"`    // names of values that callers enter by keys and the model must not see
+	Attributes []string        `json:"attributes,omitzero"` // patterns of the call attributes sent to the model
 }
 
 type limits struct {
@@ -49,38 +49,38 @@ type limits struct {
 	Dollars float64 `json:"dollars,omitzero"` // US; 0: no limit
 }
 
-// MaxKeys is how many keys of a telephone are one number.
+// MaxKeys is the maximum length of a number entered by phone keys.
 const MaxKeys = 64
 
-// mostLimit bounds limits: two years in minutes, and what can be counted.
+// maxLimit bounds the limits: two years in minutes.
 const mostLimit = 1_000_000
 
-// silence is that of a LiveConfig.
+// silence is the field of the same name in a LiveConfig.
 type silence struct {
 	After string `json:"after"`          // "8s"
-	Say   string `json:"say,omitzero"`   // the instruction by which the model asks
-	Times *int   `json:"times,omitzero"` // before it says goodbye; 0: for ever
+	Say   string `json:"say,omitzero"`   // instruction by which the model asks
+	Times *int   `json:"times,omitzero"` // before it says goodbye; 0: no limit
 }
 
-// waiting is that of a LiveConfig.
+// waiting is the field of the same name in a LiveConfig.
 type waiting struct {
-	Sound *bool  `json:"sound,omitzero"` // a soft tone; nil: yes
-	Say   string `json:"say,omitzero"`   // the instruction by which the model speaks, where it can
+	Sound *bool  `json:"sound,omitzero"` // a soft tone; nil: true
+	Say   string `json:"say,omitzero"`   // instruction by which the model speaks, if it can
 }
 
-// doors are those by which an agent can be reached, as grants name them.
+// protocols are those by which an agent can be reached, as grants name them.
 var doors = []string{"web", "live", "openai", "rtvi", "whip", "sip", "telephony"}
 
-// levels are how much a model may think.
+// thinkingLevels are the values of the Thinking field.
 var levels = []string{"minimal", "low", "medium", "high"}
 
-// farewell is the instruction for an agent whose conversation has lasted as long as it may.
+// farewell is the instruction to an agent when the time limit is reached.
 const farewell = "The time for this conversation is over. " +
 	"Say goodbye in one short sentence, in the language that you have spoken so far."
 
-// mistake is what is wrong with a field.
+// fieldError is an invalid field.
 type mistake struct {
-	field string // "limits.minutes"; empty: of the whole
+	field string // "limits.minutes"; empty for the whole agent
 	err   error
 }
 
@@ -93,7 +93,7 @@ func wrong(field, format string, args ...any) error {
 
 var unknownField = regexp.MustCompile(`^json: unknown field "(.*)"$`)
 
-// read reads an agent's fields, and refuses those that there are not.
+// parseFields parses an agent's fields in JSON. Unknown fields are errors.
 func (a *Agent) read(fields []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(fields))
 	dec.DisallowUnknownFields()
@@ -106,12 +106,12 @@ func (a *Agent) read(fields []byte) error {
 		return &mistake{kind.Field, wrongKind(kind)}
 	}
 	if m := unknownField.FindStringSubmatch(err.Error()); m != nil {
-		return wrong(m[1], "there is no such field")
+		return wrong(m[1], "unknown field")
 	}
 	return &mistake{"", tools.ExplainJSON(err, "")}
 }
 
-// wrongKind says what kind of value a field must have, and what it has.
+// typeError describes the expected and the found type of a field.
 func wrongKind(err *json.UnmarshalTypeError) error {
 	expected := "named fields"
 	switch err.Type.Kind() {
@@ -125,7 +125,7 @@ func wrongKind(err *json.UnmarshalTypeError) error {
 		expected = "a list, as [a, b]"
 	}
 	found, hint := err.Value, ""
-	switch kind, _, _ := strings.Cut(err.Value, " "); kind { // a number has its digits behind it
+	switch kind, _, _ := strings.Cut(err.Value, " "); kind { // a number is followed by its digits
 	case "string":
 		found = "text"
 	case "bool":
@@ -152,26 +152,26 @@ func (a *Agent) check() error {
 		}
 	}
 	if i := slices.IndexFunc(a.Tools, func(tool string) bool { return a.known != nil && !hasAny(a.known, tool) }); i >= 0 {
-		return wrong(fmt.Sprintf("tools[%d]", i), "there is no tool %q in the file of tools", a.Tools[i])
+		return wrong(fmt.Sprintf("tools[%d]", i), "unknown tool %q: not in the tools file", a.Tools[i])
 	}
 	for _, pattern := range a.Doors {
 		if !slices.ContainsFunc(doors, func(door string) bool { return bridge.Matches([]string{pattern}, door) }) {
-			return wrong("doors", "%q is none of %s", pattern, strings.Join(doors, ", "))
+			return wrong("doors", "%q is not one of %s", pattern, strings.Join(doors, ", "))
 		}
 	}
 	for name, limit := range map[string]float64{"minutes": a.Limits.Minutes, "dollars": a.Limits.Dollars} {
 		switch {
 		case limit < 0:
-			return wrong("limits."+name, "%v is less than nothing", limit)
+			return wrong("limits."+name, "must not be negative")
 		case limit > mostLimit:
-			return wrong("limits."+name, "%v is more than %d", limit, mostLimit)
+			return wrong("limits."+name, "%v is above the maximum of %d", limit, mostLimit)
 		}
 	}
 	if a.Keys < 0 || a.Keys > MaxKeys {
-		return wrong("keys", "%d is not within 0 to %d", a.Keys, MaxKeys)
+		return wrong("keys", "must be 0 to %d, not %d", MaxKeys, a.Keys)
 	}
 	if len(a.Numbers) > 0 && len(a.variables()) > 0 {
-		return wrong("numbers", "a caller says nothing of {{%s}}, which is in the prompt", a.variables()[0])
+		return wrong("numbers", "phone callers give no value for {{%s}} of the prompt", a.variables()[0])
 	}
 	if _, err := a.thinks(); err != nil {
 		return err
@@ -200,17 +200,17 @@ func (a *Agent) check() error {
 	return nil
 }
 
-// CheckPatterns says which pattern of a field is none: as [path.Match] has them.
+// CheckPatterns returns an error if a pattern of a field is invalid: see [path.Match].
 func CheckPatterns(field string, patterns []string) error {
 	for i, p := range patterns {
 		if _, err := path.Match(p, ""); err != nil || p == "" {
-			return wrong(fmt.Sprintf("%s[%d]", field, i), "%q is no pattern", p)
+			return wrong(fmt.Sprintf("%s[%d]", field, i), "%q is not a valid pattern", p)
 		}
 	}
 	return nil
 }
 
-// thinks is what a config has for the agent's thinking; nil: nothing.
+// thinkingConfig returns the thinkingConfig of a LiveConfig, or nil.
 func (a *Agent) thinks() (config map[string]any, err error) {
 	var level string
 	var budget int
@@ -222,10 +222,10 @@ func (a *Agent) thinks() (config map[string]any, err error) {
 	case json.Unmarshal(a.Thinking, &budget) == nil && budget >= -1:
 		return map[string]any{"thinkingBudget": budget}, nil
 	}
-	return nil, wrong("thinking", "%s is none of %s, and no number of tokens", a.Thinking, strings.Join(levels, ", "))
+	return nil, wrong("thinking", "%s is neither one of %s nor a number of tokens", a.Thinking, strings.Join(levels, ", "))
 }
 
-// Layer is what the model is set up with for it.
+// SessionAgent returns the configuration of the model for this agent.
 func (a *Agent) Layer() bridge.Agent {
 	said := map[string]any{}
 	if thinking, _ := a.thinks(); thinking != nil {
@@ -244,8 +244,8 @@ func (a *Agent) Layer() bridge.Agent {
 	if len(own) > 0 {
 		said["voxgate"] = own
 	}
-	fields, _ := json.Marshal(said) // texts and numbers can be written
-	prompt, plan, _ := a.steps()    // which were checked
+	fields, _ := json.Marshal(said) // texts and numbers always marshal
+	prompt, plan, _ := a.steps()    // checked when parsed
 	layer := bridge.Agent{
 		Prompt: prompt, Steps: plan, Voice: a.Voice, Language: a.Language, Model: a.Model, Config: a.Config, Tools: a.Tools, Outcome: a.Outcome,
 		Longest: time.Duration(a.Limits.Minutes * float64(time.Minute)), Dollars: a.Limits.Dollars,
@@ -256,14 +256,14 @@ func (a *Agent) Layer() bridge.Agent {
 	return layer
 }
 
-// Put sets the agent of a conversation. The caller's configuration overrides it, field by field.
+// ApplyTo sets the agent of a conversation. The caller's configuration overrides it, field by field.
 func (a *Agent) Put(o *bridge.Open) {
 	o.Agent, o.Origin.Agent = a.Layer(), a.Name
 	a.manners(o)
 }
 
-// Fix sets the agent that the operator's backend wants: neither the caller nor a grant can change what it says. One with a name replaces
-// the agent that answered; one without a name overrides only the fields that it has.
+// ApplyLocked sets the agent chosen by the operator's backend: neither the caller nor a grant can override its fields. An agent
+// with a name replaces the agent that answered; one without overrides only the fields that it sets.
 func (a *Agent) Fix(o *bridge.Open) {
 	if a.Name != "" {
 		o.Agent, o.Locked, o.Named, o.Origin.Agent = bridge.Agent{}, false, true, a.Name
@@ -272,7 +272,7 @@ func (a *Agent) Fix(o *bridge.Open) {
 	a.manners(o)
 }
 
-// manners are how it begins and ends.
+// applyGreeting sets how the conversation begins and ends.
 func (a *Agent) manners(o *bridge.Open) {
 	o.Farewell = farewell
 	if a.Greeting != nil {
@@ -284,7 +284,7 @@ func (a *Agent) serves(door string) bool { return len(a.Doors) == 0 || bridge.Ma
 
 var variable = regexp.MustCompile(`\{\{ *([A-Za-z_][A-Za-z0-9_]*) *\}\}`)
 
-// variables are those that the prompt and the greeting have a place for.
+// variableNames returns the {{variables}} of the prompt and the greeting.
 func (a *Agent) variables() (names []string) {
 	text := a.Prompt
 	if a.Greeting != nil {
@@ -296,10 +296,11 @@ func (a *Agent) variables() (names []string) {
 	return names
 }
 
-// maxValue bounds a variable's value, in bytes: enough for an address, and less than a prompt of its own.
+// maxValue bounds the value of a variable, in bytes: enough for an address, but not for a prompt.
 const maxValue = 1000
 
-// With returns the agent with values in place of its {{variables}}. They are quoted, so that the model takes them for data.
+// WithVariables returns the agent with values in place of its {{variables}}. They are quoted, so that the model treats them as
+// data.
 func (a *Agent) With(values map[string]string) (*Agent, error) {
 	names := a.variables()
 	for name, value := range values {
@@ -307,7 +308,7 @@ func (a *Agent) With(values map[string]string) (*Agent, error) {
 		case !slices.Contains(names, name):
 			return nil, wrong("variables."+name, "the prompt has no {{%s}}", name)
 		case len(value) > maxValue:
-			return nil, wrong("variables."+name, "has %d bytes; %d are the most", len(value), maxValue)
+			return nil, wrong("variables."+name, "has %d bytes, maximum %d", len(value), maxValue)
 		}
 	}
 	for _, name := range names {
@@ -317,7 +318,7 @@ func (a *Agent) With(values map[string]string) (*Agent, error) {
 	}
 	fill := func(text string) string {
 		return variable.ReplaceAllStringFunc(text, func(m string) string {
-			quoted, _ := json.Marshal(tools.Cut(strings.ToValidUTF8(values[strings.Trim(m, "{ }")], ""), maxValue)) // a text can be written
+			quoted, _ := json.Marshal(tools.Cut(strings.ToValidUTF8(values[strings.Trim(m, "{ }")], ""), maxValue)) // strings always marshal
 			return string(quoted)
 		})
 	}
@@ -327,16 +328,16 @@ func (a *Agent) With(values map[string]string) (*Agent, error) {
 		greeting := fill(*a.Greeting)
 		filled.Greeting = &greeting
 	}
-	if _, _, err := filled.steps(); err != nil { // a value stands among the fields of a step
+	if _, _, err := filled.steps(); err != nil { // a value is part of a step's fields
 		return nil, &mistake{"variables", err}
 	}
 	return &filled, nil
 }
 
-// Choice is who answers, where a grant, a webhook or a request says so: an agent by the name of its file, or one in full.
+// Choice selects an agent, in a grant, webhook answer or request: by name, or given in full.
 type Choice struct {
 	Name  string
-	Agent *Agent // nil: the one of the name
+	Agent *Agent // nil if selected by name
 }
 
 // UnmarshalJSON implements [json.Unmarshaler].

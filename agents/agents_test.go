@@ -124,10 +124,10 @@ Book it: now.
 // What is wrong is said with the file and the line. All files' mistakes are.
 func TestMistakes(t *testing.T) {
 	for text, want := range map[string]string{
-		"---\nvoice: Kore\nvoize: x\n---":                  ":3: voize: there is no such field",
-		"---\nlimits:\n  minutes: 1\n  euros: 2\n---":      ":4: euros: there is no such field",
-		"---\nlimits: {dollars: -1}\n---":                  ":2: limits.dollars: -1 is less than nothing",
-		"---\nsteps: 1\n---":                               ":2: steps: there is no such field",
+		"---\nvoice: Kore\nvoize: x\n---":                  ":3: voize: unknown field",
+		"---\nlimits:\n  minutes: 1\n  euros: 2\n---":      ":4: euros: unknown field",
+		"---\nlimits: {dollars: -1}\n---":                  ":2: limits.dollars: must not be negative",
+		"---\nsteps: 1\n---":                               ":2: steps: unknown field",
 		"Hi.\n## Step: a\nnext: b":                         `:3: step "a": unknown step "b"; the steps are a`,
 		"## Step: a\n\nask:\n  name: txt":                  `:3: step "a": name: unknown type "txt": use text, number`,
 		"## Step: a\nask:\n  name: text\n  Guests: number": `:2: step "a": Guests: a field name has only a-z`,
@@ -136,46 +136,46 @@ func TestMistakes(t *testing.T) {
 			`"16 lun" is not a range such as 1 to 4, nor a check (iban, luhn`,
 		"## Step: a\nask:\n  room: choice single":     `:2: step "a": room: "single" is not a choice`,
 		"## Step: a\nask:\n  name:":                   `:2: step "a": name: type missing`,
-		"## Step: a\nask: [name]":                     `:2: step "a": ask: its fields stand below it`,
-		"## Step: a\ntool: find_room":                 `:2: step "a": tool: there is no such field in a step`,
+		"## Step: a\nask: [name]":                     `:2: step "a": ask: must be a list of name: type`,
+		"## Step: a\ntool: find_room":                 `:2: step "a": tool: unknown field of a step`,
 		"## Step: a\nnext: [a\n\nBye.":                ":2: step \"a\": ",
 		"## Step: a\nnext: b\n## Step: b\n## Step: a": `:4: step "a": duplicate step "a"`,
 		"## Step:": `:1: step "": a step needs a name`,
 
 		"---\nvoice: Kore\n---\n\nHi.\n\n## Step: a\nnext: a\n\nBye.\n## step:  b\n\nBye.": `:11: step "b": no step leads to "b"`,
 
-		"---\ntools: [find_*]\n---\n## Step: a\ntools: [find_room, book_room]": `:5: step "a": "book_room" is none of the agent's tools`,
+		"---\ntools: [find_*]\n---\n## Step: a\ntools: [find_room, book_room]": `:5: step "a": "book_room" is not one of the agent's tools`,
 
 		"---\nvoice: Kore\n\nlimits: {minutes: many}\n---":      ":4: limits.minutes: must be a number, not text",
-		"---\nlimits: {minutes: 2e8}\n---":                      ":2: limits.minutes: 2e+08 is more than 1000000",
-		"---\nlimits: {minutes: -1}\n---":                       ":2: limits.minutes: -1 is less than nothing",
+		"---\nlimits: {minutes: 2e8}\n---":                      ":2: limits.minutes: 2e+08 is above the maximum of 1000000",
+		"---\nlimits: {minutes: -1}\n---":                       ":2: limits.minutes: must not be negative",
 		"---\nnumbers: [+49301]\n---":                           ":2: numbers: must be text, not a number; put digits in quotes",
 		"---\nvoice: [a]\n---":                                  ":2: voice: must be text, not a list",
 		"---\n\ntools: find_room\n---":                          ":3: tools: must be a list, as [a, b], not text",
-		"---\ntools:\n  - a\n  - '['\n---":                      `:2: tools[1]: "[" is no pattern`,
+		"---\ntools:\n  - a\n  - '['\n---":                      `:2: tools[1]: "[" is not a valid pattern`,
 		"---\noutcome: {type: 7}\n---":                          ":2: outcome: ",
 		"---\noutcome: [a]\n---":                                ":2: outcome: ",
-		"---\nkeys: 65\n---":                                    ":2: keys: 65 is not within 0 to 64",
-		"---\nkeys: -1\n---":                                    ":2: keys: -1 is not within 0 to 64",
+		"---\nkeys: 65\n---":                                    ":2: keys: must be 0 to 64",
+		"---\nkeys: -1\n---":                                    ":2: keys: must be 0 to 64",
 		"---\nkeys: one\n---":                                   ":2: keys: must be a number, not text",
-		"---\ndoors: [sipp]\n---":                               `:2: doors: "sipp" is none of web, live`,
-		"---\nthinking: very\n---":                              `:2: thinking: "very" is none of minimal`,
+		"---\ndoors: [sipp]\n---":                               `:2: doors: "sipp" is not one of web, live`,
+		"---\nthinking: very\n---":                              `:2: thinking: "very" is neither one of minimal`,
 		"---\nvoice: Kore\nconfig:\n  generationConfig: 7\n---": ":3: config: config.generationConfig",
 		"---\nvoice: Kore\nsilence: {after: 1s}\n---":           ":3: silence: config.voxgate.silence.after must be between",
 		"---\nwaiting: {sound: loud}\n---":                      ":2: waiting.sound: must be true or false, not text",
-		"---\nsilence: {after: 8s, often: 3}\n---":              ":2: often: there is no such field",
-		"---\nprompt: x\n---":                                   ":2: prompt: stands behind the front matter",
-		"---\nnumbers: ['1']\n---\nGreet {{guest}}.":            ":2: numbers: a caller says nothing of {{guest}}",
+		"---\nsilence: {after: 8s, often: 3}\n---":              ":2: often: unknown field",
+		"---\nprompt: x\n---":                                   ":2: prompt: must follow the front matter",
+		"---\nnumbers: ['1']\n---\nGreet {{guest}}.":            ":2: numbers: phone callers give no value for {{guest}}",
 		"---\nvoice: Kore\n  language: de\n---":                 ":3: ",
 		"---\nvoice: Kore\nvoice: Puck\n---":                    ":3: mapping key \"voice\" already defined",
-		"---\nvoice: Kore\n":                                    ":1: the front matter has no end",
+		"---\nvoice: Kore\n":                                    ":1: the front matter does not end",
 		"---\n- a\n---":                                         ":2: ",
 		"---\nrecord: 'yes'\n---":                               ":2: record: must be true or false, not text",
 		"---\nlimits: 5\n---":                                   ":2: limits: must be named fields, not a number",
-		"## Step: a\nask:\n  name: text\nAsk for the name.":     `step "a": could not find expected ':'; an empty line must divide`,
-		"### Step: a\nBye.":                                     `:1: the heading of a step is written "## Step: NAME"`,
-		"Hi.\n##step : a\nBye.":                                 `:2: the heading of a step is written "## Step: NAME"`,
-		strings.Repeat("x", 300<<10):                            " bytes are more than ",
+		"## Step: a\nask:\n  name: text\nAsk for the name.":     `step "a": could not find expected ':'; an empty line must separate`,
+		"### Step: a\nBye.":                                     `:1: a step heading must be written "## Step: NAME"`,
+		"Hi.\n##step : a\nBye.":                                 `:2: a step heading must be written "## Step: NAME"`,
+		strings.Repeat("x", 300<<10):                            " bytes, maximum ",
 	} {
 		folder := t.TempDir()
 		write(t, folder, "desk.md", text)
@@ -189,7 +189,7 @@ func TestMistakes(t *testing.T) {
 	write(t, folder, "gemini-3.md", "")
 	write(t, folder, "a.md", "---\nx: 1\n---")
 	_, err := agents.Open(folder, slog.New(slog.DiscardHandler))
-	for _, want := range []string{"Desk.md: an agent's name", "gemini-3.md: an agent's name", "a.md:2: x"} {
+	for _, want := range []string{"Desk.md: invalid agent name", "gemini-3.md: invalid agent name", "a.md:2: x"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
@@ -219,7 +219,7 @@ func TestFrontMatter(t *testing.T) {
 		"the end is the file's":            {"---\n" + fields + "---", ""},
 		"a mistake behind empty lines":     {"\n\n---\n" + fields + "voize: x\n---\n" + prompt, ":6: voize"},
 		"a mistake in the prompt, counted": {"\n---\n" + fields + "---\n\nHi.\n## Step: a\nnext: b", `:9: step "a"`},
-		"no end":                           {"\n---\n" + fields + prompt, ":2: the front matter has no end"},
+		"no end":                           {"\n---\n" + fields + prompt, ":2: the front matter does not end"},
 		"UTF-16":                           {string(utf16), "UTF-16"},
 		"latin-1":                          {"---\n" + fields + "---\nGr\xfc\xdf Gott.", "not UTF-8"},
 		"four dashes":                      {"----\n" + fields + "----\n" + prompt, ":1: front matter begins"},
@@ -349,7 +349,7 @@ func TestVariables(t *testing.T) {
 func TestChoices(t *testing.T) {
 	for text, want := range map[string]string{
 		`"desk"`: `"desk"`, `{"prompt":"Be brief.","tools":[],"greeting":""}`: `{"prompt":"Be brief.","greeting":"","tools":[]}`,
-		`{"promt":""}`: "agent.promt: there is no such field", `7`: "agent.", `{"limits":{"minutes":-1}}`: "agent.limits.minutes: -1",
+		`{"promt":""}`: "agent.promt: unknown field", `7`: "agent.", `{"limits":{"minutes":-1}}`: "agent.limits.minutes: must not be negative",
 	} {
 		var c agents.Choice
 		got := ""

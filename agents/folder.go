@@ -26,31 +26,31 @@ import (
 	"voxgate/reread"
 )
 
-// extension ends the names of agents' files.
+// extension is the extension of agent files.
 const extension = ".md"
 
-// maxFile bounds a file, in bytes: a prompt of that length is longer than what a Live session keeps.
+// maxFile bounds a file, in bytes: a longer prompt exceeds the context of a Live session.
 const maxFile = 256 << 10
 
-// Folder is the operator's agents, as they are now. A nil one has none. Its methods may be called by any goroutine.
+// Folder is the operator's current agents. A nil Folder has none. Its methods may be called from any goroutine.
 type Folder struct {
 	path  string
 	log   *slog.Logger
 	watch *reread.Watch
 
 	mu    sync.Mutex
-	list  []*Agent // by their names
-	state []File   // as they were read last
+	list  []*Agent // sorted by name
+	state []File   // as of the last reload
 	wants []func(*Agent) error
 }
 
-// File is an agent's file, as it was read last.
+// File is the state of an agent's file as of the last reload.
 type File struct {
 	Name string // of the agent
-	Err  error  // what is wrong, with file and line; the agent before it goes on, if there was one
+	Err  error  // why it is invalid, with file and line; a previous version of the agent stays in use
 }
 
-// Open reads a folder. Its errors are those of all files, each with its name and line.
+// Open reads a folder. The error joins those of all files, each with its name and line.
 func Open(path string, log *slog.Logger) (*Folder, error) {
 	f := &Folder{path: path, log: log}
 	files, err := f.files()
@@ -61,7 +61,7 @@ func Open(path string, log *slog.Logger) (*Folder, error) {
 	return f, f.read(files)
 }
 
-// New returns agents that are in no folder, in the order in which they were given.
+// New returns the given agents, in order, without a folder.
 func New(list ...*Agent) *Folder { return &Folder{list: list} }
 
 func (f *Folder) files() ([]string, error) {
@@ -77,7 +77,7 @@ func (f *Folder) files() ([]string, error) {
 	return files, nil
 }
 
-// read reads the files. A file that is wrong leaves the agent as it was before.
+// readAll reads the files. If a file is invalid, the previous version of its agent stays.
 func (f *Folder) read(files []string) error {
 	var list []*Agent
 	var state []File
@@ -103,7 +103,7 @@ func (f *Folder) read(files []string) error {
 	return errors.Join(errs...)
 }
 
-// all are the agents. It reads the files again if they have changed; one caller a second waits for that.
+// current returns the agents. It reloads changed files; at most one caller per second waits for that.
 func (f *Folder) all() []*Agent {
 	if f == nil {
 		return nil
@@ -115,9 +115,9 @@ func (f *Folder) all() []*Agent {
 			err = f.read(files)
 		}
 		if err != nil {
-			f.log.Error("agents were changed and cannot be used; those before them go on", "err", err)
+			f.log.Error("changed agents are invalid, keeping the previous ones", "err", err)
 		} else {
-			f.log.Info("agents were read again", "folder", f.path, "agents", len(files))
+			f.log.Info("agents reloaded", "folder", f.path, "agents", len(files))
 		}
 	}
 	f.mu.Lock()
@@ -125,7 +125,7 @@ func (f *Folder) all() []*Agent {
 	return f.list
 }
 
-// Files are the agents' files, those that are wrong among them.
+// Files returns the state of all agent files, including invalid ones.
 func (f *Folder) Files() []File {
 	if f == nil {
 		return nil
@@ -144,8 +144,8 @@ func (f *Folder) Names() (names []string) {
 	return names
 }
 
-// Require has the agents that a door's telephones can reach pass a check, now and whenever they are read again. Its errors name their
-// files.
+// AddCheck adds a check of all agents that can be reached by phone over a protocol. It runs now and on every reload. Its errors
+// name the file.
 func (f *Folder) Require(door string, check func(*Agent) error) error {
 	if f == nil {
 		return nil
@@ -166,7 +166,7 @@ func (f *Folder) Require(door string, check func(*Agent) error) error {
 	return errors.Join(errs...)
 }
 
-// required says what is wrong with an agent, by the checks of [Folder.Require].
+// runChecks runs the checks of [Folder.AddCheck] on an agent.
 func (f *Folder) required(a *Agent) error {
 	f.mu.Lock()
 	wants := f.wants
@@ -179,10 +179,10 @@ func (f *Folder) required(a *Agent) error {
 	return nil
 }
 
-// telephoneTools are those that telephone calls bring along (package phone), besides the operator's.
+// telephoneTools are the tools of phone calls (package phone), in addition to the operator's.
 var telephoneTools = []string{"collect_digits", "end_call", "send_dtmf", "transfer_call"}
 
-// CheckTools returns an error for each agent that names a tool that is neither known, the names of the operator's, nor a telephone's.
+// CheckTools returns an error for each agent with a tool that is neither in known, the operator's tools, nor a phone tool.
 func (f *Folder) CheckTools(known []string) error {
 	if f == nil {
 		return nil
@@ -207,7 +207,7 @@ func (f *Folder) named(name string) *Agent {
 	return nil
 }
 
-// Find is the agent of a name for a door; nil: there is none.
+// Find returns the agent with a name if a protocol can reach it, or nil.
 func (f *Folder) Find(name, door string) *Agent {
 	for _, a := range f.all() {
 		if a.Name == name && a.serves(door) {
@@ -217,7 +217,7 @@ func (f *Folder) Find(name, door string) *Agent {
 	return nil
 }
 
-// Telephones are the agents of a door that have numbers.
+// PhoneAgents returns the agents of a protocol that have numbers.
 func (f *Folder) Telephones(door string) (list []*Agent) {
 	for _, a := range f.all() {
 		if len(a.Numbers) > 0 && a.serves(door) {
@@ -227,9 +227,10 @@ func (f *Folder) Telephones(door string) (list []*Agent) {
 	return list
 }
 
-// Choose sets the agent that answers: the one that the client has named in Origin.Agent, unless the grant names another. The client cannot
-// change an agent that comes from the grant. Without a name, and without agents in the grant, nothing changes. When a conversation is
-// resumed, an unknown name is an error only if there is nothing to resume. The values fill the variables of the prompt.
+// Select sets the agent that answers: the one that the client names in Origin.Agent, unless the grant names another. The client
+// cannot change an agent that comes from the grant. Without a name and without agents in the grant, nothing changes. When a
+// conversation is resumed, an unknown name is an error only if there is nothing to resume. The values fill the variables of the
+// prompt.
 func (f *Folder) Choose(o *bridge.Open, values map[string]string) error {
 	a, granted, err := f.chosen(o, values)
 	switch {
@@ -266,13 +267,13 @@ func (f *Folder) chosen(o *bridge.Open, values map[string]string) (a *Agent, gra
 		return nil, granted, Unknown(name)
 	}
 	if a, err = a.With(values); err != nil {
-		return nil, granted, refuse(bridge.CodeBadMessage, http.StatusBadRequest, "The agent %q cannot be reached so: %v.", name, err)
+		return nil, granted, refuse(bridge.CodeBadMessage, http.StatusBadRequest, "Agent %q: %v.", name, err)
 	}
 	return a, granted, nil
 }
 
-// Resolve returns the agent that a backend has chosen for a door, with values for its prompt. Without a choice it is an agent with all
-// defaults.
+// Resolve returns the agent that a backend has chosen for a protocol, with values for its prompt. Without a choice it returns an
+// agent with all defaults.
 func (f *Folder) Resolve(c Choice, door string, values map[string]string) (*Agent, error) {
 	a := c.Agent
 	if a == nil {
@@ -291,12 +292,12 @@ func (f *Folder) Resolve(c Choice, door string, values map[string]string) (*Agen
 	return a, nil
 }
 
-// Unknown is the error for an agent that there is not, or not at this door.
+// UnknownAgent returns the error for an agent that does not exist or cannot be reached by this protocol.
 func Unknown(name string) error {
 	return refuse(bridge.CodeBadMessage, http.StatusNotFound, "There is no agent %.64q here.", name)
 }
 
-// Field is that of the errors about who answers. Their Status is that of HTTP.
+// ErrorField is the field of all errors about the choice of agent. Their Status is an HTTP status.
 const Field = "agent"
 
 func refuse(code bridge.Code, status int, format string, args ...any) error {
@@ -305,18 +306,18 @@ func refuse(code bridge.Code, status int, format string, args ...any) error {
 
 var nameOf = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
 
-// readFile reads an agent. Its errors say where: "desk.md:4: …". Known are the operator's tools, if all of them are known.
+// readFile reads an agent. Its errors name the place: "desk.md:4: …". known lists the operator's tools if all of them are known.
 func readFile(file, name string, known []string) (*Agent, error) {
 	at := func(line int, err error) error { return fmt.Errorf("%s:%d: %w", file, line, err) }
 	if !nameOf.MatchString(name) || strings.HasPrefix(name, "gemini-") || strings.HasPrefix(name, "gpt-") {
-		return nil, fmt.Errorf("%s: an agent's name is made of a-z, 0-9, - and _, and is not that of a model", file)
+		return nil, fmt.Errorf("%s: invalid agent name: use a-z, 0-9, - and _, and no name of a model", file)
 	}
 	text, err := os.ReadFile(file)
 	switch {
 	case err != nil:
 		return nil, err
 	case len(text) > maxFile:
-		return nil, fmt.Errorf("%s: %d bytes are more than %d", file, len(text), maxFile)
+		return nil, fmt.Errorf("%s: too large: %d bytes, maximum %d", file, len(text), maxFile)
 	}
 	front, prompt, err := split(text)
 	if m, ok := errors.AsType[*misplaced](err); ok {
@@ -332,7 +333,7 @@ func readFile(file, name string, known []string) (*Agent, error) {
 	}
 	a := &Agent{Name: name, known: known}
 	if err = a.read(fields); err == nil && a.Prompt != "" {
-		err = wrong("prompt", "stands behind the front matter")
+		err = wrong("prompt", "must follow the front matter")
 	}
 	a.Prompt = strings.TrimSpace(string(prompt))
 	if err == nil {
@@ -350,9 +351,9 @@ func readFile(file, name string, known []string) (*Agent, error) {
 
 const fence = "---"
 
-// split divides a file into its front matter, in which lines have the same numbers as in the file, and the prompt. Empty lines and comments
-// may stand before the front matter, and blanks behind its dashes. A front matter that is written otherwise is an error: as a part of the
-// prompt it would be spoken to the model, and whatever it restricts would be allowed.
+// splitFrontMatter divides a file into its front matter, whose line numbers stay those of the file, and the prompt. Empty lines and
+// comments may precede the front matter, and blanks may follow its dashes. A malformed front matter is an error: as part of the
+// prompt it would be sent to the model, and its restrictions would not apply.
 func split(text []byte) (front, prompt []byte, err error) {
 	lines, err := linesOf(text)
 	if err != nil {
@@ -364,14 +365,14 @@ func split(text []byte) (front, prompt []byte, err error) {
 	}
 	length := slices.IndexFunc(lines[begin+1:], isFence)
 	if length < 0 {
-		return nil, nil, &misplaced{begin + 1, errors.New("the front matter has no end: a line of three dashes")}
+		return nil, nil, &misplaced{begin + 1, errors.New("the front matter does not end with a line of three dashes")}
 	}
 	end := begin + 1 + length
 	front = []byte(strings.Repeat("\n", begin) + fence + "\n" + strings.Join(append(lines[begin+1:end:end], ""), "\n"))
 	return front, []byte("\n" + strings.Join(lines[end+1:], "\n")), nil
 }
 
-// linesOf returns the lines of a UTF-8 text, whatever ends them.
+// splitLines returns the lines of a UTF-8 text with any line endings.
 func linesOf(text []byte) ([]string, error) {
 	if bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff")) {
 		return nil, errors.New("the file is UTF-16: save it as UTF-8")
@@ -383,7 +384,7 @@ func linesOf(text []byte) ([]string, error) {
 	return strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(text)), "\n"), nil
 }
 
-// skipComments returns the number of the first line, from 0, that is neither empty nor part of an HTML comment.
+// skipComments returns the index of the first line that is neither empty nor part of an HTML comment.
 func skipComments(lines []string) int {
 	inside := false
 	for i, line := range lines {
@@ -405,12 +406,12 @@ func skipComments(lines []string) int {
 
 func isFence(line string) bool { return strings.TrimSpace(line) == fence }
 
-// almostFence matches a line that was meant as the dashes of a front matter: too many or too few of them, dashes of a word processor, or
-// the fence of another format.
+// almostFence matches a mistyped delimiter of front matter: too many or too few dashes, dashes of a word processor, or the
+// delimiter of another format.
 var almostFence = regexp.MustCompile("^\\s*([-–—−]{1,2}|[-–—−]{4,}|[–—−]+|" +
 	"\\+{3,}|;{3,}|`{3,}\\s*(ya?ml|json|toml)?)\\s*$")
 
-// misplacedFront returns an error where a file without front matter at its start has something that looks like one.
+// misplacedFront returns an error if a file without front matter at its start contains something that looks like one.
 func misplacedFront(lines []string, begin int) error {
 	if begin < len(lines) && almostFence.MatchString(lines[begin]) {
 		err := fmt.Errorf("front matter begins and ends with a line of three dashes, not with %q", strings.TrimSpace(lines[begin]))
@@ -429,7 +430,7 @@ func misplacedFront(lines []string, begin int) error {
 	return nil
 }
 
-// isFields reports whether lines are YAML with fields of an agent and nothing else.
+// isFields reports whether lines are YAML with only fields of an agent.
 func isFields(lines []string) bool {
 	fields := map[string]any{}
 	if yaml.Unmarshal([]byte(strings.Join(lines, "\n")), &fields) != nil || len(fields) == 0 {
@@ -453,7 +454,7 @@ var fieldNames = func() (names []string) {
 	return names
 }()
 
-// fieldsOf is a front matter as JSON. Its errors are YAML's.
+// frontMatterJSON converts front matter to JSON. Its errors are YAML's.
 func fieldsOf(front []byte, document *yaml.Node) ([]byte, error) {
 	fields := map[string]any{}
 	if err := cmp.Or(yaml.Unmarshal(front, document), yaml.Unmarshal(front, &fields)); err != nil {
@@ -464,7 +465,7 @@ func fieldsOf(front []byte, document *yaml.Node) ([]byte, error) {
 
 var yamlPlace = regexp.MustCompile(`^yaml: (?:unmarshal errors:\s*)?(?:line (\d+): )?`)
 
-// lineOf is the line that an error of YAML names.
+// yamlErrorLine returns the line that a YAML error names.
 func lineOf(err error) int {
 	m := yamlPlace.FindStringSubmatch(err.Error())
 	if m == nil {
@@ -474,7 +475,7 @@ func lineOf(err error) int {
 	return max(n, 1)
 }
 
-// place is the line of the field that an error is about.
+// fieldLine returns the line of the field that an error is about.
 func place(document *yaml.Node, err error) int {
 	m := &mistake{}
 	errors.As(err, &m)
@@ -482,7 +483,7 @@ func place(document *yaml.Node, err error) int {
 	return max(1, find(document, name))
 }
 
-// find is the line of a key, wherever it stands; 0: there is none.
+// keyLine returns the line of a key at any depth, or 0.
 func find(node *yaml.Node, key string) (line int) {
 	for i, n := range node.Content {
 		if node.Kind == yaml.MappingNode && i%2 == 0 && n.Value == key {

@@ -16,13 +16,13 @@ import (
 
 var (
 	heading = regexp.MustCompile(`(?i)^## +step: *(.*?) *$`)
-	// almostHeading matches what was meant as a heading of a step, and would silently become part of the prompt.
+	// almostHeading matches a mistyped step heading, which would silently become part of the prompt.
 	almostHeading = regexp.MustCompile(`(?i)^\s*#+ *step *:`)
-	// field begins the fields of a step: what is no field is refused, and not taken for its text.
+	// fieldPattern matches the start of a step's fields. Anything else there is an error, not text of the step.
 	field = regexp.MustCompile(`^[a-z_]+:(\s|$)`)
 )
 
-// misplaced is a mistake in a prompt, with its line, from 1.
+// lineError is an error in a prompt, with its line, from 1.
 type misplaced struct {
 	line int
 	err  error
@@ -31,21 +31,21 @@ type misplaced struct {
 func (m *misplaced) Error() string { return fmt.Sprintf("line %d: %v", m.line, m.err) }
 func (m *misplaced) Unwrap() error { return m.err }
 
-// section is a step as the prompt has it.
+// section is a step as written in the prompt.
 type section struct {
 	line   int // of its heading
 	lines  []string
 	fields yaml.Node
 }
 
-// steps divides the prompt into what counts in all steps, and the steps. A mistake is a [*misplaced].
+// parseSteps divides the prompt into its general part and the steps. Errors are of type [*lineError].
 func (a *Agent) steps() (general string, plan steps.Plan, err error) {
 	var before []string
 	var sections []*section
 	for i, line := range strings.Split(a.Prompt, "\n") {
 		switch m := heading.FindStringSubmatch(line); {
 		case m == nil && almostHeading.MatchString(line):
-			return "", nil, &misplaced{i + 1, fmt.Errorf("the heading of a step is written %q", "## Step: NAME")}
+			return "", nil, &misplaced{i + 1, fmt.Errorf("a step heading must be written %q", "## Step: NAME")}
 		case m != nil:
 			sections = append(sections, &section{line: i + 1})
 			plan = append(plan, steps.Step{Name: m[1]})
@@ -68,7 +68,7 @@ func (a *Agent) steps() (general string, plan steps.Plan, err error) {
 	return strings.TrimSpace(strings.Join(before, "\n")), plan, nil
 }
 
-// read reads the fields of a step, up to the first empty line, and its text.
+// parse reads the fields of a step, up to the first empty line, and its text.
 func (s *section) read(step *steps.Step) error {
 	begin := max(0, slices.IndexFunc(s.lines, func(line string) bool { return strings.TrimSpace(line) != "" }))
 	end := begin
@@ -83,7 +83,7 @@ func (s *section) read(step *steps.Step) error {
 	}
 	text := strings.Join(s.lines[begin:end], "\n")
 	if err := yaml.Unmarshal([]byte(text), &s.fields); err != nil {
-		return at(lineOf(err), "%s; an empty line must divide the fields of a step from its text", yamlPlace.ReplaceAllString(err.Error(), ""))
+		return at(lineOf(err), "%s; an empty line must separate the fields of a step from its text", yamlPlace.ReplaceAllString(err.Error(), ""))
 	}
 	s.move(&s.fields, s.line+begin)
 	if len(s.fields.Content) == 0 {
@@ -101,7 +101,7 @@ func (s *section) read(step *steps.Step) error {
 		case "ask":
 			step.Fields, err = asked(value)
 		default:
-			err = errors.New("there is no such field in a step; an empty line divides fields and text")
+			err = errors.New("unknown field of a step; an empty line separates fields from text")
 		}
 		if err != nil {
 			return &misplaced{key.Line, fmt.Errorf("step %q: %s: %s", step.Name, key.Value, yamlPlace.ReplaceAllString(err.Error(), ""))}
@@ -110,7 +110,7 @@ func (s *section) read(step *steps.Step) error {
 	return nil
 }
 
-// decodeNames takes one name for a list of one.
+// decodeNames decodes a list of names. A single name is a list of one.
 func decodeNames(value *yaml.Node, list *[]string) error {
 	if value.Kind == yaml.ScalarNode {
 		*list = []string{value.Value}
@@ -119,22 +119,22 @@ func decodeNames(value *yaml.Node, list *[]string) error {
 	return value.Decode(list)
 }
 
-// asked are the fields of a step, in their order.
+// parseAsk returns the fields that a step asks for, in order.
 func asked(value *yaml.Node) (list []steps.Field, err error) {
 	if value.Kind != yaml.MappingNode {
-		return nil, errors.New("its fields stand below it, as name: text")
+		return nil, errors.New("must be a list of name: type, one per line")
 	}
 	for i := 0; i+1 < len(value.Content); i += 2 {
 		name, kind := value.Content[i], value.Content[i+1]
 		if kind.Kind != yaml.ScalarNode {
-			return nil, fmt.Errorf("%s: a type is a text, as number 1 to 4", name.Value)
+			return nil, fmt.Errorf("%s: the type must be text, such as number 1 to 4", name.Value)
 		}
 		list = append(list, steps.Field{Name: name.Value, Kind: kind.Value})
 	}
 	return list, nil
 }
 
-// move has a node's lines count from the beginning of the prompt.
+// shiftLines makes a node's line numbers relative to the start of the prompt.
 func (s *section) move(node *yaml.Node, by int) {
 	node.Line += by
 	for _, n := range node.Content {
@@ -142,7 +142,7 @@ func (s *section) move(node *yaml.Node, by int) {
 	}
 }
 
-// lineOf is the line of a field; without one, that of the heading.
+// keyLine returns the line of a field, or that of the heading.
 func (s *section) lineOf(key string) int {
 	if line := find(&s.fields, key); key != "" && line > 0 {
 		return line
@@ -150,22 +150,22 @@ func (s *section) lineOf(key string) int {
 	return s.line
 }
 
-// checkTools says which tool of a step the agent does not have, as far as its tools are known.
+// checkTools returns an error if a step uses a tool that the agent does not have, as far as its tools are known.
 func (a *Agent) checkTools(plan steps.Plan) *steps.PlanError {
 	for i, s := range plan {
 		for _, tool := range s.Tools {
 			switch {
 			case a.Tools != nil && !slices.Contains(a.Tools, tool) && !bridge.Matches(a.Tools, tool):
-				return &steps.PlanError{Step: i, Key: "tools", Err: fmt.Errorf("%q is none of the agent's tools", tool)}
+				return &steps.PlanError{Step: i, Key: "tools", Err: fmt.Errorf("%q is not one of the agent's tools", tool)}
 			case a.known != nil && !hasAny(a.known, tool):
-				return &steps.PlanError{Step: i, Key: "tools", Err: fmt.Errorf("there is no tool %q in the file of tools", tool)}
+				return &steps.PlanError{Step: i, Key: "tools", Err: fmt.Errorf("unknown tool %q: not in the tools file", tool)}
 			}
 		}
 	}
 	return nil
 }
 
-// hasAny reports whether one of the names has a pattern.
+// anyMatches reports whether a name matches the pattern.
 func hasAny(names []string, pattern string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return bridge.Matches([]string{pattern}, name) })
 }

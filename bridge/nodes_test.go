@@ -390,7 +390,9 @@ func (b *badStore) Get(ctx context.Context, name string) ([]byte, uint64, error)
 	return b.Store.Get(ctx, name)
 }
 
-func (b *badStore) Swap(ctx context.Context, name string, was, generation uint64, value []byte, ttl time.Duration) (uint64, error) {
+func (b *badStore) Swap(
+	ctx context.Context, name string, was, generation uint64, value []byte, ttl time.Duration,
+) (uint64, error) {
 	if err := b.wait(); err != nil {
 		return 0, err
 	}
@@ -635,7 +637,7 @@ func TestEndsBeforeItIsTold(t *testing.T) {
 }
 
 // A conversation that the backend has ended while the store does not answer does not come back: not here, and at no
-// other gateway once the store answers again.
+// other gateway once the store responds again.
 func TestEndedWhileTheStoreIsAway(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shared := store.NewMemory()
@@ -667,7 +669,9 @@ type swaps struct {
 	n atomic.Int32
 }
 
-func (s *swaps) Swap(ctx context.Context, name string, was, generation uint64, value []byte, ttl time.Duration) (uint64, error) {
+func (s *swaps) Swap(
+	ctx context.Context, name string, was, generation uint64, value []byte, ttl time.Duration,
+) (uint64, error) {
 	if value != nil {
 		s.n.Add(1)
 	}

@@ -1,6 +1,6 @@
-// Package crash keeps a panic in a goroutine of one call from ending the gateway: the panic is logged with its stack and counted, and ends
-// that call. Whatever starts a goroutine for a call runs it by [Run], or defers [Contain] in it. Goroutines that belong to no call are not
-// contained: a gateway whose common parts have failed had better be started again.
+// Package crash keeps a panic in a goroutine of one call from ending the gateway: the panic is logged with its stack and counted,
+// and ends that call. Code that starts a goroutine for a call uses [Run], or defers [Recover] in it. Goroutines that belong to no
+// call are not protected: a gateway whose shared parts have failed should restart.
 package crash
 
 import (
@@ -12,15 +12,15 @@ import (
 	"sync/atomic"
 )
 
-// Error is a panic that was contained. Its text is for clients, too: only the log has the value.
+// Error is a recovered panic. Its text is safe for clients: only the log shows the value.
 type Error struct {
-	Place string // which kind of goroutine it was, as in the metric
+	Place string // kind of goroutine, as in the metric
 	Value any
 }
 
 func (e *Error) Error() string { return "an internal error of the gateway (" + e.Place + ")" }
 
-// Places are the kinds of goroutines that a call has.
+// Places are the kinds of goroutines of a call.
 var Places = []string{
 	"session", "playout", "model connection", "model request", "tool", "recording", "caller", "request",
 	"socket reader", "socket writer", "data channel", "peer", "microphone", "camera", "rtcp",
@@ -32,14 +32,14 @@ var (
 	injected atomic.Pointer[func(place string)]
 )
 
-// Contain recovers a panic of the goroutine that defers it, logs it (to the default logger, if log is nil) and counts it. Then it calls
-// end, which may be nil, with an [*Error].
+// Recover recovers a panic of the goroutine that defers it, logs it (to the default logger, if log is nil) and counts it. Then it
+// calls end, which may be nil, with an [*Error].
 func Contain(log *slog.Logger, place string, end func(error)) {
 	v := recover()
 	if v == nil {
 		return
 	}
-	if v == http.ErrAbortHandler { // no fault: a handler ends its connection by it
+	if v == http.ErrAbortHandler { // not a fault: a handler aborts its connection with it
 		panic(v)
 	}
 	n, _ := counts.LoadOrStore(place, new(atomic.Uint64))
@@ -53,14 +53,14 @@ func Contain(log *slog.Logger, place string, end func(error)) {
 	}
 }
 
-// Run calls f, and contains its panic.
+// Run calls f and recovers its panic.
 func Run(log *slog.Logger, place string, end func(error), f func()) {
 	defer Contain(log, place, end)
 	Check(place)
 	f()
 }
 
-// Count returns how many panics were contained at a place.
+// Count returns how many panics were recovered at a place.
 func Count(place string) uint64 {
 	if n, ok := counts.Load(place); ok {
 		return n.(*atomic.Uint64).Load()
@@ -68,14 +68,14 @@ func Count(place string) uint64 {
 	return 0
 }
 
-// Check calls what a test has injected, which may panic. It stands where [Run] begins, and costs an atomic load.
+// CallInjected calls the function that a test has injected, which may panic. [Run] calls it first; it costs an atomic load.
 func Check(place string) {
 	if f := injected.Load(); f != nil {
 		(*f)(place)
 	}
 }
 
-// Inject has f called at each place until restore is called. It is for tests.
+// Inject makes f run at each place until restore is called. It is for tests.
 func Inject(f func(place string)) (restore func()) {
 	injected.Store(&f)
 	return func() { injected.Store(nil) }

@@ -1,7 +1,7 @@
-// Package environment reads variables of the process' environment, and expands ${NAME} in configuration files.
+// Package environment reads environment variables and expands ${NAME} in configuration files.
 //
-// Secrets arrive there from Kubernetes secrets, Docker's --env-file and shell scripts, which leave newlines, carriage returns, blanks or
-// quotation marks on them. A gateway that started with such a value would run with a secret that nobody else has.
+// Secrets come from Kubernetes secrets, Docker's --env-file and shell scripts, which leave newlines, carriage returns, blanks or
+// quotation marks on them. With such a value the gateway would run, but with a secret that differs from everyone else's.
 package environment
 
 import (
@@ -12,8 +12,8 @@ import (
 	"unicode"
 )
 
-// Clean returns the value of the variable name without white space at its ends. It fails where a control character or a pair of quotation
-// marks is left: neither belongs into any setting. The error names the variable and never contains the value.
+// CleanValue returns the value of the variable name without white space at its ends. It fails if the rest has a control character
+// or is in quotation marks: no setting contains these. The error names the variable and never contains the value.
 func Clean(name, value string) (string, error) {
 	value = strings.TrimSpace(strings.TrimPrefix(value, "\ufeff"))
 	if i := strings.IndexFunc(value, unicode.IsControl); i >= 0 {
@@ -29,7 +29,7 @@ func Clean(name, value string) (string, error) {
 func Lookup(name string) (string, error) {
 	value, ok := os.LookupEnv(name)
 	if !ok {
-		return "", fmt.Errorf("the environment has no variable %s", name)
+		return "", fmt.Errorf("environment variable %s is not set", name)
 	}
 	return Clean(name, value)
 }
@@ -41,7 +41,7 @@ func Expand(text string) (string, error) {
 	return ExpandAs(text, func(value string) string { return value })
 }
 
-// ExpandAs is [Expand] for a text in which values must be quoted somehow, by quote.
+// ExpandAs is like [Expand], but quotes the values with quote.
 func ExpandAs(text string, quote func(value string) string) (string, error) {
 	var failed error
 	text = reference.ReplaceAllStringFunc(text, func(r string) string {

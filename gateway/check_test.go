@@ -59,7 +59,7 @@ next: look
 ## Step: look
 tools: [look_up]`})
 	if _, err = check("VOXGATE_AGENTS", folder, "VOXGATE_TOOLS", written(t, `{"builtin":["get_time"]}`)); err == nil ||
-		!strings.Contains(err.Error(), filepath.Join(folder, "desk.md")+`:8: step "look": there is no tool "look_up" in the file of tools`) {
+		!strings.Contains(err.Error(), filepath.Join(folder, "desk.md")+`:8: step "look": unknown tool "look_up": not in the tools file`) {
 		t.Errorf("%v", err)
 	}
 	for _, test := range []struct {
@@ -70,7 +70,7 @@ tools: [look_up]`})
 		{"agents: open " + file, []string{"VOXGATE_AGENTS", file}},
 		{" has no agents: files that end in .md", []string{"VOXGATE_AGENTS", t.TempDir()}},
 		{
-			`desk.md:2: tools[0]: there is no tool "nope"`,
+			`desk.md:2: tools[0]: unknown tool "nope"`,
 			[]string{"VOXGATE_AGENTS", agentsIn(t, map[string]string{"desk": "---\ntools: [nope]\n---"})},
 		},
 		{"set VOXGATE_WEBHOOK_SECRET", []string{"VOXGATE_SESSION_WEBHOOK", "https://a.example/hook"}},

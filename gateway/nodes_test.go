@@ -209,7 +209,7 @@ func TestAGatewayDies(t *testing.T) {
 	if err := redis.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	b.waitFor("the store answers again")
+	b.waitFor("the store responds again")
 	c := nodeBeside(t, b, redis)
 	w.talk("again")
 	w.talk("once more") // the store knows of a turn a moment after the client, and a gateway that lives is not waited for

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Certificate is a certificate with its key in two PEM files, which somebody else renews. Its methods may be called by any goroutine.
+// Certificate is a certificate with its key in two PEM files, which another program renews. Its methods may be called from any
+// goroutine.
 type Certificate struct {
 	cert, key string
 	log       *slog.Logger
@@ -32,13 +33,14 @@ func NewCertificate(cert, key string, log *slog.Logger) (*Certificate, error) {
 
 func (c *Certificate) names() []string { return []string{c.cert, c.key} }
 
-// Newest is the newest certificate that can be read. Between the writing of the two files they do not fit, and the one before stays.
+// Current returns the newest valid certificate. While only one of the two files has been replaced they do not match, and the
+// previous certificate stays.
 func (c *Certificate) Newest() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.watch.Changed(c.names) {
 		if err := c.read(); err != nil {
-			c.log.Warn("The new certificate cannot be used; the old one stays.", "file", c.cert, "err", err)
+			c.log.Warn("new certificate is invalid, keeping the old one", "file", c.cert, "err", err)
 		} else {
 			c.log.Info("certificate renewed", "file", c.cert, "until", c.pair.Leaf.NotAfter)
 		}
@@ -46,12 +48,12 @@ func (c *Certificate) Newest() *tls.Certificate {
 	return c.pair
 }
 
-// ForClient is [tls.Config.GetCertificate].
+// GetCertificate implements [tls.Config.GetCertificate].
 func (c *Certificate) ForClient(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.Newest(), nil
 }
 
-// ForServer is [tls.Config.GetClientCertificate].
+// GetClientCertificate implements [tls.Config.GetClientCertificate].
 func (c *Certificate) ForServer(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	return c.Newest(), nil
 }
@@ -65,7 +67,7 @@ func (c *Certificate) read() error {
 	return nil
 }
 
-// Authorities are certificates of authorities in a PEM file. Its methods may be called by any goroutine.
+// Authorities holds CA certificates from a PEM file. Its methods may be called from any goroutine.
 type Authorities struct {
 	file  string
 	base  func() (*x509.CertPool, error)
@@ -76,7 +78,7 @@ type Authorities struct {
 	pool *x509.CertPool
 }
 
-// NewAuthorities reads the file. Its certificates are added to those of base; nil: to none.
+// NewAuthorities reads the file. Its certificates are added to those of base, which may be nil.
 func NewAuthorities(file string, base func() (*x509.CertPool, error), log *slog.Logger) (*Authorities, error) {
 	a := &Authorities{file: file, base: base, log: log}
 	if base == nil {
@@ -91,15 +93,15 @@ func NewAuthorities(file string, base func() (*x509.CertPool, error), log *slog.
 
 func (a *Authorities) names() []string { return []string{a.file} }
 
-// Newest are the newest ones that can be read.
+// Current returns the newest valid certificates.
 func (a *Authorities) Newest() *x509.CertPool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.watch.Changed(a.names) {
 		if err := a.read(); err != nil {
-			a.log.Warn("The new authorities cannot be used; the old ones stay.", "file", a.file, "err", err)
+			a.log.Warn("new CA certificates are invalid, keeping the old ones", "file", a.file, "err", err)
 		} else {
-			a.log.Info("authorities renewed", "file", a.file)
+			a.log.Info("CA certificates renewed", "file", a.file)
 		}
 	}
 	return a.pool
@@ -115,7 +117,7 @@ func (a *Authorities) read() error {
 		return err
 	}
 	if !pool.AppendCertsFromPEM(text) {
-		return fmt.Errorf("%s: there is no certificate in it", a.file)
+		return fmt.Errorf("%s: no certificate found", a.file)
 	}
 	a.pool = pool
 	return nil

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// identify returns the inode of a file, and how many names it has.
+// inodeAndLinks returns the inode of a file and its number of hard links.
 func identify(info fs.FileInfo) (inode, links uint64) {
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
 		return s.Ino, uint64(s.Nlink)
@@ -16,10 +16,10 @@ func identify(info fs.FileInfo) (inode, links uint64) {
 	return 0, 1
 }
 
-// unescape undoes what the kernel does with mount points: proc_pid_mountinfo(5).
+// unescapeMount reverses the kernel's escaping of mount points: proc_pid_mountinfo(5).
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// isMountPoint reports whether a file, not its folder, is mounted.
+// isMountPoint reports whether the file itself, not its folder, is a mount point.
 func isMountPoint(name string) bool {
 	path, err := filepath.Abs(name)
 	if err == nil {

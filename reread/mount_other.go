@@ -4,8 +4,8 @@ package reread
 
 import "io/fs"
 
-// identify knows no inodes here: size and time must tell a change.
+// inodeAndLinks has no inodes on this system: changes show in size and time only.
 func identify(fs.FileInfo) (inode, links uint64) { return 0, 1 }
 
-// isMountPoint is for Linux, where containers mount files.
+// isMountPoint is only needed on Linux, where containers mount files.
 func isMountPoint(string) bool { return false }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// memory is a Store of one process.
+// memory is a Store within one process.
 type memory struct {
 	mu     sync.Mutex
 	values map[string]entry
@@ -22,17 +22,17 @@ type entry struct {
 	until      time.Time
 }
 
-// use is how much a member uses.
+// usage is a member's share of a count.
 type use struct {
 	n     int
 	order uint64
 	until time.Time
 }
 
-// sweepEvery is how often what has ended is dropped.
+// sweepInterval is how often expired entries are deleted.
 const sweepEvery = time.Minute
 
-// NewMemory returns an empty store that no other process knows.
+// NewMemory returns an empty store, private to this process.
 func NewMemory() Store {
 	return &memory{values: map[string]entry{}, counts: map[string]map[string]use{}, swept: time.Now()}
 }
@@ -44,7 +44,7 @@ func (m *memory) Get(_ context.Context, name string) ([]byte, uint64, error) {
 	return bytes.Clone(e.value), e.generation, nil
 }
 
-// entry is what there is now; the zero entry: nothing. Needs mu.
+// current returns the unexpired entry of a name, or the zero entry. It needs mu.
 func (m *memory) entry(name string) entry {
 	m.sweep()
 	if e := m.values[name]; time.Now().Before(e.until) {
@@ -53,7 +53,7 @@ func (m *memory) entry(name string) entry {
 	return entry{}
 }
 
-// sweep drops what has ended, now and then. Needs mu.
+// sweep deletes expired entries from time to time. It needs mu.
 func (m *memory) sweep() {
 	now := time.Now()
 	if now.Sub(m.swept) < sweepEvery {
@@ -89,7 +89,7 @@ func (m *memory) Count(
 	_ context.Context,
 	name, member string,
 	order uint64,
-	n, most int,
+	n, limit int,
 	ttl time.Duration,
 ) (total int, ok bool, err error) {
 	m.mu.Lock()
@@ -105,19 +105,19 @@ func (m *memory) Count(
 	if mine.order > order {
 		return total + mine.n, true, nil
 	}
-	if most >= 0 && total+n > most {
+	if limit >= 0 && total+n > limit {
 		return total + mine.n, false, nil
 	}
 	if members == nil {
 		members = map[string]use{}
 		m.counts[name] = members
 	}
-	// Nothing is kept, too: an older call may still come.
+	// A usage of 0 is kept, too: an older call may still arrive.
 	members[member] = use{n, order, time.Now().Add(ttl)}
 	return total + n, true, nil
 }
 
-// members is who uses some of a name. Needs mu.
+// activeMembers returns the unexpired members of a name. It needs mu.
 func (m *memory) members(name string) map[string]use {
 	members, now := m.counts[name], time.Now()
 	maps.DeleteFunc(members, func(_ string, u use) bool { return !now.Before(u.until) })

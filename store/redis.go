@@ -21,48 +21,48 @@ import (
 )
 
 const (
-	// MinSecret is the least length of the secret, in bytes.
+	// MinSecret is the minimum length of the secret, in bytes.
 	MinSecret = 16
 
-	// After fewFailures in a row Redis is not asked for restTime; then one call finds out whether it is back. Each failed call has cost a
-	// Timeout.
+	// After maxFailures in a row Redis is not called for retryDelay; then a single call tests whether it is back. Each failed call
+	// takes a Timeout.
 	fewFailures = 3
 	restTime    = time.Second
 
-	// poolSize bounds the connections to one Redis: what many callers at once share. Go-redis has ten a CPU, for programs that
-	// do nothing else.
+	// poolSize bounds the connections to one Redis, for many simultaneous callers. The default of go-redis is ten per CPU, for
+	// programs that do nothing else.
 	poolSize = 32
 )
 
-// shared is a Store in Redis. It needs single commands and scripts of one key, so a Cluster will do.
+// redisStore is a Store in Redis. It uses single commands and scripts of one key, so it works with a Cluster.
 type shared struct {
 	client        redis.UniversalClient
-	names, values []byte // the keys of the HMAC that stands for a name, and of the one that is the key of its value
+	names, values []byte // HMAC keys: of the names, and of the encryption keys of values
 	log           *slog.Logger
 
 	mu       sync.Mutex
 	failures int       // in a row
-	rests    time.Time // until then; zero: it is asked
+	rests    time.Time // when to call Redis again; zero while it responds
 }
 
-// OpenRedis returns the store of all gateways that use the same Redis and the same secret. It does not wait for Redis, which may be away
-// now or later; log says so. The URL is one of
+// OpenRedis returns the store of all gateways that use the same Redis and the same secret. It does not wait for Redis, which may be
+// unreachable now or later; that is logged. The URL is one of
 //
 //	redis://user:password@host:6379/0                                    one server
 //	redis://host:26379/0?master_name=main&addr=host2:26379               the master of this name, as these Sentinels know it
 //	redis://host:6379?addr=host2:6379                                    a Cluster of these and further servers
 //
-// and rediss:// by TLS, as go-redis's ParseURL, ParseFailoverURL and ParseClusterURL read them. Redis sees neither values nor names:
-// values are encrypted (AES-256-GCM) and names hashed (HMAC-SHA256), with keys derived from the secret (HKDF, RFC 5869).
+// and rediss:// for TLS, as parsed by go-redis's ParseURL, ParseFailoverURL and ParseClusterURL. Redis sees neither values nor
+// names: values are encrypted (AES-256-GCM) and names hashed (HMAC-SHA256), with keys derived from the secret (HKDF, RFC 5869).
 func OpenRedis(address, secret string, log *slog.Logger) (Store, error) {
 	if len(secret) < MinSecret {
-		return nil, fmt.Errorf("the secret has %d bytes; %d are the least", len(secret), MinSecret)
+		return nil, fmt.Errorf("the secret has %d bytes, minimum %d", len(secret), MinSecret)
 	}
 	client, err := open(address)
 	if err != nil {
 		return nil, err
 	}
-	redis.SetLogger(silent{}) // it would write to stderr what each call has as its error
+	redis.SetLogger(silent{}) // it would write every error to stderr
 	names, err := hkdf.Key(sha256.New, []byte(secret), nil, "voxgate store names", 32)
 	if err != nil {
 		return nil, err
@@ -74,12 +74,12 @@ func OpenRedis(address, secret string, log *slog.Logger) (Store, error) {
 	return &shared{client: client, names: names, values: values, log: log}, nil
 }
 
-// silent is a logger for go-redis.
+// silentLogger discards the log of go-redis.
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// open reads the URL.
+// openClient returns the client for a URL.
 func open(address string) (redis.UniversalClient, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -112,22 +112,23 @@ func open(address string) (redis.UniversalClient, error) {
 	return redis.NewClient(one), nil
 }
 
-// limit lowers times that go-redis sets to seconds. With the defaults of its retries a call to a Redis that is gone lasts for minutes.
+// limitTimeouts lowers timeouts that go-redis sets to seconds. With its default retries, a call to an unreachable Redis takes
+// minutes.
 func limit(times ...*time.Duration) {
 	for _, t := range times {
 		*t = Timeout
 	}
 }
 
-// badURL is what is wrong with a URL, without it: it may have a password.
+// urlError returns an error without the URL, which may contain a password.
 func badURL(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
 	}
-	return fmt.Errorf("the URL of Redis cannot be read: %w", err)
+	return fmt.Errorf("invalid Redis URL: %w", err)
 }
 
-// key is the name as Redis has it: its purpose stays readable.
+// redisKey returns the key of a name in Redis. Its purpose stays readable.
 func (s *shared) key(name string) string {
 	kind, _, _ := strings.Cut(name, "/")
 	mac := hmac.New(sha256.New, s.names)
@@ -135,8 +136,8 @@ func (s *shared) key(name string) string {
 	return "voxgate:" + kind + ":" + base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:18])
 }
 
-// seal encrypts the value of a name. Each name has a key of its own: random nonces allow 2^32 messages of one key (NIST SP 800-38D
-// section 8.3), which all gateways together would reach within a day.
+// cipherFor returns the cipher for the value of a name. Each name has its own key: random nonces allow 2^32 messages per key (NIST
+// SP 800-38D section 8.3), which all gateways together would reach within a day.
 func (s *shared) seal(name string) (cipher.AEAD, error) {
 	mac := hmac.New(sha256.New, s.values)
 	mac.Write([]byte(name))
@@ -147,7 +148,7 @@ func (s *shared) seal(name string) (cipher.AEAD, error) {
 	return cipher.NewGCMWithRandomNonce(block)
 }
 
-// ask asks Redis, unless it is taken for dead.
+// call calls Redis, unless it is considered down.
 func (s *shared) ask(ctx context.Context, f func(context.Context) error) error {
 	if !s.admit() {
 		return ErrDown
@@ -155,13 +156,13 @@ func (s *shared) ask(ctx context.Context, f func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	err := f(limited)
-	if ctx.Err() == nil { // else it is not known whether it would have answered
+	if ctx.Err() == nil { // after a cancellation it is unknown whether Redis would have responded
 		s.answered(err)
 	}
 	return err
 }
 
-// admit reports whether to ask Redis: always while it answers, and by one call now and then when it does not.
+// isCallAllowed reports whether to call Redis: always while it responds, else one call per retryDelay.
 func (s *shared) admit() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,13 +176,13 @@ func (s *shared) admit() bool {
 	return true
 }
 
-// answered takes the outcome of a call. An error that Redis itself has sent is an answer, too; but none that helps.
+// recordResult records the result of a call. An error response of Redis counts as a failure, too.
 func (s *shared) answered(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
 		if !s.rests.IsZero() {
-			s.log.Info("the store answers again")
+			s.log.Info("the store responds again")
 		}
 		s.failures, s.rests = 0, time.Time{}
 		return
@@ -190,7 +191,7 @@ func (s *shared) answered(err error) {
 		return
 	}
 	if s.rests.IsZero() {
-		s.log.Warn("the store does not answer", "err", err)
+		s.log.Warn("the store does not respond", "err", err)
 	}
 	s.rests = time.Now().Add(restTime)
 }
@@ -201,7 +202,7 @@ func (s *shared) Down() bool {
 	return !s.rests.IsZero()
 }
 
-// A value is a hash: g, the generation, and v, the value as it was sealed.
+// A value is a hash: g, the generation, and v, the encrypted value.
 
 func (s *shared) Get(ctx context.Context, name string) (value []byte, generation uint64, err error) {
 	key := s.key(name)
@@ -238,7 +239,9 @@ else return '0' end
 redis.call('PEXPIRE', KEYS[1], ARGV[4])
 return ARGV[2]`)
 
-func (s *shared) Swap(ctx context.Context, name string, was, generation uint64, value []byte, ttl time.Duration) (now uint64, err error) {
+func (s *shared) Swap(
+	ctx context.Context, name string, was, generation uint64, value []byte, ttl time.Duration,
+) (now uint64, err error) {
 	sealed := []byte{}
 	if value != nil {
 		seal, err := s.seal(name)
@@ -255,8 +258,8 @@ func (s *shared) Swap(ctx context.Context, name string, was, generation uint64, 
 	return now, err
 }
 
-// The counts of a name are a hash, too: a member's field has n, the order of the call, and when it ends by Redis's clock, so that
-// those of the gateways may differ.
+// The counts of a name are a hash, too. A member's field holds n, the order of the call, and the expiry by Redis's clock, so that
+// the gateways' clocks may differ.
 var count = redis.NewScript(`
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -278,12 +281,12 @@ func (s *shared) Count(
 	ctx context.Context,
 	name, member string,
 	order uint64,
-	n, most int,
+	n, limit int,
 	ttl time.Duration,
 ) (total int, ok bool, err error) {
 	keys := []string{s.key(name)}
 	err = s.ask(ctx, func(ctx context.Context) error {
-		got, err := count.Run(ctx, s.client, keys, member, order, n, most, ttl.Milliseconds()).Int64Slice()
+		got, err := count.Run(ctx, s.client, keys, member, order, n, limit, ttl.Milliseconds()).Int64Slice()
 		if err == nil {
 			total, ok = int(got[0]), got[1] == 1
 		}
@@ -292,7 +295,7 @@ func (s *shared) Count(
 	return total, ok, err
 }
 
-// members is a script because only Redis knows its time.
+// membersScript is a script because expiry uses the clock of Redis.
 var members = redis.NewScript(`
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)

@@ -120,7 +120,9 @@ type failing struct {
 	down atomic.Bool
 }
 
-func (f *failing) Swap(ctx context.Context, name string, was, is uint64, value []byte, ttl time.Duration) (uint64, error) {
+func (f *failing) Swap(
+	ctx context.Context, name string, was, is uint64, value []byte, ttl time.Duration,
+) (uint64, error) {
 	if f.down.Load() {
 		return 0, errors.New("down")
 	}

@@ -252,7 +252,8 @@ func (a *account) useUp() bool {
 	mine := rand.Uint64N(1<<53-1) + 1 // a generation that nobody else writes
 	ttl := max(a.pass.expires.Add(leeway).Sub(g.options.Now()), time.Second)
 	for _, s := range []store.Store{g.tokens, g.shared.store} { // the other may be away
-		if now, err := s.Swap(context.Background(), "token/"+a.pass.issuer+"/"+a.pass.id, 0, mine, []byte{1}, ttl); err == nil && now != mine {
+		name := "token/" + a.pass.issuer + "/" + a.pass.id
+		if now, err := s.Swap(context.Background(), name, 0, mine, []byte{1}, ttl); err == nil && now != mine {
 			return false
 		}
 	}

@@ -521,7 +521,9 @@ func (l *lostStore) Get(ctx context.Context, name string) ([]byte, uint64, error
 	return l.Store.Get(ctx, name)
 }
 
-func (l *lostStore) Swap(ctx context.Context, name string, was, generation uint64, value []byte, ttl time.Duration) (uint64, error) {
+func (l *lostStore) Swap(
+	ctx context.Context, name string, was, generation uint64, value []byte, ttl time.Duration,
+) (uint64, error) {
 	if l.lost.Load() {
 		return 0, store.ErrDown
 	}

@@ -491,7 +491,7 @@ func TestBadModelsFiles(t *testing.T) {
 		`{"models":[{"modle":"x"}]}`:                            "modle",
 		`{"models":[{"model":"x","openai":{"url":"ftp://x"}}]}`: "models[0].openai.url",
 		`{"models":[{"model":"x","openai":{"url":"http://x","key":"${NOT_THERE}"}}]}`: "models[0].openai.key: " +
-			"the environment has no variable NOT_THERE",
+			"environment variable NOT_THERE is not set",
 	} {
 		file := filepath.Join(t.TempDir(), "models.json")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

@@ -1,4 +1,4 @@
-// Package redistest runs a real redis-server for tests and measurements, and a bad network before it.
+// Package redistest runs a real redis-server for tests and measurements, and simulates network failures in front of it.
 package redistest
 
 import (
@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// Server is a redis-server that keeps nothing on disk.
+// Server is a redis-server without persistence.
 type Server struct {
 	folder, socket string
 	cmd            *exec.Cmd
 }
 
-// Start starts one and waits until it answers. Stop releases it.
+// Start starts a server and waits until it responds. Stop releases it.
 func Start() (*Server, error) {
 	folder, err := os.MkdirTemp("", "redis")
 	if err != nil {
@@ -33,10 +33,10 @@ func Start() (*Server, error) {
 	return s, nil
 }
 
-// startTime is how long a redis-server may take to answer, on a machine that is busy.
+// startTimeout is how long a redis-server may take to respond, on a busy machine.
 const startTime = 10 * time.Second
 
-// Restart starts it again after Kill, with nothing in it.
+// Restart starts the server again after Kill, empty.
 func (s *Server) Restart() error {
 	os.Remove(s.socket)
 	s.cmd = exec.Command("redis-server", "--port", "0", "--unixsocket", s.socket, "--save", "", "--appendonly", "no", "--dir", s.folder)
@@ -55,25 +55,25 @@ func (s *Server) Restart() error {
 	}
 }
 
-// Kill ends it at once.
+// Kill ends the server at once.
 func (s *Server) Kill() {
 	s.cmd.Process.Kill()
 	s.cmd.Wait()
 }
 
-// Stop ends it and removes its folder.
+// Stop ends the server and removes its folder.
 func (s *Server) Stop() {
 	s.Kill()
 	os.RemoveAll(s.folder)
 }
 
-// PID is its process.
+// PID returns the process ID of the server.
 func (s *Server) PID() int { return s.cmd.Process.Pid }
 
-// URL is where it is.
+// URL returns the address of the server.
 func (s *Server) URL() string { return "unix://" + s.socket }
 
-// Proxy is a TCP port in front of a server, which can be slow or cut off.
+// Proxy is a TCP port in front of a server that can be slow or unresponsive.
 type Proxy struct {
 	server   *Server
 	listener net.Listener
@@ -85,7 +85,7 @@ type Proxy struct {
 	conns map[net.Conn]bool
 }
 
-// Proxy opens one. Close releases it.
+// Proxy opens a proxy of the server. Close releases it.
 func (s *Server) Proxy() (*Proxy, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -104,13 +104,13 @@ func (s *Server) Proxy() (*Proxy, error) {
 	return p, nil
 }
 
-// URL is where the proxy is.
+// URL returns the address of the proxy.
 func (p *Proxy) URL() string { return "redis://" + p.listener.Addr().String() }
 
-// Delay makes each answer take so much longer.
+// SetDelay delays each response by d.
 func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
 
-// Cut silently drops everything, or lets it through again.
+// SetBlackhole silently drops all data, or forwards it again.
 func (p *Proxy) Cut(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,7 +127,7 @@ func (p *Proxy) isCut() bool {
 	return p.cut
 }
 
-// Close ends all connections.
+// Close closes all connections.
 func (p *Proxy) Close() {
 	p.listener.Close()
 	p.mu.Lock()
@@ -139,7 +139,7 @@ func (p *Proxy) Close() {
 	p.running.Wait()
 }
 
-// track notes a connection, which is closed with the proxy.
+// trackConn registers a connection to be closed with the proxy. The returned function closes it.
 func (p *Proxy) track(c net.Conn) (forget func()) {
 	p.mu.Lock()
 	p.conns[c] = true
@@ -167,7 +167,7 @@ func (p *Proxy) serve(client net.Conn) {
 	client.Close()
 }
 
-// copy passes on what comes until an end is closed. What comes while the network is cut is lost.
+// forward copies data until an end is closed. Data that arrives during a blackhole is lost.
 func (p *Proxy) copy(to io.Writer, from io.Reader, late time.Duration) {
 	b := make([]byte, 64<<10)
 	for {

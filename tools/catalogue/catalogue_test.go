@@ -85,8 +85,8 @@ func TestMistakes(t *testing.T) {
 		"{\n  \"builtin\": [}":            `:2:15: invalid character '}'`,
 		`{} {}`:                           `:1:4: invalid character '{' after top-level value`,
 		`[]`:                              `the file: an object is wanted here`,
-		`{"tools":[]}`:                    `tools: there is no such field`,
-		`{"Builtin":[]}`:                  `Builtin: there is no such field`,
+		`{"tools":[]}`:                    `tools: unknown field`,
+		`{"Builtin":[]}`:                  `Builtin: unknown field`,
 		`{"builtin":"get_time"}`:          `builtin: string stands where an array is wanted`,
 		`{"builtin":["fly"]}`:             `builtin[0]: there is no built-in tool "fly"`,
 		`{"webhooks":[{` + hook + `},7]}`: `webhooks[1]: an object is wanted here`,
@@ -95,12 +95,12 @@ func TestMistakes(t *testing.T) {
 		`{"webhooks":[{"name":"a b"` + whole:              `webhooks[0].name: "a b" must be a letter or _`,
 		`{"webhooks":[{"name":"show_canvas_tool"` + whole: `webhooks[0].name: "show_canvas_tool" is the canvas's`,
 
-		with(`,"x":1`):                                   `webhooks[0].x: there is no such field`,
+		with(`,"x":1`):                                   `webhooks[0].x: unknown field`,
 		with(`,"url":""`):                                `webhooks[0].url: is missing`,
 		with(`,"url":"ftp://x"`):                         `webhooks[0].url: must be http`,
-		with(`,"secret":"${NOT_THERE}"`):                 `webhooks[0].secret: the environment has no variable NOT_THERE`,
+		with(`,"secret":"${NOT_THERE}"`):                 `webhooks[0].secret: environment variable NOT_THERE is not set`,
 		with(`,"secret":"whsec_${HIDDEN}!"`):             `webhooks[0].secret: what follows "whsec_" is not base64`,
-		with(`,"headers":{"K":"${HIDDEN}${NOT_THERE}"}`): `webhooks[0].headers.K: the environment has no variable NOT_THERE`,
+		with(`,"headers":{"K":"${HIDDEN}${NOT_THERE}"}`): `webhooks[0].headers.K: environment variable NOT_THERE is not set`,
 		with(`,"headers":{"K":7}`):                       `webhooks[0].headers: number stands where a string is wanted`,
 		with(`,"allowPrivate":"yes"`):                    `webhooks[0].allowPrivate: string stands where true or false is wanted`,
 		with(`,"timeout":"-1s"`):                         `webhooks[0].timeout: "-1s" is no duration like 20s`,
@@ -114,7 +114,7 @@ func TestMistakes(t *testing.T) {
 		`{"mcp":[{"name":"m"}]}`:                                            `mcp[0]: needs either a command or a url`,
 		`{"mcp":[{"name":"m","url":"http://x","env":{}}]}`:                  `mcp[0].env: is for a server with a command`,
 		`{"mcp":[{"name":"m","command":["x"],"headers":{}}]}`:               `mcp[0].headers: are for a server with a url`,
-		`{"mcp":[{"name":"m","command":["x"],"env":{"K":"${NOT_THERE}"}}]}`: `mcp[0].env.K: the environment has no variable NOT_THERE`,
+		`{"mcp":[{"name":"m","command":["x"],"env":{"K":"${NOT_THERE}"}}]}`: `mcp[0].env.K: environment variable NOT_THERE is not set`,
 	} {
 		path := write(t, text)
 		c, err := catalogue.Load(t.Context(), path, quiet)

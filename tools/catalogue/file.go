@@ -175,7 +175,7 @@ func decode(text []byte, place string, known fields) error {
 	for _, name := range slices.Sorted(maps.Keys(object)) {
 		to, ok := known[name]
 		if !ok {
-			return fmt.Errorf("%s%s: there is no such field", place, name)
+			return fmt.Errorf("%s%s: unknown field", place, name)
 		}
 		var kind *json.UnmarshalTypeError
 		if err := json.Unmarshal(object[name], to); errors.As(err, &kind) {

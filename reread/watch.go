@@ -1,0 +1,72 @@
+// Package reread detects changed files, so that they can be reloaded.
+package reread
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// checkInterval is how often files are checked: a removed key stays valid that much longer.
+const every = time.Second
+
+// Watch detects changes of some files. Its methods may be called from any goroutine.
+type Watch struct {
+	now func() time.Time
+
+	mu     sync.Mutex
+	looked time.Time
+	stamp  string
+}
+
+// NewWatch returns a watch of the files' current state. Read them after that, so that no change is missed. It logs a warning for
+// each file that is itself a mount point, as with a container volume of a single file: replacing such a file outside the container
+// leaves the old one inside.
+func NewWatch(log *slog.Logger, now func() time.Time, files []string) *Watch {
+	for _, name := range files {
+		if isMountPoint(name) {
+			log.Warn("file is mounted alone, so a replacement outside is not noticed: mount its folder instead", "file", name)
+		}
+	}
+	return &Watch{now: now, looked: now(), stamp: stampOf(files)}
+}
+
+// HasChanged reports whether the files have changed since it last returned true. It checks at most once a second. Of several
+// callers, only one gets true.
+func (w *Watch) Changed(files func() []string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.now().Sub(w.looked) < every {
+		return false
+	}
+	w.looked = w.now()
+	before := w.stamp
+	w.stamp = stampOf(files())
+	return w.stamp != before
+}
+
+// fingerprintOf returns a string that changes when one of the files is written or replaced.
+func stampOf(files []string) string {
+	var b strings.Builder
+	for _, name := range files {
+		if info, err := os.Stat(name); err == nil {
+			inode, links := identify(info)
+			fmt.Fprintln(&b, name, info.Size(), info.ModTime().UnixNano(), inode, links)
+		}
+	}
+	return b.String()
+}
+
+// IsStale reports whether a file that is itself a mount point was replaced or removed outside its mount. The visible content is
+// then outdated, and stays so until the file is mounted again.
+func IsStale(name string) bool {
+	info, err := os.Stat(name)
+	if err != nil {
+		return false
+	}
+	_, links := identify(info)
+	return links == 0
+}
