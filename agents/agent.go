@@ -22,7 +22,7 @@ import (
 type Agent struct {
 	Name string `json:"-"` // from the file name; empty without a file
 
-	known []string // names of the operator's tools; nil if not all of them are known
+	knownTools []string // names of the operator's tools; nil if not all of them are known
 
 	Prompt     string          `json:"prompt,omitzero"`
 	Voice      string          `json:"voice,omitzero"`
@@ -31,7 +31,7 @@ type Agent struct {
 	Greeting   *string         `json:"greeting,omitzero"`   // instruction to start the conversation with; "": the caller speaks first
 	Tools      []string        `json:"tools,omitzero"`      // patterns of the operator's tools it may use; nil: all that are granted
 	Numbers    []string        `json:"numbers,omitzero"`    // patterns of called phone numbers
-	Doors      []string        `json:"doors,omitzero"`      // protocols it can be reached by; nil: all
+	Protocols  []string        `json:"doors,omitzero"`      // protocols it can be reached by; nil: all
 	Limits     limits          `json:"limits,omitzero"`     // of a conversation
 	Thinking   json.RawMessage `json:"thinking,omitzero"`   // a level, or a budget in tokens
 	Config     json.RawMessage `json:"config,omitzero"`     // a LiveConfig for everything else
@@ -53,7 +53,7 @@ type limits struct {
 const MaxKeys = 64
 
 // maxLimit bounds the limits: two years in minutes.
-const mostLimit = 1_000_000
+const maxLimit = 1_000_000
 
 // silence is the field of the same name in a LiveConfig.
 type silence struct {
@@ -69,50 +69,50 @@ type waiting struct {
 }
 
 // protocols are those by which an agent can be reached, as grants name them.
-var doors = []string{"web", "live", "openai", "rtvi", "whip", "sip", "telephony"}
+var protocols = []string{"web", "live", "openai", "rtvi", "whip", "sip", "telephony"}
 
 // thinkingLevels are the values of the Thinking field.
-var levels = []string{"minimal", "low", "medium", "high"}
+var thinkingLevels = []string{"minimal", "low", "medium", "high"}
 
 // farewell is the instruction to an agent when the time limit is reached.
 const farewell = "The time for this conversation is over. " +
 	"Say goodbye in one short sentence, in the language that you have spoken so far."
 
 // fieldError is an invalid field.
-type mistake struct {
+type fieldError struct {
 	field string // "limits.minutes"; empty for the whole agent
 	err   error
 }
 
-func (m *mistake) Error() string { return strings.TrimPrefix(m.field+": "+m.err.Error(), ": ") }
-func (m *mistake) Unwrap() error { return m.err }
+func (m *fieldError) Error() string { return strings.TrimPrefix(m.field+": "+m.err.Error(), ": ") }
+func (m *fieldError) Unwrap() error { return m.err }
 
-func wrong(field, format string, args ...any) error {
-	return &mistake{field, fmt.Errorf(format, args...)}
+func fieldErrorf(field, format string, args ...any) error {
+	return &fieldError{field, fmt.Errorf(format, args...)}
 }
 
 var unknownField = regexp.MustCompile(`^json: unknown field "(.*)"$`)
 
 // parseFields parses an agent's fields in JSON. Unknown fields are errors.
-func (a *Agent) read(fields []byte) error {
+func (a *Agent) parseFields(fields []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(fields))
 	dec.DisallowUnknownFields()
 	err := dec.Decode(a)
 	var kind *json.UnmarshalTypeError
 	switch {
 	case err == nil:
-		return a.check()
+		return a.validate()
 	case errors.As(err, &kind):
-		return &mistake{kind.Field, wrongKind(kind)}
+		return &fieldError{kind.Field, typeError(kind)}
 	}
 	if m := unknownField.FindStringSubmatch(err.Error()); m != nil {
-		return wrong(m[1], "unknown field")
+		return fieldErrorf(m[1], "unknown field")
 	}
-	return &mistake{"", tools.ExplainJSON(err, "")}
+	return &fieldError{"", tools.ExplainJSON(err, "")}
 }
 
 // typeError describes the expected and the found type of a field.
-func wrongKind(err *json.UnmarshalTypeError) error {
+func typeError(err *json.UnmarshalTypeError) error {
 	expected := "named fields"
 	switch err.Type.Kind() {
 	case reflect.String:
@@ -142,42 +142,42 @@ func wrongKind(err *json.UnmarshalTypeError) error {
 	return fmt.Errorf("must be %s, not %s%s", expected, found, hint)
 }
 
-func (a *Agent) check() error {
+func (a *Agent) validate() error {
 	for _, list := range []struct {
 		name     string
 		patterns []string
-	}{{"tools", a.Tools}, {"numbers", a.Numbers}, {"doors", a.Doors}, {"attributes", a.Attributes}} {
+	}{{"tools", a.Tools}, {"numbers", a.Numbers}, {"doors", a.Protocols}, {"attributes", a.Attributes}} {
 		if err := CheckPatterns(list.name, list.patterns); err != nil {
 			return err
 		}
 	}
-	if i := slices.IndexFunc(a.Tools, func(tool string) bool { return a.known != nil && !hasAny(a.known, tool) }); i >= 0 {
-		return wrong(fmt.Sprintf("tools[%d]", i), "unknown tool %q: not in the tools file", a.Tools[i])
+	if i := slices.IndexFunc(a.Tools, func(tool string) bool { return a.knownTools != nil && !anyMatches(a.knownTools, tool) }); i >= 0 {
+		return fieldErrorf(fmt.Sprintf("tools[%d]", i), "unknown tool %q: not in the tools file", a.Tools[i])
 	}
-	for _, pattern := range a.Doors {
-		if !slices.ContainsFunc(doors, func(door string) bool { return bridge.Matches([]string{pattern}, door) }) {
-			return wrong("doors", "%q is not one of %s", pattern, strings.Join(doors, ", "))
+	for _, pattern := range a.Protocols {
+		if !slices.ContainsFunc(protocols, func(door string) bool { return bridge.Matches([]string{pattern}, door) }) {
+			return fieldErrorf("doors", "%q is not one of %s", pattern, strings.Join(protocols, ", "))
 		}
 	}
 	for name, limit := range map[string]float64{"minutes": a.Limits.Minutes, "dollars": a.Limits.Dollars} {
 		switch {
 		case limit < 0:
-			return wrong("limits."+name, "must not be negative")
-		case limit > mostLimit:
-			return wrong("limits."+name, "%v is above the maximum of %d", limit, mostLimit)
+			return fieldErrorf("limits."+name, "must not be negative")
+		case limit > maxLimit:
+			return fieldErrorf("limits."+name, "%v is above the maximum of %d", limit, maxLimit)
 		}
 	}
 	if a.Keys < 0 || a.Keys > MaxKeys {
-		return wrong("keys", "must be 0 to %d, not %d", MaxKeys, a.Keys)
+		return fieldErrorf("keys", "must be 0 to %d, not %d", MaxKeys, a.Keys)
 	}
-	if len(a.Numbers) > 0 && len(a.variables()) > 0 {
-		return wrong("numbers", "phone callers give no value for {{%s}} of the prompt", a.variables()[0])
+	if len(a.Numbers) > 0 && len(a.variableNames()) > 0 {
+		return fieldErrorf("numbers", "phone callers give no value for {{%s}} of the prompt", a.variableNames()[0])
 	}
-	if _, err := a.thinks(); err != nil {
+	if _, err := a.thinkingConfig(); err != nil {
 		return err
 	}
-	if _, _, err := a.steps(); err != nil {
-		return &mistake{"prompt", err}
+	if _, _, err := a.parseSteps(); err != nil {
+		return &fieldError{"prompt", err}
 	}
 	if len(a.Outcome) > 0 {
 		schema, err := tools.Decode(a.Outcome)
@@ -185,17 +185,17 @@ func (a *Agent) check() error {
 			_, err = tools.ParseSchema(schema, nil)
 		}
 		if err != nil {
-			return &mistake{"outcome", err}
+			return &fieldError{"outcome", err}
 		}
 	}
 	if err := bridge.CheckConfig(a.Config); err != nil {
-		return &mistake{"config", err}
+		return &fieldError{"config", err}
 	}
-	if err := bridge.CheckConfig((&Agent{Silence: a.Silence}).Layer().Config); err != nil {
-		return &mistake{"silence", err}
+	if err := bridge.CheckConfig((&Agent{Silence: a.Silence}).SessionAgent().Config); err != nil {
+		return &fieldError{"silence", err}
 	}
-	if err := bridge.CheckConfig((&Agent{Waiting: a.Waiting}).Layer().Config); err != nil {
-		return &mistake{"waiting", err}
+	if err := bridge.CheckConfig((&Agent{Waiting: a.Waiting}).SessionAgent().Config); err != nil {
+		return &fieldError{"waiting", err}
 	}
 	return nil
 }
@@ -204,31 +204,31 @@ func (a *Agent) check() error {
 func CheckPatterns(field string, patterns []string) error {
 	for i, p := range patterns {
 		if _, err := path.Match(p, ""); err != nil || p == "" {
-			return wrong(fmt.Sprintf("%s[%d]", field, i), "%q is not a valid pattern", p)
+			return fieldErrorf(fmt.Sprintf("%s[%d]", field, i), "%q is not a valid pattern", p)
 		}
 	}
 	return nil
 }
 
 // thinkingConfig returns the thinkingConfig of a LiveConfig, or nil.
-func (a *Agent) thinks() (config map[string]any, err error) {
+func (a *Agent) thinkingConfig() (config map[string]any, err error) {
 	var level string
 	var budget int
 	switch {
 	case len(a.Thinking) == 0 || string(a.Thinking) == "null":
 		return nil, nil
-	case json.Unmarshal(a.Thinking, &level) == nil && slices.Contains(levels, level):
+	case json.Unmarshal(a.Thinking, &level) == nil && slices.Contains(thinkingLevels, level):
 		return map[string]any{"thinkingLevel": strings.ToUpper(level)}, nil
 	case json.Unmarshal(a.Thinking, &budget) == nil && budget >= -1:
 		return map[string]any{"thinkingBudget": budget}, nil
 	}
-	return nil, wrong("thinking", "%s is neither one of %s nor a number of tokens", a.Thinking, strings.Join(levels, ", "))
+	return nil, fieldErrorf("thinking", "%s is neither one of %s nor a number of tokens", a.Thinking, strings.Join(thinkingLevels, ", "))
 }
 
 // SessionAgent returns the configuration of the model for this agent.
-func (a *Agent) Layer() bridge.Agent {
+func (a *Agent) SessionAgent() bridge.Agent {
 	said := map[string]any{}
-	if thinking, _ := a.thinks(); thinking != nil {
+	if thinking, _ := a.thinkingConfig(); thinking != nil {
 		said["generationConfig"] = map[string]any{"thinkingConfig": thinking}
 	}
 	own := map[string]any{}
@@ -244,8 +244,8 @@ func (a *Agent) Layer() bridge.Agent {
 	if len(own) > 0 {
 		said["voxgate"] = own
 	}
-	fields, _ := json.Marshal(said) // texts and numbers always marshal
-	prompt, plan, _ := a.steps()    // checked when parsed
+	fields, _ := json.Marshal(said)   // texts and numbers always marshal
+	prompt, plan, _ := a.parseSteps() // checked when parsed
 	layer := bridge.Agent{
 		Prompt: prompt, Steps: plan, Voice: a.Voice, Language: a.Language, Model: a.Model, Config: a.Config, Tools: a.Tools, Outcome: a.Outcome,
 		Longest: time.Duration(a.Limits.Minutes * float64(time.Minute)), Dollars: a.Limits.Dollars,
@@ -257,40 +257,42 @@ func (a *Agent) Layer() bridge.Agent {
 }
 
 // ApplyTo sets the agent of a conversation. The caller's configuration overrides it, field by field.
-func (a *Agent) Put(o *bridge.Open) {
-	o.Agent, o.Origin.Agent = a.Layer(), a.Name
-	a.manners(o)
+func (a *Agent) ApplyTo(o *bridge.Open) {
+	o.Agent, o.Origin.Agent = a.SessionAgent(), a.Name
+	a.applyGreeting(o)
 }
 
 // ApplyLocked sets the agent chosen by the operator's backend: neither the caller nor a grant can override its fields. An agent
 // with a name replaces the agent that answered; one without overrides only the fields that it sets.
-func (a *Agent) Fix(o *bridge.Open) {
+func (a *Agent) ApplyLocked(o *bridge.Open) {
 	if a.Name != "" {
 		o.Agent, o.Locked, o.Named, o.Origin.Agent = bridge.Agent{}, false, true, a.Name
 	}
-	o.Override = a.Layer()
-	a.manners(o)
+	o.Override = a.SessionAgent()
+	a.applyGreeting(o)
 }
 
 // applyGreeting sets how the conversation begins and ends.
-func (a *Agent) manners(o *bridge.Open) {
+func (a *Agent) applyGreeting(o *bridge.Open) {
 	o.Farewell = farewell
 	if a.Greeting != nil {
 		o.Greeting = *a.Greeting
 	}
 }
 
-func (a *Agent) serves(door string) bool { return len(a.Doors) == 0 || bridge.Matches(a.Doors, door) }
+func (a *Agent) servesProtocol(door string) bool {
+	return len(a.Protocols) == 0 || bridge.Matches(a.Protocols, door)
+}
 
-var variable = regexp.MustCompile(`\{\{ *([A-Za-z_][A-Za-z0-9_]*) *\}\}`)
+var variablePattern = regexp.MustCompile(`\{\{ *([A-Za-z_][A-Za-z0-9_]*) *\}\}`)
 
 // variableNames returns the {{variables}} of the prompt and the greeting.
-func (a *Agent) variables() (names []string) {
+func (a *Agent) variableNames() (names []string) {
 	text := a.Prompt
 	if a.Greeting != nil {
 		text += *a.Greeting
 	}
-	for _, m := range variable.FindAllStringSubmatch(text, -1) {
+	for _, m := range variablePattern.FindAllStringSubmatch(text, -1) {
 		names = append(names, m[1])
 	}
 	return names
@@ -301,23 +303,23 @@ const maxValue = 1000
 
 // WithVariables returns the agent with values in place of its {{variables}}. They are quoted, so that the model treats them as
 // data.
-func (a *Agent) With(values map[string]string) (*Agent, error) {
-	names := a.variables()
+func (a *Agent) WithVariables(values map[string]string) (*Agent, error) {
+	names := a.variableNames()
 	for name, value := range values {
 		switch {
 		case !slices.Contains(names, name):
-			return nil, wrong("variables."+name, "the prompt has no {{%s}}", name)
+			return nil, fieldErrorf("variables."+name, "the prompt has no {{%s}}", name)
 		case len(value) > maxValue:
-			return nil, wrong("variables."+name, "has %d bytes, maximum %d", len(value), maxValue)
+			return nil, fieldErrorf("variables."+name, "has %d bytes, maximum %d", len(value), maxValue)
 		}
 	}
 	for _, name := range names {
 		if _, ok := values[name]; !ok {
-			return nil, wrong("variables."+name, "is missing; the prompt has {{%s}}", name)
+			return nil, fieldErrorf("variables."+name, "is missing; the prompt has {{%s}}", name)
 		}
 	}
 	fill := func(text string) string {
-		return variable.ReplaceAllStringFunc(text, func(m string) string {
+		return variablePattern.ReplaceAllStringFunc(text, func(m string) string {
 			quoted, _ := json.Marshal(tools.Cut(strings.ToValidUTF8(values[strings.Trim(m, "{ }")], ""), maxValue)) // strings always marshal
 			return string(quoted)
 		})
@@ -328,8 +330,8 @@ func (a *Agent) With(values map[string]string) (*Agent, error) {
 		greeting := fill(*a.Greeting)
 		filled.Greeting = &greeting
 	}
-	if _, _, err := filled.steps(); err != nil { // a value is part of a step's fields
-		return nil, &mistake{"variables", err}
+	if _, _, err := filled.parseSteps(); err != nil { // a value is part of a step's fields
+		return nil, &fieldError{"variables", err}
 	}
 	return &filled, nil
 }
@@ -347,7 +349,7 @@ func (c *Choice) UnmarshalJSON(raw []byte) error {
 		return nil
 	}
 	c.Agent = &Agent{}
-	if err := c.Agent.read(raw); err != nil {
+	if err := c.Agent.parseFields(raw); err != nil {
 		return fmt.Errorf("agent.%w", err)
 	}
 	return nil

@@ -38,10 +38,10 @@ type Folder struct {
 	log   *slog.Logger
 	watch *reread.Watch
 
-	mu    sync.Mutex
-	list  []*Agent // sorted by name
-	state []File   // as of the last reload
-	wants []func(*Agent) error
+	mu     sync.Mutex
+	agents []*Agent // sorted by name
+	files  []File   // as of the last reload
+	checks []func(*Agent) error
 }
 
 // File is the state of an agent's file as of the last reload.
@@ -53,18 +53,18 @@ type File struct {
 // Open reads a folder. The error joins those of all files, each with its name and line.
 func Open(path string, log *slog.Logger) (*Folder, error) {
 	f := &Folder{path: path, log: log}
-	files, err := f.files()
+	files, err := f.listFiles()
 	if err != nil {
 		return nil, err
 	}
 	f.watch = reread.NewWatch(log, time.Now, files)
-	return f, f.read(files)
+	return f, f.readAll(files)
 }
 
 // New returns the given agents, in order, without a folder.
-func New(list ...*Agent) *Folder { return &Folder{list: list} }
+func New(list ...*Agent) *Folder { return &Folder{agents: list} }
 
-func (f *Folder) files() ([]string, error) {
+func (f *Folder) listFiles() ([]string, error) {
 	entries, err := os.ReadDir(f.path)
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func (f *Folder) files() ([]string, error) {
 }
 
 // readAll reads the files. If a file is invalid, the previous version of its agent stays.
-func (f *Folder) read(files []string) error {
+func (f *Folder) readAll(files []string) error {
 	var list []*Agent
 	var state []File
 	var errs []error
@@ -86,12 +86,12 @@ func (f *Folder) read(files []string) error {
 		name := strings.TrimSuffix(filepath.Base(file), extension)
 		a, err := readFile(file, name, nil)
 		if err == nil {
-			err = f.required(a)
+			err = f.runChecks(a)
 		}
 		state = append(state, File{name, err})
 		if err != nil {
 			errs = append(errs, err)
-			a = f.named(name)
+			a = f.byName(name)
 		}
 		if a != nil {
 			list = append(list, a)
@@ -99,20 +99,20 @@ func (f *Folder) read(files []string) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.list, f.state = list, state
+	f.agents, f.files = list, state
 	return errors.Join(errs...)
 }
 
 // current returns the agents. It reloads changed files; at most one caller per second waits for that.
-func (f *Folder) all() []*Agent {
+func (f *Folder) current() []*Agent {
 	if f == nil {
 		return nil
 	}
 	var files []string
 	var err error
-	if f.watch != nil && f.watch.Changed(func() []string { files, err = f.files(); return files }) {
+	if f.watch != nil && f.watch.HasChanged(func() []string { files, err = f.listFiles(); return files }) {
 		if err == nil {
-			err = f.read(files)
+			err = f.readAll(files)
 		}
 		if err != nil {
 			f.log.Error("changed agents are invalid, keeping the previous ones", "err", err)
@@ -122,7 +122,7 @@ func (f *Folder) all() []*Agent {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.list
+	return f.agents
 }
 
 // Files returns the state of all agent files, including invalid ones.
@@ -130,15 +130,15 @@ func (f *Folder) Files() []File {
 	if f == nil {
 		return nil
 	}
-	f.all()
+	f.current()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.state
+	return f.files
 }
 
 // Names returns the names of the agents.
 func (f *Folder) Names() (names []string) {
-	for _, a := range f.all() {
+	for _, a := range f.current() {
 		names = append(names, a.Name)
 	}
 	return names
@@ -146,14 +146,14 @@ func (f *Folder) Names() (names []string) {
 
 // AddCheck adds a check of all agents that can be reached by phone over a protocol. It runs now and on every reload. Its errors
 // name the file.
-func (f *Folder) Require(door string, check func(*Agent) error) error {
+func (f *Folder) AddCheck(door string, check func(*Agent) error) error {
 	if f == nil {
 		return nil
 	}
-	list := f.all()
+	list := f.current()
 	f.mu.Lock()
-	f.wants = append(f.wants, func(a *Agent) error {
-		if len(a.Numbers) == 0 || !a.serves(door) {
+	f.checks = append(f.checks, func(a *Agent) error {
+		if len(a.Numbers) == 0 || !a.servesProtocol(door) {
 			return nil
 		}
 		return check(a)
@@ -161,15 +161,15 @@ func (f *Folder) Require(door string, check func(*Agent) error) error {
 	f.mu.Unlock()
 	var errs []error
 	for _, a := range list {
-		errs = append(errs, f.required(a))
+		errs = append(errs, f.runChecks(a))
 	}
 	return errors.Join(errs...)
 }
 
 // runChecks runs the checks of [Folder.AddCheck] on an agent.
-func (f *Folder) required(a *Agent) error {
+func (f *Folder) runChecks(a *Agent) error {
 	f.mu.Lock()
-	wants := f.wants
+	wants := f.checks
 	f.mu.Unlock()
 	for _, check := range wants {
 		if err := check(a); err != nil {
@@ -189,17 +189,17 @@ func (f *Folder) CheckTools(known []string) error {
 	}
 	known = slices.Concat(known, telephoneTools)
 	var errs []error
-	for _, a := range f.all() {
+	for _, a := range f.current() {
 		_, err := readFile(filepath.Join(f.path, a.Name+extension), a.Name, known)
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-func (f *Folder) named(name string) *Agent {
+func (f *Folder) byName(name string) *Agent {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, a := range f.list {
+	for _, a := range f.agents {
 		if a.Name == name {
 			return a
 		}
@@ -209,8 +209,8 @@ func (f *Folder) named(name string) *Agent {
 
 // Find returns the agent with a name if a protocol can reach it, or nil.
 func (f *Folder) Find(name, door string) *Agent {
-	for _, a := range f.all() {
-		if a.Name == name && a.serves(door) {
+	for _, a := range f.current() {
+		if a.Name == name && a.servesProtocol(door) {
 			return a
 		}
 	}
@@ -218,9 +218,9 @@ func (f *Folder) Find(name, door string) *Agent {
 }
 
 // PhoneAgents returns the agents of a protocol that have numbers.
-func (f *Folder) Telephones(door string) (list []*Agent) {
-	for _, a := range f.all() {
-		if len(a.Numbers) > 0 && a.serves(door) {
+func (f *Folder) PhoneAgents(door string) (list []*Agent) {
+	for _, a := range f.current() {
+		if len(a.Numbers) > 0 && a.servesProtocol(door) {
 			list = append(list, a)
 		}
 	}
@@ -231,8 +231,8 @@ func (f *Folder) Telephones(door string) (list []*Agent) {
 // cannot change an agent that comes from the grant. Without a name and without agents in the grant, nothing changes. When a
 // conversation is resumed, an unknown name is an error only if there is nothing to resume. The values fill the variables of the
 // prompt.
-func (f *Folder) Choose(o *bridge.Open, values map[string]string) error {
-	a, granted, err := f.chosen(o, values)
+func (f *Folder) Select(o *bridge.Open, values map[string]string) error {
+	a, granted, err := f.selectAgent(o, values)
 	switch {
 	case err != nil && o.ResumeToken != "":
 		o.Instead = cmp.Or(o.Instead, err)
@@ -240,23 +240,23 @@ func (f *Folder) Choose(o *bridge.Open, values map[string]string) error {
 	case err != nil || a == nil:
 		return err
 	}
-	a.Put(o)
+	a.ApplyTo(o)
 	o.Locked = granted
 	return nil
 }
 
-func (f *Folder) chosen(o *bridge.Open, values map[string]string) (a *Agent, granted bool, err error) {
+func (f *Folder) selectAgent(o *bridge.Open, values map[string]string) (a *Agent, granted bool, err error) {
 	name := o.Origin.Agent
 	if g := o.Grant; g != nil && len(g.Agents) > 0 {
 		granted = true
 		switch {
 		case name == "" && strings.ContainsAny(g.Agents[0], `*?[\`):
-			return nil, true, refuse(bridge.CodeForbidden, http.StatusForbidden, "This token is for %s: name one of them.",
+			return nil, true, newError(bridge.CodeForbidden, http.StatusForbidden, "This token is for %s: name one of them.",
 				strings.Join(g.Agents, ", "))
 		case name == "":
 			name = g.Agents[0]
 		case !bridge.Matches(g.Agents, name):
-			return nil, true, refuse(bridge.CodeForbidden, http.StatusForbidden, "This token is not for the agent %q, but for %s.",
+			return nil, true, newError(bridge.CodeForbidden, http.StatusForbidden, "This token is not for the agent %q, but for %s.",
 				name, strings.Join(g.Agents, ", "))
 		}
 	}
@@ -264,10 +264,10 @@ func (f *Folder) chosen(o *bridge.Open, values map[string]string) (a *Agent, gra
 		return nil, false, nil
 	}
 	if a = f.Find(name, o.Origin.Door); a == nil {
-		return nil, granted, Unknown(name)
+		return nil, granted, UnknownAgent(name)
 	}
-	if a, err = a.With(values); err != nil {
-		return nil, granted, refuse(bridge.CodeBadMessage, http.StatusBadRequest, "Agent %q: %v.", name, err)
+	if a, err = a.WithVariables(values); err != nil {
+		return nil, granted, newError(bridge.CodeBadMessage, http.StatusBadRequest, "Agent %q: %v.", name, err)
 	}
 	return a, granted, nil
 }
@@ -282,34 +282,34 @@ func (f *Folder) Resolve(c Choice, door string, values map[string]string) (*Agen
 			a = f.Find(c.Name, door)
 		}
 		if a == nil {
-			return nil, Unknown(c.Name)
+			return nil, UnknownAgent(c.Name)
 		}
 	}
-	a, err := a.With(values)
+	a, err := a.WithVariables(values)
 	if err != nil {
-		return nil, refuse(bridge.CodeBadMessage, http.StatusBadRequest, "%v.", err)
+		return nil, newError(bridge.CodeBadMessage, http.StatusBadRequest, "%v.", err)
 	}
 	return a, nil
 }
 
 // UnknownAgent returns the error for an agent that does not exist or cannot be reached by this protocol.
-func Unknown(name string) error {
-	return refuse(bridge.CodeBadMessage, http.StatusNotFound, "There is no agent %.64q here.", name)
+func UnknownAgent(name string) error {
+	return newError(bridge.CodeBadMessage, http.StatusNotFound, "There is no agent %.64q here.", name)
 }
 
 // ErrorField is the field of all errors about the choice of agent. Their Status is an HTTP status.
-const Field = "agent"
+const ErrorField = "agent"
 
-func refuse(code bridge.Code, status int, format string, args ...any) error {
-	return &bridge.Error{Code: code, Field: Field, Status: status, Message: fmt.Sprintf(format, args...)}
+func newError(code bridge.Code, status int, format string, args ...any) error {
+	return &bridge.Error{Code: code, Field: ErrorField, Status: status, Message: fmt.Sprintf(format, args...)}
 }
 
-var nameOf = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
+var namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
 
 // readFile reads an agent. Its errors name the place: "desk.md:4: …". known lists the operator's tools if all of them are known.
 func readFile(file, name string, known []string) (*Agent, error) {
 	at := func(line int, err error) error { return fmt.Errorf("%s:%d: %w", file, line, err) }
-	if !nameOf.MatchString(name) || strings.HasPrefix(name, "gemini-") || strings.HasPrefix(name, "gpt-") {
+	if !namePattern.MatchString(name) || strings.HasPrefix(name, "gemini-") || strings.HasPrefix(name, "gpt-") {
 		return nil, fmt.Errorf("%s: invalid agent name: use a-z, 0-9, - and _, and no name of a model", file)
 	}
 	text, err := os.ReadFile(file)
@@ -319,32 +319,32 @@ func readFile(file, name string, known []string) (*Agent, error) {
 	case len(text) > maxFile:
 		return nil, fmt.Errorf("%s: too large: %d bytes, maximum %d", file, len(text), maxFile)
 	}
-	front, prompt, err := split(text)
-	if m, ok := errors.AsType[*misplaced](err); ok {
+	front, prompt, err := splitFrontMatter(text)
+	if m, ok := errors.AsType[*lineError](err); ok {
 		return nil, at(m.line, m.err)
 	}
 	if err != nil {
 		return nil, at(1, err)
 	}
 	var document yaml.Node
-	fields, err := fieldsOf(front, &document)
+	fields, err := frontMatterJSON(front, &document)
 	if err != nil {
-		return nil, at(lineOf(err), errors.New(yamlPlace.ReplaceAllString(err.Error(), "")))
+		return nil, at(yamlErrorLine(err), errors.New(yamlErrorPrefix.ReplaceAllString(err.Error(), "")))
 	}
-	a := &Agent{Name: name, known: known}
-	if err = a.read(fields); err == nil && a.Prompt != "" {
-		err = wrong("prompt", "must follow the front matter")
+	a := &Agent{Name: name, knownTools: known}
+	if err = a.parseFields(fields); err == nil && a.Prompt != "" {
+		err = fieldErrorf("prompt", "must follow the front matter")
 	}
 	a.Prompt = strings.TrimSpace(string(prompt))
 	if err == nil {
-		err = a.check() // now with its prompt
+		err = a.validate() // now with its prompt
 	}
-	if m, ok := errors.AsType[*misplaced](err); ok {
+	if m, ok := errors.AsType[*lineError](err); ok {
 		before, _, _ := bytes.Cut(prompt, []byte(strings.TrimSpace(string(prompt))))
 		return nil, at(bytes.Count(front, []byte("\n"))+bytes.Count(before, []byte("\n"))+m.line, m.err)
 	}
 	if err != nil {
-		return nil, at(place(&document, err), err)
+		return nil, at(fieldLine(&document, err), err)
 	}
 	return a, nil
 }
@@ -354,8 +354,8 @@ const fence = "---"
 // splitFrontMatter divides a file into its front matter, whose line numbers stay those of the file, and the prompt. Empty lines and
 // comments may precede the front matter, and blanks may follow its dashes. A malformed front matter is an error: as part of the
 // prompt it would be sent to the model, and its restrictions would not apply.
-func split(text []byte) (front, prompt []byte, err error) {
-	lines, err := linesOf(text)
+func splitFrontMatter(text []byte) (front, prompt []byte, err error) {
+	lines, err := splitLines(text)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -365,7 +365,7 @@ func split(text []byte) (front, prompt []byte, err error) {
 	}
 	length := slices.IndexFunc(lines[begin+1:], isFence)
 	if length < 0 {
-		return nil, nil, &misplaced{begin + 1, errors.New("the front matter does not end with a line of three dashes")}
+		return nil, nil, &lineError{begin + 1, errors.New("the front matter does not end with a line of three dashes")}
 	}
 	end := begin + 1 + length
 	front = []byte(strings.Repeat("\n", begin) + fence + "\n" + strings.Join(append(lines[begin+1:end:end], ""), "\n"))
@@ -373,7 +373,7 @@ func split(text []byte) (front, prompt []byte, err error) {
 }
 
 // splitLines returns the lines of a UTF-8 text with any line endings.
-func linesOf(text []byte) ([]string, error) {
+func splitLines(text []byte) ([]string, error) {
 	if bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff")) {
 		return nil, errors.New("the file is UTF-16: save it as UTF-8")
 	}
@@ -415,7 +415,7 @@ var almostFence = regexp.MustCompile("^\\s*([-–—−]{1,2}|[-–—−]{4,}|[
 func misplacedFront(lines []string, begin int) error {
 	if begin < len(lines) && almostFence.MatchString(lines[begin]) {
 		err := fmt.Errorf("front matter begins and ends with a line of three dashes, not with %q", strings.TrimSpace(lines[begin]))
-		return &misplaced{begin + 1, err}
+		return &lineError{begin + 1, err}
 	}
 	open := begin
 	for i := begin; i < len(lines); i++ {
@@ -423,7 +423,7 @@ func misplacedFront(lines []string, begin int) error {
 			continue
 		}
 		if isFields(lines[open:i]) {
-			return &misplaced{open + 1, errors.New("front matter must stand at the start of the file, between two lines of three dashes")}
+			return &lineError{open + 1, errors.New("front matter must stand at the start of the file, between two lines of three dashes")}
 		}
 		open = i + 1
 	}
@@ -455,7 +455,7 @@ var fieldNames = func() (names []string) {
 }()
 
 // frontMatterJSON converts front matter to JSON. Its errors are YAML's.
-func fieldsOf(front []byte, document *yaml.Node) ([]byte, error) {
+func frontMatterJSON(front []byte, document *yaml.Node) ([]byte, error) {
 	fields := map[string]any{}
 	if err := cmp.Or(yaml.Unmarshal(front, document), yaml.Unmarshal(front, &fields)); err != nil {
 		return nil, err
@@ -463,11 +463,11 @@ func fieldsOf(front []byte, document *yaml.Node) ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-var yamlPlace = regexp.MustCompile(`^yaml: (?:unmarshal errors:\s*)?(?:line (\d+): )?`)
+var yamlErrorPrefix = regexp.MustCompile(`^yaml: (?:unmarshal errors:\s*)?(?:line (\d+): )?`)
 
 // yamlErrorLine returns the line that a YAML error names.
-func lineOf(err error) int {
-	m := yamlPlace.FindStringSubmatch(err.Error())
+func yamlErrorLine(err error) int {
+	m := yamlErrorPrefix.FindStringSubmatch(err.Error())
 	if m == nil {
 		return 1
 	}
@@ -476,22 +476,22 @@ func lineOf(err error) int {
 }
 
 // fieldLine returns the line of the field that an error is about.
-func place(document *yaml.Node, err error) int {
-	m := &mistake{}
+func fieldLine(document *yaml.Node, err error) int {
+	m := &fieldError{}
 	errors.As(err, &m)
 	name, _, _ := strings.Cut(m.field[strings.LastIndex(m.field, ".")+1:], "[")
-	return max(1, find(document, name))
+	return max(1, keyLine(document, name))
 }
 
 // keyLine returns the line of a key at any depth, or 0.
-func find(node *yaml.Node, key string) (line int) {
+func keyLine(node *yaml.Node, key string) (line int) {
 	for i, n := range node.Content {
 		if node.Kind == yaml.MappingNode && i%2 == 0 && n.Value == key {
 			return n.Line
 		}
 	}
 	for _, n := range node.Content {
-		line = cmp.Or(line, find(n, key))
+		line = cmp.Or(line, keyLine(n, key))
 	}
 	return line
 }

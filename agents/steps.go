@@ -19,17 +19,17 @@ var (
 	// almostHeading matches a mistyped step heading, which would silently become part of the prompt.
 	almostHeading = regexp.MustCompile(`(?i)^\s*#+ *step *:`)
 	// fieldPattern matches the start of a step's fields. Anything else there is an error, not text of the step.
-	field = regexp.MustCompile(`^[a-z_]+:(\s|$)`)
+	fieldPattern = regexp.MustCompile(`^[a-z_]+:(\s|$)`)
 )
 
 // lineError is an error in a prompt, with its line, from 1.
-type misplaced struct {
+type lineError struct {
 	line int
 	err  error
 }
 
-func (m *misplaced) Error() string { return fmt.Sprintf("line %d: %v", m.line, m.err) }
-func (m *misplaced) Unwrap() error { return m.err }
+func (m *lineError) Error() string { return fmt.Sprintf("line %d: %v", m.line, m.err) }
+func (m *lineError) Unwrap() error { return m.err }
 
 // section is a step as written in the prompt.
 type section struct {
@@ -39,13 +39,13 @@ type section struct {
 }
 
 // parseSteps divides the prompt into its general part and the steps. Errors are of type [*lineError].
-func (a *Agent) steps() (general string, plan steps.Plan, err error) {
+func (a *Agent) parseSteps() (general string, plan steps.Plan, err error) {
 	var before []string
 	var sections []*section
 	for i, line := range strings.Split(a.Prompt, "\n") {
 		switch m := heading.FindStringSubmatch(line); {
 		case m == nil && almostHeading.MatchString(line):
-			return "", nil, &misplaced{i + 1, fmt.Errorf("a step heading must be written %q", "## Step: NAME")}
+			return "", nil, &lineError{i + 1, fmt.Errorf("a step heading must be written %q", "## Step: NAME")}
 		case m != nil:
 			sections = append(sections, &section{line: i + 1})
 			plan = append(plan, steps.Step{Name: m[1]})
@@ -57,35 +57,38 @@ func (a *Agent) steps() (general string, plan steps.Plan, err error) {
 		}
 	}
 	for i, s := range sections {
-		if err := s.read(&plan[i]); err != nil {
+		if err := s.parse(&plan[i]); err != nil {
 			return "", nil, err
 		}
 	}
 	if m := cmp.Or(plan.Check(), a.checkTools(plan)); m != nil {
 		s := sections[m.Step]
-		return "", nil, &misplaced{s.lineOf(m.Key), fmt.Errorf("step %q: %w", plan[m.Step].Name, m)}
+		return "", nil, &lineError{s.keyLine(m.Key), fmt.Errorf("step %q: %w", plan[m.Step].Name, m)}
 	}
 	return strings.TrimSpace(strings.Join(before, "\n")), plan, nil
 }
 
 // parse reads the fields of a step, up to the first empty line, and its text.
-func (s *section) read(step *steps.Step) error {
+func (s *section) parse(step *steps.Step) error {
 	begin := max(0, slices.IndexFunc(s.lines, func(line string) bool { return strings.TrimSpace(line) != "" }))
 	end := begin
-	if begin < len(s.lines) && field.MatchString(s.lines[begin]) {
+	if begin < len(s.lines) && fieldPattern.MatchString(s.lines[begin]) {
 		for end < len(s.lines) && strings.TrimSpace(s.lines[end]) != "" {
 			end++
 		}
 	}
 	step.Instruction = strings.TrimSpace(strings.Join(s.lines[end:], "\n"))
 	at := func(line int, format string, args ...any) error {
-		return &misplaced{s.line + begin + line, fmt.Errorf("step %q: %w", step.Name, fmt.Errorf(format, args...))}
+		return &lineError{s.line + begin + line, fmt.Errorf("step %q: %w", step.Name, fmt.Errorf(format, args...))}
 	}
 	text := strings.Join(s.lines[begin:end], "\n")
 	if err := yaml.Unmarshal([]byte(text), &s.fields); err != nil {
-		return at(lineOf(err), "%s; an empty line must separate the fields of a step from its text", yamlPlace.ReplaceAllString(err.Error(), ""))
+		return at(
+			yamlErrorLine(err), "%s; an empty line must separate the fields of a step from its text",
+			yamlErrorPrefix.ReplaceAllString(err.Error(), ""),
+		)
 	}
-	s.move(&s.fields, s.line+begin)
+	s.shiftLines(&s.fields, s.line+begin)
 	if len(s.fields.Content) == 0 {
 		return nil
 	}
@@ -99,12 +102,12 @@ func (s *section) read(step *steps.Step) error {
 		case "next":
 			err = decodeNames(value, &step.Next)
 		case "ask":
-			step.Fields, err = asked(value)
+			step.Fields, err = parseAsk(value)
 		default:
 			err = errors.New("unknown field of a step; an empty line separates fields from text")
 		}
 		if err != nil {
-			return &misplaced{key.Line, fmt.Errorf("step %q: %s: %s", step.Name, key.Value, yamlPlace.ReplaceAllString(err.Error(), ""))}
+			return &lineError{key.Line, fmt.Errorf("step %q: %s: %s", step.Name, key.Value, yamlErrorPrefix.ReplaceAllString(err.Error(), ""))}
 		}
 	}
 	return nil
@@ -120,7 +123,7 @@ func decodeNames(value *yaml.Node, list *[]string) error {
 }
 
 // parseAsk returns the fields that a step asks for, in order.
-func asked(value *yaml.Node) (list []steps.Field, err error) {
+func parseAsk(value *yaml.Node) (list []steps.Field, err error) {
 	if value.Kind != yaml.MappingNode {
 		return nil, errors.New("must be a list of name: type, one per line")
 	}
@@ -135,16 +138,16 @@ func asked(value *yaml.Node) (list []steps.Field, err error) {
 }
 
 // shiftLines makes a node's line numbers relative to the start of the prompt.
-func (s *section) move(node *yaml.Node, by int) {
+func (s *section) shiftLines(node *yaml.Node, by int) {
 	node.Line += by
 	for _, n := range node.Content {
-		s.move(n, by)
+		s.shiftLines(n, by)
 	}
 }
 
 // keyLine returns the line of a field, or that of the heading.
-func (s *section) lineOf(key string) int {
-	if line := find(&s.fields, key); key != "" && line > 0 {
+func (s *section) keyLine(key string) int {
+	if line := keyLine(&s.fields, key); key != "" && line > 0 {
 		return line
 	}
 	return s.line
@@ -157,7 +160,7 @@ func (a *Agent) checkTools(plan steps.Plan) *steps.PlanError {
 			switch {
 			case a.Tools != nil && !slices.Contains(a.Tools, tool) && !bridge.Matches(a.Tools, tool):
 				return &steps.PlanError{Step: i, Key: "tools", Err: fmt.Errorf("%q is not one of the agent's tools", tool)}
-			case a.known != nil && !hasAny(a.known, tool):
+			case a.knownTools != nil && !anyMatches(a.knownTools, tool):
 				return &steps.PlanError{Step: i, Key: "tools", Err: fmt.Errorf("unknown tool %q: not in the tools file", tool)}
 			}
 		}
@@ -166,6 +169,6 @@ func (a *Agent) checkTools(plan steps.Plan) *steps.PlanError {
 }
 
 // anyMatches reports whether a name matches the pattern.
-func hasAny(names []string, pattern string) bool {
+func anyMatches(names []string, pattern string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return bridge.Matches([]string{pattern}, name) })
 }

@@ -37,7 +37,7 @@ func FuzzSnapshot(f *testing.F) {
 		}
 		bubble(t, func(t *testing.T) {
 			shared := store.NewMemory()
-			if _, err := shared.Swap(context.Background(), "session/"+id, 0, 1, value, time.Hour); err != nil {
+			if _, err := shared.CompareAndSwap(context.Background(), "session/"+id, 0, 1, value, time.Hour); err != nil {
 				t.Fatal(err)
 			}
 			r := newRig(t, func(o *bridge.Options) { o.Store, o.Node = shared, "b http://b.test" })

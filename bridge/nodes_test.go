@@ -390,20 +390,20 @@ func (b *badStore) Get(ctx context.Context, name string) ([]byte, uint64, error)
 	return b.Store.Get(ctx, name)
 }
 
-func (b *badStore) Swap(
+func (b *badStore) CompareAndSwap(
 	ctx context.Context, name string, was, generation uint64, value []byte, ttl time.Duration,
 ) (uint64, error) {
 	if err := b.wait(); err != nil {
 		return 0, err
 	}
-	return b.Store.Swap(ctx, name, was, generation, value, ttl)
+	return b.Store.CompareAndSwap(ctx, name, was, generation, value, ttl)
 }
 
 func (b *badStore) Count(ctx context.Context, name, member string, order uint64, n, most int, ttl time.Duration) (int, bool, error) {
 	if err := b.wait(); err != nil {
 		return 0, false, err
 	}
-	return b.Store.Count(ctx, name, member, order, n, most, ttl)
+	return b.Store.SetUsage(ctx, name, member, order, n, most, ttl)
 }
 
 func (b *badStore) Members(ctx context.Context, name string) (map[string]int, error) {
@@ -669,13 +669,13 @@ type swaps struct {
 	n atomic.Int32
 }
 
-func (s *swaps) Swap(
+func (s *swaps) CompareAndSwap(
 	ctx context.Context, name string, was, generation uint64, value []byte, ttl time.Duration,
 ) (uint64, error) {
 	if value != nil {
 		s.n.Add(1)
 	}
-	return s.Store.Swap(ctx, name, was, generation, value, ttl)
+	return s.Store.CompareAndSwap(ctx, name, was, generation, value, ttl)
 }
 
 // Of a conversation that no other gateway could go on with, the store learns once where it is.

@@ -122,7 +122,7 @@ func (r *recording) close() {
 func (r *recording) finish(f *record.Recording) {
 	f.Stop()
 	r.writing.Go(func() {
-		defer crash.Contain(r.log, "recording", nil)
+		defer crash.Recover(r.log, "recording", nil)
 		if err := f.Close(); err != nil {
 			r.log.Error("recording", "err", err)
 		}

@@ -34,7 +34,7 @@ var (
 
 // Recover recovers a panic of the goroutine that defers it, logs it (to the default logger, if log is nil) and counts it. Then it
 // calls end, which may be nil, with an [*Error].
-func Contain(log *slog.Logger, place string, end func(error)) {
+func Recover(log *slog.Logger, place string, end func(error)) {
 	v := recover()
 	if v == nil {
 		return
@@ -55,8 +55,8 @@ func Contain(log *slog.Logger, place string, end func(error)) {
 
 // Run calls f and recovers its panic.
 func Run(log *slog.Logger, place string, end func(error), f func()) {
-	defer Contain(log, place, end)
-	Check(place)
+	defer Recover(log, place, end)
+	CallInjected(place)
 	f()
 }
 
@@ -69,7 +69,7 @@ func Count(place string) uint64 {
 }
 
 // CallInjected calls the function that a test has injected, which may panic. [Run] calls it first; it costs an atomic load.
-func Check(place string) {
+func CallInjected(place string) {
 	if f := injected.Load(); f != nil {
 		(*f)(place)
 	}

@@ -14,7 +14,7 @@ import (
 
 // CleanValue returns the value of the variable name without white space at its ends. It fails if the rest has a control character
 // or is in quotation marks: no setting contains these. The error names the variable and never contains the value.
-func Clean(name, value string) (string, error) {
+func CleanValue(name, value string) (string, error) {
 	value = strings.TrimSpace(strings.TrimPrefix(value, "\ufeff"))
 	if i := strings.IndexFunc(value, unicode.IsControl); i >= 0 {
 		return "", fmt.Errorf("%s contains the control character %q", name, []rune(value[i:])[0])
@@ -31,7 +31,7 @@ func Lookup(name string) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("environment variable %s is not set", name)
 	}
-	return Clean(name, value)
+	return CleanValue(name, value)
 }
 
 var reference = regexp.MustCompile(`\$\{[A-Za-z_][A-Za-z0-9_]*\}`)

@@ -23,14 +23,14 @@ func readEnvironment(pairs []string) variables {
 	return v
 }
 
-// clean returns the variables that the program reads, without what files and tools leave on them (see [environment.Clean]).
+// clean returns the variables that the program reads, without what files and tools leave on them (see [environment.CleanValue]).
 func (v variables) clean() (variables, error) {
 	cleaned := variables{}
 	for _, name := range slices.Sorted(maps.Keys(v)) {
 		if !strings.HasPrefix(name, envPrefix) && !strings.HasPrefix(name, "GEMINI_") && !strings.HasPrefix(name, "GOOGLE_") {
 			continue
 		}
-		value, err := environment.Clean(name, v[name])
+		value, err := environment.CleanValue(name, v[name])
 		if err != nil {
 			return nil, err
 		}

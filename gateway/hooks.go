@@ -91,7 +91,7 @@ func (h *hooks) admit(ctx context.Context, id string, o *bridge.Open) error {
 		return &bridge.Error{Code: bridge.CodeBusy, Message: "The service cannot take calls just now.", Retry: hookRetry, Err: err}
 	}
 	if agent != nil {
-		agent.Fix(o)
+		agent.ApplyLocked(o)
 	}
 	return nil
 }

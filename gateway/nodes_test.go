@@ -296,12 +296,12 @@ func TestAGatewayIsCutOff(t *testing.T) {
 	_, network, a, b := clusterOf(t, model)
 	v := a.visit(nil)
 	v.talk("hello")
-	network.Cut(true)
+	network.SetBlackhole(true)
 	v.talk("still here?")
 	w := b.visit(v)
 	b.waitFor("dial failed")
 	v.talk("and now?")
-	network.Cut(false)
+	network.SetBlackhole(false)
 	var gone struct{ Reason string }
 	if v.read("GEMINI_DISCONNECTED", &gone); gone.Reason != "replaced" {
 		t.Errorf("got %q", gone.Reason)
@@ -324,14 +324,14 @@ func TestAGatewayStaysCutOff(t *testing.T) {
 	redis, network, a, b := clusterOf(t, model)
 	v := a.visit(nil)
 	v.talk("hello")
-	network.Cut(true)
+	network.SetBlackhole(true)
 	v.conn.Close()
 	left := time.Now()
 	w := b.visit(v)
 	b.waitFor("connection resumed")
 	t.Logf("Gemini was there again after %v", time.Since(left).Round(time.Millisecond))
 	w.talk("over there")
-	network.Cut(false)
+	network.SetBlackhole(false)
 	a.waitFor("taken by another gateway")
 	a.waitFor("conversation ended")
 	w.talk("still there?")
@@ -403,7 +403,7 @@ func TestTheBackendReachesAllGateways(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer written.Close()
-	if _, _, err := written.Count(t.Context(), "nodes/all", "zzz "+evil.URL, 1, 1, -1, time.Minute); err != nil {
+	if _, _, err := written.SetUsage(t.Context(), "nodes/all", "zzz "+evil.URL, 1, 1, -1, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	c := a.converse(fmt.Sprintf(`{},"token":%q`, key))

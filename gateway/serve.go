@@ -161,7 +161,7 @@ func healthOf(ctx context.Context, host *bridge.Host, shared store.Store, page s
 	return health{
 		page:     page,
 		ready:    func() bool { return ctx.Err() == nil && host.Ready() },
-		degraded: shared.Down,
+		degraded: shared.IsDown,
 		leave:    host.Leave, running: func() int { return len(host.Sessions()) },
 	}
 }

@@ -89,7 +89,7 @@ func (s *tlsSettings) config(log *slog.Logger) (*tls.Config, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &tls.Config{GetCertificate: files.ForClient, NextProtos: []string{"http/1.1"}}, nil
+		return &tls.Config{GetCertificate: files.GetCertificate, NextProtos: []string{"http/1.1"}}, nil
 	}
 	if len(s.domains) == 0 {
 		return nil, nil

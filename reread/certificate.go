@@ -24,22 +24,22 @@ type Certificate struct {
 // NewCertificate reads the files.
 func NewCertificate(cert, key string, log *slog.Logger) (*Certificate, error) {
 	c := &Certificate{cert: cert, key: key, log: log}
-	c.watch = NewWatch(log, time.Now, c.names())
-	if err := c.read(); err != nil {
+	c.watch = NewWatch(log, time.Now, c.files())
+	if err := c.load(); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-func (c *Certificate) names() []string { return []string{c.cert, c.key} }
+func (c *Certificate) files() []string { return []string{c.cert, c.key} }
 
 // Current returns the newest valid certificate. While only one of the two files has been replaced they do not match, and the
 // previous certificate stays.
-func (c *Certificate) Newest() *tls.Certificate {
+func (c *Certificate) Current() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.watch.Changed(c.names) {
-		if err := c.read(); err != nil {
+	if c.watch.HasChanged(c.files) {
+		if err := c.load(); err != nil {
 			c.log.Warn("new certificate is invalid, keeping the old one", "file", c.cert, "err", err)
 		} else {
 			c.log.Info("certificate renewed", "file", c.cert, "until", c.pair.Leaf.NotAfter)
@@ -49,16 +49,16 @@ func (c *Certificate) Newest() *tls.Certificate {
 }
 
 // GetCertificate implements [tls.Config.GetCertificate].
-func (c *Certificate) ForClient(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	return c.Newest(), nil
+func (c *Certificate) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return c.Current(), nil
 }
 
 // GetClientCertificate implements [tls.Config.GetClientCertificate].
-func (c *Certificate) ForServer(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-	return c.Newest(), nil
+func (c *Certificate) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	return c.Current(), nil
 }
 
-func (c *Certificate) read() error {
+func (c *Certificate) load() error {
 	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
 	if err != nil {
 		return fmt.Errorf("certificate: %w", err)
@@ -84,21 +84,21 @@ func NewAuthorities(file string, base func() (*x509.CertPool, error), log *slog.
 	if base == nil {
 		a.base = func() (*x509.CertPool, error) { return x509.NewCertPool(), nil }
 	}
-	a.watch = NewWatch(log, time.Now, a.names())
-	if err := a.read(); err != nil {
+	a.watch = NewWatch(log, time.Now, a.files())
+	if err := a.load(); err != nil {
 		return nil, err
 	}
 	return a, nil
 }
 
-func (a *Authorities) names() []string { return []string{a.file} }
+func (a *Authorities) files() []string { return []string{a.file} }
 
 // Current returns the newest valid certificates.
-func (a *Authorities) Newest() *x509.CertPool {
+func (a *Authorities) Current() *x509.CertPool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.watch.Changed(a.names) {
-		if err := a.read(); err != nil {
+	if a.watch.HasChanged(a.files) {
+		if err := a.load(); err != nil {
 			a.log.Warn("new CA certificates are invalid, keeping the old ones", "file", a.file, "err", err)
 		} else {
 			a.log.Info("CA certificates renewed", "file", a.file)
@@ -107,7 +107,7 @@ func (a *Authorities) Newest() *x509.CertPool {
 	return a.pool
 }
 
-func (a *Authorities) read() error {
+func (a *Authorities) load() error {
 	text, err := os.ReadFile(a.file)
 	if err != nil {
 		return err

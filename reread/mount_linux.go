@@ -9,7 +9,7 @@ import (
 )
 
 // inodeAndLinks returns the inode of a file and its number of hard links.
-func identify(info fs.FileInfo) (inode, links uint64) {
+func inodeAndLinks(info fs.FileInfo) (inode, links uint64) {
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
 		return s.Ino, uint64(s.Nlink)
 	}
@@ -17,7 +17,7 @@ func identify(info fs.FileInfo) (inode, links uint64) {
 }
 
 // unescapeMount reverses the kernel's escaping of mount points: proc_pid_mountinfo(5).
-var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+var unescapeMount = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // isMountPoint reports whether the file itself, not its folder, is a mount point.
 func isMountPoint(name string) bool {
@@ -33,7 +33,7 @@ func isMountPoint(name string) bool {
 		return false
 	}
 	for line := range strings.Lines(string(mounts)) {
-		if fields := strings.Fields(line); len(fields) > 4 && unescape.Replace(fields[4]) == path {
+		if fields := strings.Fields(line); len(fields) > 4 && unescapeMount.Replace(fields[4]) == path {
 			return true
 		}
 	}

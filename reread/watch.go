@@ -11,15 +11,15 @@ import (
 )
 
 // checkInterval is how often files are checked: a removed key stays valid that much longer.
-const every = time.Second
+const checkInterval = time.Second
 
 // Watch detects changes of some files. Its methods may be called from any goroutine.
 type Watch struct {
 	now func() time.Time
 
-	mu     sync.Mutex
-	looked time.Time
-	stamp  string
+	mu          sync.Mutex
+	lastCheck   time.Time
+	fingerprint string
 }
 
 // NewWatch returns a watch of the files' current state. Read them after that, so that no change is missed. It logs a warning for
@@ -31,29 +31,29 @@ func NewWatch(log *slog.Logger, now func() time.Time, files []string) *Watch {
 			log.Warn("file is mounted alone, so a replacement outside is not noticed: mount its folder instead", "file", name)
 		}
 	}
-	return &Watch{now: now, looked: now(), stamp: stampOf(files)}
+	return &Watch{now: now, lastCheck: now(), fingerprint: fingerprintOf(files)}
 }
 
 // HasChanged reports whether the files have changed since it last returned true. It checks at most once a second. Of several
 // callers, only one gets true.
-func (w *Watch) Changed(files func() []string) bool {
+func (w *Watch) HasChanged(files func() []string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.now().Sub(w.looked) < every {
+	if w.now().Sub(w.lastCheck) < checkInterval {
 		return false
 	}
-	w.looked = w.now()
-	before := w.stamp
-	w.stamp = stampOf(files())
-	return w.stamp != before
+	w.lastCheck = w.now()
+	before := w.fingerprint
+	w.fingerprint = fingerprintOf(files())
+	return w.fingerprint != before
 }
 
 // fingerprintOf returns a string that changes when one of the files is written or replaced.
-func stampOf(files []string) string {
+func fingerprintOf(files []string) string {
 	var b strings.Builder
 	for _, name := range files {
 		if info, err := os.Stat(name); err == nil {
-			inode, links := identify(info)
+			inode, links := inodeAndLinks(info)
 			fmt.Fprintln(&b, name, info.Size(), info.ModTime().UnixNano(), inode, links)
 		}
 	}
@@ -67,6 +67,6 @@ func IsStale(name string) bool {
 	if err != nil {
 		return false
 	}
-	_, links := identify(info)
+	_, links := inodeAndLinks(info)
 	return links == 0
 }

@@ -61,7 +61,7 @@ func (c *Channel) Close() {
 
 func (c *Channel) opened(channel *rtc.Channel) {
 	c.writing.Go(func() {
-		defer crash.Contain(c.log, "data channel", func(err error) { c.failed <- err })
+		defer crash.Recover(c.log, "data channel", func(err error) { c.failed <- err })
 		err := c.out.Run(context.Background(), func(ctx context.Context, m []byte) error {
 			if len(m) > channel.Limit() {
 				c.log.Info("message too long for the client's channel", "bytes", len(m), "most", channel.Limit())

@@ -182,7 +182,7 @@ func (ps *Peers[C]) Begin(r *http.Request, host *bridge.Host, id string, c C, op
 		defer leave()
 		defer ps.forget(id)
 		defer close(call.over)
-		defer crash.Contain(loggerOf(r.Context()), "caller", func(err error) { ended <- err })
+		defer crash.Recover(loggerOf(r.Context()), "caller", func(err error) { ended <- err })
 		ended <- host.Serve(ctx, c, open)
 	}()
 	select {

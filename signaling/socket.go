@@ -113,8 +113,8 @@ func ServeConn(ctx context.Context, conn Conn, o SocketOptions, serve func(ctx c
 	}
 	running.Go(func() {
 		defer close(s.written)
-		defer crash.Contain(s.log, "socket writer", cancel)
-		crash.Check("socket writer")
+		defer crash.Recover(s.log, "socket writer", cancel)
+		crash.CallInjected("socket writer")
 		if err := s.out.Run(context.WithoutCancel(ctx), s.options.Write); err != nil { // the goodbye is written, too
 			cancel(err)
 		}
@@ -208,13 +208,13 @@ func (s *Socket) start(f func(Message), end func()) {
 	go func() {
 		defer close(s.gone) // ServeConn waits for it
 		defer end()
-		defer crash.Contain(s.log, "socket reader", s.fail)
+		defer crash.Recover(s.log, "socket reader", s.fail)
 		for {
 			m, err := s.next(read)
 			if err != nil {
 				return
 			}
-			crash.Check("socket reader")
+			crash.CallInjected("socket reader")
 			f(m)
 		}
 	}()

@@ -10,44 +10,44 @@ import (
 
 // memory is a Store within one process.
 type memory struct {
-	mu     sync.Mutex
-	values map[string]entry
-	counts map[string]map[string]use
-	swept  time.Time
+	mu        sync.Mutex
+	values    map[string]entry
+	counts    map[string]map[string]usage
+	lastSweep time.Time
 }
 
 type entry struct {
 	value      []byte
 	generation uint64
-	until      time.Time
+	expiry     time.Time
 }
 
 // usage is a member's share of a count.
-type use struct {
-	n     int
-	order uint64
-	until time.Time
+type usage struct {
+	n      int
+	order  uint64
+	expiry time.Time
 }
 
 // sweepInterval is how often expired entries are deleted.
-const sweepEvery = time.Minute
+const sweepInterval = time.Minute
 
 // NewMemory returns an empty store, private to this process.
 func NewMemory() Store {
-	return &memory{values: map[string]entry{}, counts: map[string]map[string]use{}, swept: time.Now()}
+	return &memory{values: map[string]entry{}, counts: map[string]map[string]usage{}, lastSweep: time.Now()}
 }
 
 func (m *memory) Get(_ context.Context, name string) ([]byte, uint64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e := m.entry(name)
+	e := m.current(name)
 	return bytes.Clone(e.value), e.generation, nil
 }
 
 // current returns the unexpired entry of a name, or the zero entry. It needs mu.
-func (m *memory) entry(name string) entry {
+func (m *memory) current(name string) entry {
 	m.sweep()
-	if e := m.values[name]; time.Now().Before(e.until) {
+	if e := m.values[name]; time.Now().Before(e.expiry) {
 		return e
 	}
 	return entry{}
@@ -56,20 +56,20 @@ func (m *memory) entry(name string) entry {
 // sweep deletes expired entries from time to time. It needs mu.
 func (m *memory) sweep() {
 	now := time.Now()
-	if now.Sub(m.swept) < sweepEvery {
+	if now.Sub(m.lastSweep) < sweepInterval {
 		return
 	}
-	m.swept = now
-	maps.DeleteFunc(m.values, func(_ string, e entry) bool { return !now.Before(e.until) })
+	m.lastSweep = now
+	maps.DeleteFunc(m.values, func(_ string, e entry) bool { return !now.Before(e.expiry) })
 	for name := range m.counts {
-		m.members(name)
+		m.activeMembers(name)
 	}
 }
 
-func (m *memory) Swap(_ context.Context, name string, was, generation uint64, value []byte, ttl time.Duration) (uint64, error) {
+func (m *memory) CompareAndSwap(_ context.Context, name string, was, generation uint64, value []byte, ttl time.Duration) (uint64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e := m.entry(name)
+	e := m.current(name)
 	switch {
 	case e.generation != 0 && e.generation != was:
 		return e.generation, nil
@@ -85,7 +85,7 @@ func (m *memory) Swap(_ context.Context, name string, was, generation uint64, va
 	return generation, nil
 }
 
-func (m *memory) Count(
+func (m *memory) SetUsage(
 	_ context.Context,
 	name, member string,
 	order uint64,
@@ -95,32 +95,32 @@ func (m *memory) Count(
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sweep()
-	members := m.members(name)
+	members := m.activeMembers(name)
 	for other, u := range members {
 		if other != member {
 			total += u.n
 		}
 	}
-	mine := members[member]
-	if mine.order > order {
-		return total + mine.n, true, nil
+	previous := members[member]
+	if previous.order > order {
+		return total + previous.n, true, nil
 	}
 	if limit >= 0 && total+n > limit {
-		return total + mine.n, false, nil
+		return total + previous.n, false, nil
 	}
 	if members == nil {
-		members = map[string]use{}
+		members = map[string]usage{}
 		m.counts[name] = members
 	}
 	// A usage of 0 is kept, too: an older call may still arrive.
-	members[member] = use{n, order, time.Now().Add(ttl)}
+	members[member] = usage{n, order, time.Now().Add(ttl)}
 	return total + n, true, nil
 }
 
 // activeMembers returns the unexpired members of a name. It needs mu.
-func (m *memory) members(name string) map[string]use {
+func (m *memory) activeMembers(name string) map[string]usage {
 	members, now := m.counts[name], time.Now()
-	maps.DeleteFunc(members, func(_ string, u use) bool { return !now.Before(u.until) })
+	maps.DeleteFunc(members, func(_ string, u usage) bool { return !now.Before(u.expiry) })
 	if len(members) == 0 {
 		delete(m.counts, name)
 		return nil
@@ -132,7 +132,7 @@ func (m *memory) Members(_ context.Context, name string) (map[string]int, error)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	list := map[string]int{}
-	for member, u := range m.members(name) {
+	for member, u := range m.activeMembers(name) {
 		if u.n != 0 {
 			list[member] = u.n
 		}
@@ -140,6 +140,6 @@ func (m *memory) Members(_ context.Context, name string) (map[string]int, error)
 	return list, nil
 }
 
-func (m *memory) Down() bool { return false }
+func (m *memory) IsDown() bool { return false }
 
 func (m *memory) Close() error { return nil }

@@ -26,8 +26,8 @@ const (
 
 	// After maxFailures in a row Redis is not called for retryDelay; then a single call tests whether it is back. Each failed call
 	// takes a Timeout.
-	fewFailures = 3
-	restTime    = time.Second
+	maxFailures = 3
+	retryDelay  = time.Second
 
 	// poolSize bounds the connections to one Redis, for many simultaneous callers. The default of go-redis is ten per CPU, for
 	// programs that do nothing else.
@@ -35,14 +35,14 @@ const (
 )
 
 // redisStore is a Store in Redis. It uses single commands and scripts of one key, so it works with a Cluster.
-type shared struct {
-	client        redis.UniversalClient
-	names, values []byte // HMAC keys: of the names, and of the encryption keys of values
-	log           *slog.Logger
+type redisStore struct {
+	client            redis.UniversalClient
+	nameKey, valueKey []byte // HMAC keys: of the names, and of the encryption keys of values
+	log               *slog.Logger
 
 	mu       sync.Mutex
 	failures int       // in a row
-	rests    time.Time // when to call Redis again; zero while it responds
+	retryAt  time.Time // when to call Redis again; zero while it responds
 }
 
 // OpenRedis returns the store of all gateways that use the same Redis and the same secret. It does not wait for Redis, which may be
@@ -58,11 +58,11 @@ func OpenRedis(address, secret string, log *slog.Logger) (Store, error) {
 	if len(secret) < MinSecret {
 		return nil, fmt.Errorf("the secret has %d bytes, minimum %d", len(secret), MinSecret)
 	}
-	client, err := open(address)
+	client, err := openClient(address)
 	if err != nil {
 		return nil, err
 	}
-	redis.SetLogger(silent{}) // it would write every error to stderr
+	redis.SetLogger(silentLogger{}) // it would write every error to stderr
 	names, err := hkdf.Key(sha256.New, []byte(secret), nil, "voxgate store names", 32)
 	if err != nil {
 		return nil, err
@@ -71,57 +71,57 @@ func OpenRedis(address, secret string, log *slog.Logger) (Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &shared{client: client, names: names, values: values, log: log}, nil
+	return &redisStore{client: client, nameKey: names, valueKey: values, log: log}, nil
 }
 
 // silentLogger discards the log of go-redis.
-type silent struct{}
+type silentLogger struct{}
 
-func (silent) Printf(context.Context, string, ...any) {}
+func (silentLogger) Printf(context.Context, string, ...any) {}
 
 // openClient returns the client for a URL.
-func open(address string) (redis.UniversalClient, error) {
+func openClient(address string) (redis.UniversalClient, error) {
 	u, err := url.Parse(address)
 	if err != nil {
-		return nil, badURL(err)
+		return nil, urlError(err)
 	}
 	switch query := u.Query(); {
 	case query.Has("master_name"):
 		f, err := redis.ParseFailoverURL(address)
 		if err != nil {
-			return nil, badURL(err)
+			return nil, urlError(err)
 		}
-		limit(&f.DialTimeout, &f.ReadTimeout, &f.WriteTimeout)
+		limitTimeouts(&f.DialTimeout, &f.ReadTimeout, &f.WriteTimeout)
 		f.ContextTimeoutEnabled, f.DialerRetries, f.MaxRetries, f.PoolSize = true, 1, 1, poolSize
 		return redis.NewFailoverClient(f), nil
 	case query.Has("addr"):
 		c, err := redis.ParseClusterURL(address)
 		if err != nil {
-			return nil, badURL(err)
+			return nil, urlError(err)
 		}
-		limit(&c.DialTimeout, &c.ReadTimeout, &c.WriteTimeout)
+		limitTimeouts(&c.DialTimeout, &c.ReadTimeout, &c.WriteTimeout)
 		c.ContextTimeoutEnabled, c.DialerRetries, c.MaxRetries, c.PoolSize = true, 1, 1, poolSize
 		return redis.NewClusterClient(c), nil
 	}
 	one, err := redis.ParseURL(address)
 	if err != nil {
-		return nil, badURL(err)
+		return nil, urlError(err)
 	}
-	limit(&one.DialTimeout, &one.ReadTimeout, &one.WriteTimeout)
+	limitTimeouts(&one.DialTimeout, &one.ReadTimeout, &one.WriteTimeout)
 	one.ContextTimeoutEnabled, one.DialerRetries, one.MaxRetries, one.PoolSize = true, 1, 1, poolSize
 	return redis.NewClient(one), nil
 }
 
 // limitTimeouts lowers timeouts that go-redis sets to seconds. With its default retries, a call to an unreachable Redis takes
 // minutes.
-func limit(times ...*time.Duration) {
+func limitTimeouts(times ...*time.Duration) {
 	for _, t := range times {
 		*t = Timeout
 	}
 }
 
 // urlError returns an error without the URL, which may contain a password.
-func badURL(err error) error {
+func urlError(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
 	}
@@ -129,17 +129,17 @@ func badURL(err error) error {
 }
 
 // redisKey returns the key of a name in Redis. Its purpose stays readable.
-func (s *shared) key(name string) string {
+func (s *redisStore) redisKey(name string) string {
 	kind, _, _ := strings.Cut(name, "/")
-	mac := hmac.New(sha256.New, s.names)
+	mac := hmac.New(sha256.New, s.nameKey)
 	mac.Write([]byte(name))
 	return "voxgate:" + kind + ":" + base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:18])
 }
 
 // cipherFor returns the cipher for the value of a name. Each name has its own key: random nonces allow 2^32 messages per key (NIST
 // SP 800-38D section 8.3), which all gateways together would reach within a day.
-func (s *shared) seal(name string) (cipher.AEAD, error) {
-	mac := hmac.New(sha256.New, s.values)
+func (s *redisStore) cipherFor(name string) (cipher.AEAD, error) {
+	mac := hmac.New(sha256.New, s.valueKey)
 	mac.Write([]byte(name))
 	block, err := aes.NewCipher(mac.Sum(nil))
 	if err != nil {
@@ -149,65 +149,65 @@ func (s *shared) seal(name string) (cipher.AEAD, error) {
 }
 
 // call calls Redis, unless it is considered down.
-func (s *shared) ask(ctx context.Context, f func(context.Context) error) error {
-	if !s.admit() {
+func (s *redisStore) call(ctx context.Context, f func(context.Context) error) error {
+	if !s.isCallAllowed() {
 		return ErrDown
 	}
 	limited, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	err := f(limited)
 	if ctx.Err() == nil { // after a cancellation it is unknown whether Redis would have responded
-		s.answered(err)
+		s.recordResult(err)
 	}
 	return err
 }
 
 // isCallAllowed reports whether to call Redis: always while it responds, else one call per retryDelay.
-func (s *shared) admit() bool {
+func (s *redisStore) isCallAllowed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.rests.IsZero() {
+	if s.retryAt.IsZero() {
 		return true
 	}
-	if time.Now().Before(s.rests) {
+	if time.Now().Before(s.retryAt) {
 		return false
 	}
-	s.rests = time.Now().Add(restTime) // the others wait for this one
+	s.retryAt = time.Now().Add(retryDelay) // the others wait for this one
 	return true
 }
 
 // recordResult records the result of a call. An error response of Redis counts as a failure, too.
-func (s *shared) answered(err error) {
+func (s *redisStore) recordResult(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
-		if !s.rests.IsZero() {
+		if !s.retryAt.IsZero() {
 			s.log.Info("the store responds again")
 		}
-		s.failures, s.rests = 0, time.Time{}
+		s.failures, s.retryAt = 0, time.Time{}
 		return
 	}
-	if s.failures++; s.failures < fewFailures {
+	if s.failures++; s.failures < maxFailures {
 		return
 	}
-	if s.rests.IsZero() {
+	if s.retryAt.IsZero() {
 		s.log.Warn("the store does not respond", "err", err)
 	}
-	s.rests = time.Now().Add(restTime)
+	s.retryAt = time.Now().Add(retryDelay)
 }
 
-func (s *shared) Down() bool {
+func (s *redisStore) IsDown() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.rests.IsZero()
+	return !s.retryAt.IsZero()
 }
 
 // A value is a hash: g, the generation, and v, the encrypted value.
 
-func (s *shared) Get(ctx context.Context, name string) (value []byte, generation uint64, err error) {
-	key := s.key(name)
+func (s *redisStore) Get(ctx context.Context, name string) (value []byte, generation uint64, err error) {
+	key := s.redisKey(name)
 	var found []any
-	err = s.ask(ctx, func(ctx context.Context) (err error) {
+	err = s.call(ctx, func(ctx context.Context) (err error) {
 		found, err = s.client.HMGet(ctx, key, "g", "v").Result()
 		return err
 	})
@@ -219,7 +219,7 @@ func (s *shared) Get(ctx context.Context, name string) (value []byte, generation
 	if generation, err = strconv.ParseUint(text, 10, 64); err != nil {
 		return nil, 0, fmt.Errorf("%s has no generation: %w", key, err)
 	}
-	seal, err := s.seal(name)
+	seal, err := s.cipherFor(name)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -229,7 +229,7 @@ func (s *shared) Get(ctx context.Context, name string) (value []byte, generation
 	return value, generation, nil
 }
 
-var swap = redis.NewScript(`
+var swapScript = redis.NewScript(`
 local now = redis.call('HGET', KEYS[1], 'g')
 if now and now ~= ARGV[1] then return now end
 if ARGV[4] == '0' then redis.call('DEL', KEYS[1]) return '0' end
@@ -239,20 +239,20 @@ else return '0' end
 redis.call('PEXPIRE', KEYS[1], ARGV[4])
 return ARGV[2]`)
 
-func (s *shared) Swap(
+func (s *redisStore) CompareAndSwap(
 	ctx context.Context, name string, was, generation uint64, value []byte, ttl time.Duration,
 ) (now uint64, err error) {
 	sealed := []byte{}
 	if value != nil {
-		seal, err := s.seal(name)
+		seal, err := s.cipherFor(name)
 		if err != nil {
 			return 0, err
 		}
 		sealed = seal.Seal(nil, nil, value, nil)
 	}
-	keys := []string{s.key(name)}
-	err = s.ask(ctx, func(ctx context.Context) (err error) {
-		now, err = swap.Run(ctx, s.client, keys, was, generation, sealed, ttl.Milliseconds()).Uint64()
+	keys := []string{s.redisKey(name)}
+	err = s.call(ctx, func(ctx context.Context) (err error) {
+		now, err = swapScript.Run(ctx, s.client, keys, was, generation, sealed, ttl.Milliseconds()).Uint64()
 		return err
 	})
 	return now, err
@@ -260,7 +260,7 @@ func (s *shared) Swap(
 
 // The counts of a name are a hash, too. A member's field holds n, the order of the call, and the expiry by Redis's clock, so that
 // the gateways' clocks may differ.
-var count = redis.NewScript(`
+var countScript = redis.NewScript(`
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local member, order, n, most, ttl = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -277,16 +277,16 @@ redis.call('HSET', KEYS[1], member, string.format('%d %d %.0f', n, order, now + 
 if redis.call('PTTL', KEYS[1]) < ttl then redis.call('PEXPIRE', KEYS[1], ttl) end
 return {total + n, 1}`)
 
-func (s *shared) Count(
+func (s *redisStore) SetUsage(
 	ctx context.Context,
 	name, member string,
 	order uint64,
 	n, limit int,
 	ttl time.Duration,
 ) (total int, ok bool, err error) {
-	keys := []string{s.key(name)}
-	err = s.ask(ctx, func(ctx context.Context) error {
-		got, err := count.Run(ctx, s.client, keys, member, order, n, limit, ttl.Milliseconds()).Int64Slice()
+	keys := []string{s.redisKey(name)}
+	err = s.call(ctx, func(ctx context.Context) error {
+		got, err := countScript.Run(ctx, s.client, keys, member, order, n, limit, ttl.Milliseconds()).Int64Slice()
 		if err == nil {
 			total, ok = int(got[0]), got[1] == 1
 		}
@@ -296,7 +296,7 @@ func (s *shared) Count(
 }
 
 // membersScript is a script because expiry uses the clock of Redis.
-var members = redis.NewScript(`
+var membersScript = redis.NewScript(`
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local list, all = {}, redis.call('HGETALL', KEYS[1])
@@ -309,10 +309,10 @@ for i = 1, #all, 2 do
 end
 return list`)
 
-func (s *shared) Members(ctx context.Context, name string) (map[string]int, error) {
-	keys, list := []string{s.key(name)}, map[string]int{}
-	err := s.ask(ctx, func(ctx context.Context) error {
-		got, err := members.Run(ctx, s.client, keys).StringSlice()
+func (s *redisStore) Members(ctx context.Context, name string) (map[string]int, error) {
+	keys, list := []string{s.redisKey(name)}, map[string]int{}
+	err := s.call(ctx, func(ctx context.Context) error {
+		got, err := membersScript.Run(ctx, s.client, keys).StringSlice()
 		for i := 0; i+1 < len(got); i += 2 {
 			n, bad := strconv.Atoi(got[i+1])
 			if list[got[i]] = n; bad != nil {
@@ -324,4 +324,4 @@ func (s *shared) Members(ctx context.Context, name string) (map[string]int, erro
 	return list, err
 }
 
-func (s *shared) Close() error { return s.client.Close() }
+func (s *redisStore) Close() error { return s.client.Close() }

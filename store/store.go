@@ -31,18 +31,18 @@ type Store interface {
 	//
 	// A gateway that takes over a conversation writes a higher generation, once; the former owner notices when it writes again. This
 	// fences off one of two gateways that both believe they own it.
-	Swap(ctx context.Context, name string, was, generation uint64, value []byte, ttl time.Duration) (now uint64, err error)
+	CompareAndSwap(ctx context.Context, name string, was, generation uint64, value []byte, ttl time.Duration) (now uint64, err error)
 
 	// SetUsage records that a member uses n of the limit with this name, for ttl. total is the usage of all members. If total would
 	// exceed limit, nothing changes and ok is false; a negative limit means none. n = 0 releases the member's usage. Of two calls of
 	// a member the one with the higher order wins, in whatever sequence they arrive.
-	Count(ctx context.Context, name, member string, order uint64, n, limit int, ttl time.Duration) (total int, ok bool, err error)
+	SetUsage(ctx context.Context, name, member string, order uint64, n, limit int, ttl time.Duration) (total int, ok bool, err error)
 
 	// Members returns the usage of each member of this name.
 	Members(ctx context.Context, name string) (map[string]int, error)
 
 	// IsDown reports whether the store is considered down.
-	Down() bool
+	IsDown() bool
 
 	// Close releases the store.
 	Close() error

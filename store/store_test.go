@@ -44,7 +44,7 @@ func redis(t *testing.T) *redistest.Server {
 	return s
 }
 
-func open(t *testing.T, url, secret string) store.Store {
+func openClient(t *testing.T, url, secret string) store.Store {
 	t.Helper()
 	s, err := store.OpenRedis(url, secret, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -64,7 +64,7 @@ func both(t *testing.T, f func(t *testing.T, a, b store.Store)) {
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
 		url := redis(t).URL()
-		f(t, open(t, url, secret), open(t, url, secret))
+		f(t, openClient(t, url, secret), openClient(t, url, secret))
 	})
 }
 
@@ -91,7 +91,7 @@ func TestSwap(t *testing.T) {
 			if value != "" {
 				v = []byte(value)
 			}
-			if now, err := s.Swap(ctx, "session/x", was, is, v, ttl); now != want || err != nil {
+			if now, err := s.CompareAndSwap(ctx, "session/x", was, is, v, ttl); now != want || err != nil {
 				t.Errorf("swap %d for %d: %d, %v; want %d", was, is, now, err, want)
 			}
 		}
@@ -127,7 +127,7 @@ func TestSwap(t *testing.T) {
 // Of many who take something over one gets it.
 func TestOneTakes(t *testing.T) {
 	both(t, func(t *testing.T, a, b store.Store) {
-		if _, err := a.Swap(t.Context(), "session/x", 1, 1, []byte("a"), time.Minute); err != nil {
+		if _, err := a.CompareAndSwap(t.Context(), "session/x", 1, 1, []byte("a"), time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		var taken atomic.Int32
@@ -135,7 +135,7 @@ func TestOneTakes(t *testing.T) {
 		for i := range 20 {
 			wg.Go(func() {
 				mine := []byte(fmt.Sprint(i))
-				if now, err := []store.Store{a, b}[i%2].Swap(t.Context(), "session/x", 1, 2, mine, time.Minute); err != nil {
+				if now, err := []store.Store{a, b}[i%2].CompareAndSwap(t.Context(), "session/x", 1, 2, mine, time.Minute); err != nil {
 					t.Error(err)
 				} else if v, _, _ := b.Get(t.Context(), "session/x"); now == 2 && string(v) == string(mine) {
 					taken.Add(1)
@@ -154,7 +154,7 @@ func TestCount(t *testing.T) {
 		ctx := t.Context()
 		counts := func(s store.Store, member string, order uint64, n, most int, ttl time.Duration, total int, ok bool) {
 			t.Helper()
-			if got, let, err := s.Count(ctx, "sessions/all", member, order, n, most, ttl); got != total || let != ok || err != nil {
+			if got, let, err := s.SetUsage(ctx, "sessions/all", member, order, n, most, ttl); got != total || let != ok || err != nil {
 				t.Errorf("%s uses %d of %d: %d, %v, %v; want %d, %v", member, n, most, got, let, err, total, ok)
 			}
 		}
@@ -183,11 +183,11 @@ func TestCount(t *testing.T) {
 func TestRedisIsToldNothing(t *testing.T) {
 	t.Parallel()
 	server := redis(t)
-	a, other := open(t, server.URL(), secret), open(t, server.URL(), "another secret, as long")
-	if _, err := a.Swap(t.Context(), "session/of-alice", 1, 1, []byte("a handle"), time.Minute); err != nil {
+	a, other := openClient(t, server.URL(), secret), openClient(t, server.URL(), "another secret, as long")
+	if _, err := a.CompareAndSwap(t.Context(), "session/of-alice", 1, 1, []byte("a handle"), time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := a.Count(t.Context(), "sessions/192.0.2.1", "node", 1, 1, -1, time.Minute); err != nil {
+	if _, _, err := a.SetUsage(t.Context(), "sessions/192.0.2.1", "node", 1, 1, -1, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	if _, g, err := other.Get(t.Context(), "session/of-alice"); g != 0 || err != nil {
@@ -229,15 +229,18 @@ func TestRedisGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	s := open(t, p.URL(), secret)
-	write := func() error { _, err := s.Swap(t.Context(), "session/x", 1, 1, []byte("v"), time.Minute); return err }
+	s := openClient(t, p.URL(), secret)
+	write := func() error {
+		_, err := s.CompareAndSwap(t.Context(), "session/x", 1, 1, []byte("v"), time.Minute)
+		return err
+	}
 	isUsed := func(name string) { // a call on a busy machine may take more than store.Timeout
 		eventually(t, name+": it is not used", func() bool { return write() == nil })
 	}
 	isUsed("begun")
 	for name, gone := range map[string]struct{ begin, end func() }{
 		"killed":  {server.Kill, func() { _ = server.Restart() }},
-		"cut off": {func() { p.Cut(true) }, func() { p.Cut(false) }},
+		"cut off": {func() { p.SetBlackhole(true) }, func() { p.SetBlackhole(false) }},
 	} {
 		gone.begin()
 		began := time.Now()
@@ -247,15 +250,15 @@ func TestRedisGoes(t *testing.T) {
 			}
 		}
 		// Three that fail and, each second, one that tries; room for a busy machine.
-		if took := time.Since(began); took > max(10*store.Timeout, 10*time.Second) || !s.Down() {
-			t.Errorf("%s: 1000 calls took %v; down: %v", name, took, s.Down())
+		if took := time.Since(began); took > max(10*store.Timeout, 10*time.Second) || !s.IsDown() {
+			t.Errorf("%s: 1000 calls took %v; down: %v", name, took, s.IsDown())
 		}
 		if err := write(); !errors.Is(err, store.ErrDown) && !errors.Is(err, context.DeadlineExceeded) {
 			t.Logf("%s: %v", name, err)
 		}
 		gone.end()
 		isUsed(name)
-		if s.Down() {
+		if s.IsDown() {
 			t.Errorf("%s: it is down still", name)
 		}
 	}
@@ -316,7 +319,7 @@ func command(t *testing.T, port int, word string, args ...string) {
 func works(t *testing.T, s store.Store) {
 	t.Helper()
 	eventually(t, "it is not used", func() bool { // the first calls find out where everything is
-		_, err := s.Swap(t.Context(), "session/x", 1, 1, []byte("v"), time.Minute)
+		_, err := s.CompareAndSwap(t.Context(), "session/x", 1, 1, []byte("v"), time.Minute)
 		return err == nil
 	})
 	for i := range 20 { // in many slots
@@ -324,7 +327,7 @@ func works(t *testing.T, s store.Store) {
 		if v, g, err := s.Get(t.Context(), "session/x"); string(v) != "v" || g != 1 || err != nil {
 			t.Errorf("%q, %d, %v", v, g, err)
 		}
-		if total, ok, err := s.Count(t.Context(), name, "a", 1, 2, 2, time.Minute); total != 2 || !ok || err != nil {
+		if total, ok, err := s.SetUsage(t.Context(), name, "a", 1, 2, 2, time.Minute); total != 2 || !ok || err != nil {
 			t.Errorf("%d, %v, %v", total, ok, err)
 		}
 		if m, err := s.Members(t.Context(), name); m["a"] != 2 || err != nil {
@@ -349,7 +352,7 @@ func TestCluster(t *testing.T) {
 	for _, port := range ports {
 		command(t, port, "cluster_state:ok", "cluster", "info")
 	}
-	works(t, open(t, fmt.Sprintf("redis://127.0.0.1:%d?addr=127.0.0.1:%d", ports[0], ports[1]), secret))
+	works(t, openClient(t, fmt.Sprintf("redis://127.0.0.1:%d?addr=127.0.0.1:%d", ports[0], ports[1]), secret))
 }
 
 func TestSentinel(t *testing.T) {
@@ -363,7 +366,7 @@ func TestSentinel(t *testing.T) {
 	}
 	server(t, watcher, conf, "--sentinel")
 	command(t, watcher, "PONG", "ping")
-	works(t, open(t, fmt.Sprintf("redis://127.0.0.1:%d?master_name=main", watcher), secret))
+	works(t, openClient(t, fmt.Sprintf("redis://127.0.0.1:%d?master_name=main", watcher), secret))
 }
 
 // TestTLS has a Redis with a certificate of a CA of its own: a client that does not know the CA does not talk to it, and one that has it in
@@ -372,7 +375,7 @@ func TestTLS(t *testing.T) {
 	t.Parallel()
 	const variable = "VOXGATE_TEST_REDIS"
 	if url := os.Getenv(variable); url != "" {
-		works(t, open(t, url, secret))
+		works(t, openClient(t, url, secret))
 		return
 	}
 	ca, cert, key := certificates(t)
@@ -396,7 +399,7 @@ func TestTLS(t *testing.T) {
 	err := context.DeadlineExceeded
 	// 0.3 s are short on a busy machine
 	for began := time.Now(); errors.Is(err, context.DeadlineExceeded) && time.Since(began) < 20*time.Second; {
-		_, err = open(t, url, secret).Swap(t.Context(), "session/x", 1, 1, []byte("v"), time.Minute)
+		_, err = openClient(t, url, secret).CompareAndSwap(t.Context(), "session/x", 1, 1, []byte("v"), time.Minute)
 	}
 	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); !unknown {
 		t.Errorf("without the CA: %v", err)

@@ -159,7 +159,7 @@ func (s *Schema) Check(args json.RawMessage) error {
 	return s.check(args, "args", "the arguments", "the function")
 }
 
-// CheckValue is [Schema.Check] for a value that is no function's arguments; name is what errors call it.
+// CheckValue is [Schema.CallInjected] for a value that is no function's arguments; name is what errors call it.
 func (s *Schema) CheckValue(value json.RawMessage, name string) error {
 	return s.check(value, name, "the "+name, "its schema")
 }

@@ -274,7 +274,7 @@ func (f *Cluster) TakeOver(
 		}
 		if !was.Released {
 			// If this fails, the other gateway finds out when it renews.
-			_, _, _ = f.Store.Count(ctx, noticesKey(was.Node), id, now, int(now), -1, leaseTime)
+			_, _, _ = f.Store.SetUsage(ctx, noticesKey(was.Node), id, now, int(now), -1, leaseTime)
 		}
 		f.Logger.Info("conversation taken over from another gateway", "call", id, "released", was.Released, "generation", now)
 		return now, nil
@@ -420,7 +420,7 @@ func (f *Cluster) swapSnapshot(
 			return 0, err
 		}
 	}
-	return f.Store.Swap(ctx, snapshotKey(id), was, generation, value, ttl)
+	return f.Store.CompareAndSwap(ctx, snapshotKey(id), was, generation, value, ttl)
 }
 
 // endTakenEntries ends local conversations that others have taken over.
@@ -452,7 +452,7 @@ func (f *Cluster) endTakenEntries(ctx context.Context) {
 // exchangeQuota publishes Google's refusals of this gateway for lack of quota, and learns those of the others.
 func (f *Cluster) exchangeQuota(ctx context.Context) {
 	for model, left := range f.Quota.RefusedModels() {
-		_, _, _ = f.Store.Count(ctx, quotaKey, model+"\n"+f.Node, f.nextOrder(), int(left.Milliseconds()), -1, left)
+		_, _, _ = f.Store.SetUsage(ctx, quotaKey, model+"\n"+f.Node, f.nextOrder(), int(left.Milliseconds()), -1, left)
 	}
 	list, err := f.Store.Members(ctx, quotaKey)
 	if err != nil {
@@ -486,7 +486,7 @@ func (f *Cluster) publishPresence(ctx context.Context) {
 		loads[leavingNodesKey] = 0
 	}
 	for list, load := range loads {
-		_, _, _ = f.Store.Count(ctx, list, f.Node, f.nextOrder(), load, -1, leaseTime)
+		_, _, _ = f.Store.SetUsage(ctx, list, f.Node, f.nextOrder(), load, -1, leaseTime)
 	}
 	list, err := f.Store.Members(ctx, allNodesKey)
 	if err != nil {

@@ -120,13 +120,13 @@ type failing struct {
 	down atomic.Bool
 }
 
-func (f *failing) Swap(
+func (f *failing) CompareAndSwap(
 	ctx context.Context, name string, was, is uint64, value []byte, ttl time.Duration,
 ) (uint64, error) {
 	if f.down.Load() {
 		return 0, errors.New("down")
 	}
-	return f.Store.Swap(ctx, name, was, is, value, ttl)
+	return f.Store.CompareAndSwap(ctx, name, was, is, value, ttl)
 }
 
 // Gateways know of each other, of how many conversations each has, and of a quota that is used up; one that leaves gets no more.

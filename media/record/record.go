@@ -213,11 +213,11 @@ func (r *Recording) Close() error {
 // run is the goroutine of the recording.
 func (r *Recording) run() {
 	defer close(r.done)
-	defer crash.Contain(nil, "recording", func(err error) {
+	defer crash.Recover(nil, "recording", func(err error) {
 		r.setError(err)
 		_ = r.out.Close()
 	})
-	crash.Check("recording")
+	crash.CallInjected("recording")
 	tick := time.NewTicker(pageTime)
 	defer tick.Stop()
 	for {

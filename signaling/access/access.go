@@ -220,9 +220,9 @@ func (v *Visitor) Authorize(open *bridge.Open, token string) error {
 		return err
 	}
 	if v.gate == nil {
-		return (*agents.Folder)(nil).Choose(open, nil)
+		return (*agents.Folder)(nil).Select(open, nil)
 	}
-	return v.gate.options.Agents.Choose(open, nil)
+	return v.gate.options.Agents.Select(open, nil)
 }
 
 // Admit is Authorize for a door that learns later who is to answer, and then has the agent chosen itself. It lets the visitor open a

@@ -253,7 +253,7 @@ func (a *account) useUp() bool {
 	ttl := max(a.pass.expires.Add(leeway).Sub(g.options.Now()), time.Second)
 	for _, s := range []store.Store{g.tokens, g.shared.store} { // the other may be away
 		name := "token/" + a.pass.issuer + "/" + a.pass.id
-		if now, err := s.Swap(context.Background(), name, 0, mine, []byte{1}, ttl); err == nil && now != mine {
+		if now, err := s.CompareAndSwap(context.Background(), name, 0, mine, []byte{1}, ttl); err == nil && now != mine {
 			return false
 		}
 	}

@@ -178,7 +178,7 @@ func (g *Grant) bridge() *bridge.Grant {
 	switch a := g.Agent; {
 	case a == nil:
 	case a.Agent != nil:
-		b.Agent = a.Agent.Layer()
+		b.Agent = a.Agent.SessionAgent()
 	default:
 		b.Agents = []string{a.Name}
 	}

@@ -147,7 +147,7 @@ func (k *keyring) files() []string { return []string{k.path} }
 // fresh reads the file again if it has changed, which blocks for as long as issuers take. Meanwhile the old file counts for everybody else.
 // A key that is taken away works until then.
 func (k *keyring) fresh() {
-	if !k.exist() || !k.watch.Changed(k.files) {
+	if !k.exist() || !k.watch.HasChanged(k.files) {
 		return
 	}
 	if reread.IsStale(k.path) {

@@ -60,7 +60,7 @@ func (s *Secrets) Keep(ctx context.Context, minter Minter, secret string, bound 
 	if retry := s.add(minter.share, secret, len(raw), life); retry > 0 {
 		return &bridge.Error{Code: bridge.CodeBusy, Message: "Too many client secrets are good at this time.", Retry: retry}
 	}
-	if _, err := s.Store.Swap(ctx, secretName(secret), 0, 1, raw, life); err != nil {
+	if _, err := s.Store.CompareAndSwap(ctx, secretName(secret), 0, 1, raw, life); err != nil {
 		s.mu.Lock()
 		delete(s.kept, secret)
 		s.mu.Unlock()
@@ -72,13 +72,13 @@ func (s *Secrets) Keep(ctx context.Context, minter Minter, secret string, bound 
 
 // Use counts one use of a secret, and reports false if there were as many as it has. by names the use; free gives it back.
 func (s *Secrets) Use(ctx context.Context, secret, by string, most int, life time.Duration) (ok bool, free func(), err error) {
-	_, ok, err = s.Store.Count(ctx, secretName(secret)+"/uses", by, 1, 1, most, life)
+	_, ok, err = s.Store.SetUsage(ctx, secretName(secret)+"/uses", by, 1, 1, most, life)
 	if err != nil {
 		s.Logger.Warn("the store was asked for the uses of a client secret", "err", err)
 		return false, nil, errStoreAway
 	}
 	return ok, func() {
-		_, _, _ = s.Store.Count(context.WithoutCancel(ctx), secretName(secret)+"/uses", by, 2, 0, most, life)
+		_, _, _ = s.Store.SetUsage(context.WithoutCancel(ctx), secretName(secret)+"/uses", by, 2, 0, most, life)
 	}, nil
 }
 

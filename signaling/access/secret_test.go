@@ -23,13 +23,13 @@ type awayStore struct {
 	away bool
 }
 
-func (s *awayStore) Swap(
+func (s *awayStore) CompareAndSwap(
 	ctx context.Context, name string, was, generation uint64, value []byte, ttl time.Duration,
 ) (now uint64, err error) {
 	if s.away {
 		return 0, errors.New("away")
 	}
-	return s.Store.Swap(ctx, name, was, generation, value, ttl)
+	return s.Store.CompareAndSwap(ctx, name, was, generation, value, ttl)
 }
 
 // Only what the store has counts, and a secret that takes room says when there is some.

@@ -146,7 +146,7 @@ func (g *Gate) report(c counter, u *usage) func(most int) (all int, ok bool) {
 		}
 	}
 	return func(most int) (all int, ok bool) {
-		all, ok, err := g.shared.store.Count(context.Background(), name, g.shared.node, order, now.own, most, ttl)
+		all, ok, err := g.shared.store.SetUsage(context.Background(), name, g.shared.node, order, now.own, most, ttl)
 		if err != nil {
 			return now.own + now.others, true
 		}

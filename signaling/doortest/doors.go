@@ -557,8 +557,8 @@ func (c *VoxClient) Heard() []int16 {
 // Agents are those of the doors that need some, and those that the gate of a [Locked] gateway knows.
 var Agents = agents.New(
 	&agents.Agent{Name: "desk", Prompt: "Be brief."}, &agents.Agent{Name: "eager", Greeting: new("Greet.")},
-	&agents.Agent{Name: "telephone", Numbers: []string{"*"}, Doors: []string{"sip"}},
-	&agents.Agent{Name: "waits", Numbers: []string{"*"}, Doors: []string{"telephony"}, Greeting: new("")},
+	&agents.Agent{Name: "telephone", Numbers: []string{"*"}, Protocols: []string{"sip"}},
+	&agents.Agent{Name: "waits", Numbers: []string{"*"}, Protocols: []string{"telephony"}, Greeting: new("")},
 )
 
 // WithWHIP opens the door for clients of WHIP.

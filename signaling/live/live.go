@@ -87,7 +87,7 @@ func goodbye(err error) (code int, reason string) {
 	}
 	reason = inSetup.Replace(reason)
 	e := bridge.AsError(err)
-	if e.Field == agents.Field { // as for a model that there is not
+	if e.Field == agents.ErrorField { // as for a model that there is not
 		return signaling.ClosePolicy, reason
 	}
 	switch e.Code {

@@ -81,7 +81,7 @@ func ending(err error) *apiError {
 	}
 	e := bridge.AsError(err)
 	switch code := codes[e.Code]; {
-	case e.Field == agents.Field:
+	case e.Field == agents.ErrorField:
 		return &apiError{Code: "invalid_value", Message: e.Message, Param: "session.prompt"}
 	case e.Code == bridge.CodeForbidden && e.Field != "":
 		return &apiError{Code: "invalid_model", Message: e.Message, Param: "model"}

@@ -143,7 +143,7 @@ func (d *Door) agent(g guest, prompt json.RawMessage) (bridge.Open, error) {
 	}
 	open := *g.open
 	open.Agent, open.Locked, open.Origin.Agent = bridge.Agent{}, false, name
-	return open, d.Agents.Choose(&open, values)
+	return open, d.Agents.Select(&open, values)
 }
 
 // opens is a conversation with the session that is bound to the guest's secret, and then the one of the request; nil:

@@ -383,7 +383,7 @@ func TestRealtimeSecrets(t *testing.T) {
 		t.Errorf("a secret mints a secret: %s", resp.Status)
 	}
 	l.Wait(2 * time.Minute)
-	if _, err := shared.Swap(t.Context(), "secret/"+secret.Value, 1, 1, nil, 0); err != nil { // as it has by then
+	if _, err := shared.CompareAndSwap(t.Context(), "secret/"+secret.Value, 1, 1, nil, 0); err != nil { // as it has by then
 		t.Fatal(err)
 	}
 	for _, hang := range []struct {
@@ -521,13 +521,13 @@ func (l *lostStore) Get(ctx context.Context, name string) ([]byte, uint64, error
 	return l.Store.Get(ctx, name)
 }
 
-func (l *lostStore) Swap(
+func (l *lostStore) CompareAndSwap(
 	ctx context.Context, name string, was, generation uint64, value []byte, ttl time.Duration,
 ) (uint64, error) {
 	if l.lost.Load() {
 		return 0, store.ErrDown
 	}
-	return l.Store.Swap(ctx, name, was, generation, value, ttl)
+	return l.Store.CompareAndSwap(ctx, name, was, generation, value, ttl)
 }
 
 // TestRealtimeSecretOfAnotherGateway has a page begin by a secret that another gateway has minted, and learn to come again while

@@ -113,7 +113,7 @@ func (d *Door) secretFor(
 		return "", 0, nil, err
 	}
 	if name, _, err := readPrompt(s.Prompt); err != nil || name != "" && d.Agents.Find(name, doorName) == nil {
-		return "", 0, nil, cmp.Or(err, agents.Unknown(name))
+		return "", 0, nil, cmp.Or(err, agents.UnknownAgent(name))
 	}
 	token, err := minter.Mint(access.Wanted{Identity: r.Header.Get(identityHeader), ExpiresIn: life, Once: new(bool)}, doorName)
 	if err != nil {

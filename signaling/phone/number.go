@@ -266,7 +266,7 @@ func Called(folder *agents.Folder, protocol string, number Number) (answers *age
 		if spelling == "" && rank == 0 {
 			continue
 		}
-		for _, a := range folder.Telephones(protocol) {
+		for _, a := range folder.PhoneAgents(protocol) {
 			for _, pattern := range a.Numbers {
 				fit := len(plainPattern(pattern)) + rank*inFull
 				if number := string(spelling); pattern == number || plainPattern(pattern) == number {

@@ -109,7 +109,7 @@ func TestWhoIsCalled(t *testing.T) {
 		{Name: "berlin", Numbers: []string{"+4930*"}},
 		{Name: "desk", Numbers: []string{"+49301", "desk", "+49 30 555 0001"}},
 		{Name: "none"},
-		{Name: "pages", Numbers: []string{"+49302"}, Doors: []string{"sip"}},
+		{Name: "pages", Numbers: []string{"+49302"}, Protocols: []string{"sip"}},
 		{Name: "plain", Numbers: []string{"4940*"}},
 	}
 	f := agents.New(list...)

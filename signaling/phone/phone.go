@@ -21,7 +21,7 @@ const greeting = "Greet the caller in one short sentence and ask what you can do
 // Open has an agent answer a call with somebody.
 func Open(o *bridge.Open, a *agents.Agent, with Party) {
 	o.Greeting = greeting
-	a.Put(o)
+	a.ApplyTo(o)
 	o.Note = "This is a telephone call. " + with.data(with.Attributes.of(a.Attributes))
 }
 

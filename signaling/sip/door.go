@@ -142,7 +142,7 @@ func New(o Options) (*Door, error) {
 	if d.account == nil {
 		d.account = func(string, int) bridge.Account { return bridge.Unlimited }
 	}
-	if len(o.Config.Trunks) > 0 && o.Config.Webhook == nil && len(o.Agents.Telephones(doorName)) == 0 {
+	if len(o.Config.Trunks) > 0 && o.Config.Webhook == nil && len(o.Agents.PhoneAgents(doorName)) == 0 {
 		d.log.Warn("no agent has numbers, so nobody answers these trunks")
 	}
 	secure, err := o.Config.trunkTLS(d.log)
@@ -419,7 +419,7 @@ func (d *Door) onAnswerAgain(res *sip.Response) {
 		return
 	}
 	d.serving.Go(func() {
-		defer crash.Contain(c.log, "sip call", c.end)
+		defer crash.Recover(c.log, "sip call", c.end)
 		dialog := c.dialog
 		forked := !dialog.is(dialog.callID, res.To().Params.GetOr("tag", ""))
 		if forked {
@@ -485,7 +485,7 @@ func (d *Door) route() {
 // guarded keeps what cannot be answered from f, and the process from what f does with it.
 func (d *Door) guarded(f func(*sip.Request, sip.ServerTransaction)) func(*sip.Request, sip.ServerTransaction) {
 	return func(req *sip.Request, tx sip.ServerTransaction) {
-		defer crash.Contain(d.log.With("method", req.Method, "from", req.Source()), "sip request", func(err error) {
+		defer crash.Recover(d.log.With("method", req.Method, "from", req.Source()), "sip request", func(err error) {
 			if c := d.callOf(req); c != nil {
 				c.end(err)
 			}
@@ -504,7 +504,7 @@ func (d *Door) guarded(f func(*sip.Request, sip.ServerTransaction)) func(*sip.Re
 			!req.From().Params.Has("tag") {
 			return
 		}
-		crash.Check("sip request")
+		crash.CallInjected("sip request")
 		f(req, tx)
 	}
 }

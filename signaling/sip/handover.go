@@ -305,7 +305,7 @@ func (c *call) joined(leg *call) error {
 		}
 		running.Go(func() { crash.Run(c.log, "sip media", end, func() { end(cmp.Or(p.run(ctx), errPartner)) }) })
 		running.Go(func() {
-			defer crash.Contain(c.log, "sip call", end)
+			defer crash.Recover(c.log, "sip call", end)
 			end(from.attend(ctx, func(key byte) {
 				if err := hearer.stream.sendDigits(ctx, string(key)); err != nil {
 					from.log.Warn("a key was not passed on", "err", err)

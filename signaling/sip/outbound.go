@@ -524,7 +524,7 @@ func (c *call) cancel(invite *sip.Request) {
 	req.SetBody(nil)
 	req.Laddr = invite.Laddr
 	c.door.running.Go(func() {
-		defer crash.Contain(c.log, "sip call", c.end)
+		defer crash.Recover(c.log, "sip call", c.end)
 		ctx, stop := context.WithTimeout(context.Background(), byeTimeout)
 		defer stop()
 		_, _ = transact(ctx, c.dialog.client, req)

@@ -196,7 +196,7 @@ func refusalFor(err error) *refusal {
 		r.headers = append(r.headers, sip.NewHeader("WWW-Authenticate", fmt.Sprintf("Bearer realm=%q", realm))) // RFC 8898
 	case e.Code == bridge.CodeForbidden:
 		r.code, r.reason = 403, "Forbidden"
-	case e.Field == agents.Field:
+	case e.Field == agents.ErrorField:
 		r.code, r.reason = 404, "Not Found"
 	case e.Code == bridge.CodeBusy, errors.Is(err, bridge.ErrShutdown), errors.Is(err, context.Canceled):
 		r.code, r.reason = 503, "Service Unavailable"
@@ -249,7 +249,7 @@ func (p *page) admitCall(c *call, req *sip.Request) *refusal {
 	c.open = bridge.Open{Origin: bridge.Origin{Door: doorName, Agent: c.agent.Name, Attributes: c.party.Attributes}}
 	err := p.admit(req, &c.open)
 	if err == nil {
-		err = p.door.agents.Choose(&c.open, nil)
+		err = p.door.agents.Select(&c.open, nil)
 	}
 	if err != nil {
 		return refusalFor(err)

@@ -24,7 +24,7 @@ func (c *Config) trunkTLS(log *slog.Logger) (*tls.Config, error) {
 		// The usual check would have the authorities of the start.
 		config.InsecureSkipVerify = true
 		config.VerifyConnection = func(s tls.ConnectionState) error {
-			return verifyServer(s, authorities.Newest(), c.serverAddresses())
+			return verifyServer(s, authorities.Current(), c.serverAddresses())
 		}
 	}
 	if c.TLS.Cert != "" || c.TLS.Key != "" {
@@ -32,7 +32,7 @@ func (c *Config) trunkTLS(log *slog.Logger) (*tls.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("tls.cert: %w", err)
 		}
-		config.GetClientCertificate = pair.ForServer
+		config.GetClientCertificate = pair.GetClientCertificate
 	}
 	return config, nil
 }
@@ -82,7 +82,7 @@ func (l *Listen) config(log *slog.Logger) (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cert: %w", err)
 	}
-	config := &tls.Config{GetCertificate: pair.ForClient, MinVersion: tls.VersionTLS12}
+	config := &tls.Config{GetCertificate: pair.GetCertificate, MinVersion: tls.VersionTLS12}
 	if l.ClientCA == "" {
 		return config, nil
 	}
@@ -91,13 +91,13 @@ func (l *Listen) config(log *slog.Logger) (*tls.Config, error) {
 		return nil, fmt.Errorf("clientCA: %w", err)
 	}
 	config.ClientAuth = tls.RequireAndVerifyClientCert
-	config.ClientCAs = authorities.Newest()
+	config.ClientCAs = authorities.Current()
 	config.SessionTicketsDisabled = true // or whom an authority has let in that is gone comes back
 	var mu sync.Mutex
 	now := config // with the newest authorities
 	outer := config.Clone()
 	outer.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		newest := authorities.Newest()
+		newest := authorities.Current()
 		mu.Lock()
 		defer mu.Unlock()
 		if now.ClientCAs != newest {

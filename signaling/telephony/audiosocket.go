@@ -71,7 +71,7 @@ func (d *Door) announce(w http.ResponseWriter, r *http.Request) {
 	t.open.Origin.Agent = t.agent.Name
 	err := d.authorize(&t.open, r, "")
 	if err == nil {
-		err = d.Agents.Choose(&t.open, nil)
+		err = d.Agents.Select(&t.open, nil)
 	}
 	if err != nil {
 		access.Refuse(w, err)

@@ -150,7 +150,7 @@ func (c *call) begin(ctx context.Context) (rule string, err error) {
 		return "agent", errors.New("no agent answers calls to " + strconv.Quote(phone.Clip(c.party.Called)))
 	}
 	c.open.Origin.Door, c.open.Origin.Agent = doorName, c.agent.Name
-	if err := c.door.Agents.Choose(&c.open, nil); err != nil { // a token may be for another one
+	if err := c.door.Agents.Select(&c.open, nil); err != nil { // a token may be for another one
 		return "agent", err
 	}
 	c.log = c.door.Logger.With("provider", c.from(), "caller", phone.Clip(c.party.Number), "theirs", c.call)

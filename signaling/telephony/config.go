@@ -73,7 +73,7 @@ func Load(file string) (*Config, error) {
 
 // CheckAgents says which agent collects what the file does not have.
 func (c *Config) CheckAgents(answers *agents.Folder) error {
-	return answers.Require(doorName, c.Collect.CheckAgent)
+	return answers.AddCheck(doorName, c.Collect.CheckAgent)
 }
 
 func (c *Config) check() error {

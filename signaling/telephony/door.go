@@ -101,7 +101,7 @@ func New(file string, o Options) (*Door, error) {
 		}
 		o.Logger.Info("telephony", "provider", p.Name, "connects to", at)
 	}
-	if len(o.Agents.Telephones(doorName)) == 0 {
+	if len(o.Agents.PhoneAgents(doorName)) == 0 {
 		o.Logger.Warn("telephony: no agent has numbers, so nobody answers")
 	}
 	return d, nil

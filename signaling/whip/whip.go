@@ -101,7 +101,7 @@ func refuse(w http.ResponseWriter, err error) {
 		status, message = http.StatusRequestEntityTooLarge, fmt.Sprintf("The body is too long: it may have %d bytes.", long.Limit)
 	case errors.Is(err, bridge.ErrShutdown):
 		status, message = http.StatusServiceUnavailable, "The gateway is shutting down."
-	case e.Field == agents.Field:
+	case e.Field == agents.ErrorField:
 		status = e.Status
 	case e.Code == bridge.CodeBadConfig:
 		status = http.StatusInternalServerError // of the operator's file
@@ -129,7 +129,7 @@ func (d *Door) options(w http.ResponseWriter, r *http.Request) error {
 // nothing answers GET and HEAD (RFC 9725, section 4.2).
 func (d *Door) nothing(w http.ResponseWriter, r *http.Request) error {
 	if d.Agents.Find(r.PathValue("agent"), doorName) == nil {
-		return agents.Unknown(r.PathValue("agent"))
+		return agents.UnknownAgent(r.PathValue("agent"))
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

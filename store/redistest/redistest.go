@@ -34,7 +34,7 @@ func Start() (*Server, error) {
 }
 
 // startTimeout is how long a redis-server may take to respond, on a busy machine.
-const startTime = 10 * time.Second
+const startTimeout = 10 * time.Second
 
 // Restart starts the server again after Kill, empty.
 func (s *Server) Restart() error {
@@ -48,7 +48,7 @@ func (s *Server) Restart() error {
 		if err == nil {
 			return conn.Close()
 		}
-		if time.Since(began) > startTime {
+		if time.Since(began) > startTimeout {
 			s.Kill()
 			return fmt.Errorf("redis-server: %w", err)
 		}
@@ -80,9 +80,9 @@ type Proxy struct {
 	delay    atomic.Int64
 	running  sync.WaitGroup
 
-	mu    sync.Mutex
-	cut   bool
-	conns map[net.Conn]bool
+	mu          sync.Mutex
+	isBlackhole bool
+	conns       map[net.Conn]bool
 }
 
 // Proxy opens a proxy of the server. Close releases it.
@@ -98,7 +98,7 @@ func (s *Server) Proxy() (*Proxy, error) {
 			if err != nil {
 				return
 			}
-			p.running.Go(func() { p.serve(conn) })
+			p.running.Go(func() { p.serveConn(conn) })
 		}
 	})
 	return p, nil
@@ -108,30 +108,30 @@ func (s *Server) Proxy() (*Proxy, error) {
 func (p *Proxy) URL() string { return "redis://" + p.listener.Addr().String() }
 
 // SetDelay delays each response by d.
-func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
+func (p *Proxy) SetDelay(d time.Duration) { p.delay.Store(int64(d)) }
 
 // SetBlackhole silently drops all data, or forwards it again.
-func (p *Proxy) Cut(on bool) {
+func (p *Proxy) SetBlackhole(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cut = on; !on {
+	if p.isBlackhole = on; !on {
 		for c := range p.conns {
 			c.Close()
 		}
 	}
 }
 
-func (p *Proxy) isCut() bool {
+func (p *Proxy) dropsData() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.cut
+	return p.isBlackhole
 }
 
 // Close closes all connections.
 func (p *Proxy) Close() {
 	p.listener.Close()
 	p.mu.Lock()
-	p.cut = true
+	p.isBlackhole = true
 	for c := range p.conns {
 		c.Close()
 	}
@@ -140,7 +140,7 @@ func (p *Proxy) Close() {
 }
 
 // trackConn registers a connection to be closed with the proxy. The returned function closes it.
-func (p *Proxy) track(c net.Conn) (forget func()) {
+func (p *Proxy) trackConn(c net.Conn) (forget func()) {
 	p.mu.Lock()
 	p.conns[c] = true
 	p.mu.Unlock()
@@ -152,23 +152,23 @@ func (p *Proxy) track(c net.Conn) (forget func()) {
 	}
 }
 
-func (p *Proxy) serve(client net.Conn) {
-	defer p.track(client)()
+func (p *Proxy) serveConn(client net.Conn) {
+	defer p.trackConn(client)()
 	server, err := net.Dial("unix", p.server.socket)
 	if err != nil {
 		return
 	}
-	defer p.track(server)()
+	defer p.trackConn(server)()
 	p.running.Go(func() {
-		p.copy(server, client, 0)
+		p.forward(server, client, 0)
 		server.Close()
 	})
-	p.copy(client, server, 1)
+	p.forward(client, server, 1)
 	client.Close()
 }
 
 // forward copies data until an end is closed. Data that arrives during a blackhole is lost.
-func (p *Proxy) copy(to io.Writer, from io.Reader, late time.Duration) {
+func (p *Proxy) forward(to io.Writer, from io.Reader, late time.Duration) {
 	b := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(b)
@@ -176,7 +176,7 @@ func (p *Proxy) copy(to io.Writer, from io.Reader, late time.Duration) {
 			return
 		}
 		time.Sleep(late * time.Duration(p.delay.Load()))
-		if p.isCut() {
+		if p.dropsData() {
 			continue
 		}
 		if _, err := to.Write(b[:n]); err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Names are the checks that [Check] knows, but for iban, whose letters no keypad has.
+// Names are the checks that [CallInjected] knows, but for iban, whose letters no keypad has.
 const Names = "luhn, iban:DE, date:ddmmyyyy, date:mmddyyyy, date:yyyymmdd, date:mmyy"
 
 var layouts = map[string]string{"ddmmyyyy": "02012006", "mmddyyyy": "01022006", "yyyymmdd": "20060102", "mmyy": "0106"}

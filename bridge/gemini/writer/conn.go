@@ -87,7 +87,7 @@ func (c *Conn) Close() error {
 // run acts on what comes until the connection is closed.
 func (c *Conn) run(ctx context.Context) {
 	defer close(c.over)
-	defer crash.Contain(nil, "model connection", nil) // the reader finds it lost
+	defer crash.Recover(nil, "model connection", nil) // the reader finds it lost
 	for {
 		select {
 		case m := <-c.in:
@@ -160,8 +160,8 @@ func (c *Conn) begin(ctx context.Context) {
 	c.answer = make(chan answer, 1)
 	go func(done chan<- answer, cancel func()) {
 		defer cancel()
-		defer crash.Contain(nil, "model request", func(err error) { done <- answer{err: err} })
-		crash.Check("model request")
+		defer crash.Recover(nil, "model request", func(err error) { done <- answer{err: err} })
+		crash.CallInjected("model request")
 		if err != nil {
 			done <- answer{err: err}
 			return
