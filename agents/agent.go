@@ -155,7 +155,7 @@ func (a *Agent) validate() error {
 		return fieldErrorf(fmt.Sprintf("tools[%d]", i), "unknown tool %q: not in the tools file", a.Tools[i])
 	}
 	for _, pattern := range a.Protocols {
-		if !slices.ContainsFunc(protocols, func(door string) bool { return bridge.Matches([]string{pattern}, door) }) {
+		if !slices.ContainsFunc(protocols, func(door string) bool { return bridge.MatchesAny([]string{pattern}, door) }) {
 			return fieldErrorf("doors", "%q is not one of %s", pattern, strings.Join(protocols, ", "))
 		}
 	}
@@ -248,40 +248,40 @@ func (a *Agent) SessionAgent() bridge.Agent {
 	prompt, plan, _ := a.parseSteps() // checked when parsed
 	layer := bridge.Agent{
 		Prompt: prompt, Steps: plan, Voice: a.Voice, Language: a.Language, Model: a.Model, Config: a.Config, Tools: a.Tools, Outcome: a.Outcome,
-		Longest: time.Duration(a.Limits.Minutes * float64(time.Minute)), Dollars: a.Limits.Dollars,
+		MaxDuration: time.Duration(a.Limits.Minutes * float64(time.Minute)), MaxDollars: a.Limits.Dollars,
 	}
 	if len(said) > 0 {
-		layer = bridge.Agent{Config: fields}.Over(layer)
+		layer = bridge.Agent{Config: fields}.MergeOver(layer)
 	}
 	return layer
 }
 
 // ApplyTo sets the agent of a conversation. The caller's configuration overrides it, field by field.
-func (a *Agent) ApplyTo(o *bridge.Open) {
+func (a *Agent) ApplyTo(o *bridge.SessionRequest) {
 	o.Agent, o.Origin.Agent = a.SessionAgent(), a.Name
 	a.applyGreeting(o)
 }
 
 // ApplyLocked sets the agent chosen by the operator's backend: neither the caller nor a grant can override its fields. An agent
 // with a name replaces the agent that answered; one without overrides only the fields that it sets.
-func (a *Agent) ApplyLocked(o *bridge.Open) {
+func (a *Agent) ApplyLocked(o *bridge.SessionRequest) {
 	if a.Name != "" {
-		o.Agent, o.Locked, o.Named, o.Origin.Agent = bridge.Agent{}, false, true, a.Name
+		o.Agent, o.AgentLocked, o.AgentNamed, o.Origin.Agent = bridge.Agent{}, false, true, a.Name
 	}
 	o.Override = a.SessionAgent()
 	a.applyGreeting(o)
 }
 
 // applyGreeting sets how the conversation begins and ends.
-func (a *Agent) applyGreeting(o *bridge.Open) {
-	o.Farewell = farewell
+func (a *Agent) applyGreeting(o *bridge.SessionRequest) {
+	o.FarewellPrompt = farewell
 	if a.Greeting != nil {
-		o.Greeting = *a.Greeting
+		o.GreetingPrompt = *a.Greeting
 	}
 }
 
 func (a *Agent) servesProtocol(door string) bool {
-	return len(a.Protocols) == 0 || bridge.Matches(a.Protocols, door)
+	return len(a.Protocols) == 0 || bridge.MatchesAny(a.Protocols, door)
 }
 
 var variablePattern = regexp.MustCompile(`\{\{ *([A-Za-z_][A-Za-z0-9_]*) *\}\}`)

@@ -47,16 +47,16 @@ func TestAFile(t *testing.T) {
 			"config: {generationConfig: {topK: 3}}\n---\n\n# Desk\n\nBe brief.\n---\nAnd warm.\n",
 		"bare.md": "Be brief.", "front.md": "---\r\nvoice: Puck\r\n---", "empty.md": "---\n---\nBe brief.", "notes.txt": "no agent",
 	})
-	var o bridge.Open
+	var o bridge.SessionRequest
 	f.Find("desk", "sip").ApplyTo(&o)
 	want := bridge.Agent{
 		Prompt: "# Desk\n\nBe brief.\n---\nAnd warm.", Voice: "Kore", Language: "de-DE", Model: "gemini-3.8-live",
 		Config: json.RawMessage(`{"generationConfig":{"thinkingConfig":{"thinkingLevel":"LOW"},"topK":3},` +
 			`"voxgate":{"record":true,"silence":{"after":"8s","say":"Ask."},"waiting":{"say":"Wait."}}}`),
-		Tools:   []string{"find_room"},
-		Longest: 90 * time.Second, Dollars: 2,
+		Tools:       []string{"find_room"},
+		MaxDuration: 90 * time.Second, MaxDollars: 2,
 	}
-	if !reflect.DeepEqual(o.Agent, want) || o.Origin.Agent != "desk" || o.Greeting != "" || o.Farewell == "" {
+	if !reflect.DeepEqual(o.Agent, want) || o.Origin.Agent != "desk" || o.GreetingPrompt != "" || o.FarewellPrompt == "" {
 		t.Errorf("%+v\n%s", o, o.Agent.Config)
 	}
 	for name, want := range map[string]string{"bare": "Be brief.", "front": "", "empty": "Be brief."} {
@@ -101,7 +101,7 @@ Book it: now.
 	if err != nil {
 		t.Fatal(err)
 	}
-	var o bridge.Open
+	var o bridge.SessionRequest
 	a.ApplyTo(&o)
 	want := steps.Plan{
 		{
@@ -388,7 +388,7 @@ func TestWhoAnswers(t *testing.T) {
 		{"", []string{"n*"}, "", 403},
 		{"", []string{"nobody"}, "", 404},
 	} {
-		o := bridge.Open{Origin: bridge.Origin{Door: "web", Agent: test.name}}
+		o := bridge.SessionRequest{Origin: bridge.Origin{Protocol: "web", Agent: test.name}}
 		if test.grant != nil {
 			o.Grant = &bridge.Grant{Agents: test.grant}
 		}
@@ -398,15 +398,15 @@ func TestWhoAnswers(t *testing.T) {
 			if refused.Status != test.status || refused.Field != agents.ErrorField {
 				t.Errorf("%q of %v: %+v", test.name, test.grant, refused)
 			}
-		} else if got := fmt.Sprint(o.Agent.Prompt, " ", o.Locked); got != test.want {
+		} else if got := fmt.Sprint(o.Agent.Prompt, " ", o.AgentLocked); got != test.want {
 			t.Errorf("%q of %v: %s, want %s", test.name, test.grant, got, test.want)
 		}
-		o = bridge.Open{ResumeToken: "t", Grant: o.Grant, Origin: bridge.Origin{Door: "web", Agent: test.name}}
-		if err := f.Select(&o, nil); err != nil || (o.Instead != nil) != (test.status > 0) {
-			t.Errorf("resuming with %q of %v: %v, %v", test.name, test.grant, err, o.Instead)
+		o = bridge.SessionRequest{ResumeToken: "t", Grant: o.Grant, Origin: bridge.Origin{Protocol: "web", Agent: test.name}}
+		if err := f.Select(&o, nil); err != nil || (o.ResumeError != nil) != (test.status > 0) {
+			t.Errorf("resuming with %q of %v: %v, %v", test.name, test.grant, err, o.ResumeError)
 		}
 	}
-	if err := (*agents.Folder)(nil).Select(&bridge.Open{Origin: bridge.Origin{Agent: "desk"}}, nil); err == nil {
+	if err := (*agents.Folder)(nil).Select(&bridge.SessionRequest{Origin: bridge.Origin{Agent: "desk"}}, nil); err == nil {
 		t.Error("an agent of no folder")
 	}
 }

@@ -231,21 +231,21 @@ func (f *Folder) PhoneAgents(door string) (list []*Agent) {
 // cannot change an agent that comes from the grant. Without a name and without agents in the grant, nothing changes. When a
 // conversation is resumed, an unknown name is an error only if there is nothing to resume. The values fill the variables of the
 // prompt.
-func (f *Folder) Select(o *bridge.Open, values map[string]string) error {
+func (f *Folder) Select(o *bridge.SessionRequest, values map[string]string) error {
 	a, granted, err := f.selectAgent(o, values)
 	switch {
 	case err != nil && o.ResumeToken != "":
-		o.Instead = cmp.Or(o.Instead, err)
+		o.ResumeError = cmp.Or(o.ResumeError, err)
 		return nil
 	case err != nil || a == nil:
 		return err
 	}
 	a.ApplyTo(o)
-	o.Locked = granted
+	o.AgentLocked = granted
 	return nil
 }
 
-func (f *Folder) selectAgent(o *bridge.Open, values map[string]string) (a *Agent, granted bool, err error) {
+func (f *Folder) selectAgent(o *bridge.SessionRequest, values map[string]string) (a *Agent, granted bool, err error) {
 	name := o.Origin.Agent
 	if g := o.Grant; g != nil && len(g.Agents) > 0 {
 		granted = true
@@ -255,7 +255,7 @@ func (f *Folder) selectAgent(o *bridge.Open, values map[string]string) (a *Agent
 				strings.Join(g.Agents, ", "))
 		case name == "":
 			name = g.Agents[0]
-		case !bridge.Matches(g.Agents, name):
+		case !bridge.MatchesAny(g.Agents, name):
 			return nil, true, newError(bridge.CodeForbidden, http.StatusForbidden, "This token is not for the agent %q, but for %s.",
 				name, strings.Join(g.Agents, ", "))
 		}
@@ -263,7 +263,7 @@ func (f *Folder) selectAgent(o *bridge.Open, values map[string]string) (a *Agent
 	if name == "" {
 		return nil, false, nil
 	}
-	if a = f.Find(name, o.Origin.Door); a == nil {
+	if a = f.Find(name, o.Origin.Protocol); a == nil {
 		return nil, granted, UnknownAgent(name)
 	}
 	if a, err = a.WithVariables(values); err != nil {

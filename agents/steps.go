@@ -158,7 +158,7 @@ func (a *Agent) checkTools(plan steps.Plan) *steps.PlanError {
 	for i, s := range plan {
 		for _, tool := range s.Tools {
 			switch {
-			case a.Tools != nil && !slices.Contains(a.Tools, tool) && !bridge.Matches(a.Tools, tool):
+			case a.Tools != nil && !slices.Contains(a.Tools, tool) && !bridge.MatchesAny(a.Tools, tool):
 				return &steps.PlanError{Step: i, Key: "tools", Err: fmt.Errorf("%q is not one of the agent's tools", tool)}
 			case a.knownTools != nil && !anyMatches(a.knownTools, tool):
 				return &steps.PlanError{Step: i, Key: "tools", Err: fmt.Errorf("unknown tool %q: not in the tools file", tool)}
@@ -170,5 +170,5 @@ func (a *Agent) checkTools(plan steps.Plan) *steps.PlanError {
 
 // anyMatches reports whether a name matches the pattern.
 func anyMatches(names []string, pattern string) bool {
-	return slices.ContainsFunc(names, func(name string) bool { return bridge.Matches([]string{pattern}, name) })
+	return slices.ContainsFunc(names, func(name string) bool { return bridge.MatchesAny([]string{pattern}, name) })
 }

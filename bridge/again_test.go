@@ -35,7 +35,7 @@ func TestTheSameCallAgain(t *testing.T) {
 	}
 	const swapped, other = `{"y":9007199254740993,"x":1}`, `{"x":1,"y":9007199254740992}`
 	const one, two = "ToolCall(a)", "ToolCall(a) ToolCall(b)"
-	const cancelled, failed = "ToolCall(a) ToolCallCancellation(a)", "ToolCall(a) ToolCallCancellation(a) Failure ToolCall(b)"
+	const cancelled, failed = "ToolCall(a) ToolCallCancellation(a)", "ToolCall(a) ToolCallCancellation(a) ErrorEvent ToolCall(b)"
 	const once, twice = `a f {"is":1}, b f {"is":1}`, `a f {"is":1}, b f {"is":2}`
 	const timeout = `a f {"error":"the tool did not answer in time (30s)"}, b f {"is":2}`
 	for name, test := range map[string]struct {
@@ -65,7 +65,7 @@ func TestTheSameCallAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			repeats := name == "of a function that repeats"
 			config := fmt.Appendf(nil, `{"tools":[{"functionDeclarations":[{"name":"f","repeats":%t}]}]}`, repeats)
-			talk(t, bridge.Open{Config: config}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{Config: config}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				c.forget()
 				l.Call("a", "f", order)
 				if test.before != nil {

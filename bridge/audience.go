@@ -7,60 +7,60 @@ import (
 	"time"
 )
 
-// audience is the caller that carries a conversation, its watchers, and the events that they may have missed. Any
-// goroutine may call its methods.
-type audience struct {
-	mu       sync.Mutex
-	visit    *visit // of the caller that carries the conversation, or is about to
-	listener Caller // gets the events; nil: nobody does
-	ring     ring
-	watchers []*watcher
-	keep     bool // the events, for a caller that may come back
+// subscribers are the current caller of a conversation, its watchers, and the events that the caller may have missed.
+// Their methods are safe for concurrent use.
+type subscribers struct {
+	mu         sync.Mutex
+	current    *callerConn // current caller, or one that is about to take over
+	receiver   Caller      // gets the events, or nil
+	replay     replayBuffer
+	watchers   []*watcher
+	keepMissed bool // keep events for a caller that may come back
 }
 
-// visit is one caller's time with the session.
-type visit struct {
-	caller  Caller
-	open    Open
-	first   bool // it is the one that opened the session
-	cancel  context.CancelCauseFunc
-	arrived bool          // the loop has seen it come
-	ready   chan struct{} // closed when the caller knows where things stand
-	left    chan struct{} // closed when the caller's Serve has returned
-	parked  chan struct{} // closed when the conversation goes on without the caller
+// callerConn is the time of one caller with the session.
+type callerConn struct {
+	caller     Caller
+	request    SessionRequest
+	isFirst    bool // opened the session
+	cancel     context.CancelCauseFunc
+	hasArrived bool          // the loop has seen it arrive
+	ready      chan struct{} // closed when the caller has received the state
+	left       chan struct{} // closed when the caller's Serve has returned
+	parked     chan struct{} // closed when the conversation goes on without the caller
 }
 
-// watcher gets the events of a conversation that another caller carries.
+// watcher gets the events of a conversation of another caller.
 type watcher struct{ notify func(Event) }
 
-// watch is the command that adds a watcher.
-type watch struct{ watcher *watcher }
+// watchCommand adds a watcher.
+type watchCommand struct{ watcher *watcher }
 
-func (watch) command() {}
+func (watchCommand) command() {}
 
-// notify sends an event to everybody, and keeps it for a caller that comes back.
-func (a *audience) notify(b Body) {
+// notify sends an event to the caller and all watchers, and stores it for a caller that comes back.
+func (a *subscribers) notify(b EventBody) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	e := a.ring.add(b, a.keep)
-	if a.listener != nil {
-		a.listener.Notify(e)
+	e := a.replay.addEvent(b, a.keepMissed)
+	if a.receiver != nil {
+		a.receiver.Notify(e)
 	}
 	a.notifyWatchers(e)
 }
 
-// warn sends a warning to the client's developer.
-func (a *audience) warn(message string) { a.notify(Log{Level: "warn", Message: message}) }
+// warnDeveloper sends a warning to the client's developer.
+func (a *subscribers) warnDeveloper(message string) { a.notify(Log{Level: "warn", Message: message}) }
 
-// fail reports something that went wrong while the conversation goes on.
-func (a *audience) fail(code Code, message string) {
-	a.notify(Failure{&Error{Code: code, Message: message}})
+// reportError reports an error while the conversation goes on.
+func (a *subscribers) reportError(code Code, message string) {
+	a.notify(ErrorEvent{&Error{Code: code, Message: message}})
 }
 
 // notifyWatchers sends an event to the watchers only. Needs mu.
-func (a *audience) notifyWatchers(e Event) {
+func (a *subscribers) notifyWatchers(e Event) {
 	if b, ok := e.Body.(SetupComplete); ok {
-		b.ResumeToken = "" // is the caller's alone
+		b.ResumeToken = "" // only for the caller
 		e.Body = b
 	}
 	for _, w := range a.watchers {
@@ -68,98 +68,99 @@ func (a *audience) notifyWatchers(e Event) {
 	}
 }
 
-// tellWatchers sends what the caller need not know: calls of functions that [Steer] has declared, and what the caller has typed.
-func (a *audience) tellWatchers(b Body) {
+// notifyWatchersOnly sends what the caller need not know: calls of functions declared by [BackendUpdate], and what the
+// caller has typed.
+func (a *subscribers) notifyWatchersOnly(b EventBody) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.notifyWatchers(Event{Number: a.ring.last, Time: time.Now(), Body: b})
+	a.notifyWatchers(Event{Number: a.replay.last, Time: time.Now(), Body: b})
 }
 
-// watch adds a watcher, and sends it events of its own first.
-func (a *audience) watch(w *watcher, first ...Body) {
+// addWatcher adds a watcher, and sends it these events first.
+func (a *subscribers) addWatcher(w *watcher, first ...EventBody) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, b := range first {
-		w.notify(Event{Number: a.ring.last, Time: time.Now(), Body: b})
+		w.notify(Event{Number: a.replay.last, Time: time.Now(), Body: b})
 	}
 	a.watchers = append(a.watchers, w)
 }
 
-func (a *audience) unwatch(w *watcher) {
+func (a *subscribers) removeWatcher(w *watcher) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.watchers = slices.DeleteFunc(a.watchers, func(other *watcher) bool { return other == w })
 }
 
-// admit makes v the current visit, and returns the one before; nil: none.
-func (a *audience) admit(v *visit) (before *visit) {
+// setCurrent makes v the current caller, and returns the previous one, or nil.
+func (a *subscribers) setCurrent(v *callerConn) (before *callerConn) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	before, a.visit = a.visit, v
+	before, a.current = a.current, v
 	return before
 }
 
-// begin starts sending events to the first caller.
-func (a *audience) begin(v *visit) {
+// startEvents starts sending events to the first caller.
+func (a *subscribers) startEvents(v *callerConn) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.listener = v.caller
+	a.receiver = v.caller
 }
 
-// resume starts sending events to a caller that is back, after done and those that it has missed. attended: the caller
-// before it had not left. playing is the turn that is being played; 0: none, or it is among the missed events.
-func (a *audience) resume(v *visit, done SetupComplete, attended bool, open func(id string) bool, playing int) {
+// resumeEvents starts sending events to a returning caller, after done and the missed ones. attended: the caller before
+// it had not left. playing is the turn being played; 0: none, or it is among the missed events.
+func (a *subscribers) resumeEvents(v *callerConn, done SetupComplete, attended bool, open func(id string) bool, playing int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.ring.forget(attended, open)
-	missed := a.ring.missed(v.open.LastEvent, open)
-	a.listener = v.caller
-	a.listener.Notify(Event{Time: time.Now(), Body: done})
+	a.replay.pruneEvents(attended, open)
+	missed := a.replay.missedEvents(v.request.LastEvent, open)
+	a.receiver = v.caller
+	a.receiver.Notify(Event{Time: time.Now(), Body: done})
 	for _, e := range missed {
-		a.listener.Notify(e)
+		a.receiver.Notify(e)
 	}
 	if playing > 0 {
-		a.listener.Notify(a.ring.add(Speaking{playing}, false))
+		a.receiver.Notify(a.replay.addEvent(Speaking{playing}, false))
 	}
 }
 
-// leave ends a visit, and reports whether it was the current one.
-func (a *audience) leave(v *visit, open func(id string) bool) bool {
+// removeCaller removes a caller, and reports whether it was the current one.
+func (a *subscribers) removeCaller(v *callerConn, open func(id string) bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.visit != v {
+	if a.current != v {
 		return false
 	}
-	a.visit, a.listener = nil, nil
-	a.ring.forget(true, open)
+	a.current, a.receiver = nil, nil
+	a.replay.pruneEvents(true, open)
 	return true
 }
 
-// forget drops the events that nobody needs any more: see [ring.forget].
-func (a *audience) forget(attended bool, open func(id string) bool) {
+// pruneEvents drops events that are no longer needed: see [replayBuffer.pruneEvents].
+func (a *subscribers) pruneEvents(attended bool, open func(id string) bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.ring.forget(attended, open)
+	a.replay.pruneEvents(attended, open)
 }
 
-// keepEvents says whether a caller may come back.
-func (a *audience) keepEvents(on bool) {
+// setKeepEvents sets whether a caller may come back.
+func (a *subscribers) setKeepEvents(on bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.keep = on
+	a.keepMissed = on
 }
 
-// newest is the number of the newest event.
-func (a *audience) newest() uint64 {
+// lastEventNumber returns the number of the newest event.
+func (a *subscribers) lastEventNumber() uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.ring.last
+	return a.replay.last
 }
 
-// close stops the events, and returns the caller's visit; nil: nobody is there.
-func (a *audience) close() *visit {
+// close stops the events, and returns the current caller, or nil.
+func (a *subscribers) close() *callerConn {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.listener = nil
-	return a.visit
+	a.receiver = nil
+	return a.current
 }

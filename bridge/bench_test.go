@@ -98,7 +98,7 @@ func downlink(b *testing.B) (*websocket.Conn, *listener) {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = host.Serve(context.Background(), c, bridge.Open{Config: json.RawMessage(`{}`)})
+		_ = host.Serve(context.Background(), c, bridge.SessionRequest{Config: json.RawMessage(`{}`)})
 	}()
 	b.Cleanup(func() {
 		if err := host.Shutdown(context.Background()); err != nil {
@@ -116,8 +116,8 @@ type listener struct{ frames chan struct{} }
 
 // Serve implements bridge.Caller.
 func (l *listener) Serve(ctx context.Context, s *bridge.Session) error {
-	s.Attach(l)
-	s.Hold(false)
+	s.AttachOutput(l)
+	s.HoldVoice(false)
 	<-ctx.Done()
 	return context.Cause(ctx)
 }

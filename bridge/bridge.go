@@ -1,12 +1,13 @@
-// Package bridge carries conversations between a person and the model: what the person says goes up, what the model
-// says comes down in real time, and tools run in between.
+// Package bridge carries conversations between a person and the model: it sends the person's audio and text to the
+// model, plays the model's voice in real time, and runs tools.
 //
-// A front door needs four things of it. [Host.Serve] opens or resumes a conversation for a [Caller], whose Serve is given the
-// [Session]. Audio goes up by [Session.Mic] and comes down to the output given to [Session.Attach]. What the person or the
-// client wants goes to [Session.Do], as a [Command]. What happens comes to [Caller.Notify], as an [Event].
+// An endpoint needs four things of it. [Host.Serve] opens or resumes a conversation for a [Caller], whose Serve gets
+// the [Session]. Audio goes in by [Session.NewMicrophone] and comes out at the output given to [Session.AttachOutput].
+// Requests of the person or the client go to [Session.Do], as a [Command]. Events come to [Caller.Notify], as an
+// [Event].
 //
-// Three lifetimes: a [Session], the conversation, outlives the [Caller] that carries it and the connections to the model that
-// serve it. One goroutine, the session's loop, changes its state.
+// There are three lifetimes: a [Session], the conversation, outlives its [Caller] and its connections to the model. One
+// goroutine, the session's loop, changes its state.
 package bridge
 
 import (
@@ -20,142 +21,149 @@ import (
 	"voxgate/tools"
 )
 
-// VoiceRate is the sample rate of the model's voice in Hz: what every [media.Output] of a caller takes.
+// VoiceRate is the sample rate of the model's voice in Hz, which every [media.Output] of a caller must accept.
 const VoiceRate = wire.OutputRate
 
-// Caller is whoever carries a conversation: a browser, a phone, a test.
+// Caller is the client of a conversation: a browser, a phone, a test.
 type Caller interface {
 	// Serve delivers audio and commands to s until the caller leaves (nil), fails (its error) or ctx is done, and waits
-	// for what it started. It calls s.Attach with the output for the voice, which waits until s.Hold(false). When ctx is
-	// done, context.Cause says why: [ErrReplaced], or the end of the conversation.
+	// for its goroutines. It calls s.AttachOutput with the output for the voice, which waits until s.HoldVoice(false).
+	// When ctx is done, context.Cause gives the reason: [ErrReplaced], or the end of the conversation.
 	Serve(ctx context.Context, s *Session) error
 
-	// Notify gives the caller an event. It must not block and must not call the session; a caller that is too slow must
-	// disconnect itself. Calls come one at a time, in the order of the events' numbers, but from several goroutines. They
+	// Notify passes an event to the caller. It must not block and must not call the session; a slow caller must
+	// disconnect itself. Calls are sequential, in the order of the events' numbers, but from several goroutines. They
 	// begin with Host.Serve, perhaps before Serve is called, and end when Host.Serve returns.
 	Notify(Event)
 }
 
-// Open says which conversation a caller wants.
-type Open struct {
-	// Agent is how the model is unless the caller says otherwise, field by field, and Config what the caller says: a LiveConfig
-	// in JSON. Both may be empty.
+// SessionRequest describes the conversation that a caller wants.
+type SessionRequest struct {
+	// Agent configures the model unless the caller overrides it, field by field. Config is the caller's LiveConfig in
+	// JSON. Both may be empty.
 	Agent  Agent
 	Config json.RawMessage
 
-	// Locked: the caller changes nothing that Agent says. Named: Override is an agent that the backend has named, and no other answers.
-	Locked, Named bool
+	// AgentLocked: the caller cannot override Agent. AgentNamed: the backend has named the agent in Override, and no
+	// other may answer.
+	AgentLocked, AgentNamed bool
 
-	// Greeting is the instruction by which the model begins, for a door that has it begin; empty: the caller begins. Note ends the
-	// system instruction, whoever has written that.
-	Greeting string
-	Note     string
+	// GreetingPrompt is the instruction with which the model begins, for endpoints where it speaks first; empty: the
+	// caller begins. PromptSuffix is appended to the system instruction, whatever its source.
+	GreetingPrompt string
+	PromptSuffix   string
 
-	// Tools run in the gateway for this conversation only, beside the operator's.
+	// Tools run in the gateway for this conversation only, in addition to the operator's.
 	Tools []tools.Tool
 
-	// Generate has a model answer that is none of the Live API's. nil: there are none for this conversation.
+	// Generate is used for models outside the Live API; nil: they are not available to this conversation.
 	Generate writer.Generate
 
-	// Later dials the model at the first [UpdateConfig], or after 800 ms: for clients that configure after they connect.
-	Later bool
+	// DeferDial delays the dial until the first [UpdateConfig], at most 800 ms: for clients that configure after
+	// connecting.
+	DeferDial bool
 
-	// Resumable has the conversation wait for a while when the caller is lost. ResumeToken is of one that waits, and
-	// LastEvent the number of the newest event that the caller has of it: those after it come again, in order. With 0
-	// only what any caller must know comes. An unknown or expired token, or one of another door or person, opens a fresh conversation.
-	// With Instead it opens none: that is the error, as [ErrNotResumed].
+	// Resumable keeps the conversation for a while when the caller is lost. ResumeToken belongs to a kept conversation,
+	// and LastEvent is the number of the newest event that the caller has received: later ones are sent again, in
+	// order. With 0 only the essential events are sent. An unknown or expired token, or one of another protocol or
+	// person, opens a new conversation; if ResumeError is set, such as [ErrNotResumed], Serve returns that error
+	// instead.
 	Resumable   bool
 	ResumeToken string
-	Instead     error
+	ResumeError error
 	LastEvent   uint64
 
-	// TakeOver is a conversation that the caller takes over from the one that has it, which gets [ErrReplaced]. One that has ended
-	// meanwhile has a fresh one opened. nil: none.
-	TakeOver *Session
+	// Replaces is a conversation that the caller takes over from its current caller, which gets [ErrReplaced]. If it
+	// has ended meanwhile, a new one is opened. nil: none.
+	Replaces *Session
 
-	// Farewell is the instruction by which the model says goodbye, sent when the conversation has reached its time limit
-	// and nobody speaks; nobody else sees it. Empty: the conversation ends without a goodbye.
-	Farewell string
+	// FarewellPrompt makes the model say goodbye. It is sent when the conversation has reached its time limit and
+	// nobody speaks; only the model sees it. Empty: the conversation ends without a goodbye.
+	FarewellPrompt string
 
-	// Quiet lets the caller and the model have nothing but what the other has sent: the gateway plays no tones or sentences during a wait, and
-	// shows the model no picture with what is typed.
-	Quiet bool
+	// NoCues limits caller and model to what the other has sent: the gateway plays no tones or sentences during a wait,
+	// and adds no picture to typed text.
+	NoCues bool
 
-	// MaxPreRoll is how much audio from before an activityStart a config may ask to keep. 0: 10 s.
+	// MaxPreRoll limits how much audio from before an activityStart a config may keep. 0: 10 s.
 	MaxPreRoll time.Duration
 
 	Origin Origin
 
-	// Own is the door's own state for the conversation, kept over all its callers: [Session.Own].
-	Own any
+	// EndpointState is state of the endpoint for the conversation, kept across its callers: [Session.EndpointState].
+	EndpointState any
 
-	// Override configures the model over Grant's agent; [Options].Admit sets it. The caller changes nothing of the two.
+	// Override configures the model, over Grant's agent; [Options].Admit sets it. The caller can override neither.
 	Override Agent
 
-	// Grant is what the caller may have; nil: everything. Account counts what it costs; nil: it is not counted.
+	// Grant limits the caller; nil: unlimited. Account counts the costs; nil: not counted.
 	Grant   *Grant
 	Account Account
 }
 
-// Origin is where a conversation comes from. Tools that run in the gateway learn of it.
+// Origin describes where a conversation comes from. Tools that run in the gateway get it.
 type Origin struct {
-	Door       string            // the front door: "web", "sip", …
-	Agent      string            // who answers, by the name of its file; empty: none of the operator's agents
-	Identity   string            // of the caller; empty: not known
-	Key        string            // the operator's name of the key, or of the issuer of tokens, that answers for the caller; empty: none does
-	Grant      json.RawMessage   // what the caller may do, as tools get it; nil: nothing was said
-	Attributes map[string]string // what came with the caller, as tools and the session webhook get it: attributes of a telephone call
-	Screen     bool              // callers of this door may have where to show a canvas
-	Asks       bool              // the caller shows what a tool asks the person, by a [ToolCall], though it has no canvas for the model
+	Protocol   string            `json:"Door"` // "web", "sip", …
+	Agent      string            // name of the agent's file; empty: no agent of the operator
+	Identity   string            // of the caller; empty: unknown
+	Key        string            // the operator's name of the key, or of the token issuer, of the caller; empty: none
+	Grant      json.RawMessage   // permissions of the caller, for tools; nil: not specified
+	Attributes map[string]string // for tools and the session webhook: attributes of a telephone call
+	HasScreen  bool              `json:"Screen"` // callers of this protocol may be able to show a canvas
+	// the caller shows questions of tools, as a [ToolCall], although it has no canvas for the model
+	ShowsQuestions bool `json:"Asks"`
 }
 
-// Mine reports whether a caller of origin theirs may go on with a conversation of o, or end it: both have the same key,
-// which names the same person for both.
-func (o Origin) Mine(theirs Origin) bool { return o.Key == theirs.Key && o.Identity == theirs.Identity }
+// SameCaller reports whether a caller with the other origin may continue or end a conversation of o: both have the same
+// key and identity.
+func (o Origin) SameCaller(other Origin) bool {
+	return o.Key == other.Key && o.Identity == other.Identity
+}
 
-// Talks reports whether a model of this name belongs to the Live API, judging by the name; "" is the default, which
+// IsLiveModel reports whether a model belongs to the Live API, judging by its name; "" is the default model, which
 // does.
-func Talks(model string) bool { return setup.IsLive(model) }
+func IsLiveModel(model string) bool { return setup.IsLive(model) }
 
-// Wanted is the agent as everybody but the caller and the backend of a running conversation wants it: the operator's file, under the grant,
-// under the session webhook. Each field counts by itself.
-func (o *Open) Wanted() Agent { return o.Fixed().Over(o.Agent) }
+// MergedAgent returns the agent without the changes of the caller and of the backend: the operator's file, overridden
+// by the grant, overridden by the session webhook. Each field is merged separately.
+func (o *SessionRequest) MergedAgent() Agent { return o.FixedAgent().MergeOver(o.Agent) }
 
-// caller tells the people apart who ask for conversations: by their account, if it can, else by what is known of them.
-func (o *Open) caller() string {
+// callerID identifies the caller: by its account if that can, else by key and identity.
+func (o *SessionRequest) callerID() string {
 	if a, ok := o.Account.(interface{ Caller() string }); ok {
 		return a.Caller()
 	}
 	return o.Origin.Key + " " + o.Origin.Identity
 }
 
-// Dollars are what the conversation may cost; 0: there is no limit.
-func (o *Open) Dollars() float64 {
-	most := o.Wanted().Dollars
+// MaxDollars returns the budget of the conversation; 0: no limit.
+func (o *SessionRequest) MaxDollars() float64 {
+	most := o.MergedAgent().MaxDollars
 	if o.Grant != nil {
-		most = lower(most, o.Grant.Dollars)
+		most = minNonZero(most, o.Grant.MaxDollars)
 	}
 	return most
 }
 
-// Fixed is what the caller cannot change.
-func (o *Open) Fixed() Agent {
+// FixedAgent returns the settings that the caller cannot change.
+func (o *SessionRequest) FixedAgent() Agent {
 	fixed := o.Override
 	if o.Grant != nil {
-		fixed = fixed.Over(o.Grant.Agent)
+		fixed = fixed.MergeOver(o.Grant.Agent)
 	}
-	if o.Locked {
-		fixed = fixed.Over(o.Agent)
+	if o.AgentLocked {
+		fixed = fixed.MergeOver(o.Agent)
 	}
 	return fixed
 }
 
-// layered is the model's configuration, at the beginning and after each change, in the order of docs/agents.md: the operator's file, the
-// caller, what the caller cannot change, the operator's backend. The step's instruction follows, whoever has written the one before it.
-func (o *Open) layered(configured json.RawMessage, backend *steering) json.RawMessage {
-	if !o.Locked { // else it is above the caller
-		configured = lay(configured, o.Agent.config(nil))
+// buildConfig returns the model's configuration, at the beginning and after each change, merged in the order of
+// docs/agents.md: the operator's file, the caller, the fixed settings, the operator's backend. The instruction of the
+// step is appended.
+func (o *SessionRequest) buildConfig(configured json.RawMessage, backend *steering) json.RawMessage {
+	if !o.AgentLocked { // else it overrides the caller
+		configured = mergeConfig(configured, o.Agent.applyTo(nil))
 	}
-	over := backend.agent.Over(o.Fixed())
-	return backend.config(noted(noted(over.config(configured), backend.flow.Instruction()), o.Note))
+	over := backend.agent.MergeOver(o.FixedAgent())
+	return backend.withFunctions(withSuffix(withSuffix(over.applyTo(configured), backend.flow.Instruction()), o.PromptSuffix))
 }

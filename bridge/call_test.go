@@ -38,7 +38,7 @@ func (c *caller) late(id, name string) {
 }
 
 // weather is a conversation with two functions of the client.
-var weather = bridge.Open{Config: json.RawMessage(declare("weather", "time"))}
+var weather = bridge.SessionRequest{Config: json.RawMessage(declare("weather", "time"))}
 
 func TestParallelCalls(t *testing.T) {
 	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
@@ -60,12 +60,12 @@ func TestParallelCalls(t *testing.T) {
 // answer the client's own as well.
 func TestTheClientDoesNotAnswerForTheBackend(t *testing.T) {
 	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		c.do(bridge.Steer{Functions: json.RawMessage(`[{"name":"check_pin"}]`)})
+		c.do(bridge.BackendUpdate{Functions: json.RawMessage(`[{"name":"check_pin"}]`)})
 		l.Calls("a check_pin", "b weather")
 		c.entries()
 		c.late("a", "")
 		c.late("", "check_pin")
-		c.do(bridge.Steer{Functions: json.RawMessage(`[{"name":"find_hat"}]`)})
+		c.do(bridge.BackendUpdate{Functions: json.RawMessage(`[{"name":"find_hat"}]`)})
 		c.late("a", "")
 		for _, id := range []string{"a", "b"} {
 			c.do(bridge.ToolResponse{ID: id, Response: json.RawMessage(`{"x":1}`), Backend: true})
@@ -102,7 +102,7 @@ func TestUndeclaredCall(t *testing.T) {
 	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Calls("a weather", "b rm")
 		l.Answered(`b rm {"error":"unknown tool \"rm\""}`)
-		c.sees("SetupComplete Failure ToolCall(a)")
+		c.sees("SetupComplete ErrorEvent ToolCall(a)")
 		c.warned(`"rm"`)
 		c.late("b", "")
 	})
@@ -217,7 +217,7 @@ func TestLongFailuresAreCutForTheClient(t *testing.T) {
 		r := newRig(t, asking(func(context.Context, json.RawMessage) (json.RawMessage, error) {
 			return nil, errors.New(strings.Repeat("x", 5<<20))
 		}))
-		c, l := r.connect(bridge.Open{})
+		c, l := r.connect(bridge.SessionRequest{})
 		l.Call("a", "pay", `{}`)
 		l.Responses()
 		if n := len(last[bridge.ToolStatus](c).Message); n > 4000 {
@@ -235,7 +235,7 @@ func TestLongProblemsAreCutForTheClient(t *testing.T) {
 			list = append(list, fmt.Sprintf(`"value %d"`, i))
 		}
 		c, l := r.connect(
-			bridge.Open{
+			bridge.SessionRequest{
 				Config: fmt.Appendf(
 					nil,
 					`{"tools":[{"functionDeclarations":[{"name":"f","parameters":{"type":"OBJECT","properties":{"n":{"type":"STRING","enum":[%s]}}}}]}]}`,
@@ -245,7 +245,7 @@ func TestLongProblemsAreCutForTheClient(t *testing.T) {
 		)
 		l.Call("a", "f", `{"n":"x"}`)
 		l.Responses()
-		if n := len(last[bridge.Failure](c).Err.Message); n > 4000 {
+		if n := len(last[bridge.ErrorEvent](c).Err.Message); n > 4000 {
 			t.Errorf("the client gets %d bytes", n)
 		}
 	})
@@ -255,7 +255,7 @@ func TestLongProblemsAreCutForTheClient(t *testing.T) {
 func TestCrashesAreLogged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, asking(func(context.Context, json.RawMessage) (json.RawMessage, error) { panic("index out of range") }))
-		_, l := r.connect(bridge.Open{})
+		_, l := r.connect(bridge.SessionRequest{})
 		l.Call("a", "pay", `{}`)
 		l.Responses()
 		r.log.mu.Lock()
@@ -286,7 +286,7 @@ func TestAbandonedToolsCount(t *testing.T) {
 				}
 			}
 		})
-		_, l := r.connect(bridge.Open{Config: []byte(`{"model":"gemini-3.8-live"}`)})
+		_, l := r.connect(bridge.SessionRequest{Config: []byte(`{"model":"gemini-3.8-live"}`)})
 		defer close(release)
 		for i := range 100 {
 			l.Call(fmt.Sprint(i), "pay", `{}`)
@@ -316,7 +316,7 @@ func TestManyCallsAtOnceAreAllAnswered(t *testing.T) {
 // TestCallsByOtherNames: the model knows a function by a name that Google takes, and writes an object of any kind as text. The client gets
 // the call as it has declared it.
 func TestCallsByOtherNames(t *testing.T) {
-	open := bridge.Open{Config: json.RawMessage(`{"tools":[{"functionDeclarations":[` +
+	open := bridge.SessionRequest{Config: json.RawMessage(`{"tools":[{"functionDeclarations":[` +
 		`{"name":"shop.find/item","parameters":{"type":"object","properties":{"filter":{"type":"object"}},"required":["filter"]}},` +
 		`{"name":"plain"}]}]}`)}
 	talk(t, open, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {

@@ -8,122 +8,122 @@ import (
 	"voxgate/crash"
 )
 
-// serve lets c carry the conversation until it leaves, is replaced, or the conversation ends. It calls admitted when whoever is served from
-// then on replaces c.
-func (s *Session) serve(ctx context.Context, c Caller, o Open, first bool, admitted func()) error {
+// serveCaller serves c until it leaves, is replaced, or the conversation ends. It calls admitted once c is the current
+// caller; from then on a new caller replaces it.
+func (s *Session) serveCaller(ctx context.Context, c Caller, o SessionRequest, first bool, admitted func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	v := &visit{
-		caller: c, open: o, first: first, cancel: cancel,
+	v := &callerConn{
+		caller: c, request: o, isFirst: first, cancel: cancel,
 		ready: make(chan struct{}), left: make(chan struct{}), parked: make(chan struct{}),
 	}
-	old := s.admit(v)
+	old := s.setCurrent(v)
 	admitted()
 	if old != nil {
 		old.cancel(ErrReplaced)
 		<-old.left
 	}
 	select {
-	case s.visits <- v:
-	case <-s.over:
+	case s.callerConns <- v:
+	case <-s.done:
 		close(v.left)
 		if !first {
-			return errOver
+			return errEnded
 		}
-		return s.ended
+		return s.endReason
 	}
 	<-v.ready
 	var err error
 	crash.Run(s.log, "caller", func(e error) { err = e; s.Crash(e) }, func() { err = c.Serve(ctx, s) })
-	s.voice.SetHold(true) // before Attach: what waits to be played is kept for the next caller
+	s.voice.SetHold(true) // before Attach: queued voice is kept for the next caller
 	s.voice.AttachOutput(nil)
 	close(v.left)
 	select {
-	case s.visits <- v:
-	case <-s.over:
+	case s.callerConns <- v:
+	case <-s.done:
 	}
 	if errors.Is(context.Cause(ctx), ErrReplaced) {
 		return ErrReplaced
 	}
 	select {
 	case <-v.parked:
-	case <-s.over:
-		if !errors.Is(s.ended, ErrLeft) && !errors.Is(s.ended, ErrMoved) {
-			return s.ended
+	case <-s.done:
+		if !errors.Is(s.endReason, ErrLeft) && !errors.Is(s.endReason, ErrMoved) {
+			return s.endReason
 		}
 	}
 	return err
 }
 
-// onArrival sends a caller the state of the conversation and what it has missed.
-func (s *Session) onArrival(ctx context.Context, v *visit) {
+// onArrival sends a caller the state of the conversation and the events it has missed.
+func (s *Session) onArrival(ctx context.Context, v *callerConn) {
 	defer close(v.ready)
-	v.arrived = true
-	s.handover.changed()
-	s.voice.roundTrip.Store(0) // was that of another connection
-	s.loss.reset()             // likewise
+	v.hasArrived = true
+	s.cluster.markChanged()
+	s.voice.roundTrip.Store(0) // measured on another connection
+	s.loss.resetCounters()     // likewise
 	s.clock.Clear(alarmPark)
-	if v.first {
-		s.begin(v)
-		s.warnOfConfig(*s.keeper.Config())
-		s.recording.announce(s.keeper.Config().Options.Record)
+	if v.isFirst {
+		s.startEvents(v)
+		s.reportConfigWarnings(*s.keeper.Config())
+		s.recording.announceState(s.keeper.Config().Options.Record)
 	} else {
-		s.welcomeBack(v)
+		s.resumeCaller(v)
 	}
-	s.answer.thinking.Store(false) // another connection learned that it is due
+	s.output.announcedThinking.Store(false) // another connection was informed that it is due
 	was := s.status.state
-	if s.parked {
-		s.open.Account.Unpark()
+	if s.isParked {
+		s.request.Account.UnparkSession()
 	}
-	s.parked = false
-	if v.first {
-		s.keeper.Start(ctx, v.open.Later)
+	s.isParked = false
+	if v.isFirst {
+		s.keeper.Start(ctx, v.request.DeferDial)
 	} else {
-		s.setPaused(ctx, Pause{}) // was the other caller's wish
+		s.setHold(ctx, Pause{}) // requested by the previous caller
 		s.keeper.Unpark(ctx)
 	}
-	if s.status.set(s.stateNow()); !v.first && s.status.state == was {
+	if s.status.setState(s.currentState()); !v.isFirst && s.status.state == was {
 		s.status.notify()
 	}
 }
 
-// welcomeBack starts sending events to a caller that is back. The first SetupComplete follows when there is a session.
-func (s *Session) welcomeBack(v *visit) {
-	s.log.Info("caller is back")
+// resumeCaller starts sending events to a returning caller. The first SetupComplete follows when there is a session.
+func (s *Session) resumeCaller(v *callerConn) {
+	s.log.Info("caller returned")
 	done := s.setupComplete()
-	done.Resumed, done.Received = true, s.received.list()
-	if s.resumable() {
-		done.ResumeToken = s.host.tokens.next(s.id, v.open.ResumeToken)
+	done.Resumed, done.ReceivedIDs = true, s.receivedIDs.newestIDs()
+	if s.isResumable() {
+		done.ResumeToken = s.host.tokens.issueToken(s.id, v.request.ResumeToken)
 	}
 	playing := 0
-	if v.open.LastEvent == 0 { // else that is among what it has missed
-		playing = s.answer.playing()
+	if v.request.LastEvent == 0 { // else it is among the missed events
+		playing = s.output.playingTurn()
 	}
-	s.audience.resume(v, done, !s.parked, s.calls.IsOpen, playing)
+	s.subscribers.resumeEvents(v, done, !s.isParked, s.calls.IsOpen, playing)
 }
 
 // onDeparture parks the conversation, or ends it.
-func (s *Session) onDeparture(ctx context.Context, v *visit) {
-	if !s.audience.leave(v, s.calls.IsOpen) {
+func (s *Session) onDeparture(ctx context.Context, v *callerConn) {
+	if !s.subscribers.removeCaller(v, s.calls.IsOpen) {
 		close(v.parked)
-		return // replaced: the newcomer is at the door
+		return // replaced by a new caller
 	}
-	if s.ended != nil || !s.resumable() || !s.keeper.EverConnected() || !s.open.Account.Park() {
-		s.end(ErrLeft)
+	if s.endReason != nil || !s.isResumable() || !s.keeper.EverConnected() || !s.request.Account.ParkSession() {
+		s.endWith(ErrLeft)
 		return
 	}
-	if s.release() {
+	if s.releaseIfMoving() {
 		return
 	}
-	s.log.Info("caller lost, conversation parked", "for", s.parkTime())
-	s.answer.interrupt(ByClient, false) // a caller that comes back does not want an answer that nobody heard
-	s.setPaused(ctx, Pause{})
-	if s.keeper.Config().Options.Manual && s.person.speaking {
-		_ = s.up.QueueMark(uplink.MarkEnd) // as far as we know it has ended; if there is no room, other marks are queued
+	s.log.Info("caller lost, conversation parked", "for", s.parkDuration())
+	s.output.interrupt(ByClient, false) // a returning caller does not want an answer that was not heard
+	s.setHold(ctx, Pause{})
+	if s.keeper.Config().Options.Manual && s.user.isSpeaking {
+		_ = s.uplink.QueueMark(uplink.MarkEnd) // it has presumably ended; if there is no room, other marks are queued
 	}
-	s.parked = true
-	s.status.set(s.stateNow())
+	s.isParked = true
+	s.status.setState(s.currentState())
 	close(v.parked)
 	s.keeper.Park(ctx)
-	s.clock.Set(alarmPark, s.parkTime())
+	s.clock.Set(alarmPark, s.parkDuration())
 }

@@ -58,7 +58,9 @@ func TestSilentAnswersAreNoStall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, func(o *bridge.Options) { o.Stall = 7 * time.Second })
 		c, l := r.connect(
-			bridge.Open{Config: []byte(`{"model":"gemini-3.8-live","tools":[{"functionDeclarations":[{"name":"f","scheduling":"SILENT"}]}]}`)},
+			bridge.SessionRequest{
+				Config: []byte(`{"model":"gemini-3.8-live","tools":[{"functionDeclarations":[{"name":"f","scheduling":"SILENT"}]}]}`),
+			},
 		)
 		l.Handle("h")
 		l.Call("a", "f", `{}`)
@@ -126,8 +128,8 @@ func TestIDsThatLookLikeQuestions(t *testing.T) {
 			return fmt.Appendf(nil, `{"paid":%v}`, yes), err
 		}))
 		c, l := r.connect(
-			bridge.Open{
-				Origin: bridge.Origin{Screen: true},
+			bridge.SessionRequest{
+				Origin: bridge.Origin{HasScreen: true},
 				Config: []byte(`{"voxgate":{"canvas":true},"tools":[{"functionDeclarations":[{"name":"f"}]}]}`),
 			},
 		)
@@ -145,7 +147,7 @@ func TestRunningIsToldOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		release := make(chan struct{})
 		r := newRig(t, deaf(release))
-		c, l := r.connect(bridge.Open{Resumable: true})
+		c, l := r.connect(bridge.SessionRequest{Resumable: true})
 		defer close(release)
 		l.Handle("h")
 		token := c.token()
@@ -162,7 +164,7 @@ func TestUndeclaredCallsAreRateLimited(t *testing.T) {
 		for i := range 200 {
 			l.Call(fmt.Sprint(i), "nothing", `{}`)
 		}
-		failures, _ := find[bridge.Failure](c)
+		failures, _ := find[bridge.ErrorEvent](c)
 		if len(failures) > 100 {
 			t.Errorf("the client got %d errors in no time about calls of nonsense", len(failures))
 		}

@@ -17,15 +17,15 @@ import (
 	"voxgate/tools"
 )
 
-// way is how a model calls a function.
-type way struct {
+// lossCounter is how a model calls a function.
+type lossCounter struct {
 	model, behavior string
 	blocking        bool // it waits, and gets no audio meanwhile
 	schedules       bool // it takes a scheduling
 	vertex          bool
 }
 
-var modelWays = []way{
+var modelWays = []lossCounter{
 	{model: "gemini-2.5-flash-native-audio-latest", blocking: true},
 	{model: "gemini-2.5-flash-native-audio-latest", behavior: "BLOCKING", blocking: true},
 	{model: "gemini-2.5-flash-native-audio-latest", behavior: "NON_BLOCKING", schedules: true},
@@ -45,7 +45,7 @@ var modelWays = []way{
 	{model: "gemini-live-2.5-flash-native-audio", behavior: "NON_BLOCKING", blocking: true, vertex: true},
 }
 
-func (w way) timeout() time.Duration {
+func (w lossCounter) timeout() time.Duration {
 	if w.blocking {
 		return 10 * time.Second
 	}
@@ -53,7 +53,7 @@ func (w way) timeout() time.Duration {
 }
 
 // on has the gateway use the model's backend.
-func (w way) on(o *bridge.Options) {
+func (w lossCounter) on(o *bridge.Options) {
 	if w.vertex {
 		onVertex(o)
 	}
@@ -82,7 +82,7 @@ func (j *job) run(ctx context.Context, _ json.RawMessage) (json.RawMessage, erro
 // cell is one square of the table: a call under way, and those who take part.
 type cell struct {
 	*testing.T
-	way
+	lossCounter
 	r        *rig
 	c        *caller
 	l        *bridgetest.Link
@@ -244,7 +244,7 @@ func (x *cell) nothing() {
 func TestCallTable(t *testing.T) {
 	for name := range fates() {
 		for i, w := range modelWays {
-			first := slices.IndexFunc(modelWays, func(o way) bool { return o.blocking == w.blocking && o.schedules == w.schedules })
+			first := slices.IndexFunc(modelWays, func(o lossCounter) bool { return o.blocking == w.blocking && o.schedules == w.schedules })
 			if name != "answered" && i != first {
 				continue
 			}
@@ -258,8 +258,8 @@ func TestCallTable(t *testing.T) {
 	}
 }
 
-func newCell(t *testing.T, w way, ours bool) *cell {
-	x := &cell{T: t, way: w, ours: ours, job: newJob()}
+func newCell(t *testing.T, w lossCounter, ours bool) *cell {
+	x := &cell{T: t, lossCounter: w, ours: ours, job: newJob()}
 	x.r = newRig(t, func(o *bridge.Options) {
 		w.on(o)
 		if ours {
@@ -281,7 +281,7 @@ func newCell(t *testing.T, w way, ours bool) *cell {
 	if ours {
 		config = fmt.Sprintf(`{"model":%q}`, w.model)
 	}
-	x.c, x.l = x.r.connect(bridge.Open{Resumable: true, Config: json.RawMessage(config)})
+	x.c, x.l = x.r.connect(bridge.SessionRequest{Resumable: true, Config: json.RawMessage(config)})
 	x.l.Handle("old")
 	x.l.Calls("a f")
 	synctest.Wait()
@@ -467,7 +467,7 @@ func TestCanvasTable(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%s vertex=%v", name, w.model, w.vertex), func(t *testing.T) {
 				t.Parallel()
 				bubble(t, func(t *testing.T) {
-					x := &cell{T: t, way: w}
+					x := &cell{T: t, lossCounter: w}
 					x.r = newRig(t, w.on)
 					x.c, x.l = x.r.connect(canvasOn(w.model))
 					x.l.Handle("old")

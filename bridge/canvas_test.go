@@ -24,9 +24,9 @@ const (
 )
 
 // canvasOn is a conversation on a model, with a client that can show a canvas, and that may leave and come back.
-func canvasOn(model string) bridge.Open {
+func canvasOn(model string) bridge.SessionRequest {
 	config := fmt.Appendf(nil, `{"model":%q,"voxgate":{"canvas":true}}`, model)
-	return bridge.Open{Resumable: true, Origin: bridge.Origin{Screen: true}, Config: config}
+	return bridge.SessionRequest{Resumable: true, Origin: bridge.Origin{HasScreen: true}, Config: config}
 }
 
 func TestCanvasIsAcknowledged(t *testing.T) {
@@ -132,7 +132,7 @@ func TestInputOfACanvasIsBounded(t *testing.T) {
 func TestNoCanvasOnATelephone(t *testing.T) {
 	talk(
 		t,
-		bridge.Open{Config: []byte(`{"voxgate":{"canvas":true}}`), Origin: bridge.Origin{Door: "sip"}},
+		bridge.SessionRequest{Config: []byte(`{"voxgate":{"canvas":true}}`), Origin: bridge.Origin{Protocol: "sip"}},
 		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 			if strings.Contains(l.Raw, "canvas_tool") {
 				t.Error("declared")
@@ -241,7 +241,7 @@ func TestLongToolsOnAModelThatWaits(t *testing.T) {
 		"hung up":   {func(c *caller, _ *bridgetest.Link) { c.do(bridge.Goodbye{}); c.ends(bridge.ErrGoodbye) }, `tool`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.Open{Config: []byte(config)}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{Config: []byte(config)}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 				l.Call("a", "f", `{}`)
 				time.Sleep(10*time.Second - time.Millisecond)
 				l.Answered()
@@ -255,7 +255,7 @@ func TestLongToolsOnAModelThatWaits(t *testing.T) {
 			})
 		})
 	}
-	talk(t, bridge.Open{Config: []byte(config)}, func(t *testing.T, _ *rig, _ *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{Config: []byte(config)}, func(t *testing.T, _ *rig, _ *caller, l *bridgetest.Link) {
 		l.Call("b", "g", `{}`)
 		time.Sleep(5 * time.Second)
 		l.Answered(`b g {"error":"the tool did not answer in time (5s)"}`)
@@ -268,7 +268,7 @@ func TestNobodyToAsk(t *testing.T) {
 			_, err := tools.Confirm(ctx, "Really?")
 			return nil, err
 		}))
-		_, l := r.connect(bridge.Open{Origin: bridge.Origin{Door: "sip"}})
+		_, l := r.connect(bridge.SessionRequest{Origin: bridge.Origin{Protocol: "sip"}})
 		l.Call("a", "pay", `{}`)
 		l.Answered(`a pay {"error":"there is nobody with a screen to ask"}`)
 	})
@@ -281,7 +281,10 @@ func TestToolsKnowWhoCalls(t *testing.T) {
 			env = *tools.EnvOf(ctx)
 			return nil, nil
 		}))
-		c, l := r.connect(bridge.Open{Origin: bridge.Origin{Door: "sip", Identity: "+49301234", Grant: json.RawMessage(`{"tools":["pay"]}`)}})
+		c, l := r.connect(bridge.SessionRequest{Origin: bridge.Origin{
+			Protocol: "sip", Identity: "+49301234",
+			Grant: json.RawMessage(`{"tools":["pay"]}`),
+		}})
 		l.Call("a", "pay", `{}`)
 		l.Answered(`a pay {"output":"done"}`)
 		if env.Call != "a" || env.Door != "sip" || env.Session != c.session.ID() || env.Caller != "+49301234" ||
@@ -302,7 +305,7 @@ func TestProgress(t *testing.T) {
 				return json.RawMessage(`{"percent":100}`), nil
 			}))
 			config := fmt.Appendf(nil, `{"model":%q,"tools":[{"functionDeclarations":[{"name":"f","scheduling":"SILENT"}]}]}`, model)
-			c, l := r.connect(bridge.Open{Config: config})
+			c, l := r.connect(bridge.SessionRequest{Config: config})
 			l.Call("a", "pay", `{}`)
 			l.Call("b", "f", `{}`)
 			for i, more := range []bool{true, true, false} {
@@ -343,14 +346,14 @@ func TestProgress(t *testing.T) {
 func TestArgumentsAreChecked(t *testing.T) {
 	talk(
 		t,
-		bridge.Open{
+		bridge.SessionRequest{
 			Config: []byte(`{"tools":[{"functionDeclarations":[{"name":"f",` +
 				`"parameters":{"type":"OBJECT","properties":{"n":{"type":"INTEGER"}},"required":["n"]}}]}]}`),
 		},
 		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 			l.Call("a", "f", `{"n":"many"}`)
 			l.Answered(`a f {"error":"the arguments do not fit the function: args.n: got string, want integer"}`)
-			c.sees("SetupComplete Failure")
+			c.sees("SetupComplete ErrorEvent")
 			l.Call("b", "f", `{"n":9007199254740993}`)
 			if got := string(last[bridge.ToolCall](c).Calls[0].Args); got != `{"n":9007199254740993}` {
 				t.Errorf("the client got %s", got)
@@ -418,7 +421,9 @@ func TestPicturesOfATool(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := fmt.Appendf(nil, `{"model":%q,"voxgate":{"canvas":true},"tools":[{"functionDeclarations":[%s]}]}`, test.model, test.function)
-			talk(t, bridge.Open{Origin: bridge.Origin{Screen: true}, Config: config}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{Origin: bridge.Origin{HasScreen: true}, Config: config}, func(t *testing.T, _ *rig, c *caller,
+				l *bridgetest.Link,
+			) {
 				canvas := schema(`{"type":"image","src":"photo:1"}`)
 				l.Call("no", "create_canvas_tool", canvas)
 				l.Call("a", "f", `{}`)
@@ -439,15 +444,15 @@ func TestPicturesOfATool(t *testing.T) {
 func TestSearchSuggestionsGetAPage(t *testing.T) {
 	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Content(`"groundingMetadata":{"searchEntryPoint":{"renderedContent":"<a>x</a>"}}`)
-		if g := last[bridge.Grounding](c); g.Chips != "canvas/chips?<a>x</a>" || len(g.Metadata) == 0 {
+		if g := last[bridge.Grounding](c); g.SuggestionsPage != "canvas/chips?<a>x</a>" || len(g.Metadata) == 0 {
 			t.Errorf("%+v", g)
 		}
 		l.Content(`"groundingMetadata":{"webSearchQueries":["x"]}`)
-		if g := last[bridge.Grounding](c); g.Chips != "" {
+		if g := last[bridge.Grounding](c); g.SuggestionsPage != "" {
 			t.Errorf("%+v", g)
 		}
 	}, func(o *bridge.Options) {
-		o.Chips = func(html string) string { return "canvas/chips?" + html }
+		o.SuggestionsPage = func(html string) string { return "canvas/chips?" + html }
 	})
 }
 
@@ -467,7 +472,7 @@ func TestCallsAreObserved(t *testing.T) {
 				time.Sleep(time.Second)
 				return nil, errNo
 			}))
-		_, l := r.connect(bridge.Open{Config: []byte(declare("weather"))})
+		_, l := r.connect(bridge.SessionRequest{Config: []byte(declare("weather"))})
 		l.Call("a", "pay", `{}`)
 		l.Call("b", "weather", `{}`)
 		time.Sleep(time.Minute)

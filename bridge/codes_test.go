@@ -31,12 +31,12 @@ var elsewhere = map[bridge.Code]string{
 func TestEveryCodeHappens(t *testing.T) {
 	refusedBy := func(code int, reason string) func(*testing.T, *rig) *bridge.Error {
 		return func(t *testing.T, r *rig) *bridge.Error {
-			c := r.join(bridge.Open{})
+			c := r.join(bridge.SessionRequest{})
 			r.up.Next().End(code, reason)
 			return c.gone()
 		}
 	}
-	status := func(status int, o bridge.Open) func(*testing.T, *rig) *bridge.Error {
+	status := func(status int, o bridge.SessionRequest) func(*testing.T, *rig) *bridge.Error {
 		return func(t *testing.T, r *rig) *bridge.Error {
 			r.up.Set(status, nil)
 			return r.join(o).gone()
@@ -55,9 +55,16 @@ func TestEveryCodeHappens(t *testing.T) {
 			c, _ := r.plain()
 			return bridge.AsError(c.session.Do(bridge.ActivityStart))
 		}},
-		bridge.CodeBadConfig: {nil, func(t *testing.T, r *rig) *bridge.Error { return r.join(bridge.Open{Config: []byte(`[]`)}).gone() }},
+		bridge.CodeBadConfig: {nil, func(t *testing.T,
+			r *rig,
+		) *bridge.Error {
+			return r.join(bridge.SessionRequest{Config: []byte(`[]`)}).gone()
+		}},
 		bridge.CodeForbidden: {nil, func(t *testing.T, r *rig) *bridge.Error {
-			return r.join(bridge.Open{Config: []byte(`{"model":"gemini-3.8-live"}`), Grant: &bridge.Grant{Models: []string{"gemini-2*"}}}).gone()
+			return r.join(bridge.SessionRequest{
+				Config: []byte(`{"model":"gemini-3.8-live"}`),
+				Grant:  &bridge.Grant{Models: []string{"gemini-2*"}},
+			}).gone()
 		}},
 		bridge.CodeConfigUpdateFailed: {nil, func(t *testing.T, r *rig) *bridge.Error {
 			c, _ := r.plain()
@@ -65,7 +72,7 @@ func TestEveryCodeHappens(t *testing.T) {
 			return last[bridge.SetupFailed](c).Err
 		}},
 		bridge.CodeStreamLimitExceeded: {nil, func(t *testing.T, r *rig) *bridge.Error {
-			c := r.join(bridge.Open{})
+			c := r.join(bridge.SessionRequest{})
 			r.up.Next()
 			<-c.seated
 			for range 100 {
@@ -73,13 +80,13 @@ func TestEveryCodeHappens(t *testing.T) {
 			}
 			return bridge.AsError(c.session.Do(bridge.Text{Text: "again"}))
 		}},
-		bridge.CodeAPIKeyMissing:        {nil, status(403, bridge.Open{})},
-		bridge.CodeProjectIDMissing:     {func(o *bridge.Options) { o.Client.Vertex = &api.Vertex{} }, status(0, bridge.Open{})},
-		bridge.CodeAuthenticationFailed: {keyed, status(401, bridge.Open{})},
-		bridge.CodeConnectionFailed:     {nil, status(503, bridge.Open{})},
+		bridge.CodeAPIKeyMissing:        {nil, status(403, bridge.SessionRequest{})},
+		bridge.CodeProjectIDMissing:     {func(o *bridge.Options) { o.Client.Vertex = &api.Vertex{} }, status(0, bridge.SessionRequest{})},
+		bridge.CodeAuthenticationFailed: {keyed, status(401, bridge.SessionRequest{})},
+		bridge.CodeConnectionFailed:     {nil, status(503, bridge.SessionRequest{})},
 		bridge.CodeConnectionNotEstablished: {func(o *bridge.Options) {
 			o.Client.NetDial = func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }
-		}, status(0, bridge.Open{})},
+		}, status(0, bridge.SessionRequest{})},
 		bridge.CodeRefused: {nil, refusedBy(1007, "Request contains an invalid argument.")},
 		bridge.CodeBusy:    {nil, refusedBy(1011, "RESOURCE_EXHAUSTED")},
 		bridge.CodeWebSocketError: {nil, func(t *testing.T, r *rig) *bridge.Error {
@@ -91,7 +98,7 @@ func TestEveryCodeHappens(t *testing.T) {
 			c, l := r.plain()
 			l.Cut()
 			r.up.Next().Accept()
-			return last[bridge.Failure](c).Err
+			return last[bridge.ErrorEvent](c).Err
 		}},
 		bridge.CodeAudioStream: {nil, func(t *testing.T, r *rig) *bridge.Error {
 			c, l := r.plain()
@@ -101,28 +108,28 @@ func TestEveryCodeHappens(t *testing.T) {
 				c.speak(loud(time.Second))
 				time.Sleep(time.Second)
 			}
-			return last[bridge.Failure](c).Err
+			return last[bridge.ErrorEvent](c).Err
 		}},
 		bridge.CodeAudioProcessing: {nil, func(t *testing.T, r *rig) *bridge.Error {
 			c, l := r.plain()
 			l.Content("%s", strings.Replace(bridgetest.Voice(7, time.Second), "24000", "48000", 1))
-			return last[bridge.Failure](c).Err
+			return last[bridge.ErrorEvent](c).Err
 		}},
 		bridge.CodeSpeakerStream: {nil, func(t *testing.T, r *rig) *bridge.Error {
 			c, l := r.plain()
 			l.Say(7, 125*time.Second)
-			return last[bridge.Failure](c).Err
+			return last[bridge.ErrorEvent](c).Err
 		}},
 		bridge.CodeToolExecution: {nil, func(t *testing.T, r *rig) *bridge.Error {
-			c, l := r.connect(bridge.Open{Config: []byte(declare("weather"))})
+			c, l := r.connect(bridge.SessionRequest{Config: []byte(declare("weather"))})
 			l.Calls("a weather")
 			time.Sleep(31 * time.Second)
-			return last[bridge.Failure](c).Err
+			return last[bridge.ErrorEvent](c).Err
 		}},
 		bridge.CodeToolNotFound: {nil, func(t *testing.T, r *rig) *bridge.Error {
 			c, l := r.plain()
 			l.Calls("a weather")
-			return last[bridge.Failure](c).Err
+			return last[bridge.ErrorEvent](c).Err
 		}},
 		bridge.CodeUnknown: {nil, func(t *testing.T, r *rig) *bridge.Error { return bridge.AsError(errors.New("a bug")) }},
 	}
@@ -157,12 +164,12 @@ func TestEndsThatAreNoFailures(t *testing.T) {
 		bridge.ErrTimeLimit: "time_limit", bridge.ErrTokenLimit: "token_limit", bridge.ErrBudget: "budget", bridge.ErrSilence: "silence",
 	}
 	for reason, word := range words {
-		if e := (bridge.Ended{Reason: reason}); e.Code() != word || e.Failed() {
-			t.Errorf("%v: %s, failed %v", reason, e.Code(), e.Failed())
+		if e := (bridge.SessionEnded{Reason: reason}); e.Code() != word || e.HasFailed() {
+			t.Errorf("%v: %s, failed %v", reason, e.Code(), e.HasFailed())
 		}
 	}
-	if e := (bridge.Ended{Reason: errors.New("?")}); e.Code() != string(bridge.CodeUnknown) || !e.Failed() {
-		t.Errorf("another reason: %s, failed %v", e.Code(), e.Failed())
+	if e := (bridge.SessionEnded{Reason: errors.New("?")}); e.Code() != string(bridge.CodeUnknown) || !e.HasFailed() {
+		t.Errorf("another reason: %s, failed %v", e.Code(), e.HasFailed())
 	}
 	for _, limit := range inErrors(t, func(v *ast.ValueSpec) bool {
 		kind, ok := v.Type.(*ast.Ident)

@@ -15,7 +15,7 @@ import (
 )
 
 func TestInterrupt(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		c.typed("tell me a story")
 		came := len(l.Inputs())
 		l.Speaks(7, "Once ", "upon ", "a ", "time ")
@@ -26,7 +26,7 @@ func TestInterrupt(t *testing.T) {
 			t.Errorf("%d frames were heard after it", n)
 		}
 		cut := last[bridge.Interrupted](c)
-		if cut.Turn != 1 || cut.By != bridge.ByClient || cut.Heard != "Once upon " || !about(cut.Played, 540*time.Millisecond) {
+		if cut.Turn != 1 || cut.By != bridge.ByClient || cut.PlayedText != "Once upon " || !about(cut.Played, 540*time.Millisecond) {
 			t.Errorf("%+v", cut)
 		}
 		l.Speaks(8, "there ", "was ") // the model knows of nothing
@@ -69,7 +69,7 @@ func TestInterruptAtEveryMoment(t *testing.T) {
 		}, "Speaking TurnComplete"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				c.forget()
 				c.typed("go")
@@ -99,15 +99,15 @@ func TestInterruptAtEveryMoment(t *testing.T) {
 
 // A client that plays the voice by its own clock says how much of it was heard.
 func TestHeard(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.typed("Tell me a story.")
 		l.Speaks(7, "Once ", "upon ", "a ", "time.")
 		l.Completes()
 		time.Sleep(5 * time.Second)
 		all := c.memory()
-		c.do(bridge.Heard{Turn: 1, Played: 500 * time.Millisecond})
-		c.do(bridge.Heard{Turn: 9, Played: time.Second}) // of which nothing is known
+		c.do(bridge.PlaybackPosition{Turn: 1, Played: 500 * time.Millisecond})
+		c.do(bridge.PlaybackPosition{Turn: 9, Played: time.Second}) // of which nothing is known
 		if got := c.memory(); len(all) != 2 || len(got) != 2 || all[1].Content != "Once upon a time." || got[1].Content != "Once " ||
 			!got[1].Interrupted ||
 			got[1].Played != 500*time.Millisecond {
@@ -118,14 +118,14 @@ func TestHeard(t *testing.T) {
 }
 
 func TestPause(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.utter(time.Second)
 		l.Content(`"inputTranscription":{"text":"Tell me a story."}`)
 		l.Speaks(7, "Once ", "upon ", "a ", "time ")
 		time.Sleep(300 * time.Millisecond)
 		c.do(bridge.Pause{On: true})
-		if cut := last[bridge.Interrupted](c); cut.By != bridge.ByClient || cut.Heard != "Once " {
+		if cut := last[bridge.Interrupted](c); cut.By != bridge.ByClient || cut.PlayedText != "Once " {
 			t.Errorf("%+v", cut)
 		}
 		c.forget()
@@ -157,7 +157,7 @@ func TestPause(t *testing.T) {
 
 // A model that only listens hears what is said, and its tools run. Nobody hears it, and nobody waits for it.
 func TestListening(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.do(bridge.Pause{On: true})
 		c.do(bridge.Pause{On: true, Listen: true})
@@ -206,7 +206,7 @@ func TestNobodyWaitsOnHold(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				c.forget()
 				c.do(bridge.Pause{On: true})
@@ -226,10 +226,10 @@ func TestNobodyWaitsOnHold(t *testing.T) {
 // What was begun before a hold is over with it: the model would take what is said after it for the rest of that.
 func TestPauseInASentence(t *testing.T) {
 	for mode, test := range map[string]struct {
-		open bridge.Open
+		open bridge.SessionRequest
 		want string
 	}{
-		"the model finds speech": {bridge.Open{}, "mark audioStreamEnd"},
+		"the model finds speech": {bridge.SessionRequest{}, "mark audioStreamEnd"},
 		"the client marks it":    {manual, "mark activityStart, mark activityEnd"},
 	} {
 		t.Run(mode, func(t *testing.T) {
@@ -264,7 +264,7 @@ func TestEndAfterSpeaking(t *testing.T) {
 		"it is interrupted":    {func(c *caller, _ *bridgetest.Link) { time.Sleep(time.Second); c.do(bridge.Interrupt{}) }, time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				if test.happens != nil {
 					l.Say(7, 3*time.Second)
 				}
@@ -320,7 +320,7 @@ func TestAToolEndsTheConversation(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t)
 				var c *caller
-				c, l := r.connect(bridge.Open{Tools: []tools.Tool{{
+				c, l := r.connect(bridge.SessionRequest{Tools: []tools.Tool{{
 					Declaration: tools.Declaration{Name: "end_call"},
 					Run: func(context.Context, json.RawMessage) (json.RawMessage, error) {
 						return nil, c.session.Do(bridge.EndAfterSpeaking{})
@@ -367,7 +367,7 @@ func TestFarewell(t *testing.T) {
 		"it is not said": {nil, func(*bridgetest.Link) {}, 15 * time.Second, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			open := bridge.Open{Farewell: farewell, Grant: &bridge.Grant{MaxDuration: 10 * time.Second}}
+			open := bridge.SessionRequest{FarewellPrompt: farewell, Grant: &bridge.Grant{MaxDuration: 10 * time.Second}}
 			talk(t, open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				time.Sleep(8 * time.Second)
@@ -399,12 +399,14 @@ func TestRespond(t *testing.T) {
 		"gemini-3.1-flash-live-preview": "text Greet the caller.",
 	} {
 		t.Run(model, func(t *testing.T) {
-			talk(t, bridge.Open{Config: fmt.Appendf(nil, `{"model":%q}`, model)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{Config: fmt.Appendf(nil, `{"model":%q}`, model)}, func(t *testing.T, r *rig, c *caller,
+				l *bridgetest.Link,
+			) {
 				l.Handle("h")
-				if err := c.session.Do(bridge.Respond{}); bridge.AsError(err).Code != bridge.CodeBadMessage {
+				if err := c.session.Do(bridge.Prompt{}); bridge.AsError(err).Code != bridge.CodeBadMessage {
 					t.Errorf("without an instruction: %v", err)
 				}
-				c.do(bridge.Respond{Instruction: "Greet the caller."})
+				c.do(bridge.Prompt{Instruction: "Greet the caller."})
 				if in := l.Inputs(); len(in) != 1 || l.Said() != goesUp ||
 					in[0].What == "typed" && !strings.Contains(in[0].Raw, `"turnComplete":true`) {
 					t.Errorf("came %s", l.Said())
@@ -422,7 +424,7 @@ func TestRespond(t *testing.T) {
 				if texts, _ := find[bridge.UserText](c); len(texts) > 0 {
 					t.Errorf("%+v", texts)
 				}
-				c.do(bridge.Respond{Instruction: "Say goodbye."}) // no answer is missed as any other
+				c.do(bridge.Prompt{Instruction: "Say goodbye."}) // no answer is missed as any other
 				time.Sleep(7 * time.Second)
 				if got := c.tried(); got != "resume" {
 					t.Errorf("tried %q", got)
@@ -437,10 +439,10 @@ func TestRespond(t *testing.T) {
 
 // An instruction cuts off what is heard. What the model only thinks about may become the answer to both.
 func TestRespondIntoAnAnswer(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Say(7, 3*time.Second)
 		time.Sleep(time.Second)
-		c.do(bridge.Respond{Instruction: "Be quick."})
+		c.do(bridge.Prompt{Instruction: "Be quick."})
 		if cut := last[bridge.Interrupted](c); cut.By != bridge.ByClient {
 			t.Errorf("%+v", cut)
 		}
@@ -448,7 +450,7 @@ func TestRespondIntoAnAnswer(t *testing.T) {
 		c.works(l)
 		c.forget()
 		l.Content(`"modelTurn":{"parts":[{"text":"Hm","thought":true}]}`)
-		c.do(bridge.Respond{Instruction: "Be quick."})
+		c.do(bridge.Prompt{Instruction: "Be quick."})
 		l.Answer(8, time.Second)
 		time.Sleep(2 * time.Second)
 		c.sees("Speaking 8*50 TurnComplete")
@@ -470,7 +472,9 @@ func TestPartsOfATurn(t *testing.T) {
 	} {
 		for _, last := range []string{"", "three"} {
 			t.Run(model+last, func(t *testing.T) {
-				talk(t, bridge.Open{Config: fmt.Appendf(nil, `{"model":%q}`, model)}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+				talk(t, bridge.SessionRequest{Config: fmt.Appendf(nil, `{"model":%q}`, model)}, func(t *testing.T, _ *rig, c *caller,
+					l *bridgetest.Link,
+				) {
 					l.Handle("h")
 					part(c, "one", false)
 					part(c, "two", false)

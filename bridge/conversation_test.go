@@ -17,7 +17,7 @@ import (
 func TestLongConversation(t *testing.T) {
 	talk(
 		t,
-		bridge.Open{Config: []byte(`{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true}}}`)},
+		bridge.SessionRequest{Config: []byte(`{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true}}}`)},
 		func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 			l.Handle("h")
 			links := []*bridgetest.Link{l}
@@ -67,7 +67,7 @@ func TestLongConversation(t *testing.T) {
 	)
 }
 
-func (r *rig) meets(o bridge.Open) *caller {
+func (r *rig) meets(o bridge.SessionRequest) *caller {
 	r.t.Helper()
 	c := r.join(o)
 	<-c.seated
@@ -112,10 +112,10 @@ func (c *caller) kinds() string {
 func TestEverythingAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, _ := emulated(t, emulator.Scenario{})
-		c := r.meets(bridge.Open{Resumable: true, Config: []byte(declare("weather"))})
+		c := r.meets(bridge.SessionRequest{Resumable: true, Config: []byte(declare("weather"))})
 		for _, f := range []func(){
 			func() { c.speak(loud(100 * time.Millisecond)) },
-			func() { c.session.Attach(c) },
+			func() { c.session.AttachOutput(c) },
 			func() { c.session.SetFrame("image/jpeg", []byte("x"), true) },
 			func() { _ = c.session.Do(bridge.AudioStreamEnd) },
 			func() {
@@ -123,7 +123,7 @@ func TestEverythingAtOnce(t *testing.T) {
 			},
 			func() { _ = c.session.Do(bridge.ToolResponse{Name: "weather", Response: []byte(`{"x":1}`)}) },
 			func() { _ = c.session.Do(bridge.UpdateConfig{Config: []byte(declare("weather"))}) },
-			func() { c.session.Hold(true); c.session.Hold(false) },
+			func() { c.session.HoldVoice(true); c.session.HoldVoice(false) },
 		} {
 			r.wg.Go(func() {
 				for range 50 {
@@ -133,7 +133,7 @@ func TestEverythingAtOnce(t *testing.T) {
 			})
 		}
 		time.Sleep(3 * time.Second)
-		d := r.join(bridge.Open{Resumable: true, ResumeToken: c.token()})
+		d := r.join(bridge.SessionRequest{Resumable: true, ResumeToken: c.token()})
 		time.Sleep(time.Minute)
 		c.ends(bridge.ErrReplaced)
 		if !last[bridge.SetupComplete](d).Resumed && len(d.entries()) < 2 {
@@ -145,7 +145,7 @@ func TestEverythingAtOnce(t *testing.T) {
 
 // INTERRUPTED of CLEAR_CONTEXT has the generation of the voice, or chunks that are on their way play after it.
 func TestClearingEndsTheVoiceOfItsGeneration(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Content(`%s,"outputTranscription":{"text":"one "}`, bridgetest.Voice(7, 5*time.Second))
 		time.Sleep(time.Second)
 		c.do(bridge.ClearContext{})

@@ -21,7 +21,9 @@ func TestTheVoiceIsAsLoudAfterACut(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.Open{Config: []byte(`{"voxgate":{"ducking":true}}`)}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{Config: []byte(`{"voxgate":{"ducking":true}}`)}, func(t *testing.T, _ *rig, c *caller,
+				l *bridgetest.Link,
+			) {
 				l.Content(`%s,"outputTranscription":{"text":"one two three "}`, bridgetest.Voice(8000, 5*time.Second))
 				c.quiet(500 * time.Millisecond)
 				c.talks(500 * time.Millisecond)
@@ -66,7 +68,7 @@ func TestAnAnswerDoesNotMixWithTheOneCutBefore(t *testing.T) {
 		"sent again after its end": {`"interrupted":true`, `"turnComplete":true`, `"interrupted":true`, `"turnComplete":true`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 				say := func(words string, tag int16, d time.Duration) {
 					l.Content(`%s,"outputTranscription":{"text":%q}`, bridgetest.Voice(tag, d), words)
 				}
@@ -102,7 +104,7 @@ func TestWordsIntoAnAnswerAreTheNextQuestion(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 				l.Content(`"inputTranscription":{"text":"Count!"}`)
 				l.Content(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.Voice(7, 4*time.Second))
 				c.quiet(2 * time.Second)
@@ -121,7 +123,7 @@ func TestWordsIntoAnAnswerAreTheNextQuestion(t *testing.T) {
 func TestTheRestOfACutAnswerIsDropped(t *testing.T) {
 	talk(
 		t,
-		bridge.Open{Config: []byte(`{"model":"gemini-3.1-flash-live-preview"}`)},
+		bridge.SessionRequest{Config: []byte(`{"model":"gemini-3.1-flash-live-preview"}`)},
 		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 			l.Content(`%s,"outputTranscription":{"text":"one "}`, bridgetest.Voice(7, time.Second))
 			time.Sleep(500 * time.Millisecond)

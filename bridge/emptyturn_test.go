@@ -74,7 +74,9 @@ func TestTurnsWithoutAnAnswer(t *testing.T) {
 		"written to typed text, then spoken": {proactive, true, []string{written}, "", 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.Open{Config: []byte(`{"model":"` + test.model + `"}`)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{Config: []byte(`{"model":"` + test.model + `"}`)}, func(t *testing.T, r *rig, c *caller,
+				l *bridgetest.Link,
+			) {
 				l.Handle("h")
 				answers := slices.Clone(test.answers)
 				next := func() string {
@@ -131,7 +133,7 @@ func TestTurnsWithoutAnAnswer(t *testing.T) {
 // A model that pauses for 7 s in the middle of an answer is waited for, and nothing of the answer is thrown away.
 func TestPauseInAnAnswer(t *testing.T) {
 	for _, pause := range []time.Duration{3 * time.Second, 7 * time.Second, 8500 * time.Millisecond} {
-		talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 			l.Handle("h")
 			c.typed("count to ten")
 			c.forget()
@@ -171,7 +173,7 @@ func TestAnswersWaitForTheEndOfTheTurn(t *testing.T) {
 		"extended thinking has it": {`{"model":"gemini-3.8-live-extended-thinking",` + declare("weather")[1:], 0, time.Hour, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.Open{Config: []byte(test.config)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{Config: []byte(test.config)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				c.typed("how is the weather?")
 				if test.spoken > 0 {

@@ -17,54 +17,53 @@ import (
 	"voxgate/bridge/uplink"
 )
 
-// Code is an error's kind, for programs.
+// Code is the kind of an error, for programs.
 type Code string
 
-// The codes of every error that reaches a caller.
+// The codes of all errors that callers receive.
 const (
-	// What the client did.
-	CodeBadMessage          Code = "bad_message"                  // a message that cannot be read; Field names where
-	CodeInvalidAudioFormat  Code = "invalid_audio_format"         // audio that cannot be read or has a rate that is not served
-	CodeNotConnected        Code = "not_connected"                // a message before CONNECT_GEMINI
-	CodeInvalidState        Code = "invalid_state"                // a message that makes no sense now
-	CodeBadConfig           Code = "bad_config"                   // a LiveConfig field that cannot be served
-	CodeConfigUpdateFailed  Code = "session_config_update_failed" // a change of the configuration was refused; the old one goes on
-	CodeBadOffer            Code = "bad_offer"                    // an SDP offer or a candidate that cannot be used
-	CodeUnauthorized        Code = "unauthorized"                 // no token, or one that is not good
-	CodeForbidden           Code = "forbidden"                    // the token does not grant it
+	// Caused by the client.
+	CodeBadMessage          Code = "bad_message"                  // message cannot be parsed; Field names the place
+	CodeInvalidAudioFormat  Code = "invalid_audio_format"         // audio cannot be decoded or has an unsupported rate
+	CodeNotConnected        Code = "not_connected"                // message before CONNECT_GEMINI
+	CodeInvalidState        Code = "invalid_state"                // message not allowed now
+	CodeBadConfig           Code = "bad_config"                   // LiveConfig field not supported
+	CodeConfigUpdateFailed  Code = "session_config_update_failed" // configuration change rejected; the old one goes on
+	CodeBadOffer            Code = "bad_offer"                    // SDP offer or candidate not usable
+	CodeUnauthorized        Code = "unauthorized"                 // no token, or an invalid one
+	CodeForbidden           Code = "forbidden"                    // not granted by the token
 	CodePeerFailed          Code = "peer_failed"                  // WebRTC did not connect or was lost
-	CodeStreamLimitExceeded Code = "stream_limit_exceeded"        // too much waits already: messages, marks, calls
+	CodeStreamLimitExceeded Code = "stream_limit_exceeded"        // too much is queued: messages, marks, calls
 
-	// What Gemini or the way there did.
-	CodeAPIKeyMissing            Code = "api_key_missing"            // no key is set, and Gemini wants one
+	// Caused by Gemini or the network.
+	CodeAPIKeyMissing            Code = "api_key_missing"            // no key is set, and Gemini requires one
 	CodeProjectIDMissing         Code = "project_id_missing"         // Vertex AI needs a project
-	CodeAuthenticationFailed     Code = "authentication_failed"      // Gemini refused the key or the token
+	CodeAuthenticationFailed     Code = "authentication_failed"      // Gemini rejected the key or the token
 	CodeConnectionFailed         Code = "connection_failed"          // Gemini cannot be reached
-	CodeConnectionNotEstablished Code = "connection_not_established" // Gemini was reached and did not accept the set-up in time
-	CodeRefused                  Code = "refused"                    // Gemini refused the set-up or a message, and says why
-	CodeBusy                     Code = "busy"                       // the gateway is full, or the quota is used up
-	CodeWebSocketError           Code = "websocket_error"            // the link was lost and could not be renewed
+	CodeConnectionNotEstablished Code = "connection_not_established" // Gemini did not accept the setup in time
+	CodeRefused                  Code = "refused"                    // Gemini rejected the setup or a message, with a reason
+	CodeBusy                     Code = "busy"                       // the gateway is full, or the quota is exhausted
+	CodeWebSocketError           Code = "websocket_error"            // connection lost and not renewed
 	CodeResumptionFailed         Code = "session_resumption_failed"  // Gemini has forgotten the session; a fresh one goes on
 
-	// What went wrong on the way while the conversation goes on.
-	CodeAudioStream     Code = "audio_stream_error"     // speech was lost: nobody took it for too long
+	// Problems while the conversation goes on.
+	CodeAudioStream     Code = "audio_stream_error"     // speech was lost after a long wait
 	CodeAudioProcessing Code = "audio_processing_error" // the model's audio cannot be played
-	CodeSpeakerStream   Code = "speaker_stream_error"   // the voice was lost: more came than can wait
-	CodeToolExecution   Code = "tool_execution_error"   // a tool did not answer in time
-	CodeToolNotFound    Code = "tool_not_found"         // the model called a function that is not declared
+	CodeSpeakerStream   Code = "speaker_stream_error"   // voice was lost: the queue was full
+	CodeToolExecution   Code = "tool_execution_error"   // a tool timed out
+	CodeToolNotFound    Code = "tool_not_found"         // the model called an undeclared function
 
-	CodeUnknown Code = "unknown_error" // our fault
+	CodeUnknown Code = "unknown_error" // fault of the gateway
 )
 
-// Error is an error for a caller: Code for programs, Message for people, Err for the log. Field and Status are set
-// where there is one: the place in the client's message, and the HTTP status or WebSocket close code of Gemini's
-// refusal.
+// Error is an error for a caller: Code for programs, Message for people, Err for the log. Field is the place in the
+// client's message, Status the HTTP status or WebSocket close code of Gemini's refusal; both may be missing.
 type Error struct {
 	Code    Code
 	Message string
 	Field   string
 	Status  int
-	Retry   time.Duration // when to come back, for CodeBusy; 0: not known
+	Retry   time.Duration // when to retry, for CodeBusy; 0: unknown
 	Err     error
 }
 
@@ -77,7 +76,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Reasons for the end of a session that are nobody's failure.
+// Reasons for the end of a session that are not errors.
 var (
 	ErrGoodbye  = errors.New("the client said goodbye")
 	ErrReplaced = errors.New("replaced") // another connection carries the conversation now
@@ -86,7 +85,7 @@ var (
 	ErrMoved    = errors.New("the conversation goes on at another gateway")
 )
 
-// Limit is the end of a conversation that has reached a limit. It is a sentence for the person.
+// Limit is the end of a conversation that has reached a limit: a sentence for the person.
 type Limit string
 
 func (l Limit) Error() string { return string(l) }
@@ -95,11 +94,11 @@ func (l Limit) Error() string { return string(l) }
 const (
 	ErrTimeLimit  Limit = "This conversation has reached its time limit."
 	ErrTokenLimit Limit = "This conversation has used up its tokens."
-	ErrBudget     Limit = "What may be spent on conversations is spent."
-	ErrSilence    Limit = "Silence: nobody has said anything for a while."
+	ErrBudget     Limit = "The budget for conversations is used up."
+	ErrSilence    Limit = "Silence: nothing was said for a while."
 )
 
-// Reason is why a conversation has ended, for people; "" if nobody's failure has ended it.
+// Reason returns why a conversation has ended, for people; "" if it did not fail.
 func Reason(err error) string {
 	var limit Limit
 	switch {
@@ -111,7 +110,7 @@ func Reason(err error) string {
 	return AsError(err).Message
 }
 
-// AsError gives err the form that callers get. Unknown errors become unknown_error: only the log has their text.
+// AsError converts err for callers. Unknown errors become unknown_error: their text is only logged.
 func AsError(err error) *Error {
 	if e := (*Error)(nil); errors.As(err, &e) {
 		return e
@@ -126,7 +125,7 @@ func AsError(err error) *Error {
 		return &Error{Code: CodeProjectIDMissing, Message: "Vertex AI needs a project: GOOGLE_CLOUD_PROJECT is not set at the gateway.", Err: err}
 	}
 	if e := keeper.Refusal(nil); errors.As(err, &e) {
-		refusal := refused(e)
+		refusal := refusalError(e)
 		if errors.Is(err, api.ErrNoKey) {
 			refusal.Code, refusal.Message = CodeAPIKeyMissing, noKeyMessage
 		}
@@ -139,15 +138,15 @@ func AsError(err error) *Error {
 		return &Error{Code: CodeAuthenticationFailed, Message: "Google does not accept the gateway's credentials.", Err: err}
 	}
 	if errors.Is(err, writer.ErrRounds) {
-		return &Error{Code: CodeRefused, Message: "The model has called tools again and again without an answer; it was stopped.", Err: err}
+		return &Error{Code: CodeRefused, Message: "The model called tools repeatedly without an answer; it was stopped.", Err: err}
 	}
 	if e := (*wire.UnfinishedError)(nil); errors.As(err, &e) {
-		return &Error{Code: CodeRefused, Message: "The model has not finished its answer: " + e.Reason + "."}
+		return &Error{Code: CodeRefused, Message: "The model did not finish its answer: " + e.Reason + "."}
 	}
 	if e := (*wire.FrameError)(nil); errors.As(err, &e) {
 		return &Error{Code: CodeConnectionFailed, Message: "The model's answer cannot be read.", Err: err}
 	}
-	if errors.Is(err, errOver) { // said just as it ended
+	if errors.Is(err, errEnded) { // sent just as it ended
 		return &Error{Code: CodeInvalidState, Message: "The conversation has ended.", Err: err}
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -156,25 +155,25 @@ func AsError(err error) *Error {
 	return &Error{Code: CodeUnknown, Message: "Something went wrong in the gateway.", Err: err}
 }
 
-// markRefused is why a mark was refused, as an error for the caller.
-func markRefused(err error) error {
+// markError returns the error of a rejected mark for the caller.
+func markError(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, uplink.ErrManualActivity):
 		return &Error{
 			Code:    CodeInvalidState,
-			Message: "audioStreamEnd has no meaning while the client marks speech itself; send activityEnd.",
+			Message: "audioStreamEnd is not allowed while the client marks speech itself; send activityEnd.",
 			Err:     err,
 		}
 	case errors.Is(err, uplink.ErrAutomaticActivity):
-		return &Error{Code: CodeInvalidState, Message: "activityStart and activityEnd have no meaning while Gemini finds out who speaks; " +
+		return &Error{Code: CodeInvalidState, Message: "activityStart and activityEnd are not allowed while Gemini detects speech; " +
 			"initialConfig.voxgate.vad.enabled must be false for them.", Err: err}
 	}
-	return &Error{Code: CodeStreamLimitExceeded, Message: "Too many marks wait for Gemini; this one was dropped.", Err: err}
+	return &Error{Code: CodeStreamLimitExceeded, Message: "Too many marks are queued for Gemini; this one was dropped.", Err: err}
 }
 
-// callCodes are the codes of what is wrong with a tool call or its answer.
+// callCodes are the error codes of problems with tool calls.
 var callCodes = map[toolcalls.Problem]Code{
 	toolcalls.TooMany:         CodeStreamLimitExceeded,
 	toolcalls.UnknownFunction: CodeToolNotFound,
@@ -183,11 +182,11 @@ var callCodes = map[toolcalls.Problem]Code{
 	toolcalls.ResponseTooLong: CodeBadMessage,
 }
 
-const noKeyMessage = "Gemini wants an API key, and the gateway has none: GEMINI_API_KEY is not set there."
+const noKeyMessage = "Gemini requires an API key, and the gateway has none: GEMINI_API_KEY is not set."
 
-const quotaMessage = "Google's quota for this key and model is used up."
+const quotaMessage = "Google's quota for this key and model is exhausted."
 
-func refused(err keeper.Refusal) *Error {
+func refusalError(err keeper.Refusal) *Error {
 	e := &Error{Err: err}
 	reason := ""
 	switch err := err.(type) {
@@ -211,9 +210,9 @@ func refused(err keeper.Refusal) *Error {
 	return e
 }
 
-// dialFailure is AsError for what went wrong between us and Gemini: an unknown error is the network's. used reports
-// whether there was a link before.
-func dialFailure(err error, used bool) *Error {
+// dialError is AsError for failures between the gateway and Gemini: an unknown error is one of the network. used: there
+// was a connection before.
+func dialError(err error, used bool) *Error {
 	e := AsError(err)
 	if e.Code == CodeUnknown {
 		e = &Error{Code: CodeConnectionFailed, Message: "Gemini cannot be reached from the gateway.", Err: err}
@@ -224,8 +223,8 @@ func dialFailure(err error, used bool) *Error {
 	return e
 }
 
-// ErrNotResumed says that there is no conversation to resume, and the caller wanted no other.
-var ErrNotResumed = &Error{Code: CodeResumptionFailed, Message: "The conversation to be resumed is not there any more."}
+// ErrNotResumed reports that there is no conversation to resume, and the caller wanted no other.
+var ErrNotResumed = &Error{Code: CodeResumptionFailed, Message: "The conversation to resume no longer exists."}
 
-// errOver is the error of a command or a caller whose conversation has ended.
-var errOver = errors.New("the conversation has ended")
+// errEnded is the error of a command or a caller after the end of the conversation.
+var errEnded = errors.New("the conversation has ended")

@@ -15,7 +15,7 @@ import (
 
 // Events are numbered from 1 on, without a gap, and say when they happened.
 func TestEventsAreNumbered(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		c.utter(time.Second)
 		l.Content(`"inputTranscription":{"text":"hi"}`)
 		l.Speaks(7, "Hello ", "there.")
@@ -63,7 +63,7 @@ func (c *caller) texts() (list []string) {
 // What is said is sent in pieces, with the number of its turn: the model's when its voice is heard. The last word on each is
 // all of it.
 func TestTextsAreTyped(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Content(`"inputTranscription":{"text":"Tell me "}`)
 		l.Content(`"inputTranscription":{"text":"a story."}`)
 		l.Content(`"modelTurn":{"parts":[{"text":"A story?","thought":true}]}`)
@@ -96,14 +96,14 @@ func TestWhoInterrupts(t *testing.T) {
 		bridge.ByText:   func(_ *rig, c *caller, _ *bridgetest.Link) { c.typed("stop") },
 		bridge.ByClient: func(_ *rig, c *caller, _ *bridgetest.Link) { c.do(bridge.Interrupt{}) },
 		bridge.ByClear:  func(r *rig, c *caller, _ *bridgetest.Link) { c.do(bridge.ClearContext{}); r.up.Next().Accept() },
-		bridge.ByLink: func(r *rig, _ *caller, l *bridgetest.Link) {
+		bridge.ByConnectionLoss: func(r *rig, _ *caller, l *bridgetest.Link) {
 			l.Cut()
 			r.up.Next().Accept()
 			time.Sleep(5 * time.Second)
 		},
 	} {
 		t.Run(string(by), func(t *testing.T) {
-			talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				l.Answer(6, time.Second) // so that the turn is the second one
 				time.Sleep(2 * time.Second)
@@ -111,7 +111,7 @@ func TestWhoInterrupts(t *testing.T) {
 				time.Sleep(900 * time.Millisecond)
 				cut(r, c, l)
 				got, _ := find[bridge.Interrupted](c)
-				if len(got) != 1 || got[0].By != by || got[0].Turn != 2 || !strings.HasPrefix(got[0].Heard, "Once upon a ") ||
+				if len(got) != 1 || got[0].By != by || got[0].Turn != 2 || !strings.HasPrefix(got[0].PlayedText, "Once upon a ") ||
 					got[0].Played < 900*time.Millisecond {
 					t.Errorf("%+v", got)
 				}
@@ -122,7 +122,7 @@ func TestWhoInterrupts(t *testing.T) {
 
 // In silence there is nothing to be interrupted, not even by clearing the history.
 func TestNothingIsInterruptedInSilence(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		l.Answer(7, time.Second)
 		time.Sleep(2 * time.Second)
@@ -142,7 +142,7 @@ func TestNothingIsInterruptedInSilence(t *testing.T) {
 func TestToolStatusHasArgumentsAndResult(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
-		c, l := r.connect(bridge.Open{Tools: []tools.Tool{{
+		c, l := r.connect(bridge.SessionRequest{Tools: []tools.Tool{{
 			Declaration: tools.Declaration{Name: "sum", Title: "Adding"},
 			Run: func(_ context.Context, args json.RawMessage) (json.RawMessage, error) {
 				if strings.Contains(string(args), "0") {

@@ -25,7 +25,7 @@ func onVertex(o *bridge.Options) {
 // On Vertex AI a handle says how far it goes. When the link is cut in the middle of a sentence, the session gets the rest of it:
 // nothing is lost and nothing comes twice, and what was transcribed of the beginning stays.
 func TestASentenceGoesOnOverTheNextLink(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		if !strings.Contains(l.Raw, `"transparent":true`) {
 			t.Fatalf("setup %s", l.Raw)
 		}
@@ -70,7 +70,7 @@ func TestTheEmulatorHearsASentenceOnceOnVertex(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				fault := emulator.Fault{On: emulator.OnSpeechStart, After: cut, Connections: []int{1}, Drop: true}
 				r, m := emulated(t, emulator.Scenario{Faults: []emulator.Fault{fault}}, onVertex)
-				c := r.meets(bridge.Open{})
+				c := r.meets(bridge.SessionRequest{})
 				c.quiet(time.Second)
 				c.pace(loud(3 * time.Second))
 				c.quiet(4 * time.Second)

@@ -86,7 +86,7 @@ func TestFaults(t *testing.T) {
 						return direct(ctx, network, addr)
 					}
 				})
-				c := r.meets(bridge.Open{})
+				c := r.meets(bridge.SessionRequest{})
 				ask := func(rest time.Duration) (wait, sound time.Duration, messages []string) {
 					var notes []string
 					c.forget()
@@ -97,7 +97,7 @@ func TestFaults(t *testing.T) {
 						case bridge.Speaking:
 							_, messages = c.waiting()
 							return e.at - end, sound, append(messages, notes...)
-						case bridge.Failure:
+						case bridge.ErrorEvent:
 							notes = append(notes, event.Err.Message)
 						case nil:
 							sound += 20 * time.Millisecond

@@ -22,7 +22,7 @@ func TestEndOfTranscript(t *testing.T) {
 		"cut off":                           {voice, text("Hello"), voice, text(" there."), finished, `"interrupted":true`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 				c.typed("Hi.")
 				for _, m := range messages {
 					l.Content("%s", m)

@@ -15,7 +15,7 @@ import (
 
 // A person who types is not heard, and the model looks only while it hears: what the person shows goes with what is typed.
 func TestTypedTurnsShowThePicture(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		said := func() string {
 			t.Helper()
 			all := l.Inputs()
@@ -50,7 +50,7 @@ func TestTypedTurnsShowThePicture(t *testing.T) {
 
 // A picture costs its memory once, not once for each typed turn that waits.
 func TestAPictureCostsItsMemoryOnce(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		r.up.Set(0, context.DeadlineExceeded) // the network is gone
 		l.Cut()
 		synctest.Wait()
@@ -73,7 +73,7 @@ func TestAPictureCostsItsMemoryOnce(t *testing.T) {
 
 // What is said again to another link has its picture again.
 func TestATurnThatIsSaidAgainHasItsPicture(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.session.SetFrame("image/jpeg", []byte("cat"), true)
 		time.Sleep(2 * time.Second)

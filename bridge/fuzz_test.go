@@ -42,7 +42,7 @@ func FuzzSnapshot(f *testing.F) {
 			}
 			r := newRig(t, func(o *bridge.Options) { o.Store, o.Node = shared, "b http://b.test" })
 			r.up.Set(0, errors.New("no route"))
-			d := r.join(bridge.Open{Resumable: true, ResumeToken: id + "." + secret})
+			d := r.join(bridge.SessionRequest{Resumable: true, ResumeToken: id + "." + secret})
 			time.Sleep(time.Minute) // it gives up after 30 s
 			d.leave(nil)
 			<-d.over

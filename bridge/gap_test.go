@@ -40,7 +40,7 @@ func TestGap(t *testing.T) {
 		12 * time.Second:        {2 + 3, 1, true},
 		24 * time.Second:        {2 + 9, 1, true},
 	} {
-		talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 			l.Handle("h")
 			c.forget()
 			r.cutOff(l)
@@ -64,7 +64,7 @@ func TestGap(t *testing.T) {
 
 // Sound of ours does not cover the end of what the model said, and is nothing for people who read.
 func TestGapIsQuietWhileTheAnswerPlays(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		l.Say(7, 6*time.Second)
 		r.cutOff(l)
@@ -75,7 +75,7 @@ func TestGapIsQuietWhileTheAnswerPlays(t *testing.T) {
 		reader, k := func() (*caller, *bridgetest.Link) {
 			r.up.Set(0, nil)
 			r.up.Next().Accept()
-			return r.connect(bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)})
+			return r.connect(bridge.SessionRequest{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)})
 		}()
 		r.cutOff(k)
 		time.Sleep(8 * time.Second)
@@ -87,7 +87,7 @@ func TestGapIsQuietWhileTheAnswerPlays(t *testing.T) {
 
 // A caller that wants to hear nothing but the model hears no sound of ours.
 func TestGapIsQuietForWhoWantsTheModelAlone(t *testing.T) {
-	talk(t, bridge.Open{Quiet: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{NoCues: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		r.cutOff(l)
 		time.Sleep(8 * time.Second)
@@ -101,7 +101,7 @@ func TestGapIsQuietForWhoWantsTheModelAlone(t *testing.T) {
 
 // Quota is no reason to try again: it is reported at once, with a time, and new conversations are kept away that long.
 func TestQuota(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		l.End(1011, "RESOURCE_EXHAUSTED")
 		if e := c.fails(bridge.CodeBusy); e.Retry != 30*time.Second {
@@ -109,7 +109,7 @@ func TestQuota(t *testing.T) {
 		}
 		dials := r.up.Dialled()
 		time.Sleep(20 * time.Second)
-		if e := r.join(bridge.Open{}).fails(bridge.CodeBusy); e.Retry != 10*time.Second {
+		if e := r.join(bridge.SessionRequest{}).fails(bridge.CodeBusy); e.Retry != 10*time.Second {
 			t.Errorf("%+v", e)
 		}
 		if n := r.up.Dialled(); n != dials {
@@ -118,16 +118,16 @@ func TestQuota(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		// One finds out for all.
 		r.up.Set(429, nil)
-		if e := r.join(bridge.Open{}).fails(bridge.CodeBusy); e.Status != 429 {
+		if e := r.join(bridge.SessionRequest{}).fails(bridge.CodeBusy); e.Status != 429 {
 			t.Errorf("%+v", e)
 		}
-		r.join(bridge.Open{}).fails(bridge.CodeBusy)
+		r.join(bridge.SessionRequest{}).fails(bridge.CodeBusy)
 		if n := r.up.Dialled(); n != dials+1 {
 			t.Errorf("%d dials", n-dials)
 		}
 		r.up.Set(0, nil)
 		time.Sleep(30 * time.Second)
-		r.join(bridge.Open{Account: used{bridge.Unlimited}}).fails(bridge.CodeUnauthorized) // and leaves it to the next to find out
+		r.join(bridge.SessionRequest{Account: used{bridge.Unlimited}}).fails(bridge.CodeUnauthorized) // and leaves it to the next to find out
 		d, m := r.plain()
 		d.works(m)
 		e, k := r.plain()
@@ -138,18 +138,18 @@ func TestQuota(t *testing.T) {
 // used is the account of a caller whose token has begun another conversation.
 type used struct{ bridge.Account }
 
-func (used) Use() error {
+func (used) ConsumeToken() error {
 	return &bridge.Error{Code: bridge.CodeUnauthorized, Message: "It has begun."}
 }
 
 // Google may still count the link that has just ended: a conversation that has begun waits for its turn.
 func TestQuotaOnResume(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		r.up.Set(429, nil)
 		l.Cut()
 		time.Sleep(12 * time.Second)
-		r.join(bridge.Open{}).fails(bridge.CodeBusy)
+		r.join(bridge.SessionRequest{}).fails(bridge.CodeBusy)
 		r.up.Set(0, nil)
 		m := r.up.Next().DialledFor("", "h").Accept()
 		time.Sleep(3 * time.Second)
@@ -169,7 +169,7 @@ func TestReseed(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			f := emulator.Fault{On: emulator.OnTurnComplete, Nth: 2, After: time.Second, Times: 1, Drop: true}
 			r, m := emulated(t, emulator.Scenario{HandleTTL: time.Nanosecond, Faults: []emulator.Fault{f}}, watchful, distant(10*time.Millisecond))
-			c := r.meets(bridge.Open{Config: json.RawMessage(`{"model":"` + model + `"}`)})
+			c := r.meets(bridge.SessionRequest{Config: json.RawMessage(`{"model":"` + model + `"}`)})
 			c.typed("my name is Ada")
 			c.quiet(8 * time.Second)
 			c.says(2*time.Second, 8*time.Second)
@@ -187,7 +187,7 @@ func TestReseed(t *testing.T) {
 					t.Errorf("%s got %q, without %q", model, reported, want)
 				}
 			}
-			if failures, _ := find[bridge.Failure](c); len(failures) != 1 || failures[0].Err.Code != bridge.CodeResumptionFailed {
+			if failures, _ := find[bridge.ErrorEvent](c); len(failures) != 1 || failures[0].Err.Code != bridge.CodeResumptionFailed {
 				t.Errorf("%s: %v", model, failures)
 			}
 			if got := strings.Count(c.kinds(), "Speaking"); got != 2 {
@@ -202,7 +202,7 @@ func TestReseed(t *testing.T) {
 // What the handle does not know is sent after the resume. A handle that came on a resumed connection is not used: it may have
 // forgotten what was said before.
 func TestMissedTurnsAreTold(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("old")
 		c.typed("my name is Ada")
 		l.Content(`%s,"outputTranscription":{"text":"Hello Ada."}`, bridgetest.Voice(7, time.Second))
@@ -227,7 +227,7 @@ func TestFindingsReplaceAssumptions(t *testing.T) {
 	found := func(o *bridge.Options) {
 		o.Findings = map[string]setup.Findings{"gemini-3.8-live": {ForgetfulHandles: new(false), SilenceRequired: new(false)}}
 	}
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("old")
 		l.Cut()
 		m := r.up.Next().DialledFor("", "old").Accept()
@@ -249,7 +249,7 @@ func TestLongInstructionsAreNotResumed(t *testing.T) {
 	}
 	for length, handle := range map[int]string{100: "h", 4000: ""} {
 		config := fmt.Sprintf(`{"model":"gemini-3.1-flash-live-preview","systemInstruction":%q}`, strings.Repeat("word ", length/5))
-		talk(t, bridge.Open{Config: []byte(config)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		talk(t, bridge.SessionRequest{Config: []byte(config)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 			c.typed("my name is Ada")
 			l.Content(`%s,"outputTranscription":{"text":"Hello Ada."},"generationComplete":true`, bridgetest.Voice(7, time.Second))
 			l.Content(`"turnComplete":true`)
@@ -266,7 +266,7 @@ func TestLongInstructionsAreNotResumed(t *testing.T) {
 
 // A question on which the model has acted by a tool, as the handle knows, is not missed, however many connections are lost.
 func TestWhatWasActedOnIsNotMissed(t *testing.T) {
-	talk(t, bridge.Open{Config: []byte(declare("pay"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{Config: []byte(declare("pay"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		c.typed("Pay my bill.")
 		l.Calls("a pay")
 		l.Handle("h")
@@ -289,11 +289,11 @@ func TestWhatWasActedOnIsNotMissed(t *testing.T) {
 
 // Turns that the model learned of go up in their order, stand in the transcript, and are sent again if they may be lost.
 func TestSeed(t *testing.T) {
-	turn := func(model bool, text string) bridge.SeedTurn {
-		return bridge.SeedTurn{Model: model, Parts: fmt.Appendf(nil, `[{"text":%q}]`, text)}
+	turn := func(model bool, text string) bridge.PrefillTurn {
+		return bridge.PrefillTurn{Model: model, Parts: fmt.Appendf(nil, `[{"text":%q}]`, text)}
 	}
-	seed := bridge.Seed{Turns: []bridge.SeedTurn{turn(false, "one"), turn(true, "two"), turn(false, "three"), turn(true, "four")}}
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	seed := bridge.PrefillTurns{Turns: []bridge.PrefillTurn{turn(false, "one"), turn(true, "two"), turn(false, "three"), turn(true, "four")}}
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("old")
 		c.do(seed)
 		c.typed("five")
@@ -315,7 +315,7 @@ func TestSeed(t *testing.T) {
 	})
 	talk(
 		t,
-		bridge.Open{Config: []byte(`{"model":"gemini-3.1-flash-live-preview"}`)},
+		bridge.SessionRequest{Config: []byte(`{"model":"gemini-3.1-flash-live-preview"}`)},
 		func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Link) {
 			if err := c.session.Do(seed); err == nil {
 				t.Error("a model got it that takes only what asks for an answer")
@@ -325,7 +325,7 @@ func TestSeed(t *testing.T) {
 }
 
 func TestContext(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Content(`"inputTranscription":{"text":"Tell me "}`)
 		l.Content(`"inputTranscription":{"text":"a story."}`)
 		for _, word := range []string{"Once ", "upon ", "a ", "time "} {
@@ -344,7 +344,7 @@ func TestContext(t *testing.T) {
 }
 
 func TestContextIsBounded(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		for i := range 1050 { // of two entries each
 			l.Content(`"inputTranscription":{"text":"%d"},"outputTranscription":{"text":"%d"},"turnComplete":true`, i, i)
 		}
@@ -366,7 +366,7 @@ func TestContextIsBounded(t *testing.T) {
 }
 
 func TestClearContext(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.typed("my name is Ada")
 		l.Say(7, 10*time.Second)
@@ -402,7 +402,7 @@ func TestLimits(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					r := newRig(t, func(o *bridge.Options) { o.MaxTokens = test.tokens })
-					c, l := r.connect(bridge.Open{Config: []byte(test.config)})
+					c, l := r.connect(bridge.SessionRequest{Config: []byte(test.config)})
 					begin := r.since()
 					if talking && name == "time" {
 						time.Sleep(29 * time.Second)
@@ -431,11 +431,11 @@ func TestLimits(t *testing.T) {
 // A question typed while the last answer is still heard costs nothing once the tokens are used up.
 func TestWhatIsAskedPastTheLimit(t *testing.T) {
 	for name, ask := range map[string]bridge.Command{
-		"message": bridge.Message{Text: "More.", TurnComplete: true}, "text": bridge.Text{Text: "More."}, "respond": bridge.Respond{},
+		"message": bridge.Message{Text: "More.", TurnComplete: true}, "text": bridge.Text{Text: "More."}, "respond": bridge.Prompt{},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				c, l := newRig(t, func(o *bridge.Options) { o.MaxTokens = 1000 }).connect(bridge.Open{})
+				c, l := newRig(t, func(o *bridge.Options) { o.MaxTokens = 1000 }).connect(bridge.SessionRequest{})
 				l.Say(7, 5*time.Second)
 				l.Send(`{"usageMetadata":{"totalTokenCount":1000},"serverContent":{"turnComplete":true}}`)
 				c.do(ask)
@@ -450,15 +450,15 @@ func TestWhatIsAskedPastTheLimit(t *testing.T) {
 
 // What Gemini says beside serverContent is kept apart from what stands in it.
 func TestBeside(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Send(`{"usageMetadata":{"totalTokenCount":1}}`)
 		l.Send(`{"voiceActivity":{"type":"ACTIVITY_START"}}`)
 		l.Send(`{"newField":1}`)
 		l.Send(`{"serverContent":{"newField":2}}`)
 		var got []string
-		raws, _ := find[bridge.Raw](c)
+		raws, _ := find[bridge.RawServerContent](c)
 		for _, r := range raws {
-			got = append(got, fmt.Sprint(r.Beside, string(r.ServerContent)))
+			got = append(got, fmt.Sprint(r.TopLevel, string(r.ServerContent)))
 		}
 		want := `true{"usageMetadata":{"totalTokenCount":1}} true{"voiceActivity":{"type":"ACTIVITY_START"}} ` +
 			`true{"newField":1} false{"newField":2}`
@@ -469,7 +469,7 @@ func TestBeside(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		for range 2 {
 			l.Send(`{"usageMetadata":{"promptTokenCount":100,"responseTokenCount":20,"totalTokenCount":120,` +
 				`"promptTokensDetails":[{"modality":"AUDIO","tokenCount":90},{"modality":"TEXT","tokenCount":10}],` +
@@ -515,7 +515,7 @@ func priced(o *bridge.Options) { o.Prices = price.Default }
 
 // Each turn costs what its model does. One whose price is not known makes the sum unknown.
 func TestTheModelChangesAndItsPrice(t *testing.T) {
-	talk(t, bridge.Open{Config: []byte(`{"model":"gemini-3.8-live"}`)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{Config: []byte(`{"model":"gemini-3.8-live"}`)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		turn := `{"usageMetadata":{"promptTokenCount":1000,"totalTokenCount":1000,` +
 			`"promptTokensDetails":[{"modality":"TEXT","tokenCount":1000}]},` +
 			`"serverContent":{"turnComplete":true}}`
@@ -540,15 +540,15 @@ func TestTheModelChangesAndItsPrice(t *testing.T) {
 func TestArrived(t *testing.T) {
 	talk(t, resumable, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Link) {
 		for i := range 300 {
-			if id := string(rune('a'+i%26)) + strings.Repeat("x", i/26); !c.session.Arrived(id) {
+			if id := string(rune('a'+i%26)) + strings.Repeat("x", i/26); !c.session.MarkReceived(id) {
 				t.Errorf("%s is said to be known", id)
 			}
 		}
-		if c.session.Arrived("zxxxxxxxxxx") {
+		if c.session.MarkReceived("zxxxxxxxxxx") {
 			t.Error("the same arrived twice")
 		}
 		c.leaves()
-		if got := last[bridge.SetupComplete](r.back(c.token())).Received; len(got) != 256 {
+		if got := last[bridge.SetupComplete](r.back(c.token())).ReceivedIDs; len(got) != 256 {
 			t.Errorf("%d ids", len(got))
 		}
 	})
@@ -558,7 +558,7 @@ func TestArrived(t *testing.T) {
 func TestGate(t *testing.T) {
 	talk(
 		t,
-		bridge.Open{Config: []byte(strings.Replace(declare("weather"), "{", `{"model":"gemini-3.1-flash-live-preview",`, 1))},
+		bridge.SessionRequest{Config: []byte(strings.Replace(declare("weather"), "{", `{"model":"gemini-3.1-flash-live-preview",`, 1))},
 		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 			l.Calls("a weather")
 			c.sees("SetupComplete ToolCall(a)")

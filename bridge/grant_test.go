@@ -32,14 +32,14 @@ func TestAToolThatIsNotGranted(t *testing.T) {
 		r := newRig(t, func(o *bridge.Options) {
 			o.Tools = func() []tools.Tool { return []tools.Tool{tool("pay"), tool("look_up")} }
 		})
-		c, l := r.connect(bridge.Open{Grant: &bridge.Grant{Tools: []string{"look_*"}}})
+		c, l := r.connect(bridge.SessionRequest{Grant: &bridge.Grant{Tools: []string{"look_*"}}})
 		l.Calls("a pay", "b look_up")
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if ran["pay"] != 0 || ran["look_up"] != 1 {
 			t.Errorf("ran %v", ran)
 		}
-		if e := last[bridge.Failure](c).Err; e.Code != bridge.CodeToolNotFound {
+		if e := last[bridge.ErrorEvent](c).Err; e.Code != bridge.CodeToolNotFound {
 			t.Errorf("got %v", e)
 		}
 	})
@@ -51,7 +51,7 @@ type bill struct {
 	spent int
 }
 
-func (b *bill) Spend(cost, _ bridge.Cost) (left, most bridge.Cost) {
+func (b *bill) RecordCost(cost, _ bridge.Cost) (left, most bridge.Cost) {
 	b.spent += cost.Tokens
 	return left, most
 }
@@ -61,7 +61,7 @@ func TestHangingUpIsNotFree(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		b := &bill{Account: bridge.Unlimited}
-		c, l := r.connect(bridge.Open{Account: b})
+		c, l := r.connect(bridge.SessionRequest{Account: b})
 		c.typed("Tell me a story.")
 		l.Send(`{"usageMetadata":{"promptTokenCount":30,"responseTokenCount":12,"totalTokenCount":42}}`)
 		l.Say(1, time.Second)
@@ -96,10 +96,10 @@ func over(c *caller) bool {
 // A conversation that may cost so much never costs more: a turn that might does not begin, and nothing goes up any more. The person is
 // warned before.
 func TestDollarsOfAConversation(t *testing.T) {
-	for most, open := range map[float64]bridge.Open{
-		0.08: {Grant: &bridge.Grant{Dollars: 0.08}},
-		0.5:  {Grant: &bridge.Grant{Dollars: 0.5}, Agent: bridge.Agent{Dollars: 1.5}},
-		1.5:  {Grant: &bridge.Grant{Dollars: 9}, Agent: bridge.Agent{Dollars: 1.5}},
+	for most, open := range map[float64]bridge.SessionRequest{
+		0.08: {Grant: &bridge.Grant{MaxDollars: 0.08}},
+		0.5:  {Grant: &bridge.Grant{MaxDollars: 0.5}, Agent: bridge.Agent{MaxDollars: 1.5}},
+		1.5:  {Grant: &bridge.Grant{MaxDollars: 9}, Agent: bridge.Agent{MaxDollars: 1.5}},
 	} {
 		talk(t, open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 			context, turns, paid := 500, 0, 0.0
@@ -137,7 +137,7 @@ func TestDollarsOfAConversation(t *testing.T) {
 
 // While the last sentence is heard that could be paid nothing goes up.
 func TestNothingGoesUpPastTheBudget(t *testing.T) {
-	talk(t, bridge.Open{Grant: &bridge.Grant{Dollars: 0.08}}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{Grant: &bridge.Grant{MaxDollars: 0.08}}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		c.typed("Hello.")
 		l.Say(7, 5*time.Second)
 		l.Send("%s", reports(15_000, 500)+`,"serverContent":{"turnComplete":true}}`)
@@ -154,7 +154,7 @@ func TestNothingGoesUpPastTheBudget(t *testing.T) {
 // Nor does anything go up that a caller who is back says then, or puts into a canvas.
 func TestNothingGoesUpPastTheBudgetByOthers(t *testing.T) {
 	open := canvasOn("gemini-3.1-flash-live-preview")
-	open.Grant = &bridge.Grant{Dollars: 0.08}
+	open.Grant = &bridge.Grant{MaxDollars: 0.08}
 	talk(t, open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Call("a", "show_canvas_tool", schema(question))
 		l.Say(7, 5*time.Second)
@@ -174,7 +174,7 @@ func TestNothingGoesUpPastTheBudgetByOthers(t *testing.T) {
 // A conversation that is to end by its time says no goodbye that may cost more than is left, and answers nothing more.
 func TestNoGoodbyeOverTheBudget(t *testing.T) {
 	for _, asks := range []bool{false, true} {
-		open := bridge.Open{Farewell: "Say goodbye.", Grant: &bridge.Grant{Dollars: 0.08, MaxDuration: 10 * time.Second}}
+		open := bridge.SessionRequest{FarewellPrompt: "Say goodbye.", Grant: &bridge.Grant{MaxDollars: 0.08, MaxDuration: 10 * time.Second}}
 		talk(t, open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 			time.Sleep(8 * time.Second)
 			c.typed("Hello.")
@@ -196,12 +196,12 @@ func TestNoGoodbyeOverTheBudget(t *testing.T) {
 
 // An agent that is named in a running conversation brings its limit.
 func TestDollarsOfAnAgentNamedLater(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		c.do(bridge.UpdateConfig{Agent: &bridge.Agent{Dollars: 0.001}})
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+		c.do(bridge.UpdateConfig{Agent: &bridge.Agent{MaxDollars: 0.001}})
 		if e := last[bridge.SetupFailed](c).Err; !errors.Is(e, bridge.ErrBudget) {
 			t.Errorf("an agent whose first turn may cost more: %v", e)
 		}
-		c.do(bridge.UpdateConfig{Agent: &bridge.Agent{Dollars: 0.08}})
+		c.do(bridge.UpdateConfig{Agent: &bridge.Agent{MaxDollars: 0.08}})
 		c.typed("Hello.")
 		l.Say(7, time.Second)
 		l.Send("%s", reports(15_000, 500)+`,"serverContent":{"turnComplete":true}}`)
@@ -211,7 +211,7 @@ func TestDollarsOfAnAgentNamedLater(t *testing.T) {
 
 // A turn that takes longer than was reserved for it reserves more, or is cut off.
 func TestALongTurnCostsNoMoreThanIsLeft(t *testing.T) {
-	talk(t, bridge.Open{Grant: &bridge.Grant{Dollars: 0.05}}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{Grant: &bridge.Grant{MaxDollars: 0.05}}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		c.typed("Tell me a story.")
 		for range 300 { // s: 25 tokens each, 0.0003 dollars
 			l.Say(7, time.Second)
@@ -229,7 +229,7 @@ func TestALongTurnCostsNoMoreThanIsLeft(t *testing.T) {
 
 // Where the client bounds the answers, no more is reserved for one.
 func TestShortAnswersReserveLittle(t *testing.T) {
-	open := bridge.Open{Config: []byte(`{"generationConfig":{"maxOutputTokens":100}}`), Grant: &bridge.Grant{Dollars: 0.012}}
+	open := bridge.SessionRequest{Config: []byte(`{"generationConfig":{"maxOutputTokens":100}}`), Grant: &bridge.Grant{MaxDollars: 0.012}}
 	talk(t, open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		c.typed("Hello.")
 		l.Say(7, 4*time.Second)
@@ -243,7 +243,7 @@ func TestShortAnswersReserveLittle(t *testing.T) {
 
 // The results of tools have the model read the whole context again: without money for that, the tool does not run.
 func TestNoToolRunsWithoutMoneyForItsAnswer(t *testing.T) {
-	talk(t, bridge.Open{Config: []byte(declare("look_up")), Grant: &bridge.Grant{Dollars: 0.1}},
+	talk(t, bridge.SessionRequest{Config: []byte(declare("look_up")), Grant: &bridge.Grant{MaxDollars: 0.1}},
 		func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 			l.Send("%s", reports(22_000, 20)+"}")
 			l.Calls("a look_up")
@@ -258,13 +258,13 @@ func TestNoToolRunsWithoutMoneyForItsAnswer(t *testing.T) {
 func TestDollarsOfAModelWithoutAPrice(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, priced)
-		limited := &bridge.Grant{Dollars: 1}
-		e := r.join(bridge.Open{Config: []byte(`{"model":"gemini-9-live"}`), Grant: limited}).fails(bridge.CodeForbidden)
+		limited := &bridge.Grant{MaxDollars: 1}
+		e := r.join(bridge.SessionRequest{Config: []byte(`{"model":"gemini-9-live"}`), Grant: limited}).fails(bridge.CodeForbidden)
 		if e.Field != "initialConfig.model" {
 			t.Errorf("%+v", e)
 		}
-		r.join(bridge.Open{Grant: &bridge.Grant{Dollars: 0.01}}).fails(bridge.CodeBusy)
-		c, _ := r.connect(bridge.Open{Grant: limited})
+		r.join(bridge.SessionRequest{Grant: &bridge.Grant{MaxDollars: 0.01}}).fails(bridge.CodeBusy)
+		c, _ := r.connect(bridge.SessionRequest{Grant: limited})
 		c.update(`{"model":"gemini-9-live"}`)
 		synctest.Wait()
 		if e := last[bridge.SetupFailed](c).Err; e.Field != "payload.model" {
@@ -278,7 +278,7 @@ func TestARefusedConfigIsNotSteered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c, _ := r.connect(
-			bridge.Open{Config: json.RawMessage(`{"model":"gemini-3.8-live"}`), Grant: &bridge.Grant{Models: []string{"gemini-3.8*"}}},
+			bridge.SessionRequest{Config: json.RawMessage(`{"model":"gemini-3.8-live"}`), Grant: &bridge.Grant{Models: []string{"gemini-3.8*"}}},
 		)
 		c.update(`{"model":"gemini-2.5-flash-native-audio-latest"}`)
 		time.Sleep(time.Second)
@@ -286,7 +286,7 @@ func TestARefusedConfigIsNotSteered(t *testing.T) {
 		if e := last[bridge.SetupFailed](c).Err; e.Field != "payload.model" {
 			t.Errorf("%v", e)
 		}
-		if err := c.session.Do(bridge.Steer{Agent: bridge.Agent{Prompt: "You sell hats."}}); err != nil {
+		if err := c.session.Do(bridge.BackendUpdate{Agent: bridge.Agent{Prompt: "You sell hats."}}); err != nil {
 			t.Errorf("refused with %v", err)
 		}
 	})
@@ -306,19 +306,22 @@ func TestWanted(t *testing.T) {
 	}
 	grant := &bridge.Grant{Agent: key}
 	for _, test := range []struct {
-		open bridge.Open
+		open bridge.SessionRequest
 		want bridge.Agent
 	}{
-		{bridge.Open{}, bridge.Agent{}},
-		{bridge.Open{Agent: file}, file},
-		{bridge.Open{Agent: file, Grant: &bridge.Grant{}}, file},
-		{bridge.Open{Grant: grant}, key},
-		{bridge.Open{Agent: file, Grant: grant}, bridge.Agent{Prompt: "key", Voice: "file", Model: "key"}},
-		{bridge.Open{Agent: file, Override: hook}, bridge.Agent{Prompt: "hook", Voice: "file", Language: "hook"}},
-		{bridge.Open{Grant: grant, Override: hook}, bridge.Agent{Prompt: "hook", Language: "hook", Model: "key"}},
-		{bridge.Open{Agent: file, Grant: grant, Override: hook}, bridge.Agent{Prompt: "hook", Voice: "file", Language: "hook", Model: "key"}},
+		{bridge.SessionRequest{}, bridge.Agent{}},
+		{bridge.SessionRequest{Agent: file}, file},
+		{bridge.SessionRequest{Agent: file, Grant: &bridge.Grant{}}, file},
+		{bridge.SessionRequest{Grant: grant}, key},
+		{bridge.SessionRequest{Agent: file, Grant: grant}, bridge.Agent{Prompt: "key", Voice: "file", Model: "key"}},
+		{bridge.SessionRequest{Agent: file, Override: hook}, bridge.Agent{Prompt: "hook", Voice: "file", Language: "hook"}},
+		{bridge.SessionRequest{Grant: grant, Override: hook}, bridge.Agent{Prompt: "hook", Language: "hook", Model: "key"}},
+		{bridge.SessionRequest{Agent: file, Grant: grant, Override: hook}, bridge.Agent{
+			Prompt: "hook", Voice: "file", Language: "hook",
+			Model: "key",
+		}},
 	} {
-		if got := test.open.Wanted(); !reflect.DeepEqual(got, test.want) {
+		if got := test.open.MergedAgent(); !reflect.DeepEqual(got, test.want) {
 			t.Errorf("%+v want %+v", test.open, got)
 		}
 	}
@@ -332,7 +335,7 @@ func TestLayersOfTheAgent(t *testing.T) {
 		return fmt.Appendf(nil, `{"systemInstruction":%q,"generationConfig":{"speechConfig":{"languageCode":%q,
 			"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":%q}}}}}`, prompt, language, voice)
 	}
-	open := bridge.Open{
+	open := bridge.SessionRequest{
 		Resumable: true, Config: configured("client", "Puck", "de-DE"), Agent: bridge.Agent{Prompt: "file", Voice: "Kore", Language: "it-IT"},
 		Grant: &bridge.Grant{Agent: bridge.Agent{Prompt: "grant", Voice: "Zephyr"}}, Override: bridge.Agent{Prompt: "webhook"},
 	}
@@ -371,7 +374,7 @@ func TestLayersOfTheAgent(t *testing.T) {
 		check("after a change", c, "webhook", "Zephyr", "fr-FR")
 		next(c, bridge.UpdateConfig{Config: json.RawMessage(`{}`)})
 		check("after a change that says nothing", c, "webhook", "Zephyr", "it-IT")
-		next(c, bridge.Steer{Agent: bridge.Agent{Voice: "Leda"}})
+		next(c, bridge.BackendUpdate{Agent: bridge.Agent{Voice: "Leda"}})
 		check("after a change by the backend", c, "webhook", "Leda", "it-IT")
 		d := b.comes(c)
 		a.up.Next().Accept().Handle("h")
@@ -384,7 +387,7 @@ func TestLayersOfTheAgent(t *testing.T) {
 // A voice that is fixed is the only one that the model gets.
 func TestAFixedVoiceIsTheOnlyOne(t *testing.T) {
 	config := `{"generationConfig":{"speechConfig":{"voiceConfig":{"voice":"Puck","replicatedVoiceConfig":{"mimeType":"audio/pcm"}}}}}`
-	open := bridge.Open{Config: []byte(config), Grant: &bridge.Grant{Agent: bridge.Agent{Voice: "Kore"}}}
+	open := bridge.SessionRequest{Config: []byte(config), Grant: &bridge.Grant{Agent: bridge.Agent{Voice: "Kore"}}}
 	talk(t, open, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Link) {
 		got := string(last[bridge.SetupComplete](c).EffectiveConfig)
 		if want := `"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Kore"}}`; !strings.Contains(got, want) {
@@ -414,7 +417,7 @@ func TestConfigsInLayers(t *testing.T) {
 		"null": {`{"voxgate":{"record":true}}`, `{"voxgate":null}`, `{"voxgate":{"record":true}}`},
 	} {
 		bubble(t, func(t *testing.T) {
-			got := bridge.Agent{Config: json.RawMessage(test.caller)}.Over(bridge.Agent{Config: json.RawMessage(test.file)}).Config
+			got := bridge.Agent{Config: json.RawMessage(test.caller)}.MergeOver(bridge.Agent{Config: json.RawMessage(test.file)}).Config
 			if string(got) != test.want {
 				t.Errorf("%s: %s, want %s", name, got, test.want)
 			}
@@ -425,7 +428,9 @@ func TestConfigsInLayers(t *testing.T) {
 		`{"system_instruction":"Be brief."}`: `[{"text":"Be brief.\n\nnote"}]`,
 		`{"systemInstruction":{"parts":[{"text":"Be brief."}]}}`: `[{"text":"Be brief."},{"text":"note"}]`,
 	} {
-		talk(t, bridge.Open{Config: json.RawMessage(config), Note: "note"}, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Link) {
+		talk(t, bridge.SessionRequest{Config: json.RawMessage(config), PromptSuffix: "note"}, func(t *testing.T, _ *rig, c *caller,
+			_ *bridgetest.Link,
+		) {
 			var got struct {
 				SystemInstruction struct{ Parts json.RawMessage }
 			}
@@ -449,17 +454,17 @@ func TestToolsAndTimeOfAnAgent(t *testing.T) {
 		return all
 	}
 	for name, test := range map[string]struct {
-		open bridge.Open
+		open bridge.SessionRequest
 		want string
 	}{
-		"nothing said": {bridge.Open{}, "[find_room pay]"},
-		"some":         {bridge.Open{Agent: bridge.Agent{Tools: []string{"find_*"}}, Tools: named("end_call")}, "[find_room end_call]"},
-		"none":         {bridge.Open{Agent: bridge.Agent{Tools: []string{}}}, "[]"},
-		"not granted":  {bridge.Open{Agent: bridge.Agent{Tools: []string{"*"}}, Grant: &bridge.Grant{Tools: []string{"pay"}}}, "[pay]"},
+		"nothing said": {bridge.SessionRequest{}, "[find_room pay]"},
+		"some":         {bridge.SessionRequest{Agent: bridge.Agent{Tools: []string{"find_*"}}, Tools: named("end_call")}, "[find_room end_call]"},
+		"none":         {bridge.SessionRequest{Agent: bridge.Agent{Tools: []string{}}}, "[]"},
+		"not granted":  {bridge.SessionRequest{Agent: bridge.Agent{Tools: []string{"*"}}, Grant: &bridge.Grant{Tools: []string{"pay"}}}, "[pay]"},
 	} {
 		bubble(t, func(t *testing.T) {
 			r := newRig(t, func(o *bridge.Options) { o.Tools = func() []tools.Tool { return named("find_room", "pay") } })
-			test.open.Agent.Longest = time.Minute
+			test.open.Agent.MaxDuration = time.Minute
 			test.open.Config = json.RawMessage(`{"voxgate":{"maxDuration":"2h"}}`)
 			c, _ := r.connect(test.open)
 			got := []string{}
@@ -480,8 +485,8 @@ func TestToolsAndTimeOfAnAgent(t *testing.T) {
 
 // An agent that is locked counts more than its caller, here and at another gateway, and its tools are declared once.
 func TestALockedAgent(t *testing.T) {
-	open := bridge.Open{
-		Resumable: true, Locked: true, Config: json.RawMessage(`{"systemInstruction":"client","generationConfig":{"topK":3}}`),
+	open := bridge.SessionRequest{
+		Resumable: true, AgentLocked: true, Config: json.RawMessage(`{"systemInstruction":"client","generationConfig":{"topK":3}}`),
 		Agent: bridge.Agent{Prompt: "file", Config: json.RawMessage(`{"tools":[{"googleSearch":{}}]}`)},
 	}
 	fleet(t, open, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {

@@ -113,7 +113,7 @@ type caller struct {
 // entry is an event or a frame with sound.
 type entry struct {
 	at    time.Duration // since the rig's start
-	event bridge.Body
+	event bridge.EventBody
 	tag   int16
 
 	number uint64 // of the event, and when it happened
@@ -121,7 +121,7 @@ type entry struct {
 }
 
 // join starts a caller.
-func (r *rig) join(o bridge.Open) *caller {
+func (r *rig) join(o bridge.SessionRequest) *caller {
 	r.t.Helper()
 	c := &caller{r: r, left: make(chan error, 1), seated: make(chan struct{}), over: make(chan struct{})}
 	c.leave = func(err error) { c.left <- err }
@@ -136,7 +136,7 @@ func (r *rig) join(o bridge.Open) *caller {
 }
 
 // connect starts a caller and accepts its link.
-func (r *rig) connect(o bridge.Open) (*caller, *bridgetest.Link) {
+func (r *rig) connect(o bridge.SessionRequest) (*caller, *bridgetest.Link) {
 	r.t.Helper()
 	c := r.join(o)
 	l := r.up.Next().Accept()
@@ -146,7 +146,7 @@ func (r *rig) connect(o bridge.Open) (*caller, *bridgetest.Link) {
 }
 
 // talk holds a conversation in a bubble: f gets its host, its caller and the link that it has begun with.
-func talk(t *testing.T, o bridge.Open, f func(*testing.T, *rig, *caller, *bridgetest.Link), change ...func(*bridge.Options)) {
+func talk(t *testing.T, o bridge.SessionRequest, f func(*testing.T, *rig, *caller, *bridgetest.Link), change ...func(*bridge.Options)) {
 	t.Helper()
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, change...)
@@ -168,20 +168,23 @@ func (r *rig) cutOff(l *bridgetest.Link) {
 	l.Cut()
 }
 
-func (r *rig) plain() (*caller, *bridgetest.Link) { r.t.Helper(); return r.connect(bridge.Open{}) }
+func (r *rig) plain() (*caller, *bridgetest.Link) {
+	r.t.Helper()
+	return r.connect(bridge.SessionRequest{})
+}
 
 func (r *rig) since() time.Duration { return time.Since(r.start) }
 
 // Serve implements bridge.Caller.
 func (c *caller) Serve(ctx context.Context, s *bridge.Session) error {
 	c.session = s
-	mic, err := s.Mic(16000)
+	mic, err := s.NewMicrophone(16000)
 	if err != nil {
 		return err
 	}
 	c.mic = mic
-	s.Attach(c)
-	s.Hold(false)
+	s.AttachOutput(c)
+	s.HoldVoice(false)
 	close(c.seated)
 	select {
 	case err := <-c.left:
@@ -310,7 +313,7 @@ func (c *caller) story() string {
 		}
 		word := strings.TrimPrefix(fmt.Sprintf("%T", e.event), "bridge.")
 		switch e := e.event.(type) {
-		case bridge.Raw, bridge.UserText, bridge.AssistantText, bridge.Thought, bridge.StateChange, bridge.UserSpeaking,
+		case bridge.RawServerContent, bridge.UserText, bridge.AssistantText, bridge.Thought, bridge.StateChange, bridge.UserSpeaking,
 			bridge.Thinking, bridge.Usage, bridge.Latency:
 			continue
 		case bridge.ToolCall:
@@ -354,7 +357,7 @@ func (c *caller) sees(want string) {
 }
 
 // find returns the entries with an event of type E.
-func find[E bridge.Body](c *caller) (found []E, at []time.Duration) {
+func find[E bridge.EventBody](c *caller) (found []E, at []time.Duration) {
 	for _, e := range c.entries() {
 		if event, ok := e.event.(E); ok {
 			found, at = append(found, event), append(at, e.at)
@@ -364,7 +367,7 @@ func find[E bridge.Body](c *caller) (found []E, at []time.Duration) {
 }
 
 // last returns the last event of type E.
-func last[E bridge.Body](c *caller) E {
+func last[E bridge.EventBody](c *caller) E {
 	c.r.t.Helper()
 	found, _ := find[E](c)
 	if len(found) == 0 {
@@ -378,7 +381,7 @@ func last[E bridge.Body](c *caller) E {
 func (c *caller) warned(text string) {
 	c.r.t.Helper()
 	logs, _ := find[bridge.Log](c)
-	failures, _ := find[bridge.Failure](c)
+	failures, _ := find[bridge.ErrorEvent](c)
 	for _, f := range failures {
 		logs = append(logs, bridge.Log{Message: f.Err.Message})
 	}
@@ -458,4 +461,4 @@ func count(first, n int) []int16 {
 }
 
 // manual is the wish to mark speech by hand.
-var manual = bridge.Open{Config: []byte(`{"voxgate":{"vad":{"enabled":false,"prefixPaddingMs":40}}}`)}
+var manual = bridge.SessionRequest{Config: []byte(`{"voxgate":{"vad":{"enabled":false,"prefixPaddingMs":40}}}`)}

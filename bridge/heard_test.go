@@ -16,7 +16,7 @@ import (
 // The text of an answer comes when its voice is heard, not when the model sends it; what was cut off never comes, and both
 // the client and the memory know what was heard, to the word.
 func TestTranscriptKeepsStepWithTheVoice(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		begin := r.since()
 		for _, words := range []string{"Once upon a time ", "there was a parrot ", "that never stopped ", "talking at all."} {
 			l.Content(`%s,"outputTranscription":{"text":%q}`, bridgetest.Voice(7, time.Second), words)
@@ -27,7 +27,7 @@ func TestTranscriptKeepsStepWithTheVoice(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		var texts []string
 		for _, e := range c.entries() {
-			content, ok := e.event.(bridge.Raw)
+			content, ok := e.event.(bridge.RawServerContent)
 			if !ok || !strings.Contains(string(content.ServerContent), "outputTranscription") {
 				continue
 			}
@@ -41,14 +41,14 @@ func TestTranscriptKeepsStepWithTheVoice(t *testing.T) {
 			t.Errorf("the client read %q", texts)
 		}
 		i := last[bridge.Interrupted](c)
-		if want := "Once upon a time there was a parrot that never "; i.Heard != want || i.Generation == 0 {
+		if want := "Once upon a time there was a parrot that never "; i.PlayedText != want || i.Generation == 0 {
 			t.Errorf("interrupted: %+v, want %q heard", i, want)
 		}
 		if off := i.Played - 2600*time.Millisecond; off < 0 || off > 26*time.Millisecond {
 			t.Errorf("%v were heard", i.Played)
 		}
 		got := c.memory()
-		if e := got[len(got)-1]; e.Content != i.Heard || !e.Interrupted || e.Played != i.Played {
+		if e := got[len(got)-1]; e.Content != i.PlayedText || !e.Interrupted || e.Played != i.Played {
 			t.Errorf("kept %+v", e)
 		}
 	})
@@ -67,7 +67,7 @@ func TestOurOwnSoundIsNoVoiceOfATurn(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				c.typed("first")
 				l.Content(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.Voice(7, 4*time.Second))
@@ -81,7 +81,7 @@ func TestOurOwnSoundIsNoVoiceOfATurn(t *testing.T) {
 				time.Sleep(5100 * time.Millisecond) // "One moment, please." has begun
 				cut(r, c)
 				time.Sleep(time.Second)
-				if i := last[bridge.Interrupted](c); i.Heard != "" || i.Played > 26*time.Millisecond { // if the link comes after the sentence
+				if i := last[bridge.Interrupted](c); i.PlayedText != "" || i.Played > 26*time.Millisecond { // if the link comes after the sentence
 					t.Errorf("interrupted: %+v", i)
 				}
 				for _, e := range c.memory() {
@@ -97,8 +97,8 @@ func TestOurOwnSoundIsNoVoiceOfATurn(t *testing.T) {
 
 // Each answer is timed, once, however it ends.
 func TestLatency(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		c.session.RoundTrip(80 * time.Millisecond)
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+		c.session.SetRoundTrip(80 * time.Millisecond)
 		check := func(n int, model time.Duration) {
 			t.Helper()
 			found, _ := find[bridge.Latency](c)
@@ -157,7 +157,7 @@ func TestDucking(t *testing.T) {
 			if wish {
 				config = `{"voxgate":{"ducking":true}}`
 			}
-			c, l := r.connect(bridge.Open{Config: []byte(config)})
+			c, l := r.connect(bridge.SessionRequest{Config: []byte(config)})
 			begin := r.since()
 			l.Content(`%s`, bridgetest.Voice(8000, 3*time.Second))
 			c.quiet(500 * time.Millisecond)
@@ -191,7 +191,7 @@ func TestDucking(t *testing.T) {
 
 func TestOnlyTheTranscriptWaitsForTheVoice(t *testing.T) {
 	t.Run("cut off by the model", func(t *testing.T) {
-		talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+		talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 			l.Content(`%s,"outputTranscription":{"text":"one "}`, bridgetest.Voice(7, 2*time.Second))
 			l.Content(`%s,"outputTranscription":{"text":"two "},"inputTranscription":{"text":"what I said"}`, bridgetest.Voice(7, 2*time.Second))
 			time.Sleep(500 * time.Millisecond)
@@ -206,7 +206,7 @@ func TestOnlyTheTranscriptWaitsForTheVoice(t *testing.T) {
 		})
 	})
 	t.Run("stale after typed text", func(t *testing.T) {
-		talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+		talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 			l.Content(`%s,"outputTranscription":{"text":"one "}`, bridgetest.Voice(7, 2*time.Second))
 			time.Sleep(300 * time.Millisecond)
 			c.typed("stop")
@@ -226,8 +226,8 @@ func (e *early) Lead() time.Duration            { return 200 * time.Millisecond 
 func (e *early) WriteFrame(f media.Frame) error { e.frames++; return nil }
 
 func TestWhatIsAheadWasNotHeard(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		c.session.Attach(&early{})
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+		c.session.AttachOutput(&early{})
 		for i := range 50 {
 			l.Content(`%s,"outputTranscription":{"text":"w%d "}`, bridgetest.Voice(7, 100*time.Millisecond), i)
 		}
@@ -238,8 +238,8 @@ func TestWhatIsAheadWasNotHeard(t *testing.T) {
 		if (i.Played - time.Second).Abs() > 30*time.Millisecond {
 			t.Errorf("%v are said to be heard after 1 s: %+v", i.Played, i)
 		}
-		if strings.Contains(i.Heard, "w10 ") {
-			t.Errorf("heard %q", i.Heard)
+		if strings.Contains(i.PlayedText, "w10 ") {
+			t.Errorf("heard %q", i.PlayedText)
 		}
 	})
 }
@@ -250,7 +250,7 @@ func TestTheTurnThatIsHeardIsCut(t *testing.T) {
 		"a voice":   bridgetest.Voice(8, 2*time.Second) + `,"outputTranscription":{"text":"second turn"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 				l.Content(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.Voice(7, 4*time.Second))
 				l.Completes()
 				time.Sleep(500 * time.Millisecond)
@@ -258,7 +258,7 @@ func TestTheTurnThatIsHeardIsCut(t *testing.T) {
 				time.Sleep(1800 * time.Millisecond)
 				l.Interrupts()
 				time.Sleep(time.Second)
-				if i := last[bridge.Interrupted](c); i.Heard != "one two " || (i.Played-2300*time.Millisecond).Abs() > 26*time.Millisecond {
+				if i := last[bridge.Interrupted](c); i.PlayedText != "one two " || (i.Played-2300*time.Millisecond).Abs() > 26*time.Millisecond {
 					t.Errorf("interrupted after 2.3 s: %+v", i)
 				}
 				if got := c.memory(); len(got) == 0 || got[0].Content != "one two " {
@@ -270,7 +270,7 @@ func TestTheTurnThatIsHeardIsCut(t *testing.T) {
 }
 
 func TestAnswerAfterACutIsKept(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Content(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.Voice(7, 4*time.Second))
 		l.Content(`"generationComplete":true`)
 		time.Sleep(time.Second)
@@ -284,14 +284,14 @@ func TestAnswerAfterACutIsKept(t *testing.T) {
 }
 
 func TestWhatWasNeverPlayedWasNotHeard(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Content(`"outputTranscription":{"text":"Hello "}`)
 		l.Content(`"outputTranscription":{"text":"my dear friend "}`)
-		c.session.Hold(true) // a peer connects
+		c.session.HoldVoice(true) // a peer connects
 		l.Content(`%s,"outputTranscription":{"text":"and colleague "}`, bridgetest.Voice(7, 4*time.Second))
 		l.Interrupts()
 		synctest.Wait()
-		if i := last[bridge.Interrupted](c); i.Heard != "" || i.Played > 26*time.Millisecond { // if the link comes after the sentence
+		if i := last[bridge.Interrupted](c); i.PlayedText != "" || i.Played > 26*time.Millisecond { // if the link comes after the sentence
 			t.Errorf("nothing was played, and this is said to be heard: %+v", i)
 		}
 		if n := len(c.memory()); n > 0 {
@@ -301,8 +301,8 @@ func TestWhatWasNeverPlayedWasNotHeard(t *testing.T) {
 }
 
 func TestNothingIsToldOfAVoiceThatIsHeld(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		c.session.Hold(true)
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+		c.session.HoldVoice(true)
 		l.Content(`%s,"outputTranscription":{"text":"Hello "}`, bridgetest.Voice(7, 4*time.Second))
 		time.Sleep(2 * time.Second)
 		if got := c.story(); got != "SetupComplete" {
@@ -311,7 +311,7 @@ func TestNothingIsToldOfAVoiceThatIsHeld(t *testing.T) {
 		if got := contents(c); got != "" {
 			t.Errorf("transcript though nothing is heard: %s", got)
 		}
-		c.session.Hold(false)
+		c.session.HoldVoice(false)
 		time.Sleep(20 * time.Millisecond)
 		if !strings.HasPrefix(c.story(), "SetupComplete Speaking 7*") {
 			t.Errorf("story %s", c.story())
@@ -322,13 +322,13 @@ func TestNothingIsToldOfAVoiceThatIsHeld(t *testing.T) {
 // What an answer is timed from: the last question that it can be for. What was forgotten, answered to nobody or answered
 // without a sound is not what a later word of the model answers.
 func TestWhatAnAnswerIsTimedFrom(t *testing.T) {
-	text := bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["text"]}}`)}
+	text := bridge.SessionRequest{Config: []byte(`{"generationConfig":{"responseModalities":["text"]}}`)}
 	for name, test := range map[string]struct {
-		open bridge.Open
+		open bridge.SessionRequest
 		talk func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link // the link of the last answer
 		want []time.Duration                                              // by the model
 	}{
-		"cleared": {bridge.Open{}, func(r *rig, c *caller, _ *bridgetest.Link) *bridgetest.Link {
+		"cleared": {bridge.SessionRequest{}, func(r *rig, c *caller, _ *bridgetest.Link) *bridgetest.Link {
 			c.typed("what?")
 			time.Sleep(time.Second)
 			c.do(bridge.ClearContext{})
@@ -336,7 +336,7 @@ func TestWhatAnAnswerIsTimedFrom(t *testing.T) {
 			time.Sleep(5 * time.Minute)
 			return l
 		}, nil},
-		"answered with nothing": {bridge.Open{}, func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+		"answered with nothing": {bridge.SessionRequest{}, func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
 			c.typed("what?")
 			time.Sleep(time.Second)
 			l.Content(`"turnComplete":true`)
@@ -354,7 +354,7 @@ func TestWhatAnAnswerIsTimedFrom(t *testing.T) {
 			time.Sleep(time.Second)
 			return l
 		}, nil},
-		"the first of two was on its way": {bridge.Open{}, func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+		"the first of two was on its way": {bridge.SessionRequest{}, func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
 			c.typed("one?")
 			time.Sleep(3 * time.Second)
 			c.typed("two?")
@@ -362,25 +362,25 @@ func TestWhatAnAnswerIsTimedFrom(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			return l
 		}, []time.Duration{3 * time.Second, 2 * time.Second}},
-		"two with one answer": {bridge.Open{}, func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+		"two with one answer": {bridge.SessionRequest{}, func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
 			twoQuestions(c, l)
 			time.Sleep(time.Minute)
 			return l
 		}, []time.Duration{2 * time.Second}},
-		"two with one answer, and a third": {bridge.Open{}, func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+		"two with one answer, and a third": {bridge.SessionRequest{}, func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
 			twoQuestions(c, l)
 			c.typed("three?")
 			time.Sleep(500 * time.Millisecond)
 			return l
 		}, []time.Duration{2 * time.Second, 500 * time.Millisecond}},
-		"with a breath": {bridge.Open{}, func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+		"with a breath": {bridge.SessionRequest{}, func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
 			c.talks(time.Second)
 			c.quiet(time.Second)
 			c.talks(time.Second)
 			c.quiet(700 * time.Millisecond)
 			return l
 		}, []time.Duration{700 * time.Millisecond}},
-		"with a cough after it": {bridge.Open{}, func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+		"with a cough after it": {bridge.SessionRequest{}, func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
 			c.talks(time.Second)
 			c.quiet(time.Second)
 			c.talks(120 * time.Millisecond)
@@ -419,7 +419,7 @@ func twoQuestions(c *caller, l *bridgetest.Link) {
 // connection count for the new one.
 func TestLatencyAfterAReturn(t *testing.T) {
 	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		c.session.RoundTrip(900 * time.Millisecond) // by a bad network
+		c.session.SetRoundTrip(900 * time.Millisecond) // by a bad network
 		c.typed("what?")
 		c.leaves()
 		l.Answer(7, time.Second) // to nobody
@@ -443,7 +443,7 @@ func TestLatencyAfterAReturn(t *testing.T) {
 
 // The voice does not stay quiet, nor the person speaking, when the way in which speech is found changes.
 func TestNobodySpeaksOnWhenTheWayOfHearingChanges(t *testing.T) {
-	talk(t, bridge.Open{Config: []byte(`{"voxgate":{"ducking":true}}`)}, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{Config: []byte(`{"voxgate":{"ducking":true}}`)}, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Link) {
 		c.pace(count(0, 16000))
 		c.do(bridge.UpdateConfig{Config: []byte(`{"voxgate":{"ducking":true,"vad":{"enabled":false}}}`)})
 		c.pace(count(16000, 31*16000)) // it is done in 30 s, whoever speaks

@@ -21,40 +21,40 @@ import (
 	"voxgate/tools/canvas"
 )
 
-// Host is every conversation of this process.
+// Host runs all conversations of this process.
 type Host struct {
-	shared
+	hostState
 	ticker   *playout.Ticker
 	wg       sync.WaitGroup // session loops
 	closing  sync.Once
 	breakers keeper.Breakers
 
 	mu       sync.Mutex
-	draining bool // no conversation begins any more
+	draining bool // no new conversations begin
 	closed   bool
-	sessions map[string]*hosted       // by id
-	resuming map[string]chan struct{} // closed when a resume of the conversation of that id is over
-	guests   map[*guest]struct{}
+	sessions map[string]*hostedSession // by ID
+	resuming map[string]chan struct{}  // closed when a resume of the conversation with that ID has ended
+	work     map[*workItem]struct{}
 }
 
-// guest is work beside the sessions: see [Host.Join].
-type guest struct {
+// workItem is work outside the sessions: see [Host.RegisterWork].
+type workItem struct {
 	name string
 	stop context.CancelCauseFunc
 }
 
-// hosted is what a host knows of a session.
-type hosted struct {
+// hostedSession is a running session of a host.
+type hostedSession struct {
 	session *Session
 	stop    context.CancelCauseFunc
-	gone    chan struct{} // closed when nothing of it is here any more
+	removed chan struct{} // closed when the session has been removed
 }
 
 // NewHost returns a host without conversations. Shutdown releases it.
 func NewHost(o Options) *Host {
 	h := &Host{
-		shared: shared{options: o, tokens: newResumeTokens()}, ticker: playout.NewTicker(),
-		sessions: map[string]*hosted{}, resuming: map[string]chan struct{}{}, guests: map[*guest]struct{}{},
+		hostState: hostState{options: o, tokens: newResumeTokens()}, ticker: playout.NewTicker(),
+		sessions: map[string]*hostedSession{}, resuming: map[string]chan struct{}{}, work: map[*workItem]struct{}{},
 	}
 	h.breakers.Default = api.DefaultModel
 	h.fleet = fleet.New(fleet.Options{Store: o.Store, Node: o.Node, SnapshotTTL: o.Park, Quota: &h.breakers, Logger: o.Logger})
@@ -64,11 +64,11 @@ func NewHost(o Options) *Host {
 
 // checkTools logs which of the gateway's tools a model cannot use.
 func (h *Host) checkTools() {
-	own := h.ownTools()
+	own := h.configuredTools()
 	if len(own) == 0 {
 		return
 	}
-	config, err := setup.Parse(nil, "config", h.scope(own, &Open{Origin: Origin{Screen: true}}, steps.Flow{}))
+	config, err := setup.Parse(nil, "config", h.configScope(own, &SessionRequest{Origin: Origin{HasScreen: true}}, steps.Flow{}))
 	if err != nil {
 		h.options.Logger.Error("tools cannot be declared", "err", err)
 	}
@@ -78,78 +78,78 @@ func (h *Host) checkTools() {
 	h.options.Logger.Info("tools", "own", len(config.Functions))
 }
 
-// ownTools are the gateway's, for a conversation that begins.
-func (h *Host) ownTools() []tools.Tool {
+// configuredTools returns the gateway's tools for a new conversation.
+func (h *Host) configuredTools() []tools.Tool {
 	if h.options.Tools == nil {
 		return nil
 	}
 	return h.options.Tools()
 }
 
-// Backend is what answers: gemini, vertex or emulator.
+// Backend returns the kind of backend: gemini, vertex or emulator.
 func (h *Host) Backend() string { return h.options.Backend }
 
-// Models are the names of the models of the Live API, the default first.
+// Models returns the names of the models of the Live API, the default first.
 func (h *Host) Models() []string { return setup.Models(h.options.Client.Vertex != nil) }
 
-// Serve opens or resumes a conversation and lets c carry it. It returns when c has left (nil), when another caller took
-// over ([ErrReplaced]) or when the conversation has ended, with the reason; [AsError] explains those that are failures.
-func (h *Host) Serve(ctx context.Context, c Caller, o Open) error {
+// Serve opens or resumes a conversation and serves c. It returns when c has left (nil), when another caller took over
+// ([ErrReplaced]) or when the conversation has ended, with the reason; [AsError] explains failures.
+func (h *Host) Serve(ctx context.Context, c Caller, o SessionRequest) error {
 	if o.Account == nil {
 		o.Account = Unlimited
 	}
-	if s := h.continued(o); s != nil {
-		if err := s.serve(ctx, c, o, false, func() {}); !errors.Is(err, errOver) {
+	if s := h.localSession(o); s != nil {
+		if err := s.serveCaller(ctx, c, o, false, func() {}); !errors.Is(err, errEnded) {
 			return err
 		}
 	}
-	switch s, done, err := h.resume(ctx, o); {
+	switch s, done, err := h.resumeSession(ctx, o); {
 	case err != nil:
 		return err
 	case s != nil:
-		return s.serve(ctx, c, o, false, done)
-	case o.Instead != nil:
-		return o.Instead
+		return s.serveCaller(ctx, c, o, false, done)
+	case o.ResumeError != nil:
+		return o.ResumeError
 	}
-	config, own, err := h.prepare(o, begun(o))
+	config, own, err := h.prepareConfig(o, newSteering(o))
 	if err != nil { // before it is counted: a client loses nothing by a mistake
 		return AsError(err)
 	}
-	first, err := h.afford(o, config, "initialConfig")
+	first, err := h.checkBudget(o, config, "initialConfig")
 	if err != nil {
 		return err
 	}
-	if err := o.Account.Begin(first); err != nil {
+	if err := o.Account.BeginSession(first); err != nil {
 		return err
 	}
-	s, err := h.begin(ctx, o, config, own)
+	s, err := h.beginSession(ctx, o, config, own)
 	if err != nil {
 		o.Account.End()
 		return err
 	}
-	return s.serve(ctx, c, o, true, func() {})
+	return s.serveCaller(ctx, c, o, true, func() {})
 }
 
-// prepare reads a conversation's configuration, and finds the tools that run here.
-func (h *Host) prepare(o Open, backend *steering) (config setup.Config, own []tools.Tool, err error) {
-	own = slices.Concat(o.Grant.tools(h.ownTools()), o.Tools) // not append: the operator's list is everybody's
-	config, err = setup.Parse(o.layered(o.Config, backend), "initialConfig", h.scope(own, &o, backend.flow))
+// prepareConfig parses a conversation's configuration, and selects the tools that run in the gateway.
+func (h *Host) prepareConfig(o SessionRequest, backend *steering) (config setup.Config, gatewayTools []tools.Tool, err error) {
+	gatewayTools = slices.Concat(o.Grant.filterTools(h.configuredTools()), o.Tools) // not append: the operator's list is shared
+	config, err = setup.Parse(o.buildConfig(o.Config, backend), "initialConfig", h.configScope(gatewayTools, &o, backend.flow))
 	if err == nil {
-		err = o.Grant.allows(config, "initialConfig")
+		err = o.Grant.checkModel(config, "initialConfig")
 	}
-	return config, own, err
+	return config, gatewayTools, err
 }
 
-// begin makes a session and starts its loop.
-func (h *Host) begin(ctx context.Context, o Open, config setup.Config, own []tools.Tool) (*Session, error) {
+// beginSession creates a session and starts its loop.
+func (h *Host) beginSession(ctx context.Context, o SessionRequest, config setup.Config, gatewayTools []tools.Tool) (*Session, error) {
 	id := rand.Text()[:idLength]
 	if h.options.Admit != nil {
 		if err := h.options.Admit(ctx, id, &o); err != nil {
 			return nil, err
 		}
 		var err error
-		if config, own, err = h.prepare(o, begun(o)); err == nil {
-			_, err = h.afford(o, config, "initialConfig")
+		if config, gatewayTools, err = h.prepareConfig(o, newSteering(o)); err == nil {
+			_, err = h.checkBudget(o, config, "initialConfig")
 		}
 		if err != nil {
 			return nil, AsError(err)
@@ -159,39 +159,39 @@ func (h *Host) begin(ctx context.Context, o Open, config setup.Config, own []too
 	breaker := h.breakers.ForModel(config.Model)
 	if !config.Profile.Writes {
 		var retry time.Duration
-		if probe, retry = breaker.Admit(o.caller()); retry > 0 {
+		if probe, retry = breaker.Admit(o.callerID()); retry > 0 {
 			return nil, &Error{Code: CodeBusy, Message: quotaMessage, Retry: retry}
 		}
 	}
-	if err := h.use(o.Account); err != nil {
+	if err := h.consumeToken(o.Account); err != nil {
 		if probe {
 			breaker.Release()
 		}
 		return nil, err
 	}
-	s := newSession(h, id, config, o, own, probe)
+	s := newSession(h, id, config, o, gatewayTools, probe)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err := h.stopping(); err != nil {
+	if err := h.admissionError(); err != nil {
 		return nil, err
 	}
-	h.start(s, 1)
+	h.startSession(s, 1)
 	return s, nil
 }
 
-// use uses up what a caller has shown for one conversation, unless none may begin.
-func (h *Host) use(account Account) error {
+// consumeToken consumes a caller's single-use token, unless no conversation may begin.
+func (h *Host) consumeToken(account Account) error {
 	h.mu.Lock()
-	err := h.stopping()
+	err := h.admissionError()
 	h.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	return account.Use()
+	return account.ConsumeToken()
 }
 
-// stopping is why no conversation may begin any more; nil: one may. Needs mu.
-func (h *Host) stopping() error {
+// admissionError returns why no conversation may begin any more, or nil. Needs mu.
+func (h *Host) admissionError() error {
 	switch {
 	case h.closed:
 		return ErrShutdown
@@ -201,91 +201,94 @@ func (h *Host) stopping() error {
 	return nil
 }
 
-// Join registers work that is no session of this host, such as a REST call: Drain and Shutdown wait for it, and
-// Shutdown ends ctx with [ErrShutdown]. leave must be called when it is over. Join fails when no conversation may
-// begin. It does not block.
-func (h *Host) Join(parent context.Context, name string) (ctx context.Context, leave func(), err error) {
+// RegisterWork registers work outside the sessions, such as a REST call: Drain and Shutdown wait for it, and Shutdown
+// ends ctx with [ErrShutdown]. leave must be called when it is done. RegisterWork fails when no conversation may begin.
+// It does not block.
+func (h *Host) RegisterWork(parent context.Context, name string) (ctx context.Context, leave func(), err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err := h.stopping(); err != nil {
+	if err := h.admissionError(); err != nil {
 		return nil, nil, err
 	}
 	ctx, stop := context.WithCancelCause(parent)
-	g := &guest{name, stop}
-	h.guests[g] = struct{}{}
+	g := &workItem{name, stop}
+	h.work[g] = struct{}{}
 	h.wg.Add(1)
 	return ctx, func() {
 		stop(nil)
 		h.mu.Lock()
-		delete(h.guests, g)
+		delete(h.work, g)
 		h.mu.Unlock()
 		h.wg.Done()
 	}, nil
 }
 
-// start starts the loop of a session that has this generation in the store. Needs mu.
-func (h *Host) start(s *Session, generation uint64) {
+// startSession starts the loop of a session with this generation in the store. Needs mu.
+func (h *Host) startSession(s *Session, generation uint64) {
 	// Not the caller's context: the conversation may outlive the connection that opened it.
 	running, stop := context.WithCancelCause(context.Background())
-	session := &hosted{session: s, stop: stop, gone: make(chan struct{})}
+	session := &hostedSession{session: s, stop: stop, removed: make(chan struct{})}
 	h.sessions[s.id] = session
-	s.handover.record = h.fleet.AddEntry(s.id, generation, func() {
+	s.cluster.entry = h.fleet.AddEntry(s.id, generation, func() {
 		s.log.Info("taken by another gateway")
-		_ = s.Do(superseded{}) // fails if it has just ended
+		_ = s.Do(takenCommand{}) // fails if it has just ended
 	})
 	h.wg.Go(func() {
-		s.loop(running)
+		s.runLoop(running)
 		stop(nil)
-		h.forget(s)
-		close(session.gone)
-		if s.observer.on() {
-			s.observer.report(Ended{
-				s.describe(), time.Now(), s.ended, s.counts(), s.transcript.Entries(), s.recording.files, s.recording.pauses, s.steering.flow.Fields,
-				s.open.Wanted().Outcome, s.open.Account,
+		h.removeSession(s)
+		close(session.removed)
+		if s.observer.isEnabled() {
+			s.observer.report(SessionEnded{
+				s.buildInfo(), time.Now(), s.endReason, s.collectCounts(), s.transcript.Entries(), s.recording.files, s.recording.pauses,
+				s.steering.flow.Fields,
+				s.request.MergedAgent().Outcome, s.request.Account,
 			})
 		}
 	})
 }
 
-// scope is what a config is parsed for. Of the tools that run here the agent has those that its file names; the door's own it has anyway.
-func (h *shared) scope(own []tools.Tool, o *Open, flow steps.Flow) setup.Scope {
+// configScope returns the scope for parsing a config. Of the gateway's tools, an agent has those that its file lists;
+// tools of the request are always included.
+func (h *hostState) configScope(gatewayTools []tools.Tool, o *SessionRequest, flow steps.Flow) setup.Scope {
 	scope := setup.Scope{
-		Vertex: h.options.Client.Vertex, Canvas: canvas.Declarations(), Screen: o.Origin.Screen, MaxPreRoll: o.MaxPreRoll, Hides: flow.HidesTool,
+		Vertex: h.options.Client.Vertex, Canvas: canvas.Declarations(), Screen: o.Origin.HasScreen, MaxPreRoll: o.MaxPreRoll,
+		Hides:   flow.HidesTool,
 		Writers: o.Generate != nil, Findings: h.options.Findings,
 	}
 	if next := flow.FunctionDeclaration(); next != nil {
 		scope.Tools = append(scope.Tools, *next)
 	}
-	uses := o.Wanted().Tools
-	for i, t := range own {
-		if doors := i >= len(own)-len(o.Tools); uses == nil || doors || Matches(uses, t.Name) {
+	uses := o.MergedAgent().Tools
+	for i, t := range gatewayTools {
+		if doors := i >= len(gatewayTools)-len(o.Tools); uses == nil || doors || MatchesAny(uses, t.Name) {
 			scope.Tools = append(scope.Tools, t.Declaration)
 		}
 	}
 	return scope
 }
 
-// drainRetry is when a client that was refused by a stopping gateway may try again: it reaches another gateway, or the
+// drainRetry is when a client that was rejected by a draining gateway may retry: it reaches another gateway, or the
 // next one here.
 const drainRetry = 5 * time.Second
 
-// Leave refuses new conversations. If there are other gateways, it asks the callers that can to go there, each when
-// nobody speaks. It returns at once; [Host.Sessions] lists those left. A caller that is lost meanwhile may come back.
-func (h *Host) Leave() { h.leave(0) }
+// BeginDrain rejects new conversations. If there are other gateways, it asks the callers that can to move there, each
+// when nobody speaks. It does not block; [Host.Sessions] lists those left. A lost caller may still come back.
+func (h *Host) BeginDrain() { h.beginDrain(0) }
 
-// leave is Leave; callers learn how long they have; 0: they may stay.
-func (h *Host) leave(within time.Duration) {
+// beginDrain is BeginDrain; callers are informed of the remaining time; 0: they may stay.
+func (h *Host) beginDrain(within time.Duration) {
 	h.mu.Lock()
 	h.draining = true
 	h.mu.Unlock()
 	h.fleet.StopAccepting()
-	for _, s := range h.running() {
-		_ = s.Do(leave{within}) // fails if it has just ended
+	for _, s := range h.activeSessions() {
+		_ = s.Do(drainCommand{within}) // fails if it has just ended
 	}
 }
 
-// running lists the conversations.
-func (h *Host) running() (list []*Session) {
+// activeSessions lists the conversations.
+func (h *Host) activeSessions() (list []*Session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, here := range h.sessions {
@@ -294,10 +297,10 @@ func (h *Host) running() (list []*Session) {
 	return list
 }
 
-// Drain is Leave, but lets callers know how long they have, and waits until the last has ended or ctx is done.
+// Drain is BeginDrain, but informs callers of the remaining time, and waits until the last has ended or ctx is done.
 func (h *Host) Drain(ctx context.Context) {
 	deadline, _ := ctx.Deadline()
-	h.leave(time.Until(deadline).Round(time.Second))
+	h.beginDrain(time.Until(deadline).Round(time.Second))
 	done := make(chan struct{})
 	go func() {
 		h.wg.Wait()
@@ -312,9 +315,9 @@ func (h *Host) Drain(ctx context.Context) {
 // Sessions lists the conversations, oldest first.
 func (h *Host) Sessions() []Info {
 	var list []Info
-	for _, s := range h.running() {
+	for _, s := range h.activeSessions() {
 		var i Info
-		if s.Do(describe{&i}) == nil { // else it has ended
+		if s.Do(infoRequest{&i}) == nil { // else it has ended
 			list = append(list, i)
 		}
 	}
@@ -322,10 +325,10 @@ func (h *Host) Sessions() []Info {
 	return list
 }
 
-// LateFrames is how many frames of all conversations were handed over at least 20 ms late.
+// LateFrames returns how many frames of all conversations were delivered at least 20 ms late.
 func (h *Host) LateFrames() uint64 { return h.ticker.LateFrames() }
 
-// Session finds a conversation by its id; nil: there is none.
+// Session returns the conversation with this ID, or nil.
 func (h *Host) Session(id string) *Session {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -335,22 +338,22 @@ func (h *Host) Session(id string) *Session {
 	return nil
 }
 
-// Ready reports whether conversations may begin.
-func (h *Host) Ready() bool {
+// IsReady reports whether conversations may begin.
+func (h *Host) IsReady() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return !h.draining && !h.closed
 }
 
-// Shutdown ends every conversation, parked ones too, and waits for them, for their recordings for a while, or for ctx:
-// the error names the conversations that have not ended by then.
+// Shutdown ends all conversations, including parked ones, and waits for them and, for a while, for their recordings, or
+// for ctx. The error names the conversations that have not ended.
 func (h *Host) Shutdown(ctx context.Context) error {
 	h.mu.Lock()
 	h.closed = true
 	for _, session := range h.sessions {
 		session.stop(ErrShutdown)
 	}
-	for g := range h.guests {
+	for g := range h.work {
 		g.stop(ErrShutdown)
 	}
 	h.mu.Unlock()
@@ -366,40 +369,42 @@ func (h *Host) Shutdown(ctx context.Context) error {
 	select {
 	case <-done:
 	case <-ctx.Done():
-		return fmt.Errorf("conversations that do not end: %s: %w", strings.Join(h.unfinished(), ", "), ctx.Err())
+		return fmt.Errorf("conversations not ended: %s: %w", strings.Join(h.unfinishedWork(), ", "), ctx.Err())
 	}
-	return h.written(ctx)
+	return h.waitForRecordings(ctx)
 }
 
-// unfinished lists the ids of the conversations and the names of the guests. It asks none of them, as they may hang.
-func (h *Host) unfinished() (ids []string) {
+// unfinishedWork lists the IDs of the conversations and the names of other work. It does not query them, as they may
+// hang.
+func (h *Host) unfinishedWork() (ids []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for id := range h.sessions {
 		ids = append(ids, id)
 	}
-	for g := range h.guests {
+	for g := range h.work {
 		ids = append(ids, g.name)
 	}
 	slices.Sort(ids)
 	return ids
 }
 
-// Record begins the recording of people who talk on when the agent has left their conversation, which was recorded. end may be called once.
-func (h *Host) Record(s *Session) (f *record.Recording, end func(), err error) {
+// RecordBridged starts recording people who continue to talk after the agent has left their recorded conversation. end
+// may be called once.
+func (h *Host) RecordBridged(s *Session) (f *record.Recording, end func(), err error) {
 	if f, err = record.Create(h.options.Recordings, s.id+"-bridged", time.Now()); err != nil {
 		return nil, nil, err
 	}
 	r := &recording{log: s.log, writing: &h.writing}
-	return f, func() { r.finish(f) }, nil
+	return f, func() { r.closeFile(f) }, nil
 }
 
-// lastPages is how long the ends of recordings may take to be written at a shutdown. A working disk takes milliseconds;
-// on one that hangs, each file lacks some two seconds, as after a crash.
-const lastPages = 2 * time.Second
+// recordingFlushTime limits how long recordings may be written at a shutdown. A working disk takes milliseconds; if it
+// hangs, each file lacks some two seconds, as after a crash.
+const recordingFlushTime = 2 * time.Second
 
-// written waits for the recordings.
-func (h *Host) written(ctx context.Context) error {
+// waitForRecordings waits until the recordings are written.
+func (h *Host) waitForRecordings(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		h.writing.Wait()
@@ -408,7 +413,7 @@ func (h *Host) written(ctx context.Context) error {
 	select {
 	case <-done:
 		return nil
-	case <-time.After(lastPages):
+	case <-time.After(recordingFlushTime):
 		h.options.Logger.Error("recordings left unfinished: the disk hangs")
 		return nil
 	case <-ctx.Done():
@@ -416,34 +421,36 @@ func (h *Host) written(ctx context.Context) error {
 	}
 }
 
-// continued is the conversation that a caller goes on with; nil: none.
-func (h *Host) continued(o Open) *Session {
-	if o.TakeOver != nil || o.ResumeToken == "" {
-		return o.TakeOver
+// localSession returns the local conversation that a caller continues, or nil.
+func (h *Host) localSession(o SessionRequest) *Session {
+	if o.Replaces != nil || o.ResumeToken == "" {
+		return o.Replaces
 	}
-	s := h.Session(h.tokens.find(o.ResumeToken))
-	if s == nil || !s.open.Origin.Mine(o.Origin) || s.open.Origin.Door != o.Origin.Door {
+	s := h.Session(h.tokens.findSession(o.ResumeToken))
+	if s == nil || !s.request.Origin.SameCaller(o.Origin) || s.request.Origin.Protocol != o.Origin.Protocol {
 		return nil
 	}
 	return s
 }
 
-// forget drops an ended session and its tokens.
-func (h *Host) forget(s *Session) {
-	h.tokens.void(s.id)
+// removeSession removes an ended session and its tokens.
+func (h *Host) removeSession(s *Session) {
+	h.tokens.revokeTokens(s.id)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.sessions, s.id)
 }
 
-// Node is the gateway that has a conversation; empty: no known gateway has it.
-func (h *Host) Node(ctx context.Context, id string) string { return h.fleet.FindOwner(ctx, id) }
+// FindNode returns the gateway that has a conversation; empty if unknown.
+func (h *Host) FindNode(ctx context.Context, id string) string { return h.fleet.FindOwner(ctx, id) }
 
-// Nodes are the other gateways that have conversations or may have some, and how many each has.
-func (h *Host) Nodes(ctx context.Context) (map[string]int, error) { return h.fleet.OtherGateways(ctx) }
+// OtherNodes returns the other gateways that have or accept conversations, with the number of conversations of each.
+func (h *Host) OtherNodes(ctx context.Context) (map[string]int, error) {
+	return h.fleet.OtherGateways(ctx)
+}
 
-// Name is how the other gateways know this one, without its URL; empty: there are none.
-func (h *Host) Name() string {
+// NodeName returns the name of this gateway in the cluster, without its URL; empty without a cluster.
+func (h *Host) NodeName() string {
 	name, _, _ := strings.Cut(h.options.Node, " ")
 	return name
 }

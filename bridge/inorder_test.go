@@ -16,18 +16,18 @@ import (
 
 // behindVoice are messages of the model that may follow voice, and the event that a client gets for each.
 var behindVoice = map[string]struct{ message, event string }{
-	"generationComplete": {`{"serverContent":{"generationComplete":true}}`, "Raw generationComplete"},
-	"turnComplete":       {`{"serverContent":{"turnComplete":true}}`, "Raw turnComplete"},
+	"generationComplete": {`{"serverContent":{"generationComplete":true}}`, "RawServerContent generationComplete"},
+	"turnComplete":       {`{"serverContent":{"turnComplete":true}}`, "RawServerContent turnComplete"},
 	"the turn's end":     {`{"serverContent":{"turnComplete":true}}`, "TurnComplete"},
-	"both ends":          {`{"serverContent":{"generationComplete":true,"turnComplete":true}}`, "Raw turnComplete"},
+	"both ends":          {`{"serverContent":{"generationComplete":true,"turnComplete":true}}`, "RawServerContent turnComplete"},
 	"text":               {`{"serverContent":{"outputTranscription":{"text":"Hi"}}}`, "AssistantText"},
-	"Google's text":      {`{"serverContent":{"outputTranscription":{"text":"Hi"}}}`, "Raw outputTranscription"},
-	"text finished":      {`{"serverContent":{"outputTranscription":{"finished":true}}}`, "Raw finished"},
+	"Google's text":      {`{"serverContent":{"outputTranscription":{"text":"Hi"}}}`, "RawServerContent outputTranscription"},
+	"text finished":      {`{"serverContent":{"outputTranscription":{"finished":true}}}`, "RawServerContent finished"},
 	"thought":            {`{"serverContent":{"modelTurn":{"parts":[{"text":"Hm","thought":true}]}}}`, "Thought"},
 	"grounding":          {`{"serverContent":{"groundingMetadata":{"webSearchQueries":["x"]}}}`, "Grounding"},
 	"usage":              {`{"serverContent":{"turnComplete":true},"usageMetadata":{"totalTokenCount":9}}`, "Usage"},
-	"waiting for input":  {`{"serverContent":{"waitingForInput":true}}`, "Raw waitingForInput"},
-	"an unknown field":   {`{"somethingNew":{"a":1}}`, "Raw somethingNew"},
+	"waiting for input":  {`{"serverContent":{"waitingForInput":true}}`, "RawServerContent waitingForInput"},
+	"an unknown field":   {`{"somethingNew":{"a":1}}`, "RawServerContent somethingNew"},
 	"call":               {`{"toolCall":{"functionCalls":[{"id":"1","name":"show","args":{}}]}}`, "ToolCall"},
 	"cancellation": {
 		`{"toolCall":{"functionCalls":[{"id":"1","name":"show","args":{}}]}}|{"toolCallCancellation":{"ids":["1"]}}`,
@@ -41,8 +41,8 @@ func (c *caller) order() (list []string) {
 		switch b := e.event.(type) {
 		case nil:
 			list = append(list, fmt.Sprint(e.tag))
-		case bridge.Raw:
-			list = append(list, "Raw "+string(b.ServerContent))
+		case bridge.RawServerContent:
+			list = append(list, "RawServerContent "+string(b.ServerContent))
 		default:
 			list = append(list, strings.TrimPrefix(fmt.Sprintf("%T", b), "bridge."))
 		}
@@ -65,7 +65,7 @@ func TestNothingOvertakesTheVoice(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					r := newRig(t)
 					r.lead = media.UnlimitedLead
-					c, l := r.connect(bridge.Open{Config: []byte(declare("show"))})
+					c, l := r.connect(bridge.SessionRequest{Config: []byte(declare("show"))})
 					c.typed("Hi.")
 					l.Say(7, time.Second)
 					c.fill(true)
@@ -83,7 +83,8 @@ func TestNothingOvertakesTheVoice(t *testing.T) {
 						list := c.order()
 						at, interrupted := place(list, test.event), place(list, "Interrupted")
 						// What is said of the voice is dropped with it, and the turn that is under way still ends.
-						dropped := strings.HasSuffix(test.event, "Complete") || strings.HasPrefix(test.event, "Raw turn") || strings.HasSuffix(name, "text")
+						dropped := strings.HasSuffix(test.event, "Complete") || strings.HasPrefix(test.event, "RawServerContent turn") ||
+							strings.HasSuffix(name, "text")
 						if dropped == (at >= 0) || !dropped && at < interrupted || interrupted < 0 {
 							t.Errorf("%s at %d of %q", test.event, at, list)
 						}
@@ -108,7 +109,7 @@ func TestRealTimeClientsGetCallsAtOnce(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			r := newRig(t)
 			r.lead = lead
-			c, l := r.connect(bridge.Open{Config: []byte(declare("show"))})
+			c, l := r.connect(bridge.SessionRequest{Config: []byte(declare("show"))})
 			c.typed("Hi.")
 			l.Send(`{"serverContent":{%s}}`, bridgetest.Voice(7, 3*time.Second))
 			l.Calls("1 show")
@@ -152,7 +153,7 @@ func TestInterruptedComesFirst(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t)
 				r.lead = media.UnlimitedLead
-				c, l := r.connect(bridge.Open{})
+				c, l := r.connect(bridge.SessionRequest{})
 				c.typed("Hi.")
 				l.Say(7, time.Second)
 				c.fill(true)
@@ -169,7 +170,7 @@ func TestInterruptedComesFirst(t *testing.T) {
 						got = append(got, "interrupted")
 					case bridge.TurnComplete:
 						got = append(got, "TurnComplete")
-					case bridge.Raw:
+					case bridge.RawServerContent:
 						var fields map[string]json.RawMessage
 						if err := json.Unmarshal(b.ServerContent, &fields); err != nil {
 							t.Fatal(err)

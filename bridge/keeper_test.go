@@ -150,7 +150,7 @@ func TestLinkEndsAtEveryMoment(t *testing.T) {
 						f := fault
 						f.On, f.Nth, f.After, f.Times, f.Connections = at.on, at.nth, at.after, 1, []int{1}
 						r, m := emulated(t, emulator.Scenario{Handles: handles, Faults: []emulator.Fault{f}}, watchful)
-						c := r.meets(bridge.Open{Config: json.RawMessage(declare("weather"))})
+						c := r.meets(bridge.SessionRequest{Config: json.RawMessage(declare("weather"))})
 						said := []time.Duration{1500 * time.Millisecond, 4 * time.Second}
 						c.says(said[0], 4*time.Second)
 						if !strings.Contains(moment, "tool") {
@@ -171,7 +171,7 @@ func TestLinkEndsAtEveryMoment(t *testing.T) {
 						begun, _ := find[bridge.Speaking](c)
 						over, _ := find[bridge.TurnComplete](c)
 						cut, _ := find[bridge.Interrupted](c)
-						if broken := moment == "model speaking"; len(cut) == 1 && broken && cut[0].By == bridge.ByLink {
+						if broken := moment == "model speaking"; len(cut) == 1 && broken && cut[0].By == bridge.ByConnectionLoss {
 							over = append(over, bridge.TurnComplete{})
 						} else if len(cut) > 0 {
 							t.Errorf("interrupted: %+v", cut)
@@ -236,7 +236,7 @@ func TestTalkOverManyConnections(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				const dial = 200 * time.Millisecond
 				r, m := emulated(t, test.scenario, watchful, distant(dial))
-				c := r.meets(bridge.Open{})
+				c := r.meets(bridge.SessionRequest{})
 				var said []time.Duration
 				var waits []time.Duration
 				time.Sleep(test.from)
@@ -247,7 +247,7 @@ func TestTalkOverManyConnections(t *testing.T) {
 					end := r.since() + speech
 					c.says(speech, speech+time.Duration(i%7)*100*time.Millisecond)
 					_, at := find[bridge.Speaking](c)
-					if len(at) != 1 || strings.Contains(c.kinds(), "Failure") || strings.Contains(c.kinds(), "Log") {
+					if len(at) != 1 || strings.Contains(c.kinds(), "ErrorEvent") || strings.Contains(c.kinds(), "Log") {
 						t.Fatalf("turn %d after %v: %s", i, r.since(), c.kinds())
 					}
 					waits = append(waits, at[0]-end)
@@ -310,7 +310,7 @@ func TestFatal(t *testing.T) {
 				at := moments[moment]
 				f.On, f.Nth, f.After = at.on, at.nth, at.after
 				r, m := emulated(t, emulator.Scenario{Faults: []emulator.Fault{f}}, watchful)
-				c := r.meets(bridge.Open{Config: json.RawMessage(declare("weather")), Resumable: true})
+				c := r.meets(bridge.SessionRequest{Config: json.RawMessage(declare("weather")), Resumable: true})
 				c.says(1500*time.Millisecond, 4*time.Second)
 				if moment == "tool pending" {
 					c.typed(`/tool weather {}`)
@@ -335,7 +335,7 @@ func TestSilentSession(t *testing.T) {
 			{On: emulator.OnSpeechEnd, Nth: 2, Connections: []int{1}, Stall: true},
 			{On: emulator.OnReady, Connections: []int{2}, Stall: true},
 		}}, watchful)
-		c := r.meets(bridge.Open{})
+		c := r.meets(bridge.SessionRequest{})
 		c.says(1500*time.Millisecond, 4*time.Second)
 		c.forget()
 		end := r.since() + 3*time.Second
@@ -418,7 +418,7 @@ func TestSecondQuestionWithoutAnAnswer(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.Open{Resumable: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{Resumable: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				hearsAndIsSilent(l, test.after)
 				over := make(chan struct{})
@@ -453,7 +453,7 @@ func TestAnswerThatStops(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := emulator.Fault{On: emulator.OnAnswer, Nth: 2, After: 2 * time.Second, Connections: []int{1}, Stall: true}
 		r, m := emulated(t, emulator.Scenario{Faults: []emulator.Fault{f}}, watchful)
-		c := r.meets(bridge.Open{})
+		c := r.meets(bridge.SessionRequest{})
 		c.says(1500*time.Millisecond, 4*time.Second)
 		c.forget()
 		c.says(8*time.Second, 12*time.Second)
@@ -473,7 +473,7 @@ func TestAnswerThatStops(t *testing.T) {
 func TestMicrophoneThatStops(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, m := emulated(t, emulator.Scenario{}, watchful)
-		c := r.meets(bridge.Open{})
+		c := r.meets(bridge.SessionRequest{})
 		c.talks(2 * time.Second)
 		end := r.since()
 		time.Sleep(5 * time.Second)
@@ -492,7 +492,7 @@ func TestSlowPongs(t *testing.T) {
 			SlowPongs: 20 * time.Second, ConnectionAge: time.Minute, GoAwayLead: 30 * time.Second,
 		}
 		r, m := emulated(t, s, watchful)
-		c := r.meets(bridge.Open{})
+		c := r.meets(bridge.SessionRequest{})
 		var said []time.Duration
 		for i := range 15 {
 			said = append(said, time.Second+20*time.Millisecond*time.Duration(i))
@@ -502,7 +502,7 @@ func TestSlowPongs(t *testing.T) {
 		if usage, _ := find[bridge.Usage](c); len(usage) != 15 || usage[14].Total.Total == 0 {
 			t.Errorf("%d counts of tokens", len(usage))
 		}
-		if failures, _ := find[bridge.Failure](c); len(failures) > 0 || len(m.saw(emulator.Opened)) != 3 {
+		if failures, _ := find[bridge.ErrorEvent](c); len(failures) > 0 || len(m.saw(emulator.Opened)) != 3 {
 			t.Errorf("%d links, %v", len(m.saw(emulator.Opened)), failures)
 		}
 	})

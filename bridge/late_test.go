@@ -108,7 +108,7 @@ func TestUnaskedMessages(t *testing.T) {
 	for state, reach := range unaskedStates {
 		for message, raw := range modelMessages {
 			t.Run(state+", "+message, func(t *testing.T) {
-				talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+				talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 					l.Handle("h")
 					reach(c, l)
 					synctest.Wait()
@@ -185,7 +185,7 @@ func TestLatePieces(t *testing.T) {
 		}, "u: Hi.; a: Hello (cut after 0.5 s)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				c.typed("Hi.")
 				test.reach(c, l)
 				l.Send(piece)
@@ -213,7 +213,7 @@ func TestLatePieces(t *testing.T) {
 // than the model.
 func TestWordsCountAsSpeech(t *testing.T) {
 	t.Run("not heard here", func(t *testing.T) {
-		talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 			l.Content(`"inputTranscription":{"text":"Hello?"}`)
 			time.Sleep(10 * time.Second)
 			if tried := c.tried(); tried == "" {
@@ -222,7 +222,7 @@ func TestWordsCountAsSpeech(t *testing.T) {
 		}, watchful)
 	})
 	t.Run("answered before our detector has found the end", func(t *testing.T) {
-		talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 			c.talks(time.Second)
 			c.quiet(40 * time.Millisecond)
 			l.Content(`"inputTranscription":{"text":"Hello?"}`)
@@ -238,7 +238,7 @@ func TestWordsCountAsSpeech(t *testing.T) {
 
 // TestTypedTextAfterAStrayTurn types into a turn that nobody has asked for and that has no end: the answer is heard.
 func TestTypedTextAfterAStrayTurn(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		c.typed("Hi.")
 		l.Answer(7, time.Second)
 		time.Sleep(1500 * time.Millisecond)
@@ -257,7 +257,7 @@ func TestTypedTextAfterAStrayTurn(t *testing.T) {
 
 // TestWhatHasInterrupted says what has cut off an answer, which the model does not.
 func TestWhatHasInterrupted(t *testing.T) {
-	respond := func(c *caller) { c.do(bridge.Respond{Instruction: "Say that it rains."}) }
+	respond := func(c *caller) { c.do(bridge.Prompt{Instruction: "Say that it rains."}) }
 	typed := func(c *caller) { c.typed("What time is it?") }
 	speaks := func(c *caller) { c.talks(300 * time.Millisecond) }
 	for name, test := range map[string]struct {
@@ -273,7 +273,7 @@ func TestWhatHasInterrupted(t *testing.T) {
 		"typed, instruction, spoken": {func(c *caller) { typed(c); respond(c) }, speaks, bridge.ByVoice},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				test.before(c)
 				l.Say(7, 3*time.Second)
 				time.Sleep(20 * time.Millisecond)
@@ -307,10 +307,10 @@ func TestEmptyEndOfATurnWithCalls(t *testing.T) {
 		"a tool that is not here": {`{"id":"1","name":"nothing","args":{}}`, ended, "0 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.Open{Config: json.RawMessage(declare("show"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{Config: json.RawMessage(declare("show"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				ends := func() int {
 					turns, _ := find[bridge.TurnComplete](c)
-					raws, _ := find[bridge.Raw](c)
+					raws, _ := find[bridge.RawServerContent](c)
 					raw := 0
 					for _, m := range raws {
 						if strings.Contains(string(m.ServerContent), `"turnComplete":true`) {

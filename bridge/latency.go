@@ -5,50 +5,51 @@ import (
 	"time"
 )
 
-// questions are the ends of the person's unanswered questions. A model answers in order, or several at once.
-type questions struct {
-	next     time.Time // the one that is answered next; zero: none
-	later    time.Time // one more; zero: none
-	doubtful bool      // next may have been answered, or may not be over: another question takes its place
+// questionEnds holds the ends of the person's unanswered questions. A model answers in order, or several at once.
+type questionEnds struct {
+	nextEnd    time.Time // answered next; zero: none
+	laterEnd   time.Time // the following one; zero: none
+	isDoubtful bool      // nextEnd may have been answered, or may not be final: another question replaces it
 }
 
-func (q *questions) add(at time.Time) {
-	if q.next.IsZero() || q.doubtful {
-		*q = questions{next: at}
+func (q *questionEnds) addQuestion(at time.Time) {
+	if q.nextEnd.IsZero() || q.isDoubtful {
+		*q = questionEnds{nextEnd: at}
 		return
 	}
-	q.later = at
+	q.laterEnd = at
 }
 
-// answered returns the end of the question to which an answer begins now; zero: none. The next question may be answered
-// with it, or get an answer of its own within shelfLife.
-func (q *questions) answered(shelfLife time.Duration) time.Time {
+// takeNext returns the end of the question that an answer begins to answer now; zero: none. The following question may
+// be answered together with it, or get its own answer within shelfLife.
+func (q *questionEnds) takeNext(shelfLife time.Duration) time.Time {
 	was := *q
-	if was.doubtful && time.Since(was.next) > shelfLife {
-		was.next = time.Time{}
+	if was.isDoubtful && time.Since(was.nextEnd) > shelfLife {
+		was.nextEnd = time.Time{}
 	}
-	*q = questions{}
-	if !was.next.IsZero() && !was.later.IsZero() {
-		*q = questions{next: was.later, doubtful: true}
+	*q = questionEnds{}
+	if !was.nextEnd.IsZero() && !was.laterEnd.IsZero() {
+		*q = questionEnds{nextEnd: was.laterEnd, isDoubtful: true}
 	}
-	return was.next
+	return was.nextEnd
 }
 
-// timing is the latency of one turn, as it becomes known.
-type timing struct {
-	asked time.Time    // the end of the question; zero: nobody has asked
-	audio time.Time    // the first audio came
-	out   atomic.Int64 // ns from audio to when its first frame was handed over; 0: it was not, or was reported
+// turnTiming measures the latency of one turn.
+type turnTiming struct {
+	questionEnd     time.Time    // zero: no question
+	firstAudio      time.Time    // arrival of the first audio
+	firstFrameDelay atomic.Int64 // ns from firstAudio until its first frame was delivered; 0: not delivered, or already reported
 }
 
-// latency is what was measured, once: ok is false if there is nothing to report, or it was reported. t may be nil.
-func (t *timing) latency(roundTrip time.Duration) (l Latency, ok bool) {
+// takeLatency returns the measured latency, once: ok is false if there is none, or it was reported before. t may be
+// nil.
+func (t *turnTiming) takeLatency(roundTrip time.Duration) (l Latency, ok bool) {
 	if t == nil {
 		return l, false
 	}
-	out := time.Duration(t.out.Swap(0))
-	if t.asked.IsZero() || out == 0 || t.audio.Before(t.asked) {
-		return l, false // nobody asked, the answer was not heard, or the model did not wait for the end of the question
+	out := time.Duration(t.firstFrameDelay.Swap(0))
+	if t.questionEnd.IsZero() || out == 0 || t.firstAudio.Before(t.questionEnd) {
+		return l, false // no question, not played, or the model did not wait for the end of the question
 	}
-	return Latency{Model: t.audio.Sub(t.asked), Gateway: out, RoundTrip: roundTrip}, true
+	return Latency{Model: t.firstAudio.Sub(t.questionEnd), Gateway: out, RoundTrip: roundTrip}, true
 }

@@ -11,7 +11,7 @@ import (
 )
 
 func TestLinkLost(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("old")
 		l.Handle("new")
 		l.Send(`{"sessionResumptionUpdate":{"resumable":false}}`) // generating
@@ -34,7 +34,7 @@ func TestLinkLost(t *testing.T) {
 
 // Links that lived well are not counted among those that die, be they lost or replaced as planned.
 func TestStrikesAreForgiven(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		for range 5 {
 			l.Handle("h")
 			for range 2 {
@@ -70,7 +70,7 @@ func TestLinkClosed(t *testing.T) {
 		"stale, 1007":    {closed(1007, "Invalid session handle"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				test.end(l)
 				if test.want != "" {
@@ -87,7 +87,7 @@ func TestLinkClosed(t *testing.T) {
 func TestSetupThatIsNeverAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
-		r.join(bridge.Open{}).fails(bridge.CodeConnectionNotEstablished)
+		r.join(bridge.SessionRequest{}).fails(bridge.CodeConnectionNotEstablished)
 		if took := r.since(); took < 30*time.Second || took > 31*time.Second { // three dials
 			t.Errorf("after %v", took)
 		}
@@ -99,7 +99,7 @@ func TestGoAwayDuringAnAnswerInText(t *testing.T) {
 	for _, begin := range []string{`"modelTurn":{"parts":[{"text":"half of "}]}`, bridgetest.Voice(7, time.Second)} {
 		talk(
 			t,
-			bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)},
+			bridge.SessionRequest{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)},
 			func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				l.Content("%s", begin)
@@ -175,7 +175,7 @@ func TestRefusedHandle(t *testing.T) {
 		"while the old one is held": {(*bridgetest.Link).Cut, 10 * time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Handle("h")
 				time.Sleep(11 * time.Second)
 				begin := r.since()
@@ -201,7 +201,7 @@ func TestRefusedHandle(t *testing.T) {
 
 // A question that kills each session that hears it is dropped, and the client is seen.
 func TestPoison(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		time.Sleep(11 * time.Second)
 		c.typed("poison")
@@ -224,7 +224,7 @@ func TestPoison(t *testing.T) {
 
 // Of a very long sentence the last ten seconds can be said again, and the client learns that it is not all.
 func TestVeryLongSentence(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.pace(loud(14 * time.Second))
 		m := r.next(l)
@@ -232,7 +232,7 @@ func TestVeryLongSentence(t *testing.T) {
 		if d := voiced(m.PCM()); d < 9500*time.Millisecond || d > 10*time.Second {
 			t.Errorf("%v were said again", d)
 		}
-		if e := last[bridge.Failure](c).Err; e.Code != bridge.CodeAudioStream || !strings.Contains(e.Message, "first 4 s") {
+		if e := last[bridge.ErrorEvent](c).Err; e.Code != bridge.CodeAudioStream || !strings.Contains(e.Message, "first 4 s") {
 			t.Errorf("%+v", e)
 		}
 	})
@@ -265,7 +265,7 @@ func TestSeedIsBounded(t *testing.T) {
 
 // A session that dies whenever it is resumed first gets less, and is then given up.
 func TestLinksThatDieAtOnce(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		begin := r.since()
 		fresh := 0
 		for {

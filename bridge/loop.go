@@ -22,115 +22,119 @@ import (
 )
 
 func newSession(
-	h *Host, id string, config setup.Config, o Open, own []tools.Tool, probe bool,
+	h *Host, id string, config setup.Config, o SessionRequest, own []tools.Tool, probe bool,
 ) *Session {
 	log := h.options.Logger.With("call", id)
 	s := &Session{
-		audience: &audience{}, observer: observer{id, h.options.Observe},
-		id: id, host: &h.shared, log: log, open: o, own: own,
-		streams: streams{voice: &voice{Pacer: playout.NewPacer(h.ticker, wire.OutputRate), played: make(chan struct{}, 1)}, up: uplink.New()},
-		writer:  writer.New(o.Generate), transcript: &transcript.Transcript{},
-		requests: make(chan request), visits: make(chan *visit), over: make(chan struct{}), crashed: make(chan error, 1),
+		subscribers: &subscribers{}, observer: observer{id, h.options.Observe},
+		id: id, host: &h.hostState, log: log, request: o, gatewayTools: own,
+		streams: streams{
+			voice:  &voice{Pacer: playout.NewPacer(h.ticker, wire.OutputRate), playedSignal: make(chan struct{}, 1)},
+			uplink: uplink.New(),
+		},
+		textModel: writer.New(o.Generate), transcript: &transcript.Transcript{},
+		commands: make(chan commandRequest), callerConns: make(chan *callerConn), done: make(chan struct{}), crashes: make(chan error, 1),
 	}
 	s.voice.OnCrash, s.voice.Logger = s.Crash, log
-	s.clock, s.steering, s.answers = alarm.New(numAlarms), *begun(o), o.Origin.Agent
-	s.transcript.LoadHistory(entriesOf(config.Options.History))
+	s.clock, s.steering, s.agentName = alarm.New(numAlarms), *newSteering(o), o.Origin.Agent
+	s.transcript.LoadHistory(historyEntries(config.Options.History))
 	s.keeper = keeper.New(keeper.Options{
-		Dial: dialer(h.options.Client, s.writer), Breakers: &h.breakers, Caller: o.caller(), IsProbe: probe,
-		StallTimeout: h.options.Stall, Uplink: s.up, Logger: log, OnCrash: s.Crash,
-		Notify:       s.onKeeper,
-		IsIdle:       func() bool { return s.answer.idle() && !s.person.speaking && !s.calls.HasRunningCall() },
+		Dial: newDialer(h.options.Client, s.textModel), Breakers: &h.breakers, Caller: o.callerID(), IsProbe: probe,
+		StallTimeout: h.options.Stall, Uplink: s.uplink, Logger: log, OnCrash: s.Crash,
+		Notify:       s.onKeeperEvent,
+		IsIdle:       func() bool { return s.output.isIdle() && !s.user.isSpeaking && !s.calls.HasRunningCall() },
 		WaitsForTool: func() bool { return s.calls.HasRunningCall() },
-		History:      func(fresh bool, limit int) []wire.Content { return s.answer.history(fresh, limit) },
+		History:      func(fresh bool, limit int) []wire.Content { return s.output.buildHistory(fresh, limit) },
 	}, config)
 	s.calls = toolcalls.New(toolcalls.Options{
-		Client: toolClient{s}, Model: toolModel{s.keeper, s}, Uplink: s.up, Tools: append(slices.Clone(own), stepTool(s.Do)),
+		Client: toolClient{s}, Model: toolModel{s.keeper, s}, Uplink: s.uplink, Tools: append(slices.Clone(own), newStepTool(s.Do)),
 		Env: tools.Env{
 			Who: tools.Who{
-				Session: id, Door: o.Origin.Door, Caller: o.Origin.Identity, Grant: o.Origin.Grant, Attributes: o.Origin.Attributes,
+				Session: id, Door: o.Origin.Protocol, Caller: o.Origin.Identity, Grant: o.Origin.Grant, Attributes: o.Origin.Attributes,
 			},
 			PauseRecording: func(on bool) error { return s.Do(PauseRecording{on}) },
 		},
-		SignPicture: h.options.SignPicture, ObserveEnd: func(e toolcalls.CallEnd) { s.answer.observeCall(e) }, Logger: log, OnCrash: s.Crash,
+		SignPicture: h.options.SignPicture, ObserveEnd: func(e toolcalls.CallEnd) { s.output.reportCallEnd(e) }, Logger: log, OnCrash: s.Crash,
 	})
-	s.status = &status{audience: s.audience, log: log, state: StateDialing}
-	s.spending = newSpending(s.host, o, s.audience, s.voice, s.observer, log, s.up)
+	s.status = &callerStatus{audience: s.subscribers, log: log, state: StateDialing}
+	s.costs = newCostMeter(s.host, o, s.subscribers, s.voice, s.observer, log, s.uplink)
 	s.recording = &recording{
-		audience: s.audience, observer: s.observer, log: log, playout: s.voice.Pacer, writing: &h.writing,
-		id: id, folder: h.options.Recordings, all: h.options.RecordAll,
+		audience: s.subscribers, observer: s.observer, log: log, playout: s.voice.Pacer, writing: &h.writing,
+		id: id, folder: h.options.Recordings, recordAll: h.options.RecordAll,
 	}
-	s.answer = &answer{number: 1, answerOptions: answerOptions{
-		audience: s.audience, observer: s.observer, log: log, voice: s.voice, transcript: s.transcript,
-		up: s.up, keeper: s.keeper, calls: s.calls, quiet: o.Quiet, speaking: func() bool { return s.person.speaking }, unheard: s.unheard,
-		begun: func() {
-			s.lastWord = false
-			s.status.apologise(false)
+	s.output = &modelOutput{turnNumber: 1, outputOptions: outputOptions{
+		audience: s.subscribers, observer: s.observer, log: log, voice: s.voice, transcript: s.transcript,
+		uplink: s.uplink, keeper: s.keeper, calls: s.calls, noCues: o.NoCues, isUserSpeaking: func() bool { return s.user.isSpeaking },
+		isUnheard: s.isUnheard,
+		onAnswerBegun: func() {
+			s.awaitsGoodbye = false
+			s.status.setApology(false)
 		},
 	}}
-	if o.Origin.Screen {
-		s.answer.chips = h.options.Chips
+	if o.Origin.HasScreen {
+		s.output.suggestionsPage = h.options.SuggestionsPage
 	}
 	return s
 }
 
-// dialer opens connections to the model, wherever it is.
-func dialer(client *api.Client, w *writer.Writer) func(context.Context, gemini.Setup) (keeper.Conn, error) {
+// newDialer returns a function that opens connections to the model.
+func newDialer(client *api.Client, w *writer.Writer) func(context.Context, gemini.Setup) (keeper.Conn, error) {
 	return func(ctx context.Context, o gemini.Setup) (keeper.Conn, error) {
 		if o.Writes {
 			return w.Dial(o)
 		}
 		c, err := gemini.Dial(ctx, client, o)
 		if err != nil {
-			return nil, err // not a nil of another type
+			return nil, err // avoid a non-nil interface with a nil pointer
 		}
 		return c, nil
 	}
 }
 
-// entriesOf is what was said before the conversation, as the transcript keeps it.
-func entriesOf(history []setup.Said) (entries []Entry) {
+// historyEntries converts the history from before the conversation to transcript entries.
+func historyEntries(history []setup.Said) (entries []Entry) {
 	for _, h := range history {
 		entries = append(entries, Entry{Role: h.Role, Content: h.Content})
 	}
 	return entries
 }
 
-// loop owns the session from its first dial to its end. A panic in it ends this conversation alone.
-func (s *Session) loop(parent context.Context) {
+// runLoop runs the session from its first dial to its end. A panic in it ends only this conversation.
+func (s *Session) runLoop(parent context.Context) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(parent)) // the last answers are sent even after a shutdown
-	s.containPanic(func() { s.begun(); s.run(ctx, parent) })
+	s.containPanic(func() { s.onStarted(); s.processEvents(ctx, parent) })
 	s.close(cancel)
 }
 
-// containPanic runs a part of the loop; a panic in it is why the conversation ends.
+// containPanic runs a part of the loop; a panic ends the conversation.
 func (s *Session) containPanic(f func()) {
-	crash.Run(s.log, "session", func(err error) { s.ended = err }, f)
+	crash.Run(s.log, "session", func(err error) { s.endReason = err }, f)
 }
 
-// begun reports that the conversation has begun.
-func (s *Session) begun() {
+// onStarted reports that the conversation has begun.
+func (s *Session) onStarted() {
 	if s.started.IsZero() {
 		s.started = time.Now()
 	}
-	s.log.Info("conversation started", "model", s.keeper.Config().Model, "resumable", s.resumable())
-	s.observer.report(Begun{s.describe()})
+	s.log.Info("conversation started", "model", s.keeper.Config().Model, "resumable", s.isResumable())
+	s.observer.report(SessionStarted{s.buildInfo()})
 	s.voice.SetHold(true)
-	s.configured()
-	s.recording.follow(s.keeper.Config().Options.Record)
-	if s.handover.from != nil {
-		s.catchUp()
+	s.onConfigChanged()
+	s.recording.applyConfig(s.keeper.Config().Options.Record)
+	if s.cluster.restoredFrom != nil {
+		s.catchUpRestored()
 	}
 }
 
-// run does what the conversation is given to do, until it has ended.
-func (s *Session) run(ctx, parent context.Context) {
-	for s.ended == nil {
+// processEvents processes events until the conversation has ended.
+func (s *Session) processEvents(ctx, parent context.Context) {
+	for s.endReason == nil {
 		select {
 		case <-parent.Done():
-			s.ended = context.Cause(parent)
-		case s.ended = <-s.crashed:
-		case v := <-s.visits:
-			if v.arrived {
+			s.endReason = context.Cause(parent)
+		case s.endReason = <-s.crashes:
+		case v := <-s.callerConns:
+			if v.hasArrived {
 				s.onDeparture(ctx, v)
 			} else {
 				s.onArrival(ctx, v)
@@ -139,51 +143,52 @@ func (s *Session) run(ctx, parent context.Context) {
 			f(ctx)
 		case <-s.keeper.Alarms():
 			s.keeper.OnAlarm(ctx)
-		case r := <-s.requests:
-			r.answer <- s.carryOut(ctx, r.command)
+		case r := <-s.commands:
+			r.answer <- s.runCommand(ctx, r.command)
 		case f := <-s.calls.Work():
 			f()
-			s.handover.changed()
-		case <-s.up.SpeechChanged:
+			s.cluster.markChanged()
+		case <-s.uplink.SpeechChanged:
 			s.onSpeech(ctx)
-			s.handover.changed()
-		case <-s.voice.played: // endIfSaid looks below, as after everything else
-			s.handover.changed()
+			s.cluster.markChanged()
+		case <-s.voice.playedSignal: // endIfPlayed checks below, as after every event
+			s.cluster.markChanged()
 		case <-s.recording.failed:
 			s.recording.onFailed(s.keeper.Config().Options.Record)
 		case <-s.clock.C:
 			s.onAlarm(ctx)
 		}
-		if s.ended == nil {
-			s.settle(ctx)
+		if s.endReason == nil {
+			s.afterEvent(ctx)
 		}
 	}
 }
 
-// settle follows whatever has happened.
-func (s *Session) settle(ctx context.Context) {
-	s.endOverBudget(s.spending.watch(s.answer.turn.voice))
-	s.endIfSaid()
-	s.watchSilence()
-	s.watchTools()
-	s.watchTurn()
+// afterEvent updates the derived state after each event.
+func (s *Session) afterEvent(ctx context.Context) {
+	s.endOverBudget(s.costs.extendReserve(s.output.turn.voiceLength))
+	s.endIfPlayed()
+	s.setSilenceAlarm()
+	s.setToolAlarm()
+	s.setTurnAlarm()
 	s.keeper.ReplaceIfIdle(ctx)
-	s.status.set(s.stateNow())
-	if s.voice.QueuedDuration() == 0 { // else the caller learns it when that is heard
-		s.answer.announceThinking(s.due())
+	s.status.setState(s.currentState())
+	if s.voice.QueuedDuration() == 0 { // else the caller is informed when it was played
+		s.output.announceThinking(s.isReplyDue())
 	}
 	s.askToMove()
-	s.handover.save(s.movable(), s.snapshot)
+	s.cluster.saveSnapshot(s.isMovable(), s.buildSnapshot)
 }
 
-// close ends all that the conversation has. Each part is contained by itself, or one that panics would keep the others open.
+// close releases everything the conversation has. Each part is contained by itself, so that a panic does not keep the
+// others open.
 func (s *Session) close(cancel context.CancelFunc) {
-	var last fleet.Snapshot // nil: no gateway goes on with it, or one does already
-	elsewhere := s.ended == ErrMoved || s.ended == ErrReplaced
+	var last fleet.Snapshot // nil: no gateway continues it, or one does already
+	elsewhere := s.endReason == ErrMoved || s.endReason == ErrReplaced
 	for _, part := range []func(){
 		func() {
-			if s.ended == ErrMoved {
-				n := s.snapshot()
+			if s.endReason == ErrMoved {
+				n := s.buildSnapshot()
 				n.Released, last = true, n
 			}
 		},
@@ -192,47 +197,47 @@ func (s *Session) close(cancel context.CancelFunc) {
 		cancel,
 		s.keeper.Close,
 		s.calls.Wait,
-		s.answer.close,
+		s.output.close,
 		s.recording.close,
 		func() {
-			if owed := s.writer.Owed(); owed.Total > 0 {
-				s.spending.settle()
-				s.spending.add(owed)
+			if owed := s.textModel.Owed(); owed.Total > 0 {
+				s.costs.settleTurn()
+				s.costs.addUsage(owed)
 			}
 		},
-		s.spending.close, // before the end is reported: a caller that comes back at once finds room
-		func() { s.handover.record.End(last) },
-		s.finish,
+		s.costs.close, // before the end is reported: a returning caller finds room
+		func() { s.cluster.entry.End(last) },
+		s.finishSession,
 	} {
 		s.containPanic(part)
 	}
 }
 
 func (s *Session) onAlarm(ctx context.Context) {
-	for s.ended == nil {
+	for s.endReason == nil {
 		which, ok := s.clock.Due()
 		if !ok {
 			return
 		}
 		switch which {
-		case alarmAnswers:
-			s.holdAnswers(false)
+		case alarmToolResponses:
+			s.holdToolResponses(false)
 		case alarmMicrophone:
 			s.watchMicrophone()
 		case alarmPark:
-			s.end(ErrLeft)
+			s.endWith(ErrLeft)
 		case alarmLimit:
 			s.endAfterSpeaking(ErrTimeLimit)
 		case alarmFarewell:
-			s.end(s.leaving)
-		case alarmLastWord:
-			s.lastWord = false
+			s.endWith(s.pendingReason)
+		case alarmGoodbye:
+			s.awaitsGoodbye = false
 			if what, _ := s.keeper.ExpectedReply(); what == keeper.ForTool {
 				s.keeper.DiscardReply(ctx)
 			}
-			s.endIfSaid()
+			s.endIfPlayed()
 		case alarmMove:
-			s.handover.asked = false
+			s.cluster.callerAsked = false
 		case alarmSilence:
 			s.onSilence()
 		case alarmTool:
@@ -243,37 +248,37 @@ func (s *Session) onAlarm(ctx context.Context) {
 	}
 }
 
-// endIfSaid ends a session that only waits until an answer was heard, if it was.
-func (s *Session) endIfSaid() {
+// endIfPlayed ends a session that only waits until an answer was played, if it was.
+func (s *Session) endIfPlayed() {
 	_, expected := s.keeper.ExpectedReply()
-	if s.leaving == nil || s.lastWord || s.answer.turn.wanted() || expected || s.voice.QueuedDuration() > 0 {
+	if s.pendingReason == nil || s.awaitsGoodbye || s.output.turn.isActive() || expected || s.voice.QueuedDuration() > 0 {
 		return
 	}
-	if say := s.farewell; say != "" {
-		s.farewell = ""
+	if say := s.farewellPrompt; say != "" {
+		s.farewellPrompt = ""
 		s.clock.Set(alarmFarewell, farewellTime)
-		if s.respond(say) == nil {
+		if s.promptModel(say) == nil {
 			return
 		}
 	}
-	s.end(s.leaving)
+	s.endWith(s.pendingReason)
 }
 
-// finish informs everybody that the session is over.
-func (s *Session) finish() {
-	current := s.audience.close()
-	close(s.over)
+// finishSession notifies everyone that the session is over.
+func (s *Session) finishSession() {
+	current := s.subscribers.close()
+	close(s.done)
 	if current != nil {
-		current.cancel(s.ended)
+		current.cancel(s.endReason)
 	}
-	c := s.counts()
-	s.log.Info("conversation ended", "reason", s.ended, "duration", time.Since(s.started).Round(time.Millisecond),
+	c := s.collectCounts()
+	s.log.Info("conversation ended", "reason", s.endReason, "duration", time.Since(s.started).Round(time.Millisecond),
 		"chunks_up", c.Up.Sent, "chunks_dropped", c.Up.Dropped, "speech_dropped", c.Up.Speech, "chunks_gated", c.Up.Gated,
 		"chunks_replayed", c.Up.Replayed,
 		"frames_down", c.Voice.Frames, "underruns", c.Voice.Underruns, "flushes", c.Voice.Flushes,
-		"turns", s.answer.number-1, "tokens", c.Tokens.Total, "tokens_in", c.Tokens.Prompt, "tokens_in_by", c.Tokens.PromptBy,
+		"turns", s.output.turnNumber-1, "tokens", c.Tokens.Total, "tokens_in", c.Tokens.Prompt, "tokens_in_by", c.Tokens.PromptBy,
 		"tokens_out", c.Tokens.Response, "tokens_out_by", c.Tokens.ResponseBy,
-		"dials", c.Links.Dials, "resumed", c.Links.Resumed, "reseeded", c.Links.Reseeded,
-		"stalls", []int{c.Links.Nudges, c.Links.Resumes, c.Links.Restarts}, "asked_again", c.Links.Repeats,
-		"longest_wait", c.Links.LongestWait.Round(time.Millisecond))
+		"dials", c.Connections.Dials, "resumed", c.Connections.Resumed, "reseeded", c.Connections.Reseeded,
+		"stalls", []int{c.Connections.Nudges, c.Connections.Resumes, c.Connections.Restarts}, "asked_again", c.Connections.Repeats,
+		"longest_wait", c.Connections.LongestWait.Round(time.Millisecond))
 }

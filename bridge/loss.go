@@ -2,51 +2,51 @@ package bridge
 
 import "sync"
 
-// Loss is the share of packets that were lost lately, from 0 to 1, up from the caller and down to it. nil: it is not known, or no
-// packets carry the sound.
+// Loss is the recent packet loss, from 0 to 1, up from the caller and down to it. nil: unknown, or the audio is not
+// sent in packets.
 type Loss struct{ Up, Down *float64 }
 
-// lossWindow is how many packets are "lately" at least: 10 s of sound.
+// lossWindow is the minimum number of recent packets: 10 s of audio.
 const lossWindow = 500
 
-// losses counts the packets that were lost lately. Any goroutine may call its methods.
-type losses struct {
+// lossCounters count recently lost packets. Their methods are safe for concurrent use.
+type lossCounters struct {
 	mu       sync.Mutex
-	up, down way
+	up, down lossCounter
 }
 
-// way is one way of the two.
-type way struct{ lost, of float64 }
+// lossCounter counts one direction.
+type lossCounter struct{ lost, total float64 }
 
-func (l *losses) note(up bool, lost, of int) {
+func (l *lossCounters) recordLoss(up bool, lost, of int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := &l.down
 	if up {
 		w = &l.up
 	}
-	if w.of >= lossWindow { // what is older counts half
-		w.lost, w.of = w.lost/2, w.of/2
+	if w.total >= lossWindow { // older packets count half
+		w.lost, w.total = w.lost/2, w.total/2
 	}
-	w.lost, w.of = w.lost+float64(lost), w.of+float64(of)
+	w.lost, w.total = w.lost+float64(lost), w.total+float64(of)
 }
 
-func (l *losses) shares() Loss {
+func (l *lossCounters) lossShares() Loss {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Loss{l.up.share(), l.down.share()}
+	return Loss{l.up.lossShare(), l.down.lossShare()}
 }
 
-func (w way) share() *float64 {
-	if w.of == 0 {
+func (w lossCounter) lossShare() *float64 {
+	if w.total == 0 {
 		return nil
 	}
-	share := w.lost / w.of
+	share := w.lost / w.total
 	return &share
 }
 
-func (l *losses) reset() {
+func (l *lossCounters) resetCounters() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.up, l.down = way{}, way{}
+	l.up, l.down = lossCounter{}, lossCounter{}
 }

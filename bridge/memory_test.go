@@ -89,7 +89,7 @@ func TestNothingIsForgotten(t *testing.T) {
 				t.Parallel()
 				bubble(t, func(t *testing.T) {
 					r, m := emulated(t, test.scenario, watchful, distant(50*time.Millisecond))
-					c := r.meets(bridge.Open{Resumable: true, Config: json.RawMessage(`{"model":"` + name + `"}`)})
+					c := r.meets(bridge.SessionRequest{Resumable: true, Config: json.RawMessage(`{"model":"` + name + `"}`)})
 					const rounds = 4
 					for i := range rounds {
 						c.typed(fact(i))
@@ -125,7 +125,7 @@ func TestNothingIsForgottenElsewhere(t *testing.T) {
 				nodes = append(nodes, r)
 			}
 			time.Sleep(5 * time.Second)
-			c := nodes[0].meets(bridge.Open{Resumable: true, Config: json.RawMessage(`{"model":"` + name + `"}`)})
+			c := nodes[0].meets(bridge.SessionRequest{Resumable: true, Config: json.RawMessage(`{"model":"` + name + `"}`)})
 			for i := range 4 {
 				c.typed(fact(i))
 				time.Sleep(12 * time.Second)
@@ -148,7 +148,7 @@ func TestAnHourIsRemembered(t *testing.T) {
 				random := rand.New(rand.NewPCG(43, 1))
 				aging := emulator.Scenario{ConnectionAge: 9 * time.Minute, GoAwayLead: 50 * time.Second}
 				r, m := emulated(t, aging, watchful, distant(50*time.Millisecond))
-				c := r.meets(bridge.Open{Config: json.RawMessage(`{"model":"` + name + `"}`)})
+				c := r.meets(bridge.SessionRequest{Config: json.RawMessage(`{"model":"` + name + `"}`)})
 				said, dropped := 0, 0
 				var times []time.Duration
 				for range facts {

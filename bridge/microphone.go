@@ -7,49 +7,49 @@ import (
 	"voxgate/media"
 )
 
-// quiet is the level (-50 dBov) below which nobody speaks. Two quiet chunks go in one message, as Google's best
-// practices allow, which saves a tenth of the CPU of a call. The start of speech is not delayed; its end may be known
-// 20 ms later.
-const quiet = 100
+// quietLevel is the level (-50 dBov) below which nobody speaks. Two quiet chunks go in one message, as Google's best
+// practices allow, which saves a tenth of the CPU of a call. The start of speech is not delayed; its end may be
+// detected 20 ms later.
+const quietLevel = 100
 
-// Microphone is the [media.Sink] that a caller's audio enters by. It cuts what comes into chunks of 20 to 40 ms. One
-// goroutine at a time.
+// Microphone is the [media.Sink] for a caller's audio. It cuts the audio into chunks of 20 to 40 ms. Not safe for
+// concurrent use.
 type Microphone struct {
-	up   *uplink.Uplink
-	tap  *recording
-	rate int
-	part []int16 // less than a chunk, waits for more
+	up      *uplink.Uplink
+	tap     *recording
+	rate    int
+	pending []int16 // less than a chunk
 }
 
-// Rate is the sample rate in Hz that the microphone was opened with.
+// Rate returns the sample rate in Hz that the microphone was opened with.
 func (m *Microphone) Rate() int { return m.rate }
 
-// WritePCM takes mono audio of any length; it never blocks and does not keep pcm. What is left after whole chunks goes
-// with the last of them: kept here, it would delay all that follows.
+// WritePCM accepts mono audio of any length; it never blocks and does not keep pcm. The remainder after whole chunks
+// goes with the last of them: kept here, it would delay all that follows.
 func (m *Microphone) WritePCM(pcm []int16) error {
-	m.tap.person(pcm, m.rate)
+	m.tap.writePerson(pcm, m.rate)
 	size := m.rate * int(uplink.Chunk/time.Millisecond) / 1000
-	if n := len(m.part) + len(pcm); n < size || n < 2*size && media.RMS(pcm) < quiet {
-		m.part = append(m.part, pcm...)
+	if n := len(m.pending) + len(pcm); n < size || n < 2*size && media.RMS(pcm) < quietLevel {
+		m.pending = append(m.pending, pcm...)
 		return nil
 	}
 	most := 2*size - 1
-	if len(m.part) > 0 {
-		m.part = append(m.part, pcm...)
-		pcm, most = m.part, 2*size
+	if len(m.pending) > 0 {
+		m.pending = append(m.pending, pcm...)
+		pcm, most = m.pending, 2*size
 	}
 	for ; len(pcm) > most; pcm = pcm[size:] {
 		m.up.QueueAudio(pcm[:size], m.rate)
 	}
 	m.up.QueueAudio(pcm, m.rate)
-	m.part = m.part[:0]
+	m.pending = m.pending[:0]
 	return nil
 }
 
-// Flush sends what is left of the last chunk: the microphone pauses, and the last syllable must not wait in here.
+// Flush sends the rest of the last chunk: the microphone pauses, and the last syllable must not be held back.
 func (m *Microphone) Flush() {
-	if len(m.part) > 0 {
-		m.up.QueueAudio(m.part, m.rate)
-		m.part = m.part[:0]
+	if len(m.pending) > 0 {
+		m.up.QueueAudio(m.pending, m.rate)
+		m.pending = m.pending[:0]
 	}
 }

@@ -18,10 +18,10 @@ import (
 	"voxgate/tools"
 )
 
-// onKeeper follows what happens between us and the model.
-func (s *Session) onKeeper(ctx context.Context, e keeper.Event) {
-	if _, message := e.(keeper.Message); !message { // of which onMessage knows
-		s.handover.changed()
+// onKeeperEvent handles an event of the connection to the model.
+func (s *Session) onKeeperEvent(ctx context.Context, e keeper.Event) {
+	if _, message := e.(keeper.Message); !message { // onMessage decides for messages
+		s.cluster.markChanged()
 	}
 	switch e := e.(type) {
 	case keeper.DialOutcome, keeper.ConnectionEnd:
@@ -29,172 +29,172 @@ func (s *Session) onKeeper(ctx context.Context, e keeper.Event) {
 	case keeper.Message:
 		s.onMessage(ctx, e.ServerMessage)
 	case keeper.Connected:
-		s.onLinked(e)
+		s.onConnected(e)
 	case keeper.ResendPending:
-		s.recording.follow(s.keeper.Config().Options.Record)
+		s.recording.applyConfig(s.keeper.Config().Options.Record)
 		s.calls.ResendAnswers()
 	case keeper.SetupComplete:
 		done := s.setupComplete()
-		if s.resumable() {
-			done.ResumeToken = s.host.tokens.next(s.id, "")
+		if s.isResumable() {
+			done.ResumeToken = s.host.tokens.issueToken(s.id, "")
 		}
 		s.notify(done)
 	case keeper.Replayed:
 		if e.Speech > 0 && !e.Partial {
-			s.transcript.RemoveTranscription(s.answer.question())
+			s.transcript.RemoveTranscription(s.output.questionTurn())
 		}
 		if e.Lost > 0 {
-			s.fail(CodeAudioStream, fmt.Sprintf(
-				"The connection to Gemini was lost in a long sentence: the first %.0f s of it cannot be said again.", e.Lost.Seconds()))
+			s.reportError(CodeAudioStream, fmt.Sprintf(
+				"The connection to Gemini was lost during a long sentence: its first %.0f s cannot be replayed.", e.Lost.Seconds()))
 		}
 	case keeper.Disconnected:
-		s.holdAnswers(false)
+		s.holdToolResponses(false)
 		s.noSpeech = noSpeechFilter{} // the rest of the turn will not come
-		s.answer.breakOff()
+		s.output.abortTurn()
 		s.calls.CancelOrphans()
 	case keeper.HandleChanged:
-		s.answer.known = s.answer.number - 1
+		s.output.coveredTurn = s.output.turnNumber - 1
 		s.calls.OnHandleChanged()
 		s.calls.CancelOrphans()
 	case keeper.ConfigChanged:
-		s.configured()
+		s.onConfigChanged()
 	case keeper.UpdateResult:
-		s.onUpdated(e)
+		s.onUpdateResult(e)
 	case keeper.ContextCleared:
 		s.notify(History{[]Entry{}})
 	case keeper.WaitNotice:
-		s.onWaiting(e)
+		s.onWaitNotice(e)
 	case keeper.WaitOver:
-		s.reassured = false
-		s.status.waitOver()
+		s.hasReassured = false
+		s.status.endWait()
 	case keeper.ModelStalled:
 		s.notify(Log{Level: "warn", Message: stallMessages[e.Remedy], Details: map[string]any{"stall": string(e.Remedy)}})
 	case keeper.AnswerAbandoned:
-		s.answer.questions = questions{}
+		s.output.questions = questionEnds{}
 		if e.GaveUp && !e.Aside {
-			s.status.apologise(true)
+			s.status.setApology(true)
 			if e.Sure {
-				s.answer.cue(media.AppendSamples(nil, sayAgain))
+				s.output.playCue(media.AppendSamples(nil, sayAgain))
 			}
 		}
 	case keeper.InputDropped:
-		s.fail(CodeResumptionFailed, "Gemini ends the session whenever it hears what was said last; that was dropped.")
+		s.reportError(CodeResumptionFailed, "Gemini ends the session whenever it receives the last input; that input was dropped.")
 	case keeper.FieldsRejected:
 		for _, w := range e.Fields {
-			s.warn(w)
+			s.warnDeveloper(w)
 		}
 	case keeper.ConversationFailed:
-		s.end(dialFailure(e.Err, e.WasConnected))
+		s.endWith(dialError(e.Err, e.WasConnected))
 	}
 }
 
 var stallMessages = map[keeper.Remedy]string{
-	keeper.Nudge:   "Gemini has not reacted to what was said; the gateway marks the end of the speech.",
-	keeper.Resume:  "Gemini does not answer; the session goes on over a new connection.",
-	keeper.Restart: "Gemini does not answer; a fresh session gets what was said so far.",
-	keeper.Repeat:  "Gemini has ended its turn without an answer; what was said is said again.",
-	keeper.GiveUp:  "Gemini did not answer, whatever was tried.",
+	keeper.Nudge:   "Gemini has not reacted to the speech; the gateway marks its end.",
+	keeper.Resume:  "Gemini does not answer; the session continues on a new connection.",
+	keeper.Restart: "Gemini does not answer; a fresh session gets the transcript.",
+	keeper.Repeat:  "Gemini ended its turn without an answer; the input is repeated.",
+	keeper.GiveUp:  "Gemini did not answer, despite all remedies.",
 }
 
-// onLinked follows a new connection to the model.
-func (s *Session) onLinked(e keeper.Connected) {
-	s.spending.settle() // also of a session that goes on: it does not count on from the part of an answer that was lost
+// onConnected handles a new connection to the model.
+func (s *Session) onConnected(e keeper.Connected) {
+	s.costs.settleTurn() // also for a resumed session: it does not continue counting from the lost part of an answer
 	if !e.Fresh {
 		return
 	}
 	switch {
 	case e.First:
 	case e.NewModel:
-		s.warn("The model has changed, so a fresh session goes on; it knows what was said so far.")
+		s.warnDeveloper("The model has changed; a fresh session continues with the transcript.")
 	case !e.Cleared && !e.Renewal && s.keeper.Config().Options.Resumption:
-		s.fail(CodeResumptionFailed,
-			"The session could not be resumed at Gemini. A fresh one goes on; some of the conversation may be lost.")
+		s.reportError(CodeResumptionFailed,
+			"The session could not be resumed at Gemini. A fresh one continues; some of the conversation may be lost.")
 	}
 }
 
-// onMessage passes on everything in one message of the model.
+// onMessage processes one message of the model.
 func (s *Session) onMessage(ctx context.Context, m *wire.ServerMessage) {
-	a, c := s.answer, m.Content
+	a, c := s.output, m.Content
 	switch {
 	case m.Tokens != nil:
-		s.spending.add(*m.Tokens)
+		s.costs.addUsage(*m.Tokens)
 	case m.Usage != nil:
-		s.log.Warn("usage skipped: it cannot be read")
+		s.log.Warn("usage skipped: not readable")
 	}
 	if m.Failed != nil {
-		s.notify(Failure{AsError(m.Failed)})
+		s.notify(ErrorEvent{AsError(m.Failed)})
 	}
-	wasCut, overtaken := a.turn.wasCut(), a.turn.state == turnMade && a.prompts.at.After(a.turn.latest)
+	wasCut, overtaken := a.turn.isCut(), a.turn.state == turnGenerated && a.prompts.questionEndedAt.After(a.turn.latestAt)
 	if len(m.ToolCalls) > 0 {
-		a.prompts.calls(s.answersAll(m.ToolCalls))
+		a.prompts.onToolCalls(s.gatewayAnswersAll(m.ToolCalls))
 	}
-	endsCall := a.turn.state == turnIdle && a.prompts.endsCall()
-	ofCall := a.prompts.isCallingTurn // what ends now is the turn that has called: that is no reaction to the answers
+	endsCall := a.turn.state == turnIdle && a.prompts.endsCallingTurn()
+	ofCall := a.prompts.isCallingTurn // what ends now is the turn with the calls: that is no reaction to their answers
 	actedOn := false
 	if c != nil {
 		if s.keeper.Config().Profile.NoSpeechMarker {
-			s.noSpeech.filter(c)
+			s.noSpeech.filterMessage(c)
 		}
-		if c.Interrupted || c.TurnComplete || c.InputTranscription != "" || !a.turn.making() {
-			s.handover.changed()
+		if c.Interrupted || c.TurnComplete || c.InputTranscription != "" || !a.turn.isGenerating() {
+			s.cluster.markChanged()
 		}
 		actedOn = s.onContent(ctx, c, m.Usage != nil, endsCall)
 	}
 	if m.Beside != nil {
-		s.voice.notifyInOrder(s.audience, Raw{m.Beside, true})
+		s.voice.notifyInOrder(s.subscribers, RawServerContent{m.Beside, true})
 	}
 	switch {
 	case actedOn: // the keeper knows what it waits for
-	case a.turn.making() && a.turn.asked:
+	case a.turn.isGenerating() && a.turn.isRequested:
 		s.keeper.OnAnswerPart(ctx)
 	default:
-		// The end of an answer that was cut off, or was complete when the question came, does not answer the question; nor
-		// does the end of the turn that has called a tool answer the tool's result.
+		// The end of an interrupted answer, or of one that was complete when the question came, does not answer the
+		// question. The end of the turn with a tool call does not answer the tool's result.
 		over := c != nil && (c.TurnComplete || c.GenerationComplete) && !c.Interrupted && !wasCut && !overtaken && !endsCall && !ofCall
 		understood := c != nil && c.InputTranscription != "" || m.VoiceActivity != nil
 		if s.keeper.OnModelActivity(ctx, over || m.ToolCalls != nil, understood) && m.ToolCalls == nil && !s.calls.HasRunningCall() {
-			a.answered() // it has nothing to say
+			a.takeQuestion() // it has no answer
 		}
 	}
 	if len(m.ToolCalls) > 0 {
-		s.handover.changed()
-		if limit := s.spending.again(); limit != nil { // the model reads all of the context once more, with the results
+		s.cluster.markChanged()
+		if limit := s.costs.reserveAgain(); limit != nil { // the model reads the context once more, with the results
 			s.endOverBudget(limit)
 		} else {
 			if s.needsTurnEnd(m.ToolCalls) {
-				s.holdAnswers(true)
+				s.holdToolResponses(true)
 			}
 			s.calls.StartCalls(ctx, m.ToolCalls)
 		}
 	}
 	if len(m.Cancelled) > 0 {
-		s.handover.changed()
+		s.cluster.markChanged()
 		s.calls.Cancel(m.Cancelled)
 	}
 	if c != nil && (c.TurnComplete || c.Interrupted) {
-		s.holdAnswers(false)
+		s.holdToolResponses(false)
 	}
 }
 
-// Limits of the wait for the end of a turn that contains function calls, so that a missing turnComplete does not lose the answers.
-// Without voice the turn ends together with the call (recorded). With voice it ends when the voice has been played, so the
-// duration of the queued voice is added.
+// Limits of the wait for the end of a turn with function calls, so that a missing turnComplete does not lose the
+// answers. Without voice the turn ends together with the call (recorded). With voice it ends when the voice has been
+// played, so the duration of the queued voice is added.
 const (
 	silentTurnWait = 100 * time.Millisecond
 	spokenTurnWait = 3 * time.Second
 )
 
-// holdAnswers holds back the answers of tools until the end of the current turn, or releases them.
-func (s *Session) holdAnswers(on bool) {
-	s.answer.prompts.isCallingTurn = on
-	s.up.HoldToolResponses(on)
-	s.clock.Clear(alarmAnswers)
+// holdToolResponses holds the results of tools until the end of the current turn, or releases them.
+func (s *Session) holdToolResponses(on bool) {
+	s.output.prompts.isCallingTurn = on
+	s.uplink.HoldToolResponses(on)
+	s.clock.Clear(alarmToolResponses)
 	if on {
 		wait := silentTurnWait
-		if t := &s.answer.turn; t.state != turnIdle && !t.wasCut() {
+		if t := &s.output.turn; t.state != turnIdle && !t.isCut() {
 			wait = spokenTurnWait + s.voice.QueuedDuration()
 		}
-		s.clock.Set(alarmAnswers, wait)
+		s.clock.Set(alarmToolResponses, wait)
 	}
 }
 
@@ -207,12 +207,12 @@ func (s *Session) needsTurnEnd(calls []wire.FunctionCall) bool {
 	})
 }
 
-// onContent handles serverContent. costs: something was generated; endsCall: a turn that ends now without a word has
-// called tools. It reports whether the turn has ended without an answer and the keeper has acted on that.
+// onContent handles serverContent. costs: something was generated; endsCall: an empty turn that ends now has called
+// tools. It reports whether the turn has ended without an answer and the keeper has acted on that.
 func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, endsCall bool) (actedOn bool) {
-	a := s.answer
+	a := s.output
 	if c.InputTranscription != "" {
-		s.onTranscript()
+		s.onUserTranscript()
 	}
 	lacks := s.lacksAnswer(c, endsCall)
 	if lacks {
@@ -220,96 +220,96 @@ func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, e
 		if s.keeper.AskAgain(ctx) { // the client only waits a little longer
 			c.TurnComplete, c.GenerationComplete = false, false
 			c.Fields = withoutField(withoutField(c.Fields, "turnComplete"), "generationComplete")
-			a.content(c)
-			s.endOverBudget(s.spending.endTurn())
+			a.handleContent(c)
+			s.endOverBudget(s.costs.endTurn())
 			return true
 		}
 	}
-	asked := a.isAsked() || c.InputTranscription != ""
+	asked := a.hasRequest() || c.InputTranscription != ""
 	silent := a.turn.state == turnIdle && len(c.Audio) == 0 && !c.Written && c.OutputTranscription == "" && !c.Thought
-	// A client would take the end of a turn in which nothing was said for the end of the answer. It has had that already,
-	// or the gateway answers the calls and the answer follows.
-	if c.TurnComplete && silent && !c.Interrupted && (!asked && !costs || endsCall && a.prompts.here) {
+	// A client would take the end of an empty turn for the end of the answer. It has received that already, or the
+	// gateway answers the calls and the answer follows.
+	if c.TurnComplete && silent && !c.Interrupted && (!asked && !costs || endsCall && a.prompts.gatewayAnswers) {
 		c.TurnComplete = false
 		c.Fields = withoutField(c.Fields, "turnComplete")
-		a.content(c)
-		s.endOverBudget(s.spending.endTurn())
+		a.handleContent(c)
+		s.endOverBudget(s.costs.endTurn())
 		return false
 	}
-	a.content(c)
+	a.handleContent(c)
 	if c.TurnComplete {
 		unspoken := a.unspokenText(c)
-		a.finalQuestion()
+		a.sendFinalUserText()
 		s.endTurn()
 		return unspoken != "" && s.requestSpeech(ctx, unspoken)
 	}
 	return lacks
 }
 
-// lacksAnswer reports whether a message ends a turn without the answer that is due. The silence of a Proactive model is intended,
-// unless the message gives another reason.
+// lacksAnswer reports whether a message ends a turn without the expected answer. The silence of a Proactive model is
+// intended, unless the message gives another reason.
 func (s *Session) lacksAnswer(c *wire.ServerContent, endsCall bool) bool {
-	t, config := &s.answer.turn, s.keeper.Config()
+	t, config := &s.output.turn, s.keeper.Config()
 	silent := t.state == turnIdle && len(c.Audio) == 0 && c.OutputTranscription == "" && !c.Written && !c.Thought
 	failed := c.EndReason != "" && !slices.Contains(harmlessReasons, c.EndReason)
-	return c.TurnComplete && silent && !c.Interrupted && !endsCall && !s.calls.HasRunningCall() && !s.answer.working && config.HasVoice() &&
-		!s.paused && !s.unheard() && !s.broke && (failed || !config.Profile.Proactive) && s.keeper.HasUnderstood()
+	return c.TurnComplete && silent && !c.Interrupted && !endsCall && !s.calls.HasRunningCall() && !s.output.isWorking && config.HasVoice() &&
+		!s.onHold && !s.isUnheard() && !s.overBudget && (failed || !config.Profile.Proactive) && s.keeper.HasUnderstood()
 }
 
 // harmlessReasons are the values of turnCompleteReason that need no remedy: the model waits for the person to continue.
 var harmlessReasons = []string{"TURN_COMPLETE_REASON_UNSPECIFIED", "NEED_MORE_INPUT"}
 
 // unspokenText returns the text of an answer that ends now without voice in a session with voice, or "".
-func (a *answer) unspokenText(c *wire.ServerContent) string {
+func (a *modelOutput) unspokenText(c *wire.ServerContent) string {
 	t, config := &a.turn, a.keeper.Config()
-	if c.Interrupted || !t.wanted() || t.spoken || !t.asked || !config.HasVoice() || config.TextOnly || a.quiet || a.unheard() {
+	if c.Interrupted || !t.isActive() || t.hasSpeech || !t.isRequested || !config.HasVoice() || config.TextOnly || a.noCues || a.isUnheard() {
 		return ""
 	}
 	return strings.TrimSpace(a.transcript.AnswerText(t.number))
 }
 
-// requestSpeech asks the model to say an answer that it has only written, since a caller on a telephone cannot read it. At the
-// second failure in a row it restarts the session first. It reports whether it has asked.
+// requestSpeech asks the model to say an answer that it has only written, since a caller on a telephone cannot read it.
+// At the second failure in a row it restarts the session first. It reports whether it has asked.
 func (s *Session) requestSpeech(ctx context.Context, text string) bool {
-	const most = 2 // tries in a row
-	if s.broke || s.paused || s.answer.textOnlyAnswers >= most {
+	const most = 2 // attempts in a row
+	if s.overBudget || s.onHold || s.output.textOnlyAnswers >= most {
 		return false
 	}
-	s.answer.textOnlyAnswers++
+	s.output.textOnlyAnswers++
 	s.observer.report(EmptyTurn{"TEXT_ONLY"})
-	s.log.Warn("the model has written its answer and not spoken", "try", s.answer.textOnlyAnswers)
-	if s.answer.textOnlyAnswers == most {
+	s.log.Warn("model wrote its answer without voice", "try", s.output.textOnlyAnswers)
+	if s.output.textOnlyAnswers == most {
 		s.keeper.RestartSession(ctx)
 	}
 	prompt := wire.TextPart("Say this to the person, word for word and nothing else: " + text)
-	if !s.up.QueueTurn(uplink.Turn{Parts: prompt.JSON(), Complete: true}) {
+	if !s.uplink.QueueTurn(uplink.Turn{Parts: prompt.JSON(), Complete: true}) {
 		return false
 	}
-	s.asked(ByText)
+	s.expectTextReply(ByText)
 	return true
 }
 
 // endTurn ends the model's turn.
 func (s *Session) endTurn() {
-	s.endOverBudget(s.spending.endTurn()) // first: the cost of a turn is known when its end is reported
-	s.answer.end()
-	s.forget(!s.parked, s.calls.IsOpen)
+	s.endOverBudget(s.costs.endTurn()) // first: the cost of a turn is known when its end is reported
+	s.output.endTurn()
+	s.pruneEvents(!s.isParked, s.calls.IsOpen)
 }
 
-// onTranscript notes that the model has understood something that the person has said. Words count as speech though our
-// own detector has heard none, or not enough for a question.
-func (s *Session) onTranscript() {
-	a := s.answer
-	s.person.prompted = 0
-	if _, expected := s.keeper.ExpectedReply(); expected || a.turn.state != turnIdle || s.person.speaking || s.unheard() || a.mayBeLate() {
+// onUserTranscript handles a transcript of the person's speech. It counts as speech even if the gateway has detected
+// none, or too little for a question.
+func (s *Session) onUserTranscript() {
+	a := s.output
+	s.user.promptCount = 0
+	if _, expected := s.keeper.ExpectedReply(); expected || a.turn.state != turnIdle || s.user.isSpeaking || s.isUnheard() || a.mayBeLate() {
 		return
 	}
-	a.ask(time.Now())
+	a.recordQuestion(time.Now())
 	s.keeper.ExpectReply(keeper.ForSpeech)
 }
 
-// answersAll reports whether the gateway answers all of some calls: the client has to run none.
-func (s *Session) answersAll(calls []wire.FunctionCall) bool {
+// gatewayAnswersAll reports whether the gateway answers all of these calls, and the client none.
+func (s *Session) gatewayAnswersAll(calls []wire.FunctionCall) bool {
 	for _, call := range calls {
 		if f, ok := s.keeper.Config().Functions.Called(call.Name); ok && f.Where != setup.InGateway {
 			return false
@@ -324,7 +324,7 @@ func hasField(raw json.RawMessage, name string) bool {
 	return json.Unmarshal(raw, &fields) == nil && fields[name] != nil
 }
 
-// withoutField is a JSON object without one of its fields; nil if nothing is left.
+// withoutField returns a JSON object without one of its fields, or nil if nothing is left.
 func withoutField(raw json.RawMessage, name string) json.RawMessage {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(raw, &fields) != nil || fields[name] == nil {
@@ -336,171 +336,170 @@ func withoutField(raw json.RawMessage, name string) json.RawMessage {
 	return tools.Encode(fields)
 }
 
-// watchTurn sees to it that a turn ends of which nothing more comes, though the model does not end it. The loop calls it
-// after everything that has happened.
-func (s *Session) watchTurn() {
+// setTurnAlarm sets an alarm for a turn that the model does not end. The loop calls it after every event.
+func (s *Session) setTurnAlarm() {
 	patience := s.keeper.PauseTimeout()
-	if at, ok := s.answer.overdue(patience); ok && patience > 0 && !s.clock.IsSet(alarmTurn) {
+	if at, ok := s.output.turnDeadline(patience); ok && patience > 0 && !s.clock.IsSet(alarmTurn) {
 		s.clock.Set(alarmTurn, time.Until(at))
 	}
 }
 
-// onTurnOverdue ends a turn of which nothing has come for long. Nobody waits for it, so nothing else is tried.
+// onTurnOverdue ends a turn from which nothing has come for long. Nobody waits for it, so nothing else is tried.
 func (s *Session) onTurnOverdue() {
-	a := s.answer
-	at, ok := a.overdue(s.keeper.PauseTimeout())
+	a := s.output
+	at, ok := a.turnDeadline(s.keeper.PauseTimeout())
 	switch {
-	case !ok || time.Until(at) > 0: // watchTurn sets another alarm
-	case a.turn.state == turnIdle, a.turn.wasCut():
-		a.working = false
+	case !ok || time.Until(at) > 0: // setTurnAlarm sets another alarm
+	case a.turn.state == turnIdle, a.turn.isCut():
+		a.isWorking = false
 	default:
-		s.log.Info("turn ended here: nothing more has come of it", "turn", a.turn.number)
+		s.log.Info("turn ended by the gateway: no more output", "turn", a.turn.number)
 		s.endTurn()
 	}
 }
 
-// onUpdated answers a change of the configuration.
-func (s *Session) onUpdated(e keeper.UpdateResult) {
-	before := s.undo[0]
-	s.undo = s.undo[1:]
+// onUpdateResult handles the result of a configuration change.
+func (s *Session) onUpdateResult(e keeper.UpdateResult) {
+	before := s.pendingConfigs[0]
+	s.pendingConfigs = s.pendingConfigs[1:]
 	switch {
 	case e.Err == nil:
-	case len(s.undo) > 0: // the next change has this one in it
-		s.undo[0] = before
+	case len(s.pendingConfigs) > 0: // the next change includes this one
+		s.pendingConfigs[0] = before
 	default:
-		s.goBack(before)
+		s.rollBackConfig(before)
 	}
 	switch {
 	case e.Name != "":
-		s.onStep(e.Name, e.Err)
+		s.onStepResult(e.Name, e.Err)
 		return
 	case e.Err != nil:
-		s.notify(SetupFailed{updateFailed(e.Err)})
+		s.notify(SetupFailed{updateError(e.Err)})
 		return
 	}
 	record := s.keeper.Config().Options.Record
-	s.recording.follow(record)
+	s.recording.applyConfig(record)
 	done := s.setupComplete()
 	done.Update = true
 	s.notify(done)
-	s.recording.announce(record)
+	s.recording.announceState(record)
 }
 
-// updateFailed is the error of a change of the configuration that was refused.
-func updateFailed(err error) *Error {
+// updateError returns the error of a rejected configuration change.
+func updateError(err error) *Error {
 	switch {
 	case errors.Is(err, keeper.ErrTooManyUpdates):
-		return &Error{Code: CodeStreamLimitExceeded, Message: "Too many changes of the configuration wait for Gemini."}
+		return &Error{Code: CodeStreamLimitExceeded, Message: "Too many configuration changes are queued for Gemini."}
 	case errors.Is(err, keeper.ErrTooManyMessages):
-		return &Error{Code: CodeStreamLimitExceeded, Message: "Too many messages wait for Gemini."}
+		return &Error{Code: CodeStreamLimitExceeded, Message: "Too many messages are queued for Gemini."}
 	}
 	e := *AsError(err)
 	e.Code = CodeConfigUpdateFailed
 	return &e
 }
 
-// toolClient is the caller as the tool calls see it.
+// toolClient adapts the caller for the tool calls.
 type toolClient struct{ s *Session }
 
-// RequestCalls asks whoever declared the functions to run them.
+// RequestCalls asks the declarers of the functions, backend or caller, to run them.
 func (c toolClient) RequestCalls(calls []tools.Call) {
-	theirs, backends := c.s.steering.share(calls)
+	theirs, backends := c.s.steering.splitCalls(calls)
 	if len(backends) > 0 {
-		c.s.tellWatchers(ToolCall{backends})
+		c.s.notifyWatchersOnly(ToolCall{backends})
 	}
 	if len(theirs) > 0 {
-		c.s.voice.notifyInOrder(c.s.audience, ToolCall{theirs})
+		c.s.voice.notifyInOrder(c.s.subscribers, ToolCall{theirs})
 	}
 }
 
 func (c toolClient) WithdrawCalls(ids []string) {
-	c.s.voice.notifyInOrder(c.s.audience, ToolCallCancellation{ids})
+	c.s.voice.notifyInOrder(c.s.subscribers, ToolCallCancellation{ids})
 }
 
 func (c toolClient) ReportStatus(status toolcalls.Status) { c.s.notify(ToolStatus(status)) }
 
-func (c toolClient) ReportFailure(err *toolcalls.Error) { c.s.notify(Failure{AsError(err)}) }
+func (c toolClient) ReportFailure(err *toolcalls.Error) { c.s.notify(ErrorEvent{AsError(err)}) }
 
-func (c toolClient) RunsInBackend(name string) bool { return c.s.steering.names[name] }
+func (c toolClient) RunsInBackend(name string) bool { return c.s.steering.functionNames[name] }
 
-func (c toolClient) WarnDeveloper(message string) { c.s.warn(message) }
+func (c toolClient) WarnDeveloper(message string) { c.s.warnDeveloper(message) }
 
-// CanShowCanvas reports whether the client shows what a tool asks the person.
+// CanShowCanvas reports whether the client can show a tool's question to the person.
 func (c toolClient) CanShowCanvas() bool {
-	if c.s.open.Origin.Asks {
+	if c.s.request.Origin.ShowsQuestions {
 		return true
 	}
 	config := c.s.keeper.Config()
 	if config.Options.Canvas {
-		return c.s.open.Origin.Screen
+		return c.s.request.Origin.HasScreen
 	}
 	for _, f := range config.Functions {
 		if f.Where == setup.OnCanvas {
-			return c.s.open.Origin.Screen
+			return c.s.request.Origin.HasScreen
 		}
 	}
 	return false
 }
 
-// toolModel is the model as the tool calls see it.
+// toolModel adapts the model for the tool calls.
 type toolModel struct {
 	*keeper.Keeper
 	s *Session
 }
 
-// FindFunction finds a function that can be called now.
+// FindFunction returns a function that can be called now.
 func (m toolModel) FindFunction(name string) (setup.Function, bool) {
 	f, declared := m.Config().Functions.Find(name)
-	return f, declared && !m.s.steering.flow.HidesTool(name) // which the model may learn of at the next pause only
+	return f, declared && !m.s.steering.flow.HidesTool(name) // the model may learn of that only at the next pause
 }
 
-// ResolveFunction finds the function that the model means by a name, whether or not it can be called now.
+// ResolveFunction returns the function that the model means by a name, whether or not it can be called now.
 func (m toolModel) ResolveFunction(name string) (setup.Function, bool) {
 	return m.Config().Functions.Called(name)
 }
 
-// ExpectReply begins to wait for the model's reaction, and for its goodbye if the tool ends the conversation.
+// ExpectReply starts waiting for the model's reaction, and for its goodbye if the tool ends the conversation.
 func (m toolModel) ExpectReply() {
 	m.Keeper.ExpectReply(keeper.ForTool)
 	s := m.s
 	switch {
-	case !s.lastWord:
-	case s.answer.said:
-		s.clock.Set(alarmLastWord, lastWordSaid)
+	case !s.awaitsGoodbye:
+	case s.output.hasAnswered:
+		s.clock.Set(alarmGoodbye, goodbyeTimeSpoken)
 	default:
-		s.clock.Set(alarmLastWord, lastWordTime)
+		s.clock.Set(alarmGoodbye, goodbyeTime)
 	}
 }
 
-// SendText sends text that asks for an answer, unless there is no money for that.
-func (m toolModel) SendText(text string) bool { return m.s.broke || m.s.sendText(text) }
+// SendText sends text that the model answers, unless the budget is exhausted.
+func (m toolModel) SendText(text string) bool { return m.s.overBudget || m.s.sendText(text) }
 
-// SendPictures sends pictures as a part of a turn that asks for nothing.
+// SendPictures sends pictures in a turn that the model does not answer.
 func (m toolModel) SendPictures(parts json.RawMessage) bool {
 	if p, err := wire.ParseParts(parts); err == nil {
-		m.s.transcript.AddTypedText(m.s.answer.question()-1, p.Text())
+		m.s.transcript.AddTypedText(m.s.output.questionTurn()-1, p.Text())
 	}
-	ok := m.s.up.QueueTurn(uplink.Turn{Parts: parts})
+	ok := m.s.uplink.QueueTurn(uplink.Turn{Parts: parts})
 	if !ok {
-		m.s.fail(CodeStreamLimitExceeded, "Too many messages wait for Gemini; a picture was dropped.")
+		m.s.reportError(CodeStreamLimitExceeded, "Too many messages are queued for Gemini; a picture was dropped.")
 	}
 	return ok
 }
 
-// configured follows a change of the configuration in force.
-func (s *Session) configured() {
+// onConfigChanged applies a change of the configuration in force.
+func (s *Session) onConfigChanged() {
 	config := s.keeper.Config()
 	options := config.Options
-	s.spending.follow(*config)
-	s.endOverBudget(s.spending.again()) // it may be longer, or have come from another gateway
+	s.costs.applyConfig(*config)
+	s.endOverBudget(s.costs.reserveAgain()) // the config may be longer, or come from another gateway
 	if !options.Resumption {
-		s.host.tokens.void(s.id)
+		s.host.tokens.revokeTokens(s.id)
 	}
-	s.keepEvents(s.resumable())
+	s.setKeepEvents(s.isResumable())
 	s.clock.Clear(alarmLimit)
-	limit := lower(options.MaxDuration, s.open.Wanted().Longest)
-	if g := s.open.Grant; g != nil {
-		limit = lower(limit, g.MaxDuration)
+	limit := minNonZero(options.MaxDuration, s.request.MergedAgent().MaxDuration)
+	if g := s.request.Grant; g != nil {
+		limit = minNonZero(limit, g.MaxDuration)
 	}
 	if limit > 0 {
 		s.clock.Set(alarmLimit, limit-time.Since(s.started))

@@ -11,122 +11,125 @@ import (
 )
 
 const (
-	// moveAgain is when a caller that was asked to go, and has not, is asked again: the other gateway may have been out of
-	// reach.
-	moveAgain = 5 * time.Second
-	// knownTime is how long to wait for a handle that knows the last turn before asking a caller to go without one.
-	knownTime = 10 * time.Second
-	// stoppingPark is how long a gateway that stops waits for a lost caller, who can come back to this one alone: a page is back within 1 s.
-	stoppingPark = 5 * time.Second
+	// moveRetry is when a caller that was asked to move, and has not, is asked again: the other gateway may have been
+	// unreachable.
+	moveRetry = 5 * time.Second
+	// handleWait is how long to wait for a handle that covers the last turn before asking a caller to move without one.
+	handleWait = 10 * time.Second
+	// drainParkTime is how long a draining gateway waits for a lost caller that can only come back here: a page is back
+	// within 1 s.
+	drainParkTime = 5 * time.Second
 )
 
-// snapshot is where the conversation stands. Only the loop calls it.
-func (s *Session) snapshot() *snapshot {
+// buildSnapshot returns the state of the conversation. Only the loop calls it.
+func (s *Session) buildSnapshot() *snapshot {
 	n := &snapshot{SnapshotHeader: fleet.SnapshotHeader{Node: s.host.options.Node}}
-	if !s.movable() {
+	if !s.isMovable() {
 		return n
 	}
-	n.Tokens, n.Moving = s.host.tokens.of(s.id), s.handover.wanted
-	n.Origin, n.Grant, n.Quiet = s.open.Origin, s.open.Grant, s.open.Quiet
-	n.Origin.Agent = s.answers
-	n.Door, n.Hook, n.Locked, n.Named, n.Farewell = s.open.Agent, s.open.Override, s.open.Locked, s.open.Named, s.open.Farewell
-	n.Config, n.Agent, n.Steered = s.steering.raw, s.steering.agent, s.steering.functions
+	n.TokenHashes, n.Moving = s.host.tokens.tokenHashes(s.id), s.cluster.moveWanted
+	n.Origin, n.Grant, n.NoCues = s.request.Origin, s.request.Grant, s.request.NoCues
+	n.Origin.Agent = s.agentName
+	n.OperatorAgent, n.WebhookAgent, n.AgentLocked, n.AgentNamed, n.FarewellPrompt = s.request.Agent, s.request.Override,
+		s.request.AgentLocked, s.request.AgentNamed, s.request.FarewellPrompt
+	n.Config, n.BackendAgent, n.BackendFunctions = s.steering.callerConfig, s.steering.agent, s.steering.functions
 	n.Step = s.steering.flow.State
-	n.Handle, n.Started, n.Received = s.keeper.Handle(), s.started, s.received.list()
-	n.Tokened, n.Dollars, n.Context = s.spending.meter.Total(), s.spending.dollars(), s.spending.next.context
+	n.Handle, n.Started, n.Received = s.keeper.Handle(), s.started, s.receivedIDs.newestIDs()
+	n.UsedTokens, n.Dollars, n.ContextTokens = s.costs.meter.Total(), s.costs.totalDollars(), s.costs.estimate.context
 	n.Pauses = s.recording.pauses
-	if s.spending.money {
-		n.Priced = s.spending.model
+	if s.costs.isMoneyLimited {
+		n.PricedModel = s.costs.model
 	}
-	n.Turn, n.Known, n.Speaking = s.answer.number, s.answer.known, s.answer.playing()
-	if t := &s.answer.turn; n.Speaking == 0 && t.state == turnSpeaking {
-		n.Speaking = t.number
+	n.NextTurn, n.CoveredTurn, n.SpeakingTurn = s.output.turnNumber, s.output.coveredTurn, s.output.playingTurn()
+	if t := &s.output.turn; n.SpeakingTurn == 0 && t.state == turnSpeaking {
+		n.SpeakingTurn = t.number
 	}
-	if s.up.HasUnanswered() && !s.person.speaking {
-		n.Asked, n.Acted = s.transcript.UserText(s.answer.question()), !s.up.NeedsReplay()
+	if s.uplink.HasUnanswered() && !s.user.isSpeaking {
+		n.OpenQuestion, n.ActedOn = s.transcript.UserText(s.output.questionTurn()), !s.uplink.NeedsReplay()
 	}
-	n.Said, n.Calls = s.transcript.NewestEntries(keeper.HistoryLimit), s.calls.Snapshot()
-	n.Event, n.Voice = s.newest(), s.voice.Generation()
+	n.Transcript, n.Calls = s.transcript.NewestEntries(keeper.HistoryLimit), s.calls.Snapshot()
+	n.LastEvent, n.VoiceGeneration = s.lastEventNumber(), s.voice.Generation()
 	return n
 }
 
-// movable reports whether another gateway could go on with the conversation. It could not have what a door or a tool
-// keeps in memory.
-func (s *Session) movable() bool {
-	return s.resumable() && s.open.Own == nil && s.open.Tools == nil
+// isMovable reports whether another gateway could continue the conversation. It would not have what an endpoint or a
+// tool keeps in memory.
+func (s *Session) isMovable() bool {
+	return s.isResumable() && s.request.EndpointState == nil && s.request.Tools == nil
 }
 
-// catchUp reports what became of the work under way at the previous gateway, and repeats the open question to the
-// model unless it has acted on that. The loop calls it before anything else; the caller is about to come in.
-func (s *Session) catchUp() {
-	n := s.handover.from
-	s.handover.from = nil
-	if n.Speaking > 0 {
-		kept := s.transcript.MarkInterrupted(n.Speaking, -1)
+// catchUpRestored reports what became of the work in progress at the previous gateway, and repeats the open question to
+// the model unless it has acted on it. The loop calls it first; the caller is about to arrive.
+func (s *Session) catchUpRestored() {
+	n := s.cluster.restoredFrom
+	s.cluster.restoredFrom = nil
+	if n.SpeakingTurn > 0 {
+		kept := s.transcript.MarkInterrupted(n.SpeakingTurn, -1)
 		s.notify(Interrupted{
-			Turn: n.Speaking, By: ByLink, Generation: s.voice.Generation(), Heard: kept.Content, Played: kept.Played,
+			Turn: n.SpeakingTurn, By: ByConnectionLoss, Generation: s.voice.Generation(), PlayedText: kept.Content, Played: kept.Played,
 		})
-		if s.answer.number == n.Speaking {
-			s.answer.nextTurn()
+		if s.output.turnNumber == n.SpeakingTurn {
+			s.output.advanceTurn()
 		}
 	}
 	s.calls.RestoreCalls(n.Calls)
-	if n.Asked == "" {
+	if n.OpenQuestion == "" {
 		return
 	}
-	question := uplink.Turn{Parts: wire.TextPart(n.Asked).JSON(), Complete: true}
-	if n.Acted { // asked again, the model would call the tool again, which may have done its work
-		s.up.RestoreTurn(question)
-	} else if s.up.QueueTurn(question) {
-		s.asked(ByText)
+	question := uplink.Turn{Parts: wire.TextPart(n.OpenQuestion).JSON(), Complete: true}
+	if n.ActedOn { // a repeated question would repeat the tool call, which may have had its effect
+		s.uplink.RestoreTurn(question)
+	} else if s.uplink.QueueTurn(question) {
+		s.expectTextReply(ByText)
 	}
 }
 
-// goElsewhere asks the caller to go to another gateway, if it can and there is one.
-func (s *Session) goElsewhere(stops time.Duration) {
+// onDrain asks the caller to move to another gateway, if possible.
+func (s *Session) onDrain(stops time.Duration) {
 	if stops > 0 {
 		s.notify(Log{
 			Level: "warn", Message: fmt.Sprintf("The gateway stops in %v; this conversation has until then.", stops),
 			Details: map[string]any{"stopsInMs": stops.Milliseconds()},
 		})
 	}
-	if s.movable() && s.handover.want() && s.parked && s.release() {
+	if s.isMovable() && s.cluster.requestMove() && s.isParked && s.releaseIfMoving() {
 		return
 	}
-	if s.handover.stops = stops > 0; s.handover.stops && s.parked {
-		s.end(ErrShutdown) // its caller could come back to nobody
+	if s.cluster.isStopping = stops > 0; s.cluster.isStopping && s.isParked {
+		s.endWith(ErrShutdown) // its caller could not come back here
 	}
 }
 
-// parkTime returns how long a lost caller is waited for. A gateway that stops waits only for one whose connection broke.
-func (s *Session) parkTime() time.Duration {
-	if s.handover.stops {
-		return min(s.host.options.Park, stoppingPark)
+// parkDuration returns how long to wait for a lost caller. A draining gateway waits only for one whose connection
+// broke.
+func (s *Session) parkDuration() time.Duration {
+	if s.cluster.isStopping {
+		return min(s.host.options.Park, drainParkTime)
 	}
 	return s.host.options.Park
 }
 
-// askToMove asks the caller to go, at a moment when that cuts nothing off.
+// askToMove asks the caller to move, at a moment when that interrupts nothing.
 func (s *Session) askToMove() {
-	m := &s.handover
-	quiet := m.wanted && !m.asked && s.status.state == StateLive && s.voice.QueuedDuration() == 0
-	if !quiet || !s.keeper.IsQuiet(time.Since(m.since) < knownTime) {
+	m := &s.cluster
+	quiet := m.moveWanted && !m.callerAsked && s.status.state == StateLive && s.voice.QueuedDuration() == 0
+	if !quiet || !s.keeper.IsQuiet(time.Since(m.wantedSince) < handleWait) {
 		return
 	}
-	m.asked = true
-	s.clock.Set(alarmMove, moveAgain)
+	m.callerAsked = true
+	s.clock.Set(alarmMove, moveRetry)
 	if s.host.fleet.IsAlone() {
 		return
 	}
-	s.log.Info("caller asked to go to another gateway")
+	s.log.Info("caller asked to move to another gateway")
 	s.notify(Move{})
 }
 
-// release ends the conversation here if its caller has gone to another gateway, or will come back to one.
-func (s *Session) release() bool {
-	if !s.handover.wanted || !s.movable() || s.host.fleet.IsAlone() {
+// releaseIfMoving ends the conversation here if its caller has moved to another gateway, or will come back to one.
+func (s *Session) releaseIfMoving() bool {
+	if !s.cluster.moveWanted || !s.isMovable() || s.host.fleet.IsAlone() {
 		return false
 	}
-	s.end(ErrMoved)
+	s.endWith(ErrMoved)
 	return true
 }

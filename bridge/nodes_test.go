@@ -22,7 +22,7 @@ import (
 
 // fleet is gateways with one store and one Gemini.
 func fleet(
-	t *testing.T, o bridge.Open, f func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link), change ...func(*bridge.Options),
+	t *testing.T, o bridge.SessionRequest, f func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link), change ...func(*bridge.Options),
 ) {
 	t.Helper()
 	bubble(t, func(t *testing.T) {
@@ -45,7 +45,7 @@ func (r *rig) comes(c *caller) *caller {
 	c.mu.Lock()
 	lastEvent := c.last
 	c.mu.Unlock()
-	d := r.join(bridge.Open{Resumable: true, ResumeToken: c.token(), LastEvent: lastEvent})
+	d := r.join(bridge.SessionRequest{Resumable: true, ResumeToken: c.token(), LastEvent: lastEvent})
 	synctest.Wait()
 	if all := setups(d); len(all) == 0 || !all[0].Resumed || all[0].SessionID != c.session.ID() {
 		r.t.Fatalf("not resumed: %v\n%s", all, r.log.b.String())
@@ -99,7 +99,7 @@ func TestTakenInATurn(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		d := b.comes(c)
 		a.up.Next().DialledFor("", "h1").Accept()
-		if i := last[bridge.Interrupted](d); i.Turn != 1 || i.By != bridge.ByLink {
+		if i := last[bridge.Interrupted](d); i.Turn != 1 || i.By != bridge.ByConnectionLoss {
 			t.Errorf("got %+v", i)
 		}
 		d.typed("and now?")
@@ -159,7 +159,7 @@ func TestMove(t *testing.T) {
 		l.Handle("h1")
 		l.Say(7, 3*time.Second)
 		time.Sleep(time.Second)
-		a.host.Leave()
+		a.host.BeginDrain()
 		time.Sleep(time.Second)
 		if n, _ := find[bridge.Move](c); len(n) > 0 {
 			t.Error("asked to go in the middle of an answer")
@@ -205,7 +205,7 @@ func TestMove(t *testing.T) {
 func TestMoveToNowhere(t *testing.T) {
 	fleet(t, resumable, func(t *testing.T, a, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h1")
-		a.host.Leave()
+		a.host.BeginDrain()
 		synctest.Wait()
 		c.leave(nil)
 		d := a.comes(c)
@@ -216,25 +216,25 @@ func TestMoveToNowhere(t *testing.T) {
 
 // What cannot go stays, and so does everybody where there is no other gateway.
 func TestStays(t *testing.T) {
-	fleet(t, bridge.Open{}, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
-		a.host.Leave()
+	fleet(t, bridge.SessionRequest{}, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
+		a.host.BeginDrain()
 		time.Sleep(time.Minute)
 		if n, _ := find[bridge.Move](c); len(n) > 0 {
 			t.Error("it was asked to go")
 		}
 		c.works(l)
-		if list, err := b.host.Nodes(context.Background()); err != nil || !maps.Equal(list, map[string]int{"a http://a.test": 1}) {
+		if list, err := b.host.OtherNodes(context.Background()); err != nil || !maps.Equal(list, map[string]int{"a http://a.test": 1}) {
 			t.Errorf("the gateways that have conversations are %v, %v", list, err)
 		}
 		go a.host.Shutdown(context.Background())
 		time.Sleep(time.Second)
-		if list, err := b.host.Nodes(context.Background()); err != nil || len(list) > 0 {
+		if list, err := b.host.OtherNodes(context.Background()); err != nil || len(list) > 0 {
 			t.Errorf("there is still %v, %v", list, err)
 		}
 	})
 	talk(t, resumable, func(t *testing.T, a *rig, c *caller, l *bridgetest.Link) {
 		time.Sleep(5 * time.Second)
-		a.host.Leave()
+		a.host.BeginDrain()
 		time.Sleep(time.Minute)
 		if n, _ := find[bridge.Move](c); len(n) > 0 {
 			t.Error("it was asked to go where there is nobody")
@@ -245,7 +245,9 @@ func TestStays(t *testing.T) {
 
 // The calls of a client go on at another gateway, if the model has not forgotten them.
 func TestTakenWithCalls(t *testing.T) {
-	fleet(t, bridge.Open{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
+	fleet(t, bridge.SessionRequest{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, a, b *rig, c *caller,
+		l *bridgetest.Link,
+	) {
 		l.Call("1", "weather", `{}`)
 		l.Handle("h1")
 		l.Call("2", "weather", `{"city":"Rome"}`)
@@ -265,7 +267,7 @@ func TestAPausedRecordingMoves(t *testing.T) {
 	recorded := resumable
 	recorded.Config = []byte(`{"voxgate":{"record":true}}`)
 	folder := t.TempDir()
-	var end bridge.Ended
+	var end bridge.SessionEnded
 	fleet(t, recorded, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
 		c.do(bridge.PauseRecording{On: true})
 		c.do(bridge.PauseRecording{})
@@ -275,11 +277,11 @@ func TestAPausedRecordingMoves(t *testing.T) {
 		d := b.comes(c)
 		a.up.Next().DialledFor("", "h1").Accept()
 		synctest.Wait()
-		if last[bridge.SetupComplete](d).Recording || d.session.Recorded() {
+		if last[bridge.SetupComplete](d).Recording || d.session.IsRecorded() {
 			t.Error("it is recorded")
 		}
 		d.do(bridge.PauseRecording{})
-		if synctest.Wait(); !d.session.Recorded() {
+		if synctest.Wait(); !d.session.IsRecorded() {
 			t.Error("it is not recorded any more")
 		}
 		d.do(bridge.Goodbye{})
@@ -291,7 +293,7 @@ func TestAPausedRecordingMoves(t *testing.T) {
 	}, func(o *bridge.Options) {
 		o.Recordings = folder
 		o.Observe = func(_ string, x bridge.Observation) {
-			if e, ok := x.(bridge.Ended); ok && !e.Moved() {
+			if e, ok := x.(bridge.SessionEnded); ok && !e.HasMoved() {
 				end = e
 			}
 		}
@@ -301,14 +303,14 @@ func TestAPausedRecordingMoves(t *testing.T) {
 // A conversation whose money is limited goes to no gateway that does not know the price of its model.
 func TestNoMoveWithoutAPrice(t *testing.T) {
 	o := resumable
-	o.Agent.Dollars = 1
+	o.Agent.MaxDollars = 1
 	known := price.Default
 	fleet(t, o, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		time.Sleep(time.Second)
 		again := o
 		again.ResumeToken = c.token()
-		if e := b.join(again).fails(bridge.CodeForbidden); !strings.Contains(e.Message, "no price") {
+		if e := b.join(again).fails(bridge.CodeForbidden); !strings.Contains(e.Message, "no known price") {
 			t.Errorf("%+v", e)
 		}
 		c.works(l)
@@ -322,7 +324,7 @@ func TestNoGreetingAtAnotherGateway(t *testing.T) {
 		l.Answer(7, time.Second)
 		l.Handle("h")
 		time.Sleep(2 * time.Second)
-		d := b.join(bridge.Open{Resumable: true, ResumeToken: c.token(), Greeting: "Greet the guest."})
+		d := b.join(bridge.SessionRequest{Resumable: true, ResumeToken: c.token(), GreetingPrompt: "Greet the guest."})
 		l2 := a.up.Next().Accept()
 		time.Sleep(300 * time.Millisecond)
 		synctest.Wait()
@@ -337,14 +339,14 @@ func TestNoGreetingAtAnotherGateway(t *testing.T) {
 
 // A token of another door or person opens nothing at another gateway either, and neither does one that has ended.
 func TestOthersTokens(t *testing.T) {
-	opened := bridge.Open{Resumable: true, Origin: bridge.Origin{Door: "web", Identity: "alice"}}
+	opened := bridge.SessionRequest{Resumable: true, Origin: bridge.Origin{Protocol: "web", Identity: "alice"}}
 	fleet(t, opened, func(t *testing.T, a, b *rig, c *caller, _ *bridgetest.Link) {
 		open := opened
-		open.ResumeToken, open.Instead = c.token(), bridge.ErrNotResumed
+		open.ResumeToken, open.ResumeError = c.token(), bridge.ErrNotResumed
 		for _, o := range []bridge.Origin{
-			{Door: "vox", Identity: "alice"},
-			{Door: "web", Identity: "bob"},
-			{Door: "web", Identity: "alice", Key: "another"},
+			{Protocol: "vox", Identity: "alice"},
+			{Protocol: "web", Identity: "bob"},
+			{Protocol: "web", Identity: "alice", Key: "another"},
 		} {
 			other := open
 			other.Origin = o
@@ -468,7 +470,7 @@ func TestResumeWithoutTheStore(t *testing.T) {
 		b := &rig{t: t, up: r.up}
 		b.serve(r.up.Dial, func(o *bridge.Options) { o.Store, o.Node = bad, "b" })
 		bad.set(0, true)
-		if err := b.join(bridge.Open{Resumable: true, ResumeToken: c.token()}).fails(bridge.CodeBusy); err.Retry == 0 {
+		if err := b.join(bridge.SessionRequest{Resumable: true, ResumeToken: c.token()}).fails(bridge.CodeBusy); err.Retry == 0 {
 			t.Error("no time to come back")
 		}
 		fresh, _ := b.connect(resumable)
@@ -495,7 +497,7 @@ func TestTakenTwiceAtOnce(t *testing.T) {
 			l.Handle("h")
 			time.Sleep(time.Second)
 			bad.set(50*time.Millisecond, false)
-			again := bridge.Open{Resumable: true, ResumeToken: c.token(), Instead: bridge.ErrNotResumed}
+			again := bridge.SessionRequest{Resumable: true, ResumeToken: c.token(), ResumeError: bridge.ErrNotResumed}
 			d := b.join(again)
 			time.Sleep(apart)
 			e := b.join(again)
@@ -630,7 +632,7 @@ func TestEndsBeforeItIsTold(t *testing.T) {
 			c.do(bridge.Goodbye{})
 		}
 		time.Sleep(10 * time.Second)
-		if list, err := r.host.Nodes(context.Background()); err != nil || len(list) > 0 {
+		if list, err := r.host.OtherNodes(context.Background()); err != nil || len(list) > 0 {
 			t.Errorf("%v, %v", list, err)
 		}
 	})
@@ -653,7 +655,7 @@ func TestEndedWhileTheStoreIsAway(t *testing.T) {
 		c.ends(bridge.ErrGoodbye)
 		time.Sleep(time.Second)
 		bad.set(0, false)
-		back := bridge.Open{Resumable: true, ResumeToken: c.token(), Instead: bridge.ErrNotResumed}
+		back := bridge.SessionRequest{Resumable: true, ResumeToken: c.token(), ResumeError: bridge.ErrNotResumed}
 		a.join(back).fails(bridge.CodeResumptionFailed)
 		time.Sleep(6 * time.Second) // the renewal
 		b.join(back).fails(bridge.CodeResumptionFailed)
@@ -681,12 +683,12 @@ func (s *swaps) CompareAndSwap(
 // Of a conversation that no other gateway could go on with, the store learns once where it is.
 func TestWhatCannotMoveIsWrittenOnce(t *testing.T) {
 	for name, test := range map[string]struct {
-		open bridge.Open
+		open bridge.SessionRequest
 		most int32
 	}{
-		"telephone": {bridge.Open{Tools: []tools.Tool{}}, 1},
-		"VOX":       {bridge.Open{Resumable: true, Own: 1}, 1},
-		"browser":   {bridge.Open{Resumable: true}, 1000},
+		"telephone": {bridge.SessionRequest{Tools: []tools.Tool{}}, 1},
+		"VOX":       {bridge.SessionRequest{Resumable: true, EndpointState: 1}, 1},
+		"browser":   {bridge.SessionRequest{Resumable: true}, 1000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			counted := &swaps{Store: store.NewMemory()}
@@ -700,7 +702,7 @@ func TestWhatCannotMoveIsWrittenOnce(t *testing.T) {
 				if n := counted.n.Load(); n == 0 || n > test.most || test.most > 1 && n < 5 {
 					t.Errorf("%d snapshots were written", n)
 				}
-				if node := r.host.Node(t.Context(), c.session.ID()); node != "a http://a.test" {
+				if node := r.host.FindNode(t.Context(), c.session.ID()); node != "a http://a.test" {
 					t.Errorf("it is at %q", node)
 				}
 			}, func(o *bridge.Options) { o.Store, o.Node = counted, "a http://a.test" })

@@ -7,48 +7,48 @@ import (
 	"voxgate/tools"
 )
 
-// noSpeech is what gemini-3.8-live-extended-thinking writes into the transcript of a turn in which it chooses to say nothing, beside
-// one sample of sound (openclaw #152646, September 2026).
+// noSpeech is the transcript of gemini-3.8-live-extended-thinking for a turn in which it chooses to say nothing, with
+// one sample of audio (openclaw #152646, September 2026).
 const noSpeech = "<no speech>"
 
-// noSpeechFilter takes the mark of a turn without speech out of what the model says. The mark comes in pieces, so what may be the
-// beginning of one is kept back until it is known.
+// noSpeechFilter removes the marker of a turn without speech from the model's output. The marker comes in pieces, so a
+// possible beginning is held back until it is known.
 type noSpeechFilter struct {
-	kept    string // of the transcript
-	decided bool   // the turn under way says something else
+	heldText  string // of the transcript
+	isDecided bool   // the current turn says something else
 }
 
-// filter changes a message of the model.
-func (f *noSpeechFilter) filter(c *wire.ServerContent) {
+// filterMessage changes a message of the model.
+func (f *noSpeechFilter) filterMessage(c *wire.ServerContent) {
 	if c.Interrupted {
 		*f = noSpeechFilter{}
 	}
-	if !f.decided && (c.OutputTranscription != "" || len(c.Audio) > 0 || c.Written) {
-		text := f.kept + c.OutputTranscription
+	if !f.isDecided && (c.OutputTranscription != "" || len(c.Audio) > 0 || c.Written) {
+		text := f.heldText + c.OutputTranscription
 		isMark := len(c.Audio) <= 1 && !c.Written &&
 			(strings.HasPrefix(noSpeech, strings.TrimSpace(text)) || strings.TrimSpace(text) == noSpeech)
 		if isMark && text != "" {
-			f.kept = text
+			f.heldText = text
 			c.Audio, c.OutputTranscription, c.Transcript = nil, "", nil
 		} else {
-			f.release(c)
+			f.releaseText(c)
 		}
 	}
 	if c.TurnComplete {
-		if f.kept != "" && strings.TrimSpace(f.kept) != noSpeech {
-			f.release(c) // it was all that the model has said
+		if f.heldText != "" && strings.TrimSpace(f.heldText) != noSpeech {
+			f.releaseText(c) // it was all that the model said
 		}
 		*f = noSpeechFilter{}
 	}
 }
 
-// release gives back what was kept.
-func (f *noSpeechFilter) release(c *wire.ServerContent) {
-	f.decided = true
-	if f.kept == "" {
+// releaseText restores held text.
+func (f *noSpeechFilter) releaseText(c *wire.ServerContent) {
+	f.isDecided = true
+	if f.heldText == "" {
 		return
 	}
-	c.OutputTranscription = f.kept + c.OutputTranscription
+	c.OutputTranscription = f.heldText + c.OutputTranscription
 	c.Transcript = tools.Encode(map[string]any{"outputTranscription": map[string]string{"text": c.OutputTranscription}})
-	f.kept = ""
+	f.heldText = ""
 }

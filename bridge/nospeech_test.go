@@ -27,7 +27,7 @@ func TestTurnsWithoutSpeech(t *testing.T) {
 		"a comparison of numbers": {[]string{"<", "5"}, "<5"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			config := bridge.Open{Config: []byte(`{"model":"gemini-3.8-live-extended-thinking"}`)}
+			config := bridge.SessionRequest{Config: []byte(`{"model":"gemini-3.8-live-extended-thinking"}`)}
 			talk(t, config, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				c.typed("Say nothing, or something.")
 				for i, piece := range test.pieces {
@@ -50,7 +50,7 @@ func TestTurnsWithoutSpeech(t *testing.T) {
 				if text != test.want {
 					t.Errorf("the client read %q, want %q", text, test.want)
 				}
-				raw, _ := find[bridge.Raw](c)
+				raw, _ := find[bridge.RawServerContent](c)
 				for _, e := range raw {
 					if test.want == "" && strings.Contains(string(e.ServerContent), "outputTranscription") {
 						t.Errorf("the client got %s", e.ServerContent)

@@ -11,58 +11,59 @@ import (
 	"voxgate/media/playout"
 )
 
-// Observation is something that has happened in a conversation, for metrics and traces; the caller learns of other
-// things, by an [Event]. It is one of the types below; only [Ended], the last of a conversation, holds what was said. [Begun] is
-// the first.
+// Observation is something that happens in a conversation, for metrics and traces; callers get [Event] values instead.
+// It is one of the types below. [SessionStarted] is the first of a conversation. [SessionEnded] is the last, and the
+// only one with the transcript.
 type Observation any
 
 type (
-	// Begun is a conversation that begins.
-	Begun struct{ Info }
+	// SessionStarted reports a new conversation.
+	SessionStarted struct{ Info }
 
-	// TurnEnd is an answer of the model that was heard, as far as it will be.
+	// TurnEnd reports an answer of the model that was played, or interrupted.
 	TurnEnd struct {
-		Number  int
-		Began   time.Time // the end of the question, or if nobody asked, the beginning of the answer
-		Cut     Cause     // what has cut it off; empty: nothing
-		Latency Latency   // zero: it was not measured
+		Number        int
+		StartedAt     time.Time // the end of the question, or without one the start of the answer
+		InterruptedBy Cause     // empty: not interrupted
+		Latency       Latency   // zero: not measured
 	}
 
-	// EmptyTurn reports a turn that ended without the answer that was due. Reason is the server's turnCompleteReason, TEXT_ONLY if
-	// the answer was written and not spoken, or "".
+	// EmptyTurn reports a turn that ended without the expected answer. Reason is the server's turnCompleteReason,
+	// TEXT_ONLY if the answer was written and not spoken, or "".
 	EmptyTurn struct{ Reason string }
 
-	// BargeIn is an answer that the person's voice cut off. Took is the time from the voice to the last frame handed to
-	// the caller's output.
-	BargeIn struct{ Took time.Duration }
+	// BargeIn reports an answer that the person's voice interrupted. Latency is the time from the voice to the last
+	// frame passed to the caller's output.
+	BargeIn struct{ Latency time.Duration }
 
-	// CallEnd is the end of a tool call, and the turn in which it ended.
+	// CallEnd reports the end of a tool call, and the turn in which it ended.
 	CallEnd struct {
 		toolcalls.CallEnd
 		Turn int
 	}
 
-	// Dialled is the outcome of a dial, LinkEnd the end of a connection to the model.
-	Dialled = keeper.DialOutcome
-	LinkEnd = keeper.ConnectionEnd
+	// DialOutcome reports a dial, ConnectionEnd the end of a connection to the model.
+	DialOutcome   = keeper.DialOutcome
+	ConnectionEnd = keeper.ConnectionEnd
 
-	// StepBegun is a step of the agent's that begins, after the one that the conversation has begun with.
-	StepBegun struct{ Name string }
+	// StepStarted reports a step of the agent, except the first.
+	StepStarted struct{ Name string }
 
-	// Spent is the tokens of Gemini that were used since the one before, by direction ("in", "out", or "unknown") and
-	// modality ("AUDIO", "TEXT", … or "unknown"). It comes at the end of each turn and of the conversation, if there
-	// are some.
-	Spent struct {
+	// SpendingReport reports the tokens used since the previous report, by direction ("in", "out", or "unknown") and
+	// modality ("AUDIO", "TEXT", … or "unknown"). It comes at the end of each turn and of the conversation, if any were
+	// used.
+	SpendingReport struct {
 		Key     string // see [Origin]
 		Tokens  map[[2]string]int
-		Dollars float64 // that they cost; 0: the model has no price that is known
+		Dollars float64 // cost of the tokens; 0: the price of the model is unknown
 	}
 
-	// RecordingFailed is a recording that the disk refused, at its beginning or later.
+	// RecordingFailed reports a recording that could not be written, at its start or later.
 	RecordingFailed struct{}
 
-	// Ended is a conversation that is over. Transcript is what was said, as far as it was heard; Recordings are the files.
-	Ended struct {
+	// SessionEnded reports the end of a conversation. Transcript is what was said, as far as it was played; Recordings
+	// are the files.
+	SessionEnded struct {
 		Info
 		At         time.Time
 		Reason     error
@@ -70,92 +71,94 @@ type (
 		Transcript []Entry
 		Recordings []string
 		Pauses     []Span         // of the recording
-		Fields     map[string]any // what was found out in the agent's steps
+		Fields     map[string]any // collected in the agent's steps
 
-		Outcome json.RawMessage // JSON Schema of what is to be made of the transcript; nil: nothing is
-		Account Account         // pays for that, by Reserve
+		Outcome json.RawMessage // JSON Schema of the result to generate from the transcript; nil: none
+		Account Account         // charged for that, by ReserveCost
 	}
 
-	// Span is a time of a conversation; To is zero if it lasts to the end.
+	// Span is a period of a conversation; To is zero if it lasts to the end.
 	Span struct{ From, To time.Time }
 )
 
-// describe is the command that fills in where the conversation stands.
-type describe struct{ into *Info }
+// infoRequest is the command that fetches the state of the conversation.
+type infoRequest struct{ result *Info }
 
-func (describe) command() {}
+func (infoRequest) command() {}
 
-// Info is where a conversation stands.
+// Info is the state of a conversation.
 type Info struct {
 	ID         string
-	Door       string            // the front door: "web", "sip", …
+	Protocol   string            `json:"Door"` // "web", "sip", …
 	Agent      string            // see [Origin]
-	Identity   string            // of the caller; empty: not known
+	Identity   string            // of the caller; empty: unknown
 	Attributes map[string]string // see [Origin]
 	Key        string            // see [Origin]
-	Step       string            // of the agent, in which it is; empty: it has none
+	Step       string            // of the agent; empty: it has no steps
 	Model      string
 	State      State
 	Started    time.Time
-	Turns      int      // that are over
+	Turns      int      // completed
 	Tokens     int      // of the model, in and out
-	Dollars    *float64 // that they have cost; nil: the model has no price that is known
+	Dollars    *float64 // cost of the tokens; nil: the price of the model is unknown
 
-	Latency time.Duration // of the newest answer that was measured; 0: none was
+	Latency time.Duration // of the last measured answer; 0: none
 	Loss    Loss
 }
 
-// ByEnd is the Cut of a turn in which the conversation has ended. No caller learns of it.
+// ByEnd is the cause of a turn in which the conversation has ended. Callers do not get it.
 const ByEnd Cause = "end"
 
-// Counts are what was counted in a conversation.
+// Counts holds the statistics of a conversation.
 type Counts struct {
-	Tokens wire.Tokens
-	Links  keeper.Counts
-	Voice  playout.Stats // the model's voice
-	Up     struct {      // the person's, in chunks of 20 ms
+	Tokens      wire.Tokens
+	Connections keeper.Counts
+	Voice       playout.Stats // the model's voice
+	Up          struct {      // the person's audio, in chunks of 20 ms
 		Sent, Replayed uint64
-		Dropped        uint64 // because too much waited; Speech of them were speech
+		Dropped        uint64 // the queue was full; Speech counts those with speech
 		Speech         uint64
-		Gated          uint64 // because the model can hear nothing while it waits for a tool
+		Gated          uint64 // the model does not accept audio while it waits for a tool
 	}
 }
 
-// observer passes on what happens in a conversation: see [Options].Observe.
+// observer passes on observations of a conversation: see [Options].Observe.
 type observer struct {
 	id      string
-	observe func(id string, o Observation) // nil: nobody observes
+	observe func(id string, o Observation) // nil: no observer
 }
 
-// on reports whether somebody observes. Check it before making a costly observation.
-func (o observer) on() bool { return o.observe != nil }
+// isEnabled reports whether there is an observer. Check it before building a costly observation.
+func (o observer) isEnabled() bool { return o.observe != nil }
 
 func (o observer) report(x Observation) {
-	if o.on() {
+	if o.isEnabled() {
 		o.observe(o.id, x)
 	}
 }
 
-// Moved reports whether the conversation goes on at another gateway, which will report its end.
-func (e Ended) Moved() bool { return errors.Is(e.Reason, ErrMoved) || errors.Is(e.Reason, ErrReplaced) }
+// HasMoved reports whether the conversation continues at another gateway, which will report its end.
+func (e SessionEnded) HasMoved() bool {
+	return errors.Is(e.Reason, ErrMoved) || errors.Is(e.Reason, ErrReplaced)
+}
 
-// Code is why the conversation has ended, in a word: goodbye, left, shutdown, time_limit, token_limit, budget, silence, moved,
-// or the [Code] of what has gone wrong.
-func (e Ended) Code() string {
-	if word, ok := e.harmless(); ok {
+// Code returns the reason of the end in a word: goodbye, left, shutdown, time_limit, token_limit, budget, silence,
+// moved, or the [Code] of the failure.
+func (e SessionEnded) Code() string {
+	if word, ok := e.harmlessReason(); ok {
 		return word
 	}
 	return string(AsError(e.Reason).Code)
 }
 
-// Failed reports whether something has gone wrong.
-func (e Ended) Failed() bool {
-	_, ok := e.harmless()
+// HasFailed reports whether the conversation ended by a failure.
+func (e SessionEnded) HasFailed() bool {
+	_, ok := e.harmlessReason()
 	return !ok
 }
 
-// harmless is an end that is nobody's failure.
-func (e Ended) harmless() (word string, ok bool) {
+// harmlessReason returns the reason of an end that is not a failure.
+func (e SessionEnded) harmlessReason() (word string, ok bool) {
 	for reason, word := range map[error]string{
 		ErrGoodbye: "goodbye", ErrLeft: "left", ErrShutdown: "shutdown",
 		ErrTimeLimit: "time_limit", ErrTokenLimit: "token_limit", ErrBudget: "budget", ErrSilence: "silence",

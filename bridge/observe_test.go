@@ -28,14 +28,14 @@ func (w *watched) observe(id string, o bridge.Observation) {
 	word := strings.TrimPrefix(strings.TrimPrefix(fmt.Sprintf("%T", o), "bridge."), "keeper.")
 	switch o := o.(type) {
 	case bridge.TurnEnd:
-		word += fmt.Sprintf(" %d %s", o.Number, o.Cut)
+		word += fmt.Sprintf(" %d %s", o.Number, o.InterruptedBy)
 	case bridge.CallEnd:
 		word += fmt.Sprintf(" %s %s in %d", o.Name, o.Outcome, o.Turn)
-	case bridge.Dialled:
+	case bridge.DialOutcome:
 		word += fmt.Sprintf(" %s %s", o.Kind, o.Cause)
-	case bridge.LinkEnd:
+	case bridge.ConnectionEnd:
 		word += fmt.Sprintf(" %s %s", o.Kind, o.Cause)
-	case bridge.Ended:
+	case bridge.SessionEnded:
 		if o.ID != id {
 			word = "of another conversation"
 		}
@@ -77,9 +77,9 @@ func newWatched(t *testing.T, change ...func(*bridge.Options)) *watched {
 func TestObserve(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWatched(t, asking(func(context.Context, json.RawMessage) (json.RawMessage, error) { return json.RawMessage(`{}`), nil }))
-		c, l := w.r.connect(bridge.Open{Origin: bridge.Origin{Door: "sip", Key: "shop"}})
+		c, l := w.r.connect(bridge.SessionRequest{Origin: bridge.Origin{Protocol: "sip", Key: "shop"}})
 		l.Handle("h")
-		w.sees("Begun", "Dialled first")
+		w.sees("SessionStarted", "DialOutcome first")
 
 		asked := time.Now()
 		c.typed("pay")
@@ -89,7 +89,7 @@ func TestObserve(t *testing.T) {
 		l.Answer(7, time.Second)
 		time.Sleep(3 * time.Second)
 		w.sees("CallEnd pay done in 1", "TurnEnd 1")
-		if e := newest[bridge.TurnEnd](w); !e.Began.Equal(asked) || !about(e.Latency.Model, 500*time.Millisecond) {
+		if e := newest[bridge.TurnEnd](w); !e.StartedAt.Equal(asked) || !about(e.Latency.Model, 500*time.Millisecond) {
 			t.Errorf("%+v, asked at %v", e, asked)
 		}
 
@@ -100,7 +100,7 @@ func TestObserve(t *testing.T) {
 		l.Content(`"turnComplete":true`)
 		w.sees("BargeIn", "TurnEnd 2 voice")
 		// The voice came 400 ms ago, and its fade-out is on its way within a frame.
-		if e := newest[bridge.BargeIn](w); e.Took < 400*time.Millisecond || e.Took > 440*time.Millisecond {
+		if e := newest[bridge.BargeIn](w); e.Latency < 400*time.Millisecond || e.Latency > 440*time.Millisecond {
 			t.Errorf("%+v", e)
 		}
 		c.quiet(time.Second)
@@ -109,7 +109,7 @@ func TestObserve(t *testing.T) {
 		l.Cut()
 		l = w.r.up.Next().Accept()
 		time.Sleep(3 * time.Second)
-		w.sees("LinkEnd first lost", "Dialled resume", "TurnEnd 3 link")
+		w.sees("ConnectionEnd first lost", "DialOutcome resume", "TurnEnd 3 link")
 
 		l.Answer(10, 5*time.Second)
 		time.Sleep(time.Second)
@@ -120,10 +120,10 @@ func TestObserve(t *testing.T) {
 
 		c.do(bridge.Goodbye{})
 		c.ends(bridge.ErrGoodbye)
-		w.sees("LinkEnd resume", "TurnEnd 5 end", "Ended")
-		e := newest[bridge.Ended](w)
-		if e.Door != "sip" || e.Key != "shop" || e.Reason != bridge.ErrGoodbye || e.Turns != 5 ||
-			e.Counts.Links.Dials != 2 || e.Counts.Links.Resumed != 1 || e.Counts.Voice.Frames == 0 || e.Counts.Up.Sent == 0 {
+		w.sees("ConnectionEnd resume", "TurnEnd 5 end", "SessionEnded")
+		e := newest[bridge.SessionEnded](w)
+		if e.Protocol != "sip" || e.Key != "shop" || e.Reason != bridge.ErrGoodbye || e.Turns != 5 ||
+			e.Counts.Connections.Dials != 2 || e.Counts.Connections.Resumed != 1 || e.Counts.Voice.Frames == 0 || e.Counts.Up.Sent == 0 {
 			t.Errorf("%+v", e)
 		}
 	})
@@ -134,8 +134,8 @@ func TestObserveAnEarlyEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWatched(t)
 		w.r.up.Set(429, nil)
-		w.r.join(bridge.Open{}).fails(bridge.CodeBusy)
-		w.sees("Begun", "Dialled first quota", "Ended")
+		w.r.join(bridge.SessionRequest{}).fails(bridge.CodeBusy)
+		w.sees("SessionStarted", "DialOutcome first quota", "SessionEnded")
 	})
 	bubble(t, func(t *testing.T) {
 		w := newWatched(t)
@@ -144,6 +144,6 @@ func TestObserveAnEarlyEnd(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		c.leave(nil)
 		c.ends(nil)
-		w.sees("Begun", "Dialled first", "LinkEnd first", "TurnEnd 1 end", "Ended")
+		w.sees("SessionStarted", "DialOutcome first", "ConnectionEnd first", "TurnEnd 1 end", "SessionEnded")
 	})
 }

@@ -46,7 +46,7 @@ func TestAgent(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			open := bridge.Open{Override: test.agent, Config: json.RawMessage(test.config)}
+			open := bridge.SessionRequest{Override: test.agent, Config: json.RawMessage(test.config)}
 			talk(t, open, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 				for _, w := range test.want {
 					if !strings.Contains(l.Raw, w) {
@@ -71,7 +71,7 @@ func TestAgentOnABadConfig(t *testing.T) {
 			`[1]`: "initialConfig", `{`: "initialConfig", `{} {}`: "initialConfig",
 			`{"generationConfig":{"temperature":"hot"}}`: "initialConfig.generationConfig.temperature",
 		} {
-			c := r.join(bridge.Open{Agent: bridge.Agent{Prompt: "Be brief."}, Config: json.RawMessage(config)})
+			c := r.join(bridge.SessionRequest{Agent: bridge.Agent{Prompt: "Be brief."}, Config: json.RawMessage(config)})
 			if e := c.fails(bridge.CodeBadConfig); e.Field != field {
 				t.Errorf("%s: field %s", config, e.Field)
 			}
@@ -89,8 +89,8 @@ func TestToolsOfOneConversation(t *testing.T) {
 		all := make([]tools.Tool, 1, 4) // with room for a careless append
 		all[0] = tools.Tool{Declaration: tools.Declaration{Name: "clock"}, Run: say(`{"hour":3}`)}
 		r := newRig(t, func(o *bridge.Options) { o.Tools = func() []tools.Tool { return all } })
-		mine := func(answer string) bridge.Open {
-			return bridge.Open{Tools: []tools.Tool{{Declaration: tools.Declaration{Name: "transfer"}, Run: say(answer)}}}
+		mine := func(answer string) bridge.SessionRequest {
+			return bridge.SessionRequest{Tools: []tools.Tool{{Declaration: tools.Declaration{Name: "transfer"}, Run: say(answer)}}}
 		}
 		_, a := r.connect(mine(`{"of":"a"}`))
 		_, b := r.connect(mine(`{"of":"b"}`))
@@ -132,7 +132,7 @@ func TestLater(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t)
-				c := r.join(bridge.Open{Later: true, Config: []byte(warm("0.1"))})
+				c := r.join(bridge.SessionRequest{DeferDial: true, Config: []byte(warm("0.1"))})
 				<-c.seated
 				c.speak(count(0, 3200)) // is not lost
 				for _, u := range test.updates {
@@ -169,7 +169,7 @@ func TestHistoryOfAnotherConversation(t *testing.T) {
 		t.Run(model, func(t *testing.T) {
 			talk(
 				t,
-				bridge.Open{Config: fmt.Appendf(nil, `{"model":%q,%s}`, model, history)},
+				bridge.SessionRequest{Config: fmt.Appendf(nil, `{"model":%q,%s}`, model, history)},
 				func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 					reported := strings.Contains(l.Said()+l.Raw, "My name is Ada.+Hello Ada.")
 					if reported != seeded {
@@ -205,7 +205,9 @@ func TestHistoryOfAnotherConversation(t *testing.T) {
 func TestMissedEvents(t *testing.T) {
 	for _, numbered := range []bool{true, false} {
 		t.Run(fmt.Sprint(numbered), func(t *testing.T) {
-			talk(t, bridge.Open{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, r *rig, c *caller,
+				l *bridgetest.Link,
+			) {
 				l.Handle("h")
 				c.typed("hi")
 				l.Speaks(7, "Hello ", "there.")
@@ -225,7 +227,7 @@ func TestMissedEvents(t *testing.T) {
 				l.Send(`{"toolCallCancellation":{"ids":["c"]}}`)
 				l.Calls("d weather")
 				synctest.Wait()
-				d := r.join(bridge.Open{Resumable: true, ResumeToken: c.token(), LastEvent: had})
+				d := r.join(bridge.SessionRequest{Resumable: true, ResumeToken: c.token(), LastEvent: had})
 				c.ends(bridge.ErrReplaced)
 				want := "SetupComplete ToolCallCancellation(c) ToolCall(d)"
 				if !numbered {
@@ -250,7 +252,7 @@ func TestMissedEvents(t *testing.T) {
 // A limit that is smaller than the smallest sum is one still: what a backend has subtracted may leave as little.
 func TestMicros(t *testing.T) {
 	for dollars, want := range map[float64]int{0: 0, 5.5e-17: 1, 4e-7: 1, 1.5: 1_500_000, 1e300: 1e15} {
-		if got := bridge.Micros(dollars); got != want {
+		if got := bridge.ToMicros(dollars); got != want {
 			t.Errorf("$%g are %d millionths, not %d", dollars, got, want)
 		}
 	}

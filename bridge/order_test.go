@@ -28,7 +28,7 @@ func (c *caller) pace(pcm []int16) {
 func TestWatchdogInMidSentence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, m := emulated(t, emulator.Scenario{}, watchful)
-		c := r.meets(bridge.Open{})
+		c := r.meets(bridge.SessionRequest{})
 		c.pace(loud(time.Second))
 		c.quiet(300 * time.Millisecond)
 		c.says(9*time.Second, 5*time.Second)
@@ -192,7 +192,7 @@ func TestDetachedCallAskedAgain(t *testing.T) {
 func TestMarkSurvivesAnAnswer(t *testing.T) {
 	talk(
 		t,
-		bridge.Open{Config: []byte(`{"voxgate":{"vad":{"enabled":false,"prefixPaddingMs":600}}}`)},
+		bridge.SessionRequest{Config: []byte(`{"voxgate":{"vad":{"enabled":false,"prefixPaddingMs":600}}}`)},
 		func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 			l.Handle("h")
 			c.pace(loud(time.Second))
@@ -219,7 +219,7 @@ func TestGateDuringManualSpeech(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		config := strings.Replace(declare("weather"), "{", `{"model":"gemini-3.1-flash-live-preview","voxgate":{"vad":{"enabled":false}},`, 1)
-		c, l := r.connect(bridge.Open{Config: []byte(config)})
+		c, l := r.connect(bridge.SessionRequest{Config: []byte(config)})
 		c.do(bridge.ActivityStart)
 		c.pace(loud(time.Second))
 		l.Calls("a weather")
@@ -239,7 +239,7 @@ func TestGateDuringManualSpeech(t *testing.T) {
 func TestTypedDuringChangeOfModel(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, m := emulated(t, emulator.Scenario{}, watchful, distant(200*time.Millisecond))
-		c := r.meets(bridge.Open{})
+		c := r.meets(bridge.SessionRequest{})
 		c.update(`{"model":"gemini-3.1-flash-live-preview"}`)
 		c.typed("hello")
 		time.Sleep(10 * time.Second)
@@ -256,7 +256,7 @@ func TestTypedDuringChangeOfModel(t *testing.T) {
 
 // A typed turn that asks for no answer is not waited for.
 func TestIncompleteTurnDrains(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		c.do(bridge.Message{Parts: []byte(`[{"text":"by the way"}]`)})
 		l.Handle("h")
 		begin := r.since()
@@ -291,7 +291,7 @@ func TestDrainSurvivesParking(t *testing.T) {
 
 // A transcript that comes again with what is said again is kept once.
 func TestTranscriptOnce(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.utter(2 * time.Second)
 		l.Content(`"inputTranscription":{"text":"hello"}`)
@@ -308,7 +308,7 @@ func TestTranscriptOnce(t *testing.T) {
 func TestManualSpeechOfALostCaller(t *testing.T) {
 	talk(
 		t,
-		bridge.Open{Config: []byte(`{"voxgate":{"vad":{"enabled":false}}}`), Resumable: true},
+		bridge.SessionRequest{Config: []byte(`{"voxgate":{"vad":{"enabled":false}}}`), Resumable: true},
 		func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 			l.Handle("h")
 			c.do(bridge.ActivityStart)
@@ -327,7 +327,7 @@ func TestManualSpeechOfALostCaller(t *testing.T) {
 
 // CLEAR_CONTEXT over a network that is gone: the person hears of it as of any gap.
 func TestClearGap(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.do(bridge.ClearContext{})
 		r.up.Next() // never accepts
@@ -340,7 +340,7 @@ func TestClearGap(t *testing.T) {
 
 // The model learns of what it said itself, although it is still being played.
 func TestMissedTurnStillPlaying(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.typed("my name is Ada")
 		for range 5 {
@@ -359,7 +359,7 @@ func TestMissedTurnStillPlaying(t *testing.T) {
 func TestSlowModelIsNotIdle(t *testing.T) {
 	talk(
 		t,
-		bridge.Open{Config: []byte(`{"model":"gemini-3.8-live-extended-thinking"}`)},
+		bridge.SessionRequest{Config: []byte(`{"model":"gemini-3.8-live-extended-thinking"}`)},
 		func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 			_ = c
 			l.Content(`%s`, bridgetest.Voice(7, time.Second))
@@ -384,7 +384,7 @@ func TestWithoutResumption(t *testing.T) {
 	const config = `{"voxgate":{"enableResumption":false}}`
 	for name, begin := range map[string]func(r *rig) (*caller, *bridgetest.Link){
 		"from the beginning": func(r *rig) (*caller, *bridgetest.Link) {
-			c, l := r.connect(bridge.Open{Resumable: true, Config: []byte(config)})
+			c, l := r.connect(bridge.SessionRequest{Resumable: true, Config: []byte(config)})
 			if c.token() != "" {
 				r.t.Error("there is a resume token")
 			}
@@ -419,7 +419,7 @@ func TestWithoutResumption(t *testing.T) {
 
 // A model that hears that it is not spoken to says nothing: nobody is asked to wait for it.
 func TestProactiveSilence(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.forget()
 		c.utter(2 * time.Second)
@@ -449,7 +449,7 @@ func TestProactiveSilence(t *testing.T) {
 
 // What the model says of one turn while the person is in the next does not tear the next entry apart.
 func TestHistoryInOrder(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Content(`"inputTranscription":{"text":"one"}`)
 		l.Content(`%s,"outputTranscription":{"text":"first"}`, bridgetest.Voice(7, 5*time.Second))
 		l.Content(`"turnComplete":true`)
@@ -486,13 +486,13 @@ func TestSpeechDuringACall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, m := emulated(t, emulator.Scenario{})
 		config := strings.Replace(declare("weather"), "{", `{"model":"gemini-3.1-flash-live-preview",`, 1)
-		c := r.meets(bridge.Open{Config: json.RawMessage(config)})
+		c := r.meets(bridge.SessionRequest{Config: json.RawMessage(config)})
 		c.typed("/tool weather {}")
 		c.quiet(time.Second)
 		c.utter(time.Second)
 		c.respond(last[bridge.ToolCall](c).Calls[0].ID, "weather", `{"x":1}`)
 		c.quiet(10 * time.Second)
-		if failures, _ := find[bridge.Failure](c); len(failures) == 0 {
+		if failures, _ := find[bridge.ErrorEvent](c); len(failures) == 0 {
 			m.heard(time.Second)
 		}
 	})
@@ -502,7 +502,7 @@ func TestSpeechDuringACall(t *testing.T) {
 func TestSoundDuringAnOverdueAnswer(t *testing.T) {
 	talk(
 		t,
-		bridge.Open{Config: []byte(`{"model":"gemini-2.5-flash-native-audio-latest"}`)},
+		bridge.SessionRequest{Config: []byte(`{"model":"gemini-2.5-flash-native-audio-latest"}`)},
 		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 			l.Handle("h")
 			c.utter(2 * time.Second)
@@ -529,7 +529,7 @@ func TestSoundDuringAnOverdueAnswer(t *testing.T) {
 
 // A call that is answered at once, because nobody knows the function, is waited for as any other.
 func TestWatchdogAfterUndeclaredCall(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.utter(time.Second)
 		l.Calls("a rm")
@@ -544,7 +544,7 @@ func TestWatchdogAfterUndeclaredCall(t *testing.T) {
 
 // A model that is silent whatever is tried: the person is asked to say it again.
 func TestPleaseSayItAgain(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		c.typed("hello?")
 		r.up.Next().DialledFor("", "h").Accept()

@@ -47,8 +47,8 @@ func (s *server) setDial(dial dialled) {
 // dialled is how a server treats one dial.
 type dialled func(s *server, n int, w http.ResponseWriter, r *http.Request)
 
-// refused answers the upgrade with a status.
-func refused(status int, body string, header ...string) dialled {
+// refusalError answers the upgrade with a status.
+func refusalError(status int, body string, header ...string) dialled {
 	return func(_ *server, _ int, w http.ResponseWriter, _ *http.Request) {
 		for i := 0; i < len(header); i += 2 {
 			w.Header().Set(header[i], header[i+1])
@@ -140,26 +140,26 @@ func badServers() map[string]dialled {
 		"accepts and hangs":      hangs,
 		"set up after 5 s":       late(5 * time.Second),
 		"set up after 15 s":      late(15 * time.Second),
-		"every other dial":       each(refused(503, ""), good),
-		"every third dial":       each(hangs, refused(500, ""), good),
+		"every other dial":       each(refusalError(503, ""), good),
+		"every third dial":       each(hangs, refusalError(500, ""), good),
 		"good, then closed":      each(good, closed("right after the set-up", 1011, "")),
-		"429 without more":       refused(429, ""),
-		"429, seconds":           refused(429, "", "Retry-After", "17"),
-		"429, a date":            refused(429, "", "Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT"),
-		"429, garbage":           refused(429, "", "Retry-After", "soon"),
-		"429, below zero":        refused(429, "", "Retry-After", "-5"),
-		"429, huge":              refused(429, "", "Retry-After", "99999999999999999999"),
-		"429, RetryInfo":         refused(429, `{"error":{"code":429,"details":[{"@type":"x/google.rpc.RetryInfo","retryDelay":"45s"}]}}`),
-		"503, seconds":           refused(503, "", "Retry-After", "17"),
-		"503, huge":              refused(503, "", "Retry-After", "99999999999999999999"),
-		"500":                    refused(500, "<html>"),
-		"502":                    refused(502, ""),
-		"403":                    refused(403, ""),
-		"401":                    refused(401, ""),
-		"404":                    refused(404, ""),
-		"400, quota":             refused(400, "Quota exceeded for quota metric"),
-		"200":                    refused(200, "hello"),
-		"302":                    refused(302, "", "Location", "http://gemini.test/elsewhere"),
+		"429 without more":       refusalError(429, ""),
+		"429, seconds":           refusalError(429, "", "Retry-After", "17"),
+		"429, a date":            refusalError(429, "", "Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT"),
+		"429, garbage":           refusalError(429, "", "Retry-After", "soon"),
+		"429, below zero":        refusalError(429, "", "Retry-After", "-5"),
+		"429, huge":              refusalError(429, "", "Retry-After", "99999999999999999999"),
+		"429, RetryInfo":         refusalError(429, `{"error":{"code":429,"details":[{"@type":"x/google.rpc.RetryInfo","retryDelay":"45s"}]}}`),
+		"503, seconds":           refusalError(503, "", "Retry-After", "17"),
+		"503, huge":              refusalError(503, "", "Retry-After", "99999999999999999999"),
+		"500":                    refusalError(500, "<html>"),
+		"502":                    refusalError(502, ""),
+		"403":                    refusalError(403, ""),
+		"401":                    refusalError(401, ""),
+		"404":                    refusalError(404, ""),
+		"400, quota":             refusalError(400, "Quota exceeded for quota metric"),
+		"200":                    refusalError(200, "hello"),
+		"302":                    refusalError(302, "", "Location", "http://gemini.test/elsewhere"),
 		"cut instead of upgrade": func(_ *server, _ int, w http.ResponseWriter, _ *http.Request) { hijackAndClose(w) },
 	}
 	for _, moment := range []string{"before the set-up", "right after the set-up", "in mid-voice", "idle"} {
@@ -201,9 +201,9 @@ func (s *server) serving(t *testing.T) *rig {
 	return r
 }
 
-// person is who asks for a conversation.
-func person(i int, config string) bridge.Open {
-	return bridge.Open{Origin: bridge.Origin{Identity: fmt.Sprint("person ", i)}, Config: json.RawMessage(config)}
+// userSpeech is who asks for a conversation.
+func userSpeech(i int, config string) bridge.SessionRequest {
+	return bridge.SessionRequest{Origin: bridge.Origin{Identity: fmt.Sprint("person ", i)}, Config: json.RawMessage(config)}
 }
 
 // told reports how a conversation stands: ended, with its code; told that it waits; or well.
@@ -252,7 +252,7 @@ func TestConversationsPaceTheirDials(t *testing.T) {
 					bills := make([]bill, n)
 					var callers []*caller
 					for i := range n {
-						o := person(i, `{}`)
+						o := userSpeech(i, `{}`)
 						bills[i].Account = bridge.Unlimited
 						o.Account = billOf{&bills[i], o.Origin.Identity}
 						callers = append(callers, r.join(o))
@@ -277,7 +277,7 @@ func TestConversationsPaceTheirDials(t *testing.T) {
 						t.Errorf("tokens were counted: %v", bills)
 					}
 					for _, who := range []int{0, n} { // one who was refused, and another one
-						c := r.join(person(who, `{}`))
+						c := r.join(userSpeech(who, `{}`))
 						time.Sleep(time.Second)
 						if told := c.told(); !strings.Contains(told, "live") {
 							t.Errorf("person %d is told %q by a server that is well again", who, told)
@@ -349,11 +349,11 @@ func TestARefusalIsForItsOwnOnly(t *testing.T) {
 			{1, other, "ended authentication_failed", 1},
 			{1, `{}`, "live", 1},
 		}},
-		"overloaded for a while": {each(refused(503, "", "Retry-After", "17"), good), []asked{
+		"overloaded for a while": {each(refusalError(503, "", "Retry-After", "17"), good), []asked{
 			{1, `{}`, "ended connection_failed", 1},
 			{2, `{}`, "live", 1},
 		}},
-		"overloaded for a moment": {each(refused(503, "", "Retry-After", "1"), good), []asked{
+		"overloaded for a moment": {each(refusalError(503, "", "Retry-After", "1"), good), []asked{
 			{1, `{}`, "live", 2},
 		}},
 	} {
@@ -363,7 +363,7 @@ func TestARefusalIsForItsOwnOnly(t *testing.T) {
 				r := s.serving(t)
 				for i, ask := range test.asks {
 					before := s.dials.Load()
-					c := r.join(person(ask.who, ask.config))
+					c := r.join(userSpeech(ask.who, ask.config))
 					time.Sleep(2 * time.Second)
 					if told := c.told(); !strings.Contains(told, ask.want) || s.dials.Load()-before != ask.dials {
 						t.Errorf("ask %d: %q after %d dials, want %q after %d", i, told, s.dials.Load()-before, ask.want, ask.dials)
@@ -387,9 +387,9 @@ func TestRunningConversationsWaitAsAsked(t *testing.T) {
 							first(s, n, w, r)
 							return
 						}
-						refused(status, "", "Retry-After", delay)(s, n, w, r)
+						refusalError(status, "", "Retry-After", delay)(s, n, w, r)
 					}}
-					c := s.serving(t).join(person(1, `{}`))
+					c := s.serving(t).join(userSpeech(1, `{}`))
 					time.Sleep(40 * time.Second)
 					if told := c.told(); !strings.HasPrefix(told, "ended ") {
 						t.Errorf("told %q", told)

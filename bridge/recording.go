@@ -12,114 +12,114 @@ import (
 	"voxgate/media/record"
 )
 
-// recording is the file that a conversation is recorded to, if it is, and those that listen to it. The loop opens and closes the file; the
+// recording manages the recording of a conversation, if any, and its listeners. The loop opens and closes the file; the
 // microphone and the playout, whose tap it is, write to all.
 type recording struct {
-	audience *audience
-	observer observer
-	log      *slog.Logger
-	playout  *playout.Pacer
-	id       string
-	folder   string          // empty: none
-	all      bool            // also what does not ask for it
-	writing  *sync.WaitGroup // of the host: the ends of recordings
+	audience  *subscribers
+	observer  observer
+	log       *slog.Logger
+	playout   *playout.Pacer
+	id        string
+	folder    string          // empty: no recordings
+	recordAll bool            // also without a request
+	writing   *sync.WaitGroup // of the host: recordings being finished
 
-	file   atomic.Pointer[record.Recording]
-	paused atomic.Bool // what is said now is not to be kept
+	file     atomic.Pointer[record.Recording]
+	isPaused atomic.Bool // audio is currently left out
 
 	listeners atomic.Int32
-	adding    sync.Mutex
-	taps      atomic.Pointer[[]Listener] // the file and the listeners; never changed, but replaced
+	tapsLock  sync.Mutex
+	taps      atomic.Pointer[[]Listener] // the file and the listeners; replaced, never changed
 
 	// Owned by the loop.
-	announced bool            // the client knows that the conversation is recorded
-	failed    <-chan struct{} // closed when the disk has refused a write; nil: there is no file
-	broken    bool            // the disk has refused one: nothing is recorded any more
-	files     []string        // their paths
-	pauses    []Span          // the last one has no end while it lasts
+	isAnnounced   bool            // the client knows that the conversation is recorded
+	failed        <-chan struct{} // closed when a write has failed; nil: no file
+	hasDiskFailed bool            // a write has failed: recording is not tried again
+	files         []string        // their paths
+	pauses        []Span          // the last one has no end while it lasts
 }
 
-// on reports whether there is a file, running whether what is said now goes into it.
-func (r *recording) on() bool      { return r.file.Load() != nil }
-func (r *recording) running() bool { return r.on() && !r.paused.Load() }
+// isOn reports whether there is a file, isRunning whether audio is currently written to it.
+func (r *recording) isOn() bool      { return r.file.Load() != nil }
+func (r *recording) isRunning() bool { return r.isOn() && !r.isPaused.Load() }
 
-// pause leaves out what is said from now on, or goes on. In the file, and for listeners, there is silence meanwhile, with a short tone at
-// either end.
-func (r *recording) pause(on bool) error {
+// setPaused pauses the recording, or continues it. The file and the listeners get silence meanwhile, with a short tone
+// at either end.
+func (r *recording) setPaused(on bool) error {
 	now := time.Now()
 	switch {
-	case !r.on() && on:
+	case !r.isOn() && on:
 		return &Error{Code: CodeInvalidState, Message: "This conversation is not recorded."}
-	case on == r.paused.Load():
+	case on == r.isPaused.Load():
 		return nil
 	}
-	r.paused.Store(on)
+	r.isPaused.Store(on)
 	message := "The recording is paused."
 	if on {
 		r.pauses = append(r.pauses, Span{From: now})
 	} else {
-		message = "The recording goes on."
+		message = "The recording continues."
 		r.pauses[len(r.pauses)-1].To = now
 	}
-	for _, f := range r.tapped() {
-		f.TruncateModel(now) // what was handed over and is not heard yet
+	for _, f := range r.allTaps() {
+		f.TruncateModel(now) // handed over but not played yet
 		f.AddMark(now)
 	}
 	r.log.Info("recording paused", "paused", on)
-	r.audience.notify(Log{Level: "info", Message: message, Details: map[string]any{"recording": r.running()}})
+	r.audience.notify(Log{Level: "info", Message: message, Details: map[string]any{"recording": r.isRunning()}})
 	return nil
 }
 
-// follow begins or ends the recording, as the configuration in force wants it. A configuration that Gemini may still
-// refuse does neither: it might break the recording in two.
-func (r *recording) follow(wanted bool) {
-	wanted = r.folder != "" && !r.broken && (wanted || r.all)
+// applyConfig starts or stops the recording according to the configuration in force. A configuration that Gemini may
+// still reject has no effect: it might split the recording.
+func (r *recording) applyConfig(enabled bool) {
+	enabled = r.folder != "" && !r.hasDiskFailed && (enabled || r.recordAll)
 	switch {
-	case wanted && !r.on():
+	case enabled && !r.isOn():
 		f, err := record.Create(r.folder, r.id, time.Now())
 		if err != nil {
 			r.log.Error("recording", "err", err)
-			r.giveUp()
+			r.markFailed()
 			return
 		}
-		r.log.Info("recording begun")
+		r.log.Info("recording started")
 		r.files = append(r.files, f.Path)
 		r.file.Store(f)
 		r.failed = f.Failed()
-		r.add(f)
-	case !wanted:
+		r.addTap(f)
+	case !enabled:
 		r.close()
 	}
 }
 
-// giveUp notes that the disk takes no recording. Recording is not tried again: a file that begins in the middle would
-// look complete.
-func (r *recording) giveUp() {
-	r.broken = true
+// markFailed records that the disk cannot take a recording. It is not tried again: a file that begins in the middle
+// would look complete.
+func (r *recording) markFailed() {
+	r.hasDiskFailed = true
 	r.observer.report(RecordingFailed{})
 }
 
-// onFailed ends a recording that the disk has refused, and says so.
+// onFailed ends a failed recording, and announces that.
 func (r *recording) onFailed(wanted bool) {
-	r.giveUp()
-	r.close() // which logs why
-	r.announce(wanted)
+	r.markFailed()
+	r.close() // logs the reason
+	r.announceState(wanted)
 }
 
-// close ends the recording, if there is one. The host waits for the rest of it to be written: a disk that hangs, as a
-// network disk may, must not hold up the conversation or its end.
+// close ends the recording, if there is one. The host waits until the rest is written: a disk that hangs, as a network
+// disk may, must not hold up the conversation or its end.
 func (r *recording) close() {
 	f := r.file.Swap(nil)
 	if f == nil {
 		return
 	}
 	r.failed = nil
-	r.remove(f)
-	r.finish(f)
+	r.removeTap(f)
+	r.closeFile(f)
 }
 
-// finish ends a file.
-func (r *recording) finish(f *record.Recording) {
+// closeFile ends a file.
+func (r *recording) closeFile(f *record.Recording) {
 	f.Stop()
 	r.writing.Go(func() {
 		defer crash.Recover(r.log, "recording", nil)
@@ -129,11 +129,11 @@ func (r *recording) finish(f *record.Recording) {
 	})
 }
 
-// announce says whether the conversation is recorded, where that is wanted or has changed.
-func (r *recording) announce(wanted bool) {
-	recorded, before := r.on(), r.announced
-	r.announced = recorded
-	if recorded && r.paused.Load() {
+// announceState tells the client whether the conversation is recorded, if that was requested or has changed.
+func (r *recording) announceState(wanted bool) {
+	recorded, before := r.isOn(), r.isAnnounced
+	r.isAnnounced = recorded
+	if recorded && r.isPaused.Load() {
 		return // the client knows that it is paused
 	}
 	say := func(level, message string) {
@@ -142,89 +142,90 @@ func (r *recording) announce(wanted bool) {
 	switch {
 	case recorded && !before:
 		say("info", "This conversation is recorded.")
-	case before && r.broken:
+	case before && r.hasDiskFailed:
 		say("error", "This conversation is no longer recorded: the gateway's disk has failed or is full. "+
 			"What was recorded so far is kept.")
 	case before && !recorded:
 		say("info", "This conversation is no longer recorded.")
 	case wanted && !recorded:
-		say("warn", "This conversation is not recorded: the gateway has no place for recordings.")
+		say("warn", "This conversation is not recorded: the gateway has no folder for recordings.")
 	}
 }
 
-// Listener hears both sides of a conversation. Its methods must not block, and must not keep pcm. Several goroutines call them.
+// Listener receives both sides of a conversation. Its methods are called by several goroutines. They must not block,
+// and must not keep pcm.
 type Listener interface {
-	WriteCaller(pcm []int16, rate int, at time.Time) // spoken from at on, as far as is known
-	WriteModel(pcm []int16, at time.Time)            // at [VoiceRate], heard from at on
-	TruncateModel(at time.Time)                      // what was to be heard of the model after at is not
-	AddMark(at time.Time)                            // here begins or ends what is left out
+	WriteCaller(pcm []int16, rate int, at time.Time) // spoken at that time, as far as is known
+	WriteModel(pcm []int16, at time.Time)            // at [VoiceRate], played at that time
+	TruncateModel(at time.Time)                      // queued voice after that time is not played
+	AddMark(at time.Time)                            // a gap begins or ends here
 }
 
-// maxListeners bounds those of one conversation: each has an encoder at work.
+// maxListeners limits the listeners of one conversation: each has an encoder running.
 const maxListeners = 4
 
-// admit counts one more listener, whom leave takes away.
-func (r *recording) admit() error {
+// admitListener counts one more listener; releaseListener ends it.
+func (r *recording) admitListener() error {
 	if r.listeners.Add(1) > maxListeners {
-		r.leave()
+		r.releaseListener()
 		return &Error{Code: CodeBusy, Message: "This conversation has too many listeners."}
 	}
 	return nil
 }
 
-func (r *recording) leave() { r.listeners.Add(-1) }
+func (r *recording) releaseListener() { r.listeners.Add(-1) }
 
-// tapped are the file and the listeners; hearing are those that get what is said now.
-func (r *recording) tapped() []Listener {
+// allTaps returns the file and the listeners; activeTaps those that get the current audio.
+func (r *recording) allTaps() []Listener {
 	if all := r.taps.Load(); all != nil {
 		return *all
 	}
 	return nil
 }
 
-func (r *recording) hearing() []Listener {
-	if r.paused.Load() {
+func (r *recording) activeTaps() []Listener {
+	if r.isPaused.Load() {
 		return nil
 	}
-	return r.tapped()
+	return r.allTaps()
 }
 
-// add has f hear the conversation, until remove.
-func (r *recording) add(f Listener) {
-	r.adding.Lock()
-	defer r.adding.Unlock()
-	all := append(slices.Clone(r.tapped()), f)
+// addTap passes the conversation to f until removeTap.
+func (r *recording) addTap(f Listener) {
+	r.tapsLock.Lock()
+	defer r.tapsLock.Unlock()
+	all := append(slices.Clone(r.allTaps()), f)
 	r.taps.Store(&all)
 	r.playout.SetTap(r)
 }
 
-func (r *recording) remove(f Listener) {
-	r.adding.Lock()
-	defer r.adding.Unlock()
-	all := slices.DeleteFunc(slices.Clone(r.tapped()), func(other Listener) bool { return other == f })
+func (r *recording) removeTap(f Listener) {
+	r.tapsLock.Lock()
+	defer r.tapsLock.Unlock()
+	all := slices.DeleteFunc(slices.Clone(r.allTaps()), func(other Listener) bool { return other == f })
 	r.taps.Store(&all)
 	if len(all) == 0 {
 		r.playout.SetTap(nil)
 	}
 }
 
-// person takes what the person has said by now.
-func (r *recording) person(pcm []int16, rate int) {
-	for _, f := range r.hearing() {
+// writePerson passes on audio of the person.
+func (r *recording) writePerson(pcm []int16, rate int) {
+	for _, f := range r.activeTaps() {
 		f.WriteCaller(pcm, rate, time.Now().Add(-time.Duration(len(pcm))*time.Second/time.Duration(rate)))
 	}
 }
 
 // WriteModel implements [playout.Tap].
 func (r *recording) WriteModel(pcm []int16, at time.Time) {
-	for _, f := range r.hearing() {
+	for _, f := range r.activeTaps() {
 		f.WriteModel(pcm, at)
 	}
 }
 
 // TruncateModel implements [playout.Tap].
 func (r *recording) TruncateModel(at time.Time) {
-	for _, f := range r.hearing() {
+	for _, f := range r.activeTaps() {
 		f.TruncateModel(at)
 	}
 }

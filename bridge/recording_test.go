@@ -62,7 +62,7 @@ func TestRecording(t *testing.T) {
 					}
 					o.RecordAll = test.all
 				})
-				c, l := r.connect(bridge.Open{Config: []byte(test.config)})
+				c, l := r.connect(bridge.SessionRequest{Config: []byte(test.config)})
 				if got := last[bridge.SetupComplete](c).Recording; got != test.want {
 					t.Errorf("reported as recorded: %v", got)
 				}
@@ -70,7 +70,7 @@ func TestRecording(t *testing.T) {
 				case test.want:
 					c.warned("is recorded")
 				case strings.Contains(test.config, "true"):
-					c.warned("no place for recordings")
+					c.warned("no folder for recordings")
 				}
 				c.utter(time.Second)
 				l.Answer(7, time.Second)
@@ -139,21 +139,21 @@ func packets(t *testing.T, file string) (sizes []int) {
 // learns of it, and so does who gets the end.
 func TestARecordingPauses(t *testing.T) {
 	folder := t.TempDir()
-	var end bridge.Ended
+	var end bridge.SessionEnded
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, func(o *bridge.Options) {
 			o.Recordings = folder
 			o.Observe = func(_ string, x bridge.Observation) {
-				if e, ok := x.(bridge.Ended); ok {
+				if e, ok := x.(bridge.SessionEnded); ok {
 					end = e
 				}
 			}
 		})
-		c, _ := r.connect(bridge.Open{Config: []byte(`{"voxgate":{"record":true}}`)})
+		c, _ := r.connect(bridge.SessionRequest{Config: []byte(`{"voxgate":{"record":true}}`)})
 		recording := func(want bool) {
 			t.Helper()
 			synctest.Wait()
-			if got := last[bridge.Log](c).Details["recording"]; got != want || c.session.Recorded() != want {
+			if got := last[bridge.Log](c).Details["recording"]; got != want || c.session.IsRecorded() != want {
 				t.Errorf("the client learns that it is recorded: %v, want %v", got, want)
 			}
 		}
@@ -198,7 +198,7 @@ func TestARecordingPauses(t *testing.T) {
 
 // Without a recording there is none to be paused.
 func TestNothingToPause(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Link) {
 		if e := bridge.AsError(c.session.Do(bridge.PauseRecording{On: true})); e.Code != bridge.CodeInvalidState {
 			t.Error(e)
 		}
@@ -229,7 +229,7 @@ func TestRecordingGoesOnOverAResume(t *testing.T) {
 	folder := t.TempDir()
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, func(o *bridge.Options) { o.Recordings = folder })
-		c, l := r.connect(bridge.Open{Resumable: true, Config: []byte(`{"voxgate":{"record":true}}`)})
+		c, l := r.connect(bridge.SessionRequest{Resumable: true, Config: []byte(`{"voxgate":{"record":true}}`)})
 		for range 5 {
 			c.utter(time.Second)
 			l.Say(7, 3*time.Second)
@@ -237,7 +237,7 @@ func TestRecordingGoesOnOverAResume(t *testing.T) {
 			token := c.token()
 			c.leaves()
 			time.Sleep(time.Second)
-			c = r.join(bridge.Open{ResumeToken: token})
+			c = r.join(bridge.SessionRequest{ResumeToken: token})
 			<-c.seated
 			l.Completes()
 			synctest.Wait()
@@ -258,7 +258,7 @@ func TestRecordingOfARefusedUpdate(t *testing.T) {
 	folder := t.TempDir()
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, func(o *bridge.Options) { o.Recordings = folder })
-		c, l := r.connect(bridge.Open{Config: []byte(`{"systemInstruction":"a","voxgate":{"record":true}}`)})
+		c, l := r.connect(bridge.SessionRequest{Config: []byte(`{"systemInstruction":"a","voxgate":{"record":true}}`)})
 		l.Handle("h")
 		time.Sleep(time.Second)
 		c.do(bridge.UpdateConfig{Config: []byte(`{"systemInstruction":"b"}`)}) // in place: tried for 500 ms

@@ -12,7 +12,7 @@ import (
 	"voxgate/bridge/bridgetest"
 )
 
-var resumable = bridge.Open{Resumable: true}
+var resumable = bridge.SessionRequest{Resumable: true}
 
 // token is the newest resume token a caller got.
 func (c *caller) token() string {
@@ -28,7 +28,7 @@ func (c *caller) leaves() { c.r.t.Helper(); c.leave(nil); c.ends(nil); synctest.
 // back starts a caller with a token and checks that the conversation is resumed.
 func (r *rig) back(token string) *caller {
 	r.t.Helper()
-	c := r.join(bridge.Open{Resumable: true, ResumeToken: token})
+	c := r.join(bridge.SessionRequest{Resumable: true, ResumeToken: token})
 	synctest.Wait()
 	if all := setups(c); len(all) == 0 || !all[0].Resumed {
 		r.t.Fatal("not resumed")
@@ -39,7 +39,7 @@ func (r *rig) back(token string) *caller {
 // fresh starts a caller with a token and checks that it gets a new conversation.
 func (r *rig) fresh(token string) *caller {
 	r.t.Helper()
-	c, _ := r.connect(bridge.Open{Resumable: true, ResumeToken: token})
+	c, _ := r.connect(bridge.SessionRequest{Resumable: true, ResumeToken: token})
 	if last[bridge.SetupComplete](c).Resumed {
 		r.t.Fatal("resumed")
 	}
@@ -82,14 +82,14 @@ func TestTokensRotate(t *testing.T) {
 
 // A token is good at the door that it was given at.
 func TestATokenIsOfItsDoor(t *testing.T) {
-	opened := bridge.Open{Resumable: true, Origin: bridge.Origin{Door: "web"}}
+	opened := bridge.SessionRequest{Resumable: true, Origin: bridge.Origin{Protocol: "web"}}
 	talk(t, opened, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Link) {
 		c.leaves()
-		other, _ := r.connect(bridge.Open{ResumeToken: c.token(), Origin: bridge.Origin{Door: "vox"}})
+		other, _ := r.connect(bridge.SessionRequest{ResumeToken: c.token(), Origin: bridge.Origin{Protocol: "vox"}})
 		if last[bridge.SetupComplete](other).Resumed {
 			t.Error("resumed at another door")
 		}
-		same := r.join(bridge.Open{Resumable: true, ResumeToken: c.token(), Origin: bridge.Origin{Door: "web"}})
+		same := r.join(bridge.SessionRequest{Resumable: true, ResumeToken: c.token(), Origin: bridge.Origin{Protocol: "web"}})
 		synctest.Wait()
 		if all := setups(same); len(all) == 0 || !all[0].Resumed {
 			t.Error("not resumed at its own")
@@ -98,10 +98,10 @@ func TestATokenIsOfItsDoor(t *testing.T) {
 }
 
 func TestResumeOnly(t *testing.T) {
-	talk(t, bridge.Open{Resumable: true}, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{Resumable: true}, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Link) {
 		c.leaves()
-		r.join(bridge.Open{Instead: bridge.ErrNotResumed, ResumeToken: "another"}).fails(bridge.CodeResumptionFailed)
-		same := r.join(bridge.Open{Instead: bridge.ErrNotResumed, ResumeToken: c.token()})
+		r.join(bridge.SessionRequest{ResumeError: bridge.ErrNotResumed, ResumeToken: "another"}).fails(bridge.CodeResumptionFailed)
+		same := r.join(bridge.SessionRequest{ResumeError: bridge.ErrNotResumed, ResumeToken: c.token()})
 		synctest.Wait()
 		if all := setups(same); len(all) == 0 || !all[0].Resumed {
 			t.Error("not resumed")
@@ -110,7 +110,7 @@ func TestResumeOnly(t *testing.T) {
 }
 
 func TestNotResumable(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		if token := c.token(); token != "" {
 			t.Errorf("token %q", token)
 		}
@@ -138,7 +138,7 @@ func TestReplaced(t *testing.T) {
 
 func TestReplacedByTwoAtOnce(t *testing.T) {
 	talk(t, resumable, func(t *testing.T, r *rig, a *caller, l *bridgetest.Link) {
-		open := bridge.Open{Resumable: true, ResumeToken: a.token()}
+		open := bridge.SessionRequest{Resumable: true, ResumeToken: a.token()}
 		b, c := r.join(open), r.join(open)
 		a.ends(bridge.ErrReplaced)
 		synctest.Wait()
@@ -156,7 +156,7 @@ func TestParkTimeOver(t *testing.T) {
 	talk(t, resumable, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Link) {
 		c.leaves()
 		time.Sleep(59 * time.Second)
-		d := r.join(bridge.Open{Resumable: true, ResumeToken: c.token()})
+		d := r.join(bridge.SessionRequest{Resumable: true, ResumeToken: c.token()})
 		r.up.Next().Accept()
 		synctest.Wait()
 		if !last[bridge.SetupComplete](d).Resumed {
@@ -180,7 +180,7 @@ func TestParkedLinkWithoutHandle(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		d := r.back(c.token())
 		m := r.up.Next().DialledFor("", "").Accept()
-		d.sees("SetupComplete Failure")
+		d.sees("SetupComplete ErrorEvent")
 		d.warned("may be lost")
 		d.works(m)
 	})
@@ -235,7 +235,9 @@ func TestLostWithADeadConnection(t *testing.T) {
 
 // A call that has the id of one that was cancelled is not cancelled when the caller is back.
 func TestLostCancellationOfAnIDUsedAgain(t *testing.T) {
-	talk(t, bridge.Open{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, r *rig, c *caller,
+		l *bridgetest.Link,
+	) {
 		l.Call("a", "weather", `{}`)
 		l.Send(`{"toolCallCancellation":{"ids":["a"]}}`)
 		synctest.Wait()
@@ -276,7 +278,7 @@ func TestGoodbye(t *testing.T) {
 }
 
 func TestCallerFails(t *testing.T) {
-	for _, open := range []bridge.Open{{}, resumable} {
+	for _, open := range []bridge.SessionRequest{{}, resumable} {
 		talk(t, open, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Link) {
 			broken := errors.New("too slow")
 			c.leave(broken)
@@ -314,7 +316,7 @@ func TestShutdown(t *testing.T) {
 		time.Sleep(10 * time.Second) // without a link
 		again, _ := r.connect(resumable)
 		again.leaves()
-		dialling := r.join(bridge.Open{})
+		dialling := r.join(bridge.SessionRequest{})
 		r.up.Next()
 		waiting, n := r.plain()
 		r.cutOff(n)
@@ -334,7 +336,7 @@ func TestShutdown(t *testing.T) {
 		if n := len(r.log.find("conversation ended")); n != 6 {
 			t.Errorf("%d of 6 conversations have ended", n)
 		}
-		late := r.join(bridge.Open{ResumeToken: parked.token()})
+		late := r.join(bridge.SessionRequest{ResumeToken: parked.token()})
 		late.ends(bridge.ErrShutdown)
 	})
 }
@@ -344,7 +346,7 @@ func TestShutdownDoesNotWaitForEver(t *testing.T) {
 		r := &rig{t: t, up: bridgetest.NewUpstream(t)}
 		stuck := make(chan struct{})
 		r.serve(func(context.Context, string, string) (net.Conn, error) { <-stuck; return nil, errors.New("at last") })
-		c := r.join(bridge.Open{})
+		c := r.join(bridge.SessionRequest{})
 		<-c.seated
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -364,7 +366,7 @@ func TestEndsInEveryState(t *testing.T) {
 		"goodbye":  func(_ *rig, c *caller) { _ = c.session.Do(bridge.Goodbye{}) },
 	} {
 		for state, reach := range map[string]func(*rig) *caller{
-			"dialling": func(r *rig) *caller { c := r.join(bridge.Open{}); r.up.Next(); return c },
+			"dialling": func(r *rig) *caller { c := r.join(bridge.SessionRequest{}); r.up.Next(); return c },
 			"live":     func(r *rig) *caller { c, _ := r.plain(); return c },
 			"stalled": func(r *rig) *caller {
 				c, l := r.plain()
@@ -386,7 +388,7 @@ func TestEndsInEveryState(t *testing.T) {
 				return c
 			},
 			"calling": func(r *rig) *caller {
-				c, l := r.connect(bridge.Open{Config: []byte(declare("weather"))})
+				c, l := r.connect(bridge.SessionRequest{Config: []byte(declare("weather"))})
 				l.Calls("a weather")
 				return c
 			},

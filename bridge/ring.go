@@ -8,53 +8,53 @@ import (
 )
 
 const (
-	// ringSize and ringBytes bound what is kept for a caller that may come back: the events of some turns. Within a turn
-	// there may be twice as much, and also calls, as the ring does not know which are open.
-	ringSize  = 256
-	ringBytes = 1 << 20
+	// replayEvents and replayBytes limit what is kept for a caller that may come back: the events of some turns. Within
+	// a turn there may be twice as much, and also calls, as the buffer does not know which are open.
+	replayEvents = 256
+	replayBytes  = 1 << 20
 
-	// ringTime is how long events are kept while there is a caller: a little longer than its dead connection may go
-	// unnoticed (20 s by socket, 30 s by WebRTC).
-	ringTime = 40 * time.Second
+	// replayTime is how long events are kept while there is a caller: a little longer than a dead connection may go
+	// unnoticed (20 s on a WebSocket, 30 s on WebRTC).
+	replayTime = 40 * time.Second
 )
 
-// ring is the newest events of a conversation. The zero ring is empty.
-type ring struct {
+// replayBuffer holds the newest events of a conversation. The zero value is empty.
+type replayBuffer struct {
 	last   uint64 // number of the newest event
 	events []Event
-	bytes  int // of all of them, roughly
+	bytes  int // of all events, roughly
 }
 
-// add numbers an event. It is kept if the caller may come back.
-func (r *ring) add(body Body, keep bool) Event {
+// addEvent numbers an event, and stores it if the caller may come back.
+func (r *replayBuffer) addEvent(body EventBody, keep bool) Event {
 	r.last++
 	e := Event{Number: r.last, Time: time.Now(), Body: body}
 	if keep {
 		r.events = append(r.events, e)
-		r.bytes += bytesOf(body)
+		r.bytes += eventSize(body)
 		anybody := func(string) bool { return true }
-		r.trim(2*ringSize, 2*ringBytes, func(e Event) bool { return !isOpen(e.Body, anybody) })
-		r.trim(4*ringSize, 8*ringBytes, func(Event) bool { return true })
+		r.trim(2*replayEvents, 2*replayBytes, func(e Event) bool { return !isOpen(e.Body, anybody) })
+		r.trim(4*replayEvents, 8*replayBytes, func(Event) bool { return true })
 	}
 	return e
 }
 
-// forget drops what a connected caller must have got, and what exceeds the bounds. Open calls stay.
-func (r *ring) forget(attended bool, open func(id string) bool) {
+// pruneEvents drops what a connected caller must have received, and what exceeds the limits. Open calls stay.
+func (r *replayBuffer) pruneEvents(attended bool, open func(id string) bool) {
 	closed := func(e Event) bool { return !isOpen(e.Body, open) }
 	if attended {
-		r.drop(func(e Event) bool { return time.Since(e.Time) > ringTime && closed(e) })
+		r.dropEvents(func(e Event) bool { return time.Since(e.Time) > replayTime && closed(e) })
 	}
-	r.trim(ringSize, ringBytes, closed)
+	r.trim(replayEvents, replayBytes, closed)
 }
 
-// trim drops the oldest events that may go, until there are few enough.
-func (r *ring) trim(size, bytes int, may func(Event) bool) {
+// trim drops the oldest events that may go, until the limits are met.
+func (r *replayBuffer) trim(size, bytes int, may func(Event) bool) {
 	left := len(r.events)
 	if left <= size && r.bytes <= bytes {
 		return
 	}
-	r.drop(func(e Event) bool {
+	r.dropEvents(func(e Event) bool {
 		gone := (left > size || r.bytes > bytes) && may(e)
 		if gone {
 			left--
@@ -63,25 +63,25 @@ func (r *ring) trim(size, bytes int, may func(Event) bool) {
 	})
 }
 
-// drop drops events, one after the other.
-func (r *ring) drop(gone func(Event) bool) {
+// dropEvents drops matching events, one after the other.
+func (r *replayBuffer) dropEvents(gone func(Event) bool) {
 	r.events = slices.DeleteFunc(r.events, func(e Event) bool {
 		if !gone(e) {
 			return false
 		}
-		r.bytes -= bytesOf(e.Body)
+		r.bytes -= eventSize(e.Body)
 		return true
 	})
 }
 
-// bytesOf is about what an event keeps in memory.
-func bytesOf(body Body) int {
+// eventSize returns the approximate memory of an event.
+func eventSize(body EventBody) int {
 	const least = 128
 	switch b := body.(type) {
-	case Raw:
+	case RawServerContent:
 		return least + len(b.ServerContent)
 	case Grounding:
-		return least + len(b.Metadata) + len(b.Chips)
+		return least + len(b.Metadata) + len(b.SuggestionsPage)
 	case UserText:
 		return least + len(b.Text)
 	case AssistantText:
@@ -89,7 +89,7 @@ func bytesOf(body Body) int {
 	case Thought:
 		return least + len(b.Text)
 	case Interrupted:
-		return least + len(b.Heard)
+		return least + len(b.PlayedText)
 	case ToolStatus:
 		return least + len(b.Args) + len(b.Result) + len(b.Message)
 	case ToolCall:
@@ -98,7 +98,7 @@ func bytesOf(body Body) int {
 			n += least + len(c.Args)
 		}
 		return n
-	case ToolsLost:
+	case ToolLosses:
 		n := least
 		for _, l := range b.Losses {
 			n += least + len(l.Function) + len(l.Reason)
@@ -123,8 +123,8 @@ func bytesOf(body Body) int {
 	return least
 }
 
-// isOpen reports whether an event is of a call that has not ended.
-func isOpen(body Body, open func(id string) bool) bool {
+// isOpen reports whether an event belongs to a call that has not ended.
+func isOpen(body EventBody, open func(id string) bool) bool {
 	switch b := body.(type) {
 	case ToolCall:
 		for _, c := range b.Calls {
@@ -138,10 +138,10 @@ func isOpen(body Body, open func(id string) bool) bool {
 	return false
 }
 
-// missed is what a caller that is back has missed since the event of this number: of calls only open ones, and nothing
-// outdated. With 0 it is what any caller must know.
-func (r *ring) missed(after uint64, open func(id string) bool) (missed []Event) {
-	reused := map[string]bool{} // ids of open calls: an earlier end under the same id is no news
+// missedEvents returns what a returning caller has missed since the event with this number: of calls only open ones,
+// and nothing outdated. With 0 it returns the essential events.
+func (r *replayBuffer) missedEvents(after uint64, open func(id string) bool) (missed []Event) {
+	reused := map[string]bool{} // IDs of open calls: an earlier end under the same ID is outdated
 	for _, e := range slices.Backward(r.events) {
 		if e.Number <= after {
 			break
@@ -176,7 +176,7 @@ func (r *ring) missed(after uint64, open func(id string) bool) (missed []Event) 
 				continue
 			}
 		case History:
-			if len(b.Entries) > 0 { // the answer to a GetContext, whose asker is gone
+			if len(b.Entries) > 0 { // the answer to a GetContext of the previous caller
 				continue
 			}
 		case SetupFailed:

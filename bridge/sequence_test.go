@@ -99,7 +99,7 @@ func (c *caller) rawFaults() (faults []string) {
 			if since == "turnComplete" {
 				faults = append(faults, "interrupted behind turnComplete")
 			}
-		case bridge.Raw:
+		case bridge.RawServerContent:
 			switch content := string(b.ServerContent); {
 			case strings.Contains(content, `"turnComplete":true`):
 				since = "turnComplete"
@@ -147,7 +147,7 @@ func TestSequencesOfMessages(t *testing.T) {
 					if atOnce {
 						r.lead = media.UnlimitedLead
 					}
-					c, l := r.connect(bridge.Open{})
+					c, l := r.connect(bridge.SessionRequest{})
 					l.Handle("h")
 					states[state](c, l)
 					synctest.Wait()

@@ -20,210 +20,212 @@ import (
 )
 
 const (
-	// farewellTime is how long the model may go on with an answer when the conversation is to end, and again with its
+	// farewellTime limits how long the model may continue an answer when the conversation is to end, and again its
 	// goodbye.
 	farewellTime = 15 * time.Second
 
-	// lastWordTime is how long the model may take to begin its goodbye after the tool that ends the conversation has
-	// answered, and lastWordSaid the same if it spoke before the call, which may have been the goodbye.
-	lastWordTime = 6 * time.Second
-	lastWordSaid = 2 * time.Second
+	// goodbyeTime is how long the model may take to begin its goodbye after the tool that ends the conversation has
+	// answered; goodbyeTimeSpoken is the same if it spoke before the call, which may have been the goodbye.
+	goodbyeTime       = 6 * time.Second
+	goodbyeTimeSpoken = 2 * time.Second
 )
 
-// Session is one conversation. Its loop alone changes its state; the methods may be called from any goroutine.
+// Session is one conversation. Only its loop changes its state; the methods are safe for concurrent use.
 type Session struct {
-	// Static after newSession. Each of these has a mutex of its own, or belongs to the loop.
-	*audience
+	// Set by newSession. Each of these has its own mutex, or belongs to the loop.
+	*subscribers
 	streams
-	received
-	id         string
-	host       *shared
-	log        *slog.Logger
-	observer   observer
-	open       Open         // as the first caller wanted it; the loop may change its Agent
-	own        []tools.Tool // that run here
-	transcript *transcript.Transcript
-	keeper     *keeper.Keeper
-	writer     *writer.Writer // for a model that writes
-	calls      *toolcalls.Calls
-	answer     *answer
-	status     *status
-	spending   *spending
-	greeted    atomic.Bool
-	requests   chan request
-	visits     chan *visit   // of callers, when they come and when they leave
-	over       chan struct{} // closed when the loop has ended; ended says why
-	crashed    chan error    // why it must end: one of its goroutines has panicked
+	receivedIDs
+	id           string
+	host         *hostState
+	log          *slog.Logger
+	observer     observer
+	request      SessionRequest // of the first caller; the loop may change its Agent
+	gatewayTools []tools.Tool   // tools that run in the gateway
+	transcript   *transcript.Transcript
+	keeper       *keeper.Keeper
+	textModel    *writer.Writer // for text models
+	calls        *toolcalls.Calls
+	output       *modelOutput
+	status       *callerStatus
+	costs        *costMeter
+	greeted      atomic.Bool
+	commands     chan commandRequest
+	callerConns  chan *callerConn // callers that arrive or leave
+	done         chan struct{}    // closed when the loop has ended; endReason is then set
+	crashes      chan error       // a goroutine has panicked: the conversation ends
 
 	loopState
 }
 
-// loopState is what the loop alone reads and writes.
+// loopState is the state owned by the loop.
 type loopState struct {
-	started   time.Time
-	answers   string // the agent's name
-	clock     *alarm.Clock[alarmKind]
-	parked    bool
-	paused    bool
-	steering  steering
-	undo      []basis // what was before each change that has no answer, in the order of the answers
-	handover  handover
-	person    person
-	held      wire.Parts // of a typed turn that is not complete, for a model that takes only whole turns
-	reassured bool       // the person has heard oneMoment in this wait
-	ending
+	started        time.Time
+	agentName      string // of the agent
+	clock          *alarm.Clock[alarmKind]
+	isParked       bool
+	onHold         bool
+	steering       steering
+	pendingConfigs []configSnapshot // state before each unanswered change, in the order of the answers
+	cluster        clusterState
+	user           userSpeech
+	heldParts      wire.Parts // of an incomplete typed turn, for a model that accepts only complete turns
+	hasReassured   bool       // the person has heard oneMoment in this wait
+	sessionEnd
 }
 
-// unheard reports whether nobody would hear an answer.
-func (l *loopState) unheard() bool { return l.parked || l.paused }
+// isUnheard reports whether an answer would not be heard.
+func (l *loopState) isUnheard() bool { return l.isParked || l.onHold }
 
-// ending is how the conversation comes to its end.
-type ending struct {
-	leaving  error          // it ends with this when the answer has been heard
-	lastWord bool           // but not before the model has begun its answer to the tool that ends it
-	appended bool           // parts of a turn went up that no turn has completed
-	noSpeech noSpeechFilter // of the model's turn under way
-	farewell string         // and not before the model was asked so to say goodbye, and has; empty: it was, or need not
-	broke    bool           // there is no money, or there are no tokens, for a turn that has not begun
-	ended    error          // it ends with this now
+// sessionEnd is the state of the end of the conversation.
+type sessionEnd struct {
+	pendingReason  error          // set: the conversation ends with it when the answer has been played
+	awaitsGoodbye  bool           // but not before the model has begun to answer the tool that ends it
+	hasOpenTurn    bool           // parts of a turn were sent without its end
+	noSpeech       noSpeechFilter // of the model's current turn
+	farewellPrompt string         // and not before the model has said goodbye on this instruction; empty: done, or not needed
+	overBudget     bool           // no budget for another turn
+	endReason      error          // set: the conversation ends now
 }
 
-// end ends the conversation for a reason; the first one counts.
-func (e *ending) end(reason error) {
-	if e.ended == nil {
-		e.ended = reason
+// endWith ends the conversation for a reason; the first one counts.
+func (e *sessionEnd) endWith(reason error) {
+	if e.endReason == nil {
+		e.endReason = reason
 	}
 }
 
-// person is what the person does.
-type person struct {
-	speaking  bool
-	speeches  int  // so far
-	prompted  int  // how often the model has asked, in the silence that there is, whether they are there
-	told      bool // the model was asked to say that a tool takes long
-	lossKnown bool // the client knows that some speech was lost
-	gateKnown bool // or that it was not heard because of a tool
+// userSpeech tracks the person's speech.
+type userSpeech struct {
+	isSpeaking   bool
+	speeches     int  // so far
+	promptCount  int  // how often the model has asked in the current silence whether the person is there
+	toldSlowTool bool // the model was asked to say that a tool takes long
+	lossReported bool // the client knows that some speech was lost
+	gateReported bool // the client knows that speech was dropped because of a tool
 }
 
-// alarmKind is something for the loop to do at a certain time.
+// alarmKind identifies a timer of the loop.
 type alarmKind int
 
 const (
-	alarmMicrophone alarmKind = iota // does it still send?
-	alarmAnswers                     // the turn that has called tools does not end
-	alarmPark                        // nobody will come back
-	alarmLimit                       // the conversation has lasted as long as it may
-	alarmFarewell                    // the last answer was long enough
-	alarmLastWord                    // there is no goodbye
-	alarmMove                        // the caller may be asked again to go to another gateway
-	alarmSilence                     // the person has said nothing for long
-	alarmTool                        // a tool has taken long, and nobody says anything
-	alarmTurn                        // the model has not ended its turn
+	alarmMicrophone    alarmKind = iota // check that it still sends
+	alarmToolResponses                  // the turn that has called tools does not end
+	alarmPark                           // the caller will not come back
+	alarmLimit                          // the conversation has reached its time limit
+	alarmFarewell                       // the last answer takes too long
+	alarmGoodbye                        // the goodbye has not come
+	alarmMove                           // the caller may be asked again to move to another gateway
+	alarmSilence                        // the person has been silent for long
+	alarmTool                           // a tool has taken long in silence
+	alarmTurn                           // the model has not ended its turn
 	numAlarms
 )
 
-// request is a command on its way to the loop. answer, which has room for one, gets its outcome.
-type request struct {
+// commandRequest is a command for the loop. answer, with a buffer of one, gets its outcome.
+type commandRequest struct {
 	command Command
 	answer  chan error
 }
 
-// ID names the conversation in logs and to the client.
+// ID identifies the conversation in logs and to the client.
 func (s *Session) ID() string { return s.id }
 
-// Origin is where the conversation comes from.
-func (s *Session) Origin() Origin { return s.open.Origin }
+// Origin returns where the conversation comes from.
+func (s *Session) Origin() Origin { return s.request.Origin }
 
-// Greet has the model begin by [Open.Greeting], if there is one. Once in a conversation it does something.
+// Greet makes the model speak first, using [SessionRequest.GreetingPrompt]. Only the first call has an effect.
 func (s *Session) Greet() error {
-	if s.open.Greeting == "" || s.greeted.Swap(true) {
+	if s.request.GreetingPrompt == "" || s.greeted.Swap(true) {
 		return nil
 	}
-	return s.Do(Respond{Instruction: s.open.Greeting})
+	return s.Do(Prompt{Instruction: s.request.GreetingPrompt})
 }
 
-// Own is [Open.Own] of the caller that began the conversation.
-func (s *Session) Own() any { return s.open.Own }
+// EndpointState returns [SessionRequest.EndpointState] of the caller that opened the conversation.
+func (s *Session) EndpointState() any { return s.request.EndpointState }
 
-// Done is closed when the conversation has ended; Err then says why.
-func (s *Session) Done() <-chan struct{} { return s.over }
+// Done is closed when the conversation has ended; Err then returns the reason.
+func (s *Session) Done() <-chan struct{} { return s.done }
 
-// Err is why the conversation has ended. It must not be called before Done is closed.
-func (s *Session) Err() error { return s.ended }
+// Err returns why the conversation has ended. It must not be called before Done is closed.
+func (s *Session) Err() error { return s.endReason }
 
-// Crash ends the conversation because a goroutine of it or of its caller has panicked. Any goroutine may call it; it does not block.
+// Crash ends the conversation because one of its goroutines, or of its caller, has panicked. It is safe for concurrent
+// use and does not block.
 func (s *Session) Crash(err error) {
 	select {
-	case s.crashed <- err:
-	default: // another one has come first
+	case s.crashes <- err:
+	default: // another one came first
 	}
 }
 
-// Watch has notify called with every event that the caller gets from now on, after a [SetupComplete] and the [History]
-// so far. The rules of [Caller].Notify hold for it. A watcher may also command the session, and is asked to run the
-// functions that [Steer] has declared. It lasts until stop is called or the conversation ends, when Done is closed.
+// Watch calls notify with every event that the caller gets from now on, after a [SetupComplete] and the [History] so
+// far. The rules of [Caller].Notify apply. A watcher may also command the session, and is asked to run the functions
+// declared by [BackendUpdate]. It lasts until stop is called or the conversation ends, when Done is closed.
 func (s *Session) Watch(notify func(Event)) (stop func(), err error) {
 	w := &watcher{notify}
-	if err := s.Do(watch{w}); err != nil {
+	if err := s.Do(watchCommand{w}); err != nil {
 		return nil, err
 	}
-	return func() { s.unwatch(w) }, nil
+	return func() { s.removeWatcher(w) }, nil
 }
 
-// Do has a command carried out, in order with the others. It blocks until the session has taken it, for microseconds as
-// a rule; an error, which [AsError] explains, means that it was not taken. After the end of the conversation it returns
-// an error at once. It must not be called by [Caller].Notify.
+// Do executes a command, in order with the others. It blocks until the session has accepted it, usually for
+// microseconds; an error, which [AsError] explains, means that it was rejected. After the end of the conversation it
+// returns an error at once. It must not be called from [Caller].Notify.
 func (s *Session) Do(c Command) error {
-	if mark, ok := c.(Activity); ok { // not through the loop: it must not lose its place among the audio
+	if mark, ok := c.(Activity); ok { // not through the loop: it must keep its place among the audio
 		select {
-		case <-s.over:
-			return errOver
+		case <-s.done:
+			return errEnded
 		default:
-			return markRefused(s.up.QueueMark(uplink.Mark(mark)))
+			return markError(s.uplink.QueueMark(uplink.Mark(mark)))
 		}
 	}
-	r := request{command: c, answer: make(chan error, 1)}
+	r := commandRequest{command: c, answer: make(chan error, 1)}
 	select {
-	case s.requests <- r:
-	case <-s.over:
-		return errOver
+	case s.commands <- r:
+	case <-s.done:
+		return errEnded
 	}
 	select {
 	case err := <-r.answer:
 		return err
-	case <-s.over:
+	case <-s.done:
 	}
-	select { // what was taken may be what has ended it
+	select { // the command may have ended the conversation
 	case err := <-r.answer:
 		return err
 	default:
-		return errOver
+		return errEnded
 	}
 }
 
-func (s *Session) describe() Info {
+func (s *Session) buildInfo() Info {
 	return Info{
-		ID: s.id, Door: s.open.Origin.Door, Agent: s.answers, Identity: s.open.Origin.Identity, Key: s.open.Origin.Key,
-		Attributes: s.open.Origin.Attributes,
-		Step:       s.steering.flow.Step, Model: s.keeper.Config().Model, State: s.status.state, Started: s.started, Turns: s.answer.number - 1,
-		Tokens: s.spending.meter.Total().Total, Dollars: s.spending.dollars(),
-		Latency: time.Duration(s.answer.latest.Load()), Loss: s.loss.shares(),
+		ID: s.id, Protocol: s.request.Origin.Protocol, Agent: s.agentName, Identity: s.request.Origin.Identity, Key: s.request.Origin.Key,
+		Attributes: s.request.Origin.Attributes,
+		Step:       s.steering.flow.Step, Model: s.keeper.Config().Model, State: s.status.state, Started: s.started,
+		Turns:  s.output.turnNumber - 1,
+		Tokens: s.costs.meter.Total().Total, Dollars: s.costs.totalDollars(),
+		Latency: time.Duration(s.output.latestLatency.Load()), Loss: s.loss.lossShares(),
 	}
 }
 
-func (s *Session) counts() Counts {
-	c := Counts{Tokens: s.spending.meter.Total(), Links: s.keeper.Counts(), Voice: s.voice.Stats()}
-	c.Up.Sent, c.Up.Replayed = s.up.SentChunks.Load(), s.up.ReplayedChunks.Load()
-	c.Up.Dropped, c.Up.Speech, c.Up.Gated = s.up.DroppedChunks.Load(), s.up.LostSpeechChunks.Load(), s.up.GatedChunks.Load()
+func (s *Session) collectCounts() Counts {
+	c := Counts{Tokens: s.costs.meter.Total(), Connections: s.keeper.Counts(), Voice: s.voice.Stats()}
+	c.Up.Sent, c.Up.Replayed = s.uplink.SentChunks.Load(), s.uplink.ReplayedChunks.Load()
+	c.Up.Dropped, c.Up.Speech, c.Up.Gated = s.uplink.DroppedChunks.Load(), s.uplink.LostSpeechChunks.Load(), s.uplink.GatedChunks.Load()
 	return c
 }
 
-// setupComplete is what the model is set up with now.
+// setupComplete returns the current setup of the model.
 func (s *Session) setupComplete() SetupComplete {
 	config := s.keeper.Config()
 	done := SetupComplete{
 		SessionID: s.id, Started: s.started, Model: config.Model, Backend: s.host.options.Backend,
-		EffectiveConfig: config.Effective(), Step: s.steering.flow.Step, Recording: s.recording.running(), Tools: []Tool{},
+		EffectiveConfig: config.Effective(), Step: s.steering.flow.Step, Recording: s.recording.isRunning(), Tools: []Tool{},
 	}
 	for _, f := range config.Functions {
 		where := setup.InClient
@@ -237,69 +239,70 @@ func (s *Session) setupComplete() SetupComplete {
 	return done
 }
 
-// resumable reports whether the conversation waits for a lost caller.
-func (s *Session) resumable() bool {
-	return s.open.Resumable && s.host.options.Park > 0 && s.keeper.Config().Options.Resumption
+// isResumable reports whether the conversation waits for a lost caller.
+func (s *Session) isResumable() bool {
+	return s.request.Resumable && s.host.options.Park > 0 && s.keeper.Config().Options.Resumption
 }
 
-// read parses a configuration of the caller's, together with what it may not change.
-func (s *Session) read(raw json.RawMessage) (setup.Config, error) {
-	config, err := setup.Parse(s.open.layered(raw, &s.steering), "payload", s.host.scope(s.own, &s.open, s.steering.flow))
+// parseConfig parses a configuration of the caller, with the fixed settings.
+func (s *Session) parseConfig(raw json.RawMessage) (setup.Config, error) {
+	config, err := setup.Parse(s.request.buildConfig(raw, &s.steering), "payload", s.host.configScope(s.gatewayTools, &s.request,
+		s.steering.flow))
 	if err == nil {
-		err = s.open.Grant.allows(config, "payload")
+		err = s.request.Grant.checkModel(config, "payload")
 	}
 	if err == nil {
-		_, err = s.host.afford(s.open, config, "payload")
+		_, err = s.host.checkBudget(s.request, config, "payload")
 	}
 	if err == nil {
-		s.steering.raw = raw
+		s.steering.callerConfig = raw
 	}
 	return config, err
 }
 
-// asked begins to wait for the answer to words that go to the model now, and interrupt it by a cause.
-func (s *Session) asked(by Cause) {
-	s.status.apologise(false)
-	s.answer.ask(time.Now())
-	s.answer.prompts.words(by)
+// expectTextReply starts waiting for the answer to text that is sent now, and interrupts the model with a cause.
+func (s *Session) expectTextReply(by Cause) {
+	s.status.setApology(false)
+	s.output.recordQuestion(time.Now())
+	s.output.prompts.addPrompt(by)
 	s.keeper.ExpectReply(keeper.ForText)
 }
 
-// goodbyeInSilence is the instruction by which the model says goodbye to a person who does not answer any more.
+// goodbyeInSilence is the instruction to say goodbye to a person who no longer answers.
 const goodbyeInSilence = "The person does not answer any more. " +
 	"Say goodbye in one short sentence, in the language that you have spoken so far."
 
-// endAfterSpeaking ends the session for a reason when the model has finished speaking: see endIfSaid.
+// endAfterSpeaking ends the session for a reason when the model has finished speaking: see endIfPlayed.
 func (s *Session) endAfterSpeaking(reason error) {
-	if s.leaving != nil {
+	if s.pendingReason != nil {
 		return
 	}
-	s.leaving, s.lastWord = reason, s.calls.HasRunningCall()
+	s.pendingReason, s.awaitsGoodbye = reason, s.calls.HasRunningCall()
 	switch reason {
 	case ErrTimeLimit:
-		s.farewell = s.open.Farewell
+		s.farewellPrompt = s.request.FarewellPrompt
 	case ErrSilence:
-		s.farewell = goodbyeInSilence
+		s.farewellPrompt = goodbyeInSilence
 	}
 	s.clock.Set(alarmFarewell, farewellTime)
 }
 
-// endOverBudget ends the session, after what the model has begun to say, if there is a limit that it has reached. Nothing goes up any
-// more: the model would be asked again.
+// endOverBudget ends the session if a limit is reached, after the answer in progress. Nothing more is sent: it would
+// cost another answer.
 func (s *Session) endOverBudget(limit error) {
-	if limit == nil || s.broke {
+	if limit == nil || s.overBudget {
 		return
 	}
-	s.broke = true
-	s.up.SetPaused(true)
+	s.overBudget = true
+	s.uplink.SetPaused(true)
 	s.calls.CancelAll()
-	s.endAfterSpeaking(limit) // unless it is to end anyway: then there is no goodbye any more
-	s.farewell, s.lastWord = "", false
+	s.endAfterSpeaking(limit) // unless it ends anyway: then without a goodbye
+	s.farewellPrompt, s.awaitsGoodbye = "", false
 }
 
-// stateNow is the state that follows from what is known.
-func (s *Session) stateNow() State {
-	if s.parked {
+// currentState derives the state.
+func (s *Session) currentState() State {
+	if s.isParked {
 		return StateParked
 	}
 	switch s.keeper.Phase() {
@@ -321,26 +324,25 @@ func (s *Session) stateNow() State {
 	return StateLive
 }
 
-// due reports whether the person waits for an answer.
-func (s *Session) due() bool {
-	if s.unheard() || s.person.speaking {
+// isReplyDue reports whether the person waits for an answer.
+func (s *Session) isReplyDue() bool {
+	if s.isUnheard() || s.user.isSpeaking {
 		return false
 	}
-	return s.answer.turn.state == turnThinking || s.answer.working || s.calls.HasRunningCall() || s.keeper.ReplyPending()
+	return s.output.turn.state == turnThinking || s.output.isWorking || s.calls.HasRunningCall() || s.keeper.ReplyPending()
 }
 
-// received remembers the newest messages of the client by their ids. Its methods may be called by any goroutine.
-type received struct {
+// receivedIDs remembers the newest messages of the client by their IDs. Its methods are safe for concurrent use.
+type receivedIDs struct {
 	mu  sync.Mutex
 	ids []string
 }
 
-// maxReceived is how many ids of messages are remembered.
+// maxReceived limits the number of remembered IDs.
 const maxReceived = 256
 
-// Arrived notes that the client's message of this id has arrived, and reports false if it had before: a duplicate to be
-// ignored.
-func (r *received) Arrived(id string) bool {
+// MarkReceived records the ID of a client's message. It reports false for a duplicate, which must be ignored.
+func (r *receivedIDs) MarkReceived(id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if slices.Contains(r.ids, id) {
@@ -353,7 +355,7 @@ func (r *received) Arrived(id string) bool {
 	return true
 }
 
-func (r *received) list() []string {
+func (r *receivedIDs) newestIDs() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.ids)

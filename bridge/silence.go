@@ -6,13 +6,13 @@ import (
 	"voxgate/bridge/gemini/setup"
 )
 
-// watchSilence lets the time of the silence run while it is the person's turn: an answer was heard, nothing is due and nothing runs, and
-// somebody is there to hear. The loop calls it after everything that has happened.
-func (s *Session) watchSilence() {
+// setSilenceAlarm runs the timer of the person's silence while it is the person's turn: an answer was played, nothing
+// is expected, no tool runs, and a caller is there. The loop calls it after every event.
+func (s *Session) setSilenceAlarm() {
 	o := s.keeper.Config().Options.Silence
 	_, expected := s.keeper.ExpectedReply()
-	busy := s.answer.turn.wanted() || expected || s.voice.QueuedDuration() > 0 || !s.calls.IsIdle()
-	if o.After == 0 || busy || s.person.speaking || s.unheard() || s.leaving != nil || s.answer.number == 1 {
+	busy := s.output.turn.isActive() || expected || s.voice.QueuedDuration() > 0 || !s.calls.IsIdle()
+	if o.After == 0 || busy || s.user.isSpeaking || s.isUnheard() || s.pendingReason != nil || s.output.turnNumber == 1 {
 		if s.clock.IsSet(alarmSilence) {
 			s.clock.Clear(alarmSilence)
 		}
@@ -23,50 +23,51 @@ func (s *Session) watchSilence() {
 	}
 }
 
-// onSilence has the model ask whether the person is still there, and after so many times say goodbye.
+// onSilence makes the model ask whether the person is still there, and after several times say goodbye.
 func (s *Session) onSilence() {
 	o := s.keeper.Config().Options.Silence
-	if o.Times > 0 && s.person.prompted >= o.Times {
+	if o.Times > 0 && s.user.promptCount >= o.Times {
 		s.endAfterSpeaking(ErrSilence)
 		return
 	}
-	s.person.prompted++
-	s.notify(Silent{})
-	_ = s.respond(o.Say) // a full queue is tried again after the next silence
+	s.user.promptCount++
+	s.notify(SilenceDetected{})
+	_ = s.promptModel(o.Say) // if the queue is full, it is tried again after the next silence
 }
 
-// slowTool is how long a tool may run before the person hears something, and how long it is quiet between two sounds.
-const slowTool = 2 * time.Second
+// slowToolTime is how long a tool may run before the person is informed, and the silence between two tones.
+const slowToolTime = 2 * time.Second
 
-// watchTools lets the time of a tool run while nobody says anything, and somebody is there to hear. The loop calls it after everything that
-// has happened.
-func (s *Session) watchTools() {
+// setToolAlarm runs the timer of a slow tool while nobody speaks, and a caller is there. The loop calls it after every
+// event.
+func (s *Session) setToolAlarm() {
 	if s.keeper.Config().Options.Waiting == (setup.Waiting{}) {
 		return
 	}
 	running, set := s.calls.HasRunningCall(), s.clock.IsSet(alarmTool)
-	s.person.told = s.person.told && running
-	spoken := s.person.speaking || s.answer.turn.state == turnSpeaking
+	s.user.toldSlowTool = s.user.toldSlowTool && running
+	spoken := s.user.isSpeaking || s.output.turn.state == turnSpeaking
 	switch {
-	case !running || spoken || s.unheard() || s.leaving != nil:
+	case !running || spoken || s.isUnheard() || s.pendingReason != nil:
 		if set {
 			s.clock.Clear(alarmTool)
 		}
 	case !set && s.voice.QueuedDuration() == 0:
-		s.clock.Set(alarmTool, slowTool)
+		s.clock.Set(alarmTool, slowToolTime)
 	}
 }
 
-// onSlowTool has the person hear that a tool takes long: once from the model, where it can speak beside the tool, and else by a soft tone.
+// onSlowTool informs the person that a tool takes long: once by the model, if it can speak while the tool runs, else by
+// a soft tone.
 func (s *Session) onSlowTool() {
 	w := s.keeper.Config().Options.Waiting
 	switch {
-	case w.Say != "" && !s.person.told && !s.calls.IsBlocking():
-		s.person.told = true
-		_ = s.respond(w.Say) // what has no room is not said
+	case w.Say != "" && !s.user.toldSlowTool && !s.calls.IsBlocking():
+		s.user.toldSlowTool = true
+		_ = s.promptModel(w.Say) // skipped if the queue is full
 	case w.Sound:
-		pcm := tone()
-		s.answer.cue(pcm)
-		s.clock.Set(alarmTool, lengthOf(pcm)+slowTool)
+		pcm := waitingTone()
+		s.output.playCue(pcm)
+		s.clock.Set(alarmTool, voiceDuration(pcm)+slowToolTime)
 	}
 }

@@ -21,7 +21,7 @@ const (
 
 // silent is a conversation in which the person may say nothing for 8 s.
 func silent(t *testing.T, times int, f func(t *testing.T, r *rig, c *caller, l *bridgetest.Link)) {
-	talk(t, bridge.Open{Config: fmt.Appendf(nil, quietConfig, times)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{Config: fmt.Appendf(nil, quietConfig, times)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		c.typed("Hello.")
 		f(t, r, c, l)
 	})
@@ -61,7 +61,7 @@ func TestSilence(t *testing.T) {
 // Nobody is asked before there was an answer, or where nothing is configured.
 func TestSilenceBeforeAnAnswer(t *testing.T) {
 	for name, config := range map[string]string{"before an answer": fmt.Sprintf(quietConfig, 2), "not configured": `{}`} {
-		talk(t, bridge.Open{Config: []byte(config)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		talk(t, bridge.SessionRequest{Config: []byte(config)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 			if name == "not configured" {
 				c.typed("Hello.")
 				l.Answer(7, time.Second)
@@ -126,7 +126,7 @@ func TestSilenceThatIsNone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t)
-				c, l := r.connect(bridge.Open{Config: fmt.Appendf(nil, quietConfig, 1), Tools: []tools.Tool{{
+				c, l := r.connect(bridge.SessionRequest{Config: fmt.Appendf(nil, quietConfig, 1), Tools: []tools.Tool{{
 					Declaration: tools.Declaration{Name: "look_up", Behavior: behavior, Timeout: time.Minute},
 					Run: func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
 						select {
@@ -174,7 +174,7 @@ func TestAToolTakesLong(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t)
-				c, l := r.connect(bridge.Open{Config: []byte(test.config), Tools: []tools.Tool{{
+				c, l := r.connect(bridge.SessionRequest{Config: []byte(test.config), Tools: []tools.Tool{{
 					Declaration: tools.Declaration{Name: "look_up", Behavior: test.behavior, Timeout: time.Minute},
 					Run: func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
 						select {

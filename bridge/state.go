@@ -1,6 +1,6 @@
 package bridge
 
-// State is where a conversation stands.
+// State is the state of a conversation.
 type State string
 
 // The states of a conversation.
@@ -19,21 +19,21 @@ type State string
 //	every state ─> parked (the caller is gone) ─> live, resuming, reseeding
 //	every state ─> ended
 const (
-	StateDialing   State = "dialing"   // the first connection to the model is opened
-	StateSetup     State = "setup"     // it is open, the model has not yet accepted the set-up
-	StateLive      State = "live"      // the model listens
-	StateTool      State = "tool"      // the model listens, and waits for a tool
-	StateDraining  State = "draining"  // the model listens; the connection is replaced as soon as nobody speaks
-	StateResuming  State = "resuming"  // there is no connection, the next one goes on with the newest handle
-	StateReseeding State = "reseeding" // there is none, a fresh session learns the conversation so far
-	StateParked    State = "parked"    // the caller is gone and is waited for
+	StateDialing   State = "dialing"   // opening the first connection to the model
+	StateSetup     State = "setup"     // connection open, setup not yet accepted by the model
+	StateLive      State = "live"      // the model is listening
+	StateTool      State = "tool"      // the model is listening, and waits for a tool
+	StateDraining  State = "draining"  // the model is listening; the connection is replaced as soon as nobody speaks
+	StateResuming  State = "resuming"  // no connection; the next one resumes the session with the newest handle
+	StateReseeding State = "reseeding" // no connection; a fresh session gets the conversation so far
+	StateParked    State = "parked"    // waiting for the lost caller
 	StateEnded     State = "ended"     // Host.Serve returns the reason
 )
 
-// served reports whether the model listens to the caller.
-func (s State) served() bool { return s == StateLive || s == StateTool || s == StateDraining }
+// isServing reports whether the model listens to the caller.
+func (s State) isServing() bool { return s == StateLive || s == StateTool || s == StateDraining }
 
-// waitMessage is what a person reads while waiting in a state.
+// waitMessage returns the message for a person who waits in a state.
 func (s State) waitMessage() string {
 	if s == StateResuming || s == StateReseeding {
 		return "Reconnecting to Gemini…"

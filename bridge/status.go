@@ -4,17 +4,17 @@ import "log/slog"
 
 const apologyMessage = "Gemini did not answer. Please say it again."
 
-// status is where the conversation stands, as the caller knows it. The loop owns it.
-type status struct {
-	audience *audience
-	log      *slog.Logger
-	state    State
-	waiting  bool // the caller knows that the person waits
-	apology  bool // the caller knows that there will be no answer
+// callerStatus is the state of the conversation as last reported to the caller. The loop owns it.
+type callerStatus struct {
+	audience   *subscribers
+	log        *slog.Logger
+	state      State
+	isWaiting  bool // the caller was informed of the wait
+	hasApology bool // the caller was informed that there will be no answer
 }
 
-// set notes where the conversation stands, and reports a change.
-func (s *status) set(state State) {
+// setState sets the state, and reports a change.
+func (s *callerStatus) setState(state State) {
 	if state != s.state {
 		s.log.Debug("state", "from", s.state, "to", state)
 		s.state = state
@@ -22,39 +22,39 @@ func (s *status) set(state State) {
 	}
 }
 
-// notify reports where the conversation stands.
-func (s *status) notify() {
+// notify reports the state.
+func (s *callerStatus) notify() {
 	change := StateChange{State: s.state}
 	switch {
-	case s.waiting:
+	case s.isWaiting:
 		change.Message = s.state.waitMessage()
-	case s.apology:
+	case s.hasApology:
 		change.Message, change.Unanswered = apologyMessage, true
 	}
 	s.audience.notify(change)
 }
 
-// wait reports, once, that the person waits.
-func (s *status) wait() {
-	if !s.waiting {
-		s.waiting = true
+// showWait reports, once, that the person waits.
+func (s *callerStatus) showWait() {
+	if !s.isWaiting {
+		s.isWaiting = true
 		s.notify()
 	}
 }
 
-// waitOver ends that.
-func (s *status) waitOver() {
-	was := s.waiting
-	s.waiting = false
-	if was && s.state.served() {
+// endWait ends the reported wait.
+func (s *callerStatus) endWait() {
+	was := s.isWaiting
+	s.isWaiting = false
+	if was && s.state.isServing() {
 		s.audience.notify(StateChange{State: s.state})
 	}
 }
 
-// apologise reports that there will be no answer; off, that something else was said.
-func (s *status) apologise(on bool) {
-	if s.apology != on {
-		s.apology = on
+// setApology reports that there will be no answer, or with off that this no longer applies.
+func (s *callerStatus) setApology(on bool) {
+	if s.hasApology != on {
+		s.hasApology = on
 		s.notify()
 	}
 }

@@ -9,46 +9,49 @@ import (
 	"voxgate/tools"
 )
 
-// steering is what the operator's backend, and the steps, have changed in a running conversation. It overrides the caller's configuration.
+// steering holds the changes to a running conversation by the operator's backend and by the steps. It overrides the
+// caller's configuration.
 type steering struct {
-	raw       json.RawMessage // the configuration as the caller has it
-	flow      steps.Flow      // where the conversation is in the agent's steps
-	taken     string          // the newest step whose configuration the model has taken
-	agent     Agent
-	functions json.RawMessage
-	names     map[string]bool // of the functions
+	callerConfig  json.RawMessage // configuration of the caller
+	flow          steps.Flow      // state of the agent's steps
+	appliedStep   string          // newest step whose configuration the model has accepted
+	agent         Agent
+	functions     json.RawMessage
+	functionNames map[string]bool // of the functions
 }
 
-// begun is the steering of a conversation that begins.
-func begun(o Open) *steering { return steeringOf(o.Config, steps.NewFlow(o.Wanted().Steps)) }
-
-func steeringOf(raw json.RawMessage, flow steps.Flow) *steering {
-	return &steering{raw: raw, flow: flow, taken: flow.Step}
+// newSteering returns the steering of a new conversation.
+func newSteering(o SessionRequest) *steering {
+	return newSteeringAt(o.Config, steps.NewFlow(o.MergedAgent().Steps))
 }
 
-// change changes the agent, or its functions.
-func (t *steering) change(c Steer) error {
+func newSteeringAt(raw json.RawMessage, flow steps.Flow) *steering {
+	return &steering{callerConfig: raw, flow: flow, appliedStep: flow.Step}
+}
+
+// applyUpdate changes the agent, or its functions.
+func (t *steering) applyUpdate(c BackendUpdate) error {
 	if len(c.Functions) > 0 {
 		var functions []struct{ Name string }
 		if err := json.Unmarshal(c.Functions, &functions); err != nil {
 			return &Error{
 				Code: CodeBadMessage, Field: "payload.functions",
-				Message: "payload.functions is no array of function declarations.",
+				Message: "payload.functions must be an array of function declarations.",
 			}
 		}
-		t.functions, t.names = c.Functions, map[string]bool{}
+		t.functions, t.functionNames = c.Functions, map[string]bool{}
 		for _, f := range functions {
-			t.names[f.Name] = true
+			t.functionNames[f.Name] = true
 		}
 	}
-	t.agent = c.Agent.Over(t.agent)
+	t.agent = c.Agent.MergeOver(t.agent)
 	return nil
 }
 
-var errSameStep = errors.New("the step is the same")
+var errSameStep = errors.New("step unchanged")
 
-// advance has the model go on to the next step. It returns errSameStep if it may not: then only what was found out may be new.
-func (t *steering) advance(c advance) error {
+// advanceStep moves to the next step. It returns errSameStep if that is not allowed: then only fields may have changed.
+func (t *steering) advanceStep(c advanceStep) error {
 	var moved bool
 	if t.flow, *c.answer, moved = t.flow.Advance(c.args); !moved {
 		return errSameStep
@@ -56,16 +59,16 @@ func (t *steering) advance(c advance) error {
 	return nil
 }
 
-// advance is the command by which the model goes on to the next step. The answer is for the model.
-type advance struct {
+// advanceStep is the command with which the model moves to the next step. The answer is for the model.
+type advanceStep struct {
 	args   map[string]any
 	answer *map[string]any
 }
 
-func (advance) command() {}
+func (advanceStep) command() {}
 
-// stepTool is the tool by which the model goes on.
-func stepTool(do func(Command) error) tools.Tool {
+// newStepTool returns the tool with which the model moves to the next step.
+func newStepTool(do func(Command) error) tools.Tool {
 	return tools.Tool{
 		Declaration: tools.Declaration{Name: steps.FunctionName},
 		Run: func(_ context.Context, raw json.RawMessage) (json.RawMessage, error) {
@@ -75,7 +78,7 @@ func stepTool(do func(Command) error) tools.Tool {
 			}
 			args, _ := decoded.(map[string]any)
 			var answer map[string]any
-			if err := do(advance{args, &answer}); err != nil {
+			if err := do(advanceStep{args, &answer}); err != nil {
 				return nil, err
 			}
 			return json.Marshal(answer)
@@ -83,22 +86,22 @@ func stepTool(do func(Command) error) tools.Tool {
 	}
 }
 
-// config is a config with the functions that the backend answers.
-func (t *steering) config(raw json.RawMessage) json.RawMessage {
-	return edited(raw, len(t.names) > 0, func(config map[string]any) {
+// withFunctions adds the functions of the backend to a config.
+func (t *steering) withFunctions(raw json.RawMessage) json.RawMessage {
+	return editJSON(raw, len(t.functionNames) > 0, func(config map[string]any) {
 		list, _ := config["tools"].([]any)
 		config["tools"] = append(list, map[string]any{"functionDeclarations": t.functions})
 	})
 }
 
-// share divides calls among those that have declared the functions: the caller, and the backend.
-func (t *steering) share(calls []tools.Call) (theirs, backends []tools.Call) {
+// splitCalls divides calls by the declarer of the function: the caller, or the backend.
+func (t *steering) splitCalls(calls []tools.Call) (callers, backends []tools.Call) {
 	for _, c := range calls {
-		if t.names[c.Name] {
+		if t.functionNames[c.Name] {
 			backends = append(backends, c)
 		} else {
-			theirs = append(theirs, c)
+			callers = append(callers, c)
 		}
 	}
-	return theirs, backends
+	return callers, backends
 }

@@ -18,8 +18,8 @@ import (
 )
 
 // desk is an agent with steps and a resumable caller; every tool that it has answers at once.
-func desk() bridge.Open {
-	return bridge.Open{Resumable: true, Agent: bridge.Agent{Prompt: "You are the desk.", Steps: steps.Plan{
+func desk() bridge.SessionRequest {
+	return bridge.SessionRequest{Resumable: true, Agent: bridge.Agent{Prompt: "You are the desk.", Steps: steps.Plan{
 		{Name: "greet", Next: []string{"identify"}},
 		{
 			Name: "identify", Instruction: "Ask for the name.", Tools: []string{"find_room"}, Next: []string{"book", "greet"},
@@ -284,7 +284,7 @@ func TestStepsOfAnAgentThatGeminiRefuses(t *testing.T) {
 
 // An agent that the backend has named answers on, whichever the client names later.
 func TestAnAgentThatIsNamed(t *testing.T) {
-	o := bridge.Open{Named: true, Override: bridge.Agent{Prompt: "Night."}, Origin: bridge.Origin{Agent: "night"}}
+	o := bridge.SessionRequest{AgentNamed: true, Override: bridge.Agent{Prompt: "Night."}, Origin: bridge.Origin{Agent: "night"}}
 	talk(t, o, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		c.do(bridge.UpdateConfig{Agent: &bridge.Agent{Prompt: "Desk.", Voice: "Kore"}, Name: "desk"})
 		time.Sleep(time.Second)
@@ -304,7 +304,7 @@ func TestAThousandSteps(t *testing.T) {
 			{Name: "odd", Instruction: "Say an odd number.", Next: []string{"even"}},
 		}
 		for range 2 {
-			c := r.meets(bridge.Open{Agent: bridge.Agent{Steps: plan}})
+			c := r.meets(bridge.SessionRequest{Agent: bridge.Agent{Steps: plan}})
 			for i := range 500 {
 				c.typed(fmt.Sprintf(`/tool next_step {"n":%d}`, i))
 				time.Sleep(time.Second)

@@ -11,76 +11,78 @@ import (
 	"voxgate/media/record"
 )
 
-// streams carry sound and pictures between the caller and the model, past the loop of the session. Any goroutine may call their methods.
+// streams carry audio and pictures between the caller and the model, without the session's loop. Their methods are safe
+// for concurrent use.
 type streams struct {
 	voice     *voice
-	up        *uplink.Uplink
+	uplink    *uplink.Uplink
 	recording *recording
-	loss      losses
+	loss      lossCounters
 }
 
-// Mic opens a microphone for mono PCM at rate Hz, 8000 to 48000. Audio goes to the model at this rate.
-func (s *streams) Mic(rate int) (*Microphone, error) {
+// NewMicrophone opens a microphone for mono PCM at rate Hz, 8000 to 48000. Audio goes to the model at this rate.
+func (s *streams) NewMicrophone(rate int) (*Microphone, error) {
 	if rate < 8000 || rate > 48000 {
-		return nil, fmt.Errorf("a sample rate of %d Hz is not between 8000 and 48000", rate)
+		return nil, fmt.Errorf("sample rate %d Hz: must be between 8000 and 48000", rate)
 	}
-	return &Microphone{up: s.up, tap: s.recording, rate: rate}, nil
+	return &Microphone{up: s.uplink, tap: s.recording, rate: rate}, nil
 }
 
-// Recorded reports whether what is said now is recorded.
-func (s *streams) Recorded() bool { return s.recording.running() }
+// IsRecorded reports whether audio is currently recorded.
+func (s *streams) IsRecorded() bool { return s.recording.isRunning() }
 
-// Hear has l hear the conversation from now on, until stop.
-func (s *streams) Hear(l Listener) (stop func(), err error) {
+// AddListener passes the conversation to l from now on, until stop.
+func (s *streams) AddListener(l Listener) (stop func(), err error) {
 	r := s.recording
-	if err := r.admit(); err != nil {
+	if err := r.admitListener(); err != nil {
 		return nil, err
 	}
-	r.add(l)
+	r.addTap(l)
 	return func() {
-		r.remove(l)
-		r.leave()
+		r.removeTap(l)
+		r.releaseListener()
 	}, nil
 }
 
-// Listen writes both sides of the conversation to w from now on, about two seconds late: Ogg Opus, the person left, the model right. failed
-// is closed when w has refused a write. stop ends it; it waits for the last write, and closes w.
-func (s *streams) Listen(w io.WriteCloser) (failed <-chan struct{}, stop func() error, err error) {
+// RecordTo writes both sides of the conversation to w from now on, about two seconds late: Ogg Opus, the person left,
+// the model right. failed is closed when a write to w has failed. stop ends it, blocks until the last write, and closes
+// w.
+func (s *streams) RecordTo(w io.WriteCloser) (failed <-chan struct{}, stop func() error, err error) {
 	r := s.recording
-	if err := r.admit(); err != nil {
+	if err := r.admitListener(); err != nil {
 		return nil, nil, err
 	}
 	f, err := record.New(w, time.Now())
 	if err != nil {
-		r.leave()
+		r.releaseListener()
 		return nil, nil, err
 	}
-	r.add(f)
+	r.addTap(f)
 	return f.Failed(), func() error {
-		defer r.leave()
-		r.remove(f)
+		defer r.releaseListener()
+		r.removeTap(f)
 		return f.Close()
 	}, nil
 }
 
-// Attach says where the voice goes from now on; nil discards it.
-func (s *streams) Attach(out media.Output) { s.voice.AttachOutput(out) }
+// AttachOutput sets the output of the voice; nil discards it.
+func (s *streams) AttachOutput(out media.Output) { s.voice.AttachOutput(out) }
 
-// Hold keeps the voice (its newest 10 s) instead of playing it, until Hold(false): for an output that will soon be
-// attached. [Pause] is for a person who does not listen.
-func (s *streams) Hold(on bool) { s.voice.SetHold(on) }
+// HoldVoice keeps the voice (its newest 10 s) instead of playing it, until HoldVoice(false): for an output that will
+// soon be attached. [Pause] is for a person who does not listen.
+func (s *streams) HoldVoice(on bool) { s.voice.SetHold(on) }
 
-// SetFrame gives the model a picture to look at. The newest wins, and at most one a second is sent. changed is false if
-// it shows the same as the one before: then it is sent only while the person speaks.
+// SetFrame shows the model a picture. The newest wins, and at most one a second is sent. An unchanged picture is sent
+// only while the person speaks.
 func (s *streams) SetFrame(mimeType string, data []byte, changed bool) {
-	s.up.ShowPicture(wire.Blob{MIMEType: mimeType, Data: data}, changed)
+	s.uplink.ShowPicture(wire.Blob{MIMEType: mimeType, Data: data}, changed)
 }
 
-// ClearFrame forgets the picture that SetFrame gave: what it showed is no longer to be seen.
-func (s *streams) ClearFrame() { s.up.ClearPicture() }
+// ClearFrame removes the picture of SetFrame.
+func (s *streams) ClearFrame() { s.uplink.ClearPicture() }
 
-// RoundTrip notes how long the way to the client and back takes.
-func (s *streams) RoundTrip(d time.Duration) { s.voice.roundTrip.Store(int64(d)) }
+// SetRoundTrip sets the round-trip time of the client.
+func (s *streams) SetRoundTrip(d time.Duration) { s.voice.roundTrip.Store(int64(d)) }
 
-// Loss notes how many packets were lost on their way lately, and of how many: up, from the caller, or down.
-func (s *streams) Loss(up bool, lost, of int) { s.loss.note(up, lost, of) }
+// RecordLoss adds packet loss in one direction, lost of total: up, from the caller, or down.
+func (s *streams) RecordLoss(up bool, lost, of int) { s.loss.recordLoss(up, lost, of) }

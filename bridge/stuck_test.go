@@ -32,7 +32,7 @@ func (d *stuck) Close() error { return nil }
 func TestAStuckDiskHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHost(Options{Logger: slog.New(slog.DiscardHandler)})
-		s := newSession(h, "id", setup.Config{}, Open{Account: Unlimited}, nil, false)
+		s := newSession(h, "id", setup.Config{}, SessionRequest{Account: Unlimited}, nil, false)
 		disk := &stuck{let: make(chan struct{})}
 		f, err := record.New(disk, time.Now())
 		if err != nil {
@@ -49,7 +49,7 @@ func TestAStuckDiskHoldsNobodyUp(t *testing.T) {
 		if err := h.Shutdown(context.Background()); err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(began); took != lastPages {
+		if took := time.Since(began); took != recordingFlushTime {
 			t.Errorf("the shutdown took %v", took)
 		}
 		close(disk.let)
@@ -61,10 +61,10 @@ func TestAStuckDiskHoldsNobodyUp(t *testing.T) {
 // A gateway that is alone makes no snapshots.
 func TestNoSnapshotsWithoutAStore(t *testing.T) {
 	h := NewHost(Options{Logger: slog.New(slog.DiscardHandler)})
-	s := newSession(h, "id", setup.Config{}, Open{Account: Unlimited, Resumable: true}, nil, false)
+	s := newSession(h, "id", setup.Config{}, SessionRequest{Account: Unlimited, Resumable: true}, nil, false)
 	made := testing.AllocsPerRun(100, func() {
-		s.handover.changed()
-		s.handover.save(s.movable(), s.snapshot)
+		s.cluster.markChanged()
+		s.cluster.saveSnapshot(s.isMovable(), s.buildSnapshot)
 	})
 	if made > 0 {
 		t.Errorf("each took %v allocations", made)

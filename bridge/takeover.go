@@ -10,22 +10,22 @@ import (
 	"voxgate/bridge/steps"
 )
 
-// errStoreAway refuses a resume that cannot be looked up.
-var errStoreAway = &Error{Code: CodeBusy, Message: "The conversation cannot be looked up just now.", Retry: time.Second}
+// errStoreUnavailable rejects a resume that cannot be looked up.
+var errStoreUnavailable = &Error{Code: CodeBusy, Message: "The conversation cannot be looked up just now.", Retry: time.Second}
 
-// resume finds the conversation of a resume token that is not known here; a nil session: there is none. Resumes of one
-// conversation come one after the other: two at once would take it from each other, and two loops of it run here. The next
-// one begins when done is called.
-func (h *Host) resume(ctx context.Context, o Open) (s *Session, done func(), err error) {
-	id := conversationOf(o.ResumeToken)
+// resumeSession returns the conversation of a resume token that is not known here; a nil session: not found. Resumes of
+// one conversation are serialised: two at once would take it from each other, and two loops of it would run here. The
+// next one begins when done is called.
+func (h *Host) resumeSession(ctx context.Context, o SessionRequest) (s *Session, done func(), err error) {
+	id := parseSessionID(o.ResumeToken)
 	if id == "" {
 		return nil, nil, nil
 	}
-	if done, err = h.alone(ctx, id); err != nil {
+	if done, err = h.lockResume(ctx, id); err != nil {
 		return nil, nil, err
 	}
-	if s = h.continued(o); s == nil { // else another resume has taken it meanwhile
-		s, err = h.take(ctx, id, o)
+	if s = h.localSession(o); s == nil { // else another resume has taken it meanwhile
+		s, err = h.takeOverSession(ctx, id, o)
 	}
 	if s == nil {
 		done()
@@ -33,32 +33,32 @@ func (h *Host) resume(ctx context.Context, o Open) (s *Session, done func(), err
 	return s, done, err
 }
 
-// take takes over a conversation from the gateway that has it, or had it.
-func (h *Host) take(ctx context.Context, id string, o Open) (*Session, error) {
+// takeOverSession takes over a conversation from its current or former gateway.
+func (h *Host) takeOverSession(ctx context.Context, id string, o SessionRequest) (*Session, error) {
 	var found *snapshot
 	generation, err := h.fleet.TakeOver(ctx, id, func(value []byte) (fleet.Snapshot, error) {
 		found = &snapshot{}
 		return found, json.Unmarshal(value, found)
 	}, func(generation uint64) bool {
-		return found.opens(o) && h.knowsPrice(found.Priced) && h.isGone(id, generation)
+		return found.acceptsResume(o) && h.knowsPrice(found.PricedModel) && h.waitUntilGone(id, generation)
 	})
 	switch {
 	case errors.Is(err, fleet.ErrUnavailable):
-		return nil, errStoreAway
+		return nil, errStoreUnavailable
 	case err != nil || generation == 0:
 		return nil, err
 	}
-	return h.adopt(id, found, generation, o)
+	return h.adoptSession(id, found, generation, o)
 }
 
-// alone waits until no other resume of a conversation is under way, and has others wait until done is called.
-func (h *Host) alone(ctx context.Context, id string) (done func(), err error) {
-	mine := make(chan struct{})
+// lockResume waits until no other resume of a conversation is in progress, and blocks others until done is called.
+func (h *Host) lockResume(ctx context.Context, id string) (done func(), err error) {
+	unlocked := make(chan struct{})
 	for {
 		h.mu.Lock()
 		other := h.resuming[id]
 		if other == nil {
-			h.resuming[id] = mine
+			h.resuming[id] = unlocked
 		}
 		h.mu.Unlock()
 		if other == nil {
@@ -66,7 +66,7 @@ func (h *Host) alone(ctx context.Context, id string) (done func(), err error) {
 				h.mu.Lock()
 				delete(h.resuming, id)
 				h.mu.Unlock()
-				close(mine)
+				close(unlocked)
 			}, nil
 		}
 		select {
@@ -77,15 +77,15 @@ func (h *Host) alone(ctx context.Context, id string) (done func(), err error) {
 	}
 }
 
-// knowsPrice reports whether what a model spends can be limited here; "" need not be.
+// knowsPrice reports whether the spending on a model can be limited here; "" needs no limit.
 func (h *Host) knowsPrice(model string) bool {
-	_, ok := h.Price(model)
+	_, ok := h.PriceOf(model)
 	return ok || model == ""
 }
 
-// isGone reports whether a conversation, of this generation in the store, does not run here. It waits for one that is
-// just ending, or that another gateway had meanwhile.
-func (h *Host) isGone(id string, generation uint64) bool {
+// waitUntilGone reports whether a conversation, of this generation in the store, does not run here. It waits for one
+// that is just ending, or that another gateway has taken meanwhile.
+func (h *Host) waitUntilGone(id string, generation uint64) bool {
 	h.mu.Lock()
 	here := h.sessions[id]
 	h.mu.Unlock()
@@ -93,64 +93,65 @@ func (h *Host) isGone(id string, generation uint64) bool {
 		return true
 	}
 	select {
-	case <-here.session.over:
+	case <-here.session.done:
 	default:
-		if !here.session.handover.record.EndIfTaken(generation) {
+		if !here.session.cluster.entry.EndIfTaken(generation) {
 			return false // its tokens are known here, and this is not one of them
 		}
 	}
-	<-here.gone
+	<-here.removed
 	return true
 }
 
-// adopt starts the loop of a conversation that was taken.
-func (h *Host) adopt(id string, found *snapshot, generation uint64, o Open) (*Session, error) {
-	s, err := h.restored(id, found, o)
+// adoptSession starts the loop of a conversation that was taken over.
+func (h *Host) adoptSession(id string, found *snapshot, generation uint64, o SessionRequest) (*Session, error) {
+	s, err := h.restoreSession(id, found, o)
 	if err != nil {
 		return nil, AsError(err)
 	}
-	o.Account.Continue(Cost{Tokens: firstTurn})
+	o.Account.ContinueSession(Cost{Tokens: firstTurnTokens})
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
 		o.Account.End()
 		return nil, ErrShutdown
 	}
-	s.handover.wanted, s.handover.since = h.draining, time.Now()
+	s.cluster.moveWanted, s.cluster.wantedSince = h.draining, time.Now()
 	var hashes [2]tokenHash
-	for i, t := range found.Tokens {
+	for i, t := range found.TokenHashes {
 		copy(hashes[i][:], t)
 	}
-	h.tokens.set(id, hashes)
-	h.start(s, generation)
+	h.tokens.setTokens(id, hashes)
+	h.startSession(s, generation)
 	return s, nil
 }
 
-// restored is a conversation that goes on here: parked, until its caller comes in.
-func (h *Host) restored(id string, n *snapshot, o Open) (*Session, error) {
-	o.Origin, o.Grant, o.Quiet, o.Resumable = n.Origin, n.Grant, n.Quiet, true
-	o.Agent, o.Override, o.Config, o.Locked, o.Named, o.Farewell = n.Door, n.Hook, n.Config, n.Locked, n.Named, n.Farewell
-	o.Greeting = "" // it was said where the conversation began
-	steering := *steeringOf(n.Config, steps.ResumeFlow(o.Wanted().Steps, n.Step))
-	if err := steering.change(Steer{Agent: n.Agent, Functions: n.Steered}); err != nil {
+// restoreSession returns a conversation restored from a snapshot: parked, until its caller arrives.
+func (h *Host) restoreSession(id string, n *snapshot, o SessionRequest) (*Session, error) {
+	o.Origin, o.Grant, o.NoCues, o.Resumable = n.Origin, n.Grant, n.NoCues, true
+	o.Agent, o.Override, o.Config, o.AgentLocked, o.AgentNamed, o.FarewellPrompt = n.OperatorAgent, n.WebhookAgent, n.Config,
+		n.AgentLocked, n.AgentNamed, n.FarewellPrompt
+	o.GreetingPrompt = "" // it was said where the conversation began
+	steering := *newSteeringAt(n.Config, steps.ResumeFlow(o.MergedAgent().Steps, n.Step))
+	if err := steering.applyUpdate(BackendUpdate{Agent: n.BackendAgent, Functions: n.BackendFunctions}); err != nil {
 		return nil, err
 	}
-	config, own, err := h.prepare(o, &steering)
+	config, own, err := h.prepareConfig(o, &steering)
 	if err != nil {
 		return nil, err
 	}
 	s := newSession(h, id, config, o, own, false)
 	s.steering = steering
-	s.started, s.parked, s.status.state = n.Started, true, StateParked
-	s.received.ids = n.Received
-	s.spending.restore(n.Tokened, n.Context, n.Dollars)
+	s.started, s.isParked, s.status.state = n.Started, true, StateParked
+	s.receivedIDs.ids = n.Received
+	s.costs.restoreUsage(n.UsedTokens, n.ContextTokens, n.Dollars)
 	s.recording.pauses = n.Pauses
-	s.recording.paused.Store(n.paused())
-	s.answer.number, s.answer.known = max(n.Turn, 1), n.Known
-	s.transcript.RestoreEntries(n.Said)
-	s.voice.SetGeneration(n.Voice + 1) // the last cut may be newer than what the store has
-	s.keep, s.ring.last = true, max(n.Event, o.LastEvent)
+	s.recording.isPaused.Store(n.isRecordingPaused())
+	s.output.turnNumber, s.output.coveredTurn = max(n.NextTurn, 1), n.CoveredTurn
+	s.transcript.RestoreEntries(n.Transcript)
+	s.voice.SetGeneration(n.VoiceGeneration + 1) // the last interruption may be newer than the snapshot
+	s.keepMissed, s.replay.last = true, max(n.LastEvent, o.LastEvent)
 	s.keeper.RestoreHandle(n.Handle)
-	s.handover.from = n
+	s.cluster.restoredFrom = n
 	return s, nil
 }

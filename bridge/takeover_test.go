@@ -13,7 +13,9 @@ import (
 
 // An open call is sent to a client that is back, however much was said since.
 func TestOpenCallsOutlastALongAnswer(t *testing.T) {
-	talk(t, bridge.Open{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, r *rig, c *caller,
+		l *bridgetest.Link,
+	) {
 		l.Call("1", "weather", `{}`)
 		for range 300 {
 			l.Content(`%s,"outputTranscription":{"text":"and "}`, bridgetest.Voice(7, 20*time.Millisecond))
@@ -27,7 +29,7 @@ func TestOpenCallsOutlastALongAnswer(t *testing.T) {
 
 // A caller that takes over a conversation on hold is heard, and learns which turn is playing.
 func TestTakingOver(t *testing.T) {
-	talk(t, bridge.Open{Resumable: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{Resumable: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		c.do(bridge.Pause{On: true})
 		d := r.back(c.token())
 		d.speak(count(0, 3200))
@@ -49,7 +51,7 @@ func TestTakingOver(t *testing.T) {
 
 // What somebody else has asked for is not sent to a client that is back.
 func TestOldAnswersStayAway(t *testing.T) {
-	talk(t, bridge.Open{Resumable: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{Resumable: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		c.typed("hello")
 		l.Answer(7, time.Second)
 		time.Sleep(2 * time.Second)
@@ -62,7 +64,7 @@ func TestOldAnswersStayAway(t *testing.T) {
 
 // A question that is asked over the answer survives the end of that answer.
 func TestInterruptKeepsTheNextQuestion(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		l.Say(7, 6*time.Second)
 		time.Sleep(time.Second)
@@ -93,7 +95,7 @@ func TestTypedOnHold(t *testing.T) {
 
 // A turn that was interrupted is counted once, though its connection is lost before its end has come.
 func TestATurnIsCountedOnce(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		l.Say(7, time.Second)
 		c.typed("what time is it?")
@@ -112,8 +114,8 @@ func TestATurnIsCountedOnce(t *testing.T) {
 
 // The conversation ends when the answer has been heard that is due, and not before it has begun.
 func TestEndAfterAnAnswerThatIsDue(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		c.do(bridge.Respond{Instruction: "Say goodbye."})
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+		c.do(bridge.Prompt{Instruction: "Say goodbye."})
 		c.do(bridge.EndAfterSpeaking{})
 		time.Sleep(time.Second)
 		l.Answer(7, time.Second)
@@ -126,7 +128,7 @@ func TestEndAfterAnAnswerThatIsDue(t *testing.T) {
 
 // A model that understands at once, while the person still speaks, and never answers, is found out like any other.
 func TestAnEarlyTranscriptCounts(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		for range 2 {
 			c.pace(count(0, 9600))

@@ -76,7 +76,7 @@ func TestThinking(t *testing.T) {
 		}, "speaks, cut, thinks, no more, speaks"},
 		"not heard": {func(_ *rig, c *caller, l *bridgetest.Link) {
 			c.typed("Hello")
-			c.session.Hold(true)
+			c.session.HoldVoice(true)
 			l.Say(7, 3*time.Second)
 			time.Sleep(time.Second)
 			c.do(bridge.Interrupt{})

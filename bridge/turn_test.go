@@ -10,7 +10,7 @@ import (
 )
 
 func TestTurn(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Answer(7, 2*time.Second)
 		time.Sleep(3 * time.Second)
 		l.Answer(8, time.Second)
@@ -29,7 +29,7 @@ func TestTurn(t *testing.T) {
 }
 
 func TestBurstPlaysInRealTime(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		begin := r.since()
 		l.Answer(7, 30*time.Second)
 		l.Answer(8, time.Second) // the next turn waits for its time
@@ -43,7 +43,7 @@ func TestBurstPlaysInRealTime(t *testing.T) {
 }
 
 func TestInterrupted(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Say(7, 10*time.Second)
 		time.Sleep(990 * time.Millisecond)
 		begin := r.since()
@@ -62,7 +62,7 @@ func TestInterrupted(t *testing.T) {
 
 // The whole answer is here and its end is known, when the model is interrupted: it is cut all the same.
 func TestInterruptedDuringPlayback(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Answer(7, 10*time.Second)
 		time.Sleep(990 * time.Millisecond)
 		l.Content(`"interrupted":true`)
@@ -95,7 +95,7 @@ func TestTypedTextInterrupts(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 				l.Say(7, 10*time.Second)
 				time.Sleep(990 * time.Millisecond)
 				begin := r.since()
@@ -130,7 +130,7 @@ func TestTypedTextInterruptsPlayback(t *testing.T) {
 				continue // the turn was over for the server
 			}
 			t.Run(name, func(t *testing.T) {
-				talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+				talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 					l.Say(7, 10*time.Second)
 					l.Content(`"generationComplete":true`)
 					if complete {
@@ -152,7 +152,7 @@ func TestTypedTextInterruptsPlayback(t *testing.T) {
 
 // The end of a turn is reported when typed text has cut off one that the server had completed, and the next has no voice.
 func TestSilentTurnAfterTypedText(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Answer(7, 10*time.Second)
 		time.Sleep(990 * time.Millisecond)
 		c.typed("stop")
@@ -162,7 +162,7 @@ func TestSilentTurnAfterTypedText(t *testing.T) {
 }
 
 func TestTypedTextIntoSilence(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		c.typed("hello")
 		l.Answer(7, time.Second)
 		time.Sleep(2 * time.Second)
@@ -192,7 +192,7 @@ func TestTextOnly(t *testing.T) {
 						onVertex(o)
 					}
 				})
-				c, l := r.connect(bridge.Open{Config: []byte(config)})
+				c, l := r.connect(bridge.SessionRequest{Config: []byte(config)})
 				if strings.Contains(name, "voice") {
 					l.Content(`%s,"outputTranscription":{"text":"good "}`, bridgetest.Voice(7, time.Second))
 					l.Content(`"outputTranscription":{"text":"day"}`)
@@ -217,7 +217,7 @@ func TestTextOnly(t *testing.T) {
 func TestTypedTextIntoText(t *testing.T) {
 	talk(
 		t,
-		bridge.Open{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)},
+		bridge.SessionRequest{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)},
 		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 			l.Content(`%s,"outputTranscription":{"text":"once"}`, bridgetest.Voice(7, time.Second))
 			c.typed("stop")
@@ -232,7 +232,7 @@ func TestTypedTextIntoText(t *testing.T) {
 
 func contents(c *caller) string {
 	var all []string
-	list, _ := find[bridge.Raw](c)
+	list, _ := find[bridge.RawServerContent](c)
 	for _, e := range list {
 		all = append(all, string(e.ServerContent))
 	}
@@ -240,7 +240,7 @@ func contents(c *caller) string {
 }
 
 func TestOneMessageWithEverything(t *testing.T) {
-	talk(t, bridge.Open{Config: []byte(declare("weather"))}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{Config: []byte(declare("weather"))}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Send(`{"usageMetadata":{"totalTokenCount":5},"serverContent":{%s,"outputTranscription":{"text":"hi"},
 			"groundingMetadata":{"webSearchQueries":["x"]},"novelty":[1],"generationComplete":true,"turnComplete":true},
 			"toolCall":{"functionCalls":[{"id":"a","name":"weather","args":{"n":9007199254740993}}]},
@@ -270,7 +270,7 @@ func TestOneMessageWithEverything(t *testing.T) {
 }
 
 func TestLoneFields(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Send(`{}`)
 		l.Send(`{"serverContent":{}}`)
 		l.Send(`{"usageMetadata":{"totalTokenCount":5}}`)
@@ -287,11 +287,11 @@ func TestLoneFields(t *testing.T) {
 }
 
 func TestAudioOfAnotherRate(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		l.Content("%s", strings.Replace(bridgetest.Voice(7, time.Second), "24000", "48000", 1))
 		l.Content("%s", strings.Replace(bridgetest.Voice(7, time.Second), "24000", "48000", 1))
 		time.Sleep(time.Second)
-		c.sees("SetupComplete Failure")
+		c.sees("SetupComplete ErrorEvent")
 		c.warned("48000 Hz")
 	})
 }

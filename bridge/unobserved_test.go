@@ -9,12 +9,12 @@ import (
 
 // Where nobody observes, nothing is made for it: not per turn, not per call.
 func TestNobodyObserves(t *testing.T) {
-	s := &Session{answer: &answer{}}
+	s := &Session{output: &modelOutput{}}
 	now := time.Now()
 	allocated := testing.AllocsPerRun(100, func() {
-		s.answer.observe(1, now, nil, Latency{}, ByVoice)
-		s.answer.observeBargeIn(time.Second)
-		s.answer.observeCall(toolcalls.CallEnd{Name: "pay"})
+		s.output.reportTurnEnd(1, now, nil, Latency{}, ByVoice)
+		s.output.reportBargeIn(time.Second)
+		s.output.reportCallEnd(toolcalls.CallEnd{Name: "pay"})
 	})
 	if allocated != 0 {
 		t.Errorf("a turn with a call allocates %v times for nobody", allocated)

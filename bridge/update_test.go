@@ -39,7 +39,7 @@ func (c *caller) works(l *bridgetest.Link) {
 }
 
 func TestUpdate(t *testing.T) {
-	talk(t, bridge.Open{Config: []byte(warm("0.1"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{Config: []byte(warm("0.1"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("old")
 		l.Handle("h")
 		c.update(warm("0.2"))
@@ -64,13 +64,13 @@ func TestUpdate(t *testing.T) {
 
 // What Gemini has refused is in no later change, and goes to no other gateway.
 func TestAChangeThatGeminiRefuses(t *testing.T) {
-	open := bridge.Open{Resumable: true, Config: []byte(warm("0.1"))}
+	open := bridge.SessionRequest{Resumable: true, Config: []byte(warm("0.1"))}
 	fleet(t, open, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		for _, change := range []bridge.Command{
 			bridge.UpdateConfig{Config: []byte(warm("0.2"))},
 			bridge.UpdateConfig{Agent: &bridge.Agent{Config: []byte(warm("0.2"))}, Name: "other"},
-			bridge.Steer{Agent: bridge.Agent{Config: []byte(warm("0.2"))}},
+			bridge.BackendUpdate{Agent: bridge.Agent{Config: []byte(warm("0.2"))}},
 		} {
 			c.do(change)
 			a.up.Next().DialledFor("0.2", "h").End(1007, "no")
@@ -79,7 +79,7 @@ func TestAChangeThatGeminiRefuses(t *testing.T) {
 			if n, _ := find[bridge.SetupFailed](c); len(n) != 1 {
 				t.Errorf("%T: %d SETUP_FAILEDs", change, len(n))
 			}
-			c.do(bridge.Steer{Agent: bridge.Agent{Prompt: "Hats."}})
+			c.do(bridge.BackendUpdate{Agent: bridge.Agent{Prompt: "Hats."}})
 			if got := l.Said(); !strings.Contains(got, "Hats.") {
 				t.Errorf("%T: after it came %q", change, got)
 			}
@@ -102,7 +102,7 @@ func TestAChangeThatGeminiRefuses(t *testing.T) {
 // alone.
 func TestChangesInARowThatGeminiRefuses(t *testing.T) {
 	for _, both := range []bool{true, false} {
-		talk(t, bridge.Open{Config: []byte(warm("0.1"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		talk(t, bridge.SessionRequest{Config: []byte(warm("0.1"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 			l.Handle("h")
 			c.update(warm("0.2"))
 			c.update(warm("0.3"))
@@ -113,7 +113,7 @@ func TestChangesInARowThatGeminiRefuses(t *testing.T) {
 				m, left = r.up.Next().DialledFor("0.1", "h"), "0.1"
 			}
 			m.Accept()
-			c.do(bridge.Steer{Agent: bridge.Agent{Voice: "Leda"}}) // takes another connection
+			c.do(bridge.BackendUpdate{Agent: bridge.Agent{Voice: "Leda"}}) // takes another connection
 			m = r.up.Next().DialledFor(left, "h").Accept()
 			if !strings.Contains(m.Raw, "Leda") {
 				t.Errorf("dialled with %s", m.Raw)
@@ -123,7 +123,7 @@ func TestChangesInARowThatGeminiRefuses(t *testing.T) {
 }
 
 func TestUpdateRefusedHere(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		c.update(`{"generationConfig":{"temperature":9}}`)
 		c.sees("SetupComplete SetupFailed")
 		if e := last[bridge.SetupFailed](c).Err; e.Code != bridge.CodeConfigUpdateFailed || e.Field != "payload.generationConfig.temperature" {
@@ -138,7 +138,7 @@ func TestUpdateRefusedHere(t *testing.T) {
 func TestUpdateWhileDialling(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
-		c := r.join(bridge.Open{})
+		c := r.join(bridge.SessionRequest{})
 		l := r.up.Next()
 		<-c.seated
 		c.update(`[]`)
@@ -148,13 +148,13 @@ func TestUpdateWhileDialling(t *testing.T) {
 		l.Accept()
 		c.sees("SetupComplete SetupFailed")
 		m := r.up.Next().DialledFor("0.6", "").Accept()
-		c.sees("SetupComplete SetupFailed Failure SetupComplete SetupFailed")
+		c.sees("SetupComplete SetupFailed ErrorEvent SetupComplete SetupFailed")
 		c.works(m)
 	})
 }
 
 func TestUpdatesInARow(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		for _, config := range []string{warm("0.6"), `{"model":7}`, warm("0.7"), warm("0.8")} {
 			c.update(config)
@@ -171,7 +171,7 @@ func TestUpdatesInARow(t *testing.T) {
 func TestUpdatesAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
-		c := r.join(bridge.Open{})
+		c := r.join(bridge.SessionRequest{})
 		l := r.up.Next()
 		<-c.seated
 		for i := range 40 {
@@ -193,7 +193,7 @@ func TestUpdatesAreBounded(t *testing.T) {
 
 // A refused update is nothing to dial for.
 func TestRefusedUpdateWhileWaiting(t *testing.T) {
-	talk(t, bridge.Open{Config: []byte(warm("0.4"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{Config: []byte(warm("0.4"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		l = r.next(l)
 		synctest.Wait()
@@ -207,7 +207,7 @@ func TestRefusedUpdateWhileWaiting(t *testing.T) {
 
 // Another model knows nothing of the conversation, and of its calls.
 func TestUpdateOfTheModel(t *testing.T) {
-	talk(t, bridge.Open{Config: []byte(declare("weather"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{Config: []byte(declare("weather"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Calls("a weather")
 		l.Handle("h")
 		time.Sleep(time.Second) // or the call and the wait for its end would be over at the same moment
@@ -217,7 +217,7 @@ func TestUpdateOfTheModel(t *testing.T) {
 			t.Errorf("dialled %q", m.Setup.Model)
 		}
 		m.Accept()
-		c.sees("SetupComplete ToolCall(a) ToolCallCancellation(a) Failure Log SetupComplete") // once the call was over
+		c.sees("SetupComplete ToolCall(a) ToolCallCancellation(a) ErrorEvent Log SetupComplete") // once the call was over
 		c.warned("fresh session")
 		c.late("a", "")
 		m.Cut()
@@ -229,7 +229,7 @@ func TestUpdateOfTheModel(t *testing.T) {
 
 // What the model takes in mid-session is changed in place, at once and without another link.
 func TestUpdateInPlace(t *testing.T) {
-	talk(t, bridge.Open{Config: []byte(brief("long"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{Config: []byte(brief("long"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		l.Say(7, 5*time.Second) // in the middle of an answer
 		c.update(brief("short"))
@@ -266,7 +266,7 @@ func setups(c *caller) []bridge.SetupComplete {
 
 // What needs another link waits until nobody speaks; the old link serves until then.
 func TestUpdateWaitsForAQuietMoment(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		l.Handle("h")
 		l.Say(7, 5*time.Second)
 		c.update(warm("0.5"))

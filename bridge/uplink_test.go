@@ -13,7 +13,7 @@ import (
 func TestFirstWords(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
-		c := r.join(bridge.Open{})
+		c := r.join(bridge.SessionRequest{})
 		l := r.up.Next() // dialled, and not accepted for a while
 		<-c.seated
 		said := count(0, 16000*3)
@@ -33,8 +33,8 @@ func TestChunks(t *testing.T) {
 	for _, rate := range []int{8000, 11025, 16000, 22050, 24000, 44100, 48000} {
 		for _, block := range []int{1, 7, 160, 441, 960, 5000} {
 			t.Run(fmt.Sprintf("%d Hz in blocks of %d", rate, block), func(t *testing.T) {
-				talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-					mic, err := c.session.Mic(rate)
+				talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+					mic, err := c.session.NewMicrophone(rate)
 					if err != nil || mic.Rate() != rate {
 						t.Fatal(mic, err)
 					}
@@ -69,9 +69,9 @@ func TestChunks(t *testing.T) {
 }
 
 func TestMicRates(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Link) {
 		for _, rate := range []int{-1, 0, 7999, 48001} {
-			if _, err := c.session.Mic(rate); err == nil {
+			if _, err := c.session.NewMicrophone(rate); err == nil {
 				t.Errorf("%d Hz was accepted", rate)
 			}
 		}
@@ -80,7 +80,7 @@ func TestMicRates(t *testing.T) {
 
 // Silence goes in messages of 40 ms, and the first sound after it at once, with what waited.
 func TestSilenceGoesInPairs(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
 		for range 5 {
 			c.speak(make([]int16, 320))
 		}
@@ -97,7 +97,7 @@ func TestSilenceGoesInPairs(t *testing.T) {
 
 // A message that no link can carry must not be taken in: each link would fail on it.
 func TestBrokenPartsAreRefused(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
 		for _, parts := range []string{``, `[{"text":`, `{"text":"no array"}`, `null`} {
 			err := c.session.Do(bridge.Message{Parts: []byte(parts), TurnComplete: true})
 			if err == nil || bridge.AsError(err).Code != bridge.CodeBadMessage {
@@ -116,7 +116,7 @@ func TestBrokenPartsAreRefused(t *testing.T) {
 func TestStalledWriter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
-		c := r.join(bridge.Open{})
+		c := r.join(bridge.SessionRequest{})
 		l := r.up.Next()
 		l.Halt()
 		l.Accept()
@@ -137,7 +137,7 @@ func TestStalledWriter(t *testing.T) {
 
 // What does not fit the way in which speech is found is refused: Gemini would close the session for it.
 func TestMarksThatDoNotFit(t *testing.T) {
-	talk(t, bridge.Open{}, func(t *testing.T, r *rig, auto *caller, _ *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, auto *caller, _ *bridgetest.Link) {
 		byHand, _ := r.connect(manual)
 		for mark, c := range map[bridge.Activity]*caller{
 			bridge.ActivityStart: auto, bridge.ActivityEnd: auto, bridge.AudioStreamEnd: byHand,

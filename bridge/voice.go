@@ -13,34 +13,34 @@ import (
 	"voxgate/media/playout"
 )
 
-// maxFinished is how many finished turns are kept while they wait to be heard.
+// maxFinished limits the finished turns that wait to be played.
 const maxFinished = 8
 
-// voice is what the caller hears, or is about to: the playout, and the turns whose sound waits in it.
+// voice is the caller's playout, and the turns whose audio waits in it.
 type voice struct {
 	*playout.Pacer
-	finished  []utterance           // will grow no more, and may still be heard; the loop's
-	cutBy     atomic.Pointer[Cause] // why the voice was last dropped, for the marks in it
-	played    chan struct{}         // has a token when the voice may have been played to its end
-	roundTrip atomic.Int64          // to the caller and back, in ns; 0: not known
+	finishedTurns []utterance           // complete, perhaps not yet played; owned by the loop
+	cutCause      atomic.Pointer[Cause] // why the voice was last dropped, for the marks in it
+	playedSignal  chan struct{}         // has a token when the voice may have been played to its end
+	roundTrip     atomic.Int64          // to the caller and back, in ns; 0: unknown
 
-	mu       sync.Mutex
-	cutting  bool   // the voice is being dropped
-	deferred []Body // what waited behind the dropped voice
+	mu        sync.Mutex
+	isCutting bool        // the voice is being dropped
+	deferred  []EventBody // events behind the dropped voice
 }
 
-// utterance is how much voice a turn has.
+// utterance is the voice of a turn.
 type utterance struct {
-	turn   int // 0: a sound of the gateway's, which is no turn's
-	length time.Duration
-	over   *atomic.Bool // the caller knows that it is complete; nil: it grows, or is a sound of the gateway's
+	turn        int // 0: a sound of the gateway
+	length      time.Duration
+	endReported *atomic.Bool // the caller was informed of its end; nil: still growing, or a sound of the gateway
 }
 
-// isOver reports whether the caller has learned of the end of the turn.
-func (u utterance) isOver() bool { return u.over != nil && u.over.Load() }
+// isEndReported reports whether the caller was informed of the end of the turn.
+func (u utterance) isEndReported() bool { return u.endReported != nil && u.endReported.Load() }
 
-// whenHeard calls f when all that is queued now was heard, if it ever is.
-func (v *voice) whenHeard(f func()) {
+// whenPlayed calls f when everything queued now has been played, if it ever is.
+func (v *voice) whenPlayed(f func()) {
 	v.AddMark(func(heard bool) {
 		if heard {
 			f()
@@ -49,7 +49,7 @@ func (v *voice) whenHeard(f func()) {
 }
 
 // notifyInOrder sends an event in order with the model's voice, also to a client that reads the voice slowly.
-func (v *voice) notifyInOrder(to *audience, b Body) {
+func (v *voice) notifyInOrder(to *subscribers, b EventBody) {
 	v.CallInOrder(func(given bool) {
 		if given || !v.deferEvent(b) {
 			to.notify(b)
@@ -57,44 +57,45 @@ func (v *voice) notifyInOrder(to *audience, b Body) {
 	})
 }
 
-// deferEvent keeps an event for after the interruption that drops the voice before it, and reports whether there is one.
-func (v *voice) deferEvent(b Body) bool {
+// deferEvent defers an event until after the interruption in progress, which drops the voice before it, and reports
+// whether there is one.
+func (v *voice) deferEvent(b EventBody) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.cutting {
+	if v.isCutting {
 		v.deferred = append(v.deferred, b)
 	}
-	return v.cutting
+	return v.isCutting
 }
 
-// dropVoice drops all waiting voice, and returns the events that waited behind it.
-func (v *voice) dropVoice() (cut playout.FlushResult, behind []Body) {
+// dropVoice drops all queued voice, and returns the events behind it.
+func (v *voice) dropVoice() (cut playout.FlushResult, behind []EventBody) {
 	v.setCutting(true)
 	cut = v.Flush()
 	return cut, v.setCutting(false)
 }
 
-func (v *voice) setCutting(on bool) (behind []Body) {
+func (v *voice) setCutting(on bool) (behind []EventBody) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.cutting, behind, v.deferred = on, v.deferred, nil
+	v.isCutting, behind, v.deferred = on, v.deferred, nil
 	return behind
 }
 
-// finish notes that an utterance is in the playout and will grow no more.
-func (v *voice) finish(u utterance) {
-	if v.finished = append(v.finished, u); len(v.finished) > maxFinished {
-		v.finished = slices.Delete(v.finished, 0, 1)
+// addFinished records that an utterance in the playout is complete.
+func (v *voice) addFinished(u utterance) {
+	if v.finishedTurns = append(v.finishedTurns, u); len(v.finishedTurns) > maxFinished {
+		v.finishedTurns = slices.Delete(v.finishedTurns, 0, 1)
 	}
 }
 
-// playing is the turn that is being played, of those that are finished and the one that grows; 0: none.
-func (v *voice) playing(growing utterance) (turn int) {
+// playingTurn returns the turn being played, of the finished ones and the growing one; 0: none.
+func (v *voice) playingTurn(growing utterance) (turn int) {
 	left := v.QueuedDuration()
 	if left == 0 {
 		return 0
 	}
-	for _, u := range slices.Backward(append(slices.Clone(v.finished), growing)) {
+	for _, u := range slices.Backward(append(slices.Clone(v.finishedTurns), growing)) {
 		if u.length > 0 {
 			turn = u.turn
 		}
@@ -105,8 +106,8 @@ func (v *voice) playing(growing utterance) (turn int) {
 	return turn
 }
 
-// sound plays a sound of the gateway's own.
-func (v *voice) sound(pcm []int16) error {
+// playSound plays a sound of the gateway.
+func (v *voice) playSound(pcm []int16) error {
 	const frame = wire.OutputRate * int(media.FrameDuration/time.Millisecond) / 1000
 	if part := len(pcm) % frame; part > 0 { // or the answer would begin in its last frame
 		pcm = append(pcm, make([]int16, frame-part)...)
@@ -114,28 +115,29 @@ func (v *voice) sound(pcm []int16) error {
 	if err := v.WritePCM(pcm); err != nil {
 		return err
 	}
-	v.finish(utterance{length: lengthOf(pcm)})
+	v.addFinished(utterance{length: voiceDuration(pcm)})
 	return nil
 }
 
-// lengthOf is how long some voice takes.
-func lengthOf(pcm []int16) time.Duration { return media.Duration(len(pcm), wire.OutputRate) }
+// voiceDuration returns the duration of voice samples.
+func voiceDuration(pcm []int16) time.Duration { return media.Duration(len(pcm), wire.OutputRate) }
 
-// cause returns what cut off a turn whose mark is called, or the argument otherwise if the turn was heard. Any goroutine may call it.
-func (v *voice) cause(heard bool, otherwise Cause) Cause {
+// interruptionCause returns what interrupted a turn whose mark is called, or otherwise if the turn was played. It is
+// safe for concurrent use.
+func (v *voice) interruptionCause(heard bool, otherwise Cause) Cause {
 	if heard {
 		return otherwise
 	}
-	if by := v.cutBy.Load(); by != nil {
+	if by := v.cutCause.Load(); by != nil {
 		return *by
 	}
-	return ByClient // nobody was there to hear it
+	return ByClient // there was no caller to hear it
 }
 
 func (v *voice) signalPlayed() {
 	select {
-	case v.played <- struct{}{}:
-	default: // the loop will look anyway
+	case v.playedSignal <- struct{}{}:
+	default: // the loop will check anyway
 	}
 }
 
@@ -150,8 +152,8 @@ var oneMoment []byte
 //go:embed say-again.pcm
 var sayAgain []byte
 
-// tone is a soft tone of a quarter second, faded in and out, 30 dB below full scale.
-func tone() []int16 {
+// waitingTone returns a soft tone of a quarter second, faded in and out, 30 dB below full scale.
+func waitingTone() []int16 {
 	pcm := make([]int16, wire.OutputRate/4)
 	for i := range pcm {
 		fade := math.Sin(math.Pi * float64(i) / float64(len(pcm)))

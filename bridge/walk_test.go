@@ -63,7 +63,7 @@ func (w *walk) away(d time.Duration) {
 	token := w.c.token()
 	w.c.leaves()
 	time.Sleep(d)
-	c := w.r.join(bridge.Open{Resumable: true, ResumeToken: token})
+	c := w.r.join(bridge.SessionRequest{Resumable: true, ResumeToken: token})
 	select {
 	case <-c.seated:
 	case <-c.over:
@@ -145,7 +145,7 @@ func walkAtRandom(t *testing.T, seed int64, steps int) {
 	w := &walk{t: t, r: r, m: m, pick: pick, model: model, manual: pick(3) == 0}
 	defer w.print()
 	w.config = fmt.Sprintf(`{"model":%q,"voxgate":{"vad":{"enabled":%v}},`, model, !w.manual)
-	w.c = r.join(bridge.Open{Config: json.RawMessage(strings.Replace(declare("weather"), "{", w.config, 1)), Resumable: true})
+	w.c = r.join(bridge.SessionRequest{Config: json.RawMessage(strings.Replace(declare("weather"), "{", w.config, 1)), Resumable: true})
 	w.note("%s, manual %v, handles %s", model, w.manual, s.Handles)
 	<-w.c.seated
 	time.Sleep(5 * time.Second)

@@ -14,7 +14,7 @@ func TestWatchersGetOneSetup(t *testing.T) {
 	for name, early := range map[string]bool{"before the set-up": true, "after it": false} {
 		bubble(t, func(t *testing.T) {
 			r := newRig(t)
-			c := r.join(bridge.Open{})
+			c := r.join(bridge.SessionRequest{})
 			var got []string
 			watch := func() {
 				t.Helper()

@@ -60,7 +60,7 @@ func endedOf(e report) ended {
 	}
 	return ended{
 		"session.end",
-		hookSession{ID: e.ID, Door: e.Door, Agent: e.Agent, Identity: e.Identity, Attributes: e.Attributes},
+		hookSession{ID: e.ID, Door: e.Protocol, Agent: e.Agent, Identity: e.Identity, Attributes: e.Attributes},
 		e.Started.UTC(), e.At.UTC(), bridge.Reason(e.Reason), e.Model, e.Turns,
 		e.Step, e.Fields, e.Tokens, e.Dollars, e.Recordings, pauses, e.outcome, e.failed,
 		entriesOf(e.Transcript),

@@ -103,7 +103,7 @@ func TestTheRecordingPauses(t *testing.T) {
 	c.send(`{"type":"PAUSE_RECORDING","payload":{"paused":true}}`)
 	c.must("LOG_MESSAGE", `"recording":false`)
 	c.say(`/tool pause_recording {"paused":false}`)
-	c.must("LOG_MESSAGE", `The recording goes on.","details":{"recording":true}`)
+	c.must("LOG_MESSAGE", `The recording continues.","details":{"recording":true}`)
 	c.must("TURN_COMPLETE", "")
 	c.send(`{"type":"DISCONNECT_GEMINI"}`)
 	c.until("GEMINI_DISCONNECTED", "")
@@ -172,12 +172,12 @@ func TestFilesOfCallsThatAreNotWritten(t *testing.T) {
 	failed := 0
 	c := &callFiles{log: slog.New(slog.DiscardHandler), failed: func() { failed++ }, queue: make(chan report, 1)}
 	r := &reports{to: []func(report){c.report}}
-	r.observe("", bridge.Ended{Reason: bridge.ErrMoved})
+	r.observe("", bridge.SessionEnded{Reason: bridge.ErrMoved})
 	if len(c.queue) != 0 {
 		t.Error("a conversation that moves has a file")
 	}
 	for range 3 {
-		r.observe("", bridge.Ended{Reason: bridge.ErrGoodbye})
+		r.observe("", bridge.SessionEnded{Reason: bridge.ErrGoodbye})
 	}
 	if failed != 2 {
 		t.Errorf("%d failed", failed)
@@ -189,7 +189,7 @@ func TestACallThatEndsTooLate(t *testing.T) {
 	folder := t.TempDir()
 	files := newCallFiles(folder, func() {}, slog.New(slog.DiscardHandler))
 	for _, id := range []string{"A", "B"} {
-		files.report(report{Ended: bridge.Ended{Info: bridge.Info{ID: id}}})
+		files.report(report{SessionEnded: bridge.SessionEnded{Info: bridge.Info{ID: id}}})
 	}
 	if err := files.close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -197,5 +197,5 @@ func TestACallThatEndsTooLate(t *testing.T) {
 	if n := len(names(t, folder)); n != 2 {
 		t.Errorf("%d files", n)
 	}
-	files.report(report{Ended: bridge.Ended{Info: bridge.Info{ID: "C"}}})
+	files.report(report{SessionEnded: bridge.SessionEnded{Info: bridge.Info{ID: "C"}}})
 }

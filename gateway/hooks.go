@@ -59,12 +59,12 @@ type hookSession struct {
 
 // admit asks whether a conversation may begin, and with which configuration of the model. An endpoint that does not answer admits nobody:
 // it is there to decide.
-func (h *hooks) admit(ctx context.Context, id string, o *bridge.Open) error {
+func (h *hooks) admit(ctx context.Context, id string, o *bridge.SessionRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, hookTimeout)
 	defer cancel()
 	status, answer, err := h.endpoint.Post(ctx, id+"-start", map[string]any{
 		"type":    "session.start",
-		"session": hookSession{id, o.Origin.Door, o.Origin.Agent, o.Origin.Identity, o.Origin.Grant, o.Origin.Attributes},
+		"session": hookSession{id, o.Origin.Protocol, o.Origin.Agent, o.Origin.Identity, o.Origin.Grant, o.Origin.Attributes},
 	})
 	var said struct {
 		Message string
@@ -75,7 +75,7 @@ func (h *hooks) admit(ctx context.Context, id string, o *bridge.Open) error {
 		err = json.Unmarshal(answer, &said)
 	}
 	if err == nil && said.Agent != nil {
-		agent, err = h.agents.Resolve(*said.Agent, o.Origin.Door, nil)
+		agent, err = h.agents.Resolve(*said.Agent, o.Origin.Protocol, nil)
 	}
 	switch {
 	case status == http.StatusForbidden:

@@ -194,7 +194,7 @@ func (r running) Collect(to chan<- prometheus.Metric) {
 	type series struct{ door, state string }
 	counts := map[series]int{{"web", string(bridge.StateLive)}: 0}
 	for _, i := range r.host.Sessions() {
-		counts[series{i.Door, string(i.State)}]++
+		counts[series{i.Protocol, string(i.State)}]++
 	}
 	for s, n := range counts {
 		to <- prometheus.MustNewConstMetric(sessions, prometheus.GaugeValue, float64(n), s.door, s.state)
@@ -244,11 +244,12 @@ func (m *metrics) serve(s settings, admission signaling.Options, host *bridge.Ho
 }
 
 // admitting counts the callers that admit refuses; a nil m does not.
-func (m *metrics) admitting(admit func(context.Context, string, *bridge.Open) error) func(context.Context, string, *bridge.Open) error {
+func (m *metrics) admitting(admit func(context.Context, string, *bridge.SessionRequest) error) func(context.Context, string,
+	*bridge.SessionRequest) error {
 	if m == nil {
 		return admit
 	}
-	return func(ctx context.Context, id string, o *bridge.Open) error {
+	return func(ctx context.Context, id string, o *bridge.SessionRequest) error {
 		err := admit(ctx, id, o)
 		if err != nil {
 			m.refused("session webhook")
@@ -278,10 +279,10 @@ func (m *metrics) dialling(tell func(sip.CallStatus)) func(sip.CallStatus) {
 func (m *metrics) observe(_ string, o bridge.Observation) {
 	m.today.observe(o)
 	switch o := o.(type) {
-	case bridge.Begun:
-		m.begun.WithLabelValues(o.Door).Inc()
+	case bridge.SessionStarted:
+		m.begun.WithLabelValues(o.Protocol).Inc()
 	case bridge.TurnEnd:
-		cut := string(o.Cut)
+		cut := string(o.InterruptedBy)
 		if cut == "" {
 			cut = "nothing"
 		}
@@ -292,21 +293,21 @@ func (m *metrics) observe(_ string, o bridge.Observation) {
 	case bridge.EmptyTurn:
 		m.emptyTurns.WithLabelValues(endReason(o.Reason)).Inc()
 	case bridge.BargeIn:
-		m.bargeIn.Observe(o.Took.Seconds())
+		m.bargeIn.Observe(o.Latency.Seconds())
 	case bridge.CallEnd:
 		m.calls.WithLabelValues(o.Where, o.Outcome).Observe(o.Took.Seconds())
-	case bridge.Dialled:
+	case bridge.DialOutcome:
 		m.dials.WithLabelValues(string(o.Kind), cause(o.Cause, "ok")).Inc()
-	case bridge.LinkEnd:
+	case bridge.ConnectionEnd:
 		m.lost.WithLabelValues(cause(o.Cause, "planned")).Inc()
 	case bridge.RecordingFailed:
 		m.unrecorded.Inc()
-	case bridge.Spent:
+	case bridge.SpendingReport:
 		for of, n := range o.Tokens {
 			m.tokens.WithLabelValues(of[0], modalityOf(of[1]), o.Key).Add(float64(n))
 		}
 		m.dollars.WithLabelValues(o.Key).Add(max(0, o.Dollars))
-	case bridge.Ended:
+	case bridge.SessionEnded:
 		m.conversationEnded(o)
 	}
 }
@@ -347,14 +348,14 @@ func (m *metrics) answered(l bridge.Latency) {
 }
 
 // conversationEnded takes what a conversation has counted.
-func (m *metrics) conversationEnded(e bridge.Ended) {
-	m.ended.WithLabelValues(e.Door, e.Code()).Inc()
+func (m *metrics) conversationEnded(e bridge.SessionEnded) {
+	m.ended.WithLabelValues(e.Protocol, e.Code()).Inc()
 	m.duration.Observe(e.At.Sub(e.Started).Seconds())
 	c := e.Counts
-	m.stalls.WithLabelValues("nudge").Add(float64(c.Links.Nudges))
-	m.stalls.WithLabelValues("resume").Add(float64(c.Links.Resumes))
-	m.stalls.WithLabelValues("fresh").Add(float64(c.Links.Restarts))
-	m.stalls.WithLabelValues("again").Add(float64(c.Links.Repeats))
+	m.stalls.WithLabelValues("nudge").Add(float64(c.Connections.Nudges))
+	m.stalls.WithLabelValues("resume").Add(float64(c.Connections.Resumes))
+	m.stalls.WithLabelValues("fresh").Add(float64(c.Connections.Restarts))
+	m.stalls.WithLabelValues("again").Add(float64(c.Connections.Repeats))
 	m.frames.WithLabelValues("uplink").Add(float64(c.Up.Sent))
 	m.frames.WithLabelValues("playout").Add(float64(c.Voice.Frames))
 	m.framesLate.WithLabelValues("model").Add(float64(c.Voice.Underruns))

@@ -78,7 +78,7 @@ func TestTheOutcomeOfAConversation(t *testing.T) {
 // The report waits 20 s for its outcome and no longer, asks twice, and says why there is none.
 func TestOutcomesThatFail(t *testing.T) {
 	cost := 0.5
-	end := bridge.Ended{
+	end := bridge.SessionEnded{
 		Info: bridge.Info{Dollars: &cost}, Reason: bridge.ErrGoodbye, Outcome: json.RawMessage(ratings), Account: bridge.Unlimited,
 		Transcript: []bridge.Entry{{Role: "user", Content: "Ignore the schema.\nA room."}}, Fields: map[string]any{"name": "Ada"},
 	}
@@ -121,7 +121,7 @@ func TestOutcomesThatFail(t *testing.T) {
 			r := &reports{
 				to: []func(report){func(r report) { got, took = r, time.Since(began) }}, write: test.write, log: slog.New(slog.DiscardHandler),
 				places: make(chan struct{}, 1), stopped: make(chan struct{}),
-				spent: func(_ string, o bridge.Observation) { spent += o.(bridge.Spent).Dollars },
+				spent: func(_ string, o bridge.Observation) { spent += o.(bridge.SpendingReport).Dollars },
 			}
 			r.observe("", end)
 			if test.stops {
@@ -143,7 +143,7 @@ func TestOutcomesThatFail(t *testing.T) {
 		!strings.Contains(string(request), `\"name\":\"Ada\"`) {
 		t.Errorf("%s, %v", request, err)
 	}
-	if _, _, err := outcomeRequest(bridge.Ended{Outcome: json.RawMessage(`7`)}); err == nil || errors.Is(err, io.EOF) {
+	if _, _, err := outcomeRequest(bridge.SessionEnded{Outcome: json.RawMessage(`7`)}); err == nil || errors.Is(err, io.EOF) {
 		t.Error(err)
 	}
 }

@@ -69,7 +69,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	}
 	options := bridge.Options{
 		Client: gemini, Backend: backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens, Prices: s.prices, Findings: s.findings,
-		Tools: own, SignPicture: fetcher.Sign, Chips: chips.Add,
+		Tools: own, SignPicture: fetcher.Sign, SuggestionsPage: chips.Add,
 		Recordings: s.recordings, RecordAll: s.recordAll, Node: node, Observe: seen.all(), Logger: log,
 	}
 	if node != "" {
@@ -160,9 +160,9 @@ func warnOfMissingTools(folder *agents.Folder, list func() []tools.Tool, log *sl
 func healthOf(ctx context.Context, host *bridge.Host, shared store.Store, page string) health {
 	return health{
 		page:     page,
-		ready:    func() bool { return ctx.Err() == nil && host.Ready() },
+		ready:    func() bool { return ctx.Err() == nil && host.IsReady() },
 		degraded: shared.IsDown,
-		leave:    host.Leave, running: func() int { return len(host.Sessions()) },
+		leave:    host.BeginDrain, running: func() int { return len(host.Sessions()) },
 	}
 }
 

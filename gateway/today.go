@@ -21,9 +21,9 @@ func (t *today) observe(o bridge.Observation) {
 	defer t.mu.Unlock()
 	t.turn()
 	switch o := o.(type) {
-	case bridge.Begun:
+	case bridge.SessionStarted:
 		t.begun++
-	case bridge.Spent:
+	case bridge.SpendingReport:
 		t.dollars += o.Dollars
 	}
 }

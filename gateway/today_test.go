@@ -20,15 +20,15 @@ func TestToday(t *testing.T) {
 		}
 		is(0, 0)
 		for range 2 {
-			day.observe(bridge.Begun{})
-			day.observe(bridge.Spent{Dollars: 0.25})
+			day.observe(bridge.SessionStarted{})
+			day.observe(bridge.SpendingReport{Dollars: 0.25})
 		}
 		day.observe(bridge.TurnEnd{})
 		time.Sleep(24*time.Hour - time.Nanosecond)
 		is(2, 0.5)
 		time.Sleep(time.Nanosecond)
 		is(0, 0)
-		day.observe(bridge.Begun{})
+		day.observe(bridge.SessionStarted{})
 		is(1, 0)
 	})
 }

@@ -32,7 +32,7 @@ type pcmCall struct {
 
 func (d *pcmDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	signaling.ServeSocket(w, r, signaling.SocketOptions{Limit: 2 * pcmRate}, func(ctx context.Context, s *signaling.Socket) error {
-		open := bridge.Open{Config: lookUpConfig, Origin: bridge.Origin{Door: "pcm"}}
+		open := bridge.SessionRequest{Config: lookUpConfig, Origin: bridge.Origin{Protocol: "pcm"}}
 		if first, err := s.Read(ctx, 4096); err != nil || json.Unmarshal(first.Data, &open.Agent) != nil {
 			return &bridge.Error{Code: bridge.CodeForbidden, Message: "The first message must be an agent."}
 		}
@@ -46,15 +46,15 @@ func (d *pcmDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // Serve implements bridge.Caller.
 func (c *pcmCall) Serve(ctx context.Context, s *bridge.Session) error {
-	mic, err := s.Mic(pcmRate)
+	mic, err := s.NewMicrophone(pcmRate)
 	if err != nil {
 		return err
 	}
-	s.Attach(c)
-	s.Hold(false)
+	s.AttachOutput(c)
+	s.HoldVoice(false)
 	return c.Receive(ctx, func(m signaling.Message) error {
 		if err := cmp.Or(m.Err, do(s, mic, m)); err != nil {
-			c.Notify(bridge.Event{Body: bridge.Failure{Err: bridge.AsError(err)}})
+			c.Notify(bridge.Event{Body: bridge.ErrorEvent{Err: bridge.AsError(err)}})
 		}
 		return nil
 	})

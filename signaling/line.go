@@ -133,7 +133,7 @@ func (l *Line) Opened() {
 
 // Next blocks until the next message begins. text tells what kind of message it is. What is left unread of it is passed
 // over by the call after, and nothing of it is kept. A client that sends more than 500 messages or 4 MiB a second, or
-// what takes too long to act on (see [Line.Spent]), is read no faster.
+// what takes too long to act on (see [Line.SpendingReport]), is read no faster.
 func (l *Line) Next() (message io.Reader, text bool, err error) {
 	if l.opened.Load() {
 		l.listen(silence, false)

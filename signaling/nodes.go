@@ -86,7 +86,7 @@ func (p *Pieces) renew() {
 
 // NodeID is an id that ends in the name of this gateway, if there are others, so that [PassByID] finds it.
 func NodeID(host *bridge.Host, id string) string {
-	if name := host.Name(); name != "" {
+	if name := host.NodeName(); name != "" {
 		id += "_" + name
 	}
 	return id
@@ -96,10 +96,10 @@ func NodeID(host *bridge.Host, id string) string {
 // gone.
 func PassByID(w http.ResponseWriter, r *http.Request, host *bridge.Host, id, token string, failed func(error)) bool {
 	name := id[strings.LastIndex(id, "_")+1:]
-	if name == "" || name == host.Name() {
+	if name == "" || name == host.NodeName() {
 		return false
 	}
-	nodes, err := host.Nodes(r.Context())
+	nodes, err := host.OtherNodes(r.Context())
 	if err != nil {
 		return false
 	}

@@ -32,7 +32,7 @@ func (d *offerDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c := &offerCall{signaling.PeerCall{Offer: offer}, d.rtc}
-	sdp, err := d.calls.Begin(r, d.host, rand.Text(), c, bridge.Open{Origin: bridge.Origin{Door: "offer"}})
+	sdp, err := d.calls.Begin(r, d.host, rand.Text(), c, bridge.SessionRequest{Origin: bridge.Origin{Protocol: "offer"}})
 	if err != nil {
 		http.Error(w, bridge.AsError(err).Message, http.StatusBadGateway)
 		return

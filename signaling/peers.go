@@ -21,7 +21,7 @@ const connectTime = 15 * time.Second
 type PeerSession struct{ *bridge.Session }
 
 // Mic implements [rtc.Session].
-func (s PeerSession) Mic(rate int) (media.Sink, error) { return s.Session.Mic(rate) }
+func (s PeerSession) Mic(rate int) (media.Sink, error) { return s.Session.NewMicrophone(rate) }
 
 // PeerCall is a WebRTC call that begins with one HTTP request. A door's call embeds it, and has the methods Serve and
 // Notify of a [bridge.Caller] beside it: Serve calls Answer, then Begin, and returns when the peer is lost.
@@ -81,7 +81,7 @@ func (p *Peer) Left() bool { return p.left.Load() }
 func (c *PeerCall) Answer(s *bridge.Session, api *rtc.API, o rtc.PeerOptions) (*Peer, error) {
 	c.session.Store(s)
 	connected, lost := make(chan struct{}), make(chan struct{})
-	isConnected, isLost := sync.OnceFunc(func() { s.Hold(false); close(connected) }), sync.OnceFunc(func() { close(lost) })
+	isConnected, isLost := sync.OnceFunc(func() { s.HoldVoice(false); close(connected) }), sync.OnceFunc(func() { close(lost) })
 	p := &Peer{Connected: connected, Lost: lost, late: time.AfterFunc(connectTime, isLost)}
 	if o.Session == nil {
 		o.Session = PeerSession{s}
@@ -125,7 +125,7 @@ func (p *Peer) Output() media.Output {
 
 // Begin attaches the voice and sends the answer.
 func (c *PeerCall) Begin(p *Peer) {
-	c.session.Load().Attach(p.Output())
+	c.session.Load().AttachOutput(p.Output())
 	c.answer <- p.SDP
 }
 
@@ -170,7 +170,7 @@ func (ps *Peers[C]) forget(id string) {
 
 // Begin has a call answer the offer of a request, and outlive it. It blocks until the answer is there, or the
 // conversation has ended before it.
-func (ps *Peers[C]) Begin(r *http.Request, host *bridge.Host, id string, c C, open bridge.Open) (sdp string, err error) {
+func (ps *Peers[C]) Begin(r *http.Request, host *bridge.Host, id string, c C, open bridge.SessionRequest) (sdp string, err error) {
 	ctx, leave := Outlive(r.Context())
 	if leave == nil {
 		return "", bridge.ErrShutdown

@@ -226,7 +226,7 @@ type entranceKey struct{}
 // entrance is where a request has come in.
 type entrance struct {
 	server *Server
-	at     string // as in [visit]
+	at     string // as in [callerConn]
 }
 
 // loggerOf returns the logger of the server that the request of ctx has come to; nil: there is none.

@@ -55,9 +55,9 @@ func TestTheExporterFollowsTheStandard(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now().Add(-time.Minute)
-	traced.Observe("a", bridge.Begun{Info: bridge.Info{Started: began, Door: "web"}})
-	traced.Observe("a", bridge.TurnEnd{Number: 1, Began: began, Latency: bridge.Latency{Model: 1500 * time.Millisecond}})
-	traced.Observe("a", bridge.Ended{At: began.Add(time.Second), Reason: bridge.ErrGoodbye})
+	traced.Observe("a", bridge.SessionStarted{Info: bridge.Info{Started: began, Protocol: "web"}})
+	traced.Observe("a", bridge.TurnEnd{Number: 1, StartedAt: began, Latency: bridge.Latency{Model: 1500 * time.Millisecond}})
+	traced.Observe("a", bridge.SessionEnded{At: began.Add(time.Second), Reason: bridge.ErrGoodbye})
 	if err := traced.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -88,8 +88,8 @@ func TestACollectorThatRefuses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		traced.Observe("a", bridge.Begun{Info: bridge.Info{Started: time.Now()}})
-		traced.Observe("a", bridge.Ended{At: time.Now(), Reason: errors.New("over")})
+		traced.Observe("a", bridge.SessionStarted{Info: bridge.Info{Started: time.Now()}})
+		traced.Observe("a", bridge.SessionEnded{At: time.Now(), Reason: errors.New("over")})
 		if text := fmt.Sprint(traced.Close(t.Context()), log.String()); !strings.Contains(text, name) || strings.Contains(text, "planted") {
 			t.Errorf("%s: %s", name, text)
 		}

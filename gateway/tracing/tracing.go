@@ -89,10 +89,10 @@ func (t *Tracer) Close(ctx context.Context) error { return t.provider.Shutdown(c
 func (t *Tracer) Observe(id string, o bridge.Observation) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if b, ok := o.(bridge.Begun); ok {
+	if b, ok := o.(bridge.SessionStarted); ok {
 		t.running[id] = &conversation{step: b.Step, span: t.begin(nil, "conversation", api.SpanKindServer, b.Started,
 			attribute.String("gen_ai.conversation.id", id), attribute.String("gen_ai.request.model", b.Model),
-			attribute.String("voxgate.door", b.Door), attribute.String("voxgate.key", b.Key))}
+			attribute.String("voxgate.door", b.Protocol), attribute.String("voxgate.key", b.Key))}
 		return
 	}
 	c := t.running[id]
@@ -102,18 +102,18 @@ func (t *Tracer) Observe(id string, o bridge.Observation) {
 	switch o := o.(type) {
 	case bridge.TurnEnd:
 		t.onTurn(c, o, time.Now())
-	case bridge.StepBegun:
+	case bridge.StepStarted:
 		c.step = o.Name
 		c.span.AddEvent("step", api.WithAttributes(attribute.String("voxgate.step", o.Name)))
 	case bridge.CallEnd:
 		t.onCall(c, call{o, time.Now()})
-	case bridge.Dialled:
+	case bridge.DialOutcome:
 		if o.Cause != "" {
-			t.link(c, bridge.LinkEnd{Kind: o.Kind, StartedAt: o.StartedAt, Cause: o.Cause})
+			t.link(c, bridge.ConnectionEnd{Kind: o.Kind, StartedAt: o.StartedAt, Cause: o.Cause})
 		}
-	case bridge.LinkEnd:
+	case bridge.ConnectionEnd:
 		t.link(c, o)
-	case bridge.Ended:
+	case bridge.SessionEnded:
 		delete(t.running, id)
 		t.onEnd(c, o)
 	}
@@ -130,7 +130,7 @@ func (t *Tracer) begin(parent api.Span, name string, kind api.SpanKind, at time.
 }
 
 func (t *Tracer) onTurn(c *conversation, e bridge.TurnEnd, at time.Time) {
-	began := e.Began
+	began := e.StartedAt
 	for _, o := range c.calls { // one may have been called before the first word that came
 		if start := o.at.Add(-o.Took); start.Before(began) {
 			began = start
@@ -140,8 +140,8 @@ func (t *Tracer) onTurn(c *conversation, e bridge.TurnEnd, at time.Time) {
 	if c.step != "" {
 		span.SetAttributes(attribute.String("voxgate.step", c.step))
 	}
-	if e.Cut != "" {
-		span.SetAttributes(attribute.String("voxgate.cut", string(e.Cut)))
+	if e.InterruptedBy != "" {
+		span.SetAttributes(attribute.String("voxgate.cut", string(e.InterruptedBy)))
 	}
 	if l := e.Latency; l != (bridge.Latency{}) {
 		span.SetAttributes(attribute.Float64("voxgate.latency.model", l.Model.Seconds()),
@@ -174,7 +174,7 @@ func (t *Tracer) call(parent api.Span, o call) {
 	span.End(api.WithTimestamp(o.at))
 }
 
-func (t *Tracer) link(c *conversation, e bridge.LinkEnd) {
+func (t *Tracer) link(c *conversation, e bridge.ConnectionEnd) {
 	span := t.begin(c.span, "link", api.SpanKindClient, e.StartedAt, attribute.String("voxgate.link", string(e.Kind)))
 	if !e.ConnectedAt.IsZero() {
 		span.AddEvent("set up", api.WithTimestamp(e.ConnectedAt))
@@ -185,13 +185,13 @@ func (t *Tracer) link(c *conversation, e bridge.LinkEnd) {
 	span.End()
 }
 
-func (t *Tracer) onEnd(c *conversation, e bridge.Ended) {
+func (t *Tracer) onEnd(c *conversation, e bridge.SessionEnded) {
 	for _, o := range c.calls {
 		t.call(c.span, o)
 	}
 	c.span.SetAttributes(attribute.String("voxgate.reason", e.Code()), attribute.Int("voxgate.turns", e.Turns),
 		attribute.Int("gen_ai.usage.input_tokens", e.Counts.Tokens.Prompt), attribute.Int("gen_ai.usage.output_tokens", e.Counts.Tokens.Response))
-	if e.Failed() {
+	if e.HasFailed() {
 		c.span.SetStatus(codes.Error, e.Code())
 	}
 	c.span.End(api.WithTimestamp(e.At))

@@ -122,8 +122,8 @@ type caller struct {
 }
 
 func (c *caller) Serve(ctx context.Context, s *bridge.Session) error {
-	s.Attach(media.Output(silent{}))
-	s.Hold(false)
+	s.AttachOutput(media.Output(silent{}))
+	s.HoldVoice(false)
 	for _, text := range c.says {
 		if err := s.Do(bridge.Message{Parts: fmt.Appendf(nil, `[{"text":%q}]`, text), TurnComplete: true}); err != nil {
 			return err
@@ -183,7 +183,7 @@ func TestAConversationIsATree(t *testing.T) {
 		},
 	})
 	c := &caller{says: []string{"planted words", `/tool pay {"to":"planted argument"}`}, turns: make(chan struct{}, 10)}
-	open := bridge.Open{Config: []byte(`{}`), Origin: bridge.Origin{Door: "sip", Key: "shop", Identity: "planted@person"}}
+	open := bridge.SessionRequest{Config: []byte(`{}`), Origin: bridge.Origin{Protocol: "sip", Key: "shop", Identity: "planted@person"}}
 	if err := host.Serve(t.Context(), c, open); !errors.Is(err, bridge.ErrGoodbye) {
 		t.Errorf("ended with %v", err)
 	}
@@ -220,12 +220,12 @@ func TestCallsFindTheirTurn(t *testing.T) {
 		return e
 	}
 	for _, o := range []bridge.Observation{
-		bridge.Begun{Info: bridge.Info{Started: now.Add(-time.Minute), Step: "greet"}},
-		bridge.StepBegun{Name: "book"},
+		bridge.SessionStarted{Info: bridge.Info{Started: now.Add(-time.Minute), Step: "greet"}},
+		bridge.StepStarted{Name: "book"},
 		ended("early", 1, 30*time.Second),
-		bridge.TurnEnd{Number: 1, Began: now.Add(-10 * time.Second), Cut: bridge.ByVoice},
+		bridge.TurnEnd{Number: 1, StartedAt: now.Add(-10 * time.Second), InterruptedBy: bridge.ByVoice},
 		ended("late", 1, time.Second), ended("none", 2, time.Second),
-		bridge.Ended{At: now, Reason: errors.New("a planted fault")},
+		bridge.SessionEnded{At: now, Reason: errors.New("a planted fault")},
 	} {
 		traced.Observe("a", o)
 	}

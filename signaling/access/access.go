@@ -215,7 +215,7 @@ func (g *Gate) trusts(a netip.Addr) bool {
 }
 
 // Authorize lets the visitor open a conversation, as Admit does, with the agent whom the client has named in Origin.Agent or the grant has.
-func (v *Visitor) Authorize(open *bridge.Open, token string) error {
+func (v *Visitor) Authorize(open *bridge.SessionRequest, token string) error {
 	if err := v.Admit(open, token); err != nil {
 		return err
 	}
@@ -229,7 +229,7 @@ func (v *Visitor) Authorize(open *bridge.Open, token string) error {
 // conversation, or refuses: it fills in who they are, what they may use, and who pays. token came in
 // the first message; empty: that of the request counts. The visitor is counted when the conversation begins, and a refusal
 // may come then, too. A token that has expired is good for a resume alone, not for a new conversation.
-func (v *Visitor) Admit(open *bridge.Open, token string) error {
+func (v *Visitor) Admit(open *bridge.SessionRequest, token string) error {
 	g := v.gate
 	if g == nil {
 		return nil
@@ -240,11 +240,11 @@ func (v *Visitor) Admit(open *bridge.Open, token string) error {
 	p, err := g.pass(v, token, false)
 	if err != nil && open.ResumeToken != "" { // a conversation outlives its token, so its person may come back to it
 		if late, lateErr := g.pass(v, token, true); lateErr == nil {
-			p, open.Instead, err = late, publicError(err), nil
+			p, open.ResumeError, err = late, publicError(err), nil
 		}
 	}
-	if err == nil && !p.grant.allowsDoor(open.Origin.Door) {
-		err = &refusal{rule: "door", code: bridge.CodeForbidden, message: "This token is not for the door " + open.Origin.Door + "."}
+	if err == nil && !p.grant.allowsDoor(open.Origin.Protocol) {
+		err = &refusal{rule: "door", code: bridge.CodeForbidden, message: "This token is not for the door " + open.Origin.Protocol + "."}
 	}
 	if err != nil {
 		return v.refuse(err)
@@ -280,14 +280,14 @@ func (v *Visitor) Acts(on bridge.Origin, token string) error {
 	switch {
 	case err != nil:
 		return v.refuse(err)
-	case !on.Mine(who), !grant.allowsDoor(on.Door):
+	case !on.SameCaller(who), !grant.allowsDoor(on.Protocol):
 		return errNotTheirs
 	}
 	return nil
 }
 
 // AuthorizeCall is Authorize for a door whose calls are short, as those of REST: there may be more of them in a minute.
-func (v *Visitor) AuthorizeCall(open *bridge.Open, token string) error {
+func (v *Visitor) AuthorizeCall(open *bridge.SessionRequest, token string) error {
 	err := v.Authorize(open, token)
 	if a, ok := open.Account.(*account); ok {
 		a.short = true

@@ -106,13 +106,13 @@ func TestATokenThatBeganNothing(t *testing.T) {
 	l := doortest.NewLocked(t, nil, func(d *doortest.Doors, _ *bridge.Options) { gate = d.Access })
 	hooked := doortest.NewGateway(t, func(d *doortest.Doors, o *bridge.Options) {
 		d.Access = gate
-		o.Admit = func(context.Context, string, *bridge.Open) error { // as a session webhook that does not answer
+		o.Admit = func(context.Context, string, *bridge.SessionRequest) error { // as a session webhook that does not answer
 			return &bridge.Error{Code: bridge.CodeBusy, Message: "Nobody answers."}
 		}
 	})
 	other := doortest.NewGateway(t, func(d *doortest.Doors, _ *bridge.Options) { d.Access = gate })
 	token := l.Mint(`{}`)
-	l.Host.Leave()
+	l.Host.BeginDrain()
 	for _, g := range []*doortest.Gateway{l.Gateway, hooked} {
 		isRefused(t, doortest.Dial(t, g.URL), doortest.Hello(token, ""), "busy", websocket.CloseTryAgainLater)
 	}
@@ -565,8 +565,8 @@ func keepsTo(t *testing.T, unit string, most float64) {
 				func(m doortest.Message) bool { return m.Type == "TURN_COMPLETE" || m.Type == "GEMINI_DISCONNECTED" },
 			)
 			if c.At = at; m.Type == "GEMINI_DISCONNECTED" {
-				if !strings.Contains(string(m.Payload), "is spent") || c.Warned("that may be spent") != 1 {
-					t.Errorf("%v after %d warnings", m, c.Warned("that may be spent"))
+				if !strings.Contains(string(m.Payload), "used up") || c.Warned("Of a budget of") != 1 {
+					t.Errorf("%v after %d warnings", m, c.Warned("Of a budget of"))
 				}
 				return
 			}

@@ -88,17 +88,17 @@ func (a *account) budgets() (list []budget) {
 	return list
 }
 
-// Limits reports what a budget counts.
-func (a *account) Limits() (tokens, dollars bool) {
+// HasLimits reports what a budget counts.
+func (a *account) HasLimits() (tokens, dollars bool) {
 	for _, b := range a.budgets() {
 		tokens, dollars = tokens || b.unit == inTokens, dollars || b.unit == inMicros
 	}
 	return tokens, dollars
 }
 
-// Begin counts a conversation that begins, or refuses it. Of the tokens of its first turn it reserves those that are left, of the money
-// all.
-func (a *account) Begin(first bridge.Cost) error {
+// BeginSession counts a conversation that begins, or refuses it. Of the tokens of its first turn it reserves those that
+// are left, of the money all.
+func (a *account) BeginSession(first bridge.Cost) error {
 	err := a.begin()
 	if err != nil {
 		return a.visitor.refuse(err)
@@ -115,8 +115,8 @@ func (a *account) Begin(first bridge.Cost) error {
 	return nil
 }
 
-// Use uses up a token that is good for one conversation, or refuses one that was used.
-func (a *account) Use() error {
+// ConsumeToken uses up a token that is good for one conversation, or refuses one that was used.
+func (a *account) ConsumeToken() error {
 	if !a.pass.once || a.useUp() {
 		return nil
 	}
@@ -211,8 +211,8 @@ func (a *account) noTurn(first bridge.Cost) error {
 	return r
 }
 
-// Continue counts a conversation that comes from another gateway, which has let it in.
-func (a *account) Continue(next bridge.Cost) {
+// ContinueSession counts a conversation that comes from another gateway, which has let it in.
+func (a *account) ContinueSession(next bridge.Cost) {
 	g := a.visitor.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -267,10 +267,10 @@ const (
 	reservePause = 20 * time.Millisecond
 )
 
-// Reserve reserves what something may cost; got is less if less is left. Settle says, once, what it has cost: what is left of the
+// ReserveCost reserves what something may cost; got is less if less is left. Settle says, once, what it has cost: what is left of the
 // reservation is given back. What the conversation itself has reserved for its turn stays reserved. It blocks for as long
 // as the store may take.
-func (a *account) Reserve(most bridge.Cost) (got bridge.Cost, settle func(bridge.Cost), err error) {
+func (a *account) ReserveCost(most bridge.Cost) (got bridge.Cost, settle func(bridge.Cost), err error) {
 	g := a.visitor.gate
 	got, err = a.reserve(most)
 	if err != nil {
@@ -401,8 +401,8 @@ func (a *account) reserveTurn(next bridge.Cost) (left, most bridge.Cost) {
 	return left, most
 }
 
-// Spend counts what was spent with the key and the token, reserves the next turn, and returns what this conversation may still spend.
-func (a *account) Spend(cost, next bridge.Cost) (left, most bridge.Cost) {
+// RecordCost counts what was spent with the key and the token, reserves the next turn, and returns what this conversation may still spend.
+func (a *account) RecordCost(cost, next bridge.Cost) (left, most bridge.Cost) {
 	g := a.visitor.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -410,8 +410,8 @@ func (a *account) Spend(cost, next bridge.Cost) (left, most bridge.Cost) {
 	return a.reserveTurn(next)
 }
 
-// Park asks whether the conversation may wait for its lost caller.
-func (a *account) Park() bool {
+// ParkSession asks whether the conversation may wait for its lost caller.
+func (a *account) ParkSession() bool {
 	g := a.visitor.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -435,8 +435,8 @@ func (a *account) Park() bool {
 	return true
 }
 
-// Unpark says that somebody has come back.
-func (a *account) Unpark() {
+// UnparkSession says that somebody has come back.
+func (a *account) UnparkSession() {
 	g := a.visitor.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -52,7 +52,7 @@ func TestBetweenGateways(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hers := bridge.Origin{Door: "openai", Key: "operator", Identity: "ada"}
+	hers := bridge.Origin{Protocol: "openai", Key: "operator", Identity: "ada"}
 	for _, shown := range []struct {
 		token         string
 		acts, watches bool

@@ -71,7 +71,7 @@ func FuzzToken(f *testing.F) {
 		r.Header.Set("Authorization", header)
 		r.Header.Set("Sec-WebSocket-Protocol", "voxgate, voxgate.token."+header)
 		v := access.From(gate.Visit(r))
-		err := v.Authorize(&bridge.Open{Origin: bridge.Origin{Door: "web"}}, first)
+		err := v.Authorize(&bridge.SessionRequest{Origin: bridge.Origin{Protocol: "web"}}, first)
 		var refused *bridge.Error
 		if !errors.As(err, &refused) || refused.Message == "" || access.Status(refused) == 0 {
 			t.Fatalf("let in, or refused without a word: %v", err)
@@ -96,7 +96,7 @@ func FuzzMint(f *testing.F) {
 			return
 		}
 		v := access.From(gate.Visit(httptest.NewRequest(http.MethodGet, "/ws", nil)))
-		err := v.Authorize(&bridge.Open{Origin: bridge.Origin{Door: "web"}}, token)
+		err := v.Authorize(&bridge.SessionRequest{Origin: bridge.Origin{Protocol: "web"}}, token)
 		var refused *bridge.Error
 		if err != nil && (!errors.As(err, &refused) || refused.Code != bridge.CodeForbidden) { // a grant of other doors
 			t.Fatalf("%q made a token that is refused: %v", body, err)

@@ -40,13 +40,13 @@ var doors = []string{"live", "openai", "rest", "rtvi", "sip", "telephony", "vox"
 // operator's; a pattern must match one of them.
 func (g *Grant) checkNames(at string, folder *agents.Folder) error {
 	for i, pattern := range g.Doors {
-		if !slices.ContainsFunc(doors, func(door string) bool { return bridge.Matches([]string{pattern}, door) }) {
+		if !slices.ContainsFunc(doors, func(door string) bool { return bridge.MatchesAny([]string{pattern}, door) }) {
 			return fmt.Errorf("%s.doors[%d]: %q is none of %s", at, i, pattern, strings.Join(doors, ", "))
 		}
 	}
 	names := folder.Names()
 	for i, pattern := range g.Agents {
-		if !slices.ContainsFunc(names, func(name string) bool { return bridge.Matches([]string{pattern}, name) }) {
+		if !slices.ContainsFunc(names, func(name string) bool { return bridge.MatchesAny([]string{pattern}, name) }) {
 			return fmt.Errorf("%s.agents[%d]: there is no agent %q", at, i, pattern)
 		}
 	}
@@ -81,7 +81,7 @@ func (g *Grant) check(at string) error {
 
 // cost is what may be spent in all.
 func (g *Grant) cost() bridge.Cost {
-	return bridge.Cost{Tokens: g.Tokens, Micros: bridge.Micros(g.Dollars)}
+	return bridge.Cost{Tokens: g.Tokens, Micros: bridge.ToMicros(g.Dollars)}
 }
 
 // within completes a grant by what its issuer may grant, and refuses one that exceeds it or makes no sense.
@@ -173,7 +173,7 @@ func (g *Grant) json() json.RawMessage {
 // bridge is the part of the grant that the conversation keeps to.
 func (g *Grant) bridge() *bridge.Grant {
 	b := &bridge.Grant{
-		Models: g.Models, Tools: g.Tools, Agents: g.Agents, MaxDuration: time.Duration(g.MaxSeconds) * time.Second, Dollars: g.Dollars,
+		Models: g.Models, Tools: g.Tools, Agents: g.Agents, MaxDuration: time.Duration(g.MaxSeconds) * time.Second, MaxDollars: g.Dollars,
 	}
 	switch a := g.Agent; {
 	case a == nil:

@@ -80,7 +80,7 @@ type Day struct {
 }
 
 func (d Day) cost() bridge.Cost {
-	return bridge.Cost{Tokens: d.TokensPerDay, Micros: bridge.Micros(d.DollarsPerDay)}
+	return bridge.Cost{Tokens: d.TokensPerDay, Micros: bridge.ToMicros(d.DollarsPerDay)}
 }
 
 // pass is for somebody whom nothing else is granted.

@@ -34,9 +34,9 @@ func gates(t *testing.T, f func(t *testing.T, a, b *Gate)) {
 func begins(t *testing.T, a bridge.Account, want bool) {
 	t.Helper()
 	synctest.Wait()
-	err := a.Begin(bridge.Cost{Tokens: 1000})
+	err := a.BeginSession(bridge.Cost{Tokens: 1000})
 	if err == nil {
-		err = a.Use()
+		err = a.ConsumeToken()
 	}
 	if (err == nil) != want {
 		t.Errorf("it began: %v", err)
@@ -66,7 +66,7 @@ func TestSessionsAmongGateways(t *testing.T) {
 		b.shared.stop = make(chan struct{})
 
 		moved := a.Trunk("line", 1) // from b
-		moved.Continue(bridge.Cost{})
+		moved.ContinueSession(bridge.Cost{})
 		begins(t, a.Trunk("line", 2), false)
 		moved.End()
 		begins(t, a.Trunk("line", 2), true)
@@ -82,17 +82,17 @@ func TestBudgetAmongGateways(t *testing.T) {
 		one, other := spender(a), spender(b)
 		begins(t, one, true)
 		begins(t, other, true)
-		one.Spend(bridge.Cost{Tokens: 1800}, bridge.Cost{Tokens: 1800}) // and as much is reserved for its next turn
+		one.RecordCost(bridge.Cost{Tokens: 1800}, bridge.Cost{Tokens: 1800}) // and as much is reserved for its next turn
 		synctest.Wait()
 		begins(t, spender(b), false) // 400 are left, which the other's next turn has
 		one.End()
 		synctest.Wait()
 		third := spender(b)
 		begins(t, third, true) // which learns of it
-		if left, most := other.Spend(bridge.Cost{Tokens: 300}, bridge.Cost{Tokens: 1000}); left.Tokens != 900 || most.Tokens != 4000 {
+		if left, most := other.RecordCost(bridge.Cost{Tokens: 300}, bridge.Cost{Tokens: 1000}); left.Tokens != 900 || most.Tokens != 4000 {
 			t.Errorf("%v of %v are left", left, most)
 		}
-		other.Spend(bridge.Cost{Tokens: 1900}, bridge.Cost{})
+		other.RecordCost(bridge.Cost{Tokens: 1900}, bridge.Cost{})
 		other.End()
 		third.End()
 		synctest.Wait()
@@ -115,24 +115,24 @@ func TestMoneyAmongGateways(t *testing.T) {
 		turn := bridge.Cost{Tokens: 1000, Micros: 4000}
 		one, other, third := spender(a), spender(b), spender(b)
 		for _, s := range []*account{one, other} {
-			if err := s.Begin(turn); err != nil {
+			if err := s.BeginSession(turn); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := third.Begin(turn); err == nil {
+		if err := third.BeginSession(turn); err == nil {
 			t.Error("a third conversation begins with half of what a turn may cost")
 		}
 		time.Sleep(leaseEvery) // until each knows what the other has reserved
 		synctest.Wait()
-		if left, most := one.Spend(bridge.Cost{Micros: 3000}, turn); left.Micros != 3000 || most.Micros != 10_000 || most.Tokens != 0 {
+		if left, most := one.RecordCost(bridge.Cost{Micros: 3000}, turn); left.Micros != 3000 || most.Micros != 10_000 || most.Tokens != 0 {
 			t.Errorf("%v of %v are left", left, most) // the other has 4000
 		}
 		synctest.Wait()
 		other.End()
 		synctest.Wait()
-		one.Spend(bridge.Cost{}, turn) // asks what the others have
+		one.RecordCost(bridge.Cost{}, turn) // asks what the others have
 		synctest.Wait()
-		if left, _ := one.Spend(bridge.Cost{}, turn); left.Micros != 7000 {
+		if left, _ := one.RecordCost(bridge.Cost{}, turn); left.Micros != 7000 {
 			t.Errorf("%v are left", left)
 		}
 		one.End()
@@ -165,11 +165,11 @@ func keepsTo(t *testing.T, name string, p pass, of func(int) bridge.Cost, a, b *
 	var paid atomic.Int64
 	call := func(g *Gate, wants, costs int) {
 		c := &account{visitor: &Visitor{gate: g}, pass: p, short: true}
-		if c.Begin(bridge.Cost{}) != nil {
+		if c.BeginSession(bridge.Cost{}) != nil {
 			return
 		}
 		defer c.End()
-		got, settle, err := c.Reserve(of(wants))
+		got, settle, err := c.ReserveCost(of(wants))
 		if err != nil {
 			return
 		}
@@ -216,27 +216,27 @@ func leavesNothing(t *testing.T, of func(int) bridge.Cost) {
 	gates(t, func(t *testing.T, a, b *Gate) {
 		caller := func(g *Gate) *account {
 			c := &account{visitor: &Visitor{gate: g}, pass: pass{issuer: "shop", budget: budget}, short: true}
-			if err := c.Begin(bridge.Cost{}); err != nil {
+			if err := c.BeginSession(bridge.Cost{}); err != nil {
 				t.Fatal(err)
 			}
 			return c
 		}
-		_, settle, err := caller(b).Reserve(of(300))
+		_, settle, err := caller(b).ReserveCost(of(300))
 		if err != nil {
 			t.Fatal(err)
 		}
 		settle(of(300))
-		if _, _, err := caller(b).Reserve(of(700)); err != nil {
+		if _, _, err := caller(b).ReserveCost(of(700)); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		close(b.shared.stop) // b is dead
 		b.shared.running.Wait()
-		if _, _, err := caller(a).Reserve(of(1)); err == nil {
+		if _, _, err := caller(a).ReserveCost(of(1)); err == nil {
 			t.Error("what b has reserved is given away")
 		}
 		time.Sleep(leaseTime)
-		if got, _, err := caller(a).Reserve(of(1000)); got != of(700) || err != nil {
+		if got, _, err := caller(a).ReserveCost(of(1000)); got != of(700) || err != nil {
 			t.Errorf("%v are left: %v", got, err)
 		}
 		b.shared.stop = make(chan struct{})
@@ -257,7 +257,7 @@ func TestATokenForOneConversationAmongGateways(t *testing.T) {
 		var wg sync.WaitGroup
 		for _, g := range []*Gate{a, a, b, b} { // at once
 			wg.Go(func() {
-				if shows(g, "3").Use() == nil {
+				if shows(g, "3").ConsumeToken() == nil {
 					used.Add(1)
 				}
 			})
@@ -273,15 +273,15 @@ func TestATokenForOneConversationAmongGateways(t *testing.T) {
 func TestAToolLeavesTheTurnReserved(t *testing.T) {
 	gates(t, func(t *testing.T, a, _ *Gate) {
 		c := &account{visitor: &Visitor{gate: a}, pass: pass{issuer: "shop", budget: bridge.Cost{Micros: 1000}}}
-		if err := c.Begin(bridge.Cost{Tokens: 1, Micros: 100}); err != nil {
+		if err := c.BeginSession(bridge.Cost{Tokens: 1, Micros: 100}); err != nil {
 			t.Fatal(err)
 		}
-		got, settle, err := c.Reserve(bridge.Cost{Micros: 5000})
+		got, settle, err := c.ReserveCost(bridge.Cost{Micros: 5000})
 		if err != nil || got.Micros != 900 {
 			t.Errorf("the tool may spend %v, %v", got, err)
 		}
 		settle(got)
-		if left, _ := c.Spend(bridge.Cost{Micros: 100}, bridge.Cost{Micros: 100}); left.Micros != 0 {
+		if left, _ := c.RecordCost(bridge.Cost{Micros: 100}, bridge.Cost{Micros: 100}); left.Micros != 0 {
 			t.Errorf("%v are left", left)
 		}
 		c.End()
@@ -299,15 +299,15 @@ func TestWorkAfterTheEnd(t *testing.T) {
 		}
 		one := spender()
 		begins(t, one, true)
-		one.Spend(bridge.Cost{Tokens: 500}, bridge.Cost{})
+		one.RecordCost(bridge.Cost{Tokens: 500}, bridge.Cost{})
 		one.End()
-		got, settle, err := one.Reserve(bridge.Cost{Tokens: 8000})
+		got, settle, err := one.ReserveCost(bridge.Cost{Tokens: 8000})
 		if err != nil || got.Tokens != 1500 {
 			t.Fatalf("reserved %v, %v", got, err)
 		}
 		begins(t, spender(), false)
 		settle(bridge.Cost{Tokens: 700})
-		if got, _, err := spender().Reserve(bridge.Cost{Tokens: 8000}); err != nil || got.Tokens != 800 {
+		if got, _, err := spender().ReserveCost(bridge.Cost{Tokens: 8000}); err != nil || got.Tokens != 800 {
 			t.Errorf("%v are left, %v", got, err)
 		}
 	})

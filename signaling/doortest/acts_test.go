@@ -149,7 +149,7 @@ func TestAKeyOfALinesName(t *testing.T) {
 	calls := map[string]string{} // by their doors
 	doortest.Eventually(t, "two calls", func() bool {
 		for _, i := range l.Host.Sessions() {
-			calls[i.Door] = i.ID
+			calls[i.Protocol] = i.ID
 		}
 		return len(calls) == len(lines)
 	})

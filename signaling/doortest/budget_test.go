@@ -163,7 +163,7 @@ var speakers = map[string]func(t *testing.T, l *doortest.Locked, token string) s
 	"telephony": func(t *testing.T, l *doortest.Locked, token string) speaker {
 		c := dialTelephone(t, l.Gateway, http.Header{"Authorization": {"Bearer " + token}})
 		doortest.Eventually(t, "call", func() bool { // others may end meanwhile
-			return slices.ContainsFunc(l.Host.Sessions(), func(i bridge.Info) bool { return i.Door == "telephony" })
+			return slices.ContainsFunc(l.Host.Sessions(), func(i bridge.Info) bool { return i.Protocol == "telephony" })
 		})
 		s := ofSocket(c, "")
 		s.more = func() {

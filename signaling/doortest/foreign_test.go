@@ -575,8 +575,8 @@ func openCollector(t *testing.T, url string) func() error {
 	return func() error {
 		log.Reset()
 		tracer := doortest.Must(tracing.New(context.Background(), logger))
-		tracer.Observe("a", bridge.Begun{Info: bridge.Info{Started: time.Now()}})
-		tracer.Observe("a", bridge.Ended{At: time.Now()})
+		tracer.Observe("a", bridge.SessionStarted{Info: bridge.Info{Started: time.Now()}})
+		tracer.Observe("a", bridge.SessionEnded{At: time.Now()})
 		if err := tracer.Close(context.Background()); err != nil {
 			return err
 		}
@@ -637,7 +637,7 @@ func keySetReader(t *testing.T) foreignReader {
 				})
 				token.Header["kid"] = "a"
 				request := &http.Request{Header: http.Header{"Authorization": {"Bearer " + doortest.Must(token.SignedString(key))}}}
-				return access.From(gate.Visit(request)).Authorize(&bridge.Open{}, "")
+				return access.From(gate.Visit(request)).Authorize(&bridge.SessionRequest{}, "")
 			}
 		},
 	}

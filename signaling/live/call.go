@@ -71,7 +71,7 @@ func (k *kept) swap(config []byte) (changed bool) {
 // onRoundTrip does not block.
 func (c *call) onRoundTrip(d time.Duration) {
 	if s := c.session.Load(); s != nil {
-		s.RoundTrip(d)
+		s.SetRoundTrip(d)
 	}
 }
 
@@ -130,12 +130,12 @@ func (c *call) run(ctx context.Context, token string) error {
 	c.transparent = opening.transparent
 	agent := c.reader.agent(c.door.Agents)
 	config := tools.Encode(c.reader.config)
-	open := bridge.Open{
+	open := bridge.SessionRequest{
 		Config: config, Resumable: opening.handles, ResumeToken: opening.handle,
-		Quiet: true, Origin: bridge.Origin{Door: doorName, Agent: agent}, Own: &kept{config: config},
+		NoCues: true, Origin: bridge.Origin{Protocol: doorName, Agent: agent}, EndpointState: &kept{config: config},
 	}
 	if opening.handle != "" {
-		open.Instead = bridge.ErrNotResumed
+		open.ResumeError = bridge.ErrNotResumed
 	}
 	free, err := c.door.admit(ctx, token, bound, &open)
 	if err != nil {
@@ -179,12 +179,12 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	if err := c.goOn(s); err != nil {
 		return err
 	}
-	s.Attach(c)
+	s.AttachOutput(c)
 	messages, ready := c.Messages(), c.ready
 	for {
 		select {
 		case <-ready:
-			s.Hold(false)
+			s.HoldVoice(false)
 			ready = nil
 		case m, ok := <-messages:
 			if !ok {
@@ -195,7 +195,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 			}
 			c.consumed.Add(1)
 		case err := <-c.failed:
-			s.Own().(*kept).swap(nil) // it is not so
+			s.EndpointState().(*kept).swap(nil) // it is not so
 			return err
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -209,7 +209,7 @@ func (c *call) goOn(s *bridge.Session) error {
 	back, config := c.back.Load(), tools.Encode(c.reader.config)
 	switch {
 	case back == nil:
-	case s.Own().(*kept).swap(config):
+	case s.EndpointState().(*kept).swap(config):
 		c.changes.Add(1)
 		return s.Do(bridge.UpdateConfig{Config: config})
 	default:
@@ -240,7 +240,7 @@ func (c *call) take(s *bridge.Session, m signaling.Message) error {
 	}
 	for _, command := range q.commands {
 		if update, ok := command.(bridge.UpdateConfig); ok {
-			s.Own().(*kept).swap(update.Config)
+			s.EndpointState().(*kept).swap(update.Config)
 			c.changes.Add(1)
 		}
 		if err := s.Do(command); err != nil {
@@ -262,7 +262,7 @@ func (c *call) hear(s *bridge.Session, in protocol.RealtimeInput) error {
 		if c.mic == nil || c.mic.Rate() != in.Rate {
 			c.flush()
 			var err error
-			if c.mic, err = s.Mic(in.Rate); err != nil {
+			if c.mic, err = s.NewMicrophone(in.Rate); err != nil {
 				return err
 			}
 		}
@@ -316,7 +316,7 @@ func (c *call) Notify(e bridge.Event) {
 		default: // one is enough
 		}
 	case bridge.Interrupted:
-		if b.By != bridge.ByLink {
+		if b.By != bridge.ByConnectionLoss {
 			c.void.Store(b.Generation)
 		}
 	case bridge.Log:

@@ -39,16 +39,18 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-func raw(fields string) bridge.Raw { return bridge.Raw{ServerContent: json.RawMessage(fields)} }
+func raw(fields string) bridge.RawServerContent {
+	return bridge.RawServerContent{ServerContent: json.RawMessage(fields)}
+}
 
 // TestMessagesOfEvents translates events into messages for a client.
 func TestMessagesOfEvents(t *testing.T) {
 	var b strings.Builder
 	for _, c := range []struct {
 		name   string
-		events []bridge.Body
+		events []bridge.EventBody
 	}{
-		{"an answer", []bridge.Body{
+		{"an answer", []bridge.EventBody{
 			raw(`{"inputTranscription":{"text":"Hi"}}`),
 			bridge.UserText{Turn: 1, Text: "Hi"},
 			bridge.Speaking{Turn: 1},
@@ -57,10 +59,10 @@ func TestMessagesOfEvents(t *testing.T) {
 			raw(`{"generationComplete":true}`), raw(`{"turnComplete":true,"usageMetadata":{"totalTokenCount":7},"newField":{"a_b":1}}`),
 			bridge.TurnComplete{Turn: 1},
 		}},
-		{"interrupted by the voice", []bridge.Body{
+		{"interrupted by the voice", []bridge.EventBody{
 			bridge.Speaking{Turn: 1}, bridge.Interrupted{Turn: 1, By: bridge.ByVoice}, raw(`{"interrupted":true}`), raw(`{"turnComplete":true}`),
 		}},
-		{"interrupted here before the model knows", []bridge.Body{
+		{"interrupted here before the model knows", []bridge.EventBody{
 			bridge.Speaking{Turn: 1},
 			bridge.Interrupted{Turn: 1, By: bridge.ByText},
 			raw(`{"interrupted":true,"newField":1}`), raw(`{"turnComplete":true}`),
@@ -69,26 +71,26 @@ func TestMessagesOfEvents(t *testing.T) {
 			bridge.Speaking{Turn: 3},
 			bridge.Interrupted{Turn: 3, By: bridge.ByClient},
 		}},
-		{"interrupted in silence", []bridge.Body{raw(`{"interrupted":true}`), raw(`{"turnComplete":true}`)}},
-		{"the connection to the model is lost in an answer", []bridge.Body{
+		{"interrupted in silence", []bridge.EventBody{raw(`{"interrupted":true}`), raw(`{"turnComplete":true}`)}},
+		{"the connection to the model is lost in an answer", []bridge.EventBody{
 			bridge.Speaking{Turn: 1},
-			bridge.Interrupted{Turn: 1, By: bridge.ByLink},
+			bridge.Interrupted{Turn: 1, By: bridge.ByConnectionLoss},
 			bridge.TurnComplete{Turn: 1},
 		}},
-		{"and between its voice and its end", []bridge.Body{
+		{"and between its voice and its end", []bridge.EventBody{
 			raw(`{"modelTurn":{"parts":[{"text":"Hi"}]}}`),
 			raw(`{"generationComplete":true}`),
 			bridge.TurnComplete{Turn: 1},
 		}},
-		{"a tool", []bridge.Body{
+		{"a tool", []bridge.EventBody{
 			bridge.ToolCall{Calls: []tools.Call{{ID: "1", Name: "weather", Args: json.RawMessage(`{"my_city":"Röm<>"}`), Title: "The weather"}}},
 			bridge.ToolCallCancellation{IDs: []string{"1"}},
 		}},
-		{"beside", []bridge.Body{
-			bridge.Raw{ServerContent: json.RawMessage(`{"usageMetadata":{"totalTokenCount":7}}`), Beside: true},
-			bridge.Raw{ServerContent: json.RawMessage(`{"voiceActivity":{"type":"ACTIVITY_START"}}`), Beside: true},
+		{"beside", []bridge.EventBody{
+			bridge.RawServerContent{ServerContent: json.RawMessage(`{"usageMetadata":{"totalTokenCount":7}}`), TopLevel: true},
+			bridge.RawServerContent{ServerContent: json.RawMessage(`{"voiceActivity":{"type":"ACTIVITY_START"}}`), TopLevel: true},
 		}},
-		{"nothing that Google knows", []bridge.Body{
+		{"nothing that Google knows", []bridge.EventBody{
 			bridge.ToolStatus{},
 			bridge.StateChange{},
 			bridge.UserSpeaking{},
@@ -222,7 +224,7 @@ func describe(r reader, q request, err error) string {
 		switch c := command.(type) {
 		case bridge.Message:
 			words = append(words, fmt.Sprintf("message %s, complete %v", c.Parts, c.TurnComplete))
-		case bridge.Seed:
+		case bridge.PrefillTurns:
 			for _, turn := range c.Turns {
 				words = append(words, fmt.Sprintf("seed %s, model %v", turn.Parts, turn.Model))
 			}

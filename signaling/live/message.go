@@ -278,7 +278,7 @@ func (r *reader) content(raw json.RawMessage) (request, error) {
 		return request{}, unreadable(err, nameContent)
 	}
 	var q request
-	var turns []bridge.SeedTurn
+	var turns []bridge.PrefillTurn
 	seeds := r.history
 	for i, t := range p.Turns {
 		at := fmt.Sprintf("clientContent.turns[%d]", i)
@@ -297,7 +297,7 @@ func (r *reader) content(raw json.RawMessage) (request, error) {
 			return request{}, located(err, at)
 		}
 		q.dropped = cmp.Or(q.dropped, strings.ReplaceAll(dropped, "payload", at))
-		turns = append(turns, bridge.SeedTurn{Model: t.Role == "model", Parts: typed.Parts})
+		turns = append(turns, bridge.PrefillTurn{Model: t.Role == "model", Parts: typed.Parts})
 		seeds = seeds || t.Role == "model"
 	}
 	asks := p.TurnComplete && !r.history
@@ -307,7 +307,7 @@ func (r *reader) content(raw json.RawMessage) (request, error) {
 	}
 	r.history = r.history && !p.TurnComplete
 	if seeds && len(turns) > 0 {
-		q.commands = append(q.commands, bridge.Seed{Turns: turns})
+		q.commands = append(q.commands, bridge.PrefillTurns{Turns: turns})
 		turns = nil
 	}
 	for _, t := range turns {

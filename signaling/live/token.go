@@ -200,7 +200,7 @@ func unauthorized(message string) error {
 
 // admit lets in the holder of an ephemeral token: a new conversation is one of its uses, and each ends when the token does. free gives the
 // use back.
-func (d *Door) admit(ctx context.Context, token string, bound *authToken, open *bridge.Open) (free func(), err error) {
+func (d *Door) admit(ctx context.Context, token string, bound *authToken, open *bridge.SessionRequest) (free func(), err error) {
 	free = func() {}
 	if bound == nil {
 		return free, access.From(ctx).Authorize(open, token)

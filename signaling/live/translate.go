@@ -43,14 +43,14 @@ func resumable(handle string, consumed int64) []byte {
 }
 
 // translate returns the messages for a client about an event.
-func (t *translator) translate(body bridge.Body) [][]byte {
+func (t *translator) translate(body bridge.EventBody) [][]byte {
 	switch b := body.(type) {
-	case bridge.Raw:
+	case bridge.RawServerContent:
 		return t.raw(b)
 	case bridge.Speaking:
 		t.open, t.cut = true, false
 	case bridge.Interrupted:
-		if b.By == bridge.ByLink { // no more will come of it, and all that came is to be heard
+		if b.By == bridge.ByConnectionLoss { // no more will come of it, and all that came is to be heard
 			return t.complete()
 		}
 		if !t.cut {
@@ -83,8 +83,8 @@ func (t *translator) complete() [][]byte {
 }
 
 // raw passes on what Google's server has sent, each field in its place.
-func (t *translator) raw(b bridge.Raw) [][]byte {
-	if b.Beside {
+func (t *translator) raw(b bridge.RawServerContent) [][]byte {
+	if b.TopLevel {
 		return [][]byte{b.ServerContent}
 	}
 	fields, whole := object{}, object{}

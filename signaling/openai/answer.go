@@ -216,7 +216,7 @@ func (a *answer) onInterrupted(b bridge.Interrupted) {
 	a.calling, a.left = false, ""
 	a.ended = max(a.ended, b.Turn)
 	a.leave(called)
-	if b.By != bridge.ByLink {
+	if b.By != bridge.ByConnectionLoss {
 		a.voiceEnds("cleared")
 		defer a.cutShort(b)
 	}
@@ -224,7 +224,7 @@ func (a *answer) onInterrupted(b bridge.Interrupted) {
 		return
 	}
 	switch b.By {
-	case bridge.ByLink:
+	case bridge.ByConnectionLoss:
 		a.breakOff("connection_lost", "The connection to the model was lost.")
 	case bridge.ByVoice, bridge.ByText:
 		a.end(statusCancelled, object{"reason": "turn_detected"})
@@ -240,7 +240,7 @@ func (a *answer) cutShort(b bridge.Interrupted) {
 		return
 	}
 	i := a.items[n]
-	i.Content[0].Transcript = &b.Heard
+	i.Content[0].Transcript = &b.PlayedText
 	a.emit("conversation.item.truncated", object{"item_id": i.ID, "content_index": 0, "audio_end_ms": b.Played.Milliseconds()})
 }
 

@@ -101,13 +101,13 @@ func (c *call) Notify(e bridge.Event) {
 			c.log.Info("for the client's developer", "message", clipLong(b.Message))
 		}
 		return
-	case bridge.Failure: // some clients take any error for the end
+	case bridge.ErrorEvent: // some clients take any error for the end
 		c.log.Info("for the client's developer", "message", clipLong(b.Err.Message))
 		return
 	}
 	c.with(nil, func(d *dialogue) {
 		begun := d.begun
-		if b, ok := e.Body.(bridge.ToolsLost); ok {
+		if b, ok := e.Body.(bridge.ToolLosses); ok {
 			d.loseTools(b)
 			if len(c.listeners) > 0 {
 				d.reportLosses()

@@ -20,12 +20,12 @@ type dialogue struct {
 	ear    ear
 	answer answer
 
-	agent   func(prompt json.RawMessage) (bridge.Open, error) // who answers by the session's prompt
-	config  json.RawMessage                                   // of the session, as the engine has it
-	updates []change                                          // of the session, that the engine has not answered
-	asked   []bridge.Command                                  // that wait until the engine has the session as it is; nil: none
-	begun   bool                                              // there is a model that listens
-	ready   bool                                              // it takes turns as the session says
+	agent   func(prompt json.RawMessage) (bridge.SessionRequest, error) // who answers by the session's prompt
+	config  json.RawMessage                                             // of the session, as the engine has it
+	updates []change                                                    // of the session, that the engine has not answered
+	asked   []bridge.Command                                            // that wait until the engine has the session as it is; nil: none
+	begun   bool                                                        // there is a model that listens
+	ready   bool                                                        // it takes turns as the session says
 
 	pending []*item         // created, and the model does not have them yet
 	results []*item         // of functions, that the model does not have yet
@@ -47,7 +47,7 @@ func newDialogue(model string, calls bool, newID func(string) string) *dialogue 
 }
 
 // happen reports an event to the client, and returns what the engine is to do about it.
-func (d *dialogue) happen(body bridge.Body) (commands []bridge.Command) {
+func (d *dialogue) happen(body bridge.EventBody) (commands []bridge.Command) {
 	switch b := body.(type) {
 	case bridge.SetupComplete:
 		if b.Update {
@@ -81,7 +81,7 @@ func (d *dialogue) happen(body bridge.Body) (commands []bridge.Command) {
 			return commands
 		}
 		d.say(b)
-	case bridge.Silent:
+	case bridge.SilenceDetected:
 		d.ear.timeout()
 	case bridge.Usage:
 		d.answer.usage.Turn = d.answer.usage.Turn.Plus(b.Turn)
@@ -205,7 +205,7 @@ func (d *dialogue) updated(refused *bridge.Error) {
 }
 
 // loseTools takes the functions that the model does not have out of the session.
-func (d *dialogue) loseTools(b bridge.ToolsLost) {
+func (d *dialogue) loseTools(b bridge.ToolLosses) {
 	for _, l := range b.Losses {
 		if l.LeftOut {
 			d.session.Tools = slices.DeleteFunc(slices.Clone(d.session.Tools), func(t tool) bool {
@@ -289,7 +289,7 @@ func (d *dialogue) update(e clientEvent) ([]bridge.Command, error) {
 	if err != nil {
 		return nil, err
 	}
-	var agent bridge.Open
+	var agent bridge.SessionRequest
 	changed := prompted(d.session.Prompt) != prompted(next.Prompt)
 	if changed {
 		if agent, err = d.agent(next.Prompt); err != nil {
@@ -399,7 +399,7 @@ func (d *dialogue) truncate(e clientEvent) ([]bridge.Command, error) {
 	if i.turn == 0 || d.calls { // of a call the engine knows better
 		return nil, nil
 	}
-	return []bridge.Command{bridge.Heard{Turn: i.turn, Played: heard}}, nil
+	return []bridge.Command{bridge.PlaybackPosition{Turn: i.turn, Played: heard}}, nil
 }
 
 // delete forgets an item, as far as we keep it.
@@ -504,7 +504,7 @@ func (d *dialogue) ask(instructions string, metadata json.RawMessage, modalities
 	case answers(commands), said == due && instructions == "":
 		return commands
 	}
-	return append(commands, bridge.Respond{Instruction: cmp.Or(instructions, begin)})
+	return append(commands, bridge.Prompt{Instruction: cmp.Or(instructions, begin)})
 }
 
 // answers reports whether the model gets the results of calls, which it answers.
@@ -542,17 +542,17 @@ func (d *dialogue) takeResults() (commands []bridge.Command) {
 
 // seeds give the model the items that it is not to answer.
 func (d *dialogue) seeds() []bridge.Command {
-	var turns []bridge.SeedTurn
+	var turns []bridge.PrefillTurn
 	for _, i := range d.pending {
 		if parts := i.parts(); len(parts) > 0 {
-			turns = append(turns, bridge.SeedTurn{Model: i.Role == roleAssistant || i.Type == typeCall, Parts: tools.Encode(parts)})
+			turns = append(turns, bridge.PrefillTurn{Model: i.Role == roleAssistant || i.Type == typeCall, Parts: tools.Encode(parts)})
 		}
 	}
 	d.pending = nil
 	if len(turns) == 0 {
 		return nil
 	}
-	return []bridge.Command{bridge.Seed{Turns: turns}}
+	return []bridge.Command{bridge.PrefillTurns{Turns: turns}}
 }
 
 // cancel ends the response under way.
@@ -582,7 +582,7 @@ func (d *dialogue) done(event string, c bridge.Command, err error) {
 	case bridge.Interrupt:
 		d.answer.leave(cutting)
 	case bridge.UpdateConfig: // answered by an event
-	case bridge.Seed:
+	case bridge.PrefillTurns:
 		// A model that takes no history goes on without it: an error would end some clients.
 	case bridge.Activity:
 		if err != nil && c == bridge.ActivityStart {

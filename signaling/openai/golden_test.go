@@ -118,9 +118,11 @@ const (
 	cancel = `{"type":"response.cancel","event_id":"mine"}`
 )
 
-func says(turn int, text string) bridge.Body { return bridge.AssistantText{Turn: turn, Text: text} }
+func says(turn int, text string) bridge.EventBody {
+	return bridge.AssistantText{Turn: turn, Text: text}
+}
 
-func calls(id, name, args string) bridge.Body {
+func calls(id, name, args string) bridge.EventBody {
 	return bridge.ToolCall{Calls: []tools.Call{{ID: id, Name: name, Args: json.RawMessage(args)}}}
 }
 
@@ -379,7 +381,7 @@ var socketCases = []dialogueCase{
 	{
 		"the connection to the model is lost",
 		"",
-		[]any{bridge.Speaking{Turn: 1}, says(1, "Hi"), bridge.Interrupted{Turn: 1, By: bridge.ByLink}},
+		[]any{bridge.Speaking{Turn: 1}, says(1, "Hi"), bridge.Interrupted{Turn: 1, By: bridge.ByConnectionLoss}},
 	},
 	{"the model does not answer", "", []any{typed, create, bridge.StateChange{Unanswered: true}}},
 	{"a session", "", []any{
@@ -404,7 +406,7 @@ var socketCases = []dialogueCase{
 			bridge.Thought{},
 			bridge.Latency{},
 			bridge.History{},
-			bridge.Raw{},
+			bridge.RawServerContent{},
 		},
 	},
 }
@@ -418,7 +420,7 @@ var callCases = []dialogueCase{
 			bridge.Speaking{Turn: 1},
 			says(1, "A long "),
 			began,
-			bridge.Interrupted{Turn: 1, By: bridge.ByVoice, Heard: "A", Played: time.Second},
+			bridge.Interrupted{Turn: 1, By: bridge.ByVoice, PlayedText: "A", Played: time.Second},
 		},
 	},
 	{"interrupted by the client", "", []any{bridge.Speaking{Turn: 1}, says(1, "A long "), cancel}},

@@ -122,13 +122,13 @@ func (d *Door) exchange(r *http.Request) (bound secret, err error) {
 
 // guest is a client that was let in to open a conversation.
 type guest struct {
-	open   *bridge.Open
+	open   *bridge.SessionRequest
 	secret // that they have shown; its session is nil if there was none
 }
 
 // admit lets in a client that may open a conversation, before anything else of the request is read.
 func (d *Door) admit(r *http.Request) (g guest, err error) {
-	g.open = &bridge.Open{Origin: bridge.Origin{Door: doorName}, MaxPreRoll: maxHeld}
+	g.open = &bridge.SessionRequest{Origin: bridge.Origin{Protocol: doorName}, MaxPreRoll: maxHeld}
 	if g.secret, err = d.exchange(r); err != nil {
 		return g, err
 	}
@@ -136,19 +136,19 @@ func (d *Door) admit(r *http.Request) (g guest, err error) {
 }
 
 // agent is who answers by a session's prompt, as far as the guest may choose.
-func (d *Door) agent(g guest, prompt json.RawMessage) (bridge.Open, error) {
+func (d *Door) agent(g guest, prompt json.RawMessage) (bridge.SessionRequest, error) {
 	name, values, err := readPrompt(prompt)
 	if err != nil {
-		return bridge.Open{}, err
+		return bridge.SessionRequest{}, err
 	}
 	open := *g.open
-	open.Agent, open.Locked, open.Origin.Agent = bridge.Agent{}, false, name
+	open.Agent, open.AgentLocked, open.Origin.Agent = bridge.Agent{}, false, name
 	return open, d.Agents.Select(&open, values)
 }
 
 // opens is a conversation with the session that is bound to the guest's secret, and then the one of the request; nil:
 // it has none.
-func (d *Door) opens(g guest, dialogue *dialogue, asked json.RawMessage) (*bridge.Open, error) {
+func (d *Door) opens(g guest, dialogue *dialogue, asked json.RawMessage) (*bridge.SessionRequest, error) {
 	if g.Session != nil {
 		g.Session.ID = dialogue.session.ID
 		g.Session.Model = cmp.Or(g.Session.Model, dialogue.session.Model)
@@ -169,19 +169,19 @@ func (d *Door) opens(g guest, dialogue *dialogue, asked json.RawMessage) (*bridg
 		return nil, err
 	}
 	dialogue.config = dialogue.session.config()
-	dialogue.agent = func(prompt json.RawMessage) (bridge.Open, error) { return d.agent(g, prompt) }
+	dialogue.agent = func(prompt json.RawMessage) (bridge.SessionRequest, error) { return d.agent(g, prompt) }
 	open, err := dialogue.agent(dialogue.session.Prompt)
 	if err != nil {
 		return nil, err
 	}
-	open.Config, open.Later = dialogue.config, g.Session == nil && asked == nil
+	open.Config, open.DeferDial = dialogue.config, g.Session == nil && asked == nil
 	return &open, nil
 }
 
 // find is the call of an id, for a client that may have it. The secret that it was begun with is good for it after its
 // time, too.
 func (d *Door) find(r *http.Request, id string) (*call, error) {
-	on := bridge.Origin{Door: doorName}
+	on := bridge.Origin{Protocol: doorName}
 	c, there := d.calls.Call(id)
 	if there {
 		if c.shown == sha256.Sum256([]byte(tokenOf(r))) && strings.HasPrefix(tokenOf(r), secretPrefix) {

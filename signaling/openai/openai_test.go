@@ -83,7 +83,7 @@ func TestRealtimeCounts(t *testing.T) {
 	var spent atomic.Int64
 	g := doortest.NewGateway(t, doortest.WithOpenAI, func(_ *doortest.Doors, o *bridge.Options) {
 		o.Observe = func(_ string, o bridge.Observation) {
-			if s, ok := o.(bridge.Spent); ok {
+			if s, ok := o.(bridge.SpendingReport); ok {
 				for _, n := range s.Tokens {
 					spent.Add(int64(n))
 				}

@@ -77,7 +77,7 @@ func (c *peerCall) Serve(ctx context.Context, s *bridge.Session) error {
 	}
 	c.Begin(peer)
 	if voice := peer.Voice(); voice != nil {
-		s.Attach(&unsaid{voice, c.call})
+		s.AttachOutput(&unsaid{voice, c.call})
 	}
 	err = c.carry(ctx, peer.Lost, channel.Failed())
 	c.end(own, err)
@@ -96,7 +96,7 @@ type heard struct {
 
 // Mic implements [rtc.Session].
 func (h *heard) Mic(rate int) (media.Sink, error) {
-	mic, err := h.Session.Mic(rate)
+	mic, err := h.Session.NewMicrophone(rate)
 	return &tap{mic, h.call, rate}, err
 }
 

@@ -25,8 +25,8 @@ func (c *socketCall) Serve(ctx context.Context, s *bridge.Session) error {
 	c.append = func(sound []byte) error { return c.takeSound(s, sound) }
 	c.serve(s)
 	c.join(c.own)
-	s.Attach(c)
-	s.Hold(false)
+	s.AttachOutput(c)
+	s.HoldVoice(false)
 	return c.carry(ctx, c.socket.Start(func(m signaling.Message) { c.receive(c.own, m) }), nil)
 }
 
@@ -40,7 +40,7 @@ func (c *socketCall) takeSound(s *bridge.Session, sound []byte) error {
 		return nil
 	}
 	if c.mic == nil || c.mic.Rate() != rate {
-		mic, err := s.Mic(rate)
+		mic, err := s.NewMicrophone(rate)
 		if err != nil {
 			return err
 		}
@@ -92,7 +92,7 @@ func (d *Door) socket(w http.ResponseWriter, r *http.Request) {
 
 // opening is what a socket is for: a conversation to open, or without open a call that there is. The call is there even
 // with an error.
-func (d *Door) opening(r *http.Request, log *slog.Logger) (to *call, open *bridge.Open, err error) {
+func (d *Door) opening(r *http.Request, log *slog.Logger) (to *call, open *bridge.SessionRequest, err error) {
 	query := r.URL.Query()
 	if id := query.Get("call_id"); id != "" {
 		if to, err = d.find(r, id); err == nil {
@@ -110,7 +110,7 @@ func (d *Door) opening(r *http.Request, log *slog.Logger) (to *call, open *bridg
 		open, err = d.opens(guest, dialogue, nil)
 	}
 	if err == nil {
-		open.Quiet = true // the client gets the model's voice alone
+		open.NoCues = true // the client gets the model's voice alone
 	}
 	return newCall(log, dialogue), open, err
 }

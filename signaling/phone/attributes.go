@@ -37,7 +37,7 @@ func (a *Attributes) Add(name, value string) {
 // of are those whose names have one of these patterns.
 func (a Attributes) of(patterns []string) (known Attributes) {
 	for name, value := range a {
-		if bridge.Matches(patterns, name) {
+		if bridge.MatchesAny(patterns, name) {
 			known.Add(name, value)
 		}
 	}

@@ -35,12 +35,12 @@ func TestAttributes(t *testing.T) {
 		t.Errorf("%d attributes", len(a))
 	}
 
-	var open bridge.Open
+	var open bridge.SessionRequest
 	phone.Open(&open, &agents.Agent{Attributes: []string{"x-ord*"}}, phone.Party{Number: "+49", Attributes: a})
-	if !strings.HasSuffix(open.Note, `{"number":"+49","attributes":{"x-order":"17, 18"}}`) {
-		t.Errorf("%q", open.Note)
+	if !strings.HasSuffix(open.PromptSuffix, `{"number":"+49","attributes":{"x-order":"17, 18"}}`) {
+		t.Errorf("%q", open.PromptSuffix)
 	}
-	if phone.Open(&open, &agents.Agent{}, phone.Party{Attributes: a}); !strings.HasSuffix(open.Note, "\n{}") {
-		t.Errorf("%q", open.Note)
+	if phone.Open(&open, &agents.Agent{}, phone.Party{Attributes: a}); !strings.HasSuffix(open.PromptSuffix, "\n{}") {
+		t.Errorf("%q", open.PromptSuffix)
 	}
 }

@@ -45,7 +45,7 @@ type announcement struct {
 const maxAnnouncement = 400
 
 // Notice takes what happens in the conversation.
-func (m *Menu) Notice(event bridge.Body) {
+func (m *Menu) Notice(event bridge.EventBody) {
 	if m == nil {
 		return
 	}

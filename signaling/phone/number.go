@@ -223,7 +223,7 @@ func (n Number) Key() string { return strings.TrimPrefix(string(n), "+") }
 
 // Matches reports whether one of the patterns has the number, whose separators do not count.
 func (n Number) Matches(patterns []string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool { return bridge.Matches([]string{plainPattern(p), p}, string(n)) })
+	return slices.ContainsFunc(patterns, func(p string) bool { return bridge.MatchesAny([]string{plainPattern(p), p}, string(n)) })
 }
 
 // plainPattern is a pattern of numbers without separators: "+49 30 *" is "+4930*". One of names stays as it is.

@@ -19,10 +19,10 @@ import (
 const greeting = "Greet the caller in one short sentence and ask what you can do."
 
 // Open has an agent answer a call with somebody.
-func Open(o *bridge.Open, a *agents.Agent, with Party) {
-	o.Greeting = greeting
+func Open(o *bridge.SessionRequest, a *agents.Agent, with Party) {
+	o.GreetingPrompt = greeting
 	a.ApplyTo(o)
-	o.Note = "This is a telephone call. " + with.data(with.Attributes.of(a.Attributes))
+	o.PromptSuffix = "This is a telephone call. " + with.data(with.Attributes.of(a.Attributes))
 }
 
 // Limit is a number in a file: 0 is its default.

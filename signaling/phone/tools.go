@@ -104,7 +104,7 @@ func transferTarget(targets []string, text string) (target string, ok bool) {
 	scheme, rest, _ := strings.Cut(target, ":")
 	if scheme = strings.ToLower(scheme); scheme == "sip" || scheme == "sips" {
 		target = scheme + ":" + rest
-		return target, bridge.Matches(targets, target)
+		return target, bridge.MatchesAny(targets, target)
 	}
 	number := ParseNumber(target)
 	return string(number), number != "" && number.Matches(targets)

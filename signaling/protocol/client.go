@@ -209,7 +209,7 @@ func badJSON(path string, err error) *bridge.Error {
 
 // Open reads CONNECT_GEMINI: what the conversation shall be, and the token for it; "" if there is none. Where it comes from is not
 // in it.
-func (m ClientMessage) Open() (open bridge.Open, token string, err error) {
+func (m ClientMessage) Open() (open bridge.SessionRequest, token string, err error) {
 	var p struct {
 		Agent         string          `json:"agent"`
 		InitialConfig json.RawMessage `json:"initialConfig"`
@@ -220,13 +220,13 @@ func (m ClientMessage) Open() (open bridge.Open, token string, err error) {
 	}
 	if len(m.Payload) > 0 {
 		if err := m.Decode(&p); err != nil {
-			return bridge.Open{}, "", err
+			return bridge.SessionRequest{}, "", err
 		}
 	}
 	if len(p.InitialConfig) == 0 {
 		p.InitialConfig = []byte("{}") // everything has a default
 	}
-	return bridge.Open{
+	return bridge.SessionRequest{
 		Origin: bridge.Origin{Agent: p.Agent}, Config: p.InitialConfig,
 		Resumable: p.Resumable, ResumeToken: p.ResumeToken, LastEvent: p.LastEvent,
 	}, p.Token, nil

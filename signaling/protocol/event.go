@@ -231,27 +231,27 @@ func setUp(e bridge.SetupComplete) setupPayload {
 		p.Resumed = &e.Resumed
 	}
 	if e.Resumed {
-		p.Received = append([]string{}, e.Received...) // sent even if there are none
+		p.Received = append([]string{}, e.ReceivedIDs...) // sent even if there are none
 	}
 	return p
 }
 
-func body(e bridge.Body) (ServerMessage, bool) {
+func body(e bridge.EventBody) (ServerMessage, bool) {
 	switch e := e.(type) {
 	case bridge.SetupComplete:
 		return message(typeSetupComplete, setUp(e)), true
 	case bridge.SetupFailed:
 		return SetupRefused(e.Err), true
-	case bridge.Raw:
+	case bridge.RawServerContent:
 		return message(typeContent, map[string]json.RawMessage{"serverContent": e.ServerContent}), true
 	case bridge.Grounding:
-		return message(typeGrounding, groundingPayload{e.Metadata, e.Chips}), true
+		return message(typeGrounding, groundingPayload{e.Metadata, e.SuggestionsPage}), true
 	case bridge.Speaking:
 		return message(typeSpeaking, speakingPayload{true, e.Turn}), true
 	case bridge.Thinking:
 		return message(typeThinking, map[string]bool{"thinking": e.Thinking}), true
 	case bridge.Interrupted:
-		return message(typeInterrupted, interruptedPayload{e.Generation, e.Heard, e.Played.Milliseconds(), e.Turn, e.By}), true
+		return message(typeInterrupted, interruptedPayload{e.Generation, e.PlayedText, e.Played.Milliseconds(), e.Turn, e.By}), true
 	case bridge.Latency:
 		return message(typeLatency, latencyPayload{
 			Model: milliseconds(e.Model), Gateway: milliseconds(e.Gateway), RoundTrip: milliseconds(e.RoundTrip), Total: milliseconds(e.Total()),
@@ -291,7 +291,7 @@ func body(e bridge.Body) (ServerMessage, bool) {
 			Message: fmt.Sprintf("This turn took %d tokens, the conversation %d.", e.Turn.Total, e.Total.Total),
 			Details: map[string]any{"usage": usage},
 		}), true
-	case bridge.Failure:
+	case bridge.ErrorEvent:
 		return Error(e.Err), true
 	case bridge.History:
 		p := contextPayload{Entries: make([]contextEntry, len(e.Entries))}

@@ -18,7 +18,7 @@ func TestEventsAsMessages(t *testing.T) {
 	at := time.UnixMilli(1_790_000_000_123)
 	for _, test := range []struct {
 		name  string
-		event bridge.Body
+		event bridge.EventBody
 		want  string // empty: nothing
 	}{
 		{
@@ -54,12 +54,12 @@ func TestEventsAsMessages(t *testing.T) {
 		},
 		{
 			"failure",
-			bridge.Failure{Err: &bridge.Error{Code: bridge.CodeResumptionFailed, Message: "Forgotten."}},
+			bridge.ErrorEvent{Err: &bridge.Error{Code: bridge.CodeResumptionFailed, Message: "Forgotten."}},
 			`{"type":"GEMINI_ERROR","payload":{"message":"Forgotten.","details":{"code":"session_resumption_failed"}},"seq":1}`,
 		},
 		{
 			"busy",
-			bridge.Failure{Err: &bridge.Error{Code: bridge.CodeBusy, Message: "Later.", Retry: 2100 * time.Millisecond}},
+			bridge.ErrorEvent{Err: &bridge.Error{Code: bridge.CodeBusy, Message: "Later.", Retry: 2100 * time.Millisecond}},
 			`{"type":"GEMINI_ERROR","payload":{"message":"Later.","details":{"code":"busy","retryAfter":3,"retryAfterMs":2100}},"seq":1}`,
 		},
 		{
@@ -82,7 +82,7 @@ func TestEventsAsMessages(t *testing.T) {
 		{"empty history", bridge.History{}, `{"type":"CONTEXT","payload":{"entries":[]},"seq":1}`},
 		{
 			"resumed",
-			bridge.SetupComplete{SessionID: "s", Resumed: true, Received: []string{"a", "b"}},
+			bridge.SetupComplete{SessionID: "s", Resumed: true, ReceivedIDs: []string{"a", "b"}},
 			`{"type":"SETUP_COMPLETE","payload":{"success":true,"sessionId":"s","resumed":true,"recording":false,"tools":[],` +
 				`"received":["a","b"]},"seq":1}`,
 		},
@@ -93,7 +93,7 @@ func TestEventsAsMessages(t *testing.T) {
 		},
 		{
 			"fresh",
-			bridge.SetupComplete{SessionID: "s", Received: []string{"a"}},
+			bridge.SetupComplete{SessionID: "s", ReceivedIDs: []string{"a"}},
 			`{"type":"SETUP_COMPLETE","payload":{"success":true,"sessionId":"s","resumed":false,"recording":false,"tools":[]},"seq":1}`,
 		},
 		{
@@ -118,7 +118,7 @@ func TestEventsAsMessages(t *testing.T) {
 		},
 		{
 			"search",
-			bridge.Grounding{Metadata: json.RawMessage(`{"x":1}`), Chips: "canvas/chips?id=7"},
+			bridge.Grounding{Metadata: json.RawMessage(`{"x":1}`), SuggestionsPage: "canvas/chips?id=7"},
 			`{"type":"groundingMetadata","payload":{"groundingMetadata":{"x":1},"chips":"canvas/chips?id=7"},"seq":1}`,
 		},
 	} {
@@ -162,13 +162,13 @@ func TestEveryEventIsTold(t *testing.T) {
 	for _, m := range regexp.MustCompile(`func \((\w+)\) +event\(\)`).FindAllSubmatch(source, -1) {
 		missing["bridge."+string(m[1])] = true
 	}
-	for _, e := range []bridge.Body{bridge.UserText{}, bridge.AssistantText{}, bridge.Thought{}} { // CONTENT_MESSAGE has them
+	for _, e := range []bridge.EventBody{bridge.UserText{}, bridge.AssistantText{}, bridge.Thought{}} { // CONTENT_MESSAGE has them
 		delete(missing, fmt.Sprintf("%T", e))
 	}
-	for _, e := range []bridge.Body{
+	for _, e := range []bridge.EventBody{
 		bridge.SetupComplete{},
 		bridge.SetupFailed{Err: failed},
-		bridge.Raw{ServerContent: json.RawMessage("{}")},
+		bridge.RawServerContent{ServerContent: json.RawMessage("{}")},
 		bridge.Grounding{Metadata: json.RawMessage("{}")},
 		bridge.Speaking{},
 		bridge.Thinking{},
@@ -183,7 +183,7 @@ func TestEveryEventIsTold(t *testing.T) {
 		bridge.Move{},
 		bridge.Usage{},
 		bridge.Latency{},
-		bridge.Failure{Err: failed},
+		bridge.ErrorEvent{Err: failed},
 		bridge.History{},
 	} {
 		delete(missing, fmt.Sprintf("%T", e))

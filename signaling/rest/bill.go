@@ -38,16 +38,16 @@ type bill struct {
 // newBill is the bill of a call of a model, which may cost so many dollars (0: as many as it takes), for nobody yet. Limited: there is
 // somebody who may not spend as they like. It fails where they may spend so many dollars, and the model has no price.
 func newBill(host *bridge.Host, account bridge.Account, most float64, model string) (b *bill, limited bool, err error) {
-	tokens, dollars := account.Limits()
+	tokens, dollars := account.HasLimits()
 	dollars = dollars || most > 0
-	m, ok := host.Price(model)
+	m, ok := host.PriceOf(model)
 	if dollars && !ok {
 		return nil, false, &bridge.Error{
 			Code:    bridge.CodeForbidden,
 			Message: fmt.Sprintf("The model %q has no price that this gateway knows, and what may be spent is limited.", tools.Cut(model, 100)),
 		}
 	}
-	return &bill{price: m, limit: bridge.Micros(most)}, tokens || dollars, nil
+	return &bill{price: m, limit: bridge.ToMicros(most)}, tokens || dollars, nil
 }
 
 // charge reserves what a call may cost at most, and returns the request as it goes up: where less is left, with a limit to the answer. An
@@ -88,7 +88,7 @@ func (b *bill) reserve(account bridge.Account, request []byte, generates bool, a
 		answers, output = 1, 0
 	}
 	most := b.most(answers * output)
-	got, settle, err := account.Reserve(most)
+	got, settle, err := account.ReserveCost(most)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -32,7 +32,7 @@ func (c *call) list(ctx context.Context, r *http.Request) error {
 
 // models are those that a grant has, each from the backend that answers for it: Google's by the page, and before its first page those of
 // the others. A server that has no list does not keep the others from theirs.
-func (d *Door) models(ctx context.Context, open bridge.Open, asked url.Values) (models []any, next string, err error) {
+func (d *Door) models(ctx context.Context, open bridge.SessionRequest, asked url.Values) (models []any, next string, err error) {
 	page := url.Values{}
 	for _, name := range []string{"pageSize", "pageToken"} {
 		if asked.Get(name) != "" {

@@ -74,7 +74,7 @@ func (d *Door) openAIModels(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.serve(r, func(ctx context.Context, r *http.Request, _ []byte) error {
-		if err := c.open.Account.Use(); err != nil {
+		if err := c.open.Account.ConsumeToken(); err != nil {
 			return c.failed(ctx, err)
 		}
 		list := []any{}
@@ -207,7 +207,7 @@ func (c *call) runChat(ctx context.Context, r *http.Request, body []byte) error 
 		c.refuse(c.w, http.StatusForbidden, fmt.Sprintf("This token does not grant the model %s.", c.model), 0)
 		return nil
 	}
-	b, limited, err := newBill(c.door.Host, c.open.Account, c.open.Dollars(), c.model)
+	b, limited, err := newBill(c.door.Host, c.open.Account, c.open.MaxDollars(), c.model)
 	if err != nil {
 		return c.failed(ctx, err)
 	}
@@ -235,7 +235,7 @@ func (c *call) runChat(ctx context.Context, r *http.Request, body []byte) error 
 	if err != nil {
 		return c.failed(ctx, err)
 	}
-	if err := c.open.Account.Use(); err != nil {
+	if err := c.open.Account.ConsumeToken(); err != nil {
 		return c.failed(ctx, err)
 	}
 	from, secret, err := to.chat(ctx, upload{body, func() { r.Body.Close() }})
@@ -264,7 +264,7 @@ func (c *call) settle(fields object, to backend, streams bool) {
 	if streams {
 		fields["stream_options"] = object{"include_usage": true}
 	}
-	prompt := c.open.Fixed().Prompt
+	prompt := c.open.FixedAgent().Prompt
 	if prompt == "" {
 		return
 	}

@@ -126,7 +126,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serve reads the request and has run answer it, and ends the call.
 func (c *call) serve(r *http.Request, run func(ctx context.Context, r *http.Request, body []byte) error) {
 	defer c.open.Account.End()
-	ctx, leave, err := c.door.Host.Join(r.Context(), "a REST call for "+c.model)
+	ctx, leave, err := c.door.Host.RegisterWork(r.Context(), "a REST call for "+c.model)
 	if err != nil {
 		c.refuse(c.w, http.StatusServiceUnavailable, stopping, stoppingRetry)
 		return
@@ -165,24 +165,24 @@ const cliSettings = `{"security":{"auth":{"selectedType":"gemini-api-key"}}}`
 var errSilent = errors.New("the backend has sent nothing for too long")
 
 // authorize lets the client in, and counts the call. A grant with a model of its own is for that one alone.
-func (d *Door) authorize(r *http.Request, model string) (bridge.Open, error) {
-	open := bridge.Open{Origin: bridge.Origin{Door: doorName}, Account: bridge.Unlimited}
+func (d *Door) authorize(r *http.Request, model string) (bridge.SessionRequest, error) {
+	open := bridge.SessionRequest{Origin: bridge.Origin{Protocol: doorName}, Account: bridge.Unlimited}
 	if err := access.From(r.Context()).AuthorizeCall(&open, r.URL.Query().Get("key")); err != nil {
 		return open, err
 	}
 	if model != "" && !grants(open, model) {
 		return open, &bridge.Error{Code: bridge.CodeForbidden, Message: fmt.Sprintf("This token does not grant the model %s.", model)}
 	}
-	return open, open.Account.Begin(bridge.Cost{})
+	return open, open.Account.BeginSession(bridge.Cost{})
 }
 
 // grants reports whether a model may be used. A Live model of an agent's file is for conversations, and says nothing about calls.
-func grants(o bridge.Open, model string) bool {
-	fixed := o.Fixed().Model
-	if o.Grant == nil || o.Grant.Agent.Model == "" && bridge.Talks(fixed) {
+func grants(o bridge.SessionRequest, model string) bool {
+	fixed := o.FixedAgent().Model
+	if o.Grant == nil || o.Grant.Agent.Model == "" && bridge.IsLiveModel(fixed) {
 		fixed = ""
 	}
-	return o.Grant.Allows(model) && (fixed == "" || fixed == model)
+	return o.Grant.AllowsModel(model) && (fixed == "" || fixed == model)
 }
 
 // call is one call on its way.
@@ -192,7 +192,7 @@ type call struct {
 	control *http.ResponseController
 	model   string
 	method  string
-	open    bridge.Open
+	open    bridge.SessionRequest
 	watch   *time.Timer
 	bill    *bill
 	last    object  // of a stream: the newest event that was passed on
@@ -203,18 +203,18 @@ type call struct {
 // run passes the call on and the answer back.
 func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
 	if c.method == "" { // costs nothing
-		if err := c.open.Account.Use(); err != nil {
+		if err := c.open.Account.ConsumeToken(); err != nil {
 			return c.failed(ctx, err)
 		}
 		return c.list(ctx, r)
 	}
 	if generates(c.method) {
 		var err error
-		if body, err = withAgent(body, c.open.Fixed()); err != nil {
+		if body, err = withAgent(body, c.open.FixedAgent()); err != nil {
 			return c.failed(ctx, err)
 		}
 	}
-	bill, body, err := charge(c.door.Host, c.open.Account, c.open.Dollars(), c.model, c.method, body)
+	bill, body, err := charge(c.door.Host, c.open.Account, c.open.MaxDollars(), c.model, c.method, body)
 	request := upload{body, func() { r.Body.Close() }}
 	if err != nil {
 		return c.failed(ctx, err)
@@ -222,7 +222,7 @@ func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
 	c.bill = bill
 	answered := false
 	defer func() { bill.pay(ctx, answered) }()
-	if err := c.open.Account.Use(); err != nil { // when nothing else keeps the call from the backend
+	if err := c.open.Account.ConsumeToken(); err != nil { // when nothing else keeps the call from the backend
 		return c.failed(ctx, err)
 	}
 	to := c.door.backend(c.model)

@@ -91,7 +91,7 @@ func (p *Peer) listen(ctx context.Context, number int32, track *webrtc.TrackRemo
 func (p *Peer) receiverOptions(from *webrtc.RTPReceiver) rtpaudio.ReceiverOptions {
 	o := rtpaudio.ReceiverOptions{
 		Codec: p.codec, RTT: func() time.Duration { return p.roundTrip(from.Transport()) },
-		OnLoss: func(lost, of int) { p.session.Loss(true, lost, of) },
+		OnLoss: func(lost, of int) { p.session.RecordLoss(true, lost, of) },
 	}
 	for _, c := range from.GetParameters().Codecs {
 		switch {

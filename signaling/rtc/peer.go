@@ -38,10 +38,10 @@ const (
 type Session interface {
 	// Mic returns where the client's sound goes, of rate in Hz.
 	Mic(rate int) (media.Sink, error)
-	// RoundTrip takes a round trip to the client, by its reports.
-	RoundTrip(d time.Duration)
-	// Loss takes how many packets were lost lately, and of how many: up, of the client's microphone, or down, of the model's voice.
-	Loss(up bool, lost, of int)
+	// SetRoundTrip takes a round trip to the client, by its reports.
+	SetRoundTrip(d time.Duration)
+	// RecordLoss takes how many packets were lost lately, and of how many: up, of the client's microphone, or down, of the model's voice.
+	RecordLoss(up bool, lost, of int)
 	// SetFrame takes what the client's camera shows, and whether that is something new; ClearFrame: it shows nothing any more.
 	SetFrame(mimeType string, data []byte, changed bool)
 	ClearFrame()
@@ -451,8 +451,8 @@ func (p *Peer) placeVoice(o *Offer, mid string) error {
 	if p.output == nil {
 		output, err := newVoice(p.chosen.mimeType, p.codec, func(rtt time.Duration) {
 			p.rtt.Store(int64(rtt))
-			p.session.RoundTrip(rtt)
-		}, func(lost, of int) { p.session.Loss(false, lost, of) })
+			p.session.SetRoundTrip(rtt)
+		}, func(lost, of int) { p.session.RecordLoss(false, lost, of) })
 		if err != nil {
 			return err
 		}

@@ -55,8 +55,8 @@ func (c *conversation) heard() ([]int16, int) {
 	return append([]int16(nil), c.pcm[len(c.pcm)-c.rate:]...), c.rate
 }
 
-func (*conversation) RoundTrip(time.Duration)       {}
-func (*conversation) Loss(bool, int, int)           {}
+func (*conversation) SetRoundTrip(time.Duration)    {}
+func (*conversation) RecordLoss(bool, int, int)     {}
 func (*conversation) SetFrame(string, []byte, bool) {}
 func (*conversation) ClearFrame()                   {}
 func (*conversation) Crash(error)                   {}

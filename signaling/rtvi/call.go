@@ -99,7 +99,7 @@ func (c *call) carry(ctx context.Context) error {
 				return nil
 			}
 			lost = nil
-			c.session.Hold(true)
+			c.session.HoldVoice(true)
 			c.came.CompareAndSwap(0, time.Now().UnixNano())
 		case now := <-tick.C:
 			if came := c.came.Load(); came != 0 && now.Sub(time.Unix(0, came)) > comeBack {
@@ -124,17 +124,17 @@ func (c *call) answer(offer rtc.Offer, anew bool) (sdp string, err error) {
 		if sdp, err = c.peer.Peer.Answer(offer); err != nil {
 			return "", badOffer(err)
 		}
-		c.session.Attach(c.peer.Output())
+		c.session.AttachOutput(c.peer.Output())
 		return sdp, nil
 	}
 	was, channel := c.peer, c.channel
-	c.session.Hold(true) // until the new one is connected
+	c.session.HoldVoice(true) // until the new one is connected
 	c.Offer = offer
 	if err := c.connect(); err != nil {
-		c.session.Hold(false)
+		c.session.HoldVoice(false)
 		return "", err
 	}
-	c.session.Attach(c.peer.Output())
+	c.session.AttachOutput(c.peer.Output())
 	c.came.Store(0) // the new one has said nothing yet
 	c.closing.Go(func() {
 		channel.Close()
@@ -286,7 +286,7 @@ func (c *call) append(id, role string, content any, run bool) (err error) {
 	}
 	if role == "assistant" {
 		parts, _ := json.Marshal([]object{{"text": text}})
-		err = c.session.Do(bridge.Seed{Turns: []bridge.SeedTurn{{Model: true, Parts: parts}}})
+		err = c.session.Do(bridge.PrefillTurns{Turns: []bridge.PrefillTurn{{Model: true, Parts: parts}}})
 	} else {
 		err = c.session.Do(bridge.Message{Text: text, TurnComplete: run})
 	}

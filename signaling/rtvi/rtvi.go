@@ -165,8 +165,8 @@ func (d *Door) start(w http.ResponseWriter, r *http.Request) error {
 }
 
 // admit lets in a client that may begin a conversation.
-func admit(r *http.Request, said wanted) (open bridge.Open, err error) {
-	open.Origin, open.Config = bridge.Origin{Door: doorName, Agent: said.Agent}, said.Config
+func admit(r *http.Request, said wanted) (open bridge.SessionRequest, err error) {
+	open.Origin, open.Config = bridge.Origin{Protocol: doorName, Agent: said.Agent}, said.Config
 	err = access.From(r.Context()).Authorize(&open, "")
 	return open, err
 }
@@ -200,7 +200,7 @@ func (d *Door) offer(w http.ResponseWriter, r *http.Request) error {
 	if !there && r.Header.Get(signaling.Passed) != "" { // another gateway looked for the call here: nothing new begins
 		return errNoCall
 	}
-	var open bridge.Open
+	var open bridge.SessionRequest
 	said, unclear := data(r, body)
 	if !there {
 		var err error
@@ -238,7 +238,7 @@ func (d *Door) offer(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (d *Door) begin(r *http.Request, id string, offer rtc.Offer, open bridge.Open) (sdp string, err error) {
+func (d *Door) begin(r *http.Request, id string, offer rtc.Offer, open bridge.SessionRequest) (sdp string, err error) {
 	c := &call{
 		PeerCall: signaling.PeerCall{Offer: offer}, door: d, offers: rtc.NewOfferLimiter(),
 		log: d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address()), words: words{calls: map[string]string{}},

@@ -70,11 +70,11 @@ func (w *words) greet(client, model bool) {
 }
 
 // happen tells of an event.
-func (w *words) happen(at time.Time, e bridge.Body) {
+func (w *words) happen(at time.Time, e bridge.EventBody) {
 	switch b := e.(type) {
 	case bridge.SetupComplete:
 		w.greet(false, true)
-	case bridge.ToolsLost:
+	case bridge.ToolLosses:
 		for _, l := range b.Losses {
 			message := fmt.Sprintf("The function %q is not declared to the model as it should be: %s", l.Function, l.Reason)
 			w.fail(&bridge.Error{Code: bridge.CodeBadConfig, Message: message}, false)
@@ -117,7 +117,7 @@ func (w *words) happen(at time.Time, e bridge.Body) {
 		w.tell("metrics", "", object{"tokens": []object{{
 			"processor": "gemini", "prompt_tokens": b.Turn.Prompt, "completion_tokens": b.Turn.Response, "total_tokens": b.Turn.Total,
 		}}})
-	case bridge.Failure:
+	case bridge.ErrorEvent:
 		w.fail(b.Err, false)
 	}
 }

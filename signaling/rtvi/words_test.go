@@ -52,7 +52,7 @@ func TestWhatAClientLearnsOfTools(t *testing.T) {
 	args := json.RawMessage(`{"customer":1}`)
 	result := json.RawMessage(`{"secret":1}`)
 	for _, row := range []struct {
-		body bridge.Body
+		body bridge.EventBody
 		want string
 	}{
 		{

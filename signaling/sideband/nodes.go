@@ -17,7 +17,7 @@ const maxList = 4 << 20
 
 // pass has the gateway that has a conversation answer a request, and reports false if none is known.
 func (d *Door) pass(w http.ResponseWriter, r *http.Request) bool {
-	return signaling.Pass(w, r, d.Host.Node(r.Context(), r.PathValue("id")), "", func(err error) {
+	return signaling.Pass(w, r, d.Host.FindNode(r.Context(), r.PathValue("id")), "", func(err error) {
 		d.Logger.Warn("another gateway does not answer", "err", err)
 		notThere(w)
 	})
@@ -28,7 +28,7 @@ func (d *Door) elsewhere(r *http.Request) (list []session, silent int) {
 	if r.Header.Get(signaling.Passed) != "" {
 		return nil, 0
 	}
-	nodes, err := d.Host.Nodes(r.Context())
+	nodes, err := d.Host.OtherNodes(r.Context())
 	if err != nil {
 		return nil, 1
 	}

@@ -99,7 +99,7 @@ func (d *Door) list(w http.ResponseWriter, r *http.Request, key access.Watcher) 
 	for _, i := range d.Host.Sessions() {
 		if key.Sees(bridge.Origin{Key: i.Key}) {
 			sessions = append(sessions, session{
-				i.ID, i.Door, i.Agent, i.Step, i.Identity, i.Model, i.State, i.Started.UTC(), i.Turns, i.Tokens, i.Dollars,
+				i.ID, i.Protocol, i.Agent, i.Step, i.Identity, i.Model, i.State, i.Started.UTC(), i.Turns, i.Tokens, i.Dollars,
 				i.Latency.Milliseconds(), loss(i.Loss),
 			})
 		}
@@ -133,7 +133,7 @@ const listenerWrite = 2 * time.Second
 // listen lets somebody hear a conversation until it ends, or they leave.
 func (d *Door) listen(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
 	w.Header().Set("Content-Type", "audio/ogg")
-	failed, stop, err := s.Listen(listener{signaling.NewPieces(w, listenerWrite)})
+	failed, stop, err := s.RecordTo(listener{signaling.NewPieces(w, listenerWrite)})
 	if err != nil {
 		access.Refuse(w, err)
 		return
@@ -215,7 +215,7 @@ func (c *watcher) notify(e bridge.Event) {
 		c.put(protocol.EventAs(e, typeTranscript, transcript{"user", b.Turn, b.Text, b.Final}))
 	case bridge.AssistantText:
 		c.put(protocol.EventAs(e, typeTranscript, transcript{"assistant", b.Turn, b.Text, b.Final}))
-	case bridge.Raw: // says the same in Google's words
+	case bridge.RawServerContent: // says the same in Google's words
 	default:
 		if m, ok := protocol.Event(e); ok {
 			c.put(m)
@@ -275,7 +275,7 @@ func (c *watcher) do(m protocol.ClientMessage) error {
 		if err := m.Decode(&p); err != nil {
 			return err
 		}
-		return c.session.Do(bridge.Respond{Instruction: p.Instruction})
+		return c.session.Do(bridge.Prompt{Instruction: p.Instruction})
 	case typeSteer:
 		var p struct {
 			Prompt    string          `json:"prompt"`
@@ -288,7 +288,7 @@ func (c *watcher) do(m protocol.ClientMessage) error {
 			return err
 		}
 		agent := bridge.Agent{Prompt: p.Prompt, Voice: p.Voice, Language: p.Language, Model: p.Model}
-		return c.session.Do(bridge.Steer{Agent: agent, Functions: p.Functions})
+		return c.session.Do(bridge.BackendUpdate{Agent: agent, Functions: p.Functions})
 	}
 	return protocol.BadField("type", fmt.Sprintf("%q is no message of the backend's", protocol.Clip(m.Type)))
 }

@@ -28,8 +28,8 @@ type call struct {
 	page   *page       // nil: the call is of a trunk
 	agent  *agents.Agent
 	party  phone.Party
-	open   bridge.Open // who has begun it, and what they may have
-	record *record     // nil: the call came in
+	open   bridge.SessionRequest // who has begun it, and what they may have
+	record *record               // nil: the call came in
 	began  time.Time
 	log    *slog.Logger
 	dialog *dialog
@@ -134,7 +134,7 @@ func (c *call) converse() error {
 	phone.Open(&open, c.agent, c.party)
 	open.Tools = c.tools()
 	if c.replaces != nil {
-		open.TakeOver = c.replaces.conversation()
+		open.Replaces = c.replaces.conversation()
 	}
 	return c.door.host.Serve(ctx, c, open)
 }
@@ -203,7 +203,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 				return err
 			}
 		case <-screen.doubt:
-			if err := s.Do(bridge.Respond{Instruction: question}); err != nil {
+			if err := s.Do(bridge.Prompt{Instruction: question}); err != nil {
 				return err
 			}
 		case <-screen.ready:

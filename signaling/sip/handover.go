@@ -114,7 +114,7 @@ func (e *consultation) press(key byte) {
 }
 
 // notice has the colleague's silence count from when they were asked.
-func (e *consultation) notice(event bridge.Body) {
+func (e *consultation) notice(event bridge.EventBody) {
 	if e == nil {
 		return
 	}
@@ -192,7 +192,7 @@ func (c *call) putThrough(ctx context.Context, target, brief string) (err error)
 	for {
 		select {
 		case <-taken:
-			leg.consultation.tape = c.conversation().Recorded()
+			leg.consultation.tape = c.conversation().IsRecorded()
 			joining, taken = c.joining, nil
 			continue
 		case joining <- leg:
@@ -229,7 +229,7 @@ func (c *call) colleague(ctx context.Context, target, brief string) (*call, erro
 	case brief == "" && !phone.Number(number).Matches(t.Outbound.To): // the operator has allowed a REFER, which the other side pays for
 		return nil, fmt.Errorf("%q may not be called by this trunk", phone.Clip(number))
 	}
-	if !c.door.host.Ready() {
+	if !c.door.host.IsReady() {
 		return nil, bridge.ErrShutdown
 	}
 	agent := *c.agent
@@ -250,14 +250,14 @@ func (c *call) overhear(ctx context.Context, s *bridge.Session) error {
 	if !c.trunk.Listen || c.partner.consultation.hears != nil {
 		return nil
 	}
-	mic, err := s.Mic(musicRate)
+	mic, err := s.NewMicrophone(musicRate)
 	if err != nil {
 		return err
 	}
 	o := &overheard{over: make(chan error, 1)}
 	c.overheard = o
 	go crash.Run(c.log, "sip call", func(err error) { o.over <- err }, func() { o.over <- c.joined(c.partner) })
-	s.Attach(nil)
+	s.AttachOutput(nil)
 	if err := s.Do(bridge.Pause{On: true, Listen: true}); err != nil {
 		return err
 	}
@@ -284,7 +284,7 @@ func (c *call) isBridged() bool { return reached(c.bridged) }
 
 // joined has two people talk to each other until one of them hangs up, and returns why it has ended.
 func (c *call) joined(leg *call) error {
-	ctx, leave, err := c.door.host.Join(context.Background(), "telephones "+c.dialog.callID)
+	ctx, leave, err := c.door.host.RegisterWork(context.Background(), "telephones "+c.dialog.callID)
 	if err != nil { // the gateway is about to stop, and the door will end the calls
 		ctx, leave = context.Background(), func() {}
 	}
@@ -327,7 +327,7 @@ func (c *call) onTape(leg *call) (tapes []recorder, end func()) {
 		tapes = append(tapes, &c.overheard.both)
 	}
 	if leg.consultation.tape {
-		f, end, err := c.door.host.Record(c.conversation())
+		f, end, err := c.door.host.RecordBridged(c.conversation())
 		if err == nil {
 			return append(tapes, f), end
 		}

@@ -47,7 +47,7 @@ func begin(t testing.TB, trunk map[string]any, formats ...string) *handover {
 		if err := h.office.session().Do(bridge.UpdateConfig{Config: []byte(`{"voxgate":{"record":true}}`)}); err != nil {
 			t.Fatal(err)
 		}
-		h.office.logged("recording begun")
+		h.office.logged("recording started")
 	}
 	h.events = h.office.watch()
 	h.office.types(`/tool transfer_call {"target":"+49302","about":"Ada's boiler is broken."}`)

@@ -138,7 +138,7 @@ func (d *Door) incoming(req *sip.Request, asserted bool) (*call, *refusal) {
 	if agent == nil {
 		return nil, &refusal{404, "Not Found", "no agent: for " + phone.Clip(who.Called), nil}
 	}
-	if !d.host.Ready() {
+	if !d.host.IsReady() {
 		return nil, refusalFor(bridge.ErrShutdown)
 	}
 	c := newCall(d, agent)
@@ -184,8 +184,11 @@ func (d *Door) rtpSound(t *trunkState, peer netip.Addr, c *call) *rtpSound {
 func (c *call) ofTrunk(t *trunkState, s *rtpSound, counted string) {
 	c.trunk, c.sound = t, s
 	c.party.Attributes.Add("trunk", t.Name)
-	c.open = bridge.Open{
-		Origin:  bridge.Origin{Door: doorName, Identity: string(c.party.Number), Key: doorName + " " + t.Name, Attributes: c.party.Attributes},
+	c.open = bridge.SessionRequest{
+		Origin: bridge.Origin{
+			Protocol: doorName, Identity: string(c.party.Number), Key: doorName + " " + t.Name,
+			Attributes: c.party.Attributes,
+		},
 		Grant:   &bridge.Grant{Tools: []string{"*"}, MaxDuration: t.longest()},
 		Account: c.door.account(doorName+" "+t.Name, t.Calls),
 	}

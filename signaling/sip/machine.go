@@ -319,7 +319,7 @@ func (c *call) met(s *bridge.Session, by string) error {
 	c.door.dialled.change(c, func(status *CallStatus) { status.AnsweredBy = by })
 	screen := c.screen()
 	if screen.ask {
-		s.Attach(c.sound.(*rtpSound).stream.sending.Load().Sender)
+		s.AttachOutput(c.sound.(*rtpSound).stream.sending.Load().Sender)
 	}
 	switch {
 	case by == ByMenu, by == ByPerson && screen.asked.Load() != 0: // the model was told so, and goes on
@@ -346,7 +346,7 @@ func (c *call) leave(s *bridge.Session) error {
 	case screen.leaving.Swap(true):
 		return nil
 	}
-	return s.Do(bridge.Respond{
+	return s.Do(bridge.Prompt{
 		Instruction: "An answering machine records you. Say this message, word for word, and nothing else: " + c.screen().say,
 	})
 }

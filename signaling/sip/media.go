@@ -432,7 +432,7 @@ func (s *stream) readControl() {
 			s.down.Reported(lost, of, r.Jitter, s.agreement().codec.media.ClockRate())
 			if v := s.sending.Load(); v != nil {
 				v.ReportLoss(lost, of)
-				v.session.Loss(false, lost, of)
+				v.session.RecordLoss(false, lost, of)
 			}
 		}
 	}

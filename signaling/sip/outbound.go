@@ -60,7 +60,7 @@ func (d *Door) call(ctx context.Context, r *record) error {
 	}
 }
 
-// place makes a call, which goes on by itself. rings gets what [call.ring] says of it.
+// place makes a call, which goes on by itself. rings gets what [call.replayBuffer] says of it.
 func (d *Door) place(c *call, rings chan<- error) error {
 	if !d.enter(c) {
 		c.release()
@@ -103,7 +103,7 @@ func (d *Door) outbound(what Dial) (*trunkState, error) {
 		return nil, wrong(bridge.CodeBadMessage, "supervise", "no agent talks to a supervisor: leave out agent, variables and machine.")
 	case what.RingSeconds < 0 || what.RingSeconds > maxRing:
 		return nil, wrong(bridge.CodeBadMessage, "ringSeconds", "%d is not within 1 to %d.", what.RingSeconds, maxRing)
-	case !d.host.Ready():
+	case !d.host.IsReady():
 		return nil, bridge.ErrShutdown
 	}
 	if name := badHeader(what.Headers); name != "" {

@@ -215,7 +215,7 @@ var errTooFast = &bridge.Error{
 }
 
 // admit finds out who sends a request: by its own token (RFC 8898), the telephone's last one, or that of the socket.
-func (p *page) admit(req *sip.Request, open *bridge.Open) error {
+func (p *page) admit(req *sip.Request, open *bridge.SessionRequest) error {
 	if !p.requests.Allow() {
 		return errTooFast
 	}
@@ -246,7 +246,7 @@ func (p *page) admit(req *sip.Request, open *bridge.Open) error {
 
 // admitCall has a call that was let in count among those of its telephone.
 func (p *page) admitCall(c *call, req *sip.Request) *refusal {
-	c.open = bridge.Open{Origin: bridge.Origin{Door: doorName, Agent: c.agent.Name, Attributes: c.party.Attributes}}
+	c.open = bridge.SessionRequest{Origin: bridge.Origin{Protocol: doorName, Agent: c.agent.Name, Attributes: c.party.Attributes}}
 	err := p.admit(req, &c.open)
 	if err == nil {
 		err = p.door.agents.Select(&c.open, nil)
@@ -296,7 +296,7 @@ func (d *Door) onRegister(req *sip.Request, tx sip.ServerTransaction) {
 		d.answer(req, tx, 405, "Method Not Allowed", sip.NewHeader("Allow", allowed))
 		return
 	}
-	if err := p.admit(req, &bridge.Open{Origin: bridge.Origin{Door: doorName}}); err != nil {
+	if err := p.admit(req, &bridge.SessionRequest{Origin: bridge.Origin{Protocol: doorName}}); err != nil {
 		r := refusalFor(err)
 		d.reply(req, tx, r.code, r.reason, r.headers...)
 		return

@@ -34,7 +34,7 @@ type pages struct {
 	logs  *logBook
 }
 
-func newPages(t testing.TB, admit func(context.Context, string, *bridge.Open) error) *pages {
+func newPages(t testing.TB, admit func(context.Context, string, *bridge.SessionRequest) error) *pages {
 	t.Helper()
 	logs := &logBook{}
 	log := slog.New(slog.NewTextHandler(logs, nil))
@@ -316,7 +316,7 @@ func TestPagePhoneIsRefused(t *testing.T) {
 func TestPagePhoneGivesUp(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{}, 1)
-	p := newPages(t, func(ctx context.Context, _ string, _ *bridge.Open) error {
+	p := newPages(t, func(ctx context.Context, _ string, _ *bridge.SessionRequest) error {
 		select {
 		case asked <- struct{}{}:
 		default:

@@ -363,7 +363,7 @@ func (h *hearing) does(agreed *agreement) bool {
 // hear has sound go both ways as it was agreed on.
 func (r *rtpSound) hear(s *bridge.Session, agreed *agreement) (*hearing, error) {
 	codec := agreed.codec.media
-	mic, err := s.Mic(codec.DecodedRate(uplinkRate))
+	mic, err := s.NewMicrophone(codec.DecodedRate(uplinkRate))
 	if err != nil {
 		return nil, err
 	}
@@ -374,14 +374,14 @@ func (r *rtpSound) hear(s *bridge.Session, agreed *agreement) (*hearing, error) 
 	sender.SetPayloadTypes(agreed.number, 0)
 	r.stream.sending.Store(&sending{sender, s})
 	if !r.screen.ask || r.screen.decided.Load() {
-		s.Attach(sender)
+		s.AttachOutput(sender)
 	}
-	s.Hold(false)
+	s.HoldVoice(false)
 	r.stream.pressed = digitReader{} // with the codec, the peer may have begun a new stream
 	receiver := rtpaudio.NewReceiver(r.screen.before(r.keypad.Mute(phone.WithoutMusic(mic, r.trunk.Music))), rtpaudio.ReceiverOptions{
 		Codec: codec, PayloadTypes: agreed.types(), EventTypes: agreed.events,
 		OnEvent: func(e rtpaudio.Event) { r.stream.pressed.read(e, r.keypad.Press) },
-		OnLoss:  func(lost, of int) { s.Loss(true, lost, of) },
+		OnLoss:  func(lost, of int) { s.RecordLoss(true, lost, of) },
 	})
 	stream := r.stream
 	return &hearing{agreed, begin(func(ctx context.Context) {

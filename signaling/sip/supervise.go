@@ -79,7 +79,7 @@ func (c *call) supervise() error {
 	if err := c.listen(session); !errors.Is(err, errTakes) {
 		return err
 	}
-	c.consultation.tape = session.Recorded()
+	c.consultation.tape = session.IsRecorded()
 	taken := c.consultation.hears.line.Load()
 	select {
 	case taken.joining <- c:
@@ -97,7 +97,7 @@ func (c *call) listen(session *bridge.Session) error {
 	defer end(nil)
 	sound := c.sound.(*rtpSound)
 	var both mixer
-	leave, err := session.Hear(&both)
+	leave, err := session.AddListener(&both)
 	if err != nil {
 		return err
 	}

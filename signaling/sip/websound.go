@@ -71,7 +71,7 @@ func (w *webSound) offer(sdp []byte) error {
 // steer has the voice go where the newest offer wants it; a telephone that takes none has us on hold. Needs mu.
 func (w *webSound) steer() error {
 	voice := w.peer.Voice()
-	w.session.Attach(voice)
+	w.session.AttachOutput(voice)
 	return w.session.Do(bridge.Pause{On: voice == nil})
 }
 

@@ -243,8 +243,8 @@ type ticket struct {
 	agent    *agents.Agent
 	call     string // the provider's id of the call; empty: not known yet
 	party    phone.Party
-	open     bridge.Open // whom the call is counted with
-	target   string      // of a transfer; empty: it is for a call
+	open     bridge.SessionRequest // whom the call is counted with
+	target   string                // of a transfer; empty: it is for a call
 	expires  time.Time
 }
 

@@ -145,7 +145,7 @@ func TestAudioSocket(t *testing.T) {
 			for _, key := range "7#" {
 				a.send(0x03, []byte{byte(key)})
 			}
-			ear.hears(t, "keys", func(b bridge.Body) bool {
+			ear.hears(t, "keys", func(b bridge.EventBody) bool {
 				x, ok := b.(bridge.AssistantText)
 				return ok && strings.Contains(x.Text, "7#")
 			})
@@ -175,7 +175,7 @@ func TestAudioSocketIsNotAhead(t *testing.T) {
 	}
 	var cut bridge.Interrupted
 	waited := false
-	ear.hears(t, "interruption", func(b bridge.Body) (ok bool) {
+	ear.hears(t, "interruption", func(b bridge.EventBody) (ok bool) {
 		state, _ := b.(bridge.StateChange)
 		waited = waited || state.Message != ""
 		cut, ok = b.(bridge.Interrupted)

@@ -230,7 +230,7 @@ func TestAsteriskIsFull(t *testing.T) {
 	_, ear := g.session()
 	p.text("MEDIA_XOFF")
 	p.say(sentence(440, time.Second, p.rate))
-	ear.hears(t, "end of the turn", func(b bridge.Body) bool { _, ok := b.(bridge.TurnComplete); return ok })
+	ear.hears(t, "end of the turn", func(b bridge.EventBody) bool { _, ok := b.(bridge.TurnComplete); return ok })
 	p.mu.Lock()
 	if len(p.texts) > 0 {
 		t.Errorf("it was sent %q", p.texts)

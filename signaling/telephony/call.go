@@ -149,7 +149,7 @@ func (c *call) begin(ctx context.Context) (rule string, err error) {
 	if c.agent == nil {
 		return "agent", errors.New("no agent answers calls to " + strconv.Quote(phone.Clip(c.party.Called)))
 	}
-	c.open.Origin.Door, c.open.Origin.Agent = doorName, c.agent.Name
+	c.open.Origin.Protocol, c.open.Origin.Agent = doorName, c.agent.Name
 	if err := c.door.Agents.Select(&c.open, nil); err != nil { // a token may be for another one
 		return "agent", err
 	}
@@ -213,7 +213,7 @@ func (c *call) answerProbe(ctx context.Context) error {
 }
 
 // conversation is what the call opens.
-func (c *call) conversation() bridge.Open {
+func (c *call) conversation() bridge.SessionRequest {
 	open := c.open
 	phone.Open(&open, c.agent, c.party)
 	open.Tools, open.Grant = c.tools(), c.door.config.limit(open.Grant)
@@ -224,7 +224,7 @@ func (c *call) conversation() bridge.Open {
 
 // Serve implements bridge.Caller.
 func (c *call) Serve(ctx context.Context, s *bridge.Session) (err error) {
-	mic, err := s.Mic(c.format.rate)
+	mic, err := s.NewMicrophone(c.format.rate)
 	if err != nil {
 		return err
 	}
@@ -235,8 +235,8 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) (err error) {
 	c.mic = c.keypad.Mute(phone.WithoutMusic(mic, music))
 	c.session.Store(s)
 	c.log.Info("call", "call", s.ID(), "called", phone.Clip(c.party.Called))
-	s.Attach(c.speech)
-	s.Hold(false)
+	s.AttachOutput(c.speech)
+	s.HoldVoice(false)
 	// What the other side says of what was played is heard until the end.
 	listening, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer context.AfterFunc(ctx, func() { c.end(); stop(context.Cause(ctx)) })()
@@ -315,7 +315,7 @@ func (c *call) hear(m message) {
 // roundTrip notes how long the way to the provider and back takes.
 func (c *call) roundTrip(d time.Duration) {
 	if s := c.session.Load(); s != nil {
-		s.RoundTrip(d)
+		s.SetRoundTrip(d)
 		c.speech.roundTrip(d)
 	}
 }
@@ -325,7 +325,7 @@ func (c *call) Notify(e bridge.Event) {
 	c.menu.Notice(e.Body)
 	switch b := e.Body.(type) {
 	case bridge.Interrupted:
-		if b.By != bridge.ByLink { // else nothing is void
+		if b.By != bridge.ByConnectionLoss { // else nothing is void
 			c.speech.clear()
 		}
 	case bridge.TurnComplete:

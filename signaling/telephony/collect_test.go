@@ -62,7 +62,7 @@ func TestDigitsNobodySees(t *testing.T) {
 	hears := func(result string) {
 		t.Helper()
 		g.logged(fmt.Sprintf("result=%q", result), 1)
-		ear.hears(t, result, func(b bridge.Body) bool {
+		ear.hears(t, result, func(b bridge.EventBody) bool {
 			s, ok := b.(bridge.ToolStatus)
 			return ok && strings.Contains(string(s.Result), result)
 		})
@@ -85,7 +85,7 @@ func TestDigitsNobodySees(t *testing.T) {
 	if err := session.Do(bridge.Message{Text: `/tool collect_digits {"what":"card number"}`, TurnComplete: true}); err != nil {
 		t.Fatal(err)
 	}
-	ear.hears(t, "refusal of a second collection", func(b bridge.Body) bool {
+	ear.hears(t, "refusal of a second collection", func(b bridge.EventBody) bool {
 		s, ok := b.(bridge.ToolStatus)
 		return ok && strings.Contains(string(s.Result), "another number")
 	})
@@ -102,7 +102,7 @@ func TestDigitsNobodySees(t *testing.T) {
 	if err := session.Do(bridge.GetContext{}); err != nil {
 		t.Fatal(err)
 	}
-	ear.hears(t, "history", func(b bridge.Body) bool { _, ok := b.(bridge.History); return ok })
+	ear.hears(t, "history", func(b bridge.EventBody) bool { _, ok := b.(bridge.History); return ok })
 	p.conn.Close()
 	g.empty()
 	if err := g.host.Shutdown(t.Context()); err != nil { // which waits for the end of the recording

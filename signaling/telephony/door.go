@@ -153,8 +153,8 @@ func (d *Door) Close() {
 
 // authorize has the gate let a call in by a server key or a session token; empty: by that of the headers. The address
 // does not count: a telephone system's carries everybody's calls.
-func (d *Door) authorize(open *bridge.Open, r *http.Request, token string) error {
-	open.Origin.Door = doorName
+func (d *Door) authorize(open *bridge.SessionRequest, r *http.Request, token string) error {
+	open.Origin.Protocol = doorName
 	return access.From(d.Gate.Visit(&http.Request{Header: r.Header})).Admit(open, token)
 }
 
@@ -269,7 +269,7 @@ func (d *Door) admit(p *Provider, r *http.Request) (t ticket, rule string, err e
 }
 
 // shown checks the credentials of a provider that signs nothing. An address that has tried many passwords must wait.
-func (d *Door) shown(p *Provider, r *http.Request, open *bridge.Open) (rule string, err error) {
+func (d *Door) shown(p *Provider, r *http.Request, open *bridge.SessionRequest) (rule string, err error) {
 	secret, from := secretOf(r), access.From(r.Context()).Address()
 	switch {
 	case d.guesses.Spent(time.Now(), from):

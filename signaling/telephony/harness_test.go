@@ -125,9 +125,9 @@ func (g *gateway) serve(door http.Handler) http.Handler {
 // observe notes which conversations there are.
 func (g *gateway) observe(id string, o bridge.Observation) {
 	switch o.(type) {
-	case bridge.Begun:
+	case bridge.SessionStarted:
 		g.calls.change(func() { g.running[id] = true })
-	case bridge.Ended:
+	case bridge.SessionEnded:
 		g.calls.change(func() { delete(g.running, id) })
 	}
 }
@@ -774,7 +774,7 @@ func (e *ear) notify(event bridge.Event) {
 }
 
 // hears waits for an event that fits.
-func (e *ear) hears(t *testing.T, what string, fits func(bridge.Body) bool) {
+func (e *ear) hears(t *testing.T, what string, fits func(bridge.EventBody) bool) {
 	t.Helper()
 	if !e.until(func() bool {
 		return slices.ContainsFunc(e.events, func(event bridge.Event) bool { return fits(event.Body) })

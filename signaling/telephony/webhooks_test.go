@@ -51,7 +51,7 @@ func TestAudioHook(t *testing.T) {
 		`"parameters":{"start":"PT0S","discarded":"PT1S"}}`)
 	p.say(sentence(300, time.Second, p.rate))
 	p.hears(300, 900*time.Millisecond)
-	ear.hears(t, "end of the turn", func(b bridge.Body) bool { _, ok := b.(bridge.TurnComplete); return ok })
+	ear.hears(t, "end of the turn", func(b bridge.EventBody) bool { _, ok := b.(bridge.TurnComplete); return ok })
 	if err := session.Do(bridge.EndAfterSpeaking{}); err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ type assistant struct {
 	heard  int    // the newest turn in which they have spoken
 }
 
-func (d *Door) newAssistant(v *visit, theme string, start clientMessage, open bridge.Open) *assistant {
+func (d *Door) newAssistant(v *visit, theme string, start clientMessage, open bridge.SessionRequest) *assistant {
 	a := &assistant{door: d, theme: theme, grant: open.Grant, account: open.Account}
 	project := desk.NewProject(start.ProjectContext)
 	if d.Workspace != nil {
@@ -111,7 +111,7 @@ func (a *assistant) countSpeech(turn int) {
 
 // write has the model for apps write. The account pays for that beside what the conversation costs.
 func (a *assistant) write(ctx context.Context, prompt string, piece func(string) error) error {
-	if model := a.door.AppModel; !a.grant.Allows(model) {
+	if model := a.door.AppModel; !a.grant.AllowsModel(model) {
 		return &bridge.Error{Code: bridge.CodeForbidden, Message: fmt.Sprintf("This token does not grant the model %s.", model)}
 	}
 	if most := a.door.MaxTokens; most > 0 && int(a.tokens.Load()) >= most {

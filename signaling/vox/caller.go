@@ -45,12 +45,12 @@ type caller struct {
 }
 
 // carry runs a conversation.
-func (v *visit) carry(ctx context.Context, open bridge.Open, a *assistant) error {
+func (v *visit) carry(ctx context.Context, open bridge.SessionRequest, a *assistant) error {
 	c := &caller{visit: v, dismissed: make(chan string, 16), pace: rate.NewLimiter(paceOfTexts, textsAtOnce)}
 	c.voice = newVoice(func(pcm []byte, generation uint32) {
 		v.Put(signaling.Outgoing{Data: pcm, Void: &c.voice.void, Generation: generation})
 	})
-	open.Config, open.Tools, open.Own = liveConfig, a.desk.Tools(), a
+	open.Config, open.Tools, open.EndpointState = liveConfig, a.desk.Tools(), a
 	err := v.door.Host.Serve(ctx, c, open)
 	c.voice.flush()
 	if a := c.assistant.Load(); a != nil {
@@ -61,15 +61,15 @@ func (v *visit) carry(ctx context.Context, open bridge.Open, a *assistant) error
 
 // Serve implements bridge.Caller.
 func (c *caller) Serve(ctx context.Context, s *bridge.Session) error {
-	mic, err := s.Mic(micRate)
+	mic, err := s.NewMicrophone(micRate)
 	if err != nil {
 		return err
 	}
 	c.session.Store(s)
 	defer c.session.Store(nil)
 	c.log.Info("client connected", "call", s.ID())
-	s.Attach(c.voice)
-	s.Hold(false)
+	s.AttachOutput(c.voice)
+	s.HoldVoice(false)
 	for {
 		select {
 		case m, ok := <-c.in:
@@ -120,7 +120,7 @@ func (c *caller) do(s *bridge.Session, mic *bridge.Microphone, f frame) error {
 		if c.writes.Load() && !c.pace.Allow() {
 			return &bridge.Error{Code: bridge.CodeStreamLimitExceeded, Message: "Too much is typed in too short a time; this was dropped."}
 		}
-		s.Own().(*assistant).countText()
+		s.EndpointState().(*assistant).countText()
 		return s.Do(bridge.Message{Text: m.Text, TurnComplete: true})
 	case typeAnswer:
 		if s.Do(bridge.ToolResponse{ID: m.ID, Response: answerTo(*m.Yes)}) != nil {
@@ -133,7 +133,7 @@ func (c *caller) do(s *bridge.Session, mic *bridge.Microphone, f frame) error {
 		}
 		return err
 	case typeVersion:
-		return s.Own().(*assistant).use(m)
+		return s.EndpointState().(*assistant).use(m)
 	case typeStart:
 		return &bridge.Error{Code: codeAlreadyStarted, Message: "There is a conversation already: end must be before another start."}
 	}
@@ -144,7 +144,7 @@ func (c *caller) do(s *bridge.Session, mic *bridge.Microphone, f frame) error {
 func (c *caller) Notify(e bridge.Event) {
 	switch b := e.Body.(type) {
 	case bridge.SetupComplete:
-		writes, mode := !bridge.Talks(b.Model), modeLive
+		writes, mode := !bridge.IsLiveModel(b.Model), modeLive
 		c.writes.Store(writes)
 		if c.translator.writes = writes; writes {
 			mode = modeText
@@ -152,14 +152,14 @@ func (c *caller) Notify(e bridge.Event) {
 		if b.Update {
 			return
 		}
-		a := c.door.Host.Session(b.SessionID).Own().(*assistant)
+		a := c.door.Host.Session(b.SessionID).EndpointState().(*assistant)
 		c.assistant.Store(a)
 		c.translator.begun, c.translator.back = true, b.Resumed
 		c.put(ready{b.SessionID, a.theme, b.Model, mode, b.Resumed, b.ResumeToken, b.Recording, a.desk.Project.ID()})
 		a.follow(c.visit)
 		return
 	case bridge.Interrupted:
-		if b.By == bridge.ByLink { // all that came of the answer was heard
+		if b.By == bridge.ByConnectionLoss { // all that came of the answer was heard
 			return
 		}
 		c.voice.cut(b.Generation)

@@ -11,7 +11,7 @@ import (
 type Translator struct{ t translator }
 
 // Translate returns the messages.
-func (t *Translator) Translate(body bridge.Body) (messages []string) {
+func (t *Translator) Translate(body bridge.EventBody) (messages []string) {
 	for _, m := range t.t.translate(body) {
 		messages = append(messages, string(encode(m)))
 	}

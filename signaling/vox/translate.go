@@ -36,7 +36,7 @@ type turnOf struct {
 }
 
 // translate returns the messages of an event, besides ready and interrupted.
-func (t *translator) translate(body bridge.Body) []serverMessage {
+func (t *translator) translate(body bridge.EventBody) []serverMessage {
 	switch b := body.(type) {
 	case bridge.UserText:
 		return t.heard(b)
@@ -54,7 +54,7 @@ func (t *translator) translate(body bridge.Body) []serverMessage {
 		if t.writes { // else the client hears the end
 			return []serverMessage{stateFrame{State: stateLive}}
 		}
-	case bridge.Failure:
+	case bridge.ErrorEvent:
 		if b.Err.Code == bridge.CodeToolExecution || b.Err.Code == bridge.CodeToolNotFound {
 			// The model knows, and the person sees the call, if there was one.
 			return []serverMessage{logFrame{Level: "warn", Message: b.Err.Message}}

@@ -19,15 +19,15 @@ import (
 // asked first, and the operator's backend takes part.
 func TestVOXTypedTalkIsAConversation(t *testing.T) {
 	t.Parallel()
-	ended, admitted := make(chan bridge.Ended, 1), make(chan string, 1)
+	ended, admitted := make(chan bridge.SessionEnded, 1), make(chan string, 1)
 	watched := func(_ *doortest.Doors, o *bridge.Options) {
-		o.Admit = func(_ context.Context, id string, o *bridge.Open) error {
+		o.Admit = func(_ context.Context, id string, o *bridge.SessionRequest) error {
 			admitted <- id
 			o.Override.Prompt = "You are the webhook's."
 			return nil
 		}
 		o.Observe = func(_ string, o bridge.Observation) {
-			if e, ok := o.(bridge.Ended); ok {
+			if e, ok := o.(bridge.SessionEnded); ok {
 				ended <- e
 			}
 		}
@@ -54,7 +54,8 @@ func TestVOXTypedTalkIsAConversation(t *testing.T) {
 		t.Errorf("the model got %s", request)
 	}
 	list := g.Host.Sessions()
-	if len(list) != 1 || list[0].ID != r.SessionID || list[0].Door != "vox" || list[0].Model != "gemini-3.8-flash" || list[0].Tokens == 0 ||
+	if len(list) != 1 || list[0].ID != r.SessionID || list[0].Protocol != "vox" || list[0].Model != "gemini-3.8-flash" ||
+		list[0].Tokens == 0 ||
 		list[0].Dollars == nil || *list[0].Dollars == 0 {
 		t.Errorf("the list is %+v", list)
 	}
@@ -67,8 +68,8 @@ func TestVOXTypedTalkIsAConversation(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, command := range []bridge.Command{ // of the backend
-		bridge.Respond{Instruction: "Say that lunch is ready."},
-		bridge.Steer{Agent: bridge.Agent{Prompt: "Be brief."}},
+		bridge.Prompt{Instruction: "Say that lunch is ready."},
+		bridge.BackendUpdate{Agent: bridge.Agent{Prompt: "Be brief."}},
 	} {
 		if err := session.Do(command); err != nil {
 			t.Fatalf("%T: %v", command, err)

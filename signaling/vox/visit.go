@@ -53,7 +53,7 @@ type frame struct {
 // onRoundTrip does not block.
 func (v *visit) onRoundTrip(d time.Duration) {
 	if s := v.session.Load(); s != nil {
-		s.RoundTrip(d)
+		s.SetRoundTrip(d)
 	}
 }
 
@@ -154,8 +154,9 @@ func (v *visit) start(ctx context.Context, first bool) (clientMessage, error) {
 
 // converse lets the client in, and carries a conversation until it has ended or the socket is lost.
 func (v *visit) converse(ctx context.Context, start clientMessage) error {
-	open := bridge.Open{
-		Origin: bridge.Origin{Door: doorName, Asks: start.Questions}, Resumable: start.Resume.wanted, ResumeToken: start.Resume.token,
+	open := bridge.SessionRequest{
+		Origin: bridge.Origin{Protocol: doorName, ShowsQuestions: start.Questions}, Resumable: start.Resume.wanted,
+		ResumeToken: start.Resume.token,
 	}
 	v.token = cmp.Or(start.Token, v.token)
 	if err := access.From(ctx).Authorize(&open, v.token); err != nil {
@@ -169,10 +170,10 @@ func (v *visit) converse(ctx context.Context, start clientMessage) error {
 		v.warn("There is no theme %.40q; it is %s.", theme, defaultTheme)
 		theme = defaultTheme
 	}
-	open.Agent = open.Fixed().Over(bridge.Agent{
+	open.Agent = open.FixedAgent().MergeOver(bridge.Agent{
 		Model: start.Model, Voice: voices[theme], Prompt: instruction(theme, start.ProjectContext),
 	})
-	if model := strings.TrimPrefix(open.Agent.Model, "models/"); !bridge.Talks(model) && v.door.Known != nil {
+	if model := strings.TrimPrefix(open.Agent.Model, "models/"); !bridge.IsLiveModel(model) && v.door.Known != nil {
 		if err := v.door.Known(ctx, model); err != nil {
 			return err
 		}

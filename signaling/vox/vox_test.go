@@ -37,7 +37,7 @@ const yesAndNo = `{"type":"button","label":"Yes","action":"submit"},{"type":"but
 
 // step is something that happens, and the messages that a client gets for it.
 type step struct {
-	event bridge.Body
+	event bridge.EventBody
 	want  []string
 }
 
@@ -143,11 +143,11 @@ var conversations = map[string][]step{
 	"the rest": {
 		{bridge.Log{Level: "warn", Message: "a"}, []string{`{"type":"log","level":"warn","message":"a"}`}},
 		{
-			bridge.Failure{Err: &bridge.Error{Code: bridge.CodeToolExecution, Message: "b"}},
+			bridge.ErrorEvent{Err: &bridge.Error{Code: bridge.CodeToolExecution, Message: "b"}},
 			[]string{`{"type":"log","level":"warn","message":"b"}`},
 		},
 		{
-			bridge.Failure{Err: &bridge.Error{Code: bridge.CodeBusy, Message: "Full.", Retry: 1500 * time.Millisecond}},
+			bridge.ErrorEvent{Err: &bridge.Error{Code: bridge.CodeBusy, Message: "Full.", Retry: 1500 * time.Millisecond}},
 			[]string{`{"type":"error","message":"Full.","code":"busy","retryAfterMs":1500}`},
 		},
 		{bridge.Usage{}, nil},

@@ -34,7 +34,7 @@ func (c *webClient) onMessage(w route, raw []byte) {
 }
 
 func (c *webClient) dispatch(w route, m protocol.ClientMessage) error {
-	if m.ID != nil && !c.session.Arrived(*m.ID) {
+	if m.ID != nil && !c.session.MarkReceived(*m.ID) {
 		return nil // sent again by a client that could not know
 	}
 	switch m.Type {
@@ -172,7 +172,7 @@ func (c *webClient) onAudio(pcm []int16, rate int) error {
 			c.mic.Flush()
 		}
 		var err error
-		if c.mic, err = c.session.Mic(rate); err != nil {
+		if c.mic, err = c.session.NewMicrophone(rate); err != nil {
 			return &bridge.Error{
 				Code: bridge.CodeInvalidAudioFormat, Field: "payload.audio.mimeType", Message: "payload.audio.mimeType " + err.Error(),
 			}

@@ -33,11 +33,11 @@ func (c *webClient) steer() {
 	c.voiceTo, c.voice = to, by
 	switch to {
 	case toPeer:
-		c.session.Attach(by.Voice())
+		c.session.AttachOutput(by.Voice())
 	case toSocket:
-		c.session.Attach(&chunkOutput{out: c.out})
+		c.session.AttachOutput(&chunkOutput{out: c.out})
 	}
-	c.session.Hold(to == held)
+	c.session.HoldVoice(to == held)
 }
 
 // chunkLead is how far ahead of real time AUDIO_CHUNK may be: enough for a jittery network, and little enough that an

@@ -123,7 +123,7 @@ func (c *webClient) refuse(w route, err error) {
 func (c *webClient) onRoundTrip(d time.Duration) {
 	c.post(func() {
 		if c.voiceTo != toPeer {
-			c.session.RoundTrip(d)
+			c.session.SetRoundTrip(d)
 		}
 	})
 }
@@ -166,15 +166,15 @@ func (c *webClient) gone() bool {
 }
 
 // open reads the socket until CONNECT_GEMINI. Only an offer and candidates may come before it; they are kept.
-func (c *webClient) open(ctx context.Context, s *signaling.Socket) (bridge.Open, error) {
+func (c *webClient) open(ctx context.Context, s *signaling.Socket) (bridge.SessionRequest, error) {
 	for {
 		in, err := s.Read(ctx, protocol.MaxControl)
 		var m protocol.ClientMessage
 		switch {
 		case ctx.Err() != nil:
-			return bridge.Open{}, context.Cause(ctx)
+			return bridge.SessionRequest{}, context.Cause(ctx)
 		case err != nil:
-			return bridge.Open{}, signaling.ErrUnopened
+			return bridge.SessionRequest{}, signaling.ErrUnopened
 		case in.Err != nil:
 			err = errTooLong
 		case !in.Text:
@@ -183,7 +183,7 @@ func (c *webClient) open(ctx context.Context, s *signaling.Socket) (bridge.Open,
 			m, err = protocol.Parse(in.Data)
 		}
 		if err == nil && m.Type == protocol.TypeConnect {
-			var open bridge.Open
+			var open bridge.SessionRequest
 			var token string
 			if open, token, err = m.Open(); err == nil {
 				return c.connect(ctx, open, token)
@@ -209,13 +209,13 @@ var errNotText = &bridge.Error{Code: bridge.CodeBadMessage, Message: "Only text 
 const doorName = "web"
 
 // connect lets the client in, or not, and answers CONNECT_GEMINI.
-func (c *webClient) connect(ctx context.Context, open bridge.Open, token string) (bridge.Open, error) {
-	open.Origin.Door, open.Origin.Screen = doorName, true
+func (c *webClient) connect(ctx context.Context, open bridge.SessionRequest, token string) (bridge.SessionRequest, error) {
+	open.Origin.Protocol, open.Origin.HasScreen = doorName, true
 	if err := access.From(ctx).Authorize(&open, token); err != nil {
 		if e := bridge.AsError(err); e.Field != "" { // of what was asked for
 			e.Field = "payload." + e.Field
 		}
-		return bridge.Open{}, err
+		return bridge.SessionRequest{}, err
 	}
 	c.socket.Opened()
 	c.setups = append(c.setups, socket)

@@ -114,7 +114,7 @@ func (c *call) listen(offer rtc.Offer, text string) (id int, sdp string, err err
 	}
 	c.dismiss()
 	c.listener, c.heard = newConnection(peer, text), peer.Connected
-	c.session.Attach(peer.Voice())
+	c.session.AttachOutput(peer.Voice())
 	c.listened++
 	return c.listened, peer.SDP, nil
 }
@@ -122,7 +122,7 @@ func (c *call) listen(offer rtc.Offer, text string) (id int, sdp string, err err
 // dismiss has nobody listen.
 func (c *call) dismiss() {
 	if c.listener != nil {
-		c.session.Attach(signaling.NoListener{})
+		c.session.AttachOutput(signaling.NoListener{})
 		c.listener.Close()
 		c.listener = nil
 	}

@@ -148,8 +148,8 @@ func body(w http.ResponseWriter, r *http.Request, want string) (string, error) {
 }
 
 // who lets in a client that may begin a session.
-func who(r *http.Request) (open bridge.Open, err error) {
-	open.Origin = bridge.Origin{Door: doorName, Agent: r.PathValue("agent")}
+func who(r *http.Request) (open bridge.SessionRequest, err error) {
+	open.Origin = bridge.Origin{Protocol: doorName, Agent: r.PathValue("agent")}
 	err = access.From(r.Context()).Authorize(&open, "")
 	return open, err
 }
