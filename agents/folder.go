@@ -85,6 +85,9 @@ func (f *Folder) readAll(files []string) error {
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), extension)
 		a, err := readFile(file, name, nil)
+		if err == nil && isBlank(a) && f.byName(name) != nil {
+			err = fmt.Errorf("%s: the file is empty", file) // as an editor leaves it between two writes
+		}
 		if err == nil {
 			err = f.runChecks(a)
 		}
@@ -101,6 +104,12 @@ func (f *Folder) readAll(files []string) error {
 	defer f.mu.Unlock()
 	f.agents, f.files = list, state
 	return errors.Join(errs...)
+}
+
+// isBlank reports whether nothing stands in an agent's file.
+func isBlank(a *Agent) bool {
+	fields, err := json.Marshal(a)
+	return err == nil && string(fields) == "{}"
 }
 
 // current returns the agents. It reloads changed files; at most one caller per second waits for that.
@@ -311,6 +320,9 @@ func readFile(file, name string, known []string) (*Agent, error) {
 	at := func(line int, err error) error { return fmt.Errorf("%s:%d: %w", file, line, err) }
 	if !namePattern.MatchString(name) || strings.HasPrefix(name, "gemini-") || strings.HasPrefix(name, "gpt-") {
 		return nil, fmt.Errorf("%s: invalid agent name: use a-z, 0-9, - and _, and no name of a model", file)
+	}
+	if err := reread.CheckFile(file); err != nil {
+		return nil, err
 	}
 	text, err := os.ReadFile(file)
 	switch {

@@ -1,6 +1,8 @@
 package reread
 
 import (
+	"bytes"
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -39,7 +41,11 @@ func (c *Certificate) Current() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.watch.HasChanged(c.files) {
-		if err := c.load(); err != nil {
+		err := cmp.Or(CheckFile(c.cert), CheckFile(c.key))
+		if err == nil {
+			err = c.load()
+		}
+		if err != nil {
 			c.log.Warn("new certificate is invalid, keeping the old one", "file", c.cert, "err", err)
 		} else {
 			c.log.Info("certificate renewed", "file", c.cert, "until", c.pair.Leaf.NotAfter)
@@ -59,7 +65,15 @@ func (c *Certificate) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Ce
 }
 
 func (c *Certificate) load() error {
-	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+	cert, err := readPEM(c.cert)
+	if err != nil {
+		return fmt.Errorf("certificate: %w", err)
+	}
+	key, err := readPEM(c.key)
+	if err != nil {
+		return fmt.Errorf("certificate: %w", err)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		return fmt.Errorf("certificate: %w", err)
 	}
@@ -98,7 +112,11 @@ func (a *Authorities) Current() *x509.CertPool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.watch.HasChanged(a.files) {
-		if err := a.load(); err != nil {
+		err := CheckFile(a.file)
+		if err == nil {
+			err = a.load()
+		}
+		if err != nil {
 			a.log.Warn("new CA certificates are invalid, keeping the old ones", "file", a.file, "err", err)
 		} else {
 			a.log.Info("CA certificates renewed", "file", a.file)
@@ -108,7 +126,7 @@ func (a *Authorities) Current() *x509.CertPool {
 }
 
 func (a *Authorities) load() error {
-	text, err := os.ReadFile(a.file)
+	text, err := readPEM(a.file)
 	if err != nil {
 		return err
 	}
@@ -121,4 +139,17 @@ func (a *Authorities) load() error {
 	}
 	a.pool = pool
 	return nil
+}
+
+// readPEM reads a file, and fails if its last block has no end: the file is half written, and without the certificates that are missing in
+// it a chain or a list of authorities would be taken for a shorter one.
+func readPEM(file string) ([]byte, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	if begins, ends := bytes.Count(text, []byte("-----BEGIN ")), bytes.Count(text, []byte("-----END ")); begins != ends {
+		return nil, fmt.Errorf("%s: %d blocks begin and %d end, so it is half written", file, begins, ends)
+	}
+	return text, nil
 }

@@ -70,3 +70,21 @@ func IsStale(name string) bool {
 	_, links := inodeAndLinks(info)
 	return links == 0
 }
+
+// maxFile bounds a file that is read again, in bytes. The largest there are, bundles of authorities, have 300 kB.
+const maxFile = 16 << 20
+
+// CheckFile returns an error for a file that must not be read while calls wait: a named pipe would block until somebody writes into it,
+// and a huge file would fill the memory.
+func CheckFile(name string) error {
+	info, err := os.Stat(name)
+	switch {
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is not a regular file", name)
+	case info.Size() > maxFile:
+		return fmt.Errorf("%s: %d bytes are more than %d", name, info.Size(), maxFile)
+	}
+	return nil
+}

@@ -154,7 +154,11 @@ func (k *keyring) fresh() {
 		k.closeToAll()
 		return
 	}
-	if err := k.read(); err != nil {
+	err := reread.CheckFile(k.path)
+	if err == nil {
+		err = k.read()
+	}
+	if err != nil {
 		k.log.Error("the keys file was changed and cannot be used; the old one counts", "err", err)
 	}
 }
