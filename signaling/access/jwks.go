@@ -3,6 +3,7 @@ package access
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -62,7 +63,8 @@ func (t keySetTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // keyMembers are the members of a public key that tokens are verified by: RFC 7517 section 4, RFC 7518 section 6, RFC 8037 section 2.
 var keyMembers = []string{"kty", "kid", "use", "alg", "crv", "n", "e", "x", "y"}
 
-// cleanKeySet returns a key set with only the keys that can be read, and only the members of [keyMembers].
+// cleanKeySet returns a key set with only the keys that can be read, and only the members of [keyMembers]. An answer that lists no usable
+// key is an error, so that the keys before go on: some issuers answer an error with status 200. An empty list takes all keys away.
 func cleanKeySet(text []byte) ([]byte, error) {
 	var set struct {
 		Keys []map[string]any `json:"keys"`
@@ -81,6 +83,9 @@ func cleanKeySet(text []byte) ([]byte, error) {
 		if _, err := jwkset.NewJWKFromRawJSON(cleaned, jwkset.JWKMarshalOptions{}, jwkset.JWKValidateOptions{}); err == nil {
 			keys = append(keys, cleaned)
 		}
+	}
+	if len(keys) == 0 && (set.Keys == nil || len(set.Keys) > 0) {
+		return nil, errors.New("the answer has no usable key")
 	}
 	return json.Marshal(map[string]any{"keys": keys})
 }

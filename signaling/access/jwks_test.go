@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -134,4 +135,63 @@ func must[T any](value T, err error) T {
 		panic(err)
 	}
 	return value
+}
+
+// TestReplacedKeySets has an issuer answer otherwise when it is asked for a key that is not known yet. An answer that is no key set with a
+// usable key leaves the keys as they were; a key that is missing in a good answer is refused.
+func TestReplacedKeySets(t *testing.T) {
+	t.Parallel()
+	encode := base64.RawURLEncoding.EncodeToString
+	key := must(rsa.GenerateKey(rand.Reader, 2048))
+	entry := func(kid string) string {
+		return fmt.Sprintf(`{"kty":"RSA","kid":"%s","n":"%s","e":"AQAB"}`, kid, encode(key.N.Bytes()))
+	}
+	good := `{"keys":[` + entry("a") + `]}`
+	for name, test := range map[string]struct {
+		status int
+		answer string
+		stays  bool
+	}{
+		"cut in the middle":          {200, good[:len(good)/2], true},
+		"empty":                      {200, "", true},
+		"an error":                   {500, `{"keys":[]}`, true},
+		"an error with status 200":   {200, `{"error":"unavailable"}`, true},
+		"null":                       {200, `null`, true},
+		"keys that are null":         {200, `{"keys":null}`, true},
+		"a list without its object":  {200, `[` + entry("b") + `]`, true},
+		"keys that cannot be read":   {200, `{"keys":[{"kty":"RSA","kid":"b","n":"!","e":"AQAB"}]}`, true},
+		"a page":                     {200, `<html><body>Maintenance</body></html>`, true},
+		"an empty list":              {200, `{"keys":[]}`, false},
+		"another key":                {200, `{"keys":[` + entry("b") + `]}`, false},
+		"the key and one more":       {200, `{"keys":[` + entry("a") + "," + entry("b") + `]}`, true},
+		"the key and one broken key": {200, `{"keys":[{"kty":"RSA"},` + entry("a") + `]}`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var replaced atomic.Bool
+			issuer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				if !replaced.Load() {
+					fmt.Fprint(w, good)
+					return
+				}
+				w.WriteHeader(test.status)
+				fmt.Fprint(w, test.answer)
+			}))
+			defer issuer.Close()
+			gate := gateOfIssuer(t, issuer.URL, "RS256")
+			token := func(kid string) string {
+				j := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{"aud": "voxgate", "sub": "ada", "exp": time.Now().Add(time.Minute).Unix()})
+				j.Header["kid"] = kid
+				return must(j.SignedString(key))
+			}
+			if !mayTalk(gate, token("a")) {
+				t.Fatal("the token is refused at first")
+			}
+			replaced.Store(true)
+			_ = mayTalk(gate, token("unknown")) // asks the issuer again
+			if got := mayTalk(gate, token("a")); got != test.stays {
+				t.Errorf("the token of the first key is taken: %v, want %v", got, test.stays)
+			}
+		})
+	}
 }
