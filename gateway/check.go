@@ -17,8 +17,8 @@ import (
 	desk "voxgate/tools/vox"
 )
 
-// checkConfig reads all files as serve would, and says what is wrong with each: gateway check-config. It listens nowhere, asks nobody and
-// starts no server of tools.
+// checkConfig implements gateway check-config: it reads every file that serve would read and reports all errors. It opens no port,
+// connects to no server and starts no tool server.
 func checkConfig(s settings, stdout io.Writer) error {
 	var wrong []error
 	for _, sentence := range s.unknown {
@@ -38,9 +38,9 @@ func checkConfig(s settings, stdout io.Writer) error {
 		fmt.Fprintf(stdout, "%s: %s is good\n", setting, name)
 	}
 	log := slog.New(slog.DiscardHandler)
-	known := []string{} // names of tools; nil: there are servers that have more
+	toolNames := []string{} // nil if tool servers offer more
 	check("tools", s.tools, func() (err error) {
-		known, err = catalogue.Check(s.tools)
+		toolNames, err = catalogue.Check(s.tools)
 		return err
 	})
 	var answers *agents.Folder
@@ -50,11 +50,11 @@ func checkConfig(s settings, stdout io.Writer) error {
 			return err
 		case len(answers.Files()) == 0:
 			return fmt.Errorf("%s has no agents: files that end in .md", s.agents)
-		case known == nil:
-			fmt.Fprintln(stdout, "agents: MCP servers are not started here, so whether an agent's tools exist is left to the log of serve")
+		case toolNames == nil:
+			fmt.Fprintln(stdout, "agents: MCP servers are not started here, so the tools of agents are checked by serve, which logs a warning")
 			return nil
 		}
-		return answers.CheckTools(known)
+		return answers.CheckTools(toolNames)
 	})
 	check("keys", s.access.Keys, func() error { return access.CheckKeys(s.access.Keys) })
 	check("sip", s.sip, func() error {
@@ -62,21 +62,21 @@ func checkConfig(s settings, stdout io.Writer) error {
 		if err != nil {
 			return err
 		}
-		return within(s.sip, c.CheckFiles(answers))
+		return withFileName(s.sip, c.CheckFiles(answers))
 	})
 	check("telephony", s.telephony, func() error {
 		c, err := telephony.Load(s.telephony)
 		if err != nil {
 			return err
 		}
-		return within(s.telephony, c.CheckAgents(answers))
+		return withFileName(s.telephony, c.CheckAgents(answers))
 	})
 	check("models", s.models, func() error {
 		_, err := rest.ReadRoutes(s.models)
 		return err
 	})
 	check("tls-cert", s.tls.cert, func() error {
-		_, err := s.tls.config(log)
+		_, err := s.tls.newConfig(log)
 		return err
 	})
 	check("redis", s.redis, func() error {
@@ -88,7 +88,7 @@ func checkConfig(s settings, stdout io.Writer) error {
 	})
 	check("workspace", s.workspace, func() error { return desk.CheckWorkspace(s.workspace) })
 	check("session-webhook", s.sessionWebhook, func() error {
-		hooks, err := newHooks(s.sessionWebhook, s.webhookSecret, answers, log)
+		hooks, err := newSessionWebhook(s.sessionWebhook, s.webhookSecret, answers, log)
 		if err == nil {
 			hooks.endpoint.Close()
 		}
@@ -101,8 +101,8 @@ func checkConfig(s settings, stdout io.Writer) error {
 	return nil
 }
 
-// within names the file of an error.
-func within(file string, err error) error {
+// withFileName names the file of an error.
+func withFileName(file string, err error) error {
 	if err == nil {
 		return nil
 	}

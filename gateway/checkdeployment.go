@@ -14,21 +14,22 @@ import (
 )
 
 const deploymentHelp = `
-Where the gateway wants a token, say one by VOXGATE_CHECK_TOKEN, or a server key that may mint tokens by VOXGATE_CHECK_KEY:
-everybody sees a command line.
-The model is asked to count to twenty once. The exit status is 1 if something is wrong.
+If the gateway requires a token, set VOXGATE_CHECK_TOKEN, or VOXGATE_CHECK_KEY to a server key that may mint tokens.
+There is no flag for them, because other users of the machine can see a command line.
+The model is asked once to count to twenty. The exit status is 1 if a check fails.
 `
 
-// checkDeployment looks at a gateway from where its users are.
+// checkDeployment implements gateway check deployment: it checks a gateway from the network of its users.
 func checkDeployment(ctx context.Context, args []string, environ variables, stdout, stderr io.Writer) error {
 	o := deployment.Options{Token: environ["VOXGATE_CHECK_TOKEN"], Key: environ["VOXGATE_CHECK_KEY"]}
 	f := flag.NewFlagSet("gateway check deployment", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.Func("origins", "`origins` of pages that must be let in, comma separated", list(&o.Origins, parseText))
-	f.Func("sip", "`URIs` of telephone lines, comma separated, as sip:voice.example.com;transport=tcp", list(&o.SIP, parseText))
-	f.StringVar(&o.Private, "private", "", "`URL` of the private listener, for what only the gateway knows: Redis, its disk, agents")
-	f.DurationVar(&o.Stay, "stay", 65*time.Second, "how `long` a socket is held, to find a proxy that cuts it; 0: none is")
-	f.DurationVar(&o.Talk, "talk", 10*time.Second, "how `long` the voice is listened to")
+	f.Func("origins", "`origins` of pages that must be accepted, comma separated", parseList(&o.Origins, parseText))
+	f.Func("sip", "`URIs` of telephone lines, comma separated, as sip:voice.example.com;transport=tcp", parseList(&o.SIP, parseText))
+	f.StringVar(&o.Private, "private", "", "`URL` of the private listener, to check Redis, disks and agents")
+	f.DurationVar(&o.Stay, "stay", 65*time.Second,
+		"how `long` an idle socket is kept open, to detect proxies that close it; 0 skips the check")
+	f.DurationVar(&o.Talk, "talk", 10*time.Second, "how `long` the voice is measured")
 	asJSON := f.Bool("json", false, "print a JSON array, for programs")
 	f.Usage = func() {
 		fmt.Fprintln(stderr, "Usage of gateway check deployment URL:")
@@ -43,7 +44,7 @@ func checkDeployment(ctx context.Context, args []string, environ variables, stdo
 		return err
 	}
 	if o.URL = cmp.Or(o.URL, f.Arg(0)); o.URL == "" {
-		return errors.New("check deployment wants the URL of a gateway, as https://voice.example.com")
+		return errors.New("check deployment needs the URL of a gateway, like https://voice.example.com")
 	}
 	if !*asJSON {
 		o.Done = func(l deployment.Line) {
@@ -76,7 +77,7 @@ func checkDeployment(ctx context.Context, args []string, environ variables, stdo
 		}
 	}
 	if wrong > 0 {
-		return fmt.Errorf("%d of %d checks found something wrong", wrong, len(lines))
+		return fmt.Errorf("%d of %d checks failed", wrong, len(lines))
 	}
 	return nil
 }

@@ -22,40 +22,40 @@ import (
 	"voxgate/tools"
 )
 
-// checks are what gateway check can check.
-const checks = `Usage:
+// checkUsage lists the forms of gateway check.
+const checkUsage = `Usage:
 
-  gateway check google [flags]    asks Google's Live API, with the key of the environment, whether it is what this gateway assumes
-  gateway check replay FILE       says where the built-in emulator answers otherwise than a report of check google
-  gateway check deployment URL    looks at a gateway from where its users are, and says which setting mends what does not work
+  gateway check google [flags]    compares Google's Live API, with the key of the environment, with what this gateway assumes
+  gateway check replay FILE       lists where the built-in emulator differs from a report of check google
+  gateway check deployment URL    checks a gateway from the network of its users, and names the setting that fixes each fault
 `
 
-// check runs gateway check.
-func check(ctx context.Context, args []string, environ variables, stdout, stderr io.Writer) error {
+// runCheck implements gateway check.
+func runCheck(ctx context.Context, args []string, environ variables, stdout, stderr io.Writer) error {
 	switch {
 	case len(args) > 0 && args[0] == "google":
 		return checkGoogle(ctx, args[1:], environ, stdout, stderr)
 	case len(args) > 0 && args[0] == "deployment":
 		return checkDeployment(ctx, args[1:], environ, stdout, stderr)
 	case len(args) == 2 && args[0] == "replay":
-		return replay(ctx, args[1], stdout)
+		return replayReport(ctx, args[1], stdout)
 	case len(args) == 1 && strings.HasPrefix(args[0], "-h"), len(args) == 1 && args[0] == "--help":
-		_, err := io.WriteString(stdout, checks)
+		_, err := io.WriteString(stdout, checkUsage)
 		return err
 	}
-	if _, err := io.WriteString(stderr, checks); err != nil {
+	if _, err := io.WriteString(stderr, checkUsage); err != nil {
 		return err
 	}
-	return errors.New("check wants google, deployment with a URL, or replay with a file")
+	return errors.New("check needs google, deployment with a URL, or replay with a file")
 }
 
-// checkGoogle holds short conversations with the Live API, and prints what is otherwise than this gateway assumes.
+// checkGoogle holds short conversations with the Live API, and prints where it differs from what this gateway assumes.
 func checkGoogle(ctx context.Context, args []string, environ variables, stdout, stderr io.Writer) error {
 	o := probe.Options{Prices: price.Default}
 	f := flag.NewFlagSet("gateway check google", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.Float64Var(&o.Dollars, "budget", 0.5, "`dollars` that it may cost at most; what could exceed them is not asked")
-	f.Func("models", "`names` of the models, comma separated; none: those of the gateway's table", list(&o.Models, parseText))
+	f.Float64Var(&o.Dollars, "budget", 0.5, "`dollars` to spend at most; probes that could exceed them are skipped")
+	f.Func("models", "`names` of the models, comma separated; default: those of the gateway's table", parseList(&o.Models, parseText))
 	f.IntVar(&o.Parallel, "parallel", 2, "`conversations` at once; Google's free tier allows 3")
 	f.BoolVar(&o.Long, "long", false, "wait for the end of a connection, too: ten minutes for each model")
 	out := f.String("out", "", "a `file` for the report, without the key, handles and sound: attach it to an issue")
@@ -66,7 +66,7 @@ func checkGoogle(ctx context.Context, args []string, environ variables, stdout, 
 		return fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
 	var s settings
-	if err := s.google(environ); err != nil {
+	if err := s.readGoogleVariables(environ); err != nil {
 		return err
 	}
 	if s.apiKey == "" && s.baseURL == "" && !s.vertex {
@@ -78,11 +78,13 @@ func checkGoogle(ctx context.Context, args []string, environ variables, stdout, 
 	}
 	o.Client = client
 	n, most := probe.Count(o)
-	fmt.Fprintf(stdout, "%d probes with %s; they cost $%.2f at most, and stop at $%.2f.\n\n", n, serverName(s), most, o.Dollars)
+	fmt.Fprintf(stdout, "%d probes with %s; they cost at most $%.2f and stop at $%.2f.\n\n", n, serverName(s), most, o.Dollars)
 	o.Done = func(r probe.Result) { fmt.Fprintf(stdout, "%-24s  %s\n", r.Verdict, r.ID()) }
 	results := probe.Run(ctx, o)
-	report := probe.Report{Made: time.Now().UTC().Truncate(time.Second), Version: version(), Server: serverName(s), Results: results}.Clean()
-	summarize(stdout, report)
+	report := probe.Report{
+		Made: time.Now().UTC().Truncate(time.Second), Version: describeVersion(), Server: serverName(s), Results: results,
+	}.Clean()
+	printSummary(stdout, report)
 	if *out == "" {
 		return nil
 	}
@@ -107,7 +109,7 @@ func serverName(s settings) string {
 	return "the Gemini API"
 }
 
-// columns are those of the table of verdicts.
+// columns lists the columns of the table of verdicts.
 var columns = []struct {
 	head    string
 	verdict probe.Verdict
@@ -119,8 +121,8 @@ var columns = []struct {
 	{"not run", probe.NotRun},
 }
 
-// summarize prints a table of verdicts, and each difference.
-func summarize(w io.Writer, report probe.Report) {
+// printSummary prints the table of verdicts and each difference.
+func printSummary(w io.Writer, report probe.Report) {
 	var models []string
 	counts := map[string]int{}
 	dollars := 0.0
@@ -146,9 +148,9 @@ func summarize(w io.Writer, report probe.Report) {
 	for _, r := range report.Results {
 		switch r.Verdict {
 		case probe.Different:
-			fmt.Fprintf(w, "\nDIFFERENT %s\n  assumed  %s\n  found    %s\n", r.ID(), facts(r.Assumed), facts(r.Found))
+			fmt.Fprintf(w, "\nDIFFERENT %s\n  assumed  %s\n  found    %s\n", r.ID(), joinFindings(r.Assumed), joinFindings(r.Found))
 		case probe.Learned:
-			fmt.Fprintf(w, "\nLEARNED   %s\n  found    %s\n", r.ID(), facts(r.Found))
+			fmt.Fprintf(w, "\nLEARNED   %s\n  found    %s\n", r.ID(), joinFindings(r.Found))
 		default:
 			continue
 		}
@@ -156,10 +158,10 @@ func summarize(w io.Writer, report probe.Report) {
 			fmt.Fprintf(w, "           %s\n", note)
 		}
 	}
-	fmt.Fprintf(w, "\nIt cost $%.3f, by Google's counts of tokens and our table of prices.\n", dollars)
+	fmt.Fprintf(w, "\nCost: $%.3f, by Google's token counts and our price table.\n", dollars)
 }
 
-func facts(list []string) string { return cmp.Or(strings.Join(list, ", "), "nothing") }
+func joinFindings(list []string) string { return cmp.Or(strings.Join(list, ", "), "nothing") }
 
 // readReport reads the file of a report.
 func readReport(path string) (probe.Report, error) {
@@ -174,20 +176,20 @@ func readReport(path string) (probe.Report, error) {
 	return report, nil
 }
 
-// readFindings reads what a report has found that is otherwise than the gateway assumes; an empty path is no report.
+// readFindings reads a report of check google and returns its findings by model, or nil if path is empty.
 func readFindings(path string) (map[string]setup.Findings, error) {
 	if path == "" {
 		return nil, nil
 	}
 	report, err := readReport(path)
 	if err == nil && len(report.Results) == 0 {
-		err = fmt.Errorf("%s is no report of check google: it has no results", path)
+		err = fmt.Errorf("%s is not a report of check google: it has no results", path)
 	}
 	return report.Findings(), err
 }
 
-// replay holds the probes of a report with the emulator, and says where it answers otherwise.
-func replay(ctx context.Context, file string, stdout io.Writer) error {
+// replayReport runs the probes of a report against the emulator, and prints where it differs.
+func replayReport(ctx context.Context, file string, stdout io.Writer) error {
 	report, err := readReport(file)
 	if err != nil {
 		return err
@@ -209,7 +211,7 @@ func replay(ctx context.Context, file string, stdout io.Writer) error {
 	}
 	fmt.Fprintf(stdout, "%d probes compared, %d differ.\n", compared, len(different))
 	if len(different) > 0 {
-		return errors.New("the emulator is not as the report says")
+		return errors.New("the emulator differs from the report")
 	}
 	return nil
 }

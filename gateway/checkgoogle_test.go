@@ -56,7 +56,7 @@ func TestCheckGoogle(t *testing.T) {
 		t.Errorf("%v\n%s", err, said)
 	}
 	if said, err = check(server, "google", "--budget", "0", "--models", "gemini-3.8-live"); err != nil ||
-		!strings.Contains(said, "It cost $0.000") || !strings.Contains(said, "not run                   gemini-3.8-live: resumes\n") {
+		!strings.Contains(said, "Cost: $0.000") || !strings.Contains(said, "not run                   gemini-3.8-live: resumes\n") {
 		t.Errorf("without a budget: %v\n%s", err, said)
 	}
 }

@@ -2,8 +2,8 @@ package main
 
 import "syscall"
 
-// space is how many bytes the disk of a folder has for this program, free and in all; ok is false if that cannot be found out.
-func space(folder string) (free, total uint64, ok bool) {
+// diskSpace returns the free and the total bytes that the disk of a folder has for this program; ok is false if they cannot be read.
+func diskSpace(folder string) (free, total uint64, ok bool) {
 	var s syscall.Statfs_t
 	if syscall.Statfs(folder, &s) != nil {
 		return 0, 0, false

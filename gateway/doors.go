@@ -29,16 +29,16 @@ import (
 	files "voxgate/web"
 )
 
-// What is made of the embedded files is made once: tests start a gateway a hundred times.
+// The embedded files are parsed once per process, because tests start a gateway a hundred times.
 var (
 	npmPackage   = sync.OnceValues(func() ([]byte, error) { return web.Package(files.Library(), packageVersion()) })
 	pageSite     = sync.OnceValues(func() (*web.Site, error) { return web.Read(files.Bundles(), files.Folders()...) })
 	operatorSite = sync.OnceValues(func() (*web.Site, error) { return web.Read(nil, files.Operator()...) })
 )
 
-// openDoors are the doors to conversations.
-func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Door, gate *access.Gate,
-	shared store.Store, tell func(sip.CallStatus), stopping *ending, log *slog.Logger,
+// openEndpoints opens the endpoints that start conversations.
+func openEndpoints(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Door, gate *access.Gate,
+	shared store.Store, tell func(sip.CallStatus), stopping *shutdown, log *slog.Logger,
 ) (doors []signaling.Door, err error) {
 	library, err := npmPackage()
 	if err != nil {
@@ -63,7 +63,7 @@ func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Do
 	if err != nil {
 		return nil, fmt.Errorf("telephony: %w", err)
 	}
-	stopping.then("telephony", streams.Close)
+	stopping.onCloseFunc("telephony", streams.Close)
 	ice := func() []signaling.ICEServer { return signaling.TellICE(s.iceServers, s.turnSecret, time.Now()) }
 	client := &web.Door{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
 	beside := sideband.Door{Host: host, Logger: log}
@@ -88,8 +88,8 @@ func openDoors(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Do
 	return doors, nil
 }
 
-// otherDoors are what conversations need beside them: tokens, and what their canvases show.
-func otherDoors(gate, fetcher, chips http.Handler) []signaling.Door {
+// otherEndpoints returns the endpoints beside conversations: tokens, and what canvases show.
+func otherEndpoints(gate, fetcher, chips http.Handler) []signaling.Door {
 	return []signaling.Door{
 		{Pattern: "POST /v1/tokens", Handler: gate},
 		{Pattern: "GET /canvas/image", Handler: fetcher, Public: true},
@@ -98,7 +98,7 @@ func otherDoors(gate, fetcher, chips http.Handler) []signaling.Door {
 }
 
 // openSIP answers telephones, if there is a file of them: those of trunks, and those in pages.
-func openSIP(s settings, host *bridge.Host, webrtc *rtc.API, gate *access.Gate, tell func(sip.CallStatus), stopping *ending,
+func openSIP(s settings, host *bridge.Host, webrtc *rtc.API, gate *access.Gate, tell func(sip.CallStatus), stopping *shutdown,
 	log *slog.Logger,
 ) (doors []signaling.Door, err error) {
 	if s.sip == "" {
@@ -115,17 +115,17 @@ func openSIP(s settings, host *bridge.Host, webrtc *rtc.API, gate *access.Gate, 
 	if err != nil {
 		return nil, fmt.Errorf("sip: %w", err)
 	}
-	stopping.then("telephones", door.Close)
+	stopping.onCloseFunc("telephones", door.Close)
 	return door.Doors(), nil
 }
 
-// refuseCalls answers a request for an outgoing call where there is no trunk.
+// refuseCalls refuses a request for an outgoing call when no trunk is configured.
 func refuseCalls(w http.ResponseWriter, _ *http.Request) {
-	access.NotFound(w, "This gateway makes no calls: VOXGATE_SIP names no file of trunks.")
+	access.NotFound(w, "This gateway cannot make calls: VOXGATE_SIP is not set.")
 }
 
-// openREST is the REST API, also at an address of its own, if there is one.
-func openREST(s settings, host *bridge.Host, gemini *api.Client, admission signaling.Options, stopping *ending,
+// openREST opens the REST API, and its separate listener if one is configured.
+func openREST(s settings, host *bridge.Host, gemini *api.Client, admission signaling.Options, stopping *shutdown,
 	log *slog.Logger,
 ) (door *rest.Door, err error) {
 	var routes []rest.Route
@@ -135,12 +135,12 @@ func openREST(s settings, host *bridge.Host, gemini *api.Client, admission signa
 		}
 	}
 	door = rest.New(host, gemini, routes, log)
-	stopping.then("connections to models", door.Close)
+	stopping.onCloseFunc("connections to models", door.Close)
 	return door, serveREST(s.restAddr, admission, door, stopping, log)
 }
 
-// serveREST serves the REST API alone at an address of its own, if there is one.
-func serveREST(addr string, admission signaling.Options, door *rest.Door, stopping *ending, log *slog.Logger) error {
+// serveREST serves the REST API alone at addr, unless addr is empty.
+func serveREST(addr string, admission signaling.Options, door *rest.Door, stopping *shutdown, log *slog.Logger) error {
 	if addr == "" {
 		return nil
 	}
@@ -151,18 +151,18 @@ func serveREST(addr string, admission signaling.Options, door *rest.Door, stoppi
 	doors := signaling.NewServer(admission, door.Doors()...)
 	server := newServer(doors, log)
 	var serving sync.WaitGroup
-	serving.Go(func() { server.Serve(heard(listener, log)) })
+	serving.Go(func() { server.Serve(logAcceptErrors(listener, log)) })
 	log.Info("REST", "at", "http://"+listener.Addr().String()+"/v1beta/models")
-	stopping.then("REST address", func() {
+	stopping.onCloseFunc("REST address", func() {
 		server.Close()
 		serving.Wait()
 	})
-	stopping.add("REST calls", doors.Close)
+	stopping.onClose("REST calls", doors.Close)
 	return nil
 }
 
-// openVOX is the door of the VOX assistant. Its typed talk and its apps are answered as REST calls are.
-func openVOX(s settings, host *bridge.Host, models *rest.Door, stopping *ending, log *slog.Logger) (door *vox.Door, err error) {
+// openVOX opens the endpoint of the VOX assistant. Its typed messages and generated apps use the models of the REST API.
+func openVOX(s settings, host *bridge.Host, models *rest.Door, stopping *shutdown, log *slog.Logger) (door *vox.Door, err error) {
 	door = &vox.Door{Host: host, Generate: models.Generate, Known: models.Known, AppModel: s.appModel, MaxTokens: s.maxTokens, Logger: log}
 	if s.workspace == "" {
 		return door, nil
@@ -175,6 +175,6 @@ func openVOX(s settings, host *bridge.Host, models *rest.Door, stopping *ending,
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
 	log.Info("VOX keeps projects and apps", "in", s.workspace)
-	stopping.then("workspace", func() { door.Workspace.Close() })
+	stopping.onCloseFunc("workspace", func() { door.Workspace.Close() })
 	return door, nil
 }

@@ -31,8 +31,8 @@ with deaf), goAway ("5s") and send (a text). All fields: go doc ./bridge/gemini/
 People in a conversation can type /goaway 5s, /close 1011 and /drop.
 `
 
-// emulate runs the emulator alone until ctx is done.
-func emulate(ctx context.Context, args []string, stderr io.Writer, log *slog.Logger) error {
+// runEmulator runs the emulator alone until ctx is done.
+func runEmulator(ctx context.Context, args []string, stderr io.Writer, log *slog.Logger) error {
 	addr, options, err := parseEmulate(args, stderr)
 	if err != nil {
 		return err

@@ -10,10 +10,10 @@ import (
 	"voxgate/environment"
 )
 
-// variables are the process' environment, by name.
+// variables holds environment variables by name.
 type variables map[string]string
 
-// readEnvironment reads what os.Environ returns.
+// readEnvironment parses the pairs that os.Environ returns.
 func readEnvironment(pairs []string) variables {
 	v := variables{}
 	for _, pair := range pairs {
@@ -23,8 +23,8 @@ func readEnvironment(pairs []string) variables {
 	return v
 }
 
-// clean returns the variables that the program reads, without what files and tools leave on them (see [environment.CleanValue]).
-func (v variables) clean() (variables, error) {
+// readKnown returns the variables that the program reads, without what files and tools leave on them (see [environment.CleanValue]).
+func (v variables) readKnown() (variables, error) {
 	cleaned := variables{}
 	for _, name := range slices.Sorted(maps.Keys(v)) {
 		if !strings.HasPrefix(name, envPrefix) && !strings.HasPrefix(name, "GEMINI_") && !strings.HasPrefix(name, "GOOGLE_") {
@@ -39,28 +39,28 @@ func (v variables) clean() (variables, error) {
 	return cleaned, nil
 }
 
-// otherVariables are those of other commands than serve, and of the container image.
+// otherVariables lists the variables of other commands than serve.
 var otherVariables = []string{"VOXGATE_CHECK_TOKEN", "VOXGATE_CHECK_KEY"}
 
-// serviceVariable matches what Kubernetes sets in every container of a namespace that has a service named "voxgate" or "voxgate-…".
+// serviceVariable matches variables that Kubernetes sets in every container of a namespace with a service named "voxgate" or "voxgate-…".
 var serviceVariable = regexp.MustCompile(`^VOXGATE_(.*_)?(SERVICE_(HOST|PORT)(_.*)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_.*)?|PORT)$`)
 
-// fromKubernetes reports whether Kubernetes has set a variable. A PORT alone has a URL there, and a misspelt setting has none.
+// fromKubernetes reports whether Kubernetes has set a variable. Its VOXGATE_…_PORT holds a URL, unlike a misspelt setting.
 func fromKubernetes(name, value string) bool {
 	return serviceVariable.MatchString(name) && (!strings.HasSuffix(name, "_PORT") || strings.Contains(value, "://") ||
 		strings.HasSuffix(name, "_SERVICE_PORT"))
 }
 
-// unknown returns a sentence for each variable that begins with VOXGATE_ and is not a setting.
-func (v variables) unknown(known []string) (sentences []string) {
+// findUnknown returns a sentence for each variable that begins with VOXGATE_ and is not a setting.
+func (v variables) findUnknown(known []string) (sentences []string) {
 	for _, name := range slices.Sorted(maps.Keys(v)) {
 		if !strings.HasPrefix(name, envPrefix) || slices.Contains(known, name) || slices.Contains(otherVariables, name) ||
 			fromKubernetes(name, v[name]) {
 			continue
 		}
 		sentence := name + " is not a setting"
-		nearest := slices.MinFunc(known, func(a, b string) int { return distance(name, a) - distance(name, b) })
-		if distance(name, nearest) <= 3 {
+		nearest := slices.MinFunc(known, func(a, b string) int { return editDistance(name, a) - editDistance(name, b) })
+		if editDistance(name, nearest) <= 3 {
 			sentence += fmt.Sprintf("; did you mean %s?", nearest)
 		}
 		sentences = append(sentences, sentence)
@@ -68,8 +68,8 @@ func (v variables) unknown(known []string) (sentences []string) {
 	return sentences
 }
 
-// distance returns how many letters must be inserted, deleted or replaced to turn a into b (Levenshtein).
-func distance(a, b string) int {
+// editDistance returns how many letters must be inserted, deleted or replaced to turn a into b (Levenshtein).
+func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

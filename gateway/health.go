@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// healthTimeout is less than what the image gives its health check.
+// healthTimeout is shorter than the timeout of the image's HEALTHCHECK.
 const healthTimeout = 2 * time.Second
 
-// checkHealth asks the gateway that runs here with the same settings whether it lives: gateway health. An image without a shell has
-// nothing else to ask with.
+// checkHealth implements gateway health: it requests /healthz from the gateway on this machine. The container image has no shell and no
+// other HTTP client.
 func checkHealth(ctx context.Context, s settings, stdout io.Writer) error {
 	if s.privateAddr == "" {
-		return errors.New("health: set VOXGATE_PRIVATE_ADDR, where it is asked")
+		return errors.New("health: VOXGATE_PRIVATE_ADDR is not set")
 	}
 	host, port, err := net.SplitHostPort(s.privateAddr)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"voxgate/signaling/access"
 )
 
-// key makes a server key: gateway key new NAME.
-func key(args []string, environ variables, stdout, stderr io.Writer) error {
+// createKey implements gateway key new NAME: it creates a server key.
+func createKey(args []string, environ variables, stdout, stderr io.Writer) error {
 	if len(args) == 0 || args[0] != "new" {
 		return errors.New("usage: gateway key new [flags] NAME")
 	}

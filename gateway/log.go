@@ -5,7 +5,7 @@ import (
 	"log/slog"
 )
 
-// logFormat is how the log is written.
+// logFormat selects the format and the level of the log.
 type logFormat struct{ json, debug bool }
 
 // dropNil leaves out attributes such as an error that did not occur.
@@ -16,7 +16,7 @@ func dropNil(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// newLogger returns the log of the program.
+// newLogger returns the program's logger.
 func newLogger(to io.Writer, f logFormat) *slog.Logger {
 	o := &slog.HandlerOptions{ReplaceAttr: dropNil}
 	if f.debug {

@@ -176,7 +176,7 @@ func TestTheLogHasNoSecrets(t *testing.T) {
 	}
 	ofCall, before := 0, regexp.MustCompile(
 		`^(listening|tools|refused|token minted|conversation refused|Gemini answers.*|Gemini does not.*|shutting down|`+
-			`Nobody talks.*|stopping.*|REST|pion: .*|http: .*)$`,
+			`Authentication is required.*|stopping.*|REST|pion: .*|http: .*)$`,
 	)
 	for line := range strings.Lines(logged) {
 		var fields struct{ Msg, Call string }

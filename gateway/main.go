@@ -13,7 +13,7 @@ import (
 	"syscall"
 )
 
-// command is one of the program's. Without one it serves.
+// command is a command of the program; serve is the default.
 type command struct {
 	name, does string
 	run        func(ctx context.Context, args []string, environ variables, stdout, stderr io.Writer) error
@@ -21,29 +21,29 @@ type command struct {
 
 var commands = []command{
 	{
-		"serve", "people talk to Gemini, or to the built-in emulator when no key is set (the default)",
+		"serve", "connects people to Gemini, or to the built-in emulator when no key is set (the default)",
 		func(ctx context.Context, args []string, environ variables, _, stderr io.Writer) error {
 			s, err := parseSettings(args, environ, stderr)
 			if err != nil {
 				return err
 			}
-			return serve(ctx, s, newLogger(stderr, s.log))
+			return runServer(ctx, s, newLogger(stderr, s.log))
 		},
 	},
 	{
-		"emulate", "runs the emulator alone, for anything that speaks the Live API",
+		"emulate", "runs the emulator alone, for any client of the Live API",
 		func(ctx context.Context, args []string, _ variables, _, stderr io.Writer) error {
-			return emulate(ctx, args, stderr, newLogger(stderr, logFormat{}))
+			return runEmulator(ctx, args, stderr, newLogger(stderr, logFormat{}))
 		},
 	},
 	{
-		"key", "key new NAME makes a server key, writes its hash into the keys file and prints it",
+		"key", "key new NAME creates a server key, adds its hash to the keys file and prints the key",
 		func(_ context.Context, args []string, environ variables, stdout, stderr io.Writer) error {
-			return key(args, environ, stdout, stderr)
+			return createKey(args, environ, stdout, stderr)
 		},
 	},
 	{
-		"health", "asks the gateway that runs here with the same settings whether it lives, for containers",
+		"health", "checks the health of the gateway that runs here with the same settings, for containers",
 		func(ctx context.Context, args []string, environ variables, stdout, stderr io.Writer) error {
 			s, err := parseSettings(args, environ, stderr)
 			if err != nil {
@@ -53,7 +53,7 @@ var commands = []command{
 		},
 	},
 	{
-		"check-config", "reads all files as serve would with these settings, and says what is wrong with them",
+		"check-config", "reads all files that serve would read with these settings, and reports every error",
 		func(_ context.Context, args []string, environ variables, stdout, stderr io.Writer) error {
 			s, err := parseSettings(args, environ, stderr)
 			if err != nil {
@@ -62,19 +62,19 @@ var commands = []command{
 			return checkConfig(s, stdout)
 		},
 	},
-	{"check", "check google asks Google whether it is as this gateway assumes; check deployment URL looks for what users would meet", check},
-	{"record", "writes the wire of one conversation with Google as a recording, without key, handles and sound", recordWire},
+	{"check", "check google compares Google's servers with what this gateway assumes; check deployment URL tests a deployment", runCheck},
+	{"record", "records the messages of one conversation with Google, without key, handles and sound", recordWire},
 	{
-		"version", "prints which commit this program was built from, and with which Go",
+		"version", "prints the commit and the Go version this program was built from",
 		func(_ context.Context, _ []string, _ variables, stdout, _ io.Writer) error {
-			_, err := fmt.Fprintln(stdout, version())
+			_, err := fmt.Fprintln(stdout, describeVersion())
 			return err
 		},
 	},
 }
 
-// usage is what gateway help prints.
-func usage() string {
+// formatUsage returns the text of gateway help.
+func formatUsage() string {
 	var b strings.Builder
 	b.WriteString("Usage: gateway [COMMAND] [flags]\n\n")
 	for _, c := range commands {
@@ -130,8 +130,8 @@ func notifyStop(parent context.Context, signals ...os.Signal) (ctx context.Conte
 	}
 }
 
-// stopSignals are the signals that stop the program. SIGHUP is one where it comes from a terminal that is closed. Elsewhere it asks for
-// files to be read again, which happens without it, and must not end the calls; children get it as before.
+// stopSignals returns the signals that stop the program. SIGHUP is among them if standard error is a terminal, which sends it when it is
+// closed. Otherwise SIGHUP conventionally means "reload", which happens here without it, so it is ignored and calls go on.
 func stopSignals() []os.Signal {
 	stopping := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if signal.Ignored(syscall.SIGHUP) { // by nohup
@@ -140,11 +140,11 @@ func stopSignals() []os.Signal {
 	if out, err := os.Stderr.Stat(); err == nil && out.Mode()&os.ModeCharDevice != 0 {
 		return append(stopping, syscall.SIGHUP)
 	}
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // which nobody reads
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // ignored without signal.Ignore, which child processes would inherit
 	return stopping
 }
 
-// run is the program without its process: tests call it.
+// run runs a command, as main does; tests call it.
 func run(ctx context.Context, args []string, environ variables, stdout, stderr io.Writer) error {
 	name := "serve"
 	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
@@ -158,7 +158,7 @@ func run(ctx context.Context, args []string, environ variables, stdout, stderr i
 		}
 	}
 	if name == "help" {
-		_, err := fmt.Fprint(stdout, usage())
+		_, err := fmt.Fprint(stdout, formatUsage())
 		return err
 	}
 	for _, c := range commands {
@@ -166,5 +166,5 @@ func run(ctx context.Context, args []string, environ variables, stdout, stderr i
 			return c.run(ctx, args, environ, stdout, stderr)
 		}
 	}
-	return fmt.Errorf("there is no command %q\n\n%s", name, usage())
+	return fmt.Errorf("unknown command %q\n\n%s", name, formatUsage())
 }

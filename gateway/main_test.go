@@ -19,7 +19,7 @@ func TestHelpShowsEveryCommand(t *testing.T) {
 			}
 		}
 	}
-	if err := run(t.Context(), []string{"sing"}, env(), nil, nil); err == nil || !strings.Contains(err.Error(), `no command "sing"`) {
+	if err := run(t.Context(), []string{"sing"}, env(), nil, nil); err == nil || !strings.Contains(err.Error(), `unknown command "sing"`) {
 		t.Error(err)
 	}
 }
@@ -28,10 +28,10 @@ func TestVersion(t *testing.T) {
 	built := &debug.BuildInfo{GoVersion: "go1.26.8", Settings: []debug.BuildSetting{
 		{Key: "vcs.revision", Value: "5377b62"}, {Key: "vcs.time", Value: "2026-11-23T15:00:00Z"}, {Key: "vcs.modified", Value: "true"},
 	}}
-	if got := versionOf(built); !strings.HasPrefix(got, "voxgate, commit 5377b62 of 2026-11-23T15:00:00Z, with changes; go1.26.8 ") {
+	if got := describeBuild(built); !strings.HasPrefix(got, "voxgate, commit 5377b62 of 2026-11-23T15:00:00Z, with changes; go1.26.8 ") {
 		t.Error(got)
 	}
-	if got := versionOf(&debug.BuildInfo{Main: debug.Module{Version: "v1.2.3"}}); !strings.HasPrefix(got, "voxgate, v1.2.3; ") {
+	if got := describeBuild(&debug.BuildInfo{Main: debug.Module{Version: "v1.2.3"}}); !strings.HasPrefix(got, "voxgate, v1.2.3; ") {
 		t.Error(got)
 	}
 	for version, want := range map[string]string{"v0.0.0-20261123150000-5377b62+dirty": "0.0.0-20261123150000-5377b62+dirty", "(devel)": ""} {

@@ -18,29 +18,29 @@ import (
 	"voxgate/signaling/sip"
 )
 
-// metrics are what Prometheus reads: docs/operating.md. Labels are doors, states, kinds and the operator's names of keys: never callers or
-// conversations. The counts of a conversation are added when it is over, so that they cost its audio nothing.
+// metrics holds the Prometheus metrics (docs/operating.md). Labels are endpoints, states, kinds and names of server keys, never callers or
+// conversations. The counts of a conversation are added at its end, which keeps them off the audio path.
 type metrics struct {
 	registry *prometheus.Registry
 
-	begun      *prometheus.CounterVec
-	ended      *prometheus.CounterVec
-	duration   prometheus.Histogram
-	turns      *prometheus.CounterVec
-	answer     prometheus.Histogram
-	answerPart *prometheus.HistogramVec
-	bargeIn    prometheus.Histogram
-	calls      *prometheus.HistogramVec
-	tokens     *prometheus.CounterVec
-	dollars    *prometheus.CounterVec
-	unrecorded prometheus.Counter
-	callFiles  prometheus.Counter // that were not written
-	refusals   *prometheus.CounterVec
-	callsOut   *prometheus.CounterVec
-	dials      *prometheus.CounterVec
-	lost       *prometheus.CounterVec
-	stalls     *prometheus.CounterVec
-	emptyTurns *prometheus.CounterVec
+	sessionsBegun     *prometheus.CounterVec
+	sessionsEnded     *prometheus.CounterVec
+	duration          prometheus.Histogram
+	turns             *prometheus.CounterVec
+	answer            prometheus.Histogram
+	answerPart        *prometheus.HistogramVec
+	bargeIn           prometheus.Histogram
+	calls             *prometheus.HistogramVec
+	tokens            *prometheus.CounterVec
+	dollars           *prometheus.CounterVec
+	recordingFailures prometheus.Counter
+	callFileFailures  prometheus.Counter
+	refusals          *prometheus.CounterVec
+	callsOut          *prometheus.CounterVec
+	dials             *prometheus.CounterVec
+	connectionsEnded  *prometheus.CounterVec
+	stalls            *prometheus.CounterVec
+	emptyTurns        *prometheus.CounterVec
 
 	frames, framesLate, framesDropped *prometheus.CounterVec
 
@@ -48,7 +48,7 @@ type metrics struct {
 	jitter               *prometheus.HistogramVec
 	concealed            prometheus.Counter
 
-	today today
+	dayCounter dailyCounter
 }
 
 // seconds from what the gateway adds (ms) to what a thinking model takes (10 s).
@@ -66,29 +66,30 @@ func newMetrics() *metrics {
 		m.registry.MustRegister(h)
 		return h
 	}
-	m.begun = counter("sessions_begun_total", "Conversations that have begun, by door.", "door")
-	m.ended = counter("sessions_ended_total", "Conversations that are over, by door and reason.", "door", "reason")
+	m.sessionsBegun = counter("sessions_begun_total", "Conversations that began, by endpoint.", "door")
+	m.sessionsEnded = counter("sessions_ended_total", "Conversations that ended, by endpoint and reason.", "door", "reason")
 	// From a wrong number to a long meeting.
-	m.duration = histogram("session_seconds", "How long conversations were.",
+	m.duration = histogram("session_seconds", "Duration of conversations.",
 		[]float64{5, 15, 60, 180, 600, 1800, 3600, 7200}).WithLabelValues().(prometheus.Histogram)
 	m.turns = counter(
 		"turns_total",
-		"Answers of the model, by what has cut them off: voice, text, client, clear, link (to the model), end, or nothing.",
+		"Answers of the model, by what interrupted them: voice, text, client, clear, link (to the model), end, or nothing.",
 		"cut",
 	)
-	m.answer = histogram("answer_seconds", "From the end of what a person said to the answer.", answerBuckets).
+	m.answer = histogram("answer_seconds", "From the end of a person's speech to the answer.", answerBuckets).
 		WithLabelValues().(prometheus.Histogram)
 	m.answerPart = histogram("answer_part_seconds",
-		"Its parts: model (to its first audio), gateway (to the first frame sent), roundtrip (the client's).", answerBuckets, "part")
-	m.bargeIn = histogram("barge_in_seconds", "From the voice of a person who speaks over an answer to the last frame of it.",
+		"Parts of answer_seconds: model (to its first audio), gateway (to the first frame sent), roundtrip (to the client).",
+		answerBuckets, "part")
+	m.bargeIn = histogram("barge_in_seconds", "From the onset of speech over an answer to the last frame of that answer.",
 		[]float64{.1, .15, .2, .3, .4, .5, .75, 1, 1.5, 2.5, 5}).WithLabelValues().(prometheus.Histogram)
 	// From what the gateway does itself (ms) to a person who is asked (5 min).
 	m.calls = histogram("tool_call_seconds",
 		"Tool calls by where they ran (client, gateway, canvas) and how they ended (done, failed, timeout, cancelled).",
 		[]float64{.005, .02, .08, .32, 1, 2.5, 5, 10, 30, 60, 300}, "where", "outcome")
-	m.unrecorded = counter("recordings_failed_total", "Recordings that the disk has refused, at their begin or later.").
+	m.recordingFailures = counter("recordings_failed_total", "Recordings that could not be written, or not completely.").
 		WithLabelValues()
-	m.callFiles = counter("call_files_failed_total", "Files of conversations that the disk has refused.").WithLabelValues()
+	m.callFileFailures = counter("call_files_failed_total", "Call files that could not be written.").WithLabelValues()
 	m.tokens = counter(
 		"tokens_total",
 		"Tokens of Gemini, counted at the end of each turn, by direction (in, out, unknown), modality and server key.",
@@ -96,53 +97,55 @@ func newMetrics() *metrics {
 		"modality",
 		"key",
 	)
-	m.dollars = counter("dollars_total", "US dollars that those tokens cost, by the table of prices and by server key.", "key")
-	m.refusals = counter("refusals_total", "Whoever was not let in, by rule.", "rule")
+	m.dollars = counter("dollars_total", "Cost of those tokens in US dollars, by the price table and by server key.", "key")
+	m.refusals = counter("refusals_total", "Rejected clients, by rule.", "rule")
 	m.callsOut = counter("sip_calls_out_total",
-		"Calls by SIP that the gateway has made and that have ended: answered, busy, no-answer, canceled, failed.", "outcome")
+		"Outgoing SIP calls that have ended: answered, busy, no-answer, canceled, failed.", "outcome")
 	m.dials = counter(
 		"model_dials_total",
 		"Dials of the model, by kind (first, resume, fresh) and outcome (ok, lost, stale_handle, quota, fatal, auth).",
 		"kind",
 		"outcome",
 	)
-	m.lost = counter("model_links_ended_total",
-		"Connections to the model that are over, by cause: lost, stale_handle, quota, fatal, auth, or planned.", "cause")
+	m.connectionsEnded = counter("model_links_ended_total",
+		"Connections to the model that ended, by cause: lost, stale_handle, quota, fatal, auth, or planned.", "cause")
 	m.stalls = counter("model_stalls_total",
-		"Silences of the model where an answer was due, by what was tried: nudge, resume, fresh, again.", "remedy")
+		"Stalls of the model when an answer was due, by remedy: nudge, resume, fresh, again.", "remedy")
 	m.emptyTurns = counter("model_empty_turns_total",
 		"Turns of the model that ended without the answer that was due, by reason: none, text_only, or Google's turnCompleteReason.", "reason")
-	m.frames = counter("frames_total", "Frames of 20 ms that went through a queue: uplink (to the model), playout (to clients).", "queue")
+	m.frames = counter("frames_total", "Frames of 20 ms that passed a queue: uplink (to the model), playout (to clients).", "queue")
 	m.framesLate = counter("frames_late_total",
-		"Frames that came too late for their time, by queue: microphone (from clients), model (its voice ran dry).", "queue")
+		"Frames that were late, by queue: microphone (from clients), model (underruns of its voice).", "queue")
 	m.framesDropped = counter(
 		"frames_dropped_total",
-		"Frames that were dropped, by queue: uplink (10 s waited), gate (the model waits for a tool), "+
-			"playout (2 min waited), output (the client took none).",
+		"Dropped frames, by queue: uplink (over 10 s queued), gate (the model waits for a tool), "+
+			"playout (over 2 min queued), output (the client accepted none).",
 		"queue",
 	)
 	m.packets = counter("rtp_packets_total", "RTP packets of sound, by direction: up (from clients), down (as clients report).", "direction")
-	m.packetsLost = counter("rtp_packets_lost_total", "Those of them that were lost.", "direction")
+	m.packetsLost = counter("rtp_packets_lost_total", "RTP packets that were lost, by direction.", "direction")
 	m.jitter = histogram("rtp_jitter_seconds", "Mean jitter of a stream, by direction.",
 		[]float64{.001, .0025, .005, .01, .02, .04, .08, .16, .32}, "direction")
-	m.concealed = counter("rtp_concealed_seconds_total", "Sound made up for what was lost of clients' microphones.").WithLabelValues()
-	built := prometheus.NewGauge(prometheus.GaugeOpts{Name: "voxgate_build_info", Help: "1, for what was built.", ConstLabels: buildLabels()})
+	m.concealed = counter("rtp_concealed_seconds_total", "Concealed audio in place of lost packets of microphones.").WithLabelValues()
+	built := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "voxgate_build_info", Help: "1, with the versions of this build as labels.", ConstLabels: buildLabels(),
+	})
 	built.Set(1)
 	m.registry.MustRegister(built)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m.begin()
+	m.createSeries()
 	return m
 }
 
-// begin creates the series whose labels are known: the rate of what was never counted is then 0, and not absent.
-func (m *metrics) begin() {
+// createSeries creates the series whose labels are known in advance, so that their rate is 0 and not absent before the first event.
+func (m *metrics) createSeries() {
 	for _, part := range []string{"model", "gateway", "roundtrip"} {
 		m.answerPart.WithLabelValues(part)
 	}
 	for _, remedy := range []string{"nudge", "resume", "fresh", "again"} {
 		m.stalls.WithLabelValues(remedy)
 	}
-	for _, reason := range []string{endReason(""), endReason("TEXT_ONLY")} {
+	for _, reason := range []string{endReasonLabel(""), endReasonLabel("TEXT_ONLY")} {
 		m.emptyTurns.WithLabelValues(reason)
 	}
 	for _, queue := range []string{"uplink", "playout"} {
@@ -167,58 +170,59 @@ func (m *metrics) begin() {
 	}
 }
 
-// ask adds the metrics that are read from the host on each scrape.
-func (m *metrics) ask(host *bridge.Host) {
-	m.registry.MustRegister(running{host}, prometheus.NewCounterFunc(prometheus.CounterOpts{
+// registerHost registers the metrics that are read from the host on each scrape.
+func (m *metrics) registerHost(host *bridge.Host) {
+	m.registry.MustRegister(sessionCollector{host}, prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "voxgate_playout_late_frames_total",
-		Help: "Frames that were handed over 20 ms and more after their time, because this machine was busy.",
+		Help: "Frames that were sent 20 ms or more after their time, because this machine was busy.",
 	}, func() float64 { return float64(host.LateFrames()) }))
 	for _, place := range crash.Places {
 		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "voxgate_panics_total", Help: "Panics, each of which has ended one call, by the kind of goroutine.",
+			Name: "voxgate_panics_total", Help: "Recovered panics, each of which ended one call, by the kind of goroutine.",
 			ConstLabels: prometheus.Labels{"place": place},
 		}, func() float64 { return float64(crash.Count(place)) }))
 	}
 }
 
-// running are the conversations of a host, as Prometheus asks for them.
-type running struct{ host *bridge.Host }
+// sessionCollector counts the conversations of a host on each scrape.
+type sessionCollector struct{ host *bridge.Host }
 
-var sessions = prometheus.NewDesc("voxgate_sessions", "Conversations that there are, by door and state.", []string{"door", "state"}, nil)
+var sessionsDesc = prometheus.NewDesc("voxgate_sessions", "Conversations in progress, by endpoint and state.",
+	[]string{"door", "state"}, nil)
 
 // Describe implements prometheus.Collector.
-func (running) Describe(to chan<- *prometheus.Desc) { to <- sessions }
+func (sessionCollector) Describe(to chan<- *prometheus.Desc) { to <- sessionsDesc }
 
 // Collect implements prometheus.Collector.
-func (r running) Collect(to chan<- prometheus.Metric) {
+func (r sessionCollector) Collect(to chan<- prometheus.Metric) {
 	type series struct{ door, state string }
 	counts := map[series]int{{"web", string(bridge.StateLive)}: 0}
 	for _, i := range r.host.Sessions() {
 		counts[series{i.Protocol, string(i.State)}]++
 	}
 	for s, n := range counts {
-		to <- prometheus.MustNewConstMetric(sessions, prometheus.GaugeValue, float64(n), s.door, s.state)
+		to <- prometheus.MustNewConstMetric(sessionsDesc, prometheus.GaugeValue, float64(n), s.door, s.state)
 	}
 }
 
-// unwritten counts a conversation whose file was not written; a nil m does not.
-func (m *metrics) unwritten() {
+// countCallFileFailure counts a conversation whose file was not written. A nil m does nothing.
+func (m *metrics) countCallFileFailure() {
 	if m != nil {
-		m.callFiles.Inc()
+		m.callFileFailures.Inc()
 	}
 }
 
-// refused counts a refusal.
-func (m *metrics) refused(rule string) { m.refusals.WithLabelValues(rule).Inc() }
+// countRefusal counts a rejected client by the rule that rejected it.
+func (m *metrics) countRefusal(rule string) { m.refusals.WithLabelValues(rule).Inc() }
 
-// serve answers at the private address, for the operator, until stop is called. A nil m serves nothing.
-func (m *metrics) serve(s settings, admission signaling.Options, host *bridge.Host, h health, log *slog.Logger) (
+// servePrivate serves the operator's private address until stop is called. A nil m serves nothing.
+func (m *metrics) servePrivate(s settings, admission signaling.Options, host *bridge.Host, h health, log *slog.Logger) (
 	stop func(context.Context) error, err error,
 ) {
 	if m == nil {
 		return func(context.Context) error { return nil }, nil
 	}
-	m.ask(host)
+	m.registerHost(host)
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "voxgate_store_down", Help: "1 while the Redis that gateways share does not answer.",
 	}, func() float64 {
@@ -227,8 +231,8 @@ func (m *metrics) serve(s settings, admission signaling.Options, host *bridge.Ho
 		}
 		return 0
 	}))
-	o := &operator{settings: s, registry: m.registry, host: host, health: h, today: &m.today, started: time.Now()}
-	page, leave, err := o.open(admission, log)
+	o := &operatorPage{settings: s, registry: m.registry, host: host, health: h, today: &m.dayCounter, started: time.Now()}
+	page, leave, err := o.newHandler(admission, log)
 	if err != nil {
 		return nil, err
 	}
@@ -243,8 +247,8 @@ func (m *metrics) serve(s settings, admission signaling.Options, host *bridge.Ho
 	}, nil
 }
 
-// admitting counts the callers that admit refuses; a nil m does not.
-func (m *metrics) admitting(admit func(context.Context, string, *bridge.SessionRequest) error) func(context.Context, string,
+// countRejections wraps admit to count the conversations that it rejects. A nil m returns admit.
+func (m *metrics) countRejections(admit func(context.Context, string, *bridge.SessionRequest) error) func(context.Context, string,
 	*bridge.SessionRequest) error {
 	if m == nil {
 		return admit
@@ -252,14 +256,14 @@ func (m *metrics) admitting(admit func(context.Context, string, *bridge.SessionR
 	return func(ctx context.Context, id string, o *bridge.SessionRequest) error {
 		err := admit(ctx, id, o)
 		if err != nil {
-			m.refused("session webhook")
+			m.countRefusal("session webhook")
 		}
 		return err
 	}
 }
 
-// dialling counts the calls whose status tell gets, each when it has ended; a nil m does not.
-func (m *metrics) dialling(tell func(sip.CallStatus)) func(sip.CallStatus) {
+// countCallEnds wraps tell, which gets the status of outgoing calls, to count the calls that have ended. A nil m returns tell.
+func (m *metrics) countCallEnds(tell func(sip.CallStatus)) func(sip.CallStatus) {
 	if m == nil {
 		return tell
 	}
@@ -275,12 +279,12 @@ func (m *metrics) dialling(tell func(sip.CallStatus)) func(sip.CallStatus) {
 	}
 }
 
-// observe takes what happens in a conversation.
+// observe counts an observation of a conversation.
 func (m *metrics) observe(_ string, o bridge.Observation) {
-	m.today.observe(o)
+	m.dayCounter.observe(o)
 	switch o := o.(type) {
 	case bridge.SessionStarted:
-		m.begun.WithLabelValues(o.Protocol).Inc()
+		m.sessionsBegun.WithLabelValues(o.Protocol).Inc()
 	case bridge.TurnEnd:
 		cut := string(o.InterruptedBy)
 		if cut == "" {
@@ -288,38 +292,38 @@ func (m *metrics) observe(_ string, o bridge.Observation) {
 		}
 		m.turns.WithLabelValues(cut).Inc()
 		if o.Latency != (bridge.Latency{}) {
-			m.answered(o.Latency)
+			m.observeLatency(o.Latency)
 		}
 	case bridge.EmptyTurn:
-		m.emptyTurns.WithLabelValues(endReason(o.Reason)).Inc()
+		m.emptyTurns.WithLabelValues(endReasonLabel(o.Reason)).Inc()
 	case bridge.BargeIn:
 		m.bargeIn.Observe(o.Latency.Seconds())
 	case bridge.CallEnd:
 		m.calls.WithLabelValues(o.Where, o.Outcome).Observe(o.Took.Seconds())
 	case bridge.DialOutcome:
-		m.dials.WithLabelValues(string(o.Kind), cause(o.Cause, "ok")).Inc()
+		m.dials.WithLabelValues(string(o.Kind), causeLabel(o.Cause, "ok")).Inc()
 	case bridge.ConnectionEnd:
-		m.lost.WithLabelValues(cause(o.Cause, "planned")).Inc()
+		m.connectionsEnded.WithLabelValues(causeLabel(o.Cause, "planned")).Inc()
 	case bridge.RecordingFailed:
-		m.unrecorded.Inc()
+		m.recordingFailures.Inc()
 	case bridge.SpendingReport:
 		for of, n := range o.Tokens {
-			m.tokens.WithLabelValues(of[0], modalityOf(of[1]), o.Key).Add(float64(n))
+			m.tokens.WithLabelValues(of[0], modalityLabel(of[1]), o.Key).Add(float64(n))
 		}
 		m.dollars.WithLabelValues(o.Key).Add(max(0, o.Dollars))
 	case bridge.SessionEnded:
-		m.conversationEnded(o)
+		m.countSession(o)
 	}
 }
 
-// endReasons are the reasons for the end of a turn that are labels: https://ai.google.dev/api/live#TurnCompleteReason.
+// endReasons lists the reasons for the end of a turn that become labels: https://ai.google.dev/api/live#TurnCompleteReason.
 var endReasons = []string{
 	"text_only", "response_rejected", "malformed_function_call",
 	"prohibited_input_content", "image_prohibited_content", "input_text_contain_prohibited_content",
 }
 
-// endReason is the reason for the end of a turn as a label.
-func endReason(reason string) string {
+// endReasonLabel returns the label for the reason of a turn's end.
+func endReasonLabel(reason string) string {
 	switch label := strings.ToLower(reason); {
 	case reason == "":
 		return "none"
@@ -329,16 +333,16 @@ func endReason(reason string) string {
 	return "other"
 }
 
-// cause is a cause as a label; none is that of what has not failed.
-func cause(text, none string) string {
+// causeLabel returns the label for a cause, or none if text is empty.
+func causeLabel(text, none string) string {
 	if text == "" {
 		return none
 	}
 	return strings.ReplaceAll(text, " ", "_")
 }
 
-// answered takes the latency of an answer.
-func (m *metrics) answered(l bridge.Latency) {
+// observeLatency observes the latency of an answer and of its parts.
+func (m *metrics) observeLatency(l bridge.Latency) {
 	m.answer.Observe(l.Total().Seconds())
 	m.answerPart.WithLabelValues("model").Observe(l.Model.Seconds())
 	m.answerPart.WithLabelValues("gateway").Observe(l.Gateway.Seconds())
@@ -347,9 +351,9 @@ func (m *metrics) answered(l bridge.Latency) {
 	}
 }
 
-// conversationEnded takes what a conversation has counted.
-func (m *metrics) conversationEnded(e bridge.SessionEnded) {
-	m.ended.WithLabelValues(e.Protocol, e.Code()).Inc()
+// countSession adds the counts of a conversation that has ended.
+func (m *metrics) countSession(e bridge.SessionEnded) {
+	m.sessionsEnded.WithLabelValues(e.Protocol, e.Code()).Inc()
 	m.duration.Observe(e.At.Sub(e.Started).Seconds())
 	c := e.Counts
 	m.stalls.WithLabelValues("nudge").Add(float64(c.Connections.Nudges))
@@ -365,8 +369,9 @@ func (m *metrics) conversationEnded(e bridge.SessionEnded) {
 	m.framesDropped.WithLabelValues("output").Add(float64(c.Voice.WriteErrors))
 }
 
-// modalityOf is one of Google's modalities (https://ai.google.dev/api/live, Modality): a server that invents others must not create series.
-func modalityOf(name string) string {
+// modalityLabel returns the label for one of Google's modalities (https://ai.google.dev/api/live, Modality). All others share a label, so
+// that a server cannot create series.
+func modalityLabel(name string) string {
 	switch name {
 	case "TEXT", "AUDIO", "IMAGE", "VIDEO", "DOCUMENT", "unknown":
 		return strings.ToLower(name)
@@ -374,8 +379,8 @@ func modalityOf(name string) string {
 	return "other"
 }
 
-// heard counts how well sound came through.
-func (m *metrics) heard(q rtc.Quality) {
+// observeQuality adds the packet counts, losses and jitter of a stream.
+func (m *metrics) observeQuality(q rtc.Quality) {
 	direction := "down"
 	if q.Up {
 		direction = "up"

@@ -312,7 +312,7 @@ func TestFoldersMustBeThere(t *testing.T) {
 
 // A program whose environment names a collector sends it conversations; one without a collector makes nothing for it.
 func TestTraces(t *testing.T) {
-	if (observers{}).all() != nil {
+	if (observers{}).merge() != nil {
 		t.Error("conversations are observed for nobody")
 	}
 	sent := make(chan string, 100)

@@ -10,19 +10,21 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// observers get what happens in conversations.
+// observers receive the observations of all conversations.
 type observers []func(id string, o bridge.Observation)
 
 // tracesTimeout bounds the sending of the last traces.
 const tracesTimeout = 5 * time.Second
 
-// observe makes the observers that the settings and the environment ask for. Without a private listener there are no metrics. stop sends
-// the traces that were not sent yet.
-func observe(ctx context.Context, s *settings, webrtc *rtc.API, log *slog.Logger) (m *metrics, list observers, stop func(), err error) {
+// openObservers creates the observers that the settings and the environment ask for. Without a private listener there are no metrics. stop
+// sends the traces that are still queued.
+func openObservers(ctx context.Context, s *settings, webrtc *rtc.API, log *slog.Logger) (
+	m *metrics, list observers, stop func(), err error,
+) {
 	if s.privateAddr != "" {
 		m = newMetrics()
-		list, s.access.Refused = append(list, m.observe), m.refused
-		webrtc.Observe(m.heard)
+		list, s.access.Refused = append(list, m.observe), m.countRefusal
+		webrtc.Observe(m.observeQuality)
 	}
 	traces, err := tracing.New(ctx, log)
 	if traces == nil || err != nil {
@@ -32,13 +34,13 @@ func observe(ctx context.Context, s *settings, webrtc *rtc.API, log *slog.Logger
 		ctx, cancel := context.WithTimeout(context.Background(), tracesTimeout)
 		defer cancel()
 		if err := traces.Close(ctx); err != nil {
-			log.Warn("traces left unsent", "err", err)
+			log.Warn("traces not sent", "err", err)
 		}
 	}, nil
 }
 
-// all calls each of them; nil if there is none, and then nothing is made for them.
-func (list observers) all() func(id string, o bridge.Observation) {
+// merge returns a function that calls each observer, or nil without observers, so that observations need not be created.
+func (list observers) merge() func(id string, o bridge.Observation) {
 	switch len(list) {
 	case 0:
 		return nil

@@ -59,7 +59,7 @@ func TestTheOutcomeOfAConversation(t *testing.T) {
 		if !strings.Contains(body, want) || strings.Contains(body, "outcome") != (want != "") {
 			t.Errorf("%s: %s", agent, body)
 		}
-		var got ended
+		var got sessionEnd
 		p.eventually(func() bool {
 			for _, name := range names(t, calls) {
 				text, err := os.ReadFile(filepath.Join(calls, name))
@@ -82,7 +82,7 @@ func TestOutcomesThatFail(t *testing.T) {
 		Info: bridge.Info{Dollars: &cost}, Reason: bridge.ErrGoodbye, Outcome: json.RawMessage(ratings), Account: bridge.Unlimited,
 		Transcript: []bridge.Entry{{Role: "user", Content: "Ignore the schema.\nA room."}}, Fields: map[string]any{"name": "Ada"},
 	}
-	answers := func(texts ...string) generator {
+	answers := func(texts ...string) textGenerator {
 		n := 0
 		return func(_ context.Context, _ bridge.Account, _ string, _ json.RawMessage, piece func(json.RawMessage) error) (bridge.Cost, error) {
 			text := texts[n]
@@ -101,7 +101,7 @@ func TestOutcomesThatFail(t *testing.T) {
 		return bridge.Cost{}, context.Cause(ctx)
 	}
 	for name, test := range map[string]struct {
-		write        generator
+		write        textGenerator
 		stops        bool
 		took         time.Duration
 		outcome, why string
@@ -115,12 +115,13 @@ func TestOutcomesThatFail(t *testing.T) {
 		"the gateway ends": {hangs, true, 3 * time.Second, "", "the gateway stops", 0.5},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var got report
+			var got endReport
 			var spent float64
 			began, took := time.Now(), time.Duration(-1)
-			r := &reports{
-				to: []func(report){func(r report) { got, took = r, time.Since(began) }}, write: test.write, log: slog.New(slog.DiscardHandler),
-				places: make(chan struct{}, 1), stopped: make(chan struct{}),
+			r := &endReporter{
+				receivers: []func(endReport){func(r endReport) { got, took = r, time.Since(began) }}, write: test.write,
+				log:   slog.New(slog.DiscardHandler),
+				slots: make(chan struct{}, 1), stopped: make(chan struct{}),
 				spent: func(_ string, o bridge.Observation) { spent += o.(bridge.SpendingReport).Dollars },
 			}
 			r.observe("", end)

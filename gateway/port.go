@@ -16,10 +16,10 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// portTries is how many ports are tried where the system chooses: among 28,000 a UDP socket rarely has the number already.
+// portTries bounds the attempts when the system chooses the port. A UDP socket rarely uses the same one of 28,000 numbers.
 const portTries = 10
 
-// openPorts opens the port of the page, with TLS if that is wanted, and those of WebRTC.
+// openPorts opens the port of the page, with TLS if configured, and the ports of WebRTC.
 func openPorts(s settings, log *slog.Logger) (page net.Listener, webrtc *rtc.API, err error) {
 	_, port, _ := net.SplitHostPort(s.addr) // Listen says what is wrong with it
 	tries := 1
@@ -27,7 +27,7 @@ func openPorts(s settings, log *slog.Logger) (page net.Listener, webrtc *rtc.API
 		tries = portTries
 	}
 	for range tries {
-		page, webrtc, err = openAt(s, log)
+		page, webrtc, err = openPortsOnce(s, log)
 		if failed := (*net.OpError)(nil); !errors.As(err, &failed) || failed.Net != "udp" || !errors.Is(err, syscall.EADDRINUSE) {
 			break
 		}
@@ -35,19 +35,19 @@ func openPorts(s settings, log *slog.Logger) (page net.Listener, webrtc *rtc.API
 	return page, webrtc, err
 }
 
-func openAt(s settings, log *slog.Logger) (page net.Listener, webrtc *rtc.API, err error) {
+func openPortsOnce(s settings, log *slog.Logger) (page net.Listener, webrtc *rtc.API, err error) {
 	if page, err = net.Listen("tcp", s.addr); err != nil {
 		return nil, nil, fmt.Errorf("listen for browsers at VOXGATE_ADDR: %w", err)
 	}
-	page = heard(page, log)
+	page = logAcceptErrors(page, log)
 	addr := page.Addr().(*net.TCPAddr)
 	at := func(host string, port int) string {
 		return net.JoinHostPort(cmp.Or(s.webrtcHost, host), strconv.Itoa(cmp.Or(port, addr.Port)))
 	}
-	own := addr.IP.String()
-	o := rtc.Options{UDPAddr: at(own, s.udpPort), PublicIPs: s.publicIPs, Logger: log}
+	pageIP := addr.IP.String()
+	o := rtc.Options{UDPAddr: at(pageIP, s.udpPort), PublicIPs: s.publicIPs, Logger: log}
 	if addr.IP.IsLoopback() && s.webrtcHost == "" { // Firefox uses no candidate of the loopback, not even for a page on localhost
-		o.UDPAddr, o.Loopback = at(anywhere(addr.IP), s.udpPort), true
+		o.UDPAddr, o.Loopback = at(unspecifiedAddress(addr.IP), s.udpPort), true
 	}
 	defer func(opened net.Listener) {
 		if err != nil {
@@ -57,16 +57,16 @@ func openAt(s settings, log *slog.Logger) (page net.Listener, webrtc *rtc.API, e
 			}
 		}
 	}(page)
-	config, err := s.tls.config(log)
+	config, err := s.tls.newConfig(log)
 	if err != nil {
 		return nil, nil, err
 	}
 	switch {
 	case s.tcpPort == 0:
 	case s.tcpPort == addr.Port && s.webrtcHost == "":
-		page, o.TCP = split(page)
+		page, o.TCP = splitPort(page)
 	default:
-		if o.TCP, err = net.Listen("tcp", at(own, s.tcpPort)); err != nil {
+		if o.TCP, err = net.Listen("tcp", at(pageIP, s.tcpPort)); err != nil {
 			return nil, nil, fmt.Errorf("listen for ICE-TCP at VOXGATE_TCP_PORT: %w", err)
 		}
 	}
@@ -79,25 +79,25 @@ func openAt(s settings, log *slog.Logger) (page net.Listener, webrtc *rtc.API, e
 	return page, webrtc, nil
 }
 
-// anywhere is the address of all interfaces that speak the IP of this one.
-func anywhere(ip net.IP) string {
+// unspecifiedAddress returns 0.0.0.0 or ::, in the family of ip.
+func unspecifiedAddress(ip net.IP) string {
 	if ip.To4() != nil {
 		return net.IPv4zero.String()
 	}
 	return net.IPv6unspecified.String()
 }
 
-// split shares a port between the page and WebRTC, for networks that let nothing out but 443. By ICE-TCP each message begins with its
-// length (RFC 4571), and no STUN message of a first check has 2,048 bytes; TLS begins with 22 and HTTP with a letter.
-func split(l net.Listener) (page, webrtc net.Listener) {
+// splitPort shares a port between the page and WebRTC, for networks that allow only port 443. The first byte tells them apart: ICE-TCP
+// begins with a message's length (RFC 4571), which is below 2,048 for a first STUN request; TLS begins with 22 and HTTP with a letter.
+func splitPort(l net.Listener) (page, webrtc net.Listener) {
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &splitter{Listener: l, closed: ctx.Done(), cancel: cancel}
-	p, w := &half{splitter: s, conns: make(chan net.Conn)}, &half{splitter: s, conns: make(chan net.Conn)}
+	s := &portSplitter{Listener: l, closed: ctx.Done(), cancel: cancel}
+	p, w := &splitListener{portSplitter: s, conns: make(chan net.Conn)}, &splitListener{portSplitter: s, conns: make(chan net.Conn)}
 	s.running.Go(func() {
 		for ctx.Err() == nil {
 			conn, err := l.Accept()
 			if err == nil {
-				s.running.Go(func() { s.sort(ctx, conn, p, w) })
+				s.running.Go(func() { s.route(ctx, conn, p, w) })
 				continue
 			}
 			select { // too many files are open, perhaps
@@ -110,22 +110,22 @@ func split(l net.Listener) (page, webrtc net.Listener) {
 }
 
 const (
-	// maxFirstByte is that of ICE-TCP's first message.
+	// maxFirstByte is the highest first byte of ICE-TCP.
 	maxFirstByte = 2048>>8 - 1
-	// acceptPause is how long after a failure another connection is accepted.
+	// acceptPause is the time before the next Accept after a failure.
 	acceptPause = 100 * time.Millisecond
 )
 
-// splitter accepts the connections and looks at the first byte of each.
-type splitter struct {
+// portSplitter accepts the connections and looks at the first byte of each.
+type portSplitter struct {
 	net.Listener
 	closed  <-chan struct{}
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 }
 
-// sort hands a connection to the listener it is for.
-func (s *splitter) sort(ctx context.Context, conn net.Conn, page, webrtc *half) {
+// route reads the first byte of a connection and passes it to the listener that it is for.
+func (s *portSplitter) route(ctx context.Context, conn net.Conn, page, webrtc *splitListener) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	conn.SetReadDeadline(time.Now().Add(headerTimeout))
 	first := make([]byte, 1)
@@ -140,19 +140,19 @@ func (s *splitter) sort(ctx context.Context, conn net.Conn, page, webrtc *half) 
 		to = webrtc
 	}
 	select {
-	case to.conns <- &begun{conn, first}:
+	case to.conns <- &peekedConn{conn, first}:
 	case <-ctx.Done():
 		conn.Close()
 	}
 }
 
-// half is the listener for one of the two.
-type half struct {
-	*splitter
+// splitListener is one of the two listeners of a shared port.
+type splitListener struct {
+	*portSplitter
 	conns chan net.Conn
 }
 
-func (h *half) Accept() (net.Conn, error) {
+func (h *splitListener) Accept() (net.Conn, error) {
 	select {
 	case conn := <-h.conns:
 		return conn, nil
@@ -161,8 +161,8 @@ func (h *half) Accept() (net.Conn, error) {
 	}
 }
 
-// Close closes both halves: neither is of use without the other.
-func (h *half) Close() error {
+// Close closes both listeners of the port.
+func (h *splitListener) Close() error {
 	h.cancel()
 	err := h.Listener.Close()
 	h.running.Wait()
@@ -172,13 +172,13 @@ func (h *half) Close() error {
 	return err
 }
 
-// begun is a connection of which the first byte was read. It has one reader at a time.
-type begun struct {
+// peekedConn is a connection whose first byte was already read. It has one reader at a time.
+type peekedConn struct {
 	net.Conn
 	first []byte
 }
 
-func (b *begun) Read(p []byte) (int, error) {
+func (b *peekedConn) Read(p []byte) (int, error) {
 	if len(b.first) > 0 && len(p) > 0 {
 		n := copy(p, b.first)
 		b.first = nil

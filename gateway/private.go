@@ -17,19 +17,19 @@ import (
 // privateTimeout bounds an answer of the private listener: a profile of a minute is one.
 const privateTimeout = 2 * time.Minute
 
-// health is what the operator may ask the gateway, and order it to do.
+// health holds the state of the gateway that the operator can read, and the commands that the operator can give.
 type health struct {
 	ready    func() bool
-	degraded func() bool // the store of all gateways does not answer
-	leave    func()      // takes no more calls, and sends those that can to other gateways
+	degraded func() bool // the shared store does not answer
+	leave    func()      // begins the drain: takes no more calls, and moves calls to other gateways; does not block
 	running  func() int
 	page     string // the URL of the gateway's page
 }
 
-// servePrivate answers the operator at addr until stop is called: metrics at /metrics, whether the process lives at /healthz, whether
-// it takes calls at /readyz, how to have it take none any more at /v1/drain, and Go's profiler at /debug/pprof/, without the command
-// line, which may hold a secret. Everything else is for page. Whoever reaches addr may ask, by an address or by one of hosts, but no
-// page in a browser may POST anything, and pages of other origins may only lead there, see isForeignRequest.
+// servePrivate serves the operator at addr until stop is called: /metrics, /healthz (the process runs), /readyz (it takes calls),
+// POST /v1/drain, Go's profiler at /debug/pprof/ (without the command line, which may hold a secret), and page for everything else.
+// Every client that reaches addr is accepted, by an address or one of hosts. Pages in a browser cannot POST, and pages of other origins
+// can only link to it, see isForeignRequest.
 func servePrivate(addr string, hosts []string, metrics, page http.Handler, h health) (url string, stop func(), err error) {
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -41,9 +41,9 @@ func servePrivate(addr string, hosts []string, metrics, page http.Handler, h hea
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		switch {
 		case !h.ready():
-			http.Error(w, "no new calls are taken", http.StatusServiceUnavailable)
+			http.Error(w, "not ready: no new calls are accepted", http.StatusServiceUnavailable)
 		case h.degraded():
-			io.WriteString(w, "degraded: Redis does not answer; calls are taken, and limits count here alone\n")
+			io.WriteString(w, "degraded: Redis does not answer; calls are accepted, and limits count this gateway alone\n")
 		default:
 			io.WriteString(w, "ok\n")
 		}
@@ -61,9 +61,9 @@ func servePrivate(addr string, hosts []string, metrics, page http.Handler, h hea
 		switch {
 		case signaling.RefuseHost(w, r, hosts):
 		case r.Method == http.MethodPost && len(r.Header.Values("Origin")) > 0:
-			http.Error(w, "Pages may not order anything here.", http.StatusForbidden)
+			http.Error(w, "Web pages may not send POST requests to this address.", http.StatusForbidden)
 		case isForeignRequest(r):
-			http.Error(w, "Pages of other origins may not ask here.", http.StatusForbidden)
+			http.Error(w, "Pages of other origins may not read this address.", http.StatusForbidden)
 		default:
 			mux.ServeHTTP(w, r)
 		}
@@ -83,21 +83,21 @@ func servePrivate(addr string, hosts []string, metrics, page http.Handler, h hea
 	}, nil
 }
 
-// isForeignRequest reports whether a page of another origin sends a request. It could not read the answer, but have the profiler work for
-// ever. It may only lead a person to what is not of the profiler, as a link does.
+// isForeignRequest reports whether a page of another origin sends a request. Such a page cannot read the response, but could keep the
+// profiler busy. It may link to pages other than the profiler's.
 func isForeignRequest(r *http.Request) bool {
 	profiles := strings.HasPrefix(r.URL.Path, "/debug/")
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "none", "same-origin": // typed by a person, or a page of ours
 		return false
-	case "": // no browser; or one that asks a host which is neither local nor has TLS, where it does not say
+	case "": // not a browser, or a browser that reaches a remote host without TLS, where it does not send the header
 		return profiles && (namesOtherHost(r, "Origin") || namesOtherHost(r, "Referer"))
 	}
 	leads := r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 	return profiles || !leads
 }
 
-// namesOtherHost reports whether a header has a URL of another host than the one that is asked.
+// namesOtherHost reports whether a header holds a URL with another host than that of the request.
 func namesOtherHost(r *http.Request, header string) bool {
 	text := r.Header.Get(header)
 	u, err := url.Parse(text)

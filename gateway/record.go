@@ -35,7 +35,7 @@ func recordWire(ctx context.Context, args []string, environ variables, stdout, s
 		return errors.New("config: is not JSON")
 	}
 	var s settings
-	if err := s.google(environ); err != nil {
+	if err := s.readGoogleVariables(environ); err != nil {
 		return err
 	}
 	server := serverName(s)
@@ -70,7 +70,7 @@ func recordWire(ctx context.Context, args []string, environ variables, stdout, s
 	return probe.Record(ctx, probe.Recording{
 		Client: client, Config: json.RawMessage(*config), Steps: steps, To: to,
 		Comment: traces.Comment{
-			Source: "gateway record " + version(), Date: time.Now().UTC().Format(time.DateOnly), Backend: server,
+			Source: "gateway record " + describeVersion(), Date: time.Now().UTC().Format(time.DateOnly), Backend: server,
 			Real: "messages as they came and went", Clock: "since just before the dial",
 			Audio: "sound of the server by its length in base64, of the client by its length in ms",
 		},

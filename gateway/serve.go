@@ -26,11 +26,11 @@ import (
 	"voxgate/tools/guard"
 )
 
-// serve builds everything in order, runs until ctx is done, and stops it in reverse.
-func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
+// runServer starts all components in order, serves until ctx is done, and stops them in reverse order.
+func runServer(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	warnOfUnknownSettings(s, log)
-	stopping := &ending{log: log}
-	defer func() { err = errors.Join(err, stopping.run()) }()
+	stopping := &shutdown{log: log}
+	defer func() { err = errors.Join(err, stopping.closeAll()) }()
 	if s.access.Agents, err = openAgents(s, log); err != nil {
 		return err
 	}
@@ -38,18 +38,18 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	stopping.then("backend", stopBackend)
+	stopping.onCloseFunc("backend", stopBackend)
 	listener, webrtc, err := openPorts(s, log)
 	if err != nil {
 		return err
 	}
-	stopping.then("port", func() { listener.Close() })
-	stopping.add("WebRTC", func(context.Context) error { return webrtc.Close() })
-	measured, seen, stopTraces, err := observe(ctx, &s, webrtc, log)
+	stopping.onCloseFunc("port", func() { listener.Close() })
+	stopping.onClose("WebRTC", func(context.Context) error { return webrtc.Close() })
+	measured, seen, stopTraces, err := openObservers(ctx, &s, webrtc, log)
 	if err != nil {
 		return err
 	}
-	stopping.then("traces", stopTraces)
+	stopping.onCloseFunc("traces", stopTraces)
 	gate, shared, node, err := openGate(s, listener.Addr().(*net.TCPAddr), stopping, log)
 	if err != nil {
 		return err
@@ -70,63 +70,64 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	options := bridge.Options{
 		Client: gemini, Backend: backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens, Prices: s.prices, Findings: s.findings,
 		Tools: own, SignPicture: fetcher.Sign, SuggestionsPage: chips.Add,
-		Recordings: s.recordings, RecordAll: s.recordAll, Node: node, Observe: seen.all(), Logger: log,
+		Recordings: s.recordings, RecordAll: s.recordAll, Node: node, Observe: seen.merge(), Logger: log,
 	}
 	if node != "" {
 		options.Store = shared
 	}
 	if ends.hooks != nil {
-		options.Admit = measured.admitting(ends.hooks.admit)
+		options.Admit = measured.countRejections(ends.hooks.admitSession)
 	}
 	host := bridge.NewHost(options)
-	stopping.before("conversations", host.Shutdown) // the callers get their goodbye, then leave
+	stopping.closeFirst("conversations", host.Shutdown) // the callers get their goodbye, then leave
 	generate, err := openREST(s, host, gemini, admission, stopping, log)
 	if err != nil {
 		return err
 	}
 	ends.write = generate.Generate
-	state := healthOf(ctx, host, shared, s.url(listener.Addr().(*net.TCPAddr)))
-	stopPrivate, err := measured.serve(s, admission, host, state, log)
+	state := newHealth(ctx, host, shared, s.pageURL(listener.Addr().(*net.TCPAddr)))
+	stopPrivate, err := measured.servePrivate(s, admission, host, state, log)
 	if err != nil {
 		return err
 	}
-	stopping.add("private address", stopPrivate)
-	conversations, err := openDoors(s, host, webrtc, generate, gate, shared, measured.dialling(ends.hooks.call), stopping, log)
+	stopping.onClose("private address", stopPrivate)
+	reportCall := measured.countCallEnds(ends.hooks.reportCallStatus)
+	conversations, err := openEndpoints(s, host, webrtc, generate, gate, shared, reportCall, stopping, log)
 	if err != nil {
 		return err
 	}
-	doors := signaling.NewServer(admission, append(conversations, otherDoors(gate, fetcher, chips)...)...)
+	doors := signaling.NewServer(admission, append(conversations, otherEndpoints(gate, fetcher, chips)...)...)
 	server := newServer(doors, log)
-	stopping.add("requests", server.Shutdown)
-	stopping.add("doors", doors.Close)
-	announce(s, listener.Addr().(*net.TCPAddr), backend, log)
+	stopping.onClose("requests", server.Shutdown)
+	stopping.onClose("doors", doors.Close)
+	logStart(s, listener.Addr().(*net.TCPAddr), backend, log)
 	return serveRequests(ctx, server, listener, host, s.drain, log, func(ctx context.Context) {
-		s.tls.fetch(ctx, listener.Addr())
+		s.tls.fetchCertificates(ctx, listener.Addr())
 		checkGemini(ctx, gemini, backend, log)
 	})
 }
 
-// serveRequests serves requests until ctx is done, and then gives conversations time to end. check runs beside it.
+// serveRequests serves requests until ctx is done, and then drains the conversations. check runs at the same time.
 func serveRequests(
 	ctx context.Context, server *http.Server, at net.Listener, host *bridge.Host, most time.Duration, log *slog.Logger,
 	check func(context.Context),
 ) error {
 	err := serveUntil(ctx, server, at, check)
 	if err == nil {
-		drain(forceOf(ctx), host, most, log)
+		drainHost(forceOf(ctx), host, most, log)
 	}
 	log.Info("shutting down")
 	return err
 }
 
-// warnOfUnknownSettings logs the environment's names that are near those of a setting.
+// warnOfUnknownSettings logs environment variables that look like settings but are not.
 func warnOfUnknownSettings(s settings, log *slog.Logger) {
 	for _, wrong := range s.unknown {
 		log.Warn("unknown setting", "err", wrong)
 	}
 }
 
-// openAgents reads who answers; nil: there is no folder.
+// openAgents reads the folder of agents. It returns nil if none is configured.
 func openAgents(s settings, log *slog.Logger) (*agents.Folder, error) {
 	if s.agents == "" {
 		return nil, nil
@@ -136,14 +137,14 @@ func openAgents(s settings, log *slog.Logger) (*agents.Folder, error) {
 		return nil, fmt.Errorf("agents: %w", err)
 	}
 	if names := folder.Names(); names == nil {
-		log.Warn("the folder of agents has no file that ends in .md, so no agent answers", "folder", s.agents)
+		log.Warn("no agents: the folder has no files that end in .md", "folder", s.agents)
 	} else {
 		log.Info("agents read", "folder", s.agents, "agents", strings.Join(names, ", "))
 	}
 	return folder, nil
 }
 
-// warnOfMissingTools logs which agents name tools that no file and no server has.
+// warnOfMissingTools logs the tools of agents that neither the tools file nor a tool server has.
 func warnOfMissingTools(folder *agents.Folder, list func() []tools.Tool, log *slog.Logger) {
 	names := []string{}
 	if list != nil {
@@ -152,12 +153,12 @@ func warnOfMissingTools(folder *agents.Folder, list func() []tools.Tool, log *sl
 		}
 	}
 	if err := folder.CheckTools(names); err != nil {
-		log.Warn("an agent names a tool that does not exist now", "err", err)
+		log.Warn("tool of an agent does not exist", "err", err)
 	}
 }
 
-// healthOf is the health of a host that serves a page, and the orders that it takes.
-func healthOf(ctx context.Context, host *bridge.Host, shared store.Store, page string) health {
+// newHealth returns the health of a host, for the private address.
+func newHealth(ctx context.Context, host *bridge.Host, shared store.Store, page string) health {
 	return health{
 		page:     page,
 		ready:    func() bool { return ctx.Err() == nil && host.IsReady() },
@@ -166,7 +167,7 @@ func healthOf(ctx context.Context, host *bridge.Host, shared store.Store, page s
 	}
 }
 
-// openStore is what this gateway shares with others, and its name among them; one that is alone has none.
+// openStore opens the store that gateways share, and registers this one as a node. Without Redis the store is in memory and node is "".
 func openStore(s settings, fleet access.Fleet, addr *net.TCPAddr, log *slog.Logger) (
 	shared store.Store, node string, stop func(), err error,
 ) {
@@ -185,7 +186,7 @@ func openStore(s settings, fleet access.Fleet, addr *net.TCPAddr, log *slog.Logg
 	return shared, node, func() { shared.Close() }, nil
 }
 
-// openBackend is what answers: Gemini, or the emulator, which runs until stop.
+// openBackend returns a client of Gemini, or of the emulator, which runs until stop is called.
 func openBackend(s settings, log *slog.Logger) (client *api.Client, name string, stop func(), err error) {
 	client = &api.Client{APIKey: s.apiKey, BaseURL: s.baseURL}
 	switch {
@@ -199,8 +200,8 @@ func openBackend(s settings, log *slog.Logger) (client *api.Client, name string,
 	return client, "emulator", stop, err
 }
 
-// openGate opens the access control and the store that gateways share, with the name of this one among them.
-func openGate(s settings, at *net.TCPAddr, stopping *ending, log *slog.Logger) (
+// openGate opens the access control and the shared store, and returns the name of this node.
+func openGate(s settings, at *net.TCPAddr, stopping *shutdown, log *slog.Logger) (
 	gate *access.Gate, shared store.Store, node string, err error,
 ) {
 	fleet, err := access.NewFleet(s.redisSecret)
@@ -211,17 +212,17 @@ func openGate(s settings, at *net.TCPAddr, stopping *ending, log *slog.Logger) (
 	if err != nil {
 		return nil, nil, "", err
 	}
-	stopping.then("store", closeStore)
+	stopping.onCloseFunc("store", closeStore)
 	s.access.Logger, s.access.Store, s.access.Node, s.access.Fleet = log, shared, node, fleet
 	if gate, err = access.New(s.access); err != nil {
 		return nil, nil, "", err
 	}
-	stopping.then("access", gate.Close)
+	stopping.onCloseFunc("access", gate.Close)
 	return gate, shared, node, nil
 }
 
-// drain gives conversations time to end by themselves, until ctx is done.
-func drain(ctx context.Context, host *bridge.Host, most time.Duration, log *slog.Logger) {
+// drainHost lets conversations end by themselves, for most at the longest or until ctx is done. It blocks.
+func drainHost(ctx context.Context, host *bridge.Host, most time.Duration, log *slog.Logger) {
 	if most == 0 {
 		return
 	}
@@ -231,60 +232,62 @@ func drain(ctx context.Context, host *bridge.Host, most time.Duration, log *slog
 	host.Drain(ctx)
 }
 
-// openReports opens what learns of conversations that are over: the session webhook, the folder of calls; and what deletes old files.
-func openReports(s settings, m *metrics, seen observers, stopping *ending, log *slog.Logger) (*reports, observers, error) {
-	hooks, err := newHooks(s.sessionWebhook, s.webhookSecret, s.access.Agents, log)
+// openReports opens the receivers of ended conversations (session webhook, call files), and the deletion of expired files.
+func openReports(s settings, m *metrics, seen observers, stopping *shutdown, log *slog.Logger) (*endReporter, observers, error) {
+	hooks, err := newSessionWebhook(s.sessionWebhook, s.webhookSecret, s.access.Agents, log)
 	if err != nil {
 		return nil, nil, fmt.Errorf("session-webhook: %w", err)
 	}
-	ends := &reports{hooks: hooks, model: s.appModel, log: log, places: make(chan struct{}, maxOutcomes), stopped: make(chan struct{})}
+	ends := &endReporter{
+		hooks: hooks, model: s.appModel, log: log, slots: make(chan struct{}, maxParallelOutcomes), stopped: make(chan struct{}),
+	}
 	if hooks != nil {
-		ends.to = append(ends.to, hooks.ended)
-		stopping.add("session webhook", hooks.close)
+		ends.receivers = append(ends.receivers, hooks.reportSessionEnd)
+		stopping.onClose("session webhook", hooks.close)
 	}
 	if s.calls != "" {
-		files := newCallFiles(s.calls, m.unwritten, log)
-		ends.to = append(ends.to, files.report)
-		stopping.add("files of calls", files.close)
+		files := newCallFileWriter(s.calls, m.countCallFileFailure, log)
+		ends.receivers = append(ends.receivers, files.enqueue)
+		stopping.onClose("files of calls", files.close)
 	}
-	if ends.to != nil {
-		ends.spent = seen.all()
+	if ends.receivers != nil {
+		ends.spent = seen.merge()
 		seen = append(seen, ends.observe)
-		stopping.add("outcomes", ends.close)
+		stopping.onClose("outcomes", ends.close)
 	}
 	if folders := slices.DeleteFunc([]string{s.recordings, s.calls}, func(f string) bool { return f == "" }); s.keep > 0 {
-		stopping.then("old files", keepFor(s.keep, slices.Compact(folders), log))
+		stopping.onCloseFunc("old files", deleteExpiredFiles(s.keep, slices.Compact(folders), log))
 	}
 	return ends, seen, nil
 }
 
-// openTools opens the tools of the operator's file, which every conversation has, and returns nil if there is no file. It warns of agents
-// that name other tools.
-func openTools(ctx context.Context, s settings, stopping *ending, log *slog.Logger) (list func() []tools.Tool, err error) {
+// openTools opens the operator's tools, which every conversation has. It returns nil without a tools file. It warns about agents that name
+// other tools.
+func openTools(ctx context.Context, s settings, stopping *shutdown, log *slog.Logger) (list func() []tools.Tool, err error) {
 	if s.tools != "" {
 		c, err := catalogue.Load(ctx, s.tools, log)
 		if err != nil {
 			return nil, fmt.Errorf("tools: %w", err)
 		}
-		stopping.then("tools", c.Close)
+		stopping.onCloseFunc("tools", c.Close)
 		list = c.Tools
 	}
 	warnOfMissingTools(s.access.Agents, list, log)
 	return list, nil
 }
 
-// url is where the gateway is reached that listens at an address.
-func (s *settings) url(addr *net.TCPAddr) string {
+// pageURL returns the URL of the page of a gateway that listens at addr.
+func (s *settings) pageURL(addr *net.TCPAddr) string {
 	host := "localhost"
 	if !addr.IP.IsLoopback() && !addr.IP.IsUnspecified() {
 		host = addr.IP.String()
 	}
-	return s.tls.url(host, addr.Port)
+	return s.tls.pageURL(host, addr.Port)
 }
 
-// announce logs our address and what answers.
-func announce(s settings, addr *net.TCPAddr, backend string, log *slog.Logger) {
-	log.Info("listening", "url", s.url(addr))
+// logStart logs the address and the backend.
+func logStart(s settings, addr *net.TCPAddr, backend string, log *slog.Logger) {
+	log.Info("listening", "url", s.pageURL(addr))
 	who := []any{}
 	if s.vertex {
 		who = append(who, "project", s.project)
@@ -304,16 +307,16 @@ func announce(s settings, addr *net.TCPAddr, backend string, log *slog.Logger) {
 		log.Info("Gemini answers.", who...)
 	}
 	for _, model := range slices.Sorted(maps.Keys(s.findings)) {
-		log.Info("the report of check google replaces assumptions", "model", model, "found", s.findings[model])
+		log.Info("report of check google replaces assumptions", "model", model, "found", s.findings[model])
 	}
 	if s.access.Required {
-		log.Info("Nobody talks without a token.", "keys", s.access.Keys)
+		log.Info("Authentication is required.", "keys", s.access.Keys)
 	} else if s.insecure {
-		log.Warn("Anybody who reaches this address can talk at your expense.")
+		log.Warn("No authentication: everyone who reaches this address can talk at your expense.")
 	}
 }
 
-// checkGemini finds at the start what the first caller would run into.
+// checkGemini logs at the start if Gemini would refuse the first call.
 func checkGemini(ctx context.Context, client *api.Client, backend string, log *slog.Logger) {
 	if backend == "emulator" {
 		return

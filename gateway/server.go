@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// headerTimeout bounds a request's headers: a slow sender costs a connection.
+	// headerTimeout bounds the reading of a request's headers, against slow senders.
 	headerTimeout = 5 * time.Second
-	// pageTimeout bounds the sending of a page; a WebSocket has its own deadlines from its upgrade on.
+	// pageTimeout bounds the sending of a page. WebSockets have their own deadlines after the upgrade.
 	pageTimeout = 30 * time.Second
-	// maxHeader is far above what a browser sends.
+	// maxHeader bounds a request's headers in bytes, far above what browsers send.
 	maxHeader = 16 << 10
-	// checkTimeout bounds the question to Google at the start.
+	// checkTimeout bounds the check of Gemini at the start.
 	checkTimeout = 10 * time.Second
 )
 
-// newServer serves the doors.
+// newServer returns an HTTP server for the endpoints.
 func newServer(doors http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler: closeAfterChunks(doors), ReadHeaderTimeout: headerTimeout, WriteTimeout: pageTimeout, IdleTimeout: time.Minute,
@@ -32,9 +32,9 @@ func newServer(doors http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// closeAfterChunks ends a connection after a request whose body comes in chunks. Such a request may have had a Content-Length, too, which
-// net/http removes without a trace, and a proxy before us may have gone by that: what it took for the rest of the body would be the next
-// request here. RFC 9112 section 6.1 wants the connection closed.
+// closeAfterChunks closes a connection after a request with a chunked body, against request smuggling. Such a request may also have had a
+// Content-Length, which net/http drops silently and a proxy may have used: the rest of the body would be read as the next request. RFC
+// 9112 section 6.1 requires the connection to be closed.
 func closeAfterChunks(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.TransferEncoding) > 0 && r.ProtoMajor == 1 {
@@ -44,11 +44,11 @@ func closeAfterChunks(h http.Handler) http.Handler {
 	})
 }
 
-// serveUntil serves until ctx is done or the server fails. Meanwhile it checks what the first caller would find out.
+// serveUntil serves until ctx is done or the server fails. check runs at the same time, for checkTimeout at most.
 func serveUntil(ctx context.Context, server *http.Server, at net.Listener, check func(context.Context)) (err error) {
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(at) }()
-	debug.FreeOSMemory() // the start takes several times what is kept of it: the page's scripts are parsed and joined
+	debug.FreeOSMemory() // parsing and bundling the page's scripts takes several times the memory that stays in use
 	checking, cancel := context.WithTimeout(ctx, checkTimeout)
 	var checks sync.WaitGroup
 	checks.Go(func() { check(checking) })
@@ -61,24 +61,24 @@ func serveUntil(ctx context.Context, server *http.Server, at net.Listener, check
 	return err
 }
 
-// heardListener logs that connections cannot be accepted, as when too many files are open: the callers wait, and nobody else says so.
-type heardListener struct {
+// loggingListener logs failures of Accept, such as too many open files, which net/http retries silently while callers wait.
+type loggingListener struct {
 	net.Listener
 	log    *slog.Logger
 	failed rate.Sometimes
 }
 
-// acceptWarning is how often it is logged: a listener that fails is asked again ten times a second.
-const acceptWarning = 10 * time.Second
+// acceptWarningInterval is the least time between two such log lines; Accept is retried ten times a second.
+const acceptWarningInterval = 10 * time.Second
 
-func heard(l net.Listener, log *slog.Logger) net.Listener {
-	return &heardListener{l, log, rate.Sometimes{Interval: acceptWarning}}
+func logAcceptErrors(l net.Listener, log *slog.Logger) net.Listener {
+	return &loggingListener{l, log, rate.Sometimes{Interval: acceptWarningInterval}}
 }
 
-func (l *heardListener) Accept() (net.Conn, error) {
+func (l *loggingListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil && !errors.Is(err, net.ErrClosed) {
-		l.failed.Do(func() { l.log.Error("a connection cannot be accepted", "at", l.Addr(), "err", err) })
+		l.failed.Do(func() { l.log.Error("accept failed", "at", l.Addr(), "err", err) })
 	}
 	return conn, err
 }

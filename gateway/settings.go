@@ -24,8 +24,8 @@ import (
 	"voxgate/store"
 )
 
-// settings are what two deployments may need different. Each is a flag with an environment variable behind it; the table
-// in docs/settings.md is compared with them by a test.
+// settings holds everything an operator can configure. Each setting is a flag with an environment variable; a test compares them with
+// the table in docs/settings.md.
 type settings struct {
 	addr       string
 	webrtcHost string // "": the host of addr, or any if that is the loopback
@@ -43,7 +43,7 @@ type settings struct {
 
 	auth        string // "", off or token
 	access      access.Options
-	limits      []string // as they were written
+	limits      []string // as written by the operator
 	park        time.Duration
 	drain       time.Duration
 	stall       time.Duration
@@ -51,11 +51,11 @@ type settings struct {
 	recordings  string // a folder; "": nothing is recorded
 	recordAll   bool
 	calls       string // a folder; "": none
-	keep        int    // days; 0: for ever
+	keep        int    // days; 0 keeps files forever
 	privateAddr string // "": no private listener
 	redis       string // URL; "": this gateway is alone
 	redisSecret string
-	nodeURL     string // by which other gateways reach this one; "": they do not
+	nodeURL     string // at which other gateways reach this one, or ""
 	log         logFormat
 	models      string // a file
 	prices      price.Table
@@ -64,11 +64,11 @@ type settings struct {
 	workspace   string // a folder; "": no apps are generated
 	appModel    string
 	sip         string // file
-	tools       string // a file; "": none but the clients' own
-	telephony   string // a file; "": no calls of telephony providers
-	agents      string // a folder; "": there are no agents
+	tools       string // a file, or ""
+	telephony   string // a file, or ""
+	agents      string // a folder, or ""
 	opusDecoder opus.DecoderChoice
-	unknown     []string // what is wrong with variables that look like settings and are none
+	unknown     []string // a sentence for each variable that looks like a setting but is not
 
 	// Google's own names, environment only: a key on a command line is seen by every user of the machine.
 	apiKey   api.Secret // or an ephemeral token
@@ -78,8 +78,8 @@ type settings struct {
 	location string // "" is Google's default
 }
 
-// flags lists the settings. The environment variable of flag udp-port is VOXGATE_UDP_PORT.
-func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
+// newFlagSet returns the flags of all settings. The environment variable of flag udp-port is VOXGATE_UDP_PORT.
+func (s *settings) newFlagSet(stderr io.Writer) *flag.FlagSet {
 	f := flag.NewFlagSet("gateway serve", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	s.addr = "127.0.0.1:3001"
@@ -88,7 +88,7 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f.IntVar(&s.udpPort, "udp-port", 0, "UDP `port` of all WebRTC calls; 0: the port of addr")
 	f.IntVar(&s.tcpPort, "tcp-port", 0, "TCP `port` for WebRTC where UDP is blocked; 0: none")
 	f.Func("public-ip", "`address`es for WebRTC clients instead of the local ones, comma separated",
-		list(&s.publicIPs, func(v string) (string, error) {
+		parseList(&s.publicIPs, func(v string) (string, error) {
 			if net.ParseIP(v) == nil {
 				return "", fmt.Errorf("%q is not an IP address", v)
 			}
@@ -101,70 +101,70 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 		})
 	f.StringVar(&s.turnSecret, "turn-secret", "",
 		"`secret` shared with the TURN servers of ice-servers that have no credentials (coturn's static-auth-secret)")
-	s.tls.flags(f)
-	f.Func("origins", "`origins` whose pages may connect besides our own, comma separated", list(&s.origins, signaling.ParseOrigin))
-	f.Func("hosts", "`names` that the gateway is reached by besides localhost, comma separated", list(&s.hosts, signaling.ParseHost))
-	f.Func("auth", "off, or token: nobody talks without a token (the default where there are keys)", s.parseAuth)
-	f.StringVar(&s.access.Keys, "keys", "", "JSON `file` of the server keys, and of whose tokens count (docs/access.md); empty: none")
+	s.tls.addFlags(f)
+	f.Func("origins", "`origins` whose pages may connect besides our own, comma separated", parseList(&s.origins, signaling.ParseOrigin))
+	f.Func("hosts", "`names` that the gateway is reached by besides localhost, comma separated", parseList(&s.hosts, signaling.ParseHost))
+	f.Func("auth", "off, or token: every conversation needs a token (the default if keys is set)", s.parseAuth)
+	f.StringVar(&s.access.Keys, "keys", "", "JSON `file` of the server keys and of trusted token issuers (docs/access.md); empty: none")
 	f.Func("limits", "`limits` that differ from the defaults, as sessions=1000, comma separated (docs/access.md)",
-		list(&s.limits, func(v string) (string, error) { return v, s.access.Limits.ParseLimit(v) }))
+		parseList(&s.limits, func(v string) (string, error) { return v, s.access.Limits.ParseLimit(v) }))
 	f.Func("trusted-proxies", "`addresses` (CIDR) that may name the client they forward for, comma separated",
-		list(&s.access.Proxies, parseProxy))
+		parseList(&s.access.Proxies, parseProxy))
 	f.StringVar(&s.access.IdentityHeader, "identity-header", "",
-		"request `header` by which a trusted proxy says who the person is; empty: none")
+		"request `header` with which a trusted proxy names the person; empty: none")
 	f.StringVar(&s.sessionWebhook, "session-webhook", "",
-		"`URL` that is asked before a conversation begins, and gets its end (docs/sideband.md); empty: none")
+		"`URL` that admits each conversation and receives its end (docs/sideband.md); empty: none")
 	f.StringVar(&s.webhookSecret, "webhook-secret", "",
-		"`secret` that its messages are signed with; say it by the environment, a command line is seen by all")
-	f.BoolVar(&s.insecure, "insecure", false, "listen on a public address although anybody can talk at your expense")
-	f.DurationVar(&s.park, "park", time.Minute, "how long a resumable conversation waits for its lost client; 0: not at all")
-	f.DurationVar(&s.drain, "drain", time.Minute, "how long conversations may go on after SIGTERM, until the second one; 0: not at all")
+		"`secret` that signs its messages; set it by the environment, because other users can see a command line")
+	f.BoolVar(&s.insecure, "insecure", false, "listen on a public address without authentication: everyone can talk at your expense")
+	f.DurationVar(&s.park, "park", time.Minute, "how long a resumable conversation waits for a client that lost its connection; 0: not at all")
+	f.DurationVar(&s.drain, "drain", time.Minute, "how long conversations may go on after SIGTERM; a second one ends them; 0: not at all")
 	f.DurationVar(&s.stall, "stall", 6*time.Second,
-		"how long Gemini may be silent where an answer is due, before something is done about it; 0: for ever")
-	f.IntVar(&s.maxTokens, "max-session-tokens", 0, "`tokens` after which a conversation is ended politely; 0: no limit")
-	f.StringVar(&s.recordings, "recordings", "", "`folder` for the conversations that ask to be recorded; empty: none is")
-	f.BoolVar(&s.recordAll, "record-all", false, "record the conversations that do not ask for it, too")
+		"how long Gemini may be silent when an answer is due, before the gateway asks again or reconnects; 0: forever")
+	f.IntVar(&s.maxTokens, "max-session-tokens", 0, "`tokens` after which a conversation ends with a goodbye; 0: no limit")
+	f.StringVar(&s.recordings, "recordings", "", "`folder` for recordings of the conversations that ask for one; empty: no recordings")
+	f.BoolVar(&s.recordAll, "record-all", false, "record every conversation")
 	f.StringVar(&s.calls, "calls", "",
-		"`folder` for a JSON file of each conversation that is over, with its words (docs/sideband.md); empty: none")
-	f.IntVar(&s.keep, "keep", 0, "`days` after which recordings and files of calls are deleted; 0: never")
+		"`folder` for a JSON file of each ended conversation, with its transcript (docs/sideband.md); empty: none")
+	f.IntVar(&s.keep, "keep", 0, "`days` after which recordings and call files are deleted; 0: never")
 	f.Var((*listenAddress)(&s.privateAddr), "private-addr",
-		"`host:port` for the operator alone: their page, /metrics, /healthz, /readyz, /debug/pprof/ (docs/operating.md); empty: none")
-	f.StringVar(&s.redis, "redis", "", "`URL` of the Redis that several gateways share (docs/scaling.md); empty: this one is alone")
+		"`host:port` for the operator: their page, /metrics, /healthz, /readyz, /debug/pprof/ (docs/operating.md); empty: none")
+	f.StringVar(&s.redis, "redis", "", "`URL` of the Redis that several gateways share (docs/scaling.md); empty: a single gateway")
 	f.StringVar(&s.redisSecret, "redis-secret", "",
-		"`secret` of these gateways, from which the key is made that encrypts what they keep in Redis; "+
-			"say it by the environment, a command line is seen by all")
+		"`secret` shared by these gateways, from which the encryption key of their data in Redis is derived; "+
+			"set it by the environment, because other users can see a command line")
 	f.Func(
 		"node-url",
 		"`URL` by which these gateways reach this one, as http://10.0.0.5:3001, "+
 			"for the sideband and calls of OpenAI's clients and WHIP's; empty: that of addr, if that is one address without TLS",
 		s.parseNodeURL,
 	)
-	f.Func("log", "text, or json: how the log is written; with ,debug behind it more is", s.parseLog)
+	f.Func("log", "format of the log: text or json; text,debug and json,debug log more", s.parseLog)
 	s.fileFlags(f)
 	f.Var((*listenAddress)(&s.restAddr), "rest-addr", "`host:port` of the REST API besides that of addr; empty: none")
 	f.StringVar(&s.appModel, "app-model", "gemini-3.8-flash", "`model` that writes them, and the outcomes of conversations")
-	f.Func("opus-decoder", "libopus, or pion: pure Go, where no C may read strangers' bytes", func(v string) (err error) {
+	f.Func("opus-decoder", "libopus, or pion: pure Go, so that no C code parses untrusted data", func(v string) (err error) {
 		s.opusDecoder, err = opus.ParseDecoderChoice(v)
 		return err
 	})
 	return f
 }
 
-// fileFlags lists the settings that name the operator's files and folders.
+// fileFlags adds the flags that name the operator's files and folders.
 func (s *settings) fileFlags(f *flag.FlagSet) {
 	f.StringVar(&s.tools, "tools", "", "JSON `file` of the tools that every conversation has; empty: only those of its client")
-	f.StringVar(&s.agents, "agents", "", "`folder` of the agents, a file each, that answer at every door (docs/agents.md); empty: none")
+	f.StringVar(&s.agents, "agents", "", "`folder` of the agents, a file each, that answer by every protocol (docs/agents.md); empty: none")
 	f.StringVar(&s.telephony, "telephony", "",
-		"JSON `file` of the telephony providers and agents that calls are taken for (docs/telephony.md); empty: none are")
+		"JSON `file` of telephony providers and of the agents that answer their calls (docs/telephony.md); empty: none")
 	f.StringVar(
 		&s.models,
 		"models",
 		"",
-		"JSON `file` that says which backend answers REST calls for which model (docs/rest.md); empty: the one that answers calls",
+		"JSON `file` of the backends that answer REST calls, by model (docs/rest.md); empty: the backend of calls",
 	)
 	f.Func(
 		"google-report",
-		"`file` of a report of `gateway check google`: what it found of Google replaces what is assumed; empty: none",
+		"report `file` of gateway check google: its findings replace assumptions about Google's servers; empty: none",
 		func(v string) (err error) {
 			s.findings, err = readFindings(v)
 			return err
@@ -176,11 +176,11 @@ func (s *settings) fileFlags(f *flag.FlagSet) {
 	})
 	f.StringVar(&s.workspace, "workspace", "",
 		"`folder` for the projects and apps of the VOX assistant (docs/vox.md); empty: no apps are generated")
-	f.StringVar(&s.sip, "sip", "", "JSON `file` of telephone lines and who answers them (docs/sip.md); empty: there are none")
+	f.StringVar(&s.sip, "sip", "", "JSON `file` of SIP lines and the agents that answer them (docs/sip.md); empty: no SIP")
 }
 
-// list returns the Set of a flag of comma-separated values, each read by parse.
-func list[T any](target *[]T, parse func(string) (T, error)) func(string) error {
+// parseList returns the Set function of a flag with comma-separated values, which parse reads.
+func parseList[T any](target *[]T, parse func(string) (T, error)) func(string) error {
 	return func(v string) error {
 		*target = nil
 		for _, item := range strings.Split(v, ",") {
@@ -199,7 +199,7 @@ func list[T any](target *[]T, parse func(string) (T, error)) func(string) error 
 
 func parseText(v string) (string, error) { return v, nil }
 
-// listenAddress is the flag of a host:port where the gateway listens.
+// listenAddress is the flag.Value of a host:port to listen on.
 type listenAddress string
 
 func (a *listenAddress) String() string { return string(*a) }
@@ -222,7 +222,7 @@ func (a *listenAddress) Set(v string) error {
 	return nil
 }
 
-// bracketIPv6 writes the brackets into an IPv6 address with a port that has none. Its last colon is before the port.
+// bracketIPv6 adds brackets to an IPv6 address with a port that lacks them. The last colon is before the port.
 func bracketIPv6(hostPort string) string {
 	i := strings.LastIndexByte(hostPort, ':')
 	if i < 0 {
@@ -260,7 +260,7 @@ func (s *settings) parseAuth(v string) error {
 func (s *settings) parseLog(v string) error {
 	format, more, _ := strings.Cut(v, ",")
 	if format != "text" && format != "json" || more != "" && more != "debug" {
-		return fmt.Errorf("%q is neither text nor json, nor one of them with ,debug behind it", v)
+		return fmt.Errorf("%q must be text, json, text,debug or json,debug", v)
 	}
 	s.log = logFormat{json: format == "json", debug: more == "debug"}
 	return nil
@@ -277,22 +277,22 @@ func parseProxy(v string) (netip.Prefix, error) {
 	return prefix, nil
 }
 
-// envPrefix begins the names of all variables that are ours.
+// envPrefix begins the names of all environment variables of the gateway, except Google's.
 const envPrefix = "VOXGATE_"
 
-// envName is the environment variable of a flag.
+// envName returns the environment variable of a flag.
 func envName(flagName string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flagName, "-", "_"))
 }
 
-// parseSettings reads the flags, and the environment for those that are not given.
+// parseSettings reads the environment and then the flags, which win.
 func parseSettings(args []string, environ variables, stderr io.Writer) (settings, error) {
 	s := settings{prices: price.Default}
-	environ, err := environ.clean()
+	environ, err := environ.readKnown()
 	if err != nil {
 		return s, err
 	}
-	f := s.flags(stderr)
+	f := s.newFlagSet(stderr)
 	var errs []error
 	if environ["VOXGATE_WHIP"] != "" {
 		errs = append(errs, errors.New("VOXGATE_WHIP: agents are files of their own now, in the folder of VOXGATE_AGENTS: docs/agents.md"))
@@ -306,7 +306,7 @@ func parseSettings(args []string, environ variables, stderr io.Writer) (settings
 			}
 		}
 	})
-	s.unknown = environ.unknown(known)
+	s.unknown = environ.findUnknown(known)
 	if err := errors.Join(errs...); err != nil {
 		return s, err
 	}
@@ -316,13 +316,13 @@ func parseSettings(args []string, environ variables, stderr io.Writer) (settings
 	if f.NArg() > 0 {
 		return s, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
-	if err := s.google(environ); err != nil {
+	if err := s.readGoogleVariables(environ); err != nil {
 		return s, err
 	}
-	return s, s.check()
+	return s, s.validate()
 }
 
-// explainParseError says what a value should have been, where package flag says "parse error".
+// explainParseError replaces the "parse error" of package flag by a description of the expected value.
 func explainParseError(f *flag.Flag, value string, err error) error {
 	getter, ok := f.Value.(flag.Getter)
 	if !ok {
@@ -331,7 +331,7 @@ func explainParseError(f *flag.Flag, value string, err error) error {
 	switch getter.Get().(type) {
 	case time.Duration:
 		if _, bad := strconv.Atoi(value); bad == nil {
-			return fmt.Errorf("%q is not a duration: add a unit, as in %ss", value, value)
+			return fmt.Errorf("%q is not a duration: add a unit, like %ss", value, value)
 		}
 		return fmt.Errorf("%q is not a duration like 90s or 1m30s", value)
 	case int:
@@ -342,8 +342,8 @@ func explainParseError(f *flag.Flag, value string, err error) error {
 	return err
 }
 
-// google reads what Google's own SDKs read.
-func (s *settings) google(environ variables) error {
+// readGoogleVariables reads the environment variables of Google's SDKs.
+func (s *settings) readGoogleVariables(environ variables) error {
 	s.apiKey = api.Secret(cmp.Or(environ["GEMINI_API_KEY"], environ["GOOGLE_API_KEY"]))
 	for _, name := range []string{"GOOGLE_GENAI_USE_ENTERPRISE", "GOOGLE_GENAI_USE_VERTEXAI"} { // the first one set decides
 		switch v := strings.ToLower(environ[name]); v {
@@ -365,12 +365,12 @@ func (s *settings) google(environ variables) error {
 	s.project = environ["GOOGLE_CLOUD_PROJECT"]
 	s.location = cmp.Or(environ["GOOGLE_CLOUD_LOCATION"], environ["GOOGLE_CLOUD_REGION"])
 	if s.project == "" {
-		return fmt.Errorf("%w: set GOOGLE_CLOUD_PROJECT, or take GOOGLE_GENAI_USE_VERTEXAI away", api.ErrNoProject)
+		return fmt.Errorf("%w: set GOOGLE_CLOUD_PROJECT, or unset GOOGLE_GENAI_USE_VERTEXAI", api.ErrNoProject)
 	}
 	return nil
 }
 
-func (s *settings) check() error {
+func (s *settings) validate() error {
 	host, _, err := net.SplitHostPort(s.addr)
 	if err != nil {
 		return fmt.Errorf("addr: %q is not host:port", s.addr)
@@ -391,14 +391,14 @@ func (s *settings) check() error {
 		}
 	}
 	if !s.access.Required && !s.insecure && !isLoopback(host) {
-		return fmt.Errorf("addr %s can be reached from outside, and anybody there could talk at your expense: "+
-			"name a file of keys by --keys (VOXGATE_KEYS), or say --insecure (VOXGATE_INSECURE=1)", s.addr)
+		return fmt.Errorf("addr %s can be reached from outside, and everyone there could talk at your expense: "+
+			"set --keys (VOXGATE_KEYS) to a file of keys, or allow it by --insecure (VOXGATE_INSECURE=1)", s.addr)
 	}
 	if s.access.IdentityHeader != "" && len(s.access.Proxies) == 0 {
-		return errors.New("identity-header: name the proxies that may say it by --trusted-proxies, or anybody could")
+		return errors.New("identity-header: also set --trusted-proxies; otherwise every client could send the header")
 	}
 	if s.turnSecret == "" && slices.ContainsFunc(s.iceServers, signaling.ICEServer.NeedsSecret) {
-		return errors.New("ice-servers: a TURN server needs credentials: set VOXGATE_TURN_SECRET, or name them in the JSON form")
+		return errors.New("ice-servers: a TURN server needs credentials: set VOXGATE_TURN_SECRET, or add them in the JSON form")
 	}
 	if s.webrtcHost != "" && net.ParseIP(s.webrtcHost) == nil {
 		return fmt.Errorf("webrtc-host: %q is not an IP address", s.webrtcHost)
@@ -406,43 +406,43 @@ func (s *settings) check() error {
 	if err := s.checkAddresses(); err != nil {
 		return err
 	}
-	if err := s.tls.check(); err != nil {
+	if err := s.tls.validate(); err != nil {
 		return err
 	}
 	if s.park < 0 || s.drain < 0 {
-		return errors.New("park, drain: a duration cannot be negative")
+		return errors.New("park, drain: must not be negative")
 	}
 	if s.stall < 0 || s.stall > 0 && s.stall < time.Second {
-		return fmt.Errorf("stall: %v is less than a second, which is no silence", s.stall)
+		return fmt.Errorf("stall: %v must be 0 or at least 1s", s.stall)
 	}
 	if err := s.checkFolders(); err != nil {
 		return err
 	}
 	if s.sessionWebhook != "" && s.webhookSecret == "" {
-		return errors.New("session-webhook: its messages must be signed: set VOXGATE_WEBHOOK_SECRET")
+		return errors.New("session-webhook: set VOXGATE_WEBHOOK_SECRET, which signs its messages")
 	}
 	if s.redis != "" && len(s.redisSecret) < store.MinSecret {
 		return fmt.Errorf(
-			"redis: what is kept there is encrypted: set VOXGATE_REDIS_SECRET, the same at all gateways, %d bytes or more",
+			"redis: set VOXGATE_REDIS_SECRET, which encrypts the data there: the same at all gateways, at least %d bytes",
 			store.MinSecret,
 		)
 	}
 	if s.maxTokens < 0 {
-		return errors.New("max-session-tokens: a number of tokens cannot be negative")
+		return errors.New("max-session-tokens: must not be negative")
 	}
 	return nil
 }
 
-// maxKeep is longer than anybody keeps a file, in days. Dates that are far longer ago wrap around: all would be deleted.
+// maxKeep caps --keep (days): dates much further back wrap around, and all files would be deleted.
 const maxKeep = 1_000_000
 
-// checkFolders finds at the start what the first recording and the first call would run into.
+// checkFolders checks the folders for recordings and call files.
 func (s *settings) checkFolders() error {
 	if s.recordings == "" && s.recordAll {
 		return errors.New("record-all: name a folder by --recordings")
 	}
 	if s.keep < 0 || s.keep > maxKeep {
-		return fmt.Errorf("keep: %d days are not from 0 to %d", s.keep, maxKeep)
+		return fmt.Errorf("keep: %d must be from 0 to %d (days)", s.keep, maxKeep)
 	}
 	for name, path := range map[string]string{"recordings": s.recordings, "calls": s.calls} {
 		if path == "" {
@@ -457,18 +457,18 @@ func (s *settings) checkFolders() error {
 	return nil
 }
 
-// checkAddresses finds two settings that name the same TCP port.
+// checkAddresses returns an error if two settings name the same TCP port.
 func (s *settings) checkAddresses() error {
 	host, port, _ := net.SplitHostPort(s.addr)
 	tcp := ""
-	if own := strconv.Itoa(s.tcpPort); s.tcpPort != 0 && (own != port || s.webrtcHost != "") { // else the page shares its port
-		tcp = net.JoinHostPort(cmp.Or(s.webrtcHost, host), own)
+	if tcpPort := strconv.Itoa(s.tcpPort); s.tcpPort != 0 && (tcpPort != port || s.webrtcHost != "") { // else the page shares its port
+		tcp = net.JoinHostPort(cmp.Or(s.webrtcHost, host), tcpPort)
 	}
 	type listener struct{ name, addr string }
 	list := []listener{{"addr", s.addr}, {"private-addr", s.privateAddr}, {"rest-addr", s.restAddr}, {"tcp-port", tcp}}
 	for i, a := range list {
 		for _, b := range list[:i] {
-			if overlaps(a.addr, b.addr) {
+			if addressesOverlap(a.addr, b.addr) {
 				return fmt.Errorf("%s: %s is taken by %s, %s", a.name, a.addr, b.name, b.addr)
 			}
 		}
@@ -476,8 +476,8 @@ func (s *settings) checkAddresses() error {
 	return nil
 }
 
-// overlaps reports whether nobody can listen at both of two addresses.
-func overlaps(a, b string) bool {
+// addressesOverlap reports whether a program cannot listen on both of two addresses.
+func addressesOverlap(a, b string) bool {
 	hostA, portA, errA := net.SplitHostPort(a)
 	hostB, portB, errB := net.SplitHostPort(b)
 	if errA != nil || errB != nil || portA != portB || portA == "0" {

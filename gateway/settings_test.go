@@ -154,7 +154,7 @@ func TestBadSettingsAreNamed(t *testing.T) {
 		"an origin without a scheme": {nil, env("VOXGATE_ORIGINS", "app.example.com"), "write scheme and host"},
 		"a host with a scheme":       {nil, env("VOXGATE_HOSTS", "https://voice.example.com"), "leave out the scheme"},
 		"a domain with a port":       {nil, env("VOXGATE_ACME_DOMAIN", "a.example:443", "VOXGATE_ACME_CACHE", "f"), "leave out the port"},
-		"no unit":                    {nil, env("VOXGATE_PARK", "60"), `VOXGATE_PARK: "60" is not a duration: add a unit, as in 60s`},
+		"no unit":                    {nil, env("VOXGATE_PARK", "60"), `VOXGATE_PARK: "60" is not a duration: add a unit, like 60s`},
 		"no number":                  {nil, env("VOXGATE_KEEP", "long"), `VOXGATE_KEEP: "long" is not a whole number`},
 		"neither":                    {nil, env("VOXGATE_INSECURE", "maybe"), `VOXGATE_INSECURE: "maybe" is neither true nor false`},
 		"private address":            {nil, env("VOXGATE_PRIVATE_ADDR", "9090"), `VOXGATE_PRIVATE_ADDR: "9090" is not host:port`},

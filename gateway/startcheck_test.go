@@ -198,7 +198,7 @@ func TestCheckConfigAndServeAgree(t *testing.T) {
 			var out bytes.Buffer
 			checked := run(t.Context(), []string{"check-config"}, settings, &out, &out)
 			ok, says, err := starts(t, settings)
-			warns := slices.ContainsFunc([]string{"unknown setting", "folder of agents has no file", "tool that does not exist"},
+			warns := slices.ContainsFunc([]string{"unknown setting", "no agents: the folder has no files", "tool of an agent does not exist"},
 				func(warning string) bool { return strings.Contains(says, warning) })
 			if (checked == nil) != (ok && !warns) {
 				t.Errorf("check-config: %v; serve starts: %v, %v", checked, ok, err)

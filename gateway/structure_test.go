@@ -372,7 +372,7 @@ func TestEverySettingIsDocumented(t *testing.T) {
 		listed[m[1]] = true
 	}
 	var s settings
-	s.flags(io.Discard).VisitAll(func(f *flag.Flag) {
+	s.newFlagSet(io.Discard).VisitAll(func(f *flag.Flag) {
 		name := envName(f.Name)
 		if !listed[name] {
 			t.Errorf("docs/settings.md does not list %s", name)

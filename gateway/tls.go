@@ -19,12 +19,10 @@ import (
 	"voxgate/signaling"
 )
 
-const (
-	// certificateWarning is how often at most the log says that there is no certificate: each handshake finds out.
-	certificateWarning = time.Minute
-)
+// certificateWarning is the least time between two warnings about a missing certificate, which every handshake would repeat.
+const certificateWarning = time.Minute
 
-// tlsSettings are where the certificate of our own port comes from: from files or a CA; else there is no TLS.
+// tlsSettings names the source of the page's certificate: files, or a CA by ACME. Without either there is no TLS.
 type tlsSettings struct {
 	cert, key string // files
 	domains   []string
@@ -32,43 +30,43 @@ type tlsSettings struct {
 	directory string // a URL; "": Let's Encrypt's
 }
 
-func (s *tlsSettings) flags(f *flag.FlagSet) {
+func (s *tlsSettings) addFlags(f *flag.FlagSet) {
 	f.StringVar(&s.cert, "tls-cert", "", "`file` with the certificate chain of the page and the WebSocket, as PEM; read again when it changes")
 	f.StringVar(&s.key, "tls-key", "", "`file` with the key of tls-cert, as PEM")
 	f.Func(
 		"acme-domain",
 		"`names` to get a certificate for from Let's Encrypt, comma separated; addr must be their port 443",
-		list(&s.domains, signaling.ParseHost),
+		parseList(&s.domains, signaling.ParseHost),
 	)
 	f.StringVar(&s.cache, "acme-cache", "", "`folder` that keeps the certificates of acme-domain")
 	f.StringVar(&s.directory, "acme-directory", "", "`URL` of another CA's ACME directory; empty: Let's Encrypt")
 }
 
-// check refuses settings that contradict each other.
-func (s *tlsSettings) check() error {
+// validate returns an error if settings contradict each other.
+func (s *tlsSettings) validate() error {
 	switch {
 	case (s.cert == "") != (s.key == ""):
-		return errors.New("tls-cert and tls-key: one is nothing without the other")
+		return errors.New("tls-cert and tls-key: set both or neither")
 	case s.cert != "" && len(s.domains) > 0:
-		return errors.New("acme-domain: there is a certificate already, by tls-cert")
+		return errors.New("acme-domain: cannot be set together with tls-cert")
 	case len(s.domains) > 0 && s.cache == "":
-		return errors.New("acme-cache: name a folder, or each start would ask for a certificate, which the CA allows a few times a week")
+		return errors.New("acme-cache: set a folder; without it each start requests a certificate, which the CA allows a few times a week")
 	}
 	return nil
 }
 
-// fetch shakes hands with ourselves, so that the first visitor does not wait for the CA.
-func (s *tlsSettings) fetch(ctx context.Context, addr net.Addr) {
+// fetchCertificates connects to our own port, so that the certificate exists before the first visitor comes.
+func (s *tlsSettings) fetchCertificates(ctx context.Context, addr net.Addr) {
 	for _, domain := range s.domains {
-		d := tls.Dialer{Config: &tls.Config{ServerName: domain, InsecureSkipVerify: true}} // a test's CA is in nobody's roots
+		d := tls.Dialer{Config: &tls.Config{ServerName: domain, InsecureSkipVerify: true}} // a test's CA is in no root store
 		if conn, err := d.DialContext(ctx, "tcp", addr.String()); err == nil {             // config's GetCertificate logs errors
 			conn.Close()
 		}
 	}
 }
 
-// url is where the page is.
-func (s *tlsSettings) url(host string, port int) string {
+// pageURL returns the URL of the page.
+func (s *tlsSettings) pageURL(host string, port int) string {
 	scheme := "http"
 	if s.cert != "" || len(s.domains) > 0 {
 		scheme = "https"
@@ -82,8 +80,8 @@ func (s *tlsSettings) url(host string, port int) string {
 	return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(port)) + "/"
 }
 
-// config is the TLS configuration of our own port; nil: it has no TLS. HTTP/2 is not offered: a WebSocket needs HTTP/1.1.
-func (s *tlsSettings) config(log *slog.Logger) (*tls.Config, error) {
+// newConfig returns the TLS configuration of the page's port, or nil without TLS. HTTP/2 is not offered: a WebSocket needs HTTP/1.1.
+func (s *tlsSettings) newConfig(log *slog.Logger) (*tls.Config, error) {
 	if s.cert != "" {
 		files, err := reread.NewCertificate(s.cert, s.key, log)
 		if err != nil {
@@ -103,7 +101,7 @@ func (s *tlsSettings) config(log *slog.Logger) (*tls.Config, error) {
 		c, err := manager.GetCertificate(hello)
 		if err != nil && manager.HostPolicy(hello.Context(), hello.ServerName) == nil { // strangers ask for other names
 			warn.Do(func() {
-				log.Warn("There is no certificate; browsers cannot connect.", "domain", hello.ServerName, "err", err)
+				log.Warn("no certificate, browsers cannot connect", "domain", hello.ServerName, "err", err)
 			})
 		}
 		return c, err

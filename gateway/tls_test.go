@@ -404,7 +404,7 @@ func TestConnectionsThatCannotBeAccepted(t *testing.T) {
 	var logged bytes.Buffer
 	failing := &fullListener{errors: 3}
 	server := newServer(http.NotFoundHandler(), slog.New(slog.DiscardHandler))
-	if err := server.Serve(heard(failing, slog.New(slog.NewJSONHandler(&logged, nil)))); !errors.Is(err, net.ErrClosed) {
+	if err := server.Serve(logAcceptErrors(failing, slog.New(slog.NewJSONHandler(&logged, nil)))); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the server ends by %v", err)
 	}
 	if text := logged.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, `"level":"ERROR"`) ||

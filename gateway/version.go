@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// version says which commit this program was built from, as far as the build knew: go build -buildvcs=auto, or a module's version.
-func version() string {
+// describeVersion names the commit of this build if it is known (go build -buildvcs=auto), or else the module's version.
+func describeVersion() string {
 	built, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "voxgate " + runtime.Version()
 	}
-	return versionOf(built)
+	return describeBuild(built)
 }
 
-// packageVersion is the version of the library that this program serves: its own as a module, which npm takes. Empty: the build knew none.
+// packageVersion returns the version of the npm package that this program serves: the module's version, or "" if the build has none.
 func packageVersion() string {
 	built, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -33,16 +33,16 @@ func npmVersion(built *debug.BuildInfo) string {
 	return number
 }
 
-// buildLabels are the version for metrics: of the module, of the commit and of Go. What the build did not know is empty.
+// buildLabels returns the labels of voxgate_build_info: the versions of the module, the commit and Go. Unknown ones are empty.
 func buildLabels() map[string]string {
 	labels := map[string]string{"version": packageVersion(), "revision": "", "goversion": runtime.Version()}
 	if built, ok := debug.ReadBuildInfo(); ok {
-		labels["revision"] = settingsOf(built)["vcs.revision"]
+		labels["revision"] = buildSettings(built)["vcs.revision"]
 	}
 	return labels
 }
 
-func settingsOf(built *debug.BuildInfo) map[string]string {
+func buildSettings(built *debug.BuildInfo) map[string]string {
 	set := map[string]string{}
 	for _, s := range built.Settings {
 		set[s.Key] = s.Value
@@ -50,8 +50,8 @@ func settingsOf(built *debug.BuildInfo) map[string]string {
 	return set
 }
 
-func versionOf(built *debug.BuildInfo) string {
-	set := settingsOf(built)
+func describeBuild(built *debug.BuildInfo) string {
+	set := buildSettings(built)
 	commit := "of an unknown commit"
 	if set["vcs.revision"] != "" {
 		commit = "commit " + set["vcs.revision"] + " of " + set["vcs.time"]

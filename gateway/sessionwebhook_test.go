@@ -68,7 +68,7 @@ func TestSessionWebhook(t *testing.T) {
 		`200 `: `"success":true`,
 		`200 {"agent":{"prompt":"You sell shoes.","voice":"Puck"}}`: "You sell shoes.",
 		`403 {"message":"We are closed."}`:                          "We are closed.",
-		`403 `:                                                      "not wanted",
+		`403 `:                                                      "was rejected",
 		`200 nonsense`:                                              "cannot take calls just now",
 	} {
 		answer.Store(given)

@@ -11,10 +11,10 @@ import (
 // At midnight the day's counts begin anew, whether something happens or not.
 func TestToday(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // begins at midnight
-		var day today
+		var day dailyCounter
 		is := func(begun int, dollars float64) {
 			t.Helper()
-			if b, d := day.read(); b != begun || d != dollars {
+			if b, d := day.readCounts(); b != begun || d != dollars {
 				t.Errorf("%d for $ %v", b, d)
 			}
 		}

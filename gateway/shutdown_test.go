@@ -224,18 +224,18 @@ func TestWhatDoesNotEndIsLeftBehind(t *testing.T) {
 		var log bytes.Buffer
 		hang, began := make(chan struct{}), time.Now()
 		var ended []string
-		e := &ending{log: newLogger(&log, logFormat{})}
-		e.then("port", func() { ended = append(ended, "port") })
-		e.then("doors", func() { <-hang })
-		e.add("calls", func(ctx context.Context) error {
+		e := &shutdown{log: newLogger(&log, logFormat{})}
+		e.onCloseFunc("port", func() { ended = append(ended, "port") })
+		e.onCloseFunc("doors", func() { <-hang })
+		e.onClose("calls", func(ctx context.Context) error {
 			<-ctx.Done()
 			return errors.New("call 7 does not end")
 		})
-		err := e.run()
+		err := e.closeAll()
 		if err == nil || !strings.Contains(err.Error(), "doors") || !strings.Contains(err.Error(), "call 7 does not end") {
 			t.Errorf("ended with %v", err)
 		}
-		for _, name := range []string{`what=doors`, `what=calls`, "call 7"} {
+		for _, name := range []string{`component=doors`, `component=calls`, "call 7"} {
 			if !strings.Contains(log.String(), name) {
 				t.Errorf("%s is not in the log:\n%s", name, log.String())
 			}

@@ -47,7 +47,7 @@ func TestFilesOfCalls(t *testing.T) {
 	p := start(t, []string{"serve"}, env(
 		"VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_PRIVATE_ADDR", "127.0.0.1:0", "VOXGATE_CALLS", calls, "VOXGATE_RECORDINGS", recordings,
 		"VOXGATE_RECORD_ALL", "1", "VOXGATE_KEEP", "7"))
-	p.waitFor(`msg="deleted what is too old" folder=\S+ files=(3) `)
+	p.waitFor(`msg="expired files deleted" folder=\S+ files=(3) `)
 	before := names(t, calls)
 	if want := []string{day + ".txt", day + "D.json", "notes.json", "x" + day + ".json"}; !slices.Equal(before, want) {
 		t.Errorf("%v are left", before)
@@ -67,7 +67,7 @@ func TestFilesOfCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got ended
+	var got sessionEnd
 	if err := json.Unmarshal(text, &got); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestFilesOfCalls(t *testing.T) {
 		len(got.Recordings) != 1 || filepath.Dir(got.Recordings[0]) != recordings {
 		t.Errorf("%s", text)
 	}
-	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 || !oursToDelete.MatchString(info.Name()) {
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 || !deletableFile.MatchString(info.Name()) {
 		t.Errorf("%v %v", info, err)
 	}
 	if err := os.RemoveAll(calls); err != nil {
@@ -84,7 +84,7 @@ func TestFilesOfCalls(t *testing.T) {
 	}
 	p.ends()
 	metricsWith(t, p.waitFor(`msg=private at=(\S+)`), "voxgate_call_files_failed_total 1")
-	p.waitFor(`msg="no file of a call" call=(\S+)`)
+	p.waitFor(`msg="call file not written" call=(\S+)`)
 }
 
 // A recording is paused by the client, by its backend and by a tool, and the end says when.
@@ -113,7 +113,7 @@ func TestTheRecordingPauses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got ended
+	var got sessionEnd
 	if err := json.Unmarshal(text, &got); err != nil || len(got.Pauses) != 1 ||
 		got.Pauses[0].To == nil || !got.Pauses[0].To.After(got.Pauses[0].From) {
 		t.Errorf("%v %s", err, text)
@@ -148,7 +148,7 @@ func TestTheDeskGoesThroughItsSteps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got ended
+	var got sessionEnd
 	if err := json.Unmarshal(text, &got); err != nil || got.Step != "confirm" ||
 		got.Fields["nights"] != 2.0 || got.Fields["room"] != "double" {
 		t.Errorf("%v %s", err, text)
@@ -170,8 +170,8 @@ func names(t *testing.T, folder string) (names []string) {
 // A conversation that goes on at another gateway has no file yet, and a disk that hangs holds up no conversation.
 func TestFilesOfCallsThatAreNotWritten(t *testing.T) {
 	failed := 0
-	c := &callFiles{log: slog.New(slog.DiscardHandler), failed: func() { failed++ }, queue: make(chan report, 1)}
-	r := &reports{to: []func(report){c.report}}
+	c := &callFileWriter{log: slog.New(slog.DiscardHandler), failed: func() { failed++ }, queue: make(chan endReport, 1)}
+	r := &endReporter{receivers: []func(endReport){c.enqueue}}
 	r.observe("", bridge.SessionEnded{Reason: bridge.ErrMoved})
 	if len(c.queue) != 0 {
 		t.Error("a conversation that moves has a file")
@@ -187,9 +187,9 @@ func TestFilesOfCallsThatAreNotWritten(t *testing.T) {
 // A conversation that was left behind at the shutdown may end after it; its file is not written, and nothing crashes.
 func TestACallThatEndsTooLate(t *testing.T) {
 	folder := t.TempDir()
-	files := newCallFiles(folder, func() {}, slog.New(slog.DiscardHandler))
+	files := newCallFileWriter(folder, func() {}, slog.New(slog.DiscardHandler))
 	for _, id := range []string{"A", "B"} {
-		files.report(report{SessionEnded: bridge.SessionEnded{Info: bridge.Info{ID: id}}})
+		files.enqueue(endReport{SessionEnded: bridge.SessionEnded{Info: bridge.Info{ID: id}}})
 	}
 	if err := files.close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -197,5 +197,5 @@ func TestACallThatEndsTooLate(t *testing.T) {
 	if n := len(names(t, folder)); n != 2 {
 		t.Errorf("%d files", n)
 	}
-	files.report(report{SessionEnded: bridge.SessionEnded{Info: bridge.Info{ID: "C"}}})
+	files.enqueue(endReport{SessionEnded: bridge.SessionEnded{Info: bridge.Info{ID: "C"}}})
 }

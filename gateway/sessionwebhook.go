@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"voxgate/agents"
+	"voxgate/bridge"
+	"voxgate/signaling/sip"
+	"voxgate/tools/webhook"
+)
+
+const (
+	// webhookTimeout bounds one request to the operator's endpoint: a person waits for the first one.
+	webhookTimeout = 5 * time.Second
+	// webhookTries bounds the attempts to report the end of a conversation, and webhookPause is the time between them.
+	webhookTries = 4
+	webhookPause = 5 * time.Second
+	// webhookRetryAfter is sent to a client that was rejected because the endpoint did not answer.
+	webhookRetryAfter = 10 * time.Second
+)
+
+// sessionWebhook reports conversations to the operator's endpoint: docs/sideband.md.
+type sessionWebhook struct {
+	endpoint *webhook.Endpoint
+	agents   *agents.Folder
+	log      *slog.Logger
+	running  sync.WaitGroup
+	stopped  chan struct{} // closed when reports are no longer retried
+}
+
+// newSessionWebhook returns nil if url is empty.
+func newSessionWebhook(url, secret string, folder *agents.Folder, log *slog.Logger) (*sessionWebhook, error) {
+	if url == "" {
+		return nil, nil
+	}
+	endpoint, err := webhook.NewEndpoint(url, secret)
+	if err != nil {
+		return nil, err
+	}
+	return &sessionWebhook{endpoint: endpoint, agents: folder, log: log, stopped: make(chan struct{})}, nil
+}
+
+// webhookSession describes a conversation to the endpoint.
+type webhookSession struct {
+	ID       string          `json:"id"`
+	Door     string          `json:"door"`
+	Agent    string          `json:"agent,omitempty"`
+	Identity string          `json:"identity,omitempty"`
+	Grant    json.RawMessage `json:"grant,omitempty"`
+
+	Attributes map[string]string `json:"attributes,omitempty"` // of a telephone call: headers, parameters
+}
+
+// admitSession asks the endpoint whether a conversation may begin, and with which configuration. If the endpoint does not answer, the
+// conversation is rejected, because the operator wants to decide. It blocks for 5 s at most.
+func (h *sessionWebhook) admitSession(ctx context.Context, id string, o *bridge.SessionRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, webhookTimeout)
+	defer cancel()
+	status, answer, err := h.endpoint.Post(ctx, id+"-start", map[string]any{
+		"type":    "session.start",
+		"session": webhookSession{id, o.Origin.Protocol, o.Origin.Agent, o.Origin.Identity, o.Origin.Grant, o.Origin.Attributes},
+	})
+	var reply struct {
+		Message string
+		Agent   *agents.Choice
+	}
+	var agent *agents.Agent
+	if err == nil && len(answer) > 0 {
+		err = json.Unmarshal(answer, &reply)
+	}
+	if err == nil && reply.Agent != nil {
+		agent, err = h.agents.Resolve(*reply.Agent, o.Origin.Protocol, nil)
+	}
+	switch {
+	case status == http.StatusForbidden:
+		if reply.Message == "" {
+			reply.Message = "This conversation was rejected."
+		}
+		return &bridge.Error{Code: bridge.CodeForbidden, Message: reply.Message}
+	case err == nil && status/100 != 2:
+		err = fmt.Errorf("it answered %d", status)
+		fallthrough
+	case err != nil:
+		h.log.Warn("session webhook does not answer, conversation rejected", "call", id, "err", err)
+		return &bridge.Error{Code: bridge.CodeBusy, Message: "The service cannot take calls just now.", Retry: webhookRetryAfter, Err: err}
+	}
+	if agent != nil {
+		agent.ApplyLocked(o)
+	}
+	return nil
+}
+
+// reportSessionEnd sends the end of a conversation in the background.
+func (h *sessionWebhook) reportSessionEnd(e endReport) {
+	h.sendReport(e.ID+"-end", newSessionEnd(e))
+}
+
+// reportCallStatus sends a change in the status of an outgoing call in the background.
+func (h *sessionWebhook) reportCallStatus(c sip.CallStatus) {
+	if h != nil {
+		h.sendReport(fmt.Sprintf("%s-%d", c.ID, c.Change), map[string]any{"type": "call.status", "call": c})
+	}
+}
+
+// sendReport sends a report in the background, and tries again until the endpoint accepts it or webhookTries is reached. Reports may
+// arrive in any order.
+func (h *sessionWebhook) sendReport(id string, body any) {
+	h.running.Go(func() {
+		for try := 1; ; try++ {
+			status, err := h.post(id, body)
+			if err == nil && status/100 == 2 {
+				return
+			}
+			last := try == webhookTries
+			if !last {
+				select {
+				case <-time.After(webhookPause):
+				case <-h.stopped:
+					last = true
+				}
+			}
+			if last {
+				h.log.Warn("report to the session webhook failed", "id", id, "status", status, "err", err)
+				return
+			}
+		}
+	})
+}
+
+// post sends one request to the endpoint. It ends early when the webhook is closed.
+func (h *sessionWebhook) post(id string, body any) (status int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), webhookTimeout)
+	defer cancel()
+	go func() {
+		select {
+		case <-h.stopped:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	status, _, err = h.endpoint.Post(ctx, id, body)
+	return status, err
+}
+
+// close waits until all reports are sent, or until ctx is done.
+func (h *sessionWebhook) close(ctx context.Context) error {
+	stop := sync.OnceFunc(func() { close(h.stopped) })
+	defer context.AfterFunc(ctx, stop)()
+	h.running.Wait()
+	stop()
+	h.endpoint.Close()
+	return nil
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+)
+
+const (
+	// shutdownTimeout bounds the shutdown. Goodbyes to clients are one write each.
+	shutdownTimeout = 10 * time.Second
+	// lastMoment is the time for each remaining component after shutdownTimeout.
+	lastMoment = 500 * time.Millisecond
+)
+
+// shutdown closes the components of a gateway, the newest first. A component that hangs is abandoned and logged.
+type shutdown struct {
+	log   *slog.Logger
+	parts []closer
+	first []closer // closed before all others
+}
+
+// closer is a component to close. end may block until ctx is done, and returns an error if something is left.
+type closer struct {
+	name string
+	end  func(ctx context.Context) error
+}
+
+func (e *shutdown) onClose(name string, end func(context.Context) error) {
+	e.parts = append(e.parts, closer{name, end})
+}
+
+// closeFirst registers a component that is closed before all others, also those registered later.
+func (e *shutdown) closeFirst(name string, end func(context.Context) error) {
+	e.first = append(e.first, closer{name, end})
+}
+
+// onCloseFunc registers a component whose end takes no context.
+func (e *shutdown) onCloseFunc(name string, end func()) {
+	e.onClose(name, func(context.Context) error {
+		end()
+		return nil
+	})
+}
+
+// closeAll closes all components, within shutdownTimeout in all. Those that have not ended by then are logged, abandoned and named in the
+// error.
+func (e *shutdown) closeAll() (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+	defer cancel()
+	deadline, _ := ctx.Deadline()
+	for _, p := range slices.Backward(slices.Concat(e.parts, e.first)) {
+		ended := make(chan error, 1)
+		go func() { ended <- p.end(ctx) }()
+		late := time.NewTimer(max(0, time.Until(deadline)) + lastMoment)
+		var failed error
+		select {
+		case failed = <-ended:
+		case <-late.C:
+			failed = errors.New("it did not end in time")
+		}
+		late.Stop()
+		if failed != nil {
+			e.log.Error("component not closed at shutdown", "component", p.name, "err", failed)
+			err = errors.Join(err, fmt.Errorf("close %s: %w", p.name, failed))
+		}
+	}
+	return err
+}
