@@ -270,7 +270,7 @@ func TestNobodyToAsk(t *testing.T) {
 		}))
 		_, l := r.connect(bridge.SessionRequest{Origin: bridge.Origin{Protocol: "sip"}})
 		l.Call("a", "pay", `{}`)
-		l.Answered(`a pay {"error":"there is nobody with a screen to ask"}`)
+		l.Answered(`a pay {"error":"no user with a screen can be asked"}`)
 	})
 }
 

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// clock is what is left of a call's time. It stands still while a person is asked.
+// clock is the remaining time of a call. It pauses while the user is asked.
 type clock struct {
 	cancel context.CancelCauseFunc
 
@@ -31,7 +31,7 @@ func (c *clock) stop() {
 	c.cancel(nil)
 }
 
-// pause stops the clock of the call that ctx belongs to, until resume is called.
+// pauseClock pauses the clock of the call that ctx belongs to, until resume is called.
 func pause(ctx context.Context) (resume func()) {
 	c, ok := ctx.Value(clockKey{}).(*clock)
 	if !ok {

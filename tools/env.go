@@ -8,46 +8,46 @@ import (
 	"time"
 )
 
-// PersonTimeout is how long a person may take to answer a question: long enough to look a number up.
+// PersonTimeout is how long a user may take to answer a question: long enough to look up a number.
 const PersonTimeout = 5 * time.Minute
 
-// ErrNobody is returned by [Ask] and [Confirm] where nobody can be asked: there is no conversation, or its caller has no screen.
-var ErrNobody = errors.New("there is nobody with a screen to ask")
+// ErrNobody is returned by [Ask] and [Confirm] if no user can be asked: outside a conversation, or if the client has no screen.
+var ErrNobody = errors.New("no user with a screen can be asked")
 
-// Env is what a running call may know of its conversation, and whom it may ask.
+// Env is what a running call can know and use of its conversation.
 type Env struct {
-	Call string // the id of the call
+	Call string // the ID of the call
 	Who
 
-	// AskPerson shows a canvas and returns what the person has put in, or {"dismissed":true}. It waits PersonTimeout at most.
-	// Nil: nobody can be asked.
+	// AskPerson shows a canvas and returns the user's input, or {"dismissed":true}. It waits at most PersonTimeout. It is nil if no
+	// user can be asked.
 	AskPerson func(ctx context.Context, canvas json.RawMessage) (json.RawMessage, error)
 
-	// PauseRecording pauses the recording of the conversation, or goes on with it. Nil: nothing is recorded here.
+	// PauseRecording pauses or resumes the recording of the conversation. It is nil without a recording.
 	PauseRecording func(on bool) error
 
-	// Tell sends the model an answer before the last one, where the model takes such.
+	// SendPartial sends the model an interim response, if the model supports that.
 	Tell func(partial json.RawMessage)
 }
 
-// Who is what a tool outside of the gateway learns of the conversation.
+// Who describes the conversation to a tool outside the gateway.
 type Who struct {
-	Session string          `json:"id"`               // of the conversation
-	Door    string          `json:"door"`             // which the caller came through: "web", "sip", …
-	Caller  string          `json:"caller,omitempty"` // their identity, as the door knows it; empty: unknown
-	Grant   json.RawMessage `json:"grant,omitempty"`  // what the door says the caller may do; nil: nothing was said
+	Session string          `json:"id"`               // ID of the conversation
+	Door    string          `json:"door"`             // protocol of the caller: "web", "sip", …
+	Caller  string          `json:"caller,omitempty"` // the caller's identity, if known
+	Grant   json.RawMessage `json:"grant,omitempty"`  // the caller's permissions, if the protocol has any
 
-	Attributes map[string]string `json:"attributes,omitempty"` // what came with the caller: headers of a telephone call
+	Attributes map[string]string `json:"attributes,omitempty"` // of the caller, such as headers of a phone call
 }
 
 type envKey struct{}
 
-// WithEnv returns a context in which a tool finds env.
+// WithEnv returns a context that carries env.
 func WithEnv(ctx context.Context, env *Env) context.Context {
 	return context.WithValue(ctx, envKey{}, env)
 }
 
-// EnvOf returns what the call of ctx may know; an empty Env where there is none.
+// EnvOf returns the Env of the call that ctx belongs to, or an empty one.
 func EnvOf(ctx context.Context) *Env {
 	if env, ok := ctx.Value(envKey{}).(*Env); ok {
 		return env
@@ -55,8 +55,8 @@ func EnvOf(ctx context.Context) *Env {
 	return &Env{}
 }
 
-// Ask shows the person a canvas, {"elements":[…]} as the canvas tools take it, and returns what was put in: an object of the
-// inputs' ids with their values and the button's "action", or {"dismissed":true}. The time it takes is not the tool's.
+// Ask shows the user a canvas, {"elements":[…]} as the canvas tools take it, and returns the input: an object with the inputs' IDs
+// and values and the button's "action", or {"dismissed":true}. The tool's timeout pauses meanwhile.
 func Ask(ctx context.Context, canvas json.RawMessage) (json.RawMessage, error) {
 	env := EnvOf(ctx)
 	if env.AskPerson == nil {
@@ -66,7 +66,7 @@ func Ask(ctx context.Context, canvas json.RawMessage) (json.RawMessage, error) {
 	return env.AskPerson(ctx, canvas)
 }
 
-// Confirm asks the person to agree to something.
+// Confirm asks the user to agree to something.
 func Confirm(ctx context.Context, text string) (bool, error) {
 	type element map[string]string
 	question, err := json.Marshal(map[string]any{"type": "canvas", "elements": []element{
@@ -88,7 +88,7 @@ func Confirm(ctx context.Context, text string) (bool, error) {
 	return json.Unmarshal(answer, &put) == nil && !put.Dismissed && put.Action == "submit", nil
 }
 
-// Progress reports to the model how far the call is: an object. Models that take no such reports get none.
+// Progress reports the progress of a call, an object, to models that support it.
 func Progress(ctx context.Context, partial json.RawMessage) {
 	if tell := EnvOf(ctx).Tell; tell != nil {
 		tell(partial)

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Encode writes JSON, and HTML in it as it is: text arrives as it was sent, and a third shorter. What has no JSON, such as arguments of a
-// tool that are none, becomes {}.
+// Encode encodes JSON without escaping HTML, so that text arrives unchanged and a third shorter. Values that cannot be encoded,
+// such as invalid arguments of a tool, become {}.
 func Encode(v any) json.RawMessage {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -20,7 +20,7 @@ func Encode(v any) json.RawMessage {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// Decode reads one JSON value, its numbers as [json.Number]: integers above 2^53 keep their digits.
+// Decode decodes one JSON value, with numbers as [json.Number]: integers above 2^53 keep their digits.
 func Decode(data []byte) (any, error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.UseNumber()
@@ -29,12 +29,12 @@ func Decode(data []byte) (any, error) {
 		return nil, err
 	}
 	if _, err := decoder.Token(); err != io.EOF {
-		return nil, errors.New("there is more behind the value")
+		return nil, errors.New("unexpected data after the value")
 	}
 	return value, nil
 }
 
-// Camel is the name of a field in camelCase, which proto3 JSON has in snake_case as well
+// ToCamelCase converts a field name from snake_case, which proto3 JSON also accepts, to camelCase
 // (https://protobuf.dev/programming-guides/json).
 func Camel(name string) string {
 	words := strings.Split(name, "_")

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// typeNames are the names of types that clients write for those of JSON Schema: Python's, Go's and those of other schema languages.
-// An empty one allows any value.
+// typeNames maps type names that clients write to those of JSON Schema: Python's, Go's and those of other schema languages. An
+// empty one allows any value.
 var typeNames = map[string]string{
 	"string": "string", "number": "number", "integer": "integer", "boolean": "boolean", "array": "array", "object": "object", "null": "null",
 
@@ -26,7 +26,7 @@ var typeNames = map[string]string{
 	"none": "null", "nil": "null", "undefined": "null", "void": "null", "nonetype": "null",
 }
 
-// note records what of the schema was changed or lost, a sentence.
+// addNote records a change or loss in the schema, as a sentence.
 func (r *resolver) note(format string, args ...any) {
 	const most = 8
 	text := fmt.Sprintf(format, args...)
@@ -35,7 +35,7 @@ func (r *resolver) note(format string, args ...any) {
 	}
 }
 
-// correct returns a copy of one schema in which keywords of the wrong kind are put right, or left out.
+// correctSchema returns a copy of one schema in which keywords of the wrong type are corrected or removed.
 func (r *resolver) correct(in map[string]any) map[string]any {
 	out := make(map[string]any, len(in))
 	for name, v := range in {
@@ -46,7 +46,7 @@ func (r *resolver) correct(in map[string]any) map[string]any {
 			out[name] = v
 		}
 	}
-	if text, ok := out["type"].(string); ok && typeNames[text] == text { // as it should be
+	if text, ok := out["type"].(string); ok && typeNames[text] == text { // already correct
 	} else if v, given := out["type"]; given {
 		delete(out, "type")
 		for name, kind := range r.readType(v) {
@@ -57,7 +57,7 @@ func (r *resolver) correct(in map[string]any) map[string]any {
 	}
 	for name, v := range out {
 		if text, ok := v.(string); ok && (name == "description" || name == "title" || name == "type") && text != "" {
-			continue // by far the most
+			continue // the common case
 		}
 		if keep, ok := r.correctKeyword(name, v); ok {
 			out[name] = keep
@@ -71,7 +71,7 @@ func (r *resolver) correct(in map[string]any) map[string]any {
 	return out
 }
 
-// readType reads a type in one of the forms that clients write, as the keywords of JSON Schema that say it.
+// readType converts a type in any form that clients write to keywords of JSON Schema.
 func (r *resolver) readType(v any) map[string]any {
 	switch v := v.(type) {
 	case string:
@@ -81,7 +81,7 @@ func (r *resolver) readType(v any) map[string]any {
 		for _, one := range v {
 			name, _ := r.readType(one)["type"].(string)
 			switch {
-			case name == "" && one != nil: // one that allows anything
+			case name == "" && one != nil: // allows anything
 				return nil
 			case name == "":
 				name = "null"
@@ -149,7 +149,7 @@ func (r *resolver) listOf(element string) map[string]any {
 	return out
 }
 
-// correctKeyword returns the value of a keyword in the kind that JSON Schema has. False: it has none.
+// correctKeyword converts the value of a keyword to its type in JSON Schema. It returns false if that is impossible.
 func (r *resolver) correctKeyword(name string, v any) (any, bool) {
 	switch name {
 	case "title", "description", "format", "pattern", "$ref":
@@ -173,7 +173,7 @@ func (r *resolver) correctKeyword(name string, v any) (any, bool) {
 		switch v := v.(type) {
 		case []any:
 			return v, len(v) > 0
-		case map[string]any: // values by their names
+		case map[string]any: // values by name
 			return slices.Collect(func(yield func(any) bool) {
 				for _, key := range slices.Sorted(maps.Keys(v)) {
 					if !yield(v[key]) {
@@ -207,7 +207,7 @@ func (r *resolver) correctKeyword(name string, v any) (any, bool) {
 	return v, true
 }
 
-// readProperties takes a list of properties that say their names for a map of them.
+// readProperties converts a list of properties with names to a map.
 func readProperties(v any) (any, bool) {
 	list, ok := v.([]any)
 	if !ok {
@@ -228,10 +228,10 @@ func readProperties(v any) (any, bool) {
 	return properties, true
 }
 
-// exclusives are the exclusive bounds, with the bounds that older drafts have beside them.
+// exclusives maps the exclusive bounds to the bounds that older drafts combine them with.
 var exclusives = map[string]string{"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
 
-// correctBounds brings the exclusive bounds of older drafts, true or false beside a bound, into the form of today.
+// correctBounds converts the exclusive bounds of older drafts, true or false next to a bound, to their current form.
 func correctBounds(out map[string]any) {
 	for exclusive, bound := range exclusives {
 		is, ok := out[exclusive].(bool)
@@ -246,8 +246,8 @@ func correctBounds(out map[string]any) {
 	}
 }
 
-// correctRequired makes of required a list of names. It may be true or false with a property (JSON Schema's draft 3, and many who
-// write schemas by hand), one name, or names with true or false.
+// correctRequired converts required to a list of names. It may be true or false in a property (draft 3 of JSON Schema, and many
+// handwritten schemas), a single name, or names with true or false.
 func (r *resolver) correctRequired(out map[string]any) {
 	properties, _ := out["properties"].(map[string]any)
 	var names []any
@@ -318,7 +318,7 @@ func readNumber(v any) (any, bool) {
 	return nil, false
 }
 
-// readCount reads a count that may be written as a text or with decimals.
+// readCount reads a count that may be written as a string or with decimals.
 func readCount(v any) (any, bool) {
 	number, ok := readNumber(v)
 	if !ok || sane(number) != nil {
@@ -331,8 +331,8 @@ func readCount(v any) (any, bool) {
 	return json.Number(rat.Num().String()), true
 }
 
-// approximate stands for a reference that cannot be followed: what is known of the value is its type. A schema that refers to itself is
-// followed once.
+// approximateRef replaces a reference that cannot be followed by what is known of the value: its type. A schema that refers to
+// itself is followed once.
 func (r *resolver) approximate(ref any, err error) any {
 	r.note("it %v; nothing more is known there", err)
 	out := map[string]any{}

@@ -13,11 +13,11 @@ import (
 	"strings"
 )
 
-// JSONError says what is wrong with JSON that somebody has sent, in words that are for them.
+// JSONError describes invalid JSON to its sender.
 type JSONError struct {
-	Field string // its path, as "contents[0].parts"; empty: the whole
-	Want  string // what it must be, as "a number"; empty: it is no JSON at all
-	Got   string // what it is, as "a string", or why it is no JSON
+	Field string // path, such as "contents[0].parts"; empty for the whole document
+	Want  string // expected type, such as "a number"; empty for a syntax error
+	Got   string // actual type, such as "a string", or the syntax error
 }
 
 // Error implements error.
@@ -35,7 +35,7 @@ func (e *JSONError) Error() string {
 	return fmt.Sprintf("%s must be %s, not %s", field, e.Want, e.Got)
 }
 
-// ExplainJSON returns an error of encoding/json as one that names no type of Go's; others as they are. at is the path of what was read.
+// ExplainJSON converts an error of encoding/json to one that names no Go type. Other errors stay. at is the path of the value.
 func ExplainJSON(err error, at string) error {
 	var known *JSONError
 	var kind *json.UnmarshalTypeError
@@ -53,22 +53,22 @@ func ExplainJSON(err error, at string) error {
 		}
 		return &JSONError{strings.Trim(at+"."+kind.Field, "."), want, withArticle(word)}
 	case errors.As(err, &syntax) && syntax.Error() == "unexpected end of JSON input":
-		return &JSONError{Field: at, Got: "it ends too early"}
+		return &JSONError{Field: at, Got: "unexpected end"}
 	case errors.As(err, &syntax) && strings.HasSuffix(syntax.Error(), " after top-level value"):
 		return &JSONError{Field: at, Got: behindValue}
 	case errors.As(err, &syntax):
 		return &JSONError{Field: at, Got: fmt.Sprintf("%s at byte %d", strings.TrimPrefix(syntax.Error(), "json: "), syntax.Offset)}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return &JSONError{Field: at, Got: "it ends too early"}
+		return &JSONError{Field: at, Got: "unexpected end"}
 	case strings.HasPrefix(err.Error(), "json: unknown field "):
-		return errors.New(strings.TrimPrefix(err.Error(), "json: ")) // which has no path
+		return errors.New(strings.TrimPrefix(err.Error(), "json: ")) // has no path
 	case strings.HasPrefix(err.Error(), "json: "):
-		return &JSONError{Field: at, Got: "it cannot be read"}
+		return &JSONError{Field: at, Got: "unreadable value"}
 	}
 	return err
 }
 
-const behindValue = "there is more behind the value"
+const behindValue = "unexpected data after the value"
 
 func withArticle(word string) string {
 	switch word {
@@ -127,13 +127,13 @@ func kindName(value any) string {
 
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// TrimBOM returns JSON without the byte order mark that some programs begin a file with.
+// TrimBOM removes the byte order mark that some programs write at the start of a file.
 func TrimBOM(raw []byte) []byte { return bytes.TrimPrefix(bytes.TrimSpace(raw), byteOrderMark) }
 
-// ReadJSON reads JSON as Google's servers do (https://protobuf.dev/programming-guides/json): one value for a list of it, numbers as
-// strings and strings as numbers, whole numbers with decimals, true and false as strings, names in snake_case, null as absent, and a
-// byte order mark before all. What the target has no fields for is passed over. Names in maps, and all below a [json.RawMessage] or an
-// any, are users' own and stay. The error is a [JSONError].
+// ReadJSON reads JSON as Google's servers do (https://protobuf.dev/programming-guides/json). It accepts a single value for a list,
+// numbers as strings and vice versa, integers with decimals, booleans as strings, snake_case names, null for absent fields, and a
+// byte order mark. Fields that the target does not have are ignored. Names in maps, and everything below a [json.RawMessage] or an
+// any, stay as they are. The error is a [JSONError].
 func ReadJSON(raw []byte, into any) error {
 	tree, err := Decode(TrimBOM(raw))
 	if err != nil {
@@ -146,8 +146,8 @@ func ReadJSON(raw []byte, into any) error {
 	return ExplainJSON(json.Unmarshal(Encode(fitted), into), "")
 }
 
-// ReadStrictJSON reads one JSON value whose fields the target must all have, as files and requests in which a misspelt limit would be
-// none. A byte order mark may stand before it, nothing behind it. The error names no type of Go's.
+// ReadStrictJSON reads one JSON value and rejects unknown fields, for files and requests in which a misspelt limit must not be
+// ignored. A byte order mark may precede the value; nothing may follow it. Errors name no Go type.
 func ReadStrictJSON(raw []byte, into any) error {
 	trimmed := TrimBOM(raw)
 	dec := json.NewDecoder(bytes.NewReader(trimmed))
@@ -167,7 +167,7 @@ var (
 	textType        = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// fitValue returns a value in the kind that a type is read from.
+// fitValue converts a value to the JSON type that a Go type is decoded from.
 func fitValue(value any, t reflect.Type, at string) (any, error) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -231,7 +231,7 @@ func fitValue(value any, t reflect.Type, at string) (any, error) {
 
 func join(at, name string) string { return strings.TrimPrefix(at+"."+name, ".") }
 
-// fitStruct names the fields of an object as a type does. What the type does not have is left out, and so is null.
+// fitStruct renames the fields of an object to those of a type. Unknown fields and nulls are removed.
 func fitStruct(fields map[string]any, t reflect.Type, at string) (any, error) {
 	known := map[string]reflect.StructField{}
 	collectFields(t, known)
@@ -275,10 +275,10 @@ func fieldName(f reflect.StructField) string {
 	return name
 }
 
-// foldName is the same for the forms of a field's name.
+// foldName returns the form of a field name in which all its spellings are equal.
 func foldName(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "")) }
 
-// fitScalar returns a text, a number or a truth in the kind that a type is read from.
+// fitScalar converts a string, number or boolean to the JSON type that a Go type is decoded from.
 func fitScalar(value any, t reflect.Type) (any, bool) {
 	switch t.Kind() {
 	case reflect.String, reflect.Slice:
@@ -301,7 +301,7 @@ func fitScalar(value any, t reflect.Type) (any, bool) {
 	return nil, false
 }
 
-// WholeNumber returns a number without a fraction, which may be written as a text or with decimals: 7.0, "7", 1e3.
+// WholeNumber returns an integer, which may be written as a string or with decimals: 7.0, "7", 1e3.
 func WholeNumber(value any) (json.Number, bool) {
 	number, ok := readNumber(value)
 	if !ok || sane(number) != nil {
@@ -314,7 +314,7 @@ func WholeNumber(value any) (json.Number, bool) {
 	return json.Number(rat.Num().String()), true
 }
 
-// Number returns a number that may be written as a text.
+// ParseNumber returns a number, which may be written as a string.
 func Number(value any) (json.Number, bool) {
 	number, ok := readNumber(value)
 	if !ok {
@@ -323,7 +323,7 @@ func Number(value any) (json.Number, bool) {
 	return number.(json.Number), true
 }
 
-// Truth returns true or false, which may be written as a text.
+// ParseBool returns a boolean, which may be written as a string.
 func Truth(value any) (is, ok bool) {
 	truth, ok := readBool(value)
 	return truth == true, ok

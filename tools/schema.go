@@ -18,24 +18,24 @@ import (
 )
 
 const (
-	// maxSchemaNodes bounds a schema with its references followed: one of a few lines can be worth a billion, and every call is checked
-	// against it.
+	// maxSchemaNodes bounds a schema with its references followed: a few lines can expand to a billion nodes, and every call is
+	// validated against it.
 	maxSchemaNodes = 2000
 
-	// maxSchemaDepth is far below what the stack takes, and far above what a model can fill in.
+	// maxSchemaDepth is far below the limit of the stack, and far above what a model can fill in.
 	maxSchemaDepth = 32
 
-	// maxPattern and maxDigits bound what a pattern and a number cost: a few thousand characters of one, or an exponent of a
-	// million, take seconds of a processor.
+	// maxPattern, maxSteps, maxDigits and maxPower bound the cost of patterns and numbers: a pattern of a few thousand characters,
+	// or an exponent of a million, takes seconds of CPU time.
 	maxPattern = 512
 	maxSteps   = 1000
 	maxDigits  = 40
 	maxPower   = 400 // double precision ends at 308
 
-	// schemaURL names a schema in what is said of it. As a bare name it would become a file's, in the gateway's own directory.
+	// schemaURL names a schema in errors. A bare name would be resolved as a file in the gateway's working directory.
 	schemaURL = "urn:arguments"
 
-	// maxProblems bounds what a model gets to read of its arguments: it repairs the first few and calls again.
+	// maxProblems bounds the errors about arguments that a model gets: it repairs the first few and calls again.
 	maxProblems = 5
 	maxProblem  = 200 // bytes
 )
@@ -47,8 +47,8 @@ type Schema struct {
 	compile func() (*jsonschema.Schema, error) // once
 }
 
-// ParseSchema reads a schema strictly, as an operator writes it, and compiles it, which is most of the cost: some 60 µs for each of its
-// parts. What ReadSchema puts right is an error.
+// ParseSchema parses a schema strictly, as written by operators, and compiles it, which is most of the cost: about 60 µs per node.
+// What ReadSchema would correct is an error.
 func ParseSchema(schema any, budget *int) (*Schema, error) {
 	s, err := readSchema(schema, budget, false)
 	if err == nil {
@@ -60,18 +60,19 @@ func ParseSchema(schema any, budget *int) (*Schema, error) {
 	return s, nil
 }
 
-// ReadSchema reads a schema decoded from JSON, its numbers as [json.Number]: JSON Schema (2020-12 unless it says otherwise), or
-// Google's Schema (https://ai.google.dev/api/caching#Schema), whose types are in capitals. References within it are followed.
-// No schema at all allows any object. A pattern that Go cannot compile, as one with a lookahead, constrains nothing.
+// ReadSchema parses a schema decoded from JSON, with numbers as [json.Number]: JSON Schema (2020-12 by default), or Google's Schema
+// (https://ai.google.dev/api/caching#Schema), whose types are in capitals. References within it are followed. A nil schema allows
+// any object. A pattern that Go cannot compile, such as one with a lookahead, is ignored.
 //
-// It is lenient, since clients write schemas by hand: types may have other names ("float", "dict"), required may stand with the
-// property, keywords of the wrong kind are left out. A schema that refers to itself is followed once; what it refers to then, or in
-// another document, may be anything. [Schema.Changes] says so.
+// It is lenient, since clients write schemas by hand: types may have other names ("float", "dict"), required may be part of the
+// property, keywords of the wrong type are ignored. A schema that refers to itself is followed once; a further or external
+// reference allows anything. [Schema.Changes] reports this.
 //
-// The schema is compiled at the first Check: of a hundred functions that are declared a conversation calls a few. What turns out
-// then to be no JSON Schema constrains nothing.
+// The schema is compiled at the first Check: of a hundred declared functions a conversation calls a few. A schema that then proves
+// invalid constrains nothing.
 //
-// Budget is how many parts may be left for this schema and others; what it has is taken off. Nil: 2,000 for this one.
+// budget is the number of nodes allowed for this schema and others, and is reduced by those of this one. nil means 2,000 for this
+// one.
 func ReadSchema(schema any, budget *int) (*Schema, error) { return readSchema(schema, budget, true) }
 
 func readSchema(schema any, budget *int, lenient bool) (*Schema, error) {
@@ -83,7 +84,7 @@ func readSchema(schema any, budget *int, lenient bool) (*Schema, error) {
 		return nil, err
 	}
 	s := &Schema{tree: tree, changes: changes}
-	if list, ok := s.tree["type"].([]any); ok && lenient && slices.Contains(list, "object") { // or null: there are always arguments
+	if list, ok := s.tree["type"].([]any); ok && lenient && slices.Contains(list, "object") { // or null: calls always have arguments
 		s.tree["type"] = "object"
 	}
 	if kind := s.tree["type"]; kind == nil {
@@ -106,7 +107,7 @@ func readSchema(schema any, budget *int, lenient bool) (*Schema, error) {
 	return s, nil
 }
 
-// JSONSchema returns a schema as JSON Schema without references. Like ReadSchema it also takes Google's form; unlike it, of any type.
+// JSONSchema converts a schema to JSON Schema without references. Like ReadSchema it accepts Google's form, but of any type.
 func JSONSchema(text json.RawMessage) (json.RawMessage, error) {
 	schema, err := Decode(text)
 	if err != nil {
@@ -119,7 +120,7 @@ func JSONSchema(text json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(tree)
 }
 
-// resolve follows the references of a schema and brings Google's form into that of JSON Schema.
+// resolveSchema follows the references of a schema and converts Google's form to JSON Schema.
 func resolve(schema any, budget *int, lenient bool) (resolved map[string]any, changes []string, err error) {
 	if err := sane(schema); err != nil {
 		return nil, nil, fmt.Errorf("has %w", err)
@@ -144,14 +145,14 @@ func resolve(schema any, budget *int, lenient bool) (resolved map[string]any, ch
 	return root, r.notes, nil
 }
 
-// Changes are sentences that say what of the schema was put right or is not known, without a capital and a full stop.
+// Changes returns the corrections and unknown parts of the schema, as sentences without capital letter and full stop.
 func (s *Schema) Changes() []string { return s.changes }
 
-// Tree is the schema as JSON Schema without references. It must not be changed.
+// Tree returns the schema as JSON Schema without references. It must not be changed.
 func (s *Schema) Tree() map[string]any { return s.tree }
 
-// Check returns what is wrong with a call's arguments, for the model that made them. The first one takes some milliseconds for a
-// schema of a hundred parts.
+// Check validates a call's arguments. Its error is for the model that made them. The first call takes some milliseconds for a
+// schema of a hundred nodes.
 func (s *Schema) Check(args json.RawMessage) error {
 	if len(bytes.TrimSpace(args)) == 0 {
 		args = json.RawMessage("{}")
@@ -159,12 +160,12 @@ func (s *Schema) Check(args json.RawMessage) error {
 	return s.check(args, "args", "the arguments", "the function")
 }
 
-// CheckValue is [Schema.CallInjected] for a value that is no function's arguments; name is what errors call it.
+// CheckValue is [Schema.Check] for any other value, which errors call name.
 func (s *Schema) CheckValue(value json.RawMessage, name string) error {
 	return s.check(value, name, "the "+name, "its schema")
 }
 
-// check also gets what errors call the value, in a path and in a sentence, and what it must fit.
+// validate also gets the value's name in a path and in a sentence, and the name of the schema.
 func (s *Schema) check(raw json.RawMessage, root, what, rule string) error {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
@@ -187,7 +188,7 @@ func (s *Schema) check(raw json.RawMessage, root, what, rule string) error {
 	var problems []string
 	for _, leaf := range leaves(invalid) {
 		at := strings.Join(append([]string{root}, leaf.InstanceLocation...), ".")
-		// The library's own sentence, which begins with the place in JSON pointer notation.
+		// The library's own sentence, which begins with the location as a JSON pointer.
 		_, what, _ := strings.Cut(leaf.Error(), "': ")
 		what = strings.TrimSpace(what[strings.LastIndex(what, "\n")+1:])
 		if p := Cut(at+": "+what, maxProblem); !slices.Contains(problems, p) {
@@ -215,12 +216,12 @@ func leaves(e *jsonschema.ValidationError) []*jsonschema.ValidationError {
 	return all
 }
 
-// nowhere loads nothing: a schema is complete in itself.
+// noLoader loads nothing: a schema must be self-contained.
 type nowhere struct{}
 
 func (nowhere) Load(url string) (any, error) { return nil, fmt.Errorf("%s is not loaded", url) }
 
-// sane refuses numbers that cost too much to compute with.
+// checkNumbers rejects numbers that are too expensive to compute with.
 func sane(value any) error {
 	switch v := value.(type) {
 	case json.Number:
@@ -246,8 +247,8 @@ func sane(value any) error {
 	return nil
 }
 
-// patternSize is what a pattern costs to compile, about; -1 if Go cannot, or should not: repetitions of repetitions are programs of
-// a million steps.
+// patternSize estimates the cost of compiling a pattern. It returns -1 if Go cannot compile it, or should not: nested repetitions
+// are programs of a million steps.
 func patternSize(pattern string) int {
 	if len(pattern) > maxPattern {
 		return -1
@@ -273,15 +274,15 @@ func patternSize(pattern string) int {
 	return -1
 }
 
-// resolver follows references and brings Google's form into that of JSON Schema.
+// resolver follows references and converts Google's form to JSON Schema.
 type resolver struct {
 	root    map[string]any
-	left    int // parts that it may still have
+	left    int // remaining nodes
 	lenient bool
-	notes   []string // of what was put right
+	notes   []string // corrections
 }
 
-// holds are the keywords below which there are schemas: one, a list or a map of them.
+// subschemas are the keywords that contain schemas: one, a list or a map.
 var holds = map[string]int{
 	"items": oneSchema, "additionalItems": oneSchema, "contains": oneSchema, "additionalProperties": oneSchema,
 	"propertyNames": oneSchema, "unevaluatedItems": oneSchema, "unevaluatedProperties": oneSchema, "not": oneSchema,
@@ -296,7 +297,7 @@ const (
 	mapOfSchemas
 )
 
-// schema returns a copy of one schema, which may be true or false. open lists the references that are being followed.
+// resolveSchema returns a resolved copy of one schema, which may be true or false. open lists the references being followed.
 func (r *resolver) schema(value any, depth int, open []string) (any, error) {
 	r.left--
 	switch {
@@ -348,7 +349,7 @@ func (r *resolver) schema(value any, depth int, open []string) (any, error) {
 			}
 			return out, nil
 		}
-		// Both hold: 2020-12, core, 8.2.3.1.
+		// Both apply: 2020-12, core, 8.2.3.1.
 		beside := maps.Clone(out)
 		if err := r.below(beside, depth+1, open); err != nil {
 			return nil, err
@@ -362,7 +363,7 @@ func (r *resolver) schema(value any, depth int, open []string) (any, error) {
 		patterns = maps.Clone(patterns)
 		out["patternProperties"] = patterns
 		for pattern := range patterns {
-			if !r.affords(pattern) { // and what it does not match is not known
+			if !r.affords(pattern) { // then what it does not match is unknown
 				delete(patterns, pattern)
 				delete(out, "additionalProperties")
 				delete(out, "unevaluatedProperties")
@@ -378,10 +379,10 @@ func (r *resolver) schema(value any, depth int, open []string) (any, error) {
 	return out, r.below(out, depth+1, open)
 }
 
-// stepsOfAPart is how many steps of a pattern cost as much as a part of a schema.
+// stepsPerNode is how many steps of a pattern cost as much as a node of a schema.
 const stepsOfAPart = 20
 
-// affords reports whether a pattern can be compiled for what is left.
+// spendOn reports whether the remaining budget allows a pattern, and spends it.
 func (r *resolver) affords(pattern string) bool {
 	size := patternSize(pattern)
 	if size < 0 || size/stepsOfAPart > r.left {
@@ -391,7 +392,7 @@ func (r *resolver) affords(pattern string) bool {
 	return true
 }
 
-// withoutNotes is a schema without what constrains nothing.
+// withoutNotes returns a schema without keywords that constrain nothing.
 func withoutNotes(s map[string]any) map[string]any {
 	s = maps.Clone(s)
 	for _, note := range []string{"title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly"} {
@@ -400,7 +401,7 @@ func withoutNotes(s map[string]any) map[string]any {
 	return s
 }
 
-// below resolves the schemas that one holds.
+// resolveSubschemas resolves the schemas within one.
 func (r *resolver) below(out map[string]any, depth int, open []string) (err error) {
 	if tuple, ok := out["items"].([]any); ok { // before 2020-12
 		out["prefixItems"] = tuple
@@ -451,7 +452,7 @@ func (e *refError) Error() string { return e.problem }
 
 func badRef(format string, args ...any) error { return &refError{fmt.Sprintf(format, args...)} }
 
-// refSteps are the names by which a reference within a document leads to its target.
+// refSteps returns the path of names from the document's root to a reference's target.
 func refSteps(ref string) (steps []string) {
 	path := strings.TrimPrefix(ref, "#")
 	if unescaped, err := url.PathUnescape(path); err == nil {
@@ -463,11 +464,11 @@ func refSteps(ref string) (steps []string) {
 	return steps
 }
 
-// follow returns what a reference refers to.
+// followRef returns the target of a reference.
 func (r *resolver) follow(ref any, depth int, open []string) (any, error) {
 	text, _ := ref.(string)
 	path, ok := strings.CutPrefix(text, "#")
-	if !ok || path != "" && path[0] != '/' && !strings.HasPrefix(path, "%2F") { // an anchor is not followed either
+	if !ok || path != "" && path[0] != '/' && !strings.HasPrefix(path, "%2F") { // anchors are not followed either
 		return nil, badRef("refers to %q, which is not part of it", text)
 	}
 	if slices.Contains(open, text) {
@@ -483,7 +484,7 @@ func (r *resolver) follow(ref any, depth int, open []string) (any, error) {
 	return r.schema(target, depth+1, append(slices.Clone(open), text))
 }
 
-// counts are the keywords that count something.
+// counts are the keywords with counts.
 var counts = []string{"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"}
 
 var (
@@ -491,7 +492,7 @@ var (
 	isNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
 )
 
-// snakes are the names of Google's form that proto3 JSON takes in snake_case, too.
+// snakeNames maps the snake_case names of Google's form, which proto3 JSON accepts, to camelCase.
 var snakes = map[string]string{
 	"any_of": "anyOf", "min_items": "minItems", "max_items": "maxItems", "min_length": "minLength", "max_length": "maxLength",
 	"min_properties": "minProperties", "max_properties": "maxProperties", "property_ordering": "propertyOrdering",
@@ -509,11 +510,11 @@ func camelFields(in map[string]any) map[string]any {
 	return out
 }
 
-// googles says in JSON Schema's way what Google's form has differently, in the map that it gets.
+// fromGoogle converts a schema from Google's form to JSON Schema, in place.
 func googles(out map[string]any) map[string]any {
 	for _, name := range counts {
 		if text, ok := out[name].(string); ok && isCount.MatchString(text) {
-			out[name] = json.Number(text) // proto3 JSON has 64-bit integers as strings
+			out[name] = json.Number(text) // proto3 JSON encodes 64-bit integers as strings
 		}
 	}
 	switch kind := out["type"].(type) {

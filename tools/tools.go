@@ -1,4 +1,4 @@
-// Package tools runs the functions a model calls: JSON in, JSON out. It knows neither Gemini nor WebRTC.
+// Package tools runs the functions that a model calls: JSON in, JSON out. It does not depend on Gemini or WebRTC.
 package tools
 
 import (
@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// Func is one tool. It returns when ctx is done, whatever it was doing, or it is left to itself; args is a JSON object. A tool
-// that runs in the caller's browser is just another Func: one that asks the browser and waits.
+// Func is one tool. It must return when ctx is done, or it is abandoned. args is a JSON object. A tool that runs in the caller's
+// browser is also a Func: it asks the browser and waits.
 type Func func(ctx context.Context, args json.RawMessage) (json.RawMessage, error)
 
-// With is a tool whose arguments are read into an A.
+// WithArgs returns a tool that decodes its arguments into an A.
 func With[A any](run func(context.Context, A) (json.RawMessage, error)) Func {
 	return func(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
 		var a A
@@ -34,24 +34,24 @@ type Call struct {
 	ID    string          `json:"id"`
 	Name  string          `json:"name"`
 	Args  json.RawMessage `json:"args"`
-	Title string          `json:"title,omitempty"` // of the tool, for people
+	Title string          `json:"title,omitempty"` // of the tool, for users
 }
 
-// Timeout is how long a call may take before the model learns that it failed. An unanswered call leaves some models
-// deaf for good, so every call has one.
+// Timeout is how long a call may take before the model learns that it failed. An unanswered call makes some models unresponsive for
+// good, so every call has a timeout.
 const Timeout = 30 * time.Second
 
-// MaxResult bounds what the model gets of a tool, in bytes: some 16,000 tokens, an eighth of a session's context
-// (https://ai.google.dev/gemini-api/docs/live-guide, 128k tokens). More would push out what was said.
+// MaxResult bounds a tool's result for the model, in bytes: about 16,000 tokens, an eighth of a session's context
+// (https://ai.google.dev/gemini-api/docs/live-guide, 128k tokens). More would push out the conversation.
 const MaxResult = 64 << 10
 
-// maxFailure bounds what the model gets to read of a failure, in bytes.
+// maxFailure bounds an error text for the model, in bytes.
 const maxFailure = 2000
 
 // ErrTimeout is the cause of a call's context when its time is over.
 var ErrTimeout = errors.New("the tool did not answer in time")
 
-// ErrCancelled is the cause of a call's context when the model or the conversation no longer wants the answer.
+// ErrCancelled is the cause of a call's context when the model or the conversation no longer needs the result.
 var ErrCancelled = errors.New("the call was cancelled")
 
 // CrashError is a panic of a tool.
@@ -63,15 +63,15 @@ type CrashError struct {
 // Error implements error.
 func (e *CrashError) Error() string { return fmt.Sprintf("the tool crashed: %v", e.Value) }
 
-// Outcome is how a call ended.
+// Outcome is the result of a call.
 type Outcome struct {
 	Response json.RawMessage // for the model: always a non-empty JSON object
-	Err      error           // why it failed, which Response says too; nil: it did not
-	Left     <-chan struct{} // closed when the tool has returned at last; nil: it has
+	Err      error           // why it failed, also part of Response; nil on success
+	Left     <-chan struct{} // closed when an abandoned tool returns; nil if it has returned
 }
 
-// Run runs f for call c; it fails when f fails, panics or runs out of time. ctx is the call's own; when it was cancelled before
-// f returned, ok is false and nobody wants the outcome.
+// Run runs f for call c. It fails if f fails, panics or runs out of time. ctx belongs to the call; if it was cancelled before f
+// returned, ok is false and the outcome is not needed.
 func Run(ctx context.Context, f Func, c Call, timeout time.Duration) (o Outcome, ok bool) {
 	limited, clock := withClock(ctx, timeout)
 	defer clock.stop()
@@ -84,11 +84,11 @@ func Run(ctx context.Context, f Func, c Call, timeout time.Duration) (o Outcome,
 	return o, ctx.Err() == nil
 }
 
-// grace is how long a tool may take to return when its time is over, before it is left to itself.
+// grace is how long a tool may take to return after its time is over, before it is abandoned.
 const grace = time.Second
 
-// await runs f and returns what it returns, or the cause of ctx if it does not return in spite of that; left is closed when it
-// has.
+// runWithGrace runs f and returns its result, or the cause of ctx if f ignores the cancellation; left is closed when f returns
+// after all.
 func await(ctx context.Context, f Func, args json.RawMessage) (result json.RawMessage, left <-chan struct{}, err error) {
 	done := make(chan struct{})
 	var returned Outcome
@@ -109,7 +109,7 @@ func await(ctx context.Context, f Func, args json.RawMessage) (result json.RawMe
 	}
 }
 
-// protect turns a tool's panic into its failure: one bad tool must not end anybody's conversation.
+// runProtected turns a tool's panic into an error: one bad tool must not end a conversation.
 func protect(ctx context.Context, f Func, args json.RawMessage) (result json.RawMessage, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -119,10 +119,10 @@ func protect(ctx context.Context, f Func, args json.RawMessage) (result json.Raw
 	return f(ctx, args)
 }
 
-// Respond gives a tool's outcome the shape the Live API accepts. A failure becomes {"error": …}; a result that is no
-// object becomes {"output": …}; an empty one too, because gemini-3.8-live calls a tool again and again on {}.
+// BuildOutcome converts a tool's result to the form that the Live API accepts. An error becomes {"error": …}, a result that is not
+// an object becomes {"output": …}. So does an empty one, because gemini-3.8-live calls a tool again and again on {}.
 func Respond(result json.RawMessage, err error) Outcome {
-	// Text that is not UTF-8 would end the connection to the model: RFC 6455, 8.1.
+	// Text that is not UTF-8 would close the connection to the model: RFC 6455, 8.1.
 	result = bytes.ToValidUTF8(bytes.TrimSpace(result), []byte("\uFFFD"))
 	switch {
 	case err != nil:
@@ -144,7 +144,7 @@ func Respond(result json.RawMessage, err error) Outcome {
 	return Outcome{Response: result}
 }
 
-// Cut returns text, or its beginning and "…" if it has more than limit bytes.
+// Truncate returns text, or its beginning and "…" if it has more than limit bytes.
 func Cut(text string, limit int) string {
 	if len(text) <= limit {
 		return text

@@ -2,18 +2,18 @@ package tools
 
 import "net/http"
 
-// maxHeader bounds the header of an answer, in bytes. Go's own bound is 10 MB, of which a transport makes several times as much; cookies
-// and policies of real servers stay below 16 KB.
+// maxHeader bounds the header of a response, in bytes. Go's default is 10 MB, for which a transport allocates several times as
+// much; cookies and policies of real servers stay below 16 KB.
 const maxHeader = 64 << 10
 
-// NewTransport returns an HTTP transport of its own for a server that others run: http.DefaultTransport's, with a bound on the header of
-// an answer. The reader bounds the body.
+// NewTransport returns a new HTTP transport for third-party servers: like http.DefaultTransport, with a limit on the response
+// header. The reader must limit the body.
 func NewTransport() *http.Transport {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxResponseHeaderBytes = maxHeader
 	return transport
 }
 
-// RefuseRedirect is the CheckRedirect of a client for one server: the redirect itself is the answer. Another server would get the headers
-// of a request, with the keys in them.
+// RefuseRedirect is the CheckRedirect of a client for one server: it returns the redirect as the response. Another server would get
+// the headers of the request, including keys.
 func RefuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

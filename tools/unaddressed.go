@@ -6,14 +6,14 @@ import (
 	"net/url"
 )
 
-// Unaddressed removes private details from a network error: the URL, which may hold a token, and names and addresses of the operator's
-// network. Models and clients get the rest.
+// Unaddressed removes private details from a network error: the URL, which may contain a token, and names and addresses of the
+// operator's network. The rest is safe for models and clients.
 func Unaddressed(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
 	}
 	if _, ok := errors.AsType[*net.DNSError](err); ok {
-		return errors.New("its name is not known")
+		return errors.New("its name cannot be resolved")
 	}
 	if e, ok := errors.AsType[*net.OpError](err); ok {
 		err = e.Err

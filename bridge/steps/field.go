@@ -54,7 +54,7 @@ func (f Field) promptLine() string {
 	return f.Name + ": " + rule.description
 }
 
-// ruleOrText returns the rule of a field that [Plan.CallInjected] has validated, or that of a text for an unknown type.
+// ruleOrText returns the rule of a field that [Plan.Check] has validated, or that of a text for an unknown type.
 func (f Field) ruleOrText() fieldRule {
 	r, err := f.parseRule()
 	if err != nil { // from a gateway of another version

@@ -696,9 +696,9 @@ func TestBadKeysFiles(t *testing.T) {
 	}
 	hashed := `"sha256":"` + hash + `"`
 	for text, says := range map[string]string{
-		``:                                      "it ends too early",
+		``:                                      "unexpected end",
 		`{"secret":"short"}`:                    "secret is not 32",
-		`{"secret":"${NOT_THERE_AT_ALL}"}`:      "no variable NOT_THERE_AT_ALL",
+		`{"secret":"${NOT_THERE_AT_ALL}"}`:      "variable NOT_THERE_AT_ALL is not set",
 		`{"secret":"` + secret + `","kies":[]}`: `unknown field "kies"`,
 
 		key(`"name":"a","sha256":"00"`):                           "keys[0].sha256",

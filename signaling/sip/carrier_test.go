@@ -507,7 +507,7 @@ func TestTransfersToSomethingElse(t *testing.T) {
 	o := newOffice(t, ofTrunk(t, map[string]any{"transferTo": []string{"+4930*"}}))
 	newHandset(t, o)
 	for _, target := range []string{"+4930123@192.0.2.1;x=", "+4930123?Replaces=x", "+4930123>\r\nX-A: b"} {
-		if err := <-o.door.Transfer(target); err == nil || !strings.Contains(err.Error(), "is no number") {
+		if err := <-o.door.Transfer(target); err == nil || !strings.Contains(err.Error(), "is not a number") {
 			t.Errorf("%q: %v", target, err)
 		}
 	}

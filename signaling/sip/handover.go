@@ -225,7 +225,7 @@ func (c *call) colleague(ctx context.Context, target, brief string) (*call, erro
 	}
 	switch {
 	case number == "" || strings.ContainsAny(number, notInNumber):
-		return nil, fmt.Errorf("%q is no number", phone.Clip(target))
+		return nil, fmt.Errorf("%q is not a number", phone.Clip(target))
 	case brief == "" && !phone.Number(number).Matches(t.Outbound.To): // the operator has allowed a REFER, which the other side pays for
 		return nil, fmt.Errorf("%q may not be called by this trunk", phone.Clip(number))
 	}

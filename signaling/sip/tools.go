@@ -116,7 +116,7 @@ func (c *call) transferURI(target string) (sip.Uri, error) {
 	}
 	target = string(phone.ParseNumber(target))
 	if target == "" || strings.ContainsAny(target, notInNumber) {
-		return sip.Uri{}, fmt.Errorf("%q is no number", phone.Clip(target))
+		return sip.Uri{}, fmt.Errorf("%q is not a number", phone.Clip(target))
 	}
 	c.dialog.mu.Lock()
 	host, contact, source := c.dialog.remote.Address.Host, c.dialog.target, c.dialog.source

@@ -344,11 +344,11 @@ func TestConfigurationErrors(t *testing.T) {
 		return `{"publicURL":"https://a","providers":[` + provider + `],` + calls + `}`
 	}
 	for text, want := range map[string]string{
-		`{`:                        "not valid JSON: it ends too early",
+		`{`:                        "not valid JSON: unexpected end",
 		"{\n\"calls\": x}":         "line 2",
 		`{"call":1}`:               `unknown field "call"`,
 		`{"calls":"1"}`:            "calls must be a whole number, not a string",
-		`{} {}`:                    "not valid JSON: there is more behind the value",
+		`{} {}`:                    "not valid JSON: unexpected data after the value",
 		`{"publicURL":"voice.me"}`: "publicURL:",
 		`{` + calls + `}`:          "providers: there is none",
 
@@ -366,7 +366,7 @@ func TestConfigurationErrors(t *testing.T) {
 		public(twilio + `,"name":"a/b"}`):                                          `providers[0].name: "a/b"`,
 		public(twilio + `,"calls":-1}`):                                            "providers[0].calls",
 		public(`{"profile":"telnyx","verify":"AAAA"}`):                             "providers[0].verify: is no Ed25519",
-		public(`{"profile":"twilio","verify":"${NO_SUCH}"}`):                       "no variable NO_SUCH",
+		public(`{"profile":"twilio","verify":"${NO_SUCH}"}`):                       "variable NO_SUCH is not set",
 		private(`{"profile":"jambonz"}`):                                           "providers[0].password: is missing",
 		private(`{"profile":"jambonz","verify":"x"}`):                              "providers[0].verify",
 		private(`{"profile":"jambonz","password":"x","apiKey":"x"}`):               "providers[0].apiKey",

@@ -13,26 +13,26 @@ import (
 	"voxgate/tools"
 )
 
-// maxReferences is how many references to what tools returned a board remembers: more pictures than a conversation is about.
+// maxReferences bounds the references to tool results that a board remembers: more pictures than a conversation is about.
 const maxReferences = 64
 
-// Board is what a conversation has on its canvas. Its methods may be called by several goroutines.
+// Board holds a conversation's canvas. Its methods may be called concurrently.
 type Board struct {
 	sign func(url string) string // nil: nothing is fetched
 
 	mu         sync.Mutex
 	created    bool
 	elements   []element
-	references []string // the newest last
+	references []string // newest last
 }
 
-// NewBoard returns an empty board. Sign gives a URL of the internet its address on the gateway, see [Fetcher.Sign]; if it is
-// nil, clients are given none.
+// NewBoard returns an empty board. sign maps an internet URL to its address on the gateway, see [Fetcher.Sign]. If it is nil,
+// clients get no such addresses.
 func NewBoard(sign func(url string) string) *Board { return &Board{sign: sign} }
 
-// Put shows or appends what a call of the canvas tool name asks for, {"schema":"…"}, and returns the arguments for the client:
-// {"schema":"<JSON string>"} without what is not allowed. Interactive says that these have an input or a button, so that the person's
-// answer is to be waited for. After an error the board is as it was; the error is for the model.
+// Put shows or appends the canvas of a call of the canvas tool name, {"schema":"…"}. It returns the arguments for the client:
+// {"schema":"<JSON string>"} without what is not allowed. interactive reports whether these have an input or a button, so that the
+// user's answer must be awaited. After an error the board is unchanged; the error is for the model.
 func (b *Board) Put(name string, args json.RawMessage) (clean json.RawMessage, interactive bool, err error) {
 	if !IsCanvas(name) {
 		return nil, false, fmt.Errorf("%s is no canvas tool", name)
@@ -68,8 +68,8 @@ func (b *Board) Put(name string, args json.RawMessage) (clean json.RawMessage, i
 	return b.encode(s), interacts(s.Elements), nil
 }
 
-// Question returns the arguments for a client by which a tool asks the person something. The canvas is as in Put, without the
-// {"schema":…} around it; the board stays as it is.
+// BuildQuestion returns the arguments for a client by which a tool asks the user a question. The canvas is as in Put, without
+// {"schema":…} around it. The board does not change.
 func (b *Board) Question(canvas json.RawMessage) (args json.RawMessage, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -86,14 +86,14 @@ func (b *Board) Question(canvas json.RawMessage) (args json.RawMessage, err erro
 	return b.encode(s), nil
 }
 
-// Returned remembers the references to pictures, sounds and films in a tool's result: only such may be shown.
+// AddReferences remembers the references to images, audio and video in a tool's result. Only these may be shown.
 func (b *Board) Returned(result json.RawMessage) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	tokens := json.NewDecoder(bytes.NewReader(result))
 	for {
 		token, err := tokens.Token()
-		if err != nil { // the end, or no JSON
+		if err != nil { // the end, or not JSON
 			return
 		}
 		text, ok := token.(string)
@@ -110,13 +110,13 @@ func (b *Board) Returned(result json.RawMessage) {
 
 func (b *Board) known(reference string) bool { return slices.Contains(b.references, reference) }
 
-// encode makes arguments for a client. It adds what is only for the client, to the elements of s.
+// encode returns s as arguments for a client, with its URLs signed.
 func (b *Board) encode(s *sheet) json.RawMessage {
 	s.Elements = b.signed(s.Elements)
 	return tools.Encode(map[string]string{"schema": string(tools.Encode(s))})
 }
 
-// signed returns a copy of elements in which what the gateway fetches has an address on it.
+// signURLs returns a copy of elements with gateway addresses for what the gateway fetches.
 func (b *Board) signed(elements []element) []element {
 	if elements = slices.Clone(elements); b.sign == nil {
 		return elements
@@ -133,7 +133,7 @@ func (b *Board) signed(elements []element) []element {
 	return elements
 }
 
-// merge returns the elements of the board after an append. What has the id of an element takes its place, in a form as well.
+// merge returns the elements of the board after an append. An element with an existing ID replaces that element, also in a form.
 func (b *Board) merge(added []element) ([]element, error) {
 	all := settled(b.elements)
 	for _, e := range added {
@@ -150,7 +150,7 @@ func (b *Board) merge(added []element) ([]element, error) {
 	return all, b.check(all)
 }
 
-// find returns where the element with an id is, and whether it is in a form; nil if there is none.
+// findElement returns the element with an ID, and whether it is in a form, or nil.
 func find(elements []element, id string) (place *element, form bool) {
 	if id == "" {
 		return nil, false
@@ -166,7 +166,7 @@ func find(elements []element, id string) (place *element, form bool) {
 	return nil, false
 }
 
-// settled returns a copy of elements as those of a board, which are in no place of a schema.
+// withoutPlaces returns a copy of elements as stored on a board, without their places in a schema.
 func settled(elements []element) []element {
 	elements = slices.Clone(elements)
 	for i := range elements {
@@ -178,7 +178,7 @@ func settled(elements []element) []element {
 	return elements
 }
 
-// check reports what is wrong with a canvas as a whole.
+// check returns an error if a canvas as a whole is invalid.
 func (b *Board) check(elements []element) error {
 	count, places := 0, make(map[string]string)
 	var walk func([]element) error
@@ -211,7 +211,7 @@ func (b *Board) check(elements []element) error {
 	return nil
 }
 
-// interacts reports whether the person can answer.
+// isInteractive reports whether the user can answer.
 func interacts(elements []element) bool {
 	return slices.ContainsFunc(elements, func(e element) bool {
 		return e.Type == "input" || e.Type == "button" || interacts(e.Elements)

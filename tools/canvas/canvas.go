@@ -1,5 +1,5 @@
-// Package canvas is the sheet that a model shows a person: the tools by which it does so, what may stand on it, and the pages
-// and pictures that go with it.
+// Package canvas implements the canvas that a model shows to a user: the tools for it, validation of its content, and the pages and
+// images that belong to it.
 package canvas
 
 import "voxgate/tools"
@@ -14,8 +14,8 @@ const (
 // IsCanvas reports whether a tool of this name is a canvas tool.
 func IsCanvas(name string) bool { return name == Create || name == Append || name == Show }
 
-// Declarations returns how a model learns of the canvas tools. It does not wait for their answers, where it can help it: a
-// person may type for minutes, and what they say meanwhile must not take the canvas away.
+// Declarations returns the declarations of the canvas tools. The model does not wait for their responses if it supports that: a
+// user may type for minutes, and what they say meanwhile must not remove the canvas.
 func Declarations() []tools.Declaration {
 	return []tools.Declaration{
 		declaration(Create, "Showing canvas…", `Creates a new scrollable canvas overlay (destroying any previous canvas). `+

@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	// maxPages is how many search suggestions are kept for all conversations together: 16 MB at most.
+	// maxPages bounds the search suggestions kept for all conversations together: at most 16 MB.
 	maxPages = 256
 
-	// maxPage is how long one may be, in bytes. Google's have 3 to 10 KB.
+	// maxPage bounds one suggestion, in bytes. Google's have 3 to 10 KB.
 	maxPage = 64 << 10
 
-	// pageAge is how long one is kept: much longer than it is talked of.
+	// pageAge is how long a suggestion is kept: much longer than it is relevant.
 	pageAge = 30 * time.Minute
 )
 
-// Chips keeps Google's search suggestions, which a client that gets a grounded answer must show. They are HTML of a stranger, so
-// each is a page of its own, made for a frame. It is an http.Handler for GET canvas/chips.
+// Chips keeps Google's search suggestions, which a client with a grounded answer must show. They are untrusted HTML, so each is a
+// page of its own, to be shown in a frame. It is an http.Handler for GET canvas/chips.
 type Chips struct {
 	mu    sync.Mutex
-	pages []page // the newest last
+	pages []page // newest last
 }
 
 type page struct {
@@ -33,11 +33,11 @@ type page struct {
 	added    time.Time
 }
 
-// NewChips returns a Chips without any.
+// NewChips returns an empty Chips.
 func NewChips() *Chips { return &Chips{} }
 
-// Add keeps searchEntryPoint.renderedContent of an answer's grounding metadata and returns where the gateway serves it: a path
-// relative to the gateway's root that cannot be guessed. It returns "" for nothing, and for what is no suggestion by its length.
+// Add keeps searchEntryPoint.renderedContent of an answer's grounding metadata and returns its address on the gateway: an
+// unguessable path relative to the gateway's root. It returns "" for content that is empty or too long.
 func (c *Chips) Add(renderedContent string) (path string) {
 	if renderedContent == "" || len(renderedContent) > maxPage {
 		return ""
@@ -53,7 +53,7 @@ func (c *Chips) Add(renderedContent string) (path string) {
 	return "canvas/chips?id=" + added.id
 }
 
-// forget lets go of old pages. The caller holds mu.
+// deleteExpired deletes old pages. The caller holds mu.
 func (c *Chips) forget() {
 	c.pages = slices.DeleteFunc(c.pages, func(p page) bool { return time.Since(p.added) >= pageAge })
 }
@@ -69,14 +69,14 @@ func (c *Chips) find(id string) (html string, ok bool) {
 	return c.pages[i].html, true
 }
 
-// chipsPolicy lets nothing run but our own script, whatever Google's HTML has in it, and nothing load but what it has in
-// itself. There is no frame-ancestors: a gateway serves pages of origins it does not know, and the page has nothing that a
-// wrong frame could misuse. The sandbox holds also where the page is opened without a frame.
+// chipsPolicy runs only our own script, whatever Google's HTML contains, and loads nothing external. It has no frame-ancestors,
+// since a gateway serves pages of origins it does not know, and a foreign frame could not misuse the page. The sandbox also applies
+// if the page is opened without a frame.
 const chipsPolicy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; " +
 	"sandbox allow-scripts allow-popups allow-popups-to-escape-sandbox; script-src 'nonce-"
 
-// chipsPage goes around Google's HTML. It comes before it, so that nothing there, as a comment that is not closed, can
-// swallow it. It posts to the page around, whose origin is not known, how high it is and that a link was chosen.
+// chipsPage precedes Google's HTML, so that nothing in that, such as an unclosed comment, can swallow it. It posts its height and
+// chosen links to the parent page, whose origin is unknown.
 const chipsPage = `<!doctype html>
 <html>
 <meta charset="utf-8">
@@ -101,7 +101,7 @@ const chipsPage = `<!doctype html>
 func (c *Chips) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	html, ok := c.find(r.URL.Query().Get("id"))
 	if !ok {
-		http.Error(w, "There are no such search suggestions any more.", http.StatusNotFound)
+		http.Error(w, "These search suggestions have expired.", http.StatusNotFound)
 		return
 	}
 	nonce := rand.Text()
@@ -111,7 +111,7 @@ func (c *Chips) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cache-Control", "no-store")
-	header.Set("Cross-Origin-Resource-Policy", "cross-origin") // for the same reason as no frame-ancestors
-	// An error is that of a client that has left.
+	header.Set("Cross-Origin-Resource-Policy", "cross-origin") // for the same reason as the missing frame-ancestors
+	// An error means that the client has disconnected.
 	_, _ = io.WriteString(w, strings.Replace(chipsPage, "NONCE", nonce, 1)+html)
 }

@@ -15,34 +15,35 @@ import (
 )
 
 const (
-	// MaxElements is how many elements a canvas has at most, those in forms counted: more than a person looks through.
+	// MaxElements is the maximum number of elements of a canvas, including those in forms: more than a user looks through.
 	MaxElements = 200
 
-	// MaxBytes is how long a canvas is at most, as JSON with what is added for the client: a data channel carries it in well
-	// under a second, and a small photo fits in.
+	// MaxBytes is the maximum size of a canvas, as JSON with what is added for the client. A data channel transfers it in well under
+	// a second, and a small photo fits.
 	MaxBytes = 256 << 10
 
-	// maxInput bounds what is looked at before it is cleaned. A clean canvas stays below it, also as a string in JSON, where
-	// six bytes may stand for one.
+	// maxInput bounds the input before it is cleaned. A clean canvas stays below it, also as a string in JSON, where six bytes may
+	// encode one.
 	maxInput = 8 * MaxBytes
 
-	// maxText is the length of a label, hint, title or alt in characters; what is more is cut off.
+	// maxText is the maximum length of a label, hint, title or alt in characters; longer ones are cut.
 	maxText = 500
 
-	// maxID is the length of an id in characters. Ids are the keys of the answer to the model.
+	// maxID is the maximum length of an ID in characters. IDs are the keys of the answer to the model.
 	maxID = 64
 
-	// maxURL is the length of a URL in bytes. Signed, it must fit into a request line, for which 8000 are safe: RFC 9110, 4.1.
+	// maxURL is the maximum length of a URL in bytes. Signed, it must fit into a request line, for which 8000 are safe: RFC 9110,
+	// 4.1.
 	maxURL = 2048
 )
 
-// element is one element of a canvas. Its type says which fields it has.
+// element is one element of a canvas. Its type determines which fields it has.
 type element struct {
 	Type     string    `json:"type"`
 	ID       string    `json:"id,omitempty"`
 	Value    *string   `json:"value,omitempty"` // text: HTML; input: plain
 	Src      string    `json:"src,omitempty"`
-	Fetch    string    `json:"fetch,omitempty"` // of an https Src; added when it goes to the client
+	Fetch    string    `json:"fetch,omitempty"` // address on the gateway of an https Src; added for the client
 	Alt      string    `json:"alt,omitempty"`
 	Label    string    `json:"label,omitempty"`
 	Hint     string    `json:"hint,omitempty"`
@@ -53,7 +54,7 @@ type element struct {
 	Ordered  bool      `json:"ordered,omitempty"`
 	Elements []element `json:"elements,omitzero"`
 
-	at string // its place, for errors; "": it is on the board already
+	at string // place in the schema, for errors; "" if already on the board
 }
 
 // sheet is a canvas as JSON.
@@ -63,16 +64,16 @@ type sheet struct {
 	Elements []element `json:"elements"`
 }
 
-// kinds are what an input may be for; the first is the default.
+// kinds are the types of inputs; the first is the default.
 var kinds = []string{"text", "multiline", "number", "date", "time", "email", "tel", "url"}
 
-// inForm are the types that a form may have.
+// formTypes are the element types that a form may contain.
 var inForm = []string{"text", "input", "button", "list", "image"}
 
-// dismissButton is the type of an element that models add although their instructions forbid it: a canvas has such a button anyway.
+// dismissButton is the type of an element that models add although their instructions forbid it: every canvas has such a button.
 const dismissButton = `"dismiss_button"`
 
-// answerKeys cannot be ids of inputs: the answer has them by itself, or JavaScript does.
+// reservedIDs cannot be IDs of inputs: they are keys of every answer, or special in JavaScript.
 var answerKeys = []string{"action", "dismissed", "__proto__"}
 
 var (
@@ -81,20 +82,20 @@ var (
 	dataURL   = regexp.MustCompile(`^data:(image/(?:png|jpeg|gif|webp)|(?:audio|video)/[a-z0-9.+-]{1,64});base64,`)
 )
 
-// reader reads a canvas. It remembers the first thing that is wrong with it.
+// reader reads a canvas and keeps the first error.
 type reader struct {
 	known func(reference string) bool // reports whether a tool has returned a reference
 	err   error
 }
 
-// fail notes what is wrong at a place of the schema.
+// fail records an error at a place of the schema.
 func (r *reader) fail(at, format string, args ...any) {
 	if r.err == nil {
 		r.err = fmt.Errorf(at+format, args...)
 	}
 }
 
-// readSheet returns the canvas that schema describes: JSON of a canvas, an element, an array of elements, or a string of such.
+// readSheet parses a schema: JSON of a canvas, an element, an array of elements, or a string containing one of these.
 func readSheet(schema json.RawMessage, known func(reference string) bool) (*sheet, error) {
 	const at = "schema"
 	if len(schema) > maxInput {
@@ -163,14 +164,14 @@ func (r *reader) elements(list []json.RawMessage, at string, form bool) []elemen
 	return all
 }
 
-// fields are what an element or a canvas has, by name.
+// fields are the fields of an element or a canvas, by name.
 type fields struct {
 	*reader
-	at  string // its place
+	at  string // place in the schema
 	raw map[string]json.RawMessage
 }
 
-// given returns a field. One that is null was not given.
+// get returns a field. null counts as missing.
 func (f fields) given(name string) (json.RawMessage, bool) {
 	raw, ok := f.raw[name]
 	if !ok || string(raw) == "null" {
@@ -179,7 +180,7 @@ func (f fields) given(name string) (json.RawMessage, bool) {
 	return raw, true
 }
 
-// text reads a string; "" if there is none.
+// text returns a string field, or "" if it is missing.
 func (f fields) text(name string) (text string) {
 	if raw, ok := f.given(name); ok && json.Unmarshal(raw, &text) != nil {
 		f.fail(f.at, ".%s must be a string", name)
@@ -187,7 +188,7 @@ func (f fields) text(name string) (text string) {
 	return text
 }
 
-// plain reads a string that is shown as it stands.
+// plainText returns a string field that is shown as plain text.
 func (f fields) plain(name string) string {
 	text := f.text(name)
 	if utf8.RuneCountInString(text) > maxText {
@@ -213,7 +214,7 @@ func (f fields) list(form bool) []element {
 	return f.elements(list, at, form)
 }
 
-// element reads an element. Fields that its type does not have are left out.
+// element reads an element. Fields that its type does not have are ignored.
 func (f fields) element(form bool) element {
 	e := element{at: f.at, Type: f.text("type")}
 	if form && !slices.Contains(inForm, e.Type) {
@@ -265,7 +266,7 @@ func (f fields) html(e *element) {
 	e.Value = &clean
 }
 
-// media reads an image, a sound or a film.
+// readMedia reads an image, audio or video element.
 func (f fields) media(e *element) {
 	e.Src = f.text("src")
 	if e.Type == "image" {
@@ -281,7 +282,7 @@ func (f fields) media(e *element) {
 	}
 }
 
-// source reports whether src may be that of an element of type kind.
+// isValidSource reports whether src is allowed for an element of type kind.
 func (r *reader) source(kind, src string) bool {
 	if reference.MatchString(src) {
 		of, _, _ := strings.Cut(src, ":")
@@ -310,7 +311,7 @@ func (f fields) input(e *element) {
 	if !ok {
 		return
 	}
-	// A number stays in the digits it came in: JavaScript would round it.
+	// A number keeps its digits: JavaScript would round it.
 	var number json.Number
 	value := ""
 	if raw[0] != '"' && json.Unmarshal(raw, &number) == nil {

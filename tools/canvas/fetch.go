@@ -19,40 +19,40 @@ import (
 )
 
 const (
-	// signedFor is how long a client may fetch what a canvas names: as long as a long conversation.
+	// signatureLifetime is how long a client may fetch what a canvas names: as long as a long conversation.
 	signedFor = time.Hour
 
-	// maxBody is how long a picture, sound or film is at most, in bytes: a photo of a telephone's camera fits in.
+	// maxBody is the maximum size of an image, audio or video, in bytes: a photo of a phone's camera fits.
 	maxBody = 8 << 20
 
-	// fetchTime bounds one fetch, to the last byte for the client.
+	// fetchTimeout bounds one fetch, to the last byte for the client.
 	fetchTime = 10 * time.Second
 
-	// maxFetches is how many there are at a time, in all conversations together.
+	// maxFetches is the maximum number of concurrent fetches, in all conversations together.
 	maxFetches = 16
 
-	// sniffed is how many bytes http.DetectContentType looks at.
+	// sniffLength is how many bytes http.DetectContentType looks at.
 	sniffed = 512
 )
 
-// images are the types of pictures that a client gets: those that cannot have scripts.
+// imageTypes are the image types that clients may get: those that cannot contain scripts.
 var images = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 
-// Fetcher fetches what the elements of canvases name, so that no client shows a stranger's server its address. It is an
-// http.Handler for GET canvas/image, which serves only what Sign has signed.
+// Fetcher fetches the media of canvases, so that clients do not reveal their address to third parties. It is an http.Handler for
+// GET canvas/image, which serves only URLs signed by Sign.
 type Fetcher struct {
 	client *http.Client
 	key    []byte
 	places chan struct{}
 }
 
-// NewFetcher returns a fetcher with a key of its own: what was signed before a restart is not served after it. The client must
-// be one that strangers' URLs may be given to, as those of package guard.
+// NewFetcher returns a fetcher with a random key: URLs signed before a restart are not served after it. client must be safe for
+// untrusted URLs, like those of package guard.
 func NewFetcher(client *http.Client) *Fetcher {
 	return &Fetcher{client: client, key: []byte(rand.Text()), places: make(chan struct{}, maxFetches)}
 }
 
-// Sign returns where the gateway serves what is at url: a path relative to the gateway's root, good for an hour.
+// Sign returns the gateway's address for url: a path relative to the gateway's root, valid for an hour.
 func (f *Fetcher) Sign(url string) string {
 	expiry := strconv.FormatInt(time.Now().Add(signedFor).Unix(), 10)
 	return "canvas/image?" + query(url, expiry, f.sum(url, expiry))
@@ -78,7 +78,7 @@ func (f *Fetcher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	values := r.URL.Query()
 	address, expiry := values.Get("u"), values.Get("x")
 	if !hmac.Equal([]byte(values.Get("s")), []byte(f.sum(address, expiry))) {
-		http.Error(w, "This address was not signed here.", http.StatusForbidden)
+		http.Error(w, "Invalid signature.", http.StatusForbidden)
 		return
 	}
 	if until, err := strconv.ParseInt(expiry, 10, 64); err != nil || time.Now().Unix() > until {
@@ -90,13 +90,13 @@ func (f *Fetcher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer func() { <-f.places }()
 	default:
 		w.Header().Set("Retry-After", "1")
-		http.Error(w, "Too much is being fetched.", http.StatusTooManyRequests)
+		http.Error(w, "Too many fetches are in progress.", http.StatusTooManyRequests)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), fetchTime)
 	defer cancel()
 	if deadline, ok := ctx.Deadline(); ok {
-		// A client that does not read holds its place no longer. Where this cannot be set, nothing is served over a network.
+		// A client that stops reading must release its slot. Where this cannot be set, nothing is served over a network.
 		control := http.NewResponseController(w)
 		_ = control.SetWriteDeadline(deadline)
 		defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
@@ -104,7 +104,7 @@ func (f *Fetcher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.serve(ctx, w, address)
 }
 
-// serve fetches address and passes it on.
+// forward fetches address and forwards the response.
 func (f *Fetcher) serve(ctx context.Context, w http.ResponseWriter, address string) {
 	body, kind, start, err := f.fetch(ctx, address)
 	if err != nil {
@@ -123,16 +123,16 @@ func (f *Fetcher) serve(ctx context.Context, w http.ResponseWriter, address stri
 		_, err = io.ReadFull(body, make([]byte, 1))
 	}
 	if !errors.Is(err, io.EOF) {
-		panic(http.ErrAbortHandler) // else the client would take a part for the whole
+		panic(http.ErrAbortHandler) // otherwise the client would take a part for the whole
 	}
 }
 
-// fetch returns the body of an answer that is good, after its start, and its type. What an error says anybody may read:
-// it says nothing of the network.
+// fetch returns the rest of a valid response's body, its start, and its type. Errors are safe to show: they reveal nothing about
+// the network.
 func (f *Fetcher) fetch(ctx context.Context, address string) (body io.ReadCloser, kind string, start []byte, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
-		return nil, "", nil, errors.New("the address is none")
+		return nil, "", nil, errors.New("the address is invalid")
 	}
 	request.Header.Set("User-Agent", "Voxgate")
 	request.Header.Set("Accept", strings.Join(images, ", ")+", audio/*, video/*")
@@ -149,19 +149,18 @@ func (f *Fetcher) fetch(ctx context.Context, address string) (body io.ReadCloser
 		return nil, "", nil, fmt.Errorf("its server answered %d", answer.StatusCode)
 	}
 	if answer.ContentLength > maxBody {
-		return nil, "", nil, fmt.Errorf("it has %d bytes, and %d are allowed", answer.ContentLength, maxBody)
+		return nil, "", nil, fmt.Errorf("it has %d bytes, maximum %d", answer.ContentLength, maxBody)
 	}
 	if start, err = io.ReadAll(io.LimitReader(answer.Body, sniffed)); err != nil {
 		return nil, "", nil, errors.New("its server broke off")
 	}
 	if kind = mediaType(answer.Header.Get("Content-Type"), start); kind == "" {
-		return nil, "", nil, errors.New("it is no picture, sound or film of a kind that is allowed")
+		return nil, "", nil, errors.New("it is not an allowed type of image, audio or video")
 	}
 	return answer.Body, kind, start, nil
 }
 
-// mediaType returns the type of what begins with start and was declared to be something, "" if it is not allowed or the two do
-// not agree.
+// mediaType returns the declared type of content that begins with start, or "" if it is not allowed or does not match.
 func mediaType(declared string, start []byte) string {
 	declared, _, err := mime.ParseMediaType(declared)
 	if err != nil {
@@ -171,7 +170,7 @@ func mediaType(declared string, start []byte) string {
 	if slices.Contains(images, declared) && found == declared {
 		return declared
 	}
-	// The same containers are for sounds and films, and Ogg has a type of its own.
+	// Audio and video share containers, and Ogg has a type of its own.
 	if isFilm(declared) && (isFilm(found) || found == "application/ogg") {
 		return declared
 	}

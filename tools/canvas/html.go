@@ -7,7 +7,7 @@ import (
 	"github.com/microcosm-cc/bluemonday"
 )
 
-// policy is what of HTML a text may have. Links open elsewhere, without a referrer or an opener.
+// policy is the HTML that a text may contain. Links open in a new window, without a referrer or an opener.
 var policy = newPolicy()
 
 func newPolicy() *bluemonday.Policy {
@@ -17,17 +17,17 @@ func newPolicy() *bluemonday.Policy {
 	p.AllowAttrs("href").OnElements("a")
 	p.RequireParseableURLs(true)
 	p.AllowURLSchemes("mailto", "tel")
-	// "https:host" is a link as well for browsers, but none that bluemonday takes for one that leaves the page.
+	// Browsers treat "https:host" as a link, too, but bluemonday does not recognize that it leaves the page.
 	p.AllowURLSchemeWithCustomPolicy("https", func(u *url.URL) bool { return u.Host != "" && u.User == nil })
 	p.AddTargetBlankToFullyQualifiedLinks(true) // with rel="noopener"
 	p.RequireNoReferrerOnLinks(true)
 	return p
 }
 
-// passes is how often HTML is cleaned at most until cleaning changes nothing more: what unfolds again and again is made to.
+// maxPasses is how often HTML is cleaned until cleaning changes nothing: HTML that still changes then was crafted to.
 const passes = 4
 
-// cleanHTML returns what of text is allowed.
+// cleanHTML returns text without what is not allowed.
 func cleanHTML(text string) (string, error) {
 	for range passes {
 		clean := policy.Sanitize(text)

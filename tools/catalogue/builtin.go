@@ -11,7 +11,7 @@ import (
 	"voxgate/tools"
 )
 
-// builtin are the tools that the gateway has by itself.
+// builtin are the built-in tools.
 var builtin = map[string]tools.Tool{
 	"get_time": {
 		Declaration: tools.Declaration{

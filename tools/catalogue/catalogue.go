@@ -1,5 +1,4 @@
-// Package catalogue reads the operator's file of tools: what every conversation of the gateway can call, besides what its client
-// brings.
+// Package catalogue reads the operator's file of tools: those that every conversation can call, in addition to the client's.
 package catalogue
 
 import (
@@ -16,19 +15,19 @@ import (
 	"voxgate/tools/webhook"
 )
 
-// connectTimeout bounds the start of all MCP servers: programs that load themselves from a package cache need most of it, and a
-// gateway that starts for longer looks dead to what watches it.
+// connectTimeout bounds the start of all MCP servers. Programs loaded from a package cache need most of it; if the gateway starts
+// even slower, it looks dead to monitoring.
 const connectTimeout = 20 * time.Second
 
-// Catalogue is the tools of a file.
+// Catalogue holds the tools of a file.
 type Catalogue struct {
 	log     *slog.Logger
-	fixed   []placed // the built-in ones and the webhooks
+	fixed   []placed // built-in tools and webhooks
 	pool    *webhook.Pool
 	servers []server
 }
 
-// placed is a tool, and where the file has it from.
+// placed is a tool with its place in the file.
 type placed struct {
 	tools.Tool
 	place string // "webhooks[0]"
@@ -39,14 +38,14 @@ type server struct {
 	place string
 }
 
-// Load reads the file and connects to its MCP servers, all at once. A server that does not start is no error: it is logged and tried again,
-// and its tools are there for conversations that begin later. The errors name the file and the place in it, and never a value of the
-// environment. Call Close when the tools are not needed any more.
+// Load reads the file and connects to its MCP servers, all at once. A server that does not start is not an error: it is logged and
+// retried, and its tools are available to later conversations. Errors name the file and the place in it, and never contain values
+// of environment variables. Call Close when the tools are no longer needed.
 func Load(ctx context.Context, path string, log *slog.Logger) (*Catalogue, error) {
 	return load(path, log, func(c *Catalogue, f *file) error { return c.connect(ctx, f.servers) })
 }
 
-// Check says what is wrong with a file. It connects to no server. Names are those of its tools; nil: there are servers that have more.
+// Check validates a file without connecting to servers. names are its tools, or nil if MCP servers may provide more.
 func Check(path string) (names []string, err error) {
 	servers := 0
 	c, err := load(path, slog.New(slog.DiscardHandler), func(_ *Catalogue, f *file) error { servers = len(f.servers); return nil })
@@ -88,7 +87,7 @@ func (c *Catalogue) build(f *file, connect func(*Catalogue, *file) error) error 
 	for i, name := range f.builtin {
 		run, ok := builtin[name]
 		if !ok {
-			return fmt.Errorf("builtin[%d]: there is no built-in tool %q", i, name)
+			return fmt.Errorf("builtin[%d]: unknown built-in tool %q", i, name)
 		}
 		c.fixed = append(c.fixed, placed{run, fmt.Sprintf("builtin[%d]", i)})
 	}
@@ -108,7 +107,7 @@ func (c *Catalogue) build(f *file, connect func(*Catalogue, *file) error) error 
 	return twice
 }
 
-// connect starts all servers, or none that is left running unknown to Close.
+// connect starts all servers. Close ends those that were started, also after an error.
 func (c *Catalogue) connect(ctx context.Context, all []mcp.Options) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -131,12 +130,12 @@ func (c *Catalogue) connect(ctx context.Context, all []mcp.Options) error {
 	return errors.Join(failures...)
 }
 
-// Tools returns the tools as they are now, in the file's order: an MCP server may have changed its list. A conversation takes
-// them when it begins. Of two with one name, which can only come about by such a change, the first counts.
+// Tools returns the current tools, in the file's order: an MCP server may have changed its list. A conversation uses the tools at
+// its start. Of two tools with one name, which only such a change can cause, the first wins.
 func (c *Catalogue) Tools() []tools.Tool {
 	all, twice := c.tools()
 	if twice != nil {
-		c.log.Warn("a tool is left out", "err", twice)
+		c.log.Warn("tool ignored", "err", twice)
 	}
 	return all
 }
@@ -162,7 +161,7 @@ func (c *Catalogue) tools() (all []tools.Tool, twice error) {
 	return all, twice
 }
 
-// Close ends the MCP servers, with what runs in them, and the idle connections of the webhooks.
+// Close ends the MCP servers, with their running calls, and the idle connections of the webhooks.
 func (c *Catalogue) Close() {
 	var ending sync.WaitGroup
 	for _, s := range c.servers {

@@ -18,23 +18,23 @@ import (
 	"voxgate/tools/webhook"
 )
 
-// file is what a file says.
+// file is the parsed content of the file.
 type file struct {
 	builtin  []string
 	webhooks []webhook.Options
 	servers  []mcp.Options
 }
 
-// fields are what an object may hold, and where its values go.
+// fields maps the names of an object's fields to where their values go.
 type fields map[string]any
 
-// position returns where the text stops being JSON, as ":line:column", both from 1, and how.
+// position returns where the text stops being JSON, as ":line:column", both from 1, and the error.
 func position(text []byte) (where string, err error) {
 	var syntax *json.SyntaxError
 	if err = json.Unmarshal(text, new(any)); !errors.As(err, &syntax) {
 		return "", err
 	}
-	before := text[:max(syntax.Offset-1, 0)] // the offset counts the byte that was wrong
+	before := text[:max(syntax.Offset-1, 0)] // the offset includes the offending byte
 	line := bytes.Count(before, []byte("\n")) + 1
 	return fmt.Sprintf(":%d:%d", line, len(before)-bytes.LastIndexByte(before, '\n')), err
 }
@@ -62,14 +62,14 @@ func parse(text []byte) (*file, error) {
 	return &f, nil
 }
 
-// rules are what the file says of a tool, wherever it lives.
+// rules are the settings that all kinds of tools share.
 type rules struct {
 	timeout              string
 	behavior, scheduling string
 	repeats              bool
 }
 
-// with adds the rules' fields.
+// addFields adds the rules' fields.
 func (r *rules) with(f fields) fields {
 	maps.Copy(f, fields{
 		"timeout": &r.timeout, "behavior": &r.behavior, "scheduling": &r.scheduling, "repeats": &r.repeats,
@@ -81,17 +81,17 @@ func (r *rules) read(place string) (timeout time.Duration, b tools.Behavior, s t
 	b, s = tools.Behavior(r.behavior), tools.Scheduling(r.scheduling)
 	if r.timeout != "" {
 		if timeout, err = time.ParseDuration(r.timeout); err != nil || timeout <= 0 {
-			return 0, "", "", fmt.Errorf("%s.timeout: %q is no duration like 20s", place, r.timeout)
+			return 0, "", "", fmt.Errorf("%s.timeout: %q is not a duration such as 20s", place, r.timeout)
 		}
 		if timeout > tools.MaxTimeout {
-			return 0, "", "", fmt.Errorf("%s.timeout: %q is more than %v", place, r.timeout, tools.MaxTimeout)
+			return 0, "", "", fmt.Errorf("%s.timeout: %q is above the maximum of %v", place, r.timeout, tools.MaxTimeout)
 		}
 	}
 	if !slices.Contains([]tools.Behavior{"", tools.Blocking, tools.NonBlocking}, b) {
 		return 0, "", "", fmt.Errorf("%s.behavior: %q is neither BLOCKING nor NON_BLOCKING", place, b)
 	}
 	if !slices.Contains([]tools.Scheduling{"", tools.WhenIdle, tools.Interrupt, tools.Silent}, s) {
-		return 0, "", "", fmt.Errorf("%s.scheduling: %q is none of WHEN_IDLE, INTERRUPT and SILENT", place, s)
+		return 0, "", "", fmt.Errorf("%s.scheduling: %q must be WHEN_IDLE, INTERRUPT or SILENT", place, s)
 	}
 	return timeout, b, s, nil
 }
@@ -120,7 +120,7 @@ func parseWebhook(text []byte, place string) (o webhook.Options, err error) {
 		return o, fmt.Errorf("%s.name: %q must be a letter or _, then letters, digits, _ . : or -, 128 at most", place, o.Name)
 	}
 	if canvas.IsCanvas(o.Name) {
-		return o, fmt.Errorf("%s.name: %q is the canvas's", place, o.Name)
+		return o, fmt.Errorf("%s.name: %q is reserved for the canvas", place, o.Name)
 	}
 	if o.Parameters != nil {
 		schema, err := tools.Decode(o.Parameters)
@@ -156,18 +156,18 @@ func parseServer(text []byte, place string) (o mcp.Options, err error) {
 	case (len(o.Command) == 0) == (o.URL == ""):
 		return o, fmt.Errorf("%s: needs either a command or a url", place)
 	case o.URL == "" && o.Headers != nil:
-		return o, fmt.Errorf("%s.headers: are for a server with a url", place)
+		return o, fmt.Errorf("%s.headers: only for a server with a url", place)
 	case o.URL != "" && o.Env != nil:
-		return o, fmt.Errorf("%s.env: is for a server with a command", place)
+		return o, fmt.Errorf("%s.env: only for a server with a command", place)
 	}
 	return o, errors.Join(expandAll(o.Headers, place+".headers"), expandAll(o.Env, place+".env"))
 }
 
-// decode reads an object that may hold certain fields, in their very spelling, and no others.
+// decode reads an object that may have only the known fields, spelled exactly.
 func decode(text []byte, place string, known fields) error {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(text, &object); err != nil || object == nil {
-		return fmt.Errorf("%s: an object is wanted here", cmp.Or(place, "the file"))
+		return fmt.Errorf("%s: must be an object", cmp.Or(place, "the file"))
 	}
 	if place != "" {
 		place += "."
@@ -179,7 +179,7 @@ func decode(text []byte, place string, known fields) error {
 		}
 		var kind *json.UnmarshalTypeError
 		if err := json.Unmarshal(object[name], to); errors.As(err, &kind) {
-			return fmt.Errorf("%s%s: %s stands where %s is wanted", place, name, kind.Value, kinds[kind.Type.Kind()])
+			return fmt.Errorf("%s%s: must be %s, not %s", place, name, kinds[kind.Type.Kind()], kind.Value)
 		} else if err != nil {
 			return fmt.Errorf("%s%s: %w", place, name, err)
 		}

@@ -1,4 +1,4 @@
-// Package digits checks numbers that people say or enter by keys: card numbers, bank accounts, dates.
+// Package digits validates numbers that callers say or enter by keys: card numbers, bank accounts, dates.
 package digits
 
 import (
@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Names are the checks that [CallInjected] knows, but for iban, whose letters no keypad has.
+// Names lists the checks of [Check], except for iban, since keypads have no letters.
 const Names = "luhn, iban:DE, date:ddmmyyyy, date:mmddyyyy, date:yyyymmdd, date:mmyy"
 
 var layouts = map[string]string{"ddmmyyyy": "02012006", "mmddyyyy": "01022006", "yyyymmdd": "20060102", "mmyy": "0106"}
 
-// Check returns what a number must be beside its length; nil: there is no such check. Without a name anything is right. A number of
-// iban:DE comes without its country, because keys have no letters.
+// Check returns the check with a name, which does not cover length, or nil if it is unknown. The empty name accepts anything.
+// Numbers for iban:DE omit the country, because keys have no letters.
 func Check(name string) func(number string) bool {
 	kind, of, _ := strings.Cut(name, ":")
 	switch {
@@ -37,7 +37,7 @@ func Check(name string) func(number string) bool {
 
 const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-// Luhn checks a number with a check digit (ISO/IEC 7812-1, annex B).
+// Luhn validates a number with a check digit (ISO/IEC 7812-1, annex B).
 func Luhn(number string) bool {
 	sum := 0
 	for i := range len(number) {
@@ -53,7 +53,7 @@ func Luhn(number string) bool {
 	return number != "" && sum%10 == 0
 }
 
-// IBAN checks an account's number (ISO 13616-1), in capital letters and without spaces.
+// IBAN validates an account number (ISO 13616-1), in capital letters and without spaces.
 func IBAN(number string) bool {
 	const shortest, longest = 5, 34
 	if len(number) < shortest || len(number) > longest || strings.Trim(number[:2], letters) != "" {

@@ -17,19 +17,18 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// maxFrame bounds one message of a server, in bytes: a JSON answer, an event of a stream, a line of a child's output. The
-// SDK reads each whole before it looks at it, and decodes it at several times its size. A result is cut to a fraction of this.
+// maxFrame bounds one message of a server, in bytes: a JSON response, an event of a stream, a line of a child's output. The SDK
+// reads a message completely before it parses it, at several times its size. A result is cut to a fraction of this.
 const maxFrame = 1 << 20
 
-// errTooLong is the end of a message that is longer than maxFrame.
+// errTooLong reports a message longer than maxFrame.
 var errTooLong = fmt.Errorf("it has sent a message longer than %d bytes", maxFrame)
 
-// boundedBody is the body of a server's HTTP answer. It fails when a message in it is too long, and ends with the call
-// that it answers.
+// boundedBody is the body of a server's HTTP response. It fails if a message in it is too long, and is closed when its call ends.
 type boundedBody struct {
 	io.ReadCloser
-	isStream bool // of events: an empty line ends each
-	size     int  // of the message that is being read
+	isStream bool // of events, each ended by an empty line
+	size     int  // of the current message
 	atStart  bool // of a line
 	stop     func() bool
 }
@@ -57,7 +56,7 @@ func (b *boundedBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// bound bounds the body of an answer; call is the context of the call that is answered, or nil.
+// boundBody limits the body of a response; call is the context of the call it belongs to, or nil.
 func bound(answer *http.Response, call context.Context) {
 	kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
 	body := &boundedBody{ReadCloser: answer.Body, isStream: kind == "text/event-stream", atStart: true, stop: func() bool { return true }}
@@ -68,7 +67,7 @@ func bound(answer *http.Response, call context.Context) {
 	answer.Body = body
 }
 
-// tokenOf is the progress token of the call in a request to the server; empty: it calls no tool.
+// progressToken returns the progress token of the tool call in a request to the server, or "".
 func tokenOf(r *http.Request) string {
 	if r.Method != http.MethodPost || r.GetBody == nil {
 		return ""
@@ -118,12 +117,12 @@ func (t *commandTransport) Connect(ctx context.Context) (mcp.Connection, error) 
 	return io.Connect(ctx)
 }
 
-// messageReader reads the messages among the lines of a child's output. Banners, warnings of libraries and lines of a log, which many
-// servers print there against the protocol, are logged and skipped, as other hosts of MCP servers do.
+// messageReader extracts the messages from a child's output. Many servers print banners, warnings and log lines there, against the
+// protocol; these are logged and skipped, as other MCP hosts do.
 type messageReader struct {
 	from  *bufio.Reader
 	noise *lines
-	line  []byte // what was not read yet of a message
+	line  []byte // unread rest of a message
 }
 
 func (r *messageReader) Read(p []byte) (int, error) {
@@ -144,7 +143,7 @@ func (r *messageReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// readLine returns a line with its end, which the last one may lack.
+// readLine returns a line including its newline, which the last one may lack.
 func (r *messageReader) readLine() (line []byte, err error) {
 	for {
 		part, err := r.from.ReadSlice('\n')
@@ -157,7 +156,7 @@ func (r *messageReader) readLine() (line []byte, err error) {
 	}
 }
 
-// messageIn returns where a JSON-RPC message begins in a line, or -1. Text that was printed without a newline may stand before it.
+// messageIn returns where a JSON-RPC message begins in a line, or -1. Text printed without a newline may precede it.
 func messageIn(line []byte) int {
 	first := len(line) - len(bytes.TrimLeft(line, " \t\r"))
 	for _, begin := range []int{first, bytes.Index(line, []byte(`{"`)), bytes.LastIndex(line, []byte(`{"jsonrpc"`))} {
@@ -171,7 +170,7 @@ func messageIn(line []byte) int {
 	return -1
 }
 
-// childInput is the input of a child. Closing it ends the child, as the protocol asks: by the end of its input, by SIGTERM after grace, by
+// childInput is the stdin of a child. Closing it ends the child as the protocol asks: by closing stdin, by SIGTERM after grace, by
 // SIGKILL after grace again.
 type childInput struct {
 	io.WriteCloser
@@ -194,5 +193,5 @@ func (c *childInput) Close() error {
 			}
 		}
 	}
-	return errors.New("the process does not end")
+	return errors.New("the process does not exit")
 }

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// maxTries is how often a person is asked again for a value that was none, before the question counts as cancelled.
+	// maxTries is how often a user is asked again for an invalid value, before the question counts as cancelled.
 	maxTries = 5
 
-	// maxButtons is how many values are offered as buttons: more are a list.
+	// maxButtons is the maximum number of values offered as buttons: more become a list.
 	maxButtons = 8
 )
 
-// elicit asks the person of the call that ctx belongs to. Hiding the question cancels it.
+// elicit asks the user of the call that ctx belongs to. Hiding the question cancels it.
 func elicit(ctx context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult, error) {
 	f, err := newForm(p)
 	if err != nil {
@@ -39,10 +39,10 @@ func elicit(ctx context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult, error)
 		if err != nil {
 			return nil, err
 		}
-		value, err := tools.Decode(answer) // a number stays as it was put in: 1000000, and not 1e+06
+		value, err := tools.Decode(answer) // a number stays as entered: 1000000, not 1e+06
 		put, ok := value.(map[string]any)
 		if !ok {
-			return nil, fmt.Errorf("the person's answer is no object: %w", err)
+			return nil, fmt.Errorf("the user's answer is not an object: %w", err)
 		}
 		action, _ := put["action"].(string)
 		switch {
@@ -58,27 +58,27 @@ func elicit(ctx context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult, error)
 	return &mcp.ElicitResult{Action: "cancel"}, nil
 }
 
-// form is a question to a person: a canvas with an input for every value that is wanted, or, where one of a few values is wanted
-// and nothing else, with a button for each.
+// form is a question to a user: a canvas with an input for each requested value, or with a button for each choice if only one
+// choice is requested.
 type form struct {
 	message string
 	fields  []*field
 	problem string // what was wrong with the last answer
 }
 
-// field is one wanted value.
+// field is one requested value.
 type field struct {
 	property
 	name     string
 	id       string // of its input; not the name, which could be "action"
 	required bool
 	choices  []choice // nil: any value of the type
-	put      string   // what the person has put in so far
+	put      string   // what the user has entered so far
 }
 
-// property is what the requested schema says of a value: one of MCP's PrimitiveSchemaDefinition.
+// property is the requested schema of a value: one of MCP's PrimitiveSchemaDefinition.
 type property struct {
-	Type        string          `json:"type"` // string, number, integer, boolean, array (of some of the choices)
+	Type        string          `json:"type"` // string, number, integer, boolean, array (several of the choices)
 	Title       string          `json:"title"`
 	Description string          `json:"description"`
 	Format      string          `json:"format"` // of a string: email, uri, date, date-time
@@ -87,7 +87,7 @@ type property struct {
 	Items *options `json:"items"`
 }
 
-// options are the ways in which a schema lists values.
+// options are the forms in which a schema lists values.
 type options struct {
 	Enum      []string `json:"enum"`
 	EnumNames []string `json:"enumNames"`
@@ -113,7 +113,7 @@ func newForm(p *mcp.ElicitParams) (*form, error) {
 	if err := json.Unmarshal(schema, &wanted); err != nil {
 		return nil, fmt.Errorf("requestedSchema: %w", err)
 	}
-	// The schema's own order is lost in the SDK; what is required comes first, in the order in which it is named.
+	// The SDK loses the schema's own order. Required values come first, in the order of their names there.
 	names := slices.Concat(wanted.Required, slices.Sorted(maps.Keys(wanted.Properties)))
 	for i, name := range names {
 		if schema, ok := wanted.Properties[name]; ok && !slices.Contains(names[:i], name) {
@@ -144,7 +144,7 @@ func newField(schema property, name string, index int, required bool) *field {
 	return f
 }
 
-// preset is the schema's default, as a person would put it in.
+// initialInput returns the schema's default, as a user would enter it.
 func (f *field) preset() string {
 	var one string
 	var several []string
@@ -168,7 +168,7 @@ func (f *field) preset() string {
 
 func (f *field) label() string { return cmp.Or(f.Title, f.name) }
 
-// element is an element of a canvas. What is HTML in it (text and the items of a list) is escaped: a server's words are no markup.
+// element is an element of a canvas. HTML in texts and list items is escaped: a server must not supply markup.
 type element map[string]any
 
 func paragraph(text string) element {
@@ -179,7 +179,7 @@ func button(label, action string) element {
 	return element{"type": "button", "label": label, "action": action}
 }
 
-// buttons reports whether the only value that is wanted is one of a few.
+// hasButtons reports whether only one choice among a few is requested.
 func (f *form) buttons() bool {
 	return len(f.fields) == 1 && f.fields[0].Type != "array" && len(f.fields[0].choices) > 0 && len(f.fields[0].choices) <= maxButtons
 }
@@ -236,7 +236,7 @@ func (f *field) elements() (all []element) {
 	return append(all, input)
 }
 
-// read returns what the person has put in, as the schema wants it, or sets problem.
+// parseAnswer returns the user's input by the schema, or sets problem.
 func (f *form) read(action string, put map[string]any) map[string]any {
 	f.problem = ""
 	content := map[string]any{}
@@ -260,7 +260,7 @@ func (f *form) read(action string, put map[string]any) map[string]any {
 	return content
 }
 
-// value returns what was put in as a value of the schema's type, nil where nothing was and none is required, or what is wrong.
+// value converts the input to a value of the schema's type. It returns nil for a missing optional value, or a problem.
 func (f *field) value() (value any, problem string) {
 	var err error
 	switch {
@@ -273,7 +273,7 @@ func (f *field) value() (value any, problem string) {
 		for one := range strings.SplitSeq(f.put, ",") {
 			chosen, ok := f.choose(strings.TrimSpace(one))
 			if !ok {
-				return nil, fmt.Sprintf("%q is none of these", strings.TrimSpace(one))
+				return nil, fmt.Sprintf("%q is not one of these", strings.TrimSpace(one))
 			}
 			values = append(values, chosen)
 		}
@@ -281,7 +281,7 @@ func (f *field) value() (value any, problem string) {
 	case f.choices != nil:
 		chosen, ok := f.choose(f.put)
 		if !ok {
-			return nil, fmt.Sprintf("%q is none of these", f.put)
+			return nil, fmt.Sprintf("%q is not one of these", f.put)
 		}
 		if f.Type == "boolean" {
 			return chosen == "true", ""
@@ -295,7 +295,7 @@ func (f *field) value() (value any, problem string) {
 		return f.put, ""
 	}
 	if err != nil {
-		return nil, fmt.Sprintf("%q is no number", f.put)
+		return nil, fmt.Sprintf("%q is not a number", f.put)
 	}
 	return value, ""
 }

@@ -101,7 +101,7 @@ func TestElicitation(t *testing.T) {
 			switch {
 			case name == "all" && person.canvases[0] != everyCanvas:
 				t.Errorf("canvas\n%s, want\n%s", person.canvases[0], everyCanvas)
-			case name == "asked again" && !strings.Contains(person.canvases[1], `age: \u0026#34;old\u0026#34; is no number`):
+			case name == "asked again" && !strings.Contains(person.canvases[1], `age: \u0026#34;old\u0026#34; is not a number`):
 				t.Errorf("asked again without saying why: %s", person.canvases[1])
 			case name == "a button" && !strings.Contains(person.canvases[0], `{"action":"choice-1","label":"y","type":"button"}`):
 				t.Errorf("canvas %s", person.canvases[0])
@@ -161,7 +161,7 @@ func TestWhoIsAsked(t *testing.T) {
 	everyLegacyWay(t, func(t *testing.T, o mcp.Options) {
 		person := &asked{answers: []string{`{"action":"submit"}`}}
 		got, err := run(t, tools.WithEnv(t.Context(), person.env()), connect(t, o), "ask", question)
-		if err == nil || !strings.Contains(err.Error(), "does not say whose it is") || len(person.canvases) > 0 {
+		if err == nil || !strings.Contains(err.Error(), "does not say which call") || len(person.canvases) > 0 {
 			t.Errorf("%s, %v, after %s", got, err, person.canvases)
 		}
 	})
@@ -179,7 +179,7 @@ func TestLateQuestion(t *testing.T) {
 		}
 		bob := &asked{answers: []string{`{"value-0":"Bob's PIN","action":"submit"}`}}
 		got, err := run(t, tools.WithEnv(t.Context(), bob.env()), s, "asked", `{}`)
-		if err != nil || !strings.Contains(got, "does not say whose it is") || len(bob.canvases) > 0 {
+		if err != nil || !strings.Contains(got, "does not say which call") || len(bob.canvases) > 0 {
 			t.Errorf("Bob was asked %s; the server got %s, %v", bob.canvases, got, err)
 		}
 	})

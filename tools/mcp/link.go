@@ -22,52 +22,52 @@ import (
 )
 
 const (
-	// legacyVersion is the last version of the protocol in which a server may ask the client at any time. Since 2026-07-28 it answers a
-	// call with its questions instead.
+	// legacyVersion is the last version of the protocol in which a server may ask the client at any time. Since 2026-07-28 it
+	// answers a call with its questions instead.
 	legacyVersion = "2025-11-25"
 
-	// grace is how long a child process has to end by itself when its input ends, and again after SIGTERM. The protocol asks for "a
-	// reasonable time"; a gateway that restarts should not wait for longer than its callers do.
+	// grace is how long a child process may take to end after its stdin is closed, and again after SIGTERM. The protocol asks for "a
+	// reasonable time"; a restarting gateway should not wait longer than its callers do.
 	grace = 2 * time.Second
 
-	// maxUnanswered is how many calls in a row a server may leave unanswered until they were cancelled or ran out of time: one that
-	// does not even read is given up by this as well.
+	// maxUnanswered is how many calls in a row a server may leave unanswered until they were cancelled or timed out. This also
+	// detects a server that does not even read.
 	maxUnanswered = 16
 
-	// relistPause is between one reading of a changed list and the next: some servers announce a change whenever they are read.
+	// relistPause is the time between two reads of a changed list: some servers announce a change whenever the list is read.
 	relistPause = 5 * time.Second
 )
 
 var (
 	errEnded      = errors.New("it has ended")
 	errUnanswered = fmt.Errorf("it has not answered %d calls in a row", maxUnanswered)
-	errFailed     = errors.New("its connection has failed; the reason is left out, because it has the URL")
-	errWhose      = errors.New("only servers of protocol 2026-07-28 or later may ask: a question of this one does not say whose it is")
+	errFailed     = errors.New("its connection has failed (details omitted because they contain the URL)")
+	errWhose      = errors.New("only servers of protocol 2026-07-28 or later may ask: this question does not say which call it belongs to")
 
-	// errOver is the end of a call that did not begin, because its link has ended: it can be made on another.
+	// errLinkEnded means that a call did not start because its link has ended: it can be made on another.
 	errOver = errors.New("the link has ended before the call")
 )
 
-// link is one session with the server, and the child process where there is one.
+// link is one session with the server, and its child process if there is one.
 type link struct {
 	server  *Server
 	session *mcp.ClientSession
-	process *exec.Cmd // nil: streamable HTTP
+	process *exec.Cmd // nil for streamable HTTP
 	stderr  *lines    // of the process
-	noise   *lines    // of its stdout: what is no message
+	noise   *lines    // of its stdout: what is not a message
 	since   time.Time
-	over    chan struct{} // closed when no call may begin any more
-	closed  chan struct{} // closed when nothing of the link is left
+	over    chan struct{} // closed when no call may start any more
+	closed  chan struct{} // closed when everything of the link has ended
 	changed chan struct{} // the list of tools has changed
 	work    sync.WaitGroup
 
-	mu         sync.Mutex                 // guards what follows
-	why        error                      // why it is over; nil: it is not
-	calls      map[string]context.Context // of those that run, by progress token: for their progress
-	unanswered int                        // calls in a row that were cancelled or ran out of time
+	mu         sync.Mutex                 // guards the following fields
+	why        error                      // why it has ended; nil: it has not
+	calls      map[string]context.Context // running calls by progress token, for their progress
+	unanswered int                        // calls in a row that were cancelled or timed out
 }
 
-// askingKey is of a call's lock, in its context: a person gets one question at a time.
+// askingKey is the context key of a call's lock: a user gets one question at a time.
 type askingKey struct{}
 
 func newLink(s *Server) *link {
@@ -78,7 +78,7 @@ func newLink(s *Server) *link {
 	}
 }
 
-// dial starts or reaches the server. ctx bounds that only. Run must be called then.
+// dial starts or connects to the server. ctx only bounds that. run must be called afterwards.
 func dial(ctx context.Context, s *Server, legacy bool) (*link, error) {
 	l := newLink(s)
 	if s.o.URL != "" {
@@ -113,7 +113,7 @@ func (l *link) connect(ctx context.Context, transport mcp.Transport, legacy bool
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
 			select {
 			case l.changed <- struct{}{}:
-			default: // that it has changed is known
+			default: // a change is already pending
 			}
 		},
 		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
@@ -132,7 +132,7 @@ func (l *link) connect(ctx context.Context, transport mcp.Transport, legacy bool
 			if l.process.Process == nil { // it was not even started
 				return err
 			}
-			kill(l.process) // what it has left behind
+			kill(l.process) // its descendants
 			if state := l.process.ProcessState; state != nil && !state.Success() {
 				err = fmt.Errorf("%w (%v)", err, state)
 			}
@@ -142,7 +142,7 @@ func (l *link) connect(ctx context.Context, transport mcp.Transport, legacy bool
 	return nil
 }
 
-// run keeps the link until it is over, and ends what is left of it: no process, no goroutine.
+// run serves the link until it has ended, and then ends everything that is left of it: processes and goroutines.
 func (l *link) run() {
 	defer close(l.closed)
 	gone := make(chan error, 1)
@@ -164,7 +164,7 @@ func (l *link) run() {
 			changed = l.changed
 		}
 	}
-	// The SDK waits for what is being written, and with a child that does not read for ever.
+	// The SDK waits for pending writes, which never end with a child that does not read.
 	late := time.AfterFunc(2*grace, func() {
 		if l.process != nil {
 			kill(l.process)
@@ -174,7 +174,7 @@ func (l *link) run() {
 	late.Stop()
 	<-gone
 	if l.process != nil {
-		kill(l.process) // what it has left behind
+		kill(l.process) // its descendants
 	}
 	l.work.Wait()
 	if l.stderr != nil {
@@ -183,11 +183,11 @@ func (l *link) run() {
 	}
 	if l.server.lifetime.Err() == nil {
 		l.server.ended(l.why, time.Since(l.since))
-		l.server.o.Logger.Warn("the MCP server has ended; it is started again at the next call", "err", l.why)
+		l.server.o.Logger.Warn("MCP server ended, restarting at the next call", "err", l.why)
 	}
 }
 
-// alive reports whether calls may begin.
+// isAlive reports whether calls may start.
 func (l *link) alive() bool {
 	select {
 	case <-l.over:
@@ -197,7 +197,7 @@ func (l *link) alive() bool {
 	}
 }
 
-// giveUp ends the link: nothing begins on it any more, and run closes it.
+// giveUp ends the link: no call starts on it any more, and run closes it.
 func (l *link) giveUp(why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -207,7 +207,7 @@ func (l *link) giveUp(why error) {
 	}
 }
 
-// list reads the server's list of tools. It returns when ctx is done or the link is over, even if the server does not read.
+// list reads the server's list of tools. It returns when ctx is done or the link has ended, even if the server does not read.
 func (l *link) list(ctx context.Context) error {
 	done := make(chan error, 1)
 	l.work.Go(func() { done <- l.server.list(ctx, l.session) })
@@ -221,7 +221,7 @@ func (l *link) list(ctx context.Context) error {
 	}
 }
 
-// relist reads the list of tools that the server says has changed.
+// relist reads the list of tools after the server has announced a change.
 func (l *link) relist() {
 	s := l.server
 	limited, cancel := context.WithTimeout(s.lifetime, startTimeout)
@@ -231,10 +231,10 @@ func (l *link) relist() {
 		err = s.missing()
 	}
 	if err != nil {
-		s.o.Logger.Warn("the MCP server's tools have changed", "err", err)
+		s.o.Logger.Warn("reading changed MCP tools failed", "err", err)
 		return
 	}
-	s.o.Logger.Info("the MCP server's tools have changed; conversations that begin from now on have the new ones", "tools", len(s.Tools()))
+	s.o.Logger.Info("MCP tools changed, new conversations use them", "tools", len(s.Tools()))
 }
 
 // call runs a tool, and returns when ctx is done, whatever the server does.
@@ -253,7 +253,7 @@ func (l *link) call(ctx context.Context, name string, args json.RawMessage) (*mc
 		err    error
 	}
 	done := make(chan returned, 1)
-	go func() { // its own: the SDK's write to a pipe knows no context
+	go func() { // in its own goroutine: the SDK's write to a pipe ignores the context
 		defer l.work.Done()
 		result, err := l.session.CallTool(context.WithValue(limited, askingKey{}, &sync.Mutex{}), &mcp.CallToolParams{
 			Meta: mcp.Meta{"progressToken": token, "voxgate/session": tools.EnvOf(ctx).Who}, Name: name, Arguments: args,
@@ -266,32 +266,32 @@ func (l *link) call(ctx context.Context, name string, args json.RawMessage) (*mc
 	case <-l.over:
 		select {
 		case r = <-done:
-		case <-time.After(grace / 20): // an answer may be on its way
+		case <-time.After(grace / 20): // a response may be arriving
 			cancel(errEnded)
 			r.err = errEnded
 		}
 	case <-ctx.Done():
 		r.err = context.Cause(ctx)
 	}
-	if r.err != nil && ctx.Err() != nil { // the SDK may have noticed first, and does not know why
+	if r.err != nil && ctx.Err() != nil { // the SDK may have noticed first, and does not know the cause
 		r.err = context.Cause(ctx)
 	}
 	cancel(nil)
 	l.leave(ctx, token)
-	if errors.Is(r.err, mcp.ErrSessionMissing) { // the server has forgotten the session, as when it was restarted
+	if errors.Is(r.err, mcp.ErrSessionMissing) { // the server has lost the session, for example by a restart
 		l.giveUp(r.err)
 	}
 	return r.result, r.err
 }
 
-// contextOf is the context of the call with this progress token; nil: no such call runs.
+// contextOf returns the context of the running call with this progress token, or nil.
 func (l *link) contextOf(token string) context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.calls[token]
 }
 
-// enter notes that a call runs.
+// addCall registers a running call.
 func (l *link) enter(ctx context.Context, token string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -306,8 +306,8 @@ func (l *link) enter(ctx context.Context, token string) error {
 	return nil
 }
 
-// leave notes that a call has ended or that nobody waits for it any more, because ctx is done. A server that does not answer is
-// given up when nobody waits for it.
+// removeCall unregisters a call that has ended, or that was abandoned because ctx is done. A server that has stopped answering is
+// given up when no call is running.
 func (l *link) leave(ctx context.Context, token string) {
 	l.mu.Lock()
 	delete(l.calls, token)
@@ -321,9 +321,9 @@ func (l *link) leave(ctx context.Context, token string) {
 	}
 }
 
-// ask answers a question of the server. Since protocol 2026-07-28 a question is the answer to a call, and the SDK asks with the call's
-// context. Before, nothing in a question says whose it is: many conversations share the session, and one person must never answer for
-// another.
+// ask answers a question of the server. Since protocol 2026-07-28 a question is the answer to a call, and the SDK asks with the
+// call's context. Earlier versions do not say which call a question belongs to. Since many conversations share the session, such
+// questions are refused: one user must never answer for another.
 func ask(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 	asking, ok := ctx.Value(askingKey{}).(*sync.Mutex)
 	if !ok {
@@ -334,8 +334,8 @@ func ask(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 	return elicit(ctx, r.Params)
 }
 
-// plain takes the URL, which may hold a token, out of an error. Some errors reach us from the SDK as mere text, from which nothing can be
-// taken out.
+// withoutURL removes the URL, which may hold a token, from an error. If the SDK has flattened the error to text, the text is
+// dropped.
 func (s *Server) plain(err error) error {
 	var wrapped *url.Error
 	switch {
@@ -347,11 +347,11 @@ func (s *Server) plain(err error) error {
 	return err
 }
 
-// ownGroup makes a process the first of a group, and kill ends all of the group.
+// startOwnGroup makes a process the leader of a group, which killGroup ends.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 func kill(cmd *exec.Cmd)     { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 
-// httpClient returns a client that sends headers along, and does not leave the host that is asked.
+// httpClient returns a client that adds headers, and follows redirects within the same host only.
 func httpClient(headers map[string]string, callOf func(token string) context.Context) *http.Client {
 	return &http.Client{
 		Transport: &headerTransport{tools.NewTransport(), headers, callOf},
@@ -370,7 +370,7 @@ func httpClient(headers map[string]string, callOf func(token string) context.Con
 type headerTransport struct {
 	*http.Transport
 	headers map[string]string
-	callOf  func(token string) context.Context // nil: there is no such call
+	callOf  func(token string) context.Context // nil: no such call
 }
 
 func (t *headerTransport) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -1,5 +1,5 @@
-// Package mcp offers the tools of a server that speaks the Model Context Protocol (https://modelcontextprotocol.io): a child process at the
-// end of a pipe (stdio), or an address (streamable HTTP).
+// Package mcp provides the tools of an MCP server (Model Context Protocol, https://modelcontextprotocol.io): a child process
+// (stdio) or a URL (streamable HTTP).
 package mcp
 
 import (
@@ -24,68 +24,68 @@ import (
 )
 
 const (
-	// startTimeout bounds a start after the first: what a program from a package cache needs, and then some.
+	// startTimeout bounds a restart: enough for a program from a package cache.
 	startTimeout = 20 * time.Second
 
-	// A server that ends is started again at the next call; one that keeps ending not before a pause, which doubles.
+	// A server that ends is restarted at the next call; one that keeps ending only after a pause, which doubles.
 	minPause, maxPause = time.Second, 30 * time.Second
 
-	// maxMessage bounds how much of a server's own error text goes to the model, in bytes.
+	// maxMessage bounds a server's error text for the model, in bytes.
 	maxMessage = 500
 
-	// undelivered is the code of the SDK's own error for a message that did not reach the server; it has no name outside the SDK.
+	// undelivered is the code of the SDK's own error for a message that did not reach the server; the SDK does not export it.
 	undelivered = -32005
 
 	// maxTools is more than any model can choose from; a server lists more only by mistake.
 	maxTools = 1000
 )
 
-// Options says which server it is and what of it is used.
+// Options configures a server and the use of its tools.
 type Options struct {
-	Name string // for people: in errors and in the log
+	Name string // for errors and the log
 
 	Command []string          // a program and its arguments, or
-	Env     map[string]string // its environment, besides PATH and HOME, which are the gateway's
+	Env     map[string]string // its environment, in addition to the gateway's PATH and HOME
 
-	URL     string            // an endpoint of streamable HTTP, which may be a private one
-	Headers map[string]string // sent along, to the host of URL only
+	URL     string            // an endpoint of streamable HTTP, which may be private
+	Headers map[string]string // added to requests, for the host of URL only
 
-	Only   []string // the names of the tools that are offered; nil: all
-	Prefix string   // put before the tools' names
+	Only   []string // names of the tools to offer; nil: all
+	Prefix string   // prepended to the tools' names
 
-	Timeout    time.Duration    // of each of its tools; 0: the usual one
-	Behavior   tools.Behavior   // of each of its tools
-	Scheduling tools.Scheduling // of each of its tools
-	Repeats    bool             // likewise; see [tools.Declaration]
+	Timeout    time.Duration    // of each tool; 0: the default
+	Behavior   tools.Behavior   // of each tool
+	Scheduling tools.Scheduling // of each tool
+	Repeats    bool             // of each tool; see [tools.Declaration]
 
 	Logger *slog.Logger // nil: slog.Default()
 }
 
-// Server is a connection to an MCP server, which all conversations share.
+// Server is a connection to an MCP server, shared by all conversations.
 //
 // Its tools return when their context is done, whatever the server does. A server that has ended, or that leaves maxUnanswered calls
-// in a row unanswered, is ended with all that runs in it and started again at the next call. No call is made twice.
+// in a row unanswered, is stopped with its running calls and restarted at the next call. No call is made twice.
 type Server struct {
 	o        Options
 	lifetime context.Context
 	stop     context.CancelFunc
-	serial   atomic.Int64       // of the last call: its progress token
+	serial   atomic.Int64       // progress token of the last call
 	starts   singleflight.Group // of restart
 	work     sync.WaitGroup     // links and restarts
 
-	mu     sync.Mutex   // guards what follows
-	link   *link        // the newest; nil: none was ever started
-	tools  []tools.Tool // as the server listed them last
-	legacy bool         // the server takes no newer protocol than legacyVersion
+	mu     sync.Mutex   // guards the following fields
+	link   *link        // the newest; nil before the first start
+	tools  []tools.Tool // the last list of the server
+	legacy bool         // the server supports only legacyVersion and older
 
-	// After an end, and a start that has failed:
-	pause time.Duration // until the next start, the next time
-	retry time.Time     // no start before that
+	// After an end or a failed start:
+	pause time.Duration // delay of the next restart
+	retry time.Time     // time of the next start at the earliest
 	why   error         // why there is no link
 }
 
-// Connect starts the server, or reaches it, and reads the list of its tools; ctx bounds that. Call Close when it is not needed
-// any more.
+// Connect starts or connects to the server and reads the list of its tools; ctx bounds that. Call Close when it is no longer
+// needed.
 func Connect(ctx context.Context, o Options) (*Server, error) {
 	s, err := newServer(o)
 	if err != nil {
@@ -98,15 +98,15 @@ func Connect(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Open is [Connect] for a server that may be down: if it does not start, or cannot be reached, that is logged, the server has no tools, and
-// it is tried again in the background, with growing pauses, until Close. Its error is one of the options.
+// Open is like [Connect], but tolerates a server that is down: it is logged, the server has no tools, and it is retried in the
+// background, with growing pauses, until Close. Open fails only for invalid options.
 func Open(ctx context.Context, o Options) (*Server, error) {
 	s, err := newServer(o)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.begin(ctx); err != nil {
-		s.o.Logger.Error("the MCP server does not start; conversations have none of its tools until it does", "err", err)
+		s.o.Logger.Error("MCP server does not start, its tools are unavailable until it does", "err", err)
 		if s.current() == nil { // it may run, and only lack a tool
 			s.ended(err, 0)
 			s.work.Go(s.keepStarting)
@@ -115,7 +115,7 @@ func Open(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// begin starts the server for the first time.
+// startFirst starts the server for the first time.
 func (s *Server) begin(ctx context.Context) error {
 	err := s.start(ctx)
 	if err == nil {
@@ -127,7 +127,7 @@ func (s *Server) begin(ctx context.Context) error {
 	return nil
 }
 
-// keepStarting starts a server that has not started at first, until it runs.
+// keepStarting retries the first start of a server until it runs.
 func (s *Server) keepStarting() {
 	for s.current() == nil {
 		s.mu.Lock()
@@ -135,13 +135,13 @@ func (s *Server) keepStarting() {
 		s.mu.Unlock()
 		select {
 		case <-time.After(pause):
-			_, _, _ = s.starts.Do("", s.restart) // it logs
+			_, _, _ = s.starts.Do("", s.restart) // logs errors
 		case <-s.lifetime.Done():
 			return
 		}
 	}
 	if err := s.missing(); err != nil {
-		s.o.Logger.Error("the MCP server lacks a tool", "err", err)
+		s.o.Logger.Error("MCP server lacks a tool", "err", err)
 	}
 }
 
@@ -150,7 +150,7 @@ func newServer(o Options) (*Server, error) {
 		return nil, fmt.Errorf("MCP server %q: needs either a command or a url", o.Name)
 	}
 	if o.URL != "" {
-		// The text of an error would hold the URL, which may hold a token.
+		// The error text would contain the URL, which may hold a token.
 		if to, err := url.Parse(o.URL); err != nil || (to.Scheme != "http" && to.Scheme != "https") || to.Host == "" {
 			return nil, fmt.Errorf("MCP server %q: url: must be http://host/… or https://host/…", o.Name)
 		}
@@ -160,24 +160,24 @@ func newServer(o Options) (*Server, error) {
 	}
 	o.Logger = o.Logger.With("mcp", o.Name)
 	s := &Server{o: o}
-	// The lifetime is not ctx's, and nothing that a context carries may reach the server's questions: see ask.
+	// The lifetime is independent of ctx, and no context values may reach the server's questions: see ask.
 	s.lifetime, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }
 
-// Close ends the server and what runs in it, and waits until nothing of it is left.
+// Close ends the server with its running calls, and waits until everything has ended.
 func (s *Server) Close() {
-	s.mu.Lock() // nothing begins any more
+	s.mu.Lock() // nothing starts any more
 	s.stop()
 	s.mu.Unlock()
 	s.work.Wait()
 }
 
-// start makes a link and reads the list of tools.
+// start creates a link and reads the list of tools.
 func (s *Server) start(ctx context.Context) error {
 	l, err := dial(ctx, s, s.legacy)
 	if err != nil && !s.legacy && ctx.Err() == nil {
-		// The newest protocol begins with a request that ends some older servers.
+		// The newest protocol begins with a request that crashes some older servers.
 		var older error
 		if l, older = dial(ctx, s, true); older == nil {
 			s.legacy, err = true, nil
@@ -198,7 +198,7 @@ func (s *Server) start(ctx context.Context) error {
 	return nil
 }
 
-// current returns the link in use; nil if it has ended.
+// current returns the link in use, or nil if it has ended.
 func (s *Server) current() *link {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,13 +208,13 @@ func (s *Server) current() *link {
 	return s.link
 }
 
-// linked returns a link, and starts the server where there is none.
+// getLink returns a link, and starts the server if there is none.
 func (s *Server) linked(ctx context.Context) (*link, error) {
 	if l := s.current(); l != nil {
 		return l, nil
 	}
 	select {
-	case got := <-s.starts.DoChan("", s.restart): // it goes on when the caller leaves
+	case got := <-s.starts.DoChan("", s.restart): // continues when the caller leaves
 		l, _ := got.Val.(*link)
 		return l, got.Err
 	case <-ctx.Done():
@@ -226,7 +226,7 @@ func (s *Server) linked(ctx context.Context) (*link, error) {
 
 func (s *Server) isClosed() error { return fmt.Errorf("the MCP server %q is closed", s.o.Name) }
 
-// restart returns a new link when the old one has ended. It is called once at a time.
+// restart returns a new link after the old one has ended. Calls are serialized.
 func (s *Server) restart() (any, error) {
 	s.mu.Lock()
 	if s.lifetime.Err() != nil {
@@ -238,7 +238,7 @@ func (s *Server) restart() (any, error) {
 	s.mu.Unlock()
 	defer s.work.Done()
 	if old != nil {
-		if old.alive() { // somebody else was faster
+		if old.alive() { // another caller was faster
 			return old, nil
 		}
 		<-old.closed
@@ -247,21 +247,21 @@ func (s *Server) restart() (any, error) {
 	wait, why := time.Until(s.retry), s.why
 	s.mu.Unlock()
 	if wait > 0 {
-		return nil, fmt.Errorf("the MCP server %q is down (%w); it is tried again in %v", s.o.Name, tools.Unaddressed(why),
+		return nil, fmt.Errorf("the MCP server %q is down (%w); next retry in %v", s.o.Name, tools.Unaddressed(why),
 			wait.Round(time.Second/10))
 	}
 	limited, cancel := context.WithTimeout(s.lifetime, startTimeout)
 	defer cancel()
 	if err := s.start(limited); err != nil {
 		s.ended(err, 0)
-		s.o.Logger.Error("the MCP server cannot be started again", "err", err)
+		s.o.Logger.Error("restarting the MCP server failed", "err", err)
 		return nil, fmt.Errorf("the MCP server %q is down: %w", s.o.Name, tools.Unaddressed(err))
 	}
-	s.o.Logger.Info("the MCP server is back")
+	s.o.Logger.Info("MCP server restarted")
 	return s.current(), nil
 }
 
-// ended notes why a link has ended, and how long none is started: a server that was there for a while is started at once.
+// recordEnd records why a link has ended, and delays the next start, except for a server that ran for a while.
 func (s *Server) ended(why error, lasted time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -272,14 +272,14 @@ func (s *Server) ended(why error, lasted time.Duration) {
 	s.pause = min(max(2*s.pause, minPause), maxPause)
 }
 
-// Tools returns the tools as the server listed them last.
+// Tools returns the tools as last listed by the server.
 func (s *Server) Tools() []tools.Tool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.tools)
 }
 
-// missing says which of the wanted tools the server does not have.
+// checkTools returns an error if the server lacks one of the configured tools.
 func (s *Server) missing() error {
 	for _, name := range s.o.Only {
 		if !slices.ContainsFunc(s.Tools(), func(t tools.Tool) bool { return t.Name == toolName(s.o.Prefix+name) }) {
@@ -314,7 +314,7 @@ func (s *Server) list(ctx context.Context, session *mcp.ClientSession) error {
 	return nil
 }
 
-// toolName is a tool's name as a model takes it: MCP has no rules for names.
+// toolName returns a tool's name as models accept it: MCP does not restrict names.
 func toolName(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if tools.ValidName("_" + string(r)) {
@@ -349,8 +349,8 @@ func (s *Server) tool(t *mcp.Tool) (tools.Tool, error) {
 	}, nil
 }
 
-// call runs one of the server's tools. A call that its link did not begin, or whose session the server does not know any more, is made on
-// the next link: nothing ran. It returns when ctx is done.
+// call runs one of the server's tools. It retries on the next link if nothing ran: the link had ended before the call, or the
+// server has lost the session. It returns when ctx is done.
 func (s *Server) call(ctx context.Context, name string, args json.RawMessage) (json.RawMessage, error) {
 	for forgotten := false; ; {
 		l, err := s.linked(ctx)
@@ -369,7 +369,7 @@ func (s *Server) call(ctx context.Context, name string, args json.RawMessage) (j
 	}
 }
 
-// failure says, for the model, why a call failed.
+// failure returns the reason of a failed call, for the model.
 func (s *Server) failure(ctx context.Context, err error) error {
 	var refused *jsonrpc.Error
 	switch {

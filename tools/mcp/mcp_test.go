@@ -260,7 +260,7 @@ func TestListChanged(t *testing.T) {
 		if _, err := run(t, t.Context(), s, "grow", `{}`); err != nil {
 			t.Fatal(err)
 		}
-		l.wait(t, "have changed")
+		l.wait(t, "MCP tools changed")
 		if !strings.Contains(names(s), "new") {
 			t.Errorf("tools %s", names(s))
 		}
@@ -288,7 +288,7 @@ func TestRestart(t *testing.T) {
 				crash()
 				got, err := run(t, t.Context(), s, "text", `{"n":1}`)
 				if i > 0 && err != nil {
-					if !strings.HasPrefix(err.Error(), `the MCP server "test" is down (exit status 7); it is tried again in `) {
+					if !strings.HasPrefix(err.Error(), `the MCP server "test" is down (exit status 7); next retry in `) {
 						t.Errorf("%v", err)
 					}
 					return
@@ -503,9 +503,9 @@ func TestOpenBeforeTheServer(t *testing.T) {
 	if got := names(s); got != "" {
 		t.Errorf("before the server is there: %s", got)
 	}
-	l.wait(t, "the MCP server does not start")
+	l.wait(t, "MCP server does not start")
 	there.Store(true)
-	l.wait(t, "the MCP server is back")
+	l.wait(t, "MCP server restarted")
 	if got, err := run(t, t.Context(), s, "text", `{"n":1}`); got != `{"n":1}` || err != nil {
 		t.Errorf("%s, %v", got, err)
 	}

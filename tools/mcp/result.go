@@ -10,7 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// progress is what the model gets of a notification.
+// progress converts a notification for the model.
 func progress(p *mcp.ProgressNotificationParams) json.RawMessage {
 	b, _ := json.Marshal(struct { // three plain values
 		Progress float64 `json:"progress"`
@@ -20,8 +20,8 @@ func progress(p *mcp.ProgressNotificationParams) json.RawMessage {
 	return b
 }
 
-// outcome makes a tool's result of what a server has answered: the structured content, or else the one JSON object it wrote, or
-// else its text.
+// outcome converts a server's response to a tool's result: the structured content, or else a single JSON object in its text, or
+// else the text.
 func outcome(r *mcp.CallToolResult) (json.RawMessage, error) {
 	var parts []string
 	for _, content := range r.Content {
@@ -51,7 +51,7 @@ func outcome(r *mcp.CallToolResult) (json.RawMessage, error) {
 	return json.Marshal(map[string]string{"output": joined})
 }
 
-// text returns a part of a result as text, or a note that it was left out.
+// text returns a part of a result as text, or a note that it was omitted.
 func text(content mcp.Content) string {
 	switch c := content.(type) {
 	case *mcp.TextContent:

@@ -11,21 +11,21 @@ const (
 	// maxLine bounds a line of a child's stderr in the log, in bytes.
 	maxLine = 4096
 
-	// maxLines bounds the lines of a child's stderr in the log, in a second: more than a stack trace has, which must be whole.
+	// maxLines bounds the logged lines of a child's stderr per second: more than a stack trace has, which must stay complete.
 	maxLines = 100
 )
 
-// lines logs what is written to it, line by line, without the empty ones and those above maxLines a second. What it does is linear in
-// what is written.
+// lines logs what is written to it line by line, without empty lines and those above maxLines a second. Its cost is linear in the
+// input.
 type lines struct {
 	log  *slog.Logger
-	from string // the stream that they come from: stderr, or stdout
+	from string // name of the stream: stderr or stdout
 
-	mu     sync.Mutex // guards what follows
-	rest   []byte     // of a line that is not whole yet
-	second time.Time  // in which lines are counted
-	logged int        // in it
-	left   int        // out of the log
+	mu     sync.Mutex // guards the following fields
+	rest   []byte     // incomplete line
+	second time.Time  // start of the current second
+	logged int        // lines logged in it
+	left   int        // lines not logged
 }
 
 func (w *lines) Write(b []byte) (int, error) {
@@ -46,7 +46,7 @@ func (w *lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// line logs the line that is whole. It is called locked.
+// logLine logs the complete line. It must be called locked.
 func (w *lines) line() {
 	line := bytes.TrimSpace(w.rest)
 	w.rest = w.rest[:0]
@@ -65,7 +65,7 @@ func (w *lines) line() {
 	w.log.Info(w.from, "line", string(bytes.ToValidUTF8(line, []byte("\uFFFD"))))
 }
 
-// over says what was left out.
+// logDropped logs how many lines were dropped.
 func (w *lines) over() {
 	if w.left > 0 {
 		w.log.Warn(w.from+": lines were left out", "lines", w.left)
@@ -73,7 +73,7 @@ func (w *lines) over() {
 	w.left = 0
 }
 
-// flush logs what is left when the child has ended.
+// flush logs the rest when the child has ended.
 func (w *lines) flush() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

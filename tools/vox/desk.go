@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// mostFound is how many entries the model gets of a search: it is to speak of them.
+	// maxFound is how many search results the model gets: it is to speak about them.
 	mostFound = 8
 
-	// mostRecommended is how many it gets as a recommendation.
+	// maxRecommended is how many recommendations the model gets.
 	mostRecommended = 5
 
-	// maxText is how long an argument may be, in characters: far longer than anybody speaks before a tool is called.
+	// maxText is the maximum length of an argument, in characters: far more than anyone speaks before a tool call.
 	maxText = 8000
 
 	// maxQuoted is how much of the client's context goes into an integration prompt, and maxStatus into the project's status, in
-	// bytes. The client may send 64 KB of it, and a tool's whole answer is no longer ([tools.MaxResult]): the rest of it is for the
-	// names of all tools and of the files of all apps.
+	// bytes. The client may send 64 KB, and a tool's result is limited to that ([tools.MaxResult]): the rest is for the names of all
+	// tools and app files.
 	maxQuoted = 2000
 	maxStatus = 8 << 10
 )
@@ -38,7 +38,7 @@ const (
 	ActReady    = "app_ready"
 )
 
-// Action is what the client shall do: the fields of a ui_action message (signaling/vox/PROTOCOL.md).
+// Action tells the client what to do: the fields of a ui_action message (signaling/vox/PROTOCOL.md).
 type Action struct {
 	Action            string   `json:"action"`
 	Target            string   `json:"target,omitempty"`
@@ -46,15 +46,15 @@ type Action struct {
 	ToolName          string   `json:"tool_name,omitempty"`
 	IntegrationPrompt string   `json:"integration_prompt,omitempty"`
 	App               string   `json:"app,omitempty"`
-	Bytes             int      `json:"bytes,omitempty"` // written so far; left out at the beginning
+	Bytes             int      `json:"bytes,omitempty"` // written so far; 0 at the start
 	URL               string   `json:"url,omitempty"`   // relative to the gateway's root
 	Files             []string `json:"files,omitempty"`
 
-	Version  int       `json:"version,omitempty"` // of the app, that is shown
+	Version  int       `json:"version,omitempty"` // the displayed version of the app
 	Versions []Version `json:"versions,omitempty"`
 }
 
-// Targets are the places that navigate_ui knows where a Desk names none. They must not be changed.
+// Targets are the places of navigate_ui if a Desk sets none. They must not be changed.
 var Targets = []string{"welcome", "studio", "settings", "files", "preview", "chat"}
 
 // Names are the names of the tools. They must not be changed.
@@ -63,30 +63,29 @@ var Names = []string{
 	"get_project_status",
 }
 
-// Desk is what the tools of one conversation work with.
+// Desk is the state of the tools in one conversation.
 type Desk struct {
 	Project *Project
-	Targets []string // where navigate_ui may go; none: Targets
+	Targets []string // places of navigate_ui; empty: Targets
 
-	// Act has the client do something. It must be set, must not block, and may be called by several goroutines at once.
+	// Act sends an action to the client. It must be set, must not block, and may be called concurrently.
 	Act func(Action)
 
-	// Said is how often the person has begun to speak or has typed so far. It never becomes less. What is counted late, as when
-	// the words of the turn that has led to a call are counted after it, would be taken for the answer to a question that came
-	// after. Nil: it is not known, and nobody can answer by voice.
+	// InputCount returns how often the user has started to speak or has typed so far. It never decreases. Words must be counted
+	// before the call that they lead to: counted later, they would be taken for the answer to a later question. It is nil if
+	// unknown; then users cannot answer by voice.
 	Said func() int
 
-	// Generate asks a writing model and hands on its text as it comes, each piece before the next one is read. It ends with the
-	// error of piece, with that of ctx, and with one of its own if the model did not come to its own end. Nil: there is no such
-	// model.
+	// Generate calls a writing model and streams its text to piece. It returns the error of piece, that of ctx, or its own if the
+	// model did not finish. It is nil without a writing model.
 	Generate func(ctx context.Context, prompt string, piece func(text string) error) error
 
-	Workspace *Workspace // nil: there is none
-	Free      bool       // what Generate writes costs nothing
+	Workspace *Workspace // nil: none
+	Free      bool       // Generate costs nothing
 }
 
-// Tools returns the tools. All of them may be called at once; generate_app and change_app are the only ones that block. The arguments are
-// checked by the schemas before.
+// Tools returns the tools. All may be called concurrently; only generate_app and change_app block. The arguments are validated by
+// the schemas before.
 func (d *Desk) Tools() []tools.Tool {
 	targets := d.Targets
 	if len(targets) == 0 {
@@ -147,7 +146,7 @@ func (d *Desk) Tools() []tools.Tool {
 	return all
 }
 
-// appTools are those that make apps.
+// appTools returns the tools that create and change apps.
 func (d *Desk) appTools() []tools.Tool {
 	which := property("app", "The name of the app. Left out: the newest.")
 	return []tools.Tool{
@@ -190,13 +189,13 @@ func (d *Desk) appTools() []tools.Tool {
 	}
 }
 
-// object is the JSON Schema of an object of these properties.
+// object returns the JSON Schema of an object with these properties.
 func object(properties string, required ...string) json.RawMessage {
 	return fmt.Appendf(nil, `{"type":"object","properties":{%s},"required":%s,"additionalProperties":false}`, properties,
 		tools.Encode(append([]string{}, required...)))
 }
 
-// property is the schema of one text, or of one of some words.
+// property returns the schema of a string, or of an enumeration.
 func property(name, description string, words ...string) string {
 	if len(words) > 0 {
 		return fmt.Sprintf(`%q:{"type":"string","description":%s,"enum":%s}`, name, tools.Encode(description), tools.Encode(words))
@@ -204,7 +203,7 @@ func property(name, description string, words ...string) string {
 	return fmt.Sprintf(`%q:{"type":"string","description":%s,"minLength":1,"maxLength":%d}`, name, tools.Encode(description), maxText)
 }
 
-// wish and choice are what the model gives to two of the tools.
+// wish and choice are the arguments of two tools.
 type (
 	wish struct {
 		Summary string `json:"project_summary"`
@@ -224,13 +223,13 @@ func (d *Desk) recommend(ctx context.Context, a wish) (json.RawMessage, error) {
 		"No tool of the registry fits that. Ask the person what the project needs."), nil
 }
 
-// A writing model that is there chooses among so many, within so long: the person waits for it.
+// If there is a writing model it chooses among maxCandidates, within chooseTimeout: the user is waiting.
 const (
 	mostCandidates = 30
 	choosing       = 1500 * time.Millisecond
 )
 
-// choose has the writing model choose among entries; nil: there is none, or it has not answered in time, or with anything else.
+// choose makes the writing model choose among entries. It returns nil without a model, or if its answer is late or invalid.
 func (d *Desk) choose(ctx context.Context, summary string, among []Entry) (chosen []Entry) {
 	if d.Generate == nil || d.Free || len(among) <= mostRecommended {
 		return nil
@@ -270,7 +269,7 @@ func (d *Desk) search(_ context.Context, a struct{ Query, Domain string }) (json
 	return found(Search(a.Query, a.Domain, mostFound), "Nothing was found. Try other words, or leave the domain out."), nil
 }
 
-// found is what the model gets of a search.
+// searchResult returns a search result for the model.
 func found(entries []Entry, otherwise string) json.RawMessage {
 	if len(entries) == 0 {
 		return tools.Encode(map[string]any{"tools": []Entry{}, "note": otherwise})
@@ -291,7 +290,7 @@ func (d *Desk) addTool(_ context.Context, a choice) (json.RawMessage, error) {
 	return tools.Encode(map[string]any{"added": e, "integration_prompt": did.IntegrationPrompt}), nil
 }
 
-// Made is what the client had to do for all that is in the project, in the order of the conversation.
+// ReplayActions returns the client's actions for everything in the project, in the order of the conversation.
 func (d *Desk) Made() (made []Action) {
 	s := d.Project.Status()
 	for _, e := range s.Tools {
@@ -311,7 +310,7 @@ func ready(app App) Action {
 	return Action{Action: ActReady, App: app.Name, URL: app.URL, Files: app.Files, Version: app.Version, Versions: app.Versions}
 }
 
-// integrationPrompt is what to tell a coding assistant that adds a tool.
+// integrationPrompt returns the prompt for a coding assistant to add a tool.
 func integrationPrompt(e Entry, context json.RawMessage) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Add %s to this project. %s\nInstall it with: %s\nIts homepage, with the documentation: %s\n",
@@ -323,7 +322,7 @@ func integrationPrompt(e Entry, context json.RawMessage) string {
 	return b.String()
 }
 
-// quoted is JSON as a JSON string of limit bytes of it at most, so that nothing in it can be taken for what is around it.
+// quoteJSON returns JSON as a JSON string of at most limit bytes, so that its content cannot be confused with its surroundings.
 func quoted(data json.RawMessage, limit int) json.RawMessage {
 	var b bytes.Buffer
 	if json.Compact(&b, data) != nil {
@@ -360,7 +359,7 @@ func (d *Desk) status(context.Context, json.RawMessage) (json.RawMessage, error)
 		app.Gone = !d.Workspace.has(app.URL)
 		apps = append(apps, struct {
 			App
-			Versions int `json:"versions"` // how many; what they are the model has no use for
+			Versions int `json:"versions"` // the count; the model does not need the list
 		}{app, len(app.Versions)})
 	}
 	if s.Context == nil {
@@ -370,7 +369,7 @@ func (d *Desk) status(context.Context, json.RawMessage) (json.RawMessage, error)
 	for _, e := range s.Tools {
 		list = append(list, map[string]string{"id": e.ID, "name": e.Name})
 	}
-	// The model has what else is known of a tool from the call that has added it.
+	// The model already knows the other details of a tool from the call that added it.
 	return tools.Encode(struct {
 		Status
 		Tools []map[string]string `json:"tools"`

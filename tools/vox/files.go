@@ -9,29 +9,29 @@ import (
 )
 
 const (
-	// maxApp is how many bytes an app may have.
+	// maxApp is the maximum size of an app, in bytes.
 	maxApp = 2 << 20
 
-	// maxFiles, maxDepth and maxPath bound what an app's folder looks like: how many files, how deep, how long a path is in bytes.
+	// maxFiles, maxDepth and maxPath bound an app's folder: number of files, depth, and length of a path in bytes.
 	maxFiles = 40
 	maxDepth = 4
 	maxPath  = 64
 )
 
-// file is one of a generated app. All of them are text.
+// file is one file of a generated app. All files are text.
 type file struct{ path, text string }
 
-// The lines that a writing model is asked to put around each file of an app.
+// The marker lines that a writing model is asked to put around each file of an app.
 const (
 	beginFile = "<<<file "
 	beginEnd  = ">>>"
 	endFile   = "<<<end>>>"
 )
 
-// parseApp reads what a writing model has answered: files between our markers, or one HTML document, in a fence of Markdown or
-// without one. What stands around them is left out. Where the answer is not complete, or cannot be kept, it says why.
+// parseApp parses a writing model's answer: files between markers, or a single HTML document, optionally in a Markdown fence. Text
+// around them is ignored. It returns an error if the answer is incomplete or cannot be kept.
 //
-// Old are the files of the version that was to be changed: those that the answer does not have stay as they were.
+// old are the files of the version to change: those that the answer does not contain stay unchanged.
 func parseApp(answer string, old []file) ([]file, error) {
 	answer = strings.ReplaceAll(answer, "\r\n", "\n")
 	files, err := marked(answer)
@@ -54,7 +54,7 @@ func parseApp(answer string, old []file) ([]file, error) {
 		if slices.Contains(paths, strings.ToLower(f.path)) {
 			return nil, fmt.Errorf("the app has %s twice", f.path)
 		}
-		paths = append(paths, strings.ToLower(f.path)) // some file systems take no notice of capitals
+		paths = append(paths, strings.ToLower(f.path)) // some file systems ignore case
 		size += len(f.text)
 	}
 	switch {
@@ -68,7 +68,7 @@ func parseApp(answer string, old []file) ([]file, error) {
 
 var errTooBig = fmt.Errorf("the app is larger than %d MB, which is the most that is kept", maxApp>>20)
 
-// over are files, and those of the old ones that are not among them.
+// mergeFiles returns files, plus the old ones that are not among them.
 func over(files, old []file) []file {
 	for _, o := range old {
 		if !slices.ContainsFunc(files, func(f file) bool { return f.path == o.path }) {
@@ -78,7 +78,7 @@ func over(files, old []file) []file {
 	return files
 }
 
-// changes are what has become of each file, in lines; of those that are as they were nothing.
+// diffFiles returns the changed lines of each file. Unchanged files are omitted.
 func changes(old, files []file) (list []Change) {
 	for _, f := range files {
 		c := Change{File: f.path}
@@ -107,7 +107,7 @@ func changes(old, files []file) (list []Change) {
 	return list
 }
 
-// marked returns the files between our markers; none if there are no markers.
+// parseMarkedFiles returns the files between markers; none without markers.
 func marked(answer string) (files []file, err error) {
 	var open *file
 	var lines []string
@@ -135,10 +135,10 @@ func marked(answer string) (files []file, err error) {
 	return files, nil
 }
 
-// fence is a fenced block of Markdown that is a whole text.
+// fence matches a text that is one fenced block of Markdown.
 var fence = regexp.MustCompile("^\\s*```[A-Za-z0-9_+-]*[ \t]*\n((?s).*\n)```\\s*$")
 
-// unfenced is the content of a fence, where a model has put one around a file in spite of its instructions.
+// unfence returns the content of a fence, which models put around files in spite of their instructions.
 func unfenced(text string) string {
 	if m := fence.FindStringSubmatch(text); m != nil {
 		return m[1]
@@ -151,23 +151,23 @@ var (
 	documentEnds   = regexp.MustCompile(`(?i)</html\s*>`)
 )
 
-// document returns the one HTML document of an answer, as index.html.
+// parseDocument returns the HTML document of an answer, as index.html.
 func document(answer string) ([]file, error) {
 	begin := documentBegins.FindStringIndex(answer)
 	if begin == nil {
 		return nil, errors.New("the writing model has answered without an app")
 	}
-	ends := documentEnds.FindAllStringIndex(answer, -1) // the last one: a script may have the word in a text
+	ends := documentEnds.FindAllStringIndex(answer, -1) // the last one: a script may contain the tag in a string
 	if len(ends) == 0 || ends[len(ends)-1][0] < begin[0] {
 		return nil, errors.New("the answer of the writing model broke off in its HTML document")
 	}
 	return []file{{path: "index.html", text: answer[begin[0]:ends[len(ends)-1][1]] + "\n"}}, nil
 }
 
-// validPath is folders and a file of plain characters, none of them hidden.
+// validPath matches folders and a file of plain characters, none of them hidden.
 var validPath = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$`)
 
-// checkPath says what is wrong with the path of an app's file.
+// checkPath returns an error if the path of an app's file is invalid.
 func checkPath(name string) error {
 	switch {
 	case len(name) > maxPath:

@@ -11,13 +11,13 @@ import (
 	"voxgate/tools"
 )
 
-// progressEvery is how often at most the client learns how far an app is.
+// progressInterval is the minimum interval of progress messages to the client.
 const progressEvery = 300 * time.Millisecond
 
-// maxAnswer is how many bytes of an answer are read: an app, its markers, and what a model says around it.
+// maxAnswer bounds an answer, in bytes: an app, its markers, and the model's text around it.
 const maxAnswer = maxApp + 256<<10
 
-// writerPrompt asks a writing model for an app. The two places are for the markers of a file.
+// writerPrompt asks a writing model for an app. It contains the markers of a file.
 const writerPrompt = `You write small, complete web apps. Write the app that is described at the end.
 
 Answer with the app's files and nothing else. Each file stands between two lines of its own:
@@ -33,7 +33,7 @@ the whole text of the file
 - Write everything out; leave nothing to be filled in. It must work on a phone and on a desk, and by keyboard.
 `
 
-// known is what a writing model gets to know of the project.
+// describe returns a description of the project for a writing model.
 func (s *Status) known() string {
 	var b strings.Builder
 	if len(s.Context) > 0 {
@@ -48,8 +48,8 @@ func (s *Status) known() string {
 	return b.String()
 }
 
-// writerTask is what a writing model is asked for one app. What comes from the conversation is quoted: it says what the app is to be
-// and changes none of the rules.
+// writerTask returns the prompt for a new app. Text from the conversation is quoted: it describes the app and cannot change the
+// rules.
 func writerTask(prompt string, s Status) string {
 	var b strings.Builder
 	b.WriteString(writerPrompt)
@@ -58,7 +58,7 @@ func writerTask(prompt string, s Status) string {
 	return b.String()
 }
 
-// changeTask is what a writing model is asked for a change of an app.
+// changeTask returns the prompt for a change of an app.
 func changeTask(wish string, files []file, s Status) string {
 	var b strings.Builder
 	b.WriteString(writerPrompt)
@@ -74,7 +74,7 @@ func changeTask(wish string, files []file, s Status) string {
 	return b.String()
 }
 
-// generateApp asks the person, has the app written, and keeps it.
+// generateApp asks the user for consent, generates the app, and keeps it.
 func (d *Desk) generateApp(ctx context.Context, a struct{ Prompt, Name string }) (json.RawMessage, error) {
 	if err := d.canWrite(); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (d *Desk) generateApp(ctx context.Context, a struct{ Prompt, Name string })
 	return d.write(ctx, s.nameFor(a.Name, a.Prompt), a.Prompt, writerTask(a.Prompt, s), nil, 0)
 }
 
-// changeApp has a new version of an app written. The person is not asked: they have asked for it, and once for each version.
+// changeApp generates a new version of an app. The user is not asked: they have requested it, once for each version.
 func (d *Desk) changeApp(ctx context.Context, a struct{ Change, App string }) (json.RawMessage, error) {
 	if err := d.canWrite(); err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (d *Desk) changeApp(ctx context.Context, a struct{ Change, App string }) (j
 	return d.write(ctx, app.Name, a.Change, changeTask(a.Change, files, s), files, app.Version)
 }
 
-// undoChange shows the version again that an app was made of.
+// undoChange returns an app to the version that its current one was made from.
 func (d *Desk) undoChange(_ context.Context, a struct{ App string }) (json.RawMessage, error) {
 	app, err := d.Use(a.App, 0)
 	if err != nil {
@@ -129,8 +129,8 @@ func (d *Desk) undoChange(_ context.Context, a struct{ App string }) (json.RawMe
 	return tools.Encode(map[string]any{"app": app.Name, "version": app.Version, "url": app.URL}), nil
 }
 
-// Use has an app be what it was in a version, which is counted from 1; 0: in the one that it was made of. An app without a name is the
-// newest.
+// Use switches an app to a version, counted from 1; 0 means the one that the current version was made from. An empty name means the
+// newest app.
 func (d *Desk) Use(name string, version int) (App, error) {
 	app, err := d.Project.use(name, version)
 	if err == nil {
@@ -149,7 +149,7 @@ func (d *Desk) canWrite() error {
 	return nil
 }
 
-// agree asks the person on the screen, if there is one, and has the model ask them aloud. The answer that comes first counts.
+// askConsent asks the user on the screen, if there is one, and makes the model ask aloud. The first answer counts.
 func (d *Desk) agree(ctx context.Context, question, about string) error {
 	costs := ""
 	if !d.Free {
@@ -181,7 +181,7 @@ func (d *Desk) agree(ctx context.Context, question, about string) error {
 	select {
 	case r.yes = <-answer:
 		cancel()
-		<-shown // it is withdrawn
+		<-shown // the question is withdrawn
 	case r = <-shown:
 		defer cancel()
 		switch {
@@ -202,8 +202,8 @@ func (d *Desk) agree(ctx context.Context, question, about string) error {
 	return r.err
 }
 
-// write has a version of an app written, keeps it, and shows it. Old are the files that it is made of, and from their version; 0: it
-// is new.
+// writeVersion generates a version of an app, keeps it, and shows it. old are the files it is based on, and from their version; 0
+// for a new app.
 func (d *Desk) write(ctx context.Context, name, wish, task string, old []file, from int) (json.RawMessage, error) {
 	said := 0
 	if d.Said != nil {
@@ -233,7 +233,7 @@ func (d *Desk) write(ctx context.Context, name, wish, task string, old []file, f
 	for _, f := range files {
 		v.Files = append(v.Files, f.path)
 	}
-	app, err := d.Project.keep(name, v.Wish, v) // first: a client that comes back meanwhile finds what is there
+	app, err := d.Project.keep(name, v.Wish, v) // before Act: a client that reconnects meanwhile finds it
 	if err != nil {
 		return nil, err
 	}
@@ -245,7 +245,7 @@ func (d *Desk) write(ctx context.Context, name, wish, task string, old []file, f
 	return tools.Encode(result), nil
 }
 
-// written has the app written. The client learns how far it is.
+// generate generates the app and reports progress to the client.
 func (d *Desk) written(ctx context.Context, name, task string) (string, error) {
 	var answer strings.Builder
 	d.Act(Action{Action: ActProgress, App: name})

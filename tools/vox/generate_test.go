@@ -584,13 +584,13 @@ func TestServe(t *testing.T) {
 		"":                      {200, "text/html; charset=utf-8", "<title>Tetris"},
 		"index.html":            {200, "text/html; charset=utf-8", "<title>Tetris"},
 		"js/app.js":             {200, "text/javascript; charset=utf-8", "console.log"},
-		"js":                    {404, "text/plain; charset=utf-8", "no such app"},
-		"js/":                   {404, "text/plain; charset=utf-8", "no such app"},
+		"js":                    {404, "text/plain; charset=utf-8", "No such app"},
+		"js/":                   {404, "text/plain; charset=utf-8", "No such app"},
 		"none.js":               {404, "text/plain; charset=utf-8", "no such file"},
 		"..%2f..%2f..%2fgo.mod": {404, "text/plain; charset=utf-8", "no such file"},
 		".git":                  {404, "text/plain; charset=utf-8", "no such file"},
-		"../AAAAAAAAAAAAAAAAAAAAAAAAAA/index.html": {404, "text/plain; charset=utf-8", "no such app"},
-		"../unfinished-x/index.html":               {404, "text/plain; charset=utf-8", "no such app"},
+		"../AAAAAAAAAAAAAAAAAAAAAAAAAA/index.html": {404, "text/plain; charset=utf-8", "No such app"},
+		"../unfinished-x/index.html":               {404, "text/plain; charset=utf-8", "No such app"},
 	} {
 		response, err := server.Client().Get(root + path)
 		if err != nil {

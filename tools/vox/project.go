@@ -13,79 +13,79 @@ import (
 	"voxgate/tools"
 )
 
-// maxWritten is how many versions of apps may be written in one conversation, and maxApps how many apps a project may have: each version
-// is a long answer of a writing model, which somebody pays for.
+// maxWritten is the maximum number of app versions written in one conversation, and maxApps the maximum number of apps in a
+// project: each version is a long, costly answer of a writing model.
 const (
 	maxWritten = 30
 	maxApps    = 10
 
-	// maxVersions is how many versions an app may have: the project's file names all of them.
+	// maxVersions is the maximum number of versions of an app: the project's file lists all of them.
 	maxVersions = 30
 )
 
-// maxName is how long the name of an app may be, in bytes.
+// maxName is the maximum length of an app's name, in bytes.
 const maxName = 40
 
-// Project is what was made by talking. It may be used by several goroutines at once. One that a workspace keeps outlives its
-// conversation: each change reads the file, changes it and writes it, so that two conversations may work on one project.
+// Project is the result of conversations. It may be used concurrently. A project in a workspace outlives its conversation: each
+// change reads, changes and writes its file, so that two conversations may share a project.
 type Project struct {
 	id        string
-	workspace *Workspace // nil: it lives as long as its conversation
+	workspace *Workspace // nil: not kept after the conversation
 
-	changing sync.Mutex // one change at a time; it writes to the disk, for which nobody else waits
+	changing sync.Mutex // serializes changes; it is held while writing to disk
 
 	mu      sync.Mutex
-	status  Status // as it was last known
-	busy    bool   // there is an app that the person is asked for, or that is being written
+	status  Status // as of the last change
+	busy    bool   // an app is awaiting consent or being written
 	written int    // versions, in this conversation
-	wished  int    // how often the person had spoken when the newest version was begun
-	open    *asked // nil: nothing is asked
+	wished  int    // user inputs counted when the newest version was started
+	open    *asked // nil: no question is open
 }
 
-// asked is a question to the person that the model may answer for them.
+// question is a question to the user that the model may answer for them.
 type asked struct {
-	said   int       // how often the person had spoken by then
-	answer chan bool // takes one
+	said   int       // user inputs counted when asked
+	answer chan bool // has room for one
 }
 
-// App is a web app that was generated.
+// App is a generated web app.
 type App struct {
 	Name     string    `json:"name"`
-	Prompt   string    `json:"prompt"` // what was asked for, 200 bytes of it
-	URL      string    `json:"url"`    // where the version that is shown is served, relative to the gateway's root
+	Prompt   string    `json:"prompt"` // the request, cut to 200 bytes
+	URL      string    `json:"url"`    // of the displayed version, relative to the gateway's root
 	Files    []string  `json:"files"`  // of that version
 	Version  int       `json:"version"`
-	Versions []Version `json:"versions"`       // all of them, the oldest, which is number 1, first
-	Gone     bool      `json:"gone,omitempty"` // it was removed since, to make room for newer ones
+	Versions []Version `json:"versions"`       // oldest first; its number is 1
+	Gone     bool      `json:"gone,omitempty"` // removed to make room for newer apps
 }
 
-// Version is an app as it was once.
+// Version is one version of an app.
 type Version struct {
 	URL     string   `json:"url"`
 	Files   []string `json:"files"`
-	Wish    string   `json:"wish"`              // what was asked for, 200 bytes of it
-	From    int      `json:"from,omitempty"`    // the version that it was made of; 0: none
-	Changes []Change `json:"changes,omitempty"` // since that
+	Wish    string   `json:"wish"`              // the request, cut to 200 bytes
+	From    int      `json:"from,omitempty"`    // the version it was made from; 0: none
+	Changes []Change `json:"changes,omitempty"` // since that version
 }
 
-// Change is what has become of a file, in lines.
+// Change counts the changed lines of a file.
 type Change struct {
 	File    string `json:"file"`
 	Added   int    `json:"added"`
 	Removed int    `json:"removed"`
 }
 
-// Status is what a project has.
+// Status is the content of a project.
 type Status struct {
-	Context json.RawMessage `json:"context,omitempty"` // as the client gave it
-	Tools   []Entry         `json:"tools"`             // that were added, the newest last
-	Apps    []App           `json:"apps"`              // that are complete, the newest last
-	Writing string          `json:"writing,omitempty"` // the name of the app that is being written
-	Place   string          `json:"place,omitempty"`   // where navigate_ui went last; empty: it was not called
+	Context json.RawMessage `json:"context,omitempty"` // as sent by the client
+	Tools   []Entry         `json:"tools"`             // added tools, newest last
+	Apps    []App           `json:"apps"`              // complete apps, newest last
+	Writing string          `json:"writing,omitempty"` // name of the app being written
+	Place   string          `json:"place,omitempty"`   // last target of navigate_ui
 }
 
-// NewProject returns a project that lives as long as its conversation. Context is what the client says of it, a JSON object; nil or
-// null: nothing.
+// NewProject returns a project that lives as long as its conversation. context is the client's description of it, a JSON object,
+// null or nil.
 func NewProject(context json.RawMessage) *Project {
 	p := &Project{}
 	context = bytes.TrimSpace(context)
@@ -95,10 +95,10 @@ func NewProject(context json.RawMessage) *Project {
 	return p
 }
 
-// ID is what the workspace keeps it under: nobody can guess it. Empty: it is not kept.
+// ID returns the unguessable ID of the project in its workspace, or "" if it is not kept.
 func (p *Project) ID() string { return p.id }
 
-// Status returns what the project has now; a copy.
+// Status returns a copy of the project's content.
 func (p *Project) Status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,7 +114,7 @@ func (s *Status) clone() Status {
 	return c
 }
 
-// update changes the project, and writes it where it is kept. After an error it is as it was.
+// update changes the project, and writes its file if it is kept. After an error it is unchanged.
 func (p *Project) update(change func(s *Status) error) error {
 	p.changing.Lock()
 	defer p.changing.Unlock()
@@ -135,7 +135,7 @@ func (p *Project) update(change func(s *Status) error) error {
 	return nil
 }
 
-// add notes a tool. It fails if the tool is there already.
+// addTool adds a tool. It fails if the project has it already.
 func (p *Project) add(e Entry) error {
 	return p.update(func(s *Status) error {
 		if slices.ContainsFunc(s.Tools, func(t Entry) bool { return t.ID == e.ID }) {
@@ -153,7 +153,7 @@ func (p *Project) goTo(place string) error {
 	})
 }
 
-// app finds an app by its name; without one it is the newest.
+// findApp returns an app by name, or the newest if name is empty.
 func (s *Status) app(name string) (*App, error) {
 	if len(s.Apps) == 0 {
 		return nil, errors.New("there is no app yet; generate_app makes one")
@@ -171,7 +171,7 @@ func (s *Status) app(name string) (*App, error) {
 	return nil, fmt.Errorf("there is no app %q, but these: %s", tools.Cut(name, maxName), strings.Join(names, ", "))
 }
 
-// show has an app be what it was in a version.
+// show switches the app to a version.
 func (a *App) show(version int) error {
 	if version < 1 || version > len(a.Versions) {
 		return fmt.Errorf("%s has no version %d; it has %d", a.Name, version, len(a.Versions))
@@ -181,7 +181,7 @@ func (a *App) show(version int) error {
 	return nil
 }
 
-// use has an app be what it was in a version; 0: in the one that it was made of.
+// use switches an app to a version; 0: the one that the current version was made from.
 func (p *Project) use(name string, version int) (shown App, err error) {
 	err = p.update(func(s *Status) error {
 		a, err := s.app(name)
@@ -200,7 +200,7 @@ func (p *Project) use(name string, version int) (shown App, err error) {
 	return shown, err
 }
 
-// begin takes the project's one place for an app that is not ready. The caller calls end.
+// begin reserves the project's only slot for an app in preparation. The caller must call end.
 func (p *Project) begin() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,7 +214,7 @@ func (p *Project) begin() error {
 	return nil
 }
 
-// writes notes that the app that has the place is being written.
+// recordWriting records that an app is being written.
 func (p *Project) writes(name string, said int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -223,14 +223,14 @@ func (p *Project) writes(name string, said int) {
 	p.written++
 }
 
-// hasWished reports whether the person has said something since the newest version was begun.
+// hasNewInput reports whether the user has said something since the newest version was started.
 func (p *Project) hasWished(said int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.written == 0 || said > p.wished
 }
 
-// keep notes an app that is ready: a new one, or a version of one that there is.
+// addVersion adds a finished app, or a new version of an existing one.
 func (p *Project) keep(name, prompt string, v Version) (kept App, err error) {
 	err = p.update(func(s *Status) error {
 		i := slices.IndexFunc(s.Apps, func(a App) bool { return a.Name == name })
@@ -246,14 +246,14 @@ func (p *Project) keep(name, prompt string, v Version) (kept App, err error) {
 	return kept, err
 }
 
-// end gives the place back.
+// end releases the slot.
 func (p *Project) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.busy, p.status.Writing = false, ""
 }
 
-// ask notes that the person is asked something; they had spoken so often by then. The caller calls settled.
+// openQuestion records a question to the user, with the user inputs counted by then. The caller must call settled.
 func (p *Project) ask(said int) (answer <-chan bool, settled func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -268,7 +268,7 @@ func (p *Project) ask(said int) (answer <-chan bool, settled func()) {
 	}
 }
 
-// answered takes an answer that the person has given aloud or by typing. They must have said something since they were asked.
+// answerQuestion takes the user's spoken or typed answer. The user must have said something since they were asked.
 func (p *Project) answered(yes bool, said int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -283,8 +283,7 @@ func (p *Project) answered(yes bool, said int) error {
 	return nil
 }
 
-// nameFor is the name of a new app: what it is called, or the first words of what it shall be. Another one of that name is there: with a
-// number.
+// nameFor returns the name of a new app: the given name, or the first words of its prompt. A number makes it unique.
 func (s *Status) nameFor(called, prompt string) string {
 	plain := func(r rune) rune {
 		if unicode.IsControl(r) {

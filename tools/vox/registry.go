@@ -1,5 +1,5 @@
-// Package vox has the tools of the VOX assistant, which helps a person to build web applications by talking: the registry of
-// developer tools that it knows, the project of a conversation, and the workspace that keeps the apps it generates.
+// Package vox provides the tools of the VOX assistant, which helps a user to build web applications by talking: its registry of
+// developer tools, the project of a conversation, and the workspace that keeps generated apps.
 package vox
 
 import (
@@ -13,7 +13,7 @@ import (
 type Entry struct {
 	ID          string   `json:"id"`
 	Name        string   `json:"name"`
-	Role        string   `json:"role"`   // what it is in a project, in a few words for people
+	Role        string   `json:"role"`   // its role in a project, in a few words for users
 	Domain      string   `json:"domain"` // one of Domains
 	Description string   `json:"description"`
 	Tags        []string `json:"tags"`
@@ -23,13 +23,13 @@ type Entry struct {
 	Add         string   `json:"add"`      // the command that adds it to a project
 }
 
-// Domains are the fields that the registry covers. They must not be changed.
+// Domains are the domains of the registry. They must not be changed.
 var Domains = []string{"general", "saas", "ai-ml", "music", "gaming", "productivity", "social", "ecommerce"}
 
 //go:embed registry.json
 var registryFile []byte
 
-// registry is registry.json. TestRegistry checks it, so that a mistake in it does not get as far as here.
+// registry holds registry.json, which TestRegistry validates.
 var registry = func() (entries []Entry) {
 	if err := json.Unmarshal(registryFile, &entries); err != nil {
 		panic(fmt.Sprintf("tools/vox/registry.json: %v", err))
@@ -37,21 +37,21 @@ var registry = func() (entries []Entry) {
 	return entries
 }()
 
-// Size is how many entries the registry has.
+// Size returns the number of entries of the registry.
 func Size() int { return len(registry) }
 
-// need is something that people ask for, and the tools that an engineer takes for it, the best first.
+// need is a need of a project, and the recommended tools for it, best first.
 type need struct {
 	Need  string   `json:"need"`
-	Words []string `json:"words"` // that tell of it; one with a dash is of several words that stand together
-	Tools []string `json:"tools"` // ids
-	First bool     `json:"first"` // it leaves little choice, as a language or a service does: its tools go first
+	Words []string `json:"words"` // indicate the need; dashes separate the words of a phrase
+	Tools []string `json:"tools"` // IDs
+	First bool     `json:"first"` // leaves little choice, like a language or a service: its tools go first
 }
 
 //go:embed needs.json
 var needsFile []byte
 
-// needs is needs.json. TestNeeds checks it.
+// needs holds needs.json, which TestNeeds validates.
 var needs = func() (list []need) {
 	if err := json.Unmarshal(needsFile, &list); err != nil {
 		panic(fmt.Sprintf("tools/vox/needs.json: %v", err))
@@ -59,7 +59,7 @@ var needs = func() (list []need) {
 	return list
 }()
 
-// Find returns the entry with an id or a name; capitals do not matter.
+// Find returns the entry with an ID or name, ignoring case.
 func Find(id string) (Entry, bool) {
 	id = strings.TrimSpace(id)
 	for _, e := range registry {

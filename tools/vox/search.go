@@ -15,9 +15,9 @@ import (
 	"voxgate/tools"
 )
 
-// The registry is ranked by BM25 of our own, on the stems of Snowball's English stemmer. The full-text index bleve v2.6.3 ranks the
-// same way and was tried: it makes the gateway 10 MB (a quarter) larger and brings 80 packages, for less than 200 entries of one
-// sentence; this whole package makes it 0.4 MB larger. A library of BM25 alone that is kept was not found.
+// The registry is ranked by our own BM25, on the stems of Snowball's English stemmer. The full-text index bleve v2.6.3 ranks the
+// same way, but would make the gateway 10 MB (a quarter) larger and add 80 packages, for less than 200 entries of one sentence;
+// this whole package adds 0.4 MB. We found no maintained library with only BM25.
 
 // bm25K1 and bm25B are BM25's usual constants: S. Robertson and H. Zaragoza, The Probabilistic Relevance Framework: BM25 and
 // Beyond, 2009, 3.2.
@@ -26,8 +26,8 @@ const (
 	bm25B  = 0.75
 )
 
-// A word in the name or the tags of an entry says more of it than one in its description (BM25F, the same work, 3.6). The domain
-// counts least: all entries of it have it.
+// A word in the name or the tags of an entry counts more than one in its description (BM25F, the same work, 3.6). The domain counts
+// least: all its entries share it.
 const (
 	nameWeight        = 3
 	tagWeight         = 2
@@ -35,12 +35,12 @@ const (
 	domainWeight      = 0.5
 )
 
-// index is what BM25 needs to know of the registry.
+// index holds the BM25 statistics of the registry.
 type index struct {
-	terms   []map[string]float64 // of each entry: how often it has a term, by weight
-	length  []float64            // of each entry: the sum of these
+	terms   []map[string]float64 // by entry: weighted count of each term
+	length  []float64            // by entry: sum of these
 	average float64              // of length
-	having  map[string]float64   // how many entries have a term
+	having  map[string]float64   // number of entries with a term
 }
 
 var registryIndex = sync.OnceValue(func() *index {
@@ -66,7 +66,7 @@ var registryIndex = sync.OnceValue(func() *index {
 	return x
 })
 
-// score is how well an entry of the registry fits the terms of a query; 0: not at all.
+// score returns how well an entry of the registry matches the terms of a query; 0: not at all.
 func (x *index) score(entry int, query []string) (sum float64) {
 	for _, t := range query {
 		if n := x.terms[entry][t]; n > 0 {
@@ -77,8 +77,8 @@ func (x *index) score(entry int, query []string) (sum float64) {
 	return sum
 }
 
-// termsOf are the stems of a text's words, without those that say nothing. A word with marks in it, such as Next.js, is there as a
-// whole, too.
+// termsOf returns the stems of a text's words, without stop words. A word with punctuation, such as Next.js, is also included as a
+// whole.
 func termsOf(text string) (terms []string) {
 	mark := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.Is(unicode.Mn, r) }
 	for word := range strings.FieldsSeq(strings.ToLower(norm.NFKC.String(text))) {
@@ -95,14 +95,14 @@ func termsOf(text string) (terms []string) {
 	return terms
 }
 
-// unique leaves out what is there twice: a word that is said twice is no better a reason.
+// unique removes duplicates: a repeated word is not a better match.
 func unique(terms []string) []string {
 	slices.Sort(terms)
 	return slices.Compact(terms)
 }
 
-// Search returns the entries that fit a query best, the best first; most of them at most. Domain is one of Domains, or "" for all.
-// None is nil.
+// Search returns the entries that match a query best, best first, at most limit. domain is one of Domains, or "" for all. Without a
+// match it returns nil.
 func Search(query, domain string, most int) []Entry {
 	terms, name := unique(termsOf(query)), strings.TrimSpace(query)
 	return ranked(most, func(i int, e Entry) float64 {
@@ -116,10 +116,10 @@ func Search(query, domain string, most int) []Entry {
 	})
 }
 
-// recommended returns the entries that fit a project best. What is said of it tells of needs (needs.json); each need gives its best tool
-// before one gives its second, so that the list is spread over roles, and no role is there twice among the first. Tools that are
-// named themselves go first. Where nothing tells of a need, what fits by its words alone is taken if it fits well. Those that the
-// project has already are left out; the client's context counts where the summary tells of nothing.
+// recommend returns the entries that fit a project best. The summary indicates needs (needs.json). Each need contributes its best
+// tool before any contributes its second, so that the list covers many roles, without repeating one among the first. Tools named in
+// the summary go first. If no need is indicated, tools that match its words well are used. The project's own tools are left out.
+// The client's context is used if the summary indicates nothing.
 func recommended(summary string, s Status, most int) (best []Entry) {
 	has := map[string]bool{}
 	for _, e := range s.Tools {
@@ -171,8 +171,8 @@ func recommended(summary string, s Status, most int) (best []Entry) {
 	return best
 }
 
-// candidates are the best entries for a project, from which somebody who knows better may choose: the recommended ones, and what
-// fits by its words.
+// candidates returns the best entries for a project for a model to choose from: the recommended ones, and those that match its
+// words.
 func candidates(summary string, s Status) []Entry {
 	best := recommended(summary, s, mostCandidates)
 	for _, e := range Search(summary, "", mostCandidates) {
@@ -184,10 +184,10 @@ func candidates(summary string, s Status) []Entry {
 	return best
 }
 
-// fits is the least score with which an entry is recommended by its words alone: one rare word in its tags, or two in its description.
+// minScore is the minimum score of a recommendation by words alone: one rare word in the tags, or two in the description.
 const fits = 4
 
-// named are the entries whose names are among the terms.
+// namedIn returns the entries whose names are among the terms.
 func named(terms []string) (list []Entry) {
 	for _, e := range registry {
 		name := termsOf(e.ID)
@@ -198,14 +198,14 @@ func named(terms []string) (list []Entry) {
 	return list
 }
 
-// common are ids that are words of every day as well.
+// commonWords are IDs that are also everyday words.
 var common = map[string]bool{
 	"motion": true, "sharp": true, "square": true, "paddle": true, "tone": true, "three": true, "resend": true, "convex": true,
 	"elementary": true, "notion": true, "express": true, "solid": true, "prisma": true, "mollie": true, "axum": true,
 	"expo": true, "gin": true,
 }
 
-// needed are the needs that terms tell of: those that more of them tell of first, then those that are told of earlier.
+// needsIn returns the needs that terms indicate: those with more indications first, then those mentioned earlier.
 func needed(terms []string) (list []need) {
 	together := " " + strings.Join(terms, " ") + " "
 	type told struct {
@@ -246,7 +246,7 @@ func needed(terms []string) (list []need) {
 	return list
 }
 
-// ranked returns the entries of the highest scores above 0. Of equal ones the first in the registry goes first.
+// rankBy returns the entries with the highest scores above 0. Equal ones keep the registry's order.
 func ranked(most int, score func(i int, e Entry) float64) (best []Entry) {
 	type scored struct {
 		entry Entry
@@ -265,7 +265,7 @@ func ranked(most int, score func(i int, e Entry) float64) (best []Entry) {
 	return best
 }
 
-// contextTexts are all names and texts in the client's context, wherever they are.
+// contextTexts returns all names and strings in the client's context, at any depth.
 func contextTexts(context json.RawMessage) (texts []string) {
 	if len(context) == 0 {
 		return nil

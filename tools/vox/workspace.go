@@ -21,51 +21,51 @@ import (
 )
 
 const (
-	// maxWorkspace is how many bytes of apps a workspace keeps, and maxKept how many versions of apps, and how many projects: a thousand of
-	// the usual size. When one of them is passed, the oldest are removed.
+	// maxWorkspace is how many bytes of apps a workspace keeps, and maxKept how many app versions, and how many projects. If a limit
+	// is exceeded, the oldest are removed.
 	maxWorkspace = 256 << 20
 	maxKept      = 1000
 
-	// maxProject is how many bytes of a project's file are read: more than ten apps have with thirty versions of forty files each.
+	// maxProject bounds a project's file, in bytes: more than ten apps need with thirty versions of forty files each.
 	maxProject = 4 << 20
 
-	// A folder that is being written has this before its name. One that is older than maxUnfinished was left by a gateway that
-	// has died: nothing is written for as long.
+	// unfinished is the name prefix of a folder that is being written. One older than maxUnfinished was left by a gateway that has
+	// died: no write takes that long.
 	unfinished    = "unfinished-"
 	maxUnfinished = time.Hour
 )
 
-// Workspace keeps generated apps in a folder, one folder for each version of an app, and serves them; and projects, one file each. It may
-// be used by several goroutines at once, and by several gateways.
+// Workspace keeps generated apps in a folder, one folder for each version, and serves them. It also keeps projects, one file each.
+// It may be used concurrently, also by several gateways.
 type Workspace struct {
 	root   *os.Root
-	frames string     // the origins whose pages may show an app in a frame, as a policy has them
-	mu     sync.Mutex // room is made, and a project changed, by one at a time
+	frames string     // origins whose pages may show an app in a frame, for the CSP
+	mu     sync.Mutex // serializes cleanup and changes of projects
 }
 
-// OpenWorkspace uses the folder dir for apps and projects, and makes it if it is not there. Everything in it whose name is that of one may
-// be removed when newer ones need the room: 256 MB or 1,000 versions of apps, and 1,000 projects. Pages of the origins, such as
-// "https://app.example.com", may show an app in a frame, beside the gateway's own; "*" are all.
+// OpenWorkspace uses the folder dir for apps and projects, and creates it if necessary. Apps and projects in it may be removed when
+// newer ones need the room: the limits are 256 MB or 1,000 versions of apps, and 1,000 projects. Pages of the origins, such as
+// "https://app.example.com", may show an app in a frame, in addition to the gateway's own; "*" allows all.
 func OpenWorkspace(dir string, origins ...string) (*Workspace, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return nil, fmt.Errorf("the workspace cannot be made: %w", err)
+		return nil, fmt.Errorf("cannot create the workspace: %w", err)
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, fmt.Errorf("the workspace cannot be opened: %w", err)
+		return nil, fmt.Errorf("cannot open the workspace: %w", err)
 	}
 	w := &Workspace{root: root, frames: strings.Join(append([]string{"'self'"}, origins...), " ")}
 	if err := w.makeRoom(); err != nil {
-		return nil, errors.Join(fmt.Errorf("the workspace cannot be used: %w", err), root.Close())
+		return nil, errors.Join(fmt.Errorf("cannot use the workspace: %w", err), root.Close())
 	}
 	return w, nil
 }
 
-// CheckWorkspace reports what would keep [OpenWorkspace] from opening a folder. It makes nothing that stays.
+// CheckWorkspace returns an error if [OpenWorkspace] would fail for a folder. It leaves nothing behind.
 func CheckWorkspace(dir string) error {
 	at := filepath.Clean(dir)
 	folder, err := os.Stat(at)
-	for errors.Is(err, fs.ErrNotExist) && filepath.Dir(at) != at { // it would be made
+	for errors.Is(err, fs.ErrNotExist) && filepath.Dir(at) != at { // it would be created
 		at = filepath.Dir(at)
 		folder, err = os.Stat(at)
 	}
@@ -77,18 +77,18 @@ func CheckWorkspace(dir string) error {
 	}
 	trial, err := os.MkdirTemp(at, ".check-*")
 	if err != nil {
-		return fmt.Errorf("nothing can be written into %s: %w", at, err)
+		return fmt.Errorf("%s is not writable: %w", at, err)
 	}
 	return os.Remove(trial)
 }
 
-// Close lets go of the folder. The apps stay.
+// Close closes the folder. The apps stay.
 func (w *Workspace) Close() error { return w.root.Close() }
 
-// validApp is a name that save gives: nobody can guess it, as it has 128 random bits.
+// validApp matches the names that save gives: unguessable, with 128 random bits.
 var validApp = regexp.MustCompile(`^[A-Z2-7]{26}$`)
 
-// save keeps an app and returns its URL, relative to the gateway's root. An app is there as a whole or not at all.
+// save keeps an app and returns its URL, relative to the gateway's root. It is atomic.
 func (w *Workspace) save(files []file) (url string, err error) {
 	name := rand.Text()
 	temporary := unfinished + name
@@ -111,7 +111,7 @@ func (w *Workspace) save(files []file) (url string, err error) {
 	if err := w.root.Rename(temporary, name); err != nil {
 		return "", err
 	}
-	// The app is there, whatever comes of the old ones.
+	// The app is saved, even if the cleanup fails.
 	_ = w.makeRoom()
 	return appsPath + name + "/", nil
 }
@@ -128,7 +128,7 @@ func write(folder *os.Root, files []file) error {
 	return nil
 }
 
-// read returns the files of an app's version by its URL.
+// readFiles returns the files of an app's version by its URL.
 func (w *Workspace) read(url string, names []string) (files []file, err error) {
 	for _, name := range names {
 		text, err := w.root.ReadFile(filepath.FromSlash(path.Base(url) + "/" + name))
@@ -140,15 +140,15 @@ func (w *Workspace) read(url string, names []string) (files []file, err error) {
 	return files, nil
 }
 
-// validProject is an id that NewProject gives, and projectFile the name of its file.
+// validProject matches the IDs of projects.
 var validProject = validApp
 
 func projectFile(id string) string { return projectPrefix + id + ".json" }
 
 const projectPrefix = "project-"
 
-// Project opens the project of an id, or begins a new one where there is none. Context goes before the context that was kept. Its file
-// is written with the first change: who only looks leaves nothing behind.
+// Project opens the project with an ID, or starts a new one. A context overrides the saved one. The file is only written at the
+// first change, so that merely opening a project leaves nothing behind.
 func (w *Workspace) Project(id string, context json.RawMessage) (p *Project, known bool) {
 	p = NewProject(context)
 	p.workspace = w
@@ -167,7 +167,7 @@ func (w *Workspace) Project(id string, context json.RawMessage) (p *Project, kno
 	return p, false
 }
 
-// kept reads a project's file.
+// loadProject reads a project's file.
 func (w *Workspace) kept(id string) (s Status, known bool) {
 	f, err := w.root.Open(projectFile(id))
 	if err != nil {
@@ -177,7 +177,7 @@ func (w *Workspace) kept(id string) (s Status, known bool) {
 	return s, json.NewDecoder(io.LimitReader(f, maxProject)).Decode(&s) == nil
 }
 
-// change has a project as its file has it changed, and writes the file, as a whole or not at all.
+// changeProject applies a change to the project as saved, and writes its file atomically.
 func (w *Workspace) change(id string, s *Status, change func(*Status) error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -201,14 +201,14 @@ func (w *Workspace) change(id string, s *Status, change func(*Status) error) err
 	return nil
 }
 
-// kept is an app that is in the workspace.
+// storedItem is an app or project in the workspace.
 type kept struct {
 	name string
 	made time.Time
 	size int64
 }
 
-// makeRoom removes the oldest apps while there are too many or too large ones, and what a gateway that died has left.
+// makeRoom removes the oldest apps and projects above the limits, and leftovers of gateways that died.
 func (w *Workspace) makeRoom() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -256,7 +256,7 @@ func (w *Workspace) makeRoom() error {
 	return nil
 }
 
-// size is how many bytes the files of an app have. One that cannot be read counts nothing.
+// size returns the number of bytes in the files of an app. Unreadable files count as 0.
 func (w *Workspace) size(name string) (sum int64) {
 	_ = fs.WalkDir(w.root.FS(), name, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -270,7 +270,7 @@ func (w *Workspace) size(name string) (sum int64) {
 	return sum
 }
 
-// has reports whether the app of a URL is still there.
+// hasApp reports whether the app of a URL still exists.
 func (w *Workspace) has(url string) bool {
 	if w == nil {
 		return false
@@ -282,36 +282,36 @@ func (w *Workspace) has(url string) bool {
 // appsPath is where apps are served, relative to the gateway's root.
 const appsPath = "vox/apps/"
 
-// appPolicy keeps generated code away from the person's microphone, tokens and conversations. The sandbox has no allow-same-origin:
-// the app's origin is opaque, it has neither our storage nor our cookies, and what it sends to us carries "Origin: null", which the
-// gateway refuses. The sandbox holds in a frame and without one, and for what the app opens, too. Libraries may come from public
-// places over https: most generated apps load some.
+// appPolicy keeps generated code away from the user's microphone, tokens and conversations. The sandbox has no allow-same-origin:
+// the app's origin is opaque, it has neither our storage nor our cookies, and its requests to us carry "Origin: null", which the
+// gateway rejects. The sandbox applies with and without a frame, and to windows that the app opens. Libraries may come from public
+// hosts over https: most generated apps load some.
 const appPolicy = "sandbox allow-scripts allow-forms allow-modals allow-popups allow-pointer-lock allow-downloads; " +
 	"default-src 'self' 'unsafe-inline' 'unsafe-eval' https: data: blob:; object-src 'none'; base-uri 'self'; frame-ancestors "
 
-// nothingAllowed turns off what a page may ask the person for.
+// nothingAllowed disables all permissions that a page may ask for.
 const nothingAllowed = "camera=(), microphone=(), geolocation=(), display-capture=(), usb=(), serial=(), hid=(), midi=(), " +
 	"payment=(), clipboard-read=(), screen-wake-lock=(), publickey-credentials-get=(), identity-credentials-get=()"
 
-// types are the content types of the files that an app may have. All of them are text. The table is not the machine's, which may
-// have none, or others.
+// contentTypes are the content types of app files, all of them text. The system's table is not used, since it may be missing or
+// different.
 var types = map[string]string{
 	".html": "text/html", ".htm": "text/html", ".css": "text/css", ".js": "text/javascript", ".mjs": "text/javascript",
 	".json": "application/json", ".map": "application/json", ".webmanifest": "application/manifest+json", ".svg": "image/svg+xml",
 	".xml": "application/xml", ".csv": "text/csv", ".md": "text/markdown",
 }
 
-// ServeHTTP serves the files of the apps. It is to be registered for "GET /vox/apps/{app}/{file...}"; without a file it is index.html.
+// ServeHTTP serves the files of the apps. Register it for "GET /vox/apps/{app}/{file...}"; the default file is index.html.
 func (w *Workspace) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	h := rw.Header()
-	h.Del("X-Frame-Options") // it would go before frame-ancestors in old browsers
+	h.Del("X-Frame-Options") // it would override frame-ancestors in old browsers
 	h.Set("Content-Security-Policy", appPolicy+w.frames)
 	h.Set("Permissions-Policy", nothingAllowed)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
-	h.Set("Referrer-Policy", "no-referrer") // whoever has the URL has the app
-	// An opaque origin is a stranger to the app's own modules, fonts and data, too. There is nothing in them that is secret to
-	// somebody who knows the URL.
+	h.Set("Referrer-Policy", "no-referrer") // the URL gives access to the app
+	// To an opaque origin, the app's own modules, fonts and data are cross-origin. They hold no secrets from anyone who knows the
+	// URL.
 	h.Set("Access-Control-Allow-Origin", "*")
 	h.Set("Cross-Origin-Resource-Policy", "cross-origin")
 	app, name := r.PathValue("app"), r.PathValue("file")
@@ -319,11 +319,11 @@ func (w *Workspace) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		name = "index.html"
 	}
 	if !validApp.MatchString(app) || checkPath(name) != nil || !w.serve(rw, r, app+"/"+name) {
-		http.Error(rw, "There is no such app, or no such file in it.", http.StatusNotFound)
+		http.Error(rw, "No such app or file.", http.StatusNotFound)
 	}
 }
 
-// serve reports whether there is such a file.
+// serveFile serves a file and reports whether it exists.
 func (w *Workspace) serve(rw http.ResponseWriter, r *http.Request, name string) bool {
 	f, err := w.root.Open(filepath.FromSlash(name))
 	if err != nil {

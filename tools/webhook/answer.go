@@ -19,7 +19,7 @@ var (
 	errNotJSON  = errors.New("the webhook answered with something that is not JSON")
 )
 
-// read returns the result that a response carries; nil where it says no more than that all is done.
+// readResult returns the result in a response, or nil if the body is empty.
 func read(ctx context.Context, response *http.Response) (json.RawMessage, error) {
 	body := &io.LimitedReader{R: response.Body, N: maxAnswer + 1}
 	if response.StatusCode < 200 || response.StatusCode > 299 {
@@ -40,7 +40,7 @@ func read(ctx context.Context, response *http.Response) (json.RawMessage, error)
 	case errors.Is(err, errNotJSON):
 		return nil, err
 	case err != nil:
-		return nil, fmt.Errorf("the webhook's answer broke off: %w", err)
+		return nil, fmt.Errorf("the webhook's response ended early: %w", err)
 	}
 	if result = bytes.TrimSpace(result); len(result) > 0 && !json.Valid(result) {
 		return nil, errNotJSON
@@ -48,7 +48,7 @@ func read(ctx context.Context, response *http.Response) (json.RawMessage, error)
 	return result, nil
 }
 
-// lastLine reports each line as progress as soon as another one follows, and returns the last.
+// readLines reports each line but the last as progress, and returns the last.
 func lastLine(ctx context.Context, body io.Reader) (last json.RawMessage, err error) {
 	for lines := bufio.NewReader(body); err == nil; {
 		var line []byte
@@ -70,7 +70,7 @@ func lastLine(ctx context.Context, body io.Reader) (last json.RawMessage, err er
 	return last, err
 }
 
-// refusal says why the endpoint failed: in its own words, where it has {"error":"…"}.
+// responseError returns the endpoint's error: in its own words, if the body has {"error":"…"}.
 func refusal(status int, body io.Reader) error {
 	said := fmt.Sprintf("the webhook answered %d", status)
 	if text := http.StatusText(status); text != "" {

@@ -15,7 +15,7 @@ import (
 	"voxgate/tools"
 )
 
-// Endpoint is an address of the operator's to which something is sent, signed as calls of tools are.
+// Endpoint is an operator's URL to which signed messages are sent, like calls of tools.
 type Endpoint struct {
 	url    string
 	key    []byte
@@ -26,7 +26,7 @@ type Endpoint struct {
 func NewEndpoint(address, secret string) (*Endpoint, error) {
 	to, err := url.Parse(address)
 	if err != nil || to.Scheme != "http" && to.Scheme != "https" || to.Host == "" || to.User != nil {
-		return nil, errors.New("must be http://host/… or https://host/…, without a user") // its text may hold a token
+		return nil, errors.New("must be http://host/… or https://host/…, without a user") // the error text may contain a token
 	}
 	key, err := signingKey(secret)
 	if err != nil {
@@ -37,11 +37,11 @@ func NewEndpoint(address, secret string) (*Endpoint, error) {
 	return &Endpoint{address, key, &http.Client{Transport: transport, CheckRedirect: tools.RefuseRedirect}}, nil
 }
 
-// Close ends the connections that are idle.
+// Close closes idle connections.
 func (e *Endpoint) Close() { e.client.CloseIdleConnections() }
 
-// Post sends body as JSON and returns what was answered; more than 1 MiB is an error. id names the message for all times, so that one that
-// is sent again can be known.
+// Post sends body as JSON and returns the response; more than 1 MiB is an error. id is globally unique, so that the receiver can
+// detect a repeated message.
 func (e *Endpoint) Post(ctx context.Context, id string, body any) (status int, answer []byte, err error) {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -60,14 +60,14 @@ func (e *Endpoint) Post(ctx context.Context, id string, body any) (status int, a
 	answer, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	switch {
 	case err != nil:
-		return response.StatusCode, nil, fmt.Errorf("the webhook's answer broke off: %w", tools.Unaddressed(err))
+		return response.StatusCode, nil, fmt.Errorf("the webhook's response ended early: %w", tools.Unaddressed(err))
 	case len(answer) > maxAnswer:
 		return response.StatusCode, nil, errTooLarge
 	}
 	return response.StatusCode, answer, nil
 }
 
-// signed are the headers of a message: those of Standard Webhooks, and of JSON.
+// signedHeader returns the headers of a message: those of Standard Webhooks, and of JSON.
 func signed(key []byte, id string, body []byte) http.Header {
 	stamp := strconv.FormatInt(time.Now().Unix(), 10)
 	return http.Header{

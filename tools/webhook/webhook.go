@@ -1,13 +1,13 @@
-// Package webhook makes a tool of an HTTP endpoint: a call is POSTed to it, signed, and its answer is the tool's.
+// Package webhook makes a tool of an HTTP endpoint: a call is sent as a signed POST, and the response is the tool's result.
 //
 // The request has the headers webhook-id, webhook-timestamp and webhook-signature of Standard Webhooks
 // (https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md) and the body
 //
 //	{"id","name","args","session":{"id","door","caller"?,"grant"?},"input"?}
 //
-// A 2xx answer is the result, as JSON; an empty one says "done". An answer of the type application/x-ndjson is read line by line,
-// and every line but the last is progress. {"voxgate":{"confirm":"text"}} and {"voxgate":{"ask":{"elements":[…]}}} ask the person,
-// and the same call is POSTed again with what the person put in: "input": {"confirmed":true}, or the map that [tools.Ask] returns.
+// A 2xx response is the result, as JSON; an empty one means "done". A response of type application/x-ndjson is read line by line,
+// and every line but the last is progress. {"voxgate":{"confirm":"text"}} and {"voxgate":{"ask":{"elements":[…]}}} ask the user,
+// and the same call is POSTed again with the user's input: "input": {"confirmed":true}, or the map that [tools.Ask] returns.
 package webhook
 
 import (
@@ -34,35 +34,35 @@ import (
 )
 
 const (
-	maxAnswer    = 1 << 20 // bytes that are read of an answer; the model gets less
-	maxRounds    = 8       // questions to the person within a call: an endpoint that asks for ever is broken
+	maxAnswer    = 1 << 20 // bytes read of a response; the model gets less
+	maxRounds    = 8       // questions to the user within a call: an endpoint that keeps asking is broken
 	maxRedirects = 3
-	maxErrorText = 400 // bytes of an endpoint's own error text that the model gets
+	maxErrorText = 400 // bytes of an endpoint's error text that the model gets
 
-	// A conversation rarely calls more than a few tools at once; more connections than these wait, and a slow endpoint cannot
+	// A conversation rarely calls more than a few tools at once. Further calls wait for a connection, so that a slow endpoint cannot
 	// use up the gateway's sockets.
 	connsPerHost     = 64
 	idleConnsPerHost = 8
 
-	// longest is no limit in practice: the call's own time is.
+	// clientTimeout is no limit in practice: the call has its own timeout.
 	longest = 24 * time.Hour
 )
 
-// Options says what the tool is and where it lives.
+// Options configures a webhook tool.
 type Options struct {
 	tools.Declaration
-	URL          string            // http or https, without a user; the operator's own, so it may be private
+	URL          string            // http or https, without a user; trusted, so it may be private
 	Secret       string            // "whsec_" and base64, or the key itself
-	Headers      map[string]string // sent along, to the host of URL only
+	Headers      map[string]string // added to requests, for the host of URL only
 	AllowPrivate bool              // redirects may lead to private addresses
 	Pool         *Pool
 }
 
-// New returns the tool. A call makes one request and never repeats it by itself, as the tool may be one that sends a message.
+// New returns the tool. A call makes one request and never retries, since the tool may have side effects.
 func New(o Options) (tools.Tool, error) {
 	to, err := url.Parse(o.URL)
 	if err != nil {
-		return tools.Tool{}, errors.New("url: cannot be read") // its text holds the URL, which may hold a token
+		return tools.Tool{}, errors.New("url: is invalid") // its text contains the URL, which may hold a token
 	}
 	if (to.Scheme != "http" && to.Scheme != "https") || to.Host == "" || to.User != nil {
 		return tools.Tool{}, errors.New("url: must be http://host/… or https://host/…, without a user")
@@ -80,17 +80,17 @@ func New(o Options) (tools.Tool, error) {
 	return tools.Tool{Declaration: o.Declaration, Run: w.run}, nil
 }
 
-// ownHeaders are those that no option may set.
+// reservedHeaders are the headers that options must not set.
 var ownHeaders = []string{"Content-Type", "Content-Length", "Host", "Webhook-Id", "Webhook-Timestamp", "Webhook-Signature"}
 
 // Pool keeps the connections of the webhooks that share it.
 type Pool struct {
-	own     *http.Client // to the addresses the operator wrote
-	public  *http.Client // to where they redirect
-	private *http.Client // the same, where private addresses are allowed
+	own     *http.Client // to the operator's URLs
+	public  *http.Client // to redirect targets
+	private *http.Client // to redirect targets if private addresses are allowed
 }
 
-// NewPool returns a pool that trusts the certificate authorities in roots; nil: those of the system.
+// NewPool returns a pool that trusts the certificate authorities in roots; nil: the system's.
 func NewPool(roots *x509.CertPool) *Pool {
 	own := tools.NewTransport()
 	own.MaxConnsPerHost, own.MaxIdleConnsPerHost = connsPerHost, idleConnsPerHost
@@ -106,7 +106,7 @@ func NewPool(roots *x509.CertPool) *Pool {
 	return p
 }
 
-// Close ends the connections that are idle. Calls that run end with their contexts.
+// Close closes idle connections. Running calls end with their contexts.
 func (p *Pool) Close() {
 	for _, c := range p.all() {
 		c.CloseIdleConnections()
@@ -158,8 +158,8 @@ func (w *webhook) run(ctx context.Context, args json.RawMessage) (json.RawMessag
 	return nil, fmt.Errorf("the webhook asked %d questions and did not answer", maxRounds)
 }
 
-// messageID names a call for all times: a call's own id is unique within its conversation at best, as a model may use one again. A
-// full stop, which separates the parts of what is signed, and whatever a header cannot hold are replaced.
+// messageID returns a globally unique ID of a call: a call's own ID is unique within its conversation at best, since a model may
+// repeat one. Full stops, which separate the signed parts, and characters that a header cannot hold are replaced.
 func messageID(env *tools.Env) string {
 	return strings.Map(func(r rune) rune {
 		if r < 0x80 && (r == '-' || r == '_' || '0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z') {
@@ -169,7 +169,7 @@ func messageID(env *tools.Env) string {
 	}, env.Session+"-"+env.Call+"-"+rand.Text())
 }
 
-// askPerson returns what the person put in where answer is a question.
+// askPerson asks the user if answer is a question, and returns the input.
 func askPerson(ctx context.Context, answer json.RawMessage) (input json.RawMessage, asked bool, err error) {
 	var question struct {
 		Voxgate *struct {
@@ -192,7 +192,7 @@ func askPerson(ctx context.Context, answer json.RawMessage) (input json.RawMessa
 	}
 }
 
-// post sends r, follows redirects and returns the answer.
+// post sends r, follows redirects and returns the response.
 func (w *webhook) post(ctx context.Context, id string, r request) (json.RawMessage, error) {
 	var body bytes.Buffer
 	encoder := json.NewEncoder(&body)
@@ -226,7 +226,7 @@ func (w *webhook) post(ctx context.Context, id string, r request) (json.RawMessa
 func (w *webhook) send(ctx context.Context, client *http.Client, to *url.URL, header http.Header, body []byte) (*http.Response, error) {
 	q, err := http.NewRequestWithContext(ctx, http.MethodPost, to.String(), bytes.NewReader(body))
 	if err != nil {
-		return nil, errors.New("the webhook redirects to an address that cannot be read")
+		return nil, errors.New("the webhook redirects to an invalid address")
 	}
 	q.Header = header.Clone()
 	if to.Scheme == w.url.Scheme && to.Host == w.url.Host {
@@ -244,7 +244,7 @@ func (w *webhook) send(ctx context.Context, client *http.Client, to *url.URL, he
 	return nil, fmt.Errorf("the webhook cannot be reached: %w", tools.Unaddressed(err))
 }
 
-// signingKey returns the bytes that a secret stands for. Standard Webhooks serializes them as base64 after "whsec_".
+// signingKey returns the key for a secret. Standard Webhooks serializes it as base64 after "whsec_".
 func signingKey(secret string) ([]byte, error) {
 	key := []byte(secret)
 	if text, ok := strings.CutPrefix(secret, "whsec_"); ok {
@@ -259,8 +259,8 @@ func signingKey(secret string) ([]byte, error) {
 	return key, nil
 }
 
-// sign returns the header webhook-signature of Standard Webhooks: version 1 is HMAC-SHA256 of id, timestamp (seconds since 1970)
-// and body, with full stops between them.
+// sign returns the webhook-signature header of Standard Webhooks: version 1 is HMAC-SHA256 of id, timestamp (seconds since 1970)
+// and body, separated by full stops.
 func sign(key []byte, id, timestamp string, body []byte) string {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(id + "." + timestamp + "."))

@@ -158,7 +158,7 @@ func TestAnswers(t *testing.T) {
 		"breaks off": {handler: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "10")
 			_, _ = io.WriteString(w, "{}")
-		}, err: "the webhook's answer broke off: unexpected EOF"},
+		}, err: "the webhook's response ended early: unexpected EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			result, err := endpoint(t, test.handler, nil).Run(t.Context(), json.RawMessage(`{}`))
@@ -358,7 +358,7 @@ func TestOptions(t *testing.T) {
 	good := webhook.Options{URL: "http://localhost/", Secret: "raw"}
 	for want, change := range map[string]func(*webhook.Options){
 		"url: must be":                      func(o *webhook.Options) { o.URL = "ftp://localhost/" },
-		"url: cannot be read":               func(o *webhook.Options) { o.URL = "http://[hidden" },
+		"url: is invalid":                   func(o *webhook.Options) { o.URL = "http://[hidden" },
 		"without a user":                    func(o *webhook.Options) { o.URL = "https://u:hidden@localhost/" },
 		"secret: must not be empty":         func(o *webhook.Options) { o.Secret = "whsec_" },
 		`secret: what follows "whsec_"`:     func(o *webhook.Options) { o.Secret = "whsec_hidden!" },

@@ -1,12 +1,12 @@
-// Check asks the package registries whether the entries of tools/vox/registry.json exist, and compares their homepages with what the
-// packages say of themselves. It is for whoever changes the registry:
+// Check asks the package registries whether the entries of tools/vox/registry.json exist, and compares their homepages with those
+// of the packages. Run it after changing the registry:
 //
 //	go run ./tools/vox/check -npm URL -pypi URL -go URL -crates URL  # all entries
 //	go run ./tools/vox/check -npm URL stripe pg                      # the entries with these ids
 //
-// It asks the registries at these URLs, which may also be in NPM_REGISTRY and so on.
-// It prints each package that does not exist, each that could not be asked for, and each homepage that the package does not name,
-// which may be right all the same. The exit code is 1 if a package does not exist or could not be asked for.
+// It asks the registries at these URLs, which may also be in NPM_REGISTRY and so on. It prints each package that does not exist or
+// could not be queried, and each homepage that the package does not name, which may still be right. The exit code is 1 if a package
+// does not exist or could not be queried.
 package main
 
 import (
@@ -31,11 +31,11 @@ import (
 )
 
 const (
-	// pause is between two questions: crates.io asks for one a second at most (https://crates.io/data-access#api).
+	// pause is the time between two requests: crates.io allows one a second (https://crates.io/data-access#api).
 	pause = time.Second
 
 	timeout   = 30 * time.Second
-	maxAnswer = 32 << 20 // bytes; all of a large package's versions
+	maxAnswer = 32 << 20 // bytes; all versions of a large package
 )
 
 func main() {
@@ -63,7 +63,7 @@ func main() {
 	}
 }
 
-// read returns the entries of a file that have one of these ids; without ids: all.
+// readEntries returns the entries of a file with one of these IDs, or all without IDs.
 func read(file string, ids []string) ([]vox.Entry, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -82,7 +82,7 @@ func read(file string, ids []string) ([]vox.Entry, error) {
 }
 
 type checker struct {
-	hosts  map[string]string // by the names that the registry has for them
+	hosts  map[string]string // by their names in the registry file
 	client *http.Client
 	pause  time.Duration
 	out    io.Writer
@@ -90,7 +90,7 @@ type checker struct {
 
 var errMissing = errors.New("does not exist")
 
-// all checks the entries one after the other and prints what is wrong with them.
+// checkAll checks the entries one after the other and prints problems.
 func (c *checker) all(ctx context.Context, entries []vox.Entry) error {
 	for _, e := range entries {
 		if host, known := c.hosts[e.Registry]; known && host == "" {
@@ -128,10 +128,10 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// metadata is what the four registries say of a package, as far as it is wanted here.
+// metadata is the relevant part of a package's metadata in the four registries.
 type metadata struct {
 	Homepage   string          `json:"homepage"`   // npm
-	Repository json.RawMessage `json:"repository"` // npm: an object with url, or a text
+	Repository json.RawMessage `json:"repository"` // npm: an object with url, or a string
 	Info       struct {
 		HomePage    string            `json:"home_page"`
 		ProjectURLs map[string]string `json:"project_urls"`
@@ -144,7 +144,7 @@ type metadata struct {
 	Origin struct{ URL string } // Go
 }
 
-// pages returns the homepages that a package names, its repository among them; errMissing if there is no such package.
+// homepages returns the homepages that a package names, including its repository, or errMissing if it does not exist.
 func (c *checker) pages(ctx context.Context, e vox.Entry) ([]string, error) {
 	host := c.hosts[e.Registry]
 	var address string
@@ -172,7 +172,7 @@ func (c *checker) pages(ctx context.Context, e vox.Entry) ([]string, error) {
 		URL string `json:"url"`
 	}
 	if json.Unmarshal(m.Repository, &repository.URL) != nil {
-		_ = json.Unmarshal(m.Repository, &repository) // there may be none
+		_ = json.Unmarshal(m.Repository, &repository) // may be missing
 	}
 	pages := []string{m.Homepage, repository.URL, m.Info.HomePage, m.Crate.Homepage, m.Crate.Repository, m.Crate.Documentation, m.Origin.URL}
 	pages = append(pages, slices.Sorted(maps.Values(m.Info.ProjectURLs))...)
@@ -184,7 +184,7 @@ func (c *checker) get(ctx context.Context, address string, into any) error {
 	if err != nil {
 		return err
 	}
-	request.Header.Set("User-Agent", "voxgate-registry-check") // crates.io refuses requests without one
+	request.Header.Set("User-Agent", "voxgate-registry-check") // crates.io rejects requests without one
 	response, err := c.client.Do(request)
 	if err != nil {
 		return err
@@ -199,13 +199,13 @@ func (c *checker) get(ctx context.Context, address string, into any) error {
 	return json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(into)
 }
 
-// same reports whether two addresses are of one page, or of one site if the second one has no path.
+// isSamePage reports whether two URLs are the same page, or the same site if the second one has no path.
 func same(theirs, ours string) bool {
 	a, b := plain(theirs), plain(ours)
 	return a == b || strings.HasPrefix(a, b+"/") && !strings.Contains(b, "/")
 }
 
-// plain is an address without what does not tell pages apart, such as www, a slash at the end, and git+ before a repository.
+// normalizeURL removes what does not distinguish pages: www, a trailing slash, git+ before a repository.
 func plain(address string) string {
 	u, err := url.Parse(strings.TrimPrefix(address, "git+"))
 	if err != nil {
