@@ -320,7 +320,7 @@ func (a *Agent) WithVariables(values map[string]string) (*Agent, error) {
 	}
 	fill := func(text string) string {
 		return variablePattern.ReplaceAllStringFunc(text, func(m string) string {
-			quoted, _ := json.Marshal(tools.Cut(strings.ToValidUTF8(values[strings.Trim(m, "{ }")], ""), maxValue)) // strings always marshal
+			quoted, _ := json.Marshal(tools.Truncate(strings.ToValidUTF8(values[strings.Trim(m, "{ }")], ""), maxValue)) // strings always marshal
 			return string(quoted)
 		})
 	}

@@ -127,8 +127,8 @@ func mergeObjects(under, over map[string]any) {
 		if value == nil {
 			continue
 		}
-		normalizeKey(under, tools.Camel(name))
-		name = tools.Camel(name)
+		normalizeKey(under, tools.ToCamelCase(name))
+		name = tools.ToCamelCase(name)
 		inner, isObject := value.(map[string]any)
 		below, wasObject := under[name].(map[string]any)
 		list, isList := value.([]any)

@@ -120,7 +120,7 @@ func googleTree(tree any) any {
 	case map[string]any:
 		named := make(map[string]any, len(v))
 		for name, value := range v {
-			name = tools.Camel(name)
+			name = tools.ToCamelCase(name)
 			properties, ok := value.(map[string]any)
 			switch {
 			case (name == "properties" || name == "$defs" || name == "definitions") && ok: // of a schema, with the user's names

@@ -53,7 +53,7 @@ func Answering(log *slog.Logger, door string, serve func(http.ResponseWriter, *h
 ) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := serve(w, r); err != nil {
-			why := tools.Cut(err.Error(), 300) // it may repeat what a stranger has sent
+			why := tools.Truncate(err.Error(), 300) // it may repeat what a stranger has sent
 			access.From(r.Context()).LogRefusal(log, "request refused", "door", door, "request", r.Pattern, "err", why)
 			refuse(w, err)
 		}

@@ -10,29 +10,29 @@ import (
 type clock struct {
 	cancel context.CancelCauseFunc
 
-	mu      sync.Mutex
-	timer   *time.Timer
-	started time.Time
-	left    time.Duration
-	pauses  int
+	mu        sync.Mutex
+	timer     *time.Timer
+	started   time.Time
+	remaining time.Duration
+	pauses    int
 }
 
 type clockKey struct{}
 
 func withClock(parent context.Context, timeout time.Duration) (context.Context, *clock) {
 	ctx, cancel := context.WithCancelCause(parent)
-	c := &clock{cancel: cancel, started: time.Now(), left: timeout}
+	c := &clock{cancel: cancel, started: time.Now(), remaining: timeout}
 	c.timer = time.AfterFunc(timeout, func() { cancel(ErrTimeout) })
 	return context.WithValue(ctx, clockKey{}, c), c
 }
 
-func (c *clock) stop() {
+func (c *clock) stopTimer() {
 	c.timer.Stop()
 	c.cancel(nil)
 }
 
 // pauseClock pauses the clock of the call that ctx belongs to, until resume is called.
-func pause(ctx context.Context) (resume func()) {
+func pauseClock(ctx context.Context) (resume func()) {
 	c, ok := ctx.Value(clockKey{}).(*clock)
 	if !ok {
 		return func() {}
@@ -40,14 +40,14 @@ func pause(ctx context.Context) (resume func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.pauses++; c.pauses == 1 && c.timer.Stop() {
-		c.left -= time.Since(c.started)
+		c.remaining -= time.Since(c.started)
 	}
 	return sync.OnceFunc(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.pauses--; c.pauses == 0 {
 			c.started = time.Now()
-			c.timer.Reset(c.left)
+			c.timer.Reset(c.remaining)
 		}
 	})
 }

@@ -27,7 +27,7 @@ type Env struct {
 	PauseRecording func(on bool) error
 
 	// SendPartial sends the model an interim response, if the model supports that.
-	Tell func(partial json.RawMessage)
+	SendPartial func(partial json.RawMessage)
 }
 
 // Who describes the conversation to a tool outside the gateway.
@@ -62,7 +62,7 @@ func Ask(ctx context.Context, canvas json.RawMessage) (json.RawMessage, error) {
 	if env.AskPerson == nil {
 		return nil, ErrNobody
 	}
-	defer pause(ctx)()
+	defer pauseClock(ctx)()
 	return env.AskPerson(ctx, canvas)
 }
 
@@ -90,7 +90,7 @@ func Confirm(ctx context.Context, text string) (bool, error) {
 
 // Progress reports the progress of a call, an object, to models that support it.
 func Progress(ctx context.Context, partial json.RawMessage) {
-	if tell := EnvOf(ctx).Tell; tell != nil {
+	if tell := EnvOf(ctx).SendPartial; tell != nil {
 		tell(partial)
 	}
 }

@@ -36,7 +36,7 @@ func Decode(data []byte) (any, error) {
 
 // ToCamelCase converts a field name from snake_case, which proto3 JSON also accepts, to camelCase
 // (https://protobuf.dev/programming-guides/json).
-func Camel(name string) string {
+func ToCamelCase(name string) string {
 	words := strings.Split(name, "_")
 	for i, w := range words[1:] {
 		if w != "" {

@@ -27,7 +27,7 @@ var typeNames = map[string]string{
 }
 
 // addNote records a change or loss in the schema, as a sentence.
-func (r *resolver) note(format string, args ...any) {
+func (r *resolver) addNote(format string, args ...any) {
 	const most = 8
 	text := fmt.Sprintf(format, args...)
 	if len(r.notes) < most && !slices.Contains(r.notes, text) {
@@ -36,10 +36,10 @@ func (r *resolver) note(format string, args ...any) {
 }
 
 // correctSchema returns a copy of one schema in which keywords of the wrong type are corrected or removed.
-func (r *resolver) correct(in map[string]any) map[string]any {
+func (r *resolver) correctSchema(in map[string]any) map[string]any {
 	out := make(map[string]any, len(in))
 	for name, v := range in {
-		if camel, ok := snakes[name]; ok {
+		if camel, ok := snakeNames[name]; ok {
 			name = camel
 		}
 		if v != nil || name == "const" {
@@ -63,7 +63,7 @@ func (r *resolver) correct(in map[string]any) map[string]any {
 			out[name] = keep
 		} else {
 			delete(out, name)
-			r.note("%q of the wrong kind was left out", name)
+			r.addNote("%q of the wrong kind was left out", name)
 		}
 	}
 	correctBounds(out)
@@ -98,9 +98,9 @@ func (r *resolver) readType(v any) map[string]any {
 		}
 		return map[string]any{"type": names}
 	case map[string]any:
-		return r.correct(v)
+		return r.correctSchema(v)
 	}
-	r.note("a type that is no text was left out")
+	r.addNote("a type that is no text was left out")
 	return nil
 }
 
@@ -137,7 +137,7 @@ func (r *resolver) readTypeName(text string) map[string]any {
 			return map[string]any{"type": "object"}
 		}
 	}
-	r.note("the type %q is not known; any value is taken", Cut(text, 40))
+	r.addNote("the type %q is not known; any value is taken", Truncate(text, 40))
 	return nil
 }
 
@@ -311,7 +311,7 @@ func readNumber(v any) (any, bool) {
 	case json.Number:
 		return v, true
 	case string:
-		if number := json.Number(strings.TrimSpace(v)); isNumber.MatchString(string(number)) && sane(number) == nil {
+		if number := json.Number(strings.TrimSpace(v)); isNumber.MatchString(string(number)) && checkNumbers(number) == nil {
 			return number, true
 		}
 	}
@@ -321,7 +321,7 @@ func readNumber(v any) (any, bool) {
 // readCount reads a count that may be written as a string or with decimals.
 func readCount(v any) (any, bool) {
 	number, ok := readNumber(v)
-	if !ok || sane(number) != nil {
+	if !ok || checkNumbers(number) != nil {
 		return nil, false
 	}
 	rat, ok := new(big.Rat).SetString(string(number.(json.Number)))
@@ -333,8 +333,8 @@ func readCount(v any) (any, bool) {
 
 // approximateRef replaces a reference that cannot be followed by what is known of the value: its type. A schema that refers to
 // itself is followed once.
-func (r *resolver) approximate(ref any, err error) any {
-	r.note("it %v; nothing more is known there", err)
+func (r *resolver) approximateRef(ref any, err error) any {
+	r.addNote("it %v; nothing more is known there", err)
 	out := map[string]any{}
 	text, _ := ref.(string)
 	var target any = r.root
@@ -344,7 +344,7 @@ func (r *resolver) approximate(ref any, err error) any {
 	}
 	if fields, ok := target.(map[string]any); ok {
 		for _, name := range []string{"type", "description"} {
-			if word, ok := r.correct(fields)[name].(string); ok {
+			if word, ok := r.correctSchema(fields)[name].(string); ok {
 				out[name] = word
 			}
 		}

@@ -49,13 +49,13 @@ func ExplainJSON(err error, at string) error {
 		word, _, _ := strings.Cut(kind.Value, " ")
 		want := "of another type"
 		if kind.Type != nil {
-			want = typeName(kind.Type)
+			want = goTypeName(kind.Type)
 		}
 		return &JSONError{strings.Trim(at+"."+kind.Field, "."), want, withArticle(word)}
 	case errors.As(err, &syntax) && syntax.Error() == "unexpected end of JSON input":
 		return &JSONError{Field: at, Got: "unexpected end"}
 	case errors.As(err, &syntax) && strings.HasSuffix(syntax.Error(), " after top-level value"):
-		return &JSONError{Field: at, Got: behindValue}
+		return &JSONError{Field: at, Got: trailingData}
 	case errors.As(err, &syntax):
 		return &JSONError{Field: at, Got: fmt.Sprintf("%s at byte %d", strings.TrimPrefix(syntax.Error(), "json: "), syntax.Offset)}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
@@ -68,7 +68,7 @@ func ExplainJSON(err error, at string) error {
 	return err
 }
 
-const behindValue = "unexpected data after the value"
+const trailingData = "unexpected data after the value"
 
 func withArticle(word string) string {
 	switch word {
@@ -84,7 +84,7 @@ func withArticle(word string) string {
 	return "a " + word
 }
 
-func typeName(t reflect.Type) string {
+func goTypeName(t reflect.Type) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -109,7 +109,7 @@ func typeName(t reflect.Type) string {
 	return "of another type"
 }
 
-func kindName(value any) string {
+func jsonTypeName(value any) string {
 	switch value.(type) {
 	case nil:
 		return "null"
@@ -156,7 +156,7 @@ func ReadStrictJSON(raw []byte, into any) error {
 		return ExplainJSON(err, "")
 	}
 	if _, err := dec.Token(); err != io.EOF {
-		return &JSONError{Got: behindValue}
+		return &JSONError{Got: trailingData}
 	}
 	return nil
 }
@@ -178,7 +178,7 @@ func fitValue(value any, t reflect.Type, at string) (any, error) {
 	if p := reflect.PointerTo(t); (p.Implements(unmarshalerType) && t.Kind() != reflect.Slice) || p.Implements(textType) {
 		return value, nil
 	}
-	wrong := func() (any, error) { return nil, &JSONError{at, typeName(t), kindName(value)} }
+	wrong := func() (any, error) { return nil, &JSONError{at, goTypeName(t), jsonTypeName(value)} }
 	switch t.Kind() {
 	case reflect.Struct:
 		fields, ok := value.(map[string]any)
@@ -192,7 +192,7 @@ func fitValue(value any, t reflect.Type, at string) (any, error) {
 			return wrong()
 		}
 		for name, v := range fields {
-			fitted, err := fitValue(v, t.Elem(), join(at, name))
+			fitted, err := fitValue(v, t.Elem(), joinPath(at, name))
 			if err != nil {
 				return nil, err
 			}
@@ -229,7 +229,7 @@ func fitValue(value any, t reflect.Type, at string) (any, error) {
 	return wrong()
 }
 
-func join(at, name string) string { return strings.TrimPrefix(at+"."+name, ".") }
+func joinPath(at, name string) string { return strings.TrimPrefix(at+"."+name, ".") }
 
 // fitStruct renames the fields of an object to those of a type. Unknown fields and nulls are removed.
 func fitStruct(fields map[string]any, t reflect.Type, at string) (any, error) {
@@ -244,7 +244,7 @@ func fitStruct(fields map[string]any, t reflect.Type, at string) (any, error) {
 		if !ok {
 			continue
 		}
-		fitted, err := fitValue(v, field.Type, join(at, name))
+		fitted, err := fitValue(v, field.Type, joinPath(at, name))
 		if err != nil {
 			return nil, err
 		}
@@ -304,7 +304,7 @@ func fitScalar(value any, t reflect.Type) (any, bool) {
 // WholeNumber returns an integer, which may be written as a string or with decimals: 7.0, "7", 1e3.
 func WholeNumber(value any) (json.Number, bool) {
 	number, ok := readNumber(value)
-	if !ok || sane(number) != nil {
+	if !ok || checkNumbers(number) != nil {
 		return "", false
 	}
 	rat, ok := new(big.Rat).SetString(string(number.(json.Number)))
@@ -315,7 +315,7 @@ func WholeNumber(value any) (json.Number, bool) {
 }
 
 // ParseNumber returns a number, which may be written as a string.
-func Number(value any) (json.Number, bool) {
+func ParseNumber(value any) (json.Number, bool) {
 	number, ok := readNumber(value)
 	if !ok {
 		return "", false
@@ -324,7 +324,7 @@ func Number(value any) (json.Number, bool) {
 }
 
 // ParseBool returns a boolean, which may be written as a string.
-func Truth(value any) (is, ok bool) {
+func ParseBool(value any) (is, ok bool) {
 	truth, ok := readBool(value)
 	return truth == true, ok
 }

@@ -79,7 +79,7 @@ func readSchema(schema any, budget *int, lenient bool) (*Schema, error) {
 	if schema == nil {
 		schema = map[string]any{"type": "object"}
 	}
-	tree, changes, err := resolve(schema, budget, lenient)
+	tree, changes, err := resolveSchema(schema, budget, lenient)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func readSchema(schema any, budget *int, lenient bool) (*Schema, error) {
 	}
 	s.compile = sync.OnceValues(func() (*jsonschema.Schema, error) {
 		compiler := jsonschema.NewCompiler()
-		compiler.UseLoader(nowhere{})
+		compiler.UseLoader(noLoader{})
 		if err := compiler.AddResource(schemaURL, s.tree); err != nil {
 			return nil, err
 		}
@@ -113,7 +113,7 @@ func JSONSchema(text json.RawMessage) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	tree, _, err := resolve(schema, nil, true)
+	tree, _, err := resolveSchema(schema, nil, true)
 	if err != nil {
 		return nil, err
 	}
@@ -121,21 +121,21 @@ func JSONSchema(text json.RawMessage) (json.RawMessage, error) {
 }
 
 // resolveSchema follows the references of a schema and converts Google's form to JSON Schema.
-func resolve(schema any, budget *int, lenient bool) (resolved map[string]any, changes []string, err error) {
-	if err := sane(schema); err != nil {
+func resolveSchema(schema any, budget *int, lenient bool) (resolved map[string]any, changes []string, err error) {
+	if err := checkNumbers(schema); err != nil {
 		return nil, nil, fmt.Errorf("has %w", err)
 	}
 	root, ok := schema.(map[string]any)
 	if !ok {
 		return nil, nil, errors.New("a schema must be an object")
 	}
-	r := resolver{root: root, left: maxSchemaNodes, lenient: lenient}
+	r := resolver{root: root, budget: maxSchemaNodes, lenient: lenient}
 	if budget != nil {
-		r.left = min(r.left, *budget)
-		before := r.left
-		defer func() { *budget -= before - max(r.left, 0) }()
+		r.budget = min(r.budget, *budget)
+		before := r.budget
+		defer func() { *budget -= before - max(r.budget, 0) }()
 	}
-	tree, err := r.schema(root, 0, nil)
+	tree, err := r.resolveSchema(root, 0, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -157,21 +157,21 @@ func (s *Schema) Check(args json.RawMessage) error {
 	if len(bytes.TrimSpace(args)) == 0 {
 		args = json.RawMessage("{}")
 	}
-	return s.check(args, "args", "the arguments", "the function")
+	return s.validate(args, "args", "the arguments", "the function")
 }
 
 // CheckValue is [Schema.Check] for any other value, which errors call name.
 func (s *Schema) CheckValue(value json.RawMessage, name string) error {
-	return s.check(value, name, "the "+name, "its schema")
+	return s.validate(value, name, "the "+name, "its schema")
 }
 
 // validate also gets the value's name in a path and in a sentence, and the name of the schema.
-func (s *Schema) check(raw json.RawMessage, root, what, rule string) error {
+func (s *Schema) validate(raw json.RawMessage, root, what, rule string) error {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
 		return fmt.Errorf("%s: not valid JSON: %w", what, err)
 	}
-	if err := sane(value); err != nil {
+	if err := checkNumbers(value); err != nil {
 		return fmt.Errorf("%s: it has %w", what, err)
 	}
 	rules, err := s.compile()
@@ -186,12 +186,12 @@ func (s *Schema) check(raw json.RawMessage, root, what, rule string) error {
 		return err
 	}
 	var problems []string
-	for _, leaf := range leaves(invalid) {
+	for _, leaf := range leafErrors(invalid) {
 		at := strings.Join(append([]string{root}, leaf.InstanceLocation...), ".")
 		// The library's own sentence, which begins with the location as a JSON pointer.
 		_, what, _ := strings.Cut(leaf.Error(), "': ")
 		what = strings.TrimSpace(what[strings.LastIndex(what, "\n")+1:])
-		if p := Cut(at+": "+what, maxProblem); !slices.Contains(problems, p) {
+		if p := Truncate(at+": "+what, maxProblem); !slices.Contains(problems, p) {
 			problems = append(problems, p)
 		}
 	}
@@ -205,24 +205,24 @@ func (s *Schema) check(raw json.RawMessage, root, what, rule string) error {
 	return errors.New(what + verb + rule + ": " + strings.Join(problems, "; "))
 }
 
-func leaves(e *jsonschema.ValidationError) []*jsonschema.ValidationError {
+func leafErrors(e *jsonschema.ValidationError) []*jsonschema.ValidationError {
 	if len(e.Causes) == 0 {
 		return []*jsonschema.ValidationError{e}
 	}
 	var all []*jsonschema.ValidationError
 	for _, cause := range e.Causes {
-		all = append(all, leaves(cause)...)
+		all = append(all, leafErrors(cause)...)
 	}
 	return all
 }
 
 // noLoader loads nothing: a schema must be self-contained.
-type nowhere struct{}
+type noLoader struct{}
 
-func (nowhere) Load(url string) (any, error) { return nil, fmt.Errorf("%s is not loaded", url) }
+func (noLoader) Load(url string) (any, error) { return nil, fmt.Errorf("%s is not loaded", url) }
 
 // checkNumbers rejects numbers that are too expensive to compute with.
-func sane(value any) error {
+func checkNumbers(value any) error {
 	switch v := value.(type) {
 	case json.Number:
 		text := strings.TrimLeft(string(v), "-")
@@ -233,13 +233,13 @@ func sane(value any) error {
 		}
 	case map[string]any:
 		for _, below := range v {
-			if err := sane(below); err != nil {
+			if err := checkNumbers(below); err != nil {
 				return err
 			}
 		}
 	case []any:
 		for _, below := range v {
-			if err := sane(below); err != nil {
+			if err := checkNumbers(below); err != nil {
 				return err
 			}
 		}
@@ -277,13 +277,13 @@ func patternSize(pattern string) int {
 // resolver follows references and converts Google's form to JSON Schema.
 type resolver struct {
 	root    map[string]any
-	left    int // remaining nodes
+	budget  int // remaining nodes
 	lenient bool
 	notes   []string // corrections
 }
 
 // subschemas are the keywords that contain schemas: one, a list or a map.
-var holds = map[string]int{
+var subschemas = map[string]int{
 	"items": oneSchema, "additionalItems": oneSchema, "contains": oneSchema, "additionalProperties": oneSchema,
 	"propertyNames": oneSchema, "unevaluatedItems": oneSchema, "unevaluatedProperties": oneSchema, "not": oneSchema,
 	"if": oneSchema, "then": oneSchema, "else": oneSchema,
@@ -298,10 +298,10 @@ const (
 )
 
 // resolveSchema returns a resolved copy of one schema, which may be true or false. open lists the references being followed.
-func (r *resolver) schema(value any, depth int, open []string) (any, error) {
-	r.left--
+func (r *resolver) resolveSchema(value any, depth int, open []string) (any, error) {
+	r.budget--
 	switch {
-	case r.left < 0:
+	case r.budget < 0:
 		return nil, errors.New("has too many parts")
 	case depth > maxSchemaDepth:
 		return nil, fmt.Errorf("is nested more than %d deep", maxSchemaDepth)
@@ -314,7 +314,7 @@ func (r *resolver) schema(value any, depth int, open []string) (any, error) {
 		if word, ok := value.(string); ok && r.lenient {
 			in = map[string]any{"type": word}
 		} else if r.lenient {
-			r.note("something that is no schema was left out")
+			r.addNote("something that is no schema was left out")
 			return true, nil
 		} else {
 			return nil, errors.New("has something that is no schema")
@@ -322,17 +322,17 @@ func (r *resolver) schema(value any, depth int, open []string) (any, error) {
 	}
 	var out map[string]any
 	if r.lenient {
-		out = googles(r.correct(in))
+		out = fromGoogle(r.correctSchema(in))
 	} else {
-		out = googles(camelFields(in))
+		out = fromGoogle(camelFields(in))
 	}
 	for _, name := range []string{"$defs", "definitions", "$id", "$anchor", "$comment", "$schema"} {
 		delete(out, name)
 	}
 	if ref, given := out["$ref"]; given {
-		target, err := r.follow(ref, depth, open)
+		target, err := r.followRef(ref, depth, open)
 		if lost := (*refError)(nil); r.lenient && errors.As(err, &lost) {
-			target = r.approximate(ref, err)
+			target = r.approximateRef(ref, err)
 		} else if err != nil {
 			return nil, err
 		}
@@ -351,19 +351,19 @@ func (r *resolver) schema(value any, depth int, open []string) (any, error) {
 		}
 		// Both apply: 2020-12, core, 8.2.3.1.
 		beside := maps.Clone(out)
-		if err := r.below(beside, depth+1, open); err != nil {
+		if err := r.resolveSubschemas(beside, depth+1, open); err != nil {
 			return nil, err
 		}
 		return map[string]any{"allOf": []any{target, beside}}, nil
 	}
-	if pattern, ok := out["pattern"].(string); ok && !r.affords(pattern) {
+	if pattern, ok := out["pattern"].(string); ok && !r.spendOn(pattern) {
 		delete(out, "pattern")
 	}
 	if patterns, ok := out["patternProperties"].(map[string]any); ok {
 		patterns = maps.Clone(patterns)
 		out["patternProperties"] = patterns
 		for pattern := range patterns {
-			if !r.affords(pattern) { // then what it does not match is unknown
+			if !r.spendOn(pattern) { // then what it does not match is unknown
 				delete(patterns, pattern)
 				delete(out, "additionalProperties")
 				delete(out, "unevaluatedProperties")
@@ -371,24 +371,24 @@ func (r *resolver) schema(value any, depth int, open []string) (any, error) {
 		}
 	}
 	if _, dynamic := out["$dynamicRef"]; dynamic && r.lenient {
-		r.note("it has a $dynamicRef, which is not followed")
+		r.addNote("it has a $dynamicRef, which is not followed")
 		delete(out, "$dynamicRef")
 	} else if dynamic {
 		return nil, errors.New("has a $dynamicRef, which is not followed")
 	}
-	return out, r.below(out, depth+1, open)
+	return out, r.resolveSubschemas(out, depth+1, open)
 }
 
 // stepsPerNode is how many steps of a pattern cost as much as a node of a schema.
-const stepsOfAPart = 20
+const stepsPerNode = 20
 
 // spendOn reports whether the remaining budget allows a pattern, and spends it.
-func (r *resolver) affords(pattern string) bool {
+func (r *resolver) spendOn(pattern string) bool {
 	size := patternSize(pattern)
-	if size < 0 || size/stepsOfAPart > r.left {
+	if size < 0 || size/stepsPerNode > r.budget {
 		return false
 	}
-	r.left -= size / stepsOfAPart
+	r.budget -= size / stepsPerNode
 	return true
 }
 
@@ -402,7 +402,7 @@ func withoutNotes(s map[string]any) map[string]any {
 }
 
 // resolveSubschemas resolves the schemas within one.
-func (r *resolver) below(out map[string]any, depth int, open []string) (err error) {
+func (r *resolver) resolveSubschemas(out map[string]any, depth int, open []string) (err error) {
 	if tuple, ok := out["items"].([]any); ok { // before 2020-12
 		out["prefixItems"] = tuple
 		delete(out, "items")
@@ -412,16 +412,16 @@ func (r *resolver) below(out map[string]any, depth int, open []string) (err erro
 		}
 	}
 	for name, v := range out {
-		switch holds[name] {
+		switch subschemas[name] {
 		case oneSchema:
-			if out[name], err = r.schema(v, depth, open); err != nil {
+			if out[name], err = r.resolveSchema(v, depth, open); err != nil {
 				return err
 			}
 		case listOfSchemas:
 			list, _ := v.([]any)
 			list = slices.Clone(list)
 			for i := range list {
-				if list[i], err = r.schema(list[i], depth, open); err != nil {
+				if list[i], err = r.resolveSchema(list[i], depth, open); err != nil {
 					return err
 				}
 			}
@@ -435,7 +435,7 @@ func (r *resolver) below(out map[string]any, depth int, open []string) (err erro
 			}
 			copied := make(map[string]any, len(fields))
 			for key, below := range fields {
-				if copied[key], err = r.schema(below, depth, open); err != nil {
+				if copied[key], err = r.resolveSchema(below, depth, open); err != nil {
 					return err
 				}
 			}
@@ -450,7 +450,7 @@ type refError struct{ problem string }
 
 func (e *refError) Error() string { return e.problem }
 
-func badRef(format string, args ...any) error { return &refError{fmt.Sprintf(format, args...)} }
+func newRefError(format string, args ...any) error { return &refError{fmt.Sprintf(format, args...)} }
 
 // refSteps returns the path of names from the document's root to a reference's target.
 func refSteps(ref string) (steps []string) {
@@ -465,23 +465,23 @@ func refSteps(ref string) (steps []string) {
 }
 
 // followRef returns the target of a reference.
-func (r *resolver) follow(ref any, depth int, open []string) (any, error) {
+func (r *resolver) followRef(ref any, depth int, open []string) (any, error) {
 	text, _ := ref.(string)
 	path, ok := strings.CutPrefix(text, "#")
 	if !ok || path != "" && path[0] != '/' && !strings.HasPrefix(path, "%2F") { // anchors are not followed either
-		return nil, badRef("refers to %q, which is not part of it", text)
+		return nil, newRefError("refers to %q, which is not part of it", text)
 	}
 	if slices.Contains(open, text) {
-		return nil, badRef("refers to itself by %q, which no model takes", text)
+		return nil, newRefError("refers to itself by %q, which no model takes", text)
 	}
 	var target any = r.root
 	for _, step := range refSteps(text) {
 		fields, _ := target.(map[string]any)
 		if target, ok = fields[step]; !ok {
-			return nil, badRef("refers to %q, which is not there", text)
+			return nil, newRefError("refers to %q, which is not there", text)
 		}
 	}
-	return r.schema(target, depth+1, append(slices.Clone(open), text))
+	return r.resolveSchema(target, depth+1, append(slices.Clone(open), text))
 }
 
 // counts are the keywords with counts.
@@ -493,7 +493,7 @@ var (
 )
 
 // snakeNames maps the snake_case names of Google's form, which proto3 JSON accepts, to camelCase.
-var snakes = map[string]string{
+var snakeNames = map[string]string{
 	"any_of": "anyOf", "min_items": "minItems", "max_items": "maxItems", "min_length": "minLength", "max_length": "maxLength",
 	"min_properties": "minProperties", "max_properties": "maxProperties", "property_ordering": "propertyOrdering",
 }
@@ -502,7 +502,7 @@ var snakes = map[string]string{
 func camelFields(in map[string]any) map[string]any {
 	out := make(map[string]any, len(in))
 	for name, v := range in {
-		if camel, ok := snakes[name]; ok {
+		if camel, ok := snakeNames[name]; ok {
 			name = camel
 		}
 		out[name] = v
@@ -511,7 +511,7 @@ func camelFields(in map[string]any) map[string]any {
 }
 
 // fromGoogle converts a schema from Google's form to JSON Schema, in place.
-func googles(out map[string]any) map[string]any {
+func fromGoogle(out map[string]any) map[string]any {
 	for _, name := range counts {
 		if text, ok := out[name].(string); ok && isCount.MatchString(text) {
 			out[name] = json.Number(text) // proto3 JSON encodes 64-bit integers as strings

@@ -17,7 +17,7 @@ import (
 type Func func(ctx context.Context, args json.RawMessage) (json.RawMessage, error)
 
 // WithArgs returns a tool that decodes its arguments into an A.
-func With[A any](run func(context.Context, A) (json.RawMessage, error)) Func {
+func WithArgs[A any](run func(context.Context, A) (json.RawMessage, error)) Func {
 	return func(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
 		var a A
 		if len(args) > 0 {
@@ -65,22 +65,22 @@ func (e *CrashError) Error() string { return fmt.Sprintf("the tool crashed: %v",
 
 // Outcome is the result of a call.
 type Outcome struct {
-	Response json.RawMessage // for the model: always a non-empty JSON object
-	Err      error           // why it failed, also part of Response; nil on success
-	Left     <-chan struct{} // closed when an abandoned tool returns; nil if it has returned
+	Response  json.RawMessage // for the model: always a non-empty JSON object
+	Err       error           // why it failed, also part of Response; nil on success
+	Abandoned <-chan struct{} // closed when an abandoned tool returns; nil if it has returned
 }
 
 // Run runs f for call c. It fails if f fails, panics or runs out of time. ctx belongs to the call; if it was cancelled before f
 // returned, ok is false and the outcome is not needed.
 func Run(ctx context.Context, f Func, c Call, timeout time.Duration) (o Outcome, ok bool) {
 	limited, clock := withClock(ctx, timeout)
-	defer clock.stop()
-	result, left, err := await(limited, f, c.Args)
+	defer clock.stopTimer()
+	result, left, err := runWithGrace(limited, f, c.Args)
 	if err != nil && errors.Is(context.Cause(limited), ErrTimeout) {
 		err = fmt.Errorf("%w (%v)", ErrTimeout, timeout)
 	}
-	o = Respond(result, err)
-	o.Left = left
+	o = BuildOutcome(result, err)
+	o.Abandoned = left
 	return o, ctx.Err() == nil
 }
 
@@ -89,12 +89,12 @@ const grace = time.Second
 
 // runWithGrace runs f and returns its result, or the cause of ctx if f ignores the cancellation; left is closed when f returns
 // after all.
-func await(ctx context.Context, f Func, args json.RawMessage) (result json.RawMessage, left <-chan struct{}, err error) {
+func runWithGrace(ctx context.Context, f Func, args json.RawMessage) (result json.RawMessage, left <-chan struct{}, err error) {
 	done := make(chan struct{})
 	var returned Outcome
 	go func() {
 		defer close(done)
-		returned.Response, returned.Err = protect(ctx, f, args)
+		returned.Response, returned.Err = runProtected(ctx, f, args)
 	}()
 	select {
 	case <-done:
@@ -110,7 +110,7 @@ func await(ctx context.Context, f Func, args json.RawMessage) (result json.RawMe
 }
 
 // runProtected turns a tool's panic into an error: one bad tool must not end a conversation.
-func protect(ctx context.Context, f Func, args json.RawMessage) (result json.RawMessage, err error) {
+func runProtected(ctx context.Context, f Func, args json.RawMessage) (result json.RawMessage, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = &CrashError{Value: p, Stack: debug.Stack()}
@@ -121,7 +121,7 @@ func protect(ctx context.Context, f Func, args json.RawMessage) (result json.Raw
 
 // BuildOutcome converts a tool's result to the form that the Live API accepts. An error becomes {"error": …}, a result that is not
 // an object becomes {"output": …}. So does an empty one, because gemini-3.8-live calls a tool again and again on {}.
-func Respond(result json.RawMessage, err error) Outcome {
+func BuildOutcome(result json.RawMessage, err error) Outcome {
 	// Text that is not UTF-8 would close the connection to the model: RFC 6455, 8.1.
 	result = bytes.ToValidUTF8(bytes.TrimSpace(result), []byte("\uFFFD"))
 	switch {
@@ -133,26 +133,26 @@ func Respond(result json.RawMessage, err error) Outcome {
 	}
 	switch {
 	case err != nil:
-		return Outcome{Response: wrap("error", Cut(err.Error(), maxFailure)), Err: err}
+		return Outcome{Response: wrapObject("error", Truncate(err.Error(), maxFailure)), Err: err}
 	case len(result) == 0:
-		return Outcome{Response: wrap("output", "done")}
+		return Outcome{Response: wrapObject("output", "done")}
 	case result[0] != '{':
-		return Outcome{Response: wrap("output", result)}
+		return Outcome{Response: wrapObject("output", result)}
 	case len(bytes.TrimSpace(result[1:len(result)-1])) == 0:
-		return Outcome{Response: wrap("output", "done")}
+		return Outcome{Response: wrapObject("output", "done")}
 	}
 	return Outcome{Response: result}
 }
 
 // Truncate returns text, or its beginning and "…" if it has more than limit bytes.
-func Cut(text string, limit int) string {
+func Truncate(text string, limit int) string {
 	if len(text) <= limit {
 		return text
 	}
 	return strings.ToValidUTF8(text[:limit], "") + "…"
 }
 
-func wrap(key string, value any) json.RawMessage {
+func wrapObject(key string, value any) json.RawMessage {
 	b, err := json.Marshal(map[string]any{key: value})
 	if err != nil {
 		return json.RawMessage(`{"error":"the tool's answer could not be encoded"}`)

@@ -41,7 +41,7 @@ func TestRespond(t *testing.T) {
 		{`"` + strings.Repeat("x", tools.MaxResult) + `"`, nil, `{"error":"the tool answered with 65538 bytes; 65536 are taken at most"}`},
 		{``, errors.New(strings.Repeat("x", 3000)), `{"error":"` + strings.Repeat("x", 2000) + `…"}`},
 	} {
-		got := tools.Respond(json.RawMessage(test.result), test.err)
+		got := tools.BuildOutcome(json.RawMessage(test.result), test.err)
 		if failed := strings.HasPrefix(test.want, `{"error"`); string(got.Response) != test.want || (got.Err != nil) != failed {
 			t.Errorf("%q, %v became %s, %v, want %s", test.result, test.err, got.Response, got.Err, test.want)
 		}

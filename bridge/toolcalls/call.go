@@ -38,7 +38,7 @@ func (c *Calls) StartCalls(ctx context.Context, requested []wire.FunctionCall) {
 		}
 		function, denied := c.checkCall(call)
 		if denied != nil {
-			c.sendAnswer(call, event, reply{response: tools.Respond(nil, denied.modelError).Response})
+			c.sendAnswer(call, event, reply{response: tools.BuildOutcome(nil, denied.modelError).Response})
 			answered = true
 			if c.failureLimiter.Allow() {
 				c.Client.ReportFailure(&denied.clientError)
@@ -98,7 +98,7 @@ func (c *Calls) checkCall(call tools.Call) (setup.Function, *denial) {
 			TooMany, "Gemini called %q while %d calls were running; it got an error.", call.Name, running+withPeople)
 	}
 	if err := function.Check(call.Args); err != nil {
-		return function, newDenial(err, BrokenCall, "Gemini called %q wrongly and got an error: %s.", call.Name, tools.Cut(err.Error(),
+		return function, newDenial(err, BrokenCall, "Gemini called %q wrongly and got an error: %s.", call.Name, tools.Truncate(err.Error(),
 			maxReason))
 	}
 	return function, nil
@@ -156,8 +156,8 @@ func (c *Calls) runInGateway(parent context.Context, o *call, timeout time.Durat
 	o.cancel = cancel
 	env := c.Env
 	env.Call = o.ID
-	env.Tell = func(partial json.RawMessage) {
-		c.runInLoop(func() { c.onPartial(o, reply{response: tools.Respond(partial, nil).Response}) })
+	env.SendPartial = func(partial json.RawMessage) {
+		c.runInLoop(func() { c.onPartial(o, reply{response: tools.BuildOutcome(partial, nil).Response}) })
 	}
 	if c.Client.CanShowCanvas() {
 		env.AskPerson = func(ctx context.Context, canvas json.RawMessage) (json.RawMessage, error) {
@@ -170,7 +170,7 @@ func (c *Calls) runInGateway(parent context.Context, o *call, timeout time.Durat
 		outcome, awaited := tools.Run(ctx, func(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
 			return tool(tools.WithEnv(ctx, &env), args)
 		}, o.Call, timeout)
-		c.countAbandoned(o, outcome.Left)
+		c.countAbandoned(o, outcome.Abandoned)
 		if awaited {
 			c.runInLoop(func() { c.finishCall(o, reply{response: outcome.Response}, outcome.Err) })
 		}
@@ -204,11 +204,11 @@ func (c *Calls) finishCall(o *call, r reply, err error) {
 	delete(c.openCalls, o.ID)
 	c.withdrawQuestions(c.dropQuestions(o))
 	if r.response == nil {
-		r.response = tools.Respond(nil, err).Response
+		r.response = tools.BuildOutcome(nil, err).Response
 	}
 	outcome, message := Done, ""
 	if err != nil {
-		outcome, message = Failed, tools.Cut(err.Error(), maxReason)
+		outcome, message = Failed, tools.Truncate(err.Error(), maxReason)
 	}
 	if failed, ok := errors.AsType[*tools.CrashError](err); ok {
 		c.Logger.Error("tool crashed", "tool", o.Name, "panic", fmt.Sprint(failed.Value), "stack", string(failed.Stack))
@@ -221,7 +221,7 @@ func (c *Calls) finishCall(o *call, r reply, err error) {
 		c.observeOutcome(o, outcome)
 	}
 	c.reportStatus(o, outcome, r.response, message)
-	c.board.Returned(r.response)
+	c.board.AddReferences(r.response)
 	if o.isDetached {
 		c.sendFollowUp(o, r)
 		return
@@ -275,7 +275,7 @@ func (c *Calls) onPartial(o *call, r reply) {
 	if o.partialCount++; o.partialCount > maxPartial || !c.isCurrent(o) {
 		return
 	}
-	c.board.Returned(r.response)
+	c.board.AddReferences(r.response)
 	if r.parts != nil {
 		o.pictures = append(o.pictures, r.parts)
 	}
@@ -398,7 +398,7 @@ func (c *Calls) Finish(connected bool) {
 		return
 	}
 	for _, o := range left {
-		last := tools.Respond(nil, errors.New("the conversation has ended"))
+		last := tools.BuildOutcome(nil, errors.New("the conversation has ended"))
 		if o.function.Where == setup.OnCanvas {
 			last.Response = dismissedResponse
 		}

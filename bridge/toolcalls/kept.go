@@ -50,7 +50,7 @@ func (c *Calls) RestoreCalls(list []CallSnapshot) {
 			asked = append(asked, c.askClient(o).Call)
 		default:
 			withdrawn = append(withdrawn, k.QuestionIDs...)
-			if lost := (reply{response: tools.Respond(nil, errCallLost).Response}); k.Detached {
+			if lost := (reply{response: tools.BuildOutcome(nil, errCallLost).Response}); k.Detached {
 				c.sendFollowUp(&call{Call: k.Call}, lost)
 			} else {
 				c.sendAnswer(k.Call, 0, lost)

@@ -76,8 +76,8 @@ func (c *Calls) waitsForPerson(o *call) bool {
 func (c *Calls) showCanvas(o *call) (q *question, answered bool) {
 	clean, interactive, err := c.board.Put(o.Name, o.Args)
 	if err != nil {
-		c.sendAnswer(o.Call, o.event, reply{response: tools.Respond(nil, err).Response})
-		c.Client.WarnDeveloper(fmt.Sprintf("Gemini called %q wrongly and got an error: %s.", o.Name, tools.Cut(err.Error(), maxReason)))
+		c.sendAnswer(o.Call, o.event, reply{response: tools.BuildOutcome(nil, err).Response})
+		c.Client.WarnDeveloper(fmt.Sprintf("Gemini called %q wrongly and got an error: %s.", o.Name, tools.Truncate(err.Error(), maxReason)))
 		c.observeOutcome(o, Failed)
 		return nil, true
 	}
@@ -123,7 +123,7 @@ func (c *Calls) askPerson(ctx context.Context, o *call, picture json.RawMessage)
 	// Random, because the model names its calls itself.
 	id := "ask-" + rand.Text()
 	posted := c.runInLoop(func() {
-		args, err := c.board.Question(picture)
+		args, err := c.board.BuildQuestion(picture)
 		if !c.isCurrent(o) {
 			err = tools.ErrCancelled
 		}
@@ -179,10 +179,10 @@ func (c *Calls) HandleResponse(r Response) error {
 		if q.call.partialCount > maxPartial {
 			return &Error{TooMany, fmt.Sprintf("The call %q has answered too often without an end.", q.ID)}
 		}
-		c.onPartial(q.call, reply{response: tools.Respond(r.Response, nil).Response, scheduling: r.Scheduling, parts: r.Parts})
+		c.onPartial(q.call, reply{response: tools.BuildOutcome(r.Response, nil).Response, scheduling: r.Scheduling, parts: r.Parts})
 	default:
 		delete(c.questions, q.ID)
-		outcome := tools.Respond(r.Response, nil)
+		outcome := tools.BuildOutcome(r.Response, nil)
 		c.finishCall(q.call, reply{response: outcome.Response, scheduling: r.Scheduling, parts: r.Parts}, outcome.Err)
 	}
 	return nil

@@ -321,7 +321,7 @@ func (c *call) Notify(e bridge.Event) {
 		}
 	case bridge.Log:
 		if b.Level == "warn" {
-			c.log.Info("for the client's developer", "message", tools.Cut(inSetup.Replace(b.Message), maxLogged))
+			c.log.Info("for the client's developer", "message", tools.Truncate(inSetup.Replace(b.Message), maxLogged))
 		}
 	}
 	for _, m := range c.translator.translate(e.Body) {

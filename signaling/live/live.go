@@ -57,7 +57,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.Socket, c.log = s, d.Logger.With("remote", s.Remote())
 		err := c.run(ctx, tokenOf(r))
 		if code, _ := goodbye(err); code != signaling.CloseNormal {
-			c.log.Info("live client refused or lost", "close", code, "err", tools.Cut(err.Error(), maxLogged))
+			c.log.Info("live client refused or lost", "close", code, "err", tools.Truncate(err.Error(), maxLogged))
 		}
 		return err
 	})

@@ -372,7 +372,7 @@ func readObject(raw []byte, at string) (object, error) {
 	named := make(object, len(fields))
 	for name, value := range fields {
 		if string(value) != "null" {
-			named[tools.Camel(name)] = value
+			named[tools.ToCamelCase(name)] = value
 		}
 	}
 	return named, nil

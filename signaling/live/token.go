@@ -163,7 +163,7 @@ func readToken(body []byte, now time.Time) (made authToken, err error) {
 		return made, invalid("fieldMask", `must be names with commas between them: "model,generationConfig.temperature".`)
 	}
 	for path := range strings.SplitSeq(mask, ",") {
-		if path = tools.Camel(strings.TrimSpace(path)); path != "" {
+		if path = tools.ToCamelCase(strings.TrimSpace(path)); path != "" {
 			made.Setup.Mask = append(made.Setup.Mask, path)
 		}
 	}

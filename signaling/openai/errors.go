@@ -55,8 +55,8 @@ func wrongType(err error, path string) error {
 }
 
 // clip is what an error repeats of a client's text, and clipLong what a line of the log repeats of what may be a stranger's.
-func clip(text string) string     { return tools.Cut(text, 60) }
-func clipLong(text string) string { return tools.Cut(text, 300) }
+func clip(text string) string     { return tools.Truncate(text, 60) }
+func clipLong(text string) string { return tools.Truncate(text, 300) }
 
 // inSession takes from the names of a config's fields where the engine has found it.
 var inSession = strings.NewReplacer("payload.", "", "initialConfig.", "")

@@ -31,7 +31,7 @@ func (a *Attributes) Add(name, value string) {
 	if *a == nil {
 		*a = Attributes{}
 	}
-	(*a)[name] = tools.Cut(strings.Join(strings.Fields(strings.ToValidUTF8(value, "")), " "), maxAttribute)
+	(*a)[name] = tools.Truncate(strings.Join(strings.Fields(strings.ToValidUTF8(value, "")), " "), maxAttribute)
 }
 
 // of are those whose names have one of these patterns.

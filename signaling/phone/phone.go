@@ -61,7 +61,7 @@ const maxField = 80
 
 // Clip is a field of a party as it may go into a prompt or a log: one line, 80 bytes at most.
 func Clip[Text ~string](field Text) string {
-	return tools.Cut(strings.Join(strings.Fields(strings.ToValidUTF8(string(field), "")), " "), maxField)
+	return tools.Truncate(strings.Join(strings.Fields(strings.ToValidUTF8(string(field), "")), " "), maxField)
 }
 
 // Data says who calls or is called, in the form for the model: as data, because callers choose their names. It has no attributes.

@@ -514,4 +514,4 @@ func (m ClientMessage) Candidate() (line string, err error) {
 }
 
 // Clip shortens a stranger's text, to 64 bytes, for a log or an error message.
-func Clip(s string) string { return tools.Cut(s, 64) }
+func Clip(s string) string { return tools.Truncate(s, 64) }

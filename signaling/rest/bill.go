@@ -44,7 +44,7 @@ func newBill(host *bridge.Host, account bridge.Account, most float64, model stri
 	if dollars && !ok {
 		return nil, false, &bridge.Error{
 			Code:    bridge.CodeForbidden,
-			Message: fmt.Sprintf("The model %q has no price that this gateway knows, and what may be spent is limited.", tools.Cut(model, 100)),
+			Message: fmt.Sprintf("The model %q has no price that this gateway knows, and what may be spent is limited.", tools.Truncate(model, 100)),
 		}
 	}
 	return &bill{price: m, limit: bridge.ToMicros(most)}, tokens || dollars, nil

@@ -90,7 +90,7 @@ func notServed(w http.ResponseWriter, r *http.Request) {
 	if asksOpenAI(r) {
 		in = refuseOpenAI
 	}
-	in(w, http.StatusNotFound, fmt.Sprintf("%s %s is not served by this gateway.%s", r.Method, tools.Cut(r.URL.Path, 200), what), 0)
+	in(w, http.StatusNotFound, fmt.Sprintf("%s %s is not served by this gateway.%s", r.Method, tools.Truncate(r.URL.Path, 200), what), 0)
 }
 
 // methods are those of a model that are served.

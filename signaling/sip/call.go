@@ -484,5 +484,5 @@ func reasonHeader(err error) string {
 			cause = 31 // normal, unspecified
 		}
 	}
-	return fmt.Sprintf("Q.850;cause=%d;text=%q", cause, cmp.Or(tools.Cut(text, 100), "Normal call clearing"))
+	return fmt.Sprintf("Q.850;cause=%d;text=%q", cause, cmp.Or(tools.Truncate(text, 100), "Normal call clearing"))
 }

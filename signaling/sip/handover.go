@@ -65,7 +65,7 @@ func newConsultation(brief string) *consultation {
 // briefing has the model tell a colleague about the caller who waits for them.
 func briefing(who phone.Party, about string) string {
 	data, _ := json.Marshal(map[string]string{ // strings can be written
-		"number": phone.Clip(who.Number), "name": phone.Clip(who.Name), "about": tools.Cut(about, maxAbout),
+		"number": phone.Clip(who.Number), "name": phone.Clip(who.Name), "about": tools.Truncate(about, maxAbout),
 	})
 	return "A colleague of yours has answered the telephone; another caller waits to be put through to them. " +
 		"Tell the colleague in two sentences who calls and why, and ask whether they take the call. If they do, call accept at once; " +

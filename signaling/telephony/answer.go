@@ -56,7 +56,7 @@ func (s *signing) check(secret string, r *http.Request, body []byte, at ...strin
 				return nil
 			}
 		}
-		return fmt.Errorf("%w; it was checked for %s", err, tools.Cut(at[0], maxLogged))
+		return fmt.Errorf("%w; it was checked for %s", err, tools.Truncate(at[0], maxLogged))
 	}
 	return fmt.Errorf("the request has no %s", s.headers[0])
 }

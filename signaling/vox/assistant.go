@@ -41,7 +41,7 @@ func (d *Door) newAssistant(v *visit, theme string, start clientMessage, open br
 	a.desk = &desk.Desk{
 		Project: project, Targets: start.Targets, Workspace: d.Workspace, Act: a.act,
 		Free: d.Host.Backend() == "emulator",
-		Said: func() int {
+		InputCount: func() int {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			return a.said
@@ -70,7 +70,7 @@ func (a *assistant) follow(v *visit) {
 		return
 	}
 	a.client = v
-	for _, made := range a.desk.Made() {
+	for _, made := range a.desk.ReplayActions() {
 		v.put(uiAction(made))
 	}
 }

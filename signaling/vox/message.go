@@ -119,7 +119,7 @@ func parse(raw []byte) (m clientMessage, err error) {
 		}
 	case typeEnd, typeInterrupt:
 	default:
-		return m, bad("There is no message of the type %q.", tools.Cut(m.Type, 40))
+		return m, bad("There is no message of the type %q.", tools.Truncate(m.Type, 40))
 	}
 	return m, nil
 }

@@ -48,7 +48,7 @@ func (b *Board) Put(name string, args json.RawMessage) (clean json.RawMessage, i
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s, err := readSheet(*given.Schema, b.known)
+	s, err := readSheet(*given.Schema, b.isKnown)
 	if err != nil {
 		return nil, false, err
 	}
@@ -64,30 +64,30 @@ func (b *Board) Put(name string, args json.RawMessage) (clean json.RawMessage, i
 			return nil, false, err
 		}
 	}
-	b.created, b.elements = true, settled(all)
-	return b.encode(s), interacts(s.Elements), nil
+	b.created, b.elements = true, withoutPlaces(all)
+	return b.encode(s), isInteractive(s.Elements), nil
 }
 
 // BuildQuestion returns the arguments for a client by which a tool asks the user a question. The canvas is as in Put, without
 // {"schema":…} around it. The board does not change.
-func (b *Board) Question(canvas json.RawMessage) (args json.RawMessage, err error) {
+func (b *Board) BuildQuestion(canvas json.RawMessage) (args json.RawMessage, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s, err := readSheet(canvas, b.known)
+	s, err := readSheet(canvas, b.isKnown)
 	if err != nil {
 		return nil, err
 	}
 	if err := b.check(s.Elements); err != nil {
 		return nil, err
 	}
-	if !interacts(s.Elements) {
+	if !isInteractive(s.Elements) {
 		return nil, errors.New("a question must have an input or a button")
 	}
 	return b.encode(s), nil
 }
 
 // AddReferences remembers the references to images, audio and video in a tool's result. Only these may be shown.
-func (b *Board) Returned(result json.RawMessage) {
+func (b *Board) AddReferences(result json.RawMessage) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	tokens := json.NewDecoder(bytes.NewReader(result))
@@ -108,16 +108,16 @@ func (b *Board) Returned(result json.RawMessage) {
 	}
 }
 
-func (b *Board) known(reference string) bool { return slices.Contains(b.references, reference) }
+func (b *Board) isKnown(reference string) bool { return slices.Contains(b.references, reference) }
 
 // encode returns s as arguments for a client, with its URLs signed.
 func (b *Board) encode(s *sheet) json.RawMessage {
-	s.Elements = b.signed(s.Elements)
+	s.Elements = b.signURLs(s.Elements)
 	return tools.Encode(map[string]string{"schema": string(tools.Encode(s))})
 }
 
 // signURLs returns a copy of elements with gateway addresses for what the gateway fetches.
-func (b *Board) signed(elements []element) []element {
+func (b *Board) signURLs(elements []element) []element {
 	if elements = slices.Clone(elements); b.sign == nil {
 		return elements
 	}
@@ -127,7 +127,7 @@ func (b *Board) signed(elements []element) []element {
 			e.Fetch = b.sign(e.Src)
 		}
 		if e.Elements != nil {
-			e.Elements = b.signed(e.Elements)
+			e.Elements = b.signURLs(e.Elements)
 		}
 	}
 	return elements
@@ -135,13 +135,13 @@ func (b *Board) signed(elements []element) []element {
 
 // merge returns the elements of the board after an append. An element with an existing ID replaces that element, also in a form.
 func (b *Board) merge(added []element) ([]element, error) {
-	all := settled(b.elements)
+	all := withoutPlaces(b.elements)
 	for _, e := range added {
-		place, form := find(all, e.ID)
+		place, form := findElement(all, e.ID)
 		switch {
 		case place == nil:
 			all = append(all, e)
-		case form && !slices.Contains(inForm, e.Type):
+		case form && !slices.Contains(formTypes, e.Type):
 			return nil, fmt.Errorf("%s replaces an element of a form, which cannot have a %s", e.at, e.Type)
 		default:
 			*place = e
@@ -151,7 +151,7 @@ func (b *Board) merge(added []element) ([]element, error) {
 }
 
 // findElement returns the element with an ID, and whether it is in a form, or nil.
-func find(elements []element, id string) (place *element, form bool) {
+func findElement(elements []element, id string) (place *element, form bool) {
 	if id == "" {
 		return nil, false
 	}
@@ -159,7 +159,7 @@ func find(elements []element, id string) (place *element, form bool) {
 		if elements[i].ID == id {
 			return &elements[i], false
 		}
-		if place, _ := find(elements[i].Elements, id); place != nil {
+		if place, _ := findElement(elements[i].Elements, id); place != nil {
 			return place, true
 		}
 	}
@@ -167,12 +167,12 @@ func find(elements []element, id string) (place *element, form bool) {
 }
 
 // withoutPlaces returns a copy of elements as stored on a board, without their places in a schema.
-func settled(elements []element) []element {
+func withoutPlaces(elements []element) []element {
 	elements = slices.Clone(elements)
 	for i := range elements {
 		elements[i].at = ""
 		if elements[i].Elements != nil {
-			elements[i].Elements = settled(elements[i].Elements)
+			elements[i].Elements = withoutPlaces(elements[i].Elements)
 		}
 	}
 	return elements
@@ -205,15 +205,15 @@ func (b *Board) check(elements []element) error {
 	if count > MaxElements {
 		return fmt.Errorf("the canvas would have %d elements, and it has %d at most", count, MaxElements)
 	}
-	if size := len(tools.Encode(sheet{Type: "canvas", V: 1, Elements: b.signed(elements)})); size > MaxBytes {
+	if size := len(tools.Encode(sheet{Type: "canvas", V: 1, Elements: b.signURLs(elements)})); size > MaxBytes {
 		return fmt.Errorf("the canvas would have %d bytes, and it has %d at most", size, MaxBytes)
 	}
 	return nil
 }
 
 // isInteractive reports whether the user can answer.
-func interacts(elements []element) bool {
+func isInteractive(elements []element) bool {
 	return slices.ContainsFunc(elements, func(e element) bool {
-		return e.Type == "input" || e.Type == "button" || interacts(e.Elements)
+		return e.Type == "input" || e.Type == "button" || isInteractive(e.Elements)
 	})
 }

@@ -147,7 +147,7 @@ func TestPut(t *testing.T) {
 			if err != nil || schemaOf(t, object) != test.want {
 				t.Errorf("%s, %v", object, err)
 			}
-			question, err := canvas.NewBoard(sign).Question(json.RawMessage(test.schema))
+			question, err := canvas.NewBoard(sign).BuildQuestion(json.RawMessage(test.schema))
 			if test.interactive != (err == nil) || err == nil && schemaOf(t, question) != test.want {
 				t.Errorf("%s, %v", question, err)
 			}
@@ -239,8 +239,8 @@ func TestPutRefuses(t *testing.T) {
 
 func TestSources(t *testing.T) {
 	b := canvas.NewBoard(sign)
-	b.Returned(json.RawMessage(`{"photo":"photo:a-1","more":[{"deep":["video:v","audio:a"]}],"other":"photo:b/c","text":"see photo:c"}`))
-	b.Returned(json.RawMessage(`"image:d`)) // no JSON
+	b.AddReferences(json.RawMessage(`{"photo":"photo:a-1","more":[{"deep":["video:v","audio:a"]}],"other":"photo:b/c","text":"see photo:c"}`))
+	b.AddReferences(json.RawMessage(`"image:d`)) // no JSON
 	for _, test := range []struct {
 		kind, src string
 		good      bool
@@ -289,7 +289,7 @@ func TestSources(t *testing.T) {
 		}
 	}
 	for i := range 64 {
-		b.Returned(json.RawMessage(fmt.Sprintf(`["photo:n%d","photo:n0"]`, i)))
+		b.AddReferences(json.RawMessage(fmt.Sprintf(`["photo:n%d","photo:n0"]`, i)))
 	}
 	for src, good := range map[string]bool{"photo:a-1": false, "photo:n0": true, "photo:n1": true, "photo:n63": true} {
 		if _, _, err := b.Put(canvas.Create, args(`{"type":"image","src":"`+src+`"}`)); good != (err == nil) {
@@ -383,10 +383,10 @@ func TestTextsAreCut(t *testing.T) {
 
 func TestQuestionLeavesTheBoard(t *testing.T) {
 	b := canvas.NewBoard(nil)
-	b.Returned(json.RawMessage(`"photo:a"`))
+	b.AddReferences(json.RawMessage(`"photo:a"`))
 	question := `{"elements":[{"type":"image","src":"photo:a"},{"type":"button","label":"Yes","action":"submit"}]}`
 	for _, form := range []json.RawMessage{json.RawMessage(question), []byte(fmt.Sprintf("%q", question))} {
-		if got, err := b.Question(form); err != nil || !strings.Contains(schemaOf(t, got), `"label":"Yes"`) {
+		if got, err := b.BuildQuestion(form); err != nil || !strings.Contains(schemaOf(t, got), `"label":"Yes"`) {
 			t.Errorf("%s, %v", got, err)
 		}
 	}
@@ -397,7 +397,7 @@ func TestQuestionLeavesTheBoard(t *testing.T) {
 		``, `{}`, `[]`, `{"type":"text","value":"nothing to press"}`,
 		`[{"type":"input","id":"a"},{"type":"input","id":"a"}]`,
 	} {
-		if got, err := b.Question(json.RawMessage(bad)); err == nil || got != nil {
+		if got, err := b.BuildQuestion(json.RawMessage(bad)); err == nil || got != nil {
 			t.Errorf("%s: %s", bad, got)
 		}
 	}
@@ -410,9 +410,9 @@ func TestBoardByManyAtOnce(t *testing.T) {
 	for i := range 8 {
 		all.Go(func() {
 			ref := fmt.Sprintf("photo:%d", i)
-			b.Returned([]byte(`"` + ref + `"`))
+			b.AddReferences([]byte(`"` + ref + `"`))
 			put(t, b, canvas.Append, `{"type":"image","src":"`+ref+`"}`)
-			_, _ = b.Question(json.RawMessage(`{"type":"input","id":"a"}`))
+			_, _ = b.BuildQuestion(json.RawMessage(`{"type":"input","id":"a"}`))
 		})
 	}
 	all.Wait()
@@ -560,7 +560,7 @@ func FuzzBoard(f *testing.F) {
 	f.Fuzz(func(t *testing.T, schema string) {
 		board := func() *canvas.Board {
 			b := canvas.NewBoard(sign)
-			b.Returned(json.RawMessage(`"photo:p"`))
+			b.AddReferences(json.RawMessage(`"photo:p"`))
 			return b
 		}
 		b := board()

@@ -45,7 +45,7 @@ func (c *Chips) Add(renderedContent string) (path string) {
 	added := page{id: rand.Text(), html: renderedContent, added: time.Now()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.forget()
+	c.deleteExpired()
 	c.pages = append(c.pages, added)
 	if len(c.pages) > maxPages {
 		c.pages = slices.Delete(c.pages, 0, 1)
@@ -54,14 +54,14 @@ func (c *Chips) Add(renderedContent string) (path string) {
 }
 
 // deleteExpired deletes old pages. The caller holds mu.
-func (c *Chips) forget() {
+func (c *Chips) deleteExpired() {
 	c.pages = slices.DeleteFunc(c.pages, func(p page) bool { return time.Since(p.added) >= pageAge })
 }
 
-func (c *Chips) find(id string) (html string, ok bool) {
+func (c *Chips) findPage(id string) (html string, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.forget()
+	c.deleteExpired()
 	i := slices.IndexFunc(c.pages, func(p page) bool { return p.id == id })
 	if i < 0 {
 		return "", false
@@ -99,7 +99,7 @@ const chipsPage = `<!doctype html>
 
 // ServeHTTP implements http.Handler.
 func (c *Chips) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	html, ok := c.find(r.URL.Query().Get("id"))
+	html, ok := c.findPage(r.URL.Query().Get("id"))
 	if !ok {
 		http.Error(w, "These search suggestions have expired.", http.StatusNotFound)
 		return

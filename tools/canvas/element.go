@@ -68,13 +68,13 @@ type sheet struct {
 var kinds = []string{"text", "multiline", "number", "date", "time", "email", "tel", "url"}
 
 // formTypes are the element types that a form may contain.
-var inForm = []string{"text", "input", "button", "list", "image"}
+var formTypes = []string{"text", "input", "button", "list", "image"}
 
 // dismissButton is the type of an element that models add although their instructions forbid it: every canvas has such a button.
 const dismissButton = `"dismiss_button"`
 
 // reservedIDs cannot be IDs of inputs: they are keys of every answer, or special in JavaScript.
-var answerKeys = []string{"action", "dismissed", "__proto__"}
+var reservedIDs = []string{"action", "dismissed", "__proto__"}
 
 var (
 	plainName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
@@ -84,8 +84,8 @@ var (
 
 // reader reads a canvas and keeps the first error.
 type reader struct {
-	known func(reference string) bool // reports whether a tool has returned a reference
-	err   error
+	isKnown func(reference string) bool // reports whether a tool has returned a reference
+	err     error
 }
 
 // fail records an error at a place of the schema.
@@ -105,32 +105,32 @@ func readSheet(schema json.RawMessage, known func(reference string) bool) (*shee
 	if len(schema) > 0 && schema[0] == '"' {
 		var text string
 		if err := json.Unmarshal(schema, &text); err != nil {
-			return nil, notJSON(err)
+			return nil, syntaxError(err)
 		}
 		schema = bytes.TrimSpace([]byte(text))
 	}
-	r := &reader{known: known}
+	r := &reader{isKnown: known}
 	s := &sheet{Type: "canvas"}
 	if len(schema) > 0 && schema[0] == '[' {
 		var list []json.RawMessage
 		if err := json.Unmarshal(schema, &list); err != nil {
-			return nil, notJSON(err)
+			return nil, syntaxError(err)
 		}
 		s.Elements = r.elements(list, at, false)
 		return s, r.err
 	}
 	f := fields{reader: r, at: at}
 	if err := json.Unmarshal(schema, &f.raw); err != nil || f.raw == nil {
-		return nil, notJSON(err)
+		return nil, syntaxError(err)
 	}
 	kind := f.text("type")
-	if v, ok := f.given("v"); ok {
+	if v, ok := f.get("v"); ok {
 		if string(v) != "1" {
 			r.fail(at, ".v must be 1, which is the only version there is")
 		}
 		s.V = 1
 	}
-	if _, has := f.given("elements"); kind == "canvas" || kind == "" && has {
+	if _, has := f.get("elements"); kind == "canvas" || kind == "" && has {
 		s.Elements = f.list(false)
 	} else {
 		s.Elements = []element{f.element(false)}
@@ -138,7 +138,7 @@ func readSheet(schema json.RawMessage, known func(reference string) bool) (*shee
 	return s, r.err
 }
 
-func notJSON(err error) error {
+func syntaxError(err error) error {
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fmt.Errorf("schema must be valid JSON with double quotes: %w, at byte %d", err, syntax.Offset)
 	}
@@ -172,7 +172,7 @@ type fields struct {
 }
 
 // get returns a field. null counts as missing.
-func (f fields) given(name string) (json.RawMessage, bool) {
+func (f fields) get(name string) (json.RawMessage, bool) {
 	raw, ok := f.raw[name]
 	if !ok || string(raw) == "null" {
 		return nil, false
@@ -182,14 +182,14 @@ func (f fields) given(name string) (json.RawMessage, bool) {
 
 // text returns a string field, or "" if it is missing.
 func (f fields) text(name string) (text string) {
-	if raw, ok := f.given(name); ok && json.Unmarshal(raw, &text) != nil {
+	if raw, ok := f.get(name); ok && json.Unmarshal(raw, &text) != nil {
 		f.fail(f.at, ".%s must be a string", name)
 	}
 	return text
 }
 
 // plainText returns a string field that is shown as plain text.
-func (f fields) plain(name string) string {
+func (f fields) plainText(name string) string {
 	text := f.text(name)
 	if utf8.RuneCountInString(text) > maxText {
 		text = string([]rune(text)[:maxText])
@@ -197,8 +197,8 @@ func (f fields) plain(name string) string {
 	return text
 }
 
-func (f fields) flag(name string) (flag bool) {
-	if raw, ok := f.given(name); ok && json.Unmarshal(raw, &flag) != nil {
+func (f fields) boolean(name string) (flag bool) {
+	if raw, ok := f.get(name); ok && json.Unmarshal(raw, &flag) != nil {
 		f.fail(f.at, ".%s must be true or false", name)
 	}
 	return flag
@@ -208,7 +208,7 @@ func (f fields) flag(name string) (flag bool) {
 func (f fields) list(form bool) []element {
 	at := f.at + ".elements"
 	var list []json.RawMessage
-	if raw, _ := f.given("elements"); json.Unmarshal(raw, &list) != nil {
+	if raw, _ := f.get("elements"); json.Unmarshal(raw, &list) != nil {
 		f.fail(at, " must be an array of elements")
 	}
 	return f.elements(list, at, form)
@@ -217,46 +217,46 @@ func (f fields) list(form bool) []element {
 // element reads an element. Fields that its type does not have are ignored.
 func (f fields) element(form bool) element {
 	e := element{at: f.at, Type: f.text("type")}
-	if form && !slices.Contains(inForm, e.Type) {
-		f.fail(f.at, ".type must be one of %s, in a form", strings.Join(inForm, ", "))
+	if form && !slices.Contains(formTypes, e.Type) {
+		f.fail(f.at, ".type must be one of %s, in a form", strings.Join(formTypes, ", "))
 		return e
 	}
-	e.ID = f.id(e.Type == "input")
+	e.ID = f.readID(e.Type == "input")
 	switch e.Type {
 	case "text":
-		f.html(&e)
+		f.readText(&e)
 	case "image", "audio", "video":
-		f.media(&e)
+		f.readMedia(&e)
 	case "input":
-		f.input(&e)
+		f.readInput(&e)
 	case "button":
-		f.button(&e)
+		f.readButton(&e)
 	case "list":
-		f.items(&e)
+		f.readItems(&e)
 	case "form":
-		e.Label, e.Elements = f.plain("label"), f.list(true)
+		e.Label, e.Elements = f.plainText("label"), f.list(true)
 	default:
 		f.fail(f.at, ".type must be one of text, image, input, button, list, form, audio, video")
 	}
 	return e
 }
 
-func (f fields) id(needed bool) string {
+func (f fields) readID(needed bool) string {
 	id := f.text("id")
-	if _, ok := f.given("id"); !ok && !needed {
+	if _, ok := f.get("id"); !ok && !needed {
 		return ""
 	}
 	if id == "" || utf8.RuneCountInString(id) > maxID || strings.ContainsFunc(id, unicode.IsControl) {
 		f.fail(f.at, ".id must be 1 to %d characters", maxID)
 	}
-	if needed && slices.Contains(answerKeys, id) {
+	if needed && slices.Contains(reservedIDs, id) {
 		f.fail(f.at, ".id must not be %s, which the answer has already", id)
 	}
 	return id
 }
 
-func (f fields) html(e *element) {
-	if _, ok := f.given("value"); !ok {
+func (f fields) readText(e *element) {
+	if _, ok := f.get("value"); !ok {
 		f.fail(f.at, ".value is missing")
 	}
 	clean, err := cleanHTML(f.text("value"))
@@ -267,13 +267,13 @@ func (f fields) html(e *element) {
 }
 
 // readMedia reads an image, audio or video element.
-func (f fields) media(e *element) {
+func (f fields) readMedia(e *element) {
 	e.Src = f.text("src")
 	if e.Type == "image" {
-		e.Alt = f.plain("alt")
+		e.Alt = f.plainText("alt")
 	}
 	switch {
-	case f.source(e.Type, e.Src):
+	case f.isValidSource(e.Type, e.Src):
 	case reference.MatchString(e.Src):
 		f.fail(f.at, ".src must be an %s that a tool has returned, and none has returned %s", e.Type, e.Src)
 	default:
@@ -283,10 +283,10 @@ func (f fields) media(e *element) {
 }
 
 // isValidSource reports whether src is allowed for an element of type kind.
-func (r *reader) source(kind, src string) bool {
+func (r *reader) isValidSource(kind, src string) bool {
 	if reference.MatchString(src) {
 		of, _, _ := strings.Cut(src, ":")
-		return (of == kind || of == "photo" && kind == "image") && r.known(src)
+		return (of == kind || of == "photo" && kind == "image") && r.isKnown(src)
 	}
 	if data := dataURL.FindStringSubmatch(src); data != nil {
 		_, err := base64.StdEncoding.Strict().DecodeString(src[len(data[0]):])
@@ -302,12 +302,12 @@ func isRemote(src string) bool {
 		strings.IndexFunc(src, func(c rune) bool { return unicode.IsControl(c) || unicode.IsSpace(c) }) < 0
 }
 
-func (f fields) input(e *element) {
-	e.Label, e.Hint, e.Kind, e.Required = f.plain("label"), f.plain("hint"), f.text("kind"), f.flag("required")
+func (f fields) readInput(e *element) {
+	e.Label, e.Hint, e.Kind, e.Required = f.plainText("label"), f.plainText("hint"), f.text("kind"), f.boolean("required")
 	if e.Kind != "" && !slices.Contains(kinds, e.Kind) {
 		f.fail(f.at, ".kind must be one of %s", strings.Join(kinds, ", "))
 	}
-	raw, ok := f.given("value")
+	raw, ok := f.get("value")
 	if !ok {
 		return
 	}
@@ -322,8 +322,8 @@ func (f fields) input(e *element) {
 	e.Value = &value
 }
 
-func (f fields) button(e *element) {
-	e.Label, e.Action = f.plain("label"), f.text("action")
+func (f fields) readButton(e *element) {
+	e.Label, e.Action = f.plainText("label"), f.text("action")
 	if e.Label == "" {
 		f.fail(f.at, ".label is missing")
 	}
@@ -332,9 +332,9 @@ func (f fields) button(e *element) {
 	}
 }
 
-func (f fields) items(e *element) {
+func (f fields) readItems(e *element) {
 	var items []*string
-	if raw, _ := f.given("items"); json.Unmarshal(raw, &items) != nil || slices.Contains(items, nil) {
+	if raw, _ := f.get("items"); json.Unmarshal(raw, &items) != nil || slices.Contains(items, nil) {
 		f.fail(f.at, ".items must be an array of strings")
 		return
 	}
@@ -350,5 +350,5 @@ func (f fields) items(e *element) {
 		}
 		e.Items = append(e.Items, clean)
 	}
-	e.Ordered = f.flag("ordered")
+	e.Ordered = f.boolean("ordered")
 }

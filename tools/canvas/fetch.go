@@ -20,49 +20,49 @@ import (
 
 const (
 	// signatureLifetime is how long a client may fetch what a canvas names: as long as a long conversation.
-	signedFor = time.Hour
+	signatureLifetime = time.Hour
 
 	// maxBody is the maximum size of an image, audio or video, in bytes: a photo of a phone's camera fits.
 	maxBody = 8 << 20
 
 	// fetchTimeout bounds one fetch, to the last byte for the client.
-	fetchTime = 10 * time.Second
+	fetchTimeout = 10 * time.Second
 
 	// maxFetches is the maximum number of concurrent fetches, in all conversations together.
 	maxFetches = 16
 
 	// sniffLength is how many bytes http.DetectContentType looks at.
-	sniffed = 512
+	sniffLength = 512
 )
 
 // imageTypes are the image types that clients may get: those that cannot contain scripts.
-var images = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
+var imageTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 
 // Fetcher fetches the media of canvases, so that clients do not reveal their address to third parties. It is an http.Handler for
 // GET canvas/image, which serves only URLs signed by Sign.
 type Fetcher struct {
 	client *http.Client
 	key    []byte
-	places chan struct{}
+	slots  chan struct{}
 }
 
 // NewFetcher returns a fetcher with a random key: URLs signed before a restart are not served after it. client must be safe for
 // untrusted URLs, like those of package guard.
 func NewFetcher(client *http.Client) *Fetcher {
-	return &Fetcher{client: client, key: []byte(rand.Text()), places: make(chan struct{}, maxFetches)}
+	return &Fetcher{client: client, key: []byte(rand.Text()), slots: make(chan struct{}, maxFetches)}
 }
 
 // Sign returns the gateway's address for url: a path relative to the gateway's root, valid for an hour.
 func (f *Fetcher) Sign(url string) string {
-	expiry := strconv.FormatInt(time.Now().Add(signedFor).Unix(), 10)
-	return "canvas/image?" + query(url, expiry, f.sum(url, expiry))
+	expiry := strconv.FormatInt(time.Now().Add(signatureLifetime).Unix(), 10)
+	return "canvas/image?" + signedQuery(url, expiry, f.signature(url, expiry))
 }
 
-func query(u, expiry, sum string) string {
+func signedQuery(u, expiry, sum string) string {
 	return "u=" + url.QueryEscape(u) + "&x=" + expiry + "&s=" + sum
 }
 
-func (f *Fetcher) sum(url, expiry string) string {
+func (f *Fetcher) signature(url, expiry string) string {
 	mac := hmac.New(sha256.New, f.key)
 	mac.Write([]byte(expiry + " " + url)) // the expiry has no spaces
 	return hex.EncodeToString(mac.Sum(nil))
@@ -77,7 +77,7 @@ func (f *Fetcher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Cache-Control", "no-store")
 	values := r.URL.Query()
 	address, expiry := values.Get("u"), values.Get("x")
-	if !hmac.Equal([]byte(values.Get("s")), []byte(f.sum(address, expiry))) {
+	if !hmac.Equal([]byte(values.Get("s")), []byte(f.signature(address, expiry))) {
 		http.Error(w, "Invalid signature.", http.StatusForbidden)
 		return
 	}
@@ -86,14 +86,14 @@ func (f *Fetcher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	select {
-	case f.places <- struct{}{}:
-		defer func() { <-f.places }()
+	case f.slots <- struct{}{}:
+		defer func() { <-f.slots }()
 	default:
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "Too many fetches are in progress.", http.StatusTooManyRequests)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), fetchTime)
+	ctx, cancel := context.WithTimeout(r.Context(), fetchTimeout)
 	defer cancel()
 	if deadline, ok := ctx.Deadline(); ok {
 		// A client that stops reading must release its slot. Where this cannot be set, nothing is served over a network.
@@ -101,11 +101,11 @@ func (f *Fetcher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = control.SetWriteDeadline(deadline)
 		defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
 	}
-	f.serve(ctx, w, address)
+	f.forward(ctx, w, address)
 }
 
 // forward fetches address and forwards the response.
-func (f *Fetcher) serve(ctx context.Context, w http.ResponseWriter, address string) {
+func (f *Fetcher) forward(ctx context.Context, w http.ResponseWriter, address string) {
 	body, kind, start, err := f.fetch(ctx, address)
 	if err != nil {
 		http.Error(w, "This could not be fetched: "+err.Error()+".", http.StatusBadGateway)
@@ -135,7 +135,7 @@ func (f *Fetcher) fetch(ctx context.Context, address string) (body io.ReadCloser
 		return nil, "", nil, errors.New("the address is invalid")
 	}
 	request.Header.Set("User-Agent", "Voxgate")
-	request.Header.Set("Accept", strings.Join(images, ", ")+", audio/*, video/*")
+	request.Header.Set("Accept", strings.Join(imageTypes, ", ")+", audio/*, video/*")
 	answer, err := f.client.Do(request)
 	if err != nil {
 		return nil, "", nil, errors.New("its server could not be reached")
@@ -151,7 +151,7 @@ func (f *Fetcher) fetch(ctx context.Context, address string) (body io.ReadCloser
 	if answer.ContentLength > maxBody {
 		return nil, "", nil, fmt.Errorf("it has %d bytes, maximum %d", answer.ContentLength, maxBody)
 	}
-	if start, err = io.ReadAll(io.LimitReader(answer.Body, sniffed)); err != nil {
+	if start, err = io.ReadAll(io.LimitReader(answer.Body, sniffLength)); err != nil {
 		return nil, "", nil, errors.New("its server broke off")
 	}
 	if kind = mediaType(answer.Header.Get("Content-Type"), start); kind == "" {
@@ -167,16 +167,16 @@ func mediaType(declared string, start []byte) string {
 		return ""
 	}
 	found := http.DetectContentType(start)
-	if slices.Contains(images, declared) && found == declared {
+	if slices.Contains(imageTypes, declared) && found == declared {
 		return declared
 	}
 	// Audio and video share containers, and Ogg has a type of its own.
-	if isFilm(declared) && (isFilm(found) || found == "application/ogg") {
+	if isAudioOrVideo(declared) && (isAudioOrVideo(found) || found == "application/ogg") {
 		return declared
 	}
 	return ""
 }
 
-func isFilm(kind string) bool {
+func isAudioOrVideo(kind string) bool {
 	return strings.HasPrefix(kind, "audio/") || strings.HasPrefix(kind, "video/")
 }

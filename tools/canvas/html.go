@@ -25,11 +25,11 @@ func newPolicy() *bluemonday.Policy {
 }
 
 // maxPasses is how often HTML is cleaned until cleaning changes nothing: HTML that still changes then was crafted to.
-const passes = 4
+const maxPasses = 4
 
 // cleanHTML returns text without what is not allowed.
 func cleanHTML(text string) (string, error) {
-	for range passes {
+	for range maxPasses {
 		clean := policy.Sanitize(text)
 		if clean == text {
 			return clean, nil

@@ -42,13 +42,13 @@ type server struct {
 // retried, and its tools are available to later conversations. Errors name the file and the place in it, and never contain values
 // of environment variables. Call Close when the tools are no longer needed.
 func Load(ctx context.Context, path string, log *slog.Logger) (*Catalogue, error) {
-	return load(path, log, func(c *Catalogue, f *file) error { return c.connect(ctx, f.servers) })
+	return loadWith(path, log, func(c *Catalogue, f *file) error { return c.connect(ctx, f.servers) })
 }
 
 // Check validates a file without connecting to servers. names are its tools, or nil if MCP servers may provide more.
 func Check(path string) (names []string, err error) {
 	servers := 0
-	c, err := load(path, slog.New(slog.DiscardHandler), func(_ *Catalogue, f *file) error { servers = len(f.servers); return nil })
+	c, err := loadWith(path, slog.New(slog.DiscardHandler), func(_ *Catalogue, f *file) error { servers = len(f.servers); return nil })
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func Check(path string) (names []string, err error) {
 	return names, nil
 }
 
-func load(path string, log *slog.Logger, connect func(*Catalogue, *file) error) (*Catalogue, error) {
+func loadWith(path string, log *slog.Logger, connect func(*Catalogue, *file) error) (*Catalogue, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func load(path string, log *slog.Logger, connect func(*Catalogue, *file) error) 
 	if where, err := position(text); err != nil {
 		return nil, fmt.Errorf("%s%s: %w", path, where, err)
 	}
-	f, err := parse(text)
+	f, err := parseFile(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -103,7 +103,7 @@ func (c *Catalogue) build(f *file, connect func(*Catalogue, *file) error) error 
 	if err := connect(c, f); err != nil {
 		return err
 	}
-	_, twice := c.tools()
+	_, twice := c.listTools()
 	return twice
 }
 
@@ -133,14 +133,14 @@ func (c *Catalogue) connect(ctx context.Context, all []mcp.Options) error {
 // Tools returns the current tools, in the file's order: an MCP server may have changed its list. A conversation uses the tools at
 // its start. Of two tools with one name, which only such a change can cause, the first wins.
 func (c *Catalogue) Tools() []tools.Tool {
-	all, twice := c.tools()
+	all, twice := c.listTools()
 	if twice != nil {
 		c.log.Warn("tool ignored", "err", twice)
 	}
 	return all
 }
 
-func (c *Catalogue) tools() (all []tools.Tool, twice error) {
+func (c *Catalogue) listTools() (all []tools.Tool, twice error) {
 	places := map[string]string{}
 	add := func(t tools.Tool, place string) {
 		if first, ok := places[t.Name]; ok {

@@ -39,10 +39,10 @@ func position(text []byte) (where string, err error) {
 	return fmt.Sprintf(":%d:%d", line, len(before)-bytes.LastIndexByte(before, '\n')), err
 }
 
-func parse(text []byte) (*file, error) {
+func parseFile(text []byte) (*file, error) {
 	var f file
 	var webhooks, servers []json.RawMessage
-	if err := decode(text, "", fields{"builtin": &f.builtin, "webhooks": &webhooks, "mcp": &servers}); err != nil {
+	if err := decodeObject(text, "", fields{"builtin": &f.builtin, "webhooks": &webhooks, "mcp": &servers}); err != nil {
 		return nil, err
 	}
 	for i, text := range webhooks {
@@ -70,14 +70,14 @@ type rules struct {
 }
 
 // addFields adds the rules' fields.
-func (r *rules) with(f fields) fields {
+func (r *rules) addFields(f fields) fields {
 	maps.Copy(f, fields{
 		"timeout": &r.timeout, "behavior": &r.behavior, "scheduling": &r.scheduling, "repeats": &r.repeats,
 	})
 	return f
 }
 
-func (r *rules) read(place string) (timeout time.Duration, b tools.Behavior, s tools.Scheduling, err error) {
+func (r *rules) validate(place string) (timeout time.Duration, b tools.Behavior, s tools.Scheduling, err error) {
 	b, s = tools.Behavior(r.behavior), tools.Scheduling(r.scheduling)
 	if r.timeout != "" {
 		if timeout, err = time.ParseDuration(r.timeout); err != nil || timeout <= 0 {
@@ -98,14 +98,14 @@ func (r *rules) read(place string) (timeout time.Duration, b tools.Behavior, s t
 
 func parseWebhook(text []byte, place string) (o webhook.Options, err error) {
 	var r rules
-	err = decode(text, place, r.with(fields{
+	err = decodeObject(text, place, r.addFields(fields{
 		"name": &o.Name, "title": &o.Title, "description": &o.Description, "parameters": &o.Parameters,
 		"url": &o.URL, "secret": &o.Secret, "headers": &o.Headers, "allowPrivate": &o.AllowPrivate,
 	}))
 	if err != nil {
 		return o, err
 	}
-	if o.Timeout, o.Behavior, o.Scheduling, err = r.read(place); err != nil {
+	if o.Timeout, o.Behavior, o.Scheduling, err = r.validate(place); err != nil {
 		return o, err
 	}
 	o.Repeats = r.repeats
@@ -139,14 +139,14 @@ func parseWebhook(text []byte, place string) (o webhook.Options, err error) {
 
 func parseServer(text []byte, place string) (o mcp.Options, err error) {
 	var r rules
-	err = decode(text, place, r.with(fields{
+	err = decodeObject(text, place, r.addFields(fields{
 		"name": &o.Name, "command": &o.Command, "env": &o.Env, "url": &o.URL, "headers": &o.Headers,
 		"tools": &o.Only, "prefix": &o.Prefix,
 	}))
 	if err != nil {
 		return o, err
 	}
-	if o.Timeout, o.Behavior, o.Scheduling, err = r.read(place); err != nil {
+	if o.Timeout, o.Behavior, o.Scheduling, err = r.validate(place); err != nil {
 		return o, err
 	}
 	o.Repeats = r.repeats
@@ -163,8 +163,8 @@ func parseServer(text []byte, place string) (o mcp.Options, err error) {
 	return o, errors.Join(expandAll(o.Headers, place+".headers"), expandAll(o.Env, place+".env"))
 }
 
-// decode reads an object that may have only the known fields, spelled exactly.
-func decode(text []byte, place string, known fields) error {
+// decodeObject reads an object that may have only the known fields, spelled exactly.
+func decodeObject(text []byte, place string, known fields) error {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(text, &object); err != nil || object == nil {
 		return fmt.Errorf("%s: must be an object", cmp.Or(place, "the file"))

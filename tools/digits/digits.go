@@ -11,7 +11,7 @@ import (
 // Names lists the checks of [Check], except for iban, since keypads have no letters.
 const Names = "luhn, iban:DE, date:ddmmyyyy, date:mmddyyyy, date:yyyymmdd, date:mmyy"
 
-var layouts = map[string]string{"ddmmyyyy": "02012006", "mmddyyyy": "01022006", "yyyymmdd": "20060102", "mmyy": "0106"}
+var dateLayouts = map[string]string{"ddmmyyyy": "02012006", "mmddyyyy": "01022006", "yyyymmdd": "20060102", "mmyy": "0106"}
 
 // Check returns the check with a name, which does not cover length, or nil if it is unknown. The empty name accepts anything.
 // Numbers for iban:DE omit the country, because keys have no letters.
@@ -26,9 +26,9 @@ func Check(name string) func(number string) bool {
 		return IBAN
 	case kind == "iban" && len(of) == 2 && strings.Trim(of, letters) == "":
 		return func(number string) bool { return IBAN(of + number) }
-	case kind == "date" && layouts[of] != "":
+	case kind == "date" && dateLayouts[of] != "":
 		return func(number string) bool {
-			_, err := time.Parse(layouts[of], number)
+			_, err := time.Parse(dateLayouts[of], number)
 			return err == nil
 		}
 	}

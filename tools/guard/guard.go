@@ -29,7 +29,7 @@ const MaxRedirects = 5
 const maxHeader = 64 << 10
 
 // connectTimeout bounds the connection and the TLS handshake, each: a slower host counts as down.
-const connecting = 5 * time.Second
+const connectTimeout = 5 * time.Second
 
 // Options configures Client.
 type Options struct {
@@ -50,30 +50,30 @@ func Client(o Options) *http.Client {
 	if o.Timeout == 0 {
 		o.Timeout = 10 * time.Second
 	}
-	dialer := net.Dialer{Timeout: connecting}
+	dialer := net.Dialer{Timeout: connectTimeout}
 	if !o.AllowPrivate {
-		dialer.ControlContext = control
+		dialer.ControlContext = checkAddress
 	}
 	transport := &http.Transport{
 		DialContext:            dialer.DialContext,
 		TLSClientConfig:        &tls.Config{RootCAs: o.RootCAs},
-		TLSHandshakeTimeout:    connecting,
+		TLSHandshakeTimeout:    connectTimeout,
 		ResponseHeaderTimeout:  o.Timeout,
 		MaxResponseHeaderBytes: maxHeader,
 		ForceAttemptHTTP2:      true, // not automatic with a custom dialer
 		MaxIdleConns:           16,
 		IdleConnTimeout:        30 * time.Second,
 	}
-	transport.RegisterProtocol("http", refuse{})
-	return &http.Client{Transport: transport, Timeout: o.Timeout, CheckRedirect: redirect}
+	transport.RegisterProtocol("http", rejectHTTP{})
+	return &http.Client{Transport: transport, Timeout: o.Timeout, CheckRedirect: checkRedirect}
 }
 
 // rejectHTTP is the transport for http URLs.
-type refuse struct{}
+type rejectHTTP struct{}
 
-func (refuse) RoundTrip(*http.Request) (*http.Response, error) { return nil, ErrNotHTTPS }
+func (rejectHTTP) RoundTrip(*http.Request) (*http.Response, error) { return nil, ErrNotHTTPS }
 
-func redirect(r *http.Request, via []*http.Request) error {
+func checkRedirect(r *http.Request, via []*http.Request) error {
 	if len(via) > MaxRedirects {
 		return fmt.Errorf("more than %d redirects", MaxRedirects)
 	}
@@ -82,12 +82,12 @@ func redirect(r *http.Request, via []*http.Request) error {
 }
 
 // checkAddress is called with the resolved address before connecting to it.
-func control(_ context.Context, _, address string, _ syscall.RawConn) error {
+func checkAddress(_ context.Context, _, address string, _ syscall.RawConn) error {
 	addr, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return fmt.Errorf("dial %s: %w", address, err)
 	}
-	if !Public(addr.Addr()) {
+	if !IsPublic(addr.Addr()) {
 		return ErrNotPublic
 	}
 	return nil
@@ -99,4 +99,4 @@ func control(_ context.Context, _, address string, _ syscall.RawConn) error {
 var public = ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(netip.MustParsePrefix("168.63.129.16/32")))
 
 // IsPublic reports whether an address is on the public internet. An IPv4 address mapped into IPv6 never is.
-func Public(addr netip.Addr) bool { return addr.IsValid() && public.SafeAddr(addr) == nil }
+func IsPublic(addr netip.Addr) bool { return addr.IsValid() && public.SafeAddr(addr) == nil }

@@ -27,7 +27,7 @@ func TestPublic(t *testing.T) {
 		"198.20.0.0", "203.0.114.0", "223.255.255.255", "2000::1", "2001:200::1", "2001:4860:4860::8888", "2003::1",
 		"2606:4700:4700::1111", "3ffe::1",
 	} {
-		if !guard.Public(netip.MustParseAddr(addr)) {
+		if !guard.IsPublic(netip.MustParseAddr(addr)) {
 			t.Errorf("%s is public", addr)
 		}
 	}
@@ -41,11 +41,11 @@ func TestPublic(t *testing.T) {
 		"2002:7f00:1::", "2002:808:808::1", "3fff::1", "3fff:fff::1", "4000::1", "5f00::1", "fc00::1", "fd00:ec2::254", "fe80::1",
 		"fe80::1%eth0", "2606:4700:4700::1111%eth0", "fec0::1", "ff02::1",
 	} {
-		if guard.Public(netip.MustParseAddr(addr)) {
+		if guard.IsPublic(netip.MustParseAddr(addr)) {
 			t.Errorf("%s is not public", addr)
 		}
 	}
-	if guard.Public(netip.Addr{}) {
+	if guard.IsPublic(netip.Addr{}) {
 		t.Error("no address is not public")
 	}
 }

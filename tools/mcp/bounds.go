@@ -30,7 +30,7 @@ type boundedBody struct {
 	isStream bool // of events, each ended by an empty line
 	size     int  // of the current message
 	atStart  bool // of a line
-	stop     func() bool
+	release  func() bool
 }
 
 func (b *boundedBody) Read(p []byte) (int, error) {
@@ -52,23 +52,23 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 }
 
 func (b *boundedBody) Close() error {
-	b.stop()
+	b.release()
 	return b.ReadCloser.Close()
 }
 
 // boundBody limits the body of a response; call is the context of the call it belongs to, or nil.
-func bound(answer *http.Response, call context.Context) {
+func boundBody(answer *http.Response, call context.Context) {
 	kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
-	body := &boundedBody{ReadCloser: answer.Body, isStream: kind == "text/event-stream", atStart: true, stop: func() bool { return true }}
+	body := &boundedBody{ReadCloser: answer.Body, isStream: kind == "text/event-stream", atStart: true, release: func() bool { return true }}
 	if call != nil {
 		inner := answer.Body
-		body.stop = context.AfterFunc(call, func() { _ = inner.Close() })
+		body.release = context.AfterFunc(call, func() { _ = inner.Close() })
 	}
 	answer.Body = body
 }
 
 // progressToken returns the progress token of the tool call in a request to the server, or "".
-func tokenOf(r *http.Request) string {
+func progressToken(r *http.Request) string {
 	if r.Method != http.MethodPost || r.GetBody == nil {
 		return ""
 	}
@@ -94,8 +94,8 @@ func tokenOf(r *http.Request) string {
 
 // commandTransport runs a server as a child process, with bounded lines.
 type commandTransport struct {
-	cmd   *exec.Cmd
-	noise *lines
+	cmd      *exec.Cmd
+	noiseLog *lines
 }
 
 // Connect starts the child.
@@ -112,7 +112,7 @@ func (t *commandTransport) Connect(ctx context.Context) (mcp.Connection, error) 
 		return nil, err
 	}
 	child := &childInput{WriteCloser: stdin, cmd: t.cmd}
-	messages := &messageReader{from: bufio.NewReader(stdout), noise: t.noise}
+	messages := &messageReader{input: bufio.NewReader(stdout), noiseLog: t.noiseLog}
 	io := &mcp.IOTransport{Reader: io.NopCloser(messages), Writer: child, MaxLineLength: maxFrame}
 	return io.Connect(ctx)
 }
@@ -120,19 +120,19 @@ func (t *commandTransport) Connect(ctx context.Context) (mcp.Connection, error) 
 // messageReader extracts the messages from a child's output. Many servers print banners, warnings and log lines there, against the
 // protocol; these are logged and skipped, as other MCP hosts do.
 type messageReader struct {
-	from  *bufio.Reader
-	noise *lines
-	line  []byte // unread rest of a message
+	input    *bufio.Reader
+	noiseLog *lines
+	line     []byte // unread rest of a message
 }
 
 func (r *messageReader) Read(p []byte) (int, error) {
 	for len(r.line) == 0 {
 		line, err := r.readLine()
 		if begin := messageIn(line); begin >= 0 {
-			_, _ = r.noise.Write(append(line[:begin:begin], '\n')) // never fails
+			_, _ = r.noiseLog.Write(append(line[:begin:begin], '\n')) // never fails
 			r.line = line[begin:]
 		} else {
-			_, _ = r.noise.Write(line)
+			_, _ = r.noiseLog.Write(line)
 		}
 		if err != nil && len(r.line) == 0 {
 			return 0, err
@@ -146,7 +146,7 @@ func (r *messageReader) Read(p []byte) (int, error) {
 // readLine returns a line including its newline, which the last one may lack.
 func (r *messageReader) readLine() (line []byte, err error) {
 	for {
-		part, err := r.from.ReadSlice('\n')
+		part, err := r.input.ReadSlice('\n')
 		if line = append(line, part...); len(line) > maxFrame {
 			return nil, errTooLong
 		}

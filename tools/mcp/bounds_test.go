@@ -96,7 +96,7 @@ func TestAnswerEndsWithItsCall(t *testing.T) {
 func TestLinesOfAChildAreBounded(t *testing.T) {
 	for size, ok := range map[int]bool{1000: true, 2 * maxFrame: false} {
 		script := fmt.Sprintf(`printf '{"jsonrpc":"2.0","method":"x","params":{"a":"'; head -c %d /dev/zero | tr '\0' a; echo '"}}'; cat`, size)
-		noise := &lines{log: slog.New(slog.DiscardHandler), from: "stdout"}
+		noise := &lines{log: slog.New(slog.DiscardHandler), stream: "stdout"}
 		conn, err := (&commandTransport{exec.Command("sh", "-c", script), noise}).Connect(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -51,7 +51,7 @@ func elicit(ctx context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult, error)
 		case action == "decline":
 			return &mcp.ElicitResult{Action: "decline"}, nil
 		}
-		if content := f.read(action, put); f.problem == "" {
+		if content := f.parseAnswer(action, put); f.problem == "" {
 			return &mcp.ElicitResult{Action: "accept", Content: content}, nil
 		}
 	}
@@ -73,7 +73,7 @@ type field struct {
 	id       string // of its input; not the name, which could be "action"
 	required bool
 	choices  []choice // nil: any value of the type
-	put      string   // what the user has entered so far
+	input    string   // what the user has entered so far
 }
 
 // property is the requested schema of a value: one of MCP's PrimitiveSchemaDefinition.
@@ -140,12 +140,12 @@ func newField(schema property, name string, index int, required bool) *field {
 	if schema.Type == "boolean" {
 		f.choices = []choice{{"true", "Yes"}, {"false", "No"}}
 	}
-	f.put = f.preset()
+	f.input = f.initialInput()
 	return f
 }
 
 // initialInput returns the schema's default, as a user would enter it.
-func (f *field) preset() string {
+func (f *field) initialInput() string {
 	var one string
 	var several []string
 	switch {
@@ -180,7 +180,7 @@ func button(label, action string) element {
 }
 
 // hasButtons reports whether only one choice among a few is requested.
-func (f *form) buttons() bool {
+func (f *form) hasButtons() bool {
 	return len(f.fields) == 1 && f.fields[0].Type != "array" && len(f.fields[0].choices) > 0 && len(f.fields[0].choices) <= maxButtons
 }
 
@@ -189,7 +189,7 @@ func (f *form) elements() []element {
 	if f.problem != "" {
 		all = append(all, paragraph(f.problem))
 	}
-	if f.buttons() {
+	if f.hasButtons() {
 		field := f.fields[0]
 		all = append(all, paragraph(strings.TrimSpace(field.label()+"\n"+field.Description)))
 		for i, c := range field.choices {
@@ -205,8 +205,8 @@ func (f *form) elements() []element {
 
 func (f *field) elements() (all []element) {
 	input := element{"type": "input", "id": f.id, "label": f.label(), "required": f.required}
-	if f.put != "" {
-		input["value"] = f.put
+	if f.input != "" {
+		input["value"] = f.input
 	}
 	hint := f.Description
 	switch kinds := map[string]string{"email": "email", "uri": "url", "date": "date"}; {
@@ -237,18 +237,18 @@ func (f *field) elements() (all []element) {
 }
 
 // parseAnswer returns the user's input by the schema, or sets problem.
-func (f *form) read(action string, put map[string]any) map[string]any {
+func (f *form) parseAnswer(action string, put map[string]any) map[string]any {
 	f.problem = ""
 	content := map[string]any{}
-	if number, ok := strings.CutPrefix(action, "choice-"); ok && f.buttons() {
+	if number, ok := strings.CutPrefix(action, "choice-"); ok && f.hasButtons() {
 		if i, err := strconv.Atoi(number); err == nil && i >= 0 && i < len(f.fields[0].choices) {
 			put = map[string]any{f.fields[0].id: f.fields[0].choices[i].Label}
 		}
 	}
 	for _, field := range f.fields {
-		field.put = ""
+		field.input = ""
 		if text, ok := put[field.id]; ok && text != nil {
-			field.put = strings.TrimSpace(fmt.Sprint(text))
+			field.input = strings.TrimSpace(fmt.Sprint(text))
 		}
 		switch value, problem := field.value(); {
 		case problem != "" && f.problem == "":
@@ -264,13 +264,13 @@ func (f *form) read(action string, put map[string]any) map[string]any {
 func (f *field) value() (value any, problem string) {
 	var err error
 	switch {
-	case f.put == "" && f.required:
+	case f.input == "" && f.required:
 		return nil, "please fill this in"
-	case f.put == "":
+	case f.input == "":
 		return nil, ""
 	case f.Type == "array":
 		values := []string{}
-		for one := range strings.SplitSeq(f.put, ",") {
+		for one := range strings.SplitSeq(f.input, ",") {
 			chosen, ok := f.choose(strings.TrimSpace(one))
 			if !ok {
 				return nil, fmt.Sprintf("%q is not one of these", strings.TrimSpace(one))
@@ -279,23 +279,23 @@ func (f *field) value() (value any, problem string) {
 		}
 		return values, ""
 	case f.choices != nil:
-		chosen, ok := f.choose(f.put)
+		chosen, ok := f.choose(f.input)
 		if !ok {
-			return nil, fmt.Sprintf("%q is not one of these", f.put)
+			return nil, fmt.Sprintf("%q is not one of these", f.input)
 		}
 		if f.Type == "boolean" {
 			return chosen == "true", ""
 		}
 		return chosen, ""
 	case f.Type == "integer":
-		value, err = strconv.ParseInt(f.put, 10, 64)
+		value, err = strconv.ParseInt(f.input, 10, 64)
 	case f.Type == "number":
-		value, err = strconv.ParseFloat(f.put, 64)
+		value, err = strconv.ParseFloat(f.input, 64)
 	default:
-		return f.put, ""
+		return f.input, ""
 	}
 	if err != nil {
-		return nil, fmt.Sprintf("%q is not a number", f.put)
+		return nil, fmt.Sprintf("%q is not a number", f.input)
 	}
 	return value, ""
 }

@@ -138,7 +138,7 @@ func TestWhoIsAsked(t *testing.T) {
 		runs, done := make(chan struct{}), make(chan error)
 		other := &asked{answers: []string{`{"dismissed":true}`}}
 		env := other.env()
-		env.Tell = func(json.RawMessage) { close(runs) }
+		env.SendPartial = func(json.RawMessage) { close(runs) }
 		go func() {
 			_, err := run(t, tools.WithEnv(t.Context(), env), s, "progress", `{}`)
 			done <- err
@@ -173,7 +173,7 @@ func TestLateQuestion(t *testing.T) {
 	everyLegacyWay(t, func(t *testing.T, o mcp.Options) {
 		s := connect(t, o)
 		ada, hangUp := context.WithCancelCause(t.Context())
-		ada = tools.WithEnv(ada, &tools.Env{Who: tools.Who{Session: "ada"}, Tell: func(json.RawMessage) { hangUp(tools.ErrCancelled) }})
+		ada = tools.WithEnv(ada, &tools.Env{Who: tools.Who{Session: "ada"}, SendPartial: func(json.RawMessage) { hangUp(tools.ErrCancelled) }})
 		if _, err := run(t, ada, s, "late", `{}`); !errors.Is(err, tools.ErrCancelled) {
 			t.Error(err)
 		}

@@ -39,30 +39,30 @@ const (
 )
 
 var (
-	errEnded      = errors.New("it has ended")
-	errUnanswered = fmt.Errorf("it has not answered %d calls in a row", maxUnanswered)
-	errFailed     = errors.New("its connection has failed (details omitted because they contain the URL)")
-	errWhose      = errors.New("only servers of protocol 2026-07-28 or later may ask: this question does not say which call it belongs to")
+	errEnded       = errors.New("it has ended")
+	errUnanswered  = fmt.Errorf("it has not answered %d calls in a row", maxUnanswered)
+	errFailed      = errors.New("its connection has failed (details omitted because they contain the URL)")
+	errUnknownCall = errors.New("only servers of protocol 2026-07-28 or later may ask: this question does not say which call it belongs to")
 
 	// errLinkEnded means that a call did not start because its link has ended: it can be made on another.
-	errOver = errors.New("the link has ended before the call")
+	errLinkEnded = errors.New("the link has ended before the call")
 )
 
 // link is one session with the server, and its child process if there is one.
 type link struct {
-	server  *Server
-	session *mcp.ClientSession
-	process *exec.Cmd // nil for streamable HTTP
-	stderr  *lines    // of the process
-	noise   *lines    // of its stdout: what is not a message
-	since   time.Time
-	over    chan struct{} // closed when no call may start any more
-	closed  chan struct{} // closed when everything of the link has ended
-	changed chan struct{} // the list of tools has changed
-	work    sync.WaitGroup
+	server    *Server
+	session   *mcp.ClientSession
+	process   *exec.Cmd // nil for streamable HTTP
+	stderr    *lines    // of the process
+	noiseLog  *lines    // of its stdout: what is not a message
+	startTime time.Time
+	endedCh   chan struct{} // closed when no call may start any more
+	closed    chan struct{} // closed when everything of the link has ended
+	changed   chan struct{} // the list of tools has changed
+	work      sync.WaitGroup
 
 	mu         sync.Mutex                 // guards the following fields
-	why        error                      // why it has ended; nil: it has not
+	endErr     error                      // why it has ended; nil: it has not
 	calls      map[string]context.Context // running calls by progress token, for their progress
 	unanswered int                        // calls in a row that were cancelled or timed out
 }
@@ -72,8 +72,8 @@ type askingKey struct{}
 
 func newLink(s *Server) *link {
 	return &link{
-		server: s, since: time.Now(),
-		over: make(chan struct{}), closed: make(chan struct{}), changed: make(chan struct{}, 1),
+		server: s, startTime: time.Now(),
+		endedCh: make(chan struct{}), closed: make(chan struct{}), changed: make(chan struct{}, 1),
 		calls: map[string]context.Context{},
 	}
 }
@@ -81,24 +81,24 @@ func newLink(s *Server) *link {
 // dial starts or connects to the server. ctx only bounds that. run must be called afterwards.
 func dial(ctx context.Context, s *Server, legacy bool) (*link, error) {
 	l := newLink(s)
-	if s.o.URL != "" {
-		client := httpClient(s.o.Headers, l.contextOf)
-		err := l.connect(ctx, &mcp.StreamableClientTransport{Endpoint: s.o.URL, HTTPClient: client}, legacy)
+	if s.options.URL != "" {
+		client := httpClient(s.options.Headers, l.contextOf)
+		err := l.connect(ctx, &mcp.StreamableClientTransport{Endpoint: s.options.URL, HTTPClient: client}, legacy)
 		if err != nil {
 			client.CloseIdleConnections()
 		}
 		return l, err
 	}
-	cmd := exec.Command(s.o.Command[0], s.o.Command[1:]...)
+	cmd := exec.Command(s.options.Command[0], s.options.Command[1:]...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
-	for name, value := range s.o.Env {
+	for name, value := range s.options.Env {
 		cmd.Env = append(cmd.Env, name+"="+value) // the last of a name counts
 	}
-	l.process, l.stderr, l.noise = cmd, &lines{log: s.o.Logger, from: "stderr"}, &lines{log: s.o.Logger, from: "stdout"}
+	l.process, l.stderr, l.noiseLog = cmd, &lines{log: s.options.Logger, stream: "stderr"}, &lines{log: s.options.Logger, stream: "stdout"}
 	cmd.Stderr = l.stderr
 	cmd.WaitDelay = grace // a descendant may hold stderr open
-	ownGroup(cmd)
-	return l, l.connect(ctx, &commandTransport{cmd, l.noise}, legacy)
+	startOwnGroup(cmd)
+	return l, l.connect(ctx, &commandTransport{cmd, l.noiseLog}, legacy)
 }
 
 func (l *link) connect(ctx context.Context, transport mcp.Transport, legacy bool) error {
@@ -107,7 +107,7 @@ func (l *link) connect(ctx context.Context, transport mcp.Transport, legacy bool
 		options.ProtocolVersion = legacyVersion
 	}
 	client := mcp.NewClient(&mcp.Implementation{Name: "voxgate", Version: "1"}, &mcp.ClientOptions{
-		Logger:             l.server.o.Logger,
+		Logger:             l.server.options.Logger,
 		Capabilities:       &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}}},
 		ElicitationHandler: ask,
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
@@ -127,12 +127,12 @@ func (l *link) connect(ctx context.Context, transport mcp.Transport, legacy bool
 	})
 	var err error
 	if l.session, err = client.Connect(ctx, transport, options); err != nil {
-		err = l.server.plain(err)
+		err = l.server.withoutURL(err)
 		if l.process != nil {
 			if l.process.Process == nil { // it was not even started
 				return err
 			}
-			kill(l.process) // its descendants
+			killGroup(l.process) // its descendants
 			if state := l.process.ProcessState; state != nil && !state.Success() {
 				err = fmt.Errorf("%w (%v)", err, state)
 			}
@@ -149,14 +149,14 @@ func (l *link) run() {
 	go func() { gone <- l.session.Wait() }()
 	changed := l.changed
 	var later <-chan time.Time // when the next change is looked at
-	for l.alive() {
+	for l.isAlive() {
 		select {
-		case <-l.over:
+		case <-l.endedCh:
 		case <-l.server.lifetime.Done():
 			l.giveUp(errEnded)
 		case err := <-gone:
 			gone <- err
-			l.giveUp(cmp.Or(l.server.plain(err), errEnded))
+			l.giveUp(cmp.Or(l.server.withoutURL(err), errEnded))
 		case <-changed:
 			l.relist()
 			changed, later = nil, time.After(relistPause)
@@ -167,30 +167,30 @@ func (l *link) run() {
 	// The SDK waits for pending writes, which never end with a child that does not read.
 	late := time.AfterFunc(2*grace, func() {
 		if l.process != nil {
-			kill(l.process)
+			killGroup(l.process)
 		}
 	})
 	_ = l.session.Close()
 	late.Stop()
 	<-gone
 	if l.process != nil {
-		kill(l.process) // its descendants
+		killGroup(l.process) // its descendants
 	}
 	l.work.Wait()
 	if l.stderr != nil {
 		l.stderr.flush()
-		l.noise.flush()
+		l.noiseLog.flush()
 	}
 	if l.server.lifetime.Err() == nil {
-		l.server.ended(l.why, time.Since(l.since))
-		l.server.o.Logger.Warn("MCP server ended, restarting at the next call", "err", l.why)
+		l.server.recordEnd(l.endErr, time.Since(l.startTime))
+		l.server.options.Logger.Warn("MCP server ended, restarting at the next call", "err", l.endErr)
 	}
 }
 
 // isAlive reports whether calls may start.
-func (l *link) alive() bool {
+func (l *link) isAlive() bool {
 	select {
-	case <-l.over:
+	case <-l.endedCh:
 		return false
 	default:
 		return true
@@ -201,9 +201,9 @@ func (l *link) alive() bool {
 func (l *link) giveUp(why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.why == nil {
-		l.why = why
-		close(l.over)
+	if l.endErr == nil {
+		l.endErr = why
+		close(l.endedCh)
 	}
 }
 
@@ -216,8 +216,8 @@ func (l *link) list(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 		return fmt.Errorf("list tools: %w", context.Cause(ctx))
-	case <-l.over:
-		return fmt.Errorf("list tools: %w", l.why)
+	case <-l.endedCh:
+		return fmt.Errorf("list tools: %w", l.endErr)
 	}
 }
 
@@ -228,20 +228,20 @@ func (l *link) relist() {
 	defer cancel()
 	err := l.list(limited)
 	if err == nil {
-		err = s.missing()
+		err = s.checkTools()
 	}
 	if err != nil {
-		s.o.Logger.Warn("reading changed MCP tools failed", "err", err)
+		s.options.Logger.Warn("reading changed MCP tools failed", "err", err)
 		return
 	}
-	s.o.Logger.Info("MCP tools changed, new conversations use them", "tools", len(s.Tools()))
+	s.options.Logger.Info("MCP tools changed, new conversations use them", "tools", len(s.Tools()))
 }
 
 // call runs a tool, and returns when ctx is done, whatever the server does.
 func (l *link) call(ctx context.Context, name string, args json.RawMessage) (*mcp.CallToolResult, error) {
 	token := strconv.FormatInt(l.server.serial.Add(1), 10)
 	limited, cancel := context.WithCancelCause(ctx)
-	if err := l.enter(limited, token); err != nil {
+	if err := l.addCall(limited, token); err != nil {
 		cancel(nil)
 		return nil, err
 	}
@@ -263,7 +263,7 @@ func (l *link) call(ctx context.Context, name string, args json.RawMessage) (*mc
 	var r returned
 	select {
 	case r = <-done:
-	case <-l.over:
+	case <-l.endedCh:
 		select {
 		case r = <-done:
 		case <-time.After(grace / 20): // a response may be arriving
@@ -277,7 +277,7 @@ func (l *link) call(ctx context.Context, name string, args json.RawMessage) (*mc
 		r.err = context.Cause(ctx)
 	}
 	cancel(nil)
-	l.leave(ctx, token)
+	l.removeCall(ctx, token)
 	if errors.Is(r.err, mcp.ErrSessionMissing) { // the server has lost the session, for example by a restart
 		l.giveUp(r.err)
 	}
@@ -292,14 +292,14 @@ func (l *link) contextOf(token string) context.Context {
 }
 
 // addCall registers a running call.
-func (l *link) enter(ctx context.Context, token string) error {
+func (l *link) addCall(ctx context.Context, token string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.why != nil {
-		return errOver
+	if l.endErr != nil {
+		return errLinkEnded
 	}
 	l.calls[token] = ctx
 	l.work.Add(1)
@@ -308,7 +308,7 @@ func (l *link) enter(ctx context.Context, token string) error {
 
 // removeCall unregisters a call that has ended, or that was abandoned because ctx is done. A server that has stopped answering is
 // given up when no call is running.
-func (l *link) leave(ctx context.Context, token string) {
+func (l *link) removeCall(ctx context.Context, token string) {
 	l.mu.Lock()
 	delete(l.calls, token)
 	if l.unanswered++; ctx.Err() == nil {
@@ -327,7 +327,7 @@ func (l *link) leave(ctx context.Context, token string) {
 func ask(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 	asking, ok := ctx.Value(askingKey{}).(*sync.Mutex)
 	if !ok {
-		return nil, errWhose
+		return nil, errUnknownCall
 	}
 	asking.Lock()
 	defer asking.Unlock()
@@ -336,20 +336,20 @@ func ask(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 
 // withoutURL removes the URL, which may hold a token, from an error. If the SDK has flattened the error to text, the text is
 // dropped.
-func (s *Server) plain(err error) error {
+func (s *Server) withoutURL(err error) error {
 	var wrapped *url.Error
 	switch {
 	case errors.As(err, &wrapped):
 		return wrapped.Err
-	case err != nil && s.o.URL != "" && strings.Contains(err.Error(), "://"):
+	case err != nil && s.options.URL != "" && strings.Contains(err.Error(), "://"):
 		return errFailed
 	}
 	return err
 }
 
 // startOwnGroup makes a process the leader of a group, which killGroup ends.
-func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
-func kill(cmd *exec.Cmd)     { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+func startOwnGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+func killGroup(cmd *exec.Cmd)     { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 
 // httpClient returns a client that adds headers, and follows redirects within the same host only.
 func httpClient(headers map[string]string, callOf func(token string) context.Context) *http.Client {
@@ -380,7 +380,7 @@ func (t *headerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	answer, err := t.Transport.RoundTrip(r)
 	if err == nil {
-		bound(answer, t.callOf(tokenOf(r)))
+		boundBody(answer, t.callOf(progressToken(r)))
 	}
 	return answer, err
 }

@@ -47,7 +47,7 @@ func newPeer(t *testing.T) *peer {
 	if _, err := p.Connect(t.Context(), there, nil); err != nil {
 		t.Fatal(err)
 	}
-	server := &Server{o: Options{Name: "test", URL: "in memory", Logger: slog.New(slog.NewTextHandler(p.log, nil))}}
+	server := &Server{options: Options{Name: "test", URL: "in memory", Logger: slog.New(slog.NewTextHandler(p.log, nil))}}
 	server.lifetime, server.stop = context.WithCancel(context.Background())
 	p.link = newLink(server)
 	if err := p.link.connect(t.Context(), here, false); err != nil {
@@ -135,15 +135,15 @@ func TestManyAbandoned(t *testing.T) {
 		for range maxUnanswered {
 			p.abandoned(t)
 		}
-		if !p.link.alive() {
+		if !p.link.isAlive() {
 			t.Error("it ends under a call that runs")
 		}
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		if err := p.quick(t); !errors.Is(err, errOver) || !errors.Is(p.link.why, errUnanswered) {
-			t.Errorf("%v, %v", err, p.link.why)
+		if err := p.quick(t); !errors.Is(err, errLinkEnded) || !errors.Is(p.link.endErr, errUnanswered) {
+			t.Errorf("%v, %v", err, p.link.endErr)
 		}
 	})
 }

@@ -66,7 +66,7 @@ type Options struct {
 // Its tools return when their context is done, whatever the server does. A server that has ended, or that leaves maxUnanswered calls
 // in a row unanswered, is stopped with its running calls and restarted at the next call. No call is made twice.
 type Server struct {
-	o        Options
+	options  Options
 	lifetime context.Context
 	stop     context.CancelFunc
 	serial   atomic.Int64       // progress token of the last call
@@ -79,9 +79,9 @@ type Server struct {
 	legacy bool         // the server supports only legacyVersion and older
 
 	// After an end or a failed start:
-	pause time.Duration // delay of the next restart
-	retry time.Time     // time of the next start at the earliest
-	why   error         // why there is no link
+	retryDelay time.Duration // delay of the next restart
+	retryAt    time.Time     // time of the next start at the earliest
+	endErr     error         // why there is no link
 }
 
 // Connect starts or connects to the server and reads the list of its tools; ctx bounds that. Call Close when it is no longer
@@ -91,7 +91,7 @@ func Connect(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.begin(ctx); err != nil {
+	if err := s.startFirst(ctx); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -105,10 +105,10 @@ func Open(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.begin(ctx); err != nil {
-		s.o.Logger.Error("MCP server does not start, its tools are unavailable until it does", "err", err)
+	if err := s.startFirst(ctx); err != nil {
+		s.options.Logger.Error("MCP server does not start, its tools are unavailable until it does", "err", err)
 		if s.current() == nil { // it may run, and only lack a tool
-			s.ended(err, 0)
+			s.recordEnd(err, 0)
 			s.work.Go(s.keepStarting)
 		}
 	}
@@ -116,13 +116,13 @@ func Open(ctx context.Context, o Options) (*Server, error) {
 }
 
 // startFirst starts the server for the first time.
-func (s *Server) begin(ctx context.Context) error {
+func (s *Server) startFirst(ctx context.Context) error {
 	err := s.start(ctx)
 	if err == nil {
-		err = s.missing()
+		err = s.checkTools()
 	}
 	if err != nil {
-		return fmt.Errorf("MCP server %q: %w", s.o.Name, err)
+		return fmt.Errorf("MCP server %q: %w", s.options.Name, err)
 	}
 	return nil
 }
@@ -131,7 +131,7 @@ func (s *Server) begin(ctx context.Context) error {
 func (s *Server) keepStarting() {
 	for s.current() == nil {
 		s.mu.Lock()
-		pause := max(time.Until(s.retry), minPause)
+		pause := max(time.Until(s.retryAt), minPause)
 		s.mu.Unlock()
 		select {
 		case <-time.After(pause):
@@ -140,8 +140,8 @@ func (s *Server) keepStarting() {
 			return
 		}
 	}
-	if err := s.missing(); err != nil {
-		s.o.Logger.Error("MCP server lacks a tool", "err", err)
+	if err := s.checkTools(); err != nil {
+		s.options.Logger.Error("MCP server lacks a tool", "err", err)
 	}
 }
 
@@ -159,7 +159,7 @@ func newServer(o Options) (*Server, error) {
 		o.Logger = slog.Default()
 	}
 	o.Logger = o.Logger.With("mcp", o.Name)
-	s := &Server{o: o}
+	s := &Server{options: o}
 	// The lifetime is independent of ctx, and no context values may reach the server's questions: see ask.
 	s.lifetime, s.stop = context.WithCancel(context.Background())
 	return s, nil
@@ -202,14 +202,14 @@ func (s *Server) start(ctx context.Context) error {
 func (s *Server) current() *link {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.link == nil || !s.link.alive() {
+	if s.link == nil || !s.link.isAlive() {
 		return nil
 	}
 	return s.link
 }
 
 // getLink returns a link, and starts the server if there is none.
-func (s *Server) linked(ctx context.Context) (*link, error) {
+func (s *Server) getLink(ctx context.Context) (*link, error) {
 	if l := s.current(); l != nil {
 		return l, nil
 	}
@@ -220,56 +220,58 @@ func (s *Server) linked(ctx context.Context) (*link, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	case <-s.lifetime.Done():
-		return nil, s.isClosed()
+		return nil, s.closedError()
 	}
 }
 
-func (s *Server) isClosed() error { return fmt.Errorf("the MCP server %q is closed", s.o.Name) }
+func (s *Server) closedError() error {
+	return fmt.Errorf("the MCP server %q is closed", s.options.Name)
+}
 
 // restart returns a new link after the old one has ended. Calls are serialized.
 func (s *Server) restart() (any, error) {
 	s.mu.Lock()
 	if s.lifetime.Err() != nil {
 		s.mu.Unlock()
-		return nil, s.isClosed()
+		return nil, s.closedError()
 	}
 	s.work.Add(1)
 	old := s.link
 	s.mu.Unlock()
 	defer s.work.Done()
 	if old != nil {
-		if old.alive() { // another caller was faster
+		if old.isAlive() { // another caller was faster
 			return old, nil
 		}
 		<-old.closed
 	}
 	s.mu.Lock()
-	wait, why := time.Until(s.retry), s.why
+	wait, why := time.Until(s.retryAt), s.endErr
 	s.mu.Unlock()
 	if wait > 0 {
-		return nil, fmt.Errorf("the MCP server %q is down (%w); next retry in %v", s.o.Name, tools.Unaddressed(why),
+		return nil, fmt.Errorf("the MCP server %q is down (%w); next retry in %v", s.options.Name, tools.Unaddressed(why),
 			wait.Round(time.Second/10))
 	}
 	limited, cancel := context.WithTimeout(s.lifetime, startTimeout)
 	defer cancel()
 	if err := s.start(limited); err != nil {
-		s.ended(err, 0)
-		s.o.Logger.Error("restarting the MCP server failed", "err", err)
-		return nil, fmt.Errorf("the MCP server %q is down: %w", s.o.Name, tools.Unaddressed(err))
+		s.recordEnd(err, 0)
+		s.options.Logger.Error("restarting the MCP server failed", "err", err)
+		return nil, fmt.Errorf("the MCP server %q is down: %w", s.options.Name, tools.Unaddressed(err))
 	}
-	s.o.Logger.Info("MCP server restarted")
+	s.options.Logger.Info("MCP server restarted")
 	return s.current(), nil
 }
 
 // recordEnd records why a link has ended, and delays the next start, except for a server that ran for a while.
-func (s *Server) ended(why error, lasted time.Duration) {
+func (s *Server) recordEnd(why error, lasted time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if lasted >= maxPause {
-		s.pause = 0
+		s.retryDelay = 0
 	}
-	s.why, s.retry = why, time.Now().Add(s.pause)
-	s.pause = min(max(2*s.pause, minPause), maxPause)
+	s.endErr, s.retryAt = why, time.Now().Add(s.retryDelay)
+	s.retryDelay = min(max(2*s.retryDelay, minPause), maxPause)
 }
 
 // Tools returns the tools as last listed by the server.
@@ -280,9 +282,9 @@ func (s *Server) Tools() []tools.Tool {
 }
 
 // checkTools returns an error if the server lacks one of the configured tools.
-func (s *Server) missing() error {
-	for _, name := range s.o.Only {
-		if !slices.ContainsFunc(s.Tools(), func(t tools.Tool) bool { return t.Name == toolName(s.o.Prefix+name) }) {
+func (s *Server) checkTools() error {
+	for _, name := range s.options.Only {
+		if !slices.ContainsFunc(s.Tools(), func(t tools.Tool) bool { return t.Name == toolName(s.options.Prefix+name) }) {
 			return fmt.Errorf("it has no tool %q", name)
 		}
 	}
@@ -295,13 +297,13 @@ func (s *Server) list(ctx context.Context, session *mcp.ClientSession) error {
 	listed := 0
 	for t, err := range session.Tools(ctx, nil) {
 		if err != nil {
-			return fmt.Errorf("list tools: %w", s.plain(err))
+			return fmt.Errorf("list tools: %w", s.withoutURL(err))
 		}
 		if listed++; listed > maxTools {
 			return fmt.Errorf("it lists more than %d tools", maxTools)
 		}
-		if s.o.Only == nil || slices.Contains(s.o.Only, t.Name) {
-			tool, err := s.tool(t)
+		if s.options.Only == nil || slices.Contains(s.options.Only, t.Name) {
+			tool, err := s.newTool(t)
 			if err != nil {
 				return err
 			}
@@ -329,7 +331,7 @@ func toolName(name string) string {
 	return name
 }
 
-func (s *Server) tool(t *mcp.Tool) (tools.Tool, error) {
+func (s *Server) newTool(t *mcp.Tool) (tools.Tool, error) {
 	schema, err := json.Marshal(t.InputSchema)
 	if err != nil {
 		return tools.Tool{}, fmt.Errorf("tool %q: inputSchema: %w", t.Name, err)
@@ -340,8 +342,8 @@ func (s *Server) tool(t *mcp.Tool) (tools.Tool, error) {
 	}
 	return tools.Tool{
 		Declaration: tools.Declaration{
-			Name: toolName(s.o.Prefix + t.Name), Title: title, Description: t.Description, Parameters: schema,
-			Behavior: s.o.Behavior, Scheduling: s.o.Scheduling, Timeout: s.o.Timeout, Repeats: s.o.Repeats,
+			Name: toolName(s.options.Prefix + t.Name), Title: title, Description: t.Description, Parameters: schema,
+			Behavior: s.options.Behavior, Scheduling: s.options.Scheduling, Timeout: s.options.Timeout, Repeats: s.options.Repeats,
 		},
 		Run: func(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
 			return s.call(ctx, t.Name, args)
@@ -353,7 +355,7 @@ func (s *Server) tool(t *mcp.Tool) (tools.Tool, error) {
 // server has lost the session. It returns when ctx is done.
 func (s *Server) call(ctx context.Context, name string, args json.RawMessage) (json.RawMessage, error) {
 	for forgotten := false; ; {
-		l, err := s.linked(ctx)
+		l, err := s.getLink(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -363,7 +365,7 @@ func (s *Server) call(ctx context.Context, name string, args json.RawMessage) (j
 			return outcome(result)
 		case errors.Is(err, mcp.ErrSessionMissing) && !forgotten && ctx.Err() == nil:
 			forgotten = true
-		case !errors.Is(err, errOver):
+		case !errors.Is(err, errLinkEnded):
 			return nil, s.failure(ctx, err)
 		}
 	}
@@ -378,11 +380,11 @@ func (s *Server) failure(ctx context.Context, err error) error {
 	case errors.Is(err, tools.ErrNobody):
 		return tools.ErrNobody
 	case errors.Is(err, errEnded), errors.Is(err, mcp.ErrConnectionClosed), errors.Is(err, mcp.ErrSessionMissing),
-		errors.Is(err, io.EOF) && s.o.URL == "":
-		return fmt.Errorf("the MCP server %q ended during the call", s.o.Name)
+		errors.Is(err, io.EOF) && s.options.URL == "":
+		return fmt.Errorf("the MCP server %q ended during the call", s.options.Name)
 	case errors.As(err, &refused) && refused.Code != undelivered:
-		return fmt.Errorf("the MCP server %q refused the call: %s", s.o.Name, tools.Cut(refused.Message, maxMessage))
+		return fmt.Errorf("the MCP server %q refused the call: %s", s.options.Name, tools.Truncate(refused.Message, maxMessage))
 	default:
-		return fmt.Errorf("the MCP server %q cannot be reached: %w", s.o.Name, tools.Unaddressed(s.plain(err)))
+		return fmt.Errorf("the MCP server %q cannot be reached: %w", s.options.Name, tools.Unaddressed(s.withoutURL(err)))
 	}
 }

@@ -165,7 +165,7 @@ func TestProgress(t *testing.T) {
 	everyWay(t, func(t *testing.T, o mcp.Options) {
 		s := connect(t, o)
 		seen := make(chan string, 9)
-		ctx := tools.WithEnv(t.Context(), &tools.Env{Tell: func(partial json.RawMessage) { seen <- string(partial) }})
+		ctx := tools.WithEnv(t.Context(), &tools.Env{SendPartial: func(partial json.RawMessage) { seen <- string(partial) }})
 		done := make(chan error)
 		go func() {
 			_, err := run(t, ctx, s, "progress", `{}`)
@@ -187,7 +187,7 @@ func TestCancel(t *testing.T) {
 	everyWay(t, func(t *testing.T, o mcp.Options) {
 		s := connect(t, o)
 		ctx, cancel := context.WithCancelCause(tools.WithEnv(t.Context(), &tools.Env{}))
-		ctx = tools.WithEnv(ctx, &tools.Env{Tell: func(json.RawMessage) { cancel(tools.ErrCancelled) }})
+		ctx = tools.WithEnv(ctx, &tools.Env{SendPartial: func(json.RawMessage) { cancel(tools.ErrCancelled) }})
 		if _, err := run(t, ctx, s, "hang", `{}`); !errors.Is(err, tools.ErrCancelled) {
 			t.Errorf("%v", err)
 		}
@@ -201,7 +201,7 @@ func TestCloseEndsCalls(t *testing.T) {
 	everyWay(t, func(t *testing.T, o mcp.Options) {
 		s := connect(t, o)
 		runs := make(chan struct{})
-		ctx := tools.WithEnv(t.Context(), &tools.Env{Tell: func(json.RawMessage) { close(runs) }})
+		ctx := tools.WithEnv(t.Context(), &tools.Env{SendPartial: func(json.RawMessage) { close(runs) }})
 		done := make(chan error)
 		go func() {
 			_, err := run(t, ctx, s, "hang", `{}`)
@@ -543,7 +543,7 @@ func TestTheURLStaysSecret(t *testing.T) {
 	s := connect(t, mcp.Options{Name: "test", URL: web.URL + "/?key=hidden", Logger: logger})
 	runs, done := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ctx := tools.WithEnv(t.Context(), &tools.Env{Tell: func(json.RawMessage) { close(runs) }})
+		ctx := tools.WithEnv(t.Context(), &tools.Env{SendPartial: func(json.RawMessage) { close(runs) }})
 		_, err := run(t, ctx, s, "hang", `{}`)
 		done <- err
 	}()

@@ -17,7 +17,7 @@ import (
 // logOf returns a child's stderr and what is logged of it, without time and level.
 func logOf() (*lines, *strings.Builder) {
 	log := &strings.Builder{}
-	w := &lines{from: "stderr"}
+	w := &lines{stream: "stderr"}
 	w.log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
 			return slog.Attr{}

@@ -18,65 +18,65 @@ const (
 // lines logs what is written to it line by line, without empty lines and those above maxLines a second. Its cost is linear in the
 // input.
 type lines struct {
-	log  *slog.Logger
-	from string // name of the stream: stderr or stdout
+	log    *slog.Logger
+	stream string // name of the stream: stderr or stdout
 
-	mu     sync.Mutex // guards the following fields
-	rest   []byte     // incomplete line
-	second time.Time  // start of the current second
-	logged int        // lines logged in it
-	left   int        // lines not logged
+	mu      sync.Mutex // guards the following fields
+	partial []byte     // incomplete line
+	second  time.Time  // start of the current second
+	logged  int        // lines logged in it
+	dropped int        // lines not logged
 }
 
 func (w *lines) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for more := b; len(more) > 0; {
-		part := more[:min(len(more), maxLine-len(w.rest))]
+		part := more[:min(len(more), maxLine-len(w.partial))]
 		end := bytes.IndexByte(part, '\n')
 		if end < 0 {
-			w.rest, more = append(w.rest, part...), more[len(part):]
+			w.partial, more = append(w.partial, part...), more[len(part):]
 		} else {
-			w.rest, more = append(w.rest, part[:end]...), more[end+1:]
+			w.partial, more = append(w.partial, part[:end]...), more[end+1:]
 		}
-		if end >= 0 || len(w.rest) == maxLine {
-			w.line()
+		if end >= 0 || len(w.partial) == maxLine {
+			w.logLine()
 		}
 	}
 	return len(b), nil
 }
 
 // logLine logs the complete line. It must be called locked.
-func (w *lines) line() {
-	line := bytes.TrimSpace(w.rest)
-	w.rest = w.rest[:0]
+func (w *lines) logLine() {
+	line := bytes.TrimSpace(w.partial)
+	w.partial = w.partial[:0]
 	if len(line) == 0 {
 		return
 	}
 	if now := time.Now(); now.Sub(w.second) >= time.Second {
-		w.over()
+		w.logDropped()
 		w.second, w.logged = now, 0
 	}
 	if w.logged == maxLines {
-		w.left++
+		w.dropped++
 		return
 	}
 	w.logged++
-	w.log.Info(w.from, "line", string(bytes.ToValidUTF8(line, []byte("\uFFFD"))))
+	w.log.Info(w.stream, "line", string(bytes.ToValidUTF8(line, []byte("\uFFFD"))))
 }
 
 // logDropped logs how many lines were dropped.
-func (w *lines) over() {
-	if w.left > 0 {
-		w.log.Warn(w.from+": lines were left out", "lines", w.left)
+func (w *lines) logDropped() {
+	if w.dropped > 0 {
+		w.log.Warn(w.stream+": lines were left out", "lines", w.dropped)
 	}
-	w.left = 0
+	w.dropped = 0
 }
 
 // flush logs the rest when the child has ended.
 func (w *lines) flush() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.line()
-	w.over()
+	w.logLine()
+	w.logDropped()
 }

@@ -34,14 +34,14 @@ const (
 // old are the files of the version to change: those that the answer does not contain stay unchanged.
 func parseApp(answer string, old []file) ([]file, error) {
 	answer = strings.ReplaceAll(answer, "\r\n", "\n")
-	files, err := marked(answer)
+	files, err := parseMarkedFiles(answer)
 	if err == nil && len(files) == 0 {
-		files, err = document(answer)
+		files, err = parseDocument(answer)
 	}
 	if err != nil {
 		return nil, err
 	}
-	files = over(files, old)
+	files = mergeFiles(files, old)
 	if len(files) > maxFiles {
 		return nil, fmt.Errorf("the app has %d files; %d are kept at most", len(files), maxFiles)
 	}
@@ -69,7 +69,7 @@ func parseApp(answer string, old []file) ([]file, error) {
 var errTooBig = fmt.Errorf("the app is larger than %d MB, which is the most that is kept", maxApp>>20)
 
 // mergeFiles returns files, plus the old ones that are not among them.
-func over(files, old []file) []file {
+func mergeFiles(files, old []file) []file {
 	for _, o := range old {
 		if !slices.ContainsFunc(files, func(f file) bool { return f.path == o.path }) {
 			files = append(files, o)
@@ -79,7 +79,7 @@ func over(files, old []file) []file {
 }
 
 // diffFiles returns the changed lines of each file. Unchanged files are omitted.
-func changes(old, files []file) (list []Change) {
+func diffFiles(old, files []file) (list []Change) {
 	for _, f := range files {
 		c := Change{File: f.path}
 		lines := map[string]int{}
@@ -108,7 +108,7 @@ func changes(old, files []file) (list []Change) {
 }
 
 // parseMarkedFiles returns the files between markers; none without markers.
-func marked(answer string) (files []file, err error) {
+func parseMarkedFiles(answer string) (files []file, err error) {
 	var open *file
 	var lines []string
 	for line := range strings.Lines(answer) {
@@ -123,7 +123,7 @@ func marked(answer string) (files []file, err error) {
 		case begins:
 			open, lines = &file{path: strings.TrimPrefix(strings.TrimSpace(name), "./")}, nil
 		case bare == endFile && open != nil:
-			open.text = unfenced(strings.Join(lines, ""))
+			open.text = unfence(strings.Join(lines, ""))
 			files, open = append(files, *open), nil
 		case open != nil:
 			lines = append(lines, line)
@@ -139,7 +139,7 @@ func marked(answer string) (files []file, err error) {
 var fence = regexp.MustCompile("^\\s*```[A-Za-z0-9_+-]*[ \t]*\n((?s).*\n)```\\s*$")
 
 // unfence returns the content of a fence, which models put around files in spite of their instructions.
-func unfenced(text string) string {
+func unfence(text string) string {
 	if m := fence.FindStringSubmatch(text); m != nil {
 		return m[1]
 	}
@@ -147,17 +147,17 @@ func unfenced(text string) string {
 }
 
 var (
-	documentBegins = regexp.MustCompile(`(?i)<!doctype\s+html|<html[\s>]`)
-	documentEnds   = regexp.MustCompile(`(?i)</html\s*>`)
+	documentStart = regexp.MustCompile(`(?i)<!doctype\s+html|<html[\s>]`)
+	documentEnd   = regexp.MustCompile(`(?i)</html\s*>`)
 )
 
 // parseDocument returns the HTML document of an answer, as index.html.
-func document(answer string) ([]file, error) {
-	begin := documentBegins.FindStringIndex(answer)
+func parseDocument(answer string) ([]file, error) {
+	begin := documentStart.FindStringIndex(answer)
 	if begin == nil {
 		return nil, errors.New("the writing model has answered without an app")
 	}
-	ends := documentEnds.FindAllStringIndex(answer, -1) // the last one: a script may contain the tag in a string
+	ends := documentEnd.FindAllStringIndex(answer, -1) // the last one: a script may contain the tag in a string
 	if len(ends) == 0 || ends[len(ends)-1][0] < begin[0] {
 		return nil, errors.New("the answer of the writing model broke off in its HTML document")
 	}

@@ -73,10 +73,10 @@ func TestChanges(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	want := []Change{{"index.html", 1, 1}, {"new.css", 1, 0}}
-	if got := changes(old, files); !slices.Equal(got, want) {
+	if got := diffFiles(old, files); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if got := changes(old, old); got != nil {
+	if got := diffFiles(old, old); got != nil {
 		t.Errorf("%v", got)
 	}
 }

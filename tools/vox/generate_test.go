@@ -87,7 +87,7 @@ func TestGenerateApp(t *testing.T) {
 	known := 0
 	d.Act = func(a vox.Action) {
 		if c.act(a); a.Action == vox.ActReady {
-			known = len(d.Made())
+			known = len(d.ReplayActions())
 		}
 	}
 	d.Generate = func(ctx context.Context, prompt string, piece func(string) error) error {
@@ -99,7 +99,7 @@ func TestGenerateApp(t *testing.T) {
 			asked, writing = string(canvas), d.Project.Status().Writing
 			return json.RawMessage(`{"action":"submit"}`), nil
 		},
-		Tell: func(partial json.RawMessage) { seen += string(partial) },
+		SendPartial: func(partial json.RawMessage) { seen += string(partial) },
 	})
 	_, _ = call(t, ctx, d, "add_tool", args{"tool_id": "phaser"})
 	got, failure := call(t, ctx, d, "generate_app", args{"prompt": "Tetris.\n<<<end>>> in \"blue\"", "name": "Tetris"})
@@ -355,7 +355,7 @@ func TestNoIsNo(t *testing.T) {
 // telling hands on what the model gets to know before the end of a call.
 func telling(ctx context.Context) (told chan string, _ context.Context) {
 	told = make(chan string, 10)
-	return told, tools.WithEnv(ctx, &tools.Env{Tell: func(partial json.RawMessage) { told <- string(partial) }})
+	return told, tools.WithEnv(ctx, &tools.Env{SendPartial: func(partial json.RawMessage) { told <- string(partial) }})
 }
 
 // TestAskedByVoice: where there is no screen the person must have spoken since they were asked, and the model passes their answer on.
@@ -366,7 +366,7 @@ func TestAskedByVoice(t *testing.T) {
 	_, failure = call(t, t.Context(), d, "answer_question", args{"yes": true})
 	has(t, failure, "screen")
 	var said atomic.Int64
-	d.Said = func() int { return int(said.Load()) }
+	d.InputCount = func() int { return int(said.Load()) }
 	_, failure = call(t, t.Context(), d, "answer_question", args{"yes": true})
 	has(t, failure, "no question is open")
 	for _, yes := range []bool{false, true} {
@@ -396,7 +396,7 @@ func TestAskedByVoice(t *testing.T) {
 func TestTheFirstAnswerCounts(t *testing.T) {
 	d, _, _ := newStudio(t, oneDocument)
 	said := 0
-	d.Said = func() int { return said }
+	d.InputCount = func() int { return said }
 	asked, withdrawn := make(chan struct{}), make(chan struct{})
 	ctx := tools.WithEnv(t.Context(), &tools.Env{AskPerson: func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
 		close(asked)
@@ -433,7 +433,7 @@ func TestChangeApp(t *testing.T) {
 	_, failure := call(t, ctx, d, "change_app", args{"change": "green"})
 	has(t, failure, "no app yet")
 	said := 1
-	d.Said = func() int { return said }
+	d.InputCount = func() int { return said }
 	first, failure := call(t, ctx, d, "generate_app", args{"prompt": "Tetris", "name": "Tetris"})
 	if failure != "" {
 		t.Fatal(failure)
@@ -586,9 +586,9 @@ func TestServe(t *testing.T) {
 		"js/app.js":             {200, "text/javascript; charset=utf-8", "console.log"},
 		"js":                    {404, "text/plain; charset=utf-8", "No such app"},
 		"js/":                   {404, "text/plain; charset=utf-8", "No such app"},
-		"none.js":               {404, "text/plain; charset=utf-8", "no such file"},
-		"..%2f..%2f..%2fgo.mod": {404, "text/plain; charset=utf-8", "no such file"},
-		".git":                  {404, "text/plain; charset=utf-8", "no such file"},
+		"none.js":               {404, "text/plain; charset=utf-8", "No such app or file"},
+		"..%2f..%2f..%2fgo.mod": {404, "text/plain; charset=utf-8", "No such app or file"},
+		".git":                  {404, "text/plain; charset=utf-8", "No such app or file"},
 		"../AAAAAAAAAAAAAAAAAAAAAAAAAA/index.html": {404, "text/plain; charset=utf-8", "No such app"},
 		"../unfinished-x/index.html":               {404, "text/plain; charset=utf-8", "No such app"},
 	} {

@@ -36,7 +36,7 @@ func TestRecommendationsForPlainWishes(t *testing.T) {
 	good, all := 0, 0
 	for _, w := range wishes {
 		var got, wrong []string
-		for _, e := range recommended(w.Wish, Status{}, 3) {
+		for _, e := range recommend(w.Wish, Status{}, 3) {
 			got = append(got, e.ID)
 			if slices.Contains(w.Accepted, e.ID) {
 				good++

@@ -32,20 +32,20 @@ type Project struct {
 	id        string
 	workspace *Workspace // nil: not kept after the conversation
 
-	changing sync.Mutex // serializes changes; it is held while writing to disk
+	changeMu sync.Mutex // serializes changes; it is held while writing to disk
 
-	mu      sync.Mutex
-	status  Status // as of the last change
-	busy    bool   // an app is awaiting consent or being written
-	written int    // versions, in this conversation
-	wished  int    // user inputs counted when the newest version was started
-	open    *asked // nil: no question is open
+	mu            sync.Mutex
+	status        Status    // as of the last change
+	busy          bool      // an app is awaiting consent or being written
+	writtenCount  int       // versions, in this conversation
+	inputsAtStart int       // user inputs counted when the newest version was started
+	question      *question // nil: no question is open
 }
 
 // question is a question to the user that the model may answer for them.
-type asked struct {
-	said   int       // user inputs counted when asked
-	answer chan bool // has room for one
+type question struct {
+	inputCount int       // user inputs counted when asked
+	answer     chan bool // has room for one
 }
 
 // App is a generated web app.
@@ -116,12 +116,12 @@ func (s *Status) clone() Status {
 
 // update changes the project, and writes its file if it is kept. After an error it is unchanged.
 func (p *Project) update(change func(s *Status) error) error {
-	p.changing.Lock()
-	defer p.changing.Unlock()
+	p.changeMu.Lock()
+	defer p.changeMu.Unlock()
 	next := p.Status()
 	var err error
 	if p.workspace != nil {
-		err = p.workspace.change(p.id, &next, change)
+		err = p.workspace.changeProject(p.id, &next, change)
 	} else {
 		err = change(&next)
 	}
@@ -136,7 +136,7 @@ func (p *Project) update(change func(s *Status) error) error {
 }
 
 // addTool adds a tool. It fails if the project has it already.
-func (p *Project) add(e Entry) error {
+func (p *Project) addTool(e Entry) error {
 	return p.update(func(s *Status) error {
 		if slices.ContainsFunc(s.Tools, func(t Entry) bool { return t.ID == e.ID }) {
 			return fmt.Errorf("%s is in the project already", e.Name)
@@ -146,7 +146,7 @@ func (p *Project) add(e Entry) error {
 	})
 }
 
-func (p *Project) goTo(place string) error {
+func (p *Project) setPlace(place string) error {
 	return p.update(func(s *Status) error {
 		s.Place = place
 		return nil
@@ -154,7 +154,7 @@ func (p *Project) goTo(place string) error {
 }
 
 // findApp returns an app by name, or the newest if name is empty.
-func (s *Status) app(name string) (*App, error) {
+func (s *Status) findApp(name string) (*App, error) {
 	if len(s.Apps) == 0 {
 		return nil, errors.New("there is no app yet; generate_app makes one")
 	}
@@ -168,7 +168,7 @@ func (s *Status) app(name string) (*App, error) {
 		}
 		names = append(names, s.Apps[i].Name)
 	}
-	return nil, fmt.Errorf("there is no app %q, but these: %s", tools.Cut(name, maxName), strings.Join(names, ", "))
+	return nil, fmt.Errorf("there is no app %q, but these: %s", tools.Truncate(name, maxName), strings.Join(names, ", "))
 }
 
 // show switches the app to a version.
@@ -184,7 +184,7 @@ func (a *App) show(version int) error {
 // use switches an app to a version; 0: the one that the current version was made from.
 func (p *Project) use(name string, version int) (shown App, err error) {
 	err = p.update(func(s *Status) error {
-		a, err := s.app(name)
+		a, err := s.findApp(name)
 		if err != nil {
 			return err
 		}
@@ -207,7 +207,7 @@ func (p *Project) begin() error {
 	switch {
 	case p.busy:
 		return errors.New("another app is under way; this one can begin when that is ready, or the person does not want it")
-	case p.written >= maxWritten:
+	case p.writtenCount >= maxWritten:
 		return fmt.Errorf("this conversation has written %d versions of apps, which is the most there may be", maxWritten)
 	}
 	p.busy = true
@@ -215,23 +215,23 @@ func (p *Project) begin() error {
 }
 
 // recordWriting records that an app is being written.
-func (p *Project) writes(name string, said int) {
+func (p *Project) recordWriting(name string, said int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.status.Writing = name
-	p.wished = said
-	p.written++
+	p.inputsAtStart = said
+	p.writtenCount++
 }
 
 // hasNewInput reports whether the user has said something since the newest version was started.
-func (p *Project) hasWished(said int) bool {
+func (p *Project) hasNewInput(said int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.written == 0 || said > p.wished
+	return p.writtenCount == 0 || said > p.inputsAtStart
 }
 
 // addVersion adds a finished app, or a new version of an existing one.
-func (p *Project) keep(name, prompt string, v Version) (kept App, err error) {
+func (p *Project) addVersion(name, prompt string, v Version) (kept App, err error) {
 	err = p.update(func(s *Status) error {
 		i := slices.IndexFunc(s.Apps, func(a App) bool { return a.Name == name })
 		if i < 0 {
@@ -254,32 +254,32 @@ func (p *Project) end() {
 }
 
 // openQuestion records a question to the user, with the user inputs counted by then. The caller must call settled.
-func (p *Project) ask(said int) (answer <-chan bool, settled func()) {
+func (p *Project) openQuestion(said int) (answer <-chan bool, settled func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	q := &asked{said, make(chan bool, 1)}
-	p.open = q
+	q := &question{said, make(chan bool, 1)}
+	p.question = q
 	return q.answer, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.open == q {
-			p.open = nil
+		if p.question == q {
+			p.question = nil
 		}
 	}
 }
 
 // answerQuestion takes the user's spoken or typed answer. The user must have said something since they were asked.
-func (p *Project) answered(yes bool, said int) error {
+func (p *Project) answerQuestion(yes bool, said int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.open == nil:
+	case p.question == nil:
 		return errors.New("no question is open; the person may have answered on the screen")
-	case said <= p.open.said:
+	case said <= p.question.inputCount:
 		return errors.New("the person has said nothing since they were asked; wait for their answer")
 	}
-	p.open.answer <- yes
-	p.open = nil
+	p.question.answer <- yes
+	p.question = nil
 	return nil
 }
 
@@ -296,7 +296,7 @@ func (s *Status) nameFor(called, prompt string) string {
 		words = strings.Fields(strings.Map(plain, prompt))
 		words = words[:min(len(words), 4)]
 	}
-	name := strings.TrimRight(strings.ToValidUTF8(tools.Cut(strings.Join(words, " "), maxName), ""), " .,;:!?")
+	name := strings.TrimRight(strings.ToValidUTF8(tools.Truncate(strings.Join(words, " "), maxName), ""), " .,;:!?")
 	if name == "" {
 		name = "App"
 	}

@@ -37,14 +37,14 @@ const (
 
 // index holds the BM25 statistics of the registry.
 type index struct {
-	terms   []map[string]float64 // by entry: weighted count of each term
-	length  []float64            // by entry: sum of these
-	average float64              // of length
-	having  map[string]float64   // number of entries with a term
+	terms      []map[string]float64 // by entry: weighted count of each term
+	length     []float64            // by entry: sum of these
+	average    float64              // of length
+	entryCount map[string]float64   // number of entries with a term
 }
 
 var registryIndex = sync.OnceValue(func() *index {
-	x := &index{having: map[string]float64{}}
+	x := &index{entryCount: map[string]float64{}}
 	for _, e := range registry {
 		terms := map[string]float64{}
 		note := func(found []string, weight float64) {
@@ -58,7 +58,7 @@ var registryIndex = sync.OnceValue(func() *index {
 		note(termsOf(e.Domain), domainWeight)
 		length := 0.0
 		for t, n := range terms {
-			x.having[t]++
+			x.entryCount[t]++
 			length += n
 		}
 		x.terms, x.length, x.average = append(x.terms, terms), append(x.length, length), x.average+length/float64(len(registry))
@@ -70,7 +70,7 @@ var registryIndex = sync.OnceValue(func() *index {
 func (x *index) score(entry int, query []string) (sum float64) {
 	for _, t := range query {
 		if n := x.terms[entry][t]; n > 0 {
-			rare := math.Log(1 + (float64(len(x.terms))-x.having[t]+0.5)/(x.having[t]+0.5))
+			rare := math.Log(1 + (float64(len(x.terms))-x.entryCount[t]+0.5)/(x.entryCount[t]+0.5))
 			sum += rare * n * (bm25K1 + 1) / (n + bm25K1*(1-bm25B+bm25B*x.length[entry]/x.average))
 		}
 	}
@@ -105,7 +105,7 @@ func unique(terms []string) []string {
 // match it returns nil.
 func Search(query, domain string, most int) []Entry {
 	terms, name := unique(termsOf(query)), strings.TrimSpace(query)
-	return ranked(most, func(i int, e Entry) float64 {
+	return rankBy(most, func(i int, e Entry) float64 {
 		switch {
 		case domain != "" && e.Domain != domain:
 			return 0
@@ -120,7 +120,7 @@ func Search(query, domain string, most int) []Entry {
 // tool before any contributes its second, so that the list covers many roles, without repeating one among the first. Tools named in
 // the summary go first. If no need is indicated, tools that match its words well are used. The project's own tools are left out.
 // The client's context is used if the summary indicates nothing.
-func recommended(summary string, s Status, most int) (best []Entry) {
+func recommend(summary string, s Status, most int) (best []Entry) {
 	has := map[string]bool{}
 	for _, e := range s.Tools {
 		has[e.ID] = true
@@ -137,12 +137,12 @@ func recommended(summary string, s Status, most int) (best []Entry) {
 		}
 	}
 	said := termsOf(summary)
-	for _, e := range named(said) {
+	for _, e := range namedIn(said) {
 		take(e, true)
 	}
-	found := needed(said)
+	found := needsIn(said)
 	if len(found) == 0 && len(best) == 0 {
-		found = needed(termsOf(strings.Join(known, " ")))
+		found = needsIn(termsOf(strings.Join(known, " ")))
 	}
 	for place := range 3 {
 		for _, n := range found {
@@ -156,8 +156,8 @@ func recommended(summary string, s Status, most int) (best []Entry) {
 		return best
 	}
 	for _, terms := range [][]string{said, termsOf(strings.Join(known, " "))} {
-		for _, e := range ranked(len(registry), func(i int, _ Entry) float64 {
-			if score := registryIndex().score(i, unique(terms)); score >= fits {
+		for _, e := range rankBy(len(registry), func(i int, _ Entry) float64 {
+			if score := registryIndex().score(i, unique(terms)); score >= minScore {
 				return score
 			}
 			return 0
@@ -174,10 +174,10 @@ func recommended(summary string, s Status, most int) (best []Entry) {
 // candidates returns the best entries for a project for a model to choose from: the recommended ones, and those that match its
 // words.
 func candidates(summary string, s Status) []Entry {
-	best := recommended(summary, s, mostCandidates)
-	for _, e := range Search(summary, "", mostCandidates) {
+	best := recommend(summary, s, maxCandidates)
+	for _, e := range Search(summary, "", maxCandidates) {
 		known := func(k Entry) bool { return k.ID == e.ID }
-		if len(best) < mostCandidates && !slices.ContainsFunc(best, known) && !slices.ContainsFunc(s.Tools, known) {
+		if len(best) < maxCandidates && !slices.ContainsFunc(best, known) && !slices.ContainsFunc(s.Tools, known) {
 			best = append(best, e)
 		}
 	}
@@ -185,13 +185,14 @@ func candidates(summary string, s Status) []Entry {
 }
 
 // minScore is the minimum score of a recommendation by words alone: one rare word in the tags, or two in the description.
-const fits = 4
+const minScore = 4
 
 // namedIn returns the entries whose names are among the terms.
-func named(terms []string) (list []Entry) {
+func namedIn(terms []string) (list []Entry) {
 	for _, e := range registry {
 		name := termsOf(e.ID)
-		if plain := strings.ToLower(e.Name); len(name) == 1 && slices.Contains(terms, name[0]) && !english.IsStopWord(plain) && !common[e.ID] {
+		isAmbiguous := english.IsStopWord(strings.ToLower(e.Name)) || commonWords[e.ID]
+		if len(name) == 1 && slices.Contains(terms, name[0]) && !isAmbiguous {
 			list = append(list, e)
 		}
 	}
@@ -199,14 +200,14 @@ func named(terms []string) (list []Entry) {
 }
 
 // commonWords are IDs that are also everyday words.
-var common = map[string]bool{
+var commonWords = map[string]bool{
 	"motion": true, "sharp": true, "square": true, "paddle": true, "tone": true, "three": true, "resend": true, "convex": true,
 	"elementary": true, "notion": true, "express": true, "solid": true, "prisma": true, "mollie": true, "axum": true,
 	"expo": true, "gin": true,
 }
 
 // needsIn returns the needs that terms indicate: those with more indications first, then those mentioned earlier.
-func needed(terms []string) (list []need) {
+func needsIn(terms []string) (list []need) {
 	together := " " + strings.Join(terms, " ") + " "
 	type told struct {
 		need
@@ -247,7 +248,7 @@ func needed(terms []string) (list []need) {
 }
 
 // rankBy returns the entries with the highest scores above 0. Equal ones keep the registry's order.
-func ranked(most int, score func(i int, e Entry) float64) (best []Entry) {
+func rankBy(most int, score func(i int, e Entry) float64) (best []Entry) {
 	type scored struct {
 		entry Entry
 		score float64

@@ -104,7 +104,7 @@ func (w *Workspace) save(files []file) (url string, err error) {
 	if err != nil {
 		return "", err
 	}
-	err = write(folder, files)
+	err = writeFiles(folder, files)
 	if err = errors.Join(err, folder.Close()); err != nil {
 		return "", err
 	}
@@ -116,7 +116,7 @@ func (w *Workspace) save(files []file) (url string, err error) {
 	return appsPath + name + "/", nil
 }
 
-func write(folder *os.Root, files []file) error {
+func writeFiles(folder *os.Root, files []file) error {
 	for _, f := range files {
 		if err := folder.MkdirAll(path.Dir(f.path), 0o750); err != nil {
 			return err
@@ -129,7 +129,7 @@ func write(folder *os.Root, files []file) error {
 }
 
 // readFiles returns the files of an app's version by its URL.
-func (w *Workspace) read(url string, names []string) (files []file, err error) {
+func (w *Workspace) readFiles(url string, names []string) (files []file, err error) {
 	for _, name := range names {
 		text, err := w.root.ReadFile(filepath.FromSlash(path.Base(url) + "/" + name))
 		if err != nil {
@@ -154,7 +154,7 @@ func (w *Workspace) Project(id string, context json.RawMessage) (p *Project, kno
 	p.workspace = w
 	if validProject.MatchString(id) {
 		var kept Status
-		if kept, known = w.kept(id); known {
+		if kept, known = w.loadProject(id); known {
 			p.id = id
 			if p.status.Context == nil {
 				p.status.Context = kept.Context
@@ -168,7 +168,7 @@ func (w *Workspace) Project(id string, context json.RawMessage) (p *Project, kno
 }
 
 // loadProject reads a project's file.
-func (w *Workspace) kept(id string) (s Status, known bool) {
+func (w *Workspace) loadProject(id string) (s Status, known bool) {
 	f, err := w.root.Open(projectFile(id))
 	if err != nil {
 		return s, false
@@ -178,10 +178,10 @@ func (w *Workspace) kept(id string) (s Status, known bool) {
 }
 
 // changeProject applies a change to the project as saved, and writes its file atomically.
-func (w *Workspace) change(id string, s *Status, change func(*Status) error) error {
+func (w *Workspace) changeProject(id string, s *Status, change func(*Status) error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if kept, known := w.kept(id); known {
+	if kept, known := w.loadProject(id); known {
 		s.Tools, s.Apps, s.Place = kept.Tools, kept.Apps, kept.Place
 	}
 	if err := change(s); err != nil {
@@ -202,7 +202,7 @@ func (w *Workspace) change(id string, s *Status, change func(*Status) error) err
 }
 
 // storedItem is an app or project in the workspace.
-type kept struct {
+type storedItem struct {
 	name string
 	made time.Time
 	size int64
@@ -216,7 +216,7 @@ func (w *Workspace) makeRoom() error {
 	if err != nil {
 		return err
 	}
-	var all, projects []kept
+	var all, projects []storedItem
 	var size int64
 	for _, f := range folders {
 		info, err := f.Info()
@@ -224,7 +224,7 @@ func (w *Workspace) makeRoom() error {
 			continue
 		}
 		if strings.HasPrefix(f.Name(), projectPrefix) && info.Mode().IsRegular() {
-			projects = append(projects, kept{f.Name(), info.ModTime(), info.Size()})
+			projects = append(projects, storedItem{f.Name(), info.ModTime(), info.Size()})
 		}
 		if strings.HasPrefix(f.Name(), unfinished) && time.Since(info.ModTime()) > maxUnfinished {
 			err = w.root.RemoveAll(f.Name())
@@ -233,11 +233,11 @@ func (w *Workspace) makeRoom() error {
 			return err
 		}
 		if f.IsDir() && validApp.MatchString(f.Name()) {
-			app := kept{f.Name(), info.ModTime(), w.size(f.Name())}
+			app := storedItem{f.Name(), info.ModTime(), w.size(f.Name())}
 			all, size = append(all, app), size+app.size
 		}
 	}
-	oldest := func(a, b kept) int { return a.made.Compare(b.made) }
+	oldest := func(a, b storedItem) int { return a.made.Compare(b.made) }
 	slices.SortFunc(projects, oldest)
 	for len(projects) > maxKept {
 		if err := w.root.Remove(projects[0].name); err != nil {
@@ -271,7 +271,7 @@ func (w *Workspace) size(name string) (sum int64) {
 }
 
 // hasApp reports whether the app of a URL still exists.
-func (w *Workspace) has(url string) bool {
+func (w *Workspace) hasApp(url string) bool {
 	if w == nil {
 		return false
 	}
@@ -295,7 +295,7 @@ const nothingAllowed = "camera=(), microphone=(), geolocation=(), display-captur
 
 // contentTypes are the content types of app files, all of them text. The system's table is not used, since it may be missing or
 // different.
-var types = map[string]string{
+var contentTypes = map[string]string{
 	".html": "text/html", ".htm": "text/html", ".css": "text/css", ".js": "text/javascript", ".mjs": "text/javascript",
 	".json": "application/json", ".map": "application/json", ".webmanifest": "application/manifest+json", ".svg": "image/svg+xml",
 	".xml": "application/xml", ".csv": "text/csv", ".md": "text/markdown",
@@ -318,13 +318,13 @@ func (w *Workspace) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if name == "" {
 		name = "index.html"
 	}
-	if !validApp.MatchString(app) || checkPath(name) != nil || !w.serve(rw, r, app+"/"+name) {
+	if !validApp.MatchString(app) || checkPath(name) != nil || !w.serveFile(rw, r, app+"/"+name) {
 		http.Error(rw, "No such app or file.", http.StatusNotFound)
 	}
 }
 
 // serveFile serves a file and reports whether it exists.
-func (w *Workspace) serve(rw http.ResponseWriter, r *http.Request, name string) bool {
+func (w *Workspace) serveFile(rw http.ResponseWriter, r *http.Request, name string) bool {
 	f, err := w.root.Open(filepath.FromSlash(name))
 	if err != nil {
 		return false
@@ -334,7 +334,7 @@ func (w *Workspace) serve(rw http.ResponseWriter, r *http.Request, name string) 
 	if err != nil || !info.Mode().IsRegular() {
 		return false
 	}
-	kind := types[strings.ToLower(path.Ext(name))]
+	kind := contentTypes[strings.ToLower(path.Ext(name))]
 	if kind == "" {
 		kind = "text/plain"
 	}

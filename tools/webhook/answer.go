@@ -20,15 +20,15 @@ var (
 )
 
 // readResult returns the result in a response, or nil if the body is empty.
-func read(ctx context.Context, response *http.Response) (json.RawMessage, error) {
+func readResult(ctx context.Context, response *http.Response) (json.RawMessage, error) {
 	body := &io.LimitedReader{R: response.Body, N: maxAnswer + 1}
 	if response.StatusCode < 200 || response.StatusCode > 299 {
-		return nil, refusal(response.StatusCode, body)
+		return nil, responseError(response.StatusCode, body)
 	}
 	var result json.RawMessage
 	var err error
 	if kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")); kind == "application/x-ndjson" {
-		result, err = lastLine(ctx, body)
+		result, err = readLines(ctx, body)
 	} else {
 		result, err = io.ReadAll(body)
 	}
@@ -49,7 +49,7 @@ func read(ctx context.Context, response *http.Response) (json.RawMessage, error)
 }
 
 // readLines reports each line but the last as progress, and returns the last.
-func lastLine(ctx context.Context, body io.Reader) (last json.RawMessage, err error) {
+func readLines(ctx context.Context, body io.Reader) (last json.RawMessage, err error) {
 	for lines := bufio.NewReader(body); err == nil; {
 		var line []byte
 		line, err = lines.ReadBytes('\n')
@@ -60,7 +60,7 @@ func lastLine(ctx context.Context, body io.Reader) (last json.RawMessage, err er
 			if !json.Valid(last) {
 				return nil, errNotJSON
 			}
-			tools.Progress(ctx, tools.Respond(last, nil).Response)
+			tools.Progress(ctx, tools.BuildOutcome(last, nil).Response)
 		}
 		last = line
 	}
@@ -71,7 +71,7 @@ func lastLine(ctx context.Context, body io.Reader) (last json.RawMessage, err er
 }
 
 // responseError returns the endpoint's error: in its own words, if the body has {"error":"…"}.
-func refusal(status int, body io.Reader) error {
+func responseError(status int, body io.Reader) error {
 	said := fmt.Sprintf("the webhook answered %d", status)
 	if text := http.StatusText(status); text != "" {
 		said += " " + text
@@ -82,5 +82,5 @@ func refusal(status int, body io.Reader) error {
 	if b, err := io.ReadAll(body); err != nil || json.Unmarshal(b, &answer) != nil || answer.Error == "" {
 		return errors.New(said)
 	}
-	return fmt.Errorf("%s: %s", said, tools.Cut(answer.Error, maxErrorText))
+	return fmt.Errorf("%s: %s", said, tools.Truncate(answer.Error, maxErrorText))
 }

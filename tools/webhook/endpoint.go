@@ -51,7 +51,7 @@ func (e *Endpoint) Post(ctx context.Context, id string, body any) (status int, a
 	if err != nil {
 		return 0, nil, err
 	}
-	r.Header = signed(e.key, id, text)
+	r.Header = signedHeader(e.key, id, text)
 	response, err := e.client.Do(r)
 	if err != nil {
 		return 0, nil, fmt.Errorf("the webhook cannot be reached: %w", tools.Unaddressed(err))
@@ -68,7 +68,7 @@ func (e *Endpoint) Post(ctx context.Context, id string, body any) (status int, a
 }
 
 // signedHeader returns the headers of a message: those of Standard Webhooks, and of JSON.
-func signed(key []byte, id string, body []byte) http.Header {
+func signedHeader(key []byte, id string, body []byte) http.Header {
 	stamp := strconv.FormatInt(time.Now().Unix(), 10)
 	return http.Header{
 		"Content-Type": {"application/json"}, "User-Agent": {"voxgate"},

@@ -45,7 +45,7 @@ const (
 	idleConnsPerHost = 8
 
 	// clientTimeout is no limit in practice: the call has its own timeout.
-	longest = 24 * time.Hour
+	clientTimeout = 24 * time.Hour
 )
 
 // Options configures a webhook tool.
@@ -72,20 +72,20 @@ func New(o Options) (tools.Tool, error) {
 		return tools.Tool{}, err
 	}
 	for name := range o.Headers {
-		if slices.Contains(ownHeaders, http.CanonicalHeaderKey(name)) {
+		if slices.Contains(reservedHeaders, http.CanonicalHeaderKey(name)) {
 			return tools.Tool{}, fmt.Errorf("headers: %s is set by the gateway", name)
 		}
 	}
 	w := &webhook{name: o.Name, url: to, key: key, headers: o.Headers, allowPrivate: o.AllowPrivate, pool: o.Pool}
-	return tools.Tool{Declaration: o.Declaration, Run: w.run}, nil
+	return tools.Tool{Declaration: o.Declaration, Run: w.call}, nil
 }
 
 // reservedHeaders are the headers that options must not set.
-var ownHeaders = []string{"Content-Type", "Content-Length", "Host", "Webhook-Id", "Webhook-Timestamp", "Webhook-Signature"}
+var reservedHeaders = []string{"Content-Type", "Content-Length", "Host", "Webhook-Id", "Webhook-Timestamp", "Webhook-Signature"}
 
 // Pool keeps the connections of the webhooks that share it.
 type Pool struct {
-	own     *http.Client // to the operator's URLs
+	trusted *http.Client // to the operator's URLs
 	public  *http.Client // to redirect targets
 	private *http.Client // to redirect targets if private addresses are allowed
 }
@@ -96,11 +96,11 @@ func NewPool(roots *x509.CertPool) *Pool {
 	own.MaxConnsPerHost, own.MaxIdleConnsPerHost = connsPerHost, idleConnsPerHost
 	own.TLSClientConfig = &tls.Config{RootCAs: roots}
 	p := &Pool{
-		own:     &http.Client{Transport: own},
-		public:  guard.Client(guard.Options{Timeout: longest, RootCAs: roots}),
-		private: guard.Client(guard.Options{Timeout: longest, RootCAs: roots, AllowPrivate: true}),
+		trusted: &http.Client{Transport: own},
+		public:  guard.Client(guard.Options{Timeout: clientTimeout, RootCAs: roots}),
+		private: guard.Client(guard.Options{Timeout: clientTimeout, RootCAs: roots, AllowPrivate: true}),
 	}
-	for _, c := range p.all() {
+	for _, c := range p.clients() {
 		c.CheckRedirect = tools.RefuseRedirect // post follows them
 	}
 	return p
@@ -108,12 +108,12 @@ func NewPool(roots *x509.CertPool) *Pool {
 
 // Close closes idle connections. Running calls end with their contexts.
 func (p *Pool) Close() {
-	for _, c := range p.all() {
+	for _, c := range p.clients() {
 		c.CloseIdleConnections()
 	}
 }
 
-func (p *Pool) all() []*http.Client { return []*http.Client{p.own, p.public, p.private} }
+func (p *Pool) clients() []*http.Client { return []*http.Client{p.trusted, p.public, p.private} }
 
 type webhook struct {
 	name         string
@@ -133,7 +133,7 @@ type request struct {
 	Input   json.RawMessage `json:"input,omitempty"`
 }
 
-func (w *webhook) run(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
+func (w *webhook) call(ctx context.Context, args json.RawMessage) (json.RawMessage, error) {
 	env := tools.EnvOf(ctx)
 	r := request{
 		ID: env.Call, Name: w.name, Args: args, Session: env.Who,
@@ -200,9 +200,9 @@ func (w *webhook) post(ctx context.Context, id string, r request) (json.RawMessa
 	if err := encoder.Encode(r); err != nil {
 		return nil, fmt.Errorf("the call could not be encoded: %w", err)
 	}
-	header := signed(w.key, id, body.Bytes())
+	header := signedHeader(w.key, id, body.Bytes())
 	header.Set("Accept", "application/json, application/x-ndjson")
-	to, client := w.url, w.pool.own
+	to, client := w.url, w.pool.trusted
 	for range maxRedirects + 1 {
 		response, err := w.send(ctx, client, to, header, body.Bytes())
 		if err != nil {
@@ -210,7 +210,7 @@ func (w *webhook) post(ctx context.Context, id string, r request) (json.RawMessa
 		}
 		if response.StatusCode != http.StatusTemporaryRedirect && response.StatusCode != http.StatusPermanentRedirect {
 			defer response.Body.Close()
-			return read(ctx, response)
+			return readResult(ctx, response)
 		}
 		response.Body.Close()
 		if to, err = response.Location(); err != nil {

@@ -264,7 +264,7 @@ func TestProgress(t *testing.T) {
 	}, nil)
 	var rest []string
 	first := true
-	ctx := tools.WithEnv(t.Context(), &tools.Env{Tell: func(partial json.RawMessage) {
+	ctx := tools.WithEnv(t.Context(), &tools.Env{SendPartial: func(partial json.RawMessage) {
 		if first {
 			first = false
 			seen <- string(partial)

@@ -246,7 +246,7 @@ func (p *parser) leaveOut(where Where, name, at, format string, args ...any) {
 // lose notes what was lost of a client's function.
 func (p *parser) lose(where Where, l Loss) {
 	if where != InGateway && len(p.Losses) < maxWarnings {
-		l.Reason = tools.Cut(l.Reason, maxReason)
+		l.Reason = tools.Truncate(l.Reason, maxReason)
 		p.Losses = append(p.Losses, l)
 	}
 }

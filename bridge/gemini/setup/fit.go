@@ -88,14 +88,14 @@ func (w *warnings) fit(value any, kind, path string) (any, error) {
 		}
 		return base64.StdEncoding.EncodeToString(data), nil
 	case "bool":
-		if is, ok := tools.Truth(value); ok {
+		if is, ok := tools.ParseBool(value); ok {
 			return is, nil
 		}
 		return nil, wrong("true or false")
 	case "int32", "int64":
 		return fitWhole(value, kind, wrong)
 	case "float32", "float64":
-		if number, ok := tools.Number(value); ok {
+		if number, ok := tools.ParseNumber(value); ok {
 			if _, err := number.Float64(); err == nil {
 				return number, nil
 			}

@@ -50,7 +50,7 @@ func (o *object) boolean(name string) *bool {
 	if value == nil {
 		return nil
 	}
-	is, ok := tools.Truth(value)
+	is, ok := tools.ParseBool(value)
 	if !ok {
 		o.wrong(name, "must be true or false")
 		return nil
@@ -64,7 +64,7 @@ func (o *object) number(name string, low, high float64) *float64 {
 	if value == nil {
 		return nil
 	}
-	if number, ok := tools.Number(value); ok {
+	if number, ok := tools.ParseNumber(value); ok {
 		if f, err := number.Float64(); err == nil && f >= low && f <= high {
 			return &f
 		}

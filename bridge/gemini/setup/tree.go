@@ -43,7 +43,7 @@ func camelKeys(fields map[string]any) map[string]any {
 	}
 	out := make(map[string]any, len(fields))
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		out[tools.Camel(name)] = fields[name]
+		out[tools.ToCamelCase(name)] = fields[name]
 	}
 	return out
 }

@@ -463,7 +463,7 @@ func camelName(name []byte) []byte {
 	if bytes.IndexByte(name, '_') < 0 {
 		return name
 	}
-	return []byte(tools.Camel(string(name)))
+	return []byte(tools.ToCamelCase(string(name)))
 }
 
 // hasSnakeName reports whether a value is an object with a name in snake_case.

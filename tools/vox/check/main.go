@@ -53,9 +53,9 @@ func main() {
 	for name, host := range hosts {
 		c.hosts[name] = strings.TrimSuffix(*host, "/")
 	}
-	entries, err := read(*file, flag.Args())
+	entries, err := readEntries(*file, flag.Args())
 	if err == nil {
-		err = c.all(ctx, entries)
+		err = c.checkAll(ctx, entries)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -64,7 +64,7 @@ func main() {
 }
 
 // readEntries returns the entries of a file with one of these IDs, or all without IDs.
-func read(file string, ids []string) ([]vox.Entry, error) {
+func readEntries(file string, ids []string) ([]vox.Entry, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ type checker struct {
 var errMissing = errors.New("does not exist")
 
 // checkAll checks the entries one after the other and prints problems.
-func (c *checker) all(ctx context.Context, entries []vox.Entry) error {
+func (c *checker) checkAll(ctx context.Context, entries []vox.Entry) error {
 	for _, e := range entries {
 		if host, known := c.hosts[e.Registry]; known && host == "" {
 			return fmt.Errorf("-%s is missing: the URL of that registry (or %s_REGISTRY)", e.Registry, strings.ToUpper(e.Registry))
@@ -102,12 +102,12 @@ func (c *checker) all(ctx context.Context, entries []vox.Entry) error {
 		if i > 0 && !wait(ctx, c.pause) {
 			return context.Cause(ctx)
 		}
-		pages, err := c.pages(ctx, e)
+		pages, err := c.homepages(ctx, e)
 		switch {
 		case err != nil:
 			wrong++
 			fmt.Fprintf(c.out, "%s: %s %s: %v\n", e.ID, e.Registry, e.Package, err)
-		case len(pages) > 0 && !slices.ContainsFunc(pages, func(p string) bool { return same(p, e.Homepage) }):
+		case len(pages) > 0 && !slices.ContainsFunc(pages, func(p string) bool { return isSamePage(p, e.Homepage) }):
 			other++
 			fmt.Fprintf(c.out, "%s: the homepage is %s; the package says %s\n", e.ID, e.Homepage, strings.Join(pages, ", "))
 		}
@@ -145,7 +145,7 @@ type metadata struct {
 }
 
 // homepages returns the homepages that a package names, including its repository, or errMissing if it does not exist.
-func (c *checker) pages(ctx context.Context, e vox.Entry) ([]string, error) {
+func (c *checker) homepages(ctx context.Context, e vox.Entry) ([]string, error) {
 	host := c.hosts[e.Registry]
 	var address string
 	switch e.Registry {
@@ -165,7 +165,7 @@ func (c *checker) pages(ctx context.Context, e vox.Entry) ([]string, error) {
 		return nil, fmt.Errorf("there is no registry %q", e.Registry)
 	}
 	var m metadata
-	if err := c.get(ctx, address, &m); err != nil {
+	if err := c.getJSON(ctx, address, &m); err != nil {
 		return nil, err
 	}
 	var repository struct {
@@ -179,7 +179,7 @@ func (c *checker) pages(ctx context.Context, e vox.Entry) ([]string, error) {
 	return slices.DeleteFunc(pages, func(p string) bool { return p == "" }), nil
 }
 
-func (c *checker) get(ctx context.Context, address string, into any) error {
+func (c *checker) getJSON(ctx context.Context, address string, into any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return err
@@ -200,13 +200,13 @@ func (c *checker) get(ctx context.Context, address string, into any) error {
 }
 
 // isSamePage reports whether two URLs are the same page, or the same site if the second one has no path.
-func same(theirs, ours string) bool {
-	a, b := plain(theirs), plain(ours)
+func isSamePage(theirs, ours string) bool {
+	a, b := normalizeURL(theirs), normalizeURL(ours)
 	return a == b || strings.HasPrefix(a, b+"/") && !strings.Contains(b, "/")
 }
 
 // normalizeURL removes what does not distinguish pages: www, a trailing slash, git+ before a repository.
-func plain(address string) string {
+func normalizeURL(address string) string {
 	u, err := url.Parse(strings.TrimPrefix(address, "git+"))
 	if err != nil {
 		return address

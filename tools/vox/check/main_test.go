@@ -51,7 +51,7 @@ func TestCheck(t *testing.T) {
 		{ID: "toml", Registry: "go", Package: "github.com/BurntSushi/toml", Homepage: "https://github.com/burntsushi/toml"},
 		{ID: "axum", Registry: "crates", Package: "axum", Homepage: "https://github.com/tokio-rs/axum"},
 	}
-	if err := c.all(t.Context(), good); err != nil ||
+	if err := c.checkAll(t.Context(), good); err != nil ||
 		out.String() != "4 entries: 0 that do not exist or could not be asked for, 0 with another homepage\n" {
 		t.Errorf("%v\n%s", err, &out)
 	}
@@ -68,24 +68,24 @@ broken: pypi broken: the registry answered 502 Bad Gateway
 gem: rubygems rails: there is no registry "rubygems"
 4 entries: 3 that do not exist or could not be asked for, 1 with another homepage
 `
-	if err := c.all(t.Context(), bad); err == nil || out.String() != want {
+	if err := c.checkAll(t.Context(), bad); err == nil || out.String() != want {
 		t.Errorf("%v\n%s\nwant\n%s", err, &out, want)
 	}
 	c.hosts["crates"] = ""
-	if err := c.all(t.Context(), good); err == nil || !strings.Contains(err.Error(), "-crates is missing") {
+	if err := c.checkAll(t.Context(), good); err == nil || !strings.Contains(err.Error(), "-crates is missing") {
 		t.Errorf("without a registry's URL: %v", err)
 	}
 }
 
 func TestRead(t *testing.T) {
-	all, err := read("../registry.json", nil)
+	all, err := readEntries("../registry.json", nil)
 	if err != nil || len(all) < 100 {
 		t.Fatalf("%d, %v", len(all), err)
 	}
-	if some, err := read("../registry.json", []string{"vue", "react"}); err != nil || len(some) != 2 || some[0].ID != "react" {
+	if some, err := readEntries("../registry.json", []string{"vue", "react"}); err != nil || len(some) != 2 || some[0].ID != "react" {
 		t.Errorf("%v, %v", some, err)
 	}
-	if _, err := read("../registry.json", []string{"no-such"}); err == nil || !strings.Contains(err.Error(), "no entry no-such") {
+	if _, err := readEntries("../registry.json", []string{"no-such"}); err == nil || !strings.Contains(err.Error(), "no entry no-such") {
 		t.Errorf("%v", err)
 	}
 }
