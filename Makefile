@@ -46,7 +46,7 @@ FIREFOX := client connection page canvas settings native sight embed origin voic
 test-firefox: build test-deps web-deps ## the browser tests in Firefox; make test runs some of them
 	cd web && TEST_BROWSER=firefox node --test --test-concurrency=2 --test-reporter=spec $(FIREFOX:%=test/%.test.mjs)
 
-test-clients: build test-deps web-deps web/.venv-clients/ready ## OpenAI's SDK for Go and agents for Python, programs of the beta, LiveKit, Pipecat, Vercel, WHIP encoders
+test-clients: build test-deps web-deps web/.venv-clients/ready ## OpenAI's SDK for Go and agents for Python, programs of the beta, LiveKit, Pipecat, Vercel, WHIP encoders, aiortc
 	cd web && node --test --test-reporter=spec test/clients/*.test.mjs
 
 test-pbx: build-deps test-deps ## Kamailio and Asterisk in the path of calls, with the files of docs/sip.md; ASTERISK=… is the program
@@ -150,5 +150,5 @@ web/.venv-clients/ready:
 	/usr/bin/python3 -m venv web/.venv-clients
 	web/.venv-clients/bin/pip install --quiet --disable-pip-version-check openai-agents==0.24.0 \
 	  livekit-agents==1.8.9 livekit-plugins-openai==1.8.9 livekit-plugins-google==1.8.9 'pipecat-ai[openai]==1.14.0' websockets==16.1.1 \
-	  imageio-ffmpeg==0.8.1
+	  imageio-ffmpeg==0.8.1 aiortc==1.16.0
 	@touch $@

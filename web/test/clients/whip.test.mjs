@@ -69,6 +69,15 @@ for (const [what, video] of [
   });
 }
 
+test('aiortc', limit, async () => {
+  const from = gateway.log.length;
+  const { stdout } = await run(local('../../.venv-clients/bin/python'), [local('aiortc_client.py'), at('/whip/desk')]);
+  const got = JSON.parse(stdout);
+  assert.deepEqual([got.status, got.ended], [201, 200]);
+  assert.ok(got.seconds > 0.9 && got.seconds < 2, `${got.seconds} s of sound for 1 s`);
+  assert.equal(await turns(from), 1);
+});
+
 /** A page of another origin, whose microphone hears something. */
 async function openClient() {
   const page = await openPage({ url: `http://127.0.0.1:${pages.address().port}`, sounds: [silence(4), tone(1), silence(6)] });
