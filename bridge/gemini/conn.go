@@ -15,30 +15,30 @@ import (
 	"voxgate/bridge/gemini/wire"
 )
 
-// Conn is one Live connection, made by Dial. One goroutine may send (SendAudio, Send) while another one receives
-// (Recv). Any goroutine may call Close at any time. The server's pings are answered while Recv runs.
+// Conn is a Live connection, opened by Dial. One goroutine may send (SendAudio, Send) while another one receives (Recv). Close may
+// be called from any goroutine. The server's pings are answered while Recv runs.
 type Conn struct {
 	ws     *websocket.Conn
-	key    api.Secret // to keep it out of what the server says
+	key    api.Secret // removed from the server's messages
 	closed chan struct{}
 	close  func() error
-	trace  func(sent bool, frame []byte) // or nil
+	trace  func(sent bool, frame []byte) // may be nil
 
-	sessionID string // once Dial has returned; "": the server gives none
+	sessionID string // set when Dial has returned; "" if the server sends none
 
 	// Owned by the sender.
-	frame []byte // the audio message under construction
-	sent  int64  // messages, the setup among them
+	frame []byte // the audio message being built
+	sent  int64  // number of messages, including the setup
 
 	// Owned by the receiver.
 	dec     *wire.Decoder
-	waiting []*wire.ServerMessage // came with or before setupComplete
+	waiting []*wire.ServerMessage // received with or before setupComplete
 	dead    error                 // the first error that ended receiving
 
 	// Guarded by mu.
 	mu       sync.Mutex
-	followed <-chan struct{} // when it is closed, reading ends
-	unfollow func() bool     // nil while nothing is followed
+	followed <-chan struct{} // reading ends when it is closed
+	unfollow func() bool     // nil while no context is followed
 }
 
 func newConn(ws *websocket.Conn, key api.Secret) *Conn {
@@ -48,8 +48,8 @@ func newConn(ws *websocket.Conn, key api.Secret) *Conn {
 	return c
 }
 
-// Close sends a close frame if the peer still takes it, and closes the connection. Recv and sends under way return
-// at once with an error that wraps net.ErrClosed. Further calls return what the first one did.
+// Close sends a close frame if the peer still reads, and closes the connection. Pending Recv and sends return at once with an error
+// that wraps net.ErrClosed. Further calls return the result of the first.
 func (c *Conn) Close() error { return c.close() }
 
 func (c *Conn) shut() error {
@@ -62,7 +62,7 @@ func (c *Conn) shut() error {
 	return err
 }
 
-// SessionID is what Google calls the session, which its support asks for: Vertex AI says it, the Gemini API does not.
+// SessionID returns Google's ID of the session, which its support asks for. Vertex AI sends it, the Gemini API does not.
 func (c *Conn) SessionID() string { return c.sessionID }
 
 // isClosed reports whether our side has closed the connection.
@@ -75,15 +75,15 @@ func (c *Conn) isClosed() bool {
 	}
 }
 
-// SendAudio sends mono samples at rate Hz; any length, of which 20 to 40 ms are recommended. It keeps nothing of pcm.
-// Time limits are those of Send.
+// SendAudio sends mono samples at rate Hz, of any length; 20 to 40 ms are recommended. It does not keep pcm. It has the timeout of
+// Send.
 func (c *Conn) SendAudio(ctx context.Context, pcm []int16, rate int) error {
 	c.frame = wire.AppendAudio(c.frame[:0], pcm, rate)
 	return c.write(ctx, c.frame)
 }
 
-// Send sends one message. It fails after 2 s, or at ctx's deadline if that is earlier, when the peer does not read;
-// the connection is of no use then. A ctx cancelled while it runs does not stop it, Close does.
+// Send sends one message. If the peer does not read, it fails after 2 s, or at ctx's deadline if that is earlier, and the
+// connection becomes unusable. Cancelling ctx during the call does not stop it, Close does.
 func (c *Conn) Send(ctx context.Context, m wire.ClientMessage) error {
 	frame, err := m.Encode()
 	if err != nil {
@@ -92,10 +92,10 @@ func (c *Conn) Send(ctx context.Context, m wire.ClientMessage) error {
 	return c.write(ctx, frame)
 }
 
-// Sent is the index of the last message that was sent, as Vertex AI counts them for lastConsumedClientMessageIndex. Google does
-// not document where it begins (LiveServerSessionResumptionUpdate of google-genai). Logs of ADK on Vertex AI show
-// 1, 2, 3 after the first messages, and a client of the public endpoint says that "0 is reserved for setup" and that it begins anew
-// on each connection. Were the setup not counted, the newest 20 ms would be taken for not consumed. The sender calls it.
+// LastSentIndex returns the index of the last message sent, as Vertex AI counts them for lastConsumedClientMessageIndex. Google
+// does not document where the count begins (LiveServerSessionResumptionUpdate of google-genai). Logs of ADK on Vertex AI show 1, 2,
+// 3 after the first messages, and a client of the public endpoint says that "0 is reserved for setup" and that the count restarts
+// on each connection. If the setup did not count, the newest 20 ms would be taken for unconsumed. Only the sender may call it.
 func (c *Conn) Sent() int64 { return c.sent - 1 }
 
 func (c *Conn) write(ctx context.Context, frame []byte) error {
@@ -127,15 +127,14 @@ func (c *Conn) write(ctx context.Context, frame []byte) error {
 	}
 }
 
-// Recv returns the next message; SetupComplete is set in none, Dial has taken it. The Audio of a message is valid until
-// the next call. A message of nothing but audio is reused: the next call overwrites its Audio and AudioRate. All else
-// is the caller's.
+// Recv returns the next message. SetupComplete is never set, since Dial handles it. The Audio of a message is valid until the next
+// call. An audio-only message is reused: the next call overwrites its Audio and AudioRate. Everything else belongs to the caller.
 //
 // ctx is followed until a call has another one or the connection ends, so a reader should use one ctx for all calls.
 //
-// After a *wire.FrameError or a *wire.ServerError the connection goes on. Every other error is final and is returned by each
-// further call: *wire.CloseError when the server ended it or the link was lost, ctx's error when ctx ended (which makes
-// the connection unusable), net.ErrClosed after Close.
+// After a *wire.FrameError or a *wire.ServerError the connection continues. Every other error is final and is returned by each
+// further call: *wire.CloseError if the server closed the connection or it was lost, ctx's error if ctx ended (which makes the
+// connection unusable), net.ErrClosed after Close.
 func (c *Conn) Recv(ctx context.Context) (*wire.ServerMessage, error) {
 	if len(c.waiting) > 0 {
 		m := c.waiting[0]
@@ -149,14 +148,14 @@ func (c *Conn) Recv(ctx context.Context) (*wire.ServerMessage, error) {
 	return m, nil
 }
 
-// setup sends the first message and receives until it is accepted.
+// sendSetup sends the first message and receives until it is accepted.
 func (c *Conn) setup(ctx context.Context, frame []byte) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, setupTimeout,
 		fmt.Errorf("no setupComplete within %v: %w", setupTimeout, context.DeadlineExceeded))
 	defer cancel()
 	defer c.follow(context.Background())
 	if err := c.write(ctx, frame); err != nil {
-		// The server may have closed with a reason while we wrote, which says more than the broken pipe.
+		// The server may have closed with a reason while we wrote, which is more informative than the broken pipe.
 		if !isTimeout(err) {
 			if _, rerr := c.next(ctx); rerr != nil {
 				return rerr
@@ -178,7 +177,7 @@ func (c *Conn) setup(ctx context.Context, frame []byte) error {
 		}
 		if m.SetupComplete = false; !m.Empty() {
 			c.waiting = append(c.waiting, m)
-			c.dec = wire.NewDecoder() // m is a part of the old one, or its audio is
+			c.dec = wire.NewDecoder() // m points into the old decoder
 		}
 		if done {
 			return nil
@@ -186,7 +185,7 @@ func (c *Conn) setup(ctx context.Context, frame []byte) error {
 	}
 }
 
-// next reads and decodes one message.
+// readMessage reads and decodes one message.
 func (c *Conn) next(ctx context.Context) (*wire.ServerMessage, error) {
 	if c.dead != nil {
 		return nil, c.dead
@@ -210,10 +209,10 @@ func (c *Conn) next(ctx context.Context) (*wire.ServerMessage, error) {
 	return m, err
 }
 
-// inputs have room for a message while it is read and decoded. A connection that waits for one, as most do, needs none.
+// buffers hold messages while they are read and decoded. A connection that waits for a message, as most do, needs none.
 var inputs = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// read returns the next text or binary message, in one of inputs; the server uses both.
+// readFrame returns the next text or binary message, in one of buffers; the server uses both.
 func (c *Conn) read(ctx context.Context) (*bytes.Buffer, error) {
 	c.follow(ctx)
 	_, r, err := c.ws.NextReader()
@@ -242,8 +241,8 @@ func (c *Conn) read(ctx context.Context) (*bytes.Buffer, error) {
 	return nil, &wire.CloseError{Code: websocket.CloseAbnormalClosure, Reason: "connection lost: " + err.Error(), Err: err}
 }
 
-// follow makes the end of ctx end the read under way and later ones, in place of the ctx before. It stays in force
-// between reads, because each start costs four allocations.
+// followContext makes the end of ctx end the current and later reads, in place of the previous ctx. It stays in effect between
+// reads, because each start costs four allocations.
 func (c *Conn) follow(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -254,7 +253,7 @@ func (c *Conn) follow(ctx context.Context) {
 	if c.unfollow != nil {
 		c.unfollow()
 		c.unfollow = nil
-		_ = c.ws.SetReadDeadline(time.Time{}) // the one before may have ended after its last read
+		_ = c.ws.SetReadDeadline(time.Time{}) // the previous ctx may have ended after its last read
 	}
 	if c.followed = done; done == nil {
 		return
@@ -273,7 +272,7 @@ func isTimeout(err error) bool {
 	return ok && timeout.Timeout()
 }
 
-// ended returns the error of a context that is done: it wraps ctx.Err() and the cause.
+// contextError returns the error of a context that is done: it wraps ctx.Err() and the cause.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {

@@ -18,41 +18,42 @@ import (
 	"voxgate/bridge/gemini/wire"
 )
 
-// Setup is what a Live connection starts with. Package setup makes it; the zero value is api.DefaultModel as Google has set it.
+// Setup configures a Live connection. Package setup builds it; the zero value is api.DefaultModel with Google's defaults.
 type Setup struct {
-	// Object is the setup as a JSON object in the form of the Gemini API, with its name for the model. On Vertex AI Dial
-	// replaces the name; it also adds what the other fields say.
+	// Object is the setup as a JSON object in the form of the Gemini API, with its name of the model. On Vertex AI Dial replaces the
+	// name. Dial also adds the fields below.
 	Object json.RawMessage
 
-	// Alpha is set if Object has fields that only an experimental version of the Gemini API knows. Vertex AI has them in
-	// its one version.
+	// Alpha is set if Object has fields that only the experimental version of the Gemini API supports. Vertex AI supports them in
+	// its single version.
 	Alpha bool
 
-	// Resumable asks for handles: without it the server gives none, and the session ends with its first connection.
+	// Resumable requests handles: without it the server sends none, and the session ends with its first connection.
 	Resumable bool
 
-	// Handle is the newest handle of an earlier connection of the same session, or "" for a fresh one.
+	// Handle is the newest handle of the session from an earlier connection, or "" for a new session.
 	Handle string
 
-	// History is what a fresh session gets of the conversation so far, oldest first; a resumed one knows it. It gets no
-	// answer. Roles alternate between "user" and "model".
+	// History is the conversation so far for a new session, oldest first; a resumed session knows it. The model does not respond to
+	// it. Roles alternate between "user" and "model".
 	History []wire.Content
 
-	// Announced is set if the setup must announce History, as for models that take no clientContent later. Others take it
-	// as an incomplete turn, as LiveKit and pydantic-ai send it.
+	// AnnounceHistory is set if the setup must announce History, as for models that accept no clientContent later. Other models get
+	// it as an incomplete turn, as LiveKit and pydantic-ai send it.
 	Announced bool
 
-	// Writes is set if the model is none of the Live API's. Dial is not for it.
+	// IsTextModel is set if the model is not a Live model. Dial does not support it.
 	Writes bool
 
-	// Upgraded, if not nil, is called once the WebSocket is open and the setup is about to be sent.
+	// OnUpgrade, if not nil, is called when the WebSocket is open, before the setup is sent.
 	Upgraded func()
 
-	// Trace, if not nil, gets each message as it was sent or came, from the goroutine that sends or receives. It must not keep the frame.
+	// Trace, if not nil, is called with each message sent or received, from the goroutine that sends or receives. It must not keep
+	// the frame.
 	Trace func(sent bool, frame []byte)
 }
 
-// message returns the first message of a connection.
+// encode returns the first message of a connection.
 func (s Setup) message(client *api.Client) ([]byte, error) {
 	setup := make(map[string]any)
 	var model string
@@ -73,7 +74,7 @@ func (s Setup) message(client *api.Client) ([]byte, error) {
 		if s.Handle != "" {
 			resumption["handle"] = s.Handle
 		}
-		if client.Vertex != nil { // the Gemini API refuses the name
+		if client.Vertex != nil { // the Gemini API rejects the field
 			resumption["transparent"] = true
 		}
 		setup["sessionResumption"] = resumption
@@ -90,9 +91,9 @@ func (s Setup) message(client *api.Client) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// Dial opens a Live connection, sends the setup and waits until the server has accepted it; then it sends a fresh
-// session its history. Cancelling ctx aborts it at any point. It fails with *wire.HandshakeError if the upgrade was
-// refused, and with *wire.CloseError if the setup was. The connection outlives ctx.
+// Dial opens a Live connection, sends the setup and waits until the server has accepted it. Then it sends a new session its
+// history. Cancelling ctx aborts it at any point. It fails with *wire.HandshakeError if the upgrade was refused, and with
+// *wire.CloseError if the setup was. The connection outlives ctx.
 func Dial(ctx context.Context, client *api.Client, s Setup) (*Conn, error) {
 	u, err := client.Live(s.Alpha)
 	if err != nil {
@@ -125,8 +126,8 @@ func Dial(ctx context.Context, client *api.Client, s Setup) (*Conn, error) {
 	return conn, nil
 }
 
-// admitted connects with the current credentials, and returns their secret. If they are refused and new ones can be
-// had, it tries once more.
+// connect connects with the current credentials, and returns their secret. If they are refused and new ones can be fetched, it
+// retries once.
 func admitted(ctx context.Context, client *api.Client, u *url.URL) (*websocket.Conn, api.Secret, error) {
 	for again := false; ; again = true {
 		header, secret, err := client.Credentials(ctx)
@@ -149,21 +150,21 @@ func admitted(ctx context.Context, client *api.Client, u *url.URL) (*websocket.C
 	}
 }
 
-// tcpDialer makes connections that notice the loss of the other side within ten seconds, by missing acknowledgements of
-// data or of probes.
+// tcpDialer makes connections that detect the loss of the peer within ten seconds, by missing acknowledgements of data or
+// keep-alive probes.
 var tcpDialer = &net.Dialer{Control: tuneSocket, KeepAliveConfig: net.KeepAliveConfig{
 	Enable: true, Idle: userTimeout / 2, Interval: userTimeout / 4, Count: 2,
 }}
 
-// maxHandshake bounds what the server sends until its WebSocket is open, in bytes: the certificates and the header of its answer, of which
-// the dialer keeps all.
+// maxHandshake bounds what the server sends before the WebSocket is open, in bytes: certificates and the response header, which the
+// dialer buffers completely.
 const maxHandshake = 256 << 10
 
-// handshakeConn is a connection that fails when the server sends more than maxHandshake before isUpgraded.
+// handshakeConn is a connection that fails if the server sends more than maxHandshake before isUpgraded.
 type handshakeConn struct {
 	net.Conn
 	isUpgraded atomic.Bool
-	size       int // that was read; the dialer's until isUpgraded
+	size       int // bytes read; owned by the dialer until isUpgraded
 }
 
 // Read implements [net.Conn].
@@ -192,8 +193,8 @@ func upgrade(ctx context.Context, client *api.Client, u *url.URL, header http.He
 		dialer.NetDialContext = tcpDialer.DialContext
 		dialer.Proxy = http.ProxyFromEnvironment
 	}
-	// Once connected, the dialer heeds only its context's deadline. So it gets none, and the end of our context closes the
-	// connection under it.
+	// Once connected, the dialer respects only its context's deadline. So it gets a context without one, and the end of our context
+	// closes the connection under it.
 	dial := dialer.NetDialContext
 	var stop func() bool
 	var bounded *handshakeConn
@@ -209,7 +210,7 @@ func upgrade(ctx context.Context, client *api.Client, u *url.URL, header http.He
 
 	ws, resp, err := dialer.DialContext(context.WithoutCancel(ctx), u.String(), header)
 	if stop != nil && !stop() && err == nil {
-		_ = ws.Close() // cancelled in the last moment
+		_ = ws.Close() // cancelled at the last moment
 		err = ended(ctx)
 	}
 	switch {
@@ -217,7 +218,7 @@ func upgrade(ctx context.Context, client *api.Client, u *url.URL, header http.He
 		bounded.isUpgraded.Store(true)
 		return ws, nil
 	case errors.Is(err, websocket.ErrBadHandshake) && resp != nil:
-		body, _ := io.ReadAll(resp.Body) // the dialer has read what there is, at most 1024 bytes
+		body, _ := io.ReadAll(resp.Body) // the dialer has read at most 1024 bytes
 		return nil, &wire.HandshakeError{
 			Status: resp.StatusCode, Body: wire.OneLine(secret.Hide(string(body)), wire.MaxReason),
 			Retry: wire.RetryAfter(resp.Header, string(body)),

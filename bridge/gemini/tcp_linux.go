@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tuneSocket sets TCP_USER_TIMEOUT, so that the kernel gives up on a peer that acknowledges nothing. It is applied
-// before connecting, and bounds that as well.
+// tuneSocket sets TCP_USER_TIMEOUT, so that the kernel gives up on a peer that acknowledges nothing. It is applied before
+// connecting, and bounds that as well.
 func tuneSocket(_, _ string, raw syscall.RawConn) error {
 	var err error
 	if cerr := raw.Control(func(fd uintptr) {

@@ -1,5 +1,5 @@
-// Package api is Google's API around the Live connection: its addresses on the Gemini API and on Vertex AI, the names
-// of the models there, and our credentials.
+// Package api covers Google's API around the Live connection: URLs of the Gemini API and Vertex AI, their model names, and our
+// credentials.
 package api
 
 import (
@@ -19,67 +19,67 @@ import (
 	"voxgate/tools"
 )
 
-// DefaultModel is used where no model is named. See https://ai.google.dev/gemini-api/docs/models/gemini-3.8-live.
+// DefaultModel is used if no model is named. See https://ai.google.dev/gemini-api/docs/models/gemini-3.8-live.
 const DefaultModel = "gemini-3.8-live"
 
 const (
-	// googleURL is where the Gemini API lives.
+	// googleURL is the server of the Gemini API.
 	googleURL = "https://generativelanguage.googleapis.com"
 
-	// stableVersion carries every field but those for which Live is asked for alpha.
+	// stableVersion supports all fields but those for which Live is called with alpha.
 	stableVersion = "v1beta"
 
-	// alphaVersion has those, and is the one version on which all of Google's SDKs and pages agree for ephemeral tokens;
+	// alphaVersion supports those. It is also the only version on which all of Google's SDKs and pages agree for ephemeral tokens;
 	// the Go SDK refuses to use them on another.
 	alphaVersion = "v1alpha"
 
-	// vertexVersion is the version of Vertex AI that all of Google's SDKs use by default, and the one that has the
-	// fields of alphaVersion: v1alpha is answered with 404 there (livekit/agents #4362).
+	// vertexVersion is the version of Vertex AI that all of Google's SDKs use by default, and the one that supports the fields of
+	// alphaVersion: v1alpha returns 404 there (livekit/agents #4362).
 	vertexVersion = "v1beta1"
 )
 
 // Errors about our credentials.
 var (
-	// ErrNoKey is in the error if Google wants a key and there is none.
+	// ErrNoKey is in the error if Google requires a key and none is set.
 	ErrNoKey = errors.New("no API key is set")
 
-	// ErrNoProject means that Vertex AI is to be used and no project is named.
+	// ErrNoProject means that Vertex AI is configured without a project.
 	ErrNoProject = errors.New("Vertex AI needs a project")
 
-	// ErrToken means a REST call with an ephemeral token, which opens Live connections only:
+	// ErrToken means a REST call with an ephemeral token, which is valid for Live connections only:
 	// https://ai.google.dev/gemini-api/docs/ephemeral-tokens.
 	ErrToken = errors.New("the key is an ephemeral token, which opens Live connections only; REST wants an API key")
 
-	// ErrCredentials is in the error if Google Cloud's credentials were not found or not accepted.
+	// ErrCredentials is in the error if Google Cloud credentials were not found or not accepted.
 	ErrCredentials = errors.New("the Google Cloud credentials cannot be used")
 )
 
-// Client knows the address of the Gemini API and our credentials for it. The zero value is Google's server without a
-// key. Any number of goroutines may call its methods at once; its fields must not change meanwhile.
+// Client holds the address of the Gemini API and our credentials. The zero value is Google's server without a key. Its methods may
+// be called concurrently; its fields must not change meanwhile.
 type Client struct {
-	// APIKey is sent in the header x-goog-api-key, or not at all when it is empty. An ephemeral token, which begins with
-	// "auth_tokens/", is sent as a token; it opens Live connections only. On Vertex AI it is not used.
+	// APIKey is sent in the header x-goog-api-key unless it is empty. An ephemeral token, which begins with "auth_tokens/", is sent
+	// as a token and is valid for Live connections only. Vertex AI does not use it.
 	APIKey Secret
 
-	// Vertex, if not nil, has the models of Vertex AI in place of those of the Gemini API.
+	// Vertex, if not nil, selects the models of Vertex AI instead of the Gemini API.
 	Vertex *Vertex
 
-	// BaseURL is "" for Google's own server, else http, https, ws or wss with an optional path prefix. Live
-	// connections use ws for http and wss for https, REST calls the reverse.
+	// BaseURL is "" for Google's server, else an http, https, ws or wss URL with an optional path prefix. Live connections use ws
+	// for http and wss for https, REST calls the reverse.
 	BaseURL string
 
-	// NetDial opens the TCP connections. Nil means a net.Dialer, and the proxy that the environment names.
+	// NetDial opens TCP connections. Nil means a net.Dialer and the proxy from the environment.
 	NetDial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// tokenPrefix is how the names of ephemeral tokens begin: https://ai.google.dev/gemini-api/docs/ephemeral-tokens.
+// tokenPrefix is the prefix of ephemeral tokens: https://ai.google.dev/gemini-api/docs/ephemeral-tokens.
 const tokenPrefix = "auth_tokens/"
 
 func (c *Client) hasToken() bool {
 	return c.Vertex == nil && strings.HasPrefix(string(c.APIKey), tokenPrefix)
 }
 
-// endpoint returns the base URL without a trailing slash, its scheme being secure or plain.
+// endpoint returns the base URL without a trailing slash, with the scheme plain or secure.
 func (c *Client) endpoint(plain, secure string) (*url.URL, error) {
 	base := c.BaseURL
 	switch {
@@ -89,7 +89,7 @@ func (c *Client) endpoint(plain, secure string) (*url.URL, error) {
 	default:
 		base = googleURL
 	}
-	// url.Parse puts the URL into its error, and a URL may hold a password.
+	// url.Parse puts the URL into its error, and it may contain a password.
 	u, err := url.Parse(strings.TrimSpace(base))
 	if err != nil {
 		return nil, errors.New("gemini: the base URL cannot be parsed")
@@ -109,8 +109,8 @@ func (c *Client) endpoint(plain, secure string) (*url.URL, error) {
 	return u, nil
 }
 
-// Live is the URL of the Live API, or an error if a setting is missing without which Google would refuse us. Alpha asks
-// for the experimental version of the Gemini API; Vertex AI has all of that in its one version.
+// LiveURL returns the URL of the Live API, or an error if a required setting is missing. alpha selects the experimental version of
+// the Gemini API; Vertex AI has a single version for all fields.
 func (c *Client) Live(alpha bool) (*url.URL, error) {
 	if err := c.ready(); err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func (c *Client) Live(alpha bool) (*url.URL, error) {
 	return u, nil
 }
 
-// ready returns an error if a setting is missing without which Google would refuse us.
+// checkSettings returns an error if a required setting is missing.
 func (c *Client) ready() error {
 	switch {
 	case c.Vertex != nil:
@@ -143,8 +143,8 @@ func (c *Client) ready() error {
 	return nil
 }
 
-// FullName is what the backend calls the model that is "models/x" on the Gemini API; "" is DefaultModel. Other names with a
-// slash, as "tunedModels/x" or that of a project's own model, are the same everywhere.
+// FullName returns the backend's name of the model "models/x" of the Gemini API; "" means DefaultModel. Other names with a slash,
+// such as "tunedModels/x" or a project's own model, are the same on all backends.
 func (c *Client) FullName(model string) string {
 	if model == "" {
 		model = "models/" + DefaultModel
@@ -156,7 +156,7 @@ func (c *Client) FullName(model string) string {
 	return "projects/" + c.Vertex.Project + "/locations/" + c.Vertex.location() + "/publishers/google/models/" + short
 }
 
-// Credentials are the headers that let a request in, and the secret that stands in them, "" if there is none.
+// Credentials returns the headers that authenticate a request, and the secret in them, or "" without one.
 func (c *Client) Credentials(ctx context.Context) (http.Header, Secret, error) {
 	switch {
 	case c.Vertex != nil:
@@ -174,8 +174,8 @@ func (c *Client) Credentials(ctx context.Context) (http.Header, Secret, error) {
 	}
 }
 
-// Refused reports whether to retry a request that was refused with this HTTP status. On Vertex AI it discards a token that was
-// answered with 401, because Google may revoke tokens before they expire; the retry fetches a new one.
+// HandleRefusal reports whether to retry a request that was refused with this HTTP status. On Vertex AI it discards a token that
+// got a 401, because Google may revoke tokens before they expire; the retry fetches a new one.
 func (c *Client) Refused(secret Secret, status int) (retry bool) {
 	if c.Vertex == nil || status != http.StatusUnauthorized {
 		return false
@@ -184,9 +184,9 @@ func (c *Client) Refused(secret Secret, status int) (retry bool) {
 	return true
 }
 
-// Request is a call of the REST API: a method of a model, such as "generateContent", or with neither the list of
-// models. The sender must report a refusal to [Client.FieldsRejected], and keep the secret out of logs and answers. An
-// ephemeral token is not for REST: [ErrToken].
+// Request builds a request to the REST API: a method of a model, such as "generateContent", or the list of models if both are
+// empty. The sender must report a refusal to [Client.HandleRefusal], and keep the secret out of logs and responses. With an
+// ephemeral token it returns [ErrToken].
 func (c *Client) Request(ctx context.Context, httpMethod, model, method, query string, body io.Reader) (*http.Request, Secret, error) {
 	path := "/" + stableVersion + "/models"
 	switch {
@@ -203,8 +203,8 @@ func (c *Client) Request(ctx context.Context, httpMethod, model, method, query s
 	return c.request(ctx, httpMethod, path, query, body)
 }
 
-// ChatRequest is a call of Google's chat completions in OpenAI's words (https://ai.google.dev/gemini-api/docs/openai, and for Vertex AI
-// https://cloud.google.com/vertex-ai/generative-ai/docs/start/openai). The rules of Request hold for it.
+// ChatRequest builds a request to Google's OpenAI-compatible chat completions (https://ai.google.dev/gemini-api/docs/openai, and
+// for Vertex AI https://cloud.google.com/vertex-ai/generative-ai/docs/start/openai). The rules of Request apply.
 func (c *Client) ChatRequest(ctx context.Context) (*http.Request, Secret, error) {
 	path := "/" + stableVersion + "/openai/chat/completions"
 	if c.Vertex != nil {
@@ -239,13 +239,12 @@ func (c *Client) request(ctx context.Context, httpMethod, path, query string, bo
 	return r, secret, err
 }
 
-// checkTimeout bounds Check: Google answers within a second, and an operator waits at the start.
+// checkTimeout bounds Check: Google responds within a second, and an operator waits during startup.
 const checkTimeout = 10 * time.Second
 
-// Check asks whether the credentials are accepted and know the model, by one REST call, on Vertex AI with a token of
-// its own: an operator learns of a mistake at the start and not from the first caller. A refusal is a
-// *wire.HandshakeError. The empty model is DefaultModel. An ephemeral token is not for REST, so Check does nothing with
-// it.
+// Check tests whether the credentials are accepted and the model exists, by one REST call (on Vertex AI with a fresh token), so
+// that an operator learns of a mistake at startup. A refusal is a *wire.HandshakeError. The empty model is DefaultModel. Ephemeral
+// tokens cannot be used for REST, so they are not checked.
 func (c *Client) Check(ctx context.Context, model string) error {
 	if err := c.ready(); err != nil {
 		return err
@@ -271,7 +270,7 @@ func (c *Client) Check(ctx context.Context, model string) error {
 	return nil
 }
 
-// get requests a URL of the REST API and discards the answer.
+// get requests a URL of the REST API and discards the response.
 func (c *Client) get(ctx context.Context, url string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Secret is a string that does not print: fmt, slog and encoding/json show "[redacted]" in its place.
-// Convert it with string(s) where the value itself is needed.
+// Secret is a string that is not printed: fmt, slog and encoding/json show "[redacted]" instead. Convert it with string(s) to get
+// the value.
 type Secret string
 
 const redacted = "[redacted]"
@@ -21,18 +21,18 @@ func (s Secret) String() string {
 	return redacted
 }
 
-// Format implements fmt.Formatter: %#v, and a verb that does not fit, as %d, would print the value past String.
+// Format implements fmt.Formatter: %#v and mismatched verbs such as %d would bypass String.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
 // LogValue implements slog.LogValuer.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// MarshalText implements encoding.TextMarshaler, which encoding/json asks as well.
+// MarshalText implements encoding.TextMarshaler, which encoding/json uses, too.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Hide removes the secret from a text of the peer's, which may have echoed it, perhaps truncated.
+// Hide removes the secret from a peer's text, which may have echoed it, perhaps truncated.
 func (s Secret) Hide(text string) string {
-	const telling = 8 // this much of a key at the end of a text is no coincidence
+	const telling = 8 // a prefix of this length at the end of a text is no coincidence
 	if s == "" {
 		return text
 	}

@@ -19,26 +19,26 @@ import (
 	"voxgate/tools"
 )
 
-// Vertex is the place of Vertex AI's models, and our identity there. It keeps the token for all clients that share it,
-// and must not be copied.
+// Vertex is a project and location of Vertex AI, and our identity there. It caches the token for all clients that share it, and
+// must not be copied.
 type Vertex struct {
-	// Project is billed. There is no default.
+	// Project is the billed project. It is required.
 	Project string
 
-	// Location is a region, "us", "eu" or "global". Google's SDKs take "" for "global" as well.
+	// Location is a region, "us", "eu" or "global". As in Google's SDKs, "" means "global".
 	Location string
 
-	// Fetch gets a fresh token. Nil asks Application Default Credentials anew each time, so that a replaced key file is
-	// noticed.
+	// Fetch gets a new token. Nil uses Application Default Credentials, read again each time, so that a replaced key file takes
+	// effect.
 	Fetch func(context.Context) (*oauth2.Token, error)
 
 	fetches singleflight.Group
 
 	mu   sync.Mutex
-	last *oauth2.Token // the newest; nil: there is none. Guarded by mu
+	last *oauth2.Token // the newest token or nil; guarded by mu
 }
 
-// Emulated is a project of nobody's, with a token that the emulator takes.
+// Emulated returns a fictitious project with a token that the emulator accepts.
 func Emulated() *Vertex {
 	return &Vertex{Project: "emulated", Fetch: func(context.Context) (*oauth2.Token, error) {
 		return &oauth2.Token{AccessToken: "of the emulator"}, nil
@@ -46,14 +46,14 @@ func Emulated() *Vertex {
 }
 
 const (
-	// cloudScope is what the SDKs ask for.
+	// cloudScope is the scope that Google's SDKs request.
 	cloudScope = "https://www.googleapis.com/auth/cloud-platform"
 
-	// renewal is how long before its end a token is replaced. Google's live for an hour, and the metadata server is said
-	// (not measured) to have a new one in the last 5 minutes; with a longer renewal a dial would fetch in vain.
+	// renewal is how long before its expiry a token is replaced. Google's tokens live for an hour, and the metadata server
+	// reportedly (not measured) issues a new one in the last 5 minutes; fetching earlier would be useless.
 	renewal = 5 * time.Minute
 
-	// tokenSpare is how long before its end a token is no longer good for a handshake, if there is no other.
+	// tokenSpare is how long before its expiry a token is no longer used for a handshake, if there is no other.
 	tokenSpare = 10 * time.Second
 
 	// fetchTimeout bounds one fetch of a token.
@@ -61,13 +61,12 @@ const (
 )
 
 var (
-	// projectName matches ids, numbers and the old form with a domain, "example.com:project". Other characters could
-	// change the URL.
+	// projectName matches IDs, numbers and the old form with a domain, "example.com:project". Other characters could change the URL.
 	projectName  = regexp.MustCompile(`^[a-z0-9][a-z0-9.:-]{0,99}$`)
 	locationName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
 )
 
-// check returns an error if the project or the location cannot be used.
+// check returns an error if the project or the location is invalid.
 func (v *Vertex) check() error {
 	switch {
 	case v.Project == "":
@@ -82,27 +81,27 @@ func (v *Vertex) check() error {
 
 func (v *Vertex) location() string { return cmp.Or(v.Location, "global") }
 
-// url is Google's server for the location.
+// url returns Google's server for the location.
 func (v *Vertex) url() string {
 	switch l := v.location(); l {
 	case "global":
 		return "https://aiplatform.googleapis.com"
-	case "us", "eu": // each has many regions
+	case "us", "eu": // multi-regions
 		return "https://aiplatform." + l + ".rep.googleapis.com"
 	default:
 		return "https://" + l + "-aiplatform.googleapis.com"
 	}
 }
 
-// Format implements fmt.Formatter: fmt would look into the token.
+// Format implements fmt.Formatter: fmt would print the token.
 func (v *Vertex) Format(f fmt.State, _ rune) {
 	fmt.Fprintf(f, "Vertex AI, project %s, location %s", v.Project, v.location())
 }
 
 var errNoToken = fmt.Errorf("no token within %v: %w", fetchTimeout, context.DeadlineExceeded)
 
-// token returns the token in use, fetching it if there is none or its end is near. Concurrent callers share a fetch,
-// which goes on when they leave. While no new token can be had, the old one is used to its end.
+// token returns the cached token, and fetches a new one if there is none or it expires soon. Concurrent callers share a fetch,
+// which continues when they leave. If no new token can be fetched, the old one is used until it expires.
 func (v *Vertex) token(ctx context.Context) (Secret, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
@@ -116,8 +115,8 @@ func (v *Vertex) token(ctx context.Context) (Secret, error) {
 		if err = got.Err; err == nil {
 			return got.Val.(Secret), nil
 		}
-	case <-time.After(fetchTimeout): // the search for credentials does not look at its context everywhere
-		v.fetches.Forget("") // the next caller begins anew
+	case <-time.After(fetchTimeout): // the search for credentials does not always respect its context
+		v.fetches.Forget("") // the next caller starts a new fetch
 		err = errNoToken
 	case <-ctx.Done():
 		return "", ctx.Err()
@@ -128,7 +127,7 @@ func (v *Vertex) token(ctx context.Context) (Secret, error) {
 	return "", err
 }
 
-// lasting returns the newest token if it is good for longer than d, or "". A token without an expiry never ends.
+// cachedToken returns the newest token if it is valid for longer than d, or "". A token without an expiry never expires.
 func (v *Vertex) lasting(d time.Duration) Secret {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -138,7 +137,7 @@ func (v *Vertex) lasting(d time.Duration) Secret {
 	return Secret(v.last.AccessToken)
 }
 
-// renew fetches a token, unless another caller has done so just now.
+// renew fetches a token, unless another caller has just done so.
 func (v *Vertex) renew() (any, error) {
 	if token := v.lasting(renewal); token != "" {
 		return token, nil
@@ -155,11 +154,11 @@ func (v *Vertex) renew() (any, error) {
 	return Secret(token.AccessToken), nil
 }
 
-// tokenTransport records the last exchange with the token server, since errors of the oauth2 package say it as text only.
+// tokenTransport records the last exchange with the token server, since the oauth2 package reports it as text only.
 type tokenTransport struct {
 	*http.Transport
-	status  int   // of the answer; 0: none came
-	failure error // nil: an answer came
+	status  int   // of the response; 0 without one
+	failure error // nil if there was a response
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -190,7 +189,7 @@ func (v *Vertex) fetch(ctx context.Context) (*oauth2.Token, error) {
 		return nil, errNoToken
 	}
 	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
-		// Its text contains the whole answer, which may hold anything.
+		// Its text contains the whole response, which may contain anything.
 		said := wire.OneLine(refused.ErrorCode+" "+refused.ErrorDescription, wire.MaxReason)
 		if r := refused.Response; r != nil && r.StatusCode >= http.StatusInternalServerError {
 			return nil, fmt.Errorf("the token server answered with HTTP %d: %s", r.StatusCode, said)
@@ -209,8 +208,8 @@ func (v *Vertex) fetch(ctx context.Context) (*oauth2.Token, error) {
 	return nil, fmt.Errorf("%w: %s", ErrCredentials, wire.OneLine(err.Error(), wire.MaxReason)) // an invalid key, a missing account
 }
 
-// defaultCredentials asks Application Default Credentials: the file that GOOGLE_APPLICATION_CREDENTIALS names, gcloud's own,
-// or the metadata server of Google Cloud.
+// defaultCredentials uses Application Default Credentials: the file named by GOOGLE_APPLICATION_CREDENTIALS, gcloud's own, or the
+// metadata server of Google Cloud.
 func defaultCredentials(ctx context.Context) (*oauth2.Token, error) {
 	credentials, err := google.FindDefaultCredentials(ctx, cloudScope)
 	if err != nil {
@@ -219,7 +218,7 @@ func defaultCredentials(ctx context.Context) (*oauth2.Token, error) {
 	return credentials.TokenSource.Token()
 }
 
-// drop forgets a token that was refused, unless another one has taken its place.
+// discard removes a refused token from the cache, unless it has been replaced.
 func (v *Vertex) drop(token Secret) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Client is a message of the client, whether its names are written in camel or snake case.
+// Client is a message of the client, with field names in camel or snake case.
 type Client struct {
 	RealtimeInput *RealtimeInput
 	ClientContent *struct {
@@ -29,16 +29,16 @@ type Client struct {
 
 // RealtimeInput is input without turns.
 type RealtimeInput struct {
-	Audio          []Blob // of audio and mediaChunks
+	Audio          []Blob // from audio and mediaChunks
 	AudioStreamEnd bool
 	ActivityStart  bool
 	ActivityEnd    bool
 }
 
-// Blob is a piece of media: base64, or what stands for it.
+// Blob is media data: base64, or its placeholder.
 type Blob struct{ MIMEType, Data string }
 
-// ReadClient reads a message of the client. Names that the package does not know are passed over.
+// ReadClient parses a message of the client. Unknown names are ignored.
 func ReadClient(msg json.RawMessage) (Client, error) {
 	var wire struct {
 		Client
@@ -66,7 +66,7 @@ func ReadClient(msg json.RawMessage) (Client, error) {
 	return wire.Client, nil
 }
 
-// Answer is what a message of the server is to a person.
+// Answer is the part of a server message that a user hears or reads.
 type Answer struct {
 	Text         string
 	Voice        time.Duration
@@ -74,11 +74,10 @@ type Answer struct {
 	TurnComplete bool
 }
 
-// voiceRate is that of the model's voice, in Hz.
+// voiceRate is the sampling rate of the model's voice, in Hz.
 const voiceRate = 24000
 
-// ReadAnswer reads what a message of the server is to a person: its transcript, or what it writes, and its voice. A message that cannot
-// be read is nothing.
+// ReadAnswer extracts transcript, text and voice from a message of the server. An unreadable message yields a zero Answer.
 func ReadAnswer(msg json.RawMessage) (a Answer) {
 	var m struct {
 		ServerContent struct {
@@ -113,7 +112,7 @@ func ReadAnswer(msg json.RawMessage) (a Answer) {
 	return a
 }
 
-// CallIDs are the ids of the function calls in a message of the server.
+// CallIDs returns the IDs of the function calls in a message of the server.
 func CallIDs(msg json.RawMessage) (ids []string) {
 	var m server
 	if json.Unmarshal(msg, &m) == nil && m.ToolCall != nil {
@@ -124,7 +123,7 @@ func CallIDs(msg json.RawMessage) (ids []string) {
 	return ids
 }
 
-// CallNames are the names of the functions that a message of the server calls.
+// CallNames returns the names of the functions that a message of the server calls.
 func CallNames(msg json.RawMessage) (names []string) {
 	var m server
 	if json.Unmarshal(msg, &m) == nil && m.ToolCall != nil {

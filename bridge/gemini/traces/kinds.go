@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// server is what Kind looks at in a message of the server.
+// server holds the fields of a server message that Kind uses.
 type server struct {
 	SetupComplete *struct{ SessionID string }
 	ServerContent *struct {
@@ -37,8 +37,8 @@ type server struct {
 	VoiceActivity *struct{ Type string }
 }
 
-// Kind names what a message of the server holds, in the order in which this package knows the parts: "voice+transcript",
-// "turnComplete+usage". Messages of one kind differ in what is said alone.
+// Kind names the parts of a server message, in the order of this package: "voice+transcript", "turnComplete+usage". Messages of one
+// kind differ only in their content.
 func Kind(msg json.RawMessage) string {
 	var m server
 	if err := json.Unmarshal(msg, &m); err != nil {
@@ -91,7 +91,7 @@ func Kind(msg json.RawMessage) string {
 	}
 	if a := m.VoiceActivity; a != nil {
 		add(a.Type, true)
-		add("serverContent {}", m.ServerContent != nil && len(parts) == 1) // which 3.1 sends beside it
+		add("serverContent {}", m.ServerContent != nil && len(parts) == 1) // which 3.1 sends with it
 	}
 	if len(parts) == 0 {
 		return "{}"

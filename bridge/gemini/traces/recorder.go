@@ -14,22 +14,22 @@ import (
 	"time"
 )
 
-// Recorder writes the wire of one connection as a recording, without keys, handles, names of projects and sound. It may be used by
-// several goroutines at once.
+// Recorder writes the messages of one connection as a recording, without keys, handles, project names and sound. It may be used
+// concurrently.
 type Recorder struct {
 	mu    sync.Mutex
 	to    io.Writer
 	begin time.Time
 	err   error
 
-	// Sound that goes up in many small messages is one line: of the speech or the silence so far.
+	// Sent audio of many small messages becomes one line per stretch of speech or silence.
 	sound   Sound
 	soundAt float64
 	rate    int
 	redact  Redactor
 }
 
-// NewRecorder begins a recording.
+// NewRecorder starts a recording.
 func NewRecorder(to io.Writer, c Comment) *Recorder {
 	r := &Recorder{to: to, begin: time.Now()}
 	r.write(struct {
@@ -38,7 +38,7 @@ func NewRecorder(to io.Writer, c Comment) *Recorder {
 	return r
 }
 
-// Add writes a message that was sent, or has come. It keeps nothing of the frame.
+// Add writes a message that was sent or received. It does not keep the frame.
 func (r *Recorder) Add(sent bool, frame []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,13 +49,13 @@ func (r *Recorder) Add(sent bool, frame []byte) {
 	if sent {
 		dir = Up
 	}
-	if sent || !r.sound.Silent { // silence that goes on is one line, however much comes meanwhile
+	if sent || !r.sound.Silent { // continuing silence is one line, whatever arrives meanwhile
 		r.endSound()
 	}
 	r.write(Line{Dir: dir, MS: r.now(), Msg: r.redact.RedactMessage(frame)})
 }
 
-// Close writes how the server has ended the connection, and returns the first error of the recording. A code of 0: it has not.
+// Close writes how the server closed the connection, unless code is 0, and returns the first error of the recording.
 func (r *Recorder) Close(code int, reason string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,7 +87,7 @@ func (r *Recorder) write(line any) {
 	}
 }
 
-// addSound takes a message that is sound alone.
+// addSound adds a message to the current sound if it holds nothing but audio.
 func (r *Recorder) addSound(frame []byte) bool {
 	var m struct {
 		RealtimeInput *struct{ Audio *Blob }
@@ -116,7 +116,7 @@ func (r *Recorder) addSound(frame []byte) bool {
 	return true
 }
 
-// endSound writes the sound so far.
+// endSound writes the current sound.
 func (r *Recorder) endSound() {
 	if r.sound.Length == 0 {
 		return

@@ -8,19 +8,19 @@ import (
 	"slices"
 )
 
-// Redactor takes out of messages what is secret: keys, tokens, handles, names of projects, and sound. A secret that comes again has the
-// same name, so that one can follow a handle. The zero value is ready; one goroutine at a time may use it.
+// Redactor removes secrets from messages: keys, tokens, handles, project names, and sound. A repeated secret gets the same name, so
+// that handles can be followed. The zero value is ready for use; it must not be used concurrently.
 type Redactor struct {
-	// Numbers takes out numbers of six digits and more as well, which may be those of a project.
+	// Numbers also removes numbers of six digits and more, which may be those of a project.
 	Numbers bool
 
-	names map[string]string // of secrets
+	names map[string]string // replacement of each secret
 }
 
-// secretFields are the fields whose strings do not leave this machine.
+// secretFields are the fields whose strings must be redacted.
 var secretFields = []string{"newHandle", "handle", "sessionId", "voiceConsentSignature", "thoughtSignature"}
 
-// keys have the shapes of Google's keys and tokens; projects stand in the full names of models on Vertex AI.
+// keys match Google's keys and tokens; projects match the prefix of full model names on Vertex AI.
 var (
 	keys     = regexp.MustCompile(`AIza[\w-]{10,}|ya29\.[\w.-]+|auth_tokens/[\w-]+`)
 	projects = regexp.MustCompile(`projects/[^/"]+/(locations/[^/"]+/)?`)
@@ -36,7 +36,7 @@ func (r *Redactor) RedactText(text string) string {
 	return text
 }
 
-// RedactMessage returns a message without secrets. Sound is replaced by its length in characters of base64.
+// RedactMessage returns a message without secrets. Sound is replaced by its length in base64 characters.
 func (r *Redactor) RedactMessage(frame []byte) json.RawMessage {
 	var tree any
 	dec := json.NewDecoder(bytes.NewReader(frame))
@@ -47,7 +47,7 @@ func (r *Redactor) RedactMessage(frame []byte) json.RawMessage {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(r.redactValue("", tree)) // what was decoded can be encoded
+	_ = enc.Encode(r.redactValue("", tree)) // decoded values can be encoded
 	return bytes.TrimSpace(b.Bytes())
 }
 
@@ -74,7 +74,7 @@ func (r *Redactor) redactValue(name string, value any) any {
 	return value
 }
 
-// nameOf returns the name that stands for a secret in a field.
+// nameOf returns the replacement of a secret in a field.
 func (r *Redactor) nameOf(field, secret string) string {
 	if r.names == nil {
 		r.names = map[string]string{}

@@ -1,5 +1,5 @@
-// Package traces reads and writes recordings of the wire between a client and the Live API: JSON lines without sound, keys
-// and handles. Its testdata are recordings that others have published; each names its source in its first line.
+// Package traces reads and writes recordings of the messages between a client and the Live API: JSON lines without sound, keys and
+// handles. Its testdata are published recordings; the first line of each names its source.
 package traces
 
 import (
@@ -22,19 +22,19 @@ import (
 	"time"
 )
 
-// Comment is the first line of a recording: where it comes from.
+// Comment is the first line of a recording and describes its origin.
 type Comment struct {
 	Source  string `json:"source"`
 	Date    string `json:"date"`
 	Model   string `json:"model"`
 	Backend string `json:"backend"`
-	Real    string `json:"real,omitempty"` // which part of it is the server's own, and how it was recorded
-	Clock   string `json:"ms,omitempty"`   // when the times begin
+	Real    string `json:"real,omitempty"` // which part comes from the server, and how it was recorded
+	Clock   string `json:"ms,omitempty"`   // what the times are relative to
 	Audio   string `json:"audio,omitempty"`
 	Note    string `json:"note,omitempty"`
 
-	// Microphone is how long the client sends silence behind each speech before it sends nothing more, as "500ms"; empty: for as
-	// long as the recording lasts.
+	// Microphone is how long the client sends silence after each speech before it stops sending, such as "500ms"; empty: until the
+	// end of the recording.
 	Microphone string `json:"microphone,omitempty"`
 }
 
@@ -46,22 +46,22 @@ const (
 	Note     = "note"  // a remark of the author
 )
 
-// Line is one line of a recording behind the first.
+// Line is one line of a recording after the first.
 type Line struct {
 	Dir   string          `json:"dir"`
-	MS    *float64        `json:"ms,omitempty"` // since the beginning; nil: not recorded
+	MS    *float64        `json:"ms,omitempty"` // since the start; nil: not recorded
 	Msg   json.RawMessage `json:"msg,omitempty"`
-	Times int             `json:"times,omitempty"` // so many equal messages in a row; 0: one
+	Times int             `json:"times,omitempty"` // number of equal messages in a row; 0: one
 	Note  string          `json:"note,omitempty"`
 
-	// What a close is about, where the lines of a file are of several connections.
+	// Context of a close, in a file with lines of several connections.
 	After   string `json:"after,omitempty"`
 	Model   string `json:"model,omitempty"`
 	Backend string `json:"backend,omitempty"`
 	Source  string `json:"source,omitempty"`
 	Date    string `json:"date,omitempty"`
 
-	Bytes int `json:"bytes,omitempty"` // of the frame as it was
+	Bytes int `json:"bytes,omitempty"` // original size of the frame
 }
 
 // Close is the Msg of a close.
@@ -77,11 +77,11 @@ type Trace struct {
 	Lines   []Line
 }
 
-// Variable names the one recording that tests are to read, in place of those of this package: make traces sets it.
+// Variable is the environment variable with a recording for tests to read instead of the package's own; `make traces` sets it.
 const Variable = "VOXGATE_TRACE"
 
-// ReadTests reads the recordings that a test is about: those of dir, which is the testdata of this package, or the one file that the
-// environment names.
+// ReadTests reads the recordings for a test: those of dir, the testdata of this package, or the file named by the environment
+// variable.
 func ReadTests(dir string) ([]Trace, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
 	if file := os.Getenv(Variable); file != "" {
@@ -146,16 +146,16 @@ func Read(r io.Reader) (Trace, error) {
 	return t, nil
 }
 
-// Count is how many messages the line stands for.
+// Count returns the number of messages in the line.
 func (l *Line) Count() int { return max(l.Times, 1) }
 
-// CloseFrame is what a close says.
+// CloseFrame returns the content of a close.
 func (l *Line) CloseFrame() (c Close, err error) {
 	err = json.Unmarshal(l.Msg, &c)
 	return c, err
 }
 
-// Setup is the setup of a recording, as the client has sent it; nil: it was not recorded.
+// Setup returns the setup that the client has sent, or nil if it was not recorded.
 func (t *Trace) Setup() json.RawMessage {
 	for i := range t.Lines {
 		var m struct{ Setup json.RawMessage }
@@ -166,7 +166,7 @@ func (t *Trace) Setup() json.RawMessage {
 	return nil
 }
 
-// ModelName is the name of the model without its path.
+// ModelName returns the name of the model without its path.
 func (t *Trace) ModelName() string {
 	name := t.Comment.Model
 	var setup struct{ Model string }
@@ -183,7 +183,7 @@ func (t *Trace) IsVertex() bool {
 	return strings.Contains(t.Comment.Backend, "Vertex") || strings.Contains(setup.Model, "publishers/google")
 }
 
-// The stand-ins for sound. Of some the length is not known: they are as long as Google's pieces often are.
+// Placeholders for sound. Those without a length count as unknownLength, which is common for Google's chunks.
 var (
 	charsOf  = regexp.MustCompile(`^<(\d+) chars>$`)
 	lengthOf = regexp.MustCompile(`^<(\d+) ms of (speech|silence)\b`)
@@ -192,14 +192,14 @@ var (
 
 const unknownLength = 40 * time.Millisecond
 
-// Sound is what stands for a sound: base64 of Chars characters, or a Length, which may be silence.
+// Sound is a placeholder for sound: base64 of Chars characters, or a Length of speech or silence.
 type Sound struct {
-	Chars  int // 0: Length counts
+	Chars  int // 0: see Length
 	Length time.Duration
 	Silent bool
 }
 
-// ReadSound reads what stands in a recording for the data of a blob; ok is false if it is the data itself.
+// ReadSound parses a placeholder for the data of a blob; ok is false if it is the data itself.
 func ReadSound(data string) (s Sound, ok bool) {
 	if m := charsOf.FindStringSubmatch(data); m != nil {
 		s.Chars, _ = strconv.Atoi(m[1])
@@ -212,7 +212,7 @@ func ReadSound(data string) (s Sound, ok bool) {
 	return Sound{Length: unknownLength}, cutSound.MatchString(data)
 }
 
-// Bytes is how many bytes of 16-bit samples at rate Hz the sound has.
+// Bytes returns the size of the sound as 16-bit samples at rate Hz.
 func (s Sound) Bytes(rate int) int {
 	if s.Chars > 0 {
 		return s.Chars / 4 * 3
@@ -220,14 +220,14 @@ func (s Sound) Bytes(rate int) int {
 	return 2 * int(s.Length.Seconds()*float64(rate))
 }
 
-// PCM is the sound at rate Hz: somebody who speaks and never says the same twice, or silence.
+// PCM returns sound at rate Hz: non-repeating tones for speech, or silence.
 func (s Sound) PCM(rate int) []int16 {
 	pcm := make([]int16, s.Bytes(rate)/2)
 	if s.Silent {
 		return pcm
 	}
 	for i := range pcm {
-		chance := uint32(i*50/rate+1) * 2654435761 >> 8 // another one every 20 ms
+		chance := uint32(i*50/rate+1) * 2654435761 >> 8 // changes every 20 ms
 		pcm[i] = int16(float64(2000+chance%8000) * math.Sin(2*math.Pi*float64(200+chance%801)*float64(i)/float64(rate)))
 	}
 	return pcm
@@ -235,8 +235,8 @@ func (s Sound) PCM(rate int) []int16 {
 
 var dataField = regexp.MustCompile(`"data":\s*"(<[^"]*>)"`)
 
-// WithSound is a message of the server with base64 of PCM in place of what stands for sound. All its samples have one value, so
-// that a test finds them again.
+// WithSound replaces placeholders for sound in a server message by base64 of PCM. All its samples have one value, so that a test
+// can find them.
 func WithSound(msg json.RawMessage, value int16, rate int) json.RawMessage {
 	return dataField.ReplaceAllFunc(msg, func(field []byte) []byte {
 		s, ok := ReadSound(string(dataField.FindSubmatch(field)[1]))

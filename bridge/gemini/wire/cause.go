@@ -5,21 +5,21 @@ import (
 	"strings"
 )
 
-// Cause is what the end of a connection, or the refusal of one, means for the next dial.
+// Cause classifies the end or refusal of a connection: what it means for the next dial.
 type Cause int
 
 const (
 	// Lost connections are worth another dial with the newest handle.
 	Lost Cause = iota
 
-	// StaleHandle means that the server does not know the session any more, if a handle was sent: a fresh one is
-	// possible. Without a handle it is the model that is not known.
+	// StaleHandle means that the server no longer knows the session, if a handle was sent: start a new one. Without a handle, the
+	// model is unknown.
 	StaleHandle
 
 	// Quota means that the key or the project has used up its quota.
 	Quota
 
-	// Fatal means that the same set-up, or the same message, will be refused again.
+	// Fatal means that the same setup, or the same message, will be refused again.
 	Fatal
 
 	// Auth means that the key or the token is not accepted.
@@ -31,10 +31,10 @@ func (c Cause) String() string {
 	return [...]string{"lost", "stale handle", "quota", "fatal", "auth"}[c]
 }
 
-// causes is searched from the top for the first line whose code and text fit; 0 is every code. The texts are lower case.
+// causes is searched from the top for the first line whose code and text match; code 0 matches all. The texts are in lower case.
 //
-// Sources: RFC 6455 section 7.4.1 for the codes; for the reasons docs.cloud.google.com/gemini-enterprise-agent-platform/
-// models/live-api/troubleshooting, and the threads named behind them.
+// Sources: RFC 6455 section 7.4.1 for the codes; for the reasons
+// docs.cloud.google.com/gemini-enterprise-agent-platform/models/live-api/troubleshooting, and the threads named in the comments.
 var causes = []struct {
 	code  int
 	text  string
@@ -59,7 +59,7 @@ var causes = []struct {
 	{1008, "requested entity was not found", StaleHandle},
 	{1008, "aborted", Lost}, // The operation was aborted: after goAway (adk-python #3035)
 
-	// Invalid argument, unknown field, a model's refusals; a context that is full and would be full again.
+	// Invalid argument, unknown field, a model's refusals; a full context, which would be full again.
 	{1007, "", Fatal},
 	// Unknown model; `Operation is not implemented, or supported, or enabled.` (python-genai #1720, adk-python #3918).
 	{1008, "", Fatal},
@@ -94,7 +94,7 @@ func causeOfStatus(status int, text string) Cause {
 	case status == http.StatusTooManyRequests:
 		return Quota
 	}
-	// An invalid key is a 400 for Google.
+	// Google returns 400 for an invalid key.
 	if cause := causeOf(0, text); cause != Lost {
 		return cause
 	}

@@ -15,36 +15,35 @@ type ClientMessage struct {
 	ContextUpdate *ContextUpdate `json:"contextUpdate,omitempty"`
 }
 
-// ContextUpdate changes an open session. Not every model takes it. A nil field stays as it is; tools
-// `{}` takes all tools away.
+// ContextUpdate changes an open session. Not every model supports it. A nil field stays unchanged; tools `{}` removes all tools.
 type ContextUpdate struct {
 	SystemInstruction json.RawMessage `json:"systemInstruction,omitempty"`
 	Tools             json.RawMessage `json:"tools,omitempty"` // {"tools":[…]}
 }
 
-// ClientContent appends turns to the conversation. On current models it interrupts the model's speech.
+// ClientContent appends turns to the conversation. Current models stop speaking when they get it.
 type ClientContent struct {
 	Turns        []Content `json:"turns,omitempty"`
-	TurnComplete bool      `json:"turnComplete,omitempty"` // true asks for an answer
+	TurnComplete bool      `json:"turnComplete,omitempty"` // true requests a response
 }
 
 // Content is one turn. Parts is a JSON array of Google's Part objects.
 type Content struct {
-	Role  string          `json:"role,omitempty"` // "user" or "model"; current models want it said
+	Role  string          `json:"role,omitempty"` // "user" or "model"; required by current models
 	Parts json.RawMessage `json:"parts"`
 }
 
-// RealtimeInput is input without turns: the server finds out when the user has finished. Set one field. Audio is
-// written by AppendAudio.
+// RealtimeInput is input without turns: the server detects the end of the user's speech. Set one field. Audio is written by
+// AppendAudio.
 type RealtimeInput struct {
 	Text           string
 	Video          *Blob
 	AudioStreamEnd bool // the microphone pauses; only with automatic activity detection
-	ActivityStart  bool // the user begins; only with automatic activity detection disabled
+	ActivityStart  bool // the user starts; only with automatic activity detection disabled
 	ActivityEnd    bool
 }
 
-// MarshalJSON implements json.Marshaler: an activity is an empty object on the wire.
+// MarshalJSON implements json.Marshaler: an activity is an empty object in JSON.
 func (r RealtimeInput) MarshalJSON() ([]byte, error) {
 	wire := struct {
 		Text           string    `json:"text,omitempty"`
@@ -62,33 +61,33 @@ func (r RealtimeInput) MarshalJSON() ([]byte, error) {
 	return json.Marshal(wire)
 }
 
-// Blob is media with its type, as "image/jpeg".
+// Blob is media with its type, such as "image/jpeg".
 type Blob struct {
 	MIMEType string `json:"mimeType"`
 	Data     []byte `json:"data"`
 }
 
-// ToolResponse answers function calls.
+// ToolResponse contains the responses to function calls.
 type ToolResponse struct {
 	FunctionResponses []FunctionResponse `json:"functionResponses"`
 }
 
-// FunctionResponse answers the call with the same ID and Name. Response is a JSON object and must not be empty:
+// FunctionResponse is the response to the call with the same ID and Name. Response is a JSON object and must not be empty:
 // gemini-3.8-live calls again and again on {}.
 type FunctionResponse struct {
 	ID       string          `json:"id,omitempty"`
 	Name     string          `json:"name,omitempty"`
 	Response json.RawMessage `json:"response"`
 
-	// Scheduling says when a NON_BLOCKING answer may be spoken about: SILENT, WHEN_IDLE (the server's default) or
-	// INTERRUPT. Some models close the session with 1007 when it is set.
+	// Scheduling says when the model may speak about a NON_BLOCKING response: SILENT, WHEN_IDLE (the server's default) or INTERRUPT.
+	// Some models close the session with 1007 if it is set.
 	Scheduling string `json:"scheduling,omitempty"`
 
-	// WillContinue says that this is not the last answer to a NON_BLOCKING call. Vertex AI has no such field.
+	// WillContinue means that this is not the last response to a NON_BLOCKING call. Vertex AI has no such field.
 	WillContinue bool `json:"willContinue,omitempty"`
 }
 
-// Encode returns the message as the wire wants it.
+// Encode returns the message as JSON.
 func (m ClientMessage) Encode() ([]byte, error) {
 	set := 0
 	for _, is := range []bool{m.ClientContent != nil, m.RealtimeInput != nil, m.ToolResponse != nil, m.ContextUpdate != nil} {
@@ -102,10 +101,10 @@ func (m ClientMessage) Encode() ([]byte, error) {
 	return json.Marshal(m)
 }
 
-// AppendAudio appends to frame the message of a piece of audio: mono samples at rate Hz. It comes many times a second
-// and must not allocate, so it is no ClientMessage.
+// AppendAudio appends an audio message to frame: mono samples at rate Hz. It is called many times a second and must not allocate,
+// so audio is not a ClientMessage.
 func AppendAudio(frame []byte, pcm []int16, rate int) []byte {
-	var raw [192 * 2]byte // little endian; a multiple of three bytes, so that only the last piece is padded
+	var raw [192 * 2]byte // little endian; a multiple of three bytes, so that only the last chunk is padded
 	frame = append(frame, `{"realtimeInput":{"audio":{"data":"`...)
 	for len(pcm) > 0 {
 		n := min(len(pcm), len(raw)/2)

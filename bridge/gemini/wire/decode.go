@@ -14,17 +14,17 @@ import (
 	"voxgate/tools"
 )
 
-// Decoder turns the server's messages into ServerMessages. It owns the audio of the last one.
+// Decoder decodes the server's messages. It owns the audio of the last one.
 type Decoder struct {
 	pcm    []int16
-	half   byte // of a sample that the next piece completes, if isHalf is set
+	half   byte // completed by the next chunk, if hasHalf is set
 	isHalf bool
 
-	// What a message of nothing but audio is returned in: they come many times a second, and must not allocate.
-	voice  ServerMessage // its Content is spoken
-	spoken ServerContent // has Audio and AudioRate alone
+	// An audio-only message is returned in these: they come many times a second, and must not allocate.
+	voice  ServerMessage // its Content is audioContent
+	spoken ServerContent // only Audio and AudioRate are set
 
-	// The last mime type seen and its rate: every message has the same.
+	// The last MIME type and its rate: every message has the same.
 	mimeType string
 	mimeRate int
 }
@@ -36,9 +36,9 @@ func NewDecoder() *Decoder {
 	return d
 }
 
-// Decode reads one message. Its errors are *FrameError and *ServerError. Nothing of data is kept. The Audio of a message is
-// valid until the next call. A message of nothing but audio is the same one each time, of which the next call sets Audio and
-// AudioRate; all else is the caller's.
+// Decode decodes one message. Its errors are *FrameError and *ServerError. It does not keep data. The Audio of a message is valid
+// until the next call. An audio-only message is always the same one, with Audio and AudioRate overwritten by the next call;
+// everything else belongs to the caller.
 func (d *Decoder) Decode(data []byte) (*ServerMessage, error) {
 	d.pcm = d.pcm[:0]
 	var (
@@ -49,7 +49,7 @@ func (d *Decoder) Decode(data []byte) (*ServerMessage, error) {
 	)
 	err := EachField(data, func(name, value []byte) error {
 		if name = camelName(name); string(name) == "serverContent" {
-			content = value // usageMetadata may come behind it, and goes in
+			content = value // usageMetadata may follow, and is copied into it
 			return nil
 		}
 		return m.field(string(name), value, &beside)
@@ -86,9 +86,9 @@ func (d *Decoder) Decode(data []byte) (*ServerMessage, error) {
 	return &whole, nil
 }
 
-// field reads one field beside serverContent.
+// decodeField decodes one field other than serverContent.
 func (m *ServerMessage) field(name string, value []byte, beside *object) error {
-	if string(value) == "null" { // is as good as absent
+	if string(value) == "null" { // same as absent
 		return nil
 	}
 	switch name {
@@ -127,14 +127,14 @@ func (m *ServerMessage) field(name string, value []byte, beside *object) error {
 		var update struct {
 			NewHandle string
 			Resumable bool
-			Last      json.RawMessage `json:"lastConsumedClientMessageIndex"` // proto3 JSON has 64 bits as a string
+			Last      json.RawMessage `json:"lastConsumedClientMessageIndex"` // proto3 JSON encodes 64-bit integers as strings
 		}
 		if err := unmarshal(name, value, &update); err != nil {
 			return err
 		}
 		covered, err := strconv.ParseInt(strings.Trim(string(update.Last), `"`), 10, 64)
 		if err != nil {
-			covered = 0 // what is no number says nothing
+			covered = 0 // ignore an invalid number
 		}
 		m.Resumption = &Resumption{Handle: update.NewHandle, Resumable: update.Resumable, Covered: covered}
 	case "voiceActivity":
@@ -160,7 +160,7 @@ func (m *ServerMessage) field(name string, value []byte, beside *object) error {
 	return nil
 }
 
-// toolCall reads {"functionCalls":[…]}, and {"name":…,"args":…,"id":…} as well.
+// decodeToolCall decodes {"functionCalls":[…]} and also {"name":…,"args":…,"id":…}.
 func (m *ServerMessage) toolCall(value []byte) error {
 	var call struct {
 		FunctionCalls []FunctionCall
@@ -195,7 +195,7 @@ func (m *ServerMessage) addCall(f FunctionCall) error {
 	return nil
 }
 
-// content reads serverContent: the fields we act on, and the rest of it for the client.
+// decodeContent decodes serverContent: the fields we use, and the rest for the client.
 func (d *Decoder) content(m *ServerMessage, c *ServerContent, data []byte) error {
 	var rest, transcript object
 	err := EachField(data, func(name, value []byte) error {
@@ -222,7 +222,7 @@ func (d *Decoder) content(m *ServerMessage, c *ServerContent, data []byte) error
 			if err := transcription(&c.OutputTranscription, value); err != nil {
 				return err
 			}
-			return transcript.add(name, value) // one that is finished, too: it must not overtake the text
+			return transcript.add(name, value) // also a finished one: it must not overtake the text
 		}
 		if err != nil || value == nil {
 			return err
@@ -244,7 +244,7 @@ func (d *Decoder) content(m *ServerMessage, c *ServerContent, data []byte) error
 	return nil
 }
 
-// modelTurn takes the audio and the function calls out of a turn. It returns the rest of it, nil if that is nothing.
+// decodeModelTurn extracts audio and function calls from a turn. It returns the rest, or nil if nothing is left.
 func (d *Decoder) modelTurn(m *ServerMessage, c *ServerContent, data []byte) ([]byte, error) {
 	var kept [][]byte
 	err := EachField(data, func(name, value []byte) error {
@@ -272,7 +272,8 @@ func (d *Decoder) modelTurn(m *ServerMessage, c *ServerContent, data []byte) ([]
 	return turn.end(), err
 }
 
-// part takes a part that is PCM or a function call, and reports whether it did. Of any other it notes what the model wrote.
+// decodePart extracts PCM or a function call from a part, and reports whether it did. Of any other part it records the model's
+// text.
 func (d *Decoder) part(m *ServerMessage, c *ServerContent, data []byte) (taken bool, err error) {
 	wrote, thought := "", false
 	err = EachField(data, func(name, value []byte) error {
@@ -305,15 +306,15 @@ func (d *Decoder) part(m *ServerMessage, c *ServerContent, data []byte) (taken b
 	return taken, err
 }
 
-// text is a JSON string; empty: it is none.
+// stringOrEmpty decodes a JSON string, or returns "" for another type.
 func text(value []byte) (s string) {
 	if json.Unmarshal(value, &s) != nil {
-		return "" // what is no text goes on to the client
+		return "" // the client gets it unchanged
 	}
 	return s
 }
 
-// grounding keeps the metadata of a search, and finds its suggestions.
+// setGrounding stores the metadata of a search, and extracts its suggestions.
 func (c *ServerContent) grounding(value []byte) error {
 	var found struct {
 		SearchEntryPoint struct{ RenderedContent string }
@@ -324,7 +325,7 @@ func (c *ServerContent) grounding(value []byte) error {
 	return keep(&c.Grounding, value)
 }
 
-// inlineData appends a PCM blob to the audio of c. Blobs of other types are left to the client.
+// decodeInlineData appends a PCM blob to the audio of c. Blobs of other types are left to the client.
 func (d *Decoder) inlineData(c *ServerContent, data []byte) (taken bool, err error) {
 	var mimeType, body []byte
 	err = EachField(data, func(name, value []byte) error {
@@ -377,8 +378,8 @@ func (d *Decoder) inlineData(c *ServerContent, data []byte) (taken bool, err err
 	return true, nil
 }
 
-// AppendBase64 appends what base64 stands for, in either alphabet of RFC 4648, with padding or without, and with white space, as
-// Google's JSON readers take it.
+// AppendBase64 decodes base64 in either alphabet of RFC 4648, with or without padding, and with white space, as Google's JSON
+// readers accept it, and appends the result.
 func AppendBase64(raw, encoded []byte) ([]byte, error) {
 	before := len(raw)
 	raw, err := base64.StdEncoding.AppendDecode(raw, encoded)
@@ -399,11 +400,11 @@ func AppendBase64(raw, encoded []byte) ([]byte, error) {
 	return base64.RawStdEncoding.AppendDecode(raw[:before], standard)
 }
 
-// maxRaw is how long room may be to be kept, in bytes: 1.4 s of audio at 24 kHz.
+// maxRaw is the size of the largest buffer that is kept, in bytes: 1.4 s of audio at 24 kHz.
 const maxRaw = 64 << 10
 
-// raws have room for audio while it is decoded, so that no connection keeps any. A sync.Pool forgets some of what it gets under the race
-// detector, so no test could say that nothing is allocated.
+// rawBuffers hold audio while it is decoded, so that connections keep none. It is not a sync.Pool, which drops entries under the
+// race detector, so that tests could not check for allocations.
 var raws = make(chan []byte, 16)
 
 // isPCM reports whether the type is raw 16-bit audio, and sets mimeRate.
@@ -425,7 +426,7 @@ func (d *Decoder) isPCM(mimeType []byte) bool {
 	return true
 }
 
-// transcription reads the text of {"text":…}.
+// appendTranscription appends the text of {"text":…}.
 func transcription(into *string, value []byte) error {
 	var t struct{ Text string }
 	if err := unmarshal("transcription", value, &t); err != nil {
@@ -435,8 +436,8 @@ func transcription(into *string, value []byte) error {
 	return nil
 }
 
-// parseTimeLeft returns a duration of goAway, as text, as a number of seconds or as an object of them. One that cannot be read counts as
-// none: the connection will be closed all the same.
+// parseTimeLeft parses the duration of a goAway: a string, a number of seconds, or an object with seconds. An invalid one counts as
+// 0: the connection will be closed in any case.
 func parseTimeLeft(raw json.RawMessage) time.Duration {
 	var object struct{ Seconds json.RawMessage }
 	if json.Unmarshal(raw, &object) == nil && object.Seconds != nil {
@@ -446,8 +447,8 @@ func parseTimeLeft(raw json.RawMessage) time.Duration {
 	return max(left, 0)
 }
 
-// unmarshal decodes a value and names the field if it is of the wrong kind. What encoding/json refuses, and names in snake_case, are read
-// as Google's JSON.
+// unmarshal decodes a value; its error names the field. Values that encoding/json rejects, and names in snake_case, are read as
+// Google's JSON.
 func unmarshal(name string, value []byte, into any) error {
 	if !hasSnakeName(value) && json.Unmarshal(value, into) == nil {
 		return nil
@@ -458,7 +459,7 @@ func unmarshal(name string, value []byte, into any) error {
 	return nil
 }
 
-// camelName returns a field's name in camelCase, which proto3 JSON has in snake_case as well.
+// camelName converts a field name from snake_case, which proto3 JSON also accepts, to camelCase.
 func camelName(name []byte) []byte {
 	if bytes.IndexByte(name, '_') < 0 {
 		return name
@@ -471,14 +472,14 @@ func hasSnakeName(value []byte) (has bool) {
 	if len(value) == 0 || value[0] != '{' || bytes.IndexByte(value, '_') < 0 {
 		return false
 	}
-	_ = EachField(value, func(name, _ []byte) error { // what is wrong with it is for its reader to say
+	_ = EachField(value, func(name, _ []byte) error { // its reader reports errors
 		has = has || bytes.IndexByte(name, '_') >= 0
 		return nil
 	})
 	return has
 }
 
-// eachPart calls f for every element of an array, or for the object that stands for an array of it alone.
+// eachPart calls f for every element of an array, or for a single object in place of an array.
 func eachPart(value []byte, f func(part []byte) error) error {
 	if len(value) > 0 && value[0] == '{' {
 		return f(value)
@@ -486,7 +487,7 @@ func eachPart(value []byte, f func(part []byte) error) error {
 	return EachElement(value, f)
 }
 
-// readFlag reads true or false, and returns it as clients expect it; nil for null.
+// readFlag decodes true or false, and returns it as clients expect it, or nil for null.
 func readFlag(name string, value []byte) (is bool, text []byte, err error) {
 	switch string(value) {
 	case "true", "false":
@@ -498,7 +499,7 @@ func readFlag(name string, value []byte) (is bool, text []byte, err error) {
 	return is, strconv.AppendBool(nil, is), err
 }
 
-// keep stores a checked copy of value, unless it is null.
+// storeCompact stores a validated copy of value, unless it is null.
 func keep(into *json.RawMessage, value []byte) error {
 	raw, err := compact(value)
 	if err != nil {
@@ -510,7 +511,7 @@ func keep(into *json.RawMessage, value []byte) error {
 	return nil
 }
 
-// compact returns a checked copy of value without white space.
+// compact returns a validated copy of value without white space.
 func compact(value []byte) (json.RawMessage, error) {
 	var b bytes.Buffer
 	if err := json.Compact(&b, value); err != nil {
@@ -519,7 +520,7 @@ func compact(value []byte) (json.RawMessage, error) {
 	return b.Bytes(), nil
 }
 
-// object builds a compact JSON object. It costs nothing until something is added.
+// object builds a compact JSON object. It allocates nothing until a field is added.
 type object struct{ b *bytes.Buffer }
 
 func (o *object) add(name, value []byte) error {
@@ -541,7 +542,7 @@ func (o *object) add(name, value []byte) error {
 	return nil
 }
 
-// end returns the object, nil if nothing was added.
+// end returns the object, or nil if no field was added.
 func (o *object) end() []byte {
 	if o.b == nil {
 		return nil

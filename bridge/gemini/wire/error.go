@@ -7,16 +7,15 @@ import (
 	"time"
 )
 
-// MaxReason bounds in bytes what of a peer's text is kept in an error: enough for Google's longest sentence, and not for a page
-// of HTML.
+// MaxReason bounds a peer's text in an error, in bytes: enough for Google's longest sentence, but not for an HTML page.
 const MaxReason = 300
 
-// HandshakeError is an HTTP answer that stands where the upgrade, or a REST answer, was wanted.
+// HandshakeError is an HTTP error in place of the upgrade or of a REST response.
 type HandshakeError struct {
 	Status int    // HTTP status
-	Body   string // at most MaxReason bytes of it, one line, without the key
+	Body   string // at most MaxReason bytes, one line, without the key
 
-	Retry time.Duration // as RetryAfter reads it
+	Retry time.Duration // as read by RetryAfter
 }
 
 // Error implements error.
@@ -28,12 +27,12 @@ func (e *HandshakeError) Error() string {
 	return text
 }
 
-// CloseError says how the connection ended. Code is the server's WebSocket close code, or 1006 when the connection
-// was lost without one.
+// CloseError describes the end of the connection. Code is the server's WebSocket close code, or 1006 if the connection was lost
+// without one.
 type CloseError struct {
 	Code   int
 	Reason string
-	Err    error // the network's behind a lost connection, or nil
+	Err    error // the network error behind a lost connection, or nil
 }
 
 // Error implements error.
@@ -44,16 +43,16 @@ func (e *CloseError) Error() string {
 	return fmt.Sprintf("closed with %d: %s", e.Code, e.Reason)
 }
 
-// Unwrap returns the network's error behind a lost connection, if there was one.
+// Unwrap returns the network error behind a lost connection, if any.
 func (e *CloseError) Unwrap() error { return e.Err }
 
 // ServerError is a message {"error": …}. The connection may still be open; the server usually closes it next.
 type ServerError struct {
 	Code    int    // HTTP-like, 0 if absent
-	Status  string // as "INVALID_ARGUMENT"
-	Message string // a decoder gives it as the server said it; Conn without the key, at most MaxReason bytes of it
+	Status  string // such as "INVALID_ARGUMENT"
+	Message string // from a decoder as sent; from Conn without the key, at most MaxReason bytes
 
-	Retry time.Duration // how long it asks to stay away; 0: it does not say
+	Retry time.Duration // delay requested by the server, or 0
 }
 
 // Error implements error.
@@ -61,7 +60,7 @@ func (e *ServerError) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("server error %d %s %s", e.Code, e.Status, e.Message))
 }
 
-// FrameError is a message that could not be understood. It was skipped as a whole; the connection is still good.
+// FrameError is a malformed message. It was skipped as a whole; the connection is still usable.
 type FrameError struct {
 	Problem string
 }
@@ -69,7 +68,7 @@ type FrameError struct {
 // Error implements error.
 func (e *FrameError) Error() string { return "malformed message: " + e.Problem }
 
-// OneLine makes a peer's text fit for a log line: its words between single spaces, limit bytes of them at most.
+// OneLine prepares a peer's text for a log line: words separated by single spaces, at most limit bytes.
 func OneLine(text string, limit int) string {
 	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
 	if len(text) > limit {

@@ -8,18 +8,17 @@ import (
 	"strings"
 )
 
-// Parts are the parts of a turn that a client sends, or that the gateway writes. They go up as they came. The zero value has none.
+// Parts are the parts of a turn from a client or the gateway. They are forwarded unchanged. The zero value is empty.
 type Parts struct {
 	list  []json.RawMessage
 	texts []string
 	size  int
-	other bool // one of them is a picture, or nothing that we know
+	other bool // at least one is a picture or of an unknown kind
 }
 
 var errParts = errors.New("the parts of a turn are an array")
 
-// ParseParts reads an array of Google's Part. Its only error is that raw is no array: Google decides what a part may
-// be.
+// ParseParts parses an array of Google's Part. Its only error is that raw is not an array: the content of a part is up to Google.
 func ParseParts(raw json.RawMessage) (p Parts, err error) {
 	if err := json.Unmarshal(raw, &p.list); err != nil || p.list == nil {
 		return Parts{}, errParts
@@ -29,7 +28,7 @@ func ParseParts(raw json.RawMessage) (p Parts, err error) {
 		var part struct {
 			Text        string
 			InlineData  *struct{ MIMEType string }
-			InlineSnake json.RawMessage `json:"inline_data"` // as proto3 JSON may spell it
+			InlineSnake json.RawMessage `json:"inline_data"` // an alternative spelling in proto3 JSON
 		}
 		err := json.Unmarshal(raw, &part)
 		p.other = p.other || err != nil || part.InlineData != nil || part.InlineSnake != nil
@@ -44,7 +43,7 @@ func ParseParts(raw json.RawMessage) (p Parts, err error) {
 	return p, nil
 }
 
-// TextPart is a text as the only part.
+// TextPart returns a text as the only part.
 func TextPart(text string) Parts {
 	raw := textPart(text)
 	return Parts{list: []json.RawMessage{raw}, texts: []string{text}, size: len(raw)}
@@ -53,29 +52,29 @@ func TextPart(text string) Parts {
 func textPart(text string) json.RawMessage {
 	raw, err := json.Marshal(map[string]string{"text": text})
 	if err != nil {
-		return json.RawMessage("{}") // a string encodes
+		return json.RawMessage("{}") // a string always encodes
 	}
 	return raw
 }
 
-// With returns these parts and more. It changes neither.
+// Concat returns these parts followed by more. It changes neither.
 func (p Parts) With(more Parts) Parts {
 	return Parts{slices.Concat(p.list, more.list), slices.Concat(p.texts, more.texts), p.size + more.size, p.other || more.other}
 }
 
-// Len is how many there are.
+// Len returns the number of parts.
 func (p Parts) Len() int { return len(p.list) }
 
-// Size is how many bytes of JSON they have.
+// Size returns the size of the parts as JSON, in bytes.
 func (p Parts) Size() int { return p.size }
 
-// OnlyText reports whether each of them is text.
+// OnlyText reports whether all parts are text.
 func (p Parts) OnlyText() bool { return !p.other }
 
-// Text is what they say, with the type of each picture in its place.
+// Text returns the text of the parts, with the type of each picture in its place.
 func (p Parts) Text() string { return strings.Join(p.texts, " ") }
 
-// JSON is the array that goes up.
+// JSON returns the array to send.
 func (p Parts) JSON() json.RawMessage {
 	list := make([][]byte, len(p.list))
 	for i, raw := range p.list {
@@ -84,7 +83,7 @@ func (p Parts) JSON() json.RawMessage {
 	return slices.Concat([]byte("["), bytes.Join(list, []byte(",")), []byte("]"))
 }
 
-// TextTurn is a text of the model's as the server would have written it into serverContent.
+// TextTurn returns the serverContent of a text by the model.
 func TextTurn(text string) json.RawMessage {
 	return slices.Concat([]byte(`{"modelTurn":{"role":"model","parts":[`), textPart(text), []byte(`]}}`))
 }

@@ -9,18 +9,18 @@ import (
 	"image/png"
 )
 
-// maxPictureSide is the longest side of a picture in pixels: that of a photo of 48 megapixels is 8,064. The model looks at 768
+// maxPictureSide is the maximum side of a picture in pixels: a photo of 48 megapixels has 8,064. The model uses 768
 // (https://ai.google.dev/gemini-api/docs/live-guide).
 const maxPictureSide = 8192
 
-// IsPicture reports whether a media type, in lower case and without parameters, is one of the pictures that the models take.
+// IsPicture reports whether a media type, in lower case and without parameters, is a picture type that the models accept.
 func IsPicture(mediaType string) bool {
 	return mediaType == "image/jpeg" || mediaType == "image/png" || mediaType == "image/webp"
 }
 
-// CheckPicture returns what is wrong with a picture of a type of [IsPicture]. Google does not
-// document what it does with one that it cannot read, and the conversation must not depend on that. It reads only the
-// header, in a few microseconds. The error is for the client and continues the name of the field.
+// CheckPicture validates a picture of a type of [IsPicture]. Google does not document how it treats unreadable pictures, and the
+// conversation must not depend on that. It reads only the header, in a few microseconds. The error is for the client and continues
+// the name of the field.
 func CheckPicture(mimeType string, data []byte) error {
 	var size image.Config
 	var err error

@@ -2,25 +2,26 @@ package wire
 
 import "encoding/json"
 
-// Reply is a model's answer to a REST call, as it comes in pieces. The zero value is ready.
+// Reply is a model's response to a REST call, received in chunks. The zero value is ready for use.
 type Reply struct {
-	Tokens Tokens // so far, as the newest piece reports them
-	ended  string // as the API has it; empty: nothing was said of it, which some models forget
+	Tokens Tokens // so far, from the newest chunk
+	ended  string // the API's finish reason; empty if missing, as with some models
 }
 
-// ReplyPart is what is read of a Part.
+// ReplyPart is the decoded content of a Part.
 type ReplyPart struct {
 	Text         string
 	Thought      bool
-	FunctionCall *FunctionCall // its ID is "" if the model gave none
+	FunctionCall *FunctionCall // its ID may be ""
 }
 
-// UnfinishedError is the end of an answer that is not the model's own: the API's word for why, as "SAFETY".
+// UnfinishedError means that a response was cut off, with the API's finish reason, such as "SAFETY".
 type UnfinishedError struct{ Reason string }
 
 func (e *UnfinishedError) Error() string { return "the answer is not finished: " + e.Reason }
 
-// Add reads the next GenerateContentResponse, and returns its parts as they came: they may be signed. An error is a [*FrameError].
+// Add adds the next GenerateContentResponse, and returns its parts unchanged, since they may be signed. An error is a
+// [*FrameError].
 func (r *Reply) Add(raw json.RawMessage) (parts []json.RawMessage, err error) {
 	var piece struct {
 		Candidates []struct {
@@ -48,7 +49,7 @@ func (r *Reply) Add(raw json.RawMessage) (parts []json.RawMessage, err error) {
 	return piece.Candidates[0].Content.Parts, nil
 }
 
-// AddText is Add, but returns the text alone, without thoughts.
+// AddText is like Add, but returns only the text, without thoughts.
 func (r *Reply) AddText(raw json.RawMessage) (text string, err error) {
 	parts, err := r.Add(raw)
 	for _, raw := range parts {
@@ -59,7 +60,7 @@ func (r *Reply) AddText(raw json.RawMessage) (text string, err error) {
 	return text, err
 }
 
-// End is nil if the model has come to its own end, as far as is known, and else an [*UnfinishedError].
+// End returns nil if the model has finished its response, as far as is known, and else an [*UnfinishedError].
 func (r *Reply) End() error {
 	if r.ended != "" && r.ended != "STOP" {
 		return &UnfinishedError{r.ended}
@@ -67,7 +68,7 @@ func (r *Reply) End() error {
 	return nil
 }
 
-// ReadPart reads a part. What cannot be read says nothing.
+// ReadPart decodes a part. An unreadable part yields a zero ReplyPart.
 func ReadPart(raw json.RawMessage) (p ReplyPart) {
 	if unmarshal("part", raw, &p) != nil {
 		return ReplyPart{}

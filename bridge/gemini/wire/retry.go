@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// retryForms are how Google says when to come back, in the text of an error or a close reason: google.rpc.RetryInfo as
-// JSON or as text, and a sentence as "Please retry in 1m37.5s."
+// retryForms matches the retry delays in Google's error texts and close reasons: google.rpc.RetryInfo as JSON or text, and
+// sentences such as "Please retry in 1m37.5s."
 var retryForms = regexp.MustCompile(`(?i)(?:"?retry_?delay"?\s*[:=]?\s*\{?\s*(?:"?seconds"?\s*:)?\s*"?|(?:retry|try again) (?:in|after) )` +
 	`((?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))*[0-9]+(?:\.[0-9]+)?)\s?(milli|ms|s|m|h)?`)
 
-// retryDelay finds in a text how long to stay away; 0: it does not say.
+// retryDelay returns the retry delay in a text, or 0.
 func retryDelay(text string) time.Duration {
 	found := retryForms.FindStringSubmatch(text)
 	if found == nil {
@@ -27,11 +27,11 @@ func retryDelay(text string) time.Duration {
 	return delay
 }
 
-// maxDelay stands for every time that is further away: a time.Duration ends at 292 years, and more would be read as none.
+// maxDelay caps longer delays: a time.Duration ends at 292 years, and more would overflow.
 const maxDelay = 365 * 24 * time.Hour
 
-// parseDuration reads a duration as Google and people write it: "3.5s", "1m30s", or seconds without a unit. It returns maxDelay for one
-// that is longer, and reports whether text is a duration that is not negative.
+// parseDuration parses a duration as Google and people write it: "3.5s", "1m30s", or seconds without a unit. It returns maxDelay
+// for longer ones, and reports whether text is a non-negative duration.
 func parseDuration(text string) (d time.Duration, ok bool) {
 	text = strings.TrimSpace(text)
 	if d, err := time.ParseDuration(text); err == nil {
@@ -41,14 +41,14 @@ func parseDuration(text string) (d time.Duration, ok bool) {
 	switch {
 	case seconds > maxDelay.Seconds():
 		return maxDelay, true
-	case err != nil || !(seconds >= 0): // NaN, too
+	case err != nil || !(seconds >= 0): // also NaN
 		return 0, false
 	}
 	return time.Duration(seconds * float64(time.Second)), true
 }
 
-// RetryAfter is how long an HTTP answer asks to stay away, by its header Retry-After (RFC 9110 section 10.2.3: seconds, or
-// a date) or by its body; 0: it does not say.
+// RetryAfter returns the delay that an HTTP response requests, in its header Retry-After (RFC 9110 section 10.2.3: seconds, or a
+// date) or its body, or 0.
 func RetryAfter(header http.Header, body string) time.Duration {
 	value := header.Get("Retry-After")
 	if delay, ok := parseDuration(value); ok && delay > 0 {
@@ -62,11 +62,11 @@ func RetryAfter(header http.Header, body string) time.Duration {
 	return retryDelay(body)
 }
 
-// RetryDelay is how long the server asks to stay away; 0: it does not say.
+// RetryDelay returns the delay that the server requests, or 0.
 func (e *HandshakeError) RetryDelay() time.Duration { return e.Retry }
 
-// RetryDelay is how long the server asks to stay away; 0: it does not say.
+// RetryDelay returns the delay that the server requests, or 0.
 func (e *CloseError) RetryDelay() time.Duration { return retryDelay(e.Reason) }
 
-// RetryDelay is how long the server asks to stay away; 0: it does not say.
+// RetryDelay returns the delay that the server requests, or 0.
 func (e *ServerError) RetryDelay() time.Duration { return e.Retry }

@@ -6,9 +6,8 @@ import (
 	"errors"
 )
 
-// Most of what arrives is base64 audio inside JSON. encoding/json looks at every byte of it three times; the scanner
-// below finds the ends of values by their brackets and quotes alone, and leaves it to encoding/json to judge the
-// small values that are kept.
+// Most incoming data is base64 audio inside JSON. encoding/json reads every byte of it three times. The scanner below finds the
+// ends of values by brackets and quotes only, and leaves the validation of the small values that are kept to encoding/json.
 
 var errSyntax = errors.New("not valid JSON")
 
@@ -19,7 +18,7 @@ func skipSpace(data []byte, i int) int {
 	return i
 }
 
-// skipString returns the index behind the string that begins with the quote at i.
+// skipString returns the index after the string that begins with the quote at i.
 func skipString(data []byte, i int) (int, error) {
 	for i++; ; {
 		end := bytes.IndexByte(data[i:], '"')
@@ -38,7 +37,7 @@ func skipString(data []byte, i int) (int, error) {
 	}
 }
 
-// skipWord returns the index behind the number or literal that i is in.
+// skipWord returns the index after the number or literal at i.
 func skipWord(data []byte, i int) int {
 	for i < len(data) {
 		switch data[i] {
@@ -50,7 +49,7 @@ func skipWord(data []byte, i int) int {
 	return i
 }
 
-// skipValue returns the index behind the value that begins at i. It does not check what is between the brackets.
+// skipValue returns the index after the value that begins at i. It does not validate what is between brackets.
 func skipValue(data []byte, i int) (int, error) {
 	depth := 0
 	for i < len(data) {
@@ -83,13 +82,13 @@ func skipValue(data []byte, i int) (int, error) {
 	return 0, errSyntax
 }
 
-// EachField calls f for every field of a JSON object, with its value as it stands in data. The ends of values are found by their
-// brackets and quotes; what is between these is not checked, so f must. The object null has no fields.
+// EachField calls f for every field of a JSON object, with its value as a slice of data. The ends of values are found by brackets
+// and quotes; f must validate the rest. null counts as an object without fields.
 func EachField(data []byte, f func(name, value []byte) error) error {
 	return each(data, '{', '}', f)
 }
 
-// EachElement calls f for every element of a JSON array, likewise.
+// EachElement is like EachField, for the elements of a JSON array.
 func EachElement(data []byte, f func(value []byte) error) error {
 	return each(data, '[', ']', func(_, value []byte) error { return f(value) })
 }
@@ -151,7 +150,7 @@ func onlySpace(data []byte, i int) error {
 	return nil
 }
 
-// unquote returns the text of a JSON string. It is a part of data where no escape stands in it.
+// unquote returns the text of a JSON string. Without escapes it is a slice of data.
 func unquote(data []byte) ([]byte, error) {
 	if len(data) >= 2 && data[0] == '"' && bytes.IndexByte(data, '\\') < 0 {
 		for _, b := range data {

@@ -9,22 +9,22 @@ import (
 	"strings"
 )
 
-// Tokens is a count of tokens, of a turn or of more.
+// Tokens counts the tokens of one or more turns.
 type Tokens struct {
 	Prompt, Response, Total int
 
 	Cached   int // of Prompt
-	ToolUse  int // besides Prompt
-	Thoughts int // besides Response
+	ToolUse  int // in addition to Prompt
+	Thoughts int // in addition to Response
 
 	// PromptBy and ResponseBy split by modality: "TEXT", "AUDIO", "IMAGE", "VIDEO".
 	PromptBy, ResponseBy map[string]int
 }
 
-// maxTokens bounds a count that a server claims, so that no sum of counts overflows. A context holds 131,072.
+// maxTokens bounds a count from a server, so that sums do not overflow. A context holds 131,072.
 const maxTokens = 1 << 30
 
-// ParseTokens reads usageMetadata as the Gemini API and as Vertex spell it.
+// ParseTokens parses usageMetadata in the spelling of the Gemini API or of Vertex.
 func ParseTokens(raw json.RawMessage) (Tokens, error) {
 	type detail struct {
 		Modality   string
@@ -56,17 +56,17 @@ func ParseTokens(raw json.RawMessage) (Tokens, error) {
 		ToolUse: int(wire.ToolUsePromptTokenCount), Thoughts: int(wire.ThoughtsTokenCount),
 		PromptBy: by(wire.PromptTokensDetails),
 	}
-	// One message has one of the two spellings.
+	// A message uses one of the two spellings.
 	if u.ResponseBy = by(wire.ResponseTokensDetails); u.ResponseBy == nil {
 		u.ResponseBy = by(wire.CandidatesTokensDetails)
 	}
-	// A total may be missing, or without the thoughts: gemini-3.8-live said 564 of 522 in, 42 out and 136 thought
+	// A total may be missing or exclude the thoughts: gemini-3.8-live said 564 for 522 in, 42 out and 136 thought
 	// (discuss.ai.google.dev/t/188765, September 2026).
 	u.Total = max(u.Total, u.Prompt+u.Response+u.ToolUse+u.Thoughts)
 	return u, nil
 }
 
-// count is a number of tokens on the wire: a number, or a string as proto3 JSON has 64-bit integers. What is no count is 0.
+// count is a number of tokens in JSON: a number, or a string, as proto3 JSON encodes 64-bit integers. Invalid counts are 0.
 type count int
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -103,13 +103,13 @@ func (u Tokens) Plus(v Tokens) Tokens {
 	}
 }
 
-// The directions of tokens, and the modality of those of which the server did not say it.
+// The directions of tokens. Unknown also stands for an unknown modality.
 const (
 	In, Out, Unknown = "in", "out", "unknown"
 )
 
-// Split divides what was used since an earlier count by direction and modality: "in" or "out", "AUDIO" or "TEXT" and so
-// on. What was not said of a token is "unknown". No number is negative.
+// Split divides the tokens used since an earlier count by direction and modality: "in" or "out", "AUDIO" or "TEXT" and so on, or
+// "unknown". No number is negative.
 func (u Tokens) Split(since Tokens) map[[2]string]int {
 	split := map[[2]string]int{}
 	left := u.Total - since.Total
@@ -135,7 +135,7 @@ func (u Tokens) Split(since Tokens) map[[2]string]int {
 	return split
 }
 
-// add returns a+b, never below 0 and never beyond what an int holds.
+// add returns a+b, limited to 0 and the largest int.
 func add(a, b int) int {
 	a, b = max(a, 0), max(b, 0)
 	if a > math.MaxInt-b {
@@ -144,22 +144,22 @@ func add(a, b int) int {
 	return a + b
 }
 
-// TokenMeter adds up what a conversation takes. The zero value is ready; it is not safe for use by two goroutines at once.
+// TokenMeter adds up the tokens of a conversation. The zero value is ready for use; it must not be used concurrently.
 //
-// A usageMetadata counts one turn, not the session: a probe of three turns on each of two live models gave prompts of 143,
-// 181, 224 tokens and responses of 19, 24, 24 (pydantic/pydantic-ai #7269, August 2026; a session's sum of responses would
-// have been 19, 43, 67). The prompt grows because every turn reads the whole context again, and that is what Google bills.
-// So turns are added up. Within a turn, a report replaces the one before it, since the server may send a growing count
-// several times (sierra-research/tau2-bench #454); nobody has measured whether the generations before and after a tool
-// call are counted apart. If they are, the second one's smaller response gives it away: a count that has fallen began anew,
-// and is added. Where it has not fallen the meter says too little rather than too much.
+// A usageMetadata counts one turn, not the session: a probe of three turns on each of two live models gave prompts of 143, 181, 224
+// tokens and responses of 19, 24, 24 (pydantic/pydantic-ai #7269, August 2026; a session's sum of responses would have been 19, 43,
+// 67). The prompt grows because every turn reads the whole context again, and that is what Google bills. So turns are added up.
+// Within a turn, a report replaces the previous one, since the server may send a growing count several times
+// (sierra-research/tau2-bench #454). It is unknown whether the generations before and after a tool call are counted separately. If
+// so, the second one has a smaller response: a count that falls has restarted, and is added. If it does not fall, the meter counts
+// too little rather than too much.
 type TokenMeter struct {
-	ended Tokens // the turns before this one
+	ended Tokens // the previous turns
 	begun Tokens // finished counts of this turn
 	last  Tokens // the newest report of this turn
 }
 
-// Add takes one report.
+// Add adds one report.
 func (m *TokenMeter) Add(u Tokens) {
 	if u.Response < m.last.Response || u.Prompt < m.last.Prompt {
 		m.begun = m.begun.Plus(m.last)
@@ -167,12 +167,12 @@ func (m *TokenMeter) Add(u Tokens) {
 	m.last = Tokens{}.Plus(u) // a copy without negative numbers
 }
 
-// Turn returns what this turn has taken so far.
+// Turn returns the tokens of this turn so far.
 func (m *TokenMeter) Turn() Tokens { return m.begun.Plus(m.last) }
 
-// EndTurn begins the next turn. A report that rides on turnComplete belongs to the turn that it completes: Add it first. It also
-// ends a turn that another connection goes on with: what the old one had begun to count will not be counted on.
+// EndTurn starts the next turn. A report that comes with turnComplete belongs to the completed turn: Add it first. EndTurn also
+// ends a turn that continues on another connection: the old connection's count will not be continued.
 func (m *TokenMeter) EndTurn() { m.ended, m.begun, m.last = m.Total(), Tokens{}, Tokens{} }
 
-// Total returns what the conversation has taken, this turn included.
+// Total returns the tokens of the conversation, including this turn.
 func (m *TokenMeter) Total() Tokens { return m.ended.Plus(m.Turn()) }

@@ -12,34 +12,34 @@ import (
 	"voxgate/crash"
 )
 
-// Conn is a connection, as [voxgate/bridge/gemini.Conn] is one to a Live model.
+// Conn is a connection to a text model, like [voxgate/bridge/gemini.Conn] to a Live model.
 type Conn struct {
 	writer  *Writer
 	model   string
-	request map[string]any // what each has, besides what was said
+	request map[string]any // fields common to all requests
 	in      chan wire.ClientMessage
 	out     chan *wire.ServerMessage
 	stop    func()
 	stopped <-chan struct{}
-	over    chan struct{} // closed when nothing of it runs any more
+	over    chan struct{} // closed when everything has ended
 
 	// Owned by run.
-	talk   []content         // so far
-	late   []content         // that came during an answer, and is answered after it
-	rounds int               // of this answer
-	answer chan answer       // of the request that is under way; nil: there is none
-	cancel func()            // of it
-	open   []call            // that the model waits for
-	said   []json.RawMessage // their results, in the same order; nil: not yet
+	talk   []content         // the conversation so far
+	late   []content         // input during an answer, to be answered afterwards
+	rounds int               // requests of this answer
+	answer chan answer       // of the current request; nil without one
+	cancel func()            // cancels the current request
+	open   []call            // calls that the model waits for
+	said   []json.RawMessage // their results, in the same order; nil if pending
 }
 
-// call is a function call of the model's. A connection gives it an id if the model has not.
+// call is a function call of the model. The connection assigns an ID if the model has not.
 type call struct {
 	wire.FunctionCall
-	theirs string // the id as it came
+	theirs string // the model's own ID, or ""
 }
 
-// answer is what has come of a request.
+// answer is the result of a request.
 type answer struct {
 	parts  []json.RawMessage
 	calls  []call
@@ -59,7 +59,7 @@ func (c *Conn) Recv(ctx context.Context) (*wire.ServerMessage, error) {
 	}
 }
 
-// Send takes one message. It blocks while the one before is acted on.
+// Send sends one message. It blocks while the previous one is processed.
 func (c *Conn) Send(ctx context.Context, m wire.ClientMessage) error {
 	select {
 	case c.in <- m:
@@ -71,23 +71,23 @@ func (c *Conn) Send(ctx context.Context, m wire.ClientMessage) error {
 	}
 }
 
-// SendAudio does nothing: there is nobody to hear it.
+// SendAudio does nothing: a text model takes no audio.
 func (c *Conn) SendAudio(context.Context, []int16, int) error { return nil }
 
-// Sent is 0: nothing is lost on the way.
+// LastSentIndex returns 0: no messages are lost in transit.
 func (c *Conn) Sent() int64 { return 0 }
 
-// Close ends the answer that is under way, and waits for that.
+// Close aborts the current answer, and waits for that.
 func (c *Conn) Close() error {
 	c.stop()
 	<-c.over
 	return nil
 }
 
-// run acts on what comes until the connection is closed.
+// run handles messages until the connection is closed.
 func (c *Conn) run(ctx context.Context) {
 	defer close(c.over)
-	defer crash.Recover(nil, "model connection", nil) // the reader finds it lost
+	defer crash.Recover(nil, "model connection", nil) // the reader sees a lost connection
 	for {
 		select {
 		case m := <-c.in:
@@ -104,7 +104,7 @@ func (c *Conn) run(ctx context.Context) {
 	}
 }
 
-// take acts on a message. Content without turns stops an answer, as any does at the Live API; text waits for its end.
+// handleMessage handles a message. Content without turns stops an answer, as with the Live API; text waits for its end.
 func (c *Conn) take(ctx context.Context, m wire.ClientMessage) {
 	switch {
 	case m.ClientContent != nil:
@@ -136,7 +136,7 @@ func (c *Conn) take(ctx context.Context, m wire.ClientMessage) {
 	}
 }
 
-// add adds parts to what was said.
+// addContent adds parts to the conversation.
 func (c *Conn) add(role string, parts any, asked bool) {
 	raw, err := json.Marshal(parts)
 	if err == nil { // they were JSON before
@@ -144,14 +144,14 @@ func (c *Conn) add(role string, parts any, asked bool) {
 	}
 }
 
-// ask begins an answer to all that was said.
+// startAnswer starts an answer to everything said so far.
 func (c *Conn) ask(ctx context.Context) {
 	c.talk = shortened(append(c.talk, c.late...))
 	c.late, c.rounds = nil, 0
 	c.begin(ctx)
 }
 
-// begin sends a request.
+// startRequest sends a request.
 func (c *Conn) begin(ctx context.Context) {
 	c.rounds++
 	c.request["contents"] = c.talk
@@ -170,7 +170,7 @@ func (c *Conn) begin(ctx context.Context) {
 	}(c.answer, c.cancel)
 }
 
-// generate has the model answer a request. What it writes goes down at once.
+// generate requests a response of the model and emits its text as it arrives.
 func (c *Conn) generate(ctx context.Context, request json.RawMessage) (a answer) {
 	var reply wire.Reply
 	tokens, err := c.writer.generate(ctx, c.model, request, func(raw json.RawMessage) error {
@@ -179,13 +179,13 @@ func (c *Conn) generate(ctx context.Context, request json.RawMessage) (a answer)
 			p := wire.ReadPart(raw)
 			if p.FunctionCall != nil {
 				if len(a.calls) == maxCalls {
-					continue // it is not run, so the model must not see it: it wants a result of each
+					continue // it is not run, so it must not be in the history: the model expects a result of each call
 				}
 				one := call{*p.FunctionCall, p.FunctionCall.ID}
 				one.ID = cmp.Or(one.ID, "call-"+rand.Text())
 				a.calls = append(a.calls, one)
 			}
-			a.parts = append(a.parts, raw) // as it came: it may be signed
+			a.parts = append(a.parts, raw) // unchanged: it may be signed
 			switch {
 			case p.Text == "":
 			case p.Thought:
@@ -203,7 +203,7 @@ func (c *Conn) generate(ctx context.Context, request json.RawMessage) (a answer)
 	return a
 }
 
-// answered acts on the end of a request: it ends the answer, or has tools run.
+// handleAnswer handles the end of a request: it ends the answer, or requests tool calls.
 func (c *Conn) answered(ctx context.Context, a answer) {
 	c.keep(ctx, a)
 	switch {
@@ -226,7 +226,8 @@ func (c *Conn) answered(ctx context.Context, a answer) {
 	c.end(ctx, wire.ServerContent{GenerationComplete: true, TurnComplete: true})
 }
 
-// keep keeps what the model has said, and reports what that has cost. Each request counts anew, which a count that falls says.
+// saveAnswer adds the model's response to the conversation, and reports its cost. Each request restarts the count, which an empty
+// count signals.
 func (c *Conn) keep(ctx context.Context, a answer) {
 	if len(a.parts) > 0 {
 		c.add("model", a.parts, false)
@@ -236,13 +237,13 @@ func (c *Conn) keep(ctx context.Context, a answer) {
 	}
 }
 
-// await notes calls that want a result.
+// setPendingCalls stores calls that need a result.
 func (c *Conn) await(calls []call) { c.open, c.said = calls, make([]json.RawMessage, len(calls)) }
 
-// cancelled is the result of a call that was not run, or is not awaited any more.
+// cancelled is the result of a call that was not run or was abandoned.
 var cancelled = json.RawMessage(`{"error":"the call was cancelled"}`)
 
-// results gives the model the results of the calls that are open.
+// addResults adds the results of the pending calls to the conversation.
 func (c *Conn) results() {
 	var parts []any
 	for i, o := range c.open {
@@ -259,7 +260,7 @@ func (c *Conn) results() {
 	c.open, c.said = nil, nil
 }
 
-// interrupt stops what is under way: the person goes on.
+// interrupt stops the current answer, since the user continues.
 func (c *Conn) interrupt(ctx context.Context) {
 	switch {
 	case c.answer != nil:
@@ -286,7 +287,7 @@ func (c *Conn) interrupt(ctx context.Context) {
 	c.end(ctx, wire.ServerContent{Interrupted: true, TurnComplete: true})
 }
 
-// end ends the model's turn, saves what was said, and goes on with what came meanwhile.
+// endTurn ends the model's turn, saves the conversation, and continues with input that arrived meanwhile.
 func (c *Conn) end(ctx context.Context, how wire.ServerContent) {
 	c.writer.saved = slices.Clone(c.talk)
 	c.emit(ctx, wire.ServerMessage{Content: &how})
@@ -296,7 +297,7 @@ func (c *Conn) end(ctx context.Context, how wire.ServerContent) {
 	}
 }
 
-// emit sends a message down, unless the connection is closed or what it belongs to is over.
+// emit sends a message, unless the connection is closed or ctx is done.
 func (c *Conn) emit(ctx context.Context, m wire.ServerMessage) bool {
 	select {
 	case c.out <- &m:
@@ -306,7 +307,7 @@ func (c *Conn) emit(ctx context.Context, m wire.ServerMessage) bool {
 	}
 }
 
-// shortened leaves out the oldest questions with their answers, while it is too much.
+// truncate removes the oldest questions with their answers until the limit is met.
 func shortened(talk []content) []content {
 	size := 0
 	for i, c := range slices.Backward(talk) {

@@ -1,6 +1,5 @@
-// Package writer lets a model that only writes take part in a conversation. It is the other end of a Live connection, in
-// this process: it takes what is typed, and the results of tools, and asks the model by generateContent, each time with all
-// that was said. What the model writes and calls goes down as a Live model's words and calls do.
+// Package writer adapts a text model to the interface of a Live connection. It collects typed input and tool results, and calls
+// generateContent each time with the whole conversation. The model's text and calls are delivered like those of a Live model.
 package writer
 
 import (
@@ -19,44 +18,42 @@ const (
 	// maxRounds is how often a model may call tools for one answer.
 	maxRounds = 8
 
-	// maxCalls is how many it may call at once; those after it are passed over.
+	// maxCalls is the maximum number of simultaneous calls; further ones are ignored.
 	maxCalls = 16
 
-	// maxHistory bounds what a model gets of the conversation, in bytes: some 100,000 tokens.
+	// maxHistory bounds the conversation in a request, in bytes: about 100,000 tokens.
 	maxHistory = 400 << 10
 )
 
-// ErrRounds is a model that calls tools again and again.
+// ErrRounds means that a model calls tools again and again.
 var ErrRounds = fmt.Errorf("the model has called tools %d times without an answer", maxRounds)
 
-// Generate has a model answer a GenerateContentRequest, and hands on each GenerateContentResponse of its stream. It blocks
-// until the answer has ended, piece fails or ctx is done. tokens are those of the whole call, estimated where no piece has
-// said how many.
+// Generate calls a model with a GenerateContentRequest, and passes each GenerateContentResponse of its stream to piece. It blocks
+// until the response has ended, piece fails or ctx is done. tokens counts the whole call, estimated if no response reports it.
 type Generate func(ctx context.Context, model string, request json.RawMessage, piece func(json.RawMessage) error) (tokens int, err error)
 
-// Writer is the models of one conversation, and what they know of it. Its connections come one after the other: the one
-// before must be closed.
+// Writer holds the text models' state of one conversation. Only one of its connections may be open at a time.
 type Writer struct {
 	generate Generate
-	saved    []content   // what the newest handle stands for
-	owed     wire.Tokens // that no connection has reported
+	saved    []content   // conversation of the newest handle
+	owed     wire.Tokens // tokens that no connection has reported
 }
 
-// New returns a writer that knows nothing yet.
+// New returns a writer without a conversation.
 func New(generate Generate) *Writer { return &Writer{generate: generate} }
 
-// Owed are the tokens of answers that were broken off with their connection. There must be none that is open.
+// UnreportedTokens returns the tokens of answers that were aborted with their connection. No connection may be open.
 func (w *Writer) Owed() wire.Tokens { return w.owed }
 
-// content is a Content of Google's.
+// content is a Content of Google's API.
 type content struct {
 	Role  string          `json:"role"`
 	Parts json.RawMessage `json:"parts"` // an array
 
-	asked bool // it is what the person has typed, and no result of a tool
+	asked bool // typed by the user, not a result of a tool
 }
 
-// handle stands for what a [Writer] has saved.
+// handle is the resumption handle of what a [Writer] has saved.
 const handle = "saved"
 
 // Dial opens a connection. It does not block.
@@ -78,7 +75,7 @@ func (w *Writer) Dial(s gemini.Setup) (*Conn, error) {
 			c.request[name] = head[name]
 		}
 	}
-	delete(fields.GenerationConfig, "responseModalities") // it has no other
+	delete(fields.GenerationConfig, "responseModalities") // text only
 	delete(fields.GenerationConfig, "speechConfig")
 	if len(fields.GenerationConfig) > 0 {
 		c.request["generationConfig"] = fields.GenerationConfig
