@@ -189,7 +189,7 @@ func (a *modelOutput) groundingEvent(c *wire.ServerContent) Grounding {
 
 // onAnswer handles the part of a message that belongs to an active answer.
 func (a *modelOutput) onAnswer(c *wire.ServerContent) {
-	if len(c.Audio) == 0 && !c.Written && !c.Thought && c.OutputTranscription == "" {
+	if len(c.Audio) == 0 && !c.HasText && !c.HasThought && c.OutputTranscription == "" {
 		return
 	}
 	t := &a.turn
@@ -220,7 +220,7 @@ func (a *modelOutput) onAnswer(c *wire.ServerContent) {
 	if t.hasAnswer {
 		t.state = turnSpeaking
 	}
-	if !spoken && !c.Written {
+	if !spoken && !c.HasText {
 		return
 	}
 	t.state = turnSpeaking

@@ -132,14 +132,14 @@ func (s *Session) sendMessage(m Message) error {
 	profile := s.keeper.Config().Profile
 	wholeTurns := profile.Seeds && !profile.Appends
 	if wholeTurns && !m.TurnComplete {
-		held := s.heldParts.With(parts)
+		held := s.heldParts.Concat(parts)
 		if held.Size() > maxHeldBytes {
 			return errTooManyMessages
 		}
 		s.heldParts = held
 		return nil
 	}
-	parts = s.heldParts.With(parts)
+	parts = s.heldParts.Concat(parts)
 	if m.TurnComplete {
 		if parts.Len() == 0 && wholeTurns {
 			return nil // an empty turn

@@ -99,7 +99,7 @@ func (a *modelOutput) hasRepliedSince(end time.Time) bool {
 // isLate reports whether a message belongs to the ended turn: a transcript or a thought that answers nothing new. Voice
 // and written text always begin a turn, which ends by itself if it was not requested.
 func (a *modelOutput) isLate(c *wire.ServerContent) bool {
-	if len(c.Audio) > 0 || c.Written || c.OutputTranscription == "" && !c.Thought {
+	if len(c.Audio) > 0 || c.HasText || c.OutputTranscription == "" && !c.HasThought {
 		return false
 	}
 	switch a.turn.state {

@@ -80,7 +80,7 @@ func newSession(
 // newDialer returns a function that opens connections to the model.
 func newDialer(client *api.Client, w *writer.Writer) func(context.Context, gemini.Setup) (keeper.Conn, error) {
 	return func(ctx context.Context, o gemini.Setup) (keeper.Conn, error) {
-		if o.Writes {
+		if o.IsTextModel {
 			return w.Dial(o)
 		}
 		c, err := gemini.Dial(ctx, client, o)
@@ -200,7 +200,7 @@ func (s *Session) close(cancel context.CancelFunc) {
 		s.output.close,
 		s.recording.close,
 		func() {
-			if owed := s.textModel.Owed(); owed.Total > 0 {
+			if owed := s.textModel.UnreportedTokens(); owed.Total > 0 {
 				s.costs.settleTurn()
 				s.costs.addUsage(owed)
 			}

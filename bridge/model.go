@@ -226,7 +226,7 @@ func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, e
 		}
 	}
 	asked := a.hasRequest() || c.InputTranscription != ""
-	silent := a.turn.state == turnIdle && len(c.Audio) == 0 && !c.Written && c.OutputTranscription == "" && !c.Thought
+	silent := a.turn.state == turnIdle && len(c.Audio) == 0 && !c.HasText && c.OutputTranscription == "" && !c.HasThought
 	// A client would take the end of an empty turn for the end of the answer. It has received that already, or the
 	// gateway answers the calls and the answer follows.
 	if c.TurnComplete && silent && !c.Interrupted && (!asked && !costs || endsCall && a.prompts.gatewayAnswers) {
@@ -250,7 +250,7 @@ func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, e
 // intended, unless the message gives another reason.
 func (s *Session) lacksAnswer(c *wire.ServerContent, endsCall bool) bool {
 	t, config := &s.output.turn, s.keeper.Config()
-	silent := t.state == turnIdle && len(c.Audio) == 0 && c.OutputTranscription == "" && !c.Written && !c.Thought
+	silent := t.state == turnIdle && len(c.Audio) == 0 && c.OutputTranscription == "" && !c.HasText && !c.HasThought
 	failed := c.EndReason != "" && !slices.Contains(harmlessReasons, c.EndReason)
 	return c.TurnComplete && silent && !c.Interrupted && !endsCall && !s.calls.HasRunningCall() && !s.output.isWorking && config.HasVoice() &&
 		!s.onHold && !s.isUnheard() && !s.overBudget && (failed || !config.Profile.Proactive) && s.keeper.HasUnderstood()

@@ -23,9 +23,9 @@ func (f *noSpeechFilter) filterMessage(c *wire.ServerContent) {
 	if c.Interrupted {
 		*f = noSpeechFilter{}
 	}
-	if !f.isDecided && (c.OutputTranscription != "" || len(c.Audio) > 0 || c.Written) {
+	if !f.isDecided && (c.OutputTranscription != "" || len(c.Audio) > 0 || c.HasText) {
 		text := f.heldText + c.OutputTranscription
-		isMark := len(c.Audio) <= 1 && !c.Written &&
+		isMark := len(c.Audio) <= 1 && !c.HasText &&
 			(strings.HasPrefix(noSpeech, strings.TrimSpace(text)) || strings.TrimSpace(text) == noSpeech)
 		if isMark && text != "" {
 			f.heldText = text

@@ -27,24 +27,24 @@ type Conn struct {
 	sessionID string // set when Dial has returned; "" if the server sends none
 
 	// Owned by the sender.
-	frame []byte // the audio message being built
-	sent  int64  // number of messages, including the setup
+	frame     []byte // the audio message being built
+	sentCount int64  // number of messages, including the setup
 
 	// Owned by the receiver.
-	dec     *wire.Decoder
-	waiting []*wire.ServerMessage // received with or before setupComplete
-	dead    error                 // the first error that ended receiving
+	dec      *wire.Decoder
+	pending  []*wire.ServerMessage // received with or before setupComplete
+	finalErr error                 // the first error that ended receiving
 
 	// Guarded by mu.
-	mu       sync.Mutex
-	followed <-chan struct{} // reading ends when it is closed
-	unfollow func() bool     // nil while no context is followed
+	mu            sync.Mutex
+	followedDone  <-chan struct{} // reading ends when it is closed
+	stopFollowing func() bool     // nil while no context is followed
 }
 
 func newConn(ws *websocket.Conn, key api.Secret) *Conn {
 	c := &Conn{ws: ws, key: key, closed: make(chan struct{}), dec: wire.NewDecoder()}
 	ws.SetReadLimit(readLimit)
-	c.close = sync.OnceValue(c.shut)
+	c.close = sync.OnceValue(c.doClose)
 	return c
 }
 
@@ -52,13 +52,13 @@ func newConn(ws *websocket.Conn, key api.Secret) *Conn {
 // that wraps net.ErrClosed. Further calls return the result of the first.
 func (c *Conn) Close() error { return c.close() }
 
-func (c *Conn) shut() error {
+func (c *Conn) doClose() error {
 	close(c.closed)
 	bye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
 	// An error means that the peer is gone or does not read; then closing helps.
 	_ = c.ws.WriteControl(websocket.CloseMessage, bye, time.Now().Add(closeTimeout))
 	err := c.ws.Close()
-	c.follow(context.Background())
+	c.followContext(context.Background())
 	return err
 }
 
@@ -79,7 +79,7 @@ func (c *Conn) isClosed() bool {
 // Send.
 func (c *Conn) SendAudio(ctx context.Context, pcm []int16, rate int) error {
 	c.frame = wire.AppendAudio(c.frame[:0], pcm, rate)
-	return c.write(ctx, c.frame)
+	return c.writeFrame(ctx, c.frame)
 }
 
 // Send sends one message. If the peer does not read, it fails after 2 s, or at ctx's deadline if that is earlier, and the
@@ -89,18 +89,18 @@ func (c *Conn) Send(ctx context.Context, m wire.ClientMessage) error {
 	if err != nil {
 		return err
 	}
-	return c.write(ctx, frame)
+	return c.writeFrame(ctx, frame)
 }
 
 // LastSentIndex returns the index of the last message sent, as Vertex AI counts them for lastConsumedClientMessageIndex. Google
 // does not document where the count begins (LiveServerSessionResumptionUpdate of google-genai). Logs of ADK on Vertex AI show 1, 2,
 // 3 after the first messages, and a client of the public endpoint says that "0 is reserved for setup" and that the count restarts
 // on each connection. If the setup did not count, the newest 20 ms would be taken for unconsumed. Only the sender may call it.
-func (c *Conn) Sent() int64 { return c.sent - 1 }
+func (c *Conn) LastSentIndex() int64 { return c.sentCount - 1 }
 
-func (c *Conn) write(ctx context.Context, frame []byte) error {
+func (c *Conn) writeFrame(ctx context.Context, frame []byte) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("gemini: send: %w", ended(ctx))
+		return fmt.Errorf("gemini: send: %w", contextError(ctx))
 	}
 	deadline := time.Now().Add(writeTimeout)
 	d, bounded := ctx.Deadline()
@@ -113,7 +113,7 @@ func (c *Conn) write(ctx context.Context, frame []byte) error {
 	}
 	switch {
 	case err == nil:
-		c.sent++
+		c.sentCount++
 		if c.trace != nil {
 			c.trace(true, frame)
 		}
@@ -136,12 +136,12 @@ func (c *Conn) write(ctx context.Context, frame []byte) error {
 // further call: *wire.CloseError if the server closed the connection or it was lost, ctx's error if ctx ended (which makes the
 // connection unusable), net.ErrClosed after Close.
 func (c *Conn) Recv(ctx context.Context) (*wire.ServerMessage, error) {
-	if len(c.waiting) > 0 {
-		m := c.waiting[0]
-		c.waiting = c.waiting[1:]
+	if len(c.pending) > 0 {
+		m := c.pending[0]
+		c.pending = c.pending[1:]
 		return m, nil
 	}
-	m, err := c.next(ctx)
+	m, err := c.readMessage(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("gemini: receive: %w", err)
 	}
@@ -149,22 +149,22 @@ func (c *Conn) Recv(ctx context.Context) (*wire.ServerMessage, error) {
 }
 
 // sendSetup sends the first message and receives until it is accepted.
-func (c *Conn) setup(ctx context.Context, frame []byte) error {
+func (c *Conn) sendSetup(ctx context.Context, frame []byte) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, setupTimeout,
 		fmt.Errorf("no setupComplete within %v: %w", setupTimeout, context.DeadlineExceeded))
 	defer cancel()
-	defer c.follow(context.Background())
-	if err := c.write(ctx, frame); err != nil {
+	defer c.followContext(context.Background())
+	if err := c.writeFrame(ctx, frame); err != nil {
 		// The server may have closed with a reason while we wrote, which is more informative than the broken pipe.
 		if !isTimeout(err) {
-			if _, rerr := c.next(ctx); rerr != nil {
+			if _, rerr := c.readMessage(ctx); rerr != nil {
 				return rerr
 			}
 		}
 		return err
 	}
 	for {
-		m, err := c.next(ctx)
+		m, err := c.readMessage(ctx)
 		if err != nil {
 			if _, broken := errors.AsType[*wire.FrameError](err); broken {
 				continue
@@ -176,7 +176,7 @@ func (c *Conn) setup(ctx context.Context, frame []byte) error {
 			c.sessionID = wire.OneLine(m.SessionID, maxSessionID)
 		}
 		if m.SetupComplete = false; !m.Empty() {
-			c.waiting = append(c.waiting, m)
+			c.pending = append(c.pending, m)
 			c.dec = wire.NewDecoder() // m points into the old decoder
 		}
 		if done {
@@ -186,22 +186,22 @@ func (c *Conn) setup(ctx context.Context, frame []byte) error {
 }
 
 // readMessage reads and decodes one message.
-func (c *Conn) next(ctx context.Context) (*wire.ServerMessage, error) {
-	if c.dead != nil {
-		return nil, c.dead
+func (c *Conn) readMessage(ctx context.Context) (*wire.ServerMessage, error) {
+	if c.finalErr != nil {
+		return nil, c.finalErr
 	}
 	if ctx.Err() != nil {
-		return nil, ended(ctx)
+		return nil, contextError(ctx)
 	}
-	in, err := c.read(ctx)
+	in, err := c.readFrame(ctx)
 	if err != nil {
-		c.dead = err
-		c.follow(context.Background())
+		c.finalErr = err
+		c.followContext(context.Background())
 		return nil, err
 	}
 	m, err := c.dec.Decode(in.Bytes())
 	if in.Cap() <= keepBuffer {
-		inputs.Put(in)
+		buffers.Put(in)
 	}
 	if e, ok := errors.AsType[*wire.ServerError](err); ok {
 		e.Message = wire.OneLine(c.key.Hide(e.Message), wire.MaxReason)
@@ -210,14 +210,14 @@ func (c *Conn) next(ctx context.Context) (*wire.ServerMessage, error) {
 }
 
 // buffers hold messages while they are read and decoded. A connection that waits for a message, as most do, needs none.
-var inputs = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // readFrame returns the next text or binary message, in one of buffers; the server uses both.
-func (c *Conn) read(ctx context.Context) (*bytes.Buffer, error) {
-	c.follow(ctx)
+func (c *Conn) readFrame(ctx context.Context) (*bytes.Buffer, error) {
+	c.followContext(ctx)
 	_, r, err := c.ws.NextReader()
 	if err == nil {
-		in := inputs.Get().(*bytes.Buffer)
+		in := buffers.Get().(*bytes.Buffer)
 		in.Reset()
 		if _, err = in.ReadFrom(r); err == nil {
 			if c.trace != nil {
@@ -230,7 +230,7 @@ func (c *Conn) read(ctx context.Context) (*bytes.Buffer, error) {
 		return nil, net.ErrClosed
 	}
 	if ctx.Err() != nil {
-		return nil, ended(ctx)
+		return nil, contextError(ctx)
 	}
 	if errors.Is(err, websocket.ErrReadLimit) {
 		return nil, &wire.CloseError{Code: websocket.CloseMessageTooBig, Reason: "the server sent a message over our limit"}
@@ -243,25 +243,25 @@ func (c *Conn) read(ctx context.Context) (*bytes.Buffer, error) {
 
 // followContext makes the end of ctx end the current and later reads, in place of the previous ctx. It stays in effect between
 // reads, because each start costs four allocations.
-func (c *Conn) follow(ctx context.Context) {
+func (c *Conn) followContext(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	done := ctx.Done()
-	if done == c.followed {
+	if done == c.followedDone {
 		return
 	}
-	if c.unfollow != nil {
-		c.unfollow()
-		c.unfollow = nil
+	if c.stopFollowing != nil {
+		c.stopFollowing()
+		c.stopFollowing = nil
 		_ = c.ws.SetReadDeadline(time.Time{}) // the previous ctx may have ended after its last read
 	}
-	if c.followed = done; done == nil {
+	if c.followedDone = done; done == nil {
 		return
 	}
-	c.unfollow = context.AfterFunc(ctx, func() {
+	c.stopFollowing = context.AfterFunc(ctx, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.followed == done {
+		if c.followedDone == done {
 			_ = c.ws.SetReadDeadline(time.Unix(1, 0))
 		}
 	})
@@ -273,7 +273,7 @@ func isTimeout(err error) bool {
 }
 
 // contextError returns the error of a context that is done: it wraps ctx.Err() and the cause.
-func ended(ctx context.Context) error {
+func contextError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
 		return cause

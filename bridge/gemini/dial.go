@@ -40,13 +40,13 @@ type Setup struct {
 
 	// AnnounceHistory is set if the setup must announce History, as for models that accept no clientContent later. Other models get
 	// it as an incomplete turn, as LiveKit and pydantic-ai send it.
-	Announced bool
+	AnnounceHistory bool
 
 	// IsTextModel is set if the model is not a Live model. Dial does not support it.
-	Writes bool
+	IsTextModel bool
 
 	// OnUpgrade, if not nil, is called when the WebSocket is open, before the setup is sent.
-	Upgraded func()
+	OnUpgrade func()
 
 	// Trace, if not nil, is called with each message sent or received, from the goroutine that sends or receives. It must not keep
 	// the frame.
@@ -54,7 +54,7 @@ type Setup struct {
 }
 
 // encode returns the first message of a connection.
-func (s Setup) message(client *api.Client) ([]byte, error) {
+func (s Setup) encode(client *api.Client) ([]byte, error) {
 	setup := make(map[string]any)
 	var model string
 	if s.Object != nil {
@@ -79,7 +79,7 @@ func (s Setup) message(client *api.Client) ([]byte, error) {
 		}
 		setup["sessionResumption"] = resumption
 	}
-	if len(s.History) > 0 && s.Announced {
+	if len(s.History) > 0 && s.AnnounceHistory {
 		setup["historyConfig"] = map[string]bool{"initialHistoryInClientContent": true}
 	}
 	var b bytes.Buffer
@@ -95,29 +95,29 @@ func (s Setup) message(client *api.Client) ([]byte, error) {
 // history. Cancelling ctx aborts it at any point. It fails with *wire.HandshakeError if the upgrade was refused, and with
 // *wire.CloseError if the setup was. The connection outlives ctx.
 func Dial(ctx context.Context, client *api.Client, s Setup) (*Conn, error) {
-	u, err := client.Live(s.Alpha)
+	u, err := client.LiveURL(s.Alpha)
 	if err != nil {
 		return nil, err
 	}
-	first, err := s.message(client)
+	first, err := s.encode(client)
 	if err != nil {
 		return nil, err
 	}
-	ws, secret, err := admitted(ctx, client, u)
+	ws, secret, err := connect(ctx, client, u)
 	if err != nil {
 		return nil, fmt.Errorf("gemini: dial: %w", err)
 	}
-	if s.Upgraded != nil {
-		s.Upgraded()
+	if s.OnUpgrade != nil {
+		s.OnUpgrade()
 	}
 	conn := newConn(ws, secret)
 	conn.trace = s.Trace
-	if err := conn.setup(ctx, first); err != nil {
+	if err := conn.sendSetup(ctx, first); err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("gemini: setup: %w", err)
 	}
 	if len(s.History) > 0 {
-		seed := wire.ClientMessage{ClientContent: &wire.ClientContent{Turns: s.History, TurnComplete: s.Announced}}
+		seed := wire.ClientMessage{ClientContent: &wire.ClientContent{Turns: s.History, TurnComplete: s.AnnounceHistory}}
 		if err := conn.Send(ctx, seed); err != nil {
 			_ = conn.Close()
 			return nil, err
@@ -128,18 +128,18 @@ func Dial(ctx context.Context, client *api.Client, s Setup) (*Conn, error) {
 
 // connect connects with the current credentials, and returns their secret. If they are refused and new ones can be fetched, it
 // retries once.
-func admitted(ctx context.Context, client *api.Client, u *url.URL) (*websocket.Conn, api.Secret, error) {
+func connect(ctx context.Context, client *api.Client, u *url.URL) (*websocket.Conn, api.Secret, error) {
 	for again := false; ; again = true {
 		header, secret, err := client.Credentials(ctx)
 		if err != nil {
 			if ctx.Err() != nil {
-				err = ended(ctx)
+				err = contextError(ctx)
 			}
 			return nil, "", err
 		}
 		ws, err := upgrade(ctx, client, u, header, secret)
 		if refusal, ok := errors.AsType[*wire.HandshakeError](err); ok {
-			if client.Refused(secret, refusal.Status) && !again {
+			if client.HandleRefusal(secret, refusal.Status) && !again {
 				continue
 			}
 			if secret == "" && refusal.Cause() == wire.Auth {
@@ -211,7 +211,7 @@ func upgrade(ctx context.Context, client *api.Client, u *url.URL, header http.He
 	ws, resp, err := dialer.DialContext(context.WithoutCancel(ctx), u.String(), header)
 	if stop != nil && !stop() && err == nil {
 		_ = ws.Close() // cancelled at the last moment
-		err = ended(ctx)
+		err = contextError(ctx)
 	}
 	switch {
 	case err == nil:
@@ -224,7 +224,7 @@ func upgrade(ctx context.Context, client *api.Client, u *url.URL, header http.He
 			Retry: wire.RetryAfter(resp.Header, string(body)),
 		}
 	case ctx.Err() != nil:
-		return nil, ended(ctx)
+		return nil, contextError(ctx)
 	default:
 		return nil, err
 	}

@@ -104,11 +104,11 @@ func TestSetupMessage(t *testing.T) {
 			second: `{"clientContent":{` + turns + `}}`,
 		},
 		{
-			name: "announced history", setup: gemini.Setup{History: history, Announced: true},
+			name: "announced history", setup: gemini.Setup{History: history, AnnounceHistory: true},
 			first:  `{"setup":{"historyConfig":{"initialHistoryInClientContent":true},"model":"models/gemini-3.8-live"}}`,
 			second: `{"clientContent":{` + turns + `,"turnComplete":true}}`,
 		},
-		{name: "none to announce", setup: gemini.Setup{Announced: true}, first: `{"setup":{"model":"models/gemini-3.8-live"}}`},
+		{name: "none to announce", setup: gemini.Setup{AnnounceHistory: true}, first: `{"setup":{"model":"models/gemini-3.8-live"}}`},
 		{
 			name: "Vertex", vertex: true, setup: gemini.Setup{Object: object(`"a":1`), Alpha: true},
 			path:  "v1beta1.LlmBidiService/BidiGenerateContent",

@@ -50,7 +50,7 @@ type Conn interface {
 	Recv(ctx context.Context) (*wire.ServerMessage, error)
 	Send(ctx context.Context, m wire.ClientMessage) error
 	SendAudio(ctx context.Context, pcm []int16, rate int) error
-	Sent() int64
+	LastSentIndex() int64
 	Close() error
 }
 

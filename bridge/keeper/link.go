@@ -105,7 +105,7 @@ func (k *Keeper) dialNext(parent context.Context) {
 	}
 	opening := d.config.Setup(d.handle, history)
 	if !l.hadSession {
-		opening.Upgraded = func() {
+		opening.OnUpgrade = func() {
 			k.runInLoop(ctx, func(ctx context.Context) {
 				if d.epoch == l.epoch {
 					l.hasWebSocket = true
@@ -120,7 +120,7 @@ func (k *Keeper) dialNext(parent context.Context) {
 			if known, dropped := d.config.Known(); dropped != nil {
 				d.config, d.droppedFields = known, dropped
 				again := known.Setup(d.handle, history)
-				again.Upgraded = opening.Upgraded
+				again.OnUpgrade = opening.OnUpgrade
 				d.conn, d.err = k.Dial(ctx, again)
 			}
 		}

@@ -215,7 +215,7 @@ func (k *Keeper) writeItems(ctx context.Context, conn Conn, config setup.Config)
 	early := time.NewTimer(time.Hour)
 	defer early.Stop()
 	for {
-		it, wait, ok := k.Uplink.Next(conn.Sent())
+		it, wait, ok := k.Uplink.Next(conn.LastSentIndex())
 		if !ok {
 			early.Stop()
 			if wait > 0 {

@@ -162,7 +162,7 @@ func (g *google) do(r *http.Request, secret api.Secret, err error, request uploa
 		return plainAnswer(resp)
 	}
 	defer resp.Body.Close()
-	g.api.Refused(secret, resp.StatusCode)
+	g.api.HandleRefusal(secret, resp.StatusCode)
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	said := secret.Hide(string(text))                                                // it may have echoed it
 	said = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(said), "["), "]") // some errors come in a list

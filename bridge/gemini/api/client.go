@@ -111,8 +111,8 @@ func (c *Client) endpoint(plain, secure string) (*url.URL, error) {
 
 // LiveURL returns the URL of the Live API, or an error if a required setting is missing. alpha selects the experimental version of
 // the Gemini API; Vertex AI has a single version for all fields.
-func (c *Client) Live(alpha bool) (*url.URL, error) {
-	if err := c.ready(); err != nil {
+func (c *Client) LiveURL(alpha bool) (*url.URL, error) {
+	if err := c.checkSettings(); err != nil {
 		return nil, err
 	}
 	u, err := c.endpoint("ws", "wss")
@@ -133,7 +133,7 @@ func (c *Client) Live(alpha bool) (*url.URL, error) {
 }
 
 // checkSettings returns an error if a required setting is missing.
-func (c *Client) ready() error {
+func (c *Client) checkSettings() error {
 	switch {
 	case c.Vertex != nil:
 		return c.Vertex.check()
@@ -176,11 +176,11 @@ func (c *Client) Credentials(ctx context.Context) (http.Header, Secret, error) {
 
 // HandleRefusal reports whether to retry a request that was refused with this HTTP status. On Vertex AI it discards a token that
 // got a 401, because Google may revoke tokens before they expire; the retry fetches a new one.
-func (c *Client) Refused(secret Secret, status int) (retry bool) {
+func (c *Client) HandleRefusal(secret Secret, status int) (retry bool) {
 	if c.Vertex == nil || status != http.StatusUnauthorized {
 		return false
 	}
-	c.Vertex.drop(secret)
+	c.Vertex.discard(secret)
 	return true
 }
 
@@ -200,7 +200,7 @@ func (c *Client) Request(ctx context.Context, httpMethod, model, method, query s
 	if method != "" {
 		path += ":" + method
 	}
-	return c.request(ctx, httpMethod, path, query, body)
+	return c.buildRequest(ctx, httpMethod, path, query, body)
 }
 
 // ChatRequest builds a request to Google's OpenAI-compatible chat completions (https://ai.google.dev/gemini-api/docs/openai, and
@@ -210,15 +210,15 @@ func (c *Client) ChatRequest(ctx context.Context) (*http.Request, Secret, error)
 	if c.Vertex != nil {
 		path = "/" + vertexVersion + "/projects/" + c.Vertex.Project + "/locations/" + c.Vertex.location() + "/endpoints/openapi/chat/completions"
 	}
-	r, secret, err := c.request(ctx, http.MethodPost, path, "", nil)
+	r, secret, err := c.buildRequest(ctx, http.MethodPost, path, "", nil)
 	if err == nil && secret != "" {
 		r.Header = http.Header{"Authorization": {"Bearer " + string(secret)}}
 	}
 	return r, secret, err
 }
 
-func (c *Client) request(ctx context.Context, httpMethod, path, query string, body io.Reader) (*http.Request, Secret, error) {
-	if err := c.ready(); err != nil {
+func (c *Client) buildRequest(ctx context.Context, httpMethod, path, query string, body io.Reader) (*http.Request, Secret, error) {
+	if err := c.checkSettings(); err != nil {
 		return nil, "", err
 	}
 	if c.hasToken() {
@@ -246,7 +246,7 @@ const checkTimeout = 10 * time.Second
 // that an operator learns of a mistake at startup. A refusal is a *wire.HandshakeError. The empty model is DefaultModel. Ephemeral
 // tokens cannot be used for REST, so they are not checked.
 func (c *Client) Check(ctx context.Context, model string) error {
-	if err := c.ready(); err != nil {
+	if err := c.checkSettings(); err != nil {
 		return err
 	}
 	if c.hasToken() {
@@ -295,7 +295,7 @@ func (c *Client) get(ctx context.Context, url string) error {
 	if resp.StatusCode == http.StatusOK {
 		return err
 	}
-	c.Refused(secret, resp.StatusCode)
+	c.HandleRefusal(secret, resp.StatusCode)
 	said := string(body)
 	var answer struct{ Error struct{ Message string } }
 	if json.Unmarshal(body, &answer) == nil {

@@ -34,8 +34,8 @@ type Vertex struct {
 
 	fetches singleflight.Group
 
-	mu   sync.Mutex
-	last *oauth2.Token // the newest token or nil; guarded by mu
+	mu     sync.Mutex
+	cached *oauth2.Token // the newest token or nil; guarded by mu
 }
 
 // Emulated returns a fictitious project with a token that the emulator accepts.
@@ -106,7 +106,7 @@ func (v *Vertex) token(ctx context.Context) (Secret, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
-	if token := v.lasting(renewal); token != "" {
+	if token := v.cachedToken(renewal); token != "" {
 		return token, nil
 	}
 	var err error
@@ -121,25 +121,25 @@ func (v *Vertex) token(ctx context.Context) (Secret, error) {
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
-	if token := v.lasting(tokenSpare); token != "" {
+	if token := v.cachedToken(tokenSpare); token != "" {
 		return token, nil
 	}
 	return "", err
 }
 
 // cachedToken returns the newest token if it is valid for longer than d, or "". A token without an expiry never expires.
-func (v *Vertex) lasting(d time.Duration) Secret {
+func (v *Vertex) cachedToken(d time.Duration) Secret {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.last == nil || !v.last.Expiry.IsZero() && time.Until(v.last.Expiry) <= d {
+	if v.cached == nil || !v.cached.Expiry.IsZero() && time.Until(v.cached.Expiry) <= d {
 		return ""
 	}
-	return Secret(v.last.AccessToken)
+	return Secret(v.cached.AccessToken)
 }
 
 // renew fetches a token, unless another caller has just done so.
 func (v *Vertex) renew() (any, error) {
-	if token := v.lasting(renewal); token != "" {
+	if token := v.cachedToken(renewal); token != "" {
 		return token, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
@@ -150,7 +150,7 @@ func (v *Vertex) renew() (any, error) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.last = token
+	v.cached = token
 	return Secret(token.AccessToken), nil
 }
 
@@ -219,10 +219,10 @@ func defaultCredentials(ctx context.Context) (*oauth2.Token, error) {
 }
 
 // discard removes a refused token from the cache, unless it has been replaced.
-func (v *Vertex) drop(token Secret) {
+func (v *Vertex) discard(token Secret) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.last != nil && Secret(v.last.AccessToken) == token {
-		v.last = nil
+	if v.cached != nil && Secret(v.cached.AccessToken) == token {
+		v.cached = nil
 	}
 }

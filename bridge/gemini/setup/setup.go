@@ -118,9 +118,9 @@ func (c Config) Effective() json.RawMessage { return tools.Encode(c.setup) }
 // Setup returns what a connection for this config starts with. Handle continues an earlier session; without one the model
 // gets the history, if its profile allows that.
 func (c Config) Setup(handle string, history []wire.Content) gemini.Setup {
-	s := gemini.Setup{Object: c.Effective(), Alpha: c.alpha, Resumable: c.Options.Resumption, Handle: handle, Writes: c.Profile.Writes}
+	s := gemini.Setup{Object: c.Effective(), Alpha: c.alpha, Resumable: c.Options.Resumption, Handle: handle, IsTextModel: c.Profile.Writes}
 	if handle == "" && c.Profile.Seeds {
-		s.History, s.Announced = history, !c.Profile.Appends
+		s.History, s.AnnounceHistory = history, !c.Profile.Appends
 	}
 	return s
 }

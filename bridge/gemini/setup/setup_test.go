@@ -274,7 +274,7 @@ func TestSetup(t *testing.T) {
 		{name: "history", model: "gemini-3.8-live", history: history, want: gemini.Setup{Resumable: true, History: history}},
 		{
 			name: "history on 3.1", model: "gemini-3.1-flash-live-preview", history: history,
-			want: gemini.Setup{Resumable: true, History: history, Announced: true},
+			want: gemini.Setup{Resumable: true, History: history, AnnounceHistory: true},
 		},
 		{
 			name: "resumed on 3.1", model: "gemini-3.1-flash-live-preview", handle: "h", history: history,

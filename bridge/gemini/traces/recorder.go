@@ -18,8 +18,8 @@ import (
 // concurrently.
 type Recorder struct {
 	mu    sync.Mutex
-	to    io.Writer
-	begin time.Time
+	w     io.Writer
+	start time.Time
 	err   error
 
 	// Sent audio of many small messages becomes one line per stretch of speech or silence.
@@ -31,8 +31,8 @@ type Recorder struct {
 
 // NewRecorder starts a recording.
 func NewRecorder(to io.Writer, c Comment) *Recorder {
-	r := &Recorder{to: to, begin: time.Now()}
-	r.write(struct {
+	r := &Recorder{w: to, start: time.Now()}
+	r.writeLine(struct {
 		Comment Comment `json:"comment"`
 	}{c})
 	return r
@@ -52,7 +52,7 @@ func (r *Recorder) Add(sent bool, frame []byte) {
 	if sent || !r.sound.Silent { // continuing silence is one line, whatever arrives meanwhile
 		r.endSound()
 	}
-	r.write(Line{Dir: dir, MS: r.now(), Msg: r.redact.RedactMessage(frame)})
+	r.writeLine(Line{Dir: dir, MS: r.elapsedMS(), Msg: r.redact.RedactMessage(frame)})
 }
 
 // Close writes how the server closed the connection, unless code is 0, and returns the first error of the recording.
@@ -65,17 +65,17 @@ func (r *Recorder) Close(code int, reason string) error {
 		if err != nil {
 			return err
 		}
-		r.write(Line{Dir: EndClose, MS: r.now(), Msg: end})
+		r.writeLine(Line{Dir: EndClose, MS: r.elapsedMS(), Msg: end})
 	}
 	return r.err
 }
 
-func (r *Recorder) now() *float64 {
-	ms := math.Round(float64(time.Since(r.begin).Microseconds())) / 1000
+func (r *Recorder) elapsedMS() *float64 {
+	ms := math.Round(float64(time.Since(r.start).Microseconds())) / 1000
 	return &ms
 }
 
-func (r *Recorder) write(line any) {
+func (r *Recorder) writeLine(line any) {
 	if r.err != nil {
 		return
 	}
@@ -83,7 +83,7 @@ func (r *Recorder) write(line any) {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if r.err = enc.Encode(line); r.err == nil {
-		_, r.err = r.to.Write(b.Bytes())
+		_, r.err = r.w.Write(b.Bytes())
 	}
 }
 
@@ -110,7 +110,7 @@ func (r *Recorder) addSound(frame []byte) bool {
 		r.endSound()
 	}
 	if r.sound.Length == 0 {
-		r.soundAt, r.rate, r.sound.Silent = *r.now(), rate, silent
+		r.soundAt, r.rate, r.sound.Silent = *r.elapsedMS(), rate, silent
 	}
 	r.sound.Length += time.Duration(len(raw)/2) * time.Second / time.Duration(rate)
 	return true
@@ -129,5 +129,5 @@ func (r *Recorder) endSound() {
 	at := r.soundAt
 	r.sound = Sound{}
 	msg := fmt.Appendf(nil, `{"realtimeInput":{"audio":{"mimeType":"audio/pcm;rate=%d","data":%q}}}`, r.rate, data)
-	r.write(Line{Dir: Up, MS: &at, Msg: msg})
+	r.writeLine(Line{Dir: Up, MS: &at, Msg: msg})
 }

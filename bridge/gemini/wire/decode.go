@@ -16,13 +16,13 @@ import (
 
 // Decoder decodes the server's messages. It owns the audio of the last one.
 type Decoder struct {
-	pcm    []int16
-	half   byte // completed by the next chunk, if hasHalf is set
-	isHalf bool
+	pcm        []int16
+	halfSample byte // completed by the next chunk, if hasHalf is set
+	hasHalf    bool
 
 	// An audio-only message is returned in these: they come many times a second, and must not allocate.
-	voice  ServerMessage // its Content is audioContent
-	spoken ServerContent // only Audio and AudioRate are set
+	audioMessage ServerMessage // its Content is audioContent
+	audioContent ServerContent // only Audio and AudioRate are set
 
 	// The last MIME type and its rate: every message has the same.
 	mimeType string
@@ -32,7 +32,7 @@ type Decoder struct {
 // NewDecoder returns the decoder of a connection.
 func NewDecoder() *Decoder {
 	d := &Decoder{}
-	d.voice.Content = &d.spoken
+	d.audioMessage.Content = &d.audioContent
 	return d
 }
 
@@ -52,12 +52,12 @@ func (d *Decoder) Decode(data []byte) (*ServerMessage, error) {
 			content = value // usageMetadata may follow, and is copied into it
 			return nil
 		}
-		return m.field(string(name), value, &beside)
+		return m.decodeField(string(name), value, &beside)
 	})
 	switch {
 	case err != nil:
 	case content != nil:
-		err = d.content(&m, &c, content)
+		err = d.decodeContent(&m, &c, content)
 	case m.Usage != nil:
 		err = beside.add([]byte("usageMetadata"), m.Usage)
 	}
@@ -75,8 +75,8 @@ func (d *Decoder) Decode(data []byte) (*ServerMessage, error) {
 		}
 	}
 	if content != nil && c.Fields == nil && c.Transcript == nil && m.Empty() {
-		d.spoken.Audio, d.spoken.AudioRate = c.Audio, c.AudioRate
-		return &d.voice, nil
+		d.audioContent.Audio, d.audioContent.AudioRate = c.Audio, c.AudioRate
+		return &d.audioMessage, nil
 	}
 	whole := m
 	if content != nil {
@@ -87,7 +87,7 @@ func (d *Decoder) Decode(data []byte) (*ServerMessage, error) {
 }
 
 // decodeField decodes one field other than serverContent.
-func (m *ServerMessage) field(name string, value []byte, beside *object) error {
+func (m *ServerMessage) decodeField(name string, value []byte, beside *object) error {
 	if string(value) == "null" { // same as absent
 		return nil
 	}
@@ -96,13 +96,13 @@ func (m *ServerMessage) field(name string, value []byte, beside *object) error {
 		m.SetupComplete = true
 		return EachField(value, func(name, value []byte) error {
 			if string(name) == "sessionId" {
-				m.SessionID = text(value)
+				m.SessionID = stringOrEmpty(value)
 			}
 			_, err := compact(value)
 			return err
 		})
 	case "toolCall":
-		return m.toolCall(value)
+		return m.decodeToolCall(value)
 	case "toolCallCancellation":
 		var cancel struct{ IDs []string }
 		if err := unmarshal(name, value, &cancel); err != nil {
@@ -110,7 +110,7 @@ func (m *ServerMessage) field(name string, value []byte, beside *object) error {
 		}
 		m.Cancelled = append(m.Cancelled, cancel.IDs...)
 	case "usageMetadata":
-		if err := keep(&m.Usage, value); err != nil {
+		if err := storeCompact(&m.Usage, value); err != nil {
 			return err
 		}
 		if t, err := ParseTokens(m.Usage); err == nil && m.Usage != nil {
@@ -138,7 +138,7 @@ func (m *ServerMessage) field(name string, value []byte, beside *object) error {
 		}
 		m.Resumption = &Resumption{Handle: update.NewHandle, Resumable: update.Resumable, Covered: covered}
 	case "voiceActivity":
-		if err := keep(&m.VoiceActivity, value); err != nil || m.VoiceActivity == nil {
+		if err := storeCompact(&m.VoiceActivity, value); err != nil || m.VoiceActivity == nil {
 			return err
 		}
 		return beside.add([]byte(name), m.VoiceActivity)
@@ -161,7 +161,7 @@ func (m *ServerMessage) field(name string, value []byte, beside *object) error {
 }
 
 // decodeToolCall decodes {"functionCalls":[…]} and also {"name":…,"args":…,"id":…}.
-func (m *ServerMessage) toolCall(value []byte) error {
+func (m *ServerMessage) decodeToolCall(value []byte) error {
 	var call struct {
 		FunctionCalls []FunctionCall
 		FunctionCall
@@ -196,14 +196,14 @@ func (m *ServerMessage) addCall(f FunctionCall) error {
 }
 
 // decodeContent decodes serverContent: the fields we use, and the rest for the client.
-func (d *Decoder) content(m *ServerMessage, c *ServerContent, data []byte) error {
+func (d *Decoder) decodeContent(m *ServerMessage, c *ServerContent, data []byte) error {
 	var rest, transcript object
 	err := EachField(data, func(name, value []byte) error {
 		var err error
 		name = camelName(name)
 		switch string(name) {
 		case "modelTurn":
-			value, err = d.modelTurn(m, c, value)
+			value, err = d.decodeModelTurn(m, c, value)
 		case "interrupted":
 			c.Interrupted, value, err = readFlag("interrupted", value)
 		case "turnComplete":
@@ -211,15 +211,15 @@ func (d *Decoder) content(m *ServerMessage, c *ServerContent, data []byte) error
 		case "generationComplete":
 			c.GenerationComplete, value, err = readFlag("generationComplete", value)
 		case "turnCompleteReason":
-			c.EndReason = text(value)
+			c.EndReason = stringOrEmpty(value)
 		case "interactionStatus":
-			c.Interaction = text(value)
+			c.Interaction = stringOrEmpty(value)
 		case "groundingMetadata":
-			err = c.grounding(value)
+			err = c.setGrounding(value)
 		case "inputTranscription":
-			err = transcription(&c.InputTranscription, value)
+			err = appendTranscription(&c.InputTranscription, value)
 		case "outputTranscription":
-			if err := transcription(&c.OutputTranscription, value); err != nil {
+			if err := appendTranscription(&c.OutputTranscription, value); err != nil {
 				return err
 			}
 			return transcript.add(name, value) // also a finished one: it must not overtake the text
@@ -245,14 +245,14 @@ func (d *Decoder) content(m *ServerMessage, c *ServerContent, data []byte) error
 }
 
 // decodeModelTurn extracts audio and function calls from a turn. It returns the rest, or nil if nothing is left.
-func (d *Decoder) modelTurn(m *ServerMessage, c *ServerContent, data []byte) ([]byte, error) {
+func (d *Decoder) decodeModelTurn(m *ServerMessage, c *ServerContent, data []byte) ([]byte, error) {
 	var kept [][]byte
 	err := EachField(data, func(name, value []byte) error {
 		if string(name) != "parts" {
 			return nil
 		}
 		return eachPart(value, func(part []byte) error {
-			taken, err := d.part(m, c, part)
+			taken, err := d.decodePart(m, c, part)
 			if !taken {
 				kept = append(kept, part)
 			}
@@ -274,12 +274,12 @@ func (d *Decoder) modelTurn(m *ServerMessage, c *ServerContent, data []byte) ([]
 
 // decodePart extracts PCM or a function call from a part, and reports whether it did. Of any other part it records the model's
 // text.
-func (d *Decoder) part(m *ServerMessage, c *ServerContent, data []byte) (taken bool, err error) {
+func (d *Decoder) decodePart(m *ServerMessage, c *ServerContent, data []byte) (taken bool, err error) {
 	wrote, thought := "", false
 	err = EachField(data, func(name, value []byte) error {
 		switch string(camelName(name)) {
 		case "inlineData":
-			took, err := d.inlineData(c, value)
+			took, err := d.decodeInlineData(c, value)
 			taken = taken || took
 			return err
 		case "functionCall":
@@ -290,7 +290,7 @@ func (d *Decoder) part(m *ServerMessage, c *ServerContent, data []byte) (taken b
 			taken = true
 			return m.addCall(f)
 		case "text":
-			wrote = text(value)
+			wrote = stringOrEmpty(value)
 		case "thought":
 			thought = string(value) == "true"
 		}
@@ -299,15 +299,15 @@ func (d *Decoder) part(m *ServerMessage, c *ServerContent, data []byte) (taken b
 	switch {
 	case taken:
 	case thought:
-		c.Thought, c.Thoughts = true, c.Thoughts+wrote
+		c.HasThought, c.Thoughts = true, c.Thoughts+wrote
 	default:
-		c.Written, c.Text = true, c.Text+wrote
+		c.HasText, c.Text = true, c.Text+wrote
 	}
 	return taken, err
 }
 
 // stringOrEmpty decodes a JSON string, or returns "" for another type.
-func text(value []byte) (s string) {
+func stringOrEmpty(value []byte) (s string) {
 	if json.Unmarshal(value, &s) != nil {
 		return "" // the client gets it unchanged
 	}
@@ -315,18 +315,18 @@ func text(value []byte) (s string) {
 }
 
 // setGrounding stores the metadata of a search, and extracts its suggestions.
-func (c *ServerContent) grounding(value []byte) error {
+func (c *ServerContent) setGrounding(value []byte) error {
 	var found struct {
 		SearchEntryPoint struct{ RenderedContent string }
 	}
 	if json.Unmarshal(value, &found) == nil {
 		c.Suggestions = found.SearchEntryPoint.RenderedContent
 	}
-	return keep(&c.Grounding, value)
+	return storeCompact(&c.Grounding, value)
 }
 
 // decodeInlineData appends a PCM blob to the audio of c. Blobs of other types are left to the client.
-func (d *Decoder) inlineData(c *ServerContent, data []byte) (taken bool, err error) {
+func (d *Decoder) decodeInlineData(c *ServerContent, data []byte) (taken bool, err error) {
 	var mimeType, body []byte
 	err = EachField(data, func(name, value []byte) error {
 		var err error
@@ -351,18 +351,18 @@ func (d *Decoder) inlineData(c *ServerContent, data []byte) (taken bool, err err
 	}
 	var raw []byte
 	select {
-	case raw = <-raws:
+	case raw = <-rawBuffers:
 	default:
 	}
 	raw = raw[:0]
-	if d.isHalf {
-		raw = append(raw, d.half)
+	if d.hasHalf {
+		raw = append(raw, d.halfSample)
 	}
 	if raw, err = AppendBase64(raw, encoded); err != nil {
 		return false, &FrameError{Problem: "audio is not base64 of 16-bit samples"}
 	}
-	if d.isHalf = len(raw)%2 != 0; d.isHalf {
-		d.half = raw[len(raw)-1]
+	if d.hasHalf = len(raw)%2 != 0; d.hasHalf {
+		d.halfSample = raw[len(raw)-1]
 	}
 	n := len(d.pcm)
 	d.pcm = slices.Grow(d.pcm, len(raw)/2)[:n+len(raw)/2]
@@ -371,7 +371,7 @@ func (d *Decoder) inlineData(c *ServerContent, data []byte) (taken bool, err err
 	}
 	if cap(raw) <= maxRaw {
 		select {
-		case raws <- raw:
+		case rawBuffers <- raw:
 		default:
 		}
 	}
@@ -405,7 +405,7 @@ const maxRaw = 64 << 10
 
 // rawBuffers hold audio while it is decoded, so that connections keep none. It is not a sync.Pool, which drops entries under the
 // race detector, so that tests could not check for allocations.
-var raws = make(chan []byte, 16)
+var rawBuffers = make(chan []byte, 16)
 
 // isPCM reports whether the type is raw 16-bit audio, and sets mimeRate.
 func (d *Decoder) isPCM(mimeType []byte) bool {
@@ -427,7 +427,7 @@ func (d *Decoder) isPCM(mimeType []byte) bool {
 }
 
 // appendTranscription appends the text of {"text":…}.
-func transcription(into *string, value []byte) error {
+func appendTranscription(into *string, value []byte) error {
 	var t struct{ Text string }
 	if err := unmarshal("transcription", value, &t); err != nil {
 		return err
@@ -500,7 +500,7 @@ func readFlag(name string, value []byte) (is bool, text []byte, err error) {
 }
 
 // storeCompact stores a validated copy of value, unless it is null.
-func keep(into *json.RawMessage, value []byte) error {
+func storeCompact(into *json.RawMessage, value []byte) error {
 	raw, err := compact(value)
 	if err != nil {
 		return err

@@ -98,7 +98,7 @@ func viewOf(m *wire.ServerMessage, err error) view {
 		v.Content = &contentView{
 			c.Audio, c.AudioRate, c.Interrupted, c.TurnComplete, c.GenerationComplete,
 			c.InputTranscription, c.OutputTranscription, c.Grounding, c.Fields,
-			c.Transcript, c.Text, c.Thoughts, c.Written, c.Thought, c.Interaction, c.Suggestions,
+			c.Transcript, c.Text, c.Thoughts, c.HasText, c.HasThought, c.Interaction, c.Suggestions,
 		}
 	}
 	return v

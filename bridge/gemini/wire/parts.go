@@ -10,10 +10,10 @@ import (
 
 // Parts are the parts of a turn from a client or the gateway. They are forwarded unchanged. The zero value is empty.
 type Parts struct {
-	list  []json.RawMessage
-	texts []string
-	size  int
-	other bool // at least one is a picture or of an unknown kind
+	list     []json.RawMessage
+	texts    []string
+	size     int
+	hasOther bool // at least one is a picture or of an unknown kind
 }
 
 var errParts = errors.New("the parts of a turn are an array")
@@ -31,7 +31,7 @@ func ParseParts(raw json.RawMessage) (p Parts, err error) {
 			InlineSnake json.RawMessage `json:"inline_data"` // an alternative spelling in proto3 JSON
 		}
 		err := json.Unmarshal(raw, &part)
-		p.other = p.other || err != nil || part.InlineData != nil || part.InlineSnake != nil
+		p.hasOther = p.hasOther || err != nil || part.InlineData != nil || part.InlineSnake != nil
 		switch {
 		case err != nil:
 		case part.Text != "":
@@ -58,8 +58,8 @@ func textPart(text string) json.RawMessage {
 }
 
 // Concat returns these parts followed by more. It changes neither.
-func (p Parts) With(more Parts) Parts {
-	return Parts{slices.Concat(p.list, more.list), slices.Concat(p.texts, more.texts), p.size + more.size, p.other || more.other}
+func (p Parts) Concat(more Parts) Parts {
+	return Parts{slices.Concat(p.list, more.list), slices.Concat(p.texts, more.texts), p.size + more.size, p.hasOther || more.hasOther}
 }
 
 // Len returns the number of parts.
@@ -69,7 +69,7 @@ func (p Parts) Len() int { return len(p.list) }
 func (p Parts) Size() int { return p.size }
 
 // OnlyText reports whether all parts are text.
-func (p Parts) OnlyText() bool { return !p.other }
+func (p Parts) OnlyText() bool { return !p.hasOther }
 
 // Text returns the text of the parts, with the type of each picture in its place.
 func (p Parts) Text() string { return strings.Join(p.texts, " ") }

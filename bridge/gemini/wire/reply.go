@@ -4,8 +4,8 @@ import "encoding/json"
 
 // Reply is a model's response to a REST call, received in chunks. The zero value is ready for use.
 type Reply struct {
-	Tokens Tokens // so far, from the newest chunk
-	ended  string // the API's finish reason; empty if missing, as with some models
+	Tokens       Tokens // so far, from the newest chunk
+	finishReason string // the API's finish reason; empty if missing, as with some models
 }
 
 // ReplyPart is the decoded content of a Part.
@@ -35,7 +35,7 @@ func (r *Reply) Add(raw json.RawMessage) (parts []json.RawMessage, err error) {
 		return nil, err
 	}
 	if reason := piece.PromptFeedback.BlockReason; reason != "" {
-		r.ended = reason
+		r.finishReason = reason
 	}
 	if t, err := ParseTokens(piece.UsageMetadata); err == nil && t.Total >= r.Tokens.Total {
 		r.Tokens = t
@@ -44,7 +44,7 @@ func (r *Reply) Add(raw json.RawMessage) (parts []json.RawMessage, err error) {
 		return nil, nil
 	}
 	if reason := piece.Candidates[0].FinishReason; reason != "" {
-		r.ended = reason
+		r.finishReason = reason
 	}
 	return piece.Candidates[0].Content.Parts, nil
 }
@@ -62,8 +62,8 @@ func (r *Reply) AddText(raw json.RawMessage) (text string, err error) {
 
 // End returns nil if the model has finished its response, as far as is known, and else an [*UnfinishedError].
 func (r *Reply) End() error {
-	if r.ended != "" && r.ended != "STOP" {
-		return &UnfinishedError{r.ended}
+	if r.finishReason != "" && r.finishReason != "STOP" {
+		return &UnfinishedError{r.finishReason}
 	}
 	return nil
 }

@@ -85,15 +85,15 @@ func skipValue(data []byte, i int) (int, error) {
 // EachField calls f for every field of a JSON object, with its value as a slice of data. The ends of values are found by brackets
 // and quotes; f must validate the rest. null counts as an object without fields.
 func EachField(data []byte, f func(name, value []byte) error) error {
-	return each(data, '{', '}', f)
+	return eachItem(data, '{', '}', f)
 }
 
 // EachElement is like EachField, for the elements of a JSON array.
 func EachElement(data []byte, f func(value []byte) error) error {
-	return each(data, '[', ']', func(_, value []byte) error { return f(value) })
+	return eachItem(data, '[', ']', func(_, value []byte) error { return f(value) })
 }
 
-func each(data []byte, open, shut byte, f func(name, value []byte) error) error {
+func eachItem(data []byte, open, shut byte, f func(name, value []byte) error) error {
 	i := skipSpace(data, 0)
 	if string(bytes.TrimSpace(data[i:])) == "null" {
 		return nil

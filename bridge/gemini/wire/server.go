@@ -73,8 +73,8 @@ type ServerContent struct {
 
 	// Text and Thoughts are text written by the model. HasText and HasThought mean that Fields has a part of that kind, which may
 	// also be a picture or empty.
-	Text, Thoughts   string
-	Written, Thought bool
+	Text, Thoughts      string
+	HasText, HasThought bool
 
 	Interrupted        bool // the user interrupted the model: discard unplayed audio
 	GenerationComplete bool // the model has finished generating; absent when interrupted

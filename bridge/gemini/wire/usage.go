@@ -154,25 +154,25 @@ func add(a, b int) int {
 // so, the second one has a smaller response: a count that falls has restarted, and is added. If it does not fall, the meter counts
 // too little rather than too much.
 type TokenMeter struct {
-	ended Tokens // the previous turns
-	begun Tokens // finished counts of this turn
-	last  Tokens // the newest report of this turn
+	previousTurns Tokens // the previous turns
+	finished      Tokens // finished counts of this turn
+	last          Tokens // the newest report of this turn
 }
 
 // Add adds one report.
 func (m *TokenMeter) Add(u Tokens) {
 	if u.Response < m.last.Response || u.Prompt < m.last.Prompt {
-		m.begun = m.begun.Plus(m.last)
+		m.finished = m.finished.Plus(m.last)
 	}
 	m.last = Tokens{}.Plus(u) // a copy without negative numbers
 }
 
 // Turn returns the tokens of this turn so far.
-func (m *TokenMeter) Turn() Tokens { return m.begun.Plus(m.last) }
+func (m *TokenMeter) Turn() Tokens { return m.finished.Plus(m.last) }
 
 // EndTurn starts the next turn. A report that comes with turnComplete belongs to the completed turn: Add it first. EndTurn also
 // ends a turn that continues on another connection: the old connection's count will not be continued.
-func (m *TokenMeter) EndTurn() { m.ended, m.begun, m.last = m.Total(), Tokens{}, Tokens{} }
+func (m *TokenMeter) EndTurn() { m.previousTurns, m.finished, m.last = m.Total(), Tokens{}, Tokens{} }
 
 // Total returns the tokens of the conversation, including this turn.
-func (m *TokenMeter) Total() Tokens { return m.ended.Plus(m.Turn()) }
+func (m *TokenMeter) Total() Tokens { return m.previousTurns.Plus(m.Turn()) }

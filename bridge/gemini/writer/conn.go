@@ -17,26 +17,26 @@ type Conn struct {
 	writer  *Writer
 	model   string
 	request map[string]any // fields common to all requests
-	in      chan wire.ClientMessage
-	out     chan *wire.ServerMessage
+	input   chan wire.ClientMessage
+	output  chan *wire.ServerMessage
 	stop    func()
 	stopped <-chan struct{}
-	over    chan struct{} // closed when everything has ended
+	done    chan struct{} // closed when everything has ended
 
 	// Owned by run.
-	talk   []content         // the conversation so far
-	late   []content         // input during an answer, to be answered afterwards
-	rounds int               // requests of this answer
-	answer chan answer       // of the current request; nil without one
-	cancel func()            // cancels the current request
-	open   []call            // calls that the model waits for
-	said   []json.RawMessage // their results, in the same order; nil if pending
+	history      []content         // the conversation so far
+	queued       []content         // input during an answer, to be answered afterwards
+	rounds       int               // requests of this answer
+	answer       chan answer       // of the current request; nil without one
+	cancel       func()            // cancels the current request
+	pendingCalls []call            // calls that the model waits for
+	results      []json.RawMessage // their results, in the same order; nil if pending
 }
 
 // call is a function call of the model. The connection assigns an ID if the model has not.
 type call struct {
 	wire.FunctionCall
-	theirs string // the model's own ID, or ""
+	modelID string // the model's own ID, or ""
 }
 
 // answer is the result of a request.
@@ -50,7 +50,7 @@ type answer struct {
 // Recv returns the next message. The error is ctx's, or net.ErrClosed.
 func (c *Conn) Recv(ctx context.Context) (*wire.ServerMessage, error) {
 	select {
-	case m := <-c.out:
+	case m := <-c.output:
 		return m, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -62,7 +62,7 @@ func (c *Conn) Recv(ctx context.Context) (*wire.ServerMessage, error) {
 // Send sends one message. It blocks while the previous one is processed.
 func (c *Conn) Send(ctx context.Context, m wire.ClientMessage) error {
 	select {
-	case c.in <- m:
+	case c.input <- m:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -75,29 +75,29 @@ func (c *Conn) Send(ctx context.Context, m wire.ClientMessage) error {
 func (c *Conn) SendAudio(context.Context, []int16, int) error { return nil }
 
 // LastSentIndex returns 0: no messages are lost in transit.
-func (c *Conn) Sent() int64 { return 0 }
+func (c *Conn) LastSentIndex() int64 { return 0 }
 
 // Close aborts the current answer, and waits for that.
 func (c *Conn) Close() error {
 	c.stop()
-	<-c.over
+	<-c.done
 	return nil
 }
 
 // run handles messages until the connection is closed.
 func (c *Conn) run(ctx context.Context) {
-	defer close(c.over)
+	defer close(c.done)
 	defer crash.Recover(nil, "model connection", nil) // the reader sees a lost connection
 	for {
 		select {
-		case m := <-c.in:
-			c.take(ctx, m)
+		case m := <-c.input:
+			c.handleMessage(ctx, m)
 		case a := <-c.answer:
 			c.answer = nil
-			c.answered(ctx, a)
+			c.handleAnswer(ctx, a)
 		case <-ctx.Done():
 			if c.answer != nil {
-				c.keep(ctx, <-c.answer)
+				c.saveAnswer(ctx, <-c.answer)
 			}
 			return
 		}
@@ -105,7 +105,7 @@ func (c *Conn) run(ctx context.Context) {
 }
 
 // handleMessage handles a message. Content without turns stops an answer, as with the Live API; text waits for its end.
-func (c *Conn) take(ctx context.Context, m wire.ClientMessage) {
+func (c *Conn) handleMessage(ctx context.Context, m wire.ClientMessage) {
 	switch {
 	case m.ClientContent != nil:
 		content := m.ClientContent
@@ -113,48 +113,48 @@ func (c *Conn) take(ctx context.Context, m wire.ClientMessage) {
 			c.interrupt(ctx)
 		}
 		for _, t := range content.Turns {
-			c.add(t.Role, t.Parts, t.Role != "model")
+			c.addContent(t.Role, t.Parts, t.Role != "model")
 		}
 		if content.TurnComplete {
-			c.ask(ctx)
+			c.startAnswer(ctx)
 		}
 	case m.RealtimeInput != nil && m.RealtimeInput.Text != "":
-		c.late = shortened(append(c.late, content{"user", wire.TextPart(m.RealtimeInput.Text).JSON(), true}))
-		if c.answer == nil && c.open == nil {
-			c.ask(ctx)
+		c.queued = truncate(append(c.queued, content{"user", wire.TextPart(m.RealtimeInput.Text).JSON(), true}))
+		if c.answer == nil && c.pendingCalls == nil {
+			c.startAnswer(ctx)
 		}
 	case m.ToolResponse != nil:
 		for _, r := range m.ToolResponse.FunctionResponses {
-			if i := slices.IndexFunc(c.open, func(o call) bool { return o.ID == r.ID }); i >= 0 {
-				c.said[i] = r.Response
+			if i := slices.IndexFunc(c.pendingCalls, func(o call) bool { return o.ID == r.ID }); i >= 0 {
+				c.results[i] = r.Response
 			}
 		}
-		if c.open != nil && !slices.ContainsFunc(c.said, func(r json.RawMessage) bool { return r == nil }) {
-			c.results()
-			c.begin(ctx)
+		if c.pendingCalls != nil && !slices.ContainsFunc(c.results, func(r json.RawMessage) bool { return r == nil }) {
+			c.addResults()
+			c.startRequest(ctx)
 		}
 	}
 }
 
 // addContent adds parts to the conversation.
-func (c *Conn) add(role string, parts any, asked bool) {
+func (c *Conn) addContent(role string, parts any, asked bool) {
 	raw, err := json.Marshal(parts)
 	if err == nil { // they were JSON before
-		c.talk = append(c.talk, content{role, raw, asked})
+		c.history = append(c.history, content{role, raw, asked})
 	}
 }
 
 // startAnswer starts an answer to everything said so far.
-func (c *Conn) ask(ctx context.Context) {
-	c.talk = shortened(append(c.talk, c.late...))
-	c.late, c.rounds = nil, 0
-	c.begin(ctx)
+func (c *Conn) startAnswer(ctx context.Context) {
+	c.history = truncate(append(c.history, c.queued...))
+	c.queued, c.rounds = nil, 0
+	c.startRequest(ctx)
 }
 
 // startRequest sends a request.
-func (c *Conn) begin(ctx context.Context) {
+func (c *Conn) startRequest(ctx context.Context) {
 	c.rounds++
-	c.request["contents"] = c.talk
+	c.request["contents"] = c.history
 	request, err := json.Marshal(c.request)
 	ctx, c.cancel = context.WithCancel(ctx)
 	c.answer = make(chan answer, 1)
@@ -189,9 +189,9 @@ func (c *Conn) generate(ctx context.Context, request json.RawMessage) (a answer)
 			switch {
 			case p.Text == "":
 			case p.Thought:
-				c.emit(ctx, wire.ServerMessage{Content: &wire.ServerContent{Thought: true, Thoughts: p.Text}})
+				c.emit(ctx, wire.ServerMessage{Content: &wire.ServerContent{HasThought: true, Thoughts: p.Text}})
 			default:
-				c.emit(ctx, wire.ServerMessage{Content: &wire.ServerContent{Fields: wire.TextTurn(p.Text), Text: p.Text, Written: true}})
+				c.emit(ctx, wire.ServerMessage{Content: &wire.ServerContent{Fields: wire.TextTurn(p.Text), Text: p.Text, HasText: true}})
 			}
 		}
 		return cmp.Or(err, ctx.Err())
@@ -204,11 +204,11 @@ func (c *Conn) generate(ctx context.Context, request json.RawMessage) (a answer)
 }
 
 // handleAnswer handles the end of a request: it ends the answer, or requests tool calls.
-func (c *Conn) answered(ctx context.Context, a answer) {
-	c.keep(ctx, a)
+func (c *Conn) handleAnswer(ctx context.Context, a answer) {
+	c.saveAnswer(ctx, a)
 	switch {
 	case a.err == nil && len(a.calls) > 0 && c.rounds < maxRounds:
-		c.await(a.calls)
+		c.setPendingCalls(a.calls)
 		var calls []wire.FunctionCall
 		for _, o := range a.calls {
 			calls = append(calls, o.FunctionCall)
@@ -216,48 +216,50 @@ func (c *Conn) answered(ctx context.Context, a answer) {
 		c.emit(ctx, wire.ServerMessage{ToolCalls: calls})
 		return
 	case len(a.calls) > 0:
-		c.await(a.calls)
-		c.results()
+		c.setPendingCalls(a.calls)
+		c.addResults()
 		a.err = cmp.Or(a.err, ErrRounds)
 	}
 	if a.err != nil {
 		c.emit(ctx, wire.ServerMessage{Failed: a.err})
 	}
-	c.end(ctx, wire.ServerContent{GenerationComplete: true, TurnComplete: true})
+	c.endTurn(ctx, wire.ServerContent{GenerationComplete: true, TurnComplete: true})
 }
 
 // saveAnswer adds the model's response to the conversation, and reports its cost. Each request restarts the count, which an empty
 // count signals.
-func (c *Conn) keep(ctx context.Context, a answer) {
+func (c *Conn) saveAnswer(ctx context.Context, a answer) {
 	if len(a.parts) > 0 {
-		c.add("model", a.parts, false)
+		c.addContent("model", a.parts, false)
 	}
 	if a.tokens.Total > 0 && !(c.emit(ctx, wire.ServerMessage{Tokens: &wire.Tokens{}}) && c.emit(ctx, wire.ServerMessage{Tokens: &a.tokens})) {
-		c.writer.owed = c.writer.owed.Plus(a.tokens)
+		c.writer.unreported = c.writer.unreported.Plus(a.tokens)
 	}
 }
 
 // setPendingCalls stores calls that need a result.
-func (c *Conn) await(calls []call) { c.open, c.said = calls, make([]json.RawMessage, len(calls)) }
+func (c *Conn) setPendingCalls(calls []call) {
+	c.pendingCalls, c.results = calls, make([]json.RawMessage, len(calls))
+}
 
 // cancelled is the result of a call that was not run or was abandoned.
 var cancelled = json.RawMessage(`{"error":"the call was cancelled"}`)
 
 // addResults adds the results of the pending calls to the conversation.
-func (c *Conn) results() {
+func (c *Conn) addResults() {
 	var parts []any
-	for i, o := range c.open {
+	for i, o := range c.pendingCalls {
 		response := map[string]any{"name": o.Name, "response": cancelled}
-		if c.said[i] != nil {
-			response["response"] = c.said[i]
+		if c.results[i] != nil {
+			response["response"] = c.results[i]
 		}
-		if o.theirs != "" {
-			response["id"] = o.theirs
+		if o.modelID != "" {
+			response["id"] = o.modelID
 		}
 		parts = append(parts, map[string]any{"functionResponse": response})
 	}
-	c.add("user", parts, false)
-	c.open, c.said = nil, nil
+	c.addContent("user", parts, false)
+	c.pendingCalls, c.results = nil, nil
 }
 
 // interrupt stops the current answer, since the user continues.
@@ -267,40 +269,40 @@ func (c *Conn) interrupt(ctx context.Context) {
 		c.cancel()
 		a := <-c.answer
 		c.answer = nil
-		c.keep(ctx, a)
+		c.saveAnswer(ctx, a)
 		if len(a.calls) > 0 {
-			c.await(a.calls)
-			c.results()
+			c.setPendingCalls(a.calls)
+			c.addResults()
 		}
-	case c.open != nil:
+	case c.pendingCalls != nil:
 		var ids []string
-		for i, o := range c.open {
-			if c.said[i] == nil {
+		for i, o := range c.pendingCalls {
+			if c.results[i] == nil {
 				ids = append(ids, o.ID)
 			}
 		}
-		c.results()
+		c.addResults()
 		c.emit(ctx, wire.ServerMessage{Cancelled: ids})
 	default:
 		return
 	}
-	c.end(ctx, wire.ServerContent{Interrupted: true, TurnComplete: true})
+	c.endTurn(ctx, wire.ServerContent{Interrupted: true, TurnComplete: true})
 }
 
 // endTurn ends the model's turn, saves the conversation, and continues with input that arrived meanwhile.
-func (c *Conn) end(ctx context.Context, how wire.ServerContent) {
-	c.writer.saved = slices.Clone(c.talk)
+func (c *Conn) endTurn(ctx context.Context, how wire.ServerContent) {
+	c.writer.saved = slices.Clone(c.history)
 	c.emit(ctx, wire.ServerMessage{Content: &how})
 	c.emit(ctx, wire.ServerMessage{Resumption: &wire.Resumption{Handle: handle, Resumable: true}})
-	if c.late != nil && !how.Interrupted {
-		c.ask(ctx)
+	if c.queued != nil && !how.Interrupted {
+		c.startAnswer(ctx)
 	}
 }
 
 // emit sends a message, unless the connection is closed or ctx is done.
 func (c *Conn) emit(ctx context.Context, m wire.ServerMessage) bool {
 	select {
-	case c.out <- &m:
+	case c.output <- &m:
 		return true
 	case <-ctx.Done():
 		return false
@@ -308,12 +310,12 @@ func (c *Conn) emit(ctx context.Context, m wire.ServerMessage) bool {
 }
 
 // truncate removes the oldest questions with their answers until the limit is met.
-func shortened(talk []content) []content {
+func truncate(talk []content) []content {
 	size := 0
 	for i, c := range slices.Backward(talk) {
 		size += len(c.Parts)
 		if size > maxHistory {
-			next := slices.IndexFunc(talk[i+1:], func(c content) bool { return c.asked })
+			next := slices.IndexFunc(talk[i+1:], func(c content) bool { return c.isQuestion })
 			if next < 0 {
 				return nil
 			}

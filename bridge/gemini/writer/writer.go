@@ -34,23 +34,23 @@ type Generate func(ctx context.Context, model string, request json.RawMessage, p
 
 // Writer holds the text models' state of one conversation. Only one of its connections may be open at a time.
 type Writer struct {
-	generate Generate
-	saved    []content   // conversation of the newest handle
-	owed     wire.Tokens // tokens that no connection has reported
+	generate   Generate
+	saved      []content   // conversation of the newest handle
+	unreported wire.Tokens // tokens that no connection has reported
 }
 
 // New returns a writer without a conversation.
 func New(generate Generate) *Writer { return &Writer{generate: generate} }
 
 // UnreportedTokens returns the tokens of answers that were aborted with their connection. No connection may be open.
-func (w *Writer) Owed() wire.Tokens { return w.owed }
+func (w *Writer) UnreportedTokens() wire.Tokens { return w.unreported }
 
 // content is a Content of Google's API.
 type content struct {
 	Role  string          `json:"role"`
 	Parts json.RawMessage `json:"parts"` // an array
 
-	asked bool // typed by the user, not a result of a tool
+	isQuestion bool // typed by the user, not a result of a tool
 }
 
 // handle is the resumption handle of what a [Writer] has saved.
@@ -68,7 +68,7 @@ func (w *Writer) Dial(s gemini.Setup) (*Conn, error) {
 	}
 	c := &Conn{
 		writer: w, model: strings.TrimPrefix(fields.Model, "models/"), request: map[string]any{},
-		in: make(chan wire.ClientMessage), out: make(chan *wire.ServerMessage), over: make(chan struct{}),
+		input: make(chan wire.ClientMessage), output: make(chan *wire.ServerMessage), done: make(chan struct{}),
 	}
 	for _, name := range []string{"systemInstruction", "tools"} {
 		if head[name] != nil {
@@ -81,10 +81,10 @@ func (w *Writer) Dial(s gemini.Setup) (*Conn, error) {
 		c.request["generationConfig"] = fields.GenerationConfig
 	}
 	if s.Handle != "" {
-		c.talk = slices.Clone(w.saved)
+		c.history = slices.Clone(w.saved)
 	}
 	for _, t := range s.History {
-		c.talk = append(c.talk, content{t.Role, t.Parts, t.Role != "model"})
+		c.history = append(c.history, content{t.Role, t.Parts, t.Role != "model"})
 	}
 	ctx, stop := context.WithCancel(context.Background()) // it outlives the dial
 	c.stop, c.stopped = stop, ctx.Done()

@@ -95,7 +95,7 @@ func (m *model) sees(want ...string) (calls []wire.FunctionCall) {
 			word = "interrupted"
 		case c.TurnComplete:
 			word = "end"
-		case c.Thought:
+		case c.HasThought:
 			word = "thought " + c.Thoughts
 		default:
 			word = c.Text
@@ -169,7 +169,7 @@ func TestConversation(t *testing.T) {
 			t.Errorf("a fresh one got\n%s", got)
 		}
 		m.conn.Close()
-		if owed := m.Owed(); owed.Total != 0 {
+		if owed := m.UnreportedTokens(); owed.Total != 0 {
 			t.Errorf("%+v are owed", owed)
 		}
 	})
@@ -219,7 +219,7 @@ func TestStoppedAnswersCost(t *testing.T) {
 		if _, err := m.conn.Recv(t.Context()); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("a closed connection: %v", err)
 		}
-		if owed := m.Owed(); owed.Total != 7 {
+		if owed := m.UnreportedTokens(); owed.Total != 7 {
 			t.Errorf("%+v are owed", owed)
 		}
 	})
