@@ -47,18 +47,18 @@ func checkDeployment(ctx context.Context, args []string, environ variables, stdo
 		return errors.New("check deployment needs the URL of a gateway, like https://voice.example.com")
 	}
 	if !*asJSON {
-		o.Done = func(l deployment.Line) {
+		o.Done = func(l deployment.Result) {
 			sign := "well "
-			if !l.Well {
+			if !l.Passed {
 				sign = "WRONG"
 			}
 			fmt.Fprintf(stdout, "%s  %-18s  %s\n", sign, l.Check, l.Found)
-			if l.Mend != "" {
-				fmt.Fprintf(stdout, "%27s%s\n", "", l.Mend)
+			if l.Remedy != "" {
+				fmt.Fprintf(stdout, "%27s%s\n", "", l.Remedy)
 			}
 		}
 	}
-	lines, err := deployment.Check(ctx, o)
+	lines, err := deployment.CheckGateway(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func checkDeployment(ctx context.Context, args []string, environ variables, stdo
 	}
 	wrong := 0
 	for _, l := range lines {
-		if !l.Well {
+		if !l.Passed {
 			wrong++
 		}
 	}

@@ -253,15 +253,15 @@ func TestCheckDeployment(t *testing.T) {
 			t.Parallel()
 			o := deployment.Options{Talk: time.Second}
 			test.open(t, &o)
-			lines, err := deployment.Check(t.Context(), o)
+			lines, err := deployment.CheckGateway(t.Context(), o)
 			if err != nil {
 				t.Fatal(err)
 			}
-			i := slices.IndexFunc(lines, func(l deployment.Line) bool { return !l.Well })
+			i := slices.IndexFunc(lines, func(l deployment.Result) bool { return !l.Passed })
 			switch {
 			case test.wrong == "" && i >= 0, test.wrong == "" && len(lines) < 9:
 				t.Errorf("%+v", lines)
-			case test.wrong != "" && (i < 0 || !strings.HasPrefix(lines[i].Check, test.wrong) || !strings.Contains(lines[i].Mend, test.mend)):
+			case test.wrong != "" && (i < 0 || !strings.HasPrefix(lines[i].Check, test.wrong) || !strings.Contains(lines[i].Remedy, test.mend)):
 				t.Errorf("%q was not found: %+v", test.wrong, lines)
 			}
 		})
@@ -276,7 +276,7 @@ func TestCheckDeployment(t *testing.T) {
 		if check() == nil || check("ftp://x") == nil {
 			t.Error("checked nothing")
 		}
-		var lines []deployment.Line
+		var lines []deployment.Result
 		if err := check("http://127.0.0.1:1", "--json"); err == nil || json.Unmarshal(out.Bytes(), &lines) != nil || len(lines) != 2 {
 			t.Errorf("%v\n%s", err, out.String())
 		}

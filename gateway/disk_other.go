@@ -2,4 +2,4 @@
 
 package main
 
-func space(string) (free, total uint64, ok bool) { return 0, 0, false }
+func diskSpace(string) (free, total uint64, ok bool) { return 0, 0, false }

@@ -29,11 +29,11 @@ func createKey(args []string, environ variables, stdout, stderr io.Writer) error
 	if f.NArg() != 1 || f.Arg(0) == "" {
 		return errors.New("usage: gateway key new [flags] NAME")
 	}
-	made, err := access.NewKey(*file, f.Arg(0), strings.Split(*may, ","))
+	newKey, err := access.NewKey(*file, f.Arg(0), strings.Split(*may, ","))
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(stderr, "%s has the hash of the key %q. This is the key; it can be read nowhere again:\n", *file, f.Arg(0))
-	fmt.Fprintln(stdout, made)
+	fmt.Fprintln(stdout, newKey)
 	return nil
 }

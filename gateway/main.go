@@ -98,7 +98,7 @@ func main() {
 // forceKey is the key of the context that [forceOf] returns.
 type forceKey struct{}
 
-// forceOf returns a context that is done when the program is to stop at once, without a drain; ctx is one that ends with the order to stop.
+// forceOf returns a context that ends when the program must stop at once, without a drain. ctx is the context of notifyStop.
 func forceOf(ctx context.Context) context.Context {
 	if force, ok := ctx.Value(forceKey{}).(context.Context); ok {
 		return force

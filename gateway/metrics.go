@@ -83,7 +83,7 @@ func newMetrics() *metrics {
 		answerBuckets, "part")
 	m.bargeIn = histogram("barge_in_seconds", "From the onset of speech over an answer to the last frame of that answer.",
 		[]float64{.1, .15, .2, .3, .4, .5, .75, 1, 1.5, 2.5, 5}).WithLabelValues().(prometheus.Histogram)
-	// From what the gateway does itself (ms) to a person who is asked (5 min).
+	// From tools in the gateway (ms) to questions that a person answers (5 min).
 	m.calls = histogram("tool_call_seconds",
 		"Tool calls by where they ran (client, gateway, canvas) and how they ended (done, failed, timeout, cancelled).",
 		[]float64{.005, .02, .08, .32, 1, 2.5, 5, 10, 30, 60, 300}, "where", "outcome")

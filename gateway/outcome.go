@@ -186,9 +186,9 @@ func outcomeRequest(e bridge.SessionEnded) (request json.RawMessage, schema *too
 
 // close waits up to outcomeShutdownTimeout for outcomes. Conversations without one by then are reported without it.
 func (r *endReporter) close(context.Context) error {
-	late := time.AfterFunc(outcomeShutdownTimeout, func() { close(r.stopped) })
+	timer := time.AfterFunc(outcomeShutdownTimeout, func() { close(r.stopped) })
 	r.writing.Wait()
-	if late.Stop() {
+	if timer.Stop() {
 		close(r.stopped)
 	}
 	return nil

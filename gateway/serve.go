@@ -54,7 +54,7 @@ func runServer(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	own, err := openTools(ctx, s, stopping, log)
+	operatorTools, err := openTools(ctx, s, stopping, log)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func runServer(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	}
 	options := bridge.Options{
 		Client: gemini, Backend: backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens, Prices: s.prices, Findings: s.findings,
-		Tools: own, SignPicture: fetcher.Sign, SuggestionsPage: chips.Add,
+		Tools: operatorTools, SignPicture: fetcher.Sign, SuggestionsPage: chips.Add,
 		Recordings: s.recordings, RecordAll: s.recordAll, Node: node, Observe: seen.merge(), Logger: log,
 	}
 	if node != "" {

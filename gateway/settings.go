@@ -297,16 +297,16 @@ func parseSettings(args []string, environ variables, stderr io.Writer) (settings
 	if environ["VOXGATE_WHIP"] != "" {
 		errs = append(errs, errors.New("VOXGATE_WHIP: agents are files of their own now, in the folder of VOXGATE_AGENTS: docs/agents.md"))
 	}
-	known := []string{"VOXGATE_WHIP"}
+	names := []string{"VOXGATE_WHIP"}
 	f.VisitAll(func(f *flag.Flag) {
-		known = append(known, envName(f.Name))
+		names = append(names, envName(f.Name))
 		if v := environ[envName(f.Name)]; v != "" {
 			if err := f.Value.Set(v); err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", envName(f.Name), explainParseError(f, v, err)))
 			}
 		}
 	})
-	s.unknown = environ.findUnknown(known)
+	s.unknown = environ.findUnknown(names)
 	if err := errors.Join(errs...); err != nil {
 		return s, err
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// firstMessage is how long a client may take until [Line.Opened]; a socket that says nothing costs a goroutine.
+	// firstMessage is how long a client may take until [Result.Opened]; a socket that says nothing costs a goroutine.
 	firstMessage = 10 * time.Second
 	// pingInterval and silence notice a client that went away without a word, whose session costs money: three pings
 	// may be lost, and a network may be gone for as long as a lift ride takes.
@@ -133,7 +133,7 @@ func (l *Line) Opened() {
 
 // Next blocks until the next message begins. text tells what kind of message it is. What is left unread of it is passed
 // over by the call after, and nothing of it is kept. A client that sends more than 500 messages or 4 MiB a second, or
-// what takes too long to act on (see [Line.SpendingReport]), is read no faster.
+// what takes too long to act on (see [Result.SpendingReport]), is read no faster.
 func (l *Line) Next() (message io.Reader, text bool, err error) {
 	if l.opened.Load() {
 		l.listen(silence, false)

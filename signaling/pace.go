@@ -46,7 +46,7 @@ var HeldBack = fmt.Sprintf(
 )
 
 // Pace holds a client back that sends more than it may on one connection: it is not read on until it may, so that TCP
-// or SCTP slow it down and nothing of it waits here. A [Line] has one. Its methods may be called by any goroutine.
+// or SCTP slow it down and nothing of it waits here. A [Result] has one. Its methods may be called by any goroutine.
 type Pace struct {
 	messages, bytes *rate.Limiter
 	work            *rate.Limiter // in microseconds
@@ -55,7 +55,7 @@ type Pace struct {
 	end             func() // closes done
 }
 
-// NewPace returns the pace of a connection that is no [Line]. End releases it.
+// NewPace returns the pace of a connection that is no [Result]. End releases it.
 func NewPace() *Pace {
 	p := &Pace{
 		messages: rate.NewLimiter(messageRate, messageBurst), bytes: rate.NewLimiter(byteRate, byteBurst),

@@ -56,7 +56,7 @@ type SocketOptions struct {
 	Required    bool
 }
 
-// Conn carries the messages of a [Socket]. A [Line] is one.
+// Conn carries the messages of a [Socket]. A [Result] is one.
 type Conn interface {
 	// Next blocks until the next message begins. What is left unread of it is passed over by the call after.
 	Next() (message io.Reader, text bool, err error)

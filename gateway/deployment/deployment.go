@@ -17,49 +17,49 @@ import (
 	"time"
 )
 
-// Line is what one check has found.
-type Line struct {
-	Check string `json:"check"`
-	Well  bool   `json:"well"`
-	Found string `json:"found"`
-	Mend  string `json:"mend,omitempty"` // what to do, if it is not well
+// Result is the result of one check.
+type Result struct {
+	Check  string `json:"check"`
+	Passed bool   `json:"well"`
+	Found  string `json:"found"`
+	Remedy string `json:"mend,omitempty"` // how to fix it, if the check failed
 }
 
-// Options say what to look at.
+// Options select the gateway and the checks.
 type Options struct {
 	// URL is the gateway's: https://voice.example.com, or the wss: of its WebSocket.
 	URL string
 
-	// Token lets the check in where the gateway wants one. Key is a server key that mints one for each conversation.
+	// Token is the access token, if the gateway requires one. Key is a server key that mints one for each conversation.
 	Token, Key string
 
-	// Origins are those of the operator's pages, each of which must be let in.
+	// Origins are the origins of the operator's pages, all of which the gateway must accept.
 	Origins []string
 
-	// Private is the URL of the private listener; empty: it is not looked at.
+	// Private is the URL of the private listener. If empty, it is not checked.
 	Private string
 
 	// SIP are the addresses of the gateway's telephone lines, as SIP URIs.
 	SIP []string
 
-	// Stay is how long a second socket is held, to find out whether a proxy cuts it; 0: it is not.
+	// Stay is the time for which an idle socket is kept open, to detect proxies that close it. 0 skips the check.
 	Stay time.Duration
 
-	// Talk is how long WebRTC is listened to.
+	// Talk is the time for which the voice by WebRTC is measured.
 	Talk time.Duration
 
-	// From says which of this machine's addresses WebRTC may use; nil: all.
+	// From reports whether WebRTC may use an address of this machine. Nil allows all.
 	From func(net.IP) bool
 
-	// Roots are the authorities of its certificate; nil: those of this machine.
+	// Roots holds the trusted certificate authorities. Nil means those of this machine.
 	Roots *x509.CertPool
 
-	// Done, if not nil, gets each line as soon as it is found, one at a time.
-	Done func(Line)
+	// Done, if not nil, is called with each result in turn, never concurrently.
+	Done func(Result)
 }
 
-// check is one run.
-type check struct {
+// checkRun holds the state of one run of all checks.
+type checkRun struct {
 	Options
 
 	base      *url.URL // http or https, with the path of the WebSocket's folder
@@ -67,53 +67,53 @@ type check struct {
 	client    *http.Client
 
 	mu    sync.Mutex // guards lines, and Done
-	lines []Line
+	lines []Result
 }
 
 const (
-	// stepTimeout bounds what answers at once where it works.
+	// stepTimeout bounds each network operation.
 	stepTimeout = 10 * time.Second
 
-	// soon is when a certificate ends soon. Let's Encrypt's are renewed 30 days before.
-	soon = 14 * 24 * time.Hour
+	// expiryWarning is the least remaining life of a certificate. Let's Encrypt's are renewed 30 days before their end.
+	expiryWarning = 14 * 24 * time.Hour
 
-	// maxSkew is how far clocks may be apart: tokens and TURN credentials carry times.
+	// maxSkew is the greatest accepted difference of clocks: tokens and TURN credentials carry times.
 	maxSkew = 30 * time.Second
 )
 
-// Check looks at a gateway, and returns a line for each thing, in the order of finding out. It blocks until all is found, about 30 s and
-// Stay at most. An error means that there is nothing to look at.
-func Check(ctx context.Context, o Options) ([]Line, error) {
+// CheckGateway runs all checks and returns their results in order. It blocks for about 30 s and Stay at most. An error means that
+// o.URL is not the URL of a gateway.
+func CheckGateway(ctx context.Context, o Options) ([]Result, error) {
 	base, err := parseURL(o.URL)
 	if err != nil {
 		return nil, err
 	}
-	c := &check{Options: o, base: base}
-	if !c.resolves(ctx) || !c.connects(ctx) || !c.answers(ctx) {
+	c := &checkRun{Options: o, base: base}
+	if !c.checkName(ctx) || !c.checkTCP(ctx) || !c.checkHTTP(ctx) {
 		return c.lines, nil
 	}
-	c.private(ctx)
+	c.checkPrivateListener(ctx)
 	for _, uri := range c.SIP {
-		c.sip(ctx, uri)
+		c.checkSIP(ctx, uri)
 	}
-	s := c.admitted(ctx)
+	s := c.openSession(ctx)
 	if s == nil {
 		return c.lines, nil
 	}
 	defer func() { s.close() }()
 	for _, origin := range c.Origins {
-		c.origin(ctx, origin)
+		c.checkOrigin(ctx, origin)
 	}
 	var beside sync.WaitGroup
 	if c.Stay > 0 {
-		beside.Go(func() { c.stays(ctx) })
+		beside.Go(func() { c.checkIdleSocket(ctx) })
 	}
-	s = c.talks(ctx, s)
+	s = c.checkWebRTC(ctx, s)
 	beside.Wait()
 	return c.lines, nil
 }
 
-// parseURL takes the gateway's address in any of its forms.
+// parseURL parses the gateway's address: a host, or a URL with http, https, ws or wss.
 func parseURL(text string) (*url.URL, error) {
 	if !strings.Contains(text, "://") {
 		text = "https://" + text
@@ -134,25 +134,25 @@ func parseURL(text string) (*url.URL, error) {
 	return u, nil
 }
 
-func (c *check) add(l Line) bool {
+func (c *checkRun) addResult(l Result) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lines = append(c.lines, l)
 	if c.Done != nil {
 		c.Done(l)
 	}
-	return l.Well
+	return l.Passed
 }
 
-func (c *check) well(name, format string, args ...any) bool {
-	return c.add(Line{Check: name, Well: true, Found: fmt.Sprintf(format, args...)})
+func (c *checkRun) pass(name, format string, args ...any) bool {
+	return c.addResult(Result{Check: name, Passed: true, Found: fmt.Sprintf(format, args...)})
 }
 
-func (c *check) wrong(name, found, mend string) bool {
-	return c.add(Line{Check: name, Found: found, Mend: mend})
+func (c *checkRun) fail(name, found, mend string) bool {
+	return c.addResult(Result{Check: name, Found: found, Remedy: mend})
 }
 
-func (c *check) port() string {
+func (c *checkRun) portNumber() string {
 	if p := c.base.Port(); p != "" {
 		return p
 	}
@@ -162,102 +162,102 @@ func (c *check) port() string {
 	return "80"
 }
 
-func (c *check) resolves(ctx context.Context) bool {
+func (c *checkRun) checkName(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	addresses, err := net.DefaultResolver.LookupHost(ctx, c.base.Hostname())
 	if err != nil {
-		return c.wrong("name", err.Error(), "Add an A or AAAA record for "+c.base.Hostname()+" that points at the gateway or its proxy.")
+		return c.fail("name", err.Error(), "Add an A or AAAA record for "+c.base.Hostname()+" that points at the gateway or its proxy.")
 	}
 	c.addresses = addresses
-	return c.well("name", "%s is %s", c.base.Hostname(), strings.Join(addresses, ", "))
+	return c.pass("name", "%s is %s", c.base.Hostname(), strings.Join(addresses, ", "))
 }
 
-// connects opens TCP, and TLS where the URL says so.
-func (c *check) connects(ctx context.Context) bool {
+// checkTCP connects by TCP, and by TLS if the URL has https.
+func (c *checkRun) checkTCP(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	address := net.JoinHostPort(c.base.Hostname(), c.port())
+	address := net.JoinHostPort(c.base.Hostname(), c.portNumber())
 	began := time.Now()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return c.wrong("TCP", err.Error(), "Nothing answers there. Let TCP port "+c.port()+
+		return c.fail("TCP", err.Error(), "Nothing answers there. Let TCP port "+c.portNumber()+
 			" through the firewall, and have the gateway (VOXGATE_ADDR) or its proxy listen on it.")
 	}
 	conn.Close()
-	c.well("TCP", "port %s answers after %v", c.port(), time.Since(began).Round(time.Millisecond))
+	c.pass("TCP", "port %s answers after %v", c.portNumber(), time.Since(began).Round(time.Millisecond))
 	c.client = &http.Client{
 		Timeout:       stepTimeout,
-		Transport:     &http.Transport{TLSClientConfig: c.tls(), Proxy: http.ProxyFromEnvironment, MaxResponseHeaderBytes: 64 << 10},
+		Transport:     &http.Transport{TLSClientConfig: c.tlsConfig(), Proxy: http.ProxyFromEnvironment, MaxResponseHeaderBytes: 64 << 10},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	if c.base.Scheme != "https" {
 		if ip := net.ParseIP(c.base.Hostname()); c.base.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			c.wrong("TLS", "there is none", "Browsers give a page the microphone on https and on localhost alone: docs/network.md#tls.")
+			c.fail("TLS", "there is none", "Browsers give a page the microphone on https and on localhost alone: docs/network.md#tls.")
 		}
 		return true
 	}
-	return c.certificate(ctx, address)
+	return c.checkCertificate(ctx, address)
 }
 
-// answers asks for the page, by the name in the URL.
-func (c *check) answers(ctx context.Context) bool {
+// checkHTTP requests the page, by the host name in the URL.
+func (c *checkRun) checkHTTP(ctx context.Context) bool {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base.String()+"/", nil)
 	if err != nil {
-		return c.wrong("HTTP", err.Error(), "")
+		return c.fail("HTTP", err.Error(), "")
 	}
-	asked := time.Now()
+	sentAt := time.Now()
 	res, err := c.client.Do(req)
 	if err != nil {
-		return c.wrong("HTTP", err.Error(),
+		return c.fail("HTTP", err.Error(),
 			"Something listens there that does not speak HTTP. Is this the gateway's port, and is the scheme right?")
 	}
 	defer res.Body.Close()
-	took := time.Since(asked)
+	took := time.Since(sentAt)
 	body, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10))
 	switch {
 	case res.StatusCode == http.StatusMisdirectedRequest:
-		return c.wrong("host", "the gateway does not answer to "+c.base.Hostname(),
+		return c.fail("host", "the gateway does not answer to "+c.base.Hostname(),
 			"Add it to VOXGATE_HOSTS. A proxy must pass it on: proxy_set_header Host $host;")
 	case res.StatusCode == http.StatusBadGateway, res.StatusCode == http.StatusServiceUnavailable, res.StatusCode == http.StatusGatewayTimeout:
-		return c.wrong("HTTP", res.Status, "A proxy answers, and does not reach the gateway: look at the address that it passes requests on to.")
+		return c.fail("HTTP", res.Status, "A proxy answers, and does not reach the gateway: look at the address that it passes requests on to.")
 	case res.StatusCode >= 300 && res.StatusCode < 400:
-		return c.wrong("HTTP", res.Status+" to "+res.Header.Get("Location"), "Check the address that it leads to.")
+		return c.fail("HTTP", res.Status+" to "+res.Header.Get("Location"), "Check the address that it leads to.")
 	case res.StatusCode != http.StatusOK:
-		return c.wrong("HTTP", res.Status+": "+firstLine(body), "This is not the gateway's page. Does the proxy pass this path on to it?")
+		return c.fail("HTTP", res.Status+": "+firstLine(body), "This is not the gateway's page. Does the proxy pass this path on to it?")
 	}
-	c.well("HTTP", "the page answers after %v", took.Round(time.Millisecond))
-	c.clock(res.Header.Get("Date"), asked.Add(took/2))
+	c.pass("HTTP", "the page answers after %v", took.Round(time.Millisecond))
+	c.checkClock(res.Header.Get("Date"), sentAt.Add(took/2))
 	return true
 }
 
-// clock compares the server's with ours. Which of the two is wrong it cannot say.
-func (c *check) clock(date string, now time.Time) {
-	theirs, err := http.ParseTime(date)
+// checkClock compares the server's clock with ours. It cannot tell which of them is wrong.
+func (c *checkRun) checkClock(date string, now time.Time) {
+	serverTime, err := http.ParseTime(date)
 	if err != nil {
 		return // there is none
 	}
-	if skew := theirs.Sub(now).Round(time.Second); skew.Abs() > maxSkew {
-		c.wrong("clock", fmt.Sprintf("theirs is %v off ours", skew),
+	if skew := serverTime.Sub(now).Round(time.Second); skew.Abs() > maxSkew {
+		c.fail("clock", fmt.Sprintf("the server's clock differs by %v from ours", skew),
 			"Tokens and TURN credentials carry times. Set both machines' clocks by NTP (timedatectl set-ntp true).")
 	} else {
-		c.well("clock", "within %v of ours", maxSkew)
+		c.pass("clock", "within %v of ours", maxSkew)
 	}
 }
 
-// private asks the private listener.
-func (c *check) private(ctx context.Context) {
+// checkPrivateListener reads the gateway's status from the private listener.
+func (c *checkRun) checkPrivateListener(ctx context.Context) {
 	if c.Private == "" {
 		return
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.Private, "/")+"/status", nil)
 	if err != nil {
-		c.wrong("private listener", err.Error(), "")
+		c.fail("private listener", err.Error(), "")
 		return
 	}
 	res, err := c.client.Do(req)
 	if err != nil {
-		c.wrong("private listener", err.Error(), "Is it VOXGATE_PRIVATE_ADDR, and reachable from here?")
+		c.fail("private listener", err.Error(), "Is it VOXGATE_PRIVATE_ADDR, and reachable from here?")
 		return
 	}
 	defer res.Body.Close()
@@ -268,23 +268,23 @@ func (c *check) private(ctx context.Context) {
 		Agents         []struct{ Name, Problem string }
 	}
 	if res.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(res.Body, 1<<20)).Decode(&status) != nil {
-		c.wrong("private listener", res.Status,
+		c.fail("private listener", res.Status,
 			"Is it the private address (VOXGATE_PRIVATE_ADDR) of a gateway? A name must stand in VOXGATE_HOSTS.")
 		return
 	}
-	c.well("private listener", "ready: %t, the model is %s", status.Ready, status.Backend)
+	c.pass("private listener", "ready: %t, the model is %s", status.Ready, status.Backend)
 	if status.Backend == "emulator" {
-		c.wrong("model", "the built-in emulator answers", "Set GEMINI_API_KEY (docs/settings.md#gemini).")
+		c.fail("model", "the built-in emulator answers", "Set GEMINI_API_KEY (docs/settings.md#gemini).")
 	}
 	if status.Redis == "down" {
-		c.wrong("Redis", "the gateway does not reach it", "Look at VOXGATE_REDIS, and whether the server answers (redis-cli ping).")
+		c.fail("Redis", "the gateway does not reach it", "Look at VOXGATE_REDIS, and whether the server answers (redis-cli ping).")
 	}
 	if status.Unrecorded > 0 {
-		c.wrong("recordings", fmt.Sprintf("the disk has refused %g", status.Unrecorded), "Is the disk of VOXGATE_RECORDINGS full?")
+		c.fail("recordings", fmt.Sprintf("the disk has refused %g", status.Unrecorded), "Is the disk of VOXGATE_RECORDINGS full?")
 	}
 	for _, a := range status.Agents {
 		if a.Problem != "" {
-			c.wrong("agent "+a.Name, a.Problem, "gateway check-config says the same before a start.")
+			c.fail("agent "+a.Name, a.Problem, "gateway check-config says the same before a start.")
 		}
 	}
 }

@@ -17,32 +17,32 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-func (c *check) tls() *tls.Config { return &tls.Config{RootCAs: c.Roots} }
+func (c *checkRun) tlsConfig() *tls.Config { return &tls.Config{RootCAs: c.Roots} }
 
-// certificate looks at TLS.
-func (c *check) certificate(ctx context.Context, address string) bool {
-	config := c.tls()
+// checkCertificate checks the TLS handshake and the certificate.
+func (c *checkRun) checkCertificate(ctx context.Context, address string) bool {
+	config := c.tlsConfig()
 	config.ServerName, config.NextProtos = c.base.Hostname(), []string{"http/1.1"}
 	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return c.wrong("TLS", err.Error(), cmp.Or(mendTLS(err), "See docs/network.md#tls."))
+		return c.fail("TLS", err.Error(), cmp.Or(suggestTLSRemedy(err), "See docs/network.md#tls."))
 	}
 	defer conn.Close()
 	state := conn.(*tls.Conn).ConnectionState()
 	leaf := state.PeerCertificates[0]
 	left := time.Until(leaf.NotAfter)
 	if state.NegotiatedProtocol != "" && state.NegotiatedProtocol != "http/1.1" {
-		c.wrong("ALPN", "the server chose "+state.NegotiatedProtocol, "WebSockets need HTTP/1.1 here: let the proxy offer it beside h2.")
+		c.fail("ALPN", "the server chose "+state.NegotiatedProtocol, "WebSockets need HTTP/1.1 here: let the proxy offer it beside h2.")
 	}
-	if left < soon {
-		return c.wrong("TLS", fmt.Sprintf("the certificate ends in %.0f days", left.Hours()/24),
+	if left < expiryWarning {
+		return c.fail("TLS", fmt.Sprintf("the certificate ends in %.0f days", left.Hours()/24),
 			"Is it renewed? docs/network.md#tls says how.") || true
 	}
-	return c.well("TLS", "%s, the certificate is good for %.0f days", tls.VersionName(state.Version), left.Hours()/24)
+	return c.pass("TLS", "%s, the certificate is good for %.0f days", tls.VersionName(state.Version), left.Hours()/24)
 }
 
-// mendTLS mends what is wrong with a certificate; empty: it is something else.
-func mendTLS(err error) string {
+// suggestTLSRemedy returns the fix for an error of a certificate, or "" for other errors.
+func suggestTLSRemedy(err error) string {
 	invalid, isInvalid := errors.AsType[x509.CertificateInvalidError](err)
 	_, isHost := errors.AsType[x509.HostnameError](err)
 	_, isUnknown := errors.AsType[x509.UnknownAuthorityError](err)
@@ -60,50 +60,50 @@ func mendTLS(err error) string {
 	return ""
 }
 
-// admitted opens a conversation, as a client does; nil if it cannot.
-func (c *check) admitted(ctx context.Context) *socket {
+// openSession opens a conversation as a client does, or returns nil.
+func (c *checkRun) openSession(ctx context.Context) *socket {
 	began := time.Now()
-	s, err := c.dial(ctx, "")
+	s, err := c.dialWebSocket(ctx, "")
 	if err != nil {
-		c.wrong("WebSocket", err.Error(), mendUpgrade(err))
+		c.fail("WebSocket", err.Error(), suggestUpgradeRemedy(err))
 		return nil
 	}
 	upgraded := time.Since(began)
-	if err := c.begin(ctx, s, ""); err != nil {
+	if err := c.beginSession(ctx, s, ""); err != nil {
 		s.close()
-		c.wrong("conversation", err.Error(), mendBegin(err))
+		c.fail("conversation", err.Error(), suggestSessionRemedy(err))
 		return nil
 	}
 	began = time.Now()
-	if err := s.ask("PING", "PONG", stepTimeout); err != nil {
+	if err := s.request("PING", "PONG", stepTimeout); err != nil {
 		s.close()
-		c.wrong("WebSocket", "a PING has no answer: "+err.Error(),
+		c.fail("WebSocket", "a PING has no answer: "+err.Error(),
 			"A proxy holds messages back: proxy_buffering off; and proxy_http_version 1.1;")
 		return nil
 	}
-	c.well("WebSocket", "open after %v, a message there and back takes %v; %s answers", upgraded.Round(time.Millisecond),
+	c.pass("WebSocket", "open after %v, a message there and back takes %v; %s answers", upgraded.Round(time.Millisecond),
 		time.Since(began).Round(10*time.Microsecond), s.backend)
 	return s
 }
 
-// begin opens a conversation on a socket, with a token of its own where there is a key, or goes on with one.
-func (c *check) begin(ctx context.Context, s *socket, resume string) (err error) {
+// beginSession opens or resumes a conversation on a socket. With a server key it mints a token first.
+func (c *checkRun) beginSession(ctx context.Context, s *socket, resume string) (err error) {
 	token := c.Token
 	if c.Key != "" {
-		if token, err = c.mint(ctx); err != nil {
+		if token, err = c.mintToken(ctx); err != nil {
 			return err
 		}
 	}
-	return s.begin(token, resume)
+	return s.beginSession(token, resume)
 }
 
-// keyError means that the server key makes no token.
-type keyError struct{ said string }
+// keyError means that the server key could not mint a token.
+type keyError struct{ reason string }
 
-func (e *keyError) Error() string { return "the server key mints no token: " + e.said }
+func (e *keyError) Error() string { return "the server key mints no token: " + e.reason }
 
-// mint has the server key make a token.
-func (c *check) mint(ctx context.Context) (token string, err error) {
+// mintToken mints a token with the server key.
+func (c *checkRun) mintToken(ctx context.Context) (token string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base.String()+"/v1/tokens",
 		strings.NewReader(`{"identity":"gateway check"}`))
 	if err != nil {
@@ -116,24 +116,24 @@ func (c *check) mint(ctx context.Context) (token string, err error) {
 	}
 	defer res.Body.Close()
 	body, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
-	var made struct{ Token string }
-	if json.Unmarshal(body, &made) != nil || made.Token == "" {
+	var minted struct{ Token string }
+	if json.Unmarshal(body, &minted) != nil || minted.Token == "" {
 		return "", &keyError{res.Status + ": " + firstLine(body)}
 	}
-	return made.Token, nil
+	return minted.Token, nil
 }
 
-// upgradeError is an HTTP answer in place of a WebSocket.
+// upgradeError is an HTTP response in place of a WebSocket upgrade.
 type upgradeError struct {
 	status int
-	said   string
+	body   string
 }
 
 func (e *upgradeError) Error() string {
-	return fmt.Sprintf("%d %s: %s", e.status, http.StatusText(e.status), e.said)
+	return fmt.Sprintf("%d %s: %s", e.status, http.StatusText(e.status), e.body)
 }
 
-func mendUpgrade(err error) string {
+func suggestUpgradeRemedy(err error) string {
 	refused, ok := errors.AsType[*upgradeError](err)
 	switch {
 	case !ok:
@@ -147,12 +147,12 @@ func mendUpgrade(err error) string {
 		"proxy_http_version 1.1; Apache: ProxyPass with upgrade=websocket."
 }
 
-// setupError is a conversation that was refused.
-type setupError struct{ code, said string }
+// setupError means that the gateway refused the conversation.
+type setupError struct{ code, message string }
 
-func (e *setupError) Error() string { return e.said + " (" + e.code + ")" }
+func (e *setupError) Error() string { return e.message + " (" + e.code + ")" }
 
-func mendBegin(err error) string {
+func suggestSessionRemedy(err error) string {
 	refused, ok := errors.AsType[*setupError](err)
 	_, unminted := errors.AsType[*keyError](err)
 	switch {
@@ -168,45 +168,45 @@ func mendBegin(err error) string {
 	return "PROTOCOL.md#errors explains the code; see also the gateway's log."
 }
 
-// origin connects as a page of the operator's would.
-func (c *check) origin(ctx context.Context, origin string) {
-	s, err := c.dial(ctx, origin)
+// checkOrigin connects with the origin of one of the operator's pages.
+func (c *checkRun) checkOrigin(ctx context.Context, origin string) {
+	s, err := c.dialWebSocket(ctx, origin)
 	if err != nil {
-		c.wrong("origin "+origin, err.Error(), mendUpgrade(err))
+		c.fail("origin "+origin, err.Error(), suggestUpgradeRemedy(err))
 		return
 	}
 	s.close()
-	c.well("origin "+origin, "may connect")
+	c.pass("origin "+origin, "may connect")
 }
 
-// stays holds a socket, on which the gateway pings every 5 s.
-func (c *check) stays(ctx context.Context) {
-	s, err := c.dial(ctx, "")
+// checkIdleSocket keeps a socket open, on which the gateway pings every 5 s.
+func (c *checkRun) checkIdleSocket(ctx context.Context) {
+	s, err := c.dialWebSocket(ctx, "")
 	if err != nil {
-		c.wrong("long connections", err.Error(), mendUpgrade(err))
+		c.fail("long connections", err.Error(), suggestUpgradeRemedy(err))
 		return
 	}
 	defer s.close()
-	if err := c.begin(ctx, s, ""); err != nil {
-		mend := mendBegin(err)
+	if err := c.beginSession(ctx, s, ""); err != nil {
+		mend := suggestSessionRemedy(err)
 		if c.Token != "" {
 			mend = "A token may be for one conversation, and this is the second: use VOXGATE_CHECK_KEY, or --stay 0."
 		}
-		c.wrong("long connections", err.Error(), mend)
+		c.fail("long connections", err.Error(), mend)
 		return
 	}
 	began := time.Now()
-	err = s.wait(c.Stay, func(message) bool { return false })
+	err = s.waitFor(c.Stay, func(message) bool { return false })
 	if isTimeout(err) {
-		c.well("long connections", "one lasts %v", c.Stay)
+		c.pass("long connections", "one lasts %v", c.Stay)
 		return
 	}
-	c.wrong("long connections", fmt.Sprintf("cut after %v: %v", time.Since(began).Round(time.Second), err),
+	c.fail("long connections", fmt.Sprintf("cut after %v: %v", time.Since(began).Round(time.Second), err),
 		"A proxy cuts connections: proxy_read_timeout and proxy_send_timeout 1h; "+
 			"(HAProxy: timeout tunnel 1h; a load balancer: its idle time-out).")
 }
 
-// message is one of the client protocol.
+// message is a message of the client protocol.
 type message struct {
 	Type    string          `json:"type"`
 	Payload json.RawMessage `json:"payload,omitempty"`
@@ -222,21 +222,21 @@ type socket struct {
 	resumed bool
 }
 
-// iceServer is a STUN or TURN server that the gateway tells its clients.
+// iceServer is a STUN or TURN server that the gateway announces to clients.
 type iceServer struct {
 	URLs                 []string
 	Username, Credential string
 }
 
-// dial opens the WebSocket.
-func (c *check) dial(ctx context.Context, origin string) (*socket, error) {
+// dialWebSocket opens the WebSocket.
+func (c *checkRun) dialWebSocket(ctx context.Context, origin string) (*socket, error) {
 	header := http.Header{}
 	if origin != "" {
 		header.Set("Origin", origin)
 	}
 	u := *c.base
 	u.Scheme, u.Path = strings.Replace(u.Scheme, "http", "ws", 1), u.Path+"/ws"
-	dialer := websocket.Dialer{TLSClientConfig: c.tls(), HandshakeTimeout: stepTimeout, Proxy: http.ProxyFromEnvironment}
+	dialer := websocket.Dialer{TLSClientConfig: c.tlsConfig(), HandshakeTimeout: stepTimeout, Proxy: http.ProxyFromEnvironment}
 	conn, res, err := dialer.DialContext(ctx, u.String(), header)
 	if err != nil {
 		if res != nil {
@@ -263,8 +263,8 @@ func (s *socket) send(kind string, payload any) error {
 	return s.conn.WriteJSON(message{kind, encoded})
 }
 
-// wait reads messages until done says so. An error is a net.Error with Timeout when that took too long; then the socket is spent.
-func (s *socket) wait(most time.Duration, done func(message) bool) error {
+// waitFor reads messages until done returns true. After a timeout, which is a net.Error, the socket cannot be used any more.
+func (s *socket) waitFor(most time.Duration, done func(message) bool) error {
 	_ = s.conn.SetReadDeadline(time.Now().Add(most))
 	for {
 		_, data, err := s.conn.ReadMessage()
@@ -278,15 +278,15 @@ func (s *socket) wait(most time.Duration, done func(message) bool) error {
 	}
 }
 
-func (s *socket) ask(question, answer string, most time.Duration) error {
+func (s *socket) request(question, answer string, most time.Duration) error {
 	if err := s.send(question, nil); err != nil {
 		return err
 	}
-	return s.wait(most, func(m message) bool { return m.Type == answer })
+	return s.waitFor(most, func(m message) bool { return m.Type == answer })
 }
 
-// begin opens a conversation, or goes on with one.
-func (s *socket) begin(token, resume string) error {
+// beginSession opens a conversation, or resumes one.
+func (s *socket) beginSession(token, resume string) error {
 	s.token = token
 	hello := map[string]any{"initialConfig": map[string]any{}, "resumable": true}
 	if token != "" {
@@ -299,7 +299,7 @@ func (s *socket) begin(token, resume string) error {
 		return err
 	}
 	var refused error
-	err := s.wait(stepTimeout, func(m message) bool {
+	err := s.waitFor(stepTimeout, func(m message) bool {
 		var p struct {
 			Success, Resumed     bool
 			ResumeToken, Backend string

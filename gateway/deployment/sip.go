@@ -11,21 +11,21 @@ import (
 	"time"
 )
 
-// sipPause is when an unanswered request is sent again by UDP, and twice as late the next time: T1 of RFC 3261, section 17.1.2.2.
+// sipPause is the time before an unanswered request is sent again by UDP; it doubles each time: T1 of RFC 3261, section 17.1.2.2.
 const sipPause = 500 * time.Millisecond
 
-// sip asks a listener for telephones by OPTIONS (RFC 3261, section 11.1). Its address is a SIP URI: sip:voice.example.com;transport=tcp.
-func (c *check) sip(ctx context.Context, uri string) bool {
+// checkSIP sends OPTIONS (RFC 3261, section 11.1) to a SIP listener, which uri names: sip:voice.example.com;transport=tcp.
+func (c *checkRun) checkSIP(ctx context.Context, uri string) bool {
 	name := "SIP " + uri
 	transport, at, err := parseSIP(uri)
 	if err != nil {
-		return c.wrong(name, err.Error(), "It should look like sip:voice.example.com:5060 or sips:voice.example.com.")
+		return c.fail(name, err.Error(), "It should look like sip:voice.example.com:5060 or sips:voice.example.com.")
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	conn, err := c.dialSIP(ctx, transport, at)
 	if err != nil {
-		return c.wrong(name, err.Error(), cmp.Or(mendTLS(err),
+		return c.fail(name, err.Error(), cmp.Or(suggestTLSRemedy(err),
 			"Let the port through the firewall, and have it among \"listen\" in the file that VOXGATE_SIP names."))
 	}
 	defer conn.Close()
@@ -38,15 +38,15 @@ func (c *check) sip(ctx context.Context, uri string) bool {
 	status, err := askSIP(ctx, conn, transport, uri)
 	switch {
 	case err != nil && isTimeout(err):
-		return c.wrong(name, fmt.Sprintf("no answer within %v", stepTimeout),
+		return c.fail(name, fmt.Sprintf("no answer within %v", stepTimeout),
 			"The gateway answers only addresses that a trunk has in its \"from\" (docs/sip.md). From one of those: let "+
 				strings.ToUpper(transport)+" to "+at+" through the firewall.")
 	case err != nil:
-		return c.wrong(name, err.Error(), "Is it an address of \"listen\" in the file that VOXGATE_SIP names?")
+		return c.fail(name, err.Error(), "Is it an address of \"listen\" in the file that VOXGATE_SIP names?")
 	case !strings.HasPrefix(status, "200"):
-		return c.wrong(name, status, "Something else than the gateway answers there: a proxy that does not pass OPTIONS on, or another PBX.")
+		return c.fail(name, status, "Something else than the gateway answers there: a proxy that does not pass OPTIONS on, or another PBX.")
 	}
-	return c.well(name, "%s after %v%s", status, time.Since(began).Round(10*time.Microsecond), found)
+	return c.pass(name, "%s after %v%s", status, time.Since(began).Round(10*time.Microsecond), found)
 }
 
 // parseSIP returns the transport and the address of a SIP URI.
@@ -65,8 +65,8 @@ func parseSIP(uri string) (transport, at string, err error) {
 	if transport == "tls" {
 		port = "5061"
 	}
-	known := transport == "udp" || transport == "tcp" || transport == "tls"
-	if scheme != "sip" && scheme != "sips" || at == "" || strings.ContainsAny(at, "@/\r\n ") || !known {
+	isSupported := transport == "udp" || transport == "tcp" || transport == "tls"
+	if scheme != "sip" && scheme != "sips" || at == "" || strings.ContainsAny(at, "@/\r\n ") || !isSupported {
 		return "", "", fmt.Errorf("%q is not the SIP URI of a gateway", uri)
 	}
 	if _, _, err := net.SplitHostPort(at); err != nil {
@@ -75,16 +75,16 @@ func parseSIP(uri string) (transport, at string, err error) {
 	return transport, at, nil
 }
 
-func (c *check) dialSIP(ctx context.Context, transport, at string) (net.Conn, error) {
+func (c *checkRun) dialSIP(ctx context.Context, transport, at string) (net.Conn, error) {
 	if transport != "tls" {
 		return (&net.Dialer{}).DialContext(ctx, transport, at)
 	}
-	config := c.tls()
+	config := c.tlsConfig()
 	config.ServerName, _, _ = net.SplitHostPort(at)
 	return (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", at)
 }
 
-// askSIP sends OPTIONS, by UDP again and again, and returns the status of the answer.
+// askSIP sends OPTIONS, with retransmissions over UDP, and returns the status of the response.
 func askSIP(ctx context.Context, conn net.Conn, transport, uri string) (status string, err error) {
 	us, id := conn.LocalAddr().String(), rand.Text()
 	request := fmt.Appendf(nil, "OPTIONS %s SIP/2.0\r\nVia: SIP/2.0/%s %s;branch=z9hG4bK%s;rport\r\nMax-Forwards: 70\r\n"+

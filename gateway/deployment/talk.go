@@ -18,108 +18,110 @@ import (
 	"github.com/pion/webrtc/v4/pkg/media"
 )
 
-// talks has a conversation by WebRTC: by each way to the gateway, with sound on the first. Then it cuts the socket and goes on, and returns
-// the socket that carries it now.
-func (c *check) talks(ctx context.Context, s *socket) *socket {
+// checkWebRTC connects by WebRTC over each path to the gateway, and measures the voice on the first. Then it drops the WebSocket, resumes
+// the conversation, and returns its new socket.
+func (c *checkRun) checkWebRTC(ctx context.Context, s *socket) *socket {
 	const blocked = "Let UDP to the gateway's port (VOXGATE_UDP_PORT) through the firewall. Behind NAT set VOXGATE_PUBLIC_IP, " +
 		"and VOXGATE_WEBRTC_HOST where the page listens on the loopback alone."
-	c.way(ctx, s, way{name: "WebRTC by UDP", protocol: "udp", mend: blocked, sound: true})
-	c.way(ctx, s, way{name: "WebRTC by TCP", protocol: "tcp", optional: true, mend: "Let TCP to VOXGATE_TCP_PORT through the firewall."})
+	c.checkPath(ctx, s, mediaPath{name: "WebRTC by UDP", protocol: "udp", mend: blocked, sound: true})
+	c.checkPath(ctx, s, mediaPath{
+		name: "WebRTC by TCP", protocol: "tcp", optional: true, mend: "Let TCP to VOXGATE_TCP_PORT through the firewall.",
+	})
 	for _, server := range s.ice {
 		for _, u := range server.URLs {
 			if strings.HasPrefix(u, "turn") {
-				c.relay(ctx, s, u, server)
+				c.checkRelay(ctx, s, u, server)
 			}
 		}
 	}
-	return c.goesOn(ctx, s)
+	return c.checkResume(ctx, s)
 }
 
-// goesOn cuts the socket without a word and goes on with the conversation over another one, which it returns.
-func (c *check) goesOn(ctx context.Context, s *socket) *socket {
+// checkResume drops the socket without a close frame and resumes the conversation over another one, which it returns.
+func (c *checkRun) checkResume(ctx context.Context, s *socket) *socket {
 	if s.resume == "" {
-		c.wrong("going on", "the gateway gives no resume token", "VOXGATE_PARK is 0: a lost connection ends the conversation.")
+		c.fail("going on", "the gateway gives no resume token", "VOXGATE_PARK is 0: a lost connection ends the conversation.")
 		return s
 	}
 	_ = s.conn.NetConn().Close()
 	began := time.Now()
-	next, err := c.dial(ctx, "")
+	next, err := c.dialWebSocket(ctx, "")
 	if err != nil {
-		c.wrong("going on", err.Error(), mendUpgrade(err))
+		c.fail("going on", err.Error(), suggestUpgradeRemedy(err))
 		return s
 	}
 	const fleet = "Behind several gateways all need one VOXGATE_REDIS and VOXGATE_REDIS_SECRET (docs/scaling.md)."
-	switch err := next.begin(s.token, s.resume); {
+	switch err := next.beginSession(s.token, s.resume); {
 	case err != nil:
-		c.wrong("going on", err.Error(), fleet)
+		c.fail("going on", err.Error(), fleet)
 	case !next.resumed:
-		c.wrong("going on", "a new conversation began", fleet)
+		c.fail("going on", "a new conversation began", fleet)
 	default:
-		c.well("going on", "a conversation whose socket was cut is back after %v", time.Since(began).Round(time.Millisecond))
+		c.pass("going on", "a conversation whose socket was cut is back after %v", time.Since(began).Round(time.Millisecond))
 	}
 	return next
 }
 
-// way is one way for the voice.
-type way struct {
+// mediaPath is a network path for the voice.
+type mediaPath struct {
 	name     string
-	protocol string // of the gateway's candidates that are tried; empty: all
+	protocol string // of the gateway's candidates to try; "" tries all
 	server   *webrtc.ICEServer
 	optional bool // the gateway need not have it
 	sound    bool
 	mend     string
 }
 
-// way connects by one way.
-func (c *check) way(ctx context.Context, s *socket, w way) bool {
+// checkPath connects over one path.
+func (c *checkRun) checkPath(ctx context.Context, s *socket, w mediaPath) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*stepTimeout+c.Talk)
 	defer cancel()
 	call, err := newCall(w, c.From)
 	if err != nil {
-		return c.wrong(w.name, err.Error(), "")
+		return c.fail(w.name, err.Error(), "")
 	}
 	defer call.close()
 	began := time.Now()
-	offered, err := call.negotiate(ctx, s, w.protocol)
+	offered, err := call.exchangeOffer(ctx, s, w.protocol)
 	switch {
 	case err != nil:
-		return c.wrong(w.name, err.Error(), "See the gateway's log.")
+		return c.fail(w.name, err.Error(), "See the gateway's log.")
 	case offered == 0 && w.optional:
-		return c.well(w.name, "the gateway has none (VOXGATE_TCP_PORT)")
+		return c.pass(w.name, "the gateway has none (VOXGATE_TCP_PORT)")
 	case offered == 0:
-		return c.wrong(w.name, "the gateway names no address for it", w.mend)
+		return c.fail(w.name, "the gateway names no address for it", w.mend)
 	}
 	select {
 	case <-call.connected:
 	case <-time.After(stepTimeout):
-		return c.wrong(w.name, fmt.Sprintf("no connection within %v", stepTimeout), w.mend)
+		return c.fail(w.name, fmt.Sprintf("no connection within %v", stepTimeout), w.mend)
 	case <-ctx.Done():
-		return c.wrong(w.name, "stopped", "")
+		return c.fail(w.name, "stopped", "")
 	}
 	found := fmt.Sprintf("connected after %v", time.Since(began).Round(time.Millisecond))
 	if trip := call.roundTrip(); trip > 0 {
 		found += fmt.Sprintf(", round trip %v", trip.Round(10*time.Microsecond))
 	}
-	c.well(w.name, "%s", found)
+	c.pass(w.name, "%s", found)
 	if w.sound {
-		c.listens(ctx, s, call)
+		c.measureVoice(ctx, s, call)
 	}
 	return true
 }
 
-// listens has the model speak, and counts what comes of its voice and what goes.
-func (c *check) listens(ctx context.Context, s *socket, call *call) {
+// measureVoice makes the model speak, and measures loss and jitter of its voice.
+func (c *checkRun) measureVoice(ctx context.Context, s *socket, call *call) {
 	speaking, stop := context.WithCancel(ctx)
 	defer stop()
 	var up sync.WaitGroup
-	up.Go(func() { call.speak(speaking) })
+	up.Go(func() { call.sendSilence(speaking) })
 	question := map[string]any{"parts": []map[string]string{{"text": "Please count slowly, in words, from one to twenty."}}}
 	if err := s.send("SEND_MESSAGE", question); err != nil {
-		c.wrong("voice", err.Error(), "")
+		c.fail("voice", err.Error(), "")
 		return
 	}
 	select {
-	case <-call.hears:
+	case <-call.firstPacket:
 		select {
 		case <-time.After(c.Talk):
 		case <-ctx.Done():
@@ -129,31 +131,31 @@ func (c *check) listens(ctx context.Context, s *socket, call *call) {
 	}
 	stop()
 	up.Wait()
-	h := call.heard()
+	h := call.readStats()
 	if h.packets == 0 {
-		c.wrong("voice", "WebRTC is connected, but no sound came",
+		c.fail("voice", "WebRTC is connected, but no sound came",
 			"The model has not answered, or a firewall passes the first packets alone. See the gateway's log.")
 		return
 	}
 	lost := float64(h.lost) / float64(h.packets+h.lost) * 100
 	found := fmt.Sprintf("%d packets came, %.1f %% were lost, jitter %v", h.packets, lost, h.jitter.Round(100*time.Microsecond))
 	if lost > 5 {
-		c.wrong("voice", found, "The network between here and the gateway loses packets: look at it with mtr, or try from elsewhere.")
+		c.fail("voice", found, "The network between here and the gateway loses packets: look at it with mtr, or try from elsewhere.")
 		return
 	}
-	c.well("voice", "%s", found)
+	c.pass("voice", "%s", found)
 }
 
-// elsewhere are addresses that a relay has no business with: its own machine, inner networks, the metadata of a cloud, and a stranger's. It
-// is asked whether it would relay to them, and nothing is sent there.
-var elsewhere = []string{"127.0.0.1", "10.0.0.1", "169.254.169.254", "192.0.2.1"}
+// forbiddenAddresses lists addresses that a relay must not reach: its own machine, inner networks, the metadata service of a cloud, and
+// an unrelated host. Only permissions for them are requested; no packet is sent there.
+var forbiddenAddresses = []string{"127.0.0.1", "10.0.0.1", "169.254.169.254", "192.0.2.1"}
 
-// relay looks at a TURN server, with the credentials that the gateway hands out.
-func (c *check) relay(ctx context.Context, s *socket, address string, server iceServer) {
+// checkRelay checks a TURN server with the credentials that the gateway gives to clients.
+func (c *checkRun) checkRelay(ctx context.Context, s *socket, address string, server iceServer) {
 	name := "relay " + address
-	client, stop, err := turnClient(ctx, address, server, c.tls())
+	client, stop, err := turnClient(ctx, address, server, c.tlsConfig())
 	if err != nil {
-		c.wrong(name, err.Error(), cmp.Or(mendTLS(err), "Let the port through the firewall of the TURN server."))
+		c.fail(name, err.Error(), cmp.Or(suggestTLSRemedy(err), "Let the port through the firewall of the TURN server."))
 		return
 	}
 	defer stop()
@@ -163,12 +165,12 @@ func (c *check) relay(ctx context.Context, s *socket, address string, server ice
 		if strings.Contains(err.Error(), "error 401") || strings.Contains(err.Error(), "error 400") { // coturn's, Pion's
 			mend = "VOXGATE_TURN_SECRET must be coturn's static-auth-secret, and coturn needs use-auth-secret."
 		}
-		c.wrong(name, err.Error(), mend)
+		c.fail(name, err.Error(), mend)
 		return
 	}
 	defer relayed.Close()
 	var open []string
-	for _, ip := range elsewhere {
+	for _, ip := range forbiddenAddresses {
 		if slices.Contains(c.addresses, ip) { // the gateway's own
 			continue
 		}
@@ -177,11 +179,11 @@ func (c *check) relay(ctx context.Context, s *socket, address string, server ice
 		}
 	}
 	if len(open) > 0 {
-		c.wrong(name, "it relays to "+strings.Join(open, ", ")+", too",
+		c.fail(name, "it relays to "+strings.Join(open, ", ")+", too",
 			"Strangers can reach inner machines through it: denied-peer-ip=0.0.0.0-255.255.255.255 "+
 				"and allowed-peer-ip= the gateway's (docs/network.md).")
 	}
-	c.way(ctx, s, way{
+	c.checkPath(ctx, s, mediaPath{
 		name: name, server: &webrtc.ICEServer{URLs: []string{address}, Username: server.Username, Credential: server.Credential},
 		mend: "The relay does not reach the gateway: allowed-peer-ip must be the gateway's public address.",
 	})
@@ -234,19 +236,19 @@ func turnClient(ctx context.Context, address string, server iceServer, config *t
 	return client, func() { client.Close(); conn.Close() }, nil
 }
 
-// call is one end of a call by WebRTC.
+// call is the client's side of a WebRTC call.
 type call struct {
-	pc        *webrtc.PeerConnection
-	mic       *webrtc.TrackLocalStaticSample
-	connected chan struct{}
-	hears     chan struct{} // is closed by the first packet of the voice
+	pc          *webrtc.PeerConnection
+	mic         *webrtc.TrackLocalStaticSample
+	connected   chan struct{}
+	firstPacket chan struct{} // closed by the first packet of the voice
 
 	mu sync.Mutex
-	in reception // guarded by mu
+	in voiceStats // guarded by mu
 }
 
-// reception is what came of a voice: RFC 3550, section 6.4.1 and appendix A.8 for the jitter.
-type reception struct {
+// voiceStats holds the packets, loss and jitter of a received voice: RFC 3550, section 6.4.1 and appendix A.8 for the jitter.
+type voiceStats struct {
 	packets, lost int
 	jitter        time.Duration
 
@@ -256,7 +258,7 @@ type reception struct {
 
 const opusRate = 48000
 
-func newCall(w way, from func(net.IP) bool) (*call, error) {
+func newCall(w mediaPath, from func(net.IP) bool) (*call, error) {
 	var settings webrtc.SettingEngine
 	settings.SetIncludeLoopbackCandidate(true)
 	settings.SetNetworkTypes([]webrtc.NetworkType{
@@ -273,14 +275,14 @@ func newCall(w way, from func(net.IP) bool) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &call{pc: pc, connected: make(chan struct{}), hears: make(chan struct{})}
+	c := &call{pc: pc, connected: make(chan struct{}), firstPacket: make(chan struct{})}
 	connected := sync.OnceFunc(func() { close(c.connected) })
 	pc.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
 		if s == webrtc.PeerConnectionStateConnected {
 			connected()
 		}
 	})
-	pc.OnTrack(func(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) { c.receive(track) })
+	pc.OnTrack(func(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) { c.countPackets(track) })
 	format := webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: opusRate, Channels: 2}
 	if c.mic, err = webrtc.NewTrackLocalStaticSample(format, "audio", "check"); err == nil {
 		_, err = pc.AddTrack(c.mic)
@@ -294,8 +296,8 @@ func newCall(w way, from func(net.IP) bool) (*call, error) {
 
 func (c *call) close() { _ = c.pc.GracefulClose() }
 
-// negotiate offers by the socket, and takes the gateway's candidates of one protocol. It returns how many there were.
-func (c *call) negotiate(ctx context.Context, s *socket, protocol string) (candidates int, err error) {
+// exchangeOffer sends an offer by the socket, and adds the gateway's candidates of one protocol. It returns their number.
+func (c *call) exchangeOffer(ctx context.Context, s *socket, protocol string) (candidates int, err error) {
 	offer, err := c.pc.CreateOffer(nil)
 	if err != nil {
 		return 0, err
@@ -316,7 +318,7 @@ func (c *call) negotiate(ctx context.Context, s *socket, protocol string) (candi
 	answer, all := "", false
 	var found []webrtc.ICECandidateInit
 	var refused error
-	err = s.wait(stepTimeout, func(m message) bool {
+	err = s.waitFor(stepTimeout, func(m message) bool {
 		switch m.Type {
 		case "WEBRTC_ANSWER":
 			var p struct{ SDP string }
@@ -341,7 +343,7 @@ func (c *call) negotiate(ctx context.Context, s *socket, protocol string) (candi
 	if err != nil {
 		return 0, fmt.Errorf("the gateway does not answer the offer: %w", err)
 	}
-	inline, others := split(answer)
+	inline, others := splitCandidates(answer)
 	if err := c.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: others}); err != nil {
 		return 0, err
 	}
@@ -356,28 +358,28 @@ func (c *call) negotiate(ctx context.Context, s *socket, protocol string) (candi
 	return candidates, nil
 }
 
-// split takes the candidates out of an answer.
-func split(answer string) (candidates []webrtc.ICECandidateInit, others string) {
-	var kept strings.Builder
-	seen := map[string]bool{} // each section of a bundle has them all
+// splitCandidates separates the candidates from the rest of an answer.
+func splitCandidates(answer string) (candidates []webrtc.ICECandidateInit, others string) {
+	var rest strings.Builder
+	isKnown := map[string]bool{} // every section of a bundle repeats them
 	for line := range strings.Lines(answer) {
 		candidate, is := strings.CutPrefix(strings.TrimSpace(line), "a=")
 		if !is || !strings.HasPrefix(candidate, "candidate:") {
-			kept.WriteString(line)
-		} else if !seen[candidate] {
-			seen[candidate] = true
+			rest.WriteString(line)
+		} else if !isKnown[candidate] {
+			isKnown[candidate] = true
 			index := uint16(0)
 			candidates = append(candidates, webrtc.ICECandidateInit{Candidate: candidate, SDPMLineIndex: &index})
 		}
 	}
-	return candidates, kept.String()
+	return candidates, rest.String()
 }
 
-// silence is a packet of Opus that says nothing: RFC 6716, section 3.1 (CELT, 20 ms), as browsers send it while muted.
-var silence = []byte{0xf8, 0xff, 0xfe}
+// silentPacket is an Opus packet of silence: RFC 6716, section 3.1 (CELT, 20 ms), as browsers send it while muted.
+var silentPacket = []byte{0xf8, 0xff, 0xfe}
 
-// speak sends silence until ctx is done.
-func (c *call) speak(ctx context.Context) {
+// sendSilence sends silence until ctx is done.
+func (c *call) sendSilence(ctx context.Context) {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
 	for {
@@ -386,14 +388,14 @@ func (c *call) speak(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if c.mic.WriteSample(media.Sample{Data: silence, Duration: 20 * time.Millisecond}) != nil {
+		if c.mic.WriteSample(media.Sample{Data: silentPacket, Duration: 20 * time.Millisecond}) != nil {
 			return
 		}
 	}
 }
 
-// receive counts what a track brings, until the call is closed.
-func (c *call) receive(track *webrtc.TrackRemote) {
+// countPackets measures the packets of a track until the call is closed.
+func (c *call) countPackets(track *webrtc.TrackRemote) {
 	began := time.Now()
 	for {
 		p, _, err := track.ReadRTP()
@@ -404,7 +406,7 @@ func (c *call) receive(track *webrtc.TrackRemote) {
 		c.mu.Lock()
 		in := &c.in
 		if in.packets == 0 {
-			close(c.hears)
+			close(c.firstPacket)
 		} else {
 			if gap := p.SequenceNumber - in.last; gap < 1<<15 { // else it is late
 				in.lost += int(gap) - 1
@@ -421,13 +423,13 @@ func (c *call) receive(track *webrtc.TrackRemote) {
 	}
 }
 
-func (c *call) heard() reception {
+func (c *call) readStats() voiceStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.in
 }
 
-// roundTrip is that of ICE's own checks; 0: it is not known.
+// roundTrip returns the round-trip time of the ICE checks, or 0 if it is unknown.
 func (c *call) roundTrip() time.Duration {
 	for _, s := range c.pc.GetStats() {
 		if pair, ok := s.(webrtc.ICECandidatePairStats); ok && pair.Nominated && pair.CurrentRoundTripTime > 0 {

@@ -38,7 +38,7 @@ type Comment struct {
 	Microphone string `json:"microphone,omitempty"`
 }
 
-// Directions of a [Line].
+// Directions of a [Result].
 const (
 	Up       = "up"    // from the client
 	Down     = "down"  // from the server
