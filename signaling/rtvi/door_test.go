@@ -31,6 +31,15 @@ func TestRTVI(t *testing.T) {
 		t.Error("the voice is another one")
 	}
 	c.Expect("bot-stopped-speaking")
+	loud := 0
+	for _, sample := range c.Phone.Heard() {
+		if sample > 1000 || sample < -1000 {
+			loud++
+		}
+	}
+	if loud < 24_000*7/10 {
+		t.Errorf("bot-stopped-speaking came after %d loud samples of a second of voice", loud)
+	}
 	c.Expect("bot-llm-stopped")
 
 	c.Types(`/tool get_weather {"location": "Rome"}`)

@@ -522,10 +522,11 @@ type phone struct {
 	done chan struct{}
 
 	news
-	pcm   []int16
-	least int      // samples in a message with sound; 0: none has come
-	texts []string // what is no voice, in order; "voice" once for each run of it
-	over  error
+	pcm      []int16
+	markedAt int      // samples of pcm that had come when the newest mark did
+	least    int      // samples in a message with sound; 0: none has come
+	texts    []string // what is no voice, in order; "voice" once for each run of it
+	over     error
 }
 
 // dialPhone connects as a provider does for a new call to a number, and begins the call. The report of the call has more fields and values.
@@ -632,6 +633,7 @@ func (p *phone) take(kind int, raw []byte) (echo string) {
 		p.texts = append(p.texts, string(raw))
 		if p.mark != nil {
 			if name, ok := p.mark(string(raw)); ok {
+				p.markedAt = len(p.pcm)
 				return p.echo(name)
 			}
 		}
@@ -692,7 +694,7 @@ func (p *phone) hears(hz float64, d time.Duration) {
 func (p *phone) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pcm, p.texts = nil, nil
+	p.pcm, p.texts, p.markedAt = nil, nil, 0
 }
 
 // closed waits for the end of the call, and returns what it got since the last call of forget.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -314,6 +315,34 @@ func styles() map[string]style {
 	}
 	all["vonage by its webhook"], all["telnyx by Call Control"] = ncco, control
 	return all
+}
+
+// TestMarksFollowTheVoice asks each provider that reports what was played for a mark: it comes behind the whole answer that it ends, and
+// not before or in it.
+func TestMarksFollowTheVoice(t *testing.T) {
+	t.Parallel()
+	for name, s := range styles() {
+		if s.mark == nil {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGateway(t, nil)
+			p := g.dialPhone(s, "+100")
+			for range 2 {
+				p.forget()
+				p.say(sentence(440, time.Second, p.rate))
+				p.hears(440, 900*time.Millisecond)
+				p.wait("mark", func() bool { return p.markedAt > 0 })
+				p.mu.Lock()
+				begin := slices.IndexFunc(p.pcm, func(v int16) bool { return v > 1000 || v < -1000 })
+				if end := begin + len(loud(p.pcm)); p.markedAt < end {
+					t.Errorf("the mark came after %d of %d samples", p.markedAt, end)
+				}
+				p.mu.Unlock()
+			}
+		})
+	}
 }
 
 // Each provider's call has a voice both ways, is cut, presses keys, and ends when all was heard.
