@@ -12,12 +12,12 @@ import (
 	"voxgate/tools"
 )
 
-// readTools rewrites the tools a client sends into what the Live API takes, where it is clear what was meant, and adds
-// those of the gateway. It leaves values of the wrong kind to fit, which reports them.
+// readTools rewrites a client's tools to the form of the Live API where the intention is clear, and adds those of the gateway.
+// Values of the wrong type are left for fit to report.
 func (p *parser) readTools(fields map[string]any) error {
 	list, ok := oneOrMore(fields["tools"])
 	if !ok && fields["tools"] != nil {
-		return nil // fit complains
+		return nil // fit reports it
 	}
 	p.schemaParts = maxParts
 	out := p.gatewaysTools()
@@ -59,7 +59,7 @@ func (p *parser) readTools(fields map[string]any) error {
 	return nil
 }
 
-// oneOrMore returns a list, or the list of the one object that stands for it.
+// oneOrMore returns a list, or a single object as a list.
 func oneOrMore(value any) ([]any, bool) {
 	if one, ok := value.(map[string]any); ok {
 		return []any{one}, true
@@ -68,8 +68,8 @@ func oneOrMore(value any) ([]any, bool) {
 	return list, ok
 }
 
-// gatewaysTools declares what every conversation has. It wins over a client's function of the same name: a page must
-// not take over a name of the operator's.
+// gatewayTools declares the tools of every conversation. They take precedence over a client's functions of the same name: a page
+// must not take over a name of the operator.
 func (p *parser) gatewaysTools() []any {
 	var functions []any
 	for _, t := range p.scope.Tools {
@@ -83,7 +83,7 @@ func (p *parser) gatewaysTools() []any {
 	return []any{map[string]any{"functionDeclarations": functions}}
 }
 
-// canvasTools declares the canvas of a client that has one and has not declared it itself.
+// canvasTools declares the canvas tools if the client has a canvas and has not declared them itself.
 func (p *parser) canvasTools() any {
 	if !p.Options.Canvas {
 		return nil
@@ -104,7 +104,7 @@ func (p *parser) canvasTools() any {
 	return map[string]any{"functionDeclarations": functions}
 }
 
-// ownFunction declares a function of the gateway; nil if it cannot be declared to the model.
+// declareOwn declares a function of the gateway, or returns nil if it cannot be declared to the model.
 func (p *parser) ownFunction(t tools.Declaration, where Where) map[string]any {
 	at := fmt.Sprintf("The gateway's tool %q", t.Name)
 	f := map[string]any{
@@ -128,17 +128,17 @@ func (p *parser) ownFunction(t tools.Declaration, where Where) map[string]any {
 }
 
 const (
-	// maxFunctions is what Google takes in one session (genai v1.77, types.go, Tool).
+	// maxFunctions is Google's limit per session (genai v1.77, types.go, Tool).
 	maxFunctions = 512
 
-	// maxReason bounds what is said of a function that was lost, in bytes.
+	// maxReason bounds the reason for a lost function, in bytes.
 	maxReason = 500
 
 	// maxParts bounds the schemas of a client's config: a hundred functions of MCP servers have 1,500.
 	maxParts = 5_000
 )
 
-// compiled keeps the schemas of the gateway's own functions, which every conversation declares anew.
+// compiled caches the schemas of the gateway's own functions, which every conversation declares.
 var compiled schemas
 
 // schemas is a cache of schemas by their text.
@@ -147,7 +147,7 @@ type schemas struct {
 	parsed map[string]*tools.Schema
 }
 
-// maxKept is when a cache is emptied: an MCP server may change its list for ever.
+// maxKept is the size at which the cache is emptied: an MCP server may change its list again and again.
 const maxKept = 2_000
 
 func (c *schemas) parse(text json.RawMessage) (*tools.Schema, error) {
@@ -171,10 +171,10 @@ func (c *schemas) parse(text json.RawMessage) (*tools.Schema, error) {
 	return s, nil
 }
 
-// anyArgs is the schema of a function that has none.
+// anyArgs returns the schema of a function without a schema.
 var anyArgs = sync.OnceValues(func() (*tools.Schema, error) { return tools.ParseSchema(nil, nil) })
 
-// function rewrites one declaration and keeps it. It returns nil if there can be no such function here.
+// declareFunction rewrites one declaration and adds it to Functions. It returns nil if the function is unavailable here.
 func (p *parser) function(f map[string]any, at string, where Where) (map[string]any, error) {
 	if len(p.Functions) >= maxFunctions {
 		return nil, &FieldError{Field: at, Problem: fmt.Sprintf("is one too many: there can be %d functions", maxFunctions)}
@@ -236,14 +236,14 @@ func (p *parser) function(f map[string]any, at string, where Where) (map[string]
 	return f, nil
 }
 
-// leaveOut notes that a client's function is not declared to the model, or one of the gateway's.
+// leaveOut records that a function is not declared to the model.
 func (p *parser) leaveOut(where Where, name, at, format string, args ...any) {
 	reason := fmt.Sprintf(format, args...)
 	p.warnf("%s was left out: %s.", at, reason)
 	p.lose(where, Loss{name, reason, true})
 }
 
-// lose notes what was lost of a client's function.
+// addLoss records a loss in a client's function.
 func (p *parser) lose(where Where, l Loss) {
 	if where != InGateway && len(p.Losses) < maxWarnings {
 		l.Reason = tools.Truncate(l.Reason, maxReason)
@@ -251,7 +251,7 @@ func (p *parser) lose(where Where, l Loss) {
 	}
 }
 
-// rules reads the fields of a declaration outside of its schema: behavior, scheduling, title, timeout and repeats.
+// readRules reads the fields of a declaration outside its schema: behavior, scheduling, title, timeout and repeats.
 func (p *parser) rules(f map[string]any, at string, function *Function) error {
 	word := func(name, other string, words ...string) (string, error) {
 		given := f[name]
@@ -302,8 +302,8 @@ func (p *parser) rules(f map[string]any, at string, function *Function) error {
 	return nil
 }
 
-// fitRules turns what a declaration asks for into what the model can do. Where a model can do only one thing, the field
-// is left out: some models close the session for it.
+// fitRules adapts a declaration to the model. If a model supports only one value, the field is omitted: some models close the
+// session for it.
 func (p *parser) fitRules(f map[string]any, at string, function *Function) {
 	only := map[callMode]tools.Behavior{callsSync: tools.Blocking, callsAsync: tools.NonBlocking}[p.row.calls]
 	asked := function.Behavior
@@ -330,8 +330,8 @@ func (p *parser) fitRules(f map[string]any, at string, function *Function) {
 	}
 }
 
-// parameters replaces the schema called name in a declaration, or its twin in JSON Schema, by what the Live API takes, and
-// returns the original to check by, and the places where the model writes JSON as text.
+// readParameters replaces the schema called name in a declaration, or its JSON Schema variant, by the form of the Live API. It
+// returns the original for validation, and the places where the model writes JSON as text.
 func (p *parser) parameters(f map[string]any, name, at string) (*tools.Schema, *textPlaces, error) {
 	given := f[name]
 	if given == nil {
@@ -343,7 +343,7 @@ func (p *parser) parameters(f map[string]any, name, at string) (*tools.Schema, *
 		schema, err := anyArgs()
 		return schema, nil, err
 	}
-	if name == "response" { // it may be of any type: an object that has it is checked instead
+	if name == "response" { // it may be of any type: an object containing it is checked instead
 		given = map[string]any{"type": "object", "properties": map[string]any{"response": given}}
 	}
 	var schema *tools.Schema
@@ -369,7 +369,7 @@ func (p *parser) parameters(f map[string]any, name, at string) (*tools.Schema, *
 		if response, ok := get(object, "properties.response").(map[string]any); ok && places == nil {
 			f[name] = fitted(response)
 		}
-	case emptyObject(object["properties"]): // such a function has no schema: an object without properties is refused
+	case emptyObject(object["properties"]): // omit the schema of such a function: an object without properties is refused
 		if schema.Check(nil) != nil {
 			return nil, nil, errors.New("it wants arguments and does not name them")
 		}
@@ -379,14 +379,14 @@ func (p *parser) parameters(f map[string]any, name, at string) (*tools.Schema, *
 	return schema, places, nil
 }
 
-// declare translates the schema of arguments, and holds the result against Google's rules. A property that does not keep to them becomes a
-// text, and what it was the model reads in its description.
+// declareSchema translates the schema of arguments, and checks the result against Google's rules. A property that violates them
+// becomes a string, described by its original schema.
 func (p *parser) declare(tree map[string]any, at string) (object map[string]any, places *textPlaces, err error) {
 	translated := p.objectSchema(atRoot(tree), at)
 	if object, places, err = p.fitSchema(translated, at); err == nil {
 		return object, places, nil
 	}
-	scratch := &parser{} // its warnings are those that p has already
+	scratch := &parser{} // its warnings are duplicates
 	translated = scratch.objectSchema(atRoot(tree), at)
 	properties, _ := translated["properties"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
@@ -419,7 +419,7 @@ func (p *parser) fitSchema(translated map[string]any, at string) (object map[str
 	return object, places, checkSchema(object, at)
 }
 
-// splitTools takes out of the tools of a fitted setup what the model does not have, and gives functions a tool of their own: search
+// splitTools removes tools that the model does not support from a fitted setup, and moves functions to a tool of their own: search
 // and functions in one tool end the session with 1011.
 func (p *parser) splitTools(setup map[string]any) {
 	list, given := setup["tools"].([]any)
@@ -448,11 +448,11 @@ func (p *parser) splitTools(setup map[string]any) {
 	}
 }
 
-// searchTool is the one tool besides functions that current live models have; maps, code execution, URL context and the
-// rest are for other models (https://ai.google.dev/gemini-api/docs/live-guide, comparison of models).
+// searchTool is the only tool besides functions that current Live models support. Maps, code execution, URL context and the rest
+// are for other models (https://ai.google.dev/gemini-api/docs/live-guide, comparison of models).
 const searchTool = "googleSearch"
 
-// allowed takes out of a fitted tool what the model does not have, and reports whether something is left.
+// filterTool removes what the model does not support from a fitted tool, and reports whether anything is left.
 func (p *parser) allowed(tool map[string]any, at string) bool {
 	has := []string{"functionDeclarations", searchTool}
 	if p.row.calls == callsNothing {

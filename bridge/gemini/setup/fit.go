@@ -15,20 +15,20 @@ import (
 	"voxgate/tools"
 )
 
-// fieldsText is every field of a setup, as Google's SDK for Go has them: one type a line, its fields with their kinds. Capitals are
-// further types or enumerations, [] repeats, map has names of its own. A test compares it with the SDK, which itself would be a tenth of
-// the program.
+// fieldsText lists all fields of a setup in Google's Go SDK: one type per line, with its fields and their kinds. Capitalized kinds
+// are types or enumerations, [] are lists, maps have arbitrary names. A test compares it with the SDK, which would make up a tenth
+// of the program.
 //
 //go:embed fields.txt
 var fieldsText string
 
-// newerFields are those that Google's SDKs for Python (3.4.0) and JavaScript (3.1.0) have, and the one for Go (1.77.0) has not.
+// newerFields are in Google's SDKs for Python (3.4.0) and JavaScript (3.1.0), but not in the one for Go (1.77.0).
 const newerFields = `
 AudioTranscriptionConfig sourceText:string
 ProactivityConfig proactiveVideo:bool
 `
 
-// types are the fields of each type, with their kinds.
+// types maps each type to its fields and their kinds.
 var types = func() map[string]map[string]string {
 	types := map[string]map[string]string{}
 	for line := range strings.Lines(fieldsText + strings.TrimSpace(newerFields)) {
@@ -46,10 +46,10 @@ var types = func() map[string]map[string]string {
 	return types
 }()
 
-// fit returns the part of a JSON tree that a kind has fields for, in camelCase. What the kind does not know and null are left out, the
-// former with a warning; what is of the wrong kind is a *FieldError. Path names the tree in both.
+// fit returns the part of a JSON tree that a kind has fields for, in camelCase. Unknown fields are dropped with a warning, and
+// nulls silently; a value of the wrong type is a *FieldError. path names the tree in both.
 //
-// The tree is sent on instead of a Go value: that would lose zeros (temperature 0 stays, candidateCount 0 goes) and round durations.
+// The tree itself is sent, not a Go value, which would lose zeros (temperature 0 stays, candidateCount 0 goes) and round durations.
 func (w *warnings) fit(value any, kind, path string) (any, error) {
 	wrong := func(want string) error { return &FieldError{Field: path, Problem: "must be " + want} }
 	if element, ok := strings.CutPrefix(kind, "[]"); ok {
@@ -62,7 +62,7 @@ func (w *warnings) fit(value any, kind, path string) (any, error) {
 		switch v := value.(type) {
 		case string:
 			return enum(v, words, wrong)
-		case json.Number: // proto3 JSON has them, too
+		case json.Number: // allowed in proto3 JSON
 			if slices.Contains(numbered, kind) {
 				return enum(wordOfNumber(v, words), words, wrong)
 			}
@@ -112,7 +112,7 @@ func (w *warnings) fit(value any, kind, path string) (any, error) {
 	return w.fitFields(fields, kind, path)
 }
 
-// fitWhole fits a whole number. proto3 JSON has those of 64 bits as strings and takes both.
+// fitWhole fits an integer. proto3 JSON encodes 64-bit integers as strings and accepts both.
 func fitWhole(value any, kind string, wrong func(string) error) (any, error) {
 	bits, _ := strconv.Atoi(strings.TrimPrefix(kind, "int"))
 	number, ok := tools.WholeNumber(value)
@@ -127,11 +127,11 @@ func fitWhole(value any, kind string, wrong func(string) error) (any, error) {
 	}
 }
 
-// fitted is a part of a tree that was made to fit before the whole.
+// fitted is a part of a tree that already fits.
 type fitted map[string]any
 
-// enums are the words of the SDK's enumerations: Google closes the session for another one. Modality and Behavior are
-// read elsewhere.
+// enums are the values of the SDK's enumerations: Google closes the session for any other. Modality and Behavior are handled
+// elsewhere.
 var enums = map[string][]string{
 	"ActivityHandling":             {"START_OF_ACTIVITY_INTERRUPTS", "NO_INTERRUPTION"},
 	"AudioTranscriptionConfigMode": {"VERBATIM", "SMART"},
@@ -149,13 +149,13 @@ var enums = map[string][]string{
 	},
 }
 
-// numbered are the enumerations whose words above are in the order of their numbers, from 1.
+// numbered are the enumerations whose values above are in the order of their numbers, from 1.
 var numbered = []string{
 	"ActivityHandling", "EndSensitivity", "HarmBlockMethod", "HarmBlockThreshold", "MediaResolution",
 	"StartSensitivity", "TurnCoverage", "Type",
 }
 
-// wordOfNumber returns the word of a number in an enumeration: empty for 0, which says nothing, and one that is no word for others.
+// wordOfNumber returns the value for a number in an enumeration: "" for 0 (unspecified), an invalid one for unknown numbers.
 func wordOfNumber(number json.Number, words []string) string {
 	switch n, err := strconv.Atoi(string(number)); {
 	case err != nil, n < 0, n > len(words):
@@ -167,7 +167,7 @@ func wordOfNumber(number json.Number, words []string) string {
 	}
 }
 
-// enum returns a word as the API spells it, and nil for the one that says nothing.
+// enum returns a value as the API spells it, or nil if it is unspecified.
 func enum(text string, words []string, wrong func(string) error) (any, error) {
 	word := strings.ToUpper(strings.ReplaceAll(text, "-", "_"))
 	switch {
@@ -179,24 +179,24 @@ func enum(text string, words []string, wrong func(string) error) (any, error) {
 	return nil, wrong(strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1])
 }
 
-// open are the types whose fields may be newer than this gateway: unknown ones go up as they are. Elsewhere a name that is not known is
-// more likely one of another API.
+// openTypes are the types whose fields may be newer than this gateway: unknown ones are forwarded unchanged. In other types an
+// unknown name is more likely one of another API.
 var open = []string{
 	"AudioTranscriptionConfig", "AutomaticActivityDetection", "AvatarConfig", "ContextWindowCompressionConfig", "GenerationConfig",
 	"ProactivityConfig", "RealtimeInputConfig", "SlidingWindow", "SpeechConfig", "ThinkingConfig", "TranslationConfig", "VoiceConfig",
 }
 
-// fieldName is what names of Google's fields look like.
+// fieldName matches names of Google's fields.
 var fieldName = regexp.MustCompile(`^[a-z][A-Za-z0-9]{0,63}$`)
 
-// isNewer and isUnknown end the warnings about a field that is not known here.
+// isNewer and isUnknown end the warnings about unknown fields.
 const (
 	isNewer   = " is newer than this gateway: it goes up as it is."
 	isUnknown = " was dropped: the Live API does not have it."
 )
 
-// Known returns the config without the fields that are newer than this gateway, and sentences for the client that say so; none if there are
-// no such fields. A server that does not know one either closes the session for it.
+// WithoutNewer returns the config without fields that are newer than this gateway, and the warnings about them, or none if there
+// are no such fields. It is for a server that closes the session for such fields.
 func (c Config) Known() (known Config, dropped []string) {
 	tree, _ := tools.Decode(c.Effective()) // it was encoded
 	known = c
@@ -215,7 +215,7 @@ func (c Config) Known() (known Config, dropped []string) {
 	return known, dropped
 }
 
-// prune takes out what a type and those below it do not know, and reports whether there was something.
+// prune removes fields that a type and those below it do not have, and reports whether there were any.
 func prune(value any, kind string) (pruned bool) {
 	fields, ok := value.(map[string]any)
 	if !ok || types[kind] == nil {
@@ -282,7 +282,7 @@ func (w *warnings) fitMap(value any, kind, path string) (any, error) {
 
 func (w *warnings) fitList(value any, kind, path string) (any, error) {
 	list, ok := value.([]any)
-	if one, is := value.(map[string]any); is && types[kind] != nil { // one for a list, as proto3's readers take it
+	if one, is := value.(map[string]any); is && types[kind] != nil { // a single object for a list, as proto3's readers accept it
 		list, ok = []any{one}, true
 	}
 	if text, is := value.(string); is && types[kind] == nil {

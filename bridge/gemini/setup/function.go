@@ -6,31 +6,31 @@ import (
 	"voxgate/tools"
 )
 
-// Function is a declared function, and the rules by which its calls run.
+// Function is a declared function with the rules for its calls.
 type Function struct {
 	tools.Declaration
 
-	// Where it runs.
+	// Where is where it runs.
 	Where Where
 
-	// Blocking is set if the model waits for the answer to a call, and closes the session when it hears audio before.
+	// Blocking is set if the model waits for the response to a call, and closes the session if it receives audio before.
 	Blocking bool
 
-	// Schedules is set if the model takes a scheduling with the answer, and Continues if it takes answers before the last one.
+	// Schedules is set if the model supports scheduling in the response, and Continues if it supports interim responses.
 	Schedules, Continues bool
 
-	// WireName is the name that the model knows: Name, unless Google refuses that.
+	// WireName is the name declared to the model: Name, unless Google rejects that.
 	WireName string
 
 	args   *tools.Schema
 	places *textPlaces
 }
 
-// Arguments returns a call's arguments as the function declares them: JSON that the model had to write as text is read. Text that is no
-// JSON stays.
+// Arguments returns a call's arguments as the function declares them: JSON that the model had to write as text is decoded. Text
+// that is not JSON stays.
 func (f Function) Arguments(args json.RawMessage) json.RawMessage { return f.places.read(args) }
 
-// Check returns what is wrong with a call's arguments, by the original declaration and not by what the model got.
+// Check validates a call's arguments by the original declaration, not by the one that the model got.
 func (f Function) Check(args json.RawMessage) error {
 	if f.Explains {
 		return nil
@@ -38,27 +38,27 @@ func (f Function) Check(args json.RawMessage) error {
 	return f.args.Check(args)
 }
 
-// Where is the place where a function runs.
+// Where is where a function runs.
 type Where string
 
 // The values of Where.
 const (
 	InClient  Where = "client"
 	InGateway Where = "gateway"
-	OnCanvas  Where = "canvas" // in the client, after the gateway has checked what is to be shown
+	OnCanvas  Where = "canvas" // in the client, after validation by the gateway
 )
 
-// FunctionList are declared functions.
+// FunctionList is a list of declared functions.
 type FunctionList []Function
 
-// callMode is how a model calls functions.
+// callMode is the way a model calls functions.
 type callMode int
 
 // The values of callMode.
 const (
-	callsOn      callMode = iota // goes on talking unless the function is declared BLOCKING
+	callsOn      callMode = iota // continues talking unless the function is declared BLOCKING
 	callsWaiting                 // waits unless the function is declared NON_BLOCKING
-	callsSync                    // always waits, and takes no behavior
+	callsSync                    // always waits, and supports no behavior
 	callsAsync                   // never waits
-	callsNothing                 // has no tools at all
+	callsNothing                 // supports no tools
 )

@@ -8,28 +8,28 @@ import (
 	"strings"
 )
 
-// notLive are fields of generationConfig that the Live API does not take: https://ai.google.dev/api/live.
+// notLive are fields of generationConfig that the Live API does not support: https://ai.google.dev/api/live.
 var notLive = []string{
 	"audioTimestamp", "audioTranscriptionConfig", "enableEnhancedCivicAnswers", "logprobs", "modelSelectionConfig",
 	"responseFormat", "responseJsonSchema", "responseLogprobs", "responseMimeType", "responseSchema", "routingConfig",
 	"stopSequences",
 }
 
-// prefixPadding is how much audio from before an activityStart belongs to the speech, where the client marks speech.
+// prefixPadding is how much audio before an activityStart belongs to the speech, if the client marks speech.
 const prefixPadding = "realtimeInputConfig.automaticActivityDetection.prefixPaddingMs"
 
-// ranges are those of the numbers in a setup, by their dotted names. Outside of them Google closes the session, but for the
-// pauses: those bound what we keep in memory.
+// ranges are the limits of the numbers in a setup, by dotted name. Outside of them Google closes the session, except for the
+// pauses, which bound our memory.
 var ranges = []struct {
 	name     string
 	min, max float64
-	whole    bool // though a float in the SDK
+	whole    bool // although a float in the SDK
 }{
 	{name: "generationConfig.temperature", min: 0, max: 2},
 	{name: "generationConfig.topP", min: 0, max: 1},
-	{name: "generationConfig.topK", min: 1, max: 1 << 30, whole: true}, // an int32 on the wire
+	{name: "generationConfig.topK", min: 1, max: 1 << 30, whole: true}, // an int32 in the protocol
 	{name: "generationConfig.maxOutputTokens", min: 1, max: 1 << 30},
-	{name: "generationConfig.candidateCount", min: 1, max: 1}, // a conversation has one line
+	{name: "generationConfig.candidateCount", min: 1, max: 1}, // a conversation has one candidate
 	{name: "generationConfig.presencePenalty", min: -2, max: 2},
 	{name: "generationConfig.frequencyPenalty", min: -2, max: 2},
 	{name: "generationConfig.thinkingConfig.thinkingBudget", min: dynamicBudget, max: maxBudget},
@@ -39,7 +39,7 @@ var ranges = []struct {
 	{name: prefixPadding, min: 0, max: maxPause},
 }
 
-// checkRanges refuses numbers of a fitted setup that are out of range.
+// checkRanges rejects numbers of a fitted setup that are out of range.
 func (p *parser) checkRanges(setup map[string]any) error {
 	for _, r := range ranges {
 		value := get(setup, r.name)
@@ -63,7 +63,7 @@ func (p *parser) checkRanges(setup map[string]any) error {
 // Google's own equivalents of efforts as levels and as budgets: https://ai.google.dev/gemini-api/docs/openai#thinking.
 var efforts = []struct {
 	level  string
-	budget int64 // tokens, at most
+	budget int64 // maximum, in tokens
 }{
 	{"MINIMAL", 0}, // no thinking
 	{"LOW", 1024},
@@ -72,16 +72,16 @@ var efforts = []struct {
 }
 
 const (
-	// maxBudget is the largest thinkingBudget of the 2.5 flash models, dynamicBudget lets the model choose:
+	// maxBudget is the largest thinkingBudget of the 2.5 flash models; dynamicBudget lets the model choose:
 	// https://ai.google.dev/gemini-api/docs/thinking#set-budget.
 	maxBudget     = 24576
 	dynamicBudget = -1
 
-	// soonest is the level for a model that insists on one when the client names none: people wait for the answer.
+	// defaultLevel is for models that require a level if the client names none: low, since callers wait for the answer.
 	soonest = "LOW"
 )
 
-// thinking turns thinkingConfig into what the model takes.
+// fitThinking converts thinkingConfig to what the model supports.
 func (p *parser) thinking(generation map[string]any) {
 	path := p.path + ".generationConfig.thinkingConfig"
 	config, given := generation["thinkingConfig"].(map[string]any)
@@ -153,7 +153,7 @@ func (p *parser) thinking(generation map[string]any) {
 	}
 }
 
-// modalities decides the modality of the answers.
+// fitModalities decides the modality of the answers.
 func (p *parser) modalities(setup, generation, asked map[string]any) error {
 	path := p.path + ".generationConfig.responseModalities"
 	var text, audio, video bool
@@ -192,7 +192,7 @@ func (p *parser) modalities(setup, generation, asked map[string]any) error {
 		p.TextToo = text
 	case text && !audio && p.row.output&writes != 0:
 		modality = "TEXT"
-	default: // one modality is all a session has
+	default: // a session has one modality
 		p.TextOnly, p.TextToo = text && !audio, text && audio
 	}
 	generation["responseModalities"] = []any{modality}

@@ -12,7 +12,7 @@ import (
 
 var modelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,199}$`)
 
-// model chooses the model.
+// chooseModel chooses the model.
 func (p *parser) model(fields map[string]any) error {
 	asked := api.DefaultModel
 	wrong := func(problem string) error { return &FieldError{Field: p.path + ".model", Problem: problem} }
@@ -30,7 +30,7 @@ func (p *parser) model(fields map[string]any) error {
 			delete(fields, "model")
 			return nil
 		}
-		// A full name is that of a tuned model. With our credentials it could name a model of anybody who trusts us.
+		// A full name is that of a tuned model. With our credentials it could name a model of any project that trusts us.
 		if p.backend == vertexAI && strings.Contains(name, "/") && !strings.HasPrefix(name, "projects/"+p.project+"/") {
 			return wrong("is not a model of the gateway's project")
 		}
@@ -57,10 +57,10 @@ func (p *parser) model(fields map[string]any) error {
 	return nil
 }
 
-// published is what stands before the name of a model of Google's in its full name on Vertex AI.
+// published matches the prefix of Google's models in full names on Vertex AI.
 var published = regexp.MustCompile(`^(projects/[^/]+/locations/[^/]+/)?publishers/google/models/`)
 
-// shortName takes off what each backend puts before the name of a model.
+// shortName removes the backends' prefixes from the name of a model.
 func shortName(name string) string {
 	name = published.ReplaceAllString(name, "")
 	for strings.HasPrefix(name, "models/") {
@@ -69,7 +69,7 @@ func shortName(name string) string {
 	return name
 }
 
-// fullName is the model as the setup wants it on the Gemini API. Names with a slash, as "tunedModels/x", are full.
+// fullName returns the model's name for a setup of the Gemini API. Names with a slash, such as "tunedModels/x", are full.
 func fullName(model string) string {
 	if strings.Contains(model, "/") {
 		return model
@@ -77,8 +77,8 @@ func fullName(model string) string {
 	return "models/" + model
 }
 
-// rowOf returns the row of a model on a backend and the name it has there, which is another one if the model was shut
-// down or is called otherwise there. The name is "" if that backend does not have the model.
+// rowOf returns the row of a model on a backend and its name there, which differs if the model was shut down or has another name
+// there. The name is "" if the backend does not have the model.
 func rowOf(model string, on backend) (row, string) {
 	var other *row
 	for i := range models {
@@ -90,7 +90,7 @@ func rowOf(model string, on backend) (row, string) {
 				other = r
 			}
 		case other != nil && len(other.prefix) > len(r.prefix):
-			// The name belongs to a model of the other backend, of which this row has only the beginning.
+			// The name belongs to a model of the other backend, and this row only matches its beginning.
 			if other.twin == "" {
 				return *other, ""
 			}
@@ -101,18 +101,18 @@ func rowOf(model string, on backend) (row, string) {
 			return *r, model
 		}
 	}
-	return row{}, "" // not reached: the last row takes all
+	return row{}, "" // unreachable: the last row matches all
 }
 
-// IsLive reports whether a model of this name belongs to the Live API, judging by the name: those of the table, retired
-// ones too, and newer ones that say so.
+// IsLive reports whether a model belongs to the Live API, judging by its name: those of the table, including retired ones, and
+// newer ones whose names say so.
 func IsLive(name string) bool {
 	name = shortName(name)
 	known := slices.ContainsFunc(models, func(r row) bool { return r.prefix != "" && strings.HasPrefix(name, r.prefix) })
 	return name == "" || known || strings.Contains(name, "-live") || strings.Contains(name, "native-audio")
 }
 
-// Models are the names of the models of the table that talk on one of Google's doors, the default first, and the newest before the older.
+// Models returns the names of the speaking models in the table for one backend: the default first, then newest first.
 func Models(vertex bool) []string {
 	on := geminiAPI
 	if vertex {

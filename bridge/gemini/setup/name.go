@@ -10,7 +10,7 @@ import (
 // maxName bounds the name of a function as a client declares it, in bytes.
 const maxName = 1024
 
-// maxWireName and wireName are what every version of the API takes for the name of a function: some take 64 characters and no dots or
+// maxWireName and wireName are the limits for function names in every version of the API: some accept 64 characters and no dots or
 // colons, others 128 with them (https://ai.google.dev/api/caching#FunctionDeclaration).
 const maxWireName = 64
 
@@ -19,8 +19,7 @@ var (
 	notWireName = regexp.MustCompile(`[^A-Za-z0-9_-]`)
 )
 
-// newWireName returns the name by which the model knows a function: its own if Google takes that, else one like it that no other function
-// has.
+// newWireName returns the name of a function for the model: its own if Google accepts that, else a similar, unique one.
 func (l FunctionList) newWireName(name string) string {
 	taken := func(wire string) bool {
 		return slices.ContainsFunc(l, func(f Function) bool { return f.WireName == wire })
@@ -40,16 +39,15 @@ func (l FunctionList) newWireName(name string) string {
 	return wire
 }
 
-// Find finds a function by the name that it was declared with.
+// Find returns the function declared with a name.
 func (l FunctionList) Find(name string) (Function, bool) {
 	return l.find(func(f Function) bool { return f.Name == name })
 }
 
-// namespaces are what models write before the name of a function that they call, as the library that they were trained on has it
-// (kilocode #9201).
+// namespaces are prefixes that models write before function names, from the library that they were trained on (kilocode #9201).
 var namespaces = []string{"default_api:", "default_api."}
 
-// Called finds the function that the model means by a name.
+// FindCalled returns the function that the model means by a name.
 func (l FunctionList) Called(name string) (Function, bool) {
 	if f, ok := l.called(name); ok {
 		return f, true

@@ -9,13 +9,13 @@ import (
 	"voxgate/tools"
 )
 
-// reader reads objects of our own. It keeps the first error, a *FieldError; what is wrong reads as if it were absent.
+// reader reads objects of our own. It keeps the first error, a *FieldError; invalid values count as absent.
 type reader struct {
 	*warnings
 	err error
 }
 
-// object reads an object strictly: what was not asked for by the end is unknown.
+// object reads an object strictly: fields that are not taken by the end are unknown.
 func (r *reader) object(value any, path string) *object {
 	fields, ok := value.(map[string]any)
 	if !ok && r.err == nil {
@@ -27,24 +27,24 @@ func (r *reader) object(value any, path string) *object {
 type object struct {
 	*reader
 	path   string
-	fields map[string]any // in camelCase; what is asked for is taken out
+	fields map[string]any // in camelCase; taken fields are removed
 }
 
-// take returns a field and forgets it.
+// take removes and returns a field.
 func (o *object) take(name string) any {
 	value := o.fields[name]
 	delete(o.fields, name)
 	return value
 }
 
-// wrong says what is wrong with a field.
+// fail records an error in a field.
 func (o *object) wrong(name, problem string) {
 	if o.err == nil {
 		o.err = &FieldError{Field: o.path + "." + name, Problem: problem}
 	}
 }
 
-// boolean reads a field, nil if it is absent.
+// boolean reads a field, or nil if it is absent.
 func (o *object) boolean(name string) *bool {
 	value := o.take(name)
 	if value == nil {
@@ -58,7 +58,7 @@ func (o *object) boolean(name string) *bool {
 	return &is
 }
 
-// number reads a field from low to high, nil if it is absent.
+// number reads a field from low to high, or nil if it is absent.
 func (o *object) number(name string, low, high float64) *float64 {
 	value := o.take(name)
 	if value == nil {
@@ -73,7 +73,7 @@ func (o *object) number(name string, low, high float64) *float64 {
 	return nil
 }
 
-// duration reads a field as "30m", 0 if it is absent.
+// duration reads a field such as "30m", or 0 if it is absent.
 func (o *object) duration(name string) time.Duration {
 	value := o.take(name)
 	if value == nil {
@@ -88,7 +88,7 @@ func (o *object) duration(name string) time.Duration {
 	return 0
 }
 
-// rest warns of the fields that nobody asked for.
+// warnUnknown warns about fields that were not taken.
 func (o *object) rest() {
 	for _, name := range slices.Sorted(maps.Keys(o.fields)) {
 		if o.fields[name] != nil {

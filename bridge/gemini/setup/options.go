@@ -8,87 +8,86 @@ import (
 	"unicode/utf8"
 )
 
-// Options are the session options of a config's `voxgate` object.
+// Options are the session options in a config's `voxgate` object.
 type Options struct {
-	// Resumption is true unless enableResumption is false: no handle is asked for, and the caller is not waited for.
+	// Resumption is true unless enableResumption is false: then no handle is requested, and the session ends with its connection.
 	Resumption bool
 
-	// MaxDuration ends the conversation; 0 means no limit.
+	// MaxDuration limits the conversation; 0 means no limit.
 	MaxDuration time.Duration
 
-	// Manual is set if the client marks speech itself by activityStart and activityEnd.
+	// Manual is set if the client marks speech itself with activityStart and activityEnd.
 	Manual bool
 
-	// Ducking makes the model's voice quieter while the person speaks over it.
+	// Ducking lowers the model's volume while the user speaks over it.
 	Ducking bool
 
-	// Record asks for a recording of the conversation.
+	// Record requests a recording of the conversation.
 	Record bool
 
-	// Silence is what is done when the person says nothing.
+	// Silence is the reaction to a silent user.
 	Silence Silence
 
-	// Waiting is what the person hears while a tool takes long.
+	// Waiting is what the user hears during a slow tool call.
 	Waiting Waiting
 
 	// Canvas is set if the client can show a canvas.
 	Canvas bool
 
-	// History is what was said before the conversation began, in other ones, oldest first.
+	// History is earlier conversation, from other sessions, oldest first.
 	History []Said
 
-	// EndPause is the pause after which a turn is to end (silenceDurationMs), or 0 for the model's default.
+	// EndPause is the pause that ends a turn (silenceDurationMs), or 0 for the model's default.
 	EndPause time.Duration
 
-	// PreRoll is how much audio from before an activityStart belongs to the speech, if Manual.
+	// PreRoll is how much audio before an activityStart belongs to the speech, if Manual.
 	PreRoll time.Duration
 }
 
-// Silence has the model speak when the person has said nothing for a while after an answer.
+// Silence makes the model speak when the user has said nothing for a while after an answer.
 type Silence struct {
-	After time.Duration // 0: nothing is done
-	Say   string        // the instruction by which it speaks
-	Times int           // in one silence; after that the conversation ends. 0: for ever
+	After time.Duration // 0: disabled
+	Say   string        // instruction by which the model speaks
+	Times int           // per silence, before the conversation ends; 0: no limit
 }
 
-// Waiting is what the person hears while a tool takes long. The zero value is nothing.
+// Waiting is what the user hears during a slow tool call. The zero value is nothing.
 type Waiting struct {
-	Sound bool   // a soft tone, now and then
-	Say   string // the instruction by which the model speaks, once, where it does not wait for the tool
+	Sound bool   // a soft tone from time to time
+	Say   string // instruction by which the model speaks once, if it does not wait for the tool
 }
 
 const (
-	// shortestSilence is longer than people think before they answer; longestSilence is as good as none.
+	// shortestSilence is longer than people think before they answer; longestSilence is practically unlimited.
 	shortestSilence, longestSilence = 2 * time.Second, 10 * time.Minute
 
-	// usualPrompts is how often a person is asked; maxSay bounds the instruction in bytes.
+	// defaultPrompts is how often a user is asked; maxSay bounds the instruction in bytes.
 	usualPrompts, maxPrompts, maxSay = 2, 100, 4000
 
 	usualSay = "The person has said nothing for a while. " +
 		"Ask in one short sentence whether they are still there, in the language that you have spoken so far."
 )
 
-// Said is one turn of a history.
+// HistoryTurn is one turn of a history.
 type Said struct {
 	Role    string // "user" or "assistant"
 	Content string // not empty
 }
 
 const (
-	// maxHistory and maxHistoryText bound a history: what package bridge keeps of a conversation.
+	// maxHistory and maxHistoryText bound a history: as much as package bridge keeps of a conversation.
 	maxHistory     = 100     // turns
-	maxHistoryText = 200_000 // characters in all of them
+	maxHistoryText = 200_000 // total characters
 
-	// defaultPreRoll covers the time from the first sound of a word to the press of a button or the finding of a
-	// client's own detector.
+	// defaultPreRoll covers the time from the start of a word until the user presses a button or a client's detector triggers.
 	defaultPreRoll = 300 * time.Millisecond
 
-	// maxPause bounds silenceDurationMs and prefixPaddingMs: nobody pauses longer within a turn.
+	// maxPause bounds silenceDurationMs and prefixPaddingMs: people do not pause longer within a turn.
 	maxPause = 10_000 // ms
 )
 
-// options reads the `voxgate` object. What it says about activity detection goes into realtimeInputConfig, unless Google's
-// own field is there already.
+// readOptions reads the `voxgate` object. Its settings for activity detection go to realtimeInputConfig, unless Google's own field
+// is set.
 func (p *parser) options(fields map[string]any) error {
 	p.Options.Resumption, p.compression = true, true
 	own := fields["voxgate"]
@@ -116,7 +115,7 @@ func (p *parser) options(fields map[string]any) error {
 func isTrue(b *bool) bool  { return b != nil && *b }
 func isFalse(b *bool) bool { return b != nil && !*b }
 
-// history reads a field that is an array of {role, content}; "model" is another word for "assistant".
+// history reads an array of {role, content}; "model" is accepted for "assistant".
 func (o *object) history(name string) (said []Said) {
 	value := o.take(name)
 	list, ok := value.([]any)
@@ -153,7 +152,7 @@ func (o *object) history(name string) (said []Said) {
 	return said
 }
 
-// silence reads a field {after, say, times}.
+// silence reads {after, say, times}.
 func (o *object) silence(name string) (s Silence) {
 	value := o.take(name)
 	if value == nil {
@@ -177,7 +176,7 @@ func (o *object) silence(name string) (s Silence) {
 	return s
 }
 
-// waiting reads a field {sound, say}.
+// waiting reads {sound, say}.
 func (o *object) waiting(name string) (w Waiting) {
 	value := o.take(name)
 	if value == nil {
@@ -192,7 +191,7 @@ func (o *object) waiting(name string) (w Waiting) {
 	return w
 }
 
-// vad reads vad {enabled, sensitivity, silenceDurationMs, prefixPaddingMs}.
+// readVAD reads vad {enabled, sensitivity, silenceDurationMs, prefixPaddingMs}.
 func (p *parser) vad(o *object, fields map[string]any) {
 	given := o.take("vad")
 	if given == nil {
@@ -221,7 +220,7 @@ func (p *parser) vad(o *object, fields map[string]any) {
 	v.rest()
 }
 
-// interrupts reads interrupts {enabled, allowUserInterruption}.
+// readInterrupts reads interrupts {enabled, allowUserInterruption}.
 func (p *parser) interrupts(o *object, fields map[string]any) {
 	given := o.take("interrupts")
 	if given == nil {
@@ -236,14 +235,14 @@ func (p *parser) interrupts(o *object, fields map[string]any) {
 	i.rest()
 }
 
-// overlay sets a field in an object of Google's, at a path from the config, unless the client said something else there.
+// overlay sets a field in a nested object of Google's, unless the client has set it to another value.
 func (p *parser) overlay(fields map[string]any, names []string, name string, value any, from string) {
 	path := p.path
 	for _, n := range names {
 		path += "." + n
 		object, ok := fields[n].(map[string]any)
 		if !ok && fields[n] != nil {
-			return // fit complains
+			return // fit reports it
 		}
 		object = camelKeys(object)
 		fields[n] = object
@@ -257,7 +256,7 @@ func (p *parser) overlay(fields map[string]any, names []string, name string, val
 	}
 }
 
-// activity notes which side marks speech in a setup.
+// readActivity records in Options which side marks speech.
 func (p *parser) activity(setup map[string]any) {
 	detection, _ := get(setup, "realtimeInputConfig.automaticActivityDetection").(map[string]any)
 	if detection["disabled"] != true {

@@ -9,9 +9,9 @@ type parser struct {
 	backend  backend
 	project  string // on Vertex AI
 
-	compression bool // the context may be compressed
-	schemaParts int  // that the functions' schemas may still have
-	lost        bool // something of the schema being read cannot be said at all
+	compression bool // context compression is allowed
+	schemaParts int  // remaining nodes for the schemas of functions
+	lost        bool // part of the current schema cannot be expressed
 }
 
 func (p *parser) config(fields map[string]any) error {
@@ -59,7 +59,7 @@ func (p *parser) config(fields map[string]any) error {
 	return p.compress(setup)
 }
 
-// liberal rewrites what clients commonly send in another form than the API has it.
+// normalize rewrites common variants of the API's form.
 func (p *parser) liberal(fields map[string]any) {
 	fields["systemInstruction"] = liberalContent(fields["systemInstruction"])
 	for _, name := range []string{"inputAudioTranscription", "outputAudioTranscription"} {
@@ -81,7 +81,7 @@ func (p *parser) liberal(fields map[string]any) {
 	}
 }
 
-// liberalContent makes a Content of the forms that SDKs take for one: a text, a part, a list of these.
+// normalizeContent builds a Content from the forms that SDKs accept for one: a text, a part, a list of these.
 func liberalContent(value any) any {
 	part := func(value any) any {
 		if text, ok := value.(string); ok {

@@ -8,14 +8,14 @@ import (
 	"voxgate/tools"
 )
 
-// textPlaces are the places in a function's arguments where the model writes JSON as text. Nil: there are none.
+// textPlaces are the places in a function's arguments where the model writes JSON as text. It may be nil.
 type textPlaces struct {
 	isText     bool
 	properties map[string]*textPlaces
 	items      *textPlaces
 }
 
-// takePlaces takes the marks out of a translated schema, and returns the places that they mark.
+// takePlaces removes the marks from a translated schema, and returns the marked places.
 func takePlaces(s map[string]any) (found *textPlaces) {
 	if s[textMark] != nil {
 		delete(s, textMark)
@@ -69,14 +69,14 @@ func (p *textPlaces) merge(other *textPlaces) *textPlaces {
 	return p
 }
 
-// read returns arguments with the texts at these places read as JSON.
+// decodeTexts returns arguments with the texts at these places decoded as JSON.
 func (p *textPlaces) read(args json.RawMessage) json.RawMessage {
 	if p == nil {
 		return args
 	}
 	tree, err := tools.Decode(args)
 	if err != nil {
-		return args // Check says so
+		return args // Check reports it
 	}
 	return tools.Encode(p.readValue(tree))
 }
@@ -104,8 +104,8 @@ func (p *textPlaces) readValue(value any) any {
 	return value
 }
 
-// readText returns the object or the list that a text has. Models fence JSON as they do in chats. Numbers and words stay texts: where
-// any value may be, a text is as good.
+// readText returns the object or list in a text, which models may put into a Markdown fence. Numbers and words stay texts: where
+// any value is allowed, a text is as good.
 func readText(text string) any {
 	body := strings.TrimSpace(text)
 	if fenced, ok := strings.CutPrefix(body, "```"); ok {

@@ -50,11 +50,10 @@ type Profile struct {
 	// Proactive models may hear speech and decide not to answer it.
 	Proactive bool
 
-	// Slow models think for many seconds before they answer, and are at rest at interactionStatus IDLE, not at
-	// turnComplete.
+	// Slow models think for many seconds before they answer. They are finished at interactionStatus IDLE, not at turnComplete.
 	Slow bool
 
-	// Writes is set for a model that is none of the Live API's: package writer lets it take part in a conversation.
+	// IsTextModel is set for a model that is not a Live model: package writer adapts it.
 	Writes bool
 }
 
@@ -91,7 +90,7 @@ type Findings struct {
 	SilenceRequired              *bool // audioStreamEnd does not end a turn: see Profile.EndSilence
 }
 
-// LogValue implements slog.LogValuer: the fields that were measured.
+// LogValue implements slog.LogValuer: it shows the measured fields.
 func (f Findings) LogValue() slog.Value {
 	var attrs []slog.Attr
 	for _, finding := range []struct {
@@ -126,10 +125,10 @@ func (f Findings) apply(p *Profile) {
 	}
 }
 
-// Typed returns a typed turn in the form that the model takes in mid-session. Parts is a JSON array of Part.
+// TypedTurn returns the messages for a typed turn in an open session. parts is a JSON array of Part.
 //
-// A model that takes no clientContent then gets images as video frames and after them the text as realtime text. It may
-// answer an incomplete turn, since realtime text has no such mark, and parts of other kinds are left out.
+// A model that accepts no clientContent then gets images as video frames and after them the text as realtime text. It may answer an
+// incomplete turn, since realtime text has no such mark. Other kinds of parts are dropped.
 func (c Config) Typed(parts json.RawMessage, complete bool) []wire.ClientMessage {
 	if c.Profile.Appends || !c.Profile.Seeds {
 		content := &wire.ClientContent{TurnComplete: complete}
@@ -178,11 +177,11 @@ func imageBlob(data map[string]any) *wire.Blob {
 	return &wire.Blob{MIMEType: mime, Data: image}
 }
 
-// InPlace returns the message that changes an open session of c into one of next. It is false if that needs a new
-// connection; nil and true if nothing has to be said. The caller goes on with next either way: what is ours alone, as
-// Options.MaxDuration, may differ.
+// InPlace returns the message that changes an open session of c into one of next. It returns false if that requires a new
+// connection, and nil and true if no message is needed. In either case the caller continues with next, since our own settings, such
+// as Options.MaxDuration, may differ.
 //
-// A system instruction can be replaced and not be taken away: a contextUpdate changes only the fields it has
+// A system instruction can be replaced but not removed: a contextUpdate changes only the fields it has
 // (https://ai.google.dev/api/live, LiveClientContextUpdate).
 func (c Config) InPlace(next Config) (*wire.ContextUpdate, bool) {
 	if c.Options.Resumption != next.Options.Resumption {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// kindsOfFields are the kinds of a Schema's fields in JSON (https://ai.google.dev/api/caching#Schema): text, whole (int64, also as a
-// text), number, bool, texts (a list of them), or any.
+// kindsOfFields are the JSON types of a Schema's fields (https://ai.google.dev/api/caching#Schema): text, whole (int64, also as a
+// string), number, bool, texts (a list of them), or any.
 var kindsOfFields = map[string]string{
 	"type": "text", "format": "text", "title": "text", "description": "text", "pattern": "text", "nullable": "bool",
 	"enum": "texts", "required": "texts", "propertyOrdering": "texts", "minimum": "number", "maximum": "number",
@@ -24,7 +24,7 @@ var (
 		"STRING": {"enum", "date-time"}, "NUMBER": {"float", "double"}, "INTEGER": {"int32", "int64"},
 	}
 
-	// onlyFor are the fields that Google takes with some types alone.
+	// onlyFor are the fields that Google accepts only with certain types.
 	onlyFor = map[string]string{
 		"enum": "STRING", "pattern": "STRING", "minLength": "STRING", "maxLength": "STRING", "minimum": "NUMBER INTEGER",
 		"maximum": "NUMBER INTEGER", "items": "ARRAY", "minItems": "ARRAY", "maxItems": "ARRAY", "properties": "OBJECT",
@@ -32,8 +32,8 @@ var (
 	}
 )
 
-// checkSchema holds a schema that is sent against Google's rules, as its documentation and its answers say them. It knows nothing of how
-// the schema was made.
+// checkSchema checks a schema to be sent against Google's rules, as documented and as observed in its errors. It is independent of
+// how the schema was built.
 func checkSchema(s map[string]any, at string) error {
 	bad := func(format string, args ...any) error {
 		return &FieldError{Field: at, Problem: "is refused by Google: " + fmt.Sprintf(format, args...)}

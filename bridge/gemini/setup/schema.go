@@ -15,10 +15,10 @@ func emptyObject(v any) bool {
 	return v == nil || ok && len(m) == 0
 }
 
-// schema translates a JSON Schema without references into the OpenAPI subset of the API
-// (https://ai.google.dev/api/caching#Schema): types in capitals, one type with nullable for a list of types, enum for const, anyOf
-// for oneOf. What has no equal is dropped with a warning, here or by fit: the model gets less, the arguments are checked
-// against the original. What Google takes in no form, an object of which nothing is known, becomes a text with JSON in it.
+// schema translates a JSON Schema without references to the OpenAPI subset of the API (https://ai.google.dev/api/caching#Schema):
+// types in capitals, one type with nullable for a list of types, enum for const, anyOf for oneOf. Keywords without an equivalent
+// are dropped with a warning, here or by fit: the model gets less, and the arguments are validated against the original. An object
+// of unknown properties, which Google accepts in no form, becomes a string with JSON in it.
 func (p *parser) schema(in map[string]any, at string) map[string]any {
 	s := p.objectSchema(in, at)
 	if s["type"] == "OBJECT" && emptyObject(s["properties"]) {
@@ -27,11 +27,11 @@ func (p *parser) schema(in map[string]any, at string) map[string]any {
 	return s
 }
 
-// objectSchema is schema for what may be an object of which nothing is known, as the arguments of a function.
+// objectSchema is like schema, but allows an object of unknown properties, such as the arguments of a function.
 func (p *parser) objectSchema(in map[string]any, at string) map[string]any {
 	s := maps.Clone(in)
 	for _, name := range []string{"additionalProperties", "default", "examples", "deprecated", "readOnly", "writeOnly"} {
-		delete(s, name) // they constrain nothing the model would say; not worth a warning
+		delete(s, name) // they do not constrain the model: no warning
 	}
 	p.merge(s, at)
 	if s["properties"] != nil {
@@ -52,7 +52,7 @@ func (p *parser) objectSchema(in map[string]any, at string) map[string]any {
 	if properties, ok := s["properties"].(map[string]any); ok {
 		out := make(map[string]any, len(properties))
 		for _, name := range slices.Sorted(maps.Keys(properties)) {
-			if property, ok := properties[name].(map[string]any); ok || properties[name] == true { // false: there is no such property
+			if property, ok := properties[name].(map[string]any); ok || properties[name] == true { // false: the property is not allowed
 				out[name] = p.schema(property, at+".properties."+name)
 			}
 		}
@@ -63,14 +63,14 @@ func (p *parser) objectSchema(in map[string]any, at string) map[string]any {
 	if s["type"] == nil && s["anyOf"] == nil {
 		s = p.untyped(in, s, at)
 	}
-	if s["type"] == "NULL" { // Google has no use for it alone
+	if s["type"] == "NULL" { // Google does not accept it alone
 		s["type"], s["nullable"] = "STRING", true
 	}
 	keepOwnKeywords(s)
 	return s
 }
 
-// schemaItems says what is in an array: "items: missing field." is Google's answer to one that does not.
+// schemaItems completes the items of an array: Google rejects an array without them ("items: missing field.").
 func (p *parser) schemaItems(s map[string]any, at string) {
 	items, ok := s["items"].(map[string]any)
 	if tuple, is := s["prefixItems"].([]any); is && s["type"] == "ARRAY" && !ok {
@@ -88,7 +88,7 @@ func (p *parser) schemaItems(s map[string]any, at string) {
 	}
 }
 
-// schemaConst makes an enumeration of a constant, and gives a constant or an enumeration without a type that of its values.
+// schemaConst converts a constant to an enumeration, and derives a missing type from the values.
 func (p *parser) schemaConst(s map[string]any) {
 	if constant, given := s["const"]; given {
 		if delete(s, "const"); s["enum"] == nil {
@@ -127,14 +127,14 @@ func (p *parser) schemaConst(s map[string]any) {
 	}
 }
 
-// textMark marks a translated schema whose values are JSON written as text. takePlaces takes it out.
+// textMark marks a translated schema whose values are JSON written as text. takePlaces removes it.
 const textMark = "\x00json"
 
-// maxSchemaText bounds a schema that the description of a text repeats.
+// maxSchemaText bounds a schema that is repeated in a description, in bytes.
 const maxSchemaText = 600
 
-// textSchema declares what Google's Schema cannot say, as a text: "should be non-empty for OBJECT type" is Google's answer to an object
-// without properties (langchain-google #463 and many others, of generateContent). in is the original, s what it was translated into.
+// textSchema declares what Google's Schema cannot express, as a string: Google rejects an object without properties with "should be
+// non-empty for OBJECT type" (langchain-google #463 and many others, for generateContent). in is the original, s its translation.
 func (p *parser) textSchema(in, s map[string]any, what, at string) map[string]any {
 	about := what + " as text."
 	if own, ok := s["description"].(string); ok && own != "" {
@@ -157,7 +157,7 @@ func (p *parser) textSchema(in, s map[string]any, what, at string) map[string]an
 	return out
 }
 
-// ownKeywords are the keywords that Google takes with one type alone ("only allowed for OBJECT type").
+// ownKeywords are the keywords that Google accepts with certain types only ("only allowed for OBJECT type").
 var ownKeywords = map[string]string{
 	"properties": "OBJECT", "required": "OBJECT", "propertyOrdering": "OBJECT", "minProperties": "OBJECT", "maxProperties": "OBJECT",
 	"items": "ARRAY", "minItems": "ARRAY", "maxItems": "ARRAY",
@@ -165,7 +165,7 @@ var ownKeywords = map[string]string{
 	"minimum": "NUMBER INTEGER", "maximum": "NUMBER INTEGER", "format": "STRING NUMBER INTEGER",
 }
 
-// keepOwnKeywords drops the keywords of other types, which constrain nothing of this one. Beside alternatives there are none.
+// keepOwnKeywords drops the keywords of other types, which do not constrain this one. Next to alternatives all are dropped.
 func keepOwnKeywords(s map[string]any) {
 	kind, _ := s["type"].(string)
 	for name := range s {
@@ -185,12 +185,12 @@ func keepOwnKeywords(s map[string]any) {
 	}
 }
 
-// formats are those that the API knows (https://ai.google.dev/api/caching#Schema).
+// formats are the formats supported by the API (https://ai.google.dev/api/caching#Schema).
 var formats = map[any][]string{
 	"STRING": {"enum", "date-time"}, "NUMBER": {"float", "double"}, "INTEGER": {"int32", "int64"},
 }
 
-// alternatives translates anyOf. One that says nothing makes all of them say nothing.
+// alternatives translates anyOf. An alternative without constraints removes all constraints.
 func (p *parser) alternatives(s map[string]any, at string) {
 	list, ok := s["anyOf"].([]any)
 	if !ok {
@@ -204,7 +204,7 @@ func (p *parser) alternatives(s map[string]any, at string) {
 			s["nullable"] = true
 			continue
 		}
-		if s["type"] != nil && option["type"] == nil { // as {"required": …} beside properties
+		if s["type"] != nil && option["type"] == nil { // such as {"required": …} next to properties
 			return
 		}
 		one := p.schema(option, fmt.Sprintf("%s.anyOf[%d]", at, i))
@@ -240,7 +240,7 @@ func (p *parser) alternatives(s map[string]any, at string) {
 	}
 }
 
-// mergeTexts makes one of the alternatives that are texts of any kind: a text, and an object written as text.
+// mergeTexts merges the alternatives that are strings of any kind, such as a text and an object written as text.
 func mergeTexts(options []map[string]any) (merged []map[string]any) {
 	var text map[string]any
 	for _, o := range options {
@@ -278,7 +278,7 @@ func anyList(options []map[string]any) []any {
 	return list
 }
 
-// untyped gives a schema a type: Google wants one (https://ai.google.dev/api/caching#Schema).
+// inferType adds a type to a schema, since Google requires one (https://ai.google.dev/api/caching#Schema).
 func (p *parser) untyped(in, s map[string]any, at string) map[string]any {
 	switch {
 	case s["properties"] != nil:
@@ -295,8 +295,8 @@ func (p *parser) untyped(in, s map[string]any, at string) map[string]any {
 	return s
 }
 
-// atRoot makes of the alternatives of a function's arguments one object that has all their properties: a declaration is one
-// object. Required is what all of them require.
+// atRoot merges the alternatives of a function's arguments into one object with all their properties: a declaration is one object.
+// Required is what all of them require.
 func atRoot(tree map[string]any) map[string]any {
 	for _, name := range []string{"anyOf", "oneOf"} {
 		list, ok := tree[name].([]any)
@@ -327,7 +327,7 @@ func atRoot(tree map[string]any) map[string]any {
 	return tree
 }
 
-// merge makes one schema of those that must all hold, as far as they speak of different things.
+// merge merges the schemas of allOf, as far as they do not conflict.
 func (p *parser) merge(s map[string]any, at string) {
 	list, ok := s["allOf"].([]any)
 	if !ok {
@@ -391,7 +391,7 @@ func (p *parser) schemaEnum(s map[string]any, at string) {
 	}
 }
 
-// schemaRequired drops from required what is no property: Google refuses the schema for it.
+// schemaRequired removes names without a property from required: Google rejects the schema for them.
 func (p *parser) schemaRequired(s map[string]any, at string) {
 	list, ok := s["required"].([]any)
 	if !ok {
@@ -415,7 +415,7 @@ func (p *parser) schemaRequired(s map[string]any, at string) {
 	}
 }
 
-// schemaType makes a type one word in capitals; of several it makes alternatives.
+// schemaType converts a type to one word in capitals; several become alternatives.
 func (p *parser) schemaType(s map[string]any, at string) {
 	switch t := s["type"].(type) {
 	case string:
@@ -430,13 +430,13 @@ func (p *parser) schemaType(s map[string]any, at string) {
 			}
 		}
 		switch {
-		case len(names) == 0 && s["nullable"] == nil: // words that are none
+		case len(names) == 0 && s["nullable"] == nil: // invalid names
 			delete(s, "type")
 		case len(names) == 0:
 			s["type"] = "NULL"
 		case len(names) == 1 || s["anyOf"] != nil || s["oneOf"] != nil:
 			if s["type"] = strings.ToUpper(names[0]); len(names) > 1 {
-				delete(s, "type") // the alternatives say it
+				delete(s, "type") // covered by the alternatives
 			}
 		default:
 			delete(s, "type")

@@ -2,12 +2,12 @@ package setup
 
 import "time"
 
-// backend is one of Google's two doors to the Live API, or both.
+// backend is one of Google's two backends of the Live API, or both.
 type backend int
 
 const (
-	geminiAPI backend = 1 << iota // by API key or ephemeral token
-	vertexAI                      // by Google Cloud credentials
+	geminiAPI backend = 1 << iota // with API key or ephemeral token
+	vertexAI                      // with Google Cloud credentials
 	anywhere  = geminiAPI | vertexAI
 )
 
@@ -18,51 +18,50 @@ func (b backend) String() string {
 	return "the Gemini API"
 }
 
-// output is what a model can answer in.
+// output is the set of a model's response modalities.
 type output int
 
 const (
-	speaks output = 1 << iota // AUDIO; there is a transcript
+	speaks output = 1 << iota // AUDIO, with a transcript
 	writes                    // TEXT
 	shows                     // VIDEO: an avatar
 )
 
-// thinking is what a model takes as thinkingConfig.
+// thinking is the support of a model for thinkingConfig.
 type thinking int
 
 const (
-	thinksAnyhow thinking = iota // not known
+	thinksAnyhow thinking = iota // unknown
 	thinksNever                  // no thinkingConfig at all
 	thinksBudget                 // thinkingBudget
 	thinksLevel                  // thinkingLevel
-	thinksAlways                 // thinkingLevel, and it must be there; no MINIMAL
+	thinksAlways                 // thinkingLevel, required; no MINIMAL
 )
 
-// moods says whether a model takes proactivity and affective dialog.
+// moods is the support of a model for proactivity and affective dialog.
 type moods int
 
 const (
 	noMoods     moods = iota
-	moodsAsked        // both, when asked for
-	moodsAlways       // always proactive and refuses the setting; affective dialog was taken away
+	moodsAsked        // both, on request
+	moodsAlways       // always proactive, and rejects the setting; affective dialog was removed
 )
 
-// row is a line of the table of models: what the models whose names begin alike have in common on a backend. A server
-// answers a setup that its model does not take with a closed socket and never with a warning, so everything here is
-// applied before dialling.
+// row is a line of the table of models: the common properties of models whose names begin alike, on a backend. If a model does not
+// support a setup, the server closes the socket without a warning, so everything here is applied before dialling.
 type row struct {
 	Profile
 
 	prefix string
 	on     backend
 
-	// whole is the name of a model, where prefix is only the beginning of one.
+	// whole is the full name of a model, if prefix is only the beginning of one.
 	whole string
 
-	// twin is the same model's name on the other backend; without one it is refused there.
+	// twin is the same model's name on the other backend; without one it is rejected there.
 	twin string
 
-	// retired models are shut down; api.DefaultModel takes their place.
+	// retired models are shut down; api.DefaultModel replaces them.
 	retired bool
 
 	output   output
@@ -70,17 +69,17 @@ type row struct {
 	calls    callMode
 	moods    moods
 
-	// wide models hear and see everything between turns. With manual activity detection and their default turnCoverage
-	// they take a turn for empty, so their setup says to include all input.
+	// wide models hear and see everything between turns. With manual activity detection and their default turnCoverage they treat
+	// turns as empty, so their setup includes all input.
 	wide bool
 
-	// oneAnswer models take an answer with willContinue and then abandon the call: its last answer is never spoken.
+	// oneAnswer models accept a response with willContinue and then abandon the call: its last response is never spoken.
 	oneAnswer bool
 
-	// translates is set for the one kind of model that has a translationConfig.
+	// translates is set for the one kind of model that supports translationConfig.
 	translates bool
 
-	// refuses lists further fields that are taken out.
+	// refuses lists further fields that are removed.
 	refuses []string
 }
 
@@ -89,18 +88,19 @@ type row struct {
 // and is assumed for models without a measurement, since additional silence does no harm. For 3.1 audioStreamEnd is enough (3 of 3).
 const endSilence = 1500 * time.Millisecond
 
-// writing is the row of all models that are none of the Live API's. Each call is a part of an answer, which waits for its result.
+// textModelRow is the row of all models that do not belong to the Live API. Each call is part of an answer, which waits for its
+// result.
 var writing = row{
 	Profile: Profile{Name: "writing", Seeds: true, Appends: true, Writes: true}, output: writes, calls: callsSync,
 }
 
 // models is searched from the top for the first row with the model's prefix on the client's backend.
 //
-// Sources, as of November 2026. Names and shutdowns: ai.google.dev/gemini-api/docs/deprecations. What each takes:
+// Sources, as of November 2026. Names and shutdowns: ai.google.dev/gemini-api/docs/deprecations. Supported fields:
 // ai.google.dev/gemini-api/docs/live-guide (comparison of models), …/live-api/thinking, …/models/gemini-3.8-live,
 // …/models/gemini-3.8-live-extended-thinking, docs.cloud.google.com/gemini-enterprise-agent-platform/models/live-api
-// (start-manage-session, best-practices), and where a row says so measurements of others. Nobody has run this table
-// against Google's servers.
+// (start-manage-session, best-practices), and third-party measurements where a row says so. This table has not been tested against
+// Google's servers.
 //
 // ForgetfulHandles was reported for gemini-3.8-live on Vertex AI (October 2026: 9 of 9 trials, 23 of 30 resumes in production). It is
 // assumed for the other models, for which no measurement exists: a model with better handles loses nothing by that.
@@ -109,8 +109,8 @@ var writing = row{
 // nothing ends within the same millisecond (recorded), so waiting for its end costs nothing there. The extended-thinking variant ends its
 // turn before it calls (recorded).
 var models = []row{
-	// Vertex refuses behavior for it (livekit/agents #3801) and has the moods in its one version (livekit/agents #4362).
-	// The second is its preview, which stands here because its name begins like that of one that was shut down.
+	// Vertex rejects behavior for it (livekit/agents #3801) and supports the moods in its single version (livekit/agents #4362). The
+	// second is its preview. It must precede the retired model whose name begins alike.
 	{
 		Profile: Profile{Name: "2.5-native-audio-vertex", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
 		prefix:  "gemini-live-2.5-flash-native-audio", on: vertexAI, twin: "gemini-2.5-flash-native-audio-preview-12-2025",
@@ -137,21 +137,20 @@ var models = []row{
 		twin:   "gemini-live-2.5-flash-native-audio",
 		output: speaks, thinking: thinksBudget, calls: callsWaiting, moods: moodsAsked,
 	},
-	// The one that writes; otherwise as its sister above.
+	// Supports text output; otherwise like the row above.
 	{
 		Profile: Profile{Name: "2.5-flash-vertex", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
 		prefix:  "gemini-live-2.5-flash", on: vertexAI,
 		output: speaks | writes, thinking: thinksBudget, calls: callsSync,
 	},
-	// clientContent is for the history alone and closes with 1007 later; no scheduling.
+	// clientContent is for the history only and closes with 1007 later; no scheduling.
 	{
 		Profile: Profile{Name: "3.1-flash-live", Seeds: true, ForgetfulHandles: true},
 		prefix:  "gemini-3.1-flash-live", on: geminiAPI, whole: "gemini-3.1-flash-live-preview",
 		output: speaks, thinking: thinksLevel, calls: callsSync, wide: true,
 	},
-	// A missing level closes with 1007 `Thinking level must be specified for this model`, scheduling does as well.
-	// After an answer with willContinue the last one, sent 2 s or 6 s later, was never spoken (openclaw #152413,
-	// September 2026).
+	// A missing level closes with 1007 `Thinking level must be specified for this model`, and so does scheduling. After a response
+	// with willContinue the last one, sent 2 s or 6 s later, was never spoken (openclaw #152413, September 2026).
 	{
 		Profile: Profile{
 			Name: "3.8-live-extended-thinking", ContextUpdate: true, Seeds: true, ForgetfulHandles: true, Appends: true, Proactive: true, Slow: true,
@@ -169,7 +168,7 @@ var models = []row{
 		prefix: "gemini-3.8-live", on: geminiAPI,
 		output: speaks, thinking: thinksNever, moods: moodsAlways, wide: true,
 	},
-	// The avatar is Vertex's alone; contextUpdate is described in its start-manage-session.
+	// Only Vertex has the avatar; contextUpdate is described in its start-manage-session.
 	{
 		Profile: Profile{
 			Name: "3.8-live-vertex", ContextUpdate: true, Seeds: true, ForgetfulHandles: true, Appends: true, Proactive: true,
@@ -195,7 +194,7 @@ var models = []row{
 		prefix:  "gemini-3.5-transcribe-live", on: geminiAPI, twin: "gemini-3.5-transcribe-live-preview",
 		output: writes, thinking: thinksNever, calls: callsNothing, refuses: []string{"systemInstruction", "generationConfig.speechConfig"},
 	},
-	// Models newer than this table: taken for one that is like the newest, without what only one of them has.
+	// Models newer than this table are treated like the newest, without features that only one of them has.
 	{
 		Profile: Profile{Name: "unknown", Seeds: true, ForgetfulHandles: true, Appends: true, EndSilence: endSilence},
 		on:      anywhere, output: speaks, thinking: thinksAnyhow, moods: moodsAsked, wide: true,

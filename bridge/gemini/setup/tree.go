@@ -9,30 +9,30 @@ import (
 	"voxgate/tools"
 )
 
-// FieldError says which field of a client's config cannot be used, and why. Both parts are for the client.
+// FieldError describes an invalid field of a client's config. Both parts are for the client.
 type FieldError struct {
-	Field   string // path from the name the config was given, as "initialConfig.generationConfig.topK"
-	Problem string // continues the field's name, as "must be a number"
+	Field   string // path from the name of the config, such as "initialConfig.generationConfig.topK"
+	Problem string // continues the field's name, such as "must be a number"
 }
 
 // Error implements error.
 func (e *FieldError) Error() string { return e.Field + " " + e.Problem }
 
-// maxWarnings keeps a config of nonsense from becoming a log of nonsense.
+// maxWarnings bounds the warnings about an invalid config.
 const maxWarnings = 32
 
-// warnings are sentences for the client: what was dropped or changed, and why.
+// warnings are sentences for the client about dropped or changed fields, with reasons.
 type warnings []string
 
-// warnf adds one, if there are not too many.
+// warnf adds a warning, up to maxWarnings.
 func (w *warnings) warnf(format string, args ...any) {
 	if len(*w) < maxWarnings {
 		*w = append(*w, fmt.Sprintf(format, args...))
 	}
 }
 
-// camelKeys returns the object with snake_case names in camelCase, as proto3 JSON has both. It is the same object if there are
-// none.
+// camelKeys returns the object with snake_case names in camelCase, since proto3 JSON accepts both. Without snake_case names it
+// returns the same object.
 func camelKeys(fields map[string]any) map[string]any {
 	snake := false
 	for name := range fields {
@@ -48,7 +48,7 @@ func camelKeys(fields map[string]any) map[string]any {
 	return out
 }
 
-// parent returns the object that holds the field with a dotted name, and the name's last word.
+// parent returns the object that holds the field with a dotted name, and the last part of the name.
 func parent(tree map[string]any, name string) (map[string]any, string) {
 	for {
 		first, rest, deeper := strings.Cut(name, ".")
@@ -60,13 +60,13 @@ func parent(tree map[string]any, name string) (map[string]any, string) {
 	}
 }
 
-// get returns the field with a dotted name, nil if there is none.
+// get returns the field with a dotted name, or nil.
 func get(tree map[string]any, name string) any {
 	tree, name = parent(tree, name)
 	return tree[name]
 }
 
-// remove takes out the field with a dotted name, and reports whether there was one.
+// remove deletes the field with a dotted name, and reports whether it existed.
 func remove(tree map[string]any, name string) bool {
 	tree, name = parent(tree, name)
 	_, found := tree[name]
