@@ -206,7 +206,7 @@ func (s *Session) prefillTurns(turns []PrefillTurn) error {
 func (s *Session) stopAnswer(ctx context.Context) {
 	thinking := s.output.turn.state == turnThinking
 	s.output.interrupt(ByClient, false)
-	if s.keeper.Config().Profile.Writes {
+	if s.keeper.Config().Profile.IsTextModel {
 		s.uplink.QueueMessage(wire.ClientMessage{ClientContent: &wire.ClientContent{}}) // stops a text model
 		thinking = true
 	}

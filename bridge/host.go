@@ -157,7 +157,7 @@ func (h *Host) beginSession(ctx context.Context, o SessionRequest, config setup.
 	}
 	probe := false
 	breaker := h.breakers.ForModel(config.Model)
-	if !config.Profile.Writes {
+	if !config.Profile.IsTextModel {
 		var retry time.Duration
 		if probe, retry = breaker.Admit(o.callerID()); retry > 0 {
 			return nil, &Error{Code: CodeBusy, Message: quotaMessage, Retry: retry}
@@ -253,8 +253,8 @@ func (h *Host) startSession(s *Session, generation uint64) {
 func (h *hostState) configScope(gatewayTools []tools.Tool, o *SessionRequest, flow steps.Flow) setup.Scope {
 	scope := setup.Scope{
 		Vertex: h.options.Client.Vertex, Canvas: canvas.Declarations(), Screen: o.Origin.HasScreen, MaxPreRoll: o.MaxPreRoll,
-		Hides:   flow.HidesTool,
-		Writers: o.Generate != nil, Findings: h.options.Findings,
+		Hides:      flow.HidesTool,
+		TextModels: o.Generate != nil, Findings: h.options.Findings,
 	}
 	if next := flow.FunctionDeclaration(); next != nil {
 		scope.Tools = append(scope.Tools, *next)

@@ -92,7 +92,7 @@ func newDialer(client *api.Client, w *writer.Writer) func(context.Context, gemin
 }
 
 // historyEntries converts the history from before the conversation to transcript entries.
-func historyEntries(history []setup.Said) (entries []Entry) {
+func historyEntries(history []setup.HistoryTurn) (entries []Entry) {
 	for _, h := range history {
 		entries = append(entries, Entry{Role: h.Role, Content: h.Content})
 	}

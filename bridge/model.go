@@ -202,7 +202,7 @@ func (s *Session) holdToolResponses(on bool) {
 func (s *Session) needsTurnEnd(calls []wire.FunctionCall) bool {
 	config := s.keeper.Config()
 	return config.Profile.AnswersAfterTurn && !slices.ContainsFunc(calls, func(call wire.FunctionCall) bool {
-		f, ok := config.Functions.Called(call.Name)
+		f, ok := config.Functions.FindCalled(call.Name)
 		return ok && f.Blocking // the turn goes on with the answer
 	})
 }
@@ -311,7 +311,7 @@ func (s *Session) onUserTranscript() {
 // gatewayAnswersAll reports whether the gateway answers all of these calls, and the client none.
 func (s *Session) gatewayAnswersAll(calls []wire.FunctionCall) bool {
 	for _, call := range calls {
-		if f, ok := s.keeper.Config().Functions.Called(call.Name); ok && f.Where != setup.InGateway {
+		if f, ok := s.keeper.Config().Functions.FindCalled(call.Name); ok && f.Where != setup.InGateway {
 			return false
 		}
 	}
@@ -455,7 +455,7 @@ func (m toolModel) FindFunction(name string) (setup.Function, bool) {
 
 // ResolveFunction returns the function that the model means by a name, whether or not it can be called now.
 func (m toolModel) ResolveFunction(name string) (setup.Function, bool) {
-	return m.Config().Functions.Called(name)
+	return m.Config().Functions.FindCalled(name)
 }
 
 // ExpectReply starts waiting for the model's reaction, and for its goodbye if the tool ends the conversation.

@@ -142,7 +142,7 @@ func (k *Keeper) DiscardReply(ctx context.Context) { k.giveUpReply(ctx, AnswerAb
 
 // setStallAlarm sets the time by which the model must react. A text model has a timeout of its own.
 func (k *Keeper) setStallAlarm(d time.Duration) {
-	if k.StallTimeout > 0 && !k.config.Profile.Writes && k.current.conn != nil && !k.onHold {
+	if k.StallTimeout > 0 && !k.config.Profile.IsTextModel && k.current.conn != nil && !k.onHold {
 		k.clock.Set(alarmStall, d)
 	}
 }

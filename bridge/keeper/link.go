@@ -117,7 +117,7 @@ func (k *Keeper) dialNext(parent context.Context) {
 		defer cancel()
 		d.conn, d.err = k.Dial(ctx, opening)
 		if isUnknownField(d.err) {
-			if known, dropped := d.config.Known(); dropped != nil {
+			if known, dropped := d.config.WithoutNewer(); dropped != nil {
 				d.config, d.droppedFields = known, dropped
 				again := known.Setup(d.handle, history)
 				again.OnUpgrade = opening.OnUpgrade

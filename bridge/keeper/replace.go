@@ -129,7 +129,7 @@ func (k *Keeper) dialPaced(ctx context.Context) {
 // the failed dials; a limit applies to all conversations together.
 func (k *Keeper) dialPause() time.Duration {
 	next, _ := k.nextConfig()
-	if next.Profile.Writes {
+	if next.Profile.IsTextModel {
 		return 0
 	}
 	pause := k.failures.backoff()

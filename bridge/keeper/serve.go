@@ -32,7 +32,7 @@ func (k *Keeper) onDialResult(ctx context.Context, d dialResult) {
 		k.current.isDialing = false
 		k.onDialFailed(ctx, d)
 	default:
-		if !d.config.Profile.Writes { // a text model, which does not use the Live API's quota
+		if !d.config.Profile.IsTextModel { // a text model, which does not use the Live API's quota
 			k.Breakers.ForModel(d.config.Model).closeFor(k.Caller)
 			k.IsProbe = false
 		}
@@ -247,7 +247,7 @@ func sendItem(ctx context.Context, conn Conn, config setup.Config, it uplink.Ite
 		close(it.Flushed)
 		return nil
 	}
-	for _, m := range config.Typed(withPicture(it.Turn.Parts, it.Turn.Picture), it.Turn.Complete) {
+	for _, m := range config.TypedTurn(withPicture(it.Turn.Parts, it.Turn.Picture), it.Turn.Complete) {
 		if err := conn.Send(ctx, m); err != nil {
 			return err
 		}

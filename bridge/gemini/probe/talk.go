@@ -244,7 +244,7 @@ func (t *talk) send(messages ...wire.ClientMessage) {
 
 // typed sends a text as a turn, in the form that the model takes, and asks for an answer if it is complete.
 func (t *talk) typed(text string, complete bool) {
-	t.send(t.config.Typed(parts(text), complete)...)
+	t.send(t.config.TypedTurn(parts(text), complete)...)
 }
 
 func parts(text string) json.RawMessage {

@@ -20,7 +20,7 @@ func (p *parser) readTools(fields map[string]any) error {
 		return nil // fit reports it
 	}
 	p.schemaParts = maxParts
-	out := p.gatewaysTools()
+	out := p.gatewayTools()
 	for i, t := range list {
 		tool, ok := t.(map[string]any)
 		if !ok {
@@ -36,7 +36,7 @@ func (p *parser) readTools(fields map[string]any) error {
 					kept = append(kept, f)
 					continue
 				}
-				declared, err := p.function(function, fmt.Sprintf("%s.tools[%d].functionDeclarations[%d]", p.path, i, j), InClient)
+				declared, err := p.declareFunction(function, fmt.Sprintf("%s.tools[%d].functionDeclarations[%d]", p.path, i, j), InClient)
 				if err != nil {
 					return err
 				}
@@ -70,10 +70,10 @@ func oneOrMore(value any) ([]any, bool) {
 
 // gatewayTools declares the tools of every conversation. They take precedence over a client's functions of the same name: a page
 // must not take over a name of the operator.
-func (p *parser) gatewaysTools() []any {
+func (p *parser) gatewayTools() []any {
 	var functions []any
 	for _, t := range p.scope.Tools {
-		if declared := p.ownFunction(t, InGateway); declared != nil {
+		if declared := p.declareOwn(t, InGateway); declared != nil {
 			functions = append(functions, declared)
 		}
 	}
@@ -95,7 +95,7 @@ func (p *parser) canvasTools() any {
 	var functions []any
 	for _, t := range p.scope.Canvas {
 		if _, declared := p.Functions.Find(t.Name); !declared {
-			functions = append(functions, p.ownFunction(t, OnCanvas))
+			functions = append(functions, p.declareOwn(t, OnCanvas))
 		}
 	}
 	if functions == nil {
@@ -105,7 +105,7 @@ func (p *parser) canvasTools() any {
 }
 
 // declareOwn declares a function of the gateway, or returns nil if it cannot be declared to the model.
-func (p *parser) ownFunction(t tools.Declaration, where Where) map[string]any {
+func (p *parser) declareOwn(t tools.Declaration, where Where) map[string]any {
 	at := fmt.Sprintf("The gateway's tool %q", t.Name)
 	f := map[string]any{
 		"name": t.Name, "title": t.Title, "description": t.Description, "behavior": string(t.Behavior), "scheduling": string(t.Scheduling),
@@ -117,7 +117,7 @@ func (p *parser) ownFunction(t tools.Declaration, where Where) map[string]any {
 	if t.Timeout > 0 {
 		f["timeout"] = t.Timeout.String()
 	}
-	declared, err := p.function(f, at, where)
+	declared, err := p.declareFunction(f, at, where)
 	if err != nil {
 		p.warnf("%s was left out: %v.", at, err)
 	}
@@ -175,7 +175,7 @@ func (c *schemas) parse(text json.RawMessage) (*tools.Schema, error) {
 var anyArgs = sync.OnceValues(func() (*tools.Schema, error) { return tools.ParseSchema(nil, nil) })
 
 // declareFunction rewrites one declaration and adds it to Functions. It returns nil if the function is unavailable here.
-func (p *parser) function(f map[string]any, at string, where Where) (map[string]any, error) {
+func (p *parser) declareFunction(f map[string]any, at string, where Where) (map[string]any, error) {
 	if len(p.Functions) >= maxFunctions {
 		return nil, &FieldError{Field: at, Problem: fmt.Sprintf("is one too many: there can be %d functions", maxFunctions)}
 	}
@@ -206,21 +206,21 @@ func (p *parser) function(f map[string]any, at string, where Where) (map[string]
 	function := Function{Where: where}
 	function.Name = name
 	function.Description, _ = f["description"].(string)
-	if err := p.rules(f, at, &function); err != nil {
+	if err := p.readRules(f, at, &function); err != nil {
 		return nil, err
 	}
-	p.lost = false
+	p.isLossy = false
 	before := len(p.warnings)
-	args, places, err := p.parameters(f, "parameters", at)
+	args, places, err := p.readParameters(f, "parameters", at)
 	if err != nil {
 		p.leaveOut(where, name, at, "the parameters of %q cannot be declared to Gemini: %v", name, err)
 		return nil, nil
 	}
-	if p.lost {
-		p.lose(where, Loss{Function: name, Reason: strings.Join(p.warnings[min(before, len(p.warnings)):], " ")})
+	if p.isLossy {
+		p.addLoss(where, Loss{Function: name, Reason: strings.Join(p.warnings[min(before, len(p.warnings)):], " ")})
 	}
 	function.args, function.places = args, places
-	if _, _, err := p.parameters(f, "response", at); err != nil {
+	if _, _, err := p.readParameters(f, "response", at); err != nil {
 		delete(f, "response")
 		p.warnf("%s.response was dropped: %v.", at, err)
 	}
@@ -231,7 +231,7 @@ func (p *parser) function(f map[string]any, at string, where Where) (map[string]
 	if p.row.calls != callsNothing {
 		p.Functions = append(p.Functions, function)
 	} else {
-		p.lose(where, Loss{name, fmt.Sprintf("%s calls no functions", p.Model), true})
+		p.addLoss(where, Loss{name, fmt.Sprintf("%s calls no functions", p.Model), true})
 	}
 	return f, nil
 }
@@ -240,11 +240,11 @@ func (p *parser) function(f map[string]any, at string, where Where) (map[string]
 func (p *parser) leaveOut(where Where, name, at, format string, args ...any) {
 	reason := fmt.Sprintf(format, args...)
 	p.warnf("%s was left out: %s.", at, reason)
-	p.lose(where, Loss{name, reason, true})
+	p.addLoss(where, Loss{name, reason, true})
 }
 
 // addLoss records a loss in a client's function.
-func (p *parser) lose(where Where, l Loss) {
+func (p *parser) addLoss(where Where, l Loss) {
 	if where != InGateway && len(p.Losses) < maxWarnings {
 		l.Reason = tools.Truncate(l.Reason, maxReason)
 		p.Losses = append(p.Losses, l)
@@ -252,7 +252,7 @@ func (p *parser) lose(where Where, l Loss) {
 }
 
 // readRules reads the fields of a declaration outside its schema: behavior, scheduling, title, timeout and repeats.
-func (p *parser) rules(f map[string]any, at string, function *Function) error {
+func (p *parser) readRules(f map[string]any, at string, function *Function) error {
 	word := func(name, other string, words ...string) (string, error) {
 		given := f[name]
 		if given == nil {
@@ -289,7 +289,7 @@ func (p *parser) rules(f map[string]any, at string, function *Function) error {
 	}
 	own := object{reader: &reader{warnings: &p.warnings}, path: at, fields: f}
 	if function.Timeout = own.duration("timeout"); function.Timeout > tools.MaxTimeout {
-		own.wrong("timeout", fmt.Sprintf("must be at most %v", tools.MaxTimeout))
+		own.fail("timeout", fmt.Sprintf("must be at most %v", tools.MaxTimeout))
 	}
 	repeats := own.boolean("repeats")
 	if own.err != nil {
@@ -332,7 +332,7 @@ func (p *parser) fitRules(f map[string]any, at string, function *Function) {
 
 // readParameters replaces the schema called name in a declaration, or its JSON Schema variant, by the form of the Live API. It
 // returns the original for validation, and the places where the model writes JSON as text.
-func (p *parser) parameters(f map[string]any, name, at string) (*tools.Schema, *textPlaces, error) {
+func (p *parser) readParameters(f map[string]any, name, at string) (*tools.Schema, *textPlaces, error) {
 	given := f[name]
 	if given == nil {
 		given = f[name+"JsonSchema"] // the Live API ignores it
@@ -358,9 +358,9 @@ func (p *parser) parameters(f map[string]any, name, at string) (*tools.Schema, *
 	}
 	for _, change := range schema.Changes() {
 		p.warnf("%s.%s was changed: %s.", at, name, change)
-		p.lost = true
+		p.isLossy = true
 	}
-	object, places, err := p.declare(schema.Tree(), at+"."+name)
+	object, places, err := p.declareSchema(schema.Tree(), at+"."+name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -381,7 +381,7 @@ func (p *parser) parameters(f map[string]any, name, at string) (*tools.Schema, *
 
 // declareSchema translates the schema of arguments, and checks the result against Google's rules. A property that violates them
 // becomes a string, described by its original schema.
-func (p *parser) declare(tree map[string]any, at string) (object map[string]any, places *textPlaces, err error) {
+func (p *parser) declareSchema(tree map[string]any, at string) (object map[string]any, places *textPlaces, err error) {
 	translated := p.objectSchema(atRoot(tree), at)
 	if object, places, err = p.fitSchema(translated, at); err == nil {
 		return object, places, nil
@@ -397,7 +397,7 @@ func (p *parser) declare(tree map[string]any, at string) (object map[string]any,
 			continue
 		}
 		p.warnf("%s.properties.%s cannot be declared to Gemini as it is.", at, name)
-		p.lost = true
+		p.isLossy = true
 		original, _ := get(tree, "properties").(map[string]any)
 		in, _ := original[name].(map[string]any)
 		properties[name] = p.textSchema(in, map[string]any{}, "A JSON value", at+".properties."+name)
@@ -430,7 +430,7 @@ func (p *parser) splitTools(setup map[string]any) {
 	var all []any
 	for i, t := range list {
 		tool, at := t.(map[string]any), fmt.Sprintf("%s.tools[%d]", p.path, i)
-		if !p.allowed(tool, at) {
+		if !p.filterTool(tool, at) {
 			continue
 		}
 		functions, _ := tool["functionDeclarations"].([]any)
@@ -453,7 +453,7 @@ func (p *parser) splitTools(setup map[string]any) {
 const searchTool = "googleSearch"
 
 // filterTool removes what the model does not support from a fitted tool, and reports whether anything is left.
-func (p *parser) allowed(tool map[string]any, at string) bool {
+func (p *parser) filterTool(tool map[string]any, at string) bool {
 	has := []string{"functionDeclarations", searchTool}
 	if p.row.calls == callsNothing {
 		has = nil

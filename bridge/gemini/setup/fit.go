@@ -181,7 +181,7 @@ func enum(text string, words []string, wrong func(string) error) (any, error) {
 
 // openTypes are the types whose fields may be newer than this gateway: unknown ones are forwarded unchanged. In other types an
 // unknown name is more likely one of another API.
-var open = []string{
+var openTypes = []string{
 	"AudioTranscriptionConfig", "AutomaticActivityDetection", "AvatarConfig", "ContextWindowCompressionConfig", "GenerationConfig",
 	"ProactivityConfig", "RealtimeInputConfig", "SlidingWindow", "SpeechConfig", "ThinkingConfig", "TranslationConfig", "VoiceConfig",
 }
@@ -197,7 +197,7 @@ const (
 
 // WithoutNewer returns the config without fields that are newer than this gateway, and the warnings about them, or none if there
 // are no such fields. It is for a server that closes the session for such fields.
-func (c Config) Known() (known Config, dropped []string) {
+func (c Config) WithoutNewer() (known Config, dropped []string) {
 	tree, _ := tools.Decode(c.Effective()) // it was encoded
 	known = c
 	var ok bool
@@ -242,7 +242,7 @@ func (w *warnings) fitFields(fields map[string]any, kind, path string) (any, err
 		at := path + "." + name
 		inner, known := kinds[name]
 		switch {
-		case !known && slices.Contains(open, kind) && fieldName.MatchString(name):
+		case !known && slices.Contains(openTypes, kind) && fieldName.MatchString(name):
 			w.warnf("%s", at+isNewer)
 			out[name] = fields[name]
 			continue

@@ -28,7 +28,7 @@ type Function struct {
 
 // Arguments returns a call's arguments as the function declares them: JSON that the model had to write as text is decoded. Text
 // that is not JSON stays.
-func (f Function) Arguments(args json.RawMessage) json.RawMessage { return f.places.read(args) }
+func (f Function) Arguments(args json.RawMessage) json.RawMessage { return f.places.decodeTexts(args) }
 
 // Check validates a call's arguments by the original declaration, not by the one that the model got.
 func (f Function) Check(args json.RawMessage) error {

@@ -78,11 +78,11 @@ const (
 	dynamicBudget = -1
 
 	// defaultLevel is for models that require a level if the client names none: low, since callers wait for the answer.
-	soonest = "LOW"
+	defaultLevel = "LOW"
 )
 
 // fitThinking converts thinkingConfig to what the model supports.
-func (p *parser) thinking(generation map[string]any) {
+func (p *parser) fitThinking(generation map[string]any) {
 	path := p.path + ".generationConfig.thinkingConfig"
 	config, given := generation["thinkingConfig"].(map[string]any)
 	level, _ := config["thinkingLevel"].(string)
@@ -142,10 +142,10 @@ func (p *parser) thinking(generation map[string]any) {
 		}
 		switch level {
 		case "":
-			config["thinkingLevel"] = soonest
+			config["thinkingLevel"] = defaultLevel
 		case "MINIMAL":
-			config["thinkingLevel"] = soonest
-			p.warnf("%s.thinkingLevel became %s: %s has no %s.", path, soonest, p.Model, level)
+			config["thinkingLevel"] = defaultLevel
+			p.warnf("%s.thinkingLevel became %s: %s has no %s.", path, defaultLevel, p.Model, level)
 		}
 	}
 	if given && len(config) == 0 {
@@ -154,7 +154,7 @@ func (p *parser) thinking(generation map[string]any) {
 }
 
 // fitModalities decides the modality of the answers.
-func (p *parser) modalities(setup, generation, asked map[string]any) error {
+func (p *parser) fitModalities(setup, generation, asked map[string]any) error {
 	path := p.path + ".generationConfig.responseModalities"
 	var text, audio, video bool
 	list, _ := generation["responseModalities"].([]any)

@@ -364,15 +364,15 @@ func TestFunctionNames(t *testing.T) {
 			t.Errorf("%q goes up as %q", name, f.WireName)
 		}
 		for _, called := range []string{f.WireName, "default_api:" + f.WireName, "default_api." + f.WireName} {
-			if g, ok := c.Functions.Called(called); !ok || g.Name != name {
+			if g, ok := c.Functions.FindCalled(called); !ok || g.Name != name {
 				t.Errorf("%q calls %q, want %q", called, g.Name, name)
 			}
 		}
 	}
-	if g, _ := c.Functions.Called("7th"); g.Name != "7th" {
+	if g, _ := c.Functions.FindCalled("7th"); g.Name != "7th" {
 		t.Errorf("7th calls %q", g.Name)
 	}
-	if g, ok := c.Functions.Called("default_api"); ok {
+	if g, ok := c.Functions.FindCalled("default_api"); ok {
 		t.Errorf("default_api calls %q", g.Name)
 	}
 }

@@ -13,7 +13,7 @@ import (
 var modelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,199}$`)
 
 // chooseModel chooses the model.
-func (p *parser) model(fields map[string]any) error {
+func (p *parser) chooseModel(fields map[string]any) error {
 	asked := api.DefaultModel
 	wrong := func(problem string) error { return &FieldError{Field: p.path + ".model", Problem: problem} }
 	switch name := fields["model"].(type) {
@@ -25,8 +25,8 @@ func (p *parser) model(fields map[string]any) error {
 		if !modelName.MatchString(name) {
 			return wrong("is not the name of a model")
 		}
-		if p.scope.Writers && !IsLive(name) {
-			p.row, p.Model, p.Profile = writing, name, writing.Profile
+		if p.scope.TextModels && !IsLive(name) {
+			p.row, p.Model, p.Profile = textModelRow, name, textModelRow.Profile
 			delete(fields, "model")
 			return nil
 		}

@@ -41,32 +41,32 @@ func (l FunctionList) newWireName(name string) string {
 
 // Find returns the function declared with a name.
 func (l FunctionList) Find(name string) (Function, bool) {
-	return l.find(func(f Function) bool { return f.Name == name })
+	return l.findBy(func(f Function) bool { return f.Name == name })
 }
 
 // namespaces are prefixes that models write before function names, from the library that they were trained on (kilocode #9201).
 var namespaces = []string{"default_api:", "default_api."}
 
 // FindCalled returns the function that the model means by a name.
-func (l FunctionList) Called(name string) (Function, bool) {
-	if f, ok := l.called(name); ok {
+func (l FunctionList) FindCalled(name string) (Function, bool) {
+	if f, ok := l.findByWireName(name); ok {
 		return f, true
 	}
 	name = strings.TrimSpace(name)
 	for _, before := range namespaces {
 		name = strings.TrimPrefix(name, before)
 	}
-	return l.called(name)
+	return l.findByWireName(name)
 }
 
-func (l FunctionList) called(name string) (Function, bool) {
-	if f, ok := l.find(func(f Function) bool { return f.WireName == name }); ok {
+func (l FunctionList) findByWireName(name string) (Function, bool) {
+	if f, ok := l.findBy(func(f Function) bool { return f.WireName == name }); ok {
 		return f, true
 	}
 	return l.Find(name)
 }
 
-func (l FunctionList) find(is func(Function) bool) (Function, bool) {
+func (l FunctionList) findBy(is func(Function) bool) (Function, bool) {
 	i := slices.IndexFunc(l, is)
 	if i < 0 {
 		return Function{}, false

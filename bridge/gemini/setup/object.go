@@ -38,7 +38,7 @@ func (o *object) take(name string) any {
 }
 
 // fail records an error in a field.
-func (o *object) wrong(name, problem string) {
+func (o *object) fail(name, problem string) {
 	if o.err == nil {
 		o.err = &FieldError{Field: o.path + "." + name, Problem: problem}
 	}
@@ -52,7 +52,7 @@ func (o *object) boolean(name string) *bool {
 	}
 	is, ok := tools.ParseBool(value)
 	if !ok {
-		o.wrong(name, "must be true or false")
+		o.fail(name, "must be true or false")
 		return nil
 	}
 	return &is
@@ -69,7 +69,7 @@ func (o *object) number(name string, low, high float64) *float64 {
 			return &f
 		}
 	}
-	o.wrong(name, fmt.Sprintf("must be a number from %g to %g", low, high))
+	o.fail(name, fmt.Sprintf("must be a number from %g to %g", low, high))
 	return nil
 }
 
@@ -84,12 +84,12 @@ func (o *object) duration(name string) time.Duration {
 			return d
 		}
 	}
-	o.wrong(name, `must be a duration, as "30m" or "2h"`)
+	o.fail(name, `must be a duration, as "30m" or "2h"`)
 	return 0
 }
 
 // warnUnknown warns about fields that were not taken.
-func (o *object) rest() {
+func (o *object) warnUnknown() {
 	for _, name := range slices.Sorted(maps.Keys(o.fields)) {
 		if o.fields[name] != nil {
 			o.warnf("%s.%s was dropped: there is no such option.", o.path, name)

@@ -35,7 +35,7 @@ type Options struct {
 	Canvas bool
 
 	// History is earlier conversation, from other sessions, oldest first.
-	History []Said
+	History []HistoryTurn
 
 	// EndPause is the pause that ends a turn (silenceDurationMs), or 0 for the model's default.
 	EndPause time.Duration
@@ -62,14 +62,14 @@ const (
 	shortestSilence, longestSilence = 2 * time.Second, 10 * time.Minute
 
 	// defaultPrompts is how often a user is asked; maxSay bounds the instruction in bytes.
-	usualPrompts, maxPrompts, maxSay = 2, 100, 4000
+	defaultPrompts, maxPrompts, maxSay = 2, 100, 4000
 
-	usualSay = "The person has said nothing for a while. " +
+	defaultSay = "The person has said nothing for a while. " +
 		"Ask in one short sentence whether they are still there, in the language that you have spoken so far."
 )
 
 // HistoryTurn is one turn of a history.
-type Said struct {
+type HistoryTurn struct {
 	Role    string // "user" or "assistant"
 	Content string // not empty
 }
@@ -88,7 +88,7 @@ const (
 
 // readOptions reads the `voxgate` object. Its settings for activity detection go to realtimeInputConfig, unless Google's own field
 // is set.
-func (p *parser) options(fields map[string]any) error {
+func (p *parser) readOptions(fields map[string]any) error {
 	p.Options.Resumption, p.compression = true, true
 	own := fields["voxgate"]
 	delete(fields, "voxgate")
@@ -106,9 +106,9 @@ func (p *parser) options(fields map[string]any) error {
 	p.Options.History = o.history("history")
 	p.Options.Silence = o.silence("silence")
 	p.Options.Waiting = o.waiting("waiting")
-	p.vad(o, fields)
-	p.interrupts(o, fields)
-	o.rest()
+	p.readVAD(o, fields)
+	p.readInterrupts(o, fields)
+	o.warnUnknown()
 	return r.err
 }
 
@@ -116,17 +116,17 @@ func isTrue(b *bool) bool  { return b != nil && *b }
 func isFalse(b *bool) bool { return b != nil && !*b }
 
 // history reads an array of {role, content}; "model" is accepted for "assistant".
-func (o *object) history(name string) (said []Said) {
+func (o *object) history(name string) (said []HistoryTurn) {
 	value := o.take(name)
 	list, ok := value.([]any)
 	switch {
 	case value == nil:
 		return nil
 	case !ok:
-		o.wrong(name, "must be an array")
+		o.fail(name, "must be an array")
 		return nil
 	case len(list) > maxHistory:
-		o.wrong(name, fmt.Sprintf("must have at most %d entries", maxHistory))
+		o.fail(name, fmt.Sprintf("must have at most %d entries", maxHistory))
 		return nil
 	}
 	characters := 0
@@ -137,17 +137,17 @@ func (o *object) history(name string) (said []Said) {
 			role = "assistant"
 		}
 		if role != "user" && role != "assistant" {
-			entry.wrong("role", `must be "user", "assistant" or "model"`)
+			entry.fail("role", `must be "user", "assistant" or "model"`)
 		}
 		content, _ := entry.take("content").(string)
 		if strings.TrimSpace(content) == "" {
-			entry.wrong("content", "must be a text")
+			entry.fail("content", "must be a text")
 		}
 		if characters += utf8.RuneCountInString(content); characters > maxHistoryText {
-			o.wrong(name, fmt.Sprintf("must have at most %d characters", maxHistoryText))
+			o.fail(name, fmt.Sprintf("must have at most %d characters", maxHistoryText))
 		}
-		entry.rest()
-		said = append(said, Said{role, content})
+		entry.warnUnknown()
+		said = append(said, HistoryTurn{role, content})
 	}
 	return said
 }
@@ -159,7 +159,7 @@ func (o *object) silence(name string) (s Silence) {
 		return s
 	}
 	own := o.reader.object(value, o.path+"."+name)
-	s = Silence{After: own.duration("after"), Say: usualSay, Times: usualPrompts}
+	s = Silence{After: own.duration("after"), Say: defaultSay, Times: defaultPrompts}
 	if say, _ := own.take("say").(string); say != "" {
 		s.Say = say
 	}
@@ -168,11 +168,11 @@ func (o *object) silence(name string) (s Silence) {
 	}
 	switch {
 	case s.After < shortestSilence || s.After > longestSilence:
-		own.wrong("after", fmt.Sprintf("must be between %v and %v", shortestSilence, longestSilence))
+		own.fail("after", fmt.Sprintf("must be between %v and %v", shortestSilence, longestSilence))
 	case len(s.Say) > maxSay:
-		own.wrong("say", fmt.Sprintf("has %d bytes; %d are the most", len(s.Say), maxSay))
+		own.fail("say", fmt.Sprintf("has %d bytes; %d are the most", len(s.Say), maxSay))
 	}
-	own.rest()
+	own.warnUnknown()
 	return s
 }
 
@@ -185,14 +185,14 @@ func (o *object) waiting(name string) (w Waiting) {
 	own := o.reader.object(value, o.path+"."+name)
 	w.Sound = !isFalse(own.boolean("sound"))
 	if w.Say, _ = own.take("say").(string); len(w.Say) > maxSay {
-		own.wrong("say", fmt.Sprintf("has %d bytes; %d are the most", len(w.Say), maxSay))
+		own.fail("say", fmt.Sprintf("has %d bytes; %d are the most", len(w.Say), maxSay))
 	}
-	own.rest()
+	own.warnUnknown()
 	return w
 }
 
 // readVAD reads vad {enabled, sensitivity, silenceDurationMs, prefixPaddingMs}.
-func (p *parser) vad(o *object, fields map[string]any) {
+func (p *parser) readVAD(o *object, fields map[string]any) {
 	given := o.take("vad")
 	if given == nil {
 		return
@@ -217,11 +217,11 @@ func (p *parser) vad(o *object, fields map[string]any) {
 			set(name, json.Number(fmt.Sprint(int(*ms))), name)
 		}
 	}
-	v.rest()
+	v.warnUnknown()
 }
 
 // readInterrupts reads interrupts {enabled, allowUserInterruption}.
-func (p *parser) interrupts(o *object, fields map[string]any) {
+func (p *parser) readInterrupts(o *object, fields map[string]any) {
 	given := o.take("interrupts")
 	if given == nil {
 		return
@@ -232,7 +232,7 @@ func (p *parser) interrupts(o *object, fields map[string]any) {
 			p.overlay(fields, []string{"realtimeInputConfig"}, "activityHandling", "NO_INTERRUPTION", i.path+"."+name)
 		}
 	}
-	i.rest()
+	i.warnUnknown()
 }
 
 // overlay sets a field in a nested object of Google's, unless the client has set it to another value.
@@ -257,7 +257,7 @@ func (p *parser) overlay(fields map[string]any, names []string, name string, val
 }
 
 // readActivity records in Options which side marks speech.
-func (p *parser) activity(setup map[string]any) {
+func (p *parser) readActivity(setup map[string]any) {
 	detection, _ := get(setup, "realtimeInputConfig.automaticActivityDetection").(map[string]any)
 	if detection["disabled"] != true {
 		if silence, ok := detection["silenceDurationMs"].(json.Number); ok {

@@ -39,7 +39,7 @@ func TestOptions(t *testing.T) {
 			name: "history",
 			in: `{"voxgate":{"history":[{"role":"user","content":"Hi"},{"role":"assistant","content":"Hello"},` +
 				`{"role":"model","content":"Yes?","at":1}]}}`,
-			want:  setup.Options{Resumption: true, History: []setup.Said{{"user", "Hi"}, {"assistant", "Hello"}, {"assistant", "Yes?"}}},
+			want:  setup.Options{Resumption: true, History: []setup.HistoryTurn{{"user", "Hi"}, {"assistant", "Hello"}, {"assistant", "Yes?"}}},
 			field: "historyConfig", warns: []string{"c.voxgate.history[2].at was dropped"},
 		},
 		{

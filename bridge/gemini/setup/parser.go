@@ -11,12 +11,12 @@ type parser struct {
 
 	compression bool // context compression is allowed
 	schemaParts int  // remaining nodes for the schemas of functions
-	lost        bool // part of the current schema cannot be expressed
+	isLossy     bool // part of the current schema cannot be expressed
 }
 
-func (p *parser) config(fields map[string]any) error {
+func (p *parser) parseConfig(fields map[string]any) error {
 	fields = camelKeys(fields)
-	if err := p.options(fields); err != nil {
+	if err := p.readOptions(fields); err != nil {
 		return err
 	}
 	for _, ours := range []struct{ name, why string }{
@@ -28,10 +28,10 @@ func (p *parser) config(fields map[string]any) error {
 		}
 		delete(fields, ours.name)
 	}
-	if err := p.model(fields); err != nil {
+	if err := p.chooseModel(fields); err != nil {
 		return err
 	}
-	p.liberal(fields)
+	p.normalize(fields)
 	if err := p.readTools(fields); err != nil {
 		return err
 	}
@@ -45,23 +45,23 @@ func (p *parser) config(fields map[string]any) error {
 	if err := p.checkRanges(setup); err != nil {
 		return err
 	}
-	p.activity(setup)
+	p.readActivity(setup)
 	p.splitTools(setup)
 	generation, _ := setup["generationConfig"].(map[string]any)
 	if generation == nil {
 		generation = map[string]any{}
 		setup["generationConfig"] = generation
 	}
-	p.apply(setup, generation)
-	if err := p.modalities(setup, generation, fields); err != nil {
+	p.adapt(setup, generation)
+	if err := p.fitModalities(setup, generation, fields); err != nil {
 		return err
 	}
-	return p.compress(setup)
+	return p.setCompression(setup)
 }
 
 // normalize rewrites common variants of the API's form.
-func (p *parser) liberal(fields map[string]any) {
-	fields["systemInstruction"] = liberalContent(fields["systemInstruction"])
+func (p *parser) normalize(fields map[string]any) {
+	fields["systemInstruction"] = normalizeContent(fields["systemInstruction"])
 	for _, name := range []string{"inputAudioTranscription", "outputAudioTranscription"} {
 		switch value, given := fields[name]; {
 		case !given, value == true:
@@ -82,7 +82,7 @@ func (p *parser) liberal(fields map[string]any) {
 }
 
 // normalizeContent builds a Content from the forms that SDKs accept for one: a text, a part, a list of these.
-func liberalContent(value any) any {
+func normalizeContent(value any) any {
 	part := func(value any) any {
 		if text, ok := value.(string); ok {
 			return map[string]any{"text": text}
@@ -103,7 +103,7 @@ func liberalContent(value any) any {
 			return map[string]any{"parts": []any{v}}
 		}
 		if list, ok := v["parts"].([]any); ok {
-			return liberalContent(list)
+			return normalizeContent(list)
 		}
 	}
 	return value

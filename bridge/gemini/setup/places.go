@@ -70,7 +70,7 @@ func (p *textPlaces) merge(other *textPlaces) *textPlaces {
 }
 
 // decodeTexts returns arguments with the texts at these places decoded as JSON.
-func (p *textPlaces) read(args json.RawMessage) json.RawMessage {
+func (p *textPlaces) decodeTexts(args json.RawMessage) json.RawMessage {
 	if p == nil {
 		return args
 	}
@@ -78,10 +78,10 @@ func (p *textPlaces) read(args json.RawMessage) json.RawMessage {
 	if err != nil {
 		return args // Check reports it
 	}
-	return tools.Encode(p.readValue(tree))
+	return tools.Encode(p.decodeValue(tree))
 }
 
-func (p *textPlaces) readValue(value any) any {
+func (p *textPlaces) decodeValue(value any) any {
 	if p == nil {
 		return value
 	}
@@ -92,12 +92,12 @@ func (p *textPlaces) readValue(value any) any {
 		}
 	case []any:
 		for i := range v {
-			v[i] = p.items.readValue(v[i])
+			v[i] = p.items.decodeValue(v[i])
 		}
 	case map[string]any:
 		for name, places := range p.properties {
 			if below, given := v[name]; given {
-				v[name] = places.readValue(below)
+				v[name] = places.decodeValue(below)
 			}
 		}
 	}

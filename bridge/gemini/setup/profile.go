@@ -54,7 +54,7 @@ type Profile struct {
 	Slow bool
 
 	// IsTextModel is set for a model that is not a Live model: package writer adapts it.
-	Writes bool
+	IsTextModel bool
 }
 
 // longInstruction is the size in bytes from which a system instruction counts as long: 200 tokens of four bytes, as reported in
@@ -70,7 +70,7 @@ func (c Config) HasLongInstruction() bool {
 // HasVoice reports whether the model answers in voice.
 func (c Config) HasVoice() bool {
 	modalities, _ := get(c.setup, "generationConfig.responseModalities").([]any)
-	return !c.Profile.Writes && len(modalities) > 0 && modalities[0] == "AUDIO"
+	return !c.Profile.IsTextModel && len(modalities) > 0 && modalities[0] == "AUDIO"
 }
 
 // EndSilence returns the silence to send after speech when the sound stops, or 0 if audioStreamEnd is enough. It exceeds the
@@ -129,7 +129,7 @@ func (f Findings) apply(p *Profile) {
 //
 // A model that accepts no clientContent then gets images as video frames and after them the text as realtime text. It may answer an
 // incomplete turn, since realtime text has no such mark. Other kinds of parts are dropped.
-func (c Config) Typed(parts json.RawMessage, complete bool) []wire.ClientMessage {
+func (c Config) TypedTurn(parts json.RawMessage, complete bool) []wire.ClientMessage {
 	if c.Profile.Appends || !c.Profile.Seeds {
 		content := &wire.ClientContent{TurnComplete: complete}
 		if trimmed := bytes.TrimSpace(parts); len(trimmed) > 0 && !bytes.Equal(trimmed, []byte("null")) && !emptyArray(trimmed) {
@@ -188,8 +188,8 @@ func (c Config) InPlace(next Config) (*wire.ContextUpdate, bool) {
 		return nil, false
 	}
 	was, will := maps.Clone(c.setup), maps.Clone(next.setup)
-	instruction, update := differs(was, will, "systemInstruction"), &wire.ContextUpdate{}
-	functions := differs(was, will, "tools")
+	instruction, update := hasChanged(was, will, "systemInstruction"), &wire.ContextUpdate{}
+	functions := hasChanged(was, will, "tools")
 	delete(was, "systemInstruction")
 	delete(will, "systemInstruction")
 	delete(was, "tools")
@@ -217,6 +217,6 @@ func (c Config) InPlace(next Config) (*wire.ContextUpdate, bool) {
 	return update, true
 }
 
-func differs(a, b map[string]any, name string) bool {
+func hasChanged(a, b map[string]any, name string) bool {
 	return !bytes.Equal(tools.Encode(a[name]), tools.Encode(b[name]))
 }

@@ -66,7 +66,7 @@ func TestTyped(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var got []string
-			for _, m := range parse(t, door(false), named(c.model, `{}`)).Typed(json.RawMessage(c.parts), c.complete) {
+			for _, m := range parse(t, door(false), named(c.model, `{}`)).TypedTurn(json.RawMessage(c.parts), c.complete) {
 				got = append(got, encode(t, m))
 			}
 			if !slices.Equal(got, c.want) {
@@ -97,7 +97,7 @@ func TestTypedIsAnswered(t *testing.T) {
 			t.Errorf("%s: %v", m.row, err)
 			continue
 		}
-		for _, message := range config.Typed(json.RawMessage(`[{"text":"/history"}]`), true) {
+		for _, message := range config.TypedTurn(json.RawMessage(`[{"text":"/history"}]`), true) {
 			if err := conn.Send(ctx, message); err != nil {
 				t.Errorf("%s: %v", m.row, err)
 			}

@@ -61,7 +61,7 @@ func (p *parser) objectSchema(in map[string]any, at string) map[string]any {
 	p.schemaRequired(s, at)
 	p.alternatives(s, at)
 	if s["type"] == nil && s["anyOf"] == nil {
-		s = p.untyped(in, s, at)
+		s = p.inferType(in, s, at)
 	}
 	if s["type"] == "NULL" { // Google does not accept it alone
 		s["type"], s["nullable"] = "STRING", true
@@ -76,7 +76,7 @@ func (p *parser) schemaItems(s map[string]any, at string) {
 	if tuple, is := s["prefixItems"].([]any); is && s["type"] == "ARRAY" && !ok {
 		items, ok = map[string]any{"anyOf": tuple}, true
 		p.warnf("%s.prefixItems became items: the API has one schema for all elements.", at)
-		p.lost = true
+		p.isLossy = true
 	}
 	delete(s, "prefixItems")
 	delete(s, "items")
@@ -279,7 +279,7 @@ func anyList(options []map[string]any) []any {
 }
 
 // inferType adds a type to a schema, since Google requires one (https://ai.google.dev/api/caching#Schema).
-func (p *parser) untyped(in, s map[string]any, at string) map[string]any {
+func (p *parser) inferType(in, s map[string]any, at string) map[string]any {
 	switch {
 	case s["properties"] != nil:
 		s["type"] = "OBJECT"

@@ -71,7 +71,7 @@ type Scope struct {
 	Screen bool
 
 	// TextModels allows models that do not belong to the Live API, judging by their names: see [IsLive].
-	Writers bool
+	TextModels bool
 
 	// Hides reports whether a function is currently hidden, whoever declares it. It may be nil.
 	Hides func(name string) bool
@@ -102,7 +102,7 @@ func Parse(raw json.RawMessage, path string, scope Scope) (Config, error) {
 	if scope.Vertex != nil {
 		p.backend, p.project = vertexAI, scope.Vertex.Project
 	}
-	if err := p.config(fields); err != nil {
+	if err := p.parseConfig(fields); err != nil {
 		return Config{}, err
 	}
 	p.Config.Warnings = p.warnings
@@ -116,7 +116,9 @@ func (c Config) Effective() json.RawMessage { return tools.Encode(c.setup) }
 // Setup returns the setup of a connection for this config. handle resumes an earlier session; without one the model gets the
 // history, if its profile supports that.
 func (c Config) Setup(handle string, history []wire.Content) gemini.Setup {
-	s := gemini.Setup{Object: c.Effective(), Alpha: c.alpha, Resumable: c.Options.Resumption, Handle: handle, IsTextModel: c.Profile.Writes}
+	s := gemini.Setup{
+		Object: c.Effective(), Alpha: c.alpha, Resumable: c.Options.Resumption, Handle: handle, IsTextModel: c.Profile.IsTextModel,
+	}
 	if handle == "" && c.Profile.Seeds {
 		s.History, s.AnnounceHistory = history, !c.Profile.Appends
 	}

@@ -332,7 +332,7 @@ func FuzzParse(f *testing.F) {
 				}
 				continue
 			}
-			if known, dropped := config.Known(); dropped != nil {
+			if known, dropped := config.WithoutNewer(); dropped != nil {
 				config = known
 			}
 			again, err := setup.Parse(config.Effective(), "c", setup.Scope{Vertex: client.Vertex, Screen: true})
@@ -348,7 +348,7 @@ func FuzzParse(f *testing.F) {
 			if _, ok := config.InPlace(config); !ok {
 				t.Fatal("not equal to itself")
 			}
-			config.Typed(raw, true)
+			config.TypedTurn(raw, true)
 		}
 	})
 }

@@ -90,8 +90,8 @@ const endSilence = 1500 * time.Millisecond
 
 // textModelRow is the row of all models that do not belong to the Live API. Each call is part of an answer, which waits for its
 // result.
-var writing = row{
-	Profile: Profile{Name: "writing", Seeds: true, Appends: true, Writes: true}, output: writes, calls: callsSync,
+var textModelRow = row{
+	Profile: Profile{Name: "writing", Seeds: true, Appends: true, IsTextModel: true}, output: writes, calls: callsSync,
 }
 
 // models is searched from the top for the first row with the model's prefix on the client's backend.

@@ -8,11 +8,11 @@ import (
 )
 
 // adapt removes, adds and translates fields as the row of the model demands.
-func (p *parser) apply(setup, generation map[string]any) {
+func (p *parser) adapt(setup, generation map[string]any) {
 	for _, name := range notLive {
 		p.drop(setup, "generationConfig."+name, "the Live API does not have it")
 	}
-	p.oneSided(setup)
+	p.dropForeign(setup)
 	for _, name := range p.row.refuses {
 		p.drop(setup, name, p.Model+" does not take it")
 	}
@@ -24,15 +24,15 @@ func (p *parser) apply(setup, generation map[string]any) {
 	if p.row.output&shows == 0 {
 		p.drop(setup, "avatarConfig", p.Model+" has no avatar")
 	}
-	p.instruction(setup)
-	p.thinking(generation)
-	p.moods(setup, generation)
-	p.coverage(setup)
+	p.fitInstruction(setup)
+	p.fitThinking(generation)
+	p.fitMoods(setup, generation)
+	p.fitCoverage(setup)
 }
 
 // dropForeign removes fields that only the other backend supports, as Google's SDK refuses to send them (genai v1.77,
 // live_converters.go and models.go).
-func (p *parser) oneSided(setup map[string]any) {
+func (p *parser) dropForeign(setup map[string]any) {
 	why := fmt.Sprintf("%s does not have it", p.backend)
 	if p.backend == vertexAI {
 		p.drop(setup, "labels", why)
@@ -57,7 +57,7 @@ func (p *parser) drop(setup map[string]any, name, why string) {
 
 // fitInstruction removes everything but text from the system instruction: "only text should be used in parts"
 // (https://ai.google.dev/api/live#BidiGenerateContentSetup).
-func (p *parser) instruction(setup map[string]any) {
+func (p *parser) fitInstruction(setup map[string]any) {
 	content, ok := setup["systemInstruction"].(map[string]any)
 	if !ok {
 		return
@@ -79,7 +79,7 @@ func (p *parser) instruction(setup map[string]any) {
 
 // fitMoods handles proactivity and affective dialog, which determine the API version: other versions of the Gemini API close the
 // session with 1007 `Unknown name "proactivity" at 'setup'`.
-func (p *parser) moods(setup, generation map[string]any) {
+func (p *parser) fitMoods(setup, generation map[string]any) {
 	proactive, affective := get(setup, "proactivity.proactiveAudio") == true, generation["enableAffectiveDialog"] == true
 	video := get(setup, "proactivity.proactiveVideo") == true
 	_, asked := setup["proactivity"]
@@ -112,7 +112,7 @@ const (
 )
 
 // fitCoverage sets what belongs to a turn.
-func (p *parser) coverage(setup map[string]any) {
+func (p *parser) fitCoverage(setup map[string]any) {
 	const name = "realtimeInputConfig.turnCoverage"
 	given := get(setup, name)
 	switch {
@@ -146,7 +146,7 @@ const maxInstruction = 25 << 10
 
 // setCompression lets the server drop the oldest turns, unless the client disables that: without it a session ends after 15
 // minutes, with video after 2 (https://ai.google.dev/gemini-api/docs/live-session).
-func (p *parser) compress(setup map[string]any) error {
+func (p *parser) setCompression(setup map[string]any) error {
 	const name = "contextWindowCompression"
 	compression, given := setup[name].(map[string]any)
 	switch {
