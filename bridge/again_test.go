@@ -14,23 +14,23 @@ import (
 // after which it may be meant.
 func TestTheSameCallAgain(t *testing.T) {
 	const order = `{"x":1,"y":9007199254740993}`
-	type steps func(c *caller, l *bridgetest.Link)
-	done := func(c *caller, _ *bridgetest.Link) { c.respond("a", "", `{"is":1}`) }
-	second := func(c *caller, _ *bridgetest.Link) { c.respond("b", "", `{"is":2}`) }
-	both := func(c *caller, l *bridgetest.Link) { done(c, l); second(c, l) }
+	type steps func(c *caller, l *bridgetest.Conn)
+	done := func(c *caller, _ *bridgetest.Conn) { c.respond("a", "", `{"is":1}`) }
+	second := func(c *caller, _ *bridgetest.Conn) { c.respond("b", "", `{"is":2}`) }
+	both := func(c *caller, l *bridgetest.Conn) { done(c, l); second(c, l) }
 	then := func(first steps, next steps) steps {
-		return func(c *caller, l *bridgetest.Link) { first(c, l); next(c, l) }
+		return func(c *caller, l *bridgetest.Conn) { first(c, l); next(c, l) }
 	}
-	handle := func(_ *caller, l *bridgetest.Link) { time.Sleep(2 * time.Second); l.Handle("h") }
-	speaks := func(_ *caller, l *bridgetest.Link) { l.Answer(7, time.Second); time.Sleep(time.Second) }
-	asks := func(c *caller, _ *bridgetest.Link) { c.typed("again") }
-	late := func(*caller, *bridgetest.Link) { time.Sleep(31 * time.Second) }
+	handle := func(_ *caller, l *bridgetest.Conn) { time.Sleep(2 * time.Second); l.SendHandle("h") }
+	speaks := func(_ *caller, l *bridgetest.Conn) { l.SendAnswer(7, time.Second); time.Sleep(time.Second) }
+	asks := func(c *caller, _ *bridgetest.Conn) { c.typed("again") }
+	late := func(*caller, *bridgetest.Conn) { time.Sleep(31 * time.Second) }
 	takesBack := func(ids string) steps {
-		return func(_ *caller, l *bridgetest.Link) { l.Send(`{"toolCallCancellation":{"ids":[%s]}}`, ids) }
+		return func(_ *caller, l *bridgetest.Conn) { l.Send(`{"toolCallCancellation":{"ids":[%s]}}`, ids) }
 	}
-	comesAgain := func(_ *caller, l *bridgetest.Link) { l.Call("b", "f", order) }
-	lost := func(_ *caller, l *bridgetest.Link) { l.Cut() }
-	partly := func(c *caller, _ *bridgetest.Link) {
+	comesAgain := func(_ *caller, l *bridgetest.Conn) { l.CallTool("b", "f", order) }
+	lost := func(_ *caller, l *bridgetest.Conn) { l.DropConnection() }
+	partly := func(c *caller, _ *bridgetest.Conn) {
 		c.do(bridge.ToolResponse{ID: "a", Response: []byte(`{"half":1}`), WillContinue: true})
 	}
 	const swapped, other = `{"y":9007199254740993,"x":1}`, `{"x":1,"y":9007199254740992}`
@@ -65,20 +65,20 @@ func TestTheSameCallAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			repeats := name == "of a function that repeats"
 			config := fmt.Appendf(nil, `{"tools":[{"functionDeclarations":[{"name":"f","repeats":%t}]}]}`, repeats)
-			talk(t, bridge.SessionRequest{Config: config}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{Config: config}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 				c.forget()
-				l.Call("a", "f", order)
+				l.CallTool("a", "f", order)
 				if test.before != nil {
 					test.before(c, l)
 				}
-				l.Call("b", "f", test.args)
+				l.CallTool("b", "f", test.args)
 				if test.after != nil {
 					test.after(c, l)
 				}
 				if got := c.kinds(); got != test.seen {
 					t.Errorf("the client got %s, want %s", got, test.seen)
 				}
-				if got := strings.Join(l.Responses(), ", "); got != test.answers {
+				if got := strings.Join(l.ToolResponses(), ", "); got != test.answers {
 					t.Errorf("answered %s, want %s", got, test.answers)
 				}
 			})

@@ -41,8 +41,8 @@ func (c *caller) late(id, name string) {
 var weather = bridge.SessionRequest{Config: json.RawMessage(declare("weather", "time"))}
 
 func TestParallelCalls(t *testing.T) {
-	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Calls("a weather", "b weather", "c time")
+	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		l.CallTools("a weather", "b weather", "c time")
 		c.sees("SetupComplete ToolCall(a b c)")
 		c.respond("b", "weather", `{"sun":2}`)
 		c.respond("", "time", `{"hour":3}`) // old clients give no id
@@ -51,7 +51,7 @@ func TestParallelCalls(t *testing.T) {
 		c.late("", "time")
 		c.late("nobody", "weather")
 		time.Sleep(time.Minute)
-		l.Answered(`a weather {"sun":1}`, `b weather {"sun":2}`, `c time {"hour":3}`)
+		l.AssertToolResponses(`a weather {"sun":1}`, `b weather {"sun":2}`, `c time {"hour":3}`)
 		c.sees("SetupComplete ToolCall(a b c)")
 	})
 }
@@ -59,9 +59,9 @@ func TestParallelCalls(t *testing.T) {
 // The calls of functions that the backend has declared are answered by the backend alone, even if it has declared others since. It may
 // answer the client's own as well.
 func TestTheClientDoesNotAnswerForTheBackend(t *testing.T) {
-	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 		c.do(bridge.BackendUpdate{Functions: json.RawMessage(`[{"name":"check_pin"}]`)})
-		l.Calls("a check_pin", "b weather")
+		l.CallTools("a check_pin", "b weather")
 		c.entries()
 		c.late("a", "")
 		c.late("", "check_pin")
@@ -70,38 +70,38 @@ func TestTheClientDoesNotAnswerForTheBackend(t *testing.T) {
 		for _, id := range []string{"a", "b"} {
 			c.do(bridge.ToolResponse{ID: id, Response: json.RawMessage(`{"x":1}`), Backend: true})
 		}
-		l.Answered(`a check_pin {"x":1}`, `b weather {"x":1}`)
+		l.AssertToolResponses(`a check_pin {"x":1}`, `b weather {"x":1}`)
 		c.sees("SetupComplete ToolCall(b)")
 	})
 }
 
 func TestSecondAnswerIsRefused(t *testing.T) {
-	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Calls("a weather")
+	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		l.CallTools("a weather")
 		c.entries()
 		if err := c.session.Do(bridge.ToolResponse{ID: "a", Response: json.RawMessage(`{"x":0}`)}); err != nil {
 			t.Fatal(err)
 		}
 		c.late("a", "") // whether the first was passed on by now or not
-		l.Answered(`a weather {"x":0}`)
+		l.AssertToolResponses(`a weather {"x":0}`)
 	})
 }
 
 func TestAmbiguousAnswer(t *testing.T) {
-	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Calls("a weather", "b weather")
+	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		l.CallTools("a weather", "b weather")
 		c.entries()
 		c.late("", "weather")
 		c.respond("a", "", `{"x":1}`)
 		c.respond("", "weather", `{"x":2}`)
-		l.Answered(`a weather {"x":1}`, `b weather {"x":2}`)
+		l.AssertToolResponses(`a weather {"x":1}`, `b weather {"x":2}`)
 	})
 }
 
 func TestUndeclaredCall(t *testing.T) {
-	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Calls("a weather", "b rm")
-		l.Answered(`b rm {"error":"unknown tool \"rm\""}`)
+	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		l.CallTools("a weather", "b rm")
+		l.AssertToolResponses(`b rm {"error":"unknown tool \"rm\""}`)
 		c.sees("SetupComplete ErrorEvent ToolCall(a)")
 		c.warned(`"rm"`)
 		c.late("b", "")
@@ -110,58 +110,58 @@ func TestUndeclaredCall(t *testing.T) {
 
 // The call with that id is answered by its own answer, and by no other.
 func TestDuplicateID(t *testing.T) {
-	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Calls("a weather", "a time")
-		l.Calls("a weather")
-		l.Answered()
+	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		l.CallTools("a weather", "a time")
+		l.CallTools("a weather")
+		l.AssertToolResponses()
 		c.respond("a", "", `{"x":1}`)
-		l.Answered(`a weather {"x":1}`)
+		l.AssertToolResponses(`a weather {"x":1}`)
 		c.sees("SetupComplete ToolCall(a)")
 	})
 }
 
 func TestModelCancels(t *testing.T) {
-	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Calls("a weather", "b weather")
+	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		l.CallTools("a weather", "b weather")
 		l.Send(`{"toolCallCancellation":{"ids":["a","unknown"]}}`)
 		c.sees("SetupComplete ToolCall(a b) ToolCallCancellation(a)")
 		c.late("a", "")
 		c.respond("b", "", `{"x":1}`)
 		l.Send(`{"toolCallCancellation":{"ids":["a","b"]}}`)
 		time.Sleep(time.Minute)
-		l.Answered(`b weather {"x":1}`)
+		l.AssertToolResponses(`b weather {"x":1}`)
 		c.sees("SetupComplete ToolCall(a b) ToolCallCancellation(a)")
-		l.Calls("a weather") // the id may be used again
+		l.CallTools("a weather") // the id may be used again
 		c.respond("a", "", `{"x":2}`)
-		l.Answered(`a weather {"x":2}`, `b weather {"x":1}`)
+		l.AssertToolResponses(`a weather {"x":2}`, `b weather {"x":1}`)
 	})
 }
 
 func TestTooManyCalls(t *testing.T) {
-	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 		var want []string
 		var wanted []string
 		for i := range 17 {
 			wanted = append(wanted, fmt.Sprintf("c%d weather", i))
 		}
-		l.Calls(wanted...)
-		if got := l.Responses(); len(got) != 1 || !strings.HasPrefix(got[0], `c16 weather {"error":`) {
+		l.CallTools(wanted...)
+		if got := l.ToolResponses(); len(got) != 1 || !strings.HasPrefix(got[0], `c16 weather {"error":`) {
 			t.Fatalf("answers %q", got)
 		}
-		want = l.Responses()
+		want = l.ToolResponses()
 		for i := range 16 {
 			c.respond(fmt.Sprintf("c%d", i), "", `{"x":1}`)
 			want = append(want, fmt.Sprintf(`c%d weather {"x":1}`, i))
 		}
-		l.Answered(want...)
-		l.Calls("d weather")
+		l.AssertToolResponses(want...)
+		l.CallTools("d weather")
 		c.respond("d", "", `{"x":1}`)
-		l.Answered(append(want, `d weather {"x":1}`)...)
+		l.AssertToolResponses(append(want, `d weather {"x":1}`)...)
 	})
 }
 
 func TestAnswersAreReshaped(t *testing.T) {
-	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 		var want []string
 		for i, shape := range [][2]string{
 			{``, `{"output":"done"}`},
@@ -174,37 +174,37 @@ func TestAnswersAreReshaped(t *testing.T) {
 			{`{"a":`, `{"error":"the tool answered with something that is not JSON"}`},
 		} {
 			id := fmt.Sprintf("c%d", i)
-			l.Calls(id + " weather")
+			l.CallTools(id + " weather")
 			c.entries()
 			c.respond(id, "", shape[0])
 			want = append(want, id+" weather "+shape[1])
 		}
-		l.Answered(want...)
+		l.AssertToolResponses(want...)
 	})
 }
 
 // An answer reaches the model though a client has filled the queue.
 func TestAnswersAreNotCrowdedOut(t *testing.T) {
-	talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Calls("a weather")
-		l.Handle("newer")
+	talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.CallTools("a weather")
+		l.SendHandle("newer")
 		c.entries()
-		l.Cut()
+		l.DropConnection()
 		for range 150 {
 			_ = c.session.Do(bridge.Text{Text: "again"}) // the last 50 are refused
 		}
 		c.respond("a", "", `{"x":1}`)
-		second := r.up.Next().Accept()
-		second.Answered(`a weather {"x":1}`)
+		second := r.up.NextConn().AcceptSetup()
+		second.AssertToolResponses(`a weather {"x":1}`)
 	})
 }
 
 // Calls are repeated to a caller that is back in the order in which they came, whatever their ids: the newest canvas lies on top.
 func TestCallsAreRepeatedInTheirOrder(t *testing.T) {
-	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Call("z", "show_canvas_tool", schema(question))
-		l.Call("y", "show_canvas_tool", schema(question))
-		l.Handle("h")
+	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.CallTool("z", "show_canvas_tool", schema(question))
+		l.CallTool("y", "show_canvas_tool", schema(question))
+		l.SendHandle("h")
 		token := c.token()
 		c.leaves()
 		r.back(token).sees("SetupComplete ToolCall(z) ToolCall(y)")
@@ -218,8 +218,8 @@ func TestLongFailuresAreCutForTheClient(t *testing.T) {
 			return nil, errors.New(strings.Repeat("x", 5<<20))
 		}))
 		c, l := r.connect(bridge.SessionRequest{})
-		l.Call("a", "pay", `{}`)
-		l.Responses()
+		l.CallTool("a", "pay", `{}`)
+		l.ToolResponses()
 		if n := len(last[bridge.ToolStatus](c).Message); n > 4000 {
 			t.Errorf("the client gets %d bytes", n)
 		}
@@ -243,8 +243,8 @@ func TestLongProblemsAreCutForTheClient(t *testing.T) {
 				),
 			},
 		)
-		l.Call("a", "f", `{"n":"x"}`)
-		l.Responses()
+		l.CallTool("a", "f", `{"n":"x"}`)
+		l.ToolResponses()
 		if n := len(last[bridge.ErrorEvent](c).Err.Message); n > 4000 {
 			t.Errorf("the client gets %d bytes", n)
 		}
@@ -256,8 +256,8 @@ func TestCrashesAreLogged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, asking(func(context.Context, json.RawMessage) (json.RawMessage, error) { panic("index out of range") }))
 		_, l := r.connect(bridge.SessionRequest{})
-		l.Call("a", "pay", `{}`)
-		l.Responses()
+		l.CallTool("a", "pay", `{}`)
+		l.ToolResponses()
 		r.log.mu.Lock()
 		text := r.log.b.String()
 		r.log.mu.Unlock()
@@ -289,7 +289,7 @@ func TestAbandonedToolsCount(t *testing.T) {
 		_, l := r.connect(bridge.SessionRequest{Config: []byte(`{"model":"gemini-3.8-live"}`)})
 		defer close(release)
 		for i := range 100 {
-			l.Call(fmt.Sprint(i), "pay", `{}`)
+			l.CallTool(fmt.Sprint(i), "pay", `{}`)
 			time.Sleep(3 * time.Second)
 		}
 		if n := len(running); n > 20 {
@@ -300,14 +300,14 @@ func TestAbandonedToolsCount(t *testing.T) {
 
 // Each call of a message with very many is answered.
 func TestManyCallsAtOnceAreAllAnswered(t *testing.T) {
-	talk(t, weather, func(t *testing.T, _ *rig, _ *caller, l *bridgetest.Link) {
+	talk(t, weather, func(t *testing.T, _ *rig, _ *caller, l *bridgetest.Conn) {
 		var calls []string
 		for i := range 400 {
 			calls = append(calls, fmt.Sprintf("c%d weather", i))
 		}
-		l.Calls(calls...)
+		l.CallTools(calls...)
 		time.Sleep(time.Minute)
-		if n := len(l.Responses()); n != 400 {
+		if n := len(l.ToolResponses()); n != 400 {
 			t.Errorf("400 calls, %d answers", n)
 		}
 	})
@@ -319,25 +319,25 @@ func TestCallsByOtherNames(t *testing.T) {
 	open := bridge.SessionRequest{Config: json.RawMessage(`{"tools":[{"functionDeclarations":[` +
 		`{"name":"shop.find/item","parameters":{"type":"object","properties":{"filter":{"type":"object"}},"required":["filter"]}},` +
 		`{"name":"plain"}]}]}`)}
-	talk(t, open, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, open, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 		var answers []string
 		for i, name := range []string{"shop_find_item", "default_api:shop_find_item", "default_api.shop_find_item", "shop.find/item"} {
 			id := fmt.Sprint("id", i)
-			l.Call(id, name, `{"filter":"{\"n\":`+id[2:]+`}"}`)
+			l.CallTool(id, name, `{"filter":"{\"n\":`+id[2:]+`}"}`)
 			call := last[bridge.ToolCall](c)
 			if len(call.Calls) != 1 || call.Calls[0].Name != "shop.find/item" || string(call.Calls[0].Args) != `{"filter":{"n":`+id[2:]+`}}` {
 				t.Errorf("%s: the client gets %+v", name, call.Calls)
 			}
 			c.respond(id, "shop.find/item", `{"x":1}`)
 			answers = append(answers, id+` shop_find_item {"x":1}`)
-			l.Answered(answers...)
+			l.AssertToolResponses(answers...)
 		}
-		l.Call("p", "default_api:plain", `{}`)
+		l.CallTool("p", "default_api:plain", `{}`)
 		if call := last[bridge.ToolCall](c); len(call.Calls) != 1 || call.Calls[0].Name != "plain" {
 			t.Errorf("the client gets %+v", call.Calls)
 		}
-		l.Call("n", "shop_find_item", `{"filter":"no JSON"}`)
-		if answer := strings.Join(l.Responses(), " "); !strings.Contains(answer, "args.filter: got string, want object") {
+		l.CallTool("n", "shop_find_item", `{"filter":"no JSON"}`)
+		if answer := strings.Join(l.ToolResponses(), " "); !strings.Contains(answer, "args.filter: got string, want object") {
 			t.Errorf("the model gets %s", answer)
 		}
 	})

@@ -25,7 +25,7 @@ func deaf(release <-chan struct{}) func(*bridge.Options) {
 // A model that creates a form and appends a note in one message has them drawn in that order, though the first waits for the
 // person and the second does not.
 func TestCanvasCallsOfOneMessageKeepTheirOrder(t *testing.T) {
-	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 		l.Send(
 			`{"toolCall":{"functionCalls":[{"id":"a","name":"create_canvas_tool","args":%s},{"id":"b","name":"append_to_canvas_tool","args":%s}]}}`,
 			schema(question),
@@ -38,15 +38,15 @@ func TestCanvasCallsOfOneMessageKeepTheirOrder(t *testing.T) {
 // An input may be called "error" or "continued": what the person puts in reaches the model all the same.
 func TestInputsCalledErrorAreNotDropped(t *testing.T) {
 	for _, id := range []string{"error", "continued"} {
-		talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-			l.Call(
+		talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+			l.CallTool(
 				"a",
 				"show_canvas_tool",
 				schema(fmt.Sprintf(`{"elements":[{"type":"input","id":%q},{"type":"button","label":"OK","action":"submit"}]}`, id)),
 			)
 			answer := fmt.Sprintf(`{%q:"It says 0x80070005","action":"submit"}`, id)
 			c.respond("a", "", answer)
-			if got := l.Said(); got != "tool, text "+answer {
+			if got := l.InputLog(); got != "tool, text "+answer {
 				t.Errorf("Gemini got %q", got)
 			}
 		})
@@ -62,16 +62,16 @@ func TestSilentAnswersAreNoStall(t *testing.T) {
 				Config: []byte(`{"model":"gemini-3.8-live","tools":[{"functionDeclarations":[{"name":"f","scheduling":"SILENT"}]}]}`),
 			},
 		)
-		l.Handle("h")
-		l.Call("a", "f", `{}`)
-		l.Content(`"turnComplete":true`) // what the model has to say it has said
+		l.SendHandle("h")
+		l.CallTool("a", "f", `{}`)
+		l.SendContent(`"turnComplete":true`) // what the model has to say it has said
 		synctest.Wait()
 		c.respond("a", "", `{"x":1}`)
-		dials := r.up.Dialled()
+		dials := r.up.DialCount()
 		time.Sleep(6 * time.Second)
-		r.up.Set(503, nil)
+		r.up.SetFailure(503, nil)
 		time.Sleep(time.Minute)
-		if n := r.up.Dialled() - dials; n > 0 {
+		if n := r.up.DialCount() - dials; n > 0 {
 			t.Errorf("%d dials because of a model that was asked to be silent", n)
 		}
 		logs, _ := find[bridge.Log](c)
@@ -87,8 +87,8 @@ func TestSilentAnswersAreNoStall(t *testing.T) {
 
 // A tool that is about to ask when its call is cancelled does not show the person a question for something that is called off.
 func TestNobodyIsAskedForACancelledCall(t *testing.T) {
-	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Call("a", "pay", `{}`)
+	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		l.CallTool("a", "pay", `{}`)
 		l.Send(`{"toolCallCancellation":{"ids":["a"]}}`)
 		synctest.Wait()
 		c.sees("SetupComplete ToolStatus ToolStatus")
@@ -112,7 +112,7 @@ func TestNobodyIsAskedAfterTheAnswer(t *testing.T) {
 			return nil, nil
 		}))
 		c, l := r.connect(canvasOn("gemini-3.8-live"))
-		l.Call("a", "pay", `{}`)
+		l.CallTool("a", "pay", `{}`)
 		time.Sleep(2 * time.Second)
 		c.sees("SetupComplete ToolStatus ToolStatus")
 		time.Sleep(10 * time.Minute)
@@ -133,11 +133,11 @@ func TestIDsThatLookLikeQuestions(t *testing.T) {
 				Config: []byte(`{"voxgate":{"canvas":true},"tools":[{"functionDeclarations":[{"name":"f"}]}]}`),
 			},
 		)
-		l.Call("a", "pay", `{}`)
+		l.CallTool("a", "pay", `{}`)
 		asked := last[bridge.ToolCall](c).Calls[0].ID
-		l.Call("ask-1-a", "f", `{}`)
+		l.CallTool("ask-1-a", "f", `{}`)
 		c.respond(asked, "show_canvas_tool", `{"action":"submit"}`) // the person has pressed Yes
-		l.Answered(`a pay {"paid":true}`)
+		l.AssertToolResponses(`a pay {"paid":true}`)
 		_ = c.session.Do(bridge.ToolResponse{ID: "ask-1-a", Response: json.RawMessage(`{"x":1}`)})
 	})
 }
@@ -149,10 +149,10 @@ func TestRunningIsToldOnce(t *testing.T) {
 		r := newRig(t, deaf(release))
 		c, l := r.connect(bridge.SessionRequest{Resumable: true})
 		defer close(release)
-		l.Handle("h")
+		l.SendHandle("h")
 		token := c.token()
 		c.leaves()
-		l.Call("a", "pay", `{}`)
+		l.CallTool("a", "pay", `{}`)
 		d := r.back(token)
 		d.sees("SetupComplete ToolStatus")
 	})
@@ -160,16 +160,16 @@ func TestRunningIsToldOnce(t *testing.T) {
 
 // Calls of what does not exist count for the rate limit, and the client does not learn of each.
 func TestUndeclaredCallsAreRateLimited(t *testing.T) {
-	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 		for i := range 200 {
-			l.Call(fmt.Sprint(i), "nothing", `{}`)
+			l.CallTool(fmt.Sprint(i), "nothing", `{}`)
 		}
 		failures, _ := find[bridge.ErrorEvent](c)
 		if len(failures) > 100 {
 			t.Errorf("the client got %d errors in no time about calls of nonsense", len(failures))
 		}
 		limited := 0
-		for _, got := range l.Responses() {
+		for _, got := range l.ToolResponses() {
 			if strings.Contains(got, "too many calls in a short time") {
 				limited++
 			}
@@ -192,8 +192,8 @@ func TestQuestionsAreRepeatedOnce(t *testing.T) {
 				return nil, err
 			}))
 			c, l := r.connect(canvasOn("gemini-3.8-live"))
-			l.Handle("h")
-			l.Call("a", "pay", `{}`)
+			l.SendHandle("h")
+			l.CallTool("a", "pay", `{}`)
 			token := c.token()
 			c.leaves()
 			go close(let)

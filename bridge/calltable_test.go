@@ -85,11 +85,11 @@ type cell struct {
 	lossCounter
 	r        *rig
 	c        *caller
-	l        *bridgetest.Link
+	l        *bridgetest.Conn
 	ours     bool // the tool runs in the gateway
 	job      *job
 	gone     []*caller          // the callers before c
-	links    []*bridgetest.Link // before l
+	links    []*bridgetest.Conn // before l
 	response string             // what Gemini shall have got, once; "": nothing
 	client   []string           // what the client shall have got besides the call itself
 }
@@ -157,7 +157,7 @@ func fates() map[string]func(x *cell) {
 			x.response = `{"error":"the conversation has ended"}`
 		},
 		"client lost for good": func(x *cell) {
-			x.l.Handle("h")
+			x.l.SendHandle("h")
 			x.c.leaves()
 			time.Sleep(2 * time.Minute)
 			x.ending()
@@ -176,16 +176,16 @@ func fates() map[string]func(x *cell) {
 			x.over("done", false)
 		},
 		"barge-in": func(x *cell) {
-			x.l.Content(`"interrupted":true`)
+			x.l.SendContent(`"interrupted":true`)
 			if x.blocking { // that is what Gemini does to calls that it waits for
 				x.meets("cancelled")
 				return
 			}
-			x.l.Content(`"turnComplete":true`)
+			x.l.SendContent(`"turnComplete":true`)
 			x.meets("answered")
 		},
 		"resumed by a newer handle": func(x *cell) {
-			x.l.Handle("h")
+			x.l.SendHandle("h")
 			x.goesOn("h")
 			x.nothing()
 			x.meets("answered")
@@ -196,9 +196,9 @@ func fates() map[string]func(x *cell) {
 			x.over("cancelled", true)
 		},
 		"begun anew": func(x *cell) {
-			x.l.Handle("h")
-			x.l.Cut()
-			x.r.up.Next().End(1008, "BidiGenerateContent session not found")
+			x.l.SendHandle("h")
+			x.l.DropConnection()
+			x.r.up.NextConn().CloseWith(1008, "BidiGenerateContent session not found")
 			x.dialled("")
 			x.stops()
 			x.over("cancelled", true)
@@ -236,7 +236,7 @@ func (x *cell) ending() {
 func (x *cell) nothing() {
 	x.Helper()
 	for _, l := range append(x.links, x.l) {
-		l.Answered()
+		l.AssertToolResponses()
 	}
 }
 
@@ -282,12 +282,12 @@ func newCell(t *testing.T, w lossCounter, ours bool) *cell {
 		config = fmt.Sprintf(`{"model":%q}`, w.model)
 	}
 	x.c, x.l = x.r.connect(bridge.SessionRequest{Resumable: true, Config: json.RawMessage(config)})
-	x.l.Handle("old")
-	x.l.Calls("a f")
+	x.l.SendHandle("old")
+	x.l.CallTools("a f")
 	synctest.Wait()
 	// A person who talks meanwhile is heard, unless the model waits.
 	x.c.speak(count(0, 3200))
-	if heard := len(x.l.PCM()) > 0; heard == w.blocking {
+	if heard := len(x.l.ReceivedPCM()) > 0; heard == w.blocking {
 		t.Errorf("audio during the call was sent: %v", heard)
 	}
 	return x
@@ -380,20 +380,20 @@ func (x *cell) fill() { x.c.respond(last[bridge.ToolCall](x.c).Calls[0].ID, "", 
 
 // goesOn has the link cut, and the next one begin with a handle.
 func (x *cell) goesOn(handle string) {
-	x.l.Cut()
+	x.l.DropConnection()
 	x.dialled(handle)
 }
 
 // dialled has the next link begin with a handle.
 func (x *cell) dialled(handle string) {
 	x.links = append(x.links, x.l)
-	x.l = x.r.up.Next().DialledFor("", handle).Accept()
+	x.l = x.r.up.NextConn().AssertDialledFor("", handle).AcceptSetup()
 	synctest.Wait()
 }
 
 // returns has the caller leave and come back.
 func (x *cell) returns(after time.Duration) {
-	x.l.Handle("h")
+	x.l.SendHandle("h")
 	token := x.c.token()
 	x.c.leaves()
 	time.Sleep(after)
@@ -419,14 +419,14 @@ func canvasFates() map[string]canvasFate {
 			x.c.ends(bridge.ErrGoodbye)
 		}, [2]string{`a {"dismissed":true}`, acked}, [2]string{"a", "a"}},
 		"resumed by a newer handle": {func(x *cell) {
-			x.l.Handle("h")
+			x.l.SendHandle("h")
 			x.goesOn("h")
 			x.fill()
 		}, [2]string{" / a " + filled, acked + " / " + acked + ", " + filled}, [2]string{"a", "a"}},
 		"resumed by an older handle": {func(x *cell) { x.goesOn("old") }, [2]string{" / ", acked + " / "}, [2]string{"a -a", "a"}},
 		"resumed by an older handle, asked again": {func(x *cell) { // what a model that waits has shown is still there
 			x.goesOn("old")
-			x.l.Call("b", "show_canvas_tool", schema(question))
+			x.l.CallTool("b", "show_canvas_tool", schema(question))
 			x.fill()
 		}, [2]string{" / b " + filled, acked + " / b" + acked[1:] + ", " + filled}, [2]string{"a -a b", "a"}},
 		"client back": {func(x *cell) {
@@ -439,7 +439,7 @@ func canvasFates() map[string]canvasFate {
 			x.fill()
 		}, [2]string{" / a " + filled, acked + " / " + acked + ", " + filled}, [2]string{"a / a", "a / a"}},
 		"client lost for good": {func(x *cell) {
-			x.l.Handle("h")
+			x.l.SendHandle("h")
 			x.c.leaves()
 			time.Sleep(2 * time.Minute)
 		}, [2]string{"", acked}, [2]string{"a", "a"}},
@@ -448,7 +448,7 @@ func canvasFates() map[string]canvasFate {
 			x.fill()
 		}, [2]string{"a " + filled, acked + ", " + filled}, [2]string{"a", "a"}},
 		"context cleared": {func(x *cell) {
-			x.l.Handle("h")
+			x.l.SendHandle("h")
 			x.c.do(bridge.ClearContext{})
 			x.dialled("")
 		}, [2]string{" / ", acked + " / "}, [2]string{"a -a", "a"}},
@@ -470,8 +470,8 @@ func TestCanvasTable(t *testing.T) {
 					x := &cell{T: t, lossCounter: w}
 					x.r = newRig(t, w.on)
 					x.c, x.l = x.r.connect(canvasOn(w.model))
-					x.l.Handle("old")
-					x.l.Call("a", "show_canvas_tool", schema(question))
+					x.l.SendHandle("old")
+					x.l.CallTool("a", "show_canvas_tool", schema(question))
 					fate.meet(x)
 					x.checkCanvas(fate)
 				})
@@ -484,12 +484,12 @@ func (x *cell) checkCanvas(fate canvasFate) {
 	var links, callers []string
 	for _, l := range append(x.links, x.l) {
 		var got []string
-		l.Responses() // waits for them
+		l.ToolResponses() // waits for them
 		for _, in := range l.Inputs() {
 			for _, r := range in.Tools {
 				got = append(got, fmt.Sprintf("%s %s", r.ID, r.Response))
 			}
-			if in.What == "text" {
+			if in.Kind == "text" {
 				got = append(got, in.Text)
 			}
 		}
@@ -536,12 +536,12 @@ func TestAnswersBeforeAHangUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 20 { // a race: the answer is on its way through the tool's goroutine
-				talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-					l.Calls("a weather", "b time")
+				talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+					l.CallTools("a weather", "b time")
 					synctest.Wait()
 					_ = c.session.Do(bridge.ToolResponse{ID: "a", Response: json.RawMessage(`{"x":1}`)})
 					end(r, c)
-					l.Answered(given, none)
+					l.AssertToolResponses(given, none)
 					if took := r.since(); took != 0 {
 						t.Errorf("it took %v", took)
 					}
@@ -555,14 +555,14 @@ func TestAnswersBeforeAHangUp(t *testing.T) {
 				let := make(chan struct{})
 				r := newRig(t, deaf(let))
 				c, l := r.plain()
-				l.Call("a", "pay", `{}`)
+				l.CallTool("a", "pay", `{}`)
 				close(let)
 				for range k % 60 {
 					runtime.Gosched()
 				}
 				_ = c.session.Do(bridge.Goodbye{})
 				c.ends(bridge.ErrGoodbye)
-				if got := l.Responses(); len(got) != 1 {
+				if got := l.ToolResponses(); len(got) != 1 {
 					t.Errorf("after %d steps Gemini got %q", k%60, got)
 				}
 			})
@@ -570,10 +570,10 @@ func TestAnswersBeforeAHangUp(t *testing.T) {
 	})
 	for _, slow := range []bool{true, false} {
 		t.Run(fmt.Sprintf("slow %v", slow), func(t *testing.T) { // or stuck
-			talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-				l.Calls("a weather")
+			talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+				l.CallTools("a weather")
 				synctest.Wait()
-				l.Halt()
+				l.StopReading()
 				c.do(bridge.Text{Text: "one"})
 				c.do(bridge.Text{Text: "two"})
 				c.respond("a", "", `{"x":1}`)
@@ -581,16 +581,16 @@ func TestAnswersBeforeAHangUp(t *testing.T) {
 				_ = c.session.Do(bridge.Goodbye{})
 				if slow {
 					time.Sleep(100 * time.Millisecond)
-					l.Resume()
+					l.ContinueReading()
 				}
 				c.ends(bridge.ErrGoodbye)
 				if took := r.since() - begin; took > time.Second {
 					t.Errorf("the hang-up took %v", took)
 				}
 				if slow {
-					l.Answered(given)
+					l.AssertToolResponses(given)
 				}
-				l.Resume()
+				l.ContinueReading()
 			})
 		})
 	}

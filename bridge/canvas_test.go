@@ -30,17 +30,17 @@ func canvasOn(model string) bridge.SessionRequest {
 }
 
 func TestCanvasIsAcknowledged(t *testing.T) {
-	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 		if !strings.Contains(l.Raw, `"create_canvas_tool"`) || !strings.Contains(l.Raw, `"append_to_canvas_tool"`) ||
 			!strings.Contains(l.Raw, `"show_canvas_tool"`) {
 			t.Fatalf("not declared: %s", l.Raw)
 		}
-		l.Call(
+		l.CallTool(
 			"a",
 			"create_canvas_tool",
 			schema(`{"type":"canvas","elements":[{"type":"text","value":"<b onclick=x>Hi</b><script>1</script>"}]}`),
 		)
-		l.Answered(`a create_canvas_tool {"shown":true}`)
+		l.AssertToolResponses(`a create_canvas_tool {"shown":true}`)
 		args := string(last[bridge.ToolCall](c).Calls[0].Args)
 		if !strings.Contains(args, `<b>Hi</b>`) && !strings.Contains(args, `\u003cb\u003eHi\u003c/b\u003e`) ||
 			strings.Contains(args, "onclick") ||
@@ -50,17 +50,18 @@ func TestCanvasIsAcknowledged(t *testing.T) {
 		c.respond("a", "create_canvas_tool", `{"dismissed":true}`) // nobody needs it, nobody minds
 		c.late("a", "")
 		time.Sleep(5 * time.Second)
-		l.Answered(`a create_canvas_tool {"shown":true}`)
+		l.AssertToolResponses(`a create_canvas_tool {"shown":true}`)
 		c.sees("SetupComplete ToolCall(a)")
 	})
 }
 
 func TestCanvasThatIsWrong(t *testing.T) {
-	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Call("a", "append_to_canvas_tool", schema(note))
-		l.Call("b", "create_canvas_tool", schema(`{"type":"canvas","elements":[{"type":"button","label":"X","action":"javascript:alert(1)"}]}`))
-		l.Call("c", "create_canvas_tool", `{}`)
-		got := l.Responses()
+	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		l.CallTool("a", "append_to_canvas_tool", schema(note))
+		l.CallTool("b", "create_canvas_tool",
+			schema(`{"type":"canvas","elements":[{"type":"button","label":"X","action":"javascript:alert(1)"}]}`))
+		l.CallTool("c", "create_canvas_tool", `{}`)
+		got := l.ToolResponses()
 		if len(got) != 3 || !strings.Contains(got[0], "no canvas to append to") || !strings.Contains(got[1], "elements[0].action") ||
 			!strings.Contains(got[2], "missing property 'schema'") {
 			t.Errorf("%q", got)
@@ -73,18 +74,18 @@ func TestCanvasThatIsWrong(t *testing.T) {
 
 // A model that would wait gets an answer at once, and what the person puts in follows as text.
 func TestCanvasOnAModelThatWaits(t *testing.T) {
-	talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Call("a", "show_canvas_tool", schema(question))
-		l.Call("b", "append_to_canvas_tool", schema(`{"elements":[{"type":"button","label":"More","action":"more"}]}`))
+	talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		l.CallTool("a", "show_canvas_tool", schema(question))
+		l.CallTool("b", "append_to_canvas_tool", schema(`{"elements":[{"type":"button","label":"More","action":"more"}]}`))
 		want := `{"shown":true,"input":"what the person puts in follows as text"}`
-		l.Answered(`a show_canvas_tool `+want, `b append_to_canvas_tool `+want)
+		l.AssertToolResponses(`a show_canvas_tool `+want, `b append_to_canvas_tool `+want)
 		c.speak(count(0, 3200))
-		if len(l.PCM()) == 0 {
+		if len(l.ReceivedPCM()) == 0 {
 			t.Error("the microphone is deaf")
 		}
 		c.respond("a", "", `{"continued":true}`)
 		c.respond("b", "", `{"name":"Ada","action":"more"}`)
-		if got := l.Said(); got != `tool, tool, text {"name":"Ada","action":"more"}` {
+		if got := l.InputLog(); got != `tool, tool, text {"name":"Ada","action":"more"}` {
 			t.Errorf("%s came", got)
 		}
 	})
@@ -92,30 +93,30 @@ func TestCanvasOnAModelThatWaits(t *testing.T) {
 
 // An answer without an id is for the canvas that waits, be it acknowledged or not, and is taken once.
 func TestCanvasAnsweredByName(t *testing.T) {
-	talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Call("a", "show_canvas_tool", schema(question))
+	talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		l.CallTool("a", "show_canvas_tool", schema(question))
 		c.respond("", "show_canvas_tool", `{"name":"Ada","action":"submit"}`)
 		c.late("", "show_canvas_tool")
-		l.Call("b", "show_canvas_tool", schema(question))
+		l.CallTool("b", "show_canvas_tool", schema(question))
 		c.respond("", "show_canvas_tool", `{"name":"Bob","action":"submit"}`)
-		if got := l.Said(); got != `tool, text {"name":"Ada","action":"submit"}, tool, text {"name":"Bob","action":"submit"}` {
+		if got := l.InputLog(); got != `tool, text {"name":"Ada","action":"submit"}, tool, text {"name":"Bob","action":"submit"}` {
 			t.Errorf("%s came", got)
 		}
 	})
-	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Call("a", "show_canvas_tool", schema(note)) // nobody waits for what is answered to that
-		l.Call("b", "show_canvas_tool", schema(question))
+	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		l.CallTool("a", "show_canvas_tool", schema(note)) // nobody waits for what is answered to that
+		l.CallTool("b", "show_canvas_tool", schema(question))
 		c.respond("", "show_canvas_tool", `{"name":"Ada","action":"submit"}`)
 		c.respond("", "show_canvas_tool", `{"shown":true}`)
 		c.late("", "show_canvas_tool")
-		l.Answered(`a show_canvas_tool {"shown":true}`, `b show_canvas_tool {"name":"Ada","action":"submit"}`)
+		l.AssertToolResponses(`a show_canvas_tool {"shown":true}`, `b show_canvas_tool {"name":"Ada","action":"submit"}`)
 	})
 }
 
 // What a person puts in is not more than what a tool may answer, on a model that waits as well.
 func TestInputOfACanvasIsBounded(t *testing.T) {
-	talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Call("a", "show_canvas_tool", schema(question))
+	talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		l.CallTool("a", "show_canvas_tool", schema(question))
 		err := c.session.Do(
 			bridge.ToolResponse{ID: "a", Response: fmt.Appendf(nil, `{"name":%q,"action":"submit"}`, strings.Repeat("x", tools.MaxResult))},
 		)
@@ -123,7 +124,7 @@ func TestInputOfACanvasIsBounded(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		c.respond("a", "", `{"name":"Ada","action":"submit"}`) // the person may shorten it
-		if got := l.Said(); got != `tool, text {"name":"Ada","action":"submit"}` {
+		if got := l.InputLog(); got != `tool, text {"name":"Ada","action":"submit"}` {
 			t.Errorf("%d bytes came: %.80s", len(got), got)
 		}
 	})
@@ -133,7 +134,7 @@ func TestNoCanvasOnATelephone(t *testing.T) {
 	talk(
 		t,
 		bridge.SessionRequest{Config: []byte(`{"voxgate":{"canvas":true}}`), Origin: bridge.Origin{Protocol: "sip"}},
-		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 			if strings.Contains(l.Raw, "canvas_tool") {
 				t.Error("declared")
 			}
@@ -157,27 +158,27 @@ func TestToolsMayAsk(t *testing.T) {
 		return fmt.Appendf(nil, `{"paid":%v}`, yes), err
 	})
 	for name, fate := range map[string]struct {
-		do         func(c *caller, l *bridgetest.Link, id string)
+		do         func(c *caller, l *bridgetest.Conn, id string)
 		want, tell string
 	}{
-		"yes": {func(c *caller, _ *bridgetest.Link, id string) { c.respond(id, "", `{"action":"submit"}`) }, `{"paid":true}`, ``},
-		"no":  {func(c *caller, _ *bridgetest.Link, id string) { c.respond(id, "", `{"dismissed":true}`) }, `{"paid":false}`, ``},
-		"after minutes": {func(c *caller, _ *bridgetest.Link, id string) {
+		"yes": {func(c *caller, _ *bridgetest.Conn, id string) { c.respond(id, "", `{"action":"submit"}`) }, `{"paid":true}`, ``},
+		"no":  {func(c *caller, _ *bridgetest.Conn, id string) { c.respond(id, "", `{"dismissed":true}`) }, `{"paid":false}`, ``},
+		"after minutes": {func(c *caller, _ *bridgetest.Conn, id string) {
 			time.Sleep(4 * time.Minute) // which are not the tool's
 			c.respond(id, "", `{"action":"submit"}`)
 		}, `{"paid":true}`, ``},
 		"never": {
-			func(_ *caller, _ *bridgetest.Link, _ string) { time.Sleep(5 * time.Minute) }, `{"paid":false}`,
+			func(_ *caller, _ *bridgetest.Conn, _ string) { time.Sleep(5 * time.Minute) }, `{"paid":false}`,
 			` ToolCallCancellation(ask)`,
 		},
 		"cancelled": {
-			func(_ *caller, l *bridgetest.Link, _ string) { l.Send(`{"toolCallCancellation":{"ids":["a"]}}`) }, ``,
+			func(_ *caller, l *bridgetest.Conn, _ string) { l.Send(`{"toolCallCancellation":{"ids":["a"]}}`) }, ``,
 			` ToolStatus ToolCallCancellation(ask)`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-				l.Call("a", "pay", `{}`)
+			talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+				l.CallTool("a", "pay", `{}`)
 				asked := last[bridge.ToolCall](c).Calls[0]
 				if !strings.HasPrefix(asked.ID, "ask-") || asked.Name != "show_canvas_tool" || asked.Title != "Paying…" ||
 					!strings.Contains(string(asked.Args), "Pay 5") {
@@ -185,11 +186,11 @@ func TestToolsMayAsk(t *testing.T) {
 				}
 				fate.do(c, l, asked.ID)
 				if fate.want == "" {
-					l.Answered()
+					l.AssertToolResponses()
 					c.sees("SetupComplete ToolStatus ToolCall(ask)" + fate.tell)
 					return
 				}
-				l.Answered("a pay " + fate.want)
+				l.AssertToolResponses("a pay " + fate.want)
 				c.sees("SetupComplete ToolStatus ToolCall(ask)" + fate.tell + " ToolStatus")
 				c.late(asked.ID, "")
 			}, confirm)
@@ -199,18 +200,18 @@ func TestToolsMayAsk(t *testing.T) {
 
 // A model that would wait is not made to wait for a person: it learns that the result follows, and hears what is said.
 func TestToolsMayAskOnAModelThatWaits(t *testing.T) {
-	talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Call("a", "pay", `{"to":"Ada"}`)
+	talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		l.CallTool("a", "pay", `{"to":"Ada"}`)
 		const first = `a pay {"status":"not done yet","result":"follows as text; do not call again"}`
-		l.Answered(first)
+		l.AssertToolResponses(first)
 		c.speak(count(0, 3200))
-		if len(l.PCM()) == 0 {
+		if len(l.ReceivedPCM()) == 0 {
 			t.Error("the microphone is deaf")
 		}
 		time.Sleep(4 * time.Minute)
 		c.respond(last[bridge.ToolCall](c).Calls[0].ID, "", `{"action":"submit"}`)
-		l.Answered(first)
-		if got := l.Said(); !strings.HasSuffix(got, `, text {"args":{"to":"Ada"},"result":{"paid":true},"tool":"pay"}`) {
+		l.AssertToolResponses(first)
+		if got := l.InputLog(); !strings.HasSuffix(got, `, text {"args":{"to":"Ada"},"result":{"paid":true},"tool":"pay"}`) {
 			t.Errorf("Gemini got %s", got)
 		}
 		c.sees("SetupComplete ToolStatus ToolCall(ask) ToolStatus")
@@ -226,39 +227,39 @@ func TestLongToolsOnAModelThatWaits(t *testing.T) {
 		`{"name":"f","timeout":"1m"},{"name":"g","timeout":"5s"}]}]}`
 	const first = `a f {"status":"not done yet","result":"follows as text; do not call again"}`
 	for name, fate := range map[string]struct {
-		do   func(c *caller, l *bridgetest.Link)
+		do   func(c *caller, l *bridgetest.Conn)
 		want string
 	}{
 		"done": {
-			func(c *caller, _ *bridgetest.Link) { c.respond("a", "", `{"x":1}`) },
+			func(c *caller, _ *bridgetest.Conn) { c.respond("a", "", `{"x":1}`) },
 			`tool, text {"args":{},"result":{"x":1},"tool":"f"}`,
 		},
 		"too late": {
-			func(*caller, *bridgetest.Link) { time.Sleep(time.Minute) },
+			func(*caller, *bridgetest.Conn) { time.Sleep(time.Minute) },
 			`tool, text {"args":{},"result":{"error":"the tool did not answer in time (1m0s)"},"tool":"f"}`,
 		},
-		"cancelled": {func(_ *caller, l *bridgetest.Link) { l.Send(`{"toolCallCancellation":{"ids":["a"]}}`) }, `tool`},
-		"hung up":   {func(c *caller, _ *bridgetest.Link) { c.do(bridge.Goodbye{}); c.ends(bridge.ErrGoodbye) }, `tool`},
+		"cancelled": {func(_ *caller, l *bridgetest.Conn) { l.Send(`{"toolCallCancellation":{"ids":["a"]}}`) }, `tool`},
+		"hung up":   {func(c *caller, _ *bridgetest.Conn) { c.do(bridge.Goodbye{}); c.ends(bridge.ErrGoodbye) }, `tool`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{Config: []byte(config)}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-				l.Call("a", "f", `{}`)
+			talk(t, bridge.SessionRequest{Config: []byte(config)}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+				l.CallTool("a", "f", `{}`)
 				time.Sleep(10*time.Second - time.Millisecond)
-				l.Answered()
+				l.AssertToolResponses()
 				time.Sleep(time.Millisecond)
-				l.Answered(first)
+				l.AssertToolResponses(first)
 				fate.do(c, l)
-				l.Answered(first)
-				if got := l.Said(); got != fate.want {
+				l.AssertToolResponses(first)
+				if got := l.InputLog(); got != fate.want {
 					t.Errorf("Gemini got %s", got)
 				}
 			})
 		})
 	}
-	talk(t, bridge.SessionRequest{Config: []byte(config)}, func(t *testing.T, _ *rig, _ *caller, l *bridgetest.Link) {
-		l.Call("b", "g", `{}`)
+	talk(t, bridge.SessionRequest{Config: []byte(config)}, func(t *testing.T, _ *rig, _ *caller, l *bridgetest.Conn) {
+		l.CallTool("b", "g", `{}`)
 		time.Sleep(5 * time.Second)
-		l.Answered(`b g {"error":"the tool did not answer in time (5s)"}`)
+		l.AssertToolResponses(`b g {"error":"the tool did not answer in time (5s)"}`)
 	})
 }
 
@@ -269,8 +270,8 @@ func TestNobodyToAsk(t *testing.T) {
 			return nil, err
 		}))
 		_, l := r.connect(bridge.SessionRequest{Origin: bridge.Origin{Protocol: "sip"}})
-		l.Call("a", "pay", `{}`)
-		l.Answered(`a pay {"error":"no user with a screen can be asked"}`)
+		l.CallTool("a", "pay", `{}`)
+		l.AssertToolResponses(`a pay {"error":"no user with a screen can be asked"}`)
 	})
 }
 
@@ -285,8 +286,8 @@ func TestToolsKnowWhoCalls(t *testing.T) {
 			Protocol: "sip", Identity: "+49301234",
 			Grant: json.RawMessage(`{"tools":["pay"]}`),
 		}})
-		l.Call("a", "pay", `{}`)
-		l.Answered(`a pay {"output":"done"}`)
+		l.CallTool("a", "pay", `{}`)
+		l.AssertToolResponses(`a pay {"output":"done"}`)
 		if env.Call != "a" || env.Door != "sip" || env.Session != c.session.ID() || env.Caller != "+49301234" ||
 			string(env.Grant) != `{"tools":["pay"]}` {
 			t.Errorf("%+v", env)
@@ -306,16 +307,16 @@ func TestProgress(t *testing.T) {
 			}))
 			config := fmt.Appendf(nil, `{"model":%q,"tools":[{"functionDeclarations":[{"name":"f","scheduling":"SILENT"}]}]}`, model)
 			c, l := r.connect(bridge.SessionRequest{Config: config})
-			l.Call("a", "pay", `{}`)
-			l.Call("b", "f", `{}`)
+			l.CallTool("a", "pay", `{}`)
+			l.CallTool("b", "f", `{}`)
 			for i, more := range []bool{true, true, false} {
 				c.do(bridge.ToolResponse{ID: "b", Response: fmt.Appendf(nil, `{"n":%d}`, i), WillContinue: more})
 			}
 			c.late("b", "")
 			var got []string
-			l.Responses() // waits for them
+			l.ToolResponses() // waits for them
 			for _, in := range l.Inputs() {
-				if in.What == "tool" {
+				if in.Kind == "tool" {
 					got = append(got, in.Raw)
 				}
 			}
@@ -350,11 +351,11 @@ func TestArgumentsAreChecked(t *testing.T) {
 			Config: []byte(`{"tools":[{"functionDeclarations":[{"name":"f",` +
 				`"parameters":{"type":"OBJECT","properties":{"n":{"type":"INTEGER"}},"required":["n"]}}]}]}`),
 		},
-		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-			l.Call("a", "f", `{"n":"many"}`)
-			l.Answered(`a f {"error":"the arguments do not fit the function: args.n: got string, want integer"}`)
+		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+			l.CallTool("a", "f", `{"n":"many"}`)
+			l.AssertToolResponses(`a f {"error":"the arguments do not fit the function: args.n: got string, want integer"}`)
 			c.sees("SetupComplete ErrorEvent")
-			l.Call("b", "f", `{"n":9007199254740993}`)
+			l.CallTool("b", "f", `{"n":9007199254740993}`)
 			if got := string(last[bridge.ToolCall](c).Calls[0].Args); got != `{"n":9007199254740993}` {
 				t.Errorf("the client got %s", got)
 			}
@@ -363,21 +364,21 @@ func TestArgumentsAreChecked(t *testing.T) {
 }
 
 func TestCallsAreRateLimited(t *testing.T) {
-	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, weather, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 		refused := 0
 		for i := range 40 {
 			id := fmt.Sprint(i)
-			l.Call(id, "weather", fmt.Sprintf(`{"n":%d}`, i))
+			l.CallTool(id, "weather", fmt.Sprintf(`{"n":%d}`, i))
 			if c.session.Do(bridge.ToolResponse{ID: id, Response: json.RawMessage(`{"x":1}`)}) != nil {
 				refused++
 			}
 			synctest.Wait()
 		}
-		if got := l.Responses(); len(got) != 40 || refused != 10 || !strings.Contains(got[39], "too many calls in a short time") {
+		if got := l.ToolResponses(); len(got) != 40 || refused != 10 || !strings.Contains(got[39], "too many calls in a short time") {
 			t.Errorf("%d refused, %d answers, the last %s", refused, len(got), got[len(got)-1])
 		}
 		time.Sleep(2 * time.Second)
-		l.Call("later", "weather", `{}`)
+		l.CallTool("later", "weather", `{}`)
 		c.respond("later", "", `{"x":1}`)
 	})
 }
@@ -422,17 +423,17 @@ func TestPicturesOfATool(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			config := fmt.Appendf(nil, `{"model":%q,"voxgate":{"canvas":true},"tools":[{"functionDeclarations":[%s]}]}`, test.model, test.function)
 			talk(t, bridge.SessionRequest{Origin: bridge.Origin{HasScreen: true}, Config: config}, func(t *testing.T, _ *rig, c *caller,
-				l *bridgetest.Link,
+				l *bridgetest.Conn,
 			) {
 				canvas := schema(`{"type":"image","src":"photo:1"}`)
-				l.Call("no", "create_canvas_tool", canvas)
-				l.Call("a", "f", `{}`)
+				l.CallTool("no", "create_canvas_tool", canvas)
+				l.CallTool("a", "f", `{}`)
 				test.talk(c)
-				if got := l.Said(); !strings.HasSuffix(got, test.want) {
+				if got := l.InputLog(); !strings.HasSuffix(got, test.want) {
 					t.Errorf("%q came, want %q", got, test.want)
 				}
-				l.Call("b", "create_canvas_tool", canvas)
-				got := l.Responses()
+				l.CallTool("b", "create_canvas_tool", canvas)
+				got := l.ToolResponses()
 				if !strings.Contains(got[0], "photo:1") || got[len(got)-1] != `b create_canvas_tool {"shown":true}` {
 					t.Errorf("%q", got)
 				}
@@ -442,12 +443,12 @@ func TestPicturesOfATool(t *testing.T) {
 }
 
 func TestSearchSuggestionsGetAPage(t *testing.T) {
-	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Content(`"groundingMetadata":{"searchEntryPoint":{"renderedContent":"<a>x</a>"}}`)
+	talk(t, canvasOn("gemini-3.8-live"), func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		l.SendContent(`"groundingMetadata":{"searchEntryPoint":{"renderedContent":"<a>x</a>"}}`)
 		if g := last[bridge.Grounding](c); g.SuggestionsPage != "canvas/chips?<a>x</a>" || len(g.Metadata) == 0 {
 			t.Errorf("%+v", g)
 		}
-		l.Content(`"groundingMetadata":{"webSearchQueries":["x"]}`)
+		l.SendContent(`"groundingMetadata":{"webSearchQueries":["x"]}`)
 		if g := last[bridge.Grounding](c); g.SuggestionsPage != "" {
 			t.Errorf("%+v", g)
 		}
@@ -473,8 +474,8 @@ func TestCallsAreObserved(t *testing.T) {
 				return nil, errNo
 			}))
 		_, l := r.connect(bridge.SessionRequest{Config: []byte(declare("weather"))})
-		l.Call("a", "pay", `{}`)
-		l.Call("b", "weather", `{}`)
+		l.CallTool("a", "pay", `{}`)
+		l.CallTool("b", "weather", `{}`)
 		time.Sleep(time.Minute)
 		if got := fmt.Sprint(<-ends, <-ends); got != "{{pay gateway failed 1s} 1} {{weather client timeout 30s} 1}" {
 			t.Error(got)

@@ -32,13 +32,13 @@ func TestEveryCodeHappens(t *testing.T) {
 	refusedBy := func(code int, reason string) func(*testing.T, *rig) *bridge.Error {
 		return func(t *testing.T, r *rig) *bridge.Error {
 			c := r.join(bridge.SessionRequest{})
-			r.up.Next().End(code, reason)
+			r.up.NextConn().CloseWith(code, reason)
 			return c.gone()
 		}
 	}
 	status := func(status int, o bridge.SessionRequest) func(*testing.T, *rig) *bridge.Error {
 		return func(t *testing.T, r *rig) *bridge.Error {
-			r.up.Set(status, nil)
+			r.up.SetFailure(status, nil)
 			return r.join(o).gone()
 		}
 	}
@@ -73,7 +73,7 @@ func TestEveryCodeHappens(t *testing.T) {
 		}},
 		bridge.CodeStreamLimitExceeded: {nil, func(t *testing.T, r *rig) *bridge.Error {
 			c := r.join(bridge.SessionRequest{})
-			r.up.Next()
+			r.up.NextConn()
 			<-c.seated
 			for range 100 {
 				c.do(bridge.Text{Text: "again"})
@@ -96,13 +96,13 @@ func TestEveryCodeHappens(t *testing.T) {
 		}},
 		bridge.CodeResumptionFailed: {nil, func(t *testing.T, r *rig) *bridge.Error {
 			c, l := r.plain()
-			l.Cut()
-			r.up.Next().Accept()
+			l.DropConnection()
+			r.up.NextConn().AcceptSetup()
 			return last[bridge.ErrorEvent](c).Err
 		}},
 		bridge.CodeAudioStream: {nil, func(t *testing.T, r *rig) *bridge.Error {
 			c, l := r.plain()
-			l.Handle("h")
+			l.SendHandle("h")
 			r.cutOff(l)
 			for range 11 {
 				c.speak(loud(time.Second))
@@ -112,23 +112,23 @@ func TestEveryCodeHappens(t *testing.T) {
 		}},
 		bridge.CodeAudioProcessing: {nil, func(t *testing.T, r *rig) *bridge.Error {
 			c, l := r.plain()
-			l.Content("%s", strings.Replace(bridgetest.Voice(7, time.Second), "24000", "48000", 1))
+			l.SendContent("%s", strings.Replace(bridgetest.VoiceField(7, time.Second), "24000", "48000", 1))
 			return last[bridge.ErrorEvent](c).Err
 		}},
 		bridge.CodeSpeakerStream: {nil, func(t *testing.T, r *rig) *bridge.Error {
 			c, l := r.plain()
-			l.Say(7, 125*time.Second)
+			l.SendVoice(7, 125*time.Second)
 			return last[bridge.ErrorEvent](c).Err
 		}},
 		bridge.CodeToolExecution: {nil, func(t *testing.T, r *rig) *bridge.Error {
 			c, l := r.connect(bridge.SessionRequest{Config: []byte(declare("weather"))})
-			l.Calls("a weather")
+			l.CallTools("a weather")
 			time.Sleep(31 * time.Second)
 			return last[bridge.ErrorEvent](c).Err
 		}},
 		bridge.CodeToolNotFound: {nil, func(t *testing.T, r *rig) *bridge.Error {
 			c, l := r.plain()
-			l.Calls("a weather")
+			l.CallTools("a weather")
 			return last[bridge.ErrorEvent](c).Err
 		}},
 		bridge.CodeUnknown: {nil, func(t *testing.T, r *rig) *bridge.Error { return bridge.AsError(errors.New("a bug")) }},

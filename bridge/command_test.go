@@ -15,10 +15,10 @@ import (
 )
 
 func TestInterrupt(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 		c.typed("tell me a story")
 		came := len(l.Inputs())
-		l.Speaks(7, "Once ", "upon ", "a ", "time ")
+		l.SendSpokenWords(7, "Once ", "upon ", "a ", "time ")
 		time.Sleep(540 * time.Millisecond)
 		heard := c.heard()
 		c.do(bridge.Interrupt{})
@@ -29,13 +29,13 @@ func TestInterrupt(t *testing.T) {
 		if cut.Turn != 1 || cut.By != bridge.ByClient || cut.PlayedText != "Once upon " || !about(cut.Played, 540*time.Millisecond) {
 			t.Errorf("%+v", cut)
 		}
-		l.Speaks(8, "there ", "was ") // the model knows of nothing
+		l.SendSpokenWords(8, "there ", "was ") // the model knows of nothing
 		time.Sleep(time.Second)
-		l.Speaks(8, "a ", "king.")
-		l.Completes()
+		l.SendSpokenWords(8, "a ", "king.")
+		l.CompleteTurn()
 		time.Sleep(2 * time.Second)
 		if n := len(l.Inputs()) - came; n != 0 {
-			t.Errorf("the model was sent %s", l.Said())
+			t.Errorf("the model was sent %s", l.InputLog())
 		}
 		if got := c.kinds(); got != "SetupComplete Speaking Interrupted" {
 			t.Errorf("%s", c.story())
@@ -54,23 +54,23 @@ func TestInterrupt(t *testing.T) {
 // off in silence, nor twice.
 func TestInterruptAtEveryMoment(t *testing.T) {
 	for name, test := range map[string]struct {
-		reach func(l *bridgetest.Link)
+		reach func(l *bridgetest.Conn)
 		want  string
 	}{
-		"silence":  {func(*bridgetest.Link) {}, ""},
-		"thinking": {func(l *bridgetest.Link) { l.Content(`"modelTurn":{"parts":[{"text":"Hm","thought":true}]}`) }, "Interrupted"},
-		"all of it is made": {func(l *bridgetest.Link) {
-			l.Answer(7, 3*time.Second)
+		"silence":  {func(*bridgetest.Conn) {}, ""},
+		"thinking": {func(l *bridgetest.Conn) { l.SendContent(`"modelTurn":{"parts":[{"text":"Hm","thought":true}]}`) }, "Interrupted"},
+		"all of it is made": {func(l *bridgetest.Conn) {
+			l.SendAnswer(7, 3*time.Second)
 			time.Sleep(time.Second)
 		}, "Speaking Interrupted"},
-		"all of it was heard": {func(l *bridgetest.Link) {
-			l.Answer(7, time.Second)
+		"all of it was heard": {func(l *bridgetest.Conn) {
+			l.SendAnswer(7, time.Second)
 			time.Sleep(2 * time.Second)
 		}, "Speaking TurnComplete"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-				l.Handle("h")
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+				l.SendHandle("h")
 				c.forget()
 				c.typed("go")
 				test.reach(l)
@@ -88,8 +88,8 @@ func TestInterruptAtEveryMoment(t *testing.T) {
 					if got := c.tried(); got != "" {
 						t.Errorf("tried %s", got)
 					}
-					l.Say(8, time.Second)
-					l.Content(`"turnComplete":true`)
+					l.SendVoice(8, time.Second)
+					l.SendContent(`"turnComplete":true`)
 				}
 				c.works(l)
 			}, watchful)
@@ -99,11 +99,11 @@ func TestInterruptAtEveryMoment(t *testing.T) {
 
 // A client that plays the voice by its own clock says how much of it was heard.
 func TestHeard(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
 		c.typed("Tell me a story.")
-		l.Speaks(7, "Once ", "upon ", "a ", "time.")
-		l.Completes()
+		l.SendSpokenWords(7, "Once ", "upon ", "a ", "time.")
+		l.CompleteTurn()
 		time.Sleep(5 * time.Second)
 		all := c.memory()
 		c.do(bridge.PlaybackPosition{Turn: 1, Played: 500 * time.Millisecond})
@@ -118,26 +118,26 @@ func TestHeard(t *testing.T) {
 }
 
 func TestPause(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
 		c.utter(time.Second)
-		l.Content(`"inputTranscription":{"text":"Tell me a story."}`)
-		l.Speaks(7, "Once ", "upon ", "a ", "time ")
+		l.SendContent(`"inputTranscription":{"text":"Tell me a story."}`)
+		l.SendSpokenWords(7, "Once ", "upon ", "a ", "time ")
 		time.Sleep(300 * time.Millisecond)
 		c.do(bridge.Pause{On: true})
 		if cut := last[bridge.Interrupted](c); cut.By != bridge.ByClient || cut.PlayedText != "Once " {
 			t.Errorf("%+v", cut)
 		}
 		c.forget()
-		came := len(l.PCM())
+		came := len(l.ReceivedPCM())
 		c.talks(2 * time.Second) // with who stands beside them
 		c.session.SetFrame("image/jpeg", []byte("x"), true)
-		l.Say(7, 2*time.Second) // the rest of it, and another answer
-		l.Content(`"turnComplete":true`)
-		l.Answer(8, 2*time.Second)
+		l.SendVoice(7, 2*time.Second) // the rest of it, and another answer
+		l.SendContent(`"turnComplete":true`)
+		l.SendAnswer(8, 2*time.Second)
 		c.quiet(30 * time.Second)
-		if n := len(l.PCM()) - came; n != 0 || len(l.Pictures()) > 0 {
-			t.Errorf("%d samples and %d pictures went up", n, len(l.Pictures()))
+		if n := len(l.ReceivedPCM()) - came; n != 0 || len(l.ReceivedPictures()) > 0 {
+			t.Errorf("%d samples and %d pictures went up", n, len(l.ReceivedPictures()))
 		}
 		if sound, messages := c.waiting(); sound > 0 || len(messages) > 0 || c.kinds() != "" {
 			t.Errorf("heard %v, got %v, %s", sound, messages, c.story())
@@ -157,18 +157,18 @@ func TestPause(t *testing.T) {
 
 // A model that only listens hears what is said, and its tools run. Nobody hears it, and nobody waits for it.
 func TestListening(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
 		c.do(bridge.Pause{On: true})
 		c.do(bridge.Pause{On: true, Listen: true})
 		c.forget()
-		came := len(l.PCM())
+		came := len(l.ReceivedPCM())
 		c.utter(2 * time.Second)
-		if n := len(l.PCM()) - came; n < 2*16000 {
+		if n := len(l.ReceivedPCM()) - came; n < 2*16000 {
 			t.Errorf("of 2 s %d samples went up", n)
 		}
-		l.Content(`"inputTranscription":{"text":"I have a brochure for you."}`)
-		l.Answer(8, 2*time.Second)
+		l.SendContent(`"inputTranscription":{"text":"I have a brochure for you."}`)
+		l.SendAnswer(8, 2*time.Second)
 		c.utter(time.Second) // which has no answer
 		c.quiet(40 * time.Second)
 		if sound, _ := c.waiting(); sound > 0 || c.tried() != "" {
@@ -187,32 +187,32 @@ func TestListening(t *testing.T) {
 
 // A caller on hold does not wait, whatever is asked and lost meanwhile.
 func TestNobodyWaitsOnHold(t *testing.T) {
-	for name, happens := range map[string]func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link{
-		"no answer": func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link { c.typed("hello?"); return l },
-		"no answer to what was asked before": func(r *rig, c *caller, _ *bridgetest.Link) *bridgetest.Link {
+	for name, happens := range map[string]func(r *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn{
+		"no answer": func(_ *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn { c.typed("hello?"); return l },
+		"no answer to what was asked before": func(r *rig, c *caller, _ *bridgetest.Conn) *bridgetest.Conn {
 			c.do(bridge.Pause{})
 			c.typed("hello?")
-			l := r.up.Next().Accept() // the watchdog's
+			l := r.up.NextConn().AcceptSetup() // the watchdog's
 			time.Sleep(2 * time.Second)
 			c.forget()
 			c.do(bridge.Pause{On: true})
 			return l
 		},
-		"the link is lost": func(r *rig, _ *caller, l *bridgetest.Link) *bridgetest.Link {
+		"the link is lost": func(r *rig, _ *caller, l *bridgetest.Conn) *bridgetest.Conn {
 			r.cutOff(l)
 			time.Sleep(10 * time.Second)
-			r.up.Set(0, nil)
-			return r.up.Next().DialledFor("", "h").Accept()
+			r.up.SetFailure(0, nil)
+			return r.up.NextConn().AssertDialledFor("", "h").AcceptSetup()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-				l.Handle("h")
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+				l.SendHandle("h")
 				c.forget()
 				c.do(bridge.Pause{On: true})
 				l = happens(r, c, l)
 				time.Sleep(40 * time.Second)
-				r.up.Idle()
+				r.up.AssertNoDial()
 				if sound, messages := c.waiting(); sound > 0 || len(messages) > 0 || c.tried() != "" {
 					t.Errorf("heard %v, got %v, tried %s", sound, messages, c.tried())
 				}
@@ -233,13 +233,13 @@ func TestPauseInASentence(t *testing.T) {
 		"the client marks it":    {manual, "mark activityStart, mark activityEnd"},
 	} {
 		t.Run(mode, func(t *testing.T) {
-			talk(t, test.open, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+			talk(t, test.open, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 				if mode == "the client marks it" {
 					c.do(bridge.ActivityStart)
 				}
 				c.talks(time.Second)
 				c.do(bridge.Pause{On: true})
-				if got := l.Said(); got != test.want {
+				if got := l.InputLog(); got != test.want {
 					t.Errorf("came %q, want %q", got, test.want)
 				}
 				if got, _ := find[bridge.UserSpeaking](c); len(got) != 2 || got[1].Speaking {
@@ -252,21 +252,21 @@ func TestPauseInASentence(t *testing.T) {
 
 func TestEndAfterSpeaking(t *testing.T) {
 	for name, test := range map[string]struct {
-		happens func(c *caller, l *bridgetest.Link)
+		happens func(c *caller, l *bridgetest.Conn)
 		after   time.Duration
 	}{
 		"silence": {nil, 0},
 		"an answer is made": {
-			func(_ *caller, l *bridgetest.Link) { time.Sleep(time.Second); l.Content(`"turnComplete":true`) },
+			func(_ *caller, l *bridgetest.Conn) { time.Sleep(time.Second); l.SendContent(`"turnComplete":true`) },
 			3 * time.Second,
 		},
-		"an answer never ends": {func(_ *caller, _ *bridgetest.Link) {}, 15 * time.Second},
-		"it is interrupted":    {func(c *caller, _ *bridgetest.Link) { time.Sleep(time.Second); c.do(bridge.Interrupt{}) }, time.Second},
+		"an answer never ends": {func(_ *caller, _ *bridgetest.Conn) {}, 15 * time.Second},
+		"it is interrupted":    {func(c *caller, _ *bridgetest.Conn) { time.Sleep(time.Second); c.do(bridge.Interrupt{}) }, time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 				if test.happens != nil {
-					l.Say(7, 3*time.Second)
+					l.SendVoice(7, 3*time.Second)
 				}
 				begin := r.since()
 				_ = c.session.Do(bridge.EndAfterSpeaking{})
@@ -288,31 +288,34 @@ func TestEndAfterSpeaking(t *testing.T) {
 // Where a tool ends the conversation, the answer to that is waited for, in which a model that has not said goodbye does
 // so.
 func TestAToolEndsTheConversation(t *testing.T) {
-	turnOver := func(l *bridgetest.Link) { l.Content(`"turnComplete":true`) }
+	turnOver := func(l *bridgetest.Conn) { l.SendContent(`"turnComplete":true`) }
 	for name, test := range map[string]struct {
-		before func(l *bridgetest.Link) // the call
-		then   func(l *bridgetest.Link)
+		before func(l *bridgetest.Conn) // the call
+		then   func(l *bridgetest.Conn)
 		after  time.Duration // it has ended
 		heard  time.Duration
 	}{
-		"the goodbye comes with the answer": {nil, func(l *bridgetest.Link) {
+		"the goodbye comes with the answer": {nil, func(l *bridgetest.Conn) {
 			turnOver(l) // of the turn that has called: it says nothing of the goodbye
 			time.Sleep(time.Second)
-			l.Answer(7, 2*time.Second)
+			l.SendAnswer(7, 2*time.Second)
 		}, 3 * time.Second, 2 * time.Second},
-		"the goodbye comes in the same turn": {nil, func(l *bridgetest.Link) { l.Answer(7, 2*time.Second) }, 2 * time.Second, 2 * time.Second},
-		"the goodbye came before, and nothing after it": {
-			func(l *bridgetest.Link) { l.Say(7, time.Second) }, turnOver, 2 * time.Second, time.Second,
+		"the goodbye comes in the same turn": {
+			nil, func(l *bridgetest.Conn) { l.SendAnswer(7, 2*time.Second) }, 2 * time.Second,
+			2 * time.Second,
 		},
-		"a word came before, and the goodbye after it": {func(l *bridgetest.Link) { l.Answer(7, time.Second) }, func(l *bridgetest.Link) {
+		"the goodbye came before, and nothing after it": {
+			func(l *bridgetest.Conn) { l.SendVoice(7, time.Second) }, turnOver, 2 * time.Second, time.Second,
+		},
+		"a word came before, and the goodbye after it": {func(l *bridgetest.Conn) { l.SendAnswer(7, time.Second) }, func(l *bridgetest.Conn) {
 			time.Sleep(1500 * time.Millisecond)
-			l.Answer(8, 2*time.Second)
+			l.SendAnswer(8, 2*time.Second)
 		}, 3500 * time.Millisecond, 3 * time.Second},
 		"there is none": {nil, turnOver, 6 * time.Second, 0},
-		"it never ends": {nil, func(l *bridgetest.Link) { l.Say(7, 20*time.Second) }, 15 * time.Second, 15 * time.Second},
+		"it never ends": {nil, func(l *bridgetest.Conn) { l.SendVoice(7, 20*time.Second) }, 15 * time.Second, 15 * time.Second},
 		// a tone of ours
 		"the line is lost": {
-			nil, func(l *bridgetest.Link) { time.Sleep(1500 * time.Millisecond); l.Cut() }, 6 * time.Second,
+			nil, func(l *bridgetest.Conn) { time.Sleep(1500 * time.Millisecond); l.DropConnection() }, 6 * time.Second,
 			400 * time.Millisecond,
 		},
 	} {
@@ -326,16 +329,16 @@ func TestAToolEndsTheConversation(t *testing.T) {
 						return nil, c.session.Do(bridge.EndAfterSpeaking{})
 					},
 				}}})
-				l.Handle("h")
+				l.SendHandle("h")
 				c.typed("bye")
 				if test.before != nil {
 					test.before(l)
 				}
 				begin := r.since()
-				l.Calls("a end_call")
+				l.CallTools("a end_call")
 				test.then(l)
 				c.ends(bridge.ErrGoodbye)
-				r.up.Forget()
+				r.up.DiscardDials()
 				if took := r.since() - begin; !about(took, test.after) {
 					t.Errorf("ended after %v, want %v", took, test.after)
 				}
@@ -351,33 +354,33 @@ func TestAToolEndsTheConversation(t *testing.T) {
 func TestFarewell(t *testing.T) {
 	const farewell = "Say goodbye."
 	for name, test := range map[string]struct {
-		before func(l *bridgetest.Link) // 8 s after the begin, of 10 s
-		then   func(l *bridgetest.Link)
+		before func(l *bridgetest.Conn) // 8 s after the begin, of 10 s
+		then   func(l *bridgetest.Conn)
 		after  time.Duration // the limit it has ended
 		heard  time.Duration
 	}{
 		"in silence": {
-			nil, func(l *bridgetest.Link) { time.Sleep(time.Second); l.Answer(7, 2*time.Second) }, 3 * time.Second,
+			nil, func(l *bridgetest.Conn) { time.Sleep(time.Second); l.SendAnswer(7, 2*time.Second) }, 3 * time.Second,
 			2 * time.Second,
 		},
 		"in an answer": {
-			func(l *bridgetest.Link) { l.Answer(7, 4*time.Second) }, func(l *bridgetest.Link) { l.Answer(8, 2*time.Second) },
+			func(l *bridgetest.Conn) { l.SendAnswer(7, 4*time.Second) }, func(l *bridgetest.Conn) { l.SendAnswer(8, 2*time.Second) },
 			4 * time.Second, 6 * time.Second,
 		},
-		"it is not said": {nil, func(*bridgetest.Link) {}, 15 * time.Second, 0},
+		"it is not said": {nil, func(*bridgetest.Conn) {}, 15 * time.Second, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			open := bridge.SessionRequest{FarewellPrompt: farewell, Grant: &bridge.Grant{MaxDuration: 10 * time.Second}}
-			talk(t, open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-				l.Handle("h")
+			talk(t, open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+				l.SendHandle("h")
 				time.Sleep(8 * time.Second)
 				if test.before != nil {
 					test.before(l)
 				}
-				for l.Said() != "typed "+farewell {
+				for l.InputLog() != "typed "+farewell {
 					time.Sleep(20 * time.Millisecond)
 					if r.since() > 15*time.Second {
-						t.Fatalf("the model got %q", l.Said())
+						t.Fatalf("the model got %q", l.InputLog())
 					}
 				}
 				test.then(l)
@@ -400,20 +403,20 @@ func TestRespond(t *testing.T) {
 	} {
 		t.Run(model, func(t *testing.T) {
 			talk(t, bridge.SessionRequest{Config: fmt.Appendf(nil, `{"model":%q}`, model)}, func(t *testing.T, r *rig, c *caller,
-				l *bridgetest.Link,
+				l *bridgetest.Conn,
 			) {
-				l.Handle("h")
+				l.SendHandle("h")
 				if err := c.session.Do(bridge.Prompt{}); bridge.AsError(err).Code != bridge.CodeBadMessage {
 					t.Errorf("without an instruction: %v", err)
 				}
 				c.do(bridge.Prompt{Instruction: "Greet the caller."})
-				if in := l.Inputs(); len(in) != 1 || l.Said() != goesUp ||
-					in[0].What == "typed" && !strings.Contains(in[0].Raw, `"turnComplete":true`) {
-					t.Errorf("came %s", l.Said())
+				if in := l.Inputs(); len(in) != 1 || l.InputLog() != goesUp ||
+					in[0].Kind == "typed" && !strings.Contains(in[0].Raw, `"turnComplete":true`) {
+					t.Errorf("came %s", l.InputLog())
 				}
 				time.Sleep(700 * time.Millisecond)
-				l.Speaks(7, "Hello!")
-				l.Content(`"turnComplete":true`)
+				l.SendSpokenWords(7, "Hello!")
+				l.SendContent(`"turnComplete":true`)
 				time.Sleep(time.Second)
 				if got := last[bridge.Latency](c); !about(got.Model, 700*time.Millisecond) {
 					t.Errorf("%+v", got)
@@ -429,7 +432,7 @@ func TestRespond(t *testing.T) {
 				if got := c.tried(); got != "resume" {
 					t.Errorf("tried %q", got)
 				}
-				if got := strings.Count(r.up.Next().Accept().Said(), "Say goodbye."); got != 1 {
+				if got := strings.Count(r.up.NextConn().AcceptSetup().InputLog(), "Say goodbye."); got != 1 {
 					t.Errorf("said again %d times", got)
 				}
 			}, watchful)
@@ -439,19 +442,19 @@ func TestRespond(t *testing.T) {
 
 // An instruction cuts off what is heard. What the model only thinks about may become the answer to both.
 func TestRespondIntoAnAnswer(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Say(7, 3*time.Second)
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		l.SendVoice(7, 3*time.Second)
 		time.Sleep(time.Second)
 		c.do(bridge.Prompt{Instruction: "Be quick."})
 		if cut := last[bridge.Interrupted](c); cut.By != bridge.ByClient {
 			t.Errorf("%+v", cut)
 		}
-		l.Interrupts()
+		l.InterruptTurn()
 		c.works(l)
 		c.forget()
-		l.Content(`"modelTurn":{"parts":[{"text":"Hm","thought":true}]}`)
+		l.SendContent(`"modelTurn":{"parts":[{"text":"Hm","thought":true}]}`)
 		c.do(bridge.Prompt{Instruction: "Be quick."})
-		l.Answer(8, time.Second)
+		l.SendAnswer(8, time.Second)
 		time.Sleep(2 * time.Second)
 		c.sees("Speaking 8*50 TurnComplete")
 	})
@@ -473,13 +476,13 @@ func TestPartsOfATurn(t *testing.T) {
 		for _, last := range []string{"", "three"} {
 			t.Run(model+last, func(t *testing.T) {
 				talk(t, bridge.SessionRequest{Config: fmt.Appendf(nil, `{"model":%q}`, model)}, func(t *testing.T, _ *rig, c *caller,
-					l *bridgetest.Link,
+					l *bridgetest.Conn,
 				) {
-					l.Handle("h")
+					l.SendHandle("h")
 					part(c, "one", false)
 					part(c, "two", false)
 					time.Sleep(20 * time.Second)
-					if got := l.Said(); got != want[0] || c.tried() != "" {
+					if got := l.InputLog(); got != want[0] || c.tried() != "" {
 						t.Errorf("before the end came %q, tried %s", got, c.tried())
 					}
 					part(c, last, true)
@@ -492,11 +495,11 @@ func TestPartsOfATurn(t *testing.T) {
 					default:
 						want += "\n" + last
 					}
-					if got := l.Said(); got != want {
+					if got := l.InputLog(); got != want {
 						t.Errorf("came %q, want %q", got, want)
 					}
 					part(c, "", true) // nothing is left
-					if got := l.Said(); model != "gemini-3.8-live" && got != want {
+					if got := l.InputLog(); model != "gemini-3.8-live" && got != want {
 						t.Errorf("then came %q", got)
 					}
 					synctest.Wait()

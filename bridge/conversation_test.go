@@ -18,9 +18,9 @@ func TestLongConversation(t *testing.T) {
 	talk(
 		t,
 		bridge.SessionRequest{Config: []byte(`{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true}}}`)},
-		func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-			l.Handle("h")
-			links := []*bridgetest.Link{l}
+		func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+			l.SendHandle("h")
+			links := []*bridgetest.Conn{l}
 			var said []int16
 			for turn := range 12 {
 				question := count(len(said), 16000*2)
@@ -29,13 +29,13 @@ func TestLongConversation(t *testing.T) {
 				c.pace(question)
 				c.do(bridge.ActivityEnd)
 				begin := r.since()
-				l.Answer(int16(turn+1), 5*time.Second)
-				l.Handle("h")
+				l.SendAnswer(int16(turn+1), 5*time.Second)
+				l.SendHandle("h")
 				if turn%6 == 5 {
 					l.Send(`{"goAway":{"timeLeft":"60s"}}`)
-					l = r.up.Next().DialledFor("", "h").Accept()
+					l = r.up.NextConn().AssertDialledFor("", "h").AcceptSetup()
 					links = append(links, l)
-					l.Handle("h")
+					l.SendHandle("h")
 				}
 				time.Sleep(16 * time.Second)
 				if _, at := find[bridge.TurnComplete](c); len(at) != 1 || !about(at[0]-begin, 5*time.Second) {
@@ -51,8 +51,8 @@ func TestLongConversation(t *testing.T) {
 			var heard []int16
 			marks := 0
 			for _, l := range links {
-				heard = append(heard, l.PCM()...)
-				marks += strings.Count(l.Said(), "mark")
+				heard = append(heard, l.ReceivedPCM()...)
+				marks += strings.Count(l.InputLog(), "mark")
 			}
 			if !slices.Equal(heard, said) || marks != 24 {
 				t.Errorf("%d of %d samples and %d of 24 marks arrived", len(heard), len(said), marks)
@@ -145,11 +145,11 @@ func TestEverythingAtOnce(t *testing.T) {
 
 // INTERRUPTED of CLEAR_CONTEXT has the generation of the voice, or chunks that are on their way play after it.
 func TestClearingEndsTheVoiceOfItsGeneration(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Content(`%s,"outputTranscription":{"text":"one "}`, bridgetest.Voice(7, 5*time.Second))
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendContent(`%s,"outputTranscription":{"text":"one "}`, bridgetest.VoiceField(7, 5*time.Second))
 		time.Sleep(time.Second)
 		c.do(bridge.ClearContext{})
-		r.up.Next().Accept()
+		r.up.NextConn().AcceptSetup()
 		synctest.Wait()
 		if i := last[bridge.Interrupted](c); i.Generation == 0 {
 			t.Errorf("got %+v: no chunk is older than generation 0", i)

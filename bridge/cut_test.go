@@ -11,20 +11,20 @@ import (
 // An answer that was cut off while the voice was ducked does not leave the next one quiet, though the person is still
 // heard, or something that is taken for one.
 func TestTheVoiceIsAsLoudAfterACut(t *testing.T) {
-	for name, cut := range map[string]func(c *caller, l *bridgetest.Link){
-		"by the model": func(_ *caller, l *bridgetest.Link) {
-			l.Interrupts()
+	for name, cut := range map[string]func(c *caller, l *bridgetest.Conn){
+		"by the model": func(_ *caller, l *bridgetest.Conn) {
+			l.InterruptTurn()
 		},
-		"by typed text": func(c *caller, l *bridgetest.Link) {
-			l.Completes()
+		"by typed text": func(c *caller, l *bridgetest.Conn) {
+			l.CompleteTurn()
 			c.typed("stop")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			talk(t, bridge.SessionRequest{Config: []byte(`{"voxgate":{"ducking":true}}`)}, func(t *testing.T, _ *rig, c *caller,
-				l *bridgetest.Link,
+				l *bridgetest.Conn,
 			) {
-				l.Content(`%s,"outputTranscription":{"text":"one two three "}`, bridgetest.Voice(8000, 5*time.Second))
+				l.SendContent(`%s,"outputTranscription":{"text":"one two three "}`, bridgetest.VoiceField(8000, 5*time.Second))
 				c.quiet(500 * time.Millisecond)
 				c.talks(500 * time.Millisecond)
 				before := c.entries()
@@ -34,8 +34,8 @@ func TestTheVoiceIsAsLoudAfterACut(t *testing.T) {
 				cut(c, l)
 				c.talks(100 * time.Millisecond)
 				c.forget()
-				l.Content(`%s,"outputTranscription":{"text":"four"}`, bridgetest.Voice(8000, 500*time.Millisecond))
-				l.Completes()
+				l.SendContent(`%s,"outputTranscription":{"text":"four"}`, bridgetest.VoiceField(8000, 500*time.Millisecond))
+				l.CompleteTurn()
 				c.talks(600 * time.Millisecond)
 				frames := 0
 				for _, e := range c.entries() {
@@ -68,22 +68,22 @@ func TestAnAnswerDoesNotMixWithTheOneCutBefore(t *testing.T) {
 		"sent again after its end": {`"interrupted":true`, `"turnComplete":true`, `"interrupted":true`, `"turnComplete":true`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 				say := func(words string, tag int16, d time.Duration) {
-					l.Content(`%s,"outputTranscription":{"text":%q}`, bridgetest.Voice(tag, d), words)
+					l.SendContent(`%s,"outputTranscription":{"text":%q}`, bridgetest.VoiceField(tag, d), words)
 				}
 				say("nought ", 6, time.Second)
-				l.Completes()
+				l.CompleteTurn()
 				time.Sleep(1500 * time.Millisecond)
-				l.Content(`"inputTranscription":{"text":"Count!"}`)
+				l.SendContent(`"inputTranscription":{"text":"Count!"}`)
 				say("one two three four ", 7, 4*time.Second)
 				time.Sleep(2300 * time.Millisecond)
 				for _, fields := range ends {
-					l.Content("%s", fields)
+					l.SendContent("%s", fields)
 				}
-				l.Content(`"inputTranscription":{"text":"Letters!"}`)
+				l.SendContent(`"inputTranscription":{"text":"Letters!"}`)
 				say("a b ", 8, 2*time.Second)
-				l.Completes()
+				l.CompleteTurn()
 				time.Sleep(3 * time.Second)
 				c.remembers("a: nought; u: Count!; a: one two (cut after 2.3 s); u: Letters!; a: a b")
 			})
@@ -93,25 +93,25 @@ func TestAnAnswerDoesNotMixWithTheOneCutBefore(t *testing.T) {
 
 // What the person says over an answer, or types into it, is the next question, though the model has not ended its turn.
 func TestWordsIntoAnAnswerAreTheNextQuestion(t *testing.T) {
-	for name, over := range map[string]func(c *caller, l *bridgetest.Link){
-		"spoken": func(c *caller, l *bridgetest.Link) {
+	for name, over := range map[string]func(c *caller, l *bridgetest.Conn){
+		"spoken": func(c *caller, l *bridgetest.Conn) {
 			c.talks(300 * time.Millisecond)
-			l.Content(`"inputTranscription":{"text":"Letters!"}`)
+			l.SendContent(`"inputTranscription":{"text":"Letters!"}`)
 		},
-		"typed": func(c *caller, _ *bridgetest.Link) {
+		"typed": func(c *caller, _ *bridgetest.Conn) {
 			time.Sleep(300 * time.Millisecond)
 			c.typed("Letters!")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-				l.Content(`"inputTranscription":{"text":"Count!"}`)
-				l.Content(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.Voice(7, 4*time.Second))
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+				l.SendContent(`"inputTranscription":{"text":"Count!"}`)
+				l.SendContent(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.VoiceField(7, 4*time.Second))
 				c.quiet(2 * time.Second)
 				over(c, l)
-				l.Interrupts()
-				l.Content(`%s,"outputTranscription":{"text":"a b "}`, bridgetest.Voice(8, 2*time.Second))
-				l.Completes()
+				l.InterruptTurn()
+				l.SendContent(`%s,"outputTranscription":{"text":"a b "}`, bridgetest.VoiceField(8, 2*time.Second))
+				l.CompleteTurn()
 				time.Sleep(3 * time.Second)
 				c.remembers("u: Count!; a: one two (cut after 2.3 s); u: Letters!; a: a b")
 			})
@@ -124,18 +124,18 @@ func TestTheRestOfACutAnswerIsDropped(t *testing.T) {
 	talk(
 		t,
 		bridge.SessionRequest{Config: []byte(`{"model":"gemini-3.1-flash-live-preview"}`)},
-		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-			l.Content(`%s,"outputTranscription":{"text":"one "}`, bridgetest.Voice(7, time.Second))
+		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+			l.SendContent(`%s,"outputTranscription":{"text":"one "}`, bridgetest.VoiceField(7, time.Second))
 			time.Sleep(500 * time.Millisecond)
 			c.do(bridge.Interrupt{})
 			c.utter(time.Second)
-			l.Content(`"inputTranscription":{"text":"Hm?"}`)
+			l.SendContent(`"inputTranscription":{"text":"Hm?"}`)
 			for before := c.heard(); c.heard() == before; { // the model is silent, and the person hears that
 				c.quiet(20 * time.Millisecond)
 			}
 			c.typed("do you hear me?")
 			c.sees("SetupComplete Speaking 7*26 Interrupted Log 73*1 Interrupted")
-			l.Content(`%s,"outputTranscription":{"text":"two "}`, bridgetest.Voice(7, time.Second))
+			l.SendContent(`%s,"outputTranscription":{"text":"two "}`, bridgetest.VoiceField(7, time.Second))
 			time.Sleep(time.Second)
 			c.sees("SetupComplete Speaking 7*26 Interrupted Log 73*1 Interrupted")
 		},

@@ -12,18 +12,18 @@ import (
 )
 
 // answersFrom has a model write down what it hears and end its turn as answers say, one for each question; the last goes on.
-func answersFrom(l *bridgetest.Link, next func() string) {
+func answersFrom(l *bridgetest.Conn, next func() string) {
 	var asked, quiet time.Duration
 	answer := func() {
 		if content := next(); content != "" {
-			l.Content(`%s`, content)
+			l.SendContent(`%s`, content)
 		}
 	}
-	l.React(func(in bridgetest.Input) {
+	l.OnInput(func(in bridgetest.Input) {
 		switch {
-		case in.What == "typed":
+		case in.Kind == "typed":
 			answer()
-		case in.What == "audio":
+		case in.Kind == "audio":
 			if loud := voiced(in.PCM); loud > 0 {
 				asked, quiet = asked+loud, 0
 			} else {
@@ -31,7 +31,7 @@ func answersFrom(l *bridgetest.Link, next func() string) {
 			}
 			if asked > 0 && quiet >= 500*time.Millisecond {
 				asked = 0
-				l.Content(`"inputTranscription":{"text":"What time is it?"}`)
+				l.SendContent(`"inputTranscription":{"text":"What time is it?"}`)
 				answer()
 			}
 		}
@@ -49,7 +49,7 @@ func TestTurnsWithoutAnAnswer(t *testing.T) {
 		more     = `"turnComplete":true,"turnCompleteReason":"NEED_MORE_INPUT"`
 		written  = `"modelTurn":{"parts":[{"text":"It is noon."}]},"generationComplete":true,"turnComplete":true`
 	)
-	voice := bridgetest.Voice(7, 500*time.Millisecond) +
+	voice := bridgetest.VoiceField(7, 500*time.Millisecond) +
 		`,"outputTranscription":{"text":"It is noon."},"generationComplete":true,"turnComplete":true`
 	for name, test := range map[string]struct {
 		model   string
@@ -75,9 +75,9 @@ func TestTurnsWithoutAnAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			talk(t, bridge.SessionRequest{Config: []byte(`{"model":"` + test.model + `"}`)}, func(t *testing.T, r *rig, c *caller,
-				l *bridgetest.Link,
+				l *bridgetest.Conn,
 			) {
-				l.Handle("h")
+				l.SendHandle("h")
 				answers := slices.Clone(test.answers)
 				next := func() string {
 					if len(answers) == 0 {
@@ -92,12 +92,12 @@ func TestTurnsWithoutAnAnswer(t *testing.T) {
 				go func() {
 					for {
 						select {
-						case l := <-r.up.Links:
+						case l := <-r.up.Conns:
 							dials++
-							l.Accept()
+							l.AcceptSetup()
 							synctest.Wait()
-							if strings.Contains(l.Said(), "typed Say this") { // which came at once
-								l.Content(`%s`, next())
+							if strings.Contains(l.InputLog(), "typed Say this") { // which came at once
+								l.SendContent(`%s`, next())
 							}
 							answersFrom(l, next)
 						case <-over:
@@ -133,21 +133,21 @@ func TestTurnsWithoutAnAnswer(t *testing.T) {
 // A model that pauses for 7 s in the middle of an answer is waited for, and nothing of the answer is thrown away.
 func TestPauseInAnAnswer(t *testing.T) {
 	for _, pause := range []time.Duration{3 * time.Second, 7 * time.Second, 8500 * time.Millisecond} {
-		talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-			l.Handle("h")
+		talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+			l.SendHandle("h")
 			c.typed("count to ten")
 			c.forget()
-			l.Content(`%s`, bridgetest.Voice(7, time.Second))
+			l.SendContent(`%s`, bridgetest.VoiceField(7, time.Second))
 			time.Sleep(pause)
-			l.Content(`%s`, bridgetest.Voice(8, time.Second))
-			l.Content(`"generationComplete":true`)
-			l.Content(`"turnComplete":true`)
+			l.SendContent(`%s`, bridgetest.VoiceField(8, time.Second))
+			l.SendContent(`"generationComplete":true`)
+			l.SendContent(`"turnComplete":true`)
 			time.Sleep(3 * time.Second)
 			c.sees("Speaking 7*50 8*50 TurnComplete")
 			if tried := c.tried(); tried != "" {
 				t.Errorf("pause of %v: tried %s", pause, tried)
 			}
-			r.up.Idle()
+			r.up.AssertNoDial()
 		}, watchful)
 	}
 }
@@ -173,11 +173,11 @@ func TestAnswersWaitForTheEndOfTheTurn(t *testing.T) {
 		"extended thinking has it": {`{"model":"gemini-3.8-live-extended-thinking",` + declare("weather")[1:], 0, time.Hour, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{Config: []byte(test.config)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-				l.Handle("h")
+			talk(t, bridge.SessionRequest{Config: []byte(test.config)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+				l.SendHandle("h")
 				c.typed("how is the weather?")
 				if test.spoken > 0 {
-					l.Content(`%s`, bridgetest.Voice(7, test.spoken))
+					l.SendContent(`%s`, bridgetest.VoiceField(7, test.spoken))
 				}
 				l.Send(`{"toolCall":{"functionCalls":[{"id":"a","name":"weather","args":{}}]}}`)
 				synctest.Wait()
@@ -186,17 +186,17 @@ func TestAnswersWaitForTheEndOfTheTurn(t *testing.T) {
 				switch {
 				case test.end < 0:
 					time.Sleep(-test.end)
-					l.Content(`"interrupted":true`)
-					l.Content(`"turnComplete":true`)
+					l.SendContent(`"interrupted":true`)
+					l.SendContent(`"turnComplete":true`)
 				case test.end < time.Hour:
 					time.Sleep(test.end)
-					l.Content(`"generationComplete":true`)
-					l.Content(`"turnComplete":true`)
+					l.SendContent(`"generationComplete":true`)
+					l.SendContent(`"turnComplete":true`)
 				}
 				time.Sleep(6 * time.Second)
 				var came []time.Duration
 				for _, in := range l.Inputs() {
-					if in.What == "tool" {
+					if in.Kind == "tool" {
 						came = append(came, in.At.Sub(called))
 					}
 				}

@@ -15,14 +15,14 @@ import (
 
 // Events are numbered from 1 on, without a gap, and say when they happened.
 func TestEventsAreNumbered(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 		c.utter(time.Second)
-		l.Content(`"inputTranscription":{"text":"hi"}`)
-		l.Speaks(7, "Hello ", "there.")
-		l.Content(`"turnComplete":true`)
+		l.SendContent(`"inputTranscription":{"text":"hi"}`)
+		l.SendSpokenWords(7, "Hello ", "there.")
+		l.SendContent(`"turnComplete":true`)
 		time.Sleep(2 * time.Second)
 		c.typed("go on")
-		l.Answer(8, 5*time.Second)
+		l.SendAnswer(8, 5*time.Second)
 		time.Sleep(time.Second)
 		c.do(bridge.Interrupt{})
 		all := c.events()
@@ -63,17 +63,17 @@ func (c *caller) texts() (list []string) {
 // What is said is sent in pieces, with the number of its turn: the model's when its voice is heard. The last word on each is
 // all of it.
 func TestTextsAreTyped(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Content(`"inputTranscription":{"text":"Tell me "}`)
-		l.Content(`"inputTranscription":{"text":"a story."}`)
-		l.Content(`"modelTurn":{"parts":[{"text":"A story?","thought":true}]}`)
-		l.Speaks(7, "Once ", "upon ", "a ", "time")
-		l.Content(`"turnComplete":true`)
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		l.SendContent(`"inputTranscription":{"text":"Tell me "}`)
+		l.SendContent(`"inputTranscription":{"text":"a story."}`)
+		l.SendContent(`"modelTurn":{"parts":[{"text":"A story?","thought":true}]}`)
+		l.SendSpokenWords(7, "Once ", "upon ", "a ", "time")
+		l.SendContent(`"turnComplete":true`)
 		time.Sleep(2 * time.Second)
-		l.Content(`"inputTranscription":{"text":"More."}`)
-		l.Speaks(8, "There ", "was ", "a ", "king")
+		l.SendContent(`"inputTranscription":{"text":"More."}`)
+		l.SendSpokenWords(8, "There ", "was ", "a ", "king")
 		time.Sleep(400 * time.Millisecond)
-		l.Interrupts()
+		l.InterruptTurn()
 		time.Sleep(time.Second)
 		want := []string{
 			`0s user 1 "Tell me "`, `0s user 1 "a story."`, `0s thought 1 "A story?"`, `0s user 1 "Tell me a story.".`,
@@ -88,26 +88,29 @@ func TestTextsAreTyped(t *testing.T) {
 
 // An answer that is cut off says by whom, and what was heard of it.
 func TestWhoInterrupts(t *testing.T) {
-	for by, cut := range map[bridge.Cause]func(r *rig, c *caller, l *bridgetest.Link){
-		bridge.ByVoice: func(_ *rig, c *caller, l *bridgetest.Link) {
+	for by, cut := range map[bridge.Cause]func(r *rig, c *caller, l *bridgetest.Conn){
+		bridge.ByVoice: func(_ *rig, c *caller, l *bridgetest.Conn) {
 			c.talks(400 * time.Millisecond)
-			l.Content(`"interrupted":true`)
+			l.SendContent(`"interrupted":true`)
 		},
-		bridge.ByText:   func(_ *rig, c *caller, _ *bridgetest.Link) { c.typed("stop") },
-		bridge.ByClient: func(_ *rig, c *caller, _ *bridgetest.Link) { c.do(bridge.Interrupt{}) },
-		bridge.ByClear:  func(r *rig, c *caller, _ *bridgetest.Link) { c.do(bridge.ClearContext{}); r.up.Next().Accept() },
-		bridge.ByConnectionLoss: func(r *rig, _ *caller, l *bridgetest.Link) {
-			l.Cut()
-			r.up.Next().Accept()
+		bridge.ByText:   func(_ *rig, c *caller, _ *bridgetest.Conn) { c.typed("stop") },
+		bridge.ByClient: func(_ *rig, c *caller, _ *bridgetest.Conn) { c.do(bridge.Interrupt{}) },
+		bridge.ByClear: func(r *rig, c *caller, _ *bridgetest.Conn) {
+			c.do(bridge.ClearContext{})
+			r.up.NextConn().AcceptSetup()
+		},
+		bridge.ByConnectionLoss: func(r *rig, _ *caller, l *bridgetest.Conn) {
+			l.DropConnection()
+			r.up.NextConn().AcceptSetup()
 			time.Sleep(5 * time.Second)
 		},
 	} {
 		t.Run(string(by), func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-				l.Handle("h")
-				l.Answer(6, time.Second) // so that the turn is the second one
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+				l.SendHandle("h")
+				l.SendAnswer(6, time.Second) // so that the turn is the second one
 				time.Sleep(2 * time.Second)
-				l.Speaks(7, "Once ", "upon ", "a ", "time", " there ", "was")
+				l.SendSpokenWords(7, "Once ", "upon ", "a ", "time", " there ", "was")
 				time.Sleep(900 * time.Millisecond)
 				cut(r, c, l)
 				got, _ := find[bridge.Interrupted](c)
@@ -122,12 +125,12 @@ func TestWhoInterrupts(t *testing.T) {
 
 // In silence there is nothing to be interrupted, not even by clearing the history.
 func TestNothingIsInterruptedInSilence(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
-		l.Answer(7, time.Second)
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
+		l.SendAnswer(7, time.Second)
 		time.Sleep(2 * time.Second)
 		c.do(bridge.ClearContext{})
-		c.works(r.up.Next().Accept())
+		c.works(r.up.NextConn().AcceptSetup())
 		c.typed("stop")
 		c.do(bridge.Interrupt{})
 		c.do(bridge.Pause{On: true})
@@ -152,8 +155,8 @@ func TestToolStatusHasArgumentsAndResult(t *testing.T) {
 				return json.RawMessage(`{"is":3}`), nil
 			},
 		}}})
-		l.Call("a", "sum", `{"of":[1,2]}`)
-		l.Call("b", "sum", `{"of":[0]}`)
+		l.CallTool("a", "sum", `{"of":[1,2]}`)
+		l.CallTool("b", "sum", `{"of":[0]}`)
 		time.Sleep(2 * time.Second)
 		got, _ := find[bridge.ToolStatus](c)
 		var list []string
@@ -175,22 +178,22 @@ func TestModelThatHearsAndNeverAnswers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, watchful)
 		c, l := r.plain() // gemini-3.8-live may choose not to answer
-		l.Handle("h")
+		l.SendHandle("h")
 		c.typed("my name is Ada")
-		l.Answer(7, time.Second)
+		l.SendAnswer(7, time.Second)
 		time.Sleep(2 * time.Second)
 		ask := func() string {
 			c.forget()
 			c.utter(time.Second)
-			l.Content(`"inputTranscription":{"text":"And now?"}`)
+			l.SendContent(`"inputTranscription":{"text":"And now?"}`)
 			for range 30 {
 				c.quiet(time.Second)
 				select {
-				case l = <-r.up.Links:
-					l.Accept()
-					l.Handle("h2")
+				case l = <-r.up.Conns:
+					l.AcceptSetup()
+					l.SendHandle("h2")
 					c.quiet(2 * time.Second)
-					l.Content(`"inputTranscription":{"text":"And now?"}`)
+					l.SendContent(`"inputTranscription":{"text":"And now?"}`)
 				default:
 				}
 			}
@@ -200,11 +203,11 @@ func TestModelThatHearsAndNeverAnswers(t *testing.T) {
 			if got := ask(); got != want {
 				t.Errorf("question %d: tried %q, want %q", i+1, got, want)
 			}
-			if i == 1 && (l.Setup.SessionResumption.Handle != "" || !strings.Contains(l.Said(), "typed my name is Ada")) {
-				t.Errorf("the fresh session got %s", l.Said())
+			if i == 1 && (l.Setup.SessionResumption.Handle != "" || !strings.Contains(l.InputLog(), "typed my name is Ada")) {
+				t.Errorf("the fresh session got %s", l.InputLog())
 			}
 		}
-		l.Answer(8, time.Second)
+		l.SendAnswer(8, time.Second)
 		time.Sleep(2 * time.Second)
 		c.works(l)
 	})

@@ -25,7 +25,7 @@ func onVertex(o *bridge.Options) {
 // On Vertex AI a handle says how far it goes. When the link is cut in the middle of a sentence, the session gets the rest of it:
 // nothing is lost and nothing comes twice, and what was transcribed of the beginning stays.
 func TestASentenceGoesOnOverTheNextLink(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 		if !strings.Contains(l.Raw, `"transparent":true`) {
 			t.Fatalf("setup %s", l.Raw)
 		}
@@ -34,8 +34,8 @@ func TestASentenceGoesOnOverTheNextLink(t *testing.T) {
 			said[i] += int16(i / 320) // each 20 ms are others
 		}
 		c.pace(said[:16000])
-		l.Content(`"inputTranscription":{"text":"The beginning "}`)
-		first := l.PCM()
+		l.SendContent(`"inputTranscription":{"text":"The beginning "}`)
+		first := l.ReceivedPCM()
 		covered := len(l.Inputs()) - 20
 		l.Send(`{"sessionResumptionUpdate":{"newHandle":"h","resumable":true,"lastConsumedClientMessageIndex":"%d"}}`, covered)
 		c.pace(said[16000:20000])
@@ -52,12 +52,12 @@ func TestASentenceGoesOnOverTheNextLink(t *testing.T) {
 		}
 		c.pace(said[20000:])
 		c.quiet(time.Second)
-		got := slices.Concat(l.PCM()[:heard], m.PCM())
+		got := slices.Concat(l.ReceivedPCM()[:heard], m.ReceivedPCM())
 		if len(got) < len(said) || !slices.Equal(got[:len(said)], said) {
 			t.Errorf("the session heard %d samples that differ from the %d that were said", len(got), len(said))
 		}
-		m.Content(`"inputTranscription":{"text":"and the end."}`)
-		m.Answer(7, time.Second)
+		m.SendContent(`"inputTranscription":{"text":"and the end."}`)
+		m.SendAnswer(7, time.Second)
 		time.Sleep(2 * time.Second)
 		c.remembers("u: The beginning and the end.")
 	}, onVertex)

@@ -13,7 +13,7 @@ import (
 func TestEndOfTranscript(t *testing.T) {
 	const finished = `"outputTranscription":{"finished":true}`
 	text := func(words string) string { return `"outputTranscription":{"text":"` + words + `"}` }
-	voice := bridgetest.Voice(7, time.Second)
+	voice := bridgetest.VoiceField(7, time.Second)
 	for name, messages := range map[string][]string{
 		"before the voice, as on Vertex AI": {`"outputTranscription":{}`, text("Hello"), text(" there."), finished, voice},
 		"behind the voice":                  {voice, text("Hello"), text(" there."), finished},
@@ -22,12 +22,12 @@ func TestEndOfTranscript(t *testing.T) {
 		"cut off":                           {voice, text("Hello"), voice, text(" there."), finished, `"interrupted":true`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 				c.typed("Hi.")
 				for _, m := range messages {
-					l.Content("%s", m)
+					l.SendContent("%s", m)
 				}
-				l.Completes()
+				l.CompleteTurn()
 				time.Sleep(5 * time.Second)
 				lastText, end := -1, -1
 				for i, e := range c.order() {

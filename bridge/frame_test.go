@@ -15,7 +15,7 @@ import (
 
 // A person who types is not heard, and the model looks only while it hears: what the person shows goes with what is typed.
 func TestTypedTurnsShowThePicture(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 		said := func() string {
 			t.Helper()
 			all := l.Inputs()
@@ -50,9 +50,9 @@ func TestTypedTurnsShowThePicture(t *testing.T) {
 
 // A picture costs its memory once, not once for each typed turn that waits.
 func TestAPictureCostsItsMemoryOnce(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		r.up.Set(0, context.DeadlineExceeded) // the network is gone
-		l.Cut()
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		r.up.SetFailure(0, context.DeadlineExceeded) // the network is gone
+		l.DropConnection()
 		synctest.Wait()
 		c.session.SetFrame("image/png", make([]byte, 8<<20), true)
 		var before, after runtime.MemStats
@@ -67,14 +67,14 @@ func TestAPictureCostsItsMemoryOnce(t *testing.T) {
 		if mb := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) >> 20; mb > 30 {
 			t.Errorf("%d short turns typed into a dead link hold %d MB", turns, mb)
 		}
-		r.up.Set(0, nil)
+		r.up.SetFailure(0, nil)
 	})
 }
 
 // What is said again to another link has its picture again.
 func TestATurnThatIsSaidAgainHasItsPicture(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
 		c.session.SetFrame("image/jpeg", []byte("cat"), true)
 		time.Sleep(2 * time.Second)
 		c.typed("what is this?")
@@ -85,6 +85,6 @@ func TestATurnThatIsSaidAgainHasItsPicture(t *testing.T) {
 				return
 			}
 		}
-		t.Errorf("said %s", l.Said())
+		t.Errorf("said %s", l.InputLog())
 	})
 }

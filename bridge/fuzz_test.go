@@ -41,12 +41,12 @@ func FuzzSnapshot(f *testing.F) {
 				t.Fatal(err)
 			}
 			r := newRig(t, func(o *bridge.Options) { o.Store, o.Node = shared, "b http://b.test" })
-			r.up.Set(0, errors.New("no route"))
+			r.up.SetFailure(0, errors.New("no route"))
 			d := r.join(bridge.SessionRequest{Resumable: true, ResumeToken: id + "." + secret})
 			time.Sleep(time.Minute) // it gives up after 30 s
 			d.leave(nil)
 			<-d.over
-			r.up.Set(0, nil)
+			r.up.SetFailure(0, nil)
 			c, l := r.connect(resumable)
 			c.works(l)
 		})

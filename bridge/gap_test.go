@@ -40,8 +40,8 @@ func TestGap(t *testing.T) {
 		12 * time.Second:        {2 + 3, 1, true},
 		24 * time.Second:        {2 + 9, 1, true},
 	} {
-		talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-			l.Handle("h")
+		talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+			l.SendHandle("h")
 			c.forget()
 			r.cutOff(l)
 			time.Sleep(down)
@@ -51,8 +51,8 @@ func TestGap(t *testing.T) {
 			if (sound-expect).Abs() > 500*time.Millisecond || (len(reported) == 1) != want.reported || len(reported) > 1 {
 				t.Errorf("%v: heard %v, want %v; got %v", down, sound, expect, reported)
 			}
-			r.up.Set(0, nil)
-			m := r.up.Next().Accept()
+			r.up.SetFailure(0, nil)
+			m := r.up.NextConn().AcceptSetup()
 			time.Sleep(3 * time.Second) // the sentence ends
 			if states, _ := find[bridge.StateChange](c); states[len(states)-1].State != bridge.StateLive {
 				t.Errorf("%v: ends as %v", down, states)
@@ -64,17 +64,17 @@ func TestGap(t *testing.T) {
 
 // Sound of ours does not cover the end of what the model said, and is nothing for people who read.
 func TestGapIsQuietWhileTheAnswerPlays(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
-		l.Say(7, 6*time.Second)
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
+		l.SendVoice(7, 6*time.Second)
 		r.cutOff(l)
 		time.Sleep(4 * time.Second)
 		if got := c.story(); got != "SetupComplete Speaking 7*200" && got != "SetupComplete Speaking 7*201" {
 			t.Error(got)
 		}
-		reader, k := func() (*caller, *bridgetest.Link) {
-			r.up.Set(0, nil)
-			r.up.Next().Accept()
+		reader, k := func() (*caller, *bridgetest.Conn) {
+			r.up.SetFailure(0, nil)
+			r.up.NextConn().AcceptSetup()
 			return r.connect(bridge.SessionRequest{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)})
 		}()
 		r.cutOff(k)
@@ -87,45 +87,45 @@ func TestGapIsQuietWhileTheAnswerPlays(t *testing.T) {
 
 // A caller that wants to hear nothing but the model hears no sound of ours.
 func TestGapIsQuietForWhoWantsTheModelAlone(t *testing.T) {
-	talk(t, bridge.SessionRequest{NoCues: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
+	talk(t, bridge.SessionRequest{NoCues: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
 		r.cutOff(l)
 		time.Sleep(8 * time.Second)
 		if sound, reported := c.waiting(); sound > 0 || len(reported) != 1 {
 			t.Errorf("hears %v and gets %v", sound, reported)
 		}
-		r.up.Set(0, nil)
-		c.works(r.up.Next().Accept())
+		r.up.SetFailure(0, nil)
+		c.works(r.up.NextConn().AcceptSetup())
 	})
 }
 
 // Quota is no reason to try again: it is reported at once, with a time, and new conversations are kept away that long.
 func TestQuota(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
-		l.End(1011, "RESOURCE_EXHAUSTED")
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
+		l.CloseWith(1011, "RESOURCE_EXHAUSTED")
 		if e := c.fails(bridge.CodeBusy); e.Retry != 30*time.Second {
 			t.Errorf("%+v", e)
 		}
-		dials := r.up.Dialled()
+		dials := r.up.DialCount()
 		time.Sleep(20 * time.Second)
 		if e := r.join(bridge.SessionRequest{}).fails(bridge.CodeBusy); e.Retry != 10*time.Second {
 			t.Errorf("%+v", e)
 		}
-		if n := r.up.Dialled(); n != dials {
+		if n := r.up.DialCount(); n != dials {
 			t.Error("it was dialled")
 		}
 		time.Sleep(10 * time.Second)
 		// One finds out for all.
-		r.up.Set(429, nil)
+		r.up.SetFailure(429, nil)
 		if e := r.join(bridge.SessionRequest{}).fails(bridge.CodeBusy); e.Status != 429 {
 			t.Errorf("%+v", e)
 		}
 		r.join(bridge.SessionRequest{}).fails(bridge.CodeBusy)
-		if n := r.up.Dialled(); n != dials+1 {
+		if n := r.up.DialCount(); n != dials+1 {
 			t.Errorf("%d dials", n-dials)
 		}
-		r.up.Set(0, nil)
+		r.up.SetFailure(0, nil)
 		time.Sleep(30 * time.Second)
 		r.join(bridge.SessionRequest{Account: used{bridge.Unlimited}}).fails(bridge.CodeUnauthorized) // and leaves it to the next to find out
 		d, m := r.plain()
@@ -144,19 +144,19 @@ func (used) ConsumeToken() error {
 
 // Google may still count the link that has just ended: a conversation that has begun waits for its turn.
 func TestQuotaOnResume(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
-		r.up.Set(429, nil)
-		l.Cut()
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
+		r.up.SetFailure(429, nil)
+		l.DropConnection()
 		time.Sleep(12 * time.Second)
 		r.join(bridge.SessionRequest{}).fails(bridge.CodeBusy)
-		r.up.Set(0, nil)
-		m := r.up.Next().DialledFor("", "h").Accept()
+		r.up.SetFailure(0, nil)
+		m := r.up.NextConn().AssertDialledFor("", "h").AcceptSetup()
 		time.Sleep(3 * time.Second)
 		c.works(m)
-		m.Handle("h")
-		r.up.Set(429, nil)
-		m.Cut()
+		m.SendHandle("h")
+		r.up.SetFailure(429, nil)
+		m.DropConnection()
 		if e := c.fails(bridge.CodeBusy); e.Retry != 30*time.Second {
 			t.Errorf("%+v", e)
 		}
@@ -202,21 +202,22 @@ func TestReseed(t *testing.T) {
 // What the handle does not know is sent after the resume. A handle that came on a resumed connection is not used: it may have
 // forgotten what was said before.
 func TestMissedTurnsAreTold(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("old")
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("old")
 		c.typed("my name is Ada")
-		l.Content(`%s,"outputTranscription":{"text":"Hello Ada."}`, bridgetest.Voice(7, time.Second))
-		l.Content(`"turnComplete":true`)
+		l.SendContent(`%s,"outputTranscription":{"text":"Hello Ada."}`, bridgetest.VoiceField(7, time.Second))
+		l.SendContent(`"turnComplete":true`)
 		time.Sleep(2 * time.Second)
 		c.typed("how are you")
-		l.Cut()
-		m := r.up.Next().DialledFor("", "old").Accept()
-		if got := m.Said(); got != "typed my name is Ada+Hello Ada., typed how are you" {
+		l.DropConnection()
+		m := r.up.NextConn().AssertDialledFor("", "old").AcceptSetup()
+		if got := m.InputLog(); got != "typed my name is Ada+Hello Ada., typed how are you" {
 			t.Errorf("came %q", got)
 		}
-		m.Handle("new")
-		m.Cut()
-		if got := r.up.Next().DialledFor("", "old").Accept().Said(); got != "typed my name is Ada+Hello Ada., typed how are you" {
+		m.SendHandle("new")
+		m.DropConnection()
+		if got := r.up.NextConn().AssertDialledFor("",
+			"old").AcceptSetup().InputLog(); got != "typed my name is Ada+Hello Ada., typed how are you" {
 			t.Errorf("came %q", got)
 		}
 	})
@@ -227,17 +228,17 @@ func TestFindingsReplaceAssumptions(t *testing.T) {
 	found := func(o *bridge.Options) {
 		o.Findings = map[string]setup.Findings{"gemini-3.8-live": {ForgetfulHandles: new(false), SilenceRequired: new(false)}}
 	}
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("old")
-		l.Cut()
-		m := r.up.Next().DialledFor("", "old").Accept()
-		m.Handle("new")
-		m.Cut()
-		n := r.up.Next().DialledFor("", "new").Accept()
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("old")
+		l.DropConnection()
+		m := r.up.NextConn().AssertDialledFor("", "old").AcceptSetup()
+		m.SendHandle("new")
+		m.DropConnection()
+		n := r.up.NextConn().AssertDialledFor("", "new").AcceptSetup()
 		c.pace(loud(time.Second))
 		time.Sleep(4 * time.Second) // the microphone has stopped
-		if got := voiced(n.PCM()); got != time.Second || len(n.PCM()) > 16000 {
-			t.Errorf("%v of speech came, in %d samples", got, len(n.PCM()))
+		if got := voiced(n.ReceivedPCM()); got != time.Second || len(n.ReceivedPCM()) > 16000 {
+			t.Errorf("%v of speech came, in %d samples", got, len(n.ReceivedPCM()))
 		}
 	}, found)
 }
@@ -249,15 +250,15 @@ func TestLongInstructionsAreNotResumed(t *testing.T) {
 	}
 	for length, handle := range map[int]string{100: "h", 4000: ""} {
 		config := fmt.Sprintf(`{"model":"gemini-3.1-flash-live-preview","systemInstruction":%q}`, strings.Repeat("word ", length/5))
-		talk(t, bridge.SessionRequest{Config: []byte(config)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		talk(t, bridge.SessionRequest{Config: []byte(config)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 			c.typed("my name is Ada")
-			l.Content(`%s,"outputTranscription":{"text":"Hello Ada."},"generationComplete":true`, bridgetest.Voice(7, time.Second))
-			l.Content(`"turnComplete":true`)
-			l.Handle("h")
+			l.SendContent(`%s,"outputTranscription":{"text":"Hello Ada."},"generationComplete":true`, bridgetest.VoiceField(7, time.Second))
+			l.SendContent(`"turnComplete":true`)
+			l.SendHandle("h")
 			time.Sleep(2 * time.Second)
-			l.Cut()
-			m := r.up.Next().DialledFor("", handle).Accept()
-			if got := m.Said(); (handle == "") != strings.Contains(got, "my name is Ada+Hello Ada.") {
+			l.DropConnection()
+			m := r.up.NextConn().AssertDialledFor("", handle).AcceptSetup()
+			if got := m.InputLog(); (handle == "") != strings.Contains(got, "my name is Ada+Hello Ada.") {
 				t.Errorf("%d bytes: came %q", length, got)
 			}
 		}, found)
@@ -266,22 +267,22 @@ func TestLongInstructionsAreNotResumed(t *testing.T) {
 
 // A question on which the model has acted by a tool, as the handle knows, is not missed, however many connections are lost.
 func TestWhatWasActedOnIsNotMissed(t *testing.T) {
-	talk(t, bridge.SessionRequest{Config: []byte(declare("pay"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{Config: []byte(declare("pay"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 		c.typed("Pay my bill.")
-		l.Calls("a pay")
-		l.Handle("h")
+		l.CallTools("a pay")
+		l.SendHandle("h")
 		for range 3 {
 			l = r.next(l)
-			if got := l.Said(); got != "" {
+			if got := l.InputLog(); got != "" {
 				t.Errorf("came %q", got)
 			}
 		}
 		c.respond("a", "", `{"paid":true}`)
-		l.Speaks(7, "Paid.")
-		l.Completes()
+		l.SendSpokenWords(7, "Paid.")
+		l.CompleteTurn()
 		time.Sleep(time.Second)
-		l.Cut()
-		if got := r.up.Next().DialledFor("", "h").Accept().Said(); !strings.HasPrefix(got, "typed Pay my bill.+Paid.") {
+		l.DropConnection()
+		if got := r.up.NextConn().AssertDialledFor("", "h").AcceptSetup().InputLog(); !strings.HasPrefix(got, "typed Pay my bill.+Paid.") {
 			t.Errorf("came %q", got)
 		}
 	})
@@ -293,16 +294,16 @@ func TestSeed(t *testing.T) {
 		return bridge.PrefillTurn{Model: model, Parts: fmt.Appendf(nil, `[{"text":%q}]`, text)}
 	}
 	seed := bridge.PrefillTurns{Turns: []bridge.PrefillTurn{turn(false, "one"), turn(true, "two"), turn(false, "three"), turn(true, "four")}}
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("old")
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("old")
 		c.do(seed)
 		c.typed("five")
-		if got := l.Said(); got != "typed one+two+three+four, typed five" {
+		if got := l.InputLog(); got != "typed one+two+three+four, typed five" {
 			t.Errorf("came %q", got)
 		}
-		l.Cut()
-		m := r.up.Next().DialledFor("", "old").Accept()
-		if got := m.Said(); got != "typed one+two+three+four, typed five" {
+		l.DropConnection()
+		m := r.up.NextConn().AssertDialledFor("", "old").AcceptSetup()
+		if got := m.InputLog(); got != "typed one+two+three+four, typed five" {
 			t.Errorf("sent again: %q", got)
 		}
 		var texts []string
@@ -316,7 +317,7 @@ func TestSeed(t *testing.T) {
 	talk(
 		t,
 		bridge.SessionRequest{Config: []byte(`{"model":"gemini-3.1-flash-live-preview"}`)},
-		func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Link) {
+		func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Conn) {
 			if err := c.session.Do(seed); err == nil {
 				t.Error("a model got it that takes only what asks for an answer")
 			}
@@ -325,18 +326,18 @@ func TestSeed(t *testing.T) {
 }
 
 func TestContext(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Content(`"inputTranscription":{"text":"Tell me "}`)
-		l.Content(`"inputTranscription":{"text":"a story."}`)
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		l.SendContent(`"inputTranscription":{"text":"Tell me "}`)
+		l.SendContent(`"inputTranscription":{"text":"a story."}`)
 		for _, word := range []string{"Once ", "upon ", "a ", "time "} {
-			l.Content(`%s,"outputTranscription":{"text":%q}`, bridgetest.Voice(7, time.Second), word)
+			l.SendContent(`%s,"outputTranscription":{"text":%q}`, bridgetest.VoiceField(7, time.Second), word)
 		}
 		time.Sleep(2500 * time.Millisecond)
-		l.Content(`"interrupted":true`)
-		l.Content(`"inputTranscription":{"text":"Stop."}`)
-		l.Content(`"turnComplete":true`)
-		l.Content(`%s,"outputTranscription":{"text":"As you wish."}`, bridgetest.Voice(7, time.Second))
-		l.Content(`"turnComplete":true`)
+		l.SendContent(`"interrupted":true`)
+		l.SendContent(`"inputTranscription":{"text":"Stop."}`)
+		l.SendContent(`"turnComplete":true`)
+		l.SendContent(`%s,"outputTranscription":{"text":"As you wish."}`, bridgetest.VoiceField(7, time.Second))
+		l.SendContent(`"turnComplete":true`)
 		time.Sleep(2 * time.Second)
 		c.typed("thanks")
 		c.remembers("u: Tell me a story.; a: Once upon a (cut after 2.5 s); u: Stop.; a: As you wish.; u: thanks")
@@ -344,21 +345,21 @@ func TestContext(t *testing.T) {
 }
 
 func TestContextIsBounded(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 		for i := range 1050 { // of two entries each
-			l.Content(`"inputTranscription":{"text":"%d"},"outputTranscription":{"text":"%d"},"turnComplete":true`, i, i)
+			l.SendContent(`"inputTranscription":{"text":"%d"},"outputTranscription":{"text":"%d"},"turnComplete":true`, i, i)
 		}
 		time.Sleep(time.Second)
 		if got := c.memory(); len(got) != 2000 || got[1999].Content != "1049" {
 			t.Errorf("%d entries, the last %+v", len(got), got[len(got)-1])
 		}
 		for range 5 {
-			l.Content(`"inputTranscription":{"text":%q},"turnComplete":true`, strings.Repeat("ä", 90_000))
+			l.SendContent(`"inputTranscription":{"text":%q},"turnComplete":true`, strings.Repeat("ä", 90_000))
 		}
 		if got := c.memory(); len(got) != 2 {
 			t.Errorf("%d entries", len(got))
 		}
-		l.Content(`"inputTranscription":{"text":%q},"turnComplete":true`, strings.Repeat("ö", 300_000))
+		l.SendContent(`"inputTranscription":{"text":%q},"turnComplete":true`, strings.Repeat("ö", 300_000))
 		if got := c.memory(); len(got) != 1 || len([]rune(got[0].Content)) != 200_000 {
 			t.Errorf("%d entries", len(got))
 		}
@@ -366,19 +367,19 @@ func TestContextIsBounded(t *testing.T) {
 }
 
 func TestClearContext(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
 		c.typed("my name is Ada")
-		l.Say(7, 10*time.Second)
+		l.SendVoice(7, 10*time.Second)
 		time.Sleep(time.Second)
 		c.forget()
 		c.do(bridge.ClearContext{})
-		m := r.up.Next().DialledFor("", "").Accept()
+		m := r.up.NextConn().AssertDialledFor("", "").AcceptSetup()
 		c.sees("Interrupted History")
 		if got := c.memory(); len(got) != 0 {
 			t.Errorf("kept %v", got)
 		}
-		if got := m.Said(); got != "" {
+		if got := m.InputLog(); got != "" {
 			t.Errorf("the fresh session got %q", got)
 		}
 		c.works(m)
@@ -390,11 +391,11 @@ func TestLimits(t *testing.T) {
 	for name, test := range map[string]struct {
 		config string
 		tokens int
-		reach  func(*bridgetest.Link)
+		reach  func(*bridgetest.Conn)
 		want   error
 	}{
-		"time": {`{"voxgate":{"maxDuration":"30s"}}`, 0, func(*bridgetest.Link) { time.Sleep(30 * time.Second) }, bridge.ErrTimeLimit},
-		"tokens": {`{}`, 1000, func(l *bridgetest.Link) {
+		"time": {`{"voxgate":{"maxDuration":"30s"}}`, 0, func(*bridgetest.Conn) { time.Sleep(30 * time.Second) }, bridge.ErrTimeLimit},
+		"tokens": {`{}`, 1000, func(l *bridgetest.Conn) {
 			l.Send(`{"usageMetadata":{"totalTokenCount":1000},"serverContent":{"turnComplete":true}}`)
 		}, bridge.ErrTokenLimit},
 	} {
@@ -406,10 +407,10 @@ func TestLimits(t *testing.T) {
 					begin := r.since()
 					if talking && name == "time" {
 						time.Sleep(29 * time.Second)
-						l.Answer(7, 5*time.Second)
+						l.SendAnswer(7, 5*time.Second)
 						begin = r.since() - 25*time.Second
 					} else if talking {
-						l.Say(7, 5*time.Second)
+						l.SendVoice(7, 5*time.Second)
 						begin = r.since() + 5*time.Second
 						test.reach(l)
 					} else {
@@ -436,11 +437,11 @@ func TestWhatIsAskedPastTheLimit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				c, l := newRig(t, func(o *bridge.Options) { o.MaxTokens = 1000 }).connect(bridge.SessionRequest{})
-				l.Say(7, 5*time.Second)
+				l.SendVoice(7, 5*time.Second)
 				l.Send(`{"usageMetadata":{"totalTokenCount":1000},"serverContent":{"turnComplete":true}}`)
 				c.do(ask)
 				c.ends(bridge.ErrTokenLimit)
-				if got := l.Said(); got != "" {
+				if got := l.InputLog(); got != "" {
 					t.Errorf("Gemini got %s", got)
 				}
 			})
@@ -450,7 +451,7 @@ func TestWhatIsAskedPastTheLimit(t *testing.T) {
 
 // What Gemini says beside serverContent is kept apart from what stands in it.
 func TestBeside(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 		l.Send(`{"usageMetadata":{"totalTokenCount":1}}`)
 		l.Send(`{"voiceActivity":{"type":"ACTIVITY_START"}}`)
 		l.Send(`{"newField":1}`)
@@ -469,7 +470,7 @@ func TestBeside(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 		for range 2 {
 			l.Send(`{"usageMetadata":{"promptTokenCount":100,"responseTokenCount":20,"totalTokenCount":120,` +
 				`"promptTokensDetails":[{"modality":"AUDIO","tokenCount":90},{"modality":"TEXT","tokenCount":10}],` +
@@ -496,11 +497,11 @@ func TestUsage(t *testing.T) {
 
 // The model counts a turn anew on the connection that goes on with it: what it took before the connection was lost counts, too.
 func TestUsageOfALostConnection(t *testing.T) {
-	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
 		c.typed("Tell me a story.")
 		l.Send("%s", reports(5000, 100)+"}")
-		l.Say(7, time.Second)
+		l.SendVoice(7, time.Second)
 		synctest.Wait()
 		m := r.next(l)
 		m.Send("%s", reports(5300, 150)+`,"serverContent":{"turnComplete":true}}`)
@@ -515,7 +516,7 @@ func priced(o *bridge.Options) { o.Prices = price.Default }
 
 // Each turn costs what its model does. One whose price is not known makes the sum unknown.
 func TestTheModelChangesAndItsPrice(t *testing.T) {
-	talk(t, bridge.SessionRequest{Config: []byte(`{"model":"gemini-3.8-live"}`)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{Config: []byte(`{"model":"gemini-3.8-live"}`)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 		turn := `{"usageMetadata":{"promptTokenCount":1000,"totalTokenCount":1000,` +
 			`"promptTokensDetails":[{"modality":"TEXT","tokenCount":1000}]},` +
 			`"serverContent":{"turnComplete":true}}`
@@ -525,7 +526,7 @@ func TestTheModelChangesAndItsPrice(t *testing.T) {
 		}{{"", 0.00075}, {"gemini-2.5-flash-native-audio-latest", 0.00125}, {"gemini-9-live", 0}, {"gemini-3.8-live", 0}} {
 			if step.model != "" {
 				c.update(`{"model":"` + step.model + `"}`)
-				l = r.up.Next().Accept()
+				l = r.up.NextConn().AcceptSetup()
 				synctest.Wait()
 			}
 			l.Send("%s", turn)
@@ -538,7 +539,7 @@ func TestTheModelChangesAndItsPrice(t *testing.T) {
 }
 
 func TestArrived(t *testing.T) {
-	talk(t, resumable, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Link) {
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Conn) {
 		for i := range 300 {
 			if id := string(rune('a'+i%26)) + strings.Repeat("x", i/26); !c.session.MarkReceived(id) {
 				t.Errorf("%s is said to be known", id)
@@ -559,24 +560,24 @@ func TestGate(t *testing.T) {
 	talk(
 		t,
 		bridge.SessionRequest{Config: []byte(strings.Replace(declare("weather"), "{", `{"model":"gemini-3.1-flash-live-preview",`, 1))},
-		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-			l.Calls("a weather")
+		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+			l.CallTools("a weather")
 			c.sees("SetupComplete ToolCall(a)")
 			c.speak(loud(time.Second))
-			if n := len(l.PCM()); n > 0 {
+			if n := len(l.ReceivedPCM()); n > 0 {
 				t.Errorf("%d samples came", n)
 			}
 			c.respond("a", "", `{"x":1}`)
 			c.speak(loud(time.Second))
-			if n := len(l.PCM()); n != 16000 {
+			if n := len(l.ReceivedPCM()); n != 16000 {
 				t.Errorf("%d samples came", n)
 			}
-			l.Calls("b weather")
+			l.CallTools("b weather")
 			c.entries()
 			time.Sleep(10 * time.Second)
-			l.Answered(`a weather {"x":1}`, `b weather {"error":"the tool did not answer in time (10s)"}`)
+			l.AssertToolResponses(`a weather {"x":1}`, `b weather {"error":"the tool did not answer in time (10s)"}`)
 			c.speak(loud(time.Second))
-			if n := len(l.PCM()); n != 32000 {
+			if n := len(l.ReceivedPCM()); n != 32000 {
 				t.Errorf("%d samples came", n)
 			}
 		},

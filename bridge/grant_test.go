@@ -33,7 +33,7 @@ func TestAToolThatIsNotGranted(t *testing.T) {
 			o.Tools = func() []tools.Tool { return []tools.Tool{tool("pay"), tool("look_up")} }
 		})
 		c, l := r.connect(bridge.SessionRequest{Grant: &bridge.Grant{Tools: []string{"look_*"}}})
-		l.Calls("a pay", "b look_up")
+		l.CallTools("a pay", "b look_up")
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if ran["pay"] != 0 || ran["look_up"] != 1 {
@@ -64,7 +64,7 @@ func TestHangingUpIsNotFree(t *testing.T) {
 		c, l := r.connect(bridge.SessionRequest{Account: b})
 		c.typed("Tell me a story.")
 		l.Send(`{"usageMetadata":{"promptTokenCount":30,"responseTokenCount":12,"totalTokenCount":42}}`)
-		l.Say(1, time.Second)
+		l.SendVoice(1, time.Second)
 		time.Sleep(100 * time.Millisecond)
 		synctest.Wait()
 		c.do(bridge.Goodbye{})
@@ -101,12 +101,12 @@ func TestDollarsOfAConversation(t *testing.T) {
 		0.5:  {Grant: &bridge.Grant{MaxDollars: 0.5}, Agent: bridge.Agent{MaxDollars: 1.5}},
 		1.5:  {Grant: &bridge.Grant{MaxDollars: 9}, Agent: bridge.Agent{MaxDollars: 1.5}},
 	} {
-		talk(t, open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		talk(t, open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 			context, turns, paid := 500, 0, 0.0
 			for ; !over(c); turns++ {
 				c.typed("More.")
 				context += 1500
-				l.Say(7, time.Second)
+				l.SendVoice(7, time.Second)
 				l.Send("%s", reports(context, 1500)+`,"serverContent":{"turnComplete":true}}`)
 				paid = *last[bridge.Usage](c).Dollars
 				context += 1500
@@ -137,14 +137,14 @@ func TestDollarsOfAConversation(t *testing.T) {
 
 // While the last sentence is heard that could be paid nothing goes up.
 func TestNothingGoesUpPastTheBudget(t *testing.T) {
-	talk(t, bridge.SessionRequest{Grant: &bridge.Grant{MaxDollars: 0.08}}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{Grant: &bridge.Grant{MaxDollars: 0.08}}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 		c.typed("Hello.")
-		l.Say(7, 5*time.Second)
+		l.SendVoice(7, 5*time.Second)
 		l.Send("%s", reports(15_000, 500)+`,"serverContent":{"turnComplete":true}}`)
 		synctest.Wait()
-		before := len(l.PCM())
+		before := len(l.ReceivedPCM())
 		c.talks(time.Second)
-		if after := len(l.PCM()); after != before {
+		if after := len(l.ReceivedPCM()); after != before {
 			t.Errorf("%d samples went up", after-before)
 		}
 		c.ends(bridge.ErrBudget)
@@ -155,17 +155,17 @@ func TestNothingGoesUpPastTheBudget(t *testing.T) {
 func TestNothingGoesUpPastTheBudgetByOthers(t *testing.T) {
 	open := canvasOn("gemini-3.1-flash-live-preview")
 	open.Grant = &bridge.Grant{MaxDollars: 0.08}
-	talk(t, open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Call("a", "show_canvas_tool", schema(question))
-		l.Say(7, 5*time.Second)
+	talk(t, open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.CallTool("a", "show_canvas_tool", schema(question))
+		l.SendVoice(7, 5*time.Second)
 		l.Send("%s", reports(15_000, 500)+`,"serverContent":{"turnComplete":true}}`)
 		synctest.Wait()
-		before, said := len(l.PCM()), l.Said()
+		before, said := len(l.ReceivedPCM()), l.InputLog()
 		d := r.back(c.token())
 		d.respond("a", "", filled)
 		d.talks(time.Second)
-		if after := len(l.PCM()); after != before || l.Said() != said {
-			t.Errorf("%d samples went up, and %q", after-before, strings.TrimPrefix(l.Said(), said))
+		if after := len(l.ReceivedPCM()); after != before || l.InputLog() != said {
+			t.Errorf("%d samples went up, and %q", after-before, strings.TrimPrefix(l.InputLog(), said))
 		}
 		d.ends(bridge.ErrBudget)
 	}, priced)
@@ -175,19 +175,19 @@ func TestNothingGoesUpPastTheBudgetByOthers(t *testing.T) {
 func TestNoGoodbyeOverTheBudget(t *testing.T) {
 	for _, asks := range []bool{false, true} {
 		open := bridge.SessionRequest{FarewellPrompt: "Say goodbye.", Grant: &bridge.Grant{MaxDollars: 0.08, MaxDuration: 10 * time.Second}}
-		talk(t, open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		talk(t, open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 			time.Sleep(8 * time.Second)
 			c.typed("Hello.")
-			l.Say(7, 8*time.Second)
+			l.SendVoice(7, 8*time.Second)
 			time.Sleep(4 * time.Second) // its time is over
 			l.Send("%s", reports(15_000, 500)+`,"serverContent":{"turnComplete":true}}`)
 			synctest.Wait()
-			before := l.Said()
+			before := l.InputLog()
 			if asks {
 				_ = c.session.Do(bridge.Message{Text: "And now?", TurnComplete: true}) // may be what ends it
 			}
 			c.ends(bridge.ErrTimeLimit)
-			if said := l.Said(); said != before {
+			if said := l.InputLog(); said != before {
 				t.Errorf("the model got %q", strings.TrimPrefix(said, before))
 			}
 		}, priced)
@@ -196,14 +196,14 @@ func TestNoGoodbyeOverTheBudget(t *testing.T) {
 
 // An agent that is named in a running conversation brings its limit.
 func TestDollarsOfAnAgentNamedLater(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 		c.do(bridge.UpdateConfig{Agent: &bridge.Agent{MaxDollars: 0.001}})
 		if e := last[bridge.SetupFailed](c).Err; !errors.Is(e, bridge.ErrBudget) {
 			t.Errorf("an agent whose first turn may cost more: %v", e)
 		}
 		c.do(bridge.UpdateConfig{Agent: &bridge.Agent{MaxDollars: 0.08}})
 		c.typed("Hello.")
-		l.Say(7, time.Second)
+		l.SendVoice(7, time.Second)
 		l.Send("%s", reports(15_000, 500)+`,"serverContent":{"turnComplete":true}}`)
 		c.ends(bridge.ErrBudget)
 	}, priced)
@@ -211,10 +211,10 @@ func TestDollarsOfAnAgentNamedLater(t *testing.T) {
 
 // A turn that takes longer than was reserved for it reserves more, or is cut off.
 func TestALongTurnCostsNoMoreThanIsLeft(t *testing.T) {
-	talk(t, bridge.SessionRequest{Grant: &bridge.Grant{MaxDollars: 0.05}}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{Grant: &bridge.Grant{MaxDollars: 0.05}}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 		c.typed("Tell me a story.")
 		for range 300 { // s: 25 tokens each, 0.0003 dollars
-			l.Say(7, time.Second)
+			l.SendVoice(7, time.Second)
 			time.Sleep(time.Second)
 			if over(c) {
 				break
@@ -230,9 +230,9 @@ func TestALongTurnCostsNoMoreThanIsLeft(t *testing.T) {
 // Where the client bounds the answers, no more is reserved for one.
 func TestShortAnswersReserveLittle(t *testing.T) {
 	open := bridge.SessionRequest{Config: []byte(`{"generationConfig":{"maxOutputTokens":100}}`), Grant: &bridge.Grant{MaxDollars: 0.012}}
-	talk(t, open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 		c.typed("Hello.")
-		l.Say(7, 4*time.Second)
+		l.SendVoice(7, 4*time.Second)
 		time.Sleep(5 * time.Second)
 		l.Send("%s", reports(100, 100)+`,"serverContent":{"turnComplete":true}}`)
 		if time.Sleep(time.Second); over(c) {
@@ -244,9 +244,9 @@ func TestShortAnswersReserveLittle(t *testing.T) {
 // The results of tools have the model read the whole context again: without money for that, the tool does not run.
 func TestNoToolRunsWithoutMoneyForItsAnswer(t *testing.T) {
 	talk(t, bridge.SessionRequest{Config: []byte(declare("look_up")), Grant: &bridge.Grant{MaxDollars: 0.1}},
-		func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 			l.Send("%s", reports(22_000, 20)+"}")
-			l.Calls("a look_up")
+			l.CallTools("a look_up")
 			c.ends(bridge.ErrBudget)
 			if calls, _ := find[bridge.ToolCall](c); len(calls) > 0 {
 				t.Errorf("asked for %v", calls)
@@ -339,8 +339,8 @@ func TestLayersOfTheAgent(t *testing.T) {
 		Resumable: true, Config: configured("client", "Puck", "de-DE"), Agent: bridge.Agent{Prompt: "file", Voice: "Kore", Language: "it-IT"},
 		Grant: &bridge.Grant{Agent: bridge.Agent{Prompt: "grant", Voice: "Zephyr"}}, Override: bridge.Agent{Prompt: "webhook"},
 	}
-	fleet(t, open, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
+	fleet(t, open, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
 		check := func(when string, c *caller, prompt, voice, language string) {
 			t.Helper()
 			synctest.Wait()
@@ -367,7 +367,7 @@ func TestLayersOfTheAgent(t *testing.T) {
 			t.Helper()
 			c.forget()
 			c.do(command)
-			a.up.Next().Accept().Handle("h") // another voice or language takes another connection
+			a.up.NextConn().AcceptSetup().SendHandle("h") // another voice or language takes another connection
 		}
 		check("at the beginning", c, "webhook", "Zephyr", "de-DE")
 		next(c, bridge.UpdateConfig{Config: configured("client again", "Aoede", "fr-FR")})
@@ -377,7 +377,7 @@ func TestLayersOfTheAgent(t *testing.T) {
 		next(c, bridge.BackendUpdate{Agent: bridge.Agent{Voice: "Leda"}})
 		check("after a change by the backend", c, "webhook", "Leda", "it-IT")
 		d := b.comes(c)
-		a.up.Next().Accept().Handle("h")
+		a.up.NextConn().AcceptSetup().SendHandle("h")
 		check("at another gateway", d, "webhook", "Leda", "it-IT")
 		next(d, bridge.UpdateConfig{Config: configured("client again", "Aoede", "fr-FR")})
 		check("there, after a change", d, "webhook", "Leda", "fr-FR")
@@ -388,7 +388,7 @@ func TestLayersOfTheAgent(t *testing.T) {
 func TestAFixedVoiceIsTheOnlyOne(t *testing.T) {
 	config := `{"generationConfig":{"speechConfig":{"voiceConfig":{"voice":"Puck","replicatedVoiceConfig":{"mimeType":"audio/pcm"}}}}}`
 	open := bridge.SessionRequest{Config: []byte(config), Grant: &bridge.Grant{Agent: bridge.Agent{Voice: "Kore"}}}
-	talk(t, open, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Link) {
+	talk(t, open, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Conn) {
 		got := string(last[bridge.SetupComplete](c).EffectiveConfig)
 		if want := `"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"Kore"}}`; !strings.Contains(got, want) {
 			t.Errorf("the model got %s", got)
@@ -429,7 +429,7 @@ func TestConfigsInLayers(t *testing.T) {
 		`{"systemInstruction":{"parts":[{"text":"Be brief."}]}}`: `[{"text":"Be brief."},{"text":"note"}]`,
 	} {
 		talk(t, bridge.SessionRequest{Config: json.RawMessage(config), PromptSuffix: "note"}, func(t *testing.T, _ *rig, c *caller,
-			_ *bridgetest.Link,
+			_ *bridgetest.Conn,
 		) {
 			var got struct {
 				SystemInstruction struct{ Parts json.RawMessage }
@@ -489,8 +489,8 @@ func TestALockedAgent(t *testing.T) {
 		Resumable: true, AgentLocked: true, Config: json.RawMessage(`{"systemInstruction":"client","generationConfig":{"topK":3}}`),
 		Agent: bridge.Agent{Prompt: "file", Config: json.RawMessage(`{"tools":[{"googleSearch":{}}]}`)},
 	}
-	fleet(t, open, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
+	fleet(t, open, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
 		check := func(when string, c *caller) {
 			t.Helper()
 			synctest.Wait()
@@ -502,7 +502,7 @@ func TestALockedAgent(t *testing.T) {
 		}
 		check("at the beginning", c)
 		d := b.comes(c)
-		a.up.Next().Accept().Handle("h")
+		a.up.NextConn().AcceptSetup().SendHandle("h")
 		check("at another gateway", d)
 	})
 }

@@ -136,17 +136,17 @@ func (r *rig) join(o bridge.SessionRequest) *caller {
 }
 
 // connect starts a caller and accepts its link.
-func (r *rig) connect(o bridge.SessionRequest) (*caller, *bridgetest.Link) {
+func (r *rig) connect(o bridge.SessionRequest) (*caller, *bridgetest.Conn) {
 	r.t.Helper()
 	c := r.join(o)
-	l := r.up.Next().Accept()
+	l := r.up.NextConn().AcceptSetup()
 	synctest.Wait()
 	<-c.seated
 	return c, l
 }
 
 // talk holds a conversation in a bubble: f gets its host, its caller and the link that it has begun with.
-func talk(t *testing.T, o bridge.SessionRequest, f func(*testing.T, *rig, *caller, *bridgetest.Link), change ...func(*bridge.Options)) {
+func talk(t *testing.T, o bridge.SessionRequest, f func(*testing.T, *rig, *caller, *bridgetest.Conn), change ...func(*bridge.Options)) {
 	t.Helper()
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, change...)
@@ -156,19 +156,19 @@ func talk(t *testing.T, o bridge.SessionRequest, f func(*testing.T, *rig, *calle
 }
 
 // next cuts a link, and accepts the one that follows.
-func (r *rig) next(l *bridgetest.Link) *bridgetest.Link {
+func (r *rig) next(l *bridgetest.Conn) *bridgetest.Conn {
 	r.t.Helper()
-	l.Cut()
-	return r.up.Next().Accept()
+	l.DropConnection()
+	return r.up.NextConn().AcceptSetup()
 }
 
 // cutOff cuts a link, and leaves no way to Gemini.
-func (r *rig) cutOff(l *bridgetest.Link) {
-	r.up.Set(0, errors.New("no route"))
-	l.Cut()
+func (r *rig) cutOff(l *bridgetest.Conn) {
+	r.up.SetFailure(0, errors.New("no route"))
+	l.DropConnection()
 }
 
-func (r *rig) plain() (*caller, *bridgetest.Link) {
+func (r *rig) plain() (*caller, *bridgetest.Conn) {
 	r.t.Helper()
 	return r.connect(bridge.SessionRequest{})
 }

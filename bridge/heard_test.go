@@ -16,14 +16,14 @@ import (
 // The text of an answer comes when its voice is heard, not when the model sends it; what was cut off never comes, and both
 // the client and the memory know what was heard, to the word.
 func TestTranscriptKeepsStepWithTheVoice(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 		begin := r.since()
 		for _, words := range []string{"Once upon a time ", "there was a parrot ", "that never stopped ", "talking at all."} {
-			l.Content(`%s,"outputTranscription":{"text":%q}`, bridgetest.Voice(7, time.Second), words)
+			l.SendContent(`%s,"outputTranscription":{"text":%q}`, bridgetest.VoiceField(7, time.Second), words)
 		}
-		l.Content(`"generationComplete":true`)
+		l.SendContent(`"generationComplete":true`)
 		time.Sleep(2600 * time.Millisecond)
-		l.Interrupts()
+		l.InterruptTurn()
 		time.Sleep(3 * time.Second)
 		var texts []string
 		for _, e := range c.entries() {
@@ -60,19 +60,19 @@ func TestOurOwnSoundIsNoVoiceOfATurn(t *testing.T) {
 	for name, cut := range map[string]func(*rig, *caller){
 		"typed": func(_ *rig, c *caller) { c.typed("second") },
 		"interrupted": func(r *rig, _ *caller) {
-			r.up.Set(0, nil)
-			l := r.up.Next().Accept()
-			l.Content(`%s,"outputTranscription":{"text":"five six "}`, bridgetest.Voice(8, 2*time.Second))
-			l.Interrupts()
+			r.up.SetFailure(0, nil)
+			l := r.up.NextConn().AcceptSetup()
+			l.SendContent(`%s,"outputTranscription":{"text":"five six "}`, bridgetest.VoiceField(8, 2*time.Second))
+			l.InterruptTurn()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-				l.Handle("h")
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+				l.SendHandle("h")
 				c.typed("first")
-				l.Content(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.Voice(7, 4*time.Second))
-				l.Completes()
-				l.Handle("h")
+				l.SendContent(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.VoiceField(7, 4*time.Second))
+				l.CompleteTurn()
+				l.SendHandle("h")
 				time.Sleep(6 * time.Second) // all of it is heard
 				r.cutOff(l)
 				if name == "interrupted" {
@@ -97,7 +97,7 @@ func TestOurOwnSoundIsNoVoiceOfATurn(t *testing.T) {
 
 // Each answer is timed, once, however it ends.
 func TestLatency(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 		c.session.SetRoundTrip(80 * time.Millisecond)
 		check := func(n int, model time.Duration) {
 			t.Helper()
@@ -118,8 +118,8 @@ func TestLatency(t *testing.T) {
 			}
 		}
 		answer := func() {
-			l.Content(`%s`, bridgetest.Voice(7, time.Second))
-			l.Content(`"turnComplete":true`)
+			l.SendContent(`%s`, bridgetest.VoiceField(7, time.Second))
+			l.SendContent(`"turnComplete":true`)
 		}
 		c.talks(time.Second)
 		c.quiet(700 * time.Millisecond)
@@ -140,9 +140,9 @@ func TestLatency(t *testing.T) {
 
 		c.typed("and now?")
 		time.Sleep(300 * time.Millisecond)
-		l.Content(`%s`, bridgetest.Voice(7, time.Second))
+		l.SendContent(`%s`, bridgetest.VoiceField(7, time.Second))
 		time.Sleep(500 * time.Millisecond)
-		l.Interrupts()
+		l.InterruptTurn()
 		time.Sleep(time.Second)
 		check(3, 300*time.Millisecond)
 	})
@@ -159,7 +159,7 @@ func TestDucking(t *testing.T) {
 			}
 			c, l := r.connect(bridge.SessionRequest{Config: []byte(config)})
 			begin := r.since()
-			l.Content(`%s`, bridgetest.Voice(8000, 3*time.Second))
+			l.SendContent(`%s`, bridgetest.VoiceField(8000, 3*time.Second))
 			c.quiet(500 * time.Millisecond)
 			c.talks(200 * time.Millisecond) // a cough
 			c.quiet(2 * time.Second)
@@ -191,14 +191,15 @@ func TestDucking(t *testing.T) {
 
 func TestOnlyTheTranscriptWaitsForTheVoice(t *testing.T) {
 	t.Run("cut off by the model", func(t *testing.T) {
-		talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-			l.Content(`%s,"outputTranscription":{"text":"one "}`, bridgetest.Voice(7, 2*time.Second))
-			l.Content(`%s,"outputTranscription":{"text":"two "},"inputTranscription":{"text":"what I said"}`, bridgetest.Voice(7, 2*time.Second))
+		talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+			l.SendContent(`%s,"outputTranscription":{"text":"one "}`, bridgetest.VoiceField(7, 2*time.Second))
+			l.SendContent(`%s,"outputTranscription":{"text":"two "},"inputTranscription":{"text":"what I said"}`, bridgetest.VoiceField(7,
+				2*time.Second))
 			time.Sleep(500 * time.Millisecond)
 			if !strings.Contains(contents(c), "what I said") {
 				t.Error("the person's transcript waits for the model's voice")
 			}
-			l.Interrupts()
+			l.InterruptTurn()
 			time.Sleep(5 * time.Second)
 			if !strings.Contains(contents(c), "what I said") {
 				t.Error("the person's transcript never came")
@@ -206,8 +207,8 @@ func TestOnlyTheTranscriptWaitsForTheVoice(t *testing.T) {
 		})
 	})
 	t.Run("stale after typed text", func(t *testing.T) {
-		talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-			l.Content(`%s,"outputTranscription":{"text":"one "}`, bridgetest.Voice(7, 2*time.Second))
+		talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+			l.SendContent(`%s,"outputTranscription":{"text":"one "}`, bridgetest.VoiceField(7, 2*time.Second))
 			time.Sleep(300 * time.Millisecond)
 			c.typed("stop")
 			l.Send(`{"serverContent":{"outputTranscription":{"text":"two"},"turnComplete":true},"usageMetadata":{"totalTokenCount":42}}`)
@@ -226,13 +227,13 @@ func (e *early) Lead() time.Duration            { return 200 * time.Millisecond 
 func (e *early) WriteFrame(f media.Frame) error { e.frames++; return nil }
 
 func TestWhatIsAheadWasNotHeard(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 		c.session.AttachOutput(&early{})
 		for i := range 50 {
-			l.Content(`%s,"outputTranscription":{"text":"w%d "}`, bridgetest.Voice(7, 100*time.Millisecond), i)
+			l.SendContent(`%s,"outputTranscription":{"text":"w%d "}`, bridgetest.VoiceField(7, 100*time.Millisecond), i)
 		}
 		time.Sleep(time.Second)
-		l.Interrupts()
+		l.InterruptTurn()
 		synctest.Wait()
 		i := last[bridge.Interrupted](c)
 		if (i.Played - time.Second).Abs() > 30*time.Millisecond {
@@ -247,16 +248,16 @@ func TestWhatIsAheadWasNotHeard(t *testing.T) {
 func TestTheTurnThatIsHeardIsCut(t *testing.T) {
 	for name, next := range map[string]string{
 		"a thought": `"modelTurn":{"parts":[{"text":"hm","thought":true}]}`,
-		"a voice":   bridgetest.Voice(8, 2*time.Second) + `,"outputTranscription":{"text":"second turn"}`,
+		"a voice":   bridgetest.VoiceField(8, 2*time.Second) + `,"outputTranscription":{"text":"second turn"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-				l.Content(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.Voice(7, 4*time.Second))
-				l.Completes()
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+				l.SendContent(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.VoiceField(7, 4*time.Second))
+				l.CompleteTurn()
 				time.Sleep(500 * time.Millisecond)
-				l.Content(`%s`, next)
+				l.SendContent(`%s`, next)
 				time.Sleep(1800 * time.Millisecond)
-				l.Interrupts()
+				l.InterruptTurn()
 				time.Sleep(time.Second)
 				if i := last[bridge.Interrupted](c); i.PlayedText != "one two " || (i.Played-2300*time.Millisecond).Abs() > 26*time.Millisecond {
 					t.Errorf("interrupted after 2.3 s: %+v", i)
@@ -270,26 +271,26 @@ func TestTheTurnThatIsHeardIsCut(t *testing.T) {
 }
 
 func TestAnswerAfterACutIsKept(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Content(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.Voice(7, 4*time.Second))
-		l.Content(`"generationComplete":true`)
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		l.SendContent(`%s,"outputTranscription":{"text":"one two three four "}`, bridgetest.VoiceField(7, 4*time.Second))
+		l.SendContent(`"generationComplete":true`)
 		time.Sleep(time.Second)
 		c.typed("stop")
 		time.Sleep(time.Second)
-		l.Content(`%s,"outputTranscription":{"text":"as you like "}`, bridgetest.Voice(8, time.Second))
-		l.Completes()
+		l.SendContent(`%s,"outputTranscription":{"text":"as you like "}`, bridgetest.VoiceField(8, time.Second))
+		l.CompleteTurn()
 		time.Sleep(3 * time.Second)
 		c.remembers("a: one (cut after 1.0 s); u: stop; a: as you like")
 	})
 }
 
 func TestWhatWasNeverPlayedWasNotHeard(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Content(`"outputTranscription":{"text":"Hello "}`)
-		l.Content(`"outputTranscription":{"text":"my dear friend "}`)
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		l.SendContent(`"outputTranscription":{"text":"Hello "}`)
+		l.SendContent(`"outputTranscription":{"text":"my dear friend "}`)
 		c.session.HoldVoice(true) // a peer connects
-		l.Content(`%s,"outputTranscription":{"text":"and colleague "}`, bridgetest.Voice(7, 4*time.Second))
-		l.Interrupts()
+		l.SendContent(`%s,"outputTranscription":{"text":"and colleague "}`, bridgetest.VoiceField(7, 4*time.Second))
+		l.InterruptTurn()
 		synctest.Wait()
 		if i := last[bridge.Interrupted](c); i.PlayedText != "" || i.Played > 26*time.Millisecond { // if the link comes after the sentence
 			t.Errorf("nothing was played, and this is said to be heard: %+v", i)
@@ -301,9 +302,9 @@ func TestWhatWasNeverPlayedWasNotHeard(t *testing.T) {
 }
 
 func TestNothingIsToldOfAVoiceThatIsHeld(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 		c.session.HoldVoice(true)
-		l.Content(`%s,"outputTranscription":{"text":"Hello "}`, bridgetest.Voice(7, 4*time.Second))
+		l.SendContent(`%s,"outputTranscription":{"text":"Hello "}`, bridgetest.VoiceField(7, 4*time.Second))
 		time.Sleep(2 * time.Second)
 		if got := c.story(); got != "SetupComplete" {
 			t.Errorf("reported though nothing is heard: %s", got)
@@ -325,62 +326,62 @@ func TestWhatAnAnswerIsTimedFrom(t *testing.T) {
 	text := bridge.SessionRequest{Config: []byte(`{"generationConfig":{"responseModalities":["text"]}}`)}
 	for name, test := range map[string]struct {
 		open bridge.SessionRequest
-		talk func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link // the link of the last answer
+		talk func(r *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn // the link of the last answer
 		want []time.Duration                                              // by the model
 	}{
-		"cleared": {bridge.SessionRequest{}, func(r *rig, c *caller, _ *bridgetest.Link) *bridgetest.Link {
+		"cleared": {bridge.SessionRequest{}, func(r *rig, c *caller, _ *bridgetest.Conn) *bridgetest.Conn {
 			c.typed("what?")
 			time.Sleep(time.Second)
 			c.do(bridge.ClearContext{})
-			l := r.up.Next().Accept()
+			l := r.up.NextConn().AcceptSetup()
 			time.Sleep(5 * time.Minute)
 			return l
 		}, nil},
-		"answered with nothing": {bridge.SessionRequest{}, func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+		"answered with nothing": {bridge.SessionRequest{}, func(_ *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
 			c.typed("what?")
 			time.Sleep(time.Second)
-			l.Content(`"turnComplete":true`)
+			l.SendContent(`"turnComplete":true`)
 			time.Sleep(2 * time.Minute)
 			return l
 		}, nil},
-		"answered as text": {text, func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+		"answered as text": {text, func(_ *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
 			c.typed("what?")
 			time.Sleep(time.Second)
-			l.Content(`%s,"outputTranscription":{"text":"that"}`, bridgetest.Voice(7, time.Second))
-			l.Content(`"turnComplete":true`)
-			l.Handle("h")
+			l.SendContent(`%s,"outputTranscription":{"text":"that"}`, bridgetest.VoiceField(7, time.Second))
+			l.SendContent(`"turnComplete":true`)
+			l.SendHandle("h")
 			time.Sleep(time.Minute)
 			c.update(`{}`) // needs no other connection
 			time.Sleep(time.Second)
 			return l
 		}, nil},
-		"the first of two was on its way": {bridge.SessionRequest{}, func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+		"the first of two was on its way": {bridge.SessionRequest{}, func(_ *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
 			c.typed("one?")
 			time.Sleep(3 * time.Second)
 			c.typed("two?")
-			l.Answer(7, time.Second)
+			l.SendAnswer(7, time.Second)
 			time.Sleep(2 * time.Second)
 			return l
 		}, []time.Duration{3 * time.Second, 2 * time.Second}},
-		"two with one answer": {bridge.SessionRequest{}, func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+		"two with one answer": {bridge.SessionRequest{}, func(_ *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
 			twoQuestions(c, l)
 			time.Sleep(time.Minute)
 			return l
 		}, []time.Duration{2 * time.Second}},
-		"two with one answer, and a third": {bridge.SessionRequest{}, func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+		"two with one answer, and a third": {bridge.SessionRequest{}, func(_ *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
 			twoQuestions(c, l)
 			c.typed("three?")
 			time.Sleep(500 * time.Millisecond)
 			return l
 		}, []time.Duration{2 * time.Second, 500 * time.Millisecond}},
-		"with a breath": {bridge.SessionRequest{}, func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+		"with a breath": {bridge.SessionRequest{}, func(_ *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
 			c.talks(time.Second)
 			c.quiet(time.Second)
 			c.talks(time.Second)
 			c.quiet(700 * time.Millisecond)
 			return l
 		}, []time.Duration{700 * time.Millisecond}},
-		"with a cough after it": {bridge.SessionRequest{}, func(_ *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+		"with a cough after it": {bridge.SessionRequest{}, func(_ *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
 			c.talks(time.Second)
 			c.quiet(time.Second)
 			c.talks(120 * time.Millisecond)
@@ -389,8 +390,8 @@ func TestWhatAnAnswerIsTimedFrom(t *testing.T) {
 		}, []time.Duration{1820 * time.Millisecond}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, test.open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-				test.talk(r, c, l).Answer(8, time.Second)
+			talk(t, test.open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+				test.talk(r, c, l).SendAnswer(8, time.Second)
 				time.Sleep(3 * time.Second)
 				found, _ := find[bridge.Latency](c)
 				var got []time.Duration
@@ -406,34 +407,34 @@ func TestWhatAnAnswerIsTimedFrom(t *testing.T) {
 }
 
 // twoQuestions has the model answer two questions at once.
-func twoQuestions(c *caller, l *bridgetest.Link) {
+func twoQuestions(c *caller, l *bridgetest.Conn) {
 	c.typed("one?")
 	time.Sleep(time.Second)
 	c.typed("and two?")
 	time.Sleep(time.Second)
-	l.Answer(7, time.Second)
+	l.SendAnswer(7, time.Second)
 	time.Sleep(10 * time.Second)
 }
 
 // Nor is what was asked before its caller left answered to the one that is back, nor does the round trip of the old
 // connection count for the new one.
 func TestLatencyAfterAReturn(t *testing.T) {
-	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 		c.session.SetRoundTrip(900 * time.Millisecond) // by a bad network
 		c.typed("what?")
 		c.leaves()
-		l.Answer(7, time.Second) // to nobody
+		l.SendAnswer(7, time.Second) // to nobody
 		time.Sleep(2 * time.Second)
 		c = r.back(c.token())
 		time.Sleep(2 * time.Minute)
-		l.Answer(8, time.Second) // unasked
+		l.SendAnswer(8, time.Second) // unasked
 		time.Sleep(3 * time.Second)
 		if found, _ := find[bridge.Latency](c); len(found) > 0 {
 			t.Errorf("latency of a question that was answered before: %+v", found)
 		}
 		c.typed("what?")
 		time.Sleep(time.Second)
-		l.Answer(8, time.Second)
+		l.SendAnswer(8, time.Second)
 		time.Sleep(3 * time.Second)
 		if got := last[bridge.Latency](c); got.RoundTrip != 0 {
 			t.Errorf("the round trip of a connection that is gone is taken for that of the new one: %+v", got)
@@ -443,17 +444,17 @@ func TestLatencyAfterAReturn(t *testing.T) {
 
 // The voice does not stay quiet, nor the person speaking, when the way in which speech is found changes.
 func TestNobodySpeaksOnWhenTheWayOfHearingChanges(t *testing.T) {
-	talk(t, bridge.SessionRequest{Config: []byte(`{"voxgate":{"ducking":true}}`)}, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{Config: []byte(`{"voxgate":{"ducking":true}}`)}, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Conn) {
 		c.pace(count(0, 16000))
 		c.do(bridge.UpdateConfig{Config: []byte(`{"voxgate":{"ducking":true,"vad":{"enabled":false}}}`)})
 		c.pace(count(16000, 31*16000)) // it is done in 30 s, whoever speaks
-		l := r.up.Next().Accept()
+		l := r.up.NextConn().AcceptSetup()
 		time.Sleep(20 * time.Second)
 		if got := last[bridge.UserSpeaking](c); got.Speaking {
 			t.Error("USER_SPEAKING stays true though nothing is sent for 20 s")
 		}
 		c.forget()
-		l.Content(`%s`, bridgetest.Voice(8000, time.Second))
+		l.SendContent(`%s`, bridgetest.VoiceField(8000, time.Second))
 		time.Sleep(2 * time.Second)
 		for _, e := range c.entries() {
 			if e.event == nil && e.tag < 8000 && e.tag > 0 {

@@ -67,13 +67,13 @@ func TestNothingOvertakesTheVoice(t *testing.T) {
 					r.lead = media.UnlimitedLead
 					c, l := r.connect(bridge.SessionRequest{Config: []byte(declare("show"))})
 					c.typed("Hi.")
-					l.Say(7, time.Second)
+					l.SendVoice(7, time.Second)
 					c.fill(true)
-					l.Say(8, time.Second)
+					l.SendVoice(8, time.Second)
 					for message := range strings.SplitSeq(test.message, "|") {
 						l.Send("%s", message)
 					}
-					l.Say(9, time.Second)
+					l.SendVoice(9, time.Second)
 					time.Sleep(time.Second)
 					if list := c.order(); place(list, test.event) >= 0 {
 						t.Fatalf("%s overtakes the voice: %q", test.event, list)
@@ -111,8 +111,8 @@ func TestRealTimeClientsGetCallsAtOnce(t *testing.T) {
 			r.lead = lead
 			c, l := r.connect(bridge.SessionRequest{Config: []byte(declare("show"))})
 			c.typed("Hi.")
-			l.Send(`{"serverContent":{%s}}`, bridgetest.Voice(7, 3*time.Second))
-			l.Calls("1 show")
+			l.Send(`{"serverContent":{%s}}`, bridgetest.VoiceField(7, 3*time.Second))
+			l.CallTools("1 show")
 			if list := c.order(); place(list, "ToolCall") < 0 {
 				t.Errorf("with a lead of %v the call waits: %q", lead, list)
 			}
@@ -123,31 +123,34 @@ func TestRealTimeClientsGetCallsAtOnce(t *testing.T) {
 // TestInterruptedComesFirst cuts off turns whose end waits with their voice for a client that reads slowly. As Google has it, the client
 // learns of the interruption first, of no generationComplete, and of one end.
 func TestInterruptedComesFirst(t *testing.T) {
-	byClient := func(c *caller, _ *bridgetest.Link) { c.do(bridge.Interrupt{}) }
-	typed := func(c *caller, _ *bridgetest.Link) { c.typed("Stop.") }
-	byModel := func(_ *caller, l *bridgetest.Link) { l.Interrupts() }
-	ends := func(l *bridgetest.Link) {
-		l.Content(`"generationComplete":true`)
+	byClient := func(c *caller, _ *bridgetest.Conn) { c.do(bridge.Interrupt{}) }
+	typed := func(c *caller, _ *bridgetest.Conn) { c.typed("Stop.") }
+	byModel := func(_ *caller, l *bridgetest.Conn) { l.InterruptTurn() }
+	ends := func(l *bridgetest.Conn) {
+		l.SendContent(`"generationComplete":true`)
 		l.Send(`{"serverContent":{"turnComplete":true},"usageMetadata":{"totalTokenCount":9}}`)
 	}
 	for name, test := range map[string]struct {
-		waits func(l *bridgetest.Link)
-		cut   func(c *caller, l *bridgetest.Link)
+		waits func(l *bridgetest.Conn)
+		cut   func(c *caller, l *bridgetest.Conn)
 		want  string
 	}{
 		"by the client": {ends, byClient, "interrupted turnComplete+usageMetadata"},
 		"by typed text": {ends, typed, "interrupted turnComplete+usageMetadata"},
 		"by the model":  {ends, byModel, "interrupted usageMetadata interrupted turnComplete"},
 		"both ends in one": {
-			func(l *bridgetest.Link) { l.Content(`"generationComplete":true,"turnComplete":true`) }, byClient, "interrupted turnComplete",
+			func(l *bridgetest.Conn) { l.SendContent(`"generationComplete":true,"turnComplete":true`) }, byClient, "interrupted turnComplete",
 		},
-		"generationComplete alone":   {func(l *bridgetest.Link) { l.Content(`"generationComplete":true`) }, byClient, "interrupted"},
-		"in mid-voice, by the model": {func(*bridgetest.Link) {}, byModel, "interrupted interrupted turnComplete"},
+		"generationComplete alone":   {func(l *bridgetest.Conn) { l.SendContent(`"generationComplete":true`) }, byClient, "interrupted"},
+		"in mid-voice, by the model": {func(*bridgetest.Conn) {}, byModel, "interrupted interrupted turnComplete"},
 		"two turns": {
-			func(l *bridgetest.Link) { ends(l); l.Say(9, time.Second); ends(l) }, byClient,
+			func(l *bridgetest.Conn) { ends(l); l.SendVoice(9, time.Second); ends(l) }, byClient,
 			"interrupted usageMetadata turnComplete+usageMetadata",
 		},
-		"a turn, and another under way": {func(l *bridgetest.Link) { ends(l); l.Say(9, time.Second) }, byClient, "interrupted usageMetadata"},
+		"a turn, and another under way": {
+			func(l *bridgetest.Conn) { ends(l); l.SendVoice(9, time.Second) }, byClient,
+			"interrupted usageMetadata",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -155,9 +158,9 @@ func TestInterruptedComesFirst(t *testing.T) {
 				r.lead = media.UnlimitedLead
 				c, l := r.connect(bridge.SessionRequest{})
 				c.typed("Hi.")
-				l.Say(7, time.Second)
+				l.SendVoice(7, time.Second)
 				c.fill(true)
-				l.Say(8, time.Second)
+				l.SendVoice(8, time.Second)
 				test.waits(l)
 				time.Sleep(100 * time.Millisecond)
 				c.forget()

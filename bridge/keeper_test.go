@@ -30,8 +30,8 @@ func emulated(t *testing.T, s emulator.Scenario, change ...func(*bridge.Options)
 	t.Helper()
 	m := &model{t: t}
 	e := emulator.New(emulator.Options{Espeak: emulator.NoVoice, Scenario: s, Observe: m.observe})
-	p := bridgetest.NewPipes()
-	p.Serve(t, e, e.Close)
+	p := bridgetest.NewPipeNetwork()
+	p.ServeUntilEnd(t, e, e.Close)
 	r := &rig{t: t}
 	r.serve(p.Dial, change...)
 	return r, m
@@ -372,11 +372,11 @@ func (c *caller) tried() string {
 
 // hearsAndIsSilent has a model write down each question and never answer it. It writes when it has heard so much of the
 // question, or with 0 half a second after its end.
-func hearsAndIsSilent(l *bridgetest.Link, after time.Duration) {
+func hearsAndIsSilent(l *bridgetest.Conn, after time.Duration) {
 	var asked, quiet time.Duration
 	reported := false
-	l.React(func(in bridgetest.Input) {
-		if in.What != "audio" {
+	l.OnInput(func(in bridgetest.Input) {
+		if in.Kind != "audio" {
 			return
 		}
 		loud := voiced(in.PCM)
@@ -388,7 +388,7 @@ func hearsAndIsSilent(l *bridgetest.Link, after time.Duration) {
 		over := asked > 0 && quiet >= 500*time.Millisecond
 		if !reported && (over && after == 0 || after > 0 && asked >= after) {
 			reported = true
-			l.Content(`"inputTranscription":{"text":"What time is it?"}`)
+			l.SendContent(`"inputTranscription":{"text":"What time is it?"}`)
 		}
 		if over {
 			asked, reported = 0, false
@@ -418,16 +418,16 @@ func TestSecondQuestionWithoutAnAnswer(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{Resumable: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-				l.Handle("h")
+			talk(t, bridge.SessionRequest{Resumable: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+				l.SendHandle("h")
 				hearsAndIsSilent(l, test.after)
 				over := make(chan struct{})
 				defer close(over)
 				go func() {
 					for {
 						select {
-						case l := <-r.up.Links:
-							l.Accept().Handle("h")
+						case l := <-r.up.Conns:
+							l.AcceptSetup().SendHandle("h")
 							hearsAndIsSilent(l, test.after)
 						case <-over:
 							return

@@ -24,8 +24,8 @@ var modelMessages = map[string]string{
 	"transcript finished":   `{"serverContent":{"outputTranscription":{"finished":true}}}`,
 	"thought":               `{"serverContent":{"modelTurn":{"parts":[{"text":"Hm","thought":true}]}}}`,
 	"thought, transcript":   `{"serverContent":{"modelTurn":{"parts":[{"text":"Hm","thought":true}]},"outputTranscription":{"text":"."}}}`,
-	"voice":                 `{"serverContent":{` + bridgetest.Voice(9, 200*time.Millisecond) + `}}`,
-	"voice and transcript":  `{"serverContent":{` + bridgetest.Voice(9, 200*time.Millisecond) + `,"outputTranscription":{"text":"."}}}`,
+	"voice":                 `{"serverContent":{` + bridgetest.VoiceField(9, 200*time.Millisecond) + `}}`,
+	"voice and transcript":  `{"serverContent":{` + bridgetest.VoiceField(9, 200*time.Millisecond) + `,"outputTranscription":{"text":"."}}}`,
 	"one sample of voice":   `{"serverContent":{"modelTurn":{"parts":[{"inlineData":{"mimeType":"audio/pcm;rate=24000","data":"AAA="}}]}}}`,
 	"written text":          `{"serverContent":{"modelTurn":{"parts":[{"text":"."}]}}}`,
 	"code":                  `{"serverContent":{"modelTurn":{"parts":[{"executableCode":{"code":"1"}}]}}}`,
@@ -51,52 +51,52 @@ var modelMessages = map[string]string{
 }
 
 // unaskedStates are states in which nobody has asked for anything, by how they are reached.
-var unaskedStates = map[string]func(c *caller, l *bridgetest.Link){
-	"before any turn": func(*caller, *bridgetest.Link) {},
-	"after an answer": func(c *caller, l *bridgetest.Link) {
+var unaskedStates = map[string]func(c *caller, l *bridgetest.Conn){
+	"before any turn": func(*caller, *bridgetest.Conn) {},
+	"after an answer": func(c *caller, l *bridgetest.Conn) {
 		c.typed("Hi.")
-		l.Speaks(7, "He", "llo")
-		l.Completes()
+		l.SendSpokenWords(7, "He", "llo")
+		l.CompleteTurn()
 		time.Sleep(1500 * time.Millisecond)
 	},
-	"long after an answer": func(c *caller, l *bridgetest.Link) {
+	"long after an answer": func(c *caller, l *bridgetest.Conn) {
 		c.typed("Hi.")
-		l.Speaks(7, "He", "llo")
-		l.Completes()
+		l.SendSpokenWords(7, "He", "llo")
+		l.CompleteTurn()
 		time.Sleep(20 * time.Second)
 	},
-	"while the answer is played": func(c *caller, l *bridgetest.Link) {
+	"while the answer is played": func(c *caller, l *bridgetest.Conn) {
 		c.typed("Hi.")
-		l.Say(7, 3*time.Second)
-		l.Completes()
+		l.SendVoice(7, 3*time.Second)
+		l.CompleteTurn()
 		time.Sleep(time.Second)
 	},
-	"after a spoken question": func(c *caller, l *bridgetest.Link) {
+	"after a spoken question": func(c *caller, l *bridgetest.Conn) {
 		c.says(time.Second, time.Second)
-		l.Speaks(7, "He", "llo")
-		l.Completes()
+		l.SendSpokenWords(7, "He", "llo")
+		l.CompleteTurn()
 		time.Sleep(1500 * time.Millisecond)
 	},
-	"after an interruption that was answered": func(c *caller, l *bridgetest.Link) {
+	"after an interruption that was answered": func(c *caller, l *bridgetest.Conn) {
 		c.typed("Hi.")
-		l.Say(7, 3*time.Second)
+		l.SendVoice(7, 3*time.Second)
 		time.Sleep(time.Second)
 		c.says(time.Second, time.Second)
-		l.Interrupts()
-		l.Answer(8, time.Second)
+		l.InterruptTurn()
+		l.SendAnswer(8, time.Second)
 		time.Sleep(2 * time.Second)
 	},
-	"after an interruption by the client": func(c *caller, l *bridgetest.Link) {
+	"after an interruption by the client": func(c *caller, l *bridgetest.Conn) {
 		c.typed("Hi.")
-		l.Say(7, 3*time.Second)
+		l.SendVoice(7, 3*time.Second)
 		time.Sleep(time.Second)
 		c.do(bridge.Interrupt{})
-		l.Interrupts()
+		l.InterruptTurn()
 		time.Sleep(time.Second)
 	},
-	"after a turn of nothing": func(c *caller, l *bridgetest.Link) {
+	"after a turn of nothing": func(c *caller, l *bridgetest.Conn) {
 		c.typed("Hi.")
-		l.Completes()
+		l.CompleteTurn()
 		time.Sleep(time.Second)
 	},
 }
@@ -108,26 +108,26 @@ func TestUnaskedMessages(t *testing.T) {
 	for state, reach := range unaskedStates {
 		for message, raw := range modelMessages {
 			t.Run(state+", "+message, func(t *testing.T) {
-				talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-					l.Handle("h")
+				talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+					l.SendHandle("h")
 					reach(c, l)
 					synctest.Wait()
 					c.forget()
-					sent := len(l.Said())
+					sent := len(l.InputLog())
 					l.Send("%s", raw)
 					time.Sleep(150 * time.Millisecond)
 					l.Send("%s", raw) // and once more
 					words := message == "the person's words" && (state == "before any turn" || state == "long after an answer")
 					if words { // which is a question
 						time.Sleep(time.Second)
-						l.Answer(8, time.Second)
+						l.SendAnswer(8, time.Second)
 					}
 					time.Sleep(30 * time.Second)
 					if tried := c.tried(); tried != "" {
 						t.Errorf("tried %s", tried)
 					}
-					r.up.Idle()
-					if said := l.Said(); len(said) != sent {
+					r.up.AssertNoDial()
+					if said := l.InputLog(); len(said) != sent {
 						t.Errorf("the model was sent %q", said[sent:])
 					}
 					kinds := strings.Fields(c.kinds())
@@ -158,34 +158,34 @@ func TestUnaskedMessages(t *testing.T) {
 func TestLatePieces(t *testing.T) {
 	const piece = `{"serverContent":{"outputTranscription":{"text":" there"}}}`
 	for name, test := range map[string]struct {
-		reach func(c *caller, l *bridgetest.Link)
+		reach func(c *caller, l *bridgetest.Conn)
 		want  string
 	}{
-		"heard": {func(c *caller, l *bridgetest.Link) {
-			l.Speaks(7, "Hel", "lo")
-			l.Completes()
+		"heard": {func(c *caller, l *bridgetest.Conn) {
+			l.SendSpokenWords(7, "Hel", "lo")
+			l.CompleteTurn()
 			time.Sleep(time.Second)
 		}, "u: Hi.; a: Hello there"},
-		"while it is played": {func(c *caller, l *bridgetest.Link) {
-			l.Speaks(7, "Hel", "lo")
-			l.Completes()
+		"while it is played": {func(c *caller, l *bridgetest.Conn) {
+			l.SendSpokenWords(7, "Hel", "lo")
+			l.CompleteTurn()
 		}, "u: Hi.; a: Hello there"},
-		"of what was cut off": {func(c *caller, l *bridgetest.Link) {
-			l.Speaks(7, "Hel", "lo", " my", " friend")
+		"of what was cut off": {func(c *caller, l *bridgetest.Conn) {
+			l.SendSpokenWords(7, "Hel", "lo", " my", " friend")
 			time.Sleep(510 * time.Millisecond)
 			c.do(bridge.Interrupt{})
-			l.Interrupts()
+			l.InterruptTurn()
 		}, "u: Hi.; a: Hello (cut after 0.5 s)"},
-		"between interrupted and turnComplete": {func(c *caller, l *bridgetest.Link) {
-			l.Speaks(7, "Hel", "lo", " my", " friend")
+		"between interrupted and turnComplete": {func(c *caller, l *bridgetest.Conn) {
+			l.SendSpokenWords(7, "Hel", "lo", " my", " friend")
 			time.Sleep(510 * time.Millisecond)
-			l.Content(`"interrupted":true`)
+			l.SendContent(`"interrupted":true`)
 			l.Send(piece)
-			l.Content(`"turnComplete":true`)
+			l.SendContent(`"turnComplete":true`)
 		}, "u: Hi.; a: Hello (cut after 0.5 s)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 				c.typed("Hi.")
 				test.reach(c, l)
 				l.Send(piece)
@@ -200,8 +200,8 @@ func TestLatePieces(t *testing.T) {
 					t.Error("set up again")
 				}
 				c.typed("More?")
-				l.Speaks(8, "No")
-				l.Completes()
+				l.SendSpokenWords(8, "No")
+				l.CompleteTurn()
 				time.Sleep(time.Second)
 				c.remembers(test.want + "; u: More?; a: No")
 			}, watchful)
@@ -213,8 +213,8 @@ func TestLatePieces(t *testing.T) {
 // than the model.
 func TestWordsCountAsSpeech(t *testing.T) {
 	t.Run("not heard here", func(t *testing.T) {
-		talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-			l.Content(`"inputTranscription":{"text":"Hello?"}`)
+		talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+			l.SendContent(`"inputTranscription":{"text":"Hello?"}`)
 			time.Sleep(10 * time.Second)
 			if tried := c.tried(); tried == "" {
 				t.Error("an answer is due, and nothing was tried")
@@ -222,11 +222,11 @@ func TestWordsCountAsSpeech(t *testing.T) {
 		}, watchful)
 	})
 	t.Run("answered before our detector has found the end", func(t *testing.T) {
-		talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 			c.talks(time.Second)
 			c.quiet(40 * time.Millisecond)
-			l.Content(`"inputTranscription":{"text":"Hello?"}`)
-			l.Answer(8, 100*time.Millisecond)
+			l.SendContent(`"inputTranscription":{"text":"Hello?"}`)
+			l.SendAnswer(8, 100*time.Millisecond)
 			c.quiet(30 * time.Second)
 			if tried := c.tried(); tried != "" {
 				t.Errorf("tried %s", tried)
@@ -238,16 +238,16 @@ func TestWordsCountAsSpeech(t *testing.T) {
 
 // TestTypedTextAfterAStrayTurn types into a turn that nobody has asked for and that has no end: the answer is heard.
 func TestTypedTextAfterAStrayTurn(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 		c.typed("Hi.")
-		l.Answer(7, time.Second)
+		l.SendAnswer(7, time.Second)
 		time.Sleep(1500 * time.Millisecond)
-		l.Content("%s", bridgetest.Voice(7, 100*time.Millisecond))
+		l.SendContent("%s", bridgetest.VoiceField(7, 100*time.Millisecond))
 		time.Sleep(time.Second)
 		c.forget()
 		c.typed("More?")
 		time.Sleep(500 * time.Millisecond)
-		l.Answer(8, time.Second)
+		l.SendAnswer(8, time.Second)
 		time.Sleep(2 * time.Second)
 		if got := c.story(); !strings.HasSuffix(got, "Speaking 8*50 TurnComplete") {
 			t.Errorf("%s", got)
@@ -273,14 +273,14 @@ func TestWhatHasInterrupted(t *testing.T) {
 		"typed, instruction, spoken": {func(c *caller) { typed(c); respond(c) }, speaks, bridge.ByVoice},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 				test.before(c)
-				l.Say(7, 3*time.Second)
+				l.SendVoice(7, 3*time.Second)
 				time.Sleep(20 * time.Millisecond)
 				if test.during != nil {
 					test.during(c)
 				}
-				l.Interrupts()
+				l.InterruptTurn()
 				if cut := last[bridge.Interrupted](c); cut.By != test.want {
 					t.Errorf("cut by %q, want %q", cut.By, test.want)
 				}
@@ -307,7 +307,7 @@ func TestEmptyEndOfATurnWithCalls(t *testing.T) {
 		"a tool that is not here": {`{"id":"1","name":"nothing","args":{}}`, ended, "0 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{Config: json.RawMessage(declare("show"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			talk(t, bridge.SessionRequest{Config: json.RawMessage(declare("show"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 				ends := func() int {
 					turns, _ := find[bridge.TurnComplete](c)
 					raws, _ := find[bridge.RawServerContent](c)
@@ -332,7 +332,7 @@ func TestEmptyEndOfATurnWithCalls(t *testing.T) {
 				if strings.Contains(test.calls, "show") {
 					c.do(bridge.ToolResponse{ID: "c"})
 				}
-				l.Answer(7, time.Second)
+				l.SendAnswer(7, time.Second)
 				time.Sleep(2 * time.Second)
 				if got := fmt.Sprint(before, " ", ends()); got != test.want {
 					t.Errorf("ends %s, want %s: %s", got, test.want, c.story())

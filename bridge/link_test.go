@@ -11,21 +11,21 @@ import (
 )
 
 func TestLinkLost(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("old")
-		l.Handle("new")
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("old")
+		l.SendHandle("new")
 		l.Send(`{"sessionResumptionUpdate":{"resumable":false}}`) // generating
-		l.Say(7, 2*time.Second)
+		l.SendVoice(7, 2*time.Second)
 		time.Sleep(500 * time.Millisecond)
-		l.Cut()
-		m := r.up.Next().DialledFor("", "new").Accept()
+		l.DropConnection()
+		m := r.up.NextConn().AssertDialledFor("", "new").AcceptSetup()
 		time.Sleep(3 * time.Second)
 		// What came of the answer is played out; nothing more of it will come.
 		c.sees("SetupComplete Speaking 7*100 Interrupted")
 		c.works(m)
-		m.Content(`"modelTurn":{"parts":[{"text":"thoughts"}]}`)
-		m.Cut()
-		c.works(r.up.Next().Accept())
+		m.SendContent(`"modelTurn":{"parts":[{"text":"thoughts"}]}`)
+		m.DropConnection()
+		c.works(r.up.NextConn().AcceptSetup())
 		if lost := r.log.find("connection lost"); len(lost) != 2 || lost[0]["level"] != "WARN" {
 			t.Errorf("logged %v", lost)
 		}
@@ -34,16 +34,16 @@ func TestLinkLost(t *testing.T) {
 
 // Links that lived well are not counted among those that die, be they lost or replaced as planned.
 func TestStrikesAreForgiven(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 		for range 5 {
-			l.Handle("h")
+			l.SendHandle("h")
 			for range 2 {
 				l = r.next(l)
 				synctest.Wait()
 			}
 			time.Sleep(10 * time.Second)
 			l.Send(`{"goAway":{"timeLeft":"50s"}}`)
-			l = r.up.Next().Accept()
+			l = r.up.NextConn().AcceptSetup()
 			synctest.Wait()
 		}
 		c.works(l)
@@ -52,14 +52,14 @@ func TestStrikesAreForgiven(t *testing.T) {
 
 // What a connection ends with decides whether the conversation goes on.
 func TestLinkClosed(t *testing.T) {
-	closed := func(code int, reason string) func(*bridgetest.Link) {
-		return func(l *bridgetest.Link) { l.End(code, reason) }
+	closed := func(code int, reason string) func(*bridgetest.Conn) {
+		return func(l *bridgetest.Conn) { l.CloseWith(code, reason) }
 	}
-	sent := func(frame string) func(*bridgetest.Link) {
-		return func(l *bridgetest.Link) { l.Send("%s", frame) }
+	sent := func(frame string) func(*bridgetest.Conn) {
+		return func(l *bridgetest.Conn) { l.Send("%s", frame) }
 	}
 	for name, test := range map[string]struct {
-		end  func(*bridgetest.Link)
+		end  func(*bridgetest.Conn)
 		want bridge.Code // "": goes on
 	}{
 		"quota in words": {closed(1011, "You exceeded your current Quota"), bridge.CodeBusy},
@@ -70,15 +70,15 @@ func TestLinkClosed(t *testing.T) {
 		"stale, 1007":    {closed(1007, "Invalid session handle"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-				l.Handle("h")
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+				l.SendHandle("h")
 				test.end(l)
 				if test.want != "" {
 					c.fails(test.want)
-					r.up.Idle()
+					r.up.AssertNoDial()
 					return
 				}
-				c.works(r.up.Next().DialledFor("", "h").Accept())
+				c.works(r.up.NextConn().AssertDialledFor("", "h").AcceptSetup())
 			})
 		})
 	}
@@ -96,18 +96,18 @@ func TestSetupThatIsNeverAnswered(t *testing.T) {
 
 // An answer in text is a turn, too: it must not be cut in half.
 func TestGoAwayDuringAnAnswerInText(t *testing.T) {
-	for _, begin := range []string{`"modelTurn":{"parts":[{"text":"half of "}]}`, bridgetest.Voice(7, time.Second)} {
+	for _, begin := range []string{`"modelTurn":{"parts":[{"text":"half of "}]}`, bridgetest.VoiceField(7, time.Second)} {
 		talk(
 			t,
 			bridge.SessionRequest{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)},
-			func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-				l.Handle("h")
-				l.Content("%s", begin)
+			func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+				l.SendHandle("h")
+				l.SendContent("%s", begin)
 				l.Send(`{"goAway":{"timeLeft":"50s"}}`)
 				time.Sleep(2 * time.Second)
-				r.up.Idle()
-				l.Content(`"turnComplete":true`)
-				r.up.Next().Accept()
+				r.up.AssertNoDial()
+				l.SendContent(`"turnComplete":true`)
+				r.up.NextConn().AcceptSetup()
 				c.sees("SetupComplete TurnComplete")
 			},
 		)
@@ -115,18 +115,18 @@ func TestGoAwayDuringAnAnswerInText(t *testing.T) {
 }
 
 func TestGoAwayDuringACall(t *testing.T) {
-	talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Calls("a weather")
-		l.Handle("h")
+	talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.CallTools("a weather")
+		l.SendHandle("h")
 		l.Send(`{"goAway":{"timeLeft":"50s"}}`)
-		r.up.Idle()
+		r.up.AssertNoDial()
 		c.respond("a", "", `{"x":1}`)
-		l.Answered(`a weather {"x":1}`)
-		l.Handle("h2") // knows the answer; the model thinks about it
+		l.AssertToolResponses(`a weather {"x":1}`)
+		l.SendHandle("h2") // knows the answer; the model thinks about it
 		time.Sleep(500 * time.Millisecond)
-		r.up.Idle()
-		l.Answer(7, time.Second)
-		r.up.Next().Accept()
+		r.up.AssertNoDial()
+		l.SendAnswer(7, time.Second)
+		r.up.NextConn().AcceptSetup()
 		time.Sleep(2 * time.Second)
 		c.sees("SetupComplete ToolCall(a) Speaking 7*50 TurnComplete")
 	})
@@ -135,27 +135,27 @@ func TestGoAwayDuringACall(t *testing.T) {
 // The answer was given, but the link died before it was sent; the handle in use knows nothing of the call.
 func TestUnsentAnswerOfAnOlderHandle(t *testing.T) {
 	for _, newer := range []bool{false, true} {
-		talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-			l.Handle("h")
-			l.Calls("a weather", "b rm")
-			l.Answered(`b rm {"error":"unknown tool \"rm\""}`)
+		talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+			l.SendHandle("h")
+			l.CallTools("a weather", "b rm")
+			l.AssertToolResponses(`b rm {"error":"unknown tool \"rm\""}`)
 			if newer {
-				l.Handle("h2")
+				l.SendHandle("h2")
 			}
-			l.Halt()
+			l.StopReading()
 			c.do(bridge.Text{Text: "taken"})
 			c.do(bridge.Text{Text: "stuck"})
 			c.respond("a", "", `{"x":1}`)
-			m := r.up.Next().Accept()
-			l.Resume()
+			m := r.up.NextConn().AcceptSetup()
+			l.ContinueReading()
 			if newer {
-				m.Answered(`a weather {"x":1}`, `b rm {"error":"unknown tool \"rm\""}`) // it may not have had that
+				m.AssertToolResponses(`a weather {"x":1}`, `b rm {"error":"unknown tool \"rm\""}`) // it may not have had that
 			} else {
-				m.Answered()
+				m.AssertToolResponses()
 			}
 			time.Sleep(10 * time.Second)
 			// The model has answered neither of the texts.
-			if got := m.Said(); newer && got != "tool, tool, text taken, text stuck" || !newer && got != "text taken, text stuck" {
+			if got := m.InputLog(); newer && got != "tool, tool, text taken, text stuck" || !newer && got != "text taken, text stuck" {
 				t.Errorf("%q came", got)
 			}
 		})
@@ -165,23 +165,23 @@ func TestUnsentAnswerOfAnOlderHandle(t *testing.T) {
 // A session that Gemini refuses to resume three times is begun anew, but not before a passing trouble has passed. When the
 // network has cut a link, the server may hold it for a while and refuse the handle: that is kept.
 func TestRefusedHandle(t *testing.T) {
-	internal := func(l *bridgetest.Link) { l.End(1011, "Internal error encountered.") }
+	internal := func(l *bridgetest.Conn) { l.CloseWith(1011, "Internal error encountered.") }
 	for name, test := range map[string]struct {
-		end   func(*bridgetest.Link)
+		end   func(*bridgetest.Conn)
 		lasts time.Duration // how long the handle is refused
 		fresh bool
 	}{
 		"by a broken session":       {internal, time.Minute, true},
-		"while the old one is held": {(*bridgetest.Link).Cut, 10 * time.Second, false},
+		"while the old one is held": {(*bridgetest.Conn).DropConnection, 10 * time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-				l.Handle("h")
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+				l.SendHandle("h")
 				time.Sleep(11 * time.Second)
 				begin := r.since()
 				test.end(l)
 				refusals := 0
-				for l = r.up.Next(); l.Setup.SessionResumption.Handle != "" && r.since()-begin < test.lasts; l = r.up.Next() {
+				for l = r.up.NextConn(); l.Setup.SessionResumption.Handle != "" && r.since()-begin < test.lasts; l = r.up.NextConn() {
 					refusals++
 					internal(l)
 				}
@@ -191,7 +191,7 @@ func TestRefusedHandle(t *testing.T) {
 				if took := r.since() - begin; test.fresh && (refusals < 3 || took < 3*time.Second || took > 8*time.Second) {
 					t.Errorf("begun anew after %v and %d refusals", took, refusals)
 				}
-				l.Accept()
+				l.AcceptSetup()
 				time.Sleep(4 * time.Second)
 				c.works(l)
 			})
@@ -201,20 +201,20 @@ func TestRefusedHandle(t *testing.T) {
 
 // A question that kills each session that hears it is dropped, and the client is seen.
 func TestPoison(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
 		time.Sleep(11 * time.Second)
 		c.typed("poison")
 		for deaths := 0; ; deaths++ {
 			time.Sleep(time.Second)
-			if !strings.Contains(l.Said(), "poison") {
+			if !strings.Contains(l.InputLog(), "poison") {
 				break
 			}
 			if deaths > 12 {
 				t.Fatal("it is sent for ever")
 			}
-			l.End(1011, "Internal error encountered.")
-			l = r.up.Next().Accept()
+			l.CloseWith(1011, "Internal error encountered.")
+			l = r.up.NextConn().AcceptSetup()
 		}
 		c.warned("was dropped")
 		time.Sleep(3 * time.Second)
@@ -224,12 +224,12 @@ func TestPoison(t *testing.T) {
 
 // Of a very long sentence the last ten seconds can be said again, and the client learns that it is not all.
 func TestVeryLongSentence(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
 		c.pace(loud(14 * time.Second))
 		m := r.next(l)
 		time.Sleep(6 * time.Second)
-		if d := voiced(m.PCM()); d < 9500*time.Millisecond || d > 10*time.Second {
+		if d := voiced(m.ReceivedPCM()); d < 9500*time.Millisecond || d > 10*time.Second {
 			t.Errorf("%v were said again", d)
 		}
 		if e := last[bridge.ErrorEvent](c).Err; e.Code != bridge.CodeAudioStream || !strings.Contains(e.Message, "first 4 s") {
@@ -245,16 +245,16 @@ func TestSeedIsBounded(t *testing.T) {
 			r := newRig(t)
 			_, l := r.plain()
 			for i := range 40 {
-				l.Content(
+				l.SendContent(
 					`%s,"inputTranscription":{"text":"q%d %s"},"outputTranscription":{"text":"a%d"},"turnComplete":true`,
-					bridgetest.Voice(7, 20*time.Millisecond), i,
+					bridgetest.VoiceField(7, 20*time.Millisecond), i,
 					strings.Repeat("x", size),
 					i,
 				)
 			}
 			time.Sleep(time.Second)
 			m := r.next(l)
-			got := m.Said()
+			got := m.InputLog()
 			if turns := strings.Count(got, "+") + 1; len(got) > 41<<10 || !strings.Contains(got, "a39") || size < 2000 && turns < 80 ||
 				size == 2000 && turns < 38 {
 				t.Errorf("%d turns, %d bytes", turns, len(got))
@@ -265,16 +265,16 @@ func TestSeedIsBounded(t *testing.T) {
 
 // A session that dies whenever it is resumed first gets less, and is then given up.
 func TestLinksThatDieAtOnce(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 		begin := r.since()
 		fresh := 0
 		for {
-			l.Handle("h")
+			l.SendHandle("h")
 			time.Sleep(4 * time.Second) // longer than a passing outage, shorter than any calm
-			l.End(1011, "Internal error encountered.")
+			l.CloseWith(1011, "Internal error encountered.")
 			select {
-			case l = <-r.up.Links:
-				l.Accept()
+			case l = <-r.up.Conns:
+				l.AcceptSetup()
 				if l.Setup.SessionResumption.Handle == "" {
 					fresh++
 				}
@@ -289,6 +289,6 @@ func TestLinksThatDieAtOnce(t *testing.T) {
 		if took := r.since() - begin; took < 30*time.Second || took > 60*time.Second || fresh < 2 {
 			t.Errorf("given up after %v, %d of the links were fresh", took, fresh)
 		}
-		r.up.Idle()
+		r.up.AssertNoDial()
 	})
 }

@@ -116,8 +116,8 @@ func TestNothingIsForgottenElsewhere(t *testing.T) {
 			}
 			m := &model{t: t}
 			e := emulator.New(emulator.Options{Espeak: emulator.NoVoice, Observe: m.observe})
-			p := bridgetest.NewPipes()
-			p.Serve(t, e, e.Close)
+			p := bridgetest.NewPipeNetwork()
+			p.ServeUntilEnd(t, e, e.Close)
 			var nodes []*rig
 			for _, name := range []string{"a http://a.test", "b http://b.test"} {
 				r := &rig{t: t}

@@ -22,7 +22,7 @@ import (
 
 // fleet is gateways with one store and one Gemini.
 func fleet(
-	t *testing.T, o bridge.SessionRequest, f func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link), change ...func(*bridge.Options),
+	t *testing.T, o bridge.SessionRequest, f func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Conn), change ...func(*bridge.Options),
 ) {
 	t.Helper()
 	bubble(t, func(t *testing.T) {
@@ -56,60 +56,60 @@ func (r *rig) comes(c *caller) *caller {
 // A conversation whose gateway does not know that its caller is gone goes on at another one, with what was said and with the
 // newest handle; the first one gives it up.
 func TestTaken(t *testing.T) {
-	fleet(t, resumable, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
+	fleet(t, resumable, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Conn) {
 		c.typed("hello")
-		l.Handle("h1")
-		l.Content(`%s,"outputTranscription":{"text":"Good day."}`, bridgetest.Voice(7, time.Second))
-		l.Content(`"turnComplete":true`)
-		l.Handle("h2")
+		l.SendHandle("h1")
+		l.SendContent(`%s,"outputTranscription":{"text":"Good day."}`, bridgetest.VoiceField(7, time.Second))
+		l.SendContent(`"turnComplete":true`)
+		l.SendHandle("h2")
 		time.Sleep(2 * time.Second)
 		d := b.comes(c)
-		l2 := a.up.Next().DialledFor("", "h2")
+		l2 := a.up.NextConn().AssertDialledFor("", "h2")
 		time.Sleep(300 * time.Millisecond)
-		if _, closed := l.Closed(); !closed {
+		if _, closed := l.ClosedAt(); !closed {
 			t.Error("the first gateway is connected still")
 		}
 		c.ends(bridge.ErrReplaced)
-		l2.Accept()
+		l2.AcceptSetup()
 		d.do(bridge.GetContext{})
 		if got := last[bridge.History](d).Entries; len(got) != 2 || got[0].Content != "hello" || got[1].Content != "Good day." ||
 			got[1].Interrupted {
 			t.Errorf("said was %+v", got)
 		}
 		e := a.comes(d) // and back
-		l3 := a.up.Next().DialledFor("", "h2")
+		l3 := a.up.NextConn().AssertDialledFor("", "h2")
 		time.Sleep(300 * time.Millisecond)
-		if _, closed := l2.Closed(); !closed {
+		if _, closed := l2.ClosedAt(); !closed {
 			t.Error("the second gateway is connected still")
 		}
 		d.ends(bridge.ErrReplaced)
 		if n := len(b.host.Sessions()); n != 0 {
 			t.Errorf("the second gateway has %d conversations", n)
 		}
-		e.works(l3.Accept())
+		e.works(l3.AcceptSetup())
 	})
 }
 
 // Of a conversation that dies in the middle of an answer, the caller learns of it; what it has asked and was not answered is asked again.
 func TestTakenInATurn(t *testing.T) {
-	fleet(t, resumable, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
+	fleet(t, resumable, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Conn) {
 		c.typed("tell me a story")
-		l.Content(`%s,"outputTranscription":{"text":"Once upon a time"}`, bridgetest.Voice(7, 4*time.Second))
-		l.Handle("h1")
+		l.SendContent(`%s,"outputTranscription":{"text":"Once upon a time"}`, bridgetest.VoiceField(7, 4*time.Second))
+		l.SendHandle("h1")
 		time.Sleep(2 * time.Second)
 		d := b.comes(c)
-		a.up.Next().DialledFor("", "h1").Accept()
+		a.up.NextConn().AssertDialledFor("", "h1").AcceptSetup()
 		if i := last[bridge.Interrupted](d); i.Turn != 1 || i.By != bridge.ByConnectionLoss {
 			t.Errorf("got %+v", i)
 		}
 		d.typed("and now?")
 		synctest.Wait()
 		e := a.comes(d)
-		l3 := a.up.Next().DialledFor("", "h1").Accept()
-		if got := l3.Said(); !strings.HasSuffix(got, "typed and now?") {
+		l3 := a.up.NextConn().AssertDialledFor("", "h1").AcceptSetup()
+		if got := l3.InputLog(); !strings.HasSuffix(got, "typed and now?") {
 			t.Errorf("the model was asked %q", got)
 		}
-		l3.Answer(7, time.Second)
+		l3.SendAnswer(7, time.Second)
 		time.Sleep(2 * time.Second)
 		if got := last[bridge.TurnComplete](e); got.Turn != 2 {
 			t.Errorf("turn %d is complete", got.Turn)
@@ -120,26 +120,26 @@ func TestTakenInATurn(t *testing.T) {
 // A client that never resets the generation of the voice hears everything after each move, whether the gateway before has died or
 // lets go of the conversation.
 func TestGenerationGoesOnOverAMove(t *testing.T) {
-	fleet(t, resumable, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
+	fleet(t, resumable, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Conn) {
 		var generation uint32 // as the client knows it
 		gateways := []*rig{b, a, b}
 		for i, next := range gateways {
-			l.Handle("h")
+			l.SendHandle("h")
 			c.typed("tell me a story")
-			l.Say(7, 4*time.Second)
+			l.SendVoice(7, 4*time.Second)
 			time.Sleep(time.Second)
 			c.do(bridge.Interrupt{})
-			l.Interrupts()
+			l.InterruptTurn()
 			cut := last[bridge.Interrupted](c)
 			if cut.Generation <= generation {
 				t.Errorf("gateway %d has cut generation %d, after %d", i, cut.Generation, generation)
 			}
 			generation = cut.Generation
 			c = next.comes(c)
-			l = a.up.Next().Accept()
+			l = a.up.NextConn().AcceptSetup()
 			c.forget()
 			c.typed("go on")
-			l.Answer(7, time.Second)
+			l.SendAnswer(7, time.Second)
 			time.Sleep(2 * time.Second)
 			for _, f := range c.generations() {
 				if f < generation {
@@ -155,9 +155,9 @@ func TestGenerationGoesOnOverAMove(t *testing.T) {
 
 // A gateway that is about to stop has its callers go to another one, each when nobody speaks. What it has let go of is dialled at once.
 func TestMove(t *testing.T) {
-	fleet(t, resumable, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h1")
-		l.Say(7, 3*time.Second)
+	fleet(t, resumable, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h1")
+		l.SendVoice(7, 3*time.Second)
 		time.Sleep(time.Second)
 		a.host.BeginDrain()
 		time.Sleep(time.Second)
@@ -165,13 +165,13 @@ func TestMove(t *testing.T) {
 			t.Error("asked to go in the middle of an answer")
 		}
 		a.join(resumable).fails(bridge.CodeBusy)
-		l.Content(`"turnComplete":true`)
-		l.Handle("h2")
+		l.SendContent(`"turnComplete":true`)
+		l.SendHandle("h2")
 		time.Sleep(1500 * time.Millisecond)
 		if n, _ := find[bridge.Move](c); len(n) != 1 {
 			t.Fatalf("asked to go %d times", len(n))
 		}
-		if _, closed := l.Closed(); closed {
+		if _, closed := l.ClosedAt(); closed {
 			t.Error("the link was closed before the caller has gone")
 		}
 		time.Sleep(5 * time.Second)
@@ -181,8 +181,8 @@ func TestMove(t *testing.T) {
 		began := time.Now()
 		c.leave(nil)
 		d := b.comes(c)
-		l2 := a.up.Next().DialledFor("", "h2").Accept()
-		if closed, _ := l.Closed(); closed.IsZero() || closed.After(l2.Born) {
+		l2 := a.up.NextConn().AssertDialledFor("", "h2").AcceptSetup()
+		if closed, _ := l.ClosedAt(); closed.IsZero() || closed.After(l2.OpenedAt) {
 			t.Error("dialled before the old link was closed")
 		}
 		synctest.Wait()
@@ -203,20 +203,20 @@ func TestMove(t *testing.T) {
 
 // A caller that is asked to go and comes back to the same gateway is taken in.
 func TestMoveToNowhere(t *testing.T) {
-	fleet(t, resumable, func(t *testing.T, a, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h1")
+	fleet(t, resumable, func(t *testing.T, a, _ *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h1")
 		a.host.BeginDrain()
 		synctest.Wait()
 		c.leave(nil)
 		d := a.comes(c)
-		l2 := a.up.Next().DialledFor("", "h1").Accept()
+		l2 := a.up.NextConn().AssertDialledFor("", "h1").AcceptSetup()
 		d.works(l2)
 	})
 }
 
 // What cannot go stays, and so does everybody where there is no other gateway.
 func TestStays(t *testing.T) {
-	fleet(t, bridge.SessionRequest{}, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
+	fleet(t, bridge.SessionRequest{}, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Conn) {
 		a.host.BeginDrain()
 		time.Sleep(time.Minute)
 		if n, _ := find[bridge.Move](c); len(n) > 0 {
@@ -232,7 +232,7 @@ func TestStays(t *testing.T) {
 			t.Errorf("there is still %v, %v", list, err)
 		}
 	})
-	talk(t, resumable, func(t *testing.T, a *rig, c *caller, l *bridgetest.Link) {
+	talk(t, resumable, func(t *testing.T, a *rig, c *caller, l *bridgetest.Conn) {
 		time.Sleep(5 * time.Second)
 		a.host.BeginDrain()
 		time.Sleep(time.Minute)
@@ -246,13 +246,13 @@ func TestStays(t *testing.T) {
 // The calls of a client go on at another gateway, if the model has not forgotten them.
 func TestTakenWithCalls(t *testing.T) {
 	fleet(t, bridge.SessionRequest{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, a, b *rig, c *caller,
-		l *bridgetest.Link,
+		l *bridgetest.Conn,
 	) {
-		l.Call("1", "weather", `{}`)
-		l.Handle("h1")
-		l.Call("2", "weather", `{"city":"Rome"}`)
+		l.CallTool("1", "weather", `{}`)
+		l.SendHandle("h1")
+		l.CallTool("2", "weather", `{"city":"Rome"}`)
 		d := b.comes(c)
-		a.up.Next().DialledFor("", "h1")
+		a.up.NextConn().AssertDialledFor("", "h1")
 		if got := last[bridge.ToolCall](d).Calls; len(got) != 1 || got[0].ID != "1" {
 			t.Errorf("asked for %v", got)
 		}
@@ -268,14 +268,14 @@ func TestAPausedRecordingMoves(t *testing.T) {
 	recorded.Config = []byte(`{"voxgate":{"record":true}}`)
 	folder := t.TempDir()
 	var end bridge.SessionEnded
-	fleet(t, recorded, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
+	fleet(t, recorded, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Conn) {
 		c.do(bridge.PauseRecording{On: true})
 		c.do(bridge.PauseRecording{})
 		c.do(bridge.PauseRecording{On: true})
-		l.Handle("h1")
+		l.SendHandle("h1")
 		time.Sleep(time.Second)
 		d := b.comes(c)
-		a.up.Next().DialledFor("", "h1").Accept()
+		a.up.NextConn().AssertDialledFor("", "h1").AcceptSetup()
 		synctest.Wait()
 		if last[bridge.SetupComplete](d).Recording || d.session.IsRecorded() {
 			t.Error("it is recorded")
@@ -305,8 +305,8 @@ func TestNoMoveWithoutAPrice(t *testing.T) {
 	o := resumable
 	o.Agent.MaxDollars = 1
 	known := price.Default
-	fleet(t, o, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
+	fleet(t, o, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
 		time.Sleep(time.Second)
 		again := o
 		again.ResumeToken = c.token()
@@ -319,20 +319,20 @@ func TestNoMoveWithoutAPrice(t *testing.T) {
 
 // The agent of a conversation that comes from another gateway does not greet once more.
 func TestNoGreetingAtAnotherGateway(t *testing.T) {
-	fleet(t, resumable, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
+	fleet(t, resumable, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Conn) {
 		c.typed("hello")
-		l.Answer(7, time.Second)
-		l.Handle("h")
+		l.SendAnswer(7, time.Second)
+		l.SendHandle("h")
 		time.Sleep(2 * time.Second)
 		d := b.join(bridge.SessionRequest{Resumable: true, ResumeToken: c.token(), GreetingPrompt: "Greet the guest."})
-		l2 := a.up.Next().Accept()
+		l2 := a.up.NextConn().AcceptSetup()
 		time.Sleep(300 * time.Millisecond)
 		synctest.Wait()
 		if err := d.session.Greet(); err != nil {
 			t.Fatal(err)
 		}
-		if time.Sleep(time.Second); l2.Said() != "" {
-			t.Errorf("the model got %q", l2.Said())
+		if time.Sleep(time.Second); l2.InputLog() != "" {
+			t.Errorf("the model got %q", l2.InputLog())
 		}
 	})
 }
@@ -340,7 +340,7 @@ func TestNoGreetingAtAnotherGateway(t *testing.T) {
 // A token of another door or person opens nothing at another gateway either, and neither does one that has ended.
 func TestOthersTokens(t *testing.T) {
 	opened := bridge.SessionRequest{Resumable: true, Origin: bridge.Origin{Protocol: "web", Identity: "alice"}}
-	fleet(t, opened, func(t *testing.T, a, b *rig, c *caller, _ *bridgetest.Link) {
+	fleet(t, opened, func(t *testing.T, a, b *rig, c *caller, _ *bridgetest.Conn) {
 		open := opened
 		open.ResumeToken, open.ResumeError = c.token(), bridge.ErrNotResumed
 		for _, o := range []bridge.Origin{
@@ -419,24 +419,24 @@ func (b *badStore) Members(ctx context.Context, name string) (map[string]int, er
 // for 10 s is noticed by nobody. What it should know it gets afterwards.
 func TestNothingWaitsForTheStore(t *testing.T) {
 	bad := &badStore{Store: store.NewMemory()}
-	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 		for name, gone := range map[string]bool{"slow": false, "away": true} {
 			bad.set(200*time.Millisecond, gone)
 			time.Sleep(10 * time.Second)
 			c.forget()
-			said := len(l.PCM())
+			said := len(l.ReceivedPCM())
 			began := time.Now()
 			c.speak(count(0, 1600))
-			if got, took := len(l.PCM())-said, time.Since(began); got != 1600 || took > 0 {
+			if got, took := len(l.ReceivedPCM())-said, time.Since(began); got != 1600 || took > 0 {
 				t.Errorf("%s: %d samples went up after %v", name, got, took)
 			}
-			l.Content(`%s`, bridgetest.Voice(7, 2*time.Second))
+			l.SendContent(`%s`, bridgetest.VoiceField(7, 2*time.Second))
 			for i := range 20 { // what has it write
-				l.Handle(fmt.Sprint(name, i))
+				l.SendHandle(fmt.Sprint(name, i))
 				c.do(bridge.GetContext{})
 				time.Sleep(100 * time.Millisecond)
 			}
-			l.Content(`"turnComplete":true`)
+			l.SendContent(`"turnComplete":true`)
 			time.Sleep(time.Second)
 			var before time.Duration
 			frames := 0
@@ -458,15 +458,15 @@ func TestNothingWaitsForTheStore(t *testing.T) {
 		b := &rig{t: t, up: r.up}
 		b.serve(r.up.Dial, func(o *bridge.Options) { o.Store, o.Node = bad, "b" })
 		b.comes(c)
-		r.up.Next()
+		r.up.NextConn()
 	}, func(o *bridge.Options) { o.Store, o.Node = bad, "a" })
 }
 
 // A caller that comes back to another gateway while the store is away is asked to try again, and does.
 func TestResumeWithoutTheStore(t *testing.T) {
 	bad := &badStore{Store: store.NewMemory()}
-	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
 		b := &rig{t: t, up: r.up}
 		b.serve(r.up.Dial, func(o *bridge.Options) { o.Store, o.Node = bad, "b" })
 		bad.set(0, true)
@@ -478,7 +478,7 @@ func TestResumeWithoutTheStore(t *testing.T) {
 		bad.set(0, false)
 		time.Sleep(5 * time.Second) // what was not written is
 		b.comes(c)
-		r.up.Next().DialledFor("", "h")
+		r.up.NextConn().AssertDialledFor("", "h")
 	}, func(o *bridge.Options) { o.Store, o.Node = bad, "a" })
 }
 
@@ -494,7 +494,7 @@ func TestTakenTwiceAtOnce(t *testing.T) {
 			b := &rig{t: t, up: a.up}
 			b.serve(a.up.Dial, node("b"))
 			c, l := a.connect(resumable)
-			l.Handle("h")
+			l.SendHandle("h")
 			time.Sleep(time.Second)
 			bad.set(50*time.Millisecond, false)
 			again := bridge.SessionRequest{Resumable: true, ResumeToken: c.token(), ResumeError: bridge.ErrNotResumed}
@@ -513,9 +513,9 @@ func TestTakenTwiceAtOnce(t *testing.T) {
 				}
 			}
 			d.ends(bridge.ErrReplaced)
-			a.up.Next().DialledFor("", "h").Accept()
+			a.up.NextConn().AssertDialledFor("", "h").AcceptSetup()
 			synctest.Wait()
-			a.up.Idle()
+			a.up.AssertNoDial()
 			e.leaves()
 			f := b.back(e.token())
 			f.do(bridge.Goodbye{})
@@ -529,18 +529,18 @@ func TestTakenTwiceAtOnce(t *testing.T) {
 
 // When Google has refused one gateway for want of a model's quota, the others ask no more for that model, for as long.
 func TestQuotaAmongGateways(t *testing.T) {
-	fleet(t, resumable, func(t *testing.T, a, b *rig, _ *caller, _ *bridgetest.Link) {
-		a.up.Set(http.StatusTooManyRequests, nil)
+	fleet(t, resumable, func(t *testing.T, a, b *rig, _ *caller, _ *bridgetest.Conn) {
+		a.up.SetFailure(http.StatusTooManyRequests, nil)
 		a.join(resumable).fails(bridge.CodeBusy)
 		time.Sleep(2500 * time.Millisecond) // one says it within a second, the other looks within the next
-		dialled := a.up.Dialled()
+		dialled := a.up.DialCount()
 		if err := b.join(resumable).fails(bridge.CodeBusy); err.Retry < 25*time.Second || err.Retry > 30*time.Second {
 			t.Errorf("asked to come back in %v", err.Retry)
 		}
-		if n := a.up.Dialled(); n != dialled {
+		if n := a.up.DialCount(); n != dialled {
 			t.Error("Google was asked")
 		}
-		a.up.Set(0, nil)
+		a.up.SetFailure(0, nil)
 		another := resumable
 		another.Config = json.RawMessage(`{"model":"gemini-2.5-flash-native-audio-latest"}`)
 		b.connect(another) // whose quota is its own
@@ -586,29 +586,29 @@ func TestTakenWithATool(t *testing.T) {
 				b.serve(a.up.Dial, node("b"))
 				c, l := a.connect(resumable)
 				if test.before {
-					l.Handle("h1")
+					l.SendHandle("h1")
 				}
 				c.typed("Pay my bill.")
-				l.Call("1", "pay", `{}`)
+				l.CallTool("1", "pay", `{}`)
 				if test.after {
-					l.Handle("h1")
+					l.SendHandle("h1")
 				}
 				if test.lost {
 					a.next(l)
 				}
 				b.comes(c)
-				l2 := a.up.Next().DialledFor("", "h1")
+				l2 := a.up.NextConn().AssertDialledFor("", "h1")
 				if test.stale {
-					l2.End(1008, "BidiGenerateContent session not found")
-					l2 = a.up.Next().DialledFor("", "")
+					l2.CloseWith(1008, "BidiGenerateContent session not found")
+					l2 = a.up.NextConn().AssertDialledFor("", "")
 				}
-				l2.Accept()
+				l2.AcceptSetup()
 				synctest.Wait()
-				got := l2.Responses()
+				got := l2.ToolResponses()
 				if len(got) != test.answered || test.answered > 0 && !strings.Contains(got[0], "not known what it has done") {
 					t.Errorf("the model got %q", got)
 				}
-				if said := l2.Said(); strings.Contains(said, "typed Pay my bill.") != test.asks {
+				if said := l2.InputLog(); strings.Contains(said, "typed Pay my bill.") != test.asks {
 					t.Errorf("the model was asked %q", said)
 				}
 			})
@@ -648,7 +648,7 @@ func TestEndedWhileTheStoreIsAway(t *testing.T) {
 		b := &rig{t: t, up: a.up}
 		b.serve(a.up.Dial, func(o *bridge.Options) { o.Store, o.Node = shared, "b http://b.test" })
 		c, l := a.connect(resumable)
-		l.Handle("h")
+		l.SendHandle("h")
 		time.Sleep(time.Second)
 		bad.set(0, true)
 		c.do(bridge.Goodbye{})
@@ -692,11 +692,11 @@ func TestWhatCannotMoveIsWrittenOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			counted := &swaps{Store: store.NewMemory()}
-			talk(t, test.open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			talk(t, test.open, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 				for range 5 {
 					c.typed("hello")
-					l.Handle("h")
-					l.Answer(7, time.Second)
+					l.SendHandle("h")
+					l.SendAnswer(7, time.Second)
 					time.Sleep(4 * time.Second)
 				}
 				if n := counted.n.Load(); n == 0 || n > test.most || test.most > 1 && n < 5 {

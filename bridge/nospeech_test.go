@@ -28,17 +28,17 @@ func TestTurnsWithoutSpeech(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := bridge.SessionRequest{Config: []byte(`{"model":"gemini-3.8-live-extended-thinking"}`)}
-			talk(t, config, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			talk(t, config, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 				c.typed("Say nothing, or something.")
 				for i, piece := range test.pieces {
 					voice := ""
 					if i == 0 {
 						voice = `"modelTurn":{"parts":[{"inlineData":{"mimeType":"audio/pcm;rate=24000","data":"AAA="}}]},`
 					}
-					l.Content(`%s"outputTranscription":{"text":%q}`, voice, piece)
+					l.SendContent(`%s"outputTranscription":{"text":%q}`, voice, piece)
 				}
-				l.Content(`"generationComplete":true`)
-				l.Content(`"turnComplete":true,"interactionStatus":"IDLE"`)
+				l.SendContent(`"generationComplete":true`)
+				l.SendContent(`"turnComplete":true,"interactionStatus":"IDLE"`)
 				time.Sleep(time.Second)
 				text := ""
 				pieces, _ := find[bridge.AssistantText](c)

@@ -78,26 +78,26 @@ func TestObserve(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWatched(t, asking(func(context.Context, json.RawMessage) (json.RawMessage, error) { return json.RawMessage(`{}`), nil }))
 		c, l := w.r.connect(bridge.SessionRequest{Origin: bridge.Origin{Protocol: "sip", Key: "shop"}})
-		l.Handle("h")
+		l.SendHandle("h")
 		w.sees("SessionStarted", "DialOutcome first")
 
 		asked := time.Now()
 		c.typed("pay")
 		time.Sleep(300 * time.Millisecond)
-		l.Call("a", "pay", `{}`)
+		l.CallTool("a", "pay", `{}`)
 		time.Sleep(200 * time.Millisecond)
-		l.Answer(7, time.Second)
+		l.SendAnswer(7, time.Second)
 		time.Sleep(3 * time.Second)
 		w.sees("CallEnd pay done in 1", "TurnEnd 1")
 		if e := newest[bridge.TurnEnd](w); !e.StartedAt.Equal(asked) || !about(e.Latency.Model, 500*time.Millisecond) {
 			t.Errorf("%+v, asked at %v", e, asked)
 		}
 
-		l.Say(8, 5*time.Second)
+		l.SendVoice(8, 5*time.Second)
 		time.Sleep(time.Second)
 		c.talks(400 * time.Millisecond)
-		l.Content(`"interrupted":true`)
-		l.Content(`"turnComplete":true`)
+		l.SendContent(`"interrupted":true`)
+		l.SendContent(`"turnComplete":true`)
 		w.sees("BargeIn", "TurnEnd 2 voice")
 		// The voice came 400 ms ago, and its fade-out is on its way within a frame.
 		if e := newest[bridge.BargeIn](w); e.Latency < 400*time.Millisecond || e.Latency > 440*time.Millisecond {
@@ -105,16 +105,16 @@ func TestObserve(t *testing.T) {
 		}
 		c.quiet(time.Second)
 
-		l.Say(9, time.Second)
-		l.Cut()
-		l = w.r.up.Next().Accept()
+		l.SendVoice(9, time.Second)
+		l.DropConnection()
+		l = w.r.up.NextConn().AcceptSetup()
 		time.Sleep(3 * time.Second)
 		w.sees("ConnectionEnd first lost", "DialOutcome resume", "TurnEnd 3 link")
 
-		l.Answer(10, 5*time.Second)
+		l.SendAnswer(10, 5*time.Second)
 		time.Sleep(time.Second)
 		c.do(bridge.Interrupt{})
-		l.Answer(11, 5*time.Second)
+		l.SendAnswer(11, 5*time.Second)
 		time.Sleep(time.Second)
 		w.sees("TurnEnd 4 client")
 
@@ -133,14 +133,14 @@ func TestObserve(t *testing.T) {
 func TestObserveAnEarlyEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWatched(t)
-		w.r.up.Set(429, nil)
+		w.r.up.SetFailure(429, nil)
 		w.r.join(bridge.SessionRequest{}).fails(bridge.CodeBusy)
 		w.sees("SessionStarted", "DialOutcome first quota", "SessionEnded")
 	})
 	bubble(t, func(t *testing.T) {
 		w := newWatched(t)
 		c, l := w.r.plain()
-		l.Say(7, time.Second)
+		l.SendVoice(7, time.Second)
 		time.Sleep(100 * time.Millisecond)
 		c.leave(nil)
 		c.ends(nil)

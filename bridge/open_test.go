@@ -47,7 +47,7 @@ func TestAgent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			open := bridge.SessionRequest{Override: test.agent, Config: json.RawMessage(test.config)}
-			talk(t, open, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+			talk(t, open, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 				for _, w := range test.want {
 					if !strings.Contains(l.Raw, w) {
 						t.Errorf("no %s in %s", w, l.Raw)
@@ -76,7 +76,7 @@ func TestAgentOnABadConfig(t *testing.T) {
 				t.Errorf("%s: field %s", config, e.Field)
 			}
 		}
-		r.up.Idle()
+		r.up.AssertNoDial()
 	})
 }
 
@@ -95,12 +95,12 @@ func TestToolsOfOneConversation(t *testing.T) {
 		_, a := r.connect(mine(`{"of":"a"}`))
 		_, b := r.connect(mine(`{"of":"b"}`))
 		plain, l := r.plain()
-		for _, l := range []*bridgetest.Link{a, b, l} {
-			l.Calls("1 clock", "2 transfer")
+		for _, l := range []*bridgetest.Conn{a, b, l} {
+			l.CallTools("1 clock", "2 transfer")
 		}
-		a.Answered(`1 clock {"hour":3}`, `2 transfer {"of":"a"}`)
-		b.Answered(`1 clock {"hour":3}`, `2 transfer {"of":"b"}`)
-		l.Answered(`1 clock {"hour":3}`, `2 transfer {"error":"unknown tool \"transfer\""}`)
+		a.AssertToolResponses(`1 clock {"hour":3}`, `2 transfer {"of":"a"}`)
+		b.AssertToolResponses(`1 clock {"hour":3}`, `2 transfer {"of":"b"}`)
+		l.AssertToolResponses(`1 clock {"hour":3}`, `2 transfer {"error":"unknown tool \"transfer\""}`)
 		if done := last[bridge.SetupComplete](plain); len(done.Tools) != 1 || strings.Contains(l.Raw, "transfer") ||
 			!strings.Contains(a.Raw, "transfer") {
 			t.Errorf("%+v\n%s\n%s", done.Tools, l.Raw, a.Raw)
@@ -137,23 +137,23 @@ func TestLater(t *testing.T) {
 				c.speak(count(0, 3200)) // is not lost
 				for _, u := range test.updates {
 					time.Sleep(300 * time.Millisecond)
-					r.up.Idle()
+					r.up.AssertNoDial()
 					c.update(u)
 				}
-				l := r.up.Next().DialledFor(test.temp, "")
+				l := r.up.NextConn().AssertDialledFor(test.temp, "")
 				if at := r.since(); at != test.after {
 					t.Errorf("dialled after %v", at)
 				}
-				l.Accept()
+				l.AcceptSetup()
 				c.sees(test.reported)
 				if all := setups(c); all[0].Update || len(all) > 1 && !all[1].Update {
 					t.Errorf("%+v", all)
 				}
-				if n := len(l.PCM()); n != 3200 {
+				if n := len(l.ReceivedPCM()); n != 3200 {
 					t.Errorf("%d samples came", n)
 				}
 				c.works(l)
-				r.up.Idle()
+				r.up.AssertNoDial()
 			})
 		})
 	}
@@ -170,10 +170,10 @@ func TestHistoryOfAnotherConversation(t *testing.T) {
 			talk(
 				t,
 				bridge.SessionRequest{Config: fmt.Appendf(nil, `{"model":%q,%s}`, model, history)},
-				func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-					reported := strings.Contains(l.Said()+l.Raw, "My name is Ada.+Hello Ada.")
+				func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+					reported := strings.Contains(l.InputLog()+l.Raw, "My name is Ada.+Hello Ada.")
 					if reported != seeded {
-						t.Errorf("came %s", l.Said())
+						t.Errorf("came %s", l.InputLog())
 					}
 					c.typed("what is my name?")
 					memory := c.memory()
@@ -181,17 +181,17 @@ func TestHistoryOfAnotherConversation(t *testing.T) {
 						memory[1].Role+memory[1].Content != "assistantHello Ada." {
 						t.Errorf("%+v", memory)
 					}
-					l.Speaks(7, "Ada.")
-					l.Content(`"turnComplete":true`)
+					l.SendSpokenWords(7, "Ada.")
+					l.SendContent(`"turnComplete":true`)
 					time.Sleep(time.Second)
-					l.Cut() // a fresh session learns of both
-					m := r.up.Next().Accept()
-					if got := m.Said(); seeded && !strings.Contains(got, "My name is Ada.+Hello Ada.+what is my name?+Ada.") {
+					l.DropConnection() // a fresh session learns of both
+					m := r.up.NextConn().AcceptSetup()
+					if got := m.InputLog(); seeded && !strings.Contains(got, "My name is Ada.+Hello Ada.+what is my name?+Ada.") {
 						t.Errorf("came %s", got)
 					}
 					c.do(bridge.ClearContext{})
-					n := r.up.Next().Accept()
-					if got := n.Said(); got != "" || len(c.memory()) != 0 {
+					n := r.up.NextConn().AcceptSetup()
+					if got := n.InputLog(); got != "" || len(c.memory()) != 0 {
 						t.Errorf("after the history was cleared came %q", got)
 					}
 				},
@@ -206,14 +206,14 @@ func TestMissedEvents(t *testing.T) {
 	for _, numbered := range []bool{true, false} {
 		t.Run(fmt.Sprint(numbered), func(t *testing.T) {
 			talk(t, bridge.SessionRequest{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, r *rig, c *caller,
-				l *bridgetest.Link,
+				l *bridgetest.Conn,
 			) {
-				l.Handle("h")
+				l.SendHandle("h")
 				c.typed("hi")
-				l.Speaks(7, "Hello ", "there.")
-				l.Content(`"turnComplete":true`)
+				l.SendSpokenWords(7, "Hello ", "there.")
+				l.SendContent(`"turnComplete":true`)
 				time.Sleep(time.Second)
-				l.Calls("a weather", "b weather")
+				l.CallTools("a weather", "b weather")
 				synctest.Wait()
 				seen := c.events()
 				had := seen[len(seen)-1].Number
@@ -222,10 +222,10 @@ func TestMissedEvents(t *testing.T) {
 				}
 				c.lag() // the connection is dead, though nobody knows
 				c.respond("b", "", `{"x":1}`)
-				l.Handle("h2")
-				l.Calls("c weather")
+				l.SendHandle("h2")
+				l.CallTools("c weather")
 				l.Send(`{"toolCallCancellation":{"ids":["c"]}}`)
-				l.Calls("d weather")
+				l.CallTools("d weather")
 				synctest.Wait()
 				d := r.join(bridge.SessionRequest{Resumable: true, ResumeToken: c.token(), LastEvent: had})
 				c.ends(bridge.ErrReplaced)
@@ -240,7 +240,7 @@ func TestMissedEvents(t *testing.T) {
 				}
 				before := c.events()
 				d.forget()
-				l.Calls("e weather")
+				l.CallTools("e weather")
 				if next := d.events()[0].Number; next <= before[len(before)-1].Number {
 					t.Errorf("event %d comes after event %d", next, before[len(before)-1].Number)
 				}

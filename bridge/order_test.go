@@ -42,62 +42,62 @@ func TestWatchdogInMidSentence(t *testing.T) {
 // What has no answer yet is said again by the next link, whole; what has one is not.
 func TestSaidAgain(t *testing.T) {
 	for name, test := range map[string]struct {
-		talk func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link // the link that hears it again
+		talk func(r *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn // the link that hears it again
 		want time.Duration
 	}{
 		// A tool call does not make the sentence known that is being said when it comes.
-		"a call comes in the middle": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+		"a call comes in the middle": {func(r *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
 			c.utter(time.Second)
 			c.talks(2 * time.Second)
-			l.Calls("a weather")
-			l.Handle("h2")
+			l.CallTools("a weather")
+			l.SendHandle("h2")
 			c.talks(2 * time.Second)
 			return r.next(l)
 		}, 4 * time.Second},
-		"a thought is no answer": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+		"a thought is no answer": {func(r *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
 			c.utter(2 * time.Second)
-			l.Content(`"modelTurn":{"parts":[{"text":"Hm.","thought":true}]}`)
+			l.SendContent(`"modelTurn":{"parts":[{"text":"Hm.","thought":true}]}`)
 			return r.next(l)
 		}, 2 * time.Second},
 		// It knew of the question and of the call; the fresh session knows neither.
-		"the handle is dead": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+		"the handle is dead": {func(r *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
 			c.utter(2 * time.Second)
-			l.Calls("a weather")
-			l.Handle("h2")
-			l.Cut()
-			r.up.Next().End(1008, "BidiGenerateContent session not found")
-			return r.up.Next().DialledFor("", "").Accept()
+			l.CallTools("a weather")
+			l.SendHandle("h2")
+			l.DropConnection()
+			r.up.NextConn().CloseWith(1008, "BidiGenerateContent session not found")
+			return r.up.NextConn().AssertDialledFor("", "").AcceptSetup()
 		}, 2 * time.Second},
-		"the first of two is answered while both are said again": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+		"the first of two is answered while both are said again": {func(r *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
 			c.utter(2 * time.Second)
 			c.utter(4 * time.Second)
 			m := r.next(l)
 			c.quiet(2 * time.Second) // 4 s of the replay
-			m.Answer(7, time.Second)
+			m.SendAnswer(7, time.Second)
 			c.quiet(500 * time.Millisecond)
 			return r.next(m)
 		}, 4 * time.Second},
-		"after a long gap": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+		"after a long gap": {func(r *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
 			c.utter(2 * time.Second)
 			r.cutOff(l)
 			time.Sleep(26 * time.Second)
-			r.up.Set(0, nil)
-			return r.up.Next().Accept()
+			r.up.SetFailure(0, nil)
+			return r.up.NextConn().AcceptSetup()
 		}, 2 * time.Second},
-		"cleared while it is said again": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+		"cleared while it is said again": {func(r *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
 			c.utter(6 * time.Second)
 			r.next(l)
 			c.quiet(time.Second)
 			c.do(bridge.ClearContext{})
-			return r.up.Next().Accept()
+			return r.up.NextConn().AcceptSetup()
 		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-				l.Handle("h")
+			talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+				l.SendHandle("h")
 				m := test.talk(r, c, l)
 				c.quiet(6 * time.Second)
-				if d := voiced(m.PCM()); d < test.want-100*time.Millisecond || test.want == 0 && d > 0 {
+				if d := voiced(m.ReceivedPCM()); d < test.want-100*time.Millisecond || test.want == 0 && d > 0 {
 					t.Errorf("%v of %v came", d, test.want)
 				}
 			})
@@ -110,51 +110,51 @@ func TestSaidAgain(t *testing.T) {
 func TestSameCallAgain(t *testing.T) {
 	const sorted = `{"n":[{"a":9007199254740993,"b":1}],"to":"Ada"}`
 	answer := func(c *caller) { c.respond("a", "", `{"sent":true}`) }
-	lost := func(r *rig, l *bridgetest.Link) *bridgetest.Link {
-		l.Cut()
-		return r.up.Next().DialledFor("", "h").Accept()
+	lost := func(r *rig, l *bridgetest.Conn) *bridgetest.Conn {
+		l.DropConnection()
+		return r.up.NextConn().AssertDialledFor("", "h").AcceptSetup()
 	}
 	for name, test := range map[string]struct {
-		happens func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link // the link that asks again
+		happens func(r *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn // the link that asks again
 		args    string
 		runs    int
 	}{
-		"in another order": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+		"in another order": {func(r *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
 			answer(c)
 			return lost(r, l)
 		}, `{"to":"Ada","n":[{"b":1,"a":9007199254740993}]}`, 1},
-		"with another number": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+		"with another number": {func(r *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
 			answer(c)
 			return lost(r, l)
 		}, `{"n":[{"b":1,"a":9007199254740992}],"to":"Ada"}`, 2},
-		"asked for again": {func(r *rig, c *caller, l *bridgetest.Link) *bridgetest.Link {
+		"asked for again": {func(r *rig, c *caller, l *bridgetest.Conn) *bridgetest.Conn {
 			answer(c)
-			l.Answer(7, time.Second)
+			l.SendAnswer(7, time.Second)
 			time.Sleep(2 * time.Second)
 			m := lost(r, l)
 			c.typed("again")
 			return m
 		}, sorted, 2},
-		"answered and cleared": {func(r *rig, c *caller, _ *bridgetest.Link) *bridgetest.Link {
+		"answered and cleared": {func(r *rig, c *caller, _ *bridgetest.Conn) *bridgetest.Conn {
 			answer(c)
 			c.do(bridge.ClearContext{})
-			return r.up.Next().Accept()
+			return r.up.NextConn().AcceptSetup()
 		}, sorted, 2},
-		"answered when it was cleared": {func(r *rig, c *caller, _ *bridgetest.Link) *bridgetest.Link {
+		"answered when it was cleared": {func(r *rig, c *caller, _ *bridgetest.Conn) *bridgetest.Conn {
 			c.do(bridge.ClearContext{})
-			m := r.up.Next()
+			m := r.up.NextConn()
 			_ = c.session.Do(bridge.ToolResponse{ID: "a", Response: json.RawMessage(`{"sent":true}`)})
-			return m.Accept()
+			return m.AcceptSetup()
 		}, sorted, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-				l.Handle("h")
+			talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+				l.SendHandle("h")
 				synctest.Wait()
-				l.Call("a", "weather", sorted)
+				l.CallTool("a", "weather", sorted)
 				m := test.happens(r, c, l)
 				synctest.Wait()
-				m.Call("b", "weather", test.args)
+				m.CallTool("b", "weather", test.args)
 				if calls, _ := find[bridge.ToolCall](c); len(calls) != test.runs {
 					t.Errorf("the tool ran %d times, want %d", len(calls), test.runs)
 				}
@@ -167,19 +167,19 @@ func TestSameCallAgain(t *testing.T) {
 // nothing would follow.
 func TestDetachedCallAskedAgain(t *testing.T) {
 	const first = ` pay {"status":"not done yet","result":"follows as text; do not call again"}`
-	talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
+	talk(t, canvasOn("gemini-3.1-flash-live-preview"), func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
 		synctest.Wait()
-		l.Call("a", "pay", `{}`)
-		l.Answered("a" + first)
-		l.Cut()
-		m := r.up.Next().DialledFor("", "h").Accept()
+		l.CallTool("a", "pay", `{}`)
+		l.AssertToolResponses("a" + first)
+		l.DropConnection()
+		m := r.up.NextConn().AssertDialledFor("", "h").AcceptSetup()
 		synctest.Wait()
-		m.Call("b", "pay", `{}`)
+		m.CallTool("b", "pay", `{}`)
 		c.sees("SetupComplete ToolStatus ToolCall(ask) ToolStatus ToolCallCancellation(ask) ToolStatus ToolCall(ask)")
 		c.respond(last[bridge.ToolCall](c).Calls[0].ID, "", `{"action":"submit"}`)
-		m.Answered("b" + first)
-		if got := m.Said(); got != `tool, text {"args":{},"result":{"paid":true},"tool":"pay"}` {
+		m.AssertToolResponses("b" + first)
+		if got := m.InputLog(); got != `tool, text {"args":{},"result":{"paid":true},"tool":"pay"}` {
 			t.Errorf("Gemini got %s", got)
 		}
 	}, asking(func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
@@ -193,21 +193,21 @@ func TestMarkSurvivesAnAnswer(t *testing.T) {
 	talk(
 		t,
 		bridge.SessionRequest{Config: []byte(`{"voxgate":{"vad":{"enabled":false,"prefixPaddingMs":600}}}`)},
-		func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-			l.Handle("h")
+		func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+			l.SendHandle("h")
 			c.pace(loud(time.Second))
 			c.do(bridge.ActivityStart)
 			c.pace(loud(time.Second))
-			l.Say(7, time.Second) // the answer to what was said before
-			l.Interrupts()
+			l.SendVoice(7, time.Second) // the answer to what was said before
+			l.InterruptTurn()
 			c.pace(loud(time.Second))
 			m := r.next(l)
 			c.do(bridge.ActivityEnd)
 			time.Sleep(4 * time.Second)
-			if got := m.Said(); got != "mark activityStart, mark activityEnd" {
+			if got := m.InputLog(); got != "mark activityStart, mark activityEnd" {
 				t.Errorf("came %q", got)
 			}
-			if d := voiced(m.PCM()); d < 2*time.Second {
+			if d := voiced(m.ReceivedPCM()); d < 2*time.Second {
 				t.Errorf("%v of 2 s came", d)
 			}
 		},
@@ -222,14 +222,14 @@ func TestGateDuringManualSpeech(t *testing.T) {
 		c, l := r.connect(bridge.SessionRequest{Config: []byte(config)})
 		c.do(bridge.ActivityStart)
 		c.pace(loud(time.Second))
-		l.Calls("a weather")
+		l.CallTools("a weather")
 		c.entries()
 		l.Send(`{"toolCallCancellation":{"ids":["a"]}}`)
 		c.entries()
 		c.pace(loud(2 * time.Second))
 		c.do(bridge.ActivityEnd)
 		time.Sleep(time.Second)
-		if d := voiced(l.PCM()); d < 2900*time.Millisecond {
+		if d := voiced(l.ReceivedPCM()); d < 2900*time.Millisecond {
 			t.Errorf("%v of 3 s came", d)
 		}
 	})
@@ -256,16 +256,16 @@ func TestTypedDuringChangeOfModel(t *testing.T) {
 
 // A typed turn that asks for no answer is not waited for.
 func TestIncompleteTurnDrains(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 		c.do(bridge.Message{Parts: []byte(`[{"text":"by the way"}]`)})
-		l.Handle("h")
+		l.SendHandle("h")
 		begin := r.since()
 		c.update(warm("0.5"))
-		m := r.up.Next().Accept()
+		m := r.up.NextConn().AcceptSetup()
 		if took := r.since() - begin; took > 4*time.Second {
 			t.Errorf("after %v", took)
 		}
-		if got := m.Said(); got != "" {
+		if got := m.InputLog(); got != "" {
 			t.Errorf("said again, though the handle knows it: %q", got)
 		}
 	})
@@ -273,16 +273,16 @@ func TestIncompleteTurnDrains(t *testing.T) {
 
 // A wish to replace the link survives a short absence of the caller.
 func TestDrainSurvivesParking(t *testing.T) {
-	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
-		l.Say(7, 5*time.Second)
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
+		l.SendVoice(7, 5*time.Second)
 		begin := r.since()
 		l.Send(`{"goAway":{"timeLeft":"20s"}}`)
 		time.Sleep(time.Second)
 		c.leaves()
 		time.Sleep(time.Second)
 		r.back(c.token())
-		r.up.Next().Accept()
+		r.up.NextConn().AcceptSetup()
 		if took := r.since() - begin; took > 16*time.Second {
 			t.Errorf("after %v", took)
 		}
@@ -291,13 +291,13 @@ func TestDrainSurvivesParking(t *testing.T) {
 
 // A transcript that comes again with what is said again is kept once.
 func TestTranscriptOnce(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
 		c.utter(2 * time.Second)
-		l.Content(`"inputTranscription":{"text":"hello"}`)
+		l.SendContent(`"inputTranscription":{"text":"hello"}`)
 		m := r.next(l)
 		c.quiet(2 * time.Second)
-		m.Content(`"inputTranscription":{"text":"hello"}`)
+		m.SendContent(`"inputTranscription":{"text":"hello"}`)
 		if got := c.memory(); len(got) != 1 || got[0].Content != "hello" {
 			t.Errorf("kept %+v", got)
 		}
@@ -309,16 +309,16 @@ func TestManualSpeechOfALostCaller(t *testing.T) {
 	talk(
 		t,
 		bridge.SessionRequest{Config: []byte(`{"voxgate":{"vad":{"enabled":false}}}`), Resumable: true},
-		func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-			l.Handle("h")
+		func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+			l.SendHandle("h")
 			c.do(bridge.ActivityStart)
 			c.pace(loud(time.Second))
 			c.leaves()
 			time.Sleep(time.Second)
 			d := r.back(c.token())
-			before := len(l.PCM())
+			before := len(l.ReceivedPCM())
 			d.pace(loud(time.Second)) // outside of an activity
-			if n := len(l.PCM()) - before; n > 0 {
+			if n := len(l.ReceivedPCM()) - before; n > 0 {
 				t.Errorf("%d samples came that are not for the model", n)
 			}
 		},
@@ -327,10 +327,10 @@ func TestManualSpeechOfALostCaller(t *testing.T) {
 
 // CLEAR_CONTEXT over a network that is gone: the person hears of it as of any gap.
 func TestClearGap(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
 		c.do(bridge.ClearContext{})
-		r.up.Next() // never accepts
+		r.up.NextConn() // never accepts
 		time.Sleep(3 * time.Second)
 		if _, seen := c.waiting(); len(seen) == 0 {
 			t.Error("nobody learned of it")
@@ -340,16 +340,16 @@ func TestClearGap(t *testing.T) {
 
 // The model learns of what it said itself, although it is still being played.
 func TestMissedTurnStillPlaying(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
 		c.typed("my name is Ada")
 		for range 5 {
-			l.Content(`%s,"outputTranscription":{"text":"word "}`, bridgetest.Voice(7, time.Second))
+			l.SendContent(`%s,"outputTranscription":{"text":"word "}`, bridgetest.VoiceField(7, time.Second))
 		}
-		l.Content(`"turnComplete":true`)
+		l.SendContent(`"turnComplete":true`)
 		time.Sleep(500 * time.Millisecond)
 		m := r.next(l)
-		if got := m.Said(); strings.Count(got, "word") < 5 {
+		if got := m.InputLog(); strings.Count(got, "word") < 5 {
 			t.Errorf("came %q", got)
 		}
 	})
@@ -360,16 +360,16 @@ func TestSlowModelIsNotIdle(t *testing.T) {
 	talk(
 		t,
 		bridge.SessionRequest{Config: []byte(`{"model":"gemini-3.8-live-extended-thinking"}`)},
-		func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 			_ = c
-			l.Content(`%s`, bridgetest.Voice(7, time.Second))
-			l.Content(`"turnComplete":true,"interactionStatus":"IN_PROGRESS"`)
-			l.Handle("h")
+			l.SendContent(`%s`, bridgetest.VoiceField(7, time.Second))
+			l.SendContent(`"turnComplete":true,"interactionStatus":"IN_PROGRESS"`)
+			l.SendHandle("h")
 			begin := r.since()
 			l.Send(`{"goAway":{"timeLeft":"50s"}}`)
 			time.Sleep(5 * time.Second)
 			select {
-			case <-r.up.Links:
+			case <-r.up.Conns:
 				t.Errorf("the link was replaced after %v while the model thinks", r.since()-begin)
 			default:
 			}
@@ -382,19 +382,19 @@ func TestSlowModelIsNotIdle(t *testing.T) {
 // begins anew with what was said, and its caller is not waited for.
 func TestWithoutResumption(t *testing.T) {
 	const config = `{"voxgate":{"enableResumption":false}}`
-	for name, begin := range map[string]func(r *rig) (*caller, *bridgetest.Link){
-		"from the beginning": func(r *rig) (*caller, *bridgetest.Link) {
+	for name, begin := range map[string]func(r *rig) (*caller, *bridgetest.Conn){
+		"from the beginning": func(r *rig) (*caller, *bridgetest.Conn) {
 			c, l := r.connect(bridge.SessionRequest{Resumable: true, Config: []byte(config)})
 			if c.token() != "" {
 				r.t.Error("there is a resume token")
 			}
 			return c, l
 		},
-		"by an update": func(r *rig) (*caller, *bridgetest.Link) {
+		"by an update": func(r *rig) (*caller, *bridgetest.Conn) {
 			c, l := r.connect(resumable)
-			l.Handle("h")
+			l.SendHandle("h")
 			c.update(config)
-			return c, r.up.Next().Accept()
+			return c, r.up.NextConn().AcceptSetup()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -402,10 +402,10 @@ func TestWithoutResumption(t *testing.T) {
 				r := newRig(t)
 				c, l := begin(r)
 				c.works(l)
-				l.Content(`"inputTranscription":{"text":"hello"},"turnComplete":true`)
+				l.SendContent(`"inputTranscription":{"text":"hello"},"turnComplete":true`)
 				time.Sleep(time.Minute)
-				l.Cut()
-				if got := r.up.Next().DialledFor("", "").Accept().Said(); !strings.Contains(got, "hello") {
+				l.DropConnection()
+				if got := r.up.NextConn().AssertDialledFor("", "").AcceptSetup().InputLog(); !strings.Contains(got, "hello") {
 					t.Errorf("the fresh session got %q", got)
 				}
 				c.leaves()
@@ -419,18 +419,18 @@ func TestWithoutResumption(t *testing.T) {
 
 // A model that hears that it is not spoken to says nothing: nobody is asked to wait for it.
 func TestProactiveSilence(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
 		c.forget()
 		c.utter(2 * time.Second)
-		l.Content(`"inputTranscription":{"text":"Mum, dinner is ready!"}`)
+		l.SendContent(`"inputTranscription":{"text":"Mum, dinner is ready!"}`)
 		go func() {
 			for {
 				select {
-				case n := <-r.up.Links:
-					n.Accept()
+				case n := <-r.up.Conns:
+					n.AcceptSetup()
 					time.Sleep(3 * time.Second)
-					n.Content(`"inputTranscription":{"text":"Mum, dinner is ready!"}`)
+					n.SendContent(`"inputTranscription":{"text":"Mum, dinner is ready!"}`)
 				case <-c.over:
 					return
 				}
@@ -449,16 +449,16 @@ func TestProactiveSilence(t *testing.T) {
 
 // What the model says of one turn while the person is in the next does not tear the next entry apart.
 func TestHistoryInOrder(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Content(`"inputTranscription":{"text":"one"}`)
-		l.Content(`%s,"outputTranscription":{"text":"first"}`, bridgetest.Voice(7, 5*time.Second))
-		l.Content(`"turnComplete":true`)
-		l.Content(`"inputTranscription":{"text":"two"}`)
-		l.Content(`%s,"outputTranscription":{"text":"second"}`, bridgetest.Voice(7, time.Second))
-		l.Content(`"turnComplete":true`)
-		l.Content(`"inputTranscription":{"text":"three "}`)
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		l.SendContent(`"inputTranscription":{"text":"one"}`)
+		l.SendContent(`%s,"outputTranscription":{"text":"first"}`, bridgetest.VoiceField(7, 5*time.Second))
+		l.SendContent(`"turnComplete":true`)
+		l.SendContent(`"inputTranscription":{"text":"two"}`)
+		l.SendContent(`%s,"outputTranscription":{"text":"second"}`, bridgetest.VoiceField(7, time.Second))
+		l.SendContent(`"turnComplete":true`)
+		l.SendContent(`"inputTranscription":{"text":"three "}`)
 		time.Sleep(7 * time.Second)
-		l.Content(`"inputTranscription":{"text":"and more"}`)
+		l.SendContent(`"inputTranscription":{"text":"and more"}`)
 		c.remembers("u: one; a: first; u: two; a: second; u: three and more")
 	})
 }
@@ -468,11 +468,11 @@ func TestUpdateBeforeFirstLink(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c := r.join(resumable)
-		l := r.up.Next()
+		l := r.up.NextConn()
 		<-c.seated
 		c.update(warm("0.5"))
-		l.End(1011, "The service is currently unavailable.")
-		r.up.Next().Accept()
+		l.CloseWith(1011, "The service is currently unavailable.")
+		r.up.NextConn().AcceptSetup()
 		time.Sleep(time.Second)
 		all := setups(c)
 		if len(all) == 0 || all[0].ResumeToken == "" {
@@ -503,10 +503,10 @@ func TestSoundDuringAnOverdueAnswer(t *testing.T) {
 	talk(
 		t,
 		bridge.SessionRequest{Config: []byte(`{"model":"gemini-2.5-flash-native-audio-latest"}`)},
-		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-			l.Handle("h")
+		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+			l.SendHandle("h")
 			c.utter(2 * time.Second)
-			l.Content(`"inputTranscription":{"text":"hello"}`)
+			l.SendContent(`"inputTranscription":{"text":"hello"}`)
 			c.quiet(8 * time.Second) // the nudge has been, and the word on the page
 			if _, seen := c.waiting(); len(seen) != 1 {
 				t.Fatalf("got %v", seen)
@@ -529,26 +529,26 @@ func TestSoundDuringAnOverdueAnswer(t *testing.T) {
 
 // A call that is answered at once, because nobody knows the function, is waited for as any other.
 func TestWatchdogAfterUndeclaredCall(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
 		c.utter(time.Second)
-		l.Calls("a rm")
-		l.Handle("h2")
+		l.CallTools("a rm")
+		l.SendHandle("h2")
 		time.Sleep(20 * time.Second)
 		if c.tried() == "" {
 			t.Error("nothing was tried")
 		}
-		r.up.Forget()
+		r.up.DiscardDials()
 	}, watchful)
 }
 
 // A model that is silent whatever is tried: the person is asked to say it again.
 func TestPleaseSayItAgain(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
 		c.typed("hello?")
-		r.up.Next().DialledFor("", "h").Accept()
-		r.up.Next().DialledFor("", "").Accept()
+		r.up.NextConn().AssertDialledFor("", "h").AcceptSetup()
+		r.up.NextConn().AssertDialledFor("", "").AcceptSetup()
 		time.Sleep(10 * time.Second)
 		if change := last[bridge.StateChange](c); !strings.Contains(change.Message, "say it again") || c.tried() != "resume fresh none" {
 			t.Errorf("got %+v, tried %s", change, c.tried())

@@ -120,7 +120,7 @@ func closed(moment string, code int, reason string) dialled {
 		}
 		switch moment {
 		case "in mid-voice":
-			send(ws, `{"serverContent":{`+bridgetest.Voice(7, time.Second)+`}}`)
+			send(ws, `{"serverContent":{`+bridgetest.VoiceField(7, time.Second)+`}}`)
 			time.Sleep(300 * time.Millisecond)
 		case "idle":
 			time.Sleep(3 * time.Second)
@@ -187,8 +187,8 @@ func hijackAndClose(w http.ResponseWriter) {
 
 // serving starts a host whose Gemini is the server.
 func (s *server) serving(t *testing.T) *rig {
-	pipes := bridgetest.NewPipes()
-	pipes.Serve(t, s, func() {
+	pipes := bridgetest.NewPipeNetwork()
+	pipes.ServeUntilEnd(t, s, func() {
 		s.mu.Lock()
 		for _, ws := range s.open {
 			_ = ws.Close()

@@ -73,7 +73,7 @@ func TestRecording(t *testing.T) {
 					c.warned("no folder for recordings")
 				}
 				c.utter(time.Second)
-				l.Answer(7, time.Second)
+				l.SendAnswer(7, time.Second)
 				time.Sleep(2 * time.Second)
 				c.do(bridge.Goodbye{})
 				c.ends(bridge.ErrGoodbye)
@@ -198,7 +198,7 @@ func TestARecordingPauses(t *testing.T) {
 
 // Without a recording there is none to be paused.
 func TestNothingToPause(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Conn) {
 		if e := bridge.AsError(c.session.Do(bridge.PauseRecording{On: true})); e.Code != bridge.CodeInvalidState {
 			t.Error(e)
 		}
@@ -232,14 +232,14 @@ func TestRecordingGoesOnOverAResume(t *testing.T) {
 		c, l := r.connect(bridge.SessionRequest{Resumable: true, Config: []byte(`{"voxgate":{"record":true}}`)})
 		for range 5 {
 			c.utter(time.Second)
-			l.Say(7, 3*time.Second)
+			l.SendVoice(7, 3*time.Second)
 			time.Sleep(time.Second)
 			token := c.token()
 			c.leaves()
 			time.Sleep(time.Second)
 			c = r.join(bridge.SessionRequest{ResumeToken: token})
 			<-c.seated
-			l.Completes()
+			l.CompleteTurn()
 			synctest.Wait()
 			if !last[bridge.SetupComplete](c).Recording {
 				t.Fatal("not recorded any more")
@@ -259,12 +259,12 @@ func TestRecordingOfARefusedUpdate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, func(o *bridge.Options) { o.Recordings = folder })
 		c, l := r.connect(bridge.SessionRequest{Config: []byte(`{"systemInstruction":"a","voxgate":{"record":true}}`)})
-		l.Handle("h")
+		l.SendHandle("h")
 		time.Sleep(time.Second)
 		c.do(bridge.UpdateConfig{Config: []byte(`{"systemInstruction":"b"}`)}) // in place: tried for 500 ms
 		time.Sleep(50 * time.Millisecond)
-		l.End(1007, "Request contains an invalid argument.")
-		r.up.Next().Accept()
+		l.CloseWith(1007, "Request contains an invalid argument.")
+		r.up.NextConn().AcceptSetup()
 		time.Sleep(3 * time.Second)
 		if failed, _ := find[bridge.SetupFailed](c); len(failed) != 1 {
 			t.Errorf("refused %d times", len(failed))

@@ -47,8 +47,8 @@ func (r *rig) fresh(token string) *caller {
 }
 
 func TestResume(t *testing.T) {
-	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
 		c.leaves()
 		time.Sleep(4 * time.Second)
 		d := r.back(c.token())
@@ -56,8 +56,8 @@ func TestResume(t *testing.T) {
 			t.Errorf("session %p then %p, token %q then %q", c.session, d.session, c.token(), d.token())
 		}
 		time.Sleep(10 * time.Second)
-		r.up.Idle()
-		if _, closed := l.Closed(); closed {
+		r.up.AssertNoDial()
+		if _, closed := l.ClosedAt(); closed {
 			t.Error("the link was closed though the caller was back in time")
 		}
 		d.works(l)
@@ -65,7 +65,7 @@ func TestResume(t *testing.T) {
 }
 
 func TestTokensRotate(t *testing.T) {
-	talk(t, resumable, func(t *testing.T, r *rig, a *caller, _ *bridgetest.Link) {
+	talk(t, resumable, func(t *testing.T, r *rig, a *caller, _ *bridgetest.Conn) {
 		a.leaves()
 		b := r.back(a.token())
 		b.leaves()
@@ -83,7 +83,7 @@ func TestTokensRotate(t *testing.T) {
 // A token is good at the door that it was given at.
 func TestATokenIsOfItsDoor(t *testing.T) {
 	opened := bridge.SessionRequest{Resumable: true, Origin: bridge.Origin{Protocol: "web"}}
-	talk(t, opened, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Link) {
+	talk(t, opened, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Conn) {
 		c.leaves()
 		other, _ := r.connect(bridge.SessionRequest{ResumeToken: c.token(), Origin: bridge.Origin{Protocol: "vox"}})
 		if last[bridge.SetupComplete](other).Resumed {
@@ -98,7 +98,7 @@ func TestATokenIsOfItsDoor(t *testing.T) {
 }
 
 func TestResumeOnly(t *testing.T) {
-	talk(t, bridge.SessionRequest{Resumable: true}, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{Resumable: true}, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Conn) {
 		c.leaves()
 		r.join(bridge.SessionRequest{ResumeError: bridge.ErrNotResumed, ResumeToken: "another"}).fails(bridge.CodeResumptionFailed)
 		same := r.join(bridge.SessionRequest{ResumeError: bridge.ErrNotResumed, ResumeToken: c.token()})
@@ -110,34 +110,34 @@ func TestResumeOnly(t *testing.T) {
 }
 
 func TestNotResumable(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 		if token := c.token(); token != "" {
 			t.Errorf("token %q", token)
 		}
 		c.leaves()
-		if _, closed := l.Closed(); !closed {
+		if _, closed := l.ClosedAt(); !closed {
 			t.Error("the link is open")
 		}
 	})
 }
 
 func TestReplaced(t *testing.T) {
-	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Say(7, time.Second)
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendVoice(7, time.Second)
 		time.Sleep(490 * time.Millisecond)
 		d := r.back(c.token())
 		c.ends(bridge.ErrReplaced)
-		l.Content(`"turnComplete":true`)
+		l.SendContent(`"turnComplete":true`)
 		time.Sleep(2 * time.Second)
 		c.sees("SetupComplete Speaking 7*25")
 		d.sees("SetupComplete Speaking 7*25 TurnComplete")
 		d.works(l)
-		r.up.Idle()
+		r.up.AssertNoDial()
 	})
 }
 
 func TestReplacedByTwoAtOnce(t *testing.T) {
-	talk(t, resumable, func(t *testing.T, r *rig, a *caller, l *bridgetest.Link) {
+	talk(t, resumable, func(t *testing.T, r *rig, a *caller, l *bridgetest.Conn) {
 		open := bridge.SessionRequest{Resumable: true, ResumeToken: a.token()}
 		b, c := r.join(open), r.join(open)
 		a.ends(bridge.ErrReplaced)
@@ -153,11 +153,11 @@ func TestReplacedByTwoAtOnce(t *testing.T) {
 }
 
 func TestParkTimeOver(t *testing.T) {
-	talk(t, resumable, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Link) {
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Conn) {
 		c.leaves()
 		time.Sleep(59 * time.Second)
 		d := r.join(bridge.SessionRequest{Resumable: true, ResumeToken: c.token()})
-		r.up.Next().Accept()
+		r.up.NextConn().AcceptSetup()
 		synctest.Wait()
 		if !last[bridge.SetupComplete](d).Resumed {
 			t.Fatal("not resumed")
@@ -175,11 +175,11 @@ func TestParkTimeOver(t *testing.T) {
 }
 
 func TestParkedLinkWithoutHandle(t *testing.T) {
-	talk(t, resumable, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Link) {
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, _ *bridgetest.Conn) {
 		c.leaves()
 		time.Sleep(30 * time.Second)
 		d := r.back(c.token())
-		m := r.up.Next().DialledFor("", "").Accept()
+		m := r.up.NextConn().AssertDialledFor("", "").AcceptSetup()
 		d.sees("SetupComplete ErrorEvent")
 		d.warned("may be lost")
 		d.works(m)
@@ -187,15 +187,15 @@ func TestParkedLinkWithoutHandle(t *testing.T) {
 }
 
 func TestLinkLostWhileParked(t *testing.T) {
-	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
 		c.leaves()
-		l.Cut()
-		r.up.Idle()
+		l.DropConnection()
+		r.up.AssertNoDial()
 		time.Sleep(2 * time.Second)
-		r.up.Idle()
+		r.up.AssertNoDial()
 		d := r.back(c.token())
-		d.works(r.up.Next().DialledFor("", "h").Accept())
+		d.works(r.up.NextConn().AssertDialledFor("", "h").AcceptSetup())
 	})
 }
 
@@ -206,18 +206,18 @@ func TestLostWithADeadConnection(t *testing.T) {
 		let := make(chan struct{})
 		r := newRig(t, deaf(let))
 		c, l := r.connect(canvasOn("gemini-3.8-live"))
-		l.Handle("h")
-		l.Call("p", "pay", `{}`)
+		l.SendHandle("h")
+		l.CallTool("p", "pay", `{}`)
 		token := c.token()
-		l.Call("q", "show_canvas_tool", schema(question))
-		l.Call("a", "create_canvas_tool", schema(note))
-		l.Call("b", "append_to_canvas_tool", schema(note))
+		l.CallTool("q", "show_canvas_tool", schema(question))
+		l.CallTool("a", "create_canvas_tool", schema(note))
+		l.CallTool("b", "append_to_canvas_tool", schema(note))
 		c.respond("b", "", `{"shown":true}`)
 		l.Send(`{"toolCallCancellation":{"ids":["q"]}}`)
 		synctest.Wait()
 		close(let)
 		synctest.Wait()
-		l.Answered(`a create_canvas_tool {"shown":true}`, `b append_to_canvas_tool {"shown":true}`, `p pay {"output":"done"}`)
+		l.AssertToolResponses(`a create_canvas_tool {"shown":true}`, `b append_to_canvas_tool {"shown":true}`, `p pay {"output":"done"}`)
 		d := r.back(token)
 		d.sees("SetupComplete ToolCall(a) ToolCallCancellation(q) ToolStatus")
 		if end := last[bridge.ToolStatus](d); end.ID != "p" || end.Status != bridge.StatusDone {
@@ -227,7 +227,7 @@ func TestLostWithADeadConnection(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		e := r.back(d.token()) // what came before it left may have been lost as well
 		e.sees("SetupComplete ToolCall(a) ToolCallCancellation(q) ToolStatus")
-		r.up.Next().Accept()
+		r.up.NextConn().AcceptSetup()
 		time.Sleep(41 * time.Second)
 		r.back(e.token()).sees("SetupComplete ToolCall(a)")
 	})
@@ -236,14 +236,14 @@ func TestLostWithADeadConnection(t *testing.T) {
 // A call that has the id of one that was cancelled is not cancelled when the caller is back.
 func TestLostCancellationOfAnIDUsedAgain(t *testing.T) {
 	talk(t, bridge.SessionRequest{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, r *rig, c *caller,
-		l *bridgetest.Link,
+		l *bridgetest.Conn,
 	) {
-		l.Call("a", "weather", `{}`)
+		l.CallTool("a", "weather", `{}`)
 		l.Send(`{"toolCallCancellation":{"ids":["a"]}}`)
 		synctest.Wait()
 		d := r.back(c.token())
 		d.sees("SetupComplete ToolCallCancellation(a)")
-		l.Call("a", "weather", `{}`)
+		l.CallTool("a", "weather", `{}`)
 		r.back(d.token()).sees("SetupComplete ToolCall(a)")
 	})
 }
@@ -251,8 +251,8 @@ func TestLostCancellationOfAnIDUsedAgain(t *testing.T) {
 // The goodbye ends the conversation for good, also when a busy session finds it together with the caller's departure.
 func TestGoodbye(t *testing.T) {
 	for range 10 { // a race
-		talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-			l.Halt()
+		talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+			l.StopReading()
 			c.do(bridge.Text{Text: "taken"})
 			c.do(bridge.Text{Text: "stuck"})
 			c.update(warm("1"))
@@ -264,14 +264,14 @@ func TestGoodbye(t *testing.T) {
 			if err := c.session.Do(bridge.Text{Text: "late"}); err == nil || bridge.AsError(err).Code != bridge.CodeInvalidState {
 				t.Errorf("what is said after the end: %v", err)
 			}
-			l.Resume()
-			if _, closed := l.Closed(); !closed {
+			l.ContinueReading()
+			if _, closed := l.ClosedAt(); !closed {
 				t.Error("the link is open")
 			}
 			if end := r.log.find("conversation ended"); len(end) != 1 || end[0]["reason"] != bridge.ErrGoodbye.Error() {
 				t.Errorf("logged %v", end)
 			}
-			r.up.Forget() // the update may have been dialled before the goodbye was found
+			r.up.DiscardDials() // the update may have been dialled before the goodbye was found
 			r.fresh(c.token())
 		})
 	}
@@ -279,7 +279,7 @@ func TestGoodbye(t *testing.T) {
 
 func TestCallerFails(t *testing.T) {
 	for _, open := range []bridge.SessionRequest{{}, resumable} {
-		talk(t, open, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Link) {
+		talk(t, open, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Conn) {
 			broken := errors.New("too slow")
 			c.leave(broken)
 			c.ends(broken)
@@ -291,10 +291,10 @@ func TestCallerLeavesWhileDialling(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c := r.join(resumable)
-		l := r.up.Next()
+		l := r.up.NextConn()
 		<-c.seated
 		c.leaves()
-		if _, closed := l.Closed(); !closed {
+		if _, closed := l.ClosedAt(); !closed {
 			t.Error("the dial goes on")
 		}
 		if len(r.log.find("conversation ended")) != 1 {
@@ -307,8 +307,8 @@ func TestCallerLeavesWhileDialling(t *testing.T) {
 }
 
 func TestShutdown(t *testing.T) {
-	talk(t, resumable, func(t *testing.T, r *rig, live *caller, l *bridgetest.Link) {
-		l.Say(7, 10*time.Second)
+	talk(t, resumable, func(t *testing.T, r *rig, live *caller, l *bridgetest.Conn) {
+		l.SendVoice(7, 10*time.Second)
 		parked, _ := r.connect(resumable)
 		parked.leaves()
 		long, _ := r.connect(resumable)
@@ -317,7 +317,7 @@ func TestShutdown(t *testing.T) {
 		again, _ := r.connect(resumable)
 		again.leaves()
 		dialling := r.join(bridge.SessionRequest{})
-		r.up.Next()
+		r.up.NextConn()
 		waiting, n := r.plain()
 		r.cutOff(n)
 		begin := r.since()
@@ -330,7 +330,7 @@ func TestShutdown(t *testing.T) {
 		live.ends(bridge.ErrShutdown)
 		dialling.ends(bridge.ErrShutdown)
 		<-waiting.over
-		if _, closed := l.Closed(); !closed {
+		if _, closed := l.ClosedAt(); !closed {
 			t.Error("a link is open")
 		}
 		if n := len(r.log.find("conversation ended")); n != 6 {
@@ -366,16 +366,16 @@ func TestEndsInEveryState(t *testing.T) {
 		"goodbye":  func(_ *rig, c *caller) { _ = c.session.Do(bridge.Goodbye{}) },
 	} {
 		for state, reach := range map[string]func(*rig) *caller{
-			"dialling": func(r *rig) *caller { c := r.join(bridge.SessionRequest{}); r.up.Next(); return c },
+			"dialling": func(r *rig) *caller { c := r.join(bridge.SessionRequest{}); r.up.NextConn(); return c },
 			"live":     func(r *rig) *caller { c, _ := r.plain(); return c },
 			"stalled": func(r *rig) *caller {
 				c, l := r.plain()
-				l.Halt()
-				time.AfterFunc(time.Hour, l.Resume)
+				l.StopReading()
+				time.AfterFunc(time.Hour, l.ContinueReading)
 				c.speak(count(0, 16000))
 				return c
 			},
-			"talking": func(r *rig) *caller { c, l := r.plain(); l.Say(7, 20*time.Second); return c },
+			"talking": func(r *rig) *caller { c, l := r.plain(); l.SendVoice(7, 20*time.Second); return c },
 			"waiting": func(r *rig) *caller {
 				c, l := r.plain()
 				r.cutOff(l)
@@ -384,12 +384,12 @@ func TestEndsInEveryState(t *testing.T) {
 			"updating": func(r *rig) *caller {
 				c, _ := r.plain()
 				c.update(warm("1"))
-				r.up.Next()
+				r.up.NextConn()
 				return c
 			},
 			"calling": func(r *rig) *caller {
 				c, l := r.connect(bridge.SessionRequest{Config: []byte(declare("weather"))})
-				l.Calls("a weather")
+				l.CallTools("a weather")
 				return c
 			},
 		} {
@@ -419,18 +419,18 @@ func TestEndsInEveryState(t *testing.T) {
 // of such a turn announced.
 func TestVoiceOfALostCaller(t *testing.T) {
 	for name, test := range map[string]struct {
-		before, away, after func(l *bridgetest.Link)
+		before, away, after func(l *bridgetest.Conn)
 		first               string
 	}{
-		"said while nobody is there": {nil, func(l *bridgetest.Link) { l.Answer(7, 2*time.Second) }, nil, "SetupComplete"},
-		"playing":                    {func(l *bridgetest.Link) { l.Answer(7, 2*time.Second) }, nil, nil, "SetupComplete Speaking 7*50"},
-		"complete after the return": {nil, func(l *bridgetest.Link) { l.Say(7, 2*time.Second) }, func(l *bridgetest.Link) {
-			l.Completes()
+		"said while nobody is there": {nil, func(l *bridgetest.Conn) { l.SendAnswer(7, 2*time.Second) }, nil, "SetupComplete"},
+		"playing":                    {func(l *bridgetest.Conn) { l.SendAnswer(7, 2*time.Second) }, nil, nil, "SetupComplete Speaking 7*50"},
+		"complete after the return": {nil, func(l *bridgetest.Conn) { l.SendVoice(7, 2*time.Second) }, func(l *bridgetest.Conn) {
+			l.CompleteTurn()
 		}, "SetupComplete"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-				do := func(f func(*bridgetest.Link), then time.Duration) {
+			talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+				do := func(f func(*bridgetest.Conn), then time.Duration) {
 					if f != nil {
 						f(l)
 					}
@@ -453,16 +453,16 @@ func TestVoiceOfALostCaller(t *testing.T) {
 func TestAnsweredAfterTheReturn(t *testing.T) {
 	for name, test := range map[string]struct {
 		ask      bridge.Command
-		goes     func(l *bridgetest.Link)
+		goes     func(l *bridgetest.Conn)
 		answered func(c *caller) int
 	}{
-		"CLEAR_CONTEXT": {bridge.ClearContext{}, func(l *bridgetest.Link) { l.Accept() }, func(c *caller) int {
+		"CLEAR_CONTEXT": {bridge.ClearContext{}, func(l *bridgetest.Conn) { l.AcceptSetup() }, func(c *caller) int {
 			seen, _ := find[bridge.History](c)
 			return len(seen)
 		}},
 		"a refused update": {
 			bridge.UpdateConfig{Config: []byte(warm("0.3"))},
-			func(l *bridgetest.Link) { l.End(1007, "no") },
+			func(l *bridgetest.Conn) { l.CloseWith(1007, "no") },
 			func(c *caller) int {
 				seen, _ := find[bridge.SetupFailed](c)
 				return len(seen)
@@ -470,10 +470,10 @@ func TestAnsweredAfterTheReturn(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-				l.Handle("h")
+			talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+				l.SendHandle("h")
 				c.do(test.ask)
-				m := r.up.Next()
+				m := r.up.NextConn()
 				c.leaves()
 				test.goes(m)
 				d := r.back(c.token())
@@ -481,7 +481,7 @@ func TestAnsweredAfterTheReturn(t *testing.T) {
 				if n := test.answered(d); n != 1 {
 					t.Errorf("%d answers", n)
 				}
-				r.up.Forget()
+				r.up.DiscardDials()
 			})
 		})
 	}

@@ -16,36 +16,36 @@ import (
 )
 
 // askedStates are states in which somebody waits for the model, or hears it, by how they are reached.
-var askedStates = map[string]func(c *caller, l *bridgetest.Link){
-	"after typed text":        func(c *caller, _ *bridgetest.Link) { c.typed("Hi.") },
-	"after a spoken question": func(c *caller, _ *bridgetest.Link) { c.says(time.Second, time.Second) },
-	"while the person speaks": func(c *caller, _ *bridgetest.Link) { c.talks(500 * time.Millisecond) },
-	"while the model speaks": func(c *caller, l *bridgetest.Link) {
+var askedStates = map[string]func(c *caller, l *bridgetest.Conn){
+	"after typed text":        func(c *caller, _ *bridgetest.Conn) { c.typed("Hi.") },
+	"after a spoken question": func(c *caller, _ *bridgetest.Conn) { c.says(time.Second, time.Second) },
+	"while the person speaks": func(c *caller, _ *bridgetest.Conn) { c.talks(500 * time.Millisecond) },
+	"while the model speaks": func(c *caller, l *bridgetest.Conn) {
 		c.typed("Hi.")
-		l.Speaks(7, "He", "llo")
+		l.SendSpokenWords(7, "He", "llo")
 		time.Sleep(100 * time.Millisecond)
 	},
-	"while the model thinks": func(c *caller, l *bridgetest.Link) {
+	"while the model thinks": func(c *caller, l *bridgetest.Conn) {
 		c.typed("Hi.")
 		l.Send(`{"serverContent":{"modelTurn":{"parts":[{"text":"Hm","thought":true}]}}}`)
 	},
-	"while the person speaks over the model": func(c *caller, l *bridgetest.Link) {
+	"while the person speaks over the model": func(c *caller, l *bridgetest.Conn) {
 		c.typed("Hi.")
-		l.Say(7, 3*time.Second)
+		l.SendVoice(7, 3*time.Second)
 		time.Sleep(500 * time.Millisecond)
 		c.talks(500 * time.Millisecond)
 	},
-	"after an interruption by text": func(c *caller, l *bridgetest.Link) {
+	"after an interruption by text": func(c *caller, l *bridgetest.Conn) {
 		c.typed("Hi.")
-		l.Say(7, 3*time.Second)
+		l.SendVoice(7, 3*time.Second)
 		time.Sleep(500 * time.Millisecond)
 		c.typed("Stop.")
 	},
-	"between interrupted and turnComplete": func(c *caller, l *bridgetest.Link) {
+	"between interrupted and turnComplete": func(c *caller, l *bridgetest.Conn) {
 		c.typed("Hi.")
-		l.Say(7, 3*time.Second)
+		l.SendVoice(7, 3*time.Second)
 		time.Sleep(500 * time.Millisecond)
-		l.Content(`"interrupted":true`)
+		l.SendContent(`"interrupted":true`)
 	},
 }
 
@@ -121,7 +121,7 @@ func TestSequencesOfMessages(t *testing.T) {
 	names := slices.Sorted(maps.Keys(messages))
 	pick := rand.New(rand.NewPCG(48, 1)).IntN
 	const tries = 20 // in each state
-	states := map[string]func(c *caller, l *bridgetest.Link){}
+	states := map[string]func(c *caller, l *bridgetest.Conn){}
 	for name, reach := range unaskedStates {
 		states["nobody asks, "+name] = reach
 	}
@@ -148,10 +148,10 @@ func TestSequencesOfMessages(t *testing.T) {
 						r.lead = media.UnlimitedLead
 					}
 					c, l := r.connect(bridge.SessionRequest{})
-					l.Handle("h")
+					l.SendHandle("h")
 					states[state](c, l)
 					synctest.Wait()
-					sent := len(l.Said())
+					sent := len(l.InputLog())
 					before, _ := find[bridge.Speaking](c)
 					for _, name := range sequence {
 						l.Send("%s", messages[name])
@@ -162,19 +162,19 @@ func TestSequencesOfMessages(t *testing.T) {
 							c.quiet(2 * time.Second)
 						}
 						if strings.Contains(state, "over the model") || strings.Contains(state, "by text") {
-							l.Interrupts()
+							l.InterruptTurn()
 						}
 						time.Sleep(time.Second)
 						if calls {
-							l.Completes()
+							l.CompleteTurn()
 							time.Sleep(100 * time.Millisecond)
 						}
-						l.Answer(8, time.Second)
+						l.SendAnswer(8, time.Second)
 					}
 					time.Sleep(40 * time.Second)
 					check := func(ok bool, format string, args ...any) {
 						if !ok {
-							t.Errorf(format+"; the client saw %s; %s; the model got %s", append(args, c.kinds(), c.thinks(), l.Said())...)
+							t.Errorf(format+"; the client saw %s; %s; the model got %s", append(args, c.kinds(), c.thinks(), l.InputLog())...)
 						}
 					}
 					faults := c.turnFaults()
@@ -189,9 +189,9 @@ func TestSequencesOfMessages(t *testing.T) {
 					voiced := slices.ContainsFunc(sequence, func(s string) bool { return strings.Contains(s, "voice") && s != "voice activity" })
 					check(voiced || len(after) == len(before) || strings.Contains(state, "while the answer"), "an answer begins")
 					check(c.tried() == "", "tried %s", c.tried())
-					check(len(l.Said()) == sent, "the model was sent more")
+					check(len(l.InputLog()) == sent, "the model was sent more")
 					if !slices.Contains(sequence, "goAway") {
-						r.up.Idle()
+						r.up.AssertNoDial()
 						if !atOnce {
 							c.works(l)
 						}

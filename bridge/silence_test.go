@@ -20,25 +20,25 @@ const (
 )
 
 // silent is a conversation in which the person may say nothing for 8 s.
-func silent(t *testing.T, times int, f func(t *testing.T, r *rig, c *caller, l *bridgetest.Link)) {
-	talk(t, bridge.SessionRequest{Config: fmt.Appendf(nil, quietConfig, times)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+func silent(t *testing.T, times int, f func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn)) {
+	talk(t, bridge.SessionRequest{Config: fmt.Appendf(nil, quietConfig, times)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 		c.typed("Hello.")
 		f(t, r, c, l)
 	})
 }
 
 // asked waits until the model gets an instruction, and returns how long that took.
-func (r *rig) asked(l *bridgetest.Link, instruction string) time.Duration {
+func (r *rig) asked(l *bridgetest.Conn, instruction string) time.Duration {
 	r.t.Helper()
-	begun, before := r.since(), l.Said()
-	for l.Said() == before {
+	begun, before := r.since(), l.InputLog()
+	for l.InputLog() == before {
 		time.Sleep(20 * time.Millisecond)
 		if r.since() > begun+time.Minute {
 			r.t.Fatalf("the model got no more than %q", before)
 		}
 	}
-	if !strings.HasSuffix(l.Said(), ", typed "+instruction) {
-		r.t.Errorf("the model got %q, not %q", l.Said(), instruction)
+	if !strings.HasSuffix(l.InputLog(), ", typed "+instruction) {
+		r.t.Errorf("the model got %q, not %q", l.InputLog(), instruction)
 	}
 	return r.since() - begun
 }
@@ -46,14 +46,14 @@ func (r *rig) asked(l *bridgetest.Link, instruction string) time.Duration {
 // A person who says nothing is asked as often as they may be, each time so long after they have heard the last, and then the model says
 // goodbye.
 func TestSilence(t *testing.T) {
-	silent(t, 2, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	silent(t, 2, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 		for turn, say := range []string{"Ask.", "Ask.", goodbyeInSilence} {
-			l.Answer(7, 2*time.Second)
+			l.SendAnswer(7, 2*time.Second)
 			if took := r.asked(l, say); !about(took, 10*time.Second) {
 				t.Errorf("%d: asked %v after the answer began", turn, took)
 			}
 		}
-		l.Answer(7, 2*time.Second)
+		l.SendAnswer(7, 2*time.Second)
 		c.ends(bridge.ErrSilence)
 	})
 }
@@ -61,16 +61,16 @@ func TestSilence(t *testing.T) {
 // Nobody is asked before there was an answer, or where nothing is configured.
 func TestSilenceBeforeAnAnswer(t *testing.T) {
 	for name, config := range map[string]string{"before an answer": fmt.Sprintf(quietConfig, 2), "not configured": `{}`} {
-		talk(t, bridge.SessionRequest{Config: []byte(config)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		talk(t, bridge.SessionRequest{Config: []byte(config)}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 			if name == "not configured" {
 				c.typed("Hello.")
-				l.Answer(7, time.Second)
+				l.SendAnswer(7, time.Second)
 			}
-			said := l.Said()
+			said := l.InputLog()
 			time.Sleep(2 * time.Minute)
 			synctest.Wait()
-			if l.Said() != said {
-				t.Errorf("%s: the model got %q", name, l.Said())
+			if l.InputLog() != said {
+				t.Errorf("%s: the model got %q", name, l.InputLog())
 			}
 		})
 	}
@@ -78,21 +78,21 @@ func TestSilenceBeforeAnAnswer(t *testing.T) {
 
 // Whoever speaks or types in between is asked as often again. With 0 times there is no end.
 func TestSilenceIsBroken(t *testing.T) {
-	for name, breaks := range map[string]func(c *caller, l *bridgetest.Link){
-		"typed":   func(c *caller, _ *bridgetest.Link) { c.typed("Yes.") },
-		"spoken":  func(c *caller, _ *bridgetest.Link) { c.says(time.Second, time.Second) },
+	for name, breaks := range map[string]func(c *caller, l *bridgetest.Conn){
+		"typed":   func(c *caller, _ *bridgetest.Conn) { c.typed("Yes.") },
+		"spoken":  func(c *caller, _ *bridgetest.Conn) { c.says(time.Second, time.Second) },
 		"forever": nil,
 	} {
 		times := 1
 		if breaks == nil {
 			times = 0
 		}
-		silent(t, times, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+		silent(t, times, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 			for range 5 {
-				l.Answer(7, 2*time.Second)
+				l.SendAnswer(7, 2*time.Second)
 				r.asked(l, "Ask.")
 				if breaks != nil {
-					l.Answer(7, time.Second)
+					l.SendAnswer(7, time.Second)
 					time.Sleep(3 * time.Second)
 					breaks(c, l)
 				}
@@ -107,14 +107,14 @@ func TestSilenceIsBroken(t *testing.T) {
 // The time does not run while the conversation is on hold, while a tool runs, or while the person is asked by one.
 func TestSilenceThatIsNone(t *testing.T) {
 	t.Run("on hold", func(t *testing.T) {
-		silent(t, 1, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-			l.Answer(7, time.Second)
+		silent(t, 1, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+			l.SendAnswer(7, time.Second)
 			time.Sleep(7 * time.Second)
 			c.do(bridge.Pause{On: true})
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			if l.Said() != "typed Hello." {
-				t.Errorf("on hold the model got %q", l.Said())
+			if l.InputLog() != "typed Hello." {
+				t.Errorf("on hold the model got %q", l.InputLog())
 			}
 			c.do(bridge.Pause{})
 			if took := r.asked(l, "Ask."); !about(took, 8*time.Second) {
@@ -137,12 +137,12 @@ func TestSilenceThatIsNone(t *testing.T) {
 					},
 				}}})
 				c.typed("Hello.")
-				l.Answer(7, time.Second)
+				l.SendAnswer(7, time.Second)
 				time.Sleep(2 * time.Second)
-				l.Calls("a look_up")
+				l.CallTools("a look_up")
 				time.Sleep(25 * time.Second)
 				synctest.Wait()
-				if strings.Contains(l.Said(), "Ask.") {
+				if strings.Contains(l.InputLog(), "Ask.") {
 					t.Error("the person is asked while the tool runs")
 				}
 			})
@@ -185,16 +185,16 @@ func TestAToolTakesLong(t *testing.T) {
 					},
 				}}})
 				c.typed("Hello.")
-				l.Answer(7, time.Second)
+				l.SendAnswer(7, time.Second)
 				time.Sleep(2 * time.Second)
 				before := c.heard()
-				l.Calls("a look_up")
+				l.CallTools("a look_up")
 				if test.hold {
 					c.do(bridge.Pause{On: true})
 				}
 				if test.said {
 					r.asked(l, "Say so.")
-					l.Answer(8, 4*time.Second)
+					l.SendAnswer(8, 4*time.Second)
 					before += 200
 				}
 				time.Sleep(test.takes + time.Second)
@@ -203,8 +203,8 @@ func TestAToolTakesLong(t *testing.T) {
 				if tones := float64(c.heard()-before) / tone; tones < float64(test.tones)-0.2 || tones > float64(test.tones)+0.2 {
 					t.Errorf("%v tones, want %d", tones, test.tones)
 				}
-				if n := strings.Count(l.Said(), "Say so."); n != map[bool]int{true: 1}[test.said] {
-					t.Errorf("the model was asked to say it %d times: %s", n, l.Said())
+				if n := strings.Count(l.InputLog(), "Say so."); n != map[bool]int{true: 1}[test.said] {
+					t.Errorf("the model was asked to say it %d times: %s", n, l.InputLog())
 				}
 			})
 		})

@@ -63,7 +63,7 @@ func (c *caller) offered() string {
 // Where the model changes in place, a step is in force before the model has the answer to its call, and no tool of another step can be
 // called.
 func TestAStepIsInForceAtOnce(t *testing.T) {
-	talk(t, desk(), func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, desk(), func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 		if !strings.Contains(l.Raw, "You are the desk.") || !strings.Contains(l.Raw, `You are in the step \"greet\" now.`) ||
 			!strings.Contains(l.Raw, "get_time") || strings.Contains(l.Raw, "_room") {
 			t.Errorf("it begins with %s", l.Raw)
@@ -71,30 +71,30 @@ func TestAStepIsInForceAtOnce(t *testing.T) {
 		if s := last[bridge.SetupComplete](c); s.Step != "greet" {
 			t.Errorf("%+v", s)
 		}
-		l.Call("a", "find_room", "{}")
-		l.Call("b", steps.FunctionName, `{}`)
+		l.CallTool("a", "find_room", "{}")
+		l.CallTool("b", steps.FunctionName, `{}`)
 		called := time.Now()
-		l.Responses() // waits for them
+		l.ToolResponses() // waits for them
 		inputs := l.Inputs()
 		update, answer := inputs[0], inputs[2] // in between is the other answer
-		if update.What != "update" || answer.What != "tool" || update.At.Sub(called) > 50*time.Millisecond ||
+		if update.Kind != "update" || answer.Kind != "tool" || update.At.Sub(called) > 50*time.Millisecond ||
 			!strings.Contains(update.Text, "Ask for the name.") ||
 			!strings.Contains(update.Text, "find_room") || strings.Contains(update.Text, "book_room") {
 			t.Errorf("after the call came %+v, then %+v", update, answer)
 		}
-		if text := l.Responses()[1]; strings.Contains(text, "Ask for the name.") || strings.Count(update.Text, "Ask for the name.") != 1 {
+		if text := l.ToolResponses()[1]; strings.Contains(text, "Ask for the name.") || strings.Count(update.Text, "Ask for the name.") != 1 {
 			t.Errorf("the model gets the instruction of the step once more: %s", text)
 		}
 		if !strings.Contains(update.Text, `"guests":{"description":"a number from 1 to 4","maximum":4,"minimum":1,"type":"NUMBER"}`) {
 			t.Errorf("the function of the step is %s", update.Text)
 		}
-		l.Call("c", "find_room", "{}")
-		l.Call("d", "book_room", "{}")
-		l.Call("e", steps.FunctionName, `{"step":"book","name":"Ada","guests":7}`)
-		l.Call("f", steps.FunctionName, `{"step":"book","guests":2}`)
-		l.Call("g", "book_room", "{}")
+		l.CallTool("c", "find_room", "{}")
+		l.CallTool("d", "book_room", "{}")
+		l.CallTool("e", steps.FunctionName, `{"step":"book","name":"Ada","guests":7}`)
+		l.CallTool("f", steps.FunctionName, `{"step":"book","guests":2}`)
+		l.CallTool("g", "book_room", "{}")
 		var got []string
-		for _, answer := range l.Responses() {
+		for _, answer := range l.ToolResponses() {
 			if !strings.Contains(answer, steps.FunctionName) || strings.Contains(answer, `"error"`) {
 				got = append(got, answer)
 			}
@@ -119,20 +119,20 @@ func TestAStepIsInForceAtOnce(t *testing.T) {
 			c.offered() != "book_room get_time next_step" {
 			t.Errorf("at the end there are %s: %+v", c.offered(), setups)
 		}
-		r.up.Idle()
+		r.up.AssertNoDial()
 	}, deskTools)
 }
 
 // What Gemini does not take of a step ends it: the conversation is in the step before again, for the caller, for the tools and for the
 // model, which learns of it in words. What was found out is kept.
 func TestAStepThatGeminiRefuses(t *testing.T) {
-	talk(t, desk(), func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h1")
-		l.Call("a", steps.FunctionName, `{}`)
+	talk(t, desk(), func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h1")
+		l.CallTool("a", steps.FunctionName, `{}`)
 		time.Sleep(time.Second)
-		l.Call("b", steps.FunctionName, `{"step":"book","name":"Ada","guests":2}`)
-		l.End(1007, "Invalid JSON payload received.")
-		l = r.up.Next().DialledFor("", "h1").Accept()
+		l.CallTool("b", steps.FunctionName, `{"step":"book","name":"Ada","guests":2}`)
+		l.CloseWith(1007, "Invalid JSON payload received.")
+		l = r.up.NextConn().AssertDialledFor("", "h1").AcceptSetup()
 		if !strings.Contains(l.Raw, `You are in the step \"identify\" now.`) || !strings.Contains(l.Raw, "find_room") {
 			t.Errorf("the next connection has %s", l.Raw)
 		}
@@ -151,13 +151,13 @@ func TestAStepThatGeminiRefuses(t *testing.T) {
 		if s := last[bridge.StepChange](c); s.Fields["name"] != "Ada" {
 			t.Errorf("%+v", s)
 		}
-		l.Call("c", "find_room", "{}")
-		l.Call("d", "book_room", "{}")
-		if got := strings.Join(l.Responses(), "\n"); !strings.Contains(got, `c find_room {"output":"ok"}`) ||
+		l.CallTool("c", "find_room", "{}")
+		l.CallTool("d", "book_room", "{}")
+		if got := strings.Join(l.ToolResponses(), "\n"); !strings.Contains(got, `c find_room {"output":"ok"}`) ||
 			!strings.Contains(got, `d book_room {"error"`) {
 			t.Errorf("the model got %s", got)
 		}
-		l.Call("e", steps.FunctionName, `{"step":"book"}`)
+		l.CallTool("e", steps.FunctionName, `{"step":"book"}`)
 		time.Sleep(time.Second)
 		if list := r.host.Sessions(); list[0].Step != "book" {
 			t.Errorf("it does not go on: %+v", list)
@@ -170,23 +170,23 @@ func TestAStepThatGeminiRefuses(t *testing.T) {
 func TestAStepAtTheNextPause(t *testing.T) {
 	o := desk()
 	o.Config = json.RawMessage(`{"model":"gemini-3.1-flash-live-preview"}`)
-	talk(t, o, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Call("a", steps.FunctionName, `{}`)
-		if got := l.Responses(); len(got) != 1 || !strings.Contains(got[0], "Ask for the name.") {
+	talk(t, o, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.CallTool("a", steps.FunctionName, `{}`)
+		if got := l.ToolResponses(); len(got) != 1 || !strings.Contains(got[0], "Ask for the name.") {
 			t.Errorf("the model got %s", got)
 		}
-		l.Answer(7, time.Second)
-		l.Handle("h1")
+		l.SendAnswer(7, time.Second)
+		l.SendHandle("h1")
 		time.Sleep(2 * time.Second)
-		m := r.up.Next().DialledFor("", "h1").Accept()
+		m := r.up.NextConn().AssertDialledFor("", "h1").AcceptSetup()
 		if !strings.Contains(m.Raw, "Ask for the name.") || !strings.Contains(m.Raw, "find_room") {
 			t.Errorf("the next connection has %s", m.Raw)
 		}
-		m.Call("b", steps.FunctionName, `{"name":"Ada","guests":1}`) // the answer does not come to an end
-		m.Call("c", "find_room", "{}")
-		m.Call("d", steps.FunctionName, `{"step":"book"}`)
-		m.Call("e", "find_room", "{}")
-		if got := strings.Join(m.Responses(), "\n"); !strings.Contains(got, `c find_room {"output":"ok"}`) ||
+		m.CallTool("b", steps.FunctionName, `{"name":"Ada","guests":1}`) // the answer does not come to an end
+		m.CallTool("c", "find_room", "{}")
+		m.CallTool("d", steps.FunctionName, `{"step":"book"}`)
+		m.CallTool("e", "find_room", "{}")
+		if got := strings.Join(m.ToolResponses(), "\n"); !strings.Contains(got, `c find_room {"output":"ok"}`) ||
 			!strings.Contains(got, `e find_room {"error"`) {
 			t.Errorf("the model got %s", got)
 		}
@@ -195,30 +195,30 @@ func TestAStepAtTheNextPause(t *testing.T) {
 
 // A lost connection, a fresh session and another gateway keep the step and what was found out.
 func TestAStepIsKept(t *testing.T) {
-	fleet(t, desk(), func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
-		kept := func(where string, l *bridgetest.Link) {
+	fleet(t, desk(), func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Conn) {
+		kept := func(where string, l *bridgetest.Conn) {
 			t.Helper()
 			if !strings.Contains(l.Raw, `You are in the step \"book\" now.`) || !strings.Contains(l.Raw, `\"name\":\"Ada\"`) ||
 				!strings.Contains(l.Raw, "book_room") || strings.Contains(l.Raw, "find_room") {
 				t.Errorf("%s begins with %s", where, l.Raw)
 			}
 		}
-		l.Handle("h1")
-		l.Call("a", steps.FunctionName, `{}`)
-		l.Call("b", steps.FunctionName, `{"step":"book","name":"Ada","guests":2}`)
-		l.Answer(7, time.Second)
+		l.SendHandle("h1")
+		l.CallTool("a", steps.FunctionName, `{}`)
+		l.CallTool("b", steps.FunctionName, `{"step":"book","name":"Ada","guests":2}`)
+		l.SendAnswer(7, time.Second)
 		time.Sleep(2 * time.Second)
-		l.Handle("h2")
+		l.SendHandle("h2")
 		l = a.next(l)
 		kept("the next connection", l)
-		l.Cut()
-		a.up.Next().End(1008, "BidiGenerateContent session not found")
-		l = a.up.Next().DialledFor("", "")
-		kept("a fresh session", l.Accept())
-		l.Handle("h3")
+		l.DropConnection()
+		a.up.NextConn().CloseWith(1008, "BidiGenerateContent session not found")
+		l = a.up.NextConn().AssertDialledFor("", "")
+		kept("a fresh session", l.AcceptSetup())
+		l.SendHandle("h3")
 		d := b.comes(c)
-		l = a.up.Next().DialledFor("", "h3")
-		kept("another gateway", l.Accept())
+		l = a.up.NextConn().AssertDialledFor("", "h3")
+		kept("another gateway", l.AcceptSetup())
 		time.Sleep(time.Second)
 		if s := last[bridge.SetupComplete](d); s.Step != "book" {
 			t.Errorf("%+v", s)
@@ -226,7 +226,7 @@ func TestAStepIsKept(t *testing.T) {
 		if list := b.host.Sessions(); len(list) != 1 || list[0].Step != "book" {
 			t.Errorf("%+v", list)
 		}
-		l.Call("c", steps.FunctionName, `{}`)
+		l.CallTool("c", steps.FunctionName, `{}`)
 		if got := d.steps(); got != "identify" {
 			t.Errorf("the caller learns of %q", got)
 		}
@@ -236,8 +236,8 @@ func TestAStepIsKept(t *testing.T) {
 // A client that goes on with another agent begins with its first step, and with none if that has none. One that changes its configuration
 // stays where it is.
 func TestStepsOfAnotherAgent(t *testing.T) {
-	talk(t, desk(), func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Call("a", steps.FunctionName, `{}`)
+	talk(t, desk(), func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.CallTool("a", steps.FunctionName, `{}`)
 		c.update(`{"systemInstruction":"Speak like a pirate."}`)
 		time.Sleep(time.Second)
 		if s := last[bridge.SetupComplete](c); s.Step != "identify" || !strings.Contains(string(s.EffectiveConfig), "pirate") ||
@@ -260,14 +260,14 @@ func TestStepsOfAnotherAgent(t *testing.T) {
 
 // If Gemini refuses another agent, the one before goes on where it was, with what was found out.
 func TestStepsOfAnAgentThatGeminiRefuses(t *testing.T) {
-	talk(t, desk(), func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Call("a", steps.FunctionName, `{}`)
-		l.Call("b", steps.FunctionName, `{"name":"Ada"}`) // not yet
+	talk(t, desk(), func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.CallTool("a", steps.FunctionName, `{}`)
+		l.CallTool("b", steps.FunctionName, `{"name":"Ada"}`) // not yet
 		time.Sleep(time.Second)
-		l.Handle("h1")
+		l.SendHandle("h1")
 		c.do(bridge.UpdateConfig{Agent: &bridge.Agent{Steps: steps.Plan{{Name: "only"}}}, Name: "other"})
-		l.End(1007, "Invalid JSON payload received.")
-		l = r.up.Next().DialledFor("", "h1").Accept()
+		l.CloseWith(1007, "Invalid JSON payload received.")
+		l = r.up.NextConn().AssertDialledFor("", "h1").AcceptSetup()
 		synctest.Wait()
 		if got := c.steps(); got != "identify only identify" {
 			t.Errorf("the caller learns of %q", got)
@@ -275,7 +275,7 @@ func TestStepsOfAnAgentThatGeminiRefuses(t *testing.T) {
 		if list := r.host.Sessions(); list[0].Agent != "" || list[0].Step != "identify" {
 			t.Errorf("%+v", list)
 		}
-		l.Call("c", steps.FunctionName, `{"step":"book","guests":2}`)
+		l.CallTool("c", steps.FunctionName, `{"step":"book","guests":2}`)
 		if s := last[bridge.StepChange](c); s.Step != "book" || s.Fields["name"] != "Ada" {
 			t.Errorf("%+v", s)
 		}
@@ -285,7 +285,7 @@ func TestStepsOfAnAgentThatGeminiRefuses(t *testing.T) {
 // An agent that the backend has named answers on, whichever the client names later.
 func TestAnAgentThatIsNamed(t *testing.T) {
 	o := bridge.SessionRequest{AgentNamed: true, Override: bridge.Agent{Prompt: "Night."}, Origin: bridge.Origin{Agent: "night"}}
-	talk(t, o, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, o, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 		c.do(bridge.UpdateConfig{Agent: &bridge.Agent{Prompt: "Desk.", Voice: "Kore"}, Name: "desk"})
 		time.Sleep(time.Second)
 		s := string(last[bridge.SetupComplete](c).EffectiveConfig)

@@ -14,11 +14,11 @@ import (
 // An open call is sent to a client that is back, however much was said since.
 func TestOpenCallsOutlastALongAnswer(t *testing.T) {
 	talk(t, bridge.SessionRequest{Resumable: true, Config: []byte(declare("weather"))}, func(t *testing.T, r *rig, c *caller,
-		l *bridgetest.Link,
+		l *bridgetest.Conn,
 	) {
-		l.Call("1", "weather", `{}`)
+		l.CallTool("1", "weather", `{}`)
 		for range 300 {
-			l.Content(`%s,"outputTranscription":{"text":"and "}`, bridgetest.Voice(7, 20*time.Millisecond))
+			l.SendContent(`%s,"outputTranscription":{"text":"and "}`, bridgetest.VoiceField(7, 20*time.Millisecond))
 		}
 		time.Sleep(8 * time.Second)
 		c.leave(nil)
@@ -29,14 +29,14 @@ func TestOpenCallsOutlastALongAnswer(t *testing.T) {
 
 // A caller that takes over a conversation on hold is heard, and learns which turn is playing.
 func TestTakingOver(t *testing.T) {
-	talk(t, bridge.SessionRequest{Resumable: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{Resumable: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 		c.do(bridge.Pause{On: true})
 		d := r.back(c.token())
 		d.speak(count(0, 3200))
-		if n := len(l.PCM()); n != 3200 {
+		if n := len(l.ReceivedPCM()); n != 3200 {
 			t.Errorf("%d samples of the newcomer went up", n)
 		}
-		l.Answer(7, 3*time.Second)
+		l.SendAnswer(7, 3*time.Second)
 		time.Sleep(time.Second)
 		e := r.back(d.token())
 		if got := last[bridge.Speaking](e); got.Turn != 1 {
@@ -51,9 +51,9 @@ func TestTakingOver(t *testing.T) {
 
 // What somebody else has asked for is not sent to a client that is back.
 func TestOldAnswersStayAway(t *testing.T) {
-	talk(t, bridge.SessionRequest{Resumable: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{Resumable: true}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 		c.typed("hello")
-		l.Answer(7, time.Second)
+		l.SendAnswer(7, time.Second)
 		time.Sleep(2 * time.Second)
 		c.do(bridge.GetContext{})
 		c.leave(nil)
@@ -64,16 +64,16 @@ func TestOldAnswersStayAway(t *testing.T) {
 
 // A question that is asked over the answer survives the end of that answer.
 func TestInterruptKeepsTheNextQuestion(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
-		l.Say(7, 6*time.Second)
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
+		l.SendVoice(7, 6*time.Second)
 		time.Sleep(time.Second)
 		c.pace(count(0, 16000))
 		c.quiet(500 * time.Millisecond)
 		c.do(bridge.Interrupt{})
 		next := r.next(l)
 		time.Sleep(3 * time.Second)
-		if n := len(next.PCM()); n < 16000 {
+		if n := len(next.ReceivedPCM()); n < 16000 {
 			t.Errorf("%d samples of the question are said again", n)
 		}
 	})
@@ -89,21 +89,21 @@ func TestTypedOnHold(t *testing.T) {
 		c.do(bridge.Pause{})
 		time.Sleep(7 * time.Second)
 		c.warned("Gemini does not answer")
-		r.up.Forget()
+		r.up.DiscardDials()
 	})
 }
 
 // A turn that was interrupted is counted once, though its connection is lost before its end has come.
 func TestATurnIsCountedOnce(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
-		l.Say(7, time.Second)
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
+		l.SendVoice(7, time.Second)
 		c.typed("what time is it?")
-		l.Content(`"interrupted":true`)
+		l.SendContent(`"interrupted":true`)
 		next := r.next(l)
-		next.Answer(8, time.Second)
+		next.SendAnswer(8, time.Second)
 		time.Sleep(2 * time.Second)
-		if got := next.Said(); strings.Count(got, "what time") != 1 {
+		if got := next.InputLog(); strings.Count(got, "what time") != 1 {
 			t.Errorf("the next connection got %q", got)
 		}
 		if got := last[bridge.TurnComplete](c); got.Turn != 2 {
@@ -114,11 +114,11 @@ func TestATurnIsCountedOnce(t *testing.T) {
 
 // The conversation ends when the answer has been heard that is due, and not before it has begun.
 func TestEndAfterAnAnswerThatIsDue(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 		c.do(bridge.Prompt{Instruction: "Say goodbye."})
 		c.do(bridge.EndAfterSpeaking{})
 		time.Sleep(time.Second)
-		l.Answer(7, time.Second)
+		l.SendAnswer(7, time.Second)
 		c.ends(bridge.ErrGoodbye)
 		if n := c.heard(); n != 50 {
 			t.Errorf("%d frames were heard", n)
@@ -128,20 +128,20 @@ func TestEndAfterAnAnswerThatIsDue(t *testing.T) {
 
 // A model that understands at once, while the person still speaks, and never answers, is found out like any other.
 func TestAnEarlyTranscriptCounts(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
 		for range 2 {
 			c.pace(count(0, 9600))
-			l.Content(`"inputTranscription":{"text":"hello"}`)
+			l.SendContent(`"inputTranscription":{"text":"hello"}`)
 			c.pace(count(9600, 6400))
 			c.quiet(500 * time.Millisecond)
 			for range 30 {
 				time.Sleep(time.Second)
 				synctest.Wait()
-				if len(r.up.Links) > 0 {
-					l = r.up.Next().Accept()
-					l.Handle(fmt.Sprint("h", time.Now().Unix()))
-					l.Content(`"inputTranscription":{"text":"hello"}`)
+				if len(r.up.Conns) > 0 {
+					l = r.up.NextConn().AcceptSetup()
+					l.SendHandle(fmt.Sprint("h", time.Now().Unix()))
+					l.SendContent(`"inputTranscription":{"text":"hello"}`)
 				}
 			}
 		}

@@ -28,66 +28,66 @@ func (c *caller) thinks() string {
 // A caller knows from the end of a question to the first sound of its answer that the answer is due, and no longer.
 func TestThinking(t *testing.T) {
 	for name, test := range map[string]struct {
-		happens func(*rig, *caller, *bridgetest.Link)
+		happens func(*rig, *caller, *bridgetest.Conn)
 		want    string
 	}{
-		"typed": {func(_ *rig, c *caller, l *bridgetest.Link) {
+		"typed": {func(_ *rig, c *caller, l *bridgetest.Conn) {
 			c.typed("Hello")
-			l.Answer(7, time.Second)
+			l.SendAnswer(7, time.Second)
 		}, "thinks, no more, speaks"},
-		"said": {func(_ *rig, c *caller, l *bridgetest.Link) {
+		"said": {func(_ *rig, c *caller, l *bridgetest.Conn) {
 			c.talks(time.Second)
 			c.pace(make([]int16, 16000))
-			l.Answer(7, time.Second)
+			l.SendAnswer(7, time.Second)
 		}, "thinks, no more, speaks"},
-		"nothing to say": {func(_ *rig, c *caller, l *bridgetest.Link) {
+		"nothing to say": {func(_ *rig, c *caller, l *bridgetest.Conn) {
 			c.typed("Hello")
-			l.Content(`"turnComplete":true`)
+			l.SendContent(`"turnComplete":true`)
 		}, "thinks, no more"},
-		"the person speaks on": {func(_ *rig, c *caller, _ *bridgetest.Link) {
+		"the person speaks on": {func(_ *rig, c *caller, _ *bridgetest.Conn) {
 			c.talks(time.Second)
 			c.pace(make([]int16, 16000))
 			c.talks(time.Second)
 		}, "thinks, no more, thinks"},
-		"a noise": {func(_ *rig, c *caller, _ *bridgetest.Link) {
+		"a noise": {func(_ *rig, c *caller, _ *bridgetest.Conn) {
 			c.talks(time.Second)
 			c.pace(make([]int16, 16*10_000))
 		}, "thinks, no more"},
-		"a tool runs": {func(_ *rig, c *caller, l *bridgetest.Link) {
+		"a tool runs": {func(_ *rig, c *caller, l *bridgetest.Conn) {
 			c.typed("Hello")
-			l.Calls("a weather")
+			l.CallTools("a weather")
 			time.Sleep(time.Second)
 			c.respond("a", "weather", `{"sun":1}`)
 			time.Sleep(time.Second)
-			l.Answer(7, time.Second)
+			l.SendAnswer(7, time.Second)
 		}, "thinks, no more, speaks"},
-		"a thought": {func(_ *rig, c *caller, l *bridgetest.Link) {
+		"a thought": {func(_ *rig, c *caller, l *bridgetest.Conn) {
 			c.typed("Hello")
-			l.Content(`"modelTurn":{"parts":[{"text":"Hm.","thought":true}]}`)
+			l.SendContent(`"modelTurn":{"parts":[{"text":"Hm.","thought":true}]}`)
 			time.Sleep(time.Second)
-			l.Answer(7, time.Second)
+			l.SendAnswer(7, time.Second)
 		}, "thinks, no more, speaks"},
-		"cut off by a question": {func(_ *rig, c *caller, l *bridgetest.Link) {
-			l.Say(7, 3*time.Second)
+		"cut off by a question": {func(_ *rig, c *caller, l *bridgetest.Conn) {
+			l.SendVoice(7, 3*time.Second)
 			time.Sleep(time.Second)
 			c.typed("Hello")
-			l.Interrupts()
-			l.Answer(8, time.Second)
+			l.InterruptTurn()
+			l.SendAnswer(8, time.Second)
 		}, "speaks, cut, thinks, no more, speaks"},
-		"not heard": {func(_ *rig, c *caller, l *bridgetest.Link) {
+		"not heard": {func(_ *rig, c *caller, l *bridgetest.Conn) {
 			c.typed("Hello")
 			c.session.HoldVoice(true)
-			l.Say(7, 3*time.Second)
+			l.SendVoice(7, 3*time.Second)
 			time.Sleep(time.Second)
 			c.do(bridge.Interrupt{})
 		}, "thinks, cut, no more"},
-		"on hold": {func(_ *rig, c *caller, _ *bridgetest.Link) {
+		"on hold": {func(_ *rig, c *caller, _ *bridgetest.Conn) {
 			c.typed("Hello")
 			c.do(bridge.Pause{On: true})
 		}, "thinks, no more"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+			talk(t, weather, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 				test.happens(r, c, l)
 				time.Sleep(2 * time.Second)
 				if got := c.thinks(); got != test.want {
@@ -105,7 +105,7 @@ func TestSilentModelIsOneWait(t *testing.T) {
 		"said":  func(c *caller) { c.talks(time.Second); c.pace(make([]int16, 16000)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, weather, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Link) {
+			talk(t, weather, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Conn) {
 				asks(c)
 				time.Sleep(8 * time.Second) // the first remedy was tried, and the person told
 				thinking, told := false, false
@@ -129,8 +129,8 @@ func TestSilentModelIsOneWait(t *testing.T) {
 
 // A caller that is back knows nothing of what another one got.
 func TestThinkingAfterReturn(t *testing.T) {
-	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
+	talk(t, resumable, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
 		c.typed("Hello")
 		c.leaves()
 		time.Sleep(time.Second)

@@ -10,10 +10,10 @@ import (
 )
 
 func TestTurn(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Answer(7, 2*time.Second)
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		l.SendAnswer(7, 2*time.Second)
 		time.Sleep(3 * time.Second)
-		l.Answer(8, time.Second)
+		l.SendAnswer(8, time.Second)
 		time.Sleep(3 * time.Second)
 		c.sees("SetupComplete Speaking 7*100 TurnComplete Speaking 8*50 TurnComplete")
 		_, spoke := find[bridge.Speaking](c)
@@ -29,10 +29,10 @@ func TestTurn(t *testing.T) {
 }
 
 func TestBurstPlaysInRealTime(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 		begin := r.since()
-		l.Answer(7, 30*time.Second)
-		l.Answer(8, time.Second) // the next turn waits for its time
+		l.SendAnswer(7, 30*time.Second)
+		l.SendAnswer(8, time.Second) // the next turn waits for its time
 		time.Sleep(time.Minute)
 		c.sees("SetupComplete Speaking 7*1500 TurnComplete Speaking 8*50 TurnComplete")
 		_, at := find[bridge.TurnComplete](c)
@@ -43,18 +43,18 @@ func TestBurstPlaysInRealTime(t *testing.T) {
 }
 
 func TestInterrupted(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Say(7, 10*time.Second)
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendVoice(7, 10*time.Second)
 		time.Sleep(990 * time.Millisecond)
 		begin := r.since()
-		l.Content(`%s,"interrupted":true`, bridgetest.Voice(9, time.Second))
-		l.Content(`"turnComplete":true`)
+		l.SendContent(`%s,"interrupted":true`, bridgetest.VoiceField(9, time.Second))
+		l.SendContent(`"turnComplete":true`)
 		time.Sleep(5 * time.Second)
 		c.sees("SetupComplete Speaking 7*50 Interrupted")
 		if _, at := find[bridge.Interrupted](c); at[0] != begin {
 			t.Errorf("got after %v", at[0]-begin)
 		}
-		l.Answer(8, time.Second)
+		l.SendAnswer(8, time.Second)
 		time.Sleep(5 * time.Second)
 		c.sees("SetupComplete Speaking 7*50 Interrupted Speaking 8*50 TurnComplete")
 	})
@@ -62,10 +62,10 @@ func TestInterrupted(t *testing.T) {
 
 // The whole answer is here and its end is known, when the model is interrupted: it is cut all the same.
 func TestInterruptedDuringPlayback(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Answer(7, 10*time.Second)
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		l.SendAnswer(7, 10*time.Second)
 		time.Sleep(990 * time.Millisecond)
-		l.Content(`"interrupted":true`)
+		l.SendContent(`"interrupted":true`)
 		time.Sleep(time.Minute)
 		c.sees("SetupComplete Speaking 7*50 Interrupted")
 	})
@@ -73,30 +73,30 @@ func TestInterruptedDuringPlayback(t *testing.T) {
 
 func TestTypedTextInterrupts(t *testing.T) {
 	const before = "SetupComplete Speaking 7*50 Interrupted"
-	for name, after := range map[string]func(l *bridgetest.Link){
-		"interrupted": func(l *bridgetest.Link) {
-			l.Say(7, time.Second)
-			l.Interrupts()
+	for name, after := range map[string]func(l *bridgetest.Conn){
+		"interrupted": func(l *bridgetest.Conn) {
+			l.SendVoice(7, time.Second)
+			l.InterruptTurn()
 		},
-		"generation completed": func(l *bridgetest.Link) {
-			l.Say(7, time.Second)
-			l.Content(`"generationComplete":true`)
+		"generation completed": func(l *bridgetest.Conn) {
+			l.SendVoice(7, time.Second)
+			l.SendContent(`"generationComplete":true`)
 		},
-		"generation and turn completed": func(l *bridgetest.Link) {
-			l.Say(7, time.Second)
-			l.Completes()
+		"generation and turn completed": func(l *bridgetest.Conn) {
+			l.SendVoice(7, time.Second)
+			l.CompleteTurn()
 		},
-		"turn completed": func(l *bridgetest.Link) {
-			l.Content(`%s,"turnComplete":true`, bridgetest.Voice(7, time.Second))
+		"turn completed": func(l *bridgetest.Conn) {
+			l.SendContent(`%s,"turnComplete":true`, bridgetest.VoiceField(7, time.Second))
 		},
-		"generation completed, then interrupted": func(l *bridgetest.Link) {
-			l.Content(`"generationComplete":true`)
-			l.Interrupts()
+		"generation completed, then interrupted": func(l *bridgetest.Conn) {
+			l.SendContent(`"generationComplete":true`)
+			l.InterruptTurn()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-				l.Say(7, 10*time.Second)
+			talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+				l.SendVoice(7, 10*time.Second)
 				time.Sleep(990 * time.Millisecond)
 				begin := r.since()
 				c.typed("stop")
@@ -109,7 +109,7 @@ func TestTypedTextInterrupts(t *testing.T) {
 				after(l)
 				time.Sleep(time.Second)
 				c.sees(before)
-				l.Answer(8, time.Second)
+				l.SendAnswer(8, time.Second)
 				time.Sleep(2 * time.Second)
 				c.sees(before + " Speaking 8*50 TurnComplete")
 			})
@@ -130,18 +130,18 @@ func TestTypedTextInterruptsPlayback(t *testing.T) {
 				continue // the turn was over for the server
 			}
 			t.Run(name, func(t *testing.T) {
-				talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-					l.Say(7, 10*time.Second)
-					l.Content(`"generationComplete":true`)
+				talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+					l.SendVoice(7, 10*time.Second)
+					l.SendContent(`"generationComplete":true`)
 					if complete {
-						l.Content(`"turnComplete":true`)
+						l.SendContent(`"turnComplete":true`)
 					}
 					time.Sleep(990 * time.Millisecond)
 					c.typed("stop")
 					for _, content := range then {
-						l.Content("%s", content)
+						l.SendContent("%s", content)
 					}
-					l.Answer(8, time.Second)
+					l.SendAnswer(8, time.Second)
 					time.Sleep(5 * time.Second)
 					c.sees("SetupComplete Speaking 7*50 Interrupted Speaking 8*50 TurnComplete")
 				})
@@ -152,29 +152,29 @@ func TestTypedTextInterruptsPlayback(t *testing.T) {
 
 // The end of a turn is reported when typed text has cut off one that the server had completed, and the next has no voice.
 func TestSilentTurnAfterTypedText(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Answer(7, 10*time.Second)
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		l.SendAnswer(7, 10*time.Second)
 		time.Sleep(990 * time.Millisecond)
 		c.typed("stop")
-		l.Content(`"turnComplete":true`)
+		l.SendContent(`"turnComplete":true`)
 		c.sees("SetupComplete Speaking 7*50 Interrupted TurnComplete")
 	})
 }
 
 func TestTypedTextIntoSilence(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 		c.typed("hello")
-		l.Answer(7, time.Second)
+		l.SendAnswer(7, time.Second)
 		time.Sleep(2 * time.Second)
 		c.typed("hello again")
 		c.do(bridge.Message{Parts: []byte(`[{"text":"a hint"}]`)})
-		l.Say(8, 2*time.Second)
+		l.SendVoice(8, 2*time.Second)
 		c.do(bridge.Message{Parts: []byte(`[{"text":"another hint"}]`)}) // wants no answer, so it cuts nothing off
 		c.do(bridge.Text{Text: "an action"})
-		l.Answer(8, time.Second)
+		l.SendAnswer(8, time.Second)
 		time.Sleep(5 * time.Second)
 		c.sees("SetupComplete Speaking 7*50 TurnComplete Speaking 8*150 TurnComplete")
-		if got := l.Said(); got != "typed hello, typed hello again, typed a hint, typed another hint, text an action" {
+		if got := l.InputLog(); got != "typed hello, typed hello again, typed a hint, typed another hint, text an action" {
 			t.Errorf("%q came", got)
 		}
 	})
@@ -194,13 +194,13 @@ func TestTextOnly(t *testing.T) {
 				})
 				c, l := r.connect(bridge.SessionRequest{Config: []byte(config)})
 				if strings.Contains(name, "voice") {
-					l.Content(`%s,"outputTranscription":{"text":"good "}`, bridgetest.Voice(7, time.Second))
-					l.Content(`"outputTranscription":{"text":"day"}`)
+					l.SendContent(`%s,"outputTranscription":{"text":"good "}`, bridgetest.VoiceField(7, time.Second))
+					l.SendContent(`"outputTranscription":{"text":"day"}`)
 				} else {
-					l.Content(`"modelTurn":{"parts":[{"text":"good "}]}`)
-					l.Content(`"modelTurn":{"parts":[{"text":"day"}]}`)
+					l.SendContent(`"modelTurn":{"parts":[{"text":"good "}]}`)
+					l.SendContent(`"modelTurn":{"parts":[{"text":"day"}]}`)
 				}
-				l.Completes()
+				l.CompleteTurn()
 				c.sees("SetupComplete TurnComplete")
 				seen := contents(c)
 				for _, want := range []string{`"text":"good "`, `"text":"day"`, `"modelTurn":{`, `"turnComplete":true`} {
@@ -218,13 +218,13 @@ func TestTypedTextIntoText(t *testing.T) {
 	talk(
 		t,
 		bridge.SessionRequest{Config: []byte(`{"generationConfig":{"responseModalities":["TEXT"]}}`)},
-		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-			l.Content(`%s,"outputTranscription":{"text":"once"}`, bridgetest.Voice(7, time.Second))
+		func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+			l.SendContent(`%s,"outputTranscription":{"text":"once"}`, bridgetest.VoiceField(7, time.Second))
 			c.typed("stop")
 			c.sees("SetupComplete")
-			l.Interrupts()
-			l.Content(`%s,"outputTranscription":{"text":"twice"}`, bridgetest.Voice(7, time.Second))
-			l.Content(`"generationComplete":true,"turnComplete":true`)
+			l.InterruptTurn()
+			l.SendContent(`%s,"outputTranscription":{"text":"twice"}`, bridgetest.VoiceField(7, time.Second))
+			l.SendContent(`"generationComplete":true,"turnComplete":true`)
 			c.sees("SetupComplete Interrupted TurnComplete")
 		},
 	)
@@ -240,12 +240,12 @@ func contents(c *caller) string {
 }
 
 func TestOneMessageWithEverything(t *testing.T) {
-	talk(t, bridge.SessionRequest{Config: []byte(declare("weather"))}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{Config: []byte(declare("weather"))}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 		l.Send(`{"usageMetadata":{"totalTokenCount":5},"serverContent":{%s,"outputTranscription":{"text":"hi"},
 			"groundingMetadata":{"webSearchQueries":["x"]},"novelty":[1],"generationComplete":true,"turnComplete":true},
 			"toolCall":{"functionCalls":[{"id":"a","name":"weather","args":{"n":9007199254740993}}]},
 			"voiceActivity":{"type":"ACTIVITY_START"},"future":{"x":1},
-			"sessionResumptionUpdate":{"newHandle":"h","resumable":true}}`, bridgetest.Voice(7, time.Second))
+			"sessionResumptionUpdate":{"newHandle":"h","resumable":true}}`, bridgetest.VoiceField(7, time.Second))
 		time.Sleep(2 * time.Second)
 		c.sees("SetupComplete Speaking 7*1 Grounding ToolCall(a) 7*49 TurnComplete")
 		if got := string(last[bridge.Grounding](c).Metadata); got != `{"webSearchQueries":["x"]}` {
@@ -270,13 +270,13 @@ func TestOneMessageWithEverything(t *testing.T) {
 }
 
 func TestLoneFields(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 		l.Send(`{}`)
 		l.Send(`{"serverContent":{}}`)
 		l.Send(`{"usageMetadata":{"totalTokenCount":5}}`)
 		l.Send(`not JSON`)
 		l.Send(`{"voiceActivity":{"type":"ACTIVITY_END"}}`)
-		l.Content(`"inputTranscription":{"text":"hello"}`)
+		l.SendContent(`"inputTranscription":{"text":"hello"}`)
 		want := `{"usageMetadata":{"totalTokenCount":5}}
 {"voiceActivity":{"type":"ACTIVITY_END"}}
 {"inputTranscription":{"text":"hello"}}`
@@ -287,9 +287,9 @@ func TestLoneFields(t *testing.T) {
 }
 
 func TestAudioOfAnotherRate(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
-		l.Content("%s", strings.Replace(bridgetest.Voice(7, time.Second), "24000", "48000", 1))
-		l.Content("%s", strings.Replace(bridgetest.Voice(7, time.Second), "24000", "48000", 1))
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
+		l.SendContent("%s", strings.Replace(bridgetest.VoiceField(7, time.Second), "24000", "48000", 1))
+		l.SendContent("%s", strings.Replace(bridgetest.VoiceField(7, time.Second), "24000", "48000", 1))
 		time.Sleep(time.Second)
 		c.sees("SetupComplete ErrorEvent")
 		c.warned("48000 Hz")

@@ -25,34 +25,34 @@ func (c *caller) update(config string) {
 }
 
 // works checks that the conversation goes on over l.
-func (c *caller) works(l *bridgetest.Link) {
+func (c *caller) works(l *bridgetest.Conn) {
 	c.r.t.Helper()
 	c.forget()
-	said := len(l.PCM())
+	said := len(l.ReceivedPCM())
 	c.speak(count(0, 1600))
-	if got := len(l.PCM()) - said; got != 1600 {
+	if got := len(l.ReceivedPCM()) - said; got != 1600 {
 		c.r.t.Errorf("%d samples came", got)
 	}
-	l.Answer(7, time.Second)
+	l.SendAnswer(7, time.Second)
 	time.Sleep(2 * time.Second)
 	c.sees("Speaking 7*50 TurnComplete")
 }
 
 func TestUpdate(t *testing.T) {
-	talk(t, bridge.SessionRequest{Config: []byte(warm("0.1"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("old")
-		l.Handle("h")
+	talk(t, bridge.SessionRequest{Config: []byte(warm("0.1"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("old")
+		l.SendHandle("h")
 		c.update(warm("0.2"))
-		ended, closed := l.Closed()
+		ended, closed := l.ClosedAt()
 		if !closed {
 			t.Fatal("the old link is open")
 		}
-		m := r.up.Next().DialledFor("0.2", "h")
-		if m.Born.Before(ended) {
+		m := r.up.NextConn().AssertDialledFor("0.2", "h")
+		if m.OpenedAt.Before(ended) {
 			t.Error("dialled before the old link was closed")
 		}
 		c.sees("SetupComplete")
-		m.Accept()
+		m.AcceptSetup()
 		c.sees("SetupComplete SetupComplete")
 		s := last[bridge.SetupComplete](c)
 		if !strings.Contains(string(s.EffectiveConfig), "0.2") || s.SessionID != c.session.ID() || s.Resumed || s.Backend != "emulator" {
@@ -65,33 +65,33 @@ func TestUpdate(t *testing.T) {
 // What Gemini has refused is in no later change, and goes to no other gateway.
 func TestAChangeThatGeminiRefuses(t *testing.T) {
 	open := bridge.SessionRequest{Resumable: true, Config: []byte(warm("0.1"))}
-	fleet(t, open, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
+	fleet(t, open, func(t *testing.T, a, b *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
 		for _, change := range []bridge.Command{
 			bridge.UpdateConfig{Config: []byte(warm("0.2"))},
 			bridge.UpdateConfig{Agent: &bridge.Agent{Config: []byte(warm("0.2"))}, Name: "other"},
 			bridge.BackendUpdate{Agent: bridge.Agent{Config: []byte(warm("0.2"))}},
 		} {
 			c.do(change)
-			a.up.Next().DialledFor("0.2", "h").End(1007, "no")
-			l = a.up.Next().DialledFor("0.1", "h").Accept()
+			a.up.NextConn().AssertDialledFor("0.2", "h").CloseWith(1007, "no")
+			l = a.up.NextConn().AssertDialledFor("0.1", "h").AcceptSetup()
 			synctest.Wait()
 			if n, _ := find[bridge.SetupFailed](c); len(n) != 1 {
 				t.Errorf("%T: %d SETUP_FAILEDs", change, len(n))
 			}
 			c.do(bridge.BackendUpdate{Agent: bridge.Agent{Prompt: "Hats."}})
-			if got := l.Said(); !strings.Contains(got, "Hats.") {
+			if got := l.InputLog(); !strings.Contains(got, "Hats.") {
 				t.Errorf("%T: after it came %q", change, got)
 			}
 			time.Sleep(time.Second)
-			a.up.Idle()
+			a.up.AssertNoDial()
 			c.forget()
 		}
 		if list := a.host.Sessions(); list[0].Agent != "" {
 			t.Errorf("%q answers", list[0].Agent)
 		}
 		b.comes(c)
-		l = a.up.Next().DialledFor("0.1", "h").Accept()
+		l = a.up.NextConn().AssertDialledFor("0.1", "h").AcceptSetup()
 		if !strings.Contains(l.Raw, "Hats.") {
 			t.Errorf("another gateway begins with %s", l.Raw)
 		}
@@ -102,19 +102,19 @@ func TestAChangeThatGeminiRefuses(t *testing.T) {
 // alone.
 func TestChangesInARowThatGeminiRefuses(t *testing.T) {
 	for _, both := range []bool{true, false} {
-		talk(t, bridge.SessionRequest{Config: []byte(warm("0.1"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-			l.Handle("h")
+		talk(t, bridge.SessionRequest{Config: []byte(warm("0.1"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+			l.SendHandle("h")
 			c.update(warm("0.2"))
 			c.update(warm("0.3"))
-			r.up.Next().DialledFor("0.2", "h").End(1007, "no")
-			m, left := r.up.Next().DialledFor("0.3", "h"), "0.3"
+			r.up.NextConn().AssertDialledFor("0.2", "h").CloseWith(1007, "no")
+			m, left := r.up.NextConn().AssertDialledFor("0.3", "h"), "0.3"
 			if both {
-				m.End(1007, "no")
-				m, left = r.up.Next().DialledFor("0.1", "h"), "0.1"
+				m.CloseWith(1007, "no")
+				m, left = r.up.NextConn().AssertDialledFor("0.1", "h"), "0.1"
 			}
-			m.Accept()
+			m.AcceptSetup()
 			c.do(bridge.BackendUpdate{Agent: bridge.Agent{Voice: "Leda"}}) // takes another connection
-			m = r.up.Next().DialledFor(left, "h").Accept()
+			m = r.up.NextConn().AssertDialledFor(left, "h").AcceptSetup()
 			if !strings.Contains(m.Raw, "Leda") {
 				t.Errorf("dialled with %s", m.Raw)
 			}
@@ -123,13 +123,13 @@ func TestChangesInARowThatGeminiRefuses(t *testing.T) {
 }
 
 func TestUpdateRefusedHere(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 		c.update(`{"generationConfig":{"temperature":9}}`)
 		c.sees("SetupComplete SetupFailed")
 		if e := last[bridge.SetupFailed](c).Err; e.Code != bridge.CodeConfigUpdateFailed || e.Field != "payload.generationConfig.temperature" {
 			t.Errorf("%+v", e)
 		}
-		r.up.Idle()
+		r.up.AssertNoDial()
 		c.works(l)
 	})
 }
@@ -139,32 +139,32 @@ func TestUpdateWhileDialling(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c := r.join(bridge.SessionRequest{})
-		l := r.up.Next()
+		l := r.up.NextConn()
 		<-c.seated
 		c.update(`[]`)
 		c.update(warm("0.6"))
 		c.update(`{"generationConfig":{"topP":7}}`)
 		c.sees("")
-		l.Accept()
+		l.AcceptSetup()
 		c.sees("SetupComplete SetupFailed")
-		m := r.up.Next().DialledFor("0.6", "").Accept()
+		m := r.up.NextConn().AssertDialledFor("0.6", "").AcceptSetup()
 		c.sees("SetupComplete SetupFailed ErrorEvent SetupComplete SetupFailed")
 		c.works(m)
 	})
 }
 
 func TestUpdatesInARow(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
 		for _, config := range []string{warm("0.6"), `{"model":7}`, warm("0.7"), warm("0.8")} {
 			c.update(config)
 		}
-		r.up.Next().DialledFor("0.6", "h").Accept()
-		r.up.Next().DialledFor("0.7", "h").End(1007, "no")
-		m := r.up.Next().DialledFor("0.8", "h").Accept()
+		r.up.NextConn().AssertDialledFor("0.6", "h").AcceptSetup()
+		r.up.NextConn().AssertDialledFor("0.7", "h").CloseWith(1007, "no")
+		m := r.up.NextConn().AssertDialledFor("0.8", "h").AcceptSetup()
 		c.sees("SetupComplete SetupComplete SetupFailed SetupFailed SetupComplete")
 		c.works(m)
-		r.up.Idle()
+		r.up.AssertNoDial()
 	})
 }
 
@@ -172,17 +172,17 @@ func TestUpdatesAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c := r.join(bridge.SessionRequest{})
-		l := r.up.Next()
+		l := r.up.NextConn()
 		<-c.seated
 		for i := range 40 {
 			c.update(warm(fmt.Sprintf("0.%d", i+1)))
 		}
-		l.Accept()
+		l.AcceptSetup()
 		for range 16 {
-			r.up.Next().Accept()
+			r.up.NextConn().AcceptSetup()
 			synctest.Wait()
 		}
-		r.up.Idle()
+		r.up.AssertNoDial()
 		done, _ := find[bridge.SetupComplete](c)
 		failed, _ := find[bridge.SetupFailed](c)
 		if len(done) != 17 || len(failed) != 24 || failed[0].Err.Code != bridge.CodeStreamLimitExceeded {
@@ -193,13 +193,13 @@ func TestUpdatesAreBounded(t *testing.T) {
 
 // A refused update is nothing to dial for.
 func TestRefusedUpdateWhileWaiting(t *testing.T) {
-	talk(t, bridge.SessionRequest{Config: []byte(warm("0.4"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
+	talk(t, bridge.SessionRequest{Config: []byte(warm("0.4"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
 		l = r.next(l)
 		synctest.Wait()
-		l.Cut() // the second time there is a pause
+		l.DropConnection() // the second time there is a pause
 		c.update(`[]`)
-		m := r.up.Next().DialledFor("0.4", "h").Accept()
+		m := r.up.NextConn().AssertDialledFor("0.4", "h").AcceptSetup()
 		c.sees("SetupComplete SetupFailed")
 		c.works(m)
 	})
@@ -207,33 +207,33 @@ func TestRefusedUpdateWhileWaiting(t *testing.T) {
 
 // Another model knows nothing of the conversation, and of its calls.
 func TestUpdateOfTheModel(t *testing.T) {
-	talk(t, bridge.SessionRequest{Config: []byte(declare("weather"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Calls("a weather")
-		l.Handle("h")
+	talk(t, bridge.SessionRequest{Config: []byte(declare("weather"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.CallTools("a weather")
+		l.SendHandle("h")
 		time.Sleep(time.Second) // or the call and the wait for its end would be over at the same moment
 		c.update(strings.Replace(declare("weather"), "{", `{"model":"gemini-3.1-flash-live-preview",`, 1))
-		m := r.up.Next().DialledFor("", "")
+		m := r.up.NextConn().AssertDialledFor("", "")
 		if m.Setup.Model != "models/gemini-3.1-flash-live-preview" {
 			t.Errorf("dialled %q", m.Setup.Model)
 		}
-		m.Accept()
+		m.AcceptSetup()
 		c.sees("SetupComplete ToolCall(a) ToolCallCancellation(a) ErrorEvent Log SetupComplete") // once the call was over
 		c.warned("fresh session")
 		c.late("a", "")
-		m.Cut()
-		n := r.up.Next().DialledFor("", "").Accept() // the old handle is forgotten
+		m.DropConnection()
+		n := r.up.NextConn().AssertDialledFor("", "").AcceptSetup() // the old handle is forgotten
 		time.Sleep(time.Minute)
-		n.Answered()
+		n.AssertToolResponses()
 	})
 }
 
 // What the model takes in mid-session is changed in place, at once and without another link.
 func TestUpdateInPlace(t *testing.T) {
-	talk(t, bridge.SessionRequest{Config: []byte(brief("long"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
-		l.Say(7, 5*time.Second) // in the middle of an answer
+	talk(t, bridge.SessionRequest{Config: []byte(brief("long"))}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
+		l.SendVoice(7, 5*time.Second) // in the middle of an answer
 		c.update(brief("short"))
-		if got := l.Said(); got != `update {"systemInstruction":{"parts":[{"text":"short"}]}}` {
+		if got := l.InputLog(); got != `update {"systemInstruction":{"parts":[{"text":"short"}]}}` {
 			t.Errorf("came %s", got)
 		}
 		if n := len(setups(c)); n != 1 {
@@ -247,13 +247,13 @@ func TestUpdateInPlace(t *testing.T) {
 		if n := len(setups(c)); n != 3 {
 			t.Errorf("%d SETUP_COMPLETEs", n)
 		}
-		r.up.Idle()
+		r.up.AssertNoDial()
 		// A resumed session may have kept what it was set up with.
 		m := r.next(l)
 		if got := m.Setup.SystemInstruction.Parts[0].Text; got != "short" {
 			t.Errorf("resumed with %q", got)
 		}
-		if got := m.Said(); got != `update {"systemInstruction":{"parts":[{"text":"short"}]}}` {
+		if got := m.InputLog(); got != `update {"systemInstruction":{"parts":[{"text":"short"}]}}` {
 			t.Errorf("came %s", got)
 		}
 	})
@@ -266,27 +266,27 @@ func setups(c *caller) []bridge.SetupComplete {
 
 // What needs another link waits until nobody speaks; the old link serves until then.
 func TestUpdateWaitsForAQuietMoment(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
-		l.Handle("h")
-		l.Say(7, 5*time.Second)
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
+		l.SendHandle("h")
+		l.SendVoice(7, 5*time.Second)
 		c.update(warm("0.5"))
 		time.Sleep(3 * time.Second)
-		r.up.Idle()
+		r.up.AssertNoDial()
 		if s, _ := find[bridge.StateChange](c); s[len(s)-1].State != bridge.StateDraining {
 			t.Errorf("state %v", s[len(s)-1])
 		}
 		c.talks(time.Second) // the person speaks as well
-		l.Content(`"turnComplete":true`)
-		l.Handle("h2")
-		r.up.Idle()
+		l.SendContent(`"turnComplete":true`)
+		l.SendHandle("h2")
+		r.up.AssertNoDial()
 		c.quiet(time.Second)
-		l.Answer(8, time.Second)
-		l.Handle("h3")
-		if n := len(l.PCM()); n != 2*16000 {
+		l.SendAnswer(8, time.Second)
+		l.SendHandle("h3")
+		if n := len(l.ReceivedPCM()); n != 2*16000 {
 			t.Errorf("%d samples came by the old link", n)
 		}
-		m := r.up.Next().DialledFor("0.5", "h3").Accept()
-		if n := len(m.PCM()); n != 0 {
+		m := r.up.NextConn().AssertDialledFor("0.5", "h3").AcceptSetup()
+		if n := len(m.ReceivedPCM()); n != 0 {
 			t.Errorf("%d samples were said again", n)
 		}
 		time.Sleep(2 * time.Second)

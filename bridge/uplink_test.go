@@ -14,17 +14,17 @@ func TestFirstWords(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c := r.join(bridge.SessionRequest{})
-		l := r.up.Next() // dialled, and not accepted for a while
+		l := r.up.NextConn() // dialled, and not accepted for a while
 		<-c.seated
 		said := count(0, 16000*3)
 		c.pace(said[:32000])
 		if got := l.Inputs(); len(got) > 0 {
-			t.Fatalf("%s came before setupComplete", got[0].What)
+			t.Fatalf("%s came before setupComplete", got[0].Kind)
 		}
-		l.Accept()
+		l.AcceptSetup()
 		c.speak(said[32000:])
-		if !slices.Equal(l.PCM(), said) {
-			t.Errorf("%d samples came of %d, or in another order", len(l.PCM()), len(said))
+		if !slices.Equal(l.ReceivedPCM(), said) {
+			t.Errorf("%d samples came of %d, or in another order", len(l.ReceivedPCM()), len(said))
 		}
 	})
 }
@@ -33,7 +33,7 @@ func TestChunks(t *testing.T) {
 	for _, rate := range []int{8000, 11025, 16000, 22050, 24000, 44100, 48000} {
 		for _, block := range []int{1, 7, 160, 441, 960, 5000} {
 			t.Run(fmt.Sprintf("%d Hz in blocks of %d", rate, block), func(t *testing.T) {
-				talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+				talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 					mic, err := c.session.NewMicrophone(rate)
 					if err != nil || mic.Rate() != rate {
 						t.Fatal(mic, err)
@@ -50,7 +50,7 @@ func TestChunks(t *testing.T) {
 							t.Fatalf("chunk %d has %d samples at %d Hz, want %d to %d at %d", i, len(in.PCM), in.Rate, size, 2*size-1, rate)
 						}
 					}
-					got := l.PCM()
+					got := l.ReceivedPCM()
 					if !slices.Equal(got, said[:len(got)]) || len(got) <= len(said)-size {
 						t.Fatalf("%d of %d samples", len(got), len(said))
 					}
@@ -59,7 +59,7 @@ func TestChunks(t *testing.T) {
 					}
 					mic.Flush()
 					mic.Flush()
-					if !slices.Equal(l.PCM(), said) {
+					if !slices.Equal(l.ReceivedPCM(), said) {
 						t.Error("the rest did not come")
 					}
 				})
@@ -69,7 +69,7 @@ func TestChunks(t *testing.T) {
 }
 
 func TestMicRates(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, _ *bridgetest.Conn) {
 		for _, rate := range []int{-1, 0, 7999, 48001} {
 			if _, err := c.session.NewMicrophone(rate); err == nil {
 				t.Errorf("%d Hz was accepted", rate)
@@ -80,7 +80,7 @@ func TestMicRates(t *testing.T) {
 
 // Silence goes in messages of 40 ms, and the first sound after it at once, with what waited.
 func TestSilenceGoesInPairs(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, _ *rig, c *caller, l *bridgetest.Conn) {
 		for range 5 {
 			c.speak(make([]int16, 320))
 		}
@@ -97,7 +97,7 @@ func TestSilenceGoesInPairs(t *testing.T) {
 
 // A message that no link can carry must not be taken in: each link would fail on it.
 func TestBrokenPartsAreRefused(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, c *caller, l *bridgetest.Conn) {
 		for _, parts := range []string{``, `[{"text":`, `{"text":"no array"}`, `null`} {
 			err := c.session.Do(bridge.Message{Parts: []byte(parts), TurnComplete: true})
 			if err == nil || bridge.AsError(err).Code != bridge.CodeBadMessage {
@@ -105,10 +105,10 @@ func TestBrokenPartsAreRefused(t *testing.T) {
 			}
 		}
 		c.typed("fine")
-		if got := l.Said(); got != "typed fine" {
+		if got := l.InputLog(); got != "typed fine" {
 			t.Errorf("%q came", got)
 		}
-		r.up.Idle()
+		r.up.AssertNoDial()
 	})
 }
 
@@ -117,17 +117,17 @@ func TestStalledWriter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c := r.join(bridge.SessionRequest{})
-		l := r.up.Next()
-		l.Halt()
-		l.Accept()
+		l := r.up.NextConn()
+		l.StopReading()
+		l.AcceptSetup()
 		<-c.seated
 		said := count(0, 16000)
 		c.pace(said)
 		time.Sleep(4 * time.Second)
-		second := r.up.Next().Accept()
+		second := r.up.NextConn().AcceptSetup()
 		time.Sleep(time.Second)
-		got := second.PCM()
-		l.Resume()
+		got := second.ReceivedPCM()
+		l.ContinueReading()
 		silence := make([]int16, 24000) // behind it, since nothing more comes
 		if !slices.Equal(got, append(said, silence...)) {
 			t.Errorf("%d of %d samples, or in another order", len(got), len(said))
@@ -137,7 +137,7 @@ func TestStalledWriter(t *testing.T) {
 
 // What does not fit the way in which speech is found is refused: Gemini would close the session for it.
 func TestMarksThatDoNotFit(t *testing.T) {
-	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, auto *caller, _ *bridgetest.Link) {
+	talk(t, bridge.SessionRequest{}, func(t *testing.T, r *rig, auto *caller, _ *bridgetest.Conn) {
 		byHand, _ := r.connect(manual)
 		for mark, c := range map[bridge.Activity]*caller{
 			bridge.ActivityStart: auto, bridge.ActivityEnd: auto, bridge.AudioStreamEnd: byHand,

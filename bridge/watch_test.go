@@ -29,7 +29,7 @@ func TestWatchersGetOneSetup(t *testing.T) {
 			if early {
 				watch()
 			}
-			r.up.Next().Accept()
+			r.up.NextConn().AcceptSetup()
 			synctest.Wait()
 			if !early {
 				watch()

@@ -1,4 +1,4 @@
-// Package bridgetest is a scripted Gemini for tests, at the other end of a net.Pipe: it works in a bubble of
+// Package bridgetest provides a scripted Gemini for tests, connected by net.Pipe, so that it works in a bubble of
 // testing/synctest.
 package bridgetest
 
@@ -21,17 +21,19 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// Pipes is a network of net.Pipe, which works in a synctest bubble.
-type Pipes struct {
+// PipeNetwork is a network of net.Pipe connections, which works in a synctest bubble.
+type PipeNetwork struct {
 	conns chan net.Conn
 	done  chan struct{}
 	once  sync.Once
 }
 
-// NewPipes returns an idle network.
-func NewPipes() *Pipes { return &Pipes{conns: make(chan net.Conn), done: make(chan struct{})} }
+// NewPipeNetwork returns an idle network.
+func NewPipeNetwork() *PipeNetwork {
+	return &PipeNetwork{conns: make(chan net.Conn), done: make(chan struct{})}
+}
 
-func (p *Pipes) Accept() (net.Conn, error) {
+func (p *PipeNetwork) Accept() (net.Conn, error) {
 	select {
 	case c := <-p.conns:
 		return c, nil
@@ -40,10 +42,10 @@ func (p *Pipes) Accept() (net.Conn, error) {
 	}
 }
 
-func (p *Pipes) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
-func (p *Pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
+func (p *PipeNetwork) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
+func (p *PipeNetwork) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
 
-func (p *Pipes) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
+func (p *PipeNetwork) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	select {
 	case p.conns <- theirs:
@@ -55,38 +57,38 @@ func (p *Pipes) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// Serve has h answer on p until the test ends.
-func (p *Pipes) Serve(t *testing.T, h http.Handler, stop func()) {
+// ServeUntilEnd serves h on p until the test ends.
+func (p *PipeNetwork) ServeUntilEnd(t *testing.T, h http.Handler, stop func()) {
 	server := &http.Server{Handler: h}
 	served := make(chan struct{})
 	go func() { defer close(served); _ = server.Serve(p) }()
 	t.Cleanup(func() { _ = p.Close(); stop(); _ = server.Close(); <-served })
 }
 
-// Upstream is a Gemini that does what a test says. It hands every connection over to the test with its setup read.
+// Upstream is a scripted Gemini. It passes each connection to the test after reading its setup.
 type Upstream struct {
-	t      *testing.T
-	pipes  *Pipes
-	Links  chan *Link
-	serves sync.WaitGroup
+	t        *testing.T
+	pipes    *PipeNetwork
+	Conns    chan *Conn
+	handlers sync.WaitGroup
 
 	mu      sync.Mutex
-	open    []*Link
-	refusal int   // HTTP status; 0: welcome
+	conns   []*Conn
+	refusal int   // HTTP status; 0: accept
 	down    error // of the network
 	dials   int
 }
 
-// NewUpstream starts one, which ends with the test.
+// NewUpstream starts an upstream that ends with the test.
 func NewUpstream(t *testing.T) *Upstream {
-	u := &Upstream{t: t, pipes: NewPipes(), Links: make(chan *Link, 100)}
-	u.pipes.Serve(t, u, func() {
+	u := &Upstream{t: t, pipes: NewPipeNetwork(), Conns: make(chan *Conn, 100)}
+	u.pipes.ServeUntilEnd(t, u, func() {
 		u.mu.Lock()
-		for _, l := range u.open {
+		for _, l := range u.conns {
 			_ = l.ws.Close()
 		}
 		u.mu.Unlock()
-		u.serves.Wait()
+		u.handlers.Wait()
 	})
 	return u
 }
@@ -102,22 +104,22 @@ func (u *Upstream) Dial(ctx context.Context, network, addr string) (net.Conn, er
 	return u.pipes.Dial(ctx, network, addr)
 }
 
-// Set changes how the next dials go.
-func (u *Upstream) Set(refusal int, down error) {
+// SetFailure makes the next dials fail: with an HTTP status, or an error of the network.
+func (u *Upstream) SetFailure(refusal int, down error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.refusal, u.down = refusal, down
 }
 
-func (u *Upstream) Dialled() int {
+func (u *Upstream) DialCount() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.dials
 }
 
 func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	u.serves.Add(1)
-	defer u.serves.Done()
+	u.handlers.Add(1)
+	defer u.handlers.Done()
 	u.mu.Lock()
 	refusal := u.refusal
 	u.mu.Unlock()
@@ -129,9 +131,9 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	l := &Link{t: u.t, ws: ws, Born: time.Now()}
+	l := &Conn{t: u.t, ws: ws, OpenedAt: time.Now()}
 	u.mu.Lock()
-	u.open = append(u.open, l)
+	u.conns = append(u.conns, l)
 	u.mu.Unlock()
 	defer ws.Close()
 	_, data, err := ws.ReadMessage()
@@ -144,15 +146,15 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	l.Setup, l.Raw = first.Setup, string(data)
-	u.Links <- l
-	l.read()
+	u.Conns <- l
+	l.readInputs()
 }
 
-// Next is the next connection that the bridge has made.
-func (u *Upstream) Next() *Link {
+// NextConn returns the next connection from the bridge.
+func (u *Upstream) NextConn() *Conn {
 	u.t.Helper()
 	select {
-	case l := <-u.Links:
+	case l := <-u.Conns:
 		return l
 	case <-time.After(time.Minute):
 		u.t.Fatal("nobody dials")
@@ -160,24 +162,24 @@ func (u *Upstream) Next() *Link {
 	}
 }
 
-// Forget passes over dials that nobody waited for: a session that ends may have begun one.
-func (u *Upstream) Forget() {
+// DiscardDials discards dials that the test did not wait for: a session that ends may have begun one.
+func (u *Upstream) DiscardDials() {
 	synctest.Wait()
-	for len(u.Links) > 0 {
-		<-u.Links
+	for len(u.Conns) > 0 {
+		<-u.Conns
 	}
 }
 
-// Idle checks that nobody dials.
-func (u *Upstream) Idle() {
+// AssertNoDial fails the test if there was another dial.
+func (u *Upstream) AssertNoDial() {
 	u.t.Helper()
 	synctest.Wait()
-	if n := len(u.Links); n > 0 {
+	if n := len(u.Conns); n > 0 {
 		u.t.Fatalf("%d more dials", n)
 	}
 }
 
-// Setup is what a connection begins with.
+// Setup is the first message of a connection.
 type Setup struct {
 	Model             string
 	SessionResumption struct{ Handle string }
@@ -185,27 +187,27 @@ type Setup struct {
 	GenerationConfig  struct{ Temperature json.Number }
 }
 
-// Link is the upstream's end of a connection.
-type Link struct {
-	t     *testing.T
-	ws    *websocket.Conn
-	Setup Setup
-	Raw   string // of the setup
-	Born  time.Time
+// Conn is the upstream's end of a connection.
+type Conn struct {
+	t        *testing.T
+	ws       *websocket.Conn
+	Setup    Setup
+	Raw      string // of the setup
+	OpenedAt time.Time
 
-	mu    sync.Mutex
-	got   []Input
-	ended time.Time     // when the bridge closed it
-	stall chan struct{} // not nil: it is not read until this is closed
-	react func(Input)   // nil: the test alone says what is sent
+	mu        sync.Mutex
+	inputs    []Input
+	closedAt  time.Time     // closed by the bridge
+	readBlock chan struct{} // if set, reading stops until it is closed
+	onInput   func(Input)   // nil: only the test sends
 }
 
-// Input is a message of the bridge.
+// Input is a message from the bridge.
 type Input struct {
 	At    time.Time
-	What  string // audio, mark NAME, text, typed, tool, picture
-	Text  string // what is said with it
-	Raw   string // of a typed turn and of a picture: all of it
+	Kind  string // audio, mark NAME, text, typed, tool, picture
+	Text  string // its text
+	Raw   string // of a typed turn and of a picture: the whole message
 	Rate  int
 	PCM   []int16
 	Tools []Response
@@ -217,18 +219,18 @@ type Response struct {
 	Response json.RawMessage
 }
 
-func (l *Link) read() {
+func (l *Conn) readInputs() {
 	for {
 		_, data, err := l.ws.ReadMessage()
 		l.mu.Lock()
 		if err != nil {
-			l.ended = time.Now()
+			l.closedAt = time.Now()
 			l.mu.Unlock()
 			return
 		}
-		in := l.parse(data)
-		l.got = append(l.got, in)
-		stall, react := l.stall, l.react
+		in := l.parseInput(data)
+		l.inputs = append(l.inputs, in)
+		stall, react := l.readBlock, l.onInput
 		l.mu.Unlock()
 		if react != nil {
 			react(in)
@@ -239,7 +241,7 @@ func (l *Link) read() {
 	}
 }
 
-func (l *Link) parse(data []byte) Input {
+func (l *Conn) parseInput(data []byte) Input {
 	var m struct {
 		RealtimeInput *struct {
 			Text                       string
@@ -263,7 +265,7 @@ func (l *Link) parse(data []byte) Input {
 	}
 	switch r := m.RealtimeInput; {
 	case m.ClientContent != nil:
-		in.What = "typed"
+		in.Kind = "typed"
 		for i, turn := range m.ClientContent.Turns {
 			if i > 0 {
 				in.Text += "+"
@@ -271,9 +273,9 @@ func (l *Link) parse(data []byte) Input {
 			in.Text += turn.Parts[0].Text
 		}
 	case m.ContextUpdate != nil:
-		in.What, in.Text = "update", string(m.ContextUpdate)
+		in.Kind, in.Text = "update", string(m.ContextUpdate)
 	case m.ToolResponse != nil:
-		in.What, in.Tools = "tool", m.ToolResponse.FunctionResponses
+		in.Kind, in.Tools = "tool", m.ToolResponse.FunctionResponses
 	case r == nil:
 		l.t.Errorf("the bridge sent %s", data)
 	case r.Audio != nil:
@@ -281,7 +283,7 @@ func (l *Link) parse(data []byte) Input {
 		if err != nil {
 			l.t.Error(err)
 		}
-		in.What, in.PCM = "audio", make([]int16, len(raw)/2)
+		in.Kind, in.PCM = "audio", make([]int16, len(raw)/2)
 		for i := range in.PCM {
 			in.PCM[i] = int16(binary.LittleEndian.Uint16(raw[2*i:]))
 		}
@@ -289,44 +291,44 @@ func (l *Link) parse(data []byte) Input {
 			l.t.Errorf("mime type %q", r.Audio.MIMEType)
 		}
 	case r.Video != nil:
-		in.What, in.Text = "picture", r.Video.MIMEType
+		in.Kind, in.Text = "picture", r.Video.MIMEType
 	case r.ActivityStart != nil:
-		in.What = "mark activityStart"
+		in.Kind = "mark activityStart"
 	case r.ActivityEnd != nil:
-		in.What = "mark activityEnd"
+		in.Kind = "mark activityEnd"
 	case r.AudioStreamEnd:
-		in.What = "mark audioStreamEnd"
+		in.Kind = "mark audioStreamEnd"
 	default:
-		in.What, in.Text = "text", r.Text
+		in.Kind, in.Text = "text", r.Text
 	}
 	return in
 }
 
-// Inputs is all that has come, once everything has come.
-func (l *Link) Inputs() []Input {
+// Inputs waits until the bridge is idle, and returns all its messages.
+func (l *Conn) Inputs() []Input {
 	synctest.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.got[:len(l.got):len(l.got)]
+	return l.inputs[:len(l.inputs):len(l.inputs)]
 }
 
-// Said is what has come, without audio.
-func (l *Link) Said() string {
+// InputLog returns a line of all messages except audio.
+func (l *Conn) InputLog() string {
 	var words []string
 	for _, in := range l.Inputs() {
 		switch {
-		case in.What == "audio":
+		case in.Kind == "audio":
 		case in.Text != "":
-			words = append(words, in.What+" "+in.Text)
+			words = append(words, in.Kind+" "+in.Text)
 		default:
-			words = append(words, in.What)
+			words = append(words, in.Kind)
 		}
 	}
 	return strings.Join(words, ", ")
 }
 
-// PCM is all the audio that has come.
-func (l *Link) PCM() []int16 {
+// ReceivedPCM returns all audio received.
+func (l *Conn) ReceivedPCM() []int16 {
 	var pcm []int16
 	for _, in := range l.Inputs() {
 		pcm = append(pcm, in.PCM...)
@@ -334,10 +336,10 @@ func (l *Link) PCM() []int16 {
 	return pcm
 }
 
-// Responses is what has come of answers to tool calls, as "id name {…}".
-func (l *Link) Responses() []string {
-	if _, closed := l.Closed(); !closed && strings.HasSuffix(l.Setup.Model, "gemini-3.8-live") {
-		time.Sleep(150 * time.Millisecond) // they wait for the end of the turn that has called
+// ToolResponses returns the answers to tool calls, as "id name {…}".
+func (l *Conn) ToolResponses() []string {
+	if _, closed := l.ClosedAt(); !closed && strings.HasSuffix(l.Setup.Model, "gemini-3.8-live") {
+		time.Sleep(150 * time.Millisecond) // they wait for the end of the turn with the calls
 	}
 	var list []string
 	for _, in := range l.Inputs() {
@@ -348,36 +350,36 @@ func (l *Link) Responses() []string {
 	return list
 }
 
-// Closed reports whether the bridge has closed it, and when.
-func (l *Link) Closed() (time.Time, bool) {
+// ClosedAt reports whether the bridge has closed the connection, and when.
+func (l *Conn) ClosedAt() (time.Time, bool) {
 	synctest.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.ended, !l.ended.IsZero()
+	return l.closedAt, !l.closedAt.IsZero()
 }
 
 // Send sends a message as JSON.
-func (l *Link) Send(format string, args ...any) {
+func (l *Conn) Send(format string, args ...any) {
 	l.t.Helper()
 	if err := l.ws.WriteMessage(websocket.BinaryMessage, fmt.Appendf(nil, format, args...)); err != nil {
 		l.t.Errorf("send: %v", err)
 	}
 }
 
-func (l *Link) Content(format string, args ...any) {
+func (l *Conn) SendContent(format string, args ...any) {
 	l.t.Helper()
 	l.Send(`{"serverContent":{%s}}`, fmt.Sprintf(format, args...))
 }
 
-func (l *Link) Accept() *Link { l.t.Helper(); l.Send(`{"setupComplete":{}}`); return l }
+func (l *Conn) AcceptSetup() *Conn { l.t.Helper(); l.Send(`{"setupComplete":{}}`); return l }
 
-func (l *Link) Handle(h string) {
+func (l *Conn) SendHandle(h string) {
 	l.t.Helper()
 	l.Send(`{"sessionResumptionUpdate":{"newHandle":%q,"resumable":true}}`, h)
 }
 
-// Voice is a modelTurn field with audio whose samples all have the value tag.
-func Voice(tag int16, d time.Duration) string {
+// VoiceField returns a modelTurn field with audio whose samples all have the value tag.
+func VoiceField(tag int16, d time.Duration) string {
 	raw := make([]byte, 2*int(d.Seconds()*24000))
 	for i := range len(raw) / 2 {
 		binary.LittleEndian.PutUint16(raw[2*i:], uint16(tag))
@@ -386,71 +388,71 @@ func Voice(tag int16, d time.Duration) string {
 		base64.StdEncoding.EncodeToString(raw))
 }
 
-// Say sends d of voice in messages of at most a second, at once.
-func (l *Link) Say(tag int16, d time.Duration) {
+// SendVoice sends d of voice in messages of at most a second, at once.
+func (l *Conn) SendVoice(tag int16, d time.Duration) {
 	l.t.Helper()
 	for ; d > 0; d -= time.Second {
-		l.Content("%s", Voice(tag, min(d, time.Second)))
+		l.SendContent("%s", VoiceField(tag, min(d, time.Second)))
 	}
 }
 
-// Answer sends a whole turn at once.
-func (l *Link) Answer(tag int16, d time.Duration) {
+// SendAnswer sends a whole turn at once.
+func (l *Conn) SendAnswer(tag int16, d time.Duration) {
 	l.t.Helper()
-	l.Say(tag, d)
-	l.Completes()
+	l.SendVoice(tag, d)
+	l.CompleteTurn()
 }
 
-// Completes ends a turn.
-func (l *Link) Completes() {
+// CompleteTurn ends a turn.
+func (l *Conn) CompleteTurn() {
 	l.t.Helper()
-	l.Content(`"generationComplete":true`)
-	l.Content(`"turnComplete":true`)
+	l.SendContent(`"generationComplete":true`)
+	l.SendContent(`"turnComplete":true`)
 }
 
-// Interrupts ends a turn that the person has interrupted.
-func (l *Link) Interrupts() {
+// InterruptTurn ends a turn that the person has interrupted.
+func (l *Conn) InterruptTurn() {
 	l.t.Helper()
-	l.Content(`"interrupted":true`)
-	l.Content(`"turnComplete":true`)
+	l.SendContent(`"interrupted":true`)
+	l.SendContent(`"turnComplete":true`)
 }
 
-// React has f called with each message of the bridge from now on. It may send; then the test must not.
-func (l *Link) React(f func(Input)) {
+// OnInput calls f with each message of the bridge from now on. f may send; then the test must not.
+func (l *Conn) OnInput(f func(Input)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.react = f
+	l.onInput = f
 }
 
-// Cut ends the connection without a word.
-func (l *Link) Cut() { _ = l.ws.NetConn().Close() }
+// DropConnection ends the connection without a close frame.
+func (l *Conn) DropConnection() { _ = l.ws.NetConn().Close() }
 
-// Halt has the upstream stop reading, after one more message.
-func (l *Link) Halt() {
+// StopReading stops reading after one more message.
+func (l *Conn) StopReading() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.stall = make(chan struct{})
+	l.readBlock = make(chan struct{})
 }
 
-// Resume has it read on.
-func (l *Link) Resume() {
+// ContinueReading ends StopReading.
+func (l *Conn) ContinueReading() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.stall != nil {
-		close(l.stall)
-		l.stall = nil
+	if l.readBlock != nil {
+		close(l.readBlock)
+		l.readBlock = nil
 	}
 }
 
-// End closes the connection with a code and a reason.
-func (l *Link) End(code int, reason string) {
+// CloseWith closes the connection with a code and a reason.
+func (l *Conn) CloseWith(code int, reason string) {
 	bye := websocket.FormatCloseMessage(code, reason)
 	_ = l.ws.WriteControl(websocket.CloseMessage, bye, time.Now().Add(time.Second))
 	_ = l.ws.Close()
 }
 
-// Calls asks for the functions, each "id name". No two calls are alike.
-func (l *Link) Calls(calls ...string) {
+// CallTools calls functions, each given as "id name". No two calls are alike.
+func (l *Conn) CallTools(calls ...string) {
 	l.t.Helper()
 	var list []string
 	for _, c := range calls {
@@ -460,37 +462,37 @@ func (l *Link) Calls(calls ...string) {
 	l.Send(`{"toolCall":{"functionCalls":[%s]}}`, strings.Join(list, ","))
 }
 
-// Answered checks the answers that have come, in any order.
-func (l *Link) Answered(want ...string) {
+// AssertToolResponses checks the answers received, in any order.
+func (l *Conn) AssertToolResponses(want ...string) {
 	l.t.Helper()
-	got := slices.Sorted(slices.Values(l.Responses()))
+	got := slices.Sorted(slices.Values(l.ToolResponses()))
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
 		l.t.Errorf("answers\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
 	}
 }
 
-// Call asks for one function with arguments.
-func (l *Link) Call(id, name, args string) {
+// CallTool calls one function with arguments.
+func (l *Conn) CallTool(id, name, args string) {
 	l.t.Helper()
 	l.Send(`{"toolCall":{"functionCalls":[{"id":%q,"name":%q,"args":%s}]}}`, id, name, args)
 	synctest.Wait()
 }
 
-// Speaks sends a second of an answer with the words that are said in it, one in each quarter.
-func (l *Link) Speaks(tag int16, words ...string) {
+// SendSpokenWords sends an answer with a quarter of a second of voice for each word.
+func (l *Conn) SendSpokenWords(tag int16, words ...string) {
 	l.t.Helper()
 	for _, w := range words {
-		l.Content(`%s,"outputTranscription":{"text":%q}`, Voice(tag, 250*time.Millisecond), w)
+		l.SendContent(`%s,"outputTranscription":{"text":%q}`, VoiceField(tag, 250*time.Millisecond), w)
 	}
 }
 
-// Pictures are those that reached the model, in order.
-func (l *Link) Pictures() []string {
+// ReceivedPictures returns the pictures that reached the model, in order.
+func (l *Conn) ReceivedPictures() []string {
 	l.t.Helper()
 	var got []string
 	for _, in := range l.Inputs() {
-		if in.What == "picture" {
+		if in.Kind == "picture" {
 			var m struct {
 				RealtimeInput struct{ Video struct{ Data []byte } }
 			}
@@ -503,8 +505,8 @@ func (l *Link) Pictures() []string {
 	return got
 }
 
-// DialledFor checks what a link was dialled with.
-func (l *Link) DialledFor(temperature, handle string) *Link {
+// AssertDialledFor checks the setup of a connection.
+func (l *Conn) AssertDialledFor(temperature, handle string) *Conn {
 	l.t.Helper()
 	if got := l.Setup.SessionResumption.Handle; l.Setup.GenerationConfig.Temperature.String() != temperature || got != handle {
 		l.t.Errorf("dialled for %q with handle %q, want %q with %q", l.Setup.GenerationConfig.Temperature, got, temperature, handle)

@@ -17,10 +17,10 @@ import (
 // pipeClient returns a client of a server that runs h on pipes.
 func pipeClient(t *testing.T, h http.Handler) *api.Client {
 	t.Helper()
-	p := bridgetest.NewPipes()
+	p := bridgetest.NewPipeNetwork()
 	var handlers sync.WaitGroup
 	t.Cleanup(handlers.Wait)
-	p.Serve(t, counted(&handlers, h), func() {})
+	p.ServeUntilEnd(t, counted(&handlers, h), func() {})
 	return &api.Client{APIKey: testKey, BaseURL: "http://gemini.test", NetDial: p.Dial}
 }
 

@@ -75,12 +75,12 @@ func bubble(t *testing.T, config string, f func(o *owner)) {
 }
 
 // started is a keeper with a connection and the handle "h".
-func started(t *testing.T, config string, f func(o *owner, l *bridgetest.Link)) {
+func started(t *testing.T, config string, f func(o *owner, l *bridgetest.Conn)) {
 	t.Helper()
 	bubble(t, config, func(o *owner) {
 		o.loops(func() { o.keeper.Start(o.ctx, false) })
-		l := o.gemini.Next().Accept()
-		l.Handle("h")
+		l := o.gemini.NextConn().AcceptSetup()
+		l.SendHandle("h")
 		o.sees("HandleChanged, Connected first fresh, ResendPending, SetupComplete, HandleChanged")
 		f(o, l)
 	})
@@ -181,8 +181,8 @@ func (o *owner) timed(within time.Duration, f func(), kinds ...string) string {
 			o.log = nil
 		})
 		select {
-		case l := <-o.gemini.Links:
-			l.Accept().Handle("h")
+		case l := <-o.gemini.Conns:
+			l.AcceptSetup().SendHandle("h")
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -199,13 +199,13 @@ func (o *owner) took(since, want time.Duration) {
 
 // A connection that Gemini is about to close is replaced when nobody needs it, and in time when somebody does.
 func TestReplacement(t *testing.T) {
-	goAwayIn := func(left string) func(o *owner, l *bridgetest.Link) {
-		return func(_ *owner, l *bridgetest.Link) { l.Send(`{"goAway":{"timeLeft":"%s"}}`, left) }
+	goAwayIn := func(left string) func(o *owner, l *bridgetest.Conn) {
+		return func(_ *owner, l *bridgetest.Conn) { l.Send(`{"goAway":{"timeLeft":"%s"}}`, left) }
 	}
 	goAway := goAwayIn("50s")
-	age := func(*owner, *bridgetest.Link) { time.Sleep(9*time.Minute + 15*time.Second) }
+	age := func(*owner, *bridgetest.Conn) { time.Sleep(9*time.Minute + 15*time.Second) }
 	for name, test := range map[string]struct {
-		why   func(o *owner, l *bridgetest.Link)
+		why   func(o *owner, l *bridgetest.Conn)
 		busy  bool
 		after time.Duration
 	}{
@@ -216,31 +216,31 @@ func TestReplacement(t *testing.T) {
 		"goAway in 3 min, answer":   {goAwayIn("180s"), true, 175 * time.Second},
 		"goAway in years, silence":  {goAwayIn("9999999999999s"), false, 9*time.Minute + 15*time.Second},
 		"goAway in years, answer":   {goAwayIn("9999999999999s"), true, 9*time.Minute + 45*time.Second},
-		"goAway, first in years": {func(o *owner, l *bridgetest.Link) {
+		"goAway, first in years": {func(o *owner, l *bridgetest.Conn) {
 			goAwayIn("9999999999999s")(o, l)
 			goAway(o, l)
 		}, true, 45 * time.Second},
 		"age in silence":   {age, false, 9*time.Minute + 15*time.Second},
 		"age in an answer": {age, true, 9*time.Minute + 45*time.Second},
-		"update in an answer": {func(o *owner, _ *bridgetest.Link) {
+		"update in an answer": {func(o *owner, _ *bridgetest.Conn) {
 			o.loops(func() { o.keeper.UpdateConfig(o.ctx, o.config(`{"generationConfig":{"temperature":0.5}}`), nil) })
 		}, true, 30 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			started(t, `{}`, func(o *owner, l *bridgetest.Link) {
+			started(t, `{}`, func(o *owner, l *bridgetest.Conn) {
 				begin := time.Since(o.begun)
 				o.loops(func() { o.busy = test.busy })
 				test.why(o, l)
 				time.Sleep(test.after - time.Since(o.begun) + begin)
-				m := o.gemini.Next()
+				m := o.gemini.NextConn()
 				o.took(begin, test.after)
 				if m.Setup.SessionResumption.Handle != "h" {
 					t.Errorf("dialled with handle %q", m.Setup.SessionResumption.Handle)
 				}
-				if _, closed := l.Closed(); !closed {
+				if _, closed := l.ClosedAt(); !closed {
 					t.Error("both connections are open")
 				}
-				m.Accept()
+				m.AcceptSetup()
 				want := "Disconnected, WaitOver, Connected, ResendPending"
 				if strings.HasPrefix(name, "update") {
 					want += ", UpdateResult"
@@ -250,7 +250,7 @@ func TestReplacement(t *testing.T) {
 				}
 				o.sees(want)
 				time.Sleep(9 * time.Minute) // the deadline was the old connection's
-				o.gemini.Idle()
+				o.gemini.AssertNoDial()
 			})
 		})
 	}
@@ -258,36 +258,36 @@ func TestReplacement(t *testing.T) {
 
 // Of many handles the owner learns of those that know more than the one before; the newest is used.
 func TestHandlesThatKnowNoMore(t *testing.T) {
-	started(t, `{"model":"gemini-3.1-flash-live-preview"}`, func(o *owner, l *bridgetest.Link) {
+	started(t, `{"model":"gemini-3.1-flash-live-preview"}`, func(o *owner, l *bridgetest.Conn) {
 		for i := range 20 {
 			if i == 10 {
 				o.loops(func() { o.keeper.RecordEvent() })
 			}
-			l.Handle(fmt.Sprint("h", i))
+			l.SendHandle(fmt.Sprint("h", i))
 			time.Sleep(500 * time.Millisecond)
 		}
 		o.sees("HandleChanged")
-		l.Cut()
-		o.gemini.Next().DialledFor("", "h19")
+		l.DropConnection()
+		o.gemini.NextConn().AssertDialledFor("", "h19")
 	})
 }
 
 // A quiet connection is kept for a handle that knows the last turn, but not for long.
 func TestReplacementWaitsForTheHandle(t *testing.T) {
 	for _, comes := range []bool{true, false} {
-		started(t, `{}`, func(o *owner, l *bridgetest.Link) {
+		started(t, `{}`, func(o *owner, l *bridgetest.Conn) {
 			o.loops(func() { o.keeper.RecordEvent() })
 			begin := time.Since(o.begun)
 			l.Send(`{"goAway":{"timeLeft":"50s"}}`)
 			time.Sleep(time.Second)
-			o.gemini.Idle()
+			o.gemini.AssertNoDial()
 			if comes {
-				l.Handle("h2")
-				o.gemini.Next().DialledFor("", "h2")
+				l.SendHandle("h2")
+				o.gemini.NextConn().AssertDialledFor("", "h2")
 				o.took(begin, time.Second)
 				return
 			}
-			o.gemini.Next().DialledFor("", "h")
+			o.gemini.NextConn().AssertDialledFor("", "h")
 			o.took(begin, 3*time.Second)
 		})
 	}
@@ -297,11 +297,11 @@ func TestReplacementWaitsForTheHandle(t *testing.T) {
 func TestBackoff(t *testing.T) {
 	longest := make([]time.Duration, 6)
 	for range 20 {
-		started(t, `{}`, func(o *owner, l *bridgetest.Link) {
+		started(t, `{}`, func(o *owner, l *bridgetest.Conn) {
 			for i := range longest {
 				begin := time.Now()
-				l.Cut()
-				l = o.gemini.Next().Accept()
+				l.DropConnection()
+				l = o.gemini.NextConn().AcceptSetup()
 				synctest.Wait()
 				longest[i] = max(longest[i], time.Since(begin))
 			}
@@ -316,9 +316,9 @@ func TestBackoff(t *testing.T) {
 
 // Without a network a conversation is given up after 30 s, and a person who waits gets a sign after 1 s and then every other.
 func TestNoNetwork(t *testing.T) {
-	started(t, `{}`, func(o *owner, l *bridgetest.Link) {
-		o.gemini.Set(0, errors.New("no route"))
-		got := o.timed(32*time.Second, l.Cut, "WaitNotice", "ConversationFailed")
+	started(t, `{}`, func(o *owner, l *bridgetest.Conn) {
+		o.gemini.SetFailure(0, errors.New("no route"))
+		got := o.timed(32*time.Second, l.DropConnection, "WaitNotice", "ConversationFailed")
 		if !strings.HasPrefix(got, "1 WaitNotice, 3 WaitNotice, 5 WaitNotice long, 7 WaitNotice long, ") ||
 			!strings.HasSuffix(got, "29 WaitNotice long, 30 ConversationFailed used") {
 			t.Errorf("got %s", got)
@@ -332,73 +332,73 @@ func TestUpdate(t *testing.T) {
 	inPlace, other := `{"systemInstruction":"short"}`, `{"systemInstruction":"long","generationConfig":{"temperature":0.5}}`
 	for name, test := range map[string]struct {
 		config string
-		happen func(o *owner, l *bridgetest.Link)
+		happen func(o *owner, l *bridgetest.Conn)
 		seen   string
 		want   string // the instruction in force
 	}{
-		"in place": {inPlace, func(_ *owner, l *bridgetest.Link) {
+		"in place": {inPlace, func(_ *owner, l *bridgetest.Conn) {
 			time.Sleep(time.Second)
-			if got := l.Said(); !strings.HasPrefix(got, "update") || !strings.Contains(got, "short") {
+			if got := l.InputLog(); !strings.HasPrefix(got, "update") || !strings.Contains(got, "short") {
 				t.Errorf("came %q", got)
 			}
 		}, "UpdateResult", "short"},
-		"in place, refused": {inPlace, func(o *owner, l *bridgetest.Link) {
-			l.End(1007, "Request contains an invalid argument.")
-			o.gemini.Next().DialledFor("", "h").Accept()
+		"in place, refused": {inPlace, func(o *owner, l *bridgetest.Conn) {
+			l.CloseWith(1007, "Request contains an invalid argument.")
+			o.gemini.NextConn().AssertDialledFor("", "h").AcceptSetup()
 		}, "UpdateResult refused, Disconnected, WaitOver, Connected, ResendPending", "long"},
-		"in place, and the connection is lost": {inPlace, func(o *owner, l *bridgetest.Link) {
-			l.Cut()
-			o.gemini.Next().Accept()
+		"in place, and the connection is lost": {inPlace, func(o *owner, l *bridgetest.Conn) {
+			l.DropConnection()
+			o.gemini.NextConn().AcceptSetup()
 			time.Sleep(time.Second)
 		}, "Disconnected, WaitOver, Connected, ResendPending, UpdateResult", "short"},
-		"in place, and refused by the next connection": {inPlace, func(o *owner, l *bridgetest.Link) {
-			l.Cut()
-			o.gemini.Next().End(1007, "Request contains an invalid argument.")
-			o.gemini.Next().DialledFor("", "h").Accept()
+		"in place, and refused by the next connection": {inPlace, func(o *owner, l *bridgetest.Conn) {
+			l.DropConnection()
+			o.gemini.NextConn().CloseWith(1007, "Request contains an invalid argument.")
+			o.gemini.NextConn().AssertDialledFor("", "h").AcceptSetup()
 		}, "Disconnected, UpdateResult refused, WaitOver, Connected, ResendPending", "long"},
-		"two in place": {inPlace, func(o *owner, l *bridgetest.Link) {
+		"two in place": {inPlace, func(o *owner, l *bridgetest.Conn) {
 			o.loops(func() { o.keeper.UpdateConfig(o.ctx, o.config(`{"systemInstruction":"shorter"}`), nil) })
-			if got := l.Said(); !strings.Contains(got, `"short"`) || !strings.Contains(got, `"shorter"`) {
+			if got := l.InputLog(); !strings.Contains(got, `"short"`) || !strings.Contains(got, `"shorter"`) {
 				t.Errorf("at once came %q", got)
 			}
 			time.Sleep(time.Second)
 		}, "UpdateResult, UpdateResult", "shorter"},
-		"two in place, the second refused": {inPlace, func(o *owner, l *bridgetest.Link) {
+		"two in place, the second refused": {inPlace, func(o *owner, l *bridgetest.Conn) {
 			o.loops(func() { o.keeper.UpdateConfig(o.ctx, o.config(`{"systemInstruction":"shorter"}`), nil) })
-			l.End(1007, "Request contains an invalid argument.")
-			m := o.gemini.Next().DialledFor("", "h").Accept()
-			if got := m.Said(); !strings.Contains(got, `"shorter"`) {
+			l.CloseWith(1007, "Request contains an invalid argument.")
+			m := o.gemini.NextConn().AssertDialledFor("", "h").AcceptSetup()
+			if got := m.InputLog(); !strings.Contains(got, `"shorter"`) {
 				t.Errorf("the next connection got %q", got)
 			}
-			m.End(1007, "Request contains an invalid argument.")
-			o.gemini.Next().DialledFor("", "h").Accept()
+			m.CloseWith(1007, "Request contains an invalid argument.")
+			o.gemini.NextConn().AssertDialledFor("", "h").AcceptSetup()
 		}, "Disconnected, WaitOver, Connected, ResendPending, UpdateResult, UpdateResult refused, " +
 			"Disconnected, WaitOver, Connected, ResendPending", "short"},
 		"another connection": {
-			other, func(o *owner, _ *bridgetest.Link) { o.gemini.Next().DialledFor("0.5", "h").Accept() },
+			other, func(o *owner, _ *bridgetest.Conn) { o.gemini.NextConn().AssertDialledFor("0.5", "h").AcceptSetup() },
 			"Disconnected, WaitOver, Connected, ResendPending, UpdateResult", "long",
 		},
-		"another connection, refused": {other, func(o *owner, _ *bridgetest.Link) {
-			o.gemini.Next().DialledFor("0.5", "h").End(1007, "Request contains an invalid argument.")
-			o.gemini.Next().DialledFor("", "h").Accept()
+		"another connection, refused": {other, func(o *owner, _ *bridgetest.Conn) {
+			o.gemini.NextConn().AssertDialledFor("0.5", "h").CloseWith(1007, "Request contains an invalid argument.")
+			o.gemini.NextConn().AssertDialledFor("", "h").AcceptSetup()
 		}, "Disconnected, UpdateResult refused, WaitOver, Connected, ResendPending", "long"},
-		"a model that is unknown": {`{"model":"gemini-9","systemInstruction":"long"}`, func(o *owner, _ *bridgetest.Link) {
-			o.gemini.Next().DialledFor("", "").End(1008, "Requested entity was not found.")
-			o.gemini.Next().DialledFor("", "h").Accept()
+		"a model that is unknown": {`{"model":"gemini-9","systemInstruction":"long"}`, func(o *owner, _ *bridgetest.Conn) {
+			o.gemini.NextConn().AssertDialledFor("", "").CloseWith(1008, "Requested entity was not found.")
+			o.gemini.NextConn().AssertDialledFor("", "h").AcceptSetup()
 		}, "Disconnected, UpdateResult refused, WaitOver, Connected, ResendPending", "long"},
-		"another model": {`{"model":"gemini-3.1-flash-live-preview","systemInstruction":"long"}`, func(o *owner, _ *bridgetest.Link) {
-			o.gemini.Next().DialledFor("", "").Accept()
+		"another model": {`{"model":"gemini-3.1-flash-live-preview","systemInstruction":"long"}`, func(o *owner, _ *bridgetest.Conn) {
+			o.gemini.NextConn().AssertDialledFor("", "").AcceptSetup()
 		}, "Disconnected, WaitOver, HandleChanged, Connected fresh another model, ResendPending, UpdateResult", "long"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			started(t, `{"systemInstruction":"long"}`, func(o *owner, l *bridgetest.Link) {
+			started(t, `{"systemInstruction":"long"}`, func(o *owner, l *bridgetest.Conn) {
 				o.loops(func() { o.keeper.UpdateConfig(o.ctx, o.config(test.config), nil) })
 				test.happen(o, l)
 				o.sees(test.seen)
 				if got := string(o.keeper.Config().Effective()); !strings.Contains(got, test.want) {
 					t.Errorf("in force is %s", got)
 				}
-				o.gemini.Idle()
+				o.gemini.AssertNoDial()
 			})
 		})
 	}
@@ -432,7 +432,7 @@ func TestLadder(t *testing.T) {
 		}, "9 resume"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			started(t, test.config, func(o *owner, _ *bridgetest.Link) {
+			started(t, test.config, func(o *owner, _ *bridgetest.Conn) {
 				got := o.timed(32*time.Second, func() {
 					o.keeper.ExpectReply(test.what)
 					if test.then != nil {
@@ -450,7 +450,7 @@ func TestLadder(t *testing.T) {
 // After a question without any answer, not everything is tried for each: the second one in a row leads to a fresh session,
 // the third does not, the fourth does. An answer begins anew. Noise leads to a nudge.
 func TestSilenceInARow(t *testing.T) {
-	started(t, `{}`, func(o *owner, _ *bridgetest.Link) {
+	started(t, `{}`, func(o *owner, _ *bridgetest.Conn) {
 		ask := func(what keeper.Trigger) string {
 			return o.timed(30*time.Second, func() { o.keeper.ExpectReply(what) }, "nudge", "resume", "fresh", "none")
 		}
@@ -475,7 +475,7 @@ func TestSilenceInARow(t *testing.T) {
 
 // Noise between two questions without an answer, or before the first, makes no difference to them.
 func TestNoiseAmongQuestions(t *testing.T) {
-	started(t, `{}`, func(o *owner, _ *bridgetest.Link) {
+	started(t, `{}`, func(o *owner, _ *bridgetest.Conn) {
 		for i, step := range []struct {
 			what keeper.Trigger
 			want string

@@ -11,40 +11,44 @@ import (
 )
 
 // young ends a connection right after its set-up, or has it replaced; n counts the connections.
-type young func(o *owner, l *bridgetest.Link, n int)
+type young func(o *owner, l *bridgetest.Conn, n int)
 
 // shortLived are all ways in which a connection can end right after its set-up: by the server, the network, or ourselves.
 func shortLived() map[string]young {
-	send := func(message string) young { return func(_ *owner, l *bridgetest.Link, _ int) { l.Send("%s", message) } }
+	send := func(message string) young { return func(_ *owner, l *bridgetest.Conn, _ int) { l.Send("%s", message) } }
 	end := func(code int, reason string) young {
-		return func(_ *owner, l *bridgetest.Link, _ int) { l.End(code, reason) }
+		return func(_ *owner, l *bridgetest.Conn, _ int) { l.CloseWith(code, reason) }
 	}
 	update := func(form string, values ...string) young {
-		return func(o *owner, _ *bridgetest.Link, n int) {
+		return func(o *owner, _ *bridgetest.Conn, n int) {
 			o.loops(func() { o.keeper.UpdateConfig(o.ctx, o.config(fmt.Sprintf(form, values[n%len(values)])), nil) })
 		}
 	}
 	parked := func(end young) young {
-		return func(o *owner, l *bridgetest.Link, n int) {
+		return func(o *owner, l *bridgetest.Conn, n int) {
 			o.loops(func() { o.keeper.Park(o.ctx) })
 			end(o, l, n)
 			synctest.Wait()
 			o.loops(func() { o.keeper.Unpark(o.ctx) })
 		}
 	}
-	cut := func(_ *owner, l *bridgetest.Link, _ int) { l.Cut() }
+	cut := func(_ *owner, l *bridgetest.Conn, _ int) { l.DropConnection() }
 	const prebuilt = `{"voiceConfig":{"prebuiltVoiceConfig":{"voiceName":"%s"}}}`
 	return map[string]young{
-		"goAway without a time":       send(`{"goAway":{}}`),
-		"goAway now":                  send(`{"goAway":{"timeLeft":"0s"}}`),
-		"goAway below zero":           send(`{"goAway":{"timeLeft":"-3s"}}`),
-		"goAway in 0.1 s":             send(`{"goAway":{"timeLeft":"0.1s"}}`),
-		"goAway in 90 s":              send(`{"goAway":{"timeLeft":"90s"}}`),
-		"goAway, no time":             send(`{"goAway":{"timeLeft":"soon"}}`),
-		"goAway in a number":          send(`{"goAway":{"timeLeft":50}}`),
-		"goAway in 50 s":              send(`{"goAway":{"timeLeft":"50s"}}`),
-		"goAway and a handle":         send(`{"goAway":{"timeLeft":"0s"},"sessionResumptionUpdate":{"newHandle":"h2","resumable":true}}`),
-		"goAway, then closed":         func(_ *owner, l *bridgetest.Link, _ int) { l.Send(`{"goAway":{"timeLeft":"0s"}}`); l.End(1001, "") },
+		"goAway without a time": send(`{"goAway":{}}`),
+		"goAway now":            send(`{"goAway":{"timeLeft":"0s"}}`),
+		"goAway below zero":     send(`{"goAway":{"timeLeft":"-3s"}}`),
+		"goAway in 0.1 s":       send(`{"goAway":{"timeLeft":"0.1s"}}`),
+		"goAway in 90 s":        send(`{"goAway":{"timeLeft":"90s"}}`),
+		"goAway, no time":       send(`{"goAway":{"timeLeft":"soon"}}`),
+		"goAway in a number":    send(`{"goAway":{"timeLeft":50}}`),
+		"goAway in 50 s":        send(`{"goAway":{"timeLeft":"50s"}}`),
+		"goAway and a handle":   send(`{"goAway":{"timeLeft":"0s"},"sessionResumptionUpdate":{"newHandle":"h2","resumable":true}}`),
+		"goAway, then closed": func(_ *owner, l *bridgetest.Conn, _ int) {
+			l.Send(`{"goAway":{"timeLeft":"0s"}}`)
+			l.CloseWith(1001,
+				"")
+		},
 		"closed 1000":                 end(1000, ""),
 		"closed 1001":                 end(1001, "going away"),
 		"closed 1008, aborted":        end(1008, "The operation was aborted."),
@@ -59,18 +63,18 @@ func shortLived() map[string]young {
 		"another temperature":         update(`{"generationConfig":{"temperature":%s}}`, "0.5", "0.6"),
 		"another model":               update(`{"model":"%s"}`, "gemini-2.5-flash-native-audio-latest", "gemini-3.8-live"),
 		"another model and goAway":    both(update(`{"model":"%s"}`, "gemini-2.5-flash-native-audio-latest", "gemini-3.8-live"), goAway),
-		"history cleared":             func(o *owner, _ *bridgetest.Link, _ int) { o.loops(func() { o.keeper.ClearContext(o.ctx) }) },
+		"history cleared":             func(o *owner, _ *bridgetest.Conn, _ int) { o.loops(func() { o.keeper.ClearContext(o.ctx) }) },
 		"parked, goAway, and back":    parked(goAway),
 		"parked, cut, and back":       parked(cut),
 		"parked, closed, and back":    parked(end(1011, "Internal error encountered.")),
-		"back before the parked ends": parked(func(*owner, *bridgetest.Link, int) {}),
+		"back before the parked ends": parked(func(*owner, *bridgetest.Conn, int) {}),
 	}
 }
 
-func goAway(_ *owner, l *bridgetest.Link, _ int) { l.Send(`{"goAway":{"timeLeft":"50s"}}`) }
+func goAway(_ *owner, l *bridgetest.Conn, _ int) { l.Send(`{"goAway":{"timeLeft":"50s"}}`) }
 
 func both(a, b young) young {
-	return func(o *owner, l *bridgetest.Link, n int) { b(o, l, n); a(o, l, n) }
+	return func(o *owner, l *bridgetest.Conn, n int) { b(o, l, n); a(o, l, n) }
 }
 
 // TestPace ends every connection right after its set-up, in every way, and counts the dials of a minute: whatever the
@@ -80,15 +84,15 @@ func TestPace(t *testing.T) {
 	for name, ends := range shortLived() {
 		for _, busy := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, busy %v", name, busy), func(t *testing.T) {
-				started(t, `{}`, func(o *owner, l *bridgetest.Link) {
+				started(t, `{}`, func(o *owner, l *bridgetest.Conn) {
 					o.loops(func() { o.busy = busy })
 					n, begin := 0, time.Now()
 					for minute := time.After(time.Minute); ; {
 						ends(o, l, n)
 						n++
 						select {
-						case l = <-o.gemini.Links:
-							l.Accept()
+						case l = <-o.gemini.Conns:
+							l.AcceptSetup()
 							synctest.Wait()
 							continue
 						case <-minute:
@@ -111,11 +115,11 @@ func TestFirstReplacementIsImmediate(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			started(t, `{}`, func(o *owner, l *bridgetest.Link) {
+			started(t, `{}`, func(o *owner, l *bridgetest.Conn) {
 				time.Sleep(time.Second)
 				begin := time.Since(o.begun)
 				ends(o, l, 0)
-				o.gemini.Next().Accept()
+				o.gemini.NextConn().AcceptSetup()
 				o.took(begin, 0)
 			})
 		})

@@ -78,8 +78,8 @@ type player struct {
 	client   *traceClient
 
 	mu     sync.Mutex
-	first  *bridgetest.Link
-	link   *bridgetest.Link // the newest
+	first  *bridgetest.Conn
+	link   *bridgetest.Conn // the newest
 	speech []int16          // that the microphone has still to send
 	burst  []int16          // the same, at once
 	mute   bool             // it sends nothing
@@ -91,7 +91,7 @@ func playTrace(t *testing.T, trace traces.Trace) {
 	p := &player{t: t, trace: trace, upstream: bridgetest.NewUpstream(t), done: make(chan struct{})}
 	p.client = dialTraceGateway(t, p.upstream, trace.IsVertex())
 	p.client.send("CONNECT_GEMINI", `{"initialConfig":`+string(p.config())+`}`)
-	p.link = p.accept(p.upstream.Next())
+	p.link = p.accept(p.upstream.NextConn())
 	p.first = p.link
 	synctest.Wait()
 	if n := len(p.client.find("SETUP_COMPLETE")); n != 1 {
@@ -137,8 +137,8 @@ func dialTraceGateway(t *testing.T, upstream *bridgetest.Upstream, onVertex bool
 	host := bridge.NewHost(o)
 	endpoint := &web.Door{Host: host, Logger: log}
 	server := signaling.NewServer(signaling.Options{Logger: log}, signaling.Door{Pattern: "/ws", Socket: endpoint})
-	pipes := bridgetest.NewPipes()
-	pipes.Serve(t, server, func() {
+	pipes := bridgetest.NewPipeNetwork()
+	pipes.ServeUntilEnd(t, server, func() {
 		if err := host.Shutdown(context.Background()); err != nil {
 			t.Error(err)
 		}
@@ -236,7 +236,7 @@ func (p *player) config() json.RawMessage {
 func (p *player) acceptLinks() {
 	for {
 		select {
-		case l := <-p.upstream.Links:
+		case l := <-p.upstream.Conns:
 			p.mu.Lock()
 			p.link = p.accept(l)
 			p.mu.Unlock()
@@ -247,10 +247,10 @@ func (p *player) acceptLinks() {
 }
 
 // accept accepts a connection. Recorded clients have not always asked for handles; the gateway does.
-func (p *player) accept(l *bridgetest.Link) *bridgetest.Link {
-	l.Accept()
+func (p *player) accept(l *bridgetest.Conn) *bridgetest.Conn {
+	l.AcceptSetup()
 	if !slices.ContainsFunc(p.trace.Lines, func(l traces.Line) bool { return strings.Contains(traces.Kind(l.Msg), "handle") }) {
-		l.Handle(fmt.Sprintf("handle-%d", time.Now().UnixNano()))
+		l.SendHandle(fmt.Sprintf("handle-%d", time.Now().UnixNano()))
 	}
 	return l
 }
@@ -357,12 +357,12 @@ func (p *player) play() {
 			if err != nil {
 				p.t.Fatal(err)
 			}
-			p.current().End(end.Code, end.Reason)
+			p.current().CloseWith(end.Code, end.Reason)
 		}
 	}
 }
 
-func (p *player) current() *bridgetest.Link {
+func (p *player) current() *bridgetest.Conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.link
@@ -587,7 +587,7 @@ func (p *player) turnCompletes() (n int) {
 func (p *player) checkSilence() {
 	p.t.Helper()
 	spoke, silence, longest := false, 0, 0
-	for _, sample := range p.first.PCM() {
+	for _, sample := range p.first.ReceivedPCM() {
 		if sample != 0 {
 			spoke, silence = true, 0
 		} else if spoke {

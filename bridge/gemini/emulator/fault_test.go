@@ -198,8 +198,8 @@ func TestCloseEndsEverything(t *testing.T) {
 		{On: emulator.OnReady, After: time.Hour, Drop: true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			p, e := bridgetest.NewPipes(), emulator.New(emulator.Options{Scenario: with(fault)})
-			p.Serve(t, e, e.Close)
+			p, e := bridgetest.NewPipeNetwork(), emulator.New(emulator.Options{Scenario: with(fault)})
+			p.ServeUntilEnd(t, e, e.Close)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			go func() {

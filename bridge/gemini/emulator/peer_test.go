@@ -26,8 +26,8 @@ var silent = emulator.Options{Espeak: emulator.NoVoice}
 // newPeer starts an emulator on pipes and returns a client of it.
 func newPeer(t *testing.T, o emulator.Options) *api.Client {
 	t.Helper()
-	p, e := bridgetest.NewPipes(), emulator.New(o)
-	p.Serve(t, e, e.Close)
+	p, e := bridgetest.NewPipeNetwork(), emulator.New(o)
+	p.ServeUntilEnd(t, e, e.Close)
 	return &api.Client{BaseURL: "http://gemini.test/some/prefix/", NetDial: p.Dial}
 }
 
