@@ -39,7 +39,7 @@ var (
 // openEndpoints opens the endpoints that start conversations.
 func openEndpoints(s settings, host *bridge.Host, webrtc *rtc.API, generate *rest.Door, gate *access.Gate,
 	shared store.Store, tell func(sip.CallStatus), stopping *shutdown, log *slog.Logger,
-) (doors []signaling.Door, err error) {
+) (doors []signaling.Endpoint, err error) {
 	library, err := npmPackage()
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func openEndpoints(s settings, host *bridge.Host, webrtc *rtc.API, generate *res
 		return nil, fmt.Errorf("telephony: %w", err)
 	}
 	stopping.onCloseFunc("telephony", streams.Close)
-	ice := func() []signaling.ICEServer { return signaling.TellICE(s.iceServers, s.turnSecret, time.Now()) }
+	ice := func() []signaling.ICEServer { return signaling.ICEServersFor(s.iceServers, s.turnSecret, time.Now()) }
 	client := &web.Door{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
 	beside := sideband.Door{Host: host, Logger: log}
 	secrets := &access.Secrets{Store: shared, Logger: log}
@@ -74,13 +74,13 @@ func openEndpoints(s settings, host *bridge.Host, webrtc *rtc.API, generate *res
 		Host: host, RTC: webrtc, OpusDecoder: s.opusDecoder, Logger: log,
 		ICEServers: ice,
 	}
-	var encoders []signaling.Door
+	var encoders []signaling.Endpoint
 	if s.agents != "" {
 		door := whip.Door{Agents: s.access.Agents, Host: host, RTC: webrtc, OpusDecoder: s.opusDecoder, ICEServers: ice, Logger: log}
 		encoders = door.Doors()
 	}
 	doors = slices.Concat(beside.Doors(), generate.Doors(), google.Doors(), realtime.Doors(), pipecat.Doors(), assistant.Doors(), phones,
-		streams.Doors(), encoders, []signaling.Door{
+		streams.Doors(), encoders, []signaling.Endpoint{
 			{Pattern: "/ws", Socket: client},
 			{Pattern: "/{$}", Socket: client, Handler: page, Public: true},
 			{Pattern: "/", Handler: page, Public: true},
@@ -89,8 +89,8 @@ func openEndpoints(s settings, host *bridge.Host, webrtc *rtc.API, generate *res
 }
 
 // otherEndpoints returns the endpoints beside conversations: tokens, and what canvases show.
-func otherEndpoints(gate, fetcher, chips http.Handler) []signaling.Door {
-	return []signaling.Door{
+func otherEndpoints(gate, fetcher, chips http.Handler) []signaling.Endpoint {
+	return []signaling.Endpoint{
 		{Pattern: "POST /v1/tokens", Handler: gate},
 		{Pattern: "GET /canvas/image", Handler: fetcher, Public: true},
 		{Pattern: "GET /canvas/chips", Handler: chips, Public: true},
@@ -100,9 +100,9 @@ func otherEndpoints(gate, fetcher, chips http.Handler) []signaling.Door {
 // openSIP answers telephones, if there is a file of them: those of trunks, and those in pages.
 func openSIP(s settings, host *bridge.Host, webrtc *rtc.API, gate *access.Gate, tell func(sip.CallStatus), stopping *shutdown,
 	log *slog.Logger,
-) (doors []signaling.Door, err error) {
+) (doors []signaling.Endpoint, err error) {
 	if s.sip == "" {
-		return []signaling.Door{{Pattern: "/v1/calls", Handler: http.HandlerFunc(refuseCalls)}}, nil
+		return []signaling.Endpoint{{Pattern: "/v1/calls", Handler: http.HandlerFunc(refuseCalls)}}, nil
 	}
 	c, err := sip.Load(s.sip)
 	if err != nil {

@@ -53,9 +53,9 @@ func (o *operatorPage) newHandler(admission signaling.Options, log *slog.Logger)
 	}
 	beside := sideband.Door{Host: o.host, Logger: log}
 	doors := signaling.NewServer(admission, append(beside.Doors(),
-		signaling.Door{Pattern: "GET /status", Handler: http.HandlerFunc(o.serveStatus)},
-		signaling.Door{Pattern: "GET /v1/sessions/{id}/ticket", Handler: http.HandlerFunc(tickets.issueTicket)},
-		signaling.Door{Pattern: "/", Handler: site.Page(web.Status{}, nil)})...)
+		signaling.Endpoint{Pattern: "GET /status", Handler: http.HandlerFunc(o.serveStatus)},
+		signaling.Endpoint{Pattern: "GET /v1/sessions/{id}/ticket", Handler: http.HandlerFunc(tickets.issueTicket)},
+		signaling.Endpoint{Pattern: "/", Handler: site.Page(web.Status{}, nil)})...)
 	mux := http.NewServeMux()
 	mux.Handle("/", doors)
 	mux.Handle("GET /listen/{ticket}", tickets.redeemTicket(doors))

@@ -59,7 +59,7 @@ func servePrivate(addr string, hosts []string, metrics, page http.Handler, h hea
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	guarded := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case signaling.RefuseHost(w, r, hosts):
+		case signaling.RejectUnknownHost(w, r, hosts):
 		case r.Method == http.MethodPost && len(r.Header.Values("Origin")) > 0:
 			http.Error(w, "Web pages may not send POST requests to this address.", http.StatusForbidden)
 		case isForeignRequest(r):

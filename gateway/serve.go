@@ -65,7 +65,7 @@ func runServer(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	}
 	admission := signaling.Options{
 		Origins: s.origins, Hosts: append(s.tls.domains, s.hosts...), Access: gate,
-		Refused: s.access.Refused, Logger: log,
+		OnRefused: s.access.Refused, Logger: log,
 	}
 	options := bridge.Options{
 		Client: gemini, Backend: backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens, Prices: s.prices, Findings: s.findings,

@@ -15,7 +15,7 @@ import (
 )
 
 // slowClient is an output whose client reads 100 kB a second.
-type slowClient struct{ box *signaling.Outbox[int] }
+type slowClient struct{ box *signaling.SendQueue[int] }
 
 func (slowClient) Lead() time.Duration { return media.UnlimitedLead }
 
@@ -36,7 +36,7 @@ func TestVoiceFarAheadIsHeldBack(t *testing.T) {
 	const seconds, perSecond = 120, 100_000
 	for _, holds := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			box := signaling.NewOutbox[int]()
+			box := signaling.NewSendQueue[int]()
 			ticker := playout.NewTicker()
 			defer ticker.Close()
 			p := playout.NewPacer(ticker, wire.OutputRate)

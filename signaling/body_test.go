@@ -42,8 +42,8 @@ func streamer(w http.ResponseWriter, r *http.Request) {
 func TestBodiesThatNeverCome(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, func(d *doortest.Doors, _ *bridge.Options) {
-		d.Add(func(*bridge.Host, *rtc.API) []signaling.Door {
-			return []signaling.Door{{Pattern: "POST /stream", Handler: http.HandlerFunc(streamer)}}
+		d.Add(func(*bridge.Host, *rtc.API) []signaling.Endpoint {
+			return []signaling.Endpoint{{Pattern: "POST /stream", Handler: http.HandlerFunc(streamer)}}
 		})
 	})
 	c := doortest.Connect(t, g, `{}`)

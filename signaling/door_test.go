@@ -84,8 +84,8 @@ func (c *pcmClient) expect(kind string, is any) {
 }
 
 func withPCM(d *doortest.Doors, _ *bridge.Options) {
-	d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Door {
-		return []signaling.Door{
+	d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
+		return []signaling.Endpoint{
 			{Pattern: "/pcm", Socket: &pcmDoor{host: host}},
 			{Pattern: "POST /offer", Handler: &offerDoor{host: host, rtc: api}},
 		}
@@ -286,8 +286,8 @@ func TestLongReasonsStayReadable(t *testing.T) {
 		reason := strings.Repeat("x", extra) + strings.Repeat("ö€", 40)
 		server := signaling.NewServer(
 			signaling.Options{},
-			signaling.Door{Pattern: "/", Socket: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				o := signaling.SocketOptions{Goodbye: func(error) (int, string) { return signaling.ClosePolicy, reason }}
+			signaling.Endpoint{Pattern: "/", Socket: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				o := signaling.SocketOptions{CloseReason: func(error) (int, string) { return signaling.ClosePolicy, reason }}
 				signaling.ServeSocket(w, r, o, func(context.Context, *signaling.Socket) error { return nil })
 			})},
 		)

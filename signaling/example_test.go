@@ -33,13 +33,13 @@ type pcmCall struct {
 func (d *pcmDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	signaling.ServeSocket(w, r, signaling.SocketOptions{Limit: 2 * pcmRate}, func(ctx context.Context, s *signaling.Socket) error {
 		open := bridge.SessionRequest{Config: lookUpConfig, Origin: bridge.Origin{Protocol: "pcm"}}
-		if first, err := s.Read(ctx, 4096); err != nil || json.Unmarshal(first.Data, &open.Agent) != nil {
+		if first, err := s.ReadFirst(ctx, 4096); err != nil || json.Unmarshal(first.Data, &open.Agent) != nil {
 			return &bridge.Error{Code: bridge.CodeForbidden, Message: "The first message must be an agent."}
 		}
 		if err := access.From(ctx).Authorize(&open, ""); err != nil { // or anybody may talk, and nobody counts it
 			return err
 		}
-		s.Opened()
+		s.MarkOpened()
 		return d.host.Serve(ctx, &pcmCall{s, media.NewResampler(bridge.VoiceRate, pcmRate)}, open)
 	})
 }
@@ -97,7 +97,7 @@ func (c *pcmCall) WriteFrame(f media.Frame) error {
 func Example() {
 	host, stop := exampleHost() // as `gateway serve` makes it
 	defer stop()
-	server := httptest.NewServer(signaling.NewServer(signaling.Options{}, signaling.Door{Pattern: "/pcm", Socket: &pcmDoor{host}}))
+	server := httptest.NewServer(signaling.NewServer(signaling.Options{}, signaling.Endpoint{Pattern: "/pcm", Socket: &pcmDoor{host}}))
 	defer server.Close()
 	client := exampleClient(server.URL + "/pcm")
 	defer client.Close()

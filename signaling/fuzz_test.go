@@ -26,7 +26,7 @@ func FuzzHost(f *testing.F) {
 	server := signaling.NewServer(signaling.Options{
 		Hosts: []string{"voice.example"}, Origins: []signaling.Origin{doortest.Must(signaling.ParseOrigin("https://app.example"))},
 		Logger: slog.New(slog.DiscardHandler),
-	}, signaling.Door{Pattern: "/", Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served = true })})
+	}, signaling.Endpoint{Pattern: "/", Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served = true })})
 	f.Fuzz(func(t *testing.T, host, origin string) {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Host = host

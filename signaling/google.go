@@ -32,8 +32,8 @@ var googleStatuses = map[int]string{
 	http.StatusGatewayTimeout:        "DEADLINE_EXCEEDED",
 }
 
-// GoogleError is the body of an error of Google's APIs over HTTP. retry, where it is known when to come back, is sent as RetryInfo, which
-// the Gemini CLI keeps to.
+// GoogleError returns the body of an error of Google's HTTP APIs. retry, if known, is sent as RetryInfo, which the
+// Gemini CLI respects.
 func GoogleError(status int, message string, retry time.Duration) map[string]any {
 	details := []any{}
 	if retry > 0 {
@@ -46,29 +46,31 @@ func GoogleError(status int, message string, retry time.Duration) map[string]any
 	}}
 }
 
-// refusalTime is how long a client may take to read an error. The server's own deadline may have passed while a backend was waited for.
-const refusalTime = 30 * time.Second
+// errorReadTime limits how long a client may take to read an error. The server's own deadline may have passed while
+// waiting for a backend.
+const errorReadTime = 30 * time.Second
 
-// RefuseGoogle answers a request with an error in Google's shape.
-func RefuseGoogle(w http.ResponseWriter, status int, message string, retry time.Duration) {
+// WriteGoogleError answers a request with an error in Google's format.
+func WriteGoogleError(w http.ResponseWriter, status int, message string, retry time.Duration) {
 	if retry > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(access.Seconds(retry)))
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(refusalTime))
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(errorReadTime))
 	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
 	w.WriteHeader(status)
 	body, _ := json.Marshal(GoogleError(status, message, retry)) // strings and a number
 	_, _ = w.Write(body)
 }
 
-// RefuseGoogleFor does so for an error of the gateway.
-func RefuseGoogleFor(w http.ResponseWriter, err error) {
-	status, message, retry := ErrorOverHTTP(err)
-	RefuseGoogle(w, status, message, retry)
+// WriteGoogleErrorFor does the same for an error of the gateway.
+func WriteGoogleErrorFor(w http.ResponseWriter, err error) {
+	status, message, retry := HTTPError(err)
+	WriteGoogleError(w, status, message, retry)
 }
 
-// ErrorOverHTTP is what a client sees of an error of the gateway: its message if it is a [bridge.Error], else none of its details.
-func ErrorOverHTTP(err error) (status int, message string, retry time.Duration) {
+// HTTPError returns what a client gets of an error of the gateway: its message if it is a [bridge.Error], else no
+// details.
+func HTTPError(err error) (status int, message string, retry time.Duration) {
 	e := bridge.AsError(err)
 	status = access.Status(e)
 	switch {
@@ -85,9 +87,10 @@ func ErrorOverHTTP(err error) (status int, message string, retry time.Duration) 
 	return status, e.Message, e.Retry
 }
 
-// GoogleJSON writes a message as Google's JavaScript and Go write it: names in camelCase, bytes in standard base64. Google's SDK for Python
-// and its examples for curl write snake_case, and the SDK the other alphabet, which proto3 JSON has as well.
-func GoogleJSON(raw json.RawMessage) json.RawMessage {
+// NormalizeGoogleJSON rewrites a message as Google's JavaScript and Go SDKs write it: names in camelCase, bytes in
+// standard base64. Google's SDK for Python and its curl examples use snake_case, and the SDK the URL-safe alphabet;
+// proto3 JSON allows both.
+func NormalizeGoogleJSON(raw json.RawMessage) json.RawMessage {
 	if !bytes.ContainsAny(raw, "_-") {
 		return raw
 	}
@@ -95,27 +98,27 @@ func GoogleJSON(raw json.RawMessage) json.RawMessage {
 	in.UseNumber()
 	var tree any
 	if in.Decode(&tree) != nil || in.More() {
-		return raw // to be refused where it is read
+		return raw // rejected by the parser
 	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	if e.Encode(googleTree(tree)) != nil {
+	if e.Encode(normalizeTree(tree)) != nil {
 		return raw
 	}
 	return b.Bytes()
 }
 
-// foreign are the fields below which the names are not Google's.
-var foreign = []string{"args", "default", "enum", "example", "labels", "parametersJsonSchema", "response", "responseJsonSchema"}
+// userNamedFields contain names that are not Google's.
+var userNamedFields = []string{"args", "default", "enum", "example", "labels", "parametersJsonSchema", "response", "responseJsonSchema"}
 
 var standardBase64 = strings.NewReplacer("-", "+", "_", "/")
 
-func googleTree(tree any) any {
+func normalizeTree(tree any) any {
 	switch v := tree.(type) {
 	case []any:
 		for i := range v {
-			v[i] = googleTree(v[i])
+			v[i] = normalizeTree(v[i])
 		}
 	case map[string]any:
 		named := make(map[string]any, len(v))
@@ -125,10 +128,10 @@ func googleTree(tree any) any {
 			switch {
 			case (name == "properties" || name == "$defs" || name == "definitions") && ok: // of a schema, with the user's names
 				for property, schema := range properties {
-					properties[property] = googleTree(schema)
+					properties[property] = normalizeTree(schema)
 				}
-			case !slices.Contains(foreign, name):
-				value = googleTree(value)
+			case !slices.Contains(userNamedFields, name):
+				value = normalizeTree(value)
 			}
 			named[name] = value
 		}

@@ -18,20 +18,20 @@ import (
 )
 
 const (
-	// firstMessage is how long a client may take until [Result.Opened]; a socket that says nothing costs a goroutine.
-	firstMessage = 10 * time.Second
-	// pingInterval and silence notice a client that went away without a word, whose session costs money: three pings
-	// may be lost, and a network may be gone for as long as a lift ride takes.
-	pingInterval = 5 * time.Second
-	silence      = 20 * time.Second
-	// writeTimeout bounds one write to the client.
+	// firstMessageTimeout limits the time until [WSConn.MarkOpened]; an idle socket costs a goroutine.
+	firstMessageTimeout = 10 * time.Second
+	// pingInterval and silenceTimeout detect a client that went away without a close frame, whose session costs money.
+	// Three pings may be lost, and a network may be gone for the time of a lift ride.
+	pingInterval   = 5 * time.Second
+	silenceTimeout = 20 * time.Second
+	// writeTimeout limits one write to the client.
 	writeTimeout = 5 * time.Second
-	// maxRead is where reading stops, in bytes: no client needs it, and a socket that got this far is closed.
+	// maxRead limits a message, in bytes: no client needs more, and such a socket is closed.
 	maxRead = 16 << 20
-	// closeTimeout is how long we wait for the client's close frame after ours.
+	// closeTimeout is how long to wait for the client's close frame.
 	closeTimeout = time.Second
-	// maxReason is how long the reason of a close frame may be: a control frame has 125 bytes, two are the code (RFC
-	// 6455 section 5.5).
+	// maxReason limits the reason of a close frame: a control frame has 125 bytes, two are the code (RFC 6455 section
+	// 5.5).
 	maxReason = 123
 )
 
@@ -48,106 +48,109 @@ const (
 var upgrader = websocket.Upgrader{
 	Subprotocols:     []string{access.Subprotocol},
 	HandshakeTimeout: writeTimeout, ReadBufferSize: 4 << 10, WriteBufferSize: 4 << 10, WriteBufferPool: &sync.Pool{},
-	CheckOrigin: func(*http.Request) bool { return true }, // the server has
+	CheckOrigin: func(*http.Request) bool { return true }, // checked by the server
 }
 
-// Line is a WebSocket to a client. One goroutine may read and one write at a time.
-type Line struct {
-	conn      *websocket.Conn
-	remote    string              // the client's address
-	opened    atomic.Bool         // until then the first deadline holds
-	arrived   func()              // it counts no longer among those that have not opened
-	pinged    atomic.Int64        // when the last ping was sent, in ns since 1970
-	roundTrip func(time.Duration) // by a pong, in the reader
-	pace      *Pace
-	left      atomic.Bool // the goodbye is sent
+// WSConn is a WebSocket to a client. One goroutine may read and one write at a time.
+type WSConn struct {
+	conn        *websocket.Conn
+	remote      string              // the client's address
+	isOpened    atomic.Bool         // until then the first deadline applies
+	releaseWait func()              // ends the count of unopened connections
+	pingedAt    atomic.Int64        // when the last ping was sent, in ns since 1970
+	roundTrip   func(time.Duration) // called for pongs, by the reader
+	limiter     *RateLimiter
+	goodbyeSent atomic.Bool // the close frame was sent
 
-	mu      sync.Mutex
-	leaving bool // the last deadline holds
+	mu        sync.Mutex
+	isClosing bool // the last deadline applies
 }
 
-// accept makes a line of a request for a WebSocket. If it fails it has answered the request.
-func accept(o SocketOptions, w http.ResponseWriter, r *http.Request) (*Line, error) {
-	upgrader, roundTrip := upgrader, o.RoundTrip
+// acceptWebSocket upgrades a request to a WebSocket. If it fails it has answered the request.
+func acceptWebSocket(o SocketOptions, w http.ResponseWriter, r *http.Request) (*WSConn, error) {
+	upgrader, roundTrip := upgrader, o.OnRoundTrip
 	switch {
 	case o.Subprotocol != "" && slices.Contains(websocket.Subprotocols(r), o.Subprotocol):
 		upgrader.Subprotocols = []string{o.Subprotocol}
-	case o.Required:
-		http.Error(w, "Here is spoken the WebSocket subprotocol "+o.Subprotocol+".", http.StatusBadRequest)
-		return nil, errors.New("the subprotocol is not offered")
+	case o.RequireSubprotocol:
+		http.Error(w, "This endpoint requires the WebSocket subprotocol "+o.Subprotocol+".", http.StatusBadRequest)
+		return nil, errors.New("subprotocol not offered")
 	}
-	arrived, err := access.From(r.Context()).Wait()
+	releaseWait, err := access.From(r.Context()).Wait()
 	if err != nil {
 		access.Refuse(w, err)
 		return nil, err
 	}
-	pace := NewPace()
-	conn, err := upgrader.Upgrade(pacedWriter{w, pace}, r, nil)
+	limiter := NewRateLimiter()
+	conn, err := upgrader.Upgrade(limitedWriter{w, limiter}, r, nil)
 	if err != nil {
-		arrived()
+		releaseWait()
 		return nil, err
 	}
-	l := &Line{conn: conn, remote: conn.RemoteAddr().String(), arrived: sync.OnceFunc(arrived), roundTrip: roundTrip, pace: pace}
+	l := &WSConn{
+		conn: conn, remote: conn.RemoteAddr().String(), releaseWait: sync.OnceFunc(releaseWait), roundTrip: roundTrip,
+		limiter: limiter,
+	}
 	if from := access.From(r.Context()).Address(); from.IsValid() {
 		l.remote = from.String()
 	}
 	conn.SetReadLimit(maxRead)
-	conn.SetReadDeadline(time.Now().Add(firstMessage))
+	conn.SetReadDeadline(time.Now().Add(firstMessageTimeout))
 	pong := conn.PingHandler()
-	conn.SetPingHandler(func(data string) error { // an answer for each
-		pace.message()
-		pace.Charge()
+	conn.SetPingHandler(func(data string) error { // each needs an answer
+		limiter.waitMessage()
+		limiter.ChargeHeavy()
 		return pong(data)
 	})
 	conn.SetPongHandler(func(string) error {
-		pace.message()
-		if !l.opened.Load() {
-			return nil // no pong buys time for the first message
+		limiter.waitMessage()
+		if !l.isOpened.Load() {
+			return nil // a pong does not extend the time for the first message
 		}
-		if sent := l.pinged.Swap(0); sent != 0 && l.roundTrip != nil {
+		if sent := l.pingedAt.Swap(0); sent != 0 && l.roundTrip != nil {
 			l.roundTrip(time.Since(time.Unix(0, sent)))
 		}
-		l.listen(silence, false)
+		l.extendDeadline(silenceTimeout, false)
 		return nil
 	})
 	return l, nil
 }
 
-// Remote is the client's address, also behind a proxy that is trusted.
-func (l *Line) Remote() string { return l.remote }
+// Remote returns the client's address, also behind a trusted proxy.
+func (l *WSConn) Remote() string { return l.remote }
 
-// Pace is the pace at which the client is read.
-func (l *Line) Pace() *Pace { return l.pace }
+// Limiter returns the rate limiter for the client's messages.
+func (l *WSConn) Limiter() *RateLimiter { return l.limiter }
 
-// Spent says how long it took to act on something that the client has sent, but for sound and pictures. A client that takes more
-// than a tenth of a processor in the long run is read no faster.
-func (l *Line) Spent(took time.Duration) { l.pace.Spent(took) }
+// ChargeTime reports how long it took to process something that the client has sent, except audio and pictures. A
+// client that takes more than a tenth of a processor in the long run is throttled.
+func (l *WSConn) ChargeTime(took time.Duration) { l.limiter.ChargeTime(took) }
 
-// Opened says that the first message has come which a client must send: before it a line lives for 10 s, after it as
+// MarkOpened reports that the required first message has arrived. Before it a connection lives for 10 s, after it as
 // long as the client answers pings.
-func (l *Line) Opened() {
-	l.opened.Store(true)
-	l.listen(silence, false)
-	l.arrived()
+func (l *WSConn) MarkOpened() {
+	l.isOpened.Store(true)
+	l.extendDeadline(silenceTimeout, false)
+	l.releaseWait()
 }
 
-// Next blocks until the next message begins. text tells what kind of message it is. What is left unread of it is passed
-// over by the call after, and nothing of it is kept. A client that sends more than 500 messages or 4 MiB a second, or
-// what takes too long to act on (see [Result.SpendingReport]), is read no faster.
-func (l *Line) Next() (message io.Reader, text bool, err error) {
-	if l.opened.Load() {
-		l.listen(silence, false)
+// Next blocks until the next message begins. text tells the kind of message. Unread data is skipped by the next call. A
+// client that sends more than 500 messages or 4 MiB a second, or messages that take too long to process (see
+// [WSConn.ChargeTime]), is throttled.
+func (l *WSConn) Next() (message io.Reader, text bool, err error) {
+	if l.isOpened.Load() {
+		l.extendDeadline(silenceTimeout, false)
 	}
 	kind, message, err := l.conn.NextReader()
 	if err != nil {
 		return nil, false, err
 	}
-	l.pace.message()
+	l.limiter.waitMessage()
 	return message, kind == websocket.TextMessage, nil
 }
 
-// Write sends a message. It blocks for 5 s at most.
-func (l *Line) Write(message []byte, text bool) error {
+// Write sends a message. It blocks for at most 5 s.
+func (l *WSConn) Write(message []byte, text bool) error {
 	kind := websocket.BinaryMessage
 	if text {
 		kind = websocket.TextMessage
@@ -156,14 +159,14 @@ func (l *Line) Write(message []byte, text bool) error {
 	return l.conn.WriteMessage(kind, message)
 }
 
-// Ping pings the client until ctx is done or a ping fails.
-func (l *Line) Ping(ctx context.Context) {
+// PingUntil pings the client until ctx is done or a ping fails.
+func (l *WSConn) PingUntil(ctx context.Context) {
 	t := time.NewTicker(pingInterval)
 	defer t.Stop()
 	for {
 		select {
 		case <-t.C:
-			l.pinged.Store(time.Now().UnixNano())
+			l.pingedAt.Store(time.Now().UnixNano())
 			if l.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(writeTimeout)) != nil {
 				return
 			}
@@ -173,15 +176,15 @@ func (l *Line) Ping(ctx context.Context) {
 	}
 }
 
-// Goodbye sends a close frame, the first time; Next ends when the client has answered, or after a second. A reason of
-// more than 123 bytes is shortened.
-func (l *Line) Goodbye(code int, reason string) {
-	if l.left.Swap(true) {
+// SendGoodbye sends a close frame, once; Next ends when the client has answered, or after a second. A reason of more
+// than 123 bytes is shortened.
+func (l *WSConn) SendGoodbye(code int, reason string) {
+	if l.goodbyeSent.Swap(true) {
 		return
 	}
 	if len(reason) > maxReason {
 		end := maxReason
-		for !utf8.RuneStart(reason[end]) { // half a character makes the frame invalid, and the reason is lost
+		for !utf8.RuneStart(reason[end]) { // half a character would make the frame invalid, and the reason is lost
 			end--
 		}
 		reason = reason[:end]
@@ -191,30 +194,30 @@ func (l *Line) Goodbye(code int, reason string) {
 		l.conn.Close()
 		return
 	}
-	l.listen(closeTimeout, true)
+	l.extendDeadline(closeTimeout, true)
 }
 
-// listen gives the client so much time. After the last time nothing that it sends buys more.
-func (l *Line) listen(d time.Duration, last bool) {
+// extendDeadline extends the read deadline. After the last call nothing extends it further.
+func (l *WSConn) extendDeadline(d time.Duration, last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.leaving {
-		l.leaving = last
+	if !l.isClosing {
+		l.isClosing = last
 		l.conn.SetReadDeadline(time.Now().Add(d))
 	}
 }
 
-// Close lets go of the socket.
-func (l *Line) Close() {
-	l.arrived()
+// Close closes the connection.
+func (l *WSConn) Close() {
+	l.releaseWait()
 	l.conn.Close()
 }
 
-// ErrUnopened is the end of a socket whose client has begun no conversation.
-var ErrUnopened = errors.New("no message that begins a conversation came in time")
+// ErrNoFirstMessage is the error of a socket whose client has not begun a conversation.
+var ErrNoFirstMessage = errors.New("no message that begins a conversation arrived in time")
 
-// Goodbye is the close code and the reason for a client, for why bridge.Host.Serve has returned.
-func Goodbye(err error) (code int, reason string) {
+// CloseReason returns the close code and the reason for the client, given the result of bridge.Host.Serve.
+func CloseReason(err error) (code int, reason string) {
 	var limit bridge.Limit
 	switch {
 	case err == nil, errors.Is(err, bridge.ErrLeft), errors.Is(err, bridge.ErrGoodbye), errors.Is(err, bridge.ErrReplaced):
@@ -225,7 +228,7 @@ func Goodbye(err error) (code int, reason string) {
 		return CloseNormal, limit.Error()
 	case errors.Is(err, ErrSlow):
 		return CloseTryLater, err.Error()
-	case errors.Is(err, ErrUnopened):
+	case errors.Is(err, ErrNoFirstMessage):
 		return ClosePolicy, err.Error()
 	}
 	switch e := bridge.AsError(err); e.Code {

@@ -10,91 +10,91 @@ import (
 	"voxgate/signaling/access"
 )
 
-// Passed marks a request that comes from another gateway: it is answered here, or not at all.
-const Passed = access.Passed
+// ProxiedHeader marks a request from another gateway: it is answered here, or not at all.
+const ProxiedHeader = access.ProxiedHeader
 
-// BetweenTimeout is how long another gateway may take to begin its answer.
-const BetweenTimeout = 2 * time.Second
+// NodeTimeout limits how long another gateway may take to begin its answer.
+const NodeTimeout = 2 * time.Second
 
-// Between is the HTTP transport to other gateways. There are few such requests, so no connection is kept.
-var Between http.RoundTripper = &http.Transport{
-	DisableKeepAlives: true, ResponseHeaderTimeout: BetweenTimeout, MaxResponseHeaderBytes: 64 << 10,
+// NodeTransport is the HTTP transport to other gateways. There are few such requests, so no connection is kept.
+var NodeTransport http.RoundTripper = &http.Transport{
+	DisableKeepAlives: true, ResponseHeaderTimeout: NodeTimeout, MaxResponseHeaderBytes: 64 << 10,
 }
 
-// Pass has another gateway answer a request, and reports false if it is not known where that is, or the request was
-// passed on already. It blocks until the answer, or a WebSocket, has ended. failed answers if the other gateway does
-// not. What the client has shown stays here: the other gateway learns who asks. token is what the door has exchanged
-// it for; empty: what came with the request counts.
-func Pass(w http.ResponseWriter, r *http.Request, node, token string, failed func(error)) bool {
+// ProxyTo proxies a request to another gateway. It reports false if the address is unknown, or the request was proxied
+// already. It blocks until the answer, or a WebSocket, has ended. failed is called if the other gateway does not
+// answer. Credentials stay here: the other gateway gets only the identity. token is what the endpoint exchanged them
+// for; empty: use those of the request.
+func ProxyTo(w http.ResponseWriter, r *http.Request, node, token string, failed func(error)) bool {
 	visitor := access.From(r.Context())
 	to := visitor.NodeURL(node)
-	if to == nil || r.Header.Get(Passed) != "" {
+	if to == nil || r.Header.Get(ProxiedHeader) != "" {
 		return false
 	}
 	proxy := httputil.ReverseProxy{
-		Transport: Between,
+		Transport: NodeTransport,
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(to)
 			p.Out.Host = p.In.Host // they have the same names
 			visitor.Pass(p.Out, token)
 		},
 		ModifyResponse: func(answer *http.Response) error {
-			for name := range w.Header() { // what stands before every door: twice, browsers refuse it
+			for name := range w.Header() { // headers that each endpoint has: browsers reject duplicates
 				answer.Header.Del(name)
 			}
 			return nil
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failed(err) },
 	}
-	out := NewPieces(w, pieceTime)
+	out := NewChunkedWriter(w, chunkTimeout)
 	proxy.ServeHTTP(out, r)
-	out.renew() // before the end of an answer there may have been nothing for long
+	out.renewDeadline() // before the end of an answer there may have been a long pause
 	return true
 }
 
-// pieceTime is how long a client may take to read a piece of another gateway's answer.
-const pieceTime = 30 * time.Second
+// chunkTimeout limits how long a client may take to read a chunk of another gateway's answer.
+const chunkTimeout = 30 * time.Second
 
-// Pieces is a [http.ResponseWriter] for an answer that goes on: its client has so long to read each piece. The server's own deadline is
-// for a whole answer.
-type Pieces struct {
+// ChunkedWriter is a [http.ResponseWriter] for a streamed answer: its client has a timeout for each chunk. The server's
+// own deadline is for a whole answer.
+type ChunkedWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
-	within  time.Duration
+	timeout time.Duration
 }
 
-// NewPieces gives the client of w so long to read each piece.
-func NewPieces(w http.ResponseWriter, within time.Duration) *Pieces {
-	return &Pieces{ResponseWriter: w, control: http.NewResponseController(w), within: within}
+// NewChunkedWriter returns a writer to w with this timeout for each chunk.
+func NewChunkedWriter(w http.ResponseWriter, within time.Duration) *ChunkedWriter {
+	return &ChunkedWriter{ResponseWriter: w, control: http.NewResponseController(w), timeout: within}
 }
 
-// Unwrap is for [http.ResponseController].
-func (p *Pieces) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+// Unwrap supports [http.ResponseController].
+func (p *ChunkedWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
 // Write implements io.Writer.
-func (p *Pieces) Write(b []byte) (int, error) {
-	p.renew()
+func (p *ChunkedWriter) Write(b []byte) (int, error) {
+	p.renewDeadline()
 	return p.ResponseWriter.Write(b)
 }
 
-// FlushError is for [http.ResponseController].
-func (p *Pieces) FlushError() error { return p.control.Flush() }
+// FlushError supports [http.ResponseController].
+func (p *ChunkedWriter) FlushError() error { return p.control.Flush() }
 
-func (p *Pieces) renew() {
-	_ = p.control.SetWriteDeadline(time.Now().Add(p.within)) // fails where none is needed
+func (p *ChunkedWriter) renewDeadline() {
+	_ = p.control.SetWriteDeadline(time.Now().Add(p.timeout)) // fails where none is needed
 }
 
-// NodeID is an id that ends in the name of this gateway, if there are others, so that [PassByID] finds it.
-func NodeID(host *bridge.Host, id string) string {
+// OwnedID returns an ID that ends in the name of this gateway, if it is in a cluster, so that [ProxyToOwner] finds it.
+func OwnedID(host *bridge.Host, id string) string {
 	if name := host.NodeName(); name != "" {
 		id += "_" + name
 	}
 	return id
 }
 
-// PassByID is [Pass] to the gateway that an id of [NodeID] names. It reports false, too, if that is this one, or is
-// gone.
-func PassByID(w http.ResponseWriter, r *http.Request, host *bridge.Host, id, token string, failed func(error)) bool {
+// ProxyToOwner is [ProxyTo] to the gateway named by an ID of [OwnedID]. It also reports false if that is this gateway,
+// or is gone.
+func ProxyToOwner(w http.ResponseWriter, r *http.Request, host *bridge.Host, id, token string, failed func(error)) bool {
 	name := id[strings.LastIndex(id, "_")+1:]
 	if name == "" || name == host.NodeName() {
 		return false
@@ -105,7 +105,7 @@ func PassByID(w http.ResponseWriter, r *http.Request, host *bridge.Host, id, tok
 	}
 	for node := range nodes {
 		if strings.HasPrefix(node, name+" ") && access.From(r.Context()).NodeURL(node) != nil {
-			return Pass(w, r, node, token, failed)
+			return ProxyTo(w, r, node, token, failed)
 		}
 	}
 	return false

@@ -35,10 +35,10 @@ func TestAnAnswerOfAnotherGatewayGoesOn(t *testing.T) {
 	}
 	defer gate.Close()
 	node := fleet.Node("other", other.URL)
-	server := signaling.NewServer(signaling.Options{Access: gate, Logger: slog.New(slog.DiscardHandler)}, signaling.Door{
+	server := signaling.NewServer(signaling.Options{Access: gate, Logger: slog.New(slog.DiscardHandler)}, signaling.Endpoint{
 		Pattern: "GET /sound",
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !signaling.Pass(w, r, node, "", func(err error) { t.Error(err) }) {
+			if !signaling.ProxyTo(w, r, node, "", func(err error) { t.Error(err) }) {
 				t.Error("the other gateway is not known")
 			}
 		}),

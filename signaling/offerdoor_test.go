@@ -17,7 +17,7 @@ import (
 type offerDoor struct {
 	host  *bridge.Host
 	rtc   *rtc.API
-	calls signaling.Peers[*offerCall]
+	calls signaling.PeerRegistry[*offerCall]
 }
 
 func (d *offerDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -31,8 +31,8 @@ func (d *offerDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "The offer "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	c := &offerCall{signaling.PeerCall{Offer: offer}, d.rtc}
-	sdp, err := d.calls.Begin(r, d.host, rand.Text(), c, bridge.SessionRequest{Origin: bridge.Origin{Protocol: "offer"}})
+	c := &offerCall{signaling.HTTPCall{Offer: offer}, d.rtc}
+	sdp, err := d.calls.StartCall(r, d.host, rand.Text(), c, bridge.SessionRequest{Origin: bridge.Origin{Protocol: "offer"}})
 	if err != nil {
 		http.Error(w, bridge.AsError(err).Message, http.StatusBadGateway)
 		return
@@ -44,18 +44,18 @@ func (d *offerDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // offerCall is one peer.
 type offerCall struct {
-	signaling.PeerCall
+	signaling.HTTPCall
 	api *rtc.API
 }
 
 // Serve implements bridge.Caller.
 func (c *offerCall) Serve(ctx context.Context, s *bridge.Session) error {
-	peer, err := c.Answer(s, c.api, rtc.PeerOptions{Logger: slog.New(slog.DiscardHandler)})
+	peer, err := c.AnswerOffer(s, c.api, rtc.PeerOptions{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}
 	defer peer.Close()
-	c.Begin(peer)
+	c.StartMedia(peer)
 	select {
 	case <-peer.Lost:
 		return nil

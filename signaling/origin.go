@@ -108,7 +108,7 @@ func ParseHost(text string) (string, error) {
 	return host, nil
 }
 
-// requestAddress is the host and port that a client has asked for; port is "" for the default port of the client's scheme.
+// requestAddress is the host and port of a request; port is "" for the default port of the client's scheme.
 type requestAddress struct{ host, port string }
 
 func splitAddress(text string) requestAddress {
@@ -119,9 +119,9 @@ func splitAddress(text string) requestAddress {
 	return requestAddress{normalizeHost(host), port}
 }
 
-// requestedAddress returns what the client of a request has asked for. A reverse proxy may ask the gateway for another name or leave out
-// the port, so a trusted proxy's X-Forwarded-Host and X-Forwarded-Port win over Host. Of several values the first is what the client
-// sent to the outermost proxy.
+// requestedAddress returns the host and port that the client of a request used. A reverse proxy may use another name or
+// omit the port, so a trusted proxy's X-Forwarded-Host and X-Forwarded-Port win over Host. Of several values the first
+// is what the client sent to the outermost proxy.
 func requestedAddress(r *http.Request) requestAddress {
 	asked := splitAddress(r.Host)
 	if !access.From(r.Context()).Proxied() {
@@ -144,33 +144,33 @@ func firstValue(r *http.Request, header string) string {
 	return strings.TrimSpace(first)
 }
 
-// usesTLS reports whether the client of a request has reached us, or a trusted proxy in front of us, by TLS.
+// usesTLS reports whether the client of a request has used TLS to the gateway, or to a trusted proxy in front of it.
 func usesTLS(r *http.Request) bool {
 	return r.TLS != nil || access.From(r.Context()).Proxied() && strings.EqualFold(firstValue(r, "X-Forwarded-Proto"), "https")
 }
 
-// matches reports whether a page of origin o asks the host that it came from itself. By TLS the page must have come by TLS, too:
-// anybody on the network path can write pages of http.
+// matches reports whether a page of origin o was loaded from the requested host. With TLS the page must have used TLS,
+// too: anyone on the network path can write pages of http.
 func (a requestAddress) matches(o Origin, withTLS bool) bool {
 	return o.host != "" && o.host == a.host && o.port == cmp.Or(a.port, defaultPort(o.scheme)) && (!withTLS || o.scheme == "https")
 }
 
-// RefuseHost answers a request for a name that is neither localhost, nor an address, nor one of hosts, each as [ParseHost] returns it,
-// and reports whether it has. It guards against DNS rebinding: a stranger's name that resolves to our address is not ours. An address
-// cannot be rebound, so any is accepted.
-func RefuseHost(w http.ResponseWriter, r *http.Request, hosts []string) bool {
+// RejectUnknownHost answers a request for a name that is neither localhost, nor an address, nor one of hosts, each as
+// returned by [ParseHost], and reports whether it did. It guards against DNS rebinding: a foreign name that resolves to
+// the gateway's address. An address cannot be rebound, so any is accepted.
+func RejectUnknownHost(w http.ResponseWriter, r *http.Request, hosts []string) bool {
 	known := func(host string) bool {
 		return host == "localhost" || net.ParseIP(host) != nil || slices.Contains(hosts, host)
 	}
 	if known(splitAddress(r.Host).host) && known(requestedAddress(r).host) {
 		return false
 	}
-	http.Error(w, "This gateway is not known by that name; VOXGATE_HOSTS lists the names it answers to.", http.StatusMisdirectedRequest)
+	http.Error(w, "Unknown host name; VOXGATE_HOSTS lists the names of this gateway.", http.StatusMisdirectedRequest)
 	return true
 }
 
-// allowedOrigin reports whether the page that sends a request is our own or one of origins. A client that sends no Origin is not a
-// browser, so there is no other page's user to protect.
+// allowedOrigin reports whether a request comes from the gateway's own page or from one of origins. A client without an
+// Origin is not a browser, so there is no user of another page to protect.
 func allowedOrigin(r *http.Request, origins []Origin) bool {
 	values := r.Header.Values("Origin")
 	if len(values) == 0 {

@@ -26,7 +26,7 @@ func TestOriginsBehindProxies(t *testing.T) {
 	for _, text := range []string{"Voice.Example.", "2001:db8::2"} {
 		o.Hosts = append(o.Hosts, doortest.Must(signaling.ParseHost(text)))
 	}
-	server := signaling.NewServer(o, signaling.Door{Pattern: "/", Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})})
+	server := signaling.NewServer(o, signaling.Endpoint{Pattern: "/", Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})})
 	const direct, proxy = "192.0.2.1:5000", "10.0.0.1:5000"
 	type header = map[string]string
 	for _, test := range []struct {

@@ -8,25 +8,25 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// maxWaiting bounds what waits for a slow client, in bytes. Above it the client is dropped: what it would hear is seconds
+// maxQueuedBytes limits the queue of a slow client. Above it the client is disconnected: its audio would be seconds
 // old.
-const maxWaiting = 4 << 20
+const maxQueuedBytes = 4 << 20
 
-// muchWaiting is how much may wait before voice that is far ahead is held back, in bytes: a quarter of a minute of it in base64.
-const muchWaiting = maxWaiting / 4
+// fullBytes is the queue size above which audio is held back: a quarter of a minute of it in base64.
+const fullBytes = maxQueuedBytes / 4
 
-// ErrSlow says that a client does not read what we send.
+// ErrSlow reports that a client does not read what the gateway sends.
 var ErrSlow = rtc.ErrSlow
 
-// Outbox holds what waits to go to a client. Many put in, which never blocks, and one goroutine, which runs Run, writes.
-type Outbox[T any] struct {
+// SendQueue holds what is to be sent to a client. Put never blocks; one goroutine, which calls Run, writes.
+type SendQueue[T any] struct {
 	wake chan struct{}
 
-	mu      sync.Mutex
-	queue   []item[T]
-	waiting int // bytes
-	slow    bool
-	closed  bool
+	mu          sync.Mutex
+	queue       []item[T]
+	queuedBytes int // bytes
+	isSlow      bool
+	isClosed    bool
 }
 
 type item[T any] struct {
@@ -34,52 +34,53 @@ type item[T any] struct {
 	size  int
 }
 
-// NewOutbox returns an empty outbox.
-func NewOutbox[T any]() *Outbox[T] { return &Outbox[T]{wake: make(chan struct{}, 1)} }
+// NewSendQueue returns an empty queue.
+func NewSendQueue[T any]() *SendQueue[T] { return &SendQueue[T]{wake: make(chan struct{}, 1)} }
 
-// Put queues something of so many bytes. After 4 MiB that wait, and after Close, it is dropped; the former ends Run.
-func (o *Outbox[T]) Put(value T, size int) {
+// Put queues a value of so many bytes. With more than 4 MiB queued, and after Close, it is dropped; the former ends
+// Run.
+func (o *SendQueue[T]) Put(value T, size int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
-	case o.closed:
+	case o.isClosed:
 		return
-	case o.waiting > maxWaiting:
-		o.slow = true
+	case o.queuedBytes > maxQueuedBytes:
+		o.isSlow = true
 	default:
 		o.queue = append(o.queue, item[T]{value, size})
-		o.waiting += size
+		o.queuedBytes += size
 	}
-	o.signal()
+	o.wakeWriter()
 }
 
-// Full reports whether a MiB waits already: voice that can wait elsewhere should. It is a [media.BackpressureOutput]'s answer.
-func (o *Outbox[T]) Full() bool {
+// Full reports whether 1 MiB is queued: audio should wait elsewhere. It implements the answer of a [media.Filler].
+func (o *SendQueue[T]) Full() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.waiting > muchWaiting
+	return o.queuedBytes > fullBytes
 }
 
 // Close accepts nothing more; Run returns when the queue is empty.
-func (o *Outbox[T]) Close() {
+func (o *SendQueue[T]) Close() {
 	o.mu.Lock()
-	o.closed = true
+	o.isClosed = true
 	o.mu.Unlock()
-	o.signal()
+	o.wakeWriter()
 }
 
-func (o *Outbox[T]) signal() {
+func (o *SendQueue[T]) wakeWriter() {
 	select {
 	case o.wake <- struct{}{}:
 	default:
 	}
 }
 
-// Run calls write with one thing after the other until the outbox is closed and empty (nil), too much waits ([ErrSlow]), ctx is
-// done, or write fails.
-func (o *Outbox[T]) Run(ctx context.Context, write func(context.Context, T) error) error {
+// Run calls write with one value after the other until the queue is closed and empty (nil), too much is queued
+// ([ErrSlow]), ctx is done, or write fails.
+func (o *SendQueue[T]) Run(ctx context.Context, write func(context.Context, T) error) error {
 	for {
-		value, ok, done, err := o.next()
+		value, ok, done, err := o.takeNext()
 		switch {
 		case err != nil:
 			return err
@@ -99,17 +100,17 @@ func (o *Outbox[T]) Run(ctx context.Context, write func(context.Context, T) erro
 	}
 }
 
-func (o *Outbox[T]) next() (value T, ok, done bool, err error) {
+func (o *SendQueue[T]) takeNext() (value T, ok, done bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.slow {
+	if o.isSlow {
 		return value, false, true, ErrSlow
 	}
 	if len(o.queue) == 0 {
-		return value, false, o.closed, nil
+		return value, false, o.isClosed, nil
 	}
 	first := o.queue[0]
-	o.queue = slices.Delete(o.queue, 0, 1) // it is short, and keeps its memory
-	o.waiting -= first.size
+	o.queue = slices.Delete(o.queue, 0, 1) // short, and reuses its memory
+	o.queuedBytes -= first.size
 	return first.value, true, false, nil
 }

@@ -22,16 +22,16 @@ func TestPaceOfWork(t *testing.T) {
 		{"quick ones", 200, time.Millisecond, 200 * time.Millisecond, 200 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			p, began := signaling.NewPace(), time.Now()
+			p, began := signaling.NewRateLimiter(), time.Now()
 			for range test.n {
-				p.Came(10)
+				p.AdmitMessage(10)
 				time.Sleep(test.each)
-				p.Spent(test.each)
+				p.ChargeTime(test.each)
 			}
 			if took := time.Since(began); took < test.least || took > test.most {
 				t.Errorf("%s: %d took %v", test.name, test.n, took)
 			}
-			p.End()
+			p.Release()
 		})
 	}
 }
@@ -39,12 +39,12 @@ func TestPaceOfWork(t *testing.T) {
 // The end of a connection releases what waits.
 func TestPaceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, began := signaling.NewPace(), time.Now()
+		p, began := signaling.NewRateLimiter(), time.Now()
 		for range 20 {
-			p.Spent(time.Second)
+			p.ChargeTime(time.Second)
 		}
-		time.AfterFunc(time.Second, p.End)
-		if p.Came(10); time.Since(began) != time.Second {
+		time.AfterFunc(time.Second, p.Release)
+		if p.AdmitMessage(10); time.Since(began) != time.Second {
 			t.Errorf("it waited until %v", time.Since(began))
 		}
 	})

@@ -1,9 +1,9 @@
-// Package signaling is how people and their programs reach the gateway: what all front doors share.
+// Package signaling connects clients with the gateway: the parts that all endpoints share.
 //
-// [Server] checks who may come in, and ends all visits. [ServeSocket] runs a call over a WebSocket: it reads with
-// limits and at a pace, writes, pings, says goodbye, and waits for what it has started, so that a door starts no
-// goroutine. [Peers] run WebRTC calls that begin with one HTTP request. The example is a whole door. Each door is a
-// folder of this one; none knows another.
+// [Server] checks the access to all endpoints, and ends their connections. [ServeSocket] runs a call over a WebSocket:
+// it reads with size and rate limits, writes, pings, sends the close frame, and waits for its goroutines, so that an
+// endpoint starts none. [PeerRegistry] runs WebRTC calls that begin with one HTTP request. The example is a complete
+// endpoint. Each endpoint is a subfolder; none depends on another.
 package signaling
 
 import (
@@ -26,89 +26,90 @@ import (
 	"voxgate/tools"
 )
 
-// Options make a [Server].
+// Options configure a [Server].
 type Options struct {
-	Origins []Origin // whose pages may connect, besides our own
-	Hosts   []string // names that we are reached by, besides localhost and addresses, as ParseHost returns them
+	Origins []Origin // whose pages may connect, in addition to the gateway's own
+	Hosts   []string // of this gateway, in addition to localhost and addresses, as returned by ParseHost
 	Access  *access.Gate
-	// Refused learns of a host or an origin that was refused, by the name of the rule; nil: not needed. It must not
+	// OnRefused is called with the name of the rule when a host or an origin was rejected; may be nil. It must not
 	// block.
-	Refused func(rule string)
-	Logger  *slog.Logger
+	OnRefused func(rule string)
+	Logger    *slog.Logger
 }
 
-// Door is a front door, and where it is.
-type Door struct {
+// Endpoint is a path with its handlers.
+type Endpoint struct {
 	Pattern string       // of [http.ServeMux]
-	Handler http.Handler // of requests; nil: there is only Socket
-	Socket  http.Handler // of WebSockets at the same place; nil: there are none
+	Handler http.Handler // of requests; nil: only Socket
+	Socket  http.Handler // of WebSockets at the same path; nil: none
 
-	// Public has the requests of anybody served, as the page is: pages of other origins that are not on the list may
-	// send them, and cannot read the answer. WebSockets are never public.
+	// Public allows requests without a check of the origin, as for the page: pages of any other origin may send them,
+	// but cannot read the answer. WebSockets are never public.
 	Public bool
 }
 
-// Answering is the handler of requests that a door serves. What serve refuses is logged, and refuse answers it in the door's own words.
-func Answering(log *slog.Logger, door string, serve func(http.ResponseWriter, *http.Request) error, refuse func(http.ResponseWriter, error),
+// NewHandler returns a handler that calls serve. Errors are logged, and refuse answers them in the protocol's format.
+func NewHandler(log *slog.Logger, door string, serve func(http.ResponseWriter, *http.Request) error, refuse func(http.ResponseWriter,
+	error),
 ) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := serve(w, r); err != nil {
-			why := tools.Truncate(err.Error(), 300) // it may repeat what a stranger has sent
+			why := tools.Truncate(err.Error(), 300) // it may repeat untrusted input
 			access.From(r.Context()).LogRefusal(log, "request refused", "door", door, "request", r.Pattern, "err", why)
 			refuse(w, err)
 		}
 	})
 }
 
-// Server is the way to all doors: an http.Handler. Shut the conversations down first, then Close it.
+// Server serves all endpoints: an http.Handler. Shut the conversations down first, then Close it.
 type Server struct {
 	options Options
 	mux     *http.ServeMux
 
 	mu     sync.Mutex
 	closed bool
-	visits map[*visit]struct{} // WebSockets, and what outlives a request
-	empty  chan struct{}       // closed when there is none; nil: not awaited
+	visits map[*openVisit]struct{} // WebSockets, and calls that outlive a request
+	empty  chan struct{}           // closed when there is none; nil: nobody waits
 }
 
-// visit is a client at a door.
-type visit struct {
-	at     string // the door's pattern and the visitor's address
+// openVisit is an open connection of a client to an endpoint.
+type openVisit struct {
+	label  string // the endpoint's pattern and the client's address
 	cancel context.CancelFunc
 }
 
-// NewServer returns a server with these doors.
-func NewServer(o Options, doors ...Door) *Server {
-	s := &Server{options: o, mux: http.NewServeMux(), visits: map[*visit]struct{}{}}
+// NewServer returns a server with these endpoints.
+func NewServer(o Options, doors ...Endpoint) *Server {
+	s := &Server{options: o, mux: http.NewServeMux(), visits: map[*openVisit]struct{}{}}
 	for _, d := range doors {
-		s.mux.Handle(d.Pattern, s.enter(d))
+		s.mux.Handle(d.Pattern, s.wrapEndpoint(d))
 	}
 	return s
 }
 
-// bodyTimeout is how long the body of a request may take: one that never comes costs a connection, and the goroutine
-// that would read or discard it. The longest that a door takes, 64 KiB, comes in time at 105 kbit/s.
+// bodyTimeout limits how long the body of a request may take: one that never comes costs a connection and a goroutine.
+// The longest body of an endpoint, 64 KiB, arrives in time at 105 kbit/s.
 const bodyTimeout = 5 * time.Second
 
-// hurry gives the body of a request a deadline, which ends with it: an answer may take longer, and http.Server ends a
-// request whose connection cannot be read any more.
-func hurry(w http.ResponseWriter, r *http.Request) {
+// setBodyDeadline sets a deadline for the body of a request, which ends with it: an answer may take longer, and
+// http.Server ends a request whose connection cannot be read any more.
+func setBodyDeadline(w http.ResponseWriter, r *http.Request) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return
 	}
 	c := http.NewResponseController(w)
 	if c.SetReadDeadline(time.Now().Add(bodyTimeout)) == nil {
-		r.Body = &hurried{r.Body, c}
+		r.Body = &deadlineBody{r.Body, c}
 	}
 }
 
-// hurried is a body with a deadline.
-type hurried struct {
+// deadlineBody is a body with a deadline.
+type deadlineBody struct {
 	io.ReadCloser
 	connection *http.ResponseController
 }
 
-func (b *hurried) Read(p []byte) (int, error) {
+func (b *deadlineBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {
 		b.connection.SetReadDeadline(time.Time{})
@@ -118,16 +119,16 @@ func (b *hurried) Read(p []byte) (int, error) {
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	hurry(w, r)
+	setBodyDeadline(w, r)
 	r = r.WithContext(s.options.Access.Visit(r))
-	if RefuseHost(w, r, s.options.Hosts) {
-		s.refused("host")
+	if RejectUnknownHost(w, r, s.options.Hosts) {
+		s.reportRefused("host")
 		return
 	}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'") // the page has one of its own
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'") // the page has its own
 	w.Header().Set("Vary", "Origin")
-	w.Header().Set("Cache-Control", "no-store") // answers are somebody's; the page has rules of its own
+	w.Header().Set("Cache-Control", "no-store") // answers are personal; the page has its own rules
 	if r.TLS != nil {
 		w.Header().Set("Strict-Transport-Security", "max-age=31536000") // a year, as hstspreload.org asks for
 	}
@@ -141,43 +142,43 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	s.tidy(r)
+	s.normalizePath(r)
 	s.mux.ServeHTTP(w, r)
 }
 
 var slashes = regexp.MustCompile(`//+`)
 
-// tidy makes of a request's path the one that is served: without doubled slashes, which Google's SDKs write, and without one at the end,
-// where only that is served. Neither WebSocket clients nor most that post an offer follow a redirect.
-func (s *Server) tidy(r *http.Request) {
+// normalizePath normalizes a request's path: without doubled slashes, which Google's SDKs write, and without one at the
+// end if only that path is served. Neither WebSocket clients nor most that post an offer follow a redirect.
+func (s *Server) normalizePath(r *http.Request) {
 	r.URL.Path, r.URL.RawPath = slashes.ReplaceAllString(r.URL.Path, "/"), slashes.ReplaceAllString(r.URL.RawPath, "/")
-	if len(r.URL.Path) < 2 || !strings.HasSuffix(r.URL.Path, "/") || !s.isServedByRest(r) {
+	if len(r.URL.Path) < 2 || !strings.HasSuffix(r.URL.Path, "/") || !s.isCatchAll(r) {
 		return
 	}
 	path, raw := r.URL.Path, r.URL.RawPath
 	r.URL.Path, r.URL.RawPath = strings.TrimSuffix(path, "/"), strings.TrimSuffix(raw, "/")
-	if s.isServedByRest(r) {
+	if s.isCatchAll(r) {
 		r.URL.Path, r.URL.RawPath = path, raw
 	}
 }
 
-// isServedByRest reports whether a request has no door of its own, but at most one that takes whatever is left.
-func (s *Server) isServedByRest(r *http.Request) bool {
+// isCatchAll reports whether a request matches at most a catch-all pattern.
+func (s *Server) isCatchAll(r *http.Request) bool {
 	_, pattern := s.mux.Handler(r)
 	return pattern == "" || strings.HasSuffix(pattern, "/") || strings.HasSuffix(pattern, "...}")
 }
 
-// enter is a door with everything that stands before it. A door asks who may talk, and how much, by
+// wrapEndpoint returns an endpoint's handler with the common checks. The endpoint itself authorizes the client by
 // [access.Visitor.Authorize].
-func (s *Server) enter(d Door) http.Handler {
+func (s *Server) wrapEndpoint(d Endpoint) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler, public := d.Handler, d.Public
 		from := r.RemoteAddr
 		if address := access.From(r.Context()).Address(); address.IsValid() {
 			from = address.String()
 		}
-		entered := entrance{s, d.Pattern + " from " + from}
-		r = r.WithContext(context.WithValue(r.Context(), entranceKey{}, entered))
+		entered := requestEntry{s, d.Pattern + " from " + from}
+		r = r.WithContext(context.WithValue(r.Context(), requestEntryKey{}, entered))
 		if websocket.IsWebSocketUpgrade(r) {
 			handler, public = d.Socket, false
 		}
@@ -189,14 +190,14 @@ func (s *Server) enter(d Door) http.Handler {
 			http.NotFound(w, r)
 		case !allowed && !public:
 			s.options.Logger.Warn("origin refused", "origin", protocol.Clip(r.Header.Get("Origin")), "remote", r.RemoteAddr)
-			s.refused("origin")
+			s.reportRefused("origin")
 			http.Error(w, "Pages from this origin may not connect; VOXGATE_ORIGINS lists those that may.", http.StatusForbidden)
 		case !websocket.IsWebSocketUpgrade(r): // http.Server.Shutdown waits for these
 			r.Body = access.From(r.Context()).Body(r)
 			defer r.Body.Close()
 			s.serveHandler(w, r, handler)
 		default:
-			ctx, leave := entered.visit(r.Context())
+			ctx, leave := entered.startVisit(r.Context())
 			if leave == nil {
 				http.Error(w, "The gateway is shutting down.", http.StatusServiceUnavailable)
 				return
@@ -207,51 +208,51 @@ func (s *Server) enter(d Door) http.Handler {
 	})
 }
 
-// serveHandler has a handler serve a request. A panic in it is answered with 500, or ends an answer that has begun.
+// serveHandler calls a handler. A panic in it is answered with 500, or ends a started answer.
 func (s *Server) serveHandler(w http.ResponseWriter, r *http.Request, handler http.Handler) {
 	crash.Run(s.options.Logger, "request", func(error) {
 		http.Error(w, "An internal error of the gateway.", http.StatusInternalServerError)
 	}, func() { handler.ServeHTTP(w, r) })
 }
 
-func (s *Server) refused(rule string) {
-	if f := s.options.Refused; f != nil {
+func (s *Server) reportRefused(rule string) {
+	if f := s.options.OnRefused; f != nil {
 		f(rule)
 	}
 }
 
-// entranceKey is where a request's context has its [entrance].
-type entranceKey struct{}
+// requestEntryKey is the context key of the [requestEntry].
+type requestEntryKey struct{}
 
-// entrance is where a request has come in.
-type entrance struct {
+// requestEntry is the server and the endpoint of a request.
+type requestEntry struct {
 	server *Server
-	at     string // as in [callerConn]
+	label  string // as in [openVisit]
 }
 
-// loggerOf returns the logger of the server that the request of ctx has come to; nil: there is none.
+// loggerOf returns the logger of the server of a request, or nil.
 func loggerOf(ctx context.Context) *slog.Logger {
-	e, ok := ctx.Value(entranceKey{}).(entrance)
+	e, ok := ctx.Value(requestEntryKey{}).(requestEntry)
 	if !ok {
 		return nil
 	}
 	return e.server.options.Logger
 }
 
-// Outlive returns a context for what goes on when the request of ctx is over, such as a call that it began. It ends
-// with the server, which waits until leave is called; nil: the gateway is shutting down.
-func Outlive(ctx context.Context) (outliving context.Context, leave func()) {
-	e, ok := ctx.Value(entranceKey{}).(entrance)
+// OutliveRequest returns a context for what continues after the request of ctx, such as a call. It ends with the
+// server, which waits until leave is called. leave is nil if the gateway is shutting down.
+func OutliveRequest(ctx context.Context) (outliving context.Context, leave func()) {
+	e, ok := ctx.Value(requestEntryKey{}).(requestEntry)
 	if !ok {
 		return ctx, nil
 	}
-	return e.visit(context.WithoutCancel(ctx))
+	return e.startVisit(context.WithoutCancel(ctx))
 }
 
-// Stopping reports whether the server that the request of ctx has come to is being closed: what has ended just now has
-// probably ended because of it.
-func Stopping(ctx context.Context) bool {
-	e, ok := ctx.Value(entranceKey{}).(entrance)
+// IsStopping reports whether the server of a request is being closed: what has ended just now has probably ended
+// because of that.
+func IsStopping(ctx context.Context) bool {
+	e, ok := ctx.Value(requestEntryKey{}).(requestEntry)
 	if !ok {
 		return false
 	}
@@ -260,8 +261,8 @@ func Stopping(ctx context.Context) bool {
 	return e.server.closed
 }
 
-// visit counts a visit and gives it a context that ends with the server. After Close leave is nil.
-func (e entrance) visit(parent context.Context) (ctx context.Context, leave func()) {
+// startVisit counts a connection and returns a context that ends with the server. After Close leave is nil.
+func (e requestEntry) startVisit(parent context.Context) (ctx context.Context, leave func()) {
 	s := e.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -269,7 +270,7 @@ func (e entrance) visit(parent context.Context) (ctx context.Context, leave func
 		return parent, nil
 	}
 	ctx, cancel := context.WithCancel(parent)
-	v := &visit{e.at, cancel}
+	v := &openVisit{e.label, cancel}
 	s.visits[v] = struct{}{}
 	return ctx, func() {
 		cancel()
@@ -283,8 +284,7 @@ func (e entrance) visit(parent context.Context) (ctx context.Context, leave func
 	}
 }
 
-// Close ends the visits that are left, and waits for them until ctx is done: the error names those that have not ended
-// by then.
+// Close ends the open connections, and waits for them until ctx is done: the error names those that have not ended.
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
@@ -307,8 +307,8 @@ func (s *Server) Close(ctx context.Context) error {
 	defer s.mu.Unlock()
 	var left []string
 	for v := range s.visits {
-		left = append(left, v.at)
+		left = append(left, v.label)
 	}
 	slices.Sort(left)
-	return fmt.Errorf("visits that do not end: %s", strings.Join(left, ", "))
+	return fmt.Errorf("connections not ended: %s", strings.Join(left, ", "))
 }

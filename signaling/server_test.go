@@ -16,9 +16,9 @@ import (
 func TestWhatHangsAtADoorIsNamed(t *testing.T) {
 	t.Parallel()
 	there, hang := make(chan struct{}), make(chan struct{})
-	server := signaling.NewServer(signaling.Options{Logger: slog.New(slog.DiscardHandler)}, signaling.Door{
+	server := signaling.NewServer(signaling.Options{Logger: slog.New(slog.DiscardHandler)}, signaling.Endpoint{
 		Pattern: "POST /hang", Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			_, leave := signaling.Outlive(r.Context())
+			_, leave := signaling.OutliveRequest(r.Context())
 			close(there)
 			<-hang
 			leave()

@@ -17,7 +17,7 @@ import (
 type Message struct {
 	Data []byte
 	Text bool
-	Err  error // the message cannot be used: [ErrTooLong], or what [SocketOptions].Read said; Data is empty then
+	Err  error // why the message cannot be used: [ErrTooLong], or the error of [SocketOptions].Read; Data is empty then
 }
 
 // Outgoing is a message to a client.
@@ -25,70 +25,71 @@ type Outgoing struct {
 	Data []byte
 	Text bool
 
-	// Void and Generation are of voice: it is not sent any more once Void has a later generation. nil: it is always
+	// CurrentGeneration and Generation are set for voice: it is dropped once CurrentGeneration is later. nil: always
 	// sent.
-	Void       *atomic.Uint32
-	Generation uint32
+	CurrentGeneration *atomic.Uint32
+	Generation        uint32
 
-	Route int // means something to [SocketOptions].Write only
+	Route int // only for [SocketOptions].Write
 }
 
-// SocketOptions say how a door talks over WebSockets. All fields may be empty but one of Limit and Read.
+// SocketOptions configure a WebSocket of an endpoint. All fields are optional, but one of Limit and Read is required.
 type SocketOptions struct {
-	// Limit bounds a message that [Socket.MarkStart], [Socket.Receive] and [Socket.Messages] take, in bytes. Read takes its
-	// place where the limit depends on the message: what it returns becomes the message's Data and Err.
+	// Limit is the maximum size of a message for [Socket.StartReading], [Socket.Receive] and [Socket.Messages], in
+	// bytes. Read replaces it if the limit depends on the message: its results become the message's Data and Err.
 	Limit int
 	Read  func(message io.Reader, text bool) ([]byte, error)
 
-	// Write takes the place of writing to the socket. It is called by one goroutine, with one message after the other.
-	// An error ends the call.
+	// Write replaces writing to the socket. It is called by one goroutine, with one message after the other. An error
+	// ends the call.
 	Write func(ctx context.Context, m Outgoing) error
 
-	// Goodbye says in the protocol's words why a call has ended. nil: [Goodbye].
-	Goodbye func(err error) (code int, reason string)
+	// CloseReason translates the end of a call into a close code and reason of the protocol. nil: [CloseReason].
+	CloseReason func(err error) (code int, reason string)
 
-	// RoundTrip learns how long the way to the client and back takes, every 5 s. It must not block.
-	RoundTrip func(time.Duration)
+	// OnRoundTrip is called with the client's round-trip time every 5 s. It must not block.
+	OnRoundTrip func(time.Duration)
 
-	// Subprotocol is the protocol's name in the registry of WebSocket subprotocols (RFC 6455, section 11.5), which a
-	// client that offers it hears back. Required refuses the others.
-	Subprotocol string
-	Required    bool
+	// Subprotocol is the registered name of a WebSocket subprotocol (RFC 6455, section 11.5), which is confirmed to a
+	// client that offers it. RequireSubprotocol rejects all others.
+	Subprotocol        string
+	RequireSubprotocol bool
 }
 
-// Conn carries the messages of a [Socket]. A [Result] is one.
+// Conn carries the messages of a [Socket]. [WSConn] implements it.
 type Conn interface {
-	// Next blocks until the next message begins. What is left unread of it is passed over by the call after.
+	// Next blocks until the next message begins. Unread data is skipped by the next call.
 	Next() (message io.Reader, text bool, err error)
 	// Write sends a message. It may block for some seconds.
 	Write(message []byte, text bool) error
-	// Opened says that the first message has come which a client must send.
-	Opened()
-	// Spent says how long it took to act on something that is neither sound nor a picture.
-	Spent(took time.Duration)
-	// Goodbye sends why it is over, the first time; Next fails soon after.
-	Goodbye(code int, reason string)
+	// MarkOpened reports that the required first message has arrived.
+	MarkOpened()
+	// ChargeTime reports how long it took to process something that is neither audio nor a picture.
+	ChargeTime(took time.Duration)
+	// SendGoodbye sends the reason of the end, once; Next fails soon after.
+	SendGoodbye(code int, reason string)
 	Close()
 }
 
 // Socket is a client's WebSocket, from its opening to its end. [ServeSocket] reads it, writes to it, pings it and
-// closes it. Its methods may be called by any goroutine, but for those that read.
+// closes it. Its methods are safe for concurrent use, except for those that read.
 type Socket struct {
-	conn    Conn
-	options SocketOptions
-	out     *Outbox[Outgoing]
-	written chan struct{} // closed when nothing is written any more
-	over    chan struct{} // closed when serve has returned
-	gone    chan struct{} // closed when the client has gone; nil before Start
-	fail    context.CancelCauseFunc
-	log     *slog.Logger // of panics; may be nil
+	conn       Conn
+	options    SocketOptions
+	out        *SendQueue[Outgoing]
+	writerDone chan struct{} // closed when nothing is written any more
+	serveDone  chan struct{} // closed when serve has returned
+	clientGone chan struct{} // closed when the client has gone; nil before StartReading
+	fail       context.CancelCauseFunc
+	log        *slog.Logger // for panics; may be nil
 }
 
-// ServeSocket accepts a WebSocket and has serve talk over it, usually by [bridge.Host.Serve]. When serve returns, what
-// was put is still sent, and then the goodbye for the error of serve. The ctx of serve ends when the gateway stops, or
-// the client is too slow ([ErrSlow]), or cannot be written to. ServeSocket returns when all that it started has ended.
+// ServeSocket accepts a WebSocket and calls serve with it, which usually calls [bridge.Host.Serve]. When serve returns,
+// queued messages are sent, and then the close frame for the error of serve. The ctx of serve ends when the gateway
+// stops, or the client is too slow ([ErrSlow]), or cannot be written to. ServeSocket returns when all its goroutines
+// have ended.
 func ServeSocket(w http.ResponseWriter, r *http.Request, o SocketOptions, serve func(ctx context.Context, s *Socket) error) {
-	if line, err := accept(o, w, r); err == nil { // else accept has answered
+	if line, err := acceptWebSocket(o, w, r); err == nil { // else acceptWebSocket has answered
 		ServeConn(r.Context(), line, o, serve)
 	}
 }
@@ -98,119 +99,120 @@ func ServeConn(ctx context.Context, conn Conn, o SocketOptions, serve func(ctx c
 	defer conn.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &Socket{
-		conn: conn, options: o, out: NewOutbox[Outgoing](), written: make(chan struct{}), over: make(chan struct{}), fail: cancel,
+		conn: conn, options: o, out: NewSendQueue[Outgoing](), writerDone: make(chan struct{}), serveDone: make(chan struct{}), fail: cancel,
 		log: loggerOf(ctx),
 	}
-	if o.Goodbye == nil {
-		s.options.Goodbye = Goodbye
+	if o.CloseReason == nil {
+		s.options.CloseReason = CloseReason
 	}
 	if o.Write == nil {
-		s.options.Write = s.write
+		s.options.Write = s.writeMessage
 	}
 	var running sync.WaitGroup
-	if line, ok := conn.(*Line); ok {
-		running.Go(func() { line.Ping(ctx) })
+	if line, ok := conn.(*WSConn); ok {
+		running.Go(func() { line.PingUntil(ctx) })
 	}
 	running.Go(func() {
-		defer close(s.written)
+		defer close(s.writerDone)
 		defer crash.Recover(s.log, "socket writer", cancel)
 		crash.CallInjected("socket writer")
-		if err := s.out.Run(context.WithoutCancel(ctx), s.options.Write); err != nil { // the goodbye is written, too
+		if err := s.out.Run(context.WithoutCancel(ctx), s.options.Write); err != nil { // the close frame is written, too
 			cancel(err)
 		}
 	})
 	var err error
 	crash.Run(s.log, "caller", func(e error) { err = e }, func() { err = serve(ctx, s) })
-	close(s.over)
-	s.Finish()
-	conn.Goodbye(s.options.Goodbye(err))
-	if s.gone == nil { // what is closed with something unread is reset, and the goodbye may be lost
-		s.Start(func(Message) {})
+	close(s.serveDone)
+	s.DrainWrites()
+	conn.SendGoodbye(s.options.CloseReason(err))
+	if s.clientGone == nil { // closing with unread data resets the connection, and the close frame may be lost
+		s.StartReading(func(Message) {})
 	}
-	<-s.gone
+	<-s.clientGone
 	cancel(nil)
 	running.Wait()
 }
 
-// write is the usual [SocketOptions].Write.
-func (s *Socket) write(_ context.Context, m Outgoing) error {
-	if m.Void != nil && m.Generation < m.Void.Load() {
+// writeMessage is the default of [SocketOptions].Write.
+func (s *Socket) writeMessage(_ context.Context, m Outgoing) error {
+	if m.CurrentGeneration != nil && m.Generation < m.CurrentGeneration.Load() {
 		return nil
 	}
 	return s.conn.Write(m.Data, m.Text)
 }
 
-// Put queues a message for the client. It does not block; a client that leaves 4 MiB unread is lost.
+// Put queues a message for the client. It does not block; a client that leaves 4 MiB unread is disconnected.
 func (s *Socket) Put(m Outgoing) { s.out.Put(m, len(m.Data)) }
 
 // PutText queues a text message for the client, as Put does.
 func (s *Socket) PutText(text []byte) { s.Put(Outgoing{Data: text, Text: true}) }
 
-// Finish waits until all that was put is written, or cannot be. What is put later is dropped. ServeSocket does it when
-// serve has returned.
-func (s *Socket) Finish() {
+// DrainWrites waits until all queued messages are written, or cannot be. Later ones are dropped. ServeSocket calls it
+// when serve has returned.
+func (s *Socket) DrainWrites() {
 	s.out.Close()
-	<-s.written
+	<-s.writerDone
 }
 
-// Full reports whether a MiB waits already: voice that can wait elsewhere should. It is the answer of a [media.BackpressureOutput].
+// Full reports whether 1 MiB is queued: audio should wait elsewhere. It implements the answer of a [media.Filler].
 func (s *Socket) Full() bool { return s.out.Full() }
 
-// Written is closed when nothing is written any more, also because the client cannot be written to.
-func (s *Socket) Written() <-chan struct{} { return s.written }
+// WriterDone is closed when nothing is written any more, also because the client cannot be written to.
+func (s *Socket) WriterDone() <-chan struct{} { return s.writerDone }
 
-// Spent is [Conn]'s. A client that takes more than a tenth of a processor in the long run is read no faster.
-func (s *Socket) Spent(took time.Duration) { s.conn.Spent(took) }
+// ChargeTime is that of [Conn]. A client that takes more than a tenth of a processor in the long run is throttled.
+func (s *Socket) ChargeTime(took time.Duration) { s.conn.ChargeTime(took) }
 
-// Opened says that the first message has come which a client must send: before it a WebSocket lives for 10 s, after it
-// as long as the client answers pings.
-func (s *Socket) Opened() { s.conn.Opened() }
+// MarkOpened reports that the required first message has arrived. Before it a WebSocket lives for 10 s, after it as
+// long as the client answers pings.
+func (s *Socket) MarkOpened() { s.conn.MarkOpened() }
 
-// Remote is the client's address, also behind a proxy that is trusted; empty if the socket is of another kind.
+// Remote returns the client's address, also behind a trusted proxy; empty for a connection of another kind.
 func (s *Socket) Remote() string {
-	if line := s.Line(); line != nil {
+	if line := s.WSConn(); line != nil {
 		return line.Remote()
 	}
 	return ""
 }
 
-// Line is the WebSocket itself; nil if the socket is of another kind.
-func (s *Socket) Line() *Line {
-	line, _ := s.conn.(*Line)
+// WSConn returns the WebSocket, or nil for a connection of another kind.
+func (s *Socket) WSConn() *WSConn {
+	line, _ := s.conn.(*WSConn)
 	return line
 }
 
-// Read blocks until one of the first messages has come, before any of the methods below is called. It may have limit
-// bytes. The error is that of the socket, or the cause of ctx, by which the client hears goodbye at once.
-func (s *Socket) Read(ctx context.Context, limit int) (Message, error) {
-	stop := context.AfterFunc(ctx, func() { s.conn.Goodbye(s.options.Goodbye(context.Cause(ctx))) }) // which ends Next
-	m, err := s.next(func(r io.Reader, _ bool) ([]byte, error) { return ReadUpTo(r, limit) })
+// ReadFirst blocks until one of the first messages has arrived, before any of the methods below is called. Its size is
+// limited to limit bytes. The error is that of the socket, or the cause of ctx, in which case the close frame is sent
+// at once.
+func (s *Socket) ReadFirst(ctx context.Context, limit int) (Message, error) {
+	stop := context.AfterFunc(ctx, func() { s.conn.SendGoodbye(s.options.CloseReason(context.Cause(ctx))) }) // ends Next
+	m, err := s.readMessage(func(r io.Reader, _ bool) ([]byte, error) { return ReadLimited(r, limit) })
 	if !stop() {
 		return Message{}, context.Cause(ctx)
 	}
 	return m, err
 }
 
-// Start has f called with each further message, in one goroutine that reads nothing meanwhile. gone is closed when the
-// client has gone and f is not called any more. f must return soon after serve. It may be called once.
-func (s *Socket) Start(f func(Message)) (gone <-chan struct{}) {
-	s.start(f, func() {})
-	return s.gone
+// StartReading calls f with each further message, in one goroutine, which reads nothing while f runs. gone is closed
+// when the client has gone and f is not called any more. f must return soon after serve. It may be called once.
+func (s *Socket) StartReading(f func(Message)) (gone <-chan struct{}) {
+	s.startReader(f, func() {})
+	return s.clientGone
 }
 
-// start is Start, and calls end when the client has gone.
-func (s *Socket) start(f func(Message), end func()) {
+// startReader is StartReading, and calls end when the client has gone.
+func (s *Socket) startReader(f func(Message), end func()) {
 	read := s.options.Read
 	if read == nil {
-		read = func(r io.Reader, _ bool) ([]byte, error) { return ReadUpTo(r, s.options.Limit) }
+		read = func(r io.Reader, _ bool) ([]byte, error) { return ReadLimited(r, s.options.Limit) }
 	}
-	s.gone = make(chan struct{})
+	s.clientGone = make(chan struct{})
 	go func() {
-		defer close(s.gone) // ServeConn waits for it
+		defer close(s.clientGone) // ServeConn waits for it
 		defer end()
 		defer crash.Recover(s.log, "socket reader", s.fail)
 		for {
-			m, err := s.next(read)
+			m, err := s.readMessage(read)
 			if err != nil {
 				return
 			}
@@ -220,19 +222,20 @@ func (s *Socket) start(f func(Message), end func()) {
 	}()
 }
 
-// Messages is [Socket.MarkStart] with a channel, which is closed when the client has gone.
+// Messages is [Socket.StartReading] with a channel, which is closed when the client has gone.
 func (s *Socket) Messages() <-chan Message {
 	messages := make(chan Message)
-	s.start(func(m Message) {
+	s.startReader(func(m Message) {
 		select {
 		case messages <- m:
-		case <-s.over:
+		case <-s.serveDone:
 		}
 	}, func() { close(messages) })
 	return messages
 }
 
-// Receive hands each message to f, and returns when the client has gone (nil), f fails (its error), or ctx is done (its cause).
+// Receive passes each message to f, and returns when the client has gone (nil), f fails (its error), or ctx is done
+// (its cause).
 func (s *Socket) Receive(ctx context.Context, f func(Message) error) error {
 	messages := s.Messages()
 	for {
@@ -250,13 +253,13 @@ func (s *Socket) Receive(ctx context.Context, f func(Message) error) error {
 	}
 }
 
-// next reads a message. The error is that of the socket.
-func (s *Socket) next(read func(io.Reader, bool) ([]byte, error)) (m Message, err error) {
+// readMessage reads a message. The error is that of the socket.
+func (s *Socket) readMessage(read func(io.Reader, bool) ([]byte, error)) (m Message, err error) {
 	r, text, err := s.conn.Next()
 	if err != nil {
 		return m, err
 	}
-	source := &source{Reader: r}
+	source := &errorReader{Reader: r}
 	data, err := read(source, text)
 	if source.err != nil {
 		return m, source.err
@@ -264,13 +267,13 @@ func (s *Socket) next(read func(io.Reader, bool) ([]byte, error)) (m Message, er
 	return Message{data, text, err}, nil
 }
 
-// source is a message that keeps the error of its socket.
-type source struct {
+// errorReader keeps the error of the socket of a message.
+type errorReader struct {
 	io.Reader
 	err error
 }
 
-func (s *source) Read(p []byte) (int, error) {
+func (s *errorReader) Read(p []byte) (int, error) {
 	n, err := s.Reader.Read(p)
 	if err != nil && err != io.EOF {
 		s.err = err
@@ -278,8 +281,8 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadUpTo reads a message. One of more than limit bytes is not kept: [ErrTooLong].
-func ReadUpTo(message io.Reader, limit int) ([]byte, error) {
+// ReadLimited reads a message of at most limit bytes, or returns [ErrTooLong].
+func ReadLimited(message io.Reader, limit int) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(message, int64(limit)+1))
 	if err == nil && len(data) > limit {
 		return nil, ErrTooLong
@@ -287,5 +290,5 @@ func ReadUpTo(message io.Reader, limit int) ([]byte, error) {
 	return data, err
 }
 
-// ErrTooLong says that a message is longer than it may be. The next one can be read.
+// ErrTooLong reports that a message exceeds its limit. The next one can be read.
 var ErrTooLong = errors.New("the message is too long")

@@ -56,7 +56,7 @@ func TestSocketEnds(t *testing.T) {
 		"messages": {
 			sends: []string{"one", "far too long", "two"},
 			serve: func(ctx context.Context, s *signaling.Socket) error {
-				first, err := s.Read(ctx, limit)
+				first, err := s.ReadFirst(ctx, limit)
 				if err != nil {
 					return err
 				}

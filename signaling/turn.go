@@ -16,20 +16,21 @@ import (
 	"time"
 )
 
-// turnLife is how long a client can use its TURN credentials to begin with a relay; one that is in use lives on. A
-// stolen credential relays for as long, and a client whose network changes later goes on over the WebSocket. A
+// turnCredentialLifetime is how long a client can use its TURN credentials to allocate a relay; a relay in use lives
+// on. A stolen credential is valid as long, and a client whose network changes later continues on the WebSocket. A
 // reconnect brings new ones.
-const turnLife = time.Hour
+const turnCredentialLifetime = time.Hour
 
-// ICEServer is a STUN or TURN server that clients get, in the form of RTCIceServer (W3C WebRTC section 4.2.4).
+// ICEServer is a STUN or TURN server for clients, in the format of RTCIceServer (W3C WebRTC section 4.2.4).
 type ICEServer struct {
 	URLs       []string `json:"urls"`
 	Username   string   `json:"username,omitempty"`
 	Credential string   `json:"credential,omitempty"`
 }
 
-// ParseICEServers reads an operator's list: URLs separated by commas, or a JSON array of RTCIceServer, whose "urls" may be one text. It
-// rejects whatever a browser rejects, because a browser then rejects the whole list and has no WebRTC at all.
+// ParseICEServers parses an operator's list: URLs separated by commas, or a JSON array of RTCIceServer, whose "urls"
+// may be a string. It rejects what browsers reject, because a browser then rejects the whole list and has no WebRTC at
+// all.
 func ParseICEServers(text string) (servers []ICEServer, err error) {
 	text = strings.TrimSpace(text)
 	if !strings.HasPrefix(text, "[") && !strings.HasPrefix(text, "{") {
@@ -60,7 +61,7 @@ func ParseICEServers(text string) (servers []ICEServer, err error) {
 	for i, item := range items {
 		server := ICEServer{Username: item.Username, Credential: item.Credential}
 		if server.URLs, err = parseICEURLs(item.URLs); err == nil {
-			err = server.check()
+			err = server.checkCredentials()
 		}
 		if len(server.URLs) == 0 && item.URL != nil {
 			err = errors.New(`"url" is an old name that browsers do not read any more: write "urls"`)
@@ -73,7 +74,7 @@ func ParseICEServers(text string) (servers []ICEServer, err error) {
 	return servers, nil
 }
 
-// parseICEURLs reads "urls" of an RTCIceServer: a text or a list of texts.
+// parseICEURLs parses "urls" of an RTCIceServer: a string or a list of strings.
 func parseICEURLs(raw json.RawMessage) (urls []string, err error) {
 	var one string
 	if json.Unmarshal(raw, &one) == nil && one != "" {
@@ -89,7 +90,7 @@ func parseICEURLs(raw json.RawMessage) (urls []string, err error) {
 	return urls, nil
 }
 
-// iceURL is the form of RFC 7064 section 3.1 and RFC 7065 section 3.1.
+// iceURL is the syntax of RFC 7064 section 3.1 and RFC 7065 section 3.1.
 var iceURL = regexp.MustCompile(`^(stuns?|turns?):(\[[0-9a-fA-F:.]+\]|[^:/?#@\[\]\s]+)(?::([0-9]+))?(\?transport=(?:udp|tcp))?$`)
 
 // parseICEURL returns the URL of a STUN or TURN server with its scheme in lower case.
@@ -113,8 +114,8 @@ func parseICEURL(text string) (string, error) {
 	return text, nil
 }
 
-// check rejects credentials that browsers reject.
-func (s ICEServer) check() error {
+// checkCredentials rejects credentials that browsers reject.
+func (s ICEServer) checkCredentials() error {
 	if s.hasTURN() && s.Credential != "" && s.Username == "" {
 		return errors.New("a TURN server with a credential needs a username")
 	}
@@ -128,14 +129,14 @@ func (s ICEServer) hasTURN() bool {
 	return slices.ContainsFunc(s.URLs, func(u string) bool { return strings.HasPrefix(u, "turn") })
 }
 
-// NeedsSecret reports whether clients need credentials for the server that its settings lack.
+// NeedsSecret reports whether the settings of the server lack credentials that clients need.
 func (s ICEServer) NeedsSecret() bool { return s.Credential == "" && s.hasTURN() }
 
-// TellICE is the ICE servers for one client. A TURN server without credentials has some made of the secret that it
-// shares with us, in the form that coturn takes with use-auth-secret (draft-uberti-behave-turn-rest-00, section 2.2).
-// Each client has a name of its own, by which the server counts what it relays.
-func TellICE(list []ICEServer, secret string, now time.Time) []ICEServer {
-	username := fmt.Sprintf("%d:%s", now.Add(turnLife).Unix(), rand.Text())
+// ICEServersFor returns the ICE servers for one client. A TURN server without credentials gets some made of the shared
+// secret, in the format of coturn's use-auth-secret (draft-uberti-behave-turn-rest-00, section 2.2). Each client has
+// its own user name, by which the server counts its traffic.
+func ICEServersFor(list []ICEServer, secret string, now time.Time) []ICEServer {
+	username := fmt.Sprintf("%d:%s", now.Add(turnCredentialLifetime).Unix(), rand.Text())
 	mac := hmac.New(sha1.New, []byte(secret))
 	mac.Write([]byte(username))
 	credential := base64.StdEncoding.EncodeToString(mac.Sum(nil))

@@ -15,8 +15,8 @@ import (
 	"voxgate/bridge"
 )
 
-// Passed is the header of a request that another gateway has passed on: it says who asks there, in place of their credentials.
-const Passed = "Voxgate-Passed"
+// ProxiedHeader is the header of a request that another gateway has passed on: it says who asks there, in place of their credentials.
+const ProxiedHeader = "Voxgate-Passed"
 
 // passedLife is how long what it says is good: a request between two gateways takes milliseconds, and their clocks may differ by the
 // leeway.
@@ -113,12 +113,12 @@ func (v *Visitor) Pass(r *http.Request, token string) {
 	if err != nil {
 		signed = "none"
 	}
-	r.Header.Set(Passed, signed)
+	r.Header.Set(ProxiedHeader, signed)
 }
 
 // passedOn is what another gateway says of who asks; nil: none has passed the request on.
 func (g *Gate) passedOn(r *http.Request) *passedClaims {
-	said := r.Header.Get(Passed)
+	said := r.Header.Get(ProxiedHeader)
 	if said == "" || g.options.Fleet.key == nil {
 		return nil
 	}

@@ -310,7 +310,7 @@ func TestRestartsAreLimited(t *testing.T) {
 
 // withSideband opens the door of the operator's backend.
 func withSideband(d *doortest.Doors, _ *bridge.Options) {
-	d.Add(func(host *bridge.Host, _ *rtc.API) []signaling.Door {
+	d.Add(func(host *bridge.Host, _ *rtc.API) []signaling.Endpoint {
 		return (&sideband.Door{Host: host, Logger: slog.New(slog.DiscardHandler)}).Doors()
 	})
 }
@@ -319,12 +319,12 @@ func withSideband(d *doortest.Doors, _ *bridge.Options) {
 func withPages(t *testing.T) doortest.Option {
 	return func(d *doortest.Doors, _ *bridge.Options) {
 		d.Agents = doortest.Agents
-		d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Door {
+		d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
 			door := doortest.Must(sip.New(sip.Options{
 				Config: &sip.Config{Calls: 10}, Agents: d.Agents, Host: host, RTC: api, Logger: slog.New(slog.DiscardHandler),
 			}))
 			t.Cleanup(door.Close)
-			return []signaling.Door{{Pattern: "/sip", Socket: door.Pages()}}
+			return []signaling.Endpoint{{Pattern: "/sip", Socket: door.Pages()}}
 		})
 	}
 }

@@ -56,7 +56,7 @@ func WithLive(t testing.TB, scenario emulator.Scenario, seen *SeenByModel) Optio
 	})
 	return func(d *Doors, ho *bridge.Options) {
 		ho.Client = &api.Client{BaseURL: up.URL}
-		d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Door {
+		d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
 			door := live.Door{Host: host, Secrets: &access.Secrets{Store: store.NewMemory(), Logger: d.Logger}, Logger: d.Logger}
 			return door.Doors()
 		})
@@ -86,7 +86,7 @@ func WithOpenAI(d *Doors, o *bridge.Options) { WithOpenAIAt(store.NewMemory())(d
 // WithOpenAIAt has it know the secrets of all gateways of a store.
 func WithOpenAIAt(shared store.Store) Option {
 	return func(d *Doors, _ *bridge.Options) {
-		d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Door {
+		d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
 			door := openai.Door{Host: host, Agents: d.Agents, RTC: api, Secrets: &access.Secrets{Store: shared, Logger: d.Logger}, Logger: d.Logger}
 			return door.Doors()
 		})
@@ -265,7 +265,7 @@ func Form(session string) func(string) (string, io.Reader) {
 
 // WithRTVI opens the door for Pipecat's clients.
 func WithRTVI(d *Doors, _ *bridge.Options) {
-	d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Door {
+	d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
 		door := rtvi.Door{Host: host, RTC: api, ICEServers: func() []signaling.ICEServer { return nil }, Logger: d.Logger}
 		return door.Doors()
 	})
@@ -440,7 +440,7 @@ func WithVOX(t *testing.T, seen *SeenByModel, change func(*vox.Door), routes ...
 	})
 	return func(d *Doors, ho *bridge.Options) {
 		ho.Client = client
-		d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Door {
+		d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
 			models.Host = host
 			door := &vox.Door{
 				Host: host, Generate: models.Generate, Known: models.Known, AppModel: "gemini-3.8-flash", Workspace: workspace, Logger: log,
@@ -564,7 +564,7 @@ var Agents = agents.New(
 // WithWHIP opens the door for clients of WHIP.
 func WithWHIP(d *Doors, _ *bridge.Options) {
 	d.Agents = Agents
-	d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Door {
+	d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
 		door := whip.Door{
 			Agents: d.Agents, Host: host, RTC: api, Logger: d.Logger,
 			ICEServers: func() []signaling.ICEServer { return []signaling.ICEServer{{URLs: []string{"stun:stun.example.com"}}} },

@@ -53,11 +53,11 @@ type Doors struct {
 	Access         *access.Gate
 	Agents         *agents.Folder // known to everybody where there is no Access
 	SmallBuffers   bool           // the kernel keeps little for a client that does not read
-	more           []func(*bridge.Host, *rtc.API) []signaling.Door
+	more           []func(*bridge.Host, *rtc.API) []signaling.Endpoint
 }
 
 // Add opens further doors.
-func (d *Doors) Add(doors func(*bridge.Host, *rtc.API) []signaling.Door) {
+func (d *Doors) Add(doors func(*bridge.Host, *rtc.API) []signaling.Endpoint) {
 	d.more = append(d.more, doors)
 }
 
@@ -97,7 +97,7 @@ func NewGateway(t testing.TB, options ...Option) *Gateway {
 	so.Host = host
 	files := fstest.MapFS{"index.html": {Data: []byte("<!doctype html><title>page</title>")}}
 	page := Must(web.Read(nil, files)).Page(web.Status{Backend: "emulator"}, nil)
-	list := []signaling.Door{
+	list := []signaling.Endpoint{
 		{Pattern: "/ws", Socket: &so.Door},
 		{Pattern: "/{$}", Socket: &so.Door, Handler: page, Public: true},
 		{Pattern: "/", Handler: page, Public: true},

@@ -53,7 +53,7 @@ func slowBackend(t *testing.T) *httptest.Server {
 // withREST opens the door of REST.
 func withREST(t *testing.T, up *httptest.Server) doortest.Option {
 	return func(d *doortest.Doors, _ *bridge.Options) {
-		d.Add(func(host *bridge.Host, peers *rtc.API) []signaling.Door {
+		d.Add(func(host *bridge.Host, peers *rtc.API) []signaling.Endpoint {
 			door := rest.New(host, &api.Client{BaseURL: up.URL}, nil, slog.New(slog.DiscardHandler))
 			t.Cleanup(door.Close)
 			return door.Doors()
@@ -158,7 +158,7 @@ func withTelephony(t *testing.T) doortest.Option {
 		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		d.Add(func(host *bridge.Host, peers *rtc.API) []signaling.Door {
+		d.Add(func(host *bridge.Host, peers *rtc.API) []signaling.Endpoint {
 			door := doortest.Must(telephony.New(file, telephony.Options{Host: host, Agents: doortest.Agents, Gate: d.Access, Logger: d.Logger}))
 			t.Cleanup(door.Close)
 			return door.Doors()

@@ -85,9 +85,9 @@ func NewLocked(t *testing.T, change func(*access.Options), options ...Option) *L
 	t.Cleanup(gate.Close)
 	l.Gateway = NewGateway(t, append([]Option{func(d *Doors, _ *bridge.Options) {
 		d.Access = gate
-		d.Add(func(host *bridge.Host, _ *rtc.API) []signaling.Door {
+		d.Add(func(host *bridge.Host, _ *rtc.API) []signaling.Endpoint {
 			side := sideband.Door{Host: host, Logger: slog.New(slog.DiscardHandler)}
-			return append(side.Doors(), signaling.Door{Pattern: "POST /v1/tokens", Handler: gate})
+			return append(side.Doors(), signaling.Endpoint{Pattern: "POST /v1/tokens", Handler: gate})
 		})
 	}}, options...)...)
 	return l

@@ -136,7 +136,7 @@ func dialTraceGateway(t *testing.T, upstream *bridgetest.Upstream, onVertex bool
 	}
 	host := bridge.NewHost(o)
 	endpoint := &web.Door{Host: host, Logger: log}
-	server := signaling.NewServer(signaling.Options{Logger: log}, signaling.Door{Pattern: "/ws", Socket: endpoint})
+	server := signaling.NewServer(signaling.Options{Logger: log}, signaling.Endpoint{Pattern: "/ws", Socket: endpoint})
 	pipes := bridgetest.NewPipeNetwork()
 	pipes.ServeUntilEnd(t, server, func() {
 		if err := host.Shutdown(context.Background()); err != nil {

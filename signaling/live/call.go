@@ -152,14 +152,14 @@ func (c *call) run(ctx context.Context, token string) error {
 
 // setup waits for the first message. It has no pictures, and may be a stranger's.
 func (c *call) setup(ctx context.Context) (*setup, error) {
-	m, err := c.Read(ctx, protocol.MaxControl)
+	m, err := c.ReadFirst(ctx, protocol.MaxControl)
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case err != nil:
-		return nil, signaling.ErrUnopened
+		return nil, signaling.ErrNoFirstMessage
 	}
-	c.Opened()
+	c.MarkOpened()
 	if m.Err != nil {
 		return nil, tooLong(protocol.MaxControl)
 	}
@@ -229,7 +229,7 @@ func (c *call) take(s *bridge.Session, m signaling.Message) error {
 		return err
 	}
 	if q.input == nil || q.input.PCM == nil && q.input.Picture == nil {
-		defer func() { c.Spent(time.Since(began)) }()
+		defer func() { c.ChargeTime(time.Since(began)) }()
 	}
 	if q.dropped != "" && !c.dropped {
 		c.dropped = true
@@ -355,6 +355,6 @@ var _ media.BackpressureOutput = (*call)(nil) // by its socket
 
 // WriteFrame implements media.Output.
 func (c *call) WriteFrame(f media.Frame) error {
-	c.Put(signaling.Outgoing{Data: encodeVoice(f.PCM), Void: &c.void, Generation: f.Generation})
+	c.Put(signaling.Outgoing{Data: encodeVoice(f.PCM), CurrentGeneration: &c.void, Generation: f.Generation})
 	return nil
 }

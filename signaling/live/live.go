@@ -35,14 +35,14 @@ type Door struct {
 
 // Doors are its addresses: each version that a client may ask for is the same, and so is the method for ephemeral
 // tokens.
-func (d *Door) Doors() (list []signaling.Door) {
+func (d *Door) Doors() (list []signaling.Endpoint) {
 	for _, version := range []string{"v1", "v1beta", "v1alpha"} {
-		mint := signaling.Answering(d.Logger, doorName, d.mint, signaling.RefuseGoogleFor)
-		list = append(list, signaling.Door{Pattern: "POST /" + version + "/auth_tokens", Handler: mint})
+		mint := signaling.NewHandler(d.Logger, doorName, d.mint, signaling.WriteGoogleErrorFor)
+		list = append(list, signaling.Endpoint{Pattern: "POST /" + version + "/auth_tokens", Handler: mint})
 		for _, method := range []string{"BidiGenerateContent", "BidiGenerateContentConstrained"} {
 			list = append(
 				list,
-				signaling.Door{Pattern: "GET /ws/google.ai.generativelanguage." + version + ".GenerativeService." + method, Socket: d},
+				signaling.Endpoint{Pattern: "GET /ws/google.ai.generativelanguage." + version + ".GenerativeService." + method, Socket: d},
 			)
 		}
 	}
@@ -52,7 +52,7 @@ func (d *Door) Doors() (list []signaling.Door) {
 // ServeHTTP serves one socket until it is lost or closed.
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{door: d, ready: make(chan struct{}), failed: make(chan error, 1)}
-	o := signaling.SocketOptions{Limit: maxMessage, Goodbye: goodbye, RoundTrip: c.onRoundTrip}
+	o := signaling.SocketOptions{Limit: maxMessage, CloseReason: goodbye, OnRoundTrip: c.onRoundTrip}
 	signaling.ServeSocket(w, r, o, func(ctx context.Context, s *signaling.Socket) error {
 		c.Socket, c.log = s, d.Logger.With("remote", s.Remote())
 		err := c.run(ctx, tokenOf(r))
@@ -80,9 +80,9 @@ var inSetup = strings.NewReplacer("initialConfig.", "setup.", "payload.", "setup
 // goodbye is the close code and the reason by which Google's server would say why it is over. The codes are those of
 // bridge/gemini/wire/cause.go, by which clients decide what is worth another try.
 func goodbye(err error) (code int, reason string) {
-	code, reason = signaling.Goodbye(err)
+	code, reason = signaling.CloseReason(err)
 	if code == signaling.CloseNormal || code == signaling.CloseGoingAway || errors.Is(err, signaling.ErrSlow) ||
-		errors.Is(err, signaling.ErrUnopened) {
+		errors.Is(err, signaling.ErrNoFirstMessage) {
 		return code, reason
 	}
 	reason = inSetup.Replace(reason)

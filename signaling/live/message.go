@@ -89,17 +89,17 @@ func (r *reader) parse(raw []byte) (request, error) {
 	case nameUpdate:
 		return r.update(payload)
 	case nameContent:
-		return r.content(signaling.GoogleJSON(payload))
+		return r.content(signaling.NormalizeGoogleJSON(payload))
 	case nameRealtime:
 		if isEmptyObject(payload) || isEmptyList(payload, "mediaChunks") { // no-ops at Google; some clients send them to stay connected
 			return request{}, nil
 		}
-		return r.realtime(signaling.GoogleJSON(payload))
+		return r.realtime(signaling.NormalizeGoogleJSON(payload))
 	case nameTool:
 		if isEmptyObject(payload) || isEmptyList(payload, "functionResponses") {
 			return request{}, nil
 		}
-		return toolResponse(signaling.GoogleJSON(payload))
+		return toolResponse(signaling.NormalizeGoogleJSON(payload))
 	}
 	return request{}, invalid("", fmt.Sprintf("Unknown name %q: Cannot find field.", protocol.Clip(names[0])))
 }

@@ -51,7 +51,7 @@ type listener struct {
 		PutText(event []byte)
 		Full() bool
 	}
-	pace interface{ Spent(took time.Duration) } // of what comes: see [signaling.Pace]
+	pace interface{ ChargeTime(took time.Duration) } // of what comes: see [signaling.RateLimiter]
 
 	filtered bool // it gets filteredEvents alone
 }
@@ -175,7 +175,7 @@ func (c *call) receive(l *listener, m signaling.Message) {
 	}
 	c.take(l, e, err)
 	if e.Type != "input_audio_buffer.append" || err != nil {
-		l.pace.Spent(time.Since(began))
+		l.pace.ChargeTime(time.Since(began))
 	}
 }
 

@@ -107,7 +107,7 @@ const (
 
 // goodbye is the close code and the reason by which OpenAI's server would say why it is over.
 func goodbye(err error) (code int, reason string) {
-	code, reason = signaling.Goodbye(err)
+	code, reason = signaling.CloseReason(err)
 	if code == signaling.CloseNormal || code == signaling.CloseGoingAway || errors.Is(err, signaling.ErrSlow) {
 		return code, reason
 	}

@@ -55,18 +55,18 @@ type Door struct {
 	Secrets     *access.Secrets // has the client secrets
 	Logger      *slog.Logger
 
-	calls signaling.Peers[*peerCall]
+	calls signaling.PeerRegistry[*peerCall]
 }
 
 // Doors are its addresses.
-func (d *Door) Doors() (list []signaling.Door) {
-	door := func(pattern string, serve func(http.ResponseWriter, *http.Request) error) signaling.Door {
-		return signaling.Door{Pattern: pattern, Handler: signaling.Answering(d.Logger, doorName, serve, refuse)}
+func (d *Door) Doors() (list []signaling.Endpoint) {
+	door := func(pattern string, serve func(http.ResponseWriter, *http.Request) error) signaling.Endpoint {
+		return signaling.Endpoint{Pattern: pattern, Handler: signaling.NewHandler(d.Logger, doorName, serve, refuse)}
 	}
 	for _, at := range []string{"/v1", "/openai/v1", "/openai"} { // OpenAI's, Azure's, and Azure's of before
 		at += "/realtime"
 		list = append(list,
-			signaling.Door{Pattern: "GET " + at, Socket: http.HandlerFunc(d.socket)},
+			signaling.Endpoint{Pattern: "GET " + at, Socket: http.HandlerFunc(d.socket)},
 			door("POST "+at, d.begin), // the address of the beta, which is built into devices
 			door("POST "+at+"/calls", d.begin),
 			door("POST "+at+"/calls/{id}/{verb}", d.verb),
@@ -182,7 +182,7 @@ func (d *Door) opens(g guest, dialogue *dialogue, asked json.RawMessage) (*bridg
 // time, too.
 func (d *Door) find(r *http.Request, id string) (*call, error) {
 	on := bridge.Origin{Protocol: doorName}
-	c, there := d.calls.Call(id)
+	c, there := d.calls.FindCall(id)
 	if there {
 		if c.shown == sha256.Sum256([]byte(tokenOf(r))) && strings.HasPrefix(tokenOf(r), secretPrefix) {
 			return c.call, nil
@@ -205,7 +205,7 @@ func (d *Door) find(r *http.Request, id string) (*call, error) {
 // pass has the gateway of a call answer a request about it, and reports false if that is this one, or is not known.
 func (d *Door) pass(w http.ResponseWriter, r *http.Request, id string) bool {
 	shown, _ := d.exchange(r) // the other gateway checks what came with the request, if there is no token
-	return signaling.PassByID(w, r, d.Host, id, shown.Token, func(err error) {
+	return signaling.ProxyToOwner(w, r, d.Host, id, shown.Token, func(err error) {
 		d.Logger.Warn("another gateway does not answer", "err", err)
 		refuse(w, errNoCall(id))
 	})
@@ -245,8 +245,8 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 	log := d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address())
 	c := &peerCall{call: newCall(log, dialogue), door: d, origin: open.Origin, shown: sha256.Sum256([]byte(tokenOf(r)))}
 	c.Offer, c.filtered = offer, filter
-	id := signaling.NodeID(d.Host, newID("rtc"))
-	if sdp, err = d.calls.Begin(r, d.Host, id, c, *open); err != nil {
+	id := signaling.OwnedID(d.Host, newID("rtc"))
+	if sdp, err = d.calls.StartCall(r, d.Host, id, c, *open); err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", sdpType)

@@ -44,7 +44,7 @@ func readFilter(r *http.Request) (bool, error) {
 
 // peerCall is a conversation whose sound travels by WebRTC.
 type peerCall struct {
-	signaling.PeerCall
+	signaling.HTTPCall
 	*call
 	door   *Door
 	origin bridge.Origin
@@ -58,12 +58,12 @@ func (c *peerCall) Serve(ctx context.Context, s *bridge.Session) error {
 	c.log.Info("client connected", "call", s.ID())
 	own := &listener{filtered: c.filtered}
 	o := rtc.PeerOptions{Session: &heard{signaling.PeerSession{Session: s}, c.call}, Decoder: c.door.OpusDecoder, Logger: c.log}
-	channel := signaling.NewChannel(&o, rtc.AnyChannel, func(m signaling.Message) {
+	channel := signaling.NewDataChannel(&o, rtc.AnyChannel, func(m signaling.Message) {
 		m.Text = true // whatever the client calls it
 		c.receive(own, m)
 	})
 	own.out, own.pace = channel, channel
-	peer, err := c.Answer(s, c.door.RTC, o)
+	peer, err := c.AnswerOffer(s, c.door.RTC, o)
 	if refused := (*rtc.RefusedError)(nil); errors.As(err, &refused) {
 		return badOffer(err)
 	}
@@ -75,11 +75,11 @@ func (c *peerCall) Serve(ctx context.Context, s *bridge.Session) error {
 	if peer.WantsChannel() {
 		c.join(own)
 	}
-	c.Begin(peer)
+	c.StartMedia(peer)
 	if voice := peer.Voice(); voice != nil {
 		s.AttachOutput(&unsaid{voice, c.call})
 	}
-	err = c.carry(ctx, peer.Lost, channel.Failed())
+	err = c.carry(ctx, peer.Lost, channel.Failures())
 	c.end(own, err)
 	channel.Close()
 	return err

@@ -27,7 +27,7 @@ func (c *socketCall) Serve(ctx context.Context, s *bridge.Session) error {
 	c.join(c.own)
 	s.AttachOutput(c)
 	s.HoldVoice(false)
-	return c.carry(ctx, c.socket.Start(func(m signaling.Message) { c.receive(c.own, m) }), nil)
+	return c.carry(ctx, c.socket.StartReading(func(m signaling.Message) { c.receive(c.own, m) }), nil)
 }
 
 // takeSound takes sound of the client.
@@ -53,7 +53,7 @@ func (c *socketCall) takeSound(s *bridge.Session, sound []byte) error {
 func (c *call) attend(ctx context.Context, own *listener, socket *signaling.Socket) error {
 	c.join(own)
 	defer c.leave(own)
-	gone := socket.Start(func(m signaling.Message) { c.receive(own, m) })
+	gone := socket.StartReading(func(m signaling.Message) { c.receive(own, m) })
 	select {
 	case <-gone:
 	case <-c.over:
@@ -68,9 +68,9 @@ func (d *Door) socket(w http.ResponseWriter, r *http.Request) {
 	if d.pass(w, r, r.URL.Query().Get("call_id")) {
 		return
 	}
-	o := signaling.SocketOptions{Limit: maxEvent, Goodbye: goodbye, Subprotocol: subprotocol}
+	o := signaling.SocketOptions{Limit: maxEvent, CloseReason: goodbye, Subprotocol: subprotocol}
 	signaling.ServeSocket(w, r, o, func(ctx context.Context, s *signaling.Socket) error {
-		s.Opened() // a client need not say anything
+		s.MarkOpened() // a client need not say anything
 		log := d.Logger.With("door", doorName, "remote", s.Remote())
 		to, open, err := d.opening(r, log)
 		own := &listener{out: s, pace: s}

@@ -13,7 +13,7 @@ type refuser func(w http.ResponseWriter, status int, message string, retry time.
 
 // forError does so for an error of the gateway.
 func (refuse refuser) forError(w http.ResponseWriter, err error) {
-	status, message, retry := signaling.ErrorOverHTTP(err)
+	status, message, retry := signaling.HTTPError(err)
 	refuse(w, status, message, retry)
 }
 

@@ -108,7 +108,7 @@ func invalid(format string, args ...any) error {
 // translate is a request in the words of chat completions.
 func (c *completions) translate(model string, request []byte) (chatRequest, error) {
 	var g generation
-	if err := tools.ReadJSON(signaling.GoogleJSON(request), &g); err != nil {
+	if err := tools.ReadJSON(signaling.NormalizeGoogleJSON(request), &g); err != nil {
 		return chatRequest{}, unreadable(err)
 	}
 	if len(g.Contents) == 0 {
@@ -585,7 +585,7 @@ func (c *completions) ask(ctx context.Context, model, method string, request upl
 			"",
 		}
 	}
-	if err := tools.ReadJSON(signaling.GoogleJSON(request.text), &q); err != nil {
+	if err := tools.ReadJSON(signaling.NormalizeGoogleJSON(request.text), &q); err != nil {
 		return nil, unreadable(err)
 	}
 	texts, dimensions := []string{q.Content.text("\n")}, q.OutputDimensionality

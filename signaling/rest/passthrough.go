@@ -26,8 +26,8 @@ import (
 // model (https://ai.google.dev/gemini-api/docs/openai, https://platform.openai.com/docs/api-reference/chat).
 
 // chatDoors are the addresses: Google's, and OpenAI's own.
-func (d *Door) chatDoors() []signaling.Door {
-	return []signaling.Door{
+func (d *Door) chatDoors() []signaling.Endpoint {
+	return []signaling.Endpoint{
 		{Pattern: "POST /v1beta/openai/chat/completions", Handler: http.HandlerFunc(d.chat)},
 		{Pattern: "POST /v1/chat/completions", Handler: http.HandlerFunc(d.chat)},
 		{Pattern: "GET /v1beta/openai/models", Handler: http.HandlerFunc(d.openAIModels)},

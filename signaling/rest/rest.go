@@ -66,15 +66,15 @@ func New(host *bridge.Host, gemini *api.Client, routes []Route, log *slog.Logger
 func (d *Door) Close() { d.client.CloseIdleConnections() }
 
 // Doors are its addresses: each version that a client may ask for is the same. What else stands below them is refused in Google's words.
-func (d *Door) Doors() (list []signaling.Door) {
+func (d *Door) Doors() (list []signaling.Endpoint) {
 	for _, version := range []string{"v1", "v1beta", "v1alpha"} {
 		for _, p := range []string{"GET /%s/models", "GET /%s/models/{model}", "POST /%s/models/{model}", "POST /%s/models/{model}/{method}"} {
-			list = append(list, signaling.Door{Pattern: fmt.Sprintf(p, version), Handler: d})
+			list = append(list, signaling.Endpoint{Pattern: fmt.Sprintf(p, version), Handler: d})
 		}
-		list = append(list, signaling.Door{Pattern: "/" + version + "/", Handler: http.HandlerFunc(notServed)})
+		list = append(list, signaling.Endpoint{Pattern: "/" + version + "/", Handler: http.HandlerFunc(notServed)})
 	}
 	list = append(list, d.chatDoors()...)
-	return append(list, signaling.Door{Pattern: "/upload/", Handler: http.HandlerFunc(notServed)})
+	return append(list, signaling.Endpoint{Pattern: "/upload/", Handler: http.HandlerFunc(notServed)})
 }
 
 // notServed refuses what Google or OpenAI serves and the gateway does not, in the words of whose client asks.
@@ -86,7 +86,7 @@ func notServed(w http.ResponseWriter, r *http.Request) {
 	case strings.Contains(r.URL.Path, "/cachedContents"):
 		what = " Contexts are not kept here: send the whole of them with each call."
 	}
-	in := refuser(signaling.RefuseGoogle)
+	in := refuser(signaling.WriteGoogleError)
 	if asksOpenAI(r) {
 		in = refuseOpenAI
 	}
@@ -110,16 +110,16 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.Method == http.MethodPost && (model == "" || !slices.Contains(methods, method)) {
 		message := fmt.Sprintf("There is no method %q; there are %s.", method, strings.Join(methods, ", "))
-		signaling.RefuseGoogle(w, http.StatusNotFound, message, 0)
+		signaling.WriteGoogleError(w, http.StatusNotFound, message, 0)
 		return
 	}
 	open, err := d.authorize(r, model)
 	if err != nil {
-		signaling.RefuseGoogleFor(w, err)
+		signaling.WriteGoogleErrorFor(w, err)
 		return
 	}
 	d.helpCLI(r)
-	c := &call{door: d, w: w, model: model, method: method, open: open, refuse: signaling.RefuseGoogle}
+	c := &call{door: d, w: w, model: model, method: method, open: open, refuse: signaling.WriteGoogleError}
 	c.serve(r, c.run)
 }
 

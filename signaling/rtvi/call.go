@@ -29,7 +29,7 @@ const (
 
 // call is a client, which may go on by another peer. It is a [bridge.Caller].
 type call struct {
-	signaling.PeerCall
+	signaling.HTTPCall
 	door   *Door
 	log    *slog.Logger
 	offers *rate.Limiter
@@ -38,12 +38,12 @@ type call struct {
 	// Owned by Serve.
 	session *bridge.Session
 	peer    *signaling.Peer
-	channel *signaling.Channel
+	channel *signaling.DataChannel
 	closing sync.WaitGroup // peers before it
 
 	mu    sync.Mutex
 	words words
-	out   *signaling.Channel // the newest
+	out   *signaling.DataChannel // the newest
 }
 
 // Serve implements [bridge.Caller].
@@ -53,7 +53,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	if err := c.connect(); err != nil {
 		return err
 	}
-	c.Begin(c.peer)
+	c.StartMedia(c.peer)
 	err := c.carry(ctx)
 	c.with(func(w *words) {
 		if code := bridge.Reason(err); code != "" {
@@ -70,8 +70,8 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 // connect makes a peer for the newest offer.
 func (c *call) connect() error {
 	o := rtc.PeerOptions{Decoder: c.door.OpusDecoder, Logger: c.log}
-	channel := signaling.NewChannel(&o, channelLabel, func(m signaling.Message) { c.receive(m.Data) })
-	peer, err := c.Answer(c.session, c.door.RTC, o)
+	channel := signaling.NewDataChannel(&o, channelLabel, func(m signaling.Message) { c.receive(m.Data) })
+	peer, err := c.AnswerOffer(c.session, c.door.RTC, o)
 	if err != nil {
 		return badOffer(err)
 	}
@@ -95,7 +95,7 @@ func (c *call) carry(ctx context.Context) error {
 				lost = c.peer.Lost
 			}
 		case <-lost:
-			if c.peer.Left() {
+			if c.peer.HasLeft() {
 				return nil
 			}
 			lost = nil
@@ -105,7 +105,7 @@ func (c *call) carry(ctx context.Context) error {
 			if came := c.came.Load(); came != 0 && now.Sub(time.Unix(0, came)) > comeBack {
 				return nil
 			}
-		case err := <-c.channel.Failed():
+		case err := <-c.channel.Failures():
 			if errors.Is(err, signaling.ErrSlow) { // else the peer is lost, too
 				return err
 			}

@@ -199,7 +199,7 @@ func TestAPassedOfferOfACallThatIsGone(t *testing.T) {
 	body := string(doortest.Must(json.Marshal(map[string]string{"sdp": doortest.SomeOffer(t), "type": "offer", "pc_id": "gone_other"})))
 	r, _ := http.NewRequest(http.MethodPost, l.HTTP+"/api/offer", strings.NewReader(body))
 	r.Header.Set("Authorization", "Bearer "+token)
-	r.Header.Set(signaling.Passed, "by another gateway")
+	r.Header.Set(signaling.ProxiedHeader, "by another gateway")
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)

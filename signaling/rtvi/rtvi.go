@@ -42,11 +42,11 @@ type Door struct {
 	ICEServers  func() []signaling.ICEServer // that a client gets by /start
 	Logger      *slog.Logger
 
-	calls signaling.Peers[*call]
+	calls signaling.PeerRegistry[*call]
 }
 
 // Doors are its addresses.
-func (d *Door) Doors() (list []signaling.Door) {
+func (d *Door) Doors() (list []signaling.Endpoint) {
 	for pattern, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"POST /start":                         d.start,
 		"POST /api/offer":                     d.offer,
@@ -54,7 +54,7 @@ func (d *Door) Doors() (list []signaling.Door) {
 		"POST /sessions/{session}/api/offer":  d.offer,
 		"PATCH /sessions/{session}/api/offer": d.patch,
 	} {
-		list = append(list, signaling.Door{Pattern: pattern, Handler: signaling.Answering(d.Logger, doorName, serve, refuse)})
+		list = append(list, signaling.Endpoint{Pattern: pattern, Handler: signaling.NewHandler(d.Logger, doorName, serve, refuse)})
 	}
 	return list
 }
@@ -196,8 +196,8 @@ func (d *Door) offer(w http.ResponseWriter, r *http.Request) error {
 	if bad == nil && d.passed(w, r, body.ID) {
 		return nil
 	}
-	c, there := d.calls.Call(body.ID)
-	if !there && r.Header.Get(signaling.Passed) != "" { // another gateway looked for the call here: nothing new begins
+	c, there := d.calls.FindCall(body.ID)
+	if !there && r.Header.Get(signaling.ProxiedHeader) != "" { // another gateway looked for the call here: nothing new begins
 		return errNoCall
 	}
 	var open bridge.SessionRequest
@@ -211,7 +211,7 @@ func (d *Door) offer(w http.ResponseWriter, r *http.Request) error {
 	switch err := cmp.Or(bad, unclear); {
 	case err != nil:
 		return err
-	case !there && d.calls.Ended(body.ID):
+	case !there && d.calls.HasEnded(body.ID):
 		return errNoCall
 	}
 	offer, err := rtc.ParseOffer(body.SDP)
@@ -223,12 +223,12 @@ func (d *Door) offer(w http.ResponseWriter, r *http.Request) error {
 	}
 	id, sdp := body.ID, ""
 	if there {
-		err = c.Ask(r.Context(), errNoCall, func() (err error) {
+		err = c.RunInCall(r.Context(), errNoCall, func() (err error) {
 			sdp, err = c.answer(offer, body.Restart)
 			return err
 		})
 	} else {
-		id = signaling.NodeID(d.Host, rand.Text())
+		id = signaling.OwnedID(d.Host, rand.Text())
 		sdp, err = d.begin(r, id, offer, open)
 	}
 	if err != nil {
@@ -240,10 +240,10 @@ func (d *Door) offer(w http.ResponseWriter, r *http.Request) error {
 
 func (d *Door) begin(r *http.Request, id string, offer rtc.Offer, open bridge.SessionRequest) (sdp string, err error) {
 	c := &call{
-		PeerCall: signaling.PeerCall{Offer: offer}, door: d, offers: rtc.NewOfferLimiter(),
+		HTTPCall: signaling.HTTPCall{Offer: offer}, door: d, offers: rtc.NewOfferLimiter(),
 		log: d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address()), words: words{calls: map[string]string{}},
 	}
-	return d.calls.Begin(r, d.Host, id, c, open)
+	return d.calls.StartCall(r, d.Host, id, c, open)
 }
 
 // patch takes candidates.
@@ -252,11 +252,11 @@ func (d *Door) patch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || d.passed(w, r, body.ID) {
 		return err
 	}
-	c, ok := d.calls.Call(body.ID)
+	c, ok := d.calls.FindCall(body.ID)
 	if !ok {
 		return errNoCall
 	}
-	if err := c.Ask(r.Context(), errNoCall, func() error { return c.add(body.Candidates) }); err != nil {
+	if err := c.RunInCall(r.Context(), errNoCall, func() error { return c.add(body.Candidates) }); err != nil {
 		return err
 	}
 	access.Answer(w, http.StatusOK, object{"status": "success"})
@@ -265,7 +265,7 @@ func (d *Door) patch(w http.ResponseWriter, r *http.Request) error {
 
 // passed has the gateway of a call answer, if that is another one.
 func (d *Door) passed(w http.ResponseWriter, r *http.Request, id string) bool {
-	return signaling.PassByID(w, r, d.Host, id, "", func(err error) {
+	return signaling.ProxyToOwner(w, r, d.Host, id, "", func(err error) {
 		d.Logger.Warn("another gateway does not answer", "err", err)
 		refuse(w, errNoCall)
 	})

@@ -17,7 +17,7 @@ const maxList = 4 << 20
 
 // pass has the gateway that has a conversation answer a request, and reports false if none is known.
 func (d *Door) pass(w http.ResponseWriter, r *http.Request) bool {
-	return signaling.Pass(w, r, d.Host.FindNode(r.Context(), r.PathValue("id")), "", func(err error) {
+	return signaling.ProxyTo(w, r, d.Host.FindNode(r.Context(), r.PathValue("id")), "", func(err error) {
 		d.Logger.Warn("another gateway does not answer", "err", err)
 		notThere(w)
 	})
@@ -25,7 +25,7 @@ func (d *Door) pass(w http.ResponseWriter, r *http.Request) bool {
 
 // elsewhere lists the conversations of the other gateways, and how many of those have not answered.
 func (d *Door) elsewhere(r *http.Request) (list []session, silent int) {
-	if r.Header.Get(signaling.Passed) != "" {
+	if r.Header.Get(signaling.ProxiedHeader) != "" {
 		return nil, 0
 	}
 	nodes, err := d.Host.OtherNodes(r.Context())
@@ -55,7 +55,7 @@ func listOf(r *http.Request, at *url.URL) ([]session, error) {
 	if at == nil {
 		return nil, errNoURL
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), signaling.BetweenTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), signaling.NodeTimeout)
 	defer cancel()
 	ask, err := http.NewRequestWithContext(ctx, http.MethodGet, at.JoinPath(r.URL.Path).String(), nil)
 	if err != nil {
@@ -63,7 +63,7 @@ func listOf(r *http.Request, at *url.URL) ([]session, error) {
 	}
 	ask.Header, ask.Host = r.Header.Clone(), r.Host
 	access.From(r.Context()).Pass(ask, "")
-	answer, err := signaling.Between.RoundTrip(ask)
+	answer, err := signaling.NodeTransport.RoundTrip(ask)
 	if err != nil {
 		return nil, err
 	}

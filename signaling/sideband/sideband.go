@@ -34,8 +34,8 @@ type Door struct {
 }
 
 // Doors are its addresses.
-func (d *Door) Doors() []signaling.Door {
-	return []signaling.Door{
+func (d *Door) Doors() []signaling.Endpoint {
+	return []signaling.Endpoint{
 		{Pattern: "GET /v1/sessions", Handler: keyed(d.list)},
 		{Pattern: "DELETE /v1/sessions/{id}", Handler: keyed(d.found(d.end))},
 		{Pattern: "GET /v1/sessions/{id}/events", Socket: keyed(d.found(d.watch))},
@@ -133,7 +133,7 @@ const listenerWrite = 2 * time.Second
 // listen lets somebody hear a conversation until it ends, or they leave.
 func (d *Door) listen(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
 	w.Header().Set("Content-Type", "audio/ogg")
-	failed, stop, err := s.RecordTo(listener{signaling.NewPieces(w, listenerWrite)})
+	failed, stop, err := s.RecordTo(listener{signaling.NewChunkedWriter(w, listenerWrite)})
 	if err != nil {
 		access.Refuse(w, err)
 		return
@@ -148,10 +148,10 @@ func (d *Door) listen(w http.ResponseWriter, r *http.Request, s *bridge.Session)
 }
 
 // listener sends what is written at once.
-type listener struct{ *signaling.Pieces }
+type listener struct{ *signaling.ChunkedWriter }
 
 func (l listener) Write(b []byte) (int, error) {
-	n, err := l.Pieces.Write(b)
+	n, err := l.ChunkedWriter.Write(b)
 	return n, errors.Join(err, l.FlushError())
 }
 
@@ -168,17 +168,17 @@ type watcher struct {
 
 func (d *Door) watch(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
 	signaling.ServeSocket(w, r, signaling.SocketOptions{Read: protocol.Read}, func(ctx context.Context, socket *signaling.Socket) error {
-		socket.Opened()
+		socket.MarkOpened()
 		c := &watcher{socket, s}
 		d.Logger.Info("backend watches", "call", s.ID())
 		if stop, err := s.Watch(c.notify); err == nil { // else it has just ended
 			defer stop()
 		}
-		gone := socket.Start(c.take)
+		gone := socket.StartReading(c.take)
 		select {
 		case <-s.Done():
 			c.put(protocol.Disconnected(bridge.Reason(s.Err())))
-			if signaling.Stopping(ctx) { // its caller may have been closed first
+			if signaling.IsStopping(ctx) { // its caller may have been closed first
 				return context.Canceled
 			}
 			return nil
@@ -237,7 +237,7 @@ func (c *watcher) take(in signaling.Message) {
 	if err != nil {
 		c.put(protocol.Error(err))
 	}
-	c.Spent(time.Since(began))
+	c.ChargeTime(time.Since(began))
 }
 
 func (c *watcher) do(m protocol.ClientMessage) error {

@@ -174,7 +174,7 @@ func FuzzSideband(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	g := doortest.NewGateway(f, func(d *doortest.Doors, _ *bridge.Options) {
-		d.Add(func(host *bridge.Host, _ *rtc.API) []signaling.Door {
+		d.Add(func(host *bridge.Host, _ *rtc.API) []signaling.Endpoint {
 			return (&sideband.Door{Host: host, Logger: slog.New(slog.DiscardHandler)}).Doors()
 		})
 	})
@@ -198,9 +198,9 @@ func FuzzSideband(f *testing.F) {
 func TestASupervisorListens(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil, func(d *doortest.Doors, _ *bridge.Options) {
-		d.Add(func(host *bridge.Host, _ *rtc.API) []signaling.Door {
+		d.Add(func(host *bridge.Host, _ *rtc.API) []signaling.Endpoint {
 			doors := (&sideband.Door{Host: host, Logger: slog.New(slog.DiscardHandler)}).Doors()
-			return []signaling.Door{{Pattern: "GET /late/{id}", Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			return []signaling.Endpoint{{Pattern: "GET /late/{id}", Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				_ = http.NewResponseController(w).SetWriteDeadline(time.Now()) // the server's, for a whole answer, is over
 				doors[3].Handler.ServeHTTP(w, r)
 			})}}

@@ -269,8 +269,8 @@ func badHeader(headers map[string]string) string {
 }
 
 // Doors are the addresses of calls that we make, for clients with a server key that may, and of telephones in pages.
-func (d *Door) Doors() []signaling.Door {
-	return []signaling.Door{
+func (d *Door) Doors() []signaling.Endpoint {
+	return []signaling.Endpoint{
 		{Pattern: "POST /v1/calls", Handler: keyed(d.dial)},
 		{Pattern: "GET /v1/calls/{id}", Handler: keyed(d.found(d.show))},
 		{Pattern: "DELETE /v1/calls/{id}", Handler: keyed(d.found(d.cancel))},

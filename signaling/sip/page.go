@@ -68,7 +68,7 @@ type page struct {
 func (d *Door) Pages() http.Handler { return http.HandlerFunc(d.servePage) }
 
 func (d *Door) servePage(w http.ResponseWriter, r *http.Request) {
-	o := signaling.SocketOptions{Limit: maxMessage, Subprotocol: "sip", Required: true}
+	o := signaling.SocketOptions{Limit: maxMessage, Subprotocol: "sip", RequireSubprotocol: true}
 	signaling.ServeSocket(w, r, o, func(ctx context.Context, socket *signaling.Socket) error {
 		sipgo, address, err := d.pages.open()
 		if err != nil {
@@ -124,7 +124,7 @@ func (p *page) run(ctx context.Context) (why error) {
 		pass(p.sipgo, func(m []byte) { p.socket.Put(signaling.Outgoing{Data: m, Text: utf8.Valid(m)}) })
 	}()
 	select {
-	case <-p.socket.Start(p.take):
+	case <-p.socket.StartReading(p.take):
 		_ = p.sipgo.Close() // our goodbyes fail at once
 		p.hangUp(errSocket)
 	case <-ctx.Done():
@@ -159,7 +159,7 @@ func (p *page) take(m signaling.Message) {
 		m.Err == nil && p.parses(m.Data) { // RFC 5626, section 3.5.1
 		_ = wsutil.WriteClientText(p.sipgo, m.Data) // it fails when the call is over
 	}
-	p.socket.Spent(time.Since(began))
+	p.socket.ChargeTime(time.Since(began))
 }
 
 func (p *page) parses(raw []byte) bool {
@@ -240,7 +240,7 @@ func (p *page) admit(req *sip.Request, open *bridge.SessionRequest) error {
 		p.uncount = uncount
 	}
 	p.opened = true
-	p.socket.Opened()
+	p.socket.MarkOpened()
 	return nil
 }
 

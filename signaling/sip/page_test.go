@@ -54,7 +54,7 @@ func newPages(t testing.TB, admit func(context.Context, string, *bridge.SessionR
 	}
 	gate := doortest.Must(access.New(access.Options{Agents: answer, Logger: log}))
 	t.Cleanup(gate.Close)
-	doors := signaling.NewServer(signaling.Options{Access: gate, Logger: log}, signaling.Door{Pattern: "/sip", Socket: door.Pages()})
+	doors := signaling.NewServer(signaling.Options{Access: gate, Logger: log}, signaling.Endpoint{Pattern: "/sip", Socket: door.Pages()})
 	server := httptest.NewServer(doors)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)

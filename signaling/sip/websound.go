@@ -26,7 +26,7 @@ var (
 // webSound is a call's sound by WebRTC. Its peer belongs to a conversation, so the answer to the first offer is there once carry has
 // returned.
 type webSound struct {
-	signaling.PeerCall // with the first offer
+	signaling.HTTPCall // with the first offer
 	api                *rtc.API
 	decoder            opus.DecoderChoice
 	log                *slog.Logger
@@ -86,7 +86,7 @@ func (w *webSound) describe() []byte {
 func (w *webSound) carry(s *bridge.Session) (stop func(), err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.peer, err = w.Answer(s, w.api, rtc.PeerOptions{Decoder: w.decoder, Logger: w.log})
+	w.peer, err = w.AnswerOffer(s, w.api, rtc.PeerOptions{Decoder: w.decoder, Logger: w.log})
 	if err != nil {
 		return func() {}, err
 	}

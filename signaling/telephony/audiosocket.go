@@ -146,7 +146,7 @@ func (d *Door) audioSocket(conn net.Conn, known func()) {
 	var first []byte
 	message, _, err := line.Next()
 	if err == nil {
-		first, err = signaling.ReadUpTo(message, audioHeader+16)
+		first, err = signaling.ReadLimited(message, audioHeader+16)
 	}
 	known()
 	from := conn.RemoteAddr().String()
@@ -213,13 +213,13 @@ func (l *audioLine) Write(message []byte, _ bool) error {
 	return err
 }
 
-// Spent does nothing: Asterisk's messages have 64 KiB and cost little. So does Opened: the first message has come
+// ChargeTime does nothing: Asterisk's messages have 64 KiB and cost little. So does Opened: the first message has come
 // before.
-func (l *audioLine) Spent(time.Duration) {}
-func (l *audioLine) Opened()             {}
+func (l *audioLine) ChargeTime(time.Duration) {}
+func (l *audioLine) MarkOpened()              {}
 
-// Goodbye ends what we send. The protocol has no place for a reason.
-func (l *audioLine) Goodbye(int, string) {
+// SendGoodbye ends what we send. The protocol has no place for a reason.
+func (l *audioLine) SendGoodbye(int, string) {
 	l.wait(audioLinger, true)
 	if c, ok := l.conn.(*net.TCPConn); ok {
 		c.CloseWrite()

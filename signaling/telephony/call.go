@@ -104,7 +104,7 @@ func (c *call) run(ctx context.Context, s *signaling.Socket) error {
 		c.door.refused(c.from(), rule, err)
 		return &bridge.Error{Code: bridge.CodeForbidden, Message: "This call is not taken."}
 	}
-	s.Opened()
+	s.MarkOpened()
 	if c.isProbe {
 		return c.answerProbe(ctx)
 	}
@@ -163,7 +163,7 @@ func (c *call) begin(ctx context.Context) (rule string, err error) {
 func (c *call) awaitStart(ctx context.Context) (message, error) {
 	var last error
 	for range maxPrelude {
-		in, err := c.Read(ctx, maxMessage)
+		in, err := c.ReadFirst(ctx, maxMessage)
 		if err != nil {
 			return message{}, err
 		}
@@ -197,7 +197,7 @@ func (c *call) startSpeech() {
 func (c *call) answerProbe(ctx context.Context) error {
 	c.log.Info("connection probe answered")
 	for range maxPrelude {
-		in, err := c.Read(ctx, maxMessage)
+		in, err := c.ReadFirst(ctx, maxMessage)
 		if err != nil {
 			return err
 		}
@@ -292,7 +292,7 @@ func (c *call) take(in signaling.Message) error {
 	default:
 		c.hear(m)
 	}
-	c.Spent(time.Since(began))
+	c.ChargeTime(time.Since(began))
 	return nil
 }
 
@@ -347,7 +347,7 @@ func (c *call) end() {
 }
 
 // heard waits until everything said was heard, or the call cannot go on.
-func (c *call) heard() { c.speech.heard(echoTime, c.gone, c.Written()) }
+func (c *call) heard() { c.speech.heard(echoTime, c.gone, c.WriterDone()) }
 
 const (
 	// maxEarly is how many messages wait for one that they have overtaken, and maxGap how much silence stands for lost

@@ -29,9 +29,9 @@ func (c *closing) Next() (message io.Reader, text bool, err error) {
 }
 
 func (c *closing) Write([]byte, bool) error { return nil }
-func (c *closing) Spent(time.Duration)      {}
-func (c *closing) Opened()                  { c.opened = true }
-func (c *closing) Goodbye(int, string)      { c.parted = true }
+func (c *closing) ChargeTime(time.Duration) {}
+func (c *closing) MarkOpened()              { c.opened = true }
+func (c *closing) SendGoodbye(int, string)  { c.parted = true }
 func (c *closing) Close()                   {}
 
 // What the other side has sent is read to its end after our goodbye: a socket that is closed with something unread is

@@ -30,7 +30,7 @@ import (
 // doorName is what tools and grants know this door by.
 const doorName = "telephony"
 
-// Options make a [Door].
+// Options make a [Endpoint].
 type Options struct {
 	Host    *bridge.Host
 	Agents  *agents.Folder
@@ -108,18 +108,18 @@ func New(file string, o Options) (*Door, error) {
 }
 
 // Doors are its addresses.
-func (d *Door) Doors() []signaling.Door {
+func (d *Door) Doors() []signaling.Endpoint {
 	if d == nil {
 		return nil
 	}
-	doors := []signaling.Door{
+	doors := []signaling.Endpoint{
 		{Pattern: "POST /telephony/{provider}/answer", Handler: http.HandlerFunc(d.answer)},
 		{Pattern: "POST /telephony/{provider}/transfer/{token}", Handler: http.HandlerFunc(d.transfer)},
 		{Pattern: "GET /telephony/{provider}/stream", Socket: http.HandlerFunc(d.stream)},
 		{Pattern: "GET /telephony/{provider}/stream/{token}", Socket: http.HandlerFunc(d.stream)},
 	}
 	if d.config.AudioSocket != nil {
-		doors = append(doors, signaling.Door{Pattern: "POST /telephony/audiosocket", Handler: http.HandlerFunc(d.announce)})
+		doors = append(doors, signaling.Endpoint{Pattern: "POST /telephony/audiosocket", Handler: http.HandlerFunc(d.announce)})
 	}
 	return doors
 }
@@ -235,7 +235,7 @@ func (d *Door) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	defer leave()
 	c := d.newCall(t, &dialectCodec{dialect: &p.profile.dialect}, bridgeLead)
-	signaling.ServeSocket(w, r, signaling.SocketOptions{Limit: maxMessage, RoundTrip: c.roundTrip}, c.run)
+	signaling.ServeSocket(w, r, signaling.SocketOptions{Limit: maxMessage, OnRoundTrip: c.roundTrip}, c.run)
 }
 
 var (

@@ -91,7 +91,7 @@ func FuzzAudioSocket(f *testing.F) {
 			message, _, err := line.Next()
 			var data []byte
 			if err == nil {
-				data, err = signaling.ReadUpTo(message, maxMessage)
+				data, err = signaling.ReadLimited(message, maxMessage)
 			}
 			if err != nil {
 				tryCodec(c, nil, nil)

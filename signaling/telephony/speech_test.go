@@ -123,7 +123,7 @@ func BenchmarkSpoken(b *testing.B) {
 	for provider, start := range map[string]string{"twilio": twilioStart, "jambonz": `{"callSid":"1","sampleRate":16000}`} {
 		b.Run(provider, func(b *testing.B) {
 			c, f := begun(b, provider, start)
-			out, taken, done := signaling.NewOutbox[signaling.Outgoing](), make(chan struct{}), make(chan struct{})
+			out, taken, done := signaling.NewSendQueue[signaling.Outgoing](), make(chan struct{}), make(chan struct{})
 			put := func(m signaling.Outgoing) { out.Put(m, len(m.Data)) }
 			s := newSpeech(c, f, packing{}, bridgeLead, put, slog.New(slog.DiscardHandler))
 			go func() {

@@ -48,7 +48,7 @@ type caller struct {
 func (v *visit) carry(ctx context.Context, open bridge.SessionRequest, a *assistant) error {
 	c := &caller{visit: v, dismissed: make(chan string, 16), pace: rate.NewLimiter(paceOfTexts, textsAtOnce)}
 	c.voice = newVoice(func(pcm []byte, generation uint32) {
-		v.Put(signaling.Outgoing{Data: pcm, Void: &c.voice.void, Generation: generation})
+		v.Put(signaling.Outgoing{Data: pcm, CurrentGeneration: &c.voice.void, Generation: generation})
 	})
 	open.Config, open.Tools, open.EndpointState = liveConfig, a.desk.Tools(), a
 	err := v.door.Host.Serve(ctx, c, open)
@@ -85,7 +85,7 @@ func (c *caller) Serve(ctx context.Context, s *bridge.Session) error {
 			if f.err == nil {
 				began := time.Now()
 				if f.err = c.do(s, mic, f); f.sound == nil {
-					c.Spent(time.Since(began))
+					c.ChargeTime(time.Since(began))
 				}
 			}
 			c.complain(f.err)

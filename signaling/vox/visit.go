@@ -60,9 +60,9 @@ func (v *visit) onRoundTrip(d time.Duration) {
 // readFrame is [signaling.SocketOptions].Read.
 func readFrame(from io.Reader, text bool) ([]byte, error) {
 	if !text {
-		return signaling.ReadUpTo(from, maxSound)
+		return signaling.ReadLimited(from, maxSound)
 	}
-	data, err := signaling.ReadUpTo(from, maxText)
+	data, err := signaling.ReadLimited(from, maxText)
 	if errors.Is(err, signaling.ErrTooLong) {
 		err = &bridge.Error{Code: codeTooLarge, Message: fmt.Sprintf("A text frame may have %d bytes.", maxText)}
 	}
@@ -75,7 +75,7 @@ func (v *visit) frame(m signaling.Message) (f frame) {
 	case m.Text && m.Err == nil:
 		began := time.Now()
 		f.message, f.err = parse(m.Data)
-		v.Spent(time.Since(began))
+		v.ChargeTime(time.Since(began))
 	case m.Text:
 		f.err = m.Err
 	case m.Err != nil:
@@ -130,11 +130,11 @@ func (v *visit) start(ctx context.Context, first bool) (clientMessage, error) {
 			f := v.frame(m)
 			switch {
 			case !ok && first:
-				return clientMessage{}, signaling.ErrUnopened
+				return clientMessage{}, signaling.ErrNoFirstMessage
 			case !ok:
 				return clientMessage{}, errLost
 			case f.err == nil && f.message.Type == typeStart:
-				v.Opened()
+				v.MarkOpened()
 				return f.message, nil
 			case f.err != nil:
 				v.complain(f.err)
@@ -145,7 +145,7 @@ func (v *visit) start(ctx context.Context, first bool) (clientMessage, error) {
 				v.complain(&bridge.Error{Code: codeNotStarted, Message: "There is no conversation that the sound could be for: a start must be first."})
 			}
 		case <-late:
-			return clientMessage{}, signaling.ErrUnopened
+			return clientMessage{}, signaling.ErrNoFirstMessage
 		case <-ctx.Done():
 			return clientMessage{}, context.Cause(ctx)
 		}
@@ -192,7 +192,7 @@ func (v *visit) conclude(err error) (over bool) {
 	var limit bridge.Limit
 	switch {
 	case err == nil, errors.Is(err, errLost), errors.Is(err, bridge.ErrLeft), errors.Is(err, signaling.ErrSlow), // the client has gone
-		errors.Is(err, signaling.ErrUnopened):
+		errors.Is(err, signaling.ErrNoFirstMessage):
 	case errors.Is(err, bridge.ErrGoodbye):
 		v.put(sessionEnd{Reason: endUser})
 		return false

@@ -47,10 +47,10 @@ type Door struct {
 }
 
 // Doors are its addresses.
-func (d *Door) Doors() []signaling.Door {
-	doors := []signaling.Door{{Pattern: "GET /api/vox/live", Socket: d}}
+func (d *Door) Doors() []signaling.Endpoint {
+	doors := []signaling.Endpoint{{Pattern: "GET /api/vox/live", Socket: d}}
 	if d.Workspace != nil {
-		doors = append(doors, signaling.Door{Pattern: "GET /vox/apps/{app}/{file...}", Handler: d.Workspace, Public: true})
+		doors = append(doors, signaling.Endpoint{Pattern: "GET /vox/apps/{app}/{file...}", Handler: d.Workspace, Public: true})
 	}
 	return doors
 }
@@ -58,7 +58,7 @@ func (d *Door) Doors() []signaling.Door {
 // ServeHTTP serves one socket until it is lost or closed.
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := &visit{door: d, wrong: rate.NewLimiter(complaints, complaintsAtOnce)}
-	o := signaling.SocketOptions{Read: readFrame, Goodbye: signaling.Goodbye, RoundTrip: v.onRoundTrip}
+	o := signaling.SocketOptions{Read: readFrame, CloseReason: signaling.CloseReason, OnRoundTrip: v.onRoundTrip}
 	signaling.ServeSocket(w, r, o, func(ctx context.Context, s *signaling.Socket) error {
 		v.Socket, v.log, v.in = s, d.Logger.With("remote", s.Remote()), s.Messages()
 		return v.run(ctx)

@@ -26,10 +26,10 @@ func (c *webClient) onMessage(w route, raw []byte) {
 	if err != nil {
 		c.refuse(w, err)
 	} else if !media {
-		c.pace(w).Charge()
+		c.pace(w).ChargeHeavy()
 	}
 	if !media || err != nil {
-		c.pace(w).Spent(time.Since(began))
+		c.pace(w).ChargeTime(time.Since(began))
 	}
 }
 
@@ -122,7 +122,7 @@ func (c *webClient) onRealtimeInput(w route, m protocol.ClientMessage) error {
 		return err
 	}
 	if in.PCM == nil {
-		c.pace(w).Charge()
+		c.pace(w).ChargeHeavy()
 	}
 	if in.Deprecated {
 		c.warnOnce("chunks", "chunks and mediaChunks are deprecated and only the first chunk is used; send audio, video or text.")

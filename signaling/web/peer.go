@@ -48,7 +48,7 @@ func (c *webClient) newPeer() (*peer, error) {
 		Opened:    func(opened *rtc.Channel) { c.post(func() { c.onChannel(p, opened) }) },
 		Closed:    func(closed *rtc.Channel) { c.post(func() { c.onLost(closed) }) },
 		Message: func(message []byte, isText bool) {
-			c.channelPace.Came(len(message))
+			c.channelPace.AdmitMessage(len(message))
 			c.take(channel, signaling.Message{Data: message, Text: isText})
 		},
 	})

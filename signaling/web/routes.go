@@ -28,9 +28,9 @@ type line interface {
 }
 
 // socketLine is the [line] over the WebSocket.
-type socketLine struct{ *signaling.Line }
+type socketLine struct{ *signaling.WSConn }
 
-func (l *socketLine) Write(message []byte) error { return l.Line.Write(message, true) }
+func (l *socketLine) Write(message []byte) error { return l.WSConn.Write(message, true) }
 
 func (l *socketLine) Limit() int { return 0 }
 

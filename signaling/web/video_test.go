@@ -322,7 +322,7 @@ func TestWhoOnlyWantsToSeeGetsNothing(t *testing.T) {
 		t.Errorf("the answer is\n%s", answer)
 	}
 	p.Connected()
-	if n := c.Warned("") - c.Warned(signaling.HeldBack); n != 0 { // a busy machine may hold anybody back
+	if n := c.Warned("") - c.Warned(signaling.RateLimitMessage); n != 0 { // a busy machine may hold anybody back
 		t.Errorf("warned %d times", n)
 	}
 }

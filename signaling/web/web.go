@@ -1,4 +1,4 @@
-// Package web is the first door, the client protocol of browsers and apps: [Door] speaks it over WebSocket and data
+// Package web is the first door, the client protocol of browsers and apps: [Endpoint] speaks it over WebSocket and data
 // channel, [Page] serves the page that does. PROTOCOL.md describes it for client authors.
 package web
 
@@ -29,9 +29,9 @@ type Door struct {
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &webClient{
 		door: d, handed: make(chan func()), done: make(chan struct{}), warned: map[string]bool{}, offers: rtc.NewOfferLimiter(),
-		out: newRoutes(), channelPace: signaling.NewPace(),
+		out: newRoutes(), channelPace: signaling.NewRateLimiter(),
 	}
-	o := signaling.SocketOptions{Read: protocol.Read, Write: c.out.write, Goodbye: signaling.Goodbye, RoundTrip: c.onRoundTrip}
+	o := signaling.SocketOptions{Read: protocol.Read, Write: c.out.write, CloseReason: signaling.CloseReason, OnRoundTrip: c.onRoundTrip}
 	signaling.ServeSocket(w, r, o, c.run)
 	for _, p := range c.peers() {
 		p.close()
@@ -48,21 +48,21 @@ func (c *webClient) run(ctx context.Context, s *signaling.Socket) error {
 	defer cancel(nil)
 	c.log = c.door.Logger.With("remote", s.Remote())
 	c.posts = newPosts(func() { cancel(errOverrun) })
-	c.socket, c.socketPace = &socketLine{s.Line()}, s.Line().Pace()
+	c.socket, c.socketPace = &socketLine{s.WSConn()}, s.WSConn().Limiter()
 	c.out.put = s.Put
 	c.out.lost = func(l line) { c.post(func() { c.onLost(l) }) }
 	c.out.connect(socket, c.socket)
 	open, err := c.open(ctx, s)
 	if err == nil {
-		c.lost = s.Start(func(m signaling.Message) { c.take(socket, m) })
+		c.lost = s.StartReading(func(m signaling.Message) { c.take(socket, m) })
 		err = c.door.Host.Serve(ctx, c, open)
 	}
 	close(c.done)
 	c.posts.close()
-	c.channelPace.End()
+	c.channelPace.Release()
 	err = c.farewell(err)
 	c.out.close()
-	s.Finish()
+	s.DrainWrites()
 	if p := c.peer; p != nil && p.channel != nil {
 		p.channel.Flush(ctx, flushTimeout) // a goodbye that does not arrive in time is given up
 	}

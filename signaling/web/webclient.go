@@ -33,7 +33,7 @@ type webClient struct {
 	done    chan struct{} // closed when the loop takes nothing any more
 	cameras rtc.Cameras   // of its peers
 
-	socketPace, channelPace *signaling.Pace
+	socketPace, channelPace *signaling.RateLimiter
 
 	asked atomic.Bool // to go to another gateway: a client that closes its socket then has gone
 
@@ -84,7 +84,7 @@ func (c *webClient) hand(f func()) {
 
 // take has the loop act on a message that has come, and waits until it has.
 func (c *webClient) take(w route, m signaling.Message) {
-	if c.pace(w).Held() {
+	if c.pace(w).ReportHeldBack() {
 		c.post(c.onHeld)
 	}
 	c.hand(func() {
@@ -100,7 +100,7 @@ func (c *webClient) take(w route, m signaling.Message) {
 }
 
 // pace is that of the connection by which a message came.
-func (c *webClient) pace(w route) *signaling.Pace {
+func (c *webClient) pace(w route) *signaling.RateLimiter {
 	if w == channel {
 		return c.channelPace
 	}
@@ -110,12 +110,12 @@ func (c *webClient) pace(w route) *signaling.Pace {
 // onHeld warns the client's developer that it sends too much.
 func (c *webClient) onHeld() {
 	c.log.Info("client held back")
-	c.warnOnce("pace", signaling.HeldBack)
+	c.warnOnce("pace", signaling.RateLimitMessage)
 }
 
 // refuse reports to the client what is wrong with a message.
 func (c *webClient) refuse(w route, err error) {
-	c.pace(w).Charge()
+	c.pace(w).ChargeHeavy()
 	c.reply(w, err)
 }
 
@@ -168,13 +168,13 @@ func (c *webClient) gone() bool {
 // open reads the socket until CONNECT_GEMINI. Only an offer and candidates may come before it; they are kept.
 func (c *webClient) open(ctx context.Context, s *signaling.Socket) (bridge.SessionRequest, error) {
 	for {
-		in, err := s.Read(ctx, protocol.MaxControl)
+		in, err := s.ReadFirst(ctx, protocol.MaxControl)
 		var m protocol.ClientMessage
 		switch {
 		case ctx.Err() != nil:
 			return bridge.SessionRequest{}, context.Cause(ctx)
 		case err != nil:
-			return bridge.SessionRequest{}, signaling.ErrUnopened
+			return bridge.SessionRequest{}, signaling.ErrNoFirstMessage
 		case in.Err != nil:
 			err = errTooLong
 		case !in.Text:
@@ -191,7 +191,7 @@ func (c *webClient) open(ctx context.Context, s *signaling.Socket) (bridge.Sessi
 		} else if err == nil {
 			err = c.keep(m)
 		}
-		c.socketPace.Charge()
+		c.socketPace.ChargeHeavy()
 		c.reply(socket, err)
 	}
 }
@@ -217,9 +217,9 @@ func (c *webClient) connect(ctx context.Context, open bridge.SessionRequest, tok
 		}
 		return bridge.SessionRequest{}, err
 	}
-	c.socket.Opened()
+	c.socket.MarkOpened()
 	c.setups = append(c.setups, socket)
-	c.out.send(socket, protocol.Connected(signaling.TellICE(c.door.ICEServers, c.door.TURNSecret, time.Now())))
+	c.out.send(socket, protocol.Connected(signaling.ICEServersFor(c.door.ICEServers, c.door.TURNSecret, time.Now())))
 	return open, nil
 }
 
@@ -292,13 +292,13 @@ func (c *webClient) stopCapture() {
 // farewell sends the client the reason for the end, and returns the close code and the reason for the socket.
 func (c *webClient) farewell(err error) error {
 	end := func(w route, reason string) { c.out.send(w, protocol.Disconnected(reason)) }
-	code, reason := signaling.Goodbye(err)
+	code, reason := signaling.CloseReason(err)
 	c.mu.Lock()
 	setUp := c.setUp
 	c.mu.Unlock()
 	var limit bridge.Limit
 	switch {
-	case err == nil, errors.Is(err, bridge.ErrLeft), errors.Is(err, signaling.ErrSlow), errors.Is(err, signaling.ErrUnopened):
+	case err == nil, errors.Is(err, bridge.ErrLeft), errors.Is(err, signaling.ErrSlow), errors.Is(err, signaling.ErrNoFirstMessage):
 	case errors.Is(err, bridge.ErrGoodbye):
 		end(c.goodbyeRoute, "goodbye")
 	case errors.Is(err, bridge.ErrReplaced):

@@ -17,7 +17,7 @@ import (
 
 // call is an encoder's, and the conversation that it has. It is a [bridge.Caller].
 type call struct {
-	signaling.PeerCall
+	signaling.HTTPCall
 	door      *Door
 	log       *slog.Logger
 	agent, id string // in its address
@@ -49,13 +49,13 @@ func newConnection(p *signaling.Peer, text string) *connection {
 // Serve implements [bridge.Caller].
 func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	c.log.Info("client connected", "call", s.ID())
-	peer, err := c.Answer(s, c.door.RTC, c.options())
+	peer, err := c.AnswerOffer(s, c.door.RTC, c.options())
 	if err != nil {
 		return badOffer(err)
 	}
 	defer peer.Close()
 	c.session, c.encoder = s, newConnection(peer, c.text)
-	c.Begin(peer)
+	c.StartMedia(peer)
 	defer c.dismiss()
 	if c.heard = peer.Connected; peer.Voice() == nil {
 		c.heard = nil
@@ -107,8 +107,8 @@ func (c *call) listen(offer rtc.Offer, text string) (id int, sdp string, err err
 	if err := slow(c.listens); err != nil {
 		return 0, "", err
 	}
-	whep := signaling.PeerCall{Offer: offer}
-	peer, err := whep.Answer(c.session, c.door.RTC, c.options())
+	whep := signaling.HTTPCall{Offer: offer}
+	peer, err := whep.AnswerOffer(c.session, c.door.RTC, c.options())
 	if err != nil {
 		return 0, "", badOffer(err)
 	}
@@ -122,7 +122,7 @@ func (c *call) listen(offer rtc.Offer, text string) (id int, sdp string, err err
 // dismiss has nobody listen.
 func (c *call) dismiss() {
 	if c.listener != nil {
-		c.session.AttachOutput(signaling.NoListener{})
+		c.session.AttachOutput(signaling.NullOutput{})
 		c.listener.Close()
 		c.listener = nil
 	}

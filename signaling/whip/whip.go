@@ -49,11 +49,11 @@ type Door struct {
 	ICEServers  func() []signaling.ICEServer // that a client gets
 	Logger      *slog.Logger
 
-	calls signaling.Peers[*call]
+	calls signaling.PeerRegistry[*call]
 }
 
 // Doors are its addresses.
-func (d *Door) Doors() (list []signaling.Door) {
+func (d *Door) Doors() (list []signaling.Endpoint) {
 	for pattern, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"POST /whip/{agent}":         d.begin,
 		"OPTIONS /whip/{agent}":      d.options,
@@ -68,7 +68,7 @@ func (d *Door) Doors() (list []signaling.Door) {
 		"DELETE /whep/{agent}/{id}":  d.passed(d.end),
 		"OPTIONS /whep/{agent}/{id}": d.options,
 	} {
-		list = append(list, signaling.Door{Pattern: pattern, Handler: signaling.Answering(d.Logger, doorName,
+		list = append(list, signaling.Endpoint{Pattern: pattern, Handler: signaling.NewHandler(d.Logger, doorName,
 			func(w http.ResponseWriter, r *http.Request) error {
 				w.Header().Set("Access-Control-Expose-Headers", "Location, ETag, Link, Accept-Patch, Accept-Post")
 				return serve(w, r)
@@ -169,11 +169,11 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 	}
 	log := d.Logger.With("door", doorName, "remote", access.From(r.Context()).Address())
 	c := &call{
-		PeerCall: signaling.PeerCall{Offer: offer}, door: d, log: log, agent: r.PathValue("agent"), text: text,
+		HTTPCall: signaling.HTTPCall{Offer: offer}, door: d, log: log, agent: r.PathValue("agent"), text: text,
 		listens: rtc.NewOfferLimiter(),
 	}
-	c.id = signaling.NodeID(d.Host, rand.Text())
-	sdp, err := d.calls.Begin(r, d.Host, c.id, c, open)
+	c.id = signaling.OwnedID(d.Host, rand.Text())
+	sdp, err := d.calls.StartCall(r, d.Host, c.id, c, open)
 	switch {
 	case err != nil && bridge.Reason(err) == "":
 		return no(http.StatusBadGateway, "The call has ended.")
@@ -199,7 +199,7 @@ func (d *Door) listen(w http.ResponseWriter, r *http.Request) error {
 	}
 	var number int
 	var sdp string
-	err = c.Ask(r.Context(), errNoSession, func() (err error) {
+	err = c.RunInCall(r.Context(), errNoSession, func() (err error) {
 		number, sdp, err = c.listen(offer, text)
 		return err
 	})
@@ -265,7 +265,7 @@ func address(r *http.Request) (id string, listener int) {
 // expired.
 func (d *Door) find(r *http.Request) (*call, error) {
 	id, _ := address(r)
-	c, ok := d.calls.Call(id)
+	c, ok := d.calls.FindCall(id)
 	if !ok || c.agent != r.PathValue("agent") {
 		return nil, errNoSession
 	}
@@ -276,7 +276,7 @@ func (d *Door) find(r *http.Request) (*call, error) {
 func (d *Door) passed(serve func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) (err error) {
 		id, _ := address(r)
-		if signaling.PassByID(w, r, d.Host, id, "", func(away error) {
+		if signaling.ProxyToOwner(w, r, d.Host, id, "", func(away error) {
 			d.Logger.Warn("another gateway does not answer", "err", away)
 			err = errNoSession
 		}) {
@@ -294,11 +294,11 @@ func (d *Door) end(w http.ResponseWriter, r *http.Request) error {
 	c, err := d.find(r)
 	switch {
 	case err != nil:
-		if !d.calls.Ended(id) { // a page that closes its peer first asks for the end right after
+		if !d.calls.HasEnded(id) { // a page that closes its peer first asks for the end right after
 			return err
 		}
 	case listener > 0:
-		err = c.Ask(r.Context(), errNoSession, func() error {
+		err = c.RunInCall(r.Context(), errNoSession, func() error {
 			if c.of(listener) != nil {
 				c.dismiss()
 			}
@@ -330,7 +330,7 @@ func (d *Door) patch(w http.ResponseWriter, r *http.Request) error {
 	}
 	_, listener := address(r)
 	var sdp string
-	err = c.Ask(r.Context(), errNoSession, func() (err error) {
+	err = c.RunInCall(r.Context(), errNoSession, func() (err error) {
 		p := c.of(listener)
 		if p == nil {
 			return errNoSession

@@ -38,7 +38,7 @@ type Comment struct {
 	Microphone string `json:"microphone,omitempty"`
 }
 
-// Directions of a [Result].
+// Directions of a [Line].
 const (
 	Up       = "up"    // from the client
 	Down     = "down"  // from the server
