@@ -96,6 +96,9 @@ func TestStopSignals(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			for len(asked) > 0 { // by the process before
+				<-asked
+			}
 			cmd, p := runProcess(t, c.env...)
 			stopped := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 			defer stopped.Stop()
