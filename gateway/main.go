@@ -107,7 +107,8 @@ func forceOf(ctx context.Context) context.Context {
 }
 
 // notifyStop returns a context that the first signal ends; [forceOf] of it ends with the second. Both come by one channel, so that a second
-// signal right behind the first is not lost.
+// signal right behind the first is not lost. stop frees the contexts. Signals are caught until the process exits all the same: a late one
+// must not change its status.
 func notifyStop(parent context.Context, signals ...os.Signal) (ctx context.Context, stop func()) {
 	force, endForce := context.WithCancel(parent)
 	ctx, end := context.WithCancel(context.WithValue(parent, forceKey{}, force))
@@ -124,7 +125,6 @@ func notifyStop(parent context.Context, signals ...os.Signal) (ctx context.Conte
 		}
 	}()
 	return ctx, func() {
-		signal.Stop(received)
 		end()
 		endForce()
 	}

@@ -146,7 +146,7 @@ func TestServeOverTLS(t *testing.T) {
 		if n := p.serial(config); n != 1 {
 			t.Fatalf("certificate %d, before its key is there", n)
 		}
-		return strings.Contains(p.logged(), "the old one stays")
+		return strings.Contains(p.logged(), "keeping the old one")
 	})
 	write(t, keyFile, key2)
 	until(func() bool { return p.serial(config) == 2 })
