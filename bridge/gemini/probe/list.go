@@ -15,13 +15,13 @@ import (
 	"voxgate/bridge/gemini/wire"
 )
 
-// instruction makes of a model what the emulator is: something whose answers are known.
+// instruction makes a model behave like the emulator, so that its answers are predictable.
 const instruction = `You are a test device. Say back word for word what the user says or writes, and nothing else, with these exceptions.
 When the user writes "/tool NAME JSON", call the function NAME with exactly these arguments at once; once you have its result, say it.
 When the user writes "/history", say again every word that the user has told you in this conversation.
 When the user writes "/said", say again what you yourself have said in your last answer before this message.`
 
-// Objects of a set-up.
+// Objects of a setup.
 type object = map[string]any
 
 func declared(name, behavior string) object {
@@ -41,7 +41,7 @@ func functions(declared ...object) object {
 	return object{"tools": []any{object{"functionDeclarations": declared}}}
 }
 
-// at makes a tree of one value: at(1, "a.b") is {"a": {"b": 1}}.
+// at builds a tree with one value: at(1, "a.b") is {"a": {"b": 1}}.
 func at(value any, path string) object {
 	names := strings.Split(path, ".")
 	for _, name := range slices.Backward(names[1:]) {
@@ -50,7 +50,7 @@ func at(value any, path string) object {
 	return object{names[0]: value}
 }
 
-// find is what a tree has at a path.
+// valueAt returns the value at a path of a tree.
 func find(tree any, path string) any {
 	for name := range strings.SplitSeq(path, ".") {
 		fields, _ := tree.(map[string]any)
@@ -59,13 +59,13 @@ func find(tree any, path string) any {
 	return tree
 }
 
-// features are fields of a set-up of which the gateway's table says for each model whether it takes them: what our own code leaves in the
-// set-up is assumed to be taken, and what it takes out to be refused.
+// features are fields of a setup whose support by each model is in the gateway's table: fields that our own code keeps in the setup
+// are assumed to be supported, and those that it removes to be refused.
 var features = []struct {
 	name, path string
 	value      any
 	alpha      bool
-	careful    string // beginning of a model's name: the gateway does not send it, though Google may take it
+	careful    string // prefix of model names for which the gateway does not send it, although Google may accept it
 }{
 	{name: "answers in text", path: "generationConfig.responseModalities", value: []any{"TEXT"}},
 	{name: "a voice", path: "generationConfig.speechConfig.voiceConfig.prebuiltVoiceConfig.voiceName", value: "Kore"},
@@ -73,7 +73,7 @@ var features = []struct {
 	{name: "a resolution of pictures", path: "generationConfig.mediaResolution", value: "MEDIA_RESOLUTION_LOW"},
 	{name: "thinking level low", path: "generationConfig.thinkingConfig", value: object{"thinkingLevel": "LOW"}},
 	{name: "thinking level minimal", path: "generationConfig.thinkingConfig", value: object{"thinkingLevel": "MINIMAL"}},
-	// ai.google.dev/gemini-api/docs/gemini-3: budgets are taken beside levels, which are preferred.
+	// ai.google.dev/gemini-api/docs/gemini-3: budgets are accepted along with levels, which take precedence.
 	{name: "a thinking budget", path: "generationConfig.thinkingConfig", value: object{"thinkingBudget": 0}, careful: "gemini-3.1"},
 	{name: "affective dialog", path: "generationConfig.enableAffectiveDialog", value: true, alpha: true},
 	{name: "proactive audio", path: "proactivity.proactiveAudio", value: true, alpha: true},
@@ -92,7 +92,7 @@ var features = []struct {
 	{name: "explicit signals of speech", path: "explicitVadSignal", value: true},
 }
 
-// probesOf are the probes of a model. The first finds out whether there is this model at all.
+// probesOf returns the probes of a model. The first one tests whether the model exists.
 func probesOf(model string, o Options) []probe {
 	if list := restProbes(model); list != nil {
 		return list
@@ -137,7 +137,7 @@ func setups(plain setup.Config, o Options) []probe {
 		}}},
 		{name: "no thinking level", do: greet, raw: at(nil, "generationConfig.thinkingConfig"), most: 2, assumed: answers},
 	}
-	if find(tree(plain), "generationConfig.thinkingConfig") != nil { // it was put in because the model wants one
+	if find(tree(plain), "generationConfig.thinkingConfig") != nil { // it was added because the model requires it
 		list[len(list)-1].assumed, list[len(list)-1].most = refused, 0
 	}
 	for _, f := range features {
@@ -154,8 +154,8 @@ var (
 	refused = []string{"refused with 1007"}
 )
 
-// assumption is what the gateway assumes of a field: what it would send is taken, and what it takes out with a warning is refused. What it
-// takes out without a word may be either.
+// assumption returns what the gateway assumes about a field: supported if it would be sent, refused if it is removed with a
+// warning, and unknown if it is removed silently.
 func assumption(model, path string, value any, o Options) (assumed []string, unknown bool) {
 	config := at(value, path)
 	config["model"] = model
@@ -180,12 +180,12 @@ func tree(c setup.Config) (fields map[string]any) {
 func encode(v any) json.RawMessage {
 	encoded, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // ours
+		panic(err) // our own value
 	}
 	return encoded
 }
 
-// greet opens, types one word and waits for the answer: some set-ups are refused when something is sent, and not before.
+// greet opens a session, types one word and waits for the answer: some setups are refused only when something is sent.
 func greet(t *talk) {
 	if !t.open("") {
 		return
@@ -197,6 +197,7 @@ func greet(t *talk) {
 	}
 }
 
+// greetFully is like greet, but checks details of the answer.
 func greets(t *talk) {
 	if !t.open("") {
 		return
@@ -225,7 +226,7 @@ func greets(t *talk) {
 	}
 }
 
-// hears says a sentence and waits for the answer.
+// probeSpeech says a sentence and waits for the answer.
 func hears(t *talk) { hear(t, speechRate, 1500*time.Millisecond) }
 
 func hear(t *talk, rate int, silence time.Duration) {
@@ -242,14 +243,14 @@ func hear(t *talk, rate int, silence time.Duration) {
 	}
 }
 
-// manual is a config in which the client marks what is said.
+// manual is a config in which the client marks speech.
 var manual = at(true, "realtimeInputConfig.automaticActivityDetection.disabled")
 
 func pause(ms int) object {
 	return at(ms, "realtimeInputConfig.automaticActivityDetection.silenceDurationMs")
 }
 
-// conversations are the probes of what goes on in a session.
+// sessionProbes returns the probes of behaviour within a session.
 func conversations(plain setup.Config) []probe {
 	list := slices.Concat(hearing(plain), interrupting(), resuming(plain))
 	if plain.Profile.Appends {
@@ -268,7 +269,7 @@ func conversations(plain setup.Config) []probe {
 	return list
 }
 
-// hearing is what the model hears and sees, and where a turn ends.
+// inputProbes returns the probes of audio and video input, and of the end of turns.
 func hearing(plain setup.Config) []probe {
 	return []probe{
 		{name: "hears and writes down what it heard", most: 4, assumed: []string{"answers", "transcribes"}, do: func(t *talk) {
@@ -305,14 +306,14 @@ func hearing(plain setup.Config) []probe {
 	}
 }
 
-// The names of probes whose findings the gateway can go by: see Report.Findings.
+// Names of probes whose findings the gateway can use: see Report.Findings.
 const (
 	endsAtStreamEnd  = "the end of the stream ends a turn"
 	remembersLong    = "resumes with an instruction of 4 KB"
 	remembersResumes = "remembers what was said before the last resume but one"
 )
 
-// probeStreamEnd finds out whether audioStreamEnd ends a turn, or nothing but silence does.
+// probeStreamEnd tests whether audioStreamEnd ends a turn, or only silence does.
 func probeStreamEnd(plain setup.Config) probe {
 	p := probe{name: endsAtStreamEnd, config: pause(4000), most: 4, assumed: answers, do: func(t *talk) {
 		if !t.open("") {
@@ -323,12 +324,12 @@ func probeStreamEnd(plain setup.Config) probe {
 		t.noteAnswer()
 	}}
 	if plain.Profile.EndSilence > 0 {
-		p.assumed, p.unknown = []string{"silent"}, !strings.HasPrefix(plain.Model, "gemini-3.8-live") // of the others nothing was recorded
+		p.assumed, p.unknown = []string{"silent"}, !strings.HasPrefix(plain.Model, "gemini-3.8-live") // nothing was recorded of the others
 	}
 	return p
 }
 
-// probeSilence finds out whether so much silence behind a speech ends it, where no more sound comes.
+// probeSilence tests whether this much silence after speech ends a turn if no more sound follows.
 func probeSilence(length time.Duration) probe {
 	return probe{name: fmt.Sprintf("%v of silence end a turn", length), most: 4, unknown: true, do: func(t *talk) {
 		if t.open("") {
@@ -338,15 +339,15 @@ func probeSilence(length time.Duration) probe {
 	}}
 }
 
-// noteAnswer notes whether an answer comes.
+// noteAnswer adds a fact if an answer comes.
 func (t *talk) noteAnswer() {
 	if h := t.answer(); h.voice > 0 || h.said != "" {
 		t.fact("answers")
 	}
 }
 
-// probeMarks finds out what becomes of activityStart and activityEnd where the server finds speech itself. The extended-thinking
-// model was recorded to ignore them, others close.
+// probeMarks tests the effect of activityStart and activityEnd while the server detects speech. The extended-thinking model was
+// recorded to ignore them, others close.
 func probeMarks(plain setup.Config) probe {
 	p := probe{name: "marks where the server listens for itself", most: 4, do: marked, assumed: []string{"closed with 1007"}}
 	if plain.Profile.Slow {
@@ -355,7 +356,7 @@ func probeMarks(plain setup.Config) probe {
 	return p
 }
 
-// interrupting is what cuts an answer off, and what the model knows of it afterwards.
+// interruptionProbes returns the probes of interruptions, and of the model's memory of interrupted answers.
 func interrupting() []probe {
 	return []probe{
 		{name: "typed text interrupts", most: 10, assumed: []string{"interrupted"}, do: func(t *talk) {
@@ -379,7 +380,7 @@ func interrupting() []probe {
 	}
 }
 
-// resuming is what a later session knows of an earlier one.
+// resumptionProbes returns the probes of what a later session knows of an earlier one.
 func resuming(plain setup.Config) []probe {
 	return []probe{
 		{name: "resumes", most: 6, assumed: resumed, do: func(t *talk) { resumes(t, nil, 0) }},
@@ -400,21 +401,21 @@ func resuming(plain setup.Config) []probe {
 
 func spoke(h *heard) bool { return h.voice > 0 }
 
-// picture is a grey square.
+// picture returns a grey square.
 func picture() *wire.Blob {
 	var b bytes.Buffer
 	_ = jpeg.Encode(&b, image.NewGray(image.Rect(0, 0, 64, 64)), nil) // into memory
 	return &wire.Blob{MIMEType: "image/jpeg", Data: b.Bytes()}
 }
 
-// pauses says a sentence, is silent for a second, and says it again.
+// speakTwice says a sentence, is silent for a second, and says it again.
 func pauses(t *talk) {
 	if !t.open("") {
 		return
 	}
 	t.speak(2*speechRate, time.Second)
 	t.speak(2*speechRate, 3*time.Second)
-	// A turn lasts as long as its answer takes to say, and longer on a busy machine. What comes after the first is a second one.
+	// A turn lasts as long as its answer is spoken, and longer on a busy machine. An end after the first turn is a second turn.
 	first := t.listen(answerTimeout, func(h *heard) bool { return h.turns > 0 })
 	turns := first.turns + t.listen(4*time.Second, func(*heard) bool { return false }).turns
 	switch {
@@ -440,10 +441,10 @@ func marked(t *talk) {
 	}
 }
 
-// long takes some ten seconds to say.
+// longText takes about ten seconds to say.
 const long = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
 
-// interrupt asks for a long answer and calls do while the model speaks.
+// interrupt requests a long answer and calls do while the model speaks.
 func interrupt(t *talk, do func()) {
 	if !t.open("") {
 		return
@@ -464,7 +465,7 @@ func interrupt(t *talk, do func()) {
 	}
 }
 
-// remember has the model hear a word, and waits for a handle that covers it.
+// remember tells the model a word, and waits for a handle that covers it.
 func remember(t *talk) bool {
 	if !t.open("") {
 		return false
@@ -482,7 +483,7 @@ func remember(t *talk) bool {
 
 var resumed = []string{"gives a handle", "resumes", "says plum"}
 
-// resumes goes on with a session over another connection, after a while, and with another config if there is one.
+// resume resumes a session on another connection, after a delay, and with another config if it is not nil.
 func resumes(t *talk, config object, later time.Duration) {
 	if !remember(t) {
 		return
@@ -553,7 +554,7 @@ func resumesTwice(t *talk) {
 	second.close()
 }
 
-// lasts waits for the connection's own end. A silent microphone keeps the server's clock going.
+// waitForEnd waits until the server closes the connection. A silent microphone keeps the server's clock running.
 func lasts(t *talk) {
 	if !t.open("") {
 		return
@@ -575,10 +576,10 @@ func lasts(t *talk) {
 	t.fact("does not end in 15 minutes")
 }
 
-// calls are the probes of functions.
+// callProbes returns the probes of function calls.
 func calls(plain setup.Config, o Options) []probe {
 	if !slices.Contains(slices.Collect(maps.Keys(tree(with(plain, functions(declared("lookup", "")), o)))), "tools") {
-		return nil // it takes none
+		return nil // it supports none
 	}
 	f, _ := with(plain, functions(declared("lookup", "NON_BLOCKING")), o).Functions.Find("lookup")
 	list := []probe{
@@ -630,7 +631,7 @@ func calls(plain setup.Config, o Options) []probe {
 	return append(list, update)
 }
 
-// asked has the model call lookup.
+// requestCall makes the model call lookup.
 func asked(t *talk) (wire.FunctionCall, bool) {
 	if !t.open("") {
 		return wire.FunctionCall{}, false
@@ -639,7 +640,7 @@ func asked(t *talk) (wire.FunctionCall, bool) {
 	return t.call()
 }
 
-// called has the model call lookup and answers, before it with a piece of the answer if there is more.
+// answerCall makes the model call lookup and responds, with an interim response first if more is set.
 func called(t *talk, scheduling string, more bool) {
 	c, ok := asked(t)
 	if !ok {
@@ -661,7 +662,7 @@ func called(t *talk, scheduling string, more bool) {
 	t.says(t.answer(), "banana")
 }
 
-// with is the config of a model with something more.
+// with returns a model's config with additional fields.
 func with(plain setup.Config, more object, o Options) setup.Config {
 	config := maps.Clone(more)
 	config["model"] = plain.Model

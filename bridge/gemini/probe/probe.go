@@ -1,6 +1,6 @@
-// Package probe asks a server of the Live API, in short conversations, whether it behaves as the gateway assumes: what each model takes
-// and refuses, and how it answers. The conversations use the gateway's own code for Live connections, and the tables that it serves
-// people by.
+// Package probe tests in short conversations whether a server of the Live API behaves as the gateway assumes: what each model
+// accepts and refuses, and how it answers. The conversations use the gateway's own code for Live connections, and the tables that
+// it uses in operation.
 package probe
 
 import (
@@ -20,7 +20,7 @@ import (
 	"voxgate/bridge/price"
 )
 
-// Verdict says how what was found relates to what is assumed.
+// Verdict compares the findings with the assumptions.
 type Verdict string
 
 // The values of Verdict.
@@ -32,17 +32,17 @@ const (
 	NotRun      Verdict = "not run"
 )
 
-// Result is what one probe has found.
+// Result is the result of one probe.
 type Result struct {
 	Model   string  `json:"model"`
 	Name    string  `json:"name"`
 	Verdict Verdict `json:"verdict"`
 
-	// Assumed and Found are facts in their order, such as "refused with 1007" or "says plum".
+	// Assumed and Found are facts in order, such as "refused with 1007" or "says plum".
 	Assumed []string `json:"assumed"`
 	Found   []string `json:"found"`
 
-	// Notes are what else was seen, in the server's own words, and are not compared.
+	// Notes are further observations, in the server's own words, and are not compared.
 	Notes []string `json:"notes,omitempty"`
 
 	Dollars float64 `json:"dollars"`
@@ -52,25 +52,25 @@ type Result struct {
 	Messages []Message `json:"messages,omitempty"`
 }
 
-// ID names the probe among all.
+// ID identifies the probe.
 func (r Result) ID() string { return r.Model + ": " + r.Name }
 
-// Options are what Run wants to know.
+// Options configures Run.
 type Options struct {
-	// Client is where the server is, and the key.
+	// Client has the server's address and the key.
 	Client *api.Client
 
-	// Models are the names of the models that are asked; nil: those of the gateway's table that talk, and one or two for REST.
+	// Models are the names of the models to probe; nil: the speaking ones of the gateway's table, and one or two for REST.
 	Models []string
 
-	// Dollars bounds what the conversations may cost together, by the prices of Prices. A probe that could exceed it is not run.
+	// Dollars limits the total cost of the conversations, by Prices. A probe that could exceed it is not run.
 	Dollars float64
 	Prices  price.Table
 
-	// Parallel is how many conversations are held at once, at least 1. Google's free tier allows three.
+	// Parallel is the number of simultaneous conversations, at least 1. Google's free tier allows three.
 	Parallel int
 
-	// Long waits for the end of a connection, too: ten minutes a model.
+	// Long also waits for the end of a connection: ten minutes per model.
 	Long bool
 
 	// Done, if not nil, is called with each result, one at a time.
@@ -82,23 +82,23 @@ type probe struct {
 	model string
 	name  string
 
-	// config is the LiveConfig that a client would send, without the model. It goes through the gateway's own code.
+	// config is the LiveConfig of a client, without the model. It is processed by the gateway's own code.
 	config map[string]any
 
-	// raw is laid over the set-up that becomes of it: what our own code would not send. nil as a value takes a field away.
+	// raw is merged into the resulting setup: fields that our own code would not send. A nil value removes a field.
 	raw   map[string]any
 	alpha bool
 
-	// most is what it may cost, in seconds of the model's voice.
+	// maxVoice bounds the cost, in seconds of the model's voice.
 	most float64
 
 	do      func(*talk)
-	rest    func(*run) // in place of do: it is a call of the REST API
+	rest    func(*run) // in place of do: a call of the REST API
 	assumed []string
 	unknown bool // nothing is assumed
 }
 
-// run is a probe under way.
+// run is a running probe.
 type run struct {
 	probe
 
@@ -108,8 +108,8 @@ type run struct {
 	trace   trace
 	facts   []string
 	notes   []string
-	missing string  // why the key, and not the API, is to blame for what was found
-	micros  float64 // millionths of a dollar
+	missing string  // why the key, not the API, explains the findings
+	micros  float64 // cost in millionths of a dollar
 }
 
 func (r *run) fact(format string, args ...any) {
@@ -126,12 +126,12 @@ func (r *run) spend(t wire.Tokens) {
 	}
 }
 
-// Run holds the conversations, and returns their results in a fixed order. It blocks until the last is over, or ctx ends.
+// Run runs the probes, and returns their results in a fixed order. It blocks until the last has ended, or ctx ends.
 func Run(ctx context.Context, o Options) []Result {
 	lists := o.probes()
 	results := make([][]Result, len(lists))
 	b := &budget{Options: o, left: o.Dollars}
-	// The first probe of a model finds out whether this key has it.
+	// The first probe of a model tests whether this key has access to it.
 	b.each(len(lists), func(i int) { results[i] = []Result{b.hold(ctx, lists[i][0])} })
 	type place struct{ model, probe int }
 	var rest []place
@@ -152,7 +152,7 @@ func Run(ctx context.Context, o Options) []Result {
 	return slices.Concat(results...)
 }
 
-// Count returns how many probes Run would hold, and what they may cost at most, in dollars.
+// Count returns the number of probes that Run would run, and their maximum cost in dollars.
 func Count(o Options) (probes int, dollars float64) {
 	for _, list := range o.probes() {
 		for _, p := range list {
@@ -163,7 +163,7 @@ func Count(o Options) (probes int, dollars float64) {
 	return probes, dollars
 }
 
-// probes are those of each model.
+// probes returns the probes of each model.
 func (o Options) probes() (lists [][]probe) {
 	models := o.Models
 	if models == nil {
@@ -176,7 +176,7 @@ func (o Options) probes() (lists [][]probe) {
 	return lists
 }
 
-// bound is what a probe may cost in dollars, generously: the model's voice, 25 tokens a second
+// maxCost returns a generous upper bound of a probe's cost in dollars: the model's voice, 25 tokens a second
 // (https://ai.google.dev/gemini-api/docs/tokens), and two turns with 400 tokens of text and 200 of sound each.
 func (p probe) bound(prices price.Table) float64 {
 	m, ok := prices.PricesOf(p.model)
@@ -189,15 +189,15 @@ func (p probe) bound(prices price.Table) float64 {
 	}) / 1e6
 }
 
-// budget holds probes one after the other, or some at once, while there is money left.
+// budget runs probes as long as there is money left.
 type budget struct {
 	Options
 
 	mu   sync.Mutex
-	left float64 // dollars that are not reserved; guarded by mu
+	left float64 // dollars not reserved; guarded by mu
 }
 
-// each calls do for 0 to n-1, Parallel of them at once, and waits for all.
+// forEach calls do for 0 to n-1, Parallel at a time, and waits for all.
 func (b *budget) each(n int, do func(int)) {
 	var work errgroup.Group
 	work.SetLimit(max(1, b.Parallel))
@@ -207,7 +207,7 @@ func (b *budget) each(n int, do func(int)) {
 	work.Wait()
 }
 
-// hold holds a probe if it can be paid.
+// run runs a probe if the budget allows it.
 func (b *budget) hold(ctx context.Context, p probe) Result {
 	bound := p.bound(b.Prices)
 	b.mu.Lock()
@@ -230,7 +230,7 @@ func (b *budget) hold(ctx context.Context, p probe) Result {
 	return r
 }
 
-// leave leaves a probe out.
+// skip records a probe that is not run.
 func (b *budget) leave(p probe, why Verdict, notes ...string) Result {
 	r := Result{Model: p.model, Name: p.name, Assumed: p.assumed, Verdict: why, Notes: notes}
 	b.done(r)
@@ -246,7 +246,7 @@ func (b *budget) done(r Result) {
 	b.Done(r)
 }
 
-// hold holds one conversation.
+// runProbe runs one probe.
 func hold(ctx context.Context, o Options, p probe) Result {
 	r := &run{probe: p, ctx: ctx, client: o.Client, prices: o.Prices}
 	begun := time.Now()
@@ -279,7 +279,7 @@ func hold(ctx context.Context, o Options, p probe) Result {
 	return result
 }
 
-// prepare makes the set-up.
+// prepare builds the setup.
 func (t *talk) prepare() error {
 	config := map[string]any{
 		"model": t.model, "systemInstruction": instruction,
@@ -308,7 +308,7 @@ func parse(config map[string]any, vertex *api.Vertex) (setup.Config, error) {
 	return setup.Parse(encode(config), "config", setup.Scope{Vertex: vertex})
 }
 
-// lay lays a tree over another one.
+// mergeTree merges a tree into another one.
 func lay(under, over map[string]any) {
 	for name, value := range over {
 		object, isObject := value.(map[string]any)

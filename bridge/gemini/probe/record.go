@@ -18,34 +18,34 @@ import (
 	"voxgate/media/g711"
 )
 
-// Recording is one conversation to be recorded.
+// Recording configures the recording of one conversation.
 type Recording struct {
 	Client  *api.Client
 	Comment traces.Comment
 	Config  json.RawMessage // a LiveConfig; nil: the default model
 
-	// Steps are what the client does, in order: "text WORDS", "speech" (a sentence that asks to remember a word), "wait 5s",
-	// "end" (audioStreamEnd), "mute" and "unmute" of the microphone. Between them it sends silence in real time.
+	// Steps are the client's actions, in order: "text WORDS", "speech" (a sentence that asks to remember a word), "wait 5s", "end"
+	// (audioStreamEnd), "mute" and "unmute" of the microphone. Between them it sends silence in real time.
 	Steps []string
 
 	To io.Writer
 }
 
-// stepTimeout bounds how long the answer to a step is waited for.
+// stepTimeout bounds the wait for the answer to a step.
 const stepTimeout = 30 * time.Second
 
-// recorder is a conversation that is recorded.
+// recorder is a conversation being recorded.
 type recorder struct {
 	conn  *gemini.Conn
-	turns chan struct{} // gets one for each turnComplete
+	turns chan struct{} // one entry per turnComplete
 	ended chan error
-	todo  chan func(context.Context) error // for the goroutine that sends
-	sound []int16                          // to be sent; that goroutine has it
-	mute  bool                             // likewise
+	todo  chan func(context.Context) error // for the sending goroutine
+	sound []int16                          // audio to send; owned by the sending goroutine
+	mute  bool                             // owned by the sending goroutine
 }
 
-// Record holds a conversation and writes its wire. Calls of functions are answered with {"output":"ok"}. The error of a connection that
-// the server has ended is in the recording, and is no error of Record.
+// Record runs a conversation and writes its messages. Function calls are answered with {"output":"ok"}. If the server ends the
+// connection, its error is part of the recording, not an error of Record.
 func Record(ctx context.Context, o Recording) error {
 	for i, step := range o.Steps {
 		if _, err := parseStep(step); err != nil {
@@ -84,7 +84,7 @@ func Record(ctx context.Context, o Recording) error {
 	return endRecording(writer, err)
 }
 
-// endRecording writes the end of a connection. What the server has said is no error.
+// endRecording writes the end of a connection. A close by the server is not an error.
 func endRecording(writer *traces.Recorder, err error) error {
 	if closed, ok := errors.AsType[*wire.CloseError](err); ok {
 		return writer.Close(closed.Code, closed.Reason)
@@ -92,7 +92,7 @@ func endRecording(writer *traces.Recorder, err error) error {
 	return errors.Join(err, writer.Close(0, ""))
 }
 
-// parseStep reads a step.
+// parseStep validates a step, and returns the duration of a wait.
 func parseStep(step string) (wait time.Duration, err error) {
 	word, rest, _ := strings.Cut(step, " ")
 	switch {
@@ -107,7 +107,7 @@ func parseStep(step string) (wait time.Duration, err error) {
 	return wait, nil
 }
 
-// run does the steps. Behind words it waits for the end of the turn that answers them.
+// run runs the steps. After text and speech it waits for the end of the turn that answers them.
 func (r *recorder) run(ctx context.Context, steps []string) error {
 	for _, step := range steps {
 		word, rest, _ := strings.Cut(step, " ")
@@ -116,7 +116,7 @@ func (r *recorder) run(ctx context.Context, steps []string) error {
 			return err
 		}
 		for len(r.turns) > 0 {
-			<-r.turns // of turns that nobody has waited for
+			<-r.turns // discard ends of earlier turns
 		}
 		answered := r.turns
 		switch word {
@@ -143,7 +143,7 @@ func (r *recorder) run(ctx context.Context, steps []string) error {
 	return nil
 }
 
-// do has the goroutine that sends do something.
+// do runs f in the sending goroutine.
 func (r *recorder) do(ctx context.Context, f func(context.Context) error) error {
 	select {
 	case r.todo <- f:
@@ -155,7 +155,7 @@ func (r *recorder) do(ctx context.Context, f func(context.Context) error) error 
 	}
 }
 
-// wait waits so long, or for a turn that ends meanwhile.
+// wait waits for a duration, or until a turn ends.
 func (r *recorder) wait(ctx context.Context, d time.Duration, turn <-chan struct{}) error {
 	if d == 0 {
 		return nil
@@ -171,15 +171,15 @@ func (r *recorder) wait(ctx context.Context, d time.Duration, turn <-chan struct
 	return nil
 }
 
-// textMessage is a turn of words, as all models take it.
+// textMessage returns a text in the form that all models accept.
 func textMessage(text string) wire.ClientMessage {
 	return wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Text: text}}
 }
 
-// speech16 is the sentence of the probes at 16 kHz.
+// speech16 returns the sentence of the probes at 16 kHz.
 func speech16() []int16 { return repeat(g711.MuLaw.Append(nil, speech), 16000/speechRate) }
 
-// send sends the microphone's sound in real time, and what it is given to do between.
+// send sends the microphone's audio in real time, and runs the functions in todo in between.
 func (r *recorder) send(ctx context.Context) error {
 	ticker := time.NewTicker(frame)
 	defer ticker.Stop()

@@ -12,7 +12,7 @@ import (
 	"voxgate/bridge/gemini/traces"
 )
 
-// Report is what a run has found, for others to read and to replay.
+// Report is the outcome of a run, to be published and compared.
 type Report struct {
 	// Made is the time of the run, Version the gateway's, and Server "the Gemini API", "Vertex AI", or "another server".
 	Made    time.Time `json:"made"`
@@ -22,7 +22,7 @@ type Report struct {
 	Results []Result `json:"results"`
 }
 
-// Message is one message of a conversation. Sound, pictures, handles and ids of sessions are taken out of it.
+// Message is one message of a conversation, without sound, pictures, handles and session IDs.
 type Message struct {
 	At   float64         `json:"at"`   // seconds after the first
 	From string          `json:"from"` // "us" or "server"
@@ -30,8 +30,8 @@ type Message struct {
 }
 
 const (
-	// maxMessages bounds what is kept of a conversation. Sound comes in up to 50 messages a second, of which the first and the last few
-	// say all.
+	// maxMessages bounds the messages kept of a conversation. Audio comes in up to 50 messages a second, of which the first and the
+	// last few are enough.
 	maxMessages = 120
 
 	// maxMessage bounds a message in bytes.
@@ -43,11 +43,11 @@ type trace struct {
 	mu     sync.Mutex
 	from   time.Time
 	list   []Message
-	left   int // out, in the middle
+	left   int // number of messages dropped in the middle
 	redact traces.Redactor
 }
 
-// add takes a message. Both sides of a connection call it.
+// add adds a message. Both sides of a connection call it.
 func (t *trace) add(sent bool, frame []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -76,7 +76,8 @@ func (t *trace) messages() []Message {
 	return slices.Insert(slices.Clone(t.list), maxMessages/2, Message{At: t.list[maxMessages/2].At, From: "us", JSON: note})
 }
 
-// redactMessage takes out of a message what is secret or long. Conn has taken the key out of what the server says. Needs mu.
+// redactMessage removes secrets and long content from a message. Conn has already removed the key from the server's messages. It
+// needs mu.
 func (t *trace) redactMessage(frame []byte) json.RawMessage {
 	t.redact.Numbers = true
 	text := t.redact.RedactMessage(frame)
@@ -86,7 +87,7 @@ func (t *trace) redactMessage(frame []byte) json.RawMessage {
 	return text
 }
 
-// Clean returns the report without what is nobody else's business.
+// Clean returns the report without private details.
 func (r Report) Clean() Report {
 	redact := traces.Redactor{Numbers: true}
 	r.Results = slices.Clone(r.Results)
@@ -100,7 +101,7 @@ func (r Report) Clean() Report {
 	return r
 }
 
-// Difference is where a server answers otherwise than a report says.
+// Difference describes a server that differs from a report.
 type Difference struct {
 	ID             string
 	Reported, Here []string
@@ -110,7 +111,7 @@ func (d Difference) String() string {
 	return fmt.Sprintf("%s: the report has %q, here it is %q", d.ID, strings.Join(d.Reported, "; "), strings.Join(d.Here, "; "))
 }
 
-// Compare returns where two runs have found different things, among the probes that both have held.
+// Compare returns the differences between two runs, among the probes that both have run.
 func Compare(reported, here []Result) (different []Difference, compared int) {
 	found := make(map[string]Result, len(here))
 	for _, r := range here {
@@ -132,7 +133,7 @@ func (r Result) held() bool {
 	return r.Verdict == AsAssumed || r.Verdict == Different || r.Verdict == Learned
 }
 
-// Findings are those results by which the gateway can do otherwise than it assumes, by model.
+// Findings returns the results that replace assumptions of the gateway, by model.
 func (r Report) Findings() map[string]setup.Findings {
 	all := make(map[string]setup.Findings)
 	for _, result := range r.Results {
@@ -161,7 +162,7 @@ func (r Report) Findings() map[string]setup.Findings {
 	return all
 }
 
-// Models are the models that a report has something of.
+// Models returns the models with results in the report.
 func (r Report) Models() (models []string) {
 	for _, result := range r.Results {
 		if result.held() && !slices.Contains(models, result.Model) {

@@ -10,13 +10,13 @@ import (
 	"voxgate/bridge/gemini/wire"
 )
 
-// Models that REST calls are tried with.
+// Models for REST calls.
 const (
 	writer   = "gemini-3.8-flash"
 	embedder = "gemini-embedding-001"
 )
 
-// restModels are those of a server. On Vertex AI embeddings are another API.
+// restModels returns the models for REST calls on a server. On Vertex AI embeddings are another API.
 func restModels(vertex bool) []string {
 	if vertex {
 		return []string{writer}
@@ -24,7 +24,7 @@ func restModels(vertex bool) []string {
 	return []string{writer, embedder}
 }
 
-// restProbes are those of the calls that the gateway's REST door passes on (docs/rest.md); nil: the model is not for them.
+// restProbes returns the probes of the calls that the gateway's REST endpoint forwards (docs/rest.md), or nil for other models.
 func restProbes(model string) (list []probe) {
 	plum := object{"parts": []any{object{"text": "plum"}}}
 	asked := object{"contents": []any{plum}, "systemInstruction": object{"parts": []any{object{"text": instruction}}}}
@@ -64,7 +64,7 @@ func restProbes(model string) (list []probe) {
 	return list
 }
 
-// streams asks for an answer as server-sent events.
+// probeStream requests a response as server-sent events.
 func streams(asked object) func(*run) {
 	return func(r *run) {
 		var pieces []json.RawMessage
@@ -80,7 +80,7 @@ func streams(asked object) func(*run) {
 	}
 }
 
-// call calls a method of the probe's model. It returns nil and adds a fact if that is refused.
+// call calls a method of the probe's model. If that is refused, it adds a fact and returns nil.
 func (r *run) call(method, query string, body object) (answer []byte) {
 	text := encode(body)
 	r.trace.add(true, text)
@@ -114,7 +114,7 @@ func (r *run) call(method, query string, body object) (answer []byte) {
 	return nil
 }
 
-// wrote adds the facts of an answer in one or more pieces.
+// addReplyFacts adds the facts of a response in one or more chunks.
 func (r *run) wrote(pieces ...json.RawMessage) {
 	var reply wire.Reply
 	var said string

@@ -17,24 +17,24 @@ import (
 	"voxgate/media/g711"
 )
 
-// speech says "Please remember the word plum.", in mu-law at 8 kHz. It was made with
-// espeak-ng -v en -s 150 "Please remember the word plum."
+// speech says "Please remember the word plum.", in mu-law at 8 kHz. It was generated with espeak-ng -v en -s 150 "Please remember
+// the word plum."
 //
 //go:embed speech.ulaw
 var speech []byte
 
-// speechRate is the rate of speech in Hz. The Live API resamples what is declared at another rate than its own 16 kHz.
+// speechRate is the sampling rate of speech in Hz. The Live API resamples audio declared at another rate than its own 16 kHz.
 const speechRate = 8000
 
 const (
-	// dialTimeout bounds the way to setupComplete.
+	// dialTimeout bounds the time to setupComplete.
 	dialTimeout = 20 * time.Second
 
-	// answerTimeout bounds the wait for an answer; a slow model has slowTimeout.
+	// answerTimeout bounds the wait for an answer; slowTimeout is for slow models.
 	answerTimeout = 15 * time.Second
 	slowTimeout   = 45 * time.Second
 
-	// quiet is how long the model must say nothing to count as silent.
+	// quiet is how long the model must not speak to count as silent.
 	quiet = 3 * time.Second
 )
 
@@ -42,8 +42,8 @@ const (
 type talk struct {
 	*run
 
-	config setup.Config    // what our own code makes of the client's config
-	object json.RawMessage // the set-up that is sent
+	config setup.Config    // the client's config as processed by our own code
+	object json.RawMessage // the setup that is sent
 	alpha  bool
 
 	conn   *gemini.Conn
@@ -52,35 +52,35 @@ type talk struct {
 	reader sync.WaitGroup
 	handle string // the newest
 	over   bool
-	late   bool // a refusal of the set-up may still come
+	late   bool // the setup may still be refused
 }
 
-// event is what a probe looks at in one message of the server, or how the connection ended.
+// event is one message of the server, or the end of the connection.
 type event struct {
 	*wire.ServerMessage
 	voice time.Duration
 	err   error
 }
 
-// heard is what came while a probe listened.
+// modelOutput is what arrived while a probe listened.
 type heard struct {
 	voice       time.Duration
 	rate        int    // Hz
 	said        string // by the model: transcript or text
-	question    string // as the server transcribed it
+	question    string // as transcribed by the server
 	calls       []wire.FunctionCall
 	interrupted int
 	generated   int
-	turns       int // in which something was said
+	turns       int // turns with an answer
 	idle        bool
 	goAway      bool
 	tokens      wire.Tokens
 
-	voiceBefore time.Duration // and what was said, before the present turn
+	voiceBefore time.Duration // and text, before the current turn
 	saidBefore  int
 }
 
-// open dials with the talk's set-up, a handle of an earlier connection, or a history, and reports whether the server accepted it.
+// open dials with the talk's setup, a handle of an earlier connection, or a history, and reports whether the server accepted it.
 func (t *talk) open(handle string, history ...wire.Content) bool {
 	ctx, cancel := context.WithTimeout(t.ctx, dialTimeout)
 	defer cancel()
@@ -110,7 +110,7 @@ func (t *talk) close() {
 	t.conn = nil
 }
 
-// read hands on what comes until the connection ends.
+// read forwards messages until the connection ends.
 func read(ctx context.Context, conn *gemini.Conn, to chan<- event) {
 	for {
 		m, err := conn.Recv(ctx)
@@ -138,7 +138,7 @@ func read(ctx context.Context, conn *gemini.Conn, to chan<- event) {
 	}
 }
 
-// listen takes what comes until done says so, or for limit at most.
+// listen handles messages until done returns true, or for at most limit.
 func (t *talk) listen(limit time.Duration, done func(*heard) bool) (h heard) {
 	timer := time.After(limit)
 	for !t.over && t.conn != nil && !done(&h) {
@@ -198,7 +198,7 @@ func (t *talk) take(e event, h *heard) {
 	}
 }
 
-// answer waits until the model has answered and is at rest.
+// awaitAnswer waits until the model has answered and is idle.
 func (t *talk) answer() heard {
 	limit := answerTimeout
 	if t.config.Profile.Slow {
@@ -213,7 +213,7 @@ func (t *talk) answer() heard {
 	return h
 }
 
-// call waits for a function call.
+// awaitCall waits for a function call.
 func (t *talk) call() (wire.FunctionCall, bool) {
 	limit := answerTimeout
 	if t.config.Profile.Slow {
@@ -230,7 +230,7 @@ func (t *talk) call() (wire.FunctionCall, bool) {
 	return h.calls[0], true
 }
 
-// send sends a message, and notes if it cannot be sent. How the connection ended stands in what listen finds.
+// send sends messages, and notes failures. listen finds out how the connection ended.
 func (t *talk) send(messages ...wire.ClientMessage) {
 	for _, m := range messages {
 		if t.conn == nil || t.over {
@@ -242,7 +242,7 @@ func (t *talk) send(messages ...wire.ClientMessage) {
 	}
 }
 
-// typed sends a text as a turn, in the form that the model takes, and asks for an answer if it is complete.
+// sendText sends a text as a turn, in the form that the model accepts, and requests an answer if it is complete.
 func (t *talk) typed(text string, complete bool) {
 	t.send(t.config.TypedTurn(parts(text), complete)...)
 }
@@ -251,7 +251,7 @@ func parts(text string) json.RawMessage {
 	return encode([]map[string]string{{"text": text}})
 }
 
-// respond answers a function call.
+// respond responds to a function call.
 func (t *talk) respond(c wire.FunctionCall, response string, scheduling string, more bool) {
 	t.send(wire.ClientMessage{ToolResponse: &wire.ToolResponse{FunctionResponses: []wire.FunctionResponse{
 		{ID: c.ID, Name: c.Name, Response: json.RawMessage(response), Scheduling: scheduling, WillContinue: more},
@@ -260,7 +260,7 @@ func (t *talk) respond(c wire.FunctionCall, response string, scheduling string, 
 
 const frame = 20 * time.Millisecond
 
-// speak says the question, and then is silent for a while, both as fast as a person would.
+// speak says the sentence, and then is silent for a while, both in real time.
 func (t *talk) speak(rate int, silence time.Duration) {
 	pcm := g711.MuLaw.Append(nil, speech)
 	if rate != speechRate {
@@ -285,7 +285,7 @@ func (t *talk) speak(rate int, silence time.Duration) {
 	}
 }
 
-// repeat raises the rate of a sound by a whole number. What it sounds like above 4 kHz does not matter to who understands speech.
+// repeat raises the rate of a sound by an integer factor. Distortion above 4 kHz does not matter for speech recognition.
 func repeat(pcm []int16, times int) []int16 {
 	out := make([]int16, 0, len(pcm)*times)
 	for _, s := range pcm {
@@ -296,10 +296,10 @@ func repeat(pcm []int16, times int) []int16 {
 	return out
 }
 
-// says adds the fact that the model has said a word, or has not.
+// checkWord adds the fact that the model has said a word, or has not.
 func (t *talk) says(h heard, word string) {
 	switch {
-	case t.over || h.said == "" && h.voice == 0: // that is a fact already
+	case t.over || h.said == "" && h.voice == 0: // a fact was added already
 	case strings.Contains(strings.ToLower(h.said), word):
 		t.fact("says %s", word)
 	default:
@@ -308,7 +308,7 @@ func (t *talk) says(h heard, word string) {
 	}
 }
 
-// ended adds the fact of how a connection ended, or of how it was refused. The words are only noted: Google changes them.
+// addEnd adds the fact of how a connection was closed or refused. The reason is only a note, since Google changes its wording.
 func (t *talk) ended(how string, err error) {
 	closed, isClose := errors.AsType[*wire.CloseError](err)
 	refused, isRefusal := errors.AsType[*wire.HandshakeError](err)
@@ -331,7 +331,7 @@ func (t *talk) ended(how string, err error) {
 	t.note("%v", err)
 }
 
-// unavailable notes a cause that says more of the key than of the API.
+// setUnavailable records a cause that lies in the key rather than in the API.
 func (r *run) unavailable(cause wire.Cause) {
 	if cause == wire.Quota || cause == wire.Auth {
 		r.missing = fmt.Sprint(cause)
