@@ -24,7 +24,7 @@ When the user writes "/said", say again what you yourself have said in your last
 // Objects of a setup.
 type object = map[string]any
 
-func declared(name, behavior string) object {
+func lookupFunction(name, behavior string) object {
 	f := object{
 		"name": name, "description": "Looks a word up.",
 		"parameters": object{
@@ -51,7 +51,7 @@ func at(value any, path string) object {
 }
 
 // valueAt returns the value at a path of a tree.
-func find(tree any, path string) any {
+func valueAt(tree any, path string) any {
 	for name := range strings.SplitSeq(path, ".") {
 		fields, _ := tree.(map[string]any)
 		tree = fields[name]
@@ -97,27 +97,27 @@ func probesOf(model string, o Options) []probe {
 	if list := restProbes(model); list != nil {
 		return list
 	}
-	plain, err := parse(object{"model": model}, o.Client.Vertex)
+	plain, err := parseConfig(object{"model": model}, o.Client.Vertex)
 	if err != nil {
 		return []probe{{model: model, name: "exists", do: func(*talk) {}, assumed: []string{"a model of this server"}}}
 	}
 	list := []probe{{
-		model: model, name: "speaks and writes down what it says", most: 3, do: greets,
+		model: model, name: "speaks and writes down what it says", maxVoice: 3, do: greetFully,
 		assumed: []string{
 			"answers", "says plum", "24000 Hz", "generation complete", "counts tokens", "counts them by modality", "REST knows it",
 		},
 	}}
 	if !plain.Profile.Seeds { // it translates, or transcribes
-		list[0] = probe{model: model, name: "hears", most: 3, do: hears, assumed: []string{"answers"}}
+		list[0] = probe{model: model, name: "hears", maxVoice: 3, do: probeSpeech, assumed: []string{"answers"}}
 		return list
 	}
-	list = append(list, setups(plain, o)...)
-	list = append(list, conversations(plain)...)
-	list = append(list, calls(plain, o)...)
+	list = append(list, setupProbes(plain, o)...)
+	list = append(list, sessionProbes(plain)...)
+	list = append(list, callProbes(plain, o)...)
 	if o.Long {
 		list = append(list,
-			probe{name: "lasts ten minutes", most: 10, do: lasts, assumed: []string{"announces its end", "closed with 1008"}},
-			probe{name: "resumes after two minutes", most: 6, assumed: resumed, do: func(t *talk) { resumes(t, nil, 2*time.Minute) }},
+			probe{name: "lasts ten minutes", maxVoice: 10, do: waitForEnd, assumed: []string{"announces its end", "closed with 1008"}},
+			probe{name: "resumes after two minutes", maxVoice: 6, assumed: resumedFacts, do: func(t *talk) { resume(t, nil, 2*time.Minute) }},
 		)
 	}
 	for i := range list {
@@ -126,22 +126,22 @@ func probesOf(model string, o Options) []probe {
 	return list
 }
 
-func setups(plain setup.Config, o Options) []probe {
+func setupProbes(plain setup.Config, o Options) []probe {
 	list := []probe{
-		{name: "a field that does not exist", raw: object{"nonsense": true}, do: greet, assumed: refused},
-		{name: "a function with an empty object", do: greet, assumed: refused, raw: functions(object{
+		{name: "a field that does not exist", raw: object{"nonsense": true}, do: greet, assumed: refusedSetup},
+		{name: "a function with an empty object", do: greet, assumed: refusedSetup, raw: functions(object{
 			"name": "empty", "description": "Does nothing.", "parameters": object{"type": "OBJECT", "properties": object{}},
 		})},
 		{name: "search and functions in one tool", do: greet, assumed: []string{"refused with 1011"}, raw: object{"tools": []any{
-			object{"googleSearch": object{}, "functionDeclarations": []any{declared("lookup", "")}},
+			object{"googleSearch": object{}, "functionDeclarations": []any{lookupFunction("lookup", "")}},
 		}}},
-		{name: "no thinking level", do: greet, raw: at(nil, "generationConfig.thinkingConfig"), most: 2, assumed: answers},
+		{name: "no thinking level", do: greet, raw: at(nil, "generationConfig.thinkingConfig"), maxVoice: 2, assumed: answersFacts},
 	}
-	if find(tree(plain), "generationConfig.thinkingConfig") != nil { // it was added because the model requires it
-		list[len(list)-1].assumed, list[len(list)-1].most = refused, 0
+	if valueAt(setupFields(plain), "generationConfig.thinkingConfig") != nil { // it was added because the model requires it
+		list[len(list)-1].assumed, list[len(list)-1].maxVoice = refusedSetup, 0
 	}
 	for _, f := range features {
-		p := probe{name: f.name, raw: at(f.value, f.path), alpha: f.alpha, do: greet, most: 1.5}
+		p := probe{name: f.name, raw: at(f.value, f.path), alpha: f.alpha, do: greet, maxVoice: 1.5}
 		p.assumed, p.unknown = assumption(plain.Model, f.path, f.value, o)
 		p.unknown = p.unknown || f.careful != "" && strings.HasPrefix(plain.Model, f.careful)
 		list = append(list, p)
@@ -150,8 +150,8 @@ func setups(plain setup.Config, o Options) []probe {
 }
 
 var (
-	answers = []string{"answers"}
-	refused = []string{"refused with 1007"}
+	answersFacts = []string{"answers"}
+	refusedSetup = []string{"refused with 1007"}
 )
 
 // assumption returns what the gateway assumes about a field: supported if it would be sent, refused if it is removed with a
@@ -159,20 +159,20 @@ var (
 func assumption(model, path string, value any, o Options) (assumed []string, unknown bool) {
 	config := at(value, path)
 	config["model"] = model
-	c, err := parse(config, o.Client.Vertex)
+	c, err := parseConfig(config, o.Client.Vertex)
 	name := path[strings.LastIndexByte(path, '.')+1:]
-	left := find(tree(c), path)
+	left := valueAt(setupFields(c), path)
 	switch {
 	case err != nil, left != nil && !bytes.Equal(encode(left), encode(value)),
 		slices.ContainsFunc(c.Warnings, func(w string) bool { return strings.Contains(w, name) }):
-		return refused, false
+		return refusedSetup, false
 	case left != nil:
-		return answers, false
+		return answersFacts, false
 	}
 	return nil, true
 }
 
-func tree(c setup.Config) (fields map[string]any) {
+func setupFields(c setup.Config) (fields map[string]any) {
 	_ = json.Unmarshal(c.Effective(), &fields) // it was encoded
 	return fields
 }
@@ -190,116 +190,116 @@ func greet(t *talk) {
 	if !t.open("") {
 		return
 	}
-	t.late = true
-	t.typed("plum", true)
-	if h := t.answer(); h.said != "" || h.voice > 0 {
-		t.fact("answers")
+	t.mayBeRefused = true
+	t.sendText("plum", true)
+	if h := t.awaitAnswer(); h.text != "" || h.voice > 0 {
+		t.addFact("answers")
 	}
 }
 
 // greetFully is like greet, but checks details of the answer.
-func greets(t *talk) {
+func greetFully(t *talk) {
 	if !t.open("") {
 		return
 	}
-	t.typed("plum", true)
-	h := t.answer()
-	if t.over || h.turns == 0 {
+	t.sendText("plum", true)
+	h := t.awaitAnswer()
+	if t.isOver || h.turns == 0 {
 		return
 	}
-	t.fact("answers")
-	t.says(h, "plum")
-	t.fact("%d Hz", h.rate)
-	if h.generated > 0 {
-		t.fact("generation complete")
+	t.addFact("answers")
+	t.checkWord(h, "plum")
+	t.addFact("%d Hz", h.rate)
+	if h.generationCount > 0 {
+		t.addFact("generation complete")
 	}
 	if h.tokens.Total > 0 {
-		t.fact("counts tokens")
+		t.addFact("counts tokens")
 	}
 	if len(h.tokens.ResponseBy) > 0 {
-		t.fact("counts them by modality")
+		t.addFact("counts them by modality")
 	}
 	if err := t.client.Check(t.ctx, t.model); err != nil {
-		t.note("%v", err)
+		t.addNote("%v", err)
 	} else {
-		t.fact("REST knows it")
+		t.addFact("REST knows it")
 	}
 }
 
 // probeSpeech says a sentence and waits for the answer.
-func hears(t *talk) { hear(t, speechRate, 1500*time.Millisecond) }
+func probeSpeech(t *talk) { speakAt(t, speechRate, 1500*time.Millisecond) }
 
-func hear(t *talk, rate int, silence time.Duration) {
+func speakAt(t *talk, rate int, silence time.Duration) {
 	if !t.open("") {
 		return
 	}
 	t.speak(rate, silence)
-	h := t.answer()
-	if h.said != "" || h.voice > 0 {
-		t.fact("answers")
+	h := t.awaitAnswer()
+	if h.text != "" || h.voice > 0 {
+		t.addFact("answers")
 	}
 	if h.question != "" {
-		t.note("it heard: %.200s", h.question)
+		t.addNote("it heard: %.200s", h.question)
 	}
 }
 
 // manual is a config in which the client marks speech.
 var manual = at(true, "realtimeInputConfig.automaticActivityDetection.disabled")
 
-func pause(ms int) object {
+func endPause(ms int) object {
 	return at(ms, "realtimeInputConfig.automaticActivityDetection.silenceDurationMs")
 }
 
 // sessionProbes returns the probes of behaviour within a session.
-func conversations(plain setup.Config) []probe {
-	list := slices.Concat(hearing(plain), interrupting(), resuming(plain))
+func sessionProbes(plain setup.Config) []probe {
+	list := slices.Concat(inputProbes(plain), interruptionProbes(), resumptionProbes(plain))
 	if plain.Profile.Appends {
-		list = append(list, probe{name: "text that wants no answer", most: 4, assumed: []string{"silent", "says plum"}, do: func(t *talk) {
+		list = append(list, probe{name: "text that wants no answer", maxVoice: 4, assumed: []string{"silent", "says plum"}, do: func(t *talk) {
 			if !t.open("") {
 				return
 			}
-			t.typed("plum", false)
-			if h := t.listen(quiet, spoke); h.voice == 0 && !t.over {
-				t.fact("silent")
+			t.sendText("plum", false)
+			if h := t.listen(quiet, hasVoice); h.voice == 0 && !t.isOver {
+				t.addFact("silent")
 			}
-			t.typed("/history", true)
-			t.says(t.answer(), "plum")
+			t.sendText("/history", true)
+			t.checkWord(t.awaitAnswer(), "plum")
 		}})
 	}
 	return list
 }
 
 // inputProbes returns the probes of audio and video input, and of the end of turns.
-func hearing(plain setup.Config) []probe {
+func inputProbes(plain setup.Config) []probe {
 	return []probe{
-		{name: "hears and writes down what it heard", most: 4, assumed: []string{"answers", "transcribes"}, do: func(t *talk) {
+		{name: "hears and writes down what it heard", maxVoice: 4, assumed: []string{"answers", "transcribes"}, do: func(t *talk) {
 			if !t.open("") {
 				return
 			}
 			t.speak(2*speechRate, 1500*time.Millisecond)
-			h := t.answer()
-			if h.said != "" || h.voice > 0 {
-				t.fact("answers")
+			h := t.awaitAnswer()
+			if h.text != "" || h.voice > 0 {
+				t.addFact("answers")
 			}
-			if h.question += t.listen(time.Second, func(h *heard) bool { return h.question != "" }).question; h.question != "" {
-				t.fact("transcribes")
-				t.note("it heard: %.200s", h.question)
+			if h.question += t.listen(time.Second, func(h *modelOutput) bool { return h.question != "" }).question; h.question != "" {
+				t.addFact("transcribes")
+				t.addNote("it heard: %.200s", h.question)
 			}
 		}},
-		{name: "hears 8 kHz", most: 4, do: hears, assumed: answers},
-		{name: "hears 24 kHz", most: 4, do: func(t *talk) { hear(t, 3*speechRate, 1500*time.Millisecond) }, assumed: answers},
-		{name: "a pause of 1 s with 2 s to wait", config: pause(2000), most: 8, do: pauses, assumed: []string{"one turn"}},
-		{name: "a pause of 1 s with 0.3 s to wait", config: pause(300), most: 8, do: pauses, assumed: []string{"two turns"}},
+		{name: "hears 8 kHz", maxVoice: 4, do: probeSpeech, assumed: answersFacts},
+		{name: "hears 24 kHz", maxVoice: 4, do: func(t *talk) { speakAt(t, 3*speechRate, 1500*time.Millisecond) }, assumed: answersFacts},
+		{name: "a pause of 1 s with 2 s to wait", config: endPause(2000), maxVoice: 8, do: speakTwice, assumed: []string{"one turn"}},
+		{name: "a pause of 1 s with 0.3 s to wait", config: endPause(300), maxVoice: 8, do: speakTwice, assumed: []string{"two turns"}},
 		probeStreamEnd(plain),
 		probeSilence(500 * time.Millisecond), probeSilence(800 * time.Millisecond), probeSilence(1200 * time.Millisecond),
-		{name: "what the client marks", config: manual, most: 4, assumed: answers, do: marked},
+		{name: "what the client marks", config: manual, maxVoice: 4, assumed: answersFacts, do: speakMarked},
 		probeMarks(plain),
-		{name: "a picture", most: 2, assumed: answers, do: func(t *talk) {
+		{name: "a picture", maxVoice: 2, assumed: answersFacts, do: func(t *talk) {
 			if t.open("") {
 				t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{Video: picture()}})
-				t.typed("plum", true)
-				if h := t.answer(); h.said != "" || h.voice > 0 {
-					t.fact("answers")
+				t.sendText("plum", true)
+				if h := t.awaitAnswer(); h.text != "" || h.voice > 0 {
+					t.addFact("answers")
 				}
 			}
 		}},
@@ -315,7 +315,7 @@ const (
 
 // probeStreamEnd tests whether audioStreamEnd ends a turn, or only silence does.
 func probeStreamEnd(plain setup.Config) probe {
-	p := probe{name: endsAtStreamEnd, config: pause(4000), most: 4, assumed: answers, do: func(t *talk) {
+	p := probe{name: endsAtStreamEnd, config: endPause(4000), maxVoice: 4, assumed: answersFacts, do: func(t *talk) {
 		if !t.open("") {
 			return
 		}
@@ -331,7 +331,7 @@ func probeStreamEnd(plain setup.Config) probe {
 
 // probeSilence tests whether this much silence after speech ends a turn if no more sound follows.
 func probeSilence(length time.Duration) probe {
-	return probe{name: fmt.Sprintf("%v of silence end a turn", length), most: 4, unknown: true, do: func(t *talk) {
+	return probe{name: fmt.Sprintf("%v of silence end a turn", length), maxVoice: 4, unknown: true, do: func(t *talk) {
 		if t.open("") {
 			t.speak(2*speechRate, length)
 			t.noteAnswer()
@@ -341,15 +341,15 @@ func probeSilence(length time.Duration) probe {
 
 // noteAnswer adds a fact if an answer comes.
 func (t *talk) noteAnswer() {
-	if h := t.answer(); h.voice > 0 || h.said != "" {
-		t.fact("answers")
+	if h := t.awaitAnswer(); h.voice > 0 || h.text != "" {
+		t.addFact("answers")
 	}
 }
 
 // probeMarks tests the effect of activityStart and activityEnd while the server detects speech. The extended-thinking model was
 // recorded to ignore them, others close.
 func probeMarks(plain setup.Config) probe {
-	p := probe{name: "marks where the server listens for itself", most: 4, do: marked, assumed: []string{"closed with 1007"}}
+	p := probe{name: "marks where the server listens for itself", maxVoice: 4, do: speakMarked, assumed: []string{"closed with 1007"}}
 	if plain.Profile.Slow {
 		p.assumed, p.unknown = nil, true
 	}
@@ -357,22 +357,22 @@ func probeMarks(plain setup.Config) probe {
 }
 
 // interruptionProbes returns the probes of interruptions, and of the model's memory of interrupted answers.
-func interrupting() []probe {
+func interruptionProbes() []probe {
 	return []probe{
-		{name: "typed text interrupts", most: 10, assumed: []string{"interrupted"}, do: func(t *talk) {
-			interrupt(t, func() { t.typed("stop", true) })
+		{name: "typed text interrupts", maxVoice: 10, assumed: []string{"interrupted"}, do: func(t *talk) {
+			interrupt(t, func() { t.sendText("stop", true) })
 		}},
-		{name: "what it knows of an answer that was cut off", most: 10, unknown: true, do: func(t *talk) {
-			interrupt(t, func() { t.typed("stop", true) })
-			t.listen(quiet, func(*heard) bool { return false })
-			t.typed("/said", true)
-			t.says(t.answer(), "nineteen")
+		{name: "what it knows of an answer that was cut off", maxVoice: 10, unknown: true, do: func(t *talk) {
+			interrupt(t, func() { t.sendText("stop", true) })
+			t.listen(quiet, func(*modelOutput) bool { return false })
+			t.sendText("/said", true)
+			t.checkWord(t.awaitAnswer(), "nineteen")
 		}},
-		{name: "speech interrupts", most: 10, assumed: []string{"interrupted"}, do: func(t *talk) {
+		{name: "speech interrupts", maxVoice: 10, assumed: []string{"interrupted"}, do: func(t *talk) {
 			interrupt(t, func() { t.speak(2*speechRate, 0) })
 		}},
 		{
-			name: "speech does not interrupt where it must not", most: 12, assumed: []string{"not interrupted"},
+			name: "speech does not interrupt where it must not", maxVoice: 12, assumed: []string{"not interrupted"},
 			config: at("NO_INTERRUPTION", "realtimeInputConfig.activityHandling"), do: func(t *talk) {
 				interrupt(t, func() { t.speak(2*speechRate, 0) })
 			},
@@ -381,25 +381,25 @@ func interrupting() []probe {
 }
 
 // resumptionProbes returns the probes of what a later session knows of an earlier one.
-func resuming(plain setup.Config) []probe {
+func resumptionProbes(plain setup.Config) []probe {
 	return []probe{
-		{name: "resumes", most: 6, assumed: resumed, do: func(t *talk) { resumes(t, nil, 0) }},
-		{name: "resumes with another voice", most: 6, assumed: resumed, do: func(t *talk) {
-			resumes(t, at("Puck", "generationConfig.speechConfig.voiceConfig.prebuiltVoiceConfig.voiceName"), 0)
+		{name: "resumes", maxVoice: 6, assumed: resumedFacts, do: func(t *talk) { resume(t, nil, 0) }},
+		{name: "resumes with another voice", maxVoice: 6, assumed: resumedFacts, do: func(t *talk) {
+			resume(t, at("Puck", "generationConfig.speechConfig.voiceConfig.prebuiltVoiceConfig.voiceName"), 0)
 		}},
 		probeSecondResume(plain), probeLongInstruction(),
-		{name: "a handle that is in use", most: 3, do: resumesTwice, assumed: []string{"gives a handle", "refused with 1011"}},
+		{name: "a handle that is in use", maxVoice: 3, do: reuseHandle, assumed: []string{"gives a handle", "refused with 1011"}},
 		{name: "a handle that is none", assumed: []string{"refused with 1008"}, do: func(t *talk) { t.open("no-handle-of-anybody") }},
-		{name: "a history", most: 4, assumed: []string{"says plum"}, do: func(t *talk) {
+		{name: "a history", maxVoice: 4, assumed: []string{"says plum"}, do: func(t *talk) {
 			if t.open("", wire.Content{Role: "user", Parts: parts("plum")}, wire.Content{Role: "model", Parts: parts("plum")}) {
-				t.typed("/history", true)
-				t.says(t.answer(), "plum")
+				t.sendText("/history", true)
+				t.checkWord(t.awaitAnswer(), "plum")
 			}
 		}},
 	}
 }
 
-func spoke(h *heard) bool { return h.voice > 0 }
+func hasVoice(h *modelOutput) bool { return h.voice > 0 }
 
 // picture returns a grey square.
 func picture() *wire.Blob {
@@ -409,59 +409,60 @@ func picture() *wire.Blob {
 }
 
 // speakTwice says a sentence, is silent for a second, and says it again.
-func pauses(t *talk) {
+func speakTwice(t *talk) {
 	if !t.open("") {
 		return
 	}
 	t.speak(2*speechRate, time.Second)
 	t.speak(2*speechRate, 3*time.Second)
 	// A turn lasts as long as its answer is spoken, and longer on a busy machine. An end after the first turn is a second turn.
-	first := t.listen(answerTimeout, func(h *heard) bool { return h.turns > 0 })
-	turns := first.turns + t.listen(4*time.Second, func(*heard) bool { return false }).turns
+	first := t.listen(answerTimeout, func(h *modelOutput) bool { return h.turns > 0 })
+	turns := first.turns + t.listen(4*time.Second, func(*modelOutput) bool { return false }).turns
 	switch {
-	case t.over:
+	case t.isOver:
 	case turns == 1:
-		t.fact("one turn")
+		t.addFact("one turn")
 	case turns == 2:
-		t.fact("two turns")
+		t.addFact("two turns")
 	default:
-		t.fact("%d turns", turns)
+		t.addFact("%d turns", turns)
 	}
 }
 
-func marked(t *talk) {
+func speakMarked(t *talk) {
 	if !t.open("") {
 		return
 	}
 	t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityStart: true}})
 	t.speak(2*speechRate, 0)
 	t.send(wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{ActivityEnd: true}})
-	if h := t.answer(); h.voice > 0 || h.said != "" {
-		t.fact("answers")
+	if h := t.awaitAnswer(); h.voice > 0 || h.text != "" {
+		t.addFact("answers")
 	}
 }
 
 // longText takes about ten seconds to say.
-const long = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+const longText = "one two three four five six seven eight nine ten " +
+	"eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
 
 // interrupt requests a long answer and calls do while the model speaks.
 func interrupt(t *talk, do func()) {
 	if !t.open("") {
 		return
 	}
-	t.typed(long, true)
-	if h := t.listen(slowTimeout, spoke); h.voice == 0 {
-		t.fact("silent")
+	t.sendText(longText, true)
+	if h := t.listen(slowTimeout, hasVoice); h.voice == 0 {
+		t.addFact("silent")
 		return
 	}
 	do()
-	h := t.listen(answerTimeout, func(h *heard) bool { return h.interrupted > 0 || h.turns > 0 })
+	h := t.listen(answerTimeout, func(h *modelOutput) bool { return h.interrupted > 0 || h.turns > 0 })
 	switch {
-	case t.over:
+	case t.isOver:
 	case h.interrupted > 0:
-		t.fact("interrupted")
+		t.addFact("interrupted")
 	default:
-		t.fact("not interrupted")
+		t.addFact("not interrupted")
 	}
 }
 
@@ -470,21 +471,21 @@ func remember(t *talk) bool {
 	if !t.open("") {
 		return false
 	}
-	t.typed("plum", true)
-	t.answer()
-	t.listen(quiet, func(*heard) bool { return false })
-	if t.over || t.handle == "" {
-		t.fact("gives no handle")
+	t.sendText("plum", true)
+	t.awaitAnswer()
+	t.listen(quiet, func(*modelOutput) bool { return false })
+	if t.isOver || t.handle == "" {
+		t.addFact("gives no handle")
 		return false
 	}
-	t.fact("gives a handle")
+	t.addFact("gives a handle")
 	return true
 }
 
-var resumed = []string{"gives a handle", "resumes", "says plum"}
+var resumedFacts = []string{"gives a handle", "resumes", "says plum"}
 
 // resume resumes a session on another connection, after a delay, and with another config if it is not nil.
-func resumes(t *talk, config object, later time.Duration) {
+func resume(t *talk, config object, later time.Duration) {
 	if !remember(t) {
 		return
 	}
@@ -497,19 +498,19 @@ func resumes(t *talk, config object, later time.Duration) {
 	}
 	t.probe.config = config
 	if err := t.prepare(); err != nil {
-		t.note("%v", err)
+		t.addNote("%v", err)
 	}
 	if !t.open(handle) {
 		return
 	}
-	t.fact("resumes")
-	t.typed("/history", true)
-	t.says(t.answer(), "plum")
+	t.addFact("resumes")
+	t.sendText("/history", true)
+	t.checkWord(t.awaitAnswer(), "plum")
 }
 
 // probeSecondResume resumes twice, with a turn in between, and asks for what was said first.
 func probeSecondResume(plain setup.Config) probe {
-	p := probe{name: remembersResumes, most: 8, do: func(t *talk) {
+	p := probe{name: remembersResumes, maxVoice: 8, do: func(t *talk) {
 		if !remember(t) {
 			return
 		}
@@ -519,13 +520,13 @@ func probeSecondResume(plain setup.Config) probe {
 			if !t.open(handle) {
 				return
 			}
-			t.fact("resumes")
-			t.typed("cherry", true)
-			t.answer()
-			t.listen(quiet, func(*heard) bool { return false })
+			t.addFact("resumes")
+			t.sendText("cherry", true)
+			t.awaitAnswer()
+			t.listen(quiet, func(*modelOutput) bool { return false })
 		}
-		t.typed("/history", true)
-		t.says(t.answer(), "plum")
+		t.sendText("/history", true)
+		t.checkWord(t.awaitAnswer(), "plum")
 	}}
 	p.assumed = []string{"gives a handle", "resumes", "resumes", "says plum"}
 	if plain.Profile.ForgetfulHandles {
@@ -538,69 +539,69 @@ func probeSecondResume(plain setup.Config) probe {
 func probeLongInstruction() probe {
 	lines := strings.Repeat("You are a patient listener who answers in few words and in the language of the person who speaks. ", 41)
 	return probe{
-		name: remembersLong, most: 6, unknown: true, config: object{"systemInstruction": lines},
-		do: func(t *talk) { resumes(t, object{"systemInstruction": lines}, 0) },
+		name: remembersLong, maxVoice: 6, unknown: true, config: object{"systemInstruction": lines},
+		do: func(t *talk) { resume(t, object{"systemInstruction": lines}, 0) },
 	}
 }
 
-func resumesTwice(t *talk) {
+func reuseHandle(t *talk) {
 	if !remember(t) {
 		return
 	}
 	second := &talk{run: t.run, config: t.config, object: t.object, alpha: t.alpha}
 	if second.open(t.handle) {
-		t.fact("resumes")
+		t.addFact("resumes")
 	}
 	second.close()
 }
 
 // waitForEnd waits until the server closes the connection. A silent microphone keeps the server's clock running.
-func lasts(t *talk) {
+func waitForEnd(t *talk) {
 	if !t.open("") {
 		return
 	}
 	goAway := false
 	for range int(15 * time.Minute / time.Second) {
-		if err := t.conn.SendAudio(t.ctx, make([]int16, 2*speechRate), 2*speechRate); err != nil && !t.over {
-			t.note("sound was not sent: %v", err)
+		if err := t.conn.SendAudio(t.ctx, make([]int16, 2*speechRate), 2*speechRate); err != nil && !t.isOver {
+			t.addNote("sound was not sent: %v", err)
 		}
-		h := t.listen(time.Second, func(h *heard) bool { return h.goAway && !goAway })
+		h := t.listen(time.Second, func(h *modelOutput) bool { return h.goAway && !goAway })
 		if h.goAway && !goAway {
 			goAway = true
-			t.fact("announces its end")
+			t.addFact("announces its end")
 		}
-		if t.over || t.ctx.Err() != nil {
+		if t.isOver || t.ctx.Err() != nil {
 			return
 		}
 	}
-	t.fact("does not end in 15 minutes")
+	t.addFact("does not end in 15 minutes")
 }
 
 // callProbes returns the probes of function calls.
-func calls(plain setup.Config, o Options) []probe {
-	if !slices.Contains(slices.Collect(maps.Keys(tree(with(plain, functions(declared("lookup", "")), o)))), "tools") {
+func callProbes(plain setup.Config, o Options) []probe {
+	if !slices.Contains(slices.Collect(maps.Keys(setupFields(with(plain, functions(lookupFunction("lookup", "")), o)))), "tools") {
 		return nil // it supports none
 	}
-	f, _ := with(plain, functions(declared("lookup", "NON_BLOCKING")), o).Functions.Find("lookup")
+	f, _ := with(plain, functions(lookupFunction("lookup", "NON_BLOCKING")), o).Functions.Find("lookup")
 	list := []probe{
 		{
-			name: "calls a function", config: functions(declared("lookup", "")), most: 5,
-			assumed: []string{"calls lookup", "says banana"}, do: func(t *talk) { called(t, "", false) },
+			name: "calls a function", config: functions(lookupFunction("lookup", "")), maxVoice: 5,
+			assumed: []string{"calls lookup", "says banana"}, do: func(t *talk) { answerCall(t, "", false) },
 		},
 		{
-			name: "an empty result", config: functions(declared("lookup", "")), most: 3,
+			name: "an empty result", config: functions(lookupFunction("lookup", "")), maxVoice: 3,
 			assumed: []string{"calls lookup", "calls lookup"}, do: func(t *talk) {
-				if c, ok := asked(t); ok {
+				if c, ok := requestCall(t); ok {
 					t.respond(c, "{}", "", false)
-					t.call()
+					t.awaitCall()
 				}
 			},
 		},
 	}
 	for _, c := range []struct{ scheduling, says string }{{"SILENT", "silent"}, {"WHEN_IDLE", "says banana"}, {"INTERRUPT", "says banana"}} {
 		p := probe{
-			name: "a result to be spoken of: " + c.scheduling, config: functions(declared("lookup", "NON_BLOCKING")), most: 5,
-			assumed: []string{"calls lookup", c.says}, do: func(t *talk) { called(t, c.scheduling, false) },
+			name: "a result to be spoken of: " + c.scheduling, config: functions(lookupFunction("lookup", "NON_BLOCKING")), maxVoice: 5,
+			assumed: []string{"calls lookup", c.says}, do: func(t *talk) { answerCall(t, c.scheduling, false) },
 		}
 		if p.unknown = f.Blocking; !f.Blocking && !f.Schedules {
 			p.assumed = []string{"calls lookup", "closed with 1007"}
@@ -609,20 +610,20 @@ func calls(plain setup.Config, o Options) []probe {
 	}
 	if f.Continues {
 		list = append(list, probe{
-			name: "a result before the last", config: functions(declared("lookup", "NON_BLOCKING")), most: 8,
-			assumed: []string{"calls lookup", "says banana"}, do: func(t *talk) { called(t, "", true) },
+			name: "a result before the last", config: functions(lookupFunction("lookup", "NON_BLOCKING")), maxVoice: 8,
+			assumed: []string{"calls lookup", "says banana"}, do: func(t *talk) { answerCall(t, "", true) },
 		})
 	}
 	update := probe{
-		name: "tools change in place", config: functions(declared("lookup", "")), most: 3,
+		name: "tools change in place", config: functions(lookupFunction("lookup", "")), maxVoice: 3,
 		assumed: []string{"calls second"}, do: func(t *talk) {
 			if !t.open("") {
 				return
 			}
-			next := object{"tools": []any{object{"functionDeclarations": []any{declared("second", "")}}}}
+			next := object{"tools": []any{object{"functionDeclarations": []any{lookupFunction("second", "")}}}}
 			t.send(wire.ClientMessage{ContextUpdate: &wire.ContextUpdate{Tools: encode(next)}})
-			t.typed(`/tool second {"word":"plum"}`, true)
-			t.call()
+			t.sendText(`/tool second {"word":"plum"}`, true)
+			t.awaitCall()
 		},
 	}
 	if !plain.Profile.ContextUpdate {
@@ -632,40 +633,40 @@ func calls(plain setup.Config, o Options) []probe {
 }
 
 // requestCall makes the model call lookup.
-func asked(t *talk) (wire.FunctionCall, bool) {
+func requestCall(t *talk) (wire.FunctionCall, bool) {
 	if !t.open("") {
 		return wire.FunctionCall{}, false
 	}
-	t.typed(`/tool lookup {"word":"plum"}`, true)
-	return t.call()
+	t.sendText(`/tool lookup {"word":"plum"}`, true)
+	return t.awaitCall()
 }
 
 // answerCall makes the model call lookup and responds, with an interim response first if more is set.
-func called(t *talk, scheduling string, more bool) {
-	c, ok := asked(t)
+func answerCall(t *talk, scheduling string, more bool) {
+	c, ok := requestCall(t)
 	if !ok {
 		return
 	}
 	if more {
 		t.respond(c, `{"progress":"half"}`, "SILENT", true)
-		t.listen(time.Second, func(*heard) bool { return false })
+		t.listen(time.Second, func(*modelOutput) bool { return false })
 	}
 	t.respond(c, `{"result":"banana"}`, scheduling, false)
 	if scheduling == "SILENT" {
-		if h := t.listen(quiet, spoke); h.voice == 0 && !t.over {
-			t.fact("silent")
+		if h := t.listen(quiet, hasVoice); h.voice == 0 && !t.isOver {
+			t.addFact("silent")
 		} else {
-			t.says(h, "banana")
+			t.checkWord(h, "banana")
 		}
 		return
 	}
-	t.says(t.answer(), "banana")
+	t.checkWord(t.awaitAnswer(), "banana")
 }
 
 // with returns a model's config with additional fields.
 func with(plain setup.Config, more object, o Options) setup.Config {
 	config := maps.Clone(more)
 	config["model"] = plain.Model
-	c, _ := parse(config, o.Client.Vertex)
+	c, _ := parseConfig(config, o.Client.Vertex)
 	return c
 }

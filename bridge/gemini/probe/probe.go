@@ -90,7 +90,7 @@ type probe struct {
 	alpha bool
 
 	// maxVoice bounds the cost, in seconds of the model's voice.
-	most float64
+	maxVoice float64
 
 	do      func(*talk)
 	rest    func(*run) // in place of do: a call of the REST API
@@ -102,25 +102,25 @@ type probe struct {
 type run struct {
 	probe
 
-	ctx     context.Context
-	client  *api.Client
-	prices  price.Table
-	trace   trace
-	facts   []string
-	notes   []string
-	missing string  // why the key, not the API, explains the findings
-	micros  float64 // cost in millionths of a dollar
+	ctx        context.Context
+	client     *api.Client
+	prices     price.Table
+	trace      trace
+	facts      []string
+	notes      []string
+	keyProblem string  // why the key, not the API, explains the findings
+	micros     float64 // cost in millionths of a dollar
 }
 
-func (r *run) fact(format string, args ...any) {
+func (r *run) addFact(format string, args ...any) {
 	r.facts = append(r.facts, fmt.Sprintf(format, args...))
 }
 
-func (r *run) note(format string, args ...any) {
+func (r *run) addNote(format string, args ...any) {
 	r.notes = append(r.notes, wire.OneLine(fmt.Sprintf(format, args...), wire.MaxReason))
 }
 
-func (r *run) spend(t wire.Tokens) {
+func (r *run) addCost(t wire.Tokens) {
 	if prices, ok := r.prices.PricesOf(r.model); ok {
 		r.micros += prices.Cost(t)
 	}
@@ -130,9 +130,9 @@ func (r *run) spend(t wire.Tokens) {
 func Run(ctx context.Context, o Options) []Result {
 	lists := o.probes()
 	results := make([][]Result, len(lists))
-	b := &budget{Options: o, left: o.Dollars}
+	b := &budget{Options: o, remaining: o.Dollars}
 	// The first probe of a model tests whether this key has access to it.
-	b.each(len(lists), func(i int) { results[i] = []Result{b.hold(ctx, lists[i][0])} })
+	b.forEach(len(lists), func(i int) { results[i] = []Result{b.run(ctx, lists[i][0])} })
 	type place struct{ model, probe int }
 	var rest []place
 	for i, list := range lists {
@@ -141,13 +141,13 @@ func Run(ctx context.Context, o Options) []Result {
 			rest = append(rest, place{i, j})
 		}
 	}
-	b.each(len(rest), func(n int) {
+	b.forEach(len(rest), func(n int) {
 		i, j := rest[n].model, rest[n].probe
 		if first := results[i][0]; first.Verdict == Unavailable {
-			results[i][j] = b.leave(lists[i][j], Unavailable, first.Notes...)
+			results[i][j] = b.skip(lists[i][j], Unavailable, first.Notes...)
 			return
 		}
-		results[i][j] = b.hold(ctx, lists[i][j])
+		results[i][j] = b.run(ctx, lists[i][j])
 	})
 	return slices.Concat(results...)
 }
@@ -157,7 +157,7 @@ func Count(o Options) (probes int, dollars float64) {
 	for _, list := range o.probes() {
 		for _, p := range list {
 			probes++
-			dollars += p.bound(o.Prices)
+			dollars += p.maxCost(o.Prices)
 		}
 	}
 	return probes, dollars
@@ -178,12 +178,12 @@ func (o Options) probes() (lists [][]probe) {
 
 // maxCost returns a generous upper bound of a probe's cost in dollars: the model's voice, 25 tokens a second
 // (https://ai.google.dev/gemini-api/docs/tokens), and two turns with 400 tokens of text and 200 of sound each.
-func (p probe) bound(prices price.Table) float64 {
+func (p probe) maxCost(prices price.Table) float64 {
 	m, ok := prices.PricesOf(p.model)
-	if !ok || p.most == 0 {
+	if !ok || p.maxVoice == 0 {
 		return 0
 	}
-	voice := int(25 * p.most)
+	voice := int(25 * p.maxVoice)
 	return m.Cost(wire.Tokens{
 		Prompt: 1200, PromptBy: map[string]int{"TEXT": 800, "AUDIO": 400}, Response: voice, ResponseBy: map[string]int{"AUDIO": voice},
 	}) / 1e6
@@ -193,12 +193,12 @@ func (p probe) bound(prices price.Table) float64 {
 type budget struct {
 	Options
 
-	mu   sync.Mutex
-	left float64 // dollars not reserved; guarded by mu
+	mu        sync.Mutex
+	remaining float64 // dollars not reserved; guarded by mu
 }
 
 // forEach calls do for 0 to n-1, Parallel at a time, and waits for all.
-func (b *budget) each(n int, do func(int)) {
+func (b *budget) forEach(n int, do func(int)) {
 	var work errgroup.Group
 	work.SetLimit(max(1, b.Parallel))
 	for i := range n {
@@ -208,36 +208,36 @@ func (b *budget) each(n int, do func(int)) {
 }
 
 // run runs a probe if the budget allows it.
-func (b *budget) hold(ctx context.Context, p probe) Result {
-	bound := p.bound(b.Prices)
+func (b *budget) run(ctx context.Context, p probe) Result {
+	bound := p.maxCost(b.Prices)
 	b.mu.Lock()
-	paid := bound <= b.left
+	paid := bound <= b.remaining
 	if paid {
-		b.left -= bound
+		b.remaining -= bound
 	}
 	b.mu.Unlock()
 	switch {
 	case !paid:
-		return b.leave(p, NotRun, "the budget is spent")
+		return b.skip(p, NotRun, "the budget is spent")
 	case ctx.Err() != nil:
-		return b.leave(p, NotRun, "stopped")
+		return b.skip(p, NotRun, "stopped")
 	}
-	r := hold(ctx, b.Options, p)
+	r := runProbe(ctx, b.Options, p)
 	b.mu.Lock()
-	b.left += bound - r.Dollars
+	b.remaining += bound - r.Dollars
 	b.mu.Unlock()
-	b.done(r)
+	b.report(r)
 	return r
 }
 
 // skip records a probe that is not run.
-func (b *budget) leave(p probe, why Verdict, notes ...string) Result {
+func (b *budget) skip(p probe, why Verdict, notes ...string) Result {
 	r := Result{Model: p.model, Name: p.name, Assumed: p.assumed, Verdict: why, Notes: notes}
-	b.done(r)
+	b.report(r)
 	return r
 }
 
-func (b *budget) done(r Result) {
+func (b *budget) report(r Result) {
 	if b.Done == nil {
 		return
 	}
@@ -247,15 +247,15 @@ func (b *budget) done(r Result) {
 }
 
 // runProbe runs one probe.
-func hold(ctx context.Context, o Options, p probe) Result {
+func runProbe(ctx context.Context, o Options, p probe) Result {
 	r := &run{probe: p, ctx: ctx, client: o.Client, prices: o.Prices}
 	begun := time.Now()
 	t := &talk{run: r}
 	if p.rest != nil {
 		p.rest(r)
 	} else if err := t.prepare(); err != nil {
-		r.fact("refused by the gateway itself")
-		r.note("%v", err)
+		r.addFact("refused by the gateway itself")
+		r.addNote("%v", err)
 	} else {
 		p.do(t)
 		t.close()
@@ -269,7 +269,7 @@ func hold(ctx context.Context, o Options, p probe) Result {
 		result.Verdict = NotRun
 		result.Notes = append(result.Notes, "stopped")
 	case slices.Equal(r.facts, p.assumed) && !p.unknown:
-	case r.missing != "":
+	case r.keyProblem != "":
 		result.Verdict = Unavailable
 	case p.unknown:
 		result.Verdict, result.Assumed = Learned, nil
@@ -287,7 +287,7 @@ func (t *talk) prepare() error {
 	}
 	maps.Copy(config, t.probe.config)
 	var err error
-	if t.config, err = parse(config, t.client.Vertex); err != nil {
+	if t.config, err = parseConfig(config, t.client.Vertex); err != nil {
 		return err
 	}
 	t.object = t.config.Effective()
@@ -299,17 +299,17 @@ func (t *talk) prepare() error {
 	if err := json.Unmarshal(t.object, &fields); err != nil {
 		return err
 	}
-	lay(fields, t.raw)
+	mergeTree(fields, t.raw)
 	t.object = encode(fields)
 	return nil
 }
 
-func parse(config map[string]any, vertex *api.Vertex) (setup.Config, error) {
+func parseConfig(config map[string]any, vertex *api.Vertex) (setup.Config, error) {
 	return setup.Parse(encode(config), "config", setup.Scope{Vertex: vertex})
 }
 
 // mergeTree merges a tree into another one.
-func lay(under, over map[string]any) {
+func mergeTree(under, over map[string]any) {
 	for name, value := range over {
 		object, isObject := value.(map[string]any)
 		below, hasObject := under[name].(map[string]any)
@@ -317,7 +317,7 @@ func lay(under, over map[string]any) {
 		case value == nil:
 			delete(under, name)
 		case isObject && hasObject:
-			lay(below, object)
+			mergeTree(below, object)
 		default:
 			under[name] = value
 		}

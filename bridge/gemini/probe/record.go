@@ -36,12 +36,12 @@ const stepTimeout = 30 * time.Second
 
 // recorder is a conversation being recorded.
 type recorder struct {
-	conn  *gemini.Conn
-	turns chan struct{} // one entry per turnComplete
-	ended chan error
-	todo  chan func(context.Context) error // for the sending goroutine
-	sound []int16                          // audio to send; owned by the sending goroutine
-	mute  bool                             // owned by the sending goroutine
+	conn    *gemini.Conn
+	turns   chan struct{} // one entry per turnComplete
+	endErr  chan error
+	todo    chan func(context.Context) error // for the sending goroutine
+	sound   []int16                          // audio to send; owned by the sending goroutine
+	isMuted bool                             // owned by the sending goroutine
 }
 
 // Record runs a conversation and writes its messages. Function calls are answered with {"output":"ok"}. If the server ends the
@@ -71,11 +71,11 @@ func Record(ctx context.Context, o Recording) error {
 		return endRecording(writer, err)
 	}
 	r := &recorder{
-		conn: conn, turns: make(chan struct{}, 1024), ended: make(chan error, 2), todo: make(chan func(context.Context) error),
+		conn: conn, turns: make(chan struct{}, 1024), endErr: make(chan error, 2), todo: make(chan func(context.Context) error),
 	}
 	done := make(chan struct{}, 2)
-	go func() { r.ended <- r.read(ctx); done <- struct{}{} }()
-	go func() { r.ended <- r.send(ctx); done <- struct{}{} }()
+	go func() { r.endErr <- r.read(ctx); done <- struct{}{} }()
+	go func() { r.endErr <- r.send(ctx); done <- struct{}{} }()
 	err = r.run(ctx, o.Steps)
 	cancel()
 	_ = conn.Close()
@@ -131,7 +131,7 @@ func (r *recorder) run(ctx context.Context, steps []string) error {
 				return r.conn.Send(ctx, wire.ClientMessage{RealtimeInput: &wire.RealtimeInput{AudioStreamEnd: true}})
 			})
 		default:
-			err = r.do(ctx, func(context.Context) error { r.mute = word == "mute"; return nil })
+			err = r.do(ctx, func(context.Context) error { r.isMuted = word == "mute"; return nil })
 		}
 		if err == nil {
 			err = r.wait(ctx, wait, answered)
@@ -148,7 +148,7 @@ func (r *recorder) do(ctx context.Context, f func(context.Context) error) error 
 	select {
 	case r.todo <- f:
 		return nil
-	case err := <-r.ended:
+	case err := <-r.endErr:
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
@@ -163,7 +163,7 @@ func (r *recorder) wait(ctx context.Context, d time.Duration, turn <-chan struct
 	select {
 	case <-time.After(d):
 	case <-turn:
-	case err := <-r.ended:
+	case err := <-r.endErr:
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
@@ -193,7 +193,7 @@ func (r *recorder) send(ctx context.Context) error {
 				return err
 			}
 		case <-ticker.C:
-			if r.mute {
+			if r.isMuted {
 				continue
 			}
 			n := copy(pcm, r.sound)

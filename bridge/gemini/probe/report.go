@@ -40,11 +40,11 @@ const (
 
 // trace keeps the messages of a conversation.
 type trace struct {
-	mu     sync.Mutex
-	from   time.Time
-	list   []Message
-	left   int // number of messages dropped in the middle
-	redact traces.Redactor
+	mu      sync.Mutex
+	start   time.Time
+	list    []Message
+	dropped int // number of messages dropped in the middle
+	redact  traces.Redactor
 }
 
 // add adds a message. Both sides of a connection call it.
@@ -55,12 +55,12 @@ func (t *trace) add(sent bool, frame []byte) {
 	if sent {
 		m.From = "us"
 	}
-	if t.from.IsZero() {
-		t.from = time.Now()
+	if t.start.IsZero() {
+		t.start = time.Now()
 	}
-	m.At = time.Since(t.from).Round(time.Millisecond).Seconds()
+	m.At = time.Since(t.start).Round(time.Millisecond).Seconds()
 	if len(t.list) == maxMessages {
-		t.left++
+		t.dropped++
 		t.list = slices.Delete(t.list, maxMessages/2, maxMessages/2+1)
 	}
 	t.list = append(t.list, m)
@@ -69,10 +69,10 @@ func (t *trace) add(sent bool, frame []byte) {
 func (t *trace) messages() []Message {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.left == 0 {
+	if t.dropped == 0 {
 		return slices.Clone(t.list)
 	}
-	note, _ := json.Marshal(fmt.Sprintf("%d messages were left out here", t.left))
+	note, _ := json.Marshal(fmt.Sprintf("%d messages were left out here", t.dropped))
 	return slices.Insert(slices.Clone(t.list), maxMessages/2, Message{At: t.list[maxMessages/2].At, From: "us", JSON: note})
 }
 
@@ -119,7 +119,7 @@ func Compare(reported, here []Result) (different []Difference, compared int) {
 	}
 	for _, r := range reported {
 		h, known := found[r.ID()]
-		if !known || !r.held() || !h.held() {
+		if !known || !r.wasRun() || !h.wasRun() {
 			continue
 		}
 		if compared++; !slices.Equal(r.Found, h.Found) {
@@ -129,7 +129,7 @@ func Compare(reported, here []Result) (different []Difference, compared int) {
 	return different, compared
 }
 
-func (r Result) held() bool {
+func (r Result) wasRun() bool {
 	return r.Verdict == AsAssumed || r.Verdict == Different || r.Verdict == Learned
 }
 
@@ -137,7 +137,7 @@ func (r Result) held() bool {
 func (r Report) Findings() map[string]setup.Findings {
 	all := make(map[string]setup.Findings)
 	for _, result := range r.Results {
-		if !result.held() || len(result.Found) == 0 {
+		if !result.wasRun() || len(result.Found) == 0 {
 			continue
 		}
 		f, last := all[result.Model], result.Found[len(result.Found)-1]
@@ -165,7 +165,7 @@ func (r Report) Findings() map[string]setup.Findings {
 // Models returns the models with results in the report.
 func (r Report) Models() (models []string) {
 	for _, result := range r.Results {
-		if result.held() && !slices.Contains(models, result.Model) {
+		if result.wasRun() && !slices.Contains(models, result.Model) {
 			models = append(models, result.Model)
 		}
 	}

@@ -31,22 +31,22 @@ func restProbes(model string) (list []probe) {
 	switch model {
 	case writer:
 		list = []probe{
-			{name: "generateContent", most: 1, assumed: []string{"answers", "says plum", "counts tokens"}, rest: func(r *run) {
+			{name: "generateContent", maxVoice: 1, assumed: []string{"answers", "says plum", "counts tokens"}, rest: func(r *run) {
 				if answer := r.call("generateContent", "", asked); answer != nil {
-					r.fact("answers")
-					r.wrote(answer)
+					r.addFact("answers")
+					r.addReplyFacts(answer)
 				}
 			}},
-			{name: "streamGenerateContent", most: 1, assumed: []string{"streams", "says plum", "counts tokens"}, rest: streams(asked)},
+			{name: "streamGenerateContent", maxVoice: 1, assumed: []string{"streams", "says plum", "counts tokens"}, rest: probeStream(asked)},
 			{name: "generateContent without contents", assumed: []string{"refused with HTTP 400"}, rest: func(r *run) {
 				if r.call("generateContent", "", object{"contents": []any{}}) != nil {
-					r.fact("answers")
+					r.addFact("answers")
 				}
 			}},
 			{name: "countTokens", assumed: []string{"counts tokens"}, rest: func(r *run) {
 				var counted struct{ TotalTokens int }
 				if json.Unmarshal(r.call("countTokens", "", object{"contents": []any{plum}}), &counted) == nil && counted.TotalTokens > 0 {
-					r.fact("counts tokens")
+					r.addFact("counts tokens")
 				}
 			}},
 		}
@@ -54,7 +54,7 @@ func restProbes(model string) (list []probe) {
 		list = []probe{{name: "embedContent", assumed: []string{"768 numbers"}, rest: func(r *run) {
 			var made struct{ Embedding struct{ Values []float64 } }
 			if json.Unmarshal(r.call("embedContent", "", object{"content": plum, "outputDimensionality": 768}), &made) == nil {
-				r.fact("%d numbers", len(made.Embedding.Values))
+				r.addFact("%d numbers", len(made.Embedding.Values))
 			}
 		}}}
 	}
@@ -65,7 +65,7 @@ func restProbes(model string) (list []probe) {
 }
 
 // probeStream requests a response as server-sent events.
-func streams(asked object) func(*run) {
+func probeStream(asked object) func(*run) {
 	return func(r *run) {
 		var pieces []json.RawMessage
 		for line := range bytes.Lines(r.call("streamGenerateContent", "alt=sse", asked)) {
@@ -74,8 +74,8 @@ func streams(asked object) func(*run) {
 			}
 		}
 		if len(pieces) > 0 {
-			r.fact("streams")
-			r.wrote(pieces...)
+			r.addFact("streams")
+			r.addReplyFacts(pieces...)
 		}
 	}
 }
@@ -86,8 +86,8 @@ func (r *run) call(method, query string, body object) (answer []byte) {
 	r.trace.add(true, text)
 	req, secret, err := r.client.Request(r.ctx, http.MethodPost, r.model, method, query, bytes.NewReader(text))
 	if err != nil {
-		r.fact("not asked")
-		r.note("%v", err)
+		r.addFact("not asked")
+		r.addNote("%v", err)
 		return nil
 	}
 	req.Header.Set("Content-Type", "application/json")
@@ -98,8 +98,8 @@ func (r *run) call(method, query string, body object) (answer []byte) {
 	}
 	res, err := client.Do(req)
 	if err != nil {
-		r.fact("no answer")
-		r.note("%s", secret.Hide(err.Error()))
+		r.addFact("no answer")
+		r.addNote("%s", secret.Hide(err.Error()))
 		return nil
 	}
 	defer res.Body.Close()
@@ -108,30 +108,30 @@ func (r *run) call(method, query string, body object) (answer []byte) {
 	if res.StatusCode == http.StatusOK {
 		return answer
 	}
-	r.fact("refused with HTTP %d", res.StatusCode)
-	r.unavailable((&wire.HandshakeError{Status: res.StatusCode}).Cause())
-	r.note("%s", secret.Hide(string(answer)))
+	r.addFact("refused with HTTP %d", res.StatusCode)
+	r.setUnavailable((&wire.HandshakeError{Status: res.StatusCode}).Cause())
+	r.addNote("%s", secret.Hide(string(answer)))
 	return nil
 }
 
 // addReplyFacts adds the facts of a response in one or more chunks.
-func (r *run) wrote(pieces ...json.RawMessage) {
+func (r *run) addReplyFacts(pieces ...json.RawMessage) {
 	var reply wire.Reply
 	var said string
 	for _, piece := range pieces {
 		text, err := reply.AddText(piece)
 		if err != nil {
-			r.note("%v", err)
+			r.addNote("%v", err)
 		}
 		said += text
 	}
 	if strings.Contains(strings.ToLower(said), "plum") {
-		r.fact("says plum")
+		r.addFact("says plum")
 	} else {
-		r.note("it wrote: %.200s", said)
+		r.addNote("it wrote: %.200s", said)
 	}
 	if reply.Tokens.Total > 0 {
-		r.fact("counts tokens")
-		r.spend(reply.Tokens)
+		r.addFact("counts tokens")
+		r.addCost(reply.Tokens)
 	}
 }

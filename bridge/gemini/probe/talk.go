@@ -46,13 +46,13 @@ type talk struct {
 	object json.RawMessage // the setup that is sent
 	alpha  bool
 
-	conn   *gemini.Conn
-	events chan event
-	stop   context.CancelFunc
-	reader sync.WaitGroup
-	handle string // the newest
-	over   bool
-	late   bool // the setup may still be refused
+	conn         *gemini.Conn
+	events       chan event
+	stop         context.CancelFunc
+	reader       sync.WaitGroup
+	handle       string // the newest
+	isOver       bool
+	mayBeRefused bool // the setup may still be refused
 }
 
 // event is one message of the server, or the end of the connection.
@@ -63,21 +63,21 @@ type event struct {
 }
 
 // modelOutput is what arrived while a probe listened.
-type heard struct {
-	voice       time.Duration
-	rate        int    // Hz
-	said        string // by the model: transcript or text
-	question    string // as transcribed by the server
-	calls       []wire.FunctionCall
-	interrupted int
-	generated   int
-	turns       int // turns with an answer
-	idle        bool
-	goAway      bool
-	tokens      wire.Tokens
+type modelOutput struct {
+	voice           time.Duration
+	rate            int    // Hz
+	text            string // by the model: transcript or text
+	question        string // as transcribed by the server
+	calls           []wire.FunctionCall
+	interrupted     int
+	generationCount int
+	turns           int // turns with an answer
+	idle            bool
+	goAway          bool
+	tokens          wire.Tokens
 
 	voiceBefore time.Duration // and text, before the current turn
-	saidBefore  int
+	textBefore  int
 }
 
 // open dials with the talk's setup, a handle of an earlier connection, or a history, and reports whether the server accepted it.
@@ -89,11 +89,11 @@ func (t *talk) open(handle string, history ...wire.Content) bool {
 	s.Resumable = t.raw["sessionResumption"] == nil
 	conn, err := gemini.Dial(ctx, t.client, s)
 	if err != nil {
-		t.ended("refused", err)
+		t.addEnd("refused", err)
 		return false
 	}
 	t.conn, t.events = conn, make(chan event, 256)
-	t.handle, t.over = "", false
+	t.handle, t.isOver = "", false
 	ctx, t.stop = context.WithCancel(t.ctx)
 	t.reader.Go(func() { read(ctx, conn, t.events) })
 	return true
@@ -139,12 +139,12 @@ func read(ctx context.Context, conn *gemini.Conn, to chan<- event) {
 }
 
 // listen handles messages until done returns true, or for at most limit.
-func (t *talk) listen(limit time.Duration, done func(*heard) bool) (h heard) {
+func (t *talk) listen(limit time.Duration, done func(*modelOutput) bool) (h modelOutput) {
 	timer := time.After(limit)
-	for !t.over && t.conn != nil && !done(&h) {
+	for !t.isOver && t.conn != nil && !done(&h) {
 		select {
 		case e := <-t.events:
-			t.take(e, &h)
+			t.handleEvent(e, &h)
 		case <-timer:
 			return h
 		case <-t.ctx.Done():
@@ -154,14 +154,14 @@ func (t *talk) listen(limit time.Duration, done func(*heard) bool) (h heard) {
 	return h
 }
 
-func (t *talk) take(e event, h *heard) {
+func (t *talk) handleEvent(e event, h *modelOutput) {
 	if e.err != nil {
-		t.over = true
+		t.isOver = true
 		how := "closed"
-		if t.late {
+		if t.mayBeRefused {
 			how = "refused"
 		}
-		t.ended(how, e.err)
+		t.addEnd(how, e.err)
 		return
 	}
 	if r := e.Resumption; r != nil && r.Resumable && r.Handle != "" {
@@ -171,7 +171,7 @@ func (t *talk) take(e event, h *heard) {
 	h.calls = append(h.calls, e.ToolCalls...)
 	if e.Tokens != nil {
 		h.tokens = *e.Tokens
-		t.spend(h.tokens)
+		t.addCost(h.tokens)
 	}
 	c := e.Content
 	if c == nil {
@@ -181,17 +181,17 @@ func (t *talk) take(e event, h *heard) {
 	if e.voice > 0 {
 		h.rate = c.AudioRate
 	}
-	h.said += c.OutputTranscription + c.Text
+	h.text += c.OutputTranscription + c.Text
 	h.question += c.InputTranscription
 	if c.Interrupted {
 		h.interrupted++
 	}
 	if c.GenerationComplete {
-		h.generated++
+		h.generationCount++
 	}
-	if c.TurnComplete && (h.voice > h.voiceBefore || len(h.said) > h.saidBefore) {
+	if c.TurnComplete && (h.voice > h.voiceBefore || len(h.text) > h.textBefore) {
 		h.turns++
-		h.voiceBefore, h.saidBefore = h.voice, len(h.said)
+		h.voiceBefore, h.textBefore = h.voice, len(h.text)
 	}
 	if c.Interaction != "" {
 		h.idle = c.Interaction == wire.Idle
@@ -199,51 +199,51 @@ func (t *talk) take(e event, h *heard) {
 }
 
 // awaitAnswer waits until the model has answered and is idle.
-func (t *talk) answer() heard {
+func (t *talk) awaitAnswer() modelOutput {
 	limit := answerTimeout
 	if t.config.Profile.Slow {
 		limit = slowTimeout
 	}
-	h := t.listen(limit, func(h *heard) bool {
+	h := t.listen(limit, func(h *modelOutput) bool {
 		return h.turns > 0 && (h.idle || !t.config.Profile.Slow)
 	})
-	if !t.over && h.voice == 0 && h.said == "" {
-		t.fact("silent")
+	if !t.isOver && h.voice == 0 && h.text == "" {
+		t.addFact("silent")
 	}
 	return h
 }
 
 // awaitCall waits for a function call.
-func (t *talk) call() (wire.FunctionCall, bool) {
+func (t *talk) awaitCall() (wire.FunctionCall, bool) {
 	limit := answerTimeout
 	if t.config.Profile.Slow {
 		limit = slowTimeout
 	}
-	h := t.listen(limit, func(h *heard) bool { return len(h.calls) > 0 })
+	h := t.listen(limit, func(h *modelOutput) bool { return len(h.calls) > 0 })
 	if len(h.calls) == 0 {
-		if !t.over {
-			t.fact("calls no function")
+		if !t.isOver {
+			t.addFact("calls no function")
 		}
 		return wire.FunctionCall{}, false
 	}
-	t.fact("calls %s", h.calls[0].Name)
+	t.addFact("calls %s", h.calls[0].Name)
 	return h.calls[0], true
 }
 
 // send sends messages, and notes failures. listen finds out how the connection ended.
 func (t *talk) send(messages ...wire.ClientMessage) {
 	for _, m := range messages {
-		if t.conn == nil || t.over {
+		if t.conn == nil || t.isOver {
 			return
 		}
 		if err := t.conn.Send(t.ctx, m); err != nil {
-			t.note("a message was not sent: %v", err)
+			t.addNote("a message was not sent: %v", err)
 		}
 	}
 }
 
 // sendText sends a text as a turn, in the form that the model accepts, and requests an answer if it is complete.
-func (t *talk) typed(text string, complete bool) {
+func (t *talk) sendText(text string, complete bool) {
 	t.send(t.config.TypedTurn(parts(text), complete)...)
 }
 
@@ -270,7 +270,7 @@ func (t *talk) speak(rate int, silence time.Duration) {
 	ticker := time.NewTicker(frame)
 	defer ticker.Stop()
 	for piece := range slices.Chunk(pcm, rate/int(time.Second/frame)) {
-		if t.conn == nil || t.over {
+		if t.conn == nil || t.isOver {
 			return
 		}
 		select {
@@ -279,7 +279,7 @@ func (t *talk) speak(rate int, silence time.Duration) {
 			return
 		}
 		if err := t.conn.SendAudio(t.ctx, piece, rate); err != nil {
-			t.note("sound was not sent: %v", err)
+			t.addNote("sound was not sent: %v", err)
 			return
 		}
 	}
@@ -297,43 +297,43 @@ func repeat(pcm []int16, times int) []int16 {
 }
 
 // checkWord adds the fact that the model has said a word, or has not.
-func (t *talk) says(h heard, word string) {
+func (t *talk) checkWord(h modelOutput, word string) {
 	switch {
-	case t.over || h.said == "" && h.voice == 0: // a fact was added already
-	case strings.Contains(strings.ToLower(h.said), word):
-		t.fact("says %s", word)
+	case t.isOver || h.text == "" && h.voice == 0: // a fact was added already
+	case strings.Contains(strings.ToLower(h.text), word):
+		t.addFact("says %s", word)
 	default:
-		t.fact("does not say %s", word)
-		t.note("it said: %.200s", h.said)
+		t.addFact("does not say %s", word)
+		t.addNote("it said: %.200s", h.text)
 	}
 }
 
 // addEnd adds the fact of how a connection was closed or refused. The reason is only a note, since Google changes its wording.
-func (t *talk) ended(how string, err error) {
+func (t *talk) addEnd(how string, err error) {
 	closed, isClose := errors.AsType[*wire.CloseError](err)
 	refused, isRefusal := errors.AsType[*wire.HandshakeError](err)
 	failed, isError := errors.AsType[*wire.ServerError](err)
 	switch {
 	case isClose:
-		t.fact("%s with %d", how, closed.Code)
-		t.unavailable(closed.Cause())
+		t.addFact("%s with %d", how, closed.Code)
+		t.setUnavailable(closed.Cause())
 	case isRefusal:
-		t.fact("%s with HTTP %d", how, refused.Status)
-		t.unavailable(refused.Cause())
+		t.addFact("%s with HTTP %d", how, refused.Status)
+		t.setUnavailable(refused.Cause())
 	case isError:
-		t.fact("%s with error %d", how, failed.Code)
-		t.unavailable(failed.Cause())
+		t.addFact("%s with error %d", how, failed.Code)
+		t.setUnavailable(failed.Cause())
 	case errors.Is(err, context.DeadlineExceeded):
-		t.fact("%s by silence", how)
+		t.addFact("%s by silence", how)
 	default:
-		t.fact("%s", how)
+		t.addFact("%s", how)
 	}
-	t.note("%v", err)
+	t.addNote("%v", err)
 }
 
 // setUnavailable records a cause that lies in the key rather than in the API.
-func (r *run) unavailable(cause wire.Cause) {
+func (r *run) setUnavailable(cause wire.Cause) {
 	if cause == wire.Quota || cause == wire.Auth {
-		r.missing = fmt.Sprint(cause)
+		r.keyProblem = fmt.Sprint(cause)
 	}
 }
