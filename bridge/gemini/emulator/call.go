@@ -12,15 +12,15 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// call is a function call that was not answered yet.
+// call is a function call without a response so far.
 type call struct {
 	id, name string
 	args     json.RawMessage
 	blocking bool
-	guided   bool // the guide has called it, and says something of its result
+	guided   bool // called by the guide, which comments on its result
 }
 
-// blocked reports whether the model waits for a result and says nothing before.
+// isBlocked reports whether the model waits for a result and says nothing before.
 func (s *session) blocked() bool {
 	for _, c := range s.calls {
 		if c.blocking {
@@ -32,7 +32,7 @@ func (s *session) blocked() bool {
 
 func newCallID() string { return "function-call-" + strings.ToLower(rand.Text()[:16]) }
 
-// sendCalls asks the client for results.
+// sendCalls sends function calls to the client.
 func (s *session) sendCalls(calls []*call) error {
 	var list []live.Object
 	for _, c := range calls {
@@ -48,17 +48,17 @@ func (s *session) sendCalls(calls []*call) error {
 		return err
 	}
 	if !s.setup.HandlesAfterTurns || s.e.scenario.Handles != "" {
-		if err := s.changed(); err != nil { // a session resumed from here knows of the call
+		if err := s.changed(); err != nil { // a session resumed from here includes the call
 			return err
 		}
 	}
 	return s.moment(OnToolCall)
 }
 
-// waits reports whether the model hears nothing before its call is answered.
+// ignoresAudio reports whether the model ignores audio until its call is answered.
 func (s *session) waits() bool { return s.setup.Blocks && s.blocked() }
 
-// cancelCalls takes back those of the open calls that are meant.
+// cancelCalls cancels the pending calls that match.
 func (s *session) cancelCalls(meant func(*call) bool) error {
 	var ids []string
 	for _, id := range slices.Sorted(maps.Keys(s.calls)) {
@@ -73,7 +73,7 @@ func (s *session) cancelCalls(meant func(*call) bool) error {
 	return s.conn.send(live.Object{"toolCallCancellation": live.Object{"ids": ids}})
 }
 
-// toolResponse takes results. Those of unknown calls are ignored, as Google does.
+// handleToolResponse handles results. Those of unknown calls are ignored, as by Google.
 func (s *session) toolResponse(responses []live.FunctionResponse) error {
 	if err := s.moment(OnToolResponse); err != nil {
 		return err
@@ -95,8 +95,8 @@ func (s *session) toolResponse(responses []live.FunctionResponse) error {
 	return nil
 }
 
-// endCallingTurn ends the turn that has waited for a result. Of models that block, Vertex AI completes it; on the Gemini API the answer
-// is more of it.
+// endCallingTurn ends the turn that has waited for a result. For models that block, Vertex AI completes the turn; on the Gemini API
+// the answer continues it.
 func (s *session) endCallingTurn() error {
 	if s.endpoint.Vertex || !s.setup.Blocks {
 		return s.endTurn()
@@ -106,13 +106,14 @@ func (s *session) endCallingTurn() error {
 	return nil
 }
 
+// handleResult handles the result of a call.
 func (s *session) result(c *call, r live.FunctionResponse) error {
 	var response map[string]any
 	if err := json.Unmarshal(r.Response, &response); err != nil {
-		response = nil // there is none
+		response = nil // none
 	}
 	if len(response) == 0 && !r.WillContinue {
-		// gemini-3.8-live does not take {} for an answer and asks again.
+		// gemini-3.8-live does not accept {} as a result and calls again.
 		delete(s.calls, c.id)
 		again := *c
 		again.id = newCallID()
@@ -123,7 +124,7 @@ func (s *session) result(c *call, r live.FunctionResponse) error {
 	}
 	s.remember("tool", string(r.Response))
 	if r.WillContinue && c.blocking {
-		return nil // the model waits for the last answer
+		return nil // the model waits for the last result
 	}
 	text, transcript := plain(response), fmt.Sprintf("The tool %s says: %s", c.name, r.Response)
 	if r.Scheduling == "SILENT" && !c.blocking {

@@ -1,23 +1,23 @@
-// Package emulator is a Gemini Live server that runs without a key: same paths, same frames, same strictness, and a
-// model that is a parrot. Voxgate runs on it in tests, in benchmarks, and when no key is set.
+// Package emulator is a Gemini Live server that runs without a key: same paths, same frames, same strictness, and an echo as its
+// model. Voxgate runs on it in tests, in benchmarks, and if no key is set.
 //
-// The parrot says back what it hears, speaks what is typed, and knows some commands as typed text:
+// The echo repeats what it hears, speaks typed text, and supports some commands as typed text:
 //
 //	/tool NAME {json}   calls a declared function with these arguments
 //	/tools [CALL,…]     calls several functions at once, each CALL being {"name":"NAME","args":{…}}
-//	/cancel             takes back all calls that were not answered
+//	/cancel             cancels all pending calls
 //	/ground             answers with the metadata of a Google search
-//	/history            says what it remembers of the conversation
+//	/history            says the conversation so far
 //	/goaway 5s          announces that the connection ends in 5 s, and ends it then
-//	/close 1011 reason  closes the connection with this code; without a reason with the one that Google gives
-//	/drop               ends the TCP connection without a word
+//	/close 1011 reason  closes the connection with this code and reason; the default reason is Google's
+//	/drop               drops the TCP connection
 //
-// Keys and access tokens are not checked, except that those which begin with "invalid" or "expired" are refused as Google refuses
-// them: on a WebSocket a key with a close frame behind the setup, an access token with an HTTP status. Vertex paths want an access token,
-// and those for ephemeral tokens one that begins with "auth_tokens/". There a session with a transparent resumption gets a handle
-// after each ten messages, too, with the index of the last of them, and goes on from it in the middle of a speech.
+// Keys and access tokens are not checked, except that those beginning with "invalid" or "expired" are refused as by Google: on a
+// WebSocket a key with a close frame after the setup, an access token with an HTTP status. Vertex paths require an access token,
+// and those for ephemeral tokens one that begins with "auth_tokens/". On Vertex a session with transparent resumption also gets a
+// handle after every ten messages, with the index of the last of them, and resumes in the middle of speech.
 //
-// By itself nothing goes wrong. A Scenario says what should, and how long connections and handles last.
+// Without a Scenario nothing fails. A Scenario defines faults, and the lifetime of connections and handles.
 package emulator
 
 import (
@@ -35,28 +35,28 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// NoVoice as Options.Espeak makes the parrot whistle what it would speak.
+// NoVoice as Options.Espeak makes the emulator whistle instead of speaking.
 const NoVoice = "none"
 
-// Options are the settings of New. The zero value is fine.
+// Options configures New. The zero value is valid.
 type Options struct {
-	Logger *slog.Logger // nil discards
+	Logger *slog.Logger // nil: no log
 
-	// Espeak is the program that speaks typed text. "" looks for espeak-ng, NoVoice has none.
+	// Espeak is the program that speaks typed text. "" searches for espeak-ng; NoVoice disables it.
 	Espeak string
 
-	// Scenario says how long things last and what goes wrong.
+	// Scenario defines lifetimes and faults.
 	Scenario Scenario
 
-	// Observe, if not nil, gets what happens, for tests. The goroutines of the connections call it, for each
-	// connection in order, and must not block.
+	// Observe, if not nil, receives events, for tests. It is called by the goroutines of the connections, in order for each
+	// connection, and must not block.
 	Observe func(Event)
 }
 
-// Emulator serves the Live API, and of the REST API the description of a model, on any prefix of any path. It is an http.Handler.
+// Emulator serves the Live API, and model descriptions and generation of the REST API, on any path prefix. It is an http.Handler.
 type Emulator struct {
 	log      *slog.Logger
-	espeak   string // path, "" without
+	espeak   string // path, or ""
 	scenario Scenario
 	observe  func(Event)
 
@@ -66,13 +66,13 @@ type Emulator struct {
 
 	mu     sync.Mutex
 	closed bool
-	cancel map[*session]context.CancelFunc // of those that run
-	count  int                             // of connections so far
-	struck []int                           // how often each fault has
-	hears  []string                        // of the scenario, that nobody has said yet
+	cancel map[*session]context.CancelFunc // of running sessions
+	count  int                             // number of connections so far
+	struck []int                           // how often each fault has occurred
+	hears  []string                        // words of the scenario that were not used yet
 }
 
-// New returns an emulator. Close ends it. It panics if the scenario makes no sense: its Validate says so before.
+// New returns an emulator. Close ends it. New panics if the scenario is invalid; call its Validate before.
 func New(o Options) *Emulator {
 	if err := o.Scenario.Validate(); err != nil {
 		panic("emulator: scenario: " + err.Error())
@@ -106,7 +106,7 @@ func (e *Emulator) Close() {
 	e.sessions.Wait()
 }
 
-// understood is what a person says next, where the scenario has words for it.
+// nextWords returns the transcript of the user's next speech from the scenario, or "".
 func (e *Emulator) understood() (words string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -118,8 +118,8 @@ func (e *Emulator) understood() (words string) {
 
 var slashes = regexp.MustCompile(`//+`)
 
-// ServeHTTP implements http.Handler. It must see the path as it came: the JavaScript and Python SDKs send two slashes
-// before "ws", which http.ServeMux answers with a redirect that no WebSocket client follows.
+// ServeHTTP implements http.Handler. It needs the original path: the JavaScript and Python SDKs send two slashes before "ws", for
+// which http.ServeMux sends a redirect that WebSocket clients do not follow.
 func (e *Emulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := slashes.ReplaceAllString(r.URL.Path, "/")
 	if to, ok := live.EndpointOf(path); ok {
@@ -129,7 +129,7 @@ func (e *Emulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	serveREST(w, r, path)
 }
 
-// upgrader accepts every origin: so does Google, and there is nothing here to protect.
+// upgrader accepts every origin, like Google; there is nothing to protect here.
 var upgrader = websocket.Upgrader{
 	ReadBufferSize:  8 << 10,
 	WriteBufferSize: 8 << 10,
@@ -137,7 +137,7 @@ var upgrader = websocket.Upgrader{
 }
 
 func (e *Emulator) serveLive(w http.ResponseWriter, r *http.Request, to live.Endpoint) {
-	// The session's end is a matter of the emulator: the request's context ends with the upgrade.
+	// The session is ended by the emulator: the request's context ends with the upgrade.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	defer cancel()
 	s := newSession(e, to)
@@ -165,14 +165,14 @@ func (e *Emulator) serveLive(w http.ResponseWriter, r *http.Request, to live.End
 	}
 	ws, err := upgrader.Upgrade(w, r, nil)
 	if err != nil {
-		return // Upgrade has answered
+		return // Upgrade has responded
 	}
 	start := time.Now()
 	err = s.run(ctx, ws)
 	e.log.Info("live session ended", "connection", s.number, "model", s.setup.Model, "duration", time.Since(start), "reason", err)
 }
 
-// enter numbers a connection that begins, unless the emulator is closed.
+// addSession numbers a new connection, unless the emulator is closed.
 func (e *Emulator) enter(s *session, cancel context.CancelFunc) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

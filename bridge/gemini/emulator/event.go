@@ -2,24 +2,24 @@ package emulator
 
 import "time"
 
-// Event is something that a test may want to know of the server's side. Which fields are set depends on What.
+// Event is an event on the server's side, for tests. The fields that are set depend on What.
 type Event struct {
 	What       What
-	Connection int // its number, counted from 1 by the handshakes
+	Connection int // connection number, counted from 1 by handshakes
 	At         time.Time
 
-	Resumed bool    // Opened: it continues a session
-	History []Turn  // Opened: what it begins with. Appended: what was added
-	PCM     []int16 // Heard, Closed: the person's speech at Rate Hz. It may be kept
+	Resumed bool    // Opened: a resumed session
+	History []Turn  // Opened: the initial history. Appended: the added turns
+	PCM     []int16 // Heard, Closed: the user's speech at Rate Hz. It may be kept
 	Rate    int
-	ID      string   // Called, Answered: of the function call
-	Name    string   // Called, Answered: of the function
-	Ignored bool     // Answered: nobody waits for this answer
+	ID      string   // Called, Answered: ID of the function call
+	Name    string   // Called, Answered: name of the function
+	Ignored bool     // Answered: no call waits for this response
 	Tools   []string // Opened, Updated: the declared functions
 	Code    int      // Refused, Closed: HTTP status or close code, 1006 without a frame
 
-	// Text is the arguments (Called), the result (Answered), the typed words (Typed), the system instruction (Opened,
-	// Updated), what was said (Said) or why (Refused, Closed).
+	// Text is the arguments (Called), the result (Answered), the typed text (Typed), the system instruction (Opened, Updated), the
+	// model's text (Said) or the reason (Refused, Closed).
 	Text string
 }
 
@@ -28,20 +28,20 @@ type What string
 
 // The kinds of events.
 const (
-	Refused  What = "refused"  // a handshake or a setup was
+	Refused  What = "refused"  // a handshake or setup was refused
 	Opened   What = "opened"   // setupComplete is about to be sent
-	Heard    What = "heard"    // the person has spoken a turn
-	Typed    What = "typed"    // text that asks for an answer
-	Appended What = "appended" // turns that ask for none, initial history among them
-	Said     What = "said"     // the model's turn has all been sent; Text is its transcript
+	Heard    What = "heard"    // the user has spoken a turn
+	Typed    What = "typed"    // text that requests an answer
+	Appended What = "appended" // turns that request none, including initial history
+	Said     What = "said"     // the model's turn was sent completely; Text is its transcript
 	Called   What = "called"   // toolCall
-	Answered What = "answered" // an answer in a toolResponse
+	Answered What = "answered" // a response in a toolResponse
 	Updated  What = "updated"  // contextUpdate: Text if the instruction was set, Tools (not nil) if the tools were
-	Faulted  What = "faulted"  // a fault strikes; Text is its moment
-	Closed   What = "closed"   // the connection is over; PCM is what was heard of a speech that had not ended
+	Faulted  What = "faulted"  // a fault occurs; Text is its moment
+	Closed   What = "closed"   // the connection has ended; PCM is the start of unfinished speech
 )
 
-// Turn is one turn as it is remembered. Role is user, model or tool.
+// Turn is one turn of the history. Role is user, model or tool.
 type Turn struct{ Role, Text string }
 
 // report sends an event to Options.Observe.

@@ -11,7 +11,7 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// spend counts a fault that is about to strike, and reports whether it may do so once more.
+// useFault counts a fault, and returns false if it has occurred as often as allowed.
 func (e *Emulator) spend(i int) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -22,8 +22,7 @@ func (e *Emulator) spend(i int) bool {
 	return true
 }
 
-// handshake lets faults act on the upgrade. It returns what it is refused with, and whether the connection is to be
-// dropped instead.
+// applyHandshakeFaults applies faults to the upgrade. It returns an error response, or whether to drop the connection instead.
 func (s *session) handshake(ctx context.Context, r *http.Request) (refused *apiError, drop bool) {
 	wait := func(end <-chan time.Time) {
 		select {
@@ -54,7 +53,7 @@ func (s *session) handshake(ctx context.Context, r *http.Request) (refused *apiE
 	return refused, drop
 }
 
-// moment is where faults strike. Its error ends the connection.
+// reachMoment applies the faults of a moment. An error ends the connection.
 func (s *session) moment(on Moment) error {
 	s.seen[on]++
 	for i, f := range s.e.scenario.Faults {
@@ -70,8 +69,7 @@ func (s *session) moment(on Moment) error {
 	return nil
 }
 
-// answered is OnAnswer, whose faults come after an amount of voice: what was sent of it in the turn has gone from one duration to
-// another.
+// reachVoice applies the faults of OnAnswer whose After lies within the voice sent since the last call.
 func (s *session) answered(from, to time.Duration) error {
 	for i, f := range s.e.scenario.Faults {
 		if f.On != OnAnswer || f.After < from || f.After >= to || !f.due(s.number, s.seen[OnAnswer]) {
@@ -94,7 +92,7 @@ func (s *session) strike(i int) error {
 	return s.act(f)
 }
 
-// act does what a fault does. Its error ends the connection.
+// applyFault performs the action of a fault. An error ends the connection.
 func (s *session) act(f *Fault) error {
 	switch {
 	case f.Close != 0:
@@ -116,7 +114,7 @@ func (s *session) act(f *Fault) error {
 	}
 }
 
-// drop ends the TCP connection of a request without an answer.
+// drop closes the TCP connection of a request without a response.
 func drop(w http.ResponseWriter) {
 	var conn net.Conn
 	conn, _, err := http.NewResponseController(w).Hijack()

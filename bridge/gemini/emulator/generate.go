@@ -17,20 +17,20 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// This is the REST half, an echo: https://ai.google.dev/api/generate-content and https://ai.google.dev/api/embeddings.
+// This is the REST part, an echo: https://ai.google.dev/api/generate-content and https://ai.google.dev/api/embeddings.
 
-// What a request can make the emulator produce is bounded: it answers anybody on a gateway that has no key.
+// Requests and responses are bounded: on a gateway without a key, the emulator serves anyone.
 const (
 	maxRequest = 20 << 20 // bytes: https://ai.google.dev/gemini-api/docs/file-input-methods (20 MB inline)
-	maxValues  = 100_000  // in a request's JSON: one of 20 MB can have ten million, each of which takes some 100 bytes when it is read
+	maxValues  = 100_000  // in a request's JSON: 20 MB can hold ten million, each of which takes about 100 bytes when decoded
 	maxAnswer  = 32 << 10 // bytes of text
 	maxBatch   = 100      // https://ai.google.dev/gemini-api/docs/embeddings#batch-embeddings
 )
 
-// large is how many requests of more than 1 MB are read at once: each takes five times its length. The others wait.
+// largeRequests limits the requests above 1 MB that are read at once: each takes five times its length. The others wait.
 var large = make(chan struct{}, 2)
 
-// request is what of a request the emulator looks at.
+// request is the part of a request that the emulator uses.
 type request struct {
 	Contents []content
 	Tools    []struct {
@@ -42,7 +42,7 @@ type request struct {
 		ResponseJSONSchema json.RawMessage
 	}
 	Content  *content   // to embed
-	Requests []struct{} // likewise, a batch
+	Requests []struct{} // a batch to embed
 }
 
 type content struct {
@@ -56,7 +56,7 @@ type content struct {
 	}
 }
 
-// generate answers a call of a model.
+// generate answers a model call.
 func generate(w http.ResponseWriter, r *http.Request, model, method string) {
 	q, asked, refused := read(w, r)
 	if refused != nil {
@@ -97,7 +97,7 @@ func generate(w http.ResponseWriter, r *http.Request, model, method string) {
 	writeJSON(w, http.StatusOK, answer)
 }
 
-// read reads a request, and says how many bytes it had.
+// readRequest reads a request, and returns its length in bytes.
 func read(w http.ResponseWriter, r *http.Request) (q *request, length int, refused *apiError) {
 	if r.ContentLength < 0 || r.ContentLength > 1<<20 {
 		select {
@@ -123,7 +123,7 @@ func read(w http.ResponseWriter, r *http.Request) (q *request, length int, refus
 			err = tools.ReadJSON(named, q)
 		}
 	}
-	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) { // whose text names our types
+	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) { // its text names our types
 		return nil, 0, invalid("Invalid value at '%s': it must not be a JSON %s", wrong.Field, wrong.Value)
 	}
 	if err != nil {
@@ -132,17 +132,17 @@ func read(w http.ResponseWriter, r *http.Request) (q *request, length int, refus
 	return q, body.Len(), nil
 }
 
-// embedding is that of any text.
+// embedding is the embedding of any text.
 var embedding = live.Object{"values": append([]float64{1}, make([]float64, 767)...)}
 
-// answer is what the model says: the last content once more. What a person has typed in it stands in its last line.
+// answer returns the model's answer: an echo of the last content. In it, the user's text is the last line.
 func (q *request) answer() (live.Object, *apiError) {
 	if len(q.Contents) == 0 {
 		return nil, invalid("* GenerateContentRequest.contents: contents is not specified\n")
 	}
 	last := q.Contents[len(q.Contents)-1]
 	if !slices.Contains([]string{"", "user", "function"}, last.Role) {
-		return nil, invalid("Please ensure that the last turn is of the role user.") // Google wants a turn to answer
+		return nil, invalid("Please ensure that the last turn is of the role user.") // Google requires a turn to answer
 	}
 	var texts []string
 	for _, p := range last.Parts {
@@ -187,8 +187,8 @@ func said(text string) live.Object {
 	return live.Object{"text": text}
 }
 
-// call is a function call, if the function is declared. Gemini 3 signs its thoughts and wants the signature back:
-// https://ai.google.dev/gemini-api/docs/thought-signatures.
+// call returns a function call, if the function is declared. Gemini 3 signs its thoughts and requires the signature in the next
+// request: https://ai.google.dev/gemini-api/docs/thought-signatures.
 func (q *request) call(name, args string) live.Object {
 	for _, t := range q.Tools {
 		for _, f := range t.FunctionDeclarations {
@@ -205,11 +205,11 @@ const smallApp = "```html\n<!doctype html>\n<html lang=\"en\">\n<meta charset=\"
 	"<button id=\"b\">0</button>\n<script>\nconst b = document.getElementById('b');\n" +
 	"b.onclick = () => b.textContent = Number(b.textContent) + 1;\n</script>\n</html>\n```"
 
-// tokens is how many tokens so many bytes have, about: https://ai.google.dev/gemini-api/docs/tokens.
+// tokens estimates the number of tokens in bytes of text: https://ai.google.dev/gemini-api/docs/tokens.
 func tokens(bytes int) int { return 1 + bytes/4 }
 
-// chunk is a GenerateContentResponse; finish is empty for one that is not the last. Google leaves index out where it is 0, and the
-// ratings where there are none.
+// chunk returns a GenerateContentResponse; finish is empty except for the last. Like Google it omits an index of 0 and empty
+// ratings.
 func chunk(model string, part live.Object, finish string, asked int) live.Object {
 	candidate := live.Object{"content": live.Object{"parts": []live.Object{part}, "role": "model"}}
 	if finish != "" {
@@ -222,7 +222,7 @@ func chunk(model string, part live.Object, finish string, asked int) live.Object
 	}
 }
 
-// stream writes an answer in three pieces, as server-sent events or as one JSON array.
+// stream writes an answer in three chunks, as server-sent events or as one JSON array.
 func stream(w http.ResponseWriter, model string, part live.Object, asked int, sse bool) {
 	pieces := []live.Object{part}
 	if text, ok := part["text"].(string); ok {

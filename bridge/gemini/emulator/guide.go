@@ -10,10 +10,10 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// The emulator plays the VOX assistant for a developer without a key: it knows the few sentences that the page proposes, and calls the
-// tools that Gemini would call. A session has the guide if it declares its tools.
+// The emulator plays the VOX assistant for developers without a key: it understands the sentences that the page proposes, and calls
+// the tools that Gemini would call. The guide is active in sessions that declare its tools.
 
-// guided is the function by which a session is known to be the VOX assistant's.
+// guideTool is the function that identifies a session of the VOX assistant.
 const guided = "change_app"
 
 var (
@@ -27,11 +27,11 @@ var (
 	aList    = regexp.MustCompile(`(?i)list|famil`)
 )
 
-// guide is the call that a sentence of the person leads to. Said is what they have said before, the newest last.
+// guide returns the call for a sentence of the user. said lists the user's earlier sentences, newest last.
 func guide(text string, said []string) (call typedCall, ok bool) {
 	text = strings.TrimSpace(text)
 	with := func(name string, args live.Object) (typedCall, bool) {
-		raw, _ := json.Marshal(args) // of texts and a truth
+		raw, _ := json.Marshal(args) // strings and booleans always marshal
 		return typedCall{name, raw}, true
 	}
 	switch {
@@ -62,7 +62,7 @@ func guide(text string, said []string) (call typedCall, ok bool) {
 	return call, false
 }
 
-// sentence is what the guide says of a result.
+// sentence returns the guide's comment on a result.
 func sentence(name string, response map[string]any) string {
 	status, _ := response["status"].(string)
 	wrong, failed := response["error"].(string)
@@ -83,7 +83,7 @@ func sentence(name string, response map[string]any) string {
 	}[name]
 }
 
-// playVOX answers a sentence with a call, if the session is the VOX assistant's and the guide knows the sentence.
+// playVOX answers a sentence with a call, if the session belongs to the VOX assistant and the guide understands the sentence.
 func (s *session) playVOX(text string) (ok bool, err error) {
 	if _, assistant := s.setup.Functions[guided]; !assistant {
 		return false, nil
@@ -105,13 +105,13 @@ func (s *session) playVOX(text string) (ok bool, err error) {
 //go:embed app.html
 var demoApp string
 
-// colours are those that the app of the guide can have.
+// colours are the colours of the guide's app.
 var colours = map[string]string{
 	"green": "#2f855a", "grün": "#2f855a", "red": "#c53030", "rot": "#c53030",
 	"blue": "#2b6cb0", "blau": "#2b6cb0", "orange": "#b7560f", "pink": "#b83280",
 }
 
-// writeApp answers VOX's request for an app, or for a change of one: the demo, in the colour that the last line asks for.
+// writeApp answers VOX's request for an app or a change: the demo, in the colour that the last line asks for.
 func writeApp(text string) string {
 	app := demoApp
 	last := strings.ToLower(text[strings.LastIndexByte(strings.TrimSpace(text), '\n')+1:])
@@ -123,7 +123,8 @@ func writeApp(text string) string {
 	return "<<<file index.html>>>\n" + app + "<<<end>>>\n"
 }
 
-// guided is the call that a request of a model that writes leads to, or what is said of the result of one. Nil: it is an echo, as others.
+// guidedCall returns the call for a request to a text model, or the comment on a result. It returns nil if the request is to be
+// echoed.
 func (q *request) guided(text string) live.Object {
 	declared := false
 	for _, t := range q.Tools {

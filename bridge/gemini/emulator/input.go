@@ -9,10 +9,10 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// covering is after how many messages of the client a transparent session gives a handle.
+// handleEvery is the number of client messages after which a transparent session gets a handle.
 const covering = 10
 
-// message acts on one message of the client.
+// handleMessage handles one message of the client.
 func (s *session) message(data []byte) error {
 	s.index++
 	if err := s.take(data); err != nil || !s.setup.Transparent || s.index%covering > 0 {
@@ -62,7 +62,7 @@ func (s *session) update(u *live.ContextUpdate) error {
 	return nil
 }
 
-// typed appends turns to the conversation and answers the last one, if an answer is asked for.
+// appendTurns appends turns to the conversation and answers the last one, if complete.
 func (s *session) typed(turns []live.Content, complete bool) error {
 	text, added := "", []Turn(nil)
 	for _, t := range turns {
@@ -87,7 +87,7 @@ func (s *session) typed(turns []live.Content, complete bool) error {
 	return s.ask(text)
 }
 
-// ask answers typed text.
+// answerText answers typed text.
 func (s *session) ask(text string) error {
 	s.report(Event{What: Typed, Text: text})
 	if err := s.moment(OnText); err != nil {
@@ -107,10 +107,11 @@ func (s *session) ask(text string) error {
 	return s.command(text)
 }
 
-// goesOnAfter is how soon a model goes on that an empty turn has interrupted: 76 ms behind the end of the turn were recorded.
+// continueDelay is the delay before a model continues an answer that an empty turn has interrupted: 76 ms after the end of the turn
+// were recorded.
 const goesOnAfter = 80 * time.Millisecond
 
-// realtime takes input that has no turns.
+// handleRealtime handles input without turns.
 func (s *session) realtime(in *live.RealtimeInput) error {
 	if in.Text != "" {
 		s.remember("user", in.Text)
@@ -137,7 +138,7 @@ func (s *session) realtime(in *live.RealtimeInput) error {
 	return nil
 }
 
-// media takes audio and pictures.
+// handleMedia handles audio and pictures.
 func (s *session) media(in *live.RealtimeInput) error {
 	chunks := in.MediaChunks
 	if in.Audio != nil {
@@ -157,12 +158,11 @@ func (s *session) media(in *live.RealtimeInput) error {
 	return nil
 }
 
-// hearingLag is how long audio may still come after a call during which the model hears nothing: what was on its way is
-// nobody's fault. It is dropped. Google's own tolerance is not known; that there is one follows from clients that survive
-// by muting the microphone when the call arrives.
+// hearingLag is how long audio may still arrive after a call during which the model ignores audio, since it may have been in
+// flight. It is dropped. Google's own tolerance is unknown; clients that mute the microphone when the call arrives do survive.
 const hearingLag = 500 * time.Millisecond
 
-// audio takes a piece of the user's audio.
+// handleAudio handles a chunk of the user's audio.
 func (s *session) audio(b live.Blob) error {
 	pcm, rate, err := b.PCM()
 	if err != nil {
@@ -175,7 +175,7 @@ func (s *session) audio(b live.Blob) error {
 		return nil
 	}
 	s.input += time.Duration(len(pcm)) * time.Second / time.Duration(rate)
-	// 57 in 49 s were recorded of 3.1, hardly any of them while the person spoke or the model did.
+	// In 49 s 57 were recorded of 3.1, hardly any of them during speech of the user or the model.
 	every := s.setup.HandleInterval
 	if every > 0 && s.e.scenario.Handles == "" && s.input-s.handleAt >= every && s.turn == nil && !s.vad.speaking {
 		s.handleAt = s.input
@@ -196,7 +196,7 @@ func (s *session) audio(b live.Blob) error {
 	return s.withVAD(func(began func(), ended func([]int16)) { s.vad.hear(pcm, began, ended) })
 }
 
-// withVAD runs the activity detection, and what its findings lead to.
+// withVAD runs voice activity detection and handles its results.
 func (s *session) withVAD(run func(began func(), ended func([]int16))) error {
 	var err error
 	run(func() {
@@ -211,7 +211,7 @@ func (s *session) withVAD(run func(began func(), ended func([]int16))) error {
 	return err
 }
 
-// began is called when the user starts to speak.
+// onSpeechStart is called when the user starts to speak.
 func (s *session) began() error {
 	if err := s.activity("ACTIVITY_START"); err != nil {
 		return err
@@ -225,7 +225,7 @@ func (s *session) began() error {
 	return s.interrupt()
 }
 
-// ended is called when the user has spoken.
+// onSpeechEnd is called when the user has spoken.
 func (s *session) ended(speech []int16, rate int) error {
 	words, heard := "", ""
 	if len(speech) > 0 && (s.setup.WholeInput || !s.setup.Manual) {
@@ -233,7 +233,7 @@ func (s *session) ended(speech []int16, rate int) error {
 			heard = fmt.Sprintf("%.1f seconds of speech", float64(len(speech))/float64(rate))
 		}
 	}
-	if s.setup.OneTranscript { // it overtakes the report of the end
+	if s.setup.OneTranscript { // it precedes the report of the end
 		if err := s.transcribe(words, heard); err != nil {
 			return err
 		}
@@ -264,7 +264,7 @@ func (s *session) ended(speech []int16, rate int) error {
 	return s.echo(speech, rate, "You said: "+heard+".")
 }
 
-// transcribe sends what was said: words that the scenario has for it, one after the other or in one piece, or how long it lasted.
+// transcribe sends the transcript: the scenario's words, one after the other or in one message, or the length of the speech.
 func (s *session) transcribe(words, heard string) error {
 	if !s.setup.InputTranscript || words == "" && heard == "" {
 		return nil
@@ -284,7 +284,7 @@ func (s *session) transcribe(words, heard string) error {
 	return nil
 }
 
-// activity reports what the activity detection has found.
+// reportActivity sends a result of voice activity detection.
 func (s *session) activity(kind string) error {
 	switch {
 	case s.setup.NoActivity:
@@ -298,5 +298,5 @@ func (s *session) activity(kind string) error {
 	return s.conn.send(live.Object{"voiceActivity": live.Object{"type": kind, "audioOffset": seconds(s.vad.offset)}})
 }
 
-// seconds writes a duration as proto3 JSON does.
+// seconds formats a duration as proto3 JSON does.
 func seconds(d time.Duration) string { return fmt.Sprintf("%.3fs", d.Seconds()) }

@@ -8,19 +8,19 @@ import (
 )
 
 const (
-	// maxNesting and maxInstance bound an instance of a schema, which a stranger may have made as deep or as wide as a body allows.
+	// maxNesting and maxInstance bound an instance of a schema from an untrusted client.
 	maxNesting  = 64
 	maxInstance = 2000
 )
 
-// instance makes the smallest value that a schema allows, so that structured output can be tried without a key. It knows Google's Schema
-// ("OBJECT", "nullable") and JSON Schema as far as both are used for answers of a model; text with a "pattern" is not made to match it.
+// instance builds the smallest value that a schema allows, to try structured output without a key. It supports Google's Schema
+// ("OBJECT", "nullable") and JSON Schema as far as they are used for model output; strings do not match their "pattern".
 type instance struct {
 	root   map[string]any
-	values int // that were made
+	values int // number of values built
 }
 
-// buildSmallestValue returns the smallest value of a schema as JSON; "{}" if there is no schema, or one that has no end.
+// buildSmallestValue returns the smallest value of a schema as JSON, or "{}" without a schema or for an infinite one.
 func buildSmallestValue(schema json.RawMessage) string {
 	var root map[string]any
 	if json.Unmarshal(schema, &root) != nil || len(root) == 0 {
@@ -38,9 +38,10 @@ func buildSmallestValue(schema json.RawMessage) string {
 	return string(text)
 }
 
+// build returns the smallest value of a schema.
 func (i *instance) of(schema map[string]any, depth int) any {
 	if i.values++; depth > maxNesting || i.values > maxInstance {
-		i.values = maxInstance + 1 // the whole is given up
+		i.values = maxInstance + 1 // give up
 		return nil
 	}
 	if reference, ok := schema["$ref"].(string); ok {
@@ -86,7 +87,7 @@ func (i *instance) of(schema map[string]any, depth int) any {
 	return nil
 }
 
-// object makes what must be there; of an object that requires nothing, all.
+// object returns the required properties, or all if none is required.
 func (i *instance) object(schema map[string]any, depth int) map[string]any {
 	properties, _ := schema["properties"].(map[string]any)
 	made := map[string]any{}
@@ -105,7 +106,7 @@ func (i *instance) object(schema map[string]any, depth int) map[string]any {
 	return made
 }
 
-// resolve finds "#", "#/$defs/name" and the like.
+// resolve returns the schema at "#", "#/$defs/name" and the like.
 func (i *instance) resolve(reference string) map[string]any {
 	at, ok := strings.CutPrefix(reference, "#")
 	if !ok {
@@ -129,7 +130,7 @@ func firstObject(list []any) map[string]any {
 	return nil
 }
 
-// merge joins the parts of an allOf as far as objects and simple limits need it.
+// merge merges the parts of an allOf as far as objects and simple limits need it.
 func merge(schema map[string]any, parts []any) map[string]any {
 	whole := map[string]any{}
 	properties := map[string]any{}
@@ -161,7 +162,7 @@ func merge(schema map[string]any, parts []any) map[string]any {
 	return whole
 }
 
-// kindOf returns the type of a schema in lower case, or what its other members say.
+// kindOf returns the type of a schema in lower case, or infers it from its other members.
 func kindOf(schema map[string]any) string {
 	kinds, ok := schema["type"].([]any)
 	if !ok {
@@ -181,7 +182,7 @@ func kindOf(schema map[string]any) string {
 	return ""
 }
 
-// samples are texts of each format (OpenAPI 3.0, JSON Schema 2020-12).
+// samples are strings of each format (OpenAPI 3.0, JSON Schema 2020-12).
 var samples = map[string]string{
 	"date-time": "2026-01-01T00:00:00Z", "date": "2026-01-01", "time": "00:00:00Z", "duration": "PT0S", "email": "ada@example.com",
 	"uri": "https://example.com/", "url": "https://example.com/", "uuid": "00000000-0000-4000-8000-000000000000",
@@ -197,7 +198,7 @@ func sampleText(schema map[string]any) string {
 	return text
 }
 
-// least returns the number next to 0 that a schema allows.
+// closestToZero returns the number closest to 0 that a schema allows.
 func least(schema map[string]any) float64 {
 	low := number(schema, math.Inf(-1), "minimum")
 	if above := number(schema, math.Inf(-1), "exclusiveMinimum"); above >= low {
@@ -210,7 +211,7 @@ func least(schema map[string]any) float64 {
 	return max(low, min(high, 0))
 }
 
-// number returns a limit of a schema, which Google's JSON may have as text.
+// number returns a limit of a schema, which Google's JSON may encode as a string.
 func number(schema map[string]any, otherwise float64, names ...string) float64 {
 	for _, name := range names {
 		switch value := schema[name].(type) {

@@ -16,38 +16,38 @@ import (
 )
 
 const (
-	// firstHandle is when the handle for resumption comes after setupComplete, measured on gemini-3.8-live.
+	// firstHandle is the delay of the first resumption handle after setupComplete, measured on gemini-3.8-live.
 	firstHandle = 100 * time.Millisecond
 
-	// handleTTL is how long a handle is good: https://ai.google.dev/gemini-api/docs/live-session.
+	// handleTTL is the lifetime of a handle: https://ai.google.dev/gemini-api/docs/live-session.
 	handleTTL = 2 * time.Hour
 
-	// onItsWay is how long a resumed session waits for its last connection to end: a client that closed it and dials at
-	// once has done nothing wrong, and its close may still be on its way through a busy machine.
+	// closeGrace is how long a resumed session waits for its last connection to end: the client may have closed it just before
+	// dialling, and the close may still be in flight.
 	onItsWay = 200 * time.Millisecond
 )
 
-// conversation is a session as Google counts them: it outlives its connections for as long as there is a handle. The
-// session of this package is one connection of it.
+// conversation is a session in Google's sense: it outlives its connections as long as a handle exists. The type session is one
+// connection of it.
 type conversation struct {
 	// Guarded by the memory's mu.
-	conn  *session      // carries it, nil between connections
-	gone  chan struct{} // is closed when conn leaves
-	ended time.Time     // when the last connection did
+	conn  *session      // current connection, or nil
+	gone  chan struct{} // closed when conn leaves
+	ended time.Time     // end of the last connection
 
-	handles []string // of it, the oldest first
+	handles []string // oldest first
 }
 
-// saved is the state of a session that a handle restores.
+// savedSession is the state of a session that a handle restores.
 type saved struct {
 	*conversation
 	model   string
 	history []Turn
-	calls   map[string]*call // that were open
-	heard   *speechDetector  // in the middle of a speech, if the session is transparent
+	calls   map[string]*call // pending calls
+	heard   *speechDetector  // unfinished speech, if the session is transparent
 }
 
-// memory holds the sessions that handles were given for.
+// memory holds the sessions for which handles were issued.
 type memory struct {
 	ttl time.Duration
 
@@ -59,19 +59,19 @@ type memory struct {
 const (
 	// maxHandles bounds the memory of a long-running emulator.
 	maxHandles = 4096
-	// maxOfConversation bounds that of one conversation, whose client may ask without end: each handle has a history of its own.
+	// maxOfConversation bounds the handles of one conversation: each has its own history.
 	maxOfConversation = 128
 )
 
 // newUUID returns a random UUID.
 func newUUID() string {
 	b := make([]byte, 16)
-	_, _ = rand.Read(b) // it never fails
+	_, _ = rand.Read(b) // never fails
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// save stores a session and returns a handle for it: a UUID, or with isLong base64 as for models of version 2.5.
+// save stores a session and returns a handle for it: a UUID, or base64 if isLong, as for models of version 2.5.
 func (m *memory) save(s saved, isLong bool) string {
 	handle := newUUID()
 	if isLong {
@@ -97,7 +97,7 @@ func (m *memory) save(s saved, isLong bool) string {
 	return handle
 }
 
-// find returns what a handle stands for, unless it is too old.
+// find returns the state of a handle, unless it has expired.
 func (m *memory) find(handle string) (saved, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -119,7 +119,7 @@ func (m *memory) enter(c *conversation, s *session) (busy <-chan struct{}) {
 	return nil
 }
 
-// leave ends what enter has begun.
+// leave ends the connection of c.
 func (m *memory) leave(c *conversation) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -155,12 +155,12 @@ func (s *session) resume(ctx context.Context, handle string) error {
 		vad := *saved.heard // the handle may be used again
 		s.vad = &vad
 	}
-	s.asked = time.Now() // a client that resumes with an open call may not know yet that it waits
+	s.asked = time.Now() // a client that resumes with a pending call may not know yet that the model waits
 	maps.Copy(s.calls, saved.calls)
 	return nil
 }
 
-// depart takes the session off the books, before its client can learn of its end: it may dial again at once.
+// depart releases the conversation before the client can see the end of the connection, since it may dial again at once.
 func (s *session) depart() {
 	if s.departed {
 		return
@@ -178,7 +178,7 @@ func (s *session) depart() {
 	s.e.memory.leave(s.conversation)
 }
 
-// handles says when this session gets handles.
+// handlePolicy returns when this session gets handles.
 func (s *session) handles() string {
 	switch given := s.e.scenario.Handles; {
 	case given != "":
@@ -189,7 +189,7 @@ func (s *session) handles() string {
 	return HandlesPrompt
 }
 
-// giveHandle sends a handle for the session as it is now.
+// giveHandle sends a handle for the current state of the session.
 func (s *session) giveHandle() error {
 	state := saved{s.conversation, s.setup.Model, s.savedHistory(), maps.Clone(s.calls), nil}
 	update := live.Object{"resumable": true}
@@ -205,8 +205,8 @@ func (s *session) giveHandle() error {
 	return s.conn.send(live.Object{"sessionResumptionUpdate": update})
 }
 
-// savedHistory returns the turns that a handle given now restores. Turns appended since the last completed turn are in no handle, and
-// the handles of a resumed connection lack the earlier turns for some models.
+// savedHistory returns the turns that a handle restores. Turns appended since the last completed turn are in no handle, and for
+// some models the handles of a resumed connection lack the earlier turns.
 func (s *session) savedHistory() []Turn {
 	end, begin := len(s.history)-s.appended, 0
 	if s.setup.ForgetfulHandles {
@@ -215,7 +215,7 @@ func (s *session) savedHistory() []Turn {
 	return s.history[begin:end:end]
 }
 
-// changed gives a handle after a change of the session, if the client wants one and it is time.
+// giveHandleAfterChange sends a handle after a change of the session, if the client wants handles and the policy allows it.
 func (s *session) changed() error {
 	if !s.setup.Resumption || s.handles() == HandlesWithheld && (s.turn != nil || len(s.calls) > 0) {
 		return nil
@@ -223,8 +223,8 @@ func (s *session) changed() error {
 	return s.giveHandle()
 }
 
-// withhold says that the session cannot be resumed from here, where a model does so. In proto3 JSON false is left out,
-// and so is an empty handle.
+// withholdHandle announces that the session cannot be resumed from here, for models that do so. proto3 JSON omits false and an
+// empty handle.
 func (s *session) withhold() error {
 	if !s.setup.Resumption || s.handles() != HandlesWithheld {
 		return nil
@@ -235,8 +235,8 @@ func (s *session) withhold() error {
 // remember adds a turn to the history.
 func (s *session) remember(role, text string) {
 	const (
-		most    = 1000     // turns, of hours; nothing but /history and tests read them
-		longest = 16 << 10 // bytes of one
+		most    = 1000     // turns, for hours; only /history and tests read them
+		longest = 16 << 10 // bytes of one turn
 	)
 	if len(text) > longest {
 		text = strings.ToValidUTF8(text[:longest], "")

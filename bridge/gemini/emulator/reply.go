@@ -11,7 +11,7 @@ import (
 	"voxgate/media"
 )
 
-// echo says back what was heard.
+// echo repeats what was heard.
 func (s *session) echo(speech []int16, rate int, text string) error {
 	pcm, err := media.Resample(speech, rate, wire.OutputRate)
 	if err != nil {
@@ -22,7 +22,7 @@ func (s *session) echo(speech []int16, rate int, text string) error {
 	return s.say(sc)
 }
 
-// command answers what was typed.
+// answerCommand answers typed text or a command.
 func (s *session) command(text string) error {
 	word, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
 	switch word {
@@ -57,10 +57,10 @@ func (s *session) command(text string) error {
 	}
 }
 
-// obeyed is how long the answer to a command may take to the client before what it asks for.
+// commandDelay is how long the answer to a command may take to the client before the command takes effect.
 const obeyed = 300 * time.Millisecond
 
-// faultOf is the fault of a scenario that a person has typed.
+// faultOf returns the fault that a user has typed as a command.
 func faultOf(command, rest string) (f Fault, ok bool) {
 	word, reason, _ := strings.Cut(strings.TrimSpace(rest), " ")
 	switch command {
@@ -70,7 +70,7 @@ func faultOf(command, rest string) (f Fault, ok bool) {
 		return f, live.ValidCode(f.Close)
 	case "/goaway":
 		if f.GoAway, _ = time.ParseDuration(word); f.GoAway <= 0 {
-			f.GoAway = 5 * time.Second // long enough to look at
+			f.GoAway = 5 * time.Second // long enough to watch
 		}
 	default:
 		f.Drop = true
@@ -78,7 +78,7 @@ func faultOf(command, rest string) (f Fault, ok bool) {
 	return f, true
 }
 
-// strikeTyped lets a fault strike that a person has typed. The command is answered first: a client that repeats what had no answer would
+// strikeTyped applies a fault that a user has typed. The command is answered first: a client that repeats unanswered input would
 // ask for the same on its next connection.
 func (s *session) strikeTyped(command, rest string) error {
 	f, ok := faultOf(command, rest)
@@ -98,7 +98,7 @@ func (s *session) strikeTyped(command, rest string) error {
 	return nil
 }
 
-// grounding is what a search adds to a turn. Its terms ask clients to show renderedContent.
+// grounding returns the metadata of a search. Its terms require clients to show renderedContent.
 func grounding(query string) live.Object {
 	if query = strings.TrimSpace(query); query == "" {
 		query = "parrots"
@@ -113,8 +113,8 @@ func grounding(query string) live.Object {
 	}
 }
 
-// speak says a text and transcribes it as another one. A polite one waits for the user to be quiet. The voice takes espeak-ng some
-// 50 ms, for which the session waits.
+// speak says a text with a given transcript. If polite, it waits until the user is quiet. espeak-ng takes about 50 ms, for which
+// the session waits.
 func (s *session) speak(text, transcript string, polite bool) error {
 	var pcm []int16
 	if s.e.espeak == "" || s.setup.Text {

@@ -10,16 +10,16 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// modelPath matches, below any prefix, the list of models, one of them, or a call of one. The first two are how the gateway finds out
-// whether its credentials are good.
+// modelPath matches, after any prefix, the list of models, one of them, or a call of one. With the first two the gateway checks its
+// credentials.
 var modelPath = regexp.MustCompile(
 	`/(?:v1|v1beta|v1alpha|v1beta1)/(?:(?:projects/[^/]+/locations/[^/]+/)?publishers/google/)?models(?:/([^/:]*)(?::(\w+))?)?$`,
 )
 
-// models are those that are listed. Others that begin with gemini- are served, too.
+// models are the listed models. Others whose names begin with gemini- are served, too.
 var models = []string{"gemini-3.8-live", "gemini-3.8-flash", "gemini-3.5-flash-lite", "gemini-embedding-001"}
 
-// serveREST answers a request for a path, which is that of the request without double slashes.
+// serveREST handles a request for a path, which has no double slashes.
 func serveREST(w http.ResponseWriter, r *http.Request, path string) {
 	m, method := modelPath.FindStringSubmatch(path), http.MethodGet
 	if m != nil && m[2] != "" {
@@ -63,7 +63,7 @@ func describe(model string) live.Object {
 	}
 }
 
-// admit checks the credentials of a request in all the places where clients put them.
+// checkCredentials checks the credentials of a request in all places where clients put them.
 func admit(r *http.Request, to live.Endpoint) *apiError {
 	key := cmp.Or(r.Header.Get("X-Goog-Api-Key"), r.URL.Query().Get("key"))
 	bearer := authorization(r, "Bearer ")
@@ -95,14 +95,14 @@ func writeJSON(w http.ResponseWriter, code int, body live.Object) {
 	_, _ = w.Write(live.Encode(body))
 }
 
-// apiError is an error as Google's REST API words it.
+// apiError is an error of Google's REST API.
 type apiError struct {
 	Code    int // HTTP status
 	Status  string
 	Message string
 }
 
-// write answers a request with it.
+// write sends the error as a response.
 func (e *apiError) write(w http.ResponseWriter) {
 	details := []live.Object{}
 	if e.Code == http.StatusTooManyRequests { // https://cloud.google.com/apis/design/errors#error_details
@@ -113,7 +113,7 @@ func (e *apiError) write(w http.ResponseWriter) {
 	}})
 }
 
-// refusals are Google's answers to a handshake, by their HTTP status.
+// refusals are Google's responses to a handshake, by HTTP status.
 var refusals = map[int]*apiError{
 	http.StatusUnauthorized: {
 		http.StatusUnauthorized, "UNAUTHENTICATED",

@@ -17,10 +17,9 @@ const (
 	HandlesWithheld = "withheld"
 )
 
-// Scenario is how long things last and what goes wrong. The zero value is a server on a good day: connections never end.
+// Scenario defines lifetimes and faults. The zero value has no faults, and connections never end.
 //
-// A scenario file is one JSON object with the fields below as their tags name them; durations are strings, as "10m" or
-// "1.5s":
+// A scenario file is one JSON object with the fields below, named by their tags. Durations are strings, such as "10m" or "1.5s":
 //
 //	{
 //	  "connectionAge": "10m",
@@ -34,45 +33,44 @@ const (
 //	  ]
 //	}
 type Scenario struct {
-	// ConnectionAge is how long a connection lives after its setup; 0 is for ever. Google's live about 10 minutes.
+	// ConnectionAge is the lifetime of a connection after its setup; 0 means no limit. Google's is about 10 minutes.
 	ConnectionAge time.Duration `json:"connectionAge"`
 
-	// GoAwayLead is how long before that goAway is sent; 0 sends none, which Google is known to do as well.
+	// GoAwayLead is how long before that goAway is sent; 0 sends none, which also happens with Google.
 	GoAwayLead time.Duration `json:"goAwayLead"`
 
-	// HandleTTL is how long a handle is good after the last connection of its session has ended; 0 is Google's 2 hours.
+	// HandleTTL is the lifetime of a handle after the last connection of its session has ended; 0 means Google's 2 hours.
 	HandleTTL time.Duration `json:"handleTTL"`
 
-	// Handles says when handles are given: "prompt" soon after the setup and after each change, "withheld" after a turn
-	// and none while the model speaks or waits for a function. "" is what the model does: those of 2.5 withhold, the others
-	// are prompt.
+	// Handles is the policy for handles: "prompt" sends them soon after the setup and after each change, "withheld" after a turn,
+	// but not while the model speaks or waits for a function. "" is the model's own policy: models of 2.5 withhold, the others are
+	// prompt.
 	Handles string `json:"handles"`
 
-	// SlowPongs is how much later than asked a ping is answered. Google was measured at 8 to 30 s.
+	// SlowPongs delays the answers to pings. For Google 8 to 30 s were measured.
 	SlowPongs time.Duration `json:"slowPongs"`
 
-	// Hears is what the person is understood to say, one after the other, on whatever connection. When all was said, and without it, the
-	// emulator says how long they have spoken.
+	// Hears are the transcripts of the user's speech, in order, over all connections. After the last one, the transcript is the
+	// length of the speech.
 	Hears []string `json:"hears"`
 
 	Faults []Fault `json:"faults"`
 }
 
-// Fault is one thing that goes wrong: a moment, on which connections it counts, and one action.
+// Fault is one failure: its moment, the connections it applies to, and one action.
 type Fault struct {
 	On Moment `json:"on"`
 
-	// After is how much later than its moment the fault strikes: as time, but for OnAnswer as voice that was sent in the turn,
-	// which is faster than time.
+	// After delays the fault after its moment: as time, but for OnAnswer as voice sent in the turn, which is faster than real time.
 	After time.Duration `json:"after"`
 
-	// Nth is which time of its moment on a connection is meant; 0 is each.
+	// Nth selects the n-th occurrence of the moment on a connection; 0 means all.
 	Nth int `json:"nth"`
 
-	// Connections are the numbers of the connections meant, counted from 1 by their handshakes; none is all.
+	// Connections are the connection numbers, counted from 1 by handshakes; empty means all.
 	Connections []int `json:"connections"`
 
-	// Times is how many times the fault strikes in all; 0 is no limit.
+	// Times limits how often the fault occurs in total; 0 means no limit.
 	Times int `json:"times"`
 
 	// The action is one of the following.
@@ -80,51 +78,51 @@ type Fault struct {
 	// HTTP refuses the handshake: 401, 403, 429 or 503, with Google's body.
 	HTTP int `json:"http"`
 
-	// Close closes with this code, and with Reason or what usually goes with the code: 1007 "Request contains an invalid
-	// argument.", 1008 "The operation was aborted", 1011 "Internal error encountered.". 1006 is Drop, 1005 a frame without a
-	// code. Other reasons that were seen of Google: 1008 "Operation is not implemented, or supported, or enabled.",
-	// "Requested entity was not found."; 1011 "Deadline expired before operation could complete.", "The service is currently
-	// unavailable.", "You exceeded your current quota, please check your plan and billing details.".
+	// Close closes with this code, and with Reason or the usual reason for the code: 1007 "Request contains an invalid argument.",
+	// 1008 "The operation was aborted", 1011 "Internal error encountered.". 1006 is Drop, 1005 a frame without a code. Other reasons
+	// seen from Google: 1008 "Operation is not implemented, or supported, or enabled.", "Requested entity was not found."; 1011
+	// "Deadline expired before operation could complete.", "The service is currently unavailable.", "You exceeded your current
+	// quota, please check your plan and billing details.".
 	Close  int    `json:"close"`
 	Reason string `json:"reason"`
 
-	// Drop ends the TCP connection without a frame.
+	// Drop ends the TCP connection without a close frame.
 	Drop bool `json:"drop"`
 
-	// Stall sends nothing more and leaves the socket open. The client is still read and pings are answered, unless Deaf is
-	// set. A session whose connection went deaf counts as closed, since nobody would notice its end.
+	// Stall stops sending and leaves the socket open. The client is still read and pings are answered, unless Deaf is set. A session
+	// on a deaf connection counts as closed, since its end would go unnoticed.
 	Stall bool `json:"stall"`
 	Deaf  bool `json:"deaf"`
 
-	// GoAway announces that the connection ends so much later, and ends it then.
+	// GoAway announces the end of the connection after this time, and ends it then.
 	GoAway time.Duration `json:"goAway"`
 
 	// Send sends this text as a message, JSON or not.
 	Send string `json:"send"`
 }
 
-// Moment is something that happens on a connection and that faults refer to.
+// Moment is an event on a connection that faults refer to.
 type Moment string
 
-// The moments. A fault strikes as soon as its moment has come, before what follows from it.
+// The moments. A fault occurs as soon as its moment is reached, before its consequences.
 const (
-	OnHandshake    Moment = "handshake"    // the upgrade is asked for
-	OnSetup        Moment = "setup"        // a good setup has come; setupComplete has not been sent
+	OnHandshake    Moment = "handshake"    // the upgrade is requested
+	OnSetup        Moment = "setup"        // a valid setup was received; setupComplete is not sent yet
 	OnReady        Moment = "ready"        // setupComplete was sent
-	OnSpeechStart  Moment = "speechStart"  // the person has begun to speak
-	OnSpeechEnd    Moment = "speechEnd"    // the person has spoken
-	OnText         Moment = "text"         // typed text has come that asks for an answer
+	OnSpeechStart  Moment = "speechStart"  // the user starts to speak
+	OnSpeechEnd    Moment = "speechEnd"    // the user has spoken
+	OnText         Moment = "text"         // typed text that requests an answer was received
 	OnAnswer       Moment = "answer"       // the first voice of a turn was sent
 	OnTurnComplete Moment = "turnComplete" // turnComplete was sent
 	OnToolCall     Moment = "toolCall"     // toolCall was sent
-	OnToolResponse Moment = "toolResponse" // toolResponse has come
+	OnToolResponse Moment = "toolResponse" // toolResponse was received
 )
 
 var moments = []Moment{
 	OnHandshake, OnSetup, OnReady, OnSpeechStart, OnSpeechEnd, OnText, OnAnswer, OnTurnComplete, OnToolCall, OnToolResponse,
 }
 
-// ParseScenario reads a scenario file. Its errors name the field.
+// ParseScenario parses a scenario file. Its errors name the field.
 func ParseScenario(data []byte) (Scenario, error) {
 	var s Scenario
 	err := s.decode(data)
@@ -137,8 +135,7 @@ func ParseScenario(data []byte) (Scenario, error) {
 	return s, nil
 }
 
-// decode reads JSON with durations as strings. A name that it does not know is an error: a typing error in a scenario would
-// otherwise be a test that tests nothing.
+// decode decodes JSON with durations as strings. Unknown names are errors: with a typing error a scenario would test nothing.
 func (s *Scenario) decode(data []byte) error {
 	tree, err := live.Decode(data)
 	if err == nil {
@@ -152,10 +149,10 @@ func (s *Scenario) decode(data []byte) error {
 	return decoder.Decode(s)
 }
 
-// durations are the names of the fields that are written as "1.5s".
+// durations are the names of the fields with durations.
 var durations = []string{"connectionAge", "goAwayLead", "handleTTL", "slowPongs", "after", "goAway"}
 
-// readDurations makes nanoseconds of the durations in a JSON tree.
+// readDurations replaces the durations in a JSON tree by nanoseconds.
 func readDurations(tree any) error {
 	switch v := tree.(type) {
 	case []any:
@@ -183,7 +180,7 @@ func readDurations(tree any) error {
 	return nil
 }
 
-// Validate reports what of a scenario makes no sense.
+// Validate returns an error if the scenario is invalid.
 func (s *Scenario) Validate() error {
 	switch {
 	case min(s.ConnectionAge, s.GoAwayLead, s.HandleTTL, s.SlowPongs) < 0:
@@ -234,7 +231,7 @@ func (f *Fault) validate() error {
 	return nil
 }
 
-// due reports whether a fault means this time of its moment on this connection, both counted from 1.
+// isDue reports whether a fault applies to this occurrence of its moment on this connection, both counted from 1.
 func (f *Fault) due(connection, nth int) bool {
 	return (f.Connections == nil || slices.Contains(f.Connections, connection)) && (f.Nth == 0 || f.Nth == nth)
 }

@@ -11,15 +11,15 @@ import (
 	"voxgate/bridge/gemini/emulator/live"
 )
 
-// session is one Live connection. Its loop owns everything in it.
+// session is one Live connection. Its loop owns all its state.
 type session struct {
-	// Static after construction.
+	// Constant after construction.
 	e        *Emulator
 	endpoint live.Endpoint
 	number   int // of the connection, from 1
 	conn     *conn
 
-	refusal *live.Closing // of the key; nil: it is good
+	refusal *live.Closing // because of the key; nil if it is valid
 
 	ctx   context.Context // of the connection
 	timer *time.Timer     // the next step of a turn
@@ -30,27 +30,27 @@ type session struct {
 	departed     bool
 	conversation *conversation
 	history      []Turn
-	inherited    int  // so many turns of the history are those of the session's earlier connections
-	appended     int  // so many of its newest turns were added by the client since the last completed turn
-	seeding      bool // the history is yet to come, in clientContent
+	inherited    int  // number of turns from the session's earlier connections
+	appended     int  // number of turns added by the client since the last completed turn
+	seeding      bool // the initial history is still to come, in clientContent
 	seen         map[Moment]int
 
 	vad     *speechDetector
-	manual  []int16 // what was said since activityStart
+	manual  []int16 // audio since activityStart
 	talking bool    // between activityStart and activityEnd
 	rate    int     // of manual
 
-	unended     []int16 // of the speech under way when the session departed
+	unended     []int16 // unfinished speech when the session departed
 	unendedRate int
 
 	turn     *turn
 	queue    []*script
-	voices   int // made so far
+	voices   int // number of voices so far
 	calls    map[string]*call
 	asked    time.Time     // when the newest call was sent
-	input    time.Duration // audio heard, for the usage
-	handleAt time.Duration // the input at the newest flowing handle
-	index    int64         // of the last message of the client; the setup is 0
+	input    time.Duration // audio received, for the usage
+	handleAt time.Duration // value of input at the newest periodic handle
+	index    int64         // index of the last client message; the setup is 0
 }
 
 func newSession(e *Emulator, to live.Endpoint) *session {
@@ -65,7 +65,7 @@ func newSession(e *Emulator, to live.Endpoint) *session {
 	return s
 }
 
-// run serves the connection until one side ends it, and returns why. It waits for all that it has started.
+// run serves the connection until one side ends it, and returns the reason. It waits for everything it has started.
 func (s *session) run(ctx context.Context, ws *websocket.Conn) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -122,7 +122,7 @@ func (s *session) loop(ctx context.Context) error {
 	}
 }
 
-// later has the loop call do in d. Its error ends the session.
+// after makes the loop call do in d. An error ends the session.
 func (s *session) later(d time.Duration, do func() error) {
 	time.AfterFunc(d, func() {
 		select {
@@ -132,12 +132,12 @@ func (s *session) later(d time.Duration, do func() error) {
 	})
 }
 
-// goingAway ends a session because the emulator ends.
+// goingAway ends a session because the emulator closes.
 func goingAway() error {
 	return live.NewClosing(websocket.CloseGoingAway, "The service is currently unavailable.")
 }
 
-// start takes the setup.
+// start handles the setup.
 func (s *session) start(ctx context.Context) error {
 	var data []byte
 	select {
@@ -196,12 +196,12 @@ func (s *session) open(resumed bool) error {
 	return s.moment(OnReady)
 }
 
-// content sends a serverContent.
+// sendContent sends a serverContent.
 func (s *session) content(fields live.Object) error {
 	return s.conn.send(live.Object{"serverContent": fields})
 }
 
-// live begins what lasts as long as the connection: its age, and handles.
+// startTimers starts what depends on the connection's age, and handles.
 func (s *session) live() {
 	sc := &s.e.scenario
 	if age := sc.ConnectionAge; age > 0 {
@@ -211,14 +211,14 @@ func (s *session) live() {
 		}
 		s.later(age, s.expire)
 	}
-	// gemini-3.8-live gives the first handle whether it was asked for one or not, and none on a resumed connection without a turn.
+	// gemini-3.8-live sends the first handle whether it was requested or not, and none on a resumed connection without a turn.
 	if s.handles() == HandlesPrompt && (!s.setup.HandlesAfterTurns || s.inherited == 0) {
 		s.later(firstHandle, s.giveHandle)
 	}
 }
 
-// goAway announces the end of the connection. The Gemini API was recorded to say "50s", twice. What Vertex AI says is not known: it gets
-// a fraction, which Google's format of durations allows.
+// sendGoAway announces the end of the connection. For the Gemini API "50s" was recorded, twice. For Vertex AI nothing is known: it
+// sends a fraction, which Google's format of durations allows.
 func (s *session) goAway(left time.Duration) error {
 	text := seconds(left - time.Millisecond)
 	if left%time.Second == 0 && !s.endpoint.Vertex {
@@ -227,7 +227,7 @@ func (s *session) goAway(left time.Duration) error {
 	return s.conn.send(live.Object{"goAway": live.Object{"timeLeft": text}})
 }
 
-// expire ends the connection because of its age. A server that hangs does not do that either.
+// expire ends the connection because of its age, unless it is stalled.
 func (s *session) expire() error {
 	if s.conn.silent {
 		return nil

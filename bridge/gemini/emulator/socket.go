@@ -11,30 +11,30 @@ import (
 )
 
 const (
-	// messageLimit is what a client may send at once; Google's own limit is not published.
+	// messageLimit bounds a client's message; Google's own limit is not published.
 	messageLimit = 16 << 20
 
-	// patience is how long a client may not read.
+	// writeTimeout bounds a write to a client that does not read.
 	patience = 5 * time.Second
 
-	// farewell is how long the answer to a close frame is waited for.
+	// closeTimeout bounds the wait for the answer to a close frame.
 	farewell = time.Second
 )
 
-// conn is one WebSocket. One goroutine calls its methods and receives from its channels.
+// conn is one WebSocket. A single goroutine calls its methods and receives from its channels.
 type conn struct {
 	ws       *websocket.Conn
 	scenario *Scenario
 
-	cancel   context.CancelFunc // of the reader
+	cancel   context.CancelFunc // ends the reader
 	incoming chan []byte        // from the reader, which closes it at its end
-	readErr  error              // of the reader; to be read when incoming is closed
+	readErr  error              // of the reader; valid when incoming is closed
 
 	silent bool        // nothing more is sent
 	deaf   atomic.Bool // nothing more is read
 }
 
-// newConn returns a connection that reads until ctx ends or Close is called, which it must be.
+// newConn returns a connection that reads until ctx ends or Close is called, which is required.
 func newConn(ctx context.Context, ws *websocket.Conn, sc *Scenario) *conn {
 	ctx, cancel := context.WithCancel(ctx)
 	c := &conn{
@@ -46,7 +46,7 @@ func newConn(ctx context.Context, ws *websocket.Conn, sc *Scenario) *conn {
 	if sc.SlowPongs > 0 {
 		ws.SetPingHandler(func(data string) error {
 			time.AfterFunc(sc.SlowPongs, func() {
-				_ = ws.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(patience)) // an error is the reader's to notice
+				_ = ws.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(patience)) // the reader notices errors
 			})
 			return nil
 		})
@@ -58,7 +58,7 @@ func newConn(ctx context.Context, ws *websocket.Conn, sc *Scenario) *conn {
 	return c
 }
 
-// read hands over the client's messages.
+// read forwards the client's messages.
 func (c *conn) read(ctx context.Context) error {
 	for {
 		if c.deaf.Load() {
@@ -77,7 +77,7 @@ func (c *conn) read(ctx context.Context) error {
 	}
 }
 
-// messages gives the client's messages, and is closed when no more can come. While the connection is deaf it is nil.
+// messages returns the channel of the client's messages, which is closed after the last. It is nil while the connection is deaf.
 func (c *conn) messages() <-chan []byte {
 	if c.deaf.Load() {
 		return nil
@@ -85,7 +85,7 @@ func (c *conn) messages() <-chan []byte {
 	return c.incoming
 }
 
-// send sends one message, as a binary frame, which is what Google sends.
+// send sends one message, as a binary frame like Google.
 func (c *conn) send(message live.Object) error {
 	if c.silent {
 		return nil
@@ -93,7 +93,7 @@ func (c *conn) send(message live.Object) error {
 	return c.sendRaw(live.Encode(message))
 }
 
-// sendRaw sends data as one message, silent or not.
+// sendRaw sends data as one message, even if the connection is silent.
 func (c *conn) sendRaw(data []byte) error {
 	if err := c.ws.SetWriteDeadline(time.Now().Add(patience)); err != nil {
 		return err
@@ -101,8 +101,7 @@ func (c *conn) sendRaw(data []byte) error {
 	return c.ws.WriteMessage(websocket.BinaryMessage, data)
 }
 
-// close ends the connection, with a close frame if end is not nil, and waits for the reader. It returns why no more could be
-// read.
+// close ends the connection, with a close frame if end is not nil, and waits for the reader. It returns the reader's error.
 func (c *conn) close(end *live.Closing) error {
 	if end != nil && end.Code != websocket.CloseAbnormalClosure {
 		c.goodbye(end)
@@ -110,13 +109,13 @@ func (c *conn) close(end *live.Closing) error {
 	c.cancel()
 	_ = c.ws.Close()
 	for range c.incoming {
-		continue // the reader may be waiting to hand over
+		continue // the reader may be blocked in a send
 	}
 	return c.readErr
 }
 
-// goodbye sends a close frame and waits for the client's. A connection closed with unread input is reset, and the
-// reset overtakes the frame that says why.
+// sendClose sends a close frame and waits for the client's. A connection closed with unread input is reset, and the reset overtakes
+// the close frame.
 func (c *conn) goodbye(end *live.Closing) {
 	if c.ws.WriteControl(websocket.CloseMessage, end.Frame(), time.Now().Add(farewell)) != nil {
 		return

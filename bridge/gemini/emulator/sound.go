@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// longestText is what espeak gets to say, in bytes: about half a minute.
+	// longestText bounds a text for espeak, in bytes: about half a minute.
 	longestText = 500
 
 	// voiceTimeout is far above the 50 ms that espeak takes for a long sentence.
 	voiceTimeout = 5 * time.Second
 )
 
-// espeak returns text spoken at 24 kHz by a program that takes espeak-ng's options, and a melody if that fails.
+// espeak returns text spoken at 24 kHz by a program with espeak-ng's options, or a melody if that fails.
 func espeak(ctx context.Context, espeak, text string) []int16 {
 	ctx, cancel := context.WithTimeout(ctx, voiceTimeout)
 	defer cancel()
 	if len(text) > longestText {
 		text = strings.ToValidUTF8(text[:longestText], "")
 	}
-	// By stdin, where a text cannot be taken for an option.
+	// By stdin, so that the text cannot be parsed as an option.
 	cmd := exec.CommandContext(ctx, espeak, "--stdin", "--stdout")
 	cmd.Stdin = strings.NewReader(text)
 	cmd.WaitDelay = time.Second
@@ -47,8 +47,8 @@ func espeak(ctx context.Context, espeak, text string) []int16 {
 	return pcm
 }
 
-// readWAV returns the samples of a WAV file of mono 16-bit PCM, as espeak-ng writes it: a header of 44 bytes, of which written to a
-// pipe the lengths are not to be trusted.
+// readWAV returns the samples of a WAV file of mono 16-bit PCM from espeak-ng: after a header of 44 bytes, whose lengths are
+// invalid if written to a pipe.
 func readWAV(data []byte) (pcm []int16, rate int, err error) {
 	const header = 44
 	if len(data) < header || string(data[:4]) != "RIFF" || string(data[36:40]) != "data" {
@@ -57,7 +57,7 @@ func readWAV(data []byte) (pcm []int16, rate int, err error) {
 	return media.AppendSamples(nil, data[header:]), int(binary.LittleEndian.Uint32(data[24:])), nil
 }
 
-// melody whistles at 24 kHz: notes of a pentatonic scale that the text chooses, so that the same text always sounds the same.
+// melody whistles at 24 kHz: notes of a pentatonic scale derived from the text, so that the same text always sounds the same.
 func melody(text string) []int16 {
 	const note = 150 * time.Millisecond
 	scale := []float64{523.25, 587.33, 659.25, 783.99, 880} // C5 D5 E5 G5 A5
@@ -71,7 +71,7 @@ func melody(text string) []int16 {
 	return pcm
 }
 
-// tone is a sine at 24 kHz and a quarter of full scale, with 5 ms of fading at both ends against clicks.
+// tone returns a sine at 24 kHz and a quarter of full scale, with 5 ms of fading at both ends against clicks.
 func tone(hz float64, d time.Duration) []int16 {
 	const fade = wire.OutputRate * 5 / 1000
 	n := int(d.Seconds() * wire.OutputRate)

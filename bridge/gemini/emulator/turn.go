@@ -9,35 +9,34 @@ import (
 	"voxgate/bridge/gemini/wire"
 )
 
-// script is what the model says in one turn. The client gets it faster than it can be played, and has it all to play
-// when the turn is completed.
+// script is the content of one model turn. The client gets it faster than real time, and has all of it when the turn is completed.
 type script struct {
 	steps []step
 	audio time.Duration
 	text  string // for the history
 	calls []*call
 
-	// polite waits until the user is quiet. What was typed is answered at once, or a noisy room would never get to it.
+	// polite waits until the user is quiet. Typed text is answered at once, or a noisy room would block the answer.
 	polite bool
 }
 
-// step is a piece of a turn, sent so long after its begin.
+// step is a part of a turn, sent at this time after the start.
 type step struct {
 	at      time.Duration
 	content live.Object   // of serverContent; nil is an empty message
-	voice   time.Duration // that is sent with this step; text counts as the least voice there is
+	voice   time.Duration // voice sent with this step; text counts as the shortest possible voice
 }
 
-// turn is a script under way.
+// turn is a running script.
 type turn struct {
 	*script
 	begun    time.Time
 	next     int
-	voice    time.Duration // that was sent
+	voice    time.Duration // voice sent so far
 	complete bool          // generationComplete was sent
 }
 
-// rest is what of a turn was not sent yet.
+// rest returns the part of a turn that was not sent yet, or nil.
 func (t *turn) rest() *script {
 	rest := *t.script
 	rest.steps = nil
@@ -51,16 +50,16 @@ func (t *turn) rest() *script {
 	return &rest
 }
 
-// ahead is how much faster than played the voice is sent. Google sends a sentence in well under half its duration.
+// ahead is how much faster than real time the voice is sent. Google sends a sentence in well under half its duration.
 const ahead = 4
 
-// chunks are the lengths of the pieces of a voice, as seen from Google: anything from 40 to 680 ms.
+// chunks are the lengths of voice messages, as seen from Google: anything from 40 to 680 ms.
 var chunks = []time.Duration{
 	40 * time.Millisecond, 120 * time.Millisecond, 240 * time.Millisecond, 80 * time.Millisecond, 680 * time.Millisecond,
 	200 * time.Millisecond,
 }
 
-// speech makes a script of a voice at 24 kHz and its transcript.
+// speech returns a script of a voice at 24 kHz and its transcript.
 func (s *session) speech(pcm []int16, text string) *script {
 	sc := &script{audio: time.Duration(len(pcm)) * time.Second / wire.OutputRate, text: text}
 	if s.setup.Text {
@@ -86,7 +85,7 @@ func (s *session) speech(pcm []int16, text string) *script {
 		if i%3 == 2 && n > 480 && !s.setup.OnePart { // the 3.x models put several parts into one event
 			parts = []live.Object{live.AudioPart(pcm[:n/2]), live.AudioPart(pcm[n/2 : n])}
 		}
-		if before { // without a rate, which is that of all models
+		if before { // without a rate: all models use the same
 			parts[0]["inlineData"].(live.Object)["mimeType"] = "audio/pcm"
 		}
 		content := live.Object{"modelTurn": live.Object{"parts": parts}}
@@ -96,7 +95,7 @@ func (s *session) speech(pcm []int16, text string) *script {
 		if !s.setup.RealTimeVoice {
 			at /= ahead
 		}
-		// The transcript keeps step with the voice, and is complete with its last piece.
+		// The transcript keeps pace with the voice, and is complete with its last part.
 		upTo := int(math.Ceil(float64(len(words)) * float64(sent) / float64(sc.audio)))
 		if upTo > said && s.setup.OutputTranscript {
 			transcription := live.Object{"text": strings.Join(words[said:upTo], "")}
@@ -121,7 +120,7 @@ func (s *session) speech(pcm []int16, text string) *script {
 	return sc
 }
 
-// transcriptBefore is the transcript of a voice as models of version 2.5 send it on Vertex AI: all of it before the voice.
+// transcriptBefore returns the transcript of a voice as models of version 2.5 send it on Vertex AI: completely before the voice.
 func transcriptBefore(words []string) []step {
 	steps := []step{{content: live.Object{"outputTranscription": live.Object{}}}}
 	for _, word := range words {
@@ -130,10 +129,10 @@ func transcriptBefore(words []string) []step {
 	return append(steps, step{content: live.Object{"outputTranscription": live.Object{"finished": true}}})
 }
 
-// maxQueue bounds the turns that wait: half a minute of voice is 2 MB. The oldest is left out.
+// maxQueue bounds the turns that wait: half a minute of voice is 2 MB. The oldest is dropped.
 const maxQueue = 32
 
-// say begins a turn, or leaves it for when it is time for one.
+// say starts a turn, or queues it until it can start.
 func (s *session) say(sc *script) error {
 	if len(s.queue) >= maxQueue {
 		s.queue = s.queue[1:]
@@ -142,7 +141,7 @@ func (s *session) say(sc *script) error {
 	return s.next()
 }
 
-// next begins the next turn if it is time for one.
+// startNextTurn starts the next turn if possible.
 func (s *session) next() error {
 	if s.turn != nil || len(s.queue) == 0 || s.blocked() {
 		return nil
@@ -161,7 +160,7 @@ func (s *session) next() error {
 	return s.proceed()
 }
 
-// proceed does what is due in the present turn.
+// proceed sends what is due of the current turn.
 func (s *session) proceed() error {
 	t := s.turn
 	if t == nil {
@@ -197,12 +196,12 @@ func (s *session) proceed() error {
 		return nil
 	}
 	if s.blocked() {
-		return nil // the turn goes on with the answer to its call
+		return nil // the turn continues with the answer to its call
 	}
 	return s.endTurn()
 }
 
-// finish is called when a turn's last piece was sent.
+// finish is called when the last part of a turn was sent.
 func (s *session) finish(t *turn) error {
 	if len(t.calls) > 0 {
 		if s.setup.Blocks && s.endpoint.Vertex {
@@ -211,7 +210,7 @@ func (s *session) finish(t *turn) error {
 		if err := s.sendCalls(t.calls); err != nil || s.blocked() || s.setup.SaysIdle {
 			return err
 		}
-		return s.content(live.Object{"generationComplete": true}) // the turn that has called ends at once
+		return s.content(live.Object{"generationComplete": true}) // the calling turn ends at once
 	}
 	if t.text != "" {
 		s.remember("model", t.text)
@@ -220,7 +219,7 @@ func (s *session) finish(t *turn) error {
 	return s.content(live.Object{"generationComplete": true})
 }
 
-// callOnVertex calls functions as models of version 2.5 do on Vertex AI: within a transcript of nothing, whose end comes at once.
+// callOnVertex calls functions as models of version 2.5 do on Vertex AI: within an empty transcript that ends at once.
 func (s *session) callOnVertex(calls []*call) error {
 	transcript := func(fields live.Object) error {
 		if !s.setup.OutputTranscript {
@@ -240,7 +239,7 @@ func (s *session) callOnVertex(calls []*call) error {
 	return s.content(live.Object{"generationComplete": true})
 }
 
-// endTurn completes the present turn and begins the next one.
+// endTurn completes the current turn and starts the next one.
 func (s *session) endTurn() error {
 	t := s.turn
 	s.turn = nil
@@ -251,10 +250,10 @@ func (s *session) endTurn() error {
 	return s.next()
 }
 
-// turnComplete sends the end of a turn with its usage, in one message.
+// sendTurnComplete sends the end of a turn with its usage, in one message.
 func (s *session) turnComplete(spoken time.Duration) error {
 	fields := live.Object{"turnComplete": true}
-	if s.setup.SaysIdle { // that model's turns end before it is done
+	if s.setup.SaysIdle { // this model's turns end before it is done
 		fields["interactionStatus"] = "IDLE"
 		if len(s.queue) > 0 || len(s.calls) > 0 {
 			fields["interactionStatus"] = "IN_PROGRESS"
@@ -273,7 +272,7 @@ func (s *session) turnComplete(spoken time.Duration) error {
 		"promptTokenCount": in, response + "TokenCount": out, "totalTokenCount": in + out,
 		"promptTokensDetails": []live.Object{{"modality": "AUDIO", "tokenCount": in}},
 	}
-	if out > 0 { // else Google leaves them out
+	if out > 0 { // otherwise Google omits them
 		usage[response+"TokensDetails"] = []live.Object{{"modality": "AUDIO", "tokenCount": out}}
 	}
 	err := s.conn.send(live.Object{"serverContent": fields, "usageMetadata": usage})
@@ -287,9 +286,9 @@ func (s *session) turnComplete(spoken time.Duration) error {
 	return err
 }
 
-// interrupt ends the present turn because the user has come in. What waits for its end is still said later.
+// interrupt ends the current turn because of the user. Queued turns are still said later.
 func (s *session) interrupt() error {
-	// What the model waits for is given up. Other calls go on while people talk.
+	// Calls that the model waits for are cancelled. Others continue during speech.
 	if err := s.cancelCalls(func(c *call) bool { return c.blocking }); err != nil {
 		return err
 	}
@@ -299,7 +298,7 @@ func (s *session) interrupt() error {
 	}
 	heard := min(time.Since(t.begun), t.audio)
 	if t.text != "" && !t.complete {
-		s.remember("model", t.text) // interrupted or not, it was begun
+		s.remember("model", t.text) // it counts, even if interrupted
 	}
 	s.turn = nil
 	s.timer.Stop()

@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// maxCalls bounds the calls that wait for their results. A client that answers none could otherwise fill the memory.
+// maxCalls bounds the pending calls, since a client may answer none.
 const maxCalls = 256
 
-// typedCall is a function call as a person types it: {"name":…,"args":{…}}.
+// typedCall is a function call as typed by a user: {"name":…,"args":{…}}.
 type typedCall struct {
 	Name string          `json:"name"`
 	Args json.RawMessage `json:"args"`
 }
 
-// parseCalls reads what follows /tool, which is "NAME {json}", or /tools, which is a JSON array of calls. The keys of declared are the
-// functions there are.
+// parseCalls parses the arguments of /tool, "NAME {json}", or /tools, a JSON array of calls. The keys of declared are the declared
+// functions.
 func parseCalls(command, text string, declared map[string]bool) ([]typedCall, error) {
 	var calls []typedCall
 	if command == "/tool" {
@@ -36,7 +36,7 @@ func parseCalls(command, text string, declared map[string]bool) ([]typedCall, er
 	return calls, nil
 }
 
-// check says what is wrong with a call. No arguments become empty ones.
+// check validates a call. Missing arguments become empty ones.
 func (c *typedCall) check(declared map[string]bool) error {
 	if _, known := declared[c.Name]; !known {
 		return fmt.Errorf("no tool is named %s, but these: %s", c.Name, strings.Join(slices.Sorted(maps.Keys(declared)), ", "))
@@ -50,10 +50,10 @@ func (c *typedCall) check(declared map[string]bool) error {
 	return nil
 }
 
-// maxPlain bounds what a result becomes in speech, in bytes.
+// maxPlain bounds a spoken result, in bytes.
 const maxPlain = 64 << 10
 
-// plain returns what of a JSON value can be said: its values in the order of their names, cut at maxPlain.
+// plain returns a JSON value as speech: its values in the order of their names, cut at maxPlain.
 func plain(v any) string {
 	var b strings.Builder
 	writePlain(&b, v)
@@ -84,7 +84,7 @@ func writePlain(b *strings.Builder, v any) {
 	}
 }
 
-// askTools calls functions as it was typed.
+// callTyped calls functions as typed.
 func (s *session) askTools(command, text string) error {
 	typed, err := parseCalls(command, text, s.setup.Functions)
 	if len(s.calls)+len(typed) > maxCalls {

@@ -11,31 +11,32 @@ import (
 const (
 	frameTime = 20 * time.Millisecond
 
-	// speechOnset is how much speech starts a turn by default: short enough for "yes", long enough for no click.
+	// speechOnset is how much speech starts a turn by default: short enough for "yes", too long for a click.
 	speechOnset = 60 * time.Millisecond
 
-	// longSilence is the silence in ms by which models of version 3.8 end a turn: between 500 and 1,400 were recorded.
+	// longSilence is the silence in ms after which models of version 3.8 end a turn: between 500 and 1,400 were recorded.
 	longSilence = 800
 
-	// preRoll is how much audio before the start belongs to the speech: the beginning of a word is below the threshold.
+	// preRoll is how much audio before the start belongs to the speech: the start of a word is below the threshold.
 	preRoll = 300 * time.Millisecond
 
-	// longestSpeech ends a turn that background noise keeps open, and bounds what is said back.
+	// longestSpeech ends a turn that background noise keeps open, and bounds the echo.
 	longestSpeech = 60 * time.Second
 )
 
-// speechDetector finds speech by its energy over the noise floor, per 20 ms. Its clock is the audio itself, as Google's is: without
-// input nothing happens.
+// speechDetector detects speech by its energy over the noise floor, per 20 ms. Its clock is the audio itself, like Google's:
+// without input nothing happens.
 type speechDetector struct {
 	rate     int
 	detector vad.Detector
 	rest     []int16 // less than a frame
-	heard    []int16 // of the speech that is under way, else the last preRoll
+	heard    []int16 // the current speech, else the last preRoll
 	speaking bool
-	offset   time.Duration // of the session's audio
+	offset   time.Duration // position in the session's audio
 }
 
-// newSpeechDetector returns a detector as a client has asked for it, for audio at rate Hz that begins at offset of the session's.
+// newSpeechDetector returns a detector with the client's settings, for audio at rate Hz that starts at offset of the session's
+// audio.
 func newSpeechDetector(o live.ActivityDetection, rate int, offset time.Duration) *speechDetector {
 	v := &speechDetector{rate: rate, offset: offset, detector: vad.Detector{Onset: speechOnset, Hangover: 500 * time.Millisecond}}
 	if o.StartOfSpeechSensitivity == "START_SENSITIVITY_LOW" {
@@ -55,11 +56,11 @@ func newSpeechDetector(o live.ActivityDetection, rate int, offset time.Duration)
 	return v
 }
 
-// samples returns how many samples d lasts.
+// samples returns the number of samples in d.
 func (v *speechDetector) samples(d time.Duration) int { return media.Samples(d, v.rate) }
 
-// hear takes a piece of audio, and calls began and ended as speech does; ended gets the speech without the silence
-// behind it, and may keep it.
+// process analyses a chunk of audio, and calls began and ended at the start and end of speech. ended gets the speech without the
+// silence after it, and may keep it.
 func (v *speechDetector) hear(pcm []int16, began func(), ended func(speech []int16)) {
 	v.rest = append(v.rest, pcm...)
 	n := v.samples(frameTime)
@@ -82,12 +83,12 @@ func (v *speechDetector) hear(pcm []int16, began func(), ended func(speech []int
 	}
 }
 
-// end ends a speech now, if there is one: the client has said that its audio pauses.
+// end ends the current speech, if any: the client has announced that its audio pauses.
 func (v *speechDetector) end(ended func(speech []int16)) {
 	if !v.speaking {
 		return
 	}
-	tail := min(v.samples(v.detector.SilenceDuration()), len(v.heard)) - v.samples(100*time.Millisecond) // the fall of the last word stays
+	tail := min(v.samples(v.detector.SilenceDuration()), len(v.heard)) - v.samples(100*time.Millisecond) // the decay of the last word stays
 	speech := v.heard[:len(v.heard)-max(tail, 0)]
 	v.heard, v.speaking = nil, false
 	v.detector.EndSpeech()
