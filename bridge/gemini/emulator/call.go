@@ -17,11 +17,11 @@ type call struct {
 	id, name string
 	args     json.RawMessage
 	blocking bool
-	guided   bool // called by the guide, which comments on its result
+	isGuided bool // called by the guide, which comments on its result
 }
 
 // isBlocked reports whether the model waits for a result and says nothing before.
-func (s *session) blocked() bool {
+func (s *session) isBlocked() bool {
 	for _, c := range s.calls {
 		if c.blocking {
 			return true
@@ -40,23 +40,23 @@ func (s *session) sendCalls(calls []*call) error {
 		list = append(list, live.Object{"id": c.id, "name": c.name, "args": c.args})
 		s.report(Event{What: Called, ID: c.id, Name: c.name, Text: string(c.args)})
 	}
-	s.asked = time.Now()
-	if err := s.withhold(); err != nil {
+	s.lastCall = time.Now()
+	if err := s.withholdHandle(); err != nil {
 		return err
 	}
 	if err := s.conn.send(live.Object{"toolCall": live.Object{"functionCalls": list}}); err != nil {
 		return err
 	}
 	if !s.setup.HandlesAfterTurns || s.e.scenario.Handles != "" {
-		if err := s.changed(); err != nil { // a session resumed from here includes the call
+		if err := s.giveHandleAfterChange(); err != nil { // a session resumed from here includes the call
 			return err
 		}
 	}
-	return s.moment(OnToolCall)
+	return s.reachMoment(OnToolCall)
 }
 
 // ignoresAudio reports whether the model ignores audio until its call is answered.
-func (s *session) waits() bool { return s.setup.Blocks && s.blocked() }
+func (s *session) ignoresAudio() bool { return s.setup.Blocks && s.isBlocked() }
 
 // cancelCalls cancels the pending calls that match.
 func (s *session) cancelCalls(meant func(*call) bool) error {
@@ -74,8 +74,8 @@ func (s *session) cancelCalls(meant func(*call) bool) error {
 }
 
 // handleToolResponse handles results. Those of unknown calls are ignored, as by Google.
-func (s *session) toolResponse(responses []live.FunctionResponse) error {
-	if err := s.moment(OnToolResponse); err != nil {
+func (s *session) handleToolResponse(responses []live.FunctionResponse) error {
+	if err := s.reachMoment(OnToolResponse); err != nil {
 		return err
 	}
 	for _, r := range responses {
@@ -88,7 +88,7 @@ func (s *session) toolResponse(responses []live.FunctionResponse) error {
 		if c == nil || early {
 			continue
 		}
-		if err := s.result(c, r); err != nil {
+		if err := s.handleResult(c, r); err != nil {
 			return err
 		}
 	}
@@ -107,7 +107,7 @@ func (s *session) endCallingTurn() error {
 }
 
 // handleResult handles the result of a call.
-func (s *session) result(c *call, r live.FunctionResponse) error {
+func (s *session) handleResult(c *call, r live.FunctionResponse) error {
 	var response map[string]any
 	if err := json.Unmarshal(r.Response, &response); err != nil {
 		response = nil // none
@@ -130,7 +130,7 @@ func (s *session) result(c *call, r live.FunctionResponse) error {
 	if r.Scheduling == "SILENT" && !c.blocking {
 		return nil
 	}
-	if c.guided {
+	if c.isGuided {
 		if text = sentence(c.name, response); text == "" {
 			return nil
 		}
@@ -141,7 +141,7 @@ func (s *session) result(c *call, r live.FunctionResponse) error {
 			return err
 		}
 	}
-	if c.blocking && s.turn != nil && !s.blocked() {
+	if c.blocking && s.turn != nil && !s.isBlocked() {
 		if err := s.endCallingTurn(); err != nil {
 			return err
 		}

@@ -64,12 +64,12 @@ type Emulator struct {
 
 	sessions sync.WaitGroup // Add under mu, while not closed
 
-	mu     sync.Mutex
-	closed bool
-	cancel map[*session]context.CancelFunc // of running sessions
-	count  int                             // number of connections so far
-	struck []int                           // how often each fault has occurred
-	hears  []string                        // words of the scenario that were not used yet
+	mu          sync.Mutex
+	closed      bool
+	cancel      map[*session]context.CancelFunc // of running sessions
+	count       int                             // number of connections so far
+	faultCounts []int                           // how often each fault has occurred
+	words       []string                        // words of the scenario that were not used yet
 }
 
 // New returns an emulator. Close ends it. New panics if the scenario is invalid; call its Validate before.
@@ -79,9 +79,9 @@ func New(o Options) *Emulator {
 	}
 	e := &Emulator{
 		log: o.Logger, espeak: o.Espeak, scenario: o.Scenario, observe: o.Observe,
-		memory: memory{ttl: cmp.Or(o.Scenario.HandleTTL, handleTTL)},
-		cancel: make(map[*session]context.CancelFunc),
-		struck: make([]int, len(o.Scenario.Faults)), hears: o.Scenario.Hears,
+		memory:      memory{ttl: cmp.Or(o.Scenario.HandleTTL, handleTTL)},
+		cancel:      make(map[*session]context.CancelFunc),
+		faultCounts: make([]int, len(o.Scenario.Faults)), words: o.Scenario.Hears,
 	}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
@@ -107,11 +107,11 @@ func (e *Emulator) Close() {
 }
 
 // nextWords returns the transcript of the user's next speech from the scenario, or "".
-func (e *Emulator) understood() (words string) {
+func (e *Emulator) nextWords() (words string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.hears) > 0 {
-		words, e.hears = e.hears[0], e.hears[1:]
+	if len(e.words) > 0 {
+		words, e.words = e.words[0], e.words[1:]
 	}
 	return words
 }
@@ -141,18 +141,18 @@ func (e *Emulator) serveLive(w http.ResponseWriter, r *http.Request, to live.End
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	defer cancel()
 	s := newSession(e, to)
-	if !e.enter(s, cancel) {
+	if !e.addSession(s, cancel) {
 		refusals[http.StatusServiceUnavailable].write(w)
 		return
 	}
-	defer e.leave(s)
-	refused := admit(r, to)
+	defer e.removeSession(s)
+	refused := checkCredentials(r, to)
 	if refused != nil && refused.Code == http.StatusBadRequest { // a bad key is refused at the setup
 		s.refusal, refused = live.NewClosing(live.CloseInvalid, refused.Message), nil
 	}
 	if refused == nil {
 		var dropped bool
-		if refused, dropped = s.handshake(ctx, r); dropped {
+		if refused, dropped = s.applyHandshakeFaults(ctx, r); dropped {
 			s.report(Event{What: Refused, Code: websocket.CloseAbnormalClosure})
 			drop(w)
 			return
@@ -173,7 +173,7 @@ func (e *Emulator) serveLive(w http.ResponseWriter, r *http.Request, to live.End
 }
 
 // addSession numbers a new connection, unless the emulator is closed.
-func (e *Emulator) enter(s *session, cancel context.CancelFunc) bool {
+func (e *Emulator) addSession(s *session, cancel context.CancelFunc) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -186,7 +186,7 @@ func (e *Emulator) enter(s *session, cancel context.CancelFunc) bool {
 	return true
 }
 
-func (e *Emulator) leave(s *session) {
+func (e *Emulator) removeSession(s *session) {
 	e.mu.Lock()
 	delete(e.cancel, s)
 	e.mu.Unlock()

@@ -12,18 +12,18 @@ import (
 )
 
 // useFault counts a fault, and returns false if it has occurred as often as allowed.
-func (e *Emulator) spend(i int) bool {
+func (e *Emulator) useFault(i int) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if times := e.scenario.Faults[i].Times; times > 0 && e.struck[i] >= times {
+	if times := e.scenario.Faults[i].Times; times > 0 && e.faultCounts[i] >= times {
 		return false
 	}
-	e.struck[i]++
+	e.faultCounts[i]++
 	return true
 }
 
 // applyHandshakeFaults applies faults to the upgrade. It returns an error response, or whether to drop the connection instead.
-func (s *session) handshake(ctx context.Context, r *http.Request) (refused *apiError, drop bool) {
+func (s *session) applyHandshakeFaults(ctx context.Context, r *http.Request) (refused *apiError, drop bool) {
 	wait := func(end <-chan time.Time) {
 		select {
 		case <-end:
@@ -35,7 +35,7 @@ func (s *session) handshake(ctx context.Context, r *http.Request) (refused *apiE
 	}
 	for i := range s.e.scenario.Faults {
 		f := &s.e.scenario.Faults[i]
-		if f.On != OnHandshake || !f.due(s.number, 1) || refused != nil || drop || !s.e.spend(i) {
+		if f.On != OnHandshake || !f.isDue(s.number, 1) || refused != nil || drop || !s.e.useFault(i) {
 			continue
 		}
 		s.report(Event{What: Faulted, Text: string(f.On)})
@@ -54,15 +54,15 @@ func (s *session) handshake(ctx context.Context, r *http.Request) (refused *apiE
 }
 
 // reachMoment applies the faults of a moment. An error ends the connection.
-func (s *session) moment(on Moment) error {
-	s.seen[on]++
+func (s *session) reachMoment(on Moment) error {
+	s.momentCounts[on]++
 	for i, f := range s.e.scenario.Faults {
-		if f.On != on || !f.due(s.number, s.seen[on]) {
+		if f.On != on || !f.isDue(s.number, s.momentCounts[on]) {
 			continue
 		}
 		if f.After > 0 {
-			s.later(f.After, func() error { return s.strike(i) })
-		} else if err := s.strike(i); err != nil {
+			s.after(f.After, func() error { return s.triggerFault(i) })
+		} else if err := s.triggerFault(i); err != nil {
 			return err
 		}
 	}
@@ -70,45 +70,45 @@ func (s *session) moment(on Moment) error {
 }
 
 // reachVoice applies the faults of OnAnswer whose After lies within the voice sent since the last call.
-func (s *session) answered(from, to time.Duration) error {
+func (s *session) reachVoice(from, to time.Duration) error {
 	for i, f := range s.e.scenario.Faults {
-		if f.On != OnAnswer || f.After < from || f.After >= to || !f.due(s.number, s.seen[OnAnswer]) {
+		if f.On != OnAnswer || f.After < from || f.After >= to || !f.isDue(s.number, s.momentCounts[OnAnswer]) {
 			continue
 		}
-		if err := s.strike(i); err != nil {
+		if err := s.triggerFault(i); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *session) strike(i int) error {
+func (s *session) triggerFault(i int) error {
 	f := &s.e.scenario.Faults[i]
-	if !s.e.spend(i) {
+	if !s.e.useFault(i) {
 		return nil
 	}
 	s.report(Event{What: Faulted, Text: string(f.On)})
 	s.e.log.Info("fault", "on", f.On, "connection", s.number)
-	return s.act(f)
+	return s.applyFault(f)
 }
 
 // applyFault performs the action of a fault. An error ends the connection.
-func (s *session) act(f *Fault) error {
+func (s *session) applyFault(f *Fault) error {
 	switch {
 	case f.Close != 0:
 		return live.NewClosing(f.Close, f.Reason)
 	case f.Drop:
 		return live.NewClosing(websocket.CloseAbnormalClosure, "")
 	case f.Stall:
-		s.conn.silent = true
+		s.conn.isSilent = true
 		if f.Deaf {
-			s.conn.deaf.Store(true)
+			s.conn.isDeaf.Store(true)
 			s.depart()
 		}
 		return nil
 	case f.GoAway > 0:
-		s.later(f.GoAway, s.expire)
-		return s.goAway(f.GoAway)
+		s.after(f.GoAway, s.expire)
+		return s.sendGoAway(f.GoAway)
 	default:
 		return s.conn.sendRaw([]byte(f.Send))
 	}

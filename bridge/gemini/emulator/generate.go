@@ -28,7 +28,7 @@ const (
 )
 
 // largeRequests limits the requests above 1 MB that are read at once: each takes five times its length. The others wait.
-var large = make(chan struct{}, 2)
+var largeRequests = make(chan struct{}, 2)
 
 // request is the part of a request that the emulator uses.
 type request struct {
@@ -58,7 +58,7 @@ type content struct {
 
 // generate answers a model call.
 func generate(w http.ResponseWriter, r *http.Request, model, method string) {
-	q, asked, refused := read(w, r)
+	q, asked, refused := readRequest(w, r)
 	if refused != nil {
 		refused.write(w)
 		return
@@ -98,11 +98,11 @@ func generate(w http.ResponseWriter, r *http.Request, model, method string) {
 }
 
 // readRequest reads a request, and returns its length in bytes.
-func read(w http.ResponseWriter, r *http.Request) (q *request, length int, refused *apiError) {
+func readRequest(w http.ResponseWriter, r *http.Request) (q *request, length int, refused *apiError) {
 	if r.ContentLength < 0 || r.ContentLength > 1<<20 {
 		select {
-		case large <- struct{}{}:
-			defer func() { <-large }()
+		case largeRequests <- struct{}{}:
+			defer func() { <-largeRequests }()
 		case <-r.Context().Done():
 			return nil, 0, refusals[http.StatusServiceUnavailable]
 		}
@@ -147,10 +147,10 @@ func (q *request) answer() (live.Object, *apiError) {
 	var texts []string
 	for _, p := range last.Parts {
 		if f := p.FunctionResponse; f != nil {
-			if of := q.guided(""); of != nil {
+			if of := q.guidedCall(""); of != nil {
 				return of, nil
 			}
-			return said("The tool " + f.Name + " says: " + string(f.Response)), nil
+			return textPart("The tool " + f.Name + " says: " + string(f.Response)), nil
 		}
 		texts = append(texts, p.Text)
 	}
@@ -168,19 +168,19 @@ func (q *request) answer() (live.Object, *apiError) {
 		if len(schema) == 0 {
 			schema = q.GenerationConfig.ResponseSchema
 		}
-		return said(buildSmallestValue(schema)), nil
+		return textPart(buildSmallestValue(schema)), nil
 	case strings.Contains(text, "<<<file index.html>>>") && !strings.Contains(text, "counter"):
-		return said(writeApp(text)), nil
+		return textPart(writeApp(text)), nil
 	case strings.Contains(strings.ToLower(text), "html"):
-		return said(smallApp), nil
+		return textPart(smallApp), nil
 	}
-	if call := q.guided(text); call != nil {
+	if call := q.guidedCall(text); call != nil {
 		return call, nil
 	}
-	return said("You said: " + text), nil
+	return textPart("You said: " + text), nil
 }
 
-func said(text string) live.Object {
+func textPart(text string) live.Object {
 	if len(text) > maxAnswer {
 		text = strings.ToValidUTF8(text[:maxAnswer], "")
 	}
@@ -198,7 +198,7 @@ func (q *request) call(name, args string) live.Object {
 			}
 		}
 	}
-	return said("No tool is named " + name + ".")
+	return textPart("No tool is named " + name + ".")
 }
 
 const smallApp = "```html\n<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>A counter</title>\n" +

@@ -14,7 +14,7 @@ import (
 // the tools that Gemini would call. The guide is active in sessions that declare its tools.
 
 // guideTool is the function that identifies a session of the VOX assistant.
-const guided = "change_app"
+const guideTool = "change_app"
 
 var (
 	agrees   = regexp.MustCompile(`(?i)^(yes|yeah|sure|ok|ja)\b`)
@@ -85,7 +85,7 @@ func sentence(name string, response map[string]any) string {
 
 // playVOX answers a sentence with a call, if the session belongs to the VOX assistant and the guide understands the sentence.
 func (s *session) playVOX(text string) (ok bool, err error) {
-	if _, assistant := s.setup.Functions[guided]; !assistant {
+	if _, assistant := s.setup.Functions[guideTool]; !assistant {
 		return false, nil
 	}
 	var said []string
@@ -98,7 +98,7 @@ func (s *session) playVOX(text string) (ok bool, err error) {
 	if _, known := s.setup.Functions[c.Name]; !ok || !known || len(s.calls) >= maxCalls {
 		return false, nil
 	}
-	one := &call{id: newCallID(), name: c.Name, args: c.Args, blocking: s.setup.Functions[c.Name], guided: true}
+	one := &call{id: newCallID(), name: c.Name, args: c.Args, blocking: s.setup.Functions[c.Name], isGuided: true}
 	return true, s.say(&script{calls: []*call{one}})
 }
 
@@ -125,11 +125,11 @@ func writeApp(text string) string {
 
 // guidedCall returns the call for a request to a text model, or the comment on a result. It returns nil if the request is to be
 // echoed.
-func (q *request) guided(text string) live.Object {
+func (q *request) guidedCall(text string) live.Object {
 	declared := false
 	for _, t := range q.Tools {
 		for _, f := range t.FunctionDeclarations {
-			declared = declared || f.Name == guided
+			declared = declared || f.Name == guideTool
 		}
 	}
 	if !declared {
@@ -156,7 +156,7 @@ func (q *request) guided(text string) live.Object {
 	for _, p := range q.Contents[len(q.Contents)-1].Parts {
 		var response map[string]any
 		if f := p.FunctionResponse; f != nil && json.Unmarshal(f.Response, &response) == nil {
-			return said(cmp.Or(sentence(f.Name, response), "Done."))
+			return textPart(cmp.Or(sentence(f.Name, response), "Done."))
 		}
 	}
 	return nil

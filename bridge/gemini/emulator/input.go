@@ -10,18 +10,18 @@ import (
 )
 
 // handleEvery is the number of client messages after which a transparent session gets a handle.
-const covering = 10
+const handleEvery = 10
 
 // handleMessage handles one message of the client.
-func (s *session) message(data []byte) error {
+func (s *session) handleMessage(data []byte) error {
 	s.index++
-	if err := s.take(data); err != nil || !s.setup.Transparent || s.index%covering > 0 {
+	if err := s.dispatch(data); err != nil || !s.setup.Transparent || s.index%handleEvery > 0 {
 		return err
 	}
-	return s.changed()
+	return s.giveHandleAfterChange()
 }
 
-func (s *session) take(data []byte) error {
+func (s *session) dispatch(data []byte) error {
 	m, foreign, err := live.Parse(data)
 	switch {
 	case err != nil:
@@ -35,11 +35,11 @@ func (s *session) take(data []byte) error {
 	}
 	switch {
 	case m.RealtimeInput != nil:
-		return s.realtime(m.RealtimeInput)
+		return s.handleRealtime(m.RealtimeInput)
 	case m.ClientContent != nil:
-		return s.typed(m.ClientContent.Turns, m.ClientContent.TurnComplete)
+		return s.appendTurns(m.ClientContent.Turns, m.ClientContent.TurnComplete)
 	case m.ToolResponse != nil:
-		return s.toolResponse(m.ToolResponse.FunctionResponses)
+		return s.handleToolResponse(m.ToolResponse.FunctionResponses)
 	case m.ContextUpdate != nil:
 		return s.update(m.ContextUpdate)
 	}
@@ -63,7 +63,7 @@ func (s *session) update(u *live.ContextUpdate) error {
 }
 
 // appendTurns appends turns to the conversation and answers the last one, if complete.
-func (s *session) typed(turns []live.Content, complete bool) error {
+func (s *session) appendTurns(turns []live.Content, complete bool) error {
 	text, added := "", []Turn(nil)
 	for _, t := range turns {
 		role := cmp.Or(t.Role, "user")
@@ -84,53 +84,53 @@ func (s *session) typed(turns []live.Content, complete bool) error {
 		s.report(Event{What: Appended, History: added})
 		return nil
 	}
-	return s.ask(text)
+	return s.answerText(text)
 }
 
 // answerText answers typed text.
-func (s *session) ask(text string) error {
+func (s *session) answerText(text string) error {
 	s.report(Event{What: Typed, Text: text})
-	if err := s.moment(OnText); err != nil {
+	if err := s.reachMoment(OnText); err != nil {
 		return err
 	}
 	var rest *script
-	if text == "" && s.setup.InterruptedAnswersContinue && s.turn != nil && !s.turn.complete {
+	if text == "" && s.setup.InterruptedAnswersContinue && s.turn != nil && !s.turn.isGenerated {
 		rest = s.turn.rest()
 	}
 	if err := s.interrupt(); err != nil {
 		return err
 	}
 	if rest != nil {
-		s.later(goesOnAfter, func() error { return s.say(rest) })
+		s.after(continueDelay, func() error { return s.say(rest) })
 		return nil
 	}
-	return s.command(text)
+	return s.answerCommand(text)
 }
 
 // continueDelay is the delay before a model continues an answer that an empty turn has interrupted: 76 ms after the end of the turn
 // were recorded.
-const goesOnAfter = 80 * time.Millisecond
+const continueDelay = 80 * time.Millisecond
 
 // handleRealtime handles input without turns.
-func (s *session) realtime(in *live.RealtimeInput) error {
+func (s *session) handleRealtime(in *live.RealtimeInput) error {
 	if in.Text != "" {
 		s.remember("user", in.Text)
-		return s.ask(in.Text)
+		return s.answerText(in.Text)
 	}
 	if in.ActivityStart != nil && s.setup.Manual {
 		s.talking, s.manual = true, nil
-		if err := s.began(); err != nil {
+		if err := s.onSpeechStart(); err != nil {
 			return err
 		}
 	}
-	if err := s.media(in); err != nil {
+	if err := s.handleMedia(in); err != nil {
 		return err
 	}
 	if in.ActivityEnd != nil && s.talking {
 		s.talking = false
 		speech := s.manual
 		s.manual = nil
-		return s.ended(speech, s.rate)
+		return s.onSpeechEnd(speech, s.rate)
 	}
 	if in.AudioStreamEnd && !s.setup.SilenceRequired {
 		return s.withVAD(func(_ func(), ended func([]int16)) { s.vad.end(ended) })
@@ -139,7 +139,7 @@ func (s *session) realtime(in *live.RealtimeInput) error {
 }
 
 // handleMedia handles audio and pictures.
-func (s *session) media(in *live.RealtimeInput) error {
+func (s *session) handleMedia(in *live.RealtimeInput) error {
 	chunks := in.MediaChunks
 	if in.Audio != nil {
 		chunks = append(chunks, *in.Audio)
@@ -148,7 +148,7 @@ func (s *session) media(in *live.RealtimeInput) error {
 		if chunk.IsImage() {
 			continue
 		}
-		if err := s.audio(chunk); err != nil {
+		if err := s.handleAudio(chunk); err != nil {
 			return err
 		}
 	}
@@ -163,13 +163,13 @@ func (s *session) media(in *live.RealtimeInput) error {
 const hearingLag = 500 * time.Millisecond
 
 // handleAudio handles a chunk of the user's audio.
-func (s *session) audio(b live.Blob) error {
+func (s *session) handleAudio(b live.Blob) error {
 	pcm, rate, err := b.PCM()
 	if err != nil {
 		return err
 	}
-	if s.waits() {
-		if time.Since(s.asked) > hearingLag {
+	if s.ignoresAudio() {
+		if time.Since(s.lastCall) > hearingLag {
 			return live.NewClosing(live.ClosePolicy, live.NotEnabled)
 		}
 		return nil
@@ -193,7 +193,7 @@ func (s *session) audio(b live.Blob) error {
 	if rate != s.vad.rate {
 		s.vad = newSpeechDetector(s.setup.Detection, rate, s.vad.offset)
 	}
-	return s.withVAD(func(began func(), ended func([]int16)) { s.vad.hear(pcm, began, ended) })
+	return s.withVAD(func(began func(), ended func([]int16)) { s.vad.process(pcm, began, ended) })
 }
 
 // withVAD runs voice activity detection and handles its results.
@@ -201,22 +201,22 @@ func (s *session) withVAD(run func(began func(), ended func([]int16))) error {
 	var err error
 	run(func() {
 		if err == nil {
-			err = s.began()
+			err = s.onSpeechStart()
 		}
 	}, func(speech []int16) {
 		if err == nil {
-			err = s.ended(speech, s.vad.rate)
+			err = s.onSpeechEnd(speech, s.vad.rate)
 		}
 	})
 	return err
 }
 
 // onSpeechStart is called when the user starts to speak.
-func (s *session) began() error {
-	if err := s.activity("ACTIVITY_START"); err != nil {
+func (s *session) onSpeechStart() error {
+	if err := s.reportActivity("ACTIVITY_START"); err != nil {
 		return err
 	}
-	if err := s.moment(OnSpeechStart); err != nil {
+	if err := s.reachMoment(OnSpeechStart); err != nil {
 		return err
 	}
 	if s.setup.NoInterruption {
@@ -226,10 +226,10 @@ func (s *session) began() error {
 }
 
 // onSpeechEnd is called when the user has spoken.
-func (s *session) ended(speech []int16, rate int) error {
+func (s *session) onSpeechEnd(speech []int16, rate int) error {
 	words, heard := "", ""
 	if len(speech) > 0 && (s.setup.WholeInput || !s.setup.Manual) {
-		if words = s.e.understood(); words == "" {
+		if words = s.e.nextWords(); words == "" {
 			heard = fmt.Sprintf("%.1f seconds of speech", float64(len(speech))/float64(rate))
 		}
 	}
@@ -238,17 +238,17 @@ func (s *session) ended(speech []int16, rate int) error {
 			return err
 		}
 	}
-	if err := s.activity("ACTIVITY_END"); err != nil {
+	if err := s.reportActivity("ACTIVITY_END"); err != nil {
 		return err
 	}
-	if err := s.moment(OnSpeechEnd); err != nil {
+	if err := s.reachMoment(OnSpeechEnd); err != nil {
 		return err
 	}
 	if !s.setup.WholeInput && s.setup.Manual {
-		return s.turnComplete(0) // of an empty turn
+		return s.sendTurnComplete(0) // of an empty turn
 	}
 	if len(speech) == 0 {
-		return s.next()
+		return s.startNextTurn()
 	}
 	s.report(Event{What: Heard, PCM: speech, Rate: rate})
 	if !s.setup.OneTranscript {
@@ -258,7 +258,7 @@ func (s *session) ended(speech []int16, rate int) error {
 	}
 	if words != "" {
 		s.remember("user", words)
-		return s.command(words)
+		return s.answerCommand(words)
 	}
 	s.remember("user", "("+heard+")")
 	return s.echo(speech, rate, "You said: "+heard+".")
@@ -277,7 +277,7 @@ func (s *session) transcribe(words, heard string) error {
 		pieces = strings.SplitAfter(words, " ")
 	}
 	for _, piece := range pieces {
-		if err := s.content(live.Object{"inputTranscription": live.Object{"text": piece}}); err != nil {
+		if err := s.sendContent(live.Object{"inputTranscription": live.Object{"text": piece}}); err != nil {
 			return err
 		}
 	}
@@ -285,7 +285,7 @@ func (s *session) transcribe(words, heard string) error {
 }
 
 // reportActivity sends a result of voice activity detection.
-func (s *session) activity(kind string) error {
+func (s *session) reportActivity(kind string) error {
 	switch {
 	case s.setup.NoActivity:
 		return nil

@@ -27,7 +27,7 @@ func buildSmallestValue(schema json.RawMessage) string {
 		return "{}"
 	}
 	made := &instance{root: root}
-	value := made.of(root, 0)
+	value := made.build(root, 0)
 	if made.values > maxInstance {
 		return "{}"
 	}
@@ -39,14 +39,14 @@ func buildSmallestValue(schema json.RawMessage) string {
 }
 
 // build returns the smallest value of a schema.
-func (i *instance) of(schema map[string]any, depth int) any {
+func (i *instance) build(schema map[string]any, depth int) any {
 	if i.values++; depth > maxNesting || i.values > maxInstance {
 		i.values = maxInstance + 1 // give up
 		return nil
 	}
 	if reference, ok := schema["$ref"].(string); ok {
 		if target := i.resolve(reference); target != nil {
-			return i.of(target, depth+1)
+			return i.build(target, depth+1)
 		}
 	}
 	if value, ok := schema["const"]; ok {
@@ -58,7 +58,7 @@ func (i *instance) of(schema map[string]any, depth int) any {
 	for _, name := range []string{"anyOf", "oneOf", "any_of"} {
 		if list, ok := schema[name].([]any); ok {
 			if first := firstObject(list); first != nil {
-				return i.of(first, depth+1)
+				return i.build(first, depth+1)
 			}
 		}
 	}
@@ -72,15 +72,15 @@ func (i *instance) of(schema map[string]any, depth int) any {
 		list := []any{}
 		items, _ := schema["items"].(map[string]any)
 		for range min(int(number(schema, 0, "minItems", "min_items")), maxInstance) {
-			list = append(list, i.of(items, depth+1))
+			list = append(list, i.build(items, depth+1))
 		}
 		return list
 	case "string":
 		return sampleText(schema)
 	case "integer":
-		return math.Ceil(least(schema))
+		return math.Ceil(closestToZero(schema))
 	case "number":
-		return least(schema)
+		return closestToZero(schema)
 	case "boolean":
 		return false
 	}
@@ -100,7 +100,7 @@ func (i *instance) object(schema map[string]any, depth int) map[string]any {
 	for _, name := range required {
 		if name, ok := name.(string); ok {
 			property, _ := properties[name].(map[string]any)
-			made[name] = i.of(property, depth+1)
+			made[name] = i.build(property, depth+1)
 		}
 	}
 	return made
@@ -199,7 +199,7 @@ func sampleText(schema map[string]any) string {
 }
 
 // closestToZero returns the number closest to 0 that a schema allows.
-func least(schema map[string]any) float64 {
+func closestToZero(schema map[string]any) float64 {
 	low := number(schema, math.Inf(-1), "minimum")
 	if above := number(schema, math.Inf(-1), "exclusiveMinimum"); above >= low {
 		low = above + 1

@@ -24,22 +24,22 @@ const (
 
 	// closeGrace is how long a resumed session waits for its last connection to end: the client may have closed it just before
 	// dialling, and the close may still be in flight.
-	onItsWay = 200 * time.Millisecond
+	closeGrace = 200 * time.Millisecond
 )
 
 // conversation is a session in Google's sense: it outlives its connections as long as a handle exists. The type session is one
 // connection of it.
 type conversation struct {
 	// Guarded by the memory's mu.
-	conn  *session      // current connection, or nil
-	gone  chan struct{} // closed when conn leaves
-	ended time.Time     // end of the last connection
+	conn     *session      // current connection, or nil
+	released chan struct{} // closed when conn leaves
+	lastEnd  time.Time     // end of the last connection
 
 	handles []string // oldest first
 }
 
 // savedSession is the state of a session that a handle restores.
-type saved struct {
+type savedSession struct {
 	*conversation
 	model   string
 	history []Turn
@@ -52,7 +52,7 @@ type memory struct {
 	ttl time.Duration
 
 	mu      sync.Mutex
-	handles map[string]saved
+	handles map[string]savedSession
 	order   []string
 }
 
@@ -72,7 +72,7 @@ func newUUID() string {
 }
 
 // save stores a session and returns a handle for it: a UUID, or base64 if isLong, as for models of version 2.5.
-func (m *memory) save(s saved, isLong bool) string {
+func (m *memory) save(s savedSession, isLong bool) string {
 	handle := newUUID()
 	if isLong {
 		handle = base64.StdEncoding.EncodeToString([]byte(strings.ToLower(rand.Text() + rand.Text())[:42]))
@@ -80,7 +80,7 @@ func (m *memory) save(s saved, isLong bool) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.handles == nil {
-		m.handles = make(map[string]saved)
+		m.handles = make(map[string]savedSession)
 	}
 	if len(m.order) >= maxHandles {
 		delete(m.handles, m.order[0])
@@ -98,12 +98,12 @@ func (m *memory) save(s saved, isLong bool) string {
 }
 
 // find returns the state of a handle, unless it has expired.
-func (m *memory) find(handle string) (saved, bool) {
+func (m *memory) find(handle string) (savedSession, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s, ok := m.handles[handle]
-	if !ok || s.conn == nil && time.Since(s.ended) > m.ttl {
-		return saved{}, false
+	if !ok || s.conn == nil && time.Since(s.lastEnd) > m.ttl {
+		return savedSession{}, false
 	}
 	return s, true
 }
@@ -113,9 +113,9 @@ func (m *memory) enter(c *conversation, s *session) (busy <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if c.conn != nil {
-		return c.gone
+		return c.released
 	}
-	c.conn, c.gone = s, make(chan struct{})
+	c.conn, c.released = s, make(chan struct{})
 	return nil
 }
 
@@ -123,8 +123,8 @@ func (m *memory) enter(c *conversation, s *session) (busy <-chan struct{}) {
 func (m *memory) leave(c *conversation) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c.conn, c.ended = nil, time.Now()
-	close(c.gone)
+	c.conn, c.lastEnd = nil, time.Now()
+	close(c.released)
 }
 
 // resume continues the session of a handle.
@@ -136,7 +136,7 @@ func (s *session) resume(ctx context.Context, handle string) error {
 	case saved.model != s.setup.Model:
 		return live.NewClosing(live.CloseInvalid, "") // the model cannot change
 	}
-	late := time.After(onItsWay)
+	late := time.After(closeGrace)
 	for {
 		busy := s.e.memory.enter(saved.conversation, s)
 		if busy == nil {
@@ -155,31 +155,31 @@ func (s *session) resume(ctx context.Context, handle string) error {
 		vad := *saved.heard // the handle may be used again
 		s.vad = &vad
 	}
-	s.asked = time.Now() // a client that resumes with a pending call may not know yet that the model waits
+	s.lastCall = time.Now() // a client that resumes with a pending call may not know yet that the model waits
 	maps.Copy(s.calls, saved.calls)
 	return nil
 }
 
 // depart releases the conversation before the client can see the end of the connection, since it may dial again at once.
 func (s *session) depart() {
-	if s.departed {
+	if s.hasDeparted {
 		return
 	}
-	s.departed = true
+	s.hasDeparted = true
 	if s.conversation == nil {
 		return
 	}
 	switch {
 	case s.talking:
-		s.unended, s.unendedRate = s.manual, s.rate
+		s.unfinished, s.unfinishedRate = s.manual, s.rate
 	case s.vad.speaking:
-		s.unended, s.unendedRate = s.vad.heard, s.vad.rate
+		s.unfinished, s.unfinishedRate = s.vad.heard, s.vad.rate
 	}
 	s.e.memory.leave(s.conversation)
 }
 
 // handlePolicy returns when this session gets handles.
-func (s *session) handles() string {
+func (s *session) handlePolicy() string {
 	switch given := s.e.scenario.Handles; {
 	case given != "":
 		return given
@@ -191,7 +191,7 @@ func (s *session) handles() string {
 
 // giveHandle sends a handle for the current state of the session.
 func (s *session) giveHandle() error {
-	state := saved{s.conversation, s.setup.Model, s.savedHistory(), maps.Clone(s.calls), nil}
+	state := savedSession{s.conversation, s.setup.Model, s.savedHistory(), maps.Clone(s.calls), nil}
 	update := live.Object{"resumable": true}
 	if s.setup.Transparent {
 		if s.vad.speaking {
@@ -216,8 +216,8 @@ func (s *session) savedHistory() []Turn {
 }
 
 // giveHandleAfterChange sends a handle after a change of the session, if the client wants handles and the policy allows it.
-func (s *session) changed() error {
-	if !s.setup.Resumption || s.handles() == HandlesWithheld && (s.turn != nil || len(s.calls) > 0) {
+func (s *session) giveHandleAfterChange() error {
+	if !s.setup.Resumption || s.handlePolicy() == HandlesWithheld && (s.turn != nil || len(s.calls) > 0) {
 		return nil
 	}
 	return s.giveHandle()
@@ -225,8 +225,8 @@ func (s *session) changed() error {
 
 // withholdHandle announces that the session cannot be resumed from here, for models that do so. proto3 JSON omits false and an
 // empty handle.
-func (s *session) withhold() error {
-	if !s.setup.Resumption || s.handles() != HandlesWithheld {
+func (s *session) withholdHandle() error {
+	if !s.setup.Resumption || s.handlePolicy() != HandlesWithheld {
 		return nil
 	}
 	return s.conn.send(live.Object{"sessionResumptionUpdate": live.Object{}})

@@ -142,8 +142,8 @@ func (p *peer) until(is func(*message) bool) *message {
 	}
 }
 
-// said is what came in a turn of the model.
-type said struct {
+// textPart is what came in a turn of the model.
+type textPart struct {
 	audio                             []int16
 	text, heard                       string
 	interrupted, generated            bool
@@ -154,9 +154,9 @@ type said struct {
 }
 
 // turn collects until a turn is complete.
-func (p *peer) turn() said {
+func (p *peer) turn() textPart {
 	p.t.Helper()
-	var s said
+	var s textPart
 	for {
 		m := p.next()
 		c := m.Content

@@ -23,11 +23,11 @@ func (s *session) echo(speech []int16, rate int, text string) error {
 }
 
 // answerCommand answers typed text or a command.
-func (s *session) command(text string) error {
+func (s *session) answerCommand(text string) error {
 	word, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
 	switch word {
 	case "/tool", "/tools":
-		return s.askTools(word, rest)
+		return s.callTyped(word, rest)
 	case "/cancel":
 		if err := s.cancelCalls(func(*call) bool { return true }); err != nil {
 			return err
@@ -58,7 +58,7 @@ func (s *session) command(text string) error {
 }
 
 // commandDelay is how long the answer to a command may take to the client before the command takes effect.
-const obeyed = 300 * time.Millisecond
+const commandDelay = 300 * time.Millisecond
 
 // faultOf returns the fault that a user has typed as a command.
 func faultOf(command, rest string) (f Fault, ok bool) {
@@ -85,16 +85,16 @@ func (s *session) strikeTyped(command, rest string) error {
 	if !ok {
 		return s.speak("There is no such code.", "There is no such code.", false)
 	}
-	if err := s.content(live.Object{"outputTranscription": live.Object{"text": "As you wish."}, "generationComplete": true}); err != nil {
+	if err := s.sendContent(live.Object{"outputTranscription": live.Object{"text": "As you wish."}, "generationComplete": true}); err != nil {
 		return err
 	}
-	if err := s.turnComplete(0); err != nil {
+	if err := s.sendTurnComplete(0); err != nil {
 		return err
 	}
 	if f.GoAway > 0 {
-		return s.act(&f)
+		return s.applyFault(&f)
 	}
-	s.later(obeyed, func() error { return s.act(&f) })
+	s.after(commandDelay, func() error { return s.applyFault(&f) })
 	return nil
 }
 

@@ -30,14 +30,14 @@ func serveREST(w http.ResponseWriter, r *http.Request, path string) {
 		return
 	}
 	model, call := m[1], m[2]
-	refused := admit(r, live.Endpoint{})
+	refused := checkCredentials(r, live.Endpoint{})
 	switch {
 	case refused != nil:
 		refused.write(w)
 	case model == "":
 		all := []live.Object{}
 		for _, m := range models {
-			all = append(all, describe(m))
+			all = append(all, modelInfo(m))
 		}
 		writeJSON(w, http.StatusOK, live.Object{"models": all})
 	case !strings.HasPrefix(model, "gemini-"):
@@ -45,11 +45,11 @@ func serveREST(w http.ResponseWriter, r *http.Request, path string) {
 	case call != "":
 		generate(w, r, model, call)
 	default:
-		writeJSON(w, http.StatusOK, describe(model))
+		writeJSON(w, http.StatusOK, modelInfo(model))
 	}
 }
 
-func describe(model string) live.Object {
+func modelInfo(model string) live.Object {
 	methods := []string{"generateContent", "countTokens"}
 	switch {
 	case strings.Contains(model, "live"):
@@ -64,7 +64,7 @@ func describe(model string) live.Object {
 }
 
 // checkCredentials checks the credentials of a request in all places where clients put them.
-func admit(r *http.Request, to live.Endpoint) *apiError {
+func checkCredentials(r *http.Request, to live.Endpoint) *apiError {
 	key := cmp.Or(r.Header.Get("X-Goog-Api-Key"), r.URL.Query().Get("key"))
 	bearer := authorization(r, "Bearer ")
 	access := cmp.Or(r.URL.Query().Get("access_token"), authorization(r, "Token "), bearer)

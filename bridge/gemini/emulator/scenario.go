@@ -232,6 +232,6 @@ func (f *Fault) validate() error {
 }
 
 // isDue reports whether a fault applies to this occurrence of its moment on this connection, both counted from 1.
-func (f *Fault) due(connection, nth int) bool {
+func (f *Fault) isDue(connection, nth int) bool {
 	return (f.Connections == nil || slices.Contains(f.Connections, connection)) && (f.Nth == 0 || f.Nth == nth)
 }

@@ -21,33 +21,33 @@ type session struct {
 
 	refusal *live.Closing // because of the key; nil if it is valid
 
-	ctx   context.Context // of the connection
-	timer *time.Timer     // the next step of a turn
-	due   chan func() error
+	ctx       context.Context // of the connection
+	timer     *time.Timer     // the next step of a turn
+	callbacks chan func() error
 
 	setup        live.Setup
-	opened       bool // setupComplete was sent
-	departed     bool
+	isOpen       bool // setupComplete was sent
+	hasDeparted  bool
 	conversation *conversation
 	history      []Turn
 	inherited    int  // number of turns from the session's earlier connections
 	appended     int  // number of turns added by the client since the last completed turn
 	seeding      bool // the initial history is still to come, in clientContent
-	seen         map[Moment]int
+	momentCounts map[Moment]int
 
 	vad     *speechDetector
 	manual  []int16 // audio since activityStart
 	talking bool    // between activityStart and activityEnd
 	rate    int     // of manual
 
-	unended     []int16 // unfinished speech when the session departed
-	unendedRate int
+	unfinished     []int16 // unfinished speech when the session departed
+	unfinishedRate int
 
 	turn     *turn
 	queue    []*script
 	voices   int // number of voices so far
 	calls    map[string]*call
-	asked    time.Time     // when the newest call was sent
+	lastCall time.Time     // when the newest call was sent
 	input    time.Duration // audio received, for the usage
 	handleAt time.Duration // value of input at the newest periodic handle
 	index    int64         // index of the last client message; the setup is 0
@@ -56,10 +56,10 @@ type session struct {
 func newSession(e *Emulator, to live.Endpoint) *session {
 	s := &session{
 		e: e, endpoint: to,
-		calls: make(map[string]*call),
-		seen:  make(map[Moment]int),
-		due:   make(chan func() error),
-		timer: time.NewTimer(time.Hour),
+		calls:        make(map[string]*call),
+		momentCounts: make(map[Moment]int),
+		callbacks:    make(chan func() error),
+		timer:        time.NewTimer(time.Hour),
 	}
 	s.timer.Stop()
 	return s
@@ -91,7 +91,7 @@ func (s *session) reportEnd(err error) {
 	} else if end, ok := errors.AsType[*websocket.CloseError](err); ok {
 		ev.Code, ev.Text = end.Code, end.Text
 	}
-	if ev.PCM, ev.Rate = s.unended, s.unendedRate; !s.opened {
+	if ev.PCM, ev.Rate = s.unfinished, s.unfinishedRate; !s.isOpen {
 		ev.What = Refused
 	}
 	s.report(ev)
@@ -110,10 +110,10 @@ func (s *session) loop(ctx context.Context) error {
 			if !open {
 				return nil
 			}
-			err = s.message(data)
+			err = s.handleMessage(data)
 		case <-s.timer.C:
 			err = s.proceed()
-		case do := <-s.due:
+		case do := <-s.callbacks:
 			err = do()
 		}
 		if err != nil {
@@ -123,10 +123,10 @@ func (s *session) loop(ctx context.Context) error {
 }
 
 // after makes the loop call do in d. An error ends the session.
-func (s *session) later(d time.Duration, do func() error) {
+func (s *session) after(d time.Duration, do func() error) {
 	time.AfterFunc(d, func() {
 		select {
-		case s.due <- do:
+		case s.callbacks <- do:
 		case <-s.ctx.Done():
 		}
 	})
@@ -178,13 +178,13 @@ func (s *session) start(ctx context.Context) error {
 
 // open accepts the setup.
 func (s *session) open(resumed bool) error {
-	if err := s.moment(OnSetup); err != nil {
+	if err := s.reachMoment(OnSetup); err != nil {
 		return err
 	}
 	s.report(Event{
 		What: Opened, Resumed: resumed, History: s.history, Text: s.setup.Instruction, Tools: s.setup.FunctionNames(),
 	})
-	s.opened = true
+	s.isOpen = true
 	complete := live.Object{}
 	if s.endpoint.Vertex {
 		complete["sessionId"] = newUUID()
@@ -192,34 +192,34 @@ func (s *session) open(resumed bool) error {
 	if err := s.conn.send(live.Object{"setupComplete": complete}); err != nil {
 		return err
 	}
-	s.live()
-	return s.moment(OnReady)
+	s.startTimers()
+	return s.reachMoment(OnReady)
 }
 
 // sendContent sends a serverContent.
-func (s *session) content(fields live.Object) error {
+func (s *session) sendContent(fields live.Object) error {
 	return s.conn.send(live.Object{"serverContent": fields})
 }
 
 // startTimers starts what depends on the connection's age, and handles.
-func (s *session) live() {
+func (s *session) startTimers() {
 	sc := &s.e.scenario
 	if age := sc.ConnectionAge; age > 0 {
 		if sc.GoAwayLead > 0 {
 			lead := min(sc.GoAwayLead, age)
-			s.later(age-lead, func() error { return s.goAway(lead) })
+			s.after(age-lead, func() error { return s.sendGoAway(lead) })
 		}
-		s.later(age, s.expire)
+		s.after(age, s.expire)
 	}
 	// gemini-3.8-live sends the first handle whether it was requested or not, and none on a resumed connection without a turn.
-	if s.handles() == HandlesPrompt && (!s.setup.HandlesAfterTurns || s.inherited == 0) {
-		s.later(firstHandle, s.giveHandle)
+	if s.handlePolicy() == HandlesPrompt && (!s.setup.HandlesAfterTurns || s.inherited == 0) {
+		s.after(firstHandle, s.giveHandle)
 	}
 }
 
 // sendGoAway announces the end of the connection. For the Gemini API "50s" was recorded, twice. For Vertex AI nothing is known: it
 // sends a fraction, which Google's format of durations allows.
-func (s *session) goAway(left time.Duration) error {
+func (s *session) sendGoAway(left time.Duration) error {
 	text := seconds(left - time.Millisecond)
 	if left%time.Second == 0 && !s.endpoint.Vertex {
 		text = fmt.Sprintf("%ds", left/time.Second)
@@ -229,7 +229,7 @@ func (s *session) goAway(left time.Duration) error {
 
 // expire ends the connection because of its age, unless it is stalled.
 func (s *session) expire() error {
-	if s.conn.silent {
+	if s.conn.isSilent {
 		return nil
 	}
 	return live.NewClosing(live.ClosePolicy, "")

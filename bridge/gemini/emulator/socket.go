@@ -15,10 +15,10 @@ const (
 	messageLimit = 16 << 20
 
 	// writeTimeout bounds a write to a client that does not read.
-	patience = 5 * time.Second
+	writeTimeout = 5 * time.Second
 
 	// closeTimeout bounds the wait for the answer to a close frame.
-	farewell = time.Second
+	closeTimeout = time.Second
 )
 
 // conn is one WebSocket. A single goroutine calls its methods and receives from its channels.
@@ -30,8 +30,8 @@ type conn struct {
 	incoming chan []byte        // from the reader, which closes it at its end
 	readErr  error              // of the reader; valid when incoming is closed
 
-	silent bool        // nothing more is sent
-	deaf   atomic.Bool // nothing more is read
+	isSilent bool        // nothing more is sent
+	isDeaf   atomic.Bool // nothing more is read
 }
 
 // newConn returns a connection that reads until ctx ends or Close is called, which is required.
@@ -46,7 +46,7 @@ func newConn(ctx context.Context, ws *websocket.Conn, sc *Scenario) *conn {
 	if sc.SlowPongs > 0 {
 		ws.SetPingHandler(func(data string) error {
 			time.AfterFunc(sc.SlowPongs, func() {
-				_ = ws.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(patience)) // the reader notices errors
+				_ = ws.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(writeTimeout)) // the reader notices errors
 			})
 			return nil
 		})
@@ -61,7 +61,7 @@ func newConn(ctx context.Context, ws *websocket.Conn, sc *Scenario) *conn {
 // read forwards the client's messages.
 func (c *conn) read(ctx context.Context) error {
 	for {
-		if c.deaf.Load() {
+		if c.isDeaf.Load() {
 			<-ctx.Done()
 			return ctx.Err()
 		}
@@ -79,7 +79,7 @@ func (c *conn) read(ctx context.Context) error {
 
 // messages returns the channel of the client's messages, which is closed after the last. It is nil while the connection is deaf.
 func (c *conn) messages() <-chan []byte {
-	if c.deaf.Load() {
+	if c.isDeaf.Load() {
 		return nil
 	}
 	return c.incoming
@@ -87,7 +87,7 @@ func (c *conn) messages() <-chan []byte {
 
 // send sends one message, as a binary frame like Google.
 func (c *conn) send(message live.Object) error {
-	if c.silent {
+	if c.isSilent {
 		return nil
 	}
 	return c.sendRaw(live.Encode(message))
@@ -95,7 +95,7 @@ func (c *conn) send(message live.Object) error {
 
 // sendRaw sends data as one message, even if the connection is silent.
 func (c *conn) sendRaw(data []byte) error {
-	if err := c.ws.SetWriteDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.ws.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return err
 	}
 	return c.ws.WriteMessage(websocket.BinaryMessage, data)
@@ -104,7 +104,7 @@ func (c *conn) sendRaw(data []byte) error {
 // close ends the connection, with a close frame if end is not nil, and waits for the reader. It returns the reader's error.
 func (c *conn) close(end *live.Closing) error {
 	if end != nil && end.Code != websocket.CloseAbnormalClosure {
-		c.goodbye(end)
+		c.sendClose(end)
 	}
 	c.cancel()
 	_ = c.ws.Close()
@@ -116,11 +116,11 @@ func (c *conn) close(end *live.Closing) error {
 
 // sendClose sends a close frame and waits for the client's. A connection closed with unread input is reset, and the reset overtakes
 // the close frame.
-func (c *conn) goodbye(end *live.Closing) {
-	if c.ws.WriteControl(websocket.CloseMessage, end.Frame(), time.Now().Add(farewell)) != nil {
+func (c *conn) sendClose(end *live.Closing) {
+	if c.ws.WriteControl(websocket.CloseMessage, end.Frame(), time.Now().Add(closeTimeout)) != nil {
 		return
 	}
-	deadline := time.After(farewell)
+	deadline := time.After(closeTimeout)
 	for {
 		select {
 		case _, open := <-c.incoming:

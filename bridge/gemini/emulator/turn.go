@@ -30,10 +30,10 @@ type step struct {
 // turn is a running script.
 type turn struct {
 	*script
-	begun    time.Time
-	next     int
-	voice    time.Duration // voice sent so far
-	complete bool          // generationComplete was sent
+	start       time.Time
+	next        int
+	voice       time.Duration // voice sent so far
+	isGenerated bool          // generationComplete was sent
 }
 
 // rest returns the part of a turn that was not sent yet, or nil.
@@ -138,22 +138,22 @@ func (s *session) say(sc *script) error {
 		s.queue = s.queue[1:]
 	}
 	s.queue = append(s.queue, sc)
-	return s.next()
+	return s.startNextTurn()
 }
 
 // startNextTurn starts the next turn if possible.
-func (s *session) next() error {
-	if s.turn != nil || len(s.queue) == 0 || s.blocked() {
+func (s *session) startNextTurn() error {
+	if s.turn != nil || len(s.queue) == 0 || s.isBlocked() {
 		return nil
 	}
 	if s.queue[0].polite && (s.talking || s.vad.speaking) {
 		return nil
 	}
-	s.turn = &turn{script: s.queue[0], begun: time.Now()}
+	s.turn = &turn{script: s.queue[0], start: time.Now()}
 	s.queue = s.queue[1:]
 	if len(s.turn.steps) > 0 {
-		s.seen[OnAnswer]++
-		if err := s.withhold(); err != nil {
+		s.momentCounts[OnAnswer]++
+		if err := s.withholdHandle(); err != nil {
 			return err
 		}
 	}
@@ -166,7 +166,7 @@ func (s *session) proceed() error {
 	if t == nil {
 		return nil
 	}
-	now := time.Since(t.begun)
+	now := time.Since(t.start)
 	for ; t.next < len(t.steps); t.next++ {
 		if wait := t.steps[t.next].at - now; wait > 0 {
 			s.timer.Reset(wait)
@@ -176,17 +176,17 @@ func (s *session) proceed() error {
 			if err := s.conn.send(live.Object{}); err != nil {
 				return err
 			}
-		} else if err := s.content(content); err != nil {
+		} else if err := s.sendContent(content); err != nil {
 			return err
 		}
 		before := t.voice
 		t.voice += t.steps[t.next].voice
-		if err := s.answered(before, t.voice); err != nil {
+		if err := s.reachVoice(before, t.voice); err != nil {
 			return err
 		}
 	}
-	if !t.complete {
-		t.complete = true
+	if !t.isGenerated {
+		t.isGenerated = true
 		if err := s.finish(t); err != nil {
 			return err
 		}
@@ -195,7 +195,7 @@ func (s *session) proceed() error {
 		s.timer.Reset(wait)
 		return nil
 	}
-	if s.blocked() {
+	if s.isBlocked() {
 		return nil // the turn continues with the answer to its call
 	}
 	return s.endTurn()
@@ -207,16 +207,16 @@ func (s *session) finish(t *turn) error {
 		if s.setup.Blocks && s.endpoint.Vertex {
 			return s.callOnVertex(t.calls)
 		}
-		if err := s.sendCalls(t.calls); err != nil || s.blocked() || s.setup.SaysIdle {
+		if err := s.sendCalls(t.calls); err != nil || s.isBlocked() || s.setup.SaysIdle {
 			return err
 		}
-		return s.content(live.Object{"generationComplete": true}) // the calling turn ends at once
+		return s.sendContent(live.Object{"generationComplete": true}) // the calling turn ends at once
 	}
 	if t.text != "" {
 		s.remember("model", t.text)
 		s.report(Event{What: Said, Text: t.text})
 	}
-	return s.content(live.Object{"generationComplete": true})
+	return s.sendContent(live.Object{"generationComplete": true})
 }
 
 // callOnVertex calls functions as models of version 2.5 do on Vertex AI: within an empty transcript that ends at once.
@@ -225,7 +225,7 @@ func (s *session) callOnVertex(calls []*call) error {
 		if !s.setup.OutputTranscript {
 			return nil
 		}
-		return s.content(live.Object{"outputTranscription": fields})
+		return s.sendContent(live.Object{"outputTranscription": fields})
 	}
 	if err := transcript(live.Object{}); err != nil {
 		return err
@@ -236,7 +236,7 @@ func (s *session) callOnVertex(calls []*call) error {
 	if err := transcript(live.Object{"finished": true}); err != nil {
 		return err
 	}
-	return s.content(live.Object{"generationComplete": true})
+	return s.sendContent(live.Object{"generationComplete": true})
 }
 
 // endTurn completes the current turn and starts the next one.
@@ -244,14 +244,14 @@ func (s *session) endTurn() error {
 	t := s.turn
 	s.turn = nil
 	s.timer.Stop()
-	if err := s.turnComplete(t.audio); err != nil {
+	if err := s.sendTurnComplete(t.audio); err != nil {
 		return err
 	}
-	return s.next()
+	return s.startNextTurn()
 }
 
 // sendTurnComplete sends the end of a turn with its usage, in one message.
-func (s *session) turnComplete(spoken time.Duration) error {
+func (s *session) sendTurnComplete(spoken time.Duration) error {
 	fields := live.Object{"turnComplete": true}
 	if s.setup.SaysIdle { // this model's turns end before it is done
 		fields["interactionStatus"] = "IDLE"
@@ -278,10 +278,10 @@ func (s *session) turnComplete(spoken time.Duration) error {
 	err := s.conn.send(live.Object{"serverContent": fields, "usageMetadata": usage})
 	s.appended = 0
 	if err == nil {
-		err = s.changed()
+		err = s.giveHandleAfterChange()
 	}
 	if err == nil {
-		err = s.moment(OnTurnComplete)
+		err = s.reachMoment(OnTurnComplete)
 	}
 	return err
 }
@@ -296,14 +296,14 @@ func (s *session) interrupt() error {
 	if t == nil {
 		return nil
 	}
-	heard := min(time.Since(t.begun), t.audio)
-	if t.text != "" && !t.complete {
+	heard := min(time.Since(t.start), t.audio)
+	if t.text != "" && !t.isGenerated {
 		s.remember("model", t.text) // it counts, even if interrupted
 	}
 	s.turn = nil
 	s.timer.Stop()
-	if err := s.content(live.Object{"interrupted": true}); err != nil {
+	if err := s.sendContent(live.Object{"interrupted": true}); err != nil {
 		return err
 	}
-	return s.turnComplete(heard)
+	return s.sendTurnComplete(heard)
 }

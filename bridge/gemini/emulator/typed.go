@@ -85,7 +85,7 @@ func writePlain(b *strings.Builder, v any) {
 }
 
 // callTyped calls functions as typed.
-func (s *session) askTools(command, text string) error {
+func (s *session) callTyped(command, text string) error {
 	typed, err := parseCalls(command, text, s.setup.Functions)
 	if len(s.calls)+len(typed) > maxCalls {
 		err = fmt.Errorf("more than %d calls would be open", maxCalls)

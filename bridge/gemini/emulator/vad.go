@@ -61,7 +61,7 @@ func (v *speechDetector) samples(d time.Duration) int { return media.Samples(d, 
 
 // process analyses a chunk of audio, and calls began and ended at the start and end of speech. ended gets the speech without the
 // silence after it, and may keep it.
-func (v *speechDetector) hear(pcm []int16, began func(), ended func(speech []int16)) {
+func (v *speechDetector) process(pcm []int16, began func(), ended func(speech []int16)) {
 	v.rest = append(v.rest, pcm...)
 	n := v.samples(frameTime)
 	for len(v.rest) >= n {
