@@ -3,10 +3,10 @@
  *
  *   <script type="module" src="https://voxgate.example.com/embed.js"></script>
  *
- * It puts a button into the corner of the page, or becomes a `<voxgate-talk>` that the page has. Attributes: `label`, `token`, `agent`,
+ * It adds a button to the corner of the page, or upgrades a `<voxgate-talk>` element of the page. Attributes: `label`, `token`, `agent`,
  * `voice`, `prompt`, `lang`, `theme` (light, dark, auto; the page's own if absent), `side` (left). Properties: `token` (a function, too),
- * `strings` and `options`, what `connect` of voxgate.js takes. Theme: the custom properties
- * below. Events: `state`, `turn` and `error`, as voxgate.js tells them. Nothing is loaded, and nobody heard, before it is pressed.
+ * `strings` and `options` as for `connect` of voxgate.js. Theme: the custom properties
+ * below. Events: `state`, `turn` and `error`, as in voxgate.js. Before it is pressed, nothing is loaded and no microphone is open.
  */
 /** @import { Session } from './voxgate.js' */
 /** @import { Options, Turn } from './types.d.ts' */
@@ -48,7 +48,7 @@ input { flex: 1; min-width: 0; min-height: 44px; box-sizing: border-box; padding
 
 const microphone = 'M12 15a3.5 3.5 0 0 0 3.5-3.5v-6a3.5 3.5 0 1 0-7 0v6A3.5 3.5 0 0 0 12 15Zm6.5-3.5a1 1 0 1 0-2 0 4.5 4.5 0 0 1-9 0 1 1 0 1 0-2 0 6.5 6.5 0 0 0 5.5 6.4V21a1 1 0 1 0 2 0v-3.1a6.5 6.5 0 0 0 5.5-6.4Z';
 
-/** What a visitor can do nothing about, and the console tells whoever runs the page. */
+/** Errors that a visitor cannot fix; they are logged to the console for the author of the page. */
 const ours = ['origin_refused', 'authentication_failed', 'api_key_missing', 'project_id_missing', 'no_token', 'bad_options'];
 /** What it says, and how. It is loaded when the button is pressed, and before that where the label is to be in another language. */
 const loadWords = async () => ({ ...(await import('./en.js')), ...(await import('./strings.js')), ...(await import('./says.js')) });
@@ -137,8 +137,8 @@ export class VoxgateTalk extends HTMLElement {
   }
 
   /**
-   * Begins a conversation. Call it in a gesture; pressing the button does.
-   * @param {string} [said] typed, so that nobody is asked for a microphone
+   * Starts a conversation, as pressing the button does. Call it in a user gesture.
+   * @param {string} [said] a typed first message; the microphone is then not requested
    */
   async start(said) {
     if (this.#session) return;

@@ -83,7 +83,7 @@ export class Voice {
     this.#player?.then(({ port }) => port.postMessage(volume), () => {});
   }
 
-  /** Both sides in one stream, whatever carries them, until the end; afterwards an empty one. @returns {MediaStream} */
+  /** Both sides of the conversation in one stream, over WebRTC or WebSocket. After the end the stream is empty. @returns {MediaStream} */
   mix() {
     if (this.#mix) return this.#mix.stream;
     if (this.#closed) return new MediaStream();
@@ -136,7 +136,7 @@ export class Voice {
     this.#stopCapture();
   }
 
-  /** Keeps the microphone open and silent, and each one that is opened later. @param {boolean} on */
+  /** Mutes this microphone, and every microphone that is opened later, without closing it. @param {boolean} on */
   mute(on) {
     this.#muted = on;
     if (this.track) this.track.enabled = !on;
@@ -231,7 +231,7 @@ export class Voice {
    */
   setSpeaker(id) {
     const contexts = /** @type {any[]} */ ([this.#element, this.#model.context]);
-    for (const e of contexts) e.setSinkId?.(id).catch(() => {}); // it is not there now, or not allowed
+    for (const e of contexts) e.setSinkId?.(id).catch(() => {}); // not available now, or not allowed
   }
 
   stopTrack() {
@@ -373,7 +373,7 @@ class Meter {
     return Math.min(1, 4 * Math.sqrt(sum / this.#samples.length));
   }
 
-  /** It measures, and there is not one sound. */
+  /** The level meter runs, and every sample is zero. */
   get still() {
     const samples = new Float32Array(this.analyser.fftSize);
     this.analyser.getFloatTimeDomainData(samples);

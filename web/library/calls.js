@@ -9,7 +9,7 @@ import { fill } from './strings.js';
  * @import { CanvasAnswer, CanvasCall, Options, Tool, ToolCall } from './types.d.ts'
  */
 
-// For a tool that asks the person first, who may have to look for the page. A model that waits for its tools
+// For a tool that asks the person first, because they may have to find the page. A model that waits for its tools
 // learns after 10 s that the result follows as text.
 const FOREGROUND_TIMEOUT = '60s';
 const REMEMBERED = 64; // calls that are over
@@ -112,7 +112,7 @@ export class Calls {
     const call = { id, name, title: title ?? tool?.title ?? this.#o.titleOf(name), where: 'client', args, status: 'running' };
     const { abort: { signal }, begun } = this.#track(call);
     const answered = new Promise((respond, reject) => tool && !tool.run && Object.assign(call, { respond, reject }));
-    answered.catch(() => {}); // nobody may wait for it
+    answered.catch(() => {}); // the promise may have no listener
     this.#o.tell(call);
     /** @type {Partial<ToolCall>} */
     let outcome;
@@ -138,7 +138,7 @@ export class Calls {
     this.#respond(answer, begun);
   }
 
-  /** Tells of one that runs in the gateway. @param {ToolStatus} status */
+  /** Reports the status of a tool that runs in the gateway. @param {ToolStatus} status */
   runsInGateway({ id, name, title = this.#o.titleOf(name), status, ms, error }) {
     this.#o.tell(this.#track({ id, name, title, where: 'gateway', status, ms, ...(error && { response: { error } }) }).call);
   }
@@ -155,7 +155,7 @@ export class Calls {
   /**
    * @param {Tool} tool
    * @param {ToolCall} call
-   * @param {Promise<unknown>} answered by whoever hears of the call
+   * @param {Promise<unknown>} answered the answer of a `toolcall` listener
    * @param {AbortSignal} signal
    */
   async #carryOut(tool, call, answered, signal) {

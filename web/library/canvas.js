@@ -16,7 +16,7 @@ import { fill, speak } from './strings.js';
 /** @import { CanvasAnswer, CanvasCall } from './types.d.ts' */
 
 const IDLE = 2 * 60_000; // ms without a touch until it goes by itself: a page of text is read by then
-const PATIENCE = 5 * 60_000; // likewise while Gemini waits for an answer, which the gateway does as long as this
+const PATIENCE = 5 * 60_000; // ms, while Gemini waits for an answer; the gateway waits as long
 const PAUSE = 1_000; // ms until a button that leaves the canvas open can be pressed again: the answer is a matter of seconds
 
 speak({ canvas: words });
@@ -89,7 +89,7 @@ export class Canvas {
     document.addEventListener('keydown', escape, true);
   }
 
-  /** The words that stand around whatever is shown. */
+  /** The words of the frame around the content. */
   #name() {
     const asked = /** @type {NodeListOf<HTMLElement>} */ (this.#questions.querySelectorAll('.canvas-title'));
     for (const title of asked) title.hidden = asked.length === 1; // it stands in the head
@@ -119,17 +119,17 @@ export class Canvas {
     (this.#before?.isConnected && this.#before.getClientRects().length ? this.#before : this.#show).focus({ preventScroll: true });
   }
 
-  /** Puts all away for good: nothing of the sheet is cleared, and who waits hears that it was dismissed. */
+  /** Closes the canvas for good: its content stays, and pending questions are answered as dismissed. */
   dismiss() {
     const questions = /** @type {HTMLElement[]} */ ([...this.#questions.children]);
     for (const root of [...questions, this.#sheet]) this.#leave(root);
   }
 
   /**
-   * Shows what a call of create_canvas_tool, show_canvas_tool or append_to_canvas_tool says. A question (`ask-…`) has a place of its
-   * own above that and leaves it as it is.
+   * Shows the content of a call of create_canvas_tool, show_canvas_tool or append_to_canvas_tool. A question (`ask-…`) is shown above
+   * it and does not replace it.
    * @param {CanvasCall} call
-   * @returns {Promise<CanvasAnswer>} at once, if there is nothing to put in or to press
+   * @returns {Promise<CanvasAnswer>} resolves at once if the content has no inputs and no buttons
    */
   async show(call) {
     const question = call.id.startsWith('ask-');
@@ -284,12 +284,12 @@ export class Canvas {
     return [...scope.querySelectorAll(selector)].filter((e) => this.#scope(e) === scope);
   }
 
-  // --- who waits
+  // --- pending questions
 
   /**
    * @param {HTMLElement} root
    * @param {CanvasAnswer} answer
-   * @returns {boolean} somebody waited for it
+   * @returns {boolean} whether a question was pending
    */
   #answer(root, answer) {
     const waiting = this.#waiting.get(root);

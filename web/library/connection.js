@@ -1,5 +1,5 @@
 /**
- * The way to a gateway: one WebSocket and the peer beside it, what goes by which of them, and whether anybody is there.
+ * The connection to a gateway: a WebSocket and a WebRTC peer, which messages use which, and whether the gateway still responds.
  */
 import { errors } from './en.js';
 import { fill } from './strings.js';
@@ -14,7 +14,7 @@ import { fill } from './strings.js';
 const GATEWAY_TIMEOUT = 5_000; // for GEMINI_CONNECTED: the gateway answers at once or not at all
 const SETUP_TIMEOUT = 20_000; // for SETUP_COMPLETE: Gemini may be slow, and the gateway tries more than once
 const PEER_TIMEOUT = 10_000; // for WebRTC: the gateway gives a peer up then, too. ICE that works is done in one second
-const RESTART_TIMEOUT = 5_000; // likewise, while nothing is heard
+const RESTART_TIMEOUT = 5_000; // for an ICE restart, during which there is no sound
 // How often we look whether anything has come. Silence is counted in looks: a page that was busy, throttled or asleep
 // has missed some.
 const LOOK = 250;
@@ -30,7 +30,7 @@ const SETTLE = 2; // looks from suspect to lost, if another socket is open: that
 const CLOSED = { suspect: 2, settle: 1 };
 const REDIAL = 12; // looks until another socket is tried: TCP itself would wait longer each time
 const UNREACHED = 40; // looks until it is lost though there is nothing better: for 10 s the gateway keeps what is said
-const OVER = 120; // likewise where it cannot be resumed: a gateway waits 20 s for a socket and 30 s for a peer
+const OVER = 120; // the same for a conversation that cannot be resumed: a gateway waits 20 s for a socket and 30 s for a peer
 const GOODBYE_TIMEOUT = 1_000;
 const GAP = 300; // how long an event waits for one sent before it on the other way
 const SOCKET_QUEUE = 64 * 1024; // more unsent audio than this is dropped: late speech is worth less than new speech
@@ -60,8 +60,8 @@ export class VoxgateError extends Error {
 }
 
 /**
- * One WebSocket and the peer beside it: two ways to one gateway. Used once.
- * `onLost` comes at most once, and only after `open` has resolved.
+ * A WebSocket and a WebRTC peer to one gateway. It cannot be used again after it is closed.
+ * `onLost` is called at most once, and only after `open` has resolved.
  */
 export class Connection {
   /** @type {'webrtc'|'websocket'|undefined} what carries the voice */ carrier;
@@ -188,9 +188,9 @@ export class Connection {
   }
 
   /**
-   * What is said goes over the channel while it is open; signalling stays with the socket.
+   * Sends over the data channel while it is open; signalling always uses the socket.
    * @param {ClientMessage} message
-   * @returns {boolean} false: there is no way
+   * @returns {boolean} false without an open connection
    */
   send({ type, id, payload }) {
     if (this.#ended) return false;
@@ -306,7 +306,7 @@ export class Connection {
         if (code === 'bad_offer' || code === 'peer_failed') {
           const missed = this.carrier === 'websocket' && code === 'peer_failed';
           this.#fallBack();
-          if (missed) return; // nobody has noticed
+          if (missed) return; // the voice was on the socket all the time
         }
         this.#fault = message;
         return this.#after('fault', GAP, () => this.#tellFault());
@@ -358,7 +358,7 @@ export class Connection {
     if (state === 'connecting' && !this.#restart) return; // the channel is there first, and the rest follows at once
     this.#settlePeer();
     if (state === 'connected') this.#o.onWayLost();
-    else if (state !== 'disconnected') this.end(lost()); // who is, often comes back, or else the next looks tell
+    else if (state !== 'disconnected') this.end(lost()); // an offline browser often reconnects by itself; otherwise the next checks detect the loss
   }
 
   // --- is anybody there?
@@ -480,7 +480,7 @@ export class Connection {
     if (!pc) return;
     this.#negotiation = this.#negotiation
       .then(() => (this.#pc === pc ? step(pc) : undefined))
-      .catch((e) => console.debug('voxgate: negotiation', e)); // a bad candidate is no harm; a bad answer times out
+      .catch((e) => console.debug('voxgate: negotiation', e)); // a bad candidate is ignored; a bad answer runs into the timeout
   }
 
   /** @param {RTCPeerConnectionState} state */
@@ -532,7 +532,7 @@ export class Connection {
     await this.#sender?.replaceTrack(track ?? null).catch(() => {}); // the peer was closed meanwhile
   }
 
-  /** @param {Sight} [sight] what there is to see; nothing if absent */
+  /** @param {Sight} [sight] the video source; absent: video is stopped */
   setVideo(sight) {
     const pc = this.#pc;
     if (!pc || pc.signalingState === 'closed') return;
@@ -547,7 +547,7 @@ export class Connection {
       for (const e of parameters.encodings) Object.assign(e, encoding);
       return sender.setParameters(parameters);
     };
-    // The other direction makes another offer: that is how the gateway learns that there is nothing more to see.
+    // The changed direction triggers another offer, by which the gateway learns that the video has stopped.
     this.#video.direction = track ? 'sendonly' : 'inactive';
     sender.replaceTrack(track ?? null).then(limit).catch(() => {}); // the peer was closed meanwhile
   }
@@ -570,7 +570,7 @@ export class Connection {
   /** The voice goes by the socket, if nothing carries it better by the time that the microphone can be read. */
   async #bySocket() {
     const { voice } = this.#o;
-    // A chunk of audio asks for it; silence does, when there is no microphone to send from.
+    // A chunk of audio requests it, or silence if there is no microphone.
     if (this.#o.transport !== 'websocket') this.#sendAudio(new Int16Array(320), 16_000);
     const heard = await voice.capture((pcm, rate) => voice.track?.enabled && this.#sendAudio(pcm, rate)).then(() => true, (e) => {
       console.debug('voxgate: capture', e);
@@ -621,7 +621,7 @@ export class Connection {
   }
 }
 
-/** @type {(EventTarget & {type?: string})|undefined} not in every browser, and on a server there is no navigator */
+/** @type {(EventTarget & {type?: string})|undefined} missing in some browsers; on a server there is no navigator */
 const network = /** @type {any} */ (globalThis.navigator)?.connection;
 
 /**
@@ -630,7 +630,7 @@ const network = /** @type {any} */ (globalThis.navigator)?.connection;
  * @returns {Promise<number|undefined>}
  */
 async function packets(pc) {
-  const stats = [...((await pc.getStats().catch(() => undefined))?.values() ?? [])]; // none of one that was closed meanwhile
+  const stats = [...((await pc.getStats().catch(() => undefined))?.values() ?? [])]; // not of a connection that was closed meanwhile
   const pair = stats.find((s) => s.type === 'candidate-pair' && s.selected);
   return stats.find((s) => s.type === 'transport')?.packetsReceived ?? pair?.bytesReceived;
 }

@@ -87,12 +87,12 @@ export class AddressBook {
       const kept = JSON.parse(localStorage.getItem(KEY) ?? '[]');
       return kept.flatMap((c) => asContact(c) ?? []).sort((a, b) => a.name.localeCompare(b.name));
     } catch {
-      return []; // the browser keeps nothing for this page, or somebody else wrote it
+      return []; // storage is blocked for this page, or holds foreign data
     }
   }
 
   /**
-   * Whose name has words that begin with those of the query, in any order, whatever the case and the accents.
+   * Finds contacts by the beginnings of words in their names, in any order, ignoring case and accents.
    * @param {string} query
    */
   find(query) {
@@ -120,7 +120,7 @@ export class AddressBook {
     this.#dialog.showModal();
   }
 
-  /** @param {Contact} [contact] nobody: a new one */
+  /** @param {Contact} [contact] absent: a new contact */
   #edit(contact) {
     this.#edited = contact;
     this.#legend.textContent = fill(contact ? say['change contact'] : say['add contact'], contact);
@@ -146,8 +146,8 @@ export class AddressBook {
   }
 
   /**
-   * @param {string} said when it is done
-   * @param {Contact} [contact] instead of the one that is edited
+   * @param {string} said the message after saving
+   * @param {Contact} [contact] replaces the contact that is edited
    */
   #change(said, contact) {
     try {
@@ -160,7 +160,7 @@ export class AddressBook {
   }
 
   /**
-   * @param {Contact} [contact] nobody: `instead` only goes
+   * @param {Contact} [contact] absent: `instead` is only removed
    * @param {Contact} [instead]
    */
   #put(contact, instead) {

@@ -15,7 +15,7 @@ import { withPicture } from './voxgate.js';
 /** @typedef {{keep: (ref: string, blob: Blob) => void, kept: (ref: string) => Blob|undefined}} Album */
 
 const SIDE = 1024; // px, of a photo: print can be read, and as base64 it fits into a message of the protocol, 1 MiB
-const QUALITY = 0.85; // likewise
+const QUALITY = 0.85; // of the photo's JPEG
 const CHOICES = 8; // contacts: a phone's screen of buttons
 
 /** @type {Record<string, string>} what getUserMedia throws */
@@ -34,7 +34,7 @@ export const openContacts = () => book().open();
 // --- what is asked on the canvas
 
 /**
- * Lines above the buttons. They are text, whoever wrote them.
+ * Lines above the buttons. They are shown as text, never as HTML.
  * @param {(string|Element)[]} lines
  */
 function view(...lines) {
@@ -123,7 +123,7 @@ function picker() {
 }
 
 /**
- * The person chooses in the browser's own list, which nobody else sees. It opens in a gesture only.
+ * Lets the person choose in the browser's own contact picker, which the page cannot read. It opens only in a user gesture.
  * @param {string} query
  * @param {ToolContext} context
  * @returns {Promise<Person>}

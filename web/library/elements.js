@@ -153,7 +153,7 @@ function player(type, alt, from, urls) {
   return e;
 }
 
-/** @param {string} url a data: URL; undefined if it is none that is shown */
+/** @param {string} url a data: URL; undefined if its type is not shown */
 function unpack(url) {
   const [, type = '', kind, base64 = ''] = DATA.exec(url) ?? [];
   if (!type || (kind === 'image' && !PICTURES.test(type))) return undefined;

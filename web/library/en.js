@@ -56,7 +56,7 @@ export const states = {
   said: 'What was said',
 };
 
-/** What a tool asks before it runs, and how somebody is called back to the page. @type {Record<string, string>} */
+/** The questions of tools before they run, and the notification that calls a person back to the page. @type {Record<string, string>} */
 export const asks = {
   wants: '{who} wants to: {what}',
   needs: '{who} needs you in the conversation.',

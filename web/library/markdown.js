@@ -25,7 +25,7 @@ function spans(text) {
 /** What reads as an address: a scheme, or a name with a dot in it whose last part is letters. */
 const ADDRESS = /^\s*(?:[a-z]+:\/\/|mailto:)?(?:[^\s/@]*@)?((?:[\p{L}\p{N}-]+\.)+\p{L}{2,})(?=[/:?#\s]|$)/iu;
 
-/** What is called like a file is no address, as Next.js. */
+/** File names such as Next.js are not turned into links. */
 const FILE = /\.(?:js|ts|css|html|json|txt)$/i;
 
 /**

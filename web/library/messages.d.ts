@@ -78,12 +78,12 @@ export type VoiceName =
   | 'Iapetus' | 'Umbriel' | 'Algieba' | 'Despina' | 'Erinome' | 'Algenib' | 'Rasalgethi' | 'Laomedeia' | 'Achernar' | 'Alnilam'
   | 'Schedar' | 'Gacrux' | 'Pulcherrima' | 'Achird' | 'Zubenelgenubi' | 'Vindemiatrix' | 'Sadachbia' | 'Sadaltager' | 'Sulafat' | (string & {});
 
-/** Live models, as of 2026-10, and whatever the gateway has. */
+/** Live models as of 2026-10, and any other model of the gateway. */
 export type ModelName =
   | 'gemini-3.8-live' | 'gemini-3.8-live-extended-thinking' | 'gemini-3.5-live-translate' | 'gemini-3.1-flash-live-preview'
   | 'gemini-2.5-flash-native-audio-preview-12-2025' | (string & {});
 
-/** Google's `setup` object. What has no type here goes up as it is. */
+/** Google's `setup` object. Fields without a type here are passed on unchanged. */
 export interface LiveConfig {
   model?: ModelName;
   systemInstruction?: string | { parts: Part[] };
@@ -219,7 +219,7 @@ export interface GeminiError {
 
 export interface SessionState {
   state: 'dialing' | 'setup' | 'live' | 'tool' | 'draining' | 'resuming' | 'reseeding';
-  /** A sentence for the person who waits. */
+  /** A sentence to show to the person meanwhile. */
   message?: string;
   /** There will be no answer to what was said last. */
   unanswered?: boolean;
@@ -279,7 +279,7 @@ export interface FunctionCall {
   id: string;
   name: string;
   args?: any;
-  /** Of the tool, or of the one that asks. */
+  /** Of the tool, or of the tool that asks a question. */
   title?: string;
 }
 
@@ -331,7 +331,7 @@ export interface AssistantSpeaking {
   turn: number;
 }
 
-/** ASSISTANT_THINKING: an answer is due of which nothing is heard yet, or is no longer. */
+/** ASSISTANT_THINKING: whether an answer is due that is not audible yet. */
 export interface AssistantThinking {
   thinking: boolean;
 }

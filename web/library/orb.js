@@ -56,7 +56,7 @@ function svg(tag, attributes, ...children) {
   return e;
 }
 
-/** What the orb looks like in a session. @param {Session|undefined} session @param {boolean} [asking] somebody waits for the person's answer */
+/** The look of the orb for the state of a session. @param {Session|undefined} session @param {boolean} [asking] a question to the person is pending */
 export function lookOf(session, asking = false) {
   if (!session || session.state === 'closed') return 'ready';
   const { state, mic } = session;
@@ -94,7 +94,7 @@ export class VoxgateOrb extends Base {
     return this.#session;
   }
 
-  /** The conversation that it shows; nothing is nobody's. */
+  /** The conversation that it shows, if any. */
   set session(session) {
     if (session === this.#session) return;
     this.#off();

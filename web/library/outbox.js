@@ -23,8 +23,8 @@ export class Outbox {
   #mark = Math.random().toString(36).slice(2); // of ids: the page before a reload had others
 
   /**
-   * @param {(message: ClientMessage) => boolean} send false: there is no way now
-   * @param {Kept[]} [before] what a page that was loaded again had typed
+   * @param {(message: ClientMessage) => boolean} send returns false without a connection
+   * @param {Kept[]} [before] unsent messages from before a reload of the page
    */
   constructor(send, before = []) {
     this.#send = send;
@@ -85,7 +85,7 @@ export class Outbox {
     for (const m of this.#kept) m.answered ||= Boolean(m.sentAt);
   }
 
-  /** The connection is gone: what was sent may have been sent to nobody. */
+  /** The connection is lost: messages in flight may not have arrived. */
   lost() {
     for (const m of this.#kept) m.sentAt = undefined;
   }
@@ -124,8 +124,8 @@ export class Outbox {
 }
 
 /**
- * What of a lost conversation goes to the one that had to be begun anew: what was said and has no answer yet. Tools'
- * answers belong to the old one.
+ * Whether a message of a lost conversation is sent again in the new one: messages of the person without an answer. Tools'
+ * answers belong to the old conversation.
  * @param {Kept} m
  */
 const worthAsking = ({ type, answered, resolve }) => Boolean(resolve) || (!answered && type !== 'SEND_TOOL_RESPONSE');

@@ -2,7 +2,7 @@
  * The voice for plain WebSocket audio. Takes Int16Array chunks at the context's rate, the string 'flush', or a number, the volume; says
  * 'idle' when the last of the queue has been played or dropped.
  */
-const LEAD = Math.round(sampleRate * 0.06); // waited for at the start of a talkspurt, so that one late chunk is no gap
+const LEAD = Math.round(sampleRate * 0.06); // buffered at the start of a talkspurt, so that one late chunk causes no gap
 const FADE = Math.round(sampleRate * 0.005); // long enough not to click, too short to be heard as voice
 const MOST = sampleRate * 30; // the gateway sends 0.2 s ahead; more than this is a fault, and the newest is dropped
 

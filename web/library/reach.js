@@ -61,8 +61,8 @@ export function sleep(ms, signal) {
 }
 
 /**
- * Why there is no microphone, camera or screen.
- * @param {unknown} e what the browser threw
+ * Explains why the microphone, camera or screen is not available.
+ * @param {unknown} e the browser's error
  */
 export function refusal(e) {
   const { name } = /** @type {Error} */ (e);

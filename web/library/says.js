@@ -9,12 +9,12 @@ speak({ states });
 /** A microphone is open, whether or not a sound comes from it. @param {Mic} [mic] */
 export const isOpen = (mic) => mic === 'live' || mic === 'silent';
 
-/** Why nobody is heard, if nobody is. @param {Mic} mic @param {string} [label] of the microphone @param {string} [who] does not hear */
+/** Explains why the person is not heard; '' if they are. @param {Mic} mic @param {string} [label] of the microphone @param {string} [who] does not hear */
 export const unheard = (mic, label, who) => fill(states[`mic ${mic}`], { name: label ? `“${label}”` : states['microphone'], ...(who && { who }) });
 
 /**
  * @param {Session} session
- * @param {{doing?: string, push?: boolean}} [more] what goes on beside it, as a tool or a question; push to talk
+ * @param {{doing?: string, push?: boolean}} [more] an activity to mention, such as a tool or a question; push to talk
  */
 export function sentenceOf(session, { doing, push } = {}) {
   const { state, mic } = session;

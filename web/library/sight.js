@@ -54,7 +54,7 @@ export class Sight {
   }
 
   /**
-   * From now on what there is to see comes as a JPEG a second, in base64.
+   * Starts sending the video to `f`, as one JPEG a second in base64.
    * @param {(jpeg: string) => void} f
    */
   capture(f) {

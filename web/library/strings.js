@@ -13,11 +13,11 @@ const used = new Map();
 let asked = {};
 let who = 'Gemini';
 let spoken = 'en';
-/** The one that is read, as `en`. */
+/** The code of the language in use, as `en`. */
 export const language = () => spoken;
 
 /**
- * Puts sections of en.js, which the caller reads at each use, into the language of the page: the one that was asked for last, else the browser's.
+ * Translates sections of en.js, which callers read at each use, into the language of the page: the one requested last, or else the browser's.
  * @param {Record<string, Record<string, string>>} sections by their names
  * @param {{lang?: string, strings?: Strings}} [wish] for all sections; `strings` goes before every language
  * @param {Languages} [others] where these sections are translated

@@ -20,8 +20,8 @@ export function withPicture(result: object, picture: Blob): unknown;
 export class Session {
   constructor(options: Options);
   /**
-   * Resolves when the gateway and Gemini are there, and the person was asked for the microphone and has decided; who leaves that open is
-   * waited for a minute, and can type. A refused microphone is no failure: see `mic`. Rejects with the VoxgateError that `closed` tells, too, within
+   * Resolves when the gateway and Gemini are connected and the person has answered the microphone prompt. After a minute without an answer
+   * it resolves too, and the person can type. A refused microphone is not a failure: see `mic`. Rejects with the VoxgateError of `closed` within
    * 35 s (10 s for your `token()`, 5 s for the gateway, 20 s for Gemini), not counting the person's time.
    */
   readonly ready: Promise<void>;
@@ -40,7 +40,7 @@ export class Session {
   readonly transport: 'webrtc' | 'websocket' | undefined;
   /** SETUP_COMPLETE: sessionId, model, backend, effectiveConfig … */
   readonly setup: SetupComplete | undefined;
-  /** Where the conversation stands between the gateway and Gemini; `message` is for the person who waits. */
+  /** The state of the gateway's connection to Gemini; `message` is a sentence to show to the person. */
   readonly link: SessionState;
   /** While the gateway is not reached: since when, and whether anything answered the last try. */
   readonly away: Away | undefined;
@@ -50,7 +50,7 @@ export class Session {
   readonly blocked: boolean;
   /** Lets the sound play that was held back. Call it in a gesture. */
   unblock(): void;
-  /** Calls `f`, until the function that is returned is called. What `f` throws harms nobody. */
+  /** Calls `f` on each event until the returned function is called. Errors of `f` are logged. */
   on<K extends keyof Events>(type: K, f: (event: Events[K]) => void): () => void;
   /** Likewise, for the next one alone. */
   once<K extends keyof Events>(type: K, f: (event: Events[K]) => void): () => void;
@@ -62,7 +62,7 @@ export class Session {
   send(text: string): void;
   /** Stops the answer that is being given. The model takes it for said. */
   interrupt(): void;
-  /** Mutes, or lets speak again; the other state if absent. It asks for the microphone if there is none yet. */
+  /** Mutes or unmutes; toggles without an argument. It requests the microphone if none is open yet. */
   mute(on?: boolean): void;
   /** Push to talk, where `config.voxgate.vad.enabled` is false: what is said between talk(true) and talk(false) is heard, and answered. */
   talk(on: boolean): void;
@@ -80,8 +80,8 @@ export class Session {
   /** What the browser counts of the WebRTC way; undefined over the WebSocket. */
   stats(): Promise<RTCStatsReport | undefined>;
   /**
-   * Any message of PROTOCOL.md. While there is no connection it waits. What was typed, tools' answers and changes of the configuration arrive exactly
-   * once. The tools stay when the configuration is changed.
+   * Sends any message of PROTOCOL.md. Without a connection it is queued. Typed messages, tools' answers and changes of the configuration arrive
+   * exactly once. Tools stay registered when the configuration is changed.
    */
   post(type: ClientType, payload?: unknown): void;
   /** Says goodbye and lets go of everything. Safe to call at any time, and again. Resolves when the gateway has heard it. */
@@ -109,8 +109,8 @@ export class VoxgateError extends Error {
 }
 
 /**
- * connecting: until `ready`. listening: the model waits for the person; whether it hears them is another question: see [Mic]. thinking: an answer is due.
- * reconnecting: nobody hears, also while it is not yet known whether the connection is lost or only interrupted.
+ * connecting: until `ready`. listening: the model waits for the person; see [Mic] for whether it can hear them. thinking: an answer is due.
+ * reconnecting: the person is not heard; the connection is interrupted or lost.
  */
 export type State = 'connecting' | 'listening' | 'thinking' | 'speaking' | 'reconnecting' | 'closed';
 
@@ -224,12 +224,12 @@ export interface Tool<S = any> {
   behavior?: 'BLOCKING' | 'NON_BLOCKING';
   /** When the model speaks of an answer that it did not wait for; its own choice if absent, which is WHEN_IDLE. */
   scheduling?: 'WHEN_IDLE' | 'INTERRUPT' | 'SILENT';
-  /** How long the gateway waits for the answer, as "20s"; for one that asks the person, leave time for that. */
+  /** How long the gateway waits for the answer, as "20s". A tool that asks the person needs time for that. */
   timeout?: string;
   /**
-   * It needs the person in front of the page: the canvas asks first, and pressing Allow is a gesture that opens the camera or a
-   * share sheet. In the background the person gets a notification instead, if the page may send any, and the model an error.
-   * `timeout` is a minute if absent. `'asks'`: likewise, but `run` asks the person itself.
+   * The tool needs the person in front of the page: the canvas asks first, and pressing Allow is a user gesture that can open the camera or
+   * a share sheet. In the background the person gets a notification instead, if the page may send any, and the model gets an error.
+   * `timeout` defaults to a minute. `'asks'`: the same, but `run` asks the person itself.
    */
   foreground?: boolean | 'asks';
   /**
@@ -243,7 +243,7 @@ export interface ToolContext {
   id: string;
   /** Fires when the model no longer wants the answer. */
   signal: AbortSignal;
-  /** Asks the person on the canvas for a yes. Rejects if there is no canvas, or the schema is none. */
+  /** Asks the person for confirmation on the canvas. Rejects without a canvas, or if the schema is invalid. */
   confirm(text: string): Promise<boolean>;
   /**
    * Shows a question on the canvas: elements, as the canvas tools take them. `view` is shown above them, as a picture of the camera;
@@ -266,7 +266,7 @@ export interface CanvasHandler {
 }
 
 export interface CanvasCall {
-  /** Begins with `ask-` if a tool asks the person, and is no canvas of Gemini's. */
+  /** Begins with `ask-` for a question of a tool, which is not one of Gemini's canvases. */
   id: string;
   name: string;
   args: { schema?: object | string };
@@ -277,7 +277,7 @@ export interface CanvasCall {
   /** For what is pressed after the call has been answered. */
   send(answer: CanvasAnswer): void;
   view?: Element;
-  /** Fires when nobody waits for the answer any more. */
+  /** Aborts when the answer is no longer needed. */
   signal: AbortSignal;
 }
 

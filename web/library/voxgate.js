@@ -31,7 +31,7 @@ export { tool, VoxgateError, withPicture };
 
 const KEPT_FOR = 60_000; // ms that a lost conversation is looked for: as long as gateways wait by default
 const SPEAKS = 100; // ms within which the voice follows the end of the thinking
-const PROMPT = 60_000; // ms that the session's begin waits for a person who is asked for the microphone; they can type
+const PROMPT = 60_000; // ms that `ready` waits for the answer to the microphone prompt; the person can type meanwhile
 const RELOADED = 600_000; // ms after which a page that is back begins another conversation
 
 /** What may be over when the gateway is asked again. */
@@ -118,7 +118,7 @@ export class Session {
     addEventListener('pagehide', this.#hide);
     signal?.addEventListener('abort', this.#abort);
     const over = new Promise((_, reject) => this.#ended.signal.addEventListener('abort', () => reject(this.#ended.signal.reason)));
-    this.ready = /** @type {Promise<void>} */ (Promise.race([this.#begin(), over])); // nobody is waited for once it has ended
+    this.ready = /** @type {Promise<void>} */ (Promise.race([this.#begin(), over])); // no wait once it has ended
     this.ready.catch(() => {}); // `closed` tells, too
   }
 
@@ -126,7 +126,7 @@ export class Session {
     try {
       this.#voice.unblock(); // while the gesture counts
       const asked = this.#options.mic === false || this.#options.signal?.aborted ? undefined : this.#openMic();
-      await this.#spoken; // somebody listens by then, too
+      await this.#spoken; // listeners are attached by then, too
       if (this.#options.signal?.aborted) throw aborted();
       await this.#dial();
       await Promise.race([asked, new Promise((resolve) => setTimeout(resolve, PROMPT))]);
@@ -148,7 +148,7 @@ export class Session {
     const waits = message && ['dialing', 'setup', 'resuming', 'reseeding'].includes(state);
     if (!this.#connection?.opened || this.#doubted || waits) return 'reconnecting';
     if (this.#speaking) return 'speaking';
-    const due = this.#thinking || (message && !unanswered); // a gateway that has the person wait expects an answer
+    const due = this.#thinking || (message && !unanswered); // a gateway that makes the person wait expects an answer
     return due && !this.#talking ? 'thinking' : 'listening';
   }
 
@@ -447,7 +447,7 @@ export class Session {
 
   // --- the connection, and the next one when it is lost
 
-  /** @param {WebSocket} [socket] one that is open, or about to be */
+  /** @param {WebSocket} [socket] open or connecting */
   async #dial(socket) {
     const url = socketURL(this.#options.url, badURL);
     /** @type {string|undefined} */
@@ -629,7 +629,7 @@ export class Session {
         return this.#changed();
       case 'ASSISTANT_THINKING':
         clearTimeout(this.#settling);
-        if (!payload.thinking) { // the answer begins, mostly: nobody listens in between
+        if (!payload.thinking) { // usually the answer begins at once
           this.#settling = setTimeout(() => this.#think(false), SPEAKS);
           return;
         }
@@ -737,7 +737,7 @@ export class Session {
   }
 }
 
-/** What a person who waits reads. @param {SessionState} link */
+/** The sentence to show to the person meanwhile. @param {SessionState} link */
 const waitOf = ({ state, unanswered }) => fill(errors[unanswered ? 'unanswered' : state === 'resuming' || state === 'reseeding' ? 'resuming' : 'waiting']);
 
 const aborted = () => new VoxgateError('aborted');
@@ -757,7 +757,7 @@ function recall(name) {
     sessionStorage.removeItem(key); // or a copy of this tab would take the conversation away
     return Date.now() - at < RELOADED && Array.isArray(kept.turns) ? kept : {};
   } catch {
-    return {}; // the browser keeps nothing for this page, or somebody else wrote it
+    return {}; // storage is blocked for this page, or holds foreign data
   }
 }
 
@@ -769,6 +769,6 @@ function remember(name, kept) {
   try {
     sessionStorage.setItem(`voxgate ${name}`, JSON.stringify({ at: Date.now(), ...kept }));
   } catch {
-    // likewise
+    // storage is blocked for this page
   }
 }

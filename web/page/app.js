@@ -27,7 +27,7 @@ const picture = /** @type {import('./orb.js').VoxgateOrb} */ ($('orb'));
 const view = /** @type {HTMLVideoElement} */ ($('view'));
 const dock = /** @type {HTMLElement} */ (document.querySelector('footer'));
 const main = /** @type {HTMLElement} */ (document.querySelector('main'));
-const AWAY = 48; // pixels, counted from the end: a person who scrolled further up sees that there is something new
+const AWAY = 48; // pixels from the end: a person who scrolled further up gets a hint about new text
 const still = matchMedia('(prefers-reduced-motion: reduce)');
 /** @type {Promise<Canvas>|undefined} */
 let loading;
@@ -86,7 +86,7 @@ const TRIES = [['try 1', 'say 1'], ['try 2', 'say 2'], ['try 3', 'say 3']];
 const TRIES_HERE = [['try here 1', 'say here 1'], ['try here 2', '/ground parrots'], ['try here 3', '/tool take_photo {}']];
 /** @type {Map<string, string>} the names of those commands */
 const WISHES = new Map();
-/** Errors of whoever configures or writes tools: the statistics have them. */
+/** Errors for the author of the configuration or of tools: they are shown in the statistics. */
 const DEVELOPERS = ['bad_message', 'bad_config', 'bad_offer', 'invalid_audio_format', 'not_connected', 'invalid_state', 'tool_execution_error', 'tool_not_found'];
 const DETAILS = 50; // of the newest calls and errors that are kept for developers
 /** @type {object[]} */
@@ -114,11 +114,11 @@ let begun = 0; // ms since 1970, the conversation
 let lasted = 0; // ms, the last one
 /** @type {readonly Turn[]} what was said in it */
 let before = [];
-let wished = true; // a microphone, by whoever pressed the button last
+let wished = true; // of the last press of the microphone button
 /** @type {{at: number, timer: ReturnType<typeof setInterval>}|undefined} when a busy gateway is asked again */
 let again;
 const HISTORY = 100; // turns that a conversation goes on with, as many as the gateway takes
-const PATIENCE = 120; // s for which a person who has pressed the button still means it
+const PATIENCE = 120; // s for which a press of the button still counts
 
 /** @param {number} seconds @param {boolean} mic */
 function startIn(seconds, mic) {
@@ -433,7 +433,7 @@ function showTool(call) {
   transcript.tool(call);
 }
 
-/** Offers who was missed to be called next time: the browser asks them in a gesture only. */
+/** Offers notifications to a person who missed a question. The browser asks only in a user gesture. */
 function offerNotification() {
   if (!window.Notification || Notification.permission !== 'default' || document.querySelector('#log .offer')) return;
   const button = make('button', 'offer', words['notify']);
@@ -565,7 +565,7 @@ let recording;
 /** @type {(() => void)|undefined} */
 let stopRecording;
 
-/** Begins to record the conversation, or ends that, as it is wanted. */
+/** Starts or stops the recording, as configured. */
 async function keep() {
   const whose = session;
   if (!preferences.record || !whose) {
@@ -679,4 +679,4 @@ fetch('status')
     Object.assign(status, s);
     if (!session) showBackend(status.backend);
   })
-  .catch(() => {}); // the button says it, if the gateway is not there
+  .catch(() => {}); // the button reports a gateway that does not answer

@@ -13,14 +13,14 @@ import { open } from './voxgate.js';
 
 const ANSWERS = 10_000; // ms in which what works answers
 const SPEAKS = 8_000; // ms for which a person may say something
-const RELAYS = 5_000; // likewise, a relay: it is asked once the gateway has answered
+const RELAYS = 5_000; // ms in which a relay answers, after the gateway has
 const LISTENS = 8_000; // ms for which the network is measured
 const HEARD = 0.02; // of session.level: a quiet voice at arm's length
 const LOSS = 0.05; // above it voices are choppy, for all that is sent again
 const REFUSALS = ['refused', 'missing', 'failed', 'insecure'];
 
 /** @typedef {'well'|'wrong'|'not judged'} Verdict */
-/** @typedef {(name: string, verdict?: Verdict, said?: string) => void} Tell a row is told of once when it begins, and again with its verdict */
+/** @typedef {(name: string, verdict?: Verdict, said?: string) => void} Tell called when a row begins, and again with its verdict */
 
 /** @param {Gateway} gateway */
 export async function openCheck(gateway) {

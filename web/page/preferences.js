@@ -10,7 +10,7 @@ const DEFAULTS = {
   speaker: '',
   camera: '',
   echo: true, // is taken out of what the microphone hears
-  noise: true, // likewise
+  noise: true, // is suppressed in what the microphone hears
   model: '',
   voice: '',
   language: '',
@@ -41,7 +41,7 @@ export function load(given) {
   try {
     kept = JSON.parse(localStorage.getItem(KEY) ?? '{}') ?? {};
   } catch {
-    // the browser keeps nothing for this page, or somebody else wrote it
+    // storage is blocked for this page, or holds foreign data
   }
   const entries = Object.entries(DEFAULTS).map(([name, standard]) => {
     const linked = OWN.includes(name) ? null : given.get(name);
@@ -60,7 +60,7 @@ export function save(preferences) {
   }
 }
 
-/** Puts all back as it was before anything was chosen. @param {Preferences} preferences */
+/** Resets everything to the defaults. @param {Preferences} preferences */
 export const reset = (preferences) => Object.assign(preferences, DEFAULTS);
 
 /**

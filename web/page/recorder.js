@@ -1,4 +1,4 @@
-/** Records a conversation in the page. It is loaded when somebody wants that. */
+/** Records a conversation in the page. It is loaded on demand. */
 
 /** @import { Session } from './types.d.ts' */
 

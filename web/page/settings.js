@@ -25,12 +25,12 @@ const PAUSES = [300, 600, 1000, 2000]; // ms
 const PAGES = { en: 'English', de: 'Deutsch' };
 
 /**
- * @typedef {object} Page what the sheet needs of it
+ * @typedef {object} Page the parts of the page that the sheet uses
  * @property {Preferences} preferences
  * @property {{backend: string, models: string[]}} status of the gateway
  * @property {{url: URL, token?: string}} gateway
  * @property {(name: keyof Preferences|undefined) => void} onChange one of them, or all
- * @property {(on: boolean) => void} quiet while it is on, nobody in the conversation shall speak, or hear
+ * @property {(on: boolean) => void} quiet while it is on, both sides of the conversation are muted
  * @property {() => number} level of the microphone, 0 to 1
  * @property {() => Line[]} lines of the transcript
  * @property {() => Blob|undefined} recording of the last conversation
@@ -53,7 +53,7 @@ export async function openSettings(page) {
   const fill = async () => form.replaceChildren(...(await sections(page)), foot(page, fill));
   await fill();
   form.addEventListener('change', ({ target }) => changed(page, /** @type {HTMLInputElement} */ (target)));
-  sheet.addEventListener('click', ({ target }) => target === sheet && sheet.close()); // beside it
+  sheet.addEventListener('click', ({ target }) => target === sheet && sheet.close()); // a click on the backdrop
   sheet.addEventListener('close', () => {
     playing?.abort();
     sheet.remove();
@@ -201,7 +201,7 @@ let playing;
 const SAMPLE = 20_000; // ms until one is given up
 
 /**
- * A button that has the voice say a sentence. Pressed again, or on another, it stops.
+ * A button that plays a sample of the voice. Pressing it again, or another one, stops the sample.
  * @param {string} voice
  * @param {Page} page
  */
@@ -286,7 +286,7 @@ function select(name, options, value) {
   return row(words[name], words[`${name} about`] ?? '', control);
 }
 
-/** @param {string} name likewise @param {boolean} checked */
+/** @param {string} name of the preference @param {boolean} checked */
 function toggle(name, checked) {
   const control = Object.assign(document.createElement('input'), { type: 'checkbox', name, checked, className: 'switch' });
   control.role = 'switch';

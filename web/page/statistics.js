@@ -40,7 +40,7 @@ export async function openStatistics({ session, answers, usage, details }) {
     copy.textContent = fill(words['copied']);
   });
   close.addEventListener('click', () => sheet.close());
-  sheet.addEventListener('click', ({ target }) => target === sheet && sheet.close()); // beside it
+  sheet.addEventListener('click', ({ target }) => target === sheet && sheet.close()); // a click on the backdrop
   const timer = setInterval(show, EVERY);
   sheet.addEventListener('close', () => {
     clearInterval(timer);

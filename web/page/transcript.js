@@ -62,7 +62,7 @@ export class Transcript {
     try {
       lines = JSON.parse(sessionStorage.getItem(KEY) ?? '[]');
     } catch {
-      // likewise
+      // storage is blocked for this page, or holds foreign data
     }
     if (!Array.isArray(lines)) return;
     for (const { at, role, text, interrupted = false } of lines) {
@@ -204,7 +204,7 @@ function insert(where, e) {
 }
 
 /**
- * Of one turn. Its direction is that of the first letters that were said, whoever the page is for.
+ * The element of one turn. Its text direction follows its first letters, not the page.
  * @param {'user'|'model'} role
  * @param {string} [text]
  */

@@ -1,4 +1,4 @@
-/** The conversation of VOX as it is shown: turns, and cards of what the tools did. All of it is text. */
+/** The conversation of VOX on the page: turns, and cards with the results of tools. Everything is shown as text. */
 import { make } from '../dom.js';
 import { nodes } from '../markdown.js';
 

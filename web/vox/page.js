@@ -60,7 +60,7 @@ let kept = {};
 try {
   kept = JSON.parse(localStorage.getItem(KEY) ?? '{}') ?? {};
 } catch {
-  // it keeps nothing for this page, or somebody else wrote it
+  // storage is blocked for this page, or holds foreign data
 }
 
 /** @param {Record<string, unknown>} changed */
@@ -234,7 +234,7 @@ setup.addEventListener('change', () => {
 });
 $('settings').addEventListener('click', () => setup.showModal());
 $('done').addEventListener('click', () => setup.close());
-setup.addEventListener('click', ({ target }) => target === setup && setup.close()); // beside it
+setup.addEventListener('click', ({ target }) => target === setup && setup.close()); // a click on the backdrop
 
 // --- VOX
 
@@ -331,11 +331,11 @@ function draw() {
 
 const { project: made, transcript: said } = kept;
 const whole = [made?.tools, made?.apps, said].every(Array.isArray) && made.apps.every((/** @type {any} */ a) => Array.isArray(a?.versions) && Array.isArray(a.files));
-vox.restore(whole ? kept : {}); // else it is of another version of this page, or of somebody else
+vox.restore(whole ? kept : {}); // otherwise it is from another version of this page, or foreign data
 render(vox.getSnapshot());
 listModels();
 
 fetch('../status')
   .then((r) => r.json())
   .then(({ backend }) => ($('notice').hidden = backend !== 'emulator'))
-  .catch(() => {}); // the talk button says it, if the gateway is not there
+  .catch(() => {}); // the talk button reports a gateway that does not answer

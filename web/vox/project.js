@@ -19,7 +19,7 @@ export class ProjectView {
   #tab = 'preview';
   #shown = ''; // the address of the app that is in the frame
   #file = ''; // of the app, that is read
-  /** @type {App|undefined} the one that is shown */ #app;
+  /** @type {App|undefined} the app that is shown */ #app;
   /** @type {App[]} */ #apps = [];
   /** @type {Map<string, any>} entries of the registry by their ids */ #known = new Map();
 

@@ -3,8 +3,8 @@
 import type { Strings } from '../library/types.d.ts';
 
 /**
- * listening: VOX hears the person, and this is said of nothing else. ready: it can be typed to, but hears nobody. reconnecting: nobody
- * hears. ended and failed: the conversation is over; `message` says why.
+ * listening: VOX hears the person. ready: the person can type, but there is no microphone. reconnecting: the person is not heard.
+ * ended and failed: the conversation has ended; `message` says why.
  */
 export type State = 'idle' | 'connecting' | 'listening' | 'ready' | 'speaking' | 'reconnecting' | 'ended' | 'failed';
 
@@ -72,12 +72,12 @@ export interface App {
   /** Where it is served, once it is complete. It is foreign code: show it in a sandboxed frame without allow-same-origin. */
   url?: string;
   files: string[];
-  /** The one that is shown, counted from 1. */
+  /** The version that is shown, counted from 1. */
   version: number;
   versions: AppVersion[];
 }
 
-/** An app as it was once. */
+/** A version of an app. */
 export interface AppVersion {
   url: string;
   files: string[];
@@ -89,7 +89,7 @@ export interface AppVersion {
   changes?: { file: string; added: number; removed: number }[];
 }
 
-/** All that there is to show. It is never changed: each change makes another one. */
+/** The complete state to show. It is immutable: each change creates a new one. */
 export interface Snapshot {
   state: State;
   /** One sentence for people: what is going on, or why nothing is. */

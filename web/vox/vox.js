@@ -24,7 +24,7 @@ const UP_RATE = 16_000; // Hz, what the endpoint takes
 const READY_TIMEOUT = 25_000; // ms: the gateway tries Gemini more than once
 const KEPT_FOR = 60_000; // ms that a lost conversation is looked for: as long as gateways wait by default
 const SOCKET_QUEUE = 64 * 1024; // bytes: more unsent sound than this is dropped, for late speech is worth less than new speech
-const BREATH = 300; // ms: frames come 200 ms ahead at most, so a shorter gap is no end of what VOX says
+const BREATH = 300; // ms: frames come at most 200 ms ahead, so a shorter gap is not the end of VOX's speech
 const MAX_TEXT = 20_000; // characters, as the endpoint's
 
 /** What may be over when the gateway is asked again. */
@@ -59,8 +59,8 @@ export class VoxError extends Error {
 }
 
 /**
- * Tells by events: `change`, something of the snapshot is another; `action`, what VOX has the page do, whose `detail` is a ui_action of
- * the protocol; `notice`, whose `detail` is a sentence about something that went wrong and did not end the conversation.
+ * Dispatches events: `change`, the snapshot has changed; `action`, an instruction to the page, whose `detail` is a ui_action of the
+ * protocol; `notice`, whose `detail` is a sentence about an error that did not end the conversation.
  */
 export class VoxLive extends EventTarget {
   #given;
@@ -139,8 +139,8 @@ export class VoxLive extends EventTarget {
   }
 
   /**
-   * Begins a conversation; does nothing but wait if there is one. Resolves when VOX is ready, within 35 s (10 s for your `token()`, 25 s
-   * for the gateway); rejects with a VoxError, whose sentence is `message`, too. A refused microphone is no failure: see `mic`.
+   * Starts a conversation, or waits for the one that is starting. Resolves when VOX is ready, within 35 s (10 s for your `token()`, 25 s
+   * for the gateway). Rejects with a VoxError, whose sentence is also `message`. A refused microphone is not a failure: see `mic`.
    * @param {Options} [options]
    * @returns {Promise<void>}
    */
@@ -153,7 +153,7 @@ export class VoxLive extends EventTarget {
     this.#finish('ended');
   };
 
-  /** Mutes, or lets speak again; asks for the microphone if there is none yet. */
+  /** Mutes or unmutes. It requests the microphone if none is open yet. */
   toggleMute = () => {
     const voice = this.#voice;
     if (!voice || this.#now.mic === 'asking') return;
@@ -165,9 +165,9 @@ export class VoxLive extends EventTarget {
   };
 
   /**
-   * Says something by typing, which stops an answer that runs. While the connection is lost it waits.
+   * Sends a typed message, which interrupts the current answer. Without a connection it is queued.
    * @param {string} text
-   * @returns {boolean} false: there is no conversation, or nothing to say
+   * @returns {boolean} false without a conversation, or if the text is empty
    */
   sendText = (text) => {
     const said = text.trim().slice(0, MAX_TEXT);
@@ -192,8 +192,8 @@ export class VoxLive extends EventTarget {
   /**
    * Shows an app as it was in a version.
    * @param {string} app its name
-   * @param {number} version counted from 1; 0: the one before that which is shown
-   * @returns {boolean} false: there is no conversation
+   * @param {number} version counted from 1; 0 is the version before the one that is shown
+   * @returns {boolean} false without a conversation
    */
   useVersion = (app, version) => this.#send({ type: 'version', app, version });
 
@@ -313,7 +313,7 @@ export class VoxLive extends EventTarget {
   }
 
   /**
-   * The socket is gone and nobody said why: looks for the conversation until the gateway has given it up, too.
+   * The socket was lost without a close frame: tries to resume the conversation until the gateway has given it up, too.
    * @param {AbortController} talk
    */
   async #lost(talk) {
@@ -362,7 +362,7 @@ export class VoxLive extends EventTarget {
 
   /**
    * @param {VoxMessage} message
-   * @returns {boolean} false: nobody is there to hear it
+   * @returns {boolean} false without a connection
    */
   #send(message) {
     if (this.#phase !== 'live' || this.#socket?.readyState !== WebSocket.OPEN) return false;

@@ -8,7 +8,7 @@ export class VoxgateOrb extends HTMLElement {
   show(mic: number, model: number): void;
 }
 
-/** What the orb looks like in a session: the values of its attribute `state`. `asking`: somebody waits for the person's answer. */
+/** The values of the orb's attribute `state` in a session. `asking`: a question to the person is pending. */
 export function lookOf(session: Session | undefined, asking?: boolean): 'ready' | 'connecting' | 'listening' | 'thinking' | 'speaking' | 'muted' | 'asking' | 'reconnecting';
 
 declare global {

@@ -8,7 +8,7 @@ export interface Seen {
   mic: Mic;
   /** What was said: another array after each change. It stays after the end. */
   turns: readonly Turn[];
-  /** What is going on, for people, in the language of the page; '' if there is no conversation. */
+  /** The state in words, in the language of the page; '' without a conversation. */
   sentence: string;
   /** Why the conversation did not begin, or has ended; or what went wrong in it. The next start clears it. */
   error?: VoxgateError;
@@ -17,7 +17,7 @@ export interface Seen {
 }
 
 export interface Voxgate extends Seen {
-  /** Begins a conversation, or returns the one that is on. Call it in a gesture; `onClick={start}` does. `more` goes before the provider's options. */
+  /** Starts a conversation, or returns the current one. Call it in a user gesture, as `onClick={start}` does. `more` overrides the provider's options. */
   start(more?: Partial<Options> | object): Session;
   end(): Promise<void>;
   /** Types. Without a conversation one begins, which is not asked for a microphone. */
