@@ -110,7 +110,7 @@ func (d *Door) owned(c *call, req *sip.Request) (ok bool, res *sip.Response) {
 	return true, nil
 }
 
-// ownedPacket is [Endpoint.owned] for a packet of UDP from an address that is not known, before anything is kept of it. With ok the request
+// ownedPacket is [Door.owned] for a packet of UDP from an address that is not known, before anything is kept of it. With ok the request
 // goes on to owned.
 func (d *Door) ownedPacket(c *call, req *sip.Request, from netip.AddrPort) (ok bool, res *sip.Response) {
 	if c.page != nil {

@@ -30,7 +30,7 @@ import (
 // doorName is what tools and grants know this door by.
 const doorName = "telephony"
 
-// Options make a [Endpoint].
+// Options make a [Door].
 type Options struct {
 	Host    *bridge.Host
 	Agents  *agents.Folder

@@ -1,4 +1,4 @@
-// Package web is the first door, the client protocol of browsers and apps: [Endpoint] speaks it over WebSocket and data
+// Package web is the first door, the client protocol of browsers and apps: [Door] speaks it over WebSocket and data
 // channel, [Page] serves the page that does. PROTOCOL.md describes it for client authors.
 package web
 
