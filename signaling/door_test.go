@@ -190,7 +190,7 @@ func TestADoorIsSmall(t *testing.T) {
 	c.expect("TurnComplete", &turn)
 	c.send(`{"command":"sing"}`)
 	c.Wait(0, "error", func(m doortest.Message) bool {
-		return m.Type == "Failure" && strings.Contains(string(m.Payload), "sing")
+		return m.Type == "ErrorEvent" && strings.Contains(string(m.Payload), "sing")
 	})
 	c.say(doortest.Sentence(440, 2*time.Second, pcmRate))
 	c.expect("Speaking", &struct{}{})
