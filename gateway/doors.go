@@ -58,7 +58,7 @@ func openEndpoints(s settings, host *bridge.Host, webrtc *rtc.API, generate *res
 		return nil, err
 	}
 	streams, err := telephony.New(s.telephony, telephony.Options{
-		Host: host, Agents: s.access.Agents, Gate: gate, Refused: s.access.Refused, Logger: log,
+		Host: host, Agents: s.access.Agents, Gate: gate, Refused: s.access.OnRefused, Logger: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("telephony: %w", err)
@@ -109,8 +109,8 @@ func openSIP(s settings, host *bridge.Host, webrtc *rtc.API, gate *access.Gate, 
 		return nil, fmt.Errorf("sip: %w", err)
 	}
 	door, err := sip.New(sip.Options{
-		Config: c, Agents: s.access.Agents, Host: host, Account: gate.Trunk, RTC: webrtc, Decoder: s.opusDecoder,
-		Refused: s.access.Refused, Tell: tell, Logger: log,
+		Config: c, Agents: s.access.Agents, Host: host, Account: gate.TrunkAccount, RTC: webrtc, Decoder: s.opusDecoder,
+		Refused: s.access.OnRefused, Tell: tell, Logger: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("sip: %w", err)
@@ -121,7 +121,7 @@ func openSIP(s settings, host *bridge.Host, webrtc *rtc.API, gate *access.Gate, 
 
 // refuseCalls refuses a request for an outgoing call when no trunk is configured.
 func refuseCalls(w http.ResponseWriter, _ *http.Request) {
-	access.NotFound(w, "This gateway cannot make calls: VOXGATE_SIP is not set.")
+	access.WriteNotFound(w, "This gateway cannot make calls: VOXGATE_SIP is not set.")
 }
 
 // openREST opens the REST API, and its separate listener if one is configured.

@@ -23,7 +23,7 @@ func openObservers(ctx context.Context, s *settings, webrtc *rtc.API, log *slog.
 ) {
 	if s.privateAddr != "" {
 		m = newMetrics()
-		list, s.access.Refused = append(list, m.observe), m.countRefusal
+		list, s.access.OnRefused = append(list, m.observe), m.countRefusal
 		webrtc.Observe(m.observeQuality)
 	}
 	traces, err := tracing.New(ctx, log)

@@ -145,7 +145,7 @@ func (o *operatorPage) serveStatus(w http.ResponseWriter, _ *http.Request) {
 		}
 		s.Agents = append(s.Agents, a)
 	}
-	access.Answer(w, http.StatusOK, s)
+	access.WriteJSON(w, http.StatusOK, s)
 }
 
 func sumCounts(counts map[string]float64) (all float64) {
@@ -185,7 +185,7 @@ func (t listenTickets) issueTicket(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	access.Answer(w, http.StatusOK, map[string]string{"ticket": base64.RawURLEncoding.EncodeToString(t.seal.Seal(nil, nil, text, nil))})
+	access.WriteJSON(w, http.StatusOK, map[string]string{"ticket": base64.RawURLEncoding.EncodeToString(t.seal.Seal(nil, nil, text, nil))})
 }
 
 // redeemTicket serves the sound of the conversation to a client with a ticket.

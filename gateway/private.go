@@ -50,7 +50,7 @@ func servePrivate(addr string, hosts []string, metrics, page http.Handler, h hea
 	})
 	mux.HandleFunc("POST /v1/drain", func(w http.ResponseWriter, _ *http.Request) {
 		h.leave()
-		access.Answer(w, http.StatusOK, map[string]int{"sessions": h.running()})
+		access.WriteJSON(w, http.StatusOK, map[string]int{"sessions": h.running()})
 	})
 	mux.Handle("/", page)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)

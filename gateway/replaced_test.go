@@ -130,7 +130,7 @@ func keysFile() rereadFile {
 			t.Cleanup(gate.Close)
 			return func(version int) bool {
 				request := &http.Request{Header: http.Header{"Authorization": {fmt.Sprintf("Bearer vgk_%d", version)}}}
-				return access.From(gate.Visit(request)).Authorize(&bridge.SessionRequest{}, "") == nil
+				return access.From(gate.WithClient(request)).Authorize(&bridge.SessionRequest{}, "") == nil
 			}
 		},
 	}

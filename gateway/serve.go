@@ -65,7 +65,7 @@ func runServer(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	}
 	admission := signaling.Options{
 		Origins: s.origins, Hosts: append(s.tls.domains, s.hosts...), Access: gate,
-		OnRefused: s.access.Refused, Logger: log,
+		OnRefused: s.access.OnRefused, Logger: log,
 	}
 	options := bridge.Options{
 		Client: gemini, Backend: backend, Park: s.park, Stall: s.stall, MaxTokens: s.maxTokens, Prices: s.prices, Findings: s.findings,
@@ -168,7 +168,7 @@ func newHealth(ctx context.Context, host *bridge.Host, shared store.Store, page 
 }
 
 // openStore opens the store that gateways share, and registers this one as a node. Without Redis the store is in memory and node is "".
-func openStore(s settings, fleet access.Fleet, addr *net.TCPAddr, log *slog.Logger) (
+func openStore(s settings, fleet access.ClusterKey, addr *net.TCPAddr, log *slog.Logger) (
 	shared store.Store, node string, stop func(), err error,
 ) {
 	if s.redis == "" {
@@ -182,7 +182,7 @@ func openStore(s settings, fleet access.Fleet, addr *net.TCPAddr, log *slog.Logg
 	}
 	name := rand.Text()[:10]
 	log.Info("conversations are shared with other gateways", "node", name, "at", s.nodeURL)
-	node = fleet.Node(name, s.nodeURL)
+	node = fleet.SignNode(name, s.nodeURL)
 	return shared, node, func() { shared.Close() }, nil
 }
 
@@ -204,7 +204,7 @@ func openBackend(s settings, log *slog.Logger) (client *api.Client, name string,
 func openGate(s settings, at *net.TCPAddr, stopping *shutdown, log *slog.Logger) (
 	gate *access.Gate, shared store.Store, node string, err error,
 ) {
-	fleet, err := access.NewFleet(s.redisSecret)
+	fleet, err := access.NewClusterKey(s.redisSecret)
 	if err != nil {
 		return nil, nil, "", err
 	}
@@ -213,7 +213,7 @@ func openGate(s settings, at *net.TCPAddr, stopping *shutdown, log *slog.Logger)
 		return nil, nil, "", err
 	}
 	stopping.onCloseFunc("store", closeStore)
-	s.access.Logger, s.access.Store, s.access.Node, s.access.Fleet = log, shared, node, fleet
+	s.access.Logger, s.access.Store, s.access.Node, s.access.ClusterKey = log, shared, node, fleet
 	if gate, err = access.New(s.access); err != nil {
 		return nil, nil, "", err
 	}

@@ -38,7 +38,7 @@ func GoogleError(status int, message string, retry time.Duration) map[string]any
 	details := []any{}
 	if retry > 0 {
 		details = append(details, map[string]any{
-			"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": strconv.Itoa(access.Seconds(retry)) + "s",
+			"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": strconv.Itoa(access.RetrySeconds(retry)) + "s",
 		})
 	}
 	return map[string]any{"error": map[string]any{
@@ -53,7 +53,7 @@ const errorReadTime = 30 * time.Second
 // WriteGoogleError answers a request with an error in Google's format.
 func WriteGoogleError(w http.ResponseWriter, status int, message string, retry time.Duration) {
 	if retry > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(access.Seconds(retry)))
+		w.Header().Set("Retry-After", strconv.Itoa(access.RetrySeconds(retry)))
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(errorReadTime))
 	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
@@ -72,7 +72,7 @@ func WriteGoogleErrorFor(w http.ResponseWriter, err error) {
 // details.
 func HTTPError(err error) (status int, message string, retry time.Duration) {
 	e := bridge.AsError(err)
-	status = access.Status(e)
+	status = access.HTTPStatus(e)
 	switch {
 	case status != 0:
 	case e.Code == bridge.CodeBadMessage:

@@ -76,9 +76,9 @@ func acceptWebSocket(o SocketOptions, w http.ResponseWriter, r *http.Request) (*
 		http.Error(w, "This endpoint requires the WebSocket subprotocol "+o.Subprotocol+".", http.StatusBadRequest)
 		return nil, errors.New("subprotocol not offered")
 	}
-	releaseWait, err := access.From(r.Context()).Wait()
+	releaseWait, err := access.From(r.Context()).CountUnopened()
 	if err != nil {
-		access.Refuse(w, err)
+		access.WriteError(w, err)
 		return nil, err
 	}
 	limiter := NewRateLimiter()

@@ -36,7 +36,7 @@ func ProxyTo(w http.ResponseWriter, r *http.Request, node, token string, failed 
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(to)
 			p.Out.Host = p.In.Host // they have the same names
-			visitor.Pass(p.Out, token)
+			visitor.SignForward(p.Out, token)
 		},
 		ModifyResponse: func(answer *http.Response) error {
 			for name := range w.Header() { // headers that each endpoint has: browsers reject duplicates

@@ -25,16 +25,16 @@ func TestAnAnswerOfAnotherGatewayGoesOn(t *testing.T) {
 		fmt.Fprintln(w, "second")
 	}))
 	defer other.Close()
-	fleet, err := access.NewFleet("a secret of these gateways")
+	fleet, err := access.NewClusterKey("a secret of these gateways")
 	if err != nil {
 		t.Fatal(err)
 	}
-	gate, err := access.New(access.Options{Fleet: fleet, Logger: slog.New(slog.DiscardHandler)})
+	gate, err := access.New(access.Options{ClusterKey: fleet, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer gate.Close()
-	node := fleet.Node("other", other.URL)
+	node := fleet.SignNode("other", other.URL)
 	server := signaling.NewServer(signaling.Options{Access: gate, Logger: slog.New(slog.DiscardHandler)}, signaling.Endpoint{
 		Pattern: "GET /sound",
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -146,7 +146,7 @@ type PeerRegistry[C interface {
 	calls sync.Map // C, by its ID
 
 	mu            sync.Mutex
-	recentlyEnded access.Recent[string, struct{}] // IDs
+	recentlyEnded access.TTLCache[string, struct{}] // IDs
 }
 
 // endedCallTime is how long an ended call is remembered, at least: a page closes its peer first and requests the end

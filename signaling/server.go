@@ -120,7 +120,7 @@ func (b *deadlineBody) Read(p []byte) (int, error) {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	setBodyDeadline(w, r)
-	r = r.WithContext(s.options.Access.Visit(r))
+	r = r.WithContext(s.options.Access.WithClient(r))
 	if RejectUnknownHost(w, r, s.options.Hosts) {
 		s.reportRefused("host")
 		return
@@ -169,7 +169,7 @@ func (s *Server) isCatchAll(r *http.Request) bool {
 }
 
 // wrapEndpoint returns an endpoint's handler with the common checks. The endpoint itself authorizes the client by
-// [access.Visitor.Authorize].
+// [access.Client.Authorize].
 func (s *Server) wrapEndpoint(d Endpoint) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler, public := d.Handler, d.Public
@@ -193,7 +193,7 @@ func (s *Server) wrapEndpoint(d Endpoint) http.Handler {
 			s.reportRefused("origin")
 			http.Error(w, "Pages from this origin may not connect; VOXGATE_ORIGINS lists those that may.", http.StatusForbidden)
 		case !websocket.IsWebSocketUpgrade(r): // http.Server.Shutdown waits for these
-			r.Body = access.From(r.Context()).Body(r)
+			r.Body = access.From(r.Context()).CountedBody(r)
 			defer r.Body.Close()
 			s.serveHandler(w, r, handler)
 		default:

@@ -104,7 +104,7 @@ type Status struct {
 	Message         string // reason of the failure
 }
 
-// The values of [Status].Status.
+// The values of [HTTPStatus].Status.
 const (
 	Running   = "running"
 	Done      = "done"

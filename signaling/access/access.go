@@ -1,6 +1,6 @@
 // Package access decides who may talk to the gateway, and how much.
 //
-// A [Gate] knows the operator's keys and limits. The kit gives each request a [Visitor]; a front door calls [Visitor.Authorize]
+// A [Gate] knows the operator's keys and limits. The kit gives each request a [Client]; a front door calls [Client.Authorize]
 // with what the client wants and the token that came in its first message, if one did. What is refused is refused with a sentence,
 // an error code and, where it helps, the time to come back.
 //
@@ -41,15 +41,15 @@ type Options struct {
 	// IdentityHeader is a request header by which a trusted proxy says who the person is; empty: none does.
 	IdentityHeader string
 	Limits         Limits
-	// Refused gets the rule of each refusal. It must not block and may be nil.
-	Refused func(rule string)
+	// OnRefused gets the rule of each refusal. It must not block and may be nil.
+	OnRefused func(rule string)
 	// Store is what several gateways count together, and Node what this one is called there: a name that no other gateway has or had
 	// before. Nil: a store of this process alone.
-	Store  store.Store
-	Node   string
-	Fleet  Fleet
-	Logger *slog.Logger
-	Now    func() time.Time // nil: time.Now
+	Store      store.Store
+	Node       string
+	ClusterKey ClusterKey
+	Logger     *slog.Logger
+	Now        func() time.Time // nil: time.Now
 }
 
 // Gate decides. Its methods may be called by any goroutine.
@@ -57,15 +57,15 @@ type Gate struct {
 	options Options
 	keys    *keyring
 	tokens  store.Store // those for one conversation that have begun it here
-	shared  *shared
+	cluster *clusterCounts
 
 	logged rate.Sometimes
 
-	mu     sync.Mutex
-	shares map[share]*usage
-	swept  time.Time
-	freed  chan struct{}      // closed when bodies of requests are gone, and then another one
-	bodies map[*body]struct{} // that have room
+	mu        sync.Mutex
+	usages    map[budgetOwner]*ownerUsage
+	sweptAt   time.Time
+	bodyFreed chan struct{}             // closed when bodies of requests are gone, and then another one
+	bodies    map[*requestBody]struct{} // that have room
 }
 
 // New returns a gate. It fails if the keys file cannot be read or says something wrong.
@@ -79,66 +79,66 @@ func New(o Options) (*Gate, error) {
 		return nil, err
 	}
 	g := &Gate{
-		options: o, keys: keys, tokens: store.NewMemory(), shared: newShared(o.Store, o.Node),
-		freed: make(chan struct{}), bodies: map[*body]struct{}{}, shares: map[share]*usage{},
+		options: o, keys: keys, tokens: store.NewMemory(), cluster: newShared(o.Store, o.Node),
+		bodyFreed: make(chan struct{}), bodies: map[*requestBody]struct{}{}, usages: map[budgetOwner]*ownerUsage{},
 		logged: rate.Sometimes{First: 100, Interval: 100 * time.Millisecond},
 	}
-	g.shared.running.Go(g.publish)
+	g.cluster.running.Go(g.runPublisher)
 	return g, nil
 }
 
 // HasKeys reports whether there is a keys file. Without one there are no valid credentials.
-func (g *Gate) HasKeys() bool { return g != nil && g.keys.exist() }
+func (g *Gate) HasKeys() bool { return g != nil && g.keys.isConfigured() }
 
 // Close ends what the gate does in the background.
 func (g *Gate) Close() {
 	g.keys.close()
-	close(g.shared.stop)
-	g.shared.running.Wait()
+	close(g.cluster.stop)
+	g.cluster.running.Wait()
 }
 
-// Visitor is who sent a request.
-type Visitor struct {
-	gate     *Gate
-	address  netip.Addr    // the client's, as far as it is known
-	proxied  bool          // a trusted proxy has sent the request
-	identity string        // as a trusted proxy says; empty: none does
-	passed   *passedClaims // by another gateway; nil: not
-	key      string        // that answers for them, when it is known
-	doubtful bool          // the identity header came twice: one of the two may be the client's own
-	token    string        // that came with the request; empty: none
+// Client is who sent a request.
+type Client struct {
+	gate        *Gate
+	address     netip.Addr       // the client's, as far as it is known
+	proxied     bool             // a trusted proxy has sent the request
+	identity    string           // as a trusted proxy says; empty: none does
+	forwarded   *forwardedClaims // by another gateway; nil: not
+	key         string           // that answers for them, when it is known
+	isAmbiguous bool             // the identity header came twice: one of the two may be the client's own
+	token       string           // that came with the request; empty: none
 }
 
-type visitorKey struct{}
+type clientKey struct{}
 
-// Visit finds out who sends a request; it does not judge yet. [From] finds the visitor in the context that it returns.
-func (g *Gate) Visit(r *http.Request) context.Context {
+// WithClient finds out who sends a request; it does not judge yet. [From] finds the visitor in the context that it returns.
+func (g *Gate) WithClient(r *http.Request) context.Context {
 	if g == nil { // no access control
 		return r.Context()
 	}
-	v := &Visitor{gate: g, token: tokenOf(r), passed: g.passedOn(r)}
-	v.address, v.proxied = g.client(r)
+	v := &Client{gate: g, token: requestToken(r), forwarded: g.parseForwarded(r)}
+	v.address, v.proxied = g.clientAddress(r)
 	if name := g.options.IdentityHeader; name != "" && v.proxied {
 		said := r.Header.Values(name)
 		v.identity = strings.Join(said, ", ")
-		v.doubtful = len(said) > 1
+		v.isAmbiguous = len(said) > 1
 	}
-	return context.WithValue(r.Context(), visitorKey{}, v)
+	return context.WithValue(r.Context(), clientKey{}, v)
 }
 
 // From returns the visitor of a request's context. Without a gate it is one that may do anything.
-func From(ctx context.Context) *Visitor {
-	if v, ok := ctx.Value(visitorKey{}).(*Visitor); ok {
+func From(ctx context.Context) *Client {
+	if v, ok := ctx.Value(clientKey{}).(*Client); ok {
 		return v
 	}
-	return &Visitor{}
+	return &Client{}
 }
 
 // Address is where the visitor comes from: the peer of the connection, or whom a trusted proxy speaks for.
-func (v *Visitor) Address() netip.Addr { return v.address }
+func (v *Client) Address() netip.Addr { return v.address }
 
 // Proxied reports whether a trusted proxy has sent the request: its X-Forwarded-* headers count.
-func (v *Visitor) Proxied() bool { return v.proxied }
+func (v *Client) Proxied() bool { return v.proxied }
 
 // Subprotocol is what the gateway answers a WebSocket client that offers it beside the one with its token. By RFC 6455 section 4.1
 // a client gives up if it has offered some and none was chosen.
@@ -147,9 +147,9 @@ const Subprotocol = "voxgate"
 // tokenPrefix is before the token in Sec-WebSocket-Protocol: a browser's WebSocket can send no other header.
 const tokenPrefix = Subprotocol + ".token."
 
-// tokenOf is the token or key that a request carries; never from its URL, which is logged.
-func tokenOf(r *http.Request) string {
-	if token := Bearer(r.Header.Get("Authorization")); token != "" {
+// requestToken is the token or key that a request carries; never from its URL, which is logged.
+func requestToken(r *http.Request) string {
+	if token := BearerToken(r.Header.Get("Authorization")); token != "" {
 		return token
 	}
 	if key := r.Header.Get("X-Goog-Api-Key"); key != "" {
@@ -165,8 +165,8 @@ func tokenOf(r *http.Request) string {
 	return ""
 }
 
-// Bearer is the token of a header Authorization (RFC 6750, section 2.1); empty: it has none.
-func Bearer(authorization string) string {
+// BearerToken is the token of a header Authorization (RFC 6750, section 2.1); empty: it has none.
+func BearerToken(authorization string) string {
 	scheme, token, _ := strings.Cut(strings.TrimSpace(authorization), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
 		return ""
@@ -174,17 +174,17 @@ func Bearer(authorization string) string {
 	return strings.TrimSpace(token)
 }
 
-// client is where a request comes from: the nearest address that is no trusted proxy (X-Forwarded-For is read from its end, because
+// clientAddress is where a request comes from: the nearest address that is no trusted proxy (X-Forwarded-For is read from its end, because
 // anybody can write its beginning). trusted reports whether a trusted proxy has sent it.
-func (g *Gate) client(r *http.Request) (address netip.Addr, trusted bool) {
+func (g *Gate) clientAddress(r *http.Request) (address netip.Addr, trusted bool) {
 	from, _ := netip.ParseAddrPort(r.RemoteAddr)
 	address = from.Addr().Unmap()
-	trusted = g.trusts(address)
+	trusted = g.isTrustedProxy(address)
 	if !trusted {
 		return address, false
 	}
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
-	for i := len(hops) - 1; i >= 0 && g.trusts(address); i-- {
+	for i := len(hops) - 1; i >= 0 && g.isTrustedProxy(address); i-- {
 		hop, err := parseHop(strings.TrimSpace(hops[i]))
 		if err != nil {
 			break
@@ -205,7 +205,7 @@ func parseHop(text string) (netip.Addr, error) {
 	return netip.ParseAddr(text)
 }
 
-func (g *Gate) trusts(a netip.Addr) bool {
+func (g *Gate) isTrustedProxy(a netip.Addr) bool {
 	for _, p := range g.options.Proxies {
 		if p.Contains(a) {
 			return true
@@ -215,7 +215,7 @@ func (g *Gate) trusts(a netip.Addr) bool {
 }
 
 // Authorize lets the visitor open a conversation, as Admit does, with the agent whom the client has named in Origin.Agent or the grant has.
-func (v *Visitor) Authorize(open *bridge.SessionRequest, token string) error {
+func (v *Client) Authorize(open *bridge.SessionRequest, token string) error {
 	if err := v.Admit(open, token); err != nil {
 		return err
 	}
@@ -229,7 +229,7 @@ func (v *Visitor) Authorize(open *bridge.SessionRequest, token string) error {
 // conversation, or refuses: it fills in who they are, what they may use, and who pays. token came in
 // the first message; empty: that of the request counts. The visitor is counted when the conversation begins, and a refusal
 // may come then, too. A token that has expired is good for a resume alone, not for a new conversation.
-func (v *Visitor) Admit(open *bridge.SessionRequest, token string) error {
+func (v *Client) Admit(open *bridge.SessionRequest, token string) error {
 	g := v.gate
 	if g == nil {
 		return nil
@@ -237,84 +237,85 @@ func (v *Visitor) Admit(open *bridge.SessionRequest, token string) error {
 	if token == "" {
 		token = v.token
 	}
-	p, err := g.pass(v, token, false)
+	p, err := g.checkCredentials(v, token, false)
 	if err != nil && open.ResumeToken != "" { // a conversation outlives its token, so its person may come back to it
-		if late, lateErr := g.pass(v, token, true); lateErr == nil {
+		if late, lateErr := g.checkCredentials(v, token, true); lateErr == nil {
 			p, open.ResumeError, err = late, publicError(err), nil
 		}
 	}
-	if err == nil && !p.grant.allowsDoor(open.Origin.Protocol) {
+	if err == nil && !p.grant.allowsProtocol(open.Origin.Protocol) {
 		err = &refusal{rule: "door", code: bridge.CodeForbidden, message: "This token is not for the door " + open.Origin.Protocol + "."}
 	}
 	if err != nil {
-		return v.refuse(err)
+		return v.reportRefusal(err)
 	}
 	open.Origin.Identity, open.Origin.Key, v.key = p.identity, p.issuer, p.issuer
 	if p.limited {
-		open.Origin.Grant = p.grant.json()
-		open.Grant = p.grant.bridge()
+		open.Origin.Grant = p.grant.toJSON()
+		open.Grant = p.grant.toBridgeGrant()
 	}
-	open.Account = &account{visitor: v, pass: p}
+	open.Account = &account{client: v, auth: p}
 	return nil
 }
 
-// errNotTheirs refuses a visitor that may not act on a conversation. Doors answer that there is no such conversation.
-var errNotTheirs = &bridge.Error{Code: bridge.CodeForbidden, Message: "This conversation is somebody else's."}
+// errOtherCaller refuses a visitor that may not act on a conversation. Doors answer that there is no such conversation.
+var errOtherCaller = &bridge.Error{Code: bridge.CodeForbidden, Message: "This conversation is somebody else's."}
 
-// NotTheirs reports whether an error of [Visitor.Acts] is that the conversation is somebody else's.
-func NotTheirs(err error) bool { return err == error(errNotTheirs) }
+// IsOtherCaller reports whether an error of [Client.AuthorizeControl] is that the conversation is somebody else's.
+func IsOtherCaller(err error) bool { return err == error(errOtherCaller) }
 
-// Acts refuses a visitor that may not act on a running conversation, as join a call of OpenAI's or end it. These may: the one that began
-// it, by a token of the same key for the same person, also when that has expired; the server key in whose name it was begun, if it may
-// mint tokens; and a key that may watch it. Token came in a way of the door's own; empty: that of the request counts.
-func (v *Visitor) Acts(on bridge.Origin, token string) error {
+// AuthorizeControl refuses a visitor that may not act on a running conversation, as join a call of OpenAI's or end it.
+// These may: the one that began it, by a token of the same key for the same person, also when that has expired; the
+// server key in whose name it was begun, if it may mint tokens; and a key that may watch it. Token came in a way of the
+// door's own; empty: that of the request counts.
+func (v *Client) AuthorizeControl(on bridge.Origin, token string) error {
 	g := v.gate
-	if g == nil || !g.keys.exist() {
+	if g == nil || !g.keys.isConfigured() {
 		return nil
 	}
 	token = cmp.Or(token, v.token)
-	if k, err := v.serverKey(token); err == nil && (k.sees(on) || k.may(MayMint) && k.Name == on.Key) {
+	if k, err := v.serverKey(token); err == nil && (k.mayWatch(on) || k.hasPrivilege(MayMint) && k.Name == on.Key) {
 		return nil
 	}
-	who, grant, err := v.acting(token)
+	who, grant, err := v.actingCaller(token)
 	switch {
 	case err != nil:
-		return v.refuse(err)
-	case !on.SameCaller(who), !grant.allowsDoor(on.Protocol):
-		return errNotTheirs
+		return v.reportRefusal(err)
+	case !on.SameCaller(who), !grant.allowsProtocol(on.Protocol):
+		return errOtherCaller
 	}
 	return nil
 }
 
-// AuthorizeCall is Authorize for a door whose calls are short, as those of REST: there may be more of them in a minute.
-func (v *Visitor) AuthorizeCall(open *bridge.SessionRequest, token string) error {
+// AuthorizeShortCall is Authorize for a door whose calls are short, as those of REST: there may be more of them in a minute.
+func (v *Client) AuthorizeShortCall(open *bridge.SessionRequest, token string) error {
 	err := v.Authorize(open, token)
 	if a, ok := open.Account.(*account); ok {
-		a.short = true
+		a.isShort = true
 	}
 	return err
 }
 
-// Trunk counts a conversation that comes by a way of its own, whose door knows who may use it: a telephone line of this name, of which so
-// many may talk at once.
-func (g *Gate) Trunk(name string, sessions int) bridge.Account {
+// TrunkAccount counts a conversation that comes by a way of its own, whose door knows who may use it: a telephone line
+// of this name, of which so many may talk at once.
+func (g *Gate) TrunkAccount(name string, sessions int) bridge.Account {
 	if g == nil {
 		return bridge.Unlimited
 	}
-	return &account{visitor: &Visitor{gate: g}, pass: pass{issuer: name, sessions: sessions}}
+	return &account{client: &Client{gate: g}, auth: authorization{issuer: name, sessions: sessions}}
 }
 
-// Key refuses a visitor without a server key that may do this; name is the key's.
-func (v *Visitor) Key(may string) (name string, err error) {
+// RequireKey refuses a visitor without a server key that may do this; name is the key's.
+func (v *Client) RequireKey(may string) (name string, err error) {
 	if v.gate == nil {
 		return "", nil
 	}
-	k, err := v.gate.keys.key(v.token)
-	if err == nil && !k.may(may) {
-		err = lacks(may)
+	k, err := v.gate.keys.findKey(v.token)
+	if err == nil && !k.hasPrivilege(may) {
+		err = missingPrivilege(may)
 	}
 	if err != nil {
-		return "", v.refuse(err)
+		return "", v.reportRefusal(err)
 	}
 	return k.Name, nil
 }
@@ -322,75 +323,75 @@ func (v *Visitor) Key(may string) (name string, err error) {
 // Watcher is a server key that may watch conversations: its own, or all.
 type Watcher struct{ key *Key }
 
-// Watcher refuses a visitor without a server key that may watch conversations, and all of more.
-func (v *Visitor) Watcher(more ...string) (Watcher, error) {
+// RequireWatcher refuses a visitor without a server key that may watch conversations, and all of more.
+func (v *Client) RequireWatcher(more ...string) (Watcher, error) {
 	if v.gate == nil {
 		return Watcher{}, nil
 	}
 	k, err := v.serverKey(v.token)
-	if err == nil && !k.may(MayWatch) && !k.may(MayWatchAll) {
-		err = lacks(MayWatch)
+	if err == nil && !k.hasPrivilege(MayWatch) && !k.hasPrivilege(MayWatchAll) {
+		err = missingPrivilege(MayWatch)
 	}
 	for _, may := range more {
-		if err == nil && !k.may(may) {
-			err = lacks(may)
+		if err == nil && !k.hasPrivilege(may) {
+			err = missingPrivilege(may)
 		}
 	}
 	if err != nil {
-		return Watcher{}, v.refuse(err)
+		return Watcher{}, v.reportRefusal(err)
 	}
 	return Watcher{&k}, nil
 }
 
-// Sees reports whether a conversation is one that the key may watch, steer and end.
-func (w Watcher) Sees(on bridge.Origin) bool { return w.key == nil || w.key.sees(on) }
+// MayWatch reports whether a conversation is one that the key may watch, steer and end.
+func (w Watcher) MayWatch(on bridge.Origin) bool { return w.key == nil || w.key.mayWatch(on) }
 
-func lacks(may string) error {
+func missingPrivilege(may string) error {
 	return &refusal{
 		rule: "key", code: bridge.CodeForbidden,
 		message: "This key may not do that; its \"may\" in the keys file lacks " + strconv.Quote(may) + ".",
 	}
 }
 
-// pass is what somebody was let in with.
-type pass struct {
-	identity string
-	grant    Grant
-	limited  bool        // grant counts; else there was nothing to show
-	issuer   string      // the key or the issuer that answers for it
-	id       string      // of the token; empty: there is none
-	once     bool        // the token is for one conversation
-	expires  time.Time   // of the token
-	budget   bridge.Cost // that the issuer may spend a day; 0: no limit
-	personal bridge.Cost // likewise in the name of this identity
-	sessions int         // conversations of the issuer at once; 0: as the limits say
+// authorization is what somebody was let in with.
+type authorization struct {
+	identity     string
+	grant        Grant
+	limited      bool        // grant counts; else there was nothing to show
+	issuer       string      // the key or the issuer that answers for it
+	id           string      // of the token; empty: there is none
+	once         bool        // the token is for one conversation
+	expires      time.Time   // of the token
+	budget       bridge.Cost // that the issuer may spend a day; 0: no limit
+	personBudget bridge.Cost // likewise in the name of this identity
+	sessions     int         // conversations of the issuer at once; 0: as the limits say
 }
 
-// pass checks somebody's credentials. With late, a token that has expired is good.
-func (g *Gate) pass(v *Visitor, token string, late bool) (pass, error) {
+// checkCredentials checks somebody's credentials. With late, a token that has expired is good.
+func (g *Gate) checkCredentials(v *Client, token string, late bool) (authorization, error) {
 	switch {
-	case v.doubtful:
-		return pass{}, &refusal{
+	case v.isAmbiguous:
+		return authorization{}, &refusal{
 			rule: "identity header", code: bridge.CodeUnauthorized,
 			message: "The header " + g.options.IdentityHeader + " came more than once: the proxy must replace it, not add to it.",
 		}
-	case !g.keys.exist():
-		return pass{identity: v.identity}, nil
+	case !g.keys.isConfigured():
+		return authorization{identity: v.identity}, nil
 	case token != "":
-		p, err := g.keys.verify(token, late)
+		p, err := g.keys.verifyToken(token, late)
 		if p.identity == "" {
 			p.identity = v.identity
 		}
 		return p, err
 	case v.identity != "":
-		return g.keys.proxy(v.identity), nil
+		return g.keys.proxyAuthorization(v.identity), nil
 	case g.options.Required:
-		return pass{}, &refusal{
+		return authorization{}, &refusal{
 			rule: "no token", code: bridge.CodeUnauthorized,
 			message: "This gateway wants to know who you are: send a token, as Authorization: Bearer or in the first message.",
 		}
 	}
-	return pass{}, nil
+	return authorization{}, nil
 }
 
 // refusal says no.
@@ -405,13 +406,13 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.message }
 
-// refuse logs a refusal, counts it, and returns it in the form that callers get.
-func (v *Visitor) refuse(err error) error {
+// reportRefusal logs a refusal, counts it, and returns it in the form that callers get.
+func (v *Client) reportRefusal(err error) error {
 	r, ok := err.(*refusal)
 	if !ok {
 		return err
 	}
-	if f := v.gate.options.Refused; f != nil {
+	if f := v.gate.options.OnRefused; f != nil {
 		f(r.rule)
 	}
 	v.LogRefusal(v.gate.options.Logger, "refused", "rule", r.rule, "address", v.address, "why", r.message, "err", r.err)
@@ -419,7 +420,7 @@ func (v *Visitor) refuse(err error) error {
 }
 
 // LogRefusal logs that a visitor was refused, unless there are many such lines: strangers must not fill the disk. The metrics count all.
-func (v *Visitor) LogRefusal(log *slog.Logger, line string, fields ...any) {
+func (v *Client) LogRefusal(log *slog.Logger, line string, fields ...any) {
 	if v.gate == nil { // no access control
 		log.Info(line, fields...)
 		return
@@ -435,8 +436,8 @@ func publicError(err error) error {
 	return err
 }
 
-// Status is the HTTP status for an error of this package; 0 if it is none.
-func Status(err *bridge.Error) int {
+// HTTPStatus is the HTTP status for an error of this package; 0 if it is none.
+func HTTPStatus(err *bridge.Error) int {
 	if err.Code == bridge.CodeBusy && err.Status == http.StatusServiceUnavailable {
 		return err.Status
 	}

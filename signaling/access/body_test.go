@@ -25,14 +25,14 @@ func TestBodies(t *testing.T) {
 		}
 		defer g.Close()
 		body := func(address, key string, size int) io.ReadCloser {
-			v := &Visitor{gate: g, address: netip.MustParseAddr(address), key: key}
-			return v.Body(httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("a", size))))
+			v := &Client{gate: g, address: netip.MustParseAddr(address), key: key}
+			return v.CountedBody(httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("a", size))))
 		}
 		reads := func(b io.ReadCloser, want bool) {
 			t.Helper()
 			_, err := io.Copy(io.Discard, b)
 			var e *bridge.Error
-			if (err == nil) != want || err != nil && (!errors.As(err, &e) || Status(e) != 503 || e.Retry <= 0) {
+			if (err == nil) != want || err != nil && (!errors.As(err, &e) || HTTPStatus(e) != 503 || e.Retry <= 0) {
 				t.Errorf("read: %v", err)
 			}
 			if err != nil {
@@ -58,7 +58,7 @@ func TestBodies(t *testing.T) {
 		for _, b := range []io.ReadCloser{first, second, third} {
 			b.Close()
 		}
-		for s, u := range g.shares {
+		for s, u := range g.usages {
 			if u.bodies != 0 {
 				t.Errorf("%v has %d bytes", s, u.bodies)
 			}
@@ -96,8 +96,8 @@ func TestReservedRoomNeedsAPace(t *testing.T) {
 					from, to = io.Pipe()
 					r := httptest.NewRequest("POST", "/", from)
 					r.ContentLength = int64(promised)
-					v := &Visitor{gate: g, address: netip.MustParseAddr(address), key: test.key}
-					return v.Body(r), from, to
+					v := &Client{gate: g, address: netip.MustParseAddr(address), key: test.key}
+					return v.CountedBody(r), from, to
 				}
 				over := make(chan struct{})
 				ended := make(chan error, 3)
@@ -145,7 +145,7 @@ func TestReservedRoomNeedsAPace(t *testing.T) {
 						t.Error("a body without a pace was read to its end")
 					}
 				}
-				for s, u := range g.shares {
+				for s, u := range g.usages {
 					if u.bodies != 0 || u.bodyWaits != 0 {
 						t.Errorf("%v has %d bytes, %d waits", s, u.bodies, u.bodyWaits)
 					}
@@ -168,9 +168,9 @@ func TestBodiesThatWaitAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer g.Close()
-		v := &Visitor{gate: g, address: netip.MustParseAddr("198.51.100.7")}
+		v := &Client{gate: g, address: netip.MustParseAddr("198.51.100.7")}
 		body := func() io.ReadCloser {
-			return v.Body(httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("a", 2<<20))))
+			return v.CountedBody(httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("a", 2<<20))))
 		}
 		first := body()
 		if _, err := io.Copy(io.Discard, first); err != nil {

@@ -18,36 +18,36 @@ import (
 // ProxiedHeader is the header of a request that another gateway has passed on: it says who asks there, in place of their credentials.
 const ProxiedHeader = "Voxgate-Passed"
 
-// passedLife is how long what it says is good: a request between two gateways takes milliseconds, and their clocks may differ by the
+// forwardedLifetime is how long what it says is good: a request between two gateways takes milliseconds, and their clocks may differ by the
 // leeway.
-const passedLife = 10 * time.Second
+const forwardedLifetime = 10 * time.Second
 
-// Fleet is what gateways that share a Redis know each other by. The zero value is of a gateway that is alone.
-type Fleet struct{ key []byte }
+// ClusterKey is what gateways that share a Redis know each other by. The zero value is of a gateway that is alone.
+type ClusterKey struct{ key []byte }
 
-// NewFleet derives it from the secret that they share; empty: this gateway is alone.
-func NewFleet(secret string) (Fleet, error) {
+// NewClusterKey derives it from the secret that they share; empty: this gateway is alone.
+func NewClusterKey(secret string) (ClusterKey, error) {
 	if secret == "" {
-		return Fleet{}, nil
+		return ClusterKey{}, nil
 	}
 	key, err := hkdf.Key(sha256.New, []byte(secret), nil, "voxgate between gateways", 32)
-	return Fleet{key}, err
+	return ClusterKey{key}, err
 }
 
-// Node is what a gateway is called in the store: its name, the URL by which the others reach it, and a signature, without which they
+// SignNode is what a gateway is called in the store: its name, the URL by which the others reach it, and a signature, without which they
 // believe no URL: whoever writes to the store could have requests sent to theirs.
-func (f Fleet) Node(name, at string) string {
+func (f ClusterKey) SignNode(name, at string) string {
 	return name + " " + at + " " + base64.RawURLEncoding.EncodeToString(f.sign(name+" "+at))
 }
 
-func (f Fleet) sign(text string) []byte {
+func (f ClusterKey) sign(text string) []byte {
 	mac := hmac.New(sha256.New, f.key)
 	mac.Write([]byte(text))
 	return mac.Sum(nil)
 }
 
-// url is where a node is reached; nil: it does not say, or was not signed by one of the fleet.
-func (f Fleet) url(node string) *url.URL {
+// nodeURL is where a node is reached; nil: it does not say, or was not signed by one of the fleet.
+func (f ClusterKey) nodeURL(node string) *url.URL {
 	i := strings.LastIndexByte(node, ' ')
 	if f.key == nil || i < 0 {
 		return nil
@@ -65,15 +65,15 @@ func (f Fleet) url(node string) *url.URL {
 }
 
 // NodeURL is where another gateway is reached; nil: it does not say, or is none of ours.
-func (v *Visitor) NodeURL(node string) *url.URL {
+func (v *Client) NodeURL(node string) *url.URL {
 	if v.gate == nil {
 		return nil
 	}
-	return v.gate.options.Fleet.url(node)
+	return v.gate.options.ClusterKey.nodeURL(node)
 }
 
-// passedClaims are what one gateway says to another about who asks.
-type passedClaims struct {
+// forwardedClaims are what one gateway says to another about who asks.
+type forwardedClaims struct {
 	jwt.RegisteredClaims
 	Request string   `json:"request"` // the only one that it is for: method and path
 	Server  bool     `json:"server,omitempty"`
@@ -83,11 +83,11 @@ type passedClaims struct {
 	Doors   []string `json:"doors,omitempty"`
 }
 
-func requestOf(r *http.Request) string { return r.Method + " " + r.URL.Path }
+func requestLine(r *http.Request) string { return r.Method + " " + r.URL.Path }
 
-// Pass puts who asks into a request to another gateway, in place of what they have shown. Token is what the door has made of that; empty:
-// what came with the request counts.
-func (v *Visitor) Pass(r *http.Request, token string) {
+// SignForward puts who asks into a request to another gateway, in place of what they have shown. Token is what the door
+// has made of that; empty: what came with the request counts.
+func (v *Client) SignForward(r *http.Request, token string) {
 	for _, name := range []string{"Authorization", "X-Goog-Api-Key", "Api-Key", "Cookie", "Proxy-Authorization"} {
 		r.Header.Del(name)
 	}
@@ -100,33 +100,36 @@ func (v *Visitor) Pass(r *http.Request, token string) {
 	}
 	g := v.gate
 	now := g.options.Now()
-	c := passedClaims{Request: requestOf(r), RegisteredClaims: jwt.RegisteredClaims{ExpiresAt: jwt.NewNumericDate(now.Add(passedLife))}}
+	c := forwardedClaims{
+		Request:          requestLine(r),
+		RegisteredClaims: jwt.RegisteredClaims{ExpiresAt: jwt.NewNumericDate(now.Add(forwardedLifetime))},
+	}
 	if token == "" {
 		token = v.token
 	}
-	if k, err := g.keys.key(token); err == nil {
+	if k, err := g.keys.findKey(token); err == nil {
 		c.Server, c.Key, c.May = true, k.Name, k.May
-	} else if p, err := g.pass(v, token, true); err == nil {
+	} else if p, err := g.checkCredentials(v, token, true); err == nil {
 		c.Key, c.Person, c.Doors = p.issuer, p.identity, p.grant.Doors
 	}
-	signed, err := jwt.NewWithClaims(jwt.SigningMethodHS256, c).SignedString(g.options.Fleet.key)
+	signed, err := jwt.NewWithClaims(jwt.SigningMethodHS256, c).SignedString(g.options.ClusterKey.key)
 	if err != nil {
 		signed = "none"
 	}
 	r.Header.Set(ProxiedHeader, signed)
 }
 
-// passedOn is what another gateway says of who asks; nil: none has passed the request on.
-func (g *Gate) passedOn(r *http.Request) *passedClaims {
+// parseForwarded is what another gateway says of who asks; nil: none has passed the request on.
+func (g *Gate) parseForwarded(r *http.Request) *forwardedClaims {
 	said := r.Header.Get(ProxiedHeader)
-	if said == "" || g.options.Fleet.key == nil {
+	if said == "" || g.options.ClusterKey.key == nil {
 		return nil
 	}
-	c := &passedClaims{}
+	c := &forwardedClaims{}
 	_, err := jwt.ParseWithClaims(
 		said,
 		c,
-		func(*jwt.Token) (any, error) { return g.options.Fleet.key, nil },
+		func(*jwt.Token) (any, error) { return g.options.ClusterKey.key, nil },
 		jwt.WithValidMethods(
 			[]string{jwt.SigningMethodHS256.Name},
 		),
@@ -134,25 +137,25 @@ func (g *Gate) passedOn(r *http.Request) *passedClaims {
 		jwt.WithTimeFunc(g.options.Now),
 		jwt.WithLeeway(leeway),
 	)
-	if err != nil || c.Request != requestOf(r) {
+	if err != nil || c.Request != requestLine(r) {
 		return nil
 	}
 	return c
 }
 
 // serverKey is the server key of who asks.
-func (v *Visitor) serverKey(token string) (Key, error) {
-	if c := v.passed; c != nil && c.Server {
+func (v *Client) serverKey(token string) (Key, error) {
+	if c := v.forwarded; c != nil && c.Server {
 		return Key{Name: c.Key, May: c.May}, nil
 	}
-	return v.gate.keys.key(token)
+	return v.gate.keys.findKey(token)
 }
 
-// acting is who asks about a conversation that runs.
-func (v *Visitor) acting(token string) (who bridge.Origin, doors Grant, err error) {
-	if c := v.passed; c != nil && !c.Server && c.Key != "" {
+// actingCaller is who asks about a conversation that runs.
+func (v *Client) actingCaller(token string) (who bridge.Origin, doors Grant, err error) {
+	if c := v.forwarded; c != nil && !c.Server && c.Key != "" {
 		return bridge.Origin{Key: c.Key, Identity: c.Person}, Grant{Doors: c.Doors}, nil
 	}
-	p, err := v.gate.pass(v, token, true)
+	p, err := v.gate.checkCredentials(v, token, true)
 	return bridge.Origin{Key: p.issuer, Identity: p.identity}, p.grant, err
 }

@@ -20,12 +20,13 @@ func TestBetweenGateways(t *testing.T) {
 	}
 	var ahead time.Duration
 	gateOf := func(secret string) *Gate {
-		fleet, err := NewFleet(secret)
+		fleet, err := NewClusterKey(secret)
 		if err != nil {
 			t.Fatal(err)
 		}
 		g, err := New(Options{
-			Required: true, Keys: keys, Fleet: fleet, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return time.Now().Add(ahead) },
+			Required: true, Keys: keys, ClusterKey: fleet, Logger: slog.New(slog.DiscardHandler),
+			Now: func() time.Time { return time.Now().Add(ahead) },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -34,21 +35,22 @@ func TestBetweenGateways(t *testing.T) {
 		return g
 	}
 	a, b, alone := gateOf("a secret of these gateways"), gateOf("a secret of these gateways"), gateOf("")
-	node := a.options.Fleet.Node("ABC", "http://10.0.0.1:3001")
+	node := a.options.ClusterKey.SignNode("ABC", "http://10.0.0.1:3001")
 	for said, want := range map[string]string{
 		node: "http://10.0.0.1:3001", strings.Replace(node, "10.0.0.1", "10.0.0.2", 1): "", "ABC http://10.0.0.1:3001": "",
 		"zzz http://evil:1 AAAA": "", "ABC": "", "": "",
-		gateOf("another secret of others").options.Fleet.Node("ABC", "http://10.0.0.1:3001"): "", b.options.Fleet.Node("ABC", ""): "",
+		gateOf("another secret of others").options.ClusterKey.SignNode("ABC", "http://10.0.0.1:3001"): "",
+		b.options.ClusterKey.SignNode("ABC", ""):                                                      "",
 	} {
 		got := ""
-		if u := b.options.Fleet.url(said); u != nil {
+		if u := b.options.ClusterKey.nodeURL(said); u != nil {
 			got = u.String()
 		}
-		if got != want || alone.options.Fleet.url(said) != nil {
+		if got != want || alone.options.ClusterKey.nodeURL(said) != nil {
 			t.Errorf("%q is at %q", said, got)
 		}
 	}
-	minted, err := a.keys.mint("operator", Wanted{Identity: "ada"})
+	minted, err := a.keys.mintToken("operator", TokenRequest{Identity: "ada"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,8 +63,8 @@ func TestBetweenGateways(t *testing.T) {
 		r.Header.Set("Authorization", "Bearer "+shown.token)
 		r.Header.Set("X-Goog-Api-Key", shown.token)
 		r.Header.Set("Sec-Websocket-Protocol", "realtime, voxgate.token."+shown.token+", openai-insecure-api-key."+shown.token)
-		visitor := From(a.Visit(r))
-		visitor.Pass(r, "")
+		visitor := From(a.WithClient(r))
+		visitor.SignForward(r, "")
 		for name, values := range r.Header {
 			if text := strings.Join(values, ","); shown.token != "" && strings.Contains(text, shown.token) {
 				t.Errorf("%s goes on: %s", name, text)
@@ -71,9 +73,9 @@ func TestBetweenGateways(t *testing.T) {
 		there := func(g *Gate, path string) (acts, watches bool) {
 			to := httptest.NewRequest("DELETE", path, nil)
 			to.Header = r.Header
-			v := From(g.Visit(to))
-			_, err := v.Watcher()
-			return v.Acts(hers, "") == nil, err == nil
+			v := From(g.WithClient(to))
+			_, err := v.RequireWatcher()
+			return v.AuthorizeControl(hers, "") == nil, err == nil
 		}
 		if acts, watches := there(b, "/v1/sessions/x"); acts != shown.acts || watches != shown.watches {
 			t.Errorf("%.10q acts %v, watches %v", shown.token, acts, watches)

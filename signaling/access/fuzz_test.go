@@ -39,7 +39,7 @@ func mint(t *testing.T, gate *access.Gate, key, body string) string {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodPost, "/v1/tokens", strings.NewReader(body))
 	r.Header.Set("Authorization", "Bearer "+key)
-	ctx := gate.Visit(r)
+	ctx := gate.WithClient(r)
 	w := httptest.NewRecorder()
 	gate.ServeHTTP(w, r.WithContext(ctx))
 	var answer struct {
@@ -70,10 +70,10 @@ func FuzzToken(f *testing.F) {
 		r := httptest.NewRequest(http.MethodGet, "/ws", nil)
 		r.Header.Set("Authorization", header)
 		r.Header.Set("Sec-WebSocket-Protocol", "voxgate, voxgate.token."+header)
-		v := access.From(gate.Visit(r))
+		v := access.From(gate.WithClient(r))
 		err := v.Authorize(&bridge.SessionRequest{Origin: bridge.Origin{Protocol: "web"}}, first)
 		var refused *bridge.Error
-		if !errors.As(err, &refused) || refused.Message == "" || access.Status(refused) == 0 {
+		if !errors.As(err, &refused) || refused.Message == "" || access.HTTPStatus(refused) == 0 {
 			t.Fatalf("let in, or refused without a word: %v", err)
 		}
 	})
@@ -95,7 +95,7 @@ func FuzzMint(f *testing.F) {
 		if token == "" {
 			return
 		}
-		v := access.From(gate.Visit(httptest.NewRequest(http.MethodGet, "/ws", nil)))
+		v := access.From(gate.WithClient(httptest.NewRequest(http.MethodGet, "/ws", nil)))
 		err := v.Authorize(&bridge.SessionRequest{Origin: bridge.Origin{Protocol: "web"}}, token)
 		var refused *bridge.Error
 		if err != nil && (!errors.As(err, &refused) || refused.Code != bridge.CodeForbidden) { // a grant of other doors
@@ -115,7 +115,7 @@ func TestForwarded(t *testing.T) {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.RemoteAddr = "192.0.2.1:1234"
 		r.Header.Set("X-Forwarded-For", forwarded)
-		if got := access.From(gate.Visit(r)).Address(); got.String() != want {
+		if got := access.From(gate.WithClient(r)).Address(); got.String() != want {
 			t.Errorf("%q: %v", forwarded, got)
 		}
 	}
@@ -136,7 +136,7 @@ func FuzzForwarded(f *testing.F) {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.RemoteAddr = remote
 		r.Header["X-Forwarded-For"] = []string{forwarded}
-		v := access.From(gate.Visit(r))
+		v := access.From(gate.WithClient(r))
 		got := v.Address()
 		from, err := netip.ParseAddrPort(remote)
 		if err != nil {

@@ -30,18 +30,18 @@ type Grant struct {
 	Agents []string       `json:"agents,omitempty"`
 }
 
-// mostSeconds bounds the length of a conversation: 31 years. What is longer cannot be counted in nanoseconds.
-const mostSeconds = 1_000_000_000
+// maxGrantSeconds bounds the length of a conversation: 31 years. What is longer cannot be counted in nanoseconds.
+const maxGrantSeconds = 1_000_000_000
 
-// doors are the names of the protocols to which a grant can be bound, as conversations have them in [bridge.Origin].
-var doors = []string{"live", "openai", "rest", "rtvi", "sip", "telephony", "vox", "web", "whip"}
+// protocols are the names of the protocols to which a grant can be bound, as conversations have them in [bridge.Origin].
+var protocols = []string{"live", "openai", "rest", "rtvi", "sip", "telephony", "vox", "web", "whip"}
 
 // checkNames refuses the names of protocols and agents that do not exist, for which a token would be refused later. Agents are the
 // operator's; a pattern must match one of them.
 func (g *Grant) checkNames(at string, folder *agents.Folder) error {
 	for i, pattern := range g.Doors {
-		if !slices.ContainsFunc(doors, func(door string) bool { return bridge.MatchesAny([]string{pattern}, door) }) {
-			return fmt.Errorf("%s.doors[%d]: %q is none of %s", at, i, pattern, strings.Join(doors, ", "))
+		if !slices.ContainsFunc(protocols, func(door string) bool { return bridge.MatchesAny([]string{pattern}, door) }) {
+			return fmt.Errorf("%s.doors[%d]: %q is none of %s", at, i, pattern, strings.Join(protocols, ", "))
 		}
 	}
 	names := folder.Names()
@@ -56,8 +56,8 @@ func (g *Grant) checkNames(at string, folder *agents.Folder) error {
 	return nil
 }
 
-// check refuses a grant that makes no sense.
-func (g *Grant) check(at string) error {
+// checkValues refuses a grant that makes no sense.
+func (g *Grant) checkValues(at string) error {
 	for name, list := range map[string][]string{"doors": g.Doors, "models": g.Models, "tools": g.Tools, "agents": g.Agents} {
 		for i, pattern := range list {
 			if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
@@ -70,8 +70,8 @@ func (g *Grant) check(at string) error {
 			return fmt.Errorf("%s.%s %d is negative", at, name, n)
 		}
 	}
-	if g.MaxSeconds > mostSeconds {
-		return fmt.Errorf("%s.maxSeconds %d is more than %d", at, g.MaxSeconds, mostSeconds)
+	if g.MaxSeconds > maxGrantSeconds {
+		return fmt.Errorf("%s.maxSeconds %d is more than %d", at, g.MaxSeconds, maxGrantSeconds)
 	}
 	if g.Dollars < 0 {
 		return fmt.Errorf("%s.dollars %g is negative", at, g.Dollars)
@@ -79,14 +79,14 @@ func (g *Grant) check(at string) error {
 	return nil
 }
 
-// cost is what may be spent in all.
-func (g *Grant) cost() bridge.Cost {
+// budgetCost is what may be spent in all.
+func (g *Grant) budgetCost() bridge.Cost {
 	return bridge.Cost{Tokens: g.Tokens, Micros: bridge.ToMicros(g.Dollars)}
 }
 
-// within completes a grant by what its issuer may grant, and refuses one that exceeds it or makes no sense.
-func (g Grant) within(most Grant, at string) (Grant, error) {
-	if err := g.check(at); err != nil {
+// restrictTo completes a grant by what its issuer may grant, and refuses one that exceeds it or makes no sense.
+func (g Grant) restrictTo(most Grant, at string) (Grant, error) {
+	if err := g.checkValues(at); err != nil {
 		return g, err
 	}
 	lists := []struct {
@@ -104,14 +104,14 @@ func (g Grant) within(most Grant, at string) (Grant, error) {
 			continue
 		}
 		for i, name := range *l.own {
-			if (len(*l.most) > 0 || l.name == "tools") && !covered(*l.most, name) {
+			if (len(*l.most) > 0 || l.name == "tools") && !isCovered(*l.most, name) {
 				return g, fmt.Errorf("%s.%s[%d] %q is more than its issuer may grant", at, l.name, i, name)
 			}
 		}
 	}
 	if err := cmp.Or(
-		bound(at+".maxSeconds", &g.MaxSeconds, most.MaxSeconds), bound(at+".sessions", &g.Sessions, most.Sessions),
-		bound(at+".tokens", &g.Tokens, most.Tokens), bound(at+".dollars", &g.Dollars, most.Dollars),
+		restrictNumber(at+".maxSeconds", &g.MaxSeconds, most.MaxSeconds), restrictNumber(at+".sessions", &g.Sessions, most.Sessions),
+		restrictNumber(at+".tokens", &g.Tokens, most.Tokens), restrictNumber(at+".dollars", &g.Dollars, most.Dollars),
 	); err != nil {
 		return g, err
 	}
@@ -125,14 +125,14 @@ func (g Grant) within(most Grant, at string) (Grant, error) {
 	case a == nil:
 	case a.Agent != nil && most.Agent == nil && len(most.Agents) > 0:
 		return g, fmt.Errorf("%s.agent: one in full is more than its issuer may grant, which are %s", at, strings.Join(most.Agents, ", "))
-	case a.Agent == nil && len(g.Agents) > 0 && !covered(g.Agents, a.Name):
+	case a.Agent == nil && len(g.Agents) > 0 && !isCovered(g.Agents, a.Name):
 		return g, fmt.Errorf("%s.agent %q is more than its issuer may grant", at, a.Name)
 	}
 	return g, nil
 }
 
-// bound completes a number by the most that may be granted, and refuses one that exceeds it. 0 is no limit.
-func bound[N int | float64](at string, own *N, most N) error {
+// restrictNumber completes a number by the most that may be granted, and refuses one that exceeds it. 0 is no limit.
+func restrictNumber[N int | float64](at string, own *N, most N) error {
 	switch {
 	case most == 0:
 	case *own == 0:
@@ -143,26 +143,28 @@ func bound[N int | float64](at string, own *N, most N) error {
 	return nil
 }
 
-// covered reports whether one of these patterns matches a name. A pattern in its place must be one of them, or go on where the star at the
-// end of one stands.
-func covered(patterns []string, name string) bool {
+// isCovered reports whether one of these patterns matches a name. A pattern in its place must be one of them, or go on
+// where the star at the end of one stands.
+func isCovered(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
-		if begin, open := strings.CutSuffix(p, "*"); open && plain(begin) {
+		if begin, open := strings.CutSuffix(p, "*"); open && isPlainName(begin) {
 			rest, ok := strings.CutPrefix(name, begin)
 			return ok && !strings.ContainsAny(rest, `/[\`) // a class may be one of /, too
 		}
 		matches, _ := path.Match(p, name)
-		return p == name || plain(name) && matches
+		return p == name || isPlainName(name) && matches
 	})
 }
 
-// plain reports whether a name is no pattern.
-func plain(name string) bool { return !strings.ContainsAny(name, `*?[\`) }
+// isPlainName reports whether a name is no pattern.
+func isPlainName(name string) bool { return !strings.ContainsAny(name, `*?[\`) }
 
-func (g *Grant) allowsDoor(door string) bool { return len(g.Doors) == 0 || covered(g.Doors, door) }
+func (g *Grant) allowsProtocol(door string) bool {
+	return len(g.Doors) == 0 || isCovered(g.Doors, door)
+}
 
-// json is the grant as tools see it.
-func (g *Grant) json() json.RawMessage {
+// toJSON is the grant as tools see it.
+func (g *Grant) toJSON() json.RawMessage {
 	raw, err := json.Marshal(g)
 	if err != nil {
 		return nil // strings and numbers can be written
@@ -170,8 +172,8 @@ func (g *Grant) json() json.RawMessage {
 	return raw
 }
 
-// bridge is the part of the grant that the conversation keeps to.
-func (g *Grant) bridge() *bridge.Grant {
+// toBridgeGrant is the part of the grant that the conversation keeps to.
+func (g *Grant) toBridgeGrant() *bridge.Grant {
 	b := &bridge.Grant{
 		Models: g.Models, Tools: g.Tools, Agents: g.Agents, MaxDuration: time.Duration(g.MaxSeconds) * time.Second, MaxDollars: g.Dollars,
 	}

@@ -28,7 +28,7 @@ func TestAgentsWithin(t *testing.T) {
 		{`{"agents":["desk-*"]}`, `{"agent":"desk-*"}`, true},
 		{`{}`, `{"agents":["desk"],"agent":{"prompt":"Sell hats."}}`, true},
 	} {
-		if _, err := read(test.asked).within(read(test.most), "grant"); (err == nil) != test.ok {
+		if _, err := read(test.asked).restrictTo(read(test.most), "grant"); (err == nil) != test.ok {
 			t.Errorf("%s within %s: %v", test.asked, test.most, err)
 		}
 	}
@@ -46,7 +46,7 @@ func TestCovered(t *testing.T) {
 		"get_time": {"get_time": true, "get_*": false, "": false},
 	} {
 		for name, want := range names {
-			if got := covered([]string{"other", most}, name); got != want {
+			if got := isCovered([]string{"other", most}, name); got != want {
 				t.Errorf("%q covers %q: %v", most, name, got)
 			}
 		}

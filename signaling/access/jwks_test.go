@@ -127,7 +127,7 @@ func gateOfIssuer(t *testing.T, url, algorithm string) *access.Gate {
 // mayTalk reports whether a key may open a conversation.
 func mayTalk(gate *access.Gate, key string) bool {
 	request := &http.Request{Header: http.Header{"Authorization": {"Bearer " + key}}}
-	return access.From(gate.Visit(request)).Authorize(&bridge.SessionRequest{}, "") == nil
+	return access.From(gate.WithClient(request)).Authorize(&bridge.SessionRequest{}, "") == nil
 }
 
 func must[T any](value T, err error) T {

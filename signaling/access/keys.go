@@ -38,8 +38,8 @@ const (
 
 var privileges = []string{MayMint, MayWatch, MayWatchAll, MayListen, MayTalk, MayCall}
 
-// file is the keys file.
-type file struct {
+// keysFile is the keys file.
+type keysFile struct {
 	Secret  string   `json:"secret"` // signs the tokens that we mint: 32 random bytes in base64url
 	Keys    []Key    `json:"keys"`
 	Issuers []Issuer `json:"issuers,omitempty"` // of tokens that the backend makes itself
@@ -57,45 +57,45 @@ type Key struct {
 
 // Issuance is what may be granted in somebody's name, and spent.
 type Issuance struct {
-	Grant     Grant `json:"grant"`              // the most that a token may grant, and what one gets that says nothing
-	Sessions  int   `json:"sessions,omitempty"` // at once; 0: as the limits say
-	Day             // of all together
-	PerPerson Day   `json:"perPerson,omitzero"` // of each identity
+	Grant       Grant       `json:"grant"`              // the most that a token may grant, and what one gets that says nothing
+	Sessions    int         `json:"sessions,omitempty"` // at once; 0: as the limits say
+	DailyBudget             // of all together
+	PerPerson   DailyBudget `json:"perPerson,omitzero"` // of each identity
 }
 
-// check refuses an issuance that makes no sense.
-func (i *Issuance) check(at string) error {
-	for where, day := range map[string]Day{"": i.Day, ".perPerson": i.PerPerson} {
+// checkValues refuses an issuance that makes no sense.
+func (i *Issuance) checkValues(at string) error {
+	for where, day := range map[string]DailyBudget{"": i.DailyBudget, ".perPerson": i.PerPerson} {
 		if day.TokensPerDay < 0 || day.DollarsPerDay < 0 {
 			return fmt.Errorf("%s%s: what may be spent a day is negative", at, where)
 		}
 	}
-	return i.Grant.check(at + ".grant")
+	return i.Grant.checkValues(at + ".grant")
 }
 
-// Day is what may be spent from midnight to midnight UTC; 0: no limit.
-type Day struct {
+// DailyBudget is what may be spent from midnight to midnight UTC; 0: no limit.
+type DailyBudget struct {
 	TokensPerDay  int     `json:"tokensPerDay,omitempty"` // of Gemini
 	DollarsPerDay float64 `json:"dollarsPerDay,omitempty"`
 }
 
-func (d Day) cost() bridge.Cost {
+func (d DailyBudget) cost() bridge.Cost {
 	return bridge.Cost{Tokens: d.TokensPerDay, Micros: bridge.ToMicros(d.DollarsPerDay)}
 }
 
-// pass is for somebody whom nothing else is granted.
-func (i Issuance) pass(issuer, identity string) pass {
-	return pass{
+// newAuthorization is for somebody whom nothing else is granted.
+func (i Issuance) newAuthorization(issuer, identity string) authorization {
+	return authorization{
 		identity: identity, grant: i.Grant, limited: true, issuer: issuer, sessions: i.Sessions,
-		budget: i.Day.cost(), personal: i.PerPerson.cost(),
+		budget: i.DailyBudget.cost(), personBudget: i.PerPerson.cost(),
 	}
 }
 
-func (k Key) may(what string) bool { return slices.Contains(k.May, what) }
+func (k Key) hasPrivilege(what string) bool { return slices.Contains(k.May, what) }
 
-// sees reports whether it may watch, steer and end a conversation.
-func (k Key) sees(on bridge.Origin) bool {
-	return k.may(MayWatchAll) || k.may(MayWatch) && k.Name == on.Key
+// mayWatch reports whether it may watch, steer and end a conversation.
+func (k Key) mayWatch(on bridge.Origin) bool {
+	return k.hasPrivilege(MayWatchAll) || k.hasPrivilege(MayWatch) && k.Name == on.Key
 }
 
 // keyPrefix begins each server key, so that people, and scanners for leaked secrets, recognize one.
@@ -111,7 +111,7 @@ type keyring struct {
 
 	mu      sync.Mutex
 	reads   int // of the file that have begun
-	file    file
+	file    keysFile
 	secret  []byte
 	issuers []*issuer
 	cancel  context.CancelFunc // of what the issuers do in the background
@@ -126,8 +126,8 @@ func openKeyring(o Options) (*keyring, error) {
 		}
 		return k, nil
 	}
-	k.watch = reread.NewWatch(o.Logger, k.now, k.files())
-	if err := k.read(); err != nil {
+	k.watch = reread.NewWatch(o.Logger, k.now, k.watchedFiles())
+	if err := k.reload(); err != nil {
 		return nil, fmt.Errorf("keys: %w", err)
 	}
 	return k, nil
@@ -140,32 +140,32 @@ func (k *keyring) close() {
 	k.cancel()
 }
 
-func (k *keyring) exist() bool { return k.path != "" }
+func (k *keyring) isConfigured() bool { return k.path != "" }
 
-func (k *keyring) files() []string { return []string{k.path} }
+func (k *keyring) watchedFiles() []string { return []string{k.path} }
 
-// fresh reads the file again if it has changed, which blocks for as long as issuers take. Meanwhile the old file counts for everybody else.
-// A key that is taken away works until then.
-func (k *keyring) fresh() {
-	if !k.exist() || !k.watch.HasChanged(k.files) {
+// reloadIfChanged reads the file again if it has changed, which blocks for as long as issuers take. Meanwhile the old
+// file counts for everybody else. A key that is taken away works until then.
+func (k *keyring) reloadIfChanged() {
+	if !k.isConfigured() || !k.watch.HasChanged(k.watchedFiles) {
 		return
 	}
 	if reread.IsStale(k.path) {
-		k.closeToAll()
+		k.dropKeys()
 		return
 	}
 	err := reread.CheckFile(k.path)
 	if err == nil {
-		err = k.read()
+		err = k.reload()
 	}
 	if err != nil {
 		k.log.Error("the keys file was changed and cannot be used; the old one counts", "err", err)
 	}
 }
 
-// closeToAll forgets the keys and issuers of a file that was replaced outside of its mount: which of them were removed cannot be known, and
+// dropKeys forgets the keys and issuers of a file that was replaced outside of its mount: which of them were removed cannot be known, and
 // a removed key must not go on working. Only a restart mounts the new file.
-func (k *keyring) closeToAll() {
+func (k *keyring) dropKeys() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.cancel()
@@ -175,14 +175,14 @@ func (k *keyring) closeToAll() {
 		"file", k.path)
 }
 
-// read reads the file. If it cannot be used the old one counts on.
-func (k *keyring) read() error {
+// reload reads the file. If it cannot be used the old one counts on.
+func (k *keyring) reload() error {
 	k.mu.Lock()
 	k.reads++
 	read := k.reads
 	k.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
-	f, secret, issuers, err := load(ctx, k.path, k.log)
+	f, secret, issuers, err := loadKeys(ctx, k.path, k.log)
 	if err != nil {
 		cancel()
 		return err
@@ -198,12 +198,12 @@ func (k *keyring) read() error {
 	return nil
 }
 
-// load reads a keys file, and the keys of its issuers until ctx is done.
-func load(ctx context.Context, path string, log *slog.Logger) (f file, secret []byte, issuers []*issuer, err error) {
-	if f, err = readFile(path); err != nil {
+// loadKeys reads a keys file, and the keys of its issuers until ctx is done.
+func loadKeys(ctx context.Context, path string, log *slog.Logger) (f keysFile, secret []byte, issuers []*issuer, err error) {
+	if f, err = readKeysFile(path); err != nil {
 		return f, nil, nil, err
 	}
-	if secret, err = f.check(); err != nil {
+	if secret, err = f.checkFile(); err != nil {
 		return f, nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
 	for n, i := range f.Issuers {
@@ -220,11 +220,11 @@ func load(ctx context.Context, path string, log *slog.Logger) (f file, secret []
 func CheckKeys(path string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_, _, _, err := load(ctx, path, slog.New(slog.DiscardHandler))
+	_, _, _, err := loadKeys(ctx, path, slog.New(slog.DiscardHandler))
 	return err
 }
 
-func readFile(path string) (f file, err error) {
+func readKeysFile(path string) (f keysFile, err error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		return f, err
@@ -235,8 +235,8 @@ func readFile(path string) (f file, err error) {
 	return f, nil
 }
 
-// expand replaces a value that is ${NAME} by the variable of the environment.
-func expand(at string, value *string) (err error) {
+// expandVariable replaces a value that is ${NAME} by the variable of the environment.
+func expandVariable(at string, value *string) (err error) {
 	name, ok := strings.CutPrefix(*value, "${")
 	if !ok || !strings.HasSuffix(name, "}") {
 		return nil
@@ -247,8 +247,8 @@ func expand(at string, value *string) (err error) {
 	return nil
 }
 
-func (f *file) check() (secret []byte, err error) {
-	if err := expand("secret", &f.Secret); err != nil {
+func (f *keysFile) checkFile() (secret []byte, err error) {
+	if err := expandVariable("secret", &f.Secret); err != nil {
 		return nil, err
 	}
 	secret, err = base64.RawURLEncoding.DecodeString(f.Secret)
@@ -266,7 +266,7 @@ func (f *file) check() (secret []byte, err error) {
 				return nil, fmt.Errorf("%s.may has %q; there are %s", at, m, strings.Join(privileges, ", "))
 			}
 		}
-		if err := k.check(at); err != nil {
+		if err := k.checkValues(at); err != nil {
 			return nil, err
 		}
 		if err := checkName(at, k.Name, names); err != nil {
@@ -275,17 +275,17 @@ func (f *file) check() (secret []byte, err error) {
 	}
 	for i := range f.Issuers {
 		issuer, at := &f.Issuers[i], fmt.Sprintf("issuers[%d]", i)
-		if err := expand(at+".key", &issuer.Key); err != nil {
+		if err := expandVariable(at+".key", &issuer.Key); err != nil {
 			return nil, err
 		}
 		if err := checkName(at, issuer.Name, names); err != nil {
 			return nil, err
 		}
-		if err := issuer.check(at); err != nil {
+		if err := issuer.checkValues(at); err != nil {
 			return nil, err
 		}
 	}
-	return secret, f.Proxy.check("proxy")
+	return secret, f.Proxy.checkValues("proxy")
 }
 
 // checkName refuses a name that stands already, and adds it. One with a space could be that of a telephone line, as "sip lab", whose calls
@@ -301,8 +301,8 @@ func checkName(at, name string, names map[string]bool) error {
 	return nil
 }
 
-// key finds a server key.
-func (k *keyring) key(shown string) (Key, error) {
+// findKey finds a server key.
+func (k *keyring) findKey(shown string) (Key, error) {
 	if shown == "" {
 		return Key{}, &refusal{
 			rule:    "no key",
@@ -310,14 +310,14 @@ func (k *keyring) key(shown string) (Key, error) {
 			message: "This address wants a server key, as Authorization: Bearer.",
 		}
 	}
-	k.fresh()
+	k.reloadIfChanged()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.find(shown)
+	return k.findKeyLocked(shown)
 }
 
-// find finds a server key. Needs mu.
-func (k *keyring) find(shown string) (Key, error) {
+// findKeyLocked finds a server key. Needs mu.
+func (k *keyring) findKeyLocked(shown string) (Key, error) {
 	digest := sha256.Sum256([]byte(shown))
 	hash := hex.EncodeToString(digest[:])
 	for _, key := range k.file.Keys { // by its hash, so the time that it takes reveals nothing about the key
@@ -328,12 +328,12 @@ func (k *keyring) find(shown string) (Key, error) {
 	return Key{}, &refusal{rule: "unknown key", code: bridge.CodeUnauthorized, message: "This server key is not known here."}
 }
 
-// proxy is the pass of somebody whom a trusted proxy knows.
-func (k *keyring) proxy(identity string) pass {
-	k.fresh()
+// proxyAuthorization is the pass of somebody whom a trusted proxy knows.
+func (k *keyring) proxyAuthorization(identity string) authorization {
+	k.reloadIfChanged()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.file.Proxy.pass("proxy", identity)
+	return k.file.Proxy.newAuthorization("proxy", identity)
 }
 
 // NewKey makes a server key, writes its hash into the keys file, which it makes if there is none, and returns the key, which
@@ -350,7 +350,7 @@ func NewKey(path, name string, may []string) (string, error) {
 	var raw map[string]any // not file: what stands there stays, ${NAME} among it
 	switch text, err := os.ReadFile(path); {
 	case errors.Is(err, fs.ErrNotExist):
-		raw = map[string]any{"secret": random(), "keys": []any{}}
+		raw = map[string]any{"secret": randomKey(), "keys": []any{}}
 	case err != nil:
 		return "", err
 	default:
@@ -366,20 +366,20 @@ func NewKey(path, name string, may []string) (string, error) {
 			return "", fmt.Errorf("%s has a key of the name %q already", path, name)
 		}
 	}
-	key := keyPrefix + random()
+	key := keyPrefix + randomKey()
 	digest := sha256.Sum256([]byte(key))
 	raw["keys"] = append(keys, map[string]any{"name": name, "sha256": hex.EncodeToString(digest[:]), "may": may, "grant": map[string]any{}})
 	text, err := json.MarshalIndent(raw, "", "  ")
 	if err != nil {
 		return "", err
 	}
-	return key, replace(path, append(text, '\n'))
+	return key, replaceFile(path, append(text, '\n'))
 }
 
-// replace writes a file. The text is first written beside it, so that a full disk costs nothing, and then into the file itself: a renamed
-// file would not be seen by a container that has mounted the file alone. A gateway that reads between the two steps finds no JSON, keeps
-// the old keys, and reads again a second later.
-func replace(path string, text []byte) error {
+// replaceFile writes a file. The text is first written beside it, so that a full disk costs nothing, and then into the
+// file itself: a renamed file would not be seen by a container that has mounted the file alone. A gateway that reads
+// between the two steps finds no JSON, keeps the old keys, and reads again a second later.
+func replaceFile(path string, text []byte) error {
 	beside, err := os.CreateTemp(filepath.Dir(path), ".keys-*") // mode 0600
 	if err != nil {
 		return err
@@ -404,7 +404,7 @@ func replace(path string, text []byte) error {
 	return os.Remove(beside.Name())
 }
 
-func random() string {
+func randomKey() string {
 	secret := make([]byte, 32)
 	rand.Read(secret) // never fails (crypto/rand)
 	return base64.RawURLEncoding.EncodeToString(secret)

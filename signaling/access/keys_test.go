@@ -54,7 +54,7 @@ func TestAnIssuerThatHangs(t *testing.T) {
 	}
 	gate, wait := openKeys(t, file, slog.DiscardHandler)
 	talk := func() {
-		if err := access.From(gate.Visit(&http.Request{})).Authorize(&bridge.SessionRequest{}, key); err != nil {
+		if err := access.From(gate.WithClient(&http.Request{})).Authorize(&bridge.SessionRequest{}, key); err != nil {
 			t.Error(err)
 		}
 	}

@@ -37,8 +37,8 @@ var defaultLimits = Limits{
 	BodyMegabytes: 64, BodyMegabytesPerAddress: 24, BodyMegabytesPerKey: 40, // the longest has 20; a machine of 1 GB serves calls, too
 }
 
-// names are the limits as an operator writes them.
-func (l *Limits) names() map[string]*int {
+// fields are the limits as an operator writes them.
+func (l *Limits) fields() map[string]*int {
 	return map[string]*int{
 		"sessions": &l.Sessions, "sessions-per-address": &l.SessionsPerAddress, "sessions-per-key": &l.SessionsPerKey,
 		"new-per-second": &l.NewPerSecond, "new-per-second-per-key": &l.NewPerSecondPerKey, "new-per-minute": &l.NewPerMinute,
@@ -52,7 +52,7 @@ func (l *Limits) names() map[string]*int {
 // ParseLimit reads "name=number" into l; 0 is no limit.
 func (l *Limits) ParseLimit(text string) error {
 	name, number, _ := strings.Cut(text, "=")
-	field := l.names()[strings.TrimSpace(name)]
+	field := l.fields()[strings.TrimSpace(name)]
 	n, err := strconv.Atoi(strings.TrimSpace(number))
 	if field == nil || err != nil || n < 0 {
 		return fmt.Errorf("%q is no limit: sessions=1000 would be one; docs/access.md lists them", text)
@@ -64,8 +64,8 @@ func (l *Limits) ParseLimit(text string) error {
 }
 
 func (l Limits) withDefaults() Limits {
-	defaults := defaultLimits.names()
-	for name, field := range l.names() {
+	defaults := defaultLimits.fields()
+	for name, field := range l.fields() {
 		if *field == 0 {
 			*field = *defaults[name]
 		}
@@ -73,11 +73,11 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// share is whose use is counted: everybody's, or that of an address, a key, a person or a token.
-type share struct{ kind, name string }
+// budgetOwner is whose use is counted: everybody's, or that of an address, a key, a person or a token.
+type budgetOwner struct{ kind, name string }
 
-// daily reports whether what it may spend is of a day.
-func (s share) daily() bool { return s.kind == "key" || s.kind == "person" }
+// isDaily reports whether what it may spend is of a day.
+func (s budgetOwner) isDaily() bool { return s.kind == "key" || s.kind == "person" }
 
 // resource is what gateways count together.
 type resource int
@@ -102,122 +102,122 @@ const (
 	units
 )
 
-func (u unit) reserved() resource { return [units]resource{reserved, reservedPay}[u] }
-func (u unit) spent() resource    { return [units]resource{spent, spentPay}[u] }
+func (u unit) reservedResource() resource { return [units]resource{reserved, reservedPay}[u] }
+func (u unit) spentResource() resource    { return [units]resource{spent, spentPay}[u] }
 
 // isSpent reports whether it is what was spent, which is known for longer than what is held.
 func (r resource) isSpent() bool { return r == spent || r == spentPay }
 
-// of is a part of a cost.
-func (u unit) of(c *bridge.Cost) *int { return [units]*int{&c.Tokens, &c.Micros}[u] }
+// costField is a part of a cost.
+func (u unit) costField(c *bridge.Cost) *int { return [units]*int{&c.Tokens, &c.Micros}[u] }
 
-// tally is how much this gateway uses, and how much the others do by the store's last answer.
-type tally struct {
-	own, others int
-	reported    int    // of its own
-	asked       uint64 // the newest call of Count
+// usageCount is how much this gateway uses, and how much the others do by the store's last answer.
+type usageCount struct {
+	local, remote int
+	reported      int    // of its own
+	lastCount     uint64 // the newest call of Count
 }
 
-// usage is what a share uses.
-type usage struct {
-	counts          [resources]tally
-	parked, waiting int
-	bodies          int64         // bytes of requests under way
-	bodyWaits       int           // requests that wait until there is room for their bodies
-	begun, called   *rate.Limiter // conversations and short calls; nil: no limit
-	budgeted        bool          // what it spends is limited
-	day             string
-	expires         time.Time // of a token
+// ownerUsage is what a share uses.
+type ownerUsage struct {
+	counts                      [resources]usageCount
+	parked, waiting             int
+	bodies                      int64         // bytes of requests under way
+	bodyWaits                   int           // requests that wait until there is room for their bodies
+	sessionLimiter, callLimiter *rate.Limiter // conversations and short calls; nil: no limit
+	hasBudget                   bool          // what it spends is limited
+	day                         string
+	expires                     time.Time // of a token
 }
 
-// left is how much of a budget is neither spent nor reserved here. What others have reserved the store knows.
-func (u *usage) left(b budget) int {
-	paid := u.counts[b.unit.spent()]
-	return b.most - paid.own - paid.others - u.counts[b.unit.reserved()].own
+// remaining is how much of a budget is neither spent nor reserved here. What others have reserved the store knows.
+func (u *ownerUsage) remaining(b budgetLimit) int {
+	paid := u.counts[b.unit.spentResource()]
+	return b.limit - paid.local - paid.remote - u.counts[b.unit.reservedResource()].local
 }
 
-// running reports whether a conversation or a call of it runs here.
-func (u *usage) running() bool {
-	return u.counts[sessions].own > 0 || u.counts[reserved].own > 0 || u.counts[reservedPay].own > 0
+// isRunning reports whether a conversation or a call of it runs here.
+func (u *ownerUsage) isRunning() bool {
+	return u.counts[sessions].local > 0 || u.counts[reserved].local > 0 || u.counts[reservedPay].local > 0
 }
 
-// idle reports whether nothing would be lost with it.
-func (u *usage) idle(now time.Time) bool {
-	for _, l := range []*rate.Limiter{u.begun, u.called} {
+// isIdle reports whether nothing would be lost with it.
+func (u *ownerUsage) isIdle(now time.Time) bool {
+	for _, l := range []*rate.Limiter{u.sessionLimiter, u.callLimiter} {
 		if l != nil && l.TokensAt(now) < float64(l.Burst()) {
 			return false
 		}
 	}
 	waits := u.parked + u.waiting + u.bodyWaits
-	return !u.running() && waits == 0 && u.bodies == 0 && u.counts[spent].own == 0 && u.counts[spentPay].own == 0
+	return !u.isRunning() && waits == 0 && u.bodies == 0 && u.counts[spent].local == 0 && u.counts[spentPay].local == 0
 }
 
 // sweepEvery is how often unused shares are dropped.
 const sweepEvery = time.Minute
 
-// usage of a share. Needs mu.
-func (g *Gate) usage(s share) *usage {
+// usageOf of a share. Needs mu.
+func (g *Gate) usageOf(s budgetOwner) *ownerUsage {
 	now := g.options.Now()
-	if now.Sub(g.swept) > sweepEvery {
+	if now.Sub(g.sweptAt) > sweepEvery {
 		g.sweep(now)
 	}
-	u := g.shares[s]
+	u := g.usages[s]
 	if u == nil {
-		u = &usage{}
+		u = &ownerUsage{}
 		switch s.kind {
 		case "all":
-			u.begun = limiter(g.options.Limits.NewPerSecond, time.Second)
+			u.sessionLimiter = newLimiter(g.options.Limits.NewPerSecond, time.Second)
 		case "key":
-			u.begun = limiter(g.options.Limits.NewPerSecondPerKey, time.Second)
+			u.sessionLimiter = newLimiter(g.options.Limits.NewPerSecondPerKey, time.Second)
 		case "address":
-			u.begun = limiter(g.options.Limits.NewPerMinute, time.Minute)
-			u.called = limiter(g.options.Limits.CallsPerMinute, time.Minute)
+			u.sessionLimiter = newLimiter(g.options.Limits.NewPerMinute, time.Minute)
+			u.callLimiter = newLimiter(g.options.Limits.CallsPerMinute, time.Minute)
 		}
-		g.shares[s] = u
+		g.usages[s] = u
 	}
-	if day := today(now); s.daily() && u.day != day {
+	if day := budgetDay(now); s.isDaily() && u.day != day {
 		u.day = day
-		u.forgetSpent()
+		u.resetSpent()
 	}
 	return u
 }
 
-func (u *usage) forgetSpent() { u.counts[spent], u.counts[spentPay] = tally{}, tally{} }
+func (u *ownerUsage) resetSpent() { u.counts[spent], u.counts[spentPay] = usageCount{}, usageCount{} }
 
-// today is the day for which a budget counts, in UTC.
-func today(now time.Time) string { return now.UTC().Format(time.DateOnly) }
+// budgetDay is the day for which a budget counts, in UTC.
+func budgetDay(now time.Time) string { return now.UTC().Format(time.DateOnly) }
 
 // sweep forgets shares that nobody uses. Needs mu.
 func (g *Gate) sweep(now time.Time) {
-	g.swept = now
-	for s, u := range g.shares {
+	g.sweptAt = now
+	for s, u := range g.usages {
 		// A conversation outlives its token, and what it spends counts until it ends.
-		if s.kind == "token" && !u.running() && now.After(u.expires.Add(leeway)) || s.daily() && u.day != today(now) {
-			u.forgetSpent()
+		if s.kind == "token" && !u.isRunning() && now.After(u.expires.Add(leeway)) || s.isDaily() && u.day != budgetDay(now) {
+			u.resetSpent()
 		}
-		if u.idle(now) && !g.shared.pending(s) {
-			delete(g.shares, s)
+		if u.isIdle(now) && !g.cluster.hasPending(s) {
+			delete(g.usages, s)
 		}
 	}
 }
 
-func limiter(n int, per time.Duration) *rate.Limiter {
+func newLimiter(n int, per time.Duration) *rate.Limiter {
 	if n < 0 {
 		return nil
 	}
 	return rate.NewLimiter(rate.Every(per/time.Duration(n)), n)
 }
 
-// block is what stands for an address in limits: its household. The loopback has none: behind it are proxies and tests.
-func block(a netip.Addr) (block string, limited bool) {
+// limitBlock is what stands for an address in limits: its household. The loopback has none: behind it are proxies and tests.
+func limitBlock(a netip.Addr) (block string, limited bool) {
 	if a.IsLoopback() || !a.IsValid() {
 		return "", false
 	}
-	return household(a).String(), true
+	return addressBlock(a).String(), true
 }
 
-// household is an address of IPv4, or the /64 of one of IPv6, which is the least that a household has (RFC 6177).
-func household(a netip.Addr) netip.Prefix {
+// addressBlock is an address of IPv4, or the /64 of one of IPv6, which is the least that a household has (RFC 6177).
+func addressBlock(a netip.Addr) netip.Prefix {
 	bits := a.BitLen()
 	if a.Is6() {
 		bits = 64
@@ -225,26 +225,26 @@ func household(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a.WithZone(""), bits).Masked()
 }
 
-// Wait counts a socket that has not sent its first message; done is called when it has, or is closed.
-func (v *Visitor) Wait() (done func(), err error) {
+// CountUnopened counts a socket that has not sent its first message; done is called when it has, or is closed.
+func (v *Client) CountUnopened() (done func(), err error) {
 	g := v.gate
 	if g == nil {
 		return func() {}, nil
 	}
-	name, limited := block(v.address)
+	name, limited := limitBlock(v.address)
 	if !limited {
 		return func() {}, nil
 	}
 	g.mu.Lock()
-	u := g.usage(share{"address", name})
-	full := exceeds(u.waiting+1, g.options.Limits.WaitingPerAddress)
+	u := g.usageOf(budgetOwner{"address", name})
+	full := exceedsLimit(u.waiting+1, g.options.Limits.WaitingPerAddress)
 	if !full {
 		u.waiting++
 	}
 	g.mu.Unlock()
 	if full {
-		return nil, v.refuse(&refusal{
-			rule: "waiting per address", code: bridge.CodeBusy, retry: comeBack,
+		return nil, v.reportRefusal(&refusal{
+			rule: "waiting per address", code: bridge.CodeBusy, retry: retryLater,
 			message: "Too many connections from your address have not said what they want.",
 		})
 	}
@@ -255,7 +255,7 @@ func (v *Visitor) Wait() (done func(), err error) {
 	}, nil
 }
 
-// comeBack is when to try again at a limit that others have to leave room at.
-const comeBack = 10 * time.Second
+// retryLater is when to try again at a limit that others have to leave room at.
+const retryLater = 10 * time.Second
 
-func exceeds(n, limit int) bool { return limit >= 0 && n > limit }
+func exceedsLimit(n, limit int) bool { return limit >= 0 && n > limit }

@@ -24,76 +24,76 @@ type Secrets struct {
 	Store  store.Store
 	Logger *slog.Logger
 
-	mu   sync.Mutex
-	kept map[string]keptSecret
+	mu     sync.Mutex
+	issued map[string]issuedSecret
 }
 
-// keptSecret is how much a secret of this gateway takes, of whose share, and until when.
-type keptSecret struct {
-	share share
-	size  int
-	until time.Time
+// issuedSecret is how much a secret of this gateway takes, of whose share, and until when.
+type issuedSecret struct {
+	share     budgetOwner
+	size      int
+	expiresAt time.Time
 }
 
-// errStoreAway refuses a client whose secret cannot be looked up or kept.
-var errStoreAway = &bridge.Error{Code: bridge.CodeBusy, Message: "Client secrets cannot be looked up just now.", Retry: time.Second}
+// errStoreUnavailable refuses a client whose secret cannot be looked up or kept.
+var errStoreUnavailable = &bridge.Error{Code: bridge.CodeBusy, Message: "Client secrets cannot be looked up just now.", Retry: time.Second}
 
-// Find reads what a secret is bound to. It blocks as long as the store does.
-func (s *Secrets) Find(ctx context.Context, secret string, bound any) error {
-	raw, generation, err := s.Store.Get(ctx, secretName(secret))
+// LookUp reads what a secret is bound to. It blocks as long as the store does.
+func (s *Secrets) LookUp(ctx context.Context, secret string, bound any) error {
+	raw, generation, err := s.Store.Get(ctx, secretKey(secret))
 	switch {
 	case err != nil:
 		s.Logger.Warn("the store was asked for a client secret", "err", err)
-		return errStoreAway
+		return errStoreUnavailable
 	case generation == 0:
 		return &bridge.Error{Code: bridge.CodeUnauthorized, Message: "This secret is not known, or has expired."}
 	}
 	return json.Unmarshal(raw, bound)
 }
 
-// Keep binds a secret to something for so long, in the share of the one that mints it. It blocks as long as the store does.
-func (s *Secrets) Keep(ctx context.Context, minter Minter, secret string, bound any, life time.Duration) error {
+// Bind binds a secret to something for so long, in the share of the one that mints it. It blocks as long as the store does.
+func (s *Secrets) Bind(ctx context.Context, minter Minter, secret string, bound any, life time.Duration) error {
 	raw, err := json.Marshal(bound)
 	if err != nil {
 		return err
 	}
-	if retry := s.add(minter.share, secret, len(raw), life); retry > 0 {
+	if retry := s.reserve(minter.share, secret, len(raw), life); retry > 0 {
 		return &bridge.Error{Code: bridge.CodeBusy, Message: "Too many client secrets are good at this time.", Retry: retry}
 	}
-	if _, err := s.Store.CompareAndSwap(ctx, secretName(secret), 0, 1, raw, life); err != nil {
+	if _, err := s.Store.CompareAndSwap(ctx, secretKey(secret), 0, 1, raw, life); err != nil {
 		s.mu.Lock()
-		delete(s.kept, secret)
+		delete(s.issued, secret)
 		s.mu.Unlock()
 		s.Logger.Warn("the store was given a client secret", "err", err)
-		return errStoreAway
+		return errStoreUnavailable
 	}
 	return nil
 }
 
-// Use counts one use of a secret, and reports false if there were as many as it has. by names the use; free gives it back.
-func (s *Secrets) Use(ctx context.Context, secret, by string, most int, life time.Duration) (ok bool, free func(), err error) {
-	_, ok, err = s.Store.SetUsage(ctx, secretName(secret)+"/uses", by, 1, 1, most, life)
+// CountUse counts one use of a secret, and reports false if there were as many as it has. by names the use; free gives it back.
+func (s *Secrets) CountUse(ctx context.Context, secret, by string, most int, life time.Duration) (ok bool, free func(), err error) {
+	_, ok, err = s.Store.SetUsage(ctx, secretKey(secret)+"/uses", by, 1, 1, most, life)
 	if err != nil {
 		s.Logger.Warn("the store was asked for the uses of a client secret", "err", err)
-		return false, nil, errStoreAway
+		return false, nil, errStoreUnavailable
 	}
 	return ok, func() {
-		_, _, _ = s.Store.SetUsage(context.WithoutCancel(ctx), secretName(secret)+"/uses", by, 2, 0, most, life)
+		_, _, _ = s.Store.SetUsage(context.WithoutCancel(ctx), secretKey(secret)+"/uses", by, 2, 0, most, life)
 	}, nil
 }
 
-// secretName is what the store has a secret under.
-func secretName(secret string) string { return "secret/" + secret }
+// secretKey is what the store has a secret under.
+func secretKey(secret string) string { return "secret/" + secret }
 
-// add counts a secret, or says when to come back: when the next one expires that takes the room.
-func (s *Secrets) add(of share, secret string, size int, life time.Duration) (retry time.Duration) {
+// reserve counts a secret, or says when to come back: when the next one expires that takes the room.
+func (s *Secrets) reserve(of budgetOwner, secret string, size int, life time.Duration) (retry time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	var all, own secretSum
-	for name, k := range s.kept {
-		if now.After(k.until) {
-			delete(s.kept, name)
+	for name, k := range s.issued {
+		if now.After(k.expiresAt) {
+			delete(s.issued, name)
 			continue
 		}
 		all.add(k)
@@ -106,13 +106,13 @@ func (s *Secrets) add(of share, secret string, size int, life time.Duration) (re
 		next = all.next
 	}
 	// Nobody takes more than they leave free: however many have their share, the next one gets some.
-	if own.full(size, min(maxSecrets/secretShares, maxSecrets-all.count), min(maxSecretBytes/secretShares, maxSecretBytes-all.bytes)) {
+	if own.isFull(size, min(maxSecrets/secretShares, maxSecrets-all.count), min(maxSecretBytes/secretShares, maxSecretBytes-all.bytes)) {
 		return max(next.Sub(now), time.Second)
 	}
-	if s.kept == nil {
-		s.kept = map[string]keptSecret{}
+	if s.issued == nil {
+		s.issued = map[string]issuedSecret{}
 	}
-	s.kept[secret] = keptSecret{of, size, now.Add(life)}
+	s.issued[secret] = issuedSecret{of, size, now.Add(life)}
 	return 0
 }
 
@@ -122,13 +122,13 @@ type secretSum struct {
 	next         time.Time
 }
 
-func (s *secretSum) add(k keptSecret) {
+func (s *secretSum) add(k issuedSecret) {
 	s.count, s.bytes = s.count+1, s.bytes+k.size
-	if s.next.IsZero() || k.until.Before(s.next) {
-		s.next = k.until
+	if s.next.IsZero() || k.expiresAt.Before(s.next) {
+		s.next = k.expiresAt
 	}
 }
 
-func (s *secretSum) full(size, most, mostBytes int) bool {
+func (s *secretSum) isFull(size, most, mostBytes int) bool {
 	return s.count >= most || s.bytes+size > mostBytes
 }

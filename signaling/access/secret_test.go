@@ -38,7 +38,7 @@ func TestSecretsThatWereNotKept(t *testing.T) {
 	away := &awayStore{Store: store.NewMemory(), away: true}
 	secrets := access.Secrets{Store: away, Logger: slog.New(slog.DiscardHandler)}
 	keep := func(name string) error {
-		return secrets.Keep(t.Context(), access.Minter{}, name, strings.Repeat("x", 9<<20), time.Hour) // a share has 16 MiB
+		return secrets.Bind(t.Context(), access.Minter{}, name, strings.Repeat("x", 9<<20), time.Hour) // a share has 16 MiB
 	}
 	for _, name := range []string{"a", "b", "c"} {
 		if err := keep(name); bridge.AsError(err).Retry != time.Second {
@@ -67,13 +67,13 @@ func TestSecretsAreLeftForTheNext(t *testing.T) {
 	for n, want := range []int{15, 15, 15, 9, 5, 2, 1} { // MiB, of 64
 		r := httptest.NewRequest(http.MethodPost, "/", nil)
 		r.RemoteAddr = fmt.Sprintf("192.0.2.%d:9", n+1)
-		minter, err := access.From(gate.Visit(r)).Minter("")
+		minter, err := access.From(gate.WithClient(r)).RequireMinter("")
 		if err != nil {
 			t.Fatal(err)
 		}
 		kept := 0
 		for err == nil && kept < 99 {
-			if err = secrets.Keep(t.Context(), minter, rand.Text(), bound, time.Hour); err == nil {
+			if err = secrets.Bind(t.Context(), minter, rand.Text(), bound, time.Hour); err == nil {
 				kept++
 			}
 		}

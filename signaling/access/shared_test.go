@@ -46,30 +46,30 @@ func begins(t *testing.T, a bridge.Account, want bool) {
 // What all gateways may have together none has alone, and what a dead one had is given back.
 func TestSessionsAmongGateways(t *testing.T) {
 	gates(t, func(t *testing.T, a, b *Gate) {
-		first, second := a.Trunk("line", 2), b.Trunk("line", 2)
+		first, second := a.TrunkAccount("line", 2), b.TrunkAccount("line", 2)
 		begins(t, first, true)
 		begins(t, second, true)
-		begins(t, a.Trunk("line", 2), false)
-		begins(t, b.Trunk("line", 2), false)
-		begins(t, b.Trunk("another", 1), true)
+		begins(t, a.TrunkAccount("line", 2), false)
+		begins(t, b.TrunkAccount("line", 2), false)
+		begins(t, b.TrunkAccount("another", 1), true)
 		first.End()
-		begins(t, b.Trunk("line", 2), true)
-		begins(t, a.Trunk("line", 2), false)
+		begins(t, b.TrunkAccount("line", 2), true)
+		begins(t, a.TrunkAccount("line", 2), false)
 		second.End()
 		time.Sleep(time.Minute) // it is said again and again
-		begins(t, a.Trunk("line", 1), false)
+		begins(t, a.TrunkAccount("line", 1), false)
 
-		close(b.shared.stop) // b is dead
-		b.shared.running.Wait()
+		close(b.cluster.stop) // b is dead
+		b.cluster.running.Wait()
 		time.Sleep(leaseTime)
-		begins(t, a.Trunk("line", 1), true)
-		b.shared.stop = make(chan struct{})
+		begins(t, a.TrunkAccount("line", 1), true)
+		b.cluster.stop = make(chan struct{})
 
-		moved := a.Trunk("line", 1) // from b
+		moved := a.TrunkAccount("line", 1) // from b
 		moved.ContinueSession(bridge.Cost{})
-		begins(t, a.Trunk("line", 2), false)
+		begins(t, a.TrunkAccount("line", 2), false)
 		moved.End()
-		begins(t, a.Trunk("line", 2), true)
+		begins(t, a.TrunkAccount("line", 2), true)
 	})
 }
 
@@ -77,7 +77,7 @@ func TestSessionsAmongGateways(t *testing.T) {
 func TestBudgetAmongGateways(t *testing.T) {
 	gates(t, func(t *testing.T, a, b *Gate) {
 		spender := func(g *Gate) *account {
-			return &account{visitor: &Visitor{gate: g}, pass: pass{issuer: "shop", budget: bridge.Cost{Tokens: 4000}}}
+			return &account{client: &Client{gate: g}, auth: authorization{issuer: "shop", budget: bridge.Cost{Tokens: 4000}}}
 		}
 		one, other := spender(a), spender(b)
 		begins(t, one, true)
@@ -110,7 +110,7 @@ var unitsOfBudgets = map[string]func(n int) bridge.Cost{
 func TestMoneyAmongGateways(t *testing.T) {
 	gates(t, func(t *testing.T, a, b *Gate) {
 		spender := func(g *Gate) *account {
-			return &account{visitor: &Visitor{gate: g}, pass: pass{issuer: "shop", budget: bridge.Cost{Micros: 10_000}}}
+			return &account{client: &Client{gate: g}, auth: authorization{issuer: "shop", budget: bridge.Cost{Micros: 10_000}}}
 		}
 		turn := bridge.Cost{Tokens: 1000, Micros: 4000}
 		one, other, third := spender(a), spender(b), spender(b)
@@ -144,9 +144,9 @@ func TestCallsAtOnceKeepToABudget(t *testing.T) {
 	for unit, of := range unitsOfBudgets {
 		for _, kind := range []string{"key", "token"} {
 			gates(t, func(t *testing.T, a, b *Gate) {
-				p := pass{issuer: "shop", budget: of(10_000)}
+				p := authorization{issuer: "shop", budget: of(10_000)}
 				if kind == "token" {
-					p = pass{issuer: "shop", id: "1", expires: time.Now().Add(time.Minute), grant: Grant{Tokens: 10_000}}
+					p = authorization{issuer: "shop", id: "1", expires: time.Now().Add(time.Minute), grant: Grant{Tokens: 10_000}}
 					if unit == "dollars" {
 						p.grant = Grant{Dollars: 0.01}
 					}
@@ -160,11 +160,11 @@ func TestCallsAtOnceKeepToABudget(t *testing.T) {
 	}
 }
 
-func keepsTo(t *testing.T, name string, p pass, of func(int) bridge.Cost, a, b *Gate) {
+func keepsTo(t *testing.T, name string, p authorization, of func(int) bridge.Cost, a, b *Gate) {
 	var wg sync.WaitGroup
 	var paid atomic.Int64
 	call := func(g *Gate, wants, costs int) {
-		c := &account{visitor: &Visitor{gate: g}, pass: p, short: true}
+		c := &account{client: &Client{gate: g}, auth: p, isShort: true}
 		if c.BeginSession(bridge.Cost{}) != nil {
 			return
 		}
@@ -215,7 +215,7 @@ func leavesNothing(t *testing.T, of func(int) bridge.Cost) {
 	}
 	gates(t, func(t *testing.T, a, b *Gate) {
 		caller := func(g *Gate) *account {
-			c := &account{visitor: &Visitor{gate: g}, pass: pass{issuer: "shop", budget: budget}, short: true}
+			c := &account{client: &Client{gate: g}, auth: authorization{issuer: "shop", budget: budget}, isShort: true}
 			if err := c.BeginSession(bridge.Cost{}); err != nil {
 				t.Fatal(err)
 			}
@@ -230,8 +230,8 @@ func leavesNothing(t *testing.T, of func(int) bridge.Cost) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		close(b.shared.stop) // b is dead
-		b.shared.running.Wait()
+		close(b.cluster.stop) // b is dead
+		b.cluster.running.Wait()
 		if _, _, err := caller(a).ReserveCost(of(1)); err == nil {
 			t.Error("what b has reserved is given away")
 		}
@@ -239,14 +239,14 @@ func leavesNothing(t *testing.T, of func(int) bridge.Cost) {
 		if got, _, err := caller(a).ReserveCost(of(1000)); got != of(700) || err != nil {
 			t.Errorf("%v are left: %v", got, err)
 		}
-		b.shared.stop = make(chan struct{})
+		b.cluster.stop = make(chan struct{})
 	})
 }
 
 func TestATokenForOneConversationAmongGateways(t *testing.T) {
 	gates(t, func(t *testing.T, a, b *Gate) {
 		shows := func(g *Gate, id string) *account {
-			return &account{visitor: &Visitor{gate: g}, pass: pass{issuer: "shop", id: id, once: true, expires: time.Now().Add(time.Minute)}}
+			return &account{client: &Client{gate: g}, auth: authorization{issuer: "shop", id: id, once: true, expires: time.Now().Add(time.Minute)}}
 		}
 		begins(t, shows(a, "1"), true)
 		begins(t, shows(a, "1"), false)
@@ -272,7 +272,7 @@ func TestATokenForOneConversationAmongGateways(t *testing.T) {
 // What a tool of a conversation reserves leaves it the turn that it has reserved: else that would go over what may be spent.
 func TestAToolLeavesTheTurnReserved(t *testing.T) {
 	gates(t, func(t *testing.T, a, _ *Gate) {
-		c := &account{visitor: &Visitor{gate: a}, pass: pass{issuer: "shop", budget: bridge.Cost{Micros: 1000}}}
+		c := &account{client: &Client{gate: a}, auth: authorization{issuer: "shop", budget: bridge.Cost{Micros: 1000}}}
 		if err := c.BeginSession(bridge.Cost{Tokens: 1, Micros: 100}); err != nil {
 			t.Fatal(err)
 		}
@@ -285,7 +285,7 @@ func TestAToolLeavesTheTurnReserved(t *testing.T) {
 			t.Errorf("%v are left", left)
 		}
 		c.End()
-		if u := a.usage(share{"key", "shop"}); u.counts[reservedPay].own != 0 || u.counts[spentPay].own != 1000 {
+		if u := a.usageOf(budgetOwner{"key", "shop"}); u.counts[reservedPay].local != 0 || u.counts[spentPay].local != 1000 {
 			t.Errorf("%+v", u.counts)
 		}
 	})
@@ -295,7 +295,7 @@ func TestAToolLeavesTheTurnReserved(t *testing.T) {
 func TestWorkAfterTheEnd(t *testing.T) {
 	gates(t, func(t *testing.T, a, _ *Gate) {
 		spender := func() *account {
-			return &account{visitor: &Visitor{gate: a}, pass: pass{issuer: "key", budget: bridge.Cost{Tokens: 2000}}}
+			return &account{client: &Client{gate: a}, auth: authorization{issuer: "key", budget: bridge.Cost{Tokens: 2000}}}
 		}
 		one := spender()
 		begins(t, one, true)

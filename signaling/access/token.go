@@ -27,8 +27,8 @@ import (
 )
 
 const (
-	// ours is the issuer and the audience of the tokens that we mint.
-	ours = "voxgate"
+	// tokenIssuer is the issuer and the audience of the tokens that we mint.
+	tokenIssuer = "voxgate"
 	// tokenLife is how long a token is good for to begin a conversation; maxLife is the most that one may ask for.
 	tokenLife = 5 * time.Minute
 	maxLife   = 24 * time.Hour
@@ -41,8 +41,8 @@ const (
 	unknownKID   = 10 * time.Second
 )
 
-// claims are what a token says (RFC 7519 section 4).
-type claims struct {
+// tokenClaims are what a token says (RFC 7519 section 4).
+type tokenClaims struct {
 	jwt.RegisteredClaims
 	Key   string `json:"key,omitempty"`   // the server key that it was minted for
 	Once  bool   `json:"once,omitempty"`  // it opens one conversation
@@ -124,103 +124,106 @@ func parseKey(method jwt.SigningMethod, key string) (any, error) {
 	return parsed, nil
 }
 
-// verify checks a token, or a server key that may talk. With late, a token that has expired is good.
-func (k *keyring) verify(token string, late bool) (pass, error) {
-	k.fresh()
+// verifyToken checks a token, or a server key that may talk. With late, a token that has expired is good.
+func (k *keyring) verifyToken(token string, late bool) (authorization, error) {
+	k.reloadIfChanged()
 	k.mu.Lock()
 	secret, issuers := k.secret, k.issuers
-	key, unknown := k.find(token)
+	key, unknown := k.findKeyLocked(token)
 	k.mu.Unlock()
 	switch {
-	case unknown == nil && !key.may(MayTalk):
-		return pass{}, &refusal{rule: "key", code: bridge.CodeForbidden, message: "This server key may not talk itself: mint a token with it."}
+	case unknown == nil && !key.hasPrivilege(MayTalk):
+		return authorization{}, &refusal{
+			rule: "key", code: bridge.CodeForbidden,
+			message: "This server key may not talk itself: mint a token with it.",
+		}
 	case unknown == nil:
-		return key.pass(key.Name, ""), nil
+		return key.newAuthorization(key.Name, ""), nil
 	case strings.HasPrefix(token, keyPrefix):
-		return pass{}, unknown
+		return authorization{}, unknown
 	case len(token) > maxToken:
-		return pass{}, badToken(fmt.Errorf("it has %d bytes; %d are the most", len(token), maxToken))
+		return authorization{}, invalidTokenError(fmt.Errorf("it has %d bytes; %d are the most", len(token), maxToken))
 	}
 	// The issuer decides which key and which algorithm count; nothing else is trusted before the signature was checked.
-	var said claims
+	var said tokenClaims
 	if _, _, err := jwt.NewParser().ParseUnverified(token, &said); err != nil {
-		return pass{}, badToken(err)
+		return authorization{}, invalidTokenError(err)
 	}
 	now := k.now
 	if e := said.ExpiresAt; late && e != nil && e.Before(now()) {
 		now = func() time.Time { return e.Time }
 	}
-	if said.Issuer == ours {
-		return k.verifyOurs(token, secret, now)
+	if said.Issuer == tokenIssuer {
+		return k.verifyMinted(token, secret, now)
 	}
 	var err error = errors.New("nobody whom this gateway knows has made it")
 	for _, i := range issuers {
 		if i.Issuer.Issuer != "" && i.Issuer.Issuer != said.Issuer {
 			continue
 		}
-		var c claims
-		if c, err = parse(token, i.keys, i.Algorithm, i.Audience, now); err != nil {
+		var c tokenClaims
+		if c, err = parseToken(token, i.keys, i.Algorithm, i.Audience, now); err != nil {
 			continue
 		}
-		p, err := i.Issuance.grant(c, i.Name, i.Once || c.Once)
+		p, err := i.Issuance.authorize(c, i.Name, i.Once || c.Once)
 		if p.id == "" { // the limits of its grant are counted by it
-			p.id = digest(token)
+			p.id = tokenDigest(token)
 		}
 		return p, err
 	}
-	return pass{}, badToken(err)
+	return authorization{}, invalidTokenError(err)
 }
 
-// digest names a token that has no "jti", by what its issuer has signed: of one signature there may be several spellings.
-func digest(token string) string {
+// tokenDigest names a token that has no "jti", by what its issuer has signed: of one signature there may be several spellings.
+func tokenDigest(token string) string {
 	sum := sha256.Sum256([]byte(token[:strings.LastIndexByte(token, '.')]))
 	return hex.EncodeToString(sum[:])
 }
 
-// verifyOurs checks a token that we have minted. The key that it was minted for must still be there.
-func (k *keyring) verifyOurs(token string, secret []byte, now func() time.Time) (pass, error) {
-	c, err := parse(token, func(*jwt.Token) (any, error) { return secret, nil }, jwt.SigningMethodHS256.Name, ours, now)
+// verifyMinted checks a token that we have minted. The key that it was minted for must still be there.
+func (k *keyring) verifyMinted(token string, secret []byte, now func() time.Time) (authorization, error) {
+	c, err := parseToken(token, func(*jwt.Token) (any, error) { return secret, nil }, jwt.SigningMethodHS256.Name, tokenIssuer, now)
 	if err != nil {
-		return pass{}, badToken(err)
+		return authorization{}, invalidTokenError(err)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, key := range k.file.Keys {
-		if key.Name == c.Key && key.may(MayMint) {
-			return key.Issuance.grant(c, key.Name, c.Once)
+		if key.Name == c.Key && key.hasPrivilege(MayMint) {
+			return key.Issuance.authorize(c, key.Name, c.Once)
 		}
 	}
-	return pass{}, badToken(errors.New("the key that it was minted for was taken away"))
+	return authorization{}, invalidTokenError(errors.New("the key that it was minted for was taken away"))
 }
 
 // leeway is how much clocks may differ.
 const leeway = 5 * time.Second
 
-func parse(token string, keys jwt.Keyfunc, algorithm, audience string, now func() time.Time) (c claims, err error) {
+func parseToken(token string, keys jwt.Keyfunc, algorithm, audience string, now func() time.Time) (c tokenClaims, err error) {
 	_, err = jwt.ParseWithClaims(token, &c, keys, jwt.WithValidMethods([]string{algorithm}), jwt.WithAudience(audience),
 		jwt.WithExpirationRequired(), jwt.WithTimeFunc(now), jwt.WithLeeway(leeway))
 	return c, err
 }
 
-// grant is what verified claims give.
-func (i Issuance) grant(c claims, issuer string, once bool) (pass, error) {
-	p := i.pass(issuer, c.Subject)
+// authorize is what verified claims give.
+func (i Issuance) authorize(c tokenClaims, issuer string, once bool) (authorization, error) {
+	p := i.newAuthorization(issuer, c.Subject)
 	p.id, p.once, p.expires = c.ID, once, c.ExpiresAt.Time
 	if once && c.ID == "" {
-		return p, badToken(errors.New(`it is for one conversation and has no "jti"`))
+		return p, invalidTokenError(errors.New(`it is for one conversation and has no "jti"`))
 	}
 	if c.Grant == nil {
 		return p, nil
 	}
 	var err error
-	if p.grant, err = c.Grant.within(i.Grant, "grant"); err != nil {
-		return p, badToken(err)
+	if p.grant, err = c.Grant.restrictTo(i.Grant, "grant"); err != nil {
+		return p, invalidTokenError(err)
 	}
 	return p, nil
 }
 
-// badToken refuses a token with what is wrong with it.
-func badToken(err error) error {
+// invalidTokenError refuses a token with what is wrong with it.
+func invalidTokenError(err error) error {
 	why := strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", ", "), "token has invalid claims: ")
 	if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		claim := *kind
@@ -233,16 +236,16 @@ func badToken(err error) error {
 	return &refusal{rule: "bad token", code: bridge.CodeUnauthorized, message: "This token is not good: " + why + ".", err: err}
 }
 
-// Wanted is the body of a request to mint a token.
-type Wanted struct {
+// TokenRequest is the body of a request to mint a token.
+type TokenRequest struct {
 	Identity  string `json:"identity,omitempty"`  // who the person is, for tools and logs; it is "sub" of the token
 	ExpiresIn int    `json:"expiresIn,omitempty"` // in seconds; 0: 300
 	Once      *bool  `json:"once,omitempty"`      // it opens one conversation, and goes on with that one; left out: true
 	Grant     *Grant `json:"grant,omitempty"`     // nil: what the key may grant
 }
 
-// Minted is the answer.
-type Minted struct {
+// TokenResponse is the answer.
+type TokenResponse struct {
 	Token     string    `json:"token"`
 	ExpiresAt time.Time `json:"expiresAt"`
 }
@@ -252,70 +255,71 @@ const maxWanted = 64 << 10
 
 // ServeHTTP mints a session token for a client with a server key that may mint: POST /v1/tokens.
 func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	name, err := From(r.Context()).Key(MayMint)
+	name, err := From(r.Context()).RequireKey(MayMint)
 	if err != nil {
-		Refuse(w, err)
+		WriteError(w, err)
 		return
 	}
-	var wanted Wanted
+	var wanted TokenRequest
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxWanted))
 	if err == nil {
 		err = tools.ReadStrictJSON(body, &wanted) // a limit that was misspelt would be none
 	}
 	if err != nil {
-		Refuse(w, &bridge.Error{Code: bridge.CodeBadMessage, Message: "The body cannot be read: " + err.Error()})
+		WriteError(w, &bridge.Error{Code: bridge.CodeBadMessage, Message: "The body cannot be read: " + err.Error()})
 		return
 	}
-	var minted Minted
+	var minted TokenResponse
 	if wanted.Grant != nil {
 		err = wanted.Grant.checkNames("grant", g.options.Agents)
 	}
 	if err == nil {
-		minted, err = g.keys.mint(name, wanted)
+		minted, err = g.keys.mintToken(name, wanted)
 	}
 	if err != nil {
-		Refuse(w, &bridge.Error{Code: bridge.CodeBadMessage, Message: err.Error()})
+		WriteError(w, &bridge.Error{Code: bridge.CodeBadMessage, Message: err.Error()})
 		return
 	}
 	g.options.Logger.Info("token minted", "key", name, "identity", wanted.Identity, "expires", minted.ExpiresAt)
-	Answer(w, http.StatusOK, minted)
+	WriteJSON(w, http.StatusOK, minted)
 }
 
 // Minter makes session tokens in the name of a server key.
 type Minter struct {
 	gate  *Gate
 	name  string
-	share share // whose secrets are counted: the key's, or the address's where there are no keys
+	share budgetOwner // whose secrets are counted: the key's, or the address's where there are no keys
 }
 
-// Minter refuses a client without a server key that may mint tokens, as key or with the request. Where there are no keys anybody may.
-func (v *Visitor) Minter(key string) (Minter, error) {
+// RequireMinter refuses a client without a server key that may mint tokens, as key or with the request. Where there are
+// no keys anybody may.
+func (v *Client) RequireMinter(key string) (Minter, error) {
 	if !v.gate.HasKeys() {
-		name, _ := block(v.address)
-		return Minter{share: share{"address", name}}, nil
+		name, _ := limitBlock(v.address)
+		return Minter{share: budgetOwner{"address", name}}, nil
 	}
 	shown := *v
 	shown.token = cmp.Or(key, v.token)
-	name, err := shown.Key(MayMint)
-	return Minter{v.gate, name, share{"key", name}}, err
+	name, err := shown.RequireKey(MayMint)
+	return Minter{v.gate, name, budgetOwner{"key", name}}, err
 }
 
 // Mint makes a token with all that the key may grant, for one door only. Where there are no keys no token is needed, and it makes none.
-func (m Minter) Mint(w Wanted, door string) (Minted, error) {
+func (m Minter) Mint(w TokenRequest, door string) (TokenResponse, error) {
 	if m.gate == nil {
-		return Minted{}, nil
+		return TokenResponse{}, nil
 	}
-	w.Grant = &Grant{Doors: []string{door}, Tools: m.gate.keys.tools(m.name)}
-	minted, err := m.gate.keys.mint(m.name, w)
+	w.Grant = &Grant{Doors: []string{door}, Tools: m.gate.keys.grantedTools(m.name)}
+	minted, err := m.gate.keys.mintToken(m.name, w)
 	if err != nil {
-		return Minted{}, &bridge.Error{Code: bridge.CodeBadMessage, Message: err.Error()}
+		return TokenResponse{}, &bridge.Error{Code: bridge.CodeBadMessage, Message: err.Error()}
 	}
 	m.gate.options.Logger.Info("token minted", "key", m.name, "identity", w.Identity, "expires", minted.ExpiresAt)
 	return minted, nil
 }
 
-// tools are those that a key may grant.
-func (k *keyring) tools(name string) []string {
+// grantedTools are those that a key may grant.
+func (k *keyring) grantedTools(name string) []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, key := range k.file.Keys {
@@ -326,24 +330,24 @@ func (k *keyring) tools(name string) []string {
 	return nil
 }
 
-// mint makes a token in the name of a key.
-func (k *keyring) mint(name string, w Wanted) (Minted, error) {
+// mintToken makes a token in the name of a key.
+func (k *keyring) mintToken(name string, w TokenRequest) (TokenResponse, error) {
 	life := time.Duration(cmp.Or(w.ExpiresIn, int(tokenLife/time.Second))) * time.Second
 	if life <= 0 || life > maxLife {
-		return Minted{}, fmt.Errorf("expiresIn %d is not between 1 and %d seconds", w.ExpiresIn, int(maxLife/time.Second))
+		return TokenResponse{}, fmt.Errorf("expiresIn %d is not between 1 and %d seconds", w.ExpiresIn, int(maxLife/time.Second))
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if i := slices.IndexFunc(k.file.Keys, func(key Key) bool { return key.Name == name }); i >= 0 && w.Grant != nil {
-		if _, err := w.Grant.within(k.file.Keys[i].Grant, "grant"); err != nil {
-			return Minted{}, err
+		if _, err := w.Grant.restrictTo(k.file.Keys[i].Grant, "grant"); err != nil {
+			return TokenResponse{}, err
 		}
 	}
 	now := k.now()
 	expires := now.Add(life).Truncate(time.Second)
-	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims{
+	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, tokenClaims{
 		RegisteredClaims: jwt.RegisteredClaims{
-			Issuer: ours, Audience: jwt.ClaimStrings{ours}, Subject: w.Identity, ID: rand.Text(),
+			Issuer: tokenIssuer, Audience: jwt.ClaimStrings{tokenIssuer}, Subject: w.Identity, ID: rand.Text(),
 			IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(expires),
 		},
 		Key: name, Once: w.Once == nil || *w.Once, Grant: w.Grant,
@@ -351,33 +355,33 @@ func (k *keyring) mint(name string, w Wanted) (Minted, error) {
 	if err == nil && len(token) > maxToken {
 		err = fmt.Errorf("the token would have %d bytes; %d are the most: a long prompt belongs in the grant of the key", len(token), maxToken)
 	}
-	return Minted{token, expires.UTC()}, err
+	return TokenResponse{token, expires.UTC()}, err
 }
 
-// Refuse answers a request with an error of this package, or with 400 for another one: {"error": {"code", "message"}}.
-func Refuse(w http.ResponseWriter, err error) {
+// WriteError answers a request with an error of this package, or with 400 for another one: {"error": {"code", "message"}}.
+func WriteError(w http.ResponseWriter, err error) {
 	e := bridge.AsError(err)
-	status := cmp.Or(Status(e), http.StatusBadRequest)
+	status := cmp.Or(HTTPStatus(e), http.StatusBadRequest)
 	switch h := w.Header(); status {
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", "Bearer") // RFC 6750 section 3
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		h.Set("Retry-After", fmt.Sprint(Seconds(e.Retry)))
+		h.Set("Retry-After", fmt.Sprint(RetrySeconds(e.Retry)))
 	}
-	Answer(w, status, map[string]any{"error": map[string]string{"code": string(e.Code), "message": e.Message}})
+	WriteJSON(w, status, map[string]any{"error": map[string]string{"code": string(e.Code), "message": e.Message}})
 }
 
-// NotFound answers a request for what is not there, or is not for its sender to see.
-func NotFound(w http.ResponseWriter, message string) {
-	Answer(w, http.StatusNotFound, map[string]any{"error": map[string]string{"code": "not_found", "message": message}})
+// WriteNotFound answers a request for what is not there, or is not for its sender to see.
+func WriteNotFound(w http.ResponseWriter, message string) {
+	WriteJSON(w, http.StatusNotFound, map[string]any{"error": map[string]string{"code": "not_found", "message": message}})
 }
 
-// Answer answers a request with JSON.
-func Answer(w http.ResponseWriter, status int, body any) {
+// WriteJSON answers a request with JSON.
+func WriteJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body) // it fails if the client has gone
 }
 
-// Seconds is a time for Retry-After. It rounds up: rounded down, a client would come back too early.
-func Seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
+// RetrySeconds is a time for Retry-After. It rounds up: rounded down, a client would come back too early.
+func RetrySeconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }

@@ -36,7 +36,7 @@ func TestTokensForWhatDoesNotExist(t *testing.T) {
 		r := httptest.NewRequest(http.MethodPost, "/v1/tokens", strings.NewReader(body))
 		r.Header.Set("Authorization", "Bearer "+key)
 		w := httptest.NewRecorder()
-		gate.ServeHTTP(w, r.WithContext(gate.Visit(r)))
+		gate.ServeHTTP(w, r.WithContext(gate.WithClient(r)))
 		bad := want != "" || body == `[]`
 		if (w.Code != http.StatusOK) != bad || !strings.Contains(w.Body.String(), want) || strings.Contains(w.Body.String(), "Go ") {
 			t.Errorf("%s: %d %s", body, w.Code, w.Body)

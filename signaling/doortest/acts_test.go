@@ -26,7 +26,7 @@ func TestWhoActsOnARunningCall(t *testing.T) {
 	l.Edit(func(map[string]any) {})
 	mintBy := func(key, identity string) string {
 		_, _, text := l.Post(key, fmt.Sprintf(`{"identity":%q,"once":false,"expiresIn":60}`, identity))
-		var minted access.Minted
+		var minted access.TokenResponse
 		if err := json.Unmarshal([]byte(text), &minted); err != nil {
 			t.Fatal(err)
 		}

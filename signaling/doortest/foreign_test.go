@@ -637,7 +637,7 @@ func keySetReader(t *testing.T) foreignReader {
 				})
 				token.Header["kid"] = "a"
 				request := &http.Request{Header: http.Header{"Authorization": {"Bearer " + doortest.Must(token.SignedString(key))}}}
-				return access.From(gate.Visit(request)).Authorize(&bridge.SessionRequest{}, "")
+				return access.From(gate.WithClient(request)).Authorize(&bridge.SessionRequest{}, "")
 			}
 		},
 	}

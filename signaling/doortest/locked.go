@@ -131,7 +131,7 @@ func (l *Locked) request(method, path, key, body string) (status int, header htt
 func (l *Locked) Mint(body string) string {
 	l.T.Helper()
 	status, _, text := l.Post(l.Key, body)
-	var minted access.Minted
+	var minted access.TokenResponse
 	if err := json.Unmarshal([]byte(text), &minted); err != nil || status != http.StatusOK {
 		l.T.Fatalf("%d %s", status, text)
 	}

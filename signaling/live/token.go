@@ -94,7 +94,7 @@ func lock(into, from object, path []string) {
 
 // mint answers a request for an ephemeral token: POST /v1alpha/auth_tokens.
 func (d *Door) mint(w http.ResponseWriter, r *http.Request) error {
-	minter, err := access.From(r.Context()).Minter(r.URL.Query().Get("key"))
+	minter, err := access.From(r.Context()).RequireMinter(r.URL.Query().Get("key"))
 	if err != nil {
 		return err
 	}
@@ -107,13 +107,13 @@ func (d *Door) mint(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	token, err := minter.Mint(access.Wanted{ExpiresIn: int(max(1, made.Begins.Sub(now).Seconds())), Once: new(bool)}, doorName)
+	token, err := minter.Mint(access.TokenRequest{ExpiresIn: int(max(1, made.Begins.Sub(now).Seconds())), Once: new(bool)}, doorName)
 	if err != nil {
 		return err
 	}
 	made.Token = token.Token
 	secret := authPrefix + rand.Text()
-	if err := d.Secrets.Keep(r.Context(), minter, secret, made, made.Ends.Sub(now)); err != nil {
+	if err := d.Secrets.Bind(r.Context(), minter, secret, made, made.Ends.Sub(now)); err != nil {
 		return err
 	}
 	answer := map[string]any{"name": ephemeral + secret, "expireTime": made.Ends.UTC(), "newSessionExpireTime": made.Begins.UTC()}
@@ -191,7 +191,7 @@ func (d *Door) exchange(ctx context.Context, token string) (*authToken, error) {
 		return nil, nil
 	}
 	found := &authToken{}
-	return found, d.Secrets.Find(ctx, token, found)
+	return found, d.Secrets.LookUp(ctx, token, found)
 }
 
 func unauthorized(message string) error {
@@ -222,7 +222,7 @@ func (d *Door) admit(ctx context.Context, token string, bound *authToken, open *
 	if !begins || bound.Uses == 0 {
 		return free, nil
 	}
-	ok, free, err := d.Secrets.Use(ctx, token, rand.Text(), bound.Uses, time.Until(bound.Ends))
+	ok, free, err := d.Secrets.CountUse(ctx, token, rand.Text(), bound.Uses, time.Until(bound.Ends))
 	if err == nil && !ok {
 		err = unauthorized("This ephemeral token has been used too many times.")
 	}

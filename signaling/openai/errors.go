@@ -137,7 +137,7 @@ func refuse(w http.ResponseWriter, err error) {
 	}
 	status := cmp.Or(statuses[e.Code], http.StatusBadRequest)
 	switch {
-	case access.Status(bridge.AsError(err)) == http.StatusServiceUnavailable:
+	case access.HTTPStatus(bridge.AsError(err)) == http.StatusServiceUnavailable:
 		status = http.StatusServiceUnavailable
 	case e.Type == "server_error" && statuses[e.Code] == 0:
 		status = http.StatusBadGateway
@@ -146,11 +146,11 @@ func refuse(w http.ResponseWriter, err error) {
 	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", "Bearer") // RFC 6750, section 3
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		w.Header().Set("Retry-After", strconv.Itoa(access.Seconds(bridge.AsError(err).Retry)))
+		w.Header().Set("Retry-After", strconv.Itoa(access.RetrySeconds(bridge.AsError(err).Retry)))
 	}
 	body := object{"message": e.Message, "type": cmp.Or(e.Type, "invalid_request_error"), "param": nil, "code": e.Code}
 	if e.Param != "" {
 		body["param"] = e.Param
 	}
-	access.Answer(w, status, object{"error": body})
+	access.WriteJSON(w, status, object{"error": body})
 }

@@ -107,7 +107,7 @@ func tokenOf(r *http.Request) string {
 			return key
 		}
 	}
-	return access.Bearer(r.Header.Get("Authorization"))
+	return access.BearerToken(r.Header.Get("Authorization"))
 }
 
 // exchange is what the token of a request stands for: a client secret for what it is bound to, another one for itself.
@@ -116,7 +116,7 @@ func (d *Door) exchange(r *http.Request) (bound secret, err error) {
 	if !strings.HasPrefix(token, secretPrefix) {
 		return secret{Token: token}, nil
 	}
-	err = d.Secrets.Find(r.Context(), token, &bound)
+	err = d.Secrets.LookUp(r.Context(), token, &bound)
 	return bound, err
 }
 
@@ -191,9 +191,9 @@ func (d *Door) find(r *http.Request, id string) (*call, error) {
 	}
 	shown, err := d.exchange(r)
 	if err == nil {
-		err = access.From(r.Context()).Acts(on, shown.Token)
+		err = access.From(r.Context()).AuthorizeControl(on, shown.Token)
 	}
-	if !there && err == nil || access.NotTheirs(err) {
+	if !there && err == nil || access.IsOtherCaller(err) {
 		return nil, errNoCall(id)
 	}
 	if err != nil {

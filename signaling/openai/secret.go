@@ -57,7 +57,7 @@ func (d *Door) mint(w http.ResponseWriter, r *http.Request) error {
 	}
 	value, expires, made, err := d.secretFor(r, minter, asked.ExpiresAfter, secret{}, asked.Session)
 	if err == nil {
-		access.Answer(w, http.StatusOK, object{"value": value, "expires_at": expires, "session": made})
+		access.WriteJSON(w, http.StatusOK, object{"value": value, "expires_at": expires, "session": made})
 	}
 	return err
 }
@@ -75,7 +75,7 @@ func (d *Door) mintBeta(w http.ResponseWriter, r *http.Request) error {
 	}
 	value, expires, made, err := d.secretFor(r, minter, asked.Secret.ExpiresAfter, secret{Beta: true}, fromBeta(raw))
 	if err == nil {
-		access.Answer(w, http.StatusOK, struct {
+		access.WriteJSON(w, http.StatusOK, struct {
 			*session
 			Secret object `json:"client_secret"`
 		}{made, object{"value": value, "expires_at": expires}})
@@ -85,7 +85,7 @@ func (d *Door) mintBeta(w http.ResponseWriter, r *http.Request) error {
 
 // readMint reads a request for a secret, which may be empty, from a client that may mint.
 func readMint(w http.ResponseWriter, r *http.Request, asked any) (minter access.Minter, raw json.RawMessage, err error) {
-	if minter, err = access.From(r.Context()).Minter(tokenOf(r)); err != nil || r.ContentLength == 0 {
+	if minter, err = access.From(r.Context()).RequireMinter(tokenOf(r)); err != nil || r.ContentLength == 0 {
 		return minter, nil, err
 	}
 	if raw, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
@@ -115,14 +115,14 @@ func (d *Door) secretFor(
 	if name, _, err := readPrompt(s.Prompt); err != nil || name != "" && d.Agents.Find(name, doorName) == nil {
 		return "", 0, nil, cmp.Or(err, agents.UnknownAgent(name))
 	}
-	token, err := minter.Mint(access.Wanted{Identity: r.Header.Get(identityHeader), ExpiresIn: life, Once: new(bool)}, doorName)
+	token, err := minter.Mint(access.TokenRequest{Identity: r.Header.Get(identityHeader), ExpiresIn: life, Once: new(bool)}, doorName)
 	if err != nil {
 		return "", 0, nil, err
 	}
 	value, lasts := newID("ek"), time.Duration(life)*time.Second
 	made.Session, made.Token = &s, token.Token
 	expires = time.Now().Add(lasts).Unix()
-	if err := d.Secrets.Keep(r.Context(), minter, value, made, lasts); err != nil {
+	if err := d.Secrets.Bind(r.Context(), minter, value, made, lasts); err != nil {
 		return "", 0, nil, err
 	}
 	named := s

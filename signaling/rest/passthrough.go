@@ -48,7 +48,7 @@ var openAIKinds = map[int]string{
 // refuseOpenAI is the refuser for OpenAI's clients.
 func refuseOpenAI(w http.ResponseWriter, status int, message string, retry time.Duration) {
 	if retry > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(access.Seconds(retry)))
+		w.Header().Set("Retry-After", strconv.Itoa(access.RetrySeconds(retry)))
 	}
 	kind := "invalid_request_error"
 	if status >= http.StatusInternalServerError {

@@ -167,7 +167,7 @@ var errSilent = errors.New("the backend has sent nothing for too long")
 // authorize lets the client in, and counts the call. A grant with a model of its own is for that one alone.
 func (d *Door) authorize(r *http.Request, model string) (bridge.SessionRequest, error) {
 	open := bridge.SessionRequest{Origin: bridge.Origin{Protocol: doorName}, Account: bridge.Unlimited}
-	if err := access.From(r.Context()).AuthorizeCall(&open, r.URL.Query().Get("key")); err != nil {
+	if err := access.From(r.Context()).AuthorizeShortCall(&open, r.URL.Query().Get("key")); err != nil {
 		return open, err
 	}
 	if model != "" && !grants(open, model) {

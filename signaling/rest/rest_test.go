@@ -724,7 +724,7 @@ func TestATokenForOneCall(t *testing.T) {
 func TestBodiesUnderWay(t *testing.T) {
 	refused := make(chan string, 4)
 	gate, err := access.New(access.Options{
-		Limits: access.Limits{BodyMegabytes: 2}, Refused: func(rule string) { refused <- rule }, Logger: slog.New(slog.DiscardHandler),
+		Limits: access.Limits{BodyMegabytes: 2}, OnRefused: func(rule string) { refused <- rule }, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

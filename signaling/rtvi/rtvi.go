@@ -81,7 +81,7 @@ var errNoCall = &bridge.Error{
 // refuse answers as FastAPI does, which Pipecat's servers are made with: its clients show "detail".
 func refuse(w http.ResponseWriter, err error) {
 	e := bridge.AsError(err)
-	status := cmp.Or(access.Status(e), e.Status)
+	status := cmp.Or(access.HTTPStatus(e), e.Status)
 	switch {
 	case status != 0:
 	case errors.Is(err, bridge.ErrShutdown), e.Code == bridge.CodeConnectionFailed, e.Code == bridge.CodeConnectionNotEstablished:
@@ -92,12 +92,12 @@ func refuse(w http.ResponseWriter, err error) {
 		status = http.StatusBadGateway
 	}
 	if e.Retry > 0 {
-		w.Header().Set("Retry-After", fmt.Sprint(access.Seconds(e.Retry)))
+		w.Header().Set("Retry-After", fmt.Sprint(access.RetrySeconds(e.Retry)))
 	}
 	if status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer") // RFC 6750, section 3
 	}
-	access.Answer(w, status, object{"detail": e.Message, "code": e.Code})
+	access.WriteJSON(w, status, object{"detail": e.Message, "code": e.Code})
 }
 
 // request is the body of all requests.
@@ -160,7 +160,7 @@ func (d *Door) start(w http.ResponseWriter, r *http.Request) error {
 	if servers == nil {
 		servers = []signaling.ICEServer{} // without a list Android's client asks Google's
 	}
-	access.Answer(w, http.StatusOK, object{"sessionId": name, "iceConfig": object{"iceServers": servers}})
+	access.WriteJSON(w, http.StatusOK, object{"sessionId": name, "iceConfig": object{"iceServers": servers}})
 	return nil
 }
 
@@ -234,7 +234,7 @@ func (d *Door) offer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	access.Answer(w, http.StatusOK, object{"sdp": sdp, "type": "answer", "pc_id": id})
+	access.WriteJSON(w, http.StatusOK, object{"sdp": sdp, "type": "answer", "pc_id": id})
 	return nil
 }
 
@@ -259,7 +259,7 @@ func (d *Door) patch(w http.ResponseWriter, r *http.Request) error {
 	if err := c.RunInCall(r.Context(), errNoCall, func() error { return c.add(body.Candidates) }); err != nil {
 		return err
 	}
-	access.Answer(w, http.StatusOK, object{"status": "success"})
+	access.WriteJSON(w, http.StatusOK, object{"status": "success"})
 	return nil
 }
 

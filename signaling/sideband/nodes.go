@@ -62,7 +62,7 @@ func listOf(r *http.Request, at *url.URL) ([]session, error) {
 		return nil, err
 	}
 	ask.Header, ask.Host = r.Header.Clone(), r.Host
-	access.From(r.Context()).Pass(ask, "")
+	access.From(r.Context()).SignForward(ask, "")
 	answer, err := signaling.NodeTransport.RoundTrip(ask)
 	if err != nil {
 		return nil, err

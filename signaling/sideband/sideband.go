@@ -46,9 +46,9 @@ func (d *Door) Doors() []signaling.Endpoint {
 // keyed lets in a backend with a server key that may watch, and more.
 func keyed(serve func(http.ResponseWriter, *http.Request, access.Watcher), more ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		key, err := access.From(r.Context()).Watcher(more...)
+		key, err := access.From(r.Context()).RequireWatcher(more...)
 		if err != nil {
-			access.Refuse(w, err)
+			access.WriteError(w, err)
 			return
 		}
 		serve(w, r, key)
@@ -63,7 +63,7 @@ func (d *Door) found(
 		s := d.Host.Session(r.PathValue("id"))
 		switch {
 		case s == nil && d.pass(w, r):
-		case s == nil || !key.Sees(s.Origin()):
+		case s == nil || !key.MayWatch(s.Origin()):
 			notThere(w)
 		default:
 			serve(w, r, s)
@@ -97,7 +97,7 @@ type loss struct {
 func (d *Door) list(w http.ResponseWriter, r *http.Request, key access.Watcher) {
 	sessions := []session{}
 	for _, i := range d.Host.Sessions() {
-		if key.Sees(bridge.Origin{Key: i.Key}) {
+		if key.MayWatch(bridge.Origin{Key: i.Key}) {
 			sessions = append(sessions, session{
 				i.ID, i.Protocol, i.Agent, i.Step, i.Identity, i.Model, i.State, i.Started.UTC(), i.Turns, i.Tokens, i.Dollars,
 				i.Latency.Milliseconds(), loss(i.Loss),
@@ -111,7 +111,7 @@ func (d *Door) list(w http.ResponseWriter, r *http.Request, key access.Watcher) 
 	if silent > 0 {
 		answer["silent"] = silent
 	}
-	access.Answer(w, http.StatusOK, answer)
+	access.WriteJSON(w, http.StatusOK, answer)
 }
 
 func (d *Door) end(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
@@ -135,7 +135,7 @@ func (d *Door) listen(w http.ResponseWriter, r *http.Request, s *bridge.Session)
 	w.Header().Set("Content-Type", "audio/ogg")
 	failed, stop, err := s.RecordTo(listener{signaling.NewChunkedWriter(w, listenerWrite)})
 	if err != nil {
-		access.Refuse(w, err)
+		access.WriteError(w, err)
 		return
 	}
 	d.Logger.Info("backend listens", "call", s.ID())
@@ -158,7 +158,7 @@ func (l listener) Write(b []byte) (int, error) {
 // Close implements io.Closer: the answer ends with its handler.
 func (listener) Close() error { return nil }
 
-func notThere(w http.ResponseWriter) { access.NotFound(w, "There is no conversation of this id.") }
+func notThere(w http.ResponseWriter) { access.WriteNotFound(w, "There is no conversation of this id.") }
 
 // watcher is one connection to a conversation.
 type watcher struct {

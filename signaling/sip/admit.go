@@ -40,13 +40,13 @@ type gate struct {
 	elsewhere bool // a trunk's answers may come from an address that is not in its list
 	now       func() time.Time
 	secret    []byte // of nonces
-	guesses   *access.Guesses
+	guesses   *access.FailedAttempts
 
 	mu     sync.Mutex
 	calls  int
-	used   access.Recent[string, struct{}]            // nonces that were answered
-	proved access.Recent[netip.AddrPort, struct{}]    // where calls came from, by a password
-	gaveUp access.Recent[[sha256.Size]byte, struct{}] // INVITEs that were cancelled before we had them
+	used   access.TTLCache[string, struct{}]            // nonces that were answered
+	proved access.TTLCache[netip.AddrPort, struct{}]    // where calls came from, by a password
+	gaveUp access.TTLCache[[sha256.Size]byte, struct{}] // INVITEs that were cancelled before we had them
 }
 
 // trunkState is a trunk and its use. The gate's lock guards the counts.
@@ -58,7 +58,7 @@ type trunkState struct {
 }
 
 func newGate(c *Config, now func() time.Time) *gate {
-	g := &gate{total: c.Calls, now: now, secret: make([]byte, 32), guesses: access.NewGuesses()}
+	g := &gate{total: c.Calls, now: now, secret: make([]byte, 32), guesses: access.NewFailedAttempts()}
 	_, _ = rand.Read(g.secret) // it never fails
 	g.used.Period, g.proved.Period, g.gaveUp.Period = nonceLife, knownFor, overtaken
 	for i := range c.Trunks {
@@ -191,7 +191,7 @@ func (g *gate) judge(req *sip.Request, from netip.Addr, trunks []*trunkState) ru
 		if !fresh { // an answer to another's challenge is ignored, so it helps nobody to guess
 			continue
 		}
-		if g.guesses.Spent(g.now(), from) {
+		if g.guesses.IsBlocked(g.now(), from) {
 			return ruling{code: 403, rule: "too many wrong passwords"}
 		}
 		if sent.Username == t.Username && proved(sent, t, req) {
@@ -206,7 +206,7 @@ func (g *gate) judge(req *sip.Request, from netip.Addr, trunks []*trunkState) ru
 	case !fresh:
 		return ruling{code: 401, rule: ruleStale, by: asked}
 	}
-	g.guesses.Wrong(g.now(), from)
+	g.guesses.RecordFailure(g.now(), from)
 	return ruling{code: 401, rule: "wrong password", by: asked}
 }
 

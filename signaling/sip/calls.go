@@ -281,9 +281,9 @@ func (d *Door) Doors() []signaling.Endpoint {
 // keyed lets in a client with a server key that may call.
 func keyed(serve func(w http.ResponseWriter, r *http.Request, key string)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		key, err := access.From(r.Context()).Key(access.MayCall)
+		key, err := access.From(r.Context()).RequireKey(access.MayCall)
 		if err != nil {
-			access.Refuse(w, err)
+			access.WriteError(w, err)
 			return
 		}
 		serve(w, r, key)
@@ -295,7 +295,7 @@ func (d *Door) found(serve func(http.ResponseWriter, *call, CallStatus)) func(ht
 	return func(w http.ResponseWriter, r *http.Request, key string) {
 		c, status, ok := d.dialled.find(key, r.PathValue("id"))
 		if !ok {
-			access.NotFound(w, "There is no call of this id.")
+			access.WriteNotFound(w, "There is no call of this id.")
 			return
 		}
 		serve(w, c, status)
@@ -303,7 +303,7 @@ func (d *Door) found(serve func(http.ResponseWriter, *call, CallStatus)) func(ht
 }
 
 func (d *Door) show(w http.ResponseWriter, _ *call, status CallStatus) {
-	access.Answer(w, http.StatusOK, status)
+	access.WriteJSON(w, http.StatusOK, status)
 }
 
 var errByBackend = errors.New("the backend has ended the call")
@@ -338,9 +338,9 @@ func (d *Door) dial(w http.ResponseWriter, r *http.Request, key string) {
 		answerRefused(w, id, err)
 	case err != nil:
 		d.log.Warn("call not made", "key", key, "trunk", phone.Clip(what.Trunk), "to", phone.Clip(what.To), "err", err)
-		access.Refuse(w, err)
+		access.WriteError(w, err)
 	default:
-		access.Answer(w, http.StatusOK, map[string]string{"id": id})
+		access.WriteJSON(w, http.StatusOK, map[string]string{"id": id})
 	}
 }
 
@@ -355,7 +355,7 @@ func answerRefused(w http.ResponseWriter, id string, err error) {
 			w.Header().Set("Retry-After", strconv.Itoa(seconds))
 		}
 	}
-	access.Answer(w, http.StatusConflict, map[string]any{"id": id, "error": why})
+	access.WriteJSON(w, http.StatusConflict, map[string]any{"id": id, "error": why})
 }
 
 // Call makes a call for a server key. It returns when it rings there, or cannot be made; the call goes on by itself.

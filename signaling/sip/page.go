@@ -47,7 +47,7 @@ type page struct {
 	door      *Door
 	log       *slog.Logger
 	socket    *signaling.Socket
-	visitor   *access.Visitor
+	visitor   *access.Client
 	contact   sip.Uri        // ours
 	transport string         // in our Via: WS or WSS
 	address   netip.AddrPort // by which sipgo knows it
@@ -223,7 +223,7 @@ func (p *page) admit(req *sip.Request, open *bridge.SessionRequest) error {
 	defer p.mu.Unlock()
 	token := p.token
 	if h := req.GetHeader("Authorization"); h != nil {
-		token = cmp.Or(access.Bearer(h.Value()), token)
+		token = cmp.Or(access.BearerToken(h.Value()), token)
 	}
 	if err := p.visitor.Admit(open, token); err != nil {
 		return err
@@ -233,7 +233,7 @@ func (p *page) admit(req *sip.Request, open *bridge.SessionRequest) error {
 		return nil
 	}
 	if open.Origin.Key == "" && open.Origin.Identity == "" { // a socket of an unknown visitor costs without a call, too
-		uncount, err := p.visitor.Wait()
+		uncount, err := p.visitor.CountUnopened()
 		if err != nil {
 			return err
 		}

@@ -46,12 +46,12 @@ func (d *Door) supervised(session string) (*call, error) {
 
 // maySupervise refuses a client whose server key may not hear a conversation.
 func (d *Door) maySupervise(r *http.Request, session string) error {
-	key, err := access.From(r.Context()).Watcher(access.MayListen)
+	key, err := access.From(r.Context()).RequireWatcher(access.MayListen)
 	if err != nil {
 		return err
 	}
 	c, err := d.supervised(session)
-	if err == nil && !key.Sees(c.conversation().Origin()) {
+	if err == nil && !key.MayWatch(c.conversation().Origin()) {
 		_, err = d.supervised("") // as if there were none
 	}
 	return err

@@ -50,8 +50,8 @@ const (
 
 // announce has the backend announce a call: the answer has the UUID that Asterisk is to show.
 func (d *Door) announce(w http.ResponseWriter, r *http.Request) {
-	if _, err := access.From(r.Context()).Key(access.MayTalk); err != nil {
-		access.Refuse(w, err)
+	if _, err := access.From(r.Context()).RequireKey(access.MayTalk); err != nil {
+		access.WriteError(w, err)
 		return
 	}
 	var body struct{ From, To, Name string }
@@ -74,7 +74,7 @@ func (d *Door) announce(w http.ResponseWriter, r *http.Request) {
 		err = d.Agents.Select(&t.open, nil)
 	}
 	if err != nil {
-		access.Refuse(w, err)
+		access.WriteError(w, err)
 		return
 	}
 	id := make([]byte, 16)

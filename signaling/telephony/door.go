@@ -48,7 +48,7 @@ type Door struct {
 	client    *http.Client
 	begun     *rate.Limiter
 	logged    rate.Sometimes
-	guesses   *access.Guesses
+	guesses   *access.FailedAttempts
 	listener  net.Listener // of AudioSocket; nil: there is none
 
 	mu      sync.Mutex
@@ -79,7 +79,7 @@ func New(file string, o Options) (*Door, error) {
 		client:  &http.Client{Timeout: restTimeout, Transport: tools.NewTransport(), CheckRedirect: tools.RefuseRedirect},
 		begun:   rate.NewLimiter(rate.Limit(config.CallsPerSecond), config.CallsPerSecond),
 		logged:  rate.Sometimes{First: 100, Interval: 100 * time.Millisecond},
-		guesses: access.NewGuesses(), calls: map[*Provider]int{}, sockets: map[net.Conn]struct{}{},
+		guesses: access.NewFailedAttempts(), calls: map[*Provider]int{}, sockets: map[net.Conn]struct{}{},
 	}
 	for i := range config.Providers {
 		p := &config.Providers[i]
@@ -155,7 +155,7 @@ func (d *Door) Close() {
 // does not count: a telephone system's carries everybody's calls.
 func (d *Door) authorize(open *bridge.SessionRequest, r *http.Request, token string) error {
 	open.Origin.Protocol = doorName
-	return access.From(d.Gate.Visit(&http.Request{Header: r.Header})).Admit(open, token)
+	return access.From(d.Gate.WithClient(&http.Request{Header: r.Header})).Admit(open, token)
 }
 
 // refused counts and logs a refusal.
@@ -245,7 +245,7 @@ var (
 
 // admit decides whether a WebSocket may be opened, before it is. rule is what refuses it.
 func (d *Door) admit(p *Provider, r *http.Request) (t ticket, rule string, err error) {
-	t.open.Account = d.Gate.Trunk(doorName+" "+p.Name, p.Calls) // no key has this name
+	t.open.Account = d.Gate.TrunkAccount(doorName+" "+p.Name, p.Calls) // no key has this name
 	if s := p.signing(); s != nil {
 		if s.socket {
 			if err := s.check(p.Verify, r, nil, d.seenAs(d.socketURL(), r)...); err != nil {
@@ -272,7 +272,7 @@ func (d *Door) admit(p *Provider, r *http.Request) (t ticket, rule string, err e
 func (d *Door) shown(p *Provider, r *http.Request, open *bridge.SessionRequest) (rule string, err error) {
 	secret, from := secretOf(r), access.From(r.Context()).Address()
 	switch {
-	case d.guesses.Spent(time.Now(), from):
+	case d.guesses.IsBlocked(time.Now(), from):
 		return "guesses", errGuesses
 	case p.Password != "" && subtle.ConstantTimeCompare([]byte(secret), []byte(p.Password)) == 1:
 		return "", nil
@@ -284,7 +284,7 @@ func (d *Door) shown(p *Provider, r *http.Request, open *bridge.SessionRequest) 
 		rule, err = "password", errPassword
 	}
 	if err != nil {
-		d.guesses.Wrong(time.Now(), from)
+		d.guesses.RecordFailure(time.Now(), from)
 	}
 	return rule, err
 }
@@ -294,7 +294,7 @@ func secretOf(r *http.Request) string {
 	if _, password, ok := r.BasicAuth(); ok {
 		return password
 	}
-	if token := access.Bearer(r.Header.Get("Authorization")); token != "" {
+	if token := access.BearerToken(r.Header.Get("Authorization")); token != "" {
 		return token
 	}
 	if token := cmp.Or(r.Header.Get("X-API-KEY"), r.PathValue("token")); token != "" {

@@ -93,7 +93,7 @@ func refuse(w http.ResponseWriter, err error) {
 	var own *refusal
 	var long *http.MaxBytesError
 	e := bridge.AsError(err)
-	status, message := cmp.Or(access.Status(e), http.StatusBadGateway), e.Message
+	status, message := cmp.Or(access.HTTPStatus(e), http.StatusBadGateway), e.Message
 	switch {
 	case errors.As(err, &own):
 		status, message = own.status, own.message
@@ -110,7 +110,7 @@ func refuse(w http.ResponseWriter, err error) {
 	}
 	// RFC 9725 has 503 for a gateway with too much to do; a client that asks too often gets RFC 6585's 429.
 	if e.Retry > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(access.Seconds(e.Retry)))
+		w.Header().Set("Retry-After", strconv.Itoa(access.RetrySeconds(e.Retry)))
 	}
 	http.Error(w, message, status)
 }
