@@ -8,47 +8,48 @@ import (
 	"time"
 )
 
-// MaxUnknown bounds the connections to one listener that have not shown whose they are.
-const MaxUnknown = 64
+// MaxUnverifiedConns bounds the connections per listener whose peer is not verified yet.
+const MaxUnverifiedConns = 64
 
 // acceptPause is the pause before the next connection is accepted after a failure.
 const acceptPause = 50 * time.Millisecond
 
-// Acceptor accepts the connections of telephone systems. A failure, as when too many files are open, does not end it.
+// Acceptor accepts connections of telephone systems and limits those of unverified peers. Accept errors, such as too many open files,
+// do not end it.
 type Acceptor struct {
 	net.Listener
-	Known   func(from netip.Addr) bool // whose connections need no place; nil: nobody's
-	Places  chan struct{}              // holds one for each connection that has not shown whose it is
-	Refused func(from net.Addr)        // gets where a connection came from that finds no place
-	Failed  func(why error)            // gets why a connection was not accepted
+	IsKnown   func(from netip.Addr) bool // reports addresses that need no slot; may be nil
+	Slots     chan struct{}              // holds one value per unverified connection
+	OnRefused func(from net.Addr)        // gets the address of a connection closed for lack of a slot
+	OnError   func(why error)            // gets accept errors
 }
 
-// Next returns the next connection. known gives its place back, and must be called when the connection has shown whose it is, or is closed;
-// it is nil if the address is known. Once the listener is closed, Next fails.
-func (a *Acceptor) Next() (conn net.Conn, known func(), err error) {
+// Next blocks until a connection arrives, and returns it. verified frees its slot; call it when the peer is verified or the connection
+// closes. It is nil for a known address, which needs no slot. Next fails once the listener is closed.
+func (a *Acceptor) Next() (conn net.Conn, verified func(), err error) {
 	for {
 		conn, err := a.Accept()
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return nil, nil, err
 		case err != nil:
-			a.Failed(err)
+			a.OnError(err)
 			time.Sleep(acceptPause)
 			continue
-		case a.Known != nil && a.Known(addressOf(conn)):
+		case a.IsKnown != nil && a.IsKnown(remoteAddr(conn)):
 			return conn, nil, nil
 		}
 		select {
-		case a.Places <- struct{}{}:
-			return conn, sync.OnceFunc(func() { <-a.Places }), nil
+		case a.Slots <- struct{}{}:
+			return conn, sync.OnceFunc(func() { <-a.Slots }), nil
 		default:
-			a.Refused(conn.RemoteAddr())
+			a.OnRefused(conn.RemoteAddr())
 			_ = conn.Close()
 		}
 	}
 }
 
-func addressOf(conn net.Conn) netip.Addr {
-	at, _ := netip.ParseAddrPort(conn.RemoteAddr().String()) // of what has no address: nobody's
+func remoteAddr(conn net.Conn) netip.Addr {
+	at, _ := netip.ParseAddrPort(conn.RemoteAddr().String()) // stays invalid if the peer has no IP address
 	return at.Addr().Unmap()
 }

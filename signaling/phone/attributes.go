@@ -7,20 +7,20 @@ import (
 	"voxgate/tools"
 )
 
-// Attributes are what came with a call beside its numbers: headers of SIP, parameters of a provider. Names are in lower case. Callers can
-// write most of it themselves.
+// Attributes are additional call data: SIP headers or provider parameters, with lower-case names. Most of it can be forged by the
+// caller.
 type Attributes map[string]string
 
 const (
-	// maxAttributes is how many of them a call may have: a carrier adds a dozen headers of its own. The rest is dropped.
+	// maxAttributes bounds the attributes of a call; the rest is dropped. Carriers add about a dozen headers of their own.
 	maxAttributes = 32
-	// maxAttribute bounds a value in bytes: User-to-User may have 128 octets in hex (RFC 7433, section 3.2).
-	maxAttribute = 300
+	// maxAttributeBytes bounds a value: User-to-User may have 128 octets in hex (RFC 7433, section 3.2).
+	maxAttributeBytes = 300
 )
 
-// Add adds one, cut to a line of 300 bytes. One that comes twice is one with both values, as SIP has it (RFC 3261, section 7.3.1).
+// Add stores a value as one line of at most 300 bytes. A repeated name joins its values with a comma (RFC 3261, section 7.3.1).
 func (a *Attributes) Add(name, value string) {
-	name = strings.ToLower(Clip(name))
+	name = strings.ToLower(ClipField(name))
 	before, ok := (*a)[name]
 	if name == "" || !ok && len(*a) >= maxAttributes {
 		return
@@ -31,11 +31,11 @@ func (a *Attributes) Add(name, value string) {
 	if *a == nil {
 		*a = Attributes{}
 	}
-	(*a)[name] = tools.Truncate(strings.Join(strings.Fields(strings.ToValidUTF8(value, "")), " "), maxAttribute)
+	(*a)[name] = tools.Truncate(strings.Join(strings.Fields(strings.ToValidUTF8(value, "")), " "), maxAttributeBytes)
 }
 
-// of are those whose names have one of these patterns.
-func (a Attributes) of(patterns []string) (known Attributes) {
+// matching returns the attributes whose names match one of these patterns.
+func (a Attributes) matching(patterns []string) (known Attributes) {
 	for name, value := range a {
 		if bridge.MatchesAny(patterns, name) {
 			known.Add(name, value)

@@ -36,11 +36,11 @@ func TestAttributes(t *testing.T) {
 	}
 
 	var open bridge.SessionRequest
-	phone.Open(&open, &agents.Agent{Attributes: []string{"x-ord*"}}, phone.Party{Number: "+49", Attributes: a})
+	phone.ConfigureSession(&open, &agents.Agent{Attributes: []string{"x-ord*"}}, phone.Party{Number: "+49", Attributes: a})
 	if !strings.HasSuffix(open.PromptSuffix, `{"number":"+49","attributes":{"x-order":"17, 18"}}`) {
 		t.Errorf("%q", open.PromptSuffix)
 	}
-	if phone.Open(&open, &agents.Agent{}, phone.Party{Attributes: a}); !strings.HasSuffix(open.PromptSuffix, "\n{}") {
+	if phone.ConfigureSession(&open, &agents.Agent{}, phone.Party{Attributes: a}); !strings.HasSuffix(open.PromptSuffix, "\n{}") {
 		t.Errorf("%q", open.PromptSuffix)
 	}
 }

@@ -16,37 +16,37 @@ import (
 )
 
 const (
-	usualAttempts = 3
-	usualSeconds  = 10
-	maxSeconds    = 60
-	// askTime is for the agent, which asks for the number once the collection is open.
-	askTime = 20 * time.Second
-	// deliveryTimeout bounds the request to the operator's endpoint.
+	defaultAttempts = 3
+	defaultSeconds  = 10
+	maxSeconds      = 60
+	// promptTime is extra time for the first key, because the agent asks for the number after the collection opens.
+	promptTime = 20 * time.Second
+	// deliveryTimeout bounds the request to the webhook.
 	deliveryTimeout = 10 * time.Second
 )
 
-// Collection is a number that a caller enters by keys and that the model must not know.
+// Collection describes a number that the caller enters by keys and that the model must not learn.
 type Collection struct {
-	Name     string `json:"name"` // what agents call it: "card number"
-	Min      int    `json:"min"`  // keys; 0: 1
+	Name     string `json:"name"` // as agents refer to it: "card number"
+	Min      int    `json:"min"`  // number of keys; default 1
 	Max      int    `json:"max"`
-	Check    string `json:"check"`    // luhn, iban:DE, date:ddmmyyyy; empty: none
-	Attempts int    `json:"attempts"` // 0: 3
-	Seconds  int    `json:"seconds"`  // until the next key; 0: 10
-	URL      string `json:"url"`      // what is entered is sent there
-	Secret   string `json:"secret"`   // what that is signed with (Standard Webhooks)
+	Check    string `json:"check"`    // checksum: luhn, iban:DE, date:ddmmyyyy; optional
+	Attempts int    `json:"attempts"` // default 3
+	Seconds  int    `json:"seconds"`  // timeout per key; default 10
+	URL      string `json:"url"`      // webhook that receives the digits
+	Secret   string `json:"secret"`   // signs the webhook (Standard Webhooks)
 
-	right    func(digits string) bool
-	endpoint *webhook.Endpoint
+	hasValidChecksum func(digits string) bool
+	endpoint         *webhook.Endpoint
 }
 
-func (c *Collection) pause() time.Duration { return time.Duration(c.Seconds) * time.Second }
+func (c *Collection) keyTimeout() time.Duration { return time.Duration(c.Seconds) * time.Second }
 
-// firstPause is how long the first key may take.
-func (c *Collection) firstPause() time.Duration { return askTime + c.pause() }
+// firstKeyTimeout returns how long to wait for the first key.
+func (c *Collection) firstKeyTimeout() time.Duration { return promptTime + c.keyTimeout() }
 
-// press adds a key; done: the number has ended. * begins it anew.
-func (c *Collection) press(keys []byte, key byte) (pressed []byte, done bool) {
+// addKey appends a key and reports whether the number is complete. "*" clears the number.
+func (c *Collection) addKey(keys []byte, key byte) (pressed []byte, done bool) {
 	switch key {
 	case '#':
 		return keys, true
@@ -57,11 +57,11 @@ func (c *Collection) press(keys []byte, key byte) (pressed []byte, done bool) {
 	return keys, len(keys) >= c.Max
 }
 
-func (c *Collection) valid(keys string) bool {
-	return len(keys) >= c.Min && len(keys) <= c.Max && strings.Trim(keys, "0123456789") == "" && c.right(keys)
+func (c *Collection) isValid(keys string) bool {
+	return len(keys) >= c.Min && len(keys) <= c.Max && strings.Trim(keys, "0123456789") == "" && c.hasValidChecksum(keys)
 }
 
-func (c *Collection) check() (err error) {
+func (c *Collection) checkFields() (err error) {
 	if c.Min == 0 {
 		c.Min = 1
 	}
@@ -73,42 +73,42 @@ func (c *Collection) check() (err error) {
 	case c.Seconds > maxSeconds:
 		return fmt.Errorf("seconds: %d is more than %d", c.Seconds, maxSeconds)
 	}
-	if c.right = digits.Check(c.Check); c.right == nil || c.Check == "iban" { // keys have no letters
+	if c.hasValidChecksum = digits.Check(c.Check); c.hasValidChecksum == nil || c.Check == "iban" { // IBANs need a country code
 		return fmt.Errorf("check: %q is none of %s", c.Check, digits.Names)
 	}
 	if c.endpoint, err = webhook.NewEndpoint(c.URL, c.Secret); err != nil {
 		return fmt.Errorf("url: %w", err)
 	}
-	return CheckLimits(Limit{"attempts", &c.Attempts, usualAttempts}, Limit{"seconds", &c.Seconds, usualSeconds})
+	return CheckLimits(Limit{"attempts", &c.Attempts, defaultAttempts}, Limit{"seconds", &c.Seconds, defaultSeconds})
 }
 
-// Collections are those of a file.
+// Collections lists the collections of a configuration file.
 type Collections []Collection
 
-// Check reads what the file has, and says which field is wrong.
+// Check validates all collections and fills in defaults. Errors name the field.
 func (l Collections) Check() error {
 	for i := range l {
-		if err := l[i].check(); err != nil {
+		if err := l[i].checkFields(); err != nil {
 			return fmt.Errorf("collect[%d].%w", i, err)
 		}
-		if l.find(l[i].Name) != &l[i] {
+		if l.findCollection(l[i].Name) != &l[i] {
 			return fmt.Errorf("collect[%d].name: %q is another's", i, l[i].Name)
 		}
 	}
 	return nil
 }
 
-// CheckAgent says what an agent collects that the file does not have.
+// CheckAgent returns an error if an agent refers to a collection that is not configured.
 func (l Collections) CheckAgent(a *agents.Agent) error {
 	for i, name := range a.Collect {
-		if l.find(name) == nil {
+		if l.findCollection(name) == nil {
 			return fmt.Errorf("collect[%d]: there is no %q in the file's collect", i, name)
 		}
 	}
 	return nil
 }
 
-func (l Collections) find(name string) *Collection {
+func (l Collections) findCollection(name string) *Collection {
 	i := slices.IndexFunc(l, func(c Collection) bool { return c.Name == name })
 	if i < 0 {
 		return nil
@@ -116,21 +116,21 @@ func (l Collections) find(name string) *Collection {
 	return &l[i]
 }
 
-// Close ends the connections that are idle.
+// Close closes idle connections to the webhooks.
 func (l Collections) Close() {
 	for _, c := range l {
 		c.endpoint.Close()
 	}
 }
 
-// Tools is the tool that has the caller enter what the agent may collect; pad is the keypad of the caller who is there now. What an agent
-// names and the file does not have, since one of them was changed, cannot be collected.
-func (l Collections) Tools(a *agents.Agent, pad func() *Keypad) []tools.Tool {
-	known := slices.DeleteFunc(slices.Clone(a.Collect), func(name string) bool { return l.find(name) == nil })
-	if len(known) == 0 {
+// BuildTools returns the collect_digits tool for the collections of an agent. pad returns the keypad of the current caller. Names that
+// are not configured any more, because a file was changed, are left out.
+func (l Collections) BuildTools(a *agents.Agent, pad func() *Keypad) []tools.Tool {
+	available := slices.DeleteFunc(slices.Clone(a.Collect), func(name string) bool { return l.findCollection(name) == nil })
+	if len(available) == 0 {
 		return nil
 	}
-	names, _ := json.Marshal(known) // strings can be written
+	names, _ := json.Marshal(available) // strings always marshal
 	return []tools.Tool{{
 		Declaration: tools.Declaration{
 			Name: "collect_digits", Title: "Waiting for the keys…",
@@ -145,11 +145,11 @@ func (l Collections) Tools(a *agents.Agent, pad func() *Keypad) []tools.Tool {
 			if err := json.Unmarshal(args, &a); err != nil {
 				return nil, fmt.Errorf("what must be a text: %w", err)
 			}
-			c := l.find(a.What)
+			c := l.findCollection(a.What)
 			if c == nil {
 				return nil, fmt.Errorf("%q cannot be collected", a.What)
 			}
-			result, err := pad().collect(ctx, c)
+			result, err := pad().collectDigits(ctx, c)
 			if err != nil {
 				return nil, err
 			}
@@ -160,74 +160,74 @@ func (l Collections) Tools(a *agents.Agent, pad func() *Keypad) []tools.Tool {
 
 var (
 	errCollecting = errors.New("the caller is entering another number: wait until that is done")
-	errGone       = errors.New("the caller is gone")
+	errHungUp     = errors.New("the caller is gone")
 )
 
-// collect has the caller enter a number once, and returns how that went, in words for the model.
-func (p *Keypad) collect(ctx context.Context, c *Collection) (result string, err error) {
+// collectDigits collects one number, and returns the outcome in words for the model. It blocks until the caller has entered the number,
+// hung up or timed out.
+func (p *Keypad) collectDigits(ctx context.Context, c *Collection) (result string, err error) {
 	select {
-	case p.one <- struct{}{}:
-		defer func() { <-p.one }()
+	case p.busy <- struct{}{}:
+		defer func() { <-p.busy }()
 	default:
 		return "", errCollecting
 	}
-	e := &entry{of: c, keys: make(chan string, 1), over: make(chan time.Duration, 1)}
-	rest := c.pause()
+	e := &pendingEntry{collection: c, keys: make(chan string, 1), done: make(chan time.Duration, 1)}
+	secretFor := c.keyTimeout()
 	select {
-	case p.begin <- e:
-	case <-p.gone:
-		return "", errGone
+	case p.entries <- e:
+	case <-p.stopped:
+		return "", errHungUp
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
-	defer func() { e.over <- rest }()
-	if p.failed[c] >= c.Attempts {
-		rest = c.firstPause() // the agent asks all the same: what is entered is still a secret
-		return gaveUp(c), nil
+	defer func() { e.done <- secretFor }()
+	if p.failures[c] >= c.Attempts {
+		secretFor = c.firstKeyTimeout() // the agent may still ask, so keys stay secret for as long as a first key may take
+		return gaveUpResult(c), nil
 	}
 	var keys string
 	select {
 	case keys = <-e.keys:
-	case <-p.gone:
-		return "", errGone
+	case <-p.stopped:
+		return "", errHungUp
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
-	valid := c.valid(keys)
+	valid := c.isValid(keys)
 	if valid {
-		if valid, err = c.deliver(ctx, keys); err != nil {
+		if valid, err = c.postDigits(ctx, keys); err != nil {
 			p.log.Warn("keys not delivered", "collect", c.Name, "err", err)
 			return "", errors.New("the number could not be delivered: this is not the caller's fault")
 		}
 	}
 	switch {
 	case valid:
-		delete(p.failed, c)
-		rest, result = afterSecret, "entered, valid"
+		delete(p.failures, c)
+		secretFor, result = secretTail, "entered, valid"
 	case keys == "":
-		p.failed[c]++
+		p.failures[c]++
 		result = "timed out"
 	default:
-		p.failed[c]++
+		p.failures[c]++
 		result = "not valid"
 	}
-	if p.failed[c] >= c.Attempts {
-		result = gaveUp(c)
+	if p.failures[c] >= c.Attempts {
+		result = gaveUpResult(c)
 	}
 	p.log.Info("keys collected", "collect", c.Name, "result", result)
 	return result, nil
 }
 
-func gaveUp(c *Collection) string {
+func gaveUpResult(c *Collection) string {
 	if c.Attempts == 1 {
 		return "gave up after 1 attempt"
 	}
 	return fmt.Sprintf("gave up after %d attempts", c.Attempts)
 }
 
-// deliver sends what was entered to the operator's endpoint. Of the answer nothing is taken but whether it is valid: the rest may have the
-// number in it.
-func (c *Collection) deliver(ctx context.Context, number string) (valid bool, err error) {
+// postDigits sends the digits to the webhook. Only "valid" of its response is used: the rest could contain the number.
+func (c *Collection) postDigits(ctx context.Context, number string) (valid bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, deliveryTimeout)
 	defer cancel()
 	env := tools.EnvOf(ctx)
@@ -237,7 +237,7 @@ func (c *Collection) deliver(ctx context.Context, number string) (valid bool, er
 	if err == nil && status/100 != 2 {
 		err = fmt.Errorf("the webhook answered %d", status)
 	}
-	said := struct{ Valid *bool }{}
-	_ = json.Unmarshal(answer, &said)
-	return err == nil && (said.Valid == nil || *said.Valid), err
+	reply := struct{ Valid *bool }{}
+	_ = json.Unmarshal(answer, &reply)
+	return err == nil && (reply.Valid == nil || *reply.Valid), err
 }

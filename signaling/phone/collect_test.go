@@ -67,7 +67,7 @@ func (s *till) begin(url, fields string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(list.Close)
-	s.tool = list.Tools(&agent, func() *phone.Keypad { return s.pad })[0]
+	s.tool = list.BuildTools(&agent, func() *phone.Keypad { return s.pad })[0]
 	s.run()
 }
 
@@ -89,7 +89,7 @@ func (s *till) run() {
 
 func (s *till) press(keys string) {
 	for _, key := range keys {
-		s.pad.Press(byte(key))
+		s.pad.PushKey(byte(key))
 	}
 }
 
@@ -279,7 +279,7 @@ func TestKeysAfterATakeOver(t *testing.T) {
 		synctest.Wait()
 		old := s.pad
 		s.pad = phone.NewKeypad()
-		s.pad.Follow(old)
+		s.pad.InheritSecret(old)
 		s.run()
 		s.press("456#")
 		s.models("")

@@ -11,115 +11,114 @@ import (
 )
 
 const (
-	// keyGap is the pause that ends a number: longer than most people take from one key to the next, and short enough that an answer to a
-	// single key does not seem to be missing.
+	// keyGap ends a number: longer than the usual pause between two keys, and short enough that the reply to a single key feels prompt.
 	keyGap = 1200 * time.Millisecond
-	// afterSecret is how long no key may come after a valid secret before keys are the model's again. After another it is the pause that
-	// the secret allows: who was too slow, or was interrupted, goes on pressing.
-	afterSecret = 2 * time.Second
+	// secretTail keeps keys secret for this long after a valid number. After an invalid one it is the key timeout of the collection, so a slow
+	// or interrupted caller can finish dialling.
+	secretTail = 2 * time.Second
 )
 
-// MaxKeys bounds a number.
+// MaxKeys bounds the keys of one number.
 const MaxKeys = agents.MaxKeys
 
-// Keypad is the keys of a caller's telephone. What is pressed goes to the model, or to the collection that is open.
+// Keypad routes the keys that a caller presses: to the model, or to the collection that is open.
 type Keypad struct {
 	log     *slog.Logger // set by Run
-	pressed chan byte
-	begin   chan *entry
-	one     chan struct{} // holds one while a collection is open
-	gone    chan struct{} // closed when Run has returned
-	// secret is the collection that keys, and their sound, are for and nobody else; nil: they are the model's.
+	queue   chan byte
+	entries chan *pendingEntry
+	busy    chan struct{} // holds one value while a collection is open
+	stopped chan struct{} // closed when Run returns
+	// secret is the collection that receives the keys, and whose tones are filtered out; nil if the model receives them.
 	secret atomic.Pointer[Collection]
 
-	failed map[*Collection]int // how often each did not succeed; of who is in one
+	failures map[*Collection]int // failed attempts; used by the goroutine that holds busy
 }
 
-// entry is what is collected.
-type entry struct {
-	of   *Collection
-	keys chan string        // gets what was pressed; it has room for one
-	over chan time.Duration // gets how long keys stay a secret without it, once it is done with or not wanted; it has room for one
+// pendingEntry is a number that is being entered.
+type pendingEntry struct {
+	collection *Collection
+	keys       chan string        // gets the keys pressed; buffers one
+	done       chan time.Duration // gets how long keys stay secret once the entry has ended; buffers one
 }
 
 // NewKeypad returns a keypad for one call.
 func NewKeypad() *Keypad {
 	return &Keypad{
-		pressed: make(chan byte, MaxKeys), begin: make(chan *entry), one: make(chan struct{}, 1), gone: make(chan struct{}),
-		failed: map[*Collection]int{},
+		queue: make(chan byte, MaxKeys), entries: make(chan *pendingEntry), busy: make(chan struct{}, 1), stopped: make(chan struct{}),
+		failures: map[*Collection]int{},
 	}
 }
 
-// Follow has the keys be a secret if those of another call are, whose conversation goes on here. It must be called before Run.
-func (p *Keypad) Follow(old *Keypad) { p.secret.Store(old.secret.Load()) }
+// InheritSecret keeps keys secret if they were secret on the keypad of the call that this one replaces. Call it before Run.
+func (p *Keypad) InheritSecret(old *Keypad) { p.secret.Store(old.secret.Load()) }
 
-// Press takes a key. One that comes faster than a person can press is dropped.
-func (p *Keypad) Press(key byte) {
+// PushKey queues a key. It drops keys that come faster than a person can press; it does not block.
+func (p *Keypad) PushKey(key byte) {
 	select {
-	case p.pressed <- key:
+	case p.queue <- key:
 	default:
 	}
 }
 
-// Pressed is what is pressed where the keypad is not run: when no model listens.
-func (p *Keypad) Pressed() <-chan byte { return p.pressed }
+// Keys returns the queue of keys, for callers that do not use Run because no model listens.
+func (p *Keypad) Keys() <-chan byte { return p.queue }
 
-// Run sends the model what is pressed, as one turn: up to a #, to as many keys as most says (0: [MaxKeys]), or until nothing more comes for
-// 1.2 s. What is pressed while a collection is open, and right before and after, is not the model's. It returns when ctx is done.
-func (p *Keypad) Run(ctx context.Context, log *slog.Logger, most int, do func(bridge.Command) error) {
-	defer close(p.gone)
+// Run sends keys to the model as one message: up to "#", up to maxKeys (0: [MaxKeys]), or until no key follows for 1.2 s. Keys pressed
+// during a collection, or right before and after it, are not sent. It blocks until ctx is done.
+func (p *Keypad) Run(ctx context.Context, log *slog.Logger, maxKeys int, do func(bridge.Command) error) {
+	defer close(p.stopped)
 	p.log = log
-	if most == 0 {
-		most = MaxKeys
+	if maxKeys == 0 {
+		maxKeys = MaxKeys
 	}
 	var keys []byte
-	var full time.Time          // when they were as many as most; zero: not lately
-	var late <-chan time.Time   // nil: nothing is pressed
-	var open *entry             // nil: nothing is collected
-	var over chan time.Duration // of the newest entry; nil: it is done with
-	var rest time.Duration      // what it has said
+	var filledAt time.Time           // when keys last reached maxKeys
+	var timeout <-chan time.Time     // nil: no key is pending
+	var open *pendingEntry           // nil: no collection is open
+	var entryDone chan time.Duration // of the newest entry; nil once it has ended
+	var secretFor time.Duration      // how long keys stay secret after it
 	if c := p.secret.Load(); c != nil {
-		rest = c.pause()
-		late = time.After(rest)
+		secretFor = c.keyTimeout()
+		timeout = time.After(secretFor)
 	}
 	for {
 		done := false
 		select {
 		case <-ctx.Done():
 			return
-		case open = <-p.begin:
-			p.secret.Store(open.of)
-			log.Info("collecting keys", "collect", open.of.Name)
-			over, late = open.over, time.After(open.of.pause())
+		case open = <-p.entries:
+			p.secret.Store(open.collection)
+			log.Info("collecting keys", "collect", open.collection.Name)
+			entryDone, timeout = open.done, time.After(open.collection.keyTimeout())
 			before := keys
 			keys = nil
 			for _, key := range before {
-				keys, done = open.of.press(keys, key)
+				keys, done = open.collection.addKey(keys, key)
 			}
 			if len(before) == 0 {
-				late = time.After(open.of.firstPause())
+				timeout = time.After(open.collection.firstKeyTimeout())
 			}
-		case rest = <-over:
-			open, over, keys, late = nil, nil, nil, time.After(rest)
-		case key := <-p.pressed:
+		case secretFor = <-entryDone:
+			open, entryDone, keys, timeout = nil, nil, nil, time.After(secretFor)
+		case key := <-p.queue:
 			switch {
 			case open != nil:
-				keys, done = open.of.press(keys, key)
-				late = time.After(open.of.pause())
-			case p.secret.Load() == nil && key == '#' && most > 1 && time.Since(full) < keyGap: // it ends what has gone already
-				full = time.Time{}
+				keys, done = open.collection.addKey(keys, key)
+				timeout = time.After(open.collection.keyTimeout())
+			case p.secret.Load() == nil && key == '#' && maxKeys > 1 && time.Since(filledAt) < keyGap: // it ends a number that was sent already
+				filledAt = time.Time{}
 			case p.secret.Load() == nil:
-				keys, late = append(keys, key), time.After(keyGap)
-				done = key == '#' || len(keys) >= most
-				if len(keys) == most && key != '#' {
-					full = time.Now()
+				keys, timeout = append(keys, key), time.After(keyGap)
+				done = key == '#' || len(keys) >= maxKeys
+				if len(keys) == maxKeys && key != '#' {
+					filledAt = time.Now()
 				}
-			case over == nil:
-				late = time.After(rest)
+			case entryDone == nil:
+				timeout = time.After(secretFor)
 			}
-		case <-late:
-			done, late = len(keys) > 0 || open != nil, nil
-			if open == nil && over == nil {
+		case <-timeout:
+			done, timeout = len(keys) > 0 || open != nil, nil
+			if open == nil && entryDone == nil {
 				p.secret.Store(nil)
 			}
 		}
@@ -130,11 +129,11 @@ func (p *Keypad) Run(ctx context.Context, log *slog.Logger, most int, do func(br
 			open.keys <- string(keys)
 			open = nil
 		} else {
-			p.log.Info("keys pressed", "count", len(keys)) // not which: they may be a secret
-			if err := do(Pressed(string(keys))); err != nil {
+			p.log.Info("keys pressed", "count", len(keys)) // never the keys themselves: they may be secret
+			if err := do(KeysMessage(string(keys))); err != nil {
 				p.log.Warn("keys lost", "err", err)
 			}
 		}
-		keys, late = nil, nil
+		keys, timeout = nil, nil
 	}
 }

@@ -53,7 +53,7 @@ func TestKeys(t *testing.T) {
 				})
 				for _, s := range test.steps {
 					for _, key := range []byte(s.press) {
-						pad.Press(key)
+						pad.PushKey(key)
 					}
 					time.Sleep(s.wait)
 					synctest.Wait()
@@ -63,7 +63,7 @@ func TestKeys(t *testing.T) {
 					}
 					var want []bridge.Command
 					for _, keys := range s.sent {
-						want = append(want, phone.Pressed(keys))
+						want = append(want, phone.KeysMessage(keys))
 					}
 					if !reflect.DeepEqual(got, want) {
 						t.Errorf("after %q: sent %v, not %v", s.press, got, want)

@@ -10,42 +10,42 @@ import (
 	"voxgate/bridge"
 )
 
-// menuRounds is how often a model may press a key for the same announcement, until it has to give up.
-const menuRounds = 3
+// maxMenuRounds is how often the model may press keys at the same announcement before it has to give up.
+const maxMenuRounds = 3
 
-// sameAnnouncement is the share of the pairs of neighbouring words of the shorter one from which on two announcements are the same.
-// Menus of the same house have "press one" and "one for" in common; one that is repeated may begin with "I did not get that", or be
-// cut off.
-const sameAnnouncement = 0.6
+// minSimilarity is the share of word pairs of the shorter announcement from which two count as the same. Menus of one company share
+// "press one" and "one for"; a repeated one may begin with "I did not get that", or be cut off.
+const minSimilarity = 0.6
 
 var (
-	errListen = errors.New("nothing was said since the keys before: listen first, and press all keys of an answer at once")
-	errCircle = errors.New("this key was pressed for the same announcement, and led nowhere: press another one, or wait")
-	errGaveUp = errors.New("gave up: this announcement has come three times, and keys lead nowhere. Press no more, and end the call or speak")
+	errListenFirst = errors.New("nothing was said since the keys before: listen first, and press all keys of an answer at once")
+	errRepeatedKey = errors.New("this key was pressed for the same announcement, and led nowhere: press another one, or wait")
+	errGaveUp      = errors.New("gave up: this announcement has come three times, and keys lead nowhere. " +
+		"Press no more, and end the call or speak")
 )
 
-// Menu keeps a model that has called an automatic system from going in circles there: it listens before it presses keys, presses none twice
-// for the same announcement, and gives up after three rounds. A nil *Menu allows everything.
+// Menu keeps a model that has called an automatic system from pressing keys in circles. The model must listen first, must not press a key
+// twice at the same announcement, and gives up after three rounds. A nil *Menu allows everything.
 type Menu struct {
-	mu     sync.Mutex
-	heard  bool     // something, since the newest keys
-	words  []string // of that
-	rounds []*announcement
-	now    *announcement // what was heard, once keys were wanted for it; nil: they were not
+	mu            sync.Mutex
+	hasSpeech     bool     // since the latest keys
+	words         []string // of that speech
+	announcements []*announcement
+	current       *announcement // the announcement that keys are pressed for; nil until then
 }
 
-// announcement is what an automatic system has said before a key was pressed.
+// announcement is the speech of an automatic system before a key was pressed.
 type announcement struct {
-	pairs map[string]bool // of neighbouring words
-	keys  []string        // that were pressed
-	times int             // that it was heard
+	wordPairs map[string]bool // adjacent words
+	keys      []string        // pressed at this announcement
+	times     int             // it was heard
 }
 
-// maxAnnouncement bounds the words of one announcement that are compared.
-const maxAnnouncement = 400
+// maxAnnouncementWords bounds the words of one announcement that are compared.
+const maxAnnouncementWords = 400
 
-// Notice takes what happens in the conversation.
-func (m *Menu) Notice(event bridge.EventBody) {
+// HandleEvent records the speech of the other side.
+func (m *Menu) HandleEvent(event bridge.EventBody) {
 	if m == nil {
 		return
 	}
@@ -53,25 +53,25 @@ func (m *Menu) Notice(event bridge.EventBody) {
 	defer m.mu.Unlock()
 	switch b := event.(type) {
 	case bridge.UserSpeaking:
-		m.heard = m.heard || b.Speaking
+		m.hasSpeech = m.hasSpeech || b.Speaking
 	case bridge.UserText:
-		if b.Final { // the pieces have come
+		if b.Final { // its parts were counted already
 			return
 		}
-		m.heard = true
+		m.hasSpeech = true
 		apart := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
-		if len(m.words) < maxAnnouncement {
+		if len(m.words) < maxAnnouncementWords {
 			m.words = append(m.words, strings.FieldsFunc(strings.ToLower(b.Text), apart)...)
 		}
 	}
 }
 
-// Press presses keys, unless that would not help.
-func (m *Menu) Press(keys string, press func() error) error {
+// PressKeys calls press, or returns an error for the model that says why the keys would not help.
+func (m *Menu) PressKeys(keys string, press func() error) error {
 	if m == nil {
 		return press()
 	}
-	if err := m.check(keys); err != nil {
+	if err := m.checkKeys(keys); err != nil {
 		return err
 	}
 	if err := press(); err != nil {
@@ -79,51 +79,51 @@ func (m *Menu) Press(keys string, press func() error) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.now != nil {
-		m.now.keys = append(m.now.keys, keys)
+	if m.current != nil {
+		m.current.keys = append(m.current.keys, keys)
 	}
-	m.heard, m.words, m.now = false, nil, nil
+	m.hasSpeech, m.words, m.current = false, nil, nil
 	return nil
 }
 
-func (m *Menu) check(keys string) error {
+func (m *Menu) checkKeys(keys string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.heard {
-		return errListen
+	if !m.hasSpeech {
+		return errListenFirst
 	}
-	if m.now == nil && len(m.words) > 0 { // without a transcript nothing is known to be the same
-		m.now = m.announced()
-		m.now.times++
+	if m.current == nil && len(m.words) > 0 { // without a transcript there is nothing to compare
+		m.current = m.matchAnnouncement()
+		m.current.times++
 	}
 	switch {
-	case m.now == nil:
-	case m.now.times > menuRounds:
+	case m.current == nil:
+	case m.current.times > maxMenuRounds:
 		return errGaveUp
-	case slices.Contains(m.now.keys, keys):
-		return errCircle
+	case slices.Contains(m.current.keys, keys):
+		return errRepeatedKey
 	}
 	return nil
 }
 
-// announced is what was heard, as one that was heard before if it was.
-func (m *Menu) announced() *announcement {
+// matchAnnouncement returns the earlier announcement with the same words, or a new one.
+func (m *Menu) matchAnnouncement() *announcement {
 	pairs := map[string]bool{}
 	for i := range m.words {
 		pairs[strings.Join(m.words[i:min(i+2, len(m.words))], " ")] = true
 	}
-	for _, a := range m.rounds {
+	for _, a := range m.announcements {
 		both := 0
 		for p := range pairs {
-			if a.pairs[p] {
+			if a.wordPairs[p] {
 				both++
 			}
 		}
-		if float64(both) >= sameAnnouncement*float64(min(len(pairs), len(a.pairs))) {
+		if float64(both) >= minSimilarity*float64(min(len(pairs), len(a.wordPairs))) {
 			return a
 		}
 	}
-	a := &announcement{pairs: pairs}
-	m.rounds = append(m.rounds, a)
+	a := &announcement{wordPairs: pairs}
+	m.announcements = append(m.announcements, a)
 	return a
 }

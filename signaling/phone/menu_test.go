@@ -39,16 +39,16 @@ func TestMenus(t *testing.T) {
 				do, what, _ := strings.Cut(step, " ")
 				switch do {
 				case "says":
-					menu.Notice(bridge.UserText{Text: what})
+					menu.HandleEvent(bridge.UserText{Text: what})
 				case "final":
-					menu.Notice(bridge.UserText{Text: what, Final: true})
+					menu.HandleEvent(bridge.UserText{Text: what, Final: true})
 				case "speaks":
-					menu.Notice(bridge.UserSpeaking{Speaking: true})
-					menu.Notice(bridge.UserSpeaking{})
+					menu.HandleEvent(bridge.UserSpeaking{Speaking: true})
+					menu.HandleEvent(bridge.UserSpeaking{})
 				case "press", "fails":
 					keys, want, _ := strings.Cut(what, ": ")
 					pressed := false
-					err := menu.Press(keys, func() error {
+					err := menu.PressKeys(keys, func() error {
 						pressed = true
 						if do == "fails" {
 							return errors.New("fails")
@@ -63,7 +63,7 @@ func TestMenus(t *testing.T) {
 			}
 		})
 	}
-	if err := (*phone.Menu)(nil).Press("1", func() error { return nil }); err != nil {
+	if err := (*phone.Menu)(nil).PressKeys("1", func() error { return nil }); err != nil {
 		t.Error(err)
 	}
 }

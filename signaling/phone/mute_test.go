@@ -46,7 +46,7 @@ func collecting(t *testing.T) *phone.Keypad {
 			opened <- struct{}{}
 		}
 	}), nil)), 0, func(bridge.Command) error { return nil })
-	tool := list.Tools(&agent, func() *phone.Keypad { return pad })[0]
+	tool := list.BuildTools(&agent, func() *phone.Keypad { return pad })[0]
 	go tool.Run(ctx, json.RawMessage(`{"what":"PIN"}`))
 	<-opened
 	return pad
@@ -77,7 +77,7 @@ func TestTheSoundOfKeysIsCut(t *testing.T) {
 				pcm[i] += int16(20 * random.NormFloat64()) // a line's noise
 			}
 			out := &tape{rate: rate}
-			sink := pad.Mute(out)
+			sink := pad.FilterSecret(out)
 			for len(pcm) > 0 { // packets of any length
 				n := min(len(pcm), 1+random.IntN(rate/20))
 				if err := sink.WritePCM(pcm[:n]); err != nil {
@@ -93,7 +93,7 @@ func TestTheSoundOfKeysIsCut(t *testing.T) {
 		}
 		voice := mediatest.Speech(2*time.Second, rate)
 		out := &tape{rate: rate}
-		if err := pad.Mute(out).WritePCM(voice); err != nil {
+		if err := pad.FilterSecret(out).WritePCM(voice); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := media.RMS(out.pcm), media.RMS(voice); got < 0.95*want || len(voice)-len(out.pcm) > rate/25 {

@@ -11,30 +11,30 @@ import (
 	"voxgate/bridge"
 )
 
-// Number is a telephone number without parameters and visual separators, or the name or extension that stands in its place. The empty
-// Number means that there is none. Make one with [ParseNumber], [ParseCaller] or [ParseFullNumber], so that one number has one spelling.
+// Number is a telephone number without parameters and visual separators, or a name or extension. It is empty if the number is unknown.
+// Create it with [ParseNumber], [ParseCaller] or [ParseFullNumber], so that equal numbers are spelled alike.
 type Number string
 
 const (
 	// maxDigits is the length of the longest international number, without "+" (ITU-T E.164, section 6).
 	maxDigits = 15
-	// minDigits is the length from which digits without "+" can be an international number: shorter ones are extensions and short codes.
+	// minDigits is the minimum length of an international number without "+"; shorter ones are extensions and short codes.
 	minDigits = 8
-	// minFullDigits is the length from which digits with "+" are compared with those without.
+	// minFullDigits is the minimum length of a number with "+" to be compared with numbers without it.
 	minFullDigits = 5
-	// localDigits is the length from which digits with separators are a number, and not the name of a room such as "1-200".
-	localDigits = 7
+	// minLocalDigits is the minimum length of digits with separators to be a number, and not the name of a room such as "1-200".
+	minLocalDigits = 7
 )
 
-// ParseNumber reads a number as networks, operators and models write it: "+1 (555) 123-4567", "tel:5551234567;phone-context=+1",
+// ParseNumber parses a number as networks, operators and models write it: "+1 (555) 123-4567", "tel:5551234567;phone-context=+1",
 // "%2B15551234567;npdi;rn=+15559990000", "sip:+15551234567;cpc=ordinary@host;user=phone" (RFC 3966; RFC 3261, section 19.1.6). Names and
-// extensions stay as they are.
+// extensions are returned unchanged.
 func ParseNumber(text string) Number {
 	n, _ := parseSubscriber(text)
 	return n
 }
 
-// ParseCaller is [ParseNumber] for the number of a caller: the names and numbers that stand for a hidden one are no number.
+// ParseCaller parses the number of a caller. Placeholders for a hidden number give an empty Number.
 func ParseCaller(text string) Number {
 	n, host := parseSubscriber(text)
 	if IsInvalidHost(host) || IsPlaceholder(string(n)) {
@@ -43,7 +43,7 @@ func ParseCaller(text string) Number {
 	return n
 }
 
-// ParseFullNumber is [ParseCaller] for a provider that always sends international numbers, but without "+".
+// ParseFullNumber is [ParseCaller] for providers that send international numbers without "+".
 func ParseFullNumber(text string) Number {
 	n := ParseCaller(text)
 	if digits := string(n); isDigits(digits) && digits[0] != '0' && len(digits) >= minDigits && len(digits) <= maxDigits {
@@ -52,13 +52,13 @@ func ParseFullNumber(text string) Number {
 	return n
 }
 
-// parseSubscriber also returns the host of a SIP URI.
+// parseSubscriber parses a number, and returns the host if it is a SIP URI.
 func parseSubscriber(text string) (n Number, host string) {
 	text = strings.TrimSpace(text)
 	if begin, end := strings.LastIndexByte(text, '<'), strings.LastIndexByte(text, '>'); begin >= 0 && end > begin {
 		text = strings.TrimSpace(text[begin+1 : end])
 	}
-	isNumber := false // whatever its length
+	isNumber := false // even if it is short
 	scheme, rest, _ := strings.Cut(text, ":")
 	switch strings.ToLower(scheme) {
 	case "tel":
@@ -73,11 +73,11 @@ func parseSubscriber(text string) (n Number, host string) {
 		text, _, _ = strings.Cut(rest[:at], ":") // of a password
 	}
 	subscriber, parameters, _ := strings.Cut(text, ";")
-	number, ok := withoutSeparators(unescape(subscriber), isNumber)
-	if !ok && !IsPlaceholder(unescape(subscriber)) && !isNumber {
-		return Number(unescape(text)), host // a name may have a semicolon
+	number, ok := withoutSeparators(percentDecode(subscriber), isNumber)
+	if !ok && !IsPlaceholder(percentDecode(subscriber)) && !isNumber {
+		return Number(percentDecode(text)), host // a name may have a semicolon
 	}
-	return Number(inContext(number, Parameter(parameters, "phone-context"))), host
+	return Number(inContext(number, ParameterValue(parameters, "phone-context"))), host
 }
 
 // hostIn is the host of what follows the @ of a SIP URI.
@@ -90,13 +90,13 @@ func hostIn(hostport string) string {
 	return host
 }
 
-// IsInvalidHost reports whether a host is one that leads nowhere, such as anonymous.invalid (RFC 3323, section 4.1.1.3; RFC 2606).
+// IsInvalidHost reports whether a host is reserved as unreachable, such as anonymous.invalid (RFC 3323, section 4.1.1.3; RFC 2606).
 func IsInvalidHost(host string) bool {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	return host == "invalid" || strings.HasSuffix(host, ".invalid")
 }
 
-func unescape(text string) string {
+func percentDecode(text string) string {
 	if plain, err := url.PathUnescape(text); err == nil && utf8.ValidString(plain) {
 		return plain
 	}
@@ -106,7 +106,7 @@ func unescape(text string) string {
 // inContext completes a local number by its phone-context, if that is a number, too, and the result is long enough to be international: 911
 // stays 911 in the context of +1 (RFC 3966, section 5.1.5).
 func inContext(number, context string) string {
-	prefix, ok := withoutSeparators(unescape(strings.Trim(context, `"`)), true)
+	prefix, ok := withoutSeparators(percentDecode(strings.Trim(context, `"`)), true)
 	if !ok || !strings.HasPrefix(prefix, "+") || !isDigits(number) {
 		return number
 	}
@@ -116,8 +116,8 @@ func inContext(number, context string) string {
 	return number
 }
 
-// withoutSeparators removes what separates digits for the eye (RFC 3966, section 5.1.1, and blanks). ok is false for what is no number,
-// which is returned as it is. Short digits with separators are a number only where the sender says so.
+// withoutSeparators removes visual separators (RFC 3966, section 5.1.1) and blanks. If text is not a number, it returns it unchanged and
+// false. Short digits with separators count as a number only if isNumber is set.
 func withoutSeparators(text string, isNumber bool) (number string, ok bool) {
 	var b strings.Builder
 	digits, digitsOnly := 0, text
@@ -140,18 +140,18 @@ func withoutSeparators(text string, isNumber bool) (number string, ok bool) {
 	if number == "" || number == "+" {
 		return text, false
 	}
-	if len(number) != len(text) && !isNumber && digits < localDigits && number[0] != '+' {
+	if len(number) != len(text) && !isNumber && digits < minLocalDigits && number[0] != '+' {
 		return text, false
 	}
 	return number, true
 }
 
-// Parameter is the value of a parameter in a list such as "npdi;rn=+15559990000", without escapes; "" if there is none.
-func Parameter(list, name string) string {
+// ParameterValue returns a parameter of a list such as "npdi;rn=+15559990000", unescaped, or "".
+func ParameterValue(list, name string) string {
 	for one := range strings.SplitSeq(list, ";") {
 		key, value, _ := strings.Cut(one, "=")
 		if strings.EqualFold(strings.TrimSpace(key), name) {
-			return unescape(strings.TrimSpace(value))
+			return percentDecode(strings.TrimSpace(value))
 		}
 	}
 	return ""
@@ -161,34 +161,33 @@ func isDigits(text string) bool {
 	return text != "" && strings.Trim(text, "0123456789") == ""
 }
 
-// placeholders are the words that networks send in the place of a number or a name that is hidden (RFC 3323, section 4.1.1.3, and
-// carriers').
+// placeholders are the words that networks send instead of a hidden number or name (RFC 3323, section 4.1.1.3, and carriers).
 var placeholders = []string{
 	"anonymous", "anonym", "anonymus", "restricted", "unavailable", "unknown", "private", "withheld", "blocked", "hidden", "undisclosed",
 	"unidentified", "suppressed", "undefined", "null", "none", "nil", "unbekannt", "inconnu", "desconocido",
 }
 
-// fillers are the words that may stand beside a placeholder: "Unknown Number", "Caller ID withheld".
+// fillers are words that may accompany a placeholder: "Unknown Number", "Caller ID withheld".
 var fillers = []string{"number", "caller", "callerid", "id", "name", "call", "user", "party", "the", "by", "network"}
 
-// missing are the phrases that say the same without a word of its own, letters only.
-var missing = []string{
+// unavailablePhrases are placeholders that contain none of these words; letters only.
+var unavailablePhrases = []string{
 	"nocallerid", "nonumber", "noname", "noid", "notavailable", "notprovided", "outofarea", "na", "coinlinepayphone",
 	"interactionwithotherservice",
 }
 
-// spelled are placeholders typed on the keys of a telephone, which Twilio sends as numbers: ANONYMOUS, RESTRICTED, BLOCKED, UNKNOWN and
-// UNAVAILABLE (https://help.twilio.com/articles/223179988).
-var spelled = []string{"266696687", "7378742833", "2562533", "8656696", "86282452253"}
+// keypadPlaceholders are placeholders spelled on a telephone keypad, which Twilio sends as numbers: ANONYMOUS, RESTRICTED, BLOCKED,
+// UNKNOWN and UNAVAILABLE (https://help.twilio.com/articles/223179988).
+var keypadPlaceholders = []string{"266696687", "7378742833", "2562533", "8656696", "86282452253"}
 
-// IsPlaceholder reports whether a network sends a text in the place of a hidden number or name. An empty text is one.
+// IsPlaceholder reports whether text stands for a hidden number or name. An empty text does.
 func IsPlaceholder(text string) bool {
-	text = strings.ToLower(strings.TrimSpace(unescape(text)))
+	text = strings.ToLower(strings.TrimSpace(percentDecode(text)))
 	if digits := strings.TrimPrefix(text, "+"); isDigits(digits) {
-		return slices.Contains(spelled, digits) || len(digits) >= localDigits && strings.Trim(digits, "0") == ""
+		return slices.Contains(keypadPlaceholders, digits) || len(digits) >= minLocalDigits && strings.Trim(digits, "0") == ""
 	}
 	words := strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
-	if slices.Contains(missing, strings.Join(words, "")) {
+	if slices.Contains(unavailablePhrases, strings.Join(words, "")) {
 		return true
 	}
 	words = slices.DeleteFunc(words, func(w string) bool { return slices.Contains(fillers, w) })
@@ -196,7 +195,7 @@ func IsPlaceholder(text string) bool {
 		len(words) > 0 && !slices.ContainsFunc(words, func(w string) bool { return !isPlaceholderWord(w) })
 }
 
-// isPlaceholderWord also knows words that are written as one: "unknowncaller".
+// isPlaceholderWord also accepts compounds: "unknowncaller".
 func isPlaceholderWord(word string) bool {
 	for _, p := range placeholders {
 		rest, ok := strings.CutPrefix(word, p)
@@ -210,7 +209,7 @@ func isPlaceholderWord(word string) bool {
 	return false
 }
 
-// CallerName is the name of a caller, or "" where it only says that there is none.
+// CallerName returns the name of a caller, or "" for a placeholder.
 func CallerName(text string) string {
 	if IsPlaceholder(text) {
 		return ""
@@ -218,18 +217,18 @@ func CallerName(text string) string {
 	return text
 }
 
-// Key is the same for all spellings of a number: with "+" and without.
+// Key returns the number without "+", which is the same for both spellings.
 func (n Number) Key() string { return strings.TrimPrefix(string(n), "+") }
 
-// Matches reports whether one of the patterns has the number, whose separators do not count.
+// Matches reports whether the number matches one of the patterns. Separators in patterns are ignored.
 func (n Number) Matches(patterns []string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return bridge.MatchesAny([]string{plainPattern(p), p}, string(n)) })
 }
 
-// plainPattern is a pattern of numbers without separators: "+49 30 *" is "+4930*". One of names stays as it is.
+// plainPattern removes separators from a number pattern: "+49 30 *" becomes "+4930*". Patterns of names are returned unchanged.
 func plainPattern(pattern string) string {
-	held := strings.NewReplacer("*", "", "?", "").Replace(pattern)
-	if _, ok := withoutSeparators(held, true); !ok {
+	literal := strings.NewReplacer("*", "", "?", "").Replace(pattern)
+	if _, ok := withoutSeparators(literal, true); !ok {
 		return pattern
 	}
 	return strings.Map(func(r rune) rune {
@@ -240,9 +239,9 @@ func plainPattern(pattern string) string {
 	}, pattern)
 }
 
-// other returns the same international number in its other spelling, with "+" or without; "" if it cannot be international. One with "+"
-// may be short, but not as short as a service such as 112.
-func (n Number) other() Number {
+// alternateSpelling adds or removes the "+" of an international number, and returns "" for others. With "+" a number may be short, but
+// not as short as a service such as 112.
+func (n Number) alternateSpelling() Number {
 	digits, least := n.Key(), minDigits
 	if strings.HasPrefix(string(n), "+") {
 		least = minFullDigits
@@ -256,27 +255,27 @@ func (n Number) other() Number {
 	return Number(digits)
 }
 
-// Called returns the agent that answers a number at a protocol, or nil. A pattern that is the number itself comes first, then the longest
-// pattern, and of two alike the first agent by its name. Not all networks send "+", so an international number also has the agent of its
-// other spelling: before patterns with wildcards if that is named in full, else where nobody answers the number as it came.
-func Called(folder *agents.Folder, protocol string, number Number) (answers *agents.Agent) {
-	const inFull = 1 << 20 // more than any pattern is long
+// FindAgent returns the agent for a called number at a protocol, or nil. An exact number wins over patterns, a longer pattern over a
+// shorter one, then the first agent by name. Not all networks send "+", so an international number also matches in its other spelling. An
+// exact match of that wins over wildcards; a wildcard match counts only if the number as it came matches nothing.
+func FindAgent(folder *agents.Folder, protocol string, number Number) (agent *agents.Agent) {
+	const exactMatch = 1 << 20 // larger than the length of any pattern
 	best := -1
-	for rank, spelling := range []Number{number.other(), number} {
+	for rank, spelling := range []Number{number.alternateSpelling(), number} {
 		if spelling == "" && rank == 0 {
 			continue
 		}
 		for _, a := range folder.PhoneAgents(protocol) {
 			for _, pattern := range a.Numbers {
-				fit := len(plainPattern(pattern)) + rank*inFull
+				fit := len(plainPattern(pattern)) + rank*exactMatch
 				if number := string(spelling); pattern == number || plainPattern(pattern) == number {
-					fit = (2 + rank) * inFull
+					fit = (2 + rank) * exactMatch
 				}
 				if fit > best && spelling.Matches([]string{pattern}) {
-					best, answers = fit, a
+					best, agent = fit, a
 				}
 			}
 		}
 	}
-	return answers
+	return agent
 }

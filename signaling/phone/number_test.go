@@ -116,7 +116,7 @@ func TestWhoIsCalled(t *testing.T) {
 	answers := func(protocol, number, want string) {
 		t.Helper()
 		got := ""
-		if a := Called(f, protocol, ParseNumber(number)); a != nil {
+		if a := FindAgent(f, protocol, ParseNumber(number)); a != nil {
 			got = a.Name
 		}
 		if got != want {

@@ -11,8 +11,8 @@ import (
 	"voxgate/tools"
 )
 
-// EndCall is the tool that hangs up; do gives a command to the conversation.
-func EndCall(do func(bridge.Command) error) tools.Tool {
+// EndCallTool returns the tool that hangs up; do sends a command to the session.
+func EndCallTool(do func(bridge.Command) error) tools.Tool {
 	return tools.Tool{
 		Declaration: tools.Declaration{
 			Name: "end_call", Title: "Hanging up…",
@@ -27,8 +27,8 @@ func EndCall(do func(bridge.Command) error) tools.Tool {
 	}
 }
 
-// PressKeys is the tool that presses keys; which ends the sentence that says what it takes. menu is of a call that we make, else nil.
-func PressKeys(which string, menu *Menu, press func(ctx context.Context, digits string) error) tools.Tool {
+// PressKeysTool returns the tool that presses keys. which completes the description with the keys accepted. menu is set on outgoing calls.
+func PressKeysTool(which string, menu *Menu, press func(ctx context.Context, digits string) error) tools.Tool {
 	if menu != nil {
 		which += " Listen first, until you know which key is for what you want. If a key leads nowhere, press another one."
 	}
@@ -43,21 +43,21 @@ func PressKeys(which string, menu *Menu, press func(ctx context.Context, digits 
 			if err := json.Unmarshal(args, &a); err != nil {
 				return nil, fmt.Errorf("digits must be a text: %w", err)
 			}
-			return nil, menu.Press(a.Digits, func() error { return press(ctx, a.Digits) })
+			return nil, menu.PressKeys(a.Digits, func() error { return press(ctx, a.Digits) })
 		},
 	}
 }
 
-// Manner is how calls are handed over.
-type Manner struct {
-	Warm   bool // the target hears what it is about first, and may decline
-	Listen bool // the agent hears what both say then
+// TransferMode selects how calls are transferred.
+type TransferMode struct {
+	Warm   bool // attended: the target is told the reason first, and may decline
+	Listen bool // the agent keeps listening after the transfer
 }
 
-// Transfer is the tool that hands a call over to somebody whose number or SIP URI has one of these patterns. refused learns of other
-// targets, and may be nil. With a timeout of 0 the tool may take as long as any.
-func Transfer(
-	targets []string, timeout time.Duration, manner Manner, refused func(target string),
+// TransferTool returns the tool that transfers a call to a number or SIP URI that matches one of targets. refused, which may be nil, is
+// called for other targets. A timeout of 0 selects the default timeout of tools.
+func TransferTool(
+	targets []string, timeout time.Duration, manner TransferMode, refused func(target string),
 	transfer func(ctx context.Context, target, about string) error,
 ) tools.Tool {
 	does, about, done := "Hands this call over to somebody else. Say so first.", "", `{"output":"The call was handed over."}`
@@ -98,7 +98,7 @@ func Transfer(
 	}
 }
 
-// transferTarget is the number or the SIP URI that a model names, and reports whether one of the patterns has it.
+// transferTarget returns the number or SIP URI that the model named, and reports whether it is allowed.
 func transferTarget(targets []string, text string) (target string, ok bool) {
 	target = strings.TrimSpace(text)
 	scheme, rest, _ := strings.Cut(target, ":")

@@ -167,7 +167,7 @@ func (c *call) with(do func(w *words)) {
 func (c *call) Notify(e bridge.Event) {
 	if b, ok := e.Body.(bridge.Log); ok {
 		if b.Level == "warn" {
-			c.log.Info("for the client's developer", "message", phone.Clip(b.Message))
+			c.log.Info("for the client's developer", "message", phone.ClipField(b.Message))
 		}
 		return
 	}
@@ -240,7 +240,7 @@ func (c *call) take(m message) error {
 	}
 	if len(m.Data) > 0 {
 		if err := json.Unmarshal(m.Data, &d); err != nil {
-			return refusal("The data of %s cannot be read: %v.", phone.Clip(m.Type), tools.ExplainJSON(err, "data"))
+			return refusal("The data of %s cannot be read: %v.", phone.ClipField(m.Type), tools.ExplainJSON(err, "data"))
 		}
 	}
 	switch m.Type {
@@ -259,7 +259,7 @@ func (c *call) take(m message) error {
 	case "append-to-context":
 		return c.append(m.ID, d.Role, d.Content, d.Run)
 	case "dtmf":
-		return c.session.Do(phone.Pressed(d.Button + strings.Join(d.Buttons, "")))
+		return c.session.Do(phone.KeysMessage(d.Button + strings.Join(d.Buttons, "")))
 	case "llm-function-call-result":
 		err := c.session.Do(bridge.ToolResponse{ID: d.ToolCallID, Name: d.FunctionName, Response: d.Result})
 		c.with(func(w *words) {
@@ -274,7 +274,7 @@ func (c *call) take(m message) error {
 	case "ui-snapshot": // nobody looks at the page
 		return nil
 	}
-	return refusal("Messages of the type %q are not served.", phone.Clip(m.Type))
+	return refusal("Messages of the type %q are not served.", phone.ClipField(m.Type))
 }
 
 // append gives the model what was said, by the person or by itself.
@@ -304,7 +304,7 @@ func (c *call) ask(id, what string, data json.RawMessage) (err error) {
 	case "config":
 		err = c.session.Do(bridge.UpdateConfig{Config: data})
 	default:
-		return refusal(`Client messages of the type %q are not served: there are "interrupt" and "config".`, phone.Clip(what))
+		return refusal(`Client messages of the type %q are not served: there are "interrupt" and "config".`, phone.ClipField(what))
 	}
 	if err == nil {
 		c.with(func(w *words) { w.tell("server-response", id, object{"t": what, "d": object{"success": true}}) })

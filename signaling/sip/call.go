@@ -90,7 +90,7 @@ func newCall(d *Door, agent *agents.Agent) *call {
 
 // logBegin says in the log who calls whom, and by which port the other side is heard.
 func (c *call) logBegin(from, to string) {
-	about := []any{"from", phone.Clip(from), "to", phone.Clip(to)}
+	about := []any{"from", phone.ClipField(from), "to", phone.ClipField(to)}
 	if s, ok := c.sound.(*rtpSound); ok {
 		about = append(about, "sound", s.stream.port)
 	}
@@ -131,7 +131,7 @@ func (c *call) converse() error {
 	ctx, cancel := c.during(context.Background())
 	defer cancel(nil)
 	open := c.open
-	phone.Open(&open, c.agent, c.party)
+	phone.ConfigureSession(&open, c.agent, c.party)
 	open.Tools = c.tools()
 	if c.replaces != nil {
 		open.Replaces = c.replaces.conversation()
@@ -247,7 +247,7 @@ func (c *call) begin(s *bridge.Session) (took bool) {
 	took = c.replaces != nil && s == c.replaces.conversation()
 	if took {
 		c.line, c.agent = c.replaces.line, c.replaces.agent
-		c.keypad.Follow(c.replaces.keypad)
+		c.keypad.InheritSecret(c.replaces.keypad)
 	}
 	c.line.Store(c)
 	c.mu.Lock()
@@ -352,7 +352,7 @@ func (c *call) sendRefresh(timer refresh) {
 		case retryAfter(res) > 0 && retryAfter(res) < refreshPause:
 			wait = retryAfter(res)
 		default:
-			c.log.Warn("session timer not refreshed", "status", res.StatusCode, "reason", phone.Clip(res.Reason))
+			c.log.Warn("session timer not refreshed", "status", res.StatusCode, "reason", phone.ClipField(res.Reason))
 			return
 		}
 		select {
@@ -429,7 +429,7 @@ func (c *call) info(req *sip.Request) *sip.Response {
 	if part != nil {
 		digit, ok := readInfo(part.kind, string(part.data))
 		if ok {
-			c.keypad.Press(digit)
+			c.keypad.PushKey(digit)
 		} else {
 			refused = &refusal{code: 415, reason: "Unsupported Media Type"}
 		}
@@ -447,7 +447,7 @@ func (c *call) info(req *sip.Request) *sip.Response {
 // Notify implements bridge.Caller. Nothing goes to a telephone but sound.
 func (c *call) Notify(e bridge.Event) {
 	c.consultation.notice(e.Body)
-	c.menu().Notice(e.Body)
+	c.menu().HandleEvent(e.Body)
 	switch b := e.Body.(type) {
 	case bridge.Speaking:
 		c.screen().said()

@@ -337,7 +337,7 @@ func (d *Door) dial(w http.ResponseWriter, r *http.Request, key string) {
 	case err != nil && id != "" && !errors.As(err, &own) && !errors.Is(err, bridge.ErrShutdown) && r.Context().Err() == nil:
 		answerRefused(w, id, err)
 	case err != nil:
-		d.log.Warn("call not made", "key", key, "trunk", phone.Clip(what.Trunk), "to", phone.Clip(what.To), "err", err)
+		d.log.Warn("call not made", "key", key, "trunk", phone.ClipField(what.Trunk), "to", phone.ClipField(what.To), "err", err)
 		access.WriteError(w, err)
 	default:
 		access.WriteJSON(w, http.StatusOK, map[string]string{"id": id})

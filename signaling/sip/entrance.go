@@ -19,12 +19,12 @@ type entrance struct{ *phone.Acceptor }
 func (d *Door) entrance(l net.Listener) entrance {
 	rule, places := ruleStranger, 0
 	if d.gate.passwords || d.gate.elsewhere {
-		rule, places = ruleCrowd, phone.MaxUnknown
+		rule, places = ruleCrowd, phone.MaxUnverifiedConns
 	}
 	return entrance{&phone.Acceptor{
-		Listener: l, Known: d.gate.listed, Places: make(chan struct{}, places),
-		Refused: func(from net.Addr) { d.refused("connection closed", rule, from.String()) },
-		Failed: func(why error) {
+		Listener: l, IsKnown: d.gate.listed, Slots: make(chan struct{}, places),
+		OnRefused: func(from net.Addr) { d.refused("connection closed", rule, from.String()) },
+		OnError: func(why error) {
 			if d.strangers.Allow() {
 				d.log.Error("accepting a connection failed", "at", l.Addr(), "err", why)
 			}

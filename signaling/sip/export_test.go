@@ -63,7 +63,7 @@ func (d *Door) NoAnswer(number string) {
 	defer d.mu.Unlock()
 	d.timeout = time.Hour
 	for _, c := range d.calls {
-		if c.party.Ours && string(c.party.Number) == number {
+		if c.party.IsOutbound && string(c.party.Number) == number {
 			c.end(errNoAnswer)
 		}
 	}

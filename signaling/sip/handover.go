@@ -65,7 +65,7 @@ func newConsultation(brief string) *consultation {
 // briefing has the model tell a colleague about the caller who waits for them.
 func briefing(who phone.Party, about string) string {
 	data, _ := json.Marshal(map[string]string{ // strings can be written
-		"number": phone.Clip(who.Number), "name": phone.Clip(who.Name), "about": tools.Truncate(about, maxAbout),
+		"number": phone.ClipField(who.Number), "name": phone.ClipField(who.Name), "about": tools.Truncate(about, maxAbout),
 	})
 	return "A colleague of yours has answered the telephone; another caller waits to be put through to them. " +
 		"Tell the colleague in two sentences who calls and why, and ask whether they take the call. If they do, call accept at once; " +
@@ -94,7 +94,7 @@ func (e *consultation) tools() []tools.Tool {
 				if err := json.Unmarshal(args, &a); err != nil {
 					return nil, fmt.Errorf("reason must be a text: %w", err)
 				}
-				e.answer(fmt.Errorf("the colleague declines: %s", cmp.Or(phone.Clip(a.Reason), "no reason was given")))
+				e.answer(fmt.Errorf("the colleague declines: %s", cmp.Or(phone.ClipField(a.Reason), "no reason was given")))
 				return nil, nil
 			},
 		},
@@ -141,7 +141,7 @@ type decision struct {
 // awaits is nothing for a call without a consultation.
 func (c *call) awaits() (d decision) {
 	if c.consultation != nil {
-		d = decision{c.consultation.said, c.keypad.Pressed(), c.consultation.quiet.C}
+		d = decision{c.consultation.said, c.keypad.Keys(), c.consultation.quiet.C}
 	}
 	return d
 }
@@ -225,9 +225,9 @@ func (c *call) colleague(ctx context.Context, target, brief string) (*call, erro
 	}
 	switch {
 	case number == "" || strings.ContainsAny(number, notInNumber):
-		return nil, fmt.Errorf("%q is not a number", phone.Clip(target))
+		return nil, fmt.Errorf("%q is not a number", phone.ClipField(target))
 	case brief == "" && !phone.Number(number).Matches(t.Outbound.To): // the operator has allowed a REFER, which the other side pays for
-		return nil, fmt.Errorf("%q may not be called by this trunk", phone.Clip(number))
+		return nil, fmt.Errorf("%q may not be called by this trunk", phone.ClipField(number))
 	}
 	if !c.door.host.IsReady() {
 		return nil, bridge.ErrShutdown
@@ -299,7 +299,7 @@ func (c *call) joined(leg *call) error {
 	var running sync.WaitGroup
 	for from, to := range map[*call]*call{c: leg, leg: c} {
 		speaker, hearer := from.sound.(*rtpSound), to.sound.(*rtpSound)
-		p := &passage{stream: speaker.stream, to: hearer.stream, fills: hearer.trunk.Silence != "", press: from.keypad.Press}
+		p := &passage{stream: speaker.stream, to: hearer.stream, fills: hearer.trunk.Silence != "", press: from.keypad.PushKey}
 		if len(tapes) > 0 {
 			p.tape = &tape{to: tapes, caller: from == c}
 		}
@@ -353,7 +353,7 @@ func (c *call) attend(ctx context.Context, press func(key byte)) error {
 			return c.why()
 		case <-c.fresh:
 			c.alive.refreshed = time.Now()
-		case key := <-c.keypad.Pressed():
+		case key := <-c.keypad.Keys():
 			press(key)
 		case now := <-tick.C:
 			if err := cmp.Or(c.sound.check(now), c.keepAlive(timer, now)); err != nil {

@@ -120,7 +120,7 @@ func (a address) number() phone.Number { return phone.ParseCaller(a.uri) }
 // the URI or of the header.
 func (a address) verstat() string {
 	user, rest, _ := strings.Cut(a.uri, "@")
-	return cmp.Or(phone.Parameter(user, "verstat"), phone.Parameter(rest, "verstat"), phone.Parameter(a.params, "verstat"))
+	return cmp.Or(phone.ParameterValue(user, "verstat"), phone.ParameterValue(rest, "verstat"), phone.ParameterValue(a.params, "verstat"))
 }
 
 // assertedBy is the identity that a network asserts, by P-Asserted-Identity (RFC 3325) or, of older systems, by Remote-Party-ID.
@@ -129,7 +129,7 @@ func assertedBy(req *sip.Request) (found address, ok bool) {
 	list := headerAddresses(req, "P-Asserted-Identity")
 	if len(list) == 0 {
 		list = slices.DeleteFunc(headerAddresses(req, "Remote-Party-ID"), func(a address) bool {
-			party := phone.Parameter(a.params, "party")
+			party := phone.ParameterValue(a.params, "party")
 			return party != "" && !strings.EqualFold(party, "calling")
 		})
 	}
@@ -160,7 +160,7 @@ func isPrivate(req *sip.Request, asserted bool) bool {
 		return false
 	}
 	return slices.ContainsFunc(headerAddresses(req, "Remote-Party-ID"), func(a address) bool {
-		privacy := strings.ToLower(phone.Parameter(a.params, "privacy"))
+		privacy := strings.ToLower(phone.ParameterValue(a.params, "privacy"))
 		return privacy != "" && privacy != "off"
 	})
 }

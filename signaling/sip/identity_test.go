@@ -77,7 +77,7 @@ func TestParties(t *testing.T) {
 		if len(got.Attributes) == 0 {
 			got.Attributes = nil
 		}
-		if got.Data() != c.want.Data() || got.Attributes["diversion"] != c.want.Attributes["diversion"] ||
+		if got.PromptData() != c.want.PromptData() || got.Attributes["diversion"] != c.want.Attributes["diversion"] ||
 			got.Attributes["history-info"] != c.want.Attributes["history-info"] {
 			t.Errorf("%s %s %s:\n%+v, not\n%+v", c.line, c.from, strings.TrimSpace(c.headers), got, c.want)
 		}

@@ -29,7 +29,7 @@ func (d *Door) onInvite(req *sip.Request, tx sip.ServerTransaction) {
 		return
 	}
 	if p := d.pageOf(req); p != nil {
-		d.begin(req, tx, p.log.With("sip", phone.Clip(req.CallID().Value())), false, p.admitCall)
+		d.begin(req, tx, p.log.With("sip", phone.ClipField(req.CallID().Value())), false, p.admitCall)
 		return
 	}
 	from, ok := sourceOf(req)
@@ -86,7 +86,7 @@ func (d *Door) begin(
 func (d *Door) refuse(req *sip.Request, tx sip.ServerTransaction, log *slog.Logger, r *refusal) {
 	name, _, _ := strings.Cut(r.rule, ": ")
 	d.count("sip " + name)
-	log.Warn("call refused", "rule", phone.Clip(r.rule), "from", req.Source())
+	log.Warn("call refused", "rule", phone.ClipField(r.rule), "from", req.Source())
 	d.reply(req, tx, r.code, r.reason, r.headers...)
 }
 
@@ -134,9 +134,9 @@ func (d *Door) incoming(req *sip.Request, asserted bool) (*call, *refusal) {
 		return nil, refused
 	}
 	who := d.partyOf(req, asserted)
-	agent := phone.Called(d.agents, doorName, who.Called)
+	agent := phone.FindAgent(d.agents, doorName, who.Called)
 	if agent == nil {
-		return nil, &refusal{404, "Not Found", "no agent: for " + phone.Clip(who.Called), nil}
+		return nil, &refusal{404, "Not Found", "no agent: for " + phone.ClipField(who.Called), nil}
 	}
 	if !d.host.IsReady() {
 		return nil, refusalFor(bridge.ErrShutdown)

@@ -91,12 +91,12 @@ func (d *Door) outbound(what Dial) (*trunkState, error) {
 	}
 	switch {
 	case t == nil || t.Outbound == nil:
-		return nil, wrong(bridge.CodeBadMessage, "trunk", "%q takes no outgoing calls.", phone.Clip(what.Trunk))
+		return nil, wrong(bridge.CodeBadMessage, "trunk", "%q takes no outgoing calls.", phone.ClipField(what.Trunk))
 	case !phone.Number(what.To).Matches(t.Outbound.To) || strings.ContainsAny(what.To, notInNumber):
-		return nil, wrong(bridge.CodeForbidden, "to", "%q may not be called by this trunk.", phone.Clip(what.To))
+		return nil, wrong(bridge.CodeForbidden, "to", "%q may not be called by this trunk.", phone.ClipField(what.To))
 	case what.From != "" && !phone.Number(what.From).Matches(t.Outbound.Callers) || strings.ContainsAny(what.From, notInNumber):
 		return nil, wrong(bridge.CodeForbidden, "from",
-			"%q is no number that this trunk may show; outbound.callers lists them.", phone.Clip(what.From))
+			"%q is no number that this trunk may show; outbound.callers lists them.", phone.ClipField(what.From))
 	case what.Machine != nil && len(what.Machine.Say) > maxSay:
 		return nil, wrong(bridge.CodeBadMessage, "machine.say", "%d bytes are more than %d.", len(what.Machine.Say), maxSay)
 	case what.Supervise != "" && (what.Machine != nil || what.Variables != nil || what.Agent.Name != "" || what.Agent.Agent != nil):
@@ -141,7 +141,7 @@ func (d *Door) newOutbound(ctx context.Context, r *record, t *trunkState, agent 
 	}
 	c := newCall(d, agent)
 	c.record, c.unknown = r, unknown
-	c.party = phone.Party{Number: phone.Number(what.To), Ours: true}
+	c.party = phone.Party{Number: phone.Number(what.To), IsOutbound: true}
 	to := server
 	to.User = what.To
 	from := t.Outbound.identity(server.Host)
@@ -316,9 +316,9 @@ func reasonIn(reason string, m interface {
 		said = append(said, h.Value())
 	}
 	if len(said) == 0 {
-		return phone.Clip(reason)
+		return phone.ClipField(reason)
 	}
-	return fmt.Sprintf("%s (%s)", phone.Clip(reason), phone.Clip(strings.Join(said, ", ")))
+	return fmt.Sprintf("%s (%s)", phone.ClipField(reason), phone.ClipField(strings.Join(said, ", ")))
 }
 
 // inviteThem sends an INVITE, with the password if it is asked for, and waits for the answer.
@@ -381,7 +381,7 @@ func (c *call) redirected(ctx context.Context, res *sip.Response) bool {
 			if err != nil || c.dialog.transport == "TLS" { // the certificate would be another's
 				continue
 			}
-			c.log.Info("call redirected", "proxy", phone.Clip(hostPort(contact.Address)))
+			c.log.Info("call redirected", "proxy", phone.ClipField(hostPort(contact.Address)))
 			c.dialog.mu.Lock()
 			c.dialog.servers = servers
 			c.dialog.mu.Unlock()
@@ -391,7 +391,7 @@ func (c *call) redirected(ctx context.Context, res *sip.Response) bool {
 		if number == "" || !number.Matches(c.trunk.Outbound.To) || strings.ContainsAny(string(number), notInNumber) {
 			continue
 		}
-		c.log.Info("call redirected", "to", phone.Clip(number))
+		c.log.Info("call redirected", "to", phone.ClipField(number))
 		c.dialog.mu.Lock()
 		c.dialog.target.User = string(number)
 		c.dialog.mu.Unlock()

@@ -65,7 +65,7 @@ func FuzzRequest(f *testing.F) {
 		if r := door.gate.admit(req, netip.MustParseAddr("192.0.2.9"), door.gate.trunks); r.trunk != nil {
 			t.Error("let in")
 		}
-		if prompt := door.partyOf(req, true).Data(); len(prompt) > 2000 || strings.Count(prompt, "\n") != 1 {
+		if prompt := door.partyOf(req, true).PromptData(); len(prompt) > 2000 || strings.Count(prompt, "\n") != 1 {
 			t.Errorf("the prompt about the caller: %q", prompt)
 		}
 		answering(req, sip.Uri{}).request(sip.BYE)
@@ -543,7 +543,7 @@ func TestConnectionsWithoutACall(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ours, theirs := net.Pipe()
 			places := make(chan struct{}, 1)
-			conn, err := entrance{&phone.Acceptor{Listener: &once{conn: ours}, Places: places}}.Accept()
+			conn, err := entrance{&phone.Acceptor{Listener: &once{conn: ours}, Slots: places}}.Accept()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -153,7 +153,7 @@ func (r *registration) send(ctx context.Context, seconds int) (time.Duration, er
 			r.least = least
 			continue
 		case first && res.StatusCode/100 == 3 && contact != nil && contact.Address.Host != "" && !contact.Address.Wildcard:
-			r.door.log.Info("the registrar is elsewhere", "trunk", r.trunk.Name, "at", phone.Clip(hostPort(contact.Address)))
+			r.door.log.Info("the registrar is elsewhere", "trunk", r.trunk.Name, "at", phone.ClipField(hostPort(contact.Address)))
 			r.forget()
 			r.moved = contact.Address
 			continue

@@ -79,5 +79,5 @@ type line struct{ atomic.Pointer[call] }
 
 // handedOver is the model's notice that another call has replaced the one that it had.
 func handedOver(to phone.Party) bridge.Message {
-	return bridge.Message{Text: "The call was handed over: somebody else is on the line now. " + to.Data(), TurnComplete: true}
+	return bridge.Message{Text: "The call was handed over: somebody else is on the line now. " + to.PromptData(), TurnComplete: true}
 }

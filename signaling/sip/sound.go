@@ -378,9 +378,9 @@ func (r *rtpSound) hear(s *bridge.Session, agreed *agreement) (*hearing, error) 
 	}
 	s.HoldVoice(false)
 	r.stream.pressed = digitReader{} // with the codec, the peer may have begun a new stream
-	receiver := rtpaudio.NewReceiver(r.screen.before(r.keypad.Mute(phone.WithoutMusic(mic, r.trunk.Music))), rtpaudio.ReceiverOptions{
+	receiver := rtpaudio.NewReceiver(r.screen.before(r.keypad.FilterSecret(phone.WithoutMusic(mic, r.trunk.Music))), rtpaudio.ReceiverOptions{
 		Codec: codec, PayloadTypes: agreed.types(), EventTypes: agreed.events,
-		OnEvent: func(e rtpaudio.Event) { r.stream.pressed.read(e, r.keypad.Press) },
+		OnEvent: func(e rtpaudio.Event) { r.stream.pressed.read(e, r.keypad.PushKey) },
 		OnLoss:  func(lost, of int) { s.RecordLoss(true, lost, of) },
 	})
 	stream := r.stream

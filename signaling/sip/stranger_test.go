@@ -298,15 +298,15 @@ func TestCrowdsOfStrangers(t *testing.T) {
 	}
 	began := time.Now()
 	var crowd []net.Conn
-	for range phone.MaxUnknown {
+	for range phone.MaxUnverifiedConns {
 		crowd = append(crowd, connect(t, o, "127.0.0.9"))
 	}
 	if !isClosed(connect(t, o, "127.0.0.9"), patience) {
-		t.Errorf("there are more than %d strangers", phone.MaxUnknown)
+		t.Errorf("there are more than %d strangers", phone.MaxUnverifiedConns)
 	}
 	for i, one := range crowd {
 		if isClosed(one, time.Millisecond) && time.Since(began) < sip.StrangerTime {
-			t.Fatalf("of %d strangers the %d. is closed", phone.MaxUnknown, i+1)
+			t.Fatalf("of %d strangers the %d. is closed", phone.MaxUnverifiedConns, i+1)
 		}
 	}
 	o.logged("too many strangers")

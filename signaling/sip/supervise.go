@@ -40,7 +40,7 @@ func (d *Door) supervised(session string) (*call, error) {
 	}
 	return nil, &bridge.Error{
 		Code: bridge.CodeBadMessage, Field: "supervise",
-		Message: "supervise: at this gateway no call of a trunk has the conversation " + phone.Clip(session) + ".",
+		Message: "supervise: at this gateway no call of a trunk has the conversation " + phone.ClipField(session) + ".",
 	}
 }
 
@@ -111,7 +111,7 @@ func (c *call) listen(session *bridge.Session) error {
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	defer end(nil)
-	reading.Go(func() { crash.Run(c.log, "keypad", end, func() { sound.stream.keys(ctx, c.keypad.Press) }) })
+	reading.Go(func() { crash.Run(c.log, "keypad", end, func() { sound.stream.keys(ctx, c.keypad.PushKey) }) })
 	return c.attend(ctx, func(key byte) {
 		if key == takeKey && !c.consultation.hears.line.Load().isBridged() {
 			end(errTakes)

@@ -21,15 +21,15 @@ const transferTimeout = 45 * time.Second
 
 // tools are what the model can do with its call, or with another that has taken its place.
 func (c *call) tools() []tools.Tool {
-	end := phone.EndCall(func(command bridge.Command) error { return c.conversation().Do(command) })
+	end := phone.EndCallTool(func(command bridge.Command) error { return c.conversation().Do(command) })
 	if c.consultation != nil {
 		return c.consultation.tools()
 	}
-	list := append(c.door.config.Collect.Tools(c.agent, func() *phone.Keypad { return c.line.Load().keypad }), end)
+	list := append(c.door.config.Collect.BuildTools(c.agent, func() *phone.Keypad { return c.line.Load().keypad }), end)
 	if c.page != nil {
 		return list
 	}
-	list = append(list, phone.PressKeys(
+	list = append(list, phone.PressKeysTool(
 		". Digits, *, #, and a comma for a pause of half a second.", c.menu(),
 		func(ctx context.Context, digits string) error {
 			now := c.line.Load()
@@ -43,8 +43,8 @@ func (c *call) tools() []tools.Tool {
 		list = append(list, c.screen().tool())
 	}
 	if len(c.trunk.TransferTo) > 0 {
-		manner := phone.Manner{Warm: c.trunk.Transfer == transferWarm, Listen: c.trunk.Listen}
-		list = append(list, phone.Transfer(c.trunk.TransferTo, transferTimeout+consultationTimeout+spokenTimeout+byeTimeout, manner, nil,
+		manner := phone.TransferMode{Warm: c.trunk.Transfer == transferWarm, Listen: c.trunk.Listen}
+		list = append(list, phone.TransferTool(c.trunk.TransferTo, transferTimeout+consultationTimeout+spokenTimeout+byeTimeout, manner, nil,
 			func(ctx context.Context, target, about string) error {
 				return c.line.Load().transferCall(ctx, target, about)
 			}))
@@ -116,7 +116,7 @@ func (c *call) transferURI(target string) (sip.Uri, error) {
 	}
 	target = string(phone.ParseNumber(target))
 	if target == "" || strings.ContainsAny(target, notInNumber) {
-		return sip.Uri{}, fmt.Errorf("%q is not a number", phone.Clip(target))
+		return sip.Uri{}, fmt.Errorf("%q is not a number", phone.ClipField(target))
 	}
 	c.dialog.mu.Lock()
 	host, contact, source := c.dialog.remote.Address.Host, c.dialog.target, c.dialog.source

@@ -155,7 +155,7 @@ func verifyVonage(secret, signature, _ string, _ *http.Request, body []byte) err
 	age := time.Since(time.Unix(claims.IssuedAt, 0)).Abs()
 	switch {
 	case header.Alg != "HS256":
-		return fmt.Errorf("the JWT is signed by %q", phone.Clip(header.Alg))
+		return fmt.Errorf("the JWT is signed by %q", phone.ClipField(header.Alg))
 	case age > signedAge:
 		return fmt.Errorf("the request was signed %v ago", age.Round(time.Second))
 	case !strings.EqualFold(claims.Hash, hex.EncodeToString(sum[:])):
@@ -373,7 +373,7 @@ func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	if strings.HasPrefix(form.Get("Direction"), "outbound") { // https://www.twilio.com/docs/voice/twiml#request-parameters
 		t.party = phone.Party{
-			Number: p.profile.dialect.parseCalled(form.Get("To")), Called: p.profile.dialect.parseCalled(form.Get("From")), Ours: true,
+			Number: p.profile.dialect.parseCalled(form.Get("To")), Called: p.profile.dialect.parseCalled(form.Get("From")), IsOutbound: true,
 		}
 	}
 	for name, values := range form {
@@ -383,7 +383,7 @@ func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	t.agent = phone.Called(d.Agents, doorName, t.party.Called)
+	t.agent = phone.FindAgent(d.Agents, doorName, t.party.Called)
 	control := p.Profile == "telnyx" && form.Has("event")
 	if control {
 		if t.call = form.Get("call_control_id"); form.Get("event") != "call.initiated" || form.Get("direction") != "incoming" {
@@ -395,7 +395,7 @@ func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
 	case t.call == "":
 		d.refused(r.RemoteAddr, "call", fmt.Errorf("the request has no %s", p.profile.id))
 	case t.agent == nil:
-		d.refused(r.RemoteAddr, "agent", fmt.Errorf("no agent answers calls to %q", phone.Clip(t.party.Called)))
+		d.refused(r.RemoteAddr, "agent", fmt.Errorf("no agent answers calls to %q", phone.ClipField(t.party.Called)))
 	case err != nil:
 		d.refused(r.RemoteAddr, "calls", err)
 	default:

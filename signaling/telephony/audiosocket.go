@@ -62,9 +62,9 @@ func (d *Door) announce(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	t := ticket{party: (&dialect{}).newParty(body.From, body.To, body.Name)}
-	t.agent = phone.Called(d.Agents, doorName, t.party.Called)
+	t.agent = phone.FindAgent(d.Agents, doorName, t.party.Called)
 	if t.agent == nil {
-		d.refused(r.RemoteAddr, "agent", fmt.Errorf("no agent answers calls to %q", phone.Clip(body.To)))
+		d.refused(r.RemoteAddr, "agent", fmt.Errorf("no agent answers calls to %q", phone.ClipField(body.To)))
 		http.Error(w, "No agent answers calls to this number.", http.StatusNotFound)
 		return
 	}
@@ -99,11 +99,11 @@ func (d *Door) listen(at string) error {
 	}
 	d.listener = listener
 	accepts := &phone.Acceptor{
-		Listener: listener, Places: make(chan struct{}, phone.MaxUnknown),
-		Refused: func(from net.Addr) {
+		Listener: listener, Slots: make(chan struct{}, phone.MaxUnverifiedConns),
+		OnRefused: func(from net.Addr) {
 			d.refused(from.String(), "waiting", errors.New("too many connections have not said whose they are"))
 		},
-		Failed: func(why error) {
+		OnError: func(why error) {
 			d.logged.Do(func() { d.Logger.Error("accepting a connection failed", "at", listener.Addr(), "err", why) })
 		},
 	}

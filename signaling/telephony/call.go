@@ -132,10 +132,10 @@ func (c *call) begin(ctx context.Context) (rule string, err error) {
 		return "token", errors.New("the token is another call's")
 	}
 	if c.call == "" {
-		c.call = phone.Clip(m.start.call)
+		c.call = phone.ClipField(m.start.call)
 	}
 	c.format, c.party = m.start.format, or(c.party, m.start.party)
-	if c.party.Ours {
+	if c.party.IsOutbound {
 		c.menu = &phone.Menu{}
 	}
 	if c.isProbe = m.start.isProbe; c.isProbe {
@@ -144,16 +144,16 @@ func (c *call) begin(ctx context.Context) (rule string, err error) {
 		return "", nil
 	}
 	if c.agent == nil {
-		c.agent = phone.Called(c.door.Agents, doorName, c.party.Called)
+		c.agent = phone.FindAgent(c.door.Agents, doorName, c.party.Called)
 	}
 	if c.agent == nil {
-		return "agent", errors.New("no agent answers calls to " + strconv.Quote(phone.Clip(c.party.Called)))
+		return "agent", errors.New("no agent answers calls to " + strconv.Quote(phone.ClipField(c.party.Called)))
 	}
 	c.open.Origin.Protocol, c.open.Origin.Agent = doorName, c.agent.Name
 	if err := c.door.Agents.Select(&c.open, nil); err != nil { // a token may be for another one
 		return "agent", err
 	}
-	c.log = c.door.Logger.With("provider", c.from(), "caller", phone.Clip(c.party.Number), "theirs", c.call)
+	c.log = c.door.Logger.With("provider", c.from(), "caller", phone.ClipField(c.party.Number), "theirs", c.call)
 	c.startSpeech()
 	return "", nil
 }
@@ -215,9 +215,9 @@ func (c *call) answerProbe(ctx context.Context) error {
 // conversation is what the call opens.
 func (c *call) conversation() bridge.SessionRequest {
 	open := c.open
-	phone.Open(&open, c.agent, c.party)
+	phone.ConfigureSession(&open, c.agent, c.party)
 	open.Tools, open.Grant = c.tools(), c.door.config.limit(open.Grant)
-	open.Origin.Identity, open.Origin.Key = phone.Clip(c.party.Number), doorName+" "+c.from()
+	open.Origin.Identity, open.Origin.Key = phone.ClipField(c.party.Number), doorName+" "+c.from()
 	open.Origin.Attributes = c.party.Attributes
 	return open
 }
@@ -232,9 +232,9 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) (err error) {
 	if c.provider != nil {
 		music = c.provider.Music
 	}
-	c.mic = c.keypad.Mute(phone.WithoutMusic(mic, music))
+	c.mic = c.keypad.FilterSecret(phone.WithoutMusic(mic, music))
 	c.session.Store(s)
-	c.log.Info("call", "call", s.ID(), "called", phone.Clip(c.party.Called))
+	c.log.Info("call", "call", s.ID(), "called", phone.ClipField(c.party.Called))
 	s.AttachOutput(c.speech)
 	s.HoldVoice(false)
 	// What the other side says of what was played is heard until the end.
@@ -300,7 +300,7 @@ func (c *call) take(in signaling.Message) error {
 func (c *call) hear(m message) {
 	switch m.kind {
 	case digit:
-		c.keypad.Press(m.digit)
+		c.keypad.PushKey(m.digit)
 	case played:
 		c.speech.played(m.mark)
 	case paused, resumed:
@@ -322,7 +322,7 @@ func (c *call) roundTrip(d time.Duration) {
 
 // Notify implements bridge.Caller. Nothing goes to a telephone but sound.
 func (c *call) Notify(e bridge.Event) {
-	c.menu.Notice(e.Body)
+	c.menu.HandleEvent(e.Body)
 	switch b := e.Body.(type) {
 	case bridge.Interrupted:
 		if b.By != bridge.ByConnectionLoss { // else nothing is void

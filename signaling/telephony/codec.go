@@ -115,7 +115,7 @@ func parseRate(text string) (int, error) {
 	}
 	rate, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.ToLower(text), "hz")), 64)
 	if err != nil || rate != math.Trunc(rate) || rate < 0 || rate > maxRate {
-		return 0, fmt.Errorf("the rate %q is none", phone.Clip(text))
+		return 0, fmt.Errorf("the rate %q is none", phone.ClipField(text))
 	}
 	return int(rate), nil
 }
@@ -124,7 +124,7 @@ func parseRate(text string) (int, error) {
 // as otherwise.
 func parseFormat(encoding string, rate int, otherwise format) (format, error) {
 	name, parameters, _ := strings.Cut(encoding, ";")
-	if value := phone.Parameter(parameters, "rate"); value != "" {
+	if value := phone.ParameterValue(parameters, "rate"); value != "" {
 		var err error
 		if rate, err = parseRate(value); err != nil {
 			return format{}, err
@@ -134,7 +134,7 @@ func parseFormat(encoding string, rate int, otherwise format) (format, error) {
 	if name != "" {
 		known, ok := encodings[plainEncoding(name)]
 		if !ok {
-			return format{}, fmt.Errorf("the encoding %q is not served", phone.Clip(name))
+			return format{}, fmt.Errorf("the encoding %q is not served", phone.ClipField(name))
 		}
 		if f.law = known.law; known.rate > 0 {
 			f.rate = known.rate
@@ -144,7 +144,7 @@ func parseFormat(encoding string, rate int, otherwise format) (format, error) {
 		f.rate = rate
 	}
 	if f.law != nil && f.rate != 8000 || f.rate < 8000 || f.rate > maxRate {
-		return format{}, fmt.Errorf("the encoding %q at %d Hz is not served", phone.Clip(encoding), f.rate)
+		return format{}, fmt.Errorf("the encoding %q at %d Hz is not served", phone.ClipField(encoding), f.rate)
 	}
 	return f, nil
 }

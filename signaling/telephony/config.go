@@ -62,7 +62,7 @@ const (
 // Load reads and checks a file. "${NAME}" in a string is a variable of the environment.
 func Load(file string) (*Config, error) {
 	var c Config
-	if err := phone.ReadFile(file, &c); err != nil {
+	if err := phone.ReadJSONFile(file, &c); err != nil {
 		return nil, err
 	}
 	if err := c.check(); err != nil {

@@ -16,19 +16,19 @@ import (
 
 // tools are what the model can do with its call.
 func (c *call) tools() []tools.Tool {
-	list := append(c.door.config.Collect.Tools(c.agent, func() *phone.Keypad { return c.keypad }), phone.EndCall(c.do))
+	list := append(c.door.config.Collect.BuildTools(c.agent, func() *phone.Keypad { return c.keypad }), phone.EndCallTool(c.do))
 	p := c.provider
 	if p == nil {
 		return list
 	}
 	if len(p.TransferTo) > 0 {
 		refused := func(target string) {
-			c.door.refused(c.from(), "transfer", fmt.Errorf("%q is not on the list", phone.Clip(target)))
+			c.door.refused(c.from(), "transfer", fmt.Errorf("%q is not on the list", phone.ClipField(target)))
 		}
-		list = append(list, phone.Transfer(p.TransferTo, 0, phone.Manner{}, refused, c.transfer))
+		list = append(list, phone.TransferTool(p.TransferTo, 0, phone.TransferMode{}, refused, c.transfer))
 	}
 	if _, bySocket := p.profile.dialect.say[pressKeys]; bySocket || p.APIKey != "" && p.profile.rest.keys != nil {
-		list = append(list, phone.PressKeys(": digits, * and #.", c.menu, c.press))
+		list = append(list, phone.PressKeysTool(": digits, * and #.", c.menu, c.press))
 	}
 	return list
 }
