@@ -29,24 +29,24 @@ type Agent struct {
 	Language   string          `json:"language,omitzero"`
 	Model      string          `json:"model,omitzero"`
 	Greeting   *string         `json:"greeting,omitzero"`   // instruction to start the conversation with; "": the caller speaks first
-	Tools      []string        `json:"tools,omitzero"`      // patterns of the operator's tools it may use; nil: all that are granted
+	Tools      []string        `json:"tools,omitzero"`      // patterns of the operator's tools it may use (nil: all that are granted)
 	Numbers    []string        `json:"numbers,omitzero"`    // patterns of called phone numbers
-	Protocols  []string        `json:"doors,omitzero"`      // protocols it can be reached by; nil: all
+	Protocols  []string        `json:"doors,omitzero"`      // protocols it can be reached by (nil: all)
 	Limits     limits          `json:"limits,omitzero"`     // of a conversation
 	Thinking   json.RawMessage `json:"thinking,omitzero"`   // a level, or a budget in tokens
 	Config     json.RawMessage `json:"config,omitzero"`     // a LiveConfig for everything else
-	Silence    *silence        `json:"silence,omitzero"`    // reaction to a silent caller; nil: none
-	Waiting    *waiting        `json:"waiting,omitzero"`    // what the caller hears during a slow tool call; nil: nothing
+	Silence    *silence        `json:"silence,omitzero"`    // reaction to a silent caller (nil: none)
+	Waiting    *waiting        `json:"waiting,omitzero"`    // what the caller hears during a slow tool call (nil: nothing)
 	Outcome    json.RawMessage `json:"outcome,omitzero"`    // JSON Schema of the summary written after a conversation
 	Record     *bool           `json:"record,omitzero"`     // whether to record the conversation
-	Keys       int             `json:"keys,omitzero"`       // number of phone keys sent to the model at once; 0: after a pause
+	Keys       int             `json:"keys,omitzero"`       // number of phone keys sent to the model at once (0: after a pause)
 	Collect    []string        `json:"collect,omitzero"`    // names of values that callers enter by keys and the model must not see
 	Attributes []string        `json:"attributes,omitzero"` // patterns of the call attributes sent to the model
 }
 
 type limits struct {
 	Minutes float64 `json:"minutes,omitzero"` // 0: no limit
-	Dollars float64 `json:"dollars,omitzero"` // US; 0: no limit
+	Dollars float64 `json:"dollars,omitzero"` // US (0: no limit)
 }
 
 // MaxKeys is the maximum length of a number entered by phone keys.
@@ -58,17 +58,17 @@ const maxLimit = 1_000_000
 // silence is the field of the same name in a LiveConfig.
 type silence struct {
 	After string `json:"after"`          // "8s"
-	Say   string `json:"say,omitzero"`   // instruction by which the model asks
-	Times *int   `json:"times,omitzero"` // before it says goodbye; 0: no limit
+	Say   string `json:"say,omitzero"`   // the instruction for the model to ask
+	Times *int   `json:"times,omitzero"` // before it says goodbye (0: no limit)
 }
 
 // waiting is the field of the same name in a LiveConfig.
 type waiting struct {
-	Sound *bool  `json:"sound,omitzero"` // a soft tone; nil: true
-	Say   string `json:"say,omitzero"`   // instruction by which the model speaks, if it can
+	Sound *bool  `json:"sound,omitzero"` // a soft tone (nil: true)
+	Say   string `json:"say,omitzero"`   // the instruction for the model to speak, if it can
 }
 
-// protocols are those by which an agent can be reached, as grants name them.
+// protocols are the names, as in grants, of the protocols that can reach agents.
 var protocols = []string{"web", "live", "openai", "rtvi", "whip", "sip", "telephony"}
 
 // thinkingLevels are the values of the Thinking field.

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// FrameDuration is how much sound a packet carries: the default of RFC 7587, section 6.1 ("ptime"), and of RFC 3551, section
+	// FrameDuration is the duration of sound in a packet: the default of RFC 7587, section 6.1 ("ptime"), and of RFC 3551, section
 	// 4.2.
 	FrameDuration = 20 * time.Millisecond
 	// FadeDuration is the fade-out where sound is cut: the shortest fade without an audible click.

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// checkInterval is how often files are checked: a removed key stays valid that much longer.
+// checkInterval is the interval of checks: a removed key stays valid that much longer.
 const checkInterval = time.Second
 
 // Watch detects changes of some files. Its methods may be called from any goroutine.

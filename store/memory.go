@@ -29,7 +29,7 @@ type usage struct {
 	expiry time.Time
 }
 
-// sweepInterval is how often expired entries are deleted.
+// sweepInterval is the interval for deleting expired entries.
 const sweepInterval = time.Minute
 
 // NewMemory returns an empty store, private to this process.

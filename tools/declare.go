@@ -30,7 +30,7 @@ type Declaration struct {
 	Name        string
 	Title       string // the activity, for users: "Taking photo…"
 	Description string
-	Parameters  json.RawMessage // JSON Schema of the arguments; nil: no arguments
+	Parameters  json.RawMessage // JSON Schema of the arguments (nil: no arguments)
 	Behavior    Behavior
 	Scheduling  Scheduling
 	Timeout     time.Duration // 0: the default

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// PersonTimeout is how long a user may take to answer a question: long enough to look up a number.
+// PersonTimeout limits how long a user may take to answer a question: long enough to look up a number.
 const PersonTimeout = 5 * time.Minute
 
 // ErrNobody is returned by [Ask] and [Confirm] if no user can be asked: outside a conversation, or if the client has no screen.
 var ErrNobody = errors.New("no user with a screen can be asked")
 
-// Env is what a running call can know and use of its conversation.
+// Env gives a running call access to its conversation.
 type Env struct {
 	Call string // the ID of the call
 	Who

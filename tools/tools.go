@@ -37,7 +37,7 @@ type Call struct {
 	Title string          `json:"title,omitempty"` // of the tool, for users
 }
 
-// Timeout is how long a call may take before the model learns that it failed. An unanswered call makes some models unresponsive for
+// Timeout limits how long a call may take before the model learns that it failed. An unanswered call makes some models unresponsive for
 // good, so every call has a timeout.
 const Timeout = 30 * time.Second
 
@@ -84,7 +84,7 @@ func Run(ctx context.Context, f Func, c Call, timeout time.Duration) (o Outcome,
 	return o, ctx.Err() == nil
 }
 
-// grace is how long a tool may take to return after its time is over, before it is abandoned.
+// grace limits how long a tool may take to return after its time is over, before it is abandoned.
 const grace = time.Second
 
 // runWithGrace runs f and returns its result, or the cause of ctx if f ignores the cancellation; left is closed when f returns

@@ -20,13 +20,13 @@ const (
 	// shortestPeriod and longestPeriod bound the pitch search: voices of 200 to 66 Hz (appendix I.2.2).
 	shortestPeriod = 5 * ms
 	longestPeriod  = 15 * ms
-	// matchLength is how much of the newest sound is compared with earlier sound to find the pitch period. With the 20 ms of the
+	// matchLength is the length of the newest sound that is compared with earlier sound to find the pitch period. With the 20 ms of the
 	// appendix the SNR is 1.1 dB instead of 2.1: the next samples resemble the newest sound.
 	matchLength = 5 * ms
 	// fadeBegins and fadeEnds are when concealed sound starts to fade and when it is silent (appendix I.2.7).
 	fadeBegins = 10 * ms
 	fadeEnds   = 60 * ms
-	// crossfadeLength is how long the next packet is crossfaded with the concealed sound.
+	// crossfadeLength is the length of the crossfade from concealed sound to the next packet.
 	crossfadeLength = 5 * ms
 )
 

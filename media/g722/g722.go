@@ -17,7 +17,7 @@ const (
 	clock = 8000  // of RTP, in Hz
 	// bytesPerSecond is the encoded rate: a byte holds two samples.
 	bytesPerSecond = rate / 2
-	// fadeLength is how long the last packet is repeated to conceal losses, in samples.
+	// fadeLength is the length of concealment after the last packet, in samples.
 	fadeLength = 3 * 20 * rate / 1000
 )
 

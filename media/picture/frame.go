@@ -18,7 +18,7 @@ type keyFrame struct {
 	requests  int               // how often missing packets were requested
 }
 
-// maxRequests is how often missing packets are requested: after that, the next key frame comes sooner.
+// maxRequests limits how often missing packets are requested: after that, the next key frame comes sooner.
 const maxRequests = 3
 
 // addPacket adds a packet, and starts a new frame with it if it opens a key frame and one is wanted. It reports true if an

@@ -71,7 +71,7 @@ type Pacer struct {
 	// OnCrash is called with a panic of the output in the ticker's goroutine, after which nothing more is played. It may be nil. It
 	// must be set before the first AttachOutput, and must not block.
 	OnCrash func(error)
-	Logger  *slog.Logger // for that panic; nil: the default logger
+	Logger  *slog.Logger // for that panic (nil: the default logger)
 
 	// markMu is held while marks are called, so that they run in order. It is locked before mu.
 	markMu sync.Mutex

@@ -9,7 +9,7 @@ import (
 	"voxgate/media"
 )
 
-// maxCatchUp is how many missed ticks a shard makes up for, one frame each: 200 ms, which a browser's jitter buffer absorbs by
+// maxCatchUp limits how many missed ticks a shard makes up for, one frame each: 200 ms, which a browser's jitter buffer absorbs by
 // playing a little faster. After a longer stall the rest is skipped and the voice continues later.
 const maxCatchUp = 10
 

@@ -4,11 +4,11 @@ import "voxgate/media"
 
 // Lengths on the timeline are in samples.
 const (
-	// writeDelay is how long after its time sound is written. It must exceed what a client gets ahead (200 ms), or an interruption
+	// writeDelay is the delay with which sound is written. It must exceed what a client gets ahead (200 ms), or an interruption
 	// could not withdraw it, and the delay of any network that is still usable for talking.
 	writeDelay = rate
 
-	// maxDrift is how far the caller's sound may be from its place before it is moved. Moving is inaudible in a pause, so there it
+	// maxDrift limits how far the caller's sound may be from its place before it is moved. Moving is inaudible in a pause, so there it
 	// is half of that.
 	maxDrift        = rate / 10
 	maxDriftInPause = rate / 20
@@ -19,7 +19,7 @@ const (
 	maxEarly      = 10 * rate
 	maxEarlyModel = 120 * rate
 
-	// speechLevel is the mean amplitude below which there is no speech: -50 dBFS.
+	// speechLevel is the mean amplitude of the quietest speech: -50 dBFS.
 	speechLevel = 104
 
 	fadeSamples = rate * 5 / 1000 // fade-out where the model is cut off

@@ -15,10 +15,10 @@ const (
 	// maxSlack bounds the slack if packets come even later. A sender that stops sending in silence adds all of it at the end of each
 	// turn.
 	maxSlack = 240 * time.Millisecond
-	// endOfTurn is how much of a pause always reaches the sink in real time, even if it is ahead of the clock: the end of a turn is
+	// endOfTurn is the part of a pause that always reaches the sink in real time, even if it is ahead of the clock: the end of a turn is
 	// detected by the silence after it, and a delay would hold up every answer.
 	endOfTurn = time.Second
-	// aheadWait is how long after the last packet the silence of endOfTurn begins if the sink is ahead. It exceeds jitterSlack, or
+	// aheadWait is the delay from the last packet to the silence of endOfTurn if the sink is ahead. It exceeds jitterSlack, or
 	// every late packet would put the sink further ahead.
 	aheadWait = 200 * time.Millisecond
 	// quietLevel is the RMS below which decoded sound is a pause in any room: -54 dBov, 28 dB below speech.
@@ -28,11 +28,11 @@ const (
 	// pauseOverFloor is the ratio of a pause to the room's noise floor, at most, 6 dB: frames of steady noise reach 3 dB over the
 	// quietest of them.
 	pauseOverFloor = 2
-	// minLoud is how much sound in a row ends a pause. Less is a click, which is kept but is not a word.
+	// minLoud is the amount of sound in a row that ends a pause. Less is a click, which is kept but is not a word.
 	minLoud = 2 * media.FrameDuration
-	// minPause is how long a pause must have lasted before it is stretched: longer than the closure of a "p".
+	// minPause is the minimum length of a pause to be stretched: longer than the closure of a "p".
 	minPause = 200 * time.Millisecond
-	// minDrift is how far the sink must be off the clock before a pause is changed. The clocks of good devices drift as much in two
+	// minDrift is the minimum offset between sink and clock that changes a pause. The clocks of good devices drift as much in two
 	// minutes.
 	minDrift = 10 * time.Millisecond
 	// spliceTime is the length of a crossfade where part of a pause is left out or repeated.

@@ -2,7 +2,7 @@ package rtpaudio
 
 import "time"
 
-// maxHeldPackets is how many packets can wait behind a gap in the sequence: more than arrive in the maximum wait of 200 ms, except
+// maxHeldPackets limits how many packets can wait behind a gap in the sequence: more than arrive in the maximum wait of 200 ms, except
 // for packets of 2.5 ms. It is a power of two, since sequence numbers wrap around.
 const maxHeldPackets = 64
 

@@ -3,7 +3,7 @@ package rtpaudio
 import "github.com/pion/rtcp"
 
 const (
-	// maxReported is how many packets one report may cover: a minute's, although reports come every few seconds. More means that the
+	// maxReported limits how many packets one report may cover: a minute's, although reports come every few seconds. More means that the
 	// sequence number belongs to another stream.
 	maxReported = 3000
 	// lossInterval is after how many packets a [Receiver] reports losses: two seconds of sound.

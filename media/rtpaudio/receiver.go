@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// maxConcealed is how long lost sound is concealed before silence: after that Opus has only noise left, and appendix I of G.711
+	// maxConcealed limits how long lost sound is concealed before silence: after that Opus has only noise left, and appendix I of G.711
 	// nothing.
 	maxConcealed = 60 * time.Millisecond
 	// maxDropout and maxMisorder limit what counts as loss and as lateness: RFC 3550, appendix A.1. Beyond them the sender has
@@ -162,7 +162,7 @@ func (s *stream) run(ctx context.Context, src Reader) error {
 				return fmt.Errorf("set read deadline: %w", err)
 			}
 		}
-		if ctx.Err() != nil { // checked only now, since the deadline just set may have replaced the one that wakes Read
+		if ctx.Err() != nil { // checked after that, since the deadline just set may have replaced the one that wakes Read
 			return context.Cause(ctx)
 		}
 		n, err := src.Read(buf)

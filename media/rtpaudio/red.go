@@ -11,7 +11,7 @@ const (
 	// maxREDBlocks bounds the blocks of a packet. Chrome sends two, we send three, and nine copies reach back as far as the receiver
 	// waits for a gap.
 	maxREDBlocks = 10
-	// redCopies is how many earlier packets each packet repeats. Measured in Chromium, 15 s at a round trip of 60 ms: of speech with
+	// redCopies is the number of earlier packets that each packet repeats. Measured in Chromium, 15 s at a round trip of 60 ms: of speech with
 	// 5, 10 and 30 % packet loss it concealed 0.07, 0.0 and 2.3 % with two copies, 0.16, 0.6 and 10 % with one, and 3.6, 8.3 and
 	// 26.9 % with none.
 	redCopies = 2

@@ -68,7 +68,8 @@ func (s *Sender) SetPayloadTypes(codecType, redType uint8) {
 	s.types.Store(uint32(codecType) | uint32(redType)<<8)
 }
 
-// ReportLoss adds the peer's losses since the last report (RFC 3550, section 6.4.1): lost packets out of of. Above 3 % the codec is
+// ReportLoss adds the peer's losses since the last report (RFC 3550, section 6.4.1): lost packets out of as many as of says. Above 3 %
+// the codec is
 // told to expect losses (Opus switches to in-band FEC at 32 kb/s); below 1 % for a few seconds of voice, to expect none. It must
 // not be called concurrently.
 func (s *Sender) ReportLoss(lost, of int) {

@@ -13,12 +13,12 @@ const (
 	// gapWait is the minimum wait for a missing packet after a later one has arrived. It is three packets: reordered packets are
 	// mostly one or two ahead, and concealment covers as much. It adds delay only if packets are missing.
 	gapWait = 60 * time.Millisecond
-	// maxGapWait is how long to wait for a packet that was requested again, or on a path with such delays. A person would hear the
+	// maxGapWait limits the wait for a packet that was requested again, or on a path with such delays. A person would hear the
 	// gap and the rush after it; a model waits and gets the word.
 	maxGapWait = 200 * time.Millisecond
-	// maxRequests is how often a packet is requested: at 20 % loss each way, 5 % of the missing packets remain after three requests.
+	// maxRequests limits how often a packet is requested: at 20 % loss each way, 5 % of the missing packets remain after three requests.
 	maxRequests = 3
-	// requestSlack is how long after the round trip a retransmission may arrive before it counts as lost: the sender's processing
+	// requestSlack is the time after the round trip at which a retransmission counts as lost: the sender's processing
 	// time and some jitter.
 	requestSlack = 10 * time.Millisecond
 	// unknownRTT replaces an unknown round-trip time, so that missing packets are requested once.
@@ -98,7 +98,7 @@ func (s *stream) handlePacket(p packet, ssrc uint32, copies []redBlock) error {
 			s.stats.Late++
 		}
 		return nil
-	case ahead >= maxHeldPackets: // that much is lost, not reordered, and there is no room to wait
+	case ahead >= maxHeldPackets: // that much is lost, not reordered, and the buffer is full
 		if err := s.playAll(now); err != nil {
 			return err
 		}

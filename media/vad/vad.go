@@ -13,21 +13,21 @@ import (
 const (
 	quietFloor  = 10
 	leastSpeech = 100
-	// defaultOverFloor is how far speech must be above the noise floor: 9.5 dB.
+	// defaultOverFloor is the minimum level of speech above the noise floor: 9.5 dB.
 	defaultOverFloor = 3
 	// leastFrame is the shortest frame whose spectrum distinguishes noise from a voice.
 	leastFrame = 5 * time.Millisecond
 	// bandsOver is the share of the bands in which speech is so far above their floors, or fewer of them by more. All values without
 	// another source were found with the corpus of TestCorpus.
 	bandsOver = 0.2
-	// lowShare is how much of the evidence the bands below 450 Hz may contribute, so that hum alone is not speech.
+	// lowShare is the maximum share of evidence from the bands below 450 Hz, so that hum alone is not speech.
 	lowShare = 0.9
 	// noiseFlat is the spectral flatness from which on a frame is noise: that of steady noise is 0.47 to 0.66 in 90 % of all frames
 	// (0.56, exp of minus Euler's constant, in the mean), a click's is near 1, and that of speech 0 to 0.25 in 75 %.
 	noiseFlat = 0.42
-	// longestHiss is how long noise may last within speech: as long as an "s".
+	// longestHiss is the maximum duration of noise within speech: as long as an "s".
 	longestHiss = 160 * time.Millisecond
-	// steadyAfter is how long an unchanging sound counts as speech: longer than any vowel, but not than a fan that starts.
+	// steadyAfter is the maximum duration of an unchanging sound in speech: longer than any vowel, but not than a fan that starts.
 	steadyAfter = 1500 * time.Millisecond
 	// steadyChange is how much, in nepers of power, the bands of a steady sound differ from their mean: noise by 0.53 to 0.67,
 	// speech by at least 1.3.
@@ -35,7 +35,7 @@ const (
 	// pureTone is the flatness below which a steady sound is a signal rather than noise, and counts as speech for longer: that of a
 	// loud hum is 0.002 with noise 33 dB below it.
 	pureTone = 0.001
-	// dcRate is how fast a DC offset is tracked, as a share of the difference in each frame. dcShare is the share of a frame's power
+	// dcRate is the rate at which a DC offset is tracked, as a share of the difference in each frame. dcShare is the share of a frame's power
 	// that must be DC to take it over at once.
 	dcRate  = 0.02
 	dcShare = 0.9
@@ -84,7 +84,7 @@ const (
 // Voices in the background count as speech, unless they are far below the caller's. A DC offset does not. It costs 2.0 us for 20 ms
 // at 16 kHz, and next to nothing in silence.
 type Detector struct {
-	// Onset is how much speech in a row starts a talkspurt: short enough for "yes", too long for a click. Hangover is how much
+	// Onset is the amount of speech in a row that starts a talkspurt: short enough for "yes", too long for a click. Hangover is how much
 	// silence ends one. Both are counted in whole frames.
 	Onset, Hangover time.Duration
 

@@ -33,7 +33,7 @@ func Start() (*Server, error) {
 	return s, nil
 }
 
-// startTimeout is how long a redis-server may take to respond, on a busy machine.
+// startTimeout limits how long a redis-server may take to respond, on a busy machine.
 const startTimeout = 10 * time.Second
 
 // Restart starts the server again after Kill, empty.

@@ -68,7 +68,7 @@ func (b *Board) Put(name string, args json.RawMessage) (clean json.RawMessage, i
 	return b.encode(s), isInteractive(s.Elements), nil
 }
 
-// BuildQuestion returns the arguments for a client by which a tool asks the user a question. The canvas is as in Put, without
+// BuildQuestion returns the arguments for a client for a tool to ask the user a question. The canvas is as in Put, without
 // {"schema":…} around it. The board does not change.
 func (b *Board) BuildQuestion(canvas json.RawMessage) (args json.RawMessage, err error) {
 	b.mu.Lock()

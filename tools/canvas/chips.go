@@ -17,7 +17,7 @@ const (
 	// maxPage bounds one suggestion, in bytes. Google's have 3 to 10 KB.
 	maxPage = 64 << 10
 
-	// pageAge is how long a suggestion is kept: much longer than it is relevant.
+	// pageAge is the lifetime of a suggestion: much longer than it is relevant.
 	pageAge = 30 * time.Minute
 )
 

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// signatureLifetime is how long a client may fetch what a canvas names: as long as a long conversation.
+	// signatureLifetime limits how long a client may fetch the media of a canvas: as long as a long conversation.
 	signatureLifetime = time.Hour
 
 	// maxBody is the maximum size of an image, audio or video, in bytes: a photo of a phone's camera fits.
@@ -31,7 +31,7 @@ const (
 	// maxFetches is the maximum number of concurrent fetches, in all conversations together.
 	maxFetches = 16
 
-	// sniffLength is how many bytes http.DetectContentType looks at.
+	// sniffLength is the number of bytes that http.DetectContentType uses.
 	sniffLength = 512
 )
 

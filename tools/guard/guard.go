@@ -22,7 +22,7 @@ var ErrNotPublic = errors.New("the address is not a public one")
 // ErrNotHTTPS means that a URL is not https.
 var ErrNotHTTPS = errors.New("only https URLs are allowed")
 
-// MaxRedirects is how many redirects a client follows: enough for a shortened link and a change of host.
+// MaxRedirects limits how many redirects a client follows: enough for a shortened link and a change of host.
 const MaxRedirects = 5
 
 // maxHeader bounds a response's header, in bytes. Go's default is 10 MB; cookies and policies of real sites stay below 16 KB.
@@ -39,7 +39,7 @@ type Options struct {
 	// AllowPrivate allows all addresses, for trusted URLs.
 	AllowPrivate bool
 
-	// RootCAs are the trusted certificate authorities; nil: the system's.
+	// RootCAs are the trusted certificate authorities (nil: the system's).
 	RootCAs *x509.CertPool
 }
 

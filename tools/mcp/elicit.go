@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// maxTries is how often a user is asked again for an invalid value, before the question counts as cancelled.
+	// maxTries limits how often a user is asked again for an invalid value, before the question counts as cancelled.
 	maxTries = 5
 
 	// maxButtons is the maximum number of values offered as buttons: more become a list.

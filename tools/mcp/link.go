@@ -26,11 +26,11 @@ const (
 	// answers a call with its questions instead.
 	legacyVersion = "2025-11-25"
 
-	// grace is how long a child process may take to end after its stdin is closed, and again after SIGTERM. The protocol asks for "a
+	// grace limits how long a child process may take to end after its stdin is closed, and again after SIGTERM. The protocol asks for "a
 	// reasonable time"; a restarting gateway should not wait longer than its callers do.
 	grace = 2 * time.Second
 
-	// maxUnanswered is how many calls in a row a server may leave unanswered until they were cancelled or timed out. This also
+	// maxUnanswered limits how many calls in a row a server may leave unanswered until they were cancelled or timed out. This also
 	// detects a server that does not even read.
 	maxUnanswered = 16
 
@@ -62,7 +62,7 @@ type link struct {
 	work      sync.WaitGroup
 
 	mu         sync.Mutex                 // guards the following fields
-	endErr     error                      // why it has ended; nil: it has not
+	endErr     error                      // why it has ended (nil: it has not)
 	calls      map[string]context.Context // running calls by progress token, for their progress
 	unanswered int                        // calls in a row that were cancelled or timed out
 }
@@ -237,7 +237,7 @@ func (l *link) relist() {
 	s.options.Logger.Info("MCP tools changed, new conversations use them", "tools", len(s.Tools()))
 }
 
-// call runs a tool, and returns when ctx is done, whatever the server does.
+// call runs a tool, and returns when ctx is done, even if the server does not.
 func (l *link) call(ctx context.Context, name string, args json.RawMessage) (*mcp.CallToolResult, error) {
 	token := strconv.FormatInt(l.server.serial.Add(1), 10)
 	limited, cancel := context.WithCancelCause(ctx)

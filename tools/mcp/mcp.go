@@ -50,10 +50,10 @@ type Options struct {
 	URL     string            // an endpoint of streamable HTTP, which may be private
 	Headers map[string]string // added to requests, for the host of URL only
 
-	Only   []string // names of the tools to offer; nil: all
+	Only   []string // names of the tools to offer (nil: all)
 	Prefix string   // prepended to the tools' names
 
-	Timeout    time.Duration    // of each tool; 0: the default
+	Timeout    time.Duration    // of each tool (0: the default)
 	Behavior   tools.Behavior   // of each tool
 	Scheduling tools.Scheduling // of each tool
 	Repeats    bool             // of each tool; see [tools.Declaration]
@@ -63,7 +63,7 @@ type Options struct {
 
 // Server is a connection to an MCP server, shared by all conversations.
 //
-// Its tools return when their context is done, whatever the server does. A server that has ended, or that leaves maxUnanswered calls
+// Its tools return when their context is done, even if the server does not. A server that has ended, or that leaves maxUnanswered calls
 // in a row unanswered, is stopped with its running calls and restarted at the next call. No call is made twice.
 type Server struct {
 	options  Options
@@ -81,7 +81,7 @@ type Server struct {
 	// After an end or a failed start:
 	retryDelay time.Duration // delay of the next restart
 	retryAt    time.Time     // time of the next start at the earliest
-	endErr     error         // why there is no link
+	endErr     error         // the reason for the missing link
 }
 
 // Connect starts or connects to the server and reads the list of its tools; ctx bounds that. Call Close when it is no longer

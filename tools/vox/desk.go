@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// maxFound is how many search results the model gets: it is to speak about them.
+	// maxFound limits how many search results the model gets: it is to speak about them.
 	maxFound = 8
 
-	// maxRecommended is how many recommendations the model gets.
+	// maxRecommended limits how many recommendations the model gets.
 	maxRecommended = 5
 
 	// maxText is the maximum length of an argument, in characters: far more than anyone speaks before a tool call.
 	maxText = 8000
 
-	// maxQuoted is how much of the client's context goes into an integration prompt, and maxStatus into the project's status, in
+	// maxQuoted limits how much of the client's context goes into an integration prompt, and maxStatus into the project's status, in
 	// bytes. The client may send 64 KB, and a tool's result is limited to that ([tools.MaxResult]): the rest is for the names of all
 	// tools and app files.
 	maxQuoted = 2000
@@ -66,7 +66,7 @@ var Names = []string{
 // Desk is the state of the tools in one conversation.
 type Desk struct {
 	Project *Project
-	Targets []string // places of navigate_ui; empty: Targets
+	Targets []string // places of navigate_ui (empty: Targets)
 
 	// Act sends an action to the client. It must be set, must not block, and may be called concurrently.
 	Act func(Action)

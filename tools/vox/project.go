@@ -64,7 +64,7 @@ type Version struct {
 	URL     string   `json:"url"`
 	Files   []string `json:"files"`
 	Wish    string   `json:"wish"`              // the request, cut to 200 bytes
-	From    int      `json:"from,omitempty"`    // the version it was made from; 0: none
+	From    int      `json:"from,omitempty"`    // the version it was made from (0: none)
 	Changes []Change `json:"changes,omitempty"` // since that version
 }
 
@@ -181,7 +181,7 @@ func (a *App) show(version int) error {
 	return nil
 }
 
-// use switches an app to a version; 0: the one that the current version was made from.
+// use switches an app to a version (0: the one that the current version was made from).
 func (p *Project) use(name string, version int) (shown App, err error) {
 	err = p.update(func(s *Status) error {
 		a, err := s.findApp(name)

@@ -66,7 +66,7 @@ var registryIndex = sync.OnceValue(func() *index {
 	return x
 })
 
-// score returns how well an entry of the registry matches the terms of a query; 0: not at all.
+// score returns how well an entry of the registry matches the terms of a query (0: not at all).
 func (x *index) score(entry int, query []string) (sum float64) {
 	for _, t := range query {
 		if n := x.terms[entry][t]; n > 0 {

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// maxWorkspace is how many bytes of apps a workspace keeps, and maxKept how many app versions, and how many projects. If a limit
+	// maxWorkspace limits how many bytes of apps a workspace keeps, and maxKept how many app versions, and how many projects. If a limit
 	// is exceeded, the oldest are removed.
 	maxWorkspace = 256 << 20
 	maxKept      = 1000
@@ -279,7 +279,7 @@ func (w *Workspace) hasApp(url string) bool {
 	return err == nil && info.IsDir()
 }
 
-// appsPath is where apps are served, relative to the gateway's root.
+// appsPath is the path of apps, relative to the gateway's root.
 const appsPath = "vox/apps/"
 
 // appPolicy keeps generated code away from the user's microphone, tokens and conversations. The sandbox has no allow-same-origin:

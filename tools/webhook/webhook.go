@@ -90,7 +90,7 @@ type Pool struct {
 	private *http.Client // to redirect targets if private addresses are allowed
 }
 
-// NewPool returns a pool that trusts the certificate authorities in roots; nil: the system's.
+// NewPool returns a pool that trusts the certificate authorities in roots (nil: the system's).
 func NewPool(roots *x509.CertPool) *Pool {
 	own := tools.NewTransport()
 	own.MaxConnsPerHost, own.MaxIdleConnsPerHost = connsPerHost, idleConnsPerHost

@@ -32,7 +32,7 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // Hide removes the secret from a peer's text, which may have echoed it, perhaps truncated.
 func (s Secret) Hide(text string) string {
-	const telling = 8 // a prefix of this length at the end of a text is no coincidence
+	const telling = 8 // a prefix of this length at the end of a text cannot be coincidence
 	if s == "" {
 		return text
 	}

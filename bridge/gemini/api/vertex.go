@@ -49,11 +49,11 @@ const (
 	// cloudScope is the scope that Google's SDKs request.
 	cloudScope = "https://www.googleapis.com/auth/cloud-platform"
 
-	// renewal is how long before its expiry a token is replaced. Google's tokens live for an hour, and the metadata server
+	// renewal is the remaining lifetime at which a token is replaced. Google's tokens live for an hour, and the metadata server
 	// reportedly (not measured) issues a new one in the last 5 minutes; fetching earlier would be useless.
 	renewal = 5 * time.Minute
 
-	// tokenSpare is how long before its expiry a token is no longer used for a handshake, if there is no other.
+	// tokenSpare is the minimum remaining lifetime of a token for a handshake.
 	tokenSpare = 10 * time.Second
 
 	// fetchTimeout bounds one fetch of a token.

@@ -10,7 +10,7 @@ import (
 type Function struct {
 	tools.Declaration
 
-	// Where is where it runs.
+	// Where tells where it runs.
 	Where Where
 
 	// Blocking is set if the model waits for the response to a call, and closes the session if it receives audio before.
@@ -38,7 +38,7 @@ func (f Function) Check(args json.RawMessage) error {
 	return f.args.Check(args)
 }
 
-// Where is where a function runs.
+// Where tells where a function runs.
 type Where string
 
 // The values of Where.

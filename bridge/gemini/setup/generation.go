@@ -15,7 +15,7 @@ var notLive = []string{
 	"stopSequences",
 }
 
-// prefixPadding is how much audio before an activityStart belongs to the speech, if the client marks speech.
+// prefixPadding names the setting for how much audio before an activityStart belongs to the speech, if the client marks speech.
 const prefixPadding = "realtimeInputConfig.automaticActivityDetection.prefixPaddingMs"
 
 // ranges are the limits of the numbers in a setup, by dotted name. Outside of them Google closes the session, except for the
@@ -197,7 +197,7 @@ func (p *parser) fitModalities(setup, generation, asked map[string]any) error {
 	}
 	generation["responseModalities"] = []any{modality}
 	if modality == "TEXT" {
-		delete(setup, "outputAudioTranscription") // there is no voice to transcribe
+		delete(setup, "outputAudioTranscription") // nothing to transcribe
 	}
 	if (p.TextOnly || p.TextToo) && setup["outputAudioTranscription"] == nil {
 		setup["outputAudioTranscription"] = map[string]any{}

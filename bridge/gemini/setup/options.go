@@ -28,7 +28,7 @@ type Options struct {
 	// Silence is the reaction to a silent user.
 	Silence Silence
 
-	// Waiting is what the user hears during a slow tool call.
+	// Waiting configures what the user hears during a slow tool call.
 	Waiting Waiting
 
 	// Canvas is set if the client can show a canvas.
@@ -40,28 +40,28 @@ type Options struct {
 	// EndPause is the pause that ends a turn (silenceDurationMs), or 0 for the model's default.
 	EndPause time.Duration
 
-	// PreRoll is how much audio before an activityStart belongs to the speech, if Manual.
+	// PreRoll is the audio before an activityStart that belongs to the speech, if Manual.
 	PreRoll time.Duration
 }
 
 // Silence makes the model speak when the user has said nothing for a while after an answer.
 type Silence struct {
 	After time.Duration // 0: disabled
-	Say   string        // instruction by which the model speaks
-	Times int           // per silence, before the conversation ends; 0: no limit
+	Say   string        // the instruction for the model to speak
+	Times int           // per silence, before the conversation ends (0: no limit)
 }
 
-// Waiting is what the user hears during a slow tool call. The zero value is nothing.
+// Waiting configures what the user hears during a slow tool call. The zero value is nothing.
 type Waiting struct {
 	Sound bool   // a soft tone from time to time
-	Say   string // instruction by which the model speaks once, if it does not wait for the tool
+	Say   string // the instruction for the model to speak once, if it does not wait for the tool
 }
 
 const (
 	// shortestSilence is longer than people think before they answer; longestSilence is practically unlimited.
 	shortestSilence, longestSilence = 2 * time.Second, 10 * time.Minute
 
-	// defaultPrompts is how often a user is asked; maxSay bounds the instruction in bytes.
+	// defaultPrompts is the default of Silence.Times; maxSay bounds the instruction in bytes.
 	defaultPrompts, maxPrompts, maxSay = 2, 100, 4000
 
 	defaultSay = "The person has said nothing for a while. " +

@@ -33,7 +33,7 @@ type Profile struct {
 	// [Config.HasLongInstruction].
 	ForgetfulWithLongInstruction bool
 
-	// EndSilence is the silence after the last word by which the model detects the end of speech. It is sent when the sound
+	// EndSilence is the silence after the last word that lets the model detect the end of speech. It is sent when the sound
 	// stops. 0 if audioStreamEnd is enough.
 	EndSilence time.Duration
 
@@ -86,7 +86,7 @@ func (c Config) EndSilence() time.Duration {
 // assumption.
 type Findings struct {
 	ForgetfulHandles             *bool // see [Profile]
-	ForgetfulWithLongInstruction *bool // likewise
+	ForgetfulWithLongInstruction *bool // see [Profile]
 	SilenceRequired              *bool // audioStreamEnd does not end a turn: see Profile.EndSilence
 }
 

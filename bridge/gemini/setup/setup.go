@@ -73,7 +73,7 @@ type Scope struct {
 	// TextModels allows models that do not belong to the Live API, judging by their names: see [IsLive].
 	TextModels bool
 
-	// Hides reports whether a function is currently hidden, whoever declares it. It may be nil.
+	// Hides reports whether a function is currently hidden. It may be nil.
 	Hides func(name string) bool
 
 	// Findings holds measured behaviour by model name.

@@ -49,7 +49,7 @@ func (r *Recorder) Add(sent bool, frame []byte) {
 	if sent {
 		dir = Up
 	}
-	if sent || !r.sound.Silent { // continuing silence is one line, whatever arrives meanwhile
+	if sent || !r.sound.Silent { // continuing silence is one line, even if other messages arrive
 		r.endSound()
 	}
 	r.writeLine(Line{Dir: dir, MS: r.elapsedMS(), Msg: r.redact.RedactMessage(frame)})

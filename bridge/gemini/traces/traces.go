@@ -33,8 +33,8 @@ type Comment struct {
 	Audio   string `json:"audio,omitempty"`
 	Note    string `json:"note,omitempty"`
 
-	// Microphone is how long the client sends silence after each speech before it stops sending, such as "500ms"; empty: until the
-	// end of the recording.
+	// Microphone is the silence that the client sends after each speech, such as "500ms"; empty means until the end of the
+	// recording.
 	Microphone string `json:"microphone,omitempty"`
 }
 
@@ -49,9 +49,9 @@ const (
 // Line is one line of a recording after the first.
 type Line struct {
 	Dir   string          `json:"dir"`
-	MS    *float64        `json:"ms,omitempty"` // since the start; nil: not recorded
+	MS    *float64        `json:"ms,omitempty"` // since the start (nil: not recorded)
 	Msg   json.RawMessage `json:"msg,omitempty"`
-	Times int             `json:"times,omitempty"` // number of equal messages in a row; 0: one
+	Times int             `json:"times,omitempty"` // number of equal messages in a row (0: one)
 	Note  string          `json:"note,omitempty"`
 
 	// Context of a close, in a file with lines of several connections.

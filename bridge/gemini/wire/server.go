@@ -62,7 +62,7 @@ type ServerContent struct {
 	Audio     []int16
 	AudioRate int
 
-	// Fields is what a client gets at once: the server's object without audio, function calls and the transcript of the voice, plus
+	// Fields is the part that a client gets at once: the server's object without audio, function calls and the transcript of the voice, plus
 	// the message's usageMetadata. It is compact, and nil if nothing is left.
 	Fields json.RawMessage
 

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// maxRounds is how often a model may call tools for one answer.
+	// maxRounds limits how often a model may call tools for one answer.
 	maxRounds = 8
 
 	// maxCalls is the maximum number of simultaneous calls; further ones are ignored.

@@ -8,14 +8,14 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// Close codes with which the Live API refuses.
+// Close codes with which the Live API refuses requests.
 const (
 	CloseInvalid  = websocket.CloseInvalidFramePayloadData // 1007: the client's fault
-	ClosePolicy   = websocket.ClosePolicyViolation         // 1008: no such model, session or operation
+	ClosePolicy   = websocket.ClosePolicyViolation         // 1008: unknown model, session or operation
 	CloseInternal = websocket.CloseInternalServerErr       // 1011
 )
 
-// Reasons that come up in more than one place, in Google's words.
+// Google's reasons that are used in more than one place.
 const (
 	QuotaExceeded = "You exceeded your current quota, please check your plan and billing details."
 	NotEnabled    = "Operation is not implemented, or supported, or enabled."
@@ -27,14 +27,14 @@ type Closing struct {
 	Reason string
 }
 
-// usualReasons are what Google's server says with a code when it says nothing more exact.
+// usualReasons are the reasons that Google's server sends with a code by default.
 var usualReasons = map[int]string{
 	CloseInvalid:  "Request contains an invalid argument.",
 	ClosePolicy:   "The operation was aborted",
 	CloseInternal: "Internal error encountered.",
 }
 
-// NewClosing is a close with a reason, or with the usual one if it is "".
+// NewClosing returns a close with a reason, or with the usual one if it is "".
 func NewClosing(code int, reason string) *Closing {
 	return &Closing{code, cmp.Or(reason, usualReasons[code])}
 }
@@ -54,7 +54,7 @@ func (c *Closing) Frame() []byte {
 	return websocket.FormatCloseMessage(c.Code, reason)
 }
 
-// ValidCode reports whether a close frame can have the code, or stands for there being none: RFC 6455, 7.4.
+// ValidCode reports whether a close frame may contain the code, or the code stands for a missing one: RFC 6455, 7.4.
 func ValidCode(code int) bool {
 	switch code {
 	case websocket.CloseAbnormalClosure, websocket.CloseNoStatusReceived:

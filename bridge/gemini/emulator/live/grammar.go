@@ -13,15 +13,15 @@ import (
 	"strings"
 )
 
-// grammar is every field that a client may send: one type a line, its fields with their types. Capitals are further
-// types, [] repeats, map has names of its own, any is not looked into, = begins an enumeration. A line that begins with a
-// tab continues the one before.
+// grammar lists every field that a client may send: one type per line, its fields with their types. Capitalized types are further
+// types, [] are lists, maps have arbitrary names, any is not validated, = starts an enumeration. A line that begins with a tab
+// continues the previous one.
 //
-// Google refuses a message for one unknown name: ai.google.dev/api/live has the list, ai.google.dev/api/caching#Schema that of Schema, and
-// js-genai #696 and gptel #806 (of a schema) the words. Of GenerationConfig the page names what the Live API does not support, as
-// responseSchema; it is not here. That an unknown value of an enumeration is refused is assumed: no report of it is known. The values are
-// taken in lower case, too: MCP clients send "type":"object", as do Google's own examples for REST, and what Google answers to such
-// requests complains of other fields alone (gitlab-mcp #166, azure-devops-mcp #145).
+// Google rejects a message with one unknown name. ai.google.dev/api/live has the list, ai.google.dev/api/caching#Schema that of
+// Schema; js-genai #696 and gptel #806 (of a schema) have the wording. Fields of GenerationConfig that the Live API does not
+// support according to the page, such as responseSchema, are omitted. It is assumed, without a report, that unknown values of an
+// enumeration are rejected. Lower-case values are accepted: MCP clients send "type":"object", as do Google's own REST examples, and
+// Google's errors about such requests mention other fields only (gitlab-mcp #166, azure-devops-mcp #145).
 const grammar = `
 Message setup:Setup clientContent:ClientContent realtimeInput:RealtimeInput toolResponse:ToolResponse contextUpdate:ContextUpdate
 Setup model:string generationConfig:GenerationConfig systemInstruction:Content tools:[]Tool realtimeInputConfig:RealtimeInputConfig
@@ -78,10 +78,10 @@ Empty
 =TranscriptionMode MODE_UNSPECIFIED VERBATIM SMART
 `
 
-// unnumbered are the enumerations whose values stand here in another order than that of their numbers, or in one that is not known.
+// unnumbered are the enumerations whose values are not in the order of their numbers, or in an unknown order.
 var unnumbered = []string{"ThinkingLevel", "TranscriptionMode"}
 
-// types and enums are the grammar, read: type, field, type of the field; and the values of each enumeration.
+// types and enums are the parsed grammar: type, field, type of the field; and the values of each enumeration.
 var types, enums = func() (map[string]map[string]string, map[string][]string) {
 	types, enums := make(map[string]map[string]string), make(map[string][]string)
 	for line := range strings.Lines(strings.ReplaceAll(strings.TrimSpace(grammar), "\n\t", " ")) {
@@ -100,7 +100,7 @@ var types, enums = func() (map[string]map[string]string, map[string][]string) {
 	return types, enums
 }()
 
-// check decodes a JSON object of a type of the grammar. It returns the tree in camelCase, or a Closing in Google's words.
+// checkMessage decodes a JSON object of a type of the grammar. It returns the tree in camelCase, or a Closing in Google's wording.
 func check(data []byte, kind, path string) (map[string]any, error) {
 	tree, _ := Decode(bytes.TrimPrefix(data, []byte("\ufeff")))
 	fields, ok := tree.(map[string]any)
@@ -110,7 +110,7 @@ func check(data []byte, kind, path string) (map[string]any, error) {
 	return fitObject(fields, kind, path)
 }
 
-// Decode reads one JSON value, its numbers as json.Number.
+// Decode decodes one JSON value, with numbers as json.Number.
 func Decode(data []byte) (any, error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.UseNumber()
@@ -128,9 +128,9 @@ func firstWord(data []byte) string {
 	return "Unexpected token near " + strconv.Quote(string(bytes.ToValidUTF8(data[:min(len(data), 20)], nil)))
 }
 
-// fit checks a value against a type of the grammar, and returns it as the rest of the emulator reads it: enumerations in
-// capitals, bytes in standard base64. proto3 JSON takes base64 in either alphabet, padded or not, enumerations as numbers, and numbers as
-// texts (protobuf.dev/programming-guides/json); Google's servers also take one value for a list of it.
+// fitValue checks a value against a type of the grammar, and normalizes it for the rest of the emulator: enumerations in capitals,
+// bytes in standard base64. proto3 JSON accepts base64 in either alphabet, with or without padding, enumerations as numbers, and
+// numbers as strings (protobuf.dev/programming-guides/json). Google's servers also accept a single value for a list.
 func fit(value any, kind, path string) (any, error) {
 	if value == nil || kind == "any" {
 		return value, nil
@@ -146,7 +146,7 @@ func fit(value any, kind, path string) (any, error) {
 	}
 	if element, ok := strings.CutPrefix(kind, "[]"); ok {
 		list, ok := value.([]any)
-		if !ok { // one for a list
+		if !ok { // a single value for a list
 			one, err := fit(value, element, path)
 			return []any{one}, err
 		}
@@ -211,7 +211,7 @@ func fit(value any, kind, path string) (any, error) {
 	return value, nil
 }
 
-// numberText returns a number that may stand in a text; empty: it is neither.
+// numberText returns a number that may be written as a string, or "" for other types.
 func numberText(value any) string {
 	switch v := value.(type) {
 	case json.Number:
@@ -253,7 +253,7 @@ func fitObject(fields map[string]any, kind, path string) (map[string]any, error)
 	return out, nil
 }
 
-// camelPath turns snake_case into camelCase; dots stay.
+// toCamelCase converts snake_case to camelCase; dots stay.
 func camelPath(name string) string {
 	var b strings.Builder
 	up := false
@@ -272,8 +272,8 @@ func camelPath(name string) string {
 	return b.String()
 }
 
-// Camel returns a JSON tree with its names in camelCase, as proto3 JSON may have them in snake_case as well. What is below args and
-// response is a function's own.
+// ToCamelCase converts the names in a JSON tree to camelCase, since proto3 JSON accepts snake_case, too. Values of args and
+// response belong to functions and stay.
 func Camel(tree any) any {
 	switch v := tree.(type) {
 	case []any:
@@ -293,7 +293,7 @@ func Camel(tree any) any {
 	return tree
 }
 
-// snake is the name as it stands in Google's error messages.
+// toSnakeCase converts a name to its form in Google's error messages.
 func snake(name string) string {
 	var b strings.Builder
 	for _, r := range name {

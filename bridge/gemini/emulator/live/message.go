@@ -1,5 +1,5 @@
-// Package live is what Google's servers take of a client of the Live API and what they refuse, in their words: every field
-// there is, what each model can do, the setup, the messages after it, and the close codes. It knows nothing of sessions.
+// Package live implements what Google's servers accept from a client of the Live API and what they reject, in their wording: all
+// fields, each model's features, the setup, the messages after it, and the close codes. It does not depend on sessions.
 package live
 
 import (
@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// Message is a client's message after the setup: one of these.
+// Message is a client's message after the setup. One field is set.
 type Message struct {
 	ClientContent *struct {
 		Turns        []Content
@@ -24,13 +24,13 @@ type Message struct {
 	ContextUpdate *ContextUpdate
 }
 
-// ContextUpdate changes what is given.
+// ContextUpdate changes the fields that are set.
 type ContextUpdate struct {
 	SystemInstruction *Content
 	Tools             *struct{ Tools []wireTool }
 }
 
-// RealtimeInput is input that has no turns.
+// RealtimeInput is input without turns.
 type RealtimeInput struct {
 	Audio, Video   *Blob
 	MediaChunks    []Blob
@@ -40,7 +40,7 @@ type RealtimeInput struct {
 	ActivityEnd    *struct{}
 }
 
-// FunctionResponse is the result of a call, or one of several.
+// FunctionResponse is a result of a call.
 type FunctionResponse struct {
 	ID, Name     string
 	Response     json.RawMessage
@@ -57,7 +57,7 @@ type Content struct {
 	}
 }
 
-// Text is what was typed in a turn.
+// Text returns the text of a turn.
 func (c Content) Text() string {
 	var texts []string
 	for _, p := range c.Parts {
@@ -71,8 +71,7 @@ func (c Content) Text() string {
 	return strings.Join(texts, " ")
 }
 
-// checkAudio refuses audio in a turn that is not at 16 kHz: others saw 24 kHz end with 1008, it is
-// not recorded who.
+// checkAudio rejects audio in a turn that is not at 16 kHz: 24 kHz was reported to end with 1008.
 func (c Content) checkAudio() error {
 	for _, p := range c.Parts {
 		if p.InlineData == nil || !strings.HasPrefix(p.InlineData.MIMEType, "audio/pcm") {
@@ -85,17 +84,17 @@ func (c Content) checkAudio() error {
 	return nil
 }
 
-// Blob is a piece of media.
+// Blob is media data.
 type Blob struct {
 	MIMEType string `json:"mimeType"`
 	Data     []byte `json:"data"`
 }
 
-// IsImage reports whether it is a picture.
+// IsImage reports whether the blob is a picture.
 func (b *Blob) IsImage() bool { return len(b.MIMEType) > 6 && b.MIMEType[:6] == "image/" }
 
-// PCM returns the samples of an audio blob and their rate; without one in the type it is 16 kHz. Google takes raw PCM alone, at
-// any rate that is said (ai.google.dev/gemini-api/docs/live-guide); the bounds of the rate are those of the emulator's resampler.
+// PCM returns the samples of an audio blob and their rate, by default 16 kHz. Google accepts only raw PCM, at any declared rate
+// (ai.google.dev/gemini-api/docs/live-guide); the limits of the rate are those of the emulator's resampler.
 func (b *Blob) PCM() ([]int16, int, error) {
 	base, params, err := mime.ParseMediaType(b.MIMEType)
 	if err != nil || !strings.HasPrefix(base, "audio/") {
@@ -119,9 +118,8 @@ func (b *Blob) PCM() ([]int16, int, error) {
 
 var audioPrefix = []byte(`{"realtimeInput":{"audio":{`)
 
-// Parse reads a message after the setup. Audio, which is nearly all of what comes, takes a short way when it is
-// written as Google's SDKs write it. A message of another protocol, as session.update of OpenAI's that Mastra sends, is no
-// error: its names are returned instead.
+// Parse parses a message after the setup. Audio, which is most of the input, takes a fast path if written as by Google's SDKs. A
+// message of another protocol, such as OpenAI's session.update that Mastra sends, is not an error: its names are returned instead.
 func Parse(data []byte) (m *Message, foreign []string, err error) {
 	if bytes.HasPrefix(data, audioPrefix) {
 		var m struct {
@@ -155,7 +153,7 @@ func Parse(data []byte) (m *Message, foreign []string, err error) {
 	return m, nil, nil
 }
 
-// foreignNames returns the names in a message that has none of ours, else nil.
+// foreignNames returns the names in a message without known names, else nil.
 func foreignNames(data []byte) []string {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(data, &fields) != nil || len(fields) == 0 {
@@ -169,7 +167,7 @@ func foreignNames(data []byte) []string {
 	return slices.Sorted(maps.Keys(fields))
 }
 
-// ParseSetup reads the first message and returns the fields of its setup.
+// ParseSetup parses the first message and returns the fields of its setup.
 func ParseSetup(data []byte) (map[string]any, error) {
 	tree, err := check(data, "Message", "")
 	if err != nil {
@@ -185,7 +183,7 @@ func ParseSetup(data []byte) (map[string]any, error) {
 // Object is a JSON object of a server message.
 type Object = map[string]any
 
-// Encode writes a message as Google does: indented, with a line feed at the end.
+// Encode encodes a message as Google does: indented, with a line feed at the end.
 func Encode(message any) []byte {
 	data, err := json.Marshal(message)
 	if err != nil {
@@ -193,16 +191,16 @@ func Encode(message any) []byte {
 	}
 	if depth(data) <= maxIndented {
 		var indented bytes.Buffer
-		_ = json.Indent(&indented, data, "", "  ") // what was marshalled can be
+		_ = json.Indent(&indented, data, "", "  ") // marshalled data can be indented
 		data = indented.Bytes()
 	}
 	return append(data, '\n')
 }
 
-// maxIndented bounds the levels of a message that is indented: with many the spaces are most of it, 200 MB for 20 KB of brackets.
+// maxIndented bounds the depth of an indented message: with many levels it would be mostly spaces, 200 MB for 20 KB of brackets.
 const maxIndented = 100
 
-// depth returns how many levels a JSON text has.
+// nestingDepth returns the nesting depth of a JSON text.
 func depth(data []byte) (most int) {
 	level := 0
 	punctuation(data, func(c byte) {
@@ -217,7 +215,8 @@ func depth(data []byte) (most int) {
 	return most
 }
 
-// Values returns how many values a JSON text has, at most. It keeps nothing, unlike [Decode], which needs some 50 bytes for each.
+// CountValues returns an upper bound of the number of values in a JSON text. It allocates nothing, unlike [Decode], which needs
+// about 50 bytes per value.
 func Values(data []byte) int {
 	values := 1
 	punctuation(data, func(c byte) {
@@ -228,7 +227,7 @@ func Values(data []byte) int {
 	return values
 }
 
-// punctuation calls f for each byte of a JSON text that is outside its strings.
+// eachPunctuation calls f for each byte of a JSON text outside its strings.
 func punctuation(data []byte, f func(byte)) {
 	inString := false
 	for i := 0; i < len(data); i++ {
@@ -243,7 +242,7 @@ func punctuation(data []byte, f func(byte)) {
 	}
 }
 
-// AudioPart is a part of 24 kHz audio.
+// AudioPart returns a part with 24 kHz audio.
 func AudioPart(pcm []int16) Object {
 	raw := make([]byte, 0, 2*len(pcm))
 	for _, s := range pcm {
@@ -252,7 +251,7 @@ func AudioPart(pcm []int16) Object {
 	return Object{"inlineData": Object{"mimeType": "audio/pcm;rate=24000", "data": base64.StdEncoding.EncodeToString(raw)}}
 }
 
-// remarshal moves a JSON tree into a Go value.
+// remarshal converts a JSON tree to a Go value.
 func remarshal(tree, into any) error {
 	data, err := json.Marshal(tree)
 	if err != nil {

@@ -7,89 +7,89 @@ import (
 	"time"
 )
 
-// Traits are how a family of models behaves in a session.
+// Traits describe the behaviour of a family of models in a session.
 type Traits struct {
-	Blocks    bool // functions block unless declared otherwise, and the model hears nothing while it waits for one
-	OnePart   bool // in an event
-	Withholds bool // handles, while it speaks or waits for a function
+	Blocks    bool // functions block by default, and the model ignores audio while it waits for one
+	OnePart   bool // one part per event
+	Withholds bool // no handles while it speaks or waits for a function
 	SaysIdle  bool // by interactionStatus
 
-	// ForgetfulHandles is set where a handle that is given on a resumed connection stands for the turns of that connection alone.
+	// ForgetfulHandles: a handle received on a resumed connection restores only the turns of that connection.
 	ForgetfulHandles bool
 
-	// HandlesAfterTurns is set where handles come after completed turns alone, and none for a call.
+	// HandlesAfterTurns: handles come only after completed turns, not for a call.
 	HandlesAfterTurns bool
 
-	// AnswersAfterTurn is set where the answer to a call that does not block is dropped before the end of the turn that has called.
+	// AnswersAfterTurn: the response to a non-blocking call is dropped before the end of the calling turn.
 	AnswersAfterTurn bool
 
-	// SilenceRequired is set where the end of speech is found in the audio alone: audioStreamEnd does nothing.
+	// SilenceRequired: the end of speech is only detected in the audio; audioStreamEnd has no effect.
 	SilenceRequired bool
 
-	// RealTimeVoice is set where the voice comes at the speed of talking, and the turn ends as soon as it was sent.
+	// RealTimeVoice: the voice is sent in real time, and the turn ends when it was sent.
 	RealTimeVoice bool
 
-	// InterruptedAnswersContinue is set where the model takes up an answer again that an empty turn of the client has interrupted.
+	// InterruptedAnswersContinue: the model continues an answer that an empty turn of the client has interrupted.
 	InterruptedAnswersContinue bool
 
-	// IgnoredMarks is set where activityStart and activityEnd do nothing while the server detects activity.
+	// IgnoredMarks: activityStart and activityEnd have no effect while the server detects activity.
 	IgnoredMarks bool
 
 	Wire
 }
 
-// Wire are the small shapes of a family's messages, as they were recorded.
+// Wire describes details of a family's messages, as recorded.
 type Wire struct {
-	// EmptyMessages is set where {} comes before the pieces of a voice and {"serverContent":{}} before a turn.
+	// EmptyMessages: {} precedes the parts of a voice, and {"serverContent":{}} a turn.
 	EmptyMessages bool
 
-	// OneTranscript is set where an utterance is transcribed in one piece, before its end is reported.
+	// OneTranscript: an utterance is transcribed in one message, before its end is reported.
 	OneTranscript bool
 
-	// NoActivity is set where voiceActivity was not recorded, and ActivityInContent where it stands beside an empty serverContent and
-	// its offsets have 9 decimals.
+	// NoActivity: voiceActivity was not recorded. ActivityInContent: it comes with an empty serverContent, and its offsets have 9
+	// decimals.
 	NoActivity, ActivityInContent bool
 
-	RoleOfTurns bool // "model", of each turn
+	RoleOfTurns bool // each turn has the role "model"
 
-	// OneSampleFirst is set where the first piece of some answers has one sample.
+	// OneSampleFirst: the first part of some answers has one sample.
 	OneSampleFirst bool
 
-	// HandleInterval is how often a handle comes while audio flows, asked for or not, by the clock of the audio; 0: never.
+	// HandleInterval is the interval of handles while audio flows, requested or not, by the clock of the audio; 0 means none.
 	HandleInterval time.Duration
 
-	LongHandles bool // base64 of some 60 characters, in place of a UUID
+	LongHandles bool // base64 of about 60 characters, instead of a UUID
 }
 
-// profile is what a family of models takes: https://ai.google.dev/gemini-api/docs/live-guide (comparison).
+// profile lists what a family of models supports: https://ai.google.dev/gemini-api/docs/live-guide (comparison).
 type profile struct {
 	Traits
 
 	prefix         string
-	gemini, vertex bool // where it is served
+	gemini, vertex bool // available there
 
-	text          bool // may answer with text
-	video         bool // may answer with an avatar, on Vertex
+	text          bool // supports text answers
+	video         bool // supports an avatar, on Vertex
 	thinking      thinking
-	syncOnly      bool // all functions block, whatever they declare (a behavior is taken: PatterAI/Patter #210)
+	syncOnly      bool // all functions block, whatever they declare (a behavior is accepted: PatterAI/Patter #210)
 	asyncOnly     bool // no function blocks
 	noScheduling  bool
 	noContent     bool // clientContent only as initial history
 	needsRole     bool
-	alphaExtras   bool // proactivity and affective dialog can be asked for
-	proactive     bool // always, and affective dialog is no more
+	alphaExtras   bool // supports proactivity and affective dialog on request
+	proactive     bool // always proactive; affective dialog was removed
 	contextUpdate bool
-	wholeInput    bool // without TURN_INCLUDES_ALL_INPUT nothing of an activity that the client marks is heard
+	wholeInput    bool // requires TURN_INCLUDES_ALL_INPUT to hear activities that the client marks
 }
 
-// thinking is what a family takes as thinkingConfig: https://ai.google.dev/gemini-api/docs/live-api/thinking.
+// thinking is a family's support for thinkingConfig: https://ai.google.dev/gemini-api/docs/live-api/thinking.
 type thinking int
 
 const (
 	anyThinking thinking = iota // a budget or a level: ai.google.dev/gemini-api/docs/gemini-3
 	noThinking
 	budgetOnly
-	needsLevel // low or more
+	needsLevel // low or higher
 )
 
 // traits25 are the traits of the models of version 2.5.
@@ -142,15 +142,15 @@ var profiles = []profile{
 	{prefix: "gemini-3.5-transcribe-live", gemini: true, vertex: true, text: true},
 }
 
-// shutDown are models that were live models once.
+// shutDown are former Live models.
 var shutDown = []string{"gemini-live-2.5-flash-preview"}
 
-// trimModel takes "models/" or the path of a Vertex model off a name.
+// trimModel removes "models/" or the path of a Vertex model from a name.
 func trimModel(name string) string {
 	return name[strings.LastIndexByte(name, '/')+1:]
 }
 
-// profileOf returns the profile of a model as a client names it, or how Google refuses the name.
+// profileOf returns the profile of a model by the client's name for it, or Google's error.
 func profileOf(name string, at Endpoint) (profile, error) {
 	model := trimModel(name)
 	i := slices.IndexFunc(profiles, func(p profile) bool { return strings.HasPrefix(model, p.prefix) })
@@ -178,7 +178,7 @@ func profileOf(name string, at Endpoint) (profile, error) {
 	return profiles[i], nil
 }
 
-// checkThinking returns how Google refuses a thinkingConfig, which may be nil.
+// checkThinking returns Google's error for a thinkingConfig, which may be nil.
 func (p *profile) checkThinking(c *thinkingConfig) error {
 	level := ""
 	if c != nil && c.ThinkingLevel != "THINKING_LEVEL_UNSPECIFIED" {
@@ -202,12 +202,12 @@ func (p *profile) checkThinking(c *thinkingConfig) error {
 	return nil
 }
 
-// endpointPath matches the Live API below any prefix: Google's own with its version and perhaps the method for ephemeral
-// tokens, or Vertex's, which has a slash where the other has a dot.
+// endpointPath matches the Live API after any prefix: Google's own with its version and optionally the method for ephemeral tokens,
+// or Vertex's, which has a slash instead of a dot.
 var endpointPath = regexp.MustCompile(`/ws/google\.(?:ai\.generativelanguage\.(v1|v1beta|v1alpha)\.GenerativeService|` +
 	`cloud\.aiplatform\.(v1|v1beta1)\.LlmBidiService)[./]BidiGenerateContent(Constrained)?$`)
 
-// Endpoint is which of Google's APIs a client has come to.
+// Endpoint identifies the API that a client has called.
 type Endpoint struct {
 	Version     string // "v1beta"
 	Vertex      bool

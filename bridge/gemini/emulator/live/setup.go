@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Setup is what a session was asked to be, and how its model behaves.
+// Setup holds the settings of a session, and the behaviour of its model.
 type Setup struct {
 	Traits
 
@@ -16,15 +16,15 @@ type Setup struct {
 	InputTranscript  bool
 	OutputTranscript bool
 	Resumption       bool
-	Transparent      bool // a handle says which of the client's messages it covers
+	Transparent      bool // a handle names the client messages that it covers
 	InitialHistory   bool // the first clientContent is history and gets no answer
-	Manual           bool // the client says when activities begin and end
-	WholeInput       bool // they are all heard
+	Manual           bool // the client marks the start and end of activities
+	WholeInput       bool // the model hears all of an activity
 	NoInterruption   bool
 	Detection        ActivityDetection
-	Functions        map[string]bool // declared, and whether calls of it block
+	Functions        map[string]bool // the declared functions, and whether their calls block
 
-	affective bool // asks for what this model has no more
+	affective bool // requests affective dialog, which this model no longer supports
 	profile   profile
 	at        Endpoint
 }
@@ -34,8 +34,8 @@ type ActivityDetection struct {
 	Disabled                 bool
 	StartOfSpeechSensitivity string
 	EndOfSpeechSensitivity   string
-	PrefixPaddingMs          *int // what was heard of speech before its start is committed
-	SilenceDurationMs        *int // what was heard of silence before its end is committed
+	PrefixPaddingMs          *int // speech required before its start is committed
+	SilenceDurationMs        *int // silence required before its end is committed
 }
 
 type thinkingConfig struct {
@@ -43,7 +43,7 @@ type thinkingConfig struct {
 	ThinkingBudget *int
 }
 
-// wireSetup is the setup as far as the emulator acts on it. The grammar has checked the rest.
+// wireSetup holds the fields of a setup that the emulator uses. The grammar has checked the rest.
 type wireSetup struct {
 	Model            string
 	GenerationConfig struct {
@@ -66,8 +66,8 @@ type wireSetup struct {
 	HistoryConfig                                     struct{ InitialHistoryInClientContent bool }
 }
 
-// ReadSetup validates the setup of a client, a tree of ParseSetup. Its errors are Closings, like those of ParseSetup, Parse
-// and the checks.
+// ReadSetup validates the setup of a client, a tree of ParseSetup. Its errors are Closings, like those of ParseSetup, Parse and the
+// checks.
 func ReadSetup(tree map[string]any, at Endpoint) (Setup, error) {
 	var w wireSetup
 	if err := remarshal(tree, &w); err != nil {
@@ -110,16 +110,16 @@ func (w *wireSetup) checkModalities(p profile, at Endpoint) error {
 	for _, m := range w.GenerationConfig.ResponseModalities {
 		switch {
 		case m == "AUDIO", m == "MODALITY_UNSPECIFIED", m == "TEXT" && p.text, m == "VIDEO" && p.video && at.Vertex && w.AvatarConfig != nil:
-		default: // python-genai #1780 for TEXT; the words are generateContent's
+		default: // python-genai #1780 for TEXT; the wording is generateContent's
 			return invalid("The requested combination of response modalities (%s) is not supported by the model. %s accepts: AUDIO", m, w.Model)
 		}
 	}
 	return nil
 }
 
-// checkExtras refuses proactivity and affective dialog, which only v1alpha knows, where they are not: as unknown names in
-// another version (js-genai #696), else because of the model. gemini-3.1-flash-live was seen not to answer such a setup at all
-// (PatterAI/Patter #210); that proactive audio cannot be turned off is in models/gemini-3.8-live.
+// checkExtras rejects proactivity and affective dialog, which only v1alpha supports: as unknown names in other versions (js-genai
+// #696), else because of the model. gemini-3.1-flash-live was reported not to answer such a setup at all (PatterAI/Patter #210).
+// models/gemini-3.8-live documents that proactive audio cannot be turned off.
 func (w *wireSetup) checkExtras(p profile, at Endpoint) error {
 	const unknown = `Invalid JSON payload received. Unknown name "%s" at '%s': Cannot find field.`
 	knows := at.Version == "v1alpha" || at.Vertex && at.Version == "v1beta1"
@@ -139,8 +139,8 @@ func (w *wireSetup) checkExtras(p profile, at Endpoint) error {
 	return nil
 }
 
-// checkPlace refuses what only the Gemini API or only Vertex has: by the fields that Google's SDK refuses to send (genai v1.77,
-// live_converters.go), and for the coverage MemberJunction, measured.
+// checkBackend rejects fields of only the Gemini API or only Vertex, as Google's SDK refuses to send them (genai v1.77,
+// live_converters.go), and the coverage as measured by MemberJunction.
 func (w *wireSetup) checkPlace(at Endpoint) error {
 	if at.Vertex {
 		if w.RealtimeInputConfig.TurnCoverage == "TURN_INCLUDES_AUDIO_ACTIVITY_AND_ALL_VIDEO" {
@@ -154,7 +154,7 @@ func (w *wireSetup) checkPlace(at Endpoint) error {
 	return nil
 }
 
-// wireTool is a tool as far as the emulator acts on it.
+// wireTool holds the fields of a tool that the emulator uses.
 type wireTool struct {
 	FunctionDeclarations []struct {
 		Name, Behavior string
@@ -163,7 +163,7 @@ type wireTool struct {
 	GoogleSearch *struct{}
 }
 
-// Update changes the system instruction and the tools, if they are given.
+// Update changes the system instruction and the tools, if they are set.
 func (s *Setup) Update(u *ContextUpdate) error {
 	if !s.profile.contextUpdate {
 		return NewClosing(CloseInvalid, "")
@@ -184,8 +184,8 @@ func (s *Setup) Update(u *ContextUpdate) error {
 // FunctionNames returns the declared functions in order.
 func (s *Setup) FunctionNames() []string { return slices.Sorted(maps.Keys(s.Functions)) }
 
-// readTools returns the declared functions and whether each blocks. The words are those of generateContent. Search and
-// functions in one tool were seen to end with 1011; that no function can block is in models/gemini-3.8-live-extended-thinking.
+// readTools returns the declared functions and whether each blocks. The wording is that of generateContent. Search and functions in
+// one tool were seen to end with 1011; models/gemini-3.8-live-extended-thinking documents that no function can block.
 func readTools(tools []wireTool, p profile, path string) (map[string]bool, error) {
 	functions := make(map[string]bool)
 	for i, tool := range tools {
@@ -213,8 +213,8 @@ func readTools(tools []wireTool, p profile, path string) (map[string]bool, error
 	return functions, nil
 }
 
-// checkParameters refuses a schema that the generateContent API was seen to refuse, which reads the same type: an object of which
-// nothing is known (langchain-google #463), an array of anything, and what has no type (gitlab-mcp #166).
+// checkParameters rejects schemas that the generateContent API, which has the same type, was seen to reject: an object without
+// properties (langchain-google #463), an array without items, and a missing type (gitlab-mcp #166).
 func checkParameters(s map[string]any, at string) error {
 	properties, _ := s["properties"].(map[string]any)
 	items, _ := s["items"].(map[string]any)
@@ -248,13 +248,12 @@ func checkParameters(s map[string]any, at string) error {
 	return nil
 }
 
-// Check refuses a message that does not fit the setup: its model, its settings and where it is served. Seeding says that
-// turns are the model's initial history. Results of calls have a check of their own, CheckResponse. Each refusal names where
-// it is known from.
+// Check rejects a message that does not fit the setup: its model, its settings and its backend. seeding means that turns are the
+// model's initial history. Results of calls have their own check, CheckResponse. Comments name the source of each error.
 func (s *Setup) Check(m *Message, seeding bool) error {
 	switch {
 	case s.affective:
-		// Removed: ai.google.dev/gemini-api/docs/models/gemini-3.8-live. Others saw it refused when something is sent, not before.
+		// Removed: ai.google.dev/gemini-api/docs/models/gemini-3.8-live. It was reported to be refused only when something is sent.
 		return invalid("Affective dialog is not supported for this model.")
 	case m.RealtimeInput != nil:
 		return s.checkRealtime(m.RealtimeInput)
@@ -265,13 +264,13 @@ func (s *Setup) Check(m *Message, seeding bool) error {
 }
 
 func (s *Setup) checkTurns(turns []Content, seeding bool) error {
-	if s.profile.noContent && !seeding { // it takes realtimeInput.text: livekit/agents #5251, adk-python #5076
+	if s.profile.noContent && !seeding { // it accepts realtimeInput.text: livekit/agents #5251, adk-python #5076
 		return invalid("Request contains an invalid argument.")
 	}
 	for _, t := range turns {
 		switch {
 		case t.Role == "user", t.Role == "" && !s.profile.needsRole, t.Role == "model", t.Role == "system" && s.at.Vertex:
-		default: // others saw a system turn close with 1007; the words are those of generateContent
+		default: // a system turn was reported to close with 1007; the wording is that of generateContent
 			return invalid("Please use a valid role: user, model.")
 		}
 		if err := t.checkAudio(); err != nil {
@@ -281,8 +280,8 @@ func (s *Setup) checkTurns(turns []Content, seeding bool) error {
 	return nil
 }
 
-// checkRealtime refuses signs of the side that does not detect activities: ai.google.dev/api/live#BidiGenerateContentRealtimeInput
-// says of each when it can be sent.
+// checkRealtime rejects marks of the side that does not detect activities: ai.google.dev/api/live#BidiGenerateContentRealtimeInput
+// documents when each can be sent.
 func (s *Setup) checkRealtime(in *RealtimeInput) error {
 	switch {
 	case s.Manual && in.AudioStreamEnd:
@@ -293,8 +292,8 @@ func (s *Setup) checkRealtime(in *RealtimeInput) error {
 	return nil
 }
 
-// CheckResponse refuses a result with fields that this model or Vertex does not take: models/gemini-3.8-live-extended-thinking for
-// scheduling; Google's SDK does not send willContinue to Vertex (genai v1.77, live_converters.go).
+// CheckResponse rejects a result with fields that this model or Vertex does not support: models/gemini-3.8-live-extended-thinking
+// for scheduling; Google's SDK does not send willContinue to Vertex (genai v1.77, live_converters.go).
 func (s *Setup) CheckResponse(r FunctionResponse) error {
 	switch {
 	case r.Scheduling != "" && s.profile.noScheduling:
