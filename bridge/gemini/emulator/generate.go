@@ -112,14 +112,14 @@ func readRequest(w http.ResponseWriter, r *http.Request) (q *request, length int
 	if _, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, maxRequest)); err != nil {
 		return nil, 0, invalid("Request payload size exceeds the limit: %d bytes.", maxRequest)
 	}
-	if live.Values(body.Bytes()) > maxValues {
+	if live.CountValues(body.Bytes()) > maxValues {
 		return nil, 0, invalid("Invalid JSON payload received. There are at most %d values in a request.", maxValues)
 	}
 	q = new(request)
 	tree, err := live.Decode(tools.TrimBOM(body.Bytes()))
 	if err == nil {
 		var named []byte
-		if named, err = json.Marshal(live.Camel(tree)); err == nil {
+		if named, err = json.Marshal(live.ToCamelCase(tree)); err == nil {
 			err = tools.ReadJSON(named, q)
 		}
 	}

@@ -183,7 +183,7 @@ func (s *session) handlePolicy() string {
 	switch given := s.e.scenario.Handles; {
 	case given != "":
 		return given
-	case s.setup.Withholds:
+	case s.setup.WithholdsHandles:
 		return HandlesWithheld
 	}
 	return HandlesPrompt

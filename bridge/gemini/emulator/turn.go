@@ -207,7 +207,7 @@ func (s *session) finish(t *turn) error {
 		if s.setup.Blocks && s.endpoint.Vertex {
 			return s.callOnVertex(t.calls)
 		}
-		if err := s.sendCalls(t.calls); err != nil || s.isBlocked() || s.setup.SaysIdle {
+		if err := s.sendCalls(t.calls); err != nil || s.isBlocked() || s.setup.SendsIdle {
 			return err
 		}
 		return s.sendContent(live.Object{"generationComplete": true}) // the calling turn ends at once
@@ -253,7 +253,7 @@ func (s *session) endTurn() error {
 // sendTurnComplete sends the end of a turn with its usage, in one message.
 func (s *session) sendTurnComplete(spoken time.Duration) error {
 	fields := live.Object{"turnComplete": true}
-	if s.setup.SaysIdle { // this model's turns end before it is done
+	if s.setup.SendsIdle { // this model's turns end before it is done
 		fields["interactionStatus"] = "IDLE"
 		if len(s.queue) > 0 || len(s.calls) > 0 {
 			fields["interactionStatus"] = "IN_PROGRESS"

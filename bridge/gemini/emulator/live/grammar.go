@@ -101,7 +101,7 @@ var types, enums = func() (map[string]map[string]string, map[string][]string) {
 }()
 
 // checkMessage decodes a JSON object of a type of the grammar. It returns the tree in camelCase, or a Closing in Google's wording.
-func check(data []byte, kind, path string) (map[string]any, error) {
+func checkMessage(data []byte, kind, path string) (map[string]any, error) {
 	tree, _ := Decode(bytes.TrimPrefix(data, []byte("\ufeff")))
 	fields, ok := tree.(map[string]any)
 	if !ok {
@@ -131,7 +131,7 @@ func firstWord(data []byte) string {
 // fitValue checks a value against a type of the grammar, and normalizes it for the rest of the emulator: enumerations in capitals,
 // bytes in standard base64. proto3 JSON accepts base64 in either alphabet, with or without padding, enumerations as numbers, and
 // numbers as strings (protobuf.dev/programming-guides/json). Google's servers also accept a single value for a list.
-func fit(value any, kind, path string) (any, error) {
+func fitValue(value any, kind, path string) (any, error) {
 	if value == nil || kind == "any" {
 		return value, nil
 	}
@@ -147,13 +147,13 @@ func fit(value any, kind, path string) (any, error) {
 	if element, ok := strings.CutPrefix(kind, "[]"); ok {
 		list, ok := value.([]any)
 		if !ok { // a single value for a list
-			one, err := fit(value, element, path)
+			one, err := fitValue(value, element, path)
 			return []any{one}, err
 		}
 		out := make([]any, len(list))
 		for i, v := range list {
 			var err error
-			if out[i], err = fit(v, element, fmt.Sprintf("%s[%d]", path, i)); err != nil {
+			if out[i], err = fitValue(v, element, fmt.Sprintf("%s[%d]", path, i)); err != nil {
 				return nil, err
 			}
 		}
@@ -228,7 +228,7 @@ func fitObject(fields map[string]any, kind, path string) (map[string]any, error)
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		key, of := name, strings.TrimSuffix(element, "]")
 		if !isMap {
-			key = camelPath(name)
+			key = toCamelCase(name)
 			var known bool
 			if of, known = types[kind][key]; !known {
 				at := ""
@@ -238,11 +238,11 @@ func fitObject(fields map[string]any, kind, path string) (map[string]any, error)
 				return nil, invalid("Invalid JSON payload received. Unknown name %q%s: Cannot find field.", name, at)
 			}
 		}
-		at := snake(key)
+		at := toSnakeCase(key)
 		if path != "" {
 			at = path + "." + at
 		}
-		fitted, err := fit(fields[name], of, at)
+		fitted, err := fitValue(fields[name], of, at)
 		if err != nil {
 			return nil, err
 		}
@@ -254,7 +254,7 @@ func fitObject(fields map[string]any, kind, path string) (map[string]any, error)
 }
 
 // toCamelCase converts snake_case to camelCase; dots stay.
-func camelPath(name string) string {
+func toCamelCase(name string) string {
 	var b strings.Builder
 	up := false
 	for _, r := range name {
@@ -274,17 +274,17 @@ func camelPath(name string) string {
 
 // ToCamelCase converts the names in a JSON tree to camelCase, since proto3 JSON accepts snake_case, too. Values of args and
 // response belong to functions and stay.
-func Camel(tree any) any {
+func ToCamelCase(tree any) any {
 	switch v := tree.(type) {
 	case []any:
 		for i := range v {
-			v[i] = Camel(v[i])
+			v[i] = ToCamelCase(v[i])
 		}
 	case map[string]any:
 		named := make(map[string]any, len(v))
 		for name, value := range v {
-			if name = camelPath(name); name != "args" && name != "response" {
-				value = Camel(value)
+			if name = toCamelCase(name); name != "args" && name != "response" {
+				value = ToCamelCase(value)
 			}
 			named[name] = value
 		}
@@ -294,7 +294,7 @@ func Camel(tree any) any {
 }
 
 // toSnakeCase converts a name to its form in Google's error messages.
-func snake(name string) string {
+func toSnakeCase(name string) string {
 	var b strings.Builder
 	for _, r := range name {
 		if r >= 'A' && r <= 'Z' {

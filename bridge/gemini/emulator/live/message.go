@@ -136,7 +136,7 @@ func Parse(data []byte) (m *Message, foreign []string, err error) {
 	if foreign := foreignNames(data); foreign != nil {
 		return nil, foreign, nil
 	}
-	tree, err := check(data, "Message", "")
+	tree, err := checkMessage(data, "Message", "")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -160,7 +160,7 @@ func foreignNames(data []byte) []string {
 		return nil
 	}
 	for name := range fields {
-		if types["Message"][camelPath(name)] != "" {
+		if types["Message"][toCamelCase(name)] != "" {
 			return nil
 		}
 	}
@@ -169,7 +169,7 @@ func foreignNames(data []byte) []string {
 
 // ParseSetup parses the first message and returns the fields of its setup.
 func ParseSetup(data []byte) (map[string]any, error) {
-	tree, err := check(data, "Message", "")
+	tree, err := checkMessage(data, "Message", "")
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func Encode(message any) []byte {
 	if err != nil {
 		panic("live: encode " + err.Error()) // made of maps, strings and numbers
 	}
-	if depth(data) <= maxIndented {
+	if nestingDepth(data) <= maxIndented {
 		var indented bytes.Buffer
 		_ = json.Indent(&indented, data, "", "  ") // marshalled data can be indented
 		data = indented.Bytes()
@@ -201,9 +201,9 @@ func Encode(message any) []byte {
 const maxIndented = 100
 
 // nestingDepth returns the nesting depth of a JSON text.
-func depth(data []byte) (most int) {
+func nestingDepth(data []byte) (most int) {
 	level := 0
-	punctuation(data, func(c byte) {
+	eachPunctuation(data, func(c byte) {
 		switch c {
 		case '[', '{':
 			level++
@@ -217,9 +217,9 @@ func depth(data []byte) (most int) {
 
 // CountValues returns an upper bound of the number of values in a JSON text. It allocates nothing, unlike [Decode], which needs
 // about 50 bytes per value.
-func Values(data []byte) int {
+func CountValues(data []byte) int {
 	values := 1
-	punctuation(data, func(c byte) {
+	eachPunctuation(data, func(c byte) {
 		if c == ',' || c == '[' || c == '{' {
 			values++
 		}
@@ -228,7 +228,7 @@ func Values(data []byte) int {
 }
 
 // eachPunctuation calls f for each byte of a JSON text outside its strings.
-func punctuation(data []byte, f func(byte)) {
+func eachPunctuation(data []byte, f func(byte)) {
 	inString := false
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; {

@@ -9,10 +9,10 @@ import (
 
 // Traits describe the behaviour of a family of models in a session.
 type Traits struct {
-	Blocks    bool // functions block by default, and the model ignores audio while it waits for one
-	OnePart   bool // one part per event
-	Withholds bool // no handles while it speaks or waits for a function
-	SaysIdle  bool // by interactionStatus
+	Blocks           bool // functions block by default, and the model ignores audio while it waits for one
+	OnePart          bool // one part per event
+	WithholdsHandles bool // no handles while it speaks or waits for a function
+	SendsIdle        bool // by interactionStatus
 
 	// ForgetfulHandles: a handle received on a resumed connection restores only the turns of that connection.
 	ForgetfulHandles bool
@@ -94,7 +94,7 @@ const (
 
 // traits25 are the traits of the models of version 2.5.
 var traits25 = Traits{
-	Blocks: true, OnePart: true, Withholds: true, ForgetfulHandles: true, Wire: Wire{NoActivity: true, LongHandles: true},
+	Blocks: true, OnePart: true, WithholdsHandles: true, ForgetfulHandles: true, Wire: Wire{NoActivity: true, LongHandles: true},
 }
 
 var profiles = []profile{
@@ -102,7 +102,8 @@ var profiles = []profile{
 		prefix: "gemini-3.8-live-extended-thinking", gemini: true, thinking: needsLevel, asyncOnly: true, noScheduling: true,
 		needsRole: true, proactive: true, contextUpdate: true, wholeInput: true,
 		Traits: Traits{
-			SaysIdle: true, ForgetfulHandles: true, SilenceRequired: true, RealTimeVoice: true, InterruptedAnswersContinue: true, IgnoredMarks: true,
+			SendsIdle: true, ForgetfulHandles: true, SilenceRequired: true, RealTimeVoice: true,
+			InterruptedAnswersContinue: true, IgnoredMarks: true,
 			Wire: Wire{EmptyMessages: true, OneTranscript: true, NoActivity: true, RoleOfTurns: true, OneSampleFirst: true},
 		},
 	},

@@ -96,7 +96,7 @@ func ReadSetup(tree map[string]any, at Endpoint) (Setup, error) {
 		affective:        w.GenerationConfig.EnableAffectiveDialog != nil && *w.GenerationConfig.EnableAffectiveDialog && p.proactive,
 	}
 	for _, problem := range []error{
-		w.checkModalities(p, at), p.checkThinking(w.GenerationConfig.ThinkingConfig), w.checkExtras(p, at), w.checkPlace(at),
+		w.checkModalities(p, at), p.checkThinking(w.GenerationConfig.ThinkingConfig), w.checkExtras(p, at), w.checkBackend(at),
 	} {
 		if problem != nil {
 			return Setup{}, problem
@@ -141,7 +141,7 @@ func (w *wireSetup) checkExtras(p profile, at Endpoint) error {
 
 // checkBackend rejects fields of only the Gemini API or only Vertex, as Google's SDK refuses to send them (genai v1.77,
 // live_converters.go), and the coverage as measured by MemberJunction.
-func (w *wireSetup) checkPlace(at Endpoint) error {
+func (w *wireSetup) checkBackend(at Endpoint) error {
 	if at.Vertex {
 		if w.RealtimeInputConfig.TurnCoverage == "TURN_INCLUDES_AUDIO_ACTIVITY_AND_ALL_VIDEO" {
 			return NewClosing(CloseInvalid, "")
