@@ -551,7 +551,7 @@ func TestTheURLStaysSecret(t *testing.T) {
 	away.Store(true)
 	web.CloseClientConnections()
 	during := <-done
-	l.wait(t, "it is started again at the next call")
+	l.wait(t, "restarting at the next call")
 	_, again := run(t, t.Context(), s, "text", `{}`)
 	_, later := run(t, t.Context(), s, "text", `{}`)
 	for _, err := range []error{during, again, later} {
