@@ -1,13 +1,13 @@
-// Package access decides who may talk to the gateway, and how much.
+// Package access decides who may use the gateway, and how much.
 //
-// A [Gate] knows the operator's keys and limits. The kit gives each request a [Client]; a front door calls [Client.Authorize]
-// with what the client wants and the token that came in its first message, if one did. What is refused is refused with a sentence,
-// an error code and, where it helps, the time to come back.
+// A [Gate] holds the operator's keys and limits. It gives each request a [Client]; an endpoint calls [Client.Authorize]
+// with what the client wants and the token of its first message, if any. A rejection has a sentence, an error code and,
+// where it helps, the time to retry.
 //
-// There are two kinds of credentials. A server key is the operator's or the backend's own: it mints tokens and watches
-// conversations. A session token is what a client shows: a JSON Web Token (RFC 7519), minted by the gateway for a key, or by the
-// backend itself and verified with a key or a JWKS that the keys file names. Both are sent as "Authorization: Bearer", as the
-// WebSocket subprotocol "voxgate.token.…" beside "voxgate", as x-goog-api-key, or in the first message.
+// There are two kinds of credentials. A server key belongs to the operator or the backend: it mints tokens and watches
+// conversations. A session token belongs to a client: a JSON Web Token (RFC 7519), minted by the gateway for a key, or
+// by the backend itself and verified with a key or a JWKS of the keys file. Both are sent as "Authorization: Bearer",
+// as the WebSocket subprotocol "voxgate.token.…" with "voxgate", as x-goog-api-key, or in the first message.
 package access
 
 import (
@@ -28,23 +28,23 @@ import (
 	"voxgate/store"
 )
 
-// Options make a [Gate].
+// Options configure a [Gate].
 type Options struct {
-	// Required: a conversation needs a token. Otherwise anybody may talk, within the limits.
+	// Required: a conversation needs a token. Otherwise anyone may use the gateway, within the limits.
 	Required bool
-	// Keys is the keys file; empty: there is none. It is read again when it has changed.
+	// Keys is the keys file; empty: none. It is read again when it has changed.
 	Keys string
-	// Agents are the operator's; nil: there are none.
+	// Agents are the operator's; may be nil.
 	Agents *agents.Folder
-	// Proxies are trusted to say, by X-Forwarded-For, whom they speak for.
+	// Proxies are trusted to send X-Forwarded-For.
 	Proxies []netip.Prefix
-	// IdentityHeader is a request header by which a trusted proxy says who the person is; empty: none does.
+	// IdentityHeader is a request header with which a trusted proxy sends the identity of the person; empty: none.
 	IdentityHeader string
 	Limits         Limits
-	// OnRefused gets the rule of each refusal. It must not block and may be nil.
+	// OnRefused is called with the rule of each rejection. It must not block and may be nil.
 	OnRefused func(rule string)
-	// Store is what several gateways count together, and Node what this one is called there: a name that no other gateway has or had
-	// before. Nil: a store of this process alone.
+	// Store is shared by several gateways, and Node is the name of this one: no other gateway has or had it. Nil: a
+	// store of this process alone.
 	Store      store.Store
 	Node       string
 	ClusterKey ClusterKey
@@ -52,11 +52,11 @@ type Options struct {
 	Now        func() time.Time // nil: time.Now
 }
 
-// Gate decides. Its methods may be called by any goroutine.
+// Gate checks credentials and limits. Its methods are safe for concurrent use.
 type Gate struct {
 	options Options
 	keys    *keyring
-	tokens  store.Store // those for one conversation that have begun it here
+	tokens  store.Store // single-use tokens used here
 	cluster *clusterCounts
 
 	logged rate.Sometimes
@@ -64,11 +64,11 @@ type Gate struct {
 	mu        sync.Mutex
 	usages    map[budgetOwner]*ownerUsage
 	sweptAt   time.Time
-	bodyFreed chan struct{}             // closed when bodies of requests are gone, and then another one
-	bodies    map[*requestBody]struct{} // that have room
+	bodyFreed chan struct{}             // closed, and replaced, when request bodies are released
+	bodies    map[*requestBody]struct{} // with reserved bytes
 }
 
-// New returns a gate. It fails if the keys file cannot be read or says something wrong.
+// New returns a gate. It fails if the keys file cannot be read or is invalid.
 func New(o Options) (*Gate, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -90,28 +90,29 @@ func New(o Options) (*Gate, error) {
 // HasKeys reports whether there is a keys file. Without one there are no valid credentials.
 func (g *Gate) HasKeys() bool { return g != nil && g.keys.isConfigured() }
 
-// Close ends what the gate does in the background.
+// Close stops the gate's background work.
 func (g *Gate) Close() {
 	g.keys.close()
 	close(g.cluster.stop)
 	g.cluster.running.Wait()
 }
 
-// Client is who sent a request.
+// Client is the sender of a request.
 type Client struct {
 	gate        *Gate
-	address     netip.Addr       // the client's, as far as it is known
-	proxied     bool             // a trusted proxy has sent the request
-	identity    string           // as a trusted proxy says; empty: none does
-	forwarded   *forwardedClaims // by another gateway; nil: not
-	key         string           // that answers for them, when it is known
-	isAmbiguous bool             // the identity header came twice: one of the two may be the client's own
-	token       string           // that came with the request; empty: none
+	address     netip.Addr       // of the client, as far as known
+	proxied     bool             // sent by a trusted proxy
+	identity    string           // from a trusted proxy; empty: none
+	forwarded   *forwardedClaims // from another gateway, or nil
+	key         string           // server key or issuer, when known
+	isAmbiguous bool             // the identity header came twice: one may be the client's own
+	token       string           // of the request; empty: none
 }
 
 type clientKey struct{}
 
-// WithClient finds out who sends a request; it does not judge yet. [From] finds the visitor in the context that it returns.
+// WithClient identifies the sender of a request; it does not check credentials yet. [From] returns the client from the
+// resulting context.
 func (g *Gate) WithClient(r *http.Request) context.Context {
 	if g == nil { // no access control
 		return r.Context()
@@ -126,7 +127,7 @@ func (g *Gate) WithClient(r *http.Request) context.Context {
 	return context.WithValue(r.Context(), clientKey{}, v)
 }
 
-// From returns the visitor of a request's context. Without a gate it is one that may do anything.
+// From returns the client of a request's context. Without a gate it returns a client without restrictions.
 func From(ctx context.Context) *Client {
 	if v, ok := ctx.Value(clientKey{}).(*Client); ok {
 		return v
@@ -134,20 +135,20 @@ func From(ctx context.Context) *Client {
 	return &Client{}
 }
 
-// Address is where the visitor comes from: the peer of the connection, or whom a trusted proxy speaks for.
+// Address returns the client's address: the peer of the connection, or the address given by a trusted proxy.
 func (v *Client) Address() netip.Addr { return v.address }
 
 // Proxied reports whether a trusted proxy has sent the request: its X-Forwarded-* headers count.
 func (v *Client) Proxied() bool { return v.proxied }
 
-// Subprotocol is what the gateway answers a WebSocket client that offers it beside the one with its token. By RFC 6455 section 4.1
-// a client gives up if it has offered some and none was chosen.
+// Subprotocol is confirmed to a WebSocket client that offers it with the one with its token. By RFC 6455 section 4.1 a
+// client gives up if it has offered some and none was chosen.
 const Subprotocol = "voxgate"
 
-// tokenPrefix is before the token in Sec-WebSocket-Protocol: a browser's WebSocket can send no other header.
+// tokenPrefix precedes the token in Sec-WebSocket-Protocol: a browser's WebSocket can send no other header.
 const tokenPrefix = Subprotocol + ".token."
 
-// requestToken is the token or key that a request carries; never from its URL, which is logged.
+// requestToken returns the token or key of a request; never from its URL, which is logged.
 func requestToken(r *http.Request) string {
 	if token := BearerToken(r.Header.Get("Authorization")); token != "" {
 		return token
@@ -165,7 +166,7 @@ func requestToken(r *http.Request) string {
 	return ""
 }
 
-// BearerToken is the token of a header Authorization (RFC 6750, section 2.1); empty: it has none.
+// BearerToken returns the token of an Authorization header (RFC 6750, section 2.1); empty if none.
 func BearerToken(authorization string) string {
 	scheme, token, _ := strings.Cut(strings.TrimSpace(authorization), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -174,8 +175,9 @@ func BearerToken(authorization string) string {
 	return strings.TrimSpace(token)
 }
 
-// clientAddress is where a request comes from: the nearest address that is no trusted proxy (X-Forwarded-For is read from its end, because
-// anybody can write its beginning). trusted reports whether a trusted proxy has sent it.
+// clientAddress returns the address of a request's client: the nearest one that is not a trusted proxy (X-Forwarded-For
+// is read from its end, because clients can forge its beginning). trusted reports whether a trusted proxy sent the
+// request.
 func (g *Gate) clientAddress(r *http.Request) (address netip.Addr, trusted bool) {
 	from, _ := netip.ParseAddrPort(r.RemoteAddr)
 	address = from.Addr().Unmap()
@@ -194,7 +196,7 @@ func (g *Gate) clientAddress(r *http.Request) (address netip.Addr, trusted bool)
 	return address, true
 }
 
-// parseHop reads an address as proxies write it: some with a port, and IPv6 in brackets.
+// parseHop parses an address as proxies write it: some with a port, and IPv6 in brackets.
 func parseHop(text string) (netip.Addr, error) {
 	if hop, err := netip.ParseAddrPort(text); err == nil {
 		return hop.Addr(), nil
@@ -214,7 +216,8 @@ func (g *Gate) isTrustedProxy(a netip.Addr) bool {
 	return false
 }
 
-// Authorize lets the visitor open a conversation, as Admit does, with the agent whom the client has named in Origin.Agent or the grant has.
+// Authorize allows the client to open a conversation, as Admit does, with the agent named by the client in Origin.Agent
+// or by the grant.
 func (v *Client) Authorize(open *bridge.SessionRequest, token string) error {
 	if err := v.Admit(open, token); err != nil {
 		return err
@@ -225,10 +228,10 @@ func (v *Client) Authorize(open *bridge.SessionRequest, token string) error {
 	return v.gate.options.Agents.Select(open, nil)
 }
 
-// Admit is Authorize for a door that learns later who is to answer, and then has the agent chosen itself. It lets the visitor open a
-// conversation, or refuses: it fills in who they are, what they may use, and who pays. token came in
-// the first message; empty: that of the request counts. The visitor is counted when the conversation begins, and a refusal
-// may come then, too. A token that has expired is good for a resume alone, not for a new conversation.
+// Admit is Authorize for an endpoint that learns the agent later, and then chooses it itself. It fills in the identity,
+// the grant and the account, or rejects the client. token came in the first message; empty: use that of the request.
+// The client is counted when the conversation begins, which may reject it, too. An expired token allows a resume, but
+// not a new conversation.
 func (v *Client) Admit(open *bridge.SessionRequest, token string) error {
 	g := v.gate
 	if g == nil {
@@ -244,7 +247,10 @@ func (v *Client) Admit(open *bridge.SessionRequest, token string) error {
 		}
 	}
 	if err == nil && !p.grant.allowsProtocol(open.Origin.Protocol) {
-		err = &refusal{rule: "door", code: bridge.CodeForbidden, message: "This token is not for the door " + open.Origin.Protocol + "."}
+		err = &refusal{
+			rule: "door", code: bridge.CodeForbidden,
+			message: "This token is not valid for the protocol " + open.Origin.Protocol + ".",
+		}
 	}
 	if err != nil {
 		return v.reportRefusal(err)
@@ -258,16 +264,18 @@ func (v *Client) Admit(open *bridge.SessionRequest, token string) error {
 	return nil
 }
 
-// errOtherCaller refuses a visitor that may not act on a conversation. Doors answer that there is no such conversation.
-var errOtherCaller = &bridge.Error{Code: bridge.CodeForbidden, Message: "This conversation is somebody else's."}
+// errOtherCaller rejects a client that may not control a conversation. Endpoints answer that there is no such
+// conversation.
+var errOtherCaller = &bridge.Error{Code: bridge.CodeForbidden, Message: "This conversation belongs to another caller."}
 
-// IsOtherCaller reports whether an error of [Client.AuthorizeControl] is that the conversation is somebody else's.
+// IsOtherCaller reports whether an error of [Client.AuthorizeControl] means that the conversation belongs to another
+// caller.
 func IsOtherCaller(err error) bool { return err == error(errOtherCaller) }
 
-// AuthorizeControl refuses a visitor that may not act on a running conversation, as join a call of OpenAI's or end it.
-// These may: the one that began it, by a token of the same key for the same person, also when that has expired; the
-// server key in whose name it was begun, if it may mint tokens; and a key that may watch it. Token came in a way of the
-// door's own; empty: that of the request counts.
+// AuthorizeControl rejects a client that may not control a running conversation, such as join an OpenAI call or end it.
+// Allowed are: the caller that began it, with a token of the same key for the same person, even if expired; the server
+// key in whose name it was begun, if it may mint tokens; and a key that may watch it. token came by way of the
+// protocol; empty: use that of the request.
 func (v *Client) AuthorizeControl(on bridge.Origin, token string) error {
 	g := v.gate
 	if g == nil || !g.keys.isConfigured() {
@@ -287,7 +295,7 @@ func (v *Client) AuthorizeControl(on bridge.Origin, token string) error {
 	return nil
 }
 
-// AuthorizeShortCall is Authorize for a door whose calls are short, as those of REST: there may be more of them in a minute.
+// AuthorizeShortCall is Authorize for protocols with short calls, such as REST: they have a higher rate limit.
 func (v *Client) AuthorizeShortCall(open *bridge.SessionRequest, token string) error {
 	err := v.Authorize(open, token)
 	if a, ok := open.Account.(*account); ok {
@@ -296,8 +304,8 @@ func (v *Client) AuthorizeShortCall(open *bridge.SessionRequest, token string) e
 	return err
 }
 
-// TrunkAccount counts a conversation that comes by a way of its own, whose door knows who may use it: a telephone line
-// of this name, of which so many may talk at once.
+// TrunkAccount returns an account for conversations whose protocol checks the access itself: a telephone trunk with
+// this name, and so many concurrent calls.
 func (g *Gate) TrunkAccount(name string, sessions int) bridge.Account {
 	if g == nil {
 		return bridge.Unlimited
@@ -305,7 +313,7 @@ func (g *Gate) TrunkAccount(name string, sessions int) bridge.Account {
 	return &account{client: &Client{gate: g}, auth: authorization{issuer: name, sessions: sessions}}
 }
 
-// RequireKey refuses a visitor without a server key that may do this; name is the key's.
+// RequireKey rejects a client without a server key with this privilege. name is that of the key.
 func (v *Client) RequireKey(may string) (name string, err error) {
 	if v.gate == nil {
 		return "", nil
@@ -323,7 +331,7 @@ func (v *Client) RequireKey(may string) (name string, err error) {
 // Watcher is a server key that may watch conversations: its own, or all.
 type Watcher struct{ key *Key }
 
-// RequireWatcher refuses a visitor without a server key that may watch conversations, and all of more.
+// RequireWatcher rejects a client without a server key that may watch conversations and has all further privileges.
 func (v *Client) RequireWatcher(more ...string) (Watcher, error) {
 	if v.gate == nil {
 		return Watcher{}, nil
@@ -343,7 +351,7 @@ func (v *Client) RequireWatcher(more ...string) (Watcher, error) {
 	return Watcher{&k}, nil
 }
 
-// MayWatch reports whether a conversation is one that the key may watch, steer and end.
+// MayWatch reports whether the key may watch, steer and end a conversation.
 func (w Watcher) MayWatch(on bridge.Origin) bool { return w.key == nil || w.key.mayWatch(on) }
 
 func missingPrivilege(may string) error {
@@ -353,21 +361,21 @@ func missingPrivilege(may string) error {
 	}
 }
 
-// authorization is what somebody was let in with.
+// authorization is the result of a check of credentials.
 type authorization struct {
 	identity     string
 	grant        Grant
-	limited      bool        // grant counts; else there was nothing to show
-	issuer       string      // the key or the issuer that answers for it
-	id           string      // of the token; empty: there is none
+	limited      bool        // grant applies; else there were no credentials
+	issuer       string      // the responsible key or issuer
+	id           string      // of the token; empty: no token
 	once         bool        // the token is for one conversation
 	expires      time.Time   // of the token
-	budget       bridge.Cost // that the issuer may spend a day; 0: no limit
-	personBudget bridge.Cost // likewise in the name of this identity
-	sessions     int         // conversations of the issuer at once; 0: as the limits say
+	budget       bridge.Cost // of the issuer per day; 0: no limit
+	personBudget bridge.Cost // of this identity per day; 0: no limit
+	sessions     int         // concurrent conversations of the issuer; 0: use the limits
 }
 
-// checkCredentials checks somebody's credentials. With late, a token that has expired is good.
+// checkCredentials checks a client's credentials. late accepts an expired token.
 func (g *Gate) checkCredentials(v *Client, token string, late bool) (authorization, error) {
 	switch {
 	case v.isAmbiguous:
@@ -388,25 +396,25 @@ func (g *Gate) checkCredentials(v *Client, token string, late bool) (authorizati
 	case g.options.Required:
 		return authorization{}, &refusal{
 			rule: "no token", code: bridge.CodeUnauthorized,
-			message: "This gateway wants to know who you are: send a token, as Authorization: Bearer or in the first message.",
+			message: "Authentication is required: send a token, as Authorization: Bearer or in the first message.",
 		}
 	}
 	return authorization{}, nil
 }
 
-// refusal says no.
+// refusal is a rejection.
 type refusal struct {
 	rule    string // for the log and the metrics
 	code    bridge.Code
 	message string
-	retry   time.Duration // when to come back; 0: not known
-	status  int           // of HTTP, where the code has another; 0: the code's
+	retry   time.Duration // when to retry; 0: unknown
+	status  int           // HTTP status, if not that of the code
 	err     error         // for the log
 }
 
 func (r *refusal) Error() string { return r.message }
 
-// reportRefusal logs a refusal, counts it, and returns it in the form that callers get.
+// reportRefusal logs and counts a rejection, and returns it as an error for callers.
 func (v *Client) reportRefusal(err error) error {
 	r, ok := err.(*refusal)
 	if !ok {
@@ -419,7 +427,7 @@ func (v *Client) reportRefusal(err error) error {
 	return publicError(err)
 }
 
-// LogRefusal logs that a visitor was refused, unless there are many such lines: strangers must not fill the disk. The metrics count all.
+// LogRefusal logs a rejection, unless there are too many: strangers must not fill the disk. The metrics count all.
 func (v *Client) LogRefusal(log *slog.Logger, line string, fields ...any) {
 	if v.gate == nil { // no access control
 		log.Info(line, fields...)
@@ -428,7 +436,7 @@ func (v *Client) LogRefusal(log *slog.Logger, line string, fields ...any) {
 	v.gate.logged.Do(func() { log.Info(line, fields...) })
 }
 
-// publicError is a refusal as callers see it.
+// publicError converts a rejection for callers.
 func publicError(err error) error {
 	if r, ok := err.(*refusal); ok {
 		return &bridge.Error{Code: r.code, Message: r.message, Retry: r.retry, Status: r.status}
@@ -436,7 +444,7 @@ func publicError(err error) error {
 	return err
 }
 
-// HTTPStatus is the HTTP status for an error of this package; 0 if it is none.
+// HTTPStatus returns the HTTP status for an error of this package; 0 for any other.
 func HTTPStatus(err *bridge.Error) int {
 	if err.Code == bridge.CodeBusy && err.Status == http.StatusServiceUnavailable {
 		return err.Status

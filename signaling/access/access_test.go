@@ -84,7 +84,7 @@ func TestATokenForOneConversation(t *testing.T) {
 	c := doortest.Dial(t, l.URL)
 	session, resume := doortest.Enters(t, c, doortest.Hello(token, `,"resumable":true`))
 	thief := isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(token, ""), "unauthorized", policy)
-	if !strings.Contains(thief, "one conversation, which has begun") {
+	if !strings.Contains(thief, "one conversation and has been used") {
 		t.Error(thief)
 	}
 	isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(token, `,"resumeToken":"made up"`), "unauthorized", policy)
@@ -620,7 +620,8 @@ func TestTheKeysChange(t *testing.T) {
 	l2 := doortest.NewLocked(t, nil)
 	token = l2.Mint(`{"once":false}`)
 	l2.Edit(func(file map[string]any) { file["keys"] = []any{} })
-	if why := isRefused(t, doortest.Dial(t, l2.URL), doortest.Hello(token, ""), "unauthorized", policy); !strings.Contains(why, "taken away") {
+	why := isRefused(t, doortest.Dial(t, l2.URL), doortest.Hello(token, ""), "unauthorized", policy)
+	if !strings.Contains(why, "was removed") {
 		t.Error(why)
 	}
 	c.Ask("Do you hear me?")
@@ -659,8 +660,8 @@ func TestMinting(t *testing.T) {
 		status    int
 		says      string
 	}{
-		{"", `{}`, 401, "wants a server key"},
-		{"vgk_nobody", `{}`, 401, "not known"},
+		{"", `{}`, 401, "requires a server key"},
+		{"vgk_nobody", `{}`, 401, "Unknown server key"},
 		{watcher, `{}`, 403, `lacks \"tokens\"`},
 		{l.Key, `{`, 400, "cannot be read"},
 		{l.Key, `{"grant":{"maxSecs":5}}`, 400, "maxSecs"},

@@ -11,32 +11,33 @@ import (
 	"voxgate/store"
 )
 
-// account counts one conversation, or one call of a door whose calls are short. It implements bridge.Account.
+// account counts one conversation, or one short call. It implements bridge.Account.
 type account struct {
 	client        *Client
 	auth          authorization
-	isShort       bool          // a call that is answered at once
-	sessionUsages []*ownerUsage // whose sessions it counts among
-	parkedUsages  []*ownerUsage // whose parked ones
+	isShort       bool          // a short call
+	sessionUsages []*ownerUsage // owners whose sessions include it
+	parkedUsages  []*ownerUsage // owners whose parked sessions include it
 	nextReserve   bridge.Cost   // reserved for its next turn
 }
 
-// quotaCheck is a share that a conversation takes of.
+// quotaCheck is a limit of one budget owner on a conversation.
 type quotaCheck struct {
 	budgetOwner
-	limit   int         // conversations at once; below 0: no limit
-	budget  bridge.Cost // that may be spent; 0: no limit
+	limit   int         // concurrent conversations; below 0: no limit
+	budget  bridge.Cost // 0: no limit
 	message string
 }
 
-// budgetLimit is a limit to what a share may spend of a unit.
+// budgetLimit limits what an owner may spend, in one unit.
 type budgetLimit struct {
 	budgetOwner
 	unit  unit
 	limit int
 }
 
-// quotaChecks are in the order in which they are checked: a caller over its own limit takes nothing from what all share.
+// quotaChecks returns the limits in the order in which they are checked: a caller over its own limit must not consume
+// shared quota.
 func (a *account) quotaChecks() (claims []quotaCheck) {
 	l := a.client.gate.options.Limits
 	if name, limited := limitBlock(a.client.address); limited {
@@ -75,7 +76,7 @@ func (a *account) quotaChecks() (claims []quotaCheck) {
 	return append(claims, quotaCheck{budgetOwner{"all", ""}, l.Sessions, bridge.Cost{}, "The gateway is full."})
 }
 
-// Caller tells the people apart who use the gateway: by their identity under a key, else by their address.
+// Caller identifies the person: by the identity under a key, else by the address.
 func (a *account) Caller() string {
 	if a.auth.identity != "" {
 		return a.auth.issuer + " " + a.auth.identity
@@ -84,7 +85,7 @@ func (a *account) Caller() string {
 	return a.auth.issuer + " " + name
 }
 
-// budgetLimits are the limits to what may be spent.
+// budgetLimits returns the spending limits.
 func (a *account) budgetLimits() (list []budgetLimit) {
 	for _, c := range a.quotaChecks() {
 		for u := range units {
@@ -96,7 +97,7 @@ func (a *account) budgetLimits() (list []budgetLimit) {
 	return list
 }
 
-// HasLimits reports what a budget counts.
+// HasLimits reports which units are limited.
 func (a *account) HasLimits() (tokens, dollars bool) {
 	for _, b := range a.budgetLimits() {
 		tokens, dollars = tokens || b.unit == inTokens, dollars || b.unit == inMicros
@@ -104,8 +105,8 @@ func (a *account) HasLimits() (tokens, dollars bool) {
 	return tokens, dollars
 }
 
-// BeginSession counts a conversation that begins, or refuses it. Of the tokens of its first turn it reserves those that
-// are left, of the money all.
+// BeginSession counts a new conversation, or rejects it. Of the tokens of its first turn it reserves those that are
+// left, of the money all.
 func (a *account) BeginSession(first bridge.Cost) error {
 	err := a.beginLocal()
 	if err != nil {
@@ -123,13 +124,13 @@ func (a *account) BeginSession(first bridge.Cost) error {
 	return nil
 }
 
-// ConsumeToken uses up a token that is good for one conversation, or refuses one that was used.
+// ConsumeToken consumes a single-use token, or rejects a used one.
 func (a *account) ConsumeToken() error {
 	if !a.auth.once || a.consumeOnce() {
 		return nil
 	}
 	return a.client.reportRefusal(&refusal{
-		rule: "token used twice", code: bridge.CodeUnauthorized, message: "This token was for one conversation, which has begun.",
+		rule: "token used twice", code: bridge.CodeUnauthorized, message: "This token was for one conversation and has been used.",
 	})
 }
 
@@ -150,14 +151,14 @@ func (a *account) beginLocal() error {
 			return g.budgetError(b)
 		}
 	}
-	for _, c := range claims { // last, because what it takes is not given back
+	for _, c := range claims { // last, because rate limits cannot be returned
 		l := g.usageOf(c.budgetOwner).sessionLimiter
 		if a.isShort {
 			l = g.usageOf(c.budgetOwner).callLimiter
 		}
 		if l != nil && !l.AllowN(now, 1) {
 			return &refusal{
-				rule: "new of " + c.kind, code: bridge.CodeBusy, message: "Conversations begin too fast.",
+				rule: "new of " + c.kind, code: bridge.CodeBusy, message: "Too many new conversations.",
 				retry: time.Duration((1 - l.TokensAt(now)) / float64(l.Limit()) * float64(time.Second)),
 			}
 		}
@@ -166,7 +167,7 @@ func (a *account) beginLocal() error {
 	return nil
 }
 
-// countSession counts a conversation with the shares that it takes of. Needs mu.
+// countSession counts a conversation with its budget owners. Needs mu.
 func (a *account) countSession(claims []quotaCheck) {
 	for _, c := range claims {
 		u := a.client.gate.usageOf(c.budgetOwner)
@@ -183,32 +184,33 @@ func tooManyError(c quotaCheck) error {
 	return &refusal{rule: "sessions of " + c.kind, code: bridge.CodeBusy, message: c.message, retry: retryLater}
 }
 
-// budgetError refuses a conversation whose budget is spent. Needs mu.
+// budgetError rejects a conversation whose budget is used up. Needs mu.
 func (g *Gate) budgetError(b budgetLimit) error {
-	r := &refusal{rule: "budget of " + b.kind, code: bridge.CodeBusy, message: "What may be spent is spent."}
+	r := &refusal{rule: "budget of " + b.kind, code: bridge.CodeBusy, message: "The budget is used up."}
 	paid := g.usageOf(b.budgetOwner).counts[b.unit.spentResource()]
 	switch {
 	case paid.local+paid.remote < b.limit:
-		r.message, r.retry = "What may still be spent is reserved for calls that run.", retryLater
+		r.message, r.retry = "The rest of the budget is reserved by calls in progress.", retryLater
 	case b.isDaily():
 		r.retry = g.untilMidnight()
 	}
 	return r
 }
 
-// untilMidnight is when the budgets of a day begin anew.
+// untilMidnight returns the time until daily budgets are reset.
 func (g *Gate) untilMidnight() time.Duration {
 	now := g.options.Now()
 	return now.UTC().Truncate(24 * time.Hour).Add(24 * time.Hour).Sub(now)
 }
 
-// turnBudgetError refuses a conversation whose first turn there is not enough money for: until others give some back, or until midnight.
+// turnBudgetError rejects a conversation whose first turn exceeds the budget: until others release some, or until
+// midnight.
 func (a *account) turnBudgetError(first bridge.Cost) error {
 	g := a.client.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r := &refusal{
-		rule: "budget for a turn", code: bridge.CodeBusy, message: "What may still be spent does not pay for a turn.", retry: retryLater,
+		rule: "budget for a turn", code: bridge.CodeBusy, message: "The rest of the budget does not cover a turn.", retry: retryLater,
 	}
 	for _, b := range a.budgetLimits() {
 		paid := g.usageOf(b.budgetOwner).counts[b.unit.spentResource()]
@@ -219,7 +221,7 @@ func (a *account) turnBudgetError(first bridge.Cost) error {
 	return r
 }
 
-// ContinueSession counts a conversation that comes from another gateway, which has let it in.
+// ContinueSession counts a conversation that was admitted by another gateway.
 func (a *account) ContinueSession(next bridge.Cost) {
 	g := a.client.gate
 	g.mu.Lock()
@@ -232,15 +234,15 @@ func (a *account) ContinueSession(next bridge.Cost) {
 	}
 }
 
-// beginInCluster asks whether the other gateways leave room for a conversation that has begun here. It blocks for as long as the store may
-// take.
+// beginInCluster checks whether the other gateways leave room for a conversation that has begun here. It blocks as long
+// as the store does.
 func (a *account) beginInCluster() error {
 	g := a.client.gate
 	claims := a.quotaChecks()
 	room := make([]bool, len(claims))
 	var wg sync.WaitGroup
 	for i, c := range claims {
-		if room[i] = true; c.limit < 0 || c.kind == "all" { // what a machine carries is its own
+		if room[i] = true; c.limit < 0 || c.kind == "all" { // the capacity of a machine is not shared
 			continue
 		}
 		wg.Go(func() { _, room[i] = g.countInCluster(counter{c.budgetOwner, sessions}, c.limit) })
@@ -254,10 +256,10 @@ func (a *account) beginInCluster() error {
 	return nil
 }
 
-// consumeOnce uses a token that is good for one conversation, and reports whether it was unused: here or, where gateways share, anywhere.
+// consumeOnce consumes a single-use token, and reports whether it was unused: here or, in a cluster, anywhere.
 func (a *account) consumeOnce() bool {
 	g := a.client.gate
-	mine := rand.Uint64N(1<<53-1) + 1 // a generation that nobody else writes
+	mine := rand.Uint64N(1<<53-1) + 1 // a unique generation
 	ttl := max(a.auth.expires.Add(leeway).Sub(g.options.Now()), time.Second)
 	for _, s := range []store.Store{g.tokens, g.cluster.store} { // the other may be away
 		name := "token/" + a.auth.issuer + "/" + a.auth.id
@@ -268,16 +270,16 @@ func (a *account) consumeOnce() bool {
 	return true
 }
 
-// reserveTries is how often a reservation is tried while others take of the same budget, after a random part of reservePause: of
-// several at the same moment each may see the others' requests, and all may fail.
+// reserveTries is how often a reservation is tried while others use the same budget, after a random part of
+// reservePause: of several at the same moment each may see the others' requests, and all may fail.
 const (
 	reserveTries = 3
 	reservePause = 20 * time.Millisecond
 )
 
-// ReserveCost reserves what something may cost; got is less if less is left. Settle says, once, what it has cost: what is left of the
-// reservation is given back. What the conversation itself has reserved for its turn stays reserved. It blocks for as long
-// as the store may take.
+// ReserveCost reserves the maximum cost of something; got is less if less is left. settle must be called once with the
+// actual cost: the rest of the reservation is returned. The conversation's reservation for its turn stays. It blocks as
+// long as the store does.
 func (a *account) ReserveCost(most bridge.Cost) (got bridge.Cost, settle func(bridge.Cost), err error) {
 	g := a.client.gate
 	got, err = a.reserveBudget(most)
@@ -292,7 +294,8 @@ func (a *account) ReserveCost(most bridge.Cost) (got bridge.Cost, settle func(br
 	}, nil
 }
 
-// reserveBudget takes the same from each budget of a unit: as much as the tightest has left, and no more than asked for.
+// reserveBudget reserves the same amount in each budget of a unit: as much as the tightest has left, at most what was
+// requested.
 func (a *account) reserveBudget(most bridge.Cost) (got bridge.Cost, err error) {
 	g := a.client.gate
 	want := most
@@ -331,13 +334,13 @@ func (a *account) reserveBudget(most bridge.Cost) (got bridge.Cost, err error) {
 		}
 	}
 	return bridge.Cost{}, &refusal{
-		rule: "budget reserved", code: bridge.CodeBusy, message: "What may still be spent is reserved for calls that run.", retry: retryLater,
+		rule: "budget reserved", code: bridge.CodeBusy, message: "The rest of the budget is reserved by calls in progress.", retry: retryLater,
 	}
 }
 
-// reserveInCluster reports to the other gateways what is reserved here, got of it for this account. ok is false if they
-// leave no room for all of that; room says how much. First what is reserved is counted and then what is spent, in the
-// reverse order of a settlement, so nothing is missed in between.
+// reserveInCluster reports the local reservations to the other gateways, got of them for this account. ok is false if
+// they leave no room for that; room says how much. Reservations are counted first and then the spending, in the reverse
+// order of a settlement, so nothing is missed in between.
 func (a *account) reserveInCluster(budgets []budgetLimit, got bridge.Cost) (room bridge.Cost, ok bool) {
 	g := a.client.gate
 	rooms := make([]int, len(budgets))
@@ -368,7 +371,7 @@ func (a *account) reserveInCluster(budgets []budgetLimit, got bridge.Cost) (room
 	return room, !slices.Contains(taken, false)
 }
 
-// addCost counts a cost with each budget, times 1 or -1, and has the others informed. Needs mu.
+// addCost adds a cost, times 1 or -1, to each budget, and informs the others. Needs mu.
 func (a *account) addCost(what func(unit) resource, cost bridge.Cost, times int) {
 	for _, b := range a.budgetLimits() {
 		if n := times * *b.unit.costField(&cost); n != 0 {
@@ -379,21 +382,21 @@ func (a *account) addCost(what func(unit) resource, cost bridge.Cost, times int)
 	}
 }
 
-// releaseReserve gives back what is reserved for the next turn. Needs mu.
+// releaseReserve returns the reservation for the next turn. Needs mu.
 func (a *account) releaseReserve() {
 	a.addCost(unit.reservedResource, a.nextReserve, -1)
 	a.nextReserve = bridge.Cost{}
 }
 
-// reserveTurn reserves the next turn of a conversation, as far as it is known here how much there is, and returns what this one may spend
-// of the budget of each unit of which the least is left. Needs mu.
+// reserveTurn reserves the next turn of a conversation, as far as the budget is known here. It returns the rest of the
+// tightest budget for each unit. Needs mu.
 func (a *account) reserveTurn(next bridge.Cost) (left, most bridge.Cost) {
 	a.releaseReserve()
 	for _, b := range a.budgetLimits() {
 		l, m := b.unit.costField(&left), b.unit.costField(&most)
 		u := a.client.gate.usageOf(b.budgetOwner)
 		here := u.remaining(b)
-		if b.unit == inMicros { // a turn that others may have taken the money of must not begin
+		if b.unit == inMicros { // do not begin a turn with money that others may have reserved
 			here -= u.counts[reservedPay].remote
 		}
 		if *m == 0 || here < *l {
@@ -409,7 +412,8 @@ func (a *account) reserveTurn(next bridge.Cost) (left, most bridge.Cost) {
 	return left, most
 }
 
-// RecordCost counts what was spent with the key and the token, reserves the next turn, and returns what this conversation may still spend.
+// RecordCost counts what was spent with the key and the token, reserves the next turn, and returns what this
+// conversation may still spend.
 func (a *account) RecordCost(cost, next bridge.Cost) (left, most bridge.Cost) {
 	g := a.client.gate
 	g.mu.Lock()
@@ -443,7 +447,7 @@ func (a *account) ParkSession() bool {
 	return true
 }
 
-// UnparkSession says that somebody has come back.
+// UnparkSession records that the caller has returned.
 func (a *account) UnparkSession() {
 	g := a.client.gate
 	g.mu.Lock()
@@ -459,7 +463,7 @@ func (a *account) unparkLocked() {
 	a.parkedUsages = nil
 }
 
-// End gives back what the conversation held.
+// End releases everything the conversation held.
 func (a *account) End() {
 	g := a.client.gate
 	g.mu.Lock()

@@ -9,68 +9,68 @@ import (
 )
 
 const (
-	// smallBody is what every request may send, in bytes: it is not counted.
+	// smallBody is the size that every request may send without being counted, in bytes.
 	smallBody = 64 << 10
-	// bodyWait is how long a request waits for others to be done with their bodies, and bodyRetry when a client may come back that
-	// has waited in vain.
+	// bodyWait is how long a request waits for others to release their bodies, and bodyRetry when a client may retry
+	// after that.
 	bodyWait  = 5 * time.Second
 	bodyRetry = 5 * time.Second
 
-	// minBodyRate is how many bytes a second a body must bring while others wait for the room that is reserved for it, counted
-	// from its reservation: a promise alone holds no room. bodyGrace is how long it may bring less, which hides a lost packet.
+	// minBodyRate is how many bytes a second a body must deliver while others wait for its reservation. bodyGrace is
+	// how long it may deliver less, which tolerates a lost packet.
 	minBodyRate = 64 << 10
 	bodyGrace   = 2 * time.Second
 
-	// slowBodyCheck is how often a request that waits looks for bodies that are too slow.
+	// slowBodyCheck is how often a waiting request checks for slow bodies.
 	slowBodyCheck = 250 * time.Millisecond
 
-	// maxBodyWaits is how many requests of one address or key may wait for room at once: more are refused without a wait.
+	// maxBodyWaits limits the waiting requests of one address or key: more are rejected at once.
 	maxBodyWaits = 8
 )
 
-// errTooManyBytes is the error after a wait in vain.
+// errTooManyBytes is the error after a wait without success.
 var errTooManyBytes = &refusal{
 	rule: "bodies", code: bridge.CodeBusy, status: http.StatusServiceUnavailable, retry: bodyRetry,
-	message: "Too many bytes of requests are under way: send this one again in a moment.",
+	message: "Too many request bytes are in progress: send this request again in a moment.",
 }
 
-// errSlowBody is the error of a body whose room another request has got.
+// errSlowBody is the error of a body whose reservation was given to another request.
 var errSlowBody = &refusal{
 	rule: "slow_body", code: bridge.CodeBusy, status: http.StatusServiceUnavailable, retry: bodyRetry,
 	message: "The request came too slowly while others were waiting: send it again in a moment.",
 }
 
-// requestBody is the body of a request, which counts among the bytes that are under way from when they are read until it is closed.
+// requestBody is the body of a request, whose bytes are counted from when they are read until it is closed.
 type requestBody struct {
 	io.ReadCloser
 	client    *Client
-	length    int64 // below 0: not known
-	isRefused bool  // the rest is read to be thrown away
+	length    int64 // below 0: unknown
+	isRefused bool  // the rest is read and discarded
 	shares    []bodyQuota
 
 	// Guarded by the gate's mu.
 	read       int64
-	reserved   int64     // counted with the shares
-	reservedAt time.Time // the newest reservation
-	readBefore int64     // what had been read by then
-	isEvicted  bool      // another request has got its room
+	reserved   int64     // counted with the quotas
+	reservedAt time.Time // of the newest reservation
+	readBefore int64     // bytes read before that reservation
+	isEvicted  bool      // its reservation was given to another request
 }
 
-// isSlow reports whether the body brings less than its reservation is worth. Needs the gate's mu.
+// isSlow reports whether the body is slower than its reservation allows. Needs the gate's mu.
 func (b *requestBody) isSlow(now time.Time) bool {
 	elapsed := now.Sub(b.reservedAt)
 	return b.reserved+smallBody > b.read && elapsed >= bodyGrace && float64(b.read-b.readBefore) < minBodyRate*elapsed.Seconds()
 }
 
-// bodyQuota is a share whose bodies are counted, and how many megabytes it may have.
+// bodyQuota limits the bodies of one owner, in megabytes.
 type bodyQuota struct {
 	*ownerUsage
 	limit int
 }
 
-// CountedBody has the bytes of a request's body counted, as they are read, among those under way: in all, of the
-// visitor's address, and of their key. It must be closed when nothing is kept of it. A read for which there is no room
-// waits for 5 s and then fails with a [*bridge.Error], whose [HTTPStatus] is 503.
+// CountedBody counts the bytes of a request's body, as they are read: in all, of the client's address, and of its key.
+// It must be closed when its bytes are no longer kept. A read without room waits for 5 s and then fails with a
+// [*bridge.Error], whose [HTTPStatus] is 503.
 func (v *Client) CountedBody(r *http.Request) io.ReadCloser {
 	switch {
 	case r.Body == nil || r.Body == http.NoBody:
@@ -91,7 +91,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	}
 	if room <= 0 && b.read != b.length && !b.isRefused {
 		more := b.read
-		if b.length >= 0 { // all at once: two that wait for each other's second half would get nowhere
+		if b.length >= 0 { // all at once: two that wait for each other's second half would deadlock
 			more = b.length - b.read
 		}
 		if err := b.reserveBytes(more); err != nil {
@@ -115,7 +115,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// reserveBytes counts more bytes, or waits until there is room for them.
+// reserveBytes reserves more bytes, or waits until there is room for them.
 func (b *requestBody) reserveBytes(more int64) error {
 	g := b.client.gate
 	late := time.After(bodyWait)
@@ -146,10 +146,10 @@ func (b *requestBody) reserveBytes(more int64) error {
 	}
 }
 
-// countWaiting counts a request that begins to wait (1), unless too many of its address or key do already, or that waits no
-// more (-1). Needs the gate's mu.
+// countWaiting counts a request that begins to wait (1), unless too many of its address or key do already, or that has
+// stopped waiting (-1). Needs the gate's mu.
 func (b *requestBody) countWaiting(n int) (ok bool) {
-	own := b.shares[1:] // the first is everybody's
+	own := b.shares[1:] // the first counts all
 	for _, s := range own {
 		if n > 0 && s.bodyWaits >= maxBodyWaits {
 			return false
@@ -161,7 +161,7 @@ func (b *requestBody) countWaiting(n int) (ok bool) {
 	return true
 }
 
-// evictSlow gives the room of bodies that are too slow to one that wants more. What they have sent so far stays counted,
+// evictSlow gives the reservations of slow bodies to one that needs more. What they have sent so far stays counted,
 // because it is kept until they notice. Needs the gate's mu.
 func (b *requestBody) evictSlow(more int64) (some bool) {
 	now := time.Now()
@@ -179,7 +179,7 @@ func (b *requestBody) evictSlow(more int64) (some bool) {
 	return some
 }
 
-// competesWith reports whether a share that has no room for more has the other body, too. Needs the gate's mu.
+// competesWith reports whether an owner without room for more also owns the other body. Needs the gate's mu.
 func (b *requestBody) competesWith(other *requestBody, more int64) bool {
 	for _, s := range b.shares {
 		if s.limit < 0 || s.bodies+more <= int64(s.limit)<<20 {
@@ -194,7 +194,7 @@ func (b *requestBody) competesWith(other *requestBody, more int64) bool {
 	return false
 }
 
-// takeBytes counts more bytes if there is room. Needs the gate's mu.
+// takeBytes reserves more bytes if there is room. Needs the gate's mu.
 func (b *requestBody) takeBytes(more int64) bool {
 	g, l := b.client.gate, b.client.gate.options.Limits
 	if b.shares == nil {
@@ -220,7 +220,8 @@ func (b *requestBody) takeBytes(more int64) bool {
 	return true
 }
 
-// Close gives back what was counted. The body itself http.Server closes, when the answer is on its way: it would wait here for the rest.
+// Close releases the reservation. http.Server closes the body itself, while the answer is sent: here it would wait for
+// the rest.
 func (b *requestBody) Close() error {
 	g := b.client.gate
 	g.mu.Lock()

@@ -15,17 +15,18 @@ import (
 	"voxgate/bridge"
 )
 
-// ProxiedHeader is the header of a request that another gateway has passed on: it says who asks there, in place of their credentials.
+// ProxiedHeader is the header of a request proxied by another gateway: it identifies the client, in place of its
+// credentials.
 const ProxiedHeader = "Voxgate-Passed"
 
-// forwardedLifetime is how long what it says is good: a request between two gateways takes milliseconds, and their clocks may differ by the
-// leeway.
+// forwardedLifetime limits its validity: a request between two gateways takes milliseconds, and their clocks may differ
+// by the leeway.
 const forwardedLifetime = 10 * time.Second
 
-// ClusterKey is what gateways that share a Redis know each other by. The zero value is of a gateway that is alone.
+// ClusterKey authenticates gateways that share a Redis. The zero value belongs to a gateway without a cluster.
 type ClusterKey struct{ key []byte }
 
-// NewClusterKey derives it from the secret that they share; empty: this gateway is alone.
+// NewClusterKey derives the key from the shared secret; empty: no cluster.
 func NewClusterKey(secret string) (ClusterKey, error) {
 	if secret == "" {
 		return ClusterKey{}, nil
@@ -34,8 +35,8 @@ func NewClusterKey(secret string) (ClusterKey, error) {
 	return ClusterKey{key}, err
 }
 
-// SignNode is what a gateway is called in the store: its name, the URL by which the others reach it, and a signature, without which they
-// believe no URL: whoever writes to the store could have requests sent to theirs.
+// SignNode returns the name of a gateway in the store: its name, its URL for the others, and a signature. Without the
+// signature, anyone who can write to the store could redirect requests.
 func (f ClusterKey) SignNode(name, at string) string {
 	return name + " " + at + " " + base64.RawURLEncoding.EncodeToString(f.sign(name+" "+at))
 }
@@ -46,7 +47,7 @@ func (f ClusterKey) sign(text string) []byte {
 	return mac.Sum(nil)
 }
 
-// nodeURL is where a node is reached; nil: it does not say, or was not signed by one of the fleet.
+// nodeURL returns the URL of a node, or nil if it has none, or no valid signature.
 func (f ClusterKey) nodeURL(node string) *url.URL {
 	i := strings.LastIndexByte(node, ' ')
 	if f.key == nil || i < 0 {
@@ -64,7 +65,7 @@ func (f ClusterKey) nodeURL(node string) *url.URL {
 	return u
 }
 
-// NodeURL is where another gateway is reached; nil: it does not say, or is none of ours.
+// NodeURL returns the URL of another gateway, or nil if it has none, or no valid signature.
 func (v *Client) NodeURL(node string) *url.URL {
 	if v.gate == nil {
 		return nil
@@ -72,10 +73,10 @@ func (v *Client) NodeURL(node string) *url.URL {
 	return v.gate.options.ClusterKey.nodeURL(node)
 }
 
-// forwardedClaims are what one gateway says to another about who asks.
+// forwardedClaims identify the client of a request between gateways.
 type forwardedClaims struct {
 	jwt.RegisteredClaims
-	Request string   `json:"request"` // the only one that it is for: method and path
+	Request string   `json:"request"` // method and path of the only request that it is valid for
 	Server  bool     `json:"server,omitempty"`
 	Key     string   `json:"key,omitempty"`
 	May     []string `json:"may,omitempty"` // of a server key
@@ -85,8 +86,8 @@ type forwardedClaims struct {
 
 func requestLine(r *http.Request) string { return r.Method + " " + r.URL.Path }
 
-// SignForward puts who asks into a request to another gateway, in place of what they have shown. Token is what the door
-// has made of that; empty: what came with the request counts.
+// SignForward replaces the credentials of a request to another gateway by a signed identity. token is what the endpoint
+// exchanged them for; empty: use those of the request.
 func (v *Client) SignForward(r *http.Request, token string) {
 	for _, name := range []string{"Authorization", "X-Goog-Api-Key", "Api-Key", "Cookie", "Proxy-Authorization"} {
 		r.Header.Del(name)
@@ -94,7 +95,7 @@ func (v *Client) SignForward(r *http.Request, token string) {
 	offered := r.Header.Values("Sec-Websocket-Protocol")
 	r.Header.Del("Sec-Websocket-Protocol")
 	for _, p := range strings.Split(strings.Join(offered, ","), ",") {
-		if p = strings.TrimSpace(p); p != "" && len(p) < len(tokenPrefix) { // a longer one has a token in it
+		if p = strings.TrimSpace(p); p != "" && len(p) < len(tokenPrefix) { // a longer one contains a token
 			r.Header.Add("Sec-Websocket-Protocol", p)
 		}
 	}
@@ -119,7 +120,7 @@ func (v *Client) SignForward(r *http.Request, token string) {
 	r.Header.Set(ProxiedHeader, signed)
 }
 
-// parseForwarded is what another gateway says of who asks; nil: none has passed the request on.
+// parseForwarded returns the identity signed by another gateway, or nil.
 func (g *Gate) parseForwarded(r *http.Request) *forwardedClaims {
 	said := r.Header.Get(ProxiedHeader)
 	if said == "" || g.options.ClusterKey.key == nil {
@@ -143,7 +144,7 @@ func (g *Gate) parseForwarded(r *http.Request) *forwardedClaims {
 	return c
 }
 
-// serverKey is the server key of who asks.
+// serverKey returns the server key of the client.
 func (v *Client) serverKey(token string) (Key, error) {
 	if c := v.forwarded; c != nil && c.Server {
 		return Key{Name: c.Key, May: c.May}, nil
@@ -151,7 +152,7 @@ func (v *Client) serverKey(token string) (Key, error) {
 	return v.gate.keys.findKey(token)
 }
 
-// actingCaller is who asks about a conversation that runs.
+// actingCaller returns the identity of a client that wants to control a conversation.
 func (v *Client) actingCaller(token string) (who bridge.Origin, doors Grant, err error) {
 	if c := v.forwarded; c != nil && !c.Server && c.Key != "" {
 		return bridge.Origin{Key: c.Key, Identity: c.Person}, Grant{Doors: c.Doors}, nil

@@ -14,30 +14,30 @@ import (
 	"voxgate/bridge"
 )
 
-// Grant is what a token allows. A list of names may have patterns, with * and ? as path.Match has them.
+// Grant limits what a token allows. Lists of names may contain patterns with * and ? ([path.Match]).
 type Grant struct {
-	Doors      []string `json:"doors,omitempty"`      // none: every one
-	Models     []string `json:"models,omitempty"`     // none: every one
-	Tools      []string `json:"tools,omitempty"`      // of the gateway; none: not one
+	Doors      []string `json:"doors,omitempty"`      // empty: all
+	Models     []string `json:"models,omitempty"`     // empty: all
+	Tools      []string `json:"tools,omitempty"`      // of the gateway; empty: none
 	MaxSeconds int      `json:"maxSeconds,omitempty"` // of a conversation; 0: no limit
-	Sessions   int      `json:"sessions,omitempty"`   // at once, of this token; 0: no limit of its own
-	Tokens     int      `json:"tokens,omitempty"`     // of Gemini, that may be spent with it in all; 0: no limit
-	Dollars    float64  `json:"dollars,omitempty"`    // US, likewise
+	Sessions   int      `json:"sessions,omitempty"`   // concurrent, of this token; 0: no limit of its own
+	Tokens     int      `json:"tokens,omitempty"`     // of Gemini, in all; 0: no limit
+	Dollars    float64  `json:"dollars,omitempty"`    // in US dollars, in all; 0: no limit
 
-	// Agent is who answers, whatever the client says; nil: as the client says. Agents are those of the operator's of which the client may
-	// choose one; none: every one.
+	// Agent is the agent that answers; nil: the client chooses. Agents are those of the operator that the client may
+	// choose; empty: all.
 	Agent  *agents.Choice `json:"agent,omitempty"`
 	Agents []string       `json:"agents,omitempty"`
 }
 
-// maxGrantSeconds bounds the length of a conversation: 31 years. What is longer cannot be counted in nanoseconds.
+// maxGrantSeconds limits the length of a conversation: 31 years. Longer times overflow nanoseconds.
 const maxGrantSeconds = 1_000_000_000
 
-// protocols are the names of the protocols to which a grant can be bound, as conversations have them in [bridge.Origin].
+// protocols are the names to which a grant can be bound; see [bridge.Origin].
 var protocols = []string{"live", "openai", "rest", "rtvi", "sip", "telephony", "vox", "web", "whip"}
 
-// checkNames refuses the names of protocols and agents that do not exist, for which a token would be refused later. Agents are the
-// operator's; a pattern must match one of them.
+// checkNames rejects unknown protocols and agents, for which the token would be rejected later. folder has the
+// operator's agents; a pattern must match one of them.
 func (g *Grant) checkNames(at string, folder *agents.Folder) error {
 	for i, pattern := range g.Doors {
 		if !slices.ContainsFunc(protocols, func(door string) bool { return bridge.MatchesAny([]string{pattern}, door) }) {
@@ -47,21 +47,21 @@ func (g *Grant) checkNames(at string, folder *agents.Folder) error {
 	names := folder.Names()
 	for i, pattern := range g.Agents {
 		if !slices.ContainsFunc(names, func(name string) bool { return bridge.MatchesAny([]string{pattern}, name) }) {
-			return fmt.Errorf("%s.agents[%d]: there is no agent %q", at, i, pattern)
+			return fmt.Errorf("%s.agents[%d]: unknown agent %q", at, i, pattern)
 		}
 	}
 	if a := g.Agent; a != nil && a.Agent == nil && !slices.Contains(names, a.Name) {
-		return fmt.Errorf("%s.agent: there is no agent %q", at, a.Name)
+		return fmt.Errorf("%s.agent: unknown agent %q", at, a.Name)
 	}
 	return nil
 }
 
-// checkValues refuses a grant that makes no sense.
+// checkValues rejects invalid grants.
 func (g *Grant) checkValues(at string) error {
 	for name, list := range map[string][]string{"doors": g.Doors, "models": g.Models, "tools": g.Tools, "agents": g.Agents} {
 		for i, pattern := range list {
 			if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
-				return fmt.Errorf("%s.%s[%d] %q is no name and no pattern", at, name, i, pattern)
+				return fmt.Errorf("%s.%s[%d] %q is not a valid name or pattern", at, name, i, pattern)
 			}
 		}
 	}
@@ -79,12 +79,12 @@ func (g *Grant) checkValues(at string) error {
 	return nil
 }
 
-// budgetCost is what may be spent in all.
+// budgetCost returns the budget of the grant.
 func (g *Grant) budgetCost() bridge.Cost {
 	return bridge.Cost{Tokens: g.Tokens, Micros: bridge.ToMicros(g.Dollars)}
 }
 
-// restrictTo completes a grant by what its issuer may grant, and refuses one that exceeds it or makes no sense.
+// restrictTo completes a grant with the limits of its issuer, and rejects one that exceeds them or is invalid.
 func (g Grant) restrictTo(most Grant, at string) (Grant, error) {
 	if err := g.checkValues(at); err != nil {
 		return g, err
@@ -131,7 +131,7 @@ func (g Grant) restrictTo(most Grant, at string) (Grant, error) {
 	return g, nil
 }
 
-// restrictNumber completes a number by the most that may be granted, and refuses one that exceeds it. 0 is no limit.
+// restrictNumber completes a number with its maximum, and rejects one that exceeds it. 0 is no limit.
 func restrictNumber[N int | float64](at string, own *N, most N) error {
 	switch {
 	case most == 0:
@@ -143,36 +143,36 @@ func restrictNumber[N int | float64](at string, own *N, most N) error {
 	return nil
 }
 
-// isCovered reports whether one of these patterns matches a name. A pattern in its place must be one of them, or go on
-// where the star at the end of one stands.
+// isCovered reports whether one of these patterns matches a name. If the name is itself a pattern, it must be equal to
+// one of them, or extend one that ends in a star.
 func isCovered(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		if begin, open := strings.CutSuffix(p, "*"); open && isPlainName(begin) {
 			rest, ok := strings.CutPrefix(name, begin)
-			return ok && !strings.ContainsAny(rest, `/[\`) // a class may be one of /, too
+			return ok && !strings.ContainsAny(rest, `/[\`) // a class may contain /, too
 		}
 		matches, _ := path.Match(p, name)
 		return p == name || isPlainName(name) && matches
 	})
 }
 
-// isPlainName reports whether a name is no pattern.
+// isPlainName reports whether a name is not a pattern.
 func isPlainName(name string) bool { return !strings.ContainsAny(name, `*?[\`) }
 
 func (g *Grant) allowsProtocol(door string) bool {
 	return len(g.Doors) == 0 || isCovered(g.Doors, door)
 }
 
-// toJSON is the grant as tools see it.
+// toJSON returns the grant for tools.
 func (g *Grant) toJSON() json.RawMessage {
 	raw, err := json.Marshal(g)
 	if err != nil {
-		return nil // strings and numbers can be written
+		return nil // strings and numbers can be encoded
 	}
 	return raw
 }
 
-// toBridgeGrant is the part of the grant that the conversation keeps to.
+// toBridgeGrant returns the part of the grant that the conversation enforces.
 func (g *Grant) toBridgeGrant() *bridge.Grant {
 	b := &bridge.Grant{
 		Models: g.Models, Tools: g.Tools, Agents: g.Agents, MaxDuration: time.Duration(g.MaxSeconds) * time.Second, MaxDollars: g.Dollars,

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// TTLCache remembers values for at least a period after they were last used, and for two at most: what was not used in a whole period
-// is forgotten. The caller locks it.
+// TTLCache keeps values for at least a period after their last use, and for at most two. It is not safe for concurrent
+// use.
 type TTLCache[K comparable, V any] struct {
 	Period time.Duration
 
@@ -17,7 +17,7 @@ type TTLCache[K comparable, V any] struct {
 	current, previous map[K]V
 }
 
-// Get returns the value of a key, as used now.
+// Get returns the value of a key, and marks it as used.
 func (r *TTLCache[K, V]) Get(now time.Time, key K) (V, bool) {
 	r.rotate(now)
 	v, ok := r.current[key]
@@ -29,7 +29,7 @@ func (r *TTLCache[K, V]) Get(now time.Time, key K) (V, bool) {
 	return v, ok
 }
 
-// Put remembers a value from now on.
+// Put stores a value.
 func (r *TTLCache[K, V]) Put(now time.Time, key K, v V) {
 	r.rotate(now)
 	r.current[key] = v
@@ -47,15 +47,15 @@ func (r *TTLCache[K, V]) rotate(now time.Time) {
 	r.current, r.rotatedAt = map[K]V{}, now
 }
 
-// How many wrong passwords an address may try: ten at once, which is somebody who mistypes, and then ten a minute, which takes longer
-// than a year for one password in five million.
+// Limits of wrong passwords per address: ten at once, for typing errors, and then ten a minute, which takes more than a
+// year for one password in five million.
 const (
 	maxFailures     = 10
 	failureInterval = 6 * time.Second
 )
 
-// FailedAttempts slows down those who guess passwords. Tokens and keys need no such limit: they have 128 random bits or
-// a signature. It counts by address, of IPv6 by the /64 (RFC 6177). Its methods may be called by any goroutine.
+// FailedAttempts slows down password guessing. Tokens and keys need no such limit: they have 128 random bits or a
+// signature. It counts by address, of IPv6 by the /64 (RFC 6177). It is safe for concurrent use.
 type FailedAttempts struct {
 	mu     sync.Mutex
 	recent TTLCache[netip.Prefix, *rate.Limiter]
@@ -67,7 +67,8 @@ func NewFailedAttempts() *FailedAttempts {
 	return &FailedAttempts{recent: TTLCache[netip.Prefix, *rate.Limiter]{Period: maxFailures * failureInterval}}
 }
 
-// IsBlocked reports whether an address has tried too many wrong passwords: the next one must not be looked at, even if it is right.
+// IsBlocked reports whether an address has tried too many wrong passwords: the next one must not be checked, even if it
+// is right.
 func (g *FailedAttempts) IsBlocked(now time.Time, from netip.Addr) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

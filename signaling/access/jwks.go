@@ -15,7 +15,7 @@ import (
 	"voxgate/tools"
 )
 
-// maxKeySet bounds an issuer's answer, in bytes. The largest sets known have some 100 keys with certificates, 300 kB.
+// maxKeySet limits an issuer's answer, in bytes. The largest known sets have some 100 keys with certificates, 300 kB.
 const maxKeySet = 1 << 20
 
 // keySetTransport gets key sets (JWKS, RFC 7517) and passes on what verifies tokens: other members of a key, such as certificates (x5c,
@@ -23,7 +23,7 @@ const maxKeySet = 1 << 20
 // implementations must ignore what they do not understand).
 type keySetTransport struct{ http.RoundTripper }
 
-// maxRedirects is how often an issuer's address may lead to another one: some have moved.
+// maxRedirects limits redirects of an issuer's address: some have moved.
 const maxRedirects = 5
 
 // keySetClient returns a client for one issuer. It keeps no connection, as there is a request an hour.

@@ -26,54 +26,54 @@ import (
 	"voxgate/tools"
 )
 
-// What a server key may do.
+// Privileges of a server key.
 const (
 	MayMint     = "tokens"       // mint session tokens
-	MayWatch    = "sessions"     // list, watch, steer and end conversations that were begun in its name
+	MayWatch    = "sessions"     // list, watch, steer and end conversations begun in its name
 	MayWatchAll = "sessions:all" // likewise those of every key, and of telephones
-	MayListen   = "listen"       // hear those conversations
+	MayListen   = "listen"       // listen to those conversations
 	MayTalk     = "talk"         // open conversations itself, without a token
-	MayCall     = "calls"        // ring telephones
+	MayCall     = "calls"        // place telephone calls
 )
 
 var privileges = []string{MayMint, MayWatch, MayWatchAll, MayListen, MayTalk, MayCall}
 
 // keysFile is the keys file.
 type keysFile struct {
-	Secret  string   `json:"secret"` // signs the tokens that we mint: 32 random bytes in base64url
+	Secret  string   `json:"secret"` // signs minted tokens: 32 random bytes in base64url
 	Keys    []Key    `json:"keys"`
-	Issuers []Issuer `json:"issuers,omitempty"` // of tokens that the backend makes itself
-	// Proxy is for people who are known by the header of a trusted proxy.
+	Issuers []Issuer `json:"issuers,omitempty"` // of tokens made by the backend
+	// Proxy applies to people identified by the header of a trusted proxy.
 	Proxy Issuance `json:"proxy"`
 }
 
 // Key is a server key.
 type Key struct {
 	Name   string   `json:"name"`
-	SHA256 string   `json:"sha256"` // of the key, in hex. It has 256 random bits, so a slow hash would guard nothing
+	SHA256 string   `json:"sha256"` // of the key, in hex. The key has 256 random bits, so a slow hash would add nothing
 	May    []string `json:"may"`
 	Issuance
 }
 
-// Issuance is what may be granted in somebody's name, and spent.
+// Issuance limits what may be granted and spent in a name.
 type Issuance struct {
-	Grant       Grant       `json:"grant"`              // the most that a token may grant, and what one gets that says nothing
-	Sessions    int         `json:"sessions,omitempty"` // at once; 0: as the limits say
+	Grant       Grant       `json:"grant"`              // maximum, and default, of a token's grant
+	Sessions    int         `json:"sessions,omitempty"` // concurrent; 0: use the limits
 	DailyBudget             // of all together
 	PerPerson   DailyBudget `json:"perPerson,omitzero"` // of each identity
 }
 
-// checkValues refuses an issuance that makes no sense.
+// checkValues rejects invalid values.
 func (i *Issuance) checkValues(at string) error {
 	for where, day := range map[string]DailyBudget{"": i.DailyBudget, ".perPerson": i.PerPerson} {
 		if day.TokensPerDay < 0 || day.DollarsPerDay < 0 {
-			return fmt.Errorf("%s%s: what may be spent a day is negative", at, where)
+			return fmt.Errorf("%s%s: the daily budget must not be negative", at, where)
 		}
 	}
 	return i.Grant.checkValues(at + ".grant")
 }
 
-// DailyBudget is what may be spent from midnight to midnight UTC; 0: no limit.
+// DailyBudget is a budget from midnight to midnight UTC; 0: no limit.
 type DailyBudget struct {
 	TokensPerDay  int     `json:"tokensPerDay,omitempty"` // of Gemini
 	DollarsPerDay float64 `json:"dollarsPerDay,omitempty"`
@@ -83,7 +83,7 @@ func (d DailyBudget) cost() bridge.Cost {
 	return bridge.Cost{Tokens: d.TokensPerDay, Micros: bridge.ToMicros(d.DollarsPerDay)}
 }
 
-// newAuthorization is for somebody whom nothing else is granted.
+// newAuthorization returns the authorization without a further grant.
 func (i Issuance) newAuthorization(issuer, identity string) authorization {
 	return authorization{
 		identity: identity, grant: i.Grant, limited: true, issuer: issuer, sessions: i.Sessions,
@@ -93,15 +93,15 @@ func (i Issuance) newAuthorization(issuer, identity string) authorization {
 
 func (k Key) hasPrivilege(what string) bool { return slices.Contains(k.May, what) }
 
-// mayWatch reports whether it may watch, steer and end a conversation.
+// mayWatch reports whether the key may watch, steer and end a conversation.
 func (k Key) mayWatch(on bridge.Origin) bool {
 	return k.hasPrivilege(MayWatchAll) || k.hasPrivilege(MayWatch) && k.Name == on.Key
 }
 
-// keyPrefix begins each server key, so that people, and scanners for leaked secrets, recognize one.
+// keyPrefix begins each server key, so that people, and scanners for leaked secrets, recognize it.
 const keyPrefix = "vgk_"
 
-// keyring is the keys file as it stands.
+// keyring holds the current keys file.
 type keyring struct {
 	path string
 	now  func() time.Time
@@ -110,11 +110,11 @@ type keyring struct {
 	watch *reread.Watch
 
 	mu      sync.Mutex
-	reads   int // of the file that have begun
+	reads   int // number of reads begun
 	file    keysFile
 	secret  []byte
 	issuers []*issuer
-	cancel  context.CancelFunc // of what the issuers do in the background
+	cancel  context.CancelFunc // stops the issuers' background work
 	closed  bool
 }
 
@@ -144,8 +144,8 @@ func (k *keyring) isConfigured() bool { return k.path != "" }
 
 func (k *keyring) watchedFiles() []string { return []string{k.path} }
 
-// reloadIfChanged reads the file again if it has changed, which blocks for as long as issuers take. Meanwhile the old
-// file counts for everybody else. A key that is taken away works until then.
+// reloadIfChanged reads the file again if it has changed, which blocks as long as issuers take. Meanwhile the old file
+// applies to all others; a removed key works until then.
 func (k *keyring) reloadIfChanged() {
 	if !k.isConfigured() || !k.watch.HasChanged(k.watchedFiles) {
 		return
@@ -159,12 +159,12 @@ func (k *keyring) reloadIfChanged() {
 		err = k.reload()
 	}
 	if err != nil {
-		k.log.Error("the keys file was changed and cannot be used; the old one counts", "err", err)
+		k.log.Error("keys file changed but invalid; keeping the old one", "err", err)
 	}
 }
 
-// dropKeys forgets the keys and issuers of a file that was replaced outside of its mount: which of them were removed cannot be known, and
-// a removed key must not go on working. Only a restart mounts the new file.
+// dropKeys drops the keys and issuers of a file that was replaced outside of its mount: it is unknown which were
+// removed, and a removed key must not keep working. Only a restart mounts the new file.
 func (k *keyring) dropKeys() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -175,7 +175,7 @@ func (k *keyring) dropKeys() {
 		"file", k.path)
 }
 
-// reload reads the file. If it cannot be used the old one counts on.
+// reload reads the file. If it is invalid the old one stays.
 func (k *keyring) reload() error {
 	k.mu.Lock()
 	k.reads++
@@ -198,7 +198,7 @@ func (k *keyring) reload() error {
 	return nil
 }
 
-// loadKeys reads a keys file, and the keys of its issuers until ctx is done.
+// loadKeys reads a keys file, and fetches the keys of its issuers until ctx is done.
 func loadKeys(ctx context.Context, path string, log *slog.Logger) (f keysFile, secret []byte, issuers []*issuer, err error) {
 	if f, err = readKeysFile(path); err != nil {
 		return f, nil, nil, err
@@ -216,7 +216,7 @@ func loadKeys(ctx context.Context, path string, log *slog.Logger) (f keysFile, s
 	return f, secret, issuers, nil
 }
 
-// CheckKeys says what is wrong with a keys file. It asks no issuer for its keys.
+// CheckKeys validates a keys file, without fetching keys of issuers.
 func CheckKeys(path string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -235,7 +235,7 @@ func readKeysFile(path string) (f keysFile, err error) {
 	return f, nil
 }
 
-// expandVariable replaces a value that is ${NAME} by the variable of the environment.
+// expandVariable replaces a value ${NAME} by the variable of the environment.
 func expandVariable(at string, value *string) (err error) {
 	name, ok := strings.CutPrefix(*value, "${")
 	if !ok || !strings.HasSuffix(name, "}") {
@@ -255,7 +255,7 @@ func (f *keysFile) checkFile() (secret []byte, err error) {
 	if err != nil || len(secret) < 32 {
 		return nil, errors.New("secret is not 32 or more bytes in base64url; `gateway key new` makes one")
 	}
-	names := map[string]bool{"proxy": true} // whose use is counted by that name
+	names := map[string]bool{"proxy": true} // reserved: its usage is counted by that name
 	for i, k := range f.Keys {
 		at := fmt.Sprintf("keys[%d]", i)
 		if digest, err := hex.DecodeString(k.SHA256); err != nil || len(digest) != sha256.Size {
@@ -288,12 +288,12 @@ func (f *keysFile) checkFile() (secret []byte, err error) {
 	return secret, f.Proxy.checkValues("proxy")
 }
 
-// checkName refuses a name that stands already, and adds it. One with a space could be that of a telephone line, as "sip lab", whose calls
-// are counted, and seen, by it.
+// checkName rejects a duplicate name, and adds it. A name with a space could be that of a telephone trunk, such as "sip
+// lab", by which its calls are counted and seen.
 func checkName(at, name string, names map[string]bool) error {
 	switch {
 	case name == "" || names[name]:
-		return fmt.Errorf("%s.name %q is empty or stands twice", at, name)
+		return fmt.Errorf("%s.name %q is empty or a duplicate", at, name)
 	case strings.ContainsFunc(name, unicode.IsSpace):
 		return fmt.Errorf("%s.name %q has a space in it", at, name)
 	}
@@ -301,13 +301,13 @@ func checkName(at, name string, names map[string]bool) error {
 	return nil
 }
 
-// findKey finds a server key.
+// findKey returns a server key.
 func (k *keyring) findKey(shown string) (Key, error) {
 	if shown == "" {
 		return Key{}, &refusal{
 			rule:    "no key",
 			code:    bridge.CodeUnauthorized,
-			message: "This address wants a server key, as Authorization: Bearer.",
+			message: "This endpoint requires a server key, as Authorization: Bearer.",
 		}
 	}
 	k.reloadIfChanged()
@@ -316,19 +316,19 @@ func (k *keyring) findKey(shown string) (Key, error) {
 	return k.findKeyLocked(shown)
 }
 
-// findKeyLocked finds a server key. Needs mu.
+// findKeyLocked is findKey. Needs mu.
 func (k *keyring) findKeyLocked(shown string) (Key, error) {
 	digest := sha256.Sum256([]byte(shown))
 	hash := hex.EncodeToString(digest[:])
-	for _, key := range k.file.Keys { // by its hash, so the time that it takes reveals nothing about the key
+	for _, key := range k.file.Keys { // compare hashes, so that the time reveals nothing about the key
 		if strings.EqualFold(key.SHA256, hash) {
 			return key, nil
 		}
 	}
-	return Key{}, &refusal{rule: "unknown key", code: bridge.CodeUnauthorized, message: "This server key is not known here."}
+	return Key{}, &refusal{rule: "unknown key", code: bridge.CodeUnauthorized, message: "Unknown server key."}
 }
 
-// proxyAuthorization is the pass of somebody whom a trusted proxy knows.
+// proxyAuthorization returns the authorization of a person identified by a trusted proxy.
 func (k *keyring) proxyAuthorization(identity string) authorization {
 	k.reloadIfChanged()
 	k.mu.Lock()
@@ -336,8 +336,8 @@ func (k *keyring) proxyAuthorization(identity string) authorization {
 	return k.file.Proxy.newAuthorization("proxy", identity)
 }
 
-// NewKey makes a server key, writes its hash into the keys file, which it makes if there is none, and returns the key, which
-// is not stored anywhere.
+// NewKey creates a server key, writes its hash into the keys file, which it creates if missing, and returns the key,
+// which is not stored anywhere.
 func NewKey(path, name string, may []string) (string, error) {
 	for _, m := range may {
 		if !slices.Contains(privileges, m) {
@@ -347,7 +347,7 @@ func NewKey(path, name string, may []string) (string, error) {
 	if err := checkName("the key", name, map[string]bool{"proxy": true}); err != nil {
 		return "", err
 	}
-	var raw map[string]any // not file: what stands there stays, ${NAME} among it
+	var raw map[string]any // not keysFile: keep its contents, including ${NAME}
 	switch text, err := os.ReadFile(path); {
 	case errors.Is(err, fs.ErrNotExist):
 		raw = map[string]any{"secret": randomKey(), "keys": []any{}}
@@ -376,9 +376,9 @@ func NewKey(path, name string, may []string) (string, error) {
 	return key, replaceFile(path, append(text, '\n'))
 }
 
-// replaceFile writes a file. The text is first written beside it, so that a full disk costs nothing, and then into the
-// file itself: a renamed file would not be seen by a container that has mounted the file alone. A gateway that reads
-// between the two steps finds no JSON, keeps the old keys, and reads again a second later.
+// replaceFile writes a file. The text is first written to a temporary file, so that a full disk does no harm, and then
+// into the file itself: a renamed file would not be seen by a container that has mounted the file alone. A gateway that
+// reads between the two steps finds no JSON, keeps the old keys, and reads again a second later.
 func replaceFile(path string, text []byte) error {
 	beside, err := os.CreateTemp(filepath.Dir(path), ".keys-*") // mode 0600
 	if err != nil {

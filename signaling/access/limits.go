@@ -12,20 +12,20 @@ import (
 	"voxgate/bridge"
 )
 
-// Limits are how much is served. A field that is 0 has its default; a negative one has no limit.
+// Limits are the operator's limits. A field of 0 has its default; a negative one means no limit.
 type Limits struct {
-	Sessions           int // conversations at once, in all
+	Sessions           int // concurrent conversations, in all
 	SessionsPerAddress int
-	SessionsPerKey     int // of a server key or an issuer that does not say itself
-	NewPerSecond       int // conversations begun, in all
+	SessionsPerKey     int // of a server key or an issuer without its own limit
+	NewPerSecond       int // new conversations, in all
 	NewPerSecondPerKey int
 	NewPerMinute       int // of an address
-	CallsPerMinute     int // of an address, at doors whose calls are short: REST
+	CallsPerMinute     int // of an address, for short calls: REST
 	Parked             int // conversations that wait for their lost client, in all
 	ParkedPerAddress   int
 	WaitingPerAddress  int // WebSockets that have not sent their first message
 
-	// Bytes of requests that are under way, beyond 64 KiB of each.
+	// Bytes of requests in progress, beyond 64 KiB of each.
 	BodyMegabytes, BodyMegabytesPerAddress, BodyMegabytesPerKey int
 }
 
@@ -37,7 +37,7 @@ var defaultLimits = Limits{
 	BodyMegabytes: 64, BodyMegabytesPerAddress: 24, BodyMegabytesPerKey: 40, // the longest has 20; a machine of 1 GB serves calls, too
 }
 
-// fields are the limits as an operator writes them.
+// fields returns the limits by the operator's names.
 func (l *Limits) fields() map[string]*int {
 	return map[string]*int{
 		"sessions": &l.Sessions, "sessions-per-address": &l.SessionsPerAddress, "sessions-per-key": &l.SessionsPerKey,
@@ -49,13 +49,13 @@ func (l *Limits) fields() map[string]*int {
 	}
 }
 
-// ParseLimit reads "name=number" into l; 0 is no limit.
+// ParseLimit parses "name=number" into l; 0 means no limit.
 func (l *Limits) ParseLimit(text string) error {
 	name, number, _ := strings.Cut(text, "=")
 	field := l.fields()[strings.TrimSpace(name)]
 	n, err := strconv.Atoi(strings.TrimSpace(number))
 	if field == nil || err != nil || n < 0 {
-		return fmt.Errorf("%q is no limit: sessions=1000 would be one; docs/access.md lists them", text)
+		return fmt.Errorf("%q is not a limit such as sessions=1000; docs/access.md lists them", text)
 	}
 	if *field = n; n == 0 {
 		*field = -1
@@ -73,18 +73,18 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// budgetOwner is whose use is counted: everybody's, or that of an address, a key, a person or a token.
+// budgetOwner is an owner of quotas: the whole gateway, an address, a key, a person or a token.
 type budgetOwner struct{ kind, name string }
 
-// isDaily reports whether what it may spend is of a day.
+// isDaily reports whether its budget is daily.
 func (s budgetOwner) isDaily() bool { return s.kind == "key" || s.kind == "person" }
 
-// resource is what gateways count together.
+// resource is a quantity that gateways count together.
 type resource int
 
 const (
-	sessions    resource = iota // conversations at once
-	reserved                    // tokens of Gemini that what runs may still spend
+	sessions    resource = iota // concurrent conversations
+	reserved                    // tokens of Gemini reserved by conversations in progress
 	spent                       // tokens of Gemini: of a key on this day, of a token in all
 	reservedPay                 // the same in millionths of a US dollar
 	spentPay
@@ -93,7 +93,7 @@ const (
 
 var resourceNames = [resources]string{"sessions", "reserved", "spent", "reserved-micros", "spent-micros"}
 
-// unit is what a budget counts.
+// unit is the unit of a budget.
 type unit int
 
 const (
@@ -105,43 +105,44 @@ const (
 func (u unit) reservedResource() resource { return [units]resource{reserved, reservedPay}[u] }
 func (u unit) spentResource() resource    { return [units]resource{spent, spentPay}[u] }
 
-// isSpent reports whether it is what was spent, which is known for longer than what is held.
+// isSpent reports whether it counts spending, which is remembered longer than reservations.
 func (r resource) isSpent() bool { return r == spent || r == spentPay }
 
-// costField is a part of a cost.
+// costField returns the field of a cost.
 func (u unit) costField(c *bridge.Cost) *int { return [units]*int{&c.Tokens, &c.Micros}[u] }
 
-// usageCount is how much this gateway uses, and how much the others do by the store's last answer.
+// usageCount is the usage of this gateway, and that of the others by the store's last answer.
 type usageCount struct {
 	local, remote int
-	reported      int    // of its own
-	lastCount     uint64 // the newest call of Count
+	reported      int    // local usage last reported
+	lastCount     uint64 // number of the newest call of Count
 }
 
-// ownerUsage is what a share uses.
+// ownerUsage is the usage of one owner.
 type ownerUsage struct {
 	counts                      [resources]usageCount
 	parked, waiting             int
-	bodies                      int64         // bytes of requests under way
-	bodyWaits                   int           // requests that wait until there is room for their bodies
-	sessionLimiter, callLimiter *rate.Limiter // conversations and short calls; nil: no limit
-	hasBudget                   bool          // what it spends is limited
+	bodies                      int64         // bytes of requests in progress
+	bodyWaits                   int           // requests that wait for room for their bodies
+	sessionLimiter, callLimiter *rate.Limiter // of conversations and short calls; nil: no limit
+	hasBudget                   bool          // its spending is limited
 	day                         string
 	expires                     time.Time // of a token
 }
 
-// remaining is how much of a budget is neither spent nor reserved here. What others have reserved the store knows.
+// remaining returns how much of a budget is neither spent nor reserved here. Reservations of others are only in the
+// store.
 func (u *ownerUsage) remaining(b budgetLimit) int {
 	paid := u.counts[b.unit.spentResource()]
 	return b.limit - paid.local - paid.remote - u.counts[b.unit.reservedResource()].local
 }
 
-// isRunning reports whether a conversation or a call of it runs here.
+// isRunning reports whether a conversation or a call of the owner is in progress here.
 func (u *ownerUsage) isRunning() bool {
 	return u.counts[sessions].local > 0 || u.counts[reserved].local > 0 || u.counts[reservedPay].local > 0
 }
 
-// isIdle reports whether nothing would be lost with it.
+// isIdle reports whether it can be dropped without loss.
 func (u *ownerUsage) isIdle(now time.Time) bool {
 	for _, l := range []*rate.Limiter{u.sessionLimiter, u.callLimiter} {
 		if l != nil && l.TokensAt(now) < float64(l.Burst()) {
@@ -152,10 +153,10 @@ func (u *ownerUsage) isIdle(now time.Time) bool {
 	return !u.isRunning() && waits == 0 && u.bodies == 0 && u.counts[spent].local == 0 && u.counts[spentPay].local == 0
 }
 
-// sweepEvery is how often unused shares are dropped.
+// sweepEvery is how often unused owners are dropped.
 const sweepEvery = time.Minute
 
-// usageOf of a share. Needs mu.
+// usageOf returns the usage of an owner. Needs mu.
 func (g *Gate) usageOf(s budgetOwner) *ownerUsage {
 	now := g.options.Now()
 	if now.Sub(g.sweptAt) > sweepEvery {
@@ -184,10 +185,10 @@ func (g *Gate) usageOf(s budgetOwner) *ownerUsage {
 
 func (u *ownerUsage) resetSpent() { u.counts[spent], u.counts[spentPay] = usageCount{}, usageCount{} }
 
-// budgetDay is the day for which a budget counts, in UTC.
+// budgetDay returns the day of a daily budget, in UTC.
 func budgetDay(now time.Time) string { return now.UTC().Format(time.DateOnly) }
 
-// sweep forgets shares that nobody uses. Needs mu.
+// sweep drops unused owners. Needs mu.
 func (g *Gate) sweep(now time.Time) {
 	g.sweptAt = now
 	for s, u := range g.usages {
@@ -208,7 +209,8 @@ func newLimiter(n int, per time.Duration) *rate.Limiter {
 	return rate.NewLimiter(rate.Every(per/time.Duration(n)), n)
 }
 
-// limitBlock is what stands for an address in limits: its household. The loopback has none: behind it are proxies and tests.
+// limitBlock returns the block of addresses that limits count together. Loopback has none: proxies and tests are behind
+// it.
 func limitBlock(a netip.Addr) (block string, limited bool) {
 	if a.IsLoopback() || !a.IsValid() {
 		return "", false
@@ -216,7 +218,7 @@ func limitBlock(a netip.Addr) (block string, limited bool) {
 	return addressBlock(a).String(), true
 }
 
-// addressBlock is an address of IPv4, or the /64 of one of IPv6, which is the least that a household has (RFC 6177).
+// addressBlock returns an IPv4 address, or the /64 of an IPv6 address, the smallest block of a household (RFC 6177).
 func addressBlock(a netip.Addr) netip.Prefix {
 	bits := a.BitLen()
 	if a.Is6() {
@@ -225,7 +227,7 @@ func addressBlock(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a.WithZone(""), bits).Masked()
 }
 
-// CountUnopened counts a socket that has not sent its first message; done is called when it has, or is closed.
+// CountUnopened counts a socket without its first message; done is called when it has arrived, or the socket is closed.
 func (v *Client) CountUnopened() (done func(), err error) {
 	g := v.gate
 	if g == nil {
@@ -245,7 +247,7 @@ func (v *Client) CountUnopened() (done func(), err error) {
 	if full {
 		return nil, v.reportRefusal(&refusal{
 			rule: "waiting per address", code: bridge.CodeBusy, retry: retryLater,
-			message: "Too many connections from your address have not said what they want.",
+			message: "Too many connections from your address have not sent their first message.",
 		})
 	}
 	return func() {
@@ -255,7 +257,7 @@ func (v *Client) CountUnopened() (done func(), err error) {
 	}, nil
 }
 
-// retryLater is when to try again at a limit that others have to leave room at.
+// retryLater is when to retry after a limit that others have to release.
 const retryLater = 10 * time.Second
 
 func exceedsLimit(n, limit int) bool { return limit >= 0 && n > limit }

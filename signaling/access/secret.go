@@ -12,14 +12,15 @@ import (
 )
 
 const (
-	// maxSecrets and maxSecretBytes bound the secrets of this gateway that are good at a time, and what they take in the store.
+	// maxSecrets and maxSecretBytes limit the valid secrets of this gateway, and their size in the store.
 	maxSecrets, maxSecretBytes = 10_000, 64 << 20
-	// secretShares is how many shares both have. One key may take one share: a secret may be good for 20 hours, and other keys mint, too.
+	// secretShares divides both limits. One key may use one part: a secret may be valid for 20 hours, and other keys
+	// mint, too.
 	secretShares = 4
 )
 
-// Secrets are short names for tokens of the gateway, bound to more than a token can hold: what other makers' APIs give to pages. The store
-// has them, so that a page may come to any gateway that shares the store.
+// Secrets maps short names to tokens of the gateway with more data than a token can hold, as the APIs of other vendors
+// give to pages. They are in the store, so that a page may use any gateway that shares it.
 type Secrets struct {
 	Store  store.Store
 	Logger *slog.Logger
@@ -28,53 +29,53 @@ type Secrets struct {
 	issued map[string]issuedSecret
 }
 
-// issuedSecret is how much a secret of this gateway takes, of whose share, and until when.
+// issuedSecret records the size, owner and expiry of a secret of this gateway.
 type issuedSecret struct {
 	share     budgetOwner
 	size      int
 	expiresAt time.Time
 }
 
-// errStoreUnavailable refuses a client whose secret cannot be looked up or kept.
+// errStoreUnavailable rejects a client whose secret cannot be looked up or stored.
 var errStoreUnavailable = &bridge.Error{Code: bridge.CodeBusy, Message: "Client secrets cannot be looked up just now.", Retry: time.Second}
 
-// LookUp reads what a secret is bound to. It blocks as long as the store does.
+// LookUp returns the data of a secret. It blocks as long as the store does.
 func (s *Secrets) LookUp(ctx context.Context, secret string, bound any) error {
 	raw, generation, err := s.Store.Get(ctx, secretKey(secret))
 	switch {
 	case err != nil:
-		s.Logger.Warn("the store was asked for a client secret", "err", err)
+		s.Logger.Warn("store: client secret not read", "err", err)
 		return errStoreUnavailable
 	case generation == 0:
-		return &bridge.Error{Code: bridge.CodeUnauthorized, Message: "This secret is not known, or has expired."}
+		return &bridge.Error{Code: bridge.CodeUnauthorized, Message: "This secret is unknown or has expired."}
 	}
 	return json.Unmarshal(raw, bound)
 }
 
-// Bind binds a secret to something for so long, in the share of the one that mints it. It blocks as long as the store does.
+// Bind stores data for a secret for so long, in the quota of its minter. It blocks as long as the store does.
 func (s *Secrets) Bind(ctx context.Context, minter Minter, secret string, bound any, life time.Duration) error {
 	raw, err := json.Marshal(bound)
 	if err != nil {
 		return err
 	}
 	if retry := s.reserve(minter.share, secret, len(raw), life); retry > 0 {
-		return &bridge.Error{Code: bridge.CodeBusy, Message: "Too many client secrets are good at this time.", Retry: retry}
+		return &bridge.Error{Code: bridge.CodeBusy, Message: "Too many client secrets are valid at this time.", Retry: retry}
 	}
 	if _, err := s.Store.CompareAndSwap(ctx, secretKey(secret), 0, 1, raw, life); err != nil {
 		s.mu.Lock()
 		delete(s.issued, secret)
 		s.mu.Unlock()
-		s.Logger.Warn("the store was given a client secret", "err", err)
+		s.Logger.Warn("store: client secret not written", "err", err)
 		return errStoreUnavailable
 	}
 	return nil
 }
 
-// CountUse counts one use of a secret, and reports false if there were as many as it has. by names the use; free gives it back.
+// CountUse counts one use of a secret, and reports false if its maximum is reached. by names the use; free returns it.
 func (s *Secrets) CountUse(ctx context.Context, secret, by string, most int, life time.Duration) (ok bool, free func(), err error) {
 	_, ok, err = s.Store.SetUsage(ctx, secretKey(secret)+"/uses", by, 1, 1, most, life)
 	if err != nil {
-		s.Logger.Warn("the store was asked for the uses of a client secret", "err", err)
+		s.Logger.Warn("store: uses of a client secret not counted", "err", err)
 		return false, nil, errStoreUnavailable
 	}
 	return ok, func() {
@@ -82,10 +83,10 @@ func (s *Secrets) CountUse(ctx context.Context, secret, by string, most int, lif
 	}, nil
 }
 
-// secretKey is what the store has a secret under.
+// secretKey returns the key of a secret in the store.
 func secretKey(secret string) string { return "secret/" + secret }
 
-// reserve counts a secret, or says when to come back: when the next one expires that takes the room.
+// add counts a secret, or returns when to retry: when the next secret of the full quota expires.
 func (s *Secrets) reserve(of budgetOwner, secret string, size int, life time.Duration) (retry time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +106,7 @@ func (s *Secrets) reserve(of budgetOwner, secret string, size int, life time.Dur
 	if own.count == 0 {
 		next = all.next
 	}
-	// Nobody takes more than they leave free: however many have their share, the next one gets some.
+	// No minter uses more than it leaves free: however many have used their part, the next one gets some.
 	if own.isFull(size, min(maxSecrets/secretShares, maxSecrets-all.count), min(maxSecretBytes/secretShares, maxSecretBytes-all.bytes)) {
 		return max(next.Sub(now), time.Second)
 	}
@@ -116,7 +117,7 @@ func (s *Secrets) reserve(of budgetOwner, secret string, size int, life time.Dur
 	return 0
 }
 
-// secretSum is what secrets take together, and when the first of them expires.
+// secretSum is the size of several secrets, and the first expiry.
 type secretSum struct {
 	count, bytes int
 	next         time.Time

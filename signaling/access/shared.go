@@ -12,16 +12,17 @@ import (
 )
 
 const (
-	// leaseTime is how long other gateways count what one of them uses after it has died; a live one reports again every leaseEvery.
+	// leaseTime is how long other gateways count the usage of a gateway after its end; a live one reports again every
+	// leaseEvery.
 	leaseTime  = 15 * time.Second
 	leaseEvery = 5 * time.Second
-	// budgetTime is how long what was spent is known: a day, by any clock.
+	// budgetTime is how long spending is remembered: a day, by any clock.
 	budgetTime = 48 * time.Hour
-	// atOnce is how many counters are reported at a time.
+	// atOnce limits the concurrent reports.
 	atOnce = 16
 )
 
-// counter is one number that gateways count together: so much of a resource one share uses.
+// counter is one number that gateways count together: the usage of a resource by one owner.
 type counter struct {
 	budgetOwner
 	what resource
@@ -38,7 +39,7 @@ type clusterCounts struct {
 	running sync.WaitGroup
 
 	// Guarded by the gate's mu.
-	order           uint64 // of calls of Count
+	order           uint64 // number of calls of Count
 	changedCounters map[counter]bool
 }
 
@@ -52,7 +53,7 @@ func newShared(s store.Store, node string) *clusterCounts {
 	}
 }
 
-// markChanged notes that this gateway uses more or less of a share. Needs mu.
+// markChanged records a changed usage of an owner. Needs mu.
 func (g *Gate) markChanged(s budgetOwner, what resource) {
 	if h := g.cluster; s.kind != "all" {
 		h.changedCounters[counter{s, what}] = true
@@ -63,7 +64,7 @@ func (g *Gate) markChanged(s budgetOwner, what resource) {
 	}
 }
 
-// hasPending reports whether a share has changes that the others do not know of yet. Needs the gate's mu.
+// hasPending reports whether an owner has unreported changes. Needs the gate's mu.
 func (h *clusterCounts) hasPending(s budgetOwner) bool {
 	for what := range resources {
 		if h.changedCounters[counter{s, what}] {
@@ -73,7 +74,7 @@ func (h *clusterCounts) hasPending(s budgetOwner) bool {
 	return false
 }
 
-// runPublisher reports to the others what this gateway uses, until the gate is closed.
+// runPublisher reports the usage of this gateway until the gate is closed.
 func (g *Gate) runPublisher() {
 	renew := time.NewTicker(leaseEvery)
 	defer renew.Stop()
@@ -90,8 +91,8 @@ func (g *Gate) runPublisher() {
 	}
 }
 
-// dueCounters are the counters to report to the others; with all also those that expire unless they are reported again, and of budgets that
-// somebody uses here those that others may have used.
+// dueCounters returns the counters to report. With all it includes those that would expire, and those of budgets in use
+// here that others may have used.
 func (g *Gate) dueCounters(all bool) (due []counter) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -117,9 +118,9 @@ func (g *Gate) publishCounters(list []counter) {
 	work.Wait()
 }
 
-// countInCluster reports how much this gateway uses of a share, and learns what all use. ok is false if that would be
-// more than most (below 0: no limit); then nothing is changed. While the store is unreachable, all is the last known
-// number. What is spent is reported before less is reserved for it: in between others would count neither.
+// countInCluster reports the usage of this gateway, and returns that of all. ok is false if that would exceed most
+// (below 0: no limit); then nothing is changed. While the store is unreachable, all is the last known number. Spending
+// is reported before its reservation is reduced: in between others would count neither.
 func (g *Gate) countInCluster(c counter, most int) (all int, ok bool) {
 	g.mu.Lock()
 	u := g.usageOf(c.budgetOwner)
@@ -136,14 +137,15 @@ func (g *Gate) countInCluster(c counter, most int) (all int, ok bool) {
 	return report(most)
 }
 
-// prepareReport is a call of the store, about what is used now. Needs mu until it returns; what it returns must be called without.
+// prepareReport returns a call of the store with the current usage. Needs mu; the returned function must be called
+// without.
 func (g *Gate) prepareReport(c counter, u *ownerUsage) func(most int) (all int, ok bool) {
 	g.cluster.order++
 	order, now, day := g.cluster.order, u.counts[c.what], u.day
 	u.counts[c.what].lastCount = order
 	name, ttl := resourceNames[c.what]+"/"+c.kind+"/"+c.name, leaseTime
 	if c.what.isSpent() {
-		if name += "/" + day; now.local > 0 { // where nothing was spent, the lease is long enough
+		if name += "/" + day; now.local > 0 { // without spending, the lease is long enough
 			ttl = budgetTime
 		}
 	}
@@ -154,7 +156,7 @@ func (g *Gate) prepareReport(c counter, u *ownerUsage) func(most int) (all int, 
 		}
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		if t := &u.counts[c.what]; ok && t.lastCount == order && u.day == day { // else all is not of this number
+		if t := &u.counts[c.what]; ok && t.lastCount == order && u.day == day { // else all belongs to another number
 			t.reported, t.remote = now.local, all-now.local
 		}
 		return all, ok

@@ -41,23 +41,23 @@ const (
 	unknownKID   = 10 * time.Second
 )
 
-// tokenClaims are what a token says (RFC 7519 section 4).
+// tokenClaims are the claims of a token (RFC 7519 section 4).
 type tokenClaims struct {
 	jwt.RegisteredClaims
-	Key   string `json:"key,omitempty"`   // the server key that it was minted for
-	Once  bool   `json:"once,omitempty"`  // it opens one conversation
-	Grant *Grant `json:"grant,omitempty"` // nil: as the issuer grants
+	Key   string `json:"key,omitempty"`   // server key that it was minted for
+	Once  bool   `json:"once,omitempty"`  // for one conversation
+	Grant *Grant `json:"grant,omitempty"` // nil: the issuer's grant
 }
 
-// Issuer makes tokens without us.
+// Issuer is an external issuer of tokens.
 type Issuer struct {
 	Name      string `json:"name"`
-	Algorithm string `json:"algorithm"`        // the one that is taken: HS256, RS256, ES256, EdDSA …
-	Key       string `json:"key,omitempty"`    // the shared secret, or the public key in PEM; ${NAME} is of the environment
+	Algorithm string `json:"algorithm"`        // the only accepted one: HS256, RS256, ES256, EdDSA …
+	Key       string `json:"key,omitempty"`    // the shared secret, or the public key in PEM; ${NAME} is a variable of the environment
 	JWKS      string `json:"jwks,omitempty"`   // or the URL of the keys (RFC 7517)
-	Audience  string `json:"audience"`         // "aud" must have it
-	Issuer    string `json:"issuer,omitempty"` // "iss" must be it; empty: it does not count
-	Once      bool   `json:"once,omitempty"`   // each token opens one conversation; it must have a "jti"
+	Audience  string `json:"audience"`         // required "aud"
+	Issuer    string `json:"issuer,omitempty"` // required "iss"; empty: any
+	Once      bool   `json:"once,omitempty"`   // each token is for one conversation; it must have a "jti"
 	Issuance
 }
 
@@ -67,10 +67,10 @@ type issuer struct {
 	keys jwt.Keyfunc
 }
 
-// newIssuer fetches the keys of an issuer, and does so again until ctx is done.
+// newIssuer fetches the keys of an issuer, and repeats that until ctx is done.
 func newIssuer(ctx context.Context, i Issuer, log *slog.Logger) (*issuer, error) {
 	if i.Audience == "" {
-		return nil, errors.New("audience is missing: a token that was made for somebody else would do")
+		return nil, errors.New("audience is missing: tokens made for other services would be accepted")
 	}
 	method := jwt.GetSigningMethod(i.Algorithm)
 	if method == nil || method == jwt.SigningMethodNone {
@@ -85,7 +85,7 @@ func newIssuer(ctx context.Context, i Issuer, log *slog.Logger) (*issuer, error)
 	}
 	failed := func(at string) func(context.Context, error) { // keyfunc's own is a line of text
 		return func(_ context.Context, err error) {
-			log.Error("an issuer's keys cannot be had", "issuer", i.Name, "jwks", at, "err", err)
+			log.Error("issuer's keys not fetched", "issuer", i.Name, "jwks", at, "err", err)
 		}
 	}
 	later := true // the gateway starts even if an issuer is unreachable
@@ -124,7 +124,7 @@ func parseKey(method jwt.SigningMethod, key string) (any, error) {
 	return parsed, nil
 }
 
-// verifyToken checks a token, or a server key that may talk. With late, a token that has expired is good.
+// verifyToken checks a token, or a server key that may open conversations. late accepts an expired token.
 func (k *keyring) verifyToken(token string, late bool) (authorization, error) {
 	k.reloadIfChanged()
 	k.mu.Lock()
@@ -142,9 +142,9 @@ func (k *keyring) verifyToken(token string, late bool) (authorization, error) {
 	case strings.HasPrefix(token, keyPrefix):
 		return authorization{}, unknown
 	case len(token) > maxToken:
-		return authorization{}, invalidTokenError(fmt.Errorf("it has %d bytes; %d are the most", len(token), maxToken))
+		return authorization{}, invalidTokenError(fmt.Errorf("it has %d bytes; the limit is %d", len(token), maxToken))
 	}
-	// The issuer decides which key and which algorithm count; nothing else is trusted before the signature was checked.
+	// The issuer determines the key and the algorithm; nothing else is trusted before the signature is checked.
 	var said tokenClaims
 	if _, _, err := jwt.NewParser().ParseUnverified(token, &said); err != nil {
 		return authorization{}, invalidTokenError(err)
@@ -156,7 +156,7 @@ func (k *keyring) verifyToken(token string, late bool) (authorization, error) {
 	if said.Issuer == tokenIssuer {
 		return k.verifyMinted(token, secret, now)
 	}
-	var err error = errors.New("nobody whom this gateway knows has made it")
+	var err error = errors.New("its issuer is unknown to this gateway")
 	for _, i := range issuers {
 		if i.Issuer.Issuer != "" && i.Issuer.Issuer != said.Issuer {
 			continue
@@ -174,13 +174,14 @@ func (k *keyring) verifyToken(token string, late bool) (authorization, error) {
 	return authorization{}, invalidTokenError(err)
 }
 
-// tokenDigest names a token that has no "jti", by what its issuer has signed: of one signature there may be several spellings.
+// tokenDigest identifies a token without "jti", by what its issuer has signed: one signature may have several
+// encodings.
 func tokenDigest(token string) string {
 	sum := sha256.Sum256([]byte(token[:strings.LastIndexByte(token, '.')]))
 	return hex.EncodeToString(sum[:])
 }
 
-// verifyMinted checks a token that we have minted. The key that it was minted for must still be there.
+// verifyMinted checks a token minted by the gateway. The key that it was minted for must still exist.
 func (k *keyring) verifyMinted(token string, secret []byte, now func() time.Time) (authorization, error) {
 	c, err := parseToken(token, func(*jwt.Token) (any, error) { return secret, nil }, jwt.SigningMethodHS256.Name, tokenIssuer, now)
 	if err != nil {
@@ -193,10 +194,10 @@ func (k *keyring) verifyMinted(token string, secret []byte, now func() time.Time
 			return key.Issuance.authorize(c, key.Name, c.Once)
 		}
 	}
-	return authorization{}, invalidTokenError(errors.New("the key that it was minted for was taken away"))
+	return authorization{}, invalidTokenError(errors.New("the key that it was minted for was removed"))
 }
 
-// leeway is how much clocks may differ.
+// leeway is the accepted difference of clocks.
 const leeway = 5 * time.Second
 
 func parseToken(token string, keys jwt.Keyfunc, algorithm, audience string, now func() time.Time) (c tokenClaims, err error) {
@@ -205,7 +206,7 @@ func parseToken(token string, keys jwt.Keyfunc, algorithm, audience string, now 
 	return c, err
 }
 
-// authorize is what verified claims give.
+// authorize returns the authorization for verified claims.
 func (i Issuance) authorize(c tokenClaims, issuer string, once bool) (authorization, error) {
 	p := i.newAuthorization(issuer, c.Subject)
 	p.id, p.once, p.expires = c.ID, once, c.ExpiresAt.Time
@@ -222,7 +223,7 @@ func (i Issuance) authorize(c tokenClaims, issuer string, once bool) (authorizat
 	return p, nil
 }
 
-// invalidTokenError refuses a token with what is wrong with it.
+// invalidTokenError rejects a token with the reason.
 func invalidTokenError(err error) error {
 	why := strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", ", "), "token has invalid claims: ")
 	if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
@@ -230,7 +231,7 @@ func invalidTokenError(err error) error {
 		claim.Field = strings.TrimPrefix(claim.Field, "RegisteredClaims.")
 		why = "token is malformed: " + tools.ExplainJSON(&claim, "").Error()
 	}
-	for _, library := range []string{": json: ", ": strconv."} { // whose words name types and functions of Go's
+	for _, library := range []string{": json: ", ": strconv."} { // text that names Go types and functions
 		why, _, _ = strings.Cut(why, library)
 	}
 	return &refusal{rule: "bad token", code: bridge.CodeUnauthorized, message: "This token is not good: " + why + ".", err: err}
@@ -238,10 +239,10 @@ func invalidTokenError(err error) error {
 
 // TokenRequest is the body of a request to mint a token.
 type TokenRequest struct {
-	Identity  string `json:"identity,omitempty"`  // who the person is, for tools and logs; it is "sub" of the token
+	Identity  string `json:"identity,omitempty"`  // of the person, for tools and logs; "sub" of the token
 	ExpiresIn int    `json:"expiresIn,omitempty"` // in seconds; 0: 300
-	Once      *bool  `json:"once,omitempty"`      // it opens one conversation, and goes on with that one; left out: true
-	Grant     *Grant `json:"grant,omitempty"`     // nil: what the key may grant
+	Once      *bool  `json:"once,omitempty"`      // for one conversation and its resumes; default: true
+	Grant     *Grant `json:"grant,omitempty"`     // nil: the maximum grant of the key
 }
 
 // TokenResponse is the answer.
@@ -250,7 +251,7 @@ type TokenResponse struct {
 	ExpiresAt time.Time `json:"expiresAt"`
 }
 
-// maxWanted bounds the request, in bytes: most of it is the prompt of an agent.
+// maxWanted limits the request, in bytes: most of it is the prompt of an agent.
 const maxWanted = 64 << 10
 
 // ServeHTTP mints a session token for a client with a server key that may mint: POST /v1/tokens.
@@ -263,7 +264,7 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var wanted TokenRequest
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxWanted))
 	if err == nil {
-		err = tools.ReadStrictJSON(body, &wanted) // a limit that was misspelt would be none
+		err = tools.ReadStrictJSON(body, &wanted) // strict: a misspelt limit would be ignored
 	}
 	if err != nil {
 		WriteError(w, &bridge.Error{Code: bridge.CodeBadMessage, Message: "The body cannot be read: " + err.Error()})
@@ -284,11 +285,11 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	WriteJSON(w, http.StatusOK, minted)
 }
 
-// Minter makes session tokens in the name of a server key.
+// Minter mints session tokens in the name of a server key.
 type Minter struct {
 	gate  *Gate
 	name  string
-	share budgetOwner // whose secrets are counted: the key's, or the address's where there are no keys
+	share budgetOwner // whose secrets are counted: the key, or without keys the address
 }
 
 // RequireMinter refuses a client without a server key that may mint tokens, as key or with the request. Where there are
@@ -304,7 +305,8 @@ func (v *Client) RequireMinter(key string) (Minter, error) {
 	return Minter{v.gate, name, budgetOwner{"key", name}}, err
 }
 
-// Mint makes a token with all that the key may grant, for one door only. Where there are no keys no token is needed, and it makes none.
+// Mint mints a token with everything that the key may grant, for one protocol only. Without a keys file it returns an
+// empty token.
 func (m Minter) Mint(w TokenRequest, door string) (TokenResponse, error) {
 	if m.gate == nil {
 		return TokenResponse{}, nil
@@ -318,7 +320,7 @@ func (m Minter) Mint(w TokenRequest, door string) (TokenResponse, error) {
 	return minted, nil
 }
 
-// grantedTools are those that a key may grant.
+// grantedTools returns the tools that a key may grant.
 func (k *keyring) grantedTools(name string) []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -330,7 +332,7 @@ func (k *keyring) grantedTools(name string) []string {
 	return nil
 }
 
-// mintToken makes a token in the name of a key.
+// mintToken mints a token in the name of a key.
 func (k *keyring) mintToken(name string, w TokenRequest) (TokenResponse, error) {
 	life := time.Duration(cmp.Or(w.ExpiresIn, int(tokenLife/time.Second))) * time.Second
 	if life <= 0 || life > maxLife {
@@ -353,12 +355,13 @@ func (k *keyring) mintToken(name string, w TokenRequest) (TokenResponse, error) 
 		Key: name, Once: w.Once == nil || *w.Once, Grant: w.Grant,
 	}).SignedString(k.secret)
 	if err == nil && len(token) > maxToken {
-		err = fmt.Errorf("the token would have %d bytes; %d are the most: a long prompt belongs in the grant of the key", len(token), maxToken)
+		err = fmt.Errorf("the token would have %d bytes; the limit is %d: a long prompt belongs in the grant of the key", len(token), maxToken)
 	}
 	return TokenResponse{token, expires.UTC()}, err
 }
 
-// WriteError answers a request with an error of this package, or with 400 for another one: {"error": {"code", "message"}}.
+// WriteError answers a request with an error of this package, or with 400 for any other: {"error": {"code",
+// "message"}}.
 func WriteError(w http.ResponseWriter, err error) {
 	e := bridge.AsError(err)
 	status := cmp.Or(HTTPStatus(e), http.StatusBadRequest)
@@ -371,7 +374,7 @@ func WriteError(w http.ResponseWriter, err error) {
 	WriteJSON(w, status, map[string]any{"error": map[string]string{"code": string(e.Code), "message": e.Message}})
 }
 
-// WriteNotFound answers a request for what is not there, or is not for its sender to see.
+// WriteNotFound answers a request for something that does not exist, or is hidden from its sender.
 func WriteNotFound(w http.ResponseWriter, message string) {
 	WriteJSON(w, http.StatusNotFound, map[string]any{"error": map[string]string{"code": "not_found", "message": message}})
 }
@@ -380,8 +383,8 @@ func WriteNotFound(w http.ResponseWriter, message string) {
 func WriteJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // it fails if the client has gone
+	_ = json.NewEncoder(w).Encode(body) // fails if the client has gone
 }
 
-// RetrySeconds is a time for Retry-After. It rounds up: rounded down, a client would come back too early.
+// RetrySeconds returns a value for Retry-After. It rounds up: rounded down, a client would retry too early.
 func RetrySeconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }

@@ -80,7 +80,7 @@ test('who has none is told so', { timeout: 40_000 }, () =>
   inApp(async (page) => {
     const refused = (token) =>
       page.evaluate((token) => connect({ token }).then(() => 'let in', (e) => `${e.code}: ${e.message}`), token);
-    assert.match(await refused(undefined), /^unauthorized: This gateway wants to know who you are/);
+    assert.match(await refused(undefined), /^unauthorized: Authentication is required/);
     assert.match(await refused('stolen'), /^unauthorized: This token is not good/);
     const used = await page.evaluate(async () => {
       const token = await (await fetch('/voice-token')).text();

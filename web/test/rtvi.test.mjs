@@ -171,7 +171,7 @@ inPage('a client whose connection is lost goes on by another', {}, async (page, 
 inPage('only with a token', { gateway: () => closed, quiet: false }, async (page) => {
   const refused = await page.evaluate(
     (endpoint) => client.startBotAndConnect({ endpoint }).catch((e) => `${e.status} ${e.message}`), at(closed, '/start'));
-  assert.match(refused, /^401 This gateway wants to know who you are/);
+  assert.match(refused, /^401 Authentication is required/);
   const offered = await page.evaluate(
     (endpoint) => client.connect({ webrtcRequestParams: { endpoint } }).catch((e) => String(e.status)), at(closed, '/api/offer'));
   assert.equal(offered, '401');
