@@ -39,7 +39,7 @@ func open(t *testing.T, files map[string]string) *agents.Folder {
 }
 
 // A file is front matter and a prompt, of which either may be missing.
-func TestAFile(t *testing.T) {
+func TestParseAgentFile(t *testing.T) {
 	f := open(t, map[string]string{
 		"desk.md": "---\nvoice: Kore\nlanguage: de-DE\nmodel: gemini-3.8-live\ngreeting: \"\"\ntools: [find_room]\nnumbers: ['+49*']\n" +
 			"doors: [sip, web]\nlimits: {minutes: 1.5, dollars: 2}\nthinking: low\nrecord: true\n" +
@@ -122,7 +122,7 @@ Book it: now.
 }
 
 // What is wrong is said with the file and the line. All files' mistakes are.
-func TestMistakes(t *testing.T) {
+func TestInvalidAgentFiles(t *testing.T) {
 	for text, want := range map[string]string{
 		"---\nvoice: Kore\nvoize: x\n---":                  ":3: voize: unknown field",
 		"---\nlimits:\n  minutes: 1\n  euros: 2\n---":      ":4: euros: unknown field",
@@ -264,7 +264,7 @@ func TestFrontMatter(t *testing.T) {
 }
 
 // The folder is read again when it changes. Of a file that is wrong the agent before goes on, and the log says where it is wrong.
-func TestTheFolderIsReadAgain(t *testing.T) {
+func TestFolderReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		folder := t.TempDir()
 		write(t, folder, "desk.md", "One.")
@@ -366,7 +366,7 @@ func TestChoices(t *testing.T) {
 }
 
 // Who answers: the client's choice, within the grant, which locks it.
-func TestWhoAnswers(t *testing.T) {
+func TestSelectAgent(t *testing.T) {
 	f := agents.New(&agents.Agent{Name: "desk", Prompt: "Desk."}, &agents.Agent{Name: "night", Prompt: "Night."},
 		&agents.Agent{Name: "pages", Prompt: "Pages.", Protocols: []string{"sip"}}, &agents.Agent{Name: "for-calls", Prompt: "{{guest}}"})
 	for _, test := range []struct {

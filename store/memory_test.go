@@ -9,7 +9,7 @@ import (
 )
 
 // What has ended takes no memory, whichever of its kinds is asked for afterwards.
-func TestMemoryForgets(t *testing.T) {
+func TestMemoryExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		for _, ask := range []func(*memory){

@@ -82,7 +82,7 @@ func eventually(t *testing.T, wrong string, ok func() bool) {
 	}
 }
 
-func TestSwap(t *testing.T) {
+func TestCompareAndSwap(t *testing.T) {
 	both(t, func(t *testing.T, a, b store.Store) {
 		ctx := t.Context()
 		swap := func(s store.Store, was, is uint64, value string, ttl time.Duration, want uint64) {
@@ -125,7 +125,7 @@ func TestSwap(t *testing.T) {
 }
 
 // Of many who take something over one gets it.
-func TestOneTakes(t *testing.T) {
+func TestOnlyOneGatewayTakesOver(t *testing.T) {
 	both(t, func(t *testing.T, a, b store.Store) {
 		if _, err := a.CompareAndSwap(t.Context(), "session/x", 1, 1, []byte("a"), time.Minute); err != nil {
 			t.Fatal(err)
@@ -149,7 +149,7 @@ func TestOneTakes(t *testing.T) {
 	})
 }
 
-func TestCount(t *testing.T) {
+func TestSetUsage(t *testing.T) {
 	both(t, func(t *testing.T, a, b store.Store) {
 		ctx := t.Context()
 		counts := func(s store.Store, member string, order uint64, n, most int, ttl time.Duration, total int, ok bool) {
@@ -180,7 +180,7 @@ func TestCount(t *testing.T) {
 }
 
 // Redis knows neither what is said nor about whom, and who has another secret does not either.
-func TestRedisIsToldNothing(t *testing.T) {
+func TestRedisSeesNoPlainText(t *testing.T) {
 	t.Parallel()
 	server := redis(t)
 	a, other := openClient(t, server.URL(), secret), openClient(t, server.URL(), "another secret, as long")
@@ -221,7 +221,7 @@ func TestRedisIsToldNothing(t *testing.T) {
 }
 
 // A Redis that is gone costs a few calls their time, and the others nothing; when it is back it is used again.
-func TestRedisGoes(t *testing.T) {
+func TestRedisUnreachable(t *testing.T) {
 	t.Parallel()
 	server := redis(t)
 	p, err := server.Proxy()

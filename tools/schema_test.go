@@ -120,7 +120,7 @@ func TestSchemasAreCheap(t *testing.T) {
 // Was wrong: what stands beside a $ref replaces what the reference says, where JSON Schema (2020-12) wants both to hold: "required"
 // beside a reference takes the required fields of the referenced schema away, "properties" its properties. So arguments that the
 // declaration forbids reach the tool, although the original is "kept for validation".
-func TestBesideAReference(t *testing.T) {
+func TestKeywordsBesideReference(t *testing.T) {
 	for _, test := range []struct{ schema, args string }{
 		{
 			`{"$defs":{"a":{"type":"object","required":["y"]}},
@@ -149,7 +149,7 @@ func TestBesideAReference(t *testing.T) {
 }
 
 // Was wrong: additionalItems of a tuple in the old form is left as it is, but 2020-12 calls it items: a tuple that allows two takes ten.
-func TestTuplesOfTheOldForm(t *testing.T) {
+func TestDraft7Tuples(t *testing.T) {
 	s, err := schemaOf(
 		t,
 		`{"$schema":"http://json-schema.org/draft-07/schema#",

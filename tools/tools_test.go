@@ -105,7 +105,7 @@ func TestRunTimesOut(t *testing.T) {
 }
 
 // A tool that does not care for its time is left to itself: the model is answered.
-func TestRunLeavesWhoDoesNotReturn(t *testing.T) {
+func TestRunAbandonsHungTool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		let := make(chan struct{})
 		start := time.Now()
@@ -136,8 +136,8 @@ func TestRunCancelled(t *testing.T) {
 	})
 }
 
-// TestAsking: a person's time is not the tool's.
-func TestAsking(t *testing.T) {
+// TestAskPausesTimeout: a person's time is not the tool's.
+func TestAskPausesTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := &tools.Env{AskPerson: func(ctx context.Context, canvas json.RawMessage) (json.RawMessage, error) {
 			if !strings.Contains(string(canvas), `"Send to \u0026lt;Ada\u0026gt;?"`) {

@@ -251,8 +251,8 @@ func TestPingsAreAnswered(t *testing.T) {
 	<-received
 }
 
-// TestContextOfACallIsItsOwn: a context that ends when its call has returned does not end the next one.
-func TestContextOfACallIsItsOwn(t *testing.T) {
+// TestRecvContextPerCall: a context that ends when its call has returned does not end the next one.
+func TestRecvContextPerCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		speak := make(chan struct{})
 		conn := dial(t, pipeClient(t, live(func(_ testing.TB, ws *websocket.Conn) {

@@ -158,7 +158,7 @@ func TestVertexWithoutCredentials(t *testing.T) {
 	}
 }
 
-func TestWhoWeAreMustBeKnown(t *testing.T) {
+func TestMissingCredentials(t *testing.T) {
 	refuse := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
 	defer refuse.Close()
 	for _, c := range []struct {

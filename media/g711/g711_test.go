@@ -16,8 +16,8 @@ const ms = time.Millisecond
 
 var laws = map[string]g711.Codec{"PCMU": g711.MuLaw, "PCMA": g711.ALaw}
 
-// TestLaws compares bytes with tables 1 and 2 of G.711, and what each byte stands for with what it becomes again.
-func TestLaws(t *testing.T) {
+// TestMuLawAndALaw compares bytes with tables 1 and 2 of G.711, and what each byte stands for with what it becomes again.
+func TestMuLawAndALaw(t *testing.T) {
 	for _, c := range []struct {
 		codec  g711.Codec
 		sample int16
@@ -157,8 +157,8 @@ func TestConcealment(t *testing.T) {
 	}
 }
 
-// TestConcealmentEnds: what is made up fades and ends after 60 ms; silence and a stream that has not begun stay silent.
-func TestConcealmentEnds(t *testing.T) {
+// TestConcealmentFadesOut: what is made up fades and ends after 60 ms; silence and a stream that has not begun stay silent.
+func TestConcealmentFadesOut(t *testing.T) {
 	dec, err := g711.ALaw.NewDecoder(8000)
 	if err != nil {
 		t.Fatal(err)
@@ -192,8 +192,8 @@ func TestConcealmentEnds(t *testing.T) {
 	}
 }
 
-// TestInto: a byte becomes the one of the other law that sounds most like it, or its neighbour where it lies between both.
-func TestInto(t *testing.T) {
+// TestTranscodeTable: a byte becomes the one of the other law that sounds most like it, or its neighbour where it lies between both.
+func TestTranscodeTable(t *testing.T) {
 	all := make([]byte, 256)
 	for i := range all {
 		all[i] = byte(i)

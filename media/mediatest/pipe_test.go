@@ -45,7 +45,7 @@ func send(t *testing.T, seed uint64, profile Impairment, n int, during func(i in
 	return got
 }
 
-func TestSameSeedSameFate(t *testing.T) {
+func TestPathIsDeterministic(t *testing.T) {
 	p := Impairment{
 		Delay: 30 * time.Millisecond, Jitter: 100 * time.Millisecond, Overtake: true, Loss: 0.1, Reorder: 0.1, Duplicate: 0.1,
 		Burst: Burst{Loss: 0.05, Length: 3},
@@ -60,7 +60,7 @@ func TestSameSeedSameFate(t *testing.T) {
 }
 
 // The shares and lengths that are put in are those that are found.
-func TestShares(t *testing.T) {
+func TestImpairmentShares(t *testing.T) {
 	const n = 20_000
 	lost := func(got []arrival) float64 { return n - float64(len(got)) }
 	for name, test := range map[string]struct {
@@ -98,7 +98,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-func TestOrder(t *testing.T) {
+func TestPathOrder(t *testing.T) {
 	inOrder := func(all []arrival) bool {
 		return slices.IsSortedFunc(all, func(a, b arrival) int { return a.packet - b.packet })
 	}

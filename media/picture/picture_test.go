@@ -98,7 +98,7 @@ func (w *wall) frame(c *camera, data []byte) {
 	w.packets(c.packets(data))
 }
 
-func TestNoiseIsNoChangeAndAHandIs(t *testing.T) {
+func TestNoiseIsNotAChange(t *testing.T) {
 	w, c := newWall(t), newCamera(65530)
 	for _, f := range frames(t, "room.ivf") {
 		w.frame(c, f)
@@ -117,7 +117,7 @@ func TestNoiseIsNoChangeAndAHandIs(t *testing.T) {
 	}
 }
 
-func TestSlidesAreScaledAndKeepTheirColours(t *testing.T) {
+func TestSlidesAreScaled(t *testing.T) {
 	w, c := newWall(t), newCamera(0)
 	for _, f := range frames(t, "slides.ivf") {
 		w.frame(c, f)
@@ -156,7 +156,7 @@ func TestSlidesAreScaledAndKeepTheirColours(t *testing.T) {
 	}
 }
 
-func TestLossCostsOnePicture(t *testing.T) {
+func TestPacketLoss(t *testing.T) {
 	key := frames(t, "room.ivf")
 	for _, c := range []struct {
 		name   string
@@ -191,7 +191,7 @@ func TestLossCostsOnePicture(t *testing.T) {
 	}
 }
 
-func TestMissingPacketsAreAskedFor(t *testing.T) {
+func TestMissingPacketsAreRequested(t *testing.T) {
 	key := frames(t, "room.ivf")[0]
 	for _, c := range []struct {
 		name string
@@ -236,7 +236,7 @@ func TestMissingPacketsAreAskedFor(t *testing.T) {
 	}
 }
 
-func TestOneASecond(t *testing.T) {
+func TestOnePicturePerSecond(t *testing.T) {
 	key := frames(t, "room.ivf")[0]
 	for _, c := range []struct {
 		name  string
@@ -260,7 +260,7 @@ func TestOneASecond(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoKeyFrameIsPassedOver(t *testing.T) {
+func TestOnlyKeyFrames(t *testing.T) {
 	key := frames(t, "room.ivf")[0]
 	inter := slices.Clone(key)
 	inter[0] |= 1
@@ -280,7 +280,7 @@ func resized(frame []byte, width, height int) []byte {
 	return f
 }
 
-func TestSizesThatAreNotServed(t *testing.T) {
+func TestInvalidSizes(t *testing.T) {
 	key := frames(t, "room.ivf")[0]
 	for _, size := range []image.Point{{0, 0}, {2, 2}, {320, 8}, {16383, 16383}, {4097, 100}, {4096, 4096}} {
 		w, c := newWall(t), newCamera(0)
@@ -295,7 +295,7 @@ func TestSizesThatAreNotServed(t *testing.T) {
 	}
 }
 
-func TestSizeMayChange(t *testing.T) {
+func TestSizeChange(t *testing.T) {
 	w, c := newWall(t), newCamera(0)
 	slide, room := frames(t, "slides.ivf")[0], frames(t, "room.ivf")[0]
 	for _, f := range [][]byte{slide, room, slide} {
@@ -306,7 +306,7 @@ func TestSizeMayChange(t *testing.T) {
 	}
 }
 
-func TestAFrameIsNotLargerThanItMayBe(t *testing.T) {
+func TestFrameSizeLimit(t *testing.T) {
 	key := frames(t, "room.ivf")[0]
 	w, c := newWall(t), newCamera(0)
 	w.frame(c, append(slices.Clone(key), make([]byte, 2<<20)...))

@@ -12,10 +12,10 @@ import (
 	"voxgate/media/playout"
 )
 
-// TestNothingStaleIsHeard interrupts an answer at every moment: every millisecond while it comes in and is played, and for a while after.
+// TestFlushGenerations interrupts an answer at every moment: every millisecond while it comes in and is played, and for a while after.
 // Nothing of the old voice may follow but a fade of 5 ms within one tick, nothing may click, the new answer must be whole, and the
 // generations must distinguish the two.
-func TestNothingStaleIsHeard(t *testing.T) {
+func TestFlushGenerations(t *testing.T) {
 	const old, next = 8000, 5001 // no step of the fade is the same
 	for _, lead := range []time.Duration{0, 200 * ms} {
 		for at := range 500 {
@@ -84,7 +84,7 @@ func (g *generations) WriteFrame(f media.Frame) error {
 }
 
 // What a flush says was not heard is the truth to the millisecond, for outputs with a lead, too.
-func TestFlushKnowsWhatWasHeard(t *testing.T) {
+func TestFlushReportsUnplayed(t *testing.T) {
 	for _, lead := range []time.Duration{0, 200 * ms} {
 		for _, at := range []time.Duration{0, 10 * ms, 555 * ms, 1000 * ms, 1999 * ms, 2100 * ms} {
 			play(t, lead, func(t *testing.T, p *playout.Pacer, s *speaker) {

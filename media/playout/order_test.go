@@ -12,9 +12,9 @@ import (
 	"voxgate/media/playout"
 )
 
-// TestMarksKeepTheirPlace has sound with marks in it handed over in one burst: whatever the output, a mark comes when the sound before it
+// TestMarkOrder has sound with marks in it handed over in one burst: whatever the output, a mark comes when the sound before it
 // has been handed over, to the end of a frame, and before the sound behind it.
-func TestMarksKeepTheirPlace(t *testing.T) {
+func TestMarkOrder(t *testing.T) {
 	for _, lead := range []time.Duration{0, 40 * ms, 200 * ms, 5 * time.Second, media.UnlimitedLead} {
 		for _, part := range []time.Duration{7 * ms, 20 * ms, 50 * ms, 110 * ms, 1500 * ms} {
 			t.Run(fmt.Sprint("lead ", lead, ", parts of ", part), func(t *testing.T) {

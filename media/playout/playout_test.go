@@ -317,8 +317,8 @@ func TestPlayoutHold(t *testing.T) {
 	})
 }
 
-// TestPlayoutSwitch checks that a new output goes on where the old one was left, and says so.
-func TestPlayoutSwitch(t *testing.T) {
+// TestPlayoutSwitchOutput checks that a new output goes on where the old one was left, and says so.
+func TestPlayoutSwitchOutput(t *testing.T) {
 	for _, leads := range [][2]time.Duration{{0, 0}, {200 * ms, 0}, {0, 200 * ms}, {200 * ms, 200 * ms}} {
 		t.Run(fmt.Sprint(leads), func(t *testing.T) {
 			play(t, leads[0], func(t *testing.T, p *playout.Pacer, a *speaker) {

@@ -159,7 +159,7 @@ func (z *single) TruncateModel(at time.Time) {
 }
 
 // What a flush takes back of an output with a lead is sound, and not what was added to fill a frame.
-func TestUnheardIsSound(t *testing.T) {
+func TestUnplayedCountsSoundOnly(t *testing.T) {
 	play(t, 200*ms, func(t *testing.T, p *playout.Pacer, _ *speaker) {
 		must(t, p.WritePCM(constant(2*ms, 1000)))
 		time.Sleep(22 * ms) // it is padded to a frame
@@ -170,7 +170,7 @@ func TestUnheardIsSound(t *testing.T) {
 }
 
 // What a socket client has ahead is not heard when it is lost: the playout is detached, and then flushed.
-func TestWhatALostClientHadAheadWasNotHeard(t *testing.T) {
+func TestUnplayedAfterLostClient(t *testing.T) {
 	play(t, 200*ms, func(t *testing.T, p *playout.Pacer, _ *speaker) {
 		l := &ledger{start: time.Now(), pcm: map[time.Duration]int16{}}
 		p.SetTap(l)

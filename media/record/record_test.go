@@ -160,7 +160,7 @@ func wantTone(t *testing.T, side string, pcm []int16, from, to time.Duration, hz
 	}
 }
 
-func TestBothSidesStandWhereTheyWereHeard(t *testing.T) {
+func TestBothSidesAreAligned(t *testing.T) {
 	for _, rate := range []int{8000, 11025, 16000, 24000, 44100, 48000} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newStudio(t)
@@ -178,9 +178,9 @@ func TestBothSidesStandWhereTheyWereHeard(t *testing.T) {
 	}
 }
 
-// TestNothingLeaks measures how much of a tone in one channel can be heard in the other, beside noise of -40 dBFS and
+// TestNoCrosstalk measures how much of a tone in one channel can be heard in the other, beside noise of -40 dBFS and
 // without.
-func TestNothingLeaks(t *testing.T) {
+func TestNoCrosstalk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, noise := range []float64{0, 300} {
 			for _, hz := range []float64{300, 1000, 3000, 6000, 9000} {
@@ -209,7 +209,7 @@ func TestNothingLeaks(t *testing.T) {
 	})
 }
 
-func TestBurstsAndDelaysFindTheirPlace(t *testing.T) {
+func TestBurstsAndDelaysAreAligned(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		// when a chunk that was spoken until `spoken` comes
@@ -249,7 +249,7 @@ func TestBurstsAndDelaysFindTheirPlace(t *testing.T) {
 	}
 }
 
-func TestPauses(t *testing.T) {
+func TestPausesKeepTheirLength(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStudio(t)
 		s.say(markTone(440, 200*ms, 16000), 16000, 0)
@@ -263,7 +263,7 @@ func TestPauses(t *testing.T) {
 	})
 }
 
-func TestCutTakesBackWhatWasHandedOutAhead(t *testing.T) {
+func TestTruncateModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStudio(t)
 		s.answer(markTone(440, time.Second, 24000), 1000*ms, 200*ms) // the last frame goes out at 1.78 s
@@ -277,7 +277,7 @@ func TestCutTakesBackWhatWasHandedOutAhead(t *testing.T) {
 }
 
 // A gap has a short tone on the model's side at either end, and what was handed out before it is taken back.
-func TestAGapIsMarked(t *testing.T) {
+func TestMark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStudio(t)
 		s.answer(markTone(1000, 1000*ms, 24000), 500*ms, 200*ms)
@@ -295,7 +295,7 @@ func TestAGapIsMarked(t *testing.T) {
 }
 
 // A client that paces the voice itself has it as soon as it comes.
-func TestVoiceHandedOutLongBeforeItIsHeard(t *testing.T) {
+func TestVoiceFarAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStudio(t)
 		for at := time.Second; at < 31*time.Second; at += 200 * ms {
@@ -308,8 +308,8 @@ func TestVoiceHandedOutLongBeforeItIsHeard(t *testing.T) {
 	})
 }
 
-// TestDrift lets the person's clock go wrong by as much in two minutes as one of 200 ppm does in twenty.
-func TestDrift(t *testing.T) {
+// TestClockDrift lets the person's clock go wrong by as much in two minutes as one of 200 ppm does in twenty.
+func TestClockDrift(t *testing.T) {
 	for name, ppm := range map[string]int{"exact": 0, "fast": 2000, "slow": -2000} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -355,7 +355,7 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-func TestACrashLeavesAFileThatPlays(t *testing.T) {
+func TestFileIsPlayableAfterCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStudio(t)
 		s.say(markTone(440, 5*time.Second, 16000), 16000, 0)
@@ -404,7 +404,7 @@ func TestFullDisk(t *testing.T) {
 }
 
 // A disk that hangs holds up neither who speaks nor who ends the recording, and the file ends there.
-func TestASlowDiskHoldsNobodyUp(t *testing.T) {
+func TestSlowDiskDoesNotBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := make(chan struct{}, 2)
 		disk <- struct{}{} // for the headers
@@ -436,7 +436,7 @@ func TestASlowDiskHoldsNobodyUp(t *testing.T) {
 }
 
 // A client may name another rate with each message. Each has a filter of its own; it must not cost a core.
-func TestRatesThatFlap(t *testing.T) {
+func TestChangingRates(t *testing.T) {
 	r, err := record.New(&file{}, time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -454,8 +454,8 @@ func TestRatesThatFlap(t *testing.T) {
 	}
 }
 
-// TestAnythingGoes gives it what nobody should.
-func TestAnythingGoes(t *testing.T) {
+// TestRandomInput gives it what nobody should.
+func TestRandomInput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStudio(t)
 		for _, at := range []time.Duration{-time.Hour, -10 * ms, 0, 24 * time.Hour, 400 * 24 * time.Hour, time.Second} {

@@ -254,8 +254,8 @@ func TestReceiverBadRED(t *testing.T) {
 	}
 }
 
-// TestReceiverAsks checks what is asked for again, and when.
-func TestReceiverAsks(t *testing.T) {
+// TestReceiverNACK checks what is asked for again, and when.
+func TestReceiverNACK(t *testing.T) {
 	packets := mediatest.Hybrid.Encode(t, mediatest.Speech(2000*ms, 48000))
 	type ask struct {
 		at  time.Duration

@@ -443,8 +443,8 @@ func TestReceiverEnds(t *testing.T) {
 	})
 }
 
-// TestReceiverHeldUp checks that packets which waited while this process was held up come before silence.
-func TestReceiverHeldUp(t *testing.T) {
+// TestReceiverAfterProcessStall checks that packets which waited while this process was held up come before silence.
+func TestReceiverAfterProcessStall(t *testing.T) {
 	packets := mediatest.CELT.Encode(t, mediatest.Speech(time.Second, 48000))
 	arrivals := stream(packets, 0, 0)
 	synctest.Test(t, func(t *testing.T) {

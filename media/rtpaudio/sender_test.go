@@ -100,7 +100,7 @@ func TestREDLayout(t *testing.T) {
 }
 
 // Copies that the header cannot say, or that are older than that, are left out.
-func TestREDLeavesOutWhatIsOld(t *testing.T) {
+func TestREDOmitsOldPackets(t *testing.T) {
 	s := &sent{}
 	out, err := rtpaudio.NewSender(s, opus.Codec{})
 	if err != nil {

@@ -75,7 +75,7 @@ func hearAll(pcm []int16, rate int) (spoke time.Duration, end bool) {
 }
 
 // A sound card with a constant in its sound is not somebody who speaks.
-func TestAConstantIsNoSpeech(t *testing.T) {
+func TestDCOffsetIsNotSpeech(t *testing.T) {
 	const rate = 16000
 	for _, offset := range []int{500, 3000, 12000} {
 		pcm := make([]int16, 60*rate)

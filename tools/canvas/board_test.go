@@ -372,7 +372,7 @@ func TestDismissButtonIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestTextsAreCut(t *testing.T) {
+func TestLongTextsAreTruncated(t *testing.T) {
 	long := strings.Repeat("ü", 501)
 	got, _ := put(t, canvas.NewBoard(nil), canvas.Create, `[{"type":"input","id":"a","label":"`+long+`","hint":"`+long+`","value":"`+long+`"},
 		{"type":"image","src":"https://a.test","alt":"`+long+`"}]`)
@@ -403,7 +403,7 @@ func TestQuestionLeavesTheBoard(t *testing.T) {
 	}
 }
 
-func TestBoardByManyAtOnce(t *testing.T) {
+func TestConcurrentBoardUse(t *testing.T) {
 	b := canvas.NewBoard(sign)
 	put(t, b, canvas.Create, `[]`)
 	var all sync.WaitGroup

@@ -66,7 +66,7 @@ func TestChips(t *testing.T) {
 	}
 }
 
-func TestChipsKeepSome(t *testing.T) {
+func TestChipsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		chips := canvas.NewChips()
 		if chips.Add("") != "" || chips.Add(strings.Repeat("a", 64<<10+1)) != "" {

@@ -156,7 +156,7 @@ type zeros struct{}
 func (zeros) Read(b []byte) (int, error) { return len(b), nil }
 
 // Where a client is led to by a redirect is tested with the guard itself.
-func TestFetchStaysOutside(t *testing.T) {
+func TestFetchRefusesPrivateAddresses(t *testing.T) {
 	inside := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("reached") }))
 	defer inside.Close()
 	fetcher := canvas.NewFetcher(guard.Client(guard.Options{}))
@@ -170,7 +170,7 @@ func TestFetchStaysOutside(t *testing.T) {
 	}
 }
 
-func TestFetchOnlyWhatWasSigned(t *testing.T) {
+func TestFetchRequiresSignature(t *testing.T) {
 	stranger, gateway, fetcher := outside(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "image/png")
 		_, _ = io.WriteString(w, png)
@@ -199,7 +199,7 @@ func TestFetchOnlyWhatWasSigned(t *testing.T) {
 	}
 }
 
-func TestSignedForAnHour(t *testing.T) {
+func TestSignatureExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fetcher := canvas.NewFetcher(&http.Client{Transport: refusing{}})
 		path := "/" + fetcher.Sign("https://a.test/")
@@ -224,7 +224,7 @@ type refusing struct{}
 
 func (refusing) RoundTrip(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }
 
-func TestSixteenFetchesAtATime(t *testing.T) {
+func TestConcurrentFetchLimit(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	stranger, gateway, fetcher := outside(t, func(w http.ResponseWriter, _ *http.Request) {
 		entered <- struct{}{}

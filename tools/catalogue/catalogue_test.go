@@ -75,7 +75,7 @@ func TestExample(t *testing.T) {
 	}
 }
 
-func TestMistakes(t *testing.T) {
+func TestInvalidFiles(t *testing.T) {
 	t.Setenv("HIDDEN", "hidden")
 	const hook = `"name":"a","description":"d","url":"http://localhost/","secret":"s"`
 	with := func(fields string) string { return `{"webhooks":[{` + hook + fields + `}]}` }
@@ -156,8 +156,8 @@ func TestServersThatDoNotStart(t *testing.T) {
 	}
 }
 
-// TestTwice: a webhook and an MCP server have a tool of one name. The server that had started is ended: goleak looks.
-func TestTwice(t *testing.T) {
+// TestDuplicateToolNames: a webhook and an MCP server have a tool of one name. The server that had started is ended: goleak looks.
+func TestDuplicateToolNames(t *testing.T) {
 	installEverything(t)
 	path := write(t, `{"webhooks":[{"name":"greet","description":"d","url":"http://localhost/","secret":"s"}],
 		"mcp":[{"name":"demo","command":["everything"]}]}`)

@@ -120,7 +120,7 @@ func compact(t *testing.T, text string) string {
 	return encode(t, v)
 }
 
-func TestElicitationWithNobody(t *testing.T) {
+func TestElicitationWithoutUser(t *testing.T) {
 	everyNewWay(t, func(t *testing.T, o mcp.Options) {
 		s := connect(t, o)
 		if _, err := run(t, t.Context(), s, "ask", everyKind); err == nil || !strings.Contains(err.Error(), tools.ErrNobody.Error()) {
@@ -129,9 +129,9 @@ func TestElicitationWithNobody(t *testing.T) {
 	})
 }
 
-// TestWhoIsAsked: while another conversation's call runs, a question reaches the person whose call it is. Where the protocol does not say
+// TestElicitationReachesItsCaller: a question reaches the user of its own call while other calls run. Where the protocol does not say
 // whose it is, it reaches nobody, also when there is only one call.
-func TestWhoIsAsked(t *testing.T) {
+func TestElicitationReachesItsCaller(t *testing.T) {
 	question := `{"message":"Sure?","schema":{"type":"object","properties":{}}}`
 	everyNewWay(t, func(t *testing.T, o mcp.Options) {
 		s := connect(t, o)

@@ -10,8 +10,8 @@ import (
 	"voxgate/tools"
 )
 
-// TestNumbersPutIn: a client may send a number as text, as an input has it, or as a JSON number; either way no digit is lost.
-func TestNumbersPutIn(t *testing.T) {
+// TestElicitedNumbers: a client may send a number as text, as an input has it, or as a JSON number; either way no digit is lost.
+func TestElicitedNumbers(t *testing.T) {
 	for put, want := range map[string]string{
 		`"1000000"`:          `{"n":1000000}`,
 		`1000000`:            `{"n":1000000}`,

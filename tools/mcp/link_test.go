@@ -113,9 +113,9 @@ func TestCallAfterItsEnd(t *testing.T) {
 	})
 }
 
-// TestManyAbandoned: a link on which many calls in a row were abandoned ends, but not while a call runs whose person waits, and not if
+// TestManyAbandonedCalls: a link on which many calls in a row were abandoned ends, but not while a call runs whose person waits, and not if
 // the server has answered one in between.
-func TestManyAbandoned(t *testing.T) {
+func TestManyAbandonedCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeer(t)
 		defer p.close()
@@ -148,8 +148,8 @@ func TestManyAbandoned(t *testing.T) {
 	})
 }
 
-// TestRestlessServer: the list of a server that changes it whenever it is read is read every few seconds, and in the end as it is.
-func TestRestlessServer(t *testing.T) {
+// TestServerThatAnnouncesChangesEndlessly: the list of a server that changes on each read is read every few seconds only.
+func TestServerThatAnnouncesChangesEndlessly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeer(t)
 		defer p.close()

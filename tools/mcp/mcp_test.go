@@ -123,7 +123,7 @@ func encode(t *testing.T, v any) string {
 	return string(b)
 }
 
-func TestOnly(t *testing.T) {
+func TestOnlyListedTools(t *testing.T) {
 	o := ourselves("newest")
 	o.Only = []string{"text", "echo"}
 	if got := names(connect(t, o)); got != "echo text" {
@@ -302,8 +302,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestForgotten: a server over HTTP that has lost its memory fails the call that finds out, and gets the next one in a new session.
-func TestForgotten(t *testing.T) {
+// TestForgottenSession: a server over HTTP that has lost its memory fails the call that finds out, and gets the next one in a new session.
+func TestForgottenSession(t *testing.T) {
 	var servers []*sdk.Server
 	var current http.Handler
 	restart := func() {
@@ -327,8 +327,8 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
-// TestNoise: whatever a server prints between its messages is logged, and costs nothing.
-func TestNoise(t *testing.T) {
+// TestNoiseOnStdout: whatever a server prints between its messages is logged, and costs nothing.
+func TestNoiseOnStdout(t *testing.T) {
 	t.Parallel()
 	l := &logged{lines: make(chan string, 10_000)}
 	o := ourselves("noisy")
@@ -400,8 +400,8 @@ func TestConnectFails(t *testing.T) {
 	}
 }
 
-// TestProcess: what the child process gets, and that nothing of it is left.
-func TestProcess(t *testing.T) {
+// TestProcessEnvironment: what the child process gets, and that nothing of it is left.
+func TestProcessEnvironment(t *testing.T) {
 	t.Parallel() // a child has seconds to end by itself
 	for _, kind := range []string{"newest", "stubborn", "abrupt"} {
 		t.Run(kind, func(t *testing.T) {

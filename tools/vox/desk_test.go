@@ -346,8 +346,8 @@ func TestStatusOfAFullProject(t *testing.T) {
 	}
 }
 
-// TestAllAtOnce is for the race detector.
-func TestAllAtOnce(t *testing.T) {
+// TestConcurrentTools is for the race detector.
+func TestConcurrentTools(t *testing.T) {
 	d, c := newDesk(`{"name":"Shoes"}`)
 	var all sync.WaitGroup
 	for _, e := range vox.Search("react", "", 5) {

@@ -66,7 +66,7 @@ func FuzzParseApp(f *testing.F) {
 	})
 }
 
-func TestChanges(t *testing.T) {
+func TestDiffFiles(t *testing.T) {
 	old := []file{{"index.html", "<p>\n<b>\n<b>\n"}, {"app.js", "1\n"}}
 	files, err := parseApp("<<<file index.html>>>\n<p>\n<i>\n<b>\n<<<end>>>\n<<<file new.css>>>\nx\n<<<end>>>\n", old)
 	if err != nil || len(files) != 3 {

@@ -149,7 +149,7 @@ func TestGenerateApp(t *testing.T) {
 	}
 }
 
-func TestOneDocument(t *testing.T) {
+func TestSingleHTMLDocument(t *testing.T) {
 	d, _, dir := newStudio(t, oneDocument)
 	got, failure := call(t, answering(t.Context(), true), d, "generate_app", args{"prompt": "Hi"})
 	if failure != "" || fmt.Sprint(got["files"]) != "[index.html]" {
@@ -161,8 +161,8 @@ func TestOneDocument(t *testing.T) {
 	}
 }
 
-// TestNotGenerated: nothing is written, nothing is left, and the next app can begin.
-func TestNotGenerated(t *testing.T) {
+// TestInvalidAnswersOfTheModel: nothing is written, nothing is left, and the next app can begin.
+func TestInvalidAnswersOfTheModel(t *testing.T) {
 	megabyte := strings.Repeat("x", 1<<20)
 	marked := func(path, text string) string { return "<<<file " + path + ">>>\n" + text + "\n<<<end>>>\n" }
 	deep := "<<<file index.html>>>\nx\n<<<end>>>\n"
@@ -224,8 +224,8 @@ func TestTheModelFails(t *testing.T) {
 	}
 }
 
-// TestCancelled: whatever the model has written by then is gone, and a model that takes no notice of its context is stopped.
-func TestCancelled(t *testing.T) {
+// TestGenerateAppCancelled: whatever the model has written by then is gone, and a model that takes no notice of its context is stopped.
+func TestGenerateAppCancelled(t *testing.T) {
 	d, _, dir := newStudio(t, "")
 	ctx, cancel := context.WithCancel(answering(t.Context(), true))
 	d.Generate = func(_ context.Context, _ string, piece func(string) error) error {
@@ -251,8 +251,8 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// TestTime: the model has 5 minutes, the person's time does not count, and the client hears of it a few times a second.
-func TestTime(t *testing.T) {
+// TestGenerateAppTimeout: the model has 5 minutes, the person's time does not count, and the client hears of it a few times a second.
+func TestGenerateAppTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, c, dir := newStudio(t, "")
 		ctx := tools.WithEnv(t.Context(), &tools.Env{AskPerson: func(context.Context, json.RawMessage) (json.RawMessage, error) {
@@ -291,7 +291,7 @@ func TestTime(t *testing.T) {
 	})
 }
 
-func TestOneAtATime(t *testing.T) {
+func TestOneGenerationAtATime(t *testing.T) {
 	d, _, _ := newStudio(t, "")
 	begun, end := make(chan struct{}), make(chan struct{})
 	d.Generate = func(_ context.Context, _ string, piece func(string) error) error {
@@ -326,7 +326,7 @@ func TestOneAtATime(t *testing.T) {
 	has(t, failure, "10 apps", "change_app")
 }
 
-func TestNoMeans(t *testing.T) {
+func TestGenerateWithoutModelOrWorkspace(t *testing.T) {
 	d, _, _ := newStudio(t, oneDocument)
 	d.Generate = nil
 	_, failure := call(t, answering(t.Context(), true), d, "generate_app", args{"prompt": "x"})
@@ -336,7 +336,7 @@ func TestNoMeans(t *testing.T) {
 	has(t, failure, "no workspace")
 }
 
-func TestNoIsNo(t *testing.T) {
+func TestConsentRefused(t *testing.T) {
 	d, c, dir := newStudio(t, oneDocument)
 	_, failure := call(t, answering(t.Context(), false), d, "generate_app", args{"prompt": "x"})
 	has(t, failure, "does not want it")
@@ -358,8 +358,8 @@ func telling(ctx context.Context) (told chan string, _ context.Context) {
 	return told, tools.WithEnv(ctx, &tools.Env{SendPartial: func(partial json.RawMessage) { told <- string(partial) }})
 }
 
-// TestAskedByVoice: where there is no screen the person must have spoken since they were asked, and the model passes their answer on.
-func TestAskedByVoice(t *testing.T) {
+// TestConsentByVoice: where there is no screen the person must have spoken since they were asked, and the model passes their answer on.
+func TestConsentByVoice(t *testing.T) {
 	d, c, dir := newStudio(t, oneDocument)
 	_, failure := call(t, t.Context(), d, "generate_app", args{"prompt": "x"})
 	has(t, failure, "no way to ask")
@@ -392,8 +392,8 @@ func TestAskedByVoice(t *testing.T) {
 	}
 }
 
-// TestTheFirstAnswerCounts: a question on the screen is withdrawn when the person has answered aloud, and the other way round.
-func TestTheFirstAnswerCounts(t *testing.T) {
+// TestFirstConsentWins: a question on the screen is withdrawn when the person has answered aloud, and the other way round.
+func TestFirstConsentWins(t *testing.T) {
 	d, _, _ := newStudio(t, oneDocument)
 	said := 0
 	d.InputCount = func() int { return said }
@@ -563,7 +563,7 @@ func TestProjectCannotBeKept(t *testing.T) {
 	}
 }
 
-func TestServe(t *testing.T) {
+func TestServeAppFiles(t *testing.T) {
 	d, _, _ := newStudio(t, twoFiles)
 	got, failure := call(t, answering(t.Context(), true), d, "generate_app", args{"prompt": "x"})
 	if failure != "" {
@@ -622,8 +622,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestWorkspaceMakesRoom: the oldest apps go, what a dead gateway has left goes, and nothing else.
-func TestWorkspaceMakesRoom(t *testing.T) {
+// TestWorkspaceRemovesOldest: the oldest apps go, what a dead gateway has left goes, and nothing else.
+func TestWorkspaceRemovesOldest(t *testing.T) {
 	dir := t.TempDir()
 	open := func() {
 		t.Helper()

@@ -188,8 +188,8 @@ func TestTypedFaults(t *testing.T) {
 	})
 }
 
-// TestCloseEndsEverything leaves no goroutine behind, wherever a session is: TestMain looks.
-func TestCloseEndsEverything(t *testing.T) {
+// TestCloseEndsSessions leaves no goroutine behind, wherever a session is: TestMain looks.
+func TestCloseEndsSessions(t *testing.T) {
 	for _, fault := range []emulator.Fault{
 		{On: emulator.OnHandshake, Stall: true},
 		{On: emulator.OnHandshake, After: time.Hour, HTTP: 401},

@@ -26,7 +26,7 @@ func TestGuide(t *testing.T) {
 	}
 }
 
-func TestTheAppOfTheGuide(t *testing.T) {
+func TestGuideApp(t *testing.T) {
 	plain := writeApp("Write <<<file index.html>>>\nThe app, in the person's words: \"a list\"\n")
 	green := writeApp("Write <<<file index.html>>>\n" + plain + "\nThe change, in the person's words: \"make the button green\"\n")
 	if plain == green || !strings.Contains(green, "--accent: #2f855a") || !strings.Contains(plain, "This week") {

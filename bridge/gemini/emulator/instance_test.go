@@ -9,7 +9,7 @@ import (
 )
 
 // The smallest instance of a schema fits it, as an independent validator sees it; a schema without an end has none.
-func TestSmallest(t *testing.T) {
+func TestSmallestValueOfSchema(t *testing.T) {
 	for schema, want := range map[string]string{
 		``: `{}`, `null`: `{}`, `{}`: `{}`,
 		`{"type":"object"}`: `{}`,

@@ -138,7 +138,7 @@ func (p *peer) resumptions() string {
 	return strings.Join(said, " ")
 }
 
-func TestWhenHandlesAreGiven(t *testing.T) {
+func TestHandlePolicy(t *testing.T) {
 	const young = `{"tools":[{"functionDeclarations":[{"name":"f","behavior":"BLOCKING"}]}]}`
 	for _, c := range []struct{ name, config, handles, start, turn, call string }{
 		{"2.5", oldModel, "", "", "none complete handle", "none call"},

@@ -15,7 +15,7 @@ import (
 	"voxgate/media/mediatest"
 )
 
-func TestParrotSaysWhatItHears(t *testing.T) {
+func TestEcho(t *testing.T) {
 	parrot(t, `{}`, func(t *testing.T, p *peer) {
 		for _, hz := range []float64{440, 1000, 3000} {
 			p.speak(tone(16000, hz, 1400*time.Millisecond))
@@ -50,7 +50,7 @@ func TestParrotSaysWhatItHears(t *testing.T) {
 	})
 }
 
-func TestNoiseIsNoSpeech(t *testing.T) {
+func TestNoiseIsNotSpeech(t *testing.T) {
 	parrot(t, `{}`, func(t *testing.T, p *peer) {
 		noise := make([]int16, 16000*30)
 		for i := range noise {
@@ -83,7 +83,7 @@ func TestTypedTextIsAnsweredWhileTheUserSpeaks(t *testing.T) {
 	})
 }
 
-func TestClickIsNoSpeech(t *testing.T) {
+func TestClickIsNotSpeech(t *testing.T) {
 	parrot(
 		t,
 		`{"realtimeInputConfig":{"automaticActivityDetection":{"prefixPaddingMs":200,"silenceDurationMs":1000}}}`,

@@ -63,7 +63,7 @@ func (c profileCase) run(t *testing.T) {
 	})
 }
 
-func TestWhereModelsAre(t *testing.T) {
+func TestModelsByBackend(t *testing.T) {
 	const level = `,"generationConfig":{"thinkingConfig":{"thinkingLevel":"LOW"}}`
 	for _, c := range []profileCase{
 		{livePath, gemini38, "", 0, ""},
@@ -86,8 +86,8 @@ func TestWhereModelsAre(t *testing.T) {
 	}
 }
 
-// TestWhatModelsTake has each model accept and refuse what it does.
-func TestWhatModelsTake(t *testing.T) {
+// TestModelFeatures has each model accept and refuse what it does.
+func TestModelFeatures(t *testing.T) {
 	thinking := func(text string) string { return `,"generationConfig":{"thinkingConfig":{` + text + `}}` }
 	modality := func(text string) string { return `,"generationConfig":{"responseModalities":["` + text + `"]}` }
 	function := func(behavior string) string {

@@ -48,7 +48,7 @@ func TestParallelCalls(t *testing.T) {
 	})
 }
 
-func TestCallsThatNobodyAnswersAreBounded(t *testing.T) {
+func TestPendingCallsAreBounded(t *testing.T) {
 	parrot(t, toolConfig, func(t *testing.T, p *peer) {
 		p.text(`/tools [{"name":"slow"}` + strings.Repeat(`,{"name":"slow"}`, 256) + `]`)
 		if said := p.turn(); said.text != "More than 256 calls would be open." {
@@ -79,7 +79,7 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-func TestCallsThatMakeNoSense(t *testing.T) {
+func TestInvalidTypedCalls(t *testing.T) {
 	parrot(t, toolConfig, func(t *testing.T, p *peer) {
 		for text, want := range map[string]string{
 			`/tools`:                             "The calls must be a JSON array",

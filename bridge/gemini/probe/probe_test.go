@@ -40,9 +40,9 @@ func askAs(t *testing.T, client *api.Client, models ...string) []probe.Result {
 	})
 }
 
-// TestTheEmulatorIsAsAssumed holds every probe with the emulator: it plays what our tables assume of Google, and what reports in
+// TestEmulatorMatchesAssumptions holds every probe with the emulator: it plays what our tables assume of Google, and what reports in
 // ../testdata/google have found there.
-func TestTheEmulatorIsAsAssumed(t *testing.T) {
+func TestEmulatorMatchesAssumptions(t *testing.T) {
 	t.Parallel()
 	url := emulate(t, emulator.Scenario{}).URL
 	results := ask(t, url)
@@ -229,8 +229,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestWhatTheKeyDoesNotHave holds no more of a model that the key does not have, or that cannot be paid.
-func TestWhatTheKeyDoesNotHave(t *testing.T) {
+// TestUnavailableModels holds no more of a model that the key does not have, or that cannot be paid.
+func TestUnavailableModels(t *testing.T) {
 	t.Parallel()
 	quota := emulator.Fault{On: emulator.OnHandshake, HTTP: http.StatusTooManyRequests}
 	for _, r := range ask(t, emulate(t, emulator.Scenario{Faults: []emulator.Fault{quota}}).URL, "gemini-3.8-live") {

@@ -12,7 +12,7 @@ import (
 )
 
 // A field of newerFields that the SDK has by now belongs to fields.txt alone.
-func TestNewerFieldsAreNewer(t *testing.T) {
+func TestNewerFieldsAreNotInSDK(t *testing.T) {
 	for line := range strings.Lines(strings.TrimSpace(newerFields)) {
 		words := strings.Fields(line)
 		for _, word := range words[1:] {
@@ -25,9 +25,9 @@ func TestNewerFieldsAreNewer(t *testing.T) {
 	}
 }
 
-// TestTheFieldsAreTheSDKs compares fields.txt with the types of Google's SDK. Where it fails after an update of the SDK, its output is the
+// TestFieldsMatchSDK compares fields.txt with the types of Google's SDK. Where it fails after an update of the SDK, its output is the
 // new file.
-func TestTheFieldsAreTheSDKs(t *testing.T) {
+func TestFieldsMatchSDK(t *testing.T) {
 	lines := map[string]string{}
 	var kind func(reflect.Type) string
 	kind = func(x reflect.Type) string {

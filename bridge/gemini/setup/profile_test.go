@@ -32,7 +32,7 @@ func TestProactive(t *testing.T) {
 	}
 }
 
-func TestTyped(t *testing.T) {
+func TestTypedTurn(t *testing.T) {
 	const pixel = "/9j/" // begins as a JPEG does
 	for _, c := range []struct {
 		name, model, parts string
@@ -76,8 +76,8 @@ func TestTyped(t *testing.T) {
 	}
 }
 
-// TestTypedIsAnswered types to every model of the emulator, after it got a history.
-func TestTypedIsAnswered(t *testing.T) {
+// TestTypedTurnIsAnswered types to every model of the emulator, after it got a history.
+func TestTypedTurnIsAnswered(t *testing.T) {
 	e := emulator.New(emulator.Options{Espeak: emulator.NoVoice})
 	server := httptest.NewServer(e)
 	t.Cleanup(func() { server.Close(); e.Close() })

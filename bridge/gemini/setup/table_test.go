@@ -106,8 +106,8 @@ func TestNothingTranslatedIsRefused(t *testing.T) {
 	}
 }
 
-// TestRows asserts what is sent for each row and field that has a rule.
-func TestRows(t *testing.T) {
+// TestModelTable asserts what is sent for each row and field that has a rule.
+func TestModelTable(t *testing.T) {
 	const blank = "" // the field is not sent
 	type rule struct {
 		row, in, field, want string

@@ -48,8 +48,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestGatewaysTools: the gateway's own tools come first and are not replaced; the canvas comes for those who have one.
-func TestGatewaysTools(t *testing.T) {
+// TestGatewayTools: the gateway's own tools come first and are not replaced; the canvas comes for those who have one.
+func TestGatewayTools(t *testing.T) {
 	scope := setup.Scope{
 		Screen: true,
 		Tools: []tools.Declaration{

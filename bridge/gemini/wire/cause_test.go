@@ -6,7 +6,7 @@ import (
 	"voxgate/bridge/gemini/wire"
 )
 
-func TestCauses(t *testing.T) {
+func TestErrorCauses(t *testing.T) {
 	for _, c := range []struct {
 		code   int
 		reason string

@@ -56,7 +56,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestMeter(t *testing.T) {
+func TestTokenMeter(t *testing.T) {
 	var m wire.TokenMeter
 	want := func(what string, got, want wire.Tokens) {
 		t.Helper()
@@ -112,7 +112,7 @@ func TestMeter(t *testing.T) {
 	want("untouched", m.Turn(), count(1, 1))
 }
 
-func TestSplit(t *testing.T) {
+func TestSplitTokens(t *testing.T) {
 	before := wire.Tokens{Prompt: 10, Total: 12, Response: 2, PromptBy: map[string]int{"AUDIO": 8}}
 	for name, test := range map[string]struct {
 		now  wire.Tokens

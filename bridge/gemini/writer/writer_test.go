@@ -204,7 +204,7 @@ func TestEachCallHasAResult(t *testing.T) {
 }
 
 // What an answer has cost that was broken off is reported, if not by its connection, then as owed.
-func TestStoppedAnswersCost(t *testing.T) {
+func TestInterruptedAnswersAreBilled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(t, func(ctx context.Context, _ string) ([]string, int, error) {
@@ -226,7 +226,7 @@ func TestStoppedAnswersCost(t *testing.T) {
 }
 
 // Text that comes by itself, as the late result of a tool, waits for the end of an answer and then gets its own.
-func TestLateText(t *testing.T) {
+func TestTextDuringAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		goOn := make(chan struct{})
