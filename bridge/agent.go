@@ -19,12 +19,13 @@ type Agent struct {
 	Language string `json:"language,omitempty"` // BCP 47: "de-DE"
 	Model    string `json:"model,omitempty"`    // "gemini-3.8-live"
 
-	Config      json.RawMessage `json:"config,omitempty"`  // a LiveConfig, for settings without a field above
-	Steps       steps.Plan      `json:"steps,omitempty"`   // of the conversation; their instructions follow the prompt
-	Tools       []string        `json:"tools"`             // patterns of the operator's tools that it uses; nil: every granted one
-	Outcome     json.RawMessage `json:"outcome,omitempty"` // JSON Schema of the result generated from the transcript at the end; nil: none
-	MaxDuration time.Duration   `json:"longest,omitempty"` // of a conversation; 0: no limit of its own
-	MaxDollars  float64         `json:"dollars,omitempty"` // in US dollars, per conversation; 0: no limit of its own
+	Config json.RawMessage `json:"config,omitempty"` // a LiveConfig, for settings without a field above
+	Steps  steps.Plan      `json:"steps,omitempty"`  // of the conversation; their instructions follow the prompt
+	Tools  []string        `json:"tools"`            // patterns of the operator's tools that it uses; nil means every granted one
+	// JSON Schema of the result generated from the transcript at the end; nil means none
+	Outcome     json.RawMessage `json:"outcome,omitempty"`
+	MaxDuration time.Duration   `json:"longest,omitempty"` // of a conversation; 0 means no limit of its own
+	MaxDollars  float64         `json:"dollars,omitempty"` // in US dollars, per conversation; 0 means no limit of its own
 }
 
 // MergeOver returns a with its empty fields taken from under.

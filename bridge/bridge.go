@@ -48,7 +48,7 @@ type SessionRequest struct {
 	// other may answer.
 	AgentLocked, AgentNamed bool
 
-	// GreetingPrompt is the instruction with which the model begins, for endpoints where it speaks first; empty: the
+	// GreetingPrompt is the instruction with which the model begins, for endpoints where it speaks first; empty means the
 	// caller begins. PromptSuffix is appended to the system instruction, whatever its source.
 	GreetingPrompt string
 	PromptSuffix   string
@@ -56,7 +56,7 @@ type SessionRequest struct {
 	// Tools run in the gateway for this conversation only, in addition to the operator's.
 	Tools []tools.Tool
 
-	// Generate is used for models outside the Live API; nil: they are not available to this conversation.
+	// Generate is used for models outside the Live API; nil means they are not available to this conversation.
 	Generate writer.Generate
 
 	// DeferDial delays the dial until the first [UpdateConfig], at most 800 ms: for clients that configure after
@@ -96,7 +96,7 @@ type SessionRequest struct {
 	// Override configures the model, over Grant's agent; [Options].Admit sets it. The caller can override neither.
 	Override Agent
 
-	// Grant limits the caller; nil: unlimited. Account counts the costs; nil: not counted.
+	// Grant limits the caller; nil means unlimited. Account counts the costs; nil means not counted.
 	Grant   *Grant
 	Account Account
 }
@@ -104,10 +104,10 @@ type SessionRequest struct {
 // Origin describes where a conversation comes from. Tools that run in the gateway get it.
 type Origin struct {
 	Protocol   string            `json:"Door"` // "web", "sip", …
-	Agent      string            // name of the agent's file; empty: no agent of the operator
-	Identity   string            // of the caller; empty: unknown
-	Key        string            // the operator's name of the key, or of the token issuer, of the caller; empty: none
-	Grant      json.RawMessage   // permissions of the caller, for tools; nil: not specified
+	Agent      string            // name of the agent's file; empty means no agent of the operator
+	Identity   string            // of the caller; empty means unknown
+	Key        string            // the operator's name of the key, or of the token issuer, of the caller; empty means none
+	Grant      json.RawMessage   // permissions of the caller, for tools; nil means not specified
 	Attributes map[string]string // for tools and the session webhook: attributes of a telephone call
 	HasScreen  bool              `json:"Screen"` // callers of this protocol may be able to show a canvas
 	// the caller shows questions of tools, as a [ToolCall], although it has no canvas for the model
@@ -136,7 +136,7 @@ func (o *SessionRequest) callerID() string {
 	return o.Origin.Key + " " + o.Origin.Identity
 }
 
-// MaxDollars returns the budget of the conversation; 0: no limit.
+// MaxDollars returns the budget of the conversation; 0 means no limit.
 func (o *SessionRequest) MaxDollars() float64 {
 	most := o.MergedAgent().MaxDollars
 	if o.Grant != nil {

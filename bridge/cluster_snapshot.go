@@ -40,13 +40,13 @@ type snapshot struct {
 	Received        []string    `json:",omitempty"`      // IDs of the client's messages
 	UsedTokens      wire.Tokens `json:"Tokened"`         // used so far
 	ContextTokens   wire.Tokens `json:"Context"`         // input of the next turn
-	Dollars         *float64    `json:",omitempty"`      // cost of the tokens; nil: unknown
+	Dollars         *float64    `json:",omitempty"`      // cost of the tokens; nil means unknown
 	NextTurn        int         `json:"Turn"`            // that comes next
 	Pauses          []Span      `json:",omitempty"`      // of the recording, which is paused if the last one has no end
 	// model whose price a gateway must know to continue, because money is limited
 	PricedModel  string                     `json:"Priced,omitempty"`
 	CoveredTurn  int                        `json:"Known"`              // last turn that the handle covers
-	SpeakingTurn int                        `json:"Speaking,omitempty"` // turn in progress; 0: none
+	SpeakingTurn int                        `json:"Speaking,omitempty"` // turn in progress; 0 means none
 	OpenQuestion string                     `json:"Asked,omitempty"`    // unanswered
 	ActedOn      bool                       `json:"Acted,omitempty"`    // the model has called a tool for OpenQuestion, covered by the handle
 	Transcript   []transcript.NumberedEntry `json:"Said,omitempty"`
@@ -68,7 +68,7 @@ func (n *snapshot) acceptsResume(o SessionRequest) bool {
 // clusterState tracks the move of a session to or from another gateway. Owned by the loop.
 type clusterState struct {
 	entry        *fleet.Entry
-	restoredFrom *snapshot // snapshot to continue from; nil: started here, or restored
+	restoredFrom *snapshot // snapshot to continue from; nil means started here, or restored
 	hasChanges   bool      // something has happened that the store should have
 	isPlaced     bool      // the store knows the gateway, and needs nothing else
 	moveWanted   bool      // its caller should move to another gateway

@@ -12,7 +12,7 @@ type Command interface{ command() }
 
 type (
 	// Message is a typed turn. A complete one interrupts the voice and is answered; parts of an incomplete one are kept
-	// for it. Parts is an array of Google's Part; nil: the turn is Text.
+	// for it. Parts is an array of Google's Part; nil means the turn is Text.
 	Message struct {
 		Text         string
 		Parts        json.RawMessage
@@ -92,7 +92,7 @@ type (
 
 // Commands of the host.
 type (
-	// drainCommand reports that the gateway accepts no more calls, and stops after stopsIn; 0: it does not stop.
+	// drainCommand reports that the gateway accepts no more calls, and stops after stopsIn; 0 means it does not stop.
 	drainCommand struct{ stopsIn time.Duration }
 
 	// takenCommand ends a conversation that goes on at another gateway.

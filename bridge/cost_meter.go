@@ -51,7 +51,7 @@ func newCostMeter(h *hostState, o SessionRequest, a *subscribers, v *voice, ob o
 	return p
 }
 
-// setDollarLimit sets the budget of the conversation in US dollars; 0: no limit of its own.
+// setDollarLimit sets the budget of the conversation in US dollars; 0 means no limit of its own.
 func (p *costMeter) setDollarLimit(dollars float64) {
 	if p.cap.Micros = ToMicros(dollars); dollars > 0 {
 		p.isMoneyLimited = true

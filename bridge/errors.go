@@ -63,7 +63,7 @@ type Error struct {
 	Message string
 	Field   string
 	Status  int
-	Retry   time.Duration // when to retry, for CodeBusy; 0: unknown
+	Retry   time.Duration // when to retry, for CodeBusy; 0 means unknown
 	Err     error
 }
 

@@ -35,7 +35,7 @@ type (
 		ResumeToken     string // with the first one and after each resume, if the conversation is resumable
 		Backend         string
 		EffectiveConfig json.RawMessage
-		Step            string   // of the agent; empty: it has no steps
+		Step            string   // of the agent; empty means it has no steps
 		Recording       bool     // the conversation is recorded
 		Tools           []Tool   // that the model may call
 		ReceivedIDs     []string // after a resume: IDs passed to [Session.MarkReceived], the newest 256
@@ -76,7 +76,7 @@ type (
 	// Grounding is Google Search's metadata for the answer.
 	Grounding struct {
 		Metadata        json.RawMessage
-		SuggestionsPage string // URL of the gateway's page of suggestions; empty: none
+		SuggestionsPage string // URL of the gateway's page of suggestions; empty means none
 	}
 
 	// Speaking comes once per turn, just before its first audio.
@@ -148,7 +148,7 @@ type (
 	Move struct{}
 
 	// Usage reports the tokens at the end of each turn, before its TurnComplete: of the turn, and of the conversation
-	// so far. Dollars is the cost of the conversation so far, in US dollars; nil: the price of its model is unknown.
+	// so far. Dollars is the cost of the conversation so far, in US dollars; nil means the price of its model is unknown.
 	Usage struct {
 		Turn, Total wire.Tokens
 		Dollars     *float64
@@ -188,7 +188,7 @@ const (
 type Tool struct {
 	Name, Title string
 	Behavior    tools.Behavior
-	Scheduling  tools.Scheduling // default for its answers; empty: the model's own
+	Scheduling  tools.Scheduling // default for its answers; empty means the model's own
 	Where       string           // client or gateway
 }
 

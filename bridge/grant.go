@@ -15,10 +15,10 @@ import (
 // Grant limits what a caller may use. Names may be patterns ([path.Match]).
 type Grant struct {
 	Models      []string      // empty: all
-	Tools       []string      // of the operator; empty: none
-	MaxDuration time.Duration // of the conversation; 0: no limit
-	MaxDollars  float64       `json:"Dollars"` // in US dollars, per conversation; 0: no limit
-	Agents      []string      // agents of the operator that may answer; empty: all
+	Tools       []string      // of the operator; empty means none
+	MaxDuration time.Duration // of the conversation; 0 means no limit
+	MaxDollars  float64       `json:"Dollars"` // in US dollars, per conversation; 0 means no limit
+	Agents      []string      // agents of the operator that may answer; empty means all
 	Agent       Agent         // overrides the caller's settings; an empty field leaves the choice to the caller
 }
 

@@ -276,7 +276,7 @@ const drainRetry = 5 * time.Second
 // when nobody speaks. It does not block; [Host.Sessions] lists those left. A lost caller may still come back.
 func (h *Host) BeginDrain() { h.beginDrain(0) }
 
-// beginDrain is BeginDrain; callers are informed of the remaining time; 0: they may stay.
+// beginDrain is BeginDrain; callers are informed of the remaining time; 0 means they may stay.
 func (h *Host) beginDrain(within time.Duration) {
 	h.mu.Lock()
 	h.draining = true

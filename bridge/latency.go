@@ -38,7 +38,7 @@ func (q *questionEnds) takeNext(shelfLife time.Duration) time.Time {
 type turnTiming struct {
 	questionEnd     time.Time    // zero: no question
 	firstAudio      time.Time    // arrival of the first audio
-	firstFrameDelay atomic.Int64 // ns from firstAudio until its first frame was delivered; 0: not delivered, or already reported
+	firstFrameDelay atomic.Int64 // ns from firstAudio until its first frame was delivered; 0 means not delivered, or already reported
 }
 
 // takeLatency returns the measured latency, once: ok is false if there is none, or it was reported before. t may be

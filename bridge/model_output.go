@@ -25,14 +25,14 @@ type modelOutput struct {
 	prompts          openPrompts
 	turnNumber       int  // of the current or next turn
 	coveredTurn      int  // last turn that the newest handle covers
-	openUserTextTurn int  // turn whose UserText is not final yet; 0: none
+	openUserTextTurn int  // turn whose UserText is not final yet; 0 means none
 	isWorking        bool // the model continues to think after its turn
 	workRequested    bool // because of a request
 	textOnlyAnswers  int  // consecutive answers with text but without voice, although the model should speak
 	hasAnswered      bool // something was answered since the person's last request
 	wasStopped       bool // the client stopped an answer that the model may continue, and nothing was asked since
 
-	latestLatency     atomic.Int64 // latency of the last answer, in ns, set by the voice's goroutine; 0: not measured
+	latestLatency     atomic.Int64 // latency of the last answer, in ns, set by the voice's goroutine; 0 means not measured
 	announcedThinking atomic.Bool  // the caller was informed that an answer is due
 }
 
@@ -48,7 +48,7 @@ type outputOptions struct {
 	calls      *toolcalls.Calls
 
 	noCues          bool                     // no sounds of the gateway for the caller
-	suggestionsPage func(html string) string // creates a page of search suggestions; nil: the caller cannot show it
+	suggestionsPage func(html string) string // creates a page of search suggestions; nil means the caller cannot show it
 	onAnswerBegun   func()                   // the model has begun to answer
 	isUserSpeaking  func() bool              // the person speaks
 	isUnheard       func() bool              // an answer would not be heard

@@ -55,7 +55,7 @@ type (
 	SpendingReport struct {
 		Key     string // see [Origin]
 		Tokens  map[[2]string]int
-		Dollars float64 // cost of the tokens; 0: the price of the model is unknown
+		Dollars float64 // cost of the tokens; 0 means the price of the model is unknown
 	}
 
 	// RecordingFailed reports a recording that could not be written, at its start or later.
@@ -73,7 +73,7 @@ type (
 		Pauses     []Span         // of the recording
 		Fields     map[string]any // collected in the agent's steps
 
-		Outcome json.RawMessage // JSON Schema of the result to generate from the transcript; nil: none
+		Outcome json.RawMessage // JSON Schema of the result to generate from the transcript; nil means none
 		Account Account         // charged for that, by ReserveCost
 	}
 
@@ -91,18 +91,18 @@ type Info struct {
 	ID         string
 	Protocol   string            `json:"Door"` // "web", "sip", …
 	Agent      string            // see [Origin]
-	Identity   string            // of the caller; empty: unknown
+	Identity   string            // of the caller; empty means unknown
 	Attributes map[string]string // see [Origin]
 	Key        string            // see [Origin]
-	Step       string            // of the agent; empty: it has no steps
+	Step       string            // of the agent; empty means it has no steps
 	Model      string
 	State      State
 	Started    time.Time
 	Turns      int      // completed
 	Tokens     int      // of the model, in and out
-	Dollars    *float64 // cost of the tokens; nil: the price of the model is unknown
+	Dollars    *float64 // cost of the tokens; nil means the price of the model is unknown
 
-	Latency time.Duration // of the last measured answer; 0: none
+	Latency time.Duration // of the last measured answer; 0 means none
 	Loss    Loss
 }
 

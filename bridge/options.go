@@ -18,28 +18,28 @@ import (
 type Options struct {
 	Client  *api.Client
 	Backend string        // gemini, vertex or emulator; shown to clients
-	Park    time.Duration // how long a resumable conversation waits for its lost caller; 0: not at all
-	// Stall is how long the model may be silent when an answer is due; 0: no limit.
+	Park    time.Duration // how long a resumable conversation waits for its lost caller; 0 means not at all
+	// Stall is how long the model may be silent when an answer is due; 0 means no limit.
 	Stall time.Duration
-	// MaxTokens ends a conversation that has used so many; 0: no limit.
+	// MaxTokens ends a conversation that has used so many; 0 means no limit.
 	MaxTokens int
 	// Findings hold observed deviations of Google's servers from the assumed behaviour, by model; may be nil.
 	Findings map[string]setup.Findings
 
-	// Prices of the models' tokens; nil: all unknown.
+	// Prices of the models' tokens; nil means all unknown.
 	Prices price.Table
-	// Observe receives the observations of the conversation with this ID; nil: no observer, at no cost. It is called by
+	// Observe receives the observations of the conversation with this ID; nil means no observer, at no cost. It is called by
 	// several goroutines and must not block.
 	Observe func(id string, o Observation)
-	// Tools returns the gateway's tools for a new conversation; nil: none.
+	// Tools returns the gateway's tools for a new conversation; nil means none.
 	Tools func() []tools.Tool
 	// SignPicture returns the address on the gateway for the URL of an external picture, and SuggestionsPage that of a
-	// page of search suggestions; nil: clients get none.
+	// page of search suggestions; nil means clients get none.
 	SignPicture, SuggestionsPage func(string) string
-	// Admit is called before a conversation begins. It may reject it with an [Error] or set its Override; nil: all
+	// Admit is called before a conversation begins. It may reject it with an [Error] or set its Override; nil means all
 	// begin. It may block until ctx is done.
 	Admit func(ctx context.Context, id string, o *SessionRequest) error
-	// Recordings is the folder for recordings; empty: no recording. RecordAll records every conversation.
+	// Recordings is the folder for recordings; empty means no recording. RecordAll records every conversation.
 	Recordings string
 	RecordAll  bool
 	// Store is shared with other gateways: a conversation can continue at any of them, with its resume token. Node is

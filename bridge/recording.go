@@ -33,7 +33,7 @@ type recording struct {
 
 	// Owned by the loop.
 	isAnnounced   bool            // the client knows that the conversation is recorded
-	failed        <-chan struct{} // closed when a write has failed; nil: no file
+	failed        <-chan struct{} // closed when a write has failed; nil means no file
 	hasDiskFailed bool            // a write has failed: recording is not tried again
 	files         []string        // their paths
 	pauses        []Span          // the last one has no end while it lasts

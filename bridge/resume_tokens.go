@@ -72,7 +72,7 @@ func (t *resumeTokens) setTokens(id string, hashes [2]tokenHash) {
 // revokeTokens invalidates the tokens of a conversation.
 func (t *resumeTokens) revokeTokens(id string) { t.setTokens(id, [2]tokenHash{}) }
 
-// findSession returns the ID of the conversation that a token opens; empty: none.
+// findSession returns the ID of the conversation that a token opens; empty means none.
 func (t *resumeTokens) findSession(token string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -83,7 +83,7 @@ type sessionEnd struct {
 	awaitsGoodbye  bool           // but not before the model has begun to answer the tool that ends it
 	hasOpenTurn    bool           // parts of a turn were sent without its end
 	noSpeech       noSpeechFilter // of the model's current turn
-	farewellPrompt string         // and not before the model has said goodbye on this instruction; empty: done, or not needed
+	farewellPrompt string         // and not before the model has said goodbye on this instruction; empty means done, or not needed
 	overBudget     bool           // no budget for another turn
 	endReason      error          // set: the conversation ends now
 }

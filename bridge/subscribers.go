@@ -108,7 +108,7 @@ func (a *subscribers) startEvents(v *callerConn) {
 }
 
 // resumeEvents starts sending events to a returning caller, after done and the missed ones. attended: the caller before
-// it had not left. playing is the turn being played; 0: none, or it is among the missed events.
+// it had not left. playing is the turn being played; 0 means none, or it is among the missed events.
 func (a *subscribers) resumeEvents(v *callerConn, done SetupComplete, attended bool, open func(id string) bool, playing int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -22,7 +22,7 @@ type voice struct {
 	finishedTurns []utterance           // complete, perhaps not yet played; owned by the loop
 	cutCause      atomic.Pointer[Cause] // why the voice was last dropped, for the marks in it
 	playedSignal  chan struct{}         // has a token when the voice may have been played to its end
-	roundTrip     atomic.Int64          // to the caller and back, in ns; 0: unknown
+	roundTrip     atomic.Int64          // to the caller and back, in ns; 0 means unknown
 
 	mu        sync.Mutex
 	isCutting bool        // the voice is being dropped
@@ -33,7 +33,7 @@ type voice struct {
 type utterance struct {
 	turn        int // 0: a sound of the gateway
 	length      time.Duration
-	endReported *atomic.Bool // the caller was informed of its end; nil: still growing, or a sound of the gateway
+	endReported *atomic.Bool // the caller was informed of its end; nil means still growing, or a sound of the gateway
 }
 
 // isEndReported reports whether the caller was informed of the end of the turn.
@@ -89,7 +89,7 @@ func (v *voice) addFinished(u utterance) {
 	}
 }
 
-// playingTurn returns the turn being played, of the finished ones and the growing one; 0: none.
+// playingTurn returns the turn being played, of the finished ones and the growing one; 0 means none.
 func (v *voice) playingTurn(growing utterance) (turn int) {
 	left := v.QueuedDuration()
 	if left == 0 {

@@ -24,7 +24,7 @@ var NodeTransport http.RoundTripper = &http.Transport{
 // ProxyTo proxies a request to another gateway. It reports false if the address is unknown, or the request was proxied
 // already. It blocks until the answer, or a WebSocket, has ended. failed is called if the other gateway does not
 // answer. Credentials stay here: the other gateway gets only the identity. token is what the endpoint exchanged them
-// for; empty: use those of the request.
+// for; empty means use those of the request.
 func ProxyTo(w http.ResponseWriter, r *http.Request, node, token string, failed func(error)) bool {
 	visitor := access.From(r.Context())
 	to := visitor.NodeURL(node)

@@ -40,8 +40,8 @@ type Options struct {
 // Endpoint is a path with its handlers.
 type Endpoint struct {
 	Pattern string       // of [http.ServeMux]
-	Handler http.Handler // of requests; nil: only Socket
-	Socket  http.Handler // of WebSockets at the same path; nil: none
+	Handler http.Handler // of requests; nil means only Socket
+	Socket  http.Handler // of WebSockets at the same path; nil means none
 
 	// Public allows requests without a check of the origin, as for the page: pages of any other origin may send them,
 	// but cannot read the answer. WebSockets are never public.
@@ -69,7 +69,7 @@ type Server struct {
 	mu     sync.Mutex
 	closed bool
 	visits map[*openVisit]struct{} // WebSockets, and calls that outlive a request
-	empty  chan struct{}           // closed when there is none; nil: nobody waits
+	empty  chan struct{}           // closed when there is none; nil means nobody waits
 }
 
 // openVisit is an open connection of a client to an endpoint.

@@ -74,7 +74,7 @@ type Upstream struct {
 
 	mu      sync.Mutex
 	conns   []*Conn
-	refusal int   // HTTP status; 0: accept
+	refusal int   // HTTP status; 0 means accept
 	down    error // of the network
 	dials   int
 }

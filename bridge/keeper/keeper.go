@@ -27,7 +27,7 @@ type Options struct {
 	Breakers     *Breakers
 	Caller       string        // who asks for the conversation, as in [Breaker.Admit]
 	IsProbe      bool          // result of [Breaker.Admit]
-	StallTimeout time.Duration // how long the model may be silent when an answer is due; 0: no limit
+	StallTimeout time.Duration // how long the model may be silent when an answer is due; 0 means no limit
 	Uplink       *uplink.Uplink
 	Logger       *slog.Logger
 	OnCrash      func(error) // receives the panic of a goroutine, which ends the conversation; must not block
@@ -90,7 +90,7 @@ type (
 	DialOutcome struct {
 		Kind      ConnKind
 		StartedAt time.Time
-		Cause     string // of the failure: lost, stale handle, quota, fatal or auth; empty: success
+		Cause     string // of the failure: lost, stale handle, quota, fatal or auth; empty means success
 	}
 
 	// ConnectionEnd reports the end of a connection. Cause is empty if the gateway ended it.
@@ -214,7 +214,7 @@ type connection struct {
 	isResumed    bool // the connection continues the session of an earlier one
 	connectedAt  time.Time
 	dialOutcome  DialOutcome        // of the dial
-	cause        string             // of its end; empty: the gateway ended it
+	cause        string             // of its end; empty means the gateway ended it
 	cancel       context.CancelFunc // of the dial, or of the reader and writer
 	goroutines   sync.WaitGroup     // dial, reader, writer
 }
@@ -228,7 +228,7 @@ type handle struct {
 
 // trial tracks in-place changes that Gemini has not accepted yet. The zero value is no trial.
 type trial struct {
-	previous *setup.Config // configuration to restore on a rejection; nil: no trial
+	previous *setup.Config // configuration to restore on a rejection; nil means no trial
 	count    int           // number of updates tried
 	single   bool          // try each by itself, because one of several was rejected
 }

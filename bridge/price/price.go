@@ -20,7 +20,7 @@ import (
 // "VIDEO". A modality without a price costs as much as TEXT, which each list must have.
 type ModelPrices struct {
 	Input    map[string]float64 `json:"input"`
-	Cached   map[string]float64 `json:"cached"` // input tokens served from the cache; empty: as Input
+	Cached   map[string]float64 `json:"cached"` // input tokens served from the cache; empty means as Input
 	Output   map[string]float64 `json:"output"`
 	Thinking float64            `json:"thinking"` // 0: as TEXT of Output
 

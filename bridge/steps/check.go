@@ -16,7 +16,7 @@ const (
 // PlanError describes a fault in a plan.
 type PlanError struct {
 	Step int    // index
-	Key  string // tools, ask or next; empty: the step itself
+	Key  string // tools, ask or next; empty means the step itself
 	Err  error
 }
 

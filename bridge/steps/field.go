@@ -19,8 +19,8 @@ const maxText = 1000
 // fieldRule describes and checks the values of a field.
 type fieldRule struct {
 	description string    // for the model: "a number from 1 to 4"
-	bounds      []float64 // of a number: minimum and maximum; empty: unlimited; nil: a text
-	choices     []string  // of a text; nil: any text
+	bounds      []float64 // of a number: minimum and maximum; empty means unlimited; nil means a text
+	choices     []string  // of a text; nil means any text
 	optional    bool
 	check       func(given any) (value any, ok bool)
 }

@@ -33,7 +33,7 @@ type Step struct {
 	Instruction string   `json:"text,omitzero"`  // appended to the agent's instruction
 	Tools       []string `json:"tools,omitzero"` // patterns of tools that can be called only in this step, and in others that list them
 	Fields      []Field  `json:"ask,omitzero"`   // must be collected before the step ends
-	Next        []string `json:"next,omitzero"`  // steps that may follow; empty: this is the last
+	Next        []string `json:"next,omitzero"`  // steps that may follow; empty means this is the last
 }
 
 // Field is a value to collect from the person.

@@ -104,7 +104,7 @@ type Status struct {
 	Message         string // reason of the failure
 }
 
-// The values of [HTTPStatus].Status.
+// The values of [Status].Status.
 const (
 	Running   = "running"
 	Done      = "done"
@@ -143,7 +143,7 @@ func (e *Error) Error() string { return e.Message }
 // Response is a client's answer to a call.
 type Response struct {
 	ID, Name     string          // without an ID it answers the only open call with that name
-	Response     json.RawMessage // any JSON; nil: success without a result
+	Response     json.RawMessage // any JSON; nil means success without a result
 	Scheduling   tools.Scheduling
 	WillContinue bool            // more answers follow
 	Parts        json.RawMessage // pictures for the model, an array of Part, or nil

@@ -43,8 +43,8 @@ var (
 type Item struct {
 	Rate         int
 	PCM          []int16
-	speechNumber int           // of audio and marks: number of their speech; 0: silence
-	index        int64         // of the last message that carried it on this connection; 0: not sent yet; or coveredBefore
+	speechNumber int           // of audio and marks: number of their speech; 0 means silence
+	index        int64         // of the last message that carried it on this connection; 0 means not sent yet; or coveredBefore
 	Silence      time.Duration // after a speech, so that the model detects its end; sent at once
 	Turn         *Turn         // sent in the form that its model accepts
 	Message      *wire.ClientMessage

@@ -22,7 +22,7 @@ type replayBuffer struct {
 	settledText []Item // typed text that counts as answered
 
 	sentIndex     int64 // index of the last message on this connection
-	coveredIndex  int64 // index of the last message that the newest handle covers; 0: unknown
+	coveredIndex  int64 // index of the last message that the newest handle covers; 0 means unknown
 	ignoreIndices bool  // the server counts messages differently
 }
 

@@ -67,9 +67,9 @@ type Uplink struct {
 	activity          speechActivity
 	replayBuf         replayBuffer
 
-	endSilence    time.Duration // silence that the model needs after a speech to detect its end; 0: none
+	endSilence    time.Duration // silence that the model needs after a speech to detect its end; 0 means none
 	silenceOffset time.Duration // position in the audio where that silence was last sent
-	rate          int           // of the newest audio; 0: none received yet
+	rate          int           // of the newest audio; 0 means none received yet
 
 	replayCount int       // items at the head of queue that are sent again
 	paced       bool      // audio goes at ReplaySpeed until the queue is empty

@@ -32,13 +32,13 @@ import (
 type Options struct {
 	// Required: a conversation needs a token. Otherwise anyone may use the gateway, within the limits.
 	Required bool
-	// Keys is the keys file; empty: none. It is read again when it has changed.
+	// Keys is the keys file; empty means none. It is read again when it has changed.
 	Keys string
 	// Agents are the operator's; may be nil.
 	Agents *agents.Folder
 	// Proxies are trusted to send X-Forwarded-For.
 	Proxies []netip.Prefix
-	// IdentityHeader is a request header with which a trusted proxy sends the identity of the person; empty: none.
+	// IdentityHeader is a request header with which a trusted proxy sends the identity of the person; empty means none.
 	IdentityHeader string
 	Limits         Limits
 	// OnRefused is called with the rule of each rejection. It must not block and may be nil.
@@ -102,11 +102,11 @@ type Client struct {
 	gate        *Gate
 	address     netip.Addr       // of the client, as far as known
 	proxied     bool             // sent by a trusted proxy
-	identity    string           // from a trusted proxy; empty: none
+	identity    string           // from a trusted proxy; empty means none
 	forwarded   *forwardedClaims // from another gateway, or nil
 	key         string           // server key or issuer, when known
 	isAmbiguous bool             // the identity header came twice: one may be the client's own
-	token       string           // of the request; empty: none
+	token       string           // of the request; empty means none
 }
 
 type clientKey struct{}
@@ -229,7 +229,7 @@ func (v *Client) Authorize(open *bridge.SessionRequest, token string) error {
 }
 
 // Admit is Authorize for an endpoint that learns the agent later, and then chooses it itself. It fills in the identity,
-// the grant and the account, or rejects the client. token came in the first message; empty: use that of the request.
+// the grant and the account, or rejects the client. token came in the first message; empty means use that of the request.
 // The client is counted when the conversation begins, which may reject it, too. An expired token allows a resume, but
 // not a new conversation.
 func (v *Client) Admit(open *bridge.SessionRequest, token string) error {
@@ -275,7 +275,7 @@ func IsOtherCaller(err error) bool { return err == error(errOtherCaller) }
 // AuthorizeControl rejects a client that may not control a running conversation, such as join an OpenAI call or end it.
 // Allowed are: the caller that began it, with a token of the same key for the same person, even if expired; the server
 // key in whose name it was begun, if it may mint tokens; and a key that may watch it. token came by way of the
-// protocol; empty: use that of the request.
+// protocol; empty means use that of the request.
 func (v *Client) AuthorizeControl(on bridge.Origin, token string) error {
 	g := v.gate
 	if g == nil || !g.keys.isConfigured() {
@@ -367,12 +367,12 @@ type authorization struct {
 	grant        Grant
 	limited      bool        // grant applies; else there were no credentials
 	issuer       string      // the responsible key or issuer
-	id           string      // of the token; empty: no token
+	id           string      // of the token; empty means no token
 	once         bool        // the token is for one conversation
 	expires      time.Time   // of the token
-	budget       bridge.Cost // of the issuer per day; 0: no limit
-	personBudget bridge.Cost // of this identity per day; 0: no limit
-	sessions     int         // concurrent conversations of the issuer; 0: use the limits
+	budget       bridge.Cost // of the issuer per day; 0 means no limit
+	personBudget bridge.Cost // of this identity per day; 0 means no limit
+	sessions     int         // concurrent conversations of the issuer; 0 means use the limits
 }
 
 // checkCredentials checks a client's credentials. late accepts an expired token.
@@ -407,7 +407,7 @@ type refusal struct {
 	rule    string // for the log and the metrics
 	code    bridge.Code
 	message string
-	retry   time.Duration // when to retry; 0: unknown
+	retry   time.Duration // when to retry; 0 means unknown
 	status  int           // HTTP status, if not that of the code
 	err     error         // for the log
 }

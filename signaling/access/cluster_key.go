@@ -26,7 +26,7 @@ const forwardedLifetime = 10 * time.Second
 // ClusterKey authenticates gateways that share a Redis. The zero value belongs to a gateway without a cluster.
 type ClusterKey struct{ key []byte }
 
-// NewClusterKey derives the key from the shared secret; empty: no cluster.
+// NewClusterKey derives the key from the shared secret; empty means no cluster.
 func NewClusterKey(secret string) (ClusterKey, error) {
 	if secret == "" {
 		return ClusterKey{}, nil
@@ -87,7 +87,7 @@ type forwardedClaims struct {
 func requestLine(r *http.Request) string { return r.Method + " " + r.URL.Path }
 
 // SignForward replaces the credentials of a request to another gateway by a signed identity. token is what the endpoint
-// exchanged them for; empty: use those of the request.
+// exchanged them for; empty means use those of the request.
 func (v *Client) SignForward(r *http.Request, token string) {
 	for _, name := range []string{"Authorization", "X-Goog-Api-Key", "Api-Key", "Cookie", "Proxy-Authorization"} {
 		r.Header.Del(name)

@@ -18,14 +18,14 @@ import (
 type Grant struct {
 	Doors      []string `json:"doors,omitempty"`      // empty: all
 	Models     []string `json:"models,omitempty"`     // empty: all
-	Tools      []string `json:"tools,omitempty"`      // of the gateway; empty: none
-	MaxSeconds int      `json:"maxSeconds,omitempty"` // of a conversation; 0: no limit
-	Sessions   int      `json:"sessions,omitempty"`   // concurrent, of this token; 0: no limit of its own
-	Tokens     int      `json:"tokens,omitempty"`     // of Gemini, in all; 0: no limit
-	Dollars    float64  `json:"dollars,omitempty"`    // in US dollars, in all; 0: no limit
+	Tools      []string `json:"tools,omitempty"`      // of the gateway; empty means none
+	MaxSeconds int      `json:"maxSeconds,omitempty"` // of a conversation; 0 means no limit
+	Sessions   int      `json:"sessions,omitempty"`   // concurrent, of this token; 0 means no limit of its own
+	Tokens     int      `json:"tokens,omitempty"`     // of Gemini, in all; 0 means no limit
+	Dollars    float64  `json:"dollars,omitempty"`    // in US dollars, in all; 0 means no limit
 
-	// Agent is the agent that answers; nil: the client chooses. Agents are those of the operator that the client may
-	// choose; empty: all.
+	// Agent is the agent that answers; nil means the client chooses. Agents are those of the operator that the client may
+	// choose; empty means all.
 	Agent  *agents.Choice `json:"agent,omitempty"`
 	Agents []string       `json:"agents,omitempty"`
 }

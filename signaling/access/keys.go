@@ -58,7 +58,7 @@ type Key struct {
 // Issuance limits what may be granted and spent in a name.
 type Issuance struct {
 	Grant       Grant       `json:"grant"`              // maximum, and default, of a token's grant
-	Sessions    int         `json:"sessions,omitempty"` // concurrent; 0: use the limits
+	Sessions    int         `json:"sessions,omitempty"` // concurrent; 0 means use the limits
 	DailyBudget             // of all together
 	PerPerson   DailyBudget `json:"perPerson,omitzero"` // of each identity
 }
@@ -73,7 +73,7 @@ func (i *Issuance) checkValues(at string) error {
 	return i.Grant.checkValues(at + ".grant")
 }
 
-// DailyBudget is a budget from midnight to midnight UTC; 0: no limit.
+// DailyBudget is a budget from midnight to midnight UTC; 0 means no limit.
 type DailyBudget struct {
 	TokensPerDay  int     `json:"tokensPerDay,omitempty"` // of Gemini
 	DollarsPerDay float64 `json:"dollarsPerDay,omitempty"`

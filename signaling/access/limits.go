@@ -124,7 +124,7 @@ type ownerUsage struct {
 	parked, waiting             int
 	bodies                      int64         // bytes of requests in progress
 	bodyWaits                   int           // requests that wait for room for their bodies
-	sessionLimiter, callLimiter *rate.Limiter // of conversations and short calls; nil: no limit
+	sessionLimiter, callLimiter *rate.Limiter // of conversations and short calls; nil means no limit
 	hasBudget                   bool          // its spending is limited
 	day                         string
 	expires                     time.Time // of a token

@@ -56,7 +56,7 @@ type Issuer struct {
 	Key       string `json:"key,omitempty"`    // the shared secret, or the public key in PEM; ${NAME} is a variable of the environment
 	JWKS      string `json:"jwks,omitempty"`   // or the URL of the keys (RFC 7517)
 	Audience  string `json:"audience"`         // required "aud"
-	Issuer    string `json:"issuer,omitempty"` // required "iss"; empty: any
+	Issuer    string `json:"issuer,omitempty"` // required "iss"; empty means any
 	Once      bool   `json:"once,omitempty"`   // each token is for one conversation; it must have a "jti"
 	Issuance
 }
