@@ -116,7 +116,7 @@ func openSIP(s settings, host *bridge.Host, webrtc *rtc.API, gate *access.Gate, 
 		return nil, fmt.Errorf("sip: %w", err)
 	}
 	stopping.onCloseFunc("telephones", door.Close)
-	return door.Doors(), nil
+	return door.Endpoints(), nil
 }
 
 // refuseCalls refuses a request for an outgoing call when no trunk is configured.

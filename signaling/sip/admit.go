@@ -23,55 +23,55 @@ import (
 
 const (
 	realm = "voxgate"
-	// nonceLife is how long a nonce may be answered, once.
-	nonceLife = 30 * time.Second
-	// knownFor is how long an address that has proved a password is known, at least, after its last packet.
-	knownFor = 10 * time.Minute
-	// overtaken is how much later than its CANCEL an INVITE may come: it was sent before.
-	overtaken = 4 * time.Second
+	// nonceLifetime is how long a nonce may be answered, once.
+	nonceLifetime = 30 * time.Second
+	// provenAddressLifetime is how long an address that has proved a password is known, at least, after its last packet.
+	provenAddressLifetime = 10 * time.Minute
+	// earlyCancelWindow is how much later than its CANCEL an INVITE may come: it was sent before.
+	earlyCancelWindow = 4 * time.Second
 )
 
 // gate decides whose calls are let in. What it refuses has the name of a rule, for the log. It keeps nothing of an address that has
 // not proved who it is: a challenge carries its own proof (see newNonce).
 type gate struct {
 	trunks    []*trunkState
-	total     int
+	maxCalls  int
 	passwords bool // a trunk takes calls from anywhere, by a password
 	elsewhere bool // a trunk's answers may come from an address that is not in its list
 	now       func() time.Time
 	secret    []byte // of nonces
 	guesses   *access.FailedAttempts
 
-	mu     sync.Mutex
-	calls  int
-	used   access.TTLCache[string, struct{}]            // nonces that were answered
-	proved access.TTLCache[netip.AddrPort, struct{}]    // where calls came from, by a password
-	gaveUp access.TTLCache[[sha256.Size]byte, struct{}] // INVITEs that were cancelled before we had them
+	mu           sync.Mutex
+	calls        int
+	usedNonces   access.TTLCache[string, struct{}]            // nonces that were answered
+	provenAddrs  access.TTLCache[netip.AddrPort, struct{}]    // where calls came from, by a password
+	earlyCancels access.TTLCache[[sha256.Size]byte, struct{}] // INVITEs that were cancelled before we had them
 }
 
 // trunkState is a trunk and its use. The gate's lock guards the counts.
 type trunkState struct {
 	*Trunk
-	begun   *rate.Limiter
-	calls   int
-	callers map[string]int
+	callRate *rate.Limiter
+	calls    int
+	callers  map[string]int
 }
 
 func newGate(c *Config, now func() time.Time) *gate {
-	g := &gate{total: c.Calls, now: now, secret: make([]byte, 32), guesses: access.NewFailedAttempts()}
+	g := &gate{maxCalls: c.Calls, now: now, secret: make([]byte, 32), guesses: access.NewFailedAttempts()}
 	_, _ = rand.Read(g.secret) // it never fails
-	g.used.Period, g.proved.Period, g.gaveUp.Period = nonceLife, knownFor, overtaken
+	g.usedNonces.Period, g.provenAddrs.Period, g.earlyCancels.Period = nonceLifetime, provenAddressLifetime, earlyCancelWindow
 	for i := range c.Trunks {
 		t := &c.Trunks[i]
 		begun := rate.NewLimiter(rate.Limit(t.CallsPerSecond), int(2*t.CallsPerSecond)+1)
-		g.trunks = append(g.trunks, &trunkState{Trunk: t, begun: begun, callers: map[string]int{}})
+		g.trunks = append(g.trunks, &trunkState{Trunk: t, callRate: begun, callers: map[string]int{}})
 		g.passwords = g.passwords || len(t.From) == 0
 		g.elsewhere = g.elsewhere || t.Outbound != nil
 	}
 	return g
 }
 
-func (g *gate) trunk(name string) *trunkState {
+func (g *gate) findTrunk(name string) *trunkState {
 	i := slices.IndexFunc(g.trunks, func(t *trunkState) bool { return t.Name == name })
 	if i < 0 {
 		return nil
@@ -79,49 +79,49 @@ func (g *gate) trunk(name string) *trunkState {
 	return g.trunks[i]
 }
 
-// known reports whether packets of an address are read: it is a trunk's, or has proved a password lately.
-func (g *gate) known(from netip.AddrPort) bool {
-	if g.listed(from.Addr()) {
+// isKnown reports whether packets of an address are read: it is a trunk's, or has proved a password lately.
+func (g *gate) isKnown(from netip.AddrPort) bool {
+	if g.isTrunkAddress(from.Addr()) {
 		return true
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	_, ok := g.proved.Get(g.now(), from)
+	_, ok := g.provenAddrs.Get(g.now(), from)
 	return ok
 }
 
-// prove judges the first packet of an address that is not known. One that proves a password is known from then on. It is for the trunks
-// that are given.
-func (g *gate) prove(req *sip.Request, from netip.AddrPort, trunks []*trunkState) ruling {
-	r := g.judge(req, from.Addr(), trunks)
+// authenticatePacket judges the first packet of an address that is not known. One that proves a password is known from then on. It is
+// for the trunks that are given.
+func (g *gate) authenticatePacket(req *sip.Request, from netip.AddrPort, trunks []*trunkState) ruling {
+	r := g.matchTrunk(req, from.Addr(), trunks)
 	if r.trunk != nil {
 		g.mu.Lock()
-		g.proved.Put(g.now(), from, struct{}{})
+		g.provenAddrs.Put(g.now(), from, struct{}{})
 		g.mu.Unlock()
 	}
 	return r
 }
 
-// listed reports whether an address is a trunk's. Others are answered only if they know a password.
-func (g *gate) listed(from netip.Addr) bool {
-	return slices.ContainsFunc(g.trunks, func(t *trunkState) bool { return t.has(from) })
+// isTrunkAddress reports whether an address is a trunk's. Others are answered only if they know a password.
+func (g *gate) isTrunkAddress(from netip.Addr) bool {
+	return slices.ContainsFunc(g.trunks, func(t *trunkState) bool { return t.hasAddress(from) })
 }
 
-// cancel notes that a call is not wanted whose INVITE has not come yet. Of strangers it keeps nothing.
-func (g *gate) cancel(req *sip.Request) {
-	if from, err := netip.ParseAddrPort(req.Source()); err != nil || !g.known(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())) {
+// noteCancel notes that a call is not wanted whose INVITE has not come yet. Of strangers it keeps nothing.
+func (g *gate) noteCancel(req *sip.Request) {
+	if from, err := netip.ParseAddrPort(req.Source()); err != nil || !g.isKnown(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())) {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.gaveUp.Put(g.now(), inviteKey(req), struct{}{})
+	g.earlyCancels.Put(g.now(), inviteKey(req), struct{}{})
 }
 
-// cancelled reports whether the CANCEL of an INVITE came before it.
-func (g *gate) cancelled(invite *sip.Request) bool {
+// wasCancelled reports whether the CANCEL of an INVITE came before it.
+func (g *gate) wasCancelled(invite *sip.Request) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	_, ok := g.gaveUp.Get(g.now(), inviteKey(invite))
+	_, ok := g.earlyCancels.Get(g.now(), inviteKey(invite))
 	return ok
 }
 
@@ -137,10 +137,10 @@ func branchOf(req *sip.Request) string { return req.Via().Params.GetOr("branch",
 
 // ruling is the decision on a request that begins something.
 type ruling struct {
-	trunk *trunkState // that it belongs to; nil: it is refused
-	code  int         // 0: no answer
-	rule  string      // by which
-	by    []string    // the algorithms of a challenge
+	trunk      *trunkState // that it belongs to; nil: it is refused
+	code       int         // 0: no answer
+	rule       string      // by which
+	algorithms []string    // the algorithms of a challenge
 }
 
 // The rules that several places look at. The first three are no refusals: a telephone that gets a challenge answers it, with the one that
@@ -154,32 +154,32 @@ const (
 	ruleCrowd    = "too many strangers"
 )
 
-// admit finds the trunk that a request is of, among some. Its password counts once.
-func (g *gate) admit(req *sip.Request, from netip.Addr, trunks []*trunkState) ruling {
-	r := g.judge(req, from, trunks)
+// admitRequest finds the trunk that a request is of, among some. Its password counts once.
+func (g *gate) admitRequest(req *sip.Request, from netip.Addr, trunks []*trunkState) ruling {
+	r := g.matchTrunk(req, from, trunks)
 	if r.trunk == nil || r.trunk.Username == "" {
 		return r
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	nonce := credentials(req).Nonce
-	if _, used := g.used.Get(g.now(), nonce); used {
-		return ruling{code: 401, rule: ruleAnswered, by: r.trunk.algorithms()}
+	nonce := readCredentials(req).Nonce
+	if _, used := g.usedNonces.Get(g.now(), nonce); used {
+		return ruling{code: 401, rule: ruleAnswered, algorithms: r.trunk.algorithms()}
 	}
-	g.used.Put(g.now(), nonce, struct{}{})
+	g.usedNonces.Put(g.now(), nonce, struct{}{})
 	if at, err := netip.ParseAddrPort(req.Source()); err == nil {
-		g.proved.Put(g.now(), netip.AddrPortFrom(from, at.Port()), struct{}{})
+		g.provenAddrs.Put(g.now(), netip.AddrPortFrom(from, at.Port()), struct{}{})
 	}
 	return r
 }
 
-// judge finds the trunk that a request is of, among some.
-func (g *gate) judge(req *sip.Request, from netip.Addr, trunks []*trunkState) ruling {
+// matchTrunk finds the trunk that a request is of, among some.
+func (g *gate) matchTrunk(req *sip.Request, from netip.Addr, trunks []*trunkState) ruling {
 	var asked []string
-	sent := credentials(req)
-	fresh := sent != nil && g.fresh(sent.Nonce, from)
+	sent := readCredentials(req)
+	fresh := sent != nil && g.isFreshNonce(sent.Nonce, from)
 	for _, t := range trunks {
-		if len(t.From) > 0 && !t.has(from) {
+		if len(t.From) > 0 && !t.hasAddress(from) {
 			continue
 		}
 		if t.Username == "" {
@@ -194,7 +194,7 @@ func (g *gate) judge(req *sip.Request, from netip.Addr, trunks []*trunkState) ru
 		if g.guesses.IsBlocked(g.now(), from) {
 			return ruling{code: 403, rule: "too many wrong passwords"}
 		}
-		if sent.Username == t.Username && proved(sent, t, req) {
+		if sent.Username == t.Username && verifyDigest(sent, t, req) {
 			return ruling{trunk: t}
 		}
 	}
@@ -202,15 +202,15 @@ func (g *gate) judge(req *sip.Request, from netip.Addr, trunks []*trunkState) ru
 	case asked == nil:
 		return ruling{rule: ruleStranger}
 	case sent == nil:
-		return ruling{code: 401, rule: rulePassword, by: asked}
+		return ruling{code: 401, rule: rulePassword, algorithms: asked}
 	case !fresh:
-		return ruling{code: 401, rule: ruleStale, by: asked}
+		return ruling{code: 401, rule: ruleStale, algorithms: asked}
 	}
 	g.guesses.RecordFailure(g.now(), from)
-	return ruling{code: 401, rule: "wrong password", by: asked}
+	return ruling{code: 401, rule: "wrong password", algorithms: asked}
 }
 
-func credentials(req *sip.Request) *digest.Credentials {
+func readCredentials(req *sip.Request) *digest.Credentials {
 	for _, name := range []string{"Authorization", "Proxy-Authorization"} {
 		if h := req.GetHeader(name); h != nil {
 			if c, err := digest.ParseCredentials(h.Value()); err == nil {
@@ -221,8 +221,8 @@ func credentials(req *sip.Request) *digest.Credentials {
 	return nil
 }
 
-// proved checks an answer to a challenge (RFC 7616, RFC 8760).
-func proved(c *digest.Credentials, t *trunkState, req *sip.Request) bool {
+// verifyDigest checks an answer to a challenge (RFC 7616, RFC 8760).
+func verifyDigest(c *digest.Credentials, t *trunkState, req *sip.Request) bool {
 	if c.Realm != realm || c.QOP != "auth" || !sameURI(c.URI, req) || !slices.Contains(t.algorithms(), algorithmOf(c)) {
 		return false
 	}
@@ -264,23 +264,23 @@ func sameAddress(a, b sip.Uri) bool {
 func (g *gate) newNonce(from netip.Addr) string {
 	made := binary.BigEndian.AppendUint64(nil, uint64(g.now().UnixMilli()))
 	made = append(made, rand.Text()[:8]...)
-	return hex.EncodeToString(append(made, g.code(made, from)...))
+	return hex.EncodeToString(append(made, g.nonceMAC(made, from)...))
 }
 
-// madeLength is the length of a nonce without its code, in bytes.
-const madeLength = 16
+// nonceDataLength is the length of a nonce without its code, in bytes.
+const nonceDataLength = 16
 
-// fresh reports whether a nonce was made for an address, in time.
-func (g *gate) fresh(nonce string, from netip.Addr) bool {
+// isFreshNonce reports whether a nonce was made for an address, in time.
+func (g *gate) isFreshNonce(nonce string, from netip.Addr) bool {
 	data, err := hex.DecodeString(nonce)
-	if err != nil || len(data) < madeLength || !hmac.Equal(data[madeLength:], g.code(data[:madeLength], from)) {
+	if err != nil || len(data) < nonceDataLength || !hmac.Equal(data[nonceDataLength:], g.nonceMAC(data[:nonceDataLength], from)) {
 		return false
 	}
 	made := time.UnixMilli(int64(binary.BigEndian.Uint64(data)))
-	return g.now().Sub(made) < nonceLife
+	return g.now().Sub(made) < nonceLifetime
 }
 
-func (g *gate) code(made []byte, from netip.Addr) []byte {
+func (g *gate) nonceMAC(made []byte, from netip.Addr) []byte {
 	mac := hmac.New(sha256.New, g.secret)
 	mac.Write(made)
 	mac.Write(from.AsSlice())
@@ -305,8 +305,8 @@ func algorithmOf(c *digest.Credentials) string {
 	return strings.ToUpper(c.Algorithm)
 }
 
-// challenges are the headers that ask an address for a password.
-func (g *gate) challenges(algorithms []string, from netip.Addr) (list []sip.Header) {
+// challengeHeaders are the headers that ask an address for a password.
+func (g *gate) challengeHeaders(algorithms []string, from netip.Addr) (list []sip.Header) {
 	nonce := g.newNonce(from)
 	for _, algorithm := range algorithms {
 		c := digest.Challenge{Realm: realm, Nonce: nonce, Algorithm: algorithm, QOP: []string{"auth"}}
@@ -315,12 +315,12 @@ func (g *gate) challenges(algorithms []string, from netip.Addr) (list []sip.Head
 	return list
 }
 
-// refusal answers a request that is refused; nil: no answer.
-func (g *gate) refusal(r ruling, req *sip.Request, from netip.Addr) *sip.Response {
+// refusalResponse answers a request that is refused; nil: no answer.
+func (g *gate) refusalResponse(r ruling, req *sip.Request, from netip.Addr) *sip.Response {
 	switch r.code {
 	case 401:
 		res := sip.NewResponseFromRequest(req, 401, "Unauthorized", nil)
-		for _, h := range g.challenges(r.by, from) {
+		for _, h := range g.challengeHeaders(r.algorithms, from) {
 			res.AppendHeader(h)
 		}
 		return res
@@ -330,18 +330,18 @@ func (g *gate) refusal(r ruling, req *sip.Request, from netip.Addr) *sip.Respons
 	return nil
 }
 
-// begin counts a call of a trunk's caller, or names the limit that refuses it.
-func (g *gate) begin(t *trunkState, caller string) (rule string) {
+// countCall counts a call of a trunk's caller, or names the limit that refuses it.
+func (g *gate) countCall(t *trunkState, caller string) (rule string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case g.calls >= g.total:
+	case g.calls >= g.maxCalls:
 		return "calls in all"
 	case t.calls >= t.Calls:
 		return "calls of the trunk"
 	case caller != "" && t.callers[caller] >= t.CallsPerCaller:
 		return "calls of the caller"
-	case !t.begun.AllowN(g.now(), 1):
+	case !t.callRate.AllowN(g.now(), 1):
 		return "calls of the trunk in a second"
 	}
 	g.calls++
@@ -352,7 +352,7 @@ func (g *gate) begin(t *trunkState, caller string) (rule string) {
 	return ""
 }
 
-func (g *gate) end(t *trunkState, caller string) {
+func (g *gate) releaseCall(t *trunkState, caller string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.calls--

@@ -23,9 +23,9 @@ type Decision struct {
 	To     string         `json:"to"`     // of a refer: a SIP URI
 }
 
-// ask asks the operator's endpoint what to do with a call, if there is one. If it does not answer, the call is refused: it is there to
-// decide.
-func (c *call) ask() *refusal {
+// askWebhook asks the operator's endpoint what to do with a call, if there is one. If it does not answer, the call is refused: it is
+// there to decide.
+func (c *call) askWebhook() *refusal {
 	endpoint := c.door.endpoint
 	if endpoint == nil {
 		return nil
@@ -45,10 +45,10 @@ func (c *call) ask() *refusal {
 	if err != nil {
 		return &refusal{503, "Service Unavailable", "webhook: it does not answer: " + err.Error(), nil}
 	}
-	return c.decided(d)
+	return c.applyDecision(d)
 }
 
-func (c *call) decided(d Decision) *refusal {
+func (c *call) applyDecision(d Decision) *refusal {
 	switch d.Action {
 	case "accept":
 		if d.Agent == nil {

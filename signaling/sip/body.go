@@ -34,12 +34,12 @@ type bodyPart struct {
 	data        []byte
 }
 
-// required reports whether a part that is not understood refuses the message (RFC 3261, section 20.11).
-func (p *bodyPart) required() bool {
+// isRequired reports whether a part that is not understood refuses the message (RFC 3261, section 20.11).
+func (p *bodyPart) isRequired() bool {
 	return strings.Contains(strings.ReplaceAll(p.disposition, " ", ""), "handling=required")
 }
 
-func (p *bodyPart) optional() bool {
+func (p *bodyPart) isOptional() bool {
 	return strings.Contains(strings.ReplaceAll(p.disposition, " ", ""), "handling=optional")
 }
 
@@ -64,7 +64,7 @@ func findBody(m sip.Message, types ...string) (found *bodyPart, refused *refusal
 			"identity")},
 	}
 	if coding := strings.ToLower(headerText(m, "Content-Encoding", "e")); coding != "" && coding != "identity" {
-		if top.optional() {
+		if top.isOptional() {
 			return nil, nil
 		}
 		return nil, unsupported
@@ -74,23 +74,23 @@ func findBody(m sip.Message, types ...string) (found *bodyPart, refused *refusal
 		top.kind = types[0]
 	}
 	left := maxParts
-	found, missing := search(&top, types, maxDepth, &left)
-	if missing || found == nil && !top.optional() && !strings.HasPrefix(top.kind, "multipart/") {
+	found, missing := searchParts(&top, types, maxDepth, &left)
+	if missing || found == nil && !top.isOptional() && !strings.HasPrefix(top.kind, "multipart/") {
 		return nil, unsupported
 	}
 	return found, nil
 }
 
-// search finds a part among those within a part. missing is true if one is required that is not understood.
-func search(p *bodyPart, types []string, depth int, left *int) (found *bodyPart, missing bool) {
+// searchParts finds a part among those within a part. missing is true if one is required that is not understood.
+func searchParts(p *bodyPart, types []string, depth int, left *int) (found *bodyPart, missing bool) {
 	if *left--; *left < 0 {
 		return nil, false
 	}
 	if !strings.HasPrefix(p.kind, "multipart/") {
 		if !slices.Contains(types, p.kind) {
-			return nil, p.required()
+			return nil, p.isRequired()
 		}
-		if p.kind == typeSDP && !p.isSession() || !p.decode() {
+		if p.kind == typeSDP && !p.isSession() || !p.decodeTransfer() {
 			return nil, false
 		}
 		return p, false
@@ -99,7 +99,7 @@ func search(p *bodyPart, types []string, depth int, left *int) (found *bodyPart,
 		return nil, false
 	}
 	for _, one := range splitParts(p.data, parameterOf(p.params, "boundary")) {
-		inner, lacks := search(one, types, depth-1, left)
+		inner, lacks := searchParts(one, types, depth-1, left)
 		missing = missing || lacks
 		if inner != nil && (found == nil || p.kind == "multipart/alternative") { // of alternatives, the last is the best
 			found = inner
@@ -108,8 +108,8 @@ func search(p *bodyPart, types []string, depth int, left *int) (found *bodyPart,
 	return found, missing && p.kind != "multipart/alternative"
 }
 
-// decode undoes the encoding of the transfer (RFC 2045, section 6).
-func (p *bodyPart) decode() bool {
+// decodeTransfer undoes the encoding of the transfer (RFC 2045, section 6).
+func (p *bodyPart) decodeTransfer() bool {
 	var err error
 	switch strings.ToLower(p.encoding) {
 	case "base64":

@@ -23,28 +23,28 @@ import (
 
 // call is one telephone call, of a trunk or of a page, that came in or was made. It implements bridge.Caller.
 type call struct {
-	door   *Door
-	trunk  *trunkState // nil: the call is of a page
-	page   *page       // nil: the call is of a trunk
-	agent  *agents.Agent
-	party  phone.Party
-	open   bridge.SessionRequest // who has begun it, and what they may have
-	record *record               // nil: the call came in
-	began  time.Time
-	log    *slog.Logger
-	dialog *dialog
-	line   *line
-	sound  sound
+	door      *Door
+	trunk     *trunkState // nil: the call is of a page
+	page      *page       // nil: the call is of a trunk
+	agent     *agents.Agent
+	party     phone.Party
+	open      bridge.SessionRequest // who has begun it, and what they may have
+	outbound  *outboundCall         // nil: the call came in
+	startedAt time.Time
+	log       *slog.Logger
+	dialog    *dialog
+	line      *currentCall
+	sound     sound
 
-	release func() // gives back what the call has taken
-	keypad  *phone.Keypad
-	acked   chan []byte   // the body of the ACK of our newest answer; it has room for one
-	awaited atomic.Uint32 // the CSeq of the ACK that is to come; 0: none is
+	release    func() // gives back what the call has taken
+	keypad     *phone.Keypad
+	acked      chan []byte   // the body of the ACK of our newest answer; it has room for one
+	awaitedACK atomic.Uint32 // the CSeq of the ACK that is to come; 0: none is
 	stages
-	handing
+	transferState
 	liveness
-	early   earlyAnswers // to our INVITE; of the goroutine that makes the call
-	unknown error        // why no server of the trunk is known; nil: one is
+	early     earlyAnswers // to our INVITE; of the goroutine that makes the call
+	lookupErr error        // why no server of the trunk is known; nil: one is
 
 	replaces *call         // whose conversation it goes on with; nil: it begins one
 	changing chan struct{} // holds one as long as what was agreed is about to change, from the first INVITE on
@@ -52,25 +52,25 @@ type call struct {
 	mu       sync.Mutex
 	reason   error           // why it has ended
 	session  *bridge.Session // nil: the conversation has not begun
-	timer    refresh
+	timer    sessionTimer
 	reliable reliable
 }
 
 // stages are how far a call has come. Each is closed once, when it is reached.
 type stages struct {
-	begun    chan struct{} // there is a conversation
-	carried  chan struct{} // its sound is ready, so an INVITE can be answered
-	spoken   chan struct{} // the model has begun to speak
-	answered chan struct{} // the answer to the INVITE was acknowledged
-	bridged  chan struct{} // its caller talks to somebody else, to whom it was put through
-	ended    chan struct{} // there is a reason for the end
-	over     chan struct{} // nothing is left of the call
+	inSession  chan struct{} // there is a conversation
+	mediaReady chan struct{} // its sound is ready, so an INVITE can be answered
+	modelSpoke chan struct{} // the model has begun to speak
+	isAnswered chan struct{} // the answer to the INVITE was acknowledged
+	bridged    chan struct{} // its caller talks to somebody else, to whom it was put through
+	ended      chan struct{} // there is a reason for the end
+	closed     chan struct{} // nothing is left of the call
 }
 
 // liveness is the state of a call's session timer.
 type liveness struct {
 	fresh      chan struct{} // it was refreshed; it has room for one
-	alive      beat          // of the goroutine that attends to the call: for its conversation, then for its bridge
+	alive      refreshTimes  // of the goroutine that attends to the call: for its conversation, then for its bridge
 	refreshing sync.WaitGroup
 }
 
@@ -78,10 +78,10 @@ type liveness struct {
 func newCall(d *Door, agent *agents.Agent) *call {
 	made := func() chan struct{} { return make(chan struct{}) }
 	c := &call{
-		door: d, agent: agent, log: d.log, line: &line{}, keypad: phone.NewKeypad(), acked: make(chan []byte, 1),
-		stages:  stages{made(), made(), made(), made(), made(), made(), made()},
-		handing: handing{joining: make(chan *call)}, liveness: liveness{fresh: make(chan struct{}, 1)},
-		began: time.Now(), changing: make(chan struct{}, 1), reliable: reliable{acked: make(chan []byte, 1)},
+		door: d, agent: agent, log: d.log, line: &currentCall{}, keypad: phone.NewKeypad(), acked: make(chan []byte, 1),
+		stages:        stages{made(), made(), made(), made(), made(), made(), made()},
+		transferState: transferState{joining: make(chan *call)}, liveness: liveness{fresh: make(chan struct{}, 1)},
+		startedAt: time.Now(), changing: make(chan struct{}, 1), reliable: reliable{acked: make(chan []byte, 1)},
 	}
 	c.changing <- struct{}{}
 	c.line.Store(c)
@@ -97,8 +97,8 @@ func (c *call) logBegin(from, to string) {
 	c.log.Info("call", about...)
 }
 
-// end ends the call, for the first reason that is given.
-func (c *call) end(reason error) {
+// endCall ends the call, for the first reason that is given.
+func (c *call) endCall(reason error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.reason == nil {
@@ -107,28 +107,28 @@ func (c *call) end(reason error) {
 	}
 }
 
-func (c *call) why() error {
+func (c *call) endReason() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.reason
 }
 
-// during returns a context that is done with parent, and when the call ends, for its reason.
-func (c *call) during(parent context.Context) (ctx context.Context, cancel context.CancelCauseFunc) {
+// withCallContext returns a context that is done with parent, and when the call ends, for its reason.
+func (c *call) withCallContext(parent context.Context) (ctx context.Context, cancel context.CancelCauseFunc) {
 	ctx, cancel = context.WithCancelCause(parent)
 	go func() {
 		select {
 		case <-c.ended:
-			cancel(c.why())
+			cancel(c.endReason())
 		case <-ctx.Done():
 		}
 	}()
 	return ctx, cancel
 }
 
-// converse has the conversation of a call, and returns when it is over.
-func (c *call) converse() error {
-	ctx, cancel := c.during(context.Background())
+// runConversation has the conversation of a call, and returns when it is over.
+func (c *call) runConversation() error {
+	ctx, cancel := c.withCallContext(context.Background())
 	defer cancel(nil)
 	open := c.open
 	phone.ConfigureSession(&open, c.agent, c.party)
@@ -141,17 +141,17 @@ func (c *call) converse() error {
 
 // Serve implements bridge.Caller.
 func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
-	took := c.begin(s)
+	took := c.attachSession(s)
 	stop, err := c.sound.carry(s)
 	defer stop()
 	if err != nil {
 		return err
 	}
-	close(c.carried)
+	close(c.mediaReady)
 	c.mu.Lock()
 	timer := c.timer
 	c.mu.Unlock()
-	wants := c.awaits()
+	wants := c.awaitDecision()
 	stopKeys := func() {}
 	if c.consultation == nil {
 		stopKeys = c.takeKeys(ctx)
@@ -160,14 +160,14 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	c.startTimer()
-	ready, screen := c.answered, c.screen()
+	ready, screen := c.isAnswered, c.screen()
 	switch {
-	case screen.on():
+	case screen.isActive():
 		ready = nil
-		screen.begin()
+		screen.startClock()
 	case c.trunk != nil: // no need to wait: early media is for the greeting
 		ready = nil
-		if err := c.greet(s, took); err != nil {
+		if err := c.greetCaller(s, took); err != nil {
 			return err
 		}
 	}
@@ -184,36 +184,36 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 			}
 		case <-ready:
 			ready = nil
-			if err := c.greet(s, took); err != nil {
+			if err := c.greetCaller(s, took); err != nil {
 				return err
 			}
 		case c.partner = <-c.joining:
 			close(c.bridged)
 			stopKeys()
 			stop()
-			return c.overhear(ctx, s)
+			return c.monitorBridge(ctx, s)
 		case err := <-wants.said:
 			return err
 		case key := <-wants.keys:
-			c.consultation.press(key)
+			c.consultation.handleKey(key)
 		case <-wants.silence:
-			return errNoWord
+			return errColleagueSilent
 		case by := <-screen.outcome:
-			if err := c.met(s, by); err != nil {
+			if err := c.handleAnsweredBy(s, by); err != nil {
 				return err
 			}
 		case <-screen.doubt:
-			if err := s.Do(bridge.Prompt{Instruction: question}); err != nil {
+			if err := s.Do(bridge.Prompt{Instruction: amdQuestion}); err != nil {
 				return err
 			}
 		case <-screen.ready:
-			if err := c.leave(s); err != nil {
+			if err := c.leaveMessage(s); err != nil {
 				return err
 			}
 		case <-c.fresh:
 			c.alive.refreshed = time.Now()
 		case now := <-tick.C:
-			screen.check(now)
+			screen.checkTimeouts(now)
 			if err := cmp.Or(c.sound.check(now), c.keepAlive(timer, now)); err != nil {
 				return err
 			}
@@ -226,7 +226,7 @@ func (c *call) takeKeys(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var typing sync.WaitGroup
 	typing.Go(func() {
-		crash.Run(c.log, "keypad", c.end, func() { c.keypad.Run(ctx, c.log, c.agent.Keys, c.typed) })
+		crash.Run(c.log, "keypad", c.endCall, func() { c.keypad.Run(ctx, c.log, c.agent.Keys, c.sendKeys) })
 	})
 	return func() {
 		cancel()
@@ -234,16 +234,16 @@ func (c *call) takeKeys(ctx context.Context) (stop func()) {
 	}
 }
 
-// typed gives the model what was pressed, unless the caller waits for somebody else, or nobody knows yet who answered.
-func (c *call) typed(command bridge.Command) error {
-	if s, ok := c.sound.(*rtpSound); ok && (s.waits() || s.screen.on() && !s.screen.open.Load()) {
+// sendKeys gives the model what was pressed, unless the caller waits for somebody else, or nobody knows yet who answered.
+func (c *call) sendKeys(command bridge.Command) error {
+	if s, ok := c.sound.(*rtpSound); ok && (s.isWaiting() || s.screen.isActive() && !s.screen.open.Load()) {
 		return nil
 	}
 	return c.conversation().Do(command)
 }
 
-// begin notes that the conversation has begun, and reports whether it is one that another call had before.
-func (c *call) begin(s *bridge.Session) (took bool) {
+// attachSession notes that the conversation has begun, and reports whether it is one that another call had before.
+func (c *call) attachSession(s *bridge.Session) (took bool) {
 	took = c.replaces != nil && s == c.replaces.conversation()
 	if took {
 		c.line, c.agent = c.replaces.line, c.replaces.agent
@@ -253,15 +253,15 @@ func (c *call) begin(s *bridge.Session) (took bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.session = s
-	close(c.begun)
+	close(c.inSession)
 	return took
 }
 
-// greet has the model begin, if it is to greet, or know that another call has taken the place of the one that it had.
-func (c *call) greet(s *bridge.Session, took bool) error {
+// greetCaller has the model begin, if it is to greet, or know that another call has taken the place of the one that it had.
+func (c *call) greetCaller(s *bridge.Session, took bool) error {
 	if took {
 		c.log.Info("call replaced", "was", c.replaces.dialog.callID)
-		return s.Do(handedOver(c.party))
+		return s.Do(transferMessage(c.party))
 	}
 	return s.Greet()
 }
@@ -269,12 +269,12 @@ func (c *call) greet(s *bridge.Session, took bool) error {
 // hangUp sends a BYE, unless the other side has ended the call.
 func (c *call) hangUp(err error) error {
 	c.refreshing.Wait()
-	why := c.why()
+	why := c.endReason()
 	if why != nil {
 		err = why
 	}
 	if !errors.Is(why, errHungUp) && !errors.Is(why, errCancelled) {
-		c.dialog.bye(reasonHeader(err))
+		c.dialog.sendBye(reasonHeader(err))
 	}
 	return err
 }
@@ -286,8 +286,8 @@ var (
 	errChanging  = errors.New("the other side is changing what was agreed")
 )
 
-// beat is when the session timer was refreshed, and when we have last tried to.
-type beat struct{ refreshed, tried time.Time }
+// refreshTimes is when the session timer was refreshed, and when we have last tried to.
+type refreshTimes struct{ refreshed, tried time.Time }
 
 // startTimer begins the session timer, unless it runs.
 func (c *call) startTimer() {
@@ -300,16 +300,16 @@ func (c *call) startTimer() {
 const refreshPause = 10 * time.Second
 
 // keepAlive refreshes the session timer, or ends a call that was not refreshed in time.
-func (c *call) keepAlive(timer refresh, now time.Time) error {
+func (c *call) keepAlive(timer sessionTimer, now time.Time) error {
 	waited := now.Sub(c.alive.refreshed)
 	switch {
 	case timer.every == 0:
-	case waited > timer.due():
+	case waited > timer.expiresAfter():
 		return errRefresh
-	case timer.ours && waited > timer.every/2 && now.Sub(c.alive.tried) > refreshPause:
+	case timer.isRefresher && waited > timer.every/2 && now.Sub(c.alive.tried) > refreshPause:
 		c.alive.tried = now
 		c.refreshing.Go(func() {
-			crash.Run(c.log, "sip call", c.end, func() { c.sendRefresh(timer) })
+			crash.Run(c.log, "sip call", c.endCall, func() { c.sendRefresh(timer) })
 		})
 	}
 	return nil
@@ -317,15 +317,15 @@ func (c *call) keepAlive(timer refresh, now time.Time) error {
 
 // sendRefresh says that we are still here (RFC 4028, section 7.4). Where the other side says how to go on, it is tried again so: with a
 // longer interval (section 7.4), or later (RFC 3261, section 14.1; RFC 3311, section 5.2).
-func (c *call) sendRefresh(timer refresh) {
+func (c *call) sendRefresh(timer sessionTimer) {
 	ctx, cancel := context.WithTimeout(context.Background(), refreshPause)
 	defer cancel()
-	ctx, end := c.during(ctx)
+	ctx, end := c.withCallContext(ctx)
 	defer end(nil)
 	for {
 		res, err := c.refreshOnce(ctx, timer)
 		if err != nil {
-			if ctx.Err() == nil || c.why() == nil {
+			if ctx.Err() == nil || c.endReason() == nil {
 				c.log.Warn("session timer not refreshed", "err", err)
 			}
 			return
@@ -334,10 +334,10 @@ func (c *call) sendRefresh(timer refresh) {
 		least, _ := strconv.Atoi(headerText(res, "Min-SE"))
 		switch interval := time.Duration(least) * time.Second; {
 		case res.IsSuccess():
-			c.renewed()
+			c.noteRefresh()
 			return
 		case res.StatusCode == 408, res.StatusCode == 481:
-			c.end(errRefresh)
+			c.endCall(errRefresh)
 			return
 		case res.StatusCode == 422 && interval > timer.every && interval <= maxSession:
 			timer.every = interval
@@ -346,7 +346,7 @@ func (c *call) sendRefresh(timer refresh) {
 			c.mu.Unlock()
 		case res.StatusCode == 491:
 			wait = 2100*time.Millisecond + rand.N(1900*time.Millisecond)
-			if c.record == nil { // the Call-ID is theirs
+			if c.outbound == nil { // the Call-ID is theirs
 				wait = rand.N(2000 * time.Millisecond)
 			}
 		case retryAfter(res) > 0 && retryAfter(res) < refreshPause:
@@ -364,40 +364,40 @@ func (c *call) sendRefresh(timer refresh) {
 }
 
 // refreshOnce refreshes by UPDATE (RFC 3311), or by INVITE where the peer has no UPDATE.
-func (c *call) refreshOnce(ctx context.Context, timer refresh) (res *sip.Response, err error) {
+func (c *call) refreshOnce(ctx context.Context, timer sessionTimer) (res *sip.Response, err error) {
 	headers := []sip.Header{sip.NewHeader("Supported", "timer"), timer.header(true)}
 	c.mu.Lock()
 	invites := c.timer.invites
 	c.mu.Unlock()
 	if !invites {
-		res, err = c.dialog.send(ctx, c.dialog.request(sip.UPDATE, headers...))
+		res, err = c.dialog.send(ctx, c.dialog.newRequest(sip.UPDATE, headers...))
 		invites = err == nil && c.page == nil && (res.StatusCode == 405 || res.StatusCode == 501)
 	}
 	if invites {
 		c.mu.Lock()
 		c.timer.invites = true
 		c.mu.Unlock()
-		res, err = c.reinvite(ctx, headers)
+		res, err = c.sendReinvite(ctx, headers)
 	}
 	return res, err
 }
 
-// reinvite offers again what was agreed.
-func (c *call) reinvite(ctx context.Context, headers []sip.Header) (*sip.Response, error) {
+// sendReinvite offers again what was agreed.
+func (c *call) sendReinvite(ctx context.Context, headers []sip.Header) (*sip.Response, error) {
 	select {
 	case c.changing <- struct{}{}:
 		defer func() { <-c.changing }()
 	default:
 		return nil, errChanging
 	}
-	req := c.dialog.request(sip.INVITE, append(headers, sip.NewHeader("Allow", allowed))...)
+	req := c.dialog.newRequest(sip.INVITE, append(headers, sip.NewHeader("Allow", allowed))...)
 	setBody(req, "application/sdp", c.sound.describe())
 	res, err := c.dialog.send(ctx, req)
 	if err != nil || !res.IsSuccess() {
 		return res, err
 	}
-	c.dialog.refresh(res.Contact())
-	if err := c.dialog.ack(res.CSeq().SeqNo); err != nil {
+	c.dialog.setTarget(res.Contact())
+	if err := c.dialog.sendAck(res.CSeq().SeqNo); err != nil {
 		return nil, err
 	}
 	answer := sessionIn(res)
@@ -413,18 +413,18 @@ func (c *call) withTimer(res *sip.Response) *sip.Response {
 	res.AppendHeader(sip.NewHeader("Supported", extensions))
 	if c.timer.every > 0 {
 		res.AppendHeader(c.timer.header(false))
-		if !c.timer.ours {
+		if !c.timer.isRefresher {
 			res.AppendHeader(sip.NewHeader("Require", "timer"))
 		}
 	}
 	return res
 }
 
-// renewed notes that the peer is still there.
-func (c *call) renewed() { tell(c.fresh, struct{}{}) }
+// noteRefresh notes that the peer is still there.
+func (c *call) noteRefresh() { trySend(c.fresh, struct{}{}) }
 
-// info takes a digit (RFC 6086 names no package for it, but telephones send it so), and returns the answer.
-func (c *call) info(req *sip.Request) *sip.Response {
+// handleInfo takes a digit (RFC 6086 names no package for it, but telephones send it so), and returns the answer.
+func (c *call) handleInfo(req *sip.Request) *sip.Response {
 	part, refused := findBody(req, typeDTMFRelay, typeDTMF)
 	if part != nil {
 		digit, ok := readInfo(part.kind, string(part.data))
@@ -446,19 +446,19 @@ func (c *call) info(req *sip.Request) *sip.Response {
 
 // Notify implements bridge.Caller. Nothing goes to a telephone but sound.
 func (c *call) Notify(e bridge.Event) {
-	c.consultation.notice(e.Body)
+	c.consultation.handleEvent(e.Body)
 	c.menu().HandleEvent(e.Body)
 	switch b := e.Body.(type) {
 	case bridge.Speaking:
-		c.screen().said()
+		c.screen().noteSpeech()
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if !reached(c.spoken) {
-			close(c.spoken)
+		if !isClosed(c.modelSpoke) {
+			close(c.modelSpoke)
 		}
 	case bridge.TurnComplete:
 		if c.screen().saying.Load() {
-			c.end(errMessage)
+			c.endCall(errMessage)
 		}
 	case bridge.Log:
 		c.log.Debug(b.Message)

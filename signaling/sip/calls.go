@@ -22,14 +22,14 @@ import (
 )
 
 const (
-	usualRing  = 60  // seconds
-	maxRing    = 180 // seconds; carriers give up after two to three minutes
-	maxHeaders = 16
-	maxHeader  = 256      // bytes of a value
-	maxSay     = 1000     // bytes of a message for a machine
-	maxDial    = 64 << 10 // bytes of a request to make a call
-	// maxRecords is how many ended outgoing calls are remembered; the oldest is forgotten first.
-	maxRecords = 1000
+	defaultRingSeconds = 60  // seconds
+	maxRingSeconds     = 180 // seconds; carriers give up after two to three minutes
+	maxHeaders         = 16
+	maxHeader          = 256      // bytes of a value
+	maxSay             = 1000     // bytes of a message for a machine
+	maxDial            = 64 << 10 // bytes of a request to make a call
+	// maxOutboundCalls is how many ended outgoing calls are remembered; the oldest is forgotten first.
+	maxOutboundCalls = 1000
 )
 
 // Dial is a call that we make.
@@ -79,42 +79,42 @@ type CallStatus struct {
 	Seconds    float64    `json:"seconds,omitempty"` // from the answer to the end
 }
 
-// record is what is known of a call that we make.
-type record struct {
+// outboundCall is what is known of a call that we make.
+type outboundCall struct {
 	key  string // the server key that wants it
 	dial Dial
 	menu phone.Menu
 
-	made   chan struct{} // closed when it is known whether there is a call
+	placed chan struct{} // closed when it is known whether there is a call
 	call   *call         // nil: there is none
 	status CallStatus
 }
 
-func newRecord(key string, what Dial) *record {
-	return &record{
-		key: key, dial: what, made: make(chan struct{}),
+func newOutboundCall(key string, what Dial) *outboundCall {
+	return &outboundCall{
+		key: key, dial: what, placed: make(chan struct{}),
 		status: CallStatus{Trunk: what.Trunk, To: what.To, State: StateDialling, StartedAt: time.Now().UTC()},
 	}
 }
 
-func (r *record) rings() time.Duration {
+func (r *outboundCall) ringTimeout() time.Duration {
 	seconds := r.dial.RingSeconds
 	if seconds == 0 {
-		seconds = usualRing
+		seconds = defaultRingSeconds
 	}
 	return time.Duration(seconds) * time.Second
 }
 
-// register has the calls that we make, in the order in which they began.
-type register struct {
+// callRegistry has the calls that we make, in the order in which they began.
+type callRegistry struct {
 	tell func(CallStatus) // nil: nobody wants to know
 
 	mu   sync.Mutex
-	list []*record
+	list []*outboundCall
 }
 
-// enter makes a record; fresh is false if there is one of the same key and idempotency key already.
-func (l *register) enter(key string, what Dial) (r *record, fresh bool) {
+// addCall makes a record; fresh is false if there is one of the same key and idempotency key already.
+func (l *callRegistry) addCall(key string, what Dial) (r *outboundCall, fresh bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if what.IdempotencyKey != "" {
@@ -124,9 +124,9 @@ func (l *register) enter(key string, what Dial) (r *record, fresh bool) {
 			}
 		}
 	}
-	r = newRecord(key, what)
-	if len(l.list) >= maxRecords {
-		over := slices.IndexFunc(l.list, func(r *record) bool { return r.status.EndedAt != nil })
+	r = newOutboundCall(key, what)
+	if len(l.list) >= maxOutboundCalls {
+		over := slices.IndexFunc(l.list, func(r *outboundCall) bool { return r.status.EndedAt != nil })
 		if over >= 0 {
 			l.list = slices.Delete(l.list, over, over+1)
 		}
@@ -135,47 +135,47 @@ func (l *register) enter(key string, what Dial) (r *record, fresh bool) {
 	return r, true
 }
 
-// drop forgets a call that was not made, so that it can be tried again.
-func (l *register) drop(r *record) {
+// dropCall forgets a call that was not made, so that it can be tried again.
+func (l *callRegistry) dropCall(r *outboundCall) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if r.call == nil {
-		l.list = slices.DeleteFunc(l.list, func(o *record) bool { return o == r })
-		close(r.made)
+		l.list = slices.DeleteFunc(l.list, func(o *outboundCall) bool { return o == r })
+		close(r.placed)
 	}
 }
 
-// name gives a record its call.
-func (l *register) name(r *record, c *call) {
+// setCall gives a record its call.
+func (l *callRegistry) setCall(r *outboundCall, c *call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.call, r.status.ID = c, c.dialog.callID
-	close(r.made)
+	close(r.placed)
 }
 
-// find returns a call of a server key.
-func (l *register) find(key, id string) (*call, CallStatus, bool) {
+// findCall returns a call of a server key.
+func (l *callRegistry) findCall(key, id string) (*call, CallStatus, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range l.list {
 		if r.key == key && r.status.ID == id {
-			return r.call, r.now(), true
+			return r.call, r.currentStatus(), true
 		}
 	}
 	return nil, CallStatus{}, false
 }
 
-// now is the status, with its conversation. Needs the register's mu.
-func (r *record) now() CallStatus {
+// currentStatus is the status, with its conversation. Needs the register's mu.
+func (r *outboundCall) currentStatus() CallStatus {
 	if s := r.call.conversation(); s != nil {
 		r.status.Session = s.ID()
 	}
 	return r.status
 }
 
-// moved notes that a call has come further.
-func (l *register) moved(c *call, state string) {
-	l.change(c, func(s *CallStatus) {
+// setState notes that a call has come further.
+func (l *callRegistry) setState(c *call, state string) {
+	l.changeStatus(c, func(s *CallStatus) {
 		s.State = state
 		if state == StateAnswered {
 			now := time.Now().UTC()
@@ -184,11 +184,11 @@ func (l *register) moved(c *call, state string) {
 	})
 }
 
-// ended notes how a call has ended.
-func (l *register) ended(c *call, err error) {
-	l.change(c, func(s *CallStatus) {
+// setEnded notes how a call has ended.
+func (l *callRegistry) setEnded(c *call, err error) {
+	l.changeStatus(c, func(s *CallStatus) {
 		now := time.Now().UTC()
-		s.EndedAt, s.Reason = &now, endReason(err)
+		s.EndedAt, s.Reason = &now, endReasonText(err)
 		var refused *RefusedError
 		switch {
 		case s.State == StateAnswered:
@@ -197,10 +197,10 @@ func (l *register) ended(c *call, err error) {
 			if errors.Is(err, errHungUp) {
 				s.HungUpBy = "them"
 			}
-		case errors.Is(c.why(), errNoAnswer):
+		case errors.Is(c.endReason(), errNoAnswer):
 			s.State, s.Reason = StateNoAnswer, errNoAnswer.Error()
-		case errors.Is(c.why(), errCancelled), errors.Is(c.why(), errByBackend):
-			s.State, s.Reason = StateCanceled, c.why().Error()
+		case errors.Is(c.endReason(), errCancelled), errors.Is(c.endReason(), errByBackend):
+			s.State, s.Reason = StateCanceled, c.endReason().Error()
 		case errors.As(err, &refused):
 			s.State, s.SIP, s.Reason, s.RetryAfter = StateFailed, refused.Status, refused.Reason, int(refused.RetryAfter.Seconds())
 			switch refused.Status {
@@ -212,16 +212,16 @@ func (l *register) ended(c *call, err error) {
 		default:
 			s.State = StateFailed
 		}
-		c.record.dial = Dial{IdempotencyKey: c.record.dial.IdempotencyKey} // nobody needs the prompt any more
+		c.outbound.dial = Dial{IdempotencyKey: c.outbound.dial.IdempotencyKey} // nobody needs the prompt any more
 	})
 }
 
-// outcome is why a colleague did not take a call.
-func (l *register) outcome(c *call) error {
-	why := c.why()
+// colleagueError is why a colleague did not take a call.
+func (l *callRegistry) colleagueError(c *call) error {
+	why := c.endReason()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	status := c.record.status
+	status := c.outbound.status
 	switch {
 	case errors.Is(why, errHungUp):
 		return errors.New("the colleague has hung up")
@@ -235,8 +235,8 @@ func (l *register) outcome(c *call) error {
 	return fmt.Errorf("the colleague was not reached: %s: %s", status.State, status.Reason)
 }
 
-// endReason is why a call has ended, for the backend.
-func endReason(err error) string {
+// endReasonText is why a call has ended, for the backend.
+func endReasonText(err error) string {
 	reason := bridge.Reason(err)
 	if reason != "" && bridge.AsError(err).Code == bridge.CodeUnknown { // it is this door's own
 		return err.Error()
@@ -244,11 +244,11 @@ func endReason(err error) string {
 	return reason
 }
 
-func (l *register) change(c *call, f func(*CallStatus)) {
+func (l *callRegistry) changeStatus(c *call, f func(*CallStatus)) {
 	l.mu.Lock()
-	f(&c.record.status)
-	c.record.status.Change++
-	status := c.record.now()
+	f(&c.outbound.status)
+	c.outbound.status.Change++
+	status := c.outbound.currentStatus()
 	l.mu.Unlock()
 	if l.tell != nil {
 		l.tell(status)
@@ -268,18 +268,18 @@ func badHeader(headers map[string]string) string {
 	return ""
 }
 
-// Doors are the addresses of calls that we make, for clients with a server key that may, and of telephones in pages.
-func (d *Door) Doors() []signaling.Endpoint {
+// Endpoints are the addresses of calls that we make, for clients with a server key that may, and of telephones in pages.
+func (d *Door) Endpoints() []signaling.Endpoint {
 	return []signaling.Endpoint{
-		{Pattern: "POST /v1/calls", Handler: keyed(d.dial)},
-		{Pattern: "GET /v1/calls/{id}", Handler: keyed(d.found(d.show))},
-		{Pattern: "DELETE /v1/calls/{id}", Handler: keyed(d.found(d.cancel))},
+		{Pattern: "POST /v1/calls", Handler: requireKey(d.serveDial)},
+		{Pattern: "GET /v1/calls/{id}", Handler: requireKey(d.withCall(d.serveStatus))},
+		{Pattern: "DELETE /v1/calls/{id}", Handler: requireKey(d.withCall(d.serveHangUp))},
 		{Pattern: "/sip", Socket: d.Pages()},
 	}
 }
 
-// keyed lets in a client with a server key that may call.
-func keyed(serve func(w http.ResponseWriter, r *http.Request, key string)) http.Handler {
+// requireKey lets in a client with a server key that may call.
+func requireKey(serve func(w http.ResponseWriter, r *http.Request, key string)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key, err := access.From(r.Context()).RequireKey(access.MayCall)
 		if err != nil {
@@ -290,10 +290,10 @@ func keyed(serve func(w http.ResponseWriter, r *http.Request, key string)) http.
 	})
 }
 
-// found finds the call of a request among those of the key.
-func (d *Door) found(serve func(http.ResponseWriter, *call, CallStatus)) func(http.ResponseWriter, *http.Request, string) {
+// withCall finds the call of a request among those of the key.
+func (d *Door) withCall(serve func(http.ResponseWriter, *call, CallStatus)) func(http.ResponseWriter, *http.Request, string) {
 	return func(w http.ResponseWriter, r *http.Request, key string) {
-		c, status, ok := d.dialled.find(key, r.PathValue("id"))
+		c, status, ok := d.outboundCalls.findCall(key, r.PathValue("id"))
 		if !ok {
 			access.WriteNotFound(w, "There is no call of this id.")
 			return
@@ -302,20 +302,20 @@ func (d *Door) found(serve func(http.ResponseWriter, *call, CallStatus)) func(ht
 	}
 }
 
-func (d *Door) show(w http.ResponseWriter, _ *call, status CallStatus) {
+func (d *Door) serveStatus(w http.ResponseWriter, _ *call, status CallStatus) {
 	access.WriteJSON(w, http.StatusOK, status)
 }
 
 var errByBackend = errors.New("the backend has ended the call")
 
-// cancel hangs up, or gives up a call that still rings.
-func (d *Door) cancel(w http.ResponseWriter, c *call, _ CallStatus) {
-	c.end(errByBackend)
+// serveHangUp hangs up, or gives up a call that still rings.
+func (d *Door) serveHangUp(w http.ResponseWriter, c *call, _ CallStatus) {
+	c.endCall(errByBackend)
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// dial makes a call, and answers when it rings.
-func (d *Door) dial(w http.ResponseWriter, r *http.Request, key string) {
+// serveDial makes a call, and answers when it rings.
+func (d *Door) serveDial(w http.ResponseWriter, r *http.Request, key string) {
 	var what Dial
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxDial))
 	if err == nil {
@@ -329,7 +329,7 @@ func (d *Door) dial(w http.ResponseWriter, r *http.Request, key string) {
 	}
 	var id string
 	if err == nil {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(maxRing*time.Second + byeTimeout))
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(maxRingSeconds*time.Second + byeTimeout))
 		id, err = d.Call(r.Context(), key, what)
 	}
 	var own *bridge.Error
@@ -361,19 +361,19 @@ func answerRefused(w http.ResponseWriter, id string, err error) {
 // Call makes a call for a server key. It returns when it rings there, or cannot be made; the call goes on by itself.
 func (d *Door) Call(ctx context.Context, key string, what Dial) (id string, err error) {
 	what.To, what.From = plainNumber(what.To), plainNumber(what.From)
-	r, fresh := d.dialled.enter(key, what)
+	r, fresh := d.outboundCalls.addCall(key, what)
 	if fresh {
-		err = d.call(ctx, r)
-		d.dialled.drop(r)
+		err = d.placeCall(ctx, r)
+		d.outboundCalls.dropCall(r)
 	}
 	select {
-	case <-r.made:
+	case <-r.placed:
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
-	d.dialled.mu.Lock()
+	d.outboundCalls.mu.Lock()
 	id, made := r.status.ID, r.call != nil
-	d.dialled.mu.Unlock()
+	d.outboundCalls.mu.Unlock()
 	if !fresh && !made { // the first request has failed
 		return d.Call(ctx, key, what)
 	}

@@ -41,9 +41,9 @@ type passwordAnswers struct {
 	realms []*challenge
 }
 
-// take notes the challenges of a response. It reports whether the request is worth another try: a realm that asks once more, and does not
-// say that the nonce was too old, does not take the password.
-func (p *passwordAnswers) take(o *Outbound, res *sip.Response) bool {
+// addChallenges notes the challenges of a response. It reports whether the request is worth another try: a realm that asks once more,
+// and does not say that the nonce was too old, does not take the password.
+func (p *passwordAnswers) addChallenges(o *Outbound, res *sip.Response) bool {
 	if o == nil || o.Username == "" || res.StatusCode != 401 && res.StatusCode != 407 {
 		return false
 	}
@@ -69,11 +69,11 @@ func (p *passwordAnswers) take(o *Outbound, res *sip.Response) bool {
 	return fresh
 }
 
-// headers are the answers for a request.
-func (p *passwordAnswers) headers(o *Outbound, req *sip.Request) (list []sip.Header) {
+// authHeaders are the answers for a request.
+func (p *passwordAnswers) authHeaders(o *Outbound, req *sip.Request) (list []sip.Header) {
 	for _, c := range p.realms {
 		c.count++
-		if answer := c.answer(o, req); answer != "" {
+		if answer := c.buildAnswer(o, req); answer != "" {
 			list = append(list, sip.NewHeader(c.reply, answer))
 		}
 	}
@@ -152,7 +152,7 @@ func parseChallenge(text string) *challenge {
 	if _, session := c.plainAlgorithm(); session && len(c.QOP) == 0 { // no cnonce would go with it
 		return nil
 	}
-	if c.Nonce == "" || c.hash() == nil || len(c.QOP) > 0 && !c.SupportsQOP("auth") && !c.SupportsQOP("auth-int") {
+	if c.Nonce == "" || c.newHash() == nil || len(c.QOP) > 0 && !c.SupportsQOP("auth") && !c.SupportsQOP("auth-int") {
 		return nil
 	}
 	return c
@@ -163,8 +163,8 @@ func (c *challenge) plainAlgorithm() (name string, session bool) {
 	return strings.CutSuffix(strings.ToUpper(c.Algorithm), "-SESS")
 }
 
-// hash is that of the algorithm; nil: it is none that is served.
-func (c *challenge) hash() hash.Hash {
+// newHash is that of the algorithm; nil: it is none that is served.
+func (c *challenge) newHash() hash.Hash {
 	switch name, _ := c.plainAlgorithm(); name {
 	case "", "MD5":
 		return md5.New()
@@ -176,8 +176,8 @@ func (c *challenge) hash() hash.Hash {
 	return nil
 }
 
-// answer is the answer for a request, or "".
-func (c *challenge) answer(o *Outbound, req *sip.Request) string {
+// buildAnswer is the answer for a request, or "".
+func (c *challenge) buildAnswer(o *Outbound, req *sip.Request) string {
 	options := digest.Options{
 		Method: string(req.Method), URI: req.Recipient.String(), Username: o.Username, Password: o.Password, Count: c.count,
 		Cnonce:  rand.Text()[:16],
@@ -188,7 +188,7 @@ func (c *challenge) answer(o *Outbound, req *sip.Request) string {
 	if session { // RFC 7616, section 3.4.2
 		plain.Algorithm = name
 		sum := func(text string) string {
-			h := c.hash()
+			h := c.newHash()
 			io.WriteString(h, text)
 			return hex.EncodeToString(h.Sum(nil))
 		}

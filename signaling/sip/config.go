@@ -127,7 +127,7 @@ func Load(file string) (*Config, error) {
 	if err := phone.ReadJSONFile(file, &c); err != nil {
 		return nil, err
 	}
-	if err := c.check(); err != nil {
+	if err := c.checkFields(); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return &c, nil
@@ -152,12 +152,12 @@ func (c *Config) CheckFiles(answers *agents.Folder) error {
 
 var hostName = regexp.MustCompile(`^(?i:[a-z0-9]([a-z0-9-]*[a-z0-9])?\.)*(?i:[a-z]([a-z0-9-]*[a-z0-9])?)$`)
 
-func (c *Config) check() error {
+func (c *Config) checkFields() error {
 	if len(c.Listen) == 0 && len(c.Trunks) > 0 { // neither: there are only telephones in pages
 		return errors.New("listen: there is no address for the trunks")
 	}
 	for i := range c.Listen {
-		if err := c.Listen[i].check(); err != nil {
+		if err := c.Listen[i].checkFields(); err != nil {
 			return fmt.Errorf("listen[%d].%w", i, err)
 		}
 	}
@@ -171,7 +171,7 @@ func (c *Config) check() error {
 		}
 		endpoint.Close()
 	}
-	if _, _, err := c.RTP.ports(); err != nil {
+	if _, _, err := c.RTP.parsePorts(); err != nil {
 		return fmt.Errorf("rtp.%w", err)
 	}
 	if len(c.Trunks) == 0 && len(c.Listen) > 0 {
@@ -180,7 +180,7 @@ func (c *Config) check() error {
 	names := map[string]bool{}
 	for i := range c.Trunks {
 		t := &c.Trunks[i]
-		if err := t.check(); err != nil {
+		if err := t.checkFields(); err != nil {
 			return fmt.Errorf("trunks[%d].%w", i, err)
 		}
 		if names[t.Name] {
@@ -194,7 +194,7 @@ func (c *Config) check() error {
 	return phone.CheckLimits(phone.Limit{Name: "calls", Value: &c.Calls, Default: defaultCalls})
 }
 
-func (l *Listen) check() error {
+func (l *Listen) checkFields() error {
 	switch l.Transport {
 	case "udp", "tcp":
 		if l.Cert != "" || l.Key != "" || l.ClientCA != "" {
@@ -213,7 +213,7 @@ func (l *Listen) check() error {
 	return nil
 }
 
-func (r *RTP) ports() (first, last int, err error) {
+func (r *RTP) parsePorts() (first, last int, err error) {
 	if r.Ports == "" {
 		return 0, 0, nil
 	}
@@ -226,7 +226,7 @@ func (r *RTP) ports() (first, last int, err error) {
 	return first, last, nil
 }
 
-func (t *Trunk) check() error {
+func (t *Trunk) checkFields() error {
 	if t.Name == "" {
 		return errors.New("name: is missing")
 	}
@@ -283,10 +283,10 @@ func (t *Trunk) check() error {
 	if err != nil || t.Outbound == nil {
 		return err
 	}
-	return t.Outbound.check()
+	return t.Outbound.checkFields()
 }
 
-func (o *Outbound) check() error {
+func (o *Outbound) checkFields() error {
 	if _, err := parseURI(o.Server); err != nil {
 		return fmt.Errorf("outbound.server: %w", err)
 	}
@@ -304,12 +304,13 @@ func (o *Outbound) check() error {
 	return phone.CheckLimits(phone.Limit{Name: "outbound.expires", Value: &o.Expires, Default: defaultExpires})
 }
 
-func (t *Trunk) has(a netip.Addr) bool {
+func (t *Trunk) hasAddress(a netip.Addr) bool {
 	return slices.ContainsFunc(t.networks, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
-// asserts reports whether calls come from a network that knows who calls. A telephone that has to prove a password could assert anything.
-func (t *Trunk) asserts() bool { return t.Username == "" }
+// isAsserting reports whether calls come from a network that knows who calls. A telephone that has to prove a password could assert
+// anything.
+func (t *Trunk) isAsserting() bool { return t.Username == "" }
 
-func (t *Trunk) longest() time.Duration { return time.Duration(t.MaxSeconds) * time.Second }
-func (t *Trunk) silence() time.Duration { return time.Duration(t.SilenceSeconds) * time.Second }
+func (t *Trunk) maxDuration() time.Duration    { return time.Duration(t.MaxSeconds) * time.Second }
+func (t *Trunk) silenceTimeout() time.Duration { return time.Duration(t.SilenceSeconds) * time.Second }

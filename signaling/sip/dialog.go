@@ -34,26 +34,26 @@ type dialog struct {
 	proof []sip.Header // of the password, in our INVITE that was answered: its ACK has it, too (RFC 3261, section 13.2.2.4)
 	log   *slog.Logger // nil: nobody wants to know
 
-	mu        sync.Mutex
-	astray    bool           // our requests do not arrive where they should go, and go to source
-	source    string         // where its newest request has come from: "192.0.2.1:5060"
-	owners    []netip.Addr   // that it has begun or was answered from, or that have proved its password
-	local     sip.FromHeader // we, as our requests have it
-	remote    sip.ToHeader
-	remoteTag string
-	target    sip.Uri // the peer's Contact
-	routes    []sip.Uri
-	sequence  uint32 // of our newest request
-	theirs    uint32 // of their newest
+	mu             sync.Mutex
+	astray         bool           // our requests do not arrive where they should go, and go to source
+	source         string         // where its newest request has come from: "192.0.2.1:5060"
+	owners         []netip.Addr   // that it has begun or was answered from, or that have proved its password
+	local          sip.FromHeader // we, as our requests have it
+	remote         sip.ToHeader
+	remoteTag      string
+	target         sip.Uri // the peer's Contact
+	routes         []sip.Uri
+	sequence       uint32 // of our newest request
+	remoteSequence uint32 // of their newest
 }
 
 func newTag() string { return strings.ToLower(rand.Text()) }
 
-// answering is the dialog that a request begins.
-func answering(req *sip.Request, contact sip.Uri) *dialog {
+// dialogFromRequest is the dialog that a request begins.
+func dialogFromRequest(req *sip.Request, contact sip.Uri) *dialog {
 	d := &dialog{
 		callID: req.CallID().Value(), transport: req.Transport(), source: req.Source(), contact: contact,
-		localTag: newTag(), theirs: req.CSeq().SeqNo, invite: req,
+		localTag: newTag(), remoteSequence: req.CSeq().SeqNo, invite: req,
 	}
 	to := req.To()
 	d.local = sip.FromHeader{DisplayName: to.DisplayName, Address: to.Address, Params: sip.NewParams()}
@@ -66,12 +66,12 @@ func answering(req *sip.Request, contact sip.Uri) *dialog {
 		}
 	}
 	d.addOwner(d.source)
-	d.refresh(req.Contact())
+	d.setTarget(req.Contact())
 	return d
 }
 
-// fork is the dialog of another answer to the INVITE of our dialog.
-func (d *dialog) fork(res *sip.Response) *dialog {
+// forkDialog is the dialog of another answer to the INVITE of our dialog.
+func (d *dialog) forkDialog(res *sip.Response) *dialog {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	forked := &dialog{
@@ -79,12 +79,12 @@ func (d *dialog) fork(res *sip.Response) *dialog {
 		login: d.login, log: d.log, local: d.local, remote: d.remote, sequence: d.sequence, target: d.target,
 	}
 	forked.remote.Params = d.remote.Params.Clone()
-	forked.answered(res)
+	forked.handleAnswer(res)
 	return forked
 }
 
-// refresh takes the target of a request or an answer to one (RFC 3261, section 12.2).
-func (d *dialog) refresh(contact *sip.ContactHeader) {
+// setTarget takes the target of a request or an answer to one (RFC 3261, section 12.2).
+func (d *dialog) setTarget(contact *sip.ContactHeader) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if contact != nil && !contact.Address.Wildcard && contact.Address.Host != "" {
@@ -94,10 +94,10 @@ func (d *dialog) refresh(contact *sip.ContactHeader) {
 	}
 }
 
-// follows reports whether a request is the next one of the peer. Only those that change the dialog are counted: news may overtake each
-// other, since sipgo reads each packet in a goroutine of its own, and were one refused, a peer that reports what becomes of a REFER would
-// report no more. A proxy that asks by OPTIONS whether the call is alive has a count of its own.
-func (d *dialog) follows(req *sip.Request) bool {
+// isNextRequest reports whether a request is the next one of the peer. Only those that change the dialog are counted: news may
+// overtake each other, since sipgo reads each packet in a goroutine of its own, and were one refused, a peer that reports what becomes
+// of a REFER would report no more. A proxy that asks by OPTIONS whether the call is alive has a count of its own.
+func (d *dialog) isNextRequest(req *sip.Request) bool {
 	switch req.Method {
 	case sip.INVITE, sip.UPDATE, sip.BYE, sip.PRACK:
 	default:
@@ -105,22 +105,22 @@ func (d *dialog) follows(req *sip.Request) bool {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if req.CSeq().SeqNo <= d.theirs && d.theirs != 0 {
+	if req.CSeq().SeqNo <= d.remoteSequence && d.remoteSequence != 0 {
 		return false
 	}
-	d.theirs = req.CSeq().SeqNo
+	d.remoteSequence = req.CSeq().SeqNo
 	return true
 }
 
-// is reports whether a message belongs to the dialog.
-func (d *dialog) is(callID, remoteTag string) bool {
+// isDialog reports whether a message belongs to the dialog.
+func (d *dialog) isDialog(callID, remoteTag string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.callID == callID && d.remoteTag == remoteTag
 }
 
-// request makes our next request.
-func (d *dialog) request(method sip.RequestMethod, headers ...sip.Header) *sip.Request {
+// newRequest makes our next request.
+func (d *dialog) newRequest(method sip.RequestMethod, headers ...sip.Header) *sip.Request {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if method != sip.ACK && method != sip.CANCEL {
@@ -274,10 +274,10 @@ func (d *dialog) send(ctx context.Context, req *sip.Request) (*sip.Response, err
 	if err != nil {
 		return nil, err
 	}
-	for auth := (passwordAnswers{}); d.ofPeer(res) && auth.take(d.login, res); {
+	for auth := (passwordAnswers{}); d.ofPeer(res) && auth.addChallenges(d.login, res); {
 		again := req.Clone()
 		d.renew(again)
-		for _, h := range auth.headers(d.login, again) {
+		for _, h := range auth.authHeaders(d.login, again) {
 			again.AppendHeader(h)
 		}
 		if res, err = transact(ctx, d.client, again); err != nil {
@@ -389,9 +389,9 @@ func addVia(c *sipgo.Client, req *sip.Request) error {
 	return err
 }
 
-// ack acknowledges a final answer to our INVITE within the dialog.
-func (d *dialog) ack(sequence uint32) error {
-	req := d.request(sip.ACK, d.proofs()...)
+// sendAck acknowledges a final answer to our INVITE within the dialog.
+func (d *dialog) sendAck(sequence uint32) error {
+	req := d.newRequest(sip.ACK, d.proofs()...)
 	req.CSeq().SeqNo = sequence
 	err := d.client.WriteRequest(req, addVia)
 	d.mu.Lock()
@@ -399,7 +399,7 @@ func (d *dialog) ack(sequence uint32) error {
 	d.mu.Unlock()
 	if again {
 		d.goAstray(req, err)
-		return d.ack(sequence)
+		return d.sendAck(sequence)
 	}
 	return err
 }
@@ -413,14 +413,14 @@ func (d *dialog) proofs() []sip.Header {
 
 // ackAgain acknowledges an answer that has come once more, as our acknowledgement has not arrived: also at where it comes from.
 func (d *dialog) ackAgain(sequence uint32) error {
-	err := d.ack(sequence)
+	err := d.sendAck(sequence)
 	d.mu.Lock()
 	source, astray := d.source, d.astray
 	d.mu.Unlock()
 	if astray || source == "" {
 		return err
 	}
-	req := d.request(sip.ACK, d.proofs()...)
+	req := d.newRequest(sip.ACK, d.proofs()...)
 	req.CSeq().SeqNo = sequence
 	if req.Destination() == source {
 		return err
@@ -432,9 +432,9 @@ func (d *dialog) ackAgain(sequence uint32) error {
 // byeTimeout bounds the end of a call, which runs in the background.
 const byeTimeout = 5 * time.Second
 
-// bye ends the dialog. reason is for the peer's log (RFC 3326); "" is none.
-func (d *dialog) bye(reason string) {
-	req := d.request(sip.BYE)
+// sendBye ends the dialog. reason is for the peer's log (RFC 3326); "" is none.
+func (d *dialog) sendBye(reason string) {
+	req := d.newRequest(sip.BYE)
 	if reason != "" {
 		req.AppendHeader(sip.NewHeader("Reason", reason))
 	}

@@ -34,31 +34,31 @@ import (
 
 // Door answers telephones. It is made by [New].
 type Door struct {
-	host     *bridge.Host
-	account  func(trunk string, calls int) bridge.Account
-	config   *Config
-	agents   *agents.Folder
-	log      *slog.Logger
-	gate     *gate
-	endpoint *webhook.Endpoint // is asked about calls; nil: there is none
-	ports    *ports
-	rtc      *rtc.API
-	decoder  opus.DecoderChoice
-	pages    *sockets
-	dialled  register
-	agent    *sipgo.UserAgent
-	server   *sipgo.Server
-	client   *sipgo.Client
-	resolver *net.Resolver
-	own      *own
-	names    names // of hosts in route sets
-	listens  []listener
+	host          *bridge.Host
+	account       func(trunk string, calls int) bridge.Account
+	config        *Config
+	agents        *agents.Folder
+	log           *slog.Logger
+	gate          *gate
+	endpoint      *webhook.Endpoint // is asked about calls; nil: there is none
+	ports         *portPool
+	rtc           *rtc.API
+	decoder       opus.DecoderChoice
+	pages         *sockets
+	outboundCalls callRegistry
+	agent         *sipgo.UserAgent
+	server        *sipgo.Server
+	client        *sipgo.Client
+	resolver      *net.Resolver
+	localAddr     *localAddr
+	names         nameCache // of hosts in route sets
+	listens       []listener
 
 	mu      sync.Mutex
 	calls   map[string]*call // by our tag
 	phones  map[string]*page // by their addresses among sipgo's connections
 	closing chan struct{}    // closed: no call begins
-	deaf    bool             // nothing is answered
+	isDeaf  bool             // nothing is answered
 	running sync.WaitGroup
 	serving sync.WaitGroup // requests
 
@@ -112,7 +112,7 @@ func init() {
 
 // New opens the addresses of the configuration and answers calls. Shut the host down first, then Close the door.
 func New(o Options) (*Door, error) {
-	first, last, err := o.Config.RTP.ports()
+	first, last, err := o.Config.RTP.parsePorts()
 	if err == nil {
 		err = o.Config.CheckFiles(o.Agents)
 	}
@@ -121,14 +121,14 @@ func New(o Options) (*Door, error) {
 	}
 	d := &Door{
 		host: o.Host, account: o.Account, config: o.Config, agents: o.Agents, log: o.Logger.With("door", doorName),
-		gate: newGate(o.Config, time.Now), ports: newPorts(o.Config.RTP.Address, first, last), rtc: o.RTC, decoder: o.Decoder,
-		pages: newSockets(), dialled: register{tell: o.Tell},
+		gate: newGate(o.Config, time.Now), ports: newPortPool(o.Config.RTP.Address, first, last), rtc: o.RTC, decoder: o.Decoder,
+		pages: newSockets(), outboundCalls: callRegistry{tell: o.Tell},
 		calls: map[string]*call{}, phones: map[string]*page{},
 		strangers: rate.NewLimiter(rate.Every(10*time.Second), 3), timeout: cmp.Or(o.Timeout, usualTimeout), closing: make(chan struct{}),
 		resolver: net.DefaultResolver,
 	}
 	d.names.resolver = func() *net.Resolver { return d.resolver }
-	if d.own, err = newOwn(o.Config.External, d.resolver, d.log); err != nil {
+	if d.localAddr, err = newLocalAddr(o.Config.External, d.resolver, d.log); err != nil {
 		return nil, fmt.Errorf("external: %w", err)
 	}
 	if w := o.Config.Webhook; w != nil {
@@ -185,7 +185,7 @@ func New(o Options) (*Door, error) {
 		d.await(l)
 	}
 	d.running.Go(func() { _ = d.server.ServeWS(d.pages) })
-	d.registrar.begin(d)
+	d.registrar.registerAll(d)
 	return d, nil
 }
 
@@ -210,7 +210,7 @@ func (d *Door) listen(l Listen) error {
 	if err != nil {
 		return err
 	}
-	in := d.entrance(at)
+	in := d.limitConns(at)
 	if l.Transport == "tcp" {
 		add(at.Addr(), func() error { return d.server.ServeTCP(in) }, at.Close)
 		return nil
@@ -247,17 +247,17 @@ func (d *Door) Addresses() (list []netip.AddrPort) {
 // Close ends the calls that are left and waits for them.
 func (d *Door) Close() {
 	d.mu.Lock()
-	if !reached(d.closing) {
+	if !isClosed(d.closing) {
 		close(d.closing)
 	}
 	for _, c := range d.calls {
-		c.end(bridge.ErrShutdown)
+		c.endCall(bridge.ErrShutdown)
 	}
 	d.mu.Unlock()
-	d.gone()
-	d.registrar.end()
+	d.waitForCalls()
+	d.registrar.unregisterAll()
 	d.mu.Lock()
-	d.deaf = true // an answer by a socket that is closed would have sipgo open another
+	d.isDeaf = true // an answer by a socket that is closed would have sipgo open another
 	d.mu.Unlock()
 	d.serving.Wait()
 	_ = d.pages.Close()
@@ -296,8 +296,8 @@ func (d *Door) closeLate() {
 	}
 }
 
-// gone waits until no call is left: their goodbyes need the sockets.
-func (d *Door) gone() {
+// waitForCalls waits until no call is left: their goodbyes need the sockets.
+func (d *Door) waitForCalls() {
 	for {
 		d.mu.Lock()
 		var one *call
@@ -308,7 +308,7 @@ func (d *Door) gone() {
 		if one == nil {
 			return
 		}
-		<-one.over
+		<-one.closed
 	}
 }
 
@@ -320,13 +320,13 @@ func (d *Door) filter(p sip.TransportReadProps, data []byte) ([]byte, error) {
 	}
 	from := netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 	d.mu.Lock()
-	deaf := d.deaf
+	deaf := d.isDeaf
 	d.mu.Unlock()
 	switch {
 	case deaf:
 		return nil, nil
 	case p.Transport == "UDP" && bytes.HasPrefix(data, []byte(sip.CANCEL)) && d.strangersCancel(from, data):
-		d.refused("packet dropped", ruleCancel, from.String())
+		d.countRefusal("packet dropped", ruleCancel, from.String())
 		return nil, nil
 	case p.Transport == "WS": // a page's: its token is looked at with each call
 		return data, nil
@@ -336,14 +336,14 @@ func (d *Door) filter(p sip.TransportReadProps, data []byte) ([]byte, error) {
 		}
 	}
 	switch {
-	case d.gate.known(from):
+	case d.gate.isKnown(from):
 		return data, nil
 	case !d.gate.passwords && !d.gate.elsewhere:
-		d.refused("packet dropped", ruleStranger, from.String())
+		d.countRefusal("packet dropped", ruleStranger, from.String())
 		return nil, nil
 	case p.Transport != "UDP": // the library forgets an address with its connection
 		return data, nil
-	case d.invited(from, p.LocalAddr, data):
+	case d.acceptsPacket(from, p.LocalAddr, data):
 		return data, nil
 	}
 	return nil, nil
@@ -367,10 +367,10 @@ func (d *Door) strangersCancel(from netip.AddrPort, data []byte) bool {
 	return false
 }
 
-// invited reports whether a packet of UDP is read that comes from an address that is not known: it is of a call or a registration that
-// there is, or proves a password. A call without one is asked for it here, because the library keeps each address that it reads from
-// until it ends (RFC 3261, section 8.2.7, has such a server without memory).
-func (d *Door) invited(from netip.AddrPort, by net.Addr, data []byte) bool {
+// acceptsPacket reports whether a packet of UDP is read that comes from an address that is not known: it is of a call or a
+// registration that there is, or proves a password. A call without one is asked for it here, because the library keeps each address
+// that it reads from until it ends (RFC 3261, section 8.2.7, has such a server without memory).
+func (d *Door) acceptsPacket(from netip.AddrPort, by net.Addr, data []byte) bool {
 	m, err := sip.ParseMessage(data)
 	if err != nil || m.From() == nil || m.To() == nil || m.CallID() == nil || m.CSeq() == nil || m.Via() == nil {
 		return false
@@ -391,16 +391,16 @@ func (d *Door) invited(from netip.AddrPort, by net.Addr, data []byte) bool {
 		return ok
 	}
 	if !d.gate.passwords || req.Method != sip.INVITE || !req.From().Params.Has("tag") {
-		d.refused("packet dropped", ruleStranger, from.String())
+		d.countRefusal("packet dropped", ruleStranger, from.String())
 		return false
 	}
 	req.SetSource(from.String())
-	r := d.gate.prove(req, from, d.gate.trunks)
+	r := d.gate.authenticatePacket(req, from, d.gate.trunks)
 	if r.trunk != nil {
 		return true
 	}
-	d.refused("call refused", r.rule, from.String())
-	if res := d.gate.refusal(r, req, from.Addr()); res != nil {
+	d.countRefusal("call refused", r.rule, from.String())
+	if res := d.gate.refusalResponse(r, req, from.Addr()); res != nil {
 		d.writeShort(by, from, res, data)
 	}
 	return false
@@ -415,18 +415,18 @@ func (d *Door) onAnswerAgain(res *sip.Response) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	c := d.calls[res.From().Params.GetOr("tag", "")]
-	if c == nil || d.deaf || res.CallID() == nil || res.CallID().Value() != c.dialog.callID {
+	if c == nil || d.isDeaf || res.CallID() == nil || res.CallID().Value() != c.dialog.callID {
 		return
 	}
 	d.serving.Go(func() {
-		defer crash.Recover(c.log, "sip call", c.end)
+		defer crash.Recover(c.log, "sip call", c.endCall)
 		dialog := c.dialog
-		forked := !dialog.is(dialog.callID, res.To().Params.GetOr("tag", ""))
+		forked := !dialog.isDialog(dialog.callID, res.To().Params.GetOr("tag", ""))
 		if forked {
-			dialog = dialog.fork(res)
+			dialog = dialog.forkDialog(res)
 		}
 		if err := dialog.ackAgain(res.CSeq().SeqNo); err == nil && forked {
-			dialog.bye(`SIP;cause=200;text="Call completed elsewhere"`) // RFC 3326
+			dialog.sendBye(`SIP;cause=200;text="Call completed elsewhere"`) // RFC 3326
 		}
 	})
 }
@@ -449,8 +449,8 @@ func (d *Door) write(by net.Addr, to netip.AddrPort, res *sip.Response) {
 	}
 }
 
-// refused counts a refusal and logs it, unless there were many: strangers must not fill the disk.
-func (d *Door) refused(what, rule, from string) {
+// countRefusal counts a refusal and logs it, unless there were many: strangers must not fill the disk.
+func (d *Door) countRefusal(what, rule, from string) {
 	switch rule {
 	case rulePassword, ruleAnswered, ruleStale:
 	default:
@@ -477,24 +477,24 @@ func (d *Door) route() {
 		sip.INFO: d.inDialog((*call).onInfo), sip.UPDATE: d.inDialog((*call).onUpdate), sip.NOTIFY: d.inDialog((*call).onNotify),
 		sip.PRACK: d.inDialog((*call).onPrack), sip.REGISTER: d.onRegister,
 	} {
-		d.server.OnRequest(method, d.guarded(f))
+		d.server.OnRequest(method, d.guardHandler(f))
 	}
-	d.server.OnNoRoute(d.guarded(d.onOther))
+	d.server.OnNoRoute(d.guardHandler(d.onOther))
 }
 
-// guarded keeps what cannot be answered from f, and the process from what f does with it.
-func (d *Door) guarded(f func(*sip.Request, sip.ServerTransaction)) func(*sip.Request, sip.ServerTransaction) {
+// guardHandler keeps what cannot be answered from f, and the process from what f does with it.
+func (d *Door) guardHandler(f func(*sip.Request, sip.ServerTransaction)) func(*sip.Request, sip.ServerTransaction) {
 	return func(req *sip.Request, tx sip.ServerTransaction) {
 		defer crash.Recover(d.log.With("method", req.Method, "from", req.Source()), "sip request", func(err error) {
 			if c := d.callOf(req); c != nil {
-				c.end(err)
+				c.endCall(err)
 			}
 			if req.Method != sip.ACK { // fails if there was an answer already
 				d.reply(req, tx, 500, "Server Internal Error")
 			}
 		})
 		d.mu.Lock()
-		deaf := d.deaf
+		deaf := d.isDeaf
 		if !deaf {
 			d.serving.Add(1)
 			defer d.serving.Done()
@@ -513,7 +513,7 @@ func (d *Door) guarded(f func(*sip.Request, sip.ServerTransaction)) func(*sip.Re
 // scanners get no answer.
 func (d *Door) answer(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
 	from, err := netip.ParseAddrPort(req.Source())
-	if d.pageOf(req) != nil || err == nil && d.gate.known(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())) {
+	if d.pageOf(req) != nil || err == nil && d.gate.isKnown(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())) {
 		d.reply(req, tx, code, reason, headers...)
 	}
 }
@@ -531,7 +531,7 @@ func (d *Door) callOf(req *sip.Request) *call {
 	d.mu.Lock()
 	c := d.calls[req.To().Params.GetOr("tag", "")]
 	d.mu.Unlock()
-	if c == nil || !c.dialog.is(req.CallID().Value(), req.From().Params.GetOr("tag", "")) || errors.Is(c.why(), errHungUp) {
+	if c == nil || !c.dialog.isDialog(req.CallID().Value(), req.From().Params.GetOr("tag", "")) || errors.Is(c.endReason(), errHungUp) {
 		return nil
 	}
 	return c
@@ -542,17 +542,17 @@ func (d *Door) inDialog(f func(*call, *sip.Request, sip.ServerTransaction)) func
 		c := d.callOf(req)
 		owned, refusal := false, (*sip.Response)(nil)
 		if c != nil {
-			owned, refusal = d.owned(c, req)
+			owned, refusal = d.checkOwner(c, req)
 		}
 		switch {
 		case refusal != nil:
 			_ = tx.Respond(refusal)
 		case !owned: // to others it is as if there were no such call
 			d.answer(req, tx, 481, "Call/Transaction Does Not Exist")
-		case !c.dialog.follows(req):
+		case !c.dialog.isNextRequest(req):
 			_ = tx.Respond(c.dialog.respond(req, 500, "Server Internal Error")) // RFC 3261, section 12.2.2
 		default:
-			d.welcome(req)
+			d.verifyConn(req)
 			f(c, req, tx)
 		}
 	}
@@ -583,14 +583,14 @@ func (d *Door) inCallOrNot(req *sip.Request, tx sip.ServerTransaction, code int,
 // onCancel takes a CANCEL whose transaction sipgo does not know. It may have overtaken its INVITE: sipgo reads each packet in
 // a goroutine of its own.
 func (d *Door) onCancel(req *sip.Request, tx sip.ServerTransaction) {
-	d.gate.cancel(req)
+	d.gate.noteCancel(req)
 	d.mu.Lock()
 	for _, c := range d.calls {
 		if c.dialog.invite == nil || inviteKey(c.dialog.invite) != inviteKey(req) {
 			continue
 		}
-		if !reached(c.answered) { // then it is too late (RFC 3261, section 9.2)
-			c.end(errCancelled)
+		if !isClosed(c.isAnswered) { // then it is too late (RFC 3261, section 9.2)
+			c.endCall(errCancelled)
 		}
 	}
 	d.mu.Unlock()
@@ -602,14 +602,14 @@ func (d *Door) onAck(req *sip.Request, _ sip.ServerTransaction) {
 	if c == nil {
 		return
 	}
-	if owned, _ := d.owned(c, req); owned {
+	if owned, _ := d.checkOwner(c, req); owned {
 		c.onAck(req)
 	}
 }
 
 func (d *Door) onBye(req *sip.Request, tx sip.ServerTransaction) {
 	d.inDialog(func(c *call, req *sip.Request, tx sip.ServerTransaction) {
-		c.end(hungUp{reasonIn(errHungUp.Error(), req)}) // before the answer: what follows it finds no call
+		c.endCall(hungUp{reasonIn(errHungUp.Error(), req)}) // before the answer: what follows it finds no call
 		_ = tx.Respond(c.dialog.respond(req, 200, "OK"))
 	})(req, tx)
 }
@@ -630,7 +630,7 @@ func sourceOf(req *sip.Request) (netip.Addr, bool) {
 
 // contact is where a peer reaches us by a transport.
 func (d *Door) contact(transport string, peer netip.Addr) sip.Uri {
-	uri := sip.Uri{Scheme: "sip", User: "voxgate", Host: d.own.host(peer), UriParams: sip.NewParams()}
+	uri := sip.Uri{Scheme: "sip", User: "voxgate", Host: d.localAddr.host(peer), UriParams: sip.NewParams()}
 	for _, l := range d.listens {
 		if l.transport == strings.ToUpper(transport) {
 			uri.Port = int(l.at.Port())
@@ -653,22 +653,22 @@ func (d *Door) socket(transport string) sip.Addr {
 	return sip.Addr{}
 }
 
-// enter counts a call among those that there are; false: the door is closing.
-func (d *Door) enter(c *call) bool {
+// addCall counts a call among those that there are; false: the door is closing.
+func (d *Door) addCall(c *call) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if reached(d.closing) {
+	if isClosed(d.closing) {
 		return false
 	}
 	d.calls[c.dialog.localTag] = c
 	return true
 }
 
-func (d *Door) leave(c *call) {
+func (d *Door) removeCall(c *call) {
 	d.mu.Lock()
 	delete(d.calls, c.dialog.localTag)
 	d.mu.Unlock()
-	close(c.over)
+	close(c.closed)
 }
 
 // pagesOnly is sipgo's WebSocket transport without a way to open connections: those that there are come from pages.

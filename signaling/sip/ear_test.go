@@ -108,12 +108,12 @@ func overTheLine(pause time.Duration, parts ...[]int16) []int16 {
 }
 
 // listens has an ear hear a line, and returns who answered and how long after the first sound that was known.
-func listens(pcm []int16) (e *ear, by string, took time.Duration) {
-	e = &ear{rate: earRate}
+func listens(pcm []int16) (e *amdDetector, by string, took time.Duration) {
+	e = &amdDetector{rate: earRate}
 	for part := range slices.Chunk(pcm, 160) {
-		e.hear(part)
-		if by == "" && e.by != "" {
-			by, took = e.by, e.now-e.began
+		e.writeBlocks(part)
+		if by == "" && e.result != "" {
+			by, took = e.result, e.now-e.began
 		}
 	}
 	return e, by, took
@@ -181,8 +181,8 @@ func TestWhoAnswers(t *testing.T) {
 		if by != ByMachine && e.ready {
 			t.Errorf("%q: a message is left", a.name)
 		}
-		if e.failed() != strings.Contains(a.name, "SIT") {
-			t.Errorf("%q: that the call failed is %v", a.name, e.failed())
+		if e.networkFailed() != strings.Contains(a.name, "SIT") {
+			t.Errorf("%q: that the call failed is %v", a.name, e.networkFailed())
 		}
 	}
 	slices.Sort(times)

@@ -13,17 +13,17 @@ import (
 // strangerTime is how long a connection of TCP or TLS may take to have a call, if it does not come from a trunk's address.
 const strangerTime = 10 * time.Second
 
-// entrance is a listener of TCP, for sipgo to serve: sipgo gives up at the first failure, and keeps connections for ever.
-type entrance struct{ *phone.Acceptor }
+// connLimiter is a listener of TCP, for sipgo to serve: sipgo gives up at the first failure, and keeps connections for ever.
+type connLimiter struct{ *phone.Acceptor }
 
-func (d *Door) entrance(l net.Listener) entrance {
+func (d *Door) limitConns(l net.Listener) connLimiter {
 	rule, places := ruleStranger, 0
 	if d.gate.passwords || d.gate.elsewhere {
 		rule, places = ruleCrowd, phone.MaxUnverifiedConns
 	}
-	return entrance{&phone.Acceptor{
-		Listener: l, IsKnown: d.gate.listed, Slots: make(chan struct{}, places),
-		OnRefused: func(from net.Addr) { d.refused("connection closed", rule, from.String()) },
+	return connLimiter{&phone.Acceptor{
+		Listener: l, IsKnown: d.gate.isTrunkAddress, Slots: make(chan struct{}, places),
+		OnRefused: func(from net.Addr) { d.countRefusal("connection closed", rule, from.String()) },
 		OnError: func(why error) {
 			if d.strangers.Allow() {
 				d.log.Error("accepting a connection failed", "at", l.Addr(), "err", why)
@@ -33,35 +33,35 @@ func (d *Door) entrance(l net.Listener) entrance {
 }
 
 // Accept implements net.Listener.
-func (e entrance) Accept() (net.Conn, error) {
+func (e connLimiter) Accept() (net.Conn, error) {
 	conn, known, err := e.Next()
 	if err != nil || known == nil {
 		return conn, err
 	}
 	_ = conn.SetDeadline(time.Now().Add(strangerTime))
-	return &stranger{conn, known}, nil
+	return &unverifiedConn{conn, known}, nil
 }
 
-// stranger is a connection that does not come from a trunk's address.
-type stranger struct {
+// unverifiedConn is a connection that does not come from a trunk's address.
+type unverifiedConn struct {
 	net.Conn
-	known func()
+	verified func()
 }
 
 // Close implements net.Conn.
-func (s *stranger) Close() error {
-	s.known()
+func (s *unverifiedConn) Close() error {
+	s.verified()
 	return s.Conn.Close()
 }
 
-// stay gives its place back, and lifts its deadline.
-func (s *stranger) stay() {
-	s.known()
+// markVerified gives its place back, and lifts its deadline.
+func (s *unverifiedConn) markVerified() {
+	s.verified()
 	_ = s.SetDeadline(time.Time{})
 }
 
-// welcome lets the connection stay that a request of a call came by.
-func (d *Door) welcome(req *sip.Request) {
+// verifyConn lets the connection stay that a request of a call came by.
+func (d *Door) verifyConn(req *sip.Request) {
 	if !sip.IsReliable(req.Transport()) {
 		return
 	}
@@ -78,7 +78,7 @@ func (d *Door) welcome(req *sip.Request) {
 	if secure, ok := by.(*tls.Conn); ok {
 		by = secure.NetConn()
 	}
-	if s, ok := by.(*stranger); ok {
-		s.stay()
+	if s, ok := by.(*unverifiedConn); ok {
+		s.markVerified()
 	}
 }

@@ -15,12 +15,12 @@ func (d *Door) ResolveBy(r *net.Resolver) { d.resolver = r }
 
 // OwnAddresses are those of our own name, looked up by one resolver after the other.
 func OwnAddresses(name string, resolvers ...*net.Resolver) (list []netip.Addr, err error) {
-	o, err := newOwn(name, resolvers[0], quiet)
+	o, err := newLocalAddr(name, resolvers[0], quiet)
 	for _, r := range resolvers {
 		if err != nil {
 			return nil, err
 		}
-		o.resolver, o.looked = r, time.Time{}
+		o.resolver, o.lookedUpAt = r, time.Time{}
 		list = append(list, o.address(netip.IPv4Unspecified()))
 	}
 	return list, nil
@@ -40,7 +40,7 @@ func (d *Door) Refresh() (done <-chan struct{}) {
 	for _, c := range d.calls {
 		c.refreshing.Go(func() {
 			defer close(over)
-			c.sendRefresh(refresh{every: leastSession, ours: true})
+			c.sendRefresh(sessionTimer{every: leastSession, isRefresher: true})
 		})
 	}
 	return over
@@ -64,7 +64,7 @@ func (d *Door) NoAnswer(number string) {
 	d.timeout = time.Hour
 	for _, c := range d.calls {
 		if c.party.IsOutbound && string(c.party.Number) == number {
-			c.end(errNoAnswer)
+			c.endCall(errNoAnswer)
 		}
 	}
 }
@@ -74,6 +74,6 @@ func (d *Door) HangUp() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range d.calls {
-		c.end(errByBackend)
+		c.endCall(errByBackend)
 	}
 }

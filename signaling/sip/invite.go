@@ -36,17 +36,17 @@ func (d *Door) onInvite(req *sip.Request, tx sip.ServerTransaction) {
 	if !ok {
 		return
 	}
-	r := d.gate.admit(req, from, d.gate.trunks)
+	r := d.gate.admitRequest(req, from, d.gate.trunks)
 	if r.trunk == nil {
-		d.refused("call refused", r.rule, req.Source())
-		if res := d.gate.refusal(r, req, from); res != nil {
+		d.countRefusal("call refused", r.rule, req.Source())
+		if res := d.gate.refusalResponse(r, req, from); res != nil {
 			_ = tx.Respond(res)
 		}
 		return
 	}
-	d.welcome(req)
+	d.verifyConn(req)
 	log := d.log.With("trunk", r.trunk.Name, "sip", req.CallID().Value())
-	d.begin(req, tx, log, r.trunk.asserts(), func(c *call, req *sip.Request) *refusal {
+	d.begin(req, tx, log, r.trunk.isAsserting(), func(c *call, req *sip.Request) *refusal {
 		return d.admitCall(c, req, from, r.trunk)
 	})
 }
@@ -61,7 +61,7 @@ func (d *Door) begin(
 		c.log = log
 		refused = admit(c, req)
 	}
-	if refused == nil && !d.enter(c) {
+	if refused == nil && !d.addCall(c) {
 		c.release()
 		refused = refusalFor(bridge.ErrShutdown)
 	}
@@ -70,8 +70,8 @@ func (d *Door) begin(
 		return
 	}
 	d.carry(c, func() error {
-		refused := c.ask()
-		if d.gate.cancelled(req) {
+		refused := c.askWebhook()
+		if d.gate.wasCancelled(req) {
 			refused = refusalFor(errCancelled)
 		}
 		if refused != nil {
@@ -100,10 +100,10 @@ func (d *Door) carry(c *call, f func() error) {
 		c.log.Info("call ended", "reason", err, "duration", time.Since(started).Round(time.Millisecond))
 	}()
 	defer c.release()
-	defer d.leave(c)
+	defer d.removeCall(c)
 	crash.Run(c.log, "sip call", func(e error) {
 		err = e
-		c.end(e)
+		c.endCall(e)
 	}, func() { err = f() })
 }
 
@@ -117,7 +117,7 @@ type refusal struct {
 
 // incoming makes a call of an INVITE. It has taken nothing yet.
 func (d *Door) incoming(req *sip.Request, asserted bool) (*call, *refusal) {
-	if missing := required(req, extensions); len(missing) > 0 {
+	if missing := missingOptions(req, extensions); len(missing) > 0 {
 		list := strings.Join(missing, ", ")
 		return nil, &refusal{420, "Bad Extension", "extension: " + list, []sip.Header{sip.NewHeader("Unsupported", list)}}
 	}
@@ -149,7 +149,7 @@ func (d *Door) incoming(req *sip.Request, asserted bool) (*call, *refusal) {
 // admitCall has a call that was let in count among those of its trunk, with a port for its sound.
 func (d *Door) admitCall(c *call, req *sip.Request, from netip.Addr, t *trunkState) (refused *refusal) {
 	c.trunk = t
-	if c.replaces, refused = d.replaced(req, c); refused != nil {
+	if c.replaces, refused = d.findReplaced(req, c); refused != nil {
 		return refused
 	}
 	s := d.rtpSound(t, from, c)
@@ -158,15 +158,15 @@ func (d *Door) admitCall(c *call, req *sip.Request, from netip.Addr, t *trunkSta
 			return notAcceptable(err)
 		}
 	}
-	if rule := d.gate.begin(t, c.party.Number.Key()); rule != "" {
+	if rule := d.gate.countCall(t, c.party.Number.Key()); rule != "" {
 		return &refusal{503, "Service Unavailable", rule, []sip.Header{sip.NewHeader("Retry-After", "10")}}
 	}
 	if err := s.open(); err != nil {
-		d.gate.end(t, c.party.Number.Key())
+		d.gate.releaseCall(t, c.party.Number.Key())
 		return &refusal{503, "Service Unavailable", "no port: " + err.Error(), []sip.Header{sip.NewHeader("Retry-After", "10")}}
 	}
 	c.ofTrunk(t, s, c.party.Number.Key())
-	c.dialog = answering(req, d.contact(req.Transport(), from))
+	c.dialog = dialogFromRequest(req, d.contact(req.Transport(), from))
 	c.dialog.client, c.dialog.from, c.dialog.login, c.dialog.log = d.client, d.socket(req.Transport()), t.Outbound, c.log
 	d.lookUpHosts(c)
 	return nil
@@ -175,8 +175,8 @@ func (d *Door) admitCall(c *call, req *sip.Request, from netip.Addr, t *trunkSta
 // rtpSound is the sound of a trunk's call with a peer, without a port yet.
 func (d *Door) rtpSound(t *trunkState, peer netip.Addr, c *call) *rtpSound {
 	return &rtpSound{
-		ports: d.ports, resolver: d.resolver, trunk: t.Trunk, keypad: c.keypad, screen: &screen{}, heard: d.rtc.Heard, log: c.log,
-		local: local{address: d.own.address(peer), id: rand.Uint64() >> 1, version: 1},
+		ports: d.ports, resolver: d.resolver, trunk: t.Trunk, keypad: c.keypad, screen: &callScreen{}, onQuality: d.rtc.Heard, log: c.log,
+		local: local{address: d.localAddr.address(peer), id: rand.Uint64() >> 1, version: 1},
 	}
 }
 
@@ -189,12 +189,12 @@ func (c *call) ofTrunk(t *trunkState, s *rtpSound, counted string) {
 			Protocol: doorName, Identity: string(c.party.Number), Key: doorName + " " + t.Name,
 			Attributes: c.party.Attributes,
 		},
-		Grant:   &bridge.Grant{Tools: []string{"*"}, MaxDuration: t.longest()},
+		Grant:   &bridge.Grant{Tools: []string{"*"}, MaxDuration: t.maxDuration()},
 		Account: c.door.account(doorName+" "+t.Name, t.Calls),
 	}
 	c.release = func() {
 		s.close()
-		c.door.gate.end(t, counted)
+		c.door.gate.releaseCall(t, counted)
 	}
 }
 
@@ -209,7 +209,7 @@ func notAcceptable(err error) *refusal {
 
 // answer takes a call from its INVITE to its end, and returns why it has ended.
 func (c *call) answer(req *sip.Request, tx sip.ServerTransaction) error {
-	if !tx.OnCancel(func(*sip.Request) { c.end(errCancelled) }) {
+	if !tx.OnCancel(func(*sip.Request) { c.endCall(errCancelled) }) {
 		return errCancelled
 	}
 	talked, err := c.ringing(req, tx)
@@ -217,7 +217,7 @@ func (c *call) answer(req *sip.Request, tx sip.ServerTransaction) error {
 		return err
 	}
 	if err := c.accept(req, tx); err != nil {
-		c.end(err)
+		c.endCall(err)
 		if talked != nil {
 			<-talked
 		}
@@ -231,9 +231,9 @@ func (c *call) answer(req *sip.Request, tx sip.ServerTransaction) error {
 
 // ringing is what comes before the answer: with early media, and for WebRTC, the conversation itself. The channel then gets its end.
 func (c *call) ringing(req *sip.Request, tx sip.ServerTransaction) (talked <-chan error, err error) {
-	must := requires(req, "100rel")
+	must := isRequired(req, "100rel")
 	rings := c.dialog.respond(req, 180, "Ringing")
-	ready := c.carried
+	ready := c.mediaReady
 	switch offered := sessionIn(req) != nil; {
 	case c.page != nil:
 	case c.replaces != nil: // it does not ring
@@ -241,14 +241,14 @@ func (c *call) ringing(req *sip.Request, tx sip.ServerTransaction) (talked <-cha
 	case !offered && must: // it would carry our offer, and its acknowledgement the answer
 		return nil, nil
 	case !offered || !c.trunk.Early:
-		return nil, c.provide(req, rings, tx, must)
+		return nil, c.sendReliable(req, rings, tx, must)
 	default:
-		must = supports(req, "100rel")
+		must = isSupported(req, "100rel")
 		rings = c.dialog.respond(req, 183, "Session Progress")
 		setBody(rings, "application/sdp", c.sound.describe())
-		ready = c.spoken // the model is there: from here on the call is paid for
+		ready = c.modelSpoke // the model is there: from here on the call is paid for
 	}
-	if err := c.provide(req, rings, tx, must); err != nil {
+	if err := c.sendReliable(req, rings, tx, must); err != nil {
 		return nil, err
 	}
 	talked = c.start()
@@ -256,7 +256,7 @@ func (c *call) ringing(req *sip.Request, tx sip.ServerTransaction) (talked <-cha
 	case <-ready:
 		return talked, nil
 	case err := <-talked:
-		if why := c.why(); why != nil {
+		if why := c.endReason(); why != nil {
 			err = why
 		}
 		c.respond(tx, req, refusalFor(err))
@@ -276,13 +276,13 @@ func (c *call) respond(tx sip.ServerTransaction, req *sip.Request, r *refusal) {
 // start begins the conversation; the channel says how it has ended.
 func (c *call) start() <-chan error {
 	talked := make(chan error, 1)
-	go crash.Run(c.log, "sip call", func(err error) { talked <- err }, func() { talked <- c.talk() })
+	go crash.Run(c.log, "sip call", func(err error) { talked <- err }, func() { talked <- c.runCall() })
 	return talked
 }
 
 // accept answers with 200 and waits until that is acknowledged.
 func (c *call) accept(req *sip.Request, tx sip.ServerTransaction) error {
-	if why := c.why(); why != nil {
+	if why := c.endReason(); why != nil {
 		c.respond(tx, req, refusalFor(why))
 		return why
 	}
@@ -298,21 +298,21 @@ func (c *call) accept(req *sip.Request, tx sip.ServerTransaction) error {
 		}
 	}
 	<-c.changing // from now on it can be
-	close(c.answered)
+	close(c.isAnswered)
 	return nil
 }
 
 // deliver sends an answer until it is acknowledged, and returns the body of that.
 func (c *call) deliver(res *sip.Response, tx sip.ServerTransaction, acked <-chan []byte) (body []byte, err error) {
-	if reached(c.ended) {
-		return nil, c.why()
+	if isClosed(c.ended) {
+		return nil, c.endReason()
 	}
 	select {
 	case <-c.acked: // of an answer that was given up
 	default:
 	}
-	c.awaited.Store(res.CSeq().SeqNo)
-	defer c.awaited.Store(0)
+	c.awaitedACK.Store(res.CSeq().SeqNo)
+	defer c.awaitedACK.Store(0)
 	if err := tx.Respond(res); err != nil {
 		return nil, err
 	}
@@ -328,7 +328,7 @@ func (c *call) deliver(res *sip.Response, tx sip.ServerTransaction, acked <-chan
 		case ack := <-tx.Acks(): // from a peer that sends it with the branch of the INVITE
 			return sessionIn(ack), nil
 		case <-c.ended: // a BYE may overtake the ACK
-			return nil, c.why()
+			return nil, c.endReason()
 		case <-lost.C:
 			return nil, errLostACK
 		case <-again.C:
@@ -341,8 +341,8 @@ func (c *call) deliver(res *sip.Response, tx sip.ServerTransaction, acked <-chan
 
 // onAck takes the acknowledgement of our newest answer. That of an older one, which came twice, would be taken for it.
 func (c *call) onAck(req *sip.Request) {
-	if c.awaited.CompareAndSwap(req.CSeq().SeqNo, 0) {
-		tell(c.acked, sessionIn(req))
+	if c.awaitedACK.CompareAndSwap(req.CSeq().SeqNo, 0) {
+		trySend(c.acked, sessionIn(req))
 	}
 }
 
@@ -372,8 +372,8 @@ func (c *call) change(req *sip.Request, tx sip.ServerTransaction, deliver func(*
 			return
 		}
 	}
-	c.dialog.refresh(req.Contact())
-	c.renewed()
+	c.dialog.setTarget(req.Contact())
+	c.noteRefresh()
 	res := c.withTimer(c.dialog.respond(req, 200, "OK"))
 	switch {
 	case ours:
@@ -386,7 +386,7 @@ func (c *call) change(req *sip.Request, tx sip.ServerTransaction, deliver func(*
 		err = c.sound.(*rtpSound).answer(body)
 	}
 	if err != nil {
-		c.end(err)
+		c.endCall(err)
 	}
 }
 
@@ -398,4 +398,4 @@ func (c *call) onUpdate(req *sip.Request, tx sip.ServerTransaction) {
 	c.change(req, tx, func(res *sip.Response) ([]byte, error) { return nil, tx.Respond(res) })
 }
 
-func (c *call) onInfo(req *sip.Request, tx sip.ServerTransaction) { _ = tx.Respond(c.info(req)) }
+func (c *call) onInfo(req *sip.Request, tx sip.ServerTransaction) { _ = tx.Respond(c.handleInfo(req)) }

@@ -17,9 +17,9 @@ const (
 	foreignPackets = 10
 )
 
-// moving is what a stream knows of its peer's source. The peer may have another one in mid-call: a NAT has forgotten the way, or the
+// sourceTracker is what a stream knows of its peer's source. The peer may have another one in mid-call: a NAT has forgotten the way, or the
 // media server has changed (RFC 7362, section 4). All of it needs the stream's mu.
-type moving struct {
+type sourceTracker struct {
 	latchedAt time.Time // when the newest packet has come from there
 	sequence  uint16    // its sequence number
 	candidate struct {  // that may be the next source
@@ -35,11 +35,11 @@ type moving struct {
 	onForeign func(from, described netip.AddrPort) // is called once at most; nil: it was, or nobody wants to know
 }
 
-// from reports whether a packet is taken by where it comes from: from what the peer has described, always; as long as none has come from
-// there, from the first other one, on the same host unless the peer is behind a NAT. While that one speaks no other can take its place;
-// when it has been silent for a while, another one can that is let in by the same rule, that has the key, or that goes on with the
-// same SSRC and sequence. Needs mu.
-func (s *stream) from(a netip.AddrPort, now time.Time) bool {
+// acceptSource reports whether a packet is taken by where it comes from: from what the peer has described, always; as long as none has
+// come from there, from the first other one, on the same host unless the peer is behind a NAT. While that one speaks no other can take
+// its place; when it has been silent for a while, another one can that is let in by the same rule, that has the key, or that goes on
+// with the same SSRC and sequence. Needs mu.
+func (s *stream) acceptSource(a netip.AddrPort, now time.Time) bool {
 	near := s.nat || a.Addr() == s.sound.remote.Addr()
 	switch {
 	case a == s.sound.remote, a == s.latched:
@@ -51,7 +51,7 @@ func (s *stream) from(a netip.AddrPort, now time.Time) bool {
 		return false
 	}
 	h := &s.incoming
-	goesOn := h.SSRC == s.theirs.Load() && h.SequenceNumber-s.sequence < maxSequenceGap
+	goesOn := h.SSRC == s.remoteSSRC.Load() && h.SequenceNumber-s.sequence < maxSequenceGap
 	if s.in != nil {
 		return true
 	}

@@ -35,35 +35,35 @@ var (
 )
 
 const (
-	earBlock = 20 * time.Millisecond
-	// earLoud is the least loudness of a voice: -44 dBov.
-	earLoud = 200
-	// earPerson is the pause by which a person is known: they say a few words and wait. Machines pause for less at their beginning.
-	earPerson = 500 * time.Millisecond
-	// earMachine is how long people talk at the most before they wait. Less would take receptions for machines, and hang up on them.
-	earMachine = 2200 * time.Millisecond
-	// earSilence is how long somebody may say nothing.
-	earSilence = 3 * time.Second
-	// earRest is how long no packet comes from a telephone that sends none in pauses: longer than a network holds them back.
-	earRest = time.Second
-	// earTone is the shortest beep, and earFax the shortest tone of a fax (ITU-T T.30 has 0.5 s of 1100 Hz, and 2.6 s of 2100 Hz).
-	earTone = 100 * time.Millisecond
-	earFax  = 300 * time.Millisecond
-	// earGap is how long after a tone another may begin: the three of a network's announcement have up to 30 ms between them (ITU-T E.180).
-	earGap = 100 * time.Millisecond
-	// earEnd is the pause after which a machine without a beep is over, and earLongest how long a machine may talk.
-	earEnd     = 2500 * time.Millisecond
-	earLongest = time.Minute
-	// earAsked is how long the model may take to judge: a sentence of a menu, and its answer.
-	earAsked = 8 * time.Second
+	amdBlock = 20 * time.Millisecond
+	// amdLoud is the least loudness of a voice: -44 dBov.
+	amdLoud = 200
+	// amdPersonMin is the pause by which a person is known: they say a few words and wait. Machines pause for less at their beginning.
+	amdPersonMin = 500 * time.Millisecond
+	// amdMachineMin is how long people talk at the most before they wait. Less would take receptions for machines, and hang up on them.
+	amdMachineMin = 2200 * time.Millisecond
+	// amdSilence is how long somebody may say nothing.
+	amdSilence = 3 * time.Second
+	// amdPause is how long no packet comes from a telephone that sends none in pauses: longer than a network holds them back.
+	amdPause = time.Second
+	// amdToneMin is the shortest beep, and earFax the shortest tone of a fax (ITU-T T.30 has 0.5 s of 1100 Hz, and 2.6 s of 2100 Hz).
+	amdToneMin = 100 * time.Millisecond
+	amdFaxMin  = 300 * time.Millisecond
+	// amdGapMax is how long after a tone another may begin: the three of a network's announcement have up to 30 ms between them (ITU-T E.180).
+	amdGapMax = 100 * time.Millisecond
+	// amdMessageEnd is the pause after which a machine without a beep is over, and earLongest how long a machine may talk.
+	amdMessageEnd = 2500 * time.Millisecond
+	amdMax        = time.Minute
+	// amdModelTimeout is how long the model may take to judge: a sentence of a menu, and its answer.
+	amdModelTimeout = 8 * time.Second
 )
 
-// announcement is the first two of the three tones by which the network says that a call failed, in Hz (ITU-T E.180, special information
+// failureTones is the first two of the three tones by which the network says that a call failed, in Hz (ITU-T E.180, special information
 // tone). A tone may be 50 Hz off.
-var announcement = [...]float64{950, 1400}
+var failureTones = [...]float64{950, 1400}
 
-// ear finds out who answered, from the sound of the line since the answer.
-type ear struct {
+// amdDetector finds out who answered, from the sound of the line since the answer.
+type amdDetector struct {
 	rate   int
 	part   []int16
 	now    time.Duration // that was heard
@@ -73,69 +73,69 @@ type ear struct {
 	hz     float64
 	beeped time.Duration // when the last beep ended; 0: none has
 	rising int           // how many tones of an announcement have come, one after the other
-	by     string        // who answered; empty: it is not known yet
+	result string        // who answered; empty: it is not known yet
 	beep   bool          // there was a tone of a machine or of the network
 	ready  bool          // a machine waits for the message, or has none to wait for
 }
 
-// failed reports whether the network has said that the call failed: nobody takes a message.
-func (e *ear) failed() bool { return e.rising == len(announcement) }
+// networkFailed reports whether the network has said that the call failed: nobody takes a message.
+func (e *amdDetector) networkFailed() bool { return e.rising == len(failureTones) }
 
-// hear takes what came.
-func (e *ear) hear(pcm []int16) {
+// writeBlocks takes what came.
+func (e *amdDetector) writeBlocks(pcm []int16) {
 	if e.ready {
 		return
 	}
 	e.part = append(e.part, pcm...)
-	size := media.Samples(earBlock, e.rate)
+	size := media.Samples(amdBlock, e.rate)
 	for len(e.part) >= size && !e.ready {
-		e.block(e.part[:size])
+		e.analyzeBlock(e.part[:size])
 		e.part = e.part[:copy(e.part, e.part[size:])]
 	}
 }
 
-func (e *ear) block(pcm []int16) {
-	e.now += earBlock
+func (e *amdDetector) analyzeBlock(pcm []int16) {
+	e.now += amdBlock
 	before := e.tone
 	switch hz := pitch(pcm, e.rate); {
-	case media.RMS(pcm) < earLoud || hz == 0:
+	case media.RMS(pcm) < amdLoud || hz == 0:
 		e.tone = 0
 	case e.tone > 0 && math.Abs(hz-e.hz) < 0.03*e.hz:
-		e.tone += earBlock
+		e.tone += amdBlock
 	default:
-		e.tone, e.hz = earBlock, hz
+		e.tone, e.hz = amdBlock, hz
 	}
-	if before >= earTone && e.tone == 0 {
+	if before >= amdToneMin && e.tone == 0 {
 		e.beeped = e.now
 	}
-	if !e.failed() && e.tone >= earTone && math.Abs(e.hz-announcement[e.rising]) <= 50 {
+	if !e.networkFailed() && e.tone >= amdToneMin && math.Abs(e.hz-failureTones[e.rising]) <= 50 {
 		e.rising++
 	}
-	if media.RMS(pcm) >= earLoud {
+	if media.RMS(pcm) >= amdLoud {
 		if e.voice == 0 {
-			e.began = e.now - earBlock
+			e.began = e.now - amdBlock
 		}
 		e.voice = e.now
 	}
-	if e.by != "" {
+	if e.result != "" {
 		e.beep = e.beep || e.beeped > 0
-		beeped := e.beeped > 0 && e.tone == 0 && e.now-e.beeped >= earGap
-		e.ready = e.by == ByMachine && (e.failed() || beeped || e.now-e.voice >= earEnd || e.now-e.began >= earLongest)
+		beeped := e.beeped > 0 && e.tone == 0 && e.now-e.beeped >= amdGapMax
+		e.ready = e.result == ByMachine && (e.networkFailed() || beeped || e.now-e.voice >= amdMessageEnd || e.now-e.began >= amdMax)
 		return
 	}
 	fax := math.Abs(e.hz-1100) < 40 || math.Abs(e.hz-2100) < 40
 	switch {
-	case e.tone >= earFax && fax:
-		e.by = ByFax
-	case e.tone >= earTone && !fax: // a beep, or the network's tones before what it has to say
-		e.by, e.beep = ByMachine, true
+	case e.tone >= amdFaxMin && fax:
+		e.result = ByFax
+	case e.tone >= amdToneMin && !fax: // a beep, or the network's tones before what it has to say
+		e.result, e.beep = ByMachine, true
 	case e.tone > 0: // perhaps
-	case e.voice == 0 && e.now >= earSilence:
-		e.by = BySilence
-	case e.voice > 0 && e.now-e.voice >= earPerson:
-		e.by = ByPerson
-	case e.voice > 0 && e.voice-e.began >= earMachine:
-		e.by = ByMachine
+	case e.voice == 0 && e.now >= amdSilence:
+		e.result = BySilence
+	case e.voice > 0 && e.now-e.voice >= amdPersonMin:
+		e.result = ByPerson
+	case e.voice > 0 && e.voice-e.began >= amdMachineMin:
+		e.result = ByMachine
 	}
 }
 
@@ -158,103 +158,103 @@ func pitch(pcm []int16, rate int) float64 {
 	return hz
 }
 
-// screen keeps the sound of the line from the model until it is known that a person is there. The zero value does nothing.
-type screen struct {
-	say     string
-	ask     bool          // the model judges what may be a machine; until it is known who answered nobody hears its voice
-	outcome chan string   // gets who answered; it has room for one
-	ready   chan struct{} // gets one when a machine waits for the message; it has room for that
-	doubt   chan struct{} // gets one when the model is to judge; it has room for that
-	came    atomic.Int64  // when sound came last: Unix time in ns
-	spoke   atomic.Bool   // some of it was a voice
-	asked   atomic.Int64  // since when the model hears it, to judge: Unix time in ns; 0: it does not
-	open    atomic.Bool   // for the model
-	decided atomic.Bool   // who answered
-	machine atomic.Bool   // it was a machine
-	failed  atomic.Bool   // it was the network: nobody takes a message
-	leaving atomic.Bool   // the message is to be left
-	saying  atomic.Bool   // it has begun
+// callScreen keeps the sound of the line from the model until it is known that a person is there. The zero value does nothing.
+type callScreen struct {
+	say       string
+	ask       bool          // the model judges what may be a machine; until it is known who answered nobody hears its voice
+	outcome   chan string   // gets who answered; it has room for one
+	ready     chan struct{} // gets one when a machine waits for the message; it has room for that
+	doubt     chan struct{} // gets one when the model is to judge; it has room for that
+	lastAudio atomic.Int64  // when sound came last: Unix time in ns
+	hasVoice  atomic.Bool   // some of it was a voice
+	askedAt   atomic.Int64  // since when the model hears it, to judge: Unix time in ns; 0: it does not
+	open      atomic.Bool   // for the model
+	decided   atomic.Bool   // who answered
+	machine   atomic.Bool   // it was a machine
+	failed    atomic.Bool   // it was the network: nobody takes a message
+	leaving   atomic.Bool   // the message is to be left
+	saying    atomic.Bool   // it has begun
 }
 
-func newScreen(m *Machine) *screen {
+func newCallScreen(m *Machine) *callScreen {
 	if m == nil {
-		return &screen{}
+		return &callScreen{}
 	}
-	return &screen{say: m.Say, ask: m.Ask, outcome: make(chan string, 1), ready: make(chan struct{}, 1), doubt: make(chan struct{}, 1)}
+	return &callScreen{say: m.Say, ask: m.Ask, outcome: make(chan string, 1), ready: make(chan struct{}, 1), doubt: make(chan struct{}, 1)}
 }
 
-// begin counts silence from now on.
-func (s *screen) begin() { s.came.Store(time.Now().UnixNano()) }
+// startClock counts silence from now on.
+func (s *callScreen) startClock() { s.lastAudio.Store(time.Now().UnixNano()) }
 
-// check is called once a second: telephones that send nothing in pauses leave the ear without sound to judge.
-func (s *screen) check(now time.Time) {
-	if !s.on() {
+// checkTimeouts is called once a second: telephones that send nothing in pauses leave the ear without sound to judge.
+func (s *callScreen) checkTimeouts(now time.Time) {
+	if !s.isActive() {
 		return
 	}
-	switch quiet, asked := now.Sub(time.Unix(0, s.came.Load())), s.asked.Load(); {
+	switch quiet, asked := now.Sub(time.Unix(0, s.lastAudio.Load())), s.askedAt.Load(); {
 	case asked != 0 && !s.decided.Load():
-		if now.Sub(time.Unix(0, asked)) >= earAsked {
+		if now.Sub(time.Unix(0, asked)) >= amdModelTimeout {
 			s.decide(ByMachine)
 		}
 	case s.machine.Load():
-		if quiet >= earEnd {
+		if quiet >= amdMessageEnd {
 			s.takesMessage()
 		}
-	case s.spoke.Load():
-		if quiet >= earRest {
+	case s.hasVoice.Load():
+		if quiet >= amdPause {
 			s.decide(ByPerson)
 		}
-	case quiet >= earSilence:
+	case quiet >= amdSilence:
 		s.decide(BySilence)
 	}
 }
 
 // takesMessage says that a machine waits for the message.
-func (s *screen) takesMessage() { tell(s.ready, struct{}{}) }
+func (s *callScreen) takesMessage() { trySend(s.ready, struct{}{}) }
 
-// on reports whether it is to be found out who answered.
-func (s *screen) on() bool { return s.outcome != nil }
+// isActive reports whether it is to be found out who answered.
+func (s *callScreen) isActive() bool { return s.outcome != nil }
 
-// before has the screen listen to what comes for a sink.
-func (s *screen) before(sink media.Sink) media.Sink {
-	if !s.on() {
+// wrapSink has the screen listen to what comes for a sink.
+func (s *callScreen) wrapSink(sink media.Sink) media.Sink {
+	if !s.isActive() {
 		return sink
 	}
-	return &screened{Sink: sink, screen: s, ear: ear{rate: sink.Rate()}}
+	return &screenedSink{Sink: sink, screen: s, detector: amdDetector{rate: sink.Rate()}}
 }
 
-type screened struct {
+type screenedSink struct {
 	media.Sink
-	screen  *screen
-	ear     ear
-	kept    []int16 // what the model is to judge
-	silence []int16
+	screen   *callScreen
+	detector amdDetector
+	pending  []int16 // what the model is to judge
+	silence  []int16
 }
 
 // WritePCM implements [media.Sink].
-func (s *screened) WritePCM(pcm []int16) error {
+func (s *screenedSink) WritePCM(pcm []int16) error {
 	if s.screen.open.Load() {
 		return s.Sink.WritePCM(pcm)
 	}
-	s.screen.begin()
-	s.ear.hear(pcm)
-	s.screen.spoke.Store(s.ear.voice > 0)
-	switch doubtful := s.ear.by == ByMachine && !s.ear.beep && s.screen.ask && !s.screen.decided.Load(); {
+	s.screen.startClock()
+	s.detector.writeBlocks(pcm)
+	s.screen.hasVoice.Store(s.detector.voice > 0)
+	switch doubtful := s.detector.result == ByMachine && !s.detector.beep && s.screen.ask && !s.screen.decided.Load(); {
 	case doubtful:
-		heard := append(s.kept, pcm...)
-		s.kept = nil
-		if s.screen.asked.CompareAndSwap(0, time.Now().UnixNano()) {
+		heard := append(s.pending, pcm...)
+		s.pending = nil
+		if s.screen.askedAt.CompareAndSwap(0, time.Now().UnixNano()) {
 			s.screen.doubt <- struct{}{}
 		}
 		return s.Sink.WritePCM(heard)
-	case s.ear.by != "":
-		s.screen.decide(s.ear.by)
-		s.kept = nil
-	case s.screen.ask && s.ear.voice > 0:
-		s.kept = append(s.kept, pcm...)
+	case s.detector.result != "":
+		s.screen.decide(s.detector.result)
+		s.pending = nil
+	case s.screen.ask && s.detector.voice > 0:
+		s.pending = append(s.pending, pcm...)
 	}
-	if s.ear.ready && !s.screen.leaving.Load() {
-		s.screen.failed.Store(s.ear.failed())
+	if s.detector.ready && !s.screen.leaving.Load() {
+		s.screen.failed.Store(s.detector.networkFailed())
 		s.screen.takesMessage()
 	}
 	if len(s.silence) < len(pcm) {
@@ -264,7 +264,7 @@ func (s *screened) WritePCM(pcm []int16) error {
 }
 
 // decide says who answered, and reports false if that was known before.
-func (s *screen) decide(by string) bool {
+func (s *callScreen) decide(by string) bool {
 	if s.decided.Swap(true) {
 		return false
 	}
@@ -273,11 +273,11 @@ func (s *screen) decide(by string) bool {
 	return true
 }
 
-// said notes that the model has begun to speak.
-func (s *screen) said() { s.saying.Store(s.leaving.Load()) }
+// noteSpeech notes that the model has begun to speak.
+func (s *callScreen) noteSpeech() { s.saying.Store(s.leaving.Load()) }
 
 // tool is how the model says who answered.
-func (s *screen) tool() tools.Tool {
+func (s *callScreen) tool() tools.Tool {
 	says := map[string]string{
 		ByPerson:  "They hear you now: speak.",
 		ByMenu:    "It hears you now. Say nothing until it has asked; send_dtmf presses keys.",
@@ -306,40 +306,41 @@ func (s *screen) tool() tools.Tool {
 }
 
 // screen is what the call's sound passes.
-func (c *call) screen() *screen {
+func (c *call) screen() *callScreen {
 	if r, ok := c.sound.(*rtpSound); ok {
 		return r.screen
 	}
-	return &screen{}
+	return &callScreen{}
 }
 
-// met acts on who answered.
-func (c *call) met(s *bridge.Session, by string) error {
+// handleAnsweredBy acts on who answered.
+func (c *call) handleAnsweredBy(s *bridge.Session, by string) error {
 	c.log.Info("answered", "by", by)
-	c.door.dialled.change(c, func(status *CallStatus) { status.AnsweredBy = by })
+	c.door.outboundCalls.changeStatus(c, func(status *CallStatus) { status.AnsweredBy = by })
 	screen := c.screen()
 	if screen.ask {
 		s.AttachOutput(c.sound.(*rtpSound).stream.sending.Load().Sender)
 	}
 	switch {
-	case by == ByMenu, by == ByPerson && screen.asked.Load() != 0: // the model was told so, and goes on
+	case by == ByMenu, by == ByPerson && screen.askedAt.Load() != 0: // the model was told so, and goes on
 		screen.open.Store(true)
 		return nil
 	case by == ByPerson, by == BySilence:
 		screen.open.Store(true)
-		return c.greet(s, false)
+		return c.greetCaller(s, false)
 	case by == ByMachine && screen.say != "":
 		return nil // until it is ready
 	}
 	return errMachine
 }
 
-// question asks the model who answered, in the midst of what it hears: by itself it would judge when they pause.
-const question = "You hear how this call is answered. If you know by whom, call answered_by now. If you do not, say nothing, listen on, " +
+// amdQuestion asks the model who answered, in the midst of what it hears: by itself it would judge when they pause.
+const amdQuestion = "You hear how this call is answered. If you know by whom, call answered_by now. " +
+	"If you do not, say nothing, listen on, " +
 	"and call it as soon as you know."
 
-// leave has the model leave the message, if somebody takes it.
-func (c *call) leave(s *bridge.Session) error {
+// leaveMessage has the model leave the message, if somebody takes it.
+func (c *call) leaveMessage(s *bridge.Session) error {
 	switch screen := c.screen(); {
 	case screen.failed.Load():
 		return errMachine

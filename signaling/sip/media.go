@@ -22,9 +22,9 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// ports are the UDP ports that sound comes by, an even one for RTP and the next one for RTCP. The one that was free for longest is
+// portPool are the UDP ports that sound comes by, an even one for RTP and the next one for RTCP. The one that was free for longest is
 // taken first, and what its last call still sends is known by its SSRC: no call hears another's.
-type ports struct {
+type portPool struct {
 	address string
 	ranged  bool // else any will do
 
@@ -37,8 +37,8 @@ type usedPort struct {
 	ssrc   uint32 // of the call before
 }
 
-func newPorts(address string, first, last int) *ports {
-	p := &ports{address: address, ranged: last != 0}
+func newPortPool(address string, first, last int) *portPool {
+	p := &portPool{address: address, ranged: last != 0}
 	for n := first + first%2; p.ranged && n < last; n += 2 {
 		p.free = append(p.free, usedPort{number: n})
 	}
@@ -50,7 +50,7 @@ func newPorts(address string, first, last int) *ports {
 var errNoPort = errors.New("no RTP port is free")
 
 // open takes a port. It may be somebody else's on this machine: then the next one is tried.
-func (p *ports) open() (*stream, error) {
+func (p *portPool) open() (*stream, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.ranged {
@@ -68,7 +68,7 @@ func (p *ports) open() (*stream, error) {
 	return nil, errNoPort
 }
 
-func (p *ports) listen(port usedPort) (*stream, error) {
+func (p *portPool) listen(port usedPort) (*stream, error) {
 	for range 16 { // where the system chooses, the port beside it may be taken
 		s := &stream{ports: p, old: port.ssrc}
 		data, err := net.ListenPacket("udp", net.JoinHostPort(p.address, fmt.Sprint(port.number)))
@@ -96,7 +96,7 @@ func (p *ports) listen(port usedPort) (*stream, error) {
 // stream is the sound of a call on the network: RTP to and from one peer, in SRTP or in the clear. Its packets are read by one
 // goroutine; written by another and by digits.
 type stream struct {
-	ports         *ports
+	ports         *portPool
 	conn, control *net.UDPConn
 	port          int
 	old           uint32                  // the SSRC that the call before on this port has heard
@@ -110,7 +110,7 @@ type stream struct {
 	sound   *agreement
 	nat     bool           // the peer's description does not say where its packets come from
 	latched netip.AddrPort // where they come from; invalid: none has come
-	moving
+	sourceTracker
 	codecChange
 	in, out  *srtp.Context // nil: in the clear
 	incoming rtp.Header    // of the packet that was read
@@ -124,13 +124,13 @@ type stream struct {
 	}
 	digits bool // are being sent: sound is not
 
-	heard  atomic.Int64  // when something came last: Unix time in ns
-	lost   atomic.Bool   // the caller may be: reports alone do not show that they are there
-	theirs atomic.Uint32 // their SSRC
+	lastPacket atomic.Int64  // when something came last: Unix time in ns
+	lost       atomic.Bool   // the caller may be: reports alone do not show that they are there
+	remoteSSRC atomic.Uint32 // their SSRC
 }
 
-// set says what was agreed on. A peer that changed its address is looked for anew.
-func (s *stream) set(to *agreement, nat bool) error {
+// configure says what was agreed on. A peer that changed its address is looked for anew.
+func (s *stream) configure(to *agreement, nat bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var in, out *srtp.Context
@@ -154,7 +154,7 @@ func (s *stream) set(to *agreement, nat bool) error {
 		s.latched = netip.AddrPort{}
 	}
 	if before == nil || before.onHold() && !to.onHold() {
-		s.awaits()
+		s.resetSilence()
 		if s.latched.IsValid() { // what has been silent on hold is not gone
 			s.latchedAt = time.Now()
 		}
@@ -164,7 +164,7 @@ func (s *stream) set(to *agreement, nat bool) error {
 }
 
 func newContext(c *crypto, o ...srtp.ContextOption) (*srtp.Context, error) {
-	keys, _ := lengths(c.profile)
+	keys, _ := keyLengths(c.profile)
 	return srtp.CreateContext(c.key[:keys], c.key[keys:], c.profile, o...)
 }
 
@@ -201,7 +201,7 @@ func (s *stream) accept(packet []byte, from netip.AddrPort) (n int, ok bool) {
 		return 0, false
 	}
 	now := time.Now()
-	if !s.from(from, now) {
+	if !s.acceptSource(from, now) {
 		return 0, false
 	}
 	n = len(packet)
@@ -213,8 +213,8 @@ func (s *stream) accept(packet []byte, from netip.AddrPort) (n int, ok bool) {
 		n = copy(packet, clear)
 	}
 	s.latched, s.latchedAt, s.sequence = from, now, h.SequenceNumber // of a packet that is known to be good (RFC 4961)
-	s.heard.Store(now.UnixNano())
-	s.theirs.Store(h.SSRC)
+	s.lastPacket.Store(now.UnixNano())
+	s.remoteSSRC.Store(h.SSRC)
 	s.noteCodec(h.PayloadType)
 	return n, true
 }
@@ -250,8 +250,8 @@ func (s *stream) noteCodec(number uint8) {
 // SetReadDeadline implements [rtpaudio.Reader].
 func (s *stream) SetReadDeadline(t time.Time) error { return s.conn.SetReadDeadline(t) }
 
-// until has reads end when ctx is done. stop forgets that.
-func (s *stream) until(ctx context.Context) (stop func() bool) {
+// closeOnDone has reads end when ctx is done. stop forgets that.
+func (s *stream) closeOnDone(ctx context.Context) (stop func() bool) {
 	_ = s.SetReadDeadline(time.Time{}) // of a stream that is closed, reads fail
 	return context.AfterFunc(ctx, func() { _ = s.SetReadDeadline(time.Unix(1, 0)) })
 }
@@ -319,8 +319,8 @@ type track struct {
 	sent      uint32 // our packets when the newest of them had gone
 }
 
-// pass sends a packet of another stream, by a payload type of this one. What is lost or out of order there is so here.
-func (s *stream) pass(t *track, number uint8, p *rtp.Packet) {
+// forwardPacket sends a packet of another stream, by a payload type of this one. What is lost or out of order there is so here.
+func (s *stream) forwardPacket(t *track, number uint8, p *rtp.Packet) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.digits || s.sound == nil || s.sound.held {
@@ -366,8 +366,8 @@ const voiceEnd = 200 * time.Millisecond
 // spokenTimeout is the longest sentence that a model says before a transfer.
 const spokenTimeout = 15 * time.Second
 
-// spoken waits until the voice has ended.
-func (s *stream) spoken(ctx context.Context) error {
+// waitSpoken waits until the voice has ended.
+func (s *stream) waitSpoken(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, spokenTimeout)
 	defer cancel()
 	for {
@@ -457,7 +457,7 @@ func (s *stream) reports(raw []byte, from netip.Addr) (list []rtcp.ReceptionRepo
 		return nil
 	}
 	if !s.lost.Load() {
-		s.heard.Store(time.Now().UnixNano()) // it lives, though it may be silent
+		s.lastPacket.Store(time.Now().UnixNano()) // it lives, though it may be silent
 	}
 	for _, p := range packets {
 		switch p := p.(type) {
@@ -511,11 +511,13 @@ func (s *stream) report(now time.Time) {
 	}
 }
 
-// awaits has the absence of packets count from now on.
-func (s *stream) awaits() { s.heard.Store(time.Now().UnixNano()) }
+// resetSilence has the absence of packets count from now on.
+func (s *stream) resetSilence() { s.lastPacket.Store(time.Now().UnixNano()) }
 
-// quiet is for how long nothing has come.
-func (s *stream) quiet(now time.Time) time.Duration { return now.Sub(time.Unix(0, s.heard.Load())) }
+// silentFor is for how long nothing has come.
+func (s *stream) silentFor(now time.Time) time.Duration {
+	return now.Sub(time.Unix(0, s.lastPacket.Load()))
+}
 
 // close gives the port back.
 func (s *stream) close() {
@@ -524,7 +526,7 @@ func (s *stream) close() {
 	s.reading.Wait()
 	if s.ports.ranged {
 		s.ports.mu.Lock()
-		s.ports.free = append(s.ports.free, usedPort{s.port, s.theirs.Load()})
+		s.ports.free = append(s.ports.free, usedPort{s.port, s.remoteSSRC.Load()})
 		s.ports.mu.Unlock()
 	}
 }

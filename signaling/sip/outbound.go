@@ -21,8 +21,8 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// call makes a call that was entered in the register. It returns when it rings there, or cannot be made; the call goes on by itself.
-func (d *Door) call(ctx context.Context, r *record) error {
+// placeCall makes a call that was entered in the register. It returns when it rings there, or cannot be made; the call goes on by itself.
+func (d *Door) placeCall(ctx context.Context, r *outboundCall) error {
 	t, err := d.outbound(r.dial)
 	if err != nil {
 		return err
@@ -32,7 +32,7 @@ func (d *Door) call(ctx context.Context, r *record) error {
 	var heard *call
 	if r.dial.Supervise == "" {
 		agent, err = d.resolve(r.dial.Agent, r.dial.Variables)
-	} else if heard, err = d.supervised(r.dial.Supervise); err == nil {
+	} else if heard, err = d.findSupervised(r.dial.Supervise); err == nil {
 		agent = heard.agent
 	}
 	if err != nil {
@@ -43,7 +43,7 @@ func (d *Door) call(ctx context.Context, r *record) error {
 		return err
 	}
 	if heard != nil {
-		c.hears(heard)
+		c.monitorCall(heard)
 	}
 	rings := make(chan error, 1)
 	if err := d.place(c, rings); err != nil {
@@ -54,7 +54,7 @@ func (d *Door) call(ctx context.Context, r *record) error {
 		return err
 	case <-ctx.Done():
 		if !repeatable { // else the backend asks again
-			c.end(errCancelled)
+			c.endCall(errCancelled)
 		}
 		return ctx.Err()
 	}
@@ -62,18 +62,18 @@ func (d *Door) call(ctx context.Context, r *record) error {
 
 // place makes a call, which goes on by itself. rings gets what [call.replayBuffer] says of it.
 func (d *Door) place(c *call, rings chan<- error) error {
-	if !d.enter(c) {
+	if !d.addCall(c) {
 		c.release()
 		return bridge.ErrShutdown
 	}
-	r := c.record
-	d.dialled.name(r, c)
+	r := c.outbound
+	d.outboundCalls.setCall(r, c)
 	from, to := r.dial.From, r.dial.To
 	d.running.Go(func() {
 		c.logBegin(from, to)
 		d.carry(c, func() error {
-			err := c.ring(rings)
-			d.dialled.ended(c, err)
+			err := c.ringAndAnswer(rings)
+			d.outboundCalls.setEnded(c, err)
 			return err
 		})
 	})
@@ -85,7 +85,7 @@ const notInNumber = "<>\"@;? \r\n"
 
 // outbound is the trunk for a call, if it may be made.
 func (d *Door) outbound(what Dial) (*trunkState, error) {
-	t := d.gate.trunk(what.Trunk)
+	t := d.gate.findTrunk(what.Trunk)
 	wrong := func(code bridge.Code, field, format string, args ...any) error {
 		return &bridge.Error{Code: code, Field: field, Message: field + ": " + fmt.Sprintf(format, args...)}
 	}
@@ -101,8 +101,8 @@ func (d *Door) outbound(what Dial) (*trunkState, error) {
 		return nil, wrong(bridge.CodeBadMessage, "machine.say", "%d bytes are more than %d.", len(what.Machine.Say), maxSay)
 	case what.Supervise != "" && (what.Machine != nil || what.Variables != nil || what.Agent.Name != "" || what.Agent.Agent != nil):
 		return nil, wrong(bridge.CodeBadMessage, "supervise", "no agent talks to a supervisor: leave out agent, variables and machine.")
-	case what.RingSeconds < 0 || what.RingSeconds > maxRing:
-		return nil, wrong(bridge.CodeBadMessage, "ringSeconds", "%d is not within 1 to %d.", what.RingSeconds, maxRing)
+	case what.RingSeconds < 0 || what.RingSeconds > maxRingSeconds:
+		return nil, wrong(bridge.CodeBadMessage, "ringSeconds", "%d is not within 1 to %d.", what.RingSeconds, maxRingSeconds)
 	case !d.host.IsReady():
 		return nil, bridge.ErrShutdown
 	}
@@ -125,7 +125,7 @@ func (d *Door) resolve(c agents.Choice, values map[string]string) (*agents.Agent
 	return a, nil
 }
 
-func (d *Door) newOutbound(ctx context.Context, r *record, t *trunkState, agent *agents.Agent) (*call, error) {
+func (d *Door) newOutbound(ctx context.Context, r *outboundCall, t *trunkState, agent *agents.Agent) (*call, error) {
 	what := r.dial
 	server, err := parseURI(t.Outbound.Server)
 	if err != nil {
@@ -136,24 +136,24 @@ func (d *Door) newOutbound(ctx context.Context, r *record, t *trunkState, agent 
 	if unknown != nil { // the call fails as one that nobody answers: it has an id
 		servers = []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), 0)}
 	}
-	if rule := d.gate.begin(t, ""); rule != "" {
+	if rule := d.gate.countCall(t, ""); rule != "" {
 		return nil, &bridge.Error{Code: bridge.CodeBusy, Message: "There are too many " + rule + ".", Retry: 10 * time.Second}
 	}
 	c := newCall(d, agent)
-	c.record, c.unknown = r, unknown
+	c.outbound, c.lookupErr = r, unknown
 	c.party = phone.Party{Number: phone.Number(what.To), IsOutbound: true}
 	to := server
 	to.User = what.To
 	from := t.Outbound.identity(server.Host)
 	from.User = cmp.Or(what.From, from.User)
-	c.dialog = d.calling(to, from, servers, transport, t.Outbound)
+	c.dialog = d.newOutboundDialog(to, from, servers, transport, t.Outbound)
 	c.log = d.log.With("trunk", t.Name, "sip", c.dialog.callID)
 	c.dialog.log = c.log
 	c.party.Attributes.Add("call-id", c.dialog.callID)
 	s := d.rtpSound(t, servers[0].Addr(), c)
-	s.screen = newScreen(what.Machine)
+	s.screen = newCallScreen(what.Machine)
 	if err := s.open(); err != nil {
-		d.gate.end(t, "")
+		d.gate.releaseCall(t, "")
 		return nil, err
 	}
 	c.ofTrunk(t, s, "")
@@ -205,8 +205,8 @@ func (d *Door) servers(ctx context.Context, server sip.Uri, transport string) ([
 	return found, nil
 }
 
-// calling is the dialog of an outgoing call that has no answer yet.
-func (d *Door) calling(to, from sip.Uri, servers []netip.AddrPort, transport string, login *Outbound) *dialog {
+// newOutboundDialog is the dialog of an outgoing call that has no answer yet.
+func (d *Door) newOutboundDialog(to, from sip.Uri, servers []netip.AddrPort, transport string, login *Outbound) *dialog {
 	own := &dialog{
 		client: d.client, callID: rand.Text(), transport: transport, contact: d.contact(transport, servers[0].Addr()),
 		from:     d.socket(transport),
@@ -222,8 +222,8 @@ func (d *Door) calling(to, from sip.Uri, servers []netip.AddrPort, transport str
 	return own
 }
 
-// answered takes what a final answer says of the dialog.
-func (d *dialog) answered(res *sip.Response) {
+// handleAnswer takes what a final answer says of the dialog.
+func (d *dialog) handleAnswer(res *sip.Response) {
 	d.mu.Lock()
 	d.remoteTag = res.To().Params.GetOr("tag", "")
 	d.remote.Params.Remove("tag")
@@ -237,32 +237,32 @@ func (d *dialog) answered(res *sip.Response) {
 	d.source = res.Source()
 	d.mu.Unlock()
 	d.addOwner(res.Source())
-	d.refresh(res.Contact())
+	d.setTarget(res.Contact())
 }
 
-// ring calls and, when somebody answers, has the conversation. rings gets nil when it rings, or the error.
-func (c *call) ring(rings chan<- error) error {
-	if c.unknown != nil {
-		err := fmt.Errorf("%w: %w", errUnknown, c.unknown)
-		tell(rings, err)
+// ringAndAnswer calls and, when somebody answers, has the conversation. rings gets nil when it rings, or the error.
+func (c *call) ringAndAnswer(rings chan<- error) error {
+	if c.lookupErr != nil {
+		err := fmt.Errorf("%w: %w", errUnknown, c.lookupErr)
+		trySend(rings, err)
 		return err
 	}
 	res, err := c.inviteThem(rings)
 	if err != nil {
-		tell(rings, cmp.Or(c.why(), err))
+		trySend(rings, cmp.Or(c.endReason(), err))
 		return err
 	}
 	sound := c.sound.(*rtpSound)
 	sound.stream.drain() // early media, such as a ringback tone, is not the person's sound
-	if err := c.dialog.ack(res.CSeq().SeqNo); err != nil {
-		tell(rings, err)
+	if err := c.dialog.sendAck(res.CSeq().SeqNo); err != nil {
+		trySend(rings, err)
 		return c.hangUp(err)
 	}
-	c.door.dialled.moved(c, StateAnswered)
-	tell(rings, nil)
+	c.door.outboundCalls.setState(c, StateAnswered)
+	trySend(rings, nil)
 	answer := sessionIn(res)
 	if answer == nil { // it has said so while it rang (RFC 6337, section 3.1.1)
-		answer = c.early.of(res)
+		answer = c.early.answerFor(res)
 	}
 	if err := sound.answer(answer); err != nil {
 		return c.hangUp(err)
@@ -323,22 +323,22 @@ func reasonIn(reason string, m interface {
 
 // inviteThem sends an INVITE, with the password if it is asked for, and waits for the answer.
 func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), c.record.rings())
+	ctx, cancel := context.WithTimeout(context.Background(), c.outbound.ringTimeout())
 	defer cancel()
 	var auth passwordAnswers
 	moved := false
 	var more []sip.Header
 	for { // each server, and where a redirection leads, may challenge
-		req := c.dialog.request(sip.INVITE, sip.NewHeader("Allow", allowed), sip.NewHeader("Supported", "timer, replaces"))
+		req := c.dialog.newRequest(sip.INVITE, sip.NewHeader("Allow", allowed), sip.NewHeader("Supported", "timer, replaces"))
 		setBody(req, "application/sdp", c.sound.describe())
-		headers := auth.headers(c.dialog.login, req)
+		headers := auth.authHeaders(c.dialog.login, req)
 		for _, h := range headers {
 			req.AppendHeader(h)
 		}
 		for _, h := range more {
 			req.AppendHeader(h)
 		}
-		for name, value := range c.record.dial.Headers {
+		for name, value := range c.outbound.dial.Headers {
 			req.AppendHeader(sip.NewHeader(name, value))
 		}
 		res, err := c.invite(ctx, req, rings)
@@ -354,7 +354,7 @@ func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
 			c.dialog.proof = headers
 			c.dialog.mu.Unlock()
 			return res, nil
-		case !moved && c.redirected(ctx, res):
+		case !moved && c.followRedirect(ctx, res):
 			moved, auth = true, passwordAnswers{}
 			continue
 		case res.StatusCode == 422 && more == nil: // RFC 4028, section 7.3
@@ -363,15 +363,15 @@ func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
 				continue
 			}
 		}
-		if !auth.take(c.dialog.login, res) {
+		if !auth.addChallenges(c.dialog.login, res) {
 			return nil, refusedBy(res)
 		}
 	}
 }
 
-// redirected has the dialog call what a 3xx names, by the same trunk, if it may be called: the number of the best Contact (RFC 3261,
+// followRedirect has the dialog call what a 3xx names, by the same trunk, if it may be called: the number of the best Contact (RFC 3261,
 // section 8.1.3.4), or, for 305, the same number by the proxy that Contact is.
-func (c *call) redirected(ctx context.Context, res *sip.Response) bool {
+func (c *call) followRedirect(ctx context.Context, res *sip.Response) bool {
 	if res.StatusCode/100 != 3 {
 		return false
 	}
@@ -424,7 +424,7 @@ const maxForks = 16
 // earlyAnswers are the descriptions that come before the answer to our INVITE, by the tag of their sender: a call may be forked.
 type earlyAnswers map[string][]byte
 
-func (e *earlyAnswers) note(res *sip.Response) {
+func (e *earlyAnswers) addAnswer(res *sip.Response) {
 	if answer := sessionIn(res); answer != nil && len(*e) < maxForks {
 		if *e == nil {
 			*e = earlyAnswers{}
@@ -433,8 +433,8 @@ func (e *earlyAnswers) note(res *sip.Response) {
 	}
 }
 
-// of is the one whose sender has sent a response, or nil.
-func (e earlyAnswers) of(res *sip.Response) []byte { return e[tagOf(res)] }
+// answerFor is the one whose sender has sent a response, or nil.
+func (e earlyAnswers) answerFor(res *sip.Response) []byte { return e[tagOf(res)] }
 
 func tagOf(res *sip.Response) string {
 	if res.To() == nil {
@@ -443,9 +443,9 @@ func tagOf(res *sip.Response) string {
 	return res.To().Params.GetOr("tag", "")
 }
 
-// serverSilent is how long a server may say nothing before the next one of its name is called: an INVITE is sent four times by then, at 0,
+// serverTimeout is how long a server may say nothing before the next one of its name is called: an INVITE is sent four times by then, at 0,
 // 0.5, 1.5 and 3.5 s (RFC 3261, timer A).
-const serverSilent = 4 * time.Second
+const serverTimeout = 4 * time.Second
 
 var errSilent = errors.New("the server does not answer")
 
@@ -459,7 +459,7 @@ func (c *call) invite(ctx context.Context, req *sip.Request, rings chan<- error)
 	defer tx.Terminate()
 	var silent, late <-chan time.Time // nil: there is no other server; nil: it was not given up
 	if len(c.dialog.servers) > 1 {
-		silent = time.After(serverSilent)
+		silent = time.After(serverTimeout)
 	}
 	var stopping <-chan struct{}
 	heard, rang := false, false
@@ -476,21 +476,21 @@ func (c *call) invite(ctx context.Context, req *sip.Request, rings chan<- error)
 			switch {
 			case res.IsSuccess():
 				// Before the transaction ends: the same answer, which may follow at once, would else be another telephone's.
-				c.dialog.answered(res)
+				c.dialog.handleAnswer(res)
 				if given == nil { // it was answered as we gave up
-					_ = c.dialog.ack(res.CSeq().SeqNo)
-					c.dialog.bye("")
+					_ = c.dialog.sendAck(res.CSeq().SeqNo)
+					c.dialog.sendBye("")
 					return nil, errCancelled
 				}
 				return res, nil
 			case !res.IsProvisional():
 				return res, nil
 			}
-			c.early.note(res)
+			c.early.addAnswer(res)
 			if res.StatusCode >= 180 && !rang {
 				rang = true
-				c.door.dialled.moved(c, StateRinging)
-				tell(rings, nil)
+				c.door.outboundCalls.setState(c, StateRinging)
+				trySend(rings, nil)
 			}
 		case <-silent:
 			return nil, errSilent
@@ -502,7 +502,7 @@ func (c *call) invite(ctx context.Context, req *sip.Request, rings chan<- error)
 		case <-ended:
 			giveUp()
 		case <-given:
-			c.end(errNoAnswer)
+			c.endCall(errNoAnswer)
 			giveUp()
 		case <-stopping:
 			stopping, late = nil, time.After(byeTimeout)
@@ -524,7 +524,7 @@ func (c *call) cancel(invite *sip.Request) {
 	req.SetBody(nil)
 	req.Laddr = invite.Laddr
 	c.door.running.Go(func() {
-		defer crash.Recover(c.log, "sip call", c.end)
+		defer crash.Recover(c.log, "sip call", c.endCall)
 		ctx, stop := context.WithTimeout(context.Background(), byeTimeout)
 		defer stop()
 		_, _ = transact(ctx, c.dialog.client, req)

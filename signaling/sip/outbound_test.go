@@ -116,7 +116,7 @@ func newBackend(t testing.TB, o *office) *backend {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := signaling.NewServer(signaling.Options{Access: gate, Logger: slog.New(slog.DiscardHandler)}, o.door.Doors()...)
+	server := signaling.NewServer(signaling.Options{Access: gate, Logger: slog.New(slog.DiscardHandler)}, o.door.Endpoints()...)
 	front := httptest.NewServer(server)
 	b.url = front.URL
 	t.Cleanup(func() {

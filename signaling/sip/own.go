@@ -11,37 +11,37 @@ import (
 )
 
 const (
-	// lookEvery is how long the addresses of our name are good: it may be that of a line whose address changes.
-	lookEvery = time.Minute
-	// lookTimeout bounds a look-up, while a call waits.
-	lookTimeout = 2 * time.Second
+	// lookupInterval is how long the addresses of our name are good: it may be that of a line whose address changes.
+	lookupInterval = time.Minute
+	// lookupTimeout bounds a look-up, while a call waits.
+	lookupTimeout = 2 * time.Second
 )
 
-// own is how peers reach us: by what the configuration has as external, or by the interface towards them.
-type own struct {
+// localAddr is how peers reach us: by what the configuration has as external, or by the interface towards them.
+type localAddr struct {
 	external string        // an address or a name; empty: there is none
 	fixed    netip.Addr    // the address; invalid: it is a name, or none
 	resolver *net.Resolver // of the name
 	log      *slog.Logger
 
-	mu     sync.Mutex
-	known  []netip.Addr // of the name
-	looked time.Time
+	mu         sync.Mutex
+	addresses  []netip.Addr // of the name
+	lookedUpAt time.Time
 }
 
-// newOwn looks a name up: a gateway that does not know its own address could not be heard.
-func newOwn(external string, resolver *net.Resolver, log *slog.Logger) (*own, error) {
-	o := &own{external: external, resolver: resolver, log: log}
+// newLocalAddr looks a name up: a gateway that does not know its own address could not be heard.
+func newLocalAddr(external string, resolver *net.Resolver, log *slog.Logger) (*localAddr, error) {
+	o := &localAddr{external: external, resolver: resolver, log: log}
 	var err error
 	if o.fixed, err = netip.ParseAddr(external); err == nil || external == "" {
 		return o, nil
 	}
-	return o, o.look()
+	return o, o.lookUp()
 }
 
-// look asks for the addresses of the name.
-func (o *own) look() error {
-	ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
+// lookUp asks for the addresses of the name.
+func (o *localAddr) lookUp() error {
+	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 	defer cancel()
 	list, err := o.resolver.LookupNetIP(ctx, "ip", o.external)
 	if err != nil {
@@ -52,12 +52,12 @@ func (o *own) look() error {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.known, o.looked = list, time.Now()
+	o.addresses, o.lookedUpAt = list, time.Now()
 	return nil
 }
 
 // host is what a peer finds us by, in Contact and Via.
-func (o *own) host(peer netip.Addr) string {
+func (o *localAddr) host(peer netip.Addr) string {
 	if o.external != "" {
 		return o.external
 	}
@@ -65,12 +65,12 @@ func (o *own) host(peer netip.Addr) string {
 }
 
 // address is where a peer's sound comes: the external one, of the name one of the peer's family, or that of the interface towards it.
-func (o *own) address(peer netip.Addr) netip.Addr {
+func (o *localAddr) address(peer netip.Addr) netip.Addr {
 	switch {
 	case o.fixed.IsValid():
 		return o.fixed
 	case o.external != "":
-		return o.named(peer)
+		return o.resolvedAddr(peer)
 	}
 	conn, err := net.Dial("udp", netip.AddrPortFrom(peer, 9).String()) // nothing is sent
 	if err != nil {
@@ -80,21 +80,21 @@ func (o *own) address(peer netip.Addr) netip.Addr {
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
 }
 
-// named is an address of the name. If it cannot be looked up again the last ones count.
-func (o *own) named(peer netip.Addr) netip.Addr {
+// resolvedAddr is an address of the name. If it cannot be looked up again the last ones count.
+func (o *localAddr) resolvedAddr(peer netip.Addr) netip.Addr {
 	o.mu.Lock()
-	old := time.Since(o.looked) > lookEvery
+	old := time.Since(o.lookedUpAt) > lookupInterval
 	if old {
-		o.looked = time.Now() // other calls need not wait
+		o.lookedUpAt = time.Now() // other calls need not wait
 	}
 	o.mu.Unlock()
 	if old {
-		if err := o.look(); err != nil {
+		if err := o.lookUp(); err != nil {
 			o.log.Warn("our own name is not found", "external", o.external, "err", err)
 		}
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	i := slices.IndexFunc(o.known, func(a netip.Addr) bool { return a.Is4() == peer.Is4() })
-	return o.known[max(i, 0)]
+	i := slices.IndexFunc(o.addresses, func(a netip.Addr) bool { return a.Is4() == peer.Is4() })
+	return o.addresses[max(i, 0)]
 }

@@ -31,7 +31,7 @@ func (c *call) mayCome(from netip.Addr, transport string) (ok bool, names []stri
 	if d.transport == "TLS" && transport != "TLS" { // addresses of UDP can be made up
 		return false, nil
 	}
-	if slices.Contains(d.owners, from) || c.trunk.has(from) || slices.ContainsFunc(d.servers,
+	if slices.Contains(d.owners, from) || c.trunk.hasAddress(from) || slices.ContainsFunc(d.servers,
 		func(s netip.AddrPort) bool { return s.Addr().Unmap() == from }) {
 		return true, nil
 	}
@@ -75,8 +75,8 @@ func (d *dialog) addOwner(hostport string) {
 	}
 }
 
-// follow notes where the newest request of the other side has come from.
-func (d *dialog) follow(req *sip.Request) {
+// followSource notes where the newest request of the other side has come from.
+func (d *dialog) followSource(req *sip.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if strings.EqualFold(d.transport, req.Transport()) {
@@ -84,52 +84,52 @@ func (d *dialog) follow(req *sip.Request) {
 	}
 }
 
-// owned reports whether a request within a call comes from its other side. One that does not may prove the password of the trunk; the
+// checkOwner reports whether a request within a call comes from its other side. One that does not may prove the password of the trunk; the
 // answer that asks for it, or refuses the request, is res, or nil if it gets none.
-func (d *Door) owned(c *call, req *sip.Request) (ok bool, res *sip.Response) {
+func (d *Door) checkOwner(c *call, req *sip.Request) (ok bool, res *sip.Response) {
 	from, known := sourceOf(req)
 	page := d.pageOf(req)
 	if c.page != nil || page != nil || !known {
 		return c.page != nil && page == c.page, nil
 	}
-	if ok, names := c.mayCome(from, req.Transport()); ok || d.names.have(names, from) {
-		c.dialog.follow(req)
+	if ok, names := c.mayCome(from, req.Transport()); ok || d.names.hasAddress(names, from) {
+		c.dialog.followSource(req)
 		return true, nil
 	}
 	if c.trunk.Username == "" || req.Method == sip.ACK || req.Method == sip.CANCEL {
-		d.refused("request refused", ruleOwner, req.Source())
+		d.countRefusal("request refused", ruleOwner, req.Source())
 		return false, nil
 	}
-	r := d.gate.admit(req, from, []*trunkState{c.trunk})
+	r := d.gate.admitRequest(req, from, []*trunkState{c.trunk})
 	if r.trunk == nil {
-		d.refused("request refused", r.rule, req.Source())
-		return false, d.gate.refusal(r, req, from)
+		d.countRefusal("request refused", r.rule, req.Source())
+		return false, d.gate.refusalResponse(r, req, from)
 	}
 	c.dialog.addOwner(req.Source())
-	c.dialog.follow(req)
+	c.dialog.followSource(req)
 	return true, nil
 }
 
-// ownedPacket is [Door.owned] for a packet of UDP from an address that is not known, before anything is kept of it. With ok the request
-// goes on to owned.
+// ownedPacket is [Door.checkOwner] for a packet of UDP from an address that is not known, before anything is kept of it. With ok the
+// request goes on to owned.
 func (d *Door) ownedPacket(c *call, req *sip.Request, from netip.AddrPort) (ok bool, res *sip.Response) {
 	if c.page != nil {
 		return false, nil
 	}
-	if ok, names := c.mayCome(from.Addr(), "UDP"); ok || d.names.have(names, from.Addr()) {
+	if ok, names := c.mayCome(from.Addr(), "UDP"); ok || d.names.hasAddress(names, from.Addr()) {
 		return true, nil
 	}
 	if c.trunk.Username == "" || req.Method == sip.ACK || req.Method == sip.CANCEL {
-		d.refused("packet dropped", ruleOwner, from.String())
+		d.countRefusal("packet dropped", ruleOwner, from.String())
 		return false, nil
 	}
 	req.SetSource(from.String())
-	r := d.gate.prove(req, from, []*trunkState{c.trunk})
+	r := d.gate.authenticatePacket(req, from, []*trunkState{c.trunk})
 	if r.trunk != nil {
 		return true, nil
 	}
-	d.refused("packet dropped", r.rule, from.String())
-	return false, d.gate.refusal(r, req, from.Addr())
+	d.countRefusal("packet dropped", r.rule, from.String())
+	return false, d.gate.refusalResponse(r, req, from.Addr())
 }
 
 // maxNames bounds the names whose addresses are remembered, and nameLife is how long they are.
@@ -138,8 +138,8 @@ const (
 	nameLife = time.Minute
 )
 
-// names remembers the addresses of hosts of route sets, which are looked up in the background: packets must not wait.
-type names struct {
+// nameCache remembers the addresses of hosts of route sets, which are looked up in the background: packets must not wait.
+type nameCache struct {
 	resolver func() *net.Resolver // of tests, or the usual one
 	running  sync.WaitGroup
 
@@ -148,23 +148,23 @@ type names struct {
 }
 
 type resolvedName struct {
-	addresses []netip.Addr
-	looked    time.Time
-	looking   bool
+	addresses  []netip.Addr
+	lookedUpAt time.Time
+	isPending  bool
 }
 
-// have reports whether one of the hosts has an address, as far as it is known. A name that is not is looked up for the next packet.
-func (n *names) have(hosts []string, from netip.Addr) (ok bool) {
+// hasAddress reports whether one of the hosts has an address, as far as it is known. A name that is not is looked up for the next packet.
+func (n *nameCache) hasAddress(hosts []string, from netip.Addr) (ok bool) {
 	for _, host := range hosts {
-		if slices.Contains(n.of(host), from) {
+		if slices.Contains(n.addressesOf(host), from) {
 			ok = true
 		}
 	}
 	return ok
 }
 
-// of are the addresses of a host that are known by now.
-func (n *names) of(host string) []netip.Addr {
+// addressesOf are the addresses of a host that are known by now.
+func (n *nameCache) addressesOf(host string) []netip.Addr {
 	host = strings.ToLower(host)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -176,15 +176,15 @@ func (n *names) of(host string) []netip.Addr {
 		one = &resolvedName{}
 		n.list[host] = one
 	}
-	if !one.looking && time.Since(one.looked) > nameLife {
-		one.looking = true
-		n.running.Go(func() { n.look(host, one) })
+	if !one.isPending && time.Since(one.lookedUpAt) > nameLife {
+		one.isPending = true
+		n.running.Go(func() { n.lookUp(host, one) })
 	}
 	return one.addresses
 }
 
-func (n *names) look(host string, one *resolvedName) {
-	ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
+func (n *nameCache) lookUp(host string, one *resolvedName) {
+	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 	defer cancel()
 	list, err := n.resolver().LookupNetIP(ctx, "ip", host)
 	for i := range list {
@@ -192,7 +192,7 @@ func (n *names) look(host string, one *resolvedName) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	one.looking, one.looked = false, time.Now()
+	one.isPending, one.lookedUpAt = false, time.Now()
 	if err == nil {
 		one.addresses = list
 	}
@@ -226,15 +226,15 @@ func (d *Door) withoutForeignCancel(from netip.AddrPort, data []byte) []byte {
 	}
 	const end = "\r\n\r\n"
 	whole := bytes.Index(data[begin:], []byte(end))
-	if whole < 0 && d.gate.known(from) || whole >= 0 && !d.strangersCancel(from, data[begin:begin+whole+len(end)]) {
+	if whole < 0 && d.gate.isKnown(from) || whole >= 0 && !d.strangersCancel(from, data[begin:begin+whole+len(end)]) {
 		return data
 	}
-	d.refused("message dropped", ruleCancel, from.String())
+	d.countRefusal("message dropped", ruleCancel, from.String())
 	return data[:begin]
 }
 
 // lookUpHosts has the names of a call's hosts known by the time that a request comes from them.
 func (d *Door) lookUpHosts(c *call) {
 	_, names := c.mayCome(netip.Addr{}, c.dialog.transport)
-	d.names.have(names, netip.Addr{})
+	d.names.hasAddress(names, netip.Addr{})
 }

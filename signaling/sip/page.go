@@ -146,7 +146,7 @@ func (p *page) hangUp(reason error) {
 	p.mu.Lock()
 	p.leaving = reason
 	for c := range p.calls {
-		c.end(reason)
+		c.endCall(reason)
 	}
 	p.mu.Unlock()
 	p.running.Wait()
@@ -260,10 +260,10 @@ func (p *page) admitCall(c *call, req *sip.Request) *refusal {
 	}
 	c.page, c.sound = p, s
 	var refused *refusal
-	if c.replaces, refused = p.door.replaced(req, c); refused != nil {
+	if c.replaces, refused = p.door.findReplaced(req, c); refused != nil {
 		return refused
 	}
-	c.dialog = answering(req, p.contact)
+	c.dialog = dialogFromRequest(req, p.contact)
 	c.dialog.client, c.dialog.via = p.door.client, p.transport
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -54,21 +54,21 @@ func FuzzRequest(f *testing.F) {
 		if r, ok := readRefresh(req); ok && (r.every < 0 || r.every > 0 && r.every < leastSession) {
 			t.Errorf("a session timer of %v", r.every)
 		}
-		for _, option := range required(req, extensions) {
-			if option == "" || supports(req, option) != requires(req, option) {
+		for _, option := range missingOptions(req, extensions) {
+			if option == "" || isSupported(req, option) != isRequired(req, option) {
 				t.Errorf("wants %q", option)
 			}
 		}
-		if old, refused := door.replaced(req, &call{trunk: trunk}); old != nil || refused == nil && len(req.GetHeaders("Replaces")) > 0 {
+		if old, refused := door.findReplaced(req, &call{trunk: trunk}); old != nil || refused == nil && len(req.GetHeaders("Replaces")) > 0 {
 			t.Error("a call is replaced that is not there")
 		}
-		if r := door.gate.admit(req, netip.MustParseAddr("192.0.2.9"), door.gate.trunks); r.trunk != nil {
+		if r := door.gate.admitRequest(req, netip.MustParseAddr("192.0.2.9"), door.gate.trunks); r.trunk != nil {
 			t.Error("let in")
 		}
 		if prompt := door.partyOf(req, true).PromptData(); len(prompt) > 2000 || strings.Count(prompt, "\n") != 1 {
 			t.Errorf("the prompt about the caller: %q", prompt)
 		}
-		answering(req, sip.Uri{}).request(sip.BYE)
+		dialogFromRequest(req, sip.Uri{}).newRequest(sip.BYE)
 	})
 }
 
@@ -132,9 +132,9 @@ func TestKeysAreExchanged(t *testing.T) {
 
 // A session timer ends a call whose other side is gone, and no other.
 func TestSessionTimer(t *testing.T) {
-	timer := refresh{every: 90 * time.Second}
+	timer := sessionTimer{every: 90 * time.Second}
 	begun := time.Now()
-	c := &call{liveness: liveness{alive: beat{refreshed: begun}}}
+	c := &call{liveness: liveness{alive: refreshTimes{refreshed: begun}}}
 	for after, want := range map[time.Duration]error{59 * time.Second: nil, 61 * time.Second: errRefresh} {
 		if err := c.keepAlive(timer, begun.Add(after)); err != want {
 			t.Errorf("after %v: %v", after, err)
@@ -144,7 +144,7 @@ func TestSessionTimer(t *testing.T) {
 	if err := c.keepAlive(timer, begun.Add(100*time.Second)); err != nil {
 		t.Errorf("refreshed: %v", err)
 	}
-	theirs, ours := refresh{every: 90 * time.Second}, refresh{every: 90 * time.Second, ours: true}
+	theirs, ours := sessionTimer{every: 90 * time.Second}, sessionTimer{every: 90 * time.Second, isRefresher: true}
 	for got, want := range map[string]string{
 		theirs.header(false).Value(): "90;refresher=uac", ours.header(false).Value(): "90;refresher=uas",
 		ours.header(true).Value(): "90;refresher=uac",
@@ -153,7 +153,7 @@ func TestSessionTimer(t *testing.T) {
 			t.Errorf("%s, not %s", got, want)
 		}
 	}
-	if err := c.keepAlive(refresh{}, begun.Add(time.Hour)); err != nil {
+	if err := c.keepAlive(sessionTimer{}, begun.Add(time.Hour)); err != nil {
 		t.Errorf("without a timer: %v", err)
 	}
 }
@@ -162,10 +162,10 @@ func TestSessionTimer(t *testing.T) {
 func TestSessionTimerOfABridge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCall(&Door{}, nil)
-		c.sound, c.timer = &webSound{}, refresh{every: leastSession}
+		c.sound, c.timer = &webSound{}, sessionTimer{every: leastSession}
 		begun := time.Now()
-		c.alive.refreshed = begun.Add(-c.timer.due())
-		if err := c.attend(t.Context(), nil); err != errRefresh || time.Since(begun) > time.Second {
+		c.alive.refreshed = begun.Add(-c.timer.expiresAfter())
+		if err := c.watchBridge(t.Context(), nil); err != errRefresh || time.Since(begun) > time.Second {
 			t.Errorf("after %v: %v", time.Since(begun), err)
 		}
 	})
@@ -269,7 +269,7 @@ func TestDigits(t *testing.T) {
 
 // No packet of sound costs memory, in the clear or in secret.
 func TestSoundAllocatesNothing(t *testing.T) {
-	s, err := newPorts("127.0.0.1", 0, 0).open()
+	s, err := newPortPool("127.0.0.1", 0, 0).open()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,7 +297,7 @@ func TestSoundAllocatesNothing(t *testing.T) {
 		if !secret {
 			agreed = &agreement{payload: agreed.payload, remote: from}
 		}
-		if err := s.set(agreed, false); err != nil {
+		if err := s.configure(agreed, false); err != nil {
 			t.Fatal(err)
 		}
 		out := &rtp.Packet{Header: rtp.Header{PayloadType: 8}, Payload: make([]byte, 160)}
@@ -334,7 +334,7 @@ func TestSoundAllocatesNothing(t *testing.T) {
 
 // That no packet comes counts as long as somebody listens for one: not while it rings, and not on hold.
 func TestSilence(t *testing.T) {
-	s, err := newPorts("127.0.0.1", 0, 0).open()
+	s, err := newPortPool("127.0.0.1", 0, 0).open()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,7 +347,7 @@ func TestSilence(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	anHour := func() { s.heard.Store(time.Now().Add(-time.Hour).UnixNano()) } // has passed without a packet
+	anHour := func() { s.lastPacket.Store(time.Now().Add(-time.Hour).UnixNano()) } // has passed without a packet
 	check := func(when string, want error) {
 		t.Helper()
 		if err := r.check(time.Now()); err != want {
@@ -389,7 +389,7 @@ func TestAnotherCallsSound(t *testing.T) {
 		}
 		probe.Close()
 	}
-	p := newPorts("127.0.0.1", port, port+1)
+	p := newPortPool("127.0.0.1", port, port+1)
 	agreed := &agreement{payload: payload{0, codecs[2]}, remote: netip.MustParseAddrPort("127.0.0.1:19")}
 	packet := func(ssrc uint32) []byte {
 		raw, err := (&rtp.Packet{Header: rtp.Header{Version: 2, SSRC: ssrc}, Payload: make([]byte, 160)}).Marshal()
@@ -411,7 +411,7 @@ func TestAnotherCallsSound(t *testing.T) {
 	if _, err := p.open(); err == nil {
 		t.Error("a port was given twice")
 	}
-	if err := first.set(agreed, false); err != nil {
+	if err := first.configure(agreed, false); err != nil {
 		t.Fatal(err)
 	}
 	takes(first, 6, "127.0.0.2:19", false) // another host
@@ -425,7 +425,7 @@ func TestAnotherCallsSound(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer second.close()
-	if err := second.set(agreed, true); err != nil {
+	if err := second.configure(agreed, true); err != nil {
 		t.Fatal(err)
 	}
 	takes(second, 7, "127.0.0.1:19", false)
@@ -543,12 +543,12 @@ func TestConnectionsWithoutACall(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ours, theirs := net.Pipe()
 			places := make(chan struct{}, 1)
-			conn, err := entrance{&phone.Acceptor{Listener: &once{conn: ours}, Slots: places}}.Accept()
+			conn, err := connLimiter{&phone.Acceptor{Listener: &once{conn: ours}, Slots: places}}.Accept()
 			if err != nil {
 				t.Fatal(err)
 			}
 			if calls {
-				conn.(*stranger).stay()
+				conn.(*unverifiedConn).markVerified()
 			}
 			began := time.Now()
 			time.AfterFunc(time.Minute, func() { theirs.Close() })

@@ -16,18 +16,18 @@ import (
 	"voxgate/media/rtpaudio"
 )
 
-// passage is the way of sound from one call to another. It is a [media.Sink] and a [rtpaudio.Reader] for itself.
-type passage struct {
-	*stream // it comes by
-	to      *stream
-	fills   bool // packets go out in pauses, too
-	press   func(digit byte)
-	tape    *tape // nil: nothing is recorded
+// mediaRelay is the way of sound from one call to another. It is a [media.Sink] and a [rtpaudio.Reader] for itself.
+type mediaRelay struct {
+	*stream     // it comes by
+	to          *stream
+	fillsPauses bool // packets go out in pauses, too
+	press       func(digit byte)
+	tape        *recordingTap // nil: nothing is recorded
 
-	heard, said *agreement // of both sides, while nothing changes
-	changed     bool
-	track       track
-	law         *[256]byte // from one law of G.711 into the other, where packets are passed on; nil: as they are
+	inbound, outbound *agreement // of both sides, while nothing changes
+	changed           bool
+	track             track
+	lawTable          *[256]byte // from one law of G.711 into the other, where packets are passed on; nil: as they are
 
 	// Where sound is decoded.
 	rate    int
@@ -38,12 +38,12 @@ type passage struct {
 }
 
 // run passes sound on until ctx is done, or the sound has ended.
-func (p *passage) run(ctx context.Context) (err error) {
+func (p *mediaRelay) run(ctx context.Context) (err error) {
 	p.drain()
 	for p.changed = true; p.changed && err == nil && ctx.Err() == nil; {
 		p.changed = false
-		p.heard, p.said = p.agreement(), p.to.agreement()
-		if p.relays() {
+		p.inbound, p.outbound = p.agreement(), p.to.agreement()
+		if p.canRelay() {
 			err = p.relay(ctx)
 		} else {
 			err = p.transcode(ctx)
@@ -52,21 +52,22 @@ func (p *passage) run(ctx context.Context) (err error) {
 	return err
 }
 
-// relays reports whether packets are passed on as they come: both sides have the same codec, or G.711, and nothing needs the sound itself.
-func (p *passage) relays() bool {
-	p.law = nil
-	from, isLaw := p.heard.codec.media.(g711.Codec)
-	to, areLaws := p.said.codec.media.(g711.Codec)
+// canRelay reports whether packets are passed on as they come: both sides have the same codec, or G.711, and nothing needs the sound
+// itself.
+func (p *mediaRelay) canRelay() bool {
+	p.lawTable = nil
+	from, isLaw := p.inbound.codec.media.(g711.Codec)
+	to, areLaws := p.outbound.codec.media.(g711.Codec)
 	if isLaw && areLaws && from != to {
-		p.law = from.TranscodeTable(to)
+		p.lawTable = from.TranscodeTable(to)
 	}
-	return (p.law != nil || p.heard.codec == p.said.codec) && !p.fills && p.tape == nil
+	return (p.lawTable != nil || p.inbound.codec == p.outbound.codec) && !p.fillsPauses && p.tape == nil
 }
 
 // Read implements [rtpaudio.Reader]. It ends when another codec may have been agreed on.
-func (p *passage) Read(b []byte) (int, error) {
+func (p *mediaRelay) Read(b []byte) (int, error) {
 	n, err := p.stream.Read(b)
-	if p.agreement() != p.heard || p.to.agreement() != p.said {
+	if p.agreement() != p.inbound || p.to.agreement() != p.outbound {
 		p.changed = true
 		return 0, io.EOF
 	}
@@ -74,8 +75,8 @@ func (p *passage) Read(b []byte) (int, error) {
 }
 
 // relay passes packets on as they come.
-func (p *passage) relay(ctx context.Context) error {
-	defer p.until(ctx)()
+func (p *mediaRelay) relay(ctx context.Context) error {
+	defer p.closeOnDone(ctx)()
 	var buf [2048]byte
 	var packet rtp.Packet
 	for {
@@ -92,40 +93,40 @@ func (p *passage) relay(ctx context.Context) error {
 			continue
 		}
 		switch {
-		case p.heard.receivedAs(packet.PayloadType) == p.heard.codec:
-			if p.law != nil {
+		case p.inbound.receivedAs(packet.PayloadType) == p.inbound.codec:
+			if p.lawTable != nil {
 				for i, b := range packet.Payload {
-					packet.Payload[i] = p.law[b]
+					packet.Payload[i] = p.lawTable[b]
 				}
 			}
-			p.to.pass(&p.track, p.said.number, &packet)
+			p.to.forwardPacket(&p.track, p.outbound.number, &packet)
 			continue
-		case packet.PayloadType == p.heard.comfort && p.said.comfort != 0:
-			p.to.pass(&p.track, p.said.comfort, &packet)
+		case packet.PayloadType == p.inbound.comfort && p.outbound.comfort != 0:
+			p.to.forwardPacket(&p.track, p.outbound.comfort, &packet)
 			continue
 		}
-		p.keyIn(&packet, p.heard, p.press)
+		p.keyIn(&packet, p.inbound, p.press)
 	}
 }
 
 // transcode decodes what comes, and sends it in the other side's codec.
-func (p *passage) transcode(ctx context.Context) (err error) {
-	p.rate = p.heard.codec.media.DecodedRate(uplinkRate)
-	if p.encoder, err = p.said.codec.media.NewEncoder(p.rate); err != nil {
+func (p *mediaRelay) transcode(ctx context.Context) (err error) {
+	p.rate = p.inbound.codec.media.DecodedRate(uplinkRate)
+	if p.encoder, err = p.outbound.codec.media.NewEncoder(p.rate); err != nil {
 		return err
 	}
 	p.pcm, p.packet.SSRC = p.pcm[:0], p.packet.SSRC+1 // its time begins anew
 	return rtpaudio.NewReceiver(p, rtpaudio.ReceiverOptions{
-		Codec: p.heard.codec.media, PayloadTypes: p.heard.types(), EventTypes: p.heard.events,
+		Codec: p.inbound.codec.media, PayloadTypes: p.inbound.types(), EventTypes: p.inbound.events,
 		OnEvent: func(e rtpaudio.Event) { p.pressed.read(e, p.press) },
 	}).Run(ctx, p)
 }
 
 // Rate implements [media.Sink].
-func (p *passage) Rate() int { return p.rate }
+func (p *mediaRelay) Rate() int { return p.rate }
 
 // WritePCM implements [media.Sink].
-func (p *passage) WritePCM(pcm []int16) error {
+func (p *mediaRelay) WritePCM(pcm []int16) error {
 	p.tape.write(pcm, p.rate)
 	p.pcm = append(p.pcm, pcm...)
 	frame := media.Samples(media.FrameDuration, p.rate)
@@ -135,9 +136,9 @@ func (p *passage) WritePCM(pcm []int16) error {
 			return err
 		}
 		p.packet.SequenceNumber++
-		p.packet.Timestamp += uint32(media.Samples(media.FrameDuration, p.said.codec.media.ClockRate()))
+		p.packet.Timestamp += uint32(media.Samples(media.FrameDuration, p.outbound.codec.media.ClockRate()))
 		p.packet.Payload = p.payload[:n]
-		p.to.pass(&p.track, p.said.number, &p.packet)
+		p.to.forwardPacket(&p.track, p.outbound.number, &p.packet)
 	}
 	return nil
 }
@@ -148,8 +149,8 @@ type recorder interface {
 	WriteModel(pcm []int16, at time.Time)
 }
 
-// tape gives one side to recorders: the caller as the person, the other as the model.
-type tape struct {
+// recordingTap gives one side to recorders: the caller as the person, the other as the model.
+type recordingTap struct {
 	to     []recorder
 	caller bool
 	rate   int // that up takes
@@ -157,7 +158,7 @@ type tape struct {
 	ends   time.Time // of what was recorded
 }
 
-func (t *tape) write(pcm []int16, rate int) {
+func (t *recordingTap) write(pcm []int16, rate int) {
 	if t == nil {
 		return
 	}
@@ -193,8 +194,8 @@ const (
 // notes are the music for one who waits, in Hz: two that fade, softly, and a pause.
 var notes = [...]float64{523.25, 392, 0, 0}
 
-// music writes what is heard from a position on, and returns the next one.
-func music(pcm []int16, position int) int {
+// renderMusic writes what is heard from a position on, and returns the next one.
+func renderMusic(pcm []int16, position int) int {
 	length := media.Samples(note, musicRate)
 	for i := range pcm {
 		at := position % length

@@ -21,8 +21,8 @@ type registrar struct {
 	tags    sync.Map // of the dialogs, whose answers are read
 }
 
-// begin registers a door.
-func (r *registrar) begin(d *Door) {
+// registerAll registers a door.
+func (r *registrar) registerAll(d *Door) {
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	for _, t := range d.gate.trunks {
@@ -32,8 +32,8 @@ func (r *registrar) begin(d *Door) {
 	}
 }
 
-// end unregisters, and returns when that is over.
-func (r *registrar) end() {
+// unregisterAll unregisters, and returns when that is over.
+func (r *registrar) unregisterAll() {
 	if r.stop != nil {
 		r.stop()
 	}
@@ -64,8 +64,8 @@ const (
 // register has a trunk know where we are, as long as ctx lasts, and then unregisters.
 func (d *Door) register(ctx context.Context, t *trunkState) {
 	r := &registration{door: d, trunk: t}
-	defer r.forget()
-	defer r.end()
+	defer r.resetDialog()
+	defer r.unregister()
 	there := false
 	for ctx.Err() == nil {
 		granted, err := r.send(ctx, t.Outbound.Expires)
@@ -87,13 +87,13 @@ func (d *Door) register(ctx context.Context, t *trunkState) {
 				d.log.Info("registered", "trunk", t.Name, "for", granted)
 			}
 			there = true
-			r.stay(ctx, granted)
+			r.keepRegistered(ctx, granted)
 		}
 	}
 }
 
-// stay keeps the way open until the registration is to be renewed.
-func (r *registration) stay(ctx context.Context, granted time.Duration) {
+// keepRegistered keeps the way open until the registration is to be renewed.
+func (r *registration) keepRegistered(ctx context.Context, granted time.Duration) {
 	renew := time.After(granted * 8 / 10)
 	alive := time.NewTicker(min(keepAlive, granted/10))
 	defer alive.Stop()
@@ -104,15 +104,15 @@ func (r *registration) stay(ctx context.Context, granted time.Duration) {
 		case <-renew:
 			return
 		case <-alive.C:
-			if _, err := transact(ctx, r.dialog.client, r.dialog.request(sip.OPTIONS)); err != nil { // any answer will do
+			if _, err := transact(ctx, r.dialog.client, r.dialog.newRequest(sip.OPTIONS)); err != nil { // any answer will do
 				return
 			}
 		}
 	}
 }
 
-// end has a trunk send no more calls.
-func (r *registration) end() {
+// unregister has a trunk send no more calls.
+func (r *registration) unregister() {
 	ctx, cancel := context.WithTimeout(context.Background(), byeTimeout)
 	defer cancel()
 	if _, err := r.send(ctx, 0); err != nil {
@@ -120,8 +120,8 @@ func (r *registration) end() {
 	}
 }
 
-// forget drops the dialog.
-func (r *registration) forget() {
+// resetDialog drops the dialog.
+func (r *registration) resetDialog() {
 	if r.dialog == nil {
 		return
 	}
@@ -138,7 +138,7 @@ func (r *registration) send(ctx context.Context, seconds int) (time.Duration, er
 		}
 		res, err := r.request(ctx, seconds)
 		if err != nil {
-			r.forget() // the name may have another address by now
+			r.resetDialog() // the name may have another address by now
 			r.failed++
 			r.moved = sip.Uri{}
 			return 0, err
@@ -147,14 +147,14 @@ func (r *registration) send(ctx context.Context, seconds int) (time.Duration, er
 		contact := res.Contact()
 		switch {
 		case res.IsSuccess():
-			return expiry(res, r.dialog.contact, seconds), nil
+			return grantedExpiry(res, r.dialog.contact, seconds), nil
 		case first && res.StatusCode == 423 && seconds > 0 && least > seconds && least <= maxExpires:
 			r.door.log.Info("the registrar wants longer registrations", "trunk", r.trunk.Name, "seconds", least)
 			r.least = least
 			continue
 		case first && res.StatusCode/100 == 3 && contact != nil && contact.Address.Host != "" && !contact.Address.Wildcard:
 			r.door.log.Info("the registrar is elsewhere", "trunk", r.trunk.Name, "at", phone.ClipField(hostPort(contact.Address)))
-			r.forget()
+			r.resetDialog()
 			r.moved = contact.Address
 			continue
 		}
@@ -184,15 +184,15 @@ func (r *registration) request(ctx context.Context, seconds int) (*sip.Response,
 		if err != nil {
 			return nil, err
 		}
-		r.dialog = r.door.calling(own, own, servers[r.failed%len(servers):], transport, o)
+		r.dialog = r.door.newOutboundDialog(own, own, servers[r.failed%len(servers):], transport, o)
 		r.dialog.target = server
 		r.door.registrar.tags.Store(r.dialog.localTag, nil)
 	}
-	return r.dialog.send(ctx, r.dialog.request(sip.REGISTER, sip.NewHeader("Expires", strconv.Itoa(seconds))))
+	return r.dialog.send(ctx, r.dialog.newRequest(sip.REGISTER, sip.NewHeader("Expires", strconv.Itoa(seconds))))
 }
 
-// expiry is for how long a registration of a Contact was granted. A registrar may list those of other telephones, too.
-func expiry(res *sip.Response, own sip.Uri, asked int) time.Duration {
+// grantedExpiry is for how long a registration of a Contact was granted. A registrar may list those of other telephones, too.
+func grantedExpiry(res *sip.Response, own sip.Uri, asked int) time.Duration {
 	text := ""
 	contacts := res.GetHeaders("Contact")
 	for _, h := range contacts {

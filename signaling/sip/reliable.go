@@ -19,8 +19,8 @@ type reliable struct {
 	acked  chan []byte
 }
 
-// provide sends a provisional answer. One that is reliable is sent until it is acknowledged, which is waited for.
-func (c *call) provide(req *sip.Request, res *sip.Response, tx sip.ServerTransaction, must bool) error {
+// sendReliable sends a provisional answer. One that is reliable is sent until it is acknowledged, which is waited for.
+func (c *call) sendReliable(req *sip.Request, res *sip.Response, tx sip.ServerTransaction, must bool) error {
 	if !must {
 		_ = tx.Respond(res) // the final answer says the same
 		return nil
@@ -70,5 +70,5 @@ func (c *call) onPrack(req *sip.Request, tx sip.ServerTransaction) {
 	default:
 		_ = tx.Respond(c.dialog.respond(req, 200, "OK"))
 	}
-	tell(c.reliable.acked, nil) // unless it was acknowledged before
+	trySend(c.reliable.acked, nil) // unless it was acknowledged before
 }

@@ -35,8 +35,8 @@ func readReplaces(header string) (r replaces, ok bool) {
 	return r, r.callID != "" && r.local != "" && r.remote != ""
 }
 
-// replaced is the call whose place an INVITE wants to take; nil: it is a new one. A trunk, or a page, may only replace its own calls.
-func (d *Door) replaced(req *sip.Request, c *call) (*call, *refusal) {
+// findReplaced is the call whose place an INVITE wants to take; nil: it is a new one. A trunk, or a page, may only replace its own calls.
+func (d *Door) findReplaced(req *sip.Request, c *call) (*call, *refusal) {
 	headers := req.GetHeaders("Replaces")
 	if len(headers) == 0 {
 		return nil, nil
@@ -48,17 +48,17 @@ func (d *Door) replaced(req *sip.Request, c *call) (*call, *refusal) {
 	d.mu.Lock()
 	old := d.calls[r.local]
 	d.mu.Unlock()
-	if old == nil || old.trunk != c.trunk || old.page != c.page || !old.dialog.is(r.callID, r.remote) {
+	if old == nil || old.trunk != c.trunk || old.page != c.page || !old.dialog.isDialog(r.callID, r.remote) {
 		return nil, &refusal{481, "Call/Transaction Does Not Exist", "replaces: there is no such call", nil}
 	}
 	select {
-	case <-old.begun:
+	case <-old.inSession:
 	case <-old.ended:
 		return nil, &refusal{603, "Decline", "replaces: the call has ended", nil} // RFC 3891, section 3
 	case <-time.After(d.timeout):
 		return nil, &refusal{481, "Call/Transaction Does Not Exist", "replaces: the call has no conversation", nil}
 	}
-	if old.isBridged() || reached(old.conversation().Done()) {
+	if old.isBridged() || isClosed(old.conversation().Done()) {
 		return nil, &refusal{603, "Decline", "replaces: the call was handed over", nil}
 	}
 	if r.early {
@@ -74,10 +74,10 @@ func (c *call) conversation() *bridge.Session {
 	return c.session
 }
 
-// line is the call that a conversation has: another may take its place.
-type line struct{ atomic.Pointer[call] }
+// currentCall is the call that a conversation has: another may take its place.
+type currentCall struct{ atomic.Pointer[call] }
 
-// handedOver is the model's notice that another call has replaced the one that it had.
-func handedOver(to phone.Party) bridge.Message {
+// transferMessage is the model's notice that another call has replaced the one that it had.
+func transferMessage(to phone.Party) bridge.Message {
 	return bridge.Message{Text: "The call was handed over: somebody else is on the line now. " + to.PromptData(), TurnComplete: true}
 }

@@ -91,8 +91,8 @@ type description struct {
 	alternatives []*description // of other sections of audio
 }
 
-// held reports whether the peer does not listen.
-func (d *description) held() bool { return d.direction == "sendonly" || d.direction == "inactive" }
+// isHeld reports whether the peer does not listen.
+func (d *description) isHeld() bool { return d.direction == "sendonly" || d.direction == "inactive" }
 
 var errNoAudio = errors.New("it has no section of audio that is served")
 
@@ -112,7 +112,7 @@ func parseCrypto(value string) (crypto, bool) {
 		if padded := strings.TrimRight(inline, "="); err != nil {
 			key, err = base64.RawStdEncoding.DecodeString(padded)
 		}
-		keys, salts := lengths(s.profile)
+		keys, salts := keyLengths(s.profile)
 		return crypto{fields[0], s.name, s.profile, key}, ok && err == nil && len(key) == keys+salts && !hasUnknownParameter(fields[3:])
 	}
 	return crypto{}, false
@@ -131,8 +131,8 @@ func hasUnknownParameter(params []string) bool {
 	return false
 }
 
-// lengths are those of a key and its salt, in bytes.
-func lengths(p srtp.ProtectionProfile) (key, salt int) {
+// keyLengths are those of a key and its salt, in bytes.
+func keyLengths(p srtp.ProtectionProfile) (key, salt int) {
 	key, _ = p.KeyLen()
 	salt, _ = p.SaltLen()
 	return key, salt
@@ -140,7 +140,7 @@ func lengths(p srtp.ProtectionProfile) (key, salt int) {
 
 // newCrypto makes a key of our own.
 func newCrypto(tag, suite string, profile srtp.ProtectionProfile) crypto {
-	keys, salts := lengths(profile)
+	keys, salts := keyLengths(profile)
 	c := crypto{tag, suite, profile, make([]byte, keys+salts)}
 	rand.Read(c.key)
 	return c
@@ -191,7 +191,7 @@ func (d *description) agree(srtpRule string, own []crypto) (*agreement, error) {
 	}
 	s := &agreement{
 		payload: d.payloads[0], receives: d.payloads[:1], pauses: d.comfort, remote: d.remote,
-		held: d.held(), silent: d.direction == "recvonly" || d.direction == "inactive",
+		held: d.isHeld(), silent: d.direction == "recvonly" || d.direction == "inactive",
 	}
 	for _, e := range d.events {
 		s.events = append(s.events, e.number)

@@ -113,8 +113,8 @@ func connectionAddress(value string) string {
 	return address
 }
 
-// serves reports whether a section is audio by RTP.
-func (s *sectionText) serves() bool {
+// isServed reports whether a section is audio by RTP.
+func (s *sectionText) isServed() bool {
 	return strings.EqualFold(s.media, "audio") && s.port > 0 &&
 		slices.Contains([]string{"RTP/AVP", "RTP/SAVP", "RTP/AVPF", "RTP/SAVPF"}, strings.ToUpper(s.transport))
 }
@@ -135,7 +135,7 @@ func parseSDP(text []byte) (*description, error) {
 	}
 	var list []*description
 	for i, section := range s.sections {
-		if section.serves() {
+		if section.isServed() {
 			d := &description{audio: i, sections: lines, profile: section.transport}
 			d.readAudio(s, section)
 			list = append(list, d)

@@ -37,14 +37,14 @@ type sound interface {
 
 // rtpSound is a call's sound by RTP.
 type rtpSound struct {
-	ports    *ports
-	resolver *net.Resolver // of names in descriptions
-	stream   *stream       // nil until open
-	trunk    *Trunk        // whose rules it follows
-	keypad   *phone.Keypad
-	heard    func(rtc.Quality) // gets each stream that has ended, theirs and ours
-	screen   *screen
-	log      *slog.Logger
+	ports     *portPool
+	resolver  *net.Resolver // of names in descriptions
+	stream    *stream       // nil until open
+	trunk     *Trunk        // whose rules it follows
+	keypad    *phone.Keypad
+	onQuality func(rtc.Quality) // gets each stream that has ended, theirs and ours
+	screen    *callScreen
+	log       *slog.Logger
 
 	mu       sync.Mutex
 	local    local
@@ -52,8 +52,8 @@ type rtpSound struct {
 	offered  []crypto        // keys that our offer had
 	agreed   *agreement      // nil: nothing is
 	session  *bridge.Session // nil: none is carried
-	hearing  *hearing
-	filling  *work               // of what goes out while nothing else does; nil: nothing
+	hearing  *activeCodec
+	filling  *worker             // of what goes out while nothing else does; nil: nothing
 	waiting  bool                // the other side hears music, and the conversation is on hold
 	plays    func(frame []int16) // adds what the other side hears in the place of a conversation, at musicRate; nil: there is one
 	reported time.Time
@@ -143,7 +143,7 @@ func (r *rtpSound) read(sdp []byte) (*description, error) {
 		if one.remote.Addr().IsValid() || one.host == "" || phone.IsInvalidHost(one.host) {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 		list, err := r.resolver.LookupNetIP(ctx, "ip", one.host)
 		cancel()
 		if err != nil {
@@ -188,7 +188,7 @@ func (r *rtpSound) apply() error {
 	if r.stream == nil || r.agreed == nil {
 		return nil
 	}
-	if err := r.stream.set(r.agreed, r.trunk.NAT); err != nil {
+	if err := r.stream.configure(r.agreed, r.trunk.NAT); err != nil {
 		return err
 	}
 	switch {
@@ -197,7 +197,7 @@ func (r *rtpSound) apply() error {
 	case r.session == nil:
 		return nil
 	}
-	if !r.hearing.does(r.agreed) {
+	if !r.hearing.isUnchanged(r.agreed) {
 		if r.hearing != nil {
 			r.hearing.stop()
 		}
@@ -213,16 +213,16 @@ func (r *rtpSound) apply() error {
 	return r.session.Do(bridge.Pause{On: r.agreed.held || r.waiting})
 }
 
-// wait has the other side hear music in the place of the conversation, or takes it back to that.
-func (r *rtpSound) wait(on bool) error {
+// setWaiting has the other side hear music in the place of the conversation, or takes it back to that.
+func (r *rtpSound) setWaiting(on bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.waiting = on
 	return r.apply()
 }
 
-// waits reports whether the other side hears music.
-func (r *rtpSound) waits() bool {
+// isWaiting reports whether the other side hears music.
+func (r *rtpSound) isWaiting() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.waiting
@@ -265,7 +265,7 @@ func (r *rtpSound) carry(s *bridge.Session) (stop func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.session, r.reported = s, time.Now()
-	r.stream.awaits()
+	r.stream.resetSilence()
 	return r.rest, r.apply()
 }
 
@@ -274,7 +274,7 @@ func (r *rtpSound) play(source func(frame []int16)) (stop func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.plays, r.reported = source, time.Now()
-	r.stream.awaits()
+	r.stream.resetSilence()
 	return r.rest, r.apply()
 }
 
@@ -298,7 +298,7 @@ func (r *rtpSound) check(now time.Time) error {
 		r.stream.report(now)
 	}
 	onHold := r.agreed != nil && r.agreed.onHold()
-	if r.stream.quiet(now) > r.trunk.silence() && !onHold {
+	if r.stream.silentFor(now) > r.trunk.silenceTimeout() && !onHold {
 		return errSilence
 	}
 	return nil
@@ -313,21 +313,21 @@ func (r *rtpSound) close() {
 	if r.stream != nil {
 		r.stream.ignoreCodecs()
 		r.stream.close()
-		r.heard(r.stream.down)
+		r.onQuality(r.stream.down)
 	}
 	r.mu.Unlock()
 	r.following.Wait()
 }
 
-// work is a goroutine.
-type work struct {
+// worker is a goroutine.
+type worker struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
-func begin(f func(ctx context.Context)) *work {
+func startWorker(f func(ctx context.Context)) *worker {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &work{cancel, make(chan struct{})}
+	w := &worker{cancel, make(chan struct{})}
 	go func() {
 		defer close(w.done)
 		f(ctx)
@@ -335,7 +335,7 @@ func begin(f func(ctx context.Context)) *work {
 	return w
 }
 
-func (w *work) stop() {
+func (w *worker) stop() {
 	if w != nil {
 		w.cancel()
 		<-w.done
@@ -348,20 +348,20 @@ type sending struct {
 	session *bridge.Session
 }
 
-// hearing is a codec at work, up and down.
-type hearing struct {
+// activeCodec is a codec at work, up and down.
+type activeCodec struct {
 	agreed *agreement
-	*work
+	*worker
 }
 
-// does reports whether another agreement changes nothing for it: an INVITE that refreshes the session timer says the same again.
-func (h *hearing) does(agreed *agreement) bool {
+// isUnchanged reports whether another agreement changes nothing for it: an INVITE that refreshes the session timer says the same again.
+func (h *activeCodec) isUnchanged(agreed *agreement) bool {
 	return h != nil && h.agreed.payload == agreed.payload && slices.Equal(h.agreed.receives, agreed.receives) &&
 		slices.Equal(h.agreed.events, agreed.events)
 }
 
 // hear has sound go both ways as it was agreed on.
-func (r *rtpSound) hear(s *bridge.Session, agreed *agreement) (*hearing, error) {
+func (r *rtpSound) hear(s *bridge.Session, agreed *agreement) (*activeCodec, error) {
 	codec := agreed.codec.media
 	mic, err := s.NewMicrophone(codec.DecodedRate(uplinkRate))
 	if err != nil {
@@ -378,16 +378,17 @@ func (r *rtpSound) hear(s *bridge.Session, agreed *agreement) (*hearing, error) 
 	}
 	s.HoldVoice(false)
 	r.stream.pressed = digitReader{} // with the codec, the peer may have begun a new stream
-	receiver := rtpaudio.NewReceiver(r.screen.before(r.keypad.FilterSecret(phone.WithoutMusic(mic, r.trunk.Music))), rtpaudio.ReceiverOptions{
+	sink := r.screen.wrapSink(r.keypad.FilterSecret(phone.WithoutMusic(mic, r.trunk.Music)))
+	receiver := rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{
 		Codec: codec, PayloadTypes: agreed.types(), EventTypes: agreed.events,
 		OnEvent: func(e rtpaudio.Event) { r.stream.pressed.read(e, r.keypad.PushKey) },
 		OnLoss:  func(lost, of int) { s.RecordLoss(true, lost, of) },
 	})
 	stream := r.stream
-	return &hearing{agreed, begin(func(ctx context.Context) {
+	return &activeCodec{agreed, startWorker(func(ctx context.Context) {
 		err := receiver.Run(ctx, stream)
 		stats := receiver.Stats()
-		r.heard(rtc.Quality{
+		r.onQuality(rtc.Quality{
 			Up: true, Packets: stats.Packets, Lost: stats.Lost, Late: stats.Late, Jitter: stats.Jitter, Concealed: stats.Concealed,
 		})
 		r.log.Info("sound ended", "codec", agreed.codec.name, "packets", stats.Packets, "lost", stats.Lost, "late", stats.Late,
@@ -409,13 +410,13 @@ func (r *rtpSound) fill() error {
 	switch {
 	case r.waiting:
 		position := 0
-		source = func(frame []int16) { position = music(frame, position) }
+		source = func(frame []int16) { position = renderMusic(frame, position) }
 	case source != nil:
 	case r.trunk.Silence == "":
 		return nil
 	case r.trunk.Silence == silenceComfort && r.agreed.comfort != 0:
 		number = r.agreed.comfort
-		r.filling = begin(func(ctx context.Context) {
+		r.filling = startWorker(func(ctx context.Context) {
 			stream.fill(ctx, number, comfortEvery, func() []byte { return comfortLevel })
 		})
 		return nil
@@ -436,6 +437,6 @@ func (r *rtpSound) fill() error {
 		}
 		return payload[:size]
 	}
-	r.filling = begin(func(ctx context.Context) { stream.fill(ctx, number, media.FrameDuration, next) })
+	r.filling = startWorker(func(ctx context.Context) { stream.fill(ctx, number, media.FrameDuration, next) })
 	return nil
 }

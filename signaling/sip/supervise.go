@@ -25,8 +25,8 @@ var (
 	errUnheard = errors.New("the call that they listened to is over")
 )
 
-// supervised is the call of a conversation, which somebody is to hear.
-func (d *Door) supervised(session string) (*call, error) {
+// findSupervised is the call of a conversation, which somebody is to hear.
+func (d *Door) findSupervised(session string) (*call, error) {
 	d.mu.Lock()
 	calls := make([]*call, 0, len(d.calls))
 	for _, c := range d.calls {
@@ -50,50 +50,50 @@ func (d *Door) maySupervise(r *http.Request, session string) error {
 	if err != nil {
 		return err
 	}
-	c, err := d.supervised(session)
+	c, err := d.findSupervised(session)
 	if err == nil && !key.MayWatch(c.conversation().Origin()) {
-		_, err = d.supervised("") // as if there were none
+		_, err = d.findSupervised("") // as if there were none
 	}
 	return err
 }
 
-// hears makes an outgoing call one to a supervisor, which ends with the conversation that they hear.
-func (c *call) hears(of *call) {
+// monitorCall makes an outgoing call one to a supervisor, which ends with the conversation that they hear.
+func (c *call) monitorCall(of *call) {
 	c.consultation = newConsultation("")
-	c.consultation.hears = of
+	c.consultation.monitoredCall = of
 	session := of.conversation()
 	go func() {
 		select {
 		case <-session.Done():
 			if of.line.Load().partner != c { // they have not taken it
-				c.end(errUnheard)
+				c.endCall(errUnheard)
 			}
-		case <-c.over:
+		case <-c.closed:
 		}
 	}()
 }
 
-// supervise has somebody hear the conversation of another call. It returns nil when they have taken that call.
-func (c *call) supervise() error {
-	session := c.consultation.hears.conversation()
+// runSupervision has somebody hear the conversation of another call. It returns nil when they have taken that call.
+func (c *call) runSupervision() error {
+	session := c.consultation.monitoredCall.conversation()
 	if err := c.listen(session); !errors.Is(err, errTakes) {
 		return err
 	}
-	c.consultation.tape = session.IsRecorded()
-	taken := c.consultation.hears.line.Load()
+	c.consultation.isRecorded = session.IsRecorded()
+	taken := c.consultation.monitoredCall.line.Load()
 	select {
 	case taken.joining <- c:
 		return nil
 	case <-taken.bridged: // to somebody else, in this moment
 		return errUnheard
 	case <-c.ended:
-		return c.why()
+		return c.endReason()
 	}
 }
 
 // listen has a supervisor hear a conversation, and returns what has ended that: [errTakes], or why the call must end.
 func (c *call) listen(session *bridge.Session) error {
-	ctx, end := c.during(context.Background())
+	ctx, end := c.withCallContext(context.Background())
 	defer end(nil)
 	sound := c.sound.(*rtpSound)
 	var both mixer
@@ -112,8 +112,8 @@ func (c *call) listen(session *bridge.Session) error {
 	defer reading.Wait()
 	defer end(nil)
 	reading.Go(func() { crash.Run(c.log, "keypad", end, func() { sound.stream.keys(ctx, c.keypad.PushKey) }) })
-	return c.attend(ctx, func(key byte) {
-		if key == takeKey && !c.consultation.hears.line.Load().isBridged() {
+	return c.watchBridge(ctx, func(key byte) {
+		if key == takeKey && !c.consultation.monitoredCall.line.Load().isBridged() {
 			end(errTakes)
 		}
 	})
@@ -121,7 +121,7 @@ func (c *call) listen(session *bridge.Session) error {
 
 // keys gives press the keys of a peer whose sound nobody hears, until ctx is done.
 func (s *stream) keys(ctx context.Context, press func(digit byte)) {
-	defer s.until(ctx)()
+	defer s.closeOnDone(ctx)()
 	var buf [2048]byte
 	var packet rtp.Packet
 	for {

@@ -13,50 +13,50 @@ import (
 const (
 	// leastSession is the shortest interval of a session timer that is taken (RFC 4028, section 4).
 	leastSession = 90 * time.Second
-	// usualSession is the interval that we ask for of a peer that can (RFC 4028, section 4 recommends it).
-	usualSession = 30 * time.Minute
+	// defaultSession is the interval that we ask for of a peer that can (RFC 4028, section 4 recommends it).
+	defaultSession = 30 * time.Minute
 	// maxSession is the longest interval that a peer can have us take.
 	maxSession = 24 * time.Hour
 )
 
-// refresh is what was agreed about proving that a call is still there (RFC 4028); zero: nothing.
-type refresh struct {
-	every time.Duration
-	ours  bool // we refresh, not the peer
+// sessionTimer is what was agreed about proving that a call is still there (RFC 4028); zero: nothing.
+type sessionTimer struct {
+	every       time.Duration
+	isRefresher bool // we refresh, not the peer
 
 	invites bool // we refresh by INVITE: the peer has no UPDATE
 }
 
-// due is when a call is over that was not refreshed (section 10).
-func (r refresh) due() time.Duration { return r.every - min(32*time.Second, r.every/3) }
+// expiresAfter is when a call is over that was not refreshed (section 10).
+func (r sessionTimer) expiresAfter() time.Duration { return r.every - min(32*time.Second, r.every/3) }
 
 // header says what was agreed, in an answer or in our request: who refreshes is named by their part in that transaction.
-func (r refresh) header(request bool) sip.Header {
+func (r sessionTimer) header(request bool) sip.Header {
 	by := "uas"
-	if r.ours == request {
+	if r.isRefresher == request {
 		by = "uac"
 	}
 	return sip.NewHeader("Session-Expires", fmt.Sprintf("%.0f;refresher=%s", r.every.Seconds(), by))
 }
 
 // readRefresh reads what a request asks for; ok is false if its interval is too short.
-func readRefresh(req *sip.Request) (r refresh, ok bool) {
-	able := supports(req, "timer")
+func readRefresh(req *sip.Request) (r sessionTimer, ok bool) {
+	able := isSupported(req, "timer")
 	every, by, said := sessionExpires(req)
 	switch {
 	case !said && able:
-		return refresh{every: usualSession}, true
+		return sessionTimer{every: defaultSession}, true
 	case !said:
-		return refresh{}, true
+		return sessionTimer{}, true
 	}
 	// If the peer cannot refresh, we do: section 9, table 2.
-	return refresh{every: every, ours: !able || by == "uas"}, every >= leastSession
+	return sessionTimer{every: every, isRefresher: !able || by == "uas"}, every >= leastSession
 }
 
 // agreedRefresh reads what an answer to our request says.
-func agreedRefresh(res *sip.Response) refresh {
+func agreedRefresh(res *sip.Response) sessionTimer {
 	every, by, _ := sessionExpires(res)
-	return refresh{every: every, ours: by == "uac"}
+	return sessionTimer{every: every, isRefresher: by == "uac"}
 }
 
 // sessionExpires reads that header, or its short form. One that cannot be read was not said.
@@ -76,8 +76,8 @@ func sessionExpires(m interface{ GetHeader(name string) sip.Header }) (every tim
 	return time.Duration(seconds) * time.Second, refresher, err == nil
 }
 
-// options are the extensions that a header of a request lists.
-func options(req *sip.Request, header string) (list []string) {
+// optionTags are the extensions that a header of a request lists.
+func optionTags(req *sip.Request, header string) (list []string) {
 	for _, h := range req.GetHeaders(header) {
 		for one := range strings.SplitSeq(h.Value(), ",") {
 			if one = strings.ToLower(strings.TrimSpace(one)); one != "" {
@@ -88,17 +88,19 @@ func options(req *sip.Request, header string) (list []string) {
 	return list
 }
 
-// supports reports whether a request's sender has an extension.
-func supports(req *sip.Request, option string) bool {
-	return slices.Contains(slices.Concat(options(req, "Supported"), options(req, "k"), options(req, "Require")), option)
+// isSupported reports whether a request's sender has an extension.
+func isSupported(req *sip.Request, option string) bool {
+	return slices.Contains(slices.Concat(optionTags(req, "Supported"), optionTags(req, "k"), optionTags(req, "Require")), option)
 }
 
-// requires reports whether a request's sender wants an extension to be used.
-func requires(req *sip.Request, option string) bool {
-	return slices.Contains(options(req, "Require"), option)
+// isRequired reports whether a request's sender wants an extension to be used.
+func isRequired(req *sip.Request, option string) bool {
+	return slices.Contains(optionTags(req, "Require"), option)
 }
 
-// required are the extensions that a request wants and that are not served.
-func required(req *sip.Request, served string) (missing []string) {
-	return slices.DeleteFunc(options(req, "Require"), func(option string) bool { return slices.Contains(strings.Split(served, ", "), option) })
+// missingOptions are the extensions that a request wants and that are not served.
+func missingOptions(req *sip.Request, served string) (missing []string) {
+	return slices.DeleteFunc(optionTags(req, "Require"), func(option string) bool {
+		return slices.Contains(strings.Split(served, ", "), option)
+	})
 }

@@ -23,7 +23,7 @@ const transferTimeout = 45 * time.Second
 func (c *call) tools() []tools.Tool {
 	end := phone.EndCallTool(func(command bridge.Command) error { return c.conversation().Do(command) })
 	if c.consultation != nil {
-		return c.consultation.tools()
+		return c.consultation.buildTools()
 	}
 	list := append(c.door.config.Collect.BuildTools(c.agent, func() *phone.Keypad { return c.line.Load().keypad }), end)
 	if c.page != nil {
@@ -54,10 +54,10 @@ func (c *call) tools() []tools.Tool {
 
 // menu is what an outgoing call has heard of an automatic system; nil: the call came in.
 func (c *call) menu() *phone.Menu {
-	if c.record == nil {
+	if c.outbound == nil {
 		return nil
 	}
-	return &c.record.menu
+	return &c.outbound.menu
 }
 
 var (
@@ -78,9 +78,9 @@ func (c *call) transferCall(ctx context.Context, target, about string) error {
 	}
 	statuses := make(chan int, 8)
 	c.mu.Lock()
-	busy := c.transfer != nil
+	busy := c.referStatus != nil
 	if !busy {
-		c.transfer = statuses
+		c.referStatus = statuses
 	}
 	c.mu.Unlock()
 	if busy {
@@ -88,22 +88,22 @@ func (c *call) transferCall(ctx context.Context, target, about string) error {
 	}
 	defer func() {
 		c.mu.Lock()
-		c.transfer = nil
+		c.referStatus = nil
 		c.mu.Unlock()
 	}()
-	if err := c.sound.(*rtpSound).stream.spoken(ctx); err != nil { // "I'll put you through"
+	if err := c.sound.(*rtpSound).stream.waitSpoken(ctx); err != nil { // "I'll put you through"
 		return err
 	}
 	if c.trunk.Transfer == transferWarm {
-		return c.putThrough(ctx, target, briefing(c.party, about))
+		return c.putThrough(ctx, target, colleagueBrief(c.party, about))
 	}
-	err = c.refer(ctx, uri, statuses)
+	err = c.sendRefer(ctx, uri, statuses)
 	if errors.Is(err, errNoRefer) && c.trunk.Outbound != nil {
 		c.log.Info("calling in the place of a REFER", "err", err)
 		return c.putThrough(ctx, target, "")
 	}
 	if err == nil {
-		c.end(errTransferred)
+		c.endCall(errTransferred)
 	}
 	return err
 }
@@ -148,11 +148,11 @@ func hostPort(uri sip.Uri) string {
 	return uri.Host
 }
 
-// refer sends a REFER and waits until somebody has answered the call that follows.
-func (c *call) refer(ctx context.Context, to sip.Uri, statuses <-chan int) error {
+// sendRefer sends a REFER and waits until somebody has answered the call that follows.
+func (c *call) sendRefer(ctx context.Context, to sip.Uri, statuses <-chan int) error {
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
-	req := c.dialog.request("REFER", &sip.ReferToHeader{Address: to}, sip.NewHeader("Referred-By", "<"+c.dialog.contact.String()+">"))
+	req := c.dialog.newRequest("REFER", &sip.ReferToHeader{Address: to}, sip.NewHeader("Referred-By", "<"+c.dialog.contact.String()+">"))
 	res, err := c.dialog.send(ctx, req)
 	if err != nil {
 		return fmt.Errorf("the other side does not answer: %w", err)
@@ -163,15 +163,15 @@ func (c *call) refer(ctx context.Context, to sip.Uri, statuses <-chan int) error
 		}
 		return fmt.Errorf("%w: %d %s", errNoRefer, res.StatusCode, res.Reason)
 	}
-	err = c.reached(ctx, statuses)
+	err = c.awaitTransfer(ctx, statuses)
 	if err != nil { // Asterisk takes the caller away for the call to the target, and keeps the one with us
 		c.sound.(*rtpSound).stream.lost.Store(true)
 	}
 	return err
 }
 
-// reached waits until somebody has answered the call that follows a REFER.
-func (c *call) reached(ctx context.Context, statuses <-chan int) error {
+// awaitTransfer waits until somebody has answered the call that follows a REFER.
+func (c *call) awaitTransfer(ctx context.Context, statuses <-chan int) error {
 	for {
 		select {
 		case status := <-statuses:
@@ -192,7 +192,7 @@ func (c *call) reached(ctx context.Context, statuses <-chan int) error {
 // onNotify takes the news of a transfer: a status line (RFC 3515, section 2.4.5).
 func (c *call) onNotify(req *sip.Request, tx sip.ServerTransaction) {
 	c.mu.Lock()
-	statuses := c.transfer
+	statuses := c.referStatus
 	c.mu.Unlock()
 	if !strings.HasPrefix(strings.ToLower(headerText(req, "Event", "o")), "refer") {
 		_ = tx.Respond(c.dialog.respond(req, 489, "Bad Event"))
@@ -212,7 +212,7 @@ func (c *call) onNotify(req *sip.Request, tx sip.ServerTransaction) {
 		return
 	}
 	if status, err := strconv.Atoi(fields[1]); err == nil {
-		tell(statuses, status)
+		trySend(statuses, status)
 	}
 }
 

@@ -65,11 +65,11 @@ func (w *webSound) offer(sdp []byte) error {
 		return fmt.Errorf("the offer %w", err)
 	}
 	w.log.Info(map[bool]string{true: "on hold", false: "off hold"}[w.peer.Voice() == nil])
-	return w.steer()
+	return w.applyHold()
 }
 
-// steer has the voice go where the newest offer wants it; a telephone that takes none has us on hold. Needs mu.
-func (w *webSound) steer() error {
+// applyHold has the voice go where the newest offer wants it; a telephone that takes none has us on hold. Needs mu.
+func (w *webSound) applyHold() error {
 	voice := w.peer.Voice()
 	w.session.AttachOutput(voice)
 	return w.session.Do(bridge.Pause{On: voice == nil})
@@ -91,7 +91,7 @@ func (w *webSound) carry(s *bridge.Session) (stop func(), err error) {
 		return func() {}, err
 	}
 	w.session, w.answer = s, w.peer.SDP
-	return w.rest, w.steer()
+	return w.rest, w.applyHold()
 }
 
 // rest stops what carry has begun.
