@@ -567,7 +567,7 @@ func TestVOXBudget(t *testing.T) {
 	c.Expect("transcript", nil)
 	c.Expect("state", func(f doortest.VoxFields) bool { return f.State == "live" })
 	c.Types(strings.Repeat("As many as it takes. ", 400)) // more than is left
-	if f := c.Expect("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "spent") {
+	if f := c.Expect("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "used up") {
 		t.Errorf("%+v", f)
 	}
 	c.CloseCode()
@@ -591,7 +591,7 @@ func TestVOXBudgetOfStoppedAnswers(t *testing.T) {
 	for range 4 { // of which each takes some 900 tokens with its instruction
 		c.Types("Something else.")
 	}
-	if f := c.Expect("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "spent") {
+	if f := c.Expect("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "used up") {
 		t.Errorf("%+v", f)
 	}
 	c.CloseCode()
