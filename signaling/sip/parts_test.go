@@ -498,7 +498,7 @@ func TestBadConfigs(t *testing.T) {
 		{`"listen"`, `"external":"example.com:5060","listen"`}: "external",
 		{`[{"transport":"udp","address":":5060"}]`, `[]`}:      "listen",
 		{`[{"name":"a","from":["192.0.2.0/24"]}]`, `[]`}:       "trunks",
-		{good, good + "{}"}:                                    "more behind the value",
+		{good, good + "{}"}:                                    "unexpected data after the value",
 		{`"listen"`, `"agents":[{"to":["*"]}],"listen"`}:       `unknown field "agents"`,
 	} {
 		file := filepath.Join(t.TempDir(), "sip.json")
