@@ -35,7 +35,7 @@ const (
 // Reasons why a mark is rejected: Gemini would close the session, or too many marks are queued.
 var (
 	ErrManualActivity    = errors.New("a pause cannot be marked while the client marks the speech itself")
-	ErrAutomaticActivity = errors.New("Gemini detects the begin and the end of speech itself")
+	ErrAutomaticActivity = errors.New("speech cannot be marked while Gemini detects it")
 	ErrTooManyMarks      = errors.New("too many marks are queued")
 )
 
