@@ -23,33 +23,33 @@ import (
 
 const (
 	realm = "voxgate"
-	// nonceLifetime is how long a nonce may be answered, once.
+	// nonceLifetime bounds the time in which a nonce may be answered. Each nonce is accepted once.
 	nonceLifetime = 30 * time.Second
-	// provenAddressLifetime is how long an address that has proved a password is known, at least, after its last packet.
+	// provenAddressLifetime is the minimum time that an authenticated address stays known after its last packet.
 	provenAddressLifetime = 10 * time.Minute
-	// earlyCancelWindow is how much later than its CANCEL an INVITE may come: it was sent before.
+	// earlyCancelWindow bounds how much later than its CANCEL an INVITE may arrive: packets can be reordered.
 	earlyCancelWindow = 4 * time.Second
 )
 
-// gate decides whose calls are let in. What it refuses has the name of a rule, for the log. It keeps nothing of an address that has
-// not proved who it is: a challenge carries its own proof (see newNonce).
+// gate decides which calls are accepted. Each refusal carries the name of a rule, for the log. It stores nothing about an address before
+// that has authenticated: a challenge carries its own proof (see newNonce).
 type gate struct {
 	trunks    []*trunkState
 	maxCalls  int
-	passwords bool // a trunk takes calls from anywhere, by a password
-	elsewhere bool // a trunk's answers may come from an address that is not in its list
+	passwords bool // a trunk accepts calls from any address, with a password
+	elsewhere bool // a trunk's responses may come from an address outside its list
 	now       func() time.Time
-	secret    []byte // of nonces
+	secret    []byte // key of the nonces' MAC
 	guesses   *access.FailedAttempts
 
 	mu           sync.Mutex
 	calls        int
-	usedNonces   access.TTLCache[string, struct{}]            // nonces that were answered
-	provenAddrs  access.TTLCache[netip.AddrPort, struct{}]    // where calls came from, by a password
-	earlyCancels access.TTLCache[[sha256.Size]byte, struct{}] // INVITEs that were cancelled before we had them
+	usedNonces   access.TTLCache[string, struct{}]            // nonces that were already used
+	provenAddrs  access.TTLCache[netip.AddrPort, struct{}]    // sources of calls that authenticated with a password
+	earlyCancels access.TTLCache[[sha256.Size]byte, struct{}] // INVITEs whose CANCEL arrived first
 }
 
-// trunkState is a trunk and its use. The gate's lock guards the counts.
+// trunkState is a trunk with its usage counts. The gate's lock guards the counts.
 type trunkState struct {
 	*Trunk
 	callRate *rate.Limiter
@@ -59,7 +59,7 @@ type trunkState struct {
 
 func newGate(c *Config, now func() time.Time) *gate {
 	g := &gate{maxCalls: c.Calls, now: now, secret: make([]byte, 32), guesses: access.NewFailedAttempts()}
-	_, _ = rand.Read(g.secret) // it never fails
+	_, _ = rand.Read(g.secret) // never fails
 	g.usedNonces.Period, g.provenAddrs.Period, g.earlyCancels.Period = nonceLifetime, provenAddressLifetime, earlyCancelWindow
 	for i := range c.Trunks {
 		t := &c.Trunks[i]
@@ -79,7 +79,7 @@ func (g *gate) findTrunk(name string) *trunkState {
 	return g.trunks[i]
 }
 
-// isKnown reports whether packets of an address are read: it is a trunk's, or has proved a password lately.
+// isKnown reports whether packets of an address are read: it belongs to a trunk, or has authenticated recently.
 func (g *gate) isKnown(from netip.AddrPort) bool {
 	if g.isTrunkAddress(from.Addr()) {
 		return true
@@ -90,8 +90,8 @@ func (g *gate) isKnown(from netip.AddrPort) bool {
 	return ok
 }
 
-// authenticatePacket judges the first packet of an address that is not known. One that proves a password is known from then on. It is
-// for the trunks that are given.
+// authenticatePacket checks the first packet of an unknown address against the given trunks. An address that authenticates is known from
+// then on.
 func (g *gate) authenticatePacket(req *sip.Request, from netip.AddrPort, trunks []*trunkState) ruling {
 	r := g.matchTrunk(req, from.Addr(), trunks)
 	if r.trunk != nil {
@@ -102,12 +102,12 @@ func (g *gate) authenticatePacket(req *sip.Request, from netip.AddrPort, trunks 
 	return r
 }
 
-// isTrunkAddress reports whether an address is a trunk's. Others are answered only if they know a password.
+// isTrunkAddress reports whether an address belongs to a trunk. Other addresses are answered only if they know a password.
 func (g *gate) isTrunkAddress(from netip.Addr) bool {
 	return slices.ContainsFunc(g.trunks, func(t *trunkState) bool { return t.hasAddress(from) })
 }
 
-// noteCancel notes that a call is not wanted whose INVITE has not come yet. Of strangers it keeps nothing.
+// noteCancel remembers the CANCEL of an INVITE that has not arrived yet. It stores nothing for unknown addresses.
 func (g *gate) noteCancel(req *sip.Request) {
 	if from, err := netip.ParseAddrPort(req.Source()); err != nil || !g.isKnown(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())) {
 		return
@@ -117,7 +117,7 @@ func (g *gate) noteCancel(req *sip.Request) {
 	g.earlyCancels.Put(g.now(), inviteKey(req), struct{}{})
 }
 
-// wasCancelled reports whether the CANCEL of an INVITE came before it.
+// wasCancelled reports whether the CANCEL of an INVITE arrived before it.
 func (g *gate) wasCancelled(invite *sip.Request) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -125,8 +125,8 @@ func (g *gate) wasCancelled(invite *sip.Request) bool {
 	return ok
 }
 
-// inviteKey names an INVITE by what its CANCEL has in common with it (RFC 3261, section 9.1), and by the address that both come from: a
-// stranger that has seen a Call-ID ends no call.
+// inviteKey identifies an INVITE by the fields that its CANCEL repeats (RFC 3261, section 9.1), and by the source address of both. So an
+// attacker who has seen a Call-ID cannot end the call.
 func inviteKey(req *sip.Request) [sha256.Size]byte {
 	from, _ := sourceOf(req)
 	return sha256.Sum256(fmt.Append(nil, req.CallID().Value(), " ", req.From().Params.GetOr("tag", ""), " ", req.CSeq().SeqNo,
@@ -135,16 +135,16 @@ func inviteKey(req *sip.Request) [sha256.Size]byte {
 
 func branchOf(req *sip.Request) string { return req.Via().Params.GetOr("branch", "") }
 
-// ruling is the decision on a request that begins something.
+// ruling is the decision on a request outside a dialog.
 type ruling struct {
-	trunk      *trunkState // that it belongs to; nil: it is refused
-	code       int         // 0: no answer
-	rule       string      // by which
-	algorithms []string    // the algorithms of a challenge
+	trunk      *trunkState // the matching trunk; nil if the request is refused
+	code       int         // status of the refusal; 0 for no response
+	rule       string      // the rule that refuses it
+	algorithms []string    // digest algorithms of the challenge
 }
 
-// The rules that several places look at. The first three are no refusals: a telephone that gets a challenge answers it, with the one that
-// it knows from its last call first.
+// The rules that are used in several places. The first three are not real refusals: a phone that gets a challenge answers it, at first with
+// the nonce of its last call.
 const (
 	rulePassword = "no password yet"
 	ruleAnswered = "an answer that was given before"
@@ -154,7 +154,7 @@ const (
 	ruleCrowd    = "too many strangers"
 )
 
-// admitRequest finds the trunk that a request is of, among some. Its password counts once.
+// admitRequest returns the one of the given trunks that a request belongs to. Each nonce is accepted once.
 func (g *gate) admitRequest(req *sip.Request, from netip.Addr, trunks []*trunkState) ruling {
 	r := g.matchTrunk(req, from, trunks)
 	if r.trunk == nil || r.trunk.Username == "" {
@@ -173,7 +173,7 @@ func (g *gate) admitRequest(req *sip.Request, from netip.Addr, trunks []*trunkSt
 	return r
 }
 
-// matchTrunk finds the trunk that a request is of, among some.
+// matchTrunk returns the one of the given trunks that a request belongs to.
 func (g *gate) matchTrunk(req *sip.Request, from netip.Addr, trunks []*trunkState) ruling {
 	var asked []string
 	sent := readCredentials(req)
@@ -188,7 +188,7 @@ func (g *gate) matchTrunk(req *sip.Request, from netip.Addr, trunks []*trunkStat
 		if asked == nil {
 			asked = t.algorithms()
 		}
-		if !fresh { // an answer to another's challenge is ignored, so it helps nobody to guess
+		if !fresh { // answers to other challenges are ignored, so guessing with them is useless
 			continue
 		}
 		if g.guesses.IsBlocked(g.now(), from) {
@@ -221,7 +221,7 @@ func readCredentials(req *sip.Request) *digest.Credentials {
 	return nil
 }
 
-// verifyDigest checks an answer to a challenge (RFC 7616, RFC 8760).
+// verifyDigest checks the answer to a digest challenge (RFC 7616, RFC 8760).
 func verifyDigest(c *digest.Credentials, t *trunkState, req *sip.Request) bool {
 	if c.Realm != realm || c.QOP != "auth" || !sameURI(c.URI, req) || !slices.Contains(t.algorithms(), algorithmOf(c)) {
 		return false
@@ -233,9 +233,9 @@ func verifyDigest(c *digest.Credentials, t *trunkState, req *sip.Request) bool {
 	return err == nil && subtle.ConstantTimeCompare([]byte(strings.ToLower(c.Response)), []byte(want.Response)) == 1
 }
 
-// sameURI reports whether the URI of an answer to a challenge is that of the request (RFC 7616, section 3.4.6): who sees an answer must not
-// call another number with it. The number counts, however it is written, and the host, which may be that of To: a proxy has put our address
-// in its place.
+// sameURI reports whether the URI of a digest answer matches the request (RFC 7616, section 3.4.6), so that a captured answer cannot be
+// used to call another number. It compares the number, in any spelling, and the host. The host may also be that of To: a proxy may have put
+// our address in its place.
 func sameURI(text string, req *sip.Request) bool {
 	var uri sip.Uri
 	if sip.ParseUri(strings.Trim(strings.TrimSpace(text), "<>"), &uri) != nil || numberIn(uri) != numberIn(req.Recipient) {
@@ -247,7 +247,7 @@ func sameURI(text string, req *sip.Request) bool {
 	return sameAddress(uri, req.Recipient) || sameAddress(uri, req.To().Address)
 }
 
-// sameAddress compares hosts and ports (RFC 3261, section 19.1.4). A port that is left out is any of the usual ones.
+// sameAddress compares hosts and ports (RFC 3261, section 19.1.4). A missing port matches any port.
 func sameAddress(a, b sip.Uri) bool {
 	plain := func(uri sip.Uri) string {
 		host := strings.ToLower(strings.TrimSuffix(strings.Trim(uri.Host, "[]"), "."))
@@ -259,18 +259,18 @@ func sameAddress(a, b sip.Uri) bool {
 	return plain(a) == plain(b) && (a.Port == b.Port || a.Port == 0 || b.Port == 0)
 }
 
-// newNonce makes one for the given address alone: when it was made, some random bytes, and a code of both and the address. A stranger that
-// asks for thousands of them takes no memory, and cannot void those of others.
+// newNonce makes a nonce for one address: the time, random bytes, and a MAC of both and the address. So a stranger that requests thousands
+// of nonces uses no memory, and cannot invalidate those of others.
 func (g *gate) newNonce(from netip.Addr) string {
 	made := binary.BigEndian.AppendUint64(nil, uint64(g.now().UnixMilli()))
 	made = append(made, rand.Text()[:8]...)
 	return hex.EncodeToString(append(made, g.nonceMAC(made, from)...))
 }
 
-// nonceDataLength is the length of a nonce without its code, in bytes.
+// nonceDataLength is the length of a nonce without its MAC, in bytes.
 const nonceDataLength = 16
 
-// isFreshNonce reports whether a nonce was made for an address, in time.
+// isFreshNonce reports whether a nonce was made for an address and has not expired.
 func (g *gate) isFreshNonce(nonce string, from netip.Addr) bool {
 	data, err := hex.DecodeString(nonce)
 	if err != nil || len(data) < nonceDataLength || !hmac.Equal(data[nonceDataLength:], g.nonceMAC(data[:nonceDataLength], from)) {
@@ -287,10 +287,11 @@ func (g *gate) nonceMAC(made []byte, from netip.Addr) []byte {
 	return mac.Sum(nil)[:16]
 }
 
-// algorithms are those of challenges, the best first.
+// algorithms lists the digest algorithms of our challenges, strongest first.
 var algorithms = []string{"SHA-256", "MD5"}
 
-// algorithms are those that the trunk's telephones are offered. Some know only MD5, and give up where SHA-256 is offered too (libre 1.0).
+// algorithms returns the digest algorithms that the trunk's phones are offered. Some know only MD5, and give up if SHA-256 is offered too
+// (libre 1.0).
 func (t *Trunk) algorithms() []string {
 	if t.Digest != "" {
 		return []string{t.Digest}
@@ -305,7 +306,7 @@ func algorithmOf(c *digest.Credentials) string {
 	return strings.ToUpper(c.Algorithm)
 }
 
-// challengeHeaders are the headers that ask an address for a password.
+// challengeHeaders returns the headers that challenge an address for a password.
 func (g *gate) challengeHeaders(algorithms []string, from netip.Addr) (list []sip.Header) {
 	nonce := g.newNonce(from)
 	for _, algorithm := range algorithms {
@@ -315,7 +316,7 @@ func (g *gate) challengeHeaders(algorithms []string, from netip.Addr) (list []si
 	return list
 }
 
-// refusalResponse answers a request that is refused; nil: no answer.
+// refusalResponse returns the response to a refused request, or nil if it gets none.
 func (g *gate) refusalResponse(r ruling, req *sip.Request, from netip.Addr) *sip.Response {
 	switch r.code {
 	case 401:
@@ -330,7 +331,7 @@ func (g *gate) refusalResponse(r ruling, req *sip.Request, from netip.Addr) *sip
 	return nil
 }
 
-// countCall counts a call of a trunk's caller, or names the limit that refuses it.
+// countCall counts a call of a trunk's caller, or returns the name of the limit that refuses it.
 func (g *gate) countCall(t *trunkState, caller string) (rule string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -12,19 +12,19 @@ import (
 	"voxgate/agents"
 )
 
-// askTimeout bounds the question to the operator's endpoint: meanwhile a telephone hears nothing.
+// askTimeout bounds the request to the operator's webhook: meanwhile the caller hears nothing.
 const askTimeout = 5 * time.Second
 
-// Decision is what the operator's endpoint answers about a call.
+// Decision is the response of the operator's webhook about a call.
 type Decision struct {
 	Action string         `json:"action"` // accept, reject or refer
-	Agent  *agents.Choice `json:"agent"`  // who answers instead; nil: the one of the number
-	Status int            `json:"status"` // of a reject; 0: 603
+	Agent  *agents.Choice `json:"agent"`  // answers instead of the number's agent; may be nil
+	Status int            `json:"status"` // of a reject; 603 if missing
 	To     string         `json:"to"`     // of a refer: a SIP URI
 }
 
-// askWebhook asks the operator's endpoint what to do with a call, if there is one. If it does not answer, the call is refused: it is
-// there to decide.
+// askWebhook asks the operator's webhook what to do with a call, if one is configured. If the webhook does not answer, the call is refused,
+// since the webhook is there to decide.
 func (c *call) askWebhook() *refusal {
 	endpoint := c.door.endpoint
 	if endpoint == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/emiago/sipgo/sip"
 )
 
-// The types of bodies that are read.
+// The supported types of bodies.
 const (
 	typeSDP       = "application/sdp"
 	typeDTMFRelay = "application/dtmf-relay"
@@ -20,21 +20,21 @@ const (
 )
 
 const (
-	// maxParts bounds the parts of a body, and maxDepth how deep they are nested: those of carriers have two or three, in one level.
+	// maxParts bounds the parts of a body, and maxDepth their nesting. Bodies of carriers have two or three parts, in one level.
 	maxParts = 32
 	maxDepth = 4
 )
 
-// bodyPart is a body, or a part of one (RFC 5621).
+// bodyPart is a body, or a part of a multipart body (RFC 5621).
 type bodyPart struct {
-	kind        string // its type, in lower case, without parameters; empty: it says none
-	params      string // of the type
+	kind        string // its type, in lower case, without parameters; empty if missing
+	params      string // parameters of the type
 	disposition string // in lower case, with its parameters
-	encoding    string // of the transfer
+	encoding    string // Content-Transfer-Encoding
 	data        []byte
 }
 
-// isRequired reports whether a part that is not understood refuses the message (RFC 3261, section 20.11).
+// isRequired reports whether the message must be refused if this part is not understood (RFC 3261, section 20.11).
 func (p *bodyPart) isRequired() bool {
 	return strings.Contains(strings.ReplaceAll(p.disposition, " ", ""), "handling=required")
 }
@@ -43,15 +43,15 @@ func (p *bodyPart) isOptional() bool {
 	return strings.Contains(strings.ReplaceAll(p.disposition, " ", ""), "handling=optional")
 }
 
-// isSession reports whether a part of SDP describes the session, and not, for example, an early one (RFC 3959).
+// isSession reports whether an SDP part describes the session itself, and not, for example, an early session (RFC 3959).
 func (p *bodyPart) isSession() bool {
 	name, _, _ := strings.Cut(p.disposition, ";")
 	name = strings.TrimSpace(name)
 	return name == "" || name == "session" || name == "render"
 }
 
-// findBody returns the part of a message that has one of these types, or nil. A body without any type is of the first one.
-// refused is the answer to a message that cannot be understood without a part of another type or encoding.
+// findBody returns the part of a message that has one of these types, or nil. A body without a type counts as the first of them. refused is
+// set if the message requires a part whose type or encoding is not supported.
 func findBody(m sip.Message, types ...string) (found *bodyPart, refused *refusal) {
 	body := m.Body()
 	if len(bytes.TrimSpace(body)) == 0 {
@@ -81,7 +81,7 @@ func findBody(m sip.Message, types ...string) (found *bodyPart, refused *refusal
 	return found, nil
 }
 
-// searchParts finds a part among those within a part. missing is true if one is required that is not understood.
+// searchParts finds a part of one of the types inside a part. missing is true if a required part is not understood.
 func searchParts(p *bodyPart, types []string, depth int, left *int) (found *bodyPart, missing bool) {
 	if *left--; *left < 0 {
 		return nil, false
@@ -108,7 +108,7 @@ func searchParts(p *bodyPart, types []string, depth int, left *int) (found *body
 	return found, missing && p.kind != "multipart/alternative"
 }
 
-// decodeTransfer undoes the encoding of the transfer (RFC 2045, section 6).
+// decodeTransfer decodes the Content-Transfer-Encoding (RFC 2045, section 6).
 func (p *bodyPart) decodeTransfer() bool {
 	var err error
 	switch strings.ToLower(p.encoding) {
@@ -120,9 +120,9 @@ func (p *bodyPart) decodeTransfer() bool {
 	return err == nil
 }
 
-// splitParts divides a multipart body (RFC 2046, section 5.1.1). Lines may end in LF alone, and the last boundary may be missing.
+// splitParts splits a multipart body (RFC 2046, section 5.1.1). It accepts bare LF as line end, and a missing last boundary.
 func splitParts(body []byte, boundary string) (parts []*bodyPart) {
-	if boundary == "" { // the first line has it
+	if boundary == "" { // take it from the first line
 		line, _, _ := bytes.Cut(bytes.TrimLeft(body, "\r\n"), []byte("\n"))
 		text, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("--"))
 		if !ok {
@@ -131,7 +131,7 @@ func splitParts(body []byte, boundary string) (parts []*bodyPart) {
 		boundary = string(text)
 	}
 	delimiter := []byte("--" + boundary)
-	begin := -1 // of the part that is read
+	begin := -1 // start of the current part
 	for at := 0; at < len(body) && len(parts) <= maxParts; {
 		end := len(body)
 		if i := bytes.IndexByte(body[at:], '\n'); i >= 0 {
@@ -155,7 +155,7 @@ func splitParts(body []byte, boundary string) (parts []*bodyPart) {
 	return parts
 }
 
-// readPart reads the headers of a part, and cuts the line end before the next boundary off its data.
+// readPart parses the headers of a part, and removes the line end before the next boundary from its data.
 func readPart(text []byte) *bodyPart {
 	p := &bodyPart{kind: "text/plain"}
 	for {
@@ -166,11 +166,11 @@ func readPart(text []byte) *bodyPart {
 			break
 		}
 		name, value, ok := strings.Cut(string(line), ":")
-		if !ok || strings.ContainsAny(name, " =") { // it has no headers
+		if !ok || strings.ContainsAny(name, " =") { // a part without headers
 			break
 		}
 		value = strings.TrimSpace(value)
-		for more && len(rest) > 0 && (rest[0] == ' ' || rest[0] == '\t') { // it goes on in the next line
+		for more && len(rest) > 0 && (rest[0] == ' ' || rest[0] == '\t') { // a folded header continues in the next line
 			line, rest, more = bytes.Cut(rest, []byte("\n"))
 			value += " " + string(bytes.TrimSpace(line))
 		}
@@ -189,13 +189,13 @@ func readPart(text []byte) *bodyPart {
 	return p
 }
 
-// splitType divides a Content-Type.
+// splitType splits a Content-Type into type and parameters.
 func splitType(value string) (kind, params string) {
 	kind, params, _ = strings.Cut(value, ";")
 	return strings.ToLower(strings.ReplaceAll(kind, " ", "")), params
 }
 
-// parameterOf is a parameter of a header, which may be quoted; "" if there is none.
+// parameterOf returns a parameter of a header, without its quotes, or "".
 func parameterOf(params, name string) string {
 	for params != "" {
 		var key string
@@ -209,7 +209,7 @@ func parameterOf(params, name string) string {
 			value, params, _ = strings.Cut(params, ";")
 			value = strings.TrimSpace(value)
 		}
-		if _, last, ok := strings.Cut(key, ";"); ok { // of one without a value
+		if _, last, ok := strings.Cut(key, ";"); ok { // skip a parameter without a value
 			key = last
 		}
 		if strings.EqualFold(strings.TrimSpace(key), name) {
@@ -219,7 +219,7 @@ func parameterOf(params, name string) string {
 	return ""
 }
 
-// headerText is the value of the first header with one of these names.
+// headerText returns the value of the first header with one of these names.
 func headerText(m sip.Message, names ...string) string {
 	for _, name := range names {
 		if list := m.GetHeaders(name); len(list) > 0 {
@@ -229,7 +229,7 @@ func headerText(m sip.Message, names ...string) string {
 	return ""
 }
 
-// sessionIn is the description of a session in a message, or nil.
+// sessionIn returns the session description in a message, or nil.
 func sessionIn(m sip.Message) []byte {
 	if p, _ := findBody(m, typeSDP); p != nil {
 		return p.data

@@ -21,60 +21,60 @@ import (
 	"voxgate/tools"
 )
 
-// call is one telephone call, of a trunk or of a page, that came in or was made. It implements bridge.Caller.
+// call is one phone call, incoming or outgoing, of a trunk or of a web page. It implements bridge.Caller.
 type call struct {
 	door      *Door
-	trunk     *trunkState // nil: the call is of a page
-	page      *page       // nil: the call is of a trunk
+	trunk     *trunkState // nil if the call belongs to a page
+	page      *page       // nil if the call belongs to a trunk
 	agent     *agents.Agent
 	party     phone.Party
-	open      bridge.SessionRequest // who has begun it, and what they may have
-	outbound  *outboundCall         // nil: the call came in
+	open      bridge.SessionRequest // the caller's identity and limits
+	outbound  *outboundCall         // nil for an incoming call
 	startedAt time.Time
 	log       *slog.Logger
 	dialog    *dialog
 	line      *currentCall
 	sound     sound
 
-	release    func() // gives back what the call has taken
+	release    func() // releases the call's slot and port
 	keypad     *phone.Keypad
-	acked      chan []byte   // the body of the ACK of our newest answer; it has room for one
-	awaitedACK atomic.Uint32 // the CSeq of the ACK that is to come; 0: none is
+	acked      chan []byte   // bodies of ACKs to our newest response; room for one
+	awaitedACK atomic.Uint32 // CSeq of the expected ACK; 0 if none is expected
 	stages
 	transferState
 	liveness
-	early     earlyAnswers // to our INVITE; of the goroutine that makes the call
-	lookupErr error        // why no server of the trunk is known; nil: one is
+	early     earlyAnswers // to our INVITE; used only by the goroutine that dials
+	lookupErr error        // error of looking up the trunk's servers, if none was found
 
-	replaces *call         // whose conversation it goes on with; nil: it begins one
-	changing chan struct{} // holds one as long as what was agreed is about to change, from the first INVITE on
+	replaces *call         // the call whose conversation this one continues; may be nil
+	changing chan struct{} // a lock: holds one value while the agreement may change, from the first INVITE on
 
 	mu       sync.Mutex
-	reason   error           // why it has ended
-	session  *bridge.Session // nil: the conversation has not begun
+	reason   error           // why the call ended
+	session  *bridge.Session // nil until the conversation begins
 	timer    sessionTimer
 	reliable reliable
 }
 
-// stages are how far a call has come. Each is closed once, when it is reached.
+// stages are the steps of a call. Each channel is closed once, when the call reaches that step.
 type stages struct {
-	inSession  chan struct{} // there is a conversation
-	mediaReady chan struct{} // its sound is ready, so an INVITE can be answered
+	inSession  chan struct{} // the conversation has begun
+	mediaReady chan struct{} // media is ready, so an INVITE can be answered
 	modelSpoke chan struct{} // the model has begun to speak
-	isAnswered chan struct{} // the answer to the INVITE was acknowledged
-	bridged    chan struct{} // its caller talks to somebody else, to whom it was put through
-	ended      chan struct{} // there is a reason for the end
-	closed     chan struct{} // nothing is left of the call
+	isAnswered chan struct{} // the response to the INVITE was acknowledged
+	bridged    chan struct{} // the caller was put through to another person
+	ended      chan struct{} // the call has a reason to end
+	closed     chan struct{} // everything of the call is released
 }
 
 // liveness is the state of a call's session timer.
 type liveness struct {
-	fresh      chan struct{} // it was refreshed; it has room for one
-	alive      refreshTimes  // of the goroutine that attends to the call: for its conversation, then for its bridge
+	fresh      chan struct{} // signals that the timer was refreshed; room for one
+	alive      refreshTimes  // used only by the goroutine that watches the call: during its conversation, then its bridge
 	refreshing sync.WaitGroup
 }
 
-// newCall makes a call without a dialog and without sound.
+// newCall makes a call without a dialog and without media.
 func newCall(d *Door, agent *agents.Agent) *call {
 	made := func() chan struct{} { return make(chan struct{}) }
 	c := &call{
@@ -88,7 +88,7 @@ func newCall(d *Door, agent *agents.Agent) *call {
 	return c
 }
 
-// logBegin says in the log who calls whom, and by which port the other side is heard.
+// logBegin logs both parties of a call, and the local port of its media.
 func (c *call) logBegin(from, to string) {
 	about := []any{"from", phone.ClipField(from), "to", phone.ClipField(to)}
 	if s, ok := c.sound.(*rtpSound); ok {
@@ -97,7 +97,7 @@ func (c *call) logBegin(from, to string) {
 	c.log.Info("call", about...)
 }
 
-// endCall ends the call, for the first reason that is given.
+// endCall ends the call. The first reason counts.
 func (c *call) endCall(reason error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,7 +113,7 @@ func (c *call) endReason() error {
 	return c.reason
 }
 
-// withCallContext returns a context that is done with parent, and when the call ends, for its reason.
+// withCallContext returns a context that is cancelled with parent, or when the call ends, with its reason as the cause.
 func (c *call) withCallContext(parent context.Context) (ctx context.Context, cancel context.CancelCauseFunc) {
 	ctx, cancel = context.WithCancelCause(parent)
 	go func() {
@@ -126,7 +126,7 @@ func (c *call) withCallContext(parent context.Context) (ctx context.Context, can
 	return ctx, cancel
 }
 
-// runConversation has the conversation of a call, and returns when it is over.
+// runConversation runs the conversation of a call. It blocks until that is over.
 func (c *call) runConversation() error {
 	ctx, cancel := c.withCallContext(context.Background())
 	defer cancel(nil)
@@ -165,7 +165,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	case screen.isActive():
 		ready = nil
 		screen.startClock()
-	case c.trunk != nil: // no need to wait: early media is for the greeting
+	case c.trunk != nil: // no need to wait: early media carries the greeting
 		ready = nil
 		if err := c.greetCaller(s, took); err != nil {
 			return err
@@ -175,7 +175,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-c.sound.lost(): // the BYE may still be on its way
+		case <-c.sound.lost(): // the BYE may still arrive
 			select {
 			case <-ctx.Done():
 				return context.Cause(ctx)
@@ -221,7 +221,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	}
 }
 
-// takeKeys gives the model what is pressed, until stop is called.
+// takeKeys passes pressed keys to the model until stop is called.
 func (c *call) takeKeys(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var typing sync.WaitGroup
@@ -234,7 +234,7 @@ func (c *call) takeKeys(ctx context.Context) (stop func()) {
 	}
 }
 
-// sendKeys gives the model what was pressed, unless the caller waits for somebody else, or nobody knows yet who answered.
+// sendKeys passes pressed keys to the model, unless the caller is waiting for a transfer, or AMD has not decided yet.
 func (c *call) sendKeys(command bridge.Command) error {
 	if s, ok := c.sound.(*rtpSound); ok && (s.isWaiting() || s.screen.isActive() && !s.screen.open.Load()) {
 		return nil
@@ -242,7 +242,7 @@ func (c *call) sendKeys(command bridge.Command) error {
 	return c.conversation().Do(command)
 }
 
-// attachSession notes that the conversation has begun, and reports whether it is one that another call had before.
+// attachSession stores the session of a call, and reports whether it was taken over from another call.
 func (c *call) attachSession(s *bridge.Session) (took bool) {
 	took = c.replaces != nil && s == c.replaces.conversation()
 	if took {
@@ -257,7 +257,7 @@ func (c *call) attachSession(s *bridge.Session) (took bool) {
 	return took
 }
 
-// greetCaller has the model begin, if it is to greet, or know that another call has taken the place of the one that it had.
+// greetCaller makes the model speak first, if it is to greet, or tells it that another call has taken over the conversation.
 func (c *call) greetCaller(s *bridge.Session, took bool) error {
 	if took {
 		c.log.Info("call replaced", "was", c.replaces.dialog.callID)
@@ -286,17 +286,17 @@ var (
 	errChanging  = errors.New("the other side is changing what was agreed")
 )
 
-// refreshTimes is when the session timer was refreshed, and when we have last tried to.
+// refreshTimes holds the times of the last refresh of the session timer, and of our last attempt.
 type refreshTimes struct{ refreshed, tried time.Time }
 
-// startTimer begins the session timer, unless it runs.
+// startTimer starts the session timer, unless it is running.
 func (c *call) startTimer() {
 	if c.alive.refreshed.IsZero() {
 		c.alive.refreshed = time.Now()
 	}
 }
 
-// refreshPause is how long a peer that could not refresh the session timer is left alone; the shortest timer leaves room for two tries.
+// refreshPause is the time between two attempts to refresh the session timer. The shortest timer leaves room for two.
 const refreshPause = 10 * time.Second
 
 // keepAlive refreshes the session timer, or ends a call that was not refreshed in time.
@@ -315,8 +315,8 @@ func (c *call) keepAlive(timer sessionTimer, now time.Time) error {
 	return nil
 }
 
-// sendRefresh says that we are still here (RFC 4028, section 7.4). Where the other side says how to go on, it is tried again so: with a
-// longer interval (section 7.4), or later (RFC 3261, section 14.1; RFC 3311, section 5.2).
+// sendRefresh refreshes the session timer (RFC 4028, section 7.4). It tries again as the other side demands: with a longer interval
+// (section 7.4), or later (RFC 3261, section 14.1; RFC 3311, section 5.2).
 func (c *call) sendRefresh(timer sessionTimer) {
 	ctx, cancel := context.WithTimeout(context.Background(), refreshPause)
 	defer cancel()
@@ -346,7 +346,7 @@ func (c *call) sendRefresh(timer sessionTimer) {
 			c.mu.Unlock()
 		case res.StatusCode == 491:
 			wait = 2100*time.Millisecond + rand.N(1900*time.Millisecond)
-			if c.outbound == nil { // the Call-ID is theirs
+			if c.outbound == nil { // the other side chose the Call-ID
 				wait = rand.N(2000 * time.Millisecond)
 			}
 		case retryAfter(res) > 0 && retryAfter(res) < refreshPause:
@@ -363,7 +363,7 @@ func (c *call) sendRefresh(timer sessionTimer) {
 	}
 }
 
-// refreshOnce refreshes by UPDATE (RFC 3311), or by INVITE where the peer has no UPDATE.
+// refreshOnce refreshes by UPDATE (RFC 3311), or by INVITE if the peer does not support UPDATE.
 func (c *call) refreshOnce(ctx context.Context, timer sessionTimer) (res *sip.Response, err error) {
 	headers := []sip.Header{sip.NewHeader("Supported", "timer"), timer.header(true)}
 	c.mu.Lock()
@@ -382,7 +382,7 @@ func (c *call) refreshOnce(ctx context.Context, timer sessionTimer) (res *sip.Re
 	return res, err
 }
 
-// sendReinvite offers again what was agreed.
+// sendReinvite offers the current agreement again.
 func (c *call) sendReinvite(ctx context.Context, headers []sip.Header) (*sip.Response, error) {
 	select {
 	case c.changing <- struct{}{}:
@@ -401,13 +401,13 @@ func (c *call) sendReinvite(ctx context.Context, headers []sip.Header) (*sip.Res
 		return nil, err
 	}
 	answer := sessionIn(res)
-	if answer == nil { // what was agreed is as it was
+	if answer == nil { // the agreement is unchanged
 		return res, nil
 	}
 	return res, c.sound.(*rtpSound).answer(answer)
 }
 
-// withTimer says which methods and extensions are served, and what was agreed about the session timer.
+// withTimer adds the supported methods and extensions to a response, and the agreed session timer.
 func (c *call) withTimer(res *sip.Response) *sip.Response {
 	res.AppendHeader(sip.NewHeader("Allow", allowed))
 	res.AppendHeader(sip.NewHeader("Supported", extensions))
@@ -423,7 +423,7 @@ func (c *call) withTimer(res *sip.Response) *sip.Response {
 // noteRefresh notes that the peer is still there.
 func (c *call) noteRefresh() { trySend(c.fresh, struct{}{}) }
 
-// handleInfo takes a digit (RFC 6086 names no package for it, but telephones send it so), and returns the answer.
+// handleInfo accepts a DTMF digit, and returns the response. No INFO package of RFC 6086 exists for digits, but phones send them so.
 func (c *call) handleInfo(req *sip.Request) *sip.Response {
 	part, refused := findBody(req, typeDTMFRelay, typeDTMF)
 	if part != nil {
@@ -444,7 +444,7 @@ func (c *call) handleInfo(req *sip.Request) *sip.Response {
 	return c.dialog.respond(req, 200, "OK")
 }
 
-// Notify implements bridge.Caller. Nothing goes to a telephone but sound.
+// Notify implements bridge.Caller. A phone receives only audio, so most events are ignored.
 func (c *call) Notify(e bridge.Event) {
 	c.consultation.handleEvent(e.Body)
 	c.menu().HandleEvent(e.Body)
@@ -465,7 +465,7 @@ func (c *call) Notify(e bridge.Event) {
 	}
 }
 
-// reasonHeader is why we end a call, for the other side's log (RFC 3326).
+// reasonHeader returns the Reason header of our BYE, for the other side's log (RFC 3326).
 func reasonHeader(err error) string {
 	cause := 16 // Q.850: normal call clearing
 	text := bridge.Reason(err)

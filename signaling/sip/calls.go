@@ -25,53 +25,53 @@ const (
 	defaultRingSeconds = 60  // seconds
 	maxRingSeconds     = 180 // seconds; carriers give up after two to three minutes
 	maxHeaders         = 16
-	maxHeader          = 256      // bytes of a value
-	maxSay             = 1000     // bytes of a message for a machine
-	maxDial            = 64 << 10 // bytes of a request to make a call
-	// maxOutboundCalls is how many ended outgoing calls are remembered; the oldest is forgotten first.
+	maxHeader          = 256      // bytes of one value
+	maxSay             = 1000     // bytes of the message for an answering machine
+	maxDial            = 64 << 10 // bytes of the request body
+	// maxOutboundCalls bounds the remembered outgoing calls. The oldest ended call is forgotten first.
 	maxOutboundCalls = 1000
 )
 
-// Dial is a call that we make.
+// Dial is the request for an outgoing call.
 type Dial struct {
-	To          string            `json:"to"`          // a number
-	Trunk       string            `json:"trunk"`       // that takes it
-	From        string            `json:"from"`        // the number that is shown, one of the trunk's outbound.callers; empty: outbound.from
-	RingSeconds int               `json:"ringSeconds"` // how long it may ring, 180 at most; 0: 60
+	To          string            `json:"to"`          // the number to call
+	Trunk       string            `json:"trunk"`       // name of the trunk to use
+	From        string            `json:"from"`        // caller ID, one of the trunk's outbound.callers; default outbound.from
+	RingSeconds int               `json:"ringSeconds"` // limit on ringing, at most 180; default 60
 	Headers     map[string]string `json:"headers"`     // of the INVITE: X-…, User-to-User
-	Agent       agents.Choice     `json:"agent"`       // who talks
-	Variables   map[string]string `json:"variables"`   // for its prompt
-	Machine     *Machine          `json:"machine"`     // the call listens before it speaks; nil: it does not
-	Supervise   string            `json:"supervise"`   // the conversation that they hear and may take over; empty: the agent talks to them
-	// IdempotencyKey names the request: a second one of the same server key gets the call of the first.
+	Agent       agents.Choice     `json:"agent"`       // the agent that talks
+	Variables   map[string]string `json:"variables"`   // values for the agent's prompt
+	Machine     *Machine          `json:"machine"`     // settings of answering-machine detection; nil disables it
+	Supervise   string            `json:"supervise"`   // conversation to listen to and maybe take over; if empty, the agent talks
+	// IdempotencyKey identifies the request: a repeated one with the same server key returns the first call.
 	IdempotencyKey string `json:"idempotencyKey"`
 }
 
-// The states of a call that we make. The last five are ends.
+// The states of an outgoing call. The last five are final.
 const (
 	StateDialling = "dialling"
 	StateRinging  = "ringing"
 	StateAnswered = "answered"
-	StateEnded    = "ended" // it was answered before
+	StateEnded    = "ended" // after it was answered
 	StateBusy     = "busy"
 	StateNoAnswer = "no-answer"
 	StateCanceled = "canceled" // by the backend, before it was answered
 	StateFailed   = "failed"
 )
 
-// CallStatus says where a call that we make stands.
+// CallStatus is the status of an outgoing call.
 type CallStatus struct {
 	ID         string `json:"id"` // its Call-ID
 	Trunk      string `json:"trunk"`
 	To         string `json:"to"`
 	State      string `json:"state"`
-	SIP        int    `json:"sip,omitempty"`        // the status by which it was refused
-	RetryAfter int    `json:"retryAfter,omitempty"` // seconds that the other side wants to be left alone, of one that was refused
-	Reason     string `json:"reason,omitempty"`     // why it has ended, with what the other side's header Reason says
-	AnsweredBy string `json:"answeredBy,omitempty"` // "person", "machine", "menu", "fax" or "silence", of a call that listens first
-	HungUpBy   string `json:"hungUpBy,omitempty"`   // "them" or "us", of one that was answered
-	Session    string `json:"sessionId,omitempty"`  // its conversation
-	Change     int    `json:"change"`               // counts the changes of the status: reports may overtake each other
+	SIP        int    `json:"sip,omitempty"`        // status code of the refusal
+	RetryAfter int    `json:"retryAfter,omitempty"` // seconds, as demanded by a refusal
+	Reason     string `json:"reason,omitempty"`     // why the call ended, with the text of the other side's Reason header
+	AnsweredBy string `json:"answeredBy,omitempty"` // with AMD: "person", "machine", "menu", "fax" or "silence"
+	HungUpBy   string `json:"hungUpBy,omitempty"`   // "them" or "us", if the call was answered
+	Session    string `json:"sessionId,omitempty"`  // ID of its session
+	Change     int    `json:"change"`               // counts the changes of the status, since reports may arrive out of order
 
 	StartedAt  time.Time  `json:"startedAt"`
 	AnsweredAt *time.Time `json:"answeredAt,omitempty"`
@@ -79,14 +79,14 @@ type CallStatus struct {
 	Seconds    float64    `json:"seconds,omitempty"` // from the answer to the end
 }
 
-// outboundCall is what is known of a call that we make.
+// outboundCall is the entry of an outgoing call in the registry.
 type outboundCall struct {
-	key  string // the server key that wants it
+	key  string // the server key that requested it
 	dial Dial
 	menu phone.Menu
 
-	placed chan struct{} // closed when it is known whether there is a call
-	call   *call         // nil: there is none
+	placed chan struct{} // closed once call is set, or dialling has failed
+	call   *call         // nil until placed, and if dialling failed
 	status CallStatus
 }
 
@@ -105,15 +105,15 @@ func (r *outboundCall) ringTimeout() time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// callRegistry has the calls that we make, in the order in which they began.
+// callRegistry holds the outgoing calls, in the order in which they began.
 type callRegistry struct {
-	tell func(CallStatus) // nil: nobody wants to know
+	tell func(CallStatus) // receives each change of status; may be nil
 
 	mu   sync.Mutex
 	list []*outboundCall
 }
 
-// addCall makes a record; fresh is false if there is one of the same key and idempotency key already.
+// addCall adds an entry, or returns the existing one with the same key and idempotency key; then fresh is false.
 func (l *callRegistry) addCall(key string, what Dial) (r *outboundCall, fresh bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,7 +135,7 @@ func (l *callRegistry) addCall(key string, what Dial) (r *outboundCall, fresh bo
 	return r, true
 }
 
-// dropCall forgets a call that was not made, so that it can be tried again.
+// dropCall removes the entry of a call that was not placed, so that it can be tried again.
 func (l *callRegistry) dropCall(r *outboundCall) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -145,7 +145,7 @@ func (l *callRegistry) dropCall(r *outboundCall) {
 	}
 }
 
-// setCall gives a record its call.
+// setCall sets the call of an entry.
 func (l *callRegistry) setCall(r *outboundCall, c *call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,7 +165,7 @@ func (l *callRegistry) findCall(key, id string) (*call, CallStatus, bool) {
 	return nil, CallStatus{}, false
 }
 
-// currentStatus is the status, with its conversation. Needs the register's mu.
+// currentStatus returns the status, with the session ID. Needs the registry's mu.
 func (r *outboundCall) currentStatus() CallStatus {
 	if s := r.call.conversation(); s != nil {
 		r.status.Session = s.ID()
@@ -173,7 +173,7 @@ func (r *outboundCall) currentStatus() CallStatus {
 	return r.status
 }
 
-// setState notes that a call has come further.
+// setState sets the state of a call that has progressed.
 func (l *callRegistry) setState(c *call, state string) {
 	l.changeStatus(c, func(s *CallStatus) {
 		s.State = state
@@ -184,7 +184,7 @@ func (l *callRegistry) setState(c *call, state string) {
 	})
 }
 
-// setEnded notes how a call has ended.
+// setEnded sets the final status of a call.
 func (l *callRegistry) setEnded(c *call, err error) {
 	l.changeStatus(c, func(s *CallStatus) {
 		now := time.Now().UTC()
@@ -212,11 +212,11 @@ func (l *callRegistry) setEnded(c *call, err error) {
 		default:
 			s.State = StateFailed
 		}
-		c.outbound.dial = Dial{IdempotencyKey: c.outbound.dial.IdempotencyKey} // nobody needs the prompt any more
+		c.outbound.dial = Dial{IdempotencyKey: c.outbound.dial.IdempotencyKey} // drop the prompt, it is not needed any more
 	})
 }
 
-// colleagueError is why a colleague did not take a call.
+// colleagueError returns the reason why a colleague did not take a call.
 func (l *callRegistry) colleagueError(c *call) error {
 	why := c.endReason()
 	l.mu.Lock()
@@ -235,10 +235,10 @@ func (l *callRegistry) colleagueError(c *call) error {
 	return fmt.Errorf("the colleague was not reached: %s: %s", status.State, status.Reason)
 }
 
-// endReasonText is why a call has ended, for the backend.
+// endReasonText returns the reason for the end of a call, for the backend.
 func endReasonText(err error) string {
 	reason := bridge.Reason(err)
-	if reason != "" && bridge.AsError(err).Code == bridge.CodeUnknown { // it is this door's own
+	if reason != "" && bridge.AsError(err).Code == bridge.CodeUnknown { // an error of this package
 		return err.Error()
 	}
 	return reason
@@ -257,7 +257,7 @@ func (l *callRegistry) changeStatus(c *call, f func(*CallStatus)) {
 
 var headerName = regexp.MustCompile(`^(?i:x-[a-z0-9-]{1,60}|user-to-user)$`)
 
-// badHeader names a header that may not be sent.
+// badHeader returns the name of a header that is not allowed, or "".
 func badHeader(headers map[string]string) string {
 	for name, value := range headers {
 		if !headerName.MatchString(name) || len(value) > maxHeader || len(headers) > maxHeaders ||
@@ -268,7 +268,7 @@ func badHeader(headers map[string]string) string {
 	return ""
 }
 
-// Endpoints are the addresses of calls that we make, for clients with a server key that may, and of telephones in pages.
+// Endpoints returns the HTTP endpoints for outgoing calls, which need a server key, and the WebSocket endpoint for SIP in web pages.
 func (d *Door) Endpoints() []signaling.Endpoint {
 	return []signaling.Endpoint{
 		{Pattern: "POST /v1/calls", Handler: requireKey(d.serveDial)},
@@ -278,7 +278,7 @@ func (d *Door) Endpoints() []signaling.Endpoint {
 	}
 }
 
-// requireKey lets in a client with a server key that may call.
+// requireKey admits clients whose server key may make calls.
 func requireKey(serve func(w http.ResponseWriter, r *http.Request, key string)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key, err := access.From(r.Context()).RequireKey(access.MayCall)
@@ -290,7 +290,7 @@ func requireKey(serve func(w http.ResponseWriter, r *http.Request, key string)) 
 	})
 }
 
-// withCall finds the call of a request among those of the key.
+// withCall finds the call of a request among the calls of the key.
 func (d *Door) withCall(serve func(http.ResponseWriter, *call, CallStatus)) func(http.ResponseWriter, *http.Request, string) {
 	return func(w http.ResponseWriter, r *http.Request, key string) {
 		c, status, ok := d.outboundCalls.findCall(key, r.PathValue("id"))
@@ -308,13 +308,13 @@ func (d *Door) serveStatus(w http.ResponseWriter, _ *call, status CallStatus) {
 
 var errByBackend = errors.New("the backend has ended the call")
 
-// serveHangUp hangs up, or gives up a call that still rings.
+// serveHangUp ends a call, or cancels it while it rings.
 func (d *Door) serveHangUp(w http.ResponseWriter, c *call, _ CallStatus) {
 	c.endCall(errByBackend)
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// serveDial makes a call, and answers when it rings.
+// serveDial makes a call. It responds when the phone rings.
 func (d *Door) serveDial(w http.ResponseWriter, r *http.Request, key string) {
 	var what Dial
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxDial))
@@ -344,7 +344,7 @@ func (d *Door) serveDial(w http.ResponseWriter, r *http.Request, key string) {
 	}
 }
 
-// answerRefused says that a call was made and not answered: it was refused, or nobody was reached.
+// answerRefused responds that the call was placed but not answered.
 func answerRefused(w http.ResponseWriter, id string, err error) {
 	why := map[string]any{"code": "not_answered", "message": err.Error()}
 	var refused *RefusedError
@@ -358,7 +358,7 @@ func answerRefused(w http.ResponseWriter, id string, err error) {
 	access.WriteJSON(w, http.StatusConflict, map[string]any{"id": id, "error": why})
 }
 
-// Call makes a call for a server key. It returns when it rings there, or cannot be made; the call goes on by itself.
+// Call makes a call for a server key. It blocks until the phone rings or the call fails; after that the call runs in the background.
 func (d *Door) Call(ctx context.Context, key string, what Dial) (id string, err error) {
 	what.To, what.From = plainNumber(what.To), plainNumber(what.From)
 	r, fresh := d.outboundCalls.addCall(key, what)
@@ -380,7 +380,7 @@ func (d *Door) Call(ctx context.Context, key string, what Dial) (id string, err 
 	return id, err
 }
 
-// plainNumber is a number of a backend in our spelling. A SIP URI stays as it is.
+// plainNumber normalizes a number from a backend. A SIP URI is returned unchanged.
 func plainNumber(text string) string {
 	if scheme, _, ok := strings.Cut(strings.ToLower(text), ":"); ok && (scheme == "sip" || scheme == "sips") {
 		return text
