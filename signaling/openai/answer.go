@@ -15,34 +15,34 @@ const (
 	statusFailed    = "failed"
 )
 
-// stage is where the model's answer stands.
+// stage is the state of the model's answer.
 type stage int
 
 const (
-	resting  stage = iota // no response is under way
-	awaited               // a response is under way, and nothing is said in it yet
-	optional              // the same, and the model may have nothing to say
-	speaking              // something is said in a response
-	called                // functions have ended the response; what is still heard of its voice belongs to none
-	unwanted              // the response was cancelled before it came: it is cut off when it comes
-	cutting               // the engine is about to cut off what is said
+	resting  stage = iota // no response is in progress
+	awaited               // a response is in progress, without output so far
+	optional              // like awaited, but the model may not answer
+	speaking              // the response has output
+	called                // function calls have ended the response; voice that is still played belongs to no response
+	unwanted              // the response was cancelled before its first output: it is interrupted at its first output
+	cutting               // the engine is about to interrupt the output
 )
 
-// answer is what the model says.
+// answer follows the model's output and splits it into OpenAI's responses.
 type answer struct {
 	*record
 	stage    stage
-	response *response // the one under way, or the last one; nil: there was none
+	response *response // the current or last one, or nil
 
-	turn    int          // the newest of which something has come
-	ended   int          // the newest that the engine has ended
-	calling bool         // a turn with a call is not over
-	left    string       // the text of what belongs to no response
-	playing string       // the response whose voice is heard; empty: none
-	usage   bridge.Usage // that no response was told of yet: that of a call or a cut comes after its response
+	turn    int          // the newest turn with output
+	ended   int          // the newest turn that the engine has ended
+	calling bool         // a turn with a function call has not ended
+	left    string       // text that belongs to no response
+	playing string       // the response whose voice is played, or ""
+	usage   bridge.Usage // not yet reported in a response: usage of a call or an interruption arrives after its response
 }
 
-// response is one of OpenAI's: a part of an answer.
+// response is an OpenAI response, which is a part of an answer.
 type response struct {
 	id         string
 	metadata   json.RawMessage
@@ -50,24 +50,24 @@ type response struct {
 	output     []*item
 }
 
-// underWay reports whether there is a response that has not ended.
+// underWay reports whether a response is in progress.
 func (a *answer) underWay() bool {
 	return a.stage == awaited || a.stage == optional || a.stage == speaking
 }
 
-// writes reports whether what the model says is for reading: in the session, or in the response under way.
+// writes reports whether the model's output is text: in the response in progress, or else in the session.
 func (a *answer) writes() bool {
 	return a.session.writes() || a.underWay() && a.response.modalities[0] == asText
 }
 
-// leave goes on without a stage, if the answer is in it.
+// leave changes the stage to resting if it is s.
 func (a *answer) leave(s stage) {
 	if a.stage == s {
 		a.stage = resting
 	}
 }
 
-// settle makes way for another answer: the person speaks, or the client asks.
+// settle prepares for another answer, because the person speaks or the client requests one.
 func (a *answer) settle() {
 	a.leave(unwanted)
 	a.leave(called)
@@ -76,7 +76,7 @@ func (a *answer) settle() {
 	}
 }
 
-// wanted reports whether what comes of an answer is for the client, and if not what the engine is to do.
+// wanted reports whether output of an answer is for the client. If not, it returns commands for the engine.
 func (a *answer) wanted() (commands []bridge.Command, ok bool) {
 	switch a.stage {
 	case cutting:
@@ -88,7 +88,7 @@ func (a *answer) wanted() (commands []bridge.Command, ok bool) {
 	return nil, true
 }
 
-// start begins a response. No modalities are the session's.
+// start begins a response. Without modalities, those of the session apply.
 func (a *answer) start(metadata json.RawMessage, modalities []string) {
 	if len(modalities) == 0 {
 		modalities = a.session.OutputModalities
@@ -98,7 +98,8 @@ func (a *answer) start(metadata json.RawMessage, modalities []string) {
 	a.emit("response.created", object{"response": a.asEvent("in_progress", nil)})
 }
 
-// speech is the item of what is said in the response under way. The first time it is reported. turn 0 is the newest.
+// speech returns the item for the output of the response in progress. The first call reports the item. turn 0 means the
+// newest turn.
 func (a *answer) speech(turn int) *item {
 	if turn > 0 {
 		a.turn = turn
@@ -127,7 +128,7 @@ func (a *answer) speech(turn int) *item {
 	return i
 }
 
-// contentPart is the part of an answer, as events of parts have it.
+// contentPart returns the content part of an answer for events.
 func (a *answer) contentPart(text string) object {
 	if a.writes() {
 		return object{"type": "text", "text": text}
@@ -135,7 +136,7 @@ func (a *answer) contentPart(text string) object {
 	return object{"type": "audio", "transcript": text}
 }
 
-// addOutput reports an item of the response under way.
+// addOutput reports an output item of the response in progress.
 func (a *answer) addOutput(i *item) {
 	r := a.response
 	r.output = append(r.output, i)
@@ -143,14 +144,14 @@ func (a *answer) addOutput(i *item) {
 	a.add(i, len(a.items))
 }
 
-// where says in which part of which item of the response something is.
+// where adds the ids and indexes that locate an item in the response to the fields of an event.
 func (a *answer) where(i *item, fields object) object {
 	fields["response_id"], fields["item_id"], fields["content_index"] = a.response.id, i.ID, 0
 	fields["output_index"] = slices.Index(a.response.output, i)
 	return fields
 }
 
-// addText reports a piece of what the model says.
+// addText reports a piece of the model's text.
 func (a *answer) addText(i *item, text string) {
 	if p := &i.Content[0]; p.Type == outputText {
 		p.Text += text
@@ -163,10 +164,10 @@ func (a *answer) addText(i *item, text string) {
 	}
 }
 
-// isLate reports whether a text belongs to a turn that has ended, and whose response is over: no response begins for it.
+// isLate reports whether a text belongs to a turn that has ended, after its response: no response begins for it.
 func (a *answer) isLate(turn int) bool { return turn > 0 && turn <= a.ended && !a.underWay() }
 
-// addLate adds a text to the item of a turn that has ended, for a client that asks for the item.
+// addLate adds a text to the item of a turn that has ended, for clients that retrieve the item.
 func (a *answer) addLate(turn int, text string) {
 	for _, i := range slices.Backward(a.items) {
 		if i.turn != turn || len(i.Content) == 0 {
@@ -182,10 +183,10 @@ func (a *answer) addLate(turn int, text string) {
 	}
 }
 
-// longDelta bounds the sound in a message, so that it has less than 256 KiB.
+// longDelta limits the audio in a message, in samples, so that the message is shorter than 256 KiB.
 const longDelta = bridge.VoiceRate
 
-// addVoice reports a piece of the voice, encoded in the format of the session, and how long it lasts.
+// addVoice reports a piece of the voice, encoded in the session's format, and its duration.
 func (a *answer) addVoice(i *item, encoded []byte, lasts time.Duration) {
 	i.voice += lasts
 	for piece := range slices.Chunk(encoded, longDelta) {
@@ -193,7 +194,7 @@ func (a *answer) addVoice(i *item, encoded []byte, lasts time.Duration) {
 	}
 }
 
-// onTurnComplete ends the response of a turn, with all that was said.
+// onTurnComplete ends the response of a turn with all of its output.
 func (a *answer) onTurnComplete(turn int) {
 	a.left = ""
 	a.leave(called)
@@ -201,9 +202,9 @@ func (a *answer) onTurnComplete(turn int) {
 	case a.stage == speaking:
 		a.end(statusCompleted, nil)
 	case !a.underWay():
-	case a.calling: // the call's own turn; what the model makes of the result follows, as a rule
+	case a.calling: // the turn with the call; usually the model's reaction to the result follows
 		a.stage = optional
-	case turn > a.turn: // it has nothing to say
+	case turn > a.turn: // the turn had no output
 		a.end(statusCompleted, nil)
 	}
 	a.calling = false
@@ -211,7 +212,7 @@ func (a *answer) onTurnComplete(turn int) {
 	a.voiceEnds("stopped")
 }
 
-// onInterrupted ends a response that was cut off.
+// onInterrupted ends a response that was interrupted.
 func (a *answer) onInterrupted(b bridge.Interrupted) {
 	a.calling, a.left = false, ""
 	a.ended = max(a.ended, b.Turn)
@@ -233,7 +234,7 @@ func (a *answer) onInterrupted(b bridge.Interrupted) {
 	}
 }
 
-// cutShort reports how much was heard of an answer of a call. Other clients report that to us.
+// cutShort reports how much of an answer was heard in a WebRTC call. WebSocket clients report that themselves.
 func (a *answer) cutShort(b bridge.Interrupted) {
 	n := slices.IndexFunc(a.items, func(i *item) bool { return i.turn == b.Turn && b.Turn > 0 })
 	if !a.calls || n < 0 {
@@ -244,7 +245,7 @@ func (a *answer) cutShort(b bridge.Interrupted) {
 	a.emit("conversation.item.truncated", object{"item_id": i.ID, "content_index": 0, "audio_end_ms": b.Played.Milliseconds()})
 }
 
-// voiceEnds reports that a call's voice has stopped, or was cleared: the rest of it will not be heard.
+// voiceEnds reports that a call's voice has stopped or was cleared: the rest will not be played.
 func (a *answer) voiceEnds(how string) {
 	if a.playing != "" {
 		a.emit("output_audio_buffer."+how, object{"response_id": a.playing})
@@ -252,7 +253,7 @@ func (a *answer) voiceEnds(how string) {
 	}
 }
 
-// call reports functions that the client is to run. It ends the response: clients answer with the next.
+// call reports function calls to the client. It ends the response: clients answer with the next response.create.
 func (a *answer) call(b bridge.ToolCall) {
 	a.endSpeech(completed)
 	for _, c := range b.Calls {
@@ -273,7 +274,7 @@ func (a *answer) call(b bridge.ToolCall) {
 	a.stage, a.calling = called, true
 }
 
-// endSpeech reports that nothing more is said in the response.
+// endSpeech ends the output item of the response.
 func (a *answer) endSpeech(status string) {
 	if a.stage != speaking {
 		return
@@ -298,7 +299,7 @@ func (a *answer) endItem(i *item) {
 	a.emit("response.output_item.done", object{"response_id": r.id, "output_index": slices.Index(r.output, i), "item": i})
 }
 
-// cancel ends the response under way as the client has asked, and breakOff because something went wrong.
+// cancel ends the response in progress at the client's request, and breakOff because of a failure.
 func (a *answer) cancel() { a.end(statusCancelled, object{"reason": "client_cancelled"}) }
 
 func (a *answer) breakOff(code, message string) {
@@ -309,7 +310,7 @@ func (a *answer) breakOff(code, message string) {
 	a.end(statusFailed, object{"error": why})
 }
 
-// end ends the response under way. details say why, if it is not complete.
+// end ends the response in progress. details hold the reason if the response is not complete.
 func (a *answer) end(status string, details object) {
 	if !a.underWay() {
 		return
@@ -325,7 +326,7 @@ func (a *answer) end(status string, details object) {
 	a.usage = bridge.Usage{}
 }
 
-// asEvent is the response, as events have it.
+// asEvent returns the response as it appears in events.
 func (a *answer) asEvent(status string, details object) object {
 	r, out := a.response, a.session.Audio.Output
 	usage := object(nil)
@@ -341,7 +342,7 @@ func (a *answer) asEvent(status string, details object) object {
 	}
 }
 
-// tokens are what was spent since the last response; nil: it is not known.
+// tokens returns the usage since the last response, or nil if it is not known.
 func (a *answer) tokens() object {
 	t := a.usage.Turn
 	if t.Total == 0 {

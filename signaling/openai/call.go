@@ -13,47 +13,47 @@ import (
 )
 
 const (
-	// maxEvent bounds an event of a client, in bytes: a picture of 8 MiB in base64.
+	// maxEvent limits an event of a client, in bytes: a picture of 8 MiB in base64.
 	maxEvent = maxPicture + 1<<20
-	// hold is how long the results of functions wait for the response.create that clients send after them, because the
-	// model answers results, and how long a response.create waits for a change of the session before it.
+	// hold is how long results of functions wait for the response.create that clients send after them; the model would
+	// answer results at once. It is also how long a response.create waits for the session update before it.
 	hold = time.Second
 )
 
-// call is one conversation, carried by a socket or a WebRTC peer. It is a [bridge.Caller], but for Serve.
+// call is one conversation over a socket or a WebRTC peer. It implements [bridge.Caller] except for Serve.
 type call struct {
 	log    *slog.Logger
-	wake   chan struct{}      // has a token when there is something in todo
-	late   *time.Timer        // runs while something waits in the dialogue
-	begun  chan struct{}      // closed when there is a model that listens
-	over   chan struct{}      // closed when the conversation is
-	append func([]byte) error // takes the sound that comes by events; nil: none does
+	wake   chan struct{}      // has a token when todo is not empty
+	late   *time.Timer        // runs while the dialogue delays commands
+	begun  chan struct{}      // closed when a model is listening
+	over   chan struct{}      // closed at the end of the conversation
+	append func([]byte) error // handles audio in events, or nil if those are not accepted
 
-	order  sync.Mutex // held while something is decided and carried out; taken before mu
-	engine engine     // nil: the conversation has not begun, or is over
+	order  sync.Mutex // held from a decision until its commands are done; locked before mu
+	engine engine     // nil before and after the conversation
 
 	mu        sync.Mutex
 	dialogue  *dialogue
 	listeners []*listener
-	todo      []bridge.Command // what events ask for
+	todo      []bridge.Command // commands that events require
 	encoder   encoder
 }
 
-// engine is the conversation, as far as a call gives it commands.
+// engine is the conversation that receives the call's commands.
 type engine interface {
 	ID() string
 	Do(bridge.Command) error
 }
 
-// listener is a connection that gets the conversation's events: the one that carries it, or a second one.
+// listener is a connection that receives the conversation's events: the first one, or a second one.
 type listener struct {
-	out interface { // takes what goes to the client, and never blocks
+	out interface { // sends to the client; never blocks
 		PutText(event []byte)
 		Full() bool
 	}
-	pace interface{ ChargeTime(took time.Duration) } // of what comes: see [signaling.RateLimiter]
+	pace interface{ ChargeTime(took time.Duration) } // limits the client's events: see [signaling.RateLimiter]
 
-	filtered bool // it gets filteredEvents alone
+	filtered bool // receives only filteredEvents
 }
 
 func newCall(log *slog.Logger, d *dialogue) *call {
@@ -64,7 +64,7 @@ func newCall(log *slog.Logger, d *dialogue) *call {
 	return c
 }
 
-// with has the dialogue do something, and sends what comes of it. from is the connection that has asked; nil: none has.
+// with calls do with the dialogue, and sends the resulting messages. from is the connection that caused them, or nil.
 func (c *call) with(from *listener, do func(d *dialogue)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,7 +78,7 @@ func (c *call) with(from *listener, do func(d *dialogue)) {
 	}
 }
 
-// join subscribes a connection, and leave unsubscribes it.
+// join subscribes a connection; leave unsubscribes it.
 func (c *call) join(l *listener) {
 	c.with(l, func(d *dialogue) {
 		c.listeners = append(c.listeners, l)
@@ -101,7 +101,7 @@ func (c *call) Notify(e bridge.Event) {
 			c.log.Info("for the client's developer", "message", clipLong(b.Message))
 		}
 		return
-	case bridge.ErrorEvent: // some clients take any error for the end
+	case bridge.ErrorEvent: // some clients take any error for the end of the session
 		c.log.Info("for the client's developer", "message", clipLong(b.Err.Message))
 		return
 	}
@@ -127,7 +127,7 @@ func (c *call) Notify(e bridge.Event) {
 	})
 }
 
-// carry does what events ask for until the client is gone, its connection has failed, or ctx is done.
+// carry executes commands that events require until the client is gone, its connection has failed, or ctx is done.
 func (c *call) carry(ctx context.Context, gone <-chan struct{}, failed <-chan error) error {
 	defer c.serve(nil)
 	for {
@@ -146,16 +146,16 @@ func (c *call) carry(ctx context.Context, gone <-chan struct{}, failed <-chan er
 	}
 }
 
-// serve sets who carries out what clients ask for.
+// serve sets the engine that executes commands; nil ends that.
 func (c *call) serve(s engine) {
 	c.order.Lock()
 	defer c.order.Unlock()
 	c.engine = s
 }
 
-// receive takes what a client has sent by a connection.
+// receive handles a message that a client has sent over a connection.
 func (c *call) receive(l *listener, m signaling.Message) {
-	if c.early() { // marks of speech would be refused
+	if c.early() { // marks of speech would be rejected
 		select {
 		case <-c.begun:
 		case <-c.over:
@@ -179,14 +179,14 @@ func (c *call) receive(l *listener, m signaling.Message) {
 	}
 }
 
-// early reports whether the model does not take turns yet as the client wants to take them.
+// early reports whether the model does not use the client's turn-taking mode yet.
 func (c *call) early() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return !c.dialogue.begun && c.dialogue.session.turns() != modelsEar
 }
 
-// take does what a client's event asks for, or reports why it cannot be used.
+// take handles a client event, or reports err if the event is invalid.
 func (c *call) take(l *listener, e clientEvent, err error) {
 	if err == nil && e.Type == "input_audio_buffer.append" {
 		if err = refusal("invalid_value", "type", "The sound of a call comes by its track."); c.append != nil {
@@ -207,9 +207,8 @@ func (c *call) take(l *listener, e clientEvent, err error) {
 	})
 }
 
-// act has the dialogue decide what an event asks for, and the engine carry it out before anything else is decided:
-// sound may come by another goroutine than events, and a mark of speech must not overtake the one before. What the
-// conversation's own events ask for comes first.
+// act calls decide, and executes its commands before any other decision. Audio and events may arrive in different
+// goroutines, and a mark of speech must not overtake an earlier one. Commands in todo are executed first.
 func (c *call) act(from *listener, event string, decide func(*dialogue) []bridge.Command) {
 	c.order.Lock()
 	defer c.order.Unlock()
@@ -223,7 +222,7 @@ func (c *call) act(from *listener, event string, decide func(*dialogue) []bridge
 	}
 }
 
-// run is act, without what waits. Needs order.
+// run is act without the timer for delayed commands. Needs order.
 func (c *call) run(from *listener, event string, decide func(*dialogue) []bridge.Command) {
 	if c.engine == nil {
 		return
@@ -248,7 +247,7 @@ func (c *call) carryOut(from *listener, event string, commands []bridge.Command)
 	}
 }
 
-// hear has the dialogue hear sound before it goes to mic.
+// hear passes audio to the dialogue, and then to mic.
 func (c *call) hear(mic media.Sink, pcm []int16, rate int) error {
 	c.order.Lock()
 	defer c.order.Unlock()
@@ -256,13 +255,14 @@ func (c *call) hear(mic media.Sink, pcm []int16, rate int) error {
 	return mic.WritePCM(pcm)
 }
 
-// Lead and WriteFrame implement [media.Output]. OpenAI's server sends a voice faster than it is played, and its clients
-// are made for that: they keep to the time themselves, and say by conversation.item.truncate how much was heard.
+// Lead implements [media.Output]. OpenAI's server sends a voice faster than real time, and its clients expect that:
+// they pace playback themselves, and report by conversation.item.truncate how much was heard.
 func (c *call) Lead() time.Duration { return media.UnlimitedLead }
 
 var _ media.BackpressureOutput = (*call)(nil)
 
-// Full implements [media.BackpressureOutput]. A connection that reads too slowly beside one that does not is lost in the end.
+// Full implements [media.BackpressureOutput]. It is true only if all connections are full: one slow connection among
+// others is lost.
 func (c *call) Full() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -278,7 +278,7 @@ func (c *call) WriteFrame(f media.Frame) error {
 	return nil
 }
 
-// end reports to the connections why it is over, if that is an error. own may not have joined.
+// end reports the reason for the end to the connections, if it is an error. own may not have joined.
 func (c *call) end(own *listener, err error) {
 	c.with(nil, func(d *dialogue) {
 		if !slices.Contains(c.listeners, own) {

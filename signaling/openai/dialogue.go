@@ -12,32 +12,32 @@ import (
 	"voxgate/tools"
 )
 
-// dialogue is a conversation as OpenAI has it: what the person says (ear), what the model says (answer), and the record
-// of both. What a client sends and what happens in the engine go in; messages to the client and commands to the engine
-// come out. It knows neither sockets nor the engine, and is for one goroutine at a time.
+// dialogue is a conversation in terms of the Realtime API: the person's speech (ear), the model's output (answer), and
+// the record of both. Its inputs are the client's events and the engine's events; its outputs are messages to the
+// client and commands to the engine. It knows neither sockets nor the engine. It is not safe for concurrent use.
 type dialogue struct {
 	record
 	ear    ear
 	answer answer
 
-	agent   func(prompt json.RawMessage) (bridge.SessionRequest, error) // who answers by the session's prompt
-	config  json.RawMessage                                             // of the session, as the engine has it
-	updates []change                                                    // of the session, that the engine has not answered
-	asked   []bridge.Command                                            // that wait until the engine has the session as it is; nil: none
-	begun   bool                                                        // there is a model that listens
-	ready   bool                                                        // it takes turns as the session says
+	agent   func(prompt json.RawMessage) (bridge.SessionRequest, error) // selects the agent of a session's prompt
+	config  json.RawMessage                                             // the session's configuration, as the engine has it
+	updates []change                                                    // session updates that the engine has not confirmed
+	asked   []bridge.Command                                            // delayed until the engine has confirmed the session updates, or nil
+	begun   bool                                                        // the model is listening
+	ready   bool                                                        // it takes turns in the session's mode
 
-	pending []*item         // created, and the model does not have them yet
-	results []*item         // of functions, that the model does not have yet
+	pending []*item         // created, and not yet sent to the model
+	results []*item         // of functions, not yet sent to the model
 	open    map[string]bool // ids of the calls without a result
 
-	lost []bridge.ToolLoss // that the client has not heard of
+	lost []bridge.ToolLoss // not yet reported to the client
 }
 
-// change is one of the session that the engine has not answered.
+// change is a session update that the engine has not confirmed.
 type change struct {
-	event string  // the id of the client's
-	old   session // before it
+	event string  // id of the client's event
+	old   session // before the update
 }
 
 func newDialogue(model string, calls bool, newID func(string) string) *dialogue {
@@ -46,7 +46,7 @@ func newDialogue(model string, calls bool, newID func(string) string) *dialogue 
 	return d
 }
 
-// happen reports an event to the client, and returns what the engine is to do about it.
+// happen reports an event of the engine to the client, and returns commands for the engine.
 func (d *dialogue) happen(body bridge.EventBody) (commands []bridge.Command) {
 	switch b := body.(type) {
 	case bridge.SetupComplete:
@@ -108,22 +108,22 @@ func (d *dialogue) happen(body bridge.EventBody) (commands []bridge.Command) {
 	return nil
 }
 
-// begin begins a response for what the model says by itself, if none is under way.
+// begin begins a response for output that the model starts itself, if no response is in progress.
 func (d *dialogue) begin() {
 	if !d.answer.underWay() {
-		d.ear.stop(d.ear.heard) // the model is sooner than our ear
+		d.ear.stop(d.ear.heard) // the model has detected the end of speech before our VAD
 		d.answer.start(nil, nil)
 	}
 	d.ear.answered()
 }
 
-// speech is the item of what is said now.
+// speech returns the item for the current output.
 func (d *dialogue) speech(turn int) *item {
 	d.begin()
 	return d.answer.speech(turn)
 }
 
-// say reports a piece of what the model says.
+// say reports a piece of the model's text.
 func (d *dialogue) say(b bridge.AssistantText) {
 	if d.answer.stage == called {
 		d.answer.left += b.Text
@@ -132,14 +132,14 @@ func (d *dialogue) say(b bridge.AssistantText) {
 	d.answer.addText(d.speech(b.Turn), b.Text)
 }
 
-// voice reports a piece of the voice, encoded in the format of the session, and how long it lasts.
+// voice reports a piece of the voice, encoded in the session's format, and its duration.
 func (d *dialogue) voice(encoded []byte, lasts time.Duration) {
 	if s := d.answer.stage; !d.calls && !d.answer.writes() && s != cutting && s != called {
 		d.answer.addVoice(d.speech(0), encoded, lasts)
 	}
 }
 
-// onSpeech follows the engine's ear. In the other modes the event echoes our own marks.
+// onSpeech follows the engine's speech detection. In the other modes the event echoes our own marks.
 func (d *dialogue) onSpeech(b bridge.UserSpeaking) []bridge.Command {
 	if d.session.turns() != modelsEar {
 		return nil
@@ -165,17 +165,17 @@ func (d *dialogue) onTranscript(b bridge.UserText) {
 	}
 }
 
-// overlap says that the model need not answer what was said while it answers already.
+// overlap records that speech during an answer needs no answer of its own.
 func (d *dialogue) overlap() {
 	if d.answer.underWay() {
 		d.ear.answered()
 	}
 }
 
-// caughtUp returns the commands that have waited for changes of the session, if the engine has taken all.
+// caughtUp returns the commands that were delayed by session updates, once the engine has confirmed all.
 func (d *dialogue) caughtUp() (commands []bridge.Command) {
 	if len(d.updates) == 0 {
-		if !d.ready { // what was said until then does not wait
+		if !d.ready { // speech until then does not wait for an answer
 			d.ear.since = d.ear.heard
 		}
 		d.ready = true
@@ -184,7 +184,7 @@ func (d *dialogue) caughtUp() (commands []bridge.Command) {
 	return commands
 }
 
-// updated is the engine's answer to the oldest change of the session.
+// updated handles the engine's response to the oldest session update.
 func (d *dialogue) updated(refused *bridge.Error) {
 	if len(d.updates) == 0 {
 		return
@@ -194,7 +194,7 @@ func (d *dialogue) updated(refused *bridge.Error) {
 	if refused == nil {
 		return
 	}
-	if len(d.updates) > 0 { // what came later has the refused part in it
+	if len(d.updates) > 0 { // later updates contain the rejected part
 		d.updates[0].old = first.old
 	} else {
 		d.session = first.old
@@ -204,7 +204,7 @@ func (d *dialogue) updated(refused *bridge.Error) {
 	d.config = d.session.config()
 }
 
-// loseTools takes the functions that the model does not have out of the session.
+// loseTools removes the functions that the model does not have from the session.
 func (d *dialogue) loseTools(b bridge.ToolLosses) {
 	for _, l := range b.Losses {
 		if l.LeftOut {
@@ -219,7 +219,8 @@ func (d *dialogue) loseTools(b bridge.ToolLosses) {
 	}
 }
 
-// reportLosses sends an error for each function that the model has in part or not at all, and then the session as it is.
+// reportLosses sends an error for each function that the model lacks in part or altogether, and then the current
+// session.
 func (d *dialogue) reportLosses() {
 	if len(d.lost) == 0 {
 		return
@@ -235,8 +236,8 @@ func (d *dialogue) reportLosses() {
 	d.emit("session.updated", object{"session": d.session})
 }
 
-// take does what a client's event asks for, but for sound, and returns what the engine is to do, in order. An error is
-// for the client.
+// take handles a client event other than audio. It returns commands for the engine, in order, or an error for the
+// client.
 func (d *dialogue) take(e clientEvent) ([]bridge.Command, error) {
 	switch e.Type {
 	case "session.update":
@@ -267,17 +268,17 @@ func (d *dialogue) take(e clientEvent) ([]bridge.Command, error) {
 			break
 		}
 		if !d.answer.underWay() {
-			return []bridge.Command{bridge.Interrupt{}}, nil // the rest of a voice whose response is over
+			return []bridge.Command{bridge.Interrupt{}}, nil // discard the rest of the voice after its response
 		}
 		return d.cancel(e)
 	}
 	return nil, refusal("invalid_value", "type", "%q is no event that is served here.", clip(e.Type))
 }
 
-// maxUpdates bounds the changes of the session that wait for the engine's answer.
+// maxUpdates limits the session updates that wait for the engine's confirmation.
 const maxUpdates = 16
 
-// update changes the session. The client learns of it at once, and of a refusal by the engine later.
+// update changes the session. The change is reported to the client at once, a rejection by the engine later.
 func (d *dialogue) update(e clientEvent) ([]bridge.Command, error) {
 	if len(e.Session) == 0 {
 		return nil, missing("session")
@@ -300,7 +301,7 @@ func (d *dialogue) update(e clientEvent) ([]bridge.Command, error) {
 		return nil, refusal("rate_limit_exceeded", "session", "Too many changes of the session wait for the model.")
 	}
 	old := d.session
-	next.Model = old.Model // stays, as at OpenAI
+	next.Model = old.Model // cannot be changed, as at OpenAI
 	for _, t := range next.Tools {
 		if t.Type != function {
 			d.fail(e.EventID, refusal("unsupported_tool", "session.tools", "Tools of type %q are not served; functions are.", clip(t.Type)))
@@ -313,7 +314,7 @@ func (d *dialogue) update(e clientEvent) ([]bridge.Command, error) {
 		d.ready = false
 	}
 	config := next.config()
-	if bytes.Equal(config, d.config) && !changed { // another one may cost another connection
+	if bytes.Equal(config, d.config) && !changed { // a redundant update could cost a new connection
 		return nil, nil
 	}
 	d.config = config
@@ -325,18 +326,18 @@ func (d *dialogue) update(e clientEvent) ([]bridge.Command, error) {
 	return []bridge.Command{update}, nil
 }
 
-// noItem is the error for an id that is not known.
+// noItem returns the error for an unknown item id.
 func noItem(code, param, id string) error {
 	return refusal(code, param, "There is no item %q in the conversation.", clip(id))
 }
 
-// Bounds of what waits for the model.
+// Limits of the items that wait for the model.
 const (
 	maxPending      = 64
 	maxPendingBytes = 12 << 20
 )
 
-// create puts an item into the conversation. The model gets it with the next response, or before the person speaks.
+// create adds an item to the conversation. The model receives it with the next response, or before the person speaks.
 func (d *dialogue) create(e clientEvent) error {
 	i, err := readItem(e.Item)
 	if err != nil {
@@ -376,7 +377,7 @@ func (d *dialogue) create(e clientEvent) error {
 	return nil
 }
 
-// truncate cuts an answer to what was heard of it, as far as we keep it; the model's own memory keeps all.
+// truncate cuts the record of an answer to the part that was heard. The model's own memory keeps all of it.
 func (d *dialogue) truncate(e clientEvent) ([]bridge.Command, error) {
 	i := d.find(e.ItemID)
 	if i == nil || i.Role != roleAssistant {
@@ -396,13 +397,13 @@ func (d *dialogue) truncate(e clientEvent) ([]bridge.Command, error) {
 		i.Content[0].Transcript = &kept
 	}
 	d.emit("conversation.item.truncated", object{"item_id": i.ID, "content_index": e.ContentIndex, "audio_end_ms": heard.Milliseconds()})
-	if i.turn == 0 || d.calls { // of a call the engine knows better
+	if i.turn == 0 || d.calls { // in a call the engine knows better how much was played
 		return nil, nil
 	}
 	return []bridge.Command{bridge.PlaybackPosition{Turn: i.turn, Played: heard}}, nil
 }
 
-// delete forgets an item, as far as we keep it.
+// delete removes an item from the record. The model's own memory keeps it.
 func (d *dialogue) delete(id string) error {
 	n := d.index(id)
 	if n < 0 {
@@ -414,10 +415,10 @@ func (d *dialogue) delete(id string) error {
 	return nil
 }
 
-// begin is the prompt for a model that has nothing to answer, and no instruction.
+// begin is the prompt if a response is requested without input and without instructions.
 const begin = "Begin the conversation."
 
-// respond has the model answer: the results of its calls, what was said, what was typed, or nothing.
+// respond requests an answer from the model: to results of functions, to speech, to text, or to nothing.
 func (d *dialogue) respond(e clientEvent) ([]bridge.Command, error) {
 	var asked struct {
 		Conversation     string            `json:"conversation"`
@@ -462,15 +463,15 @@ func (d *dialogue) respond(e clientEvent) ([]bridge.Command, error) {
 		)
 	}
 	commands := d.ask(asked.Instructions, asked.Metadata, asked.OutputModalities)
-	// What a client asks for after a change of the session comes after it: it waits until the engine has the session as
-	// it is now. The results of calls do not, for which another connection would wait.
+	// What a client requests after a session update is delayed until the engine has confirmed the update. Results of
+	// functions are not delayed: a new connection would wait for them.
 	if len(d.updates) > 0 && len(commands) > 0 && !answers(commands) {
 		d.asked, commands = commands, nil
 	}
 	return commands, nil
 }
 
-// ask begins a response, and returns the commands that ask the model for it.
+// ask begins a response, and returns the commands that request it from the model.
 func (d *dialogue) ask(instructions string, metadata json.RawMessage, modalities []string) []bridge.Command {
 	said := d.ear.question
 	d.ear.question = noQuestion
@@ -482,7 +483,7 @@ func (d *dialogue) ask(instructions string, metadata json.RawMessage, modalities
 	}
 	if said == committed {
 		commands = append(commands, d.seeds()...)
-		if !d.ear.open { // the engine has kept what was said
+		if !d.ear.open { // the engine has buffered the speech
 			commands = append(commands, bridge.ActivityStart)
 		}
 		d.ear.open = false
@@ -507,7 +508,7 @@ func (d *dialogue) ask(instructions string, metadata json.RawMessage, modalities
 	return append(commands, bridge.Prompt{Instruction: cmp.Or(instructions, begin)})
 }
 
-// answers reports whether the model gets the results of calls, which it answers.
+// answers reports whether the commands send results of functions, which the model answers.
 func answers(commands []bridge.Command) bool {
 	if len(commands) == 0 {
 		return false
@@ -516,7 +517,7 @@ func answers(commands []bridge.Command) bool {
 	return ok
 }
 
-// waits reports whether something waits that must not wait for long, and takeLate takes it.
+// waits reports whether anything is delayed that must be sent soon; takeLate then sends it.
 func (d *dialogue) waits() bool { return len(d.results)+len(d.asked) > 0 }
 
 func (d *dialogue) takeLate() []bridge.Command {
@@ -525,7 +526,7 @@ func (d *dialogue) takeLate() []bridge.Command {
 	return commands
 }
 
-// takeResults are the results that the model does not have yet.
+// takeResults returns the results that the model does not have yet, as commands.
 func (d *dialogue) takeResults() (commands []bridge.Command) {
 	for _, i := range d.results {
 		result := json.RawMessage(value(i.Output))
@@ -540,7 +541,7 @@ func (d *dialogue) takeResults() (commands []bridge.Command) {
 	return commands
 }
 
-// seeds give the model the items that it is not to answer.
+// seeds returns commands that add the pending items without requesting an answer.
 func (d *dialogue) seeds() []bridge.Command {
 	var turns []bridge.PrefillTurn
 	for _, i := range d.pending {
@@ -555,13 +556,13 @@ func (d *dialogue) seeds() []bridge.Command {
 	return []bridge.Command{bridge.PrefillTurns{Turns: turns}}
 }
 
-// cancel ends the response under way.
+// cancel ends the response in progress.
 func (d *dialogue) cancel(e clientEvent) ([]bridge.Command, error) {
 	a := &d.answer
 	if !a.underWay() || e.ResponseID != "" && e.ResponseID != a.response.id {
 		return nil, refusal("response_cancel_not_active", "", "Cancellation failed: no active response found.")
 	}
-	if d.asked != nil { // the model was not asked yet
+	if d.asked != nil { // the model has not been asked yet
 		d.asked = nil
 		a.cancel()
 		return nil, nil
@@ -576,19 +577,19 @@ func (d *dialogue) cancel(e clientEvent) ([]bridge.Command, error) {
 	return []bridge.Command{bridge.Interrupt{}}, nil
 }
 
-// done is called when the engine has taken a command, or has not.
+// done is called after the engine has accepted a command, or rejected it with err.
 func (d *dialogue) done(event string, c bridge.Command, err error) {
 	switch c := c.(type) {
 	case bridge.Interrupt:
 		d.answer.leave(cutting)
-	case bridge.UpdateConfig: // answered by an event
+	case bridge.UpdateConfig: // an event reports the outcome
 	case bridge.PrefillTurns:
-		// A model that takes no history goes on without it: an error would end some clients.
+		// A model that accepts no history continues without it: an error would end some clients.
 	case bridge.Activity:
 		if err != nil && c == bridge.ActivityStart {
 			d.ear.open = false
 		}
-	case bridge.ToolResponse: // a call that was cancelled wants none
+	case bridge.ToolResponse: // a cancelled call needs no result
 	default:
 		if err != nil {
 			d.answer.breakOff("server_error", "")
@@ -597,7 +598,7 @@ func (d *dialogue) done(event string, c bridge.Command, err error) {
 	}
 }
 
-// sound counts what was heard, and finds speech where the model does not. Its commands come before the sound.
+// sound counts the received audio, and detects speech where the model does not. Send its commands before the audio.
 func (d *dialogue) sound(pcm []int16, rate int) (commands []bridge.Command) {
 	e := &d.ear
 	e.heard += media.Duration(len(pcm), rate)
@@ -612,7 +613,7 @@ func (d *dialogue) sound(pcm []int16, rate int) (commands []bridge.Command) {
 	return append(d.seeds(), bridge.ActivityStart)
 }
 
-// clear forgets what was said and not committed. Where the model listens itself it has heard that already.
+// clear discards audio that was not committed. In the mode modelsEar, the model has already heard it.
 func (d *dialogue) clear() (commands []bridge.Command) {
 	if turns := d.session.turns(); turns == pushToTalk || turns == ownEar && !d.ear.open {
 		commands = append(commands, bridge.ActivityDrop)
@@ -624,10 +625,10 @@ func (d *dialogue) clear() (commands []bridge.Command) {
 	return commands
 }
 
-// leastCommit is the least that may be committed.
+// leastCommit is the minimum duration of audio for a commit.
 const leastCommit = 100 * time.Millisecond
 
-// commit ends what the client has said by hand.
+// commit ends the person's turn on input_audio_buffer.commit.
 func (d *dialogue) commit() ([]bridge.Command, error) {
 	e := &d.ear
 	switch turns := d.session.turns(); {
@@ -639,7 +640,7 @@ func (d *dialogue) commit() ([]bridge.Command, error) {
 		e.stop(e.heard)
 		return nil, nil
 	case turns == modelsEar && e.item != "":
-		return []bridge.Command{bridge.AudioStreamEnd}, nil // UserSpeaking reports it
+		return []bridge.Command{bridge.AudioStreamEnd}, nil // UserSpeaking reports the end
 	}
 	return nil, refusal("input_audio_buffer_commit_empty", "",
 		"Error committing input audio buffer: buffer too small. Expected at least 100ms of audio.")

@@ -7,44 +7,44 @@ import (
 	"voxgate/media/vad"
 )
 
-// What it takes to begin and to end a speech, as in the engine's own ear.
+// Durations for the start and the end of speech, the same as in the engine's own VAD.
 const (
 	onset    = 60 * time.Millisecond
 	hangover = 240 * time.Millisecond
-	// leastQuestion is how much speech a model answers.
+	// leastQuestion is the shortest speech that a model answers.
 	leastQuestion = 300 * time.Millisecond
 )
 
-// question is what becomes of what the person has said.
+// question is the state of the person's last speech.
 type question int
 
 const (
-	noQuestion question = iota // there is nothing to answer
-	committed                  // the client may ask for an answer
-	due                        // the model answers by itself
+	noQuestion question = iota // nothing to answer
+	committed                  // the client may request an answer
+	due                        // the model answers without a request
 )
 
-// ear is what the person says.
+// ear follows the person's speech.
 type ear struct {
 	*record
-	heard    time.Duration // in all
-	since    time.Duration // of heard, when what is said now began
-	item     string        // of the speech that is under way; empty: none is
+	heard    time.Duration // duration of all received audio
+	since    time.Duration // position in heard at which the current speech began
+	item     string        // id of the item for the current speech, or ""
 	question question
-	open     bool // the model knows, by a mark of ours, that somebody speaks
+	open     bool // an ActivityStart was sent to the model without its end
 
-	spoken *item  // the newest that was committed; nil: none was
-	early  string // of a transcript that came before its item
-	turn   int    // of the newest whole transcript
+	spoken *item  // the newest committed item, or nil
+	early  string // transcript that arrived before its item
+	turn   int    // of the newest complete transcript
 
 	vad  vad.Detector
-	rest []int16 // less than a frame of sound
+	rest []int16 // less than a frame of audio
 }
 
-// reset starts hearing anew, for another mode of taking turns.
+// reset starts over in another turn-taking mode.
 func (e *ear) reset() { e.item, e.question, e.open, e.rest = "", noQuestion, false, nil }
 
-// start reports that the person speaks. at is where that was found in what was heard.
+// start reports the start of speech. at is the position in the audio at which it was detected.
 func (e *ear) start(at time.Duration) {
 	e.item = e.newID("item")
 	padding := time.Duration(e.session.Audio.Input.TurnDetection.padding()) * time.Millisecond
@@ -52,7 +52,7 @@ func (e *ear) start(at time.Duration) {
 	e.emit("input_audio_buffer.speech_started", object{"item_id": e.item, "audio_start_ms": e.since.Milliseconds()})
 }
 
-// stop reports that the person has stopped, if they spoke, and makes an item of what was said.
+// stop reports the end of speech, if there is any, and creates its item.
 func (e *ear) stop(at time.Duration) {
 	if e.item == "" {
 		return
@@ -61,7 +61,7 @@ func (e *ear) stop(at time.Duration) {
 	e.commit(e.item, at)
 }
 
-// commit makes an item of what was said until then.
+// commit creates the item for the speech until then.
 func (e *ear) commit(id string, until time.Duration) {
 	i := newMessage(id, roleUser, completed, part{Type: inputAudio})
 	i.voice = max(0, until-e.since)
@@ -83,7 +83,7 @@ func (e *ear) commit(id string, until time.Duration) {
 	}
 }
 
-// timeout reports that nothing was said for so long that the model is asked to speak.
+// timeout reports that the person has been silent for the idle timeout, and that the model is prompted to speak.
 func (e *ear) timeout() {
 	d := e.session.Audio.Input.TurnDetection
 	if d == nil || d.IdleTimeoutMS == nil || e.item != "" {
@@ -96,14 +96,14 @@ func (e *ear) timeout() {
 	e.commit(id, e.heard)
 }
 
-// answered says that what was said has its answer, if the model gives that by itself.
+// answered records that the last speech was answered, in the mode in which the model answers without a request.
 func (e *ear) answered() {
 	if e.question == due {
 		e.question = noQuestion
 	}
 }
 
-// transcript reports the transcript of what was said: the next piece, or all of it.
+// transcript reports a transcript of the person's speech: the next piece, or the whole.
 func (e *ear) transcript(text string, whole bool) {
 	if e.spoken == nil || e.item != "" || e.spoken.Content[0].Transcript != nil { // its item is not there yet
 		if !whole {
@@ -113,7 +113,7 @@ func (e *ear) transcript(text string, whole bool) {
 		e.early = ""
 		if e.item != "" {
 			e.stop(e.heard)
-		} else { // nothing was heard here, and the model has understood something
+		} else { // the model has understood speech that was not detected here
 			e.commit(e.newID("item"), e.heard)
 		}
 	}
@@ -135,7 +135,7 @@ func (e *ear) transcript(text string, whole bool) {
 	e.emit("conversation.item.input_audio_transcription.completed", where)
 }
 
-// listen finds speech in sound that was heard, and calls started before it reports a beginning.
+// listen detects speech in audio, and calls started before it reports a start.
 func (e *ear) listen(pcm []int16, rate int, started func()) {
 	e.vad.Onset, e.vad.Hangover = onset, max(hangover, time.Duration(e.session.Audio.Input.TurnDetection.silence())*time.Millisecond)
 	e.rest = append(e.rest, pcm...)

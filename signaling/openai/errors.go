@@ -19,7 +19,7 @@ import (
 
 type object = map[string]any
 
-// apiError is an error in OpenAI's shape.
+// apiError is an error in OpenAI's format.
 type apiError struct {
 	Type    string `json:"type"`
 	Code    string `json:"code,omitempty"`
@@ -30,12 +30,12 @@ type apiError struct {
 
 func (e *apiError) Error() string { return e.Message }
 
-// refusal is the error for something that a client has sent. param names the field, and may be empty.
+// refusal returns the error for invalid input of a client. param names the field, and may be empty.
 func refusal(code, param, format string, args ...any) error {
 	return &apiError{Code: code, Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
-// missing is the error for a field that is not there, and invalid for one that cannot be served.
+// missing returns the error for a missing field, and invalid for an unsupported value.
 func missing(param string) error {
 	return refusal("missing_required_parameter", param, "%s is missing.", param)
 }
@@ -44,7 +44,7 @@ func invalid(param, format string, args ...any) error {
 	return refusal("invalid_value", param, "%s "+format, append([]any{param}, args...)...)
 }
 
-// wrongType is the error for a field below a path that cannot be read; path is empty for an event's own fields.
+// wrongType returns the error for a field of the wrong type. path is its parent, or empty for an event's own fields.
 func wrongType(err error, path string) error {
 	t := (*json.UnmarshalTypeError)(nil)
 	if !errors.As(err, &t) {
@@ -54,14 +54,14 @@ func wrongType(err error, path string) error {
 	return refusal("invalid_type", param, "%s cannot be a %s.", cmp.Or(param, "An event"), t.Value)
 }
 
-// clip is what an error repeats of a client's text, and clipLong what a line of the log repeats of what may be a stranger's.
+// clip shortens a client's text for an error message; clipLong shortens untrusted text for the log.
 func clip(text string) string     { return tools.Truncate(text, 60) }
 func clipLong(text string) string { return tools.Truncate(text, 300) }
 
-// inSession takes from the names of a config's fields where the engine has found it.
+// inSession removes the prefixes by which the engine locates a config's fields.
 var inSession = strings.NewReplacer("payload.", "", "initialConfig.", "")
 
-// ending is the error that a client gets for an end; nil: it is none.
+// ending returns the error that a client receives for the end of a conversation, or nil if the end is not an error.
 func ending(err error) *apiError {
 	var own *apiError
 	var limit bridge.Limit
@@ -94,7 +94,7 @@ func ending(err error) *apiError {
 	}
 }
 
-// codes are OpenAI's for those of the engine that are a client's fault.
+// codes maps the engine's codes for client errors to OpenAI's.
 var codes = map[bridge.Code]string{
 	bridge.CodeUnauthorized: "invalid_api_key", bridge.CodeForbidden: "permission_denied", bridge.CodeBusy: "rate_limit_exceeded",
 }
@@ -105,7 +105,7 @@ const (
 	closeInvalid      = 4000
 )
 
-// goodbye is the close code and the reason by which OpenAI's server would say why it is over.
+// goodbye returns the close code and reason that OpenAI's server would send for an error.
 func goodbye(err error) (code int, reason string) {
 	code, reason = signaling.CloseReason(err)
 	if code == signaling.CloseNormal || code == signaling.CloseGoingAway || errors.Is(err, signaling.ErrSlow) {
@@ -121,7 +121,7 @@ func goodbye(err error) (code int, reason string) {
 	}
 }
 
-// statuses are the HTTP statuses of errors that are not 400.
+// statuses maps error codes to HTTP statuses other than 400.
 var statuses = map[string]int{
 	"invalid_api_key": http.StatusUnauthorized, "permission_denied": http.StatusForbidden, "invalid_model": http.StatusNotFound,
 	"call_not_found": http.StatusNotFound, "not_found": http.StatusNotFound, "request_too_large": http.StatusRequestEntityTooLarge,
@@ -132,7 +132,7 @@ var statuses = map[string]int{
 // refuse answers a request with an error.
 func refuse(w http.ResponseWriter, err error) {
 	e := ending(err)
-	if e == nil { // the conversation has ended before it began
+	if e == nil { // the conversation ended before it was set up
 		e = &apiError{Type: "server_error", Code: "server_error", Message: "The call has ended."}
 	}
 	status := cmp.Or(statuses[e.Code], http.StatusBadRequest)

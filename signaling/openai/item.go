@@ -12,17 +12,16 @@ import (
 )
 
 const (
-	// maxItems is how many items of a conversation are kept; the oldest are forgotten. maxKept bounds their text, in
-	// bytes.
+	// maxItems limits the items that the record keeps; the oldest are dropped. maxKept limits their text, in bytes.
 	maxItems = 256
 	maxKept  = 4 << 20
-	// maxItem bounds an item but for its pictures, in bytes.
+	// maxItem limits an item without its pictures, in bytes.
 	maxItem = 1 << 20
-	// maxPicture bounds a picture, in bytes of base64: 8 MiB, as at every door.
+	// maxPicture limits a picture, in bytes of base64: 8 MiB, the same for all protocols.
 	maxPicture = 11 << 20
 )
 
-// The types of items, and the roles of messages.
+// Types of items, and roles of messages.
 const (
 	typeMessage = "message"
 	typeCall    = "function_call"
@@ -39,7 +38,7 @@ const (
 	incomplete = "incomplete"
 )
 
-// item is a part of the conversation, as OpenAI has it.
+// item is an item of the conversation in OpenAI's format.
 type item struct {
 	ID      string `json:"id"`
 	Object  string `json:"object"`
@@ -55,7 +54,8 @@ type item struct {
 
 	kept int // bytes that the record counts for it
 
-	// Of answers that were spoken: the turn, how much of its voice was sent, and where in it each piece of text stands.
+	// For spoken answers: the turn, the duration of the voice that was sent, and the position of each piece of text in
+	// it.
 	turn   int
 	voice  time.Duration
 	pieces []piece
@@ -66,7 +66,7 @@ type piece struct {
 	at   time.Duration
 }
 
-// part is a part of a message. Exactly one of its fields belongs to its type.
+// part is a part of a message. Its type selects exactly one of the other fields.
 type part struct {
 	Type       string  `json:"type"`
 	Text       string  `json:"text"`
@@ -82,8 +82,7 @@ const (
 	outputAudio = "output_audio"
 )
 
-// MarshalJSON implements json.Marshaler. A transcript that is not known yet is null: clients want the field to be
-// there.
+// MarshalJSON implements json.Marshaler. A transcript that is not known yet is null, because clients require the field.
 func (p part) MarshalJSON() ([]byte, error) {
 	switch p.Type {
 	case inputText, outputText:
@@ -104,14 +103,14 @@ func newItem(id, kind, status string) *item {
 	return &item{ID: id, Object: "realtime.item", Type: kind, Status: status}
 }
 
-// newMessage is a message of one of the two sides.
+// newMessage returns a message item with a role.
 func newMessage(id, role, status string, content ...part) *item {
 	i := newItem(id, typeMessage, status)
 	i.Role, i.Content = role, content
 	return i
 }
 
-// said is the text of a message.
+// said returns the text of a message.
 func (i *item) said() string {
 	var texts []string
 	for _, p := range i.Content {
@@ -125,7 +124,8 @@ func (i *item) said() string {
 	return strings.Join(texts, "\n")
 }
 
-// parts are the item as the model gets it: an array of the engine's parts. Its pictures are not kept: nobody asks for them again.
+// parts returns the item as an array of the engine's parts. It drops the pictures of the item, which are not needed
+// again.
 func (i *item) parts() (list []object) {
 	switch i.Type {
 	case typeCall:
@@ -148,7 +148,7 @@ func (i *item) parts() (list []object) {
 	return list
 }
 
-// picture takes a data URL of a picture apart.
+// picture splits the data URL of a picture into media type and base64.
 func picture(url string) (mimeType, data string, ok bool) {
 	rest, ok := strings.CutPrefix(url, "data:")
 	if !ok {
@@ -212,7 +212,7 @@ func readItem(raw json.RawMessage) (*item, error) {
 	return i, nil
 }
 
-// check refuses a part that a client cannot send, and leaves what belongs to its type. param is where it stands.
+// check rejects an invalid part, and clears the fields that do not belong to its type. param is the part's path.
 func (p *part) check(role, param string) error {
 	switch p.Type {
 	case inputText, outputText:
@@ -237,7 +237,8 @@ func (p *part) check(role, param string) error {
 	return nil
 }
 
-// size is what the text of an item takes, in bytes, and pictures what its pictures do, which it has until the model gets it.
+// size returns the size of an item's text and of its pictures, in bytes. Pictures are kept only until the model
+// receives them.
 func (i *item) size() (text, pictures int) {
 	text = len(value(i.Arguments)) + len(value(i.Output))
 	for _, p := range i.Content {

@@ -1,13 +1,13 @@
-// Package openai is the door for clients of OpenAI's Realtime API: its SDKs, its agents, and what is built on them,
-// find here the WebSocket and the WebRTC calls that they know (https://platform.openai.com/docs/guides/realtime), in
-// the form of their general availability, with a token of the gateway in place of OpenAI's key. docs/clients.md says
-// which line of a client changes, and what is not served.
+// Package openai serves clients of OpenAI's Realtime API: its SDKs, its agents, and applications built on them. They
+// use the WebSocket and WebRTC calls of the general availability (https://platform.openai.com/docs/guides/realtime),
+// with a token of the gateway in place of OpenAI's key. docs/clients.md describes which line of a client to change, and
+// what is not supported.
 //
-// Clients that ask for the beta are served in its form, which beta.go translates.
+// Clients that ask for the beta are served in its format, which beta.go translates.
 //
-// A dialogue makes OpenAI's events of those of the engine, and commands of a client's events; it knows no socket. A
-// call is one dialogue and a [bridge.Caller]; its sound comes by a socket's events, or by a WebRTC peer beside a data
-// channel.
+// A dialogue turns the engine's events into OpenAI's events, and the client's events into commands; it knows no socket.
+// A call is one dialogue and a [bridge.Caller]. Its audio travels in events of a socket, or over a WebRTC peer with a
+// data channel.
 package openai
 
 import (
@@ -34,14 +34,14 @@ import (
 )
 
 const (
-	// doorName is what grants and tools know this door by.
+	// doorName identifies this protocol to grants and tools.
 	doorName = "openai"
-	// subprotocol is that of OpenAI's WebSocket, and keyPrefix is before the key among the others: a browser can send
-	// no header.
+	// subprotocol is OpenAI's WebSocket subprotocol. keyPrefix precedes the key in the list of subprotocols, because
+	// browsers cannot send headers.
 	subprotocol = "realtime"
 	keyPrefix   = "openai-insecure-api-key."
 
-	// maxOffer and maxBody bound the requests, in bytes.
+	// maxOffer and maxBody limit requests, in bytes.
 	maxOffer = 64 << 10
 	maxBody  = maxOffer + maxSession
 )
@@ -49,16 +49,16 @@ const (
 // Door serves the Realtime API.
 type Door struct {
 	Host        *bridge.Host
-	Agents      *agents.Folder // "prompt" names one of them
+	Agents      *agents.Folder // selected by "prompt"
 	RTC         *rtc.API
 	OpusDecoder opus.DecoderChoice
-	Secrets     *access.Secrets // has the client secrets
+	Secrets     *access.Secrets // keeps the client secrets
 	Logger      *slog.Logger
 
 	calls signaling.PeerRegistry[*peerCall]
 }
 
-// Doors are its addresses.
+// Doors returns the endpoints of the API.
 func (d *Door) Doors() (list []signaling.Endpoint) {
 	door := func(pattern string, serve func(http.ResponseWriter, *http.Request) error) signaling.Endpoint {
 		return signaling.Endpoint{Pattern: pattern, Handler: signaling.NewHandler(d.Logger, doorName, serve, refuse)}
@@ -79,7 +79,7 @@ func (d *Door) Doors() (list []signaling.Endpoint) {
 	return append(list, door("POST /openai/realtimeapi/sessions", d.mintBeta), door("/openai/", notServed))
 }
 
-// notServed refuses a request to an address of OpenAI's that is not served.
+// notServed rejects a request to an unsupported path of OpenAI's API.
 func notServed(_ http.ResponseWriter, r *http.Request) error {
 	if strings.HasSuffix(r.URL.Path, "/transcription_sessions") {
 		return refusal("not_found", "", "Sessions that only transcribe are not served.")
@@ -87,17 +87,17 @@ func notServed(_ http.ResponseWriter, r *http.Request) error {
 	return refusal("not_found", "", "%s %s is not served.", r.Method, clip(r.URL.Path))
 }
 
-// modelOf is the model that a request names: Azure's clients call it the deployment.
+// modelOf returns the model that a request names; Azure's clients call it the deployment.
 func modelOf(r *http.Request) string {
 	query := r.URL.Query()
 	return cmp.Or(query.Get("model"), query.Get("deployment"))
 }
 
-// newID makes an id as OpenAI's are.
+// newID returns a random id in OpenAI's format.
 func newID(prefix string) string { return prefix + "_" + rand.Text()[:24] }
 
-// tokenOf is the token in one of the forms that are OpenAI's alone; empty: there is none. Other headers the kit has
-// read.
+// tokenOf returns the token of a request from a place that only OpenAI's clients use, or else from the Authorization
+// header.
 func tokenOf(r *http.Request) string {
 	if key := r.Header.Get("Api-Key"); key != "" {
 		return key
@@ -110,7 +110,8 @@ func tokenOf(r *http.Request) string {
 	return access.BearerToken(r.Header.Get("Authorization"))
 }
 
-// exchange is what the token of a request stands for: a client secret for what it is bound to, another one for itself.
+// exchange returns what the token of a request is bound to: a client secret's session and token, or any other token
+// itself.
 func (d *Door) exchange(r *http.Request) (bound secret, err error) {
 	token := tokenOf(r)
 	if !strings.HasPrefix(token, secretPrefix) {
@@ -120,13 +121,13 @@ func (d *Door) exchange(r *http.Request) (bound secret, err error) {
 	return bound, err
 }
 
-// guest is a client that was let in to open a conversation.
+// guest is a client that was admitted to open a conversation.
 type guest struct {
 	open   *bridge.SessionRequest
-	secret // that they have shown; its session is nil if there was none
+	secret // that the client has presented; its session is nil if it presented none
 }
 
-// admit lets in a client that may open a conversation, before anything else of the request is read.
+// admit admits a client that may open a conversation, before it reads anything else of the request.
 func (d *Door) admit(r *http.Request) (g guest, err error) {
 	g.open = &bridge.SessionRequest{Origin: bridge.Origin{Protocol: doorName}, MaxPreRoll: maxHeld}
 	if g.secret, err = d.exchange(r); err != nil {
@@ -135,7 +136,7 @@ func (d *Door) admit(r *http.Request) (g guest, err error) {
 	return g, access.From(r.Context()).Admit(g.open, g.Token)
 }
 
-// agent is who answers by a session's prompt, as far as the guest may choose.
+// agent returns the guest's request with the agent that a session's prompt selects, if the guest may choose it.
 func (d *Door) agent(g guest, prompt json.RawMessage) (bridge.SessionRequest, error) {
 	name, values, err := readPrompt(prompt)
 	if err != nil {
@@ -146,8 +147,8 @@ func (d *Door) agent(g guest, prompt json.RawMessage) (bridge.SessionRequest, er
 	return open, d.Agents.Select(&open, values)
 }
 
-// opens is a conversation with the session that is bound to the guest's secret, and then the one of the request; nil:
-// it has none.
+// opens returns the request for a conversation. It applies the session of the guest's secret, and then asked, the
+// session of the request, which may be nil.
 func (d *Door) opens(g guest, dialogue *dialogue, asked json.RawMessage) (*bridge.SessionRequest, error) {
 	if g.Session != nil {
 		g.Session.ID = dialogue.session.ID
@@ -178,8 +179,8 @@ func (d *Door) opens(g guest, dialogue *dialogue, asked json.RawMessage) (*bridg
 	return &open, nil
 }
 
-// find is the call of an id, for a client that may have it. The secret that it was begun with is good for it after its
-// time, too.
+// find returns the call with an id, if the client may control it. The secret that started the call is accepted even
+// after it has expired.
 func (d *Door) find(r *http.Request, id string) (*call, error) {
 	on := bridge.Origin{Protocol: doorName}
 	c, there := d.calls.FindCall(id)
@@ -202,9 +203,9 @@ func (d *Door) find(r *http.Request, id string) (*call, error) {
 	return c.call, nil
 }
 
-// pass has the gateway of a call answer a request about it, and reports false if that is this one, or is not known.
+// pass proxies a request to the gateway that owns the call. It returns false if that is this gateway, or is not known.
 func (d *Door) pass(w http.ResponseWriter, r *http.Request, id string) bool {
-	shown, _ := d.exchange(r) // the other gateway checks what came with the request, if there is no token
+	shown, _ := d.exchange(r) // without a token, the other gateway checks the request itself
 	return signaling.ProxyToOwner(w, r, d.Host, id, shown.Token, func(err error) {
 		d.Logger.Warn("another gateway does not answer", "err", err)
 		refuse(w, errNoCall(id))
@@ -215,7 +216,7 @@ func errNoCall(id string) error {
 	return refusal("call_not_found", "call_id", "There is no call %q.", clip(id))
 }
 
-// begin answers an offer with a call.
+// begin answers an offer and starts a call.
 func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 	guest, err := d.admit(r)
 	if err != nil {
@@ -229,7 +230,7 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return badOffer(err)
 	}
-	if !offer.Speaks() && !offer.Listens() { // either is enough: text comes and goes by the data channel
+	if !offer.Speaks() && !offer.Listens() { // either is enough: text uses the data channel
 		return refusal("invalid_offer", "sdp", "The offer has no audio section that sends or receives.")
 	}
 	filter, err := readFilter(r)
@@ -259,7 +260,7 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 
 const sdpType = "application/sdp"
 
-// readOffer reads the two forms of a request for a call: an offer alone, or a form with an offer and a session.
+// readOffer reads a request for a call: an offer alone, or a form with an offer and a session.
 func readOffer(w http.ResponseWriter, r *http.Request) (sdp string, session json.RawMessage, err error) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
@@ -275,7 +276,7 @@ func readOffer(w http.ResponseWriter, r *http.Request) (sdp string, session json
 	if err != nil {
 		return "", nil, unread(err)
 	}
-	for range 16 { // the two may stand anywhere among others
+	for range 16 { // the two may be anywhere among other parts
 		part, err := form.NextPart()
 		if err == io.EOF {
 			break
@@ -297,7 +298,7 @@ func readOffer(w http.ResponseWriter, r *http.Request) (sdp string, session json
 	return sdp, session, nil
 }
 
-// unread is the error for a body that cannot be read.
+// unread returns the error for a body that cannot be read, or nil.
 func unread(err error) error {
 	var long *http.MaxBytesError
 	var own *bridge.Error
@@ -316,7 +317,8 @@ func unread(err error) error {
 	return refusal("invalid_body", field, "The body cannot be read: %v.", err)
 }
 
-// verb does something to a call. All but hanging up is for telephones, which come by doors of their own.
+// verb handles an action on a call. Only hangup is supported: the others are for telephone calls, which use other
+// protocols.
 func (d *Door) verb(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
 	if d.pass(w, r, id) {

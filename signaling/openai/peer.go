@@ -13,8 +13,8 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// filteredEvents are those that a page gets with Azure's ?webrtcfilter=on, which keeps the instructions of the session from it: its backend
-// gets all by a WebSocket with the call's id.
+// filteredEvents are the events that a page receives with Azure's ?webrtcfilter=on, which hides the session's
+// instructions from it. Its backend receives all events over a WebSocket with the call's id.
 var filteredEvents = map[string]bool{
 	"input_audio_buffer.speech_started":                     true,
 	"input_audio_buffer.speech_stopped":                     true,
@@ -29,8 +29,8 @@ var filteredEvents = map[string]bool{
 	"response.output_audio_transcript.done":                 true,
 }
 
-// readFilter reports whether a request asks for filteredEvents alone. What is neither yes nor no is refused: a client that asks for it
-// relies on it.
+// readFilter reports whether a request asks for filteredEvents only. Other values than yes or no are an error: a client
+// that sets the filter relies on it.
 func readFilter(r *http.Request) (bool, error) {
 	switch value := r.URL.Query().Get("webrtcfilter"); strings.ToLower(value) {
 	case "on", "true":
@@ -42,15 +42,15 @@ func readFilter(r *http.Request) (bool, error) {
 	}
 }
 
-// peerCall is a conversation whose sound travels by WebRTC.
+// peerCall is a conversation with its audio over WebRTC.
 type peerCall struct {
 	signaling.HTTPCall
 	*call
 	door   *Door
 	origin bridge.Origin
-	shown  [sha256.Size]byte // the hash of the secret that it was begun with
+	shown  [sha256.Size]byte // hash of the client secret that started the call
 
-	filtered bool // the page gets filteredEvents alone
+	filtered bool // the page receives only filteredEvents
 }
 
 // Serve implements [bridge.Caller].
@@ -59,7 +59,7 @@ func (c *peerCall) Serve(ctx context.Context, s *bridge.Session) error {
 	own := &listener{filtered: c.filtered}
 	o := rtc.PeerOptions{Session: &heard{signaling.PeerSession{Session: s}, c.call}, Decoder: c.door.OpusDecoder, Logger: c.log}
 	channel := signaling.NewDataChannel(&o, rtc.AnyChannel, func(m signaling.Message) {
-		m.Text = true // whatever the client calls it
+		m.Text = true // even if the client sent it as binary
 		c.receive(own, m)
 	})
 	own.out, own.pace = channel, channel
@@ -85,10 +85,10 @@ func (c *peerCall) Serve(ctx context.Context, s *bridge.Session) error {
 	return err
 }
 
-// badOffer is the error for an offer that cannot be answered.
+// badOffer returns the error for an offer that cannot be answered.
 func badOffer(err error) error { return refusal("invalid_offer", "sdp", "The offer %v.", err) }
 
-// heard is the conversation of a peer, whose sound the dialogue hears, too.
+// heard is a peer's session whose audio also goes to the dialogue.
 type heard struct {
 	signaling.PeerSession
 	call *call
@@ -100,7 +100,7 @@ func (h *heard) Mic(rate int) (media.Sink, error) {
 	return &tap{mic, h.call, rate}, err
 }
 
-// tap is a microphone that the dialogue hears, too.
+// tap is a microphone whose audio also goes to the dialogue.
 type tap struct {
 	media.Sink
 	call *call
@@ -110,7 +110,7 @@ type tap struct {
 // WritePCM implements [media.Sink].
 func (t *tap) WritePCM(pcm []int16) error { return t.call.hear(t.Sink, pcm, t.rate) }
 
-// unsaid is the voice of a call, without what is only written.
+// unsaid is a call's voice, silent while the model's output is text.
 type unsaid struct {
 	media.Output
 	call *call

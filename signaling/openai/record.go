@@ -12,26 +12,26 @@ import (
 	"voxgate/tools"
 )
 
-// record is the conversation as the client has it: its session, its items, and the events by which it hears of them.
+// record is the conversation from the client's point of view: its session, its items, and the queued events.
 type record struct {
 	newID func(prefix string) string
-	calls bool // it is a call: the voice has a track of its own, and events of it say when it is heard
-	beta  bool // the client speaks the beta
+	calls bool // a WebRTC call: the voice has its own track, and events report its playback
+	beta  bool // the client uses the beta
 
 	session session
 	items   []*item // in order
-	bytes   int     // of text that they had when they were added
+	bytes   int     // of text in items, counted when each was added
 	out     []message
 }
 
 // message is a message to the client.
 type message struct {
-	kind  string // as of the general availability, for clients of the beta, too
+	kind  string // the type in general availability, even for the beta's clients
 	data  []byte
-	alone bool // to the connection that has asked
+	alone bool // only for the connection that caused it
 }
 
-// drain returns the messages to be sent.
+// drain returns the queued messages, and empties the queue.
 func (r *record) drain() []message {
 	out := r.out
 	r.out = nil
@@ -56,7 +56,7 @@ func (r *record) put(kind string, fields object, alone bool) {
 	r.out = append(r.out, message{own, data, alone})
 }
 
-// fail reports an error; event is the id of the client's that it answers.
+// fail reports an error; event is the id of the client's event that caused it.
 func (r *record) fail(event string, err error) {
 	e := apiError{Type: "server_error", Code: "server_error", Message: "Something went wrong in the gateway."}
 	var own *apiError
@@ -72,10 +72,10 @@ func (r *record) fail(event string, err error) {
 	r.put("error", object{"error": e}, true)
 }
 
-// add puts an item at its place, the end is len(items), and reports it.
+// add inserts an item at index at, and reports it; len(items) appends it.
 func (r *record) add(i *item, at int) {
 	r.items = slices.Insert(r.items, at, i)
-	i.kept, _ = i.size() // an answer has none yet, and grows to what a model says in a turn
+	i.kept, _ = i.size() // an answer has no text yet; it grows by one turn of the model
 	r.bytes += i.kept
 	for len(r.items) > maxItems || r.bytes > maxKept && len(r.items) > 1 {
 		r.remove(0)
@@ -97,7 +97,7 @@ func (r *record) index(id string) int {
 	return slices.IndexFunc(r.items, func(i *item) bool { return i.ID == id })
 }
 
-// find is the item of an id; nil: there is none.
+// find returns the item with an id, or nil.
 func (r *record) find(id string) *item {
 	if n := r.index(id); n >= 0 {
 		return r.items[n]
@@ -105,7 +105,7 @@ func (r *record) find(id string) *item {
 	return nil
 }
 
-// before is the id of the item before one; nil: it is the first, or forgotten.
+// before returns the id of the item before i. It is nil if i is the first item or was dropped.
 func (r *record) before(i *item) *string {
 	if n := r.index(i.ID); n > 0 {
 		return &r.items[n-1].ID
@@ -113,7 +113,7 @@ func (r *record) before(i *item) *string {
 	return nil
 }
 
-// last is the id of the newest item; nil: there is none.
+// last returns the id of the newest item, or nil.
 func (r *record) last() *string {
 	if n := len(r.items); n > 0 {
 		return &r.items[n-1].ID
@@ -121,7 +121,7 @@ func (r *record) last() *string {
 	return nil
 }
 
-// clientEvent is what a client sends. What is of one type alone stands raw.
+// clientEvent is an event of a client. Fields that only one type of event has stay raw.
 type clientEvent struct {
 	Type     string          `json:"type"`
 	EventID  string          `json:"event_id"`
@@ -137,7 +137,7 @@ type clientEvent struct {
 	ResponseID     string  `json:"response_id"`
 }
 
-// readEvent reads what a client has sent. The id is there also with an error, if it can be read.
+// readEvent reads a client event. With an error, the event still has its id if that can be read.
 func readEvent(raw []byte) (e clientEvent, err error) {
 	if err := json.Unmarshal(raw, &e); err != nil {
 		var id struct {

@@ -15,30 +15,30 @@ import (
 )
 
 const (
-	// secretPrefix begins the secrets that a page is given.
+	// secretPrefix is the prefix of client secrets.
 	secretPrefix = "ek_"
-	// secretLife is how long a secret is good for to begin conversations, and longestLife the most that one may ask for:
-	// https://platform.openai.com/docs/api-reference/realtime-sessions/create-realtime-client-secret.
+	// secretLife is the default validity of a client secret for new conversations; shortestLife and longestLife limit
+	// it: https://platform.openai.com/docs/api-reference/realtime-sessions/create-realtime-client-secret.
 	secretLife, shortestLife, longestLife = 600, 10, 7200 // seconds
 )
 
-// secret is what a client secret is bound to. The store has it, so that a page may come to any gateway that shares the store.
+// secret is the data bound to a client secret. It is in the store, so a page may use any gateway that shares the store.
 type secret struct {
 	Session *session `json:"session"`
-	Token   string   `json:"token"` // of the gateway's; empty: none is needed
+	Token   string   `json:"token"` // for the gateway; empty if it needs none
 	Beta    bool     `json:"beta,omitempty"`
 }
 
-// identityHeader names to OpenAI the person for whom a backend acts.
+// identityHeader is OpenAI's header for the identity of a backend's user.
 const identityHeader = "OpenAI-Safety-Identifier"
 
-// lifetime is how long a secret is to be good.
+// lifetime is the requested validity of a secret.
 type lifetime struct {
 	Anchor  string `json:"anchor"`
 	Seconds int    `json:"seconds"`
 }
 
-// mint makes a secret for a page, bound to a session.
+// mint creates a client secret for a page, bound to a session.
 func (d *Door) mint(w http.ResponseWriter, r *http.Request) error {
 	var asked struct {
 		ExpiresAfter lifetime        `json:"expires_after"`
@@ -62,7 +62,7 @@ func (d *Door) mint(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// mintBeta does it as the beta does: the session is the whole of the request, and of the answer.
+// mintBeta creates a client secret in the beta's format: request and response are the session itself.
 func (d *Door) mintBeta(w http.ResponseWriter, r *http.Request) error {
 	var asked struct {
 		Secret struct {
@@ -83,7 +83,7 @@ func (d *Door) mintBeta(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// readMint reads a request for a secret, which may be empty, from a client that may mint.
+// readMint reads a request for a secret, which may be empty, from a client that may mint tokens.
 func readMint(w http.ResponseWriter, r *http.Request, asked any) (minter access.Minter, raw json.RawMessage, err error) {
 	if minter, err = access.From(r.Context()).RequireMinter(tokenOf(r)); err != nil || r.ContentLength == 0 {
 		return minter, nil, err
@@ -95,7 +95,7 @@ func readMint(w http.ResponseWriter, r *http.Request, asked any) (minter access.
 	return minter, raw, unread(json.Unmarshal(raw, asked))
 }
 
-// secretFor makes a secret that is bound to a session.
+// secretFor creates a secret that is bound to a session.
 func (d *Door) secretFor(
 	r *http.Request, minter access.Minter, after lifetime, made secret, asked json.RawMessage,
 ) (value string, expires int64, bound *session, err error) {
@@ -126,6 +126,6 @@ func (d *Door) secretFor(
 		return "", 0, nil, err
 	}
 	named := s
-	named.Model = cmp.Or(s.Model, defaultModel) // the page may still name another one
+	named.Model = cmp.Or(s.Model, defaultModel) // the page may still name another model
 	return value, expires, &named, nil
 }

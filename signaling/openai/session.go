@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// maxSession bounds a session as it is sent, in bytes: the longest message that Chromium takes by a data channel.
+	// maxSession limits a session in JSON, in bytes: the longest message that Chromium accepts on a data channel.
 	maxSession = 256 << 10
-	// maxTools bounds the functions of a session.
+	// maxTools limits the functions of a session.
 	maxTools = 128
-	// leastSilence bounds how short a silence may end a turn, in milliseconds. OpenAI's default of 200 is copied by
-	// clients unchanged, and with Gemini it cuts people off when they take a breath.
+	// leastSilence is the shortest silence that may end a turn, in milliseconds. Clients copy OpenAI's default of 200
+	// unchanged; with Gemini it interrupts people when they take a breath.
 	leastSilence = 300
-	// maxHeld is how much sound waits for a commit; the oldest is dropped.
+	// maxHeld limits the audio that waits for a commit; the oldest is dropped.
 	maxHeld = 10 * time.Minute
 )
 
-// session is OpenAI's session object: what the client wants, and hears that it has. Reading JSON into it is the merge
-// that session.update is: what is not there stays, and unknown fields are passed over.
+// session is OpenAI's session object: the configuration that the client sets and receives. Decoding JSON into it
+// implements the merge of session.update: missing fields keep their values, and unknown fields are ignored.
 type session struct {
 	Type             string          `json:"type"`
 	Object           string          `json:"object"`
@@ -60,7 +60,7 @@ type audio struct {
 	} `json:"output"`
 }
 
-// format is audio/pcm, audio/pcmu or audio/pcma. Only the first has a rate.
+// format is audio/pcm, audio/pcmu or audio/pcma. Only audio/pcm has a rate.
 type format struct {
 	Type string `json:"type"`
 	Rate int    `json:"rate,omitempty"`
@@ -72,7 +72,7 @@ type transcription struct {
 	Prompt   string `json:"prompt,omitempty"`
 }
 
-// voice is a voice's name, or {"id"} of one that the client has made.
+// voice is the name of a voice, or {"id"} of a custom one.
 type voice string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -87,7 +87,7 @@ func (v *voice) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*string)(v))
 }
 
-// turnDetection is server_vad or semantic_vad. A nil one is push to talk.
+// turnDetection is server_vad or semantic_vad; nil means push to talk.
 type turnDetection struct {
 	Type              string   `json:"type"`
 	Threshold         *float64 `json:"threshold,omitempty"`
@@ -116,7 +116,7 @@ func newDetection(kind string) turnDetection {
 	return d
 }
 
-// UnmarshalJSON implements json.Unmarshaler. Another type begins with its own defaults.
+// UnmarshalJSON implements json.Unmarshaler. A change of the type starts from the defaults of the new type.
 func (d *turnDetection) UnmarshalJSON(raw []byte) error {
 	var kind struct{ Type string }
 	if err := json.Unmarshal(raw, &kind); err != nil {
@@ -141,7 +141,7 @@ var (
 	inf  = json.RawMessage(`"inf"`)
 )
 
-// newSession is the session of a client that has not said anything.
+// newSession returns the default session.
 func newSession(id, model string) session {
 	detection := newDetection(serverVAD)
 	s := session{
@@ -154,10 +154,10 @@ func newSession(id, model string) session {
 	return s
 }
 
-// usualVoice is that of a client that names none. An agent has its own instead.
+// usualVoice is the default voice. An agent's own voice takes precedence over it.
 const usualVoice = "marin"
 
-// prompted is a session's prompt; empty: it has none.
+// prompted returns the name in a session's prompt, or "".
 func prompted(raw json.RawMessage) string {
 	if string(raw) == "null" {
 		return ""
@@ -165,7 +165,7 @@ func prompted(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// readPrompt reads a session's prompt: the agent of the operator's that it names, and values for its variables. Empty: it names none.
+// readPrompt reads a session's prompt: the operator's agent that it names, or "", and values for the agent's variables.
 func readPrompt(raw json.RawMessage) (name string, values map[string]string, err error) {
 	var p struct {
 		ID        string                     `json:"id"`
@@ -192,10 +192,11 @@ func readPrompt(raw json.RawMessage) (name string, values map[string]string, err
 	return p.ID, values, nil
 }
 
-// updated is the session with a change. It is refused as a whole, with an [apiError], if anything in it is wrong.
+// updated returns the session with a change applied. If anything in it is invalid, the whole change is rejected with an
+// [apiError].
 func (s *session) updated(raw json.RawMessage) (session, error) {
 	var next session
-	if err := json.Unmarshal(tools.Encode(s), &next); err != nil { // a copy that shares nothing
+	if err := json.Unmarshal(tools.Encode(s), &next); err != nil { // a deep copy
 		return next, err
 	}
 	var fields map[string]json.RawMessage
@@ -224,7 +225,7 @@ func (s *session) updated(raw json.RawMessage) (session, error) {
 	return next, nil
 }
 
-// moved are the fields of the beta's session, and where they are now.
+// moved maps fields of the beta's session to their current places.
 var moved = [][]string{
 	{"input_audio_format", "audio", "input", "format"},
 	{"input_audio_noise_reduction", "audio", "input", "noise_reduction"},
@@ -237,7 +238,7 @@ var moved = [][]string{
 	{"voice", "audio", "output", "voice"},
 }
 
-// unknown is the error for the first field that is the beta's; nil: there is none. param is where they stand.
+// unknown returns an error for the first field that only the beta has, or nil. param is the path of fields.
 func unknown(fields map[string]json.RawMessage, param string) error {
 	for _, m := range moved {
 		if fields[m[0]] != nil {
@@ -247,7 +248,7 @@ func unknown(fields map[string]json.RawMessage, param string) error {
 	return nil
 }
 
-// check refuses what makes no sense, and normalizes the rest.
+// check rejects invalid values, and normalizes the rest.
 func (s *session) check() error {
 	in := &s.Audio.Input
 	err := cmp.Or(checkModalities("session", s.OutputModalities), in.Format.check("input"), s.Audio.Output.Format.check("output"),
@@ -323,10 +324,10 @@ func (d *turnDetection) check() error {
 	return nil
 }
 
-// function is the type of the tools that are served; there are tools of the operator's instead of the others.
+// function is the only supported type of tools; the operator's tools replace the other types.
 const function = "function"
 
-// tool is a tool that the client declares, and as it has declared it.
+// tool is a tool that the client declares; raw is the declaration.
 type tool struct {
 	Type        string          `json:"type"`
 	Name        string          `json:"name"`
@@ -348,13 +349,13 @@ func (t *tool) UnmarshalJSON(raw []byte) error {
 // MarshalJSON implements json.Marshaler.
 func (t tool) MarshalJSON() ([]byte, error) { return t.raw, nil }
 
-// The modes of taking turns.
+// turns is a turn-taking mode.
 type turns int
 
 const (
-	modelsEar  turns = iota // the model finds the ends of speech, and answers
-	ownEar                  // speech is found here, and answered when the client asks for it (create_response: false)
-	pushToTalk              // the client says where speech ends (turn_detection: null)
+	modelsEar  turns = iota // the model detects the end of speech, and answers
+	ownEar                  // the gateway detects speech, and the client requests answers (create_response: false)
+	pushToTalk              // the client marks the end of speech (turn_detection: null)
 )
 
 func (s *session) turns() turns {
@@ -367,7 +368,7 @@ func (s *session) turns() turns {
 	return modelsEar
 }
 
-// silence and padding are those of the turn detection, in milliseconds.
+// silence and padding return the durations of the turn detection, in milliseconds.
 func (d *turnDetection) silence() int {
 	if d.Type == semanticVAD {
 		return map[string]int{"low": 1200, "high": 400}[d.Eagerness] + map[bool]int{true: 700}[d.Eagerness != "low" && d.Eagerness != "high"]
@@ -387,16 +388,16 @@ func (d *turnDetection) padding() int {
 
 func (s *session) writes() bool { return s.OutputModalities[0] == asText }
 
-// defaultModel is the name of the gateway's own model, for clients that name none.
+// defaultModel names the gateway's default model, for clients that name none.
 const defaultModel = "gpt-realtime"
 
-// voices are Gemini's for OpenAI's, as LiteLLM maps them, so that people who come from there hear the same.
+// voices maps OpenAI's voices to Gemini's like LiteLLM, so that people who migrate from there hear the same voices.
 var voices = map[voice]voice{
 	"alloy": "Zephyr", "ash": "Charon", "ballad": "Fenrir", "cedar": "Charon", "coral": "Aoede", "echo": "Puck", "marin": "Aoede",
 	"sage": "Kore", "shimmer": "Leda", "verse": "Orus",
 }
 
-// geminiModel is the model that a name means: one of OpenAI's is the operator's default, which is "".
+// geminiModel returns the model for a name. OpenAI's names mean the operator's default, which is "".
 func geminiModel(name string) (model string, ok bool) {
 	bare := strings.TrimPrefix(name, "models/")
 	switch {
@@ -408,7 +409,7 @@ func geminiModel(name string) (model string, ok bool) {
 	return "", false
 }
 
-// checkModel refuses a model that there is not; param is what the client calls it.
+// checkModel rejects an unknown model; param is the client's name for the field.
 func (s *session) checkModel(param string) error {
 	if _, ok := geminiModel(s.Model); ok {
 		return nil
@@ -417,7 +418,7 @@ func (s *session) checkModel(param string) error {
 		"There is no model %q here: a name of Gemini's, or one that begins with gpt-, which means the gateway's own, is wanted.", clip(s.Model))
 }
 
-// config is the session for the engine.
+// config returns the session as a configuration for the engine.
 func (s *session) config() json.RawMessage {
 	generation := object{"responseModalities": []string{strings.ToUpper(s.OutputModalities[0])}}
 	agent, _, _ := readPrompt(s.Prompt)
@@ -457,16 +458,16 @@ func (s *session) config() json.RawMessage {
 	return tools.Encode(config)
 }
 
-// input says which side detects where speech begins and ends.
+// input returns the configuration of speech detection.
 func (s *session) input() object {
 	detection, d := object{}, s.Audio.Input.TurnDetection
 	input := object{"automaticActivityDetection": detection}
-	if d == nil || !d.InterruptResponse { // the client says itself when an answer is cut off
+	if d == nil || !d.InterruptResponse { // the client decides itself when to interrupt an answer
 		input["activityHandling"] = "NO_INTERRUPTION"
 	}
-	// Google's own prefixPaddingMs is how much speech it takes to begin one. Only where we say where speech begins does
-	// it mean what prefix_padding_ms means, how much from before belongs to it.
-	// In push to talk it is all that waits for a commit.
+	// Google's prefixPaddingMs is the duration of speech that starts a turn. Only where the gateway detects speech does
+	// it mean the same as prefix_padding_ms: how much earlier audio belongs to the speech. In push to talk it covers
+	// all audio that waits for a commit.
 	switch s.turns() {
 	case pushToTalk:
 		detection["disabled"], detection["prefixPaddingMs"] = true, maxHeld.Milliseconds()
@@ -492,7 +493,7 @@ func (s *session) input() object {
 	return input
 }
 
-// functions are declared as OpenAI means them: the model waits for their results.
+// functions returns the declarations in OpenAI's sense: the model waits for the results.
 func (s *session) functions() (list []object) {
 	if string(s.ToolChoice) == `"none"` {
 		return nil

@@ -9,14 +9,14 @@ import (
 	"voxgate/signaling"
 )
 
-// socketCall is a conversation whose sound travels in events.
+// socketCall is a conversation with its audio in events.
 type socketCall struct {
 	*call
 	own    *listener
 	socket *signaling.Socket
 
 	decoder decoder
-	mic     *bridge.Microphone // nil: none was needed
+	mic     *bridge.Microphone // nil until needed
 }
 
 // Serve implements [bridge.Caller].
@@ -30,7 +30,7 @@ func (c *socketCall) Serve(ctx context.Context, s *bridge.Session) error {
 	return c.carry(ctx, c.socket.StartReading(func(m signaling.Message) { c.receive(c.own, m) }), nil)
 }
 
-// takeSound takes sound of the client.
+// takeSound handles audio of the client.
 func (c *socketCall) takeSound(s *bridge.Session, sound []byte) error {
 	c.mu.Lock()
 	format := c.dialogue.session.Audio.Input.Format.Type
@@ -49,7 +49,7 @@ func (c *socketCall) takeSound(s *bridge.Session, sound []byte) error {
 	return c.hear(c.mic, pcm, rate)
 }
 
-// attend keeps a second connection to a call until it is lost, or the call is over.
+// attend keeps a second connection to a call until the connection is lost or the call has ended.
 func (c *call) attend(ctx context.Context, own *listener, socket *signaling.Socket) error {
 	c.join(own)
 	defer c.leave(own)
@@ -63,14 +63,14 @@ func (c *call) attend(ctx context.Context, own *listener, socket *signaling.Sock
 	return nil
 }
 
-// socket serves a WebSocket: a conversation of its own, or with call_id a second connection to a call.
+// socket serves a WebSocket: a new conversation, or with call_id a second connection to a call.
 func (d *Door) socket(w http.ResponseWriter, r *http.Request) {
 	if d.pass(w, r, r.URL.Query().Get("call_id")) {
 		return
 	}
 	o := signaling.SocketOptions{Limit: maxEvent, CloseReason: goodbye, Subprotocol: subprotocol}
 	signaling.ServeSocket(w, r, o, func(ctx context.Context, s *signaling.Socket) error {
-		s.MarkOpened() // a client need not say anything
+		s.MarkOpened() // a client need not send anything first
 		log := d.Logger.With("door", doorName, "remote", s.Remote())
 		to, open, err := d.opening(r, log)
 		own := &listener{out: s, pace: s}
@@ -90,8 +90,8 @@ func (d *Door) socket(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// opening is what a socket is for: a conversation to open, or without open a call that there is. The call is there even
-// with an error.
+// opening returns the purpose of a socket: the request for a conversation, or with nil an existing call. The call is
+// set even with an error.
 func (d *Door) opening(r *http.Request, log *slog.Logger) (to *call, open *bridge.SessionRequest, err error) {
 	query := r.URL.Query()
 	if id := query.Get("call_id"); id != "" {
@@ -110,7 +110,7 @@ func (d *Door) opening(r *http.Request, log *slog.Logger) (to *call, open *bridg
 		open, err = d.opens(guest, dialogue, nil)
 	}
 	if err == nil {
-		open.NoCues = true // the client gets the model's voice alone
+		open.NoCues = true // the client gets only the model's voice
 	}
 	return newCall(log, dialogue), open, err
 }

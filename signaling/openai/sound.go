@@ -8,23 +8,23 @@ import (
 	"voxgate/media/g711"
 )
 
-// The formats of sound, by their names.
+// Names of the audio formats.
 const (
 	formatPCM   = "audio/pcm"
 	formatMuLaw = "audio/pcmu"
 	formatALaw  = "audio/pcma"
 )
 
-// laws are the formats of telephones.
+// laws maps the telephone formats to their codecs.
 var laws = map[string]*g711.Codec{formatMuLaw: &g711.MuLaw, formatALaw: &g711.ALaw}
 
-// The sample rates, in Hz: voiceRate is that of audio/pcm, the only one of OpenAI's API, and phoneRate that of G.711.
+// Sample rates in Hz: voiceRate for audio/pcm, the only rate of OpenAI's API, and phoneRate for G.711.
 const (
 	voiceRate = bridge.VoiceRate
 	phoneRate = 8000
 )
 
-// encodedSound is sound that a message has in base64, in any of its forms.
+// encodedSound is audio from a message, decoded from any variant of base64.
 type encodedSound []byte
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -38,13 +38,13 @@ func (s *encodedSound) UnmarshalJSON(raw []byte) error {
 	return err
 }
 
-// decoder decodes a client's sound. The zero value has heard nothing.
+// decoder decodes a client's audio. The zero value is ready to use.
 type decoder struct {
 	stream media.SampleReader
 	pcm    []int16
 }
 
-// decode returns what a piece of sound holds, good until the next call, and its rate in Hz.
+// decode returns the samples of a piece of audio, valid until the next call, and their rate in Hz.
 func (d *decoder) decode(format string, sound []byte) (pcm []int16, rate int) {
 	if law := laws[format]; law != nil {
 		d.stream.Reset()
@@ -55,9 +55,9 @@ func (d *decoder) decode(format string, sound []byte) (pcm []int16, rate int) {
 	return d.pcm, voiceRate
 }
 
-// encoder encodes the model's voice for a client. The zero value has said nothing.
+// encoder encodes the model's voice for a client. The zero value is ready to use.
 type encoder struct {
-	down *media.Resampler // nil: nothing was resampled
+	down *media.Resampler // nil until the first resampling
 }
 
 func (e *encoder) encode(format string, pcm []int16) []byte {
