@@ -1,13 +1,13 @@
-// Package openai serves clients of OpenAI's Realtime API: its SDKs, its agents, and applications built on them. They
-// use the WebSocket and WebRTC calls of the general availability (https://platform.openai.com/docs/guides/realtime),
-// with a token of the gateway in place of OpenAI's key. docs/clients.md describes which line of a client to change, and
-// what is not supported.
+// Package openai is the door for clients of OpenAI's Realtime API: its SDKs, its agents, and what is built on them,
+// find here the WebSocket and the WebRTC calls that they know (https://platform.openai.com/docs/guides/realtime), in
+// the form of their general availability, with a token of the gateway in place of OpenAI's key. docs/clients.md says
+// which line of a client changes, and what is not served.
 //
-// Clients that ask for the beta are served in its format, which beta.go translates.
+// Clients that ask for the beta are served in its form, which beta.go translates.
 //
-// A dialogue turns the engine's events into OpenAI's events, and the client's events into commands; it knows no socket.
-// A call is one dialogue and a [bridge.Caller]. Its audio travels in events of a socket, or over a WebRTC peer with a
-// data channel.
+// A dialogue makes OpenAI's events of those of the engine, and commands of a client's events; it knows no socket. A
+// call is one dialogue and a [bridge.Caller]; its sound comes by a socket's events, or by a WebRTC peer beside a data
+// channel.
 package openai
 
 import (

@@ -157,7 +157,7 @@ func newSession(id, model string) session {
 // usualVoice is the default voice. An agent's own voice takes precedence over it.
 const usualVoice = "marin"
 
-// prompted returns the name in a session's prompt, or "".
+// prompted returns a session's prompt as text, or "" if there is none.
 func prompted(raw json.RawMessage) string {
 	if string(raw) == "null" {
 		return ""
