@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// wireAnswer makes of Pion's answer the one that the client gets: a section for each of the offer's, in its order, refused ones with
-// port 0; the BUNDLE group of the accepted ones, with its tag first; candidates in the tag's section alone (RFC 8839 section 4.2.4); each
-// direction as far as both sides want it; and no attribute that the offer does not allow. voice is the mid of the section that the voice
-// goes by, role is ours in DTLS, which Pion gets wrong for a passive client with ICE lite, and version counts the answers that Pion did not
-// make.
+// wireAnswer turns Pion's answer into the one for the client. It has a section for each section of the offer, in the
+// same order; rejected ones have port 0. The accepted ones form the BUNDLE group, whose first section (the tag) alone
+// has the candidates (RFC 8839 section 4.2.4). Directions are limited to what both sides want, and attributes to what
+// the offer allows. voice is the mid of the section with the model's voice. role is our DTLS role, which Pion gets
+// wrong for a passive client with ICE lite. version counts the answers that Pion did not make.
 func (o *Offer) wireAnswer(local, voice, role string, version uint64) (string, error) {
 	d, err := readDescription(local)
 	if err != nil {
@@ -62,7 +62,7 @@ func (o *Offer) wireAnswer(local, voice, role string, version uint64) (string, e
 	return b.String(), nil
 }
 
-// writeSession writes the part before the first media section without the BUNDLE group, with the version of the session raised by a number.
+// writeSession writes the session part without the BUNDLE group. It adds raise to the version of the session.
 func (d *description) writeSession(b *strings.Builder, raise uint64) {
 	for _, line := range d.head {
 		if fields := strings.Fields(line); strings.HasPrefix(line, "o=") && len(fields) == 6 {
@@ -86,7 +86,8 @@ func isFirstComponent(candidate string) bool {
 	return len(fields) > 1 && fields[1] == "1"
 }
 
-// refused is the answer to a section that is not accepted. Its transport is what RFC 8829 section 5.3.1 allows and aiortc insists on.
+// refused returns the rejection of a section. Its transport is one that RFC 8829 section 5.3.1 allows and aiortc
+// insists on.
 func (s *section) refused(ours attributes) *mediaDescription {
 	m := &mediaDescription{kind: s.kind, proto: s.proto, formats: s.formats[:1]}
 	if s.hasMid {
@@ -103,7 +104,7 @@ func (s *section) refused(ours attributes) *mediaDescription {
 // videoBandwidth is the b= line of a video section (RFC 3890).
 var videoBandwidth = "TIAS:" + strconv.Itoa(videoBits)
 
-// edit makes of Pion's answer to an accepted section the one that is sent.
+// edit turns Pion's answer to an accepted section into the one for the client.
 func (o *Offer) edit(m *mediaDescription, s *section, voice, role string) {
 	m.proto = s.proto
 	d := direction{sends: s.mid == voice && s.client.receives, receives: s.client.sends}
@@ -130,9 +131,9 @@ func (o *Offer) edit(m *mediaDescription, s *section, voice, role string) {
 	m.attributes = as
 }
 
-// streamIDs is the header extension that names the streams of simulcast (RFC 8852). It is accepted though simulcast is declined and Pion
-// does not read it: Chromium offers simulcast again in each further offer, but the extension only if it was accepted, and then refuses its
-// own offer.
+// streamIDs returns the header extension that names simulcast streams (RFC 8852). It is accepted although simulcast is
+// declined and Pion does not read it. Chromium offers simulcast in each further offer, but the extension only if it was
+// accepted, and otherwise rejects its own offer.
 func (s *section) streamIDs() (list attributes) {
 	for _, value := range s.attributes.all("extmap") {
 		fields := strings.Fields(value)
@@ -143,7 +144,7 @@ func (s *section) streamIDs() (list attributes) {
 	return nil
 }
 
-// keeps reports whether an attribute of Pion's answer belongs to the one that is sent, in a section of this direction from our side.
+// keeps reports whether an attribute of Pion's answer stays in the client's answer, for a section with our direction d.
 func (o *Offer) keeps(a attribute, s *section, d direction) bool {
 	switch a.key {
 	case "mid":
@@ -153,8 +154,8 @@ func (o *Offer) keeps(a attribute, s *section, d direction) bool {
 	case "msid":
 		return d.sends
 	case "ssrc":
-		// The name of the source stays on hold: Chromium ends the sound of a source that vanishes from an answer, and a page that listens by
-		// Web Audio hears nothing of it when it comes back (RFC 5576 allows a source that sends nothing).
+		// Keep the source's name on hold. If a source vanishes from an answer, Chromium ends its sound, and a page that
+		// uses Web Audio gets none when the source returns. RFC 5576 allows a source that sends nothing.
 		return d.sends || strings.Contains(a.value, " cname:")
 	case "rtcp-mux", "rtcp-rsize": // an answer has them only if the offer has (RFC 5761 section 5.1.1, RFC 5506 section 5)
 		return s.attributes.has(a.key)
@@ -166,10 +167,10 @@ func (o *Offer) keeps(a attribute, s *section, d direction) bool {
 	return !isDirection(a.key)
 }
 
-// stoppedAnswer is the answer to an offer that takes all sections back. It has the session of Pion's last answer.
+// stoppedAnswer returns the answer to an offer that stops all sections. It has the session part of Pion's last answer.
 func (o *Offer) stoppedAnswer(local string, version uint64) string {
 	var b strings.Builder
-	d, _ := readDescription(local) // Pion wrote it
+	d, _ := readDescription(local) // cannot fail: Pion wrote it
 	d.writeSession(&b, version)
 	for i := range o.sections {
 		o.sections[i].refused(nil).write(&b)
@@ -177,7 +178,8 @@ func (o *Offer) stoppedAnswer(local string, version uint64) string {
 	return b.String()
 }
 
-// checkAnswer looks at an answer before it leaves, whatever has made it. An error is one of ours, not the client's.
+// checkAnswer validates an answer before it is sent, however it was made. An error is a bug of the gateway, not the
+// client's fault.
 func (o *Offer) checkAnswer(text string) error {
 	d, err := readDescription(text)
 	switch {
@@ -209,7 +211,7 @@ func (o *Offer) checkAnswer(text string) error {
 	return nil
 }
 
-// checkSection looks at one section of an answer.
+// checkSection validates one section of an answer.
 func (o *Offer) checkSection(m *mediaDescription, s *section) error {
 	mid, hasMid := m.attributes.get("mid")
 	switch {

@@ -21,50 +21,51 @@ import (
 )
 
 const (
-	// maxChannelMessage is announced as a=max-message-size: what Chromium takes, too.
+	// maxChannelMessage is announced as a=max-message-size; Chromium accepts the same.
 	maxChannelMessage = 256 << 10
 
-	// Payload types are ours when the offer has no other idea; the answer takes the offer's.
+	// Payload types that apply unless the offer has others; an answer uses the offer's.
 	opusPayloadType = 111
 	redPayloadType  = 63
 	vp8PayloadType  = 96
 
-	// dtlsRetransmit is LiveKit's value. With the 1 s of RFC 6347 a lost packet of the handshake costs a second:
-	// measured at 10 % loss, connecting took 2.6 s at the 90th percentile, and 0.8 s with 100 ms.
+	// dtlsRetransmit is LiveKit's value. With the 1 s of RFC 6347 a lost handshake packet costs a second. Measured at
+	// 10 % loss, connecting took 2.6 s at the 90th percentile, and 0.8 s with 100 ms.
 	dtlsRetransmit = 100 * time.Millisecond
 
-	// channelRTO bounds how long a lost packet of the data channel waits to be sent again, and with it all events behind
-	// it. RFC 9260's 1 s made INTERRUPTED come 0.7 s late at 10 % loss and a round trip of 60 ms, 250 ms make that 0.46 s.
+	// channelRTO limits how long a lost packet of the data channel, and all events behind it, wait for the
+	// retransmission. At 10 % loss and a round trip of 60 ms, RFC 9260's 1 s delayed INTERRUPTED by 0.7 s; 250 ms
+	// reduce that to 0.46 s.
 	channelRTO = 250 * time.Millisecond
 
 	iceDisconnected = 5 * time.Second
 	iceFailed       = 25 * time.Second
 	iceKeepalive    = 2 * time.Second
 
-	// tcpFirst is how long an ICE-TCP client may take for its first check, which it sends at once, and how long a connection without a peer
-	// lives.
+	// tcpFirst is the timeout for the first check of an ICE-TCP client, which sends it at once. It is also how long a
+	// connection without a peer lives.
 	tcpFirst = 5 * time.Second
 
 	// tcpWriteBuffer keeps a slow ICE-TCP client from blocking the playout clock: above it packets are dropped.
 	tcpWriteBuffer = 256 << 10
 )
 
-// Options say where WebRTC is served. At an address of the loopback, or with Loopback, clients on this machine are served, too; else
-// loopback addresses that a client names as its candidates get nothing.
+// Options configure the network of WebRTC. At a loopback address, or with Loopback, clients on this machine are
+// accepted as well. Otherwise nothing is sent to loopback addresses in a client's candidates.
 type Options struct {
-	UDPAddr   string // one UDP port for all peers, "host:port"; empty: no UDP
+	UDPAddr   string // one UDP port for all peers, "host:port"; empty disables UDP
 	Loopback  bool
 	PublicIPs []string // announced to clients instead of the local addresses (NAT 1:1)
 
-	TCP    net.Listener // ICE-TCP, which Close closes; nil: none
+	TCP    net.Listener // for ICE-TCP, or nil; closed by Close
 	Logger *slog.Logger
 }
 
-// API makes WebRTC peers that share one UDP port, and one TCP port if there is one.
+// API creates WebRTC peers that share one UDP port, and optionally one TCP port.
 type API struct {
 	api     *webrtc.API
-	public  []string   // the only addresses that are announced; none: all
-	viewing sync.Mutex // held by the peer that makes a picture: see picture.NewViewer
+	public  []string   // the only addresses that are announced; all if empty
+	viewing sync.Mutex // held by the peer that decodes a picture: see picture.NewViewer
 	closers []func() error
 	observe func(Quality) // may be nil
 }
@@ -103,7 +104,7 @@ func New(o Options) (*API, error) {
 	return a, nil
 }
 
-// open opens the ports, which all peers use, and reports whether one is the loopback's.
+// open opens the ports that all peers share, and reports whether one of them is on the loopback.
 func (a *API) open(o Options, settings *webrtc.SettingEngine) (loopback bool, err error) {
 	logger := settings.LoggerFactory.NewLogger("ice")
 	var networks []webrtc.NetworkType
@@ -136,14 +137,14 @@ func (a *API) open(o Options, settings *webrtc.SettingEngine) (loopback bool, er
 		loopback = loopback || o.TCP.Addr().(*net.TCPAddr).IP.IsLoopback()
 		networks = append(networks, webrtc.NetworkTypeTCP4, webrtc.NetworkTypeTCP6)
 	}
-	settings.DisableActiveTCP(true) // or pion would dial any address that a stranger names
+	settings.DisableActiveTCP(true) // or Pion would dial any address that a client names
 	settings.SetNetworkTypes(networks)
 	return loopback, nil
 }
 
-// listenUDP opens a UDP port: at an address, or, where that is unspecified, by a socket for each address of this machine. By one socket for
-// all, answers would leave from whichever address the kernel prefers, and a client drops what comes from another one than it has asked
-// (RFC 8445 section 7.2.5.2.1).
+// listenUDP opens a UDP port at an address. For an unspecified address, it opens one socket for each address of this
+// machine. With a single socket, answers would leave from the address that the kernel prefers, and clients drop answers
+// from other addresses than they asked (RFC 8445 section 7.2.5.2.1).
 func listenUDP(at *net.UDPAddr) (conns []*net.UDPConn, err error) {
 	addresses := []net.IP{at.IP}
 	if at.IP == nil || at.IP.IsUnspecified() {
@@ -151,7 +152,7 @@ func listenUDP(at *net.UDPAddr) (conns []*net.UDPConn, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(local) > 0 { // else the network is not up yet, and one socket must do for whatever addresses come
+		if len(local) > 0 { // otherwise the network is not up yet, and one socket must serve later addresses
 			addresses = local
 		}
 	}
@@ -161,11 +162,11 @@ func listenUDP(at *net.UDPAddr) (conns []*net.UDPConn, err error) {
 		}
 		conns = nil
 	}
-	for range 16 { // where the system chooses the port, it may be taken at the next address
+	for range 16 { // a port that the system chooses may be taken at the next address
 		port := at.Port
 		for _, ip := range addresses {
 			conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: ip, Port: port, Zone: at.Zone})
-			if errors.Is(err, syscall.EADDRNOTAVAIL) && len(addresses) > 1 { // an address of IPv6 that is not yet known to be the only one
+			if errors.Is(err, syscall.EADDRNOTAVAIL) && len(addresses) > 1 { // an IPv6 address whose duplicate detection has not finished
 				continue
 			}
 			if err != nil {
@@ -186,8 +187,8 @@ func listenUDP(at *net.UDPAddr) (conns []*net.UDPConn, err error) {
 
 var errNoPort = errors.New("no UDP port is free at all addresses of this machine")
 
-// localAddresses returns the addresses of this machine that clients may reach, or those of IPv4 alone. Those of a link are not among them:
-// they would need its name.
+// localAddresses returns the addresses of this machine that clients may reach; with only4 only IPv4. Link-local
+// addresses are left out: they need the name of an interface.
 func localAddresses(only4 bool) (addresses []net.IP, err error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
@@ -204,7 +205,8 @@ func localAddresses(only4 bool) (addresses []net.IP, err error) {
 	return addresses, nil
 }
 
-// newAPI registers what we speak: Opus, plain and with copies (RED), G.711, with reports, NACK and transport-cc, and VP8.
+// newAPI registers the codecs and extensions: Opus, plain and with RED, G.711, with reports, NACK and transport-cc, and
+// VP8.
 func newAPI(settings webrtc.SettingEngine) (*webrtc.API, error) {
 	codecs := &webrtc.MediaEngine{}
 	feedback := []webrtc.RTCPFeedback{{Type: "nack"}, {Type: webrtc.TypeRTCPFBTransportCC}}
@@ -238,8 +240,8 @@ func newAPI(settings webrtc.SettingEngine) (*webrtc.API, error) {
 	return webrtc.NewAPI(webrtc.WithSettingEngine(settings), webrtc.WithMediaEngine(codecs), webrtc.WithInterceptorRegistry(registry)), nil
 }
 
-// interceptors do what RTCP asks for, beside what voice and Receiver do themselves: answers to NACK, reports, and
-// transport-cc, by which browsers find out how much they may send. The first is the nearest to the network.
+// interceptors handle the RTCP that voice and Receiver do not handle: answers to NACK, reports, and transport-cc, with
+// which browsers estimate their bandwidth. The first is the nearest to the network.
 func interceptors(codecs *webrtc.MediaEngine) (*interceptor.Registry, error) {
 	registry := &interceptor.Registry{}
 	registry.Add(resenders{})
@@ -255,7 +257,7 @@ func interceptors(codecs *webrtc.MediaEngine) (*interceptor.Registry, error) {
 	return registry, nil
 }
 
-// Close closes the ports. The peers must be closed already.
+// Close closes the ports. Close all peers first.
 func (a *API) Close() error {
 	var errs []error
 	for _, c := range a.closers {
@@ -266,7 +268,7 @@ func (a *API) Close() error {
 	return errors.Join(errs...)
 }
 
-// pionLogs sends pion's warnings to our debug log: they are about single packets and checks.
+// pionLogs sends Pion's warnings to our debug log: they are about single packets and checks.
 func pionLogs(l *slog.Logger) logging.LoggerFactory {
 	return &logging.DefaultLoggerFactory{
 		Writer: pionWriter{l}, DefaultLogLevel: logging.LogLevelWarn, ScopeLevels: map[string]logging.LogLevel{},

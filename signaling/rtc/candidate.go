@@ -7,20 +7,21 @@ import (
 	"strings"
 )
 
-// MaxCandidates is how many of a client's candidates are tried, those in its offer included; a restart of ICE begins anew. Each
-// gets up to seven STUN checks, wherever it points to. A browser has one to four for each of its networks and TURN servers.
+// MaxCandidates limits the client's candidates that are tried, those in its offer included; a restart of ICE resets the
+// count. Each gets up to seven STUN checks, whatever its address. A browser has one to four for each network and TURN
+// server.
 const MaxCandidates = 32
 
-// ErrTooManyCandidates says that a candidate is ignored, since so many have come before it.
+// ErrTooManyCandidates reports that a candidate was ignored because of MaxCandidates.
 var ErrTooManyCandidates = errors.New("too many candidates")
 
-// metadata are addresses by which a cloud's own services are reached from inside, besides the link-local 169.254.169.254: of AWS
-// over IPv6, Alibaba, and Azure.
+// metadata lists the addresses of cloud metadata services other than the link-local 169.254.169.254: AWS over IPv6,
+// Alibaba, and Azure.
 var metadata = []net.IP{net.ParseIP("fd00:ec2::254"), net.ParseIP("100.100.100.200"), net.ParseIP("168.63.129.16")}
 
-// reachable says which addresses of a client's candidates get STUN checks: pion would send some to any address that a
-// stranger names. Inner addresses of this machine, of its link and of its cloud are not for clients, in whichever form
-// (net.IP takes ::ffff:127.0.0.1 for what it is). loopback: we listen there, so clients may be there, too.
+// reachable returns a filter for the addresses of a client's candidates that get STUN checks; Pion would send checks to
+// any address. It excludes internal addresses of this machine, its link and its cloud, in any form (net.IP recognizes
+// ::ffff:127.0.0.1). With loopback, the gateway listens on the loopback, so clients may be there as well.
 func reachable(loopback bool) func(net.IP) bool {
 	return func(ip net.IP) bool {
 		return (loopback || !ip.IsLoopback()) && !ip.IsUnspecified() && !ip.IsMulticast() && !ip.IsLinkLocalUnicast() &&
@@ -28,8 +29,8 @@ func reachable(loopback bool) func(net.IP) bool {
 	}
 }
 
-// announces reports whether clients get one of our candidates. Where public addresses are named they get no others: pion
-// replaces the local ones only of the families that have a public one.
+// announces reports whether one of our candidates is sent to clients. If public addresses are configured, no others are
+// sent: Pion replaces local addresses only in the families that have a public one.
 func (a *API) announces(candidate string) bool {
 	fields := strings.Fields(candidate) // RFC 8839, section 5.1: foundation, component, transport, priority, address
 	return len(a.public) == 0 || len(fields) > 4 && slices.ContainsFunc(a.public, func(ip string) bool {
@@ -37,7 +38,7 @@ func (a *API) announces(candidate string) bool {
 	})
 }
 
-// filtered is an answer with the candidates that are announced.
+// filtered returns an answer with only the announced candidates.
 func (a *API) filtered(answer string) string {
 	var b strings.Builder
 	for line := range strings.Lines(answer) {

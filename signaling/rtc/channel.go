@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// maxBuffered is how much the data channel may hold before we wait for it, in bytes.
+	// maxBuffered is the amount of buffered data in the data channel, in bytes, above which Ready blocks.
 	maxBuffered = 1 << 20
 
-	// slowChannel is how long the data channel may take to get below maxBuffered.
+	// slowChannel is how long Ready waits for the buffer to shrink to maxBuffered.
 	slowChannel = 10 * time.Second
 )
 
-// ErrSlow says that a client does not read what we send.
+// ErrSlow reports that a client does not read what we send.
 var ErrSlow = errors.New("the client does not read fast enough")
 
-// Channel is the data channel of a peer, ordered and reliable. One goroutine writes.
+// Channel is the data channel of a peer, ordered and reliable. Only one goroutine may write.
 type Channel struct {
 	dc         *webrtc.DataChannel
 	maxMessage int
@@ -39,21 +39,21 @@ func newChannel(dc *webrtc.DataChannel, maxMessage int) *Channel {
 	return c
 }
 
-// Limit is the longest message that the client takes, in bytes.
+// Limit returns the size of the longest message that the client accepts, in bytes.
 func (c *Channel) Limit() int { return c.maxMessage }
 
 // Write sends a text message.
 func (c *Channel) Write(message []byte) error { return c.dc.SendText(string(message)) }
 
-// Ready waits until the channel takes more; [ErrSlow]: that took too long.
+// Ready blocks until the channel accepts more. It returns [ErrSlow] after slowChannel.
 func (c *Channel) Ready(ctx context.Context) error { return c.below(ctx, maxBuffered, slowChannel) }
 
-// Flush waits until everything was sent; [ErrSlow]: that took longer than patience.
+// Flush blocks until everything was sent. It returns [ErrSlow] after patience.
 func (c *Channel) Flush(ctx context.Context, patience time.Duration) error {
 	return c.below(ctx, 0, patience)
 }
 
-// below waits until at most n bytes are buffered.
+// below blocks until at most n bytes are buffered.
 func (c *Channel) below(ctx context.Context, n uint64, patience time.Duration) error {
 	if c.dc.BufferedAmount() <= n {
 		return nil

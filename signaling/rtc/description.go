@@ -7,25 +7,26 @@ import (
 	"strings"
 )
 
-// description is a session description (RFC 8866) as far as offers and answers need it: the attributes of the session and those of each
-// media section. It has the only reader of SDP in this package: Pion gets no text that this reader did not write.
+// description is a session description (RFC 8866), as far as offers and answers need it: the attributes of the session
+// and of each media section. It has the only SDP parser of this package: Pion receives only text that this package
+// wrote.
 type description struct {
-	head       []string // the lines before the first media section which are no attributes
+	head       []string // lines before the first media section, without attributes
 	attributes attributes
 	media      []*mediaDescription
 }
 
 // mediaDescription is one media section.
 type mediaDescription struct {
-	kind       string // "audio", "video", "application", or another one
+	kind       string // "audio", "video", "application", or another kind
 	port       int
 	proto      string
 	formats    []string
 	attributes attributes
-	bandwidth  []string // the values of its b= lines
+	bandwidth  []string // values of the b= lines
 }
 
-// attribute is an "a=" line; the value is empty where there is no colon.
+// attribute is an "a=" line; the value is empty if the line has no colon.
 type attribute struct{ key, value string }
 
 func (a attribute) String() string {
@@ -37,7 +38,7 @@ func (a attribute) String() string {
 
 type attributes []attribute
 
-// get returns the value of the first attribute of a name, without spaces around it.
+// get returns the value of the first attribute with a name, without surrounding spaces.
 func (as attributes) get(key string) (value string, ok bool) {
 	i := slices.IndexFunc(as, func(a attribute) bool { return a.key == key })
 	if i < 0 {
@@ -46,7 +47,7 @@ func (as attributes) get(key string) (value string, ok bool) {
 	return strings.TrimSpace(as[i].value), true
 }
 
-// all returns the values of all attributes of a name.
+// all returns the values of all attributes with a name.
 func (as attributes) all(key string) (values []string) {
 	for _, a := range as {
 		if a.key == key {
@@ -61,7 +62,7 @@ func (as attributes) has(key string) bool {
 	return ok
 }
 
-// direction is where a section's sound or pictures go, from the side that wrote it.
+// direction is the direction of a section's media, from the view of the side that wrote it.
 type direction struct{ sends, receives bool }
 
 func (d direction) String() string {
@@ -93,17 +94,17 @@ func (as attributes) direction() (d direction, ok bool) {
 	return direction{}, false
 }
 
-// isDirection reports whether an attribute is a direction.
+// isDirection reports whether an attribute's name is a direction.
 func isDirection(key string) bool {
 	return key == "sendrecv" || key == "sendonly" || key == "recvonly" || key == "inactive"
 }
 
-// readDescription reads SDP leniently: any line ends, empty lines, spaces around a line, and the lines of a part in any order. What is
-// no "x=…" line is ignored, as RFC 8866 section 5 has it for what is unknown.
+// readDescription parses SDP leniently: any line ends, empty lines, spaces around a line, and the lines of a part in
+// any order. Lines without "x=" are ignored, like unknown lines (RFC 8866 section 5).
 func readDescription(text string) (d description, err error) {
 	text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(strings.TrimPrefix(text, "\ufeff"))
 	first := true
-	var m *mediaDescription // nil: the session
+	var m *mediaDescription // nil in the session part
 	for line := range strings.SplitSeq(text, "\n") {
 		line = strings.TrimSpace(line)
 		if line == "" {
@@ -157,7 +158,7 @@ func readMediaLine(value string) (*mediaDescription, error) {
 	return &mediaDescription{kind: fields[0], port: int(port), proto: fields[2], formats: fields[3:]}, nil
 }
 
-// clip shortens what a stranger has sent.
+// clip shortens a client's text.
 func clip(s string) string {
 	const most = 80
 	if len(s) > most {

@@ -13,28 +13,28 @@ import (
 	"voxgate/media/rtpaudio"
 )
 
-// uplinkRate is what is decoded to at the most, in Hz: the Live API's own rate. G.711 is decoded to 8 kHz, which it takes, too;
-// nothing is resampled.
+// uplinkRate is the highest rate to which a microphone is decoded, in Hz: the Live API's own rate. G.711 is decoded to
+// 8 kHz, which the Live API accepts as well, so nothing is resampled.
 const uplinkRate = 16000
 
-// quietMicrophone is for how long nothing comes of a track before an older one may be heard: more than twice the longest gap of
-// one that does not send silence (Opus DTX: 400 ms).
+// quietMicrophone is how long a track must be quiet before an older one is used again. It is more than twice the
+// longest gap of a track that does not send silence (Opus DTX: 400 ms).
 const quietMicrophone = time.Second
 
 // microphone is a track being received.
 type microphone struct {
-	number   int32        // of the track: the higher, the newer
-	came     atomic.Int64 // when the newest packet did: Unix time in ns
+	number   int32        // of the track; newer tracks have higher numbers
+	came     atomic.Int64 // arrival of the newest packet: Unix time in ns
 	cancel   context.CancelFunc
 	done     chan struct{}
 	receiver *rtpaudio.Receiver
 }
 
-// receive feeds a track to the session until it ends. A newer track takes over from an older one, which is heard again when the
-// newer one is quiet: an exchange goes back to the first SSRC after its music on hold, and a late packet of an old SSRC may look
-// like a new track.
+// receive feeds a track to the session until it ends. A newer track replaces an older one, which is used again while
+// the newer one is quiet: an exchange returns to the first SSRC after its music on hold, and a late packet of an old
+// SSRC may look like a new track.
 func (p *Peer) receive(ctx context.Context, number int32, track *webrtc.TrackRemote, from *webrtc.RTPReceiver) {
-	if p.codec == nil { // Pion has found a section that is not ours: nothing here can decode it
+	if p.codec == nil { // Pion has found a section that was not negotiated: nothing here can decode it
 		p.log.Warn("track without a codec dropped", "track", number, "type", track.Codec().MimeType)
 		return
 	}
@@ -45,13 +45,13 @@ func (p *Peer) receive(ctx context.Context, number int32, track *webrtc.TrackRem
 	}
 }
 
-// await drops what comes of a track until it is its turn; it returns false if the track ends first.
+// await discards a track's packets until the track may be used; it returns false if the track ends first.
 func (p *Peer) await(ctx context.Context, number int32, track *webrtc.TrackRemote) bool {
 	track.SetReadDeadline(time.Time{})
 	defer context.AfterFunc(ctx, func() { track.SetReadDeadline(time.Unix(1, 0)) })()
 	buf := make([]byte, 1500)
 	for {
-		if n, _, err := track.Read(buf); err != nil && n == 0 { // else only its payload type is unknown
+		if n, _, err := track.Read(buf); err != nil && n == 0 { // otherwise only its payload type is unknown
 			return false
 		}
 		m := p.microphone.Load()
@@ -87,7 +87,7 @@ func (p *Peer) listen(ctx context.Context, number int32, track *webrtc.TrackRemo
 	})
 }
 
-// receiverOptions are those that were negotiated.
+// receiverOptions returns the options that were negotiated.
 func (p *Peer) receiverOptions(from *webrtc.RTPReceiver) rtpaudio.ReceiverOptions {
 	o := rtpaudio.ReceiverOptions{
 		Codec: p.codec, RTT: func() time.Duration { return p.roundTrip(from.Transport()) },
@@ -107,7 +107,7 @@ func (p *Peer) receiverOptions(from *webrtc.RTPReceiver) rtpaudio.ReceiverOption
 	return o
 }
 
-// roundTrip is that of the client's reports or, as long as they have none, that of the checks of the path.
+// roundTrip returns the round trip time from the client's reports or, until there are some, from the ICE checks.
 func (p *Peer) roundTrip(t *webrtc.DTLSTransport) time.Duration {
 	if rtt := time.Duration(p.rtt.Load()); rtt > 0 {
 		return rtt
@@ -116,12 +116,12 @@ func (p *Peer) roundTrip(t *webrtc.DTLSTransport) time.Duration {
 	return time.Duration(path.CurrentRoundTripTime * float64(time.Second))
 }
 
-// requestAgain asks for packets that are missing. If that fails they are concealed.
+// requestAgain sends a NACK for missing packets. If sending fails, they are concealed.
 func (p *Peer) requestAgain(ssrc uint32, missing []uint16) {
 	_ = p.pc.WriteRTCP([]rtcp.Packet{&rtcp.TransportLayerNack{MediaSSRC: ssrc, Nacks: rtcp.NackPairsFromSequenceNumbers(missing)}})
 }
 
-// trackReader is the [rtpaudio.Reader] of a track. It notes when something came.
+// trackReader is the [rtpaudio.Reader] of a track. It records when packets arrive.
 type trackReader struct {
 	track *webrtc.TrackRemote
 	came  *atomic.Int64

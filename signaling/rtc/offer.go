@@ -17,50 +17,50 @@ import (
 	"voxgate/media/opus"
 )
 
-// maxSDP bounds an offer, in bytes: Chrome's with every codec and 20 candidates has 8 KiB.
+// maxSDP limits an offer, in bytes: Chrome's with every codec and 20 candidates has 8 KiB.
 const maxSDP = 32 << 10
 
-// OfferRate and OfferBurst bound the offers of one client, a second and at once, restarts of ICE among them: each costs 3 ms, a candidate
-// or a packet of sound 10 µs.
+// OfferRate (per second) and OfferBurst limit the offers of one client, including restarts of ICE. An offer costs 3 ms;
+// a candidate or an audio packet costs 10 µs.
 const (
 	OfferRate  = rate.Limit(1)
 	OfferBurst = 10
 )
 
-// NewOfferLimiter returns what bounds the offers of a client.
+// NewOfferLimiter returns a rate limiter for the offers of one client.
 func NewOfferLimiter() *rate.Limiter { return rate.NewLimiter(OfferRate, OfferBurst) }
 
-// defaultChannelMessage is the limit of a peer that names none, in bytes (RFC 8841 section 6.1).
+// defaultChannelMessage is the message limit of a peer that announces none, in bytes (RFC 8841 section 6.1).
 const defaultChannelMessage = 64 << 10
 
-// RefusedError says why an offer or a candidate cannot be served. Problem goes on after the name of that: "has no media
-// section".
+// RefusedError reports why an offer or a candidate is rejected. Problem continues a sentence that begins with the name
+// of the rejected thing: "has no media section".
 type RefusedError struct {
 	Problem string
-	Err     error // what pion said; may be nil
+	Err     error // from Pion; may be nil
 }
 
 func (e *RefusedError) Error() string { return e.Problem }
 
-// Offer is an SDP offer as it will be answered: which of its sections are accepted, and what each of them says. Everything here, and
-// Pion too, goes by it: nothing else reads the client's text.
+// Offer is an SDP offer and the decision how to answer it: which of its sections are accepted, with which formats. The
+// rest of the package and Pion use only this; they never read the client's text.
 type Offer struct {
-	// Unseen lists the codecs of a video section that cannot be decoded; "" if there is no such section.
+	// Unseen lists the codecs of a video section without a supported codec; "" if there is no such section.
 	Unseen string
 
 	from       description
 	sections   []section
-	group      []string // mids of the BUNDLE group that is accepted, as the offer lists them; nil: the section has a transport of its own
+	group      []string // mids of the accepted BUNDLE group in the offer's order; nil if the section has its own transport
 	transport  transport
 	mixed      bool   // extmap-allow-mixed of the session
-	codec      *codec // of the voice; nil: no audio section is accepted
-	voice      bool   // an accepted audio section on which we may send
-	microphone bool   // an accepted audio section on which the client may send
-	channel    bool   // an accepted section for data channels
-	maxMessage int    // bytes, of the data channel
+	codec      *codec // of the voice; nil without an accepted audio section
+	voice      bool   // we may send on an accepted audio section
+	microphone bool   // the client may send on an accepted audio section
+	channel    bool   // a section for data channels is accepted
+	maxMessage int    // of the data channel, in bytes
 }
 
-// kept is what must be known of an offer that was answered, without the 20 KB of its text.
+// kept returns what is needed after an offer was answered, without its text of 20 KB.
 func (o Offer) kept() Offer {
 	o.from, o.sections, o.group, o.transport.candidates = description{}, nil, nil, nil
 	o.transport.fingerprint, o.transport.ufrag, o.transport.pwd = strings.Clone(o.transport.fingerprint),
@@ -69,10 +69,10 @@ func (o Offer) kept() Offer {
 	return o
 }
 
-// transport is the client's side of the one transport that all accepted sections share.
+// transport is the client's side of the transport that all accepted sections share.
 type transport struct {
-	ufrag, pwd  string // of ICE; a new ufrag restarts it
-	fingerprint string // of the DTLS certificate: another one is another peer
+	ufrag, pwd  string // for ICE; a new ufrag restarts it
+	fingerprint string // of the DTLS certificate; a different one means a new peer
 	setup       string // "active", "passive" or "actpass"
 	lite        bool   // ICE lite
 	candidates  []string
@@ -82,14 +82,14 @@ type transport struct {
 type section struct {
 	*mediaDescription
 	mid       string
-	hasMid    bool      // else mid is one of ours, and not for the answer
-	offered   bool      // the client offers it, see isOffered
-	accepted  bool      // the answer takes it
-	client    direction // from the client's side
+	hasMid    bool      // otherwise mid was assigned by us, and is not in the answer
+	offered   bool      // see isOffered
+	accepted  bool      // in the answer
+	client    direction // from the client's view
 	encodings []webrtc.RTPCodecParameters
 }
 
-// Speaks reports whether the client may send sound, Listens whether it takes any, and Talks whether both.
+// Speaks reports whether the client may send audio, Listens whether it receives audio, and Talks whether both.
 func (o Offer) Speaks() bool  { return o.microphone }
 func (o Offer) Listens() bool { return o.voice }
 func (o Offer) Talks() bool   { return o.Speaks() && o.Listens() }
@@ -97,30 +97,30 @@ func (o Offer) Talks() bool   { return o.Speaks() && o.Listens() }
 // Channel reports whether the client opens data channels.
 func (o Offer) Channel() bool { return o.channel }
 
-// codec is what a voice may travel as.
+// codec is a supported codec for audio.
 type codec struct {
 	name     string // in an rtpmap
 	mimeType string
 	new      func(opus.DecoderChoice) media.Codec
 }
 
-// codecs are the best first.
+// codecs lists the supported codecs in order of preference.
 var codecs = []codec{
 	{"opus/48000/2", webrtc.MimeTypeOpus, func(c opus.DecoderChoice) media.Codec { return opus.Codec{Decoder: c} }},
 	{"PCMU/8000", webrtc.MimeTypePCMU, func(opus.DecoderChoice) media.Codec { return g711.MuLaw }},
 	{"PCMA/8000", webrtc.MimeTypePCMA, func(opus.DecoderChoice) media.Codec { return g711.ALaw }},
 }
 
-// The names of other formats, in an rtpmap.
+// Names of other formats in an rtpmap.
 const (
 	redName = "red/48000/2"
 	vp8Name = "VP8/90000"
 )
 
-// maxAccepted bounds how many sections of sound and pictures are accepted: each costs a receiver.
+// maxAccepted limits the accepted audio and video sections: each costs a receiver.
 const maxAccepted = 8
 
-// ParseOffer reads an offer. What cannot be served is refused with a [RefusedError].
+// ParseOffer parses an offer. It returns a [RefusedError] if the offer is not supported.
 func ParseOffer(text string) (Offer, error) {
 	bad := func(problem string) (Offer, error) { return Offer{}, &RefusedError{Problem: problem} }
 	if text == "" {
@@ -129,7 +129,7 @@ func ParseOffer(text string) (Offer, error) {
 	if len(text) > maxSDP {
 		return bad(fmt.Sprintf("has %d bytes, more than %d", len(text), maxSDP))
 	}
-	d, err := readDescription(strings.Clone(text)) // what is kept of it keeps no request alive
+	d, err := readDescription(strings.Clone(text)) // so that the kept parts do not retain the request
 	switch {
 	case err != nil:
 		return bad("cannot be read: " + err.Error())
@@ -139,7 +139,8 @@ func ParseOffer(text string) (Offer, error) {
 	return newOffer(d, nil)
 }
 
-// newOffer decides how an offer is answered. A connection keeps the codec that it has begun with where it is still offered; nil: none yet.
+// newOffer decides how to answer an offer. chosen is the codec of the connection so far, which it keeps if it is still
+// offered, or nil.
 func newOffer(d description, chosen *codec) (Offer, error) {
 	o := Offer{from: d, maxMessage: defaultChannelMessage, mixed: d.attributes.has("extmap-allow-mixed")}
 	groups := bundles(d)
@@ -166,13 +167,13 @@ func bundles(d description) (groups [][]string) {
 	return groups
 }
 
-// isOffered reports whether a client offers a section. Port 0 takes it back, but for a bundle-only section of a BUNDLE group, whose port
-// is 0 by design (RFC 9143 section 6, RFC 8829 section 5.2.1).
+// isOffered reports whether a client offers a section. Port 0 withdraws it, except for a bundle-only section of a
+// BUNDLE group, which always has port 0 (RFC 9143 section 6, RFC 8829 section 5.2.1).
 func isOffered(m *mediaDescription, grouped bool) bool {
 	return m.port != 0 || grouped && m.attributes.has("bundle-only")
 }
 
-// readSections reads what each section is, with the defaults of what it leaves out.
+// readSections parses the sections, and fills in defaults.
 func (o *Offer) readSections(d description, groups [][]string) error {
 	taken := map[string]bool{}
 	for _, m := range d.media {
@@ -186,7 +187,7 @@ func (o *Offer) readSections(d description, groups [][]string) error {
 			taken[mid] = true
 		}
 	}
-	byDefault, ok := d.attributes.direction() // of the session, for sections without one (RFC 8866 section 6.7)
+	byDefault, ok := d.attributes.direction() // for sections without a direction (RFC 8866 section 6.7)
 	if !ok {
 		byDefault = direction{true, true}
 	}
@@ -210,7 +211,7 @@ func (o *Offer) readSections(d description, groups [][]string) error {
 	return nil
 }
 
-// readFormats returns the formats of a section of sound or pictures. Static payload types need no name.
+// readFormats returns the formats of an audio or video section. Static payload types need no rtpmap.
 func readFormats(m *mediaDescription) (formats []webrtc.RTPCodecParameters) {
 	if m.kind != "audio" && m.kind != "video" {
 		return nil
@@ -248,15 +249,15 @@ func readFormats(m *mediaDescription) (formats []webrtc.RTPCodecParameters) {
 	return formats
 }
 
-// plainName is an encoding without the one channel that sound has by default (RFC 8866 section 6.6).
+// plainName returns an encoding name without the default of one audio channel (RFC 8866 section 6.6).
 func plainName(name string) string { return strings.TrimSuffix(strings.TrimSpace(name), "/1") }
 
-// has reports whether a list has an encoding. Names compare without case (RFC 8866 section 6.6).
+// has reports whether a list contains an encoding name, ignoring case (RFC 8866 section 6.6).
 func has(names []string, name string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
 }
 
-// find returns the first format of a name.
+// find returns the first format with a name.
 func (s *section) find(name string) (f webrtc.RTPCodecParameters, ok bool) {
 	i := slices.IndexFunc(s.encodings, func(f webrtc.RTPCodecParameters) bool { return strings.EqualFold(f.MimeType, s.kind+"/"+name) })
 	if i < 0 {
@@ -265,7 +266,7 @@ func (s *section) find(name string) (f webrtc.RTPCodecParameters, ok bool) {
 	return s.encodings[i], true
 }
 
-// audio returns the formats that an audio section is answered with: its codec, and Opus with copies of earlier packets before it.
+// audio returns the formats for the answer to an audio section: the codec, and Opus with RED.
 func (s *section) audio(c *codec) (plain, red webrtc.RTPCodecParameters, hasRED, ok bool) {
 	if plain, ok = s.find(c.name); !ok {
 		return plain, red, false, false
@@ -281,15 +282,15 @@ func (s *section) audio(c *codec) (plain, red webrtc.RTPCodecParameters, hasRED,
 	return plain, red, hasRED, true
 }
 
-// video returns the format that a video section is answered with.
+// video returns the format for the answer to a video section.
 func (s *section) video() (f webrtc.RTPCodecParameters, ok bool) {
 	f, ok = s.find(vp8Name)
 	f.MimeType, f.ClockRate = webrtc.MimeTypeVP8, 90000
 	return f, ok
 }
 
-// The protocols of a section of sound or pictures, which all mean RTP over DTLS (RFC 8829 section 5.1.2), and of one for data channels (RFC
-// 8841 section 4, and what was written before it).
+// Protocols of audio and video sections, which all mean RTP over DTLS (RFC 8829 section 5.1.2), and of sections for
+// data channels (RFC 8841 section 4, and its drafts).
 var (
 	mediaProtocols = []string{
 		"UDP/TLS/RTP/SAVPF", "UDP/TLS/RTP/SAVP", "TCP/TLS/RTP/SAVPF", "TCP/TLS/RTP/SAVP", "TCP/DTLS/RTP/SAVPF", "TCP/DTLS/RTP/SAVP",
@@ -298,10 +299,10 @@ var (
 	channelProtocols = []string{"UDP/DTLS/SCTP", "TCP/DTLS/SCTP", "DTLS/SCTP"}
 )
 
-// isOldChannel reports whether a section for data channels is as it was before RFC 8841: "DTLS/SCTP 5000".
+// isOldChannel reports whether a section for data channels has the form of the drafts of RFC 8841: "DTLS/SCTP 5000".
 func (s *section) isOldChannel() bool { return s.proto == "DTLS/SCTP" }
 
-// usable reports whether a section is of a kind and has a format that is served.
+// usable reports whether a section's kind and one of its formats are supported.
 func (s *section) usable(c *codec) bool {
 	switch s.kind {
 	case "audio":
@@ -319,10 +320,10 @@ func (s *section) usable(c *codec) bool {
 	return false
 }
 
-// accept decides which sections the answer takes: those that are served among those that share the transport. Without a BUNDLE group each
-// section has a transport of its own, and there is only one here: the first audio section's (RFC 9143 section 7.3).
+// accept decides which sections are accepted: the supported ones that share one transport. Without a BUNDLE group each
+// section has its own transport, and only the first audio section is accepted (RFC 9143 section 7.3).
 func (o *Offer) accept(groups [][]string, chosen *codec) error {
-	var audio []string // the names of all formats offered
+	var audio []string // names of all offered audio formats
 	offered := false
 	for i := range o.sections {
 		s := &o.sections[i]
@@ -339,7 +340,7 @@ func (o *Offer) accept(groups [][]string, chosen *codec) error {
 			}
 		}
 	}
-	if !offered { // the client has stopped all that there was
+	if !offered { // the client has stopped all sections
 		return nil
 	}
 	for i := range codecs {
@@ -369,15 +370,15 @@ func (o *Offer) accept(groups [][]string, chosen *codec) error {
 
 var errNothingServed = errors.New("has no media section that is served here: of sound, of video as VP8, or of data channels")
 
-// first returns the index of the first section of a kind, or of any, that can be served; -1: there is none.
+// first returns the index of the first usable section of a kind, or of any kind if it is empty; -1 without one.
 func (o *Offer) first(kind string) int {
 	return slices.IndexFunc(o.sections, func(s section) bool { return s.offered && (kind == "" || s.kind == kind) && s.usable(o.codec) })
 }
 
-// acceptBundled takes the first section, and those that share its transport.
+// acceptBundled accepts the first section, and the usable ones that share its transport.
 func (o *Offer) acceptBundled(first int) {
 	media := 0
-	types := map[webrtc.PayloadType]string{} // what each means, which holds for a whole BUNDLE group (RFC 9143 section 10.1.2)
+	types := map[webrtc.PayloadType]string{} // format of each payload type, the same in a whole BUNDLE group (RFC 9143 section 10.1.2)
 	for i := range o.sections {
 		s := &o.sections[i]
 		if !s.offered || !s.usable(o.codec) || i != first && !(s.hasMid && slices.Contains(o.group, s.mid)) {
@@ -393,7 +394,7 @@ func (o *Offer) acceptBundled(first int) {
 				if n, err := strconv.Atoi(text); err == nil {
 					o.maxMessage = n
 				}
-				if o.maxMessage <= 0 || o.maxMessage > maxChannelMessage { // 0: any size
+				if o.maxMessage <= 0 || o.maxMessage > maxChannelMessage { // 0 means unlimited
 					o.maxMessage = maxChannelMessage
 				}
 			}
@@ -417,7 +418,7 @@ func (o *Offer) acceptBundled(first int) {
 	}
 }
 
-// answered returns the formats that the answer to a section has, the one that the client should send first.
+// answered returns the formats for the answer to a section, the preferred one first.
 func (o *Offer) answered(s *section) (formats []webrtc.RTPCodecParameters) {
 	if s.kind == "video" {
 		f, _ := s.video()
@@ -430,8 +431,8 @@ func (o *Offer) answered(s *section) (formats []webrtc.RTPCodecParameters) {
 	return append(formats, plain)
 }
 
-// tag returns the section that carries the transport: of the accepted ones the first that the offer's BUNDLE group lists (RFC 9143
-// section 7.3.1); nil: none is accepted.
+// tag returns the section that carries the transport, or nil if none is accepted. It is the first accepted one in the
+// offer's BUNDLE group (RFC 9143 section 7.3.1).
 func (o *Offer) tag() *section {
 	for _, mid := range o.bundled() {
 		i := slices.IndexFunc(o.sections, func(s section) bool { return s.mid == mid })
@@ -440,7 +441,7 @@ func (o *Offer) tag() *section {
 	return nil
 }
 
-// bundled returns the mids of the accepted sections, the tag first.
+// bundled returns the mids of the accepted sections, starting with the tag.
 func (o *Offer) bundled() (mids []string) {
 	for _, mid := range o.group {
 		if s := o.section(mid); s != nil && s.hasMid && !slices.Contains(mids, mid) {
@@ -455,15 +456,15 @@ func (o *Offer) bundled() (mids []string) {
 	return mids
 }
 
-// readTransport reads the side of the transport that the tag has, or else the session, or else the sections that share it: sections that
-// are bundled need not repeat it (RFC 8829 section 5.2.1).
+// readTransport parses the client's transport from the tag section, the session, or other sections of the group.
+// Bundled sections need not repeat it (RFC 8829 section 5.2.1).
 func (o *Offer) readTransport(d description) error {
 	places := []attributes{d.attributes}
 	tag := o.tag()
 	if tag != nil {
 		places = []attributes{tag.attributes, d.attributes}
 	}
-	if len(o.group) > 0 { // the offerer's own tag, which may be refused
+	if len(o.group) > 0 { // the offerer's tag, which may be rejected
 		if i := slices.IndexFunc(o.sections, func(s section) bool { return s.hasMid && s.mid == o.group[0] }); i >= 0 {
 			places = append(places, o.sections[i].attributes)
 		}
@@ -489,7 +490,7 @@ func (o *Offer) readTransport(d description) error {
 	}
 	t.lite = d.attributes.has("ice-lite")
 	switch {
-	case tag == nil: // everything was stopped, and so was what carried it
+	case tag == nil: // everything was stopped, including the section with the transport
 	case t.fingerprint == "":
 		return errors.New("has no DTLS fingerprint")
 	case t.ufrag == "" || t.pwd == "":
@@ -499,8 +500,8 @@ func (o *Offer) readTransport(d description) error {
 	return nil
 }
 
-// role returns our role in DTLS, as a=setup names it (RFC 8842 section 5.3). Towards a client that leaves it open, Pion dials, unless the
-// client is of ICE lite.
+// role returns our DTLS role as in a=setup (RFC 8842 section 5.3). If the client leaves it open, Pion dials, except
+// with an ICE lite client.
 func (t transport) role() string {
 	if t.setup == "active" || t.setup == "actpass" && t.lite {
 		return "passive"
@@ -508,7 +509,7 @@ func (t transport) role() string {
 	return "active"
 }
 
-// strongest returns the best of the fingerprints of a certificate whose hash is known (RFC 8122 section 5); "": there is none.
+// strongest returns the fingerprint with the strongest known hash (RFC 8122 section 5), or "".
 func strongest(fingerprints []string) string {
 	for _, hash := range []string{"sha-256", "sha-384", "sha-512", "sha-224", "sha-1", ""} {
 		for _, f := range fingerprints {
@@ -521,7 +522,7 @@ func strongest(fingerprints []string) string {
 	return ""
 }
 
-// readCandidates returns the candidates of the transport, as many as are tried.
+// readCandidates returns the candidates of the transport, limited to MaxCandidates.
 func (o *Offer) readCandidates(d description) (candidates []string) {
 	places := []attributes{d.attributes}
 	for i := range o.sections {
@@ -544,7 +545,7 @@ func (o *Offer) readCandidates(d description) (candidates []string) {
 	return candidates
 }
 
-// names are the encodings of formats, as "opus/48000/2".
+// names returns the encoding names of formats, for example "opus/48000/2".
 func names(formats []webrtc.RTPCodecParameters) (list []string) {
 	for _, f := range formats {
 		_, name, _ := strings.Cut(f.MimeType, "/")
@@ -553,7 +554,7 @@ func names(formats []webrtc.RTPCodecParameters) (list []string) {
 	return list
 }
 
-// unseen returns the video codecs among formats, without what repairs others.
+// unseen returns the video codecs among formats, without retransmission and error correction formats.
 func unseen(formats []webrtc.RTPCodecParameters) (list []string) {
 	for _, name := range names(formats) {
 		switch codec, _, _ := strings.Cut(name, "/"); strings.ToLower(codec) {
@@ -565,11 +566,11 @@ func unseen(formats []webrtc.RTPCodecParameters) (list []string) {
 	return list
 }
 
-// Stopped reports whether the client has taken back all sections that there were.
+// Stopped reports whether the client has stopped all sections.
 func (o Offer) Stopped() bool { return o.tag() == nil }
 
-// voiceSection returns the section that the voice goes by: the one that has it if the client takes it there, or else the first that
-// does; "": none.
+// voiceSection returns the mid of the section for the model's voice, or "". The current section is kept if the client
+// still receives on it; otherwise it is the first that receives.
 func (o *Offer) voiceSection(current string) (mid string) {
 	for _, s := range o.sections {
 		if s.accepted && s.kind == "audio" && s.client.receives && (mid == "" || s.mid == current) {
@@ -579,7 +580,7 @@ func (o *Offer) voiceSection(current string) (mid string) {
 	return mid
 }
 
-// section returns the accepted section of a mid, or nil.
+// section returns the accepted section with a mid, or nil.
 func (o *Offer) section(mid string) *section {
 	i := slices.IndexFunc(o.sections, func(s section) bool { return s.accepted && s.mid == mid })
 	if i < 0 {
@@ -588,12 +589,12 @@ func (o *Offer) section(mid string) *section {
 	return &o.sections[i]
 }
 
-// regular is the offer as Pion gets it: the accepted sections alone, all in one BUNDLE group with one transport, each with a mid, the
-// formats that the answer will have, and a direction that never stops a section, since what Pion stops does not come back. Which way
-// sound and pictures really go is up to wireAnswer. Simulcast and the sources (SSRC) of sound are left out: Pion drops what comes by
-// others, and a sender may take another one at any time (RFC 3550 section 8.2; a telephone exchange does for its music on hold). Candidates
-// are given to Pion one by one, so an offer without news for Pion has the same text as the one before. voice is the mid of the section that
-// the voice goes by, the only one that Pion may give a sender.
+// regular returns the offer for Pion. It has only the accepted sections, in one BUNDLE group with one transport. Each
+// has a mid, the formats of the answer, and a direction that never stops it, because Pion cannot resume a stopped
+// section; wireAnswer sets the actual directions. Simulcast and the SSRCs of audio are left out: Pion would drop
+// packets with other SSRCs, and a sender may change its SSRC at any time (RFC 3550 section 8.2), as telephone exchanges
+// do for music on hold. Candidates are passed to Pion separately, so an offer without changes for Pion has the same
+// text as the one before. voice is the mid of the only section for which Pion may create a sender.
 func (o *Offer) regular(voice, setup string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE %s\r\n", strings.Join(o.bundled(), " "))
@@ -604,7 +605,7 @@ func (o *Offer) regular(voice, setup string) string {
 	if o.mixed {
 		b.WriteString("a=extmap-allow-mixed\r\n")
 	}
-	extensions := map[string]string{} // the number of each, by its URI
+	extensions := map[string]string{} // id of each extension by URI
 	for i := range o.sections {
 		s := &o.sections[i]
 		if !s.accepted {
@@ -623,7 +624,7 @@ func (o *Offer) regular(voice, setup string) string {
 	return b.String()
 }
 
-// regularMedia is the part of regular for sound and pictures.
+// regularMedia writes the part of regular for an audio or video section.
 func (o *Offer) regularMedia(m *mediaDescription, s *section, voice string, extensions map[string]string) {
 	d := direction{sends: true, receives: s.mid == voice}
 	m.attributes = append(m.attributes, attribute{key: d.String()}, attribute{key: "rtcp-mux"})
@@ -656,13 +657,15 @@ func (o *Offer) regularMedia(m *mediaDescription, s *section, voice string, exte
 	}
 }
 
-// isExtensionNumber reports whether an extension has a plain number of one byte's header (RFC 8285), and so goes both ways.
+// isExtensionNumber reports whether an extension has a plain id of the one-byte header (RFC 8285), and so applies to
+// both directions.
 func isExtensionNumber(text string) bool {
 	n, err := strconv.Atoi(text)
 	return err == nil && n >= 1 && n <= 14
 }
 
-// sources returns the SSRC of a video section; nil if it has more than one, as simulcast of old: Pion would take the offer for Plan B.
+// sources returns the SSRC of a video section. It is nil for several SSRCs (old simulcast), because Pion would take the
+// offer for Plan B.
 func (s *section) sources() (list attributes) {
 	primary, repair := map[string]bool{}, map[string]bool{}
 	for _, value := range s.attributes.all("ssrc-group") {

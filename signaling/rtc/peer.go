@@ -23,53 +23,55 @@ import (
 )
 
 const (
-	// gatherWait is how long an answer waits for our own candidates. They are the addresses of a port that is open
-	// already, so they are there within a millisecond, and a client that ignores trickled ones gets them, too. gatherAll is
-	// how long it waits where none can be trickled.
+	// gatherWait is how long an answer waits for our candidates. They are the addresses of an open port, so they are
+	// known within a millisecond, and clients that ignore trickled candidates need them in the answer. gatherAll
+	// applies if candidates cannot be trickled.
 	gatherWait = 100 * time.Millisecond
 	gatherAll  = 5 * time.Second
 
-	// maxTracks is how many tracks may come, and moreTracks how many more with each offer: after it a microphone comes as another
-	// track, and so may a camera. Each new SSRC is a track, which costs 13 KB and two goroutines; 1000 were there in 4 s.
+	// maxTracks limits the tracks of a peer; each offer adds moreTracks, because it may add a microphone and a camera.
+	// Each new SSRC is a track, which costs 13 KB and two goroutines; without the limit, 1000 appeared within 4 s.
 	maxTracks, moreTracks = 32, 2
 )
 
-// Session is the conversation that a peer carries. Its methods may be called by any goroutine and must not block.
+// Session is the conversation of a peer. Its methods may be called by any goroutine and must not block.
 type Session interface {
-	// Mic returns where the client's sound goes, of rate in Hz.
+	// Mic returns the destination for the client's audio; rate is in Hz.
 	Mic(rate int) (media.Sink, error)
-	// SetRoundTrip takes a round trip to the client, by its reports.
+	// SetRoundTrip records a round trip time to the client, from its reports.
 	SetRoundTrip(d time.Duration)
-	// RecordLoss takes how many packets were lost lately, and of how many: up, of the client's microphone, or down, of the model's voice.
+	// RecordLoss records recent packet loss, lost of total: up for the client's microphone, otherwise for the model's
+	// voice.
 	RecordLoss(up bool, lost, of int)
-	// SetFrame takes what the client's camera shows, and whether that is something new; ClearFrame: it shows nothing any more.
+	// SetFrame sets the current picture of the client's camera; changed reports whether it differs from the last one.
+	// ClearFrame removes the picture.
 	SetFrame(mimeType string, data []byte, changed bool)
 	ClearFrame()
-	// Crash ends the conversation: one of the peer's goroutines has panicked.
+	// Crash ends the conversation because one of the peer's goroutines has panicked.
 	Crash(err error)
 }
 
-// PeerOptions say whom a peer serves, and what it calls when something happens. The functions are called in goroutines of pion.
+// PeerOptions configure a peer. Its functions are called in Pion's goroutines.
 type PeerOptions struct {
 	Session Session
-	Cameras *Cameras // of all peers of this client
+	Cameras *Cameras // shared by all peers of this client
 	Decoder opus.DecoderChoice
 	Logger  *slog.Logger
 
 	Connected func()
-	Lost      func(why string) // a clause for people; "": the client has closed it
+	Lost      func(why string) // why is a readable clause, or "" if the client has closed the connection
 
-	// Candidate takes one of our candidates, which belongs to the section of Tag; "": there are no more. Nil: the client cannot
-	// get them one by one, as after an HTTP request: its Answer waits until it has them all.
+	// Candidate receives our candidates for the section of Tag, and "" after the last one. If nil, candidates cannot be
+	// trickled, as over HTTP: Answer waits until all are known.
 	Candidate func(line string)
 
-	Channel string                            // the label of the data channel, or AnyChannel; only the first is served; "": none
-	Opened  func(*Channel)                    // the data channel
-	Closed  func(*Channel)                    // the data channel, even if it had not opened
-	Message func(message []byte, isText bool) // by the data channel
+	Channel string                            // label of the data channel, or AnyChannel, or "" for none; only the first channel is used
+	Opened  func(*Channel)                    // with the data channel
+	Closed  func(*Channel)                    // with the data channel, even if it had not opened
+	Message func(message []byte, isText bool) // from the data channel
 }
 
-// AnyChannel has the first data channel served, whatever its label is.
+// AnyChannel as [PeerOptions].Channel accepts the first data channel with any label.
 const AnyChannel = "*"
 
 var (
@@ -86,36 +88,36 @@ type Peer struct {
 	session  Session
 	api      *API
 	decoder  opus.DecoderChoice
-	trickles bool // our candidates can be sent one by one
+	trickles bool // our candidates can be sent separately
 
-	tried      int         // candidates of the client, since the last restart of ICE
-	candidates []string    // the addresses of those that came one by one, or with the section of tag
-	offer      Offer       // the last one that was answered
-	stopped    bool        // the client has taken back all sections: what it offers next is for another peer
-	tag        string      // the mid of the section that carries the transport; "" before the first answer, and where the offer has none
-	index      int         // of the same section
-	mids       []string    // of the sections that the last answer has accepted, which share the transport
-	setup      string      // the client's side of DTLS in its first offer, which stays; "" before it
-	role       string      // ours
-	chosen     *codec      // of the first offer with audio, which all others must have; nil before that
-	codec      media.Codec // the same
-	pionOffer  string      // the newest that Pion has got
-	repeats    uint64      // how many answers were made of Pion's earlier ones
-	output     *voice      // nil until the first offer with voice
+	tried      int         // number of the client's candidates since the last restart of ICE
+	candidates []string    // addresses of the client's candidates for the current transport
+	offer      Offer       // the last answered offer
+	stopped    bool        // the client has stopped all sections: its next offer needs a new peer
+	tag        string      // mid of the section that carries the transport; "" without one, and before the first answer
+	index      int         // of that section
+	mids       []string    // sections accepted by the last answer, which share the transport
+	setup      string      // the client's a=setup in its first offer, which stays; "" before it
+	role       string      // our role in DTLS
+	chosen     *codec      // of the first offer with audio; further offers must have it; nil before that
+	codec      media.Codec // for chosen
+	pionOffer  string      // the newest offer given to Pion
+	repeats    uint64      // answers that were made from earlier ones of Pion
+	output     *voice      // nil until the first offer that receives the voice
 	sender     *webrtc.RTPSender
-	voiceAt    string // the mid of the section that has the sender; "": none has
+	voiceAt    string // mid of the section with the sender, or ""
 
-	// Of pion's goroutines, too.
-	gathered   chan struct{}              // has room for one: Pion has all our candidates, perhaps those before a restart of ICE
+	// Used by Pion's goroutines as well.
+	gathered   chan struct{}              // has room for one: Pion has found all our candidates, perhaps before a restart of ICE
 	maxMessage atomic.Int64               // bytes
-	microphone atomic.Pointer[microphone] // the newest, even if it has ended: pion ends it at each offer
-	tracks     atomic.Int32               // that have come
-	mayCome    atomic.Int32               // at most
-	rtt        atomic.Int64               // the newest round trip; 0: none is known
+	microphone atomic.Pointer[microphone] // the newest, even if it has ended: Pion ends it at each offer
+	tracks     atomic.Int32               // number so far
+	mayCome    atomic.Int32               // limit for tracks
+	rtt        atomic.Int64               // the newest round trip time, or 0
 
 	stop    context.CancelFunc
 	mu      sync.Mutex
-	closing bool // guards running: nothing is added once it is waited for
+	closing bool // guarded by running's lock: no goroutine is added once Close waits
 	running sync.WaitGroup
 }
 
@@ -125,7 +127,7 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("new peer: %w", err)
 	}
-	ctx, stop := context.WithCancel(context.Background()) // until Close
+	ctx, stop := context.WithCancel(context.Background()) // canceled by Close
 	p := &Peer{
 		log: o.Logger, pc: pc, session: o.Session, api: a, decoder: o.Decoder, trickles: o.Candidate != nil, stop: stop,
 	}
@@ -159,7 +161,7 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 	var served atomic.Bool
 	pc.OnDataChannel(func(dc *webrtc.DataChannel) {
 		if o.Channel == "" || o.Channel != AnyChannel && dc.Label() != o.Channel || !served.CompareAndSwap(false, true) {
-			dc.Close() // each one that stays is a goroutine and 65 KB
+			dc.Close() // each open one costs a goroutine and 65 KB
 			return
 		}
 		c := newChannel(dc, int(p.maxMessage.Load()))
@@ -172,7 +174,8 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 	return p, nil
 }
 
-// Made reports whether an offer is of the client's side of this peer; before its first Answer none is.
+// Made reports whether an offer comes from the same client connection as this peer. It is false before the first
+// Answer.
 func (p *Peer) Made(o Offer) bool {
 	if p.stopped || p.setup == "" || o.Stopped() {
 		return !p.stopped && p.setup != ""
@@ -180,15 +183,16 @@ func (p *Peer) Made(o Offer) bool {
 	return p.offer.transport.fingerprint == o.transport.fingerprint && !p.startsTransport(o) && !p.replacesTransport(o)
 }
 
-// startsTransport reports whether an offer has stopped all sections that share the transport, and begins others with one of their own. A
-// transport ends with its last section (RFC 9143 section 7.5): a browser then begins ICE and DTLS again, with the same certificate.
+// startsTransport reports whether an offer stops all sections of the transport, and starts others with a new one. A
+// transport ends with its last section (RFC 9143 section 7.5): a browser then restarts ICE and DTLS with the same
+// certificate.
 func (p *Peer) startsTransport(o Offer) bool {
 	return p.Restarts(o) && !slices.ContainsFunc(p.mids, func(mid string) bool { return o.section(mid) != nil })
 }
 
-// replacesTransport reports whether an offer has stopped the section that carries the transport, and gives the others another one: Chromium
-// and Firefox end DTLS then, and begin with other ports but the same ufrag and certificate. A client that goes on with its transport, as
-// RFC 9143 section 7.5 lets it, repeats candidates.
+// replacesTransport reports whether an offer stops the section that carries the transport, and moves the others to a
+// new one. Chromium and Firefox then end DTLS, and start on other ports with the same ufrag and certificate. A client
+// that keeps its transport, as RFC 9143 section 7.5 allows, repeats candidates.
 func (p *Peer) replacesTransport(o Offer) bool {
 	if p.tag == "" || len(p.candidates) == 0 || p.Restarts(o) ||
 		slices.ContainsFunc(o.sections, func(s section) bool { return s.mid == p.tag && s.offered }) {
@@ -199,8 +203,8 @@ func (p *Peer) replacesTransport(o Offer) bool {
 	})
 }
 
-// candidateAddress returns the protocol, address and port of a candidate (RFC 8839 section 5.1); "" if it has no port of its own, as active
-// TCP.
+// candidateAddress returns the protocol, address and port of a candidate (RFC 8839 section 5.1), or "" if it has no
+// port of its own (active TCP).
 func candidateAddress(line string) string {
 	fields := strings.Fields(line)
 	if len(fields) < 6 || fields[5] == "9" {
@@ -209,18 +213,18 @@ func candidateAddress(line string) string {
 	return strings.ToLower(fields[2]) + " " + fields[4] + " " + fields[5]
 }
 
-// Restarts reports whether an offer restarts ICE, which cuts the path until the answer is there.
+// Restarts reports whether an offer restarts ICE, which interrupts the connection until the client has the answer.
 func (p *Peer) Restarts(o Offer) bool {
 	return !o.Stopped() && p.offer.transport.ufrag != o.transport.ufrag
 }
 
-// Connecting reports whether the peer is on its way to be connected, at first or after a restart of ICE.
+// Connecting reports whether the peer is connecting, initially or after a restart of ICE.
 func (p *Peer) Connecting() bool {
 	s := p.pc.ConnectionState()
 	return s == webrtc.PeerConnectionStateNew || s == webrtc.PeerConnectionStateConnecting
 }
 
-// Voice is where the model's voice goes; nil: the last offer lets us send none.
+// Voice returns the output for the model's voice, or nil if the last offer does not receive audio.
 func (p *Peer) Voice() media.Output {
 	if !p.offer.voice {
 		return nil
@@ -228,7 +232,7 @@ func (p *Peer) Voice() media.Output {
 	return p.output
 }
 
-// Microphone reports whether the client's microphone comes by this peer, and for how long nothing has come of it.
+// Microphone reports whether this peer receives the client's microphone, and how long it has been quiet.
 func (p *Peer) Microphone() (quiet time.Duration, ok bool) {
 	m := p.microphone.Load()
 	if m == nil || !p.offer.microphone {
@@ -240,14 +244,15 @@ func (p *Peer) Microphone() (quiet time.Duration, ok bool) {
 // WantsChannel reports whether the last offer has a section for data channels.
 func (p *Peer) WantsChannel() bool { return p.offer.channel }
 
-// Tag returns the mid of the media section that carries the transport, and its index: that is where candidates belong. The mid is "" where
-// the offer has none, and before the first Answer.
+// Tag returns the mid and the index of the media section that carries the transport; candidates belong to it. The mid
+// is "" if the offer has none, and before the first Answer.
 func (p *Peer) Tag() (mid string, index int) { return p.tag, p.index }
 
 // containPanic runs f, and ends the conversation if it panics.
 func (p *Peer) containPanic(place string, f func()) { crash.Run(p.log, place, p.session.Crash, f) }
 
-// do runs f as containPanic does, and has Close wait for it: pion's own Close returns while a track's handler still runs.
+// do runs f like containPanic, and makes Close wait for it: Pion's own Close returns while a track's handler still
+// runs.
 func (p *Peer) do(place string, f func()) {
 	p.mu.Lock()
 	ok := !p.closing
@@ -261,8 +266,8 @@ func (p *Peer) do(place string, f func()) {
 	}
 }
 
-// Answer answers an offer, the first or a further one, within 0.1 s if candidates are trickled. An offer that cannot be used is
-// refused with a [RefusedError]: among them one without the codec that the connection has begun with.
+// Answer answers an offer, the first or a further one. It takes at most 0.1 s if candidates are trickled. It returns a
+// [RefusedError] for an unusable offer, for example one without the codec of the connection.
 func (p *Peer) Answer(o Offer) (sdp string, err error) {
 	bad := func(err error) (string, error) {
 		return "", &RefusedError{Problem: "cannot be used: " + err.Error(), Err: err}
@@ -298,7 +303,7 @@ func (p *Peer) Answer(o Offer) (sdp string, err error) {
 	for _, line := range o.tag().attributes.all("candidate") {
 		p.noteCandidate(line)
 	}
-	p.tried = max(p.tried, len(o.transport.candidates)) // a further offer repeats those of the first
+	p.tried = max(p.tried, len(o.transport.candidates)) // a further offer repeats the candidates of the first
 	p.mayCome.Add(moreTracks)
 	voice := o.voiceSection(p.voiceAt)
 	if err := p.negotiate(&o, voice); err != nil {
@@ -326,7 +331,7 @@ func (p *Peer) Answer(o Offer) (sdp string, err error) {
 	return sdp, nil
 }
 
-// negotiate has Pion take an offer, and answer it with the voice in a section; "": none takes it.
+// negotiate passes an offer to Pion and creates the answer. voice is the mid of the section for the voice, or "".
 func (p *Peer) negotiate(o *Offer, voice string) error {
 	if voice != "" && p.voiceAt != "" && p.voiceAt != voice { // the section that had it was stopped, or takes none any more
 		if err := p.pc.RemoveTrack(p.sender); err != nil {
@@ -355,8 +360,8 @@ func (p *Peer) negotiate(o *Offer, voice string) error {
 	return nil
 }
 
-// renegotiate gives Pion an offer that is new to it. It is not done for others, such as a hold: Pion ends the tracks of all sources that
-// the offer does not name, which costs sound and a transceiver each time.
+// renegotiate passes a changed offer to Pion. Unchanged ones, such as a hold, are not passed: Pion ends the tracks of
+// all sources that an offer does not name, which interrupts audio and costs a transceiver each time.
 func (p *Peer) renegotiate(o *Offer, voice, regular string) error {
 	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: regular}); err != nil {
 		return err
@@ -373,11 +378,11 @@ func (p *Peer) renegotiate(o *Offer, voice, regular string) error {
 	if err != nil {
 		return err
 	}
-	p.maxMessage.Store(int64(o.maxMessage)) // a channel may open as soon as there is an answer
+	p.maxMessage.Store(int64(o.maxMessage)) // a channel may open as soon as the answer is set
 	return p.pc.SetLocalDescription(a)
 }
 
-// watchCandidates has send, which may be nil, get our candidates, and gather learn that there are no more.
+// watchCandidates passes our candidates to send, which may be nil, and signals their end to gather.
 func (p *Peer) watchCandidates(send func(line string)) {
 	p.gathered = make(chan struct{}, 1)
 	p.pc.OnICECandidate(func(i *webrtc.ICECandidate) {
@@ -396,8 +401,8 @@ func (p *Peer) watchCandidates(send func(line string)) {
 	})
 }
 
-// gather waits for our candidates. It does not use Pion's GatheringCompletePromise: one that is made while Pion finishes may never be kept,
-// since Pion reads what to call before it changes its state.
+// gather waits for our candidates. It does not use Pion's GatheringCompletePromise: a promise that is created while
+// Pion finishes may never be fulfilled, because Pion reads its callback before it changes its state.
 func (p *Peer) gather() error {
 	wait := gatherWait
 	if !p.trickles {
@@ -418,7 +423,7 @@ func (p *Peer) gather() error {
 	return nil
 }
 
-// transceiver returns Pion's part of a section.
+// transceiver returns Pion's transceiver of a section.
 func (p *Peer) transceiver(mid string) *webrtc.RTPTransceiver {
 	all := p.pc.GetTransceivers()
 	if i := slices.IndexFunc(all, func(t *webrtc.RTPTransceiver) bool { return t.Mid() == mid }); i >= 0 {
@@ -427,8 +432,8 @@ func (p *Peer) transceiver(mid string) *webrtc.RTPTransceiver {
 	return nil
 }
 
-// prefer has the answer name the offer's formats and no others, or it would be the sender's choice in each packet; Opus with copies before
-// plain Opus, where the offer has it: a browser sends what stands first.
+// prefer makes the answer list only the offer's formats; otherwise the sender could choose others in each packet. Opus
+// with RED precedes plain Opus if offered: browsers send the first format.
 func (p *Peer) prefer(o *Offer) error {
 	for i := range o.sections {
 		s := &o.sections[i]
@@ -446,7 +451,7 @@ func (p *Peer) prefer(o *Offer) error {
 	return nil
 }
 
-// placeVoice has a section carry the model's voice.
+// placeVoice makes a section carry the model's voice.
 func (p *Peer) placeVoice(o *Offer, mid string) error {
 	if p.output == nil {
 		output, err := newVoice(p.chosen.mimeType, p.codec, func(rtt time.Duration) {
@@ -469,7 +474,7 @@ func (p *Peer) placeVoice(o *Offer, mid string) error {
 	t := p.transceiver(mid)
 	var sender *webrtc.RTPSender
 	var err error
-	if sender = t.Sender(); sender != nil { // of a source that has come without an offer
+	if sender = t.Sender(); sender != nil { // of a source that appeared without an offer
 		err = sender.ReplaceTrack(p.output)
 	} else if sender, err = p.pc.AddTrack(p.output); err == nil && sender != t.Sender() {
 		err = errNoVoice
@@ -483,10 +488,10 @@ func (p *Peer) placeVoice(o *Offer, mid string) error {
 	return nil
 }
 
-// maxBadRTCP is how many datagrams of RTCP in a row may be unreadable before no more are read.
+// maxBadRTCP is the number of consecutive unreadable RTCP datagrams after which reading stops.
 const maxBadRTCP = 50
 
-// readRTCP reads until the other side ends. Interceptors see reports and NACKs only if they are read.
+// readRTCP reads RTCP until the stream ends. Interceptors receive reports and NACKs only while they are read.
 func readRTCP(read func([]byte) (int, interceptor.Attributes, error), tell func([]rtcp.Packet)) {
 	buf := make([]byte, 1500)
 	for bad := 0; bad < maxBadRTCP; {
@@ -494,22 +499,22 @@ func readRTCP(read func([]byte) (int, interceptor.Attributes, error), tell func(
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrClosedPipe):
 			return
-		case err != nil: // too long, or one that pion cannot read
+		case err != nil: // too long, or unreadable for Pion
 			bad++
 		default:
 			bad = 0
 			if tell == nil {
 				continue
 			}
-			if packets, err := seen.GetRTCPPackets(buf[:n]); err == nil { // the interceptors have read them already
+			if packets, err := seen.GetRTCPPackets(buf[:n]); err == nil { // already parsed by the interceptors
 				tell(packets)
 			}
 		}
 	}
 }
 
-// AddCandidate takes one of the client's candidates; "" is no more of them, on which nothing depends. One that cannot be
-// read is refused with a [RefusedError], one that is ignored with [ErrTooManyCandidates].
+// AddCandidate adds one of the client's candidates; "" marks their end and has no effect. It returns a [RefusedError]
+// for an unreadable candidate, and [ErrTooManyCandidates] for an ignored one.
 func (p *Peer) AddCandidate(line string) error {
 	if line == "" {
 		return nil
@@ -525,14 +530,14 @@ func (p *Peer) AddCandidate(line string) error {
 	return nil
 }
 
-// noteCandidate keeps the address of a candidate.
+// noteCandidate stores the address of a candidate.
 func (p *Peer) noteCandidate(line string) {
 	if a := candidateAddress(line); a != "" && len(p.candidates) < 2*MaxCandidates && !slices.Contains(p.candidates, a) {
 		p.candidates = append(p.candidates, a)
 	}
 }
 
-// Mute stops the microphone for good and waits for it.
+// Mute stops the microphone permanently and waits for its end.
 func (p *Peer) Mute() {
 	p.stop()
 	if m := p.microphone.Load(); m != nil {
@@ -540,7 +545,7 @@ func (p *Peer) Mute() {
 	}
 }
 
-// Close ends the connection and waits for all that it started.
+// Close ends the connection and waits for all goroutines that it started.
 func (p *Peer) Close() {
 	p.stop()
 	p.mu.Lock()

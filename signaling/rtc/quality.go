@@ -2,18 +2,18 @@ package rtc
 
 import "time"
 
-// Quality is how well the sound came through between a client and us.
+// Quality measures one audio stream between a client and the gateway.
 type Quality struct {
-	Up      bool   // a client's microphone, as received here; else the model's voice, as the client reports it by RTCP
-	Packets uint64 // that came, or were to come
-	Lost    uint64 // and never came, or not in time to be heard
-	Late    uint64 // came when they had been given up; they are among the lost; only Up
+	Up      bool   // a client's microphone, measured here; otherwise the model's voice, measured by the client's RTCP reports
+	Packets uint64 // packets sent by the other end, or by us
+	Lost    uint64 // never arrived, or too late for playout
+	Late    uint64 // arrived after they were given up; included in Lost; only with Up
 	Jitter  time.Duration
-	// Concealed is how much sound was made up in the place of lost packets; only Up.
+	// Concealed is the duration of audio that replaces lost packets; only with Up.
 	Concealed time.Duration
 }
 
-// Reported adds what a peer's newest report says of our packets: so many lost of so many since the one before, and their jitter in
+// Reported adds a peer's RTCP report about our packets: loss since the previous report, lost of total, and jitter in
 // units of the codec's clock.
 func (q *Quality) Reported(lost, of int, jitter uint32, clockRate int) {
 	q.Packets += uint64(of)
@@ -21,10 +21,11 @@ func (q *Quality) Reported(lost, of int, jitter uint32, clockRate int) {
 	q.Jitter = time.Duration(jitter) * time.Second / time.Duration(clockRate)
 }
 
-// Observe has f called for each microphone and each voice that ends. It must be called before the first NewPeer; f must not block.
+// Observe sets f to be called for each microphone and each voice that ends. Call it before the first NewPeer; f must
+// not block.
 func (a *API) Observe(f func(Quality)) { a.observe = f }
 
-// Heard reports a stream that has ended, of a peer or of whoever else carries sound by RTP. A nil API reports nothing.
+// Heard reports a stream that has ended, from a peer or from other RTP code. A nil API ignores it.
 func (a *API) Heard(q Quality) {
 	if a != nil && a.observe != nil && q.Packets > 0 {
 		a.observe(q)

@@ -14,31 +14,32 @@ import (
 )
 
 const (
-	// nackPackets is how many sent packets can be sent again: 64 of 20 ms are 1.3 s, longer than a receiver waits.
+	// nackPackets is the number of sent packets that are kept for retransmission: 64 of 20 ms are 1.3 s, longer than a
+	// receiver waits.
 	nackPackets = 64
 
-	// resendPause is how long a packet that was sent again is not sent once more. One datagram may name it hundreds of times;
-	// a peer that has really lost it twice asks again after a round trip.
+	// resendPause is the shortest time between two retransmissions of a packet. One datagram may request it hundreds of
+	// times; a peer that has lost it twice asks again after a round trip.
 	resendPause = 10 * time.Millisecond
 
-	// resendRate is how many packets are sent again in a second, and resendBurst how many at once. The voice has 50 packets a
-	// second, so one that loses every second packet, and of the answers, too, asks for 50; and the burst is all there is. A
-	// peer that asks for anything gets three times the voice, and not 4,074 packets for one datagram of 1 KB, as from pion's
-	// responder.
+	// resendRate limits retransmitted packets per second, and resendBurst at once. The voice has 50 packets a second,
+	// so a peer that loses every second packet, retransmissions included, asks for 50. The burst covers all packets
+	// that are kept. A peer that requests everything gets three times the rate of the voice, not 4,074 packets for one
+	// datagram of 1 KB as from Pion's responder.
 	resendRate  = 100
 	resendBurst = nackPackets
 )
 
-// resender keeps the newest packets of the voice of one peer and sends again what the peer asks for (RFC 4585, section
-// 6.2.1), if it said that it would. It stands behind all that changes a packet, since what is sent again must be the same
-// to the last bit: AES-GCM with the same nonce for a header that differs, as by a new number for transport-cc, would give
-// the key of its authentication away (RFC 7714, section 8.1).
+// resender keeps the newest packets of a peer's voice, and retransmits those that the peer requests (RFC 4585, section
+// 6.2.1) if it has negotiated that. It follows all interceptors that change a packet, because a retransmission must be
+// identical to the last bit: with AES-GCM, the same nonce for a different header, for example a new transport-cc
+// number, would reveal the authentication key (RFC 7714, section 8.1).
 type resender struct {
 	interceptor.NoOp
-	kept atomic.Pointer[kept] // nil as long as the peer does not ask again
+	kept atomic.Pointer[kept] // nil if the peer has not negotiated retransmission
 }
 
-// resenders is the [interceptor.Factory] of resenders.
+// resenders is the [interceptor.Factory] that creates resenders.
 type resenders struct{}
 
 // NewInterceptor implements [interceptor.Factory].
@@ -64,7 +65,7 @@ func (r *resender) UnbindLocalStream(info *interceptor.StreamInfo) {
 	}
 }
 
-// BindRTCPReader implements [interceptor.Interceptor]. What cannot be read is left to the others.
+// BindRTCPReader implements [interceptor.Interceptor]. Unreadable packets are left to the others.
 func (r *resender) BindRTCPReader(from interceptor.RTCPReader) interceptor.RTCPReader {
 	return interceptor.RTCPReaderFunc(func(b []byte, a interceptor.Attributes) (int, interceptor.Attributes, error) {
 		n, a, err := from.Read(b, a)
@@ -75,7 +76,7 @@ func (r *resender) BindRTCPReader(from interceptor.RTCPReader) interceptor.RTCPR
 		if a == nil {
 			a = interceptor.Attributes{}
 		}
-		packets, bad := a.GetRTCPPackets(b[:n]) // read once for all interceptors
+		packets, bad := a.GetRTCPPackets(b[:n]) // parsed once for all interceptors
 		if bad != nil {
 			return n, a, nil
 		}
@@ -88,35 +89,35 @@ func (r *resender) BindRTCPReader(from interceptor.RTCPReader) interceptor.RTCPR
 	})
 }
 
-// kept is the packets of a stream that can be sent again.
+// kept holds the packets of a stream that can be retransmitted.
 type kept struct {
 	ssrc uint32
 	to   interceptor.RTPWriter
 
-	mu    sync.Mutex // held while something is copied, not while it is sent: the playout's clock waits for it
+	mu    sync.Mutex // held while something is copied, not while it is sent: the playout clock waits for it
 	slots [nackPackets]slot
 
-	answering sync.Mutex // guards the rest, and is held while packets are sent
+	answering sync.Mutex // guards the fields below; held while packets are sent
 	limit     *rate.Limiter
 	out       slot
 }
 
-// slot is a packet, in memory that is used again.
+// slot holds a packet, in memory that is reused.
 type slot struct {
 	header     rtp.Header
 	extensions []rtp.Extension
 	payload    []byte
-	resent     time.Time // when it was sent again
+	resent     time.Time // time of the last retransmission
 }
 
 func (s *slot) set(h *rtp.Header, payload []byte) {
-	s.extensions = append(s.extensions[:0], h.Extensions...) // the writer uses the list again, and what is in it not
+	s.extensions = append(s.extensions[:0], h.Extensions...) // the writer reuses the list, but not the payloads in it
 	s.payload = append(s.payload[:0], payload...)
 	s.header = *h
 	s.header.Extensions = s.extensions
 }
 
-// keep keeps a copy of a packet that is about to be sent.
+// keep stores a copy of a packet that is about to be sent.
 func (k *kept) keep(h *rtp.Header, payload []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -125,7 +126,7 @@ func (k *kept) keep(h *rtp.Header, payload []byte) {
 	s.resent = time.Time{}
 }
 
-// resend sends packets again. What fails is asked for once more, or concealed.
+// resend retransmits packets. Errors are ignored: the peer requests the packet again, or conceals the loss.
 func (k *kept) resend(nacks []rtcp.NackPair, now time.Time) {
 	k.answering.Lock()
 	defer k.answering.Unlock()
@@ -139,7 +140,7 @@ func (k *kept) resend(nacks []rtcp.NackPair, now time.Time) {
 	}
 }
 
-// find copies a packet to out, if it is there and may be sent now. Needs answering.
+// find copies a packet to out, if it is stored and may be sent now. Needs answering.
 func (k *kept) find(sequence uint16, now time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -5,9 +5,9 @@ import (
 	"net"
 )
 
-// sifted is the UDP port without forged datagrams that would end a DTLS connection. Anybody can send them who knows the
-// addresses of both sides: pion/dtls ends it for a record in plaintext that has application data, no known type, or a
-// ChangeCipherSpec that is none. RFC 6347 section 4.1.2.7 has such records discarded.
+// sifted is the UDP port without forged datagrams that would end a DTLS connection. Anyone who knows the addresses of
+// both sides can send them. pion/dtls ends a connection on a plaintext record with application data, of unknown type,
+// or with an invalid ChangeCipherSpec. RFC 6347 section 4.1.2.7 requires discarding such records.
 type sifted struct{ *net.UDPConn }
 
 func (s sifted) ReadFrom(p []byte) (n int, from net.Addr, err error) {
@@ -19,7 +19,8 @@ func (s sifted) ReadFrom(p []byte) (n int, from net.Addr, err error) {
 	}
 }
 
-// The types of DTLS records (RFC 5246 section 6.2.1) that are sent in plaintext, and the length of their header (RFC 6347 section 4.1).
+// Types of DTLS records (RFC 5246 section 6.2.1) that are sent in plaintext, and the length of the header (RFC 6347
+// section 4.1).
 const (
 	recordChangeCipherSpec = 20
 	recordAlert            = 21
@@ -27,7 +28,7 @@ const (
 	recordHeader           = 13
 )
 
-// harmless looks at the DTLS records of a datagram, if it is one (RFC 7983).
+// harmless checks the DTLS records of a datagram; other datagrams (RFC 7983) are harmless.
 func harmless(datagram []byte) bool {
 	if len(datagram) == 0 || datagram[0] < 20 || datagram[0] > 63 {
 		return true
@@ -43,10 +44,10 @@ func harmless(datagram []byte) bool {
 		body := rest[:length]
 		rest = rest[length:]
 		if epoch > 0 {
-			continue // it is encrypted, and what is not from the other side is discarded
+			continue // encrypted: pion discards records that are not from the other side
 		}
 		switch kind {
-		case recordHandshake, recordAlert: // which pion discards once there is a connection
+		case recordHandshake, recordAlert: // pion discards these once the connection is established
 		case recordChangeCipherSpec:
 			if string(body) != "\x01" {
 				return false

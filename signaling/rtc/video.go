@@ -14,29 +14,31 @@ import (
 )
 
 const (
-	// keyInterval is how often a key frame is asked for: as often as a picture is of use.
+	// keyInterval is the time between requests for key frames: as often as a picture is useful.
 	keyInterval = time.Second
 
-	// videoBits is the bit rate that a sender must keep to, in bits a second. Only the key frames count, one a second, of about
-	// 30 KB (240 kbit) for a camera of 720p; the rest is what comes between them.
+	// videoBits is the bit rate that a sender must keep to, in bits a second. Only key frames are used, one a second of
+	// about 30 KB (240 kbit) for a 720p camera; the rest is for the frames between them.
 	videoBits = 500_000
 )
 
-// Cameras are the video tracks of a client, on whichever of its peers: the newest is looked at. The zero Cameras are ready.
+// Cameras tracks the video tracks of a client on all of its peers; only the newest is decoded. The zero Cameras is
+// ready to use.
 type Cameras struct {
 	mu      sync.Mutex
-	newest  *camera // nil: none
+	newest  *camera // nil if there is none
 	stopped bool
 }
 
-// camera is a video track being looked at.
+// camera is a video track that is being decoded.
 type camera struct {
 	session Session
 	cancel  context.CancelFunc
 	done    chan struct{}
 }
 
-// look makes pictures of a track for the peer's session until the track ends. A newer track, on whichever peer, takes over.
+// look decodes pictures of a track for the peer's session until the track ends. A newer track, on any peer, replaces
+// it.
 func (c *Cameras) look(ctx context.Context, p *Peer, track *webrtc.TrackRemote) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -67,7 +69,7 @@ func (c *Cameras) look(ctx context.Context, p *Peer, track *webrtc.TrackRemote) 
 		"incomplete", stats.Incomplete, "broken", stats.Broken, "err", err)
 }
 
-// forget forgets what a camera has shown, unless another one shows something. After Stop the picture may be the next
+// forget clears a camera's picture, unless another camera has replaced it. After Stop the picture may be the next
 // caller's.
 func (c *Cameras) forget(was *camera) {
 	c.mu.Lock()
@@ -80,9 +82,8 @@ func (c *Cameras) forget(was *camera) {
 	}
 }
 
-// Stop has no camera looked at any more and forgets what the last one showed. The peers are muted already: that ends their
-// tracks. A camera may be about to make a picture, which waits for those of other calls: 0.1 s each if they are 4K screens,
-// else some milliseconds.
+// Stop ends the decoding and clears the last picture. Mute the peers first, which ends their tracks. It may wait for a
+// picture in progress, which waits for pictures of other calls: 0.1 s each for 4K screens, otherwise some milliseconds.
 func (c *Cameras) Stop() {
 	c.mu.Lock()
 	c.stopped = true
@@ -94,8 +95,8 @@ func (c *Cameras) Stop() {
 	}
 }
 
-// watch reads a track until it ends or ctx is done, and asks for key frames and for what is missing of them. A track that
-// delivers nothing, as one that is muted, is not asked.
+// watch reads a track until it ends or ctx is done, and requests key frames and their missing packets. It sends no
+// requests while a track delivers nothing, for example while it is muted.
 func (p *Peer) watch(ctx context.Context, track *webrtc.TrackRemote, viewer *picture.Extractor) error {
 	defer context.AfterFunc(ctx, func() { track.SetReadDeadline(time.Unix(1, 0)) })()
 	again := slices.Contains(track.Codec().RTCPFeedback, webrtc.RTCPFeedback{Type: webrtc.TypeRTCPFBNACK})

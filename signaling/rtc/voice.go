@@ -17,7 +17,8 @@ import (
 // mimeTypeRED is Opus with copies of earlier packets: RFC 2198. Pion has no name for it.
 const mimeTypeRED = "audio/red"
 
-// voice is the track of the model's voice: what pion's own tracks do, but with two payload types. One goroutine writes.
+// voice is the track of the model's voice. It does the same as Pion's own tracks, but with two payload types. Only one
+// goroutine may write.
 type voice struct {
 	*rtpaudio.Sender
 	mimeType    string // of the codec
@@ -25,16 +26,16 @@ type voice struct {
 	plain, red  uint8  // payload types, see setTypes
 	path        atomic.Pointer[path]
 	header      rtp.Header
-	onRoundTrip func(time.Duration) // by the peer's reports
-	onLoss      func(lost, of int)  // likewise
+	onRoundTrip func(time.Duration) // called with round trip times from the peer's reports
+	onLoss      func(lost, of int)  // called with losses from the peer's reports
 
-	// Of the goroutine that reads RTCP.
+	// Owned by the goroutine that reads RTCP.
 	reports rtpaudio.Reports
 	quality Quality
-	tcc     bool // the peer reports by transport-cc, which is ten times as often
+	tcc     bool // the peer sends transport-cc, ten times as often as reports
 }
 
-// path is what a voice is bound to.
+// path is the connection that a voice is bound to.
 type path struct {
 	ssrc uint32
 	to   webrtc.TrackLocalWriter
@@ -49,7 +50,7 @@ func newVoice(mimeType string, codec media.Codec, onRoundTrip func(time.Duration
 	return v, nil
 }
 
-// WriteRTP implements [rtpaudio.Writer]. Before Bind nothing is written.
+// WriteRTP implements [rtpaudio.Writer]. Before Bind it drops packets.
 func (v *voice) WriteRTP(p *rtp.Packet) error {
 	to := v.path.Load()
 	if to == nil {
@@ -61,7 +62,7 @@ func (v *voice) WriteRTP(p *rtp.Packet) error {
 	return err
 }
 
-// Bind implements [webrtc.TrackLocal]: it takes the payload types that were negotiated.
+// Bind implements [webrtc.TrackLocal]. It stores the negotiated payload types.
 func (v *voice) Bind(c webrtc.TrackLocalContext) (webrtc.RTPCodecParameters, error) {
 	find := func(payloadType uint8) (p webrtc.RTPCodecParameters, ok bool) {
 		i := slices.IndexFunc(c.CodecParameters(), func(p webrtc.RTPCodecParameters) bool { return uint8(p.PayloadType) == payloadType })
@@ -81,7 +82,7 @@ func (v *voice) Bind(c webrtc.TrackLocalContext) (webrtc.RTPCodecParameters, err
 	return plain, nil
 }
 
-// setTypes sets the payload types of the newest offer: of the codec, and of it with copies; red is 0 where there is none.
+// setTypes sets the payload types of the newest offer: plain for the codec, and red for Opus with RED, or 0.
 func (v *voice) setTypes(plain, red uint8) {
 	v.plain, v.red = plain, red
 	v.SetPayloadTypes(plain, red)
@@ -105,7 +106,7 @@ func (v *voice) StreamID() string { return "voxgate" }
 // Kind implements [webrtc.TrackLocal].
 func (v *voice) Kind() webrtc.RTPCodecType { return webrtc.RTPCodecTypeAudio }
 
-// onRTCP takes a datagram of the peer's reports.
+// onRTCP handles an RTCP datagram of the peer.
 func (v *voice) onRTCP(packets []rtcp.Packet, now time.Time) {
 	to := v.path.Load()
 	if to == nil {
@@ -125,7 +126,7 @@ func (v *voice) onRTCP(packets []rtcp.Packet, now time.Time) {
 	}
 }
 
-// onReports takes what the peer says of our packets (RFC 3550, section 6.4.1).
+// onReports handles the peer's reports about our packets (RFC 3550, section 6.4.1).
 func (v *voice) onReports(reports []rtcp.ReceptionReport, ssrc uint32, now time.Time) {
 	i := slices.IndexFunc(reports, func(r rtcp.ReceptionReport) bool { return r.SSRC == ssrc })
 	if i < 0 {
@@ -146,23 +147,23 @@ func (v *voice) onReports(reports []rtcp.ReceptionReport, ssrc uint32, now time.
 	v.quality.Reported(lost, of, r.Jitter, v.clockRate)
 }
 
-// roundTrip is the time between our report and the one that answers it, without the time it lay there: RFC 3550, section
-// 6.4.1, DLSR. All are in 1/65536 s of NTP time, and wrap around.
+// roundTrip returns the time between our report and the peer's answer to it, without the peer's delay (DLSR; RFC 3550,
+// section 6.4.1). All values are in 1/65536 s of NTP time, and wrap around.
 func roundTrip(last, delay uint32, now time.Time) (time.Duration, bool) {
 	if last == 0 {
 		return 0, false
 	}
 	took := ntpMiddle(now) - last - delay
-	const most = 10 << 16 // no packet lives for 10 s; a clock was set, or a stranger made it up
+	const most = 10 << 16 // no packet lives for 10 s: a clock was changed, or the report is forged
 	if took > most {
 		return 0, false
 	}
 	return time.Duration(took) * time.Second / (1 << 16), true
 }
 
-// ntpMiddle is the middle 32 bits of an NTP timestamp: seconds since 1900 and their fraction, 16 bits each.
+// ntpMiddle returns the middle 32 bits of an NTP timestamp: 16 bits of seconds since 1900, and 16 bits of fraction.
 func ntpMiddle(t time.Time) uint32 {
-	const since1900 = 2_208_988_800 // of the Unix epoch
+	const since1900 = 2_208_988_800 // Unix epoch, in seconds
 	seconds, part := uint64(t.Unix())+since1900, uint64(t.Nanosecond())<<16/uint64(time.Second)
 	return uint32(seconds<<16 | part)
 }

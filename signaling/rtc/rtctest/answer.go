@@ -9,8 +9,9 @@ import (
 	"github.com/pion/sdp/v3"
 )
 
-// CheckAnswer reports what is wrong with an answer to an offer by the rules of RFC 3264, 8829, 8839, 8853 and 9143. It shares no code with
-// what makes answers: the answer is read by Pion's strict parser, and the offer, which may be of any client, line by line.
+// CheckAnswer returns an error if an answer to an offer violates RFC 3264, 8829, 8839, 8853 or 9143. It shares no code
+// with the gateway. The answer is parsed by Pion's strict parser; the offer, which any client may have written, line by
+// line.
 func CheckAnswer(offer, answer string) error {
 	var a sdp.SessionDescription
 	if err := a.UnmarshalString(answer); err != nil {
@@ -44,14 +45,14 @@ func CheckAnswer(offer, answer string) error {
 	return errors.Join(errs...)
 }
 
-// offerText is an offer as a client wrote it.
+// offerText is an offer in the form that the client sent.
 type offerText struct {
 	session  []string // its attributes, without "a="
 	sections []offerSection
 }
 
 type offerSection struct {
-	fields []string // of its m= line
+	fields []string // of the m= line
 	lines  []string
 }
 
@@ -104,7 +105,7 @@ type answerCheck struct {
 	accepted []int // sections
 }
 
-// bundle looks at the BUNDLE group.
+// bundle checks the BUNDLE group.
 func (c answerCheck) bundle() error {
 	var groups []string
 	for _, a := range c.answer.Attributes {
@@ -167,7 +168,7 @@ func (c answerCheck) tag() int {
 	return -1
 }
 
-// section looks at what every section has.
+// section checks the rules for every section.
 func (c answerCheck) section(o offerSection, m *sdp.MediaDescription) error {
 	var errs []error
 	if m.MediaName.Media != o.fields[0] || strings.Join(m.MediaName.Protos, "/") != o.fields[2] {
@@ -211,7 +212,7 @@ func (c answerCheck) section(o offerSection, m *sdp.MediaDescription) error {
 	return errors.Join(errs...)
 }
 
-// transport looks at ICE and DTLS.
+// transport checks ICE and DTLS.
 func (c answerCheck) transport(i int, m *sdp.MediaDescription) error {
 	var errs []error
 	for _, a := range m.Attributes {
@@ -245,7 +246,7 @@ func (c answerCheck) transport(i int, m *sdp.MediaDescription) error {
 	return errors.Join(errs...)
 }
 
-// media looks at a section of sound or pictures that was accepted.
+// media checks an accepted section of audio or video.
 func (c answerCheck) media(o offerSection, m *sdp.MediaDescription) error {
 	var errs []error
 	flow := func(lines []string) (d string) {

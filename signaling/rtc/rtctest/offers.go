@@ -13,7 +13,7 @@ const (
 	offerCandidate = "a=candidate:1 1 udp 2130706431 127.0.0.1 50000 typ host\r\na=end-of-candidates\r\n"
 )
 
-// Section is a section of an offer with its transport: the m= line up to the protocol's formats, and more lines.
+// Section returns a section of an offer with its transport: line is its m= line, lines are further lines.
 func Section(line, mid string, lines ...string) string {
 	if mid != "" {
 		lines = append([]string{"a=mid:" + mid}, lines...)
@@ -21,13 +21,13 @@ func Section(line, mid string, lines ...string) string {
 	return "m=" + line + "\r\nc=IN IP4 0.0.0.0\r\n" + offerKeys + strings.Join(append(lines, ""), "\r\n")
 }
 
-// Audio returns a section of sound in Opus or PCMU.
+// Audio returns an audio section with Opus and PCMU.
 func Audio(port, mid string, lines ...string) string {
 	return Section("audio "+port+" UDP/TLS/RTP/SAVPF 111 0", mid, append(lines, "a=rtcp-mux", "a=rtpmap:111 opus/48000/2",
 		"a=rtpmap:0 PCMU/8000")...)
 }
 
-// Video returns a section of pictures in one codec.
+// Video returns a video section with one codec.
 func Video(port, mid, codec string, lines ...string) string {
 	return Section("video "+port+" UDP/TLS/RTP/SAVPF 96", mid, append(lines, "a=rtcp-mux", "a=rtpmap:96 "+codec+"/90000")...)
 }
@@ -37,17 +37,17 @@ func DataChannel(port, mid string, lines ...string) string {
 	return Section("application "+port+" UDP/DTLS/SCTP webrtc-datachannel", mid, append(lines, "a=sctp-port:5000")...)
 }
 
-// firefoxBundleOnly is what Firefox offers with bundlePolicy "max-bundle" and a camera before the microphone.
+// firefoxBundleOnly is Firefox's offer with bundlePolicy "max-bundle" and a camera before the microphone.
 var firefoxBundleOnly = OfferHead + "a=group:BUNDLE 0 1 2\r\na=ice-options:trickle\r\n" +
 	Video("9", "0", "VP8", "a=sendrecv") + offerCandidate +
 	"m=audio 0 UDP/TLS/RTP/SAVPF 109\r\nc=IN IP4 0.0.0.0\r\na=bundle-only\r\na=sendrecv\r\na=mid:1\r\na=rtcp-mux\r\n" +
 	"a=rtpmap:109 opus/48000/2\r\n" +
 	"m=application 0 UDP/DTLS/SCTP webrtc-datachannel\r\nc=IN IP4 0.0.0.0\r\na=bundle-only\r\na=sendrecv\r\na=mid:2\r\na=sctp-port:5000\r\n"
 
-// OddOffer is an offer of some shape, and how its sections are answered: "+" accepted, "-" refused.
+// OddOffer is an unusual offer, and the expected answer to its sections: "+" accepted, "-" rejected.
 type OddOffer struct{ Name, Want, Offer string }
 
-// OddOffers are of every shape that is served.
+// OddOffers has an example of every supported shape of offers.
 var OddOffers = []OddOffer{
 	{"Firefox, bundle-only", "+++", firefoxBundleOnly},
 	{"bundle-only outside of a group", "-+", OfferHead + "a=group:BUNDLE 1\r\n" + Audio("0", "0", "a=bundle-only") + Audio("9", "1")},

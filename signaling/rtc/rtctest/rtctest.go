@@ -34,37 +34,38 @@ var red = webrtc.RTPCodecCapability{
 	MimeType: "audio/red", ClockRate: 48000, Channels: 2, SDPFmtpLine: fmt.Sprintf("%d/%[1]d", OpusType),
 }
 
-// Options say what a caller offers beside Opus with FEC, and what happens to what it hears.
+// Options configure what a caller offers besides Opus with FEC, and how it handles what it receives.
 type Options struct {
-	NACK    bool                        // packets may be asked for again
-	Resend  bool                        // and are sent again
+	NACK    bool                        // offer NACK: lost packets may be requested again
+	Resend  bool                        // answer NACKs
 	RED     bool                        // each packet carries a copy of the one before it (RFC 2198)
-	Channel string                      // label of a data channel; empty: none
-	Socket  net.PacketConn              // in place of sockets of its own; Close closes it
-	Network func(*webrtc.SettingEngine) // changes the defaults: UDP on 127.0.0.1 alone
-	Track   func(*webrtc.TrackRemote)   // reads a track until it ends, in a goroutine of its own
-	Message func([]byte)                // takes a message of the data channel
+	Channel string                      // label of a data channel, or "" for none
+	Socket  net.PacketConn              // replaces the caller's own sockets; Close closes it
+	Network func(*webrtc.SettingEngine) // changes the defaults: only UDP on 127.0.0.1
+	Track   func(*webrtc.TrackRemote)   // reads a track until it ends, in its own goroutine
+	Message func([]byte)                // receives messages of the data channel
 
-	API       *webrtc.API                    // in place of one with the codecs and the network of what stands above
-	Direction webrtc.RTPTransceiverDirection // of audio; zero: sendrecv. A caller that receives alone has no Mic
-	NoAudio   bool                           // nothing but the data channel
+	API       *webrtc.API                    // replaces the API that the fields above configure
+	Direction webrtc.RTPTransceiverDirection // of audio; zero means sendrecv; a caller that only receives has no Mic
+	NoAudio   bool                           // only the data channel
 }
 
 // Caller is one end of a call. One goroutine at a time may call its methods.
 type Caller struct {
 	PC      *webrtc.PeerConnection
-	Channel *webrtc.DataChannel         // nil: none was wanted
-	Mic     *webrtc.TrackLocalStaticRTP // nil: it does not speak
+	Channel *webrtc.DataChannel         // nil unless requested
+	Mic     *webrtc.TrackLocalStaticRTP // nil if it does not send
 
 	red               bool
 	next              rtp.Header
-	last              []byte // the packet before, for RED
+	last              []byte // the previous packet, for RED
 	mux               ice.UDPMux
 	connected, failed chan struct{}
 	running           sync.WaitGroup
 }
 
-// NewAPI returns Pion with the codecs, interceptors and network of o. The mux, around the socket of o, is nil without one.
+// NewAPI returns a Pion API with the codecs, interceptors and network of o. mux wraps the socket of o; it is nil
+// without one.
 func NewAPI(o Options) (api *webrtc.API, mux ice.UDPMux, err error) {
 	var settings webrtc.SettingEngine
 	settings.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4})
@@ -91,7 +92,7 @@ func NewAPI(o Options) (api *webrtc.API, mux ice.UDPMux, err error) {
 		errs = append(errs, codecs.RegisterCodec(format, webrtc.RTPCodecTypeAudio))
 	}
 	if o.Resend {
-		const packets = 64 // that can be sent again, as in the gateway
+		const packets = 64 // number kept for retransmission, as in the gateway
 		responder, err := nack.NewResponderInterceptor(nack.ResponderSize(packets))
 		errs = append(errs, err)
 		registry.Add(responder)
@@ -101,7 +102,7 @@ func NewAPI(o Options) (api *webrtc.API, mux ice.UDPMux, err error) {
 	return api, mux, errors.Join(errs...)
 }
 
-// New returns a caller that has not called yet.
+// New returns a caller without a connection.
 func New(o Options) (*Caller, error) {
 	c := &Caller{red: o.RED, next: rtp.Header{Version: 2}, connected: make(chan struct{}), failed: make(chan struct{})}
 	var err error
@@ -123,7 +124,7 @@ func New(o Options) (*Caller, error) {
 	return c, nil
 }
 
-// prepare gives the connection its microphone, ear and data channel.
+// prepare adds the microphone, receiver and data channel to the connection.
 func (c *Caller) prepare(o Options) (err error) {
 	connected, failed := sync.OnceFunc(func() { close(c.connected) }), sync.OnceFunc(func() { close(c.failed) })
 	c.PC.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
@@ -148,7 +149,7 @@ func (c *Caller) prepare(o Options) (err error) {
 	return err
 }
 
-// addAudio gives the connection its microphone and ear.
+// addAudio adds the microphone and receiver to the connection.
 func (c *Caller) addAudio(o Options) (err error) {
 	c.PC.OnTrack(func(track *webrtc.TrackRemote, receiver *webrtc.RTPReceiver) {
 		go DiscardRTCP(receiver) // until the connection is closed
@@ -178,7 +179,7 @@ type rtcpReader interface {
 	Read(b []byte) (int, interceptor.Attributes, error)
 }
 
-// DiscardRTCP reads RTCP until the connection is closed: Pion acts on reports and NACKs only while they are read.
+// DiscardRTCP reads RTCP until the connection is closed: Pion handles reports and NACKs only while they are read.
 func DiscardRTCP(from rtcpReader) {
 	for buf := make([]byte, 1500); ; {
 		if _, _, err := from.Read(buf); err != nil {
@@ -190,7 +191,7 @@ func DiscardRTCP(from rtcpReader) {
 // Connected is closed when WebRTC is connected.
 func (c *Caller) Connected() <-chan struct{} { return c.connected }
 
-// Failed is closed when the connection is lost, which Pion notices after 5 s.
+// Failed is closed when the connection is lost; Pion detects that after 5 s.
 func (c *Caller) Failed() <-chan struct{} { return c.failed }
 
 // Offer returns an offer with all candidates. With restart it restarts ICE.
@@ -211,12 +212,12 @@ func (c *Caller) Offer(ctx context.Context, restart bool) (sdp string, err error
 	}
 }
 
-// Answer takes the answer to the offer.
+// Answer applies the answer to the offer.
 func (c *Caller) Answer(sdp string) error {
 	return c.PC.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: sdp})
 }
 
-// Speak sends a packet of 20 ms of Opus. Before WebRTC is connected it is dropped.
+// Speak sends a packet with 20 ms of Opus. It drops the packet before WebRTC is connected.
 func (c *Caller) Speak(opus []byte) error {
 	c.next.SequenceNumber++
 	c.next.Timestamp += 960
@@ -228,8 +229,8 @@ func (c *Caller) Speak(opus []byte) error {
 	return c.Mic.WriteRTP(&rtp.Packet{Header: c.next, Payload: payload})
 }
 
-// PackRED puts a copy of the packet of 20 ms before it ahead of a packet. The copy's header says that another block follows, its type,
-// how much earlier it was (14 bits) and how long it is (10): RFC 2198, section 3.
+// PackRED prepends a copy of the previous packet, of 20 ms, to a packet. The copy's header contains a flag that another
+// block follows, the payload type, the time offset (14 bits) and the length (10 bits): RFC 2198, section 3.
 func PackRED(before, packet []byte) []byte {
 	var header []byte
 	if len(before) > 0 {
@@ -238,7 +239,7 @@ func PackRED(before, packet []byte) []byte {
 	return slices.Concat(header, []byte{OpusType}, before, packet)
 }
 
-// Close hangs up, and waits until nothing of the caller runs any more.
+// Close hangs up, and waits until all of the caller's goroutines have ended.
 func (c *Caller) Close() {
 	c.PC.GracefulClose()
 	if c.mux != nil {
