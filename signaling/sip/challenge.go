@@ -18,31 +18,31 @@ import (
 )
 
 const (
-	// maxChallenges is how many answers with challenges a request may have: of two proxies and the system behind them, and stale ones.
+	// maxChallenges bounds the challenges to one request: of two proxies and the system behind them, and stale nonces.
 	maxChallenges = 6
-	// maxStale is how often a realm may say that its nonce was too old.
+	// maxStale bounds how often a realm may report that its nonce was stale.
 	maxStale = 3
-	// maxRealms bounds the realms that a password is proved to.
+	// maxRealms bounds the realms that we send digest answers to.
 	maxRealms = 4
 )
 
-// challenge is what one realm asks for (RFC 3261, section 22; RFC 7616).
+// challenge is the digest challenge of one realm (RFC 3261, section 22; RFC 7616).
 type challenge struct {
-	reply string // the header of its answer
+	reply string // name of the header for the answer
 	digest.Challenge
-	stale int // how often its nonce was too old
-	count int // of the answers by its nonce
+	stale int // how often its nonce was stale
+	count int // answers with this nonce (nc)
 }
 
-// passwordAnswers answers the challenges to one request, by a trunk's password. Each realm on the way may have one, and their answers go
-// together. The zero value has answered none.
+// passwordAnswers answers the challenges to one request with a trunk's password. Each realm in the path may challenge, and the answers to
+// all go into one request. The zero value is ready to use.
 type passwordAnswers struct {
 	rounds int
 	realms []*challenge
 }
 
-// addChallenges notes the challenges of a response. It reports whether the request is worth another try: a realm that asks once more,
-// and does not say that the nonce was too old, does not take the password.
+// addChallenges stores the challenges of a response. It reports whether the request is worth another try: a realm that challenges again
+// without "stale" does not accept the password.
 func (p *passwordAnswers) addChallenges(o *Outbound, res *sip.Response) bool {
 	if o == nil || o.Username == "" || res.StatusCode != 401 && res.StatusCode != 407 {
 		return false
@@ -57,7 +57,7 @@ func (p *passwordAnswers) addChallenges(o *Outbound, res *sip.Response) bool {
 		case i < 0 && len(p.realms) < maxRealms:
 			p.realms = append(p.realms, one)
 			fresh = true
-		case i >= 0 && one.Nonce == p.realms[i].Nonce: // another algorithm for the same, or one that was answered
+		case i >= 0 && one.Nonce == p.realms[i].Nonce: // another algorithm for this nonce, or already answered
 		case i >= 0 && one.Stale && p.realms[i].stale < maxStale:
 			one.stale = p.realms[i].stale + 1
 			p.realms[i] = one
@@ -69,7 +69,7 @@ func (p *passwordAnswers) addChallenges(o *Outbound, res *sip.Response) bool {
 	return fresh
 }
 
-// authHeaders are the answers for a request.
+// authHeaders returns the headers that answer the stored challenges.
 func (p *passwordAnswers) authHeaders(o *Outbound, req *sip.Request) (list []sip.Header) {
 	for _, c := range p.realms {
 		c.count++
@@ -80,8 +80,8 @@ func (p *passwordAnswers) authHeaders(o *Outbound, req *sip.Request) (list []sip
 	return list
 }
 
-// challengesIn are the challenges of a response that can be answered, the first of each realm: the best by RFC 8760. A header may have
-// several.
+// challengesIn returns the supported challenges of a response, one per realm: the first, which is the preferred one by RFC 8760. One header
+// may hold several challenges.
 func challengesIn(res *sip.Response) (list []*challenge) {
 	for _, h := range []struct{ name, reply string }{
 		{"Proxy-Authenticate", "Proxy-Authorization"}, {"WWW-Authenticate", "Authorization"},
@@ -100,10 +100,10 @@ func challengesIn(res *sip.Response) (list []*challenge) {
 	return list
 }
 
-// schemeBegins matches what begins a challenge: its scheme and the first parameter.
+// schemeBegins matches the beginning of a challenge: its scheme and the first parameter.
 var schemeBegins = regexp.MustCompile(`^[A-Za-z0-9-]+[ \t]+[A-Za-z0-9-]+[ \t]*=`)
 
-// splitChallenges divides a header at the challenges in it.
+// splitChallenges splits a header into its challenges.
 func splitChallenges(text string) (list []string) {
 	for _, part := range splitList(text) {
 		if schemeBegins.MatchString(part) || len(list) == 0 {
@@ -115,7 +115,7 @@ func splitChallenges(text string) (list []string) {
 	return list
 }
 
-// parseChallenge reads a challenge of digest; nil: it is another one, or one that cannot be answered.
+// parseChallenge parses a digest challenge. It returns nil for another scheme, or if the challenge is not supported.
 func parseChallenge(text string) *challenge {
 	scheme, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
 	if !strings.EqualFold(scheme, "Digest") {
@@ -149,7 +149,7 @@ func parseChallenge(text string) *challenge {
 			}
 		}
 	}
-	if _, session := c.plainAlgorithm(); session && len(c.QOP) == 0 { // no cnonce would go with it
+	if _, session := c.plainAlgorithm(); session && len(c.QOP) == 0 { // without qop no cnonce is sent
 		return nil
 	}
 	if c.Nonce == "" || c.newHash() == nil || len(c.QOP) > 0 && !c.SupportsQOP("auth") && !c.SupportsQOP("auth-int") {
@@ -158,12 +158,12 @@ func parseChallenge(text string) *challenge {
 	return c
 }
 
-// plainAlgorithm is the algorithm without "-sess", in capitals; "": MD5.
+// plainAlgorithm returns the algorithm in upper case without "-sess", and whether it had that. An empty algorithm means MD5.
 func (c *challenge) plainAlgorithm() (name string, session bool) {
 	return strings.CutSuffix(strings.ToUpper(c.Algorithm), "-SESS")
 }
 
-// newHash is that of the algorithm; nil: it is none that is served.
+// newHash returns a hash for the algorithm, or nil if it is not supported.
 func (c *challenge) newHash() hash.Hash {
 	switch name, _ := c.plainAlgorithm(); name {
 	case "", "MD5":
@@ -176,7 +176,7 @@ func (c *challenge) newHash() hash.Hash {
 	return nil
 }
 
-// buildAnswer is the answer for a request, or "".
+// buildAnswer returns the header value that answers the challenge, or "".
 func (c *challenge) buildAnswer(o *Outbound, req *sip.Request) string {
 	options := digest.Options{
 		Method: string(req.Method), URI: req.Recipient.String(), Username: o.Username, Password: o.Password, Count: c.count,

@@ -1,6 +1,6 @@
 package sip
 
-// trySend sends a value, unless nobody has room for it.
+// trySend sends a value, unless that would block.
 func trySend[T any](to chan<- T, v T) {
 	select {
 	case to <- v:

@@ -18,81 +18,81 @@ import (
 	"voxgate/tools/webhook"
 )
 
-// Config is the file that VOXGATE_SIP names: docs/sip.md describes it.
+// Config is the content of the file in VOXGATE_SIP, described in docs/sip.md.
 type Config struct {
 	Listen   []Listen          `json:"listen"`
-	External string            `json:"external"` // the address or the name that peers get; empty: the address that we listen at
+	External string            `json:"external"` // address or host name that peers use; default: the address that we listen at
 	RTP      RTP               `json:"rtp"`
 	Trunks   []Trunk           `json:"trunks"`
-	Calls    int               `json:"calls"` // at once, in all; 0: 100
+	Calls    int               `json:"calls"` // limit on concurrent calls of all trunks; 0 means 100
 	Webhook  *Webhook          `json:"webhook"`
 	Collect  phone.Collections `json:"collect"`
-	TLS      TLS               `json:"tls"` // of connections that we open
+	TLS      TLS               `json:"tls"` // for outgoing connections
 }
 
-// TLS says whom we trust and who we are, where we connect to a trunk. The fields are PEM files.
+// TLS holds the trusted authorities and our certificate for connections to trunks. The fields name PEM files.
 type TLS struct {
-	CA   string `json:"ca"`   // of certificates beside those that the system knows
-	Cert string `json:"cert"` // our own, for trunks that ask for one
+	CA   string `json:"ca"`   // trusted in addition to the system's authorities
+	Cert string `json:"cert"` // our own, for trunks that request one
 	Key  string `json:"key"`
 }
 
-// Webhook is an endpoint of the operator's that is asked about each call that comes: see [Decision].
+// Webhook is the operator's endpoint that decides about each incoming call: see [Decision].
 type Webhook struct {
 	URL    string `json:"url"`
-	Secret string `json:"secret"` // what the question is signed with (Standard Webhooks)
+	Secret string `json:"secret"` // key for signing requests (Standard Webhooks)
 }
 
-// Listen is an address for signalling.
+// Listen is an address for SIP signalling.
 type Listen struct {
 	Transport string `json:"transport"` // udp, tcp or tls
 	Address   string `json:"address"`   // "203.0.113.7:5060"
-	Cert      string `json:"cert"`      // files, of tls
+	Cert      string `json:"cert"`      // files, for tls
 	Key       string `json:"key"`
-	ClientCA  string `json:"clientCA"` // a file: peers must have a certificate of this authority; empty: they need none
+	ClientCA  string `json:"clientCA"` // file of an authority for client certificates; if empty, peers need none
 }
 
-// RTP says where sound comes by.
+// RTP holds the local address and ports for media.
 type RTP struct {
-	Address string `json:"address"` // empty: all
-	Ports   string `json:"ports"`   // "10000-20000"; empty: any
+	Address string `json:"address"` // default: all addresses
+	Ports   string `json:"ports"`   // "10000-20000"; default: any
 }
 
-// Trunk is where calls come from, and go to.
+// Trunk is a SIP trunk or phone system: a source and destination of calls.
 type Trunk struct {
 	Name           string    `json:"name"`
-	From           []string  `json:"from"`     // addresses and networks; empty: any, and then it has a password
-	Username       string    `json:"username"` // of digest; empty: no password is needed
+	From           []string  `json:"from"`     // addresses and networks; if empty, any, and a password is required
+	Username       string    `json:"username"` // for digest; if empty, no password is required
 	Password       string    `json:"password"`
-	Digest         string    `json:"digest"` // SHA-256, MD5, or empty: either
-	SRTP           string    `json:"srtp"`   // required, off, or empty: where the peer offers it
-	NAT            bool      `json:"nat"`    // sound comes from elsewhere than its description says
+	Digest         string    `json:"digest"` // SHA-256 or MD5; if empty, either
+	SRTP           string    `json:"srtp"`   // required or off; if empty, used when the peer offers it
+	NAT            bool      `json:"nat"`    // the media source may differ from the SDP
 	Early          bool      `json:"early"`
-	Calls          int       `json:"calls"`          // at once; 0: 50
-	CallsPerCaller int       `json:"callsPerCaller"` // at once; 0: 3
-	CallsPerSecond float64   `json:"callsPerSecond"` // 0: 10
-	MaxSeconds     int       `json:"maxSeconds"`     // of a call; 0: 1800
-	SilenceSeconds int       `json:"silenceSeconds"` // without a packet, until a call is given up; 0: 30
-	Silence        string    `json:"silence"`        // what goes out while the agent says nothing: "send" or "comfort"; empty: nothing
-	Music          string    `json:"music"`          // "pass": the model hears music that lasts; empty: silence in its place
-	TransferTo     []string  `json:"transferTo"`     // patterns of numbers and URIs
-	Transfer       string    `json:"transfer"`       // "warm": a colleague is called and asked first; empty: a REFER
-	Listen         bool      `json:"listen"`         // the agent hears those whom it has put through
+	Calls          int       `json:"calls"`          // concurrent; 0 means 50
+	CallsPerCaller int       `json:"callsPerCaller"` // concurrent; 0 means 3
+	CallsPerSecond float64   `json:"callsPerSecond"` // 0 means 10
+	MaxSeconds     int       `json:"maxSeconds"`     // limit on the length of a call; 0 means 1800
+	SilenceSeconds int       `json:"silenceSeconds"` // time without packets after which a call ends; 0 means 30
+	Silence        string    `json:"silence"`        // sent in pauses of the agent: "send" or "comfort"; if empty, nothing
+	Music          string    `json:"music"`          // "pass": the model hears hold music; if empty, it hears silence instead
+	TransferTo     []string  `json:"transferTo"`     // allowed targets: patterns of numbers and URIs
+	Transfer       string    `json:"transfer"`       // "warm": call and ask a colleague first; if empty, send a REFER
+	Listen         bool      `json:"listen"`         // the agent keeps listening after a transfer
 	Outbound       *Outbound `json:"outbound"`
 
 	networks []netip.Prefix
 }
 
-// Outbound is where a trunk takes outgoing calls.
+// Outbound configures outgoing calls of a trunk.
 type Outbound struct {
 	Server   string   `json:"server"`  // "sip:trunk.example.com;transport=tls"
 	From     string   `json:"from"`    // our number or URI
-	Callers  []string `json:"callers"` // patterns of other numbers that a call may show
+	Callers  []string `json:"callers"` // patterns of other allowed caller IDs
 	Username string   `json:"username"`
 	Password string   `json:"password"`
-	To       []string `json:"to"`       // patterns of numbers that may be called
-	Register bool     `json:"register"` // the trunk wants us to register
-	Expires  int      `json:"expires"`  // seconds of a registration; 0: 300
+	To       []string `json:"to"`       // patterns of allowed numbers
+	Register bool     `json:"register"` // whether to register at the trunk
+	Expires  int      `json:"expires"`  // seconds of a registration; 0 means 300
 }
 
 // The values of Trunk.SRTP.
@@ -101,16 +101,16 @@ const (
 	srtpOff      = "off"
 )
 
-// The values of Trunk.Silence for a trunk that gives up a call without packets.
+// The values of Trunk.Silence, for trunks that give up calls without packets.
 const (
 	silenceSend    = "send"    // packets of silence
-	silenceComfort = "comfort" // comfort noise where that was agreed on, else packets of silence
+	silenceComfort = "comfort" // comfort noise if negotiated, else packets of silence
 )
 
-// transferWarm is the value of Trunk.Transfer for a trunk whose callers are announced to a colleague.
+// transferWarm is the value of Trunk.Transfer for transfers that are announced to a colleague first.
 const transferWarm = "warm"
 
-// Defaults of limits. A call costs as long as it lasts, so it must not last all night.
+// Default limits. A call costs money as long as it lasts, so a forgotten one must not last all night.
 const (
 	defaultCalls          = 100
 	defaultTrunkCalls     = 50
@@ -121,7 +121,7 @@ const (
 	defaultExpires        = 300
 )
 
-// Load reads and checks a file. "${NAME}" in a string is a variable of the environment.
+// Load reads and validates a configuration file. "${NAME}" in a string is replaced by the environment variable.
 func Load(file string) (*Config, error) {
 	var c Config
 	if err := phone.ReadJSONFile(file, &c); err != nil {
@@ -133,7 +133,7 @@ func Load(file string) (*Config, error) {
 	return &c, nil
 }
 
-// CheckFiles says which of the files that a configuration names cannot be used, and which agent collects what it does not have.
+// CheckFiles reports the files of a configuration that cannot be used, and agents that lack what they are to collect.
 func (c *Config) CheckFiles(answers *agents.Folder) error {
 	log := slog.New(slog.DiscardHandler)
 	if _, err := c.trunkTLS(log); err != nil {
@@ -153,7 +153,7 @@ func (c *Config) CheckFiles(answers *agents.Folder) error {
 var hostName = regexp.MustCompile(`^(?i:[a-z0-9]([a-z0-9-]*[a-z0-9])?\.)*(?i:[a-z]([a-z0-9-]*[a-z0-9])?)$`)
 
 func (c *Config) checkFields() error {
-	if len(c.Listen) == 0 && len(c.Trunks) > 0 { // neither: there are only telephones in pages
+	if len(c.Listen) == 0 && len(c.Trunks) > 0 { // with neither, only phones in web pages are served
 		return errors.New("listen: there is no address for the trunks")
 	}
 	for i := range c.Listen {
@@ -308,8 +308,7 @@ func (t *Trunk) hasAddress(a netip.Addr) bool {
 	return slices.ContainsFunc(t.networks, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
-// isAsserting reports whether calls come from a network that knows who calls. A telephone that has to prove a password could assert
-// anything.
+// isAsserting reports whether the trunk's caller identity is trusted. A phone that needs a password could assert any identity.
 func (t *Trunk) isAsserting() bool { return t.Username == "" }
 
 func (t *Trunk) maxDuration() time.Duration    { return time.Duration(t.MaxSeconds) * time.Second }

@@ -24,32 +24,32 @@ type dialog struct {
 	callID    string
 	transport string // "UDP"
 	contact   sip.Uri
-	via       string   // the transport as the top Via has it; empty: as sipgo says
-	from      sip.Addr // by which socket its requests go, of UDP; zero: any
+	via       string   // the transport for the top Via; if empty, sipgo's default
+	from      sip.Addr // local socket for UDP requests; any if zero
 	localTag  string
-	invite    *sip.Request     // that has begun it; nil: one of ours
-	servers   []netip.AddrPort // where requests go before there is an answer, the first now; empty: by the target
-	login     *Outbound        // by whose name and password a challenge is answered; nil: by none
+	invite    *sip.Request     // the INVITE that created it; nil if we sent it
+	servers   []netip.AddrPort // candidates for requests until it is answered, current one first; if empty, the target
+	login     *Outbound        // credentials for challenges; may be nil
 
-	proof []sip.Header // of the password, in our INVITE that was answered: its ACK has it, too (RFC 3261, section 13.2.2.4)
-	log   *slog.Logger // nil: nobody wants to know
+	proof []sip.Header // digest headers of our answered INVITE, repeated in its ACK (RFC 3261, section 13.2.2.4)
+	log   *slog.Logger // may be nil
 
 	mu             sync.Mutex
-	astray         bool           // our requests do not arrive where they should go, and go to source
-	source         string         // where its newest request has come from: "192.0.2.1:5060"
-	owners         []netip.Addr   // that it has begun or was answered from, or that have proved its password
-	local          sip.FromHeader // we, as our requests have it
+	astray         bool           // our requests do not reach their destination, and are sent to source
+	source         string         // source of the peer's newest request: "192.0.2.1:5060"
+	owners         []netip.Addr   // addresses of the INVITE, of its answer, and of requests that have authenticated
+	local          sip.FromHeader // our From in requests
 	remote         sip.ToHeader
 	remoteTag      string
 	target         sip.Uri // the peer's Contact
 	routes         []sip.Uri
-	sequence       uint32 // of our newest request
-	remoteSequence uint32 // of their newest
+	sequence       uint32 // CSeq of our newest request
+	remoteSequence uint32 // CSeq of the peer's newest request
 }
 
 func newTag() string { return strings.ToLower(rand.Text()) }
 
-// dialogFromRequest is the dialog that a request begins.
+// dialogFromRequest returns the dialog that a request creates.
 func dialogFromRequest(req *sip.Request, contact sip.Uri) *dialog {
 	d := &dialog{
 		callID: req.CallID().Value(), transport: req.Transport(), source: req.Source(), contact: contact,
@@ -70,7 +70,7 @@ func dialogFromRequest(req *sip.Request, contact sip.Uri) *dialog {
 	return d
 }
 
-// forkDialog is the dialog of another answer to the INVITE of our dialog.
+// forkDialog returns the dialog of another answer to the INVITE of our dialog.
 func (d *dialog) forkDialog(res *sip.Response) *dialog {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -83,7 +83,7 @@ func (d *dialog) forkDialog(res *sip.Response) *dialog {
 	return forked
 }
 
-// setTarget takes the target of a request or an answer to one (RFC 3261, section 12.2).
+// setTarget updates the target from the Contact of a request or response (RFC 3261, section 12.2).
 func (d *dialog) setTarget(contact *sip.ContactHeader) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -94,9 +94,9 @@ func (d *dialog) setTarget(contact *sip.ContactHeader) {
 	}
 }
 
-// isNextRequest reports whether a request is the next one of the peer. Only those that change the dialog are counted: news may
-// overtake each other, since sipgo reads each packet in a goroutine of its own, and were one refused, a peer that reports what becomes
-// of a REFER would report no more. A proxy that asks by OPTIONS whether the call is alive has a count of its own.
+// isNextRequest checks the CSeq of the peer's request. Only requests that change the dialog are checked. NOTIFYs may be reordered, since
+// sipgo reads each packet in its own goroutine; if one were refused, a peer would stop reporting the progress of a REFER. A proxy that
+// checks by OPTIONS whether the call is alive has its own CSeq.
 func (d *dialog) isNextRequest(req *sip.Request) bool {
 	switch req.Method {
 	case sip.INVITE, sip.UPDATE, sip.BYE, sip.PRACK:
@@ -119,7 +119,7 @@ func (d *dialog) isDialog(callID, remoteTag string) bool {
 	return d.callID == callID && d.remoteTag == remoteTag
 }
 
-// newRequest makes our next request.
+// newRequest makes our next request in the dialog.
 func (d *dialog) newRequest(method sip.RequestMethod, headers ...sip.Header) *sip.Request {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -161,8 +161,8 @@ func (d *dialog) newRequest(method sip.RequestMethod, headers ...sip.Header) *si
 	return req
 }
 
-// route is the request's URI and its route set. Where the first proxy is a strict router, as those of RFC 2543 were, its URI is the
-// request's, and the target the last of the route set (RFC 3261, section 12.2.1.1). Needs mu.
+// route returns the Request-URI and the route set. If the first proxy is a strict router (RFC 2543), its URI becomes the Request-URI, and
+// the target is appended to the route set (RFC 3261, section 12.2.1.1). Needs mu.
 func (d *dialog) route() (target sip.Uri, routes []sip.Uri) {
 	target = *d.target.Clone()
 	if len(d.routes) == 0 || d.routes[0].UriParams.Has("lr") {
@@ -175,8 +175,8 @@ func (d *dialog) route() (target sip.Uri, routes []sip.Uri) {
 	return target, routes
 }
 
-// destination is where our requests go. While the connection that the peer's own come by is open they go by that, unless a route leads to
-// another host. A peer behind a NAT has a private address in its Contact, and is reached where its requests come from. Needs mu.
+// destination returns the address for our requests. The connection of the peer's own requests is used while it is open, unless a route
+// leads to another host. A peer behind a NAT has a private address in its Contact, and is reached at the source of its requests. Needs mu.
 func (d *dialog) destination() string {
 	if len(d.servers) > 0 && d.remoteTag == "" {
 		return d.servers[0].String()
@@ -195,7 +195,7 @@ func (d *dialog) destination() string {
 	if maddr, ok := to.UriParams.Get("maddr"); ok && maddr != "" { // RFC 3261, section 19.1.1
 		to.Host = maddr
 	}
-	if _, err := netip.ParseAddr(strings.Trim(to.Host, "[]")); to.Port == 0 && err == nil { // a name may have SRV records
+	if _, err := netip.ParseAddr(strings.Trim(to.Host, "[]")); to.Port == 0 && err == nil { // a host name may have SRV records
 		to.Port = sip.DefaultPort(d.transport)
 	}
 	if to.Port == 0 {
@@ -204,7 +204,7 @@ func (d *dialog) destination() string {
 	return fmt.Sprintf("%s:%d", to.Host, to.Port)
 }
 
-// connected reports whether the connection that the peer's requests come by is open. To a page there is no other way.
+// connected reports whether the connection of the peer's requests is open. A web page can be reached only by that.
 func (d *dialog) connected() bool {
 	switch {
 	case d.source == "" || !sip.IsReliable(d.transport):
@@ -216,12 +216,12 @@ func (d *dialog) connected() bool {
 	}
 	conn, err := d.client.TransportLayer().GetConnection(d.transport, d.source)
 	if err == nil {
-		_, _ = conn.TryClose() // it is counted as used from GetConnection on
+		_, _ = conn.TryClose() // GetConnection has incremented its reference count
 	}
 	return err == nil
 }
 
-// nextServer has a dialog without an answer go on with the next server, if there is one.
+// nextServer switches a dialog without an answer to the next server. It returns false if none is left.
 func (d *dialog) nextServer() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -232,8 +232,8 @@ func (d *dialog) nextServer() bool {
 	return true
 }
 
-// behindNAT reports whether a host is an address that leads nowhere from where requests come from: of a private network or a carrier's NAT,
-// while they come from the Internet, or of the peer's own machine or link, while they do not come from ours.
+// behindNAT reports whether a host address cannot be reached because of NAT, judged by the source of the peer's requests. That is so for a
+// private or carrier-NAT address while the source is public, and for a loopback or link-local address while the source is not.
 func behindNAT(host, source string) bool {
 	contact, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	from, err2 := netip.ParseAddrPort(source)
@@ -248,27 +248,27 @@ func behindNAT(host, source string) bool {
 		contact.IsLoopback() && !real.IsLoopback() || contact.IsLinkLocalUnicast() && !real.IsLinkLocalUnicast()
 }
 
-// carrierNAT are the addresses that carriers give to lines behind their NAT (RFC 6598).
+// carrierNAT holds the addresses that carriers assign behind their NAT (RFC 6598).
 var carrierNAT = netip.MustParsePrefix("100.64.0.0/10")
 
 func inside(a netip.Addr) bool { return a.IsPrivate() || carrierNAT.Contains(a) }
 
-// sameHost reports whether a host is the address that requests come from.
+// sameHost reports whether a host is the source address of requests.
 func sameHost(host, source string) bool {
 	a, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	from, err2 := netip.ParseAddrPort(source)
 	return err == nil && err2 == nil && a.Unmap() == from.Addr().Unmap()
 }
 
-// setBody gives a message a body of a type.
+// setBody sets the body of a message and its Content-Type.
 func setBody(m sip.Message, kind string, body []byte) {
 	contentType := sip.ContentTypeHeader(kind)
 	m.AppendHeader(&contentType)
 	m.SetBody(body)
 }
 
-// send sends a request of the dialog and waits for its final answer, for 32 s at most (RFC 3261, timer B and F). Challenges of the
-// trunk are answered, with the next sequence number (section 22.2).
+// send sends a request of the dialog and waits for its final response, for at most 32 s (RFC 3261, timers B and F). It answers challenges
+// of the trunk, with the next CSeq (section 22.2).
 func (d *dialog) send(ctx context.Context, req *sip.Request) (*sip.Response, error) {
 	res, err := d.deliver(ctx, req)
 	if err != nil {
@@ -287,7 +287,7 @@ func (d *dialog) send(ctx context.Context, req *sip.Request) (*sip.Response, err
 	return res, nil
 }
 
-// renew makes a request that is sent once more the next one.
+// renew gives a request that is sent again the next CSeq.
 func (d *dialog) renew(req *sip.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -301,13 +301,12 @@ func (d *dialog) renew(req *sip.Request) {
 	req.SetDestination(d.destination())
 }
 
-// strayTimeout is how long a request may have no answer from the peer's Contact, or its route, before it goes to where the peer's own come
-// from: three tries by UDP (RFC 3261, section 17.1.2.1).
+// strayTimeout is the time without a response after which a request goes to the source of the peer's requests, instead of its Contact or
+// route. By UDP it is sent three times by then (RFC 3261, section 17.1.2.1).
 const strayTimeout = 2 * time.Second
 
-// deliver sends a request to where it has to go. If that cannot be found or reached, or nobody answers there, it goes to where the newest
-// request of the peer has come from, and so do those that follow: a telephone system in a container, or behind a NAT, gives an address
-// that leads nowhere (RFC 3581).
+// deliver sends a request to its destination. If that cannot be resolved or reached, or does not respond, this request and later ones go to
+// the source of the peer's newest request. Phone systems in containers, or behind a NAT, give unreachable addresses (RFC 3581).
 func (d *dialog) deliver(ctx context.Context, req *sip.Request) (*sip.Response, error) {
 	d.mu.Lock()
 	source, astray := d.source, d.astray
@@ -329,7 +328,7 @@ func (d *dialog) deliver(ctx context.Context, req *sip.Request) (*sip.Response, 
 	return transact(ctx, d.client, again)
 }
 
-// goAstray has requests go to where those of the peer come from.
+// goAstray switches the dialog: requests go to the source of the peer's requests.
 func (d *dialog) goAstray(req *sip.Request, why error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -340,9 +339,9 @@ func (d *dialog) goAstray(req *sip.Request, why error) {
 	d.astray = true
 }
 
-// ofPeer reports whether a response comes from an address that the peer was let in by, or that has answered our call. A request may lead
-// elsewhere by a Contact, and who is there must not learn how we prove the password: they could guess it by that. A registrar, which
-// sends nothing by itself, is where the configuration says.
+// ofPeer reports whether a response comes from an address that the peer was authenticated by, or that answered our call. A Contact may
+// direct a request elsewhere, and a stranger there could guess the password from our digest answer. A registrar, which sends no requests,
+// is at the configured address.
 func (d *dialog) ofPeer(res *sip.Response) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -350,12 +349,12 @@ func (d *dialog) ofPeer(res *sip.Response) bool {
 	return len(d.owners) == 0 || err == nil && slices.Contains(d.owners, from.Addr().Unmap())
 }
 
-// transact sends a request and returns its final answer.
+// transact sends a request and returns its final response.
 func transact(ctx context.Context, client *sipgo.Client, req *sip.Request) (*sip.Response, error) {
 	return transactHearing(ctx, client, req, func() {})
 }
 
-// transactHearing is [transact], and calls tried when a provisional answer comes.
+// transactHearing is [transact] with a callback for provisional responses.
 func transactHearing(ctx context.Context, client *sipgo.Client, req *sip.Request, tried func()) (*sip.Response, error) {
 	tx, err := client.TransactionRequest(ctx, req, addVia)
 	if err != nil {
@@ -377,7 +376,7 @@ func transactHearing(ctx context.Context, client *sipgo.Client, req *sip.Request
 	}
 }
 
-// addVia says where answers go: to us as the peer knows us.
+// addVia adds the Via header, with our address as the peer sees it.
 func addVia(c *sipgo.Client, req *sip.Request) error {
 	if req.Via() != nil {
 		return nil
@@ -389,7 +388,7 @@ func addVia(c *sipgo.Client, req *sip.Request) error {
 	return err
 }
 
-// sendAck acknowledges a final answer to our INVITE within the dialog.
+// sendAck acknowledges a final response to our INVITE within the dialog.
 func (d *dialog) sendAck(sequence uint32) error {
 	req := d.newRequest(sip.ACK, d.proofs()...)
 	req.CSeq().SeqNo = sequence
@@ -404,14 +403,14 @@ func (d *dialog) sendAck(sequence uint32) error {
 	return err
 }
 
-// proofs are those of our INVITE that was answered.
+// proofs returns the digest headers of our answered INVITE.
 func (d *dialog) proofs() []sip.Header {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.proof
 }
 
-// ackAgain acknowledges an answer that has come once more, as our acknowledgement has not arrived: also at where it comes from.
+// ackAgain acknowledges a repeated response, since our first ACK was lost. It also sends the ACK to the source of the response.
 func (d *dialog) ackAgain(sequence uint32) error {
 	err := d.sendAck(sequence)
 	d.mu.Lock()
@@ -429,10 +428,10 @@ func (d *dialog) ackAgain(sequence uint32) error {
 	return cmp.Or(d.client.WriteRequest(req, addVia), err)
 }
 
-// byeTimeout bounds the end of a call, which runs in the background.
+// byeTimeout bounds the BYE, which is sent in the background.
 const byeTimeout = 5 * time.Second
 
-// sendBye ends the dialog. reason is for the peer's log (RFC 3326); "" is none.
+// sendBye ends the dialog. reason is for the peer's log (RFC 3326), and may be "".
 func (d *dialog) sendBye(reason string) {
 	req := d.newRequest(sip.BYE)
 	if reason != "" {
@@ -440,12 +439,12 @@ func (d *dialog) sendBye(reason string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), byeTimeout)
 	defer cancel()
-	if _, err := d.send(ctx, req); err != nil && d.log != nil { // it may be gone, too
+	if _, err := d.send(ctx, req); err != nil && d.log != nil { // the peer may be gone, too
 		d.log.Warn("the other side did not answer that we hang up", "at", req.Destination(), "err", err)
 	}
 }
 
-// respond makes an answer to a request of the dialog.
+// respond makes a response to a request of the dialog.
 func (d *dialog) respond(req *sip.Request, code int, reason string) *sip.Response {
 	res := sip.NewResponseFromRequest(req, code, reason, nil)
 	if to := res.To(); to != nil && code > 100 {

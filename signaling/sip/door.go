@@ -1,8 +1,7 @@
-// Package sip is the door for telephones: calls by SIP (RFC 3261), with sound by RTP from trunks and telephone systems that the
-// operator has named, and by WebRTC from telephones in web pages. The signalling below calls is sipgo's; calls, their sound and who may
-// call are this package's.
+// Package sip is the SIP endpoint (RFC 3261) for phone calls. Audio is RTP for the trunks and phone systems that the operator has
+// configured, and WebRTC for phones in web pages. The transaction layer is sipgo's; calls, media and authorization are in this package.
 //
-// Nobody gets a conversation with the model before their trunk is known and they have acknowledged our answer.
+// A caller reaches the model only after the trunk is identified and our answer is acknowledged.
 package sip
 
 import (
@@ -32,7 +31,7 @@ import (
 	"voxgate/tools/webhook"
 )
 
-// Door answers telephones. It is made by [New].
+// Door is the SIP endpoint. [New] makes it.
 type Door struct {
 	host          *bridge.Host
 	account       func(trunk string, calls int) bridge.Account
@@ -40,7 +39,7 @@ type Door struct {
 	agents        *agents.Folder
 	log           *slog.Logger
 	gate          *gate
-	endpoint      *webhook.Endpoint // is asked about calls; nil: there is none
+	endpoint      *webhook.Endpoint // the webhook for incoming calls; may be nil
 	ports         *portPool
 	rtc           *rtc.API
 	decoder       opus.DecoderChoice
@@ -51,66 +50,66 @@ type Door struct {
 	client        *sipgo.Client
 	resolver      *net.Resolver
 	localAddr     *localAddr
-	names         nameCache // of hosts in route sets
+	names         nameCache // cached addresses of hosts in route sets
 	listens       []listener
 
 	mu      sync.Mutex
 	calls   map[string]*call // by our tag
 	phones  map[string]*page // by their addresses among sipgo's connections
-	closing chan struct{}    // closed: no call begins
-	isDeaf  bool             // nothing is answered
+	closing chan struct{}    // closed when no new call may begin
+	isDeaf  bool             // requests are not answered any more
 	running sync.WaitGroup
-	serving sync.WaitGroup // requests
+	serving sync.WaitGroup // requests in progress
 
 	registrar registrar
 
 	count     func(rule string)
-	strangers *rate.Limiter // of the log's lines about them
+	strangers *rate.Limiter // limits log lines about strangers
 
 	timeout time.Duration
 }
 
-// listener is where signalling comes by.
+// listener is a listening address for signalling.
 type listener struct {
 	transport string
 	at        netip.AddrPort
-	packets   net.PacketConn // of UDP
+	packets   net.PacketConn // for UDP
 	serve     func() error
 	close     func() error
 }
 
-// Options make a Door.
+// Options configure a Door.
 type Options struct {
 	Config *Config
 	Agents *agents.Folder
 	Host   *bridge.Host
-	// Account counts a conversation of a trunk, of which so many may be at once, beside all others. It may be nil.
+	// Account returns the account for conversations of a trunk, with its limit on concurrent calls. It may be nil.
 	Account func(trunk string, calls int) bridge.Account
-	// RTC and Decoder are for the sound of telephones in pages.
+	// RTC and Decoder handle the media of phones in web pages.
 	RTC     *rtc.API
 	Decoder opus.DecoderChoice
-	// Timeout is how long an answer is repeated until it is acknowledged, and how long an outgoing call that was given up has to end;
-	// 0: 32 s.
+	// Timeout bounds how long a response is repeated until it is acknowledged, and how long a cancelled outgoing call may take to end. The
+	// default is 32 s.
 	Timeout time.Duration
-	// Refused counts calls and packets that are refused, by "sip no agent" and the like. It may be nil.
+	// Refused counts refused calls and packets by rule, such as "sip no agent". It may be nil.
 	Refused func(rule string)
-	// Tell gets the status of a call that we make whenever it changes. It may be nil, and must not block.
+	// Tell is called on each status change of an outgoing call. It may be nil, and must not block.
 	Tell   func(CallStatus)
 	Logger *slog.Logger
 }
 
-// quiet is sipgo's log: what strangers send does not belong in ours. Some of it goes to a logger of the whole process.
+// quiet discards sipgo's log: input of strangers does not belong in ours. Some of it goes to a process-wide logger.
 var quiet = slog.New(slog.DiscardHandler)
 
 func init() {
 	sip.SetDefaultLogger(quiet)
-	sip.TransportBufferReadSize = maxMessage // longer ones would be cut
-	// sipgo sends nothing longer than this by UDP. RFC 3261, section 18.1.1, wants TCP for requests of more than 1,300 bytes where the peer
-	// has it, which is for the operator to say; answers go by what their request came by, however long they are.
+	sip.TransportBufferReadSize = maxMessage // longer messages would be cut
+	// sipgo sends no longer message by UDP. RFC 3261, section 18.1.1, demands TCP for requests of more than 1,300 bytes if the peer
+	// supports it, which is up to the operator. Responses use the transport of the request, whatever their length.
 	sip.UDPMTUSize = maxMessage
 }
 
-// New opens the addresses of the configuration and answers calls. Shut the host down first, then Close the door.
+// New listens at the configured addresses and answers calls. Shut down the host before you close the Door.
 func New(o Options) (*Door, error) {
 	first, last, err := o.Config.RTP.parsePorts()
 	if err == nil {
@@ -160,7 +159,7 @@ func New(o Options) (*Door, error) {
 		sipgo.WithUserAgentTransactionLayerOptions(
 			sip.WithTransactionLayerLogger(quiet),
 			sip.WithTransactionLayerUnhandledResponseHandler(d.onAnswerAgain),
-			sip.WithTransactionLayerTerminateOnConnClose(), // or a trunk that closes its connection is waited for, for 32 s
+			sip.WithTransactionLayerTerminateOnConnClose(), // without it, the end of a connection is noticed only after 32 s
 		),
 	)
 	if err == nil {
@@ -181,7 +180,7 @@ func New(o Options) (*Door, error) {
 	}
 	for _, l := range d.listens {
 		d.log.Info("listening", "transport", l.transport, "at", l.at)
-		d.running.Go(func() { _ = l.serve() }) // it ends with the listener
+		d.running.Go(func() { _ = l.serve() }) // ends with the listener
 		d.await(l)
 	}
 	d.running.Go(func() { _ = d.server.ServeWS(d.pages) })
@@ -189,7 +188,7 @@ func New(o Options) (*Door, error) {
 	return d, nil
 }
 
-// doorName is what tools and grants know this door by.
+// doorName is the name of this protocol in tools and grants.
 const doorName = "sip"
 
 func (d *Door) listen(l Listen) error {
@@ -225,7 +224,7 @@ func (d *Door) listen(l Listen) error {
 	return nil
 }
 
-// await waits until sipgo knows a UDP socket: our request would open it a second time.
+// await waits until sipgo knows a UDP socket. Otherwise our request would open it a second time.
 func (d *Door) await(l listener) {
 	for l.transport == "UDP" {
 		if conn, err := d.agent.TransportLayer().GetConnection("udp", l.at.String()); err == nil {
@@ -236,7 +235,7 @@ func (d *Door) await(l listener) {
 	}
 }
 
-// Addresses are where the door listens, in the order of the configuration.
+// Addresses returns the listening addresses, in the order of the configuration.
 func (d *Door) Addresses() (list []netip.AddrPort) {
 	for _, l := range d.listens {
 		list = append(list, l.at)
@@ -244,7 +243,7 @@ func (d *Door) Addresses() (list []netip.AddrPort) {
 	return list
 }
 
-// Close ends the calls that are left and waits for them.
+// Close ends the remaining calls and waits for them.
 func (d *Door) Close() {
 	d.mu.Lock()
 	if !isClosed(d.closing) {
@@ -257,7 +256,7 @@ func (d *Door) Close() {
 	d.waitForCalls()
 	d.registrar.unregisterAll()
 	d.mu.Lock()
-	d.isDeaf = true // an answer by a socket that is closed would have sipgo open another
+	d.isDeaf = true // to respond by a closed socket, sipgo would open another one
 	d.mu.Unlock()
 	d.serving.Wait()
 	_ = d.pages.Close()
@@ -274,12 +273,12 @@ func (d *Door) Close() {
 	d.closeLate()
 }
 
-// closeLate closes the sockets that sipgo opens for the answers to requests that it had read before we were deaf: it has a goroutine for
-// each, does not say when that has ended, and opens a socket where the one that the request came by is gone.
+// closeLate closes sockets that sipgo opens late, for responses to requests that it had read before isDeaf was set. sipgo handles each
+// request in a goroutine of unknown end, and opens a new socket if the request's is closed.
 func (d *Door) closeLate() {
 	const (
 		look  = 10 * time.Millisecond
-		quiet = 5 // looks that find nothing; a request is through in microseconds
+		quiet = 5 // rounds without a new socket; a request takes microseconds
 		most  = 200
 	)
 	for looks, empty := 0, 0; empty < quiet; looks++ {
@@ -296,7 +295,7 @@ func (d *Door) closeLate() {
 	}
 }
 
-// waitForCalls waits until no call is left: their goodbyes need the sockets.
+// waitForCalls waits until all calls have ended: their BYEs need the sockets.
 func (d *Door) waitForCalls() {
 	for {
 		d.mu.Lock()
@@ -312,7 +311,7 @@ func (d *Door) waitForCalls() {
 	}
 }
 
-// filter drops what no caller with a right to call can have sent, before anything is kept of it.
+// filter drops packets that no authorized caller can have sent, before anything is stored about them.
 func (d *Door) filter(p sip.TransportReadProps, data []byte) ([]byte, error) {
 	at, err := netip.ParseAddrPort(p.RemoteAddr.String())
 	if err != nil {
@@ -328,7 +327,7 @@ func (d *Door) filter(p sip.TransportReadProps, data []byte) ([]byte, error) {
 	case p.Transport == "UDP" && bytes.HasPrefix(data, []byte(sip.CANCEL)) && d.strangersCancel(from, data):
 		d.countRefusal("packet dropped", ruleCancel, from.String())
 		return nil, nil
-	case p.Transport == "WS": // a page's: its token is looked at with each call
+	case p.Transport == "WS": // of a web page: its token is checked with each call
 		return data, nil
 	case p.Transport != "UDP":
 		if data = d.withoutForeignCancel(from, data); len(data) == 0 {
@@ -349,7 +348,7 @@ func (d *Door) filter(p sip.TransportReadProps, data []byte) ([]byte, error) {
 	return nil, nil
 }
 
-// strangersCancel reports whether a packet would cancel a call that its sender did not begin: sipgo looks at the branch alone.
+// strangersCancel reports whether a packet is a CANCEL for a call of another sender. sipgo checks only the branch.
 func (d *Door) strangersCancel(from netip.AddrPort, data []byte) bool {
 	m, err := sip.ParseMessage(data)
 	req, ok := m.(*sip.Request)
@@ -367,9 +366,9 @@ func (d *Door) strangersCancel(from netip.AddrPort, data []byte) bool {
 	return false
 }
 
-// acceptsPacket reports whether a packet of UDP is read that comes from an address that is not known: it is of a call or a
-// registration that there is, or proves a password. A call without one is asked for it here, because the library keeps each address
-// that it reads from until it ends (RFC 3261, section 8.2.7, has such a server without memory).
+// acceptsPacket reports whether a UDP packet from an unknown address is passed to sipgo. It must belong to an existing call or
+// registration, or authenticate. A call without credentials is challenged here, because the library stores each address that it reads from
+// until it ends (RFC 3261, section 8.2.7, describes such a stateless server).
 func (d *Door) acceptsPacket(from netip.AddrPort, by net.Addr, data []byte) bool {
 	m, err := sip.ParseMessage(data)
 	if err != nil || m.From() == nil || m.To() == nil || m.CallID() == nil || m.CSeq() == nil || m.Via() == nil {
@@ -406,8 +405,8 @@ func (d *Door) acceptsPacket(from netip.AddrPort, by net.Addr, data []byte) bool
 	return false
 }
 
-// onAnswerAgain takes a final answer to our INVITE that has one already: the peer repeats it because our ACK was lost, or another
-// telephone that the call was forked to has answered as well, which learns that it is too late (RFC 3261, section 13.2.2.4).
+// onAnswerAgain handles a further final response to our answered INVITE. Either the peer repeats it because our ACK was lost, or a second
+// phone of a forked call has answered. The second phone gets an ACK and a BYE (RFC 3261, section 13.2.2.4).
 func (d *Door) onAnswerAgain(res *sip.Response) {
 	if !res.IsSuccess() || res.CSeq() == nil || res.CSeq().MethodName != sip.INVITE || res.From() == nil || res.To() == nil {
 		return
@@ -431,7 +430,7 @@ func (d *Door) onAnswerAgain(res *sip.Response) {
 	})
 }
 
-// asked reports whether a response is to our request.
+// asked reports whether a response belongs to one of our requests.
 func (d *Door) asked(res *sip.Response) bool {
 	tag := res.From().Params.GetOr("tag", "")
 	d.mu.Lock()
@@ -440,16 +439,16 @@ func (d *Door) asked(res *sip.Response) bool {
 	return registers || d.calls[tag] != nil
 }
 
-// write sends a response by the socket that its request came by.
+// write sends a response by the socket of its request.
 func (d *Door) write(by net.Addr, to netip.AddrPort, res *sip.Response) {
 	for _, l := range d.listens {
 		if l.packets != nil && l.packets.LocalAddr().String() == by.String() {
-			_, _ = l.packets.WriteTo([]byte(res.String()), net.UDPAddrFromAddrPort(to)) // a peer that gets no answer asks again
+			_, _ = l.packets.WriteTo([]byte(res.String()), net.UDPAddrFromAddrPort(to)) // on a failure the peer repeats its request
 		}
 	}
 }
 
-// countRefusal counts a refusal and logs it, unless there were many: strangers must not fill the disk.
+// countRefusal counts a refusal and logs it. The log is rate-limited, so that strangers cannot fill the disk.
 func (d *Door) countRefusal(what, rule, from string) {
 	switch rule {
 	case rulePassword, ruleAnswered, ruleStale:
@@ -461,13 +460,13 @@ func (d *Door) countRefusal(what, rule, from string) {
 	}
 }
 
-// allowed are the methods that are served; REGISTER for telephones in pages alone.
+// allowed lists the supported methods; REGISTER is only for phones in web pages.
 const allowed = "INVITE, ACK, PRACK, CANCEL, BYE, OPTIONS, INFO, UPDATE, NOTIFY, REGISTER"
 
-// accepted are the types of bodies that are read.
+// accepted lists the supported types of bodies.
 const accepted = typeSDP + ", " + typeDTMFRelay + ", " + typeDTMF + ", " + typeFragment + ", multipart/mixed"
 
-// extensions are those that are served in a call that comes in.
+// extensions lists the supported extensions for incoming calls.
 const extensions = "timer, 100rel, replaces"
 
 // route sets the handler of each method.
@@ -482,14 +481,14 @@ func (d *Door) route() {
 	d.server.OnNoRoute(d.guardHandler(d.onOther))
 }
 
-// guardHandler keeps what cannot be answered from f, and the process from what f does with it.
+// guardHandler keeps malformed requests from f, and recovers from its panics.
 func (d *Door) guardHandler(f func(*sip.Request, sip.ServerTransaction)) func(*sip.Request, sip.ServerTransaction) {
 	return func(req *sip.Request, tx sip.ServerTransaction) {
 		defer crash.Recover(d.log.With("method", req.Method, "from", req.Source()), "sip request", func(err error) {
 			if c := d.callOf(req); c != nil {
 				c.endCall(err)
 			}
-			if req.Method != sip.ACK { // fails if there was an answer already
+			if req.Method != sip.ACK { // fails if a response was sent already
 				d.reply(req, tx, 500, "Server Internal Error")
 			}
 		})
@@ -509,8 +508,8 @@ func (d *Door) guardHandler(f func(*sip.Request, sip.ServerTransaction)) func(*s
 	}
 }
 
-// answer answers a request that belongs to no call, if it is of a trunk, of a page or from where somebody has proved a password lately:
-// scanners get no answer.
+// answer responds to a request outside of calls if it comes from a trunk, from a web page or from an address that has authenticated
+// recently. Scanners get no response.
 func (d *Door) answer(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
 	from, err := netip.ParseAddrPort(req.Source())
 	if d.pageOf(req) != nil || err == nil && d.gate.isKnown(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())) {
@@ -526,7 +525,7 @@ func (d *Door) reply(req *sip.Request, tx sip.ServerTransaction, code int, reaso
 	_ = tx.Respond(res)
 }
 
-// callOf finds the call of a request within a dialog.
+// callOf returns the call of a request within a dialog, or nil.
 func (d *Door) callOf(req *sip.Request) *call {
 	d.mu.Lock()
 	c := d.calls[req.To().Params.GetOr("tag", "")]
@@ -547,7 +546,7 @@ func (d *Door) inDialog(f func(*call, *sip.Request, sip.ServerTransaction)) func
 		switch {
 		case refusal != nil:
 			_ = tx.Respond(refusal)
-		case !owned: // to others it is as if there were no such call
+		case !owned: // pretend to others that the call does not exist
 			d.answer(req, tx, 481, "Call/Transaction Does Not Exist")
 		case !c.dialog.isNextRequest(req):
 			_ = tx.Respond(c.dialog.respond(req, 500, "Server Internal Error")) // RFC 3261, section 12.2.2
@@ -558,18 +557,18 @@ func (d *Door) inDialog(f func(*call, *sip.Request, sip.ServerTransaction)) func
 	}
 }
 
-// onOptions says what is served, in a call and outside of one. A proxy finds out by it whether a call is still there.
+// onOptions lists what is supported, inside or outside of a call. Proxies use it to check whether a call is still alive.
 func (d *Door) onOptions(req *sip.Request, tx sip.ServerTransaction) {
 	headers := []sip.Header{sip.NewHeader("Allow", allowed), sip.NewHeader("Accept", accepted), sip.NewHeader("Supported", extensions)}
 	d.inCallOrNot(req, tx, 200, "OK", headers...)
 }
 
-// onOther refuses a method that is not served.
+// onOther refuses unsupported methods.
 func (d *Door) onOther(req *sip.Request, tx sip.ServerTransaction) {
 	d.inCallOrNot(req, tx, 405, "Method Not Allowed", sip.NewHeader("Allow", allowed))
 }
 
-// inCallOrNot answers a request that means the same within a call, which must be there then, and outside of one.
+// inCallOrNot responds to a request that is handled alike inside and outside of a call. If it names a call, that must exist.
 func (d *Door) inCallOrNot(req *sip.Request, tx sip.ServerTransaction, code int, reason string, headers ...sip.Header) {
 	if !req.To().Params.Has("tag") {
 		d.answer(req, tx, code, reason, headers...)
@@ -580,8 +579,8 @@ func (d *Door) inCallOrNot(req *sip.Request, tx sip.ServerTransaction, code int,
 	})(req, tx)
 }
 
-// onCancel takes a CANCEL whose transaction sipgo does not know. It may have overtaken its INVITE: sipgo reads each packet in
-// a goroutine of its own.
+// onCancel handles a CANCEL whose transaction sipgo does not know. It may have overtaken its INVITE, since sipgo reads each packet in its
+// own goroutine.
 func (d *Door) onCancel(req *sip.Request, tx sip.ServerTransaction) {
 	d.gate.noteCancel(req)
 	d.mu.Lock()
@@ -589,7 +588,7 @@ func (d *Door) onCancel(req *sip.Request, tx sip.ServerTransaction) {
 		if c.dialog.invite == nil || inviteKey(c.dialog.invite) != inviteKey(req) {
 			continue
 		}
-		if !isClosed(c.isAnswered) { // then it is too late (RFC 3261, section 9.2)
+		if !isClosed(c.isAnswered) { // afterwards it is too late (RFC 3261, section 9.2)
 			c.endCall(errCancelled)
 		}
 	}
@@ -609,15 +608,15 @@ func (d *Door) onAck(req *sip.Request, _ sip.ServerTransaction) {
 
 func (d *Door) onBye(req *sip.Request, tx sip.ServerTransaction) {
 	d.inDialog(func(c *call, req *sip.Request, tx sip.ServerTransaction) {
-		c.endCall(hungUp{reasonIn(errHungUp.Error(), req)}) // before the answer: what follows it finds no call
+		c.endCall(hungUp{reasonIn(errHungUp.Error(), req)}) // before the response, so that later requests find no call
 		_ = tx.Respond(c.dialog.respond(req, 200, "OK"))
 	})(req, tx)
 }
 
-// errHungUp is the end of a call by the other side.
+// errHungUp is the reason of a call that the other side ended.
 var errHungUp = errors.New("the other side has hung up")
 
-// hungUp is [errHungUp] with the reason that the other side gives.
+// hungUp is [errHungUp] with the other side's reason.
 type hungUp struct{ reason string }
 
 func (h hungUp) Error() string        { return h.reason }
@@ -628,7 +627,7 @@ func sourceOf(req *sip.Request) (netip.Addr, bool) {
 	return at.Addr().Unmap(), err == nil
 }
 
-// contact is where a peer reaches us by a transport.
+// contact returns our Contact for a peer and a transport.
 func (d *Door) contact(transport string, peer netip.Addr) sip.Uri {
 	uri := sip.Uri{Scheme: "sip", User: "voxgate", Host: d.localAddr.host(peer), UriParams: sip.NewParams()}
 	for _, l := range d.listens {
@@ -643,7 +642,7 @@ func (d *Door) contact(transport string, peer netip.Addr) sip.Uri {
 	return uri
 }
 
-// socket is the one that UDP comes and goes by: a firewall that admits our port need not admit others.
+// socket returns our socket for UDP requests: a firewall that admits our port may block others.
 func (d *Door) socket(transport string) sip.Addr {
 	for _, l := range d.listens {
 		if l.transport == "UDP" && strings.EqualFold(transport, "udp") {
@@ -653,7 +652,7 @@ func (d *Door) socket(transport string) sip.Addr {
 	return sip.Addr{}
 }
 
-// addCall counts a call among those that there are; false: the door is closing.
+// addCall registers a call. It returns false if the endpoint is closing.
 func (d *Door) addCall(c *call) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -671,7 +670,7 @@ func (d *Door) removeCall(c *call) {
 	close(c.closed)
 }
 
-// pagesOnly is sipgo's WebSocket transport without a way to open connections: those that there are come from pages.
+// pagesOnly returns sipgo's WebSocket transport without the ability to dial: all its connections come from web pages.
 func pagesOnly() *sip.TransportWS {
 	refuse := func(context.Context, string, string) (net.Conn, error) { return nil, errSocket }
 	return &sip.TransportWS{DialerCreate: func(net.Addr) ws.Dialer { return ws.Dialer{NetDial: refuse} }}
