@@ -1,7 +1,8 @@
-// Package sip is the SIP endpoint (RFC 3261) for phone calls. Audio is RTP for the trunks and phone systems that the operator has
-// configured, and WebRTC for phones in web pages. The transaction layer is sipgo's; calls, media and authorization are in this package.
+// Package sip is the door for telephones: calls by SIP (RFC 3261), with sound by RTP from trunks and telephone systems that the
+// operator has named, and by WebRTC from telephones in web pages. The signalling below calls is sipgo's; calls, their sound and who may
+// call are this package's.
 //
-// A caller reaches the model only after the trunk is identified and our answer is acknowledged.
+// Nobody gets a conversation with the model before their trunk is known and they have acknowledged our answer.
 package sip
 
 import (

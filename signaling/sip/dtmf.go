@@ -15,37 +15,37 @@ import (
 	"voxgate/media/rtpaudio"
 )
 
-// keys are the characters of the first 16 events (RFC 4733, section 3.2).
+// keys are the characters of the first 16 telephone events (RFC 4733, section 3.2).
 const keys = "0123456789*#ABCD"
 
-// digitReader finds the digits among packets of telephone-event. Each has several packets with the timestamp of its begin, of which any
-// may be lost, and the last comes three times (RFC 4733, section 2.5). Not all senders keep to that: timestamps may grow within a digit,
-// change with its end, stay the same for the next one, or jump back. So a packet belongs to the digit before if it is the same one and
-// goes on with it, by sequence number, end bit and duration.
+// digitReader finds the digits in telephone-event packets. A digit is sent in several packets with the timestamp of its beginning. Any of
+// them may be lost, and the last is sent three times (RFC 4733, section 2.5). Not all senders comply: timestamps may grow within a digit,
+// change at its end, stay the same for the next digit, or jump back. So a packet belongs to the previous digit if it has the same key and
+// continues it, by sequence number, end bit and duration.
 type digitReader struct {
 	began     bool
-	ssrc      uint32 // of the newest packet, like all that follows
+	ssrc      uint32 // of the newest packet, as are the fields below
 	sequence  uint16
 	timestamp uint32
 	duration  uint16
 	code      byte
-	ended     bool // by the end bit
+	ended     bool // the end bit was set
 }
 
 const (
-	// maxMisordered is how late a packet can be, in packets: one with a sequence number further back is of a stream that has begun anew.
+	// maxMisordered bounds how late a packet can be, in packets. A sequence number further back means that the stream has restarted.
 	maxMisordered = 100
 	// endBit is in the second byte of an event (RFC 4733, section 2.3.2).
 	endBit = 0x80
 )
 
-// read gives press the digit that begins with a packet, if one does.
+// read calls press if the packet begins a new digit.
 func (r *digitReader) read(e rtpaudio.Event, press func(digit byte)) {
 	if len(e.Payload) < 4 || int(e.Payload[0]) >= len(keys) {
 		return
 	}
 	if late := int16(r.sequence - e.Sequence); r.began && e.SSRC == r.ssrc && late >= 0 && late < maxMisordered {
-		return // late, or once more
+		return // late, or a duplicate
 	}
 	code, ends, duration := e.Payload[0], e.Payload[1]&endBit != 0, binary.BigEndian.Uint16(e.Payload[2:])
 	goesOn := r.began && e.SSRC == r.ssrc && code == r.code && r.goesOn(e, ends, duration)
@@ -55,7 +55,7 @@ func (r *digitReader) read(e rtpaudio.Event, press func(digit byte)) {
 	}
 }
 
-// goesOn reports whether a packet of the same digit belongs to the one that was read before, and does not press it once more.
+// goesOn reports whether a packet with the same key continues the previous digit, rather than pressing the key again.
 func (r *digitReader) goesOn(e rtpaudio.Event, ends bool, duration uint16) bool {
 	passed := int64(int32(e.Timestamp - r.timestamp))
 	longer := int64(duration) - int64(r.duration)
@@ -64,16 +64,16 @@ func (r *digitReader) goesOn(e rtpaudio.Event, ends bool, duration uint16) bool 
 		return false
 	case passed == 0:
 		return true
-	case r.ended: // the end once more, unless the time of the digit has passed since
+	case r.ended: // the end repeated, unless more time has passed than the digit lasted
 		return passed > 0 && longer == 0 && passed < int64(duration)
-	case passed == int64(r.duration): // the next part of a long one (RFC 4733, section 2.5.1.3)
+	case passed == int64(r.duration): // next segment of a long digit (RFC 4733, section 2.5.1.3)
 		return e.Sequence == r.sequence+1
 	}
 	const shortestPause = 320 // 40 ms at 8 kHz (ITU-T Q.24)
 	return passed > 0 && longer >= 0 && passed < longer+shortestPause || e.Sequence == r.sequence+1 && longer > 0
 }
 
-// keyIn gives press the digit that begins with a packet, if it is of telephone-event.
+// keyIn calls press if a packet is telephone-event and begins a new digit.
 func (s *stream) keyIn(p *rtp.Packet, agreed *agreement, press func(digit byte)) {
 	if slices.Contains(agreed.events, p.PayloadType) {
 		s.pressed.read(rtpaudio.Event{SSRC: p.SSRC, Sequence: p.SequenceNumber, Timestamp: p.Timestamp, Payload: p.Payload}, press)
@@ -96,7 +96,7 @@ func readInfo(contentType, body string) (digit byte, ok bool) {
 	default:
 		return 0, false
 	}
-	if code := strings.TrimPrefix(text, "1"); len(text) == 2 && text[0] == '1' && code <= "5" { // 10 is *, 11 is #, by their event
+	if code := strings.TrimPrefix(text, "1"); len(text) == 2 && text[0] == '1' && code <= "5" { // 10 is *, 11 is #: their event codes
 		return keys[10+int(code[0]-'0')], true
 	}
 	if len(text) != 1 || !strings.Contains(keys, strings.ToUpper(text)) {
@@ -106,19 +106,19 @@ func readInfo(contentType, body string) (digit byte, ok bool) {
 }
 
 const (
-	digitLength = 100 * time.Millisecond // longer than any receiver wants: Q.24 has 40 ms
+	digitLength = 100 * time.Millisecond // longer than any receiver needs: Q.24 requires 40 ms
 	digitPause  = 60 * time.Millisecond
-	// digitVolume is in dB below the most (RFC 4733, section 2.3.3): the level of a telephone.
+	// digitVolume is in dB below the maximum (RFC 4733, section 2.3.3): the level of a phone.
 	digitVolume = 10
-	// digitEnds is how often the end of a digit is sent (RFC 4733, section 2.5.1.4).
+	// digitEnds is the number of packets with the end bit (RFC 4733, section 2.5.1.4).
 	digitEnds = 3
-	// maxDigits bounds what is sent at once.
+	// maxDigits bounds the digits of one request.
 	maxDigits = 64
 )
 
 var errNoDigits = errors.New("the other side takes no digits")
 
-// sendDigits sends digits in the place of sound. It blocks until they are sent. "," is a pause of half a second.
+// sendDigits sends digits instead of audio. It blocks until they are sent. "," is a pause of half a second.
 func (s *stream) sendDigits(ctx context.Context, digits string) error {
 	digits = strings.ToUpper(digits)
 	if len(digits) == 0 || len(digits) > maxDigits || strings.Trim(digits, keys+",") != "" {
@@ -166,7 +166,7 @@ func (s *stream) sendDigit(code byte, wait func(time.Duration) error) error {
 	s.mu.Lock()
 	e, at := s.sound.event, s.now()
 	s.mu.Unlock()
-	if e == nil { // the other side took digits until now
+	if e == nil { // the other side has stopped accepting digits
 		return errNoDigits
 	}
 	step := media.Samples(media.FrameDuration, e.clock)

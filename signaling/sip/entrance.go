@@ -10,10 +10,11 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// strangerTime is how long a connection of TCP or TLS may take to have a call, if it does not come from a trunk's address.
+// strangerTime bounds how long a TCP or TLS connection from an unknown address may exist without a call.
 const strangerTime = 10 * time.Second
 
-// connLimiter is a listener of TCP, for sipgo to serve: sipgo gives up at the first failure, and keeps connections for ever.
+// connLimiter is a TCP listener for sipgo that limits connections and survives failures of Accept. sipgo itself stops at the first failure,
+// and never closes idle connections.
 type connLimiter struct{ *phone.Acceptor }
 
 func (d *Door) limitConns(l net.Listener) connLimiter {
@@ -42,7 +43,7 @@ func (e connLimiter) Accept() (net.Conn, error) {
 	return &unverifiedConn{conn, known}, nil
 }
 
-// unverifiedConn is a connection that does not come from a trunk's address.
+// unverifiedConn is a connection from an address that belongs to no trunk.
 type unverifiedConn struct {
 	net.Conn
 	verified func()
@@ -54,13 +55,13 @@ func (s *unverifiedConn) Close() error {
 	return s.Conn.Close()
 }
 
-// markVerified gives its place back, and lifts its deadline.
+// markVerified frees the connection's slot among the unverified ones, and removes its deadline.
 func (s *unverifiedConn) markVerified() {
 	s.verified()
 	_ = s.SetDeadline(time.Time{})
 }
 
-// verifyConn lets the connection stay that a request of a call came by.
+// verifyConn marks the connection of a call's request as verified.
 func (d *Door) verifyConn(req *sip.Request) {
 	if !sip.IsReliable(req.Transport()) {
 		return
@@ -69,7 +70,7 @@ func (d *Door) verifyConn(req *sip.Request) {
 	if err != nil {
 		return
 	}
-	defer conn.TryClose() // it is counted as used from GetConnection on
+	defer conn.TryClose() // GetConnection has incremented its reference count
 	c, ok := conn.(*sip.TCPConnection)
 	if !ok {
 		return

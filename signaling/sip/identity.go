@@ -19,7 +19,7 @@ type address struct {
 	params string // of the header, without the first semicolon
 }
 
-// parseAddresses reads all values of a header.
+// parseAddresses parses all values of a header.
 func parseAddresses(text string) (list []address) {
 	for _, one := range splitList(text) {
 		var a address
@@ -37,7 +37,7 @@ func parseAddresses(text string) (list []address) {
 	return list
 }
 
-// splitList divides a header at the commas that are neither quoted nor part of a URI.
+// splitList splits a header at commas that are neither quoted nor inside a URI.
 func splitList(text string) (list []string) {
 	begin, inURI, inQuotes := 0, false, false
 	for i := 0; i < len(text); i++ {
@@ -81,7 +81,7 @@ func readDisplayName(text string) string {
 	return unescapeName(text)
 }
 
-// unescapeName removes the backslashes of a quoted string, and makes its letters valid.
+// unescapeName removes the backslashes of a quoted string, and makes it valid UTF-8.
 func unescapeName(text string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
@@ -93,7 +93,7 @@ func unescapeName(text string) string {
 	return validText(b.String())
 }
 
-// validText is text as UTF-8, as SIP has it. What is not is read as ISO 8859-1: carriers take names from ISDN.
+// validText returns text as UTF-8, which SIP requires. Invalid text is decoded as ISO 8859-1: carriers copy names from ISDN.
 func validText(text string) string {
 	if utf8.ValidString(text) {
 		return text
@@ -105,7 +105,7 @@ func validText(text string) string {
 	return b.String()
 }
 
-// headerAddresses are the values of all headers of a name.
+// headerAddresses returns the values of all headers with a name.
 func headerAddresses(req *sip.Request, header string) (list []address) {
 	for _, h := range req.GetHeaders(header) {
 		list = append(list, parseAddresses(h.Value())...)
@@ -113,18 +113,18 @@ func headerAddresses(req *sip.Request, header string) (list []address) {
 	return list
 }
 
-// number is the caller's number of an address, or "".
+// number returns the caller's number in an address, or "".
 func (a address) number() phone.Number { return phone.ParseCaller(a.uri) }
 
-// verstat is what the networks have found out about the number (RFC 8224; 3GPP TS 24.229, section 7.2A.20): a parameter of the number, of
-// the URI or of the header.
+// verstat returns the result of the networks' verification of the number (RFC 8224; 3GPP TS 24.229, section 7.2A.20). It is a parameter of
+// the number, of the URI or of the header.
 func (a address) verstat() string {
 	user, rest, _ := strings.Cut(a.uri, "@")
 	return cmp.Or(phone.ParameterValue(user, "verstat"), phone.ParameterValue(rest, "verstat"), phone.ParameterValue(a.params, "verstat"))
 }
 
-// assertedBy is the identity that a network asserts, by P-Asserted-Identity (RFC 3325) or, of older systems, by Remote-Party-ID.
-// Of several the first with a telephone number counts, as one may be a name.
+// assertedBy returns the identity that a network asserts, by P-Asserted-Identity (RFC 3325) or, in older systems, Remote-Party-ID. Of
+// several, the first with a phone number counts, since others may be names.
 func assertedBy(req *sip.Request) (found address, ok bool) {
 	list := headerAddresses(req, "P-Asserted-Identity")
 	if len(list) == 0 {
@@ -146,8 +146,8 @@ func assertedBy(req *sip.Request) (found address, ok bool) {
 	return found, ok
 }
 
-// isPrivate reports whether the caller, or the network on its behalf, wants its identity withheld (RFC 3323, section 4.2; RFC 3325,
-// section 7).
+// isPrivate reports whether the caller, or the network on its behalf, requests that its identity be withheld (RFC 3323, section 4.2; RFC
+// 3325, section 7).
 func isPrivate(req *sip.Request, asserted bool) bool {
 	for _, h := range req.GetHeaders("Privacy") {
 		for value := range strings.FieldsFuncSeq(strings.ToLower(h.Value()), func(r rune) bool { return strings.ContainsRune(";, ", r) }) {
@@ -165,7 +165,7 @@ func isPrivate(req *sip.Request, asserted bool) bool {
 	})
 }
 
-// partyOf is who calls, and which number. With asserted the identity that a network asserts comes before what the caller says.
+// partyOf returns the caller and the called number. If asserted is true, an identity asserted by the network takes precedence over From.
 func (d *Door) partyOf(req *sip.Request, asserted bool) phone.Party {
 	from := req.From()
 	caller := address{name: unescapeName(from.DisplayName), uri: from.Address.String(), params: from.Params.ToString(';')}
@@ -187,12 +187,12 @@ func (d *Door) partyOf(req *sip.Request, asserted bool) phone.Party {
 	return p
 }
 
-// tellingHeaders say where a call comes from, beside those of X-: RFC 5806, 7044, 7433 and 3261.
+// tellingHeaders are the headers with the origin of a call that are kept in addition to X- headers: RFC 5806, 7044, 7433 and 3261.
 var tellingHeaders = []string{"diversion", "history-info", "user-to-user", "call-id"}
 
 var uriInBrackets = regexp.MustCompile(`(?i)<(sips?|tel):([^@>]*)(@[^>]*)?>`)
 
-// withPlainNumbers removes parameters and separators from the numbers in the addresses of a header, such as Diversion.
+// withPlainNumbers removes parameters and separators from the numbers in an address header, such as Diversion.
 func withPlainNumbers(value string) string {
 	return uriInBrackets.ReplaceAllStringFunc(value, func(text string) string {
 		m := uriInBrackets.FindStringSubmatch(text)
@@ -205,8 +205,8 @@ func withPlainNumbers(value string) string {
 	})
 }
 
-// calledNumber is the number that was called. A trunk where we are registered calls our contact, and says elsewhere which number that
-// was: in P-Called-Party-ID (RFC 7315, section 4.2), or in To.
+// calledNumber returns the called number. A trunk where we are registered calls our Contact, and gives the number elsewhere: in
+// P-Called-Party-ID (RFC 7315, section 4.2), or in To.
 func (d *Door) calledNumber(req *sip.Request) phone.Number {
 	number := numberIn(req.Recipient)
 	ours := slices.ContainsFunc(d.gate.trunks, func(t *trunkState) bool {
@@ -222,5 +222,5 @@ func (d *Door) calledNumber(req *sip.Request) phone.Number {
 	return cmp.Or(called, numberIn(req.To().Address), number)
 }
 
-// numberIn is the number, or the name, that a URI has.
+// numberIn returns the number, or the name, in a URI.
 func numberIn(uri sip.Uri) phone.Number { return phone.ParseNumber(uri.String()) }

@@ -22,7 +22,7 @@ const (
 	mostAgain    = 4 * time.Second        // T2
 )
 
-// onInvite answers a call, or a change of one.
+// onInvite handles an INVITE: a new call, or a re-INVITE.
 func (d *Door) onInvite(req *sip.Request, tx sip.ServerTransaction) {
 	if req.To().Params.Has("tag") {
 		d.inDialog((*call).onReinvite)(req, tx)
@@ -51,8 +51,8 @@ func (d *Door) onInvite(req *sip.Request, tx sip.ServerTransaction) {
 	})
 }
 
-// begin makes a call from an INVITE, unless admit refuses it, and runs it to its end. What admit has taken for the call is given back by
-// its release. With asserted the request's network vouches for who calls.
+// begin makes a call from an INVITE, unless admit refuses it, and runs it to its end. The call's release undoes what admit has reserved. If
+// asserted is true, the network vouches for the caller's identity.
 func (d *Door) begin(
 	req *sip.Request, tx sip.ServerTransaction, log *slog.Logger, asserted bool, admit func(*call, *sip.Request) *refusal,
 ) {
@@ -92,7 +92,7 @@ func (d *Door) refuse(req *sip.Request, tx sip.ServerTransaction, log *slog.Logg
 
 var errRefused = errors.New("the call was refused")
 
-// carry runs f for a call that was entered, and gives back what the call has taken before it logs the end.
+// carry runs f for a registered call. When f returns, it releases the call's resources and logs the end.
 func (d *Door) carry(c *call, f func() error) {
 	started := time.Now()
 	var err error
@@ -107,15 +107,15 @@ func (d *Door) carry(c *call, f func() error) {
 	}, func() { err = f() })
 }
 
-// refusal is how a call is refused.
+// refusal is the refusal of a request.
 type refusal struct {
 	code    int
 	reason  string
-	rule    string // for the log; what stands before a colon is of a short list, and is counted
+	rule    string // for the log; the part before a colon is from a fixed list, and is counted
 	headers []sip.Header
 }
 
-// incoming makes a call of an INVITE. It has taken nothing yet.
+// incoming makes a call from an INVITE. Nothing is reserved for it yet.
 func (d *Door) incoming(req *sip.Request, asserted bool) (*call, *refusal) {
 	if missing := missingOptions(req, extensions); len(missing) > 0 {
 		list := strings.Join(missing, ", ")
@@ -146,7 +146,7 @@ func (d *Door) incoming(req *sip.Request, asserted bool) (*call, *refusal) {
 	return c, nil
 }
 
-// admitCall has a call that was let in count among those of its trunk, with a port for its sound.
+// admitCall counts an accepted call against the limits of its trunk, and gives it a media port.
 func (d *Door) admitCall(c *call, req *sip.Request, from netip.Addr, t *trunkState) (refused *refusal) {
 	c.trunk = t
 	if c.replaces, refused = d.findReplaced(req, c); refused != nil {
@@ -172,7 +172,7 @@ func (d *Door) admitCall(c *call, req *sip.Request, from netip.Addr, t *trunkSta
 	return nil
 }
 
-// rtpSound is the sound of a trunk's call with a peer, without a port yet.
+// rtpSound returns the media of a trunk's call with a peer, without a port yet.
 func (d *Door) rtpSound(t *trunkState, peer netip.Addr, c *call) *rtpSound {
 	return &rtpSound{
 		ports: d.ports, resolver: d.resolver, trunk: t.Trunk, keypad: c.keypad, screen: &callScreen{}, onQuality: d.rtc.Heard, log: c.log,
@@ -180,7 +180,7 @@ func (d *Door) rtpSound(t *trunkState, peer netip.Addr, c *call) *rtpSound {
 	}
 }
 
-// ofTrunk makes a call one of a trunk, which counts for a caller; "": it is ours.
+// ofTrunk assigns a call to a trunk. counted is the caller that it counts for, or "" for an outgoing call.
 func (c *call) ofTrunk(t *trunkState, s *rtpSound, counted string) {
 	c.trunk, c.sound = t, s
 	c.party.Attributes.Add("trunk", t.Name)
@@ -207,7 +207,7 @@ func notAcceptable(err error) *refusal {
 	}
 }
 
-// answer takes a call from its INVITE to its end, and returns why it has ended.
+// answer runs a call from its INVITE to its end, and returns why it ended.
 func (c *call) answer(req *sip.Request, tx sip.ServerTransaction) error {
 	if !tx.OnCancel(func(*sip.Request) { c.endCall(errCancelled) }) {
 		return errCancelled
@@ -229,16 +229,16 @@ func (c *call) answer(req *sip.Request, tx sip.ServerTransaction) error {
 	return c.hangUp(<-talked)
 }
 
-// ringing is what comes before the answer: with early media, and for WebRTC, the conversation itself. The channel then gets its end.
+// ringing sends the provisional responses. With early media, and for WebRTC, it also starts the conversation: talked then receives its end.
 func (c *call) ringing(req *sip.Request, tx sip.ServerTransaction) (talked <-chan error, err error) {
 	must := isRequired(req, "100rel")
 	rings := c.dialog.respond(req, 180, "Ringing")
 	ready := c.mediaReady
 	switch offered := sessionIn(req) != nil; {
 	case c.page != nil:
-	case c.replaces != nil: // it does not ring
+	case c.replaces != nil: // no ringing
 		return nil, nil
-	case !offered && must: // it would carry our offer, and its acknowledgement the answer
+	case !offered && must: // it would carry our offer, and its PRACK the answer
 		return nil, nil
 	case !offered || !c.trunk.Early:
 		return nil, c.sendReliable(req, rings, tx, must)
@@ -246,7 +246,7 @@ func (c *call) ringing(req *sip.Request, tx sip.ServerTransaction) (talked <-cha
 		must = isSupported(req, "100rel")
 		rings = c.dialog.respond(req, 183, "Session Progress")
 		setBody(rings, "application/sdp", c.sound.describe())
-		ready = c.modelSpoke // the model is there: from here on the call is paid for
+		ready = c.modelSpoke // the model is connected: from here on the call costs money
 	}
 	if err := c.sendReliable(req, rings, tx, must); err != nil {
 		return nil, err
@@ -273,14 +273,14 @@ func (c *call) respond(tx sip.ServerTransaction, req *sip.Request, r *refusal) {
 	_ = tx.Respond(res)
 }
 
-// start begins the conversation; the channel says how it has ended.
+// start begins the conversation. The channel receives the reason for its end.
 func (c *call) start() <-chan error {
 	talked := make(chan error, 1)
 	go crash.Run(c.log, "sip call", func(err error) { talked <- err }, func() { talked <- c.runCall() })
 	return talked
 }
 
-// accept answers with 200 and waits until that is acknowledged.
+// accept answers with 200, and blocks until that is acknowledged.
 func (c *call) accept(req *sip.Request, tx sip.ServerTransaction) error {
 	if why := c.endReason(); why != nil {
 		c.respond(tx, req, refusalFor(why))
@@ -297,18 +297,18 @@ func (c *call) accept(req *sip.Request, tx sip.ServerTransaction) error {
 			return err
 		}
 	}
-	<-c.changing // from now on it can be
+	<-c.changing // from now on the agreement can change
 	close(c.isAnswered)
 	return nil
 }
 
-// deliver sends an answer until it is acknowledged, and returns the body of that.
+// deliver repeats a response until it is acknowledged, and returns the body of the acknowledgement.
 func (c *call) deliver(res *sip.Response, tx sip.ServerTransaction, acked <-chan []byte) (body []byte, err error) {
 	if isClosed(c.ended) {
 		return nil, c.endReason()
 	}
 	select {
-	case <-c.acked: // of an answer that was given up
+	case <-c.acked: // of an abandoned response
 	default:
 	}
 	c.awaitedACK.Store(res.CSeq().SeqNo)
@@ -339,16 +339,16 @@ func (c *call) deliver(res *sip.Response, tx sip.ServerTransaction, acked <-chan
 	}
 }
 
-// onAck takes the acknowledgement of our newest answer. That of an older one, which came twice, would be taken for it.
+// onAck handles the ACK of our newest response. A repeated ACK of an older one must not be mistaken for it.
 func (c *call) onAck(req *sip.Request) {
 	if c.awaitedACK.CompareAndSwap(req.CSeq().SeqNo, 0) {
 		trySend(c.acked, sessionIn(req))
 	}
 }
 
-// change is a change of what was agreed, by an INVITE or an UPDATE within the call.
+// change handles a re-INVITE or an UPDATE, which may change the agreement.
 func (c *call) change(req *sip.Request, tx sip.ServerTransaction, deliver func(*sip.Response) ([]byte, error)) {
-	select { // what comes right behind an ACK may be read before it
+	select { // a request right behind an ACK may be read before it
 	case c.changing <- struct{}{}:
 		defer func() { <-c.changing }()
 	case <-time.After(firstAgain):
@@ -361,7 +361,7 @@ func (c *call) change(req *sip.Request, tx sip.ServerTransaction, deliver func(*
 	}
 	offer := sessionIn(req)
 	describes := offer != nil || req.Method == sip.INVITE
-	ours := describes && offer == nil && c.page == nil // the offer is ours; WebRTC's is the page's always
+	ours := describes && offer == nil && c.page == nil // the offer is ours; with WebRTC it is always the page's
 	if describes && !ours {
 		if c.page != nil && !c.page.requests.Allow() {
 			c.respond(tx, req, refusalFor(errTooFast))
