@@ -117,7 +117,7 @@ type Peer struct {
 
 	stop    context.CancelFunc
 	mu      sync.Mutex
-	closing bool // guarded by running's lock: no goroutine is added once Close waits
+	closing bool // guards running: no goroutine is added once Close waits
 	running sync.WaitGroup
 }
 

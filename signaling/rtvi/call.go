@@ -20,30 +20,31 @@ import (
 )
 
 const (
-	// channelLabel is the data channel's, which the client makes.
+	// channelLabel is the label of the data channel, which the client creates.
 	channelLabel = "chat"
-	// comeBack is how long a conversation goes on without a word of its client, which pings every second, or of the next peer of one whose
-	// peer was lost: that tries three times, the first time after 5 s, and then every 2 s (SmallWebRTCTransport).
+	// comeBack is how long a conversation continues without messages of its client, which pings every second, or
+	// without a new peer after its peer was lost. The client then tries three times, first after 5 s, and then every 2
+	// s (SmallWebRTCTransport).
 	comeBack = 20 * time.Second
 )
 
-// call is a client, which may go on by another peer. It is a [bridge.Caller].
+// call is a client's conversation, which may continue on another peer. It implements [bridge.Caller].
 type call struct {
 	signaling.HTTPCall
 	door   *Door
 	log    *slog.Logger
 	offers *rate.Limiter
-	came   atomic.Int64 // when its last message did, in ns since 1970; 0: none has
+	came   atomic.Int64 // time of the newest message in ns since 1970; 0 before the first
 
 	// Owned by Serve.
 	session *bridge.Session
 	peer    *signaling.Peer
 	channel *signaling.DataChannel
-	closing sync.WaitGroup // peers before it
+	closing sync.WaitGroup // earlier peers
 
 	mu    sync.Mutex
 	words words
-	out   *signaling.DataChannel // the newest
+	out   *signaling.DataChannel // of the newest peer
 }
 
 // Serve implements [bridge.Caller].
@@ -67,7 +68,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	return err
 }
 
-// connect makes a peer for the newest offer.
+// connect creates a peer for the newest offer.
 func (c *call) connect() error {
 	o := rtc.PeerOptions{Decoder: c.door.OpusDecoder, Logger: c.log}
 	channel := signaling.NewDataChannel(&o, channelLabel, func(m signaling.Message) { c.receive(m.Data) })
@@ -82,7 +83,7 @@ func (c *call) connect() error {
 	return nil
 }
 
-// carry does what requests ask for until the client has left, or ctx is done.
+// carry handles requests until the client has left or ctx is done.
 func (c *call) carry(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -106,7 +107,7 @@ func (c *call) carry(ctx context.Context) error {
 				return nil
 			}
 		case err := <-c.channel.Failures():
-			if errors.Is(err, signaling.ErrSlow) { // else the peer is lost, too
+			if errors.Is(err, signaling.ErrSlow) { // other errors mean that the peer is lost, too
 				return err
 			}
 		case <-ctx.Done():
@@ -115,7 +116,7 @@ func (c *call) carry(ctx context.Context) error {
 	}
 }
 
-// answer answers a further offer: of the same peer, or of another one, which takes its place.
+// answer answers a further offer, of the same peer or of a new one that replaces it.
 func (c *call) answer(offer rtc.Offer, anew bool) (sdp string, err error) {
 	if !c.offers.Allow() {
 		return "", &bridge.Error{Code: bridge.CodeBusy, Message: "Too many offers: 10 at once and one a second are served.", Retry: time.Second}
@@ -128,14 +129,14 @@ func (c *call) answer(offer rtc.Offer, anew bool) (sdp string, err error) {
 		return sdp, nil
 	}
 	was, channel := c.peer, c.channel
-	c.session.HoldVoice(true) // until the new one is connected
+	c.session.HoldVoice(true) // until the new peer is connected
 	c.Offer = offer
 	if err := c.connect(); err != nil {
 		c.session.HoldVoice(false)
 		return "", err
 	}
 	c.session.AttachOutput(c.peer.Output())
-	c.came.Store(0) // the new one has said nothing yet
+	c.came.Store(0) // the new peer has sent nothing yet
 	c.closing.Go(func() {
 		channel.Close()
 		was.Close()
@@ -143,7 +144,7 @@ func (c *call) answer(offer rtc.Offer, anew bool) (sdp string, err error) {
 	return c.peer.SDP, nil
 }
 
-// add gives the peer candidates.
+// add passes candidates to the peer.
 func (c *call) add(candidates []candidate) error {
 	for _, one := range candidates {
 		if err := c.peer.AddCandidate(one.Candidate); err != nil && !errors.Is(err, rtc.ErrTooManyCandidates) {
@@ -153,7 +154,7 @@ func (c *call) add(candidates []candidate) error {
 	return nil
 }
 
-// with has do say something to the client.
+// with calls do, which queues messages for the client, and sends them.
 func (c *call) with(do func(w *words)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,7 +175,7 @@ func (c *call) Notify(e bridge.Event) {
 	c.with(func(w *words) { w.happen(e.Time, e.Body) })
 }
 
-// message is what a client sends: RTVI's, or the transport's own.
+// message is a message of a client: of RTVI, or of the transport.
 type message struct {
 	Label, Type, ID string
 	Data            json.RawMessage
@@ -185,7 +186,7 @@ type message struct {
 	}
 }
 
-// receive takes what a client has sent by the data channel.
+// receive handles a message from the data channel.
 func (c *call) receive(raw []byte) {
 	c.came.Store(time.Now().UnixNano())
 	if strings.HasPrefix(string(raw), "ping") { // it keeps the connection alive
@@ -209,22 +210,22 @@ func (c *call) receive(raw []byte) {
 	}
 }
 
-// track takes that a microphone or a camera was switched on or off; a microphone that is off ends what is said.
+// track handles the switching of a microphone or a camera; switching off the microphone ends the person's turn.
 func (c *call) track(m message) {
 	if m.Message.Type != "trackStatus" || m.Message.Enabled {
 		return
 	}
 	if m.Message.ReceiverIndex == 0 {
-		_ = c.session.Do(bridge.AudioStreamEnd) // refused by a client that marks its speech itself
+		_ = c.session.Do(bridge.AudioStreamEnd) // rejected if the client marks its speech itself
 	} else {
 		c.session.ClearFrame()
 	}
 }
 
-// take does what a message of RTVI asks for.
+// take handles an RTVI message.
 func (c *call) take(m message) error {
 	var d struct {
-		Content any // of send-text a text
+		Content any // for send-text, a string
 		Role    string
 		Options struct {
 			RunImmediately *bool `json:"run_immediately"`
@@ -277,11 +278,11 @@ func (c *call) take(m message) error {
 	return refusal("Messages of the type %q are not served.", phone.ClipField(m.Type))
 }
 
-// append gives the model what was said, by the person or by itself.
+// append adds text of the person, or of the model, to the conversation.
 func (c *call) append(id, role string, content any, run bool) (err error) {
 	text, ok := content.(string)
 	if !ok {
-		raw, _ := json.Marshal(content) // it was read
+		raw, _ := json.Marshal(content) // cannot fail: it was parsed from JSON
 		text = string(raw)
 	}
 	if role == "assistant" {
@@ -296,7 +297,7 @@ func (c *call) append(id, role string, content any, run bool) (err error) {
 	return err
 }
 
-// ask does what a client asks of this server alone, and answers.
+// ask handles a request to the server itself, and answers it.
 func (c *call) ask(id, what string, data json.RawMessage) (err error) {
 	switch what {
 	case "interrupt":

@@ -26,11 +26,12 @@ import (
 )
 
 const (
-	// doorName is what grants and tools know this door by.
+	// doorName identifies this protocol to grants and tools.
 	doorName = "rtvi"
-	// maxBody bounds a request, in bytes: an offer of a browser has 8 KiB, and a prompt may be long.
+	// maxBody limits a request, in bytes: a browser's offer has 8 KiB, and a prompt may be long.
 	maxBody = 64 << 10
-	// maxKept bounds what is kept in the name of a session, in bytes: in base64 it fits into what servers take of a request's first line.
+	// maxKept limits the data in the name of a session, in bytes: in base64 it fits into the request line that servers
+	// accept.
 	maxKept = 4 << 10
 )
 
@@ -39,13 +40,13 @@ type Door struct {
 	Host        *bridge.Host
 	RTC         *rtc.API
 	OpusDecoder opus.DecoderChoice
-	ICEServers  func() []signaling.ICEServer // that a client gets by /start
+	ICEServers  func() []signaling.ICEServer // returned by /start
 	Logger      *slog.Logger
 
 	calls signaling.PeerRegistry[*call]
 }
 
-// Doors are its addresses.
+// Doors returns the endpoints of the protocol.
 func (d *Door) Doors() (list []signaling.Endpoint) {
 	for pattern, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"POST /start":                         d.start,
@@ -59,12 +60,12 @@ func (d *Door) Doors() (list []signaling.Endpoint) {
 	return list
 }
 
-// refusal is the error for what a client has sent.
+// refusal returns the error for invalid input of a client.
 func refusal(format string, args ...any) error {
 	return &bridge.Error{Code: bridge.CodeBadMessage, Message: fmt.Sprintf(format, args...)}
 }
 
-// badOffer is the error for an offer that cannot be answered.
+// badOffer returns the error for an offer that cannot be answered.
 func badOffer(err error) error {
 	var bad *rtc.RefusedError
 	if errors.As(err, &bad) {
@@ -73,12 +74,12 @@ func badOffer(err error) error {
 	return err
 }
 
-// errNoCall is for what has ended: a client that gets a status from 400 to 499 does not try again.
+// errNoCall reports that a call has ended; clients do not retry after a status from 400 to 499.
 var errNoCall = &bridge.Error{
 	Code: bridge.CodeBadMessage, Message: "There is no such conversation, or it has ended.", Status: http.StatusNotFound,
 }
 
-// refuse answers as FastAPI does, which Pipecat's servers are made with: its clients show "detail".
+// refuse sends an error in the format of FastAPI, the framework of Pipecat's servers: its clients show "detail".
 func refuse(w http.ResponseWriter, err error) {
 	e := bridge.AsError(err)
 	status := cmp.Or(access.HTTPStatus(e), e.Status)
@@ -100,7 +101,7 @@ func refuse(w http.ResponseWriter, err error) {
 	access.WriteJSON(w, status, object{"detail": e.Message, "code": e.Code})
 }
 
-// request is the body of all requests.
+// request is the body of every request.
 type request struct {
 	SDP     string          `json:"sdp"`
 	ID      string          `json:"pc_id"` // of a call that there is; empty: none
@@ -116,13 +117,13 @@ type candidate struct {
 	Candidate string `json:"candidate"`
 }
 
-// wanted is what a client may say of the conversation.
+// wanted holds the settings that a client may choose for its conversation.
 type wanted struct {
 	Agent  string          `json:"agent"`  // one of the operator's; empty: none
 	Config json.RawMessage `json:"config"` // a LiveConfig
 }
 
-// read reads a request. What it has read can be read again, by another gateway.
+// read reads a request, and leaves its body readable for another gateway.
 func read(w http.ResponseWriter, r *http.Request) (body request, err error) {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var long *http.MaxBytesError
@@ -142,7 +143,7 @@ func read(w http.ResponseWriter, r *http.Request) (body request, err error) {
 	return body, nil
 }
 
-// start answers clients that want a session first.
+// start handles /start, for clients that request a session first.
 func (d *Door) start(w http.ResponseWriter, r *http.Request) error {
 	body, bad := read(w, r)
 	said, unclear := data(r, request{Data: body.Body})
@@ -158,20 +159,20 @@ func (d *Door) start(w http.ResponseWriter, r *http.Request) error {
 	name := rand.Text()[:8] + "." + base64.RawURLEncoding.EncodeToString(body.Body)
 	servers := d.ICEServers()
 	if servers == nil {
-		servers = []signaling.ICEServer{} // without a list Android's client asks Google's
+		servers = []signaling.ICEServer{} // without a list, the Android client uses Google's servers
 	}
 	access.WriteJSON(w, http.StatusOK, object{"sessionId": name, "iceConfig": object{"iceServers": servers}})
 	return nil
 }
 
-// admit lets in a client that may begin a conversation.
+// admit checks that a client may begin a conversation.
 func admit(r *http.Request, said wanted) (open bridge.SessionRequest, err error) {
 	open.Origin, open.Config = bridge.Origin{Protocol: doorName, Agent: said.Agent}, said.Config
 	err = access.From(r.Context()).Authorize(&open, "")
 	return open, err
 }
 
-// data is what a client says of the conversation: by /start, and with the offer.
+// data returns the client's settings for the conversation, from /start and from the offer.
 func data(r *http.Request, body request) (said wanted, err error) {
 	var kept []byte
 	if _, text, ok := strings.Cut(r.PathValue("session"), "."); ok {
@@ -190,7 +191,8 @@ func data(r *http.Request, body request) (said wanted, err error) {
 	return said, nil
 }
 
-// offer begins a call, or goes on with one. The id of a call is a secret of 128 bits, and all that is asked of its client.
+// offer starts a call, or continues one. The id of a call is a secret of 128 bits, and the only credential of its
+// client.
 func (d *Door) offer(w http.ResponseWriter, r *http.Request) error {
 	body, bad := read(w, r)
 	if bad == nil && d.passed(w, r, body.ID) {
@@ -246,7 +248,7 @@ func (d *Door) begin(r *http.Request, id string, offer rtc.Offer, open bridge.Se
 	return d.calls.StartCall(r, d.Host, id, c, open)
 }
 
-// patch takes candidates.
+// patch adds the client's candidates.
 func (d *Door) patch(w http.ResponseWriter, r *http.Request) error {
 	body, err := read(w, r)
 	if err != nil || d.passed(w, r, body.ID) {
@@ -263,7 +265,7 @@ func (d *Door) patch(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// passed has the gateway of a call answer, if that is another one.
+// passed proxies a request to the gateway that owns the call, if that is another one.
 func (d *Door) passed(w http.ResponseWriter, r *http.Request, id string) bool {
 	return signaling.ProxyToOwner(w, r, d.Host, id, "", func(err error) {
 		d.Logger.Warn("another gateway does not answer", "err", err)

@@ -11,30 +11,30 @@ import (
 	"voxgate/bridge"
 )
 
-// version is that of RTVI which is spoken here: what @pipecat-ai/client-js 1.13.1 does.
+// version is the supported version of RTVI, the one of @pipecat-ai/client-js 1.13.1.
 const version = "2.1.0"
 
 // label marks the messages of RTVI on the data channel.
 const label = "rtvi-ai"
 
-// object is what a message says.
+// object is a JSON object.
 type object = map[string]any
 
-// words puts what happens in a conversation into RTVI's messages. Nothing is told before the client is ready.
+// words translates the engine's events into RTVI messages. It sends nothing before the client is ready.
 type words struct {
 	setUp, ready bool
 	outbox       [][]byte
 
-	answering, speaking bool              // an answer is under way; it is heard
+	answering, speaking bool              // an answer is in progress; its voice is played
 	segment             int               // of the answer's text, the newest
-	unsaid              string            // what was heard of an answer and is no sentence yet
+	unsaid              string            // text of an answer that was played and is not a whole sentence yet
 	turn                int               // of the person, the newest
 	ended               int               // the newest turn of the model that has ended
-	asked, said         string            // in it: what is not final yet, and what is
-	calls               map[string]string // open functions of the client, by their ids
+	asked, said         string            // the person's text in that turn: interim, and final
+	calls               map[string]string // pending calls of the client's functions, by id
 }
 
-// tell queues a message; an answer has the id of what it answers.
+// tell queues a message; a response has the id of its request.
 func (w *words) tell(kind, id string, data any) {
 	if !w.ready {
 		return
@@ -43,24 +43,24 @@ func (w *words) tell(kind, id string, data any) {
 	if id != "" {
 		message["id"] = id
 	}
-	if text, err := json.Marshal(message); err == nil { // what is told can be written
+	if text, err := json.Marshal(message); err == nil { // data is always encodable
 		w.outbox = append(w.outbox, text)
 	}
 }
 
-// signal queues a message of the transport's own.
+// signal queues a message of the transport.
 func (w *words) signal(kind string) {
 	text, _ := json.Marshal(object{"type": "signalling", "message": object{"type": kind}})
 	w.outbox = append(w.outbox, text)
 }
 
-// drain returns what is to be sent now.
+// drain returns the messages that can be sent now.
 func (w *words) drain() (messages [][]byte) {
 	messages, w.outbox = w.outbox, nil
 	return messages
 }
 
-// greet says once that the conversation can begin, when both sides can.
+// greet reports once that the bot is ready, when client and model are.
 func (w *words) greet(client, model bool) {
 	were := w.ready && w.setUp
 	w.ready, w.setUp = w.ready || client, w.setUp || model
@@ -69,7 +69,7 @@ func (w *words) greet(client, model bool) {
 	}
 }
 
-// happen tells of an event.
+// happen reports an event of the engine.
 func (w *words) happen(at time.Time, e bridge.EventBody) {
 	switch b := e.(type) {
 	case bridge.SetupComplete:
@@ -122,14 +122,14 @@ func (w *words) happen(at time.Time, e bridge.EventBody) {
 	}
 }
 
-// heard tells what the person has said: all of the turn that is not final yet, and then that.
+// heard reports what the person has said: interim text of the turn, and then the final text.
 func (w *words) heard(at time.Time, b bridge.UserText) {
 	if b.Turn != w.turn {
 		w.turn, w.asked, w.said = b.Turn, "", ""
 	}
 	w.asked += b.Text
 	text := w.asked
-	if b.Final { // all of the turn, of which some may have been final before
+	if b.Final { // the whole turn, parts of which may have been final before
 		text = strings.TrimPrefix(b.Text, w.said)
 		w.asked, w.said = "", b.Text
 	}
@@ -142,7 +142,7 @@ func (w *words) heard(at time.Time, b bridge.UserText) {
 	}
 }
 
-// answer says that the model has begun to answer.
+// answer reports that the model has begun to answer.
 func (w *words) answer() {
 	if !w.answering {
 		w.answering = true
@@ -150,9 +150,9 @@ func (w *words) answer() {
 	}
 }
 
-// answered tells what was heard of an answer: in pieces, and by the sentence.
+// answered reports what was played of an answer, in pieces and by sentence.
 func (w *words) answered(b bridge.AssistantText) {
-	late := b.Turn > 0 && b.Turn <= w.ended && !w.answering // a piece of a turn that has ended
+	late := b.Turn > 0 && b.Turn <= w.ended && !w.answering // text of a turn that has ended
 	switch {
 	case b.Final && !late:
 		w.tell("bot-transcription", "", object{"text": strings.TrimSpace(b.Text)})
@@ -173,7 +173,8 @@ func (w *words) answered(b bridge.AssistantText) {
 	}
 }
 
-// sentences is how long the sentences are that are whole: a stop ends one where a space follows, not in "1.5".
+// sentences returns the length of the complete sentences in a text. A full stop ends a sentence only before a space, so
+// not in "1.5".
 func sentences(text string) (end int) {
 	var before rune
 	for i, r := range text {
@@ -188,7 +189,7 @@ func sentences(text string) (end int) {
 	return end
 }
 
-// output tells a segment of an answer that was heard.
+// output reports a segment of an answer that was played.
 func (w *words) output(text string) {
 	if text = strings.TrimSpace(text); text == "" {
 		return
@@ -203,7 +204,7 @@ func (w *words) output(text string) {
 	w.tell("bot-output", "", done)
 }
 
-// over says that an answer has ended, or was cut off.
+// over reports that an answer has ended or was interrupted.
 func (w *words) over(turn int) {
 	w.ended = max(w.ended, turn)
 	w.output(w.unsaid)
@@ -218,7 +219,7 @@ func (w *words) over(turn int) {
 	w.answering, w.speaking = false, false
 }
 
-// toolStatus tells of a tool that runs in the gateway. What it was asked and has answered is between it and the model.
+// toolStatus reports a tool that runs in the gateway. Its arguments and results are not sent.
 func (w *words) toolStatus(b bridge.ToolStatus) {
 	if b.Status == bridge.StatusRunning {
 		w.called(b.ID, b.Name, nil)
@@ -231,7 +232,7 @@ func (w *words) toolStatus(b bridge.ToolStatus) {
 	w.returned(b.ID, b.Name, why, b.Status == bridge.StatusCancelled)
 }
 
-// called tells of a function that is called, which a client that has a handler of that name runs.
+// called reports a function call, which a client with a handler for that name executes.
 func (w *words) called(id, name string, args json.RawMessage) {
 	if len(args) == 0 {
 		args = json.RawMessage("{}")
@@ -240,7 +241,7 @@ func (w *words) called(id, name string, args json.RawMessage) {
 	w.tell("llm-function-call-in-progress", "", object{"function_name": name, "tool_call_id": id, "arguments": args})
 }
 
-// returned says that a function has ended.
+// returned reports that a function has ended.
 func (w *words) returned(id, name string, result json.RawMessage, cancelled bool) {
 	data := object{"function_name": name, "tool_call_id": id, "cancelled": cancelled}
 	if len(result) > 0 {
@@ -249,7 +250,7 @@ func (w *words) returned(id, name string, result json.RawMessage, cancelled bool
 	w.tell("llm-function-call-stopped", "", data)
 }
 
-// fail tells of an error.
+// fail reports an error.
 func (w *words) fail(err error, fatal bool) {
 	message := bridge.AsError(err).Message
 	w.tell("error", "", object{"error": message, "message": message, "fatal": fatal})

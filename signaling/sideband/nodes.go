@@ -12,10 +12,11 @@ import (
 	"voxgate/signaling/access"
 )
 
-// maxList bounds the list of another gateway, in bytes: some 20,000 conversations.
+// maxList limits the list of another gateway, in bytes: about 20,000 conversations.
 const maxList = 4 << 20
 
-// pass has the gateway that has a conversation answer a request, and reports false if none is known.
+// pass proxies a request to the gateway that owns the conversation. It returns false if no other gateway is known to
+// own it.
 func (d *Door) pass(w http.ResponseWriter, r *http.Request) bool {
 	return signaling.ProxyTo(w, r, d.Host.FindNode(r.Context(), r.PathValue("id")), "", func(err error) {
 		d.Logger.Warn("another gateway does not answer", "err", err)
@@ -23,7 +24,7 @@ func (d *Door) pass(w http.ResponseWriter, r *http.Request) bool {
 	})
 }
 
-// elsewhere lists the conversations of the other gateways, and how many of those have not answered.
+// elsewhere returns the conversations of the other gateways, and the number of gateways that did not answer.
 func (d *Door) elsewhere(r *http.Request) (list []session, silent int) {
 	if r.Header.Get(signaling.ProxiedHeader) != "" {
 		return nil, 0
@@ -50,7 +51,7 @@ func (d *Door) elsewhere(r *http.Request) (list []session, silent int) {
 
 var errNoURL = errors.New("it does not say where it is reached")
 
-// listOf asks a gateway for its conversations.
+// listOf requests the conversations of a gateway.
 func listOf(r *http.Request, at *url.URL) ([]session, error) {
 	if at == nil {
 		return nil, errNoURL

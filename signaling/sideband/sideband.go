@@ -33,7 +33,7 @@ type Door struct {
 	Logger *slog.Logger
 }
 
-// Doors are its addresses.
+// Doors returns the endpoints of the backend.
 func (d *Door) Doors() []signaling.Endpoint {
 	return []signaling.Endpoint{
 		{Pattern: "GET /v1/sessions", Handler: keyed(d.list)},
@@ -43,7 +43,7 @@ func (d *Door) Doors() []signaling.Endpoint {
 	}
 }
 
-// keyed lets in a backend with a server key that may watch, and more.
+// keyed admits a backend whose server key may watch, and has the further rights in more.
 func keyed(serve func(http.ResponseWriter, *http.Request, access.Watcher), more ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key, err := access.From(r.Context()).RequireWatcher(more...)
@@ -55,7 +55,8 @@ func keyed(serve func(http.ResponseWriter, *http.Request, access.Watcher), more 
 	})
 }
 
-// found finds the conversation of a request, here or at another gateway, if it is one that the key may see.
+// found returns the conversation of a request if it is here and the key may see it, and proxies the request if another
+// gateway has it.
 func (d *Door) found(
 	serve func(http.ResponseWriter, *http.Request, *bridge.Session),
 ) func(http.ResponseWriter, *http.Request, access.Watcher) {
@@ -88,7 +89,7 @@ type session struct {
 	Loss      loss         `json:"loss,omitzero"`
 }
 
-// loss is a [bridge.Loss].
+// loss is a [bridge.Loss] in JSON.
 type loss struct {
 	Up   *float64 `json:"up,omitempty"`
 	Down *float64 `json:"down,omitempty"`
@@ -127,10 +128,10 @@ func (d *Door) end(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// listenerWrite bounds a write to a listener, who may have stopped reading.
+// listenerWrite is the timeout of a write to a listener that may have stopped reading.
 const listenerWrite = 2 * time.Second
 
-// listen lets somebody hear a conversation until it ends, or they leave.
+// listen streams the audio of a conversation until it ends or the listener leaves.
 func (d *Door) listen(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
 	w.Header().Set("Content-Type", "audio/ogg")
 	failed, stop, err := s.RecordTo(listener{signaling.NewChunkedWriter(w, listenerWrite)})
@@ -144,10 +145,10 @@ func (d *Door) listen(w http.ResponseWriter, r *http.Request, s *bridge.Session)
 	case <-failed:
 	case <-r.Context().Done():
 	}
-	_ = stop() // the listener has left, or has it all
+	_ = stop() // the listener has left, or has received everything
 }
 
-// listener sends what is written at once.
+// listener flushes each write.
 type listener struct{ *signaling.ChunkedWriter }
 
 func (l listener) Write(b []byte) (int, error) {
@@ -155,7 +156,7 @@ func (l listener) Write(b []byte) (int, error) {
 	return n, errors.Join(err, l.FlushError())
 }
 
-// Close implements io.Closer: the answer ends with its handler.
+// Close implements io.Closer. It does nothing: the response ends when its handler returns.
 func (listener) Close() error { return nil }
 
 func notThere(w http.ResponseWriter) { access.WriteNotFound(w, "There is no conversation of this id.") }
@@ -171,14 +172,14 @@ func (d *Door) watch(w http.ResponseWriter, r *http.Request, s *bridge.Session) 
 		socket.MarkOpened()
 		c := &watcher{socket, s}
 		d.Logger.Info("backend watches", "call", s.ID())
-		if stop, err := s.Watch(c.notify); err == nil { // else it has just ended
+		if stop, err := s.Watch(c.notify); err == nil { // an error means that the conversation has just ended
 			defer stop()
 		}
 		gone := socket.StartReading(c.take)
 		select {
 		case <-s.Done():
 			c.put(protocol.Disconnected(bridge.Reason(s.Err())))
-			if signaling.IsStopping(ctx) { // its caller may have been closed first
+			if signaling.IsStopping(ctx) { // the connection of the caller may have been closed first
 				return context.Canceled
 			}
 			return nil
@@ -194,7 +195,7 @@ func (c *watcher) put(m protocol.ServerMessage) {
 	c.PutText(m.Encode(0))
 }
 
-// The types of messages that are the backend's own.
+// Types of messages that only the backend uses.
 const (
 	typeTranscript = "TRANSCRIPT" // what was said, a piece or all of a turn
 	typeSteer      = "STEER"
@@ -208,14 +209,14 @@ type transcript struct {
 	Final bool   `json:"final"`
 }
 
-// notify sends what happens in the conversation. It does not block.
+// notify sends an event of the conversation. It does not block.
 func (c *watcher) notify(e bridge.Event) {
 	switch b := e.Body.(type) {
 	case bridge.UserText:
 		c.put(protocol.EventAs(e, typeTranscript, transcript{"user", b.Turn, b.Text, b.Final}))
 	case bridge.AssistantText:
 		c.put(protocol.EventAs(e, typeTranscript, transcript{"assistant", b.Turn, b.Text, b.Final}))
-	case bridge.RawServerContent: // says the same in Google's words
+	case bridge.RawServerContent: // repeats another event in Google's format
 	default:
 		if m, ok := protocol.Event(e); ok {
 			c.put(m)
@@ -223,7 +224,7 @@ func (c *watcher) notify(e bridge.Event) {
 	}
 }
 
-// take does what the backend asks for.
+// take handles a message of the backend.
 func (c *watcher) take(in signaling.Message) {
 	began := time.Now()
 	err := in.Err

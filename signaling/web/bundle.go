@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// Bundles says which scripts travel in one file: by the path of a script, those that it brings along, each after the ones that it imports.
-// Each keeps its address, and there is one instance of it whoever imports it: by itself it hands on what the bundle has.
+// Bundles defines which scripts are delivered in one file. It maps a script's path to the scripts that are bundled with
+// it, each after the scripts that it imports. Every script keeps its address and remains a single instance: its own
+// file only re-exports from the bundle.
 type Bundles map[string][]string
 
 var (
@@ -19,17 +20,18 @@ var (
 	varies   = regexp.MustCompile(`(?m)^export let\b`)
 	anything = regexp.MustCompile(`(?m)^(import|export)\b`)
 	asName   = regexp.MustCompile(`(\w+) as (\w+)`)
-	local    = regexp.MustCompile(`(\w+)\s*(?:,|\}| from )`) // a name that an import line gives
+	local    = regexp.MustCompile(`(\w+)\s*(?:,|\}| from )`) // a name in an import line
 )
 
-// bundler puts scripts together as our own are written: what is imported and exported stands at the beginning of a line, by its name.
+// bundler joins scripts in the style of our own: imports and exports begin at the start of a line, and name what they
+// import or export.
 type bundler struct {
-	sources map[string][]byte // by path; bundle changes them
-	in      map[string]string // which bundle has a script
+	sources map[string][]byte // by path; changed by bundle
+	in      map[string]string // the bundle of each bundled script
 }
 
-// bundle joins scripts, and has all others import them from where they are now. An error is a script that is written otherwise than a
-// bundler reads, or that imports one after it.
+// bundle joins scripts, and changes the imports of all others to the bundles. It returns an error if a script is
+// written in a style that it cannot parse, or imports one that comes after it.
 func (b Bundles) bundle(sources map[string][]byte) error {
 	r := &bundler{sources, map[string]string{}}
 	for into, members := range b {
@@ -64,10 +66,10 @@ func (b Bundles) bundle(sources map[string][]byte) error {
 	return nil
 }
 
-// join makes one script of several, the last of which keeps its exports.
+// join makes one script of several. The last one keeps its exports.
 func (r *bundler) join(into string, members []string) ([]byte, error) {
 	var text strings.Builder
-	head := map[string]bool{} // what is imported from outside
+	head := map[string]bool{} // imports from outside the bundle
 	var before []string
 	for _, name := range members {
 		body, err := r.body(name, into, before, head)
@@ -100,7 +102,7 @@ func (r *bundler) join(into string, members []string) ([]byte, error) {
 	return []byte(strings.Join(slices.Sorted(maps.Keys(head)), "\n") + "\n" + text.String()), nil
 }
 
-// unambiguous refuses a name that is imported from two places: a browser would not read the script.
+// unambiguous returns an error for a name that is imported from two places: browsers reject such a script.
 func unambiguous(head map[string]bool) error {
 	from := map[string]string{}
 	for line := range head {
@@ -114,7 +116,7 @@ func unambiguous(head map[string]bool) error {
 	return nil
 }
 
-// body is a script whose imports are put into head where they come from outside.
+// body returns a script without its imports, and adds those from outside the bundle to head.
 func (r *bundler) body(name, into string, before []string, head map[string]bool) (string, error) {
 	var failed error
 	body := imported.ReplaceAllStringFunc(string(r.sources[name]), func(line string) string {
@@ -145,7 +147,7 @@ func exports(script []byte) (names []string) {
 	return names
 }
 
-// variable is the name of a script inside a bundle.
+// variable returns the name of a script inside a bundle.
 func variable(name string) string {
 	return "_" + strings.NewReplacer(".", "_", "/", "_", "-", "_").Replace(strings.TrimSuffix(name, ".js"))
 }
@@ -155,7 +157,7 @@ var (
 	style  = regexp.MustCompile(`href="([^"]+)"`)
 )
 
-// joinStyles makes one style sheet of those that stand one after another in a page.
+// joinStyles joins the style sheets that follow one another in a page.
 func joinStyles(sources map[string][]byte) {
 	for name, html := range maps.Clone(sources) {
 		if path.Ext(name) != ".html" {
@@ -166,7 +168,7 @@ func joinStyles(sources map[string][]byte) {
 			for _, m := range style.FindAllSubmatch(links, -1) {
 				sheet := sources[path.Join(path.Dir(name), string(m[1]))]
 				if sheet == nil {
-					return links // one of them is not ours
+					return links // one of them is not our own
 				}
 				all = append(append(all, sheet...), '\n')
 			}

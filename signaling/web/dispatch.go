@@ -8,8 +8,7 @@ import (
 	"voxgate/signaling/protocol"
 )
 
-// onMessage does what a client's message asks for. A bad message is answered once, and the conversation
-// goes on.
+// onMessage handles a client's message. An invalid message gets one error, and the conversation continues.
 func (c *webClient) onMessage(w route, raw []byte) {
 	began := time.Now()
 	m, err := protocol.Parse(raw)
@@ -35,7 +34,7 @@ func (c *webClient) onMessage(w route, raw []byte) {
 
 func (c *webClient) dispatch(w route, m protocol.ClientMessage) error {
 	if m.ID != nil && !c.session.MarkReceived(*m.ID) {
-		return nil // sent again by a client that could not know
+		return nil // repeated by a client that could not know
 	}
 	switch m.Type {
 	case protocol.TypeMessage:
@@ -92,22 +91,22 @@ func (c *webClient) dispatch(w route, m protocol.ClientMessage) error {
 	return protocol.BadField("type", fmt.Sprintf("%q is not a message of this protocol", protocol.Clip(m.Type)))
 }
 
-// maxAsked bounds the answers of one kind that a client may wait for at once.
+// maxAsked limits the pending answers of one kind per client.
 const maxAsked = 64
 
-// ask gives the session a command that is answered by an event, and keeps where the answer goes: see answerRoute.
+// ask sends the session a command that is answered by an event, and records where to send the answer: see answerRoute.
 func (c *webClient) ask(routes *[]route, w route, command bridge.Command) error {
 	c.mu.Lock()
 	full := len(*routes) >= maxAsked
 	if !full {
-		*routes = append(*routes, w) // before the answer can come
+		*routes = append(*routes, w) // before the answer can arrive
 	}
 	c.mu.Unlock()
 	if full {
 		return &bridge.Error{Code: bridge.CodeStreamLimitExceeded, Message: fmt.Sprintf("More than %d answers are waited for already.", maxAsked)}
 	}
 	err := c.session.Do(command)
-	if err != nil { // there will be no answer
+	if err != nil { // no answer will follow
 		c.mu.Lock()
 		*routes = (*routes)[:max(0, len(*routes)-1)]
 		c.mu.Unlock()
@@ -115,7 +114,7 @@ func (c *webClient) ask(routes *[]route, w route, command bridge.Command) error 
 	return err
 }
 
-// onRealtimeInput passes on audio, a picture, text, or a mark.
+// onRealtimeInput forwards audio, a picture, text, or an activity mark.
 func (c *webClient) onRealtimeInput(w route, m protocol.ClientMessage) error {
 	in, err := m.RealtimeInput(&c.sound)
 	if err != nil {
@@ -146,12 +145,12 @@ func (c *webClient) onRealtimeInput(w route, m protocol.ClientMessage) error {
 	return nil
 }
 
-// deadMicrophone is how long nothing must have come of a WebRTC microphone for it to be dead: more than twice the
-// longest gap of one that does not send silence (Opus DTX: 400 ms).
+// deadMicrophone is how long a WebRTC microphone must be quiet to count as dead. It is more than twice the longest gap
+// of a microphone that does not send silence (Opus DTX: 400 ms).
 const deadMicrophone = time.Second
 
-// onAudio takes the microphone's audio by socket, unless WebRTC carries it already. A client that has given up WebRTC
-// says so by sending it, long before ICE has noticed.
+// onAudio accepts audio from the socket, unless WebRTC already carries it. A client that gives up WebRTC shows that by
+// sending audio here, long before ICE detects the loss.
 func (c *webClient) onAudio(pcm []int16, rate int) error {
 	if p := c.peer; p != nil && p.connected {
 		switch quiet, ok := p.Microphone(); {
@@ -188,7 +187,7 @@ func (c *webClient) onToolResponse(m protocol.ClientMessage) error {
 	}
 	for _, a := range answers {
 		if e := c.session.Do(a); e != nil && err == nil {
-			err = e // one message, one error; the other answers count
+			err = e // one error per message; the other results count
 		}
 	}
 	return err
@@ -220,8 +219,8 @@ func (c *webClient) Notify(e bridge.Event) {
 	}
 }
 
-// answerRoute takes from routes where the next answer goes: back to where its request came from. What nobody on this
-// connection asked for is an event.
+// answerRoute removes and returns the route for the next answer, which is the route of its request. Answers that this
+// connection did not request are sent as events.
 func (c *webClient) answerRoute(routes *[]route) route {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,11 +10,11 @@ import (
 	"io/fs"
 )
 
-// Package makes the npm package of files, as "npm pack" does, with another version than its package.json says; "" leaves that. Apps
-// install the library of their gateway from it: npm install https://HOST/voxgate.tgz.
+// Package builds the npm package of files like "npm pack". version replaces the version in package.json unless it is
+// "". Apps install the library of their gateway with npm install https://HOST/voxgate.tgz.
 func Package(files fs.FS, version string) ([]byte, error) {
 	var packed bytes.Buffer
-	z, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression) // the level is one
+	z, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression) // the level is valid
 	w := tar.NewWriter(z)
 	err := fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -27,7 +27,7 @@ func Package(files fs.FS, version string) ([]byte, error) {
 		if err != nil {
 			return err
 		}
-		// Without a time, so that the same gateway always serves the same package: lock files keep its checksum.
+		// No modification time, so that the package never changes: lock files contain its checksum.
 		header := tar.Header{Name: "package/" + name, Mode: 0o644, Size: int64(len(content)), Format: tar.FormatUSTAR}
 		if err := w.WriteHeader(&header); err != nil {
 			return err
@@ -46,7 +46,7 @@ func Package(files fs.FS, version string) ([]byte, error) {
 	return packed.Bytes(), nil
 }
 
-// versioned is a package.json with this version.
+// versioned returns a package.json with this version.
 func versioned(manifest []byte, version string) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(manifest, &fields); err != nil {

@@ -25,34 +25,34 @@ import (
 	"github.com/tdewolff/minify/v2/js"
 )
 
-// csp is the page's Content-Security-Policy: nothing but our own files, and no markup made of strings.
+// csp is the page's Content-Security-Policy: only our own files, and no HTML from strings.
 const csp = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
 	"media-src 'self' blob:; frame-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types 'none'"
 
-// Site is the files of pages, ready to be served. It does not change.
+// Site holds the files of a website, ready to be served. It is immutable.
 type Site struct {
 	files   map[string]*file // by path
-	version string           // changes with any of them
+	version string           // changes with any file
 }
 
-// file is one that is served.
+// file is a file of the site.
 type file struct {
-	kind    string // its media type
-	tag     string // an ETag without its quotes: it changes with the content
+	kind    string // media type
+	tag     string // ETag without its quotes: it changes with the content
 	plain   []byte
-	gzipped []byte // nil: it is not worth it
+	gzipped []byte // nil if compression does not pay
 }
 
-// Status is what a page learns of the gateway, as JSON at /status.
+// Status describes the gateway to a page, as JSON at /status.
 type Status struct {
 	Backend string   `json:"backend"` // what answers: gemini, vertex or emulator
 	Models  []string `json:"models"`  // that it has, the default first
 }
 
-// Page serves a site, status at /status, and library, a [Package], at /voxgate.tgz (nil: none). Pages load their scripts and styles from
-// /v/VERSION/, where they may be kept for ever; of everything else a browser asks whether it has changed (RFC 9110, section 13). Pages of
-// other origins may import the scripts.
+// Page serves a site, status at /status, and library, a [Package] or nil, at /voxgate.tgz. Pages load their scripts and
+// styles from /v/VERSION/, where browsers may cache them permanently; all other files are revalidated (RFC 9110,
+// section 13). Pages of other origins may import the scripts.
 func (s *Site) Page(status Status, library []byte) http.Handler {
 	site := s.withBackend(status.Backend)
 	if library != nil {
@@ -99,8 +99,8 @@ func (s *Site) Page(status Status, library []byte) http.Handler {
 	})
 }
 
-// Read reads the files of folders, each from the root of the site, bundles them, frees them of comments, and compresses them. An error is
-// one of reading.
+// Read reads the files of folders, each from the root of the site, bundles them, removes comments, and compresses them.
+// Its errors are read errors.
 func Read(bundles Bundles, folders ...fs.FS) (*Site, error) {
 	sources := map[string][]byte{}
 	for _, folder := range folders {
@@ -119,7 +119,7 @@ func Read(bundles Bundles, folders ...fs.FS) (*Site, error) {
 		return nil, err
 	}
 	s := &Site{files: map[string]*file{}}
-	small := minify.New() // it takes 17 ms, and off what travels a third
+	small := minify.New() // takes 17 ms, and saves a third of the transfer
 	small.AddFunc("text/javascript", js.Minify)
 	small.AddFunc("text/css", css.Minify)
 	all := sha256.New()
@@ -148,7 +148,8 @@ func Read(bundles Bundles, folders ...fs.FS) (*Site, error) {
 	return s, nil
 }
 
-// withBackend is the site whose pages know what answers, and need not wait for /status to say it.
+// withBackend returns a copy of the site whose pages contain the name of the backend, so that they need not wait for
+// /status.
 func (s *Site) withBackend(backend string) *Site {
 	known := &Site{maps.Clone(s.files), s.version}
 	z := newCompressor()
@@ -165,7 +166,7 @@ func (s *Site) withBackend(backend string) *Site {
 
 var reference = regexp.MustCompile(`\b(href|src)="([^":]+\.(?:js|css))"`)
 
-// withVersion has a page in a folder of the site load its scripts and styles from where they may be kept.
+// withVersion changes the references of a page in a folder to scripts and styles into cacheable ones.
 func (s *Site) withVersion(folder string, html []byte) []byte {
 	top := strings.Repeat("../", strings.Count(path.Join("/", folder, "x"), "/")-1)
 	return reference.ReplaceAllFunc(html, func(found []byte) []byte {
@@ -178,19 +179,19 @@ func (s *Site) withVersion(folder string, html []byte) []byte {
 	})
 }
 
-// tagOf is the ETag of a content.
+// tagOf returns the ETag of a content.
 func tagOf(content []byte) string {
 	sum := sha256.Sum256(content)
 	return base64.RawURLEncoding.EncodeToString(sum[:9])
 }
 
-// newCompressor takes 1.2 MB: one is enough for many files.
+// newCompressor allocates 1.2 MB: use one for many files.
 func newCompressor() *gzip.Writer {
-	z, _ := gzip.NewWriterLevel(nil, gzip.BestCompression) // the level is one
+	z, _ := gzip.NewWriterLevel(nil, gzip.BestCompression) // the level is valid
 	return z
 }
 
-// compress makes the form that travels, with z, and the tag.
+// compress sets the compressed content, with z, and the tag.
 func (f *file) compress(z *gzip.Writer) {
 	f.tag = tagOf(f.plain)
 	var gzipped bytes.Buffer
@@ -212,7 +213,7 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if strings.HasPrefix(f.kind, "text/javascript") || strings.HasPrefix(f.kind, "text/css") {
 		for _, name := range []string{"Content-Security-Policy", "Referrer-Policy", "Permissions-Policy"} {
-			h.Del(name) // documents' alone; with all the files of a page it was 10 KB
+			h.Del(name) // only for documents; on all files of a page it was 10 KB
 		}
 	}
 	content, tag := f.plain, f.tag
@@ -224,7 +225,7 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 }
 
-// acceptsGzip reads an Accept-Encoding header (RFC 9110, section 12.5.3).
+// acceptsGzip parses an Accept-Encoding header (RFC 9110, section 12.5.3).
 func acceptsGzip(header string) bool {
 	for one := range strings.SplitSeq(header, ",") {
 		coding, weight, _ := strings.Cut(one, ";")

@@ -13,21 +13,21 @@ import (
 )
 
 const (
-	// connectTimeout is how long a peer may take from its offer to being connected. DTLS has no limit of its own: of
-	// 14 connections made while a link died, one hung for 36 s.
+	// connectTimeout is the time from a peer's offer until it must be connected. DTLS itself has no limit: of 14
+	// connections made while a link died, one hung for 36 s.
 	connectTimeout = 10 * time.Second
 )
 
-// peer is a WebRTC connection to the client, as the client's loop sees it.
+// peer is a WebRTC connection to the client, from the view of the client's loop.
 type peer struct {
 	*rtc.Peer
-	from      route // where offers came from, and answers and candidates go
+	from      route // route of its offers, and so of answers and candidates
 	connected bool
-	late      *time.Timer  // gives it up if it has not connected, at first or anew
+	late      *time.Timer  // closes the peer if it does not connect, initially or after a restart
 	channel   *rtc.Channel // nil until open
 }
 
-// refused says in the protocol's words why a field with an offer or a candidate cannot be served.
+// refused converts the rejection of an offer or a candidate into a protocol error for a field.
 func refused(field string, err error) error {
 	var r *rtc.RefusedError
 	if !errors.As(err, &r) {
@@ -36,7 +36,7 @@ func refused(field string, err error) error {
 	return &bridge.Error{Code: bridge.CodeBadOffer, Field: field, Message: field + " " + r.Problem, Err: r.Err}
 }
 
-// newPeer makes a peer; what happens to it is posted to the loop.
+// newPeer creates a peer; its callbacks post to the loop.
 func (c *webClient) newPeer() (*peer, error) {
 	p := &peer{}
 	var err error
@@ -55,7 +55,7 @@ func (c *webClient) newPeer() (*peer, error) {
 	return p, err
 }
 
-// close ends the connection and waits for all that it started.
+// close ends the connection and waits for all goroutines that it started.
 func (p *peer) close() {
 	if p.late != nil {
 		p.late.Stop()
@@ -63,7 +63,7 @@ func (p *peer) close() {
 	p.Close()
 }
 
-// onOffer answers an offer: for the peer there is if it comes from the same one, else for a new one that replaces it.
+// onOffer answers an offer: with the existing peer if that made it, otherwise with a new peer that replaces it.
 func (c *webClient) onOffer(w route, sdp string) error {
 	if !c.offers.Allow() {
 		return &bridge.Error{
@@ -85,7 +85,7 @@ func (c *webClient) onOffer(w route, sdp string) error {
 			return err
 		}
 	} else if restarts = p.Restarts(o); restarts && w == channel {
-		// The restart cuts the path that the channel runs over before the answer can take it.
+		// The restart cuts the connection under the channel before the answer can use it.
 		if c.socket == nil {
 			return &bridge.Error{
 				Code: bridge.CodeBadOffer, Field: "payload.sdp",
@@ -120,7 +120,7 @@ func (c *webClient) onOffer(w route, sdp string) error {
 	return nil
 }
 
-// seat gives a new peer its place: at once if there is none, else when it has connected.
+// seat installs a new peer: at once if there is none, otherwise when it has connected.
 func (c *webClient) seat(p *peer) {
 	switch {
 	case c.peer == nil:
@@ -130,14 +130,14 @@ func (c *webClient) seat(p *peer) {
 			c.closePeer(c.next)
 		}
 		c.next = p
-	default: // the one before has not even connected
+	default: // the previous one has not even connected
 		c.closePeer(c.peer)
 		c.peer = p
 	}
 }
 
-// limit gives a peer up that does not connect in time. A restart of ICE has cut the old path, so it must connect as
-// well.
+// limit closes a peer that does not connect in time. A restart of ICE cuts the old connection, so the limit applies to
+// it as well.
 func (c *webClient) limit(p *peer) {
 	if p.late != nil {
 		p.late.Stop()
@@ -153,7 +153,7 @@ func (c *webClient) limit(p *peer) {
 	p.late = late
 }
 
-// onCandidate takes one of the client's candidates, for the newest peer. One that comes before the offer is kept.
+// onCandidate handles one of the client's candidates, for the newest peer. Candidates before the offer are kept.
 func (c *webClient) onCandidate(m protocol.ClientMessage) error {
 	line, err := m.Candidate()
 	if err != nil {
@@ -168,7 +168,7 @@ func (c *webClient) onCandidate(m protocol.ClientMessage) error {
 	return nil
 }
 
-// add gives a peer one of the client's candidates.
+// add adds one of the client's candidates to a peer.
 func (c *webClient) add(p *peer, line string) error {
 	err := p.AddCandidate(line)
 	if errors.Is(err, rtc.ErrTooManyCandidates) {
@@ -178,7 +178,7 @@ func (c *webClient) add(p *peer, line string) error {
 	return refused("payload.candidate", err)
 }
 
-// onChannel moves the events to a data channel that has opened.
+// onChannel moves events to a data channel that has opened.
 func (c *webClient) onChannel(p *peer, opened *rtc.Channel) {
 	if p != c.peer && p != c.next {
 		return
@@ -187,7 +187,7 @@ func (c *webClient) onChannel(p *peer, opened *rtc.Channel) {
 	c.out.connect(channel, opened)
 }
 
-// onConnected has a peer take the place of the one before.
+// onConnected makes a peer replace the previous one.
 func (c *webClient) onConnected(p *peer) {
 	if p != c.peer && p != c.next {
 		return
@@ -201,7 +201,7 @@ func (c *webClient) onConnected(p *peer) {
 	c.steer()
 }
 
-// losePeer gives a peer up; message says why, without a full stop, if the client does not know.
+// losePeer closes a lost peer. message is the reason without a full stop, or "" if the client knows it.
 func (c *webClient) losePeer(p *peer, message string) {
 	switch p {
 	case c.peer:
@@ -232,7 +232,8 @@ func (c *webClient) closePeer(p *peer) {
 	c.closers.Go(p.close)
 }
 
-// sendCandidate trickles one of our candidates, after the answer: the loop was busy with that when it was found.
+// sendCandidate trickles one of our candidates. It comes after the answer, since the loop was busy with the answer when
+// the candidate was found.
 func (c *webClient) sendCandidate(p *peer, line string) {
 	if line == "" {
 		c.out.send(p.from, protocol.NoMoreCandidates())

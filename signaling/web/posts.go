@@ -5,17 +5,17 @@ import (
 	"sync"
 )
 
-// maxPosts bounds what waits for a client's loop. A peer posts a candidate for each of our addresses and little else, and the socket
-// one round trip in 5 s: no loop that runs is so far behind.
+// maxPosts limits the functions that wait for a client's loop. A peer posts a candidate for each of our addresses and
+// little else, and the socket one round trip in 5 s: no running loop is that far behind.
 const maxPosts = 1024
 
-// errOverrun is the end of a client whose loop does not get to what was posted.
+// errOverrun ends a client whose loop does not process its posts.
 var errOverrun = errors.New("the client's loop is stuck")
 
-// posts are what a loop is to run, in order. Pion and timers put in and never wait, as they may call back from inside the loop. Too many
-// call overrun, once.
+// posts is a queue of functions for a loop. Pion and timers add to it without blocking, because they may call back from
+// inside the loop. If it is full, it calls overrun once.
 type posts struct {
-	more    chan struct{} // there may be something
+	more    chan struct{} // signals new functions
 	overrun func()
 
 	mu     sync.Mutex
@@ -27,7 +27,7 @@ func newPosts(overrun func()) *posts {
 	return &posts{more: make(chan struct{}, 1), overrun: sync.OnceFunc(overrun)}
 }
 
-// put adds f; after close, or if there are too many, it is dropped.
+// put adds f; after close, or if the queue is full, f is dropped.
 func (p *posts) put(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -45,7 +45,7 @@ func (p *posts) put(f func()) {
 	}
 }
 
-// take takes all that there is.
+// take removes and returns all functions.
 func (p *posts) take() []func() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,21 +9,21 @@ import (
 	"voxgate/signaling/protocol"
 )
 
-// route is how a message travels.
+// route selects the connection for a message.
 type route int
 
 const (
-	events  route = iota // the data channel while it is open, else the socket
-	socket               // the WebSocket, or the channel when it is gone
-	channel              // the data channel, or the socket when it is gone
+	events  route = iota // the data channel while it is open, otherwise the socket
+	socket               // the WebSocket, or the channel after the socket was lost
+	channel              // the data channel, or the socket after the channel was lost
 )
 
 // line is one of the two connections to the client: a WebSocket or a data channel.
 type line interface {
 	Write(message []byte) error
-	// Limit is the longest message it takes, in bytes; 0: any.
+	// Limit is the longest message that the line accepts, in bytes; 0 means any.
 	Limit() int
-	// Ready blocks until the line takes more, ctx is done, or the client is too slow ([signaling.ErrSlow]).
+	// Ready blocks until the line accepts more, ctx is done, or the client is too slow ([signaling.ErrSlow]).
 	Ready(ctx context.Context) error
 }
 
@@ -36,11 +36,11 @@ func (l *socketLine) Limit() int { return 0 }
 
 func (l *socketLine) Ready(context.Context) error { return nil }
 
-// routes are the two lines to the client, and the messages that wait for them. One goroutine writes to both, so
-// that the last event on the old line is sent before the first on the new one.
+// routes holds the two lines to the client, and queues its messages. One goroutine writes to both, so that the last
+// event on the old line is sent before the first on the new one.
 type routes struct {
 	put  func(signaling.Outgoing) // queues a message
-	lost func(line)               // learns of a line that failed, in the goroutine that writes
+	lost func(line)               // called for a failed line, by the goroutine that writes
 
 	mu      sync.Mutex
 	lines   [channel + 1]line
@@ -72,7 +72,7 @@ func (w *routes) connect(by route, l line) {
 	w.change()
 }
 
-// drop takes a line away.
+// drop removes a line.
 func (w *routes) drop(gone line) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,7 +83,7 @@ func (w *routes) drop(gone line) {
 	}
 }
 
-// close says that no line will come: messages without one are dropped.
+// close declares that no further line will be connected: messages without a line are dropped.
 func (w *routes) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -91,13 +91,13 @@ func (w *routes) close() {
 	w.change()
 }
 
-// change wakes what waits for a line. Needs mu.
+// change wakes goroutines that wait for a line. Needs mu.
 func (w *routes) change() {
 	close(w.changed)
 	w.changed = make(chan struct{})
 }
 
-// write is [signaling.SocketOptions].Write. Only a client that is too slow is an error.
+// write is [signaling.SocketOptions].Write. Its only error is a client that is too slow.
 func (w *routes) write(ctx context.Context, m signaling.Outgoing) error {
 	by, err := w.line(ctx, route(m.Route), len(m.Data))
 	if by == nil || err != nil {
@@ -105,14 +105,14 @@ func (w *routes) write(ctx context.Context, m signaling.Outgoing) error {
 	}
 	if err := w.writeTo(ctx, by, m.Data); errors.Is(err, signaling.ErrSlow) {
 		return err
-	} else if err != nil { // it is not used again
+	} else if err != nil { // the line is not used again
 		w.drop(by)
 		w.lost(by)
 	}
 	return nil
 }
 
-// line waits for the line that takes a message of so many bytes; nil: there will be none.
+// line waits for a line that accepts a message of size bytes. It returns nil if there will be none.
 func (w *routes) line(ctx context.Context, wanted route, size int) (line, error) {
 	for {
 		w.mu.Lock()
@@ -127,14 +127,14 @@ func (w *routes) line(ctx context.Context, wanted route, size int) (line, error)
 			return by, nil
 		}
 		select {
-		case <-changed: // no line: the client's loop decides what that means
+		case <-changed: // without a line; the client's loop decides what that means
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
 }
 
-// writeTo sends one message, in pieces if it must be.
+// writeTo sends one message, in pieces if necessary.
 func (w *routes) writeTo(ctx context.Context, by line, text []byte) error {
 	limit := by.Limit()
 	if limit == 0 || len(text) <= limit {

@@ -7,17 +7,17 @@ import (
 	"voxgate/signaling/protocol"
 )
 
-// destination is where the model's voice goes.
+// destination is the output for the model's voice.
 type destination int
 
 const (
 	nowhere destination = iota
 	toSocket
-	held // for a peer that is connecting
+	held // until a peer has connected
 	toPeer
 )
 
-// steer picks the destination of the voice.
+// steer selects the destination of the voice.
 func (c *webClient) steer() {
 	to, by := toSocket, (*peer)(nil)
 	switch p := c.peer; {
@@ -40,12 +40,12 @@ func (c *webClient) steer() {
 	c.session.HoldVoice(to == held)
 }
 
-// chunkLead is how far ahead of real time AUDIO_CHUNK may be: enough for a jittery network, and little enough that an
-// interruption is heard at once also by a client that does not clear its queue.
+// chunkLead is how far ahead of real time AUDIO_CHUNK may be: enough for network jitter, but short enough that an
+// interruption is audible at once even if a client does not clear its queue.
 const chunkLead = 200 * time.Millisecond
 
-// chunkOutput is the [media.Output] of clients without an audio track. Not for concurrent use; the playout clock has
-// one caller at a time.
+// chunkOutput is the [media.Output] of clients without an audio track. It is not safe for concurrent use; the playout
+// clock has one caller at a time.
 type chunkOutput struct {
 	out *routes
 	buf []byte

@@ -15,17 +15,17 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// Door is the front door for browsers and apps: it serves WebSockets that speak the client protocol.
+// Door serves WebSockets of the client protocol for browsers and apps.
 type Door struct {
 	Host        *bridge.Host
 	RTC         *rtc.API
 	ICEServers  []signaling.ICEServer // for clients
-	TURNSecret  string                // shared with those of them that need credentials
+	TURNSecret  string                // shared with the TURN servers that need credentials
 	OpusDecoder opus.DecoderChoice
 	Logger      *slog.Logger
 }
 
-// ServeHTTP runs one call. It returns when the call is over, which may be long after the socket is.
+// ServeHTTP runs one call. It returns at the end of the call, which may be long after the end of the socket.
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &webClient{
 		door: d, handed: make(chan func()), done: make(chan struct{}), warned: map[string]bool{}, offers: rtc.NewOfferLimiter(),
@@ -39,10 +39,10 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.closers.Wait()
 }
 
-// flushTimeout is how long the goodbye may take by the data channel.
+// flushTimeout is the timeout for the close message on the data channel.
 const flushTimeout = time.Second
 
-// run is the life of a client from its socket's opening to its goodbye.
+// run serves a client from the opening of its socket to the close message.
 func (c *webClient) run(ctx context.Context, s *signaling.Socket) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -64,7 +64,7 @@ func (c *webClient) run(ctx context.Context, s *signaling.Socket) error {
 	c.out.close()
 	s.DrainWrites()
 	if p := c.peer; p != nil && p.channel != nil {
-		p.channel.Flush(ctx, flushTimeout) // a goodbye that does not arrive in time is given up
+		p.channel.Flush(ctx, flushTimeout) // a close message that does not arrive in time is dropped
 	}
 	return err
 }

@@ -20,55 +20,55 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// webClient is one client: a WebSocket, and perhaps a WebRTC peer. It is the [bridge.Caller] of its session. Its loop
-// (Serve) alone changes its state. What reads messages hands them to it, and everything else posts to it.
+// webClient is one client: a WebSocket, and perhaps a WebRTC peer. It is the [bridge.Caller] of its session. Only its
+// loop (Serve) changes its state. Readers of messages hand them to the loop, and everything else posts to it.
 type webClient struct {
-	// Static.
+	// Immutable.
 	door   *Door
 	out    *routes
-	handed chan func()     // what the client has sent; its reader waits meanwhile
-	posts  *posts          // everything else
-	lost   <-chan struct{} // closed when the socket is
+	handed chan func()     // for the client's messages; their reader waits until each was handled
+	posts  *posts          // for everything else
+	lost   <-chan struct{} // closed when the socket is lost
 
-	done    chan struct{} // closed when the loop takes nothing any more
+	done    chan struct{} // closed when the loop has ended
 	cameras rtc.Cameras   // of its peers
 
 	socketPace, channelPace *signaling.RateLimiter
 
-	asked atomic.Bool // to go to another gateway: a client that closes its socket then has gone
+	asked atomic.Bool // the client was asked to change the gateway: if it closes its socket, it has left
 
 	// Guarded by mu.
 	mu       sync.Mutex
-	setups   []route // where the next SETUP_COMPLETE goes, in order
-	setUp    bool    // the client has the first one
-	contexts []route // where the next CONTEXT goes, in order
+	setups   []route // routes of the next SETUP_COMPLETE events, in order
+	setUp    bool    // the first SETUP_COMPLETE was sent
+	contexts []route // routes of the next CONTEXT events, in order
 
-	// Owned by the loop: first run and open, then Serve, then farewell; all one goroutine.
+	// Owned by the loop: first run and open, then Serve, then farewell, all in one goroutine.
 	log          *slog.Logger
 	session      *bridge.Session
 	socket       *socketLine // nil once lost
-	peer         *peer       // the one in use, or connecting as the first
-	next         *peer       // connecting, replaces peer
+	peer         *peer       // in use, or connecting as the first
+	next         *peer       // connecting, and will replace peer
 	offers       *rate.Limiter
-	early        []string // candidates that came before an offer
-	offered      *string  // an offer that came before CONNECT_GEMINI
+	early        []string // candidates that arrived before an offer
+	offered      *string  // an offer that arrived before CONNECT_GEMINI
 	pieces       [channel + 1]protocol.Joiner
-	mic          *bridge.Microphone // of socket audio
-	sound        media.SampleReader // likewise
-	voice        *peer              // that plays the voice; nil: see voiceTo
+	mic          *bridge.Microphone // of audio by socket
+	sound        media.SampleReader // of audio by socket
+	voice        *peer              // that plays the voice, or nil: see voiceTo
 	voiceTo      destination
-	byRequest    bool            // the client sends audio by socket, so the voice is not held for a peer that is to connect
-	warned       map[string]bool // what warnOnce has warned of
-	grace        bool            // the socket was lost while a data channel was about to open: it gets a moment
+	byRequest    bool            // the client sends audio by socket, so the voice is not held for a connecting peer
+	warned       map[string]bool // keys of warnOnce
+	grace        bool            // the socket was lost while a data channel was about to open: wait channelGrace
 	goodbyeRoute route
 	closers      sync.WaitGroup // peers being closed
 }
 
-// post has the loop run f; when the loop has ended, f is dropped. It never blocks: Pion calls back in the goroutine of
-// the loop, too, as it answers an offer.
+// post queues f for the loop; after the loop has ended, f is dropped. It never blocks, because Pion also calls back in
+// the loop's goroutine while it answers an offer.
 func (c *webClient) post(f func()) { c.posts.put(f) }
 
-// hand has the loop act on what the client has sent, and waits until it has: no more is read meanwhile.
+// hand makes the loop run f, and blocks until it has: no further message is read meanwhile.
 func (c *webClient) hand(f func()) {
 	acted := make(chan struct{})
 	select {
@@ -82,7 +82,7 @@ func (c *webClient) hand(f func()) {
 	}
 }
 
-// take has the loop act on a message that has come, and waits until it has.
+// take makes the loop handle a message, and blocks until it has.
 func (c *webClient) take(w route, m signaling.Message) {
 	if c.pace(w).ReportHeldBack() {
 		c.post(c.onHeld)
@@ -99,7 +99,7 @@ func (c *webClient) take(w route, m signaling.Message) {
 	})
 }
 
-// pace is that of the connection by which a message came.
+// pace returns the rate limiter of the connection of a message.
 func (c *webClient) pace(w route) *signaling.RateLimiter {
 	if w == channel {
 		return c.channelPace
@@ -107,19 +107,19 @@ func (c *webClient) pace(w route) *signaling.RateLimiter {
 	return c.socketPace
 }
 
-// onHeld warns the client's developer that it sends too much.
+// onHeld warns the client's developer that the client sends too much.
 func (c *webClient) onHeld() {
 	c.log.Info("client held back")
 	c.warnOnce("pace", signaling.RateLimitMessage)
 }
 
-// refuse reports to the client what is wrong with a message.
+// refuse reports an invalid message to the client.
 func (c *webClient) refuse(w route, err error) {
 	c.pace(w).ChargeHeavy()
 	c.reply(w, err)
 }
 
-// onRoundTrip takes a round trip by the socket, for as long as no peer measures its own. It does not block.
+// onRoundTrip records a round trip time of the socket, unless a peer measures its own. It does not block.
 func (c *webClient) onRoundTrip(d time.Duration) {
 	c.post(func() {
 		if c.voiceTo != toPeer {
@@ -128,16 +128,16 @@ func (c *webClient) onRoundTrip(d time.Duration) {
 	})
 }
 
-// channelGrace is how long a lost socket is made up for by a data channel that is about to open: the client's side
-// opens a round trip before ours, so it may use it, and let go of the socket, before we know of it.
+// channelGrace is how long a client without a socket is kept while its data channel is about to open. The client sees
+// the channel open a round trip before us, so it may already use the channel and close the socket.
 const channelGrace = 2 * time.Second
 
-// peers are the one or two that there are.
+// peers returns the current peers, at most two.
 func (c *webClient) peers() []*peer {
 	return slices.DeleteFunc([]*peer{c.peer, c.next}, func(p *peer) bool { return p == nil })
 }
 
-// onLost drops a line to the client.
+// onLost removes a line to the client.
 func (c *webClient) onLost(l line) {
 	c.out.drop(l)
 	switch l := l.(type) {
@@ -158,14 +158,14 @@ func (c *webClient) onLost(l line) {
 	}
 }
 
-// gone reports whether the client can no longer be reached.
+// gone reports whether the client cannot be reached any more.
 func (c *webClient) gone() bool {
 	return c.socket == nil && (c.asked.Load() || !slices.ContainsFunc(c.peers(), func(p *peer) bool {
 		return p.channel != nil || c.grace && p.WantsChannel()
 	}))
 }
 
-// open reads the socket until CONNECT_GEMINI. Only an offer and candidates may come before it; they are kept.
+// open reads the socket until CONNECT_GEMINI. Only an offer and candidates may precede it; they are kept.
 func (c *webClient) open(ctx context.Context, s *signaling.Socket) (bridge.SessionRequest, error) {
 	for {
 		in, err := s.ReadFirst(ctx, protocol.MaxControl)
@@ -196,19 +196,19 @@ func (c *webClient) open(ctx context.Context, s *signaling.Socket) (bridge.Sessi
 	}
 }
 
-// errTooLong is the answer to a long message before CONNECT_GEMINI.
+// errTooLong is the error for a long message before CONNECT_GEMINI.
 var errTooLong = protocol.BadField(
 	"payload",
 	fmt.Sprintf("is too long: before the conversation begins a message may have %d bytes", protocol.MaxControl),
 )
 
-// errNotText is the answer to a message of bytes.
+// errNotText is the error for a binary message.
 var errNotText = &bridge.Error{Code: bridge.CodeBadMessage, Message: "Only text messages are understood."}
 
-// doorName is where our callers come from, for tools.
+// doorName identifies this protocol to tools.
 const doorName = "web"
 
-// connect lets the client in, or not, and answers CONNECT_GEMINI.
+// connect checks that the client may open a conversation, and answers CONNECT_GEMINI.
 func (c *webClient) connect(ctx context.Context, open bridge.SessionRequest, token string) (bridge.SessionRequest, error) {
 	open.Origin.Protocol, open.Origin.HasScreen = doorName, true
 	if err := access.From(ctx).Authorize(&open, token); err != nil {
@@ -223,7 +223,7 @@ func (c *webClient) connect(ctx context.Context, open bridge.SessionRequest, tok
 	return open, nil
 }
 
-// keep keeps what may come before CONNECT_GEMINI.
+// keep stores a message that may precede CONNECT_GEMINI.
 func (c *webClient) keep(m protocol.ClientMessage) error {
 	switch m.Type {
 	case protocol.TypeOffer:
@@ -241,7 +241,7 @@ func (c *webClient) keep(m protocol.ClientMessage) error {
 	}
 }
 
-// Serve implements [bridge.Caller]: it carries the session until the client has left or ctx is done.
+// Serve implements [bridge.Caller]. It serves the session until the client has left or ctx is done.
 func (c *webClient) Serve(ctx context.Context, s *bridge.Session) error {
 	c.session = s
 	c.log = c.log.With("call", s.ID())
@@ -256,7 +256,7 @@ func (c *webClient) Serve(ctx context.Context, s *bridge.Session) error {
 	for !c.gone() {
 		select {
 		case f := <-c.handed:
-			c.doPosted() // first what came before it: that the channel is open by which it came
+			c.doPosted() // posts that precede the message first, such as the opening of its channel
 			f()
 		case <-c.posts.more:
 			c.doPosted()
@@ -273,15 +273,15 @@ func (c *webClient) Serve(ctx context.Context, s *bridge.Session) error {
 	return nil
 }
 
-// doPosted does what was posted.
+// doPosted runs the posted functions.
 func (c *webClient) doPosted() {
 	for _, f := range c.posts.take() {
 		f()
 	}
 }
 
-// stopCapture stops the microphones and the cameras that Serve started. A client that takes over may have to wait for
-// as long as [rtc.Cameras.Stop] takes; nothing else does.
+// stopCapture stops the microphones and cameras that Serve started. A client that takes over may have to wait as long
+// as [rtc.Cameras.Stop] takes, but for nothing else.
 func (c *webClient) stopCapture() {
 	for _, p := range c.peers() {
 		p.Mute()
@@ -289,7 +289,7 @@ func (c *webClient) stopCapture() {
 	c.cameras.Stop()
 }
 
-// farewell sends the client the reason for the end, and returns the close code and the reason for the socket.
+// farewell sends the client the reason for the end, and returns the close code and reason for the socket.
 func (c *webClient) farewell(err error) error {
 	end := func(w route, reason string) { c.out.send(w, protocol.Disconnected(reason)) }
 	code, reason := signaling.CloseReason(err)
@@ -311,20 +311,20 @@ func (c *webClient) farewell(err error) error {
 		c.reply(channel, err)
 		end(channel, reason)
 	default:
-		if c.session == nil { // else the session has logged its end
+		if c.session == nil { // otherwise the session has logged its end
 			c.log.Info("conversation refused", "err", err)
 		}
 		c.out.send(socket, protocol.SetupRefused(bridge.AsError(err)))
 		c.reply(socket, err)
 		end(socket, reason)
-		if code == signaling.CloseFailed { // nothing has, and the client knows why it was refused
+		if code == signaling.CloseFailed { // not logged elsewhere, and the client knows why it was rejected
 			return nil
 		}
 	}
 	return err
 }
 
-// reply reports an error to the client, if there is one.
+// reply reports an error to the client, unless it is nil.
 func (c *webClient) reply(w route, err error) {
 	if err != nil {
 		c.out.send(w, protocol.Error(err))
@@ -334,7 +334,7 @@ func (c *webClient) reply(w route, err error) {
 // warn warns the client's developer.
 func (c *webClient) warn(message string) { c.out.send(events, protocol.Warning(message)) }
 
-// warnOnce warns the client's developer of one thing, the first time.
+// warnOnce warns the client's developer once per topic.
 func (c *webClient) warnOnce(about, message string) {
 	if !c.warned[about] {
 		c.warned[about] = true
