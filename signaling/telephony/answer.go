@@ -29,21 +29,21 @@ import (
 	"voxgate/tools"
 )
 
-// signing is how a provider signs its requests.
+// signing describes the request signatures of one provider.
 type signing struct {
-	// verify checks a signature over a request. at is the URL as the provider has it.
+	// verify checks the signature of a request. at is the URL that the provider used.
 	verify    func(secret, signature, at string, r *http.Request, body []byte) error
-	headers   []string // the first one that is there has the signature
-	publicKey bool     // the secret is a public key
-	socket    bool     // the requests for WebSockets are signed, too
+	headers   []string // checked in this order; the first header in the request holds the signature
+	publicKey bool     // secret is a public key
+	socket    bool     // WebSocket requests are signed too
 }
 
-// maxLogged bounds what the log has of an address, in bytes: a stranger may ask for one of a megabyte.
+// maxLogged caps how much of a URL is logged, in bytes: anyone can send a URL of a megabyte.
 const maxLogged = 300
 
 var errSignature = errors.New("the signature is not that of the request")
 
-// check refuses a request that the provider has not signed for one of these URLs.
+// check returns an error unless the provider has signed the request for one of the URLs in at.
 func (s *signing) check(secret string, r *http.Request, body []byte, at ...string) error {
 	for _, name := range s.headers {
 		signature := r.Header.Get(name)
@@ -61,8 +61,8 @@ func (s *signing) check(secret string, r *http.Request, body []byte, at ...strin
 	return fmt.Errorf("the request has no %s", s.headers[0])
 }
 
-// verifyTwilio: HMAC-SHA1 over the URL and the sorted parameters of a form, in base64
-// (https://www.twilio.com/docs/usage/security#validating-requests). Of a WebSocket's request only the URL counts.
+// verifyTwilio checks an HMAC-SHA1 in base64 over the URL and the sorted form parameters
+// (https://www.twilio.com/docs/usage/security#validating-requests). For WebSocket requests, only the URL is signed.
 func verifyTwilio(secret, signature, at string, _ *http.Request, body []byte) error {
 	form, err := url.ParseQuery(string(body))
 	if err != nil {
@@ -73,8 +73,9 @@ func verifyTwilio(secret, signature, at string, _ *http.Request, body []byte) er
 	return equal(signature, mac.Sum(nil))
 }
 
-// verifyPlivo: HMAC-SHA256 over URL, sorted query, sorted parameters and nonce, in base64; there may be several signatures
-// (https://www.plivo.com/docs/voice/concepts/signature-validation, V3).
+// verifyPlivo checks an HMAC-SHA256 in base64 over URL, sorted query, sorted parameters and nonce
+// (https://www.plivo.com/docs/voice/concepts/signature-validation, V3). The header may hold several signatures; one valid signature is
+// enough.
 func verifyPlivo(secret, signature, at string, r *http.Request, body []byte) error {
 	form, err := url.ParseQuery(string(body))
 	if err != nil {
@@ -102,11 +103,11 @@ func verifyPlivo(secret, signature, at string, r *http.Request, body []byte) err
 	return errSignature
 }
 
-// signedAge is how old a signed request may be: what Telnyx' own libraries allow.
+// signedAge is the maximum age of a signed request, the same as in Telnyx' own libraries.
 const signedAge = 5 * time.Minute
 
-// verifyTelnyx: Ed25519 over the time, "|" and the body, in base64
-// (https://developers.telnyx.com/docs/development/api-fundamentals/webhooks). The URL does not count.
+// verifyTelnyx checks an Ed25519 signature in base64 over the time, "|" and the body
+// (https://developers.telnyx.com/docs/development/api-fundamentals/webhooks). The URL is not signed.
 func verifyTelnyx(publicKey, signature, _ string, r *http.Request, body []byte) error {
 	stamp := r.Header.Get("Telnyx-Timestamp")
 	seconds, err := strconv.ParseInt(stamp, 10, 64)
@@ -116,7 +117,7 @@ func verifyTelnyx(publicKey, signature, _ string, r *http.Request, body []byte) 
 	if age := time.Since(time.Unix(seconds, 0)).Abs(); age > signedAge {
 		return fmt.Errorf("the request was signed %v ago", age.Round(time.Second))
 	}
-	key, _ := base64.StdEncoding.DecodeString(publicKey) // checked with the configuration
+	key, _ := base64.StdEncoding.DecodeString(publicKey) // cannot fail: the configuration was validated
 	signed, err := base64.StdEncoding.DecodeString(signature)
 	if err != nil || !ed25519.Verify(key, append([]byte(stamp+"|"), body...), signed) {
 		return errSignature
@@ -124,8 +125,8 @@ func verifyTelnyx(publicKey, signature, _ string, r *http.Request, body []byte) 
 	return nil
 }
 
-// verifyVonage: a JWT by HMAC-SHA256, whose payload_hash is the SHA-256 of the body
-// (https://developer.vonage.com/en/getting-started/concepts/webhooks#decoding-signed-webhooks). The URL does not count.
+// verifyVonage checks a JWT signed with HMAC-SHA256. Its payload_hash is the SHA-256 of the body
+// (https://developer.vonage.com/en/getting-started/concepts/webhooks#decoding-signed-webhooks). The URL is not signed.
 func verifyVonage(secret, signature, _ string, _ *http.Request, body []byte) error {
 	token, _ := strings.CutPrefix(signature, "Bearer ")
 	parts := strings.Split(token, ".")
@@ -164,16 +165,18 @@ func verifyVonage(secret, signature, _ string, _ *http.Request, body []byte) err
 	return nil
 }
 
-// audioHookAge is how old the signature of a request for a WebSocket may be, either way: Genesys' own example of a server has 10 s.
+// audioHookAge is the maximum clock difference, in either direction, for the signature of a WebSocket request. Genesys' example server
+// allows 10 s.
 const audioHookAge = 30 * time.Second
 
-// audioHookParts are what Genesys signs at least.
+// audioHookParts lists the parts of a request that a Genesys signature must cover.
 var audioHookParts = []string{
 	"@request-target", "@authority", "audiohook-organization-id", "audiohook-session-id", "audiohook-correlation-id", "x-api-key",
 }
 
-// verifyAudioHook: HMAC-SHA256 by a secret in base64 over the parts that Signature-Input names, a draft of RFC 9421
-// (https://developer.genesys.cloud/devapps/audiohook/security). public is the URL that Genesys has; empty: the request knows it.
+// verifyAudioHook checks an HMAC-SHA256 over the parts named in Signature-Input, a draft of RFC 9421
+// (https://developer.genesys.cloud/devapps/audiohook/security). The secret is in base64. public is the URL that Genesys calls; if empty,
+// it is derived from the request.
 func verifyAudioHook(secret, public string, r *http.Request, now time.Time) error {
 	label, input, _ := strings.Cut(r.Header.Get("Signature-Input"), "=")
 	list, parameters, _ := strings.Cut(strings.TrimPrefix(input, "("), ")")
@@ -213,7 +216,7 @@ func verifyAudioHook(secret, public string, r *http.Request, now time.Time) erro
 	case slices.ContainsFunc(audioHookParts, func(name string) bool { return !slices.Contains(names, name) }):
 		return errors.New("the signature leaves something out")
 	}
-	key, _ := base64.StdEncoding.DecodeString(secret) // checked with the configuration
+	key, _ := base64.StdEncoding.DecodeString(secret) // cannot fail: the configuration was validated
 	mac := hmac.New(sha256.New, key)
 	io.WriteString(mac, base+`"@signature-params": `+input)
 	return equal(strings.TrimSuffix(signature, ":"), mac.Sum(nil))
@@ -226,7 +229,7 @@ func equal(signature string, sum []byte) error {
 	return nil
 }
 
-// joined is a form, sorted by names and then values.
+// joined serializes a form, sorted by name, then by value.
 func joined(form url.Values, is, between string) string {
 	var pairs []string
 	for _, name := range slices.Sorted(maps.Keys(form)) {
@@ -237,27 +240,27 @@ func joined(form url.Values, is, between string) string {
 	return strings.Join(pairs, between)
 }
 
-// ticket is leave for one call, or one transfer.
+// ticket permits one call, or one transfer.
 type ticket struct {
-	provider *Provider // nil: AudioSocket
+	provider *Provider // nil for AudioSocket
 	agent    *agents.Agent
-	call     string // the provider's id of the call; empty: not known yet
+	call     string // the provider's call ID; empty if not yet known
 	party    phone.Party
-	open     bridge.SessionRequest // whom the call is counted with
-	target   string                // of a transfer; empty: it is for a call
+	open     bridge.SessionRequest // carries the account that the call counts for
+	target   string                // where to transfer the call; empty on a ticket for a call
 	expires  time.Time
 }
 
-// ticketLife is how long a call may take from our answer to its socket.
+// ticketLife is the time a provider has to open the WebSocket after our answer.
 const ticketLife = 30 * time.Second
 
-// tickets are those that were handed out and not used.
+// tickets holds the issued tickets that have not been used yet.
 type tickets struct {
 	mu   sync.Mutex
 	list map[string]ticket
 }
 
-// put hands out a ticket under a name; empty: under a random one, which is returned.
+// put stores a ticket under name, or under a random name if name is empty, and returns the name.
 func (t *tickets) put(name string, one ticket) string {
 	if name == "" {
 		name = rand.Text() // 128 bits
@@ -271,7 +274,7 @@ func (t *tickets) put(name string, one ticket) string {
 	return name
 }
 
-// take uses a ticket. One of another provider is left alone.
+// take removes a ticket and returns it, if it belongs to provider p. It reports false for unknown and expired tickets.
 func (t *tickets) take(name string, p *Provider) (ticket, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -283,10 +286,10 @@ func (t *tickets) take(name string, p *Provider) (ticket, bool) {
 	return one, time.Now().Before(one.expires)
 }
 
-// maxBody is far above what a provider posts, in bytes.
+// maxBody limits the body of a provider's request, in bytes. Real requests are far smaller.
 const maxBody = 64 << 10
 
-// signed reads a request that the provider must have signed. If it fails it has answered.
+// signed reads a request and verifies the provider's signature. If ok is false, the error response has been sent.
 func (d *Door) signed(w http.ResponseWriter, r *http.Request) (p *Provider, form url.Values, ok bool) {
 	p = d.providers[r.PathValue("provider")]
 	if p == nil || p.signing() == nil {
@@ -309,7 +312,8 @@ func (d *Door) signed(w http.ResponseWriter, r *http.Request) (p *Provider, form
 	return p, form, true
 }
 
-// formOf reads what a provider posts: a form, or JSON, whose names are made those of a form. Telnyx' Call Control has it in an envelope.
+// formOf parses the body of a provider's request: a form, or JSON, whose fields become form values. Telnyx Call Control wraps them in an
+// envelope.
 func formOf(body []byte) (url.Values, error) {
 	if !bytes.HasPrefix(bytes.TrimSpace(body), []byte("{")) {
 		return url.ParseQuery(string(body))
@@ -331,7 +335,7 @@ func formOf(body []byte) (url.Values, error) {
 	return form, err
 }
 
-// seenAs are the URLs that a provider may have signed a request for: with the port and without, with a slash at the end and without.
+// seenAs lists the URLs that the provider may have signed for this request: with and without the port, with and without a trailing slash.
 func (d *Door) seenAs(public string, r *http.Request) (list []string) {
 	path, query := strings.TrimSuffix(r.URL.EscapedPath(), "/"), ""
 	if r.URL.RawQuery != "" {
@@ -339,7 +343,7 @@ func (d *Door) seenAs(public string, r *http.Request) (list []string) {
 	}
 	u, err := url.Parse(public)
 	if err != nil {
-		return nil // checked with the configuration
+		return nil // cannot fail: the configuration was validated
 	}
 	hosts := []string{u.Host}
 	if port := map[string]string{"https": ":443", "wss": ":443", "http": ":80", "ws": ":80"}[u.Scheme]; u.Port() == "" {
@@ -347,7 +351,7 @@ func (d *Door) seenAs(public string, r *http.Request) (list []string) {
 	} else if ":"+u.Port() == port {
 		hosts = append(hosts, strings.TrimSuffix(u.Host, port))
 	}
-	for _, host := range hosts { // whoever signs may have the name as it was typed, or as a URL's parser has it
+	for _, host := range hosts { // the signed URL may have the host as it was configured, or as a URL parser writes it
 		if lower := strings.ToLower(host); lower != host {
 			hosts = append(hosts, lower)
 		}
@@ -360,7 +364,7 @@ func (d *Door) seenAs(public string, r *http.Request) (list []string) {
 	return list
 }
 
-// answer has a provider stream a call here.
+// answer handles the webhook for an incoming call and makes the provider stream the call to us.
 func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
 	p, form, ok := d.signed(w, r)
 	if !ok {
@@ -377,7 +381,7 @@ func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	for name, values := range form {
-		for _, prefix := range []string{"SipHeader_", "X-PH-"} { // Twilio's, SignalWire's and Telnyx', and Plivo's
+		for _, prefix := range []string{"SipHeader_", "X-PH-"} { // prefixes of Twilio, SignalWire and Telnyx; and of Plivo
 			if header, ok := strings.CutPrefix(name, prefix); ok {
 				t.party.Attributes.Add(header, values[0])
 			}
@@ -387,7 +391,7 @@ func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
 	control := p.Profile == "telnyx" && form.Has("event")
 	if control {
 		if t.call = form.Get("call_control_id"); form.Get("event") != "call.initiated" || form.Get("direction") != "incoming" {
-			return // what becomes of the call is seen by its stream
+			return // errors of the call show up in its stream
 		}
 	}
 	at := ""
@@ -403,7 +407,7 @@ func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	if control {
 		if err := d.ask(r.Context(), p, telnyxAnswer(t.call, at, form.Get("command"))); err != nil && !errors.Is(err, errCallOver) {
-			d.refuse(w, r, http.StatusBadGateway, "answer", err) // Telnyx asks again, or elsewhere
+			d.refuse(w, r, http.StatusBadGateway, "answer", err) // Telnyx then retries, or tries another address
 		}
 		return
 	}
@@ -419,7 +423,7 @@ func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
 	writeXML(w, strings.Replace(text, "{url}", escapeXML(at), 1))
 }
 
-// transfer answers a provider that asks what to do with a transferred call.
+// transfer answers a provider that asks where to connect a transferred call.
 func (d *Door) transfer(w http.ResponseWriter, r *http.Request) {
 	p, _, ok := d.signed(w, r)
 	if !ok {
@@ -435,7 +439,7 @@ func (d *Door) transfer(w http.ResponseWriter, r *http.Request) {
 
 var errToken = errors.New("the token is unknown, used or too old")
 
-// socketURL is publicURL for WebSockets.
+// socketURL returns publicURL with the scheme ws or wss.
 func (d *Door) socketURL() string { return strings.Replace(d.config.PublicURL, "http", "ws", 1) }
 
 func writeXML(w http.ResponseWriter, text string) {
@@ -446,7 +450,7 @@ func writeXML(w http.ResponseWriter, text string) {
 func escapeXML(text string) string {
 	var b strings.Builder
 	if xml.EscapeText(&b, []byte(text)) != nil {
-		return "" // a Builder takes all
+		return "" // writes to a strings.Builder never fail
 	}
 	return b.String()
 }

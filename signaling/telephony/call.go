@@ -20,19 +20,19 @@ import (
 )
 
 const (
-	// maxMessage bounds a message, in bytes: Exotel's, the longest, have 100 kB (its documentation).
+	// maxMessage limits a message, in bytes. Exotel's are the longest: 100 kB, according to its documentation.
 	maxMessage = 128 << 10
-	// maxPrelude is how many messages may come before the one that begins the call: sound of 5 s, which a loaded provider sends too early.
+	// maxPrelude limits the messages before the start message. A loaded provider may send sound too early; this allows for 5 s of it.
 	maxPrelude = 250
-	// echoTime is how long after its time the end of the voice may be played: what the networks' buffers hold.
+	// echoTime is how long we wait for playback reports after the voice should have ended. It covers the buffers of the networks.
 	echoTime = 2 * time.Second
-	// aliveEvery is after how many messages with sound, 20 s, the other side learns that we are there: Sinch waits for a minute.
+	// aliveEvery is the number of messages with sound between two keep-alives: 20 s. Sinch disconnects after a minute without one.
 	aliveEvery = 1000
-	// maxReported is how many malformed messages of a call the log has.
+	// maxReported limits the log entries about malformed messages, per call.
 	maxReported = 5
 )
 
-// newParty returns the other side of a call that comes in, as a provider of this dialect describes it.
+// newParty describes the caller, from the numbers and the name that a provider sends.
 func (d *dialect) newParty(from, to, name string) phone.Party {
 	return phone.Party{Number: d.parseCaller(from), Called: d.parseCalled(to), Name: phone.CallerName(name)}
 }
@@ -51,7 +51,7 @@ func (d *dialect) parseCalled(text string) phone.Number {
 	return phone.ParseNumber(text)
 }
 
-// or completes what is known of the other side.
+// or fills in the empty fields of p from other.
 func or(p, other phone.Party) phone.Party {
 	p.Number, p.Name, p.Called = cmp.Or(p.Number, other.Number), cmp.Or(p.Name, other.Name), cmp.Or(p.Called, other.Called)
 	for name, value := range other.Attributes {
@@ -60,7 +60,7 @@ func or(p, other phone.Party) phone.Party {
 	return p
 }
 
-// call is one telephone call. It implements bridge.Caller.
+// call is one phone call. It implements bridge.Caller.
 type call struct {
 	*signaling.Socket
 	door  *Door
@@ -68,25 +68,25 @@ type call struct {
 	lead  time.Duration
 	log   *slog.Logger
 
-	ticket          // who it is, and who answers
-	format  format  // of its sound
-	isProbe bool    // the provider tries the connection, and there is no caller
-	speech  *speech // nil: the call has not begun
+	ticket          // identifies the caller and selects the agent
+	format  format  // of the sound
+	isProbe bool    // connection test of the provider, without a caller
+	speech  *speech // nil until the call has begun
 	ending  sync.Once
-	gone    chan struct{} // closed when the other side is
+	gone    chan struct{} // closed when the other side has ended the call
 
-	// Owned by take.
+	// The following fields are used by the goroutine that calls take.
 	mic        media.Sink
 	order      inOrder
 	stream     media.SampleReader
-	pcm        []int16 // the newest
-	reported   int     // messages that could not be read
-	heardSound int     // messages with sound
+	pcm        []int16 // buffer for decoded sound
+	reported   int     // unreadable messages so far
+	heardSound int     // messages with sound so far
 	keypad     *phone.Keypad
-	menu       *phone.Menu // of an outgoing call; nil: it came in
+	menu       *phone.Menu // for outgoing calls; nil for incoming calls
 
-	session atomic.Pointer[bridge.Session] // nil: the conversation has not begun
-	moved   atomic.Bool                    // somebody else has the call
+	session atomic.Pointer[bridge.Session] // nil until the conversation has begun
+	moved   atomic.Bool                    // the call was transferred
 }
 
 func (d *Door) newCall(t ticket, codec codec, lead time.Duration) *call {
@@ -95,7 +95,7 @@ func (d *Door) newCall(t ticket, codec codec, lead time.Duration) *call {
 	}
 }
 
-// run is the life of a call from its connection to its end.
+// run handles a call from the connection to its end. It blocks until then.
 func (c *call) run(ctx context.Context, s *signaling.Socket) error {
 	c.Socket = s
 	if rule, err := c.begin(ctx); ctx.Err() != nil {
@@ -114,7 +114,7 @@ func (c *call) run(ctx context.Context, s *signaling.Socket) error {
 	return err
 }
 
-// from is the provider, for the log.
+// from returns the name of the provider, for the log.
 func (c *call) from() string {
 	if c.provider == nil {
 		return "audiosocket"
@@ -122,7 +122,7 @@ func (c *call) from() string {
 	return c.provider.Name
 }
 
-// begin reads until the call has begun, and finds out who answers it. rule is what refuses it.
+// begin reads until the start message and selects the agent. On errors, rule names the check that rejected the call.
 func (c *call) begin(ctx context.Context) (rule string, err error) {
 	m, err := c.awaitStart(ctx)
 	if err != nil {
@@ -150,7 +150,7 @@ func (c *call) begin(ctx context.Context) (rule string, err error) {
 		return "agent", errors.New("no agent answers calls to " + strconv.Quote(phone.ClipField(c.party.Called)))
 	}
 	c.open.Origin.Protocol, c.open.Origin.Agent = doorName, c.agent.Name
-	if err := c.door.Agents.Select(&c.open, nil); err != nil { // a token may be for another one
+	if err := c.door.Agents.Select(&c.open, nil); err != nil { // a token may be limited to another agent
 		return "agent", err
 	}
 	c.log = c.door.Logger.With("provider", c.from(), "caller", phone.ClipField(c.party.Number), "theirs", c.call)
@@ -158,8 +158,8 @@ func (c *call) begin(ctx context.Context) (rule string, err error) {
 	return "", nil
 }
 
-// awaitStart reads until a message begins the call. Messages before it that cannot be read are skipped, and so is sound that comes too
-// early: an error of one message does not end the call.
+// awaitStart reads messages until the start message. It skips early sound and unreadable messages before it, so one bad message does not
+// end the call.
 func (c *call) awaitStart(ctx context.Context) (message, error) {
 	var last error
 	for range maxPrelude {
@@ -183,7 +183,7 @@ func (c *call) awaitStart(ctx context.Context) (message, error) {
 	return message{}, fmt.Errorf("none of the first %d messages begins a call; the last that could not be read: %w", maxPrelude, last)
 }
 
-// startSpeech accepts the call; its voice can be sent then.
+// startSpeech accepts the call. From then on, the voice can be sent.
 func (c *call) startSpeech() {
 	var p packing
 	if c.provider != nil {
@@ -193,7 +193,7 @@ func (c *call) startSpeech() {
 	c.speech.reply(accept)
 }
 
-// answerProbe answers a provider that tries the connection, without a conversation.
+// answerProbe answers a provider's connection test, without starting a conversation.
 func (c *call) answerProbe(ctx context.Context) error {
 	c.log.Info("connection probe answered")
 	for range maxPrelude {
@@ -212,7 +212,7 @@ func (c *call) answerProbe(ctx context.Context) error {
 	return errors.New("a probe that does not end")
 }
 
-// conversation is what the call opens.
+// conversation builds the session request for the call.
 func (c *call) conversation() bridge.SessionRequest {
 	open := c.open
 	phone.ConfigureSession(&open, c.agent, c.party)
@@ -237,7 +237,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) (err error) {
 	c.log.Info("call", "call", s.ID(), "called", phone.ClipField(c.party.Called))
 	s.AttachOutput(c.speech)
 	s.HoldVoice(false)
-	// What the other side says of what was played is heard until the end.
+	// Playback reports are still read after ctx has ended, until the call is over.
 	listening, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer context.AfterFunc(ctx, func() { c.end(); stop(context.Cause(ctx)) })()
 	var typing sync.WaitGroup
@@ -248,7 +248,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) (err error) {
 	defer stop(nil)
 	defer close(c.gone)
 	if err := s.Greet(); err != nil {
-		return nil // it is over: Host.Serve says why
+		return nil // the session has ended; Host.Serve returns the reason
 	}
 	if err := c.Receive(listening, c.take); err != errStopped {
 		return err
@@ -256,10 +256,10 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) (err error) {
 	return nil
 }
 
-// errStopped is the other side's end of a call.
+// errStopped reports that the other side has ended the call.
 var errStopped = errors.New("the other side has ended the call")
 
-// take takes a message.
+// take processes one message of the provider.
 func (c *call) take(in signaling.Message) error {
 	began := time.Now()
 	m, err := message{}, in.Err
@@ -296,7 +296,7 @@ func (c *call) take(in signaling.Message) error {
 	return nil
 }
 
-// hear takes what is no sound.
+// hear processes a message without sound.
 func (c *call) hear(m message) {
 	switch m.kind {
 	case digit:
@@ -306,13 +306,13 @@ func (c *call) hear(m message) {
 	case paused, resumed:
 		c.speech.pause(m.kind == paused)
 	case held, released:
-		_ = c.do(bridge.Pause{On: m.kind == held}) // fails if the conversation is over
+		_ = c.do(bridge.Pause{On: m.kind == held}) // fails only after the conversation has ended
 	case pinged:
 		c.speech.reply(pong)
 	}
 }
 
-// roundTrip notes how long the way to the provider and back takes.
+// roundTrip records the round-trip time to the provider.
 func (c *call) roundTrip(d time.Duration) {
 	if s := c.session.Load(); s != nil {
 		s.SetRoundTrip(d)
@@ -320,12 +320,12 @@ func (c *call) roundTrip(d time.Duration) {
 	}
 }
 
-// Notify implements bridge.Caller. Nothing goes to a telephone but sound.
+// Notify implements bridge.Caller. Providers accept only sound and commands, so most events are ignored.
 func (c *call) Notify(e bridge.Event) {
 	c.menu.HandleEvent(e.Body)
 	switch b := e.Body.(type) {
 	case bridge.Interrupted:
-		if b.By != bridge.ByConnectionLoss { // else nothing is void
+		if b.By != bridge.ByConnectionLoss { // after a connection loss, the sound already sent stays valid
 			c.speech.clear()
 		}
 	case bridge.TurnComplete:
@@ -335,7 +335,7 @@ func (c *call) Notify(e bridge.Event) {
 	}
 }
 
-// end waits until everything said was heard, and hangs up.
+// end waits until the voice has been played, then hangs up.
 func (c *call) end() {
 	c.ending.Do(func() {
 		c.heard()
@@ -346,34 +346,32 @@ func (c *call) end() {
 	})
 }
 
-// heard waits until everything said was heard, or the call cannot go on.
+// heard blocks until the voice has been played, or the connection has ended.
 func (c *call) heard() { c.speech.heard(echoTime, c.gone, c.WriterDone()) }
 
 const (
-	// maxEarly is how many messages wait for one that they have overtaken, and maxGap how much silence stands for lost
-	// ones.
+	// maxEarly is the number of out-of-order messages that wait for a missing one. maxGap limits the silence inserted for lost messages.
 	maxEarly = 2
 	maxGap   = 200 * time.Millisecond
-	// maxJump is how far a count may go astray; beyond it a new count has begun.
+	// maxJump is the largest plausible jump of the counter. After a larger one, counting restarts.
 	maxJump = 100
-	// maxOdd is how many messages in a row may come late, or after a gap. More of them have another count.
+	// maxOdd is the number of consecutive messages that may be late or follow a gap. After that, the counter is reset or ignored.
 	maxOdd = 3
 )
 
-// inOrder puts sound in order whose messages are counted, and silence where some of it is missing: a splice would be
-// heard as speech. Providers count in other ways, too: anew from 1, all tracks together, in milliseconds, or not at all. A count that does
-// not fit is begun anew, or not looked at any more.
+// inOrder reorders sound by its message counter, and reports gaps so that silence can fill them: without it, the splice would be audible.
+// Some providers restart the counter, count all tracks together, count milliseconds, or do not count. If the counter does not fit,
+// counting restarts, or the counter is ignored.
 type inOrder struct {
-	next      int // 0: none has come
+	next      int // next expected number; 0 before the first message
 	early     []message
-	late      []message // in a row
-	gaps      int       // messages in a row before which others were missing
-	unordered bool      // the count says nothing
+	late      []message // consecutive late messages
+	gaps      int       // consecutive messages that followed a gap
+	unordered bool      // the counter is ignored
 	ready     [][]byte
 }
 
-// take returns the sound that is to be heard now, good until the next call, and how many messages are missing before
-// it.
+// take adds a message. It returns the sound to play now, valid until the next call, and the number of missing messages before it.
 func (o *inOrder) take(m message) (missing int, ready [][]byte) {
 	o.ready = o.ready[:0]
 	if m.chunk <= 0 || o.unordered {
@@ -383,7 +381,7 @@ func (o *inOrder) take(m message) (missing int, ready [][]byte) {
 	if o.next == 0 || m.chunk < o.next-maxJump || m.chunk > o.next+maxJump {
 		o.flush(m.chunk)
 	}
-	if m.chunk < o.next { // too late, or once more, or of a new count
+	if m.chunk < o.next { // late, a duplicate, or the first of a new count
 		if o.late = append(o.late, m); len(o.late) == maxOdd {
 			o.restart()
 		}
@@ -395,7 +393,7 @@ func (o *inOrder) take(m message) (missing int, ready [][]byte) {
 	taken := 0
 	for ; taken < len(o.early) && (o.early[taken].chunk <= o.next || len(o.early)-taken > maxEarly); taken++ {
 		first := o.early[taken]
-		if first.chunk < o.next { // once more
+		if first.chunk < o.next { // duplicate
 			continue
 		}
 		if o.gaps++; first.chunk == o.next {
@@ -413,7 +411,7 @@ func (o *inOrder) take(m message) (missing int, ready [][]byte) {
 	return missing, o.ready
 }
 
-// flush gives out what waits, and begins a count.
+// flush releases the waiting messages and restarts the count at next.
 func (o *inOrder) flush(next int) {
 	for _, m := range o.early {
 		o.ready = append(o.ready, m.sound)
@@ -421,7 +419,7 @@ func (o *inOrder) flush(next int) {
 	o.next, o.early, o.late, o.gaps = next, o.early[:0], o.late[:0], 0
 }
 
-// restart takes the late messages for the first ones of a new count, if they are in order, or of none.
+// restart handles a series of late messages. If they are in order, they begin a new count; otherwise the counter is ignored from now on.
 func (o *inOrder) restart() {
 	o.unordered = !slices.IsSortedFunc(o.late, func(a, b message) int { return a.chunk + 1 - b.chunk })
 	late := o.late

@@ -21,76 +21,77 @@ import (
 	"voxgate/tools"
 )
 
-// kind is what a message of a provider is about.
+// kind is the kind of a provider's message.
 type kind int
 
 const (
-	nothing kind = iota // that matters here
+	nothing kind = iota // nothing of interest here
 	started
 	sound
 	digit
-	played // what was sent before a mark, or it was dropped
-	paused // nothing more can be taken
+	played // the sound before a mark was played or dropped
+	paused // the provider accepts no more sound for now
 	resumed
 	held // the caller is on hold
 	released
-	pinged // it wants to know whether we are there
+	pinged // keep-alive request
 	stopped
 )
 
-// message is one message of a provider, whatever its format.
+// message is a provider's message, independent of its format.
 type message struct {
 	kind  kind
 	start start
 	sound []byte
-	chunk int    // counts the messages with sound from 1; 0: they are not counted
+	chunk int    // number of the message among those with sound, from 1; 0 if not counted
 	digit byte   // 0 to 9, *, #, A to D
-	mark  string // its name; empty: the newest
+	mark  string // name of the mark; empty stands for the newest
 }
 
-// start is what is known when a call begins.
+// start holds the data of a start message.
 type start struct {
-	isProbe bool   // there is no call: the provider tries the connection
-	call    string // the provider's id
+	isProbe bool   // connection test by the provider, without a call
+	call    string // the provider's call ID
 	party   phone.Party
 	format  format
 }
 
-// command is one that we can send to a provider.
+// command is a kind of message that we can send to a provider.
 type command int
 
 const (
-	clearVoice command = iota // drop what waits to be played
-	putMark                   // report when what was sent before was played
+	clearVoice command = iota // drop the sound not played yet
+	putMark                   // report when the sound sent so far was played
 	hangUp
 	pressKeys
-	accept    // the call that has begun
-	pong      // answers pinged
-	farewell  // answers stopped
-	keepAlive // we are there, though nothing is said
+	accept    // accept the call
+	pong      // answer to pinged
+	farewell  // answer to stopped
+	keepAlive // sent while nobody speaks
 )
 
-// codec is the format of one call's messages. read is called by one goroutine, and before the others; voice by one at a
-// time.
+// codec encodes and decodes the messages of one call. Only one goroutine calls read, and its first call comes before all others. Calls of
+// voice must not overlap.
 type codec interface {
-	// read reads a message. An error is one of the message, not of the call.
+	// read parses a message. An error concerns only this message; the call can go on.
 	read(data []byte, text bool) (message, error)
-	// voice is a message with encoded sound, of which it keeps nothing.
+	// voice builds a message with encoded sound. It does not retain sound.
 	voice(sound []byte) signaling.Outgoing
-	// say is a command, which must be sent before the next one is made; ok is false where there is none. what is the name of a mark, or keys.
+	// say builds a command. ok is false if the provider does not support it. what is the name of a mark, or keys. Commands must be sent
+	// in the order they were built.
 	say(c command, what string) (p signaling.Outgoing, ok bool)
 }
 
-// format is how sound is encoded.
+// format is an audio format.
 type format struct {
-	law  *g711.Codec // nil: linear PCM, 16 bits, little-endian
+	law  *g711.Codec // nil for linear PCM, 16 bits, little-endian
 	rate int         // in Hz
 }
 
 // maxRate is the highest rate of a format, in Hz.
 const maxRate = 48000
 
-// encodings are the names of formats as [plainEncoding] has them, and their rates where the name says it.
+// encodings maps encoding names, as [plainEncoding] returns them, to formats. rate is 0 if the name does not imply it.
 var encodings = map[string]format{
 	"mulaw": {&g711.MuLaw, 8000}, "ulaw": {&g711.MuLaw, 8000}, "pcmu": {&g711.MuLaw, 8000},
 	"basic": {&g711.MuLaw, 8000}, "g711u": {&g711.MuLaw, 8000}, "g711ulaw": {&g711.MuLaw, 8000}, "g711mulaw": {&g711.MuLaw, 8000},
@@ -100,7 +101,7 @@ var encodings = map[string]format{
 	"slin44": {nil, 44100}, "slin48": {nil, 48000},
 }
 
-// plainEncoding is the name of an encoding without what providers write around it: "audio/x-mulaw", "PCMU/8000", "g711_ulaw".
+// plainEncoding normalizes the name of an encoding: "audio/x-mulaw", "PCMU/8000", "g711_ulaw".
 func plainEncoding(name string) string {
 	name = strings.ToLower(strings.TrimSpace(name))
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "audio/"), "x-")
@@ -108,7 +109,7 @@ func plainEncoding(name string) string {
 	return strings.NewReplacer("-", "", "_", "", "/", "", ".", "", " ", "").Replace(name)
 }
 
-// parseRate reads a rate in Hz: "8000", "8000.0", "8000 Hz". One of 0, or none, is left open.
+// parseRate parses a rate in Hz: "8000", "8000.0", "8000 Hz". It returns 0 for an empty text.
 func parseRate(text string) (int, error) {
 	if text == "" {
 		return 0, nil
@@ -120,8 +121,8 @@ func parseRate(text string) (int, error) {
 	return int(rate), nil
 }
 
-// parseFormat reads a format as providers write it: "audio/l16;rate=16000", or a name and a rate. What is left open is
-// as otherwise.
+// parseFormat parses a format as providers write it: "audio/l16;rate=16000", or a name and a rate. Missing parts are taken from
+// otherwise.
 func parseFormat(encoding string, rate int, otherwise format) (format, error) {
 	name, parameters, _ := strings.Cut(encoding, ";")
 	if value := phone.ParameterValue(parameters, "rate"); value != "" {
@@ -149,7 +150,7 @@ func parseFormat(encoding string, rate int, otherwise format) (format, error) {
 	return f, nil
 }
 
-// decode appends the next piece of a stream of sound to pcm.
+// decode decodes the next piece of an audio stream and appends it to pcm.
 func (f format) decode(pcm []int16, stream *media.SampleReader, sound []byte) []int16 {
 	if f.law != nil {
 		return f.law.Append(pcm, sound)
@@ -157,7 +158,7 @@ func (f format) decode(pcm []int16, stream *media.SampleReader, sound []byte) []
 	return stream.Append(pcm, sound)
 }
 
-// encode appends pcm to sound.
+// encode encodes pcm and appends it to sound.
 func (f format) encode(sound []byte, pcm []int16) []byte {
 	if f.law != nil {
 		return f.law.AppendBytes(sound, pcm)
@@ -165,7 +166,7 @@ func (f format) encode(sound []byte, pcm []int16) []byte {
 	return media.AppendBytes(sound, pcm)
 }
 
-// frame is the size of 20 ms, in bytes.
+// frame returns the size of 20 ms of sound, in bytes.
 func (f format) frame() int {
 	if f.law != nil {
 		return f.rate / 50
@@ -173,53 +174,53 @@ func (f format) frame() int {
 	return f.rate / 50 * 2
 }
 
-// dialect is how a provider writes the messages that all of them have. A path leads through the objects of a message: "start.callSid".
+// dialect describes the message format of a provider. A path leads through the objects of a message: "start.callSid".
 type dialect struct {
-	fullNumbers bool   // numbers are international, without "+"
-	probe       string // the call's id by which the provider tries the connection; empty: it does not
+	fullNumbers bool   // numbers are in international format, without "+"
+	probe       string // call ID of the provider's connection tests; empty if it has none
 
-	binary bool // sound travels in binary messages; else in those of [soundMessage]
-	listed bool // as lists of numbers, 16 bits each; else in base64
-	words  bool // messages may be words: "DTMF_END digit:5"
+	binary bool // sound comes in binary messages, otherwise in a [soundMessage]
+	listed bool // sound is a list of 16-bit numbers, otherwise base64
+	words  bool // messages may be plain text: "DTMF_END digit:5"
 
-	// What messages are about, at "event" or "type", or at event. Where none says that a call begins, the first message without an event
-	// does.
+	// event is the path of a message's type; if empty, "event" or "type". events maps the types to kinds. If no type means started, the
+	// first message without a type begins the call.
 	event  string
 	events map[string]kind
 
-	call, stream, from, to, name string // paths in start
-	attributes                   string // the path of an object in start, or of a text, which then is one attribute
+	call, stream, from, to, name string // paths in the start message
+	attributes                   string // path of an object in the start message, or of a string, which becomes one attribute
 	encoding, rate               string
-	key, mark                    string // paths in the other messages
-	format                       format // where start does not name one
-	offers                       string // the path of a list of formats in start, one of which is chosen: see [choose]
+	key, mark                    string // paths in other messages
+	format                       format // used if the start message names none
+	offers                       string // path of a list of formats in the start message: see [choose]
 	packing                      packing
 
-	// What we send. {sound} is base64, or a list, and {count} how many numbers it has; {stream}, {encoding}, {rate} and {chosen} are of
-	// start, and {what} is a mark's name or keys, in JSON.
-	// {seq} counts what we send, and {theirs} is what the newest message has as "seq".
+	// say and voice are templates of the messages that we send. {sound} is base64 or a list, with {count} numbers. {stream}, {encoding},
+	// {rate} and {chosen} come from the start message. {what} is the name of a mark, or keys, in JSON. {seq} counts our messages;
+	// {theirs} is "seq" of the newest message received.
 	say   map[command]string
 	voice string
 }
 
-// packing is how much sound is in a message that we send.
+// packing controls how much sound goes into a message that we send.
 type packing struct {
-	frames int  // of 20 ms; 0: 1
-	whole  bool // never less, at the end of a sentence either
-	fills  bool // silence goes out while nothing is said, as often as sound comes in
+	frames int  // frames of 20 ms per message; 0 means 1
+	whole  bool // messages are always full; the end of a sentence is padded
+	fills  bool // silence is sent while the model does not speak, for each message received
 }
 
-// dialectCodec speaks a dialect in one call.
+// dialectCodec implements codec for one call.
 type dialectCodec struct {
 	*dialect
 	started        bool
-	json           bool // commands are JSON where they may be words
+	json           bool // commands are JSON although words is set
 	stream         any
 	encoding       string
 	format         format
-	prefix, suffix string // of a message with sound
-	chosen         any    // of the offered formats
-	stereo         bool   // the caller is on the left
+	prefix, suffix string // around the sound in a message
+	chosen         any    // the chosen one of the offered formats
+	stereo         bool   // two channels, the caller on the left
 	left           []byte
 	seq            uint64
 	theirs         atomic.Uint64
@@ -229,7 +230,7 @@ func (c *dialectCodec) read(data []byte, text bool) (message, error) {
 	if !text {
 		return c.readBinary(data)
 	}
-	if !c.binary { // most messages
+	if !c.binary { // fast path for most messages
 		var s soundMessage
 		if json.Unmarshal(data, &s) == nil && (s.Event == soundEvent || s.EventType == soundEvent) {
 			return c.readSound(s)
@@ -262,7 +263,7 @@ func (c *dialectCodec) read(data []byte, text bool) (message, error) {
 	return m, err
 }
 
-// announced reports whether an event says that a call begins.
+// announced reports whether one of the events begins a call.
 func (c *dialectCodec) announced() bool {
 	for _, what := range c.events {
 		if what == started {
@@ -272,7 +273,7 @@ func (c *dialectCodec) announced() bool {
 	return false
 }
 
-// fields reads a message in text.
+// fields parses a text message.
 func (c *dialectCodec) fields(data []byte) (map[string]any, error) {
 	if c.words && !bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
 		words := strings.Fields(string(data))
@@ -292,7 +293,7 @@ func (c *dialectCodec) fields(data []byte) (map[string]any, error) {
 	if err != nil || !ok {
 		return nil, errors.New("a message that is no JSON object")
 	}
-	if !c.started { // as the call began; from then on others read it
+	if !c.started { // only before the start of the call; afterwards other goroutines read it
 		c.json = true
 	}
 	return fields, nil
@@ -317,7 +318,7 @@ func (c *dialectCodec) readBinary(data []byte) (message, error) {
 	return message{kind: started, start: s}, err
 }
 
-// begin takes what the first message says.
+// begin processes the start message.
 func (c *dialectCodec) begin(fields map[string]any) (s start, err error) {
 	rate, err := parseRate(field(fields, c.rate))
 	if err != nil {
@@ -343,8 +344,8 @@ func (c *dialectCodec) begin(fields map[string]any) (s start, err error) {
 	return s, nil
 }
 
-// choose takes one of the formats that AudioHook offers: the caller alone, or with an agent of the contact centre on the right.
-// https://developer.genesys.cloud/devapps/audiohook/session-walkthrough
+// choose selects one of the formats that AudioHook offers: the caller alone, or with the contact centre's agent on the right channel
+// (https://developer.genesys.cloud/devapps/audiohook/session-walkthrough).
 func choose(offers any) (chosen any, stereo bool, err error) {
 	list, _ := offers.([]any)
 	for _, one := range list {
@@ -364,7 +365,7 @@ func choose(offers any) (chosen any, stereo bool, err error) {
 	return chosen, true, nil
 }
 
-// said is what came with the call. Plivo has an object as text.
+// said returns the attributes of the start message. Plivo sends them as one string.
 func (c *dialectCodec) said(fields map[string]any) (said phone.Attributes) {
 	value := valueAt(fields, c.attributes)
 	if s, ok := value.(string); ok {
@@ -381,10 +382,10 @@ func (c *dialectCodec) said(fields map[string]any) (said phone.Attributes) {
 	return said
 }
 
-// soundMessage is a message with sound, which is the same in all dialects that have one, but for Bandwidth's and Ozonetel's.
+// soundMessage is a message with sound. All dialects with sound in JSON share it, except those of Bandwidth and Ozonetel.
 type soundMessage struct {
 	Event     looseText    `json:"event"`
-	EventType looseText    `json:"eventType"` // this and the next two are Bandwidth's
+	EventType looseText    `json:"eventType"` // the next three fields are Bandwidth's
 	Track     looseText    `json:"track"`
 	Payload   encodedSound `json:"payload"`
 	Media     struct {
@@ -392,16 +393,16 @@ type soundMessage struct {
 		Chunk   looseCount   `json:"chunk"`
 		Payload encodedSound `json:"payload"`
 	} `json:"media"`
-	Data json.RawMessage `json:"data"` // Ozonetel's
+	Data json.RawMessage `json:"data"` // Ozonetel
 }
 
-// samplesMessage is the data of Ozonetel's messages.
+// samplesMessage is the field "data" of Ozonetel's messages.
 type samplesMessage struct {
 	Samples []int16 `json:"samples"`
 	Rate    int     `json:"sampleRate"`
 }
 
-// looseText is a text, or "" where a message has something else: that is no reason to drop its sound.
+// looseText accepts any JSON value, and is empty if it is not a string: a wrong type must not lose the sound of the message.
 type looseText string
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -418,7 +419,7 @@ func (l *looseText) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// looseCount is a number, or a text that has one; 0 where a message has something else.
+// looseCount is a number, or a string that holds a number. Other values become 0.
 type looseCount int
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -430,10 +431,10 @@ func (l *looseCount) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// encodedSound is sound in base64, of which the alphabet, the padding and line breaks do not matter.
+// encodedSound decodes base64 in any alphabet, with or without padding and line breaks.
 type encodedSound struct {
 	data []byte
-	bad  bool // it is none
+	bad  bool // the value is not valid base64
 }
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -453,7 +454,7 @@ func (s *encodedSound) UnmarshalJSON(b []byte) (err error) {
 	return nil
 }
 
-// unquote is what stands in a JSON string that has no escapes.
+// unquote returns the content of a JSON string. ok is false if the string contains escapes.
 func unquote(b []byte) (inner []byte, ok bool) {
 	if len(b) < 2 || b[0] != '"' || bytes.IndexByte(b, '\\') >= 0 {
 		return nil, false
@@ -466,7 +467,7 @@ var (
 	errBadSound   = errors.New("sound that cannot be read")
 )
 
-// soundEvent is what it calls itself.
+// soundEvent is the event name of a message with sound.
 const soundEvent = "media"
 
 func (c *dialectCodec) readSound(s soundMessage) (m message, err error) {
@@ -474,7 +475,7 @@ func (c *dialectCodec) readSound(s soundMessage) (m message, err error) {
 		return m, errSoundEarly
 	}
 	if strings.HasPrefix(string(cmp.Or(s.Media.Track, s.Track)), "outbound") {
-		return m, nil // what we said ourselves
+		return m, nil // our own voice, echoed
 	}
 	encoded := s.Media.Payload
 	switch {
@@ -485,7 +486,7 @@ func (c *dialectCodec) readSound(s soundMessage) (m message, err error) {
 		if err := json.Unmarshal(s.Data, &list); err != nil {
 			return m, errBadSound
 		}
-		if list.Rate != c.format.rate { // Ozonetel's first one, which is to be ignored
+		if list.Rate != c.format.rate { // Ozonetel's first message has another rate and must be ignored
 			return m, nil
 		}
 		encoded = encodedSound{data: media.AppendBytes(nil, list.Samples)}
@@ -528,7 +529,7 @@ func (c *dialectCodec) say(what command, argument string) (signaling.Outgoing, b
 	return signaling.Outgoing{Data: []byte(c.fill(text, argument)), Text: true}, true
 }
 
-// fill completes what we send.
+// fill replaces the placeholders in a template.
 func (c *dialectCodec) fill(text, argument string) string {
 	if strings.Contains(text, "{seq}") {
 		c.seq++
@@ -539,13 +540,13 @@ func (c *dialectCodec) fill(text, argument string) string {
 	).Replace(text)
 }
 
-// quoted is a value in JSON.
+// quoted encodes a value as JSON.
 func quoted(v any) string { return string(tools.Encode(v)) }
 
-// field is what stands at a path, as [toJSON].
+// field returns the text at a path of a JSON object. See [text].
 func field(fields map[string]any, path string) string { return text(valueAt(fields, path)) }
 
-// text is a text or a number; "" if it is neither.
+// text returns a string or number as text, and "" for other values.
 func text(value any) string {
 	switch v := value.(type) {
 	case string:
@@ -556,7 +557,7 @@ func text(value any) string {
 	return ""
 }
 
-// valueAt is what stands at a path; nil if there is nothing.
+// valueAt returns the value at a path, or nil.
 func valueAt(fields map[string]any, path string) any {
 	for {
 		name, rest, deeper := strings.Cut(path, ".")
@@ -570,7 +571,7 @@ func valueAt(fields map[string]any, path string) any {
 
 func readDigit(key string) (byte, error) {
 	if len(key) != 1 || !strings.Contains("0123456789*#ABCD", key) {
-		return 0, errors.New("that is no key of a telephone") // not which: it may be part of a secret
+		return 0, errors.New("that is no key of a telephone") // the key is not named: it may be part of a secret
 	}
 	return key[0], nil
 }

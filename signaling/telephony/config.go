@@ -19,47 +19,47 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// Config is the file that VOXGATE_TELEPHONY names: docs/telephony.md describes it.
+// Config is the content of the file named by VOXGATE_TELEPHONY. docs/telephony.md describes it.
 type Config struct {
-	PublicURL      string            `json:"publicURL"` // where providers reach this gateway: "https://voice.example.com"
+	PublicURL      string            `json:"publicURL"` // URL at which providers reach this gateway: "https://voice.example.com"
 	Providers      []Provider        `json:"providers"`
-	AudioSocket    *AudioSocket      `json:"audioSocket"` // nil: there is none
+	AudioSocket    *AudioSocket      `json:"audioSocket"` // nil if disabled
 	Collect        phone.Collections `json:"collect"`
-	Calls          int               `json:"calls"`          // at once, in all; 0: 100
-	CallsPerSecond int               `json:"callsPerSecond"` // that begin; 0: 10
-	MaxSeconds     int               `json:"maxSeconds"`     // of a call; 0: 1800
+	Calls          int               `json:"calls"`          // concurrent calls in total; 0 means 100
+	CallsPerSecond int               `json:"callsPerSecond"` // new calls per second; 0 means 10
+	MaxSeconds     int               `json:"maxSeconds"`     // maximum length of a call; 0 means 1800
 }
 
-// Provider is where calls come from.
+// Provider configures one source of calls.
 type Provider struct {
-	Name       string   `json:"name"`       // stands in its addresses; empty: that of its profile
+	Name       string   `json:"name"`       // part of its URLs; defaults to the name of the profile
 	Profile    string   `json:"profile"`    // twilio, telnyx, …
-	Verify     string   `json:"verify"`     // what its requests are verified with: an auth token, a signing key or a public key
-	Password   string   `json:"password"`   // what it shows where it signs nothing: by Basic or Bearer, or at the end of the address
-	Access     bool     `json:"access"`     // or the server keys and session tokens of the gateway count
-	Account    string   `json:"account"`    // its id of our account
-	APIKey     string   `json:"apiKey"`     // of its REST API; empty: the API is not used
-	API        string   `json:"api"`        // the URL that its REST API begins with; empty: the usual one
-	Calls      int      `json:"calls"`      // at once; 0: as many as there are in all, and as the gateway allows a key
-	Music      string   `json:"music"`      // "pass": the model hears music that lasts; empty: silence in its place
-	TransferTo []string `json:"transferTo"` // patterns of numbers and SIP URIs
+	Verify     string   `json:"verify"`     // verifies its requests: an auth token, a signing key or a public key
+	Password   string   `json:"password"`   // for providers without signatures: by Basic or Bearer, or at the end of the URL
+	Access     bool     `json:"access"`     // accept server keys and session tokens instead of a password
+	Account    string   `json:"account"`    // our account ID at the provider
+	APIKey     string   `json:"apiKey"`     // of its REST API, which is not used if this is empty
+	API        string   `json:"api"`        // base URL of its REST API, if not the usual one
+	Calls      int      `json:"calls"`      // concurrent calls; 0 means the total limit, and the gateway's limit of a key
+	Music      string   `json:"music"`      // "pass" forwards hold music to the model; empty replaces it by silence
+	TransferTo []string `json:"transferTo"` // allowed targets: patterns of numbers and SIP URIs
 
 	profile *profile
 }
 
-// AudioSocket is for Asterisk's AudioSocket().
+// AudioSocket configures the listener for Asterisk's AudioSocket().
 type AudioSocket struct {
 	Listen string `json:"listen"` // "10.0.0.7:9092"
 }
 
-// Defaults of limits. A call costs as long as it lasts, so it must not last all night.
+// Default limits. The cost of a call grows with its length, so its length must be limited.
 const (
 	defaultCalls          = 100
 	defaultCallsPerSecond = 10
 	defaultMaxSeconds     = 1800
 )
 
-// Load reads and checks a file. "${NAME}" in a string is a variable of the environment.
+// Load reads and validates the file. "${NAME}" in a string is replaced by an environment variable.
 func Load(file string) (*Config, error) {
 	var c Config
 	if err := phone.ReadJSONFile(file, &c); err != nil {
@@ -71,7 +71,7 @@ func Load(file string) (*Config, error) {
 	return &c, nil
 }
 
-// CheckAgents says which agent collects what the file does not have.
+// CheckAgents returns an error if an agent collects data that this configuration cannot provide.
 func (c *Config) CheckAgents(answers *agents.Folder) error {
 	return answers.AddCheck(doorName, c.Collect.CheckAgent)
 }
@@ -151,7 +151,7 @@ func (p *Provider) check(publicURL string) error {
 	return cmp.Or(phone.CheckMusic(p.Music), agents.CheckPatterns("transferTo", p.TransferTo))
 }
 
-// signing is how its requests are signed; nil: they are not, and it shows a password.
+// signing returns how this provider signs its requests, or nil if it uses a password.
 func (p *Provider) signing() *signing {
 	if p.profile.unsigned && p.Verify == "" {
 		return nil
@@ -159,7 +159,7 @@ func (p *Provider) signing() *signing {
 	return p.profile.sign
 }
 
-// checkSecrets refuses a configuration that would let callers in without credentials.
+// checkSecrets returns an error if calls would be accepted without credentials.
 func (p *Provider) checkSecrets(publicURL string) error {
 	if p.signing() == nil {
 		if p.Verify != "" && !p.profile.sealed {
@@ -189,7 +189,7 @@ func (p *Provider) checkSecrets(publicURL string) error {
 	return nil
 }
 
-// limit is a grant with the longest that a call may take.
+// limit returns the grant g, with the maximum length of a call.
 func (c *Config) limit(g *bridge.Grant) *bridge.Grant {
 	longest := time.Duration(c.MaxSeconds) * time.Second
 	if g == nil {

@@ -27,19 +27,19 @@ import (
 	"voxgate/tools"
 )
 
-// doorName is what tools and grants know this door by.
+// doorName identifies this endpoint in tools and grants.
 const doorName = "telephony"
 
-// Options make a [Door].
+// Options configure a [Door].
 type Options struct {
 	Host    *bridge.Host
 	Agents  *agents.Folder
-	Gate    *access.Gate      // counts the calls beside all others
-	Refused func(rule string) // gets the rule of each refusal. It must not block and may be nil
+	Gate    *access.Gate      // counts these calls together with those of other protocols
+	Refused func(rule string) // receives the rule of each rejection; must not block; may be nil
 	Logger  *slog.Logger
 }
 
-// Door takes the calls of a configuration. A nil one takes none.
+// Door accepts the calls of a configuration. A nil Door accepts none.
 type Door struct {
 	Options
 	config    *Config
@@ -49,20 +49,20 @@ type Door struct {
 	begun     *rate.Limiter
 	logged    rate.Sometimes
 	guesses   *access.FailedAttempts
-	listener  net.Listener // of AudioSocket; nil: there is none
+	listener  net.Listener // for AudioSocket; nil if disabled
 
 	mu      sync.Mutex
 	calls   map[*Provider]int
 	all     int
-	sockets map[net.Conn]struct{} // of AudioSocket; nil: the door is closed
+	sockets map[net.Conn]struct{} // open AudioSocket connections; nil after Close
 	running sync.WaitGroup
 }
 
-// restTimeout bounds a request to a provider's REST API. The caller hears silence meanwhile.
+// restTimeout limits a request to a provider's REST API. The caller hears silence meanwhile.
 const restTimeout = 5 * time.Second
 
-// New reads the file of a configuration and opens its listener. No file: a nil door. Shut the host down first, then
-// Close the door.
+// New loads the configuration file and opens its listener. It returns a nil Door if file is empty. Shut down the host before closing the
+// Door.
 func New(file string, o Options) (*Door, error) {
 	if file == "" {
 		return nil, nil
@@ -107,7 +107,7 @@ func New(file string, o Options) (*Door, error) {
 	return d, nil
 }
 
-// Doors are its addresses.
+// Doors returns the HTTP endpoints.
 func (d *Door) Doors() []signaling.Endpoint {
 	if d == nil {
 		return nil
@@ -124,7 +124,7 @@ func (d *Door) Doors() []signaling.Endpoint {
 	return doors
 }
 
-// AudioSocket is where that listens; nil: it does not.
+// AudioSocket returns the address of the AudioSocket listener, or nil.
 func (d *Door) AudioSocket() net.Addr {
 	if d == nil || d.listener == nil {
 		return nil
@@ -132,7 +132,7 @@ func (d *Door) AudioSocket() net.Addr {
 	return d.listener.Addr()
 }
 
-// Close ends what is left of AudioSocket, and waits for it.
+// Close closes the AudioSocket listener and its connections, and waits until they have ended.
 func (d *Door) Close() {
 	if d == nil {
 		return
@@ -151,37 +151,37 @@ func (d *Door) Close() {
 	d.config.Collect.Close()
 }
 
-// authorize has the gate let a call in by a server key or a session token; empty: by that of the headers. The address
-// does not count: a telephone system's carries everybody's calls.
+// authorize checks a server key or a session token; if token is empty, the one in the request headers. Limits by IP address do not apply:
+// all calls of a telephone system come from the same address.
 func (d *Door) authorize(open *bridge.SessionRequest, r *http.Request, token string) error {
 	open.Origin.Protocol = doorName
 	return access.From(d.Gate.WithClient(&http.Request{Header: r.Header})).Admit(open, token)
 }
 
-// refused counts and logs a refusal.
+// refused counts and logs a rejection.
 func (d *Door) refused(from, rule string, why error) {
 	if d.Refused != nil {
 		d.Refused("telephony " + rule)
 	}
-	d.logged.Do(func() { // strangers must not fill the disk; the metrics count all
+	d.logged.Do(func() { // rate-limited, so that strangers cannot fill the disk; the metrics count all
 		d.Logger.Warn("call refused", "rule", rule, "from", from, "why", why)
 	})
 }
 
-// refuse is refused, and answers the request. Strangers do not learn the reason.
+// refuse counts and logs a rejection and sends the error response. The response does not reveal the reason.
 func (d *Door) refuse(w http.ResponseWriter, r *http.Request, status int, rule string, why error) {
 	d.refused(r.RemoteAddr, rule, why)
 	http.Error(w, http.StatusText(status), status)
 }
 
-// room reports whether one more call of a provider may begin.
+// room returns an error if the limits do not permit another call of this provider.
 func (d *Door) room(p *Provider) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.fits(p)
 }
 
-// fits needs mu.
+// fits is room for callers that hold mu.
 func (d *Door) fits(p *Provider) error {
 	switch {
 	case d.all >= d.config.Calls:
@@ -192,7 +192,7 @@ func (d *Door) fits(p *Provider) error {
 	return nil
 }
 
-// enter counts a call that begins; leave when it is over.
+// enter counts a new call. Call leave when it has ended.
 func (d *Door) enter(p *Provider) (leave func(), err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -212,7 +212,7 @@ func (d *Door) enter(p *Provider) (leave func(), err error) {
 	}, nil
 }
 
-// stream takes the WebSocket of a call.
+// stream handles the WebSocket of a call.
 func (d *Door) stream(w http.ResponseWriter, r *http.Request) {
 	p := d.providers[r.PathValue("provider")]
 	if p == nil {
@@ -243,9 +243,9 @@ var (
 	errGuesses  = errors.New("this address has tried too many wrong passwords; wait a minute")
 )
 
-// admit decides whether a WebSocket may be opened, before it is. rule is what refuses it.
+// admit decides, before the upgrade, whether a WebSocket may be opened. On errors, rule names the check that rejected it.
 func (d *Door) admit(p *Provider, r *http.Request) (t ticket, rule string, err error) {
-	t.open.Account = d.Gate.TrunkAccount(doorName+" "+p.Name, p.Calls) // no key has this name
+	t.open.Account = d.Gate.TrunkAccount(doorName+" "+p.Name, p.Calls) // cannot be the name of a key
 	if s := p.signing(); s != nil {
 		if s.socket {
 			if err := s.check(p.Verify, r, nil, d.seenAs(d.socketURL(), r)...); err != nil {
@@ -268,7 +268,7 @@ func (d *Door) admit(p *Provider, r *http.Request) (t ticket, rule string, err e
 	return t, rule, err
 }
 
-// shown checks the credentials of a provider that signs nothing. An address that has tried many passwords must wait.
+// shown checks the credentials of a provider that does not sign its requests. Too many failed attempts block an IP address for a while.
 func (d *Door) shown(p *Provider, r *http.Request, open *bridge.SessionRequest) (rule string, err error) {
 	secret, from := secretOf(r), access.From(r.Context()).Address()
 	switch {
@@ -289,7 +289,8 @@ func (d *Door) shown(p *Provider, r *http.Request, open *bridge.SessionRequest) 
 	return rule, err
 }
 
-// secretOf is what a provider shows: Basic's password, a bearer token, AudioHook's key, the end of the address or its "token".
+// secretOf returns the credential in a request: Basic's password, a bearer token, AudioHook's key, the end of the path or the parameter
+// "token".
 func secretOf(r *http.Request) string {
 	if _, password, ok := r.BasicAuth(); ok {
 		return password

@@ -7,22 +7,22 @@ import (
 	"voxgate/media/g711"
 )
 
-// profile is what sets a provider apart from the others. Comments in the table name what the formats are taken from.
+// profile describes a provider. Comments in the table give the sources of the formats.
 type profile struct {
 	dialect  dialect
-	sign     *signing // how its requests are signed; nil: they are not, and it shows a password
-	unsigned bool     // they need not be: without a secret it shows a password
-	sealed   bool     // its request for a WebSocket is signed beside the password, if there is a secret
-	answer   string   // the XML, or JSON, that has a call, {id}, streamed to {url}
-	reject   string   // and that refuses it
-	id       string   // the parameter of its requests with the call's id
-	accounts bool     // the REST API names an account
-	rest     *restAPI // nil: none is used
+	sign     *signing // signature of its requests; nil if it uses a password
+	unsigned bool     // the signature is optional: without a secret, a password is used
+	sealed   bool     // with a secret, the WebSocket request is signed in addition to the password
+	answer   string   // XML or JSON that streams a call, {id}, to {url}
+	reject   string   // XML or JSON that rejects a call
+	id       string   // request parameter with the call ID
+	accounts bool     // the REST API requires an account ID
+	rest     *restAPI // nil if not used
 }
 
 var mulaw = format{&g711.MuLaw, 8000}
 
-// twilio is the format that others have copied.
+// twilio is the dialect that other providers have copied.
 // https://www.twilio.com/docs/voice/media-streams/websocket-messages
 var twilio = dialect{
 	events: map[string]kind{"start": started, "dtmf": digit, "mark": played, "stop": stopped},
@@ -90,7 +90,7 @@ var profiles = map[string]*profile{
 		call:   "start.call_sid", stream: "start.stream_sid", from: "start.from", to: "start.to", attributes: "start.custom_parameters",
 		encoding: "start.media_format.encoding", rate: "start.media_format.sample_rate",
 		key: "dtmf.digit", mark: "mark.name", format: format{rate: 8000},
-		packing: packing{frames: 10, whole: true}, // 3,200 bytes: the least that its documentation wants in a message
+		packing: packing{frames: 10, whole: true}, // 3,200 bytes, the minimum message size in its documentation
 		voice:   `{"event":"media","stream_sid":{stream},"media":{"payload":"{sound}"}}`,
 		say: map[command]string{
 			clearVoice: `{"event":"clear","stream_sid":{stream}}`,
@@ -98,7 +98,7 @@ var profiles = map[string]*profile{
 		},
 	}},
 	"ozonetel": {dialect: dialect{
-		// as customers of Ozonetel write it in public: https://github.com/rajeshganji/ai-agent-portal, STREAM_IMPLEMENTATION.md, and
+		// Source: public code of Ozonetel customers: https://github.com/rajeshganji/ai-agent-portal, STREAM_IMPLEMENTATION.md, and
 		// https://github.com/pragyaa-ai/singleinterface2.0ws, TELEPHONY_VENDOR_INTEGRATION.md
 		listed: true, events: map[string]kind{"start": started, "stop": stopped},
 		call: "ucid", stream: "ucid", to: "did", format: format{rate: 8000},
@@ -127,8 +127,8 @@ var profiles = map[string]*profile{
 		},
 	}},
 	"freeswitch": {dialect: dialect{
-		// https://github.com/drachtio/drachtio-freeswitch-modules, mod_audio_fork; the first message is what the dialplan says: its names are
-		// ours
+		// https://github.com/drachtio/drachtio-freeswitch-modules, mod_audio_fork. The first message comes from the dialplan, so we chose
+		// its names.
 		binary: true, events: map[string]kind{"dtmf": digit},
 		call: "callId", from: "from", to: "to", name: "callerName", attributes: "attributes", rate: "sampleRate",
 		key: "dtmf", format: format{rate: 8000},
@@ -146,7 +146,7 @@ var profiles = map[string]*profile{
 		sign: &signing{verify: verifyVonage, headers: []string{"Authorization"}}, unsigned: true, id: "uuid",
 		answer: `[{"action":"connect","endpoint":[{"type":"websocket","uri":{url},"content-type":"audio/l16;rate=16000",` +
 			`"headers":{"uuid":{id}}}]}]`,
-		reject: `[]`, // nothing is left to do, so the call ends
+		reject: `[]`, // an empty list of actions ends the call
 	},
 	"bandwidth": {dialect: dialect{
 		// https://dev.bandwidth.com/docs/voice/programmable-voice/bxml/startStream/, and Pipecat's serializer for it
@@ -161,16 +161,17 @@ var profiles = map[string]*profile{
 		say: map[command]string{accept: `{"command":"answer"}`, clearVoice: `{"command":"clear"}`, keepAlive: `{"command":"heartbeat"}`},
 	}},
 	"infobip": {dialect: dialect{
-		// https://www.infobip.com/docs/voice-and-video/calls/use-websocket-streaming, as its users write it in public: a fork of Pipecat,
-		// https://github.com/crunnels-alt/dynamic-fintech-demo, and a sample for Azure's Voice Live. What stands in customData is at the top.
+		// https://www.infobip.com/docs/voice-and-video/calls/use-websocket-streaming, and public code of its users: a fork of Pipecat,
+		// https://github.com/crunnels-alt/dynamic-fintech-demo, and a sample for Azure's Voice Live. The fields of customData are at the
+		// top level.
 		binary: true, events: map[string]kind{"websocket:connected": started, "websocket:dtmf": digit},
 		call: "callId", from: "from", to: "to", encoding: "content-type", key: "digit", format: format{rate: 24000},
-		packing: packing{fills: true}, // two of them say that a stream without sound is ended
+		packing: packing{fills: true}, // two of these sources say that a stream without sound is closed
 		say:     map[command]string{clearVoice: `{"action":"clear"}`},
 	}},
 	"genesys": {sealed: true, dialect: dialect{
-		// https://developer.genesys.cloud/devapps/audiohook, https://github.com/purecloudlabs/audiohook-reference-implementation; for keys and
-		// barge_in Pipecat's serializer
+		// https://developer.genesys.cloud/devapps/audiohook, https://github.com/purecloudlabs/audiohook-reference-implementation. Keys
+		// and barge_in follow Pipecat's serializer.
 		binary: true,
 		events: map[string]kind{
 			"open": started, "dtmf": digit, "paused": held, "resumed": released, "ping": pinged, "close": stopped,
@@ -179,7 +180,7 @@ var profiles = map[string]*profile{
 		from: "parameters.participant.ani", to: "parameters.participant.dnis", name: "parameters.participant.aniName",
 		key: "parameters.digit", format: mulaw,
 		probe:   "00000000-0000-0000-0000-000000000000", // AudioHook, patterns and practices: "Connection probe"
-		packing: packing{frames: 10},                    // there is a limit of messages in a second
+		packing: packing{frames: 10},                    // larger messages, because their rate is limited
 		say: map[command]string{
 			accept:     audioHook("opened", `{"media":[{chosen}]}`),
 			pong:       audioHook("pong", `{}`),
@@ -190,27 +191,28 @@ var profiles = map[string]*profile{
 	}},
 }
 
-// audioHook is a message of ours to Genesys.
+// audioHook returns a template for a message to Genesys.
 func audioHook(kind, parameters string) string {
 	return `{"version":"2","id":{stream},"type":"` + kind + `","seq":{seq},"clientseq":{theirs},"parameters":` + parameters + `}`
 }
 
-// restAPI is what of a provider's REST API is used.
+// restAPI describes the calls that we make to a provider's REST API.
 type restAPI struct {
-	base     string // empty: each customer has one of its own
-	bearer   bool   // the key is a bearer token; else it is the password of the account
+	base     string // empty if each customer has another one
+	bearer   bool   // the key is a bearer token, otherwise the password of the account
 	hangUp   func(p *Provider, call string) restRequest
-	transfer func(p *Provider, call, target, xmlURL string) restRequest // nil: there is none. xmlURL answers with the XML of the transfer
-	keys     func(p *Provider, call, digits string) restRequest         // nil: there is none
+	transfer func(p *Provider, call, target, xmlURL string) restRequest // nil if not supported. xmlURL serves the XML of the transfer
+	keys     func(p *Provider, call, digits string) restRequest         // nil if not supported
 }
 
-// restRequest is one request, with a body of JSON or of a form.
+// restRequest is a request with a JSON or form body.
 type restRequest struct {
 	method, path, body string
 	form               bool
 }
 
-// https://www.twilio.com/docs/voice/api/call-resource#update-a-call-resource; SignalWire's is a copy.
+// twilioCall builds an update of a call (https://www.twilio.com/docs/voice/api/call-resource#update-a-call-resource). SignalWire's API is
+// a copy.
 func twilioCall(version string, p *Provider, call string, values url.Values) restRequest {
 	path := version + "/Accounts/" + url.PathEscape(p.Account) + "/Calls/" + url.PathEscape(call) + ".json"
 	return restRequest{"POST", path, values.Encode(), true}
@@ -226,7 +228,7 @@ func twilioTransfer(p *Provider, call, target, _ string) restRequest {
 	return twilioCall("/2010-04-01", p, call, url.Values{"Twiml": {dialXML(target, "Sip")}})
 }
 
-// telnyxAnswer has Call Control stream a call to an address; empty: it refuses the call. The same id of a command counts once.
+// telnyxAnswer makes Call Control stream a call to the URL at, or rejects the call if at is empty. Telnyx ignores a repeated command ID.
 // https://developers.telnyx.com/api-reference/call-commands/answer-call, …/reject-a-call
 func telnyxAnswer(call, at, id string) restRequest {
 	if at == "" {
@@ -266,7 +268,7 @@ func plivoTransfer(p *Provider, call, _, xmlURL string) restRequest {
 	return restRequest{"POST", plivoCall(p, call), quoted(map[string]string{"legs": "aleg", "aleg_url": xmlURL, "aleg_method": "POST"}), false}
 }
 
-// dialXML has a call go on with somebody else. sip is the element for SIP URIs.
+// dialXML returns XML that connects the call to target. sip is the name of the element for SIP URIs.
 func dialXML(target, sip string) string {
 	element := "Number"
 	if strings.HasPrefix(target, "sip:") || strings.HasPrefix(target, "sips:") {

@@ -12,35 +12,35 @@ import (
 )
 
 const (
-	// bridgeLead is how far ahead of its time the voice is sent to a provider that can drop what waits.
+	// bridgeLead is how much voice is sent ahead of real time to a provider that can drop buffered sound.
 	bridgeLead = 200 * time.Millisecond
-	// maxHeld is how many messages wait for a provider that can take none: 20 s of the voice.
+	// maxHeld limits the messages that wait while the provider is paused: 20 s of voice.
 	maxHeld = 1000
 )
 
-// speech is what the model says, on its way to the other side. It implements media.Output. Any goroutine may call it.
+// speech sends the model's voice to the provider. It implements media.Output and is safe for concurrent use.
 type speech struct {
 	codec   codec
 	format  format
 	packing packing
 	lead    time.Duration
-	put     func(signaling.Outgoing) // does not block
+	put     func(signaling.Outgoing) // sends a message; does not block
 	log     *slog.Logger
 
 	mu       sync.Mutex
-	down     *media.Resampler     // nil: the voice goes out at its own rate
-	gathered []byte               // encoded, less than a message
-	paused   bool                 // the other side can take nothing
-	over     bool                 // the call was hung up
-	held     []signaling.Outgoing // until it can
-	due      time.Time            // when what was sent will have been played, as far as is known; zero: nothing was sent
-	filled   time.Time            // until when silence was sent
-	marks    int                  // sent
-	echoed   int                  // the newest that has come back
-	turnDue  time.Time            // when the newest was, if it ends a turn; zero: it does not
-	away     time.Duration        // to the other side and back
-	late     time.Duration        // of what is played there, by the newest mark
-	echo     chan struct{}        // closed and replaced when one does
+	down     *media.Resampler     // nil if the provider takes the model's own sample rate
+	gathered []byte               // encoded sound, less than one message
+	paused   bool                 // the provider accepts no sound for now
+	over     bool                 // the call has ended
+	held     []signaling.Outgoing // messages waiting for the end of the pause
+	due      time.Time            // when the sent sound should have been played; zero if none is pending
+	filled   time.Time            // end of the silence sent so far
+	marks    int                  // number of marks sent
+	echoed   int                  // newest mark reported as played
+	turnDue  time.Time            // due at the newest mark, if that ends a turn; otherwise zero
+	away     time.Duration        // round-trip time to the provider
+	late     time.Duration        // extra playback delay, measured at the newest mark
+	echo     chan struct{}        // closed and replaced when a mark is reported
 }
 
 func newSpeech(c codec, f format, p packing, lead time.Duration, put func(signaling.Outgoing), log *slog.Logger) *speech {
@@ -51,7 +51,7 @@ func newSpeech(c codec, f format, p packing, lead time.Duration, put func(signal
 	return s
 }
 
-// size is that of a message's sound, in bytes.
+// size returns the size of the sound in a message, in bytes.
 func (s *speech) size() int { return s.format.frame() * max(1, s.packing.frames) }
 
 // Lead implements media.Output.
@@ -67,7 +67,7 @@ func (s *speech) WriteFrame(f media.Frame) error {
 	pcm := f.PCM
 	if s.down != nil {
 		if f.Start {
-			s.down.PadStart() // forgets the end of the talkspurt before
+			s.down.PadStart() // clears what the resampler kept of the previous talkspurt
 		}
 		pcm = s.down.Resample(pcm)
 	}
@@ -85,8 +85,8 @@ func (s *speech) WriteFrame(f media.Frame) error {
 	return nil
 }
 
-// fill sends 20 ms of silence if nothing is said. It is called when sound comes in, which may be in bursts; what goes out keeps to the
-// clock.
+// fill sends 20 ms of silence while the model does not speak. It is called for each message of sound received. These may come in bursts,
+// but the silence is sent in real time.
 func (s *speech) fill() {
 	if !s.packing.fills {
 		return
@@ -105,10 +105,10 @@ func (s *speech) fill() {
 	s.send()
 }
 
-// quiet is 20 ms at the highest rate of a [format].
+// quiet holds 20 ms of silence at the highest rate of a [format].
 var quiet = make([]int16, media.Samples(media.FrameDuration, maxRate))
 
-// sendRest sends what is less than a message, with silence behind it where no message may have less. Needs mu.
+// sendRest sends the remaining sound, padded with silence if the provider requires full messages. The caller must hold mu.
 func (s *speech) sendRest() {
 	if n := len(s.gathered); s.packing.whole && n > 0 && n < s.size() {
 		pause := make([]int16, media.Samples(media.FrameDuration, s.format.rate)*(s.size()-n)/s.format.frame())
@@ -118,7 +118,7 @@ func (s *speech) sendRest() {
 	s.send()
 }
 
-// send sends what is gathered. Needs mu.
+// send sends the gathered sound. The caller must hold mu.
 func (s *speech) send() {
 	if len(s.gathered) > 0 {
 		s.post(s.codec.voice(s.gathered))
@@ -126,7 +126,7 @@ func (s *speech) send() {
 	}
 }
 
-// post sends a message, or keeps it until the other side can take it. Needs mu.
+// post sends a message, or queues it while the provider is paused. The caller must hold mu.
 func (s *speech) post(p signaling.Outgoing) {
 	if !s.paused {
 		s.put(p)
@@ -139,7 +139,7 @@ func (s *speech) post(p signaling.Outgoing) {
 	s.held = append(s.held, p)
 }
 
-// pause has the voice wait, or go on.
+// pause stops sending the voice, or resumes it.
 func (s *speech) pause(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,14 +152,14 @@ func (s *speech) pause(on bool) {
 	}
 }
 
-// reply is order for any goroutine.
+// reply sends a command without an argument. Unlike order, it locks mu itself.
 func (s *speech) reply(c command) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.order(c, "")
 }
 
-// order sends a command ahead of all that waits; false: there is no such command. Needs mu.
+// order sends a command ahead of the queued messages. It returns false if the provider lacks this command. The caller must hold mu.
 func (s *speech) order(c command, what string) bool {
 	p, ok := s.codec.say(c, what)
 	if ok {
@@ -168,14 +168,14 @@ func (s *speech) order(c command, what string) bool {
 	return ok
 }
 
-// press has the other side press keys; false: it cannot.
+// press sends DTMF keys to the other side. It returns false if the provider cannot do that.
 func (s *speech) press(keys string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.order(pressKeys, keys)
 }
 
-// end hangs up. Nothing may follow it.
+// end hangs up. Nothing may be sent afterwards.
 func (s *speech) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +185,7 @@ func (s *speech) end() {
 	s.over = true
 }
 
-// stop answers the other side's end of the call, after which it takes nothing any more.
+// stop acknowledges that the other side has ended the call. Nothing may be sent afterwards.
 func (s *speech) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,16 +193,16 @@ func (s *speech) stop() {
 	s.over = true
 }
 
-// clear drops what was sent and not heard.
+// clear discards the voice that was sent but not yet played.
 func (s *speech) clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gathered, s.held, s.paused, s.due = s.gathered[:0], nil, false, time.Time{}
-	s.turnDue = time.Time{} // what comes back now was dropped, not played
+	s.turnDue = time.Time{} // marks reported from now on were dropped, not played
 	s.order(clearVoice, "")
 }
 
-// finish sends the end of what was said, less than a message, and asks for a report when it was played.
+// finish sends the remaining sound of a turn and asks for a report when it has been played.
 func (s *speech) finish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,7 +224,7 @@ func (s *speech) roundTrip(d time.Duration) {
 	s.away = d
 }
 
-// mark is finish; false: the other side cannot report that. Needs mu.
+// mark sends the remaining sound and a mark after it. It returns false if the provider cannot report playback. The caller must hold mu.
 func (s *speech) mark() bool {
 	s.sendRest()
 	p, ok := s.codec.say(putMark, strconv.Itoa(s.marks+1))
@@ -236,7 +236,7 @@ func (s *speech) mark() bool {
 	return ok
 }
 
-// played takes the name of a mark that has come back; empty: it is the newest. What is none of ours says nothing.
+// played records the report of a mark. An empty name stands for the newest mark; unknown names are ignored.
 func (s *speech) played(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -255,15 +255,15 @@ func (s *speech) played(name string) {
 	s.echo = make(chan struct{})
 }
 
-// left is how long what was sent is still to be heard.
+// left returns the playing time of the sound that was sent but not yet played.
 func (s *speech) left() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return time.Until(s.due)
 }
 
-// heard waits until the other side has played what was sent: until it says so, or else for more after it was due. It
-// ends with gone and with written, too.
+// heard blocks until the sent sound has been played. If the provider reports playback, it waits for the report, at most the time more
+// after the sound was due. It also returns when gone or written is closed.
 func (s *speech) heard(more time.Duration, gone, written <-chan struct{}) {
 	s.mu.Lock()
 	if s.due.IsZero() {
@@ -291,7 +291,7 @@ func (s *speech) heard(more time.Duration, gone, written <-chan struct{}) {
 			return
 		case <-gone:
 			return
-		case <-written: // nothing can be sent any more
+		case <-written: // the connection can no longer send
 			return
 		}
 	}

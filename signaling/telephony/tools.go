@@ -14,7 +14,7 @@ import (
 	"voxgate/tools"
 )
 
-// tools are what the model can do with its call.
+// tools returns the tools with which the model controls its call.
 func (c *call) tools() []tools.Tool {
 	list := append(c.door.config.Collect.BuildTools(c.agent, func() *phone.Keypad { return c.keypad }), phone.EndCallTool(c.do))
 	p := c.provider
@@ -33,15 +33,15 @@ func (c *call) tools() []tools.Tool {
 	return list
 }
 
-// do is for the tools, which run only once there is a session.
+// do sends a command to the session. Tools call it, so the session already exists.
 func (c *call) do(what bridge.Command) error {
 	return c.session.Load().Do(what)
 }
 
-// quietWait is how long a transfer waits for the end of a sentence.
+// quietWait is how long a transfer waits for the model to finish its sentence.
 const quietWait = 15 * time.Second
 
-// transfer has the provider connect the other side with somebody else.
+// transfer makes the provider connect the caller to target.
 func (c *call) transfer(ctx context.Context, target, _ string) error {
 	if err := c.quiet(ctx); err != nil {
 		return err
@@ -54,11 +54,11 @@ func (c *call) transfer(ctx context.Context, target, _ string) error {
 	}
 	c.moved.Store(true)
 	c.log.Info("transferred")
-	_ = c.do(bridge.Goodbye{}) // fails if the provider has left already
+	_ = c.do(bridge.Goodbye{}) // fails if the provider has already hung up
 	return nil
 }
 
-// quiet waits until the voice has ended and was heard, as far as it is known here.
+// quiet blocks until the model's voice has been played, as far as this side can tell.
 func (c *call) quiet(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, quietWait)
 	defer cancel()
@@ -77,7 +77,7 @@ func (c *call) quiet(ctx context.Context) error {
 	}
 }
 
-// press presses keys, by the socket or by the provider's REST API.
+// press sends DTMF keys, through the WebSocket or the provider's REST API.
 func (c *call) press(ctx context.Context, digits string) error {
 	for _, key := range digits {
 		if _, err := readDigit(string(key)); err != nil {
@@ -93,7 +93,7 @@ func (c *call) press(ctx context.Context, digits string) error {
 	return c.door.ask(ctx, c.provider, c.provider.profile.rest.keys(c.provider, c.call, digits))
 }
 
-// hangUp ends the call by the provider's REST API, if there is one and the other side is still there.
+// hangUp ends the call through the provider's REST API, if it has one and the caller is still connected.
 func (c *call) hangUp() {
 	select {
 	case <-c.gone:
@@ -107,12 +107,12 @@ func (c *call) hangUp() {
 	}
 }
 
-// callOver are the statuses by which a provider says that a call is no more: Twilio's and Plivo's, and Telnyx' for its error 90018.
+// callOver holds the statuses that providers return for a call that has ended: Twilio and Plivo, and Telnyx for its error 90018.
 var callOver = map[int]bool{http.StatusNotFound: true, http.StatusUnprocessableEntity: true}
 
 var errCallOver = errors.New("the call is over")
 
-// ask sends a request to a provider's REST API.
+// ask sends a request to the REST API of a provider.
 func (d *Door) ask(ctx context.Context, p *Provider, what restRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, restTimeout)
 	defer cancel()
@@ -133,10 +133,10 @@ func (d *Door) ask(ctx context.Context, p *Provider, what restRequest) error {
 	}
 	answer, err := d.client.Do(r)
 	if err != nil {
-		return errors.New("the provider's REST API does not answer") // err has the URL, and a path in it may be a secret
+		return errors.New("the provider's REST API does not answer") // err contains the URL, whose path may hold a secret
 	}
 	defer answer.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, maxBody)) // so that the connection can be used again
+	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, maxBody)) // so that the connection can be reused
 	switch {
 	case answer.StatusCode < 300:
 		return nil
