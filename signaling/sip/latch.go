@@ -8,37 +8,36 @@ import (
 )
 
 const (
-	// sourceSilence is how long nothing may have come from where the peer's sound comes before another source can take its place: a peer that
-	// speaks sends every 20 ms.
+	// sourceSilence is how long the current source must be silent before another one can replace it. A peer that speaks sends every 20 ms.
 	sourceSilence = time.Second
-	// movedPackets is how many packets in order another source has to send then, unless SRTP proves whose they are.
+	// movedPackets is the number of consecutive packets that a new source must send, unless SRTP authenticates it.
 	movedPackets = 4
-	// foreignPackets is how many packets have to come from an address that is not let in until the log says so.
+	// foreignPackets is the number of packets from a rejected address after which that is logged.
 	foreignPackets = 10
 )
 
-// sourceTracker is what a stream knows of its peer's source. The peer may have another one in mid-call: a NAT has forgotten the way, or the
-// media server has changed (RFC 7362, section 4). All of it needs the stream's mu.
+// sourceTracker tracks the source address of a stream's peer. It may change during a call: a NAT has lost its binding, or the media server
+// has changed (RFC 7362, section 4). All fields need the stream's mu.
 type sourceTracker struct {
-	latchedAt time.Time // when the newest packet has come from there
+	latchedAt time.Time // time of the newest packet from there
 	sequence  uint16    // its sequence number
-	candidate struct {  // that may be the next source
+	candidate struct {  // a possible next source
 		at       netip.AddrPort
 		ssrc     uint32
 		sequence uint16
 		packets  int
 	}
-	foreign struct { // that is not let in
+	foreign struct { // a rejected source
 		from    netip.Addr
 		packets int
 	}
-	onForeign func(from, described netip.AddrPort) // is called once at most; nil: it was, or nobody wants to know
+	onForeign func(from, described netip.AddrPort) // is called at most once; nil after that, or if not needed
 }
 
-// acceptSource reports whether a packet is taken by where it comes from: from what the peer has described, always; as long as none has
-// come from there, from the first other one, on the same host unless the peer is behind a NAT. While that one speaks no other can take
-// its place; when it has been silent for a while, another one can that is let in by the same rule, that has the key, or that goes on
-// with the same SSRC and sequence. Needs mu.
+// acceptSource reports whether packets from an address are accepted. The address in the peer's description is always accepted. Until it has
+// sent, so is the first other source, which must be on the same host unless the peer is behind a NAT. While that source sends, no other can
+// replace it. After a silence another source can, if the same rule allows it, it has the SRTP key, or it continues the SSRC and sequence.
+// Needs mu.
 func (s *stream) acceptSource(a netip.AddrPort, now time.Time) bool {
 	near := s.nat || a.Addr() == s.sound.remote.Addr()
 	switch {
@@ -46,7 +45,7 @@ func (s *stream) acceptSource(a netip.AddrPort, now time.Time) bool {
 		return true
 	case !s.latched.IsValid():
 		return near || s.noteForeign(a)
-	case now.Sub(s.latchedAt) < sourceSilence || s.sound.silent: // in a pause that was agreed on, nobody is missed
+	case now.Sub(s.latchedAt) < sourceSilence || s.sound.silent: // the source may be silent: the pause is short, or agreed on
 		s.candidate.packets = 0
 		return false
 	}
@@ -67,10 +66,10 @@ func (s *stream) acceptSource(a netip.AddrPort, now time.Time) bool {
 	return c.packets >= movedPackets
 }
 
-// maxSequenceGap is how many packets may be lost while a source moves: a minute of them.
+// maxSequenceGap bounds the packets lost while a source moves: one minute.
 const maxSequenceGap = 3000
 
-// noteForeign has the log say once that sound comes from an address that is not let in, and returns false. Needs mu.
+// noteForeign logs once that media comes from a rejected address. It always returns false. Needs mu.
 func (s *stream) noteForeign(a netip.AddrPort) bool {
 	if s.foreign.from != a.Addr() {
 		s.foreign.from, s.foreign.packets = a.Addr(), 0
@@ -82,14 +81,14 @@ func (s *stream) noteForeign(a netip.AddrPort) bool {
 	return false
 }
 
-// decrypt decrypts a packet in place. A media server that takes over with the same key and SSRC may count anew, and the roll-over counter
-// of the stream before does not fit (RFC 3711, section 3.3.1). That is tried where the sound before has ended, and for hosts that are
-// known, so that nobody can replay what they have recorded. Needs mu.
+// decrypt decrypts a packet in place. A media server that takes over with the same key and SSRC may restart its counter, and then the old
+// roll-over counter does not fit (RFC 3711, section 3.3.1). A restart is tried only after a silence and for known hosts, so that an
+// attacker cannot replay recorded packets. Needs mu.
 func (s *stream) decrypt(packet []byte, from netip.AddrPort, now time.Time) ([]byte, error) {
 	if s.latchedAt.IsZero() || now.Sub(s.latchedAt) < sourceSilence {
 		return s.in.DecryptRTP(packet[:0], packet, &s.incoming)
 	}
-	clear, err := s.in.DecryptRTP(nil, packet, &s.incoming) // one that fails spoils what it decrypts in place
+	clear, err := s.in.DecryptRTP(nil, packet, &s.incoming) // a failed attempt overwrites what it decrypts in place
 	if err == nil || from.Addr() != s.latched.Addr() && from.Addr() != s.sound.remote.Addr() {
 		return clear, err
 	}

@@ -14,13 +14,13 @@ import (
 	"voxgate/tools"
 )
 
-// Machine has an outgoing call listen before it speaks.
+// Machine enables answering-machine detection on an outgoing call.
 type Machine struct {
-	Say string `json:"say"` // the message that is left after the beep; empty: none, and the call ends
-	Ask bool   `json:"ask"` // what sounds like a machine is for the model to hear and to judge
+	Say string `json:"say"` // message to leave after the beep; if empty, the call ends
+	Ask bool   `json:"ask"` // let the model judge what sounds like a machine
 }
 
-// Who answers an outgoing call. By its timing a menu is a machine; the model can tell them apart.
+// The kinds of answer to an outgoing call. By its timing a menu resembles a machine; the model can distinguish them.
 const (
 	ByPerson  = "person"
 	ByMachine = "machine"
@@ -36,52 +36,52 @@ var (
 
 const (
 	amdBlock = 20 * time.Millisecond
-	// amdLoud is the least loudness of a voice: -44 dBov.
+	// amdLoud is the minimum loudness of a voice: -44 dBov.
 	amdLoud = 200
-	// amdPersonMin is the pause by which a person is known: they say a few words and wait. Machines pause for less at their beginning.
+	// amdPersonMin is the pause that identifies a person, who says a few words and waits. The first pauses of machines are shorter.
 	amdPersonMin = 500 * time.Millisecond
-	// amdMachineMin is how long people talk at the most before they wait. Less would take receptions for machines, and hang up on them.
+	// amdMachineMin is the maximum length of a person's greeting. A shorter one would misjudge receptions as machines, and hang up on them.
 	amdMachineMin = 2200 * time.Millisecond
-	// amdSilence is how long somebody may say nothing.
+	// amdSilence is the time without a voice after which the answer counts as silence.
 	amdSilence = 3 * time.Second
-	// amdPause is how long no packet comes from a telephone that sends none in pauses: longer than a network holds them back.
+	// amdPause is the time without packets that counts as a pause, for phones that send none in pauses. It exceeds network jitter.
 	amdPause = time.Second
-	// amdToneMin is the shortest beep, and earFax the shortest tone of a fax (ITU-T T.30 has 0.5 s of 1100 Hz, and 2.6 s of 2100 Hz).
+	// amdToneMin is the minimum length of a beep, and amdFaxMin that of a fax tone (ITU-T T.30 has 0.5 s of 1100 Hz, and 2.6 s of 2100 Hz).
 	amdToneMin = 100 * time.Millisecond
 	amdFaxMin  = 300 * time.Millisecond
-	// amdGapMax is how long after a tone another may begin: the three of a network's announcement have up to 30 ms between them (ITU-T E.180).
+	// amdGapMax is the maximum gap between two tones: the three of a network's announcement have gaps of up to 30 ms (ITU-T E.180).
 	amdGapMax = 100 * time.Millisecond
-	// amdMessageEnd is the pause after which a machine without a beep is over, and earLongest how long a machine may talk.
+	// amdMessageEnd is the pause that ends a machine's greeting without a beep, and amdMax the maximum length of a greeting.
 	amdMessageEnd = 2500 * time.Millisecond
 	amdMax        = time.Minute
-	// amdModelTimeout is how long the model may take to judge: a sentence of a menu, and its answer.
+	// amdModelTimeout bounds how long the model may take to judge: one sentence of a menu, and the model's response.
 	amdModelTimeout = 8 * time.Second
 )
 
-// failureTones is the first two of the three tones by which the network says that a call failed, in Hz (ITU-T E.180, special information
-// tone). A tone may be 50 Hz off.
+// failureTones are the first two of the three tones that report a failed call, in Hz (ITU-T E.180, special information tone). A tone may be
+// 50 Hz off.
 var failureTones = [...]float64{950, 1400}
 
-// amdDetector finds out who answered, from the sound of the line since the answer.
+// amdDetector classifies who answered, from the audio since the answer.
 type amdDetector struct {
 	rate   int
 	part   []int16
-	now    time.Duration // that was heard
-	began  time.Duration // when the first sound did
-	voice  time.Duration // when the last sound ended; 0: none has come
-	tone   time.Duration // how long there is a tone of hz
+	now    time.Duration // length of the audio so far
+	began  time.Duration // start of the first sound
+	voice  time.Duration // end of the last sound; 0 before the first
+	tone   time.Duration // length of the current tone of hz
 	hz     float64
-	beeped time.Duration // when the last beep ended; 0: none has
-	rising int           // how many tones of an announcement have come, one after the other
-	result string        // who answered; empty: it is not known yet
-	beep   bool          // there was a tone of a machine or of the network
-	ready  bool          // a machine waits for the message, or has none to wait for
+	beeped time.Duration // end of the last beep; 0 before the first
+	rising int           // consecutive tones of a failure announcement so far
+	result string        // who answered; empty until known
+	beep   bool          // a tone of a machine or of the network was detected
+	ready  bool          // the machine's greeting is over, or there is no need to wait for it
 }
 
-// networkFailed reports whether the network has said that the call failed: nobody takes a message.
+// networkFailed reports whether the network announced that the call failed, so that no message can be left.
 func (e *amdDetector) networkFailed() bool { return e.rising == len(failureTones) }
 
-// writeBlocks takes what came.
+// writeBlocks analyzes received audio.
 func (e *amdDetector) writeBlocks(pcm []int16) {
 	if e.ready {
 		return
@@ -127,9 +127,9 @@ func (e *amdDetector) analyzeBlock(pcm []int16) {
 	switch {
 	case e.tone >= amdFaxMin && fax:
 		e.result = ByFax
-	case e.tone >= amdToneMin && !fax: // a beep, or the network's tones before what it has to say
+	case e.tone >= amdToneMin && !fax: // a beep, or the tones before a network announcement
 		e.result, e.beep = ByMachine, true
-	case e.tone > 0: // perhaps
+	case e.tone > 0: // too early to decide
 	case e.voice == 0 && e.now >= amdSilence:
 		e.result = BySilence
 	case e.voice > 0 && e.now-e.voice >= amdPersonMin:
@@ -139,8 +139,8 @@ func (e *amdDetector) analyzeBlock(pcm []int16) {
 	}
 }
 
-// pitch is the frequency of a block that is a tone of 400 to 2200 Hz and little else; 0: it is none. A tone x follows from what was before
-// it: x[n] = c·x[n-1] − x[n-2], with c = 2·cos ω.
+// pitch returns the frequency of a block that is a nearly pure tone of 400 to 2200 Hz, or 0. A tone satisfies x[n] = c·x[n-1] − x[n-2],
+// with c = 2·cos ω.
 func pitch(pcm []int16, rate int) float64 {
 	var with, own float64
 	for n := 2; n < len(pcm); n++ {
@@ -158,22 +158,22 @@ func pitch(pcm []int16, rate int) float64 {
 	return hz
 }
 
-// callScreen keeps the sound of the line from the model until it is known that a person is there. The zero value does nothing.
+// callScreen withholds the caller's audio from the model until a person is detected. The zero value does nothing.
 type callScreen struct {
 	say       string
-	ask       bool          // the model judges what may be a machine; until it is known who answered nobody hears its voice
-	outcome   chan string   // gets who answered; it has room for one
-	ready     chan struct{} // gets one when a machine waits for the message; it has room for that
-	doubt     chan struct{} // gets one when the model is to judge; it has room for that
-	lastAudio atomic.Int64  // when sound came last: Unix time in ns
-	hasVoice  atomic.Bool   // some of it was a voice
-	askedAt   atomic.Int64  // since when the model hears it, to judge: Unix time in ns; 0: it does not
-	open      atomic.Bool   // for the model
-	decided   atomic.Bool   // who answered
-	machine   atomic.Bool   // it was a machine
-	failed    atomic.Bool   // it was the network: nobody takes a message
-	leaving   atomic.Bool   // the message is to be left
-	saying    atomic.Bool   // it has begun
+	ask       bool          // the model judges in doubt; until the result is known its voice is not sent
+	outcome   chan string   // receives who answered; room for one
+	ready     chan struct{} // signals that the message can be left now; room for one
+	doubt     chan struct{} // signals that the model is to judge; room for one
+	lastAudio atomic.Int64  // time of the last audio: Unix time in ns
+	hasVoice  atomic.Bool   // a voice was detected
+	askedAt   atomic.Int64  // since when the model hears the audio, to judge: Unix time in ns; 0 if it does not
+	open      atomic.Bool   // the audio goes to the model
+	decided   atomic.Bool   // the result is known
+	machine   atomic.Bool   // the result is a machine
+	failed    atomic.Bool   // the network announced a failure
+	leaving   atomic.Bool   // the message is being left
+	saying    atomic.Bool   // the model has begun to say it
 }
 
 func newCallScreen(m *Machine) *callScreen {
@@ -183,10 +183,10 @@ func newCallScreen(m *Machine) *callScreen {
 	return &callScreen{say: m.Say, ask: m.Ask, outcome: make(chan string, 1), ready: make(chan struct{}, 1), doubt: make(chan struct{}, 1)}
 }
 
-// startClock counts silence from now on.
+// startClock restarts the count of silence.
 func (s *callScreen) startClock() { s.lastAudio.Store(time.Now().UnixNano()) }
 
-// checkTimeouts is called once a second: telephones that send nothing in pauses leave the ear without sound to judge.
+// checkTimeouts is called once a second: phones that send nothing in pauses give the detector no audio to judge.
 func (s *callScreen) checkTimeouts(now time.Time) {
 	if !s.isActive() {
 		return
@@ -209,13 +209,13 @@ func (s *callScreen) checkTimeouts(now time.Time) {
 	}
 }
 
-// takesMessage says that a machine waits for the message.
+// takesMessage signals that the message can be left now.
 func (s *callScreen) takesMessage() { trySend(s.ready, struct{}{}) }
 
-// isActive reports whether it is to be found out who answered.
+// isActive reports whether answering-machine detection is enabled.
 func (s *callScreen) isActive() bool { return s.outcome != nil }
 
-// wrapSink has the screen listen to what comes for a sink.
+// wrapSink returns a sink that passes audio through the call screen.
 func (s *callScreen) wrapSink(sink media.Sink) media.Sink {
 	if !s.isActive() {
 		return sink
@@ -227,7 +227,7 @@ type screenedSink struct {
 	media.Sink
 	screen   *callScreen
 	detector amdDetector
-	pending  []int16 // what the model is to judge
+	pending  []int16 // audio that the model may have to judge
 	silence  []int16
 }
 
@@ -263,7 +263,7 @@ func (s *screenedSink) WritePCM(pcm []int16) error {
 	return s.Sink.WritePCM(s.silence[:len(pcm)])
 }
 
-// decide says who answered, and reports false if that was known before.
+// decide sets who answered. It returns false if that was known already.
 func (s *callScreen) decide(by string) bool {
 	if s.decided.Swap(true) {
 		return false
@@ -273,10 +273,10 @@ func (s *callScreen) decide(by string) bool {
 	return true
 }
 
-// noteSpeech notes that the model has begun to speak.
+// noteSpeech notes that the model has begun to speak, maybe the message.
 func (s *callScreen) noteSpeech() { s.saying.Store(s.leaving.Load()) }
 
-// tool is how the model says who answered.
+// tool returns the tool by which the model reports who answered.
 func (s *callScreen) tool() tools.Tool {
 	says := map[string]string{
 		ByPerson:  "They hear you now: speak.",
@@ -305,7 +305,7 @@ func (s *callScreen) tool() tools.Tool {
 	}
 }
 
-// screen is what the call's sound passes.
+// screen returns the call screen of the call's audio.
 func (c *call) screen() *callScreen {
 	if r, ok := c.sound.(*rtpSound); ok {
 		return r.screen
@@ -313,7 +313,7 @@ func (c *call) screen() *callScreen {
 	return &callScreen{}
 }
 
-// handleAnsweredBy acts on who answered.
+// handleAnsweredBy acts on the result of answering-machine detection.
 func (c *call) handleAnsweredBy(s *bridge.Session, by string) error {
 	c.log.Info("answered", "by", by)
 	c.door.outboundCalls.changeStatus(c, func(status *CallStatus) { status.AnsweredBy = by })
@@ -322,24 +322,24 @@ func (c *call) handleAnsweredBy(s *bridge.Session, by string) error {
 		s.AttachOutput(c.sound.(*rtpSound).stream.sending.Load().Sender)
 	}
 	switch {
-	case by == ByMenu, by == ByPerson && screen.askedAt.Load() != 0: // the model was told so, and goes on
+	case by == ByMenu, by == ByPerson && screen.askedAt.Load() != 0: // the tool's result told the model, and it continues
 		screen.open.Store(true)
 		return nil
 	case by == ByPerson, by == BySilence:
 		screen.open.Store(true)
 		return c.greetCaller(s, false)
 	case by == ByMachine && screen.say != "":
-		return nil // until it is ready
+		return nil // until the message can be left
 	}
 	return errMachine
 }
 
-// amdQuestion asks the model who answered, in the midst of what it hears: by itself it would judge when they pause.
+// amdQuestion asks the model to judge while the audio is still coming: otherwise it would wait for a pause.
 const amdQuestion = "You hear how this call is answered. If you know by whom, call answered_by now. " +
 	"If you do not, say nothing, listen on, " +
 	"and call it as soon as you know."
 
-// leaveMessage has the model leave the message, if somebody takes it.
+// leaveMessage makes the model say the message, unless no message can be left.
 func (c *call) leaveMessage(s *bridge.Session) error {
 	switch screen := c.screen(); {
 	case screen.failed.Load():

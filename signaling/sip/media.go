@@ -22,19 +22,19 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// portPool are the UDP ports that sound comes by, an even one for RTP and the next one for RTCP. The one that was free for longest is
-// taken first, and what its last call still sends is known by its SSRC: no call hears another's.
+// portPool holds the UDP ports for media: an even one for RTP and the next one for RTCP. The port that was free for longest is used first.
+// Late packets of its last call are recognized by their SSRC, so a call never hears another one.
 type portPool struct {
 	address string
-	ranged  bool // else any will do
+	ranged  bool // if false, any port is used
 
 	mu   sync.Mutex
 	free []usedPort
 }
 
 type usedPort struct {
-	number int    // 0: any that the system gives
-	ssrc   uint32 // of the call before
+	number int    // 0 if the system chooses
+	ssrc   uint32 // of the previous call
 }
 
 func newPortPool(address string, first, last int) *portPool {
@@ -42,14 +42,14 @@ func newPortPool(address string, first, last int) *portPool {
 	for n := first + first%2; p.ranged && n < last; n += 2 {
 		p.free = append(p.free, usedPort{number: n})
 	}
-	// Not the same order after each restart: late packets of earlier calls must not reach a new one.
+	// A new order after each restart, so that late packets of earlier calls do not reach a new one.
 	rand.Shuffle(len(p.free), func(i, j int) { p.free[i], p.free[j] = p.free[j], p.free[i] })
 	return p
 }
 
 var errNoPort = errors.New("no RTP port is free")
 
-// open takes a port. It may be somebody else's on this machine: then the next one is tried.
+// open takes a port. If another process uses it, the next one is tried.
 func (p *portPool) open() (*stream, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,7 +69,7 @@ func (p *portPool) open() (*stream, error) {
 }
 
 func (p *portPool) listen(port usedPort) (*stream, error) {
-	for range 16 { // where the system chooses, the port beside it may be taken
+	for range 16 { // where the system chooses, the next port may be in use
 		s := &stream{ports: p, old: port.ssrc}
 		data, err := net.ListenPacket("udp", net.JoinHostPort(p.address, fmt.Sprint(port.number)))
 		if err != nil {
@@ -80,7 +80,7 @@ func (p *portPool) listen(port usedPort) (*stream, error) {
 		if err == nil {
 			s.control = control.(*net.UDPConn)
 			s.ssrc = rand.Uint32()
-			s.reading.Go(func() { // without its sound the call ends
+			s.reading.Go(func() { // if the reader fails, the call ends
 				crash.Run(nil, "sip media", func(error) { _ = s.conn.Close() }, s.readControl)
 			})
 			return s, nil
@@ -93,43 +93,43 @@ func (p *portPool) listen(port usedPort) (*stream, error) {
 	return nil, errNoPort
 }
 
-// stream is the sound of a call on the network: RTP to and from one peer, in SRTP or in the clear. Its packets are read by one
-// goroutine; written by another and by digits.
+// stream is the media of a call on the network: RTP or SRTP to and from one peer. One goroutine reads its packets. Another one writes them,
+// as does sendDigits.
 type stream struct {
 	ports         *portPool
 	conn, control *net.UDPConn
 	port          int
-	old           uint32                  // the SSRC that the call before on this port has heard
+	old           uint32                  // the peer's SSRC in the previous call on this port
 	ssrc          uint32                  // ours
-	sending       atomic.Pointer[sending] // gets what the peer has missed
+	sending       atomic.Pointer[sending] // is told which packets the peer has missed
 	reading       sync.WaitGroup
-	down          rtc.Quality // of what we send, as the peer reports it; of the goroutine that reads reports
-	pressed       digitReader // of the packets that are read: a key may be held while another goroutine takes over
+	down          rtc.Quality // of our packets, as reported by the peer; used only by the goroutine that reads reports
+	pressed       digitReader // of incoming packets; kept here since a key may be held while another goroutine takes over
 
 	mu      sync.Mutex
 	sound   *agreement
-	nat     bool           // the peer's description does not say where its packets come from
-	latched netip.AddrPort // where they come from; invalid: none has come
+	nat     bool           // the peer's packets may come from another address than described
+	latched netip.AddrPort // the peer's actual source; invalid until a packet has come
 	sourceTracker
 	codecChange
-	in, out  *srtp.Context // nil: in the clear
-	incoming rtp.Header    // of the packet that was read
-	header   rtp.Header    // of the packet that is sent
+	in, out  *srtp.Context // nil without SRTP
+	incoming rtp.Header    // of the packet being read
+	header   rtp.Header    // of the packet being sent
 	plain    [12 + media.MaxPacketBytes]byte
 	raw      []byte // encrypted
 	sent     struct {
 		packets, bytes uint32
-		at             time.Time // of the newest
-		voice          time.Time // of the newest that was no digit
+		at             time.Time // time of the newest
+		voice          time.Time // time of the newest that was not a digit
 	}
-	digits bool // are being sent: sound is not
+	digits bool // digits are being sent, so audio is dropped
 
-	lastPacket atomic.Int64  // when something came last: Unix time in ns
-	lost       atomic.Bool   // the caller may be: reports alone do not show that they are there
-	remoteSSRC atomic.Uint32 // their SSRC
+	lastPacket atomic.Int64  // time of the last packet: Unix time in ns
+	lost       atomic.Bool   // the caller may be gone: reports alone do not prove the contrary
+	remoteSSRC atomic.Uint32 // the peer's SSRC
 }
 
-// configure says what was agreed on. A peer that changed its address is looked for anew.
+// configure applies an agreement. If the peer's address has changed, its source is determined again.
 func (s *stream) configure(to *agreement, nat bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +155,7 @@ func (s *stream) configure(to *agreement, nat bool) error {
 	}
 	if before == nil || before.onHold() && !to.onHold() {
 		s.resetSilence()
-		if s.latched.IsValid() { // what has been silent on hold is not gone
+		if s.latched.IsValid() { // silence on hold does not count
 			s.latchedAt = time.Now()
 		}
 	}
@@ -172,7 +172,7 @@ func sameKey(a, b *crypto) bool {
 	return a == b || a != nil && b != nil && slices.Equal(a.key, b.key) && a.suite == b.suite
 }
 
-// Read implements [rtpaudio.Reader]: it returns the next packet of the peer, in the clear.
+// Read implements [rtpaudio.Reader]: it returns the peer's next packet, decrypted.
 func (s *stream) Read(b []byte) (int, error) {
 	for {
 		n, from, err := s.conn.ReadFromUDPAddrPort(b)
@@ -186,10 +186,10 @@ func (s *stream) Read(b []byte) (int, error) {
 	}
 }
 
-// rtpVersion is in the first two bits of a packet (RFC 3550, section 5.1).
+// rtpVersion is the version in the first two bits of a packet (RFC 3550, section 5.1).
 const rtpVersion = 2
 
-// accept reports whether a packet is of the peer, and decrypts it in place.
+// accept reports whether a packet belongs to the peer, and decrypts it in place.
 func (s *stream) accept(packet []byte, from netip.AddrPort) (n int, ok bool) {
 	if len(packet) < 12 || packet[0]>>6 != rtpVersion || packet[1]&0x7f >= 72 && packet[1]&0x7f <= 76 { // RTCP: RFC 5761, section 4
 		return 0, false
@@ -212,30 +212,30 @@ func (s *stream) accept(packet []byte, from netip.AddrPort) (n int, ok bool) {
 		}
 		n = copy(packet, clear)
 	}
-	s.latched, s.latchedAt, s.sequence = from, now, h.SequenceNumber // of a packet that is known to be good (RFC 4961)
+	s.latched, s.latchedAt, s.sequence = from, now, h.SequenceNumber // of a verified packet (RFC 4961)
 	s.lastPacket.Store(now.UnixNano())
 	s.remoteSSRC.Store(h.SSRC)
 	s.noteCodec(h.PayloadType)
 	return n, true
 }
 
-// changePackets is how many packets in a row of another agreed codec have to come until it is followed.
+// changePackets is the number of consecutive packets in another agreed codec after which we switch to it.
 const changePackets = 3
 
-// codecChange is what a stream knows of a change of the peer's codec. All of it needs the stream's mu.
+// codecChange detects that the peer has switched its codec. All fields need the stream's mu.
 type codecChange struct {
-	onCodec func(to *codec) // must not block; nil: nobody follows
-	changed int             // packets in a row of another codec
+	onCodec func(to *codec) // must not block; may be nil
+	changed int             // consecutive packets in another codec
 }
 
-// ignoreCodecs has no more changes followed.
+// ignoreCodecs stops following switches of the codec.
 func (s *stream) ignoreCodecs() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.onCodec = nil
 }
 
-// noteCodec has a change of the peer's codec followed. Needs mu.
+// noteCodec follows a switch of the peer's codec. Needs mu.
 func (s *stream) noteCodec(number uint8) {
 	switch to := s.sound.receivedAs(number); {
 	case to == s.sound.codec:
@@ -250,9 +250,9 @@ func (s *stream) noteCodec(number uint8) {
 // SetReadDeadline implements [rtpaudio.Reader].
 func (s *stream) SetReadDeadline(t time.Time) error { return s.conn.SetReadDeadline(t) }
 
-// closeOnDone has reads end when ctx is done. stop forgets that.
+// closeOnDone makes reads fail when ctx is done. stop undoes that.
 func (s *stream) closeOnDone(ctx context.Context) (stop func() bool) {
-	_ = s.SetReadDeadline(time.Time{}) // of a stream that is closed, reads fail
+	_ = s.SetReadDeadline(time.Time{}) // a closed stream fails anyway
 	return context.AfterFunc(ctx, func() { _ = s.SetReadDeadline(time.Unix(1, 0)) })
 }
 
@@ -267,12 +267,12 @@ func (s *stream) WriteRTP(p *rtp.Packet) error {
 	return s.write(p.PayloadType, p.Marker, p.Timestamp, p.Payload)
 }
 
-// fill sends what next returns every so often while there is nothing else to send, until ctx is done: music for one who waits, or silence
-// or comfort noise, because some trunks give up a call that sends nothing.
+// fill sends the packets that next returns, one per interval, while nothing else is sent, until ctx is done. They are music on hold, or
+// silence or comfort noise, because some trunks give up a call that sends nothing.
 func (s *stream) fill(ctx context.Context, number uint8, every time.Duration, next func() []byte) {
 	tick := time.NewTicker(media.FrameDuration)
 	defer tick.Stop()
-	first := min(every*3/4, 2*media.FrameDuration) // after something else
+	first := min(every*3/4, 2*media.FrameDuration) // after another packet
 	for mine := uint32(0); ; {
 		select {
 		case <-ctx.Done():
@@ -286,7 +286,7 @@ func (s *stream) fill(ctx context.Context, number uint8, every time.Duration, ne
 		}
 		if past := time.Since(s.sent.at); !s.digits && s.sound != nil && !s.sound.held && past > wait {
 			at := s.now()
-			if past < 2*media.FrameDuration && s.sent.packets > 0 { // sound that goes on has no gaps
+			if past < 2*media.FrameDuration && s.sent.packets > 0 { // continuous audio has no gaps
 				at = s.header.Timestamp + uint32(media.Samples(media.FrameDuration, s.sound.codec.media.ClockRate()))
 			}
 			_ = s.write(number, false, at, next())
@@ -296,7 +296,7 @@ func (s *stream) fill(ctx context.Context, number uint8, every time.Duration, ne
 	}
 }
 
-// now is the RTP timestamp of this moment. Needs mu.
+// now returns the current RTP timestamp. Needs mu.
 func (s *stream) now() uint32 {
 	if s.sent.packets == 0 {
 		return s.header.Timestamp
@@ -304,22 +304,22 @@ func (s *stream) now() uint32 {
 	return s.header.Timestamp + uint32(time.Since(s.sent.at).Seconds()*float64(s.sound.codec.media.ClockRate()))
 }
 
-// agreement is what was agreed on last.
+// agreement returns the current agreement.
 func (s *stream) agreement() *agreement {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.sound
 }
 
-// track is where the packets of another stream go in this one.
+// track maps the packets of another stream into this one.
 type track struct {
 	ssrc      uint32
-	sequence  uint16 // is added to theirs
+	sequence  uint16 // is added to the other stream's
 	timestamp uint32
-	sent      uint32 // our packets when the newest of them had gone
+	sent      uint32 // our packet count when the newest of them was sent
 }
 
-// forwardPacket sends a packet of another stream, by a payload type of this one. What is lost or out of order there is so here.
+// forwardPacket sends a packet of another stream with a payload type of this one. Loss and reordering are preserved.
 func (s *stream) forwardPacket(t *track, number uint8, p *rtp.Packet) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -328,7 +328,7 @@ func (s *stream) forwardPacket(t *track, number uint8, p *rtp.Packet) {
 		return
 	}
 	marker, newest := p.Marker, s.header
-	if t.ssrc != p.SSRC || t.sent != s.sent.packets { // it begins, or something else was sent meanwhile
+	if t.ssrc != p.SSRC || t.sent != s.sent.packets { // it begins, or another packet was sent in between
 		marker = true
 		t.ssrc, t.sequence, t.timestamp = p.SSRC, newest.SequenceNumber+1-p.SequenceNumber, s.now()-p.Timestamp
 	}
@@ -342,31 +342,31 @@ func (s *stream) forwardPacket(t *track, number uint8, p *rtp.Packet) {
 }
 
 const (
-	// drainWait is longer than it takes to read a packet that has come, and mostDrained more than the system keeps.
+	// drainWait exceeds the time for reading a waiting packet, and mostDrained the system's buffer.
 	drainWait   = 2 * time.Millisecond
 	mostDrained = 1024
 )
 
-// drain drops the packets that have come by now.
+// drain drops the packets that have arrived so far.
 func (s *stream) drain() {
 	var buf [1500]byte
 	for range mostDrained {
 		deadline := time.Now().Add(drainWait)
 		_ = s.conn.SetReadDeadline(deadline)
 		_, _, err := s.conn.ReadFromUDPAddrPort(buf[:])
-		if err != nil && time.Since(deadline) < drainWait { // else this process was held up, and did not look
+		if err != nil && time.Since(deadline) < drainWait { // else this process was held up, and has not read
 			return
 		}
 	}
 }
 
-// voiceEnd is how long after the newest packet the voice has ended. They go every 20 ms, but a busy machine is late with some.
+// voiceEnd is the pause after which the voice has ended. Packets are sent every 20 ms, but a busy machine may delay some.
 const voiceEnd = 200 * time.Millisecond
 
-// spokenTimeout is the longest sentence that a model says before a transfer.
+// spokenTimeout bounds the sentence that a model says before a transfer.
 const spokenTimeout = 15 * time.Second
 
-// waitSpoken waits until the voice has ended.
+// waitSpoken blocks until the voice has ended.
 func (s *stream) waitSpoken(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, spokenTimeout)
 	defer cancel()
@@ -385,7 +385,7 @@ func (s *stream) waitSpoken(ctx context.Context) error {
 	}
 }
 
-// write sends a packet. Needs mu. It goes on if nobody listens there (ICMP): they may in a moment.
+// write sends a packet. It ignores ICMP errors: the peer may be listening again soon. Needs mu.
 func (s *stream) write(number uint8, marker bool, timestamp uint32, payload []byte) error {
 	to := s.latched
 	if !to.IsValid() {
@@ -412,7 +412,7 @@ func (s *stream) write(number uint8, marker bool, timestamp uint32, payload []by
 	return nil
 }
 
-// readControl takes the peer's reports until the stream is closed.
+// readControl reads the peer's RTCP reports until the stream is closed.
 func (s *stream) readControl() {
 	buf := make([]byte, 1500)
 	var reports rtpaudio.Reports
@@ -438,7 +438,7 @@ func (s *stream) readControl() {
 	}
 }
 
-// reports are what a packet of the peer's says of ours.
+// reports returns the peer's reports on our packets.
 func (s *stream) reports(raw []byte, from netip.Addr) (list []rtcp.ReceptionReport) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -457,7 +457,7 @@ func (s *stream) reports(raw []byte, from netip.Addr) (list []rtcp.ReceptionRepo
 		return nil
 	}
 	if !s.lost.Load() {
-		s.lastPacket.Store(time.Now().UnixNano()) // it lives, though it may be silent
+		s.lastPacket.Store(time.Now().UnixNano()) // the peer is alive, though it may be silent
 	}
 	for _, p := range packets {
 		switch p := p.(type) {
@@ -470,10 +470,10 @@ func (s *stream) reports(raw []byte, from netip.Addr) (list []rtcp.ReceptionRepo
 	return list
 }
 
-// reportEvery is how often we report (RFC 3550, section 6.2: 5 s at least). Some trunks end calls that never do.
+// reportEvery is the interval of our RTCP reports (RFC 3550, section 6.2: at least 5 s). Some trunks end calls that never report.
 const reportEvery = 5 * time.Second
 
-// report sends a report of what was sent.
+// report sends an RTCP report on our packets.
 func (s *stream) report(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -485,7 +485,7 @@ func (s *stream) report(now time.Time) {
 	if s.sent.packets > 0 {
 		elapsed = uint32(now.Sub(s.sent.at).Seconds() * float64(clock))
 	}
-	const since1900 = 2_208_988_800 // of the Unix epoch
+	const since1900 = 2_208_988_800 // the Unix epoch in NTP seconds
 	ntp := uint64(now.Unix()+since1900)<<32 | uint64(now.Nanosecond())<<32/uint64(time.Second)
 	raw, err := rtcp.Marshal([]rtcp.Packet{
 		&rtcp.SenderReport{
@@ -511,15 +511,15 @@ func (s *stream) report(now time.Time) {
 	}
 }
 
-// resetSilence has the absence of packets count from now on.
+// resetSilence restarts the count of time without packets.
 func (s *stream) resetSilence() { s.lastPacket.Store(time.Now().UnixNano()) }
 
-// silentFor is for how long nothing has come.
+// silentFor returns the time since the last packet.
 func (s *stream) silentFor(now time.Time) time.Duration {
 	return now.Sub(time.Unix(0, s.lastPacket.Load()))
 }
 
-// close gives the port back.
+// close returns the port to the pool.
 func (s *stream) close() {
 	s.conn.Close()
 	s.control.Close()

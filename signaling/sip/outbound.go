@@ -21,13 +21,13 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// placeCall makes a call that was entered in the register. It returns when it rings there, or cannot be made; the call goes on by itself.
+// placeCall makes a registered call. It blocks until the phone rings or the call fails; after that the call runs in the background.
 func (d *Door) placeCall(ctx context.Context, r *outboundCall) error {
 	t, err := d.outbound(r.dial)
 	if err != nil {
 		return err
 	}
-	repeatable := r.dial.IdempotencyKey != "" // the register forgets the rest when the call has ended
+	repeatable := r.dial.IdempotencyKey != "" // the registry drops the rest when the call has ended
 	var agent *agents.Agent
 	var heard *call
 	if r.dial.Supervise == "" {
@@ -53,14 +53,14 @@ func (d *Door) placeCall(ctx context.Context, r *outboundCall) error {
 	case err := <-rings:
 		return err
 	case <-ctx.Done():
-		if !repeatable { // else the backend asks again
+		if !repeatable { // else the backend repeats its request
 			c.endCall(errCancelled)
 		}
 		return ctx.Err()
 	}
 }
 
-// place makes a call, which goes on by itself. rings gets what [call.replayBuffer] says of it.
+// place starts a call in the background. rings receives the result of ringing, see [call.ringAndAnswer].
 func (d *Door) place(c *call, rings chan<- error) error {
 	if !d.addCall(c) {
 		c.release()
@@ -80,10 +80,10 @@ func (d *Door) place(c *call, rings chan<- error) error {
 	return nil
 }
 
-// notInNumber are the characters that would make something else of a number in a URI.
+// notInNumber are the characters that would change the meaning of a number in a URI.
 const notInNumber = "<>\"@;? \r\n"
 
-// outbound is the trunk for a call, if it may be made.
+// outbound returns the trunk for a call, or an error if the call is not allowed.
 func (d *Door) outbound(what Dial) (*trunkState, error) {
 	t := d.gate.findTrunk(what.Trunk)
 	wrong := func(code bridge.Code, field, format string, args ...any) error {
@@ -113,7 +113,7 @@ func (d *Door) outbound(what Dial) (*trunkState, error) {
 	return t, nil
 }
 
-// resolve is the agent that a backend wants, with values for its prompt.
+// resolve returns the agent that a backend has chosen, with values for its prompt.
 func (d *Door) resolve(c agents.Choice, values map[string]string) (*agents.Agent, error) {
 	a, err := d.agents.Resolve(c, doorName, values)
 	if err != nil {
@@ -133,7 +133,7 @@ func (d *Door) newOutbound(ctx context.Context, r *outboundCall, t *trunkState, 
 	}
 	transport := strings.ToUpper(server.UriParams.GetOr("transport", "udp"))
 	servers, unknown := d.servers(ctx, server, transport)
-	if unknown != nil { // the call fails as one that nobody answers: it has an id
+	if unknown != nil { // the call has an ID, so it fails like an unanswered one
 		servers = []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), 0)}
 	}
 	if rule := d.gate.countCall(t, ""); rule != "" {
@@ -160,7 +160,7 @@ func (d *Door) newOutbound(ctx context.Context, r *outboundCall, t *trunkState, 
 	return c, nil
 }
 
-// identity is our own URI.
+// identity returns our own URI.
 func (o *Outbound) identity(host string) sip.Uri {
 	if uri, err := parseURI(o.From); err == nil {
 		return uri
@@ -168,12 +168,12 @@ func (o *Outbound) identity(host string) sip.Uri {
 	return sip.Uri{Scheme: "sip", User: o.From, Host: host, UriParams: sip.NewParams()}
 }
 
-// maxServers bounds the addresses of one name that are tried.
+// maxServers bounds the addresses that are tried for one name.
 const maxServers = 8
 
-// servers are the addresses of a server, the best first: by its SRV records (RFC 3263, section 4.2), if it is a name without a port that
-// has some, else by its addresses. NAPTR records are not asked for: the configuration says the transport. With TLS no SRV record is
-// asked for either, as sipgo would check the certificate against the name in the record, and not against the trunk's (RFC 5922).
+// servers returns the addresses of a server, best first. A name without a port is resolved by its SRV records (RFC 3263, section 4.2), if
+// it has any, else by its addresses. NAPTR records are not used: the configuration gives the transport. With TLS, SRV records are not used
+// either: sipgo would check the certificate against the name in the record, instead of the trunk's (RFC 5922).
 func (d *Door) servers(ctx context.Context, server sip.Uri, transport string) ([]netip.AddrPort, error) {
 	host, port := strings.Trim(server.Host, "[]"), uint16(cmp.Or(server.Port, sip.DefaultPort(transport)))
 	if a, err := netip.ParseAddr(host); err == nil {
@@ -182,7 +182,7 @@ func (d *Door) servers(ctx context.Context, server sip.Uri, transport string) ([
 	names := []*net.SRV{{Target: host, Port: port}}
 	if server.Port == 0 && transport != "TLS" {
 		if _, list, err := d.resolver.LookupSRV(ctx, "sip", strings.ToLower(transport), host); err == nil && len(list) > 0 {
-			names = list // sorted by priority, and at random by weight
+			names = list // sorted by priority, and randomly by weight
 		}
 	}
 	var found []netip.AddrPort
@@ -193,7 +193,7 @@ func (d *Door) servers(ctx context.Context, server sip.Uri, transport string) ([
 			failed = err
 			continue
 		}
-		for _, a := range list { // of one family: our Contact has one address
+		for _, a := range list { // of one family, since our Contact has one address
 			if a = a.Unmap(); len(found) == 0 || len(found) < maxServers && a.Is4() == found[0].Addr().Is4() {
 				found = append(found, netip.AddrPortFrom(a, name.Port))
 			}
@@ -205,7 +205,7 @@ func (d *Door) servers(ctx context.Context, server sip.Uri, transport string) ([
 	return found, nil
 }
 
-// newOutboundDialog is the dialog of an outgoing call that has no answer yet.
+// newOutboundDialog returns the dialog of an outgoing call before its answer.
 func (d *Door) newOutboundDialog(to, from sip.Uri, servers []netip.AddrPort, transport string, login *Outbound) *dialog {
 	own := &dialog{
 		client: d.client, callID: rand.Text(), transport: transport, contact: d.contact(transport, servers[0].Addr()),
@@ -215,21 +215,21 @@ func (d *Door) newOutboundDialog(to, from sip.Uri, servers []netip.AddrPort, tra
 	if transport != "TLS" { // a certificate is for the name
 		own.servers = servers
 	}
-	own.contact.User = cmp.Or(from.User, own.contact.User) // a trunk where we register calls what stands here
+	own.contact.User = cmp.Or(from.User, own.contact.User) // a trunk where we register calls this user
 	own.local = sip.FromHeader{Address: from, Params: sip.NewParams()}
 	own.local.Params.Add("tag", own.localTag)
 	own.remote = sip.ToHeader{Address: to, Params: sip.NewParams()}
 	return own
 }
 
-// handleAnswer takes what a final answer says of the dialog.
+// handleAnswer updates the dialog from a final response.
 func (d *dialog) handleAnswer(res *sip.Response) {
 	d.mu.Lock()
 	d.remoteTag = res.To().Params.GetOr("tag", "")
 	d.remote.Params.Remove("tag")
 	d.remote.Params.Add("tag", d.remoteTag)
 	d.routes = nil
-	for _, h := range res.GetHeaders("Record-Route") { // in the reverse order: RFC 3261, section 12.1.2
+	for _, h := range res.GetHeaders("Record-Route") { // in reverse order: RFC 3261, section 12.1.2
 		if route, ok := h.(*sip.RecordRouteHeader); ok {
 			d.routes = append([]sip.Uri{route.Address}, d.routes...)
 		}
@@ -240,7 +240,7 @@ func (d *dialog) handleAnswer(res *sip.Response) {
 	d.setTarget(res.Contact())
 }
 
-// ringAndAnswer calls and, when somebody answers, has the conversation. rings gets nil when it rings, or the error.
+// ringAndAnswer dials, and runs the conversation once the call is answered. rings receives nil when the phone rings, or the error.
 func (c *call) ringAndAnswer(rings chan<- error) error {
 	if c.lookupErr != nil {
 		err := fmt.Errorf("%w: %w", errUnknown, c.lookupErr)
@@ -253,7 +253,7 @@ func (c *call) ringAndAnswer(rings chan<- error) error {
 		return err
 	}
 	sound := c.sound.(*rtpSound)
-	sound.stream.drain() // early media, such as a ringback tone, is not the person's sound
+	sound.stream.drain() // early media, such as a ringback tone, is not the person's voice
 	if err := c.dialog.sendAck(res.CSeq().SeqNo); err != nil {
 		trySend(rings, err)
 		return c.hangUp(err)
@@ -261,7 +261,7 @@ func (c *call) ringAndAnswer(rings chan<- error) error {
 	c.door.outboundCalls.setState(c, StateAnswered)
 	trySend(rings, nil)
 	answer := sessionIn(res)
-	if answer == nil { // it has said so while it rang (RFC 6337, section 3.1.1)
+	if answer == nil { // it was in a provisional response (RFC 6337, section 3.1.1)
 		answer = c.early.answerFor(res)
 	}
 	if err := sound.answer(answer); err != nil {
@@ -270,7 +270,7 @@ func (c *call) ringAndAnswer(rings chan<- error) error {
 	c.mu.Lock()
 	c.timer = agreedRefresh(res)
 	c.mu.Unlock()
-	<-c.changing // from now on it can be
+	<-c.changing // from now on the agreement can change
 	return c.hangUp(<-c.start())
 }
 
@@ -278,11 +278,11 @@ var errUnknown = errors.New("the address of the server is not found")
 
 var errNoAnswer = errors.New("nobody has answered in time")
 
-// RefusedError is a call that was not answered.
+// RefusedError is the error of a call that was refused.
 type RefusedError struct {
-	Status int    // of SIP: 486 is busy
-	Reason string // and what its header Reason says
-	// RetryAfter is when the other side wants to be tried again at the earliest (RFC 3261, section 20.33); 0: it does not say.
+	Status int    // SIP status: 486 is busy
+	Reason string // reason phrase, with the text of the Reason header
+	// RetryAfter is the minimum wait before another try, if the response states it (RFC 3261, section 20.33); else 0.
 	RetryAfter time.Duration
 }
 
@@ -290,10 +290,10 @@ func refusedBy(res *sip.Response) *RefusedError {
 	return &RefusedError{res.StatusCode, reasonIn(res.Reason, res), retryAfter(res)}
 }
 
-// maxRetryAfter bounds how long another side can have us wait.
+// maxRetryAfter caps the wait that another side demands.
 const maxRetryAfter = time.Hour
 
-// retryAfter is what Retry-After says, such as "120;duration=3600 (in a meeting)", or 0.
+// retryAfter parses Retry-After, such as "120;duration=3600 (in a meeting)". It returns 0 if the header is missing.
 func retryAfter(res *sip.Response) time.Duration {
 	text, _, _ := strings.Cut(headerText(res, "Retry-After"), ";")
 	text, _, _ = strings.Cut(text, "(")
@@ -306,7 +306,7 @@ func retryAfter(res *sip.Response) time.Duration {
 
 func (e *RefusedError) Error() string { return fmt.Sprintf("not answered: %d %s", e.Status, e.Reason) }
 
-// reasonIn is a reason with what the header Reason of a message says, which is the cause that the telephone network has given (RFC 3326).
+// reasonIn returns a reason with the text of a message's Reason header added: the cause from the phone network (RFC 3326).
 func reasonIn(reason string, m interface {
 	GetHeaders(name string) []sip.Header
 },
@@ -321,14 +321,14 @@ func reasonIn(reason string, m interface {
 	return fmt.Sprintf("%s (%s)", phone.ClipField(reason), phone.ClipField(strings.Join(said, ", ")))
 }
 
-// inviteThem sends an INVITE, with the password if it is asked for, and waits for the answer.
+// inviteThem sends the INVITE, with credentials if challenged, and waits for its final response.
 func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.outbound.ringTimeout())
 	defer cancel()
 	var auth passwordAnswers
 	moved := false
 	var more []sip.Header
-	for { // each server, and where a redirection leads, may challenge
+	for { // each server, and the target of a redirection, may challenge
 		req := c.dialog.newRequest(sip.INVITE, sip.NewHeader("Allow", allowed), sip.NewHeader("Supported", "timer, replaces"))
 		setBody(req, "application/sdp", c.sound.describe())
 		headers := auth.authHeaders(c.dialog.login, req)
@@ -369,8 +369,8 @@ func (c *call) inviteThem(rings chan<- error) (*sip.Response, error) {
 	}
 }
 
-// followRedirect has the dialog call what a 3xx names, by the same trunk, if it may be called: the number of the best Contact (RFC 3261,
-// section 8.1.3.4), or, for 305, the same number by the proxy that Contact is.
+// followRedirect makes the dialog follow a 3xx by the same trunk, if the new number is allowed. It uses the number of the best Contact (RFC
+// 3261, section 8.1.3.4) or, for 305, the Contact as proxy for the same number.
 func (c *call) followRedirect(ctx context.Context, res *sip.Response) bool {
 	if res.StatusCode/100 != 3 {
 		return false
@@ -378,7 +378,7 @@ func (c *call) followRedirect(ctx context.Context, res *sip.Response) bool {
 	for _, contact := range contactsIn(res) {
 		if res.StatusCode == 305 {
 			servers, err := c.door.servers(ctx, contact.Address, c.dialog.transport)
-			if err != nil || c.dialog.transport == "TLS" { // the certificate would be another's
+			if err != nil || c.dialog.transport == "TLS" { // the certificate would be another server's
 				continue
 			}
 			c.log.Info("call redirected", "proxy", phone.ClipField(hostPort(contact.Address)))
@@ -400,7 +400,7 @@ func (c *call) followRedirect(ctx context.Context, res *sip.Response) bool {
 	return false
 }
 
-// contactsIn are the Contacts of a response, the best first (RFC 3261, section 20.10).
+// contactsIn returns the Contacts of a response, best first (RFC 3261, section 20.10).
 func contactsIn(res *sip.Response) (list []*sip.ContactHeader) {
 	for _, h := range res.GetHeaders("Contact") {
 		if contact, ok := h.(*sip.ContactHeader); ok && !contact.Address.Wildcard {
@@ -418,10 +418,10 @@ func contactsIn(res *sip.Response) (list []*sip.ContactHeader) {
 	return list
 }
 
-// maxForks bounds the telephones of a call that have answered before one of them takes it.
+// maxForks bounds the phones of a forked call that send early answers.
 const maxForks = 16
 
-// earlyAnswers are the descriptions that come before the answer to our INVITE, by the tag of their sender: a call may be forked.
+// earlyAnswers holds the session descriptions of provisional responses, by the tag of their sender: a call may be forked.
 type earlyAnswers map[string][]byte
 
 func (e *earlyAnswers) addAnswer(res *sip.Response) {
@@ -433,7 +433,7 @@ func (e *earlyAnswers) addAnswer(res *sip.Response) {
 	}
 }
 
-// answerFor is the one whose sender has sent a response, or nil.
+// answerFor returns the early answer from the sender of a response, or nil.
 func (e earlyAnswers) answerFor(res *sip.Response) []byte { return e[tagOf(res)] }
 
 func tagOf(res *sip.Response) string {
@@ -443,21 +443,22 @@ func tagOf(res *sip.Response) string {
 	return res.To().Params.GetOr("tag", "")
 }
 
-// serverTimeout is how long a server may say nothing before the next one of its name is called: an INVITE is sent four times by then, at 0,
+// serverTimeout is how long a server may be silent before the next one of its name is tried. By then an INVITE is sent four times, at 0,
 // 0.5, 1.5 and 3.5 s (RFC 3261, timer A).
 const serverTimeout = 4 * time.Second
 
 var errSilent = errors.New("the server does not answer")
 
-// invite sends one INVITE. A server that says nothing is [errSilent]. A call that is given up is cancelled, and has [Options.Timeout] to
-// end; a gateway that stops waits for less (RFC 3261, section 9.1; sipgo waits for ever once a server has said that it tries).
+// invite sends one INVITE and waits for its final response. A silent server returns [errSilent]. A call that is given up is cancelled, and
+// has [Options.Timeout] to end, or less if the gateway stops (RFC 3261, section 9.1). sipgo itself waits without limit after a provisional
+// response.
 func (c *call) invite(ctx context.Context, req *sip.Request, rings chan<- error) (*sip.Response, error) {
 	tx, err := c.dialog.client.TransactionRequest(ctx, req, addVia)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errSilent, err)
 	}
 	defer tx.Terminate()
-	var silent, late <-chan time.Time // nil: there is no other server; nil: it was not given up
+	var silent, late <-chan time.Time // silent is nil without another server, late until the call is given up
 	if len(c.dialog.servers) > 1 {
 		silent = time.After(serverTimeout)
 	}
@@ -475,9 +476,9 @@ func (c *call) invite(ctx context.Context, req *sip.Request, rings chan<- error)
 			silent, heard = nil, true
 			switch {
 			case res.IsSuccess():
-				// Before the transaction ends: the same answer, which may follow at once, would else be another telephone's.
+				// Before the transaction ends: otherwise an immediate repetition would be taken for the answer of another phone.
 				c.dialog.handleAnswer(res)
-				if given == nil { // it was answered as we gave up
+				if given == nil { // it was answered while we gave up
 					_ = c.dialog.sendAck(res.CSeq().SeqNo)
 					c.dialog.sendBye("")
 					return nil, errCancelled

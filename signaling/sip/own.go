@@ -11,25 +11,25 @@ import (
 )
 
 const (
-	// lookupInterval is how long the addresses of our name are good: it may be that of a line whose address changes.
+	// lookupInterval is how long the addresses of our name are cached: a dynamic address may change.
 	lookupInterval = time.Minute
-	// lookupTimeout bounds a look-up, while a call waits.
+	// lookupTimeout bounds a look-up, since a call is waiting for it.
 	lookupTimeout = 2 * time.Second
 )
 
-// localAddr is how peers reach us: by what the configuration has as external, or by the interface towards them.
+// localAddr is our address for peers: the configured external one, or that of the interface towards the peer.
 type localAddr struct {
-	external string        // an address or a name; empty: there is none
-	fixed    netip.Addr    // the address; invalid: it is a name, or none
-	resolver *net.Resolver // of the name
+	external string        // an address or a name; empty if not configured
+	fixed    netip.Addr    // external as an address; invalid if it is a name or empty
+	resolver *net.Resolver // for the name
 	log      *slog.Logger
 
 	mu         sync.Mutex
-	addresses  []netip.Addr // of the name
+	addresses  []netip.Addr // addresses of the name
 	lookedUpAt time.Time
 }
 
-// newLocalAddr looks a name up: a gateway that does not know its own address could not be heard.
+// newLocalAddr resolves an external name. It fails if that is not possible: with a wrong address there would be no audio.
 func newLocalAddr(external string, resolver *net.Resolver, log *slog.Logger) (*localAddr, error) {
 	o := &localAddr{external: external, resolver: resolver, log: log}
 	var err error
@@ -39,7 +39,7 @@ func newLocalAddr(external string, resolver *net.Resolver, log *slog.Logger) (*l
 	return o, o.lookUp()
 }
 
-// lookUp asks for the addresses of the name.
+// lookUp resolves the name.
 func (o *localAddr) lookUp() error {
 	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 	defer cancel()
@@ -56,7 +56,7 @@ func (o *localAddr) lookUp() error {
 	return nil
 }
 
-// host is what a peer finds us by, in Contact and Via.
+// host returns our host for Contact and Via.
 func (o *localAddr) host(peer netip.Addr) string {
 	if o.external != "" {
 		return o.external
@@ -64,7 +64,8 @@ func (o *localAddr) host(peer netip.Addr) string {
 	return o.address(peer).String()
 }
 
-// address is where a peer's sound comes: the external one, of the name one of the peer's family, or that of the interface towards it.
+// address returns our media address for a peer: the external one, for a name the one of the peer's family, or that of the interface towards
+// the peer.
 func (o *localAddr) address(peer netip.Addr) netip.Addr {
 	switch {
 	case o.fixed.IsValid():
@@ -72,7 +73,7 @@ func (o *localAddr) address(peer netip.Addr) netip.Addr {
 	case o.external != "":
 		return o.resolvedAddr(peer)
 	}
-	conn, err := net.Dial("udp", netip.AddrPortFrom(peer, 9).String()) // nothing is sent
+	conn, err := net.Dial("udp", netip.AddrPortFrom(peer, 9).String()) // UDP: no packet is sent
 	if err != nil {
 		return netip.IPv6Unspecified()
 	}
@@ -80,12 +81,12 @@ func (o *localAddr) address(peer netip.Addr) netip.Addr {
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
 }
 
-// resolvedAddr is an address of the name. If it cannot be looked up again the last ones count.
+// resolvedAddr returns an address of the name. If a look-up fails, the previous addresses remain valid.
 func (o *localAddr) resolvedAddr(peer netip.Addr) netip.Addr {
 	o.mu.Lock()
 	old := time.Since(o.lookedUpAt) > lookupInterval
 	if old {
-		o.lookedUpAt = time.Now() // other calls need not wait
+		o.lookedUpAt = time.Now() // before the look-up, so that other calls need not wait
 	}
 	o.mu.Unlock()
 	if old {
