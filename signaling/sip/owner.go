@@ -15,20 +15,20 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// maxOwners bounds how many addresses a dialog has proved to be at: a telephone that moves has a new one each time.
+// maxOwners bounds the addresses of one dialog: a phone that moves gets a new one each time.
 const maxOwners = 16
 
-// ruleOwner refuses a request within a call from an address that the call does not belong to.
+// ruleOwner is the rule for a request within a call from an address that does not belong to the call.
 const ruleOwner = "a request of another's call"
 
-// mayCome reports whether a request within a dialog may come from an address: whoever has seen a packet knows the Call-ID and the tags, so
-// they prove nothing. It may be that of the INVITE, of its answer or of one that has proved the password since; one of the trunk's; a host
-// of the route set, or without one the Contact's. names are those of the hosts that have to be looked up to know.
+// mayCome reports whether a request within a dialog may come from an address. The Call-ID and the tags prove nothing, since anyone who has
+// seen a packet knows them. Accepted are the addresses of the INVITE and of its answer, those that have authenticated since, those of the
+// trunk, and the hosts of the route set, or without one the Contact's. names are the host names that must be resolved to decide.
 func (c *call) mayCome(from netip.Addr, transport string) (ok bool, names []string) {
 	d := c.dialog
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.transport == "TLS" && transport != "TLS" { // addresses of UDP can be made up
+	if d.transport == "TLS" && transport != "TLS" { // source addresses of UDP can be spoofed
 		return false, nil
 	}
 	if slices.Contains(d.owners, from) || c.trunk.hasAddress(from) || slices.ContainsFunc(d.servers,
@@ -62,7 +62,7 @@ func (c *call) mayCome(from netip.Addr, transport string) (ok bool, names []stri
 	return false, names
 }
 
-// addOwner lets further requests of a dialog come from an address, and has its challenges answered.
+// addOwner allows further requests of a dialog from an address, and allows its challenges to be answered.
 func (d *dialog) addOwner(hostport string) {
 	from, err := netip.ParseAddrPort(hostport)
 	if err != nil {
@@ -75,7 +75,7 @@ func (d *dialog) addOwner(hostport string) {
 	}
 }
 
-// followSource notes where the newest request of the other side has come from.
+// followSource stores the source of the other side's newest request.
 func (d *dialog) followSource(req *sip.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -84,8 +84,8 @@ func (d *dialog) followSource(req *sip.Request) {
 	}
 }
 
-// checkOwner reports whether a request within a call comes from its other side. One that does not may prove the password of the trunk; the
-// answer that asks for it, or refuses the request, is res, or nil if it gets none.
+// checkOwner reports whether a request within a call comes from its other side. If not, the sender may authenticate with the trunk's
+// password. res is the challenge or refusal to send, or nil for no response.
 func (d *Door) checkOwner(c *call, req *sip.Request) (ok bool, res *sip.Response) {
 	from, known := sourceOf(req)
 	page := d.pageOf(req)
@@ -110,8 +110,8 @@ func (d *Door) checkOwner(c *call, req *sip.Request) (ok bool, res *sip.Response
 	return true, nil
 }
 
-// ownedPacket is [Door.checkOwner] for a packet of UDP from an address that is not known, before anything is kept of it. With ok the
-// request goes on to owned.
+// ownedPacket is [Door.checkOwner] for a UDP packet from an unknown address, before anything is stored about that. If ok is true, sipgo may
+// handle the request.
 func (d *Door) ownedPacket(c *call, req *sip.Request, from netip.AddrPort) (ok bool, res *sip.Response) {
 	if c.page != nil {
 		return false, nil
@@ -132,15 +132,15 @@ func (d *Door) ownedPacket(c *call, req *sip.Request, from netip.AddrPort) (ok b
 	return false, d.gate.refusalResponse(r, req, from.Addr())
 }
 
-// maxNames bounds the names whose addresses are remembered, and nameLife is how long they are.
+// maxNames bounds the cached names, and nameLife their time in the cache.
 const (
 	maxNames = 1000
 	nameLife = time.Minute
 )
 
-// nameCache remembers the addresses of hosts of route sets, which are looked up in the background: packets must not wait.
+// nameCache caches the addresses of hosts in route sets. They are resolved in the background, because packets must not wait.
 type nameCache struct {
-	resolver func() *net.Resolver // of tests, or the usual one
+	resolver func() *net.Resolver // the system's, or one of a test
 	running  sync.WaitGroup
 
 	mu   sync.Mutex
@@ -153,7 +153,7 @@ type resolvedName struct {
 	isPending  bool
 }
 
-// hasAddress reports whether one of the hosts has an address, as far as it is known. A name that is not is looked up for the next packet.
+// hasAddress reports whether one of the hosts is known to have an address. Unknown names are resolved for the next packet.
 func (n *nameCache) hasAddress(hosts []string, from netip.Addr) (ok bool) {
 	for _, host := range hosts {
 		if slices.Contains(n.addressesOf(host), from) {
@@ -163,7 +163,7 @@ func (n *nameCache) hasAddress(hosts []string, from netip.Addr) (ok bool) {
 	return ok
 }
 
-// addressesOf are the addresses of a host that are known by now.
+// addressesOf returns the cached addresses of a host, and resolves it in the background if they are missing or old.
 func (n *nameCache) addressesOf(host string) []netip.Addr {
 	host = strings.ToLower(host)
 	n.mu.Lock()
@@ -198,17 +198,18 @@ func (n *nameCache) lookUp(host string, one *resolvedName) {
 	}
 }
 
-// maxReplyRatio is how many times longer than a packet of a stranger our answer may be: its address may be made up, and that of a victim.
+// maxReplyRatio bounds the length of a response to a stranger, relative to the request: with a spoofed source, its victim would get the
+// response.
 const maxReplyRatio = 3
 
-// writeShort writes an answer to a stranger by the socket that its packet came by, unless it is much longer than that. A challenge then
-// offers one algorithm alone.
+// writeShort sends a response to a stranger by the socket of the request, unless it is much longer than that. A long challenge is shortened
+// to one algorithm.
 func (d *Door) writeShort(by net.Addr, to netip.AddrPort, res *sip.Response, packet []byte) {
 	most := maxReplyRatio * len(packet)
 	if len(res.String()) > most {
 		offers := res.GetHeaders("WWW-Authenticate")
 		for len(offers) > 1 && len(res.String()) > most {
-			res.RemoveHeader("WWW-Authenticate") // the first one
+			res.RemoveHeader("WWW-Authenticate") // removes the first of them
 			offers = offers[1:]
 		}
 	}
@@ -217,8 +218,8 @@ func (d *Door) writeShort(by net.Addr, to netip.AddrPort, res *sip.Response, pac
 	}
 }
 
-// withoutForeignCancel cuts off what a connection brings at a CANCEL of a call that its sender did not begin, as sipgo looks at the branch
-// alone. What a trunk sends in pieces goes on.
+// withoutForeignCancel truncates data from a connection at a CANCEL for a call of another sender, since sipgo checks only the branch.
+// Partial messages from a trunk are passed on.
 func (d *Door) withoutForeignCancel(from netip.AddrPort, data []byte) []byte {
 	begin := bytes.Index(data, []byte(sip.CANCEL+" "))
 	if begin < 0 || begin > 0 && data[begin-1] != '\n' {
@@ -233,7 +234,7 @@ func (d *Door) withoutForeignCancel(from netip.AddrPort, data []byte) []byte {
 	return data[:begin]
 }
 
-// lookUpHosts has the names of a call's hosts known by the time that a request comes from them.
+// lookUpHosts resolves the host names of a call in advance, before requests come from them.
 func (d *Door) lookUpHosts(c *call) {
 	_, names := c.mayCome(netip.Addr{}, c.dialog.transport)
 	d.names.hasAddress(names, netip.Addr{})

@@ -16,20 +16,20 @@ import (
 	"voxgate/media/rtpaudio"
 )
 
-// mediaRelay is the way of sound from one call to another. It is a [media.Sink] and a [rtpaudio.Reader] for itself.
+// mediaRelay relays audio from one call to another. It implements [media.Sink] and [rtpaudio.Reader] for its own use.
 type mediaRelay struct {
-	*stream     // it comes by
+	*stream     // the source
 	to          *stream
-	fillsPauses bool // packets go out in pauses, too
+	fillsPauses bool // packets are sent in pauses, too
 	press       func(digit byte)
-	tape        *recordingTap // nil: nothing is recorded
+	tape        *recordingTap // nil without a recording
 
-	inbound, outbound *agreement // of both sides, while nothing changes
+	inbound, outbound *agreement // agreements of both sides, fixed until changed is set
 	changed           bool
 	track             track
-	lawTable          *[256]byte // from one law of G.711 into the other, where packets are passed on; nil: as they are
+	lawTable          *[256]byte // converts G.711 A-law to µ-law or back when relaying; nil if not needed
 
-	// Where sound is decoded.
+	// For transcoding.
 	rate    int
 	encoder media.Encoder
 	pcm     []int16 // less than a frame
@@ -37,7 +37,7 @@ type mediaRelay struct {
 	payload [media.MaxPacketBytes]byte
 }
 
-// run passes sound on until ctx is done, or the sound has ended.
+// run relays audio until ctx is done or the source is closed.
 func (p *mediaRelay) run(ctx context.Context) (err error) {
 	p.drain()
 	for p.changed = true; p.changed && err == nil && ctx.Err() == nil; {
@@ -52,8 +52,8 @@ func (p *mediaRelay) run(ctx context.Context) (err error) {
 	return err
 }
 
-// canRelay reports whether packets are passed on as they come: both sides have the same codec, or G.711, and nothing needs the sound
-// itself.
+// canRelay reports whether packets can be relayed without decoding: both sides have the same codec, or G.711, and nothing needs the decoded
+// audio.
 func (p *mediaRelay) canRelay() bool {
 	p.lawTable = nil
 	from, isLaw := p.inbound.codec.media.(g711.Codec)
@@ -64,7 +64,7 @@ func (p *mediaRelay) canRelay() bool {
 	return (p.lawTable != nil || p.inbound.codec == p.outbound.codec) && !p.fillsPauses && p.tape == nil
 }
 
-// Read implements [rtpaudio.Reader]. It ends when another codec may have been agreed on.
+// Read implements [rtpaudio.Reader]. It returns an error when the agreement may have changed.
 func (p *mediaRelay) Read(b []byte) (int, error) {
 	n, err := p.stream.Read(b)
 	if p.agreement() != p.inbound || p.to.agreement() != p.outbound {
@@ -74,7 +74,7 @@ func (p *mediaRelay) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// relay passes packets on as they come.
+// relay relays packets without decoding.
 func (p *mediaRelay) relay(ctx context.Context) error {
 	defer p.closeOnDone(ctx)()
 	var buf [2048]byte
@@ -84,7 +84,7 @@ func (p *mediaRelay) relay(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case p.changed, errors.Is(err, net.ErrClosed): // their call is over
+		case p.changed, errors.Is(err, net.ErrClosed): // the source's call is over
 			return nil
 		case err != nil:
 			return err
@@ -109,13 +109,13 @@ func (p *mediaRelay) relay(ctx context.Context) error {
 	}
 }
 
-// transcode decodes what comes, and sends it in the other side's codec.
+// transcode decodes incoming audio, and sends it in the other side's codec.
 func (p *mediaRelay) transcode(ctx context.Context) (err error) {
 	p.rate = p.inbound.codec.media.DecodedRate(uplinkRate)
 	if p.encoder, err = p.outbound.codec.media.NewEncoder(p.rate); err != nil {
 		return err
 	}
-	p.pcm, p.packet.SSRC = p.pcm[:0], p.packet.SSRC+1 // its time begins anew
+	p.pcm, p.packet.SSRC = p.pcm[:0], p.packet.SSRC+1 // its timestamps restart
 	return rtpaudio.NewReceiver(p, rtpaudio.ReceiverOptions{
 		Codec: p.inbound.codec.media, PayloadTypes: p.inbound.types(), EventTypes: p.inbound.events,
 		OnEvent: func(e rtpaudio.Event) { p.pressed.read(e, p.press) },
@@ -143,19 +143,19 @@ func (p *mediaRelay) WritePCM(pcm []int16) error {
 	return nil
 }
 
-// recorder hears both sides: a [voxgate/media/record.Recording], or a [mixer].
+// recorder receives both sides: a [voxgate/media/record.Recording], or a [mixer].
 type recorder interface {
 	WriteCaller(pcm []int16, rate int, at time.Time)
 	WriteModel(pcm []int16, at time.Time)
 }
 
-// recordingTap gives one side to recorders: the caller as the person, the other as the model.
+// recordingTap passes both sides to recorders: the caller as the user, the other person as the model.
 type recordingTap struct {
 	to     []recorder
 	caller bool
-	rate   int // that up takes
+	rate   int // expected by up
 	up     *media.Resampler
-	ends   time.Time // of what was recorded
+	ends   time.Time // end of the audio recorded so far
 }
 
 func (t *recordingTap) write(pcm []int16, rate int) {
@@ -182,19 +182,19 @@ func (t *recordingTap) write(pcm []int16, rate int) {
 	t.ends = t.ends.Add(media.Duration(len(out), bridge.VoiceRate))
 }
 
-// maxGap is by how much the place of sound in a recording may be wrong: packets do not come evenly.
+// maxGap bounds the error in the position of audio in a recording: packets do not arrive evenly.
 const maxGap = 200 * time.Millisecond
 
-// musicRate is that of the music, in Hz, and note how long one sounds.
+// musicRate is the sample rate of the music on hold, in Hz, and note the duration of one note.
 const (
 	musicRate = 16000
 	note      = 600 * time.Millisecond
 )
 
-// notes are the music for one who waits, in Hz: two that fade, softly, and a pause.
+// notes are the music on hold, in Hz: two soft notes that fade, and a pause.
 var notes = [...]float64{523.25, 392, 0, 0}
 
-// renderMusic writes what is heard from a position on, and returns the next one.
+// renderMusic renders the music from a position on, and returns the next position.
 func renderMusic(pcm []int16, position int) int {
 	length := media.Samples(note, musicRate)
 	for i := range pcm {

@@ -14,14 +14,14 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// registrar keeps us registered at the trunks that want that. The zero value does at none.
+// registrar keeps us registered at the trunks that require it. The zero value is not registered.
 type registrar struct {
-	stop    context.CancelFunc // nil: it has not begun
+	stop    context.CancelFunc // nil until registration begins
 	running sync.WaitGroup
-	tags    sync.Map // of the dialogs, whose answers are read
+	tags    sync.Map // tags of the registration dialogs, whose responses are accepted
 }
 
-// registerAll registers a door.
+// registerAll starts the registrations of an endpoint.
 func (r *registrar) registerAll(d *Door) {
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
@@ -32,7 +32,7 @@ func (r *registrar) registerAll(d *Door) {
 	}
 }
 
-// unregisterAll unregisters, and returns when that is over.
+// unregisterAll unregisters at all trunks, and blocks until that is done.
 func (r *registrar) unregisterAll() {
 	if r.stop != nil {
 		r.stop()
@@ -40,28 +40,28 @@ func (r *registrar) unregisterAll() {
 	r.running.Wait()
 }
 
-// keepAlive is how often a trunk where we are registered hears from us at least, so that no NAT forgets the way back (RFC 5626, section
-// 4.4, has 24 to 29 s for UDP). A trunk that grants less than 250 s hears from us ten times in that.
+// keepAlive is the maximum interval between requests to a registrar, to keep NAT bindings open (RFC 5626, section 4.4, has 24 to 29 s for
+// UDP). If a trunk grants less than 250 s, the interval is a tenth of that.
 const keepAlive = 25 * time.Second
 
-// registration is at one trunk.
+// registration is the registration at one trunk.
 type registration struct {
 	door   *Door
 	trunk  *trunkState
-	dialog *dialog // one for all its requests (RFC 3261, section 10.2.4); nil: none was sent
-	failed int     // servers
-	least  int     // seconds that the registrar grants at least; 0: it has not said so
-	moved  sip.Uri // where the registrar has sent us; zero: nowhere
+	dialog *dialog // shared by all its requests (RFC 3261, section 10.2.4); nil before the first
+	failed int     // failed servers
+	least  int     // the registrar's minimum, in seconds; 0 if unknown
+	moved  sip.Uri // target of a redirection; may be zero
 }
 
 const (
-	// registerPause is how long a registrar is left alone after a failure, unless it says how long (RFC 5626, section 4.5).
+	// registerPause is the wait after a failure, unless the registrar states one (RFC 5626, section 4.5).
 	registerPause = 30 * time.Second
-	// maxExpires is the longest registration, in seconds, that a registrar can have us ask for.
+	// maxExpires caps the interval that a registrar demands, in seconds.
 	maxExpires = 24 * 60 * 60
 )
 
-// register has a trunk know where we are, as long as ctx lasts, and then unregisters.
+// register keeps us registered at a trunk until ctx is done, and then unregisters.
 func (d *Door) register(ctx context.Context, t *trunkState) {
 	r := &registration{door: d, trunk: t}
 	defer r.resetDialog()
@@ -92,7 +92,7 @@ func (d *Door) register(ctx context.Context, t *trunkState) {
 	}
 }
 
-// keepRegistered keeps the way open until the registration is to be renewed.
+// keepRegistered keeps the NAT binding open until the registration must be renewed.
 func (r *registration) keepRegistered(ctx context.Context, granted time.Duration) {
 	renew := time.After(granted * 8 / 10)
 	alive := time.NewTicker(min(keepAlive, granted/10))
@@ -104,14 +104,14 @@ func (r *registration) keepRegistered(ctx context.Context, granted time.Duration
 		case <-renew:
 			return
 		case <-alive.C:
-			if _, err := transact(ctx, r.dialog.client, r.dialog.newRequest(sip.OPTIONS)); err != nil { // any answer will do
+			if _, err := transact(ctx, r.dialog.client, r.dialog.newRequest(sip.OPTIONS)); err != nil { // any response is sufficient
 				return
 			}
 		}
 	}
 }
 
-// unregister has a trunk send no more calls.
+// unregister removes the registration, so that the trunk sends no more calls.
 func (r *registration) unregister() {
 	ctx, cancel := context.WithTimeout(context.Background(), byeTimeout)
 	defer cancel()
@@ -120,7 +120,7 @@ func (r *registration) unregister() {
 	}
 }
 
-// resetDialog drops the dialog.
+// resetDialog discards the dialog.
 func (r *registration) resetDialog() {
 	if r.dialog == nil {
 		return
@@ -129,8 +129,8 @@ func (r *registration) resetDialog() {
 	r.dialog = nil
 }
 
-// send registers for so many seconds; 0 ends a registration. What the registrar wants instead is done once: a longer interval (RFC 3261,
-// section 10.2.8), or another server (section 8.1.3.4).
+// send registers for a number of seconds; 0 removes the registration. It obeys one correction of the registrar: a longer interval (RFC
+// 3261, section 10.2.8), or another server (section 8.1.3.4).
 func (r *registration) send(ctx context.Context, seconds int) (time.Duration, error) {
 	for first := true; ; first = false {
 		if seconds > 0 {
@@ -138,7 +138,7 @@ func (r *registration) send(ctx context.Context, seconds int) (time.Duration, er
 		}
 		res, err := r.request(ctx, seconds)
 		if err != nil {
-			r.resetDialog() // the name may have another address by now
+			r.resetDialog() // the name may resolve to another address now
 			r.failed++
 			r.moved = sip.Uri{}
 			return 0, err
@@ -167,7 +167,7 @@ func (r *registration) send(ctx context.Context, seconds int) (time.Duration, er
 	}
 }
 
-// request sends a REGISTER.
+// request sends one REGISTER and returns its final response.
 func (r *registration) request(ctx context.Context, seconds int) (*sip.Response, error) {
 	o := r.trunk.Outbound
 	if r.dialog == nil {
@@ -191,7 +191,7 @@ func (r *registration) request(ctx context.Context, seconds int) (*sip.Response,
 	return r.dialog.send(ctx, r.dialog.newRequest(sip.REGISTER, sip.NewHeader("Expires", strconv.Itoa(seconds))))
 }
 
-// grantedExpiry is for how long a registration of a Contact was granted. A registrar may list those of other telephones, too.
+// grantedExpiry returns the granted time of our Contact. A registrar may list the Contacts of other phones, too.
 func grantedExpiry(res *sip.Response, own sip.Uri, asked int) time.Duration {
 	text := ""
 	contacts := res.GetHeaders("Contact")

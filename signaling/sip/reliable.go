@@ -12,17 +12,18 @@ import (
 
 var errLostPRACK = errors.New("our ringing was not acknowledged")
 
-// reliable is a provisional answer that is acknowledged (RFC 3262).
+// reliable is the state of a reliable provisional response (RFC 3262).
 type reliable struct {
 	invite string // the CSeq of its INVITE: "1 INVITE"
-	number uint32 // of the answer; 0: there is none
+	number uint32 // RSeq of the response; 0 without one
 	acked  chan []byte
 }
 
-// sendReliable sends a provisional answer. One that is reliable is sent until it is acknowledged, which is waited for.
+// sendReliable sends a provisional response. If reliable, the response is repeated until it is acknowledged, and the call blocks until
+// then.
 func (c *call) sendReliable(req *sip.Request, res *sip.Response, tx sip.ServerTransaction, must bool) error {
 	if !must {
-		_ = tx.Respond(res) // the final answer says the same
+		_ = tx.Respond(res) // the final response has the same content
 		return nil
 	}
 	c.mu.Lock()
@@ -40,13 +41,13 @@ func (c *call) sendReliable(req *sip.Request, res *sip.Response, tx sip.ServerTr
 	case errors.Is(err, errLostACK):
 		_ = tx.Respond(c.dialog.respond(req, 504, "Server Time-out"))
 		return errLostPRACK
-	case errors.Is(err, errHungUp): // by BYE, before our answer (RFC 3261, section 15.1.2)
+	case errors.Is(err, errHungUp): // by BYE, before our final response (RFC 3261, section 15.1.2)
 		_ = tx.Respond(c.dialog.respond(req, 487, "Request Terminated"))
 	}
 	return err
 }
 
-// onPrack takes the acknowledgement of a provisional answer.
+// onPrack handles the acknowledgement of a provisional response.
 func (c *call) onPrack(req *sip.Request, tx sip.ServerTransaction) {
 	text := ""
 	if h := req.GetHeader("RAck"); h != nil {
@@ -65,10 +66,10 @@ func (c *call) onPrack(req *sip.Request, tx sip.ServerTransaction) {
 		return
 	case refused != nil:
 		c.respond(tx, req, refused)
-	case sessionIn(req) != nil: // another offer, before the answer to the first
+	case sessionIn(req) != nil: // another offer before the first is answered
 		_ = tx.Respond(c.dialog.respond(req, 488, "Not Acceptable Here"))
 	default:
 		_ = tx.Respond(c.dialog.respond(req, 200, "OK"))
 	}
-	trySend(c.reliable.acked, nil) // unless it was acknowledged before
+	trySend(c.reliable.acked, nil) // unless acknowledged already
 }

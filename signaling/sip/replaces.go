@@ -11,13 +11,13 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// replaces names the call whose place a new one wants to take (RFC 3891, section 6.1), as its receiver has the tags.
+// replaces identifies the call that a new one is to replace (RFC 3891, section 6.1). The tags are named from our side.
 type replaces struct {
 	callID, local, remote string
-	early                 bool // only if it has no answer yet
+	early                 bool // only if not answered yet
 }
 
-// readReplaces reads the header of a request; ok is false if it cannot be read.
+// readReplaces parses the header. ok is false if it is malformed.
 func readReplaces(header string) (r replaces, ok bool) {
 	id, params, _ := strings.Cut(header, ";")
 	r.callID = strings.TrimSpace(id)
@@ -35,7 +35,7 @@ func readReplaces(header string) (r replaces, ok bool) {
 	return r, r.callID != "" && r.local != "" && r.remote != ""
 }
 
-// findReplaced is the call whose place an INVITE wants to take; nil: it is a new one. A trunk, or a page, may only replace its own calls.
+// findReplaced returns the call that an INVITE is to replace, or nil. A trunk, or a page, may replace only its own calls.
 func (d *Door) findReplaced(req *sip.Request, c *call) (*call, *refusal) {
 	headers := req.GetHeaders("Replaces")
 	if len(headers) == 0 {
@@ -67,17 +67,17 @@ func (d *Door) findReplaced(req *sip.Request, c *call) (*call, *refusal) {
 	return old, nil
 }
 
-// conversation is the one that a call has; nil: it has not begun.
+// conversation returns the call's session, or nil before it begins.
 func (c *call) conversation() *bridge.Session {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.session
 }
 
-// currentCall is the call that a conversation has: another may take its place.
+// currentCall is the call that has the conversation. Another call may replace it.
 type currentCall struct{ atomic.Pointer[call] }
 
-// transferMessage is the model's notice that another call has replaced the one that it had.
+// transferMessage tells the model that another call has replaced its caller's.
 func transferMessage(to phone.Party) bridge.Message {
 	return bridge.Message{Text: "The call was handed over: somebody else is on the line now. " + to.PromptData(), TurnComplete: true}
 }

@@ -11,26 +11,26 @@ import (
 )
 
 const (
-	// leastSession is the shortest interval of a session timer that is taken (RFC 4028, section 4).
+	// leastSession is the shortest session interval that we accept (RFC 4028, section 4).
 	leastSession = 90 * time.Second
-	// defaultSession is the interval that we ask for of a peer that can (RFC 4028, section 4 recommends it).
+	// defaultSession is the interval that we request from a peer that supports session timers (recommended by RFC 4028, section 4).
 	defaultSession = 30 * time.Minute
-	// maxSession is the longest interval that a peer can have us take.
+	// maxSession caps the interval that a peer demands.
 	maxSession = 24 * time.Hour
 )
 
-// sessionTimer is what was agreed about proving that a call is still there (RFC 4028); zero: nothing.
+// sessionTimer is the agreed session timer of a call (RFC 4028). The zero value means none.
 type sessionTimer struct {
 	every       time.Duration
 	isRefresher bool // we refresh, not the peer
 
-	invites bool // we refresh by INVITE: the peer has no UPDATE
+	invites bool // we refresh by INVITE, since the peer does not support UPDATE
 }
 
-// expiresAfter is when a call is over that was not refreshed (section 10).
+// expiresAfter returns the time without a refresh after which a call is over (section 10).
 func (r sessionTimer) expiresAfter() time.Duration { return r.every - min(32*time.Second, r.every/3) }
 
-// header says what was agreed, in an answer or in our request: who refreshes is named by their part in that transaction.
+// header returns the Session-Expires header of a response, or of our request. It names the refresher by its role in that transaction.
 func (r sessionTimer) header(request bool) sip.Header {
 	by := "uas"
 	if r.isRefresher == request {
@@ -39,7 +39,7 @@ func (r sessionTimer) header(request bool) sip.Header {
 	return sip.NewHeader("Session-Expires", fmt.Sprintf("%.0f;refresher=%s", r.every.Seconds(), by))
 }
 
-// readRefresh reads what a request asks for; ok is false if its interval is too short.
+// readRefresh reads the session timer that a request asks for. ok is false if its interval is too short.
 func readRefresh(req *sip.Request) (r sessionTimer, ok bool) {
 	able := isSupported(req, "timer")
 	every, by, said := sessionExpires(req)
@@ -53,13 +53,13 @@ func readRefresh(req *sip.Request) (r sessionTimer, ok bool) {
 	return sessionTimer{every: every, isRefresher: !able || by == "uas"}, every >= leastSession
 }
 
-// agreedRefresh reads what an answer to our request says.
+// agreedRefresh reads the session timer from a response to our request.
 func agreedRefresh(res *sip.Response) sessionTimer {
 	every, by, _ := sessionExpires(res)
 	return sessionTimer{every: every, isRefresher: by == "uac"}
 }
 
-// sessionExpires reads that header, or its short form. One that cannot be read was not said.
+// sessionExpires parses Session-Expires, or its short form. A malformed header is ignored.
 func sessionExpires(m interface{ GetHeader(name string) sip.Header }) (every time.Duration, refresher string, said bool) {
 	h := m.GetHeader("Session-Expires")
 	if h == nil {
@@ -76,7 +76,7 @@ func sessionExpires(m interface{ GetHeader(name string) sip.Header }) (every tim
 	return time.Duration(seconds) * time.Second, refresher, err == nil
 }
 
-// optionTags are the extensions that a header of a request lists.
+// optionTags returns the extensions listed in a header of a request.
 func optionTags(req *sip.Request, header string) (list []string) {
 	for _, h := range req.GetHeaders(header) {
 		for one := range strings.SplitSeq(h.Value(), ",") {
@@ -88,17 +88,17 @@ func optionTags(req *sip.Request, header string) (list []string) {
 	return list
 }
 
-// isSupported reports whether a request's sender has an extension.
+// isSupported reports whether the sender of a request supports an extension.
 func isSupported(req *sip.Request, option string) bool {
 	return slices.Contains(slices.Concat(optionTags(req, "Supported"), optionTags(req, "k"), optionTags(req, "Require")), option)
 }
 
-// isRequired reports whether a request's sender wants an extension to be used.
+// isRequired reports whether the sender of a request requires an extension.
 func isRequired(req *sip.Request, option string) bool {
 	return slices.Contains(optionTags(req, "Require"), option)
 }
 
-// missingOptions are the extensions that a request wants and that are not served.
+// missingOptions returns the extensions that a request requires and that are not served.
 func missingOptions(req *sip.Request, served string) (missing []string) {
 	return slices.DeleteFunc(optionTags(req, "Require"), func(option string) bool {
 		return slices.Contains(strings.Split(served, ", "), option)

@@ -13,7 +13,7 @@ import (
 	"voxgate/reread"
 )
 
-// trunkTLS is the configuration of connections that we open. Its files are read again when they change.
+// trunkTLS returns the TLS configuration for connections that we open. Its files are reloaded when they change.
 func (c *Config) trunkTLS(log *slog.Logger) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.TLS.CA != "" {
@@ -21,7 +21,7 @@ func (c *Config) trunkTLS(log *slog.Logger) (*tls.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("tls.ca: %w", err)
 		}
-		// The usual check would have the authorities of the start.
+		// The standard check would use the authorities loaded at the start.
 		config.InsecureSkipVerify = true
 		config.VerifyConnection = func(s tls.ConnectionState) error {
 			return verifyServer(s, authorities.Current(), c.serverAddresses())
@@ -37,7 +37,7 @@ func (c *Config) trunkTLS(log *slog.Logger) (*tls.Config, error) {
 	return config, nil
 }
 
-// serverAddresses are the servers of trunks that the configuration names by their addresses.
+// serverAddresses returns the trunk servers that are configured by IP address.
 func (c *Config) serverAddresses() (list []string) {
 	for i := range c.Trunks {
 		if o := c.Trunks[i].Outbound; o != nil {
@@ -52,8 +52,8 @@ func (c *Config) serverAddresses() (list []string) {
 	return list
 }
 
-// verifyServer checks a trunk's certificate as crypto/tls does. A connection to an address has no name: its certificate must be for one of
-// the addresses that the configuration names.
+// verifyServer checks a trunk's certificate as crypto/tls does. For a connection to an IP address, the certificate must be valid for one of
+// the configured addresses.
 func verifyServer(s tls.ConnectionState, roots *x509.CertPool, addresses []string) error {
 	if len(s.PeerCertificates) == 0 {
 		return errors.New("the server has no certificate")
@@ -76,7 +76,7 @@ func verifyServer(s tls.ConnectionState, roots *x509.CertPool, addresses []strin
 	return err
 }
 
-// config is the configuration of a listener by TLS. Its files are read again when they change.
+// config returns the TLS configuration of a listener. Its files are reloaded when they change.
 func (l *Listen) config(log *slog.Logger) (*tls.Config, error) {
 	pair, err := reread.NewCertificate(l.Cert, l.Key, log)
 	if err != nil {
@@ -92,7 +92,7 @@ func (l *Listen) config(log *slog.Logger) (*tls.Config, error) {
 	}
 	config.ClientAuth = tls.RequireAndVerifyClientCert
 	config.ClientCAs = authorities.Current()
-	config.SessionTicketsDisabled = true // or whom an authority has let in that is gone comes back
+	config.SessionTicketsDisabled = true // else a ticket would readmit a peer of a removed authority
 	var mu sync.Mutex
 	now := config // with the newest authorities
 	outer := config.Clone()
