@@ -88,7 +88,7 @@ type Breaker struct {
 	until       time.Time // zero: all are admitted
 	isRemote    bool      // reported by another gateway; Google has refused none of ours
 	callers     map[string]refusal
-	redialUntil time.Time // redials are reserved until then
+	redialUntil time.Time // time until which redials are reserved
 }
 
 // refusal records when Google refused one caller, and until when.
@@ -155,7 +155,7 @@ func QuotaDelay(err error) time.Duration {
 }
 
 // openFor records that Google has refused a caller for lack of quota. It rejects new conversations for a while: those
-// of the caller, or all. isProbe: the caller tried on behalf of all others.
+// of the caller, or all. isProbe reports that the caller tried on behalf of all others.
 func (b *Breaker) openFor(caller string, pause time.Duration, isProbe bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -183,16 +183,16 @@ func (b *Breaker) closeFor(caller string) {
 	delete(b.callers, caller)
 }
 
-// Release makes the next caller the probe: this one was not dialled, or failed for another reason.
+// Release makes the next caller the probe, because this one was not dialled, or failed for another reason.
 func (b *Breaker) Release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.until.IsZero() { // else another one was served meanwhile
+	if !b.until.IsZero() { // otherwise another caller was served meanwhile
 		b.until, b.isRemote = time.Now(), false
 	}
 }
 
-// redialDelay reserves a dial of a conversation whose connections keep ending right after their setup. It returns the
+// redialDelay reserves a redial of a conversation whose connections keep ending right after their setup. It returns the
 // delay: redialBurst dials go at once, then one every redialEvery.
 func (b *Breaker) redialDelay() time.Duration {
 	b.mu.Lock()

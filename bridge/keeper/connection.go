@@ -15,9 +15,9 @@ type dialResult struct {
 	epoch        int
 	config       setup.Config
 	handle       string
-	historyTurns int  // of the history
-	isUpdate     bool // config is a new one
-	isRenewal    bool // the session is fresh although there is a handle: see [Keeper.isHandleOutdated]
+	historyTurns int  // number of turns in the history
+	isUpdate     bool // with a new configuration
+	isRenewal    bool // a fresh session although there is a handle: see [Keeper.isHandleOutdated]
 	conn         Conn
 	err          error
 	kind         ConnKind
@@ -42,7 +42,7 @@ func (k *Keeper) Phase() Phase {
 	return Resuming
 }
 
-// nextConfig returns the configuration for the next dial, and whether it is a new one.
+// nextConfig returns the configuration for the next dial, and whether it differs from the current one.
 func (k *Keeper) nextConfig() (config setup.Config, update bool) {
 	for _, u := range k.updates {
 		if u.rejection == nil {
@@ -52,8 +52,8 @@ func (k *Keeper) nextConfig() (config setup.Config, update bool) {
 	return k.config, false
 }
 
-// nextHandle returns the handle for a configuration; empty if it needs a fresh session. The model cannot change on a
-// resume.
+// nextHandle returns the handle for a configuration, or "" if that needs a fresh session. A resume cannot change the
+// model.
 func (k *Keeper) nextHandle(config setup.Config) string {
 	if config.Model != k.config.Model || !config.Options.Resumption || k.pendingClears > 0 || k.isHandleOutdated(config) {
 		return ""
@@ -62,14 +62,14 @@ func (k *Keeper) nextHandle(config setup.Config) string {
 }
 
 // isHandleReused reports whether the next resume uses the same handle as this connection. Handles received on a resumed
-// connection may restore less. A handle can be used several times, and a model with Appends gets the later turns as
+// connection may restore less. A handle can be used several times, and a model with Appends receives the later turns as
 // text.
 func (k *Keeper) isHandleReused() bool {
 	return k.current.isResumed && k.config.Profile.ForgetfulHandles
 }
 
-// isHandleOutdated reports whether a fresh session with the transcript would know more than a resumed one: later turns
-// cannot be added to the resumed session, or it loses the conversation.
+// isHandleOutdated reports whether a fresh session with the transcript would know more than a resumed one. That is so
+// if later turns cannot be added to the resumed session, or if it loses the conversation.
 func (k *Keeper) isHandleOutdated(config setup.Config) bool {
 	p := config.Profile
 	if p.ForgetfulWithLongInstruction && p.Seeds && config.HasLongInstruction() {
@@ -82,7 +82,7 @@ func (k *Keeper) isHandleOutdated(config setup.Config) bool {
 func (k *Keeper) dialNext(parent context.Context) {
 	k.clock.Clear(alarmFirstConfig)
 	l := &k.current
-	if l.hadSession { // else SetupComplete comes first
+	if l.hadSession { // otherwise SetupComplete comes first
 		k.answerRejected(parent)
 	}
 	ctx, cancel := context.WithCancel(parent)
@@ -159,13 +159,13 @@ func (k *Keeper) disconnect(ctx context.Context) {
 	k.planned = replacement{}
 	k.clock.Clear(alarmMaxAge, alarmGoAway, alarmReplace, alarmNoHandle, alarmEarliest, alarmStall, alarmRetry)
 	if !k.isParked {
-		k.clock.Clear(alarmStale) // without a connection, input waits as long as the person may wait
+		k.clock.Clear(alarmStale) // without a connection, input waits as long as the person is willing to wait
 	}
 	if k.trial.previous != nil { // the next connection tries the change
 		k.rollBackTrial(ctx)
 	}
 	k.Notify(ctx, Disconnected{})
-	if k.stall.trigger == forMore { // the rest will not come
+	if k.stall.trigger == forMore { // the rest of the answer will not come
 		k.stall.trigger, k.stall.stage = forNothing, 0
 	}
 }

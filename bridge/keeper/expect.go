@@ -6,8 +6,7 @@ import (
 )
 
 const (
-	// answerExpiry is how long the person's input waits for its answer, whatever is tried. Later the answer is of no
-	// use.
+	// answerExpiry is how long the person's input waits for its answer, over all remedies. A later answer is useless.
 	answerExpiry = 25 * time.Second
 
 	// thinkingFactor is how many times longer a model that thinks before it speaks may take.
@@ -58,7 +57,7 @@ func (k *Keeper) PauseTimeout() time.Duration {
 	return max(k.AnswerTimeout(), time.Duration(pauseFactor*float64(k.StallTimeout)))
 }
 
-// HasUnderstood reports whether the model is known to have understood the input that it has to answer.
+// HasUnderstood reports whether the model is known to have understood the input that it should answer.
 func (k *Keeper) HasUnderstood() bool {
 	return k.stall.trigger == ForSpeech && (k.stall.isUnderstood || k.stall.understoodEarly) || k.stall.trigger == ForText ||
 		k.stall.trigger == ForTool
@@ -75,8 +74,8 @@ func (k *Keeper) ExpectReply(what Trigger) {
 	k.setStallAlarm(k.AnswerTimeout())
 }
 
-// OnSpeechContinued ends the wait for the answer to earlier speech, and reports whether there was one. Either the
-// sentence was only interrupted by a breath, or the person has waited long enough and asks again.
+// OnSpeechContinued ends the wait for the answer to earlier speech, and reports whether there was such a wait. Either
+// the person only took a breath within the sentence, or has waited long enough and asks again.
 func (k *Keeper) OnSpeechContinued(ctx context.Context) bool {
 	if k.stall.trigger != ForSpeech {
 		k.stall.understoodEarly = false
@@ -90,7 +89,7 @@ func (k *Keeper) OnSpeechContinued(ctx context.Context) bool {
 	return true
 }
 
-// OnAnswerPart records that the model is answering, and watches that it does not stop within the answer.
+// OnAnswerPart records that the model is answering, and starts to watch for a stall within the answer.
 func (k *Keeper) OnAnswerPart(ctx context.Context) {
 	k.stall.trigger, k.stall.stage = forMore, 0
 	if k.current.conn != nil {
@@ -99,16 +98,16 @@ func (k *Keeper) OnAnswerPart(ctx context.Context) {
 	k.setStallAlarm(k.PauseTimeout())
 }
 
-// OnAnswer records an answer, not only a thought: nothing said so far needs a replay.
+// OnAnswer records an answer that is more than a thought: nothing said so far needs a replay.
 func (k *Keeper) OnAnswer() {
 	k.Uplink.MarkAnswered()
 	k.clock.Clear(alarmStale)
 	k.stall.missedCount, k.stall.isNoise = 0, false
 }
 
-// OnModelActivity records a message that is not part of an answer. final: it ends a turn, or calls tools; understood:
-// it shows that the model has understood speech. It reports whether the model has ended its turn without the expected
-// answer.
+// OnModelActivity records a message that is not part of an answer. final means that it ends a turn or calls tools;
+// understood means that it shows that the model has understood speech. It reports whether the model has ended its turn
+// without the expected answer.
 func (k *Keeper) OnModelActivity(ctx context.Context, final, understood bool) (unanswered bool) {
 	k.stall.understoodEarly = k.stall.understoodEarly || understood
 	switch {
@@ -125,12 +124,12 @@ func (k *Keeper) OnModelActivity(ctx context.Context, final, understood bool) (u
 	return false
 }
 
-// ExpectedReply returns what the expected answer responds to; ok is false if none is expected.
+// ExpectedReply returns the trigger of the expected answer; ok is false if none is expected.
 func (k *Keeper) ExpectedReply() (what Trigger, ok bool) {
 	return k.stall.trigger, k.stall.trigger != forNothing && k.stall.trigger != forMore
 }
 
-// ReplyPending reports whether an answer is expected. It may not come: what sounded like speech may have been noise,
+// ReplyPending reports whether an answer is expected. It may never come: what sounded like speech may have been noise,
 // and a model may choose not to answer. So it turns false once the person has been asked to wait.
 func (k *Keeper) ReplyPending() bool {
 	_, ok := k.ExpectedReply()

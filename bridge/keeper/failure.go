@@ -26,8 +26,8 @@ const (
 	strikeTime = 3 * time.Second
 	silentTime = 12 * time.Second // after a loss without a close frame: the server may not have noticed
 
-	// maxDeaths is how often a session may die right after a resume before the handle is dropped: with some handles
-	// every resume dies.
+	// maxDeaths is how often a session may end right after a resume before the handle is dropped: with some handles
+	// every resume fails.
 	maxDeaths = 2
 
 	// quotaRetry is the pause before the next dial of a running conversation that lacks quota: each attempt counts.
@@ -37,8 +37,8 @@ const (
 	// before the conversation ends.
 	lastRetry = waitEnd - 5*time.Second
 
-	// firstDials limits the dials of a conversation that has not begun: a person who waits for the first word should
-	// learn of the failure soon.
+	// firstDials limits the dials before a conversation has begun: a person who waits for the first word should learn
+	// of the failure soon.
 	firstDials = 3
 
 	// waitEnd is how long a person waits for a connection before the conversation ends with an error.
@@ -87,7 +87,7 @@ type failures struct {
 	dials         int       // failed dials
 	strikes       int       // rejections by Gemini and connections that died at once, since the last reduction of the setup
 	firstStrikeAt time.Time // time of the first of those
-	deaths        int       // connections that Gemini closed at once
+	deaths        int       // connections that Gemini closed right after setup
 	noCloseFrame  bool      // the last connection was lost without a close frame
 	step          setupStep
 	firstAt       time.Time
@@ -115,7 +115,7 @@ func (f *failures) addStrike() {
 	f.strikes++
 }
 
-// isExhausted reports whether the same setup was sent often enough.
+// isExhausted reports whether the same setup was sent too often to send it again.
 func (f *failures) isExhausted() bool {
 	patience := strikeTime
 	if f.noCloseFrame {
@@ -124,8 +124,8 @@ func (f *failures) isExhausted() bool {
 	return (f.strikes >= maxStrikes || f.deaths >= maxDeaths) && time.Since(f.firstStrikeAt) >= patience
 }
 
-// backoff returns a random pause before the next dial. Its maximum grows with the failures: all conversations lose
-// their connections at once.
+// backoff returns a random pause before the next dial. Its maximum grows with the failures. It is random because all
+// conversations lose their connections at once.
 func (f *failures) backoff() time.Duration {
 	n := f.total - 1
 	if n <= 0 {
@@ -159,7 +159,7 @@ func causeOf(err error) (cause wire.Cause, reached bool) {
 	return wire.Lost, errors.Is(err, context.DeadlineExceeded)
 }
 
-// causeText returns the cause of an error in a word or two; empty without an error.
+// causeText returns the cause of an error in a word or two, or "" without an error.
 func causeText(err error) string {
 	if err == nil {
 		return ""

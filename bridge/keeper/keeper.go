@@ -25,7 +25,7 @@ import (
 type Options struct {
 	Dial         func(context.Context, gemini.Setup) (Conn, error)
 	Breakers     *Breakers
-	Caller       string        // who asks for the conversation, as in [Breaker.Admit]
+	Caller       string        // caller of [Breaker.Admit]
 	IsProbe      bool          // result of [Breaker.Admit]
 	StallTimeout time.Duration // how long the model may be silent when an answer is due; 0 means no limit
 	Uplink       *uplink.Uplink
@@ -34,14 +34,14 @@ type Options struct {
 
 	// Notify passes an event to the owner. It must not block.
 	Notify func(context.Context, Event)
-	// IsIdle reports whether the owner can do without the connection just now: nobody speaks, no answer is in progress,
-	// no tool runs.
+	// IsIdle reports whether the owner can do without the connection now: no speech, no answer in progress, and no
+	// running tool.
 	IsIdle func() bool
-	// WaitsForTool reports whether the model waits for a tool: its silence is then expected.
+	// WaitsForTool reports whether the model waits for a tool, so that its silence is expected.
 	WaitsForTool func() bool
 	// History returns the transcript for a fresh session, or for a resumed one the part since the newest
-	// [HandleChanged]: the newest turns, with at most limit bytes of text. It omits input without an answer, which is
-	// replayed.
+	// [HandleChanged]. It returns the newest turns, with at most limit bytes of text. It omits input without an answer,
+	// which is replayed.
 	History func(fresh bool, limit int) []wire.Content
 }
 
@@ -54,7 +54,7 @@ type Conn interface {
 	Close() error
 }
 
-// namedConn is a connection whose server gives its session an ID, which Google's support asks for.
+// namedConn is a connection whose server assigns an ID to its session. Google's support asks for that ID.
 type namedConn interface{ SessionID() string }
 
 // Event is one of the types below.
@@ -64,7 +64,7 @@ type (
 	// Message is a message of the model. Its audio is valid until Notify returns.
 	Message struct{ *wire.ServerMessage }
 
-	// Connected reports that a new connection is in use. Fresh: with a new session.
+	// Connected reports that a new connection is in use. Fresh means that its session is new.
 	Connected struct {
 		First, Fresh bool
 		NewModel     bool // fresh because the model has changed
@@ -72,15 +72,15 @@ type (
 		Renewal      bool // fresh because the handle covers less than the transcript (Profile.ForgetfulHandles)
 	}
 
-	// ResendPending follows Connected: the owner must queue again what the session waits for, such as the results of
-	// tools.
+	// ResendPending follows Connected: the owner must queue again whatever the new session lacks, such as the results
+	// of tools.
 	ResendPending struct{}
 
 	// SetupComplete follows ResendPending on the first connection.
 	SetupComplete struct{}
 
-	// Replayed follows ResendPending: so much speech had no answer and is replayed. Lost is the part that was too old.
-	// Partial is set if the session already has the beginning of the replayed speech.
+	// Replayed follows ResendPending. It reports the duration of speech that had no answer and is replayed. Lost is the
+	// part that was too old. Partial is set if the session already has the beginning of the replayed speech.
 	Replayed struct {
 		Speech, Lost time.Duration
 		Partial      bool
@@ -90,7 +90,7 @@ type (
 	DialOutcome struct {
 		Kind      ConnKind
 		StartedAt time.Time
-		Cause     string // of the failure: lost, stale handle, quota, fatal or auth; empty means success
+		Cause     string // of the failure: lost, stale handle, quota, fatal or auth; "" for success
 	}
 
 	// ConnectionEnd reports the end of a connection. Cause is empty if the gateway ended it.
@@ -100,17 +100,18 @@ type (
 		Cause                  string
 	}
 
-	// Disconnected reports that the connection is gone, and with it the rest of an answer in progress.
+	// Disconnected reports that the connection has ended, and with it any answer in progress.
 	Disconnected struct{}
 
-	// HandleChanged reports that the handle is new, or gone: HandleCovers may answer differently.
+	// HandleChanged reports that there is a new handle, or no handle any more. Afterwards HandleCovers may return
+	// different results.
 	HandleChanged struct{}
 
 	// ConfigChanged reports that Config has changed.
 	ConfigChanged struct{}
 
-	// UpdateResult answers UpdateConfig, or AdjustConfig with its name. Err says why it was rejected; then the old
-	// configuration stays.
+	// UpdateResult answers UpdateConfig, or AdjustConfig with its name. Err is the reason of a rejection, after which
+	// the old configuration stays in force.
 	UpdateResult struct {
 		Err  error
 		Name string
@@ -119,28 +120,29 @@ type (
 	// ContextCleared answers ClearContext.
 	ContextCleared struct{}
 
-	// WaitNotice repeats while the model cannot answer: first after 1 s. Long is set from 5 s on. Unsure: perhaps
-	// nobody waits.
+	// WaitNotice is repeated while the model cannot answer, first after 1 s. Long is set from 5 s on. Unsure is set if
+	// the person may not be waiting.
 	WaitNotice struct{ Long, Unsure bool }
 
 	// WaitOver reports that the model can answer again.
 	WaitOver struct{}
 
-	// ModelStalled reports that the model is silent when an answer is due, and the remedy tried.
+	// ModelStalled reports that the model is silent although an answer is due, and which remedy is tried.
 	ModelStalled struct{ Remedy Remedy }
 
-	// AnswerAbandoned reports that the input will not be answered any more. GaveUp: the model stayed silent whatever
-	// was tried. Sure: something was certainly said. Aside: perhaps not to the model.
+	// AnswerAbandoned reports that input will not be answered any more. GaveUp means that the model stayed silent after
+	// all remedies. Sure means that the input was certainly addressed to it. Aside means that it perhaps was not.
 	AnswerAbandoned struct{ GaveUp, Sure, Aside bool }
 
-	// InputDropped reports that the last input was dropped, because each session that receives it dies.
+	// InputDropped reports that the last input was dropped, because every session that received it failed.
 	InputDropped struct{}
 
-	// FieldsRejected has sentences about fields of the configuration that the server rejected: the connection lacks
-	// them.
+	// FieldsRejected holds sentences about fields of the configuration that the server rejected and the connection
+	// therefore lacks.
 	FieldsRejected struct{ Fields []string }
 
-	// ConversationFailed reports that the conversation cannot go on. WasConnected: there was a connection before.
+	// ConversationFailed reports that the conversation cannot continue. WasConnected is set if there was a connection
+	// before.
 	ConversationFailed struct {
 		Err          error
 		WasConnected bool
@@ -150,7 +152,7 @@ type (
 // ConnKind is the purpose of a connection.
 type ConnKind string
 
-// The kinds of connections.
+// Kinds of connections.
 const (
 	FirstConn   ConnKind = "first"
 	ResumedConn ConnKind = "resume" // the session goes on
@@ -160,7 +162,7 @@ const (
 // Phase is the state of the connection.
 type Phase int
 
-// The phases of a conversation's connections.
+// Phases of a conversation's connections.
 const (
 	Dialing   Phase = iota // opening the first connection
 	SettingUp              // connection open, setup not yet accepted by the model
@@ -173,11 +175,11 @@ const (
 type Counts struct {
 	Dials, Resumed, Reseeded  int
 	Nudges, Resumes, Restarts int // remedies for a silent model
-	Repeats                   int // of questions whose turn ended without an answer
+	Repeats                   int // repetitions of questions whose turn ended without an answer
 	LongestWait               time.Duration
 }
 
-// Keeper keeps one conversation going. See the package comment for the goroutine that may call its methods.
+// Keeper keeps one conversation going. Only its owner's goroutine may call its methods; see the package comment.
 type Keeper struct {
 	Options
 	work   chan func(context.Context) // from dials, and from the reader and the writer of the connection
@@ -200,21 +202,22 @@ type Keeper struct {
 	onHold    bool
 	hasFailed bool
 
-	// eventCount numbers events in their order; lastEvent is the number of the newest event that a handle should cover.
+	// eventCount is the number of events so far; lastEvent is the number of the newest event that a handle should
+	// cover.
 	eventCount, lastEvent int
 }
 
-// connection is the connection to the model. Anything that arrives from a stopped one is ignored.
+// connection is the connection to the model. Anything that arrives from a stopped connection is ignored.
 type connection struct {
 	epoch        int  // number of the dial
-	conn         Conn // nil: not connected
+	conn         Conn // nil if not connected
 	isDialing    bool // a dial is in progress or scheduled
 	hasWebSocket bool // the first dial has a WebSocket, but no session yet
 	hadSession   bool // there was a session before
 	isResumed    bool // the connection continues the session of an earlier one
 	connectedAt  time.Time
 	dialOutcome  DialOutcome        // of the dial
-	cause        string             // of its end; empty means the gateway ended it
+	cause        string             // of its end, or "" if the gateway ended it
 	cancel       context.CancelFunc // of the dial, or of the reader and writer
 	goroutines   sync.WaitGroup     // dial, reader, writer
 }
@@ -228,29 +231,29 @@ type handle struct {
 
 // trial tracks in-place changes that Gemini has not accepted yet. The zero value is no trial.
 type trial struct {
-	previous *setup.Config // configuration to restore on a rejection; nil means no trial
+	previous *setup.Config // configuration to restore on a rejection, or nil without a trial
 	count    int           // number of updates tried
-	single   bool          // try each by itself, because one of several was rejected
+	single   bool          // try each update separately, because one of several was rejected
 }
 
-// pendingUpdate is a configuration change without an answer.
+// pendingUpdate is a configuration change that has not been answered.
 type pendingUpdate struct {
 	config    setup.Config
 	rejection error
 	name      string // from AdjustConfig
 }
 
-// replacement is the plan to replace the connection, which serves until nobody needs it.
+// replacement is the plan to replace the connection, which stays in use until it is idle.
 type replacement struct {
 	reason   string
 	earliest time.Time // see [Keeper.earliestReplacement]
-	deadline time.Time // zero: no plan
+	deadline time.Time // zero without a plan
 }
 
 // waitState tracks a time in which the model cannot answer.
 type waitState struct {
-	since  time.Time // zero: no wait
-	unsure bool      // perhaps nobody waits
+	since  time.Time // zero while there is no wait
+	unsure bool      // the person may not be waiting
 }
 
 // alarmKind identifies a timer.
@@ -259,16 +262,16 @@ type alarmKind int
 const (
 	alarmFirstConfig alarmKind = iota // no configuration has arrived: dial with the current one
 	alarmRetry                        // dial again
-	alarmMaxAge                       // the connection will end soon, though no goAway came
-	alarmGoAway                       // the time named by goAway is near
-	alarmReplace                      // replace the connection now, even if somebody speaks
-	alarmNoHandle                     // nobody speaks, and the awaited handle has not arrived
+	alarmMaxAge                       // the connection will end soon, although no goAway came
+	alarmGoAway                       // the deadline in goAway is near
+	alarmReplace                      // replace the connection now, even during speech
+	alarmNoHandle                     // the connection is idle, but the awaited handle has not arrived
 	alarmEarliest                     // the connection is old enough to be replaced
 	alarmTrialEnd                     // Gemini has not rejected a change of the configuration
 	alarmStall                        // the model should have reacted
 	alarmStale                        // the input will not be answered any more
 	alarmWait                         // next notice to a waiting person
-	alarmIdle                         // the caller has not come back: the connection costs money
+	alarmIdle                         // the caller has not returned: the connection costs money
 	numAlarms
 )
 
@@ -281,7 +284,7 @@ func New(o Options, config setup.Config) *Keeper {
 // Work delivers functions for the owner's loop to run.
 func (k *Keeper) Work() <-chan func(context.Context) { return k.work }
 
-// Alarms delivers a time whenever the owner's loop has to call OnAlarm.
+// Alarms delivers a value whenever the owner's loop must call OnAlarm.
 func (k *Keeper) Alarms() <-chan time.Time { return k.clock.C }
 
 // Config returns the configuration in force.
@@ -290,7 +293,7 @@ func (k *Keeper) Config() *setup.Config { return &k.config }
 // Counts returns the statistics so far.
 func (k *Keeper) Counts() Counts { return k.counts }
 
-// Handle returns the handle that the next connection would resume with; empty if none.
+// Handle returns the handle for the next connection, or "".
 func (k *Keeper) Handle() string { return k.nextHandle(k.config) }
 
 // Connected reports whether there is a connection, even without a caller.
@@ -360,8 +363,8 @@ func (k *Keeper) answerRejected(ctx context.Context) {
 	}
 }
 
-// onTrialRejected ends a trial: Gemini has closed the connection. If there were several changes, the next connection
-// tries each by itself.
+// onTrialRejected ends a trial because Gemini has closed the connection. If the trial had several changes, the next
+// connection tries each separately.
 func (k *Keeper) onTrialRejected(ctx context.Context, err error) {
 	if k.trial.count == 1 {
 		defer k.answerUpdate(ctx, err)

@@ -13,7 +13,7 @@ import (
 func (k *Keeper) onConnectionLost(ctx context.Context, err error) {
 	young := time.Since(k.current.connectedAt) < calmTime
 	cause, _ := causeOf(err)
-	if k.trial.previous != nil && cause == wire.Fatal { // the change was rejected, not the conversation
+	if k.trial.previous != nil && cause == wire.Fatal { // Gemini has rejected the change, not the conversation
 		k.onTrialRejected(ctx, err)
 		cause = wire.Lost
 	}
@@ -51,7 +51,7 @@ func (k *Keeper) onDialFailed(ctx context.Context, d dialResult) {
 		k.forgetHandle(ctx)
 	case d.isUpdate && cause != wire.Quota && (cause != wire.Lost || f.dials >= maxStrikes):
 		k.answerRejected(ctx)
-		k.answerUpdate(ctx, d.err) // the old configuration goes on with the current handle
+		k.answerUpdate(ctx, d.err) // the old configuration continues with the current handle
 		f.dials = 0
 	case cause == wire.Quota && k.current.hadSession: // Google may still count our last connection
 		k.openBreaker(d.config.Model, d.err)
@@ -74,7 +74,7 @@ func (k *Keeper) onDialFailed(ctx context.Context, d dialResult) {
 		k.reduceSetup(ctx)
 	}
 	wanted := retryDelay(d.err)
-	if !k.current.hadSession && (f.dials >= firstDials || wanted > lastBackoff) { // the person should learn of it sooner
+	if !k.current.hadSession && (f.dials >= firstDials || wanted > lastBackoff) { // the person should learn of the failure sooner
 		k.failConversation(ctx, d.err)
 	}
 	k.scheduleRedial(ctx, min(wanted, lastRetry))
@@ -124,7 +124,7 @@ func (k *Keeper) openBreaker(model string, err error) {
 	k.IsProbe = false
 }
 
-// scheduleRedial dials again after a pause that grows with the failures and is at least pause.
+// scheduleRedial dials again after a pause of at least pause, which grows with the failures.
 func (k *Keeper) scheduleRedial(ctx context.Context, pause time.Duration) {
 	if k.hasFailed || k.isParked { // parked: dial when a caller is back
 		return
@@ -132,7 +132,7 @@ func (k *Keeper) scheduleRedial(ctx context.Context, pause time.Duration) {
 	k.current.hasWebSocket = false
 	if k.current.hadSession {
 		k.beginWait()
-		k.wait.unsure = false // whatever the wait was for, the model receives nothing now
+		k.wait.unsure = false // whatever the reason for the wait, the model receives nothing now
 	}
 	k.current.isDialing = true
 	k.clock.Set(alarmRetry, max(pause, k.dialPause()))
@@ -171,7 +171,7 @@ func (k *Keeper) AskAgain(ctx context.Context) bool {
 // RestartSession replaces the session by a fresh one with the transcript.
 func (k *Keeper) RestartSession(ctx context.Context) { k.tryRemedy(ctx, Restart, true, false) }
 
-// tryRemedy tries a remedy. sure and aside are those of [AnswerAbandoned].
+// tryRemedy applies a remedy. sure and aside are as in [AnswerAbandoned].
 func (k *Keeper) tryRemedy(ctx context.Context, remedy Remedy, sure, aside bool) {
 	w := &k.stall
 	k.Notify(ctx, ModelStalled{remedy})

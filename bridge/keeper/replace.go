@@ -6,16 +6,17 @@ import (
 )
 
 const (
-	// maxAge is the age at which a connection counts as old: Gemini closes it after about ten minutes and does not
-	// always send goAway (js-genai #618). It sends goAway at nine, so only connections without one get so old.
+	// maxAge is the age at which a connection counts as old. Gemini closes a connection after about ten minutes and
+	// does not always send goAway (js-genai #618). It sends goAway after nine minutes, so only connections without
+	// goAway reach this age.
 	maxAge = 9*time.Minute + 15*time.Second
 
-	// maxAgeSpare is how long the replacement of an old connection waits for a quiet moment; updateSpare is that for a
-	// new configuration.
+	// maxAgeSpare is how long the replacement of an old connection waits for an idle moment; updateSpare is the same
+	// for a new configuration.
 	maxAgeSpare = 30 * time.Second
 	updateSpare = 30 * time.Second
 
-	// reasonUpdate is the reason of a replacement that the client waits for.
+	// reasonUpdate is the reason for a replacement that the client waits for.
 	reasonUpdate = "update"
 
 	// goAwaySpare is how long before Gemini's deadline a connection is replaced at the latest.
@@ -30,10 +31,10 @@ const (
 	handleWait = 3 * time.Second
 )
 
-// IsReplacementPlanned reports whether the connection will be replaced as soon as nobody needs it.
+// IsReplacementPlanned reports whether the connection will be replaced as soon as it is idle.
 func (k *Keeper) IsReplacementPlanned() bool { return k.isServing() && k.planned.isPlanned() }
 
-// onGoAway plans to replace the connection before Gemini closes it. Until that is near the connection serves on.
+// onGoAway plans to replace the connection before Gemini closes it. Until shortly before, the connection stays in use.
 func (k *Keeper) onGoAway(ctx context.Context, left time.Duration) {
 	if left > goAwayLead {
 		k.clock.Set(alarmGoAway, left-goAwayLead)
@@ -43,7 +44,7 @@ func (k *Keeper) onGoAway(ctx context.Context, left time.Duration) {
 	k.planReplacement(ctx, "goAway", left-goAwaySpare)
 }
 
-// planReplacement plans to replace the connection at the next quiet moment, at the latest after within.
+// planReplacement plans to replace the connection at the next idle moment, but no later than after within.
 func (k *Keeper) planReplacement(ctx context.Context, reason string, within time.Duration) {
 	if k.isParked {
 		k.disconnect(ctx) // there is no caller
@@ -55,13 +56,13 @@ func (k *Keeper) planReplacement(ctx context.Context, reason string, within time
 		return
 	}
 	k.planned = replacement{reason: reason, earliest: earliest, deadline: until}
-	k.clock.Set(alarmReplace, time.Until(until)) // our own deadline: a server may fall silent after goAway
+	k.clock.Set(alarmReplace, time.Until(until)) // our own deadline, because a server may stop responding after goAway
 }
 
-// earliestReplacement returns when a connection may be replaced for this reason. The first young one is replaced at
-// once. If the next one is young as well, the server may send goAway on each connection, or the client may change its
-// configuration all the time. Then the connection serves on until calmTime, or until the server closes it. A client
-// that waits for a new configuration waits no longer than for a dial after a failure.
+// earliestReplacement returns the earliest time to replace a connection for a reason. The first young connection is
+// replaced at once. If the next one is young as well, the server may send goAway on each connection, or the client may
+// change its configuration all the time. Then the connection stays in use until calmTime, or until the server closes
+// it. A client that waits for a new configuration waits no longer than for a dial after a failure.
 func (k *Keeper) earliestReplacement(why string) time.Time {
 	switch young := k.failures.young; {
 	case young == 0:
@@ -72,16 +73,16 @@ func (k *Keeper) earliestReplacement(why string) time.Time {
 	return k.current.connectedAt.Add(calmTime)
 }
 
-// ReplaceIfIdle carries out a planned replacement if nobody needs the connection now. The owner calls it after each of
-// its steps.
+// ReplaceIfIdle carries out a planned replacement if the connection is idle. The owner calls it after each of its
+// steps.
 func (k *Keeper) ReplaceIfIdle(ctx context.Context) {
 	if k.IsReplacementPlanned() && k.canReplace() {
 		k.replaceNow(ctx)
 	}
 }
 
-// canReplace reports whether the connection can be replaced without interrupting anything: nobody speaks, no answer is
-// due, no tool runs, and the handle covers everything.
+// canReplace reports whether the connection can be replaced without an interruption: no speech, no expected answer, no
+// running tool, and a handle that covers everything.
 func (k *Keeper) canReplace() bool {
 	if k.Uplink.HasUnanswered() || k.stall.trigger != forNothing || !k.IsIdle() {
 		k.clock.Clear(alarmNoHandle)
@@ -100,7 +101,7 @@ func (k *Keeper) canReplace() bool {
 	return false
 }
 
-// replaceNow closes the connection and dials the next one with the newest handle. Input waits in the uplink meanwhile.
+// replaceNow closes the connection and dials the next one with the newest handle. Meanwhile input waits in the uplink.
 func (k *Keeper) replaceNow(ctx context.Context) {
 	if k.isParked {
 		k.disconnect(ctx) // there is no caller
@@ -115,7 +116,7 @@ func (k *Keeper) replaceNow(ctx context.Context) {
 }
 
 // dialPaced dials at once, or after a pause if connections have ended right after their setup. The lifetime of the last
-// one counts towards the pause.
+// connection counts towards the pause.
 func (k *Keeper) dialPaced(ctx context.Context) {
 	if pause := k.dialPause() - time.Since(k.current.connectedAt); pause > 0 {
 		k.current.isDialing, k.current.hasWebSocket = true, false
@@ -125,8 +126,8 @@ func (k *Keeper) dialPaced(ctx context.Context) {
 	k.dialNext(ctx)
 }
 
-// dialPause returns how long the next dial waits. It grows with the connections that ended soon after their setup and
-// the failed dials; a limit applies to all conversations together.
+// dialPause returns the delay of the next dial. It grows with the number of failed dials and of connections that ended
+// soon after their setup. A common limit applies to all conversations together.
 func (k *Keeper) dialPause() time.Duration {
 	next, _ := k.nextConfig()
 	if next.Profile.IsTextModel {

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// parkedTime is how long a parked conversation keeps its connection. A reloaded page is back sooner, and an
+	// parkedTime is how long a parked conversation keeps its connection. A reloaded page returns sooner, and an
 	// abandoned session costs money.
 	parkedTime = 5 * time.Second
 
@@ -15,7 +15,7 @@ const (
 	firstConfigTime = 800 * time.Millisecond
 )
 
-// Start dials. With awaitConfig it waits for the first UpdateConfig, but not for long.
+// Start dials. With awaitConfig it first waits up to firstConfigTime for the first UpdateConfig.
 func (k *Keeper) Start(ctx context.Context, awaitConfig bool) {
 	if awaitConfig {
 		k.clock.Set(alarmFirstConfig, firstConfigTime)
@@ -43,7 +43,7 @@ func (k *Keeper) Close() {
 	k.endConnection(context.Background())
 }
 
-// Park records that there is no caller any more. The connection is kept for a while.
+// Park records that the caller has left. The connection is kept for parkedTime.
 func (k *Keeper) Park(ctx context.Context) {
 	k.isParked = true
 	k.endWait(ctx)
@@ -54,7 +54,7 @@ func (k *Keeper) Park(ctx context.Context) {
 	k.clock.Set(alarmIdle, parkedTime)
 }
 
-// Unpark records that there is a caller again, or a new one. It dials if there is no connection.
+// Unpark records that a caller is present again. It dials if there is no connection.
 func (k *Keeper) Unpark(ctx context.Context) {
 	wasParked := k.isParked
 	k.isParked = false
@@ -76,7 +76,7 @@ func (k *Keeper) Unpark(ctx context.Context) {
 	}
 }
 
-// SetHold records that the caller is on hold, and waits for no answer, or that the hold has ended.
+// SetHold records whether the caller is on hold. A caller on hold does not wait for answers.
 func (k *Keeper) SetHold(ctx context.Context, on bool) {
 	k.onHold = on
 	switch {

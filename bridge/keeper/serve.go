@@ -15,7 +15,7 @@ import (
 	"voxgate/crash"
 )
 
-// closeReasonTime is how long to wait for a close frame, which has the reason, after sending has failed: a round trip.
+// closeReasonTime is how long to wait for the close frame with the reason after a failed write: a round trip.
 const closeReasonTime = 250 * time.Millisecond
 
 func (k *Keeper) onDialResult(ctx context.Context, d dialResult) {
@@ -88,8 +88,8 @@ func (k *Keeper) onConnected(ctx context.Context, d dialResult) {
 	k.applyUpdates(ctx)
 }
 
-// catchUpSession sends a new connection what its session does not know yet: turns since the handle, results of tools,
-// and unanswered input.
+// catchUpSession sends a new connection whatever its session lacks: turns since the handle, results of tools, and
+// unanswered input.
 func (k *Keeper) catchUpSession(ctx context.Context, fresh bool) {
 	if !fresh && k.config.Profile.Appends {
 		if missed := k.History(false, HistoryLimit); len(missed) > 0 {
@@ -130,7 +130,7 @@ func (k *Keeper) onMessage(ctx context.Context, epoch int, m *wire.ServerMessage
 		return
 	}
 	k.Notify(ctx, Message{m})
-	// Version 3.8 sends handles unasked.
+	// Version 3.8 sends handles without a request.
 	if h := m.Resumption; h != nil && h.Resumable && h.Handle != "" && k.config.Options.Resumption && !k.isHandleReused() {
 		k.acceptHandle(ctx, h)
 	}
@@ -164,7 +164,8 @@ func (k *Keeper) startReadWrite(parent context.Context, d dialResult) {
 		if err == nil {
 			return
 		}
-		// The server's close frame has the reason, which decides what follows. The reader may not have read it yet.
+		// The server's close frame contains the reason, which determines the recovery. The reader may not have read it
+		// yet.
 		select {
 		case <-time.After(closeReasonTime):
 			k.runInLoop(ctx, func(ctx context.Context) { k.onConnectionEnd(ctx, epoch, fmt.Errorf("send: %w", err)) })
@@ -178,8 +179,8 @@ func (k *Keeper) goRecovered(f func()) {
 	k.current.goroutines.Go(func() { crash.Run(k.Logger, "model connection", k.OnCrash, f) })
 }
 
-// readMessages passes every message to the owner's loop, and waits until it is processed: the next one overwrites its
-// audio.
+// readMessages passes every message to the owner's loop, and waits until it is processed, because the next message
+// overwrites its audio.
 func (k *Keeper) readMessages(ctx context.Context, epoch int, conn Conn) {
 	var m *wire.ServerMessage
 	done := make(chan struct{}, 1)
@@ -203,7 +204,7 @@ func (k *Keeper) readMessages(ctx context.Context, epoch int, conn Conn) {
 		}
 		select {
 		case <-done:
-		case <-ctx.Done(): // the loop waits for us to end
+		case <-ctx.Done(): // the loop waits for this goroutine to end
 			return
 		}
 	}

@@ -1,6 +1,6 @@
 package keeper
 
-// Trigger is what the model should react to.
+// Trigger is the event that the model should react to.
 type Trigger int
 
 // The values of Trigger.
@@ -9,13 +9,14 @@ const (
 	ForSpeech          // the person has spoken
 	ForText            // the person has typed
 	ForTool            // a tool has answered
-	forMore            // the model was within its answer
+	forMore            // the model paused within an answer
 )
 
-// Remedy is what is tried when the model is silent.
+// Remedy is a measure against a silent model.
 type Remedy string
 
-// The remedies for a silent model in the order in which they are tried, and the first one for a turn without an answer.
+// Remedies for a silent model, in the order in which they are tried, and Repeat, the first one for a turn without an
+// answer.
 const (
 	Nudge   Remedy = "nudge"  // mark the end of speech again
 	Resume  Remedy = "resume" // another connection, the same session
@@ -28,20 +29,20 @@ const (
 type stallWatch struct {
 	trigger         Trigger
 	stage           int  // number of remedies tried
-	isUnderstood    bool // the model has understood the speech; a proactive one may choose not to answer
+	isUnderstood    bool // the model has understood the speech; a proactive model may choose not to answer
 	understoodEarly bool // it has understood part of the speech in progress, perhaps before a breath
 
 	// missedCount counts consecutive questions without an answer despite all remedies. What sounds like speech may be
-	// noise; isNoise is set once everything was tried for it, so that not everything is tried each time.
+	// noise. isNoise is set once all remedies were tried for it, so that they are not tried each time.
 	missedCount int
 	isNoise     bool
 }
 
-// nextRemedy returns the remedy for a model that is silent now. sure: it was certainly asked; aside: it may have
-// understood that it was not addressed; handle: the session can be resumed.
+// nextRemedy returns the next remedy for a silent model. sure means that the model was certainly addressed, aside that
+// it may have decided that it was not, and handle that the session can be resumed.
 func (w *stallWatch) nextRemedy(sure, aside, handle bool) Remedy {
-	// The first unanswered question may be a remark to another person. After two in a row the session is considered
-	// dead, and again after four, eight and so on: a fresh session may be dead as well, but a television talks all day.
+	// The first unanswered question may be a remark to another person. After two in a row the session counts as dead,
+	// and again after four, eight and so on: a fresh session may be dead as well, but a television talks all day.
 	suspect := sure && w.missedCount > 0 && (w.missedCount+1)&w.missedCount == 0
 	switch w.stage++; {
 	case w.stage == 1:
@@ -75,8 +76,9 @@ func (w *stallWatch) nextAfterEmptyTurn() Remedy {
 	return GiveUp
 }
 
-// countSuperseded counts a question that had no answer, although more than a nudge was tried, when the person asks the
-// next one. It reports whether there was one: speech after fewer remedies counts as the rest of the same question.
+// countSuperseded counts a question without an answer when the person asks the next one, provided that more than a
+// nudge was tried. It reports whether it counted one: after fewer remedies, speech counts as the rest of the same
+// question.
 func (w *stallWatch) countSuperseded() bool {
 	if w.stage < 2 || w.trigger != ForText && (w.trigger != ForSpeech || !w.understoodEarly) {
 		return false

@@ -11,18 +11,19 @@ import (
 // maxUpdates limits the updates that wait for a connection.
 const maxUpdates = 16
 
-// trialTime is how long an in-place change counts as not yet accepted. Gemini does not answer it, but closes the
-// connection at once if it rejects the change.
+// trialTime is how long an in-place change counts as a trial. Gemini does not acknowledge a change, but closes the
+// connection at once if it rejects it.
 const trialTime = 500 * time.Millisecond
 
-// UpdateConfig changes the configuration: in place if the model can, else with another connection when nobody needs the
-// current one. Each call is answered by [UpdateResult], in order. With an error it is rejected when its turn comes.
+// UpdateConfig changes the configuration: in place if the model supports that, otherwise with a new connection once the
+// current one is idle. Each call is answered by [UpdateResult], in order. With a rejection, the update is rejected when
+// it is its turn.
 func (k *Keeper) UpdateConfig(ctx context.Context, config setup.Config, rejection error) {
 	k.queueUpdate(ctx, pendingUpdate{config: config, rejection: rejection})
 }
 
 // AdjustConfig is UpdateConfig for a named change that the conversation itself causes. It reports whether the change is
-// being sent, before anything queued from now on; else it waits for another connection.
+// sent now, before anything that is queued later; otherwise it waits for a new connection.
 func (k *Keeper) AdjustConfig(ctx context.Context, config setup.Config, name string) (sent bool) {
 	k.queueUpdate(ctx, pendingUpdate{config: config, name: name})
 	return k.current.conn != nil && len(k.updates) == k.trial.count
@@ -87,12 +88,12 @@ func (k *Keeper) onTrialAccepted(ctx context.Context) {
 	k.applyUpdates(ctx)
 }
 
-// ClearContext continues in a fresh session without history. It is answered by [ContextCleared].
+// ClearContext continues in a fresh session without history. [ContextCleared] reports the completion.
 func (k *Keeper) ClearContext(ctx context.Context) {
 	k.Uplink.Clear()
 	k.DiscardReply(ctx)
 	k.pendingClears++
-	if k.current.hadSession { // else the first session has nothing to forget
+	if k.current.hadSession { // otherwise the first session has nothing to forget
 		k.disconnect(ctx)
 		k.beginWait()
 		k.dialPaced(ctx)

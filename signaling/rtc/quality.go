@@ -5,7 +5,7 @@ import "time"
 // Quality measures one audio stream between a client and the gateway.
 type Quality struct {
 	Up      bool   // a client's microphone, measured here; otherwise the model's voice, measured by the client's RTCP reports
-	Packets uint64 // packets sent by the other end, or by us
+	Packets uint64 // packets expected; includes lost ones
 	Lost    uint64 // never arrived, or too late for playout
 	Late    uint64 // arrived after they were given up; included in Lost; only with Up
 	Jitter  time.Duration
