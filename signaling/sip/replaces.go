@@ -35,7 +35,7 @@ func readReplaces(header string) (r replaces, ok bool) {
 	return r, r.callID != "" && r.local != "" && r.remote != ""
 }
 
-// findReplaced returns the call that an INVITE is to replace, or nil. A trunk, or a page, may replace only its own calls.
+// findReplaced returns the call that an INVITE is to replace, or nil for a new call. A trunk, or a page, may replace only its own calls.
 func (d *Door) findReplaced(req *sip.Request, c *call) (*call, *refusal) {
 	headers := req.GetHeaders("Replaces")
 	if len(headers) == 0 {
@@ -77,7 +77,7 @@ func (c *call) conversation() *bridge.Session {
 // currentCall is the call that has the conversation. Another call may replace it.
 type currentCall struct{ atomic.Pointer[call] }
 
-// transferMessage tells the model that another call has replaced its caller's.
+// transferMessage returns the message that tells the model about its new caller after a transfer.
 func transferMessage(to phone.Party) bridge.Message {
 	return bridge.Message{Text: "The call was handed over: somebody else is on the line now. " + to.PromptData(), TurnComplete: true}
 }

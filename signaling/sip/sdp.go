@@ -18,19 +18,19 @@ import (
 	"voxgate/media/opus"
 )
 
-// maxSDP bounds a session description, in bytes: those of trunks have 300 to 2,000.
+// maxSDP bounds a session description, in bytes. Those of trunks have 300 to 2,000.
 const maxSDP = 16 << 10
 
-// codec is what sound may travel as.
+// codec is an audio codec as it appears in SDP.
 type codec struct {
-	name  string // of its rtpmap: "PCMU/8000"
-	fixed int    // its static payload type (RFC 3551, section 6); -1: it has none
-	ours  uint8  // the payload type in our offer
+	name  string // as in its rtpmap: "PCMU/8000"
+	fixed int    // static payload type (RFC 3551, section 6); -1 without one
+	ours  uint8  // payload type in our offer
 	media media.Codec
 	fmtp  string
 }
 
-// codecs are in the order in which we offer them.
+// codecs lists the supported codecs, in the order of our offer.
 var codecs = []*codec{{"opus/48000/2", -1, 96, opus.Codec{}, "useinbandfec=1"}, {"G722/8000", 9, 9, g722.Codec{}, ""}, pcmu, pcma}
 
 var pcmu, pcma = &codec{"PCMU/8000", 0, 0, g711.MuLaw, ""}, &codec{"PCMA/8000", 8, 8, g711.ALaw, ""}
@@ -38,24 +38,24 @@ var pcmu, pcma = &codec{"PCMU/8000", 0, 0, g711.MuLaw, ""}, &codec{"PCMA/8000", 
 const (
 	ourEvents = 101 // payload type in our offer
 
-	// comfortNoise is what pauses in G.711 may be sent as (RFC 3389), and comfortType its static payload type (RFC 3551, section 6).
+	// comfortNoise is the encoding of pauses in G.711 (RFC 3389), and comfortType its static payload type (RFC 3551, section 6).
 	comfortNoise = "CN/8000"
 	comfortType  = 13
 )
 
-// payload is a payload type and what it stands for.
+// payload is a payload type with its codec.
 type payload struct {
 	number uint8
 	codec  *codec
 }
 
-// event is a payload type of telephone-event (RFC 4733).
+// event is a payload type for telephone-event (RFC 4733).
 type event struct {
 	number uint8
 	clock  int
 }
 
-// suites are the kinds of SRTP that SDES has names for (RFC 4568, section 6.2; RFC 6188; RFC 7714), the best first.
+// suites lists the supported SRTP suites of SDES (RFC 4568, section 6.2; RFC 6188; RFC 7714), strongest first.
 var suites = []struct {
 	name    string
 	profile srtp.ProtectionProfile
@@ -67,36 +67,36 @@ var suites = []struct {
 	{"AES_CM_128_HMAC_SHA1_32", srtp.ProtectionProfileAes128CmHmacSha1_32},
 }
 
-// crypto is a key of SDES (RFC 4568), and how it is used.
+// crypto is an SDES key (RFC 4568) and its suite.
 type crypto struct {
 	tag     string
 	suite   string
 	profile srtp.ProtectionProfile
-	key     []byte // and the salt behind it
+	key     []byte // followed by the salt
 }
 
-// description is what a peer says of its sound (RFC 8866, RFC 3264).
+// description is a peer's session description (RFC 8866, RFC 3264), reduced to its audio.
 type description struct {
-	host      string         // where it wants it: an address, or a name
-	remote    netip.AddrPort // the same; its address is invalid if host is a name that was not looked up
-	direction string         // as it says it: sendrecv, sendonly, recvonly or inactive
-	payloads  []payload      // that we have, in its order
+	host      string         // destination for our packets: an address or a name
+	remote    netip.AddrPort // the same with its port; the address is invalid if host is an unresolved name
+	direction string         // from the peer's view: sendrecv, sendonly, recvonly or inactive
+	payloads  []payload      // the supported ones, in the peer's order
 	events    []event
-	comfort   uint8    // payload type of comfort noise; 0: it has none
-	keys      []crypto // that we can use
-	profile   string   // "RTP/AVP"; "RTP/SAVP": only with a key
-	audio     int      // which of the sections it is
-	sections  []string // the first lines of all, as they are refused: "audio 0 RTP/AVP 0"
+	comfort   uint8    // payload type of comfort noise; 0 without it
+	keys      []crypto // the supported ones
+	profile   string   // "RTP/AVP", or "RTP/SAVP", which requires a key
+	audio     int      // index of the audio section
+	sections  []string // m= values that refuse each section: "audio 0 RTP/AVP 0"
 
-	alternatives []*description // of other sections of audio
+	alternatives []*description // for the other audio sections
 }
 
-// isHeld reports whether the peer does not listen.
+// isHeld reports whether the peer has put us on hold: it does not want to receive.
 func (d *description) isHeld() bool { return d.direction == "sendonly" || d.direction == "inactive" }
 
 var errNoAudio = errors.New("it has no section of audio that is served")
 
-// parseCrypto reads the value of an attribute: 1 AES_CM_128_HMAC_SHA1_80 inline:base64|2^20|1:4
+// parseCrypto parses the value of a crypto attribute: 1 AES_CM_128_HMAC_SHA1_80 inline:base64|2^20|1:4
 func parseCrypto(value string) (crypto, bool) {
 	fields := strings.Fields(value)
 	if len(fields) < 3 {
@@ -118,8 +118,8 @@ func parseCrypto(value string) (crypto, bool) {
 	return crypto{}, false
 }
 
-// hasUnknownParameter reports whether a session parameter of a key refuses it (RFC 4568, section 6.3): whoever wants a part in the clear
-// must not believe that they got it. One that begins with a hyphen may be ignored.
+// hasUnknownParameter reports whether a key has an unsupported session parameter and must be rejected (RFC 4568, section 6.3). A peer that
+// asks for partly unencrypted media must not believe that it was accepted. Parameters that begin with a hyphen may be ignored.
 func hasUnknownParameter(params []string) bool {
 	for _, p := range params {
 		name, value, _ := strings.Cut(strings.ToUpper(p), "=")
@@ -131,14 +131,14 @@ func hasUnknownParameter(params []string) bool {
 	return false
 }
 
-// keyLengths are those of a key and its salt, in bytes.
+// keyLengths returns the lengths of the key and the salt, in bytes.
 func keyLengths(p srtp.ProtectionProfile) (key, salt int) {
 	key, _ = p.KeyLen()
 	salt, _ = p.SaltLen()
 	return key, salt
 }
 
-// newCrypto makes a key of our own.
+// newCrypto generates a key.
 func newCrypto(tag, suite string, profile srtp.ProtectionProfile) crypto {
 	keys, salts := keyLengths(profile)
 	c := crypto{tag, suite, profile, make([]byte, keys+salts)}
@@ -146,28 +146,28 @@ func newCrypto(tag, suite string, profile srtp.ProtectionProfile) crypto {
 	return c
 }
 
-// agreement is what both sides have agreed on.
+// agreement is the result of an offer and its answer.
 type agreement struct {
-	payload            // by which sound goes
-	receives []payload // by which sound may come; those of another codec follow a change of the peer's
-	events   []uint8   // payload types of digits that come
-	event    *event    // by which digits go; nil: they do not
-	pauses   uint8     // payload type of comfort noise; 0: they have none
-	comfort  uint8     // the same, if the codec needs it
-	in, out  *crypto   // nil: in the clear
-	held     bool      // the peer does not listen
-	silent   bool      // the peer does not speak
+	payload            // the codec in use
+	receives []payload // accepted payload types; if the peer switches to another codec of these, we follow
+	events   []uint8   // payload types of incoming digits
+	event    *event    // for outgoing digits; nil if not supported
+	pauses   uint8     // payload type of comfort noise; 0 if not agreed
+	comfort  uint8     // the same for the current codec; 0 if that needs none
+	in, out  *crypto   // nil without SRTP
+	held     bool      // the peer does not want to receive
+	silent   bool      // the peer does not send
 	remote   netip.AddrPort
-	answered string // our direction
+	answered string // the direction in our description
 }
 
-// onHold reports whether one side does not hear the other.
+// onHold reports whether audio is off in one direction.
 func (a *agreement) onHold() bool { return a.held || a.silent }
 
-// errSRTP refuses a peer that must encrypt, or must not.
+// errSRTP rejects a peer that does not comply with the trunk's SRTP setting.
 var errSRTP = errors.New("this trunk wants SRTP with a key of SDES (RFC 4568), and none that is served was offered")
 
-// agreeOn chooses a section of audio of which both sides can agree, and what they agree on; see [description.agree].
+// agreeOn chooses an audio section on which both sides can agree, and returns it with the agreement; see [description.agree].
 func (d *description) agreeOn(srtpRule string, own []crypto) (*description, *agreement, error) {
 	agreed, err := d.agree(srtpRule, own)
 	if err == nil {
@@ -181,7 +181,7 @@ func (d *description) agreeOn(srtpRule string, own []crypto) (*description, *agr
 	return nil, nil, err
 }
 
-// agree chooses among what a peer describes. own is the key that we have offered, or have answered with before; nil: none.
+// agree negotiates an agreement with a peer's description. own are the keys that we have offered, or have answered with before, if any.
 func (d *description) agree(srtpRule string, own []crypto) (*agreement, error) {
 	if !d.remote.IsValid() {
 		return nil, fmt.Errorf("its section of audio has no address that is known: %q", d.host)
@@ -224,7 +224,7 @@ func (d *description) agree(srtpRule string, own []crypto) (*agreement, error) {
 	return s, nil
 }
 
-// setComfort has pauses be sent as comfort noise, which belongs to G.711.
+// setComfort enables comfort noise in pauses, for G.711 only.
 func (a *agreement) setComfort() {
 	a.comfort = 0
 	if a.codec == pcmu || a.codec == pcma {
@@ -232,8 +232,8 @@ func (a *agreement) setComfort() {
 	}
 }
 
-// receiveAnswered lets sound come by all codecs of an answer to our offer, between which the peer may change at any time, and by the
-// payload types of either side: whoever answers is to send by those of the offer, but many send by their own (RFC 3264, section 6.1).
+// receiveAnswered accepts all codecs in an answer to our offer, since the peer may switch between them. It accepts the payload types of
+// both sides: the peer should send those of the offer, but many send their own (RFC 3264, section 6.1).
 func (a *agreement) receiveAnswered(answer, offered []payload, offeredEvents uint8) {
 	a.receives = slices.Clone(answer)
 	for _, o := range offered {
@@ -246,7 +246,7 @@ func (a *agreement) receiveAnswered(answer, offered []payload, offeredEvents uin
 	a.events = slices.DeleteFunc(append(a.events, offeredEvents), func(number uint8) bool { return a.receivedAs(number) != nil })
 }
 
-// receivedAs returns the codec that a payload type stands for, or nil.
+// receivedAs returns the codec of an incoming payload type, or nil.
 func (a *agreement) receivedAs(number uint8) *codec {
 	for _, p := range a.receives {
 		if p.number == number {
@@ -256,7 +256,7 @@ func (a *agreement) receivedAs(number uint8) *codec {
 	return nil
 }
 
-// types are the payload types by which the codec comes.
+// types returns the accepted payload types of the current codec.
 func (a *agreement) types() (list []uint8) {
 	for _, p := range a.receives {
 		if p.codec == a.codec {
@@ -266,7 +266,7 @@ func (a *agreement) types() (list []uint8) {
 	return list
 }
 
-// withCodec returns the same agreement with another of its codecs, or nil.
+// withCodec returns the agreement with another of its codecs, or nil.
 func (a *agreement) withCodec(c *codec) *agreement {
 	i := slices.IndexFunc(a.receives, func(p payload) bool { return p.codec == c })
 	if i < 0 {
@@ -278,11 +278,11 @@ func (a *agreement) withCodec(c *codec) *agreement {
 	return &changed
 }
 
-// local is what our own descriptions say.
+// local holds our part of the session descriptions.
 type local struct {
 	address netip.Addr
 	port    int
-	id      uint64 // of the session
+	id      uint64 // session ID
 	version uint64
 }
 
@@ -309,7 +309,7 @@ func writeCrypto(b *strings.Builder, c crypto) {
 	fmt.Fprintf(b, "a=crypto:%s %s inline:%s\r\n", c.tag, c.suite, base64.StdEncoding.EncodeToString(c.key))
 }
 
-// answer is our description for a peer's: one codec, its payload types mirrored, all sections but the one refused.
+// answer returns our answer to the peer's description: one codec, with the peer's payload types, and all other sections refused.
 func (d *description) answer(l local, s *agreement) []byte {
 	var b strings.Builder
 	l.begin(&b)
@@ -341,7 +341,7 @@ func (d *description) answer(l local, s *agreement) []byte {
 	return []byte(b.String())
 }
 
-// offer is a description that begins: all that we have. keys make it RTP/SAVP.
+// offer returns an offer of all codecs. With keys its profile is RTP/SAVP.
 func offer(l local, keys []crypto, direction string) []byte {
 	var b strings.Builder
 	l.begin(&b)
@@ -366,7 +366,7 @@ func offer(l local, keys []crypto, direction string) []byte {
 	return []byte(b.String())
 }
 
-// offeredKeys are the keys of our offer.
+// offeredKeys generates a key of each suite for our offer.
 func offeredKeys() (keys []crypto) {
 	for i, s := range suites {
 		keys = append(keys, newCrypto(strconv.Itoa(i+1), s.name, s.profile))

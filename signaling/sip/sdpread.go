@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// sessionText is a description of a session as it was written (RFC 8866). Whoever reads one has to live with lines in another order than
-// RFC 8866 wants them, with lines that are missing, and with media, transports and formats that nobody knows here.
+// sessionText is a parsed session description, before negotiation (RFC 8866). The parser accepts lines in the wrong order, missing lines,
+// and unknown media, transports and formats.
 type sessionText struct {
-	connection string // the address of the first c=, or of o= if there is none
+	connection string // address of the first c= line, or else of o=
 	attributes []attribute
 	sections   []*sectionText
 }
 
-// sectionText is what an m= line begins.
+// sectionText is a media section, which begins with an m= line.
 type sectionText struct {
 	media, transport string
-	port             int // 0: it is refused, or none
+	port             int // 0 if the section is refused, or has no port
 	formats          []string
 	connection       string
 	attributes       []attribute
@@ -27,7 +27,7 @@ type sectionText struct {
 
 type attribute struct{ key, value string }
 
-// readSession reads a description line by line. It fails for what has no section.
+// readSession parses a description. It fails if there is no media section.
 func readSession(text string) (*sessionText, error) {
 	s := &sessionText{}
 	var section *sectionText
@@ -71,10 +71,10 @@ func readSession(text string) (*sessionText, error) {
 	return s, nil
 }
 
-// readSection reads an m= line.
+// readSection parses an m= line.
 func readSection(value string) *sectionText {
 	fields := append(strings.Fields(value), "", "", "")
-	port, _, _ := strings.Cut(fields[1], "/") // how many ports follow
+	port, _, _ := strings.Cut(fields[1], "/") // drops the number of ports
 	s := &sectionText{media: fields[0], transport: fields[2]}
 	if n, err := strconv.ParseUint(port, 10, 16); err == nil {
 		s.port = int(n)
@@ -85,7 +85,7 @@ func readSection(value string) *sectionText {
 	return s
 }
 
-// refusedLine is the m= line that refuses a section.
+// refusedLine returns the m= value that refuses a section.
 func (s *sectionText) refusedLine() string {
 	or := func(text, other string) string {
 		if text == "" {
@@ -96,7 +96,7 @@ func (s *sectionText) refusedLine() string {
 	return fmt.Sprintf("%s 0 %s %s", or(s.media, "audio"), or(s.transport, "RTP/AVP"), or(strings.Join(s.formats, " "), "0"))
 }
 
-// connectionAddress is the address or the name in a c= or o= line, which stands last: "IN IP4 192.0.2.1/127", "IN IP6 [2001:db8::1]".
+// connectionAddress returns the address or name at the end of a c= or o= line: "IN IP4 192.0.2.1/127", "IN IP6 [2001:db8::1]".
 func connectionAddress(value string) string {
 	fields := strings.Fields(value)
 	if len(fields) == 0 {
@@ -109,7 +109,7 @@ func connectionAddress(value string) string {
 		fields = fields[:1]
 	}
 	address, _, _ := strings.Cut(fields[len(fields)-1], "/")
-	address, _, _ = strings.Cut(strings.Trim(address, "[]"), "%") // of a zone, which is theirs
+	address, _, _ = strings.Cut(strings.Trim(address, "[]"), "%") // drops the peer's zone
 	return address
 }
 
@@ -119,8 +119,8 @@ func (s *sectionText) isServed() bool {
 		slices.Contains([]string{"RTP/AVP", "RTP/SAVP", "RTP/AVPF", "RTP/SAVPF"}, strings.ToUpper(s.transport))
 }
 
-// parseSDP reads a description. What is wrong with it is a sentence for the peer's operator. Of several sections with audio the first
-// counts that has a codec of ours, and then those with others are in alternatives.
+// parseSDP parses a description. Its errors are sentences for the peer's operator. Of several audio sections, the first with a supported
+// codec is returned, with the others in alternatives.
 func parseSDP(text []byte) (*description, error) {
 	if len(text) > maxSDP {
 		return nil, fmt.Errorf("it has %d bytes, more than %d", len(text), maxSDP)
@@ -164,7 +164,7 @@ func (d *description) readAudio(s *sessionText, m *sectionText) {
 			d.direction = a.key
 		}
 	}
-	if d.remote.Addr().IsUnspecified() { // how RFC 2543 said hold (RFC 3264, section 8.4)
+	if d.remote.Addr().IsUnspecified() { // hold as in RFC 2543 (RFC 3264, section 8.4)
 		if d.direction == "sendrecv" || d.direction == "sendonly" {
 			d.direction = "sendonly"
 		} else {
@@ -181,7 +181,7 @@ func (d *description) readAudio(s *sessionText, m *sectionText) {
 	}
 }
 
-// readCodecs finds what we have among the formats.
+// readCodecs collects the supported codecs among the formats.
 func (d *description) readCodecs(m *sectionText) {
 	names := map[string]string{}
 	for _, a := range m.attributes {
@@ -212,7 +212,7 @@ func (d *description) readCodecs(m *sectionText) {
 	}
 }
 
-// splitEncoding divides the value of an rtpmap: "opus/48000/2". What it leaves out is 8000 and 1, those of most codecs.
+// splitEncoding splits the value of an rtpmap: "opus/48000/2". The defaults are 8000 and 1, as for most codecs.
 func splitEncoding(text string) (name string, rate, channels int) {
 	fields := strings.Split(text, "/")
 	rate, channels = 8000, 1
@@ -225,8 +225,8 @@ func splitEncoding(text string) (name string, rate, channels int) {
 	return strings.ToUpper(fields[0]), rate, channels
 }
 
-// is reports whether an rtpmap means the codec. G.722 is written with its own rate, too, though RFC 3551, section 4.5.2, has 8000; and
-// Opus with the channels that are sent, though RFC 7587, section 7, has 2.
+// is reports whether an rtpmap means the codec. G.722 may also be written with its real rate, though RFC 3551, section 4.5.2, has 8000.
+// Opus may be written with the number of channels sent, though RFC 7587, section 7, has 2.
 func (c *codec) is(name string, rate, channels int) bool {
 	own, clock, _ := splitEncoding(c.name)
 	switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// discard is a prefix that no route leads to (RFC 6666): by addresses of it sipgo tells the sockets of pages apart.
+// discard is a prefix without routes (RFC 6666). sipgo distinguishes the sockets of pages by addresses from it.
 var discard = netip.MustParseAddr("100::")
 
 // sockets gives sipgo the WebSockets of pages to serve. A page's own socket is the kit's, whose limits, pace and pings hold for telephones,
@@ -72,7 +72,7 @@ type socket struct {
 func (s socket) RemoteAddr() net.Addr { return s.remote }
 func (s socket) LocalAddr() net.Addr  { return net.TCPAddrFromAddrPort(netip.AddrPortFrom(discard, 1)) }
 
-// pass gives put what sipgo sends, until the socket is closed.
+// pass calls put with what sipgo sends, until the socket is closed.
 func pass(from net.Conn, put func([]byte)) {
 	for {
 		f, err := ws.ReadFrame(from)

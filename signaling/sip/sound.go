@@ -18,47 +18,47 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// uplinkRate is the highest rate that is decoded to, in Hz: the Live API's own. G.711 goes up at its 8 kHz; nothing is resampled.
+// uplinkRate is the maximum rate of decoded audio, in Hz: the Live API's own. G.711 is sent up at its 8 kHz, without resampling.
 const uplinkRate = 16000
 
-// sound is how a call is heard: RTP of its own ([rtpSound]) or WebRTC ([webSound]).
+// sound is the media of a call: RTP ([rtpSound]) or WebRTC ([webSound]).
 type sound interface {
-	// offer takes a description that the peer offers, the first one or a later one. An error refuses it.
+	// offer applies an offer of the peer, the first one or a later one. An error rejects it.
 	offer(sdp []byte) error
-	// describe returns our answer to the newest offer, or our own offer if there was none.
+	// describe returns our answer to the newest offer, or our own offer if the peer has sent none.
 	describe() []byte
-	// carry has the conversation hear and be heard until stop is called. It does not block.
+	// carry connects the media to the conversation until stop is called. It does not block.
 	carry(s *bridge.Session) (stop func(), err error)
-	// check is called once a second, and returns why the call must end.
+	// check is called once a second, and returns an error if the call must end.
 	check(now time.Time) error
-	// lost is closed when the sound has ended by itself. It may be called once carry has returned.
+	// lost is closed when the media connection has failed. It may be called once carry has returned.
 	lost() <-chan struct{}
 }
 
-// rtpSound is a call's sound by RTP.
+// rtpSound is the RTP media of a call.
 type rtpSound struct {
 	ports     *portPool
-	resolver  *net.Resolver // of names in descriptions
-	stream    *stream       // nil until open
-	trunk     *Trunk        // whose rules it follows
+	resolver  *net.Resolver // for names in descriptions
+	stream    *stream       // nil until open is called
+	trunk     *Trunk        // provides the settings
 	keypad    *phone.Keypad
-	onQuality func(rtc.Quality) // gets each stream that has ended, theirs and ours
+	onQuality func(rtc.Quality) // receives the quality of each ended stream, incoming and outgoing
 	screen    *callScreen
 	log       *slog.Logger
 
 	mu       sync.Mutex
 	local    local
-	peer     *description    // the peer's newest; nil: it has answered our offer
-	offered  []crypto        // keys that our offer had
-	agreed   *agreement      // nil: nothing is
-	session  *bridge.Session // nil: none is carried
+	peer     *description    // the peer's newest offer; nil if it has answered ours
+	offered  []crypto        // keys in our offer
+	agreed   *agreement      // nil before negotiation
+	session  *bridge.Session // nil unless carry is active
 	hearing  *activeCodec
-	filling  *worker             // of what goes out while nothing else does; nil: nothing
+	filling  *worker             // sends music or silence; may be nil
 	waiting  bool                // the other side hears music, and the conversation is on hold
-	plays    func(frame []int16) // adds what the other side hears in the place of a conversation, at musicRate; nil: there is one
+	plays    func(frame []int16) // instead of a conversation, adds audio to frame at musicRate; may be nil
 	reported time.Time
 
-	following sync.WaitGroup // a change of the codec
+	following sync.WaitGroup // switches of the codec in progress
 }
 
 var errSilence = errors.New("no packet has come for too long")
@@ -82,7 +82,7 @@ func (r *rtpSound) offer(sdp []byte) error {
 	return r.apply()
 }
 
-// answer takes the peer's answer to our offer.
+// answer applies the peer's answer to our offer.
 func (r *rtpSound) answer(sdp []byte) error {
 	d, err := r.read(sdp)
 	if err != nil {
@@ -96,7 +96,7 @@ func (r *rtpSound) answer(sdp []byte) error {
 	}
 	offered, events := r.offeredTypes()
 	agreed.receiveAnswered(d.payloads, offered, events)
-	if r.agreed != nil { // it answers our later offer
+	if r.agreed != nil { // it answers a later offer of ours
 		r.local.version++
 		r.peer = d
 	}
@@ -104,9 +104,9 @@ func (r *rtpSound) answer(sdp []byte) error {
 	return r.apply()
 }
 
-// offeredTypes are the payload types of our newest offer. Needs mu.
+// offeredTypes returns the payload types of our newest offer. Needs mu.
 func (r *rtpSound) offeredTypes() (list []payload, events uint8) {
-	if r.peer != nil { // it repeats what was agreed
+	if r.peer != nil { // that repeated the agreement
 		if r.agreed.event != nil {
 			events = r.agreed.event.number
 		}
@@ -118,7 +118,7 @@ func (r *rtpSound) offeredTypes() (list []payload, events uint8) {
 	return list, ourEvents
 }
 
-// followCodec has sound go by another codec of the answer, which the peer has changed to.
+// followCodec switches to another codec of the agreement, after the peer has.
 func (r *rtpSound) followCodec(to *codec) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,7 +133,7 @@ func (r *rtpSound) followCodec(to *codec) {
 	}
 }
 
-// read reads a description, and looks up the names in it.
+// read parses a description, and resolves the names in it.
 func (r *rtpSound) read(sdp []byte) (*description, error) {
 	d, err := parseSDP(sdp)
 	if err != nil {
@@ -147,7 +147,7 @@ func (r *rtpSound) read(sdp []byte) (*description, error) {
 		list, err := r.resolver.LookupNetIP(ctx, "ip", one.host)
 		cancel()
 		if err != nil {
-			continue // it is no section to agree on
+			continue // not a section to agree on
 		}
 		i := slices.IndexFunc(list, func(a netip.Addr) bool { return a.Unmap().Is4() == r.local.address.Is4() })
 		one.remote = netip.AddrPortFrom(list[max(i, 0)].Unmap(), one.remote.Port())
@@ -155,7 +155,7 @@ func (r *rtpSound) read(sdp []byte) (*description, error) {
 	return d, nil
 }
 
-// keys are those of ours that an agreement may use. Needs mu.
+// keys returns our keys that an agreement may use. Needs mu.
 func (r *rtpSound) keys() []crypto {
 	if r.agreed != nil && r.agreed.out != nil {
 		return append([]crypto{*r.agreed.out}, r.offered...)
@@ -163,7 +163,7 @@ func (r *rtpSound) keys() []crypto {
 	return r.offered
 }
 
-// open takes a port.
+// open takes a port from the pool.
 func (r *rtpSound) open() (err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -175,7 +175,7 @@ func (r *rtpSound) open() (err error) {
 			described)
 	}
 	r.stream.onCodec = func(to *codec) {
-		r.following.Go(func() { // the goroutine that reads packets ends with its codec
+		r.following.Go(func() { // not waited for: the goroutine that reads packets ends with its codec
 			crash.Run(r.log, "sip media", func(error) { _ = r.stream.conn.Close() }, func() { r.followCodec(to) })
 		})
 	}
@@ -183,7 +183,7 @@ func (r *rtpSound) open() (err error) {
 	return r.apply()
 }
 
-// apply has packets taken and sent as it was agreed. Needs mu.
+// apply receives and sends media according to the agreement. Needs mu.
 func (r *rtpSound) apply() error {
 	if r.stream == nil || r.agreed == nil {
 		return nil
@@ -213,7 +213,7 @@ func (r *rtpSound) apply() error {
 	return r.session.Do(bridge.Pause{On: r.agreed.held || r.waiting})
 }
 
-// setWaiting has the other side hear music in the place of the conversation, or takes it back to that.
+// setWaiting plays music on hold to the other side instead of the conversation, or stops that.
 func (r *rtpSound) setWaiting(on bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -221,7 +221,7 @@ func (r *rtpSound) setWaiting(on bool) error {
 	return r.apply()
 }
 
-// isWaiting reports whether the other side hears music.
+// isWaiting reports whether the other side hears music on hold.
 func (r *rtpSound) isWaiting() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -235,8 +235,8 @@ func (r *rtpSound) describe() []byte {
 	return r.description(r.agreed)
 }
 
-// propose is a later offer of ours, of what was agreed. It is for sound both ways, as in a new call (RFC 3261, section 14.2): a side that
-// has us on hold says so again if it wants to keep that. We put nobody on hold.
+// propose returns a later offer, with the current agreement. It offers audio both ways, as in a new call (RFC 3261, section 14.2). A side
+// that has put us on hold repeats that in its answer. We never put the other side on hold.
 func (r *rtpSound) propose() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -249,7 +249,7 @@ func (r *rtpSound) propose() []byte {
 	return r.description(&both)
 }
 
-// description is ours of what was agreed, or of all that we have if the peer has described nothing but an answer to that. Needs mu.
+// description returns our answer to the peer's offer with an agreement, or our own offer if the peer has sent none. Needs mu.
 func (r *rtpSound) description(agreed *agreement) []byte {
 	if r.peer != nil {
 		return r.peer.answer(r.local, agreed)
@@ -269,7 +269,7 @@ func (r *rtpSound) carry(s *bridge.Session) (stop func(), err error) {
 	return r.rest, r.apply()
 }
 
-// play has the other side hear a source, without a conversation, until stop is called.
+// play sends a source to the other side, without a conversation, until stop is called.
 func (r *rtpSound) play(source func(frame []int16)) (stop func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -278,7 +278,7 @@ func (r *rtpSound) play(source func(frame []int16)) (stop func(), err error) {
 	return r.rest, r.apply()
 }
 
-// rest stops what carry or play has begun.
+// rest stops carry or play.
 func (r *rtpSound) rest() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -289,7 +289,7 @@ func (r *rtpSound) rest() {
 	r.filling, r.hearing, r.session, r.plays = nil, nil, nil, nil
 }
 
-// check implements sound: it reports what was sent, and ends a call from which no packet comes.
+// check implements sound: it sends RTCP reports, and ends a call without incoming packets.
 func (r *rtpSound) check(now time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -304,10 +304,10 @@ func (r *rtpSound) check(now time.Time) error {
 	return nil
 }
 
-// lost implements sound: RTP has no end of its own.
+// lost implements sound: RTP has no connection that could fail.
 func (r *rtpSound) lost() <-chan struct{} { return nil }
 
-// close gives the port back.
+// close returns the port to the pool.
 func (r *rtpSound) close() {
 	r.mu.Lock()
 	if r.stream != nil {
@@ -319,7 +319,7 @@ func (r *rtpSound) close() {
 	r.following.Wait()
 }
 
-// worker is a goroutine.
+// worker is a goroutine that can be stopped.
 type worker struct {
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -342,25 +342,25 @@ func (w *worker) stop() {
 	}
 }
 
-// sending is what a conversation is heard by.
+// sending is the sender for a conversation's audio.
 type sending struct {
 	*rtpaudio.Sender
 	session *bridge.Session
 }
 
-// activeCodec is a codec at work, up and down.
+// activeCodec runs the media of an agreement in both directions.
 type activeCodec struct {
 	agreed *agreement
 	*worker
 }
 
-// isUnchanged reports whether another agreement changes nothing for it: an INVITE that refreshes the session timer says the same again.
+// isUnchanged reports whether another agreement has the same media: an INVITE that refreshes the session timer repeats the agreement.
 func (h *activeCodec) isUnchanged(agreed *agreement) bool {
 	return h != nil && h.agreed.payload == agreed.payload && slices.Equal(h.agreed.receives, agreed.receives) &&
 		slices.Equal(h.agreed.events, agreed.events)
 }
 
-// hear has sound go both ways as it was agreed on.
+// hear sends and receives media according to an agreement.
 func (r *rtpSound) hear(s *bridge.Session, agreed *agreement) (*activeCodec, error) {
 	codec := agreed.codec.media
 	mic, err := s.NewMicrophone(codec.DecodedRate(uplinkRate))
@@ -377,7 +377,7 @@ func (r *rtpSound) hear(s *bridge.Session, agreed *agreement) (*activeCodec, err
 		s.AttachOutput(sender)
 	}
 	s.HoldVoice(false)
-	r.stream.pressed = digitReader{} // with the codec, the peer may have begun a new stream
+	r.stream.pressed = digitReader{} // with another codec, the peer may have started a new stream
 	sink := r.screen.wrapSink(r.keypad.FilterSecret(phone.WithoutMusic(mic, r.trunk.Music)))
 	receiver := rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{
 		Codec: codec, PayloadTypes: agreed.types(), EventTypes: agreed.events,
@@ -396,13 +396,13 @@ func (r *rtpSound) hear(s *bridge.Session, agreed *agreement) (*activeCodec, err
 	})}, nil
 }
 
-// comfortEvery is how often comfort noise is repeated in a pause, for peers that have missed it, and comfortLevel how loud it is: -65 dBov,
-// as a quiet line. It is one byte (RFC 3389, section 3.1).
+// comfortEvery is the interval of comfort noise in a pause, for peers that have missed a packet. comfortLevel is its loudness: -65 dBov, as
+// on a quiet line, in one byte (RFC 3389, section 3.1).
 const comfortEvery = 200 * time.Millisecond
 
 var comfortLevel = []byte{65}
 
-// fill has music go out for one who waits, what is played, or silence for a trunk that wants packets. Needs mu.
+// fill sends music on hold, the played source, or silence if the trunk requires packets. Needs mu.
 func (r *rtpSound) fill() error {
 	r.filling.stop()
 	r.filling = nil
@@ -433,7 +433,7 @@ func (r *rtpSound) fill() error {
 			source(frame)
 		}
 		if size == 0 || source != nil { // silence is encoded once
-			size, _ = encoder.Encode(frame, payload) // a frame of 20 ms can be
+			size, _ = encoder.Encode(frame, payload) // cannot fail for a frame of 20 ms
 		}
 		return payload[:size]
 	}

@@ -17,7 +17,7 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// takeKey is what a supervisor presses to take over the call that they hear.
+// takeKey is the key that a supervisor presses to take over a call.
 const takeKey = '1'
 
 var (
@@ -25,7 +25,7 @@ var (
 	errUnheard = errors.New("the call that they listened to is over")
 )
 
-// findSupervised is the call of a conversation, which somebody is to hear.
+// findSupervised returns the call that has a session, to listen to it.
 func (d *Door) findSupervised(session string) (*call, error) {
 	d.mu.Lock()
 	calls := make([]*call, 0, len(d.calls))
@@ -44,7 +44,7 @@ func (d *Door) findSupervised(session string) (*call, error) {
 	}
 }
 
-// maySupervise refuses a client whose server key may not hear a conversation.
+// maySupervise returns an error if the client's server key may not listen to a session.
 func (d *Door) maySupervise(r *http.Request, session string) error {
 	key, err := access.From(r.Context()).RequireWatcher(access.MayListen)
 	if err != nil {
@@ -52,12 +52,12 @@ func (d *Door) maySupervise(r *http.Request, session string) error {
 	}
 	c, err := d.findSupervised(session)
 	if err == nil && !key.MayWatch(c.conversation().Origin()) {
-		_, err = d.findSupervised("") // as if there were none
+		_, err = d.findSupervised("") // the same error as for an unknown session
 	}
 	return err
 }
 
-// monitorCall makes an outgoing call one to a supervisor, which ends with the conversation that they hear.
+// monitorCall makes an outgoing call one to a supervisor. It ends with the session that the supervisor listens to.
 func (c *call) monitorCall(of *call) {
 	c.consultation = newConsultation("")
 	c.consultation.monitoredCall = of
@@ -65,7 +65,7 @@ func (c *call) monitorCall(of *call) {
 	go func() {
 		select {
 		case <-session.Done():
-			if of.line.Load().partner != c { // they have not taken it
+			if of.line.Load().partner != c { // the supervisor has not taken over
 				c.endCall(errUnheard)
 			}
 		case <-c.closed:
@@ -73,7 +73,7 @@ func (c *call) monitorCall(of *call) {
 	}()
 }
 
-// runSupervision has somebody hear the conversation of another call. It returns nil when they have taken that call.
+// runSupervision lets a supervisor listen to another call. It blocks, and returns nil if the supervisor takes over that call.
 func (c *call) runSupervision() error {
 	session := c.consultation.monitoredCall.conversation()
 	if err := c.listen(session); !errors.Is(err, errTakes) {
@@ -84,14 +84,14 @@ func (c *call) runSupervision() error {
 	select {
 	case taken.joining <- c:
 		return nil
-	case <-taken.bridged: // to somebody else, in this moment
+	case <-taken.bridged: // put through to another person just now
 		return errUnheard
 	case <-c.ended:
 		return c.endReason()
 	}
 }
 
-// listen has a supervisor hear a conversation, and returns what has ended that: [errTakes], or why the call must end.
+// listen plays a session to the supervisor. It blocks, and returns [errTakes] if the supervisor takes over, or the reason to end the call.
 func (c *call) listen(session *bridge.Session) error {
 	ctx, end := c.withCallContext(context.Background())
 	defer end(nil)
@@ -119,7 +119,7 @@ func (c *call) listen(session *bridge.Session) error {
 	})
 }
 
-// keys gives press the keys of a peer whose sound nobody hears, until ctx is done.
+// keys passes pressed keys to press until ctx is done, and discards the audio.
 func (s *stream) keys(ctx context.Context, press func(digit byte)) {
 	defer s.closeOnDone(ctx)()
 	var buf [2048]byte
@@ -135,7 +135,7 @@ func (s *stream) keys(ctx context.Context, press func(digit byte)) {
 	}
 }
 
-// mixer makes one sound of both sides of a conversation, as they speak. It implements [bridge.Listener].
+// mixer mixes both sides of a conversation in real time. It implements [bridge.Listener].
 type mixer struct {
 	mu            sync.Mutex
 	person, model voice
@@ -155,13 +155,13 @@ func (m *mixer) WriteModel(pcm []int16, _ time.Time) {
 	m.model.put(pcm, bridge.VoiceRate)
 }
 
-// TruncateModel implements [bridge.Listener]. A telephone gets the voice in real time, so nothing can be withdrawn.
+// TruncateModel implements [bridge.Listener]. A phone plays the voice in real time, so nothing can be withdrawn.
 func (*mixer) TruncateModel(time.Time) {}
 
 // AddMark implements [bridge.Listener].
 func (*mixer) AddMark(time.Time) {}
 
-// next adds what both say next.
+// next adds the next audio of both sides to frame.
 func (m *mixer) next(frame []int16) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -170,16 +170,16 @@ func (m *mixer) next(frame []int16) {
 }
 
 const (
-	// voiceAhead is how much of a voice is there before it is heard: it does not come as evenly as it goes.
+	// voiceAhead is the audio that is buffered before playout, because it does not arrive evenly.
 	voiceAhead = 60 * time.Millisecond
-	// voiceMost bounds what waits: more is dropped, so that nothing comes late for long.
+	// voiceMost bounds the buffer: more is dropped to limit the delay.
 	voiceMost = 300 * time.Millisecond
 )
 
 // voice is one side of a mixer.
 type voice struct {
 	pcm   []int16 // at musicRate
-	rate  int     // that up takes
+	rate  int     // expected by up
 	up    *media.Resampler
 	heard bool
 }

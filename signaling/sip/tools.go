@@ -16,10 +16,10 @@ import (
 	"voxgate/tools"
 )
 
-// transferTimeout is how long the other side may take to reach somebody.
+// transferTimeout bounds how long the other side may take to reach the target of a REFER.
 const transferTimeout = 45 * time.Second
 
-// tools are what the model can do with its call, or with another that has taken its place.
+// tools returns the tools of the model for its call, or for another that has replaced it.
 func (c *call) tools() []tools.Tool {
 	end := phone.EndCallTool(func(command bridge.Command) error { return c.conversation().Do(command) })
 	if c.consultation != nil {
@@ -52,7 +52,7 @@ func (c *call) tools() []tools.Tool {
 	return list
 }
 
-// menu is what an outgoing call has heard of an automatic system; nil: the call came in.
+// menu returns the state of an automatic phone menu for an outgoing call, or nil for an incoming one.
 func (c *call) menu() *phone.Menu {
 	if c.outbound == nil {
 		return nil
@@ -66,8 +66,8 @@ var (
 	errTransfers   = errors.New("another transfer is under way")
 )
 
-// transferCall asks the other side to call somebody else instead of us (RFC 3515). Where it takes no REFER we call them ourselves; so we do
-// for a trunk whose callers are announced.
+// transferCall transfers the call by REFER (RFC 3515): the other side calls the target. If the other side does not support REFER, or the
+// trunk uses warm transfers, we call the target ourselves.
 func (c *call) transferCall(ctx context.Context, target, about string) error {
 	uri, err := c.transferURI(target)
 	if err != nil {
@@ -108,8 +108,8 @@ func (c *call) transferCall(ctx context.Context, target, about string) error {
 	return err
 }
 
-// transferURI is a target as a URI. A number is one of the other side's network: of the domain of its From. Where a caller hides there is
-// none in From, and the trunk's server, the Contact or the address that the requests come from take its place.
+// transferURI returns the URI of a target. A number gets the domain of the other side's From. If an anonymous caller's From has none, it
+// gets that of the trunk's server, the Contact or the source address of requests.
 func (c *call) transferURI(target string) (sip.Uri, error) {
 	if uri, err := parseURI(target); err == nil {
 		return uri, nil
@@ -124,7 +124,7 @@ func (c *call) transferURI(target string) (sip.Uri, error) {
 	if host == "" || phone.IsInvalidHost(host) {
 		var server sip.Uri
 		if c.trunk != nil && c.trunk.Outbound != nil {
-			server, _ = parseURI(c.trunk.Outbound.Server) // checked with the configuration
+			server, _ = parseURI(c.trunk.Outbound.Server) // validated with the configuration
 		}
 		host = hostPort(contact)
 		switch {
@@ -140,7 +140,7 @@ func (c *call) transferURI(target string) (sip.Uri, error) {
 	return parseURI("sip:" + target + "@" + host)
 }
 
-// hostPort is the host of a URI, with its port if it has one.
+// hostPort returns the host of a URI, with its port if set.
 func hostPort(uri sip.Uri) string {
 	if uri.Port > 0 {
 		return fmt.Sprintf("%s:%d", uri.Host, uri.Port)
@@ -148,7 +148,7 @@ func hostPort(uri sip.Uri) string {
 	return uri.Host
 }
 
-// sendRefer sends a REFER and waits until somebody has answered the call that follows.
+// sendRefer sends a REFER, and blocks until the target has answered.
 func (c *call) sendRefer(ctx context.Context, to sip.Uri, statuses <-chan int) error {
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
@@ -158,19 +158,19 @@ func (c *call) sendRefer(ctx context.Context, to sip.Uri, statuses <-chan int) e
 		return fmt.Errorf("the other side does not answer: %w", err)
 	}
 	if !res.IsSuccess() {
-		if res.StatusCode >= 600 { // nobody wants that call (RFC 3261, section 21.6)
+		if res.StatusCode >= 600 { // a final refusal (RFC 3261, section 21.6)
 			return fmt.Errorf("declined: %d %s", res.StatusCode, res.Reason)
 		}
 		return fmt.Errorf("%w: %d %s", errNoRefer, res.StatusCode, res.Reason)
 	}
 	err = c.awaitTransfer(ctx, statuses)
-	if err != nil { // Asterisk takes the caller away for the call to the target, and keeps the one with us
+	if err != nil { // Asterisk moves the caller to the call to the target, but keeps the one with us
 		c.sound.(*rtpSound).stream.lost.Store(true)
 	}
 	return err
 }
 
-// awaitTransfer waits until somebody has answered the call that follows a REFER.
+// awaitTransfer blocks until the target of a REFER has answered.
 func (c *call) awaitTransfer(ctx context.Context, statuses <-chan int) error {
 	for {
 		select {
@@ -181,7 +181,7 @@ func (c *call) awaitTransfer(ctx context.Context, statuses <-chan int) error {
 			case status >= 200:
 				return nil
 			}
-		case <-c.ended: // a side that hangs up at once has taken it
+		case <-c.ended: // a side that hangs up at once has completed the transfer
 			return nil
 		case <-ctx.Done():
 			return errors.New("nobody was reached in time")
@@ -189,7 +189,7 @@ func (c *call) awaitTransfer(ctx context.Context, statuses <-chan int) error {
 	}
 }
 
-// onNotify takes the news of a transfer: a status line (RFC 3515, section 2.4.5).
+// onNotify handles the progress of a transfer: a status line (RFC 3515, section 2.4.5).
 func (c *call) onNotify(req *sip.Request, tx sip.ServerTransaction) {
 	c.mu.Lock()
 	statuses := c.referStatus
@@ -216,7 +216,7 @@ func (c *call) onNotify(req *sip.Request, tx sip.ServerTransaction) {
 	}
 }
 
-// parseURI reads a SIP URI.
+// parseURI parses a SIP URI.
 func parseURI(text string) (uri sip.Uri, err error) {
 	scheme, _, _ := strings.Cut(strings.ToLower(text), ":")
 	if scheme != "sip" && scheme != "sips" {

@@ -13,7 +13,7 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// closeTimeout is how long the BYE may come after the end of the WebRTC connection: they go different ways.
+// closeTimeout is how long the BYE may arrive after the end of the WebRTC connection, since they take different paths.
 const closeTimeout = time.Second
 
 var (
@@ -23,17 +23,17 @@ var (
 	errNothingOffered = errors.New("the offer has no media section whose port is not 0")
 )
 
-// webSound is a call's sound by WebRTC. Its peer belongs to a conversation, so the answer to the first offer is there once carry has
+// webSound is the WebRTC media of a call. Its peer belongs to a conversation, so the answer to the first offer exists only after carry has
 // returned.
 type webSound struct {
-	signaling.HTTPCall // with the first offer
+	signaling.HTTPCall // holds the first offer
 	api                *rtc.API
 	decoder            opus.DecoderChoice
 	log                *slog.Logger
 
 	mu      sync.Mutex
-	peer    *signaling.Peer // nil: no conversation was carried yet
-	session *bridge.Session // nil: none is carried
+	peer    *signaling.Peer // nil until carry is called
+	session *bridge.Session // nil unless carry is active
 	answer  string
 }
 
@@ -68,7 +68,7 @@ func (w *webSound) offer(sdp []byte) error {
 	return w.applyHold()
 }
 
-// applyHold has the voice go where the newest offer wants it; a telephone that takes none has us on hold. Needs mu.
+// applyHold applies the direction of the newest offer. A phone that does not want to receive has put us on hold. Needs mu.
 func (w *webSound) applyHold() error {
 	voice := w.peer.Voice()
 	w.session.AttachOutput(voice)
@@ -94,15 +94,15 @@ func (w *webSound) carry(s *bridge.Session) (stop func(), err error) {
 	return w.rest, w.applyHold()
 }
 
-// rest stops what carry has begun.
+// rest stops carry.
 func (w *webSound) rest() {
 	w.mu.Lock()
 	w.session = nil
 	w.mu.Unlock()
-	w.peer.Close() // which waits for callbacks
+	w.peer.Close() // waits for callbacks
 }
 
-// check implements sound: WebRTC looks after itself.
+// check implements sound: WebRTC has its own timeouts.
 func (w *webSound) check(time.Time) error { return nil }
 
 // lost implements sound.
