@@ -14,28 +14,28 @@ import (
 	"voxgate/signaling"
 )
 
-// backend is what answers for a model.
+// backend is a server that runs models.
 type backend interface {
-	// generate asks for an answer. next returns its pieces, one if it does not stream, and then io.EOF; it ends with ctx. An error of
-	// either is a [*refused] if the backend has said why.
+	// generate requests an answer. next returns its parts, a single one without streaming, and then io.EOF; it fails when ctx ends.
+	// Errors that the backend itself reported are a [*refused].
 	generate(ctx context.Context, model string, request upload, streams bool) (next func() (object, error), err error)
-	// ask runs any other call. Its answer is passed on as it is.
+	// ask runs any other method and returns the backend's response unchanged.
 	ask(ctx context.Context, model, method string, request upload) (answer []byte, err error)
-	// describe is what there is to know of a model, in Google's words.
+	// describe returns the description of a model, in Google's format.
 	describe(ctx context.Context, model string) (object, error)
-	// list is what there is to know of its models, of one page where there are many. next is empty for the last one.
+	// list returns the descriptions of the models, one page at a time. next is empty on the last page.
 	list(ctx context.Context, page url.Values) (models []any, next string, err error)
-	// chat passes on a request of chat completions, and returns an answer that is none of an error, with the key that was shown for it.
+	// chat forwards a chat completions request. It returns a successful response and the API key that was sent.
 	chat(ctx context.Context, request upload) (*http.Response, api.Secret, error)
-	// nameOf is what it calls a model there.
+	// nameOf returns the backend's name for a model.
 	nameOf(model string) string
 }
 
-// refused is an error of a backend for the client, in Google's shape.
+// refused is an error reported by a backend, in Google's format for the client.
 type refused struct {
 	status int
 	body   object
-	after  string // Retry-After, if there was one
+	after  string // Retry-After, or empty
 }
 
 func (r *refused) Error() string {
@@ -43,7 +43,7 @@ func (r *refused) Error() string {
 	return fmt.Sprintf("refused with %d: %v", r.status, said["message"])
 }
 
-// google passes calls on to the Gemini API, Vertex AI or the emulator.
+// google forwards calls to the Gemini API, Vertex AI or the emulator.
 type google struct {
 	api    *api.Client
 	client *http.Client
@@ -69,7 +69,7 @@ func (g *google) generate(ctx context.Context, model string, request upload, str
 	}, nil
 }
 
-// once is an answer in one piece.
+// once returns an iterator over a single part.
 func once(text []byte) func() (object, error) {
 	return func() (answer object, err error) {
 		if text == nil {
@@ -101,7 +101,7 @@ func (g *google) describe(ctx context.Context, model string) (about object, err 
 	return about, err
 }
 
-// modelLists are the names of the list of models: the Gemini API's and Vertex AI's.
+// modelLists holds the field names of the model list: of the Gemini API and of Vertex AI.
 var modelLists = []string{"models", "publisherModels"}
 
 func (g *google) list(ctx context.Context, page url.Values) (models []any, next string, err error) {
@@ -118,10 +118,10 @@ func (g *google) list(ctx context.Context, page url.Values) (models []any, next 
 	return models, next, err
 }
 
-// send sends a call, and returns the body of an answer that is none of an error.
+// send sends a request and returns the body of a successful response.
 func (g *google) send(ctx context.Context, httpMethod, model, method, query string, request upload) (io.ReadCloser, error) {
 	if strings.Contains(model, "/") || model == "." || model == ".." || method == "" && strings.Contains(model, ":") {
-		// With our key this would be another call than the client may make.
+		// The request carries our key, so it must not reach another path than the client may use.
 		const message = "The model's name would be another path: it has a slash or a colon, or is made of dots."
 		return nil, &refused{http.StatusBadRequest, signaling.GoogleError(http.StatusBadRequest, message, 0), ""}
 	}
@@ -129,7 +129,7 @@ func (g *google) send(ctx context.Context, httpMethod, model, method, query stri
 	return bodyOf(g.do(r, secret, err, request))
 }
 
-// plainAnswer fails if an answer is compressed, which was not asked for: none of it could be read.
+// plainAnswer returns an error if the response is compressed: we did not ask for that and cannot read it.
 func plainAnswer(resp *http.Response) (*http.Response, error) {
 	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
 		resp.Body.Close()
@@ -138,7 +138,7 @@ func plainAnswer(resp *http.Response) (*http.Response, error) {
 	return resp, nil
 }
 
-// bodyOf is the body of an answer.
+// bodyOf returns the body of a successful response, or its error as a [*refused].
 func bodyOf(resp *http.Response, err error) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
@@ -164,8 +164,8 @@ func (g *google) do(r *http.Request, secret api.Secret, err error, request uploa
 	defer resp.Body.Close()
 	g.api.HandleRefusal(secret, resp.StatusCode)
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-	said := secret.Hide(string(text))                                                // it may have echoed it
-	said = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(said), "["), "]") // some errors come in a list
+	said := secret.Hide(string(text))                                                // the backend may have echoed our key
+	said = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(said), "["), "]") // some errors come in an array
 	var body object
 	if json.Unmarshal([]byte(said), &body) != nil || body["error"] == nil {
 		return nil, fmt.Errorf("the backend answered %d: %.200s", resp.StatusCode, said)

@@ -14,29 +14,29 @@ import (
 )
 
 const (
-	// bytesPerToken is about how much text a token is (https://ai.google.dev/gemini-api/docs/tokens).
+	// bytesPerToken is the approximate size of a token of text (https://ai.google.dev/gemini-api/docs/tokens).
 	bytesPerToken = 4
-	// imageTokens is what a picture costs at the default resolution (https://ai.google.dev/gemini-api/docs/media-resolution), and
-	// mediaBytesPerToken about how much of other media is a token: speech has 32 a second, and MP3 of 64 kbit/s 8,000 bytes.
+	// imageTokens is the cost of an image at the default resolution (https://ai.google.dev/gemini-api/docs/media-resolution).
+	// mediaBytesPerToken is an estimate for other media: speech has 32 tokens/s, and MP3 at 64 kbit/s 8,000 bytes/s.
 	imageTokens, mediaBytesPerToken = 1120, 250
-	// maxOutput is the most that a model answers, in tokens, where the request has no limit (https://ai.google.dev/gemini-api/docs/models).
+	// maxOutput is the longest possible answer, in tokens, if the request sets no limit (https://ai.google.dev/gemini-api/docs/models).
 	maxOutput = 65_536
-	// maxAnswers is how many answers a request may ask for.
+	// maxAnswers limits the answers (candidates) that a request may ask for.
 	maxAnswers = 8
 )
 
-// bill is what a call costs whoever pays for it.
+// bill tracks the cost of a call.
 type bill struct {
-	settle   func(cost bridge.Cost) // nil: it is not counted
+	settle   func(cost bridge.Cost) // records the cost with the account; nil if not counted
 	price    price.ModelPrices
-	question int         // in tokens, by its length
-	reported wire.Tokens // by the backend, for all so far
-	said     int         // of the answer so far, in bytes of text
-	limit    int         // of the agent for each call, in millionths of a dollar; 0: none
+	question int         // size of the request in tokens, estimated from its length
+	reported wire.Tokens // tokens reported by the backend so far
+	said     int         // length of the answer so far, in bytes of text
+	limit    int         // the agent's limit per call, in millionths of a dollar; 0 for no limit
 }
 
-// newBill is the bill of a call of a model, which may cost so many dollars (0: as many as it takes), for nobody yet. Limited: there is
-// somebody who may not spend as they like. It fails where they may spend so many dollars, and the model has no price.
+// newBill returns a bill that is not yet charged to account. most is the limit per call in dollars; 0 for no limit. limited reports
+// whether any token or dollar limit applies. It fails if a dollar limit applies and the model has no price.
 func newBill(host *bridge.Host, account bridge.Account, most float64, model string) (b *bill, limited bool, err error) {
 	tokens, dollars := account.HasLimits()
 	dollars = dollars || most > 0
@@ -50,8 +50,9 @@ func newBill(host *bridge.Host, account bridge.Account, most float64, model stri
 	return &bill{price: m, limit: bridge.ToMicros(most)}, tokens || dollars, nil
 }
 
-// charge reserves what a call may cost at most, and returns the request as it goes up: where less is left, with a limit to the answer. An
-// error is a [*bridge.Error], with [bridge.ErrBudget] beneath it where the request alone costs more. The bill must be paid.
+// charge reserves the maximum cost of a call. It returns the request to send, whose output limit is lowered if the budget does not cover
+// the maximum. An error is a [*bridge.Error]; it wraps [bridge.ErrBudget] if the budget does not even cover the request. The caller must
+// pay the bill.
 func charge(
 	host *bridge.Host, account bridge.Account, most float64, model, method string, request []byte,
 ) (*bill, []byte, error) {
@@ -70,13 +71,13 @@ func charge(
 	})
 }
 
-// most is what the question and an answer of so many tokens cost at most.
+// most returns the maximum cost of the request with output tokens of answer.
 func (b *bill) most(output int) bridge.Cost {
 	return bridge.Cost{Tokens: b.question + output, Micros: int(b.price.MaxCost(b.question, output)) + 1}
 }
 
-// reserve reserves the question, and so many answers of so many tokens if there are any: of an output that is not above 0 the most that a
-// model answers, and of answers one. Shorten limits the answers in the request.
+// reserve reserves the cost of the request and, if generates is set, of the given number of answers with at most output tokens each. If
+// output is not positive, the model's maximum applies; at least one answer counts. shorten lowers the output limit in the request.
 func (b *bill) reserve(account bridge.Account, request []byte, generates bool, answers, output int,
 	shorten func(fields object, limit int),
 ) (*bill, []byte, error) {
@@ -99,7 +100,7 @@ func (b *bill) reserve(account bridge.Account, request []byte, generates bool, a
 	if got == most {
 		return b, request, nil
 	}
-	left := got.Tokens - b.question // what an answer of one token more costs is known
+	left := got.Tokens - b.question // got shows the price of one token more
 	if one := b.price.MaxCost(0, 1); one > 0 {
 		left = min(left, int((float64(got.Micros)-b.price.MaxCost(b.question, 0))/one))
 	}
@@ -123,7 +124,7 @@ func generates(method string) bool {
 	return method == "generateContent" || method == "streamGenerateContent"
 }
 
-// note notes what a piece of an answer says and costs. A stream reports the tokens of all so far, so the newest count.
+// note records the text and the reported usage of a part of an answer. In a stream, each usage is a running total.
 func (b *bill) note(answer object) {
 	candidates, _ := answer["candidates"].([]any)
 	for _, one := range candidates {
@@ -142,9 +143,9 @@ func (b *bill) note(answer object) {
 	}
 }
 
-// pay settles the bill of a call with ctx, once, and returns its cost: the tokens that the backend has reported. If it has reported none,
-// the length of the text counts, of the question and of the answer until the client left or the stream broke off. answered says that the
-// answer is complete.
+// pay settles the bill and returns the cost of the tokens that the backend reported. Call it once. Without a report, it estimates tokens
+// from the length of the request and of the text received until the client left or the stream broke off. answered reports a complete
+// answer.
 func (b *bill) pay(ctx context.Context, answered bool) bridge.Cost {
 	t := b.reported
 	if t.Total == 0 && (answered && b.settle != nil || b.said > 0 || ctx.Err() != nil) {
@@ -158,7 +159,7 @@ func (b *bill) pay(ctx context.Context, answered bool) bridge.Cost {
 	return cost
 }
 
-// question is the part of a request that says how much it costs. Google takes its fields in snake_case, too.
+// question holds the parts of a request that determine its cost. Google also accepts field names in snake_case.
 type question struct {
 	Content   sizedContent   `json:"content"`
 	Contents  []sizedContent `json:"contents"`
@@ -188,7 +189,7 @@ type media struct {
 	Data        size   `json:"data"`
 }
 
-// size is the length of a value, which is not kept.
+// size is the length of a JSON value, whose content is discarded.
 type size int
 
 func (s *size) UnmarshalJSON(text []byte) error {
@@ -196,19 +197,19 @@ func (s *size) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// read reads a request. What cannot be read there counts as text, and the backend will say what is wrong.
+// read parses a request. Unreadable parts count as text; the backend reports what is wrong with them.
 func read(request []byte) (q question) {
 	_ = json.Unmarshal(request, &q)
 	return q
 }
 
-// tokens is about how long a request of so many bytes is: all of it is text but for media.
+// tokens estimates the tokens of a request of length bytes: everything except media counts as text.
 func (q *question) tokens(length int) int {
 	bytes, tokens := q.media()
 	return tokens + max(0, length-bytes)/bytesPerToken
 }
 
-// media is how many bytes of the request are media, and how many tokens those are.
+// media returns the number of bytes of the request that are media, and an estimate of their tokens.
 func (q *question) media() (bytes, tokens int) {
 	for _, c := range append(q.Contents, q.Content) {
 		for _, p := range c.Parts {
@@ -234,7 +235,7 @@ func (q *question) media() (bytes, tokens int) {
 	return bytes, tokens
 }
 
-// answers is how many are asked for, and output how long each may be.
+// answers returns the requested number of answers, and output the limit for the length of each.
 func (q *question) answers() int { return max(q.Config.Answers, q.OldConfig.Answers) }
 
 func (q *question) output() int {

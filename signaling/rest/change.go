@@ -8,8 +8,8 @@ import (
 	"voxgate/tools"
 )
 
-// withAgent is a request as the agent that a grant fixes has it: its prompt takes the place of the client's, and, where speech is asked
-// for, its voice and language do.
+// withAgent applies the agent that a grant requires to a request. The agent's prompt replaces the client's. If speech is requested, the
+// agent's voice and language are set, too.
 func withAgent(request []byte, a bridge.Agent) ([]byte, error) {
 	if a.Prompt == "" && a.Voice == "" && a.Language == "" {
 		return request, nil
@@ -45,7 +45,8 @@ func withAgent(request []byte, a bridge.Agent) ([]byte, error) {
 	})
 }
 
-// changed is a request with other fields. What is not touched goes on as it came, but for white space and repeated fields.
+// changed parses a request, lets change edit its fields, and encodes it again. Other fields keep their content; only white space and
+// duplicate fields may be lost.
 func changed(request []byte, change func(fields object)) ([]byte, error) {
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(request, &raw); err != nil || raw == nil {
@@ -59,14 +60,14 @@ func changed(request []byte, change func(fields object)) ([]byte, error) {
 	return tools.Encode(fields), nil
 }
 
-// inner is the object in a field, which is made if there is none.
+// inner returns the object in a field, and adds an empty one if it is missing.
 func inner(fields object, name string) object {
 	into := object{}
 	for there := find(fields, name); there != ""; there = find(fields, name) {
 		var some object
 		switch value := fields[there].(type) {
 		case json.RawMessage:
-			_ = decode(value, &some) // what is no object is dropped
+			_ = decode(value, &some) // a value of another type is dropped
 		case object:
 			some = value
 		}
@@ -79,7 +80,7 @@ func inner(fields object, name string) object {
 	return into
 }
 
-// put sets a field, in place of all that a backend could take for it.
+// put sets a field, and removes all spellings of it that a backend could accept instead.
 func put(fields object, name string, value any) {
 	remove(fields, name)
 	fields[name] = value
@@ -91,8 +92,7 @@ func remove(fields object, name string) {
 	}
 }
 
-// find finds a field under a name or another spelling of it: in snake_case, as Google takes it, or with other capitals, which some
-// decoders do not mind.
+// find returns the spelling of a field that an object contains. Google also accepts snake_case, and some decoders ignore case.
 func find(fields object, name string) string {
 	for there := range fields {
 		if strings.EqualFold(strings.ReplaceAll(there, "_", ""), name) {

@@ -8,23 +8,23 @@ import (
 	"voxgate/tools"
 )
 
-// refuser answers a request with an error, in the words of one API or the other.
+// refuser sends an error response, in the format of Google's API or of OpenAI's.
 type refuser func(w http.ResponseWriter, status int, message string, retry time.Duration)
 
-// forError does so for an error of the gateway.
+// forError sends the response for an error of the gateway.
 func (refuse refuser) forError(w http.ResponseWriter, err error) {
 	status, message, retry := signaling.HTTPError(err)
 	refuse(w, status, message, retry)
 }
 
-// stoppingRetry is when a client may come back to a gateway that stops: to another one, or the next.
+// stoppingRetry is the Retry-After of a gateway that shuts down. By then, a load balancer should use another one.
 const stoppingRetry = 5 * time.Second
 
 const stopping = "The gateway is shutting down."
 
 const jsonType = "application/json; charset=UTF-8"
 
-// reply answers with an error of the backend. The server's own deadline may have passed while the backend was waited for.
+// reply sends a JSON error response. It renews the write deadline, which may have passed while waiting for the backend.
 func reply(w http.ResponseWriter, status int, body object) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTime))
 	w.Header().Set("Content-Type", jsonType)
@@ -32,7 +32,7 @@ func reply(w http.ResponseWriter, status int, body object) {
 	_, _ = w.Write(tools.Encode(body))
 }
 
-// pass answers with an error of the backend, which is in Google's words.
+// pass forwards an error of the backend, converted for clients of OpenAI's API.
 func (c *call) pass(r *refused) {
 	if !c.openAI {
 		reply(c.w, r.status, r.body)

@@ -14,10 +14,11 @@ import (
 	"voxgate/tools"
 )
 
-// Generate has the backend of a model answer a GenerateContentRequest, and hands on each piece of the answer as it comes: a
-// GenerateContentResponse that is complete as those of REST are; its finishReason is the backend's. It blocks until the answer has ended,
-// until piece fails or ctx is done, for 3 minutes of silence at most. Other errors are a [*bridge.Error]. Account pays what it has
-// cost; where less is left than it may cost the answer is shorter.
+// Generate lets the backend of a model answer a GenerateContentRequest and calls piece for each part of the answer. Each part is a
+// GenerateContentResponse with all fields that REST clients expect; its finishReason is the backend's.
+//
+// It blocks until the answer has ended, piece returns an error, ctx is done, or the backend is silent for 3 minutes. Other errors are a
+// [*bridge.Error]. The cost counts for account; if its budget is low, the answer is shortened.
 func (d *Door) Generate(
 	ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
 ) (cost bridge.Cost, err error) {
@@ -32,7 +33,7 @@ func (d *Door) Generate(
 	return bill.pay(ctx, false), err
 }
 
-// Known fails if the backend of a model says that it has none of this name. One that does not answer gets the benefit of the doubt.
+// Known returns an error if the backend reports that the model does not exist. If the backend cannot be reached, Known returns nil.
 func (d *Door) Known(ctx context.Context, model string) error {
 	_, err := d.backend(model).describe(ctx, model)
 	if r := (*refused)(nil); errors.As(err, &r) && r.status == http.StatusNotFound {
@@ -75,7 +76,7 @@ func (d *Door) generate(ctx context.Context, model string, request []byte, piece
 	}
 }
 
-// publicError is an error of a backend as callers inside the gateway see it.
+// publicError converts an error of a backend for callers inside the gateway.
 func publicError(ctx context.Context, err error) error {
 	if r := (*refused)(nil); errors.As(err, &r) {
 		code := bridge.CodeRefused
@@ -88,7 +89,7 @@ func publicError(ctx context.Context, err error) error {
 			code = bridge.CodeConnectionFailed
 		}
 		said, _ := r.body["error"].(object)
-		after, _ := time.ParseDuration(cmp.Or(r.after, "0") + "s") // a date is not understood, and nothing is promised
+		after, _ := time.ParseDuration(cmp.Or(r.after, "0") + "s") // HTTP dates are not supported; they count as 0
 		return &bridge.Error{Code: code, Status: r.status, Retry: after, Message: fmt.Sprintf("The model does not answer: %v", said["message"])}
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errSilent) {

@@ -10,7 +10,7 @@ import (
 	"voxgate/tools"
 )
 
-// list answers what there is to know of a model, or of all.
+// list sends the description of one model, or the list of all.
 func (c *call) list(ctx context.Context, r *http.Request) error {
 	if c.model != "" {
 		about, err := c.door.backend(c.model).describe(ctx, c.model)
@@ -30,8 +30,8 @@ func (c *call) list(ctx context.Context, r *http.Request) error {
 	return c.answer(tools.Encode(page))
 }
 
-// models are those that a grant has, each from the backend that answers for it: Google's by the page, and before its first page those of
-// the others. A server that has no list does not keep the others from theirs.
+// models returns the descriptions of the models that a grant permits. Google's list is paged; the models of other servers come before its
+// first page. A server whose list fails does not affect the others.
 func (d *Door) models(ctx context.Context, open bridge.SessionRequest, asked url.Values) (models []any, next string, err error) {
 	page := url.Values{}
 	for _, name := range []string{"pageSize", "pageToken"} {
@@ -55,7 +55,7 @@ func (d *Door) models(ctx context.Context, open bridge.SessionRequest, asked url
 			continue
 		}
 		if !strings.ContainsAny(route.model, `*?[\`) {
-			about, _ := route.backend.describe(ctx, route.model) // no server is asked
+			about, _ := route.backend.describe(ctx, route.model) // answered locally, without a request
 			add(route.backend, []any{about})
 			continue
 		}
@@ -73,7 +73,7 @@ func (d *Door) models(ctx context.Context, open bridge.SessionRequest, asked url
 	return models, next, err
 }
 
-// googles reports whether some models are Google's.
+// googles reports whether Google's backend serves any models.
 func (d *Door) googles() bool {
 	for _, route := range d.routes {
 		if route.backend == d.google || route.model == "*" {

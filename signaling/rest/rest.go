@@ -25,47 +25,47 @@ import (
 )
 
 const (
-	// maxBody bounds a request, in bytes: what Google takes inline (https://ai.google.dev/gemini-api/docs/file-input-methods).
+	// maxBody limits a request, in bytes: Google's limit for inline data (https://ai.google.dev/gemini-api/docs/file-input-methods).
 	maxBody = 20 << 20
-	// maxAnswer bounds Google's answer that is not a stream, and an event of one, in bytes: a picture is some megabytes.
+	// maxAnswer limits a response of Google, or an event of a stream, in bytes: an image takes some megabytes.
 	maxAnswer = 64 << 20
-	// maxChat bounds those of a server that speaks OpenAI's API, in bytes: texts, small pictures, and 100 embeddings of 3,072 numbers.
+	// maxChat is maxAnswer for servers with OpenAI's API: text, small images, or 100 embeddings of 3,072 numbers.
 	maxChat = 16 << 20
-	// silence is how long the backend may send nothing: a model that thinks hard takes a minute or two.
+	// silence limits the time in which the backend sends nothing. A thinking model may need a minute or two.
 	silence = 3 * time.Minute
-	// bodyTime is how long a client may take to send its request.
+	// bodyTime limits the time for reading a request.
 	bodyTime = 30 * time.Second
-	// writeTime is how long a client may take to read a piece.
+	// writeTime limits the time for writing a part of the response.
 	writeTime = 30 * time.Second
 )
 
-// doorName is what tools and grants know this door by.
+// doorName identifies this endpoint in tools and grants.
 const doorName = "rest"
 
-// Door serves the REST API.
+// Door serves Gemini's REST API.
 type Door struct {
-	Host   *bridge.Host // waits for calls when the gateway stops, and takes none any more
+	Host   *bridge.Host // tracks calls, waits for them at shutdown, and then accepts no more
 	Logger *slog.Logger
 	client http.Client
 	google *google
 	routes []route
-	cli    sync.Once // logs the CLI's settings
+	cli    sync.Once // the hint for Gemini CLI is logged only once
 }
 
-// New returns a door to Google's backend, or to those that the routes name.
+// New returns a Door that uses Google's backend, or those of the routes.
 func New(host *bridge.Host, gemini *api.Client, routes []Route, log *slog.Logger) *Door {
 	transport := tools.NewTransport()
-	transport.DisableCompression = true // events are flushed as they come
+	transport.DisableCompression = true // compression would delay the events of a stream
 	d := &Door{Host: host, Logger: log, client: http.Client{Transport: transport, CheckRedirect: tools.RefuseRedirect}}
 	d.google = &google{gemini, &d.client}
 	d.routes = makeRoutes(routes, d.google, &d.client)
 	return d
 }
 
-// Close ends the connections that are idle.
+// Close closes idle connections to the backends.
 func (d *Door) Close() { d.client.CloseIdleConnections() }
 
-// Doors are its addresses: each version that a client may ask for is the same. What else stands below them is refused in Google's words.
+// Doors returns the endpoints. All API versions behave the same. Other paths below them get an error in Google's format.
 func (d *Door) Doors() (list []signaling.Endpoint) {
 	for _, version := range []string{"v1", "v1beta", "v1alpha"} {
 		for _, p := range []string{"GET /%s/models", "GET /%s/models/{model}", "POST /%s/models/{model}", "POST /%s/models/{model}/{method}"} {
@@ -77,7 +77,7 @@ func (d *Door) Doors() (list []signaling.Endpoint) {
 	return append(list, signaling.Endpoint{Pattern: "/upload/", Handler: http.HandlerFunc(notServed)})
 }
 
-// notServed refuses what Google or OpenAI serves and the gateway does not, in the words of whose client asks.
+// notServed rejects a path that Google or OpenAI serves and this gateway does not. The error is in the format of the client's API.
 func notServed(w http.ResponseWriter, r *http.Request) {
 	what := ""
 	switch {
@@ -93,17 +93,17 @@ func notServed(w http.ResponseWriter, r *http.Request) {
 	in(w, http.StatusNotFound, fmt.Sprintf("%s %s is not served by this gateway.%s", r.Method, tools.Truncate(r.URL.Path, 200), what), 0)
 }
 
-// methods are those of a model that are served.
+// methods lists the supported methods of a model.
 var methods = []string{"generateContent", "streamGenerateContent", "countTokens", "embedContent", "batchEmbedContents"}
 
-// ServeHTTP runs one call.
+// ServeHTTP handles one call.
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/v1/models" && asksOpenAI(r) {
 		d.openAIModels(w, r)
 		return
 	}
 	model, method := r.PathValue("model"), r.PathValue("method")
-	if r.Method == http.MethodPost && method == "" { // behind the last colon: names of models have some, as qwen-2.5:7b
+	if r.Method == http.MethodPost && method == "" { // split at the last colon: some model names contain a colon, such as qwen-2.5:7b
 		if i := strings.LastIndexByte(model, ':'); i >= 0 {
 			model, method = model[:i], model[i+1:]
 		}
@@ -123,7 +123,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.serve(r, c.run)
 }
 
-// serve reads the request and has run answer it, and ends the call.
+// serve reads the request, calls run to answer it, and ends the call.
 func (c *call) serve(r *http.Request, run func(ctx context.Context, r *http.Request, body []byte) error) {
 	defer c.open.Account.End()
 	ctx, leave, err := c.door.Host.RegisterWork(r.Context(), "a REST call for "+c.model)
@@ -150,8 +150,8 @@ func (c *call) serve(r *http.Request, run func(ctx context.Context, r *http.Requ
 	}
 }
 
-// helpCLI logs, once, the line without which the Gemini CLI ends with exit 41 when only its base URL is set
-// (google-gemini/gemini-cli #27550).
+// helpCLI logs, once, the setting that Gemini CLI requires. With only a base URL, it exits with status 41 (google-gemini/gemini-cli
+// #27550).
 func (d *Door) helpCLI(r *http.Request) {
 	if strings.HasPrefix(r.UserAgent(), "GeminiCLI") {
 		d.cli.Do(func() {
@@ -164,7 +164,7 @@ const cliSettings = `{"security":{"auth":{"selectedType":"gemini-api-key"}}}`
 
 var errSilent = errors.New("the backend has sent nothing for too long")
 
-// authorize lets the client in, and counts the call. A grant with a model of its own is for that one alone.
+// authorize authenticates the client and counts the call. If the grant names a model, only this model is permitted.
 func (d *Door) authorize(r *http.Request, model string) (bridge.SessionRequest, error) {
 	open := bridge.SessionRequest{Origin: bridge.Origin{Protocol: doorName}, Account: bridge.Unlimited}
 	if err := access.From(r.Context()).AuthorizeShortCall(&open, r.URL.Query().Get("key")); err != nil {
@@ -176,7 +176,7 @@ func (d *Door) authorize(r *http.Request, model string) (bridge.SessionRequest, 
 	return open, open.Account.BeginSession(bridge.Cost{})
 }
 
-// grants reports whether a model may be used. A Live model of an agent's file is for conversations, and says nothing about calls.
+// grants reports whether a model may be used. The Live model in an agent's file applies only to conversations, not to REST calls.
 func grants(o bridge.SessionRequest, model string) bool {
 	fixed := o.FixedAgent().Model
 	if o.Grant == nil || o.Grant.Agent.Model == "" && bridge.IsLiveModel(fixed) {
@@ -185,7 +185,7 @@ func grants(o bridge.SessionRequest, model string) bool {
 	return o.Grant.AllowsModel(model) && (fixed == "" || fixed == model)
 }
 
-// call is one call on its way.
+// call is the state of one request.
 type call struct {
 	door    *Door
 	w       http.ResponseWriter
@@ -195,14 +195,14 @@ type call struct {
 	open    bridge.SessionRequest
 	watch   *time.Timer
 	bill    *bill
-	last    object  // of a stream: the newest event that was passed on
-	refuse  refuser // in the words that the client knows
-	openAI  bool    // these are OpenAI's
+	last    object  // in a stream, the newest event sent to the client
+	refuse  refuser // sends errors in the client's format
+	openAI  bool    // the client uses OpenAI's API
 }
 
-// run passes the call on and the answer back.
+// run forwards the call and sends the response.
 func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
-	if c.method == "" { // costs nothing
+	if c.method == "" { // reading the list of models costs nothing
 		if err := c.open.Account.ConsumeToken(); err != nil {
 			return c.failed(ctx, err)
 		}
@@ -222,7 +222,7 @@ func (c *call) run(ctx context.Context, r *http.Request, body []byte) error {
 	c.bill = bill
 	answered := false
 	defer func() { bill.pay(ctx, answered) }()
-	if err := c.open.Account.ConsumeToken(); err != nil { // when nothing else keeps the call from the backend
+	if err := c.open.Account.ConsumeToken(); err != nil { // last check before the request is sent
 		return c.failed(ctx, err)
 	}
 	to := c.door.backend(c.model)
@@ -258,7 +258,7 @@ func (c *call) answer(text []byte) error {
 	return err
 }
 
-// failed answers a call that failed before its answer began.
+// failed sends the response for a call that failed before its answer began.
 func (c *call) failed(ctx context.Context, err error) error {
 	var r *refused
 	var own *bridge.Error
@@ -268,7 +268,7 @@ func (c *call) failed(ctx context.Context, err error) error {
 			c.w.Header().Set("Retry-After", r.after)
 		}
 		c.pass(r)
-		return nil // the backend has said why
+		return nil // the backend's own error was sent
 	case errors.Is(context.Cause(ctx), bridge.ErrShutdown):
 		c.refuse(c.w, http.StatusServiceUnavailable, stopping, stoppingRetry)
 		return nil

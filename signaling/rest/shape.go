@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// object is JSON as it came; numbers keep their digits.
+// object is a JSON object. Its numbers are of type json.Number, so they keep all digits.
 type object = map[string]any
 
 func decode(text []byte, into *object) error {
@@ -17,13 +17,13 @@ func decode(text []byte, into *object) error {
 	return dec.Decode(into)
 }
 
-// complete gives an answer what every client may count on: content with parts and the role of the model, index, safety ratings,
-// prompt feedback, a usage whose total is the sum, and calls whose arguments are an object and that have an id. With last each
-// candidate ends for a reason; before that the reason is null, and the one that was there is returned.
+// complete adds the fields that clients rely on: content with parts and role, index, safety ratings, prompt feedback, and a usage with
+// the correct total. Function calls get an id and an object of arguments. If last is set, each candidate gets a finishReason; otherwise
+// finishReason is set to null and its previous value is returned.
 func complete(answer object, last bool) (reason string) {
 	candidates, _ := answer["candidates"].([]any)
 	if len(candidates) == 0 {
-		if blocked(answer) { // there is nothing to complete, and promptFeedback says why
+		if blocked(answer) { // promptFeedback gives the reason; there are no candidates to complete
 			completeUsage(answer)
 			return ""
 		}
@@ -59,7 +59,7 @@ func complete(answer object, last bool) (reason string) {
 	return reason
 }
 
-// blocked reports whether the prompt was refused, so that there is no candidate.
+// blocked reports whether the prompt was blocked. Then there are no candidates.
 func blocked(answer object) bool {
 	feedback, _ := answer["promptFeedback"].(object)
 	return feedback["blockReason"] != nil
@@ -75,7 +75,7 @@ func completeContent(candidate object) {
 	parts, ok := content["parts"].([]any)
 	if !ok {
 		parts = []any{}
-		if text, flat := content["text"].(string); flat { // a common fault of others
+		if text, flat := content["text"].(string); flat { // a common deviation of other servers
 			parts = append(parts, object{"text": text})
 			delete(content, "text")
 		}
@@ -96,7 +96,7 @@ func completeContent(candidate object) {
 	}
 }
 
-// completeUsage makes the total the sum of its parts: https://ai.google.dev/api/generate-content#UsageMetadata.
+// completeUsage sets the total to the sum of its parts: https://ai.google.dev/api/generate-content#UsageMetadata.
 func completeUsage(answer object) {
 	usage, ok := answer["usageMetadata"].(object)
 	if !ok {
@@ -124,11 +124,11 @@ func setDefault(o object, name string, value any) {
 func number(v any) int {
 	switch v := v.(type) {
 	case json.Number:
-		if n, err := v.Float64(); err == nil && math.Abs(n) <= math.MaxInt32 { // some servers write 7.0
+		if n, err := v.Float64(); err == nil && math.Abs(n) <= math.MaxInt32 { // some servers send 7.0
 			return int(n)
 		}
 	case string:
-		if v != "" { // and some "7"
+		if v != "" { // and some send "7"
 			return number(json.Number(v))
 		}
 	case int:

@@ -16,16 +16,16 @@ import (
 	"voxgate/tools"
 )
 
-// stream passes the events of the backend on, each as it comes, as server-sent events (alt=sse) or as an array that grows. Exactly one
-// of them, the last, has a finishReason: one that has it waits for the next, and is the last if there is none.
+// stream forwards the backend's events as they arrive: as server-sent events (alt=sse), or as a growing JSON array. Only the last event
+// has a finishReason. An event with one is held until the next event or the end of the stream.
 func (c *call) stream(ctx context.Context, r *http.Request, next func() (object, error)) error {
 	out := &pieces{call: c, sse: r.URL.Query().Get("alt") == "sse"}
-	c.w.Header().Set("X-Accel-Buffering", "no") // nginx would keep it
+	c.w.Header().Set("X-Accel-Buffering", "no") // otherwise nginx buffers the response
 	c.w.Header().Set("Content-Type", jsonType)
 	if out.sse {
 		c.w.Header().Set("Content-Type", "text/event-stream")
 	}
-	var held object // the newest event
+	var held object // the newest event, if not sent yet
 	var reason string
 	for {
 		event, err := next()
@@ -59,31 +59,31 @@ func (c *call) stream(ctx context.Context, r *http.Request, next func() (object,
 		if said := complete(event, false); said != "" {
 			reason = said
 		}
-		if reason == "" { // there is more to come: it need not wait
+		if reason == "" { // not the last event: send it at once
 			if err := out.write(held); err != nil {
 				return err
 			}
 			c.last, held = held, nil
 		}
 	}
-	if held == nil { // the backend forgot to say why it ended
+	if held == nil { // the backend sent no finishReason
 		held = object{"usageMetadata": c.last["usageMetadata"]}
 		complete(held, false)
 	}
 	return errors.Join(out.flush(held, reason, true), out.end())
 }
 
-// eventReader reads server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream.
+// eventReader parses server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream.
 type eventReader struct {
 	from *bufio.Reader
-	most int // bytes of an event, with the comments before it
+	most int // maximum size of an event in bytes, with preceding comments
 }
 
 func newEventReader(answer io.Reader, most int) *eventReader {
 	return &eventReader{bufio.NewReaderSize(answer, 64<<10), most}
 }
 
-// next reads the data of an event. The last one may lack its empty line.
+// next returns the data of the next event. The blank line after the last event may be missing.
 func (e *eventReader) next() ([]byte, error) {
 	var data []byte
 	for size := 0; ; {
@@ -102,8 +102,8 @@ func (e *eventReader) next() ([]byte, error) {
 	}
 }
 
-// readLine returns a line of so many bytes at most, with its end. It is good until the next one. A bufio.Scanner would look through a long
-// line again with each piece of it.
+// readLine returns a line of at most most bytes, with its line ending. It is valid until the next call. It avoids bufio.Scanner, which
+// searches a long line again whenever more of it arrives.
 func (e *eventReader) readLine(most int) (line []byte, err error) {
 	for {
 		piece, err := e.from.ReadSlice('\n')
@@ -120,7 +120,7 @@ func (e *eventReader) readLine(most int) (line []byte, err error) {
 	}
 }
 
-// readAnswer reads a whole answer in JSON of so many bytes at most.
+// readAnswer reads a complete JSON response of at most most bytes.
 func readAnswer(from io.Reader, most int64) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(from, most+1))
 	switch {
@@ -134,14 +134,14 @@ func readAnswer(from io.Reader, most int64) ([]byte, error) {
 	return text, nil
 }
 
-// pieces writes what a client reads.
+// pieces writes the events of a response.
 type pieces struct {
 	call    *call
 	sse     bool
 	written int
 }
 
-// flush writes an event that was held back: the last one with the reason of the end.
+// flush writes the held event, if any. If last is set, the event gets the finishReason.
 func (p *pieces) flush(held object, reason string, last bool) error {
 	if held == nil {
 		return nil
@@ -178,7 +178,7 @@ func (p *pieces) write(event object) error {
 	return p.call.control.Flush()
 }
 
-// end closes the array.
+// end closes the JSON array.
 func (p *pieces) end() error {
 	if p.sse {
 		return nil

@@ -13,20 +13,20 @@ import (
 	"voxgate/environment"
 )
 
-// Route is a line of the models file: which backend answers for which models.
+// Route is an entry of the models file. It assigns models to a backend.
 type Route struct {
-	Model  string  `json:"model"`            // a name, or a pattern as path.Match has them: "gpt-*", "*"
-	OpenAI *OpenAI `json:"openai,omitempty"` // nil: the Gemini API, Vertex AI or the emulator
+	Model  string  `json:"model"`            // a name, or a pattern of path.Match: "gpt-*", "*"
+	OpenAI *OpenAI `json:"openai,omitempty"` // nil for the Gemini API, Vertex AI or the emulator
 }
 
-// OpenAI is a server of chat completions.
+// OpenAI configures a server with the chat completions API.
 type OpenAI struct {
-	URL   string `json:"url"`             // with its version: "https://api.openai.com/v1"
-	Key   string `json:"key,omitempty"`   // "${NAME}" is of the environment; empty: none is sent
-	Model string `json:"model,omitempty"` // what the model is called there; empty: the same
+	URL   string `json:"url"`             // base URL with the version: "https://api.openai.com/v1"
+	Key   string `json:"key,omitempty"`   // "${NAME}" is replaced by an environment variable; no key is sent if empty
+	Model string `json:"model,omitempty"` // name of the model on that server; defaults to the requested name
 }
 
-// ReadRoutes reads the models file: {"models": [Route, …]}, of which the first that matches counts.
+// ReadRoutes reads the models file: {"models": [Route, …]}. The first matching route applies.
 func ReadRoutes(file string) ([]Route, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -69,7 +69,7 @@ func (r *Route) check() error {
 	return nil
 }
 
-// backend is the backend that answers for a model.
+// backend returns the backend for a model.
 func (d *Door) backend(model string) backend {
 	for _, r := range d.routes {
 		if ok, _ := path.Match(r.model, model); ok {

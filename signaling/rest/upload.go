@@ -10,15 +10,15 @@ import (
 	"voxgate/bridge"
 )
 
-// firstRead is how much of a request is made room for before any of it has come, in bytes, and growth by how much more each time that it
-// is full: a client that announces much and sends little takes little.
+// firstRead is the initial size of the buffer for a request, in bytes, and growth the factor by which a full buffer grows. So a client
+// that announces a large body and sends little uses little memory.
 const firstRead, growth = 64 << 10, 8
 
-// readBody reads a request of a length that was announced; below 0: none was.
+// readBody reads a request body. length is the announced length, negative if unknown.
 func readBody(from io.Reader, length int64) ([]byte, error) {
 	room := func(n int64) int64 {
 		if length >= 0 && n > length {
-			return length + 1 // in which its end is seen
+			return length + 1 // one byte more, to detect the end
 		}
 		return n
 	}
@@ -38,14 +38,14 @@ func readBody(from io.Reader, length int64) ([]byte, error) {
 	}
 }
 
-// refuseBody refuses a request that could not be read.
+// refuseBody sends the error for a body that could not be read.
 func (c *call) refuseBody(r *http.Request, err error) {
 	var long *http.MaxBytesError
 	var own *bridge.Error
 	switch {
 	case errors.As(err, &long):
 		c.refuse(c.w, http.StatusRequestEntityTooLarge, fmt.Sprintf("The request is too large: %d bytes are the most.", long.Limit), 0)
-	case errors.As(err, &own): // most clients read no answer before they have sent all
+	case errors.As(err, &own): // most clients read the response only after they have sent the whole body
 		_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, maxBody))
 		c.refuse.forError(c.w, err)
 	default:
@@ -53,21 +53,21 @@ func (c *call) refuseBody(r *http.Request, err error) {
 	}
 }
 
-// upload is a request on its way to the backend. Sent is called when nothing of it is needed any more; it may be nil.
+// upload is the body of a request to the backend. sent is called once text is no longer needed; it may be nil.
 type upload struct {
 	text []byte
 	sent func()
 }
 
-// done says that nothing of it is needed.
+// done reports that text is no longer needed.
 func (u upload) done() {
 	if u.sent != nil {
 		u.sent()
 	}
 }
 
-// on puts it into a request to the backend. It is let go of as soon as it has been read: the client of HTTP keeps what it has sent until
-// the answer has ended. Until then the request may be sent again, on another connection.
+// on sets u as the body of a request. text is released once it has been read: Go's HTTP client would otherwise keep the body until the
+// response has ended. Before that, the client may retry the request on another connection.
 func (u upload) on(r *http.Request) {
 	r.ContentLength = int64(len(u.text))
 	if len(u.text) == 0 {
@@ -97,7 +97,7 @@ func (r *uploadReader) Read(p []byte) (int, error) {
 	case r.over:
 		return 0, io.EOF
 	case r.of.text == nil:
-		return 0, io.ErrUnexpectedEOF // another connection has taken all of it
+		return 0, io.ErrUnexpectedEOF // text was already sent on another connection
 	}
 	n := copy(p, r.of.text[r.at:])
 	if r.at += n; r.at < len(r.of.text) {
