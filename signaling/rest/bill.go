@@ -100,7 +100,7 @@ func (b *bill) reserve(account bridge.Account, request []byte, generates bool, a
 	if got == most {
 		return b, request, nil
 	}
-	left := got.Tokens - b.question // got shows the price of one token more
+	left := got.Tokens - b.question // lowered below if the dollars cover less
 	if one := b.price.MaxCost(0, 1); one > 0 {
 		left = min(left, int((float64(got.Micros)-b.price.MaxCost(b.question, 0))/one))
 	}
