@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	// QuotaPause is how long no new conversation is dialled after Google has reported an exhausted quota without a
-	// delay. Quotas are counted by the minute, and each attempt counts.
+	// QuotaPause is the pause for new conversations after Google has reported an exhausted quota without a delay.
+	// Quotas are counted by the minute, and each attempt counts.
 	QuotaPause = 30 * time.Second
 
 	// maxQuotaPause limits the delay that Google may ask for. A daily quota would otherwise block a gateway until it is
 	// restarted, though the operator may have raised the quota.
 	maxQuotaPause = 10 * time.Minute
 
-	// refusalMemory is how long the refusal of one caller counts towards that of another.
+	// refusalMemory is the time within which the refusals of two callers count together.
 	refusalMemory = 5 * time.Minute
 
 	// maxRefusedCallers and maxBreakers limit what clients can make a gateway remember: they choose the names.
@@ -126,8 +126,8 @@ func (b *Breaker) forgetOld() {
 	maps.DeleteFunc(b.callers, func(_ string, r refusal) bool { return now.Sub(r.refusedAt) > refusalMemory && now.After(r.until) })
 }
 
-// Admit admits a caller's new conversation, or returns when to retry. isProbe is set for the one that tries on behalf
-// of all others; pass it on in [Options].IsProbe.
+// Admit admits a caller's new conversation, or returns when to retry. isProbe is set for the caller that tries on
+// behalf of all others; pass it on in [Options].IsProbe.
 func (b *Breaker) Admit(caller string) (isProbe bool, retry time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

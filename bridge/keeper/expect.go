@@ -6,10 +6,11 @@ import (
 )
 
 const (
-	// answerExpiry is how long the person's input waits for its answer, over all remedies. A later answer is useless.
+	// answerExpiry is the maximum wait for an answer to the person's input, over all remedies. A later answer is
+	// useless.
 	answerExpiry = 25 * time.Second
 
-	// thinkingFactor is how many times longer a model that thinks before it speaks may take.
+	// thinkingFactor multiplies the timeouts of a model that thinks before it speaks.
 	thinkingFactor = 5
 )
 
@@ -136,10 +137,10 @@ func (k *Keeper) ReplyPending() bool {
 	return ok && (k.stall.stage == 0 || !k.wait.unsure || time.Since(k.wait.since) < waitFirst)
 }
 
-// DiscardReply ends the wait for an answer that is no longer needed.
+// DiscardReply ends the wait for an answer that has become unnecessary.
 func (k *Keeper) DiscardReply(ctx context.Context) { k.giveUpReply(ctx, AnswerAbandoned{}) }
 
-// setStallAlarm sets the time by which the model must react. A text model has a timeout of its own.
+// setStallAlarm sets the deadline for the model's reaction. A text model has its own timeout.
 func (k *Keeper) setStallAlarm(d time.Duration) {
 	if k.StallTimeout > 0 && !k.config.Profile.IsTextModel && k.current.conn != nil && !k.onHold {
 		k.clock.Set(alarmStall, d)

@@ -15,19 +15,19 @@ const (
 	firstBackoff = 250 * time.Millisecond
 	lastBackoff  = 2 * time.Second // a person is waiting
 
-	// calmTime is how long a connection must live before earlier failures no longer count. Otherwise a session that
-	// always dies at once would be dialled without end.
+	// calmTime is the lifetime of a connection after which earlier failures no longer count. Without it, a session that
+	// always ends right after its setup would be dialled endlessly.
 	calmTime = 10 * time.Second
 
-	// maxStrikes is how often Gemini may reject a setup, or close its connection within calmTime, before the next setup
-	// sends less. strikeTime is the minimum time for that: Gemini rejects a handle with 1011 while it considers the
-	// last connection open, as it does for a while after a network failure.
+	// maxStrikes limits identical setups: after so many rejections, or connections that Gemini closes within calmTime,
+	// the next setup sends less. strikeTime is the minimum time for that. Gemini rejects a handle with 1011 while it
+	// considers the last connection open, as it does for a while after a network failure.
 	maxStrikes = 3
 	strikeTime = 3 * time.Second
 	silentTime = 12 * time.Second // after a loss without a close frame: the server may not have noticed
 
-	// maxDeaths is how often a session may end right after a resume before the handle is dropped: with some handles
-	// every resume fails.
+	// maxDeaths limits the resumes with one handle whose session ends at once; then the handle is dropped. With some
+	// handles every resume fails.
 	maxDeaths = 2
 
 	// quotaRetry is the pause before the next dial of a running conversation that lacks quota: each attempt counts.
@@ -37,11 +37,11 @@ const (
 	// before the conversation ends.
 	lastRetry = waitEnd - 5*time.Second
 
-	// firstDials limits the dials before a conversation has begun: a person who waits for the first word should learn
+	// firstDials limits the dials before a conversation has begun, so that a person who expects the first word learns
 	// of the failure soon.
 	firstDials = 3
 
-	// waitEnd is how long a person waits for a connection before the conversation ends with an error.
+	// waitEnd limits the time without a connection; then the conversation ends with an error.
 	waitEnd = 30 * time.Second
 )
 
@@ -83,7 +83,7 @@ func (s setupStep) historyLimit() int {
 // failures counts the failures since the last connection that lived for calmTime.
 type failures struct {
 	total         int       // all of them
-	young         int       // connections that ended within calmTime, whatever ended them
+	young         int       // connections that ended within calmTime, for any reason
 	dials         int       // failed dials
 	strikes       int       // rejections by Gemini and connections that died at once, since the last reduction of the setup
 	firstStrikeAt time.Time // time of the first of those

@@ -72,8 +72,8 @@ type (
 		Renewal      bool // fresh because the handle covers less than the transcript (Profile.ForgetfulHandles)
 	}
 
-	// ResendPending follows Connected: the owner must queue again whatever the new session lacks, such as the results
-	// of tools.
+	// ResendPending follows Connected: the owner must queue again everything that the new session lacks, such as the
+	// results of tools.
 	ResendPending struct{}
 
 	// SetupComplete follows ResendPending on the first connection.
@@ -103,8 +103,8 @@ type (
 	// Disconnected reports that the connection has ended, and with it any answer in progress.
 	Disconnected struct{}
 
-	// HandleChanged reports that there is a new handle, or no handle any more. Afterwards HandleCovers may return
-	// different results.
+	// HandleChanged reports a new handle, or the loss of the handle. Afterwards HandleCovers may return different
+	// results.
 	HandleChanged struct{}
 
 	// ConfigChanged reports that Config has changed.
@@ -229,7 +229,7 @@ type handle struct {
 	isUsed bool // a connection was resumed with it
 }
 
-// trial tracks in-place changes that Gemini has not accepted yet. The zero value is no trial.
+// trial tracks in-place changes that Gemini has not accepted yet. The zero value means that no trial is in progress.
 type trial struct {
 	previous *setup.Config // configuration to restore on a rejection, or nil without a trial
 	count    int           // number of updates tried
@@ -252,7 +252,7 @@ type replacement struct {
 
 // waitState tracks a time in which the model cannot answer.
 type waitState struct {
-	since  time.Time // zero while there is no wait
+	since  time.Time // zero without a wait
 	unsure bool      // the person may not be waiting
 }
 

@@ -11,7 +11,7 @@ const (
 	// goAway reach this age.
 	maxAge = 9*time.Minute + 15*time.Second
 
-	// maxAgeSpare is how long the replacement of an old connection waits for an idle moment; updateSpare is the same
+	// maxAgeSpare is the time for the replacement of an old connection to find an idle moment; updateSpare is the same
 	// for a new configuration.
 	maxAgeSpare = 30 * time.Second
 	updateSpare = 30 * time.Second
@@ -19,19 +19,19 @@ const (
 	// reasonUpdate is the reason for a replacement that the client waits for.
 	reasonUpdate = "update"
 
-	// goAwaySpare is how long before Gemini's deadline a connection is replaced at the latest.
+	// goAwaySpare is the minimum time between a replacement and Gemini's deadline.
 	goAwaySpare = 5 * time.Second
 
-	// goAwayLead is how long before Gemini's deadline the first quiet moment is used. Google sends goAway a minute
-	// ahead.
+	// goAwayLead is the time before Gemini's deadline from which the first idle moment is used. Google sends goAway a
+	// minute ahead.
 	goAwayLead = 90 * time.Second
 
-	// handleWait is how long a quiet connection is kept for a handle that covers the last turn. Gemini sends one within
+	// handleWait limits the wait of an idle connection for a handle that covers the last turn. Gemini sends one within
 	// 100 ms.
 	handleWait = 3 * time.Second
 )
 
-// IsReplacementPlanned reports whether the connection will be replaced as soon as it is idle.
+// IsReplacementPlanned reports whether the connection will be replaced at the next idle moment.
 func (k *Keeper) IsReplacementPlanned() bool { return k.isServing() && k.planned.isPlanned() }
 
 // onGoAway plans to replace the connection before Gemini closes it. Until shortly before, the connection stays in use.
@@ -47,7 +47,7 @@ func (k *Keeper) onGoAway(ctx context.Context, left time.Duration) {
 // planReplacement plans to replace the connection at the next idle moment, but no later than after within.
 func (k *Keeper) planReplacement(ctx context.Context, reason string, within time.Duration) {
 	if k.isParked {
-		k.disconnect(ctx) // there is no caller
+		k.disconnect(ctx) // without a caller
 		return
 	}
 	earliest := k.earliestReplacement(reason)
@@ -104,7 +104,7 @@ func (k *Keeper) canReplace() bool {
 // replaceNow closes the connection and dials the next one with the newest handle. Meanwhile input waits in the uplink.
 func (k *Keeper) replaceNow(ctx context.Context) {
 	if k.isParked {
-		k.disconnect(ctx) // there is no caller
+		k.disconnect(ctx) // without a caller
 	}
 	if !k.isServing() {
 		return

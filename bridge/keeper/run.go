@@ -6,12 +6,12 @@ import (
 )
 
 const (
-	// parkedTime is how long a parked conversation keeps its connection. A reloaded page returns sooner, and an
+	// parkedTime is the time that a parked conversation keeps its connection. A reloaded page returns sooner, and an
 	// abandoned session costs money.
 	parkedTime = 5 * time.Second
 
-	// firstConfigTime is how long the dial waits for a client that sends its configuration after connecting. Clients of
-	// OpenAI's protocol send their session.update with the first round trip.
+	// firstConfigTime limits the delay of the first dial for a client that sends its configuration after connecting.
+	// Clients of OpenAI's protocol send their session.update with the first round trip.
 	firstConfigTime = 800 * time.Millisecond
 )
 
@@ -54,7 +54,7 @@ func (k *Keeper) Park(ctx context.Context) {
 	k.clock.Set(alarmIdle, parkedTime)
 }
 
-// Unpark records that a caller is present again. It dials if there is no connection.
+// Unpark records that a caller is present again. It dials if there is currently no connection.
 func (k *Keeper) Unpark(ctx context.Context) {
 	wasParked := k.isParked
 	k.isParked = false

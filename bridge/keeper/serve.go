@@ -15,7 +15,7 @@ import (
 	"voxgate/crash"
 )
 
-// closeReasonTime is how long to wait for the close frame with the reason after a failed write: a round trip.
+// closeReasonTime limits the wait for the close frame with the reason after a failed write: a round trip.
 const closeReasonTime = 250 * time.Millisecond
 
 func (k *Keeper) onDialResult(ctx context.Context, d dialResult) {
@@ -88,8 +88,8 @@ func (k *Keeper) onConnected(ctx context.Context, d dialResult) {
 	k.applyUpdates(ctx)
 }
 
-// catchUpSession sends a new connection whatever its session lacks: turns since the handle, results of tools, and
-// unanswered input.
+// catchUpSession sends a new connection everything that its session lacks: turns since the handle, results of tools,
+// and unanswered input.
 func (k *Keeper) catchUpSession(ctx context.Context, fresh bool) {
 	if !fresh && k.config.Profile.Appends {
 		if missed := k.History(false, HistoryLimit); len(missed) > 0 {

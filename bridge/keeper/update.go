@@ -11,7 +11,7 @@ import (
 // maxUpdates limits the updates that wait for a connection.
 const maxUpdates = 16
 
-// trialTime is how long an in-place change counts as a trial. Gemini does not acknowledge a change, but closes the
+// trialTime is the duration of the trial of an in-place change. Gemini does not acknowledge a change, but closes the
 // connection at once if it rejects it.
 const trialTime = 500 * time.Millisecond
 

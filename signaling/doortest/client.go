@@ -16,7 +16,7 @@ import (
 	"voxgate/media"
 )
 
-// CheckFaults looks for errors without a message.
+// CheckFaults fails the test if an error has no message.
 func CheckFaults(t *testing.T, c *Client) {
 	t.Helper()
 	for _, m := range c.All() {
@@ -26,13 +26,13 @@ func CheckFaults(t *testing.T, c *Client) {
 	}
 }
 
-// goWords are words of Go and its JSON packages that no client should read. They are searched for one by one: a regular expression
-// would take more CPU than the gateway in tests that measure it.
+// goWords are words of Go and its JSON packages that must not appear in messages to clients. They are searched for one
+// by one: a regular expression would take more CPU than the gateway in tests that measure it.
 var goWords = []string{
 	"Go struct", "Go value", "json: ", "nmarshal", "strconv", "map[", "[]interface", "interface {", "struct {", "reflect.",
 }
 
-// CheckWords fails if a message shows how the gateway is written.
+// CheckWords fails the test if a message reveals the implementation.
 func CheckWords(t testing.TB, message string) {
 	t.Helper()
 	for _, word := range goWords {
@@ -42,7 +42,7 @@ func CheckWords(t testing.TB, message string) {
 	}
 }
 
-// Message is one message of the gateway and the way it came.
+// Message is one message of the gateway, and the connection that it arrived by.
 type Message struct {
 	Type    string          `json:"type"`
 	Payload json.RawMessage `json:"payload"`
@@ -66,13 +66,13 @@ func (m Message) Read(t testing.TB, into any) {
 	}
 }
 
-// Inbox is what a client got, in order.
+// Inbox collects the messages to a client, in order.
 type Inbox struct {
 	T    testing.TB
 	mu   sync.Mutex
 	got  []Message
 	more chan struct{} // closed and replaced at every message
-	Over error         // the socket's end
+	Over error         // the error that ended the socket
 }
 
 // NewInbox returns an empty inbox.
@@ -94,14 +94,14 @@ func (i *Inbox) end(err error) {
 	i.more = make(chan struct{})
 }
 
-// Revive lets wait go on after the socket's end: the channel still lives.
+// Revive allows further waits after the socket's end, because the channel is still open.
 func (i *Inbox) Revive() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.Over = nil
 }
 
-// Count returns how many messages of a type have come.
+// Count returns the number of messages of a type.
 func (i *Inbox) Count(kind string) int {
 	n := 0
 	for _, m := range i.All() {
@@ -112,7 +112,7 @@ func (i *Inbox) Count(kind string) int {
 	return n
 }
 
-// Warned returns how many warnings with a text have come.
+// Warned returns the number of warnings with a text.
 func (i *Inbox) Warned(text string) int {
 	n := 0
 	for _, m := range i.All() {
@@ -130,7 +130,7 @@ func (i *Inbox) All() []Message {
 	return append([]Message(nil), i.got...)
 }
 
-// follow returns every message so far, and a channel that is closed when there is more.
+// follow returns every message so far, and a channel that is closed at the next message.
 func (i *Inbox) follow() ([]Message, <-chan struct{}) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -174,7 +174,7 @@ type Client struct {
 	reading sync.Mutex // held by Stall
 }
 
-// Stall has the client read nothing any more, while it may go on writing.
+// Stall stops reading, while the client may continue to write.
 func (c *Client) Stall() {
 	c.reading.Lock()
 	if c.Conn != nil {
@@ -189,16 +189,16 @@ func (c *Client) Pause() {
 	defer c.reading.Unlock()
 }
 
-// Mute has the client answer no ping any more, like one that has vanished.
+// Mute stops the client from answering pings, like a client that has vanished.
 func (c *Client) Mute() { c.muted.Store(true) }
 
-// Dial opens a WebSocket of the first door.
+// Dial opens a WebSocket of the client protocol.
 func Dial(t testing.TB, url string) *Client {
 	t.Helper()
 	return DialAs(t, url, nil)
 }
 
-// DialAs sends headers with the request.
+// DialAs opens a WebSocket of the client protocol with more request headers.
 func DialAs(t testing.TB, url string, header http.Header) *Client {
 	t.Helper()
 	return DialDoor(t, url, header, func(_ int, raw []byte) Message {
@@ -210,7 +210,7 @@ func DialAs(t testing.TB, url string, header http.Header) *Client {
 	})
 }
 
-// DialDoor is a client of any door with a WebSocket. What is read as a message without a type is not kept.
+// DialDoor returns a client of any protocol over a WebSocket. Messages that read returns without a type are dropped.
 func DialDoor(t testing.TB, url string, header http.Header, read func(kind int, raw []byte) Message) *Client {
 	t.Helper()
 	conn, _, err := websocket.DefaultDialer.Dial(url, header)
@@ -231,7 +231,7 @@ func DialDoor(t testing.TB, url string, header http.Header, read func(kind int, 
 			c.Pause()
 			kind, raw, err := conn.ReadMessage()
 			if err != nil {
-				CheckWords(t, err.Error()) // which has the reason of a close
+				CheckWords(t, err.Error()) // contains the reason of the close
 				c.end(err)
 				return
 			}
@@ -284,7 +284,7 @@ func Envelope(kind, payload string) []byte {
 	return []byte(`{"type":"` + kind + `","payload":` + payload + `}`)
 }
 
-// Expect waits for the next message of a type and passes over the others.
+// Expect waits for the next message of a type, and skips the others.
 func (c *Client) Expect(kind string) Message {
 	c.T.Helper()
 	var m Message
@@ -292,7 +292,7 @@ func (c *Client) Expect(kind string) Message {
 	return m
 }
 
-// Ask types something and waits until the answer has been played.
+// Ask sends a text and waits until the answer has been played.
 func (c *Client) Ask(text string) {
 	c.T.Helper()
 	c.At = len(c.All())
@@ -321,7 +321,7 @@ func CheckError(t testing.TB, m Message, code, field string) {
 	}
 }
 
-// CloseCode waits for the socket's end.
+// CloseCode waits for the socket's end, and returns its close code.
 func (c *Client) CloseCode() int {
 	c.T.Helper()
 	select {
@@ -338,7 +338,7 @@ func (c *Client) CloseCode() int {
 	return 0
 }
 
-// Say sends audio by socket, in messages of 20 ms, as fast as the gateway takes it.
+// Say sends audio over the socket, in messages of 20 ms, as fast as the gateway accepts it.
 func (c *Client) Say(pcm []int16, rate int) {
 	c.T.Helper()
 	for n := rate / 50; len(pcm) > 0; {
@@ -348,7 +348,7 @@ func (c *Client) Say(pcm []int16, rate int) {
 	}
 }
 
-// Heard joins the AUDIO_CHUNKs.
+// Heard returns the audio of all AUDIO_CHUNKs.
 func (c *Client) Heard() []int16 {
 	c.T.Helper()
 	var pcm []int16
@@ -360,7 +360,7 @@ func (c *Client) Heard() []int16 {
 	return pcm
 }
 
-// Chunk is the sound of an AUDIO_CHUNK.
+// Chunk returns the audio of an AUDIO_CHUNK.
 func Chunk(t testing.TB, m Message) []int16 {
 	t.Helper()
 	var p struct{ Data []byte }
@@ -368,11 +368,11 @@ func Chunk(t testing.TB, m Message) []int16 {
 	return media.AppendSamples(nil, p.Data)
 }
 
-// WeatherTool is a config with one tool of the client.
+// WeatherTool is a configuration with one client tool.
 const WeatherTool = `{"tools":[{"functionDeclarations":[{"name":"get_weather","description":"the weather",` +
 	`"parameters":{"type":"OBJECT","properties":{"location":{"type":"STRING"}}}}]}]}`
 
-// Typed is the payload of a SEND_MESSAGE.
+// Typed returns the payload of a SEND_MESSAGE with a text.
 func Typed(text string) string {
 	return string(Must(json.Marshal(map[string]any{"parts": []any{map[string]string{"text": text}}, "turnComplete": true})))
 }

@@ -38,10 +38,10 @@ import (
 	desk "voxgate/tools/vox"
 )
 
-// LivePath is where Google's SDKs look for the Live API.
+// LivePath is the path at which Google's SDKs expect the Live API.
 const LivePath = "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent"
 
-// WithLive opens the door for Google's own clients, with a model that has a scenario.
+// WithLive adds the endpoint for Google's own clients, with a model that follows a scenario.
 func WithLive(t testing.TB, scenario emulator.Scenario, seen *SeenByModel) Option {
 	t.Helper()
 	o := emulator.Options{Espeak: emulator.NoVoice, Scenario: scenario}
@@ -63,7 +63,7 @@ func WithLive(t testing.TB, scenario emulator.Scenario, seen *SeenByModel) Optio
 	}
 }
 
-// DialLive opens a plain WebSocket at the door. Every message is one of binary JSON, as Google sends it.
+// DialLive opens a plain WebSocket of the Live API. Every message is JSON in a binary frame, as Google sends it.
 func DialLive(t testing.TB, g *Gateway, query string, header http.Header) *Client {
 	t.Helper()
 	return DialDoor(t, g.URL+"/"+LivePath+query, header, func(kind int, raw []byte) Message {
@@ -80,10 +80,10 @@ func DialLive(t testing.TB, g *Gateway, query string, header http.Header) *Clien
 	})
 }
 
-// WithOpenAI opens the door for clients of OpenAI's Realtime API.
+// WithOpenAI adds the endpoints for clients of OpenAI's Realtime API.
 func WithOpenAI(d *Doors, o *bridge.Options) { WithOpenAIAt(store.NewMemory())(d, o) }
 
-// WithOpenAIAt has it know the secrets of all gateways of a store.
+// WithOpenAIAt is WithOpenAI with client secrets in a shared store.
 func WithOpenAIAt(shared store.Store) Option {
 	return func(d *Doors, _ *bridge.Options) {
 		d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
@@ -93,7 +93,8 @@ func WithOpenAIAt(shared store.Store) Option {
 	}
 }
 
-// Realtime is a client of that door, over a WebSocket or a data channel. The payload of its messages is the whole event.
+// Realtime is a client of the Realtime API, over a WebSocket or a data channel. The payload of its messages is the
+// whole event.
 type Realtime struct {
 	*Client
 	g    *Gateway
@@ -109,7 +110,7 @@ func readRealtime(t testing.TB, raw []byte) Message {
 	return m
 }
 
-// DialRealtime opens a WebSocket of OpenAI's door, with a query or at another path of it.
+// DialRealtime opens a WebSocket of the Realtime API, with a query or with another path.
 func DialRealtime(t testing.TB, g *Gateway, query string, header http.Header) *Realtime {
 	t.Helper()
 	c := &Realtime{g: g}
@@ -121,7 +122,7 @@ func DialRealtime(t testing.TB, g *Gateway, query string, header http.Header) *R
 	return c
 }
 
-// Configure waits for the session, and changes it.
+// Configure waits for the session, and updates it.
 func (c *Realtime) Configure(session string) {
 	c.T.Helper()
 	c.Expect("session.created")
@@ -129,7 +130,7 @@ func (c *Realtime) Configure(session string) {
 	c.Expect("session.updated")
 }
 
-// Typed asks for an answer to a text.
+// Typed requests an answer to a text.
 func (c *Realtime) Typed(text string) {
 	c.T.Helper()
 	raw, _ := json.Marshal(text)
@@ -141,7 +142,7 @@ func (c *Realtime) Typed(text string) {
 	c.Send(`{"type":"response.create"}`)
 }
 
-// Say appends sound to the input buffer.
+// Say appends audio to the input buffer.
 func (c *Realtime) Say(pcm []int16) {
 	c.T.Helper()
 	for piece := range slices.Chunk(pcm, 1000) {
@@ -149,7 +150,7 @@ func (c *Realtime) Say(pcm []int16) {
 	}
 }
 
-// Answered waits for the end of a response.
+// Answered waits for the end of a response, and returns it.
 func (c *Realtime) Answered() (r realtimeResponse) {
 	c.T.Helper()
 	var done struct{ Response realtimeResponse }
@@ -173,7 +174,7 @@ type realtimeResponse struct {
 	}
 }
 
-// Said is the text of a response.
+// Said returns the text of a response.
 func (r realtimeResponse) Said() (text string) {
 	for _, o := range r.Output {
 		for _, c := range o.Content {
@@ -183,7 +184,7 @@ func (r realtimeResponse) Said() (text string) {
 	return text
 }
 
-// DialCall makes a call by WebRTC, as OpenAI's clients do, and returns its id.
+// DialCall starts a WebRTC call, as OpenAI's clients do, and returns its id.
 func DialCall(
 	t *testing.T,
 	g *Gateway,
@@ -210,7 +211,7 @@ func DialCall(
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.PC.SetLocalDescription(offer); err != nil { // without waiting for candidates, as browsers' code does
+	if err := p.PC.SetLocalDescription(offer); err != nil { // without waiting for candidates, as browser code does
 		t.Fatal(err)
 	}
 	contentType, body := "application/sdp", io.Reader(strings.NewReader(offer.SDP))
@@ -232,7 +233,7 @@ func DialCall(
 	return c, p, id
 }
 
-// PostAs posts with a token.
+// PostAs sends a POST request with a token.
 func PostAs(t *testing.T, url, token, contentType string, body io.Reader) *http.Response {
 	t.Helper()
 	r, err := http.NewRequest(http.MethodPost, url, body)
@@ -251,7 +252,7 @@ func PostAs(t *testing.T, url, token, contentType string, body io.Reader) *http.
 	return resp
 }
 
-// Form is the other form of a request for a call.
+// Form returns the form request for a call, with a session.
 func Form(session string) func(string) (string, io.Reader) {
 	return func(sdp string) (string, io.Reader) {
 		var body bytes.Buffer
@@ -263,7 +264,7 @@ func Form(session string) func(string) (string, io.Reader) {
 	}
 }
 
-// WithRTVI opens the door for Pipecat's clients.
+// WithRTVI adds the endpoints for Pipecat's clients.
 func WithRTVI(d *Doors, _ *bridge.Options) {
 	d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
 		door := rtvi.Door{Host: host, RTC: api, ICEServers: func() []signaling.ICEServer { return nil }, Logger: d.Logger}
@@ -271,7 +272,8 @@ func WithRTVI(d *Doors, _ *bridge.Options) {
 	})
 }
 
-// RTVI is a client of that door. The payload of its messages is their data; those of the transport are called "signalling".
+// RTVI is an RTVI client. The payload of its messages is their data; messages of the transport have the type
+// "signalling".
 type RTVI struct {
 	*Client
 	Phone *Phone
@@ -279,7 +281,7 @@ type RTVI struct {
 	Send  func(text string)
 }
 
-// Offer posts an offer of a phone of ours to an address below the gateway's, with more fields of the body, and returns the status.
+// Offer posts an offer of a new phone to a path of the gateway, with more fields in the body, and returns the status.
 func (c *RTVI) Offer(g *Gateway, path, token, more string) (status int, text string) {
 	c.T.Helper()
 	p := c.Phone
@@ -300,7 +302,7 @@ func (c *RTVI) Offer(g *Gateway, path, token, more string) (status int, text str
 	})
 	opened := make(chan struct{})
 	channel.OnOpen(func() { close(opened) })
-	c.Send = func(text string) { _ = channel.SendText(text) } // fails if it ends meanwhile
+	c.Send = func(text string) { _ = channel.SendText(text) } // fails if the channel has closed meanwhile
 	p.Done.Go(func() {
 		for tick := time.NewTicker(time.Second); ; {
 			select {
@@ -345,7 +347,7 @@ func (c *RTVI) Offer(g *Gateway, path, token, more string) (status int, text str
 	return resp.StatusCode, ""
 }
 
-// NewRTVI returns a client that has not called.
+// NewRTVI returns an unconnected client.
 func NewRTVI(t *testing.T) *RTVI { return newRTVI(t, PhoneOptions{}) }
 
 func newRTVI(t *testing.T, o PhoneOptions) *RTVI {
@@ -354,13 +356,13 @@ func newRTVI(t *testing.T, o PhoneOptions) *RTVI {
 	return c
 }
 
-// DialRTVI begins a conversation, as Pipecat's clients do. data is what it says of it; empty: nothing.
+// DialRTVI begins a conversation, as Pipecat's clients do. data holds the client's settings for it, or "".
 func DialRTVI(t *testing.T, g *Gateway, token, data string) *RTVI {
 	t.Helper()
 	return DialRTVIWith(t, g, token, data, PhoneOptions{})
 }
 
-// DialRTVIWith is DialRTVI with another peer.
+// DialRTVIWith is DialRTVI with other options for the peer.
 func DialRTVIWith(t *testing.T, g *Gateway, token, data string, o PhoneOptions) *RTVI {
 	t.Helper()
 	c := newRTVI(t, o)
@@ -373,12 +375,12 @@ func DialRTVIWith(t *testing.T, g *Gateway, token, data string, o PhoneOptions) 
 	return c
 }
 
-// Types types something.
+// Types sends a text.
 func (c *RTVI) Types(text string) {
 	c.Send(`{"label":"rtvi-ai","type":"send-text","id":"2","data":{"content":` + string(Must(json.Marshal(text))) + `}}`)
 }
 
-// SomeOffer is one with an audio section.
+// SomeOffer returns an offer with an audio section.
 func SomeOffer(t *testing.T) string {
 	t.Helper()
 	p := NewPhone(t, &Client{Inbox: NewInbox(t)}, PhoneOptions{})
@@ -389,10 +391,10 @@ func SomeOffer(t *testing.T) string {
 	return offer.SDP
 }
 
-// VoxRate is the rate of the sound at the VOX door.
+// VoxRate is the sample rate of the VOX protocol, in Hz.
 const VoxRate = 16000
 
-// SeenByModel is what the emulator received.
+// SeenByModel records what the emulator received.
 type SeenByModel struct {
 	mu     sync.Mutex
 	events []emulator.Event
@@ -404,7 +406,7 @@ func (s *SeenByModel) add(e emulator.Event) {
 	s.events = append(s.events, e)
 }
 
-// All is what of one kind the emulator has seen.
+// All returns the recorded events of one kind.
 func (s *SeenByModel) All(what emulator.What) (list []emulator.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -416,7 +418,7 @@ func (s *SeenByModel) All(what emulator.What) (list []emulator.Event) {
 	return list
 }
 
-// WithVOX opens the door of the VOX assistant, with a workspace, beside those that there are.
+// WithVOX adds the endpoint of the VOX assistant, with a workspace.
 func WithVOX(t *testing.T, seen *SeenByModel, change func(*vox.Door), routes ...rest.Route) Option {
 	t.Helper()
 	o := emulator.Options{Espeak: emulator.NoVoice}
@@ -431,7 +433,7 @@ func WithVOX(t *testing.T, seen *SeenByModel, change func(*vox.Door), routes ...
 	}
 	log := slog.New(slog.DiscardHandler)
 	client := &api.Client{BaseURL: up.URL}
-	models := rest.New(nil, client, routes, log) // which serves no calls itself; its host is the gateway's
+	models := rest.New(nil, client, routes, log) // serves no calls itself; uses the gateway's host
 	t.Cleanup(func() {
 		models.Close()
 		workspace.Close()
@@ -453,15 +455,16 @@ func WithVOX(t *testing.T, seen *SeenByModel, change func(*vox.Door), routes ...
 	}
 }
 
-// VoxClient is a client as the design of the VOX assistant describes it: binary frames are sound, text frames have a type.
+// VoxClient is a client as the design of the VOX assistant describes it: binary frames are audio, text frames have a
+// type.
 type VoxClient struct {
 	*Client
 	Ear    sync.Mutex
 	pcm    []int16
-	Frames []int // bytes of each
+	Frames []int // size of each frame, in bytes
 }
 
-// DialVOX opens a WebSocket of the VOX door.
+// DialVOX opens a WebSocket of the VOX protocol.
 func DialVOX(t *testing.T, g *Gateway, header http.Header) *VoxClient {
 	t.Helper()
 	c := &VoxClient{}
@@ -483,7 +486,7 @@ func DialVOX(t *testing.T, g *Gateway, header http.Header) *VoxClient {
 	return c
 }
 
-// VoxFields are those of all messages.
+// VoxFields are the fields of all types of messages.
 type VoxFields struct {
 	Type, SessionID, Theme, Model, Mode, Resume string
 	Role, Text                                  string
@@ -501,7 +504,7 @@ type VoxFields struct {
 // Send sends a text frame.
 func (c *VoxClient) Send(text string) { c.T.Helper(); c.Raw(websocket.TextMessage, []byte(text)) }
 
-// Say sends sound as fast as it is taken.
+// Say sends audio as fast as it is accepted.
 func (c *VoxClient) Say(pcm []int16) {
 	c.T.Helper()
 	for part := range slices.Chunk(pcm, VoxRate/50) {
@@ -522,20 +525,20 @@ func (c *VoxClient) Expect(kind string, fits func(VoxFields) bool) VoxFields {
 	return f
 }
 
-// Start begins a conversation; fields are more of its first message.
+// Start begins a conversation; fields are additional fields of its first message.
 func (c *VoxClient) Start(fields string) VoxFields {
 	c.T.Helper()
 	c.Send(`{"type":"start"` + fields + `}`)
 	return c.Expect("ready", nil)
 }
 
-// Types types something.
+// Types sends a text.
 func (c *VoxClient) Types(text string) {
 	c.T.Helper()
 	c.Send(fmt.Sprintf(`{"type":"text","text":%q}`, text))
 }
 
-// Call types a call, and returns its result.
+// Call types a function call, and returns its result.
 func (c *VoxClient) Call(name, args string) VoxFields {
 	c.T.Helper()
 	c.Types("/tool " + name + " " + args)
@@ -547,21 +550,21 @@ func (c *VoxClient) Call(name, args string) VoxFields {
 	return c.Expect("tool_result", func(f VoxFields) bool { return f.ID == call.ID })
 }
 
-// Heard is the voice that has come so far.
+// Heard returns the voice so far.
 func (c *VoxClient) Heard() []int16 {
 	c.Ear.Lock()
 	defer c.Ear.Unlock()
 	return slices.Clone(c.pcm)
 }
 
-// Agents are those of the doors that need some, and those that the gate of a [Locked] gateway knows.
+// Agents holds the agents for the protocols that need some, and for the gate of a [Locked] gateway.
 var Agents = agents.New(
 	&agents.Agent{Name: "desk", Prompt: "Be brief."}, &agents.Agent{Name: "eager", Greeting: new("Greet.")},
 	&agents.Agent{Name: "telephone", Numbers: []string{"*"}, Protocols: []string{"sip"}},
 	&agents.Agent{Name: "waits", Numbers: []string{"*"}, Protocols: []string{"telephony"}, Greeting: new("")},
 )
 
-// WithWHIP opens the door for clients of WHIP.
+// WithWHIP adds the endpoints for WHIP clients.
 func WithWHIP(d *Doors, _ *bridge.Options) {
 	d.Agents = Agents
 	d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
@@ -573,7 +576,7 @@ func WithWHIP(d *Doors, _ *bridge.Options) {
 	})
 }
 
-// WhipRequest sends a request, and returns the answer and its body.
+// WhipRequest sends a request, and returns the response and its body.
 func WhipRequest(t *testing.T, method, url, body string, header ...string) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequest(method, url, strings.NewReader(body))
@@ -592,14 +595,14 @@ func WhipRequest(t *testing.T, method, url, body string, header ...string) (*htt
 	return resp, string(text)
 }
 
-// whipCall is a client of WHIP, in Pion.
+// whipCall is a WHIP client, implemented with Pion.
 type whipCall struct {
 	*Phone
 	Session string // its URL
 	Etag    string
 }
 
-// Fragment is the client's side of ICE, with candidates where they are known.
+// Fragment returns the client's ICE parameters, with the candidates known so far.
 func (c *whipCall) Fragment() string {
 	var b strings.Builder
 	sdp := c.PC.LocalDescription().SDP
@@ -625,7 +628,7 @@ func DialWHIPAs(t *testing.T, g *Gateway, agent, token string) *whipCall {
 	return DialHTTP(t, g, "/whip/"+agent, token, PhoneOptions{}, "sendrecv")
 }
 
-// DialHTTP posts an offer to an address of WHIP or WHEP. The answer's sound must go in a direction.
+// DialHTTP posts an offer to a path of WHIP or WHEP, and checks the direction of the answer's audio.
 func DialHTTP(t *testing.T, g *Gateway, path, token string, o PhoneOptions, direction string) *whipCall {
 	t.Helper()
 	c := &whipCall{Phone: NewPhone(t, &Client{Inbox: NewInbox(t)}, o)}

@@ -30,49 +30,50 @@ import (
 	"voxgate/signaling/web"
 )
 
-// Patience is how long a test waits for something that must happen: far more than it takes, even under -race on a
-// machine with other work.
+// Patience is the timeout for events that must happen: far more than they take, even under -race on a machine with
+// other work.
 const Patience = time.Minute
 
-// Gateway is a whole gateway with an emulator behind it, as `gateway serve` makes it.
+// Gateway is a complete gateway with an emulator as its backend, in the configuration of `gateway serve`.
 type Gateway struct {
-	URL    string // of the WebSocket
+	URL    string // for WebSockets
 	HTTP   string
 	Host   *bridge.Host
 	Server *signaling.Server
-	Logs   *logBook // what was logged
+	Logs   *logBook // the log so far
 }
 
 // Option changes the gateway of a test.
 type Option func(*Doors, *bridge.Options)
 
-// Doors is what a test may change of the front doors.
+// Doors is the configuration of the endpoints that a test may change.
 type Doors struct {
 	web.Door
 	Origins, Hosts []string
 	Access         *access.Gate
-	Agents         *agents.Folder // known to everybody where there is no Access
-	SmallBuffers   bool           // the kernel keeps little for a client that does not read
+	Agents         *agents.Folder // without Access, available to everyone
+	SmallBuffers   bool           // the kernel buffers little for a client that does not read
 	more           []func(*bridge.Host, *rtc.API) []signaling.Endpoint
 }
 
-// Add opens further doors.
+// Add adds further endpoints.
 func (d *Doors) Add(doors func(*bridge.Host, *rtc.API) []signaling.Endpoint) {
 	d.more = append(d.more, doors)
 }
 
 // Main runs the tests of a package and checks that no goroutine is left.
 func Main(m *testing.M) {
-	// Conversations take their time and little else: more of them at once than there are processors, and few enough to be heard
-	// in real time under -race on two. -parallel overrides it.
+	// Conversations take time but little CPU, so run more of them at once than there are processors. They must be few
+	// enough to run in real time under -race on two processors. -parallel overrides it.
 	if err := flag.Set("test.parallel", "3"); err != nil {
 		panic(err)
 	}
-	// genai pulls in opencensus, which starts a worker when it is loaded and never ends it.
+	// genai imports opencensus, which starts a worker at initialization and never ends it.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
-// NewGateway returns a gateway with the first door and the page, and with those of the options. It ends with the test.
+// NewGateway returns a gateway with the client protocol, the page, and the endpoints of the options. It ends with the
+// test.
 func NewGateway(t testing.TB, options ...Option) *Gateway {
 	t.Helper()
 	logs := &logBook{}
@@ -140,10 +141,11 @@ func NewGateway(t testing.TB, options ...Option) *Gateway {
 	return &Gateway{URL: "ws" + strings.TrimPrefix(server.URL, "http"), HTTP: server.URL, Host: host, Server: door, Logs: logs}
 }
 
-// SmallBuffer is how much the kernel keeps of a connection, at least, in bytes.
+// SmallBuffer is the size of the kernel's buffer for a connection, in bytes; the kernel may use more.
 const SmallBuffer = 4 << 10
 
-// smallBuffers are connections for which the kernel keeps little: by itself it is megabytes, which take minutes to fill with voice.
+// smallBuffers is a listener whose connections have small kernel buffers. The default is megabytes, which take minutes
+// to fill with voice.
 type smallBuffers struct{ net.Listener }
 
 func (l smallBuffers) Accept() (net.Conn, error) {
@@ -154,7 +156,7 @@ func (l smallBuffers) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// logBook collects what is logged.
+// logBook collects log messages.
 type logBook struct {
 	mu sync.Mutex
 	b  strings.Builder
@@ -166,7 +168,7 @@ func (l *logBook) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
-// Forget drops what was logged so far.
+// Forget discards the log so far.
 func (l *logBook) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -179,7 +181,7 @@ func (l *logBook) String() string {
 	return l.b.String()
 }
 
-// TakeAgents takes the agents out of a configuration in JSON, as their files would have them.
+// TakeAgents moves the agents of a JSON configuration into a folder, as their files would define them.
 func TakeAgents(t testing.TB, config string) (rest string, folder *agents.Folder) {
 	t.Helper()
 	fields := map[string]json.RawMessage{}
@@ -194,7 +196,7 @@ func TakeAgents(t testing.TB, config string) (rest string, folder *agents.Folder
 	return string(Must(json.Marshal(fields))), agents.New(list...)
 }
 
-// Must is for what cannot fail in a test.
+// Must returns v, and panics on an error that cannot occur in a test.
 func Must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -202,7 +204,7 @@ func Must[T any](v T, err error) T {
 	return v
 }
 
-// Eventually polls what has no event of its own.
+// Eventually polls a condition that has no event of its own, and fails the test if it does not become true.
 func Eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	if !Within(Patience, ok) {
@@ -210,7 +212,7 @@ func Eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// Within waits for something, and reports whether it has come in time.
+// Within polls a condition, and reports whether it became true in time.
 func Within(d time.Duration, ok func() bool) bool {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

@@ -20,19 +20,19 @@ import (
 	"voxgate/signaling/sideband"
 )
 
-// Locked is a gateway that wants to know who talks.
+// Locked is a gateway that requires authentication.
 type Locked struct {
 	*Gateway
 	T     *testing.T
-	Key   string // may mint
+	Key   string // may mint tokens
 	File  string
-	ahead atomic.Int64 // of the clock, in ns
+	ahead atomic.Int64 // offset of the clock, in ns
 }
 
-// Now is the gateway's clock.
+// Now returns the time of the gateway's clock.
 func (l *Locked) Now() time.Time { return time.Now().Add(time.Duration(l.ahead.Load())) }
 
-// Wait moves the gateway's clock on.
+// Wait advances the gateway's clock.
 func (l *Locked) Wait(d time.Duration) { l.ahead.Add(int64(d)) }
 
 // Edit changes the keys file.
@@ -53,20 +53,20 @@ func (l *Locked) Edit(change func(file map[string]any)) {
 	if err := os.WriteFile(l.File, text, 0o600); err != nil {
 		l.T.Fatal(err)
 	}
-	l.Wait(2 * time.Second) // until it is looked at
+	l.Wait(2 * time.Second) // until the file is checked again
 }
 
-// OfKey changes what the first key may grant.
+// OfKey returns an edit of the first key's grants.
 func OfKey(change func(key map[string]any)) func(map[string]any) {
 	return func(file map[string]any) { change(file["keys"].([]any)[0].(map[string]any)) }
 }
 
-// Grants has the first key grant this.
+// Grants returns an edit that gives the first key these grants.
 func Grants(grant map[string]any) func(map[string]any) {
 	return OfKey(func(key map[string]any) { key["grant"] = grant })
 }
 
-// NewLocked returns a gateway with a key that may mint; change may be nil.
+// NewLocked returns a gateway with a key that may mint tokens; change may be nil.
 func NewLocked(t *testing.T, change func(*access.Options), options ...Option) *Locked {
 	t.Helper()
 	l := &Locked{T: t, File: filepath.Join(t.TempDir(), "keys.json")}
@@ -93,7 +93,7 @@ func NewLocked(t *testing.T, change func(*access.Options), options ...Option) *L
 	return l
 }
 
-// Post asks for a token, with a key.
+// Post requests a token with a key.
 func (l *Locked) Post(key, body string) (status int, header http.Header, text string) {
 	l.T.Helper()
 	return l.request(http.MethodPost, "/v1/tokens", key, body)
@@ -127,7 +127,7 @@ func (l *Locked) request(method, path, key, body string) (status int, header htt
 	return resp.StatusCode, resp.Header, string(got)
 }
 
-// Mint has a token made.
+// Mint returns a new token.
 func (l *Locked) Mint(body string) string {
 	l.T.Helper()
 	status, _, text := l.Post(l.Key, body)
@@ -138,12 +138,12 @@ func (l *Locked) Mint(body string) string {
 	return minted.Token
 }
 
-// Hello is CONNECT_GEMINI's payload; more is fields of it, as `,"resumable":true`.
+// Hello returns the payload of a CONNECT_GEMINI; more adds fields, for example `,"resumable":true`.
 func Hello(token, more string) string {
 	return fmt.Sprintf(`{"token":%q,"initialConfig":{}%s}`, token, more)
 }
 
-// Enters opens a conversation, which must be set up.
+// Enters opens a conversation, and fails the test if it is not set up.
 func Enters(t *testing.T, c *Client, payload string) (session, resumeToken string) {
 	t.Helper()
 	c.Send("CONNECT_GEMINI", payload)

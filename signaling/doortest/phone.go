@@ -20,29 +20,29 @@ import (
 	"voxgate/signaling/rtc/rtctest"
 )
 
-// Phone is a WebRTC client of the first door: a caller whose microphone and ear are in real time, and whose offers and candidates
-// travel by its client.
+// Phone is a WebRTC client of the client protocol. Its microphone and receiver run in real time, and its client carries
+// offers and candidates.
 type Phone struct {
 	*rtctest.Caller
 	T      *testing.T
 	Client *Client
 	next   rtp.Header
-	Talk   chan []int16 // what the microphone hears; silence when there is nothing
+	Talk   chan []int16 // audio for the microphone, which otherwise sends silence
 
 	mu   sync.Mutex
-	ear  []int16 // what came, decoded to 24 kHz
+	ear  []int16 // received audio, decoded to 24 kHz
 	Stop chan struct{}
 	Done sync.WaitGroup
 
 	vanished *atomic.Bool
-	silent   chan struct{} // takes a value whenever the microphone has nothing to send
+	silent   chan struct{} // receives a value whenever the microphone has nothing to send
 }
 
-// Speak has the microphone send what a person says, 48 kHz, and returns when the last packet is sent.
+// Speak sends speech at 48 kHz through the microphone, and returns after the last packet.
 func (p *Phone) Speak(pcm []int16) {
 	p.T.Helper()
 	p.Talk <- pcm
-	for range 2 { // the first may be from before pcm came
+	for range 2 { // the first may be from before pcm arrived
 		select {
 		case <-p.silent:
 		case <-time.After(Patience):
@@ -51,10 +51,10 @@ func (p *Phone) Speak(pcm []int16) {
 	}
 }
 
-// Vanish has nothing leave the phone any more, like one whose network is gone.
+// Vanish stops all packets of the phone, as if its network had failed.
 func (p *Phone) Vanish() { p.vanished.Store(true) }
 
-// network is the machine's, until the phone vanishes.
+// network is the machine's network until the phone vanishes.
 type network struct {
 	transport.Net
 	vanished *atomic.Bool
@@ -77,19 +77,19 @@ func (c udpConn) WriteTo(packet []byte, to net.Addr) (int, error) {
 	return c.UDPConn.WriteTo(packet, to)
 }
 
-// PhoneOptions are what makes a phone another one.
+// PhoneOptions configure a phone.
 type PhoneOptions struct {
-	Direction webrtc.RTPTransceiverDirection // of audio; zero: sendrecv
+	Direction webrtc.RTPTransceiverDirection // of audio; zero means sendrecv
 	NoAudio   bool
 	Channel   bool
 	Frame     time.Duration               // of the sender's packets; zero: 20 ms
 	Dtx       bool                        // silence is not sent
-	Network   func(*webrtc.SettingEngine) // nil: UDP on all addresses
-	Codecs    *webrtc.MediaEngine         // of a probe; nil: Pion's
-	Decoder   opus.DecoderChoice          // of the gateway
+	Network   func(*webrtc.SettingEngine) // nil means UDP on all addresses
+	Codecs    *webrtc.MediaEngine         // for a probe; nil means Pion's
+	Decoder   opus.DecoderChoice          // the gateway's
 }
 
-// NewPhone makes a peer for c and its offer's parts; call offers.
+// NewPhone creates a peer for c and the sections of its offer; call Offer to connect.
 func NewPhone(t *testing.T, c *Client, o PhoneOptions) *Phone {
 	t.Helper()
 	var settings webrtc.SettingEngine
@@ -134,7 +134,7 @@ func NewPhone(t *testing.T, c *Client, o PhoneOptions) *Phone {
 	return p
 }
 
-// Call is a conversation with a phone that has connected.
+// Call returns a conversation with a connected phone.
 func Call(t *testing.T, g *Gateway, config string, o PhoneOptions) (*Client, *Phone) {
 	t.Helper()
 	c := Connect(t, g, config)
@@ -144,7 +144,7 @@ func Call(t *testing.T, g *Gateway, config string, o PhoneOptions) (*Client, *Ph
 	return c, p
 }
 
-// speak is the microphone: a packet every frame, in real time.
+// speak runs the microphone, which sends a packet every frame in real time.
 func (p *Phone) speak(o PhoneOptions) {
 	const rate = 48000
 	encoder, err := opus.NewEncoder(rate)
@@ -191,12 +191,12 @@ func (p *Phone) speak(o PhoneOptions) {
 			return
 		}
 		p.next.SequenceNumber++
-		p.Mic.WriteRTP(&rtp.Packet{Header: p.next, Payload: packet[:size]}) // not connected yet: dropped
+		p.Mic.WriteRTP(&rtp.Packet{Header: p.next, Payload: packet[:size]}) // dropped if not connected yet
 		p.next.Marker = false
 	}
 }
 
-// listen is the ear.
+// listen runs the receiver.
 func (p *Phone) listen(track *webrtc.TrackRemote) {
 	decoder, err := opus.NewDecoder(24000, "libopus")
 	if err != nil {
@@ -223,14 +223,14 @@ func (p *Phone) listen(track *webrtc.TrackRemote) {
 	}
 }
 
-// Heard is the voice that has come so far, at 24 kHz.
+// Heard returns the voice so far, at 24 kHz.
 func (p *Phone) Heard() []int16 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]int16(nil), p.ear...)
 }
 
-// Offer makes an offer and applies the answer. Candidates trickle both ways.
+// Offer sends an offer and applies the answer. Candidates trickle both ways.
 func (p *Phone) Offer(restart bool) {
 	p.T.Helper()
 	at := len(p.Client.All())
@@ -260,13 +260,13 @@ func (p *Phone) Offer(restart bool) {
 	p.Done.Go(func() { p.trickle(at) })
 }
 
-// SendOffer sends an offer by the channel or the socket.
+// SendOffer sends an offer over the channel or the socket.
 func (p *Phone) SendOffer(sdp string) {
 	p.T.Helper()
 	p.Send("WEBRTC_OFFER", string(Must(json.Marshal(map[string]string{"sdp": sdp}))))
 }
 
-// Answer applies the answer in a message.
+// Answer applies the answer from a message.
 func (p *Phone) Answer(m Message) {
 	p.T.Helper()
 	var answer struct{ SDP string }
@@ -276,7 +276,7 @@ func (p *Phone) Answer(m Message) {
 	}
 }
 
-// OfferOnly makes an offer and does nothing more: what it begins never connects.
+// OfferOnly sends an offer and does nothing else: its connection never completes.
 func (p *Phone) OfferOnly(restart bool) {
 	p.T.Helper()
 	offer, err := p.PC.CreateOffer(&webrtc.OfferOptions{ICERestart: restart})
@@ -286,7 +286,7 @@ func (p *Phone) OfferOnly(restart bool) {
 	p.Client.Send("WEBRTC_OFFER", string(Must(json.Marshal(map[string]string{"sdp": offer.SDP})))) // a restart has cut the channel
 }
 
-// trickle adds the gateway's candidates until they end.
+// trickle adds the gateway's candidates until the last.
 func (p *Phone) trickle(at int) {
 	for {
 		all, more := p.Client.follow()
@@ -318,7 +318,7 @@ func (p *Phone) trickle(at int) {
 	}
 }
 
-// Send uses the channel once it is open, else the socket.
+// Send sends a message over the channel once it is open, otherwise over the socket.
 func (p *Phone) Send(kind, payload string) {
 	if p.Channel != nil && p.Channel.ReadyState() == webrtc.DataChannelStateOpen {
 		if err := p.Channel.SendText(string(Envelope(kind, payload))); err != nil {
@@ -329,7 +329,7 @@ func (p *Phone) Send(kind, payload string) {
 	p.Client.Send(kind, payload)
 }
 
-// Connected waits until media and, if there is one, the channel are up.
+// Connected waits until media and, if requested, the channel are connected.
 func (p *Phone) Connected() {
 	p.T.Helper()
 	Eventually(p.T, "connection", func() bool {
@@ -338,7 +338,7 @@ func (p *Phone) Connected() {
 	})
 }
 
-// HangUp closes the peer and waits for what it started.
+// HangUp closes the peer and waits for its goroutines.
 func (p *Phone) HangUp() {
 	select {
 	case <-p.Stop:
@@ -357,8 +357,8 @@ func (p *Phone) VoiceLevel(hz float64) float64 {
 	return ToneShare(Loud(p.Heard()), hz)
 }
 
-// Talks proves that the voice goes both ways over WebRTC. On a busy machine a sentence may be broken in two, and its answer with
-// it: it is said three times at most.
+// Talks checks that audio flows in both directions over WebRTC. On a busy machine a sentence may be broken in two, and
+// its answer as well, so it tries up to three times.
 func (p *Phone) Talks(hz float64) {
 	p.T.Helper()
 	for left := 3; ; left-- {

@@ -9,29 +9,30 @@ import (
 	"voxgate/media/mediatest"
 )
 
-// Base64PCM is sound as messages have it.
+// Base64PCM returns audio in the encoding of messages.
 func Base64PCM(pcm []int16) string {
 	return base64.StdEncoding.EncodeToString(media.AppendBytes(nil, pcm))
 }
 
-// Tone is a sine of half the full scale.
+// Tone returns a sine at half of the full scale.
 func Tone(hz float64, d time.Duration, rate int) []int16 {
 	return mediatest.Tone(d, rate, hz, 16000)
 }
 
-// Silence is silence.
+// Silence returns silent samples.
 func Silence(d time.Duration, rate int) []int16 {
 	return make([]int16, int(d.Seconds()*float64(rate)))
 }
 
-// Sentence is a tone as a person would say it: a pause, the tone, and a pause long enough to be the end.
+// Sentence returns a tone with the timing of a spoken sentence: a pause, the tone, and a pause long enough to end the
+// turn.
 func Sentence(hz float64, d time.Duration, rate int) []int16 {
 	pcm := Silence(300*time.Millisecond, rate)
 	pcm = append(pcm, Tone(hz, d, rate)...)
 	return append(pcm, Silence(time.Second, rate)...)
 }
 
-// Loud cuts the silence off both ends.
+// Loud trims silence at both ends.
 func Loud(pcm []int16) []int16 {
 	first, last := -1, 0
 	for i, s := range pcm {
@@ -48,8 +49,8 @@ func Loud(pcm []int16) []int16 {
 	return pcm[first:last]
 }
 
-// ToneShare is the share of hz in the voice. It is taken piece by piece: on a busy machine a sender's clock stumbles, and
-// a tone with a jump in its phase is still the tone.
+// ToneShare returns the share of hz in the voice. It is computed piece by piece: on a busy machine a sender's clock
+// stumbles, and a tone with a jump in its phase still counts.
 func ToneShare(pcm []int16, hz float64) float64 {
 	const piece = wire.OutputRate / 20
 	if len(pcm) < piece {

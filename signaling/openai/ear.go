@@ -105,7 +105,7 @@ func (e *ear) answered() {
 
 // transcript reports a transcript of the person's speech: the next piece, or the whole.
 func (e *ear) transcript(text string, whole bool) {
-	if e.spoken == nil || e.item != "" || e.spoken.Content[0].Transcript != nil { // its item is not there yet
+	if e.spoken == nil || e.item != "" || e.spoken.Content[0].Transcript != nil { // its item does not exist yet
 		if !whole {
 			e.early += text
 			return

@@ -213,7 +213,7 @@ func (s *session) updated(raw json.RawMessage) (session, error) {
 		return next, refusal("invalid_value", "session.type", "Sessions of type %q are not served; only realtime is.", clip(kind))
 	}
 	next.Type, next.Object, next.ID = s.Type, s.Object, s.ID
-	if string(fields["instructions"]) == "null" { // which is no string, and would change nothing
+	if string(fields["instructions"]) == "null" { // not a string, and would change nothing
 		next.Instructions = ""
 	}
 	if err := next.check(); err != nil {

@@ -80,14 +80,14 @@ func (d *description) writeSession(b *strings.Builder, raise uint64) {
 	}
 }
 
-// isFirstComponent reports whether a candidate is of component 1: with rtcp-mux there is no other (RFC 5761 section 5.1.3).
+// isFirstComponent reports whether a candidate is of component 1, the only one with rtcp-mux (RFC 5761 section 5.1.3).
 func isFirstComponent(candidate string) bool {
 	fields := strings.Fields(candidate)
 	return len(fields) > 1 && fields[1] == "1"
 }
 
-// refused returns the rejection of a section. Its transport is one that RFC 8829 section 5.3.1 allows and aiortc
-// insists on.
+// refused returns the rejection of a section. Its transport is allowed by RFC 8829 section 5.3.1, and aiortc requires
+// it.
 func (s *section) refused(ours attributes) *mediaDescription {
 	m := &mediaDescription{kind: s.kind, proto: s.proto, formats: s.formats[:1]}
 	if s.hasMid {

@@ -13,7 +13,7 @@ const (
 	// maxBuffered is the amount of buffered data in the data channel, in bytes, above which Ready blocks.
 	maxBuffered = 1 << 20
 
-	// slowChannel is how long Ready waits for the buffer to shrink to maxBuffered.
+	// slowChannel limits how long Ready waits for the buffer to shrink to maxBuffered.
 	slowChannel = 10 * time.Second
 )
 

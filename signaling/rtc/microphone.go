@@ -17,7 +17,7 @@ import (
 // 8 kHz, which the Live API accepts as well, so nothing is resampled.
 const uplinkRate = 16000
 
-// quietMicrophone is how long a track must be quiet before an older one is used again. It is more than twice the
+// quietMicrophone is the time without packets after which an older track is used again. It is more than twice the
 // longest gap of a track that does not send silence (Opus DTX: 400 ms).
 const quietMicrophone = time.Second
 

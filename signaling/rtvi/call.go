@@ -22,9 +22,9 @@ import (
 const (
 	// channelLabel is the label of the data channel, which the client creates.
 	channelLabel = "chat"
-	// comeBack is how long a conversation continues without messages of its client, which pings every second, or
-	// without a new peer after its peer was lost. The client then tries three times, first after 5 s, and then every 2
-	// s (SmallWebRTCTransport).
+	// comeBack is the time after which a conversation without messages of its client ends; the client pings every
+	// second. It also limits the wait for a new peer after the loss of the last one. The client then tries three times,
+	// first after 5 s, and then every 2 s (SmallWebRTCTransport).
 	comeBack = 20 * time.Second
 )
 
@@ -116,7 +116,7 @@ func (c *call) carry(ctx context.Context) error {
 	}
 }
 
-// answer answers a further offer, of the same peer or of a new one that replaces it.
+// answer answers a further offer, either of the same peer or of a new peer that replaces it.
 func (c *call) answer(offer rtc.Offer, anew bool) (sdp string, err error) {
 	if !c.offers.Allow() {
 		return "", &bridge.Error{Code: bridge.CodeBusy, Message: "Too many offers: 10 at once and one a second are served.", Retry: time.Second}
@@ -272,7 +272,7 @@ func (c *call) take(m message) error {
 		return err
 	case "client-message":
 		return c.ask(m.ID, d.T, d.D)
-	case "ui-snapshot": // nobody looks at the page
+	case "ui-snapshot": // the page is not watched
 		return nil
 	}
 	return refusal("Messages of the type %q are not served.", phone.ClipField(m.Type))

@@ -104,7 +104,7 @@ func refuse(w http.ResponseWriter, err error) {
 // request is the body of every request.
 type request struct {
 	SDP     string          `json:"sdp"`
-	ID      string          `json:"pc_id"` // of a call that there is; empty: none
+	ID      string          `json:"pc_id"` // of an existing call, or empty
 	Restart bool            `json:"restart_pc"`
 	Data    json.RawMessage `json:"request_data"`
 	Camel   json.RawMessage `json:"requestData"` // client-js' name for it
@@ -119,7 +119,7 @@ type candidate struct {
 
 // wanted holds the settings that a client may choose for its conversation.
 type wanted struct {
-	Agent  string          `json:"agent"`  // one of the operator's; empty: none
+	Agent  string          `json:"agent"`  // an agent of the operator, or empty
 	Config json.RawMessage `json:"config"` // a LiveConfig
 }
 

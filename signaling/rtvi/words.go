@@ -129,7 +129,7 @@ func (w *words) heard(at time.Time, b bridge.UserText) {
 	}
 	w.asked += b.Text
 	text := w.asked
-	if b.Final { // the whole turn, parts of which may have been final before
+	if b.Final { // the whole turn, including parts that were final before
 		text = strings.TrimPrefix(b.Text, w.said)
 		w.asked, w.said = "", b.Text
 	}

@@ -30,8 +30,8 @@ type bundler struct {
 	in      map[string]string // the bundle of each bundled script
 }
 
-// bundle joins scripts, and changes the imports of all others to the bundles. It returns an error if a script is
-// written in a style that it cannot parse, or imports one that comes after it.
+// bundle joins scripts, and changes the imports of all others to the bundles. It returns an error if it cannot parse a
+// script, or if a script imports one that comes after it.
 func (b Bundles) bundle(sources map[string][]byte) error {
 	r := &bundler{sources, map[string]string{}}
 	for into, members := range b {

@@ -78,7 +78,7 @@ func (s *Site) Page(status Status, library []byte) http.Handler {
 		if versioned, ok := strings.CutPrefix(name, "v/"); ok {
 			var version string
 			if version, name, _ = strings.Cut(versioned, "/"); version == site.version {
-				h.Set("Cache-Control", "public, max-age=31536000, immutable") // a page that was opened before an update gets what there is
+				h.Set("Cache-Control", "public, max-age=31536000, immutable") // a page opened before an update gets the current files
 			}
 		}
 		if f := site.files[name]; f != nil {
@@ -90,7 +90,7 @@ func (s *Site) Page(status Status, library []byte) http.Handler {
 		switch {
 		case f == nil:
 			http.NotFound(w, r)
-		case !strings.HasSuffix(r.URL.Path, "/"): // or its scripts would be looked for beside it
+		case !strings.HasSuffix(r.URL.Path, "/"): // without the slash, its scripts would be requested from the parent folder
 			to := url.URL{Path: path.Base(name) + "/", RawQuery: r.URL.RawQuery}
 			http.Redirect(w, r, to.String(), http.StatusMovedPermanently)
 		default:

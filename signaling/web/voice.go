@@ -40,7 +40,7 @@ func (c *webClient) steer() {
 	c.session.HoldVoice(to == held)
 }
 
-// chunkLead is how far ahead of real time AUDIO_CHUNK may be: enough for network jitter, but short enough that an
+// chunkLead limits how far AUDIO_CHUNK may be ahead of real time: enough for network jitter, but short enough that an
 // interruption is audible at once even if a client does not clear its queue.
 const chunkLead = 200 * time.Millisecond
 

@@ -128,8 +128,8 @@ func (c *webClient) onRoundTrip(d time.Duration) {
 	})
 }
 
-// channelGrace is how long a client without a socket is kept while its data channel is about to open. The client sees
-// the channel open a round trip before us, so it may already use the channel and close the socket.
+// channelGrace is the time that a client without a socket is kept while its data channel is about to open. The client
+// sees the channel open a round trip before us, so it may already use the channel and close the socket.
 const channelGrace = 2 * time.Second
 
 // peers returns the current peers, at most two.
