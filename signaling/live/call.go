@@ -17,49 +17,48 @@ import (
 )
 
 const (
-	// maxMessage bounds a message, in bytes: a picture of 8 MiB in base64, as at the first door.
+	// maxMessage limits a message, in bytes: an image of 8 MiB in base64, the same as in the client protocol.
 	maxMessage = 11 << 20
-	// maxEarly bounds how many messages wait for the conversation to begin: while the model is dialled next to nothing
-	// happens.
+	// maxEarly limits the messages that wait for the conversation to begin. Clients send little while the model is dialled.
 	maxEarly = 64
-	// maxLogged bounds a stranger's text in a log line, in bytes.
+	// maxLogged caps client text in a log line, in bytes.
 	maxLogged = 300
 )
 
-// call is one socket. It is a [bridge.Caller] and the [media.Output] of its conversation.
+// call is one WebSocket. It is a [bridge.Caller], and the [media.Output] of its conversation.
 type call struct {
 	*signaling.Socket
 	door   *Door
 	log    *slog.Logger
-	ready  chan struct{} // closed when the client knows that the conversation is there
-	failed chan error    // a change of the configuration was refused
+	ready  chan struct{} // closed once the client was sent setupComplete
+	failed chan error    // receives the error of a rejected configuration change
 
 	session atomic.Pointer[bridge.Session]       // nil before Serve
-	back    atomic.Pointer[bridge.SetupComplete] // of a conversation that goes on; nil: it is a new one
-	void    atomic.Uint32                        // voice of generations before this one is not to be heard
-	changes atomic.Int32                         // of the configuration that the client waits for
+	back    atomic.Pointer[bridge.SetupComplete] // of a resumed conversation; nil for a new one
+	void    atomic.Uint32                        // first generation whose voice may still be sent
+	changes atomic.Int32                         // number of client configuration changes without a result
 
-	transparent bool         // the client wants to know what it need not send again; set before Serve
-	consumed    atomic.Int64 // of its messages after the setup
+	transparent bool         // the client wants lastConsumedClientMessageIndex; set before Serve
+	consumed    atomic.Int64 // number of messages consumed after the setup
 
-	reader     reader             // of what the client sends
-	mic        *bridge.Microphone // owned, as dropped is, by what takes messages
-	dropped    bool               // the log knows of what was not passed on
-	translator translator         // owned by Notify, whose calls come one at a time
+	reader     reader             // parses the client's messages
+	mic        *bridge.Microphone // mic and dropped are used by the goroutine that handles messages
+	dropped    bool               // dropped content was already logged
+	translator translator         // used by Notify, whose calls do not overlap
 
 	mu     sync.Mutex
 	begun  bool
-	handle string   // of the conversation
-	early  [][]byte // that waits until the client knows of the conversation
+	handle string   // resumption handle of the conversation
+	early  [][]byte // messages that wait for setupComplete
 }
 
-// kept is what the door keeps for a conversation: the newest config that a client wanted.
+// kept is what this endpoint stores with a conversation: the newest config that a client requested.
 type kept struct {
 	mu     sync.Mutex
 	config []byte
 }
 
-// swap keeps another config, and reports whether it is one.
+// swap stores a config and reports whether it differs from the previous one.
 func (k *kept) swap(config []byte) (changed bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -68,15 +67,15 @@ func (k *kept) swap(config []byte) (changed bool) {
 	return changed
 }
 
-// onRoundTrip does not block.
+// onRoundTrip records the round-trip time. It does not block.
 func (c *call) onRoundTrip(d time.Duration) {
 	if s := c.session.Load(); s != nil {
 		s.SetRoundTrip(d)
 	}
 }
 
-// put queues a message for the client: Google's server sends binary ones, and clients in browsers rely on it. What
-// comes before begin waits for it: a client that is not let in gets nothing.
+// put queues a message for the client. Like Google's server it sends binary messages, which browser clients rely on. Messages queued
+// before begin are held back, so a rejected client receives none.
 func (c *call) put(message []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,7 +88,7 @@ func (c *call) put(message []byte) {
 	c.Put(signaling.Outgoing{Data: message})
 }
 
-// begin sends setupComplete, the first time.
+// begin sends setupComplete and the waiting messages. Only the first call has an effect.
 func (c *call) begin(b bridge.SetupComplete) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +105,7 @@ func (c *call) begin(b bridge.SetupComplete) {
 	close(c.ready)
 }
 
-// index is that of the newest message that was consumed, for a client that wants to know it; below 0: it does not.
+// index returns the index of the newest consumed message, or -1 if the client did not ask for it.
 func (c *call) index() int64 {
 	if !c.transparent {
 		return -1
@@ -114,7 +113,7 @@ func (c *call) index() int64 {
 	return c.consumed.Load()
 }
 
-// run waits for the setup, lets the client in, and carries its conversation until it has ended or the socket is lost.
+// run waits for the setup, authenticates the client, and serves the conversation until it ends or the socket is lost.
 func (c *call) run(ctx context.Context, token string) error {
 	bound, err := c.door.exchange(ctx, token)
 	if err != nil {
@@ -145,12 +144,12 @@ func (c *call) run(ctx context.Context, token string) error {
 	select {
 	case <-c.ready:
 	default:
-		free() // nothing came of it
+		free() // the conversation did not start
 	}
 	return err
 }
 
-// setup waits for the first message. It has no pictures, and may be a stranger's.
+// setup waits for the first message. Its size limit is lower: it has no images, and the client is not authenticated yet.
 func (c *call) setup(ctx context.Context) (*setup, error) {
 	m, err := c.ReadFirst(ctx, protocol.MaxControl)
 	switch {
@@ -195,7 +194,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 			}
 			c.consumed.Add(1)
 		case err := <-c.failed:
-			s.EndpointState().(*kept).swap(nil) // it is not so
+			s.EndpointState().(*kept).swap(nil) // the config was rejected
 			return err
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -203,8 +202,8 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) error {
 	}
 }
 
-// goOn goes on with a conversation, if it is not a new one. One that the client wants otherwise now is there when it is
-// so.
+// goOn resumes a conversation; for a new one it does nothing. If the client requests another config, setupComplete waits until it is
+// applied.
 func (c *call) goOn(s *bridge.Session) error {
 	back, config := c.back.Load(), tools.Encode(c.reader.config)
 	switch {
@@ -218,7 +217,7 @@ func (c *call) goOn(s *bridge.Session) error {
 	return nil
 }
 
-// take does what a message asks for.
+// take handles one message of the client.
 func (c *call) take(s *bridge.Session, m signaling.Message) error {
 	if m.Err != nil {
 		return tooLong(maxMessage)
@@ -249,14 +248,14 @@ func (c *call) take(s *bridge.Session, m signaling.Message) error {
 	}
 	for _, a := range q.answers {
 		err := s.Do(a)
-		if e := bridge.AsError(err); err != nil && e.Code != bridge.CodeInvalidState { // else the call is no longer open, which Google accepts
+		if e := bridge.AsError(err); err != nil && e.Code != bridge.CodeInvalidState { // the call may have ended, as at Google
 			return err
 		}
 	}
 	return nil
 }
 
-// hear passes on sound, a picture, text, or a mark.
+// hear passes audio, an image, text, or an activity mark to the conversation.
 func (c *call) hear(s *bridge.Session, in protocol.RealtimeInput) error {
 	if in.PCM != nil {
 		if c.mic == nil || c.mic.Rate() != in.Rate {
@@ -299,7 +298,7 @@ func (c *call) Notify(e bridge.Event) {
 	switch b := e.Body.(type) {
 	case bridge.SetupComplete:
 		switch {
-		case b.Resumed: // Serve sees to it
+		case b.Resumed: // handled by Serve
 			c.back.Store(&b)
 		case !b.Update:
 			c.begin(b)
@@ -313,7 +312,7 @@ func (c *call) Notify(e bridge.Event) {
 		}
 		select {
 		case c.failed <- b.Err:
-		default: // one is enough
+		default: // one error is enough
 		}
 	case bridge.Interrupted:
 		if b.By != bridge.ByConnectionLoss {
@@ -337,8 +336,7 @@ func (c *call) Notify(e bridge.Event) {
 	}
 }
 
-// changed reports whether an answer to a change of the configuration is to one of the client's, and not of the
-// operator's backend.
+// changed reports whether a configuration result belongs to a change by the client, and not to one by the operator's backend.
 func (c *call) changed() bool {
 	ours := c.changes.Load() > 0
 	if ours {
@@ -347,11 +345,11 @@ func (c *call) changed() bool {
 	return ours
 }
 
-// Lead and WriteFrame implement media.Output. Clients are made for a voice that comes as Google sends it, and some take
-// generationComplete for its end (livekit-plugins-google 1.8.9, realtime_api.py), so nothing of it may come later.
+// Lead implements media.Output. The voice is sent as fast as Google sends it, as clients expect. Some treat generationComplete as its end
+// (livekit-plugins-google 1.8.9, realtime_api.py), so no voice may follow it.
 func (c *call) Lead() time.Duration { return media.UnlimitedLead }
 
-var _ media.BackpressureOutput = (*call)(nil) // by its socket
+var _ media.BackpressureOutput = (*call)(nil) // implemented by the socket
 
 // WriteFrame implements media.Output.
 func (c *call) WriteFrame(f media.Frame) error {

@@ -22,19 +22,18 @@ import (
 	"voxgate/tools"
 )
 
-// doorName is what grants and tools know this door by.
+// doorName identifies this endpoint in grants and tools.
 const doorName = "live"
 
 // Door serves the Live API.
 type Door struct {
 	Host    *bridge.Host
-	Agents  *agents.Folder  // "models/NAME" is one of them
-	Secrets *access.Secrets // has the ephemeral tokens
+	Agents  *agents.Folder  // "models/NAME" selects one of them
+	Secrets *access.Secrets // stores the ephemeral tokens
 	Logger  *slog.Logger
 }
 
-// Doors are its addresses: each version that a client may ask for is the same, and so is the method for ephemeral
-// tokens.
+// Doors returns the endpoints. All API versions behave the same, also for ephemeral tokens.
 func (d *Door) Doors() (list []signaling.Endpoint) {
 	for _, version := range []string{"v1", "v1beta", "v1alpha"} {
 		mint := signaling.NewHandler(d.Logger, doorName, d.mint, signaling.WriteGoogleErrorFor)
@@ -49,7 +48,7 @@ func (d *Door) Doors() (list []signaling.Endpoint) {
 	return list
 }
 
-// ServeHTTP serves one socket until it is lost or closed.
+// ServeHTTP serves one WebSocket until it is closed.
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{door: d, ready: make(chan struct{}), failed: make(chan error, 1)}
 	o := signaling.SocketOptions{Limit: maxMessage, CloseReason: goodbye, OnRoundTrip: c.onRoundTrip}
@@ -63,8 +62,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// tokenOf is the token in one of the forms that are Google's alone; empty: there is none. Other headers the kit has
-// read.
+// tokenOf returns the token from the places that only Google's clients use, or "". Package signaling reads the common headers.
 func tokenOf(r *http.Request) string {
 	query := r.URL.Query()
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Token ")
@@ -74,11 +72,11 @@ func tokenOf(r *http.Request) string {
 	return strings.TrimPrefix(cmp.Or(token, query.Get("access_token"), query.Get("key")), ephemeral)
 }
 
-// inSetup gives the names of a config's fields, as the engine has them, those that they have here.
+// inSetup translates field names in the engine's errors to those of this API.
 var inSetup = strings.NewReplacer("initialConfig.", "setup.", "payload.", "setup.")
 
-// goodbye is the close code and the reason by which Google's server would say why it is over. The codes are those of
-// bridge/gemini/wire/cause.go, by which clients decide what is worth another try.
+// goodbye returns the close code and reason that Google's server would use for err. Clients decide by the code whether to retry; see
+// bridge/gemini/wire/cause.go.
 func goodbye(err error) (code int, reason string) {
 	code, reason = signaling.CloseReason(err)
 	if code == signaling.CloseNormal || code == signaling.CloseGoingAway || errors.Is(err, signaling.ErrSlow) ||
@@ -87,7 +85,7 @@ func goodbye(err error) (code int, reason string) {
 	}
 	reason = inSetup.Replace(reason)
 	e := bridge.AsError(err)
-	if e.Field == agents.ErrorField { // as for a model that there is not
+	if e.Field == agents.ErrorField { // same as for an unknown model
 		return signaling.ClosePolicy, reason
 	}
 	switch e.Code {
@@ -99,7 +97,7 @@ func goodbye(err error) (code int, reason string) {
 		bridge.CodeRefused:
 		return signaling.CloseInvalid, reason
 	case bridge.CodeResumptionFailed:
-		return signaling.ClosePolicy, "BidiGenerateContent session not found" // by which SDKs and frameworks know it
+		return signaling.ClosePolicy, "BidiGenerateContent session not found" // SDKs and frameworks look for this text
 	case bridge.CodeBusy, bridge.CodeStreamLimitExceeded:
 		return signaling.CloseFailed, "RESOURCE_EXHAUSTED: " + reason
 	}

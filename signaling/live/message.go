@@ -18,33 +18,32 @@ import (
 	"voxgate/tools"
 )
 
-// reader makes commands of the messages of a client, which come one after the other. It knows neither the socket nor the
-// conversation. What is wrong with a message is a [bridge.Error] that names the field. The zero value is for a client that has sent
-// nothing.
+// reader parses the messages of one client, in order, independent of socket and conversation. Errors are a [bridge.Error] that names the
+// field. The zero value is ready for a new client.
 type reader struct {
-	config  object       // that the client wants; nil before the setup
-	bound   *constraints // what of it is not the client's choice; nil: all is
+	config  object       // as requested by the client; nil before the setup
+	bound   *constraints // fields that the token locks; nil if none
 	sound   media.SampleReader
-	history bool // turns are what was said before the conversation, until one is complete
+	history bool // turns before the conversation are history, until one is complete
 }
 
-// request is what a message asks for. Its fields are nil where it asks for nothing of the kind.
+// request is a parsed message. Fields without content in the message are nil.
 type request struct {
 	setup    *setup
 	input    *protocol.RealtimeInput
 	commands []bridge.Command
 	answers  []bridge.ToolResponse
-	dropped  string // of the message, a sentence for the client's developer
+	dropped  string // warning about ignored content, a sentence for the client's developer
 }
 
-// setup is how a conversation is opened, besides its config.
+// setup holds the fields of the setup message other than the config.
 type setup struct {
-	handles     bool // the client wants handles
+	handles     bool // the client wants resumption handles
 	handle      string
-	transparent bool // and to learn what of its messages is behind them
+	transparent bool // the client wants to know which of its messages a handle covers
 }
 
-// The names of the messages of a client.
+// Types of client messages.
 const (
 	nameSetup    = "setup"
 	nameContent  = "clientContent"
@@ -53,12 +52,12 @@ const (
 	nameUpdate   = "contextUpdate"
 )
 
-// invalid is the error for a field of a message; the empty one is the whole.
+// invalid returns the error for a field of a message. An empty field stands for the whole message.
 func invalid(field, problem string) *bridge.Error {
 	return &bridge.Error{Code: bridge.CodeBadMessage, Field: field, Message: strings.TrimSpace(field + " " + problem)}
 }
 
-// unreadable is the error for a field that [tools.ReadJSON] could not read; at is the path of what was read.
+// unreadable converts an error of [tools.ReadJSON]. at is the path of the JSON value.
 func unreadable(err error, at string) *bridge.Error {
 	bad := &bridge.Error{Code: bridge.CodeBadMessage, Field: at, Message: tools.ExplainJSON(err, at).Error() + "."}
 	if place := (*tools.JSONError)(nil); errors.As(tools.ExplainJSON(err, at), &place) {
@@ -67,7 +66,7 @@ func unreadable(err error, at string) *bridge.Error {
 	return bad
 }
 
-// parse reads a message.
+// parse parses a message.
 func (r *reader) parse(raw []byte) (request, error) {
 	whole, err := readObject(raw, "")
 	if err != nil {
@@ -91,7 +90,7 @@ func (r *reader) parse(raw []byte) (request, error) {
 	case nameContent:
 		return r.content(signaling.NormalizeGoogleJSON(payload))
 	case nameRealtime:
-		if isEmptyObject(payload) || isEmptyList(payload, "mediaChunks") { // no-ops at Google; some clients send them to stay connected
+		if isEmptyObject(payload) || isEmptyList(payload, "mediaChunks") { // ignored by Google; sent to stay connected
 			return request{}, nil
 		}
 		return r.realtime(signaling.NormalizeGoogleJSON(payload))
@@ -104,7 +103,8 @@ func (r *reader) parse(raw []byte) (request, error) {
 	return request{}, invalid("", fmt.Sprintf("Unknown name %q: Cannot find field.", protocol.Clip(names[0])))
 }
 
-// realtimeInput and functionResponses are messages as Google has them. What a stricter reader refuses is read into them and written again.
+// realtimeInput and functionResponses are messages in Google's format. They accept more than package protocol does, and are encoded again
+// for it.
 type realtimeInput struct {
 	Text           *string         `json:"text,omitempty"`
 	Audio          *blob           `json:"audio,omitempty"`
@@ -133,12 +133,12 @@ type functionResponses struct {
 	} `json:"functionResponses"`
 }
 
-// schedulings are the values of FunctionResponse.Scheduling in the order of their numbers
-// (https://ai.google.dev/api/live#FunctionResponse); the first one says nothing.
+// schedulings lists FunctionResponse.Scheduling by enum number (https://ai.google.dev/api/live#FunctionResponse). The first is
+// "unspecified".
 var schedulings = []tools.Scheduling{"", tools.Silent, tools.WhenIdle, tools.Interrupt}
 
-// realtime reads realtimeInput. Nearly all of what comes is sound, as Google's SDKs write it; only what cannot be read so is read a second
-// time as Google's servers would.
+// realtime parses realtimeInput. Most messages are audio as Google's SDKs encode it. Only if that fails, the message is parsed again as
+// leniently as Google's servers do.
 func (r *reader) realtime(payload json.RawMessage) (request, error) {
 	read := func() (request, error) {
 		input, err := protocol.ClientMessage{Payload: payload}.RealtimeInput(&r.sound)
@@ -153,7 +153,7 @@ func (r *reader) realtime(payload json.RawMessage) (request, error) {
 	return read()
 }
 
-// toolResponse reads toolResponse, likewise.
+// toolResponse parses toolResponse, as leniently as realtime.
 func toolResponse(payload json.RawMessage) (request, error) {
 	read := func() (request, error) {
 		wrapped := tools.Encode(object{nameTool: payload})
@@ -178,7 +178,7 @@ func toolResponse(payload json.RawMessage) (request, error) {
 	return read()
 }
 
-// located is an error of package protocol, whose messages stand in a payload, with the name that the field has here.
+// located renames the field in an error of package protocol to its name in this API.
 func located(err error, name string) error {
 	e := (*bridge.Error)(nil)
 	if !errors.As(err, &e) {
@@ -190,7 +190,7 @@ func located(err error, name string) error {
 	return &moved
 }
 
-// setup reads the setup. What it says of the config is for the engine to judge.
+// setup parses the setup message. The engine validates its config.
 func (r *reader) setup(raw json.RawMessage) (request, error) {
 	config, err := readObject(raw, nameSetup)
 	if err != nil {
@@ -215,14 +215,14 @@ func (r *reader) setup(raw json.RawMessage) (request, error) {
 		}
 		r.history = history.InitialHistoryInClientContent && opening.handle == ""
 	}
-	delete(config, "sessionResumption") // both are the door's
+	delete(config, "sessionResumption") // this endpoint handles both itself
 	delete(config, "historyConfig")
 	r.config = config
 	return request{setup: &opening}, nil
 }
 
-// agent takes the name of an agent out of the setup, where it stands for a model; empty: it has none. Where there are agents, what is not
-// called as Google's models are is one.
+// agent removes the agent name from the field "model" of the setup and returns it, or "". If agents are configured, any name that does
+// not look like a Google model is an agent's.
 func (r *reader) agent(folder *agents.Folder) (name string) {
 	if json.Unmarshal(r.config["model"], &name) != nil {
 		return ""
@@ -235,7 +235,7 @@ func (r *reader) agent(folder *agents.Folder) (name string) {
 	return name
 }
 
-// update changes the instruction and the tools, if they are given.
+// update parses changes of the system instruction and the tools.
 func (r *reader) update(raw json.RawMessage) (request, error) {
 	update, err := readObject(raw, nameUpdate)
 	if err != nil {
@@ -264,8 +264,8 @@ func (r *reader) update(raw json.RawMessage) (request, error) {
 	return request{commands: []bridge.Command{bridge.UpdateConfig{Config: tools.Encode(config)}}}, nil
 }
 
-// content reads turns. The last one is what the person says, if it asks for an answer; the model gets those before it as history, as far
-// as they are not the person's own.
+// content parses turns. If an answer is requested, the last turn is the user's new message. Earlier turns become history, except those of
+// the user.
 func (r *reader) content(raw json.RawMessage) (request, error) {
 	var p struct {
 		Turns []struct {
@@ -319,15 +319,15 @@ func (r *reader) content(raw json.RawMessage) (request, error) {
 	return q, nil
 }
 
-// keepTypedParts returns the parts of a turn without those that a person cannot type or show: calls of functions and their answers, which
-// frameworks replay as history, and files. lost names what they have, empty if nothing was lost; kept is nil if nothing is left.
+// keepTypedParts removes the parts of a turn that a user cannot type or show: function calls and responses, which frameworks replay as
+// history, and files. lost names the removed fields, or is empty. kept is nil if no parts remain.
 func keepTypedParts(raw json.RawMessage) (kept json.RawMessage, lost string) {
-	if len(raw) > 0 && raw[0] == '{' { // one for a list
+	if len(raw) > 0 && raw[0] == '{' { // a single object instead of a list
 		raw = slices.Concat(json.RawMessage("["), raw, json.RawMessage("]"))
 	}
 	var parts []object
 	if json.Unmarshal(raw, &parts) != nil {
-		return raw, "" // to be refused where it is read
+		return raw, "" // invalid JSON is reported by the parser later
 	}
 	var rest []object
 	for _, p := range parts {
@@ -346,21 +346,21 @@ func keepTypedParts(raw json.RawMessage) (kept json.RawMessage, lost string) {
 	return tools.Encode(rest), protocol.Clip(lost)
 }
 
-// isEmptyObject reports whether a value is null, or an object that has no fields but null.
+// isEmptyObject reports whether a value is null, or an object whose fields are all null.
 func isEmptyObject(raw json.RawMessage) bool {
 	fields, err := readObject(raw, "value")
 	return err == nil && len(fields) == 0 || string(raw) == "null"
 }
 
-// isEmptyList reports whether an object has nothing but an empty list.
+// isEmptyList reports whether the only content of an object is an empty list.
 func isEmptyList(raw json.RawMessage, name string) bool {
 	fields, err := readObject(raw, name)
 	var list []json.RawMessage
 	return err == nil && len(fields) == 1 && fields[name] != nil && json.Unmarshal(fields[name], &list) == nil && len(list) == 0
 }
 
-// readObject reads an object: its fields by their names in camelCase, which proto3 JSON has in snake_case as well
-// (https://protobuf.dev/programming-guides/json). Null is nothing.
+// readObject parses an object and converts its field names to camelCase; proto3 JSON also permits snake_case
+// (https://protobuf.dev/programming-guides/json). Null values are omitted.
 func readObject(raw []byte, at string) (object, error) {
 	var fields object
 	if err := json.Unmarshal(tools.TrimBOM(raw), &fields); err != nil || fields == nil {

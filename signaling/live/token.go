@@ -19,36 +19,36 @@ import (
 )
 
 const (
-	// ephemeral begins the names of Google's ephemeral tokens, and authPrefix goes on where the gateway has minted one. SDKs send what
-	// begins so in another way than a key.
+	// ephemeral is the prefix of Google's ephemeral tokens; authPrefix is that of the gateway's. SDKs send such tokens in another way
+	// than API keys.
 	ephemeral  = "auth_tokens/"
 	authPrefix = "at_"
 
-	// The times of a token: https://ai.google.dev/api/live#AuthToken.
+	// Lifetimes of a token: https://ai.google.dev/api/live#AuthToken.
 	tokenLife, sessionLife, longestLife = 30 * time.Minute, time.Minute, 20 * time.Hour
 
-	// maxToken bounds a request for a token, in bytes: most of it is the setup.
+	// maxToken limits a request for a token, in bytes. Most of it is the setup.
 	maxToken = 256 << 10
 )
 
-// authToken is what an ephemeral token is bound to. The store has it.
+// authToken is the stored data of an ephemeral token.
 type authToken struct {
-	Token  string      `json:"token"` // of the gateway's; empty: none is needed
-	Uses   int         `json:"uses"`  // how many conversations may begin with it; 0: any number
+	Token  string      `json:"token"` // access token of the gateway; empty if none is required
+	Uses   int         `json:"uses"`  // number of conversations it may start; 0 for any number
 	Begins time.Time   `json:"begins"`
 	Ends   time.Time   `json:"ends"`
 	Setup  constraints `json:"setup"`
 }
 
-// constraints are what a token says of the setup.
+// constraints are the parts of the setup that a token prescribes.
 type constraints struct {
 	Given  bool     `json:"given"`
 	Fields object   `json:"fields"`
-	Mask   []string `json:"mask"` // paths of fields that are locked; none: all, if there are fields
+	Mask   []string `json:"mask"` // paths of locked fields; if empty, all fields are locked, if there are any
 }
 
-// apply is a client's setup with what is locked in it: https://ai.google.dev/api/live#AuthToken says how the two go together. How a
-// conversation is resumed is the client's affair.
+// apply returns a client's setup with the locked fields applied, as described in https://ai.google.dev/api/live#AuthToken. Session
+// resumption is never locked.
 func (c *constraints) apply(config object) object {
 	switch {
 	case c == nil || !c.Given && len(c.Mask) == 0:
@@ -67,13 +67,13 @@ func (c *constraints) apply(config object) object {
 	return fixed
 }
 
-// locks reports whether a field, or a part of it, is not the client's to change.
+// locks reports whether a field, or a part of it, is locked.
 func (c *constraints) locks(field string) bool {
 	return c != nil && (c.Given && len(c.Mask) == 0 ||
 		slices.ContainsFunc(c.Mask, func(path string) bool { return path == field || strings.HasPrefix(path, field+".") }))
 }
 
-// lock puts the field at a path of one object into another: none where there is none.
+// lock copies the field at path from one object into another, or removes it there if from lacks it.
 func lock(into, from object, path []string) {
 	name := path[0]
 	if len(path) == 1 {
@@ -83,7 +83,7 @@ func lock(into, from object, path []string) {
 		}
 		return
 	}
-	inner, _ := readObject(into[name], name) // what is no object gives way
+	inner, _ := readObject(into[name], name) // a value of another type is replaced
 	if inner == nil {
 		inner = object{}
 	}
@@ -92,7 +92,7 @@ func lock(into, from object, path []string) {
 	into[name] = tools.Encode(inner)
 }
 
-// mint answers a request for an ephemeral token: POST /v1alpha/auth_tokens.
+// mint handles a request for an ephemeral token: POST /v1alpha/auth_tokens.
 func (d *Door) mint(w http.ResponseWriter, r *http.Request) error {
 	minter, err := access.From(r.Context()).RequireMinter(r.URL.Query().Get("key"))
 	if err != nil {
@@ -125,7 +125,7 @@ func (d *Door) mint(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// readToken reads what is asked for.
+// readToken parses a request for a token.
 func readToken(body []byte, now time.Time) (made authToken, err error) {
 	fields := object{}
 	if len(body) > 0 {
@@ -135,7 +135,7 @@ func readToken(body []byte, now time.Time) (made authToken, err error) {
 	}
 	known := []string{"uses", "expireTime", "newSessionExpireTime", "bidiGenerateContentSetup", "fieldMask", "name"}
 	for name := range fields {
-		if !slices.Contains(known, name) { // a limit that was misspelt would be none
+		if !slices.Contains(known, name) { // a misspelt limit would otherwise have no effect
 			return made, invalid("", fmt.Sprintf("Unknown name %q: Cannot find field.", name))
 		}
 	}
@@ -170,7 +170,7 @@ func readToken(body []byte, now time.Time) (made authToken, err error) {
 	return made, nil
 }
 
-// readTime reads a time that must be ahead, by less than 20 hours. Without one it is usual from now.
+// readTime parses a time that must be in the future, by less than 20 hours. If the field is missing, it returns now plus usual.
 func readTime(fields object, name string, now time.Time, usual time.Duration) (at time.Time, err error) {
 	given := fields[name]
 	if given == nil {
@@ -185,7 +185,7 @@ func readTime(fields object, name string, now time.Time, usual time.Duration) (a
 	return at, nil
 }
 
-// exchange finds what an ephemeral token of the gateway's is bound to. Another token is its own; nil.
+// exchange returns the data of one of the gateway's ephemeral tokens, or nil for other tokens.
 func (d *Door) exchange(ctx context.Context, token string) (*authToken, error) {
 	if !strings.HasPrefix(token, authPrefix) {
 		return nil, nil
@@ -198,8 +198,8 @@ func unauthorized(message string) error {
 	return &bridge.Error{Code: bridge.CodeUnauthorized, Message: message}
 }
 
-// admit lets in the holder of an ephemeral token: a new conversation is one of its uses, and each ends when the token does. free gives the
-// use back.
+// admit authenticates the holder of an ephemeral token. A new conversation consumes one use and ends when the token expires. free returns
+// the use.
 func (d *Door) admit(ctx context.Context, token string, bound *authToken, open *bridge.SessionRequest) (free func(), err error) {
 	free = func() {}
 	if bound == nil {

@@ -12,17 +12,17 @@ import (
 	"voxgate/tools"
 )
 
-// translator makes Google's messages of what happens in a conversation, for one socket that carries it. It knows
-// neither the socket nor the conversation. The zero value is for a client that begins one.
+// translator converts the events of a conversation to Google's messages, for one socket, independent of both. The zero value is ready for
+// a new conversation.
 type translator struct {
-	cut  bool // the client knows that the turn is interrupted
-	open bool // it has something of an answer, and not the end of its turn
+	cut  bool // the interruption was sent to the client
+	open bool // the client has a part of an answer, but not the end of the turn
 }
 
-// object is a JSON object whose fields are kept as they came.
+// object is a JSON object with unparsed values.
 type object = map[string]json.RawMessage
 
-// ready reports that the conversation is there, with a handle for it if there is one.
+// ready returns the messages that announce the conversation. A resumption handle is included if handle is not empty.
 func ready(handle string, consumed int64) [][]byte {
 	list := [][]byte{[]byte(`{"setupComplete":{}}`)}
 	if handle != "" {
@@ -31,18 +31,18 @@ func ready(handle string, consumed int64) [][]byte {
 	return list
 }
 
-// resumable is the message with a handle for the conversation. Google has more of them to give, one after each turn; ours is good until it
-// is used. consumed is the index of the client's newest message that is behind it, counted from the setup, which is 0
-// (https://ai.google.dev/api/live#BidiGenerateContentSessionResumptionUpdate); below 0: the client does not want to know.
+// resumable returns a message with a resumption handle. Google sends a new handle after each turn; ours stays valid until it is used.
+// consumed is the index of the newest client message that the handle covers, counted from the setup, which is 0
+// (https://ai.google.dev/api/live#BidiGenerateContentSessionResumptionUpdate). A negative index is omitted.
 func resumable(handle string, consumed int64) []byte {
 	update := map[string]any{"newHandle": handle, "resumable": true}
 	if consumed >= 0 {
-		update["lastConsumedClientMessageIndex"] = strconv.FormatInt(consumed, 10) // as proto3 JSON has 64 bits
+		update["lastConsumedClientMessageIndex"] = strconv.FormatInt(consumed, 10) // 64-bit numbers are strings in proto3 JSON
 	}
 	return tools.Encode(map[string]any{"sessionResumptionUpdate": update})
 }
 
-// translate returns the messages for a client about an event.
+// translate returns the client messages for an event.
 func (t *translator) translate(body bridge.EventBody) [][]byte {
 	switch b := body.(type) {
 	case bridge.RawServerContent:
@@ -50,7 +50,7 @@ func (t *translator) translate(body bridge.EventBody) [][]byte {
 	case bridge.Speaking:
 		t.open, t.cut = true, false
 	case bridge.Interrupted:
-		if b.By == bridge.ByConnectionLoss { // no more will come of it, and all that came is to be heard
+		if b.By == bridge.ByConnectionLoss { // the answer will not continue, but the client should play all of it
 			return t.complete()
 		}
 		if !t.cut {
@@ -73,7 +73,7 @@ func (t *translator) translate(body bridge.EventBody) [][]byte {
 
 var yes = json.RawMessage("true")
 
-// complete ends a turn whose end the model did not report, because the connection to it was lost.
+// complete ends a turn whose end is missing because the connection to the model was lost.
 func (t *translator) complete() [][]byte {
 	if !t.open {
 		return nil
@@ -82,16 +82,16 @@ func (t *translator) complete() [][]byte {
 	return [][]byte{content(object{"turnComplete": yes})}
 }
 
-// raw passes on what Google's server has sent, each field in its place.
+// raw forwards a message of Google's server; each field goes to its own place.
 func (t *translator) raw(b bridge.RawServerContent) [][]byte {
 	if b.TopLevel {
 		return [][]byte{b.ServerContent}
 	}
 	fields, whole := object{}, object{}
 	if json.Unmarshal(b.ServerContent, &fields) != nil {
-		return nil // it was an object
+		return nil // cannot fail: it was an object before
 	}
-	if usage := fields["usageMetadata"]; usage != nil { // the engine has put it there
+	if usage := fields["usageMetadata"]; usage != nil { // added by the engine
 		delete(fields, "usageMetadata")
 		whole["usageMetadata"] = usage
 	}
@@ -122,7 +122,7 @@ func content(fields object) []byte {
 	return tools.Encode(object{"serverContent": tools.Encode(fields)})
 }
 
-// What is around the voice in a message.
+// The parts of a message around the voice.
 var (
 	voiceHead = fmt.Appendf(
 		nil,
@@ -132,7 +132,7 @@ var (
 	voiceTail = []byte(`"}}]}}}`)
 )
 
-// encodeVoice is the message with a piece of the voice.
+// encodeVoice returns a message with audio.
 func encodeVoice(pcm []int16) []byte {
 	raw := media.AppendBytes(nil, pcm)
 	message := make([]byte, 0, len(voiceHead)+base64.StdEncoding.EncodedLen(len(raw))+len(voiceTail))

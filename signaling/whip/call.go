@@ -15,31 +15,31 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// call is an encoder's, and the conversation that it has. It is a [bridge.Caller].
+// call is an encoder's connection with its conversation. It is a [bridge.Caller].
 type call struct {
 	signaling.HTTPCall
 	door      *Door
 	log       *slog.Logger
-	agent, id string // in its address
-	text      string // its offer
+	agent, id string // both are parts of its URL
+	text      string // the encoder's offer
 	listens   *rate.Limiter
 
-	// Owned by Serve.
+	// The following fields are used by Serve.
 	session  *bridge.Session
 	encoder  *connection
-	listener *connection     // of WHEP; nil: there is none
-	listened int             // how many there were
-	heard    <-chan struct{} // closed when somebody hears; nil: nobody is about to
+	listener *connection     // the WHEP connection, or nil
+	listened int             // number of WHEP connections so far
+	heard    <-chan struct{} // closed once the listener is connected; nil if none is connecting
 }
 
-// connection is one by WebRTC, with what its client may change of it by PATCH.
+// connection is a WebRTC connection and the data that PATCH requests need.
 type connection struct {
 	*signaling.Peer
 	restarts *rate.Limiter
 
 	text  string // the offer
-	ufrag string // the client's
-	tag   string // names this session of ICE
+	ufrag string // ICE user fragment of the client
+	tag   string // ETag of the ICE session
 }
 
 func newConnection(p *signaling.Peer, text string) *connection {
@@ -87,7 +87,7 @@ func (c *call) options() rtc.PeerOptions {
 	return rtc.PeerOptions{Decoder: c.door.OpusDecoder, Logger: c.log}
 }
 
-// badOffer is the error for an offer that cannot be answered.
+// badOffer returns the error for an unusable offer.
 func badOffer(err error) error {
 	var bad *rtc.RefusedError
 	if errors.As(err, &bad) {
@@ -96,10 +96,10 @@ func badOffer(err error) error {
 	return err
 }
 
-// Notify implements [bridge.Caller]: WHIP has no events.
+// Notify implements [bridge.Caller]. WHIP has no events, so it does nothing.
 func (c *call) Notify(bridge.Event) {}
 
-// listen answers an offer of WHEP: its client gets the agent's voice, in place of the one that has it now.
+// listen answers a WHEP offer. The new listener receives the agent's voice and replaces any previous listener.
 func (c *call) listen(offer rtc.Offer, text string) (id int, sdp string, err error) {
 	if c.encoder.Voice() != nil {
 		return 0, "", no(http.StatusConflict, "The encoder hears the agent itself: its offer was not sendonly.")
@@ -119,7 +119,7 @@ func (c *call) listen(offer rtc.Offer, text string) (id int, sdp string, err err
 	return c.listened, peer.SDP, nil
 }
 
-// dismiss has nobody listen.
+// dismiss closes the listener's connection.
 func (c *call) dismiss() {
 	if c.listener != nil {
 		c.session.AttachOutput(signaling.NullOutput{})
@@ -128,7 +128,7 @@ func (c *call) dismiss() {
 	}
 }
 
-// of is the connection of an address: the encoder's (0) or a listener's. nil: it is over.
+// of returns the connection of the encoder (0) or of a listener, or nil if it has ended.
 func (c *call) of(listener int) *connection {
 	switch listener {
 	case 0:
@@ -139,7 +139,7 @@ func (c *call) of(listener int) *connection {
 	return nil
 }
 
-// add gives the peer candidates.
+// add passes ICE candidates to the peer connection.
 func (c *connection) add(candidates []string) error {
 	for _, line := range candidates {
 		if err := c.AddCandidate(line); err != nil && !errors.Is(err, rtc.ErrTooManyCandidates) {
@@ -149,7 +149,7 @@ func (c *connection) add(candidates []string) error {
 	return nil
 }
 
-// slow refuses an offer that comes too soon after others.
+// slow returns an error if offers arrive too fast.
 func slow(offers *rate.Limiter) error {
 	if offers.Allow() {
 		return nil
@@ -160,7 +160,7 @@ func slow(offers *rate.Limiter) error {
 	}
 }
 
-// restart begins ICE anew: the offer is the first one, with another side of ICE.
+// restart performs an ICE restart. It applies the original offer with the client's new ICE credentials.
 func (c *connection) restart(f fragment) (sdp string, err error) {
 	if err := slow(c.restarts); err != nil {
 		return "", err

@@ -28,31 +28,31 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// doorName is what grants and tools know this door by.
+// doorName identifies this endpoint in grants and tools.
 const doorName = "whip"
 
-// maxBody bounds a request, in bytes.
+// maxBody limits a request, in bytes.
 const maxBody = 64 << 10
 
-// The types of bodies: RFC 8866 and RFC 8840.
+// Content types of requests: RFC 8866 and RFC 8840.
 const (
 	sdpType      = "application/sdp"
 	fragmentType = "application/trickle-ice-sdpfrag"
 )
 
-// Door serves WHIP.
+// Door serves WHIP and WHEP.
 type Door struct {
-	Agents      *agents.Folder // /whip/NAME is the address of one
+	Agents      *agents.Folder // served at /whip/NAME
 	Host        *bridge.Host
 	RTC         *rtc.API
 	OpusDecoder opus.DecoderChoice
-	ICEServers  func() []signaling.ICEServer // that a client gets
+	ICEServers  func() []signaling.ICEServer // ICE servers for clients
 	Logger      *slog.Logger
 
 	calls signaling.PeerRegistry[*call]
 }
 
-// Doors are its addresses.
+// Doors returns the endpoints.
 func (d *Door) Doors() (list []signaling.Endpoint) {
 	for pattern, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"POST /whip/{agent}":         d.begin,
@@ -77,7 +77,7 @@ func (d *Door) Doors() (list []signaling.Endpoint) {
 	return list
 }
 
-// refusal is an HTTP status with a sentence.
+// refusal is an HTTP status with a message.
 type refusal struct {
 	status  int
 	message string
@@ -104,18 +104,18 @@ func refuse(w http.ResponseWriter, err error) {
 	case e.Field == agents.ErrorField:
 		status = e.Status
 	case e.Code == bridge.CodeBadConfig:
-		status = http.StatusInternalServerError // of the operator's file
+		status = http.StatusInternalServerError // an error in the operator's file
 	case status == http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", "Bearer") // RFC 6750, section 3
 	}
-	// RFC 9725 has 503 for a gateway with too much to do; a client that asks too often gets RFC 6585's 429.
+	// RFC 9725 requires 503 for an overloaded gateway. A client that sends too many requests gets 429 (RFC 6585).
 	if e.Retry > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(access.RetrySeconds(e.Retry)))
 	}
 	http.Error(w, message, status)
 }
 
-// options says what is taken. Browsers' preflights have been answered before.
+// options lists the supported methods and types. Preflight requests of browsers are answered before it is called.
 func (d *Door) options(w http.ResponseWriter, r *http.Request) error {
 	if r.PathValue("id") != "" {
 		w.Header().Set("Accept-Patch", fragmentType)
@@ -135,7 +135,7 @@ func (d *Door) nothing(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// body is a request's, if it is of a type.
+// body reads the body of a request and checks its content type.
 func body(w http.ResponseWriter, r *http.Request, want string) (string, error) {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != want {
 		return "", no(http.StatusUnsupportedMediaType, "The body must be %s.", want)
@@ -147,14 +147,14 @@ func body(w http.ResponseWriter, r *http.Request, want string) (string, error) {
 	return string(raw), err
 }
 
-// who lets in a client that may begin a session.
+// who authenticates a client that may begin a session.
 func who(r *http.Request) (open bridge.SessionRequest, err error) {
 	open.Origin = bridge.Origin{Protocol: doorName, Agent: r.PathValue("agent")}
 	err = access.From(r.Context()).Authorize(&open, "")
 	return open, err
 }
 
-// begin answers an offer with a call.
+// begin answers an encoder's offer and starts a call.
 func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 	open, err := who(r)
 	if err != nil {
@@ -184,7 +184,7 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// listen answers an offer with the agent's voice in a session of WHIP, whose address lets in.
+// listen answers a WHEP offer for the voice of a WHIP session. The secret session ID in the URL authorizes it.
 func (d *Door) listen(w http.ResponseWriter, r *http.Request) error {
 	c, err := d.find(r)
 	if err != nil {
@@ -210,7 +210,7 @@ func (d *Door) listen(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// readOffer reads the offer of a request.
+// readOffer reads and parses the offer of a request.
 func readOffer(w http.ResponseWriter, r *http.Request) (text string, offer rtc.Offer, err error) {
 	text, err = body(w, r, sdpType)
 	if err == nil {
@@ -221,7 +221,7 @@ func readOffer(w http.ResponseWriter, r *http.Request) (text string, offer rtc.O
 	return text, offer, err
 }
 
-// created answers with a session.
+// created sends the response for a new session.
 func (d *Door) created(w http.ResponseWriter, at, sdp string) {
 	h := w.Header()
 	h.Set("Content-Type", sdpType)
@@ -237,7 +237,7 @@ func (d *Door) created(w http.ResponseWriter, at, sdp string) {
 	io.WriteString(w, sdp)
 }
 
-// links are an ICE server as RFC 9725, section 4.6, writes it.
+// links formats an ICE server as Link headers (RFC 9725, section 4.6).
 func links(s signaling.ICEServer) (list []string) {
 	for _, url := range s.URLs {
 		link := "<" + url + `>; rel="ice-server"`
@@ -249,7 +249,7 @@ func links(s signaling.ICEServer) (list []string) {
 	return list
 }
 
-// address is what a request's address names: an encoder's session and, above 0, a listener of it.
+// address parses the path of a session: the ID of the encoder's session, and the number of a listener, or 0 for the encoder.
 func address(r *http.Request) (id string, listener int) {
 	id = cmp.Or(r.PathValue("id"), r.URL.Query().Get("session"))
 	if number, rest, ok := strings.Cut(id, "~"); ok {
@@ -260,9 +260,8 @@ func address(r *http.Request) (id string, listener int) {
 	return id, 0
 }
 
-// find is the call of a request. Its address is a secret of 128 bits, which only the client that began it knows and
-// which is all that is asked for: an encoder has no other token than the one that it began with, which may have
-// expired.
+// find returns the call of a request. The ID in the URL is a secret of 128 bits, known only to the client that began the session, so no
+// token is required. The token with which the encoder began may have expired.
 func (d *Door) find(r *http.Request) (*call, error) {
 	id, _ := address(r)
 	c, ok := d.calls.FindCall(id)
@@ -272,7 +271,7 @@ func (d *Door) find(r *http.Request) (*call, error) {
 	return c, nil
 }
 
-// passed has the gateway of a call answer, if that is another one.
+// passed forwards requests for calls on another gateway to that gateway.
 func (d *Door) passed(serve func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) (err error) {
 		id, _ := address(r)
@@ -288,13 +287,13 @@ func (d *Door) passed(serve func(http.ResponseWriter, *http.Request) error) func
 
 var errNoSession = no(http.StatusNotFound, "There is no such session.")
 
-// end ends a call, or a listener's part in it.
+// end ends a call, or a listener's connection.
 func (d *Door) end(w http.ResponseWriter, r *http.Request) error {
 	id, listener := address(r)
 	c, err := d.find(r)
 	switch {
 	case err != nil:
-		if !d.calls.HasEnded(id) { // a page that closes its peer first asks for the end right after
+		if !d.calls.HasEnded(id) { // pages often close the peer connection before they send this request
 			return err
 		}
 	case listener > 0:
@@ -314,7 +313,7 @@ func (d *Door) end(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// patch takes candidates, and with another user fragment a restart of ICE (RFC 9725, section 4.3).
+// patch handles ICE candidates. If the user fragment has changed, it performs an ICE restart (RFC 9725, section 4.3).
 func (d *Door) patch(w http.ResponseWriter, r *http.Request) error {
 	c, err := d.find(r)
 	if err != nil {
@@ -340,7 +339,7 @@ func (d *Door) patch(w http.ResponseWriter, r *http.Request) error {
 		switch {
 		case restarts && !given:
 			return no(http.StatusPreconditionRequired, "If-Match must have the session's ETag, or * for a restart of ICE.")
-		case given && !matches: // players and pages leave it out; their candidates are of this ICE
+		case given && !matches: // players and pages omit If-Match; their candidates belong to this ICE session
 			return no(http.StatusPreconditionFailed, "ICE was restarted since: the ETag is another one.")
 		case restarts:
 			sdp, err = p.restart(f)
@@ -361,11 +360,11 @@ func (d *Door) patch(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// iceTag names a session of ICE in an ETag: it is our user fragment, which a restart changes.
+// iceTag returns the ETag of an ICE session: our user fragment, which changes with a restart.
 func iceTag(sdp string) string { return attribute(sdp, "ice-ufrag") }
 
-// readIfMatch reports whether a request has an If-Match, and whether that fits a session's tag. Clients and proxies send it back weak, as
-// W/"x", bare, or in a list.
+// readIfMatch reports whether a request has an If-Match header, and whether it matches tag. Clients and proxies also send it as a weak
+// tag, W/"x", without quotes, or in a list.
 func readIfMatch(r *http.Request, tag string) (given, matches bool) {
 	for _, header := range r.Header.Values("If-Match") {
 		for one := range strings.SplitSeq(header, ",") {
@@ -378,7 +377,7 @@ func readIfMatch(r *http.Request, tag string) (given, matches bool) {
 	return given, matches
 }
 
-// attribute is the first of a name in a description.
+// attribute returns the first value of an SDP attribute.
 func attribute(sdp, name string) string {
 	for line := range strings.Lines(sdp) {
 		if value, ok := strings.CutPrefix(strings.TrimSpace(line), "a="+name+":"); ok {
@@ -388,13 +387,14 @@ func attribute(sdp, name string) string {
 	return ""
 }
 
-// fragment is what a client says of its side of ICE.
+// fragment holds the client's ICE data of a PATCH request.
 type fragment struct {
 	ufrag, pwd string
 	candidates []string // lines without "a="
 }
 
-// readFragment reads an SDP fragment (RFC 8840, section 9). Without ice-ufrag and ice-pwd its candidates are of the ICE that there is.
+// readFragment parses an SDP fragment (RFC 8840, section 9). Without ice-ufrag and ice-pwd, the candidates belong to the current ICE
+// session.
 func readFragment(text string) (f fragment, err error) {
 	f.ufrag, f.pwd = attribute(text, "ice-ufrag"), attribute(text, "ice-pwd")
 	for line := range strings.Lines(text) {
@@ -414,11 +414,11 @@ func readFragment(text string) (f fragment, err error) {
 	return f, nil
 }
 
-// fragmentOf is our side of ICE in an answer.
+// fragmentOf returns the gateway's ICE data from an answer, as an SDP fragment.
 func fragmentOf(sdp string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "a=ice-ufrag:%s\r\na=ice-pwd:%s\r\n", attribute(sdp, "ice-ufrag"), attribute(sdp, "ice-pwd"))
-	for section := range strings.SplitSeq(sdp, "\r\nm=") { // all of them share the transport of the one with the candidates
+	for section := range strings.SplitSeq(sdp, "\r\nm=") { // with BUNDLE, all sections share the transport of the section with the candidates
 		if !strings.Contains(section, "\r\na=candidate:") {
 			continue
 		}
@@ -434,7 +434,7 @@ func fragmentOf(sdp string) string {
 	return b.String()
 }
 
-// restarted is the client's offer with another side of ICE, which then stands at its head, for all sections.
+// restarted returns the client's offer with new ICE credentials, set once at session level for all sections.
 func restarted(offer string, f fragment) string {
 	lines := []string{}
 	for line := range strings.Lines(offer) {
