@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// sourceSilence is how long the current source must be silent before another one can replace it. A peer that speaks sends every 20 ms.
+	// sourceSilence is the minimum silence of the current source before another one can replace it. A peer that speaks sends every 20 ms.
 	sourceSilence = time.Second
 	// movedPackets is the number of consecutive packets that a new source must send, unless SRTP authenticates it.
 	movedPackets = 4

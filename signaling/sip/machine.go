@@ -75,7 +75,7 @@ type amdDetector struct {
 	rising int           // consecutive tones of a failure announcement so far
 	result string        // who answered; empty until known
 	beep   bool          // a tone of a machine or of the network was detected
-	ready  bool          // the machine's greeting is over, or there is no need to wait for it
+	ready  bool          // the machine's greeting is over, or was cut short
 }
 
 // networkFailed reports whether the network announced that the call failed, so that no message can be left.
@@ -276,7 +276,7 @@ func (s *callScreen) decide(by string) bool {
 // noteSpeech notes that the model has begun to speak, maybe the message.
 func (s *callScreen) noteSpeech() { s.saying.Store(s.leaving.Load()) }
 
-// tool returns the tool by which the model reports who answered.
+// tool returns the tool that reports the model's judgement of who answered.
 func (s *callScreen) tool() tools.Tool {
 	says := map[string]string{
 		ByPerson:  "They hear you now: speak.",

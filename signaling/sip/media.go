@@ -101,7 +101,7 @@ type stream struct {
 	port          int
 	old           uint32                  // the peer's SSRC in the previous call on this port
 	ssrc          uint32                  // ours
-	sending       atomic.Pointer[sending] // is told which packets the peer has missed
+	sending       atomic.Pointer[sending] // receives the list of packets that the peer has missed
 	reading       sync.WaitGroup
 	down          rtc.Quality // of our packets, as reported by the peer; used only by the goroutine that reads reports
 	pressed       digitReader // of incoming packets; kept here since a key may be held while another goroutine takes over

@@ -443,7 +443,7 @@ func tagOf(res *sip.Response) string {
 	return res.To().Params.GetOr("tag", "")
 }
 
-// serverTimeout is how long a server may be silent before the next one of its name is tried. By then an INVITE is sent four times, at 0,
+// serverTimeout bounds the silence of a server, after which the next one of its name is tried. By then an INVITE is sent four times, at 0,
 // 0.5, 1.5 and 3.5 s (RFC 3261, timer A).
 const serverTimeout = 4 * time.Second
 

@@ -153,7 +153,7 @@ type resolvedName struct {
 	isPending  bool
 }
 
-// hasAddress reports whether one of the hosts is known to have an address. Unknown names are resolved for the next packet.
+// hasAddress reports whether one of the hosts is known to have the given address. Unknown names are resolved for the next packet.
 func (n *nameCache) hasAddress(hosts []string, from netip.Addr) (ok bool) {
 	for _, host := range hosts {
 		if slices.Contains(n.addressesOf(host), from) {

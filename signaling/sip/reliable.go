@@ -19,8 +19,8 @@ type reliable struct {
 	acked  chan []byte
 }
 
-// sendReliable sends a provisional response. If reliable, the response is repeated until it is acknowledged, and the call blocks until
-// then.
+// sendReliable sends a provisional response. If must is true the response is reliable: it is repeated, and
+// sendReliable blocks, until it is acknowledged.
 func (c *call) sendReliable(req *sip.Request, res *sip.Response, tx sip.ServerTransaction, must bool) error {
 	if !must {
 		_ = tx.Respond(res) // the final response has the same content

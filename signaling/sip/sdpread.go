@@ -27,7 +27,7 @@ type sectionText struct {
 
 type attribute struct{ key, value string }
 
-// readSession parses a description. It fails if there is no media section.
+// readSession parses a description. It fails without a media section.
 func readSession(text string) (*sessionText, error) {
 	s := &sessionText{}
 	var section *sectionText

@@ -13,7 +13,7 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// closeTimeout is how long the BYE may arrive after the end of the WebRTC connection, since they take different paths.
+// closeTimeout bounds the delay of a BYE after the end of its WebRTC connection, since they take different paths.
 const closeTimeout = time.Second
 
 var (
