@@ -126,7 +126,7 @@ func (g *gate) wasCancelled(invite *sip.Request) bool {
 }
 
 // inviteKey identifies an INVITE by the fields that its CANCEL repeats (RFC 3261, section 9.1), and by the source address of both. So an
-// attacker who has seen a Call-ID cannot end the call.
+// attacker that knows a Call-ID cannot end the call.
 func inviteKey(req *sip.Request) [sha256.Size]byte {
 	from, _ := sourceOf(req)
 	return sha256.Sum256(fmt.Append(nil, req.CallID().Value(), " ", req.From().Params.GetOr("tag", ""), " ", req.CSeq().SeqNo,

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// Callers who hide their number are many people: none of them uses up what one caller may have. Those who show one do, in all its
-// spellings.
+// Anonymous callers are not limited as one caller. Callers with a number are, in all its spellings.
 func TestLimitsOfHiddenCallers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

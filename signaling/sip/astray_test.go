@@ -8,8 +8,8 @@ import (
 	"voxgate/bridge"
 )
 
-// Where a Contact or a Record-Route leads nowhere our requests go to where those of the peer come from: each of them, and the log says so
-// where that had to be found out.
+// If a Contact or a Record-Route is unreachable, our requests go to the source of the peer's requests. The log says so if a request had to
+// fail first.
 func TestRequestsThatGoAstray(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

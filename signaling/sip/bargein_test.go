@@ -134,7 +134,7 @@ func (h *handset) hear(until time.Time) bool {
 	}
 }
 
-// Music that a telephone system plays on hold, without a word of signalling, is silence for the model once it has lasted.
+// Hold music without signalling reaches the model as silence once it has lasted a while.
 func TestMusicOnHold(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, config)
@@ -154,7 +154,7 @@ func TestMusicOnHold(t *testing.T) {
 	}
 }
 
-// An answer that is interrupted is silent on the line within 60 ms.
+// An interrupted answer is silent on the line within 60 ms.
 func TestBargeIn(t *testing.T) {
 	t.Parallel()
 	const most = 60 * time.Millisecond

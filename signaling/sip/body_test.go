@@ -64,7 +64,7 @@ func multipart(kind, form string) func(kind, text string) (string, []string) {
 	}
 }
 
-// A body is read by its type, wherever it stands and whatever else comes with it; what cannot be understood is 415.
+// A body is found by its type, at any position and among other parts. Unsupported required parts get 415.
 func TestBodies(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, ofTrunk(t, map[string]any{"callsPerCaller": 100, "callsPerSecond": 1000}))
@@ -107,7 +107,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// The answer to our call may come with other parts, and with sections that we have not offered.
+// The answer to our INVITE may come with other body parts, and with media sections that we have not offered.
 func TestBodiesOfAnswers(t *testing.T) {
 	t.Parallel()
 	h, o := newCarrier(t, nil, nil)

@@ -44,7 +44,7 @@ func newCarrier(t testing.TB, trunk, outbound map[string]any, tell ...func(sip.C
 	return &handset{t: t, signals: conn, to: net.UDPAddrFromAddrPort(o.door.Addresses()[0])}, o
 }
 
-// A CANCEL that is read before its INVITE ends the call all the same, as on a network that swaps packets.
+// A CANCEL that is read before its INVITE still cancels the call, as on a network that reorders packets.
 func TestACancelThatOvertakesItsInvite(t *testing.T) {
 	t.Parallel()
 	h, o := newCarrier(t, nil, nil)
@@ -69,8 +69,7 @@ func TestACancelThatOvertakesItsInvite(t *testing.T) {
 	}
 }
 
-// A CANCEL ends the call of the INVITE that it came after: not with another branch, and not from another address, though it knows all of
-// the INVITE.
+// A CANCEL ends only the call of its own INVITE: not with another branch, and not from another address, even if all other fields match.
 func TestAStrangersCancel(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, ofTrunk(t, map[string]any{"from": []string{"127.0.0.0/8"}}))
@@ -185,7 +184,7 @@ func (o *office) dial() (result <-chan error) {
 	return done
 }
 
-// A carrier's headers and our own make messages of more than 1,300 bytes, which sipgo once refused to send by UDP.
+// Headers of carriers and our own make messages longer than 1,300 bytes, which sipgo once refused to send by UDP.
 func TestLongMessagesByUDP(t *testing.T) {
 	t.Parallel()
 	t.Run("an answer", func(t *testing.T) {
@@ -217,7 +216,7 @@ func TestLongMessagesByUDP(t *testing.T) {
 	})
 }
 
-// One lost ACK must not end a call, and of two telephones that answer, one gets it.
+// One lost ACK does not end a call. If two phones answer, only one gets the call.
 func TestAnswersThatComeAgain(t *testing.T) {
 	t.Parallel()
 	h, o := newCarrier(t, nil, nil)
@@ -239,7 +238,7 @@ func TestAnswersThatComeAgain(t *testing.T) {
 	h.reply(h.request("BYE sip:first@.*tag=first"), "200 OK", "first")
 }
 
-// An answer that comes twice at once is one answer: the second is not taken for another telephone's, which would be hung up.
+// A duplicated answer counts once: the second is not taken for another phone's, which would get a BYE.
 func TestAnswersThatComeTwiceAtOnce(t *testing.T) {
 	t.Parallel()
 	h, o := newCarrier(t, map[string]any{"calls": 100, "callsPerSecond": 1000}, nil)
@@ -266,7 +265,7 @@ func TestAnswersThatComeTwiceAtOnce(t *testing.T) {
 	}
 }
 
-// An ACK that comes twice is not taken for that of a later answer: the sound would go one way.
+// A duplicated ACK is not taken for that of a later response: audio would go one way only.
 func TestAcksThatComeTwice(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, config)
@@ -284,7 +283,7 @@ func TestAcksThatComeTwice(t *testing.T) {
 	o.loggedTimes("msg=sound door", 3)
 }
 
-// A trunk where we are registered calls our contact. Which number was called stands elsewhere, and decides who answers.
+// A trunk where we are registered calls our Contact. The called number is in another header, and selects the agent.
 func TestNumbersOfARegisteredTrunk(t *testing.T) {
 	t.Parallel()
 	h, o := newCarrier(t, map[string]any{"callsPerCaller": 10}, map[string]any{"register": true})
@@ -320,7 +319,7 @@ func TestNumbersOfARegisteredTrunk(t *testing.T) {
 
 const challenge = `WWW-Authenticate: Digest realm="carrier", nonce="abc", algorithm=MD5, qop="auth"`
 
-// A trunk may challenge any request, as some do with each: of a call that it has made, and of one that we have made.
+// A trunk may challenge any request within a call, incoming or outgoing, as some do with every request.
 func TestRequestsThatAreChallenged(t *testing.T) {
 	t.Parallel()
 	prove := func(h *handset, pattern string) string {
@@ -356,7 +355,7 @@ func TestRequestsThatAreChallenged(t *testing.T) {
 	h.reply(prove(h, "BYE"), "200 OK", "1")
 }
 
-// A challenge from elsewhere is not answered: a caller whose Contact is their own machine could guess the password by the answer.
+// A challenge from another address is not answered: a caller whose Contact is their own machine could guess the password from the answer.
 func TestAStrangersChallenge(t *testing.T) {
 	t.Parallel()
 	_, o := newCarrier(t, nil, map[string]any{"username": "voxgate", "password": "open sesame"})
@@ -376,7 +375,7 @@ func TestAStrangersChallenge(t *testing.T) {
 	}
 }
 
-// A registrar lists the telephones of a number. How long others are registered says nothing of us.
+// A registrar lists all phones of a number. The expiry of other phones is not taken for ours.
 func TestARegistrarWithOtherTelephones(t *testing.T) {
 	t.Parallel()
 	h, o := newCarrier(t, nil, map[string]any{"register": true})
@@ -393,7 +392,7 @@ func TestARegistrarWithOtherTelephones(t *testing.T) {
 	closing.Wait()
 }
 
-// Numbers may come as tel: URIs (RFC 3966), from networks of mobile telephones above all.
+// Numbers may arrive as tel: URIs (RFC 3966), especially from mobile networks.
 func TestNumbersWithoutAHost(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, config)
@@ -414,7 +413,7 @@ func TestNumbersWithoutAHost(t *testing.T) {
 	}
 }
 
-// A peer without UPDATE is refreshed by INVITE, from then on; one that cannot refresh now is asked again.
+// A peer without UPDATE is refreshed by INVITE from then on. If it cannot refresh now, we try again later.
 func TestRefreshingWithoutUpdate(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, config)
@@ -438,7 +437,7 @@ func TestRefreshingWithoutUpdate(t *testing.T) {
 	}
 }
 
-// "I'll put you through" is heard before the caller is put through, and a caller whose transfer is refused stays.
+// "I'll put you through" is played before the transfer, and the caller stays if the transfer is refused.
 func TestTransferWaitsForTheSentence(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, ofTrunk(t, map[string]any{"transferTo": []string{"+49*"}}))
@@ -475,7 +474,7 @@ func TestTransferWaitsForTheSentence(t *testing.T) {
 	}
 }
 
-// A target that is busy, as the other side says when it has called them, is busy for the agent: nobody else calls them.
+// If the other side reports the target of a REFER as busy, the agent learns that, and we do not call the target ourselves.
 func TestTransferToSomebodyBusy(t *testing.T) {
 	t.Parallel()
 	colleague, o := newCarrier(t, map[string]any{"transferTo": []string{"+49*"}}, nil)
@@ -501,7 +500,7 @@ func TestTransferToSomebodyBusy(t *testing.T) {
 	}
 }
 
-// A number that begins as an allowed one does is a number: it leads to no other host, and nothing else is sent with it.
+// A target that begins like an allowed number must be a number: it cannot lead to another host or add anything to the request.
 func TestTransfersToSomethingElse(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, ofTrunk(t, map[string]any{"transferTo": []string{"+4930*"}}))
@@ -513,8 +512,8 @@ func TestTransfersToSomethingElse(t *testing.T) {
 	}
 }
 
-// A telephone system may take a caller away for a transfer, lose them as nobody is reached, and go on reporting in the call with us, where
-// the agent would talk to nobody. As long as the caller is heard it goes on.
+// A phone system may move a caller away for a transfer, fail to reach the target and lose the caller, but keep reporting in the call with
+// us. Then the agent would talk to an empty line. The call continues only while the caller is heard.
 func TestCallersWhoAreLostByATransfer(t *testing.T) {
 	t.Parallel()
 	for _, there := range []bool{false, true} {
@@ -560,8 +559,8 @@ func TestCallersWhoAreLostByATransfer(t *testing.T) {
 	}
 }
 
-// A trunk that gives up calls without packets gets silence in the agent's pauses, in the time of the voice, or comfort noise if it has
-// that.
+// A trunk that gives up calls without packets gets silence in the agent's pauses, on the timeline of the voice, or comfort noise if that
+// was agreed.
 func TestSilenceIsSent(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -607,7 +606,7 @@ func TestSilenceIsSent(t *testing.T) {
 	}
 }
 
-// A trunk may have a certificate of its own authority, and want one of ours; where we listen we may want one of theirs.
+// A trunk may have a certificate of a private authority, and require one of ours. Our listener may require one of peers.
 func TestPrivateAuthorities(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t) // which is its own authority
@@ -661,7 +660,7 @@ func TestPrivateAuthorities(t *testing.T) {
 	}
 }
 
-// A redirection is followed, once, to a number that may be called, and by the trunk that gave it.
+// A redirection is followed once, to an allowed number, by the trunk that sent it.
 func TestRedirections(t *testing.T) {
 	t.Parallel()
 	h, o := newCarrier(t, nil, nil)

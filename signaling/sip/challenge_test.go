@@ -66,8 +66,8 @@ func provenTo(t *testing.T, req string) (realms []string) {
 	return realms
 }
 
-// Each challenge on the way is answered by one password: of several realms, at once or one after the other, stale ones, and in all forms,
-// for the INVITE and for requests within the call. A password that is wrong is not tried for ever.
+// All challenges are answered with the trunk's password: of several realms, together or in turn, stale ones, in all forms, for the INVITE
+// and within the call. A wrong password is tried only a few times.
 func TestChallenges(t *testing.T) {
 	t.Parallel()
 	const proxy, server = "Proxy-Authenticate", "WWW-Authenticate"
@@ -180,7 +180,7 @@ func cseqOf(message string) string {
 	return "CSeq: " + line
 }
 
-// The answer to our call may be in a provisional response, and need not come again: of the telephone that takes the call.
+// The answer to our INVITE may be in a provisional response, and need not be repeated. It must be of the phone that takes the call.
 func TestEarlyAnswers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -240,8 +240,8 @@ func TestEarlyAnswers(t *testing.T) {
 	}
 }
 
-// The answer to our offer may number codecs and keys in its own way, and list several codecs: whoever answers sends by the numbers of
-// the offer, or by its own, and changes the codec without a word (RFC 3264, section 6.1).
+// The answer to our offer may have its own payload types and key tags, and list several codecs. The peer may send either side's payload
+// types, and switch between codecs without signalling (RFC 3264, section 6.1).
 func TestNumbersOfOurOffer(t *testing.T) {
 	t.Parallel()
 	const laws = "a=rtpmap:0 PCMU/8000\r\na=rtpmap:8 PCMA/8000\r\n"

@@ -20,7 +20,7 @@ func collects(t *testing.T, endpoint string) string {
 	})
 }
 
-// What is pressed on a telephone (RFC 4733) for a collection goes to the operator's endpoint alone.
+// Keys pressed (RFC 4733) for a collection are sent only to the operator's endpoint.
 func TestDigitsNobodySees(t *testing.T) {
 	t.Parallel()
 	const digits = "73519264"

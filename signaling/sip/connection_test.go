@@ -64,7 +64,8 @@ func connected(t *testing.T, conn net.Conn, transport, contact string, headers .
 	return h
 }
 
-// A proxy that connects by TLS gets our requests by its own connection: another one would end at a certificate that is not for its address.
+// A proxy that connects by TLS receives our requests by that connection. A new one would fail, as the certificate does not cover its
+// address.
 func TestRequestsByTheConnectionOfAProxy(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t)
@@ -83,7 +84,7 @@ func TestRequestsByTheConnectionOfAProxy(t *testing.T) {
 	h.reply(h.request("BYE sip:ada@192.0.2.1.*Route: "+route), "200 OK", "1")
 }
 
-// A caller whose connection is closed is reached where its Contact says.
+// A caller whose connection is closed is reached at its Contact.
 func TestRequestsAfterTheConnection(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, config)

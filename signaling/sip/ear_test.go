@@ -119,7 +119,7 @@ func listens(pcm []int16) (e *amdDetector, by string, took time.Duration) {
 	return e, by, took
 }
 
-// Who answered is known from the sound of the line.
+// Answering-machine detection classifies who answered from the audio.
 func TestWhoAnswers(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("espeak-ng"); err != nil {

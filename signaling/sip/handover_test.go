@@ -208,8 +208,8 @@ func number(p *rtp.Packet) (i int) {
 
 func isNumbered(p *rtp.Packet) bool { return number(p) > 0 }
 
-// A caller hears music while a colleague is told who they are. When the colleague takes the call, both hear each other as they speak, and
-// no agent is left.
+// A caller hears music while a colleague is told about them. When the colleague accepts, both hear each other in real time, and the agent
+// has left.
 func TestPuttingThrough(t *testing.T) {
 	t.Parallel()
 	for name, takes := range map[string]func(h *handover){
@@ -259,7 +259,7 @@ func TestPuttingThrough(t *testing.T) {
 	}
 }
 
-// A colleague who does not take the call leaves the caller with the agent, who knows why.
+// If a colleague does not accept, the caller stays with the agent, which learns why.
 func TestNotPutThrough(t *testing.T) {
 	t.Parallel()
 	refuses := func(status string) func(h *handover) {
@@ -315,7 +315,7 @@ func TestNotPutThrough(t *testing.T) {
 	}
 }
 
-// A caller who does not wait takes the call to the colleague along, whenever that is.
+// If a caller hangs up, the call to the colleague ends too, at every stage.
 func TestCallersWhoDoNotWait(t *testing.T) {
 	t.Parallel()
 	leaves := func(h *handover) {
@@ -364,7 +364,7 @@ func TestCallersWhoDoNotWait(t *testing.T) {
 	}
 }
 
-// A bridge ends when one side leaves, when the gateway stops, and when the call has lasted as long as it may.
+// A bridge ends when one side hangs up, when the gateway stops, and at the maximum duration of the call.
 func TestBridgedCallsEnd(t *testing.T) {
 	t.Parallel()
 	t.Run("the colleague leaves", func(t *testing.T) {
@@ -407,7 +407,7 @@ func TestBridgedCallsEnd(t *testing.T) {
 	})
 }
 
-// A REFER that is refused does not lead to calls that the operator has not allowed, or that the other side has declined.
+// After a refused REFER we do not call the target ourselves if the operator has not allowed the number, or the other side has declined.
 func TestRefusedTransfersThatAreNotBridged(t *testing.T) {
 	t.Parallel()
 	for target, test := range map[string]struct{ answer, why string }{
@@ -427,7 +427,7 @@ func TestRefusedTransfersThatAreNotBridged(t *testing.T) {
 	}
 }
 
-// An agent that listens hears both, and its tools work. Nobody hears it, and both talk on when its conversation ends.
+// An agent that keeps listening hears both people, and its tools work. They do not hear it, and continue when its conversation ends.
 func TestListeningToABridge(t *testing.T) {
 	t.Parallel()
 	hear := func(h *handover) {
@@ -525,7 +525,7 @@ func TestListeningToABridge(t *testing.T) {
 // loudPacket is a tone of 400 Hz for 20 ms.
 var loudPacket = g711.MuLaw.AppendBytes(nil, mediatest.Tone(media.FrameDuration, 8000, 400, 8000))
 
-// Keys reach the other side of a bridge, however they are pressed.
+// Keys reach the other side of a bridge, by every method of sending them.
 func TestKeysThroughABridge(t *testing.T) {
 	t.Parallel()
 	h := startWorker(t, nil, "96 101").accepted()
@@ -536,7 +536,7 @@ func TestKeysThroughABridge(t *testing.T) {
 	stop()
 }
 
-// What one side of a bridge changes does not disturb the other: it holds, comes back with another codec, and both hear each other.
+// A change on one side of a bridge does not disturb the other: one side holds, resumes with another codec, and both hear each other.
 func TestChangesOfABridge(t *testing.T) {
 	t.Parallel()
 	h := startWorker(t, nil).accepted()
@@ -562,7 +562,7 @@ func TestChangesOfABridge(t *testing.T) {
 	})
 }
 
-// A pause that one side announces is one for the other, too, which would else miss a packet.
+// A pause that one side announces is announced to the other, too, which would otherwise report packet loss.
 func TestComfortNoisePassesABridge(t *testing.T) {
 	t.Parallel()
 	h := startWorker(t, nil, "0 13", "0 13").accepted()
@@ -573,7 +573,7 @@ func TestComfortNoisePassesABridge(t *testing.T) {
 // mostAdded is what a bridge may add to the delay of a voice.
 const mostAdded = 60 * time.Millisecond
 
-// Whatever codecs both sides have, the voice passes as it was, and in time.
+// The voice passes a bridge unchanged and in time, for all pairs of codecs.
 func TestBridgesOfTwoCodecs(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -646,7 +646,7 @@ func TestBridgesOfTwoCodecs(t *testing.T) {
 	}
 }
 
-// Where the conversation is recorded, so is what both say when the agent has left: the caller left, the colleague right.
+// If the conversation is recorded, so is the bridge after the agent has left: the caller left, the colleague right.
 func TestBridgesOfRecordedCalls(t *testing.T) {
 	t.Parallel()
 	h := startWorker(t, map[string]any{"record": true}).accepted()
@@ -701,7 +701,7 @@ func TestBridgesOfRecordedCalls(t *testing.T) {
 	}
 }
 
-// Two real telephones: the colleague takes the call by a key, and hears the caller's keys.
+// With two real phones: the colleague accepts by a key, and hears the caller's keys.
 func TestPuttingTelephonesThrough(t *testing.T) {
 	t.Parallel()
 	desk := newBaresip(t, "audio_codecs=PCMA/8000/1;answermode=auto")

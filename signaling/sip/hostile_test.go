@@ -74,7 +74,7 @@ func hostile(from string) map[string]string {
 	return list
 }
 
-// Whatever is sent, the next call is answered, nothing crashes, and no conversation begins by it.
+// After any malformed input the next call is answered. Nothing crashes, and no conversation begins.
 func TestHostilePackets(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, config)
@@ -99,7 +99,7 @@ func TestHostilePackets(t *testing.T) {
 	}
 }
 
-// Sound from a peer without an agreement is not heard, whatever it is, and does not end the call.
+// Media from a peer without an agreement is ignored, and does not end the call.
 func TestHostileSound(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, edited(t, func(c map[string]any) { c["rtp"] = map[string]any{"address": "127.0.0.1"} }))
@@ -133,7 +133,7 @@ func TestHostileSound(t *testing.T) {
 	p.expect("CALL_CLOSED")
 }
 
-// A stranger that belongs to no trunk gets no answer at all.
+// A stranger that belongs to no trunk gets no response.
 func TestStrangersHearNothing(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, ofTrunk(t, map[string]any{
@@ -165,7 +165,7 @@ func TestStrangersHearNothing(t *testing.T) {
 	o.logged("no trunk has this address")
 }
 
-// An address that no trunk can be of is not even read, and the log says so, but not once a packet.
+// Packets from an address that cannot be a trunk's are not parsed. They are logged, but not each of them.
 func TestScannersAreLogged(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, ofTrunk(t, map[string]any{"from": []string{"192.0.2.0/24"}}))

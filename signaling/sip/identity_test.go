@@ -10,7 +10,7 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// Who calls whom is read from all headers that say it, in all their spellings, and a hidden number is none.
+// The caller and the called number are read from all headers for them, in all spellings. A hidden number is treated as missing.
 func TestParties(t *testing.T) {
 	const from, n = "<sip:+15550001111@192.0.2.9>", phone.Number("+15550001111")
 	for _, c := range []struct {
@@ -84,7 +84,7 @@ func TestParties(t *testing.T) {
 	}
 }
 
-// A number is handed over to a network that there is: never to a host that stands for none.
+// A number is transferred only to a real network, never to a placeholder host.
 func TestTransferTargets(t *testing.T) {
 	for _, c := range []struct{ from, contact, server, target, want string }{
 		{"sip:+1555@pstn.example.net", "sip:a@192.0.2.9:5070", "", "+49 30 1234", "sip:+49301234@pstn.example.net"},
@@ -117,7 +117,7 @@ func TestTransferTargets(t *testing.T) {
 	}
 }
 
-// An address that leads nowhere from where requests come from is known by looking at it.
+// behindNAT recognizes addresses that cannot be reached from the source of requests.
 func TestHostsBehindNAT(t *testing.T) {
 	for _, c := range []struct {
 		host, source string

@@ -44,8 +44,8 @@ func (r *rtpSource) speaks(t *testing.T, s *stream, packets int) (taken int) {
 	return taken
 }
 
-// The peer's source is followed when the old one has gone silent, and by nobody while it speaks: for each way in which it may move, with
-// and without nat, in the clear and by SRTP, with the key's counters as they are and begun anew.
+// The peer's source is followed when the old one is silent, and cannot be replaced while it sends. The cases cover each way of moving, with
+// and without nat, and RTP and SRTP with continued and restarted counters.
 func TestSourcesThatMove(t *testing.T) {
 	const described, sameHost, otherHost = "192.0.2.1:4000", "192.0.2.1:5000", "192.0.2.99:4000"
 	for _, c := range []struct {
@@ -118,7 +118,7 @@ func TestSourcesThatMove(t *testing.T) {
 	}
 }
 
-// While nothing is to come, on hold, nobody else takes the place of the peer.
+// On hold, when no packets are expected, another source cannot replace the peer's.
 func TestSourcesOnHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		agreed := &agreement{payload: payload{0, pcmu}, remote: netip.MustParseAddrPort("192.0.2.1:4000")}
@@ -144,7 +144,7 @@ func TestSourcesOnHold(t *testing.T) {
 	})
 }
 
-// Sound from an address that is not let in is said once, with both addresses.
+// Media from a rejected address is logged once, with both addresses.
 func TestForeignSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, nat := range []bool{false, true} {

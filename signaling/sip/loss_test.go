@@ -11,7 +11,7 @@ import (
 	"voxgate/signaling/doortest"
 )
 
-// While a call runs it is known how much of its sound is lost on the network: of ours by the telephone's reports, of its own by our count.
+// Packet loss is known during a call: for our packets from the phone's reports, for the phone's from our count.
 func TestLossIsKnownWhileACallRuns(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, config)

@@ -27,8 +27,8 @@ func notInService() []int16 {
 	return append(tones, mediatest.Speech(2*time.Second, 8000)...)
 }
 
-// A call that listens first acts on who answered: it greets people, leaves a message behind the beep of a machine, or hangs up. Nothing is
-// heard of it before.
+// A call with answering-machine detection acts on the result: it greets people, leaves a message after a machine's beep, or hangs up.
+// Before that it sends no voice.
 func TestListeningBeforeSpeaking(t *testing.T) {
 	t.Parallel()
 	const call = `{"to":"+49302","trunk":"lab","agent":{"greeting":"Say hello."},"machine":{%s}}`
@@ -145,7 +145,7 @@ func ordered(t *testing.T, doing *sync.WaitGroup, call string) (*handset, *offic
 	return h, o, told
 }
 
-// The tone by which the network says that it rings is not heard as the sound of who answers.
+// The ringback tone of the network does not count as audio of the person who answers.
 func TestRingingIsNotAnAnswer(t *testing.T) {
 	t.Parallel()
 	var doing sync.WaitGroup
@@ -187,7 +187,7 @@ const (
 	shortestPause  = 100 * time.Millisecond
 )
 
-// What timing takes for a machine the model hears from its beginning, and judges. Until then nobody hears its voice.
+// If the timing suggests a machine, the model hears the audio from its beginning, and judges. Until then the model's voice is not sent.
 func TestAskingTheModelWhoAnswered(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -41,7 +41,7 @@ func calling(t *testing.T, to *baresip, more map[string]any) *office {
 
 var talker = agents.Choice{Agent: &agents.Agent{Prompt: "You remind people."}}
 
-// A person is called, the agent begins, and what they answer is heard.
+// After an outgoing call is answered, the agent speaks first, and the model hears the person's response.
 func TestCallingSomebody(t *testing.T) {
 	for name, more := range map[string]map[string]any{"in the clear": nil, "in secret": {"srtp": "required"}} {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestCallingSomebody(t *testing.T) {
 	}
 }
 
-// A call that is declined does not connect, and a number that may not be called is not tried.
+// A declined call fails, and a forbidden number is not dialled.
 func TestCallsThatAreNotMade(t *testing.T) {
 	t.Parallel()
 	p := newBaresip(t, "audio_codecs=PCMU/8000/1;answermode=manual")
@@ -150,7 +150,7 @@ func (b *backend) ask(key, method, path, body string) (status int, answer string
 	return resp.StatusCode, string(text)
 }
 
-// A backend has somebody called, with a key that may.
+// A backend can make a call with a permitted server key.
 func TestCallsByHTTP(t *testing.T) {
 	t.Parallel()
 	p := newBaresip(t, "audio_codecs=PCMU/8000/1;answermode=auto")
@@ -183,7 +183,7 @@ func TestCallsByHTTP(t *testing.T) {
 	p.expect("CALL_CLOSED")
 }
 
-// A backend learns what has become of each call.
+// A backend receives each status of its calls.
 func TestWhatBecomesOfACall(t *testing.T) {
 	t.Parallel()
 	told := make(chan sip.CallStatus, 64)
@@ -265,7 +265,7 @@ func TestWhatBecomesOfACall(t *testing.T) {
 	}
 }
 
-// An agent is called by its name, and its prompt has the values of this call.
+// The agent of a call is chosen by name, and its prompt has the variables of the call.
 func TestAgentsOfCalls(t *testing.T) {
 	t.Parallel()
 	h, o := newCarrier(t, nil, nil)
@@ -285,7 +285,7 @@ func TestAgentsOfCalls(t *testing.T) {
 	}
 }
 
-// A call that is given up ends though its trunk has died meanwhile, or the gateway stops.
+// A cancelled call ends even if its trunk has died, or the gateway stops.
 func TestTrunksThatDie(t *testing.T) {
 	t.Parallel()
 	for name, stops := range map[string]bool{"nobody there": false, "the gateway stops": true} {
@@ -325,7 +325,7 @@ func TestTrunksThatDie(t *testing.T) {
 	}
 }
 
-// Where a trunk wants it we register, with the password, and unregister at the end.
+// We register at trunks that require it, with the password, and unregister at the end.
 func TestRegistering(t *testing.T) {
 	t.Parallel()
 	at := mediatest.FreePort(t)
@@ -360,7 +360,7 @@ func TestRegistering(t *testing.T) {
 	}
 }
 
-// The operator's endpoint decides about each call.
+// The operator's webhook decides about each call.
 func TestAsking(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Value
@@ -399,7 +399,7 @@ func TestAsking(t *testing.T) {
 	}
 }
 
-// A request that is lost cancels its call, unless the backend can ask again for the same one.
+// A backend's lost HTTP request cancels its call, unless the backend can repeat the request.
 func TestLostRequests(t *testing.T) {
 	t.Parallel()
 	h, o := newCarrier(t, nil, nil)
@@ -430,7 +430,7 @@ func TestLostRequests(t *testing.T) {
 	}
 }
 
-// An agent that has called somebody hears what a menu says before it presses keys.
+// In an outgoing call the agent hears a menu to its end before it presses keys.
 func TestKeysForMenus(t *testing.T) {
 	t.Parallel()
 	h, o := newCarrier(t, nil, nil)
@@ -458,7 +458,7 @@ func TestKeysForMenus(t *testing.T) {
 	h.packet(func(p *rtp.Packet) bool { return p.PayloadType == 101 && p.Payload[0] == 1 })
 }
 
-// A side that takes no keys any more, while some are sent, gets no more of them, and the call goes on.
+// If a side stops accepting digits while some are being sent, the rest is dropped, and the call continues.
 func TestKeysThatAreNoLongerTaken(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, config)

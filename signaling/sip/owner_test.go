@@ -73,8 +73,8 @@ func (p *rawPhone) callWithPassword() {
 	}
 }
 
-// Requests of a call are those of its other side: from where the INVITE came, from its trunk, by its route, or with the password. Whoever
-// else has its identifiers gets nowhere, and the call goes on.
+// Requests within a call are accepted from its other side only: from the source of the INVITE, its trunk, its route, or with the password.
+// Others that know its identifiers are refused, and the call continues.
 func TestOwnersOfACall(t *testing.T) {
 	t.Parallel()
 	const anybodys, refused, asked = "", "refused", "challenged"
@@ -153,7 +153,7 @@ func TestOwnersOfACall(t *testing.T) {
 	}
 }
 
-// Strangers get no answer that is much longer than what they have sent, as their address may be that of a victim.
+// Strangers get no response that is much longer than their request, because their address may be spoofed.
 func TestShortAnswersToStrangers(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, withPassword(t))

@@ -26,7 +26,7 @@ const full = "v=0\r\no=a 1 1 IN IP4 192.0.2.1\r\ns=-\r\nc=IN IP4 192.0.2.1\r\nt=
 	"a=crypto:3 AES_CM_128_HMAC_SHA1_80 inline:MTIzNDU2Nzg5MDEyMzQ1Njc4OTAxMjM0NTY3ODkw|2^20|1:4\r\n" +
 	"m=video 5000 RTP/AVP 31\r\n"
 
-// FuzzRequest reads what trunks say in the headers of a request. Nothing of it goes further than its bounds.
+// FuzzRequest parses the headers of trunks' requests. All results stay within their bounds.
 func FuzzRequest(f *testing.F) {
 	const head = "INVITE sip:500@192.0.2.1 SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.9;branch=z9hG4bKa\r\n" +
 		"From: \"Ada\" <sip:ada@192.0.2.9>;tag=1;verstat=TN-Validation-Passed\r\n" +
@@ -72,7 +72,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzSDP describes anything. What is taken can be answered, and the answer be read.
+// FuzzSDP parses arbitrary descriptions. Each accepted one can be answered, and the answer can be parsed.
 func FuzzSDP(f *testing.F) {
 	f.Add([]byte(full), "")
 	f.Add([]byte(strings.Replace(full, "8 0 101", "96", 1)+"a=rtpmap:96 opus/48000/2\r\na=inactive\r\n"), srtpRequired)
@@ -130,7 +130,7 @@ func TestKeysAreExchanged(t *testing.T) {
 	}
 }
 
-// A session timer ends a call whose other side is gone, and no other.
+// A session timer ends only calls whose other side is gone.
 func TestSessionTimer(t *testing.T) {
 	timer := sessionTimer{every: 90 * time.Second}
 	begun := time.Now()
@@ -158,7 +158,7 @@ func TestSessionTimer(t *testing.T) {
 	}
 }
 
-// A bridge goes on with the session timer of the conversation before it.
+// A bridge continues the session timer of the conversation before it.
 func TestSessionTimerOfABridge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCall(&Door{}, nil)
@@ -171,7 +171,7 @@ func TestSessionTimerOfABridge(t *testing.T) {
 	})
 }
 
-// A digit is one, though its packets come several times, not all, late or with timestamps of their own; and two are two.
+// A digit counts once, even if its packets are duplicated, lost, late or have odd timestamps. Two digits count twice.
 func TestDigits(t *testing.T) {
 	type packet struct {
 		sequence  uint16
@@ -267,7 +267,7 @@ func TestDigits(t *testing.T) {
 	}
 }
 
-// No packet of sound costs memory, in the clear or in secret.
+// Sending and receiving packets does not allocate memory, with RTP and SRTP.
 func TestSoundAllocatesNothing(t *testing.T) {
 	s, err := newPortPool("127.0.0.1", 0, 0).open()
 	if err != nil {
@@ -332,7 +332,7 @@ func TestSoundAllocatesNothing(t *testing.T) {
 	}
 }
 
-// That no packet comes counts as long as somebody listens for one: not while it rings, and not on hold.
+// Missing packets count only while packets are expected: not while ringing, and not on hold.
 func TestSilence(t *testing.T) {
 	s, err := newPortPool("127.0.0.1", 0, 0).open()
 	if err != nil {
@@ -376,7 +376,7 @@ func TestSilence(t *testing.T) {
 	check("an hour later, when nothing has changed", errSilence)
 }
 
-// What the call before on a port still sends is not heard by the next one, and a peer is latched once.
+// Late packets of a port's previous call do not reach the next one, and a peer is latched once.
 func TestAnotherCallsSound(t *testing.T) {
 	port := 0
 	for port == 0 {
@@ -432,14 +432,14 @@ func TestAnotherCallsSound(t *testing.T) {
 	takes(second, 8, "127.0.0.2:19", true)
 }
 
-// A tool may run before the call has noted that its conversation has begun.
+// A tool may run before the call has stored its session.
 func TestToolsHaveACall(t *testing.T) {
 	if c := newCall(&Door{}, nil); c.line.Load() != c {
 		t.Error("tools have no call yet")
 	}
 }
 
-// The files of docs/sip.md can be read as they are. One is a trunk alone, and one a list of what callers enter.
+// The example files in docs/sip.md are valid. One is a single trunk, and one the list of fields to collect from callers.
 func TestDocumentedFiles(t *testing.T) {
 	for _, name := range []string{"TRUNK_PASSWORD", "TWILIO_TRUNK_PASSWORD", "TELNYX_TRUNK_PASSWORD", "PAY_SECRET"} {
 		t.Setenv(name, "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=")
@@ -471,7 +471,7 @@ func TestDocumentedFiles(t *testing.T) {
 	}
 }
 
-// Each mistake in the file is named with its place.
+// Each mistake in the configuration is reported with its location.
 func TestBadConfigs(t *testing.T) {
 	t.Setenv("SIP_SECRET", `se"cret`)
 	good := `{"listen":[{"transport":"udp","address":":5060"}],"trunks":[{"name":"a","from":["192.0.2.0/24"]}]}`
@@ -537,7 +537,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// A stranger's connection ends by itself, unless it has a call.
+// A stranger's connection is closed after a while, unless it has a call.
 func TestConnectionsWithoutACall(t *testing.T) {
 	for _, calls := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

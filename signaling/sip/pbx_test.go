@@ -228,7 +228,7 @@ func (p *baresip) talks(o *office, at string, hangsUp func(*baresip, *office)) {
 	}
 }
 
-// A telephone of Asterisk calls an agent, and each of them hangs up.
+// An Asterisk phone calls an agent, and each of them hangs up in turn.
 func TestAsteriskCallsUs(t *testing.T) {
 	for name, hangsUp := range hangUps {
 		t.Run(name, func(t *testing.T) {
@@ -239,7 +239,7 @@ func TestAsteriskCallsUs(t *testing.T) {
 	}
 }
 
-// Music on hold is signalled with moh_passthrough, as above. Without it the model hears its beginning alone.
+// Hold music is signalled with moh_passthrough, as above. Without it the model hears only its beginning.
 func TestAsteriskPlaysMusic(t *testing.T) {
 	n := newNetwork(t)
 	p := newBaresip(t, "audio_codecs=PCMU/8000/1")
@@ -262,7 +262,7 @@ func TestAsteriskPlaysMusic(t *testing.T) {
 	}
 }
 
-// POST /v1/calls reaches a telephone of Asterisk, or says why not.
+// POST /v1/calls reaches an Asterisk phone, or reports why not.
 func TestWeCallByAsterisk(t *testing.T) {
 	n := newNetwork(t)
 	person, busy := newBaresip(t, "audio_codecs=PCMU/8000/1;answermode=auto"), newBaresip(t, "audio_codecs=PCMU/8000/1;answermode=manual")
@@ -315,7 +315,7 @@ func TestWeCallByAsterisk(t *testing.T) {
 	state(made.ID, sip.StateBusy)
 }
 
-// An agent hands a caller over to another telephone of Asterisk: by REFER, and by a call of our own.
+// An agent transfers a caller to another Asterisk phone: by REFER, and by a call of our own.
 func TestTransferByAsterisk(t *testing.T) {
 	for _, manner := range []string{"refer", "warm"} {
 		t.Run(manner, func(t *testing.T) {
@@ -351,7 +351,7 @@ func TestTransferByAsterisk(t *testing.T) {
 	}
 }
 
-// Where the target of a REFER is busy Asterisk loses the caller and keeps our leg: that ends once nothing comes by it.
+// If the target of a REFER is busy, Asterisk loses the caller and keeps our leg, which ends when packets stop.
 func TestReferToABusyTelephoneOfAsterisk(t *testing.T) {
 	n := newNetwork(t)
 	p, desk := newBaresip(t, "audio_codecs=PCMU/8000/1"), newBaresip(t, "audio_codecs=PCMU/8000/1;answermode=manual")
@@ -400,7 +400,7 @@ func (n network) edge(t *testing.T, transport string) *office {
 	return o
 }
 
-// A telephone calls an agent through Kamailio, by each transport, and each of them hangs up.
+// A phone calls an agent through Kamailio by each transport, and each of them hangs up in turn.
 func TestCallsThroughKamailio(t *testing.T) {
 	for _, transport := range []string{"udp", "tcp"} {
 		for name, hangsUp := range hangUps {
@@ -413,7 +413,7 @@ func TestCallsThroughKamailio(t *testing.T) {
 	}
 }
 
-// Behind a carrier's proxies messages are longer than 1,300 bytes, and each request of a call takes the whole route.
+// Behind a carrier's proxies messages are longer than 1,300 bytes, and each request of a call follows the whole route.
 func TestLongRoutesThroughKamailio(t *testing.T) {
 	for _, transport := range []string{"udp", "tcp"} {
 		for _, us := range []bool{true, false} {

@@ -114,7 +114,7 @@ func ofTrunk(t testing.TB, fields map[string]any) string {
 	})
 }
 
-// A telephone that may only talk in secret: TLS below the call, SRTP below the sound. One that does not is refused.
+// A trunk can require encryption: TLS for signalling, SRTP for media. A phone without SRTP is refused.
 func TestSecureCalls(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t)
@@ -144,7 +144,7 @@ func TestSecureCalls(t *testing.T) {
 	}
 }
 
-// Keys that are pressed are one text for the model, and those that it presses are heard.
+// Pressed keys reach the model as one text, and keys that the model presses are sent.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, config)
@@ -182,7 +182,7 @@ func TestKeysAtOnce(t *testing.T) {
 	}
 }
 
-// A call is on hold as long as the telephone says so.
+// A call is on hold for as long as the phone signals it.
 func TestHold(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, config)
@@ -200,8 +200,7 @@ func TestHold(t *testing.T) {
 	p.expect("CALL_CLOSED")
 }
 
-// The model hangs up when what it says was heard: its answer to the tool by which it does, and the goodbye
-// after maxSeconds.
+// The model hangs up only after its voice was played: its answer to the hang-up tool, and the goodbye after maxSeconds.
 func TestTheModelHangsUp(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ config, types, says, reason string }{
@@ -230,7 +229,7 @@ func TestTheModelHangsUp(t *testing.T) {
 	}
 }
 
-// A call is transferred only to targets that the trunk names.
+// A call is transferred only to targets that the trunk allows.
 func TestTransfer(t *testing.T) {
 	t.Parallel()
 	desk := newBaresip(t, "audio_codecs=PCMU/8000/1;answermode=auto")
@@ -249,7 +248,7 @@ func TestTransfer(t *testing.T) {
 	o.logged("the call was transferred")
 }
 
-// A caller with the password may call, from anywhere; others may not, and an answer counts once.
+// Callers with the password are admitted from any address, others are not, and a digest answer counts once.
 func TestPasswords(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, ofTrunk(t, map[string]any{"from": []string{}, "username": "alice", "password": "open sesame", "digest": "MD5"}))
@@ -268,7 +267,7 @@ func TestPasswords(t *testing.T) {
 	}
 }
 
-// Where the trunk wants it, the greeting is heard before the call is answered.
+// If the trunk enables early media, the greeting is played before the call is answered.
 func TestGreetingWhileItRings(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, edited(t, func(c map[string]any) {
@@ -286,7 +285,7 @@ func TestGreetingWhileItRings(t *testing.T) {
 	}
 }
 
-// An answer to a challenge is good once, and only with the password.
+// A digest answer is accepted once, and only with the password.
 func TestDigest(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, ofTrunk(t, map[string]any{"from": []string{}, "username": "alice", "password": "open sesame"}))
@@ -305,7 +304,7 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// A caller may not have more calls than the trunk grants, and the rule is in the log.
+// A caller is limited to the trunk's number of calls, and the rule is logged.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, ofTrunk(t, map[string]any{"callsPerCaller": 1}))

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// An answer that says how to go on is followed: by registrations, by calls and within them.
+// A response that states a remedy is obeyed: by registrations, by calls and within calls.
 func TestRemediesOfRefusals(t *testing.T) {
 	t.Parallel()
 	contact := func(h *handset) string { return "Contact: <sip:x@" + h.signals.LocalAddr().String() + ">" }
@@ -144,7 +144,7 @@ var copiedHeader = regexp.MustCompile(`(?m)^(?:Via|From|To|Call-ID|CSeq): .*\r\n
 // headersOf are the headers of a request that its answer has, too.
 func headersOf(text string) string { return strings.Join(copiedHeader.FindAllString(text, -1), "") }
 
-// A backend learns that nobody was reached, and by which id to ask: whatever the reason is.
+// If a call is not answered, the backend learns its ID and the reason, for all reasons.
 func TestTrunksThatAreNotReached(t *testing.T) {
 	t.Parallel()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")

@@ -39,7 +39,7 @@ func (d *description) summary() string {
 	return b.String()
 }
 
-// Descriptions as telephones write them, and what is in them.
+// Real descriptions of phones, with the expected result.
 func TestDescriptions(t *testing.T) {
 	const head, end = "v=0\r\no=- 1 1 IN IP4 192.0.2.1\r\ns=-\r\nc=IN IP4 192.0.2.1\r\nt=0 0\r\n", `PCMU/8000 | 0 of ["audio 0 RTP/AVP 0"]`
 	const audio, plain = "m=audio 4000 RTP/AVP 0\r\n", "192.0.2.1 4000 RTP/AVP sendrecv 0=" + end
@@ -127,7 +127,7 @@ var oddSections = map[string]string{
 	"m=audio 0 RTP/AVP 0":      "audio 0 RTP/AVP 0", "m=control 10000 H323 mc": "control 0 H323 mc", "m=data 9 TCP 1": "data 0 TCP 1",
 }
 
-// A section that is not served is refused alone, wherever it stands, and what is served is chosen among several.
+// An unsupported section is refused alone, at any position, and a supported one is chosen among several.
 func TestOddSections(t *testing.T) {
 	const head, audio = "v=0\r\no=- 1 1 IN IP4 192.0.2.1\r\ns=-\r\nc=IN IP4 192.0.2.1\r\nt=0 0\r\n", "m=audio 4000 RTP/AVP 0\r\n"
 	check := func(text string, at int, rule string, lines ...string) {
@@ -182,8 +182,8 @@ var shapes = map[string]string{
 		"a=recvonly\nm=audio 4000 RTP/AVP 0 13",
 }
 
-// Order and omissions change nothing: of thousands of variants each says what its shape says, which pion/sdp reads alike where it reads
-// it at all.
+// Line order and omissions do not matter: thousands of variants give the same result as their template, and as pion/sdp where that can
+// parse them.
 func TestDisorderedDescriptions(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for name, shape := range shapes {

@@ -49,8 +49,8 @@ func resolving(t *testing.T, records ...string) *net.Resolver {
 	}}
 }
 
-// A trunk that has SRV records only is called by them, in their order: the next server where one is not there, says nothing or has no
-// time. One that answers after all, when another one has, is hung up.
+// A trunk with only SRV records is called by them, in order. The next server is used if one is unreachable, silent or overloaded. A server
+// that answers after another one has gets a BYE.
 func TestServersOfATrunk(t *testing.T) {
 	t.Parallel()
 	first, o := newCarrier(t, nil, map[string]any{"server": "sip:carrier.test"})
@@ -83,7 +83,7 @@ func TestServersOfATrunk(t *testing.T) {
 	last.hangUp(invite, "c")
 }
 
-// Where external is a name, peers get the name for signalling, and its address for sound.
+// If external is a name, signalling carries the name, and media its address.
 func TestNamesOfOurs(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, edited(t, func(c map[string]any) { c["external"] = "localhost" }))
@@ -103,7 +103,7 @@ func TestNamesOfOurs(t *testing.T) {
 	}
 }
 
-// A trunk none of whose servers can be reached is an error that says so.
+// If none of a trunk's servers can be reached, the error says so.
 func TestNoServerOfATrunk(t *testing.T) {
 	t.Parallel()
 	_, o := newCarrier(t, nil, map[string]any{"server": "sip:carrier.test;transport=tcp"})

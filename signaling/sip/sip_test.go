@@ -380,7 +380,7 @@ func (o *office) answered(n int) {
 	}
 }
 
-// A real telephone calls with each codec, asks, and hears the answer.
+// A real phone calls with each codec, asks, and hears the answer.
 func TestCalls(t *testing.T) {
 	for _, codec := range []string{"PCMU/8000/1", "PCMA/8000/1", "G722/16000/1", "opus/48000/2"} {
 		t.Run(codec, func(t *testing.T) {

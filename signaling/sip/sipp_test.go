@@ -177,7 +177,7 @@ func sdp(address, direction, section string) string {
 
 const plain = "m=audio [media_port] RTP/AVP 0 101\na=rtpmap:0 PCMU/8000\na=rtpmap:101 telephone-event/8000"
 
-// The manners of telephone systems, one call each.
+// Typical behaviours of phone systems, one call each.
 func TestScenarios(t *testing.T) {
 	offer := func(media string) string { return sdp("[media_ip]", "sendrecv", media) }
 	usual := offer(plain)
@@ -256,7 +256,7 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// Another call takes the place of one (RFC 3891): the first one gets a BYE, and the conversation goes on.
+// A call replaces another (RFC 3891): the first one gets a BYE, and the conversation continues.
 func TestReplaces(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, config)

@@ -74,8 +74,8 @@ func (h *handset) prove(number int, nonce, password string, more ...string) stri
 	return status
 }
 
-// Nothing is kept of addresses that have proved nothing: after 50,000 of them every new one was once dropped until a restart, and after
-// 10,000 challenges older ones were void.
+// Nothing is stored for unauthenticated addresses. Once, after 50,000 of them new ones were dropped until a restart, and after 10,000
+// challenges older ones became invalid.
 func TestStrangersAreForgotten(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, withPassword(t))
@@ -115,7 +115,7 @@ func TestStrangersAreForgotten(t *testing.T) {
 	}
 }
 
-// An address that tries passwords gets no answer any more, even with the right one. Others do.
+// An address that tries passwords is blocked, even with the right one. Others are not affected.
 func TestGuessedPasswords(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, withPassword(t))
@@ -137,7 +137,7 @@ func TestGuessedPasswords(t *testing.T) {
 	}
 }
 
-// Refusals are counted by their rule. A challenge is none: each good call by password begins with one.
+// Refusals are counted by rule. A challenge does not count, since each good call by password begins with one.
 func TestRefusalsAreCounted(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, edited(t, func(c map[string]any) {
@@ -177,8 +177,8 @@ func TestRefusalsAreCounted(t *testing.T) {
 	refused(want)
 }
 
-// A trunk's network says who calls, ahead of the caller. A telephone that knows a password says it for nobody but itself, wherever it calls
-// from, and a caller that wants to be private has no number.
+// A trunk's network identity takes precedence over the caller's. A phone with a password can state only its own identity, from any address,
+// and a private caller has no number.
 func TestAssertedIdentities(t *testing.T) {
 	t.Parallel()
 	const asserted = "P-Asserted-Identity: \"Ada\" <sip:+493017@carrier>\r\n"
@@ -211,7 +211,7 @@ func TestAssertedIdentities(t *testing.T) {
 	}
 }
 
-// A door that closes under fire leaves nothing behind: TestMain looks for goroutines.
+// An endpoint that is closed under load leaks nothing: TestMain checks for goroutines.
 func TestCloseUnderFire(t *testing.T) {
 	t.Parallel()
 	for range 5 {
@@ -269,7 +269,7 @@ func isClosed(conn net.Conn, within time.Duration) bool {
 	return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// Connections from elsewhere than a trunk are closed where no trunk could have them.
+// Connections from unknown addresses are closed if no trunk can be there.
 func TestStrangersConnections(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, config)
@@ -287,7 +287,7 @@ func TestStrangersConnections(t *testing.T) {
 	}
 }
 
-// Where a trunk may call from anywhere, connections without a call are so many at most. One with a call is none of them.
+// If a trunk may call from anywhere, connections without a call are limited. Connections with a call do not count.
 func TestCrowdsOfStrangers(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, withPassword(t))

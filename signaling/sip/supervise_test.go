@@ -51,7 +51,7 @@ func (s *supervision) listens() *supervision {
 	return s
 }
 
-// A supervisor hears both sides of a running call, and takes it over by a key: the agent leaves, and both hear each other.
+// A supervisor hears both sides of a running call, and takes it over by a key: the agent leaves, and both people hear each other.
 func TestSupervising(t *testing.T) {
 	t.Parallel()
 	s := supervise(t).listens()
@@ -100,7 +100,7 @@ func TestSupervising(t *testing.T) {
 	s.over(s.colleague)
 }
 
-// A supervisor that leaves changes nothing of the call, and a call that ends ends theirs.
+// A supervisor who leaves does not affect the call. When the call ends, the supervisor's call ends too.
 func TestSupervisionsEnd(t *testing.T) {
 	t.Parallel()
 	goes := func(s *supervision) {
@@ -162,7 +162,7 @@ func TestSupervisionsEnd(t *testing.T) {
 	}
 }
 
-// Only a key that may hear conversations has them heard, and only those of a telephone's call.
+// Listening requires a key with that permission, and works only for phone calls.
 func TestSupervisionsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	_, o := newCarrier(t, nil, nil)

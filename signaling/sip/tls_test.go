@@ -53,7 +53,7 @@ func issue(t *testing.T, serial int64) issued {
 	return i
 }
 
-// Every file of certificates is read again when it has changed: a listener's own and its authority, and those for connections to trunks.
+// All certificate files are reloaded when they change: a listener's own, its authority, and those for connections to trunks.
 func TestCertificatesAreReadAgain(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
