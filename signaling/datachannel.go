@@ -18,6 +18,9 @@ type DataChannel struct {
 	out          *SendQueue[[]byte]
 	writing      sync.WaitGroup
 	failures     chan error // has the error if the channel cannot be written to
+
+	mu       sync.Mutex
+	isClosed bool // guarded by mu; a channel that opens after Close is not used
 }
 
 // NewDataChannel makes o serve a data channel with this label, and calls onMessage with each message, one after the
@@ -47,6 +50,9 @@ const flushTimeout = time.Second
 
 // Close sends the queued messages, for at most flushTimeout.
 func (c *DataChannel) Close() {
+	c.mu.Lock()
+	c.isClosed = true // from here on no writer is added, so that Wait below sees each
+	c.mu.Unlock()
 	c.out.Close()
 	sent := make(chan struct{})
 	go func() {
@@ -61,6 +67,11 @@ func (c *DataChannel) Close() {
 }
 
 func (c *DataChannel) onOpen(channel *rtc.Channel) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isClosed {
+		return
+	}
 	c.writing.Go(func() {
 		defer crash.Recover(c.log, "data channel", func(err error) { c.failures <- err })
 		err := c.out.Run(context.Background(), func(ctx context.Context, m []byte) error {
