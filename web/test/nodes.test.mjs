@@ -108,7 +108,7 @@ test('a gateway dies in the middle of an answer, and another is drained', { time
     for (const words of ['You said: still there?', 'You said: red green blue yellow', 'You said: and here?']) {
       assert.equal(log.split(words).length, 2, `"${words}" stands ${log.split(words).length - 1} times in: ${log}`);
     }
-    assert.ok(gateways[0].log.some((l) => l.includes('link resumed')), gateways[0].log.join('\n'));
+    assert.ok(gateways[0].log.some((l) => l.includes('connection resumed')), gateways[0].log.join('\n'));
   } catch (e) {
     t.diagnostic([...gateways.flatMap((g) => g.log)].join('\n'));
     throw e;
