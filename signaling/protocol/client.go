@@ -15,40 +15,40 @@ import (
 )
 
 const (
-	// MaxControl bounds a message without an image.
+	// MaxControl limits a message without an image, in bytes.
 	MaxControl = 1 << 20
-	// maxHead is where the type of a longer message must stand, at the latest.
+	// maxHead is the part of a longer message, in bytes, that must contain the type.
 	maxHead = 64 << 10
-	// maxImage bounds a picture; in base64 it is a third longer.
+	// maxImage limits an image, in bytes. Base64 makes it a third longer.
 	maxImage = 8 << 20
-	// maxLarge bounds a message with a picture.
+	// maxLarge limits a message with an image, in bytes.
 	maxLarge = maxImage/3*4 + MaxControl/4
-	// maxCandidate bounds one candidate line, which has about 120 bytes.
+	// maxCandidate limits a candidate line, in bytes. Typical lines have about 120.
 	maxCandidate = 1 << 10
-	// maxAnswers bounds the answers in one message: twice as many calls as can be open at once, so that a client may also answer some
-	// that have been cancelled meanwhile.
+	// maxAnswers limits the tool responses in one message. It is twice the number of calls that can be open, because a client may also
+	// respond to calls that were just cancelled.
 	maxAnswers = 64
-	// maxID bounds the id of a message, in bytes: room for a UUID and a word before it. The bridge keeps some hundreds.
+	// maxID limits the ID of a message, in bytes: enough for a UUID with a prefix. The bridge remembers some hundreds of IDs.
 	maxID = 128
 )
 
-// ClientMessage is a message of a client. Its methods read the payload, each that of one type; what is wrong with it is a
-// [bridge.Error] that names the field.
+// ClientMessage is a message of a client. Each method parses the payload of one message type. Errors are a [bridge.Error] that names the
+// field.
 type ClientMessage struct {
 	Type    string
-	ID      *string         // nil: the client does not care whether it is acted on twice
-	Payload json.RawMessage // a part of what was parsed, and not checked yet
+	ID      *string         // for detecting duplicates; nil if not used
+	Payload json.RawMessage // part of the parsed text, not validated yet
 
 	length int // of the whole message, in bytes
 }
 
-// mayBeLarge reports whether messages of a type may have pictures.
+// mayBeLarge reports whether messages of this type may contain images.
 func mayBeLarge(kind string) bool {
 	return kind == TypeMessage || kind == TypeRealtimeInput || kind == TypeToolResponse
 }
 
-// Read reads the text of a client's message from r, and of one that is too long for its type no more than 1 MiB: that is refused. It
-// blocks as long as r does. It is for [voxgate/signaling.SocketOptions].
+// Read reads the text of a client's message from r, for [voxgate/signaling.SocketOptions]. It rejects a message that is too long for its
+// type, without reading more than 1 MiB of it. It blocks as long as r does.
 func Read(r io.Reader, _ bool) ([]byte, error) {
 	var text bytes.Buffer
 	text.Grow(2 << 10) // room for 20 ms of audio
@@ -70,7 +70,7 @@ func Read(r io.Reader, _ bool) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// checkLong checks by the beginning of a message that it may have more than 1 MiB.
+// checkLong checks, by the beginning of a message, whether it may be longer than 1 MiB.
 func checkLong(text []byte) error {
 	switch kind := typeIn(text[:min(maxHead, len(text))]); {
 	case kind == "":
@@ -81,18 +81,18 @@ func checkLong(text []byte) error {
 	return nil
 }
 
-// typeIn finds the type in the beginning of a message; "": it is not there.
+// typeIn returns the message type from the beginning of a message, or "".
 func typeIn(head []byte) (kind string) {
-	_ = wire.EachField(head, func(name, value []byte) error { // it ends with an error, as the head ends in the midst
+	_ = wire.EachField(head, func(name, value []byte) error { // always fails at the end, because head is incomplete
 		if string(name) == "type" && kind == "" {
-			_ = json.Unmarshal(value, &kind) // what is no string is none
+			_ = json.Unmarshal(value, &kind) // kind stays empty if the value is not a string
 		}
 		return nil
 	})
 	return kind
 }
 
-// Parse reads a client's message but for its payload, and refuses one that is too long. It keeps raw.
+// Parse parses a client's message except its payload, and rejects a message that is too long. The result refers to raw.
 func Parse(raw []byte) (ClientMessage, error) {
 	m := ClientMessage{length: len(raw)}
 	if _, err := readFields(raw, "", map[string]any{"type": &m.Type, "id": &m.ID, "payload": &m.Payload}); err != nil {
@@ -110,10 +110,10 @@ func Parse(raw []byte) (ClientMessage, error) {
 	case len(raw) > maxLarge:
 		return m, tooLong(m.Type, maxLarge)
 	}
-	return m, nil // the rest of the limit depends on what of it is media
+	return m, nil // the limit also depends on the size of its media, checked later
 }
 
-// checkLength refuses a message that is too long without its media, which have so many bytes of it.
+// checkLength returns an error if the message without its media is too long. media is the number of bytes that are media.
 func (m ClientMessage) checkLength(media int) error {
 	if m.length-media > MaxControl {
 		return tooLong(m.Type, MaxControl)
@@ -129,7 +129,7 @@ func tooLong(kind string, limit int) error {
 	return BadField("payload", fmt.Sprintf("is too long: %s may have %d bytes%s", Clip(kind), limit, without))
 }
 
-// Decode reads a payload into v.
+// Decode parses the payload into v.
 func (m ClientMessage) Decode(v any) error {
 	if len(m.Payload) == 0 {
 		return BadField("payload", "is missing")
@@ -140,8 +140,8 @@ func (m ClientMessage) Decode(v any) error {
 	return nil
 }
 
-// readFields reads the fields of an object that are in into, by their names; null is nothing. A value for a *json.RawMessage
-// is a part of raw and not looked at, which costs less by far than to read it. It returns the paths of the other fields.
+// readFields parses an object. into maps field names to pointers for their values; null values are skipped. A *json.RawMessage receives a
+// part of raw that is not validated, which is much faster than parsing it. readFields returns the paths of all other fields.
 func readFields(raw json.RawMessage, at string, into map[string]any) (others []string, err error) {
 	path := func(name []byte) string { return strings.TrimPrefix(at+"."+string(name), ".") }
 	var bad error
@@ -163,14 +163,14 @@ func readFields(raw json.RawMessage, at string, into map[string]any) (others []s
 	switch {
 	case bad != nil:
 		return nil, bad
-	case err != nil: // encoding/json says what is wrong
+	case err != nil: // encoding/json produces the error text
 		var object map[string]json.RawMessage
 		return nil, badJSON(at, cmp.Or(json.Unmarshal(raw, &object), err))
 	}
 	return others, nil
 }
 
-// readElements reads an array; a null is nothing.
+// readElements splits an array into its elements. null is an empty array.
 func readElements(raw json.RawMessage, at string) (elements []json.RawMessage, err error) {
 	if raw == nil {
 		return nil, nil
@@ -185,12 +185,12 @@ func readElements(raw json.RawMessage, at string) (elements []json.RawMessage, e
 	return elements, nil
 }
 
-// BadField is the error for a field of a client's message.
+// BadField returns the error for a field of a client's message.
 func BadField(field, problem string) *bridge.Error {
 	return &bridge.Error{Code: bridge.CodeBadMessage, Field: field, Message: field + " " + problem}
 }
 
-// badJSON names the place where JSON went wrong.
+// badJSON converts a JSON error to one that names the field.
 func badJSON(path string, err error) *bridge.Error {
 	var wrongType *json.UnmarshalTypeError
 	var syntax *json.SyntaxError
@@ -207,8 +207,7 @@ func badJSON(path string, err error) *bridge.Error {
 	return &bridge.Error{Code: bridge.CodeBadMessage, Message: fmt.Sprintf("The message is not JSON: %v.", tools.ExplainJSON(err, ""))}
 }
 
-// Open reads CONNECT_GEMINI: what the conversation shall be, and the token for it; "" if there is none. Where it comes from is not
-// in it.
+// Open parses CONNECT_GEMINI. It returns the session request, without its origin, and the access token, or "".
 func (m ClientMessage) Open() (open bridge.SessionRequest, token string, err error) {
 	var p struct {
 		Agent         string          `json:"agent"`
@@ -224,7 +223,7 @@ func (m ClientMessage) Open() (open bridge.SessionRequest, token string, err err
 		}
 	}
 	if len(p.InitialConfig) == 0 {
-		p.InitialConfig = []byte("{}") // everything has a default
+		p.InitialConfig = []byte("{}") // all settings have defaults
 	}
 	return bridge.SessionRequest{
 		Origin: bridge.Origin{Agent: p.Agent}, Config: p.InitialConfig,
@@ -232,11 +231,11 @@ func (m ClientMessage) Open() (open bridge.SessionRequest, token string, err err
 	}, p.Token, nil
 }
 
-// maxNamed bounds the fields that a warning names.
+// maxNamed limits the number of fields named in a warning.
 const maxNamed = 8
 
-// Turn reads SEND_MESSAGE: a typed turn. The warning is for the client's developer and names what was dropped, the first few;
-// "" if nothing was.
+// Turn parses SEND_MESSAGE, a typed turn. The warning tells the client's developer which fields were ignored; it names at most maxNamed
+// and is "" if none were.
 func (m ClientMessage) Turn() (turn bridge.Message, warning string, err error) {
 	var p struct {
 		Parts        []json.RawMessage `json:"parts"`
@@ -273,15 +272,15 @@ func (m ClientMessage) Turn() (turn bridge.Message, warning string, err error) {
 	return turn, warning, m.checkLength(media)
 }
 
-// part is what of Google's Part a person can type or show. The rest is the model's own (thought, functionCall,
-// executableCode), has messages of its own (functionResponse), or is not for the Live API (fileData).
+// part holds the fields of Google's Part that a user can type or show. The others come only from the model (thought, functionCall,
+// executableCode), have their own message (functionResponse), or are not supported by the Live API (fileData).
 type part struct {
 	Text       *string `json:"text,omitempty"`
 	InlineData *blob   `json:"inlineData,omitempty"`
 }
 
-// readPart reads an element of parts, which is one part, or two if it has both text and data: Google takes one of them. For an
-// unknown field or a value of a wrong type Google would close the connection (1007).
+// readPart parses an element of parts. An element with both text and data becomes two parts, because Google accepts only one of them.
+// Unknown fields and wrong types must not reach Google, which would close the connection (1007).
 func readPart(raw json.RawMessage, at string) (parts []part, others []string, err error) {
 	var text *string
 	var data json.RawMessage
@@ -310,8 +309,8 @@ func readPart(raw json.RawMessage, at string) (parts []part, others []string, er
 	return parts, others, nil
 }
 
-// ToolResponses reads SEND_TOOL_RESPONSE: the answers, flat. The results are not looked at: most of what is long is an answer
-// that is no longer awaited.
+// ToolResponses parses SEND_TOOL_RESPONSE and returns the responses as a flat list. It does not validate the results: most long ones come
+// too late and are discarded anyway.
 func (m ClientMessage) ToolResponses() ([]bridge.ToolResponse, error) {
 	if len(m.Payload) == 0 {
 		return nil, BadField("payload", "is missing")
@@ -337,7 +336,7 @@ func (m ClientMessage) ToolResponses() ([]bridge.ToolResponse, error) {
 		return nil, err
 	case len(list) == 0:
 		return nil, BadField("payload.toolResponse.functionResponses", "is missing or empty")
-	case len(list) > maxAnswers: // before any is read
+	case len(list) > maxAnswers: // checked before parsing the elements
 		return nil, tooManyAnswers(at, len(list))
 	}
 	var answers []bridge.ToolResponse
@@ -360,12 +359,12 @@ func tooManyAnswers(at string, n int) error {
 	return BadField(at, fmt.Sprintf("has %d answers; a message may have %d", n, maxAnswers))
 }
 
-// maxWrapped bounds what may be around an answer: a functionResponse, a Content, and a functionResponse in that.
+// maxWrapped limits the nesting around a response: a functionResponse, a Content, and a functionResponse in it.
 const maxWrapped = 3
 
-// readAnswer reads an element of functionResponses: an answer; or {functionResponse: answer}; or an answer whose response is a
-// Content around the real ones, as clients from before 2024-06 send it. What they do not say themselves outer does. It also
-// returns how many bytes of it are pictures.
+// readAnswer parses an element of functionResponses. It may be a response, {functionResponse: response}, or a response that contains a
+// Content with the actual responses, as clients from before 2024-06 send it. Missing fields are taken from outer. It also returns how
+// many bytes are images.
 func readAnswer(
 	raw json.RawMessage,
 	at string,
@@ -406,16 +405,16 @@ func readAnswer(
 	default:
 		return nil, 0, BadField(at+".scheduling", "must be WHEN_IDLE, INTERRUPT or SILENT")
 	}
-	if len(a.Response) > 0 && len(a.Response) <= tools.MaxResult && !json.Valid(a.Response) { // a longer one is not passed on
+	if len(a.Response) > 0 && len(a.Response) <= tools.MaxResult && !json.Valid(a.Response) { // longer ones are not forwarded
 		return nil, 0, BadField(at+".response", "is not JSON")
 	}
-	a.Response = bytes.Clone(a.Response) // kept for as long as the model may ask again, and the message may have pictures
+	a.Response = bytes.Clone(a.Response) // it is kept for repeated calls; without a copy, it would keep the images in memory
 	a.Parts, media, err = picturesOf(parts, at+".parts")
 	return []bridge.ToolResponse{a}, media, err
 }
 
-// answersInContent returns the parts of a response that is a Content of function responses, {role, parts:
-// [{functionResponse}]}; nil if it is anything else.
+// answersInContent returns the parts of a response that is a Content of function responses, {role, parts: [{functionResponse}]}, or nil
+// for other responses.
 func answersInContent(response json.RawMessage) []json.RawMessage {
 	if len(response) == 0 || response[0] != '{' {
 		return nil
@@ -438,8 +437,8 @@ func answersInContent(response json.RawMessage) []json.RawMessage {
 	return list
 }
 
-// picturesOf checks the pictures that a tool shows the model, Parts with inlineData, and says how many bytes of the message
-// they are. Nil if there are none.
+// picturesOf validates the images that a tool returns to the model: Parts with inlineData. It returns how many bytes of the message they
+// take. pictures is nil if there are none.
 func picturesOf(raw json.RawMessage, at string) (pictures json.RawMessage, media int, err error) {
 	if raw == nil {
 		return nil, 0, nil
@@ -459,19 +458,19 @@ func picturesOf(raw json.RawMessage, at string) (pictures json.RawMessage, media
 		if _, _, err := p.InlineData.picture(field); err != nil {
 			return nil, 0, err
 		}
-		parts[i].Text = nil // nor anything else that may stand there
+		parts[i].Text = nil // drop all other fields
 		media += p.InlineData.length()
 	}
 	return tools.Encode(parts), media, nil
 }
 
-// Config reads UPDATE_CONFIG: the LiveConfig, as it is.
+// Config returns the LiveConfig of UPDATE_CONFIG, not validated.
 func (m ClientMessage) Config() (config json.RawMessage, err error) {
 	err = m.Decode(&config)
 	return config, err
 }
 
-// PauseRecording reads a PAUSE_RECORDING.
+// PauseRecording parses PAUSE_RECORDING.
 func (m ClientMessage) PauseRecording() (bridge.PauseRecording, error) {
 	var p struct {
 		Paused *bool `json:"paused"`
@@ -485,7 +484,7 @@ func (m ClientMessage) PauseRecording() (bridge.PauseRecording, error) {
 	return bridge.PauseRecording{On: *p.Paused}, nil
 }
 
-// Offer reads WEBRTC_OFFER: the SDP.
+// Offer returns the SDP of WEBRTC_OFFER.
 func (m ClientMessage) Offer() (sdp string, err error) {
 	var p struct {
 		SDP string `json:"sdp"`
@@ -500,8 +499,8 @@ type candidatePayload struct {
 	SDPMLineIndex *uint16 `json:"sdpMLineIndex"`
 }
 
-// Candidate reads WEBRTC_ICE_CANDIDATE: the candidate line, "" for no more. Its place is not wanted: all sections are
-// bundled, and clients that give none of it must work, too.
+// Candidate returns the candidate line of WEBRTC_ICE_CANDIDATE, or "" at the end of candidates. It ignores sdpMid and sdpMLineIndex: all
+// sections are bundled, and some clients omit both.
 func (m ClientMessage) Candidate() (line string, err error) {
 	var p candidatePayload
 	if err := m.Decode(&p); err != nil || p.Candidate == nil {
@@ -513,5 +512,5 @@ func (m ClientMessage) Candidate() (line string, err error) {
 	return *p.Candidate, nil
 }
 
-// Clip shortens a stranger's text, to 64 bytes, for a log or an error message.
+// Clip shortens untrusted text to 64 bytes, for logs and error messages.
 func Clip(s string) string { return tools.Truncate(s, 64) }

@@ -27,7 +27,7 @@ type setupPayload struct {
 	Error           *setupError     `json:"error,omitempty"`
 }
 
-// setupTool is a function that the model may call, as it will be called.
+// setupTool is the declaration of a function that the model may call.
 type setupTool struct {
 	Name       string `json:"name"`
 	Title      string `json:"title,omitempty"`
@@ -71,7 +71,7 @@ type stepPayload struct {
 	Fields map[string]any `json:"fields,omitempty"`
 }
 
-// usagePayload is a usage.Tokens in the words of the protocol.
+// usagePayload is a usage.Tokens with the protocol's field names.
 type usagePayload struct {
 	Prompt     int            `json:"inputTokens"`
 	Response   int            `json:"outputTokens"`
@@ -100,7 +100,7 @@ type speakingPayload struct {
 	Turn     int  `json:"turn,omitempty"`
 }
 
-// interruptedPayload says what was heard of the answer. Chunks of a generation before this one are void.
+// interruptedPayload reports how much of the answer was heard. Audio of earlier generations must be discarded.
 type interruptedPayload struct {
 	Generation uint32       `json:"generation"`
 	Heard      string       `json:"heard"`
@@ -117,7 +117,7 @@ type latencyPayload struct {
 	Total     float64 `json:"totalMs"`
 }
 
-// milliseconds of d, to a tenth.
+// milliseconds returns d in milliseconds, rounded to a tenth.
 func milliseconds(d time.Duration) float64 {
 	return math.Round(float64(d)/float64(time.Millisecond)*10) / 10
 }
@@ -140,12 +140,12 @@ func errorDetailsOf(e *bridge.Error) *errorDetails {
 	return &errorDetails{Code: e.Code, Field: e.Field, RetryAfter: int(math.Ceil(e.Retry.Seconds())), RetryAfterMs: e.Retry.Milliseconds()}
 }
 
-// Connected says that the model is being dialled. iceServers is a list that encodes as RTCIceServer[].
+// Connected reports that the model is being dialled. iceServers is encoded as RTCIceServer[].
 func Connected(iceServers any) ServerMessage {
 	return message(typeConnected, map[string]any{"protocol": version, "iceServers": iceServers})
 }
 
-// Disconnected says that the conversation has ended here, and why.
+// Disconnected reports the end of the conversation and its reason.
 func Disconnected(reason string) ServerMessage {
 	payload := map[string]string{}
 	if reason != "" {
@@ -154,18 +154,18 @@ func Disconnected(reason string) ServerMessage {
 	return message(typeDisconnected, payload)
 }
 
-// Error reports an error that is a [bridge.Error], or is made one.
+// Error reports an error, converted to a [bridge.Error].
 func Error(err error) ServerMessage {
 	e := bridge.AsError(err)
 	return message(typeError, errorPayload{Message: e.Message, Details: errorDetailsOf(e)})
 }
 
-// SetupRefused is SETUP_COMPLETE for a set-up that failed.
+// SetupRefused returns the SETUP_COMPLETE of a failed setup.
 func SetupRefused(e *bridge.Error) ServerMessage {
 	return message(typeSetupComplete, setupPayload{Error: &setupError{Code: e.Status, Message: e.Message, Details: errorDetailsOf(e)}})
 }
 
-// Warning warns the client's developer.
+// Warning returns a warning for the client's developer.
 func Warning(text string) ServerMessage {
 	return message(typeLog, logPayload{Type: "warn", Message: text})
 }
@@ -173,11 +173,10 @@ func Warning(text string) ServerMessage {
 // Pong answers a PING.
 func Pong() ServerMessage { return ServerMessage{kind: typePong} }
 
-// Answer answers an offer.
+// Answer returns the SDP answer to an offer.
 func Answer(sdp string) ServerMessage { return message(typeAnswer, map[string]string{"sdp": sdp}) }
 
-// Candidate trickles one of the gateway's candidates: its line, and the mid ("": the offer has none) and the index of its
-// section.
+// Candidate returns an ICE candidate of the gateway: its line, and the mid and index of its section. mid is "" if the offer has none.
 func Candidate(line, mid string, index int) ServerMessage {
 	section := uint16(index)
 	p := candidatePayload{Candidate: &line, SDPMLineIndex: &section}
@@ -187,11 +186,11 @@ func Candidate(line, mid string, index int) ServerMessage {
 	return message(TypeCandidate, p)
 }
 
-// NoMoreCandidates follows the last Candidate.
+// NoMoreCandidates marks the end of candidates.
 func NoMoreCandidates() ServerMessage { return message(TypeCandidate, candidatePayload{}) }
 
-// AudioChunk is a part of the voice: PCM of 16 bits, little-endian, mono, at [bridge.VoiceRate]. The generation goes up with
-// every interruption.
+// AudioChunk returns a chunk of the voice: 16-bit PCM, little-endian, mono, at [bridge.VoiceRate]. Each interruption increments the
+// generation.
 func AudioChunk(generation uint32, pcm []byte) ServerMessage {
 	payload := make([]byte, 0, base64.StdEncoding.EncodedLen(len(pcm))+len(`{"generation":4294967295,"data":""}`))
 	payload = append(payload, `{"generation":`...)
@@ -202,14 +201,14 @@ func AudioChunk(generation uint32, pcm []byte) ServerMessage {
 	return ServerMessage{kind: typeAudioChunk, payload: payload}
 }
 
-// Event is the message for an event of the conversation; false: it has none, because another message says the same.
+// Event returns the message for an event of the conversation. It returns false if another message already reports the event.
 func Event(e bridge.Event) (ServerMessage, bool) {
 	m, ok := body(e.Body)
 	m.event, m.time = e.Number, e.Time
 	return m, ok
 }
 
-// EventAs is an event as a message of another type, of a protocol that is built on this one.
+// EventAs returns an event as a message of another type, for a protocol based on this one.
 func EventAs(e bridge.Event, kind string, payload any) ServerMessage {
 	m := message(kind, payload)
 	m.event, m.time = e.Number, e.Time
@@ -231,7 +230,7 @@ func setUp(e bridge.SetupComplete) setupPayload {
 		p.Resumed = &e.Resumed
 	}
 	if e.Resumed {
-		p.Received = append([]string{}, e.ReceivedIDs...) // sent even if there are none
+		p.Received = append([]string{}, e.ReceivedIDs...) // always present, even if empty
 	}
 	return p
 }
@@ -272,7 +271,7 @@ func body(e bridge.EventBody) (ServerMessage, bool) {
 	case bridge.Log:
 		return message(typeLog, logPayload{Type: e.Level, Message: e.Message, Details: e.Details}), true
 	case bridge.StateChange:
-		if e.State != bridge.StateEnded { // GEMINI_DISCONNECTED says that, and why
+		if e.State != bridge.StateEnded { // the end is reported by GEMINI_DISCONNECTED
 			return message(typeState, statePayload{e.State, e.Message, e.Unanswered}), true
 		}
 	case bridge.UserSpeaking:

@@ -13,13 +13,13 @@ import (
 	"voxgate/media"
 )
 
-// blob is media in a client's message.
+// blob holds media in a client's message.
 type blob struct {
 	MIMEType string `json:"mimeType"`
 	Data     string `json:"data"`
 }
 
-// length is how many bytes of its message the data is; b may be nil.
+// length returns the encoded length of the data, in bytes. b may be nil.
 func (b *blob) length() int {
 	if b == nil {
 		return 0
@@ -27,7 +27,7 @@ func (b *blob) length() int {
 	return len(b.Data)
 }
 
-// decode returns the media type, in lower case and without parameters, and the data.
+// decode returns the data and the media type, in lower case and without parameters.
 func (b blob) decode(field string) (mediaType string, data []byte, err error) {
 	mediaType, _, err = mime.ParseMediaType(b.MIMEType)
 	if err != nil {
@@ -46,7 +46,7 @@ func (b blob) decode(field string) (mediaType string, data []byte, err error) {
 	return mediaType, data, nil
 }
 
-// picture returns the media type, one of [wire.IsPicture], and the data.
+// picture returns the data and the media type, for which [wire.IsPicture] holds.
 func (b blob) picture(field string) (mediaType string, data []byte, err error) {
 	mediaType, data, err = b.decode(field)
 	if err != nil {
@@ -61,8 +61,8 @@ func (b blob) picture(field string) (mediaType string, data []byte, err error) {
 	return mediaType, data, nil
 }
 
-// checkTyped checks what stands in a typed turn: a picture, or audio at the rate that Google takes there (another one closes
-// the connection with 1008: measured, @memberjunction/ai-gemini).
+// checkTyped validates media in a typed turn: an image, or audio at the rate that Google accepts there. With other rates it closes the
+// connection with 1008 (measured, @memberjunction/ai-gemini).
 func (b blob) checkTyped(field string) error {
 	if !strings.HasPrefix(strings.ToLower(b.MIMEType), "audio/") {
 		_, _, err := b.picture(field)
@@ -75,11 +75,10 @@ func (b blob) checkTyped(field string) error {
 	return err
 }
 
-// defaultRate is the rate of audio/pcm that does not name one: the Live API's own.
+// defaultRate is the rate of audio/pcm without a rate parameter, in Hz: the same as in the Live API.
 const defaultRate = 16000
 
-// pcm returns the audio of a blob and its rate in Hz. Its samples continue those that stream has read. An empty piece is
-// nothing.
+// pcm returns the audio of a blob and its rate in Hz. stream joins it to the previous pieces. An empty piece is permitted.
 func (b blob) pcm(field string, stream *media.SampleReader) (pcm []int16, rate int, err error) {
 	mediaType, data := "audio/pcm", []byte(nil)
 	if b.Data != "" {
@@ -91,7 +90,7 @@ func (b blob) pcm(field string, stream *media.SampleReader) (pcm []int16, rate i
 		return nil, 0, BadField(field+".mimeType", fmt.Sprintf("%q is not audio/pcm", Clip(mediaType)))
 	}
 	rate = defaultRate
-	_, params, _ := mime.ParseMediaType(b.MIMEType) // decode has read it
+	_, params, _ := mime.ParseMediaType(b.MIMEType) // cannot fail: decode has parsed it
 	if r, ok := params["rate"]; ok {
 		if rate, err = strconv.Atoi(r); err != nil || rate < 8000 || rate > 48000 {
 			return nil, 0, BadField(field+".mimeType", fmt.Sprintf("has a rate of %q; 8000 to 48000 is served", Clip(r)))
@@ -100,18 +99,18 @@ func (b blob) pcm(field string, stream *media.SampleReader) (pcm []int16, rate i
 	return stream.Append(nil, data), rate, nil
 }
 
-// RealtimeInput is what a SEND_REALTIME_INPUT brings.
+// RealtimeInput is the content of a SEND_REALTIME_INPUT.
 type RealtimeInput struct {
-	Commands   []bridge.Command // the text and the marks, in their order
-	Pauses     bool             // among the marks is one after which the microphone is silent: activityEnd, audioStreamEnd
-	Deprecated bool             // it came as chunks or mediaChunks
-	PCM        []int16          // nil: no sound
+	Commands   []bridge.Command // text and activity marks, in order
+	Pauses     bool             // the marks include activityEnd or audioStreamEnd, after which the microphone is silent
+	Deprecated bool             // sent as chunks or mediaChunks
+	PCM        []int16          // nil without audio
 	Rate       int              // of PCM in Hz, 8000 to 48000
-	MediaType  string           // of Picture: a JPEG or a PNG
-	Picture    []byte           // nil: none
+	MediaType  string           // of Picture: JPEG or PNG
+	Picture    []byte           // nil without an image
 }
 
-// RealtimeInput reads SEND_REALTIME_INPUT; stream is the client's sound, which comes in pieces. Audio that cannot be used is a
+// RealtimeInput parses SEND_REALTIME_INPUT. stream joins the pieces of the client's audio. Unusable audio is a
 // [bridge.CodeInvalidAudioFormat].
 func (m ClientMessage) RealtimeInput(stream *media.SampleReader) (RealtimeInput, error) {
 	var p realtimePayload
@@ -127,7 +126,7 @@ func (m ClientMessage) RealtimeInput(stream *media.SampleReader) (RealtimeInput,
 	}
 	in := RealtimeInput{Pauses: bool(p.ActivityEnd || p.AudioStreamEnd), Deprecated: old}
 	if p.Audio != nil {
-		if p.Audio.Data == "" && !bytes.Contains(m.Payload, []byte(`"data"`)) { // an empty piece is nothing, a missing one a mistake
+		if p.Audio.Data == "" && !bytes.Contains(m.Payload, []byte(`"data"`)) { // data may be empty, but not missing
 			bad := *BadField("payload.audio.data", "is missing")
 			bad.Code = bridge.CodeInvalidAudioFormat
 			return RealtimeInput{}, &bad
@@ -175,7 +174,7 @@ type realtimePayload struct {
 	MediaChunks    json.RawMessage `json:"mediaChunks"`
 }
 
-// mark is true, or an object: Google's form of two of the three is {}.
+// mark is true or an object: for two of the three marks, Google uses {}.
 type mark bool
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -187,7 +186,7 @@ func (m *mark) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*bool)(m))
 }
 
-// modernise reads the deprecated chunks: the first one counts, as it always did. It reports whether there were any.
+// modernise converts the deprecated chunks. As before, only the first one is used. It reports whether there were any.
 func (p *realtimePayload) modernise() (bool, error) {
 	raw, field := p.Chunks, "payload.chunks"
 	if raw == nil {

@@ -9,8 +9,8 @@ import (
 	"voxgate/bridge"
 )
 
-// pieceSize is the text in one PIECE. JSON inside JSON at most doubles (every byte a quote or a backslash), which stays
-// below 64 KiB, the message size that any peer takes (RFC 8841 section 6.1).
+// pieceSize is the size of the text in one PIECE, in bytes. Inside JSON it can double (if every byte is a quote or a backslash). That
+// stays below 64 KiB, the message size that every peer supports (RFC 8841 section 6.1).
 const pieceSize = 16 << 10
 
 type piecePayload struct {
@@ -20,8 +20,8 @@ type piecePayload struct {
 	Data  string `json:"data"`
 }
 
-// Pieces are the messages that carry an encoded message which is too long for its data channel, in their order. id tells it from
-// the others that were sent in pieces.
+// Pieces splits an encoded message that is too long for its data channel into PIECE messages, in order. id distinguishes it from other
+// split messages.
 func Pieces(id uint64, text []byte) iter.Seq[[]byte] {
 	pieces := split(text, pieceSize)
 	return func(yield func([]byte) bool) {
@@ -34,7 +34,7 @@ func Pieces(id uint64, text []byte) iter.Seq[[]byte] {
 	}
 }
 
-// split cuts text into pieces of at most size bytes that end between two characters.
+// split cuts text into pieces of at most size bytes, at character boundaries.
 func split(text []byte, size int) [][]byte {
 	var pieces [][]byte
 	for len(text) > size {
@@ -49,16 +49,16 @@ func split(text []byte, size int) [][]byte {
 }
 
 const (
-	// maxPuzzles bounds the messages that may be under way in pieces at once.
+	// maxPuzzles limits the number of incomplete messages.
 	maxPuzzles = 4
-	// maxPieces bounds the pieces of a message: the longest message in pieces of a quarter of pieceSize.
+	// maxPieces limits the pieces of a message. It permits the longest message in pieces of a quarter of pieceSize.
 	maxPieces = maxLarge / (pieceSize / 4)
 )
 
-// Joiner joins the messages of which some pieces have come. The zero Joiner is ready. One goroutine at a time.
+// Joiner reassembles messages from pieces. The zero Joiner is ready to use. It is not safe for concurrent use.
 type Joiner struct {
 	started map[string]*puzzle
-	size    int // bytes in all of them
+	size    int // total length of the pieces, in bytes
 }
 
 type puzzle struct {
@@ -66,7 +66,7 @@ type puzzle struct {
 	next int
 }
 
-// Add takes a piece, which must be the next of its message, and returns the message when it was the last.
+// Add adds a piece, which must be the next one of its message. It returns the message after its last piece, otherwise nil.
 func (j *Joiner) Add(m ClientMessage) ([]byte, error) {
 	var piece piecePayload
 	if err := m.Decode(&piece); err != nil {

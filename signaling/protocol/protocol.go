@@ -10,7 +10,7 @@ import (
 	"voxgate/tools"
 )
 
-// The types of the messages that clients send. PROTOCOL.md says what is in them.
+// Types of the messages that clients send. PROTOCOL.md describes them.
 const (
 	TypeConnect       = "CONNECT_GEMINI"
 	TypeMessage       = "SEND_MESSAGE"
@@ -23,12 +23,12 @@ const (
 	TypeRecording     = "PAUSE_RECORDING"
 	TypeDisconnect    = "DISCONNECT_GEMINI"
 	TypeOffer         = "WEBRTC_OFFER"
-	TypeCandidate     = "WEBRTC_ICE_CANDIDATE" // both ways
-	TypePiece         = "PIECE"                // both ways
+	TypeCandidate     = "WEBRTC_ICE_CANDIDATE" // both directions
+	TypePiece         = "PIECE"                // both directions
 	TypePing          = "PING"
 )
 
-// The types of the messages that clients get, besides TypeCandidate and TypePiece.
+// Types of the messages that clients receive, in addition to TypeCandidate and TypePiece.
 const (
 	typeConnected        = "GEMINI_CONNECTED"
 	typeDisconnected     = "GEMINI_DISCONNECTED"
@@ -55,15 +55,15 @@ const (
 	typePong             = "PONG"
 )
 
-// version is sent in GEMINI_CONNECTED; it changes when a client written for the one before would no longer work.
+// version is sent in GEMINI_CONNECTED. It changes when clients for the previous version would no longer work.
 const version = 1
 
-// ServerMessage is a message of the gateway, but for its place in the order of those that are sent.
+// ServerMessage is a message of the gateway, without its sequence number.
 type ServerMessage struct {
 	kind    string
-	payload []byte    // JSON; empty: none
-	event   uint64    // number of the event of the conversation that it reports; 0: none
-	time    time.Time // of that
+	payload []byte    // JSON, or empty
+	event   uint64    // number of the reported event of the conversation, or 0
+	time    time.Time // of the event
 }
 
 // message returns a message with a payload.
@@ -71,7 +71,7 @@ func message(kind string, payload any) ServerMessage {
 	return ServerMessage{kind: kind, payload: tools.Encode(payload)}
 }
 
-// Encode returns the message as it is sent; seq numbers events and is 0 for others.
+// Encode returns the message as JSON. seq is the number of an event, and 0 for other messages.
 func (m ServerMessage) Encode(seq uint64) []byte {
 	b := make([]byte, 0, len(m.payload)+len(m.kind)+96)
 	b = append(b, `{"type":"`...)

@@ -13,20 +13,19 @@ import (
 	desk "voxgate/tools/vox"
 )
 
-// assistant is what belongs to one conversation and not to the client that carries it: the project its tools work on,
-// and who pays.
+// assistant holds the parts of a conversation that survive the client's connection: the project of its tools, and the account that pays.
 type assistant struct {
 	door    *Door
 	theme   string
 	desk    *desk.Desk
 	grant   *bridge.Grant
 	account bridge.Account
-	tokens  atomic.Int64 // of apps
+	tokens  atomic.Int64 // used by apps
 
 	mu     sync.Mutex
-	client *visit // that is there; nil: none
-	said   int    // how often the person has spoken or typed
-	heard  int    // the newest turn in which they have spoken
+	client *visit // the current client, or nil
+	said   int    // how often the user has spoken or typed
+	heard  int    // the newest turn in which the user has spoken
 }
 
 func (d *Door) newAssistant(v *visit, theme string, start clientMessage, open bridge.SessionRequest) *assistant {
@@ -53,7 +52,7 @@ func (d *Door) newAssistant(v *visit, theme string, start clientMessage, open br
 	return a
 }
 
-// act sends the client an action.
+// act sends an action to the client.
 func (a *assistant) act(what desk.Action) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,7 +61,7 @@ func (a *assistant) act(what desk.Action) {
 	}
 }
 
-// follow sends to this client from now on. It gets the whole project: what was lost with another socket is not known.
+// follow makes v the current client and sends it the whole project, because it is unknown what the previous socket has lost.
 func (a *assistant) follow(v *visit) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -75,7 +74,7 @@ func (a *assistant) follow(v *visit) {
 	}
 }
 
-// use has an app be what it was in a version, as the client wants it.
+// use switches an app to a version that the client has selected.
 func (a *assistant) use(m clientMessage) error {
 	if _, err := a.desk.Use(m.App, m.Version); err != nil {
 		return bad("%v.", err)
@@ -83,7 +82,7 @@ func (a *assistant) use(m clientMessage) error {
 	return nil
 }
 
-// leave removes this client, unless another one has taken its place.
+// leave removes the client, unless another one has replaced it.
 func (a *assistant) leave(v *visit) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -92,14 +91,14 @@ func (a *assistant) leave(v *visit) {
 	}
 }
 
-// countText counts that the person has typed something.
+// countText counts a text that the user has typed.
 func (a *assistant) countText() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.said++
 }
 
-// countSpeech counts a turn in which the person speaks, once.
+// countSpeech counts a turn in which the user speaks, once per turn.
 func (a *assistant) countSpeech(turn int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -109,7 +108,7 @@ func (a *assistant) countSpeech(turn int) {
 	}
 }
 
-// write has the model for apps write. The account pays for that beside what the conversation costs.
+// write lets the model for apps answer a prompt. The account pays for it in addition to the conversation.
 func (a *assistant) write(ctx context.Context, prompt string, piece func(string) error) error {
 	if model := a.door.AppModel; !a.grant.AllowsModel(model) {
 		return &bridge.Error{Code: bridge.CodeForbidden, Message: fmt.Sprintf("This token does not grant the model %s.", model)}

@@ -16,35 +16,35 @@ import (
 // micRate is the rate of a client's sound in Hz.
 const micRate = 16000
 
-// liveConfig has both sides written down.
+// liveConfig enables transcripts of both sides.
 var liveConfig = json.RawMessage(`{"inputAudioTranscription":{},"outputAudioTranscription":{}}`)
 
-// paceOfTexts and textsAtOnce bound how fast a client may type to a model that writes: each text is a request that costs money.
+// paceOfTexts and textsAtOnce limit how fast a client may type to a text model: each text is a request that costs money.
 const (
 	paceOfTexts = rate.Limit(1)
 	textsAtOnce = 10
 )
 
-// caller carries a conversation by one socket. It is its [bridge.Caller].
+// caller connects a socket to a conversation. It is a [bridge.Caller].
 type caller struct {
 	*visit
 	voice *voice
 
-	// Owned by Serve.
+	// The following fields are used by Serve.
 	muted  bool
-	pcm    []int16 // of the newest frame
+	pcm    []int16 // buffer for the newest frame
 	stream media.SampleReader
-	pace   *rate.Limiter // of texts
+	pace   *rate.Limiter // limits typed texts
 
-	writes atomic.Bool // the model does, and neither hears nor speaks
+	writes atomic.Bool // the model is a text model, without audio
 
-	assistant atomic.Pointer[assistant] // of the conversation that is carried; nil before its SetupComplete
-	dismissed chan string               // ids of questions that this client cannot show
+	assistant atomic.Pointer[assistant] // of the current conversation; nil before its SetupComplete
+	dismissed chan string               // IDs of questions that this client cannot show
 
-	translator translator // owned by Notify, whose calls come one at a time
+	translator translator // used by Notify, whose calls do not overlap
 }
 
-// carry runs a conversation.
+// carry runs a conversation until it ends.
 func (v *visit) carry(ctx context.Context, open bridge.SessionRequest, a *assistant) error {
 	c := &caller{visit: v, dismissed: make(chan string, 16), pace: rate.NewLimiter(paceOfTexts, textsAtOnce)}
 	c.voice = newVoice(func(pcm []byte, generation uint32) {
@@ -79,7 +79,7 @@ func (c *caller) Serve(ctx context.Context, s *bridge.Session) error {
 			f := c.frame(m)
 			if f.err == nil && f.message.Type == typeEnd {
 				_ = s.Do(bridge.Goodbye{}) // fails if it has just ended
-				<-ctx.Done()               // what the client has sent after it is for the next one
+				<-ctx.Done()               // later messages of the client belong to the next conversation
 				return context.Cause(ctx)
 			}
 			if f.err == nil {
@@ -90,14 +90,14 @@ func (c *caller) Serve(ctx context.Context, s *bridge.Session) error {
 			}
 			c.complain(f.err)
 		case id := <-c.dismissed:
-			_ = s.Do(bridge.ToolResponse{ID: id, Response: dismissed}) // fails if it is no longer awaited
+			_ = s.Do(bridge.ToolResponse{ID: id, Response: dismissed}) // fails if the call is no longer open
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// do does what a frame asks for.
+// do handles one frame of the client.
 func (c *caller) do(s *bridge.Session, mic *bridge.Microphone, f frame) error {
 	m := f.message
 	switch m.Type {
@@ -113,7 +113,7 @@ func (c *caller) do(s *bridge.Session, mic *bridge.Microphone, f frame) error {
 		}
 		if c.muted = *m.Muted; c.muted {
 			c.stream.Reset()
-			mic.Flush() // or its last 20 ms would be the first of what is said next
+			mic.Flush() // otherwise the last 20 ms would begin the next utterance
 			return s.Do(bridge.AudioStreamEnd)
 		}
 	case typeText:
@@ -159,7 +159,7 @@ func (c *caller) Notify(e bridge.Event) {
 		a.follow(c.visit)
 		return
 	case bridge.Interrupted:
-		if b.By == bridge.ByConnectionLoss { // all that came of the answer was heard
+		if b.By == bridge.ByConnectionLoss { // the user has heard everything received so far
 			return
 		}
 		c.voice.cut(b.Generation)
@@ -177,13 +177,13 @@ func (c *caller) Notify(e bridge.Event) {
 	}
 }
 
-// dismiss puts canvases away that are more than a question.
+// dismiss cancels canvases that are more complex than a question, which this client cannot show.
 func (c *caller) dismiss(asked bridge.ToolCall) {
 	for _, call := range asked.Calls {
 		if _, ok := yesOrNo(call); isCanvas(call) && !ok {
 			select {
 			case c.dismissed <- call.ID:
-			default: // it is given up in five minutes
+			default: // the call times out after five minutes
 			}
 		}
 	}

@@ -16,9 +16,9 @@ import (
 	desk "voxgate/tools/vox"
 )
 
-// What a client may send: PROTOCOL.md.
+// Limits of client messages: PROTOCOL.md.
 const (
-	maxText    = 128 << 10 // bytes of a text frame: a project's context, and as much again
+	maxText    = 128 << 10 // bytes of a text frame: twice a project's context
 	maxSound   = 8192      // bytes of a binary frame
 	maxContext = 64 << 10  // bytes of a project's context
 	maxTyped   = 20_000    // characters of a text
@@ -26,7 +26,7 @@ const (
 	maxTarget  = 64 // characters of the name of a target
 )
 
-// The types of a client's messages.
+// Types of client messages.
 const (
 	typeStart   = "start"
 	typeMute    = "mute"
@@ -38,14 +38,14 @@ const (
 	typeInterrupt = "interrupt"
 )
 
-// The codes that are this door's alone.
+// Error codes that only this endpoint uses.
 const (
 	codeTooLarge       bridge.Code = "too_large"
 	codeNotStarted     bridge.Code = "not_started"
 	codeAlreadyStarted bridge.Code = "already_started"
 )
 
-// clientMessage is a text frame of a client. Each type has some of the fields.
+// clientMessage is a text frame of a client. Each message type uses some of the fields.
 type clientMessage struct {
 	Type           string          `json:"type"`
 	Theme          string          `json:"theme"`
@@ -64,7 +64,7 @@ type clientMessage struct {
 	Version        int             `json:"version"`
 }
 
-// resume is true, or a token.
+// resume is true, or a resume token.
 type resume struct {
 	wanted bool
 	token  string
@@ -86,7 +86,7 @@ func bad(format string, args ...any) error {
 	return &bridge.Error{Code: bridge.CodeBadMessage, Message: fmt.Sprintf(format, args...)}
 }
 
-// parse reads a text frame.
+// parse parses a text frame.
 func parse(raw []byte) (m clientMessage, err error) {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 || raw[0] != '{' || !json.Valid(raw) {
@@ -124,7 +124,7 @@ func parse(raw []byte) (m clientMessage, err error) {
 	return m, nil
 }
 
-// modelName is what names of models have in common, those of other makers' servers among them.
+// modelName matches the names of models, including those of other vendors' servers.
 var modelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,199}$`)
 
 func (m *clientMessage) checkStart() error {
@@ -152,7 +152,7 @@ func (m *clientMessage) checkStart() error {
 // serverMessage is a message to the client.
 type serverMessage interface{ kind() string }
 
-// The messages to the client, as PROTOCOL.md has them.
+// The messages to the client. PROTOCOL.md describes them.
 type (
 	ready struct {
 		SessionID string `json:"sessionId"`
@@ -198,7 +198,7 @@ type (
 	logFrame struct {
 		Level     string `json:"level"`
 		Message   string `json:"message"`
-		Recording any    `json:"recording,omitempty"` // whether the conversation is, from now on; nil: as before
+		Recording any    `json:"recording,omitempty"` // whether the conversation is recorded from now on; nil if unchanged
 	}
 	question struct {
 		ID        string `json:"id"`
@@ -219,7 +219,7 @@ func (stateFrame) kind() string  { return "state" }
 func (logFrame) kind() string    { return "log" }
 func (question) kind() string    { return "question" }
 
-// The values of mode, role, reason and state.
+// Values of mode, role, reason and state.
 const (
 	modeLive = "live"
 	modeText = "text"
@@ -236,13 +236,13 @@ const (
 	stateLive         = "live"
 )
 
-// encode writes a message: its type, and then its fields.
+// encode encodes a message: its type, followed by its fields.
 func encode(m serverMessage) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(m); err != nil {
-		return encode(errorFrame{Message: "A message to you could not be written.", Code: bridge.CodeUnknown}) // a tool's answer that is no JSON
+		return encode(errorFrame{Message: "A message to you could not be written.", Code: bridge.CodeUnknown}) // invalid JSON of a tool
 	}
 	fields := bytes.TrimSuffix(bytes.TrimSpace(b.Bytes()), []byte("}"))[1:]
 	text := fmt.Appendf(nil, `{"type":%q`, m.kind())
@@ -252,7 +252,7 @@ func encode(m serverMessage) []byte {
 	return append(text, '}')
 }
 
-// errorOf is an error for a client.
+// errorOf converts an error for the client.
 func errorOf(err error) errorFrame {
 	e := bridge.AsError(err)
 	return errorFrame{Message: e.Message, Code: e.Code, RetryAfterMs: int64(e.Retry / time.Millisecond)}

@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	// clause is how many bytes a phrase has at least that ends at a comma, and longest when it ends at any space.
+	// clause is the minimum length, in bytes, of a phrase that ends at a comma. After longest bytes, a phrase ends at any space.
 	clause  = 40
 	longest = 200
 )
 
-// phrases cuts a text that comes in pieces where a reader expects it. Joined, they are the text.
+// phrases splits streamed text where a reader expects a pause. Joined, the phrases are the text.
 type phrases struct{ rest string }
 
-// add takes the next piece, and returns the phrases that are whole.
+// add adds a piece of text and returns the phrases that are now complete.
 func (p *phrases) add(piece string) (whole []string) {
 	p.rest += piece
 	for {
@@ -28,7 +28,7 @@ func (p *phrases) add(piece string) (whole []string) {
 	}
 }
 
-// end returns what is left.
+// end returns the rest of the text.
 func (p *phrases) end() (whole []string) {
 	if strings.TrimSpace(p.rest) != "" {
 		whole = []string{p.rest}
@@ -37,7 +37,8 @@ func (p *phrases) end() (whole []string) {
 	return whole
 }
 
-// phraseEnd is where the first phrase of a text ends; 0: it does not yet. A mark ends one if a space follows, as in "3.5" none does.
+// phraseEnd returns the end of the first phrase of a text, or 0 if it is incomplete. A punctuation mark ends a phrase only before a
+// space, so "3.5" is not split.
 func phraseEnd(text string) int {
 	for i, r := range text {
 		next := i + utf8.RuneLen(r)

@@ -12,30 +12,30 @@ import (
 	desk "voxgate/tools/vox"
 )
 
-// translator makes messages of what happens in a conversation, for one client that carries it. It knows neither the
-// client nor the conversation. The zero value is for a client that begins one.
+// translator converts the events of a conversation to messages for one client, independent of both. The zero value is ready for a new
+// conversation.
 type translator struct {
 	last   turnOf // of the newest phrase
-	user   turnOf // of the newest message, and what of it the client has
+	user   turnOf // the user's newest turn and the part of it that was sent
 	vox    turnOf
-	rest   phrases // of vox's turn, heard
-	coming string  // of it, and only about to be heard
+	rest   phrases // the heard text of vox's turn, not sent yet
+	coming string  // the newest text of vox's turn, whose voice is playing
 
-	writes bool // the model does: nobody waits for its voice
-	begun  bool // there was a ready
-	back   bool // of a conversation that another client has carried; this one has nothing yet
+	writes bool // the model is a text model, so there is no playback to wait for
+	begun  bool // ready was sent
+	back   bool // another client had this conversation before, and this one has received nothing yet
 	state  stateFrame
-	asked  map[string]bool // questions without an answer
+	asked  map[string]bool // open questions
 }
 
-// turnOf is the turn of a role, and what the client has of it.
+// turnOf tracks a turn of one role and the part of it that was sent to the client.
 type turnOf struct {
 	role   string
 	number int
 	sent   string
 }
 
-// translate returns the messages of an event, besides ready and interrupted.
+// translate returns the messages for an event. Other code sends ready and interrupted.
 func (t *translator) translate(body bridge.EventBody) []serverMessage {
 	switch b := body.(type) {
 	case bridge.UserText:
@@ -51,12 +51,12 @@ func (t *translator) translate(body bridge.EventBody) []serverMessage {
 	case bridge.StateChange:
 		return t.stands(b)
 	case bridge.TurnComplete:
-		if t.writes { // else the client hears the end
+		if t.writes { // with a voice, the end of playback is reported instead
 			return []serverMessage{stateFrame{State: stateLive}}
 		}
 	case bridge.ErrorEvent:
 		if b.Err.Code == bridge.CodeToolExecution || b.Err.Code == bridge.CodeToolNotFound {
-			// The model knows, and the person sees the call, if there was one.
+			// The model already knows, and the user sees the tool call, if any.
 			return []serverMessage{logFrame{Level: "warn", Message: b.Err.Message}}
 		}
 		return []serverMessage{errorOf(b.Err)}
@@ -66,7 +66,7 @@ func (t *translator) translate(body bridge.EventBody) []serverMessage {
 	return nil
 }
 
-// heard reports what the person says, as it is understood; the last report has all of it.
+// heard handles a transcript of the user's speech. The last report of a turn is complete.
 func (t *translator) heard(b bridge.UserText) []serverMessage {
 	if t.user.number != b.Turn {
 		t.user = turnOf{number: b.Turn}
@@ -82,7 +82,7 @@ func (t *translator) heard(b bridge.UserText) []serverMessage {
 	return t.phrases(roleUser, b.Turn, more)
 }
 
-// said reports what vox says. A piece comes when its voice begins; when the next one comes, it was heard.
+// said handles a transcript of vox's speech. A piece arrives when its voice begins to play; it counts as heard when the next one arrives.
 func (t *translator) said(b bridge.AssistantText) []serverMessage {
 	if t.vox.number != b.Turn {
 		t.vox, t.rest, t.coming = turnOf{number: b.Turn}, phrases{}, ""
@@ -105,7 +105,7 @@ func (t *translator) said(b bridge.AssistantText) []serverMessage {
 	return t.phrases(roleVOX, b.Turn, whole...)
 }
 
-// phrases are a turn's next ones.
+// phrases returns the messages for the next phrases of a turn.
 func (t *translator) phrases(role string, turn int, texts ...string) (list []serverMessage) {
 	for _, text := range texts {
 		m := transcript{Role: role, Text: text}
@@ -119,7 +119,7 @@ func (t *translator) phrases(role string, turn int, texts ...string) (list []ser
 	return list
 }
 
-// statusOf reports the state of a tool. What one of the operator's was asked and has answered is between it and the model.
+// statusOf reports the state of a tool. Arguments and results of the operator's own tools are not shown to the client.
 func statusOf(b bridge.ToolStatus) []serverMessage {
 	args, result := argsOf(b.Args), b.Result
 	if !slices.Contains(desk.Names, b.Name) {
@@ -139,7 +139,7 @@ func statusOf(b bridge.ToolStatus) []serverMessage {
 
 var nothing = json.RawMessage(`{}`)
 
-// argsOf are the arguments of a call, where a model may leave them out.
+// argsOf returns the arguments of a call. The model may omit them.
 func argsOf(args json.RawMessage) json.RawMessage {
 	if len(args) == 0 {
 		return nothing
@@ -147,10 +147,10 @@ func argsOf(args json.RawMessage) json.RawMessage {
 	return args
 }
 
-// cancelled is the result of a call that is no longer awaited.
+// cancelled is the result of a cancelled call.
 var cancelled = json.RawMessage(`{"error":"the call was cancelled"}`)
 
-// ask sends what a tool asks the person.
+// ask returns the messages with the questions of tools to the user.
 func (t *translator) ask(calls []tools.Call) (list []serverMessage) {
 	for _, c := range calls {
 		if text, ok := yesOrNo(c); ok {
@@ -176,7 +176,7 @@ func (t *translator) withdraw(ids []string) (list []serverMessage) {
 
 func isCanvas(c tools.Call) bool { return c.Name == canvas.Show }
 
-// yesOrNo is the text of a canvas that asks for no more than that, as [tools.Confirm] makes it.
+// yesOrNo returns the text of a canvas that only asks for confirmation, as [tools.Confirm] builds it.
 func yesOrNo(c tools.Call) (text string, ok bool) {
 	var args struct{ Schema string }
 	if !isCanvas(c) || json.Unmarshal(c.Args, &args) != nil {
@@ -205,7 +205,7 @@ func yesOrNo(c tools.Call) (text string, ok bool) {
 	return strings.Join(texts, "\n"), yes && no && texts != nil
 }
 
-// The answers to a question, as a canvas gives them.
+// Answers to a question, in the format of a canvas.
 var (
 	agreed    = json.RawMessage(`{"action":"submit"}`)
 	dismissed = json.RawMessage(`{"dismissed":true}`)
@@ -218,7 +218,7 @@ func answerTo(yes bool) json.RawMessage {
 	return dismissed
 }
 
-// stands reports the state of the conversation, if it is another one for the client.
+// stands reports the state of the conversation, if it has changed for the client.
 func (t *translator) stands(b bridge.StateChange) []serverMessage {
 	s := stateFrame{State: stateLive, Message: b.Message}
 	switch b.State {
@@ -230,7 +230,7 @@ func (t *translator) stands(b bridge.StateChange) []serverMessage {
 			s.State = stateWaiting
 		}
 		if !t.begun && b.Message == "" {
-			return nil // ready will come
+			return nil // ready follows
 		}
 	default:
 		if b.Message != "" {

@@ -20,37 +20,37 @@ import (
 )
 
 const (
-	// another is how long a socket may stay without a conversation after one.
+	// another limits the idle time of a socket between two conversations.
 	another = 30 * time.Second
 
-	// complaints and complaintsAtOnce bound how many errors a second a client gets for its own messages.
+	// complaints and complaintsAtOnce limit the errors per second that a client receives about its own messages.
 	complaints       = 5
 	complaintsAtOnce = 50
 )
 
-// visit is one socket.
+// visit is one WebSocket.
 type visit struct {
 	*signaling.Socket
 	door *Door
 	log  *slog.Logger
 	in   <-chan signaling.Message
 
-	session atomic.Pointer[bridge.Session] // that it carries; nil: none
+	session atomic.Pointer[bridge.Session] // the current session, or nil
 
-	// Owned by run.
+	// The following fields are used by run.
 	wrong  *rate.Limiter // of complaints
-	token  string        // of the newest start that had one
-	silent bool          // it knows that sound has come too early
+	token  string        // of the newest start message with a token
+	silent bool          // the error about early sound was already sent
 }
 
-// frame is what the client has sent.
+// frame is a parsed frame of the client.
 type frame struct {
-	sound   []byte // of a binary frame
+	sound   []byte // content of a binary frame
 	message clientMessage
-	err     error // it cannot be used
+	err     error // why the frame is invalid
 }
 
-// onRoundTrip does not block.
+// onRoundTrip records the round-trip time. It does not block.
 func (v *visit) onRoundTrip(d time.Duration) {
 	if s := v.session.Load(); s != nil {
 		s.SetRoundTrip(d)
@@ -69,7 +69,7 @@ func readFrame(from io.Reader, text bool) ([]byte, error) {
 	return data, err
 }
 
-// frame reads what has come.
+// frame parses a received message.
 func (v *visit) frame(m signaling.Message) (f frame) {
 	switch {
 	case m.Text && m.Err == nil:
@@ -92,7 +92,7 @@ func (v *visit) frame(m signaling.Message) (f frame) {
 // put queues a message for the client. It does not block.
 func (v *visit) put(m serverMessage) { v.PutText(encode(m)) }
 
-// complain reports to the client what is wrong with something that it has sent, unless it has got too many such errors.
+// complain sends the client an error about its own message, within the rate limit.
 func (v *visit) complain(err error) {
 	if err != nil && v.wrong.Allow() {
 		v.put(errorOf(err))
@@ -105,7 +105,7 @@ func (v *visit) warn(format string, args ...any) {
 
 var errLost = errors.New("the socket is lost")
 
-// run serves one conversation after the other, and returns why the socket is to be closed.
+// run serves conversations one after the other. It returns the reason for closing the socket.
 func (v *visit) run(ctx context.Context) error {
 	for first := true; ; first = false {
 		start, err := v.start(ctx, first)
@@ -118,7 +118,7 @@ func (v *visit) run(ctx context.Context) error {
 	}
 }
 
-// start waits for the next conversation. For the first one the line itself does not wait for long.
+// start waits for the next start message. The wait for the first one is limited by the socket itself.
 func (v *visit) start(ctx context.Context, first bool) (clientMessage, error) {
 	var late <-chan time.Time
 	if !first {
@@ -152,7 +152,7 @@ func (v *visit) start(ctx context.Context, first bool) (clientMessage, error) {
 	}
 }
 
-// converse lets the client in, and carries a conversation until it has ended or the socket is lost.
+// converse authenticates the client and serves a conversation until it ends or the socket is lost.
 func (v *visit) converse(ctx context.Context, start clientMessage) error {
 	open := bridge.SessionRequest{
 		Origin: bridge.Origin{Protocol: doorName, ShowsQuestions: start.Questions}, Resumable: start.Resume.wanted,
@@ -179,7 +179,7 @@ func (v *visit) converse(ctx context.Context, start clientMessage) error {
 		}
 	}
 	open.Generate = func(ctx context.Context, model string, request json.RawMessage, piece func(json.RawMessage) error) (int, error) {
-		cost, err := v.door.Generate(ctx, bridge.Unlimited, model, request, piece) // the conversation pays
+		cost, err := v.door.Generate(ctx, bridge.Unlimited, model, request, piece) // the budget is checked by the conversation
 		return cost.Tokens, err
 	}
 	a := v.door.newAssistant(v, theme, start, open)
@@ -187,11 +187,11 @@ func (v *visit) converse(ctx context.Context, start clientMessage) error {
 	return v.carry(ctx, open, a)
 }
 
-// conclude reports the end of a conversation to the client, and returns whether it is that of the socket, too.
+// conclude reports the end of a conversation to the client. over reports whether the socket must be closed, too.
 func (v *visit) conclude(err error) (over bool) {
 	var limit bridge.Limit
 	switch {
-	case err == nil, errors.Is(err, errLost), errors.Is(err, bridge.ErrLeft), errors.Is(err, signaling.ErrSlow), // the client has gone
+	case err == nil, errors.Is(err, errLost), errors.Is(err, bridge.ErrLeft), errors.Is(err, signaling.ErrSlow), // the client has left
 		errors.Is(err, signaling.ErrNoFirstMessage):
 	case errors.Is(err, bridge.ErrGoodbye):
 		v.put(sessionEnd{Reason: endUser})

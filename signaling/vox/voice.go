@@ -10,28 +10,28 @@ import (
 )
 
 const (
-	// lead is how far ahead of real time the voice may be: as at the door of the page.
+	// lead is how far the voice may be ahead of real time: the same as for the web client.
 	lead = 200 * time.Millisecond
 
-	// joined is how long a frame to the client is: simple players have a buffer for each, and crackle where one ends.
+	// joined is the length of a frame to the client. Simple players use a buffer per frame and crackle between two.
 	joined = 100 * time.Millisecond
 
-	// margin is how long before the client runs out of sound what there is goes out, though it is less than a whole frame. In the middle
-	// of a talkspurt a frame is whole 120 ms before its time.
+	// margin is the time before the client runs out of sound at which a partial frame is sent. In the middle of a talkspurt, a frame is
+	// complete 120 ms before that.
 	margin = 60 * time.Millisecond
 
-	// together is how long the first frames of a talkspurt are waited for: what the model has sent is handed over at once, up to the lead.
+	// together is the wait for the first frames of a talkspurt. What the model has sent arrives at once, up to the lead.
 	together = 5 * time.Millisecond
 )
 
-// voice is the [media.Output] of a client: it joins the frames of the playout.
+// voice is the [media.Output] of a client. It joins frames of the playout into longer ones.
 type voice struct {
 	send func(pcm []byte, generation uint32) // must not block
-	void atomic.Uint32                       // frames of generations before this one are not to be heard
+	void atomic.Uint32                       // first generation that may still be played
 
 	mu         sync.Mutex
-	pcm        []byte // that waits to be a whole frame
-	generation uint32 // of it
+	pcm        []byte // incomplete frame
+	generation uint32 // of pcm
 	until      time.Time
 	timer      *time.Timer
 }
@@ -54,10 +54,10 @@ func (v *voice) WriteFrame(f media.Frame) error {
 		v.pcm, v.generation, v.until = nil, f.Generation, time.Time{}
 	}
 	if now := time.Now(); v.until.Before(now) {
-		v.until = now // the client has nothing to play
+		v.until = now // the client has played everything
 	}
 	if len(v.pcm) == 0 {
-		v.pcm = make([]byte, 0, 2*media.Samples(joined, bridge.VoiceRate)) // the one before waits to be sent
+		v.pcm = make([]byte, 0, 2*media.Samples(joined, bridge.VoiceRate)) // a new buffer: the previous one may still be queued
 		v.timer.Reset(max(together, time.Until(v.until)-margin))
 	}
 	v.pcm = media.AppendBytes(v.pcm, f.PCM)
@@ -67,7 +67,7 @@ func (v *voice) WriteFrame(f media.Frame) error {
 	return nil
 }
 
-// flush sends what waits.
+// flush sends the incomplete frame.
 func (v *voice) flush() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -76,7 +76,7 @@ func (v *voice) flush() {
 	}
 }
 
-// hand sends what waits. Needs mu.
+// hand sends the incomplete frame. The caller must hold mu.
 func (v *voice) hand() {
 	v.timer.Stop()
 	v.until = v.until.Add(media.Duration(len(v.pcm)/2, bridge.VoiceRate))
@@ -84,7 +84,7 @@ func (v *voice) hand() {
 	v.pcm = nil
 }
 
-// cut forgets what is older than a generation.
+// cut discards sound of earlier generations.
 func (v *voice) cut(generation uint32) {
 	v.void.Store(generation)
 	v.mu.Lock()

@@ -20,10 +20,10 @@ import (
 	desk "voxgate/tools/vox"
 )
 
-// doorName is what grants and tools know this door by.
+// doorName identifies this endpoint in grants and tools.
 const doorName = "vox"
 
-// Generate is how a model that writes is asked.
+// Generate requests an answer of a text model.
 type Generate func(
 	ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
 ) (cost bridge.Cost, err error)
@@ -32,21 +32,21 @@ type Generate func(
 type Door struct {
 	Host *bridge.Host
 
-	// Generate has a model that writes answer a GenerateContentRequest, and hands on each GenerateContentResponse of
-	// its stream. It blocks until the answer has ended. Account pays what it costs, in tokens. An error with
-	// [bridge.ErrBudget] beneath it says that nothing like it can be paid any more.
+	// Generate lets a text model answer a GenerateContentRequest and passes on each GenerateContentResponse of the stream. It blocks
+	// until the answer has ended. The account pays for the tokens. An error wraps [bridge.ErrBudget] if the budget cannot pay for such
+	// requests any more.
 	Generate Generate
 
-	// Known fails if there is no such model that writes. Nil: each answer says so.
+	// Known returns an error if the text model does not exist. If Known is nil, Generate reports unknown models.
 	Known func(ctx context.Context, model string) error
 
-	AppModel  string          // writes apps; empty: none does
-	Workspace *desk.Workspace // keeps apps; nil: there is no room for any
-	MaxTokens int             // no app is begun in a conversation whose apps have taken so many; 0: no limit
+	AppModel  string          // model that writes apps; empty to disable them
+	Workspace *desk.Workspace // stores apps; nil to disable storage
+	MaxTokens int             // per conversation: above it, no further app is started; 0 for no limit
 	Logger    *slog.Logger
 }
 
-// Doors are its addresses.
+// Doors returns the endpoints.
 func (d *Door) Doors() []signaling.Endpoint {
 	doors := []signaling.Endpoint{{Pattern: "GET /api/vox/live", Socket: d}}
 	if d.Workspace != nil {
@@ -55,7 +55,7 @@ func (d *Door) Doors() []signaling.Endpoint {
 	return doors
 }
 
-// ServeHTTP serves one socket until it is lost or closed.
+// ServeHTTP serves one WebSocket until it is closed.
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := &visit{door: d, wrong: rate.NewLimiter(complaints, complaintsAtOnce)}
 	o := signaling.SocketOptions{Read: readFrame, CloseReason: signaling.CloseReason, OnRoundTrip: v.onRoundTrip}
