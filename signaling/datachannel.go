@@ -39,7 +39,7 @@ func NewDataChannel(o *rtc.PeerOptions, label string, onMessage func(Message)) *
 // PutText queues a message for the client. It does not block; a client that leaves 4 MiB unread is disconnected.
 func (c *DataChannel) PutText(text []byte) { c.out.Put(text, len(text)) }
 
-// Full reports whether 1 MiB is queued, as [Socket.Full] does.
+// Full reports whether more than 1 MiB is queued, as [Socket.Full] does.
 func (c *DataChannel) Full() bool { return c.out.Full() }
 
 // Failures delivers an error if the channel cannot be written to, or the client is too slow ([ErrSlow]).

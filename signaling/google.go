@@ -62,7 +62,7 @@ func WriteGoogleError(w http.ResponseWriter, status int, message string, retry t
 	_, _ = w.Write(body)
 }
 
-// WriteGoogleErrorFor does the same for an error of the gateway.
+// WriteGoogleErrorFor answers a request with an error of the gateway, converted by [HTTPError].
 func WriteGoogleErrorFor(w http.ResponseWriter, err error) {
 	status, message, retry := HTTPError(err)
 	WriteGoogleError(w, status, message, retry)
@@ -109,7 +109,7 @@ func NormalizeGoogleJSON(raw json.RawMessage) json.RawMessage {
 	return b.Bytes()
 }
 
-// userNamedFields contain names that are not Google's.
+// userNamedFields are the fields whose content has names of the user, not Google's: it is left as it is.
 var userNamedFields = []string{"args", "default", "enum", "example", "labels", "parametersJsonSchema", "response", "responseJsonSchema"}
 
 var standardBase64 = strings.NewReplacer("-", "+", "_", "/")

@@ -77,8 +77,8 @@ type Peer struct {
 // HasLeft reports whether the peer is lost because the client has closed it.
 func (p *Peer) HasLeft() bool { return p.hasLeft.Load() }
 
-// AnswerOffer creates the peer of a conversation and answers the offer. It sets the options Session, unless given,
-// Cameras, Connected and Lost. A [rtc.RefusedError] says what is wrong with the offer. The peer must be closed.
+// AnswerOffer creates the peer of a conversation and answers the offer. It sets the options Cameras, Connected and Lost,
+// and Session if that is nil. A [rtc.RefusedError] says what is wrong with the offer. The peer must be closed.
 func (c *HTTPCall) AnswerOffer(s *bridge.Session, api *rtc.API, o rtc.PeerOptions) (*Peer, error) {
 	c.session.Store(s)
 	connected, lost := make(chan struct{}), make(chan struct{})
@@ -171,7 +171,7 @@ func (ps *PeerRegistry[C]) removeCall(id string) {
 }
 
 // StartCall starts a call for the offer of a request; the call outlives the request. It blocks until the answer is
-// available, or the conversation has ended before.
+// available. It fails with the end of the conversation if that comes first.
 func (ps *PeerRegistry[C]) StartCall(r *http.Request, host *bridge.Host, id string, c C, open bridge.SessionRequest) (sdp string,
 	err error,
 ) {

@@ -22,8 +22,8 @@ var NodeTransport http.RoundTripper = &http.Transport{
 }
 
 // ProxyTo proxies a request to another gateway. It reports false if the address is unknown, or the request was proxied
-// already. It blocks until the answer, or a WebSocket, has ended. failed is called if the other gateway does not
-// answer. Credentials stay here: the other gateway gets only the identity. token is what the endpoint exchanged them
+// already. It blocks until the answer, or a WebSocket, has ended. failed is called, and must answer the request, if the
+// other gateway does not. Credentials stay here: the other gateway gets only the identity. token is what the endpoint exchanged them
 // for; empty means use those of the request.
 func ProxyTo(w http.ResponseWriter, r *http.Request, node, token string, failed func(error)) bool {
 	visitor := access.From(r.Context())

@@ -28,8 +28,8 @@ const (
 	byteBurst = 12 << 20
 
 	// workShare is the share of a processor's time for processing the messages of one connection, and workBurst the
-	// time at once: the longest message takes 0.2 s. Audio and pictures are limited by bytes and do not count. The rest
-	// comes only a few times a minute, so measuring wall-clock time is good enough on a busy machine.
+	// time at once: the longest message takes 0.2 s. Audio and pictures are limited by bytes and do not count. A user
+	// sends other messages only a few times a minute, so wall-clock time, which grows on a busy machine, is good enough.
 	workShare = 0.1
 	workBurst = 500 * time.Millisecond
 )
@@ -85,7 +85,7 @@ func (p *RateLimiter) waitMessage() {
 	p.waitFor(p.work, 0)
 }
 
-// waitBytes waits likewise after so many bytes.
+// waitBytes waits until n bytes more may be read, or the limiter was released.
 func (p *RateLimiter) waitBytes(n int) { p.waitFor(p.bytes, n) }
 
 func (p *RateLimiter) waitFor(l *rate.Limiter, n int) {

@@ -54,14 +54,14 @@ func (o *SendQueue[T]) Put(value T, size int) {
 	o.wakeWriter()
 }
 
-// Full reports whether 1 MiB is queued: audio should wait elsewhere. It implements the answer of a [media.Filler].
+// Full reports whether more than 1 MiB is queued: audio should wait elsewhere, as [voxgate/media.BackpressureOutput] says.
 func (o *SendQueue[T]) Full() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.queuedBytes > fullBytes
 }
 
-// Close accepts nothing more; Run returns when the queue is empty.
+// Close makes the queue drop all further values; Run returns when the queue is empty.
 func (o *SendQueue[T]) Close() {
 	o.mu.Lock()
 	o.isClosed = true

@@ -1,6 +1,6 @@
 // Package signaling connects clients with the gateway: the parts that all endpoints share.
 //
-// [Server] checks the access to all endpoints, and ends their connections. [ServeSocket] runs a call over a WebSocket:
+// [Server] checks host and origin of all requests, and ends all connections at the shutdown. [ServeSocket] runs a call over a WebSocket:
 // it reads with size and rate limits, writes, pings, sends the close frame, and waits for its goroutines, so that an
 // endpoint starts none. [PeerRegistry] runs WebRTC calls that begin with one HTTP request. The example is a complete
 // endpoint. Each endpoint is a subfolder; none depends on another.
@@ -91,8 +91,8 @@ func NewServer(o Options, doors ...Endpoint) *Server {
 // The longest body of an endpoint, 64 KiB, arrives in time at 105 kbit/s.
 const bodyTimeout = 5 * time.Second
 
-// setBodyDeadline sets a deadline for the body of a request, which ends with it: an answer may take longer, and
-// http.Server ends a request whose connection cannot be read any more.
+// setBodyDeadline sets a read deadline for the body of a request. The end of the body clears it: an answer may take longer,
+// and http.Server ends a request whose connection cannot be read any more.
 func setBodyDeadline(w http.ResponseWriter, r *http.Request) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return
@@ -240,7 +240,8 @@ func loggerOf(ctx context.Context) *slog.Logger {
 }
 
 // OutliveRequest returns a context for what continues after the request of ctx, such as a call. It ends with the
-// server, which waits until leave is called. leave is nil if the gateway is shutting down.
+// server, which waits until leave is called. leave is nil if the gateway is shutting down, or if ctx is not of a request
+// of a [Server].
 func OutliveRequest(ctx context.Context) (outliving context.Context, leave func()) {
 	e, ok := ctx.Value(requestEntryKey{}).(requestEntry)
 	if !ok {

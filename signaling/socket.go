@@ -154,7 +154,7 @@ func (s *Socket) DrainWrites() {
 	<-s.writerDone
 }
 
-// Full reports whether 1 MiB is queued: audio should wait elsewhere. It implements the answer of a [media.Filler].
+// Full reports whether more than 1 MiB is queued: audio should wait elsewhere. It implements [voxgate/media.BackpressureOutput].
 func (s *Socket) Full() bool { return s.out.Full() }
 
 // WriterDone is closed when nothing is written any more, also because the client cannot be written to.

@@ -28,7 +28,7 @@ const (
 	writeTimeout = 5 * time.Second
 	// maxRead limits a message, in bytes: no client needs more, and such a socket is closed.
 	maxRead = 16 << 20
-	// closeTimeout is how long to wait for the client's close frame.
+	// closeTimeout is how long to wait for the client's close frame after ours.
 	closeTimeout = time.Second
 	// maxReason limits the reason of a close frame: a control frame has 125 bytes, two are the code (RFC 6455 section
 	// 5.5).
@@ -56,7 +56,7 @@ type WSConn struct {
 	conn        *websocket.Conn
 	remote      string              // the client's address
 	isOpened    atomic.Bool         // until then the first deadline applies
-	releaseWait func()              // ends the count of unopened connections
+	releaseWait func()              // stops counting it among the connections without a first message
 	pingedAt    atomic.Int64        // when the last ping was sent, in ns since 1970
 	roundTrip   func(time.Duration) // called for pongs, by the reader
 	limiter     *RateLimiter
@@ -197,7 +197,7 @@ func (l *WSConn) SendGoodbye(code int, reason string) {
 	l.extendDeadline(closeTimeout, true)
 }
 
-// extendDeadline extends the read deadline. After the last call nothing extends it further.
+// extendDeadline sets the read deadline to d from now. After a call with last set, further calls have no effect.
 func (l *WSConn) extendDeadline(d time.Duration, last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

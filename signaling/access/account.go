@@ -388,8 +388,8 @@ func (a *account) releaseReserve() {
 	a.nextReserve = bridge.Cost{}
 }
 
-// reserveTurn reserves the next turn of a conversation, as far as the budget is known here. It returns the rest of the
-// tightest budget for each unit. Needs mu.
+// reserveTurn reserves the next turn of a conversation, as far as the budget is known here. For each unit it returns the
+// rest, and the limit, of the tightest budget. Needs mu.
 func (a *account) reserveTurn(next bridge.Cost) (left, most bridge.Cost) {
 	a.releaseReserve()
 	for _, b := range a.budgetLimits() {
@@ -413,7 +413,7 @@ func (a *account) reserveTurn(next bridge.Cost) (left, most bridge.Cost) {
 }
 
 // RecordCost counts what was spent with the key and the token, reserves the next turn, and returns what this
-// conversation may still spend.
+// conversation may still spend, and the limit.
 func (a *account) RecordCost(cost, next bridge.Cost) (left, most bridge.Cost) {
 	g := a.client.gate
 	g.mu.Lock()
@@ -422,7 +422,7 @@ func (a *account) RecordCost(cost, next bridge.Cost) (left, most bridge.Cost) {
 	return a.reserveTurn(next)
 }
 
-// ParkSession asks whether the conversation may wait for its lost caller.
+// ParkSession counts the conversation as waiting for its lost caller. It returns false if too many wait already.
 func (a *account) ParkSession() bool {
 	g := a.client.gate
 	g.mu.Lock()

@@ -16,8 +16,9 @@ const (
 	bodyWait  = 5 * time.Second
 	bodyRetry = 5 * time.Second
 
-	// minBodyRate is how many bytes a second a body must deliver while others wait for its reservation. bodyGrace is
-	// how long it may deliver less, which tolerates a lost packet.
+	// minBodyRate is how many bytes a second a body must deliver while others wait for its reservation, counted from its
+	// reservation: an announced length alone holds no room. bodyGrace is how long it may deliver less, which tolerates a
+	// lost packet.
 	minBodyRate = 64 << 10
 	bodyGrace   = 2 * time.Second
 

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// leaseTime is how long other gateways count the usage of a gateway after its end; a live one reports again every
+	// leaseTime is how long other gateways count the usage of a gateway that has died; a live one reports again every
 	// leaseEvery.
 	leaseTime  = 15 * time.Second
 	leaseEvery = 5 * time.Second
@@ -39,7 +39,7 @@ type clusterCounts struct {
 	running sync.WaitGroup
 
 	// Guarded by the gate's mu.
-	order           uint64 // number of calls of Count
+	order           uint64 // number of calls of SetUsage
 	changedCounters map[counter]bool
 }
 

@@ -19,8 +19,8 @@ import (
 // credentials.
 const ProxiedHeader = "Voxgate-Passed"
 
-// forwardedLifetime limits its validity: a request between two gateways takes milliseconds, and their clocks may differ
-// by the leeway.
+// forwardedLifetime is the validity of a signed identity: a request between two gateways takes milliseconds, and their
+// clocks may differ by the leeway.
 const forwardedLifetime = 10 * time.Second
 
 // ClusterKey authenticates gateways that share a Redis. The zero value belongs to a gateway without a cluster.

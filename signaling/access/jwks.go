@@ -18,9 +18,9 @@ import (
 // maxKeySet limits an issuer's answer, in bytes. The largest known sets have some 100 keys with certificates, 300 kB.
 const maxKeySet = 1 << 20
 
-// keySetTransport gets key sets (JWKS, RFC 7517) and passes on what verifies tokens: other members of a key, such as certificates (x5c,
-// x5t), and keys that cannot be read are left out, since one of them would keep all others from being used (section 5 of the RFC:
-// implementations must ignore what they do not understand).
+// keySetTransport fetches key sets (JWKS, RFC 7517) and removes everything that does not verify tokens: other members of a key, such as
+// certificates (x5c, x5t), and unreadable keys. One of them would prevent the use of all others, although section 5 of the RFC requires
+// implementations to ignore what they do not understand.
 type keySetTransport struct{ http.RoundTripper }
 
 // maxRedirects limits redirects of an issuer's address: some have moved.
@@ -63,8 +63,8 @@ func (t keySetTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // keyMembers are the members of a public key that tokens are verified by: RFC 7517 section 4, RFC 7518 section 6, RFC 8037 section 2.
 var keyMembers = []string{"kty", "kid", "use", "alg", "crv", "n", "e", "x", "y"}
 
-// cleanKeySet returns a key set with only the keys that can be read, and only the members of [keyMembers]. An answer that lists no usable
-// key is an error, so that the keys before go on: some issuers answer an error with status 200. An empty list takes all keys away.
+// cleanKeySet returns a key set with only the readable keys, and only the members of [keyMembers]. An answer without a usable key is an
+// error, so that the previous keys stay valid: some issuers send an error with status 200. An empty list removes all keys.
 func cleanKeySet(text []byte) ([]byte, error) {
 	var set struct {
 		Keys []map[string]any `json:"keys"`

@@ -83,7 +83,7 @@ func (d DailyBudget) cost() bridge.Cost {
 	return bridge.Cost{Tokens: d.TokensPerDay, Micros: bridge.ToMicros(d.DollarsPerDay)}
 }
 
-// newAuthorization returns the authorization without a further grant.
+// newAuthorization returns the authorization of a caller whose credentials have no grant of their own.
 func (i Issuance) newAuthorization(issuer, identity string) authorization {
 	return authorization{
 		identity: identity, grant: i.Grant, limited: true, issuer: issuer, sessions: i.Sessions,

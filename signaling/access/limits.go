@@ -115,7 +115,7 @@ func (u unit) costField(c *bridge.Cost) *int { return [units]*int{&c.Tokens, &c.
 type usageCount struct {
 	local, remote int
 	reported      int    // local usage last reported
-	lastCount     uint64 // number of the newest call of Count
+	lastCount     uint64 // number of the newest call of SetUsage
 }
 
 // ownerUsage is the usage of one owner.

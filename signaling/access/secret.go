@@ -39,7 +39,7 @@ type issuedSecret struct {
 // errStoreUnavailable rejects a client whose secret cannot be looked up or stored.
 var errStoreUnavailable = &bridge.Error{Code: bridge.CodeBusy, Message: "Client secrets cannot be looked up just now.", Retry: time.Second}
 
-// LookUp returns the data of a secret. It blocks as long as the store does.
+// LookUp decodes the data of a secret into bound. It blocks as long as the store does.
 func (s *Secrets) LookUp(ctx context.Context, secret string, bound any) error {
 	raw, generation, err := s.Store.Get(ctx, secretKey(secret))
 	switch {
@@ -86,7 +86,7 @@ func (s *Secrets) CountUse(ctx context.Context, secret, by string, most int, lif
 // secretKey returns the key of a secret in the store.
 func secretKey(secret string) string { return "secret/" + secret }
 
-// add counts a secret, or returns when to retry: when the next secret of the full quota expires.
+// reserve counts a secret, or returns when to retry: when the next secret of the full quota expires.
 func (s *Secrets) reserve(of budgetOwner, secret string, size int, life time.Duration) (retry time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -29,13 +29,13 @@ import (
 const (
 	// tokenIssuer is the issuer and the audience of the tokens that we mint.
 	tokenIssuer = "voxgate"
-	// tokenLife is how long a token is good for to begin a conversation; maxLife is the most that one may ask for.
+	// tokenLife is the default time in which a token may begin conversations; maxLife limits the requested time.
 	tokenLife = 5 * time.Minute
 	maxLife   = 24 * time.Hour
-	// maxToken bounds a token, in bytes: 8 KiB is what servers take of headers as a rule.
+	// maxToken limits a token, in bytes: servers usually accept headers of 8 KiB.
 	maxToken = 8 << 10
-	// jwksTimeout bounds a question for keys; jwksInterval is how often they are asked for, and unknownKID how often more for a
-	// key that is not known, as after a rotation.
+	// jwksTimeout limits a request for keys. jwksInterval is the time between requests, and unknownKID the minimum time between
+	// further requests for unknown keys, as after a rotation.
 	jwksTimeout  = 5 * time.Second
 	jwksInterval = time.Hour
 	unknownKID   = 10 * time.Second
@@ -292,8 +292,8 @@ type Minter struct {
 	share budgetOwner // whose secrets are counted: the key, or without keys the address
 }
 
-// RequireMinter refuses a client without a server key that may mint tokens, as key or with the request. Where there are
-// no keys anybody may.
+// RequireMinter rejects a client without a server key that may mint tokens. key is the key; empty means use that of the
+// request. Without a keys file any client is accepted.
 func (v *Client) RequireMinter(key string) (Minter, error) {
 	if !v.gate.HasKeys() {
 		name, _ := limitBlock(v.address)

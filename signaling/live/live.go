@@ -1,10 +1,11 @@
-// Package live is the door for clients of Google's Live API: its SDKs, and what is built on them, find here the
-// WebSocket that they know (https://ai.google.dev/api/live), with a token of the gateway in place of Google's key.
-// docs/clients.md says which line of a client changes, and what is not served.
+// Package live serves clients of Google's Live API (https://ai.google.dev/api/live): its SDKs, and software built on
+// them. It implements the API's WebSocket, with a token of the gateway in place of Google's key. docs/clients.md
+// describes which line of a client changes, and what is not supported.
 //
-// A call is one socket and a [bridge.Caller]. A translator makes Google's messages of events, and parse makes commands
-// of a client's messages; both know no socket. The end of a connection to Google never reaches a client: it gets
-// handles of the gateway's own, and goes on with its conversation by one of these when its socket is lost.
+// A call is one socket and a [bridge.Caller]. A translator converts events to Google's messages, and a reader parses a
+// client's messages to commands; both are independent of the socket. The end of a connection to Google is never visible
+// to a client: it gets resumption handles of the gateway, with which it continues its conversation after the loss of its
+// socket.
 package live
 
 import (
@@ -62,7 +63,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// tokenOf returns the token from the places that only Google's clients use, or "". Package signaling reads the common headers.
+// tokenOf returns the token from the places that only Google's clients use, or "". Package access reads the common headers.
 func tokenOf(r *http.Request) string {
 	query := r.URL.Query()
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Token ")

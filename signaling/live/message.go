@@ -24,7 +24,7 @@ type reader struct {
 	config  object       // as requested by the client; nil before the setup
 	bound   *constraints // fields that the token locks; nil if none
 	sound   media.SampleReader
-	history bool // turns before the conversation are history, until one is complete
+	history bool // turns are history until turnComplete, as the setup announced
 }
 
 // request is a parsed message. Fields without content in the message are nil.
@@ -264,8 +264,8 @@ func (r *reader) update(raw json.RawMessage) (request, error) {
 	return request{commands: []bridge.Command{bridge.UpdateConfig{Config: tools.Encode(config)}}}, nil
 }
 
-// content parses turns. If an answer is requested, the last turn is the user's new message. Earlier turns become history, except those of
-// the user.
+// content parses turns. If an answer is requested and the last turn is the user's, that is the new message. The earlier turns become
+// history if one of them is the model's, or if the setup announced history; otherwise they are messages that need no answer.
 func (r *reader) content(raw json.RawMessage) (request, error) {
 	var p struct {
 		Turns []struct {

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// ephemeral is the prefix of Google's ephemeral tokens; authPrefix is that of the gateway's. SDKs send such tokens in another way
-	// than API keys.
+	// ephemeral is the prefix of all ephemeral tokens, by which SDKs send them in another way than API keys. In the gateway's tokens
+	// authPrefix follows it.
 	ephemeral  = "auth_tokens/"
 	authPrefix = "at_"
 
@@ -198,8 +198,8 @@ func unauthorized(message string) error {
 	return &bridge.Error{Code: bridge.CodeUnauthorized, Message: message}
 }
 
-// admit authenticates the holder of an ephemeral token. A new conversation consumes one use and ends when the token expires. free returns
-// the use.
+// admit authorizes the client. With an ephemeral token, a new conversation consumes one use, which free returns, and every conversation,
+// also a resumed one, ends when the token expires.
 func (d *Door) admit(ctx context.Context, token string, bound *authToken, open *bridge.SessionRequest) (free func(), err error) {
 	free = func() {}
 	if bound == nil {

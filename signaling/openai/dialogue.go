@@ -517,7 +517,7 @@ func answers(commands []bridge.Command) bool {
 	return ok
 }
 
-// waits reports whether anything is delayed that must be sent soon; takeLate then sends it.
+// waits reports whether commands are delayed that must be sent soon; takeLate returns them.
 func (d *dialogue) waits() bool { return len(d.results)+len(d.asked) > 0 }
 
 func (d *dialogue) takeLate() []bridge.Command {

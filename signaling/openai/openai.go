@@ -1,13 +1,13 @@
-// Package openai is the door for clients of OpenAI's Realtime API: its SDKs, its agents, and what is built on them,
-// find here the WebSocket and the WebRTC calls that they know (https://platform.openai.com/docs/guides/realtime), in
-// the form of their general availability, with a token of the gateway in place of OpenAI's key. docs/clients.md says
-// which line of a client changes, and what is not served.
+// Package openai serves clients of OpenAI's Realtime API (https://platform.openai.com/docs/guides/realtime): its SDKs,
+// its agents, and software built on them. It implements the API's WebSocket and WebRTC calls in the format of the
+// general availability, with a token of the gateway in place of OpenAI's key. docs/clients.md describes which line of a
+// client changes, and what is not supported.
 //
-// Clients that ask for the beta are served in its form, which beta.go translates.
+// Clients that request the beta are served in its format; beta.go translates.
 //
-// A dialogue makes OpenAI's events of those of the engine, and commands of a client's events; it knows no socket. A
-// call is one dialogue and a [bridge.Caller]; its sound comes by a socket's events, or by a WebRTC peer beside a data
-// channel.
+// A dialogue translates the engine's events to OpenAI's, and a client's events to commands; it is independent of the
+// connection. A call is one dialogue and a [bridge.Caller]; its audio is in events of a WebSocket, or uses a WebRTC peer
+// with a data channel for events.
 package openai
 
 import (
@@ -63,7 +63,7 @@ func (d *Door) Doors() (list []signaling.Endpoint) {
 	door := func(pattern string, serve func(http.ResponseWriter, *http.Request) error) signaling.Endpoint {
 		return signaling.Endpoint{Pattern: pattern, Handler: signaling.NewHandler(d.Logger, doorName, serve, refuse)}
 	}
-	for _, at := range []string{"/v1", "/openai/v1", "/openai"} { // OpenAI's, Azure's, and Azure's of before
+	for _, at := range []string{"/v1", "/openai/v1", "/openai"} { // OpenAI's, Azure's, and Azure's former one
 		at += "/realtime"
 		list = append(list,
 			signaling.Endpoint{Pattern: "GET " + at, Socket: http.HandlerFunc(d.socket)},
@@ -97,7 +97,7 @@ func modelOf(r *http.Request) string {
 func newID(prefix string) string { return prefix + "_" + rand.Text()[:24] }
 
 // tokenOf returns the token of a request from a place that only OpenAI's clients use, or else from the Authorization
-// header.
+// header, or "". Package access reads the other headers.
 func tokenOf(r *http.Request) string {
 	if key := r.Header.Get("Api-Key"); key != "" {
 		return key

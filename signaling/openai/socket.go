@@ -90,8 +90,8 @@ func (d *Door) socket(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// opening returns the purpose of a socket: the request for a conversation, or with nil an existing call. The call is
-// set even with an error.
+// opening returns the call of a socket, and the request for its conversation, or nil if the socket is a second connection
+// to an existing call. The call is set even with an error.
 func (d *Door) opening(r *http.Request, log *slog.Logger) (to *call, open *bridge.SessionRequest, err error) {
 	query := r.URL.Query()
 	if id := query.Get("call_id"); id != "" {

@@ -48,7 +48,7 @@ func mayBeLarge(kind string) bool {
 }
 
 // Read reads the text of a client's message from r, for [voxgate/signaling.SocketOptions]. It rejects a message that is too long for its
-// type, without reading more than 1 MiB of it. It blocks as long as r does.
+// type; if the type permits no images, without reading more than 1 MiB of it. It blocks as long as r does.
 func Read(r io.Reader, _ bool) ([]byte, error) {
 	var text bytes.Buffer
 	text.Grow(2 << 10) // room for 20 ms of audio
@@ -408,7 +408,7 @@ func readAnswer(
 	if len(a.Response) > 0 && len(a.Response) <= tools.MaxResult && !json.Valid(a.Response) { // longer ones are not forwarded
 		return nil, 0, BadField(at+".response", "is not JSON")
 	}
-	a.Response = bytes.Clone(a.Response) // it is kept for repeated calls; without a copy, it would keep the images in memory
+	a.Response = bytes.Clone(a.Response) // kept in case the model repeats the call; without a copy, it would keep the images in memory
 	a.Parts, media, err = picturesOf(parts, at+".parts")
 	return []bridge.ToolResponse{a}, media, err
 }

@@ -1,6 +1,6 @@
-// Package protocol is what is said in the client protocol (signaling/PROTOCOL.md), in JSON: the messages of a client, read
-// strictly and made into commands of the conversation, and those that it gets, among them what the events of the
-// conversation become. It opens nothing and sends nothing; package signaling does.
+// Package protocol encodes and decodes the JSON messages of the client protocol (signaling/PROTOCOL.md). It parses a client's
+// messages strictly, and converts them to commands of the conversation; it encodes the messages to the client, including the
+// events of the conversation. It opens no connections and sends nothing; package signaling does.
 package protocol
 
 import (

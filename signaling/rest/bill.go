@@ -21,7 +21,7 @@ const (
 	imageTokens, mediaBytesPerToken = 1120, 250
 	// maxOutput is the longest possible answer, in tokens, if the request sets no limit (https://ai.google.dev/gemini-api/docs/models).
 	maxOutput = 65_536
-	// maxAnswers limits the answers (candidates) that a request may ask for.
+	// maxAnswers caps the number of answers (candidates) of a request in its estimated cost.
 	maxAnswers = 8
 )
 
@@ -144,8 +144,8 @@ func (b *bill) note(answer object) {
 }
 
 // pay settles the bill and returns the cost of the tokens that the backend reported. Call it once. Without a report, it estimates tokens
-// from the length of the request and of the text received until the client left or the stream broke off. answered reports a complete
-// answer.
+// from the length of the request and of the text received until the client left or the stream broke off. ctx is that of the call;
+// answered reports a complete answer.
 func (b *bill) pay(ctx context.Context, answered bool) bridge.Cost {
 	t := b.reported
 	if t.Total == 0 && (answered && b.settle != nil || b.said > 0 || ctx.Err() != nil) {

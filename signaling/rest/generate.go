@@ -17,8 +17,8 @@ import (
 // Generate lets the backend of a model answer a GenerateContentRequest and calls piece for each part of the answer. Each part is a
 // GenerateContentResponse with all fields that REST clients expect; its finishReason is the backend's.
 //
-// It blocks until the answer has ended, piece returns an error, ctx is done, or the backend is silent for 3 minutes. Other errors are a
-// [*bridge.Error]. The cost counts for account; if its budget is low, the answer is shortened.
+// It blocks until the answer has ended, piece returns an error, ctx is done, or the backend is silent for 3 minutes. Errors other than
+// those of piece and ctx are a [*bridge.Error]. The cost counts for account; if its budget is low, the answer is shortened.
 func (d *Door) Generate(
 	ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
 ) (cost bridge.Cost, err error) {

@@ -1,9 +1,10 @@
-// Package rest is the door for programs that speak the REST API of Gemini: generateContent and its sisters, as Google's SDKs and the
-// Gemini CLI call them (https://ai.google.dev/api/generate-content), and with a slash for the colon, as old clients write.
+// Package rest serves Gemini's REST API: generateContent and related methods, as Google's SDKs and the Gemini CLI call them
+// (https://ai.google.dev/api/generate-content), also with a slash in place of the colon, as old clients do. It also serves
+// OpenAI's chat completions (passthrough.go).
 //
-// A call goes up to the backend and what comes down is completed: every answer has the fields that Google leaves out where they
-// are empty, and exactly one finishReason at its end (shape.go). Unknown fields pass through both ways. The client's key is a
-// token of this gateway and goes no further; Google's key comes no nearer.
+// A call is forwarded to the backend, and its answer is completed (shape.go): it gets the fields that Google omits if they are
+// empty, and exactly one finishReason, at its end. Unknown fields are forwarded in both directions. The client's key is a token
+// of this gateway and is not forwarded; Google's key is never sent to the client.
 package rest
 
 import (

@@ -1,6 +1,6 @@
-// Package rtc is the WebRTC peer of a client, for any door: the ports that all share, the offer and its answer, the microphone
-// and the camera as they come in, the model's voice as it goes out, packets that are sent again, and the data channel. It
-// carries messages and does not read them.
+// Package rtc implements the WebRTC peer of a client, for all protocols: the shared ports, offers and answers, the incoming
+// microphone and camera, the outgoing voice of the model, retransmission, and the data channel. It transports messages
+// without reading them.
 package rtc
 
 import (
@@ -65,7 +65,7 @@ type Options struct {
 type API struct {
 	api     *webrtc.API
 	public  []string   // the only addresses that are announced; all if empty
-	viewing sync.Mutex // held by the peer that decodes a picture: see picture.NewViewer
+	viewing sync.Mutex // held by the peer that decodes a picture: see picture.NewExtractor
 	closers []func() error
 	observe func(Quality) // may be nil
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // description is a session description (RFC 8866), as far as offers and answers need it: the attributes of the session
-// and of each media section. It has the only SDP parser of this package: Pion receives only text that this package
-// wrote.
+// and of each media section. readDescription is the only parser of a client's SDP: Pion receives only text that this
+// package wrote.
 type description struct {
 	head       []string // lines before the first media section, without attributes
 	attributes attributes

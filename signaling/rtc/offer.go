@@ -266,7 +266,8 @@ func (s *section) find(name string) (f webrtc.RTPCodecParameters, ok bool) {
 	return s.encodings[i], true
 }
 
-// audio returns the formats for the answer to an audio section: the codec, and Opus with RED.
+// audio returns the formats for the answer to an audio section: plain for the codec, and red for Opus with RED, if offered.
+// ok is false if the section does not have the codec.
 func (s *section) audio(c *codec) (plain, red webrtc.RTPCodecParameters, hasRED, ok bool) {
 	if plain, ok = s.find(c.name); !ok {
 		return plain, red, false, false
@@ -456,8 +457,8 @@ func (o *Offer) bundled() (mids []string) {
 	return mids
 }
 
-// readTransport parses the client's transport from the tag section, the session, or other sections of the group.
-// Bundled sections need not repeat it (RFC 8829 section 5.2.1).
+// readTransport parses the client's transport from the tag section, or else the session, or else another section, since
+// bundled sections need not repeat it (RFC 8829 section 5.2.1).
 func (o *Offer) readTransport(d description) error {
 	places := []attributes{d.attributes}
 	tag := o.tag()

@@ -1,7 +1,7 @@
-// Package rtvi is the door for Pipecat's clients: those that speak RTVI over its small WebRTC transport, in JavaScript, React, React
-// Native, for iOS and Android. A client posts an offer and gets the answer; what is said and shown goes by the data channel.
+// Package rtvi serves Pipecat's clients, for JavaScript, React, React Native, iOS and Android: those that use RTVI over its small
+// WebRTC transport. A client posts an offer and gets the answer; all messages use the data channel.
 //
-// /start, which such clients may call first, keeps nothing: what is to be known at the offer is in the name of the session.
+// /start, which such clients may call first, stores nothing: the data for the offer is in the name of the session.
 package rtvi
 
 import (

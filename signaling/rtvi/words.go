@@ -30,7 +30,7 @@ type words struct {
 	unsaid              string            // text of an answer that was played and is not a whole sentence yet
 	turn                int               // of the person, the newest
 	ended               int               // the newest turn of the model that has ended
-	asked, said         string            // the person's text in that turn: interim, and final
+	asked, said         string            // the person's text in turn: interim, and final
 	calls               map[string]string // pending calls of the client's functions, by id
 }
 

@@ -1,14 +1,14 @@
-// Package sideband is the door for the operator's backend: with a server key it lists the conversations that run, ends
-// them, and has a second connection to one, beside its caller's.
+// Package sideband serves the operator's backend: with a server key it lists the active conversations, ends them, and
+// opens a second connection to one, in addition to the caller's.
 //
 //	GET    /v1/sessions              {"sessions": [{id, door, agent?, …}]}
-//	DELETE /v1/sessions/{id}         ends it, after the sentence that is being said; ?now=1: at once. 204
-//	GET    /v1/sessions/{id}/events  a WebSocket: what the caller gets, and messages as it may send them
-//	GET    /v1/sessions/{id}/audio   both sides, as Ogg Opus without an end
+//	DELETE /v1/sessions/{id}         ends it after the current answer, or at once with ?now=1. 204
+//	GET    /v1/sessions/{id}/events  a WebSocket: the caller's events, and messages as the caller may send them
+//	GET    /v1/sessions/{id}/audio   both sides, as an endless Ogg Opus stream
 //
-// Where gateways share a Redis, each answers for all: what is of another one is passed on to it.
+// Gateways that share a Redis answer for each other: requests for a conversation are proxied to its gateway.
 //
-// docs/sideband.md describes the messages. They are those of the client protocol, and two of the backend's own.
+// docs/sideband.md describes the messages: those of the client protocol, and TRANSCRIPT, STEER and RESPOND.
 package sideband
 
 import (
@@ -43,7 +43,7 @@ func (d *Door) Doors() []signaling.Endpoint {
 	}
 }
 
-// keyed admits a backend whose server key may watch, and has the further rights in more.
+// keyed returns a handler that calls serve for a backend whose server key may watch, and has the privileges in more.
 func keyed(serve func(http.ResponseWriter, *http.Request, access.Watcher), more ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key, err := access.From(r.Context()).RequireWatcher(more...)
@@ -55,8 +55,8 @@ func keyed(serve func(http.ResponseWriter, *http.Request, access.Watcher), more 
 	})
 }
 
-// found returns the conversation of a request if it is here and the key may see it, and proxies the request if another
-// gateway has it.
+// found returns a handler that calls serve with the conversation of a request, if it is here and the key may watch it. It
+// proxies the request if another gateway has the conversation.
 func (d *Door) found(
 	serve func(http.ResponseWriter, *http.Request, *bridge.Session),
 ) func(http.ResponseWriter, *http.Request, access.Watcher) {

@@ -179,7 +179,7 @@ func (v *visit) converse(ctx context.Context, start clientMessage) error {
 		}
 	}
 	open.Generate = func(ctx context.Context, model string, request json.RawMessage, piece func(json.RawMessage) error) (int, error) {
-		cost, err := v.door.Generate(ctx, bridge.Unlimited, model, request, piece) // the budget is checked by the conversation
+		cost, err := v.door.Generate(ctx, bridge.Unlimited, model, request, piece) // the conversation itself pays, with the returned tokens
 		return cost.Tokens, err
 	}
 	a := v.door.newAssistant(v, theme, start, open)

@@ -1,10 +1,10 @@
-// Package vox is the door of the VOX assistant: a conversation over one WebSocket, on which binary frames are sound and
-// text frames are JSON. PROTOCOL.md describes it for client authors, docs/vox.md for operators.
+// Package vox serves the VOX assistant: a conversation over one WebSocket, with audio in binary frames and JSON in text
+// frames. PROTOCOL.md describes it for client authors, docs/vox.md for operators.
 //
-// A visit is a socket, which may carry several conversations, one after the other (caller.go, a [bridge.Caller]): with a
-// Live model, or with one that writes, for which bridge has a connection of its own. An assistant is what a conversation
-// keeps when its socket is lost. A translator makes messages of events, and parse makes commands of messages; both know no
-// socket.
+// A visit is a socket, which may have several conversations, one after the other (caller.go, a [bridge.Caller]): with a Live
+// model, or with a text model, for which package bridge has another kind of connection. An assistant is the state that a
+// conversation keeps when its socket is lost. A translator converts events to messages, and parse reads a client's messages;
+// both are independent of the socket.
 package vox
 
 import (
@@ -42,7 +42,7 @@ type Door struct {
 
 	AppModel  string          // model that writes apps; empty to disable them
 	Workspace *desk.Workspace // stores apps; nil to disable storage
-	MaxTokens int             // per conversation: above it, no further app is started; 0 for no limit
+	MaxTokens int             // of apps per conversation: once they are used, no further app is started; 0 for no limit
 	Logger    *slog.Logger
 }
 

@@ -100,7 +100,7 @@ func (s *Site) Page(status Status, library []byte) http.Handler {
 }
 
 // Read reads the files of folders, each from the root of the site, bundles them, removes comments, and compresses them.
-// Its errors are read errors.
+// It returns an error if a file cannot be read, bundled or minified.
 func Read(bundles Bundles, folders ...fs.FS) (*Site, error) {
 	sources := map[string][]byte{}
 	for _, folder := range folders {

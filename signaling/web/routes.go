@@ -27,7 +27,7 @@ type line interface {
 	Ready(ctx context.Context) error
 }
 
-// socketLine is the [currentCall] over the WebSocket.
+// socketLine is the [line] over the WebSocket.
 type socketLine struct{ *signaling.WSConn }
 
 func (l *socketLine) Write(message []byte) error { return l.WSConn.Write(message, true) }

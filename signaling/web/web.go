@@ -1,5 +1,5 @@
-// Package web is the first door, the client protocol of browsers and apps: [Door] speaks it over WebSocket and data
-// channel, [Page] serves the page that does. PROTOCOL.md describes it for client authors.
+// Package web serves browsers and apps with the client protocol: [Door] implements it over WebSocket and data channel, and
+// [Site.Page] serves the web page that uses it. PROTOCOL.md describes the protocol for client authors.
 package web
 
 import (

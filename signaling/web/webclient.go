@@ -58,7 +58,7 @@ type webClient struct {
 	voice        *peer              // that plays the voice, or nil: see voiceTo
 	voiceTo      destination
 	byRequest    bool            // the client sends audio by socket, so the voice is not held for a connecting peer
-	warned       map[string]bool // keys of warnOnce
+	warned       map[string]bool // topics of warnOnce that were warned of
 	grace        bool            // the socket was lost while a data channel was about to open: wait channelGrace
 	goodbyeRoute route
 	closers      sync.WaitGroup // peers being closed

@@ -29,7 +29,7 @@ type call struct {
 	encoder  *connection
 	listener *connection     // the WHEP connection, or nil
 	listened int             // number of WHEP connections so far
-	heard    <-chan struct{} // closed once the listener is connected; nil if none is connecting
+	heard    <-chan struct{} // closed once the receiver of the voice, encoder or listener, is connected; nil if none is connecting
 }
 
 // connection is a WebRTC connection and the data that PATCH requests need.

@@ -1,10 +1,10 @@
-// Package whip is the door for clients of WHIP (RFC 9725): encoders, media servers and devices that begin a WebRTC call
-// by one HTTP request. Their stream is an agent's ear. Where the offer is sendrecv the answer has the agent's voice; where
-// it only sends, a client of WHEP that knows the session's address may listen.
+// Package whip serves clients of WHIP (RFC 9725): encoders, media servers and devices that start a WebRTC call with one
+// HTTP request. An agent hears their stream. If the offer is sendrecv, the answer carries the agent's voice; if it is
+// sendonly, a WHEP client that knows the session's URL may listen.
 //
-// A call is an encoder's peer and a [bridge.Caller]. /whip/NAME is the
-// endpoint of one, /whip/NAME/ID the session, which takes candidates, restarts of ICE, and its end. /whep/NAME?session=ID
-// is where to listen, and /whep/NAME/NUMBER~ID a listener's session.
+// A call is an encoder's peer and a [bridge.Caller]. /whip/NAME is the endpoint of the agent NAME. /whip/NAME/ID is a
+// session: it accepts candidates, ICE restarts and the end. /whep/NAME?session=ID accepts a listener, whose own session is
+// /whep/NAME/NUMBER~ID.
 package whip
 
 import (
@@ -108,7 +108,7 @@ func refuse(w http.ResponseWriter, err error) {
 	case status == http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", "Bearer") // RFC 6750, section 3
 	}
-	// RFC 9725 requires 503 for an overloaded gateway. A client that sends too many requests gets 429 (RFC 6585).
+	// RFC 9725 uses 503 for an overloaded gateway. A client that sends too many requests gets 429 (RFC 6585).
 	if e.Retry > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(access.RetrySeconds(e.Retry)))
 	}

@@ -1,5 +1,5 @@
-// Package rtctest is a WebRTC caller for tests and for bench: a Pion peer with a microphone for Opus and, if wanted, a data channel.
-// How its offers travel is up to its user.
+// Package rtctest provides a WebRTC caller for tests and for bench: a Pion peer with an Opus microphone and, optionally, a data
+// channel. The user of the package transports offers and answers.
 package rtctest
 
 import (
