@@ -37,7 +37,7 @@ type Agent struct {
 	Config     json.RawMessage `json:"config,omitzero"`     // a LiveConfig for everything else
 	Silence    *silence        `json:"silence,omitzero"`    // reaction to a silent caller (nil: none)
 	Waiting    *waiting        `json:"waiting,omitzero"`    // what the caller hears during a slow tool call (nil: nothing)
-	Outcome    json.RawMessage `json:"outcome,omitzero"`    // JSON Schema of the summary written after a conversation
+	Outcome    json.RawMessage `json:"outcome,omitzero"`    // JSON Schema of what a model writes about a conversation after its end
 	Record     *bool           `json:"record,omitzero"`     // whether to record the conversation
 	Keys       int             `json:"keys,omitzero"`       // number of phone keys sent to the model at once (0: after a pause)
 	Collect    []string        `json:"collect,omitzero"`    // names of values that callers enter by keys and the model must not see
@@ -46,20 +46,20 @@ type Agent struct {
 
 type limits struct {
 	Minutes float64 `json:"minutes,omitzero"` // 0: no limit
-	Dollars float64 `json:"dollars,omitzero"` // US (0: no limit)
+	Dollars float64 `json:"dollars,omitzero"` // in US dollars (0: no limit)
 }
 
 // MaxKeys is the maximum length of a number entered by phone keys.
 const MaxKeys = 64
 
-// maxLimit bounds the limits: two years in minutes.
+// maxLimit bounds both limits: two years in minutes, a million dollars.
 const maxLimit = 1_000_000
 
 // silence is the field of the same name in a LiveConfig.
 type silence struct {
 	After string `json:"after"`          // "8s"
 	Say   string `json:"say,omitzero"`   // the instruction for the model to ask
-	Times *int   `json:"times,omitzero"` // before it says goodbye (0: no limit)
+	Times *int   `json:"times,omitzero"` // how often the model asks before it says goodbye (0: no limit)
 }
 
 // waiting is the field of the same name in a LiveConfig.

@@ -145,8 +145,8 @@ func mergeObjects(under, over map[string]any) {
 	}
 }
 
-// parseObject decodes a config; nothing and null are empty ones. Unchanged values are encoded as they came, numbers to
-// the digit.
+// parseObject decodes a config. No text and null yield an empty object. Numbers keep all their digits when the config
+// is encoded again. ok is false if it is not an object.
 func parseObject(raw json.RawMessage) (config map[string]any, ok bool) {
 	if len(raw) == 0 {
 		return map[string]any{}, true

@@ -128,7 +128,7 @@ func IsLiveModel(model string) bool { return setup.IsLive(model) }
 // by the grant, overridden by the session webhook. Each field is merged separately.
 func (o *SessionRequest) MergedAgent() Agent { return o.FixedAgent().MergeOver(o.Agent) }
 
-// callerID identifies the caller: by its account if that can, else by key and identity.
+// callerID identifies the caller: by the account, if it can tell callers apart, else by key and identity.
 func (o *SessionRequest) callerID() string {
 	if a, ok := o.Account.(interface{ Caller() string }); ok {
 		return a.Caller()

@@ -70,7 +70,7 @@ func (s *Session) onArrival(ctx context.Context, v *callerConn) {
 	} else {
 		s.resumeCaller(v)
 	}
-	s.output.announcedThinking.Store(false) // another connection was informed that it is due
+	s.output.announcedThinking.Store(false) // only the previous connection was informed that an answer is due
 	was := s.status.state
 	if s.isParked {
 		s.request.Account.UnparkSession()

@@ -41,7 +41,7 @@ type snapshot struct {
 	UsedTokens      wire.Tokens `json:"Tokened"`         // used so far
 	ContextTokens   wire.Tokens `json:"Context"`         // input of the next turn
 	Dollars         *float64    `json:",omitempty"`      // cost of the tokens; nil means unknown
-	NextTurn        int         `json:"Turn"`            // that comes next
+	NextTurn        int         `json:"Turn"`            // number of the next turn
 	Pauses          []Span      `json:",omitempty"`      // of the recording, which is paused if the last one has no end
 	// model whose price a gateway must know to continue, because money is limited
 	PricedModel  string                     `json:"Priced,omitempty"`
@@ -68,7 +68,7 @@ func (n *snapshot) acceptsResume(o SessionRequest) bool {
 // clusterState tracks the move of a session to or from another gateway. Owned by the loop.
 type clusterState struct {
 	entry        *fleet.Entry
-	restoredFrom *snapshot // snapshot to continue from; nil means started here, or restored
+	restoredFrom *snapshot // snapshot to continue from; nil means started here, or already restored
 	hasChanges   bool      // something has happened that the store should have
 	isPlaced     bool      // the store knows the gateway, and needs nothing else
 	moveWanted   bool      // its caller should move to another gateway

@@ -27,8 +27,8 @@ type (
 	Text struct{ Text string }
 
 	// Activity marks speech, or a pause of the microphone; it keeps its place among the audio. ActivityKeep and
-	// ActivityDrop decide about audio from before the next ActivityStart: it becomes all of that activity, or no part
-	// of it.
+	// ActivityDrop decide about audio received before the next ActivityStart, as [uplink.MarkKeep] and
+	// [uplink.MarkDrop].
 	Activity int
 
 	// ToolResponse answers one call of a [ToolCall].

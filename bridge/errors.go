@@ -47,7 +47,7 @@ const (
 	CodeResumptionFailed         Code = "session_resumption_failed"  // Gemini has forgotten the session; a fresh one goes on
 
 	// Problems while the conversation goes on.
-	CodeAudioStream     Code = "audio_stream_error"     // speech was lost after a long wait
+	CodeAudioStream     Code = "audio_stream_error"     // speech was lost, because it could not be sent for too long
 	CodeAudioProcessing Code = "audio_processing_error" // the model's audio cannot be played
 	CodeSpeakerStream   Code = "speaker_stream_error"   // voice was lost: the queue was full
 	CodeToolExecution   Code = "tool_execution_error"   // a tool timed out
@@ -63,7 +63,7 @@ type Error struct {
 	Message string
 	Field   string
 	Status  int
-	Retry   time.Duration // when to retry, for CodeBusy; 0 means unknown
+	Retry   time.Duration // time until a retry, for CodeBusy; 0 means unknown
 	Err     error
 }
 

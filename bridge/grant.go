@@ -63,7 +63,7 @@ type Account interface {
 	End()
 }
 
-// Unlimited is the account of a caller without limits.
+// Unlimited is the account of a caller that has none: it limits and counts nothing.
 var Unlimited Account = unlimited{}
 
 type unlimited struct{}

@@ -155,8 +155,8 @@ func (r *recording) announceState(wanted bool) {
 // Listener receives both sides of a conversation. Its methods are called by several goroutines. They must not block,
 // and must not keep pcm.
 type Listener interface {
-	WriteCaller(pcm []int16, rate int, at time.Time) // spoken at that time, as far as is known
-	WriteModel(pcm []int16, at time.Time)            // at [VoiceRate], played at that time
+	WriteCaller(pcm []int16, rate int, at time.Time) // at is when its first sample was spoken, as far as is known
+	WriteModel(pcm []int16, at time.Time)            // at [VoiceRate]; at is when its first sample is played
 	TruncateModel(at time.Time)                      // queued voice after that time is not played
 	AddMark(at time.Time)                            // a gap begins or ends here
 }

@@ -32,7 +32,7 @@ const (
 
 // Session is one conversation. Only its loop changes its state; the methods are safe for concurrent use.
 type Session struct {
-	// Set by newSession. Each of these has its own mutex, or belongs to the loop.
+	// Not replaced after newSession. Each of these has its own mutex, or belongs to the loop.
 	*subscribers
 	streams
 	receivedIDs
@@ -260,7 +260,8 @@ func (s *Session) parseConfig(raw json.RawMessage) (setup.Config, error) {
 	return config, err
 }
 
-// expectTextReply starts waiting for the answer to text that is sent now, and interrupts the model with a cause.
+// expectTextReply starts waiting for the answer to text that is sent now. The text interrupts the model, with by as the
+// cause.
 func (s *Session) expectTextReply(by Cause) {
 	s.status.setApology(false)
 	s.output.recordQuestion(time.Now())

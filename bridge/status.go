@@ -51,7 +51,7 @@ func (s *callerStatus) endWait() {
 	}
 }
 
-// setApology reports that there will be no answer, or with off that this no longer applies.
+// setApology reports that there will be no answer, or with on false that this no longer applies.
 func (s *callerStatus) setApology(on bool) {
 	if s.hasApology != on {
 		s.hasApology = on

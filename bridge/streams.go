@@ -78,7 +78,7 @@ func (s *streams) SetFrame(mimeType string, data []byte, changed bool) {
 	s.uplink.ShowPicture(wire.Blob{MIMEType: mimeType, Data: data}, changed)
 }
 
-// ClearFrame removes the picture of SetFrame.
+// ClearFrame removes the picture of SetFrame: the person no longer shows it.
 func (s *streams) ClearFrame() { s.uplink.ClearPicture() }
 
 // SetRoundTrip sets the round-trip time of the client.

@@ -27,7 +27,7 @@ const (
 type turnEstimate struct {
 	prices                  price.ModelPrices
 	context                 wire.Tokens // input of the next turn
-	configBytes             int         // its bytes
+	configBytes             int         // size of the configuration, as counted in context
 	sentBefore              uint64      // see uplink.Uplink.MilliTokens, at the start of the turn
 	reservedIn, reservedOut int         // reserved in addition to the context
 	answerReserve           int         // part of reservedOut for one answer

@@ -147,7 +147,7 @@ func (v *voice) signalPlayed() {
 //go:embed one-moment.pcm
 var oneMoment []byte
 
-// sayAgain is "Gemini did not answer. Please say it again.", made likewise.
+// sayAgain is "Gemini did not answer. Please say it again.", made in the same way.
 //
 //go:embed say-again.pcm
 var sayAgain []byte

@@ -1,4 +1,4 @@
-// Package reread detects changed files, so that they can be reloaded.
+// Package reread detects changed files, so that they can be reloaded, and reloads certificates.
 package reread
 
 import (
@@ -71,7 +71,8 @@ func IsStale(name string) bool {
 	return links == 0
 }
 
-// maxFile bounds a file that is read again, in bytes. The largest there are, bundles of authorities, have 300 kB.
+// maxFile limits the size of a reloaded file, in bytes. The largest known ones, bundles of CA certificates, have 300
+// kB.
 const maxFile = 16 << 20
 
 // CheckFile returns an error for a file that must not be read while calls wait: a named pipe would block until somebody writes into it,

@@ -1,6 +1,6 @@
-// Package store is the state that several gateways share: what it takes to resume a conversation whose gateway has died, how much
-// of each limit is in use, and which gateways exist. [NewMemory] keeps it for one process, [OpenRedis] for all that use the same
-// Redis.
+// Package store holds the state that several gateways share: the snapshots to resume conversations whose gateway has
+// died, how much of each limit is in use, and which gateways exist. [NewMemory] keeps it for one process, [OpenRedis]
+// for all that use the same Redis.
 //
 // Everything expires unless it is renewed in time, so the state of a dead gateway disappears. The gateway that runs a conversation
 // has its authoritative state. Calls wait for the store only if they must, and each store call ends within [Timeout].

@@ -165,7 +165,8 @@ func (s *Schema) CheckValue(value json.RawMessage, name string) error {
 	return s.validate(value, name, "the "+name, "its schema")
 }
 
-// validate also gets the value's name in a path and in a sentence, and the name of the schema.
+// validate is CheckValue with the names for its errors: root is the value in a path, what the value in a sentence, rule
+// the schema.
 func (s *Schema) validate(raw json.RawMessage, root, what, rule string) error {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {

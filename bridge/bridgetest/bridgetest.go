@@ -104,7 +104,7 @@ func (u *Upstream) Dial(ctx context.Context, network, addr string) (net.Conn, er
 	return u.pipes.Dial(ctx, network, addr)
 }
 
-// SetFailure makes the next dials fail: with an HTTP status, or an error of the network.
+// SetFailure makes the next dials fail: with an HTTP status, or an error of the network. With 0 and nil they succeed.
 func (u *Upstream) SetFailure(refusal int, down error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -505,7 +505,7 @@ func (l *Conn) ReceivedPictures() []string {
 	return got
 }
 
-// AssertDialledFor checks the setup of a connection.
+// AssertDialledFor checks the temperature and the handle in the setup of a connection.
 func (l *Conn) AssertDialledFor(temperature, handle string) *Conn {
 	l.t.Helper()
 	if got := l.Setup.SessionResumption.Handle; l.Setup.GenerationConfig.Temperature.String() != temperature || got != handle {

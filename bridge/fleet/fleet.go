@@ -105,7 +105,7 @@ type Cluster struct {
 	mu         sync.Mutex
 	entries    map[*Entry]struct{}
 	endedConvs map[string]*endedConv // by ID
-	countOrder uint64                // sequence number of calls of Count
+	countOrder uint64                // sequence number of the last call of SetUsage
 	isLeaving  bool                  // accepts no more conversations
 	isStopped  bool                  // has no more conversations
 	otherCount int                   // gateways that accept conversations
@@ -118,7 +118,7 @@ type Entry struct {
 	generation uint64
 	onTaken    func() // ends the conversation here
 
-	// Guarded by mu of the fleet.
+	// Guarded by mu of the cluster.
 	pending  Snapshot // to be written, or nil
 	stored   Snapshot // last written, or nil
 	isStored bool     // the store has an entry, or may have one
@@ -409,7 +409,7 @@ func (f *Cluster) renewEntry(
 	return now, err
 }
 
-// swapSnapshot writes a snapshot; see [store.Store].Swap.
+// swapSnapshot writes a snapshot; see [store.Store].CompareAndSwap.
 func (f *Cluster) swapSnapshot(
 	ctx context.Context, id string, was, generation uint64, s Snapshot, ttl time.Duration,
 ) (now uint64, err error) {
@@ -465,7 +465,7 @@ func (f *Cluster) exchangeQuota(ctx context.Context) {
 	}
 }
 
-// nextOrder returns the sequence number for a call of Count.
+// nextOrder returns the sequence number for a call of [store.Store].SetUsage.
 func (f *Cluster) nextOrder() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -94,7 +94,8 @@ type Breaker struct {
 // refusal records when Google refused one caller, and until when.
 type refusal struct{ refusedAt, until time.Time }
 
-// refusedFor returns how long the breaker stays open because of Google's refusal to this gateway; 0 if closed.
+// refusedFor returns how long the breaker stays open because of Google's refusal to this gateway; 0 if it is closed, or
+// open only because of another gateway's report.
 func (b *Breaker) refusedFor() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()

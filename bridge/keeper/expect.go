@@ -131,7 +131,8 @@ func (k *Keeper) ExpectedReply() (what Trigger, ok bool) {
 }
 
 // ReplyPending reports whether an answer is expected. It may never come: what sounded like speech may have been noise,
-// and a model may choose not to answer. So it turns false once the person has been asked to wait.
+// and a model may choose not to answer. If that is possible (see [WaitNotice].Unsure), it turns false once the person
+// has been asked to wait.
 func (k *Keeper) ReplyPending() bool {
 	_, ok := k.ExpectedReply()
 	return ok && (k.stall.stage == 0 || !k.wait.unsure || time.Since(k.wait.since) < waitFirst)

@@ -25,8 +25,8 @@ import (
 type Options struct {
 	Dial         func(context.Context, gemini.Setup) (Conn, error)
 	Breakers     *Breakers
-	Caller       string        // caller of [Breaker.Admit]
-	IsProbe      bool          // result of [Breaker.Admit]
+	Caller       string        // as passed to [Breaker.Admit]
+	IsProbe      bool          // as returned by [Breaker.Admit]
 	StallTimeout time.Duration // how long the model may be silent when an answer is due; 0 means no limit
 	Uplink       *uplink.Uplink
 	Logger       *slog.Logger
@@ -93,7 +93,8 @@ type (
 		Cause     string // of the failure: lost, stale handle, quota, fatal or auth; "" for success
 	}
 
-	// ConnectionEnd reports the end of a connection. Cause is empty if the gateway ended it.
+	// ConnectionEnd reports the end of a connection. It was dialled at StartedAt and set up at ConnectedAt. Cause is
+	// empty if the gateway ended it.
 	ConnectionEnd struct {
 		Kind                   ConnKind
 		StartedAt, ConnectedAt time.Time
@@ -222,7 +223,7 @@ type connection struct {
 	goroutines   sync.WaitGroup     // dial, reader, writer
 }
 
-// handle is the newest session resumption handle.
+// handle is the newest session resumption handle, with which the session can continue.
 type handle struct {
 	value  string
 	event  int  // number of its arrival; see Keeper.eventCount

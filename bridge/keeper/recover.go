@@ -132,7 +132,7 @@ func (k *Keeper) scheduleRedial(ctx context.Context, pause time.Duration) {
 	k.current.hasWebSocket = false
 	if k.current.hadSession {
 		k.beginWait()
-		k.wait.unsure = false // for any reason of the wait: the model receives nothing now
+		k.wait.unsure = false // whatever the wait was for: the model receives nothing now
 	}
 	k.current.isDialing = true
 	k.clock.Set(alarmRetry, max(pause, k.dialPause()))

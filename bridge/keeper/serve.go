@@ -140,9 +140,9 @@ func (k *Keeper) onMessage(ctx context.Context, epoch int, m *wire.ServerMessage
 	}
 }
 
-// acceptHandle stores a new handle. It reports HandleChanged only if something has happened since the previous one:
-// gemini-3.1-flash-live sends two handles a second during audio (recorded), and each report is written to the cluster's
-// store.
+// acceptHandle stores a new handle. It reports HandleChanged only if something has happened since the previous one, or
+// if the handle names the last message that it covers: gemini-3.1-flash-live sends two handles a second during audio
+// (recorded), and each report is written to the cluster's store.
 func (k *Keeper) acceptHandle(ctx context.Context, h *wire.Resumption) {
 	knowsMore := k.handle.value == "" || k.handle.event <= k.lastEvent || h.Covered > 0
 	k.eventCount++
@@ -174,7 +174,7 @@ func (k *Keeper) startReadWrite(parent context.Context, d dialResult) {
 	})
 }
 
-// goRecovered starts a goroutine of the connection.
+// goRecovered starts a goroutine of the connection. Its panic is passed to OnCrash.
 func (k *Keeper) goRecovered(f func()) {
 	k.current.goroutines.Go(func() { crash.Run(k.Logger, "model connection", k.OnCrash, f) })
 }

@@ -48,8 +48,8 @@ type State struct {
 	Fields map[string]any `json:"fields,omitzero"` // texts and numbers
 }
 
-// Flow is a plan with the state of a conversation in it. The zero Flow has no steps. Flow is a value: its methods
-// change a copy.
+// Flow is a plan with the state of a conversation in it. The zero Flow has no steps. Flow is a value: Advance and
+// WithPlan return a changed copy.
 type Flow struct {
 	State
 	plan Plan

@@ -16,8 +16,8 @@ const (
 	// maxAnswers limits the answers that are kept.
 	maxAnswers = 2 * maxCalls
 
-	// reuseWindow is how long the answer to a call is reused after a failover to a session that never saw the call.
-	// That session calls again, and a tool that sends a message must not send it twice.
+	// reuseWindow is how long the answer to a call is reused, also by a fresh session that never saw the call. That
+	// session calls again, and a tool that sends a message must not send it twice.
 	reuseWindow = 30 * time.Second
 
 	// answerLatency is how long an answer may take to Gemini. A handle that arrives sooner may not cover it.

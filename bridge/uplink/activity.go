@@ -48,7 +48,7 @@ type speechActivity struct {
 	preRoll         time.Duration
 	preSpeech       []Item // manual: newest audio since the last mark, at most preRoll
 	preSpeechLength time.Duration
-	nextSpeech      []Item // manual: the complete audio of the next speech; nil means it starts with preSpeech
+	nextSpeech      []Item // manual: kept by MarkKeep for the next speech; nil means it starts with preSpeech
 }
 
 func newActivity() speechActivity {

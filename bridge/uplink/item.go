@@ -19,8 +19,9 @@ type Turn struct {
 	Picture  *wire.Blob // added as one more part, or nil; several turns may share one
 }
 
-// Mark is the begin or the end of speech, or a pause of the microphone. MarkKeep and MarkDrop decide about audio from
-// before the next MarkStart: it becomes all of that speech, or no part of it.
+// Mark is the begin or the end of speech, or a pause of the microphone. MarkKeep and MarkDrop decide about the audio
+// received since the last speech or mark: the next speech begins with it, and with nothing that comes after it and
+// before MarkStart, or it is dropped.
 type Mark int
 
 // The kinds of [Mark].

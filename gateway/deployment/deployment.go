@@ -1,5 +1,6 @@
-// Package deployment looks at a gateway from where its users are: names, certificates, proxies, ports, relays, and a conversation that is
-// cut and goes on. Of each thing that does not work it says which setting, or which line of a proxy, mends it.
+// Package deployment checks a gateway from the network of its users: names, certificates, proxies, ports, TURN relays,
+// and a conversation that is disconnected and resumed. For each failed check it names the setting, or the line of a
+// proxy's configuration, that fixes it.
 package deployment
 
 import (

@@ -179,7 +179,8 @@ func (c *checkRun) checkOrigin(ctx context.Context, origin string) {
 	c.pass("origin "+origin, "may connect")
 }
 
-// checkIdleSocket keeps a socket open, on which the gateway pings every 5 s.
+// checkIdleSocket keeps a second socket open for Stay, to detect proxies that close it. The gateway pings on it every 5
+// s.
 func (c *checkRun) checkIdleSocket(ctx context.Context) {
 	s, err := c.dialWebSocket(ctx, "")
 	if err != nil {

@@ -23,13 +23,15 @@ import (
 )
 
 const (
-	// exportTimeout is the standard's own: https://opentelemetry.io/docs/specs/otel/protocol/exporter/.
+	// exportTimeout is the default of the standard: https://opentelemetry.io/docs/specs/otel/protocol/exporter/.
 	exportTimeout = 10 * time.Second
 
-	// A collector that is busy (429, 502, 503, 504) gets the spans again, after what it asks for, or a second, up to the timeout.
+	// exportPause is the pause before spans are sent again to a busy collector (429, 502, 503, 504) that sends no
+	// Retry-After. Retries end with exportTimeout.
 	exportPause = time.Second
 
-	// maxRetryAfter caps the Retry-After of a collector, in seconds: more than a time.Duration holds would be read as no pause at all.
+	// maxRetryAfter caps the Retry-After of a collector, in seconds: a larger value could overflow time.Duration, and
+	// mean no pause at all.
 	maxRetryAfter = 24 * 60 * 60
 )
 
@@ -111,7 +113,7 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []trace.ReadOnlySpan) 
 	}
 }
 
-// post sends a request. Where another try is worth it, it returns after what time.
+// post sends a request. wait is the time before a retry; 0 means that a retry is useless.
 func (e *exporter) post(ctx context.Context, body []byte) (wait time.Duration, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url, bytes.NewReader(body))
 	if err != nil {

@@ -10,9 +10,10 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The numbers of fields are those of https://github.com/open-telemetry/opentelemetry-proto (collector/trace, trace, resource, common; v1).
+// Field numbers are those of https://github.com/open-telemetry/opentelemetry-proto (collector/trace, trace, resource,
+// common; v1).
 
-// message is a protobuf message that is being written.
+// message is a protobuf message under construction.
 type message []byte
 
 func (m *message) bytes(field protowire.Number, b []byte) {

@@ -1,12 +1,12 @@
-// Package tracing sends an OpenTelemetry collector a trace of each conversation.
+// Package tracing sends a trace of each conversation to an OpenTelemetry collector.
 //
 //	conversation              from its begin to its end
 //	├── link                  a connection to the model, from its dial to its end, or a dial that has failed
 //	└── turn                  from the end of a question to the end of its answer
 //	    └── execute_tool NAME
 //
-// A span has times, numbers and names, and nothing of what was said, asked of a tool or answered by it. A turn and what is in it
-// become spans when the turn is over: only then it is known when it began.
+// Spans hold times, numbers and names, but no content: neither speech and text nor arguments and results of tools. A
+// turn and its tool calls become spans at the end of the turn, because only then is its start known.
 package tracing
 
 import (
@@ -46,13 +46,13 @@ type conversation struct {
 	step  string // of the agent
 }
 
-// call is a tool call, and when it ended.
+// call is a tool call with the time of its end.
 type call struct {
 	bridge.CallEnd
 	at time.Time
 }
 
-// maxCalls bounds the calls of a turn that has no end; more of them have no span.
+// maxCalls limits the calls that are kept for a turn without an end; further calls get no span.
 const maxCalls = 100
 
 // New returns nil if no collector is named in the environment, by OTEL_EXPORTER_OTLP_ENDPOINT or its _TRACES_ form. Of the

@@ -110,7 +110,7 @@ func (p *Proxy) URL() string { return "redis://" + p.listener.Addr().String() }
 // SetDelay delays each response by d.
 func (p *Proxy) SetDelay(d time.Duration) { p.delay.Store(int64(d)) }
 
-// SetBlackhole silently drops all data, or forwards it again.
+// SetBlackhole silently drops all data, or forwards it again, after closing the open connections.
 func (p *Proxy) SetBlackhole(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -76,8 +76,8 @@ type Desk struct {
 	// unknown; then users cannot answer by voice.
 	InputCount func() int
 
-	// Generate calls a writing model and streams its text to piece. It returns the error of piece, that of ctx, or its own if the
-	// model did not finish. It is nil without a writing model.
+	// Generate calls a writing model and streams its text to piece, one piece after the other. It returns the error of
+	// piece, that of ctx, or its own if the model did not finish. It is nil without a writing model.
 	Generate func(ctx context.Context, prompt string, piece func(text string) error) error
 
 	Workspace *Workspace // nil: none
