@@ -7,8 +7,8 @@ import (
 	"voxgate/tools"
 )
 
-// Attributes are additional call data: SIP headers or provider parameters, with lower-case names. Most of it can be forged by the
-// caller.
+// Attributes are the data of a call in addition to its numbers: SIP headers or provider parameters, with lower-case names. Callers can
+// forge most of them.
 type Attributes map[string]string
 
 const (
@@ -18,7 +18,7 @@ const (
 	maxAttributeBytes = 300
 )
 
-// Add stores a value as one line of at most 300 bytes. A repeated name joins its values with a comma (RFC 3261, section 7.3.1).
+// Add stores a value as one line of at most 300 bytes. Values of a repeated name are joined with a comma (RFC 3261, section 7.3.1).
 func (a *Attributes) Add(name, value string) {
 	name = strings.ToLower(ClipField(name))
 	before, ok := (*a)[name]

@@ -21,7 +21,7 @@ const (
 	maxSeconds      = 60
 	// promptTime is extra time for the first key, because the agent asks for the number after the collection opens.
 	promptTime = 20 * time.Second
-	// deliveryTimeout bounds the request to the webhook.
+	// deliveryTimeout bounds the request to the operator's webhook.
 	deliveryTimeout = 10 * time.Second
 )
 
@@ -30,9 +30,9 @@ type Collection struct {
 	Name     string `json:"name"` // as agents refer to it: "card number"
 	Min      int    `json:"min"`  // number of keys; default 1
 	Max      int    `json:"max"`
-	Check    string `json:"check"`    // checksum: luhn, iban:DE, date:ddmmyyyy; optional
+	Check    string `json:"check"`    // luhn, iban:DE or date:ddmmyyyy; no check if empty
 	Attempts int    `json:"attempts"` // default 3
-	Seconds  int    `json:"seconds"`  // timeout per key; default 10
+	Seconds  int    `json:"seconds"`  // time until the next key; default 10
 	URL      string `json:"url"`      // webhook that receives the digits
 	Secret   string `json:"secret"`   // signs the webhook (Standard Webhooks)
 
@@ -73,7 +73,7 @@ func (c *Collection) checkFields() (err error) {
 	case c.Seconds > maxSeconds:
 		return fmt.Errorf("seconds: %d is more than %d", c.Seconds, maxSeconds)
 	}
-	if c.hasValidChecksum = digits.Check(c.Check); c.hasValidChecksum == nil || c.Check == "iban" { // IBANs need a country code
+	if c.hasValidChecksum = digits.Check(c.Check); c.hasValidChecksum == nil || c.Check == "iban" { // keys have no letters for the country
 		return fmt.Errorf("check: %q is none of %s", c.Check, digits.Names)
 	}
 	if c.endpoint, err = webhook.NewEndpoint(c.URL, c.Secret); err != nil {
@@ -163,8 +163,8 @@ var (
 	errHungUp     = errors.New("the caller is gone")
 )
 
-// collectDigits collects one number, and returns the outcome in words for the model. It blocks until the caller has entered the number,
-// hung up or timed out.
+// collectDigits collects one number, and returns the outcome in words for the model. It blocks until the caller has entered the number, has
+// hung up or was too slow, or ctx is done. After too many failed attempts it returns at once.
 func (p *Keypad) collectDigits(ctx context.Context, c *Collection) (result string, err error) {
 	select {
 	case p.busy <- struct{}{}:
@@ -226,7 +226,7 @@ func gaveUpResult(c *Collection) string {
 	return fmt.Sprintf("gave up after %d attempts", c.Attempts)
 }
 
-// postDigits sends the digits to the webhook. Only "valid" of its response is used: the rest could contain the number.
+// postDigits sends the digits to the webhook. Of its response only "valid" is used, true if missing: the rest could contain the number.
 func (c *Collection) postDigits(ctx context.Context, number string) (valid bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, deliveryTimeout)
 	defer cancel()

@@ -11,10 +11,11 @@ import (
 )
 
 const (
-	// keyGap ends a number: longer than the usual pause between two keys, and short enough that the reply to a single key feels prompt.
+	// keyGap is the pause that ends a number: longer than most people take between two keys, and short enough that the reply to a single
+	// key feels prompt.
 	keyGap = 1200 * time.Millisecond
-	// secretTail keeps keys secret for this long after a valid number. After an invalid one it is the key timeout of the collection, so a slow
-	// or interrupted caller can finish dialling.
+	// secretTail is the time without a key after which keys go to the model again, once a valid number was entered. After an invalid one it
+	// is the key timeout of the collection, so that a slow or interrupted caller can finish dialling.
 	secretTail = 2 * time.Second
 )
 
@@ -31,7 +32,7 @@ type Keypad struct {
 	// secret is the collection that receives the keys, and whose tones are filtered out; nil if the model receives them.
 	secret atomic.Pointer[Collection]
 
-	failures map[*Collection]int // failed attempts; used by the goroutine that holds busy
+	failures map[*Collection]int // failed attempts per collection; used by the goroutine that holds busy
 }
 
 // pendingEntry is a number that is being entered.
@@ -72,8 +73,8 @@ func (p *Keypad) Run(ctx context.Context, log *slog.Logger, maxKeys int, do func
 		maxKeys = MaxKeys
 	}
 	var keys []byte
-	var filledAt time.Time           // when keys last reached maxKeys
-	var timeout <-chan time.Time     // nil: no key is pending
+	var filledAt time.Time           // when keys last reached maxKeys; zero: not recently
+	var timeout <-chan time.Time     // ends the number or the secret; nil: neither is pending
 	var open *pendingEntry           // nil: no collection is open
 	var entryDone chan time.Duration // of the newest entry; nil once it has ended
 	var secretFor time.Duration      // how long keys stay secret after it

@@ -38,7 +38,7 @@ type Menu struct {
 type announcement struct {
 	wordPairs map[string]bool // adjacent words
 	keys      []string        // pressed at this announcement
-	times     int             // it was heard
+	times     int             // how often keys were wanted for it
 }
 
 // maxAnnouncementWords bounds the words of one announcement that are compared.

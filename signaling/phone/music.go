@@ -8,22 +8,22 @@ import (
 	"voxgate/media/vad"
 )
 
-// musicKept is how much of the newest sound is kept while there is music: longer than the 2 s that it takes to know that it is over.
+// musicKept is how much of the newest audio is kept during music: more than the 2 s after which the end of the music is detected.
 const musicKept = 3 * time.Second
 
-// withoutMusic is a sink that hears silence in the place of music that lasts.
+// withoutMusic is a sink that replaces lasting music with silence.
 type withoutMusic struct {
 	media.Sink
 	music   vad.Music
 	playing bool
-	kept    []int16 // the newest sound, while there is music
+	kept    []int16 // the newest audio, during music
 	silence []int16
 }
 
-// musicPass has the model hear music, however long it lasts.
+// musicPass is the value of "music" that forwards music to the model, however long it lasts.
 const musicPass = "pass"
 
-// CheckMusic checks a file's field of that name.
+// CheckMusic validates the field "music" of a configuration file.
 func CheckMusic(music string) error {
 	if music != "" && music != musicPass {
 		return fmt.Errorf("music: %q must be %q or left out", music, musicPass)
@@ -31,8 +31,9 @@ func CheckMusic(music string) error {
 	return nil
 }
 
-// WithoutMusic returns a sink that hears silence in the place of music once it has lasted for 8 s: somebody has put the call on hold
-// without signalling it. When the music is over, the last three seconds come at once, so that no word is lost. With "pass" it returns sink.
+// WithoutMusic wraps sink so that it receives silence instead of music that has lasted for 8 s: the call was put on hold without
+// signalling. When the music has ended, sink receives the last three seconds at once, so that no word is lost. If music is "pass", it
+// returns sink itself.
 func WithoutMusic(sink media.Sink, music string) media.Sink {
 	if music == musicPass {
 		return sink

@@ -12,7 +12,7 @@ var toneGroups = [2][4]float64{{697, 770, 852, 941}, {1209, 1336, 1477, 1633}}
 
 const (
 	keyBlock = 20 * time.Millisecond // half of the shortest tone that counts (ITU-T Q.24)
-	// minToneShare is the share of a DTMF tone in the energy of a block; the other half may be speech or noise.
+	// minToneShare is the minimum share of a DTMF tone in the energy of a block: the other half may be speech or noise.
 	minToneShare = 0.5
 	// minGroupShare is the minimum share of either frequency: one may be 8 dB louder than the other (ITU-T Q.24).
 	minGroupShare = 0.06

@@ -43,7 +43,7 @@ func ParseCaller(text string) Number {
 	return n
 }
 
-// ParseFullNumber is [ParseCaller] for providers that send international numbers without "+".
+// ParseFullNumber is [ParseCaller] for providers that always send international numbers, but without "+".
 func ParseFullNumber(text string) Number {
 	n := ParseCaller(text)
 	if digits := string(n); isDigits(digits) && digits[0] != '0' && len(digits) >= minDigits && len(digits) <= maxDigits {
@@ -58,7 +58,7 @@ func parseSubscriber(text string) (n Number, host string) {
 	if begin, end := strings.LastIndexByte(text, '<'), strings.LastIndexByte(text, '>'); begin >= 0 && end > begin {
 		text = strings.TrimSpace(text[begin+1 : end])
 	}
-	isNumber := false // even if it is short
+	isNumber := false // whatever its length
 	scheme, rest, _ := strings.Cut(text, ":")
 	switch strings.ToLower(scheme) {
 	case "tel":
@@ -70,7 +70,7 @@ func parseSubscriber(text string) (n Number, host string) {
 		}
 		host = hostIn(rest[at+1:])
 		isNumber = strings.Contains(strings.ToLower(rest[at+1:]), ";user=phone")
-		text, _, _ = strings.Cut(rest[:at], ":") // of a password
+		text, _, _ = strings.Cut(rest[:at], ":") // drops a password
 	}
 	subscriber, parameters, _ := strings.Cut(text, ";")
 	number, ok := withoutSeparators(percentDecode(subscriber), isNumber)
@@ -80,7 +80,7 @@ func parseSubscriber(text string) (n Number, host string) {
 	return Number(inContext(number, ParameterValue(parameters, "phone-context"))), host
 }
 
-// hostIn is the host of what follows the @ of a SIP URI.
+// hostIn returns the host in the part of a SIP URI after the @.
 func hostIn(hostport string) string {
 	end := strings.IndexAny(hostport, ";?>")
 	if end >= 0 {
@@ -170,7 +170,7 @@ var placeholders = []string{
 // fillers are words that may accompany a placeholder: "Unknown Number", "Caller ID withheld".
 var fillers = []string{"number", "caller", "callerid", "id", "name", "call", "user", "party", "the", "by", "network"}
 
-// unavailablePhrases are placeholders that contain none of these words; letters only.
+// unavailablePhrases are phrases that mean the same without a word of placeholders; letters only.
 var unavailablePhrases = []string{
 	"nocallerid", "nonumber", "noname", "noid", "notavailable", "notprovided", "outofarea", "na", "coinlinepayphone",
 	"interactionwithotherservice",
@@ -256,8 +256,8 @@ func (n Number) alternateSpelling() Number {
 }
 
 // FindAgent returns the agent for a called number at a protocol, or nil. An exact number wins over patterns, a longer pattern over a
-// shorter one, then the first agent by name. Not all networks send "+", so an international number also matches in its other spelling. An
-// exact match of that wins over wildcards; a wildcard match counts only if the number as it came matches nothing.
+// shorter one, then the first agent by name. Not all networks send "+", so an international number also matches in its other spelling. That
+// wins over wildcards if a pattern is exactly that spelling; by wildcards it counts only if the number as received matches nothing.
 func FindAgent(folder *agents.Folder, protocol string, number Number) (agent *agents.Agent) {
 	const exactMatch = 1 << 20 // larger than the length of any pattern
 	best := -1

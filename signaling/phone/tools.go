@@ -27,7 +27,7 @@ func EndCallTool(do func(bridge.Command) error) tools.Tool {
 	}
 }
 
-// PressKeysTool returns the tool that presses keys. which completes the description with the keys accepted. menu is set on outgoing calls.
+// PressKeysTool returns the tool that presses keys. which ends its description with the accepted keys. menu is nil for incoming calls.
 func PressKeysTool(which string, menu *Menu, press func(ctx context.Context, digits string) error) tools.Tool {
 	if menu != nil {
 		which += " Listen first, until you know which key is for what you want. If a key leads nowhere, press another one."
@@ -55,7 +55,7 @@ type TransferMode struct {
 }
 
 // TransferTool returns the tool that transfers a call to a number or SIP URI that matches one of targets. refused, which may be nil, is
-// called for other targets. A timeout of 0 selects the default timeout of tools.
+// called for other targets. A timeout of 0 selects the default, [tools.Timeout].
 func TransferTool(
 	targets []string, timeout time.Duration, manner TransferMode, refused func(target string),
 	transfer func(ctx context.Context, target, about string) error,

@@ -33,7 +33,7 @@ import (
 type signing struct {
 	// verify checks the signature of a request. at is the URL that the provider used.
 	verify    func(secret, signature, at string, r *http.Request, body []byte) error
-	headers   []string // checked in this order; the first header in the request holds the signature
+	headers   []string // the first of these that the request has holds the signature
 	publicKey bool     // secret is a public key
 	socket    bool     // WebSocket requests are signed too
 }
@@ -174,9 +174,9 @@ var audioHookParts = []string{
 	"@request-target", "@authority", "audiohook-organization-id", "audiohook-session-id", "audiohook-correlation-id", "x-api-key",
 }
 
-// verifyAudioHook checks an HMAC-SHA256 over the parts named in Signature-Input, a draft of RFC 9421
+// verifyAudioHook checks an HMAC-SHA256 over the parts named in Signature-Input, by a draft of RFC 9421
 // (https://developer.genesys.cloud/devapps/audiohook/security). The secret is in base64. public is the URL that Genesys calls; if empty,
-// it is derived from the request.
+// the request's own host and path are used.
 func verifyAudioHook(secret, public string, r *http.Request, now time.Time) error {
 	label, input, _ := strings.Cut(r.Header.Get("Signature-Input"), "=")
 	list, parameters, _ := strings.Cut(strings.TrimPrefix(input, "("), ")")
@@ -251,7 +251,7 @@ type ticket struct {
 	expires  time.Time
 }
 
-// ticketLife is the time a provider has to open the WebSocket after our answer.
+// ticketLife is the time that a call may take from our answer to its connection, and a provider to fetch the XML of a transfer.
 const ticketLife = 30 * time.Second
 
 // tickets holds the issued tickets that have not been used yet.
@@ -274,7 +274,8 @@ func (t *tickets) put(name string, one ticket) string {
 	return name
 }
 
-// take removes a ticket and returns it, if it belongs to provider p. It reports false for unknown and expired tickets.
+// take removes a ticket and returns it. It reports false if the ticket is unknown or expired, or belongs to another provider than p; in the
+// last case the ticket stays valid. p is nil for AudioSocket.
 func (t *tickets) take(name string, p *Provider) (ticket, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -391,7 +392,7 @@ func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
 	control := p.Profile == "telnyx" && form.Has("event")
 	if control {
 		if t.call = form.Get("call_control_id"); form.Get("event") != "call.initiated" || form.Get("direction") != "incoming" {
-			return // errors of the call show up in its stream
+			return // the stream shows what becomes of the call
 		}
 	}
 	at := ""

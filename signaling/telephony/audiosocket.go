@@ -21,34 +21,34 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// The kinds of AudioSocket's messages (https://docs.asterisk.org/Configuration/Channel-Drivers/AudioSocket/): one byte,
-// then two of the length, big-endian, then so many.
+// The kinds of AudioSocket messages (https://docs.asterisk.org/Configuration/Channel-Drivers/AudioSocket/). A message is one byte with its
+// kind, two bytes with the length of the payload, big-endian, and the payload.
 const (
 	audioHangUp = 0x00
 	audioUUID   = 0x01
 	audioDigit  = 0x03
-	audioFirst  = 0x10 // linear PCM, of the rates below
+	audioFirst  = 0x10 // linear PCM at the first of audioRates; the next kinds have the next rates
 	audioError  = 0xff
 
 	audioHeader = 3
 )
 
-// audioRates are those of the kinds from audioFirst on, in Hz.
+// audioRates are the sample rates of the kinds from audioFirst on, in Hz.
 var audioRates = [...]int{8000, 12000, 16000, 24000, 32000, 44100, 48000}
 
 const (
-	// audioLead is how far ahead of its time the voice is sent: what is sent is played, because nothing takes it back.
+	// audioLead is how much voice is sent ahead of real time. It is short, since sent voice cannot be cleared.
 	audioLead = 60 * time.Millisecond
-	// audioFirstTime is how long a connection may take to identify its call; audioSilence notices one that vanished
-	// silently: Asterisk sends sound every 20 ms, silence too.
+	// audioFirstTime bounds the time that a connection takes to identify its call. audioSilence detects a connection that was lost without
+	// notice: Asterisk sends audio every 20 ms, even silence.
 	audioFirstTime = 5 * time.Second
 	audioSilence   = 10 * time.Second
-	// audioWrite bounds one write, and audioLinger what is waited for the other side's end after ours.
+	// audioWrite bounds one write, and audioLinger how long we wait for the other side to close the connection after us.
 	audioWrite  = 5 * time.Second
 	audioLinger = time.Second
 )
 
-// announce has the backend announce a call: the answer has the UUID that Asterisk is to show.
+// announce handles the backend's announcement of a call. It responds with the UUID that Asterisk must send first.
 func (d *Door) announce(w http.ResponseWriter, r *http.Request) {
 	if _, err := access.From(r.Context()).RequireKey(access.MayTalk); err != nil {
 		access.WriteError(w, err)
@@ -79,7 +79,7 @@ func (d *Door) announce(w http.ResponseWriter, r *http.Request) {
 	}
 	id := make([]byte, 16)
 	rand.Read(id)         // never fails (crypto/rand)
-	id[6] = id[6]&15 | 64 // version 4, variant 2 (RFC 9562, section 5.4): Asterisk takes nothing else
+	id[6] = id[6]&15 | 64 // version 4, variant 2 (RFC 9562, section 5.4): Asterisk accepts no other
 	id[8] = id[8]&63 | 128
 	t.call = uuid(id)
 	w.Header().Set("Content-Type", "application/json")
@@ -91,7 +91,7 @@ func uuid(id []byte) string {
 	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
 }
 
-// listen opens the listener of AudioSocket, and serves it until Close.
+// listen opens the AudioSocket listener. Its connections are served in the background until Close.
 func (d *Door) listen(at string) error {
 	listener, err := net.Listen("tcp", at)
 	if err != nil {
@@ -119,10 +119,10 @@ func (d *Door) listen(at string) error {
 	return nil
 }
 
-// audioSocket is the life of a connection. known is called when it has said whose it is, or not.
+// audioSocket serves a connection until it ends. It calls known, which frees the slot, once the first message was read or has failed.
 func (d *Door) audioSocket(conn net.Conn, known func()) {
 	defer conn.Close()
-	defer func() { // what http.Server does for the others
+	defer func() { // as http.Server does for the WebSockets
 		if p := recover(); p != nil {
 			d.Logger.Error("a call over AudioSocket has crashed", "panic", p, "stack", string(debug.Stack()))
 		}
@@ -139,7 +139,7 @@ func (d *Door) audioSocket(conn net.Conn, known func()) {
 	}
 	defer func() {
 		d.mu.Lock()
-		delete(d.sockets, conn) // of nil, too
+		delete(d.sockets, conn) // sockets may be nil by now
 		d.mu.Unlock()
 	}()
 	line := &audioLine{conn: conn, in: bufio.NewReader(conn), patience: audioFirstTime}
@@ -167,21 +167,21 @@ func (d *Door) audioSocket(conn net.Conn, known func()) {
 	defer leave()
 	line.patience = audioSilence
 	c := d.newCall(t, &audioCodec{}, audioLead)
-	signaling.ServeConn(context.Background(), line, signaling.SocketOptions{Limit: maxMessage}, c.run) // it ends with the host, or with Close
+	signaling.ServeConn(context.Background(), line, signaling.SocketOptions{Limit: maxMessage}, c.run) // ends with the host, or with Close
 }
 
-// audioLine is a connection of AudioSocket, as a [signaling.Conn]. One goroutine may read and one write at a time.
+// audioLine is an AudioSocket connection. It implements [signaling.Conn]. One goroutine may read and one may write at a time.
 type audioLine struct {
 	conn     net.Conn
 	in       *bufio.Reader
-	message  io.LimitedReader // what is left of the newest
-	patience time.Duration    // with the other side's silence
+	message  io.LimitedReader // the unread rest of the newest message
+	patience time.Duration    // limit on the other side's silence
 
 	mu      sync.Mutex
-	leaving bool // the last deadline holds
+	leaving bool // the read deadline is final
 }
 
-// Next returns the next message with its header.
+// Next returns the next message with its header. It discards what was not read of the previous one.
 func (l *audioLine) Next() (message io.Reader, text bool, err error) {
 	l.wait(l.patience, false)
 	if l.message.N > 0 {
@@ -197,7 +197,7 @@ func (l *audioLine) Next() (message io.Reader, text bool, err error) {
 	return &l.message, false, nil
 }
 
-// wait gives the other side so much time. Once a deadline is the last one, nothing that it sends extends it.
+// wait sets the read deadline to d from now. If last is true the deadline is final: later calls do not extend it.
 func (l *audioLine) wait(d time.Duration, last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -213,12 +213,12 @@ func (l *audioLine) Write(message []byte, _ bool) error {
 	return err
 }
 
-// ChargeTime does nothing: Asterisk's messages have 64 KiB and cost little. So does Opened: the first message has come
-// before.
+// ChargeTime does nothing: Asterisk's messages have at most 64 KiB and cost little to process. MarkOpened does nothing, either: the
+// connection has already identified its call.
 func (l *audioLine) ChargeTime(time.Duration) {}
 func (l *audioLine) MarkOpened()              {}
 
-// SendGoodbye ends what we send. The protocol has no place for a reason.
+// SendGoodbye closes our direction of the connection. The protocol cannot carry a reason.
 func (l *audioLine) SendGoodbye(int, string) {
 	l.wait(audioLinger, true)
 	if c, ok := l.conn.(*net.TCPConn); ok {
@@ -228,9 +228,9 @@ func (l *audioLine) SendGoodbye(int, string) {
 
 func (l *audioLine) Close() { l.conn.Close() }
 
-// audioCodec is AudioSocket's format. The call begins with the first sound, which says the rate.
+// audioCodec implements codec for AudioSocket. The call begins with the first message with sound, whose kind gives the rate.
 type audioCodec struct {
-	kind byte // of the sound; 0: none has come
+	kind byte // kind of the messages with sound; 0 before the first
 }
 
 func (c *audioCodec) read(data []byte, _ bool) (m message, err error) {
@@ -251,7 +251,7 @@ func (c *audioCodec) read(data []byte, _ bool) (m message, err error) {
 		}
 		c.kind = kind
 		rate := audioRates[kind-audioFirst]
-		if kind == audioFirst+1 && len(payload) == 640 { // an early Asterisk had 16 kHz there: 20 ms are 640 bytes
+		if kind == audioFirst+1 && len(payload) == 640 { // an early Asterisk used this kind for 16 kHz: 640 bytes are 20 ms
 			rate = 16000
 		}
 		m = message{kind: started, start: start{format: format{rate: rate}}}

@@ -73,7 +73,7 @@ type call struct {
 	isProbe bool    // connection test of the provider, without a caller
 	speech  *speech // nil until the call has begun
 	ending  sync.Once
-	gone    chan struct{} // closed when the other side has ended the call
+	gone    chan struct{} // closed when the other side has gone: nothing more is read from it
 
 	// The following fields are used by the goroutine that calls take.
 	mic        media.Sink
@@ -335,7 +335,7 @@ func (c *call) Notify(e bridge.Event) {
 	}
 }
 
-// end waits until the voice has been played, then hangs up.
+// end waits until the voice has been played, then hangs up, unless the call was transferred.
 func (c *call) end() {
 	c.ending.Do(func() {
 		c.heard()
@@ -359,9 +359,9 @@ const (
 	maxOdd = 3
 )
 
-// inOrder reorders sound by its message counter, and reports gaps so that silence can fill them: without it, the splice would be audible.
-// Some providers restart the counter, count all tracks together, count milliseconds, or do not count. If the counter does not fit,
-// counting restarts, or the counter is ignored.
+// inOrder reorders sound by its message counter, and reports gaps so that silence can fill them: without it, the splice would be taken for
+// speech. Some providers restart the counter from 1, count all tracks together, count milliseconds, or do not count. If the counter does
+// not fit, counting restarts, or the counter is ignored.
 type inOrder struct {
 	next      int // next expected number; 0 before the first message
 	early     []message

@@ -109,7 +109,7 @@ func plainEncoding(name string) string {
 	return strings.NewReplacer("-", "", "_", "", "/", "", ".", "", " ", "").Replace(name)
 }
 
-// parseRate parses a rate in Hz: "8000", "8000.0", "8000 Hz". It returns 0 for an empty text.
+// parseRate parses a rate in Hz: "8000", "8000.0", "8000 Hz". It returns 0, which means unknown, for an empty text.
 func parseRate(text string) (int, error) {
 	if text == "" {
 		return 0, nil
@@ -189,7 +189,7 @@ type dialect struct {
 	events map[string]kind
 
 	call, stream, from, to, name string // paths in the start message
-	attributes                   string // path of an object in the start message, or of a string, which becomes one attribute
+	attributes                   string // path of an object in the start message, or of a string: see said
 	encoding, rate               string
 	key, mark                    string // paths in other messages
 	format                       format // used if the start message names none
@@ -365,7 +365,8 @@ func choose(offers any) (chosen any, stereo bool, err error) {
 	return chosen, true, nil
 }
 
-// said returns the attributes of the start message. Plivo sends them as one string.
+// said returns the attributes of the start message. A string is parsed as JSON, because Plivo sends the object so; any other string becomes
+// one attribute.
 func (c *dialectCodec) said(fields map[string]any) (said phone.Attributes) {
 	value := valueAt(fields, c.attributes)
 	if s, ok := value.(string); ok {

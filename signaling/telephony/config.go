@@ -40,7 +40,7 @@ type Provider struct {
 	Account    string   `json:"account"`    // our account ID at the provider
 	APIKey     string   `json:"apiKey"`     // of its REST API, which is not used if this is empty
 	API        string   `json:"api"`        // base URL of its REST API, if not the usual one
-	Calls      int      `json:"calls"`      // concurrent calls; 0 means the total limit, and the gateway's limit of a key
+	Calls      int      `json:"calls"`      // concurrent calls; 0 means as many as in total, and as the gateway allows a key
 	Music      string   `json:"music"`      // "pass" forwards hold music to the model; empty replaces it by silence
 	TransferTo []string `json:"transferTo"` // allowed targets: patterns of numbers and SIP URIs
 
@@ -52,7 +52,7 @@ type AudioSocket struct {
 	Listen string `json:"listen"` // "10.0.0.7:9092"
 }
 
-// Default limits. The cost of a call grows with its length, so its length must be limited.
+// Default limits. A call costs money for as long as it lasts, so a forgotten one must not last all night.
 const (
 	defaultCalls          = 100
 	defaultCallsPerSecond = 10
@@ -71,7 +71,7 @@ func Load(file string) (*Config, error) {
 	return &c, nil
 }
 
-// CheckAgents returns an error if an agent collects data that this configuration cannot provide.
+// CheckAgents returns an error if an agent refers to a collection that this configuration lacks.
 func (c *Config) CheckAgents(answers *agents.Folder) error {
 	return answers.AddCheck(doorName, c.Collect.CheckAgent)
 }

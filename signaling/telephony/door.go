@@ -1,10 +1,8 @@
-// Package telephony is the door for telephone calls that a provider or a telephone system streams to us: by a WebSocket
-// with sound in JSON (Twilio and those who have copied it) or in binary messages (Asterisk, jambonz, FreeSWITCH,
-// Vonage), or by AudioSocket.
+// Package telephony serves phone calls that a provider or a phone system streams to us: over a WebSocket with audio in JSON (Twilio and
+// providers that copied its format) or in binary messages (Asterisk, jambonz, FreeSWITCH, Vonage), or over AudioSocket.
 //
-// All of them speak dialects of two formats, and a provider is an entry in one table (profiles). A call comes in by a
-// token that was handed out in the answer to a signed request, by a password, or by a key or token of the gateway;
-// nothing else begins a conversation with the model.
+// All of them use dialects of two formats, and each provider is an entry in the table profiles. A call must be authorized before a
+// conversation with the model begins: by a token from our answer to a signed request, by a password, or by a key or token of the gateway.
 package telephony
 
 import (
@@ -132,7 +130,7 @@ func (d *Door) AudioSocket() net.Addr {
 	return d.listener.Addr()
 }
 
-// Close closes the AudioSocket listener and its connections, and waits until they have ended.
+// Close closes the AudioSocket listener and its connections, and blocks until they have ended.
 func (d *Door) Close() {
 	if d == nil {
 		return
@@ -192,7 +190,7 @@ func (d *Door) fits(p *Provider) error {
 	return nil
 }
 
-// enter counts a new call. Call leave when it has ended.
+// enter counts a new call, or returns an error if the limits do not permit it. Call leave when the call has ended.
 func (d *Door) enter(p *Provider) (leave func(), err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -268,7 +266,8 @@ func (d *Door) admit(p *Provider, r *http.Request) (t ticket, rule string, err e
 	return t, rule, err
 }
 
-// shown checks the credentials of a provider that does not sign its requests. Too many failed attempts block an IP address for a while.
+// shown checks the credentials of a provider that does not sign its requests. Too many wrong ones block an IP address for a while. rule is
+// as in admit.
 func (d *Door) shown(p *Provider, r *http.Request, open *bridge.SessionRequest) (rule string, err error) {
 	secret, from := secretOf(r), access.From(r.Context()).Address()
 	switch {

@@ -240,7 +240,8 @@ func telnyxAnswer(call, at, id string) restRequest {
 	}))(nil, call)
 }
 
-// https://developers.telnyx.com/api-reference/call-commands/hangup-call, …/transfer-call, …/send-dtmf
+// telnyx builds an action on a call
+// (https://developers.telnyx.com/api-reference/call-commands/hangup-call, …/transfer-call, …/send-dtmf).
 func telnyx(action, body string) func(*Provider, string) restRequest {
 	return func(_ *Provider, call string) restRequest {
 		return restRequest{"POST", "/v2/calls/" + url.PathEscape(call) + "/actions/" + action, body, false}
@@ -255,7 +256,7 @@ func telnyxKeys(p *Provider, call, digits string) restRequest {
 	return telnyx("send_dtmf", quoted(map[string]string{"digits": digits}))(p, call)
 }
 
-// https://www.plivo.com/docs/voice/api/call#hang-up-a-call, …#transfer-a-call
+// plivoCall returns the path of a call (https://www.plivo.com/docs/voice/api/call#hang-up-a-call, …#transfer-a-call).
 func plivoCall(p *Provider, call string) string {
 	return "/v1/Account/" + url.PathEscape(p.Account) + "/Call/" + url.PathEscape(call) + "/"
 }

@@ -33,7 +33,7 @@ type speech struct {
 	paused   bool                 // the provider accepts no sound for now
 	over     bool                 // the call has ended
 	held     []signaling.Outgoing // messages waiting for the end of the pause
-	due      time.Time            // when the sent sound should have been played; zero if none is pending
+	due      time.Time            // when the sent sound should have been played; zero if none was sent, or it was cleared
 	filled   time.Time            // end of the silence sent so far
 	marks    int                  // number of marks sent
 	echoed   int                  // newest mark reported as played
@@ -126,7 +126,7 @@ func (s *speech) send() {
 	}
 }
 
-// post sends a message, or queues it while the provider is paused. The caller must hold mu.
+// post sends a message, or queues it while the provider is paused. If the queue is full, it is emptied first. The caller must hold mu.
 func (s *speech) post(p signaling.Outgoing) {
 	if !s.paused {
 		s.put(p)
@@ -198,7 +198,7 @@ func (s *speech) clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gathered, s.held, s.paused, s.due = s.gathered[:0], nil, false, time.Time{}
-	s.turnDue = time.Time{} // marks reported from now on were dropped, not played
+	s.turnDue = time.Time{} // the sound before marks that are reported from now on was dropped, not played
 	s.order(clearVoice, "")
 }
 
@@ -255,7 +255,7 @@ func (s *speech) played(name string) {
 	s.echo = make(chan struct{})
 }
 
-// left returns the playing time of the sound that was sent but not yet played.
+// left returns the playing time of the sound that was sent but not yet played. It is not positive if none is left.
 func (s *speech) left() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
