@@ -108,7 +108,7 @@ func searchParts(p *bodyPart, types []string, depth int, left *int) (found *body
 	return found, missing && p.kind != "multipart/alternative"
 }
 
-// decodeTransfer decodes the Content-Transfer-Encoding (RFC 2045, section 6).
+// decodeTransfer decodes the Content-Transfer-Encoding (RFC 2045, section 6). It reports whether that succeeded.
 func (p *bodyPart) decodeTransfer() bool {
 	var err error
 	switch strings.ToLower(p.encoding) {
@@ -237,7 +237,7 @@ func sessionIn(m sip.Message) []byte {
 	return nil
 }
 
-// checkBody refuses a request whose body cannot be understood.
+// checkBody returns a refusal if the body of a request is not supported, else nil.
 func checkBody(req *sip.Request) *refusal {
 	_, refused := findBody(req, typeSDP)
 	return refused

@@ -36,7 +36,7 @@ type call struct {
 	line      *currentCall
 	sound     sound
 
-	release    func() // releases the call's slot and port
+	release    func() // gives back what the call has reserved, such as its slot and port
 	keypad     *phone.Keypad
 	acked      chan []byte   // bodies of ACKs to our newest response; room for one
 	awaitedACK atomic.Uint32 // CSeq of the expected ACK; 0 if none is expected
@@ -47,7 +47,7 @@ type call struct {
 	lookupErr error        // error of looking up the trunk's servers, if none was found
 
 	replaces *call         // the call whose conversation this one continues; may be nil
-	changing chan struct{} // a lock: holds one value while the agreement may change, from the first INVITE on
+	changing chan struct{} // a lock: holds one value while the agreement is being negotiated, as from the first INVITE to its answer
 
 	mu       sync.Mutex
 	reason   error           // why the call ended
@@ -266,7 +266,7 @@ func (c *call) greetCaller(s *bridge.Session, took bool) error {
 	return s.Greet()
 }
 
-// hangUp sends a BYE, unless the other side has ended the call.
+// hangUp sends a BYE, unless the other side has ended the call. It returns why the call ended: the first reason, or err.
 func (c *call) hangUp(err error) error {
 	c.refreshing.Wait()
 	why := c.endReason()
@@ -299,7 +299,7 @@ func (c *call) startTimer() {
 // refreshPause is the time between two attempts to refresh the session timer. The shortest timer leaves room for two.
 const refreshPause = 10 * time.Second
 
-// keepAlive refreshes the session timer, or ends a call that was not refreshed in time.
+// keepAlive refreshes the session timer in the background if that is due. It returns an error if the call was not refreshed in time.
 func (c *call) keepAlive(timer sessionTimer, now time.Time) error {
 	waited := now.Sub(c.alive.refreshed)
 	switch {

@@ -28,7 +28,7 @@ const (
 	maxHeader          = 256      // bytes of one value
 	maxSay             = 1000     // bytes of the message for an answering machine
 	maxDial            = 64 << 10 // bytes of the request body
-	// maxOutboundCalls bounds the remembered outgoing calls. The oldest ended call is forgotten first.
+	// maxOutboundCalls bounds the remembered outgoing calls: a new one replaces the oldest that has ended.
 	maxOutboundCalls = 1000
 )
 
@@ -64,7 +64,7 @@ type CallStatus struct {
 	ID         string `json:"id"` // its Call-ID
 	Trunk      string `json:"trunk"`
 	To         string `json:"to"`
-	State      string `json:"state"`
+	State      string `json:"state"`                // one of the State constants
 	SIP        int    `json:"sip,omitempty"`        // status code of the refusal
 	RetryAfter int    `json:"retryAfter,omitempty"` // seconds, as demanded by a refusal
 	Reason     string `json:"reason,omitempty"`     // why the call ended, with the text of the other side's Reason header
@@ -314,7 +314,7 @@ func (d *Door) serveHangUp(w http.ResponseWriter, c *call, _ CallStatus) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// serveDial makes a call. It responds when the phone rings.
+// serveDial makes a call. It responds when the phone rings, or the call has failed.
 func (d *Door) serveDial(w http.ResponseWriter, r *http.Request, key string) {
 	var what Dial
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxDial))

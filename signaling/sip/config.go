@@ -24,7 +24,7 @@ type Config struct {
 	External string            `json:"external"` // address or host name that peers use; default: the address that we listen at
 	RTP      RTP               `json:"rtp"`
 	Trunks   []Trunk           `json:"trunks"`
-	Calls    int               `json:"calls"` // limit on concurrent calls of all trunks; 0 means 100
+	Calls    int               `json:"calls"` // concurrent calls of all trunks; 0 means 100
 	Webhook  *Webhook          `json:"webhook"`
 	Collect  phone.Collections `json:"collect"`
 	TLS      TLS               `json:"tls"` // for outgoing connections
@@ -133,7 +133,7 @@ func Load(file string) (*Config, error) {
 	return &c, nil
 }
 
-// CheckFiles reports the files of a configuration that cannot be used, and agents that lack what they are to collect.
+// CheckFiles returns an error if a file of the configuration cannot be used, or an agent refers to a collection that it lacks.
 func (c *Config) CheckFiles(answers *agents.Folder) error {
 	log := slog.New(slog.DiscardHandler)
 	if _, err := c.trunkTLS(log); err != nil {

@@ -94,9 +94,9 @@ func (d *dialog) setTarget(contact *sip.ContactHeader) {
 	}
 }
 
-// isNextRequest checks the CSeq of the peer's request. Only requests that change the dialog are checked. NOTIFYs may be reordered, since
-// sipgo reads each packet in its own goroutine; if one were refused, a peer would stop reporting the progress of a REFER. A proxy that
-// checks by OPTIONS whether the call is alive has its own CSeq.
+// isNextRequest reports whether the CSeq of the peer's request is new, and stores it. Only requests that change the dialog are checked.
+// NOTIFYs may be reordered, since sipgo reads each packet in its own goroutine; if one were refused, a peer would stop reporting the
+// progress of a REFER. A proxy that checks by OPTIONS whether the call is alive has its own CSeq.
 func (d *dialog) isNextRequest(req *sip.Request) bool {
 	switch req.Method {
 	case sip.INVITE, sip.UPDATE, sip.BYE, sip.PRACK:
@@ -232,8 +232,9 @@ func (d *dialog) nextServer() bool {
 	return true
 }
 
-// behindNAT reports whether a host address cannot be reached because of NAT, judged by the source of the peer's requests. That is so for a
-// private or carrier-NAT address while the source is public, and for a loopback or link-local address while the source is not.
+// behindNAT reports whether a host address cannot be reached from here, judged by the source of the peer's requests. That is so for a
+// private or carrier-NAT address while the source is public, for a loopback or link-local address while the source is not one, and for
+// 0.0.0.0 and names in .invalid.
 func behindNAT(host, source string) bool {
 	contact, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	from, err2 := netip.ParseAddrPort(source)
@@ -428,10 +429,10 @@ func (d *dialog) ackAgain(sequence uint32) error {
 	return cmp.Or(d.client.WriteRequest(req, addVia), err)
 }
 
-// byeTimeout bounds the BYE, which is sent in the background.
+// byeTimeout bounds the requests that end a call or a registration, for which no user waits.
 const byeTimeout = 5 * time.Second
 
-// sendBye ends the dialog. reason is for the peer's log (RFC 3326), and may be "".
+// sendBye ends the dialog. reason is for the peer's log (RFC 3326), and may be "". It blocks until the response, for at most byeTimeout.
 func (d *dialog) sendBye(reason string) {
 	req := d.newRequest(sip.BYE)
 	if reason != "" {

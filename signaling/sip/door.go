@@ -1,8 +1,9 @@
-// Package sip is the door for telephones: calls by SIP (RFC 3261), with sound by RTP from trunks and telephone systems that the
-// operator has named, and by WebRTC from telephones in web pages. The signalling below calls is sipgo's; calls, their sound and who may
-// call are this package's.
+// Package sip serves phone calls by SIP (RFC 3261): from and to trunks and phone systems that the operator has configured, with audio by
+// RTP, and from phones in web pages, with audio by WebRTC. sipgo implements transports and transactions; this package implements calls,
+// their media and access control.
 //
-// Nobody gets a conversation with the model before their trunk is known and they have acknowledged our answer.
+// A caller gets a conversation with the model only once their trunk or token is known. It begins when they have acknowledged our answer, or
+// before that with early media and for WebRTC, whose answer needs it.
 package sip
 
 import (

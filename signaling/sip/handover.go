@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// consultationTimeout bounds how long a colleague may take to decide, and decideTime how long they may be silent after the question.
+	// consultationTimeout bounds how long a colleague may take to decide, and decisionTimeout how long they may be silent when asked.
 	consultationTimeout = time.Minute
 	decisionTimeout     = 8 * time.Second
 	// maxAbout bounds the summary of the caller for a colleague, in bytes.
@@ -133,14 +133,14 @@ func (e *consultation) handleEvent(event bridge.EventBody) {
 	}
 }
 
-// decision is the pending decision of a colleague.
+// decision is what can decide a consultation: the model's report, a key, or the colleague's silence.
 type decision struct {
 	said    <-chan error
 	keys    <-chan byte
 	silence <-chan time.Time
 }
 
-// awaitDecision starts the timers of a consultation. It returns the zero value for a call without one.
+// awaitDecision returns the channels that can decide the call's consultation. For a call without one they are nil, and never deliver.
 func (c *call) awaitDecision() (d decision) {
 	if c.consultation != nil {
 		d = decision{c.consultation.decision, c.keypad.Keys(), c.consultation.silenceTimer.C}
@@ -163,13 +163,14 @@ func (c *call) runCall() (err error) {
 		return c.bridgeCalls(c.partner)
 	case c.consultation != nil && err == nil:
 		close(c.consultation.accepted)
-		<-c.ended // set by the joined call, for example
+		<-c.ended // for example, by the end of the bridge
 		return c.endReason()
 	}
 	return err
 }
 
-// putThrough calls a target by the call's trunk, and bridges the caller to it if the call is accepted. Until then the caller hears music.
+// putThrough calls a target by the call's trunk, and bridges the caller to it if the target accepts. It blocks until then, while the caller
+// hears music, or until the transfer has failed.
 func (c *call) putThrough(ctx context.Context, target, brief string) (err error) {
 	leg, err := c.callColleague(ctx, target, brief)
 	if err != nil {
@@ -284,7 +285,7 @@ func (c *call) monitorBridge(ctx context.Context, s *bridge.Session) error {
 // isBridged reports whether the agent has put its caller through.
 func (c *call) isBridged() bool { return isClosed(c.bridged) }
 
-// bridgeCalls connects two people until one of them hangs up, and returns why the bridge ended.
+// bridgeCalls connects two people until one of them hangs up or the call's time limit is reached, and returns why the bridge ended.
 func (c *call) bridgeCalls(leg *call) error {
 	ctx, leave, err := c.door.host.RegisterWork(context.Background(), "telephones "+c.dialog.callID)
 	if err != nil { // the gateway is stopping, and the endpoint will end the calls
@@ -323,7 +324,8 @@ func (c *call) bridgeCalls(leg *call) error {
 	return err
 }
 
-// startRecorders returns the recorders of a bridge: the agent, if it listens, and a recording, if the conversation before was recorded.
+// startRecorders returns what receives the audio of a bridge: the agent, if it listens, and a recording, if the conversation before was
+// recorded. end finishes the recording.
 func (c *call) startRecorders(leg *call) (tapes []recorder, end func()) {
 	if c.monitored != nil {
 		tapes = append(tapes, &c.monitored.both)

@@ -229,7 +229,8 @@ func (c *call) answer(req *sip.Request, tx sip.ServerTransaction) error {
 	return c.hangUp(<-talked)
 }
 
-// ringing sends the provisional responses. With early media, and for WebRTC, it also starts the conversation: talked then receives its end.
+// ringing sends the provisional responses. With early media, and for WebRTC, it also starts the conversation, and blocks until the model
+// speaks or the media is ready; talked then receives the end of the conversation. Otherwise talked is nil.
 func (c *call) ringing(req *sip.Request, tx sip.ServerTransaction) (talked <-chan error, err error) {
 	must := isRequired(req, "100rel")
 	rings := c.dialog.respond(req, 180, "Ringing")
@@ -264,7 +265,7 @@ func (c *call) ringing(req *sip.Request, tx sip.ServerTransaction) (talked <-cha
 	}
 }
 
-// respond refuses a request of the call.
+// respond sends the response r to a request of the call.
 func (c *call) respond(tx sip.ServerTransaction, req *sip.Request, r *refusal) {
 	res := c.dialog.respond(req, r.code, r.reason)
 	for _, h := range r.headers {

@@ -19,7 +19,7 @@ const (
 // sourceTracker tracks the source address of a stream's peer. It may change during a call: a NAT has lost its binding, or the media server
 // has changed (RFC 7362, section 4). All fields need the stream's mu.
 type sourceTracker struct {
-	latchedAt time.Time // time of the newest packet from there
+	latchedAt time.Time // time of the newest packet from the latched source
 	sequence  uint16    // its sequence number
 	candidate struct {  // a possible next source
 		at       netip.AddrPort

@@ -75,7 +75,7 @@ type amdDetector struct {
 	rising int           // consecutive tones of a failure announcement so far
 	result string        // who answered; empty until known
 	beep   bool          // a tone of a machine or of the network was detected
-	ready  bool          // the machine's greeting is over, or was cut short
+	ready  bool          // the machine's greeting is over or too long, or the network announced a failure
 }
 
 // networkFailed reports whether the network announced that the call failed, so that no message can be left.
@@ -158,7 +158,8 @@ func pitch(pcm []int16, rate int) float64 {
 	return hz
 }
 
-// callScreen withholds the caller's audio from the model until a person is detected. The zero value does nothing.
+// callScreen withholds the audio of an outgoing call from the model until a person, a menu or silence is detected. In doubt the model may
+// hear it earlier, to judge. The zero value does nothing.
 type callScreen struct {
 	say       string
 	ask       bool          // the model judges in doubt; until the result is known its voice is not sent
@@ -305,7 +306,7 @@ func (s *callScreen) tool() tools.Tool {
 	}
 }
 
-// screen returns the call screen of the call's audio.
+// screen returns the call screen of the call's audio. It does nothing for a call from a web page.
 func (c *call) screen() *callScreen {
 	if r, ok := c.sound.(*rtpSound); ok {
 		return r.screen

@@ -101,7 +101,7 @@ type stream struct {
 	port          int
 	old           uint32                  // the peer's SSRC in the previous call on this port
 	ssrc          uint32                  // ours
-	sending       atomic.Pointer[sending] // receives the list of packets that the peer has missed
+	sending       atomic.Pointer[sending] // is told the packet loss that the peer reports; nil until set
 	reading       sync.WaitGroup
 	down          rtc.Quality // of our packets, as reported by the peer; used only by the goroutine that reads reports
 	pressed       digitReader // of incoming packets; kept here since a key may be held while another goroutine takes over
@@ -250,7 +250,7 @@ func (s *stream) noteCodec(number uint8) {
 // SetReadDeadline implements [rtpaudio.Reader].
 func (s *stream) SetReadDeadline(t time.Time) error { return s.conn.SetReadDeadline(t) }
 
-// closeOnDone makes reads fail when ctx is done. stop undoes that.
+// closeOnDone makes reads fail once ctx is done, by their deadline: the stream stays open. stop cancels that.
 func (s *stream) closeOnDone(ctx context.Context) (stop func() bool) {
 	_ = s.SetReadDeadline(time.Time{}) // a closed stream fails anyway
 	return context.AfterFunc(ctx, func() { _ = s.SetReadDeadline(time.Unix(1, 0)) })
@@ -366,7 +366,7 @@ const voiceEnd = 200 * time.Millisecond
 // spokenTimeout bounds the sentence that a model says before a transfer.
 const spokenTimeout = 15 * time.Second
 
-// waitSpoken blocks until the voice has ended.
+// waitSpoken blocks until the voice has ended. It fails if that takes longer than spokenTimeout.
 func (s *stream) waitSpoken(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, spokenTimeout)
 	defer cancel()

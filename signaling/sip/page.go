@@ -27,44 +27,43 @@ import (
 )
 
 const (
-	// maxMessage bounds a message, in bytes: what sipgo reads (sip.ParseMaxMessageLength), and twice the longest offer that is served.
+	// maxMessage bounds a message, in bytes: sipgo's limit (sip.ParseMaxMessageLength), which is twice the longest supported offer.
 	maxMessage = 64<<10 - 1
-	// maxLines is how many calls a telephone in a page may have: one that talks, and others on hold.
+	// maxLines bounds the calls of a phone in a web page: an active one, and others on hold.
 	maxLines = 4
-	// requestRate and requestBurst bound what a telephone can make us compute: an offer costs 3 ms. It registers, calls, and changes
-	// its calls by hand.
+	// requestRate and requestBurst bound the computing time that a phone can cause: an offer costs 3 ms. A person triggers each
+	// registration, call and change of a call.
 	requestRate  = rate.Limit(1)
 	requestBurst = 10
-	// mostRegistered is how long a registration lasts. Nothing depends on it: such telephones get no calls.
+	// mostRegistered is the default and maximum duration of a registration. Nothing depends on it: phones in web pages get no calls.
 	mostRegistered = 10 * time.Minute
 )
 
 var errSocket = errors.New("the WebSocket of the telephone is gone")
 
-// page is a telephone in a web page: one WebSocket (RFC 7118). Its user has a token, as at the other doors of HTTP, and belongs to no
-// trunk.
+// page is a phone in a web page: one WebSocket (RFC 7118). Its user has a token, as for the other HTTP endpoints, and belongs to no trunk.
 type page struct {
 	door      *Door
 	log       *slog.Logger
 	socket    *signaling.Socket
 	visitor   *access.Client
-	contact   sip.Uri        // ours
+	contact   sip.Uri        // our Contact
 	transport string         // in our Via: WS or WSS
-	address   netip.AddrPort // by which sipgo knows it
-	sipgo     net.Conn       // where messages of the page go, and those for it come from
+	address   netip.AddrPort // the page's address at sipgo
+	sipgo     net.Conn       // carries the page's messages to and from sipgo
 	running   sync.WaitGroup // calls
 
 	requests *rate.Limiter
 
 	mu      sync.Mutex
-	token   string // the newest that was good; empty: that of the request counts, if it had one
+	token   string // the newest valid one; if empty, the token of the WebSocket request counts, if it had one
 	opened  bool
-	uncount func()           // of the sockets of unknown visitors
-	calls   map[*call]string // and the Call-ID of each
-	leaving error            // why all calls end
+	uncount func()           // stops counting the page among the sockets of unknown clients
+	calls   map[*call]string // Call-ID of each call
+	leaving error            // why all calls end; nil while new ones may begin
 }
 
-// Pages is the door for telephones in web pages: SIP over WebSocket, sound by WebRTC. It serves one until its socket is gone.
+// Pages returns the endpoint for phones in web pages: SIP over WebSocket, with media by WebRTC. It serves a phone until its socket closes.
 func (d *Door) Pages() http.Handler { return http.HandlerFunc(d.servePage) }
 
 func (d *Door) servePage(w http.ResponseWriter, r *http.Request) {
@@ -94,14 +93,14 @@ func (d *Door) servePage(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// pageOf finds the page that a request has come from; nil: it is from elsewhere.
+// pageOf returns the page that has sent a request, or nil.
 func (d *Door) pageOf(req *sip.Request) *page {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.phones[req.Source()]
 }
 
-// contactAt is our own address, which is never resolved: messages go by the socket.
+// contactAt returns our Contact for a page. Its host is never resolved, because messages are sent by the socket.
 func contactAt(hostport string) sip.Uri {
 	host, text, err := net.SplitHostPort(hostport)
 	if err != nil {
@@ -116,7 +115,7 @@ func contactAt(hostport string) sip.Uri {
 	return uri
 }
 
-// run is the life of a telephone, until its socket is gone or ctx is done.
+// run serves a phone. It blocks until the phone's socket is closed or ctx is done.
 func (p *page) run(ctx context.Context) (why error) {
 	passed := make(chan struct{})
 	go func() {
@@ -125,7 +124,7 @@ func (p *page) run(ctx context.Context) (why error) {
 	}()
 	select {
 	case <-p.socket.StartReading(p.take):
-		_ = p.sipgo.Close() // our goodbyes fail at once
+		_ = p.sipgo.Close() // so that our BYEs fail at once
 		p.hangUp(errSocket)
 	case <-ctx.Done():
 		if why = context.Cause(ctx); errors.Is(why, context.Canceled) {
@@ -141,7 +140,7 @@ func (p *page) run(ctx context.Context) (why error) {
 	return why
 }
 
-// hangUp ends the calls for a reason, and waits until they are gone.
+// hangUp ends all calls of the page for a reason, and blocks until they have ended.
 func (p *page) hangUp(reason error) {
 	p.mu.Lock()
 	p.leaving = reason
@@ -152,12 +151,12 @@ func (p *page) hangUp(reason error) {
 	p.running.Wait()
 }
 
-// take gives sipgo a message. sipgo closes a socket at one that it cannot parse, so those go no further.
+// take passes a message to sipgo. It drops messages that cannot be parsed, since sipgo would close the socket.
 func (p *page) take(m signaling.Message) {
 	began := time.Now()
 	if keepAlive := m.Err == nil && strings.Trim(string(m.Data), "\r\n") == ""; keepAlive ||
 		m.Err == nil && p.parses(m.Data) { // RFC 5626, section 3.5.1
-		_ = wsutil.WriteClientText(p.sipgo, m.Data) // it fails when the call is over
+		_ = wsutil.WriteClientText(p.sipgo, m.Data) // fails when the socket is closed
 	}
 	p.socket.ChargeTime(time.Since(began))
 }
@@ -176,7 +175,7 @@ func (p *page) parses(raw []byte) bool {
 	return !ok || m.CSeq().MethodName == req.Method
 }
 
-// refusalFor is what a refusal of the gateway is in SIP.
+// refusalFor returns the SIP refusal for an error of the gateway.
 func refusalFor(err error) *refusal {
 	var offer *rtc.RefusedError
 	switch {
@@ -207,14 +206,15 @@ func refusalFor(err error) *refusal {
 	return r
 }
 
-// errTooFast refuses what a telephone asks for faster than a person can want it.
+// errTooFast rejects requests that come faster than a person could trigger them: see requestRate.
 var errTooFast = &bridge.Error{
 	Code:    bridge.CodeBusy,
 	Message: "Too many requests: 10 at once and one a second are served.",
 	Retry:   time.Second,
 }
 
-// admit finds out who sends a request: by its own token (RFC 8898), the telephone's last one, or that of the socket.
+// admit authenticates the sender of a request, by the request's own token (RFC 8898), the phone's last one, or that of the WebSocket
+// request.
 func (p *page) admit(req *sip.Request, open *bridge.SessionRequest) error {
 	if !p.requests.Allow() {
 		return errTooFast
@@ -232,7 +232,7 @@ func (p *page) admit(req *sip.Request, open *bridge.SessionRequest) error {
 	if p.opened {
 		return nil
 	}
-	if open.Origin.Key == "" && open.Origin.Identity == "" { // a socket of an unknown visitor costs without a call, too
+	if open.Origin.Key == "" && open.Origin.Identity == "" { // a socket of an unknown client costs resources even without a call
 		uncount, err := p.visitor.CountUnopened()
 		if err != nil {
 			return err
@@ -244,7 +244,7 @@ func (p *page) admit(req *sip.Request, open *bridge.SessionRequest) error {
 	return nil
 }
 
-// admitCall has a call that was let in count among those of its telephone.
+// admitCall authenticates a new call and counts it against the limit of its phone. The call's release undoes that.
 func (p *page) admitCall(c *call, req *sip.Request) *refusal {
 	c.open = bridge.SessionRequest{Origin: bridge.Origin{Protocol: doorName, Agent: c.agent.Name, Attributes: c.party.Attributes}}
 	err := p.admit(req, &c.open)
@@ -273,7 +273,7 @@ func (p *page) admitCall(c *call, req *sip.Request) *refusal {
 		}
 	}
 	switch {
-	case p.leaving != nil: // no call begins any more
+	case p.leaving != nil: // no new calls
 		return refusalFor(bridge.ErrShutdown)
 	case len(p.calls) >= maxLines:
 		return &refusal{code: 486, reason: "Busy Here", rule: "calls of the telephone"}
@@ -289,7 +289,7 @@ func (p *page) admitCall(c *call, req *sip.Request) *refusal {
 	return nil
 }
 
-// onRegister lets a telephone in a page in. Its REGISTER succeeds, but it gets no calls.
+// onRegister handles REGISTER, which authenticates a phone in a web page. It succeeds, but such phones get no calls.
 func (d *Door) onRegister(req *sip.Request, tx sip.ServerTransaction) {
 	p := d.pageOf(req)
 	if p == nil {

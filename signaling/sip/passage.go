@@ -37,7 +37,7 @@ type mediaRelay struct {
 	payload [media.MaxPacketBytes]byte
 }
 
-// run relays audio until ctx is done or the source is closed.
+// run relays audio until ctx is done or the source is closed. It blocks.
 func (p *mediaRelay) run(ctx context.Context) (err error) {
 	p.drain()
 	for p.changed = true; p.changed && err == nil && ctx.Err() == nil; {

@@ -191,7 +191,8 @@ func (r *registration) request(ctx context.Context, seconds int) (*sip.Response,
 	return r.dialog.send(ctx, r.dialog.newRequest(sip.REGISTER, sip.NewHeader("Expires", strconv.Itoa(seconds))))
 }
 
-// grantedExpiry returns the granted time of our Contact. A registrar may list the Contacts of other phones, too.
+// grantedExpiry returns the time that was granted to our Contact; a registrar may list those of other phones, too. It returns the time that
+// we asked for if the response has none, or less than 10 s.
 func grantedExpiry(res *sip.Response, own sip.Uri, asked int) time.Duration {
 	text := ""
 	contacts := res.GetHeaders("Contact")

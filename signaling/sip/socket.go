@@ -14,8 +14,8 @@ import (
 // discard is a prefix without routes (RFC 6666). sipgo distinguishes the sockets of pages by addresses from it.
 var discard = netip.MustParseAddr("100::")
 
-// sockets gives sipgo the WebSockets of pages to serve. A page's own socket is the kit's, whose limits, pace and pings hold for telephones,
-// too; what it brings goes on to sipgo by another one inside the process. It implements net.Listener.
+// sockets is a net.Listener through which sipgo serves the phones in web pages. The page's own WebSocket is a [signaling.Socket], so that
+// its limits, rate and pings apply to phones, too. Its messages are forwarded to sipgo by another WebSocket inside the process.
 type sockets struct {
 	accepted chan net.Conn
 	closed   chan struct{}
@@ -29,7 +29,7 @@ func newSockets() *sockets {
 	return s
 }
 
-// open has sipgo serve another socket, whose address is of no network, and returns our end of it.
+// open makes sipgo serve another socket, and returns our end of it and its remote address, which belongs to no network.
 func (s *sockets) open() (ours net.Conn, address string, err error) {
 	at := discard.As16()
 	binary.BigEndian.PutUint64(at[8:], s.count.Add(1))
@@ -63,7 +63,7 @@ func (s *sockets) Close() error {
 // Addr implements net.Listener.
 func (s *sockets) Addr() net.Addr { return net.TCPAddrFromAddrPort(netip.AddrPortFrom(discard, 1)) }
 
-// socket is sipgo's end.
+// socket is sipgo's end of a WebSocket inside the process.
 type socket struct {
 	net.Conn
 	remote net.Addr

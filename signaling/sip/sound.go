@@ -183,7 +183,7 @@ func (r *rtpSound) open() (err error) {
 	return r.apply()
 }
 
-// apply receives and sends media according to the agreement. Needs mu.
+// apply puts the agreement into effect, once there are a port and an agreement. It restarts the media if the codec has changed. Needs mu.
 func (r *rtpSound) apply() error {
 	if r.stream == nil || r.agreed == nil {
 		return nil
@@ -360,7 +360,7 @@ func (h *activeCodec) isUnchanged(agreed *agreement) bool {
 		slices.Equal(h.agreed.events, agreed.events)
 }
 
-// hear sends and receives media according to an agreement.
+// hear starts to send and receive media according to an agreement.
 func (r *rtpSound) hear(s *bridge.Session, agreed *agreement) (*activeCodec, error) {
 	codec := agreed.codec.media
 	mic, err := s.NewMicrophone(codec.DecodedRate(uplinkRate))

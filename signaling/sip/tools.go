@@ -66,8 +66,8 @@ var (
 	errTransfers   = errors.New("another transfer is under way")
 )
 
-// transferCall transfers the call by REFER (RFC 3515): the other side calls the target. If the other side does not support REFER, or the
-// trunk uses warm transfers, we call the target ourselves.
+// transferCall transfers the call by REFER (RFC 3515): the other side calls the target. If the other side refuses the REFER, or the trunk
+// uses warm transfers, we call the target ourselves. It blocks until the target has answered.
 func (c *call) transferCall(ctx context.Context, target, about string) error {
 	uri, err := c.transferURI(target)
 	if err != nil {
