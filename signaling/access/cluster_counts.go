@@ -28,9 +28,9 @@ type counter struct {
 	what resource
 }
 
-// clusterCounts is what a gate and those of other gateways count together: conversations at once, what is reserved and
-// was spent, and tokens for one conversation. Each gateway says how much of it is its own. While the store is away each
-// counts alone.
+// clusterCounts holds the counts that a gate shares with the gates of other gateways: concurrent conversations,
+// reservations and spending, and single-use tokens. Each gateway reports its own part. While the store is unavailable,
+// each counts alone.
 type clusterCounts struct {
 	store   store.Store
 	node    string

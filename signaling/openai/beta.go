@@ -11,17 +11,17 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// The beta of the Realtime API, which many programs still speak, has a flat session and other names of some events:
-// https://platform.openai.com/docs/guides/realtime, "Beta to GA migration". It is served to clients that ask for it, by the
-// header or the subprotocol of the beta, or by a secret of its endpoint. To others its fields are unknown.
+// The beta of the Realtime API, which many programs still use, has a flat session and other names for some events:
+// https://platform.openai.com/docs/guides/realtime, "Beta to GA migration". A client gets it if it sends the header or the
+// subprotocol of the beta, or a secret of the beta's endpoint. For all others its fields are an error.
 
-// isBeta reports whether a request asks for the beta.
+// isBeta reports whether a request selects the beta.
 func isBeta(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("OpenAI-Beta"), "realtime=v1") ||
 		slices.Contains(websocket.Subprotocols(r), "openai-beta.realtime-v1")
 }
 
-// fromBeta moves the fields of the beta to where they are now. What is no object stays as it is.
+// fromBeta moves the fields of the beta to their current places. It returns anything but an object unchanged.
 func fromBeta(raw json.RawMessage) json.RawMessage {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(raw, &fields) != nil || unknown(fields, "") == nil {
@@ -42,7 +42,7 @@ func fromBeta(raw json.RawMessage) json.RawMessage {
 				}
 			}
 		case "output_modalities":
-			if strings.Contains(string(value), `"`+asAudio+`"`) { // with the transcript, which comes anyway
+			if strings.Contains(string(value), `"`+asAudio+`"`) { // audio always includes the transcript
 				value = json.RawMessage(`["` + asAudio + `"]`)
 			}
 		}
@@ -61,7 +61,7 @@ func fromBeta(raw json.RawMessage) json.RawMessage {
 	return tools.Encode(fields)
 }
 
-// The beta's names of events, and of the parts of answers.
+// The beta's names of events, and of content parts.
 var (
 	betaEvents = strings.NewReplacer(
 		"response.output_audio", "response.audio", "response.output_text", "response.text",
@@ -70,12 +70,12 @@ var (
 	betaParts = strings.NewReplacer(`"type":"output_audio"`, `"type":"audio"`, `"type":"output_text"`, `"type":"text"`)
 )
 
-// toBeta is an event as the beta has it; "": it has none.
+// toBeta returns the type and the fields of an event in the beta; the type is "" if the beta has no such event.
 func toBeta(kind string, fields []byte) (string, []byte) {
 	switch {
 	case kind == "conversation.item.done":
 		return "", nil
-	case !strings.HasSuffix(kind, ".delta"): // which are long, and have no parts
+	case !strings.HasSuffix(kind, ".delta"): // deltas are long, and have no parts
 		fields = []byte(betaParts.Replace(string(fields)))
 	}
 	return betaEvents.Replace(kind), fields

@@ -14,7 +14,8 @@ import (
 
 // dialogue is a conversation in terms of the Realtime API: the person's speech (ear), the model's output (answer), and
 // the record of both. Its inputs are the client's events and the engine's events; its outputs are messages to the
-// client and commands to the engine. It knows neither sockets nor the engine. It is not safe for concurrent use.
+// client and commands to the engine. It is independent of sockets and of the engine. It is not safe for
+// concurrent use.
 type dialogue struct {
 	record
 	ear    ear

@@ -21,7 +21,7 @@ const (
 	imageTokens, mediaBytesPerToken = 1120, 250
 	// maxOutput is the longest possible answer, in tokens, if the request sets no limit (https://ai.google.dev/gemini-api/docs/models).
 	maxOutput = 65_536
-	// maxAnswers caps the number of answers (candidates) of a request in its estimated cost.
+	// maxAnswers limits the answers (candidates) of a request: chat completions reject more, and the reservation counts no more.
 	maxAnswers = 8
 )
 

@@ -8,8 +8,8 @@ import (
 	"voxgate/tools"
 )
 
-// What of chat completions is said and read here: https://platform.openai.com/docs/api-reference/chat. OpenAI's own module has all of
-// it, and takes two minutes to compile.
+// The parts of the chat completions API that are used here: https://platform.openai.com/docs/api-reference/chat. OpenAI's own module has
+// all of it, but takes two minutes to compile.
 
 type chatRequest struct {
 	Model          string        `json:"model"`
@@ -47,7 +47,7 @@ type chatImage struct {
 	URL string `json:"url"`
 }
 
-// chatCall is a call of a tool, or in a stream a piece of the one with this index.
+// chatCall is a tool call, or in a stream a piece of the call with this index.
 type chatCall struct {
 	Index    *callIndex `json:"index,omitempty"`
 	ID       string     `json:"id,omitempty"`
@@ -60,7 +60,7 @@ type chatCalled struct {
 	Arguments callArguments `json:"arguments"`
 }
 
-// callIndex is the position of a call. Some servers write it as a text.
+// callIndex is the position of a call. Some servers send it as a string.
 type callIndex int
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -85,7 +85,7 @@ func (a *callArguments) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// chatContent is the text of a message, which some servers send as a part, or as a list of parts and texts.
+// chatContent is the text of a message. Some servers send a part, or a list of parts and strings.
 type chatContent string
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -95,7 +95,7 @@ func (c *chatContent) UnmarshalJSON(raw []byte) error {
 	return err
 }
 
-// textOf is the text in a text, a part, or a list of these.
+// textOf returns the text of a string, a part, or a list of these.
 func textOf(value any) string {
 	switch v := value.(type) {
 	case string:
@@ -112,7 +112,7 @@ func textOf(value any) string {
 	return ""
 }
 
-// chatError is what has gone wrong: OpenAI's object, or a text alone.
+// chatError is an error: OpenAI's object, or only a string.
 type chatError struct{ Message string }
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -149,7 +149,7 @@ type chatSchema struct {
 	Schema json.RawMessage `json:"schema"`
 }
 
-// chatAnswer is an answer, or a piece of a stream.
+// chatAnswer is a response, or a chunk of a stream.
 type chatAnswer struct {
 	chatFailure
 	Model   string       `json:"model"`
@@ -157,7 +157,7 @@ type chatAnswer struct {
 	Usage   *chatUsage   `json:"usage"`
 }
 
-// chatFailure is what has gone wrong, also in the middle of a stream.
+// chatFailure holds the error of a response or of a chunk of a stream.
 type chatFailure struct {
 	Error *chatError `json:"error"`
 }
@@ -176,11 +176,11 @@ type chatSaid struct {
 	ToolCalls        []chatCall  `json:"tool_calls"`
 }
 
-// thoughts are what the model thinks, under either name.
+// thoughts returns the model's thoughts, from either field.
 func (c *chatSaid) thoughts() string { return cmp.Or(c.ReasoningContent, c.Reasoning) }
 
-// chatUsage is what an answer took. Servers write the counts with decimals, as texts and as null, and details as they like: what is no
-// count is none, and never costs the answer.
+// chatUsage holds the token counts of a response. Servers send them with decimals, as strings or as null, and the details in various
+// forms: an invalid count is 0, and never makes the response fail.
 type chatUsage struct {
 	Prompt, Completion, Cached, Reasoning int
 }

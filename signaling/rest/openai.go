@@ -19,11 +19,12 @@ import (
 	"voxgate/tools"
 )
 
-// completions translates to a server of chat completions and back: https://platform.openai.com/docs/api-reference/chat.
+// completions is a backend with the chat completions API: https://platform.openai.com/docs/api-reference/chat. It translates Google's
+// requests to that API, and the responses back.
 type completions struct {
 	url    string
 	key    string
-	model  string // what every model is called there; empty: the same
+	model  string // the server's name for all models; empty means the requested name
 	client *http.Client
 }
 
@@ -31,7 +32,7 @@ func newOpenAI(o OpenAI, client *http.Client) *completions {
 	return &completions{strings.TrimRight(o.URL, "/"), o.Key, o.Model, client}
 }
 
-// generation is what of a request can be said in chat completions.
+// generation holds the fields of a GenerateContentRequest that chat completions support.
 type generation struct {
 	Contents          oneOrMore[turn] `json:"contents"`
 	SystemInstruction *turn           `json:"systemInstruction"`
@@ -89,7 +90,7 @@ type turnPart struct {
 	} `json:"functionResponse"`
 }
 
-// text is all of its text but for thoughts, with this between its parts.
+// text returns the text of the parts without thoughts, joined by between.
 func (t *turn) text(between string) string {
 	var texts []string
 	for _, p := range t.Parts {
@@ -100,12 +101,12 @@ func (t *turn) text(between string) string {
 	return strings.Join(texts, between)
 }
 
-// invalid refuses a request that cannot be translated.
+// invalid returns the error for a request that cannot be translated.
 func invalid(format string, args ...any) error {
 	return &refused{http.StatusBadRequest, signaling.GoogleError(http.StatusBadRequest, fmt.Sprintf(format, args...), 0), ""}
 }
 
-// translate is a request in the words of chat completions.
+// translate converts Google's request to a chat completions request.
 func (c *completions) translate(model string, request []byte) (chatRequest, error) {
 	var g generation
 	if err := tools.ReadJSON(signaling.NormalizeGoogleJSON(request), &g); err != nil {
@@ -140,7 +141,7 @@ func (c *completions) translate(model string, request []byte) (chatRequest, erro
 	return q, nil
 }
 
-// format is the form of an answer in JSON, by a schema if there is one.
+// format returns the response format for JSON, with the schema if there is one.
 func format(jsonSchema, schema json.RawMessage) *chatFormat {
 	if jsonSchema == nil {
 		jsonSchema = standard(schema)
@@ -151,7 +152,7 @@ func format(jsonSchema, schema json.RawMessage) *chatFormat {
 	return &chatFormat{Type: "json_schema", JSONSchema: &chatSchema{Name: "answer", Schema: jsonSchema}}
 }
 
-// standard makes JSON Schema of Google's Schema. One that it cannot read is left out.
+// standard converts Google's Schema to JSON Schema. It returns nil if it cannot read the schema.
 func standard(schema json.RawMessage) json.RawMessage {
 	if standard, err := tools.JSONSchema(schema); err == nil {
 		return standard
@@ -170,7 +171,7 @@ func (g *generation) tools(q *chatRequest) {
 			if schema == nil {
 				schema = standard(f.Parameters)
 			}
-			if len(schema) == 0 { // several servers refuse a function without parameters
+			if len(schema) == 0 { // several servers reject a function without parameters
 				schema = json.RawMessage(`{"type":"object","properties":{}}`)
 			}
 			q.Tools = append(q.Tools, chatTool{"function", chatFunction{Name: f.Name, Description: f.Description, Parameters: schema}})
@@ -187,7 +188,7 @@ func (g *generation) tools(q *chatRequest) {
 	}
 }
 
-// callIDs gives calls without an id one, and their answers, which come in the same order, the same.
+// callIDs assigns ids to function calls without one, and the same ids to their responses, which have the same order.
 type callIDs struct {
 	made    int
 	waiting []struct{ id, name string }
@@ -202,7 +203,7 @@ func (c *callIDs) call(id, name string) string {
 	return id
 }
 
-// answer is the id of the call that is answered; empty: there is none.
+// answer returns the id of the call for a response, or "" if there is no such call.
 func (c *callIDs) answer(id, name string) string {
 	for i, w := range c.waiting {
 		if id == w.id || id == "" && name == w.name {
@@ -213,7 +214,8 @@ func (c *callIDs) answer(id, name string) string {
 	return ""
 }
 
-// answered puts an answer behind each call that has none there: servers refuse a call that is not followed by one.
+// answered adds the missing responses after function calls, because servers reject a call that is not followed by one. A response that
+// does not follow its call becomes a user message.
 func answered(messages []chatMessage) (list []chatMessage) {
 	for len(messages) > 0 {
 		asks := messages[0]
@@ -235,10 +237,9 @@ func answered(messages []chatMessage) (list []chatMessage) {
 	return list
 }
 
-// messages are a turn in the words of chat completions: the answers of tools are messages of their own. At is what the turn is called in
-// errors.
+// messages converts a turn to chat messages; each function response becomes a message of its own. at is the path of the turn for errors.
 func (t *turn) messages(calls *callIDs, at string) (list []chatMessage, err error) {
-	if t.Role == "model" { // its parts are the pieces of a stream
+	if t.Role == "model" { // its parts may be the chunks of a stream
 		message := chatMessage{Role: "assistant"}
 		if text := t.text(""); text != "" {
 			message.Content = text
@@ -250,7 +251,7 @@ func (t *turn) messages(calls *callIDs, at string) (list []chatMessage, err erro
 				})
 			}
 		}
-		if message.Content == nil && message.ToolCalls == nil { // nothing, or thoughts alone: servers refuse it
+		if message.Content == nil && message.ToolCalls == nil { // empty, or only thoughts: servers reject it
 			return nil, nil
 		}
 		return []chatMessage{message}, nil
@@ -263,7 +264,7 @@ func (t *turn) messages(calls *callIDs, at string) (list []chatMessage, err erro
 			said := cmp.Or(string(f.Response), "{}")
 			if id := calls.answer(f.ID, f.Name); id != "" {
 				list = append(list, chatMessage{Role: "tool", Content: said, ToolCallID: id})
-			} else { // to no call: servers refuse it as an answer
+			} else { // without a call: servers reject it as a response
 				parts = append(parts, chatPart{Type: "text", Text: fmt.Sprintf("%s has answered: %s", f.Name, said)})
 			}
 		case p.FileData != nil:
@@ -280,20 +281,20 @@ func (t *turn) messages(calls *callIDs, at string) (list []chatMessage, err erro
 		}
 	}
 	if len(parts) == 1 && parts[0].Type == "text" {
-		list = append(list, chatMessage{Role: "user", Content: parts[0].Text}) // the form that every server knows
+		list = append(list, chatMessage{Role: "user", Content: parts[0].Text}) // the form that every server supports
 	} else if len(parts) > 0 {
 		list = append(list, chatMessage{Role: "user", Content: parts})
 	}
 	return list, nil
 }
 
-// finishReasons are Google's: https://ai.google.dev/api/generate-content#FinishReason.
+// finishReasons maps finish reasons to Google's: https://ai.google.dev/api/generate-content#FinishReason.
 var finishReasons = map[string]string{
 	"stop": "STOP", "length": "MAX_TOKENS", "tool_calls": "STOP", "function_call": "STOP", "content_filter": "SAFETY",
 	malformed: "MALFORMED_FUNCTION_CALL",
 }
 
-// piece is an answer, or a piece of one, in Google's words.
+// piece returns a response, or a part of a stream, in Google's format.
 func piece(parts []any, finish string, usage *chatUsage, model string) object {
 	candidate := object{"content": object{"parts": parts, "role": "model"}}
 	if finish != "" {
@@ -301,7 +302,7 @@ func piece(parts []any, finish string, usage *chatUsage, model string) object {
 	}
 	answer := object{"candidates": []any{candidate}, "modelVersion": model}
 	if usage != nil {
-		thoughts := usage.Reasoning // are among those of the completion
+		thoughts := usage.Reasoning // included in the completion tokens
 		answer["usageMetadata"] = object{
 			"promptTokenCount": usage.Prompt, "candidatesTokenCount": max(0, usage.Completion-thoughts), "thoughtsTokenCount": thoughts,
 			"cachedContentTokenCount": usage.Cached,
@@ -310,7 +311,8 @@ func piece(parts []any, finish string, usage *chatUsage, model string) object {
 	return answer
 }
 
-// functionCalls are calls in Google's words. One whose arguments are no object ends the answer.
+// functionCalls converts calls to Google's format. If the arguments of one are not an object, it returns no parts, and the reason
+// malformed.
 func functionCalls(calls []chatCall, finish string) (parts []any, reason string) {
 	parts = []any{}
 	for _, call := range calls {
@@ -323,10 +325,10 @@ func functionCalls(calls []chatCall, finish string) (parts []any, reason string)
 	return parts, finish
 }
 
-// malformed is a reason that chat completions do not have.
+// malformed is our own finish reason, which chat completions do not have.
 const malformed = "malformed"
 
-// thought is a part with what a model thinks.
+// thought returns a part with a model's thoughts.
 func thought(text string) object { return object{"text": text, "thought": true} }
 
 func (c *completions) generate(ctx context.Context, model string, request upload, streams bool) (func() (object, error), error) {
@@ -368,7 +370,7 @@ func (c *completions) generate(ctx context.Context, model string, request upload
 	return once(tools.Encode(piece(append(parts, calls...), finish, answer.Usage, answer.Model))), nil
 }
 
-// send sends a request, and returns the body of an answer that is none of an error.
+// send sends a request and returns the body of a successful response. sent is called once body is no longer needed; it may be nil.
 func (c *completions) send(ctx context.Context, method, path string, body any, sent func()) (io.ReadCloser, error) {
 	return bodyOf(c.do(ctx, method, path, body, sent))
 }
@@ -399,7 +401,7 @@ func (c *completions) do(ctx context.Context, method, path string, body any, sen
 	defer resp.Body.Close()
 	said, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	var failure chatFailure
-	if json.Unmarshal(said, &failure) != nil || failure.Error == nil { // some servers say it otherwise
+	if json.Unmarshal(said, &failure) != nil || failure.Error == nil { // some servers use another format
 		var other struct{ Message, Detail string }
 		if json.Unmarshal(said, &other) == nil {
 			failure.Error = &chatError{cmp.Or(other.Message, other.Detail)}
@@ -410,7 +412,7 @@ func (c *completions) do(ctx context.Context, method, path string, body any, sen
 	return nil, why
 }
 
-// refusal is a failure as the client sees it.
+// refusal converts a failure to Google's format for the client. It hides our API key.
 func (c *completions) refusal(status int, f chatFailure, retry time.Duration) *refused {
 	message := http.StatusText(status)
 	if f.Error != nil {
@@ -419,7 +421,8 @@ func (c *completions) refusal(status int, f chatFailure, retry time.Duration) *r
 	return &refused{status: status, body: signaling.GoogleError(status, message, retry)}
 }
 
-// stream gathers the arguments of calls, which come in pieces, until all is said: Google has no half calls.
+// stream returns an iterator over the parts of a streamed answer. Function calls arrive in pieces and are sent whole, with the last part:
+// Google has no partial calls.
 func (c *completions) stream(events *eventReader) func() (object, error) {
 	var calls []chatCall
 	var finish, model string
@@ -471,12 +474,12 @@ func (c *completions) stream(events *eventReader) func() (object, error) {
 	}
 }
 
-// unreadable is the error for a request whose JSON is not as it should be.
+// unreadable returns the error for a request whose JSON cannot be parsed.
 func unreadable(err error) error {
 	return invalid("The request cannot be read: %v.", tools.ExplainJSON(err, ""))
 }
 
-// oneOrMore is a list, for which a request may have its only element, as ProtoJSON's readers take it.
+// oneOrMore is a list. A single object is accepted in place of a list of one, as ProtoJSON parsers do.
 type oneOrMore[T any] []T
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -488,8 +491,8 @@ func (l *oneOrMore[T]) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*[]T)(l))
 }
 
-// gather adds pieces of calls to the calls that they are of. Servers tell calls apart in several ways: by the index, by the id alone
-// (Ollama gives all the index 0), or by the position alone. A name that is sent again with each piece continues its call.
+// gather adds pieces of calls to their calls. Servers distinguish calls by the index, only by the id (Ollama gives all the index 0), or
+// only by the position. A name that is repeated with each piece continues its call.
 func gather(calls, pieces []chatCall) ([]chatCall, error) {
 	for _, p := range pieces {
 		at := len(calls) - 1
@@ -522,7 +525,7 @@ func gather(calls, pieces []chatCall) ([]chatCall, error) {
 	return calls, nil
 }
 
-// endsBefore reports whether a piece begins another call: it has another id, or a name after whole arguments.
+// endsBefore reports whether a piece begins another call: it has another id, or a name after complete arguments.
 func (c *chatCall) endsBefore(p chatCall) bool {
 	if c.ID != "" && p.ID != "" {
 		return c.ID != p.ID
@@ -532,10 +535,10 @@ func (c *chatCall) endsBefore(p chatCall) bool {
 	return p.Function.Name != "" && whole && (p.Function.Name != c.Function.Name || p.Function.Arguments != "")
 }
 
-// maxCalls bounds the calls of one answer.
+// maxCalls limits the function calls of one answer.
 const maxCalls = 128
 
-// describe is what can be said of any model: the server tells nothing but its name.
+// describe returns the same description for every model, because the server reports only names.
 func (c *completions) describe(_ context.Context, model string) (object, error) {
 	return object{
 		"name": "models/" + model, "displayName": model, "version": "",
@@ -543,7 +546,7 @@ func (c *completions) describe(_ context.Context, model string) (object, error) 
 	}, nil
 }
 
-// list is the server's own list: https://platform.openai.com/docs/api-reference/models. Where every model is the same one there is none.
+// list returns the server's models: https://platform.openai.com/docs/api-reference/models. It is empty if all names mean the same model.
 func (c *completions) list(ctx context.Context, _ url.Values) (models []any, next string, err error) {
 	if c.model != "" {
 		return nil, "", nil
@@ -568,7 +571,7 @@ func (c *completions) list(ctx context.Context, _ url.Values) (models []any, nex
 	return models, "", nil
 }
 
-// ask serves embeddings; there is nothing that counts tokens.
+// ask runs the methods for embeddings. It does not support countTokens.
 func (c *completions) ask(ctx context.Context, model, method string, request upload) ([]byte, error) {
 	var q struct {
 		Content              turn `json:"content"`

@@ -22,10 +22,10 @@ import (
 	"voxgate/tools"
 )
 
-// This is for clients of OpenAI's chat completions: the same routes, and what goes through them is not translated but for the name of the
-// model (https://ai.google.dev/gemini-api/docs/openai, https://platform.openai.com/docs/api-reference/chat).
+// This file serves clients of OpenAI's chat completions, with the same routes to backends. Requests and responses are not translated,
+// except for the model name (https://ai.google.dev/gemini-api/docs/openai, https://platform.openai.com/docs/api-reference/chat).
 
-// chatDoors are the addresses: Google's, and OpenAI's own.
+// chatDoors returns the endpoints: the paths of Google and of OpenAI.
 func (d *Door) chatDoors() []signaling.Endpoint {
 	return []signaling.Endpoint{
 		{Pattern: "POST /v1beta/openai/chat/completions", Handler: http.HandlerFunc(d.chat)},
@@ -34,18 +34,18 @@ func (d *Door) chatDoors() []signaling.Endpoint {
 	}
 }
 
-// asksOpenAI reports whether a request is one of OpenAI's clients: Google's show their key in another way.
+// asksOpenAI reports whether a request is from a client of OpenAI's API: Google's clients send their key in another way.
 func asksOpenAI(r *http.Request) bool {
 	return strings.HasPrefix(r.Header.Get("Authorization"), "Bearer ") && r.Header.Get("X-Goog-Api-Key") == "" && !r.URL.Query().Has("key")
 }
 
-// openAIKinds are OpenAI's names for errors: https://platform.openai.com/docs/guides/error-codes.
+// openAIKinds maps HTTP statuses to OpenAI's error types: https://platform.openai.com/docs/guides/error-codes.
 var openAIKinds = map[int]string{
 	http.StatusUnauthorized: "authentication_error", http.StatusForbidden: "permission_error",
 	http.StatusTooManyRequests: "rate_limit_error",
 }
 
-// refuseOpenAI is the refuser for OpenAI's clients.
+// refuseOpenAI is the refuser for clients of OpenAI's API.
 func refuseOpenAI(w http.ResponseWriter, status int, message string, retry time.Duration) {
 	if retry > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(access.RetrySeconds(retry)))
@@ -61,13 +61,13 @@ func openAIError(message, kind string, param any) object {
 	return object{"error": object{"message": message, "type": kind, "param": param, "code": nil}}
 }
 
-// refuseField refuses a request for one of its fields.
+// refuseField sends the error for a field of a request.
 func (c *call) refuseField(name, format string, args ...any) {
 	message := fmt.Sprintf("%s: %s", name, fmt.Sprintf(format, args...))
 	reply(c.w, http.StatusBadRequest, openAIError(message, "invalid_request_error", name))
 }
 
-// openAIModels answers with the list of models, all at once.
+// openAIModels sends the list of all models, without paging.
 func (d *Door) openAIModels(w http.ResponseWriter, r *http.Request) {
 	c, ok := d.openAICall(w, r, "")
 	if !ok {
@@ -96,7 +96,7 @@ func (d *Door) openAIModels(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// maxListed bounds the models of a list that is not by the page.
+// maxListed ends the list without paging: once it has more models, no further page is fetched.
 const maxListed = 1000
 
 func (d *Door) openAICall(w http.ResponseWriter, r *http.Request, method string) (c *call, ok bool) {
@@ -108,14 +108,14 @@ func (d *Door) openAICall(w http.ResponseWriter, r *http.Request, method string)
 	return &call{door: d, w: w, method: method, open: open, refuse: refuseOpenAI, openAI: true}, true
 }
 
-// chat runs one call of chat completions.
+// chat handles a chat completions request.
 func (d *Door) chat(w http.ResponseWriter, r *http.Request) {
 	if c, ok := d.openAICall(w, r, "chat/completions"); ok {
 		c.serve(r, c.runChat)
 	}
 }
 
-// chatAsked is what is read of a request.
+// chatAsked holds the fields of a request that the gateway uses.
 type chatAsked struct {
 	Model         string          `json:"model"`
 	Messages      json.RawMessage `json:"messages"`
@@ -133,8 +133,8 @@ var (
 	messageFields = []string{"role", "content"}
 )
 
-// ambiguous finds a name in an object that two readers could take differently: a known one in other capitals, which Go and others do not
-// mind, or one that comes twice. Empty: there is none, or the value is no object.
+// ambiguous returns a field name that two parsers could interpret differently: a known name in another case, which Go and others ignore,
+// or a duplicate. It returns "" if there is none, or if the value is not an object.
 func ambiguous(text json.RawMessage, known []string) string {
 	in := json.NewDecoder(bytes.NewReader(text))
 	if start, _ := in.Token(); start != json.Delim('{') {
@@ -160,7 +160,7 @@ func ambiguous(text json.RawMessage, known []string) string {
 	return ""
 }
 
-// readChat reads a request. It reports false if it has refused it.
+// readChat parses a request. If that fails, it sends the error and returns false.
 func (c *call) readChat(body []byte) (asked chatAsked, ok bool) {
 	const twice = "Its name must come once, and in small letters."
 	if name := ambiguous(body, chatFields); name != "" {
@@ -257,8 +257,8 @@ func (c *call) runChat(ctx context.Context, r *http.Request, body []byte) error 
 	return c.answer([]byte(secret.Hide(string(text))))
 }
 
-// settle puts into a request what is not the client's choice: the model's name there, the prompt that a grant fixes, and that a stream
-// tells what it has cost.
+// settle sets the fields that the client cannot choose: the backend's name of the model, the prompt that a grant requires, and for a
+// stream the request for its usage.
 func (c *call) settle(fields object, to backend, streams bool) {
 	fields["model"] = to.nameOf(c.model)
 	if streams {
@@ -281,10 +281,10 @@ func (c *call) settle(fields object, to backend, streams bool) {
 	fields["messages"] = kept
 }
 
-// chatStream passes on the events of a stream, and reports whether it came to its end. The last one has the usage, which is for those
-// alone that have asked for it.
+// chatStream forwards the events of a stream. done reports whether it was complete. An event that only has the usage is sent only if usage
+// is set, because the client requested it.
 func (c *call) chatStream(ctx context.Context, from io.Reader, secret api.Secret, usage bool) (done bool, err error) {
-	c.w.Header().Set("X-Accel-Buffering", "no") // nginx would keep it
+	c.w.Header().Set("X-Accel-Buffering", "no") // otherwise nginx buffers the response
 	c.w.Header().Set("Content-Type", "text/event-stream")
 	write := func(text []byte) error {
 		_ = c.control.SetWriteDeadline(time.Now().Add(writeTime))
@@ -311,8 +311,8 @@ func (c *call) chatStream(ctx context.Context, from io.Reader, secret api.Secret
 	}
 }
 
-// noteChat notes what an answer, or a piece of one, says and costs, and reports false if it says nothing but what it has cost. Each field
-// is read by itself: one of another type than OpenAI's must not hide the cost.
+// noteChat records the text and the reported usage of a response or of a chunk. It returns false if the text has only the usage. Each field
+// is parsed separately: one of another type than OpenAI's must not hide the cost.
 func (b *bill) noteChat(text []byte) (says bool) {
 	var answer object
 	if decode(text, &answer) != nil {
@@ -330,13 +330,13 @@ func (b *bill) noteChat(text []byte) (says bool) {
 	}
 	usage, there := answer["usage"].(object)
 	in, out := number(usage["prompt_tokens"]), number(usage["completion_tokens"])
-	if total := max(number(usage["total_tokens"]), in+out); total > b.reported.Total { // Google's total alone has the thoughts
+	if total := max(number(usage["total_tokens"]), in+out); total > b.reported.Total { // at Google only the total includes the thoughts
 		b.reported = wire.Tokens{Prompt: in, Response: out, Total: total}
 	}
 	return len(choices) > 0 || !there
 }
 
-// length is how much text there is in a part of an answer, but for names that stand beside it.
+// length returns the length of all text in a part of an answer, in bytes, without ids and types.
 func length(part any) (bytes int) {
 	switch part := part.(type) {
 	case string:
@@ -362,7 +362,7 @@ func (c *completions) chat(ctx context.Context, request upload) (*http.Response,
 	return resp, api.Secret(c.key), err
 }
 
-// nameOf implements backend. Vertex AI serves other makers' models at the same address.
+// nameOf implements backend. Vertex AI serves models of other vendors at the same address, so it needs the vendor's name.
 func (g *google) nameOf(model string) string {
 	if g.api.Vertex != nil {
 		return "google/" + model

@@ -13,7 +13,7 @@ import (
 	"voxgate/signaling"
 )
 
-// micRate is the rate of a client's sound in Hz.
+// micRate is the sample rate of a client's audio, in Hz.
 const micRate = 16000
 
 // liveConfig enables transcripts of both sides.
