@@ -52,7 +52,7 @@ func (c Codec) AppendBytes(b []byte, pcm []int16) []byte {
 	return b
 }
 
-// TranscodeTable maps each byte of this law to the byte of another law for the same sample.
+// TranscodeTable returns, for each byte of this law, the byte of another law for the same sample.
 func (c Codec) TranscodeTable(other Codec) *[256]byte {
 	var bytes [256]byte
 	for b, sample := range c.law.samples {

@@ -43,7 +43,7 @@ type Tap interface {
 
 // FlushResult describes what a flush has cut off.
 type FlushResult struct {
-	Unplayed   time.Duration // unplayed part of the sound written, in ms; sound in flight counts as played
+	Unplayed   time.Duration // unplayed part of the sound written, to the millisecond; sound in flight counts as played
 	Generation uint32        // generation of the frames from now on
 	FadeDelay  time.Duration // time until the fade-out is sent; 0 without a fade-out
 }

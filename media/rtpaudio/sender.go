@@ -68,10 +68,9 @@ func (s *Sender) SetPayloadTypes(codecType, redType uint8) {
 	s.types.Store(uint32(codecType) | uint32(redType)<<8)
 }
 
-// ReportLoss adds the peer's losses since the last report (RFC 3550, section 6.4.1): lost packets out of as many as of says. Above 3 %
-// the codec is
-// told to expect losses (Opus switches to in-band FEC at 32 kb/s); below 1 % for a few seconds of voice, to expect none. It must
-// not be called concurrently.
+// ReportLoss adds a peer's report (RFC 3550, section 6.4.1): of is the number of packets since the last one, and lost
+// how many of them it missed. Above 3 % the codec is told to expect losses (Opus switches to in-band FEC at 32 kb/s);
+// below 1 % for a few seconds of voice, to expect none. It must not be called concurrently.
 func (s *Sender) ReportLoss(lost, of int) {
 	s.lostPackets += max(lost, 0)
 	s.reportedPackets += max(of, 0)

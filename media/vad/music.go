@@ -20,8 +20,8 @@ const (
 	musicBlocks = 5   // distance between two compared spectra
 	musicPart   = 25  // blocks, half a second
 	musicParts  = 16  // 8 s: longer than speech has lasting sounds
-	musicAlike  = .76 // minimum over all parts; speech reaches at most 0.70
-	musicOver   = .65 // minimum over any two parts in a row; 97 % of speech is below
+	musicAlike  = .76 // minimum mean of all parts; that of speech is at most 0.70
+	musicOver   = .65 // minimum mean of any two parts in a row; 97 % of speech is below
 	musicLowest = 5   // lowest line of the spectrum that counts: 156 Hz; below are hum and rumble
 	musicQuiet  = 30  // RMS of silence: -61 dBov
 )

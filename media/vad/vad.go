@@ -27,7 +27,8 @@ const (
 	noiseFlat = 0.42
 	// longestHiss is the maximum duration of noise within speech: as long as an "s".
 	longestHiss = 160 * time.Millisecond
-	// steadyAfter is the maximum duration of an unchanging sound in speech: longer than any vowel, but not than a fan that starts.
+	// steadyAfter is the maximum duration of an unchanging sound in speech: longer than any vowel, but shorter than the
+	// noise of a fan.
 	steadyAfter = 1500 * time.Millisecond
 	// steadyChange is how much, in nepers of power, the bands of a steady sound differ from their mean: noise by 0.53 to 0.67,
 	// speech by at least 1.3.

@@ -1,4 +1,5 @@
-// Command link joins two network namespaces by a bad network, for web/test/network.test.mjs. It needs root, ip and /dev/net/tun.
+// Command link connects two network namespaces by a simulated bad network, for web/test/network.test.mjs. It needs
+// root, ip and /dev/net/tun.
 package main
 
 import (
