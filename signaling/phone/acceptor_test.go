@@ -13,11 +13,11 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// comers are a listener's connections, from these addresses, and then an end. "" is a failure.
+// comers is a listener with a connection from each of these addresses, or an error for "". After the last it is closed.
 type comers struct {
 	net.Listener
 	from []string
-	ends []net.Conn // theirs
+	ends []net.Conn // the other sides of the connections
 }
 
 func (c *comers) Accept() (net.Conn, error) {
@@ -41,7 +41,7 @@ type comer struct {
 
 func (c comer) RemoteAddr() net.Addr { return c.from }
 
-// A failure does not end a listener. Connections that have not shown whose they are have a few places, which others do not need.
+// An accept error does not end the acceptor. Unverified connections need one of a few slots, known addresses need none.
 func TestAcceptor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		list := &comers{from: []string{"", "192.0.2.1", "192.0.2.2", "192.0.2.3", "::ffff:192.0.2.9", "192.0.2.4", "192.0.2.5"}}
@@ -69,11 +69,11 @@ func TestAcceptor(t *testing.T) {
 		}
 		leave := next("192.0.2.1", false)
 		next("192.0.2.2", false)
-		next("192.0.2.9", true) // 192.0.2.3 finds no place
+		next("192.0.2.9", true) // 192.0.2.3 gets no slot
 		leave()
-		leave() // gives back nothing more
+		leave() // a second call frees no slot
 		next("192.0.2.4", false)
-		if _, _, err := a.Next(); !errors.Is(err, net.ErrClosed) { // 192.0.2.5 finds none either
+		if _, _, err := a.Next(); !errors.Is(err, net.ErrClosed) { // 192.0.2.5 gets no slot, either
 			t.Errorf("the end is %v", err)
 		}
 		if want := []string{"192.0.2.3:5060", "192.0.2.5:5060"}; failures != 1 || !slices.Equal(refused, want) {

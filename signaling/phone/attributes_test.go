@@ -10,7 +10,7 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// What comes with a call is bounded, and the model gets only what its agent names.
+// Attributes are bounded, and the model gets only those that its agent lists.
 func TestAttributes(t *testing.T) {
 	long := strings.Repeat("x", 9000)
 	var a phone.Attributes

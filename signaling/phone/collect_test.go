@@ -20,16 +20,16 @@ import (
 	"voxgate/tools"
 )
 
-// till is a caller's keypad, and the operator's endpoint beside it.
+// till is a caller's keypad with the operator's webhook.
 type till struct {
 	t    *testing.T
 	pad  *phone.Keypad
 	tool tools.Tool
-	got  chan string         // by the endpoint
+	got  chan string         // the request bodies that the webhook received
 	sent chan bridge.Command // to the model
 	says func(http.ResponseWriter)
 	stop context.CancelFunc
-	open chan struct{} // gets each collection that has begun
+	open chan struct{} // receives a value for each collection that has begun
 }
 
 func newTill(t *testing.T, fields string) *till {
@@ -45,7 +45,7 @@ func newTill(t *testing.T, fields string) *till {
 	return s
 }
 
-// bubbleTill is a till within [synctest.Test], where the endpoint cannot be reached.
+// bubbleTill returns a till for [synctest.Test], whose webhook cannot be reached.
 func bubbleTill(t *testing.T, fields string) *till {
 	t.Helper()
 	s := &till{t: t}
@@ -110,7 +110,7 @@ func (s *till) collect(ctx context.Context) (string, error) {
 	return string(result), err
 }
 
-// What is entered goes to the operator's endpoint if it passes the check, and the model learns how it went.
+// The digits are sent to the operator's webhook if they pass the check, and the model learns the outcome.
 func TestWhatIsCollected(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ fields, keys, want string }{
@@ -154,7 +154,7 @@ func TestWhatIsCollected(t *testing.T) {
 	}
 }
 
-// The endpoint's answer decides, too, and nothing of it comes back.
+// The webhook's response decides, too, and none of its content reaches the model.
 func TestTheEndpointOfACollection(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -183,7 +183,7 @@ func TestTheEndpointOfACollection(t *testing.T) {
 	}
 }
 
-// A collection that is not finished ends without a trace, and what is still pressed is not the model's.
+// An unfinished collection ends without effect, and keys that are still pressed do not reach the model.
 func TestCollectionsThatEnd(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]error{"cancelled": tools.ErrCancelled, "hung up": nil} {
@@ -217,7 +217,7 @@ func collectionEnds(t *testing.T, why error) {
 		t.Errorf("%v", err)
 	}
 	s.press("456")
-	time.Sleep(1500 * time.Millisecond) // longer than the pause that ends a number, and than keys stay a secret
+	time.Sleep(1500 * time.Millisecond) // longer than keyGap, and than keys stay secret
 	s.models("")
 	if why == nil {
 		return
@@ -226,8 +226,8 @@ func collectionEnds(t *testing.T, why error) {
 	s.models("7#")
 }
 
-// The agent has 20 s to ask for a number, behind which the pauses between keys count. After the last attempt keys
-// are not in the clear: they are nobody's for as long.
+// The agent has 20 s to ask for a number; after that the timeout per key applies. After the last attempt keys stay secret for as long, and
+// are dropped.
 func TestTheTimeOfACollection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -246,7 +246,7 @@ func TestTheTimeOfACollection(t *testing.T) {
 				t.Errorf("%s, %v after %v, not %s after %s", result, err, took, want, waits)
 			}
 		}
-		s.press("9*A") // just before: * begins anew
+		s.press("9*A") // pressed just before the collection: * clears it
 		synctest.Wait()
 		try("1s", "not valid")
 		try("21s", "timed out")
@@ -266,7 +266,7 @@ func TestTheTimeOfACollection(t *testing.T) {
 	})
 }
 
-// Keys that are a secret stay one when another call goes on with the conversation.
+// Secret keys stay secret when another call takes over the conversation.
 func TestKeysAfterATakeOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// A number is over with #, after as many keys as the agent asks for, or when nothing more is pressed for 1.2 s.
+// A number ends with #, after as many keys as the agent asks for, or when no key follows for 1.2 s.
 func TestKeys(t *testing.T) {
 	type step struct {
 		press string

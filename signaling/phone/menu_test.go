@@ -10,8 +10,8 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// A model that has called an automatic system listens before it presses keys, presses none twice for what it has heard, and gives up in a
-// circle.
+// A model that has called an automatic system must listen before it presses keys, cannot press a key twice at the same announcement, and
+// must give up when it goes in circles.
 func TestMenus(t *testing.T) {
 	t.Parallel()
 	const (
@@ -19,7 +19,7 @@ func TestMenus(t *testing.T) {
 		second = "says For invoices, press one. For payments, press two. "
 		again  = "says I did not get that. For sales, press one. For support, press two. "
 	)
-	for name, test := range map[string]string{ // what happens, and what comes of each press
+	for name, test := range map[string]string{ // events, and the result of each key press
 		"listens first":       "press 1: listen; " + first + "; press 1: ok; press 1: listen; " + second + "; press 1: ok",
 		"another key at once": first + "; press 1: ok; press 2: listen",
 		"a key twice":         first + "; press 1: ok; " + again + "; press 1: same; press 2: ok",

@@ -11,7 +11,7 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// Music that lasts is silence, and of what is said before and after it no sample is lost.
+// Lasting music is replaced by silence, and no sample of the speech before and after it is lost.
 func TestWithoutMusic(t *testing.T) {
 	t.Parallel()
 	const rate = 8000

@@ -16,7 +16,7 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// tape is a microphone that keeps what it hears.
+// tape is a sink that stores all audio.
 type tape struct {
 	rate int
 	pcm  []int16
@@ -28,7 +28,7 @@ func (t *tape) WritePCM(pcm []int16) error {
 	return nil
 }
 
-// collecting is a keypad with a collection open.
+// collecting returns a keypad with an open collection.
 func collecting(t *testing.T) *phone.Keypad {
 	t.Helper()
 	var list phone.Collections
@@ -56,7 +56,7 @@ type writer func(b []byte)
 
 func (w writer) Write(b []byte) (int, error) { w(b); return len(b), nil }
 
-// No key sounds while a number is collected, whatever its length, its rate, its loudness and where it begins; a voice does.
+// While a number is collected, key tones are silenced, whatever their length, sample rate, loudness and offset. A voice is not.
 func TestTheSoundOfKeysIsCut(t *testing.T) {
 	pad := collecting(t)
 	low, high := []float64{697, 770, 852, 941}, []float64{1209, 1336, 1477, 1633}
@@ -74,7 +74,7 @@ func TestTheSoundOfKeysIsCut(t *testing.T) {
 			pcm := make([]int16, begin+len(tone)+rate/2)
 			copy(pcm[begin:], tone)
 			for i := range pcm {
-				pcm[i] += int16(20 * random.NormFloat64()) // a line's noise
+				pcm[i] += int16(20 * random.NormFloat64()) // line noise
 			}
 			out := &tape{rate: rate}
 			sink := pad.FilterSecret(out)

@@ -6,7 +6,7 @@ import (
 	"voxgate/agents"
 )
 
-// One number has one spelling, whoever writes it, and what stands for a hidden one is none.
+// All notations of a number give one spelling, and placeholders for a hidden number give none.
 func TestNumbers(t *testing.T) {
 	const n = "+15551234567"
 	for text, want := range map[string]string{
@@ -70,7 +70,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// Patterns of the operator's have a number in each spelling, and no other number.
+// The operator's patterns match a number in each of their notations, and no other number.
 func TestNumbersMatchPatterns(t *testing.T) {
 	for _, c := range []struct {
 		number, pattern string
@@ -81,7 +81,7 @@ func TestNumbersMatchPatterns(t *testing.T) {
 		{"+4930123456", "+49-30-123456", true},
 		{"+4930123456", "+49 (30) 12345?", true},
 		{"tel:+49-30-123456", "+4930123456", true},
-		{"4930123456", "+49*", false}, // who may be called is not guessed
+		{"4930123456", "+49*", false}, // permission to call is exact: no "+" is added
 		{"+4930123456", "49*", false},
 		{"500", "5??", true},
 		{"1-200", "1-200", true},
@@ -103,7 +103,7 @@ func TestNumbersMatchPatterns(t *testing.T) {
 	}
 }
 
-// The longest pattern answers a number, one without wildcards before all, and a number with or without "+" is the same.
+// The longest pattern selects the agent, and one without wildcards wins. A number with "+" equals the same number without it.
 func TestWhoIsCalled(t *testing.T) {
 	list := []*agents.Agent{
 		{Name: "berlin", Numbers: []string{"+4930*"}},

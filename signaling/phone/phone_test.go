@@ -9,7 +9,7 @@ import (
 	"voxgate/signaling/phone"
 )
 
-// What a stranger calls themselves stays data.
+// The name that a caller chooses stays data in the prompt.
 func TestThePromptQuotesTheCaller(t *testing.T) {
 	var open bridge.SessionRequest
 	phone.ConfigureSession(&open, &agents.Agent{Prompt: "You sell hats."}, phone.Party{
@@ -24,7 +24,7 @@ func TestThePromptQuotesTheCaller(t *testing.T) {
 	}
 }
 
-// The model knows whether it was called or calls.
+// The prompt says whether the call is incoming or outgoing.
 func TestThePromptSaysWhoCalls(t *testing.T) {
 	for ours, want := range map[bool]string{false: "says who calls.", true: "says whom we call."} {
 		var open bridge.SessionRequest
@@ -35,7 +35,7 @@ func TestThePromptSaysWhoCalls(t *testing.T) {
 	}
 }
 
-// What is wrong in a file is named by the file's fields.
+// Errors in a configuration file name its fields.
 func TestWrongFieldsAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"collect":[{"name":5}]}`:  "collect.name must be a string, not a number",
