@@ -22,7 +22,7 @@ import (
 	"voxgate/signaling/telephony"
 )
 
-// refusedBy checks that a WebSocket is refused before it is one, and by which rule: the log has it once more than before.
+// refusedBy checks that a WebSocket is refused before the upgrade, and by which rule: the log has the rule once more than before.
 func (g *gateway) refusedBy(rule, at string, header http.Header) {
 	g.t.Helper()
 	before := strings.Count(g.logs.String(), "rule="+rule+" ")
@@ -40,7 +40,7 @@ func (g *gateway) refusedBy(rule, at string, header http.Header) {
 	}
 }
 
-// A provider's request counts if it is signed, and as it is.
+// A provider's request is accepted only with a valid signature, and only unchanged.
 func TestSignatures(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, nil)
@@ -112,7 +112,7 @@ type closer struct{ *strings.Reader }
 
 func (*closer) Close() error { return nil }
 
-// Calls that nobody answers are refused in the provider's words.
+// Calls without an agent are rejected in the provider's format.
 func TestCallsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, func(config map[string]any) { config["calls"] = 1 })
@@ -142,7 +142,7 @@ func TestCallsThatAreRefused(t *testing.T) {
 	}
 }
 
-// A token is for one call, once, of one provider, for half a minute; and Twilio signs the WebSocket, too.
+// A token is valid once, for one call of one provider, for 30 s. Twilio also signs the WebSocket request.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, nil)
@@ -182,7 +182,7 @@ func TestTokens(t *testing.T) {
 	g.refusedBy("token", strings.Replace(token(), "/twilio/", "/plivo/", 1), nil)
 }
 
-// A client that tries passwords must wait, even with the right one. 300 of them were once tried in 3 s.
+// A client that tries passwords is blocked for a while, even with the right one. Once, 300 could be tried in 3 s.
 func TestGuessedPasswords(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, nil)
@@ -210,7 +210,7 @@ func TestGuessedPasswords(t *testing.T) {
 	}
 }
 
-// A provider that signs nothing shows a password, or a credential of the gateway.
+// A provider without signatures must send a password, or a credential of the gateway.
 func TestPasswords(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, nil)
@@ -224,7 +224,7 @@ func TestPasswords(t *testing.T) {
 	g.refusedBy("password", at, nil)
 	g.refusedBy("password", at, basic("wrong"))
 	g.refusedBy("password", at+"?token=wrong", nil)
-	g.refusedBy("password", at, basic(g.key)) // this provider's password alone counts
+	g.refusedBy("password", at, basic(g.key)) // only this provider's password is accepted
 	pbx := g.http + "/telephony/pbx/stream"
 	g.refusedBy("password", pbx, nil)
 	g.refusedBy("access", pbx, basic("shown"))
@@ -256,7 +256,7 @@ func TestPasswords(t *testing.T) {
 	g.logged("rule=agent", 1)
 }
 
-// A key that grants agents by a pattern lets in the calls that one of them answers, and no other.
+// A key that is limited to agents by a pattern admits only the calls to those agents.
 func TestAgentsOfAKey(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, nil)
@@ -269,7 +269,7 @@ func TestAgentsOfAKey(t *testing.T) {
 		if err := os.WriteFile(g.keys, []byte(changed), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		g.ahead.Add(int64(2 * time.Second)) // until the gate looks at the file
+		g.ahead.Add(int64(2 * time.Second)) // until the gate reloads the file
 	}
 	dials := func() *phone {
 		s := styles()["asterisk in words"]
@@ -290,7 +290,7 @@ func TestAgentsOfAKey(t *testing.T) {
 	g.logged("This token is not for the agent", 1)
 }
 
-// The gate's limits count these calls: those of a provider by its name, and others by the key that they show.
+// The gate's limits apply to these calls: by the provider's name, or by the key that they use.
 func TestTheGateCounts(t *testing.T) {
 	t.Parallel()
 	for name, header := range map[string]func(g *gateway) http.Header{
@@ -316,14 +316,14 @@ func TestTheGateCounts(t *testing.T) {
 	}
 }
 
-// A provider that has the name of a key takes nothing of what is the key's.
+// A provider with the name of a key does not use up the limits of the key.
 func TestAProviderIsNoKey(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, func(config map[string]any) {
 		config["providers"] = append(
 			config["providers"].([]any),
 			map[string]any{"profile": "asterisk", "name": "phones", "password": "shown"},
-		) // as newGateway's key
+		) // the name of newGateway's key, too
 	})
 	s := styles()["asterisk in words"]
 	for _, at := range []string{"phones/stream?token=shown&to=", "pbx/stream?token=" + g.key + "&to="} {
@@ -335,7 +335,7 @@ func TestAProviderIsNoKey(t *testing.T) {
 	g.logged("msg=call ", 2)
 }
 
-// What is wrong with a configuration is said by the name of the field.
+// Errors in the configuration name the field.
 func TestConfigurationErrors(t *testing.T) {
 	t.Parallel()
 	const calls, twilio = `"calls":7`, `{"profile":"twilio","verify":"v"`
@@ -388,7 +388,7 @@ func TestConfigurationErrors(t *testing.T) {
 	}
 }
 
-// FuzzForm sends anything as the form of a provider's request, signed: what is answered is XML, or an error.
+// FuzzForm sends arbitrary signed forms as a provider's request: the response is XML, or an error.
 func FuzzForm(f *testing.F) {
 	f.Add("CallSid=CA1&From=%2B49&To=%2B100&CallerName=Ada")
 	f.Add("CallUUID=x&To=sip%3Ax%40y&From=")

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The signatures are those of the providers' own libraries: Twilio's examples, and what Plivo's plivo 4.75.6 for Node makes.
+// The signatures come from the providers' own libraries: Twilio's examples, and the output of Plivo's plivo 4.75.6 for Node.
 func TestSignaturesOfTheProvidersLibraries(t *testing.T) {
 	plivo := &http.Request{Header: http.Header{"X-Plivo-Signature-V3-Nonce": {"12345"}}}
 	for _, test := range []struct {
@@ -45,7 +45,7 @@ func TestSignaturesOfTheProvidersLibraries(t *testing.T) {
 	}
 }
 
-// The signature is that of the example in Genesys' documentation.
+// The signature is from the example in Genesys' documentation.
 func TestSignatureOfAudioHook(t *testing.T) {
 	t.Parallel()
 	const secret = "TXlTdXBlclNlY3JldEtleVRlbGxOby0xITJAMyM0JDU="
@@ -100,7 +100,7 @@ func TestSignatureOfAudioHook(t *testing.T) {
 	}
 }
 
-// A ticket is good for its provider, once, and until it expires.
+// A ticket is valid for its provider, once, and until it expires.
 func TestTickets(t *testing.T) {
 	twilio, plivo := &Provider{}, &Provider{}
 	all := tickets{list: map[string]ticket{}}

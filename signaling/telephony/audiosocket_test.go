@@ -17,7 +17,7 @@ import (
 	"voxgate/media/mediatest"
 )
 
-// announce has a UUID handed out.
+// announce announces a call, and returns its UUID.
 func (g *gateway) announce(key, body string) (status int, uuid string) {
 	g.t.Helper()
 	r, err := http.NewRequest("POST", g.http+"/telephony/audiosocket", strings.NewReader(body))
@@ -117,7 +117,7 @@ func (a *asterisk) closed() {
 	}
 }
 
-// An announced call has a voice both ways, and keys, and ends by a message.
+// An announced call has voice in both directions and keys, and ends with a message.
 func TestAudioSocket(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -160,7 +160,7 @@ func TestAudioSocket(t *testing.T) {
 	}
 }
 
-// What is sent is played, so little of it is ahead of its time: an answer that is stopped is heard for 60 ms more, and a frame.
+// Sent voice cannot be cleared, so little is sent ahead of real time: an interrupted answer goes on for 60 ms and one frame.
 func TestAudioSocketIsNotAhead(t *testing.T) {
 	t.Parallel()
 	g, machine := newGateway(t, nil), mediatest.MeasureLateness(t)
@@ -193,7 +193,7 @@ func TestAudioSocketIsNotAhead(t *testing.T) {
 	}
 }
 
-// A UUID must have been handed out, and is good for one call.
+// A UUID must have been issued by an announcement, and is valid for one call.
 func TestUUIDs(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, nil)
@@ -210,7 +210,7 @@ func TestUUIDs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other.Header.Set("X-Goog-Api-Key", g.key) // the gateway takes keys in this way, too
+	other.Header.Set("X-Goog-Api-Key", g.key) // the gateway accepts keys in this header, too
 	if resp, err := http.DefaultClient.Do(other); err != nil || resp.StatusCode != 200 || resp.Body.Close() != nil {
 		t.Errorf("a key in another header: %v %v", resp, err)
 	}

@@ -14,7 +14,7 @@ import (
 	"voxgate/bridge"
 )
 
-// Messages that cannot be read are logged, and the call goes on.
+// Malformed messages are logged, and the call continues.
 func TestMalformedMessages(t *testing.T) {
 	t.Parallel()
 	for name, bad := range map[string][]string{
@@ -43,7 +43,7 @@ func TestMalformedMessages(t *testing.T) {
 			for _, text := range bad {
 				p.text(text)
 			}
-			if s.media != nil { // where sound is text
+			if s.media != nil { // for formats with sound in text messages
 				p.write(websocket.BinaryMessage, []byte{1, 2, 3})
 			} else {
 				p.write(websocket.BinaryMessage, []byte{1})
@@ -58,7 +58,7 @@ func TestMalformedMessages(t *testing.T) {
 	}
 }
 
-// A call whose beginning cannot be read begins no conversation.
+// A call with a malformed start message begins no conversation.
 func TestMalformedBeginnings(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, nil)
@@ -84,7 +84,7 @@ func TestMalformedBeginnings(t *testing.T) {
 		{0x01, 0xff, 0xff},
 		[]byte("GET / HTTP/1.1\r\n\r\n"),
 	} {
-		a := g.dialAsterisk("", 0x10, 8000) // which says 0x01 of no length
+		a := g.dialAsterisk("", 0x10, 8000) // it sends 0x01 without a payload
 		_, _ = a.conn.Write(bytes)
 		a.closed()
 	}
@@ -94,12 +94,12 @@ func TestMalformedBeginnings(t *testing.T) {
 	g.logged("rule=start", 13)
 }
 
-// Before a call begins a provider may send sound, as a loaded one does, and messages that nobody knows. They are skipped, and the call is
-// taken.
+// Before the start message a provider may send sound, as a loaded one does, and unknown messages. They are skipped, and the call is
+// accepted.
 func TestMessagesBeforeTheStart(t *testing.T) {
 	t.Parallel()
 	for name, s := range styles() {
-		announced := s.provider != "bandwidth" && s.provider != "jambonz" // these begin with a message that does not say what it is
+		announced := s.provider != "bandwidth" && s.provider != "jambonz" // the start message of these has no event
 		for kind, send := range map[string]func(p *phone){
 			"a message with sound": func(p *phone) { p.say(make([]int16, p.rate/50)) },
 			"a second of sound":    func(p *phone) { p.say(make([]int16, p.rate)) },
@@ -129,8 +129,8 @@ func TestMessagesBeforeTheStart(t *testing.T) {
 	}
 }
 
-// Genesys tries the connection without a call: it gets "opened" and "closed", whoever answers which numbers, and no conversation begins.
-// After "closed" the protocol has no message any more, in calls neither.
+// Genesys tests the connection without a call: it gets "opened" and "closed", whatever numbers the agents have, and no conversation begins.
+// After "closed" the protocol permits no further messages, in calls either.
 func TestConnectionProbe(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -172,8 +172,8 @@ func TestConnectionProbe(t *testing.T) {
 	}
 }
 
-// Providers that send international numbers without "+" reach an agent whose number has it, and the other way round; the caller is an
-// international number, too. Short and national numbers stay what they are.
+// Providers that send international numbers without "+" reach an agent whose number has it, and vice versa. The caller's number becomes
+// international, too. Short and national numbers are unchanged.
 func TestNumbersWithoutPlus(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, func(config map[string]any) {
@@ -193,7 +193,7 @@ func TestNumbersWithoutPlus(t *testing.T) {
 	}
 }
 
-// Sound in a call over AudioSocket that has another kind, or none that is known, is left out.
+// In a call over AudioSocket, sound of another kind than the first, or of an unknown kind, is skipped.
 func TestMalformedAudioSocket(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, nil)
@@ -222,7 +222,7 @@ func TestMalformedAudioSocket(t *testing.T) {
 	a.hears(440, 900*time.Millisecond)
 }
 
-// Asterisk is sent nothing while it can take nothing, and then all.
+// While Asterisk has paused the voice nothing is sent, and after that all of it.
 func TestAsteriskIsFull(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, nil)
@@ -240,7 +240,7 @@ func TestAsteriskIsFull(t *testing.T) {
 	p.hears(440, 900*time.Millisecond)
 }
 
-// Telnyx does not promise any order: sound is put in it, and where some is lost there is silence.
+// Telnyx does not guarantee the order of messages: sound is reordered, and lost sound is replaced by silence.
 func TestSoundOutOfOrder(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, nil)
@@ -257,7 +257,7 @@ func TestSoundOutOfOrder(t *testing.T) {
 			order = append(order, n-1)
 		case n == 25: // lost
 		default:
-			order = append(order, n, n)[:len(order)+1+n%2] // every second one comes twice
+			order = append(order, n, n)[:len(order)+1+n%2] // every second one is duplicated
 		}
 	}
 	for _, n := range order {
@@ -273,7 +273,7 @@ func TestSoundOutOfOrder(t *testing.T) {
 	}
 }
 
-// Messages with sound are heard however they are counted, and whatever stands beside the sound.
+// Messages with sound are accepted with any counter, and with any other fields.
 func TestOddSoundMessages(t *testing.T) {
 	t.Parallel()
 	counted := func(chunk func(n int) any) func(n int, payload string) map[string]any {

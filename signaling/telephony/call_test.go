@@ -12,7 +12,7 @@ import (
 	"voxgate/signaling"
 )
 
-// closing is a transport whose other side goes on to send after our goodbye, and then ends.
+// closing is a transport whose other side continues to send after our goodbye, and then closes.
 type closing struct {
 	messages []string
 	opened   bool
@@ -34,8 +34,8 @@ func (c *closing) MarkOpened()              { c.opened = true }
 func (c *closing) SendGoodbye(int, string)  { c.parted = true }
 func (c *closing) Close()                   {}
 
-// What the other side has sent is read to its end after our goodbye: a socket that is closed with something unread is
-// reset, and what we have sent last is lost.
+// After our goodbye, everything that the other side has sent is still read: closing a socket with unread data resets the connection,
+// and then our last message is lost.
 func TestARefusedCallIsReadToItsEnd(t *testing.T) {
 	media := `{"event":"media","media":{"payload":"AAAA"}}`
 	for name, messages := range map[string][]string{
@@ -56,7 +56,7 @@ func TestARefusedCallIsReadToItsEnd(t *testing.T) {
 	}
 }
 
-// Providers and those who copy their formats write one encoding in many ways.
+// Providers, and those that copied their formats, use many names for one encoding.
 func TestEncodings(t *testing.T) {
 	for _, c := range []struct{ encoding, rate, want string }{
 		{"audio/x-mulaw", "8000", "mulaw 8000"},

@@ -19,8 +19,8 @@ import (
 	"voxgate/media/mediatest"
 )
 
-// What a caller presses for a collection reaches the operator's endpoint, and nobody else in any form: the digits and their sound are
-// looked for in all that leaves the gateway or stays.
+// Keys pressed for a collection reach only the operator's webhook, in any form: the test looks for the digits and their tones in everything
+// that the gateway sends or stores.
 func TestDigitsNobodySees(t *testing.T) {
 	t.Parallel()
 	const wrong, right = "4012888888881882", "4012888888881881"
@@ -31,7 +31,7 @@ func TestDigitsNobodySees(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		posted <- string(body)
-		_, _ = w.Write(body) // which must not come back
+		_, _ = w.Write(body) // must not reach the model
 	}))
 	defer server.Close()
 	folder := t.TempDir()
@@ -105,7 +105,7 @@ func TestDigitsNobodySees(t *testing.T) {
 	ear.hears(t, "history", func(b bridge.EventBody) bool { _, ok := b.(bridge.History); return ok })
 	p.conn.Close()
 	g.empty()
-	if err := g.host.Shutdown(t.Context()); err != nil { // which waits for the end of the recording
+	if err := g.host.Shutdown(t.Context()); err != nil { // waits for the end of the recording
 		t.Fatal(err)
 	}
 
@@ -139,7 +139,7 @@ func TestDigitsNobodySees(t *testing.T) {
 	silent(t, folder)
 }
 
-// keySound is the sound of a key (ITU-T Q.23).
+// keySound returns the DTMF tone of a key (ITU-T Q.23).
 func keySound(key rune, rate int) []int16 {
 	at := strings.IndexRune("123A456B789C*0#D", key)
 	pcm := mediatest.Tone(80*time.Millisecond, rate, []float64{697, 770, 852, 941}[at/4], 8000)
@@ -149,7 +149,7 @@ func keySound(key rune, rate int) []int16 {
 	return pcm
 }
 
-// silent checks that the only recording in a folder has no sound of the person: its left side.
+// silent checks that the only recording in a folder has no sound of the caller, on its left channel.
 func silent(t *testing.T, folder string) {
 	t.Helper()
 	files, _ := filepath.Glob(filepath.Join(folder, "*"))

@@ -5,5 +5,5 @@ import (
 	"slices"
 )
 
-// Profiles returns the names of all providers that are served.
+// Profiles returns the names of all supported providers.
 func Profiles() []string { return slices.Sorted(maps.Keys(profiles)) }

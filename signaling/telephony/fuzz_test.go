@@ -11,7 +11,7 @@ import (
 	"voxgate/signaling"
 )
 
-// tryCodec has a codec read messages, and then say all that it can. A codec that fails must do so by an error.
+// tryCodec makes a codec read messages, and then build all of its own. It may return errors, but must not panic.
 func tryCodec(c codec, messages [][]byte, text func(i int) bool) {
 	for i, data := range messages {
 		m, err := c.read(data, text(i))
@@ -25,7 +25,7 @@ func tryCodec(c codec, messages [][]byte, text func(i int) bool) {
 	}
 }
 
-// FuzzJSON has two messages read in each format with sound in JSON.
+// FuzzJSON parses two messages in each format with sound in JSON.
 func FuzzJSON(f *testing.F) {
 	f.Add(
 		[]byte(`{"event":"start","streamSid":"MZ1",`+
@@ -49,7 +49,7 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// FuzzControl has a message, sound and another message read in each format with sound in binary messages.
+// FuzzControl parses a message, sound and another message in each format with sound in binary messages.
 func FuzzControl(f *testing.F) {
 	f.Add([]byte("MEDIA_START connection_id:e226e283 channel:WebSocket/c format:ulaw optimal_frame_size:160"), []byte("DTMF_END digit:5"))
 	f.Add(
@@ -70,7 +70,7 @@ func FuzzControl(f *testing.F) {
 	})
 }
 
-// bytesConn is a connection by which some bytes come.
+// bytesConn is a connection whose input is a slice of bytes.
 type bytesConn struct {
 	net.Conn
 	*bytes.Reader
@@ -79,7 +79,7 @@ type bytesConn struct {
 func (c bytesConn) Read(b []byte) (int, error)      { return c.Reader.Read(b) }
 func (c bytesConn) SetReadDeadline(time.Time) error { return nil }
 
-// FuzzAudioSocket has all read that comes by an AudioSocket.
+// FuzzAudioSocket parses arbitrary input of an AudioSocket.
 func FuzzAudioSocket(f *testing.F) {
 	f.Add(append([]byte{0x01, 0, 16}, make([]byte, 16)...))
 	f.Add([]byte{0x10, 0, 2, 1, 2, 0x10, 0, 2, 1, 2, 0x03, 0, 1, '5', 0xff, 0, 1, 4, 0x00, 0, 0})

@@ -44,7 +44,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	parallel := flag.Set("test.parallel", "4") // real time, and little else
+	parallel := flag.Set("test.parallel", "4") // the tests run in real time, and compute little
 	if err := errors.Join(os.Setenv("TELEPHONY_TEST_SECRET", "twilio's \"secret\""), parallel); err != nil {
 		panic(err)
 	}
@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 // patience is how long a test waits for an event.
 const patience = time.Minute
 
-// gateway is a whole gateway with an emulator behind it, and a fake of the providers' REST APIs beside it.
+// gateway is a complete gateway with an emulated model, and a fake of the providers' REST APIs.
 type gateway struct {
 	t       testing.TB
 	door    *telephony.Door
@@ -63,22 +63,22 @@ type gateway struct {
 	server  *signaling.Server
 	http    string
 	key     string       // a server key that may talk
-	keys    string       // the file of the keys
-	ahead   atomic.Int64 // of the gate's clock, in ns
+	keys    string       // path of the file with the server keys
+	ahead   atomic.Int64 // offset of the gate's clock, in ns
 	rest    *restAPI
 	logs    *logBook
 	telnyx  ed25519.PrivateKey
 	counter int
 
 	calls   news
-	serving int             // requests, WebSockets among them
-	running map[string]bool // conversations, by their ids
+	serving int             // current requests, including WebSockets
+	running map[string]bool // current conversations, by ID
 }
 
-// news is something that changes, and that tests wait for.
+// news guards a state whose changes tests wait for.
 type news struct {
 	mu   sync.Mutex
-	more chan struct{} // closed by the next change; nil: nobody waits
+	more chan struct{} // closed by the next change; nil if no test waits
 }
 
 func (n *news) change(how func()) {
@@ -91,7 +91,7 @@ func (n *news) change(how func()) {
 	}
 }
 
-// until waits until something is so, and returns false if it does not come to that. Nothing changes while so looks.
+// until blocks until so returns true, or returns false after patience. The state does not change while so runs.
 func (n *news) until(so func() bool) bool {
 	deadline := time.After(patience)
 	for {
@@ -113,7 +113,7 @@ func (n *news) until(so func() bool) bool {
 	}
 }
 
-// serve counts what is served.
+// serve wraps a handler to count its current requests.
 func (g *gateway) serve(door http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.calls.change(func() { g.serving++ })
@@ -122,7 +122,7 @@ func (g *gateway) serve(door http.Handler) http.Handler {
 	})
 }
 
-// observe notes which conversations there are.
+// observe records the running conversations.
 func (g *gateway) observe(id string, o bridge.Observation) {
 	switch o.(type) {
 	case bridge.SessionStarted:
@@ -132,7 +132,7 @@ func (g *gateway) observe(id string, o bridge.Observation) {
 	}
 }
 
-// empty waits until nothing is left of any call.
+// empty waits until all calls have ended.
 func (g *gateway) empty() {
 	g.t.Helper()
 	if !g.calls.until(func() bool { return g.serving == 0 && len(g.running) == 0 }) {
@@ -140,7 +140,7 @@ func (g *gateway) empty() {
 	}
 }
 
-// agents of every gateway: +100 waits to be spoken to, and the others begin with a tool, which the emulator calls by its prompt.
+// agents of every gateway: +100 waits for the caller to speak. The others begin with a tool, which the emulator calls as the prompt says.
 const agents = `[
 	{"numbers":["+100"],"greeting":"","prompt":"You sell shoes.","voice":"Puck"},
 	{"numbers":["+101"]},
@@ -150,7 +150,7 @@ const agents = `[
 	{"numbers":["+301"],"greeting":"/tool transfer_call {\"target\":\"+666\"}"},
 	{"numbers":["+400"],"greeting":"/tool send_dtmf {\"digits\":\"12#\"}"}]`
 
-// newGateway makes a gateway with all providers. change may change its configuration, and more what is around it.
+// newGateway starts a gateway with all providers. change may edit its configuration, and more the other options.
 func newGateway(t testing.TB, change func(config map[string]any), more ...func(*bridge.Options, *emulator.Options)) *gateway {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(nil)
@@ -287,7 +287,7 @@ func (l *logBook) String() string {
 	return l.b.String()
 }
 
-// restCall is a request to a fake REST API.
+// restCall is a request to the fake REST API.
 type restCall struct{ what, user, body string }
 
 type restAPI struct{ more chan restCall }
@@ -355,7 +355,7 @@ func sortedKeys(form url.Values) (keys []string) {
 	return keys
 }
 
-// logged waits until the log has a text so often. A line may come after what it reports.
+// logged waits until the log has a text a number of times. A line may be written after the event that it reports.
 func (g *gateway) logged(text string, times int) {
 	g.t.Helper()
 	if !g.logs.until(func() bool { return strings.Count(g.logs.b.String(), text) == times }) {
@@ -365,7 +365,7 @@ func (g *gateway) logged(text string, times int) {
 
 func (g *gateway) nextCall() string { g.counter++; return fmt.Sprintf("CA%d", g.counter) }
 
-// restProviders are those whose REST APIs hang up here.
+// restProviders are the requests that hang up by the providers' REST APIs.
 var restProviders = map[string]restCall{
 	"twilio":     {"POST /2010-04-01/Accounts/AC1/Calls/CA1.json", "AC1", "Status=completed"},
 	"signalwire": {"POST /api/laml/2010-04-01/Accounts/P1/Calls/CA1.json", "P1", "Status=completed"},
@@ -375,7 +375,7 @@ var restProviders = map[string]restCall{
 	"telnyx-control": {"POST /v2/calls/CA1/actions/hangup", "", ""},
 }
 
-// incoming is the form by which a provider reports a call.
+// incoming returns the form with which a provider reports a call.
 func incoming(provider, call, to string) url.Values {
 	id := "CallSid"
 	if provider == "plivo" {
@@ -434,7 +434,7 @@ func (g *gateway) postJSON(provider, body string) (status int, answer string) {
 	return resp.StatusCode, string(text)
 }
 
-// audioHook is what Genesys shows when it opens a WebSocket.
+// audioHook returns the headers with which Genesys opens a WebSocket.
 func (g *gateway) audioHook(path string, created time.Time) http.Header {
 	h := http.Header{"X-Api-Key": {"shown"}}
 	parts := `"@request-target" "@authority" "audiohook-organization-id" "audiohook-session-id" "audiohook-correlation-id" "x-api-key"`
@@ -475,21 +475,21 @@ func streamURL(t testing.TB, text string) string {
 	}
 }
 
-// style is a provider's format as its documentation has it, written by hand.
+// style is a provider's message format, written by hand from its documentation.
 type style struct {
 	provider string
 	rate     int
-	law      *g711.Codec // nil: linear
+	law      *g711.Codec // nil for linear PCM
 	begin    func(call, to string) []string
-	media    func(n int, payload string) string // nil: in binary messages
-	payload  func(message map[string]any) any   // of the voice
+	media    func(n int, payload string) string // nil for binary messages
+	payload  func(message map[string]any) any   // finds the voice in a message
 	keys     func(key string) string
 	isClear  func(text string) bool
-	mark     func(text string) (name string, ok bool) // nil: there are none
+	mark     func(text string) (name string, ok bool) // nil without marks
 	echo     func(name string) string
-	hangUp   string         // the text by which the gateway hangs up; empty: it closes
-	stereo   bool           // somebody else, who is silent, is on the right
-	early    func(p *phone) // sends what comes before the call begins; nil: nothing
+	hangUp   string         // the message with which the gateway hangs up; if empty, it closes the socket
+	stereo   bool           // the right channel is another person, who is silent
+	early    func(p *phone) // sends messages before the start message; may be nil
 }
 
 func (s style) encode(pcm []int16) []byte {
@@ -523,13 +523,13 @@ type phone struct {
 
 	news
 	pcm      []int16
-	markedAt int      // samples of pcm that had come when the newest mark did
-	least    int      // samples in a message with sound; 0: none has come
-	texts    []string // what is no voice, in order; "voice" once for each run of it
+	markedAt int      // length of pcm when the newest mark arrived
+	least    int      // fewest samples in a message with sound; 0 before the first
+	texts    []string // messages without voice, in order; "voice" stands for each run of messages with voice
 	over     error
 }
 
-// dialPhone connects as a provider does for a new call to a number, and begins the call. The report of the call has more fields and values.
+// dialPhone connects as a provider does for a new call to a number, and begins the call. more are additional fields of its report.
 func (g *gateway) dialPhone(s style, to string, more ...string) *phone {
 	g.t.Helper()
 	call := g.nextCall()
@@ -617,7 +617,7 @@ func (p *phone) read() {
 	}
 }
 
-// take notes a message, and returns what it is to be answered with. Needs mu.
+// take records a message, and returns the answer to it, if any. Needs mu.
 func (p *phone) take(kind int, raw []byte) (echo string) {
 	voice := raw
 	if kind == websocket.TextMessage {
@@ -650,7 +650,7 @@ func (p *phone) take(kind int, raw []byte) (echo string) {
 	return ""
 }
 
-var writing sync.Mutex // of all phones: two goroutines write to one
+var writing sync.Mutex // for all phones, because two goroutines write to one
 
 func (p *phone) write(kind int, b []byte) {
 	writing.Lock()
@@ -660,7 +660,7 @@ func (p *phone) write(kind int, b []byte) {
 
 func (p *phone) text(text string) { p.write(websocket.TextMessage, []byte(text)) }
 
-// say sends sound as fast as it is taken.
+// say sends sound as fast as possible.
 func (p *phone) say(pcm []int16) {
 	for part := range slices.Chunk(pcm, p.rate/50) {
 		p.sent++
@@ -673,7 +673,7 @@ func (p *phone) say(pcm []int16) {
 	}
 }
 
-// wait waits until something is so. The phone is locked meanwhile.
+// wait waits until so returns true. The phone is locked while so runs.
 func (p *phone) wait(what string, so func() bool) {
 	p.t.Helper()
 	ok := false
@@ -682,7 +682,7 @@ func (p *phone) wait(what string, so func() bool) {
 	}
 }
 
-// hears waits until a tone is heard for so long, since the last call of forget.
+// hears waits until a tone has been received for a time, since the last call of forget.
 func (p *phone) hears(hz float64, d time.Duration) {
 	p.t.Helper()
 	p.wait(fmt.Sprintf("tone of %.0f Hz", hz), func() bool {
@@ -697,7 +697,7 @@ func (p *phone) forget() {
 	p.pcm, p.texts, p.markedAt = nil, nil, 0
 }
 
-// closed waits for the end of the call, and returns what it got since the last call of forget.
+// closed waits for the end of the call, and returns the messages received since the last call of forget.
 func (p *phone) closed() []string {
 	p.t.Helper()
 	select {
@@ -708,14 +708,14 @@ func (p *phone) closed() []string {
 	return p.texts
 }
 
-// sentence is a tone as a person would say it: a pause, the tone, and a pause long enough to be the end.
+// sentence returns a tone in place of a sentence: a pause, the tone, and a pause that is long enough to end the turn.
 func sentence(hz float64, d time.Duration, rate int) []int16 {
 	pcm := make([]int16, media.Samples(300*time.Millisecond, rate))
 	pcm = append(pcm, mediatest.Tone(d, rate, hz, 16000)...)
 	return append(pcm, make([]int16, media.Samples(time.Second, rate))...)
 }
 
-// loud cuts the silence off both ends.
+// loud trims the silence at both ends.
 func loud(pcm []int16) []int16 {
 	first, last := -1, 0
 	for i, s := range pcm {
@@ -732,7 +732,7 @@ func loud(pcm []int16) []int16 {
 	return pcm[first:last]
 }
 
-// toneShare is the share of hz, taken piece by piece: a tone with a jump in its phase is still the tone.
+// toneShare returns the share of hz in the energy, computed piece by piece: a phase jump does not matter.
 func toneShare(pcm []int16, rate int, hz float64) float64 {
 	piece := rate / 20
 	var share, energy float64
@@ -775,7 +775,7 @@ func (e *ear) notify(event bridge.Event) {
 	e.change(func() { e.events = append(e.events, event) })
 }
 
-// hears waits for an event that fits.
+// hears waits for a matching event.
 func (e *ear) hears(t *testing.T, what string, fits func(bridge.EventBody) bool) {
 	t.Helper()
 	if !e.until(func() bool {

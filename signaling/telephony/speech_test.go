@@ -11,7 +11,7 @@ import (
 	"voxgate/signaling"
 )
 
-// begun is a provider's codec in a call that has begun.
+// begun returns a provider's codec after the start message, and the format of the call.
 func begun(t testing.TB, provider, start string) (*dialectCodec, format) {
 	t.Helper()
 	c := &dialectCodec{dialect: &profiles[provider].dialect}
@@ -27,14 +27,13 @@ const twilioStart = `{"event":"start","streamSid":"MZ1","start":{"streamSid":"MZ
 
 func aFrame() media.Frame { return media.Frame{PCM: make([]int16, 480)} }
 
-// What was said counts as heard when the mark behind it comes back, and not when another one does; or 2 s after its
-// time.
+// Voice counts as heard when the mark after it is reported, and no other, or 2 s after it should have been played.
 func TestHeard(t *testing.T) {
 	const ms = time.Millisecond
 	for name, test := range map[string]struct {
 		back []string // marks, 10 ms apart
 		gone time.Duration
-		deaf bool // the other side knows no marks
+		deaf bool // the other side does not support marks
 		want time.Duration
 	}{
 		"its mark":           {back: []string{"2"}, want: 10 * ms},
@@ -54,7 +53,7 @@ func TestHeard(t *testing.T) {
 			}
 			s := newSpeech(c, f, packing{}, bridgeLead, func(signaling.Outgoing) {}, slog.New(slog.DiscardHandler))
 			gone, written := make(chan struct{}), make(chan struct{})
-			s.heard(echoTime, gone, written) // nothing was said
+			s.heard(echoTime, gone, written) // nothing was sent yet
 			for range 10 {
 				if err := s.WriteFrame(aFrame()); err != nil {
 					t.Fatal(err)
@@ -79,7 +78,7 @@ func TestHeard(t *testing.T) {
 	}
 }
 
-// The mark at the end of an answer shows how much the other side holds back.
+// The mark at the end of an answer measures how much the other side buffers.
 func TestLate(t *testing.T) {
 	const ms = time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
@@ -104,21 +103,21 @@ func TestLate(t *testing.T) {
 		if s.PlaybackDelay() != 20*ms {
 			t.Errorf("%v late, no more 300 ms", s.PlaybackDelay())
 		}
-		answer("3", -30*ms) // early: the way is shorter now
+		answer("3", -30*ms) // early: the round trip is shorter now
 		if s.PlaybackDelay() != 0 {
 			t.Errorf("%v late", s.PlaybackDelay())
 		}
 		answer("", 0)
 		s.clear()
 		time.Sleep(time.Second)
-		s.played("4") // it was dropped, and says nothing of the time
+		s.played("4") // its sound was dropped, so it does not measure the delay
 		if s.PlaybackDelay() != 0 {
 			t.Errorf("%v late after what was dropped", s.PlaybackDelay())
 		}
 	})
 }
 
-// BenchmarkSpoken is one frame of the voice, to its socket.
+// BenchmarkSpoken measures one frame of the voice, from the model to its message.
 func BenchmarkSpoken(b *testing.B) {
 	for provider, start := range map[string]string{"twilio": twilioStart, "jambonz": `{"callSid":"1","sampleRate":16000}`} {
 		b.Run(provider, func(b *testing.B) {
@@ -144,7 +143,7 @@ func BenchmarkSpoken(b *testing.B) {
 	}
 }
 
-// BenchmarkHeard is one message with sound, to PCM.
+// BenchmarkHeard measures one message with sound, to PCM.
 func BenchmarkHeard(b *testing.B) {
 	for provider, test := range map[string]struct {
 		start, message string
@@ -180,7 +179,7 @@ func BenchmarkHeard(b *testing.B) {
 	}
 }
 
-// make64 is silence of so many bytes in base64.
+// make64 returns about n bytes of 0xff, which is silence in µ-law, in base64.
 func make64(n int) (text []byte) {
 	for range n / 3 {
 		text = append(text, "////"...)

@@ -20,7 +20,7 @@ import (
 	"voxgate/signaling/telephony"
 )
 
-// at is what stands in a message, or nil.
+// at returns the value at a path of a message, or nil.
 func at(names ...string) func(map[string]any) any {
 	return func(m map[string]any) (v any) {
 		v = m
@@ -32,7 +32,7 @@ func at(names ...string) func(map[string]any) any {
 	}
 }
 
-// named finds the name of a mark in a message of an event.
+// named returns a function that finds the name of a mark in a message with an event.
 func named(event string, names ...string) func(string) (string, bool) {
 	return func(text string) (string, bool) {
 		var m map[string]any
@@ -84,7 +84,7 @@ func asteriskLike(begin func(call, to string) []string, key, clear, mark, draine
 	}
 }
 
-// styles are all the formats, as their makers document them.
+// styles returns all formats, as their providers document them.
 func styles() map[string]style {
 	asteriskText := asteriskLike(func(call, _ string) []string {
 		return []string{
@@ -317,8 +317,7 @@ func styles() map[string]style {
 	return all
 }
 
-// TestMarksFollowTheVoice asks each provider that reports what was played for a mark: it comes behind the whole answer that it ends, and
-// not before or in it.
+// TestMarksFollowTheVoice checks each provider that reports playback: the mark is sent after the whole answer, not before or within it.
 func TestMarksFollowTheVoice(t *testing.T) {
 	t.Parallel()
 	for name, s := range styles() {
@@ -345,7 +344,7 @@ func TestMarksFollowTheVoice(t *testing.T) {
 	}
 }
 
-// Each provider's call has a voice both ways, is cut, presses keys, and ends when all was heard.
+// A call of each provider has voice in both directions, is interrupted, sends keys, and ends after the voice was played.
 func TestEachProvider(t *testing.T) {
 	t.Parallel()
 	for name, s := range styles() {
@@ -385,7 +384,7 @@ func TestEachProvider(t *testing.T) {
 					cut.By == bridge.ByVoice
 			})
 			p.mu.Lock()
-			// At most 200 ms were ahead of their time; the end of the turn before may have come after forget.
+			// At most 200 ms were sent ahead of real time. The end of the previous turn may have arrived after forget.
 			if sent := media.Duration(len(p.pcm), p.rate); sent > cut.Played+700*time.Millisecond && machine.CanJudge(t, 700*time.Millisecond) {
 				t.Errorf("%v of the cut answer were sent, of which %v count as heard", sent, cut.Played)
 			}
@@ -423,14 +422,14 @@ func TestEachProvider(t *testing.T) {
 			if hangUp, ok := restProviders[s.provider]; ok {
 				g.expectREST(hangUp)
 			}
-			if least := map[string]int{"exotel": 1600}[s.provider]; p.least < least { // of two bytes each
+			if least := map[string]int{"exotel": 1600}[s.provider]; p.least < least { // samples of two bytes
 				t.Errorf("a message of its voice has %d samples", p.least)
 			}
 		})
 	}
 }
 
-// Infobip ends a stream without sound, so silence goes out while nothing is said: as much as time passes, however much comes in at once.
+// Infobip closes a stream without sound, so silence is sent in pauses: in real time, however much sound arrives at once.
 func TestPausesAreFilled(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, nil)
@@ -452,7 +451,7 @@ func TestPausesAreFilled(t *testing.T) {
 	}
 }
 
-// An agent that asks for two keys gets them at once.
+// An agent that asks for two keys gets them as soon as they are pressed.
 func TestKeysAtOnce(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, nil)
@@ -469,7 +468,7 @@ func TestKeysAtOnce(t *testing.T) {
 	}
 }
 
-// last is the last text but the one that hangs up.
+// last returns the last text before the one that hangs up.
 func last(texts []string, hangUp string) string {
 	for i := len(texts) - 1; i >= 0; i-- {
 		if texts[i] != hangUp {
@@ -479,14 +478,14 @@ func last(texts []string, hangUp string) string {
 	return ""
 }
 
-// The model has tools for its call: to end it, to hand it over, to press keys.
+// The model has tools to end its call, to transfer it, and to press keys.
 func TestTools(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, to string
-		asked    []restCall // of the REST API, in order
-		says     string     // the call goes on, and the model speaks of it
-		text     string     // or the call goes on, and the provider's answer says so
+		asked    []restCall // requests to the REST API, in order
+		says     string     // if set, the call continues, and the model says this
+		text     string     // if set, the call continues, and the provider gets this message
 	}{
 		{name: "twilio", to: "+200", asked: []restCall{restProviders["twilio"]}},
 		{name: "asterisk in words", to: "+200", text: "HANGUP"},
@@ -541,7 +540,7 @@ func TestTools(t *testing.T) {
 	}
 }
 
-// A provider that refuses a transfer leaves the call where it is, and the model says so.
+// If a provider refuses a transfer, the call continues, and the model says so.
 func TestATransferThatFails(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, func(config map[string]any) { config["providers"].([]any)[0].(map[string]any)["apiKey"] = "wrong" })
@@ -557,7 +556,7 @@ func TestATransferThatFails(t *testing.T) {
 	}
 }
 
-// A call has an end, whatever is said, before which the agent says goodbye.
+// A call ends at its maximum length, and the agent says goodbye first.
 func TestTheLongestCall(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, func(config map[string]any) { config["maxSeconds"] = 3 })
@@ -573,7 +572,7 @@ func TestTheLongestCall(t *testing.T) {
 	}
 }
 
-// A gateway that ends the visits of its doors lets each call hear what is left of the answer, and hangs up.
+// A gateway that shuts down plays the rest of the answer in each call, and hangs up.
 func TestTheGoodbyeIsWritten(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"asterisk in words", "jambonz"} {
@@ -597,7 +596,7 @@ func TestTheGoodbyeIsWritten(t *testing.T) {
 	}
 }
 
-// Plivo asks what to do with a transferred call.
+// Plivo requests the XML of a transferred call.
 func TestPlivoTransfer(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, nil)
@@ -626,7 +625,7 @@ func TestPlivoTransfer(t *testing.T) {
 	p.closed()
 }
 
-// A call that the provider makes for the operator is one to the person, not from our own number.
+// In a call that the provider makes for the operator, the person is the called party, and our number the caller.
 func TestACallOut(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, nil)
@@ -639,7 +638,7 @@ func TestACallOut(t *testing.T) {
 	})
 }
 
-// The model greets, and knows who calls as data.
+// The model speaks first, and has the caller's details as data.
 func TestTheModelGreets(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, nil)
@@ -659,7 +658,7 @@ func TestTheModelGreets(t *testing.T) {
 	}
 }
 
-// Each profile is tested by TestEachProvider, and described.
+// Each profile is tested by TestEachProvider, and documented.
 func TestEachProfileIsTested(t *testing.T) {
 	t.Parallel()
 	document, err := os.ReadFile("../../docs/telephony.md")

@@ -11,7 +11,7 @@ import (
 	"voxgate/bridge"
 )
 
-// answered waits for a message of a type of AudioHook's, and returns it.
+// answered waits for an AudioHook message of a type, and returns it.
 func (p *phone) answered(kind string) (m struct {
 	Version, ID, Type string
 	Seq, ClientSeq    int
@@ -30,7 +30,7 @@ func (p *phone) answered(kind string) (m struct {
 	return m
 }
 
-// Genesys' protocol has an envelope with numbers, and wants answers: to its open, its pings and its close. A caller on hold is not heard.
+// Genesys' protocol has an envelope with counters, and requires answers to open, ping and close. A caller on hold is not heard.
 func TestAudioHook(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, nil)
@@ -83,7 +83,7 @@ func TestAudioHook(t *testing.T) {
 	g.logged("the caller's sound is not offered", 1)
 }
 
-// Telnyx' Call Control reports all that becomes of a call; one that comes in is answered by a command.
+// Telnyx Call Control reports all events of a call. An incoming call is answered by a command.
 func TestCallControl(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, nil)
@@ -131,7 +131,7 @@ func TestVonagesWebhook(t *testing.T) {
 	g.refusedBy("token", g.http+"/telephony/vonage-ncco/stream/unknown", http.Header{"Authorization": {"Bearer shown"}})
 }
 
-// Sinch wants an answer before it sends sound, and to know from time to time that we are there.
+// Sinch requires an answer before it sends sound, and regular heartbeats.
 func TestSinchIsKeptAlive(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, nil)
