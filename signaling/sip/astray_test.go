@@ -14,7 +14,7 @@ func TestRequestsThatGoAstray(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		contact, route string
-		found          bool // out by trying
+		found          bool // whether a request had to fail first
 	}{
 		"a Contact where nobody is":          {"<sip:eve@127.0.0.77:9>", "", true},
 		"a Contact of a name without a host": {"<sip:eve@pbx.invalid>", "", false},

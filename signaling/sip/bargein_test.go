@@ -19,18 +19,18 @@ import (
 	"voxgate/media/mediatest"
 )
 
-// handset is a telephone by hand: signalling by one socket, sound by another.
+// handset is a phone that the test drives: signalling by one socket, audio by another.
 type handset struct {
 	t              testing.TB
 	signals, sound net.PacketConn
 	to             net.Addr
 	party          string // the To of its call, with our tag
-	described      string // its sound, where somebody listens; empty: nobody does
+	described      string // its SDP; empty until listen is called
 	gateway        net.Addr
 	spoke          atomic.Int64
 }
 
-// listen opens the socket for sound, which goes as these payload types.
+// listen opens the socket for audio, and describes it with these payload types.
 func (h *handset) listen(formats string) {
 	h.t.Helper()
 	var err error
@@ -41,13 +41,13 @@ func (h *handset) listen(formats string) {
 	h.described = h.describe(formats)
 }
 
-// describe is a description of its sound.
+// describe returns the SDP of its audio.
 func (h *handset) describe(formats string) string {
 	return fmt.Sprintf("v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio %d RTP/AVP %s\r\n"+
 		"a=rtpmap:96 opus/48000/2\r\na=rtpmap:101 telephone-event/8000\r\n", h.sound.LocalAddr().(*net.UDPAddr).Port, formats)
 }
 
-// hears notes where the gateway listens, as its description says.
+// hears stores the gateway's address for audio, from the SDP in a message.
 func (h *handset) hears(text string) {
 	h.t.Helper()
 	_, port, _ := strings.Cut(text, "m=audio ")
@@ -58,7 +58,7 @@ func (h *handset) hears(text string) {
 	h.gateway = to
 }
 
-// newHandset calls an office, and returns when it has answered. Its sound goes as PCMU unless other payload types are named.
+// newHandset calls an office, and returns when the call is answered. Its audio is PCMU unless other payload types are given.
 func newHandset(t testing.TB, o *office, formats ...string) *handset {
 	t.Helper()
 	h := &handset{t: t}
@@ -79,7 +79,7 @@ func newHandset(t testing.TB, o *office, formats ...string) *handset {
 	return h
 }
 
-// next sends a request of the call. A body without a header of its own is SDP.
+// next sends a request of the call. A body without headers is SDP.
 func (h *handset) next(method string, sequence int, body string, headers ...string) {
 	h.t.Helper()
 	kind := ""
@@ -101,7 +101,7 @@ func (h *handset) send(text string) {
 	}
 }
 
-// answer waits for one whose status begins like this pattern.
+// answer waits for a response whose status begins with a pattern, and returns it.
 func (h *handset) answer(status string) string {
 	h.t.Helper()
 	h.signals.SetReadDeadline(time.Now().Add(patience))
@@ -117,7 +117,7 @@ func (h *handset) answer(status string) string {
 	}
 }
 
-// hear waits for sound until the deadline; false: only silence has come, or nothing.
+// hear waits for audio until the deadline. It returns false if only silence has arrived, or nothing.
 func (h *handset) hear(until time.Time) bool {
 	h.t.Helper()
 	h.sound.SetReadDeadline(until)
@@ -165,12 +165,12 @@ func TestBargeIn(t *testing.T) {
 		t.Fatal("the model says nothing")
 	}
 	for left := 3; ; left-- { // a busy machine may stop the test between two lines
-		for h.hear(time.Now().Add(time.Millisecond)) { // what came before
+		for h.hear(time.Now().Add(time.Millisecond)) { // discard what arrived before
 		}
 		if err := o.session().Do(bridge.Interrupt{}); err != nil {
 			t.Fatal(err)
 		}
-		packets := 0 // that is no matter of when this test gets to read them
+		packets := 0 // counting packets does not depend on when this test reads them
 		for until := time.Now().Add(time.Second); h.hear(until); {
 			packets++
 		}

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// wraps are the ways in which a body of a type travels, and whether it is understood.
+// wraps are the ways to send a body of a type, and whether it is understood.
 var wraps = []struct {
 	name       string
 	understood bool
@@ -131,7 +131,7 @@ func TestBodiesOfAnswers(t *testing.T) {
 	}
 }
 
-// replyWith answers a request of the gateway. The tag of To is "a" unless the request has one.
+// replyWith answers a request of the gateway. If the request has no tag in To, the answer has the phone's, or "a".
 func (p *rawPhone) replyWith(req, status, body string, headers ...string) {
 	p.t.Helper()
 	text := "SIP/2.0 " + status + "\r\n"

@@ -24,7 +24,7 @@ import (
 	"voxgate/signaling/sip"
 )
 
-// newCarrier is a carrier by hand, and an office whose trunk it is.
+// newCarrier returns a carrier that the test drives, and an office with a trunk to it.
 func newCarrier(t testing.TB, trunk, outbound map[string]any, tell ...func(sip.CallStatus)) (*handset, *office) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -105,7 +105,7 @@ func TestAStrangersCancel(t *testing.T) {
 	}
 }
 
-// request waits for one that matches.
+// request waits for a request that matches a pattern, and returns it.
 func (h *handset) request(pattern string) string {
 	h.t.Helper()
 	h.signals.SetReadDeadline(time.Now().Add(patience))
@@ -121,7 +121,7 @@ func (h *handset) request(pattern string) string {
 	}
 }
 
-// reply answers a request, with a description of sound if it is a 200 to an INVITE.
+// reply answers a request, with SDP if it is a 200 to an INVITE.
 func (h *handset) reply(req, status, tag string, headers ...string) {
 	h.t.Helper()
 	text := "SIP/2.0 " + status + "\r\n"
@@ -147,14 +147,14 @@ func (h *handset) reply(req, status, tag string, headers ...string) {
 	h.send(text + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(sound), sound))
 }
 
-// hangUp ends a call that the office has made.
+// hangUp ends an outgoing call of the office.
 func (h *handset) hangUp(invite, tag string) {
 	h.t.Helper()
 	h.within(invite, tag, "BYE", 1, "", "")
 	h.answer("200")
 }
 
-// within sends a request of a call that the office has made.
+// within sends a request within an outgoing call of the office.
 func (h *handset) within(invite, tag, method string, sequence int, kind, body string, headers ...string) {
 	h.t.Helper()
 	header := func(name string) string {
@@ -174,7 +174,7 @@ func (h *handset) within(invite, tag, method string, sequence int, kind, body st
 		sequence, method, strings.Join(headers, ""), len(body), body))
 }
 
-// dial has the office call somebody; result is what came of the dialling.
+// dial makes the office call a number. result receives the result.
 func (o *office) dial() (result <-chan error) {
 	done := make(chan error, 1)
 	go func() {
@@ -483,7 +483,7 @@ func TestTransferToSomebodyBusy(t *testing.T) {
 	o.types(`/tool transfer_call {"target":"+49302"}`)
 	h.reply(h.request("REFER"), "202 Accepted", "1")
 	for i, status := range []string{"100 Trying", "180 Ringing", "486 Busy Here"} {
-		number := []int{3, 2, 4}[i] // the gateway may read two packets that come together in another order
+		number := []int{3, 2, 4}[i] // the gateway may reorder two packets that arrive together
 		h.next("NOTIFY", number, "SIP/2.0 "+status, "Event: refer", "Subscription-State: active", "Content-Type: message/sipfrag")
 		h.answer("200")
 	}

@@ -19,7 +19,7 @@ import (
 	"voxgate/signaling/sip"
 )
 
-// challenged is an answer with challenges.
+// challenged is a response with challenges.
 type challenged struct {
 	status  string
 	headers []string
@@ -29,7 +29,7 @@ func digestOf(name, realm, nonce, algorithm, more string) string {
 	return fmt.Sprintf(`%s: Digest realm="%s", nonce="%s", algorithm=%s, qop="auth"%s`, name, realm, nonce, algorithm, more)
 }
 
-// provenTo are the realms that a request proves the password to, and whether each proof is right.
+// provenTo returns the realms and nonces that a request has digest answers for. It checks each answer.
 func provenTo(t *testing.T, req string) (realms []string) {
 	t.Helper()
 	method, _, _ := strings.Cut(req, " ")
@@ -73,7 +73,7 @@ func TestChallenges(t *testing.T) {
 	const proxy, server = "Proxy-Authenticate", "WWW-Authenticate"
 	for name, c := range map[string]struct {
 		chain []challenged
-		want  []string // what is proved in the end; nil: the call is given up
+		want  []string // expected digest answers in the end; nil if the call fails
 	}{
 		"401":         {[]challenged{{"401 No", []string{digestOf(server, "a", "1", "MD5", "")}}}, []string{"a 1"}},
 		"407":         {[]challenged{{"407 No", []string{digestOf(proxy, "a", "1", "SHA-256", "")}}}, []string{"a 1"}},
@@ -248,8 +248,8 @@ func TestNumbersOfOurOffer(t *testing.T) {
 	keyNumber := func(n int) string { return fmt.Sprintf("a=rtpmap:%d telephone-event/8000\r\n", n) }
 	for name, c := range map[string]struct {
 		formats, maps string
-		sound, keys   uint8 // by which the other side speaks
-		ours          uint8 // by which it hears us
+		sound, keys   uint8 // payload types that the other side sends
+		ours          uint8 // payload type that it expects
 	}{
 		"as offered":                      {"0 101", laws + keyNumber(101), 0, 101, 0},
 		"keys renumbered, by the answer":  {"0 96", laws + keyNumber(96), 0, 96, 0},

@@ -12,7 +12,7 @@ import (
 	"voxgate/bridge"
 )
 
-// collects is a configuration whose agents may collect a PIN, which goes to an endpoint.
+// collects returns a configuration whose agents may collect a PIN, which is sent to a webhook.
 func collects(t *testing.T, endpoint string) string {
 	return edited(t, func(c map[string]any) {
 		c["collect"] = []any{map[string]any{"name": "PIN", "min": 8, "max": 8, "url": endpoint, "secret": "s"}}
@@ -20,7 +20,7 @@ func collects(t *testing.T, endpoint string) string {
 	})
 }
 
-// Keys pressed (RFC 4733) for a collection are sent only to the operator's endpoint.
+// Keys pressed (RFC 4733) for a collection are sent only to the operator's webhook.
 func TestDigitsNobodySees(t *testing.T) {
 	t.Parallel()
 	const digits = "73519264"

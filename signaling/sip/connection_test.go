@@ -16,10 +16,10 @@ import (
 	"voxgate/media/mediatest"
 )
 
-// messages gives a handset the messages of a connection as if they were packets.
+// messages is a net.PacketConn for a handset, with one packet per SIP message of a connection.
 type messages struct {
 	net.Conn
-	transport string // of its Via
+	transport string // name in Via
 	in        *bufio.Reader
 }
 
@@ -49,7 +49,7 @@ func (m *messages) ReadFrom(b []byte) (n int, from net.Addr, err error) {
 	}
 }
 
-// connected is a telephone by hand that calls by a connection, and has been answered. Its requests have this Contact, and more headers.
+// connected returns a handset whose call by a connection was answered. Its INVITE has this Contact, and more headers.
 func connected(t *testing.T, conn net.Conn, transport, contact string, headers ...string) *handset {
 	t.Helper()
 	t.Cleanup(func() { conn.Close() })

@@ -14,7 +14,7 @@ import (
 	"voxgate/media/g711"
 )
 
-// greetings are what is said when an outgoing call is answered, by the voice of espeak-ng that says it.
+// greetings are what people and machines say when they answer a call, by kind and by voice of espeak-ng.
 var greetings = map[string]map[string][]string{
 	ByPerson: {
 		"en-us": {
@@ -67,7 +67,7 @@ var greetings = map[string]map[string][]string{
 
 const earRate = 8000
 
-// speaks is a text as espeak-ng says it, at 8 kHz.
+// speaks returns a text spoken by espeak-ng, at 8 kHz.
 func speaks(t *testing.T, voice, text string) []int16 {
 	t.Helper()
 	cmd := exec.Command("espeak-ng", "-v", voice, "--stdin", "--stdout")
@@ -80,7 +80,7 @@ func speaks(t *testing.T, voice, text string) []int16 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for len(pcm) > 0 && pcm[len(pcm)-1] < 50 && pcm[len(pcm)-1] > -50 { // what espeak adds to the end
+	for len(pcm) > 0 && pcm[len(pcm)-1] < 50 && pcm[len(pcm)-1] > -50 { // trim the silence that espeak-ng appends
 		pcm = pcm[:len(pcm)-1]
 	}
 	return pcm
@@ -96,7 +96,7 @@ func beep(hz float64, d time.Duration) []int16 {
 
 func still(d time.Duration) []int16 { return make([]int16, media.Samples(d, earRate)) }
 
-// overTheLine is what comes by a telephone line: behind a pause, with noise, by G.711.
+// overTheLine returns audio as it arrives by a phone line: after a pause, with noise, and encoded in G.711.
 func overTheLine(pause time.Duration, parts ...[]int16) []int16 {
 	pcm := slices.Concat(slices.Insert(parts, 0, still(pause))...)
 	pcm = append(pcm, still(4*time.Second)...)
@@ -107,7 +107,7 @@ func overTheLine(pause time.Duration, parts ...[]int16) []int16 {
 	return g711.ALaw.Append(nil, g711.ALaw.AppendBytes(nil, pcm))
 }
 
-// listens has an ear hear a line, and returns who answered and how long after the first sound that was known.
+// listens runs the detector on audio. It returns the result, and how long after the first sound that was known.
 func listens(pcm []int16) (e *amdDetector, by string, took time.Duration) {
 	e = &amdDetector{rate: earRate}
 	for part := range slices.Chunk(pcm, 160) {

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// StrangerTime is how long a stranger's connection may be without a call.
+// StrangerTime bounds how long a stranger's connection may exist without a call.
 const StrangerTime = strangerTime
 
-// ResolveBy has outgoing calls find their trunk by another resolver.
+// ResolveBy sets the resolver of trunks and hosts.
 func (d *Door) ResolveBy(r *net.Resolver) { d.resolver = r }
 
-// OwnAddresses are those of our own name, looked up by one resolver after the other.
+// OwnAddresses returns our address for a name, looked up with each resolver in turn.
 func OwnAddresses(name string, resolvers ...*net.Resolver) (list []netip.Addr, err error) {
 	o, err := newLocalAddr(name, resolvers[0], quiet)
 	for _, r := range resolvers {
@@ -26,10 +26,10 @@ func OwnAddresses(name string, resolvers ...*net.Resolver) (list []netip.Addr, e
 	return list, nil
 }
 
-// Kept is how many addresses the library has a connection for.
+// Kept returns the number of UDP addresses for which sipgo stores a connection.
 func (d *Door) Kept() int { return d.agent.TransportLayer().Pool("udp").Size() }
 
-// Connections is the same for TCP.
+// Connections is [Door.Kept] for TCP.
 func (d *Door) Connections() int { return d.agent.TransportLayer().Pool("tcp").Size() }
 
 // Refresh refreshes the session timer of the only call now. done is closed when that is over.
@@ -57,7 +57,7 @@ func (d *Door) Transfer(target string) <-chan error {
 	return result
 }
 
-// NoAnswer has the call to a number ring no longer, as when its time is over. Its trunk has an hour to answer the CANCEL.
+// NoAnswer ends the call to a number as if it had rung for too long. Its trunk gets an hour to answer the CANCEL.
 func (d *Door) NoAnswer(number string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 	"voxgate/media/opus"
 )
 
-// handover is a caller of an office, a colleague, and the call to them.
+// handover is a caller of an office, a colleague, and the call to the colleague.
 type handover struct {
 	t                 testing.TB
 	office            *office
@@ -29,8 +29,8 @@ type handover struct {
 	invite            string              // to the colleague
 }
 
-// startWorker has a caller who is to be put through to a colleague, whose telephone rings. The formats are of both; "record" of the
-// trunk is of the conversation.
+// startWorker begins a transfer: the caller talks to the agent, and the colleague's phone rings. formats are the payload types of both.
+// With "record" in trunk the conversation is recorded.
 func startWorker(t testing.TB, trunk map[string]any, formats ...string) *handover {
 	t.Helper()
 	fields := map[string]any{"transfer": "warm", "transferTo": []string{"+49*"}}
@@ -59,7 +59,7 @@ func startWorker(t testing.TB, trunk map[string]any, formats ...string) *handove
 	return h
 }
 
-// answered has the colleague answer.
+// answered makes the colleague answer.
 func (h *handover) answered() *handover {
 	h.t.Helper()
 	h.colleague.reply(h.invite, "200 OK", "a")
@@ -67,7 +67,7 @@ func (h *handover) answered() *handover {
 	return h
 }
 
-// briefing is the conversation with the colleague, who was asked.
+// briefing waits for the conversation with the colleague, and returns it.
 func (h *handover) briefing() *bridge.Session {
 	h.t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-time.After(10 * time.Millisecond) {
@@ -81,7 +81,7 @@ func (h *handover) briefing() *bridge.Session {
 	return nil
 }
 
-// told waits until the colleague has heard something.
+// told waits until the agent has told the colleague a text.
 func (h *handover) told(text string) {
 	h.t.Helper()
 	heard := make(chan struct{}, 1)
@@ -113,7 +113,7 @@ func (h *handover) told(text string) {
 	}
 }
 
-// accepted has the colleague take the call, and returns when both talk to each other.
+// accepted makes the colleague accept, and returns when both are connected.
 func (h *handover) accepted() *handover {
 	h.t.Helper()
 	h.answered().briefing()
@@ -123,7 +123,7 @@ func (h *handover) accepted() *handover {
 	return h
 }
 
-// failed waits until the model knows why the caller was not put through.
+// failed waits until the model knows why the transfer failed, and checks that the caller is with the agent again.
 func (h *handover) failed(why string) {
 	h.t.Helper()
 	end := see(h.t, h.events, func(e bridge.ToolStatus) bool { return e.Status != bridge.StatusRunning })
@@ -139,7 +139,7 @@ func (h *handover) failed(why string) {
 	see(h.t, h.events, func(e bridge.AssistantText) bool { return strings.Contains(e.Text, "there") })
 }
 
-// over has both calls end: those who have not hung up get a BYE.
+// over waits until both calls have ended. The handsets in ended, which have not hung up, get a BYE.
 func (h *handover) over(ended ...*handset) {
 	h.t.Helper()
 	for _, one := range ended {
@@ -176,7 +176,7 @@ func (h *handset) say(number uint8, clock int, payload func(i int) []byte) (stop
 	return sync.OnceFunc(func() { close(over); running.Wait() })
 }
 
-// packet waits for one that comes.
+// packet waits for a packet that matches.
 func (h *handset) packet(want func(p *rtp.Packet) bool) rtp.Packet {
 	h.t.Helper()
 	buf := make([]byte, 1500)
@@ -193,12 +193,12 @@ func (h *handset) packet(want func(p *rtp.Packet) bool) rtp.Packet {
 	}
 }
 
-// numbered are payloads that can be told apart.
+// numbered returns the distinguishable payload number i.
 func numbered(i int) []byte {
 	return []byte(fmt.Sprintf("%-160d", i))
 }
 
-// number is which of them a packet has; 0: none.
+// number returns the number of a packet's payload, or 0.
 func number(p *rtp.Packet) (i int) {
 	if _, err := fmt.Sscanf(string(p.Payload), "%d ", &i); err != nil || string(p.Payload) != string(numbered(i)) {
 		return 0
@@ -522,7 +522,7 @@ func TestListeningToABridge(t *testing.T) {
 	}
 }
 
-// loudPacket is a tone of 400 Hz for 20 ms.
+// loudPacket is 20 ms of a 400 Hz tone.
 var loudPacket = g711.MuLaw.AppendBytes(nil, mediatest.Tone(media.FrameDuration, 8000, 400, 8000))
 
 // Keys reach the other side of a bridge, by every method of sending them.
@@ -570,7 +570,7 @@ func TestComfortNoisePassesABridge(t *testing.T) {
 	h.colleague.packet(func(p *rtp.Packet) bool { return p.PayloadType == 13 && p.Payload[0] == 70 })
 }
 
-// mostAdded is what a bridge may add to the delay of a voice.
+// mostAdded is the maximum delay that a bridge may add.
 const mostAdded = 60 * time.Millisecond
 
 // The voice passes a bridge unchanged and in time, for all pairs of codecs.
@@ -599,7 +599,7 @@ func TestBridgesOfTwoCodecs(t *testing.T) {
 				t.Fatal(err)
 			}
 			const begins = 25                                             // packets of silence before the tone
-			tone := mediatest.Tone(media.FrameDuration, 8000, 400, 12000) // whole periods: it goes on without a step
+			tone := mediatest.Tone(media.FrameDuration, 8000, 400, 12000) // whole periods: it can be repeated without a step
 			spoke := make(chan time.Time, 1)
 			stop := h.caller.say(test.numbers[0], test.codecs[0].ClockRate(), func(i int) []byte {
 				frame := make([]int16, 160)

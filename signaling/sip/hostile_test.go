@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// invite is one as a stranger's program may write it.
+// invite returns an INVITE with these headers and body.
 func invite(from string, headers, body string) string {
 	return "INVITE sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP " + from + ";branch=z9hG4bK" + fmt.Sprint(
 		len(headers)+len(body),
@@ -18,11 +18,11 @@ func invite(from string, headers, body string) string {
 	) + "\r\n\r\n" + body
 }
 
-// usualHeaders are what a good INVITE has.
+// usualHeaders are the headers of a valid INVITE.
 const usualHeaders = "From: <sip:eve@127.0.0.1>;tag=1\r\nTo: <sip:500@127.0.0.1>\r\nCall-ID: a%s\r\nCSeq: 1 INVITE\r\n" +
 	"Contact: <sip:ada@127.0.0.1>\r\nContent-Type: application/sdp\r\n"
 
-// hostile are packets that other gateways die of, and what fuzzers like.
+// hostile returns packets that crash other gateways, and typical input of fuzzers.
 func hostile(from string) map[string]string {
 	with := func(id, body string) string { return invite(from, fmt.Sprintf(usualHeaders, id), body) }
 	list := map[string]string{
@@ -137,7 +137,7 @@ func TestHostileSound(t *testing.T) {
 func TestStrangersHearNothing(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, ofTrunk(t, map[string]any{
-		"from": []string{"192.0.2.0/24"}, "outbound": map[string]any{"server": "sip:192.0.2.1", "from": "1"}, // whose answers come from anywhere
+		"from": []string{"192.0.2.0/24"}, "outbound": map[string]any{"server": "sip:192.0.2.1", "from": "1"}, // answers may come from anywhere
 	}))
 	conn, err := net.Dial("udp", o.door.Addresses()[0].String())
 	if err != nil {

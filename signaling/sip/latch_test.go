@@ -11,12 +11,12 @@ import (
 	"github.com/pion/srtp/v3"
 )
 
-// rtpSource is where a peer's sound comes from.
+// rtpSource is a source of a peer's audio.
 type rtpSource struct {
 	at       string
 	ssrc     uint32
 	sequence uint16
-	key      *srtp.Context // nil: in the clear
+	key      *srtp.Context // nil without SRTP
 }
 
 func (r *rtpSource) packet(t *testing.T) []byte {
@@ -32,7 +32,7 @@ func (r *rtpSource) packet(t *testing.T) []byte {
 	return raw
 }
 
-// speaks sends so many packets, and returns how many are taken.
+// speaks sends a number of packets, and returns how many were accepted.
 func (r *rtpSource) speaks(t *testing.T, s *stream, packets int) (taken int) {
 	t.Helper()
 	for range packets {
@@ -51,8 +51,8 @@ func TestSourcesThatMove(t *testing.T) {
 	for _, c := range []struct {
 		name             string
 		first, next      string
-		same             bool // the next one goes on with SSRC and sequence
-		nat, sealed, not bool // not: it is not to be heard
+		same             bool // the next source continues the SSRC and sequence
+		nat, sealed, not bool // not: the next source must be rejected
 	}{
 		{"another port", described, sameHost, false, false, false, false},
 		{"another port, the same stream", described, sameHost, true, false, false, false},
@@ -154,7 +154,7 @@ func TestForeignSources(t *testing.T) {
 			if err := s.configure(&agreement{payload: payload{0, pcmu}, remote: netip.MustParseAddrPort("192.0.2.1:4000")}, nat); err != nil {
 				t.Fatal(err)
 			}
-			(&rtpSource{"192.0.2.2:4000", 7, 0, nil}).speaks(t, s, 5) // a stray
+			(&rtpSource{"192.0.2.2:4000", 7, 0, nil}).speaks(t, s, 5) // too few packets to be logged
 			(&rtpSource{"192.0.2.3:4000", 7, 0, nil}).speaks(t, s, 100)
 			if want := map[bool]string{false: "192.0.2.3:4000 192.0.2.1:4000;", true: ""}[nat]; said != want {
 				t.Errorf("nat %v: said %q, not %q", nat, said, want)

@@ -18,7 +18,7 @@ import (
 	"voxgate/signaling/sip"
 )
 
-// notInService is the network's announcement that a call failed, at 8 kHz.
+// notInService returns the network's announcement that a call failed, at 8 kHz.
 func notInService() []int16 {
 	var tones []int16
 	for _, hz := range []float64{950, 1400, 1800} {
@@ -37,8 +37,8 @@ func TestListeningBeforeSpeaking(t *testing.T) {
 	fax := mediatest.Tone(time.Second, 8000, 2100, 8000)
 	for name, test := range map[string]struct {
 		body, by, reason string
-		says             []int16 // at 8 kHz; nil: no packet is sent
-		once             bool    // no packet follows: the telephone sends none in pauses
+		says             []int16 // at 8 kHz; if nil, no packet is sent
+		once             bool    // no packet follows: the phone sends none in pauses
 	}{
 		"a person":             {hangsUp, sip.ByPerson, "", mediatest.Speech(800*time.Millisecond, 8000), false},
 		"no packets in pauses": {hangsUp, sip.ByPerson, "", mediatest.Speech(800*time.Millisecond, 8000), true},
@@ -73,7 +73,7 @@ func TestListeningBeforeSpeaking(t *testing.T) {
 			stop := make(chan struct{})
 			defer close(stop)
 			machine := mediatest.MeasureLateness(t)
-			heard := make(chan int64, 1) // gets when the voice comes: Unix time in ns
+			heard := make(chan int64, 1) // receives the time of the voice: Unix time in ns
 			if test.says != nil {
 				h.hears(invite)
 				doing.Go(func() { h.talks(h.gateway, media.FrameDuration, test.says, test.once, stop) })
@@ -134,7 +134,7 @@ func TestListeningBeforeSpeaking(t *testing.T) {
 	}
 }
 
-// ordered is a carrier of whose gateway a backend orders a call, while doing waits, and what is reported of that call.
+// ordered returns a carrier, its office, and the reported statuses of a call that a backend requests. doing ends with that request.
 func ordered(t *testing.T, doing *sync.WaitGroup, call string) (*handset, *office, <-chan sip.CallStatus) {
 	t.Helper()
 	told := make(chan sip.CallStatus, 64)
@@ -180,8 +180,8 @@ func TestRingingIsNotAnAnswer(t *testing.T) {
 	}
 }
 
-// pauseOfPersons is the pause by which a person is known, and shortestPause the one that ends a beep: a machine that lets us pause for so
-// long in the midst of it cannot be judged.
+// pauseOfPersons is the pause that identifies a person, and shortestPause the one that ends a beep. On a machine so busy that our audio
+// pauses for as long, the result is not judged.
 const (
 	pauseOfPersons = 500 * time.Millisecond
 	shortestPause  = 100 * time.Millisecond
@@ -191,7 +191,7 @@ const (
 func TestAskingTheModelWhoAnswered(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		say, judges string // empty: it does not judge
+		say, judges string // the model's judgement; empty if it does not judge
 		by, reason  string
 	}{
 		"a menu":                      {"", sip.ByMenu, sip.ByMenu, ""},
@@ -223,7 +223,7 @@ func TestAskingTheModelWhoAnswered(t *testing.T) {
 					if s.AnsweredBy == "" {
 						continue
 					}
-					if machine.CanJudge(t, pauseOfPersons) { // a machine that lets us pause makes a person of us
+					if machine.CanJudge(t, pauseOfPersons) { // pauses on a busy machine make us look like a person
 						t.Errorf("answered by %s, before the model has judged", s.AnsweredBy)
 					}
 					return
@@ -235,7 +235,7 @@ func TestAskingTheModelWhoAnswered(t *testing.T) {
 					t.Fatal("the model hears nothing")
 				}
 			}
-			var seconds float64 // about 3; from the doubt on it would be 0.8
+			var seconds float64 // about 3; only 0.8 if the model did not hear the beginning
 			if _, err := fmt.Sscanf(heard, "(%f seconds", &seconds); err != nil || seconds < 2 && machine.CanJudge(t, pauseOfPersons) {
 				t.Errorf("of 3 s the model hears %q", heard)
 			}
@@ -279,7 +279,7 @@ func TestAskingTheModelWhoAnswered(t *testing.T) {
 	}
 }
 
-// talks sends sound, a packet of 20 ms at a time, and silence behind it, or with once nothing. spoke is when the sound was sent.
+// talks sends audio in packets of 20 ms, followed by silence, or with once by nothing. It sets spoke when the audio has been sent.
 func (h *handset) talks(to net.Addr, every time.Duration, pcm []int16, once bool, stop <-chan struct{}) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

@@ -29,7 +29,7 @@ import (
 	"voxgate/signaling/sip"
 )
 
-// calling is an office whose trunk takes calls to a telephone.
+// calling returns an office with a trunk to a phone.
 func calling(t *testing.T, to *baresip, more map[string]any) *office {
 	t.Helper()
 	trunk := map[string]any{"outbound": map[string]any{"server": "sip:" + to.at, "from": "+49301", "to": []string{"alice"}}}
@@ -91,12 +91,12 @@ func TestCallsThatAreNotMade(t *testing.T) {
 	}
 }
 
-// backend asks an office's HTTP API.
+// backend is a client of an office's HTTP API.
 type backend struct {
 	t         testing.TB
 	url       string
-	key, mate string // may both call; key may hear conversations, too
-	stranger  string // may not
+	key, mate string // both may make calls; key may also listen to conversations
+	stranger  string // may not make calls
 }
 
 func newBackend(t testing.TB, o *office) *backend {
@@ -473,7 +473,7 @@ func TestKeysThatAreNoLongerTaken(t *testing.T) {
 	if end.Status != bridge.StatusFailed || !strings.Contains(string(end.Result), "takes no digits") {
 		t.Errorf("%s: %s", end.Status, end.Result)
 	}
-	for h.hear(time.Now().Add(time.Millisecond)) { // what came before
+	for h.hear(time.Now().Add(time.Millisecond)) { // discard what arrived before
 	}
 	o.types("Hello.")
 	if !h.hear(time.Now().Add(patience)) {

@@ -11,7 +11,7 @@ import (
 	"github.com/icholy/digest"
 )
 
-// withinCall are requests of a call, and how its other side is answered.
+// withinCall are requests within a call, and the status that the other side of the call gets.
 var withinCall = []struct {
 	method, body string
 	headers      []string
@@ -30,7 +30,7 @@ var withinCall = []struct {
 	{"BYE", "", nil, 200},
 }
 
-// at is a telephone at another address, or by another transport, that knows all of a call.
+// at returns a phone at another address, or with another transport, that knows everything about the call.
 func (p *rawPhone) at(o *office, address, transport string) *rawPhone {
 	p.t.Helper()
 	other := *p
@@ -48,7 +48,7 @@ func (p *rawPhone) at(o *office, address, transport string) *rawPhone {
 	return &other
 }
 
-// proof is the header that answers a challenge for a URI.
+// proof returns the header that answers a challenge for a URI.
 func proof(t testing.TB, challenge, method, uri string) string {
 	t.Helper()
 	m := nonceOf.FindStringSubmatch(challenge)
@@ -63,7 +63,7 @@ func proof(t testing.TB, challenge, method, uri string) string {
 	return "Authorization: " + c.String()
 }
 
-// callWithPassword makes a call by the password.
+// callWithPassword makes a call, and authenticates with the password.
 func (p *rawPhone) callWithPassword() {
 	p.t.Helper()
 	_, challenge := p.call(body)

@@ -25,7 +25,7 @@ import (
 	"voxgate/signaling/sip"
 )
 
-// pages is a gateway for telephones in pages, with an emulator behind it.
+// pages is a gateway for phones in web pages, with an emulated model.
 type pages struct {
 	t     testing.TB
 	url   string
@@ -79,13 +79,13 @@ func newPages(t testing.TB, admit func(context.Context, string, *bridge.SessionR
 	return &pages{t, "ws" + strings.TrimPrefix(server.URL, "http") + "/sip", host, doors, logs}
 }
 
-// pagePhone writes and reads messages by hand.
+// pagePhone is a phone in a web page, whose messages the test writes and reads.
 type pagePhone struct {
 	t    testing.TB
 	conn *websocket.Conn
 	cseq int
-	last string // that was expected
-	name string // as its Via has it: it distinguishes transactions, too
+	last string // the message that was expected last
+	name string // its name in Via, which is also part of the branch
 }
 
 func (p *pages) dial() *pagePhone {
@@ -118,7 +118,7 @@ func (c *pagePhone) read() string {
 	return string(text)
 }
 
-// expect reads until a message that begins so.
+// expect reads until a message with this beginning, and returns it.
 func (c *pagePhone) expect(start string) string {
 	c.t.Helper()
 	for {
@@ -136,7 +136,7 @@ func (c *pagePhone) expect(start string) string {
 	}
 }
 
-// request is one of the call id; tag is ours or the empty one.
+// request returns a request of the call id. tag is the gateway's, or empty.
 func (c *pagePhone) request(method, id, tag, headers, body string) string {
 	if method != "ACK" && method != "CANCEL" {
 		c.cseq++
@@ -173,7 +173,7 @@ func tagOf(response string) string {
 	return tag
 }
 
-// offerer is a peer with a microphone, and its offer.
+// offerer returns a WebRTC peer with audio, and its offer.
 func offerer(t testing.TB) (*webrtc.PeerConnection, string) {
 	t.Helper()
 	var settings webrtc.SettingEngine
@@ -198,7 +198,7 @@ func offerer(t testing.TB) (*webrtc.PeerConnection, string) {
 	return pc, pc.LocalDescription().SDP
 }
 
-// call has a call answered and connected, and returns our tag.
+// call makes a call, and returns the gateway's tag and the offer once WebRTC is connected.
 func (c *pagePhone) call(id string) (tag, sdp string) {
 	c.t.Helper()
 	pc, sdp := offerer(c.t)
@@ -224,7 +224,7 @@ func (c *pagePhone) call(id string) (tag, sdp string) {
 	return tag, sdp
 }
 
-// wait waits until so many conversations are had.
+// wait waits until there are n conversations.
 func (p *pages) wait(n int) {
 	p.t.Helper()
 	for deadline := time.Now().Add(patience); len(p.host.Sessions()) != n; <-time.After(10 * time.Millisecond) {
@@ -234,7 +234,7 @@ func (p *pages) wait(n int) {
 	}
 }
 
-// A telephone's requests are answered as the RFCs have it, and its call lasts until it is hung up or the socket is gone.
+// A phone's requests are answered according to the RFCs, and its call lasts until the BYE or the end of the socket.
 func TestPagePhone(t *testing.T) {
 	t.Parallel()
 	p := newPages(t, nil)
@@ -263,7 +263,7 @@ func TestPagePhone(t *testing.T) {
 	} {
 		c.send(c.request(step.method, "a", step.tag, step.headers, step.body))
 		answer := c.expect(step.want)
-		if step.method == "INVITE" && step.want == "SIP/2.0 200" { // or it comes again, in the place of another
+		if step.method == "INVITE" && step.want == "SIP/2.0 200" { // else it would be repeated, and taken for another response
 			c.send(c.request("ACK", "a", step.tag, "", ""))
 		}
 		if strings.Contains(step.body, "sendonly") && !strings.Contains(answer, "\r\na=recvonly\r\n") {
@@ -277,7 +277,7 @@ func TestPagePhone(t *testing.T) {
 	p.wait(0)
 }
 
-// What cannot be served is refused, for its reason, and no conversation begins by it.
+// Unsupported requests are refused with the right status, and begin no conversation.
 func TestPagePhoneIsRefused(t *testing.T) {
 	t.Parallel()
 	p := newPages(t, nil)
@@ -312,7 +312,7 @@ func TestPagePhoneIsRefused(t *testing.T) {
 	c.expect("SIP/2.0 503")
 }
 
-// A call that is given up before it is answered ends, and so does one whose answer is not acknowledged.
+// A call that is cancelled before its answer ends, and so does one whose answer is not acknowledged.
 func TestPagePhoneGivesUp(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{}, 1)
@@ -352,8 +352,7 @@ func TestPagePhoneGivesUp(t *testing.T) {
 	p.wait(0)
 }
 
-// A call may take the place of another one of the same telephone (RFC 3891), whose conversation goes on with it; not of another
-// telephone's.
+// A call may replace another one of the same phone (RFC 3891), and continues its conversation. It cannot replace a call of another phone.
 func TestPagePhoneReplaces(t *testing.T) {
 	t.Parallel()
 	p := newPages(t, nil)
@@ -386,7 +385,7 @@ func TestPagePhoneReplaces(t *testing.T) {
 	}
 }
 
-// A gateway that stops hangs up, and says goodbye.
+// A gateway that stops hangs up, and closes the WebSocket with a status.
 func TestPagePhonesAreTold(t *testing.T) {
 	t.Parallel()
 	p := newPages(t, nil)
@@ -406,7 +405,7 @@ func TestPagePhonesAreTold(t *testing.T) {
 	<-stopped
 }
 
-// Whatever is sent, the telephone is served, nothing crashes, and no conversation begins by it.
+// After any malformed message phones are still served. Nothing crashes, and no conversation begins.
 func TestHostileMessages(t *testing.T) {
 	t.Parallel()
 	p := newPages(t, nil)
@@ -426,7 +425,7 @@ func TestHostileMessages(t *testing.T) {
 	}
 }
 
-// alive has the telephone asked for what every server answers.
+// alive checks that the gateway still answers OPTIONS.
 func (c *pagePhone) alive(after string) {
 	c.t.Helper()
 	c.send(c.request("OPTIONS", "alive", "", "", ""))
@@ -442,7 +441,7 @@ func (c *pagePhone) alive(after string) {
 	}
 }
 
-// FuzzPage sends anything by a telephone's socket, which is served on.
+// FuzzPage sends arbitrary messages by a phone's socket, which must still be served afterwards.
 func FuzzPage(f *testing.F) {
 	for _, packet := range hostile("127.0.0.1:9") {
 		f.Add(packet)

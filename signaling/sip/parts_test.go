@@ -180,14 +180,14 @@ func TestDigits(t *testing.T) {
 		duration  uint16
 		end       bool
 	}
-	// key is one as it should be: four packets and three ends.
+	// key returns the packets of a normal key: four, and three with the end bit.
 	key := func(code byte, sequence uint16, timestamp uint32) (list []packet) {
 		for i := range uint16(7) {
 			list = append(list, packet{sequence + i, timestamp, code, min(i+1, 5) * 160, i >= 4})
 		}
 		return list
 	}
-	// timed gives each packet a timestamp of its own.
+	// timed sets the timestamp of each packet.
 	timed := func(list []packet, at func(i int, p packet) uint32) []packet {
 		for i := range list {
 			list[i].timestamp = at(i, list[i])
@@ -244,7 +244,7 @@ func TestDigits(t *testing.T) {
 	}
 	var r digitReader
 	read := ""
-	for _, ssrc := range []uint32{7, 8, 8} { // another stream has a time and an order of its own
+	for _, ssrc := range []uint32{7, 8, 8} { // another stream has its own timestamps and sequence
 		r.read(rtpaudio.Event{SSRC: ssrc, Sequence: 5, Timestamp: 50, Payload: []byte{2, 0x8a, 0, 0}}, func(digit byte) { read += string(digit) })
 	}
 	r.read(rtpaudio.Event{SSRC: 8, Sequence: 6, Payload: []byte{3, 0x8a}}, func(digit byte) { read += string(digit) })
@@ -347,7 +347,7 @@ func TestSilence(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	anHour := func() { s.lastPacket.Store(time.Now().Add(-time.Hour).UnixNano()) } // has passed without a packet
+	anHour := func() { s.lastPacket.Store(time.Now().Add(-time.Hour).UnixNano()) } // sets the last packet to an hour ago
 	check := func(when string, want error) {
 		t.Helper()
 		if err := r.check(time.Now()); err != want {
@@ -417,7 +417,7 @@ func TestAnotherCallsSound(t *testing.T) {
 	takes(first, 6, "127.0.0.2:19", false) // another host
 	takes(first, 6, "127.0.0.1:20", true)
 	takes(first, 6, "127.0.0.1:21", false)
-	takes(first, 7, "127.0.0.1:19", true) // as it was described
+	takes(first, 7, "127.0.0.1:19", true) // the described address
 	takes(first, 6, "127.0.0.1:20", false)
 	first.close()
 	second, err := p.open()
@@ -566,7 +566,7 @@ func TestConnectionsWithoutACall(t *testing.T) {
 	}
 }
 
-// once is a listener of one connection.
+// once is a listener whose Accept always returns the same connection.
 type once struct {
 	net.Listener
 	conn net.Conn

@@ -22,14 +22,14 @@ import (
 	"voxgate/signaling/sip"
 )
 
-// The tests of this file run by `make test-pbx`. They put real telephone systems in the path, with the files of docs/sip.md as they are:
-// only the network 192.0.2.0/24 of the examples becomes one of this machine's loopback addresses.
+// The tests of this file are run by `make test-pbx`. They use real phone systems, with the unchanged files of docs/sip.md. Only the network
+// 192.0.2.0/24 of the examples is replaced by loopback addresses.
 //
 // Kamailio is Debian's package. Asterisk is the program that ASTERISK names, or the one on the PATH. Debian 12 has no package of it, and
 // Debian's unstable suite has; or build it from its source (https://docs.asterisk.org), with chan_pjsip and the modules that docs/sip.md
 // names.
 
-// network is the first three numbers of addresses for one test: "127.3.200.".
+// network is the beginning of the IP addresses of one test: "127.3.200.".
 type network string
 
 func newNetwork(t *testing.T) network {
@@ -41,12 +41,12 @@ func newNetwork(t *testing.T) network {
 }
 
 const (
-	asterisk = "5" // the last number of addresses, as in docs/sip.md
+	asterisk = "5" // the last numbers of the addresses, as in docs/sip.md
 	voxgate  = "10"
 	kamailio = "20"
 )
 
-// documented are the files of a section of docs/sip.md, and its other text.
+// documented returns the example files in a section of docs/sip.md, and the whole text of the section.
 func (n network) documented(t *testing.T, section string) (files []string, text string) {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "sip.md"))
@@ -65,7 +65,7 @@ func (n network) documented(t *testing.T, section string) (files []string, text 
 	return files, text
 }
 
-// office is a gateway with a file of docs/sip.md, at its own address of the network, where an agent answers 500.
+// office starts a gateway with a file of docs/sip.md, at its own address of the network. An agent answers 500.
 func (n network) office(t *testing.T, text string, trunk map[string]any) *office {
 	t.Helper()
 	var c map[string]any
@@ -88,7 +88,7 @@ func (n network) office(t *testing.T, text string, trunk map[string]any) *office
 	return newOffice(t, string(file))
 }
 
-// program starts one that runs until the test ends, and returns what it writes.
+// program starts a program that runs until the test ends, and returns its output.
 func program(t *testing.T, name string, args ...string) *logBook {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -107,7 +107,7 @@ func program(t *testing.T, name string, args ...string) *logBook {
 	return &out
 }
 
-// becomes waits until something is so.
+// becomes waits until so returns true.
 func becomes(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !so(); <-time.After(50 * time.Millisecond) {
@@ -117,8 +117,8 @@ func becomes(t *testing.T, what string, so func() bool) {
 	}
 }
 
-// startAsterisk runs Asterisk with the files of docs/sip.md and more of pjsip.conf. An endpoint of a transport sends sound from its
-// address; else it would come from 127.0.0.1.
+// startAsterisk runs Asterisk with the files of docs/sip.md and phones in pjsip.conf. Endpoints get a transport, so that their audio is
+// sent from its address, and not from 127.0.0.1.
 func (n network) startAsterisk(t *testing.T, pjsip, extensions, telephones string) {
 	t.Helper()
 	command, err := exec.LookPath(cmp.Or(os.Getenv("ASTERISK"), "asterisk"))
@@ -152,7 +152,7 @@ func (n network) startAsterisk(t *testing.T, pjsip, extensions, telephones strin
 	})
 }
 
-// telephone is one that Asterisk knows: by the name that it calls with, and by its number.
+// telephone returns the configuration of the phone in Asterisk, which identifies it by its Contact, with a number.
 func (p *baresip) telephone(number string) string {
 	return fmt.Sprintf(`
 [%[1]s]
@@ -173,7 +173,7 @@ match_header=Contact: /%[2]s/
 `, number, p.at)
 }
 
-// behindAsterisk are an Asterisk with telephones, the first of which is 101, and an office, whose trunk may have more fields.
+// behindAsterisk starts an Asterisk with phones, numbered from 101, and an office, whose trunk may have more fields.
 func (n network) behindAsterisk(t *testing.T, trunk map[string]any, telephones ...*baresip) *office {
 	t.Helper()
 	files, _ := n.documented(t, "Asterisk")
@@ -190,13 +190,13 @@ func (n network) behindAsterisk(t *testing.T, trunk map[string]any, telephones .
 
 func (n network) desk(host string) string { return "sip:500@" + string(n) + host + ":5060" }
 
-// hangUps are the ways in which a call of a telephone to an agent ends.
+// hangUps are the ways to end a phone's call to an agent.
 var hangUps = map[string]func(p *baresip, o *office){
 	"the telephone hangs up": func(p *baresip, _ *office) { p.do("hangup", "") },
 	"the agent hangs up":     func(_ *baresip, o *office) { o.types("/tool end_call {}") },
 }
 
-// talks has a telephone call an agent, who answers its tone, and takes keys, and is held meanwhile. Then one of them hangs up.
+// talks makes a phone call an agent, which answers a tone, receives keys and is put on hold. Then one of them hangs up.
 func (p *baresip) talks(o *office, at string, hangsUp func(*baresip, *office)) {
 	p.t.Helper()
 	machine := mediatest.MeasureLateness(p.t)
@@ -251,7 +251,7 @@ func TestAsteriskPlaysMusic(t *testing.T) {
 	o.answered(1)
 	events := o.watch()
 	p.do("hold", "")
-	heard := see(t, events, func(e bridge.UserText) bool { return strings.Contains(e.Text, "seconds of speech") }) // as the music goes on
+	heard := see(t, events, func(e bridge.UserText) bool { return strings.Contains(e.Text, "seconds of speech") }) // while the music plays
 	var seconds float64
 	if _, err := fmt.Sscanf(heard.Text, "(%f", &seconds); err != nil || seconds < 3 || seconds > 20 {
 		t.Errorf("the model has heard %q, %v", heard.Text, err)
@@ -365,7 +365,7 @@ func TestReferToABusyTelephoneOfAsterisk(t *testing.T) {
 	o.logged("call ended")
 }
 
-// edge is a Kamailio with the route of docs/sip.md, which leads to us by a transport, and an office behind it.
+// edge starts a Kamailio with the route of docs/sip.md, which leads to an office by a transport, and returns the office.
 func (n network) edge(t *testing.T, transport string) *office {
 	t.Helper()
 	files, text := n.documented(t, "Kamailio in front")
@@ -390,7 +390,7 @@ func (n network) edge(t *testing.T, transport string) *office {
 	}
 	o := n.office(t, "{"+trunks[1]+"}", nil)
 	program(t, "kamailio", "-f", file, "-DD", "-E", "-n", "1", "-N", "1", "-Y", folder)
-	becomes(t, "listening", func() bool { // it begins with UDP
+	becomes(t, "listening", func() bool { // UDP is opened before TCP
 		conn, err := net.Dial("tcp", at+":5060")
 		if err == nil {
 			conn.Close()
@@ -421,7 +421,7 @@ func TestLongRoutesThroughKamailio(t *testing.T) {
 				n := newNetwork(t)
 				o := n.edge(t, transport)
 				via, route := "", []string{}
-				for i := range 3 { // sipp is those proxies, too
+				for i := range 3 { // sipp plays those proxies, too
 					via += fmt.Sprintf("Via: SIP/2.0/UDP 192.0.2.%d;branch=z9hG4bK%s\n", i, strings.Repeat("x", 150))
 					route = append(route, fmt.Sprintf("Record-Route: <sip:[local_ip]:[local_port];lr;proxy=%d%s>", i, strings.Repeat("x", 150)))
 				}
@@ -466,7 +466,7 @@ func (s *scenario) offered(body string) *scenario {
 	return s
 }
 
-// through has all requests after the first take a route to a target.
+// through sends all requests after the first by a route to a target.
 func (s *scenario) through(route, target string) {
 	first, rest, _ := strings.Cut(s.steps.String(), "</send>")
 	s.steps.Reset()

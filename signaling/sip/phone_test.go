@@ -20,7 +20,7 @@ import (
 	"voxgate/media/mediatest"
 )
 
-// session is the only conversation that there is.
+// session waits until there is exactly one conversation, and returns it.
 func (o *office) session() *bridge.Session {
 	o.t.Helper()
 	for deadline := time.Now().Add(patience); ; <-time.After(20 * time.Millisecond) {
@@ -33,7 +33,7 @@ func (o *office) session() *bridge.Session {
 	}
 }
 
-// types has the model act as if somebody had typed: the emulator calls tools so.
+// types sends a text to the model, as if the user had typed it. With it the emulator calls tools.
 func (o *office) types(text string) {
 	o.t.Helper()
 	if err := o.session().Do(bridge.Message{Text: text, TurnComplete: true}); err != nil {
@@ -41,7 +41,7 @@ func (o *office) types(text string) {
 	}
 }
 
-// watch gives the events of the only conversation.
+// watch returns the events of the only conversation.
 func (o *office) watch() <-chan bridge.Event {
 	o.t.Helper()
 	events := make(chan bridge.Event, 1024)
@@ -79,7 +79,7 @@ func (o *office) logged(text string) {
 	o.loggedTimes(text, 1)
 }
 
-// loggedTimes waits until a text is in the log so often.
+// loggedTimes waits until a text was logged a number of times.
 func (o *office) loggedTimes(text string, times int) {
 	o.t.Helper()
 	for deadline := time.Now().Add(patience); strings.Count(o.logs.String(), text) < times; <-time.After(20 * time.Millisecond) {
@@ -89,7 +89,7 @@ func (o *office) loggedTimes(text string, times int) {
 	}
 }
 
-// edited is the usual configuration with something else.
+// edited returns the usual configuration with a change.
 func edited(t testing.TB, change func(c map[string]any)) string {
 	t.Helper()
 	var c map[string]any
@@ -104,7 +104,7 @@ func edited(t testing.TB, change func(c map[string]any)) string {
 	return string(text)
 }
 
-// ofTrunk changes the trunk.
+// ofTrunk returns the usual configuration with more fields of the trunk.
 func ofTrunk(t testing.TB, fields map[string]any) string {
 	return edited(t, func(c map[string]any) {
 		trunk := c["trunks"].([]any)[0].(map[string]any)
@@ -166,7 +166,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// An agent that asks for two keys gets them at once.
+// An agent that asks for two keys gets them as soon as they are pressed.
 func TestKeysAtOnce(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, edited(t, func(c map[string]any) { c["agents"].([]any)[0].(map[string]any)["keys"] = 2 }))
@@ -218,7 +218,7 @@ func TestTheModelHangsUp(t *testing.T) {
 			if test.types != "" {
 				o.types(test.types)
 			}
-			see(t, events, func(e bridge.AssistantText) bool { return strings.Contains(e.Text, test.says) }) // reported when its voice is heard
+			see(t, events, func(e bridge.AssistantText) bool { return strings.Contains(e.Text, test.says) }) // reported when its voice is played
 			see(t, events, func(bridge.TurnComplete) bool { return true })
 			p.expect("CALL_CLOSED")
 			o.logged("call ended")

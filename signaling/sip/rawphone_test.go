@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// rawPhone is a telephone whose messages are written by the test.
+// rawPhone is a phone whose messages the test writes.
 type rawPhone struct {
 	t                     testing.TB
 	conn                  net.PacketConn
@@ -24,7 +24,7 @@ type rawPhone struct {
 	sequence              int
 }
 
-// newRawPhone is a telephone at an address, which calls an office by UDP.
+// newRawPhone returns a phone at an address, which calls an office by UDP.
 func newRawPhone(t testing.TB, o *office, at string) *rawPhone {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", at+":0")
@@ -42,7 +42,7 @@ func rawPhoneBy(t testing.TB, conn net.PacketConn, transport string, to net.Addr
 	}
 }
 
-// message is the next request of its call. Headers stand before the body; one that is there already takes the place of the usual one.
+// message returns the next request of its call. Each of headers is added, or replaces the usual one of that name.
 func (p *rawPhone) message(method, body string, headers ...string) string {
 	if method != "ACK" && method != "CANCEL" {
 		p.sequence++
@@ -86,7 +86,7 @@ var (
 	uriOfTarget = regexp.MustCompile(`(?m)^Contact: <([^>]+)>`)
 )
 
-// read returns the next message that want takes, or "" if none comes in time.
+// read returns the next message that want accepts, or "" if none arrives in time.
 func (p *rawPhone) read(within time.Duration, want func(text string) bool) string {
 	p.t.Helper()
 	buf := make([]byte, 65535)
@@ -102,7 +102,7 @@ func (p *rawPhone) read(within time.Duration, want func(text string) bool) strin
 	}
 }
 
-// final is the final answer to the newest request, or 0.
+// final waits for the final response to the newest request. The status is 0 if none arrives in time.
 func (p *rawPhone) final(method string, within time.Duration) (status int, text string) {
 	p.t.Helper()
 	text = p.read(within, func(text string) bool {
@@ -116,7 +116,7 @@ func (p *rawPhone) final(method string, within time.Duration) (status int, text 
 	return status, text
 }
 
-// ask sends a request and returns its final answer; 0 if there is none within a moment.
+// ask sends a request and returns its final response. The status is 0 if none arrives within 2 s.
 func (p *rawPhone) ask(method, body string, headers ...string) (status int, text string) {
 	p.t.Helper()
 	p.send(p.message(method, body, headers...))

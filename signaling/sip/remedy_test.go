@@ -45,7 +45,7 @@ func TestRemediesOfRefusals(t *testing.T) {
 					t.Errorf("after %v comes %s", time.Since(began), next)
 				}
 				p.replyWith(next, "200 OK", "", "Expires: 3600")
-				go func() { // the office takes its leave
+				go func() { // answers when the office unregisters
 					buf := make([]byte, 65535)
 					for {
 						n, _, err := h.signals.ReadFrom(buf)
@@ -141,7 +141,7 @@ func TestRemediesOfRefusals(t *testing.T) {
 
 var copiedHeader = regexp.MustCompile(`(?m)^(?:Via|From|To|Call-ID|CSeq): .*\r\n`)
 
-// headersOf are the headers of a request that its answer has, too.
+// headersOf returns the headers of a request that its response repeats.
 func headersOf(text string) string { return strings.Join(copiedHeader.FindAllString(text, -1), "") }
 
 // If a call is not answered, the backend learns its ID and the reason, for all reasons.

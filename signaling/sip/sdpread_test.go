@@ -11,7 +11,7 @@ import (
 	"github.com/pion/sdp/v3"
 )
 
-// read says what was understood of a description, in one line.
+// summary parses a description, and returns the result in one line.
 func summary(text string) string {
 	d, err := parseSDP([]byte(text))
 	if err != nil {
@@ -113,7 +113,7 @@ func TestDescriptions(t *testing.T) {
 	}
 }
 
-// oddSections are m= lines of media, transports and formats that are not served, and how they are refused.
+// oddSections are m= lines with unsupported media, transports and formats, and the m= values that refuse them.
 var oddSections = map[string]string{
 	"m=image 9996 udptl t38": "image 0 udptl t38", "m=image 0 UDPTL t38": "image 0 UDPTL t38", "m=application 0 * *": "application 0 * *",
 	"m=application 0 *": "application 0 * 0", "m=application 9994 TCP/BFCP *": "application 0 TCP/BFCP *",
@@ -165,7 +165,7 @@ func TestOddSections(t *testing.T) {
 	check(head+"m=audio 4000 RTP/AVP 18\r\n"+audio, 1, "", "audio 0 RTP/AVP 18", "audio 4002 RTP/AVP 0")
 }
 
-// shapes are descriptions of published clients, whose lines are put in another order or left out.
+// shapes are descriptions of known clients. The test reorders and omits their lines.
 var shapes = map[string]string{
 	"a telephone": "v=0\no=- 3784 1 IN IP4 192.0.2.1\ns=pjmedia\nb=AS:84\nt=0 0\na=X-nat:0\nm=audio 4000 RTP/AVP 96 9 8 0 101\n" +
 		"c=IN IP4 192.0.2.1\n" +
@@ -196,7 +196,7 @@ func TestDisorderedDescriptions(t *testing.T) {
 			first := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "m=") })
 			head, sections := slices.Clone(lines[:first]), lines[first:]
 			random.Shuffle(len(head), func(i, j int) { head[i], head[j] = head[j], head[i] })
-			head = slices.DeleteFunc(head, func(l string) bool { // c= stays, and so do attributes
+			head = slices.DeleteFunc(head, func(l string) bool { // c= lines and attributes are kept
 				return !strings.HasPrefix(l, "c=") && !strings.HasPrefix(l, "a=") && random.IntN(3) == 0
 			})
 			var rest []string

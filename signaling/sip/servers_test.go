@@ -13,7 +13,7 @@ import (
 	"voxgate/signaling/sip"
 )
 
-// resolving answers for names with records in a zone file's form, and knows no others.
+// resolving returns a resolver that knows only these records, in the format of zone files.
 func resolving(t *testing.T, records ...string) *net.Resolver {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -34,20 +34,20 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Telephones wait more than they work.
+	// Phones are idle most of the time.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
-// soundLate is the lateness above which a telephone puts silence in the place of sound.
+// soundLate is the delay of packets above which a phone plays silence instead of audio.
 const soundLate = 200 * time.Millisecond
 
 // patience is how long a test waits for an event.
 const patience = time.Minute
 
-// logBook keeps what is logged, for a test that fails.
+// logBook stores the log, for tests that fail.
 type logBook struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -65,19 +65,19 @@ func (l *logBook) String() string {
 	return l.text.String()
 }
 
-// office is a gateway with telephones and an emulator behind it.
+// office is a gateway for phones, with an emulated model.
 type office struct {
 	t    testing.TB
 	door *sip.Door
 	host *bridge.Host
 	logs *logBook
 
-	recordings string // a folder
+	recordings string // path of the folder
 	refusals   refusals
-	prompts    chan string // of the sessions with the model
+	prompts    chan string // of the model's sessions
 }
 
-// refusals are those of an office, by rule.
+// refusals counts the refusals of an office by rule.
 type refusals struct {
 	mu   sync.Mutex
 	list map[string]int
@@ -98,7 +98,7 @@ func (r *refusals) all() map[string]int {
 	return maps.Clone(r.list)
 }
 
-// config is one that lets this machine in.
+// config is a configuration that accepts calls from this machine.
 const config = `{
 	"listen": [{"transport": "udp", "address": "127.0.0.1:0"}, {"transport": "tcp", "address": "127.0.0.1:0"}],
 	"trunks": [{"name": "lab", "from": ["127.0.0.1"]}],
@@ -159,13 +159,13 @@ func (o *office) uri(transport int) string {
 	return fmt.Sprintf("sip:500@%s%s", o.door.Addresses()[transport], kind)
 }
 
-// baresip is the telephone of that name (Debian's package), driven by its control socket.
+// baresip is the phone of that name (Debian's package), controlled by its socket.
 type baresip struct {
 	t       *testing.T
 	folder  string
 	control net.Conn
 	events  chan phoneEvent
-	at      string // where it is called
+	at      string // its address for calls
 	ended   chan struct{}
 }
 
@@ -178,7 +178,7 @@ type phoneEvent struct {
 	Data     string
 }
 
-// amdQuestion is what the telephones say: a second of a tone, then silence.
+// amdQuestion writes the WAV file that the phones play: a second of a tone, then silence.
 func amdQuestion(t *testing.T, file string) {
 	t.Helper()
 	const rate = 16000
@@ -198,7 +198,7 @@ func amdQuestion(t *testing.T, file string) {
 	}
 }
 
-// newBaresip starts a telephone whose account has these parameters. Ports that were free may be taken before it has them.
+// newBaresip starts a phone whose account has these parameters. It tries again, because another process may take its ports before it does.
 func newBaresip(t *testing.T, account string) *baresip {
 	t.Helper()
 	var p *baresip
@@ -270,7 +270,7 @@ func startBaresip(t *testing.T, account string) *baresip {
 			t.Log(out.String())
 		}
 	})
-	for deadline := time.Now().Add(patience); ; <-time.After(20 * time.Millisecond) { // it has no other way to say that it is there
+	for deadline := time.Now().Add(patience); ; <-time.After(20 * time.Millisecond) { // it does not report otherwise that it is ready
 		said := out.String()
 		if strings.Contains(said, "already in use") || strings.Contains(said, "init failed") {
 			return nil
@@ -288,7 +288,7 @@ func startBaresip(t *testing.T, account string) *baresip {
 	}
 }
 
-// read takes netstrings of JSON.
+// read reads netstrings of JSON.
 func (p *baresip) read() {
 	defer close(p.ended)
 	in := bufio.NewReader(p.control)
@@ -344,7 +344,7 @@ func (p *baresip) expect(kind string) phoneEvent {
 	}
 }
 
-// heard is what came out of the telephone, whose call must be over, and its rate.
+// heard returns the audio that the phone has played, and its rate. The call must have ended.
 func (p *baresip) heard() (pcm []int16, rate int) {
 	p.t.Helper()
 	files, err := filepath.Glob(filepath.Join(p.folder, "dump-*-dec.wav"))
@@ -401,7 +401,7 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// soundPort is where the sound of the only call comes by, as the log has it.
+// soundPort returns the gateway's port for the audio of the only call, from the log.
 func (o *office) soundPort() (port int) {
 	o.t.Helper()
 	o.logged("sound=")

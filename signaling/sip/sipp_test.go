@@ -12,13 +12,13 @@ import (
 	"voxgate/media/mediatest"
 )
 
-// scenario is what sipp (Debian's sip-tester) does, in its own XML.
+// scenario is a scenario of sipp (Debian's sip-tester), in its XML format.
 type scenario struct {
 	steps strings.Builder
-	book  string // the file of the messages that came and went
+	book  string // path of the file with all messages
 }
 
-// request is one of the dialog. A body is SDP unless the headers say otherwise.
+// request sends a request of the dialog. A body is SDP unless the headers have another type.
 func (s *scenario) request(method string, sequence int, body string, headers ...string) *scenario {
 	if method == "INVITE" && sequence == 1 {
 		s.steps.WriteString(`<send retrans="500"><![CDATA[` + "\n" + message("INVITE", 1, "", body, headers) + "]]></send>\n")
@@ -57,7 +57,7 @@ Max-Forwards: 70
 	return text + "Content-Length: [len]\n\n" + body
 }
 
-// expect waits for an answer that matches.
+// expect waits for a response that matches.
 func (s *scenario) expect(code int, pattern string) *scenario {
 	action := ""
 	if pattern != "" {
@@ -71,7 +71,7 @@ func (s *scenario) expect(code int, pattern string) *scenario {
 	return s
 }
 
-// rings waits for a provisional answer that is to be acknowledged, whose RSeq is [$2] then.
+// rings waits for a reliable provisional response. Then [$2] is its RSeq.
 func (s *scenario) rings(code int, pattern string) *scenario {
 	more := ""
 	if pattern != "" {
@@ -88,7 +88,7 @@ func (s *scenario) rings(code int, pattern string) *scenario {
 	return s
 }
 
-// ringing passes what comes before an answer over.
+// ringing skips provisional responses.
 func (s *scenario) ringing() *scenario {
 	s.steps.WriteString(
 		`<recv response="100" optional="true"/><recv response="180" optional="true"/><recv response="183" optional="true"/>` + "\n",
@@ -101,12 +101,12 @@ func (s *scenario) pause(ms int) *scenario {
 	return s
 }
 
-// call is how a call begins that is answered.
+// call returns a scenario that begins with an answered call.
 func call(sdp string, headers ...string) *scenario {
 	return (&scenario{}).request("INVITE", 1, sdp, headers...).ringing().expect(200, "").request("ACK", 1, "")
 }
 
-// bye is how one ends.
+// bye ends the call.
 func (s *scenario) bye(sequence int) *scenario { return s.request("BYE", sequence, "").expect(200, "") }
 
 // receives waits for a request that matches.
@@ -119,7 +119,7 @@ func (s *scenario) receives(method, pattern string) *scenario {
 	return s
 }
 
-// replies answers what was received last.
+// replies answers the request that was received last.
 func (s *scenario) replies(status string, headers ...string) *scenario {
 	s.steps.WriteString(
 		"<send><![CDATA[\nSIP/2.0 " + status + "\n[last_Via:]\n[last_From:]\n[last_To:];tag=[call_number]\n[last_Call-ID:]\n[last_CSeq:]\n" +
@@ -128,13 +128,13 @@ func (s *scenario) replies(status string, headers ...string) *scenario {
 	return s
 }
 
-// run has sipp do it once.
+// run makes sipp run the scenario once, as the caller.
 func (s *scenario) run(t *testing.T, o *office) {
 	t.Helper()
 	s.start(t, mediatest.FreePort(t), 1, o.door.Addresses()[0].String())()
 }
 
-// serve has sipp wait for so many requests that begin it; wait returns what was said when they are over.
+// serve makes sipp wait for a number of calls. wait blocks until they have ended, and returns all messages.
 func (s *scenario) serve(t *testing.T, port, calls int) (wait func() string) {
 	t.Helper()
 	return s.start(t, port, calls)
@@ -170,7 +170,7 @@ func (s *scenario) start(t *testing.T, port, calls int, to ...string) (wait func
 	})
 }
 
-// sdp is a description of sound with these lines.
+// sdp returns a session description with this address, direction and section.
 func sdp(address, direction, section string) string {
 	return "v=0\no=ada 1 1 IN IP4 [local_ip]\ns=-\nc=IN IP4 " + address + "\nt=0 0\n" + section + "\na=" + direction + "\n"
 }
@@ -296,7 +296,7 @@ func TestReplaces(t *testing.T) {
 	wait := s.start(t, mediatest.FreePort(t), 1, o.door.Addresses()[0].String())
 	defer wait() // if the next line fails, it says why
 	o.logged("call replaced")
-	o.answered(1) // to the one who took it over
+	o.answered(1) // to the caller who took over the call
 	wait()
 	o.loggedTimes("call ended", 2)
 	if begun := strings.Count(o.logs.String(), "conversation started"); begun != 1 {

@@ -20,12 +20,12 @@ import (
 	"voxgate/signaling/sip"
 )
 
-// withPassword lets in whoever knows it, from anywhere.
+// withPassword returns a configuration that accepts calls with a password, from any address.
 func withPassword(t *testing.T) string {
 	return ofTrunk(t, map[string]any{"from": []string{}, "username": "alice", "password": "open sesame"})
 }
 
-// newCaller is a telephone by hand at an address.
+// newCaller returns a phone at an address, which the test drives.
 func newCaller(t testing.TB, o *office, at string) *handset {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", at+":0")
@@ -38,7 +38,7 @@ func newCaller(t testing.TB, o *office, at string) *handset {
 
 const body = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\n"
 
-// invite sends an INVITE of a number and returns the first final answer's status and text.
+// invite sends an INVITE with a CSeq, and returns the status and text of the first final response.
 func (h *handset) invite(number int, headers string) (status, text string) {
 	h.t.Helper()
 	h.send(fmt.Sprintf("INVITE sip:500@127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP %s;branch=z9hG4bKinvite%d;rport\r\nMax-Forwards: 70\r\n"+
@@ -62,7 +62,7 @@ func (h *handset) challenge(number int) string {
 	return m[1]
 }
 
-// prove answers a challenge with a password and returns the status of the answer. More headers may say who calls.
+// prove answers a challenge with a password, and returns the status of the response. more are additional headers.
 func (h *handset) prove(number int, nonce, password string, more ...string) string {
 	h.t.Helper()
 	c, err := digest.Digest(&digest.Challenge{Realm: "voxgate", Nonce: nonce, Algorithm: "MD5", QOP: []string{"auth"}},

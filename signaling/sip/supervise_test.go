@@ -14,7 +14,7 @@ import (
 	"voxgate/media/mediatest"
 )
 
-// supervision is a caller of an office and a supervisor whose telephone rings.
+// supervision is a caller of an office, and a supervisor whose phone rings.
 type supervision struct {
 	*handover // the colleague is the supervisor
 	backend   *backend

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// issued is a certificate that has issued itself.
+// issued is a self-signed certificate.
 type issued struct {
 	cert, key []byte // PEM
 	pair      tls.Certificate
@@ -91,7 +91,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// shake returns the serial numbers that both see of each other.
+	// shake makes a handshake, and returns the serial numbers of the server's and the client's certificates.
 	shake := func(client, server *tls.Config) (servers, clients int64, err error) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -123,7 +123,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 			<-done
 			return 0, 0, err
 		}
-		// The server judges the client's certificate last.
+		// The server checks the client's certificate last.
 		if err := <-done; err != nil {
 			return 0, 0, err
 		}
@@ -153,7 +153,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	write(renewed, "clients.pem", "")
 	write(renewed, "servers.pem", "")
 	write(renewed, "own.pem", "own.key")
-	for deadline := time.Now().Add(time.Minute); ; <-time.After(50 * time.Millisecond) { // files are looked at once a second
+	for deadline := time.Now().Add(time.Minute); ; <-time.After(50 * time.Millisecond) { // files are checked once a second
 		servers, clients, err := shake(named("127.0.0.1"), server)
 		if err == nil && servers == 2 && clients == 2 {
 			break
