@@ -26,17 +26,17 @@ import (
 	"voxgate/media/mediatest"
 )
 
-// built is the gateway without the race detector: what is measured is not its cost.
+// built is the gateway without the race detector, whose cost is not to be measured.
 var built = options{seed: 1}
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == echoCommand { // this program as its own child
+	if len(os.Args) > 1 && os.Args[1] == echoCommand { // this program, started as the echo server
 		if err := run(context.Background(), os.Args[1:], os.Stdout); err != nil {
 			panic(err)
 		}
 		return
 	}
-	err := os.Chdir("..") // as with "go run ./bench"
+	err := os.Chdir("..") // as in "go run ./bench"
 	var remove func()
 	if err == nil {
 		remove, err = built.build(context.Background())
@@ -46,13 +46,13 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	flag.Parse()
-	flag.Set("test.parallel", "3") // the tests in real time run side by side: most of what they do is waiting
+	flag.Set("test.parallel", "3") // the tests in real time run in parallel: they mostly wait
 	code := m.Run()
 	remove()
 	os.Exit(code)
 }
 
-// All that the table has is measured, whatever the figures are.
+// All rows of the table are measured, whatever the figures are.
 func TestNumbers(t *testing.T) {
 	t.Parallel()
 	o := built
@@ -73,7 +73,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// shortSpan is long enough for some 100 voiced blocks, beside what passes in 2 s.
+// shortSpan is long enough for some 100 voiced blocks, in addition to an outage of 2 s.
 var shortSpan = span{settle: 500 * time.Millisecond, clean: 1500 * time.Millisecond, bad: 5 * time.Second, after: backTime + time.Second}
 
 // Speech survives bad networks: three calls in real time. What one seed shows of a network two others must show, too: a machine with other
@@ -128,18 +128,18 @@ func TestBadNetworks(t *testing.T) {
 	}
 }
 
-// What the callers of a load send is neither speech nor silence: the gateway takes less for silence, which is cheaper.
+// The audio of the callers of a load is neither speech nor silence: the gateway treats lower levels as silence, which is cheaper.
 func TestRoomNoise(t *testing.T) {
 	room, decoder := roomNoise(), newListener(modelRate)
 	for i := range 3 * roomFrames {
-		// Where the packets begin anew the codec takes a few frames to come back.
+		// After a repetition of the packets the codec needs a few frames to recover.
 		if level := media.RMS(decoder.decode(room[i%roomFrames])); level >= 100 || level < 64 && i%roomFrames >= 3 {
 			t.Errorf("frame %d has a level of %.0f", i, level)
 		}
 	}
 }
 
-// A delay that is put in is found, and so is a loss: most of what a decoder makes up for a lost packet is not taken for speech.
+// An added delay is found, and so is a loss: most of the audio with which a decoder conceals a lost packet does not count as speech.
 func TestJudge(t *testing.T) {
 	s := speech()
 	for name, test := range map[string]struct {
@@ -179,8 +179,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// through passes the speech through a codec and a network. The decoder repairs what is lost from the next packet if it may, or
-// makes it up.
+// through passes the speech through a codec and a network. The decoder repairs lost packets from the next packet if it may, or
+// conceals them.
 func through(
 	t *testing.T,
 	s *reference,
@@ -228,7 +228,7 @@ func TestRecovery(t *testing.T) {
 	for want, all := range map[time.Duration][]verdict{
 		30 * time.Millisecond: {at(-100, 30, true), at(-80, 0, false), at(0, 30, true), at(20, 30, true)},
 		31 * time.Millisecond: {at(0, 0, false), at(100, 0, false), at(120, -89, true)}, // 31 ms after the first word
-		32 * time.Millisecond: {at(-20, 52, true), at(0, 40, true)},                     // of a word from before
+		32 * time.Millisecond: {at(-20, 52, true), at(0, 40, true)},                     // of an earlier word
 		time.Hour:             {at(-100, 30, true), at(0, 0, false)},
 	} {
 		if got := recovery(all, from); got != want {
@@ -237,7 +237,7 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
-// Of a call in which nothing comes back after the end, nobody may say that its delay is what it was.
+// A call in which nothing arrives after the condition must not count as one whose delay has returned to its previous value.
 func TestWhatNeverComesBackIsLate(t *testing.T) {
 	now := time.Now()
 	c := &impaired{span: shortSpan, begin: now, end: now.Add(shortSpan.bad)}
@@ -251,12 +251,12 @@ func TestWhatNeverComesBackIsLate(t *testing.T) {
 	}
 }
 
-// gatewayTempo is for subjects that reply within 30 ms.
+// gatewayTempo is for subjects with replies within 30 ms.
 var gatewayTempo = tempo{500 * time.Millisecond, 300 * time.Millisecond, 250 * time.Millisecond}
 
 const trialFrames = int(500 * time.Millisecond / frame)
 
-// Beeps begin anywhere in a packet, where they are said to, and are heard in a packet soon after.
+// Beeps begin anywhere in a packet, at the returned times, and can be heard in a packet soon after.
 func TestBeeps(t *testing.T) {
 	const n, parts = 40, 10
 	trials, frames := gatewayTempo.beeps(n, micRate)
@@ -268,7 +268,7 @@ func TestBeeps(t *testing.T) {
 	decoder := newListener(micRate)
 	for i, trial := range trials {
 		count[trial%frame*parts/frame]++
-		first := 0 // packet in which it can be heard
+		first := 0 // first packet in which the beep can be heard
 		for j := i * trialFrames; j < (i+1)*trialFrames; j++ {
 			if loud(decoder.decode(packets[j])) && first == 0 {
 				first = j
@@ -287,7 +287,7 @@ func TestMatch(t *testing.T) {
 	var sent []time.Time
 	start := time.Now()
 	for i := range 3 * trialFrames {
-		sent = append(sent, start.Add(time.Duration(i+1)*frame)) // when it is over
+		sent = append(sent, start.Add(time.Duration(i+1)*frame)) // at the end of the packet
 	}
 	trials := []time.Duration{0, gatewayTempo.trial + 5*time.Millisecond, 2 * gatewayTempo.trial}
 	replies := []time.Time{start.Add(52 * time.Millisecond), start.Add(2*gatewayTempo.trial + 47*time.Millisecond)}
@@ -300,7 +300,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// Two subjects in a few cells: what the comparison says has a figure or a reason, and the page shows both.
+// Two subjects in a few cells: each cell of the comparison has a figure or a reason, and the page shows both.
 func TestCompare(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -349,7 +349,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// Callers by a WebSocket, by a stream like Twilio's and by SIP have replies to their beeps, and who hangs up by SIP is gone at once.
+// Callers over a WebSocket, over a stream like Twilio's and over SIP get replies to their beeps, and a SIP call ends at once with its BYE.
 func TestLines(t *testing.T) {
 	t.Parallel()
 	stage, err := built.stage(t.Context(), voxgate, silence)
@@ -358,7 +358,7 @@ func TestLines(t *testing.T) {
 	}
 	defer stage.close()
 	c := &comparison{options: built, stage: stage, tempo: gatewayTempo}
-	c.trials, c.tempo.trial = 2, time.Second // for a busy machine, which may miss one
+	c.trials, c.tempo.trial = 2, time.Second // for a busy machine, which may miss a beep
 	stage.model.beepForBeep()
 	for kind, open := range lines[voxgate] {
 		begun := time.Now()
@@ -384,7 +384,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// A caller that reads slowly for as long as a reply lasts hears all of it later, and a caller beside it has its replies.
+// A caller that reads slowly for the length of a reply receives all of it later, and another caller gets its replies meanwhile.
 func TestSlow(t *testing.T) {
 	t.Parallel()
 	c := &comparison{options: built, tempo: gatewayTempo, cells: strings.Fields("slow.heard slow.beside slow.memory")}
@@ -401,7 +401,7 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// A link is slow until it is not.
+// A slow link becomes fast when its channel is closed.
 func TestSlowLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
@@ -422,7 +422,7 @@ func TestSlowLink(t *testing.T) {
 	})
 }
 
-// A line that cannot begin leaves no socket open.
+// A line whose first messages cannot be sent closes its socket.
 func TestALineThatDoesNotBegin(t *testing.T) {
 	closed := make(chan error, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -438,7 +438,7 @@ func TestALineThatDoesNotBegin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := socketLine(conn, modelRate, nil, nil, func() {}); err == nil { // which is no message
+	if _, err := socketLine(conn, modelRate, nil, nil, func() {}); err == nil { // not a valid message
 		t.Error("it begins")
 	}
 	if _, err := within(t.Context(), 10*time.Second, func(ctx context.Context) (error, error) {
@@ -448,7 +448,7 @@ func TestALineThatDoesNotBegin(t *testing.T) {
 	}
 }
 
-// Chromium's microphone hears beeps, and its page the replies.
+// Chromium's microphone gets the beeps, and its page receives the replies.
 func TestChromium(t *testing.T) {
 	t.Parallel()
 	c := &comparison{options: built, tempo: gatewayTempo, cells: []string{"beep.chromium"}}
@@ -461,7 +461,7 @@ func TestChromium(t *testing.T) {
 	}
 }
 
-// A subject that does not start does not keep the next one from being measured, and the page says why it has no figures.
+// A subject that does not start does not prevent the measurement of the next one, and the page shows why it has no figures.
 func TestCompareGoesOn(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -485,8 +485,8 @@ func TestCompareGoesOn(t *testing.T) {
 	}
 }
 
-// What Python sends, with underscores and the other alphabet of base64, is heard as what others send; and numbers and texts come back
-// out of a message of Protocol Buffers.
+// Messages of the Python SDK, in snake_case and with the URL alphabet of base64, are understood like others. Numbers and strings survive
+// the encoding in Protocol Buffers.
 func TestWires(t *testing.T) {
 	m, s := &model{}, &session{}
 	var heard []int16

@@ -20,43 +20,43 @@ import (
 	"voxgate/signaling/rtc/rtctest"
 )
 
-// connectTimeout is how long a call may take to be connected.
+// connectTimeout limits the set-up of a call.
 const connectTimeout = 20 * time.Second
 
-// callOptions say how a caller behaves. It hears by hear, or by sink.
+// callOptions configure a caller. It receives audio by hear or by sink.
 type callOptions struct {
-	instruction string // of the system to the model, by which the benchmark's own model knows the call
-	likeChrome  bool   // it sends again what is asked for, and a copy of each packet with the next one
+	instruction string // system instruction, by which the emulated model identifies the call
+	likeChrome  bool   // answer NACKs, and send a copy of each packet with the next one (RED)
 	hear        func(at time.Time, p *rtp.Packet)
-	socket      net.PacketConn // in place of one of its own; the caller closes it
-	second      net.PacketConn // likewise, for a caller with a second connection
-	sink        media.Sink     // behind a receiver like the gateway's, over a network with linkDelay
-	delay       time.Duration  // that signalling takes, in each direction
+	socket      net.PacketConn // replaces the caller's own; closed by the caller
+	second      net.PacketConn // the same for a second connection
+	sink        media.Sink     // behind a receiver like the gateway's; the network must have linkDelay
+	delay       time.Duration  // of signalling, in each direction
 }
 
-// caller is a client of the client protocol, with WebRTC and a data channel, as a page is.
+// caller is a client with a WebRTC call, by the client protocol or another subject's signalling.
 type caller struct {
 	callOptions
 	*rtctest.Caller
 	began   time.Time
 	ws      *websocket.Conn
-	answers chan string // the SDP of the gateway's answers; a second that nobody takes is dropped
+	answers chan string // SDP of the server's answers; dropped if one is pending already
 	reading sync.WaitGroup
 
 	mu      sync.Mutex
 	failure error
-	ended   chan struct{} // is closed by the failure
+	ended   chan struct{} // closed by the failure
 	closing bool
 	onClose []func()
 }
 
-// message is one of the gateway's, as signaling/PROTOCOL.md has it.
+// message is a message of the gateway (signaling/PROTOCOL.md).
 type message struct {
 	Type    string          `json:"type"`
 	Payload json.RawMessage `json:"payload"`
 }
 
-// call calls a server at a URL, in its way, and waits until the whole connection is there.
+// call calls the server at url by join, and blocks until the call is connected.
 func call(ctx context.Context, url string, join join, o callOptions) (*caller, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -68,13 +68,13 @@ func call(ctx context.Context, url string, join join, o callOptions) (*caller, e
 	return c, nil
 }
 
-// peer is what the caller offers.
+// peer returns the options of the caller's WebRTC peer.
 func (c *caller) peer() rtctest.Options {
 	return rtctest.Options{NACK: true, Resend: c.likeChrome, RED: c.likeChrome, Socket: c.socket, Track: c.listen}
 }
 
-// joinVoxgate opens a conversation as signaling/PROTOCOL.md says, and WebRTC in it. The offer goes out with CONNECT_GEMINI, so both cost
-// one round trip. It returns when the voice has its way; the data channel opens later.
+// joinVoxgate opens a conversation by the client protocol (signaling/PROTOCOL.md), with WebRTC. The offer follows CONNECT_GEMINI at
+// once, so both take one round trip. It returns when WebRTC is connected; the data channel opens later.
 func joinVoxgate(ctx context.Context, c *caller, url string) (err error) {
 	o := c.peer()
 	o.Channel, o.Message = "events", c.take
@@ -113,7 +113,7 @@ func joinVoxgate(ctx context.Context, c *caller, url string) (err error) {
 	return c.wait(ctx, c.Connected())
 }
 
-// wait waits until something is done.
+// wait blocks until done is closed, the call fails, or ctx is done.
 func (c *caller) wait(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
@@ -125,7 +125,7 @@ func (c *caller) wait(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// answered takes the answer to the caller's offer.
+// answered waits for the answer to the caller's offer, and applies it.
 func (c *caller) answered(ctx context.Context) error {
 	select {
 	case sdp := <-c.answers:
@@ -142,7 +142,7 @@ func (c *caller) send(kind string, payload any) error {
 	return c.ws.WriteJSON(map[string]any{"type": kind, "payload": payload})
 }
 
-// take takes a message of the gateway.
+// take handles a message of the gateway.
 func (c *caller) take(raw []byte) {
 	var m message
 	if err := json.Unmarshal(raw, &m); err != nil {
@@ -158,7 +158,7 @@ func (c *caller) take(raw []byte) {
 			c.fail(fmt.Errorf("the conversation was refused: %s", raw))
 		}
 	case "WEBRTC_ANSWER":
-		json.Unmarshal(m.Payload, &payload) // a bad one has no SDP that Pion takes
+		json.Unmarshal(m.Payload, &payload) // an invalid payload has no SDP, which Pion rejects
 		select {
 		case c.answers <- payload.SDP:
 		default:
@@ -168,7 +168,7 @@ func (c *caller) take(raw []byte) {
 	}
 }
 
-// listen takes a track's packets until it ends.
+// listen reads a track's packets until it ends.
 func (c *caller) listen(track *webrtc.TrackRemote) {
 	if c.sink != nil {
 		c.receiver().Run(context.Background(), trackReader{track})
@@ -186,7 +186,7 @@ func (c *caller) listen(track *webrtc.TrackRemote) {
 	}
 }
 
-// receiver repairs what a browser would: with copies and FEC, and by asking again.
+// receiver returns a receiver that repairs losses like a browser: with RED, FEC and NACK.
 func (c *caller) receiver() *rtpaudio.Receiver {
 	o := rtpaudio.ReceiverOptions{
 		Codec: opus.Codec{}, PayloadTypes: []uint8{rtctest.OpusType}, REDTypes: []uint8{rtctest.REDType},
@@ -198,7 +198,7 @@ func (c *caller) receiver() *rtpaudio.Receiver {
 	return rtpaudio.NewReceiver(c.sink, o)
 }
 
-// trackReader makes a track an rtpaudio.Reader.
+// trackReader adapts a track to rtpaudio.Reader.
 type trackReader struct{ *webrtc.TrackRemote }
 
 func (r trackReader) Read(b []byte) (int, error) {
@@ -206,14 +206,14 @@ func (r trackReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// speak says 20 ms of Opus.
+// speak sends a packet with 20 ms of Opus.
 func (c *caller) speak(opus []byte) {
 	if err := c.Speak(opus); err != nil {
 		c.fail(fmt.Errorf("send: %w", err))
 	}
 }
 
-// fail keeps the first error of the call.
+// fail records the first error of the call.
 func (c *caller) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -223,7 +223,7 @@ func (c *caller) fail(err error) {
 	}
 }
 
-// err is why the call has failed, if it has.
+// err returns the error of a failed call, or nil.
 func (c *caller) err() error {
 	select {
 	case <-c.Failed():

@@ -17,10 +17,10 @@ import (
 	"voxgate/media/mediatest"
 )
 
-// patience is how long a subject may take to come back after a fault. Then that run has no figure.
+// patience limits the recovery of a subject after a fault. After that, the run has no figure.
 const patience = 30 * time.Second
 
-// talk says packets again and again until the returned function is called.
+// talk sends packets in a loop until stop is called.
 func (c *comparison) talk(ctx context.Context, to *caller, packets [][]byte) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -32,7 +32,7 @@ func (c *comparison) talk(ctx context.Context, to *caller, packets [][]byte) (st
 	return sync.OnceFunc(func() { cancel(); <-done })
 }
 
-// tone is a second of it, which begins anew without a break.
+// tone returns the packets of one second of a tone, which can be repeated without a break.
 var tone = sync.OnceValue(func() (packets [][]byte) {
 	encoder := newMicrophone()
 	for pcm := range slices.Chunk(mediatest.Tone(time.Second, micRate, 450, 12000), media.Samples(frame, micRate)) {
@@ -41,14 +41,14 @@ var tone = sync.OnceValue(func() (packets [][]byte) {
 	return packets
 })
 
-// within calls do with a limit of time.
+// within calls do with a timeout.
 func within[T any](ctx context.Context, d time.Duration, do func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d, fmt.Errorf("not within %v", d))
 	defer cancel()
 	return do(ctx)
 }
 
-// receive waits for a value of a channel that is good.
+// receive returns the first value of a channel for which good returns true.
 func receive[T any](ctx context.Context, from <-chan T, good func(T) bool) (T, error) {
 	for {
 		select {
@@ -63,7 +63,7 @@ func receive[T any](ctx context.Context, from <-chan T, good func(T) bool) (T, e
 	}
 }
 
-// joins measures the time from the call to a reply, for a caller that speaks at once.
+// joins measures the time from the start of a call to the first reply, for a caller that speaks at once.
 func (c *comparison) joins(ctx context.Context) error {
 	c.model.beepForBeep()
 	for cell, trip := range map[string]time.Duration{"join.0": 0, "join.100": 100 * time.Millisecond, "join.300": 300 * time.Millisecond} {
@@ -113,7 +113,7 @@ func (c *comparison) join(ctx context.Context, delay time.Duration) (time.Durati
 	return at.Sub(begun), err
 }
 
-// latency measures beeps and interruptions as bench does.
+// latency measures the replies to beeps, and interruptions.
 func (c *comparison) latency(ctx context.Context) error {
 	l, err := measureLatency(ctx, c.options, c.stage, c.tempo)
 	c.late = append(c.late, l.late...)
@@ -126,7 +126,7 @@ func (c *comparison) latency(ctx context.Context) error {
 	return err
 }
 
-// firstWord measures what arrives of the first word of somebody who speaks once the call is connected, however late it arrives.
+// firstWord measures how much of the first word arrives if the caller speaks as soon as the call is connected, however late it arrives.
 func (c *comparison) firstWord(ctx context.Context) error {
 	const (
 		word  = 20 // frames: 400 ms
@@ -152,7 +152,7 @@ func (c *comparison) firstWord(ctx context.Context) error {
 	return nil
 }
 
-// present is the percentage that has arrived.
+// present returns the percentage of blocks that have arrived.
 func present(all []verdict) float64 {
 	n := 0
 	for _, v := range all {
@@ -163,7 +163,7 @@ func present(all []verdict) float64 {
 	return 100 * float64(n) / float64(max(1, len(all)))
 }
 
-// networks measures the speech in both directions over bad networks. A run is a pass of the speech.
+// networks measures the speech in both directions over bad networks. A run is 3 s of speech.
 func (c *comparison) networks(ctx context.Context) error {
 	conditions := slices.DeleteFunc(slices.Clone(badNetworks), func(n condition) bool {
 		return !c.wants("up."+n.name) && !c.wants("down."+n.name)
@@ -205,19 +205,19 @@ func (c *comparison) networks(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// back adds how long after a time without a network the speech is there again.
+// back adds the recovery time after a network outage.
 func (c *comparison) back(cell string, m measured) {
 	if c.wants(cell) && m.recovery < patience {
 		c.add(cell, 1, "", inMilliseconds(m.recovery))
 	}
 }
 
-// during are the verdicts on what was spoken while the condition lasted.
+// during returns the verdicts on the blocks that were spoken during the condition.
 func (c *impaired) during(all []verdict) []verdict {
 	return slices.DeleteFunc(slices.Clone(all), func(v verdict) bool { return v.spoken.Before(c.begin) || !v.spoken.Before(c.end) })
 }
 
-// passes adds the share of each 3 s.
+// passes adds the share of speech that arrived, for every 3 s.
 func (c *comparison) passes(cell string, call *impaired, all []verdict) {
 	const pass = 3 * time.Second
 	if !c.wants(cell) {
@@ -235,18 +235,18 @@ func (c *comparison) passes(cell string, call *impaired, all []verdict) {
 	c.add(cell, len(shares), "", shares...)
 }
 
-// hearing is a session that hears something loud.
+// hearing is a loud frame that a session of the model has received.
 type hearing struct {
 	*session
 	at time.Time
 }
 
-// drops has connections to the model end, and measures how long it takes until another one brings the person's voice.
+// drops ends connections to the model, and measures the time until a new one transports the person's voice.
 func (c *comparison) drops(ctx context.Context) error {
 	for cell, fault := range map[string]func(context.Context, *session) (time.Time, error){
 		"dropped.before": func(_ context.Context, s *session) (time.Time, error) { return time.Now(), s.conn.Close() },
 		"dropped.in": func(ctx context.Context, s *session) (time.Time, error) {
-			go s.turn(ctx, speech().voice) // it ends with the connection
+			go s.turn(ctx, speech().voice) // ends with the connection
 			sleep(ctx, 1500*time.Millisecond)
 			return time.Now(), s.conn.Close()
 		},
@@ -308,12 +308,12 @@ func (c *comparison) drop(ctx context.Context, fault func(context.Context, *sess
 	if _, err := wait(func(hearing) bool { return true }); err != nil {
 		return 0, fmt.Errorf("nothing was heard at first: %w", err)
 	}
-	sleep(ctx, time.Second) // some clients begin with a connection that they replace
+	sleep(ctx, time.Second) // some clients replace their first connection
 	s, err := c.session(ctx, caller)
 	if err != nil {
 		return 0, err
 	}
-	before := map[*session]bool{} // of another call, or replaced
+	before := map[*session]bool{} // sessions of other calls, and replaced ones
 	for _, other := range c.model.all() {
 		before[other] = true
 	}
@@ -328,7 +328,7 @@ func (c *comparison) drop(ctx context.Context, fault func(context.Context, *sess
 	return max(0, again.at.Sub(at)), nil
 }
 
-// sentence is a second of speech, and then as long a wait for the answer as a patient person has.
+// sentence returns a second of speech, followed by 15 s of silence: a patient person waits so long for an answer.
 var sentence = sync.OnceValue(func() (packets [][]byte) {
 	encoder, s := newTalker(), speech()
 	_, words := s.clip(0)
@@ -342,8 +342,8 @@ var sentence = sync.OnceValue(func() (packets [][]byte) {
 	return packets
 })
 
-// silent has the model fall silent on a connection that stays, although it says that it hears, and measures how long a sentence waits for
-// the reply.
+// silent makes the model stop replying, although it still sends transcripts and keeps its connection. It measures the time from an
+// unanswered sentence to the next reply.
 func (c *comparison) silent(ctx context.Context) error {
 	packets := sentence()
 	var took []float64
@@ -363,7 +363,7 @@ func (c *comparison) silent(ctx context.Context) error {
 	return nil
 }
 
-// converse has the model answer a sentence half a second after its end. A silent session says only what it has heard.
+// converse makes the model answer a sentence half a second after its end. A silent session only sends its transcript.
 func (m *model) converse() {
 	const pause = 500 * time.Millisecond
 	reply := saying(mediatest.Tone(replyLength, voiceRate, 440, 12000), "yes")
@@ -425,12 +425,12 @@ type toolRun struct {
 	cancelled    bool
 }
 
-// toolTime is how long the tool takes.
+// toolTime is the duration of a tool run.
 const toolTime = 3 * time.Second
 
-// lookup is the tool: it answers after a while, unless nobody wants it any more. begun gets the beginnings.
+// lookup is the tool. It answers after toolTime, unless the request is cancelled. It sends each start and each end to m.tools.
 func (m *model) lookup(w http.ResponseWriter, r *http.Request) {
-	io.Copy(io.Discard, r.Body) // only then a server sees that its client has gone
+	io.Copy(io.Discard, r.Body) // a server detects the end of its client only after that
 	run := toolRun{began: time.Now()}
 	m.tools <- run
 	run.cancelled = sleep(r.Context(), toolTime) != nil
@@ -440,7 +440,7 @@ func (m *model) lookup(w http.ResponseWriter, r *http.Request) {
 	w.Write([]byte(`{"found":true}`))
 }
 
-// calls has the model call a tool and take that back, and call it twice with the same id.
+// calls makes the model call a tool and cancel the call, and then call the tool twice with the same id.
 func (c *comparison) calls(ctx context.Context) error {
 	var took, times []float64
 	var last error
@@ -477,7 +477,7 @@ func (c *comparison) callTool(ctx context.Context, i int) (took time.Duration, t
 	}
 	defer caller.close()
 	defer c.talk(ctx, caller, roomNoise())()
-	if err := sleep(ctx, time.Second); err != nil { // until it has settled which connection it keeps
+	if err := sleep(ctx, time.Second); err != nil { // until the subject has decided which connection it keeps
 		return 0, 0, err
 	}
 	s, err := c.session(ctx, caller)
@@ -527,7 +527,7 @@ func (c *comparison) callTool(ctx context.Context, i int) (took time.Duration, t
 	return took, times, nil
 }
 
-// loads measures CPU time and memory, each number of calls with a server of its own.
+// loads measures CPU time and memory. Each number of calls gets a new server.
 func (c *comparison) loads(ctx context.Context) error {
 	for _, n := range []int{1, 10, 100} {
 		cpu, memory := fmt.Sprint("cpu.", n), fmt.Sprint("memory.", n)
@@ -544,7 +544,7 @@ func (c *comparison) loads(ctx context.Context) error {
 			return fmt.Errorf("%d calls: %w", n, err)
 		}
 		c.add(cpu, 1, "", 100*w.cores/float64(n))
-		c.add(memory, 1, "", float64(max(0, w.memory))/(1<<20)) // it may have shrunk
+		c.add(memory, 1, "", float64(max(0, w.memory))/(1<<20)) // the memory may have shrunk
 	}
 	return nil
 }

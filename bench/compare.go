@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// compareCommand is the argument with which bench measures one subject in all cells, or makes the page of all.
+// compareCommand is the argument for measuring subjects in all cells, and for making the page.
 const compareCommand = "compare"
 
-// cell is a figure of which each subject has one, or a reason why not.
+// cell describes a figure. Each subject has a value for it, or a reason for its absence.
 type cell struct {
 	id, title, unit string
 	most            bool // more is better
 }
 
-// cells are in the order of the page.
+// cells lists all figures in the order of the page.
 var cells = []cell{
 	{id: "beep", title: "From a beep to the reply", unit: "ms"},
 	{id: "beep.chromium", title: "The same for Chromium, as its page hears both", unit: "ms"},
@@ -73,17 +73,17 @@ var cells = []cell{
 	{id: "memory.100", title: "Memory of a call, with 100 calls", unit: "MB"},
 }
 
-// figure is what was measured of a cell.
+// figure is the result for a cell.
 type figure struct {
 	Cell    string    `json:"cell"`
-	Values  []float64 `json:"values,omitempty"`  // of each run, in the cell's unit
-	Median  float64   `json:"median,omitempty"`  // of them
-	P95     float64   `json:"p95,omitempty"`     // likewise; where more is better, the 5th percentile
-	Runs    int       `json:"runs,omitempty"`    // also those without a value
-	Missing string    `json:"missing,omitempty"` // why there is none, or what happened in the runs without one
+	Values  []float64 `json:"values,omitempty"`  // one for each run, in the cell's unit
+	Median  float64   `json:"median,omitempty"`  // of Values
+	P95     float64   `json:"p95,omitempty"`     // 95th percentile of Values, or the 5th if more is better
+	Runs    int       `json:"runs,omitempty"`    // number of runs, including those without a value
+	Missing string    `json:"missing,omitempty"` // why there is no value, or what happened in the runs without one
 }
 
-// report is what is kept of a subject.
+// report holds the stored results of a subject.
 type report struct {
 	Subject string    `json:"subject"`
 	Name    string    `json:"name"`
@@ -91,7 +91,7 @@ type report struct {
 	Began   time.Time `json:"began"`
 	Seconds float64   `json:"seconds"`
 	Machine string    `json:"machine"`
-	Late    float64   `json:"late"` // ms by which the kit itself sent packets late: median
+	Late    float64   `json:"late"` // median delay of packets that bench itself has sent late, in ms
 	LateP99 float64   `json:"lateP99"`
 	Figures []figure  `json:"figures"`
 }
@@ -102,17 +102,17 @@ type comparison struct {
 	*stage
 	report
 	tempo tempo
-	runs  int // of a fault
+	runs  int // number of repetitions of each fault
 	late  []time.Duration
-	cells []string // which; empty: all
+	cells []string // to measure; empty means all
 }
 
-// mostTime is how long a subject is measured. What comes later is missing.
+// mostTime limits the measurements of a subject. Cells that are left after it are missing.
 const mostTime = 15 * time.Minute
 
 var errOver = fmt.Errorf("%v were over", mostTime)
 
-// compare is the command.
+// compare implements the command compare.
 func compare(ctx context.Context, o options, runs int, only, out string, args []string) error {
 	if len(args) == 0 {
 		return fmt.Errorf("compare what? %s, or page", strings.Join(subjects(), ", "))
@@ -134,7 +134,7 @@ func compare(ctx context.Context, o options, runs int, only, out string, args []
 		if len(c.Figures) > 0 {
 			err = errors.Join(err, c.write(out))
 		}
-		if err != nil { // the others can be measured still
+		if err != nil { // the other subjects can still be measured
 			progress("%s: %v", id, err)
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", id, err))
 		}
@@ -145,7 +145,7 @@ func compare(ctx context.Context, o options, runs int, only, out string, args []
 	return failed
 }
 
-// write keeps the report in a folder.
+// write stores the report in a folder.
 func (c *comparison) write(folder string) error {
 	raw, err := json.MarshalIndent(c.report, "", "  ")
 	if err != nil {
@@ -154,7 +154,7 @@ func (c *comparison) write(folder string) error {
 	return os.WriteFile(filepath.Join(folder, c.Subject+".json"), append(raw, '\n'), 0o644)
 }
 
-// measure measures all cells. One that fails is missing, with the reason; so are all of a subject that does not start.
+// measure measures all cells. A cell that fails is missing, with the reason. If the subject does not start, all are.
 func (c *comparison) measure(ctx context.Context, id string) error {
 	subject, err := newSubject(id)
 	if err != nil {
@@ -193,7 +193,7 @@ func (c *comparison) measure(ctx context.Context, id string) error {
 		{"cancelled twice", c.calls},
 		{"slow.heard slow.beside slow.memory", c.slow},
 		{"cpu.1 memory.1 cpu.10 memory.10 cpu.100 memory.100", c.loads},
-		{"silent", c.silent}, // which takes 4 minutes where nobody notices
+		{"silent", c.silent}, // takes 4 minutes with a subject that does not detect the silence
 	} {
 		wanted, err := strings.Fields(part.cells), error(nil)
 		switch {
@@ -228,7 +228,7 @@ func (c *comparison) wants(cell string) bool {
 	return c.cannot[cell] == "" && (len(c.cells) == 0 || slices.Contains(c.cells, cell))
 }
 
-// lacks says why a cell has no figure.
+// lacks records why a cell has no figure.
 func (c *comparison) lacks(cell string, err error) {
 	f := figure{Cell: cell}
 	switch {
@@ -237,7 +237,7 @@ func (c *comparison) lacks(cell string, err error) {
 	case len(c.cells) > 0 && !slices.Contains(c.cells, cell):
 		return
 	case err != nil:
-		f.Missing, _, _ = strings.Cut(err.Error(), "\n") // what follows is the subject's log
+		f.Missing, _, _ = strings.Cut(err.Error(), "\n") // the rest is the subject's log
 		progress("%s: %s", cell, f.Missing)
 	default:
 		f.Missing = "not measured"
@@ -245,7 +245,7 @@ func (c *comparison) lacks(cell string, err error) {
 	c.Figures = append(c.Figures, f)
 }
 
-// add adds a figure: values of so many runs, and what happened in the others.
+// add adds a figure. otherwise describes what happened in the runs without a value.
 func (c *comparison) add(cell string, runs int, otherwise string, values ...float64) {
 	f := figure{Cell: cell, Values: values, Runs: runs}
 	if runs > len(values) {
@@ -269,7 +269,7 @@ func allInMilliseconds(all []time.Duration) (values []float64) {
 	return values
 }
 
-// readReports reads what was kept in a folder, Voxgate first and then by name.
+// readReports reads the reports of a folder, Voxgate first, and the others by id.
 func readReports(folder string) (reports []report, err error) {
 	paths, err := filepath.Glob(filepath.Join(folder, "*.json"))
 	if err != nil {
@@ -323,7 +323,7 @@ func writePage(folder string) error {
 	return writeTables(table, reports)
 }
 
-// writeTables writes what docs/compare.md has, in Markdown.
+// writeTables writes the tables of docs/compare.md, in Markdown.
 func writeTables(w io.Writer, reports []report) error {
 	columns := []string{"what, and its unit"}
 	for _, r := range reports {

@@ -18,14 +18,15 @@ import (
 	"voxgate/signaling/rtc/rtctest"
 )
 
-// echoCommand is the argument by which this program is its own child.
+// echoCommand is the argument with which this program starts itself as the echo server.
 const echoCommand = "echo"
 
-// echoVoice in the environment makes the echo send a voice, as long as what it hears, and not that itself: what a model's costs.
+// echoVoice in the environment makes the echo server reply with a voice of the same length instead of the received audio, to measure the
+// cost of a model's voice.
 const echoVoice = "BENCH_ECHO=voice"
 
-// echo is about the least that a server in Go with the gateway's codecs can cost: it decodes what comes and sends it back. Like the
-// gateway it has one UDP port for all calls, reports, answers to NACK, and takes a data channel.
+// echo is a server with about the minimum cost of a Go server with the gateway's codecs: it decodes received audio, and sends it back. Like
+// the gateway it has one UDP port for all calls, sends reports, answers NACKs, and accepts a data channel.
 type echo struct{ api *webrtc.API }
 
 // serveEcho serves until ctx is done, and logs its URL.
@@ -42,7 +43,7 @@ func serveEcho(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	speech() // now, and not in the first call
+	speech() // prepare it now, not during the first call
 	server := &http.Server{Handler: &echo{api}}
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
@@ -50,10 +51,10 @@ func serveEcho(ctx context.Context) error {
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
-	return nil // what calls there are end with the process
+	return nil // remaining calls end with the process
 }
 
-// ServeHTTP takes a call as the gateway does: by a WebSocket over which an offer is answered, and with which it ends.
+// ServeHTTP handles a call like the gateway: it answers the offer over a WebSocket, and the call ends with the WebSocket.
 func (e *echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	upgrader := websocket.Upgrader{}
 	ws, err := upgrader.Upgrade(w, r, nil)
@@ -86,7 +87,7 @@ func (e *echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answer answers the payload of an offer with all candidates.
+// answer returns the SDP answer to the payload of an offer, with all candidates.
 func (e *echo) answer(pc *webrtc.PeerConnection, payload []byte) (string, error) {
 	var offer struct{ SDP string }
 	if err := json.Unmarshal(payload, &offer); err != nil {
@@ -126,12 +127,12 @@ func (e *echo) answer(pc *webrtc.PeerConnection, payload []byte) (string, error)
 	return pc.LocalDescription().SDP, nil
 }
 
-// throughCodecs does to each packet what the gateway does: decodes it, and encodes as much.
+// throughCodecs returns a function that processes a packet like the gateway: it decodes it, and encodes the same duration.
 func throughCodecs(back *webrtc.TrackLocalStaticRTP) (send func(raw []byte)) {
 	decoder, encoder, s := newListener(voiceRate), must(opus.NewEncoder(voiceRate)), speech()
 	voice := slices.Contains(os.Environ(), echoVoice)
 	if voice {
-		decoder = newListener(modelRate) // as the gateway
+		decoder = newListener(modelRate) // like the gateway
 	}
 	var packet rtp.Packet
 	buf := make([]byte, 1500)
@@ -150,6 +151,6 @@ func throughCodecs(back *webrtc.TrackLocalStaticRTP) (send func(raw []byte)) {
 			return // not 20 ms
 		}
 		packet.Payload = buf[:n]
-		back.WriteRTP(&packet) // its loss would show in the count of packets
+		back.WriteRTP(&packet) // an error shows as a missing packet
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// quantile returns the value below or at which a share q of the values lies (nearest rank); 0 if there are none.
+// quantile returns the q-quantile of the values (nearest rank), or 0 if there are none.
 func quantile[T cmp.Ordered](values []T, q float64) (none T) {
 	if len(values) == 0 {
 		return none
@@ -34,7 +34,7 @@ func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
 // table is a table in Markdown.
 type table struct{ rows strings.Builder }
 
-// newTable begins with the names of the columns.
+// newTable returns a table with these column names.
 func newTable(columns ...string) *table {
 	t := &table{}
 	t.row(columns...)
@@ -44,16 +44,15 @@ func newTable(columns ...string) *table {
 
 func (t *table) row(cells ...string) { t.rows.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
 
-// write prints the table under what was measured where, and notes below it.
+// write prints the table, with date, duration and machine above, and notes below it.
 func (t *table) write(w io.Writer, began time.Time, notes ...string) error {
 	_, err := fmt.Fprintf(w, "%s, %v: %d cores, %s.\n\n%s\n%s\n", began.Format(time.DateOnly),
 		time.Since(began).Round(time.Second), runtime.NumCPU(), runtime.Version(), t.rows.String(), strings.Join(notes, "\n"))
 	return err
 }
 
-// pace calls speak for every frame of n callers, a period apart, until ctx is done or the frames are through, and returns how
-// late the calls were. The callers' frames are spread evenly over the period. Deadlines are absolute, so lateness does not add
-// up.
+// pace calls speak once a period for each of n callers, until ctx is done or all frames were sent, and returns how late the calls were.
+// The callers' frames are spread evenly over the period. Deadlines are absolute, so delays do not accumulate.
 func pace(ctx context.Context, period time.Duration, n, frames int, speak func(caller, frame int)) (late []time.Duration) {
 	began := time.Now()
 	for i := 0; i < n*frames; i++ {
@@ -67,7 +66,7 @@ func pace(ctx context.Context, period time.Duration, n, frames int, speak func(c
 	return late
 }
 
-// atOnce calls do for each number below n, at most limit at a time, and returns when all are done.
+// atOnce calls do for each number below n, with at most limit concurrent calls, and returns when all have ended.
 func atOnce(limit, n int, do func(i int)) {
 	var work errgroup.Group
 	work.SetLimit(limit)
@@ -77,7 +76,7 @@ func atOnce(limit, n int, do func(i int)) {
 	work.Wait()
 }
 
-// sleep waits for so long, or until ctx is done: then it returns its cause.
+// sleep waits for d. If ctx ends first, it returns its cause.
 func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return context.Cause(ctx)

@@ -11,14 +11,14 @@ import (
 	"voxgate/media/mediatest"
 )
 
-// condition is something that happens to the network between a person and the gateway.
+// condition is an impairment of the network between a person and the gateway.
 type condition struct {
-	name     string               // of the comparison's cells, after "up.", "down." and "stretch."
-	profile  mediatest.Impairment // of both directions, while it lasts
-	blackout time.Duration        // at its begin
+	name     string               // suffix of the cells "up.", "down." and "stretch."
+	profile  mediatest.Impairment // for both directions
+	blackout time.Duration        // duration of an outage at its start
 }
 
-// badNetworks are those of the comparison.
+// badNetworks lists the conditions of the comparison.
 var badNetworks = []condition{
 	{name: "0"},
 	{name: "5", profile: mediatest.Impairment{Loss: 0.05}},
@@ -31,21 +31,20 @@ var badNetworks = []condition{
 }
 
 const (
-	// linkDelay is the time a packet needs in each direction, whatever else happens to it: a round trip of 60 ms, as to a
-	// server in the next country.
+	// linkDelay is the minimum delay of a packet in each direction: a round trip of 60 ms, as to a server in the next country.
 	linkDelay = 30 * time.Millisecond
-	// backTime is when the delay must be back at its old value, at the latest.
+	// backTime is the time after a condition within which the delay must return to its previous value.
 	backTime = 5 * time.Second
-	// callsAtOnce is how many calls are made at once: a few percent of a core each.
+	// callsAtOnce is the number of concurrent calls, each of which takes a few percent of a core.
 	callsAtOnce = 6
 )
 
-// span is how long the parts of a call take.
+// span holds the durations of the phases of a call.
 type span struct{ settle, clean, bad, after time.Duration }
 
 func (s span) whole() time.Duration { return s.settle + s.clean + s.bad + s.after }
 
-// callAll makes the calls of all conditions, a few at a time. Those that failed are nil, and have an error.
+// callAll makes the calls of all conditions, a few at a time. A failed call is nil and has an error.
 func callAll(ctx context.Context, stage *stage, seed uint64, conditions []condition, s span) ([]*impaired, []error) {
 	stage.model.listen(func(s *session, pcm []int16) { s.WritePCM(pcm) })
 	calls, errs := make([]*impaired, len(conditions)), make([]error, len(conditions))
@@ -65,22 +64,22 @@ func callAll(ctx context.Context, stage *stage, seed uint64, conditions []condit
 	return calls, errs
 }
 
-// impaired is a call over a bad network: the person talks all the time and hears the model, which talks as well.
+// impaired is a call over a bad network, in which person and model talk all the time.
 type impaired struct {
 	condition
 	span
 	speech  *reference
-	network [2]*mediatest.Socket // the second one is for a second connection
+	network [2]*mediatest.Socket // the second one for a second connection
 	caller  *caller
 	model   *session
-	hears   recording // the person
+	hears   recording // what the person hears
 
 	begin, end time.Time   // of the condition
-	said, told []utterance // by the person, by the model
+	said, told []utterance // by the person, and by the model
 	late       []time.Duration
 }
 
-// run makes the call and lets the condition happen to it.
+// run makes the call and applies the condition.
 func (c *impaired) run(ctx context.Context, stage *stage, seed uint64) (err error) {
 	c.speech = speech()
 	for i := range c.network {
@@ -114,11 +113,11 @@ func (c *impaired) run(ctx context.Context, stage *stage, seed uint64) (err erro
 		quiet()
 	}
 	talkers.Wait()
-	sleep(ctx, latest) // for what is on the way
+	sleep(ctx, latest) // for packets in transit
 	return errors.Join(err, tellErr, c.caller.err())
 }
 
-// set has both directions do something besides taking their time.
+// set applies an impairment to both directions, in addition to linkDelay.
 func (c *impaired) set(p mediatest.Impairment) {
 	p.Delay = linkDelay
 	for _, network := range c.network {
@@ -126,7 +125,7 @@ func (c *impaired) set(p mediatest.Impairment) {
 	}
 }
 
-// talk is the person's microphone.
+// talk sends the speech of the person.
 func (c *impaired) talk(ctx context.Context) {
 	encoder := newTalker()
 	begun := time.Now()
@@ -138,9 +137,9 @@ func (c *impaired) talk(ctx context.Context) {
 	})
 }
 
-// tell is the model's voice: a clip a turn.
+// tell sends the voice of the model, one clip a turn.
 func (c *impaired) tell(ctx context.Context) error {
-	const between = 200 * time.Millisecond // from the end of a turn to the next one
+	const between = 200 * time.Millisecond // pause between turns
 	for i := 0; ctx.Err() == nil; i++ {
 		from, to := c.speech.clip(i)
 		turn := utterance{time.Now(), from, to}
@@ -153,7 +152,7 @@ func (c *impaired) tell(ctx context.Context) error {
 	return nil
 }
 
-// happen lets the condition happen, and waits for its end.
+// happen applies the condition at its time, and waits for its end.
 func (c *impaired) happen(ctx context.Context) error {
 	if err := sleep(ctx, c.settle+c.clean); err != nil {
 		return err
@@ -161,7 +160,7 @@ func (c *impaired) happen(ctx context.Context) error {
 	c.begin = time.Now()
 	c.set(c.profile)
 	if c.blackout > 0 {
-		c.begin = c.begin.Add(c.blackout) // what counts is what comes after
+		c.begin = c.begin.Add(c.blackout) // the measurement begins after the outage
 		for _, network := range c.network {
 			network.Blackout(c.begin)
 		}
@@ -174,15 +173,15 @@ func (c *impaired) happen(ctx context.Context) error {
 	return nil
 }
 
-// measured is what a call has shown, in one direction.
+// measured holds the results of a call in one direction.
 type measured struct {
-	share    float64 // of the voiced blocks that were heard
+	share    float64 // of the voiced blocks that arrived
 	blocks   int
-	stays    time.Duration // delay that is added still, later than backTime after the end: 10th percentile, so no hiccup of the machine
-	recovery time.Duration // after a time without voice: from its end to the first word
+	stays    time.Duration // additional delay that remains backTime after the end: 10th percentile, to exclude hiccups of the machine
+	recovery time.Duration // from the end of an outage to the first word
 }
 
-// results judges both directions.
+// results evaluates both directions.
 func (c *impaired) results() (up, down measured) {
 	up = c.measure(judge(c.speech, c.said, c.model.all()))
 	verdicts := judge(c.speech, c.told, c.hears.all())
@@ -215,13 +214,13 @@ func (c *impaired) measure(all []verdict) measured {
 	m.share = float64(heard) / float64(max(1, m.blocks))
 	m.stays = quantile(after, 0.1) - quantile(before, 0.1)
 	if len(after) == 0 {
-		m.stays = backTime // nothing has come back at all
+		m.stays = backTime // nothing has arrived after the condition
 	}
 	m.recovery = recovery(all, c.begin)
 	return m
 }
 
-// recovery is how long after a time the first word is heard, without the time in which none was spoken.
+// recovery returns the time from a moment to the first word that arrives, without the time in which none was spoken.
 func recovery(all []verdict, from time.Time) time.Duration {
 	const never = time.Hour
 	heard, spoken := from.Add(never), from.Add(never)

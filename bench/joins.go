@@ -23,16 +23,16 @@ import (
 	"voxgate/signaling/rtc/rtctest"
 )
 
-// join brings a caller into a conversation at a URL.
+// join connects a caller to a conversation at a URL.
 type join func(ctx context.Context, c *caller, url string) error
 
-// joins are the ways that callers know, by the name that a file of set-up gives.
+// joins maps the names in the set-up files to the callers' signalling protocols.
 var joins = map[string]join{"voxgate": joinVoxgate, "smallwebrtc": joinPipecat, "livekit": joinLiveKit}
 
-// joinPipecat posts an offer, as Pipecat's SmallWebRTCTransport does.
+// joinPipecat posts an offer like Pipecat's SmallWebRTCTransport.
 func joinPipecat(ctx context.Context, c *caller, at string) (err error) {
 	o := c.peer()
-	o.RED = false // aiortc has none, and this caller sends what it offers
+	o.RED = false // aiortc does not support it, and this caller sends RED whenever it offers it
 	o.Channel = "chat"
 	if c.Caller, err = rtctest.New(o); err != nil {
 		return err
@@ -67,25 +67,25 @@ func joinPipecat(ctx context.Context, c *caller, at string) (err error) {
 	return c.wait(ctx, c.Connected())
 }
 
-// liveKit is a participant of a room at LiveKit's server, by its protocol of signals (livekit_rtc.proto, version 15): a connection to
-// publish, which the participant offers, and one to subscribe, which the server offers.
+// liveKit is a participant of a room of LiveKit's server, with its signalling protocol (livekit_rtc.proto, version 15). It has a connection
+// for publishing, which the participant offers, and one for subscribing, which the server offers.
 type liveKit struct {
 	*caller
 	ws          *websocket.Conn
 	write       sync.Mutex
 	subscriber  *webrtc.PeerConnection
-	pending     [2][]webrtc.ICECandidateInit // by target, until the server's description is there
+	pending     [2][]webrtc.ICECandidateInit // by target, until the server's description has arrived
 	subscribing chan struct{}
 }
 
-// Numbers of fields in SignalRequest and SignalResponse, and of the targets of a candidate.
+// Field numbers of SignalRequest and SignalResponse, and the targets of a candidate.
 const (
 	requestOffer, requestAnswer, requestAddTrack                 = 1, 2, 4
 	responseJoin, responseAnswer, responseOffer, responseTrickle = 1, 2, 3, 4
 	publisher, subscriber                                        = 0, 1
 )
 
-// joinLiveKit joins a room of its own, at a URL with the key and secret of the server.
+// joinLiveKit joins a new room. The URL contains the server's key and secret.
 func joinLiveKit(ctx context.Context, c *caller, at string) (err error) {
 	target, err := url.Parse(at)
 	if err != nil {
@@ -106,7 +106,7 @@ func joinLiveKit(ctx context.Context, c *caller, at string) (err error) {
 	if err := c.wait(ctx, joined); err != nil {
 		return err
 	}
-	track := message4(nil, 1, c.Mic.ID()) // cid; the type is 0, audio
+	track := message4(nil, 1, c.Mic.ID()) // cid; type 0 means audio
 	track = number4(message4(track, 2, "microphone"), 8, 2)
 	if err := l.send(requestAddTrack, track); err != nil {
 		return err
@@ -127,7 +127,7 @@ func joinLiveKit(ctx context.Context, c *caller, at string) (err error) {
 	return c.wait(ctx, l.subscribing)
 }
 
-// peers makes both connections.
+// peers creates both connections.
 func (l *liveKit) peers() (err error) {
 	o := l.peer()
 	o.Direction = webrtc.RTPTransceiverDirectionSendonly
@@ -149,7 +149,7 @@ func (l *liveKit) peers() (err error) {
 		go rtctest.DiscardRTCP(receiver)
 		l.listen(track)
 	})
-	subscribing := sync.OnceFunc(func() { close(l.subscribing) }) // it is connected again after a bad network
+	subscribing := sync.OnceFunc(func() { close(l.subscribing) }) // called again when the connection recovers
 	l.subscriber.OnConnectionStateChange(func(s webrtc.PeerConnectionState) {
 		if s == webrtc.PeerConnectionStateConnected {
 			subscribing()
@@ -158,7 +158,7 @@ func (l *liveKit) peers() (err error) {
 	return nil
 }
 
-// read takes signals until the socket ends.
+// read handles signalling messages until the socket ends.
 func (l *liveKit) read(joined chan struct{}) error {
 	for {
 		_, raw, err := l.ws.ReadMessage()
@@ -184,7 +184,7 @@ func (l *liveKit) read(joined chan struct{}) error {
 	}
 }
 
-// answer answers an offer of the server, with all candidates.
+// answer answers an offer of the server with all candidates.
 func (l *liveKit) answer(offer map[int][]byte) error {
 	description := webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: string(offer[2])}
 	if err := l.subscriber.SetRemoteDescription(description); err != nil {
@@ -212,7 +212,7 @@ func (l *liveKit) answer(offer map[int][]byte) error {
 	return l.send(requestAnswer, reply)
 }
 
-// candidate takes a candidate of the server.
+// candidate adds a candidate of the server.
 func (l *liveKit) candidate(body map[int][]byte) error {
 	var c webrtc.ICECandidateInit
 	if err := json.Unmarshal(body[1], &c); err != nil {
@@ -239,7 +239,7 @@ func (l *liveKit) send(field int, body []byte) error {
 	return l.ws.WriteMessage(websocket.BinaryMessage, message4(nil, field, string(body)))
 }
 
-// token lets its holder join a room of its own: a JSON Web Token with the claims of livekit_room.
+// token returns a JSON Web Token that permits joining a new room of LiveKit.
 func token(user *url.Userinfo) string {
 	secret, _ := user.Password()
 	name := fmt.Sprintf("bench-%d", time.Now().UnixNano())
@@ -254,7 +254,7 @@ func token(user *url.Userinfo) string {
 	return text + "." + code(mac.Sum(nil))
 }
 
-// message4 and number4 add a field to a message of Protocol Buffers: with a length, and with a number.
+// message4 and number4 append a field to a Protocol Buffers message: length-delimited, and a varint.
 func message4(to []byte, field int, value string) []byte {
 	return protowire.AppendString(protowire.AppendTag(to, protowire.Number(field), protowire.BytesType), value)
 }
@@ -263,7 +263,8 @@ func number4(to []byte, field int, value uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(to, protowire.Number(field), protowire.VarintType), value)
 }
 
-// fields4 are the fields of a message, the last of each number, until something in it is wrong. A number is its varint.
+// fields4 returns the fields of a Protocol Buffers message, the last of each field number, up to the first error. Values of numbers are
+// encoded varints.
 func fields4(raw []byte) map[int][]byte {
 	fields := map[int][]byte{}
 	for len(raw) > 0 {
@@ -284,8 +285,7 @@ func fields4(raw []byte) map[int][]byte {
 	return fields
 }
 
-// dial dials for signalling. With a delay, what is written arrives so much later, and so does what comes; the handshake of TCP takes
-// one round trip.
+// dial opens a connection for signalling. With c.delay, data is delayed in both directions, and the TCP handshake takes one round trip.
 func (c *caller) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 	if err != nil || c.delay == 0 {
@@ -306,7 +306,7 @@ func (c *caller) dial(ctx context.Context, network, addr string) (net.Conn, erro
 			defer to.Close()
 			for p := range pieces {
 				time.Sleep(time.Until(p.due))
-				to.Write(p.data) // after its end the reader ends, too
+				to.Write(p.data) // after an error the reader ends, too
 			}
 		}()
 		defer close(pieces)

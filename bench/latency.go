@@ -19,50 +19,50 @@ import (
 const (
 	beepLength  = 50 * time.Millisecond
 	replyLength = 150 * time.Millisecond
-	replyGap    = 100 * time.Millisecond // of quiet before a packet that begins a reply
+	replyGap    = 100 * time.Millisecond // silence before a packet that begins a reply
 
-	// warmUp is how many trials are not counted: code and data are touched for the first time.
+	// warmUp is the number of first trials that are not counted, because code and caches are cold.
 	warmUp = 2
-	// answered is the least share of replies that must come for a figure to count.
+	// answered is the minimum share of replies for a valid figure.
 	answered = 0.99
 )
 
-// tempo says how long the parts of a trial take.
+// tempo holds the durations of the phases of a trial.
 type tempo struct {
-	// A trial is quiet, all but 100 ms of it, and a beep that begins somewhere in the packet after. The reply, 150 ms and its trail of
-	// silence, is over before the next beep.
+	// A trial is silence, except for its last 100 ms, and a beep that begins somewhere in the next packet. The reply, 150 ms and some
+	// silence, ends before the next beep.
 	trial time.Duration
-	// An interruption comes somewhere in the 20 ms after the voice has been heard for so long, and is over before the next.
+	// An interruption begins within 20 ms after voiceBefore of the voice. silenceAfter follows it.
 	voiceBefore, silenceAfter time.Duration
 }
 
-// anyTempo is for subjects that need a second.
+// anyTempo is for subjects with replies within a second.
 var anyTempo = tempo{1500 * time.Millisecond, 1500 * time.Millisecond, 1500 * time.Millisecond}
 
 func (t tempo) quiet() time.Duration { return t.trial - 100*time.Millisecond }
 
-// latency is what was measured of the way from a beep to its answer.
+// latency holds the measurements from beeps to replies, and of interruptions.
 type latency struct {
 	mouthToEar []time.Duration // from the beep's first sample to the reply's first packet
-	late       []time.Duration // of the sender itself, which is not in it
-	cut        []time.Duration // from the model's "interrupted" to the last of its voice
+	late       []time.Duration // delays of the sender itself, which are not included
+	cut        []time.Duration // from the model's "interrupted" to the last packet of its voice
 }
 
-// offset is where in its packet a trial begins. Steps of the golden ratio spread any number of trials evenly.
+// offset returns the start of a trial's beep in its packet. Steps of the golden ratio spread any number of trials evenly.
 func offset(trial int) time.Duration {
 	_, part := math.Modf(float64(trial) * (math.Sqrt(5) - 1) / 2)
 	return time.Duration(part * float64(frame))
 }
 
-// beeps returns when each of n beeps begins, counted from the begin of the first frame of all, and the frames, at a rate. A packet is sent
-// when its frame is over.
+// beeps returns the starts of n beeps, from the start of the first frame, and the frames at a rate in Hz. A packet is sent at the end of
+// its frame.
 func (p tempo) beeps(n, rate int) (spoken []time.Duration, frames [][]int16) {
 	each := int(p.trial / frame)
 	for i := range n {
 		t := time.Duration(i)*p.trial + p.quiet() + offset(i)
 		for j := i * each; j < (i+1)*each; j++ {
 			pcm := make([]int16, media.Samples(frame, rate))
-			first := media.Samples(t, rate) - j*len(pcm) // the beep's first sample, as counted in this frame
+			first := media.Samples(t, rate) - j*len(pcm) // index of the beep's first sample in this frame
 			for k := range pcm {
 				pcm[k] = int16(rand.IntN(61) - 30) // a quiet room
 				if at := k - first; at >= 0 && at < media.Samples(beepLength, rate) {
@@ -85,7 +85,7 @@ func encoded(frames [][]int16) (packets [][]byte) {
 	return packets
 }
 
-// beepForBeep has the model answer the first loud 20 ms at once.
+// beepForBeep makes the model reply at once to the first loud 20 ms after a pause.
 func (m *model) beepForBeep() {
 	reply := saying(mediatest.Tone(replyLength, voiceRate, 440, 12000), "beep")
 	m.listen(func(s *session, pcm []int16) {
@@ -98,8 +98,8 @@ func (m *model) beepForBeep() {
 	})
 }
 
-// measureLatency beeps and waits for the answers of a model that answers beep for beep. Then the model interrupts answers of its own, if
-// there is a model.
+// measureLatency sends beeps and waits for the replies of the model. Then the model interrupts its own answers, unless the subject has no
+// model.
 func measureLatency(ctx context.Context, o options, stage *stage, p tempo) (latency, error) {
 	stage.model.beepForBeep()
 	hears := &loudness{listener: newListener(voiceRate)}
@@ -131,10 +131,10 @@ func measureLatency(ctx context.Context, o options, stage *stage, p tempo) (late
 	return l, errors.Join(missed, err, c.err())
 }
 
-// interruptions is how many there are.
+// interruptions returns the number of interruptions.
 func (o options) interruptions() int { return max(2, o.trials/5) }
 
-// match finds each trial's reply: the first that begins between its beep and the next one.
+// match finds the reply of each trial: the first that begins between its beep and the next one.
 func (p tempo) match(trials []time.Duration, sent, replies []time.Time) (latency, error) {
 	var l latency
 	for _, t := range trials {
@@ -151,10 +151,10 @@ func (p tempo) match(trials []time.Duration, sent, replies []time.Time) (latency
 	return l, nil
 }
 
-// interrupt has the model interrupt its answers, and returns how long the voice goes on arriving after that. An answer that is not heard,
-// or does not end, has no figure; the error is of the last of those.
+// interrupt makes the model interrupt its answers, and returns how long the voice still arrives after that. An answer that does not arrive,
+// or does not end, has no figure; failed describes the last of these.
 func (p tempo) interrupt(ctx context.Context, s *session, hears *loudness, trials int) (took []time.Duration, failed error) {
-	answer := saying(mediatest.Tone(4*p.voiceBefore, voiceRate, 440, 12000), "") // far more than is heard of it
+	answer := saying(mediatest.Tone(4*p.voiceBefore, voiceRate, 440, 12000), "") // far more than is played
 	for i := range trials + warmUp {
 		begun := time.Now()
 		if err := s.send(answer); err != nil {
@@ -180,13 +180,13 @@ func (p tempo) interrupt(ctx context.Context, s *session, hears *loudness, trial
 	return took, failed
 }
 
-// loudness keeps when something is heard in packets.
+// loudness records when loud audio arrives.
 type loudness struct {
 	*listener
 	mu     sync.Mutex
-	begun  []time.Time // after a gap
+	begun  []time.Time // starts after a gap of replyGap
 	newest time.Time
-	came   chan time.Time // if there is one, it gets what fits of begun
+	came   chan time.Time // if not nil, receives new values of begun, unless it is full
 }
 
 func (l *loudness) hear(at time.Time, p *rtp.Packet) {
@@ -195,7 +195,7 @@ func (l *loudness) hear(at time.Time, p *rtp.Packet) {
 	}
 }
 
-// note notes that something is heard.
+// note records loud audio.
 func (l *loudness) note(at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -33,21 +33,21 @@ import (
 	"voxgate/media/g711"
 )
 
-// line is how a caller without WebRTC talks.
+// line is the connection of a caller without WebRTC.
 type line struct {
-	rate int                 // of what it says, in Hz
-	say  func([]int16) error // 20 ms
+	rate int                 // sample rate for say, in Hz
+	say  func([]int16) error // sends 20 ms of audio
 	end  func()
-	gone <-chan struct{} // is closed when the other side has ended it; nil where nobody notices
+	gone <-chan struct{} // closed when the other side has ended it; nil if that is not detected
 }
 
-// lines open a line by the caller of a subject and the kind of line.
+// lines maps a subject's caller and the kind of line to the function that opens it.
 var lines = map[string]map[string]opener{
 	"voxgate":     {"websocket": voxgateSocket, "twilio": voxgateTwilio, "sip": sipp},
 	"smallwebrtc": {"websocket": pipecatSocket, "twilio": pipecatTwilio},
 }
 
-// lines measures beeps by each kind of line.
+// lines measures the replies to beeps over each kind of line.
 func (c *comparison) lines(ctx context.Context) error {
 	c.model.beepForBeep()
 	for kind, open := range lines[c.caller] {
@@ -65,7 +65,7 @@ func (c *comparison) lines(ctx context.Context) error {
 	return nil
 }
 
-// chromium has a browser call, whose microphone hears beeps again and again (compare/browser.mjs).
+// chromium measures a call of a browser whose microphone plays the beeps in a loop (compare/browser.mjs).
 func (c *comparison) chromium(ctx context.Context) error {
 	c.model.beepForBeep()
 	_, frames := c.tempo.beeps(c.trials, micRate)
@@ -95,7 +95,7 @@ func (c *comparison) chromium(ctx context.Context) error {
 		environment, at.User = append(environment, "TOKEN="+token(at.User)), nil
 	}
 	cmd := exec.CommandContext(ctx, "node", "bench/compare/browser.mjs", c.caller, at.String(), file)
-	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, stopTimeout // it ends Chromium, too
+	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, stopTimeout // which also ends Chromium
 	cmd.Env = environment
 	var said bytes.Buffer
 	cmd.Stderr = &said
@@ -121,10 +121,10 @@ func (c *comparison) chromium(ctx context.Context) error {
 	return nil
 }
 
-// opener opens a line to a subject. heard gets what comes, at any rate, in one goroutine.
+// opener opens a line to a subject. heard is called with received audio, at any sample rate, by one goroutine.
 type opener func(ctx context.Context, s *stage, heard func([]int16)) (*line, error)
 
-// beepsBy measures n beeps by a line.
+// beepsBy measures the replies to n beeps over a line.
 func (c *comparison) beepsBy(ctx context.Context, open opener, n int) (latency, error) {
 	opening, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -153,8 +153,8 @@ func (c *comparison) beepsBy(ctx context.Context, open opener, n int) (latency, 
 	return c.tempo.match(trials[warmUp:], sent, hears.begins())
 }
 
-// socketLine is a line over a WebSocket, which it closes if it cannot begin with some messages. read takes each message that comes, in a
-// goroutine that end waits for.
+// socketLine returns a line over a WebSocket. It sends the messages in first, and closes the WebSocket if that fails. read is called with
+// each received message, in a goroutine that end waits for.
 func socketLine(conn *websocket.Conn, rate int, say func([]int16) error, read func([]byte), first ...any) (*line, error) {
 	for _, message := range first {
 		if err := conn.WriteJSON(message); err != nil {
@@ -204,7 +204,7 @@ func voxgateSocket(ctx context.Context, s *stage, heard func([]int16)) (*line, e
 	}, map[string]any{"type": "CONNECT_GEMINI", "payload": config})
 }
 
-// pipecatSocket is a client of Pipecat's FastAPIWebsocketTransport with its ProtobufFrameSerializer (frames.proto).
+// pipecatSocket is a client of Pipecat's FastAPIWebsocketTransport with the ProtobufFrameSerializer (frames.proto).
 func pipecatSocket(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
 	conn, err := dialSocket(ctx, s, "/ws", nil)
 	if err != nil {
@@ -222,10 +222,10 @@ func pipecatSocket(ctx context.Context, s *stage, heard func([]int16)) (*line, e
 	})
 }
 
-// twilioRate is that of Twilio's streams, in Hz.
+// twilioRate is the sample rate of Twilio's streams, in Hz.
 const twilioRate = 8000
 
-// twilio is Twilio's end of a Media Stream (https://www.twilio.com/docs/voice/media-streams/websocket-messages).
+// twilio emulates Twilio's side of a Media Stream (https://www.twilio.com/docs/voice/media-streams/websocket-messages).
 func twilio(conn *websocket.Conn, heard func([]int16)) (*line, error) {
 	const connected = `{"event":"connected","protocol":"Call","version":"1.0.0"}`
 	const start = `{"event":"start","sequenceNumber":"1","streamSid":"MZ1","start":{"accountSid":"AC1","streamSid":"MZ1","callSid":"CA1",` +
@@ -256,10 +256,10 @@ func pipecatTwilio(ctx context.Context, s *stage, heard func([]int16)) (*line, e
 	return twilio(conn, heard)
 }
 
-// Where Twilio reaches the gateway by its own word, and what it signs with.
+// publicURL is the gateway's configured URL for Twilio, and twilioSecret signs Twilio's requests.
 const publicURL, twilioSecret = "https://bench.example", "only-for-this-machine-and-this-hour"
 
-// voxgateTwilio reports a call by a signed webhook, and streams to where the answer says.
+// voxgateTwilio announces a call by a signed webhook, and streams to the URL in the response.
 func voxgateTwilio(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
 	signed := func(text string) string {
 		mac := hmac.New(sha1.New, []byte(twilioSecret))
@@ -291,19 +291,20 @@ func voxgateTwilio(ctx context.Context, s *stage, heard func([]int16)) (*line, e
 	return twilio(conn, heard)
 }
 
-// signalsScenario has sipp call, with a port for the sound that is not its own.
+// signalsScenario is the scenario in which sipp calls, but announces a port for audio that is not its own.
 //
 //go:embed signals.xml
 var signalsScenario string
 
-// lineIP is the address of a telephone whose trunk gets packets in pauses, too.
+// lineIP is the address of a telephone whose trunk also receives packets during pauses.
 const lineIP = "127.0.0.2"
 
-// hangUp has the scenario go on to its BYE.
+// hangUp makes the scenario continue with its BYE.
 const hangUp = "INFO sip:bench SIP/2.0\r\nVia: SIP/2.0/UDP " + lineIP + ";branch=z9hG4bK1\r\nFrom: <sip:bench>;tag=1\r\n" +
 	"To: <sip:bench>;tag=1\r\nCall-ID: line\r\nCSeq: 1 INFO\r\nContent-Length: 0\r\n\r\n"
 
-// sipp has sipp make a call, and sends and takes the sound itself, as PCMU. The gateway's first packet says where to.
+// sipp lets sipp make a call, and sends and receives the audio itself, as PCMU. It sends to the source address of the gateway's first
+// packet.
 func sipp(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
 	conn, err := net.ListenPacket("udp4", lineIP+":0")
 	if err != nil {
@@ -352,7 +353,7 @@ func sipp(ctx context.Context, s *stage, heard func([]int16)) (*line, error) {
 	end := func() {
 		kill := time.AfterFunc(stopTimeout, func() { cmd.Process.Kill() })
 		conn.WriteTo([]byte(hangUp), signals)
-		cmd.Wait() // what it ended with is in what it said
+		cmd.Wait() // an error is in its output
 		kill.Stop()
 		conn.Close()
 		reading.Wait()

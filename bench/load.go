@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// roomFrames is how many packets the callers repeat: the noise of a room, never silent and never speech.
+	// roomFrames is the number of packets that callers repeat: room noise, neither silence nor speech.
 	roomFrames = 50
-	roomLevel  = 240 // decoded to 16 kHz an RMS of 82: the gateway takes below 64 for silence, which is cheaper
+	roomLevel  = 240 // decoded at 16 kHz, an RMS of 82: the gateway treats levels below 64 as silence, which is cheaper
 
-	// connecting is how many calls are made at a time.
+	// connecting is the number of calls that are set up concurrently.
 	connecting = 8
 )
 
@@ -33,13 +33,13 @@ type load struct {
 	talking  sync.WaitGroup
 }
 
-// observed is what was seen of a load in a window.
+// observed holds the measurements of a load in a window.
 type observed struct {
 	cpu      time.Duration // per minute of a call
-	memory   int64         // all that was resident, at its most
-	lateness time.Duration // by which a packet came later after the one before than their timestamps say: 95th percentile
-	cores    float64       // that the server used
-	idle     float64       // share of the machine
+	memory   int64         // maximum of all resident memory, in bytes
+	lateness time.Duration // excess of the time between two packets over that of their timestamps: 95th percentile
+	cores    float64       // used by the server
+	idle     float64       // idle share of the machine
 }
 
 // hangUp ends the calls.
@@ -54,11 +54,11 @@ func (l *load) hangUp() {
 	l.callers = nil
 }
 
-// call makes n calls and begins to talk.
+// call sets up n calls and starts the callers' audio.
 func (l *load) call(ctx context.Context, o options, n int) error {
 	l.callers, l.arrivals = make([]*caller, n), make([]arrivals, n)
 	errs := make([]error, n)
-	var failed atomic.Bool // the rest would wait for nothing
+	var failed atomic.Bool // do not set up the rest
 	atOnce(connecting, n, func(i int) {
 		if failed.Load() {
 			return
@@ -89,7 +89,7 @@ func (l *load) call(ctx context.Context, o options, n int) error {
 	return sleep(ctx, o.settle)
 }
 
-// answered waits until each of n calls has its session with the model, if there is one: an agent may come after its caller.
+// answered waits until each of n calls has its session with the model, if the subject has a model: an agent may join after its caller.
 func (l *load) answered(ctx context.Context, n int) error {
 	if l.cannot["barge"] != "" {
 		return nil
@@ -105,7 +105,7 @@ func (l *load) answered(ctx context.Context, n int) error {
 	return err
 }
 
-// observe watches the load for a while.
+// observe measures the load for a window.
 func (l *load) observe(ctx context.Context, o options) (observed, error) {
 	var w observed
 	for i := range l.arrivals {
@@ -147,16 +147,16 @@ func (l *load) observe(ctx context.Context, o options) (observed, error) {
 	return w, nil
 }
 
-// arrivals are when a caller's packets came: how much later after the one before than their timestamps say.
+// arrivals records a caller's packets: the excess of the time between two packets over that of their timestamps.
 type arrivals struct {
 	mu    sync.Mutex
-	late  []time.Duration // of each packet; 0 for one that begins a talkspurt
+	late  []time.Duration // for each packet; 0 for the first of a talkspurt
 	at    time.Time
 	stamp uint32
 }
 
 func (a *arrivals) hear(at time.Time, p *rtp.Packet) {
-	const clock = 48000 // Hz, of the timestamps: RFC 7587
+	const clock = 48000 // Hz, of RTP timestamps: RFC 7587
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	late := at.Sub(a.at) - time.Duration(p.Timestamp-a.stamp)*time.Second/clock
@@ -167,7 +167,7 @@ func (a *arrivals) hear(at time.Time, p *rtp.Packet) {
 	a.at, a.stamp = at, p.Timestamp
 }
 
-// take returns what came since the last time.
+// take returns the values since the last call.
 func (a *arrivals) take() []time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -176,7 +176,7 @@ func (a *arrivals) take() []time.Duration {
 	return late
 }
 
-// roomNoise encodes what the callers send, once for all.
+// roomNoise returns the encoded packets of all callers.
 func roomNoise() (packets [][]byte) {
 	encoder := newMicrophone()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -190,12 +190,12 @@ func roomNoise() (packets [][]byte) {
 	return packets
 }
 
-// measureLoad starts a server and observes it with n calls. The memory that it returns is that of a call.
+// measureLoad observes a server with n calls. memory in its result is per call.
 func measureLoad(ctx context.Context, o options, stage *stage, n int) (w observed, err error) {
 	l := &load{stage: stage, quiet: func() {}, room: roomNoise()}
 	defer l.hangUp()
 	stage.model.listen(nil)
-	// A first call, so that the memory without calls is that of a server that has worked.
+	// Make a first call, so that the memory without calls is that of a warm server.
 	if err := l.call(ctx, o, 1); err != nil {
 		return w, err
 	}

@@ -1,13 +1,13 @@
-// Command bench measures a gateway from outside, on the machine that it runs on: Pion callers call it, and it talks to a model that this
-// program plays itself. It prints tables of docs/figures.md, in Markdown:
+// Command bench measures a gateway from outside, on the same machine: Pion callers call it, and this program emulates its model. It
+// prints the tables of docs/figures.md, in Markdown:
 //
-//	go run ./bench  100 and 200 calls, and 300 telephones where sipp (Debian's sip-tester) is installed
+//	go run ./bench  100 and 200 calls, and 300 telephones if sipp (Debian's sip-tester) is installed
 //
-// With subjects it measures each of them in the same cells, for docs/compare.md, and with "page" it makes a page of what is in the folder:
+// With "compare" it measures each subject in the same cells, for docs/compare.md; "page" makes a web page from the reports in the folder:
 //
 //	go run ./bench -out DIR compare voxgate echo livekit pipecat page
 //
-// -gateway PATH measures another binary than that of this source tree, such as an older one.
+// -gateway PATH measures the given binary, such as an older one, and not that of this source tree.
 //
 // The gateway and the echo server run as child processes; their CPU time and memory are read from /proc (Linux).
 package main
@@ -28,15 +28,15 @@ import (
 
 const frame = media.FrameDuration
 
-// options say what is measured, and how much of it.
+// options configure the measurements.
 type options struct {
 	gateway  string        // the binary
 	trials   int           // beeps
-	sessions []int         // how many calls at once
+	sessions []int         // numbers of concurrent calls
 	window   time.Duration // in which calls are observed
 	settle   time.Duration // from the last connection to the window
-	least    float64       // share of its packets that each caller must get for a figure to count
-	seed     uint64        // decides which packets a bad network loses
+	least    float64       // share of its packets that each caller must receive for a valid figure
+	seed     uint64        // of the random packet loss
 }
 
 func main() {
@@ -49,8 +49,8 @@ func main() {
 	}
 }
 
-// run measures and prints a table; progress goes to stderr. If a call failed or replies were missing it returns an error, and the table
-// has a gap or is missing.
+// run measures and prints the tables; progress goes to stderr. If a call failed or replies were missing it returns an error, and the
+// table is incomplete or missing.
 func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if len(args) > 0 && args[0] == echoCommand {
 		return serveEcho(ctx)
@@ -84,5 +84,5 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	return errors.Join(measureNumbers(ctx, o, stdout), measurePhones(ctx, o, stdout))
 }
 
-// progress says what is going on.
+// progress prints a progress message to stderr.
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...) }

@@ -8,67 +8,67 @@ import (
 	"voxgate/media"
 )
 
-// This file finds the speech in what was heard, in blocks of 20 ms. A block counts only where its own wave is found: what a decoder makes
-// up for a lost packet is mostly not like what was said.
+// This file finds the speech in received audio, in blocks of 20 ms. A block counts only if its own waveform is found: a decoder's
+// concealment of lost packets is mostly different from the speech.
 
 const (
-	// likeness is the least correlation of a block's wave with what was heard in its place, 1/√2: half of the energy is what
-	// was said. Without losses every block passes, of those that a decoder makes up for lost packets four in ten do (TestJudge).
+	// likeness is the minimum correlation of a block with the received audio in its place, 1/√2: half of the energy is the speech.
+	// Without losses every block passes; of the blocks that a decoder conceals, four in ten do (TestJudge).
 	likeness = 0.707
-	// least10dB is a level 10 dB below another: the least of what was heard against what was said, and of a block that counts
-	// as voiced against the speech as a whole.
+	// least10dB is the factor of a level 10 dB below another: the minimum level of received audio relative to the speech, and of a voiced
+	// block relative to the whole speech.
 	least10dB = 0.316
 
-	// earliest and latest are when a block can be heard after it was spoken.
+	// earliest and latest limit the delay of a block.
 	earliest, latest = -20 * time.Millisecond, 1200 * time.Millisecond
 
-	// groupFrames is how many blocks share their place in the search: long enough that a vowel is not taken for its
-	// neighbour, short enough to follow a jitter buffer. They are looked at with as many around them.
+	// groupFrames is the number of blocks that are searched together: long enough that a vowel is not confused with its neighbour,
+	// short enough to follow a jitter buffer. The search includes as many blocks around them.
 	groupFrames = 5
-	coarse      = 4   // samples: the step of the search, 0.25 ms
-	sure        = 0.7 // correlation of a group above which no other place is looked for
-	chance      = 0.5 // correlation that may be chance
+	coarse      = 4   // step of the search in samples: 0.25 ms
+	sure        = 0.7 // correlation of a group above which the search ends
+	chance      = 0.5 // correlation that may be accidental
 
-	// cutoff is the frequency in Hz above which a codec does not keep waves, but their energy.
+	// cutoff is the frequency in Hz above which a codec keeps only the energy, not the waveform.
 	cutoff = 1500
 )
 
-// utterance is a part of the speech that was said without a break.
+// utterance is a part of the speech that was spoken without a break.
 type utterance struct {
-	at       time.Time // the first frame was spoken
-	from, to int       // frames; the last one is not in it
+	at       time.Time // start of the first frame
+	from, to int       // frames; to is excluded
 }
 
 func (r utterance) spoken(frameNumber int) time.Time {
 	return r.at.Add(time.Duration(frameNumber-r.from) * frame)
 }
 
-// verdict is what became of a voiced block.
+// verdict is the result for a voiced block.
 type verdict struct {
-	spoken  time.Time // its frame began
+	spoken  time.Time // start of its frame
 	present bool
-	delay   time.Duration // until its end was heard, if it was
+	delay   time.Duration // from the start of its frame to the arrival of its end, if present
 	begun   time.Duration // delay of the first sample of its utterance, voiced or not
 }
 
-// matcher finds a speech in what was heard.
+// matcher finds a speech in received audio.
 type matcher struct {
 	reference []float64   // filtered
 	voiced    []bool      // of the blocks of the speech
 	heard     []float64   // filtered
 	at        []time.Time // of each sample of heard
 	latest    time.Duration
-	lag       int // of the last group that was found: its place in heard minus the one expected by time
+	lag       int // of the last found group: its position in heard minus the earliest expected one
 }
 
 var block = media.Samples(frame, modelRate)
 
-// judge looks for utterances of a speech in what was heard, and says what became of each block of 20 ms that is voiced.
+// judge searches for utterances of a speech in received audio, and returns a verdict on each voiced block of 20 ms.
 func judge(s *reference, utterances []utterance, heard []piece) (all []verdict) {
 	return judgeWithin(s, utterances, heard, latest)
 }
 
-// judgeWithin is judge with another limit for what is late.
+// judgeWithin is judge with another maximum delay.
 func judgeWithin(s *reference, utterances []utterance, heard []piece, latest time.Duration) (all []verdict) {
 	m := &matcher{reference: filtered(s.pcm), latest: latest}
 	var pcm []int16
@@ -87,9 +87,9 @@ func judgeWithin(s *reference, utterances []utterance, heard []piece, latest tim
 	return all
 }
 
-// utterance judges what was said at once.
+// utterance returns the verdicts on one utterance.
 func (m *matcher) utterance(r utterance) (all []verdict) {
-	var origins []int // of frame 0 in heard, by what each group says; negative and far: it was not found
+	var origins []int // position of frame 0 in heard, by each group; far below 0 if not found
 	for i := r.from; i < r.to; i += groupFrames {
 		origins = append(origins, m.origin(r, max(r.from, i-groupFrames/2)))
 	}
@@ -118,7 +118,7 @@ func (m *matcher) utterance(r utterance) (all []verdict) {
 	return all
 }
 
-// origin finds where in heard the speech would begin, by the frames from i on.
+// origin returns the position of the start of the speech in heard, by a search for the frames from i on.
 func (m *matcher) origin(r utterance, i int) int {
 	const nowhere = math.MinInt32
 	wave := m.reference[i*block : min(i+2*groupFrames, r.to)*block]
@@ -145,13 +145,13 @@ func (m *matcher) origin(r utterance, i int) int {
 	return found - i*block
 }
 
-// since is the first sample that was heard at a time or later.
+// since returns the index of the first sample that was received at a time or later.
 func (m *matcher) since(t time.Time) int {
 	i, _ := slices.BinarySearchFunc(m.at, t, time.Time.Compare)
 	return i
 }
 
-// like reports whether frame i was heard at a sample.
+// like reports whether frame i was received at a sample index.
 func (m *matcher) like(i, at int) bool {
 	if at < 0 || at+block > len(m.heard) {
 		return false
@@ -160,9 +160,9 @@ func (m *matcher) like(i, at int) bool {
 	return alike(said, heard, 1) >= likeness && level(heard) >= least10dB*level(said)
 }
 
-// alike is the normalized correlation of a wave with the beginning of another, of every n-th sample.
+// alike returns the normalized correlation of a with the beginning of b, for every n-th sample.
 //
-//go:norace // nobody else has them, and a hundred million looks at a sample take the detector 20 s
+//go:norace // nothing is shared, and a hundred million reads of samples would take the race detector 20 s
 func alike(a, b []float64, n int) float64 {
 	var ab, aa, bb float64
 	for i := 0; i < len(a); i += n {
@@ -184,8 +184,8 @@ func level(wave []float64) float64 {
 	return math.Sqrt(sum / float64(max(1, len(wave))))
 }
 
-// filtered leaves what a codec keeps the wave of: below cutoff, by a windowed sinc whose delay is taken out. A pre-emphasis
-// takes weight from the fundamental, which makes neighbouring periods alike.
+// filtered returns the part of the signal whose waveform a codec keeps: below cutoff, by a windowed sinc without its delay. A
+// pre-emphasis reduces the fundamental, which makes neighbouring periods similar.
 //
 //go:norace // as alike
 func filtered(pcm []int16) []float64 {
@@ -216,8 +216,8 @@ func filtered(pcm []int16) []float64 {
 	return out
 }
 
-// play makes of the times at which the blocks came those at which they are played: in their order, by a player that begins
-// with the first packet, which comes up to 20 ms before its time, and does not speed up before a pause.
+// play replaces the arrival times of blocks by their playout times, for a player that keeps the order, begins with the first packet,
+// which may arrive 20 ms early, and does not speed up before a pause.
 func play(utterances []utterance, all []verdict) {
 	var last time.Duration
 	for i := range all {

@@ -29,33 +29,33 @@ import (
 	"voxgate/media"
 )
 
-// model is a server of the Live API: it hands on what it hears, and says what the benchmark has it say.
+// model is a server of the Live API: it passes received audio to the benchmark, and sends what the benchmark tells it to.
 type model struct {
-	url, secure string // where it serves: http, and https for clients that insist on it
+	url, secure string // base URLs: http, and https for clients that require it
 	servers     [2]*http.Server
-	roots       []byte // the certificate of secure, as PEM
+	roots       []byte // certificate of secure in PEM
 
 	mu      sync.Mutex
-	hear    func(*session, []int16) // takes what a session hears at modelRate; nil: it does not listen
-	open    map[string][]*session   // by the caller's system instruction
-	tools   chan toolRun            // what the tool does
-	changed chan struct{}           // is closed when a session has begun
+	hear    func(*session, []int16) // receives the audio of sessions at modelRate; nil to ignore it
+	open    map[string][]*session   // by the system instruction of the caller
+	tools   chan toolRun            // starts and ends of tool runs
+	changed chan struct{}           // closed and replaced when a session has begun
 }
 
-// session is one call's connection to the model.
+// session is the connection of one call to the model.
 type session struct {
-	recording // where the model listens by it
+	recording // used if the model records by it
 	began     time.Time
 	write     sync.Mutex
 	conn      *websocket.Conn
-	lastLoud  time.Time     // that it has heard: for beepForBeep
-	silent    atomic.Bool   // it hears, and replies no more
-	resumes   bool          // the client wants to know what resumes it
-	over      chan struct{} // is closed at its end
+	lastLoud  time.Time     // time of the newest loud audio, for beepForBeep and converse
+	silent    atomic.Bool   // it does not reply any more
+	resumes   bool          // the client has requested resumption handles
+	over      chan struct{} // closed at the end
 	ignored   chan time.Time
 }
 
-// instruction is the system's to the model, by which a model knows the calls of subjects that have only one.
+// instruction is the system instruction for all calls of subjects that have only one.
 const instruction = "Be brief."
 
 // startModel starts a model.
@@ -93,7 +93,7 @@ func (m *model) close() {
 	}
 }
 
-// selfSigned returns a certificate for 127.0.0.1 of this hour, also as PEM.
+// selfSigned returns a new certificate for 127.0.0.1, valid for a day, and the same in PEM.
 func selfSigned() (tls.Certificate, []byte) {
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{
@@ -105,14 +105,14 @@ func selfSigned() (tls.Certificate, []byte) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// listen has all sessions heard by hear.
+// listen sets the function that receives the audio of all sessions.
 func (m *model) listen(hear func(*session, []int16)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.hear = hear
 }
 
-// all returns the sessions that are open.
+// all returns the open sessions.
 func (m *model) all() (all []*session) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -122,7 +122,7 @@ func (m *model) all() (all []*session) {
 	return all
 }
 
-// session returns the newest open session of a name that began after a time, and waits for it.
+// session returns the newest open session with a system instruction that began after a time. It waits for it until ctx is done.
 func (m *model) session(ctx context.Context, name string, after time.Time) (*session, error) {
 	for {
 		m.mu.Lock()
@@ -139,7 +139,7 @@ func (m *model) session(ctx context.Context, name string, after time.Time) (*ses
 	}
 }
 
-// begin takes a session into the list, and end out of it.
+// begin adds a session to the list, and end removes it.
 func (m *model) begin(name string, s *session) (end func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -154,14 +154,14 @@ func (m *model) begin(name string, s *session) (end func()) {
 	}
 }
 
-// ServeHTTP takes a Live connection.
+// ServeHTTP serves a Live connection, or a request of the tool.
 func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/tool" {
 		m.lookup(w, r)
 		return
 	}
 	if !strings.HasSuffix(r.URL.Path, "BidiGenerateContent") {
-		http.Error(w, "{}", http.StatusNotFound) // the gateway asks for the model's name, and goes on without
+		http.Error(w, "{}", http.StatusNotFound) // the gateway requests the model's description, and continues without it
 		return
 	}
 	upgrader := websocket.Upgrader{}
@@ -200,11 +200,11 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// camelCase are the names of fields that Google's SDK for Python sends with underscores, as Google allows.
+// camelCase replaces the field names that Google's Python SDK sends in snake_case, which Google accepts.
 var camelCase = strings.NewReplacer(`"system_instruction"`, `"systemInstruction"`, `"session_resumption"`, `"sessionResumption"`,
 	`"realtime_input"`, `"realtimeInput"`, `"media_chunks"`, `"mediaChunks"`)
 
-// camel rewrites a message if its first name needs it.
+// camel rewrites a message if its first field name is in snake_case.
 func camel(raw []byte) []byte {
 	if !bytes.Contains(raw[:min(len(raw), 40)], []byte("_")) {
 		return raw
@@ -212,7 +212,7 @@ func camel(raw []byte) []byte {
 	return []byte(camelCase.Replace(string(raw)))
 }
 
-// sound is bytes in either alphabet of base64, as Google takes them.
+// sound is data in the standard or the URL alphabet of base64; Google accepts both.
 type sound []byte
 
 var oneAlphabet = strings.NewReplacer("-", "+", "_", "/")
@@ -223,7 +223,7 @@ func (s *sound) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// take takes a message of a session.
+// take handles a message of a session.
 func (m *model) take(s *session, raw []byte) {
 	m.mu.Lock()
 	hear := m.hear
@@ -234,7 +234,7 @@ func (m *model) take(s *session, raw []byte) {
 	var input struct {
 		RealtimeInput struct {
 			Audio       struct{ Data sound }
-			MediaChunks []struct{ Data sound } // what older clients send
+			MediaChunks []struct{ Data sound } // from older clients
 		}
 	}
 	if json.Unmarshal(camel(raw), &input) != nil {
@@ -247,7 +247,7 @@ func (m *model) take(s *session, raw []byte) {
 	}
 }
 
-// send sends messages, and with the end of a turn what resumes the session, where the client asked for that.
+// send sends messages. After the end of a turn it adds a resumption handle if the client has requested that.
 func (s *session) send(messages ...string) error {
 	s.write.Lock()
 	defer s.write.Unlock()
@@ -262,7 +262,7 @@ func (s *session) send(messages ...string) error {
 	return nil
 }
 
-// saying is a message with a piece of the voice, at voiceRate, and what it says in words.
+// saying returns a message with a piece of the voice, at voiceRate, and its transcript.
 func saying(pcm []int16, words string) string {
 	return fmt.Sprintf(
 		`{"serverContent":{"modelTurn":{"parts":[{"inlineData":{"mimeType":"audio/pcm;rate=%d","data":%q}}]},"outputTranscription":{"text":%q}}}`,
@@ -272,7 +272,7 @@ func saying(pcm []int16, words string) string {
 	)
 }
 
-// What the model says of a turn besides.
+// Other messages of the model about a turn.
 const (
 	understood  = `{"serverContent":{"inputTranscription":{"text":" Hello?"}}}`
 	interrupted = `{"serverContent":{"interrupted":true}}`
@@ -283,13 +283,13 @@ const (
 		`"promptTokensDetails":[{"modality":"AUDIO","tokenCount":100}],"responseTokensDetails":[{"modality":"AUDIO","tokenCount":45}]}}`
 )
 
-// The voice comes faster than it is spoken, as Gemini's: so much at first, and then so much at a time.
+// The voice is sent ahead of real time, like Gemini's: voiceLead at first, and then voicePiece at a time.
 const (
 	voiceLead  = 600 * time.Millisecond
 	voicePiece = 200 * time.Millisecond
 )
 
-// turn says a voice at voiceRate as a turn. It returns when all was sent, or ctx is done.
+// turn sends a voice at voiceRate as a turn. It returns when all was sent, or ctx is done.
 func (s *session) turn(ctx context.Context, voice []int16) error {
 	for ahead := voiceLead; len(voice) > 0 && ctx.Err() == nil; ahead = voicePiece {
 		n := min(len(voice), media.Samples(ahead, voiceRate))
@@ -302,11 +302,11 @@ func (s *session) turn(ctx context.Context, voice []int16) error {
 	return s.send(generated, turnOver)
 }
 
-// chatterLength is that of a turn of chatter.
+// chatterLength is the length of a turn of chatter.
 const chatterLength = 1800 * time.Millisecond
 
-// chatterTurn is a turn as it is sent: pieces of the voice with words, in lengths that are seen from Google, four times as fast as
-// they are spoken, as the emulator does. Made once, it costs the callers' machine little.
+// chatterTurn returns the messages of a turn: pieces of the voice with transcripts, in lengths like Google's, four times faster than real
+// time, as from the emulator. They are built only once, to save CPU time on the callers' machine.
 var chatterTurn = sync.OnceValue(func() (messages []timed) {
 	lengths := []int{2, 6, 12, 4, 10} // frames: 40 to 240 ms
 	const frames = int(chatterLength / frame)
@@ -318,14 +318,14 @@ var chatterTurn = sync.OnceValue(func() (messages []timed) {
 	return append(messages, timed{chatterLength / 4, generated}, timed{chatterLength - voicePiece, turnOver})
 })
 
-// timed is a message that is sent so long after the begin of its turn.
+// timed is a message with its time after the start of its turn.
 type timed struct {
 	at   time.Duration
 	text string
 }
 
-// chatter talks without a pause until ctx is done, after a while: each turn begins when the one before it has been played but
-// for a piece.
+// chatter waits for after, and then talks without a pause until ctx is done: each turn begins when the previous one has been played
+// except for one piece.
 func (s *session) chatter(ctx context.Context, after time.Duration) error {
 	for begin, ahead := time.Now().Add(after), voicePiece; ctx.Err() == nil; ahead = 0 {
 		for _, m := range chatterTurn() {

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// The targets.
+// Targets of the tables.
 const (
 	targetLoad   = "5.0 ms; 25 % with 100 calls; 1.1 with 200"
-	targetMemory = 1126 << 10 // bytes of a call, at 100 calls: 1.1 MB
+	targetMemory = 1126 << 10 // bytes per call, with 100 calls: 1.1 MB
 )
 
-// measureNumbers measures what calls cost, and prints a table.
+// measureNumbers measures the cost of calls, and prints a table.
 func measureNumbers(ctx context.Context, o options, stdout io.Writer) error {
 	began := time.Now()
 	t := newTable("what", "measured", "target")
-	var failed error // one load, on a machine that others use as well: the rest is still worth something
+	var failed error // one load may fail on a busy machine; the rest is still useful
 	for _, n := range o.sessions {
 		progress("%d calls: %v", n, o.window)
 		w, err := o.load(ctx, n)
@@ -35,7 +35,7 @@ func measureNumbers(ctx context.Context, o options, stdout io.Writer) error {
 	return errors.Join(t.write(stdout, began, fmt.Sprintf("CPU time, memory and lateness are of %v.", o.window)), failed)
 }
 
-// load observes a gateway of its own with n calls.
+// load starts a gateway and observes it with n calls.
 func (o options) load(ctx context.Context, n int) (observed, error) {
 	stage, err := o.stage(ctx, voxgate, silence)
 	if err != nil {
@@ -45,12 +45,12 @@ func (o options) load(ctx context.Context, n int) (observed, error) {
 	return measureLoad(ctx, o, stage, n)
 }
 
-// three are the quantiles that the tables have.
+// three returns the median, the 95th and the 99th percentile for a table.
 func three(d []time.Duration) string {
 	return fmt.Sprintf("%s / %s / %s", milliseconds(quantile(d, 0.5)), milliseconds(quantile(d, 0.95)), milliseconds(quantile(d, 0.99)))
 }
 
-// load adds the rows of n calls. What was not measured is zero.
+// load adds the rows of n calls. A zero w means that nothing was measured.
 func (t *table) load(n int, w observed) {
 	calls := fmt.Sprintf(", %d calls", n)
 	if w.cpu == 0 {

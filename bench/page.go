@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// pageText is a page without scripts and anything from elsewhere.
+// pageText is the template of a page without scripts and external resources.
 //
 //go:embed compare/page.html
 var pageText string
 
 var pageTemplate = template.Must(template.New("page").Parse(pageText))
 
-// charts are what the page shows: a chart of bars for each cell that anybody has.
+// charts holds the content of the page: a bar chart for each cell.
 type charts struct {
 	Reports []report
 	Charts  []chart
@@ -29,15 +29,15 @@ type chart struct {
 	Bars            []bar
 }
 
-// bar is a subject's figure: a bar to the median, and a line to the 95th percentile, or to the 5th where more is better.
+// bar is a subject's figure: a bar to the median, and a line to the 95th percentile, or to the 5th if more is better.
 type bar struct {
 	Name, Subject    string
 	figure           figure
-	Width, From, End float64 // in percent of the chart: the bar, and where the line begins and ends
+	Width, From, End float64 // in percent of the chart: length of the bar, start and end of the line
 	unit             string
 }
 
-// newCharts arranges reports.
+// newCharts arranges the figures of reports by cell.
 func newCharts(reports []report) charts {
 	all := charts{Reports: reports}
 	for _, cell := range cells {
@@ -63,13 +63,13 @@ func newCharts(reports []report) charts {
 	return all
 }
 
-// Measured reports whether there is a figure.
+// Measured reports whether the figure has a value.
 func (b bar) Measured() bool { return len(b.figure.Values) > 0 }
 
-// Why says why there is none, or what happened in the runs without one.
+// Why returns why there is no value, or what happened in the runs without one.
 func (b bar) Why() string { return b.figure.Missing }
 
-// Text is the figure in words.
+// Text returns the figure for the page.
 func (b bar) Text() string {
 	if b.figure.Runs == 1 {
 		return fmt.Sprintf("%s %s, once", rounded(b.figure.Median), b.unit)
@@ -77,7 +77,7 @@ func (b bar) Text() string {
 	return fmt.Sprintf("%s / %s %s, %d runs", rounded(b.figure.Median), rounded(b.figure.P95), b.unit, b.figure.Runs)
 }
 
-// Short is the figure in a table: median / 95th percentile (runs).
+// Short returns the figure for a table: median / 95th percentile (runs).
 func (b bar) Short() string {
 	missing := len(b.figure.Values) < b.figure.Runs
 	switch {
@@ -93,7 +93,7 @@ func (b bar) Short() string {
 	return fmt.Sprintf("%s / %s (%d)", rounded(b.figure.Median), rounded(b.figure.P95), b.figure.Runs)
 }
 
-// rounded has three digits that matter, and no more.
+// rounded formats a number with one decimal, or without decimals from 100 on.
 func rounded(x float64) string {
 	digits := 1
 	if x >= 100 {
@@ -102,10 +102,10 @@ func rounded(x float64) string {
 	return strconv.FormatFloat(x, 'f', digits, 64)
 }
 
-// Day is when it was measured.
+// Day returns the date of the measurement.
 func (r report) Day() string { return r.Began.Format(time.DateOnly) }
 
-// Took is how long it took.
+// Took returns the duration of the measurement.
 func (r report) Took() time.Duration {
 	return time.Duration(r.Seconds * float64(time.Second)).Round(time.Second)
 }

@@ -20,20 +20,20 @@ import (
 )
 
 const (
-	phones     = 300 // at once
-	phonesRate = 40  // that begin in a second
-	// phonesTalk is how long each talks. All are there at once between the last one's begin and the first one's end.
+	phones     = 300 // concurrent
+	phonesRate = 40  // new ones per second
+	// phonesTalk is the duration of each call. All calls are active from the start of the last one to the end of the first one.
 	phonesTalk = 35 * time.Second
 	phonesRing = phones / phonesRate * time.Second
 )
 
-// phoneScenario is what each of sipp's telephones does: it calls, sends a recording in PCMU, and hangs up.
+// phoneScenario is the scenario of each of sipp's telephones: it calls, sends a recording in PCMU, and hangs up.
 //
 //go:embed phone.xml
 var phoneScenario string
 
-// measurePhones has sipp call a gateway, with the emulator beside it: first with telephones that say something for 1 s of 8, then with some
-// that speak all the time. Without sipp it says so.
+// measurePhones lets sipp call a gateway that uses the emulator: first with telephones that speak for 1 s of 8, and then with
+// telephones that speak all the time. Without sipp it only prints a message.
 func measurePhones(ctx context.Context, o options, out io.Writer) error {
 	if _, err := exec.LookPath("sipp"); err != nil {
 		progress("no telephones: %v", err)
@@ -61,7 +61,7 @@ func measurePhones(ctx context.Context, o options, out io.Writer) error {
 	return t.write(out, began)
 }
 
-// callByPhones has telephones say something to a gateway of their own, again and again, and returns what was measured.
+// callByPhones starts a gateway, lets telephones send it pcm in a loop, and returns the cells of the table.
 func (o options) callByPhones(ctx context.Context, pcm []int16) (cells []string, err error) {
 	folder, err := os.MkdirTemp("", "voxgate-bench")
 	if err != nil {
@@ -99,7 +99,7 @@ func (o options) callByPhones(ctx context.Context, pcm []int16) (cells []string,
 	}, nil
 }
 
-// runPhones returns when all have talked.
+// runPhones runs sipp until all calls have ended.
 func runPhones(ctx context.Context, folder, line string, pcm []int16) error {
 	sound, file := filepath.Join(folder, "sound.ul"), filepath.Join(folder, "phone.xml")
 	scenario := strings.NewReplacer("SOUND", sound, "TALK", fmt.Sprint(phonesTalk.Milliseconds())).Replace(phoneScenario)
@@ -117,7 +117,7 @@ func runPhones(ctx context.Context, folder, line string, pcm []int16) error {
 	return nil
 }
 
-// observePhones observes a gateway while all of its telephones talk.
+// observePhones measures a gateway while all telephones are talking.
 func (p *process) observePhones(ctx context.Context) (w observed, err error) {
 	const margin = 2 * time.Second
 	if err := sleep(ctx, phonesRing+2*margin); err != nil {
@@ -139,7 +139,7 @@ func (p *process) observePhones(ctx context.Context) (w observed, err error) {
 	return w, err
 }
 
-// setUpTimes reads what sipp has written: a line for each answer, whose second field is in ms.
+// setUpTimes reads sipp's response times: one line for each call, with the time in ms in its second field.
 func setUpTimes(folder string) (took []time.Duration, err error) {
 	files, err := filepath.Glob(filepath.Join(folder, "*_rtt.csv"))
 	if err != nil || len(files) != 1 {

@@ -20,11 +20,11 @@ import (
 
 const (
 	startTimeout = time.Minute
-	stopTimeout  = 10 * time.Second // then it is killed
-	keptLines    = 20               // of a child's log
+	stopTimeout  = 10 * time.Second // after that, the process is killed
+	keptLines    = 20               // lines of the log that are kept
 )
 
-// build builds the gateway of the source tree. The caller removes it.
+// build builds the gateway of the source tree. The caller must call remove.
 func (o *options) build(ctx context.Context) (remove func(), err error) {
 	dir, err := os.MkdirTemp("", "voxgate-bench")
 	if err != nil {
@@ -42,24 +42,24 @@ func (o *options) build(ctx context.Context) (remove func(), err error) {
 
 // process is a server that runs as a child process.
 type process struct {
-	url   string // where it serves: http, without a slash at the end
+	url   string // base URL: http, without a trailing slash
 	cmd   *exec.Cmd
 	end   context.CancelFunc
 	ended chan struct{}
 
 	mu    sync.Mutex
-	lines []string // the last that it has logged
+	lines []string // the newest lines of its log
 }
 
-// start starts a program and waits until it has logged its URL. Its environment is ours without what would set up a gateway,
-// and env ("NAME=value").
+// start starts a program and waits until it has logged its URL. Its environment is ours without the variables that configure a
+// gateway, plus env ("NAME=value").
 func start(ctx context.Context, env []string, binary string, args ...string) (*process, error) {
 	ctx, end := context.WithCancel(ctx)
 	p := &process{cmd: exec.CommandContext(ctx, binary, args...), end: end, ended: make(chan struct{})}
 	p.cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "VOXGATE_") || strings.HasPrefix(v, "GEMINI_") || strings.HasPrefix(v, "GOOGLE_")
 	}), env...)
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what it starts is counted and ended with it
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its children are measured and ended with it
 	p.cmd.Cancel = func() error { return syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM) }
 	p.cmd.WaitDelay = stopTimeout
 	log, err := p.cmd.StderrPipe()
@@ -86,7 +86,7 @@ func start(ctx context.Context, env []string, binary string, args ...string) (*p
 	return nil, fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, p.log())
 }
 
-// follow reads the log to its end, keeps the last lines, and sends the first URL to urls.
+// follow reads the log to its end, keeps the newest lines, and sends the first URL to urls.
 func (p *process) follow(log io.Reader, urls chan<- string) {
 	defer close(p.ended)
 	for lines := bufio.NewScanner(log); lines.Scan(); {
@@ -99,39 +99,39 @@ func (p *process) follow(log io.Reader, urls chan<- string) {
 		p.mu.Unlock()
 	}
 	io.Copy(io.Discard, log) // after a line too long to scan: the child must not block
-	p.cmd.Wait()             // what it ended with is in its log
+	p.cmd.Wait()             // an error is in its log
 }
 
-// loggedURL returns the value of url= in a line of slog's text form.
+// loggedURL returns the value of url= in a line of slog's text format, or "".
 func loggedURL(line string) string {
 	_, rest, _ := strings.Cut(line, " url=")
 	url, _, _ := strings.Cut(rest, " ")
 	return strings.TrimSuffix(strings.Trim(url, `"`), "/")
 }
 
-// log returns the last lines, which may say why it failed.
+// log returns the newest lines, which may explain a failure.
 func (p *process) log() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return strings.Join(p.lines, "\n")
 }
 
-// stop ends the process and waits for it, and kills what it has left.
+// stop ends the process, waits for it, and kills its remaining children.
 func (p *process) stop() {
 	p.end()
 	<-p.ended
 	syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 }
 
-// startEmulator starts a model that answers, as a process of its own.
+// startEmulator starts the emulator of the Live API as a child process.
 func (o options) startEmulator(ctx context.Context) (*process, error) {
 	return start(ctx, nil, o.gateway, "emulate", "-addr", "127.0.0.1:0")
 }
 
-// usage is the CPU time that was used until a moment.
+// usage is the CPU time used up to a moment.
 type usage struct {
 	at        time.Time
-	cpu       time.Duration // by the process and those that it started, their own and the kernel's on their behalf
+	cpu       time.Duration // user and system time of the process and its children
 	all, idle time.Duration // of all cores together
 }
 
@@ -143,22 +143,22 @@ func (u usage) until(later usage) (cores, idle float64) {
 	return float64(later.cpu-u.cpu) / float64(later.at.Sub(u.at)), idle
 }
 
-// ticks reads a number of 10 ms: USER_HZ, the unit of times in /proc, is 100 on every machine that Go runs on.
+// ticks returns the sum of times in /proc, whose unit is 10 ms: USER_HZ is 100 on every machine that Go runs on.
 func ticks(fields []string) (sum time.Duration) {
 	for _, field := range fields {
-		n, _ := strconv.Atoi(field) // proc(5) has numbers there
+		n, _ := strconv.Atoi(field) // always a number: proc(5)
 		sum += time.Duration(n) * 10 * time.Millisecond
 	}
 	return sum
 }
 
-// group returns the processes of the child's group, each with its fields of /proc/PID/stat from the third on: proc(5).
+// group returns the processes of the child's process group, each with its fields of /proc/PID/stat from the third on: proc(5).
 func (p *process) group() map[string][]string {
 	group := map[string][]string{}
 	paths, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range paths {
-		raw, _ := os.ReadFile(path) // it may have ended meanwhile
-		// Field 2 may hold blanks and ends with a bracket. The group is field 5.
+		raw, _ := os.ReadFile(path) // the process may have ended meanwhile
+		// Field 2 may contain blanks and ends with a bracket. The process group is field 5.
 		fields := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
 		if len(fields) > 12 && fields[2] == strconv.Itoa(p.cmd.Process.Pid) {
 			group[filepath.Dir(path)] = fields
@@ -183,13 +183,13 @@ func (p *process) usage() (usage, error) {
 	return u, nil
 }
 
-// resident returns how many bytes of memory are resident. What several processes share counts once: Pss of /proc/PID/smaps_rollup.
+// resident returns the resident memory in bytes. Memory shared by several processes counts once: Pss of /proc/PID/smaps_rollup.
 func (p *process) resident() (sum int64, err error) {
 	for dir := range p.group() {
 		raw, _ := os.ReadFile(filepath.Join(dir, "smaps_rollup"))
 		_, rest, found := strings.Cut(string(raw), "\nPss:")
 		if !found {
-			continue // it has ended meanwhile
+			continue // the process has ended meanwhile
 		}
 		var kilobytes int64
 		if _, err := fmt.Sscan(rest, &kilobytes); err != nil {

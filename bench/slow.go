@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	slowRate   = 8 << 10 // bytes a second: 64 kbit/s, an eighth of what the voice takes in base64
-	slowTrials = 8       // beeps of the caller beside, in the time for which the link is slow
+	slowRate   = 8 << 10 // bytes a second: 64 kbit/s, an eighth of the rate of the voice in base64
+	slowTrials = 8       // beeps of the other caller while the link is slow
 	slowQuiet  = 3 * time.Second
 )
 
-// slowLink is read at slowRate until fast is closed.
+// slowLink is a connection that is read at slowRate until fast is closed.
 type slowLink struct {
 	net.Conn
 	fast <-chan struct{}
@@ -30,8 +30,8 @@ func (l slowLink) Read(b []byte) (int, error) {
 	return l.Conn.Read(b)
 }
 
-// slow has a caller by WebSocket read slower than the reply comes, for as long as the reply lasts, and another one beep beside it. It
-// measures what the first one has heard in the end.
+// slow makes a WebSocket caller read more slowly than its reply is sent, for the length of the reply, while another caller sends beeps. It
+// measures how much of the reply the first caller receives in the end.
 func (c *comparison) slow(ctx context.Context) error {
 	c.model.beepForBeep()
 	open, fast := lines[c.caller]["websocket"], make(chan struct{})
@@ -41,7 +41,7 @@ func (c *comparison) slow(ctx context.Context) error {
 		if err != nil {
 			return nil, err
 		}
-		conn.(*net.TCPConn).SetReadBuffer(2 * slowRate) // or the machine reads for the caller
+		conn.(*net.TCPConn).SetReadBuffer(2 * slowRate) // otherwise the kernel buffers the reply
 		return slowLink{conn, fast}, nil
 	}
 	var heard atomic.Int64 // samples
@@ -88,7 +88,7 @@ func (c *comparison) slow(ctx context.Context) error {
 	return failed
 }
 
-// hearsOut waits until so much was heard, nothing more comes, or the line has ended: only then it returns true.
+// hearsOut waits until all samples were received, no more arrive for slowQuiet, or the line has ended. ended reports the last case.
 func (l *line) hearsOut(ctx context.Context, heard *atomic.Int64, all int64) (ended bool) {
 	for last, at := heard.Load(), time.Now(); last < all && time.Since(at) < slowQuiet; {
 		select {

@@ -10,28 +10,28 @@ import (
 	"voxgate/media/opus"
 )
 
-// Sampling rates in Hz.
+// Sample rates in Hz.
 const (
-	micRate   = 48000 // of a caller's microphone, as a browser's
-	voiceRate = 24000 // of the model's voice, and of a caller's loudspeaker
-	modelRate = 16000 // of what the model hears
+	micRate   = 48000 // of a caller's microphone, like a browser's
+	voiceRate = 24000 // of the model's voice, and of a caller's playback
+	modelRate = 16000 // of the model's input
 )
 
-// wav is web/test/speech.wav: 0.9 s of a voice at 16 kHz with hardly a pause in it.
+// wav is web/test/speech.wav: 0.9 s of a voice at 16 kHz, almost without pauses.
 //
 //go:embed speech.wav
 var wav []byte
 
-// reference is what is said over bad networks, again and again: the clip at four pitches, so that a piece that comes late is not
-// taken for another one.
+// reference is the speech that is repeated over bad networks: the clip at four pitches, so that a late piece is not confused with
+// another one.
 type reference struct {
 	pcm   []int16 // at modelRate; a whole number of frames
 	mic   []int16 // the same at micRate
 	voice []int16 // the same at voiceRate
-	clips []int   // at which frame each clip begins; and the end
+	clips []int   // first frame of each clip, and the end
 }
 
-// must is for what fails only where this program is wrong: codecs and filters of constant rates.
+// must panics on errors that only a bug of this program can cause, such as those of codecs and filters with constant rates.
 func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)
@@ -39,15 +39,15 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// speech makes it, once for all.
+// speech returns the reference, which is built once.
 var speech = sync.OnceValue(func() *reference {
 	const header = 44
 	clip := media.AppendSamples(nil, wav[header:])
 	s, whole := &reference{}, media.Samples(frame, modelRate)
-	for _, rate := range []int{16000, 14500, 17500, 15200} { // two semitones either way
+	for _, rate := range []int{16000, 14500, 17500, 15200} { // two semitones up and down
 		s.clips = append(s.clips, s.frames())
 		voice := must(media.Resample(clip, rate, modelRate))
-		const pause = 5 // frames, and what is left of the clip's last one
+		const pause = 5 // frames, in addition to the rest of the clip's last one
 		s.pcm = slices.Concat(s.pcm, voice, make([]int16, (pause+1)*whole-len(voice)%whole))
 	}
 	s.clips = append(s.clips, s.frames())
@@ -59,44 +59,44 @@ var speech = sync.OnceValue(func() *reference {
 // frames returns the length in frames of 20 ms.
 func (s *reference) frames() int { return len(s.pcm) / media.Samples(frame, modelRate) }
 
-// micFrame returns a frame at micRate. The speech begins anew when it is over.
+// micFrame returns frame i at micRate. The speech repeats after its end.
 func (s *reference) micFrame(i int) []int16 {
 	n := media.Samples(frame, micRate)
 	i %= s.frames()
 	return s.mic[i*n : (i+1)*n]
 }
 
-// voiced returns the frames from one to another, which is not in it, at voiceRate.
+// voiced returns the frames from from to to, excluding to, at voiceRate.
 func (s *reference) voiced(from, to int) []int16 {
 	n := media.Samples(frame, voiceRate)
 	return s.voice[from*n : to*n]
 }
 
-// clip returns from which frame to which, not in it, clip i goes. They begin anew when all were said.
+// clip returns the first frame of clip i, and the one after its last. The clips repeat after the last one.
 func (s *reference) clip(i int) (from, to int) {
 	i %= len(s.clips) - 1
 	return s.clips[i], s.clips[i+1]
 }
 
-// talker encodes what a caller says.
+// talker encodes a caller's audio.
 type talker struct {
 	*opus.Encoder
 	buf []byte
 }
 
-// newMicrophone returns the encoder with the least delay, whose look-ahead is 2.5 ms.
+// newMicrophone returns the encoder with the least delay: its look-ahead is 2.5 ms.
 func newMicrophone() *talker { return &talker{must(opus.NewEncoder(micRate)), make([]byte, 1500)} }
 
-// newTalker returns the encoder of a caller that talks as a browser does: VOIP at 32 kb/s, with FEC.
+// newTalker returns an encoder like that of a browser: VOIP at 32 kb/s, with FEC.
 func newTalker() *talker {
 	e := must(opus.NewRobustEncoder(micRate))
 	return must(&talker{e, make([]byte, 1500)}, e.SetExpectedLoss(10)) // percent of loss: enough for FEC in every packet
 }
 
-// encode returns the packet of 20 ms at micRate, until the next call.
+// encode returns the packet for 20 ms at micRate. It is valid until the next call.
 func (t *talker) encode(pcm []int16) []byte { return t.buf[:must(t.Encode(pcm, t.buf))] }
 
-// listener decodes what somebody hears.
+// listener decodes received audio.
 type listener struct {
 	media.Decoder
 	pcm []int16
@@ -106,7 +106,7 @@ func newListener(rate int) *listener {
 	return &listener{must(opus.NewDecoder(rate, "")), make([]int16, media.Samples(media.MaxPacketDuration, rate))}
 }
 
-// decode returns the sound of a packet, until the next call: none if it is empty, as in a pause, or broken.
+// decode returns the audio of a packet, valid until the next call. It is nil if the packet is empty, as in a pause, or invalid.
 func (l *listener) decode(packet []byte) []int16 {
 	if len(packet) == 0 {
 		return nil
@@ -118,10 +118,10 @@ func (l *listener) decode(packet []byte) []int16 {
 	return l.pcm[:n]
 }
 
-// loud reports whether a frame holds more than a codec makes of silence: -36 dBov, as for the emulator.
+// loud reports whether a frame is louder than a codec's output for silence: -36 dBov, the same limit as in the emulator.
 func loud(pcm []int16) bool { return media.RMS(pcm) >= 500 }
 
-// recording is what somebody has heard at modelRate, with the time at which each piece came. It is a media.Sink.
+// recording stores received audio at modelRate, with the arrival time of each piece. It implements media.Sink.
 type recording struct {
 	mu     sync.Mutex
 	pieces []piece
@@ -135,7 +135,7 @@ type piece struct {
 // Rate returns modelRate.
 func (*recording) Rate() int { return modelRate }
 
-// WritePCM keeps a piece that comes now.
+// WritePCM stores a piece with the current time.
 func (r *recording) WritePCM(pcm []int16) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,20 +13,20 @@ import (
 	"strings"
 )
 
-// setups are the files of set-up, one for each subject. A file is a program in sh or Python. It starts its server with what the environment
-// says (environment), logs "url=URL" to stderr when the server takes calls, and ends with SIGTERM; with the argument "version" it
-// prints what is measured. Its comments say what Go must know: lines "# name:", "# caller:" and "# cannot CELL: why".
+// setups holds the set-up files, one for each subject. A file is a program in sh or Python. It starts its server with the settings of
+// environment, logs "url=URL" to stderr when the server is ready for calls, and ends on SIGTERM. With the argument "version" it prints the
+// version of the subject. Comments in the file describe the subject: "# name:", "# caller:" and "# cannot CELL: why".
 //
 //go:embed compare/subjects
 var setups embed.FS
 
-// subject is a server that is measured.
+// subject is a measured server.
 type subject struct {
-	id     string // of its file
+	id     string // name of its file, without the extension
 	name   string
-	caller string            // how it is called: a key of joins
-	cannot map[string]string // why it has no figure for a cell
-	file   string            // of the program, in setups
+	caller string            // signalling protocol: a key of joins
+	cannot map[string]string // reasons for missing figures, by cell
+	file   string            // path of the program in setups
 }
 
 // The subjects of the tables in docs/figures.md.
@@ -35,10 +35,10 @@ const (
 	echoing = "echo"
 )
 
-// silence puts off the gateway's watch for silent models, where ours may say nothing for long.
+// silence disables the gateway's detection of silent models for measurements in which ours sends nothing for long.
 const silence = "VOXGATE_STALL=1h"
 
-// subjects returns the ids of all.
+// subjects returns the ids of all subjects.
 func subjects() (ids []string) {
 	files, _ := fs.Glob(setups, "compare/subjects/*")
 	for _, file := range files {
@@ -48,7 +48,7 @@ func subjects() (ids []string) {
 	return ids
 }
 
-// newSubject reads the comments of a file of set-up.
+// newSubject returns the subject with an id, from the comments of its set-up file.
 func newSubject(id string) (*subject, error) {
 	files, err := fs.Glob(setups, "compare/subjects/"+id+".*")
 	if err != nil || len(files) != 1 {
@@ -80,13 +80,13 @@ func newSubject(id string) (*subject, error) {
 	return s, nil
 }
 
-// program writes the file of set-up into a folder, and returns how it is run.
+// program writes the set-up file into a folder, and returns the command that runs it.
 func (s *subject) program(folder string) (command []string, err error) {
 	text, err := setups.ReadFile(s.file)
 	if err != nil {
 		return nil, err
 	}
-	path := filepath.Join(folder, "subject_"+filepath.Base(s.file)) // which no package of Python is called
+	path := filepath.Join(folder, "subject_"+filepath.Base(s.file)) // not the name of any Python package
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (s *subject) program(folder string) (command []string, err error) {
 	return []string{"/bin/sh", path}, nil
 }
 
-// cache is where the packages of the peers are.
+// cache returns the folder with the installed packages of the subjects.
 func cache() string {
 	if path := os.Getenv("COMPARE_CACHE"); path != "" {
 		return path
@@ -105,19 +105,19 @@ func cache() string {
 	return path
 }
 
-// stage is a server and the model behind it.
+// stage is a server with its model.
 type stage struct {
 	*process
 	*subject
 	model   *model
 	folder  string
 	version string
-	sip     string // where a line for telephones is to be, host and port
-	// dial is how lines by WebSocket connect; nil: as usual.
+	sip     string // host and port for the SIP endpoint of the subject
+	// dial opens the connections of WebSocket lines; nil means the default.
 	dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// stage starts a subject, with more environment.
+// stage starts a subject. more has additional environment variables.
 func (o options) stage(ctx context.Context, id string, more ...string) (_ *stage, err error) {
 	s := &stage{}
 	if s.subject, err = newSubject(id); err != nil {
@@ -160,7 +160,7 @@ func (o options) stage(ctx context.Context, id string, more ...string) (_ *stage
 	return s, err
 }
 
-// environment is what a file of set-up needs.
+// environment returns the environment variables for a set-up file.
 func (o options) environment(s *stage) ([]string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -171,21 +171,21 @@ func (o options) environment(s *stage) ([]string, error) {
 		return nil, err
 	}
 	return []string{
-		"COMPARE_MODEL=" + s.model.url,          // the Live API, by http and ws
-		"COMPARE_MODEL_TLS=" + s.model.secure,   // the same, by https and wss
-		"SSL_CERT_FILE=" + roots,                // for it
-		"COMPARE_TOOL=" + s.model.url + "/tool", // takes a POST when the model has called the tool "lookup"
-		"COMPARE_INSTRUCTION=" + instruction,    // of the system, for the model
-		"COMPARE_SIP=" + s.sip,                  // where a line for telephones is to be, by UDP
-		"COMPARE_TWILIO=" + twilioSecret,        // with which Twilio's requests are signed
-		"COMPARE_FOLDER=" + s.folder,            // for files; it is removed in the end
+		"COMPARE_MODEL=" + s.model.url,          // the Live API over http and ws
+		"COMPARE_MODEL_TLS=" + s.model.secure,   // the same over https and wss
+		"SSL_CERT_FILE=" + roots,                // for COMPARE_MODEL_TLS
+		"COMPARE_TOOL=" + s.model.url + "/tool", // for a POST when the model calls the tool "lookup"
+		"COMPARE_INSTRUCTION=" + instruction,    // system instruction for the model
+		"COMPARE_SIP=" + s.sip,                  // address for the SIP endpoint, over UDP
+		"COMPARE_TWILIO=" + twilioSecret,        // signs Twilio's requests
+		"COMPARE_FOLDER=" + s.folder,            // for files; removed at the end
 		"COMPARE_CACHE=" + cache(),
 		"COMPARE_GATEWAY=" + o.gateway, // Voxgate's binary
-		"COMPARE_BENCH=" + self,        // this program, which is also the echo
+		"COMPARE_BENCH=" + self,        // this program, which is also the echo server
 	}, nil
 }
 
-// session is the model's side of a call: not of the call before, which some subjects end late.
+// session returns the model's session of a call, but not that of a previous call, which some subjects end late.
 func (s *stage) session(ctx context.Context, c *caller) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -204,7 +204,7 @@ func (s *stage) call(ctx context.Context, o callOptions) (*caller, error) {
 	return c, nil
 }
 
-// close ends the server before the model that it talks to.
+// close stops the server, and then its model.
 func (s *stage) close() {
 	if s.process != nil {
 		s.stop()
@@ -215,5 +215,5 @@ func (s *stage) close() {
 	os.RemoveAll(s.folder)
 }
 
-// alone reports whether all calls of the subject have one instruction, so that the model cannot tell them apart.
+// alone reports whether all calls of the subject have the same instruction, so that the model cannot distinguish them.
 func (s *stage) alone() bool { return !slices.Contains([]string{voxgate, echoing}, s.id) }
