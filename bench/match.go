@@ -162,7 +162,7 @@ func (m *matcher) like(i, at int) bool {
 
 // alike returns the normalized correlation of a with the beginning of b, for every n-th sample.
 //
-//go:norace // nothing is shared, and a hundred million reads of samples would take the race detector 20 s
+//go:norace // nobody else has them, and a hundred million looks at a sample take the detector 20 s
 func alike(a, b []float64, n int) float64 {
 	var ab, aa, bb float64
 	for i := 0; i < len(a); i += n {
