@@ -173,7 +173,7 @@ func (g *gate) admitRequest(req *sip.Request, from netip.Addr, trunks []*trunkSt
 	return r
 }
 
-// matchTrunk returns the one of the given trunks that a request belongs to.
+// matchTrunk returns the one of the given trunks that a request belongs to. It records wrong passwords against the address.
 func (g *gate) matchTrunk(req *sip.Request, from netip.Addr, trunks []*trunkState) ruling {
 	var asked []string
 	sent := readCredentials(req)

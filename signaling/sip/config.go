@@ -64,10 +64,10 @@ type Trunk struct {
 	From           []string  `json:"from"`     // addresses and networks; if empty, any, and a password is required
 	Username       string    `json:"username"` // for digest; if empty, no password is required
 	Password       string    `json:"password"`
-	Digest         string    `json:"digest"` // SHA-256 or MD5; if empty, either
-	SRTP           string    `json:"srtp"`   // required or off; if empty, used when the peer offers it
-	NAT            bool      `json:"nat"`    // the media source may differ from the SDP
-	Early          bool      `json:"early"`
+	Digest         string    `json:"digest"`         // SHA-256 or MD5; if empty, either
+	SRTP           string    `json:"srtp"`           // required or off; if empty, used when the peer offers it
+	NAT            bool      `json:"nat"`            // the media source may differ from the SDP
+	Early          bool      `json:"early"`          // dial the model while the call rings, and answer when it begins to speak
 	Calls          int       `json:"calls"`          // concurrent; 0 means 50
 	CallsPerCaller int       `json:"callsPerCaller"` // concurrent; 0 means 3
 	CallsPerSecond float64   `json:"callsPerSecond"` // 0 means 10

@@ -245,7 +245,7 @@ func (d *Door) Addresses() (list []netip.AddrPort) {
 	return list
 }
 
-// Close ends the remaining calls and waits for them.
+// Close ends the remaining calls, unregisters at the trunks and closes all sockets. It blocks until that is done.
 func (d *Door) Close() {
 	d.mu.Lock()
 	if !isClosed(d.closing) {

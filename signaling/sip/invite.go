@@ -303,7 +303,8 @@ func (c *call) accept(req *sip.Request, tx sip.ServerTransaction) error {
 	return nil
 }
 
-// deliver repeats a response until it is acknowledged, and returns the body of the acknowledgement.
+// deliver repeats a response until it is acknowledged, and returns the body of the acknowledgement. It fails if the call ends, or after
+// [Options.Timeout].
 func (c *call) deliver(res *sip.Response, tx sip.ServerTransaction, acked <-chan []byte) (body []byte, err error) {
 	if isClosed(c.ended) {
 		return nil, c.endReason()

@@ -187,7 +187,8 @@ func newCallScreen(m *Machine) *callScreen {
 // startClock restarts the count of silence.
 func (s *callScreen) startClock() { s.lastAudio.Store(time.Now().UnixNano()) }
 
-// checkTimeouts is called once a second: phones that send nothing in pauses give the detector no audio to judge.
+// checkTimeouts decides by the time without audio, because phones that send nothing in pauses give the detector nothing to judge. It also
+// decides if the model takes too long. It is called once a second.
 func (s *callScreen) checkTimeouts(now time.Time) {
 	if !s.isActive() {
 		return

@@ -23,7 +23,7 @@ type reliable struct {
 // sendReliable blocks, until it is acknowledged.
 func (c *call) sendReliable(req *sip.Request, res *sip.Response, tx sip.ServerTransaction, must bool) error {
 	if !must {
-		_ = tx.Respond(res) // the final response has the same content
+		_ = tx.Respond(res) // if this fails, the final response has the same content
 		return nil
 	}
 	c.mu.Lock()

@@ -35,7 +35,8 @@ func readReplaces(header string) (r replaces, ok bool) {
 	return r, r.callID != "" && r.local != "" && r.remote != ""
 }
 
-// findReplaced returns the call that an INVITE is to replace, or nil for a new call. A trunk, or a page, may replace only its own calls.
+// findReplaced returns the call that an INVITE is to replace, or nil for a new call. A trunk, or a page, may replace only its own calls. It
+// blocks until that call has a conversation, for at most [Options.Timeout].
 func (d *Door) findReplaced(req *sip.Request, c *call) (*call, *refusal) {
 	headers := req.GetHeaders("Replaces")
 	if len(headers) == 0 {

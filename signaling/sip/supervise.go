@@ -52,7 +52,7 @@ func (d *Door) maySupervise(r *http.Request, session string) error {
 	}
 	c, err := d.findSupervised(session)
 	if err == nil && !key.MayWatch(c.conversation().Origin()) {
-		_, err = d.findSupervised("") // the same error as for an unknown session
+		_, err = d.findSupervised("") // an error as for an unknown session
 	}
 	return err
 }

@@ -67,7 +67,7 @@ const (
 	accept    // accept the call
 	pong      // answer to pinged
 	farewell  // answer to stopped
-	keepAlive // sent while nobody speaks
+	keepAlive // shows that we are there, even if the model says nothing
 )
 
 // codec encodes and decodes the messages of one call. Only one goroutine calls read, and its first call comes before all others. Calls of
@@ -183,7 +183,7 @@ type dialect struct {
 	listed bool // sound is a list of 16-bit numbers, otherwise base64
 	words  bool // messages may be plain text: "DTMF_END digit:5"
 
-	// event is the path of a message's type; if empty, "event" or "type". events maps the types to kinds. If no type means started, the
+	// A message's type is at "event" or "type", or else at the path event. events maps types to kinds. If none of them means started, the
 	// first message without a type begins the call.
 	event  string
 	events map[string]kind
@@ -455,7 +455,7 @@ func (s *encodedSound) UnmarshalJSON(b []byte) (err error) {
 	return nil
 }
 
-// unquote returns the content of a JSON string. ok is false if the string contains escapes.
+// unquote returns the content of a JSON string. ok is false if the string contains escapes, or b is no string.
 func unquote(b []byte) (inner []byte, ok bool) {
 	if len(b) < 2 || b[0] != '"' || bytes.IndexByte(b, '\\') >= 0 {
 		return nil, false
