@@ -18,7 +18,7 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// streamer reads a body and then answers line by line, for longer than a body may take.
+// streamer reads a body and then answers line by line, for longer than the timeout of bodies.
 func streamer(w http.ResponseWriter, r *http.Request) {
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -37,8 +37,8 @@ func streamer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestBodiesThatNeverCome: a client that announces a body and sends none loses the connection, whatever was asked for; answers that take
-// their time, and WebSockets, do not.
+// TestBodiesThatNeverCome: a client that announces a body and sends none is disconnected, whatever it requested; slow
+// answers and WebSockets are not.
 func TestBodiesThatNeverCome(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, func(d *doortest.Doors, _ *bridge.Options) {

@@ -29,7 +29,7 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// lookUpConfig declares the one tool of clients of [pcmDoor].
+// lookUpConfig declares the only tool of the clients of [pcmDoor].
 var lookUpConfig = json.RawMessage(
 	`{"model":"gemini-3.8-live","tools":[{"functionDeclarations":[{"name":"look_up","parameters":{"type":"OBJECT"}}]}]}`,
 )
@@ -73,7 +73,7 @@ func (c *pcmClient) say(pcm []int16) {
 	}
 }
 
-// expect waits for the next event of a kind, and reads what it is.
+// expect waits for the next event of a kind, and decodes it.
 func (c *pcmClient) expect(kind string, is any) {
 	c.T.Helper()
 	var e struct{ Body json.RawMessage }
@@ -124,7 +124,7 @@ func (c exampleConn) Say(text string) {
 	}
 }
 
-// Answer waits for the whole text of an answer.
+// Answer waits for the complete text of an answer.
 func (c exampleConn) Answer() string {
 	for {
 		var event struct {
@@ -141,7 +141,8 @@ func (c exampleConn) Answer() string {
 	}
 }
 
-// A front door of fewer than 95 lines, which starts no goroutine and has no word of Gemini's, holds a conversation.
+// An endpoint of fewer than 95 lines, which starts no goroutine and does not use Gemini's terms, holds a
+// conversation.
 func TestADoorIsSmall(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile("example_test.go")
@@ -202,7 +203,8 @@ func TestADoorIsSmall(t *testing.T) {
 	}
 }
 
-// A peer that is born by an HTTP request has its answer in the response, talks and hears.
+// A WebRTC peer that begins with one HTTP request gets its answer in the response, and transports audio in both
+// directions.
 func TestADoorOfOneRequest(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, withPCM)
@@ -241,7 +243,7 @@ func TestADoorOfOneRequest(t *testing.T) {
 	}
 }
 
-// A page of an origin on the list may send requests, and one that is not may not.
+// A page of a listed origin may send requests, and others may not.
 func TestRequestsOfOtherOrigins(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, withPCM, func(d *doortest.Doors, _ *bridge.Options) { d.Origins = []string{"https://app.example"} })
@@ -279,7 +281,7 @@ func TestRequestsOfOtherOrigins(t *testing.T) {
 	}
 }
 
-// A close reason is never cut inside a character, or the frame would be invalid and the reason lost.
+// A close reason is never cut inside a character; otherwise the frame would be invalid and the reason lost.
 func TestLongReasonsStayReadable(t *testing.T) {
 	t.Parallel()
 	for extra := range 4 {

@@ -1,4 +1,4 @@
 package signaling
 
-// BodyTimeout is how long a request's body may take.
+// BodyTimeout limits how long a request's body may take.
 const BodyTimeout = bodyTimeout

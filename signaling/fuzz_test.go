@@ -12,7 +12,7 @@ import (
 	"voxgate/signaling/doortest"
 )
 
-// FuzzHost asks by any name from any page. Requests by a stranger's name, or from a stranger's page, are refused.
+// FuzzHost sends requests with arbitrary host names and origins. Unknown hosts and origins are rejected.
 func FuzzHost(f *testing.F) {
 	for _, seed := range []string{
 		"localhost", "LOCALHOST.:80", "voice.example.", "evil.example", "voice.example.evil.example", "[::1]:3001", "127.0.0.1.evil.example",

@@ -12,8 +12,8 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// offerDoor is a front door whose peers are born by an HTTP request: the body is an SDP offer, and so is the answer's. There is
-// nothing else; the call ends with the peer.
+// offerDoor is an endpoint for WebRTC calls that begin with one HTTP request: the body is an SDP offer, and the
+// response the answer. There is nothing else; the call ends with the peer.
 type offerDoor struct {
 	host  *bridge.Host
 	rtc   *rtc.API

@@ -12,7 +12,8 @@ import (
 	"voxgate/signaling/doortest"
 )
 
-// Host, Origin and what a reverse proxy says of them are spelled in many ways. Each pair that means the same host is let in, and no other.
+// Host, Origin and the headers of a reverse proxy have many forms. Each pair that means the same host is accepted,
+// and no other.
 func TestOriginsBehindProxies(t *testing.T) {
 	t.Parallel()
 	gate := doortest.Must(access.New(access.Options{
@@ -101,7 +102,7 @@ func TestOriginsBehindProxies(t *testing.T) {
 	}
 }
 
-// What could never match a browser's Origin, or a request's Host, is refused where it is set.
+// A setting that could never match a browser's Origin, or a request's Host, is rejected.
 func TestOriginsAndHostsThatCannotMatch(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{

@@ -36,7 +36,7 @@ import (
 	"voxgate/tools"
 )
 
-// isRefused tries to open a conversation and returns why it was refused.
+// isRefused tries to open a conversation, and returns the message of its rejection.
 func isRefused(t *testing.T, c *doortest.Client, payload, code string, closeCode int) string {
 	t.Helper()
 	c.Send("CONNECT_GEMINI", payload)
@@ -57,7 +57,7 @@ func isRefused(t *testing.T, c *doortest.Client, payload, code string, closeCode
 
 const policy = websocket.ClosePolicyViolation
 
-// A token is taken wherever a client can put it, but for the URL, which is logged.
+// A token is accepted wherever a client can send it, except in the URL, which is logged.
 func TestWhereATokenTravels(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil)
@@ -99,14 +99,15 @@ func TestATokenForOneConversation(t *testing.T) {
 	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(twice, ""))
 }
 
-// A gateway that begins no conversation takes no token: its owner comes back, or goes to another gateway, with the same.
+// A gateway that cannot start a conversation does not consume the token: its owner can retry with it, here or at
+// another gateway.
 func TestATokenThatBeganNothing(t *testing.T) {
 	t.Parallel()
 	var gate *access.Gate
 	l := doortest.NewLocked(t, nil, func(d *doortest.Doors, _ *bridge.Options) { gate = d.Access })
 	hooked := doortest.NewGateway(t, func(d *doortest.Doors, o *bridge.Options) {
 		d.Access = gate
-		o.Admit = func(context.Context, string, *bridge.SessionRequest) error { // as a session webhook that does not answer
+		o.Admit = func(context.Context, string, *bridge.SessionRequest) error { // like a session webhook that does not answer
 			return &bridge.Error{Code: bridge.CodeBusy, Message: "Nobody answers."}
 		}
 	})
@@ -120,7 +121,8 @@ func TestATokenThatBeganNothing(t *testing.T) {
 	isRefused(t, doortest.Dial(t, other.URL), doortest.Hello(token, ""), "unauthorized", policy)
 }
 
-// A conversation outlives its token, and its person may come back to it with that, but begins no other. Nobody else comes.
+// A conversation outlives its token. With the expired token its person may resume it, but not begin another one, and
+// other people may not resume it.
 func TestATokenExpires(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil)
@@ -215,7 +217,7 @@ func TestBadTokens(t *testing.T) {
 	} {
 		code := "unauthorized"
 		if name == "a server key" {
-			code = "forbidden" // it may mint, not talk
+			code = "forbidden" // it may mint, not open conversations
 		}
 		if why := isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(token, ""), code, policy); strings.Contains(why, token) {
 			t.Errorf("%s: it is reported again: %s", name, why)
@@ -223,7 +225,7 @@ func TestBadTokens(t *testing.T) {
 	}
 }
 
-// What a grant limits is counted with a token that has no "jti", too, however its signature is spelt.
+// The limits of a grant also apply to a token without "jti", whatever the encoding of its signature.
 func TestATokenWithoutAnID(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil)
@@ -241,7 +243,7 @@ func TestATokenWithoutAnID(t *testing.T) {
 	hers := token("ada")
 	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(hers, ""))
 	last := len(hers) - 1
-	for _, again := range []string{hers, hers[:last] + string(hers[last]+1)} { // whose last two bits belong to no byte
+	for _, again := range []string{hers, hers[:last] + string(hers[last]+1)} { // the last two bits belong to no byte
 		why := isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(again, ""), "busy", websocket.CloseTryAgainLater)
 		if !strings.Contains(why, "of this token") {
 			t.Error(why)
@@ -259,7 +261,7 @@ func sign(t *testing.T, method jwt.SigningMethod, key any, claims jwt.MapClaims)
 	return token
 }
 
-// An issuer that changes its key is asked for the new one when the first token comes that was signed with it.
+// If an issuer changes its key, the new key is fetched for the first token that is signed with it.
 func TestTheBackendsOwnTokens(t *testing.T) {
 	t.Parallel()
 	type pair struct {
@@ -318,7 +320,7 @@ func TestTheBackendsOwnTokens(t *testing.T) {
 	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(signed(current), ""))
 }
 
-// A tool of the operator's runs for whom it is granted, and knows who that is.
+// A tool of the operator runs only for callers with a grant for it, and receives their identity.
 func TestAGrantHasTools(t *testing.T) {
 	t.Parallel()
 	who := make(chan tools.Who, 4)
@@ -336,7 +338,7 @@ func TestAGrantHasTools(t *testing.T) {
 	l.Edit(doortest.Grants(map[string]any{"tools": []string{"find_*"}}))
 	for grant, runs := range map[string]bool{`{}`: false, `{"tools":["find_customer"]}`: false, `{"tools":["find_order"]}`: true, ``: true} {
 		c := doortest.Dial(t, l.URL)
-		want := `{"identity":"ada"}` // and what the key may grant
+		want := `{"identity":"ada"}` // and the maximum of the key
 		if grant != "" {
 			want = `{"identity":"ada","grant":` + grant + `}`
 		}
@@ -345,7 +347,7 @@ func TestAGrantHasTools(t *testing.T) {
 		if !runs {
 			continue
 		}
-		select { // the turn may be over before the tool has run
+		select { // the turn may end before the tool has run
 		case w := <-who:
 			if w.Caller != "ada" || w.Door != "web" || !strings.Contains(string(w.Grant), "find_") {
 				t.Errorf("grant %s: it ran for %+v", grant, w)
@@ -359,7 +361,7 @@ func TestAGrantHasTools(t *testing.T) {
 	}
 }
 
-// What a grant says of the model counts, whatever the client wants, and wants later.
+// The grant determines the model, whatever the client requests at first or later.
 func TestAGrantHasAnAgent(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil)
@@ -398,12 +400,12 @@ func TestAGrantHasAnEnd(t *testing.T) {
 	}
 }
 
-// from is the header of a trusted proxy that speaks for an address.
+// from returns the header of a trusted proxy for an address.
 func from(address string) http.Header { return http.Header{"X-Forwarded-For": {"6.6.6.6, " + address}} }
 
 func behindProxy(o *access.Options) { o.Proxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }
 
-// At a limit the next one learns when to come back, and when somebody leaves there is room.
+// At a limit the next client gets a time to retry, and when a client leaves there is room.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	const tryLater = websocket.CloseTryAgainLater
@@ -412,7 +414,7 @@ func TestLimits(t *testing.T) {
 		limits     access.Limits
 		mint       string
 		key        map[string]any
-		other      http.Header // who may come in though it is full; nil: nobody
+		other      http.Header // accepted in spite of the limit, or nil
 	}{
 		{name: "in all", rule: "full", limits: access.Limits{Sessions: 2}},
 		{name: "of an address", rule: "your address", limits: access.Limits{SessionsPerAddress: 2}, other: from("198.51.100.8")},
@@ -471,14 +473,14 @@ func TestConversationsBeginTooFast(t *testing.T) {
 		c.CloseCode()
 	}
 	why := isRefused(t, doortest.DialAs(t, l.URL, me), doortest.Hello(l.Mint(`{}`), ""), "busy", websocket.CloseTryAgainLater)
-	if !regexp.MustCompile(`"retryAfter":(2\d|30)\b`).MatchString(why) { // less what the first two took
+	if !regexp.MustCompile(`"retryAfter":(2\d|30)\b`).MatchString(why) { // minus the tokens of the first two
 		t.Error(why)
 	}
 	l.Wait(31 * time.Second)
 	doortest.Enters(t, doortest.DialAs(t, l.URL, me), doortest.Hello(l.Mint(`{}`), ""))
 }
 
-// A caller that begins too fast is refused by its own limit, and takes nothing from what all share.
+// A caller that begins conversations too fast is rejected by its own limit, and does not consume shared limits.
 func TestOneAddressDoesNotTakeTheRateOfAll(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, func(o *access.Options) {
@@ -493,7 +495,7 @@ func TestOneAddressDoesNotTakeTheRateOfAll(t *testing.T) {
 	doortest.Enters(t, doortest.DialAs(t, l.URL, from("198.51.100.8")), doortest.Hello(token, ""))
 }
 
-// A server key talks only if it may, whatever it looks like.
+// A server key can open conversations only with the privilege, whatever its form.
 func TestAKeyOfTheOperatorsOwn(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil)
@@ -502,7 +504,7 @@ func TestAKeyOfTheOperatorsOwn(t *testing.T) {
 	isRefused(t, doortest.Dial(t, l.URL), doortest.Hello("a key that somebody has thought of", ""), "forbidden", policy)
 }
 
-// Sockets that say nothing take the room of their own address alone.
+// Sockets without a first message count only for their own address.
 func TestSocketsThatSayNothing(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, func(o *access.Options) { behindProxy(o); o.Limits = access.Limits{WaitingPerAddress: 3} })
@@ -543,10 +545,10 @@ func TestParkedConversations(t *testing.T) {
 	}
 }
 
-// A caller whose budget is spent is warned before, and then hears the sentence to its end.
+// A caller whose budget runs out is warned first, and then hears the sentence to its end.
 func TestBudgets(t *testing.T) {
 	t.Parallel()
-	for unit, most := range map[string]float64{"tokens": 250, "dollars": 0.028} { // of which a turn may cost 0.023
+	for unit, most := range map[string]float64{"tokens": 250, "dollars": 0.028} { // a turn may cost 0.023
 		t.Run(unit, func(t *testing.T) {
 			t.Parallel()
 			keepsTo(t, unit, most)
@@ -558,7 +560,7 @@ func keepsTo(t *testing.T, unit string, most float64) {
 	spend := func(c *doortest.Client) {
 		t.Helper()
 		for range 100 {
-			c.Conn.WriteMessage(websocket.TextMessage, doortest.Envelope("SEND_MESSAGE", doortest.Typed("More."))) // fails if it ends meanwhile
+			c.Conn.WriteMessage(websocket.TextMessage, doortest.Envelope("SEND_MESSAGE", doortest.Typed("More."))) // fails if the conversation ends meanwhile
 			m, at := c.Wait(
 				c.At,
 				"a turn's end",
@@ -579,7 +581,7 @@ func keepsTo(t *testing.T, unit string, most float64) {
 	doortest.Enters(t, c, doortest.Hello(token, ""))
 	spend(c)
 	isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(token, ""), "busy", websocket.CloseTryAgainLater)
-	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(l.Mint(`{}`), "")) // another token has its own
+	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(l.Mint(`{}`), "")) // another token has its own limit
 
 	l.Edit(doortest.OfKey(func(key map[string]any) { key[unit+"PerDay"] = most }))
 	c = doortest.Dial(t, l.URL)
@@ -602,7 +604,7 @@ func keepsTo(t *testing.T, unit string, most float64) {
 	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(l.Mint(`{"identity":"ada"}`), ""))
 }
 
-// The keys file is the operator's to change while everybody talks.
+// The operator can change the keys file during conversations.
 func TestTheKeysChange(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil)
@@ -611,7 +613,7 @@ func TestTheKeysChange(t *testing.T) {
 	doortest.Enters(t, c, doortest.Hello(token, ""))
 	if err := os.WriteFile(l.File, []byte(`{"secret":`), 0o600); err == nil {
 		l.Wait(2 * time.Second)
-		doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(token, "")) // what cannot be read does not count
+		doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(token, "")) // an invalid file is ignored
 	}
 	other, err := access.NewKey(filepath.Join(t.TempDir(), "k"), "other", []string{"sing"})
 	if err == nil {
@@ -640,10 +642,10 @@ func TestBehindALogin(t *testing.T) {
 		"unauthorized",
 		policy,
 	)
-	if !strings.Contains(twice, "more than once") { // a proxy adds its own to the client's
+	if !strings.Contains(twice, "more than once") { // a proxy adds its own header to the client's
 		t.Error(twice)
 	}
-	open := doortest.NewLocked(t, func(o *access.Options) { o.IdentityHeader = "X-Forwarded-User" }) // and trusts nobody
+	open := doortest.NewLocked(t, func(o *access.Options) { o.IdentityHeader = "X-Forwarded-User" }) // and is not trusted
 	isRefused(t, doortest.DialAs(t, open.URL, http.Header{"X-Forwarded-User": {"ada"}}), `{}`, "unauthorized", policy)
 }
 
@@ -728,14 +730,14 @@ func TestBadKeysFiles(t *testing.T) {
 	}
 }
 
-// Fifty strangers at the limit do not hurt the one who talks.
+// Fifty rejected clients at a limit do not affect a running conversation.
 func TestStrangersAtTheLimit(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, func(o *access.Options) {
 		behindProxy(o)
 		o.Limits = access.Limits{Sessions: 1, NewPerSecond: -1, NewPerMinute: -1, NewPerSecondPerKey: -1}
 	})
-	heldUp := func(m doortest.Message) float64 { // what the gateway has added to the answer, in ms
+	heldUp := func(m doortest.Message) float64 { // delay that the gateway has added to the answer, in ms
 		var p struct{ GatewayMs float64 }
 		if err := json.Unmarshal(m.Payload, &p); err != nil {
 			t.Error(err)
@@ -769,7 +771,7 @@ func TestStrangersAtTheLimit(t *testing.T) {
 				conn.Close()
 				select {
 				case <-ctx.Done():
-				case <-time.After(200 * time.Millisecond): // some 250 a second
+				case <-time.After(200 * time.Millisecond): // about 250 a second
 				}
 			}
 		})

@@ -14,7 +14,7 @@ import (
 	"voxgate/bridge"
 )
 
-// The bytes of bodies count with all, an address and a key, until they are closed.
+// Bytes of bodies count for the gateway, an address and a key, until the bodies are closed.
 func TestBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, err := New(Options{
@@ -66,11 +66,12 @@ func TestBodies(t *testing.T) {
 	})
 }
 
-// TestReservedRoomNeedsAPace has strangers promise all the room that there is and send it at some pace, and somebody else send 1 MB.
+// TestReservedRoomNeedsAPace lets other clients reserve all the room and send their bodies at some rate, while one
+// client sends 1 MB.
 func TestReservedRoomNeedsAPace(t *testing.T) {
 	const mb = 1 << 20
 	for name, test := range map[string]struct {
-		pace   int // bytes a second of each stranger, after the first 70,000
+		pace   int // bytes a second of each other client, after the first 70,000
 		key    string
 		waits  time.Duration // at most
 		served bool
@@ -80,7 +81,7 @@ func TestReservedRoomNeedsAPace(t *testing.T) {
 		"a byte a second":     {1, "", 2500 * time.Millisecond, true},
 		"32 KB a second":      {32 << 10, "", 2500 * time.Millisecond, true},
 		"1 MB a second":       {mb, "", 4 * time.Second, true},
-		"100 KB a second":     {100 << 10, "", 5 * time.Second, false}, // as a slow line: it keeps its room
+		"100 KB a second":     {100 << 10, "", 5 * time.Second, false}, // like a slow line: it keeps its reservation
 		"1 MB a second, keys": {mb, "shop", 4 * time.Second, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -158,7 +159,8 @@ func TestReservedRoomNeedsAPace(t *testing.T) {
 	}
 }
 
-// TestBodiesThatWaitAreBounded has one address send more bodies than there is room for: a few wait, the others are refused at once.
+// TestBodiesThatWaitAreBounded sends more bodies from one address than there is room for: a few wait, the others are
+// rejected at once.
 func TestBodiesThatWaitAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, err := New(Options{

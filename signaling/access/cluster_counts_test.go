@@ -12,7 +12,7 @@ import (
 	"voxgate/store"
 )
 
-// gates are those of two gateways with one store.
+// gates returns the gates of two gateways with one store.
 func gates(t *testing.T, f func(t *testing.T, a, b *Gate)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -43,7 +43,7 @@ func begins(t *testing.T, a bridge.Account, want bool) {
 	}
 }
 
-// What all gateways may have together none has alone, and what a dead one had is given back.
+// A shared limit applies to all gateways together, and the usage of a dead gateway is released.
 func TestSessionsAmongGateways(t *testing.T) {
 	gates(t, func(t *testing.T, a, b *Gate) {
 		first, second := a.TrunkAccount("line", 2), b.TrunkAccount("line", 2)
@@ -56,7 +56,7 @@ func TestSessionsAmongGateways(t *testing.T) {
 		begins(t, b.TrunkAccount("line", 2), true)
 		begins(t, a.TrunkAccount("line", 2), false)
 		second.End()
-		time.Sleep(time.Minute) // it is said again and again
+		time.Sleep(time.Minute) // the usage is reported repeatedly
 		begins(t, a.TrunkAccount("line", 1), false)
 
 		close(b.cluster.stop) // b is dead
@@ -73,7 +73,7 @@ func TestSessionsAmongGateways(t *testing.T) {
 	})
 }
 
-// What is spent, and what runs may still spend, counts at all gateways.
+// Spending and reservations count at all gateways.
 func TestBudgetAmongGateways(t *testing.T) {
 	gates(t, func(t *testing.T, a, b *Gate) {
 		spender := func(g *Gate) *account {
@@ -82,13 +82,13 @@ func TestBudgetAmongGateways(t *testing.T) {
 		one, other := spender(a), spender(b)
 		begins(t, one, true)
 		begins(t, other, true)
-		one.RecordCost(bridge.Cost{Tokens: 1800}, bridge.Cost{Tokens: 1800}) // and as much is reserved for its next turn
+		one.RecordCost(bridge.Cost{Tokens: 1800}, bridge.Cost{Tokens: 1800}) // and the same amount is reserved for its next turn
 		synctest.Wait()
-		begins(t, spender(b), false) // 400 are left, which the other's next turn has
+		begins(t, spender(b), false) // 400 are left, reserved for the other's next turn
 		one.End()
 		synctest.Wait()
 		third := spender(b)
-		begins(t, third, true) // which learns of it
+		begins(t, third, true) // by which b learns of it
 		if left, most := other.RecordCost(bridge.Cost{Tokens: 300}, bridge.Cost{Tokens: 1000}); left.Tokens != 900 || most.Tokens != 4000 {
 			t.Errorf("%v of %v are left", left, most)
 		}
@@ -100,13 +100,13 @@ func TestBudgetAmongGateways(t *testing.T) {
 	})
 }
 
-// units are what budgets count, and so much of each.
+// units lists the units of budgets, and an amount of each.
 var unitsOfBudgets = map[string]func(n int) bridge.Cost{
 	"tokens":  func(n int) bridge.Cost { return bridge.Cost{Tokens: n} },
 	"dollars": func(n int) bridge.Cost { return bridge.Cost{Tokens: 7, Micros: n} },
 }
 
-// Of money no turn begins, here or at another gateway, that there is not enough for.
+// No turn begins, here or at another gateway, if the money does not cover it.
 func TestMoneyAmongGateways(t *testing.T) {
 	gates(t, func(t *testing.T, a, b *Gate) {
 		spender := func(g *Gate) *account {
@@ -122,7 +122,7 @@ func TestMoneyAmongGateways(t *testing.T) {
 		if err := third.BeginSession(turn); err == nil {
 			t.Error("a third conversation begins with half of what a turn may cost")
 		}
-		time.Sleep(leaseEvery) // until each knows what the other has reserved
+		time.Sleep(leaseEvery) // until each knows the other's reservations
 		synctest.Wait()
 		if left, most := one.RecordCost(bridge.Cost{Micros: 3000}, turn); left.Micros != 3000 || most.Micros != 10_000 || most.Tokens != 0 {
 			t.Errorf("%v of %v are left", left, most) // the other has 4000
@@ -130,7 +130,7 @@ func TestMoneyAmongGateways(t *testing.T) {
 		synctest.Wait()
 		other.End()
 		synctest.Wait()
-		one.RecordCost(bridge.Cost{}, turn) // asks what the others have
+		one.RecordCost(bridge.Cost{}, turn) // requests the others' usage
 		synctest.Wait()
 		if left, _ := one.RecordCost(bridge.Cost{}, turn); left.Micros != 7000 {
 			t.Errorf("%v are left", left)
@@ -139,7 +139,7 @@ func TestMoneyAmongGateways(t *testing.T) {
 	})
 }
 
-// Calls at once, at two gateways, spend what was granted and not a token more; what they have not used is given back.
+// Concurrent calls at two gateways spend the whole budget and not one token more; unused reservations are returned.
 func TestCallsAtOnceKeepToABudget(t *testing.T) {
 	for unit, of := range unitsOfBudgets {
 		for _, kind := range []string{"key", "token"} {
@@ -190,7 +190,7 @@ func keepsTo(t *testing.T, name string, p authorization, of func(int) bridge.Cos
 	if paid.Load() > 10_000 {
 		t.Errorf("%s: calls at once were paid %d", name, paid.Load())
 	}
-	for range 30 { // what was reserved and not used is there for others
+	for range 30 { // unused reservations are available to others
 		synctest.Wait()
 		call(a, 3000, 1000)
 		synctest.Wait()
@@ -201,7 +201,7 @@ func keepsTo(t *testing.T, name string, p authorization, of func(int) bridge.Cos
 	}
 }
 
-// What a gateway that dies had reserved is there again when its lease has ended; what it had spent is not.
+// Reservations of a dead gateway are released when its lease ends; its spending is not.
 func TestADeadGatewayReservesNothing(t *testing.T) {
 	for unit, of := range unitsOfBudgets {
 		t.Run(unit, func(t *testing.T) { leavesNothing(t, of) })
@@ -269,7 +269,8 @@ func TestATokenForOneConversationAmongGateways(t *testing.T) {
 	})
 }
 
-// What a tool of a conversation reserves leaves it the turn that it has reserved: else that would go over what may be spent.
+// A reservation for a tool of a conversation leaves the conversation the reservation for its turn; otherwise the turn
+// would exceed the budget.
 func TestAToolLeavesTheTurnReserved(t *testing.T) {
 	gates(t, func(t *testing.T, a, _ *Gate) {
 		c := &account{client: &Client{gate: a}, auth: authorization{issuer: "shop", budget: bridge.Cost{Micros: 1000}}}
@@ -291,7 +292,7 @@ func TestAToolLeavesTheTurnReserved(t *testing.T) {
 	})
 }
 
-// What is made of a conversation that is over is paid for, too, and what others reserve meanwhile is theirs.
+// Costs after the end of a conversation are counted, too, and do not change reservations that others make meanwhile.
 func TestWorkAfterTheEnd(t *testing.T) {
 	gates(t, func(t *testing.T, a, _ *Gate) {
 		spender := func() *account {

@@ -11,7 +11,8 @@ import (
 	"voxgate/bridge"
 )
 
-// A gateway believes no URL that was not signed with the secret, and passes on who asks and nothing that they have shown.
+// A gateway accepts no URL without a signature of the shared secret, and forwards the identity of a client but not
+// its credentials.
 func TestBetweenGateways(t *testing.T) {
 	keys := filepath.Join(t.TempDir(), "keys.json")
 	operator, err := NewKey(keys, "operator", []string{MayWatchAll, MayMint})

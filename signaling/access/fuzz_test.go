@@ -15,7 +15,7 @@ import (
 	"voxgate/signaling/access"
 )
 
-// newGate returns a gate that wants a token from everybody, and a key that mints.
+// newGate returns a gate that requires tokens, and a key that mints.
 func newGate(t testing.TB) (*access.Gate, string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "keys.json")
@@ -34,7 +34,7 @@ func newGate(t testing.TB) (*access.Gate, string) {
 	return gate, key
 }
 
-// mint sends a body and returns the token that was made; "" if it was refused.
+// mint sends a body and returns the minted token, or "" if it was rejected.
 func mint(t *testing.T, gate *access.Gate, key, body string) string {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodPost, "/v1/tokens", strings.NewReader(body))
@@ -56,7 +56,7 @@ func mint(t *testing.T, gate *access.Gate, key, body string) string {
 	return answer.Token
 }
 
-// FuzzToken shows anything as a token, in a header and in the first message. Nobody passes.
+// FuzzToken sends arbitrary tokens, in a header and in the first message. None is accepted.
 func FuzzToken(f *testing.F) {
 	gate, key := newGate(f)
 	for _, seed := range []string{
@@ -79,7 +79,7 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-// FuzzMint asks for anything to be minted. What is minted is good for a conversation.
+// FuzzMint requests arbitrary tokens. A minted token opens a conversation.
 func FuzzMint(f *testing.F) {
 	gate, key := newGate(f)
 	for _, seed := range []string{
@@ -98,13 +98,13 @@ func FuzzMint(f *testing.F) {
 		v := access.From(gate.WithClient(httptest.NewRequest(http.MethodGet, "/ws", nil)))
 		err := v.Authorize(&bridge.SessionRequest{Origin: bridge.Origin{Protocol: "web"}}, token)
 		var refused *bridge.Error
-		if err != nil && (!errors.As(err, &refused) || refused.Code != bridge.CodeForbidden) { // a grant of other doors
+		if err != nil && (!errors.As(err, &refused) || refused.Code != bridge.CodeForbidden) { // a grant for other protocols
 			t.Fatalf("%q made a token that is refused: %v", body, err)
 		}
 	})
 }
 
-// Proxies write whom they speak for in several ways.
+// Proxies write the client's address in several forms.
 func TestForwarded(t *testing.T) {
 	gate, _ := newGate(t)
 	for forwarded, want := range map[string]string{
@@ -121,7 +121,7 @@ func TestForwarded(t *testing.T) {
 	}
 }
 
-// FuzzForwarded says anything about who is spoken for. Only a trusted proxy speaks for others.
+// FuzzForwarded sends arbitrary forwarding headers. They count only from a trusted proxy.
 func FuzzForwarded(f *testing.F) {
 	gate, _ := newGate(f)
 	for _, seed := range []string{

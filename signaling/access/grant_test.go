@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Whom a key lets answer is all that its tokens let answer: none in full, and no pattern that matches more.
+// If a key limits the agents, its tokens allow no others: no agent in full, and no pattern that matches more.
 func TestAgentsWithin(t *testing.T) {
 	read := func(text string) (g Grant) {
 		if err := json.Unmarshal([]byte(text), &g); err != nil {

@@ -26,8 +26,8 @@ import (
 	"voxgate/signaling/access"
 )
 
-// An issuer's key set may have members and keys that nobody needs, or that cannot be read. The good token of the good key opens a
-// conversation all the same, and a token of another key does not.
+// An issuer's key set may contain unused members, and unused or unreadable keys. A valid token of the valid key still
+// opens a conversation, and a token of another key does not.
 func TestKeySets(t *testing.T) {
 	t.Parallel()
 	encode := base64.RawURLEncoding.EncodeToString
@@ -107,7 +107,7 @@ func TestKeySets(t *testing.T) {
 	}
 }
 
-// gateOfIssuer returns a gate that trusts the keys at a URL.
+// gateOfIssuer returns a gate that trusts the key set at a URL.
 func gateOfIssuer(t *testing.T, url, algorithm string) *access.Gate {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "keys.json")
@@ -137,8 +137,8 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// TestReplacedKeySets has an issuer answer otherwise when it is asked for a key that is not known yet. An answer that is no key set with a
-// usable key leaves the keys as they were; a key that is missing in a good answer is refused.
+// TestReplacedKeySets changes an issuer's answer before the request for an unknown key. An answer that is not a key
+// set with a usable key leaves the keys unchanged; a token is rejected if its key is missing in a valid answer.
 func TestReplacedKeySets(t *testing.T) {
 	t.Parallel()
 	encode := base64.RawURLEncoding.EncodeToString
@@ -188,7 +188,7 @@ func TestReplacedKeySets(t *testing.T) {
 				t.Fatal("the token is refused at first")
 			}
 			replaced.Store(true)
-			_ = mayTalk(gate, token("unknown")) // asks the issuer again
+			_ = mayTalk(gate, token("unknown")) // requests the issuer's keys again
 			if got := mayTalk(gate, token("a")); got != test.stays {
 				t.Errorf("the token of the first key is taken: %v, want %v", got, test.stays)
 			}

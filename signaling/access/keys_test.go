@@ -20,8 +20,8 @@ import (
 	"voxgate/signaling/access"
 )
 
-// openKeys opens a gate with a keys file, which is closed at the end of the test. wait moves the gate's clock forward: a file that has
-// changed is noticed after a second.
+// openKeys opens a gate with a keys file, and closes it at the end of the test. wait advances the gate's clock,
+// because a changed file is detected only after a second.
 func openKeys(t *testing.T, file string, log slog.Handler) (gate *access.Gate, wait func(time.Duration)) {
 	t.Helper()
 	var later atomic.Int64
@@ -36,7 +36,8 @@ func openKeys(t *testing.T, file string, log slog.Handler) (gate *access.Gate, w
 	return gate, func(d time.Duration) { later.Add(int64(d)) }
 }
 
-// An issuer that does not answer when the keys file has changed holds up only the request that has noticed the change.
+// An issuer that does not answer after a change of the keys file delays only the request that has detected the
+// change.
 func TestAnIssuerThatHangs(t *testing.T) {
 	others := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, others) })
@@ -80,14 +81,14 @@ func TestAnIssuerThatHangs(t *testing.T) {
 	const most = 4 * time.Second
 	machine, began := mediatest.MeasureLateness(t), time.Now()
 	talk()
-	if waited := time.Since(began); waited > most && machine.CanJudge(t, most) { // an issuer may take 5
+	if waited := time.Since(began); waited > most && machine.CanJudge(t, most) { // the limit for an issuer is 5
 		t.Errorf("somebody else waited %v", waited)
 	}
 	close(hang)
 	<-noticed
 }
 
-// What the library says of an issuer that fails goes to the gateway's log, as a line of it.
+// Errors of the library about a failing issuer go to the gateway's log, in its format.
 func TestAnIssuerThatFailsIsLogged(t *testing.T) {
 	issuer := httptest.NewServer(http.NotFoundHandler())
 	defer issuer.Close()

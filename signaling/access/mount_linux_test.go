@@ -16,13 +16,14 @@ import (
 	"voxgate/signaling/access"
 )
 
-// A keys file that is mounted alone, as by a volume of one file, is never replaced inside the mount. The log says so at the start; a key
-// that "gateway key new" makes is seen, and when the file was replaced outside, no key works on, since it may be the one that was removed.
+// A keys file that is mounted alone, as by a volume of one file, is never replaced inside the mount. The log reports
+// that at the start. A key that "gateway key new" creates is accepted. If the file was replaced outside, all keys are
+// rejected, since any may have been removed.
 func TestKeysFileMountedAlone(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root may mount")
 	}
-	runtime.LockOSThread() // and never unlocked: the thread ends with the test, and its mounts with it
+	runtime.LockOSThread() // never unlocked: the thread ends with the test, and its mounts with it
 	if err := syscall.Unshare(syscall.CLONE_NEWNS); err != nil {
 		t.Skip(err)
 	}
@@ -66,7 +67,7 @@ func TestKeysFileMountedAlone(t *testing.T) {
 	}
 }
 
-// A file that is replaced by one of the same size and time is read again.
+// A file is read again even if its replacement has the same size and time.
 func TestReplacedKeysFileOfTheSameTime(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys.json")
 	key, err := access.NewKey(file, "first", []string{access.MayTalk})

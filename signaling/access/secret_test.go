@@ -17,7 +17,7 @@ import (
 	"voxgate/store"
 )
 
-// awayStore is a store that takes nothing while away is set.
+// awayStore is a store that accepts nothing while away is set.
 type awayStore struct {
 	store.Store
 	away bool
@@ -32,7 +32,7 @@ func (s *awayStore) CompareAndSwap(
 	return s.Store.CompareAndSwap(ctx, name, was, generation, value, ttl)
 }
 
-// Only what the store has counts, and a secret that takes room says when there is some.
+// A secret counts only if the store has it, and if the limit is reached the error has the time to retry.
 func TestSecretsThatWereNotKept(t *testing.T) {
 	t.Parallel()
 	away := &awayStore{Store: store.NewMemory(), away: true}
@@ -54,7 +54,7 @@ func TestSecretsThatWereNotKept(t *testing.T) {
 	}
 }
 
-// However many keys mint as much as they can, the next one still gets some: nobody takes more than is left free.
+// However many keys mint the maximum, the next one still gets some: no key uses more than is left free.
 func TestSecretsAreLeftForTheNext(t *testing.T) {
 	t.Parallel()
 	gate, err := access.New(access.Options{Logger: slog.New(slog.DiscardHandler)})

@@ -12,7 +12,7 @@ import (
 	"voxgate/signaling/access"
 )
 
-// A token is not minted for protocols and agents that do not exist: its person would be refused later.
+// A token is not minted for unknown protocols and agents: its client would be rejected later.
 func TestTokensForWhatDoesNotExist(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "keys.json")

@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// golden compares what came out with a file.
+// golden compares the output with a file.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
@@ -119,7 +119,8 @@ func TestMessagesOfEvents(t *testing.T) {
 	golden(t, "events.golden", b.String())
 }
 
-// TestCommandsOfMessages reads what clients send, each line with those before it under the same name.
+// TestCommandsOfMessages parses client messages. A line continues the messages of the lines before it with the same
+// name.
 func TestCommandsOfMessages(t *testing.T) {
 	const setup = `{"setup":{"model":"models/gemini-3.8-live"}}`
 	var b strings.Builder
@@ -204,7 +205,7 @@ func TestCommandsOfMessages(t *testing.T) {
 	golden(t, "messages.golden", b.String())
 }
 
-// describe is a request as the golden file writes it.
+// describe returns a request in the format of the golden file.
 func describe(r reader, q request, err error) string {
 	if err != nil {
 		e := bridge.AsError(err)

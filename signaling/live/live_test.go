@@ -27,7 +27,7 @@ import (
 	"voxgate/tools"
 )
 
-// sdk is Google's SDK for Go at a gateway.
+// sdk is Google's Go SDK, connected to a gateway.
 type sdk struct {
 	*genai.Session
 	t       *testing.T
@@ -61,7 +61,7 @@ func mustConnectSDK(t *testing.T, g *doortest.Gateway, config genai.LiveConnectC
 	return s
 }
 
-// spoken is a turn of the model as its client has got it.
+// spoken is a turn of the model as the client has received it.
 type spoken struct {
 	pcm         []int16
 	said, heard string
@@ -70,10 +70,10 @@ type spoken struct {
 	call        *genai.FunctionCall
 }
 
-// receive collects until a message is the last one wanted.
+// receive collects messages until one is the last expected one.
 func (s *sdk) receive(last func(*genai.LiveServerMessage) bool) (turn spoken) {
 	s.t.Helper()
-	defer time.AfterFunc(doortest.Patience, func() { s.Close() }).Stop() // or it would wait for ever
+	defer time.AfterFunc(doortest.Patience, func() { s.Close() }).Stop() // otherwise it would wait forever
 	for {
 		m, err := s.Receive()
 		if err != nil {
@@ -123,7 +123,7 @@ func hasVoice(m *genai.LiveServerMessage) bool {
 	return m.ServerContent != nil && m.ServerContent.ModelTurn != nil
 }
 
-// typed asks for an answer to turns, which are the person's, or begin with "model:".
+// typed requests an answer to turns. They are the person's unless they begin with "model:".
 func (s *sdk) typed(complete bool, texts ...string) {
 	s.t.Helper()
 	var turns []*genai.Content
@@ -161,7 +161,7 @@ var weather = []*genai.Tool{{FunctionDeclarations: []*genai.FunctionDeclaration{
 	Parameters: &genai.Schema{Type: genai.TypeObject, Properties: map[string]*genai.Schema{"my_city": {Type: genai.TypeString}}},
 }}}}
 
-// TestLiveSDK talks with the model by Google's own client: by voice, by text, and with a tool of the client's.
+// TestLiveSDK holds a conversation with Google's own client: by voice, by text, and with a tool of the client.
 func TestLiveSDK(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
@@ -189,7 +189,7 @@ func TestLiveSDK(t *testing.T) {
 	}
 }
 
-// TestLiveTool has the model call a tool of the client's and one of the operator's, which the client does not see.
+// TestLiveTool makes the model call a tool of the client, and one of the operator, which is hidden from the client.
 func TestLiveTool(t *testing.T) {
 	t.Parallel()
 	seen := &doortest.SeenByModel{}
@@ -227,7 +227,8 @@ func TestLiveTool(t *testing.T) {
 	}
 }
 
-// TestLiveInterrupted types over an answer: the client gets one interrupted, then the end of the turn, and nothing more of it.
+// TestLiveInterrupted sends text during an answer: the client gets one "interrupted", then the end of the turn, and
+// no more of the answer.
 func TestLiveInterrupted(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
@@ -243,7 +244,7 @@ func TestLiveInterrupted(t *testing.T) {
 	}
 }
 
-// A client that asks for it learns which of its messages it need not send again, at first and after each turn.
+// A client that requests it learns which of its messages it need not send again, at first and after each turn.
 func TestLiveTransparentResumption(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
@@ -271,7 +272,8 @@ func TestLiveTransparentResumption(t *testing.T) {
 	read(setup(handle), "0")
 }
 
-// A field that the gateway does not know goes up, and a server that does not know it either gets the setup without it.
+// A field that the gateway does not know is forwarded. If the server does not know it either, it gets the setup
+// without the field.
 func TestLiveNewerFields(t *testing.T) {
 	t.Parallel()
 	seen := &doortest.SeenByModel{}
@@ -286,7 +288,7 @@ func TestLiveNewerFields(t *testing.T) {
 	})
 }
 
-// A picture that the client has sent is part of no turn that it types: it would be charged for it again each time.
+// A picture from the client is not part of its typed turns; otherwise it would be charged again each time.
 func TestLiveTypedTurnsAreAsTheyWereTyped(t *testing.T) {
 	t.Parallel()
 	s := mustConnectSDK(t, doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil)), genai.LiveConnectConfig{})
@@ -304,7 +306,8 @@ func TestLiveTypedTurnsAreAsTheyWereTyped(t *testing.T) {
 	}
 }
 
-// TestLiveOutlivesConnections has connections to the model end after a second. The client's own goes on, and notices nothing.
+// TestLiveOutlivesConnections ends connections to the model after a second. The client's connection continues without
+// a visible effect.
 func TestLiveOutlivesConnections(t *testing.T) {
 	t.Parallel()
 	seen := &doortest.SeenByModel{}
@@ -317,8 +320,8 @@ func TestLiveOutlivesConnections(t *testing.T) {
 	}
 }
 
-// TestLiveAnswerBreaksOff loses the connection to the model in an answer: what has come of it is its end, and the next
-// question is answered.
+// TestLiveAnswerBreaksOff loses the connection to the model during an answer: the answer ends with the received part,
+// and the next question is answered.
 func TestLiveAnswerBreaksOff(t *testing.T) {
 	t.Parallel()
 	fault := emulator.Fault{On: emulator.OnAnswer, After: 500 * time.Millisecond, Times: 1, Drop: true}
@@ -333,7 +336,7 @@ func TestLiveAnswerBreaksOff(t *testing.T) {
 	}
 }
 
-// TestLiveResumes loses the socket, and goes on by the gateway's handle, with another voice.
+// TestLiveResumes loses the socket, and resumes with the gateway's handle and another voice.
 func TestLiveResumes(t *testing.T) {
 	t.Parallel()
 	seen := &doortest.SeenByModel{}
@@ -367,7 +370,7 @@ func TestLiveResumes(t *testing.T) {
 	}
 }
 
-// TestLiveSeeds gives the model what was said before, as frameworks do, in one message or before the first.
+// TestLiveSeeds sends earlier turns to the model, as frameworks do, in one message or before the first.
 func TestLiveSeeds(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
@@ -388,7 +391,7 @@ func TestLiveSeeds(t *testing.T) {
 	}
 }
 
-// closed waits for the end, and returns how the gateway has said it.
+// closed waits for the end, and returns the close code and reason.
 func closed(c *doortest.Client) websocket.CloseError {
 	c.T.Helper()
 	c.CloseCode()
@@ -399,7 +402,7 @@ func closed(c *doortest.Client) websocket.CloseError {
 	return *ce
 }
 
-// TestLiveTokens shows a token in each form that Google's clients have for a key.
+// TestLiveTokens sends a token in each place that Google's clients use for a key.
 func TestLiveTokens(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil, doortest.WithLive(t, emulator.Scenario{}, nil))
@@ -439,7 +442,8 @@ func TestLiveTokens(t *testing.T) {
 	}
 }
 
-// TestLiveLimit has a token grant two seconds: the model ends what it says, and then the socket is closed with the reason.
+// TestLiveLimit uses a token that grants two seconds: the model finishes its sentence, and then the socket is closed
+// with the reason.
 func TestLiveLimit(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil, doortest.WithLive(t, emulator.Scenario{}, nil))
@@ -458,7 +462,8 @@ func TestLiveLimit(t *testing.T) {
 	}
 }
 
-// TestLiveRefuses says what is wrong as Google does: by the code and the reason of the close frame, which name the field.
+// TestLiveRefuses checks that errors are like Google's: the code and the reason of the close frame, which names the
+// field.
 func TestLiveRefuses(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
@@ -502,7 +507,7 @@ func TestLiveRefuses(t *testing.T) {
 	}
 }
 
-// TestLiveSpellings writes as the SDK for Python does: in snake_case, and bytes in the alphabet for URLs.
+// TestLiveSpellings writes messages like the Python SDK: in snake_case, and with the URL alphabet of base64.
 func TestLiveSpellings(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
@@ -519,7 +524,7 @@ func TestLiveSpellings(t *testing.T) {
 	c.Wait(0, "answer", func(m doortest.Message) bool { return strings.Contains(string(m.Payload), `a_b-c`) })
 }
 
-// FuzzLive sends anything after the setup: it is taken, or the end says why.
+// FuzzLive sends arbitrary messages after the setup: they are accepted, or the close frame has the reason.
 func FuzzLive(f *testing.F) {
 	for _, seed := range []string{
 		`{"clientContent":{"turns":[{"role":"model","parts":[{"text":"x"}]}],"turnComplete":true}}`, `{"realtimeInput":{"text":"x"}}`,
@@ -540,7 +545,7 @@ func FuzzLive(f *testing.F) {
 		c.Raw(websocket.TextMessage, []byte(`{"setup":{}}`))
 		c.Expect("setupComplete")
 		c.Raw(websocket.TextMessage, raw)
-		c.Conn.WriteMessage(websocket.TextMessage, []byte(`{"setup":{}}`)) // which is one too many; fails if it is over
+		c.Conn.WriteMessage(websocket.TextMessage, []byte(`{"setup":{}}`)) // one too many; fails if the conversation has ended
 		if end := closed(c); end.Code == websocket.CloseInternalServerErr && !strings.HasPrefix(end.Text, "RESOURCE_EXHAUSTED") ||
 			end.Text == "" {
 			t.Errorf("closed with %v", end)

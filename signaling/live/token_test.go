@@ -17,7 +17,7 @@ import (
 	"voxgate/signaling/doortest"
 )
 
-// mintAuth asks for an ephemeral token as Google's SDKs do, with a server key.
+// mintAuth requests an ephemeral token like Google's SDKs, with a server key.
 func mintAuth(t *testing.T, g *doortest.Gateway, key, body string) (status int, text string) {
 	t.Helper()
 	r, err := http.NewRequest(http.MethodPost, g.HTTP+"/v1alpha/auth_tokens", strings.NewReader(body))
@@ -52,7 +52,7 @@ func mustMintAuth(t *testing.T, g *doortest.Gateway, key, body string) (name str
 	return made.Name
 }
 
-// begin opens a conversation with an ephemeral token, and waits until it is there.
+// begin opens a conversation with an ephemeral token, and waits for its setup.
 func begin(t *testing.T, g *doortest.Gateway, name, setup string) *doortest.Client {
 	t.Helper()
 	c := doortest.DialLive(t, g, "?access_token="+name, nil)
@@ -61,15 +61,15 @@ func begin(t *testing.T, g *doortest.Gateway, name, setup string) *doortest.Clie
 	return c
 }
 
-// refusedToken returns why a conversation did not begin.
+// refusedToken returns the reason why a conversation did not begin.
 func refusedToken(t *testing.T, g *doortest.Gateway, name, setup string) websocket.CloseError {
 	t.Helper()
 	c := doortest.DialLive(t, g, "?access_token="+name, nil)
-	_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(`{"setup":`+setup+`}`)) // it may be refused before
+	_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(`{"setup":`+setup+`}`)) // it may be rejected earlier
 	return closed(c)
 }
 
-// One key cannot use up what all may mint.
+// One key cannot use up the tokens of all keys.
 func TestAuthTokenShares(t *testing.T) {
 	t.Parallel()
 	var other string
@@ -88,7 +88,7 @@ func TestAuthTokenShares(t *testing.T) {
 	for ; resp.StatusCode == http.StatusOK && made < 100; resp = mint(l.Key) {
 		made++
 	}
-	// 16 MiB, a quarter, have some 66 of them. The first one is good for another 30 minutes.
+	// 16 MiB, a quarter, have room for about 66. The first one is valid for another 30 minutes.
 	after, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
 	if resp.StatusCode != http.StatusTooManyRequests || made < 60 || made > 67 || after < 60 || after > 1800 {
 		t.Errorf("%s after %d, Retry-After %d", resp.Status, made, after)
@@ -121,7 +121,7 @@ func TestAuthTokenUses(t *testing.T) {
 	}
 }
 
-// A use that came to nothing is given back, and going on with a conversation is none.
+// A use without a conversation is returned, and resuming a conversation is not a use.
 func TestAuthTokenIsNotUsedUp(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil, doortest.WithLive(t, emulator.Scenario{}, nil))
@@ -136,7 +136,7 @@ func TestAuthTokenIsNotUsedUp(t *testing.T) {
 	begin(t, l.Gateway, name, `{"sessionResumption":{"handle":"`+update.NewHandle+`"}}`)
 }
 
-// A setup in the token takes the place of the client's: as a whole, or in the fields of the mask.
+// A setup in the token replaces the client's: as a whole, or in the fields of the mask.
 func TestAuthTokenLocks(t *testing.T) {
 	t.Parallel()
 	setup := `"bidiGenerateContentSetup":{"model":"models/gemini-3.8-live","systemInstruction":{"parts":[{"text":"Ours."}]},
@@ -171,7 +171,7 @@ func TestAuthTokenLocks(t *testing.T) {
 	}
 }
 
-// The conversation ends with the token, also where no key is needed.
+// The conversation ends with the token, even if no key is required.
 func TestAuthTokenEnds(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil, doortest.WithLive(t, emulator.Scenario{}, nil))

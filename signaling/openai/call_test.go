@@ -12,13 +12,13 @@ import (
 	"voxgate/media/mediatest"
 )
 
-// slowEngine takes its time for the first mark of speech, as a busy one does.
+// slowEngine is slow to accept the first mark of speech, like a busy engine.
 type slowEngine struct {
-	begun chan struct{} // closed when that has come
-	next  chan struct{} // has a token when another one has
+	begun chan struct{} // closed when the first mark has arrived
+	next  chan struct{} // has a token when another mark has arrived
 
 	mu    sync.Mutex
-	marks []bridge.Command // in the order in which they were carried out
+	marks []bridge.Command // in the order of execution
 }
 
 func (e *slowEngine) ID() string { return "test" }
@@ -28,7 +28,7 @@ func (e *slowEngine) Do(c bridge.Command) error {
 	case bridge.ActivityStart:
 		close(e.begun)
 		select {
-		case <-e.next: // it was overtaken
+		case <-e.next: // another mark has overtaken it
 		case <-time.After(50 * time.Millisecond):
 		}
 	case bridge.ActivityEnd:
@@ -40,14 +40,13 @@ func (e *slowEngine) Do(c bridge.Command) error {
 	return nil
 }
 
-// silent is a microphone that nobody hears.
+// silent is a microphone that discards its audio.
 type silent struct{}
 
 func (silent) Rate() int              { return 24000 }
 func (silent) WritePCM([]int16) error { return nil }
 
-// Over WebRTC sound and events come by two goroutines: the end of speech does not overtake its
-// beginning.
+// Over WebRTC, audio and events arrive in two goroutines: the end of speech must not overtake its start.
 func TestMarksOfSpeechKeepTheirOrder(t *testing.T) {
 	d := newDialogue("gpt-realtime", true, counted())
 	session, err := d.session.updated(json.RawMessage(`{"type":"realtime","audio":{"input":{"turn_detection":{"create_response":false}}}}`))

@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// golden compares what came out with a file.
+// golden compares the output with a file.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
@@ -43,7 +43,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// counted makes ids that are the same in each run.
+// counted returns ids that are the same in each run.
 func counted() func(string) string {
 	counts := map[string]int{}
 	return func(prefix string) string {
@@ -55,8 +55,8 @@ func counted() func(string) string {
 	}
 }
 
-// play has a dialogue go through steps, and writes what comes out: events to the client, and commands to the engine. A step is an event
-// of the client's as JSON, of the engine, or [sound].
+// play passes steps to a dialogue, and writes its output: events to the client, and commands to the engine. A step is
+// a client event in JSON, an engine event, or [sound].
 func play(b *strings.Builder, d *dialogue, steps ...any) {
 	for _, step := range steps {
 		event := clientEvent{}
@@ -106,7 +106,7 @@ func play(b *strings.Builder, d *dialogue, steps ...any) {
 	}
 }
 
-// sound is what a client sends, at 16 kHz.
+// sound is audio of a client, at 16 kHz.
 type sound struct {
 	hz    float64
 	lasts time.Duration
@@ -144,7 +144,7 @@ var (
 	}
 )
 
-// TestDialogues plays conversations over a WebSocket, and those of calls.
+// TestDialogues plays conversations over a WebSocket, and those of WebRTC calls.
 func TestDialogues(t *testing.T) {
 	for _, file := range []struct {
 		name  string
@@ -172,7 +172,7 @@ func TestDialogues(t *testing.T) {
 
 type dialogueCase struct {
 	name    string
-	session string // what the client has updated before; empty: nothing
+	session string // the client's earlier update; empty means none
 	steps   []any
 }
 
@@ -477,7 +477,8 @@ var refusedCases = []dialogueCase{
 	},
 }
 
-// A picture makes a conversation forget nothing, and is kept until the model gets it; text is bounded, in whatever it comes.
+// A picture does not evict other items, and is kept until the model receives it; text is limited in all types of
+// items.
 func TestWhatIsKeptOfAConversation(t *testing.T) {
 	d := newDialogue("", false, counted())
 	adds := func(part string) error {
@@ -522,7 +523,8 @@ func TestWhatIsKeptOfAConversation(t *testing.T) {
 	}
 }
 
-// FuzzEvents has a dialogue take anything that a client sends, and go on: what it sends is JSON, and a refusal is reported.
+// FuzzEvents passes arbitrary client events to a dialogue, which must continue: its output is JSON, and rejections
+// are reported.
 func FuzzEvents(f *testing.F) {
 	for _, list := range [][]dialogueCase{socketCases, refusedCases} {
 		for _, c := range list {

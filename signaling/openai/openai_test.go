@@ -26,7 +26,8 @@ import (
 	"voxgate/tools"
 )
 
-// TestRealtime talks over a WebSocket: by voice, over connections to the model that end, and is interrupted.
+// TestRealtime holds a conversation by voice over a WebSocket, with connections to the model that end, and
+// interruptions.
 func TestRealtime(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, doortest.WithOpenAI)
@@ -56,7 +57,7 @@ func TestRealtime(t *testing.T) {
 	}
 }
 
-// TestRealtimeOutlivesConnections has connections to the model end after a second: the client notices nothing.
+// TestRealtimeOutlivesConnections ends connections to the model after a second: the client must not notice.
 func TestRealtimeOutlivesConnections(t *testing.T) {
 	t.Parallel()
 	seen := &doortest.SeenByModel{}
@@ -76,8 +77,8 @@ func TestRealtimeOutlivesConnections(t *testing.T) {
 	}
 }
 
-// TestRealtimeCounts compares what a client is told of tokens with what the gateway has counted, and where speech is
-// said to begin with where it does, in sound that comes all at once.
+// TestRealtimeCounts compares the tokens reported to a client with the gateway's count, and the reported start of
+// speech with the actual one, in audio that arrives all at once.
 func TestRealtimeCounts(t *testing.T) {
 	t.Parallel()
 	var spent atomic.Int64
@@ -135,8 +136,9 @@ func TestRealtimeCounts(t *testing.T) {
 	}
 }
 
-// TestRealtimePushToTalk has the model hear what was said between a clear and a commit, and nothing else, as OpenAI's
-// openai-realtime-agents works: clear at the press of the button, commit and response.create at its release.
+// TestRealtimePushToTalk checks that the model receives the audio between a clear and a commit, and nothing else, in
+// the way of OpenAI's openai-realtime-agents: clear when the button is pressed, commit and response.create when it is
+// released.
 func TestRealtimePushToTalk(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, doortest.WithOpenAI)
@@ -148,12 +150,12 @@ func TestRealtimePushToTalk(t *testing.T) {
 		c.Expect("input_audio_buffer.committed")
 	}
 	for range 2 {
-		c.Say(said(2 * time.Second)) // with no button pressed
+		c.Say(said(2 * time.Second)) // without a pressed button
 		c.Send(`{"type":"input_audio_buffer.clear"}`)
 		c.Expect("input_audio_buffer.cleared")
 		c.Say(said(time.Second))
 		release()
-		c.Say(said(3 * time.Second)) // is of the next press, if that does not clear it
+		c.Say(said(3 * time.Second)) // belongs to the next press, unless that clears it
 		c.Send(`{"type":"response.create"}`)
 		if r := c.Answered(); r.Said() != "You said: 1.0 seconds of speech." {
 			t.Errorf("heard: %s", r.Said())
@@ -165,7 +167,7 @@ func TestRealtimePushToTalk(t *testing.T) {
 	if c.Expect("error").Read(t, &e); e.Error.Code != "input_audio_buffer_commit_empty" {
 		t.Errorf("a commit of nothing: %+v", e)
 	}
-	for range 2 { // two commits, one answer: more than waits for a link
+	for range 2 { // two commits, one answer: more than may wait for a connection
 		c.Say(said(5500 * time.Millisecond))
 		release()
 	}
@@ -179,7 +181,7 @@ func TestRealtimePushToTalk(t *testing.T) {
 	}
 }
 
-// TestRealtimePushToTalkByCall is the same for a microphone that never stops.
+// TestRealtimePushToTalkByCall is the same for a microphone that sends all the time.
 func TestRealtimePushToTalkByCall(t *testing.T) {
 	t.Parallel()
 	seen := &doortest.SeenByModel{}
@@ -189,12 +191,12 @@ func TestRealtimePushToTalkByCall(t *testing.T) {
 	c.Configure(`{"audio":{"input":{"turn_detection":null}}}`)
 	talks := func(hz float64) {
 		p.Talk <- mediatest.Tone(time.Second, 48000, hz, 12000)
-		for range cap(p.Talk) + 1 { // all of it is on its way when there is room for one more
+		for range cap(p.Talk) + 1 { // if there is room for one more, all of it was sent
 			p.Talk <- nil
 		}
 	}
 	for n := range 2 {
-		talks(440) // with no button pressed
+		talks(440) // without a pressed button
 		c.Send(`{"type":"input_audio_buffer.clear"}`)
 		c.Expect("input_audio_buffer.cleared")
 		talks(880)
@@ -213,9 +215,8 @@ func TestRealtimePushToTalkByCall(t *testing.T) {
 	}
 }
 
-// TestRealtimeAnswerBreaksOff loses the connection to the model in an answer: the response has failed, and the next question is
-// answered.
-// A person who says nothing for idle_timeout_ms is spoken to, and again after the next silence.
+// TestRealtimeIdleTimeout: the model speaks to a person who is silent for idle_timeout_ms, and again after the next
+// silence.
 func TestRealtimeIdleTimeout(t *testing.T) {
 	t.Parallel()
 	c := doortest.DialRealtime(t, doortest.NewGateway(t, doortest.WithOpenAI), "", nil)
@@ -236,6 +237,8 @@ func TestRealtimeIdleTimeout(t *testing.T) {
 	}
 }
 
+// TestRealtimeAnswerBreaksOff loses the connection to the model during an answer: the response fails, and the next question
+// is answered.
 func TestRealtimeAnswerBreaksOff(t *testing.T) {
 	t.Parallel()
 	fault := emulator.Fault{On: emulator.OnAnswer, After: 500 * time.Millisecond, Times: 1, Drop: true}
@@ -256,7 +259,7 @@ func TestRealtimeAnswerBreaksOff(t *testing.T) {
 	}
 }
 
-// TestRealtimeCall talks by WebRTC; a second connection watches and takes part, and hangs up.
+// TestRealtimeCall holds a conversation over WebRTC; a second connection watches, takes part, and hangs up.
 func TestRealtimeCall(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, doortest.WithOpenAI)
@@ -300,7 +303,7 @@ func TestRealtimeCall(t *testing.T) {
 	})
 }
 
-// TestRealtimeSecrets has a backend mint secrets for pages, bound to a session, and use each form of a key.
+// TestRealtimeSecrets lets a backend mint secrets for pages, bound to a session, and uses a key in each place.
 func TestRealtimeSecrets(t *testing.T) {
 	t.Parallel()
 	shared := store.NewMemory()
@@ -366,7 +369,7 @@ func TestRealtimeSecrets(t *testing.T) {
 	if s := created(c); s.Instructions != "Be kinder." {
 		t.Errorf("the call is %+v", s)
 	}
-	c.Typed("/tool find_shoe {}") // which the key grants, and so its pages have
+	c.Typed("/tool find_shoe {}") // granted by the key, and so to its pages
 	for said := ""; !strings.Contains(said, "a red one"); said = c.Answered().Said() {
 	}
 	for body, param := range map[string]string{
@@ -383,7 +386,7 @@ func TestRealtimeSecrets(t *testing.T) {
 		t.Errorf("a secret mints a secret: %s", resp.Status)
 	}
 	l.Wait(2 * time.Minute)
-	if _, err := shared.CompareAndSwap(t.Context(), "secret/"+secret.Value, 1, 1, nil, 0); err != nil { // as it has by then
+	if _, err := shared.CompareAndSwap(t.Context(), "secret/"+secret.Value, 1, 1, nil, 0); err != nil { // as it is by then
 		t.Fatal(err)
 	}
 	for _, hang := range []struct {
@@ -399,7 +402,8 @@ func TestRealtimeSecrets(t *testing.T) {
 	}
 }
 
-// A key that grants agents by a pattern, or one with variables, lets in those who name one of them later than their token.
+// A key that grants agents by a pattern, or one with variables, accepts clients that name the agent after their
+// token.
 func TestRealtimeAgentsOfAKey(t *testing.T) {
 	t.Parallel()
 	folder := agents.New(&agents.Agent{Name: "desk-1", Prompt: "Call {{guest}}."}, &agents.Agent{Name: "night", Prompt: "Night."})
@@ -420,8 +424,8 @@ func TestRealtimeAgentsOfAKey(t *testing.T) {
 	}
 }
 
-// TestRealtimeBeta begins as OpenAI's openai-realtime-console and openai-realtime-agents do, and goes on in the form of
-// the beta. To a client of today its fields are unknown.
+// TestRealtimeBeta begins like OpenAI's openai-realtime-console and openai-realtime-agents, and continues in the
+// format of the beta. For other clients the beta's fields are unknown.
 func TestRealtimeBeta(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil, doortest.WithOpenAI)
@@ -508,7 +512,7 @@ func TestRealtimeBeta(t *testing.T) {
 	}
 }
 
-// lostStore is a store that is away while lost is set.
+// lostStore is a store that is unavailable while lost is set.
 type lostStore struct {
 	store.Store
 	lost atomic.Bool
@@ -530,8 +534,8 @@ func (l *lostStore) CompareAndSwap(
 	return l.Store.CompareAndSwap(ctx, name, was, generation, value, ttl)
 }
 
-// TestRealtimeSecretOfAnotherGateway has a page begin by a secret that another gateway has minted, and learn to come again while
-// their store is away.
+// TestRealtimeSecretOfAnotherGateway starts a conversation with a secret that another gateway has minted. While the
+// store is unavailable, the page gets a time to retry.
 func TestRealtimeSecretOfAnotherGateway(t *testing.T) {
 	t.Parallel()
 	shared := &lostStore{Store: store.NewMemory()}
@@ -556,7 +560,7 @@ func TestRealtimeSecretOfAnotherGateway(t *testing.T) {
 	if err := json.Unmarshal(secret.Session, &want); err != nil {
 		t.Fatal(err)
 	}
-	want["id"], want["model"] = created.Session["id"], created.Session["model"] // the socket's own
+	want["id"], want["model"] = created.Session["id"], created.Session["model"] // for the socket itself
 	if !reflect.DeepEqual(created.Session, want) || !strings.Contains(string(secret.Session), "Be kind.") {
 		t.Errorf("the session is %v, not %v", created.Session, want)
 	}
@@ -573,7 +577,7 @@ func TestRealtimeSecretOfAnotherGateway(t *testing.T) {
 	}
 }
 
-// refusedRealtime is how a socket is refused.
+// refusedRealtime returns how a socket is rejected.
 func refusedRealtime(t *testing.T, g *doortest.Gateway, query string, header http.Header) (code string, closed int) {
 	t.Helper()
 	c := doortest.DialRealtime(t, g, query, header)
@@ -582,7 +586,7 @@ func refusedRealtime(t *testing.T, g *doortest.Gateway, query string, header htt
 	return e.Error.Code, c.CloseCode()
 }
 
-// TestRealtimeRefuses says what is wrong as OpenAI does.
+// TestRealtimeRefuses checks that errors are like OpenAI's.
 func TestRealtimeRefuses(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil, doortest.WithOpenAI)
@@ -628,13 +632,13 @@ func TestRealtimeRefuses(t *testing.T) {
 	c.Expect("session.created")
 	c.Raw(websocket.BinaryMessage, []byte("{}"))
 	c.Expect("error")
-	c.Typed("Hello") // it goes on
+	c.Typed("Hello") // the conversation continues
 	if r := c.Answered(); r.Said() != "You said: Hello" {
 		t.Errorf("%+v", r)
 	}
 }
 
-// FuzzRealtimeCall posts anything as a request for a call: it is answered, and the gateway goes on.
+// FuzzRealtimeCall posts arbitrary requests for a call: each gets an answer, and the gateway keeps running.
 func FuzzRealtimeCall(f *testing.F) {
 	g := doortest.NewGateway(f, doortest.WithOpenAI)
 	for _, kind := range []string{"application/sdp", "multipart/form-data; boundary=x", "text/plain", ""} {
@@ -656,7 +660,7 @@ func FuzzRealtimeCall(f *testing.F) {
 		r.Header.Set("Content-Type", kind)
 		resp, err := http.DefaultClient.Do(r)
 		if err != nil {
-			return // a header that net/http does not send
+			return // a header that net/http cannot send
 		}
 		defer resp.Body.Close()
 		raw, _ := io.ReadAll(resp.Body)
@@ -666,7 +670,7 @@ func FuzzRealtimeCall(f *testing.F) {
 	})
 }
 
-// voiceOf is the voice that has come.
+// voiceOf returns the received voice.
 func voiceOf(c *doortest.Realtime) (pcm []int16) {
 	for _, m := range c.All() {
 		var e struct{ Delta []byte }
@@ -678,8 +682,8 @@ func voiceOf(c *doortest.Realtime) (pcm []int16) {
 	return pcm
 }
 
-// TestRealtimeToolsThatAreLost: the client gets an error for a function that the model does not have, and the session is without it.
-// What can be declared in another form works, without an error.
+// TestRealtimeToolsThatAreLost: the client gets an error for a function that the model does not have, and the session
+// no longer has it. A function that can be declared in another form works without an error.
 func TestRealtimeToolsThatAreLost(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, doortest.WithOpenAI)

@@ -12,14 +12,14 @@ import (
 	"voxgate/signaling/doortest"
 )
 
-// page is a client of a call whose events are kept by their type.
+// page is a client of a call that stores its events by type.
 type page struct {
 	*doortest.Phone
 	channel *webrtc.DataChannel
 	events  chan map[string]any
 }
 
-// dialPage begins a call with a data channel of this label.
+// dialPage starts a call with a data channel with this label.
 func dialPage(t *testing.T, g *doortest.Gateway, query, label string, o doortest.PhoneOptions) *page {
 	t.Helper()
 	p := &page{Phone: doortest.NewPhone(t, &doortest.Client{Inbox: doortest.NewInbox(t)}, o), events: make(chan map[string]any, 1000)}
@@ -65,7 +65,7 @@ func (p *page) until(kind string) (kinds []string, last map[string]any) {
 	return kinds, nil
 }
 
-// asks types something and wants an answer.
+// asks sends text and requests an answer.
 func (p *page) asks(t *testing.T, text string) {
 	t.Helper()
 	for _, event := range []string{
@@ -78,8 +78,8 @@ func (p *page) asks(t *testing.T, text string) {
 	}
 }
 
-// TestChannelsOfAnyLabel has pages name their data channel as they like, with a microphone or without: text goes in, and events and the
-// voice come out.
+// TestChannelsOfAnyLabel uses data channels with any label, with a microphone and without: text is accepted, and
+// events and the voice arrive.
 func TestChannelsOfAnyLabel(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, doortest.WithOpenAI)
@@ -103,7 +103,8 @@ func TestChannelsOfAnyLabel(t *testing.T) {
 	}
 }
 
-// TestAPageWithoutItsPrompt has Azure's ?webrtcfilter=on keep from a page all events that may have the session's instructions.
+// TestAPageWithoutItsPrompt checks that Azure's ?webrtcfilter=on hides from a page all events that may contain the
+// session's instructions.
 func TestAPageWithoutItsPrompt(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, doortest.WithOpenAI)
