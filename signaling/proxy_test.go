@@ -13,7 +13,7 @@ import (
 	"voxgate/signaling/access"
 )
 
-// What another gateway answers may go on for longer than the server gives an answer.
+// An answer of another gateway may take longer than the server's own deadline for an answer.
 func TestAnAnswerOfAnotherGatewayGoesOn(t *testing.T) {
 	t.Parallel()
 	const timeout = 100 * time.Millisecond

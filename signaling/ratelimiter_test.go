@@ -8,13 +8,13 @@ import (
 	"voxgate/signaling"
 )
 
-// What takes long to act on has its client wait, so that it takes a tenth of a processor in the long run.
+// Messages that take long to process make their client wait, so that it uses a tenth of a processor in the long run.
 func TestPaceOfWork(t *testing.T) {
 	for _, test := range []struct {
 		name        string
 		n           int
-		each        time.Duration // the work on a message
-		least, most time.Duration // until all have come
+		each        time.Duration // the time for processing a message
+		least, most time.Duration // until all have been admitted
 	}{
 		{"some long ones", 2, 200 * time.Millisecond, 400 * time.Millisecond, 400 * time.Millisecond},
 		{"long ones", 100, 200 * time.Millisecond, 190 * time.Second, 200 * time.Second},
@@ -36,7 +36,7 @@ func TestPaceOfWork(t *testing.T) {
 	}
 }
 
-// The end of a connection releases what waits.
+// The end of a connection releases all waits.
 func TestPaceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, began := signaling.NewRateLimiter(), time.Now()

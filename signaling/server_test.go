@@ -12,7 +12,7 @@ import (
 	"voxgate/signaling"
 )
 
-// A visit that does not end is named at the shutdown, which does not wait for it for ever.
+// A connection that does not end is named at the shutdown, which does not wait for it without limit.
 func TestWhatHangsAtADoorIsNamed(t *testing.T) {
 	t.Parallel()
 	there, hang := make(chan struct{}), make(chan struct{})

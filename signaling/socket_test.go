@@ -15,7 +15,8 @@ import (
 	"voxgate/signaling"
 )
 
-// What a call over a WebSocket ends by, and how a client hears of it that reads on: all that was put, and then the goodbye.
+// How a call over a WebSocket ends, for a client that reads on: it gets all queued messages, and then the close
+// frame.
 func TestSocketEnds(t *testing.T) {
 	t.Parallel()
 	const limit = 10
@@ -29,7 +30,7 @@ func TestSocketEnds(t *testing.T) {
 		serve  func(ctx context.Context, s *signaling.Socket) error
 		code   int
 		reason string
-		least  int // MiB that come before it
+		least  int // MiB of messages before the close frame
 	}{
 		"nothing to say": {serve: func(context.Context, *signaling.Socket) error { return nil }, code: signaling.CloseNormal},
 		"an error": {

@@ -7,8 +7,8 @@ import (
 	"voxgate/signaling"
 )
 
-// Each list is taken if Chromium takes it in new RTCPeerConnection({iceServers}), tried with version 156. One URL that a browser refuses
-// leaves the person without WebRTC.
+// Each list is accepted if Chromium accepts it in new RTCPeerConnection({iceServers}), tested with version 156. One
+// URL that a browser rejects leaves the person without WebRTC.
 func TestParseICEServers(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]string{

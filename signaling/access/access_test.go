@@ -560,7 +560,7 @@ func keepsTo(t *testing.T, unit string, most float64) {
 	spend := func(c *doortest.Client) {
 		t.Helper()
 		for range 100 {
-			c.Conn.WriteMessage(websocket.TextMessage, doortest.Envelope("SEND_MESSAGE", doortest.Typed("More."))) // fails if the conversation ends meanwhile
+			c.Conn.WriteMessage(websocket.TextMessage, doortest.Envelope("SEND_MESSAGE", doortest.Typed("More."))) // fails if it has ended
 			m, at := c.Wait(
 				c.At,
 				"a turn's end",

@@ -19,7 +19,7 @@ func TestEventsAsMessages(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		event bridge.EventBody
-		want  string // empty: nothing
+		want  string // empty means no message
 	}{
 		{
 			"state",
@@ -150,7 +150,7 @@ func TestUsageInWordsAndNumbers(t *testing.T) {
 	}
 }
 
-// TestEveryEventIsTold fails when bridge has an event that Event does not know, or this test.
+// TestEveryEventIsTold fails if bridge has an event that Event, or this test, does not handle.
 func TestEveryEventIsTold(t *testing.T) {
 	t.Parallel()
 	failed := &bridge.Error{Code: bridge.CodeUnknown, Message: "x"}
@@ -162,7 +162,7 @@ func TestEveryEventIsTold(t *testing.T) {
 	for _, m := range regexp.MustCompile(`func \((\w+)\) +event\(\)`).FindAllSubmatch(source, -1) {
 		missing["bridge."+string(m[1])] = true
 	}
-	for _, e := range []bridge.EventBody{bridge.UserText{}, bridge.AssistantText{}, bridge.Thought{}} { // CONTENT_MESSAGE has them
+	for _, e := range []bridge.EventBody{bridge.UserText{}, bridge.AssistantText{}, bridge.Thought{}} { // reported by CONTENT_MESSAGE
 		delete(missing, fmt.Sprintf("%T", e))
 	}
 	for _, e := range []bridge.EventBody{
@@ -196,7 +196,7 @@ func TestEveryEventIsTold(t *testing.T) {
 	}
 }
 
-// TestProtocolListsCodesAndStates compares PROTOCOL.md with bridge, both ways.
+// TestProtocolListsCodesAndStates compares PROTOCOL.md with bridge, in both directions.
 func TestProtocolListsCodesAndStates(t *testing.T) {
 	t.Parallel()
 	read := func(file string) string {

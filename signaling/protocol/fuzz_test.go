@@ -8,7 +8,7 @@ import (
 	"voxgate/media"
 )
 
-// FuzzMessage reads what a stranger may send, up to the point where a session would get it.
+// FuzzMessage parses arbitrary messages of a client, up to the point at which a session would get them.
 func FuzzMessage(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"CONNECT_GEMINI","payload":{"initialConfig":{},"resumeToken":"x"}}`,
@@ -63,7 +63,7 @@ func TestPiecesAreCutBetweenCharacters(t *testing.T) {
 	}
 }
 
-// FuzzHead finds the type in the beginning of a message: whatever is cut off, it is the same or none.
+// FuzzHead finds the type in the beginning of a message: wherever that is cut off, the result is the type or nothing.
 func FuzzHead(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"SEND_MESSAGE","payload":{"type":"x"}}`, ` { "id":"1" , "t\u0079pe" : "PING" }`, `{"payload":["}"],"type":7}`,

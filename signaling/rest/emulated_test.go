@@ -9,11 +9,12 @@ import (
 	"voxgate/media/mediatest"
 )
 
-// TestEmulatorIsBounded sends what would once take the memory or the processor of a gateway that runs without a key.
+// TestEmulatorIsBounded sends requests that would once have used up the memory or the CPU of a gateway that runs
+// without a key.
 func TestEmulatorIsBounded(t *testing.T) {
 	const (
-		mostCPU   = 3 * time.Second // the race detector and a slow machine included; a schema of 4,000 levels took 14.6 s
-		mostBytes = 256 << 20       // allocated in all
+		mostCPU   = 3 * time.Second // includes the race detector and a slow machine; a schema of 4,000 levels took 14.6 s
+		mostBytes = 256 << 20       // all allocations
 	)
 	url := emulated(t) + "/v1beta/models/gemini-embedding-001:"
 	text := func(s string) string { return `{"parts":[{"text":"` + s + `"}]}` }

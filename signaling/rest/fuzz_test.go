@@ -15,11 +15,11 @@ import (
 	"voxgate/signaling/rest"
 )
 
-// jsonOrEvents checks that an answer is what the client can read: JSON, or server-sent events of it.
+// jsonOrEvents checks that the client can parse an answer: JSON, or server-sent events of JSON.
 func jsonOrEvents(t *testing.T, status int, text string) {
 	t.Helper()
 	if strings.HasPrefix(text, "data: ") {
-		for _, line := range strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }) { // each ends a line of events
+		for _, line := range strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }) { // each event ends the line
 			if data, ok := strings.CutPrefix(line, "data: "); ok && !json.Valid([]byte(data)) {
 				t.Fatalf("answered %d with the event %q", status, data)
 			}
@@ -31,7 +31,7 @@ func jsonOrEvents(t *testing.T, status int, text string) {
 	}
 }
 
-// methods are what is called, and how.
+// methods lists the called methods and their queries.
 var methods = []string{
 	"generateContent",
 	"streamGenerateContent?alt=sse",
@@ -41,7 +41,7 @@ var methods = []string{
 	"batchEmbedContents",
 }
 
-// FuzzRequests sends anything as the body of a call, for the built-in emulator and for a server of chat completions.
+// FuzzRequests sends arbitrary bodies, for the built-in emulator and for a server of chat completions.
 func FuzzRequests(f *testing.F) {
 	for i, body := range []string{
 		`{"contents":[{"role":"user","parts":[{"text":"/tool f {}"}]}],` +
@@ -96,7 +96,7 @@ func FuzzRequests(f *testing.F) {
 	})
 }
 
-// FuzzAnswers has the backend answer anything, in one piece or as events.
+// FuzzAnswers lets the backend send arbitrary answers, whole or as events.
 func FuzzAnswers(f *testing.F) {
 	for i, answer := range []string{
 		`{"candidates":[{"content":{"parts":[{"text":"x"}]},"finishReason":"STOP"}],"usageMetadata":{"totalTokenCount":1}}`,
@@ -129,7 +129,7 @@ func FuzzAnswers(f *testing.F) {
 		for _, model := range []string{"gemini-x", "gpt-x"} {
 			called := methods[uint(method)%uint(len(methods))]
 			status, text := post(t, url+"/v1beta/models/"+model+":"+called, request)
-			if model == "gpt-x" || strings.Contains(called, "enerate") { // all else of Google's is passed on as it is
+			if model == "gpt-x" || strings.Contains(called, "enerate") { // all other answers of Google's are forwarded unchanged
 				jsonOrEvents(t, status, text)
 			}
 		}

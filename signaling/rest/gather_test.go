@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestCallsOfAStream gathers the calls of streams as servers write them.
+// TestCallsOfAStream gathers the function calls of streams in the forms of different servers.
 func TestCallsOfAStream(t *testing.T) {
 	for name, test := range map[string]struct{ pieces, want string }{
 		"by index": {`{"index":0,"id":"a","function":{"name":"read","arguments":""}}
@@ -64,7 +64,7 @@ func TestCallsOfAStream(t *testing.T) {
 	}
 }
 
-// TestFormsOfServers reads answers and failures in the forms that servers write.
+// TestFormsOfServers parses answers and failures in the forms of different servers.
 func TestFormsOfServers(t *testing.T) {
 	for form, want := range map[string]string{
 		`{"choices":[{"message":{"content":"Hi"}}]}`:                                          "Hi, ",
@@ -90,7 +90,7 @@ func TestFormsOfServers(t *testing.T) {
 	}
 }
 
-// TestUsageOfServers reads the usage in the forms that servers write. None costs the answer.
+// TestUsageOfServers parses the usage in the forms of different servers. None makes the answer fail.
 func TestUsageOfServers(t *testing.T) {
 	for form, want := range map[string]chatUsage{
 		`{"prompt_tokens":7,"completion_tokens":9}`:                                      {Prompt: 7, Completion: 9},
@@ -118,7 +118,7 @@ func TestUsageOfServers(t *testing.T) {
 	}
 }
 
-// TestOneObjectForAList reads Google's own sample, which has one object where a list is meant.
+// TestOneObjectForAList parses Google's own sample, which has one object in place of a list.
 func TestOneObjectForAList(t *testing.T) {
 	var q generation
 	err := json.Unmarshal([]byte(`{"contents":{"parts":{"text":"Hello there"}}}`), &q)

@@ -12,7 +12,7 @@ import (
 	"voxgate/signaling/rest"
 )
 
-// pages is a Google with two pages of models.
+// pages is a Google server with two pages of models.
 func pages(asked *[]string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		*asked = append(*asked, r.Method+" "+r.URL.Path+"?"+r.URL.RawQuery)
@@ -27,7 +27,7 @@ func pages(asked *[]string) http.Handler {
 	})
 }
 
-// listed are the names of all models, page by page, as an SDK asks for them.
+// listed returns the names of all models, requested page by page like an SDK.
 func listed(t *testing.T, url string) (names []string) {
 	t.Helper()
 	for token, n := "", 0; n < 9; n++ {
@@ -51,7 +51,7 @@ func listed(t *testing.T, url string) (names []string) {
 	return names
 }
 
-// The list has what each backend has that answers for a model, and ends.
+// The list has the models of each backend that serves them, and ends.
 func TestModelsAreListed(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet || r.URL.Path != "/v1/models" {
@@ -90,7 +90,7 @@ func TestModelsAreListed(t *testing.T) {
 	}
 }
 
-// Each model is described by who answers for it.
+// Each model is described by its backend.
 func TestModelsAreDescribed(t *testing.T) {
 	routes, _ := chatRoutes(t)
 	var asked []string
@@ -108,7 +108,7 @@ func TestModelsAreDescribed(t *testing.T) {
 	}
 }
 
-// Lists and descriptions cost nothing, so no price is asked for.
+// Lists and descriptions cost nothing, so they need no price.
 func TestModelsCostNothing(t *testing.T) {
 	var asked []string
 	url, key := lockedDoor(t, `"grant": {}, "dollarsPerDay": 1`, pages(&asked))
@@ -120,7 +120,7 @@ func TestModelsCostNothing(t *testing.T) {
 	}
 }
 
-// What is not served is refused in Google's shape, with what to do instead.
+// Unsupported paths get an error in Google's format, with an alternative.
 func TestNotServed(t *testing.T) {
 	var asked []string
 	url := open(t, pages(&asked), nil)
@@ -149,7 +149,7 @@ func TestNotServed(t *testing.T) {
 	}
 }
 
-// The emulator takes snake_case, too.
+// The emulator also accepts snake_case.
 func TestEmulatorInSnakeCase(t *testing.T) {
 	_, text := post(t, emulated(t)+"/v1beta/models/gemini-3.8-flash:generateContent",
 		`{"contents":[{"role":"user","parts":[{"text":"x"}]}],"generation_config":{"response_mime_type":"application/json"}}`)

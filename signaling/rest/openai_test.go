@@ -14,7 +14,7 @@ import (
 	"voxgate/signaling/rest"
 )
 
-// chatRequest is a request as the reference has it: https://platform.openai.com/docs/api-reference/chat/create.
+// chatRequest is a request as in the reference: https://platform.openai.com/docs/api-reference/chat/create.
 type chatRequest struct {
 	Model    string
 	Messages []struct {
@@ -50,7 +50,7 @@ type chatRequest struct {
 	Stop                []string
 }
 
-// check refuses what the server would, a strict one.
+// check rejects what a strict server would reject.
 func (q *chatRequest) check() error {
 	open := map[string]bool{}
 	for i, m := range q.Messages {
@@ -89,8 +89,8 @@ func (q *chatRequest) check() error {
 	return nil
 }
 
-// chatServer is a server of chat completions that repeats what it got, calls tools at "/tool", and refuses what the
-// reference does not know.
+// chatServer is a server of chat completions that repeats its input, calls tools at "/tool", and rejects fields that
+// are not in the reference.
 type chatServer struct {
 	t   *testing.T
 	got chan chatRequest
@@ -181,7 +181,7 @@ func (s *chatServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			chunk(`{"reasoning":"Hm."}`, "null")
 		}
 		if word == "/tool" {
-			for i, id := range []string{"call_a", "call_b"} { // two at once, their arguments in pieces
+			for i, id := range []string{"call_a", "call_b"} { // two concurrent calls, their arguments in pieces
 				chunk(fmt.Sprintf(`{"tool_calls":[{"index":%d,"id":%q,"type":"function","function":{"name":%q,"arguments":""}}]}`, i, id, name), "null")
 			}
 			for i := range 2 {
@@ -196,7 +196,7 @@ func (s *chatServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				switch strings.TrimSpace(piece) {
 				case "/die":
 					panic(http.ErrAbortHandler)
-				case "/overload": // as servers end a stream that they cannot go on with
+				case "/overload": // how servers end a stream after a failure
 					fmt.Fprint(w, "data: {\"error\":{\"message\":\"Overloaded, by sk-test.\",\"code\":502}}\n\n")
 					return
 				}
@@ -210,7 +210,7 @@ func (s *chatServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// chat is a gateway whose models go to a server of chat completions.
+// chat returns a gateway that routes all models to a server of chat completions.
 func chat(t *testing.T) (url string, s *chatServer) {
 	t.Helper()
 	routes, s := chatRoutes(t)
@@ -286,7 +286,7 @@ func TestChatCompletions(t *testing.T) {
 	}
 }
 
-// The name of a model may have colons, as Ollama's have; the method is behind the last.
+// Model names may contain colons, like Ollama's; the method follows the last colon.
 func TestAModelWithATag(t *testing.T) {
 	routes, s := chatRoutes(t)
 	routes[0].OpenAI.Model = ""
@@ -302,7 +302,7 @@ func TestAModelWithATag(t *testing.T) {
 	}
 }
 
-// Google's own examples for curl are in snake_case, whose names of properties are the client's own.
+// Google's own curl examples use snake_case, and names of properties that are the client's own.
 func TestChatCompletionsInSnakeCase(t *testing.T) {
 	url, s := chat(t)
 	status, text := post(t, url+"generateContent", `{"system_instruction":{"parts":[{"text":"Be brief."}]},
@@ -323,7 +323,8 @@ func TestChatCompletionsInSnakeCase(t *testing.T) {
 	}
 }
 
-// What strict servers refuse does not reach them: empty turns, thoughts alone, calls without an answer, answers without a call.
+// What strict servers reject is not sent to them: empty turns, turns with only thoughts, calls without a response,
+// responses without a call.
 func TestChatCompletionsForStrictServers(t *testing.T) {
 	url, s := chat(t)
 	ask := func(contents string) (int, string) {
@@ -358,7 +359,7 @@ func TestChatCompletionsForStrictServers(t *testing.T) {
 	}
 }
 
-// Thoughts are parts of their own, a usage that makes no sense is not below 0, and arguments that are no JSON end the answer.
+// Thoughts are separate parts, an invalid usage is never below 0, and arguments that are not JSON end the answer.
 func TestChatCompletionsAnswers(t *testing.T) {
 	url, _ := chat(t)
 	thinks := `{"contents":[{"parts":[{"text":"/think"}]}]}`
@@ -387,7 +388,7 @@ func TestChatCompletionsAnswers(t *testing.T) {
 	}
 }
 
-// Functions that are not allowed are not declared.
+// Functions that are not allowed are not declared to the server.
 func TestChatCompletionsAllowedFunctions(t *testing.T) {
 	url, s := chat(t)
 	post(t, url+"generateContent", `{"contents":[{"parts":[{"text":"x"}]}],"tools":[{"functionDeclarations":[
@@ -398,7 +399,7 @@ func TestChatCompletionsAllowedFunctions(t *testing.T) {
 	}
 }
 
-// What the model has said comes back to it unchanged, however many pieces it came in.
+// The model's earlier text is returned to it unchanged, in however many pieces it came.
 func TestChatCompletionsAnswersOfBefore(t *testing.T) {
 	url, s := chat(t)
 	post(
@@ -413,7 +414,7 @@ func TestChatCompletionsAnswersOfBefore(t *testing.T) {
 	}
 }
 
-// A stream that breaks off before it has reported its cost is paid by its length.
+// A stream that breaks off before it has reported its usage is charged by its length.
 func TestChatCompletionsThatBreakOffAreCounted(t *testing.T) {
 	routes, _ := chatRoutes(t)
 	url, key := lockedDoor(t, budget(150), http.NotFoundHandler(), routes...)
@@ -450,7 +451,7 @@ func TestChatCompletionsWithTools(t *testing.T) {
 	if last := list[len(list)-1]; strings.Count(last, `{"args":{"n":1},"id":"call_`) != 2 {
 		t.Errorf("%s", last)
 	}
-	// What comes back: with ids, without them, and from the role function.
+	// Function responses in a request: with ids, without them, and in the role function.
 	for name, ids := range map[string][2]string{"ids": {`"id":"call_a",`, `"id":"call_b",`}, "no ids": {"", ""}} {
 		for _, role := range []string{"user", "function"} {
 			body := fmt.Sprintf(`{"contents":[{"role":"user","parts":[{"text":"go"}]},

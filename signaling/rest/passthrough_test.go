@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// complete posts to the door for OpenAI's clients, as they do.
+// complete posts to the endpoint for OpenAI's clients, as they do.
 func complete(t *testing.T, url, key, body string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequest(http.MethodPost, url+"/chat/completions", strings.NewReader(body))
@@ -20,7 +20,7 @@ func complete(t *testing.T, url, key, body string) (int, string) {
 	return answerOf(t, resp, err)
 }
 
-// What OpenAI's clients send goes to the same models, and is translated nowhere.
+// Requests of OpenAI's clients are sent to the same models without translation.
 func TestChatPassesThrough(t *testing.T) {
 	routes, s := chatRoutes(t)
 	google := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -74,7 +74,7 @@ func TestChatPassesThrough(t *testing.T) {
 	}
 }
 
-// A key has what it grants there, too: the agent's prompt, its model, and so many tokens.
+// The grant of a key also applies here: the agent's prompt, its model, and the number of tokens.
 func TestChatKeepsToTheGrant(t *testing.T) {
 	routes, s := chatRoutes(t)
 	const grant = `"grant": {"models": ["gpt-*"], "agent": {"prompt": "Sell shoes."}}, "tokensPerDay": 40`
@@ -104,7 +104,7 @@ func TestChatKeepsToTheGrant(t *testing.T) {
 	}
 }
 
-// The list of models is in the shape of whose client asks.
+// The list of models is in the format of the client's API.
 func TestModelsInOpenAIsShape(t *testing.T) {
 	var asked []string
 	url := open(t, pages(&asked), nil)
@@ -130,7 +130,7 @@ func TestModelsInOpenAIsShape(t *testing.T) {
 	}
 }
 
-// What another reader could take for a field that is read here is refused, and so is a limit that is none.
+// A field that another parser could confuse with one that the gateway uses is rejected, and so is an invalid limit.
 func TestChatIsReadExactly(t *testing.T) {
 	routes, _ := chatRoutes(t)
 	url := open(t, http.NotFoundHandler(), nil, routes...) + "/v1"
@@ -168,7 +168,7 @@ func TestChatIsReadExactly(t *testing.T) {
 	}
 }
 
-// chatBackend answers chat completions with a text of a type.
+// chatBackend answers chat completions with a text and a content type.
 func chatBackend(kind, text string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", kind)
@@ -176,7 +176,7 @@ func chatBackend(kind, text string) http.Handler {
 	})
 }
 
-// An answer is a stream if it says so, whatever was asked for.
+// An answer is a stream if its content type says so, whatever the request.
 func TestChatAnswersByTheirType(t *testing.T) {
 	whole, event := `{"object":"chat.completion","choices":[]}`, `data: {"object":"chat.completion.chunk","choices":[]}`+"\n\ndata: [DONE]\n\n"
 	for asked, row := range map[string][2]string{"true": {"application/json", whole}, "false": {"text/event-stream; charset=utf-8", event}} {
@@ -187,7 +187,7 @@ func TestChatAnswersByTheirType(t *testing.T) {
 	}
 }
 
-// What an answer took is counted by its usage, wherever else it cannot be read, and without one by all that it says.
+// An answer is charged by its usage, even if the rest cannot be parsed, and without a usage by all of its text.
 func TestChatIsPaid(t *testing.T) {
 	long := strings.Repeat("word ", 100)
 	for name, text := range map[string]string{
@@ -219,7 +219,7 @@ func TestChatIsPaid(t *testing.T) {
 	}
 }
 
-// A stream that says nothing has cost its question.
+// A stream without text is charged for its request.
 func TestChatStreamThatSaysNothingIsPaid(t *testing.T) {
 	url, key := lockedDoor(t, budget(1000), chatBackend("text/event-stream", "data: [DONE]\n\n"))
 	url = strings.TrimSuffix(url, "/models/m")
@@ -231,7 +231,7 @@ func TestChatStreamThatSaysNothingIsPaid(t *testing.T) {
 	}
 }
 
-// A limit below one is none.
+// A limit below one is invalid.
 func TestALimitBelowOneIsNone(t *testing.T) {
 	asked := ""
 	url, key := lockedDoor(t, budget(10_000), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -247,7 +247,7 @@ func TestALimitBelowOneIsNone(t *testing.T) {
 	}
 }
 
-// The key of the gateway is hidden in what a backend says, also in the middle of a stream.
+// The gateway's key is hidden in a backend's answers, also in the middle of a stream.
 func TestChatHidesTheKey(t *testing.T) {
 	const echo = `{"error":{"message":"Overloaded, by google's secret.","code":502}}`
 	for kind, text := range map[string]string{"application/json": echo, "text/event-stream": "data: " + echo + "\n\n"} {

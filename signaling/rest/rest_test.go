@@ -36,10 +36,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
-// serverTimeout is the server's own deadline for an answer, which a slow backend must not run into.
+// serverTimeout is the server's own deadline for an answer; a slow backend must not exceed it.
 const serverTimeout = 100 * time.Millisecond
 
-// open is a gateway with this backend, that asks nobody who they are.
+// open returns a gateway with this backend and without access control.
 func open(t testing.TB, backend http.Handler, gate *access.Gate, routes ...rest.Route) (url string) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -76,7 +76,7 @@ func post(t testing.TB, url, body string) (int, string) {
 	return answerOf(t, resp, err)
 }
 
-// answerOf is what was answered, in one line if it is JSON.
+// answerOf returns an answer, in one line if it is JSON.
 func answerOf(t testing.TB, resp *http.Response, err error) (int, string) {
 	t.Helper()
 	if err != nil {
@@ -94,7 +94,7 @@ func answerOf(t testing.TB, resp *http.Response, err error) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// response is an answer in the words of the checklist.
+// response is an answer in the terms of the checklist.
 type response struct {
 	Candidates []struct {
 		Content *struct {
@@ -113,7 +113,7 @@ type response struct {
 	}
 }
 
-// check holds an answer to the checklist of the format (docs/rest.md), and returns its text.
+// check compares an answer with the checklist of the format (docs/rest.md), and returns its text.
 func check(t *testing.T, text string, last bool) (said string) {
 	t.Helper()
 	var r response
@@ -170,7 +170,7 @@ func check(t *testing.T, text string, last bool) (said string) {
 	return said
 }
 
-// checkStream does it for each event of a stream, of which the last alone ends.
+// checkStream does that for each event of a stream, of which only the last has a finishReason.
 func checkStream(t *testing.T, events []string) (said string) {
 	t.Helper()
 	for i, e := range events {
@@ -195,7 +195,7 @@ const hello = `{"contents":[{"role":"user","parts":[{"text":"Hello there, how ar
 
 func TestEveryForm(t *testing.T) {
 	url := emulated(t)
-	// Exactly as the old guide has it: a slash, and no role checked.
+	// As in the old guide: a slash, and no check of roles.
 	for _, path := range []string{
 		"/v1/models/gemini-2.5-flash/generateContent", "/v1beta/models/gemini-2.5-flash:generateContent",
 		"/v1alpha/models/gemini-2.5-flash:generateContent",
@@ -273,7 +273,7 @@ func TestToolsAndJSON(t *testing.T) {
 	}
 }
 
-// What the backend leaves out is there, and its mistakes are corrected or reported.
+// Fields that the backend omits are added, and its mistakes are corrected or reported.
 func TestABackendThatForgets(t *testing.T) {
 	var answer string
 	url := open(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -285,7 +285,7 @@ func TestABackendThatForgets(t *testing.T) {
 			w.WriteHeader(http.StatusInternalServerError)
 		}
 		if head == "length" {
-			w.Header().Set("Content-Length", "100000") // and less comes
+			w.Header().Set("Content-Length", "100000") // and less is sent
 		}
 		io.WriteString(w, body)
 	}), nil) + "/v1/models/m:"
@@ -334,7 +334,7 @@ func TestABackendThatForgets(t *testing.T) {
 	}
 }
 
-// A piece reaches the client when it comes, and a client that leaves ends the call.
+// A part reaches the client as soon as it arrives, and a client that leaves ends the call.
 func TestAStreamFlows(t *testing.T) {
 	more, gone := make(chan struct{}), make(chan struct{})
 	url := open(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -380,7 +380,7 @@ func TestAStreamFlows(t *testing.T) {
 	}
 }
 
-// A backend that takes longer than the server gives a page is still answered for.
+// An answer of a backend is sent even if it takes longer than the server's own deadline.
 func TestASlowBackend(t *testing.T) {
 	for name, test := range map[string]struct {
 		status   int
@@ -407,7 +407,7 @@ func TestASlowBackend(t *testing.T) {
 	}
 }
 
-// lockedDoor is a door before a backend, with a key that has these fields in the keys file.
+// lockedDoor returns an endpoint with a backend, and a key with these fields in the keys file.
 func lockedDoor(t *testing.T, fields string, backend http.Handler, routes ...rest.Route) (url, key string) {
 	t.Helper()
 	return lockedDoorOf(t, nil, fields, backend, routes...)
@@ -438,10 +438,10 @@ func lockedDoorOf(
 	return open(t, backend, gate, routes...) + "/v1/models/m", key
 }
 
-// budget is what a key has that may spend so many tokens a day.
+// budget returns the fields of a key that may spend so many tokens a day.
 func budget(tokens int) string { return fmt.Sprintf(`"grant": {}, "tokensPerDay": %d`, tokens) }
 
-// budgets runs a test with a key that may spend so many tokens, and with one that may spend the dollars that they cost.
+// budgets runs a test with a key that may spend so many tokens, and with one that may spend their cost in dollars.
 func budgets(t *testing.T, test func(t *testing.T, budget func(tokens int) string)) {
 	t.Run("tokens", func(t *testing.T) { test(t, budget) })
 	t.Run("dollars", func(t *testing.T) {
@@ -449,12 +449,12 @@ func budgets(t *testing.T, test func(t *testing.T, budget func(tokens int) strin
 	})
 }
 
-// What an answer took is counted, also of one that breaks off.
+// The cost of an answer is counted, also if it breaks off.
 func TestWhatBreaksOffIsCounted(t *testing.T) { budgets(t, whatBreaksOffIsCounted) }
 
 func whatBreaksOffIsCounted(t *testing.T, budget func(tokens int) string) {
 	url, key := lockedDoor(t, budget(60), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Length", "100000") // and less comes
+		w.Header().Set("Content-Length", "100000") // and less is sent
 		io.WriteString(w, `data: {"candidates":[{"content":{"parts":[{"text":"a"}]}}],"usageMetadata":{"totalTokenCount":30}}`+"\n\n")
 		io.WriteString(w, `data: {"candidates":[{"content":{"parts":[{"text":"b"}]}}],"usageMetadata":{"totalTokenCount":42}}`+"\n\n")
 	}))
@@ -466,7 +466,7 @@ func whatBreaksOffIsCounted(t *testing.T, budget func(tokens int) string) {
 	}
 }
 
-// What a grant fixes of the agent the client cannot change, in any spelling.
+// The client cannot change what a grant prescribes of the agent, in any spelling.
 func TestAFixedAgent(t *testing.T) {
 	var asked string
 	backend := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -515,7 +515,7 @@ func TestAFixedAgent(t *testing.T) {
 	}
 }
 
-// The agent of a file that a grant fixes has its model, if that is one for calls, and what a call may cost.
+// An agent that a grant prescribes determines the model, if that is not a Live model, and the maximum cost of a call.
 func TestAFixedAgentOfAFile(t *testing.T) {
 	var asked string
 	backend := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -556,14 +556,14 @@ func TestAFixedAgentOfAFile(t *testing.T) {
 	}
 }
 
-// Calls at once cost what is granted and no more: the backend is asked for no longer answers than what is left.
+// Concurrent calls cost no more than the budget: the backend is asked for no longer answers than the budget permits.
 func TestCallsAtOnceKeepToTheBudget(t *testing.T) { budgets(t, callsAtOnceKeepToTheBudget) }
 
 func callsAtOnceKeepToTheBudget(t *testing.T, budget func(tokens int) string) {
 	const calls = 90
 	var paid, settled atomic.Int64
 	all := make(chan struct{})
-	settle := func() { // the backend answers when each call has come to it, or was refused
+	settle := func() { // the backend answers when each call has reached it or was rejected
 		if settled.Add(1) == calls {
 			close(all)
 		}
@@ -607,7 +607,8 @@ func callsAtOnceKeepToTheBudget(t *testing.T, budget func(tokens int) string) {
 	}
 }
 
-// What costs more than is left is refused before it is asked, or asked for no more than is left; what was not used is given back.
+// A call that costs more than the rest of the budget is rejected before it is sent, or its answer is limited; unused
+// reservations are returned.
 func TestWhatACallMayCost(t *testing.T) { budgets(t, whatACallMayCost) }
 
 func whatACallMayCost(t *testing.T, budget func(tokens int) string) {
@@ -656,13 +657,13 @@ func whatACallMayCost(t *testing.T, budget func(tokens int) string) {
 	}
 }
 
-// Embeddings and counts of tokens are paid by their length.
+// Embeddings and token counts are charged by their length.
 func TestAllCallsArePaid(t *testing.T) { budgets(t, allCallsArePaid) }
 
 func allCallsArePaid(t *testing.T, budget func(tokens int) string) {
 	url, key := lockedDoor(t, budget(1000), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{}`) }))
 	url += ":embedContent?key=" + key
-	body := `{"content":{"parts":[{"text":"` + strings.Repeat("a", 1600) + `"}]}}` // 400 tokens and some
+	body := `{"content":{"parts":[{"text":"` + strings.Repeat("a", 1600) + `"}]}}` // 400 tokens and a few more
 	for n, want := range []int{200, 200, 429} {
 		if n == 1 {
 			url = strings.Replace(url, "embedContent", "countTokens", 1)
@@ -673,7 +674,7 @@ func allCallsArePaid(t *testing.T, budget func(tokens int) string) {
 	}
 }
 
-// A token for one call is used up when nothing but the backend is left to refuse it.
+// A single-use token is consumed only when nothing but the backend can reject the call.
 func TestATokenForOneCall(t *testing.T) {
 	file, secret := filepath.Join(t.TempDir(), "keys.json"), strings.Repeat("s", 32)
 	text := fmt.Sprintf(`{"secret":%q,"issuers":[{"name":"backend","algorithm":"HS256","key":%q,"audience":"voxgate","once":true,`+
@@ -697,7 +698,7 @@ func TestATokenForOneCall(t *testing.T) {
 		},
 		"list": func(token, text string) (int, string) {
 			if text == long {
-				return http.StatusTooManyRequests, "" // there is nothing to be refused for
+				return http.StatusTooManyRequests, "" // nothing here rejects the call
 			}
 			resp, err := http.Get(url + "/v1/models?key=" + token)
 			return answerOf(t, resp, err)
@@ -720,7 +721,8 @@ func TestATokenForOneCall(t *testing.T) {
 	}
 }
 
-// Bytes of requests under way are bounded: a later client waits, and then gets the time to come back. What is small is always read.
+// Bytes of requests in progress are limited: a later client waits, and then gets a time to retry. Small requests are
+// always read.
 func TestBodiesUnderWay(t *testing.T) {
 	refused := make(chan string, 4)
 	gate, err := access.New(access.Options{
@@ -739,7 +741,7 @@ func TestBodiesUnderWay(t *testing.T) {
 	big := `{"contents":[{"parts":[{"text":"` + strings.Repeat("a", 1<<20-1000) + `"}]}]}`
 	statuses := make(chan int)
 	end := make(chan struct{})
-	for range 4 { // each holds back its end
+	for range 4 { // each keeps back its end
 		go func() {
 			begin := io.MultiReader(strings.NewReader(big[:len(big)-10]), waitFor(end), strings.NewReader(big[len(big)-10:]))
 			r, err := http.NewRequest("POST", url, begin)
@@ -777,7 +779,7 @@ func TestBodiesUnderWay(t *testing.T) {
 	}
 }
 
-// waitFor is a reader without anything in it, which ends when c is closed.
+// waitFor is an empty reader that ends when c is closed.
 type waitFor chan struct{}
 
 func (c waitFor) Read([]byte) (int, error) {
@@ -785,7 +787,7 @@ func (c waitFor) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// Who may call: the client's key is a token of this gateway.
+// Authentication: the client's key is a token of this gateway.
 func TestWhoMayCall(t *testing.T) {
 	e := emulator.New(emulator.Options{Logger: slog.New(slog.DiscardHandler), Espeak: emulator.NoVoice})
 	t.Cleanup(e.Close)
@@ -819,7 +821,7 @@ func TestWhoMayCall(t *testing.T) {
 	}
 }
 
-// An address may call often, and not without end.
+// An address may call often, but not without limit.
 func TestCallsOfAnAddress(t *testing.T) {
 	began := time.Now()
 	gate, err := access.New(access.Options{
@@ -847,7 +849,7 @@ func TestCallsOfAnAddress(t *testing.T) {
 	}
 }
 
-// With Google's key runs no method that is not on the list, and nothing but what is below a model.
+// Google's key is not used for methods that are not on the list, nor for paths other than those of a model.
 func TestNothingElseOfGooglesIsReached(t *testing.T) {
 	url, key := lockedDoor(t, budget(1000), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("Google was asked: %s %s", r.Method, r.URL)

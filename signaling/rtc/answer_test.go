@@ -9,7 +9,8 @@ import (
 	"voxgate/signaling/rtc/rtctest"
 )
 
-// TestAnswersKeepTheRules has each offer answered as RFC 3264, 8829 and 9143 say, whatever its shape, and its sections taken as wanted.
+// TestAnswersKeepTheRules checks the answers to offers of every shape against RFC 3264, 8829 and 9143, and that the
+// expected sections are accepted.
 func TestAnswersKeepTheRules(t *testing.T) {
 	for _, c := range rtctest.OddOffers {
 		t.Run(c.Name, func(t *testing.T) {
@@ -31,7 +32,7 @@ func TestAnswersKeepTheRules(t *testing.T) {
 	}
 }
 
-// TestOffersThatCannotBeServed has each refused in words before there is an answer.
+// TestOffersThatCannotBeServed checks that each is rejected with a message before there is an answer.
 func TestOffersThatCannotBeServed(t *testing.T) {
 	for name, offer := range map[string]string{
 		"empty":              "",
@@ -63,12 +64,13 @@ func TestOffersThatCannotBeServed(t *testing.T) {
 	}
 }
 
-// TestSimulcastIsDeclined, but not the header extension without which Chromium refuses its own next offer.
+// TestSimulcastIsDeclined: simulcast is declined, but the header extension is accepted, without which Chromium
+// rejects its own next offer.
 func TestSimulcastIsDeclined(t *testing.T) {
 	const extension = "urn:ietf:params:rtp-hdrext:sdes:rtp-stream-id"
 	for name, c := range map[string]struct {
 		lines []string
-		want  string // the number of the extension in the answer; "": it has none
+		want  string // id of the extension in the answer, or ""
 	}{
 		"two layers":     {[]string{"a=extmap:10 " + extension, "a=rid:h send", "a=rid:l send", "a=simulcast:send h;l"}, "10"},
 		"three layers":   {[]string{"a=extmap:3 " + extension, "a=rid:1 send", "a=rid:2 send", "a=rid:3 send", "a=simulcast:send 1;2;~3"}, "3"},
@@ -106,7 +108,8 @@ func TestSimulcastIsDeclined(t *testing.T) {
 	}
 }
 
-// TestNoAnswerWaitsInVain has many peers gather their candidates on a busy machine: none may miss that it has them all.
+// TestNoAnswerWaitsInVain lets many peers gather their candidates on a busy machine: none may miss the end of the
+// gathering.
 func TestNoAnswerWaitsInVain(t *testing.T) {
 	api, err := New(Options{UDPAddr: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)})
 	must(t, err)

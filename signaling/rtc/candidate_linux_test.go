@@ -16,19 +16,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The addresses of the machine that inNamespace plays: a public one, an inner one and those of its cloud.
+// Addresses of the machine that inNamespace emulates: a public one, an internal one and those of its cloud.
 const public4, public6, inner4, inner6 = "198.51.100.1", "2001:db8::1", "10.77.0.1", "fd77::1"
 
-// peer4 and peer6 are where a client is.
+// peer4 and peer6 are the addresses of a client.
 const peer4, peer6 = "192.0.2.1", "2001:db8::9"
 
-// inNamespace opens the sockets of a test on a machine with these addresses: what open listens on is in a network namespace of its own.
+// inNamespace opens the sockets of a test on a machine with these addresses: open listens in its own network
+// namespace.
 func inNamespace(t *testing.T, open func()) {
 	t.Helper()
 	impossible := make(chan error)
 	go func() {
 		defer close(impossible)
-		runtime.LockOSThread() // for ever: the thread ends with the goroutine, and with its last socket the namespace
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and the namespace with its last socket
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			impossible <- err
 			return
@@ -54,7 +55,7 @@ func inNamespace(t *testing.T, open func()) {
 	}
 }
 
-// trap is a socket that a candidate names.
+// trap is a socket at the address of a candidate.
 type trap struct {
 	name string
 	conn *net.UDPConn
@@ -67,8 +68,8 @@ func (e *trap) caught(patience time.Duration) bool {
 	return err == nil
 }
 
-// TestOnlyPublicCandidatesAreTried: a client that names addresses of the gateway's own machine, of its link or its cloud has nothing sent
-// there, and is served by its good candidate.
+// TestOnlyPublicCandidatesAreTried: nothing is sent to candidates with addresses of the gateway's own machine, its
+// link or its cloud; the client connects by its good candidate.
 func TestOnlyPublicCandidatesAreTried(t *testing.T) {
 	var api *API
 	var conn *net.UDPConn
@@ -102,8 +103,8 @@ func TestOnlyPublicCandidatesAreTried(t *testing.T) {
 	offer = strings.Replace(offer, "a=candidate:", lines.String()+"a=candidate:", 1)
 	_, answer, connected := answeredBy(t, api, &conversation{}, offer)
 	good := traps[len(traps)-1]
-	if !good.caught(10 * time.Second) { // before the phone connects: after that nothing more is tried
-		t.Errorf("nothing was sent to %s", good.name) // then the rest proves nothing
+	if !good.caught(10 * time.Second) { // before the phone connects: after that no more candidates are tried
+		t.Errorf("nothing was sent to %s", good.name) // otherwise the rest proves nothing
 	}
 	must(t, phone.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer}))
 	<-connected
@@ -114,8 +115,8 @@ func TestOnlyPublicCandidatesAreTried(t *testing.T) {
 	}
 }
 
-// TestAnswersComeFromTheAddressThatWasAsked has a gateway at all addresses of a machine asked by UDP at each of them: each answer leaves
-// from there.
+// TestAnswersComeFromTheAddressThatWasAsked sends UDP requests to each address of a gateway that listens on all
+// addresses of its machine: each answer comes from the requested address.
 func TestAnswersComeFromTheAddressThatWasAsked(t *testing.T) {
 	addresses := []string{public4, inner4, public6, inner6}
 	var api *API
@@ -124,7 +125,7 @@ func TestAnswersComeFromTheAddressThatWasAsked(t *testing.T) {
 		var err error
 		api, err = New(Options{UDPAddr: ":0", Logger: slog.New(slog.DiscardHandler)})
 		must(t, err)
-		for _, address := range addresses { // from elsewhere, or the kernel would prefer the address that was asked
+		for _, address := range addresses { // from elsewhere; otherwise the kernel would prefer the requested address
 			at := peer4
 			if strings.Contains(address, ":") {
 				at = peer6

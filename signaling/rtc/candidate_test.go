@@ -28,7 +28,7 @@ func TestReachable(t *testing.T) {
 	}
 }
 
-// serving makes a peer at these addresses that answers this offer.
+// serving returns a peer at these addresses that has answered this offer.
 func serving(t *testing.T, o Options, offer string) (p *Peer, answer string) {
 	t.Helper()
 	o.Logger = slog.New(slog.DiscardHandler)
@@ -46,7 +46,7 @@ func listen(t *testing.T, addr string) net.Listener {
 	return l
 }
 
-// candidates are n lines, from this one on.
+// candidates returns n lines, starting with this number.
 func candidates(first, n int) (lines []string) {
 	for i := first; i < first+n; i++ {
 		lines = append(lines, fmt.Sprintf("candidate:%d 1 udp %d 198.51.100.%[1]d 9 typ host", i, 1000-i))
@@ -54,7 +54,8 @@ func candidates(first, n int) (lines []string) {
 	return lines
 }
 
-// TestTooManyCandidates: of a client's candidates the first 32 are tried, however they come, and as many after a restart of ICE.
+// TestTooManyCandidates: the first 32 candidates of a client are tried, whichever way they arrive, and as many after
+// a restart of ICE.
 func TestTooManyCandidates(t *testing.T) {
 	phone := newClient(t, offerOpus, offerOpus)
 	offer := phone.offer()
@@ -100,7 +101,7 @@ func TestTooManyCandidates(t *testing.T) {
 	within(t, func() bool { return known() <= MaxCandidates })
 }
 
-// within waits for something that has no event.
+// within polls for a condition that has no event.
 func within(t *testing.T, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
@@ -110,7 +111,7 @@ func within(t *testing.T, ok func() bool) {
 	}
 }
 
-// TestNobodyIsDialled: a client may connect to us over TCP, and cannot have us connect to anybody.
+// TestNobodyIsDialled: a client may connect to the gateway over TCP, but cannot make it connect to any address.
 func TestNobodyIsDialled(t *testing.T) {
 	listener := listen(t, "127.0.0.1:0")
 	defer listener.Close()
@@ -131,7 +132,7 @@ func TestNobodyIsDialled(t *testing.T) {
 	}
 }
 
-// TestInnerAddressesAreNotTold: where public addresses are named, candidates have no others, of whichever family.
+// TestInnerAddressesAreNotTold: if public addresses are configured, candidates have no others, of either family.
 func TestInnerAddressesAreNotTold(t *testing.T) {
 	for _, host := range []string{"0.0.0.0:0", "[::]:0", "127.0.0.1:0"} {
 		for _, public := range [][]string{{"203.0.113.7"}, {"203.0.113.7", "2001:db8::7"}, {"2001:db8::7"}} {

@@ -18,8 +18,8 @@ import (
 
 var allDirections = []string{"sendrecv", "sendonly", "recvonly", "inactive"}
 
-// TestDirectionsChange has a client go from each direction to each other one and back: after each offer sound goes as far as both sides
-// want it, and the voice comes back after a hold.
+// TestDirectionsChange changes a client's direction from each to each other one and back: after each offer audio
+// flows as far as both sides want it, and the voice returns after a hold.
 func TestDirectionsChange(t *testing.T) {
 	for _, first := range allDirections {
 		for _, second := range allDirections {
@@ -60,7 +60,7 @@ func changeDirections(t *testing.T, directions ...string) {
 		if !strings.Contains(answer, "a="+want+"\r\n") {
 			t.Fatalf("%d: %s is not answered %s\n%s", i, d, want, answer)
 		}
-		// The phone's own connection stays as it is: what it does with its directions is not what is tested.
+		// The phone's own connection is not changed: its handling of directions is not tested.
 		own := strings.ReplaceAll(answer, "a="+want+"\r\n", "a=sendrecv\r\n")
 		must(t, phone.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: own}))
 		<-connected
@@ -68,7 +68,7 @@ func changeDirections(t *testing.T, directions ...string) {
 	}
 }
 
-// exchange has both sides speak until what the client's direction lets through has come.
+// exchange lets both sides send audio until everything that the client's direction permits has arrived.
 func exchange(t *testing.T, phone *client, p *Peer, session *conversation, direction string) {
 	t.Helper()
 	sends, receives := direction == "sendrecv" || direction == "sendonly", direction == "sendrecv" || direction == "recvonly"
@@ -111,8 +111,9 @@ func exchange(t *testing.T, phone *client, p *Peer, session *conversation, direc
 	}
 }
 
-// TestSoundComesBackAfterHold has a client put the call on hold in each way, and resume it with the same source of sound or another one:
-// then sound goes both ways, and neither side's source is another one because of the hold. The client gets every answer as it is.
+// TestSoundComesBackAfterHold puts the call on hold in each way, and resumes it with the same source of audio or
+// another one: then audio flows in both directions, and neither side has changed its source because of the hold. The
+// client gets every answer unchanged.
 func TestSoundComesBackAfterHold(t *testing.T) {
 	sources := map[string]func(phone *client, offer string) string{
 		"the same SSRC": func(_ *client, offer string) string { return offer },
@@ -226,7 +227,7 @@ func sessionVersion(t *testing.T, text string) (version uint64) {
 	return version
 }
 
-// talk has the client and the model say a tone each until the other one hears it.
+// talk lets the client and the model send a tone each until the other side has received it.
 func talk(t *testing.T, phone *client, p *Peer, session *conversation) {
 	t.Helper()
 	const ours, theirs = 1100, 700 // Hz
@@ -270,20 +271,20 @@ func talk(t *testing.T, phone *client, p *Peer, session *conversation) {
 	t.Fatalf("after 10 s %d samples of the client and %d of the voice have come", len(session.pcm), len(heard))
 }
 
-// isTone reports whether the newest 0.2 s are a tone of so many Hz.
+// isTone reports whether the newest 0.2 s are a tone of this frequency, in Hz.
 func isTone(pcm []int16, rate, hz int) bool {
 	return rate > 0 && len(pcm) >= rate/5 && mediatest.ToneLevel(pcm[len(pcm)-rate/5:], rate, float64(hz)) > 0.95
 }
 
-// TestSectionsStopAndComeBack has a client stop each section of its offers and begin others, in the same place or after it: each answer
-// keeps the rules, and the voice goes by a section that takes it.
+// TestSectionsStopAndComeBack lets a client stop each section of its offers and start others, in the same place or
+// after it: each answer follows the rules, and the voice uses a section that receives it.
 func TestSectionsStopAndComeBack(t *testing.T) {
 	const group = "a=group:BUNDLE "
 	both := func(mids, sections string) string { return rtctest.OfferHead + group + mids + "\r\n" + sections }
 	for _, c := range []struct {
 		name   string
 		offers []string
-		voices []string // where the voice goes after each: a mid, "" none, "gone" another peer must go on
+		voices []string // section of the voice after each offer: a mid, "" for none, or "gone" if a new peer is needed
 	}{
 		{"the sound, in the same place", []string{
 			both("0 1", rtctest.Audio("9", "0")+rtctest.DataChannel("9", "1")), both("1", rtctest.Audio("0", "0")+rtctest.DataChannel("9", "1")),
@@ -410,20 +411,20 @@ func TestSectionsStopAndComeBack(t *testing.T) {
 	}
 }
 
-// candidate is a candidate of a port, and active one of TCP, which has none.
+// candidate returns a candidate with a port, and active one of active TCP, which has no port.
 func candidate(port int) string {
 	return fmt.Sprintf("a=candidate:1 1 UDP 2122187007 192.0.2.2 %d typ host", port)
 }
 
 const active = "a=candidate:2 1 TCP 2105458943 192.0.2.2 9 typ host tcptype active"
 
-// redOf is a section of sound that takes copies of earlier packets.
+// redOf returns an audio section with RED.
 func redOf(mid string) string {
 	return rtctest.Section("audio 9 UDP/TLS/RTP/SAVPF 111 63", mid, "a=rtcp-mux", "a=rtpmap:111 opus/48000/2", "a=rtpmap:63 red/48000/2",
 		"a=fmtp:63 111/111")
 }
 
-// restarted returns sections whose transport begins again.
+// restarted returns sections with a new transport.
 func restarted(sections string) string {
 	return strings.ReplaceAll(sections, "a=ice-ufrag:abcd", "a=ice-ufrag:efgh")
 }

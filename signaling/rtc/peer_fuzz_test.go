@@ -18,7 +18,7 @@ import (
 	"voxgate/signaling/rtc/rtctest"
 )
 
-// sealed makes peers that talk to nobody.
+// sealed creates peers without a network.
 func sealed(f testing.TB) *webrtc.API {
 	f.Helper()
 	var settings webrtc.SettingEngine
@@ -45,7 +45,7 @@ func newSealedPeer(t testing.TB, api *webrtc.API) *Peer {
 	return p
 }
 
-// browserOffer is what a browser would offer.
+// browserOffer is an offer like a browser's.
 func browserOffer(t testing.TB) string {
 	t.Helper()
 	pc, err := webrtc.NewPeerConnection(webrtc.Configuration{})
@@ -76,7 +76,7 @@ func refusedInWords(t *testing.T, err error) {
 	}
 }
 
-// readable reports whether Pion's strict parser takes the m= lines of an offer, which its answer repeats.
+// readable reports whether Pion's strict parser accepts the m= lines of an offer, which its answer repeats.
 func readable(offer string) bool {
 	text := rtctest.OfferHead
 	for line := range strings.FieldsFuncSeq(offer, func(r rune) bool { return r == '\r' || r == '\n' }) {
@@ -87,8 +87,8 @@ func readable(offer string) bool {
 	return new(sdp.SessionDescription).UnmarshalString(text) == nil
 }
 
-// FuzzAnswer has a peer answer anything that is said to be an SDP offer, and a second one after it, by the rules of
-// [rtctest.CheckAnswer], or refuse them in words.
+// FuzzAnswer answers arbitrary offers, and a second one after each, by the rules of [rtctest.CheckAnswer], or rejects
+// them with a message.
 func FuzzAnswer(f *testing.F) {
 	offer := browserOffer(f)
 	for _, seed := range []string{
@@ -130,7 +130,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// FuzzCandidate takes anything that is said to be a candidate, or refuses it in words.
+// FuzzCandidate accepts arbitrary candidates, or rejects them with a message.
 func FuzzCandidate(f *testing.F) {
 	for _, seed := range []string{
 		"candidate:1 1 udp 2130706431 192.0.2.1 50000 typ host", "candidate:1 1 tcp 1 ::1 9 typ host tcptype active", "candidate:", "x",
@@ -148,12 +148,12 @@ func FuzzCandidate(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		p.tried = 0 // or the rest would be too many
+		p.tried = 0 // otherwise the rest would be too many
 		refusedInWords(t, p.AddCandidate(text))
 	})
 }
 
-// FuzzRTCP reads anything that is said to be RTCP.
+// FuzzRTCP parses arbitrary RTCP.
 func FuzzRTCP(f *testing.F) {
 	for _, packets := range [][]rtcp.Packet{
 		{&rtcp.ReceiverReport{Reports: []rtcp.ReceptionReport{
@@ -195,7 +195,8 @@ func FuzzRTCP(f *testing.F) {
 	})
 }
 
-// FuzzDatagram looks at anything that may come at the UDP port. What it lets pass in plaintext has no record that ends a connection.
+// FuzzDatagram checks arbitrary datagrams of the UDP port. A plaintext datagram that passes has no record that ends a
+// connection.
 func FuzzDatagram(f *testing.F) {
 	for _, seed := range [][]byte{
 		nil,

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// conversation is a [Session] that keeps what it hears.
+// conversation is a [Session] that stores what it receives.
 type conversation struct {
 	mu   sync.Mutex
 	rate int
@@ -45,7 +45,7 @@ func (c *conversation) WritePCM(pcm []int16) error {
 	return nil
 }
 
-// heard is the newest second of the microphone, and its rate; nil as long as there is less.
+// heard returns the newest second of the microphone, and its rate, or nil if there is less.
 func (c *conversation) heard() ([]int16, int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,19 +61,19 @@ func (*conversation) SetFrame(string, []byte, bool) {}
 func (*conversation) ClearFrame()                   {}
 func (*conversation) Crash(error)                   {}
 
-// client is a Pion peer that offers some codecs and says something in one of them.
+// client is a Pion peer that offers some codecs and sends audio with one of them.
 type client struct {
 	t     *testing.T
 	pc    *webrtc.PeerConnection
 	track *webrtc.TrackLocalStaticRTP
-	came  chan []byte // payloads of the voice; the newest are dropped if there is no room
+	came  chan []byte // payloads of the received voice; dropped if it is full
 	types chan uint8  // and their types
 
 	sequence uint16        // of the newest packet of exchange
-	ssrc     atomic.Uint32 // that its packets have; 0: Pion's
+	ssrc     atomic.Uint32 // of its packets; 0 means Pion's
 }
 
-// NewInterceptor implements [interceptor.Factory]: packets get the client's SSRC.
+// NewInterceptor implements [interceptor.Factory]: it sets the client's SSRC in packets.
 func (c *client) NewInterceptor(string) (interceptor.Interceptor, error) {
 	return &ssrcChanger{client: c}, nil
 }
@@ -179,8 +179,8 @@ var (
 	}
 )
 
-// answered makes a peer of a door that is born by an HTTP request: one offer, one answer, no candidates but those in them. It
-// returns the answer, and what is closed when the peer has connected.
+// answered creates a peer for an offer in an HTTP request: one offer, one answer, no candidates except in them. It
+// returns the answer, and a channel that is closed when the peer has connected.
 func answered(t *testing.T, s Session, offer string) (p *Peer, answer string, connected chan struct{}) {
 	t.Helper()
 	api, err := New(Options{UDPAddr: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)})
@@ -205,7 +205,8 @@ func answeredBy(t *testing.T, api *API, s Session, offer string) (p *Peer, answe
 	return p, answer, connected
 }
 
-// TestCodecs has a peer that offers one codec heard and answered, and one that offers several by the best of them.
+// TestCodecs checks that a peer with one codec is received and answered, and one with several codecs by the best of
+// them.
 func TestCodecs(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -279,7 +280,7 @@ func TestCodecs(t *testing.T) {
 	}
 }
 
-// TestAnswerWithoutTrickling: a peer born by an HTTP request has all that it needs in one answer.
+// TestAnswerWithoutTrickling: a peer of an HTTP request needs nothing but one answer.
 func TestAnswerWithoutTrickling(t *testing.T) {
 	phone := newClient(t, offerOpus, offerOpus)
 	_, answer, connected := answered(t, &conversation{}, phone.offer())
@@ -290,7 +291,7 @@ func TestAnswerWithoutTrickling(t *testing.T) {
 	<-connected
 }
 
-// TestCodecStays: a connection that has begun with one codec goes on with it, or is refused.
+// TestCodecStays: a connection keeps its first codec, or the offer is rejected.
 func TestCodecStays(t *testing.T) {
 	phone := newClient(t, offerOpus, offerOpus, offerPCMU)
 	first := phone.offer()

@@ -11,7 +11,7 @@ import (
 	"github.com/pion/rtp"
 )
 
-// wire is what a peer's interceptors send, and what they are given to read.
+// wire holds the packets that a peer's interceptors send, and those that they receive.
 type wire struct {
 	sent [][]byte
 	rtcp []byte
@@ -47,7 +47,7 @@ func newFakePeer(t *testing.T, feedback ...interceptor.RTCPFeedback) *fakePeer {
 	return l
 }
 
-// say sends a packet, with a number of its own for transport-cc, out of memory that is used again.
+// say sends a packet, with its own transport-cc number, from reused memory.
 func (l *fakePeer) say(n int) {
 	l.t.Helper()
 	payload := make([]byte, 100)
@@ -63,7 +63,7 @@ func (l *fakePeer) say(n int) {
 	}
 }
 
-// ask asks for packets so far back, and returns what is sent then.
+// ask requests packets by their distance from the newest, and returns the packets that are sent then.
 func (l *fakePeer) ask(ssrc uint32, back ...int) [][]byte {
 	l.t.Helper()
 	request := &rtcp.TransportLayerNack{MediaSSRC: ssrc}
@@ -81,11 +81,11 @@ func (l *fakePeer) ask(ssrc uint32, back ...int) [][]byte {
 	return l.wire.sent[before:]
 }
 
-// What is sent again is the same to the last bit, and only what is there, once at a time.
+// A retransmission is identical to the last bit, and only stored packets are retransmitted, one at a time.
 func TestPacketsAreSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newFakePeer(t, interceptor.RTCPFeedback{Type: "nack"})
-		l.say(100) // over the end of the numbers
+		l.say(100) // across the wrap-around of sequence numbers
 		first := func(back int) []byte { return l.wire.sent[99-back] }
 		for _, back := range []int{0, 5, nackPackets - 1} {
 			if got := l.ask(7, back); len(got) != 1 || !bytes.Equal(got[0], first(back)) {
@@ -108,7 +108,7 @@ func TestPacketsAreSentAgain(t *testing.T) {
 	})
 }
 
-// A peer that asks for everything again and again gets a bounded share of it, and is served as before when it stops.
+// A peer that requests everything repeatedly gets a limited number of packets, and is served as before when it stops.
 func TestAnswersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newFakePeer(t, interceptor.RTCPFeedback{Type: "nack"})

@@ -12,7 +12,7 @@ import (
 	"voxgate/media/opus"
 )
 
-// ear is where a voice is written to.
+// ear receives the packets of a voice.
 type ear struct{ last byte }
 
 func (e *ear) WriteRTP(_ *rtp.Header, payload []byte) (int, error) {
@@ -22,8 +22,9 @@ func (e *ear) WriteRTP(_ *rtp.Header, payload []byte) (int, error) {
 
 func (e *ear) Write(b []byte) (int, error) { return len(b), nil }
 
-// The cumulative number of lost packets has 24 bits and a sign (RFC 3550, section 6.4.1): it goes below zero when the
-// network, or an answer to NACK, duplicates packets. That is no loss; nor is it one when the peer counts something else.
+// The cumulative number of lost packets has 24 bits and a sign (RFC 3550, section 6.4.1): it is negative if the
+// network, or an answer to NACK, duplicates packets. That is not a loss; nor is a change of the stream that the peer
+// counts.
 func TestWhatIsNoLoss(t *testing.T) {
 	type report struct{ last, lost uint32 }
 	for _, c := range []struct {

@@ -15,7 +15,7 @@ import (
 	"voxgate/signaling/doortest"
 )
 
-// TestRTVI talks with the model by voice and by text, and has it call a function of the client's.
+// TestRTVI holds a conversation by voice and by text, and makes the model call a function of the client.
 func TestRTVI(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, doortest.WithRTVI)
@@ -91,7 +91,7 @@ func TestRTVI(t *testing.T) {
 	}
 }
 
-// says waits until this was heard: sentences, with bars between them.
+// says waits until these sentences, separated by bars, were played.
 func says(c *doortest.RTVI, want string) {
 	c.T.Helper()
 	said := ""
@@ -114,7 +114,8 @@ func says(c *doortest.RTVI, want string) {
 	}
 }
 
-// A client whose peer is lost goes on with its conversation by another one, and needs no token for that: the id of its call is a secret.
+// A client that has lost its peer continues its conversation with another one, without a token: the id of its call is
+// a secret.
 func TestAClientComesBack(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil, doortest.WithRTVI)
@@ -157,7 +158,7 @@ func TestAClientComesBack(t *testing.T) {
 	doortest.Eventually(t, "the end", func() bool { return len(l.Host.Sessions()) == 0 })
 }
 
-// What cannot be served is refused in the form that Pipecat's clients read.
+// Rejections have the format that Pipecat's clients read.
 func TestRTVIRefuses(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil, doortest.WithRTVI)
@@ -191,7 +192,8 @@ func TestRTVIRefuses(t *testing.T) {
 	}
 }
 
-// An offer that another gateway passes on is for a call that there was here: when it is gone nothing begins, and no token is spent.
+// An offer proxied by another gateway is for an existing call: if that has ended, no call begins, and no token is
+// consumed.
 func TestAPassedOfferOfACallThatIsGone(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil, doortest.WithRTVI)
@@ -213,7 +215,7 @@ func TestAPassedOfferOfACallThatIsGone(t *testing.T) {
 	}
 }
 
-// What a client says at /start is known at its offer.
+// Data that a client sends to /start is available at its offer.
 func TestStart(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, doortest.WithRTVI)

@@ -11,7 +11,7 @@ import (
 	"voxgate/bridge"
 )
 
-// What a person has said is told while it grows, and once when it is final, also when more of the turn comes after that.
+// A person's text is reported while it grows, and once when it is final, also if more of the turn follows.
 func TestTranscriptions(t *testing.T) {
 	w := words{ready: true}
 	for _, b := range []bridge.UserText{
@@ -47,7 +47,7 @@ func TestTranscriptions(t *testing.T) {
 	}
 }
 
-// A client learns that a tool of the operator's runs and why it failed, and neither what it was asked nor what it has answered.
+// A client learns that a tool of the operator runs and why it failed, but not its arguments and results.
 func TestWhatAClientLearnsOfTools(t *testing.T) {
 	args := json.RawMessage(`{"customer":1}`)
 	result := json.RawMessage(`{"secret":1}`)

@@ -140,7 +140,7 @@ func TestTheBackendHasAConnectionOfItsOwn(t *testing.T) {
 	}
 }
 
-// A watcher needs a key for it.
+// Watching requires a key.
 func TestWhoMayWatch(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil)
@@ -161,7 +161,8 @@ func TestWhoMayWatch(t *testing.T) {
 	c.Ask("Still there?")
 }
 
-// FuzzSideband sends anything by the backend's connection to a conversation, which goes on, or ends if it is asked to.
+// FuzzSideband sends arbitrary messages over the backend's connection to a conversation, which continues unless it
+// was asked to end.
 func FuzzSideband(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"STEER","payload":{"prompt":"Be brief.","voice":"Puck","language":"de-DE","model":"gemini-3.8-live"}}`,
@@ -194,14 +195,15 @@ func FuzzSideband(f *testing.F) {
 	})
 }
 
-// A supervisor hears both sides of a conversation, from now on, until it ends. That takes a key that may listen.
+// A supervisor listens to both sides of a conversation from a moment to its end. That requires a key with the
+// privilege.
 func TestASupervisorListens(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil, func(d *doortest.Doors, _ *bridge.Options) {
 		d.Add(func(host *bridge.Host, _ *rtc.API) []signaling.Endpoint {
 			doors := (&sideband.Door{Host: host, Logger: slog.New(slog.DiscardHandler)}).Doors()
 			return []signaling.Endpoint{{Pattern: "GET /late/{id}", Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				_ = http.NewResponseController(w).SetWriteDeadline(time.Now()) // the server's, for a whole answer, is over
+				_ = http.NewResponseController(w).SetWriteDeadline(time.Now()) // the server's own deadline for an answer has passed
 				doors[3].Handler.ServeHTTP(w, r)
 			})}}
 		})
