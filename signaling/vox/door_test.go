@@ -24,7 +24,7 @@ import (
 	desk "voxgate/tools/vox"
 )
 
-// A client that knows no more than the design has a whole conversation.
+// A client that follows only the design has a complete conversation.
 func TestVOXClientOfTheDesign(t *testing.T) {
 	t.Parallel()
 	seen := &doortest.SeenByModel{}
@@ -61,10 +61,10 @@ func TestVOXClientOfTheDesign(t *testing.T) {
 	}
 }
 
-// voxTools are VOX's own, and nothing is there to show a canvas with.
+// voxTools are VOX's own tools, without a tool for canvases.
 var voxTools = slices.Sorted(slices.Values(desk.Names))
 
-// Each of the tools does what it says.
+// Each tool does what its declaration describes.
 func TestVOXTools(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, doortest.WithVOX(t, nil, nil))
@@ -92,7 +92,7 @@ func TestVOXTools(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	c.Expect("tool_result", nil)
-	c.Types(`/tool navigate_ui {"target":"elsewhere"}`) // is none of the targets: the model and the developer get an error
+	c.Types(`/tool navigate_ui {"target":"elsewhere"}`) // not one of the targets: the model and the developer get an error
 	if l := c.Expect("log", nil); !strings.Contains(l.Message, "'studio', 'the till'") || c.Count("error") != 0 {
 		t.Errorf("%+v, %d errors", l, c.Count("error"))
 	}
@@ -127,7 +127,8 @@ func TestVOXTools(t *testing.T) {
 	c.Expect("tool_result", func(f doortest.VoxFields) bool { return strings.Contains(string(f.Data), `"error"`) })
 }
 
-// Where nobody can be asked by the client, the model asks, and the person must have said something before an app is made.
+// If the client cannot show questions, the model asks, and the user must have said something before an app is
+// written.
 func TestVOXAsksByVoice(t *testing.T) {
 	t.Parallel()
 	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, nil)), nil)
@@ -138,7 +139,7 @@ func TestVOXAsksByVoice(t *testing.T) {
 	c.Expect("ui_action", func(f doortest.VoxFields) bool { return f.Action == "app_ready" })
 }
 
-// A model that does not exist is refused at once, and not with the first question.
+// An unknown model is rejected at once, and not only with the first question.
 func TestVOXRefusesUnknownModels(t *testing.T) {
 	t.Parallel()
 	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, nil)), nil)
@@ -149,7 +150,7 @@ func TestVOXRefusesUnknownModels(t *testing.T) {
 	c.Expect("session_end", nil)
 }
 
-// A project outlives its conversation, and its apps have versions, which the client may choose from.
+// A project outlives its conversation, and its apps have versions, from which the client may choose.
 func TestVOXKeepsItsProject(t *testing.T) {
 	t.Parallel()
 	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, nil)), nil)
@@ -220,7 +221,7 @@ func TestVOXInterruption(t *testing.T) {
 	}
 }
 
-// An interrupted answer is reported up to where it was heard.
+// An interrupted answer is reported up to the position that was heard.
 func TestVOXTellsWhatWasHeard(t *testing.T) {
 	t.Parallel()
 	const long = "One thing. Two things. Three things are more than two things. Four things, five things, six things and so on until " +
@@ -250,7 +251,7 @@ func TestVOXTellsWhatWasHeard(t *testing.T) {
 	}
 }
 
-// While muted nothing goes up, and the model knows.
+// While the client is muted, no audio is sent to the model, and the model is informed.
 func TestVOXMute(t *testing.T) {
 	t.Parallel()
 	seen := &doortest.SeenByModel{}
@@ -302,7 +303,7 @@ func TestVOXChangesItsTheme(t *testing.T) {
 		if known := theme == "warm" || theme == "retro"; known != (r.Theme == theme) || !known && r.Theme != "expert" {
 			t.Errorf("%q became %q", theme, r.Theme)
 		}
-		c.Send(`{"type":"end"}`) // and the next start need not wait for its answer
+		c.Send(`{"type":"end"}`) // and the next start need not wait for the reply
 	}
 	c.Start("")
 	if n := c.Count("session_end"); n != 4 || c.Count("error") != 0 {
@@ -319,7 +320,7 @@ func TestVOXChangesItsTheme(t *testing.T) {
 	}
 }
 
-// The models that talk: the one of the design, one that was shut down, and the default.
+// The Live models: the one of the design, one that was shut down, and the default.
 func TestVOXModels(t *testing.T) {
 	t.Parallel()
 	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, nil)), nil)
@@ -341,7 +342,7 @@ func TestVOXModels(t *testing.T) {
 	})
 }
 
-// A socket that is lost takes nothing with it: the project is there, and what was made meanwhile is sent.
+// The loss of a socket loses nothing else: the project is kept, and what was made meanwhile is sent.
 func TestVOXResume(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, doortest.WithVOX(t, nil, nil))
@@ -356,7 +357,7 @@ func TestVOXResume(t *testing.T) {
 	first.Conn.Close()
 	<-first.Done
 
-	// Another door does not know the token, and this one none of another's.
+	// Other endpoints do not accept this endpoint's resume token, and this one does not accept theirs.
 	web := doortest.Dial(t, g.URL)
 	web.Send("CONNECT_GEMINI", `{"initialConfig":{},"resumable":true,"resumeToken":"`+r.Resume+`"}`)
 	_, theirs := doortest.Setup(t, web.Expect("SETUP_COMPLETE"), false)
@@ -382,7 +383,7 @@ func TestVOXResume(t *testing.T) {
 			t.Errorf("the project lacks %q: %s", part, status)
 		}
 	}
-	// A second socket takes the conversation over.
+	// A second socket takes over the conversation.
 	third := doortest.DialVOX(t, g, nil)
 	third.Start(`,"resume":"` + again.Resume + `"`)
 	if f := second.Expect("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "Another connection") {
@@ -395,7 +396,7 @@ func TestVOXResume(t *testing.T) {
 	third.Expect("transcript", says(third, "hello"))
 }
 
-// A client that comes back gets what was made while it was away.
+// A client that resumes gets what was made while it was away.
 func TestVOXTellsWhatWasMissed(t *testing.T) {
 	t.Parallel()
 	write := make(chan struct{})
@@ -444,7 +445,7 @@ func TestVOXTellsWhatWasMissed(t *testing.T) {
 	}
 }
 
-// A bad message gets an error, and the conversation goes on.
+// An invalid message gets an error, and the conversation continues.
 func TestVOXBadFrames(t *testing.T) {
 	t.Parallel()
 	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, nil)), nil)
@@ -499,7 +500,7 @@ func TestVOXBadFrames(t *testing.T) {
 	try("a second start", text, `{"type":"start"}`, "already_started")
 	c.Types("hello")
 	c.Expect("transcript", says(c, "hello"))
-	for range 2000 { // a flood fills nothing: few of the errors are sent
+	for range 2000 { // a flood does not fill the queue: only a few of the errors are sent
 		c.Raw(text, []byte("{}"))
 	}
 	c.Types("still here")
@@ -511,7 +512,7 @@ func TestVOXBadFrames(t *testing.T) {
 	c.Expect("session_end", nil)
 }
 
-// Where a token is wanted it is taken from the three places, and the client learns when its time ends.
+// If a token is required, it is accepted in three places, and the client learns when its time ends.
 func TestVOXWantsAToken(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil, doortest.WithVOX(t, nil, nil))
@@ -546,9 +547,9 @@ func TestVOXWantsAToken(t *testing.T) {
 		if f := c.Expect("session_end", nil); f.Reason != "timeout" || f.Message == "" {
 			t.Errorf("%s: %+v", model, f)
 		}
-		c.Start("") // with the token that it has shown
+		c.Start("") // with the token of the earlier start
 	}
-	// What the token fixes the client cannot change.
+	// The client cannot change what the token prescribes.
 	c := doortest.DialVOX(t, l.Gateway, nil)
 	l.Edit(doortest.Grants(map[string]any{}))
 	token := l.Mint(`{"grant":{"agent":{"model":"gemini-3.8-flash"}}}`)
@@ -557,7 +558,7 @@ func TestVOXWantsAToken(t *testing.T) {
 	}
 }
 
-// Tokens of models that write are spent, too, and the end of a budget is that of the conversation.
+// Tokens of text models count for the budget, too, and the end of a budget ends the conversation.
 func TestVOXBudget(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil, doortest.WithVOX(t, nil, nil))
@@ -573,12 +574,12 @@ func TestVOXBudget(t *testing.T) {
 	c.CloseCode()
 }
 
-// A client that stops each answer before the model has reported its cost pays all the same.
+// A client that stops each answer before the model has reported its usage is charged all the same.
 func TestVOXBudgetOfStoppedAnswers(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{}, 4)
 	chat := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // without which its end is not noticed
+		_, _ = io.Copy(io.Discard, r.Body) // without it the end of the connection is not detected
 		asked <- struct{}{}
 		<-r.Context().Done()
 	}))
@@ -588,7 +589,7 @@ func TestVOXBudgetOfStoppedAnswers(t *testing.T) {
 	c.Start(`,"model":"gpt-6-astra","token":"` + l.Mint(`{"grant":{"tokens":2500}}`) + `"`)
 	c.Types("What is this?")
 	<-asked
-	for range 4 { // of which each takes some 900 tokens with its instruction
+	for range 4 { // each takes about 900 tokens with its instruction
 		c.Types("Something else.")
 	}
 	if f := c.Expect("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "used up") {
@@ -613,7 +614,7 @@ func TestVOXTellsOfTheRecording(t *testing.T) {
 	}
 }
 
-// Typed talk has the same tools, and what runs is stopped by what is typed next.
+// Typed conversations have the same tools, and the next text stops what runs.
 func TestVOXTypedTalk(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, doortest.WithVOX(t, nil, nil))
@@ -643,12 +644,12 @@ func TestVOXTypedTalk(t *testing.T) {
 	c.Expect("transcript", says(c, "navigate_ui says"))
 	c.Types(`/tool generate_app {"prompt":"a counter"}`)
 	q := c.Expect("question", nil)
-	c.Types("Meanwhile something else.") // the tool goes on
+	c.Types("Meanwhile something else.") // the tool continues
 	c.Expect("transcript", says(c, "something else"))
 	c.Send(`{"type":"answer","id":"` + q.ID + `","yes":true}`)
 	c.Expect("ui_action", func(f doortest.VoxFields) bool { return f.Action == "app_ready" })
 	c.Expect("tool_result", func(f doortest.VoxFields) bool { return f.Name == "generate_app" && f.ID != "" })
-	c.Expect("transcript", says(c, "<!doctype html>")) // the model gets the result: the emulator writes an app where it reads of HTML
+	c.Expect("transcript", says(c, "<!doctype html>")) // the model gets the result: the emulator writes an app if it reads about HTML
 	if status := string(c.Call("get_project_status", `{}`).Data); !strings.Contains(status, "vox/apps/") ||
 		!strings.Contains(status, "stripe") {
 		t.Errorf("%s", status)
@@ -665,7 +666,7 @@ func TestVOXTypedTalk(t *testing.T) {
 	if e := c.Expect("error", nil); e.Code != "busy" || e.Message == "" {
 		t.Errorf("%+v", e)
 	}
-	c.Expect("state", nil) // it is over all the same
+	c.Expect("state", nil) // it has ended all the same
 	c.Send(`{"type":"answer","id":"` + q.ID + `","yes":true}`)
 	if e := c.Expect("error", nil); e.Code != "bad_message" {
 		t.Errorf("%+v", e)
@@ -682,7 +683,7 @@ func TestVOXTypedTalk(t *testing.T) {
 	}
 }
 
-// A model that calls tools again and again is stopped.
+// A model that calls tools in a loop is stopped.
 func TestVOXTypedTalkHasABoundOnCalls(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
@@ -708,7 +709,7 @@ func TestVOXTypedTalkHasABoundOnCalls(t *testing.T) {
 	}
 }
 
-// Without a workspace the tool says so.
+// Without a workspace the tool reports that.
 func TestVOXWithoutAWorkspace(t *testing.T) {
 	t.Parallel()
 	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, func(d *vox.Door) { d.Workspace = nil })), nil)
@@ -718,7 +719,7 @@ func TestVOXWithoutAWorkspace(t *testing.T) {
 	}
 }
 
-// A client that sends no start is closed, and a gateway that stops says so.
+// A client without a start message is disconnected, and a gateway that shuts down reports that.
 func TestVOXLetsGo(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, doortest.WithVOX(t, nil, nil))
@@ -738,7 +739,7 @@ func TestVOXLetsGo(t *testing.T) {
 	}
 }
 
-// transcriptOf is what a role has said, turn by turn.
+// transcriptOf returns the text of a role, turn by turn.
 func transcriptOf(c *doortest.VoxClient, role string) (turns []string) {
 	last := ""
 	for _, m := range c.All() {
@@ -760,12 +761,12 @@ func transcriptOf(c *doortest.VoxClient, role string) (turns []string) {
 	return turns
 }
 
-// says fits a transcript with these words.
+// says returns a predicate for transcripts of vox with these words.
 func says(c *doortest.VoxClient, words string) func(doortest.VoxFields) bool {
 	return func(f doortest.VoxFields) bool { return f.Role == "vox" && strings.Contains(f.Text, words) }
 }
 
-// hears waits until so many samples that are no silence have come.
+// hears waits until so many samples of non-silent audio have arrived.
 func hears(c *doortest.VoxClient, samples int) {
 	c.T.Helper()
 	c.Wait(0, "sound", func(m doortest.Message) bool { return m.Type == "sound" && len(doortest.Loud(c.Heard())) > samples })

@@ -7,7 +7,7 @@ import (
 	"voxgate/media"
 )
 
-// Translator is what makes messages of events, as JSON.
+// Translator converts events to messages in JSON.
 type Translator struct{ t translator }
 
 // Translate returns the messages.
@@ -18,13 +18,13 @@ func (t *Translator) Translate(body bridge.EventBody) (messages []string) {
 	return messages
 }
 
-// Back says that another client was there before.
+// Back records that another client had the conversation before.
 func (t *Translator) Back() { t.t.begun, t.t.back = true, true }
 
-// Ready says that there was a ready.
+// Ready records that ready was sent.
 func (t *Translator) Ready() { t.t.begun = true }
 
-// Phrases cuts pieces into phrases.
+// Phrases splits pieces of text into phrases.
 func Phrases(pieces ...string) (whole []string) {
 	var p phrases
 	for _, piece := range pieces {
@@ -36,13 +36,13 @@ func Phrases(pieces ...string) (whole []string) {
 // Voice is the output that joins frames.
 type Voice struct{ *voice }
 
-// NewVoice returns one that sends to f.
+// NewVoice returns a voice that sends to f.
 func NewVoice(send func(pcm []byte, generation uint32)) Voice { return Voice{newVoice(send)} }
 
-// Cut forgets what is older than a generation.
+// Cut discards audio of earlier generations.
 func (v Voice) Cut(generation uint32) { v.cut(generation) }
 
-// Together is how long the first frames of a talkspurt are waited for.
+// Together is the wait for the first frames of a talkspurt.
 const Together time.Duration = together
 
 var _ media.Output = Voice{}
@@ -50,10 +50,10 @@ var _ media.Output = Voice{}
 // Instruction is the system instruction.
 var Instruction = instruction
 
-// Voices are those of the themes.
+// Voices are the voices of the themes.
 var Voices = voices
 
-// ServerMessages are one of each type, and ClientMessage is all that a client may send.
+// ServerMessages has one message of each type, and ClientMessage all fields that a client may send.
 var (
 	ServerMessages = []any{
 		ready{},
@@ -77,10 +77,10 @@ var (
 	}
 )
 
-// KindOf is the type of a message.
+// KindOf returns the type of a message.
 func KindOf(m any) string { return m.(serverMessage).kind() }
 
-// Parse reads a text frame, and returns its type.
+// Parse parses a text frame, and returns its type.
 func Parse(raw []byte) (kind string, err error) {
 	m, err := parse(raw)
 	return m.Type, err

@@ -15,8 +15,8 @@ import (
 	"voxgate/signaling/vox"
 )
 
-// Typed talk is a conversation like others: it is in the list, its end says what was said and what it cost, whoever may say yes or no is
-// asked first, and the operator's backend takes part.
+// A typed conversation is like others: it is in the list, its end reports what was said and what it cost, it starts
+// only after the check by Options.Admit, and the operator's backend takes part.
 func TestVOXTypedTalkIsAConversation(t *testing.T) {
 	t.Parallel()
 	ended, admitted := make(chan bridge.SessionEnded, 1), make(chan string, 1)
@@ -106,7 +106,7 @@ func TestVOXTypedTalkIsAConversation(t *testing.T) {
 	}
 }
 
-// A typed conversation waits for its lost client, and the model knows what was said.
+// A typed conversation waits for its lost client, and the model keeps what was said.
 func TestVOXTypedTalkResumes(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, doortest.WithVOX(t, nil, nil))
@@ -126,7 +126,8 @@ func TestVOXTypedTalkResumes(t *testing.T) {
 	second.Expect("transcript", says(second, "Still there?"))
 }
 
-// What is typed into an answer stops it, and so does `interrupt`: the request at the model ends, and the rest is not said.
+// Text that is typed during an answer stops it, and so does `interrupt`: the request to the model ends, and the rest
+// is not sent.
 func TestVOXTypedTalkStops(t *testing.T) {
 	t.Parallel()
 	asked, left := make(chan struct{}, 4), make(chan struct{}, 4)

@@ -9,7 +9,8 @@ import (
 	"voxgate/signaling/web"
 )
 
-// Scripts travel together, and whoever imports one of them by itself gets the same instance. That they still work is for the browser tests.
+// Scripts are bundled, and an import of one of them gets the same instance. The browser tests check that they still
+// work.
 func TestBundles(t *testing.T) {
 	get := func(t *testing.T, bundles web.Bundles, scripts map[string]string, name string) (string, error) {
 		files := fstest.MapFS{}
@@ -64,7 +65,7 @@ func TestBundles(t *testing.T) {
 	}
 }
 
-// Style sheets that stand one after another are one.
+// Style sheets that follow one another are joined.
 func TestStylesAreJoined(t *testing.T) {
 	site, err := web.Read(nil, fstest.MapFS{
 		"a.css": {Data: []byte("a{color:red}")}, "x/b.css": {Data: []byte("b{color:red}")},

@@ -22,13 +22,13 @@ import (
 	"voxgate/signaling/doortest"
 )
 
-// probe is a phone that does what RTCP asks for itself, packet by packet, and sees all that comes: it has no interceptors, and no
-// protection against packets that come twice.
+// probe is a phone that handles RTCP itself, packet by packet, and sees everything that arrives: it has no
+// interceptors, and no protection against duplicate packets.
 type probe struct {
 	*doortest.Phone
 	gateway *doortest.Gateway
 	mic     *microphone
-	red     bool   // it was offered at first
+	red     bool   // in the first offer
 	micID   uint32 // the microphone's SSRC
 
 	mu      sync.Mutex
@@ -36,9 +36,9 @@ type probe struct {
 	reports []arrived[rtcp.SenderReport]    // of the voice
 	blocks  []arrived[rtcp.ReceptionReport] // on the microphone
 	said    uint16                          // packets of the microphone
-	sent    map[uint16]rtp.Packet           // by speak
-	asked   int                             // packets that the gateway has asked for again
-	number  uint8                           // id of the header extension for transport-cc; 0: not negotiated
+	sent    map[uint16]rtp.Packet           // sent by speak
+	asked   int                             // packets for which the gateway has sent a NACK
+	number  uint8                           // id of the header extension for transport-cc, or 0
 }
 
 type arrived[T any] struct {
@@ -46,7 +46,7 @@ type arrived[T any] struct {
 	at   time.Time
 }
 
-// microphone is a track that may also send by other SSRCs than its own.
+// microphone is a track that may also send with other SSRCs than its own.
 type microphone struct {
 	*webrtc.TrackLocalStaticRTP
 	to atomic.Pointer[webrtc.TrackLocalWriter]
@@ -59,11 +59,11 @@ func (m *microphone) Bind(c webrtc.TrackLocalContext) (webrtc.RTPCodecParameters
 }
 
 type probeOptions struct {
-	channel  bool // a section for data channels, too, and one that the gateway does not know
+	channel  bool // also a section for data channels, and one of an unknown kind
 	red      bool
 	feedback []webrtc.RTCPFeedback
 	numbers  bool // transport-cc's header extension
-	mute     bool // the voice comes by socket
+	mute     bool // the voice uses the socket
 }
 
 const transportCC = "http://www.ietf.org/id/draft-holmer-rmcat-transport-wide-cc-extensions-01"
@@ -137,17 +137,17 @@ func newProbe(t *testing.T, o probeOptions) *probe {
 	return p
 }
 
-// negotiate offers, and waits until it is connected.
+// negotiate sends an offer, and waits until WebRTC is connected.
 func (p *probe) negotiate() {
 	p.T.Helper()
 	p.Offer(false)
 	p.Connected()
 }
 
-// answered is the gateway's SDP.
+// answered returns the gateway's SDP.
 func (p *probe) answered() string { return p.PC.RemoteDescription().SDP }
 
-// read keeps the reports that come, and sends again what speak has sent and the gateway asks for.
+// read stores received reports, and retransmits packets of speak for which the gateway sends a NACK.
 func (p *probe) read(from func() ([]rtcp.Packet, interceptor.Attributes, error)) {
 	for {
 		packets, _, err := from()
@@ -201,7 +201,7 @@ func (p *probe) rests() []arrived[rtp.Packet] {
 	return all
 }
 
-// repeated has another answer played and returns those packets that came once more until then.
+// repeated plays another answer, and returns the packets that arrived again until its end.
 func (p *probe) repeated(before []arrived[rtp.Packet]) (packets []rtp.Packet) {
 	p.T.Helper()
 	p.Client.Ask("and")
@@ -220,7 +220,8 @@ func (p *probe) write(packets ...rtcp.Packet) {
 	}
 }
 
-// A sender may go on with another SSRC than its offer has, and go back to the first: it is heard all the time.
+// A sender may change to another SSRC than that of its offer, and return to the first one: its audio is received all
+// the time.
 func TestAnotherSSRCIsHeard(t *testing.T) {
 	t.Parallel()
 	for _, channel := range []bool{false, true} {
@@ -238,7 +239,8 @@ func TestAnotherSSRCIsHeard(t *testing.T) {
 	}
 }
 
-// A peer whose microphone takes ever more SSRCs is given up, and its client and the log get the reason; one that takes some is not.
+// A peer whose microphone uses more and more SSRCs is closed, and the client and the log get the reason; one that
+// uses a few is not.
 func TestTooManySSRCs(t *testing.T) {
 	t.Parallel()
 	p := newProbe(t, probeOptions{})
@@ -263,9 +265,9 @@ func TestTooManySSRCs(t *testing.T) {
 	stillWorks(t, p.Client)
 }
 
-// What the peer asks for again it gets again, as it was and nothing else, if it has said that it would ask. RED, where the offer
-// has it in whatever place, stands first in the answer: a browser sends that. And the packets are numbered for transport-cc if
-// that was negotiated.
+// Packets that the peer requests again are retransmitted unchanged, and no others, if it has negotiated NACK. RED,
+// wherever the offer has it, is first in the answer, since browsers send the first format. Packets have transport-cc
+// numbers if that was negotiated.
 func TestTheVoiceIsSentAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ red, nack, numbers bool }{
@@ -324,7 +326,7 @@ func TestTheVoiceIsSentAgain(t *testing.T) {
 	}
 }
 
-// checkNumbers checks that packets are numbered for transport-cc, one after another, or not at all.
+// checkNumbers checks that packets have consecutive transport-cc numbers, or none at all.
 func (p *probe) checkNumbers(packets []arrived[rtp.Packet], negotiated bool) {
 	p.T.Helper()
 	if got := p.number != 0; got != negotiated {
@@ -351,14 +353,14 @@ func (p *probe) checkNumbers(packets []arrived[rtp.Packet], negotiated bool) {
 	}
 }
 
-// By the sender reports a player knows at which time of the wall clock a packet of the voice is to be heard, for what comes
-// after a pause as well: the RTP clock goes on in pauses.
-func TestSenderReportsAreTheVoicesClock(t *testing.T) { // alone: it is about milliseconds
+// From the sender reports a player knows at which wall-clock time a packet of the voice is to be played, also after a
+// pause: the RTP clock continues during pauses.
+func TestSenderReportsAreTheVoicesClock(t *testing.T) { // not parallel, because it measures milliseconds
 	p, machine := newProbe(t, probeOptions{}), mediatest.MeasureLateness(t)
-	// The playout's ticks are up to a frame ahead of its timestamps, by another length in each talkspurt.
+	// The playout's ticks are up to a frame ahead of its timestamps, by another duration in each talkspurt.
 	const most, mostAfter = 10 * time.Millisecond, media.FrameDuration + 10*time.Millisecond
 	var off, offAfter time.Duration
-	for range 6 { // a busy machine may hold one packet up
+	for range 6 { // a busy machine may delay one packet
 		p.Client.Ask("and")
 		voice := p.rests()
 		before := len(voice)
@@ -383,7 +385,7 @@ func TestSenderReportsAreTheVoicesClock(t *testing.T) { // alone: it is about mi
 		if late := report.at.Sub(wall); late < -time.Millisecond || late > time.Second && machine.CanJudge(t, time.Second) {
 			t.Errorf("a report of %v came at %v", wall, report.at)
 		}
-		// The fastest packet shows how far the clocks are apart.
+		// The fastest packet shows the offset of the clocks.
 		lag := func(packets []arrived[rtp.Packet]) time.Duration {
 			least := time.Hour
 			for _, a := range packets {
@@ -402,19 +404,20 @@ func TestSenderReportsAreTheVoicesClock(t *testing.T) { // alone: it is about mi
 	}
 }
 
-// wallClock is an NTP timestamp: RFC 3550, section 4.
+// wallClock returns the time of an NTP timestamp: RFC 3550, section 4.
 func wallClock(ntp uint64) time.Time {
 	return time.Unix(int64(ntp>>32)-2_208_988_800, int64(ntp&0xffffffff*1e9>>32))
 }
 
-// From the receiver reports a client learns how its microphone arrives, and the round trip, once it has sent a report itself.
+// From the receiver reports a client learns how its microphone arrives, and the round trip time once it has sent a
+// report itself.
 func TestReceiverReportsAnswerTheMicrophone(t *testing.T) {
 	t.Parallel()
 	for _, block := range []bool{false, true} {
 		t.Run(fmt.Sprintf("with a block on the voice: %v", block), func(t *testing.T) {
 			t.Parallel()
 			p, machine := newProbe(t, probeOptions{}), mediatest.MeasureLateness(t)
-			p.Client.Ask("and") // so that there is a voice for our report to be about
+			p.Client.Ask("and") // so that there is a voice that our report covers
 			voice := p.rests()[0].what.SSRC
 			done, stopped := make(chan struct{}), make(chan struct{})
 			go func() {
@@ -479,7 +482,7 @@ func TestReceiverReportsAnswerTheMicrophone(t *testing.T) {
 	}
 }
 
-// formats is the payload types of the audio section, in order.
+// formats returns the payload types of the audio section, in order.
 func formats(sdp string) string {
 	for line := range strings.Lines(sdp) {
 		if rest, ok := strings.CutPrefix(line, "m=audio "); ok {
@@ -490,7 +493,7 @@ func formats(sdp string) string {
 	return " nothing"
 }
 
-// A browser that counts by transport-cc has the voice hardened when packets are lost, and not for ever.
+// For a browser that sends transport-cc the voice gets FEC when packets are lost, but not permanently.
 func TestTransportCCReportsAreHeeded(t *testing.T) {
 	t.Parallel()
 	p := newProbe(t, probeOptions{numbers: true, feedback: []webrtc.RTCPFeedback{{Type: "transport-cc"}}})
@@ -538,8 +541,9 @@ func TestTransportCCReportsAreHeeded(t *testing.T) {
 	doortest.Eventually(t, "the voice as before", func() bool { return !robust() })
 }
 
-// speak sends a sound by an SSRC, a packet every interval but for those that are dropped, by RED if that was offered; numbers go on
-// from one call to the next. It returns how late it was at most: on a busy machine, later than any network.
+// speak sends audio with an SSRC, a packet every interval except for the dropped ones, with RED if that was offered.
+// Sequence numbers continue from one call to the next. It returns its greatest delay, which on a busy machine is
+// longer than in any network.
 func (p *probe) speak(ssrc uint32, pcm []int16, interval time.Duration, drop func(packet int) bool) (late time.Duration) {
 	p.T.Helper()
 	encoder, err := opus.NewEncoder(48000)

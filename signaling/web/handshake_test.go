@@ -13,10 +13,10 @@ import (
 	"voxgate/signaling/doortest"
 )
 
-// leak is a socket that loses the first datagram of DTLS (RFC 7983, section 7) that is sent.
+// leak is a socket that drops the first sent datagram of DTLS (RFC 7983, section 7).
 type leak struct {
 	net.PacketConn
-	lost atomic.Pointer[time.Time] // nil: not yet
+	lost atomic.Pointer[time.Time] // nil before that
 }
 
 func (l *leak) WriteTo(b []byte, to net.Addr) (int, error) {
@@ -26,7 +26,7 @@ func (l *leak) WriteTo(b []byte, to net.Addr) (int, error) {
 	return l.PacketConn.WriteTo(b, to)
 }
 
-// A packet of the handshake that is lost costs a tenth of a second, and not a whole one.
+// A lost packet of the handshake costs a tenth of a second, not a whole one.
 func TestALostHandshakeIsResentSoon(t *testing.T) {
 	t.Parallel()
 	const most = 600 * time.Millisecond

@@ -16,10 +16,10 @@ import (
 	"voxgate/signaling/doortest"
 )
 
-// repairs is how late a copy may come on a machine with other work before silence takes its place.
+// repairs is how late a copy may arrive on a busy machine before it is replaced by silence.
 const repairs = 200 * time.Millisecond
 
-// What gets lost on the way here comes as a copy, or is asked for again, and the model hears it whole.
+// A packet that is lost in the uplink arrives as a copy, or is requested again, and the model hears all of it.
 func TestLostSpeechIsRepaired(t *testing.T) {
 	t.Parallel()
 	alternate := func(packet int) bool { return packet%2 == 1 }
@@ -48,7 +48,7 @@ func TestLostSpeechIsRepaired(t *testing.T) {
 			}
 			late := p.speak(p.micID, doortest.Sentence(440, 1500*time.Millisecond, 48000), media.FrameDuration, c.drop)
 			p.Client.Expect("TURN_COMPLETE")
-			said := doortest.Loud(p.Client.Heard()) // the parrot says what it heard: a second and a half of the tone, without a hole
+			said := doortest.Loud(p.Client.Heard()) // the parrot repeats what it heard: a second and a half of the tone, without a gap
 			if (len(said) < 24000*14/10 || doortest.ToneShare(said, 440) < 0.5) && machine.CanJudge(t, repairs) {
 				t.Errorf("the model heard %.2f s of the tone, of which %.2f is the tone", float64(len(said))/24000, doortest.ToneShare(said, 440))
 			}
@@ -58,7 +58,7 @@ func TestLostSpeechIsRepaired(t *testing.T) {
 					holes++
 				}
 			}
-			// After a later packet the receiver may rightly have put in silence.
+			// After a packet that was later the receiver may rightly have inserted silence.
 			if holes > 0 && late < media.FrameDuration && machine.CanJudge(t, repairs) {
 				t.Errorf("%d holes of 20 ms, though nothing was sent later than %v", holes, late)
 			}
@@ -72,7 +72,7 @@ func TestLostSpeechIsRepaired(t *testing.T) {
 	}
 }
 
-// A further offer without RED takes it back, for the answer and for the voice; one with it brings it back.
+// A further offer without RED disables it, for the answer and for the voice; one with RED enables it again.
 func TestREDMayBeTakenBack(t *testing.T) {
 	t.Parallel()
 	p := newProbe(t, probeOptions{red: true})
@@ -111,8 +111,8 @@ func TestREDMayBeTakenBack(t *testing.T) {
 	check(true, 63)
 }
 
-// A client that reports losses gets in-band FEC, and its round trip is reported with the latency. A datagram of RTCP that is longer than
-// usual does not end the reading of RTCP for good.
+// A client that reports losses gets in-band FEC, and its round trip time is reported with the latency. An RTCP
+// datagram that is too long does not end the reading of RTCP.
 func TestReportsOfLossAreHeeded(t *testing.T) {
 	t.Parallel()
 	p := newProbe(t, probeOptions{})
@@ -156,7 +156,7 @@ func TestReportsOfLossAreHeeded(t *testing.T) {
 	}
 }
 
-// ntp is the middle of an NTP timestamp: RFC 3550, section 4.
+// ntp returns the middle of an NTP timestamp: RFC 3550, section 4.
 func ntp(t time.Time) uint32 {
 	return uint32((uint64(t.Unix())+2_208_988_800)<<16 | uint64(t.Nanosecond())<<16/1e9)
 }

@@ -14,7 +14,7 @@ import (
 	"voxgate/signaling/web"
 )
 
-// The library is served as an npm package, with the version of the gateway, and is the same each time.
+// The library is served as an npm package with the gateway's version, and is identical each time.
 func TestPackage(t *testing.T) {
 	files := fstest.MapFS{
 		"package.json":    {Data: []byte(`{"name": "voxgate", "version": "0.1.0"}`)},

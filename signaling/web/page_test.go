@@ -16,7 +16,7 @@ import (
 	"voxgate/signaling/web"
 )
 
-// The files of a page travel compressed, once, and are read by pages of other origins where they are scripts.
+// The files of a page are sent compressed, once, and scripts may be read by pages of other origins.
 func TestPage(t *testing.T) {
 	script := "export const a=[" + strings.Repeat("1,", 300) + "1]"
 	status := web.Status{Backend: "emulator", Models: []string{"gemini-x"}}
@@ -83,7 +83,7 @@ func TestPage(t *testing.T) {
 	if res, _ := ask("GET", "/a.js", "Accept-Encoding", "gzip;q=0"); res.Header.Get("Content-Encoding") != "" {
 		t.Error("compressed for a client that does not take it")
 	}
-	// What a page loads may be kept for ever, because its address changes with it.
+	// The files that a page loads may be cached permanently, because their address changes with them.
 	_, body = ask("GET", "/")
 	m := regexp.MustCompile(`^<!doctype html><html data-backend="emulator" lang="en"><title>page</title>` +
 		`<script src="(v/[0-9a-f]{12}/)a.js"></script><script src="not-here.js"></script>$`).FindStringSubmatch(body)
@@ -134,14 +134,15 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// The page is read at the start of each gateway, and what that takes stays with the process: a compressor for each file was 18 MB.
+// The page is read at the start of each gateway, and the memory for that stays with the process: a compressor for
+// each file took 18 MB.
 func TestPageTakesLittleMemory(t *testing.T) {
 	files := fstest.MapFS{}
 	for i := range 30 {
 		files[fmt.Sprintf("%d.js", i)] = &fstest.MapFile{Data: []byte("export const a=[" + strings.Repeat("1,", 3000) + "1]")}
 	}
 	took := uint64(math.MaxUint64)
-	for range 3 { // what else this process does counts, too, but not each time
+	for range 3 { // other work of this process counts, too, but not each time
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		if _, err := web.Read(nil, files); err != nil {

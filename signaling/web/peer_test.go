@@ -49,7 +49,7 @@ func TestPeerSaysBackWhatItHears(t *testing.T) {
 	}
 }
 
-// checkSeq checks that the events are all there, each once.
+// checkSeq checks that all events have arrived, each once.
 func checkSeq(t *testing.T, all []doortest.Message) {
 	t.Helper()
 	seen := map[uint64]bool{}
@@ -145,8 +145,8 @@ func TestSocketAudioIsDroppedWhileARTPMicrophoneIsLive(t *testing.T) {
 	}
 }
 
-// The path by UDP is cut, by a restart of ICE that does not connect, and the WebSocket lives. Who sends audio by that is heard, and
-// answered there, long before ICE has given the peer up (25 s).
+// The UDP path is cut, by a restart of ICE that does not connect, and the WebSocket lives. A client that then sends
+// audio over the WebSocket is heard and answered there, long before ICE closes the peer (25 s).
 func TestSocketAudioTakesOverFromADeadPeer(t *testing.T) {
 	t.Parallel()
 	c, p := doortest.Call(t, doortest.NewGateway(t), `{}`, doortest.PhoneOptions{Channel: true})
@@ -168,7 +168,7 @@ func TestSocketAudioTakesOverFromADeadPeer(t *testing.T) {
 	c.Expect("AUDIO_CHUNK")
 }
 
-// Peers that do not connect are given up after ten seconds. Three conversations wait for that at once.
+// Peers that do not connect are closed after ten seconds. Three conversations wait for that in parallel.
 func TestPeersThatDoNotConnect(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t)
@@ -183,7 +183,7 @@ func TestPeersThatDoNotConnect(t *testing.T) {
 	}
 }
 
-// The voice is held for a first peer, and given back to the socket.
+// The voice is held for a first peer, and returned to the socket if that does not connect.
 func firstPeerFails(t *testing.T, c *doortest.Client) func(*testing.T) {
 	doortest.NewPhone(t, c, doortest.PhoneOptions{}).OfferOnly(false)
 	c.Expect("WEBRTC_ANSWER")
@@ -198,7 +198,7 @@ func firstPeerFails(t *testing.T, c *doortest.Client) func(*testing.T) {
 				break
 			}
 		}
-		c.Expect("AUDIO_CHUNK") // what was held
+		c.Expect("AUDIO_CHUNK") // the held voice
 		c.Expect("TURN_COMPLETE")
 		if len(doortest.Loud(c.Heard())) == 0 {
 			t.Error("what was held is lost")
@@ -206,12 +206,13 @@ func firstPeerFails(t *testing.T, c *doortest.Client) func(*testing.T) {
 	}
 }
 
-// If a new peer does not connect, the client learns that the voice stays on the old one; one that connects takes its place.
+// If a new peer does not connect, the client learns that the voice stays on the old one; one that connects replaces
+// it.
 func anotherPeerFails(t *testing.T, c *doortest.Client) func(*testing.T) {
 	first := doortest.NewPhone(t, c, doortest.PhoneOptions{})
 	first.Offer(false)
 	first.Connected()
-	first.Talks(440) // so the gateway knows, too, that it is connected
+	first.Talks(440) // so that the gateway knows, too, that it is connected
 	doortest.NewPhone(t, c, doortest.PhoneOptions{}).OfferOnly(false)
 	return func(t *testing.T) {
 		m := c.ExpectError("peer_failed", "")
@@ -233,8 +234,8 @@ func anotherPeerFails(t *testing.T, c *doortest.Client) func(*testing.T) {
 	}
 }
 
-// A restart of ICE cuts the old path, so one that does not connect ends the peer as soon as a first connection would; one that
-// does connect leaves it alone.
+// A restart of ICE cuts the old path, so if it does not connect, the peer ends after the same time as a first
+// connection would; one that connects does not affect the peer.
 func restartFails(t *testing.T, c *doortest.Client) func(*testing.T) {
 	p := doortest.NewPhone(t, c, doortest.PhoneOptions{})
 	p.Offer(false)
@@ -249,7 +250,8 @@ func restartFails(t *testing.T, c *doortest.Client) func(*testing.T) {
 	return func(*testing.T) { c.ExpectError("peer_failed", "") }
 }
 
-// A client that sends audio by socket hears the voice there until the peer is connected, whether the offer came before it or after.
+// A client that sends audio over the socket hears the voice there until the peer is connected, whether the offer came
+// before it or after.
 func TestSocketAudioEndsTheHold(t *testing.T) {
 	t.Parallel()
 	for _, first := range []string{"the offer", "the audio"} {
@@ -267,14 +269,14 @@ func TestSocketAudioEndsTheHold(t *testing.T) {
 			}
 			c.Send("SEND_MESSAGE", doortest.Typed("Hello"))
 			c.Expect("AUDIO_CHUNK")
-			if d := time.Since(start); d > 10*time.Second { // a peer that does not connect is given up after 15
+			if d := time.Since(start); d > 10*time.Second { // a peer that does not connect is closed after 15
 				t.Errorf("the voice was held for %v", d)
 			}
 		})
 	}
 }
 
-// The voice moves to a peer that connects, though it began on the socket.
+// The voice moves to a peer that connects, even if it began on the socket.
 func TestTheVoiceMovesFromTheSocketToThePeer(t *testing.T) {
 	t.Parallel()
 	c := doortest.Connect(t, doortest.NewGateway(t), `{}`)
@@ -288,7 +290,7 @@ func TestTheVoiceMovesFromTheSocketToThePeer(t *testing.T) {
 	}
 }
 
-// oneSection is an offer with one audio section, as a client that is no browser may make it.
+// oneSection is an offer with one audio section, as of a client that is not a browser.
 const oneSection = "v=0\r\no=- 1 1 IN IP4 0.0.0.0\r\ns=-\r\nt=0 0\r\na=group:BUNDLE 0\r\n" +
 	"m=audio 9 UDP/TLS/RTP/SAVPF %s\r\nc=IN IP4 0.0.0.0\r\na=mid:0\r\na=sendrecv\r\na=rtcp-mux\r\na=ice-ufrag:abcd\r\n" +
 	"a=ice-pwd:abcdefghijklmnopqrstuvwx\r\na=setup:actpass\r\n%s%s"
@@ -377,7 +379,7 @@ func TestDataChannelCarriesEverything(t *testing.T) {
 		}
 	}
 	checkSeq(t, c.All())
-	p.Channel.Close() // the events go back to the socket
+	p.Channel.Close() // the events return to the socket
 	doortest.Eventually(t, "end of the channel", func() bool { return p.Channel.ReadyState() == webrtc.DataChannelStateClosed })
 	c.Send("SEND_MESSAGE", doortest.Typed("hello"))
 	if m := c.Expect("ASSISTANT_SPEAKING"); m.Way != "socket" {
@@ -396,7 +398,7 @@ func TestConversationOutlivesTheSocket(t *testing.T) {
 	doortest.Eventually(p.T, "notice", func() bool { return strings.Contains(g.Logs.String(), "socket lost") })
 	p.Talks(440)
 
-	// A canvas of 256 KB and more comes in pieces, and a photo of 2 MB goes in pieces.
+	// A canvas of 256 KB and more is received in pieces, and a photo of 2 MB is sent in pieces.
 	canvas := strings.Repeat("canvas éè ", 40<<10)
 	sendPieces(p, "SEND_MESSAGE", doortest.Typed(fmt.Sprintf(`/tool get_weather {"location":%s}`, strconv.QuoteToASCII(canvas))))
 	id, raw := callInPieces(p)
@@ -415,9 +417,9 @@ func TestConversationOutlivesTheSocket(t *testing.T) {
 	if n := c.Count("GEMINI_ERROR"); n != 0 {
 		t.Errorf("errors: %v", c.All())
 	}
-	p.Offer(false) // signalling works by channel, too
+	p.Offer(false) // signalling also works over the channel
 	p.Talks(660)
-	// Pion's own restart would cut the channel before the offer is out, so the offer is made by hand.
+	// Pion's own restart would cut the channel before the offer is sent, so the offer is built here.
 	p.SendOffer(strings.ReplaceAll(p.PC.LocalDescription().SDP, "a=ice-ufrag:", "a=ice-ufrag:new"))
 	c.ExpectError("bad_offer", "payload.sdp")
 	p.Send("DISCONNECT_GEMINI", "")
@@ -441,7 +443,7 @@ func TestTheSocketMayCloseAsSoonAsTheChannelIsOpen(t *testing.T) {
 	}
 }
 
-// sendPieces sends a message over the channel as PROTOCOL.md says.
+// sendPieces sends a message over the channel in pieces, as described in PROTOCOL.md.
 func sendPieces(p *doortest.Phone, kind, payload string) {
 	p.T.Helper()
 	text := doortest.Envelope(kind, payload)
@@ -453,7 +455,7 @@ func sendPieces(p *doortest.Phone, kind, payload string) {
 	}
 }
 
-// callInPieces waits for a TOOL_CALL in pieces and puts it together.
+// callInPieces waits for a TOOL_CALL in pieces and joins it.
 func callInPieces(p *doortest.Phone) (id, args string) {
 	p.T.Helper()
 	var whole strings.Builder

@@ -26,7 +26,7 @@ import (
 	"voxgate/signaling/doortest"
 )
 
-// stillWorks proves that a conversation goes on: a typed turn is answered by voice.
+// stillWorks checks that a conversation continues: a typed turn is answered by voice.
 func stillWorks(t *testing.T, c *doortest.Client) {
 	t.Helper()
 	c.Send("SEND_MESSAGE", doortest.Typed("hi"))
@@ -297,7 +297,7 @@ func TestOnlyAnOfferMayComeBeforeConnect(t *testing.T) {
 	stillWorks(t, c)
 }
 
-// maxPuzzles of messages in pieces may be incomplete at once.
+// maxPuzzles is the limit of incomplete messages in pieces.
 func TestTooManyMessagesInPieces(t *testing.T) {
 	t.Parallel()
 	c := doortest.Connect(t, doortest.NewGateway(t), `{}`)
@@ -398,7 +398,8 @@ func TestRefusedSetUp(t *testing.T) {
 	}
 }
 
-// seedClient is the example of the client guide word for word: a retired model, lower-case modalities, text.
+// TestClientOfTheOldGuideStillWorks uses the example of the client guide word for word: a retired model, lower-case
+// modalities, text.
 func TestClientOfTheOldGuideStillWorks(t *testing.T) {
 	t.Parallel()
 	c := doortest.Connect(t, doortest.NewGateway(t), `{
@@ -646,7 +647,7 @@ func TestTalkingOverTheAnswerInterruptsIt(t *testing.T) {
 	}
 }
 
-// Typed text interrupts, and a client without WebRTC learns which chunks are void.
+// Typed text interrupts, and a client without WebRTC learns which chunks to discard.
 func TestTypedTextInterrupts(t *testing.T) {
 	t.Parallel()
 	c := doortest.Connect(t, doortest.NewGateway(t), `{}`)
@@ -752,7 +753,7 @@ func TestResume(t *testing.T) {
 	if repeated, _ := expectCall(second, "get_weather"); repeated != id {
 		t.Errorf("call %s came again as %s", id, repeated)
 	}
-	// The old token is good until the new one was used, and a socket that still hangs is replaced.
+	// The old token is valid until the new one was used, and a socket that is still open is replaced.
 	third := doortest.Dial(t, g.URL)
 	third.Send("CONNECT_GEMINI", `{"resumable":true,"resumeToken":"`+token+`"}`)
 	_, token3 := doortest.Setup(t, third.Expect("SETUP_COMPLETE"), true)
@@ -845,7 +846,7 @@ func TestPageAndStatus(t *testing.T) {
 			t.Errorf("GET %s has no Content-Security-Policy", path)
 		}
 	}
-	for _, path := range []string{"/nothing", "/status", "/ws/more"} { // a WebSocket is served where one is expected only
+	for _, path := range []string{"/nothing", "/status", "/ws/more"} { // WebSockets are accepted only at endpoints for WebSockets
 		if _, resp, err := websocket.DefaultDialer.Dial(strings.TrimSuffix(g.URL, "/")+path, nil); err == nil || resp == nil ||
 			resp.StatusCode != http.StatusNotFound {
 			t.Errorf("a WebSocket at %s: %v, %v", path, resp, err)
@@ -861,7 +862,7 @@ func TestPageAndStatus(t *testing.T) {
 	}
 }
 
-// TestLongMessages: which may be long is decided by the type, which must come first then.
+// TestLongMessages: whether a message may be long depends on its type, which must then come first.
 func TestLongMessages(t *testing.T) {
 	t.Parallel()
 	c := doortest.Connect(t, doortest.NewGateway(t), `{}`)
@@ -927,7 +928,7 @@ func expectCall(c *doortest.Client, name string) (id string, args string) {
 	return calls[0].ID, string(calls[0].Args)
 }
 
-// expectTranscript waits until the model has said text.
+// expectTranscript waits until the transcript of the model contains text.
 func expectTranscript(c *doortest.Client, text string) {
 	c.T.Helper()
 	var said strings.Builder
@@ -942,7 +943,7 @@ func expectTranscript(c *doortest.Client, text string) {
 	})
 }
 
-// aPicture is a PNG in base64, with so many bytes behind it.
+// aPicture returns a PNG in base64, followed by so many bytes.
 func aPicture(t *testing.T, behind int) string {
 	t.Helper()
 	var b bytes.Buffer

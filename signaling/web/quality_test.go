@@ -12,7 +12,7 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// While a peer is there the loss of both directions is known; when it is gone their quality is reported.
+// While a peer is connected the loss of both directions is known; when it has ended their quality is reported.
 func TestQualityIsTold(t *testing.T) {
 	t.Parallel()
 	got := make(chan rtc.Quality, 10)
@@ -25,7 +25,7 @@ func TestQualityIsTold(t *testing.T) {
 	voice := uint32(p.PC.GetReceivers()[0].Track().SSRC())
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for n := range uint32(20) { // the last ones may come after the goodbye
+	for n := range uint32(20) { // the last ones may arrive after the close message
 		report := rtcp.ReceptionReport{SSRC: voice, LastSequenceNumber: 1000 + 100*n, TotalLost: 10 * n, Jitter: 480}
 		if err := p.PC.WriteRTCP([]rtcp.Packet{&rtcp.ReceiverReport{SSRC: 1, Reports: []rtcp.ReceptionReport{report}}}); err != nil {
 			t.Fatal(err)
@@ -63,7 +63,7 @@ func TestQualityIsTold(t *testing.T) {
 	}
 }
 
-// noReports are Pion's codecs; a phone that has them sends no reports of its own.
+// noReports returns a media engine with Pion's codecs; a phone that uses it sends no reports of its own.
 func noReports(t *testing.T) *webrtc.MediaEngine {
 	t.Helper()
 	var codecs webrtc.MediaEngine

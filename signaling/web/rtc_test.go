@@ -64,7 +64,7 @@ func TestWebRTCOverTCP(t *testing.T) {
 	p.Talks(440)
 }
 
-// A client that names more candidates than are tried gets one warning, and is served by the first ones.
+// A client that sends more candidates than are tried gets one warning, and connects with the first ones.
 func TestTooManyCandidates(t *testing.T) {
 	t.Parallel()
 	c := doortest.Connect(t, doortest.NewGateway(t), `{}`)

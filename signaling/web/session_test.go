@@ -36,7 +36,7 @@ type contextEntry struct {
 	Cut                 bool
 }
 
-// typedSoFar asks what the person has said.
+// typedSoFar returns the texts of the person so far.
 func typedSoFar(c *doortest.Client) []string {
 	c.T.Helper()
 	c.Send("GET_CONTEXT", "")
@@ -77,8 +77,8 @@ func TestContextIsTheConversation(t *testing.T) {
 	}
 }
 
-// TestEachIDIsActedOnOnce sends again what arrived, as a client does that cannot know, within a connection and after a
-// resume, which says what arrived.
+// TestEachIDIsActedOnOnce repeats messages that have arrived, like a client that cannot know, within a connection and
+// after a resume, which reports what arrived.
 func TestEachIDIsActedOnOnce(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t)
@@ -128,7 +128,7 @@ func TestEachIDIsActedOnOnce(t *testing.T) {
 	}
 }
 
-// TestAWaitForGeminiIsTold cuts the connection to the model and lets the next dial take its time.
+// TestAWaitForGeminiIsTold cuts the connection to the model and delays the next dial.
 func TestAWaitForGeminiIsTold(t *testing.T) {
 	t.Parallel()
 	links := make(chan net.Conn, 8)
@@ -177,7 +177,7 @@ func TestAWaitForGeminiIsTold(t *testing.T) {
 	}
 }
 
-// TestWhoSendsAsClientsDoIsNotHeldBack sends what a busy client does, after 10 s that it could not send in.
+// TestWhoSendsAsClientsDoIsNotHeldBack sends the messages of a busy client, after 10 s in which it could not send.
 func TestWhoSendsAsClientsDoIsNotHeldBack(t *testing.T) {
 	t.Parallel()
 	c := doortest.Connect(t, doortest.NewGateway(t), `{}`)
@@ -206,7 +206,7 @@ func TestWhoSendsAsClientsDoIsNotHeldBack(t *testing.T) {
 	}
 }
 
-// A client that goes on talking after the goodbye, and does not answer it, is not listened to for more than a moment.
+// A client that continues to send after the close message, and does not answer it, is read only for a moment.
 func TestNobodyOutstaysTheGoodbye(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t)

@@ -23,7 +23,7 @@ import (
 
 const turnSecret = "north"
 
-// announced are the ICE servers that a client gets.
+// announced returns the ICE servers that a client gets.
 func announced(t *testing.T, c *doortest.Client) []webrtc.ICEServer {
 	t.Helper()
 	var connected struct {
@@ -42,7 +42,7 @@ func announced(t *testing.T, c *doortest.Client) []webrtc.ICEServer {
 	return servers
 }
 
-// Each client gets credentials of its own for the TURN servers that share a secret with us, and only for those.
+// Each client gets its own credentials for the TURN servers that share a secret with the gateway, and only for those.
 func TestTURNCredentials(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, func(o *doortest.Doors, _ *bridge.Options) {
@@ -137,7 +137,7 @@ func coturn(t *testing.T) string {
 	return fmt.Sprintf("turn:127.0.0.1:%d", port)
 }
 
-// A caller who can send nothing but what a TURN server relays talks with the credentials that it got.
+// A caller that can only send through a TURN server has a conversation with the credentials that it got.
 func TestRelayedCall(t *testing.T) {
 	t.Parallel()
 	url := coturn(t)

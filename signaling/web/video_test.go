@@ -27,7 +27,7 @@ import (
 	"voxgate/signaling/doortest"
 )
 
-// tap stands between a gateway and its model, and keeps the pictures that go up.
+// tap is a proxy between a gateway and its model that stores the pictures for the model.
 type tap struct {
 	mu       sync.Mutex
 	pictures []seen
@@ -130,8 +130,8 @@ func fixture(t *testing.T, name string) [][]byte {
 	return all
 }
 
-// lens is the camera of a phone: it answers each PLI with the next of its key frames, and sends frames in between that
-// are none, as an encoder does.
+// lens is the camera of a phone: it answers each PLI with its next key frame, and sends other frames in between, like
+// an encoder.
 type lens struct {
 	track  *webrtc.TrackLocalStaticRTP
 	sender *webrtc.RTPSender
@@ -242,7 +242,7 @@ func TestVideoBecomesPictures(t *testing.T) {
 	}
 }
 
-// TestCameraComesAndGoes adds video to a call that goes on, takes it away and puts it back, as a page with a button does.
+// TestCameraComesAndGoes adds video to a running call, removes it and adds it again, like a page with a button.
 func TestCameraComesAndGoes(t *testing.T) {
 	t.Parallel()
 	k := &tap{}
@@ -292,7 +292,7 @@ func TestVideoOfAnotherCodecIsRefusedInWords(t *testing.T) {
 	const h264 = "m=video 9 UDP/TLS/RTP/SAVPF 102 103\r\nc=IN IP4 0.0.0.0\r\na=mid:cam\r\n" +
 		"a=rtpmap:102 H264/90000\r\na=rtpmap:103 rtx/90000\r\na=%s\r\n"
 	offer := fmt.Sprintf(oneSection, "111", "a=rtpmap:111 opus/48000/2\r\n", fingerprint)
-	p.SendOffer(offer + fmt.Sprintf(h264, "recvonly")) // it wants to see, which is another matter
+	p.SendOffer(offer + fmt.Sprintf(h264, "recvonly")) // it wants to receive video, which is another matter
 	c.Expect("WEBRTC_ANSWER")
 	for range 2 {
 		p.SendOffer(offer + fmt.Sprintf(h264, "sendonly"))
@@ -322,7 +322,7 @@ func TestWhoOnlyWantsToSeeGetsNothing(t *testing.T) {
 		t.Errorf("the answer is\n%s", answer)
 	}
 	p.Connected()
-	if n := c.Warned("") - c.Warned(signaling.RateLimitMessage); n != 0 { // a busy machine may hold anybody back
+	if n := c.Warned("") - c.Warned(signaling.RateLimitMessage); n != 0 { // a busy machine may delay any of them
 		t.Errorf("warned %d times", n)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"voxgate/signaling/doortest"
 )
 
-// TestWHIP talks with an agent, sends candidates one by one, restarts ICE, and ends the call.
+// TestWHIP holds a conversation with an agent, trickles candidates, restarts ICE, and ends the call.
 func TestWHIP(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, doortest.WithWHIP)
@@ -25,7 +25,7 @@ func TestWHIP(t *testing.T) {
 	if resp, _ := c.Patch(`"other"`); resp.StatusCode != http.StatusPreconditionFailed {
 		t.Errorf("another ETag: %s", resp.Status)
 	}
-	if resp, _ := c.Patch(""); resp.StatusCode != http.StatusNoContent { // as Eyevinn's page and Medooze's player do
+	if resp, _ := c.Patch(""); resp.StatusCode != http.StatusNoContent { // like Eyevinn's page and Medooze's player
 		t.Errorf("no ETag: %s", resp.Status)
 	}
 	other := strings.Replace(c.Fragment(), "a=ice-ufrag:", "a=ice-ufrag:x", 1)
@@ -86,7 +86,7 @@ func TestWHIP(t *testing.T) {
 	doortest.Eventually(t, "the end", func() bool { return len(g.Host.Sessions()) == 0 })
 }
 
-// TestWHEP has encoders that only send, as RFC 9725 has them, and others listen to the agent.
+// TestWHEP has encoders that only send, as in RFC 9725, and other clients that listen to the agent.
 func TestWHEP(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, doortest.WithWHIP)
@@ -99,7 +99,7 @@ func TestWHEP(t *testing.T) {
 		doortest.Eventually(t, "a turn", func() bool { return g.Host.Sessions()[0].Turns >= n })
 	}
 	encoder.Talk <- doortest.Sentence(440, time.Second, 48000)
-	turns(1) // that nobody hears
+	turns(1) // without a listener
 
 	session := strings.TrimPrefix(encoder.Session, g.HTTP+"/whip/eager/")
 	at := "/whep/eager?session=" + session
@@ -116,7 +116,7 @@ func TestWHEP(t *testing.T) {
 		return doortest.ToneShare(voice[max(0, len(voice)-24000/4):], 660) > 0.5
 	})
 
-	next := doortest.DialHTTP(t, g, at, "", takes, "sendonly") // takes its place
+	next := doortest.DialHTTP(t, g, at, "", takes, "sendonly") // replaces it
 	next.Connected()
 	if resp, _ := listener.Patch(listener.Etag); resp.StatusCode != http.StatusNotFound {
 		t.Errorf("candidates of the one before: %s", resp.Status)
@@ -160,7 +160,7 @@ func TestWHEP(t *testing.T) {
 	}
 }
 
-// TestWHIPGreets has the agent speak first.
+// TestWHIPGreets checks that the agent speaks first.
 func TestWHIPGreets(t *testing.T) {
 	t.Parallel()
 	c := doortest.DialWHIP(t, doortest.NewGateway(t, doortest.WithWHIP), "eager")
@@ -168,7 +168,7 @@ func TestWHIPGreets(t *testing.T) {
 	doortest.Eventually(t, "the greeting", func() bool { return len(doortest.Loud(c.Heard())) > 4800 })
 }
 
-// TestWHIPRefuses answers each request that is wrong as RFC 9725 has it.
+// TestWHIPRefuses checks that each invalid request gets the answer of RFC 9725.
 func TestWHIPRefuses(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil, doortest.WithWHIP)

@@ -8,8 +8,8 @@ import (
 	"voxgate/signaling/doortest"
 )
 
-// TestLenientRequests has clients write addresses, tags and fragments as some do: with doubled slashes and one at the end, tags that are
-// weak, bare or in a list, and fragments without the side of ICE that there is anyway.
+// TestLenientRequests sends URLs, tags and fragments in the forms of various clients: with doubled slashes and one at
+// the end, tags that are weak, unquoted or in a list, and fragments without ICE credentials.
 func TestLenientRequests(t *testing.T) {
 	t.Parallel()
 	g := doortest.NewGateway(t, doortest.WithWHIP, doortest.WithOpenAI, doortest.WithRTVI)

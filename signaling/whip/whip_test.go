@@ -23,7 +23,7 @@ const offer = "v=0\r\no=- 1 1 IN IP4 0.0.0.0\r\ns=-\r\nt=0 0\r\na=fingerprint:sh
 	"m=audio 9 UDP/TLS/RTP/SAVPF 111\r\na=mid:0\r\na=rtpmap:111 opus/48000/2\r\n" +
 	"a=candidate:1 1 udp 1 192.0.2.1 9 typ host\r\na=sendrecv\r\n"
 
-// FuzzFragment makes another offer of an offer and a fragment: it has the fragment's side of ICE alone.
+// FuzzFragment builds an offer from an offer and a fragment: it has only the ICE data of the fragment.
 func FuzzFragment(f *testing.F) {
 	f.Add(
 		"a=ice-ufrag:new\r\na=ice-pwd:new\r\nm=audio 9 RTP/AVP 0\r\na=mid:0\r\n" +
