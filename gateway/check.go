@@ -33,7 +33,7 @@ func checkConfig(s settings, stdout io.Writer) error {
 			return
 		}
 		if u, err := url.Parse(name); err == nil {
-			name = u.Redacted() // that of Redis may have a password
+			name = u.Redacted() // a Redis URL may contain a password
 		}
 		fmt.Fprintf(stdout, "%s: %s is good\n", setting, name)
 	}
@@ -80,7 +80,7 @@ func checkConfig(s settings, stdout io.Writer) error {
 		return err
 	})
 	check("redis", s.redis, func() error {
-		shared, err := store.OpenRedis(s.redis, s.redisSecret, log) // it connects with the first use
+		shared, err := store.OpenRedis(s.redis, s.redisSecret, log) // it connects on first use
 		if err == nil {
 			err = shared.Close()
 		}

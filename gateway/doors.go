@@ -97,7 +97,7 @@ func otherEndpoints(gate, fetcher, chips http.Handler) []signaling.Endpoint {
 	}
 }
 
-// openSIP answers telephones, if there is a file of them: those of trunks, and those in pages.
+// openSIP returns the endpoints for phones of trunks and in web pages. Without a SIP file they only refuse calls.
 func openSIP(s settings, host *bridge.Host, webrtc *rtc.API, gate *access.Gate, tell func(sip.CallStatus), stopping *shutdown,
 	log *slog.Logger,
 ) (doors []signaling.Endpoint, err error) {

@@ -91,8 +91,8 @@ func readScenario(from string) (emulator.Scenario, error) {
 	return emulator.ParseScenario(data)
 }
 
-// startEmulator runs the emulator on the loopback, where the same client code reaches it as Google's servers. It ends with
-// stop; when it ends by itself, ended says why.
+// startEmulator runs the emulator at addr, where the same client code reaches it as Google's servers. stop ends it;
+// ended receives the reason when it ends.
 func startEmulator(addr string, o emulator.Options) (url string, ended <-chan error, stop func(), err error) {
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {

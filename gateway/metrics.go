@@ -51,7 +51,7 @@ type metrics struct {
 	dayCounter dailyCounter
 }
 
-// seconds from what the gateway adds (ms) to what a thinking model takes (10 s).
+// answerBuckets are in seconds, from what the gateway adds (ms) to what a thinking model takes (10 s).
 var answerBuckets = []float64{.001, .0025, .005, .01, .02, .04, .08, .16, .32, .64, 1, 1.5, 2.5, 5, 10}
 
 func newMetrics() *metrics {

@@ -14,7 +14,7 @@ import (
 	"voxgate/signaling/access"
 )
 
-// privateTimeout bounds an answer of the private listener: a profile of a minute is one.
+// privateTimeout bounds a response of the private listener, which may be a profile of a minute.
 const privateTimeout = 2 * time.Minute
 
 // health holds the state of the gateway that the operator can read, and the commands that the operator can give.

@@ -16,7 +16,8 @@ import (
 	"voxgate/bridge/gemini/traces"
 )
 
-// recordWire holds one conversation with the Live API, and writes its wire as a recording that tests can play: gateway record.
+// recordWire implements gateway record: it holds one conversation with the Live API, and writes its messages as a
+// recording that tests can replay.
 func recordWire(ctx context.Context, args []string, environ variables, stdout, stderr io.Writer) (err error) {
 	f := flag.NewFlagSet("gateway record", flag.ContinueOnError)
 	f.SetOutput(stderr)

@@ -387,7 +387,7 @@ func (s *settings) validate() error {
 			return fmt.Errorf("rest-addr: %w", err)
 		}
 		if isLoopback(host) && !isLoopback(restHost) {
-			host = restHost // the more public of the two counts
+			host = restHost // the more public of the two addresses decides
 		}
 	}
 	if !s.access.Required && !s.insecure && !isLoopback(host) {

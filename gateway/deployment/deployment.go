@@ -299,7 +299,7 @@ func firstLine(text []byte) string {
 	return line
 }
 
-// isTimeout reports whether something took too long.
+// isTimeout reports whether err is a timeout.
 func isTimeout(err error) bool {
 	timeout, ok := errors.AsType[net.Error](err)
 	return ok && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded)

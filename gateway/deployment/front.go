@@ -216,7 +216,7 @@ type message struct {
 // socket is a WebSocket of a client.
 type socket struct {
 	conn    *websocket.Conn
-	token   string // that opened its conversation
+	token   string // with which its conversation was opened
 	backend string
 	ice     []iceServer
 	resume  string

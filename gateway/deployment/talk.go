@@ -214,7 +214,7 @@ func turnClient(ctx context.Context, address string, server iceServer, config *t
 		}
 		conn = turn.NewSTUNConn(stream)
 	default:
-		to, err := (&net.Dialer{}).DialContext(ctx, "udp", at) // of its family the relayed address will be
+		to, err := (&net.Dialer{}).DialContext(ctx, "udp", at) // the relayed address will have the same address family
 		if err != nil {
 			return nil, nil, err
 		}

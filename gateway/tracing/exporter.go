@@ -35,8 +35,8 @@ const (
 	maxRetryAfter = 24 * 60 * 60
 )
 
-// exporter sends spans to a collector by OTLP over HTTP (https://opentelemetry.io/docs/specs/otlp/#otlphttp). OpenTelemetry's own brings
-// gRPC with it: a sixth of the program.
+// exporter sends spans to a collector by OTLP over HTTP (https://opentelemetry.io/docs/specs/otlp/#otlphttp).
+// OpenTelemetry's own exporter depends on gRPC, which would be a sixth of the program.
 type exporter struct {
 	url     string
 	headers http.Header
@@ -50,7 +50,7 @@ func setting(name string) string {
 	return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_"+name), os.Getenv("OTEL_EXPORTER_OTLP_"+name))
 }
 
-// newExporter reads the standard's environment.
+// newExporter returns an exporter configured by the standard environment variables.
 func newExporter() (*exporter, error) {
 	e := &exporter{timeout: exportTimeout, headers: http.Header{"Content-Type": {"application/x-protobuf"}}}
 	e.url = os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")

@@ -48,7 +48,7 @@ func (m *message) attributes(field protowire.Number, list []attribute.KeyValue) 
 			value.varint(3, uint64(a.Value.AsInt64()))
 		case attribute.FLOAT64:
 			value.double(4, a.Value.AsFloat64())
-		default: // the tracer makes no lists; of a resource one becomes its text
+		default: // the tracer creates no lists; a list of a resource is sent as text
 			value.bytes(1, []byte(a.Value.String()))
 		}
 		pair.text(1, string(a.Key))
@@ -57,7 +57,8 @@ func (m *message) attributes(field protowire.Number, list []attribute.KeyValue) 
 	}
 }
 
-// request is an ExportTraceServiceRequest of spans, which all have the same resource and scope: there is one tracer.
+// request returns an ExportTraceServiceRequest of spans, which all have the same resource and scope: there is one
+// tracer.
 func request(spans []trace.ReadOnlySpan) []byte {
 	var resource, scope, of, all message
 	if len(spans) > 0 {

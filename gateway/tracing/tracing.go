@@ -1,6 +1,7 @@
 // Package tracing sends a trace of each conversation to an OpenTelemetry collector.
 //
-//	conversation              from its begin to its end
+// conversation              from its start to its end
+//
 //	├── link                  a connection to the model, from its dial to its end, or a dial that has failed
 //	└── turn                  from the end of a question to the end of its answer
 //	    └── execute_tool NAME
@@ -28,7 +29,7 @@ import (
 	"voxgate/bridge"
 )
 
-// Tracer makes spans of what it observes.
+// Tracer turns observations into spans.
 type Tracer struct {
 	provider *trace.TracerProvider
 	tracer   api.Tracer
@@ -37,10 +38,10 @@ type Tracer struct {
 	running map[string]*conversation
 }
 
-// conversation is one that is not over.
+// conversation is the state of a conversation that has not ended.
 type conversation struct {
 	span  api.Span
-	calls []call // that have ended in the turn that is not over, or in none
+	calls []call // ended calls of the current turn, or of none
 	last  int    // the turn that ended last, and its span
 	turn  api.Span
 	step  string // of the agent
@@ -55,8 +56,8 @@ type call struct {
 // maxCalls limits the calls that are kept for a turn without an end; further calls get no span.
 const maxCalls = 100
 
-// New returns nil if no collector is named in the environment, by OTEL_EXPORTER_OTLP_ENDPOINT or its _TRACES_ form. Of the
-// other standard variables those of the exporter are read here, and the rest by the SDK.
+// New returns nil if the environment names no collector, by OTEL_EXPORTER_OTLP_ENDPOINT or its _TRACES_ form. It reads
+// the other standard variables of the exporter; the SDK reads the rest.
 func New(ctx context.Context, log *slog.Logger) (*Tracer, error) {
 	if setting("ENDPOINT") == "" ||
 		strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
@@ -74,7 +75,7 @@ func New(ctx context.Context, log *slog.Logger) (*Tracer, error) {
 	switch {
 	case about == nil:
 		return nil, fmt.Errorf("traces: %w", err)
-	case err != nil: // one attribute that cannot be read must not keep the others, or the gateway, from working
+	case err != nil: // an invalid attribute must not disable the others, or the gateway
 		log.Warn("traces: OTEL_RESOURCE_ATTRIBUTES cannot be read whole", "err", err)
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces", "err", err) }))
@@ -82,10 +83,10 @@ func New(ctx context.Context, log *slog.Logger) (*Tracer, error) {
 	return &Tracer{provider: provider, tracer: provider.Tracer("voxgate"), running: map[string]*conversation{}}, nil
 }
 
-// Close sends what was not sent yet, until ctx is done.
+// Close sends the remaining spans, until ctx is done.
 func (t *Tracer) Close(ctx context.Context) error { return t.provider.Shutdown(ctx) }
 
-// Observe takes what happens in a conversation. It does not block.
+// Observe records an observation of a conversation. It does not block.
 func (t *Tracer) Observe(id string, o bridge.Observation) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -119,7 +120,7 @@ func (t *Tracer) Observe(id string, o bridge.Observation) {
 	}
 }
 
-// begin begins a span; parent is nil for the first.
+// begin starts a span; parent is nil for the root span.
 func (t *Tracer) begin(parent api.Span, name string, kind api.SpanKind, at time.Time, about ...attribute.KeyValue) api.Span {
 	ctx := context.Background()
 	if parent != nil {
@@ -131,7 +132,7 @@ func (t *Tracer) begin(parent api.Span, name string, kind api.SpanKind, at time.
 
 func (t *Tracer) onTurn(c *conversation, e bridge.TurnEnd, at time.Time) {
 	began := e.StartedAt
-	for _, o := range c.calls { // one may have been called before the first word that came
+	for _, o := range c.calls { // a tool may be called before the first output of the turn
 		if start := o.at.Add(-o.Took); start.Before(began) {
 			began = start
 		}
@@ -154,7 +155,7 @@ func (t *Tracer) onTurn(c *conversation, e bridge.TurnEnd, at time.Time) {
 	c.calls, c.last, c.turn = nil, e.Number, span
 }
 
-// onCall keeps a call for the end of its turn, unless that is over.
+// onCall keeps a call until its turn ends, or adds its span at once if the turn has already ended.
 func (t *Tracer) onCall(c *conversation, o call) {
 	switch {
 	case c.turn != nil && o.Turn == c.last:

@@ -175,7 +175,7 @@ func (s *session) handleAudio(b live.Blob) error {
 		return nil
 	}
 	s.input += time.Duration(len(pcm)) * time.Second / time.Duration(rate)
-	// In 49 s 57 were recorded of 3.1, hardly any of them during speech of the user or the model.
+	// With 3.1, 57 handles in 49 s were recorded, hardly any of them during speech of the user or the model.
 	every := s.setup.HandleInterval
 	if every > 0 && s.e.scenario.Handles == "" && s.input-s.handleAt >= every && s.turn == nil && !s.vad.speaking {
 		s.handleAt = s.input

@@ -21,7 +21,7 @@ When the user writes "/tool NAME JSON", call the function NAME with exactly thes
 When the user writes "/history", say again every word that the user has told you in this conversation.
 When the user writes "/said", say again what you yourself have said in your last answer before this message.`
 
-// Objects of a setup.
+// object is a JSON object of a setup.
 type object = map[string]any
 
 func lookupFunction(name, behavior string) object {

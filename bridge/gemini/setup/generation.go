@@ -60,7 +60,8 @@ func (p *parser) checkRanges(setup map[string]any) error {
 	return nil
 }
 
-// Google's own equivalents of efforts as levels and as budgets: https://ai.google.dev/gemini-api/docs/openai#thinking.
+// efforts lists Google's thinking levels with the equivalent budgets:
+// https://ai.google.dev/gemini-api/docs/openai#thinking.
 var efforts = []struct {
 	level  string
 	budget int64 // maximum, in tokens

@@ -44,7 +44,7 @@ func (o *object) fail(name, problem string) {
 	}
 }
 
-// boolean reads a field, or nil if it is absent.
+// boolean takes a field, and returns nil if it is absent.
 func (o *object) boolean(name string) *bool {
 	value := o.take(name)
 	if value == nil {
@@ -58,7 +58,7 @@ func (o *object) boolean(name string) *bool {
 	return &is
 }
 
-// number reads a field from low to high, or nil if it is absent.
+// number takes a field with a value from low to high, and returns nil if it is absent.
 func (o *object) number(name string, low, high float64) *float64 {
 	value := o.take(name)
 	if value == nil {
@@ -73,7 +73,7 @@ func (o *object) number(name string, low, high float64) *float64 {
 	return nil
 }
 
-// duration reads a field such as "30m", or 0 if it is absent.
+// duration takes a field such as "30m", and returns 0 if it is absent.
 func (o *object) duration(name string) time.Duration {
 	value := o.take(name)
 	if value == nil {

@@ -10,7 +10,8 @@ import (
 
 // Options are the session options in a config's `voxgate` object.
 type Options struct {
-	// Resumption is true unless enableResumption is false: then no handle is requested, and the session ends with its connection.
+	// Resumption is true unless enableResumption is false: then no handle is requested, and the conversation does not
+	// wait for a client that has lost its connection.
 	Resumption bool
 
 	// MaxDuration limits the conversation; 0 means no limit.

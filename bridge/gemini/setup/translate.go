@@ -48,7 +48,7 @@ func (p *parser) dropForeign(setup map[string]any) {
 	}
 }
 
-// drop removes a field with a warning, unless its value is false.
+// drop removes a field, and warns about it unless its value is false.
 func (p *parser) drop(setup map[string]any, name, why string) {
 	if value := get(setup, name); remove(setup, name) && value != false {
 		p.warnf("%s.%s was dropped: %s.", p.path, name, why)

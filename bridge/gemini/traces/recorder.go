@@ -87,7 +87,7 @@ func (r *Recorder) writeLine(line any) {
 	}
 }
 
-// addSound adds a message to the current sound if it holds nothing but audio.
+// addSound adds a message to the current sound if it holds nothing but audio, and reports whether it did.
 func (r *Recorder) addSound(frame []byte) bool {
 	var m struct {
 		RealtimeInput *struct{ Audio *Blob }

@@ -50,7 +50,7 @@ type ServerMessage struct {
 	Beside json.RawMessage
 }
 
-// Empty reports whether no field is set.
+// Empty reports whether a message of the Live API has no field set.
 func (m *ServerMessage) Empty() bool {
 	return !m.SetupComplete && m.Content == nil && m.ToolCalls == nil && m.Cancelled == nil && m.Usage == nil &&
 		m.GoAway == nil && m.Resumption == nil && m.VoiceActivity == nil && m.Beside == nil

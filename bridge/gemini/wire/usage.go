@@ -135,7 +135,7 @@ func (u Tokens) Split(since Tokens) map[[2]string]int {
 	return split
 }
 
-// add returns a+b, limited to 0 and the largest int.
+// add returns a+b, where negative numbers count as 0, or the largest int if the sum is larger.
 func add(a, b int) int {
 	a, b = max(a, 0), max(b, 0)
 	if a > math.MaxInt-b {

@@ -104,7 +104,8 @@ func (c *Conn) run(ctx context.Context) {
 	}
 }
 
-// handleMessage handles a message. Content without turns stops an answer, as with the Live API; text waits for its end.
+// handleMessage handles a message. Content without turns stops an answer, as any content does at the Live API; text
+// waits for its end.
 func (c *Conn) handleMessage(ctx context.Context, m wire.ClientMessage) {
 	switch {
 	case m.ClientContent != nil:
