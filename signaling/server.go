@@ -1,6 +1,6 @@
 // Package signaling connects clients with the gateway: the parts that all endpoints share.
 //
-// [Server] checks host and origin of all requests, and ends all connections at the shutdown. [ServeSocket] runs a call over a WebSocket:
+// [Server] checks host and origin of requests, and ends all connections at the shutdown. [ServeSocket] runs a call over a WebSocket:
 // it reads with size and rate limits, writes, pings, sends the close frame, and waits for its goroutines, so that an
 // endpoint starts none. [PeerRegistry] runs WebRTC calls that begin with one HTTP request. The example is a complete
 // endpoint. Each endpoint is a subfolder; none depends on another.
@@ -88,7 +88,7 @@ func NewServer(o Options, doors ...Endpoint) *Server {
 }
 
 // bodyTimeout limits how long the body of a request may take: one that never comes costs a connection and a goroutine.
-// The longest body of an endpoint, 64 KiB, arrives in time at 105 kbit/s.
+// 64 KiB, an offer or a token request, arrive in time at 105 kbit/s. Package rest, whose bodies are longer, sets its own deadline.
 const bodyTimeout = 5 * time.Second
 
 // setBodyDeadline sets a read deadline for the body of a request. The end of the body clears it: an answer may take longer,

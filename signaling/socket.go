@@ -84,7 +84,7 @@ type Socket struct {
 	log        *slog.Logger // for panics; may be nil
 }
 
-// ServeSocket accepts a WebSocket and calls serve with it, which usually calls [bridge.Host.Serve]. When serve returns,
+// ServeSocket accepts a WebSocket and calls serve with it, which usually calls [voxgate/bridge.Host.Serve]. When serve returns,
 // queued messages are sent, and then the close frame for the error of serve. The ctx of serve ends when the gateway
 // stops, or the client is too slow ([ErrSlow]), or cannot be written to. ServeSocket returns when all its goroutines
 // have ended.

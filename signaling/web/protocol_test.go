@@ -297,7 +297,7 @@ func TestOnlyAnOfferMayComeBeforeConnect(t *testing.T) {
 	stillWorks(t, c)
 }
 
-// maxPuzzles is the limit of incomplete messages in pieces.
+// At most maxPuzzles messages in pieces may be incomplete.
 func TestTooManyMessagesInPieces(t *testing.T) {
 	t.Parallel()
 	c := doortest.Connect(t, doortest.NewGateway(t), `{}`)
