@@ -16,7 +16,7 @@ import (
 	"voxgate/tools"
 )
 
-// googleStatuses are Google's names for HTTP statuses: https://cloud.google.com/apis/design/errors#handling_errors.
+// googleStatuses maps HTTP statuses to Google's names: https://cloud.google.com/apis/design/errors#handling_errors.
 var googleStatuses = map[int]string{
 	http.StatusBadRequest:            "INVALID_ARGUMENT",
 	http.StatusUnauthorized:          "UNAUTHENTICATED",

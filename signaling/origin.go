@@ -19,7 +19,7 @@ import (
 // written out, since the default port of a scheme may be left out; a scheme without a default port has "".
 type Origin struct{ scheme, host, port string }
 
-// opaqueOrigins are what browsers send for pages without a host: files (Electron), and sandboxed frames.
+// opaqueOrigins lists the origins that browsers send for pages without a host: files (Electron), and sandboxed frames.
 var opaqueOrigins = []string{"null", "file://"}
 
 // ParseOrigin reads an origin such as "https://app.example.com", as a browser sends it or an operator writes it: the letter case, a slash

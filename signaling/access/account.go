@@ -261,7 +261,7 @@ func (a *account) consumeOnce() bool {
 	g := a.client.gate
 	mine := rand.Uint64N(1<<53-1) + 1 // a unique generation
 	ttl := max(a.auth.expires.Add(leeway).Sub(g.options.Now()), time.Second)
-	for _, s := range []store.Store{g.tokens, g.cluster.store} { // the other may be away
+	for _, s := range []store.Store{g.tokens, g.cluster.store} { // one of them may be unavailable
 		name := "token/" + a.auth.issuer + "/" + a.auth.id
 		if now, err := s.CompareAndSwap(context.Background(), name, 0, mine, []byte{1}, ttl); err == nil && now != mine {
 			return false

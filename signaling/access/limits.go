@@ -29,12 +29,12 @@ type Limits struct {
 	BodyMegabytes, BodyMegabytesPerAddress, BodyMegabytesPerKey int
 }
 
-// defaultLimits: an address may do far more than a household needs, and what one machine carries depends on its CPU: some
+// defaultLimits permit an address far more than a household needs. The capacity of a machine depends on its CPU: about
 // 400 calls a core (docs/figures.md).
 var defaultLimits = Limits{
 	Sessions: 1000, SessionsPerAddress: 10, SessionsPerKey: 100, NewPerSecond: 50, NewPerSecondPerKey: 20, NewPerMinute: 30,
 	CallsPerMinute: 600, Parked: 300, ParkedPerAddress: 10, WaitingPerAddress: 20,
-	BodyMegabytes: 64, BodyMegabytesPerAddress: 24, BodyMegabytesPerKey: 40, // the longest has 20; a machine of 1 GB serves calls, too
+	BodyMegabytes: 64, BodyMegabytesPerAddress: 24, BodyMegabytesPerKey: 40, // the longest body has 20; a machine of 1 GB needs memory for calls, too
 }
 
 // fields returns the limits by the operator's names.

@@ -14,7 +14,7 @@ import (
 	"voxgate/media/rtpaudio"
 )
 
-// mimeTypeRED is Opus with copies of earlier packets: RFC 2198. Pion has no name for it.
+// mimeTypeRED is the type of RED, Opus with copies of earlier packets (RFC 2198). Pion has no constant for it.
 const mimeTypeRED = "audio/red"
 
 // voice is the track of the model's voice. It does the same as Pion's own tracks, but with two payload types. Only one

@@ -223,7 +223,7 @@ func (c *webClient) losePeer(p *peer, message string) {
 	c.steer()
 }
 
-// closePeer closes a peer in the background; run waits for it.
+// closePeer closes a peer in the background; ServeHTTP waits for it.
 func (c *webClient) closePeer(p *peer) {
 	if p.channel != nil {
 		c.out.drop(p.channel)

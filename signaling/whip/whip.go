@@ -126,7 +126,7 @@ func (d *Door) options(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// nothing answers GET and HEAD (RFC 9725, section 4.2).
+// nothing answers GET and HEAD with 204 (RFC 9725, section 4.2).
 func (d *Door) nothing(w http.ResponseWriter, r *http.Request) error {
 	if d.Agents.Find(r.PathValue("agent"), doorName) == nil {
 		return agents.UnknownAgent(r.PathValue("agent"))
