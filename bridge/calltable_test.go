@@ -17,7 +17,7 @@ import (
 	"voxgate/tools"
 )
 
-// lossCounter is how a model calls a function.
+// lossCounter describes how a model calls a function.
 type lossCounter struct {
 	model, behavior string
 	blocking        bool // it waits, and gets no audio meanwhile
@@ -59,7 +59,7 @@ func (w lossCounter) on(o *bridge.Options) {
 	}
 }
 
-// job is a tool of the gateway that does what a test says.
+// job is a tool of the gateway that is controlled by a test.
 type job struct {
 	ends    chan func() (json.RawMessage, error)
 	stopped chan error // why its context was done
@@ -79,7 +79,7 @@ func (j *job) run(ctx context.Context, _ json.RawMessage) (json.RawMessage, erro
 	}
 }
 
-// cell is one square of the table: a call under way, and those who take part.
+// cell is one cell of the table: a pending call and its participants.
 type cell struct {
 	*testing.T
 	lossCounter
@@ -107,7 +107,7 @@ func (x *cell) ends(response string, err error) {
 	synctest.Wait()
 }
 
-// over says how the client learns of an end: by itself it knows of that of its own tools.
+// over adds what the client should learn of the end of the call. For its own tools that is only a cancellation.
 func (x *cell) over(status string, cancelled bool) {
 	if x.ours {
 		x.client = append(x.client, "status "+status)
@@ -240,7 +240,8 @@ func (x *cell) nothing() {
 	}
 }
 
-// Each way of calling meets an answer, and each class of ways (the model waits; it takes a scheduling; neither) every fate.
+// TestCallTable has each kind of call answered, and runs every fate for each class (the model waits; it supports
+// scheduling; neither).
 func TestCallTable(t *testing.T) {
 	for name := range fates() {
 		for i, w := range modelWays {
@@ -455,7 +456,7 @@ func canvasFates() map[string]canvasFate {
 	}
 }
 
-// Canvases are calls, too: a person answers them, and no model is made to wait for that.
+// TestCanvasTable: canvases are calls that a user answers, and no model has to wait for that.
 func TestCanvasTable(t *testing.T) {
 	for name, fate := range canvasFates() {
 		met := map[bool]bool{}
@@ -519,7 +520,8 @@ func (x *cell) checkCanvas(fate canvasFate) {
 	}
 }
 
-// What was accepted before a hang-up, or before a shutdown, goes up before the link is closed.
+// TestAnswersBeforeAHangUp: answers accepted before a hang-up, or before a shutdown, are sent to Gemini before the
+// connection is closed.
 func TestAnswersBeforeAHangUp(t *testing.T) {
 	const given, none = `a weather {"x":1}`, `b time {"error":"the conversation has ended"}`
 	for name, end := range map[string]func(r *rig, c *caller){

@@ -47,7 +47,7 @@ func (s *server) setDial(dial dialled) {
 // dialled is how a server treats one dial.
 type dialled func(s *server, n int, w http.ResponseWriter, r *http.Request)
 
-// refusalError answers the upgrade with a status.
+// refusalError returns a dial whose upgrade is answered with an HTTP status.
 func refusalError(status int, body string, header ...string) dialled {
 	return func(_ *server, _ int, w http.ResponseWriter, _ *http.Request) {
 		for i := 0; i < len(header); i += 2 {
@@ -134,7 +134,7 @@ func each(list ...dialled) dialled {
 	return func(s *server, n int, w http.ResponseWriter, r *http.Request) { list[(n-1)%len(list)](s, n, w, r) }
 }
 
-// badServers are servers that do not serve, or not for long, by what they do.
+// badServers returns servers that fail at once or after a short time, by description.
 func badServers() map[string]dialled {
 	list := map[string]dialled{
 		"accepts and hangs":      hangs,
@@ -201,7 +201,7 @@ func (s *server) serving(t *testing.T) *rig {
 	return r
 }
 
-// userSpeech is who asks for a conversation.
+// userSpeech returns the session request of user i.
 func userSpeech(i int, config string) bridge.SessionRequest {
 	return bridge.SessionRequest{Origin: bridge.Origin{Identity: fmt.Sprint("person ", i)}, Config: json.RawMessage(config)}
 }
@@ -297,7 +297,8 @@ type billOf struct {
 
 func (b billOf) Caller() string { return b.person }
 
-// TestARefusalIsForItsOwnOnly has a server refuse one model, one configuration, or the first people: the others talk.
+// TestARefusalIsForItsOwnOnly: if a server refuses one model, one configuration, or the first users, the others can
+// talk.
 func TestARefusalIsForItsOwnOnly(t *testing.T) {
 	const other = `{"model":"gemini-2.5-flash-native-audio-latest"}`
 	const quota = "You exceeded your current quota."

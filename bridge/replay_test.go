@@ -10,7 +10,7 @@ import (
 
 func nothingOpen(string) bool { return false }
 
-// seen is events in short.
+// seen returns events in a short form.
 func seen(events []Event) (list []string) {
 	for _, e := range events {
 		list = append(list, fmt.Sprintf("%d %v", e.Number, e.Body))
@@ -36,7 +36,7 @@ func TestRingKeepsTheNewest(t *testing.T) {
 	}
 }
 
-// A page of megabytes does not stay, and what is open stays however much comes after it.
+// TestRingIsBounded: a page of megabytes is dropped, and pending calls are kept however much follows.
 func TestRingIsBounded(t *testing.T) {
 	var r replayBuffer
 	r.addEvent(ToolCall{[]tools.Call{{ID: "a"}}}, true)

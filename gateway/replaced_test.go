@@ -64,8 +64,8 @@ func fileFaults() map[string]func(file string, next []byte) error {
 	}
 }
 
-// TestHalfWrittenFiles has files that are read again half written, or replaced by something else. The version before stays in effect, the
-// next one that is whole counts within two seconds, and nothing hangs.
+// TestHalfWrittenFiles leaves watched files half written, or replaces them by something else. The previous version
+// stays in effect, the next complete one is used within two seconds, and nothing hangs.
 func TestHalfWrittenFiles(t *testing.T) {
 	for _, f := range []rereadFile{keysFile(), agentFile(), certificateFile(t), authoritiesFile(t)} {
 		for fault, apply := range fileFaults() {

@@ -22,7 +22,7 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// A gateway that shall stop lets nobody in, and lets those who talk finish.
+// TestDrain: a stopping gateway accepts no new callers, and lets running conversations finish.
 func TestDrain(t *testing.T) {
 	p := start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_DRAIN", "1m"))
 	c := p.converse(`{}`)
@@ -44,7 +44,8 @@ func TestDrain(t *testing.T) {
 	p.end() // which waits for it, and fails if it does not come
 }
 
-// A conversation whose client is gone does not hold up the stop: there is nobody to come back to.
+// TestDrainOfParkedConversations: a conversation whose client is gone does not delay the stop, since the client could
+// not come back.
 func TestDrainOfParkedConversations(t *testing.T) {
 	p := start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_DRAIN", "1h", "VOXGATE_PARK", "1h"))
 	gone, late := p.converse(`{},"resumable":true`), p.converse(`{},"resumable":true`)
@@ -137,7 +138,8 @@ func TestStopSignals(t *testing.T) {
 	}
 }
 
-// REST calls and typed talk are let finish as conversations are, none begin meanwhile, and those that are left at the end learn why.
+// TestDrainOfRESTAndTypedTalk: REST calls and typed talk may finish like conversations, no new ones start, and those
+// left at the end get the reason.
 func TestDrainOfRESTAndTypedTalk(t *testing.T) {
 	const piece = `data: {"candidates":[{"content":{"parts":[{"text":"one"}]}}]}` + "\n\n"
 	finish := make(chan struct{})
@@ -221,7 +223,7 @@ func TestDrainOfRESTAndTypedTalk(t *testing.T) {
 	p.end()
 }
 
-// What does not end is named, and what comes after it is ended nevertheless.
+// TestWhatDoesNotEndIsLeftBehind: a component that does not end is logged, and the later ones are ended all the same.
 func TestWhatDoesNotEndIsLeftBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -286,7 +288,8 @@ func runProcess(t *testing.T, env ...string) (*exec.Cmd, *program) {
 	return cmd, p
 }
 
-// A gateway that is killed in the middle of a call leaves a recording that is whole as far as it goes, and starts again.
+// TestKilled: a gateway that is killed during a call leaves a valid recording up to that point, and can be started
+// again.
 func TestKilled(t *testing.T) {
 	recordings := t.TempDir()
 	run := func() (*exec.Cmd, *program) {

@@ -104,7 +104,7 @@ func TestRunTimesOut(t *testing.T) {
 	})
 }
 
-// A tool that does not care for its time is left to itself: the model is answered.
+// TestRunAbandonsHungTool: a tool that ignores its timeout is abandoned, and the model gets an answer.
 func TestRunAbandonsHungTool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		let := make(chan struct{})
@@ -136,7 +136,7 @@ func TestRunCancelled(t *testing.T) {
 	})
 }
 
-// TestAskPausesTimeout: a person's time is not the tool's.
+// TestAskPausesTimeout: the time that a user takes to answer does not count for the tool's timeout.
 func TestAskPausesTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := &tools.Env{AskPerson: func(ctx context.Context, canvas json.RawMessage) (json.RawMessage, error) {

@@ -36,7 +36,7 @@ func (q *fakeQuota) LearnRefusal(model string, left time.Duration) {
 	}
 }
 
-// gateway is a fleet's gateway of a name.
+// gateway returns a gateway of the fleet with a name.
 func gateway(t *testing.T, s store.Store, name string) (*fleet.Cluster, *fakeQuota) {
 	t.Helper()
 	quota := &fakeQuota{}
@@ -59,7 +59,8 @@ func take(t *testing.T, f *fleet.Cluster, id, said string) uint64 {
 	return generation
 }
 
-// A conversation is taken over with its newest snapshot, once; its gateway learns of it and can write no more.
+// TestTake: a conversation is taken over once, with its newest snapshot; its previous gateway learns of it and can
+// write no more.
 func TestTake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := store.NewMemory()
@@ -91,7 +92,8 @@ func TestTake(t *testing.T) {
 	})
 }
 
-// What has ended for good is taken by nobody, its own gateway included. A store that fails at that moment is asked again.
+// TestEnd: an ended conversation cannot be taken over, not even by its own gateway. If the store fails at that moment,
+// it is asked again.
 func TestEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := &failing{Store: store.NewMemory()}
@@ -129,7 +131,8 @@ func (f *failing) CompareAndSwap(
 	return f.Store.CompareAndSwap(ctx, name, was, is, value, ttl)
 }
 
-// Gateways know of each other, of how many conversations each has, and of a quota that is used up; one that leaves gets no more.
+// TestOthers: gateways know each other, the number of conversations of each, and exhausted quotas; one that leaves gets
+// no more conversations.
 func TestOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := store.NewMemory()
@@ -154,7 +157,7 @@ func TestOthers(t *testing.T) {
 	})
 }
 
-// A gateway that is alone has no fleet, and everything may be asked of that.
+// TestAlone: a single gateway has no fleet, and all methods of a nil fleet work.
 func TestAlone(t *testing.T) {
 	f := fleet.New(fleet.Options{})
 	r := f.AddEntry("x", 1, nil)

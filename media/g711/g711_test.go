@@ -16,7 +16,7 @@ const ms = time.Millisecond
 
 var laws = map[string]g711.Codec{"PCMU": g711.MuLaw, "PCMA": g711.ALaw}
 
-// TestMuLawAndALaw compares bytes with tables 1 and 2 of G.711, and what each byte stands for with what it becomes again.
+// TestMuLawAndALaw compares bytes with tables 1 and 2 of G.711, and each byte with the encoding of its decoded value.
 func TestMuLawAndALaw(t *testing.T) {
 	for _, c := range []struct {
 		codec  g711.Codec
@@ -157,7 +157,8 @@ func TestConcealment(t *testing.T) {
 	}
 }
 
-// TestConcealmentFadesOut: what is made up fades and ends after 60 ms; silence and a stream that has not begun stay silent.
+// TestConcealmentFadesOut: concealment fades and ends after 60 ms; silence and a stream that has not started stay
+// silent.
 func TestConcealmentFadesOut(t *testing.T) {
 	dec, err := g711.ALaw.NewDecoder(8000)
 	if err != nil {
@@ -192,7 +193,7 @@ func TestConcealmentFadesOut(t *testing.T) {
 	}
 }
 
-// TestTranscodeTable: a byte becomes the one of the other law that sounds most like it, or its neighbour where it lies between both.
+// TestTranscodeTable: a byte becomes the nearest one of the other law, or the next nearest if it lies between two.
 func TestTranscodeTable(t *testing.T) {
 	all := make([]byte, 256)
 	for i := range all {

@@ -317,7 +317,7 @@ func TestPlayoutHold(t *testing.T) {
 	})
 }
 
-// TestPlayoutSwitchOutput checks that a new output goes on where the old one was left, and says so.
+// TestPlayoutSwitchOutput checks that a new output continues where the old one stopped, and reports that.
 func TestPlayoutSwitchOutput(t *testing.T) {
 	for _, leads := range [][2]time.Duration{{0, 0}, {200 * ms, 0}, {0, 200 * ms}, {200 * ms, 200 * ms}} {
 		t.Run(fmt.Sprint(leads), func(t *testing.T) {
@@ -383,7 +383,7 @@ func TestPlayoutLead(t *testing.T) {
 	})
 }
 
-// What an output holds back was not heard.
+// TestPlayoutLate: sound that an output has not played yet was not heard.
 func TestPlayoutLate(t *testing.T) {
 	unheard := func(late time.Duration) (d time.Duration) {
 		play(t, 200*ms, func(t *testing.T, p *playout.Pacer, s *speaker) {

@@ -178,7 +178,7 @@ func TestBothSidesAreAligned(t *testing.T) {
 	}
 }
 
-// TestNoCrosstalk measures how much of a tone in one channel can be heard in the other, beside noise of -40 dBFS and
+// TestNoCrosstalk measures how much of a tone in one channel can be heard in the other, with noise of -40 dBFS and
 // without.
 func TestNoCrosstalk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -294,7 +294,7 @@ func TestMark(t *testing.T) {
 	})
 }
 
-// A client that paces the voice itself has it as soon as it comes.
+// TestVoiceFarAhead: a client that paces the voice itself gets it as soon as it arrives.
 func TestVoiceFarAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStudio(t)
@@ -308,7 +308,7 @@ func TestVoiceFarAhead(t *testing.T) {
 	})
 }
 
-// TestClockDrift lets the person's clock go wrong by as much in two minutes as one of 200 ppm does in twenty.
+// TestClockDrift simulates a user's clock that drifts as much in two minutes as one of 200 ppm does in twenty.
 func TestClockDrift(t *testing.T) {
 	for name, ppm := range map[string]int{"exact": 0, "fast": 2000, "slow": -2000} {
 		t.Run(name, func(t *testing.T) {
@@ -403,7 +403,8 @@ func TestFullDisk(t *testing.T) {
 	})
 }
 
-// A disk that hangs holds up neither who speaks nor who ends the recording, and the file ends there.
+// TestSlowDiskDoesNotBlock: a disk that hangs blocks neither the conversation nor the end of the recording, and the
+// file ends there.
 func TestSlowDiskDoesNotBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := make(chan struct{}, 2)
@@ -435,7 +436,8 @@ func TestSlowDiskDoesNotBlock(t *testing.T) {
 	})
 }
 
-// A client may name another rate with each message. Each has a filter of its own; it must not cost a core.
+// TestChangingRates: a client may use another rate with each message. Each rate has its own filter; that must not cost
+// a core.
 func TestChangingRates(t *testing.T) {
 	r, err := record.New(&file{}, time.Now())
 	if err != nil {
@@ -454,7 +456,7 @@ func TestChangingRates(t *testing.T) {
 	}
 }
 
-// TestRandomInput gives it what nobody should.
+// TestRandomInput calls the recorder with extreme and invalid times and rates.
 func TestRandomInput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStudio(t)

@@ -254,7 +254,7 @@ func TestReceiverBadRED(t *testing.T) {
 	}
 }
 
-// TestReceiverNACK checks what is asked for again, and when.
+// TestReceiverNACK checks which packets are requested again, and when.
 func TestReceiverNACK(t *testing.T) {
 	packets := mediatest.Hybrid.Encode(t, mediatest.Speech(2000*ms, 48000))
 	type ask struct {

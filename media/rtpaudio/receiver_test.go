@@ -443,7 +443,8 @@ func TestReceiverEnds(t *testing.T) {
 	})
 }
 
-// TestReceiverAfterProcessStall checks that packets which waited while this process was held up come before silence.
+// TestReceiverAfterProcessStall checks that packets which waited while this process was stalled are decoded before
+// silence is inserted.
 func TestReceiverAfterProcessStall(t *testing.T) {
 	packets := mediatest.CELT.Encode(t, mediatest.Speech(time.Second, 48000))
 	arrivals := stream(packets, 0, 0)

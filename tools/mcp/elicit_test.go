@@ -167,8 +167,8 @@ func TestElicitationReachesItsCaller(t *testing.T) {
 	})
 }
 
-// TestLateQuestion: a call that was cancelled, which the server is still at, asks nobody: not the only other person that has a call
-// open, who would answer for another.
+// TestLateQuestion: a cancelled call that the server still runs asks nobody, not even the only other user with a
+// pending call, who would answer for somebody else.
 func TestLateQuestion(t *testing.T) {
 	everyLegacyWay(t, func(t *testing.T, o mcp.Options) {
 		s := connect(t, o)

@@ -113,8 +113,8 @@ func TestCallAfterItsEnd(t *testing.T) {
 	})
 }
 
-// TestManyAbandonedCalls: a link on which many calls in a row were abandoned ends, but not while a call runs whose person waits, and not if
-// the server has answered one in between.
+// TestManyAbandonedCalls: a link is closed after many abandoned calls in a row, but not while a user waits for a call,
+// and not if the server has answered one in between.
 func TestManyAbandonedCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeer(t)

@@ -302,7 +302,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestForgottenSession: a server over HTTP that has lost its memory fails the call that finds out, and gets the next one in a new session.
+// TestForgottenSession: if a server over HTTP has lost its sessions, the call that detects it fails, and the next one
+// uses a new session.
 func TestForgottenSession(t *testing.T) {
 	var servers []*sdk.Server
 	var current http.Handler
@@ -327,7 +328,7 @@ func TestForgottenSession(t *testing.T) {
 	}
 }
 
-// TestNoiseOnStdout: whatever a server prints between its messages is logged, and costs nothing.
+// TestNoiseOnStdout: text that a server prints between its messages is logged, and does no harm.
 func TestNoiseOnStdout(t *testing.T) {
 	t.Parallel()
 	l := &logged{lines: make(chan string, 10_000)}
@@ -400,7 +401,7 @@ func TestConnectFails(t *testing.T) {
 	}
 }
 
-// TestProcessEnvironment: what the child process gets, and that nothing of it is left.
+// TestProcessEnvironment checks the environment of the child process, and that no process remains.
 func TestProcessEnvironment(t *testing.T) {
 	t.Parallel() // a child has seconds to end by itself
 	for _, kind := range []string{"newest", "stubborn", "abrupt"} {

@@ -161,7 +161,7 @@ func TestSingleHTMLDocument(t *testing.T) {
 	}
 }
 
-// TestInvalidAnswersOfTheModel: nothing is written, nothing is left, and the next app can begin.
+// TestInvalidAnswersOfTheModel: nothing is written, no files are left, and the next app can be generated.
 func TestInvalidAnswersOfTheModel(t *testing.T) {
 	megabyte := strings.Repeat("x", 1<<20)
 	marked := func(path, text string) string { return "<<<file " + path + ">>>\n" + text + "\n<<<end>>>\n" }
@@ -224,7 +224,7 @@ func TestTheModelFails(t *testing.T) {
 	}
 }
 
-// TestGenerateAppCancelled: whatever the model has written by then is gone, and a model that takes no notice of its context is stopped.
+// TestGenerateAppCancelled: the model's text so far is discarded, and a model that ignores its context is stopped.
 func TestGenerateAppCancelled(t *testing.T) {
 	d, _, dir := newStudio(t, "")
 	ctx, cancel := context.WithCancel(answering(t.Context(), true))
@@ -251,7 +251,8 @@ func TestGenerateAppCancelled(t *testing.T) {
 	}
 }
 
-// TestGenerateAppTimeout: the model has 5 minutes, the person's time does not count, and the client hears of it a few times a second.
+// TestGenerateAppTimeout: the model has 5 minutes, the user's time to answer does not count, and the client gets
+// progress a few times a second.
 func TestGenerateAppTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, c, dir := newStudio(t, "")
@@ -358,7 +359,8 @@ func telling(ctx context.Context) (told chan string, _ context.Context) {
 	return told, tools.WithEnv(ctx, &tools.Env{SendPartial: func(partial json.RawMessage) { told <- string(partial) }})
 }
 
-// TestConsentByVoice: where there is no screen the person must have spoken since they were asked, and the model passes their answer on.
+// TestConsentByVoice: without a screen the user must have spoken since the question, and the model passes the answer
+// on.
 func TestConsentByVoice(t *testing.T) {
 	d, c, dir := newStudio(t, oneDocument)
 	_, failure := call(t, t.Context(), d, "generate_app", args{"prompt": "x"})
@@ -392,7 +394,7 @@ func TestConsentByVoice(t *testing.T) {
 	}
 }
 
-// TestFirstConsentWins: a question on the screen is withdrawn when the person has answered aloud, and the other way round.
+// TestFirstConsentWins: a question on the screen is withdrawn when the user has answered by voice, and vice versa.
 func TestFirstConsentWins(t *testing.T) {
 	d, _, _ := newStudio(t, oneDocument)
 	said := 0
@@ -622,7 +624,7 @@ func TestServeAppFiles(t *testing.T) {
 	}
 }
 
-// TestWorkspaceRemovesOldest: the oldest apps go, what a dead gateway has left goes, and nothing else.
+// TestWorkspaceRemovesOldest: the oldest apps and the remains of a dead gateway are removed, and nothing else.
 func TestWorkspaceRemovesOldest(t *testing.T) {
 	dir := t.TempDir()
 	open := func() {

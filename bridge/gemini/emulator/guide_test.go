@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What the page of VOX proposes leads to the tools, and what is no sentence of the guide's is said back.
+// TestGuide: the sentences that the page of VOX proposes lead to tool calls, and other sentences do not.
 func TestGuide(t *testing.T) {
 	for text, want := range map[string]string{
 		"A list for my family":       `recommend_tools {"project_summary":"A list for my family"}`,

@@ -8,16 +8,17 @@ import (
 	"voxgate/tools"
 )
 
-// The smallest instance of a schema fits it, as an independent validator sees it; a schema without an end has none.
+// TestSmallestValueOfSchema: the smallest value of a schema is valid for an independent validator; an infinite schema
+// has none.
 func TestSmallestValueOfSchema(t *testing.T) {
 	for schema, want := range map[string]string{
 		``: `{}`, `null`: `{}`, `{}`: `{}`,
 		`{"type":"object"}`: `{}`,
-		`{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer"}},"required":["b"]}`:   `{"b":0}`,
-		`{"type":"object","properties":{"a":{"type":"string"}}}`:                                           `{"a":""}`,
-		`{"type":["null","boolean"]}`:                                                                      `false`,
-		`{"enum":["x","y"]}`:                                                                               `"x"`,
-		`{"const":7}`:                                                                                      `7`,
+		`{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer"}},"required":["b"]}`: `{"b":0}`,
+		`{"type":"object","properties":{"a":{"type":"string"}}}`:                                         `{"a":""}`,
+		`{"type":["null","boolean"]}`: `false`,
+		`{"enum":["x","y"]}`:          `"x"`,
+		`{"const":7}`:                 `7`,
 		`{"type":"array","items":{"type":"number","minimum":2.5},"minItems":2}`:                            `[2.5,2.5]`,
 		`{"type":"array","items":{"type":"string"}}`:                                                       `[]`,
 		`{"type":"integer","exclusiveMinimum":3}`:                                                          `4`,

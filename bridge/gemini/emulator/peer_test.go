@@ -142,7 +142,7 @@ func (p *peer) until(is func(*message) bool) *message {
 	}
 }
 
-// textPart is what came in a turn of the model.
+// textPart holds everything received in one turn of the model.
 type textPart struct {
 	audio                             []int16
 	text, heard                       string
@@ -153,7 +153,7 @@ type textPart struct {
 	empty                             int
 }
 
-// turn collects until a turn is complete.
+// turn collects messages until a turn is complete.
 func (p *peer) turn() textPart {
 	p.t.Helper()
 	var s textPart

@@ -86,7 +86,7 @@ func TestModelsByBackend(t *testing.T) {
 	}
 }
 
-// TestModelFeatures has each model accept and refuse what it does.
+// TestModelFeatures checks what each model accepts and refuses.
 func TestModelFeatures(t *testing.T) {
 	thinking := func(text string) string { return `,"generationConfig":{"thinkingConfig":{` + text + `}}` }
 	modality := func(text string) string { return `,"generationConfig":{"responseModalities":["` + text + `"]}` }

@@ -18,8 +18,8 @@ import (
 	"voxgate/bridge/gemini/traces"
 )
 
-// The emulator, driven by the client's side of a recorded session, sends messages of the same kinds in the same order as Google has
-// sent them: what the gateway is tested against is what it will meet.
+// TestRecordedKinds: the emulator, driven by the client's side of a recorded session, sends messages of the same kinds
+// in the same order as Google, so that the gateway is tested against realistic behaviour.
 func TestRecordedKinds(t *testing.T) {
 	list, err := traces.ReadTests("../traces/testdata")
 	if err != nil {

@@ -71,7 +71,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// A bad key is refused behind the setup of an accepted upgrade, as recorded.
+// TestBadKeysAreRefusedAtTheSetup: a bad key is refused after the setup of an accepted upgrade, as recorded.
 func TestBadKeysAreRefusedAtTheSetup(t *testing.T) {
 	for key, reason := range map[string]string{
 		"invalid-1": "API key not valid. Please pass a valid API key.",
@@ -164,7 +164,8 @@ func TestStrict(t *testing.T) {
 	}
 }
 
-// TestLenient sends what proto3 JSON may be, and Google takes. The last message is refused, so that all before it was not.
+// TestLenient sends variants of proto3 JSON that Google accepts. The last message is refused, which shows that the
+// others were not.
 func TestLenient(t *testing.T) {
 	const setup = `{"setup":{"model":"models/gemini-3.8-live"}}`
 	for _, c := range [][]string{

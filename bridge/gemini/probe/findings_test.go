@@ -8,7 +8,7 @@ import (
 	"voxgate/bridge/gemini/setup"
 )
 
-// What a report has found is what the gateway goes by, where it was found.
+// TestFindings checks which findings the gateway takes from the results of a report.
 func TestFindings(t *testing.T) {
 	const (
 		resumes = "remembers what was said before the last resume but one"

@@ -40,8 +40,8 @@ func askAs(t *testing.T, client *api.Client, models ...string) []probe.Result {
 	})
 }
 
-// TestEmulatorMatchesAssumptions holds every probe with the emulator: it plays what our tables assume of Google, and what reports in
-// ../testdata/google have found there.
+// TestEmulatorMatchesAssumptions runs every probe with the emulator: it behaves as our tables assume of Google, and as
+// the reports in ../testdata/google have found.
 func TestEmulatorMatchesAssumptions(t *testing.T) {
 	t.Parallel()
 	url := emulate(t, emulator.Scenario{}).URL
@@ -229,7 +229,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestUnavailableModels holds no more of a model that the key does not have, or that cannot be paid.
+// TestUnavailableModels: results of a model without quota are unavailable, and those of an unreachable server find and
+// cost nothing.
 func TestUnavailableModels(t *testing.T) {
 	t.Parallel()
 	quota := emulator.Fault{On: emulator.OnHandshake, HTTP: http.StatusTooManyRequests}

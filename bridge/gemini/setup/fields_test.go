@@ -11,7 +11,7 @@ import (
 	"google.golang.org/genai"
 )
 
-// A field of newerFields that the SDK has by now belongs to fields.txt alone.
+// TestNewerFieldsAreNotInSDK: a field of newerFields that the SDK has meanwhile belongs in fields.txt only.
 func TestNewerFieldsAreNotInSDK(t *testing.T) {
 	for line := range strings.Lines(strings.TrimSpace(newerFields)) {
 		words := strings.Fields(line)
@@ -25,8 +25,8 @@ func TestNewerFieldsAreNotInSDK(t *testing.T) {
 	}
 }
 
-// TestFieldsMatchSDK compares fields.txt with the types of Google's SDK. Where it fails after an update of the SDK, its output is the
-// new file.
+// TestFieldsMatchSDK compares fields.txt with the types of Google's SDK. If it fails after an update of the SDK, its
+// output is the new file.
 func TestFieldsMatchSDK(t *testing.T) {
 	lines := map[string]string{}
 	var kind func(reflect.Type) string

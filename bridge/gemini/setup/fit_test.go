@@ -7,8 +7,8 @@ import (
 	"voxgate/tools"
 )
 
-// TestFit writes values of each kind in the forms that Google's reader of JSON takes (https://protobuf.dev/programming-guides/json/), and
-// in some that no reader takes. The result is the one form that goes up.
+// TestFit writes values of each kind in the forms that Google's JSON reader accepts
+// (https://protobuf.dev/programming-guides/json/), and in some invalid ones. The result is the one form that is sent.
 func TestFit(t *testing.T) {
 	const refused = ""
 	for _, test := range []struct{ kind, in, want string }{

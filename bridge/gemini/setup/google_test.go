@@ -10,7 +10,7 @@ import (
 	"voxgate/tools"
 )
 
-// parseFunction parses a config with one function. It returns the function's parameters as Google gets them, "" if there are none.
+// parseFunction parses a config with one function. It returns the function's parameters as Google gets them, or nil.
 func parseFunction(t testing.TB, field, schema string) (c Config, parameters map[string]any) {
 	t.Helper()
 	c, err := Parse(json.RawMessage(`{"model":"gemini-3.8-live","tools":[{"functionDeclarations":[{"name":"f","`+field+`":`+schema+`}]}]}`),
@@ -230,7 +230,7 @@ func reencode(t *testing.T, raw json.RawMessage) json.RawMessage {
 	return tools.Encode(tree)
 }
 
-// TestTextThatIsNoJSON: where an object is wanted, a text that has none is the model's mistake, and it learns of it.
+// TestTextThatIsNoJSON: a text without JSON in place of an object is the model's mistake, and it is told so.
 func TestTextThatIsNoJSON(t *testing.T) {
 	c, _ := parseFunction(t, "parameters", `{"type":"object","properties":{"a":{"type":"object"}},"required":["a"]}`)
 	f, _ := c.Functions.Find("f")
@@ -247,7 +247,7 @@ func TestTextThatIsNoJSON(t *testing.T) {
 	}
 }
 
-// TestRulesRefuse: the check of what is sent refuses what Google does.
+// TestRulesRefuse: the check of schemas to be sent refuses what Google refuses.
 func TestRulesRefuse(t *testing.T) {
 	for _, s := range []string{
 		`{}`, `{"type":"string"}`, `{"type":"NULL"}`, `{"type":"OBJECT"}`, `{"type":"OBJECT","properties":{}}`, `{"type":"ARRAY"}`,
@@ -269,7 +269,8 @@ func TestRulesRefuse(t *testing.T) {
 	}
 }
 
-// TestAnySchemaFollowsGoogle makes schemas of keywords and values by chance. Each is declared as Google takes it, at once.
+// TestAnySchemaFollowsGoogle builds schemas of random keywords and values. Each is declared in a form that Google
+// accepts, at once.
 func TestAnySchemaFollowsGoogle(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 42))
 	for range 3000 {
@@ -334,7 +335,8 @@ func randomSchema(random *rand.Rand, depth int) any {
 	return s
 }
 
-// TestFunctionNames: what Google refuses as a name it gets as one that it takes, each its own. The model's calls mean what was declared.
+// TestFunctionNames: a name that Google refuses is replaced by a valid, unique one, and the model's calls reach the
+// declared function.
 func TestFunctionNames(t *testing.T) {
 	long := strings.Repeat("long_", 20)
 	names := []string{

@@ -67,7 +67,7 @@ func TestIsLive(t *testing.T) {
 	}
 }
 
-// What a page offers is served under that very name, and talks.
+// TestModels: each model that a page offers is accepted by that name, and speaks.
 func TestModels(t *testing.T) {
 	want := map[bool][]string{
 		false: {

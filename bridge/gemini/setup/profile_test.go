@@ -14,7 +14,7 @@ import (
 	"voxgate/bridge/gemini/wire"
 )
 
-// TestProactive: some models are, some are when they are asked to be.
+// TestProactive: some models are always proactive, others on request.
 func TestProactive(t *testing.T) {
 	for _, c := range []struct {
 		model         string
@@ -76,7 +76,7 @@ func TestTypedTurn(t *testing.T) {
 	}
 }
 
-// TestTypedTurnIsAnswered types to every model of the emulator, after it got a history.
+// TestTypedTurnIsAnswered sends typed turns to every model of the emulator, after a history.
 func TestTypedTurnIsAnswered(t *testing.T) {
 	e := emulator.New(emulator.Options{Espeak: emulator.NoVoice})
 	server := httptest.NewServer(e)

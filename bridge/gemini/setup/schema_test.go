@@ -21,14 +21,15 @@ func declared(t *testing.T, parameters string) (seen string, c setup.Config) {
 	return seen, c
 }
 
-// Was wrong: a number that is none ended the gateway with a panic.
+// TestInvalidNumbers: an invalid number once ended the gateway with a panic.
 func TestInvalidNumbers(t *testing.T) {
 	for _, number := range []string{"NaN", "Inf", "-Infinity", "0x1p-2", "1_000"} {
 		declared(t, `{"type":"object","properties":{"a":{"type":"number","minimum":"`+number+`"}}}`)
 	}
 }
 
-// Was wrong: such a function was declared without parameters, so that the model could only call it in vain.
+// TestAlternativesAtTheRoot: such a function was once declared without parameters, so that all calls of the model
+// failed.
 func TestAlternativesAtTheRoot(t *testing.T) {
 	for _, schema := range []string{
 		`{"type":"object","oneOf":[{"properties":{"id":{"type":"string"}},"required":["id"]},` +
@@ -66,7 +67,8 @@ func TestEverySchemaHasAType(t *testing.T) {
 	}
 }
 
-// Was wrong: nullable beside anyOf, which is how Google's SDKs say Optional[Union], was lost.
+// TestNullableBesideAlternatives: nullable next to anyOf, by which Google's SDKs express Optional[Union], was once
+// lost.
 func TestNullableBesideAlternatives(t *testing.T) {
 	seen, c := declared(t, `{"type":"OBJECT","properties":{"a":{"nullable":true,"anyOf":[{"type":"STRING"},{"type":"INTEGER"}]}}}`)
 	f, _ := c.Functions.Find("f")
@@ -75,7 +77,7 @@ func TestNullableBesideAlternatives(t *testing.T) {
 	}
 }
 
-// Was wrong: an enumeration of nothing allowed nothing, and one with null among strings lost it.
+// TestEnumerations: an empty enumeration once allowed nothing, and one with null among strings lost it.
 func TestEnumerations(t *testing.T) {
 	if seen, _ := declared(t, `{"type":"object","properties":{"a":{"type":"string","enum":["",null]}}}`); strings.Contains(seen, `"enum":[]`) {
 		t.Errorf("Google gets %s", seen)
@@ -86,8 +88,8 @@ func TestEnumerations(t *testing.T) {
 	}
 }
 
-// Was wrong: each schema was bounded with its references followed, but not how many there are: 800 KB of them took 48 s of a core and
-// 14 GB of allocations. A hundred are enough to show it.
+// TestExpandingSchemasAreBounded: the size of each schema with its references was once bounded, but not the number of
+// schemas: 800 KB of them took 48 s of a core and 14 GB of allocations. A hundred are enough to show it.
 func TestExpandingSchemasAreBounded(t *testing.T) {
 	var list []string
 	for i := range 100 {
@@ -125,8 +127,8 @@ func TestExpandingSchemasAreBounded(t *testing.T) {
 	runtime.KeepAlive(c)
 }
 
-// Was wrong: a config of 330 KB, the declarations of many MCP servers, took 140 ms of a core and 38 MB of allocations, since every
-// schema was compiled although few functions are ever called.
+// TestALargeConfigIsCheap: a config of 330 KB, the declarations of many MCP servers, once took 140 ms of a core and 38
+// MB of allocations, since every schema was compiled although few functions are ever called.
 func TestALargeConfigIsCheap(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

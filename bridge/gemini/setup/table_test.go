@@ -24,7 +24,7 @@ var conversational = []struct {
 	{"3.8-live-vertex", "gemini-3.8-live", true},
 }
 
-// variants are configs as clients send them, with what some model or other closes the session for.
+// variants are configs as clients send them, with fields for which some models close the session.
 var variants = []string{
 	`{}`,
 	`{"generationConfig":{"responseModalities":["text"]}}`,
@@ -71,8 +71,8 @@ var variants = []string{
 	`{"colour":"blue","generationConfig":{"loudness":11}}`,
 }
 
-// TestNothingTranslatedIsRefused holds the table of models against the emulator's own, which was made of the same
-// documents by somebody else: no config that passes ends in a dead socket.
+// TestNothingTranslatedIsRefused compares the table of models with the emulator's own, which was made independently
+// from the same documents: no accepted config ends in a closed socket.
 func TestNothingTranslatedIsRefused(t *testing.T) {
 	e := emulator.New(emulator.Options{Espeak: emulator.NoVoice})
 	server := httptest.NewServer(e)

@@ -10,7 +10,7 @@ import (
 	"voxgate/tools"
 )
 
-// TestRules: what a function asks for becomes what the model does.
+// TestRules: the settings of a function are adapted to the model.
 func TestRules(t *testing.T) {
 	const function = `{"tools":[{"functionDeclarations":[` +
 		`{"name":"f","title":"Doing it…","timeout":"20s","behavior":"BEHAVIOR","scheduling":"SILENT"}]}]}`
@@ -48,7 +48,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestGatewayTools: the gateway's own tools come first and are not replaced; the canvas comes for those who have one.
+// TestGatewayTools: the gateway's own tools come first and cannot be replaced; canvas tools are declared for clients
+// with a canvas.
 func TestGatewayTools(t *testing.T) {
 	scope := setup.Scope{
 		Screen: true,

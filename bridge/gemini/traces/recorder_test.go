@@ -78,7 +78,7 @@ func handleOf(msg json.RawMessage) string {
 	return m.SessionResumptionUpdate.NewHandle
 }
 
-// A file that is no recording is refused with the line and what is wrong.
+// TestReadRefuses: a file that is not a recording is refused with the line and the reason.
 func TestReadRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                  "no messages",
