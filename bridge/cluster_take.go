@@ -84,8 +84,8 @@ func (h *Host) knowsPrice(model string) bool {
 	return ok || model == ""
 }
 
-// waitUntilGone reports whether a conversation, of this generation in the store, does not run here. It waits for one
-// that is just ending, or that another gateway has taken meanwhile.
+// waitUntilGone reports whether a conversation does not run here any more; generation is its newest in the store. It
+// waits for the end of one that is already ending, or that another gateway has taken over.
 func (h *Host) waitUntilGone(id string, generation uint64) bool {
 	h.mu.Lock()
 	here := h.sessions[id]

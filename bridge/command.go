@@ -55,7 +55,7 @@ type (
 	Pause struct{ On, Listen bool }
 
 	// PauseRecording pauses the recording, e.g. for card numbers, or continues it. Do rejects it without a recording. A
-	// pause lasts until it is ended, whatever the configuration says.
+	// pause lasts until this command ends it, even if the configuration changes.
 	PauseRecording struct{ On bool }
 
 	// EndAfterSpeaking ends the conversation when the current or expected answer has been played, after 15 s at most.

@@ -223,7 +223,7 @@ func dialError(err error, used bool) *Error {
 	return e
 }
 
-// ErrNotResumed reports that there is no conversation to resume, and the caller wanted no other.
+// ErrNotResumed reports that there is no conversation to resume, and the caller did not ask for a new one instead.
 var ErrNotResumed = &Error{Code: CodeResumptionFailed, Message: "The conversation to resume no longer exists."}
 
 // errEnded is the error of a command or a caller after the end of the conversation.

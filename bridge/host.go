@@ -272,8 +272,9 @@ func (h *hostState) configScope(gatewayTools []tools.Tool, o *SessionRequest, fl
 // next one here.
 const drainRetry = 5 * time.Second
 
-// BeginDrain rejects new conversations. If there are other gateways, it asks the callers that can to move there, each
-// when nobody speaks. It does not block; [Host.Sessions] lists those left. A lost caller may still come back.
+// BeginDrain rejects new conversations. If there are other gateways, it asks the callers that are able to move there to
+// do so, each when nobody speaks. It does not block; [Host.Sessions] lists those left. A lost caller may still come
+// back.
 func (h *Host) BeginDrain() { h.beginDrain(0) }
 
 // beginDrain is BeginDrain; callers are informed of the remaining time; 0 means they may stay.

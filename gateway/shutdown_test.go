@@ -44,8 +44,7 @@ func TestDrain(t *testing.T) {
 	p.end() // which waits for it, and fails if it does not come
 }
 
-// TestDrainOfParkedConversations: a conversation whose client is gone does not delay the stop, since the client could
-// not come back.
+// TestDrainOfParkedConversations: a conversation whose client is gone delays the stop by 5 s at most.
 func TestDrainOfParkedConversations(t *testing.T) {
 	p := start(t, nil, env("VOXGATE_ADDR", "127.0.0.1:0", "VOXGATE_DRAIN", "1h", "VOXGATE_PARK", "1h"))
 	gone, late := p.converse(`{},"resumable":true`), p.converse(`{},"resumable":true`)

@@ -40,8 +40,8 @@ const (
 	// that must be DC to take it over at once.
 	dcRate  = 0.02
 	dcShare = 0.9
-	// loudBand is how many times its floor the power of a band is in speech, at least mostly. Less may be a changing noise, such as
-	// voices in the background.
+	// loudBand is the ratio of a band's power to its floor that speech mostly reaches. Less may be a changing noise,
+	// such as voices in the background.
 	loudBand = 30
 )
 
@@ -105,7 +105,8 @@ type Detector struct {
 	isSpeaking bool
 }
 
-// ProcessFrame analyses the next 10 to 40 ms, at 8 kHz or more, of which it uses 30, and reports whether speech is in progress.
+// ProcessFrame analyses the next 10 to 40 ms, of which it uses at most 30, at 8 kHz or more, and reports whether speech
+// is in progress.
 func (v *Detector) ProcessFrame(frame []int16, rate int) bool {
 	d := media.Duration(len(frame), rate)
 	if v.classifyFrame(frame, rate, d) {

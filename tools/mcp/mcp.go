@@ -27,7 +27,8 @@ const (
 	// startTimeout bounds a restart: enough for a program from a package cache.
 	startTimeout = 20 * time.Second
 
-	// A server that ends is restarted at the next call; one that keeps ending only after a pause, which doubles.
+	// A server that ends is restarted at the next call; one that ends again and again, only after a pause, which
+	// doubles.
 	minPause, maxPause = time.Second, 30 * time.Second
 
 	// maxMessage bounds a server's error text for the model, in bytes.

@@ -60,7 +60,8 @@ type Options struct {
 	// Client has the server's address and the key.
 	Client *api.Client
 
-	// Models are the names of the models to probe; nil: the speaking ones of the gateway's table, and one or two for REST.
+	// Models are the names of the models to probe. nil means the speaking ones of the gateway's table, and one or two
+	// for REST.
 	Models []string
 
 	// Dollars limits the total cost of the conversations, by Prices. A probe that could exceed it is not run.
