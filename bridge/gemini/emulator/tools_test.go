@@ -48,6 +48,28 @@ func TestParallelCalls(t *testing.T) {
 	})
 }
 
+// What is typed over the answer to one call is answered before the result of the other call, which is told afterwards.
+func TestTypedTextComesBeforeQueuedResults(t *testing.T) {
+	parrot(t, toolConfig, func(t *testing.T, p *peer) {
+		p.text(`/tools [{"name":"weather"},{"name":"weather","args":{"n":1}}]`)
+		calls := p.calls()
+		p.turn() // of the turn that asked
+		p.respond(calls[0].ID, `{"output":"`+strings.Repeat("rain ", 40)+`"}`, "")
+		p.respond(calls[1].ID, `{"output":"the other result"}`, "")
+		p.until(func(m *message) bool { return len(m.audio) > 0 })
+		p.text("Good morning")
+		if said := p.turn(); !said.interrupted {
+			t.Errorf("%+v is not interrupted", said)
+		}
+		if said := p.turn(); said.text != "You said: Good morning" {
+			t.Errorf("says %q", said.text)
+		}
+		if said := p.turn(); !strings.Contains(said.text, "the other result") {
+			t.Errorf("says %q", said.text)
+		}
+	})
+}
+
 func TestPendingCallsAreBounded(t *testing.T) {
 	parrot(t, toolConfig, func(t *testing.T, p *peer) {
 		p.text(`/tools [{"name":"slow"}` + strings.Repeat(`,{"name":"slow"}`, 256) + `]`)

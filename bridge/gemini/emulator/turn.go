@@ -2,6 +2,7 @@ package emulator
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -132,12 +133,17 @@ func transcriptBefore(words []string) []step {
 // maxQueue bounds the turns that wait: half a minute of voice is 2 MB. The oldest is dropped.
 const maxQueue = 32
 
-// say starts a turn, or queues it until it can start.
+// say starts a turn, or queues it until it can start. Answers to typed text come before those to speech and tool results: a typed turn
+// would otherwise wait for all that it interrupts.
 func (s *session) say(sc *script) error {
 	if len(s.queue) >= maxQueue {
 		s.queue = s.queue[1:]
 	}
-	s.queue = append(s.queue, sc)
+	at := len(s.queue)
+	if i := slices.IndexFunc(s.queue, func(q *script) bool { return q.polite }); i >= 0 && !sc.polite {
+		at = i
+	}
+	s.queue = slices.Insert(s.queue, at, sc)
 	return s.startNextTurn()
 }
 
