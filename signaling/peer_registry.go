@@ -49,7 +49,17 @@ func (c *HTTPCall) RunInCall(ctx context.Context, gone error, do func() error) e
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	return <-done
+	select {
+	case err := <-done:
+		return err
+	case <-c.done: // the function has panicked, or it has ended the call
+	}
+	select {
+	case err := <-done:
+		return err
+	default:
+		return gone
+	}
 }
 
 // Requests delivers the functions of RunInCall: Serve calls each.
