@@ -38,7 +38,12 @@ func (d *Door) findSupervised(session string) (*call, error) {
 			return c, nil
 		}
 	}
-	return nil, &bridge.Error{
+	return nil, unknownSession(session)
+}
+
+// unknownSession is the error for a session that a caller may not supervise, or that has no call here.
+func unknownSession(session string) error {
+	return &bridge.Error{
 		Code: bridge.CodeBadMessage, Field: "supervise",
 		Message: "supervise: at this gateway no call of a trunk has the conversation " + phone.ClipField(session) + ".",
 	}
@@ -52,7 +57,7 @@ func (d *Door) maySupervise(r *http.Request, session string) error {
 	}
 	c, err := d.findSupervised(session)
 	if err == nil && !key.MayWatch(c.conversation().Origin()) {
-		_, err = d.findSupervised("") // an error as for an unknown session
+		return unknownSession(session) // a key cannot find out which other sessions exist
 	}
 	return err
 }
