@@ -113,6 +113,22 @@ func newMetrics() *metrics {
 		"Stalls of the model when an answer was due, by remedy: nudge, resume, fresh, again.", "remedy")
 	m.emptyTurns = counter("model_empty_turns_total",
 		"Turns of the model that ended without the answer that was due, by reason: none, text_only, or Google's turnCompleteReason.", "reason")
+	m.registerMedia(counter, histogram)
+	built := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "voxgate_build_info", Help: "1, with the versions of this build as labels.", ConstLabels: buildLabels(),
+	})
+	built.Set(1)
+	m.registry.MustRegister(built)
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.createSeries()
+	return m
+}
+
+// registerMedia registers the metrics of sound: frames in queues, and RTP.
+func (m *metrics) registerMedia(
+	counter func(name, help string, labels ...string) *prometheus.CounterVec,
+	histogram func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec,
+) {
 	m.frames = counter("frames_total", "Frames of 20 ms that passed a queue: uplink (to the model), playout (to clients).", "queue")
 	m.framesLate = counter("frames_late_total",
 		"Frames that were late, by queue: microphone (from clients), model (underruns of its voice).", "queue")
@@ -127,14 +143,6 @@ func newMetrics() *metrics {
 	m.jitter = histogram("rtp_jitter_seconds", "Mean jitter of a stream, by direction.",
 		[]float64{.001, .0025, .005, .01, .02, .04, .08, .16, .32}, "direction")
 	m.concealed = counter("rtp_concealed_seconds_total", "Concealed audio in place of lost packets of microphones.").WithLabelValues()
-	built := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "voxgate_build_info", Help: "1, with the versions of this build as labels.", ConstLabels: buildLabels(),
-	})
-	built.Set(1)
-	m.registry.MustRegister(built)
-	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m.createSeries()
-	return m
 }
 
 // createSeries creates the series whose labels are known in advance, so that their rate is 0 and not absent before the first event.

@@ -90,7 +90,9 @@ func publicError(ctx context.Context, err error) error {
 		}
 		said, _ := r.body["error"].(object)
 		after, _ := time.ParseDuration(cmp.Or(r.after, "0") + "s") // HTTP dates are not supported; they count as 0
-		return &bridge.Error{Code: code, Status: r.status, Retry: after, Message: fmt.Sprintf("The model does not answer: %v", said["message"])}
+		return &bridge.Error{
+			Code: code, Status: r.status, Retry: max(0, after), Message: fmt.Sprintf("The model does not answer: %v", said["message"]),
+		}
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errSilent) {
 		return cause

@@ -222,8 +222,11 @@ func parseURI(text string) (uri sip.Uri, err error) {
 	if scheme != "sip" && scheme != "sips" {
 		return uri, fmt.Errorf("%q is no SIP URI like sip:host or sip:+4930123@host", text)
 	}
-	if err := sip.ParseUri(text, &uri); err != nil || uri.Host == "" {
-		return uri, fmt.Errorf("%q is no SIP URI: %w", text, errors.Join(err, nil))
+	if err := sip.ParseUri(text, &uri); err != nil {
+		return uri, fmt.Errorf("%q is no SIP URI: %w", text, err)
+	}
+	if uri.Host == "" {
+		return uri, fmt.Errorf("%q is no SIP URI: it has no host", text)
 	}
 	return uri, nil
 }

@@ -180,6 +180,9 @@ func (c *call) awaitStart(ctx context.Context) (message, error) {
 			return m, errors.New("the call has ended before it began")
 		}
 	}
+	if last == nil {
+		return message{}, fmt.Errorf("none of the first %d messages begins a call", maxPrelude)
+	}
 	return message{}, fmt.Errorf("none of the first %d messages begins a call; the last that could not be read: %w", maxPrelude, last)
 }
 
