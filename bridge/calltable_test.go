@@ -17,15 +17,15 @@ import (
 	"voxgate/tools"
 )
 
-// lossCounter describes how a model calls a function.
-type lossCounter struct {
+// callMode describes how a model calls a function.
+type callMode struct {
 	model, behavior string
 	blocking        bool // it waits, and gets no audio meanwhile
 	schedules       bool // it takes a scheduling
 	vertex          bool
 }
 
-var modelWays = []lossCounter{
+var modelWays = []callMode{
 	{model: "gemini-2.5-flash-native-audio-latest", blocking: true},
 	{model: "gemini-2.5-flash-native-audio-latest", behavior: "BLOCKING", blocking: true},
 	{model: "gemini-2.5-flash-native-audio-latest", behavior: "NON_BLOCKING", schedules: true},
@@ -45,7 +45,7 @@ var modelWays = []lossCounter{
 	{model: "gemini-live-2.5-flash-native-audio", behavior: "NON_BLOCKING", blocking: true, vertex: true},
 }
 
-func (w lossCounter) timeout() time.Duration {
+func (w callMode) timeout() time.Duration {
 	if w.blocking {
 		return 10 * time.Second
 	}
@@ -53,7 +53,7 @@ func (w lossCounter) timeout() time.Duration {
 }
 
 // on has the gateway use the model's backend.
-func (w lossCounter) on(o *bridge.Options) {
+func (w callMode) on(o *bridge.Options) {
 	if w.vertex {
 		onVertex(o)
 	}
@@ -82,7 +82,7 @@ func (j *job) run(ctx context.Context, _ json.RawMessage) (json.RawMessage, erro
 // cell is one cell of the table: a pending call and its participants.
 type cell struct {
 	*testing.T
-	lossCounter
+	callMode
 	r        *rig
 	c        *caller
 	l        *bridgetest.Conn
@@ -245,7 +245,7 @@ func (x *cell) nothing() {
 func TestCallTable(t *testing.T) {
 	for name := range fates() {
 		for i, w := range modelWays {
-			first := slices.IndexFunc(modelWays, func(o lossCounter) bool { return o.blocking == w.blocking && o.schedules == w.schedules })
+			first := slices.IndexFunc(modelWays, func(o callMode) bool { return o.blocking == w.blocking && o.schedules == w.schedules })
 			if name != "answered" && i != first {
 				continue
 			}
@@ -259,8 +259,8 @@ func TestCallTable(t *testing.T) {
 	}
 }
 
-func newCell(t *testing.T, w lossCounter, ours bool) *cell {
-	x := &cell{T: t, lossCounter: w, ours: ours, job: newJob()}
+func newCell(t *testing.T, w callMode, ours bool) *cell {
+	x := &cell{T: t, callMode: w, ours: ours, job: newJob()}
 	x.r = newRig(t, func(o *bridge.Options) {
 		w.on(o)
 		if ours {
@@ -468,7 +468,7 @@ func TestCanvasTable(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%s vertex=%v", name, w.model, w.vertex), func(t *testing.T) {
 				t.Parallel()
 				bubble(t, func(t *testing.T) {
-					x := &cell{T: t, lossCounter: w}
+					x := &cell{T: t, callMode: w}
 					x.r = newRig(t, w.on)
 					x.c, x.l = x.r.connect(canvasOn(w.model))
 					x.l.SendHandle("old")

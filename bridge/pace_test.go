@@ -47,8 +47,8 @@ func (s *server) setDial(dial dialled) {
 // dialled is how a server treats one dial.
 type dialled func(s *server, n int, w http.ResponseWriter, r *http.Request)
 
-// refusalError returns a dial whose upgrade is answered with an HTTP status.
-func refusalError(status int, body string, header ...string) dialled {
+// refuseDial returns a dial whose upgrade is answered with an HTTP status.
+func refuseDial(status int, body string, header ...string) dialled {
 	return func(_ *server, _ int, w http.ResponseWriter, _ *http.Request) {
 		for i := 0; i < len(header); i += 2 {
 			w.Header().Set(header[i], header[i+1])
@@ -140,26 +140,26 @@ func badServers() map[string]dialled {
 		"accepts and hangs":      hangs,
 		"set up after 5 s":       late(5 * time.Second),
 		"set up after 15 s":      late(15 * time.Second),
-		"every other dial":       each(refusalError(503, ""), good),
-		"every third dial":       each(hangs, refusalError(500, ""), good),
+		"every other dial":       each(refuseDial(503, ""), good),
+		"every third dial":       each(hangs, refuseDial(500, ""), good),
 		"good, then closed":      each(good, closed("right after the set-up", 1011, "")),
-		"429 without more":       refusalError(429, ""),
-		"429, seconds":           refusalError(429, "", "Retry-After", "17"),
-		"429, a date":            refusalError(429, "", "Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT"),
-		"429, garbage":           refusalError(429, "", "Retry-After", "soon"),
-		"429, below zero":        refusalError(429, "", "Retry-After", "-5"),
-		"429, huge":              refusalError(429, "", "Retry-After", "99999999999999999999"),
-		"429, RetryInfo":         refusalError(429, `{"error":{"code":429,"details":[{"@type":"x/google.rpc.RetryInfo","retryDelay":"45s"}]}}`),
-		"503, seconds":           refusalError(503, "", "Retry-After", "17"),
-		"503, huge":              refusalError(503, "", "Retry-After", "99999999999999999999"),
-		"500":                    refusalError(500, "<html>"),
-		"502":                    refusalError(502, ""),
-		"403":                    refusalError(403, ""),
-		"401":                    refusalError(401, ""),
-		"404":                    refusalError(404, ""),
-		"400, quota":             refusalError(400, "Quota exceeded for quota metric"),
-		"200":                    refusalError(200, "hello"),
-		"302":                    refusalError(302, "", "Location", "http://gemini.test/elsewhere"),
+		"429 without more":       refuseDial(429, ""),
+		"429, seconds":           refuseDial(429, "", "Retry-After", "17"),
+		"429, a date":            refuseDial(429, "", "Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT"),
+		"429, garbage":           refuseDial(429, "", "Retry-After", "soon"),
+		"429, below zero":        refuseDial(429, "", "Retry-After", "-5"),
+		"429, huge":              refuseDial(429, "", "Retry-After", "99999999999999999999"),
+		"429, RetryInfo":         refuseDial(429, `{"error":{"code":429,"details":[{"@type":"x/google.rpc.RetryInfo","retryDelay":"45s"}]}}`),
+		"503, seconds":           refuseDial(503, "", "Retry-After", "17"),
+		"503, huge":              refuseDial(503, "", "Retry-After", "99999999999999999999"),
+		"500":                    refuseDial(500, "<html>"),
+		"502":                    refuseDial(502, ""),
+		"403":                    refuseDial(403, ""),
+		"401":                    refuseDial(401, ""),
+		"404":                    refuseDial(404, ""),
+		"400, quota":             refuseDial(400, "Quota exceeded for quota metric"),
+		"200":                    refuseDial(200, "hello"),
+		"302":                    refuseDial(302, "", "Location", "http://gemini.test/elsewhere"),
 		"cut instead of upgrade": func(_ *server, _ int, w http.ResponseWriter, _ *http.Request) { hijackAndClose(w) },
 	}
 	for _, moment := range []string{"before the set-up", "right after the set-up", "in mid-voice", "idle"} {
@@ -201,8 +201,8 @@ func (s *server) serving(t *testing.T) *rig {
 	return r
 }
 
-// userSpeech returns the session request of user i.
-func userSpeech(i int, config string) bridge.SessionRequest {
+// requestOfUser returns the session request of user i.
+func requestOfUser(i int, config string) bridge.SessionRequest {
 	return bridge.SessionRequest{Origin: bridge.Origin{Identity: fmt.Sprint("person ", i)}, Config: json.RawMessage(config)}
 }
 
@@ -252,7 +252,7 @@ func TestConversationsPaceTheirDials(t *testing.T) {
 					bills := make([]bill, n)
 					var callers []*caller
 					for i := range n {
-						o := userSpeech(i, `{}`)
+						o := requestOfUser(i, `{}`)
 						bills[i].Account = bridge.Unlimited
 						o.Account = billOf{&bills[i], o.Origin.Identity}
 						callers = append(callers, r.join(o))
@@ -277,7 +277,7 @@ func TestConversationsPaceTheirDials(t *testing.T) {
 						t.Errorf("tokens were counted: %v", bills)
 					}
 					for _, who := range []int{0, n} { // one who was refused, and another one
-						c := r.join(userSpeech(who, `{}`))
+						c := r.join(requestOfUser(who, `{}`))
 						time.Sleep(time.Second)
 						if told := c.told(); !strings.Contains(told, "live") {
 							t.Errorf("person %d is told %q by a server that is well again", who, told)
@@ -350,11 +350,11 @@ func TestARefusalIsForItsOwnOnly(t *testing.T) {
 			{1, other, "ended authentication_failed", 1},
 			{1, `{}`, "live", 1},
 		}},
-		"overloaded for a while": {each(refusalError(503, "", "Retry-After", "17"), good), []asked{
+		"overloaded for a while": {each(refuseDial(503, "", "Retry-After", "17"), good), []asked{
 			{1, `{}`, "ended connection_failed", 1},
 			{2, `{}`, "live", 1},
 		}},
-		"overloaded for a moment": {each(refusalError(503, "", "Retry-After", "1"), good), []asked{
+		"overloaded for a moment": {each(refuseDial(503, "", "Retry-After", "1"), good), []asked{
 			{1, `{}`, "live", 2},
 		}},
 	} {
@@ -364,7 +364,7 @@ func TestARefusalIsForItsOwnOnly(t *testing.T) {
 				r := s.serving(t)
 				for i, ask := range test.asks {
 					before := s.dials.Load()
-					c := r.join(userSpeech(ask.who, ask.config))
+					c := r.join(requestOfUser(ask.who, ask.config))
 					time.Sleep(2 * time.Second)
 					if told := c.told(); !strings.Contains(told, ask.want) || s.dials.Load()-before != ask.dials {
 						t.Errorf("ask %d: %q after %d dials, want %q after %d", i, told, s.dials.Load()-before, ask.want, ask.dials)
@@ -388,9 +388,9 @@ func TestRunningConversationsWaitAsAsked(t *testing.T) {
 							first(s, n, w, r)
 							return
 						}
-						refusalError(status, "", "Retry-After", delay)(s, n, w, r)
+						refuseDial(status, "", "Retry-After", delay)(s, n, w, r)
 					}}
-					c := s.serving(t).join(userSpeech(1, `{}`))
+					c := s.serving(t).join(requestOfUser(1, `{}`))
 					time.Sleep(40 * time.Second)
 					if told := c.told(); !strings.HasPrefix(told, "ended ") {
 						t.Errorf("told %q", told)

@@ -36,8 +36,8 @@ func TestRingKeepsTheNewest(t *testing.T) {
 	}
 }
 
-// TestRingIsBounded: a page of megabytes is dropped, and pending calls are kept however much follows.
-func TestRingIsBounded(t *testing.T) {
+// TestReplayBufferIsBounded: a page of megabytes is dropped, and pending calls are kept however much follows.
+func TestReplayBufferIsBounded(t *testing.T) {
 	var r replayBuffer
 	r.addEvent(ToolCall{[]tools.Call{{ID: "a"}}}, true)
 	for range 100 {

@@ -28,7 +28,7 @@ func BenchmarkBridge(b *testing.B) {
 			for i := 0; i < len(ends); i += 2 {
 				beginning.Go(func() error {
 					if test.name != "alone" {
-						h := startWorker(b, nil, test.caller, test.colleague).accepted()
+						h := beginTransfer(b, nil, test.caller, test.colleague).accepted()
 						ends[i], ends[i+1] = h.caller, h.colleague
 						return nil
 					}

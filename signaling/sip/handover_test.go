@@ -29,9 +29,9 @@ type handover struct {
 	invite            string              // to the colleague
 }
 
-// startWorker begins a transfer: the caller talks to the agent, and the colleague's phone rings. formats are the payload types of both.
+// beginTransfer begins a transfer: the caller talks to the agent, and the colleague's phone rings. formats are the payload types of both.
 // With "record" in trunk the conversation is recorded.
-func startWorker(t testing.TB, trunk map[string]any, formats ...string) *handover {
+func beginTransfer(t testing.TB, trunk map[string]any, formats ...string) *handover {
 	t.Helper()
 	fields := map[string]any{"transfer": "warm", "transferTo": []string{"+49*"}}
 	for name, value := range trunk {
@@ -227,7 +227,7 @@ func TestPuttingThrough(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := startWorker(t, nil)
+			h := beginTransfer(t, nil)
 			if !h.caller.hear(time.Now().Add(patience)) {
 				t.Error("there is no music")
 			}
@@ -308,7 +308,7 @@ func TestNotPutThrough(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := startWorker(t, nil)
+			h := beginTransfer(t, nil)
 			test.goes(h)
 			h.failed(test.why)
 		})
@@ -359,7 +359,7 @@ func TestCallersWhoDoNotWait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			goes(startWorker(t, nil))
+			goes(beginTransfer(t, nil))
 		})
 	}
 }
@@ -369,14 +369,14 @@ func TestBridgedCallsEnd(t *testing.T) {
 	t.Parallel()
 	t.Run("the colleague leaves", func(t *testing.T) {
 		t.Parallel()
-		h := startWorker(t, nil).accepted()
+		h := beginTransfer(t, nil).accepted()
 		h.colleague.within(h.invite, "a", "BYE", 2, "", "")
 		h.colleague.answer("200")
 		h.over(h.caller)
 	})
 	t.Run("the gateway stops", func(t *testing.T) {
 		t.Parallel()
-		h := startWorker(t, nil).accepted()
+		h := beginTransfer(t, nil).accepted()
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		if err := h.office.host.Shutdown(ctx); err != nil {
@@ -386,7 +386,7 @@ func TestBridgedCallsEnd(t *testing.T) {
 	})
 	t.Run("nobody replaces it", func(t *testing.T) {
 		t.Parallel()
-		h := startWorker(t, nil).accepted()
+		h := beginTransfer(t, nil).accepted()
 		_, tag, _ := strings.Cut(h.caller.party, "tag=")
 		headers := fmt.Sprintf(usualHeaders, "other") + "Replaces: ah;to-tag=" + tag + ";from-tag=1\r\n"
 		h.caller.send(invite(h.caller.signals.LocalAddr().String(), headers, body))
@@ -397,7 +397,7 @@ func TestBridgedCallsEnd(t *testing.T) {
 	})
 	t.Run("too long, after a REFER that was refused", func(t *testing.T) {
 		t.Parallel()
-		h := startWorker(t, map[string]any{"transfer": "", "maxSeconds": 15}).answered()
+		h := beginTransfer(t, map[string]any{"transfer": "", "maxSeconds": 15}).answered()
 		h.office.logged("call bridged")
 		if n := strings.Count(h.office.logs.String(), "conversation started"); n != 1 {
 			t.Errorf("%d conversations", n)
@@ -517,7 +517,7 @@ func TestListeningToABridge(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			goes(startWorker(t, map[string]any{"listen": true}).accepted())
+			goes(beginTransfer(t, map[string]any{"listen": true}).accepted())
 		})
 	}
 }
@@ -528,7 +528,7 @@ var loudPacket = g711.MuLaw.AppendBytes(nil, mediatest.Tone(media.FrameDuration,
 // Keys reach the other side of a bridge, by every method of sending them.
 func TestKeysThroughABridge(t *testing.T) {
 	t.Parallel()
-	h := startWorker(t, nil, "96 101").accepted()
+	h := beginTransfer(t, nil, "96 101").accepted()
 	h.colleague.within(h.invite, "a", "INFO", 2, "application/dtmf", "5")
 	h.caller.packet(func(p *rtp.Packet) bool { return p.PayloadType == 101 && p.Payload[0] == 5 })
 	stop := h.caller.say(101, 0, func(int) []byte { return []byte{7, 10, 0, 160} })
@@ -539,7 +539,7 @@ func TestKeysThroughABridge(t *testing.T) {
 // A change on one side of a bridge does not disturb the other: one side holds, resumes with another codec, and both hear each other.
 func TestChangesOfABridge(t *testing.T) {
 	t.Parallel()
-	h := startWorker(t, nil).accepted()
+	h := beginTransfer(t, nil).accepted()
 	stop := h.caller.say(0, 8000, numbered)
 	defer stop()
 	h.colleague.packet(isNumbered)
@@ -565,7 +565,7 @@ func TestChangesOfABridge(t *testing.T) {
 // A pause that one side announces is announced to the other, too, which would otherwise report packet loss.
 func TestComfortNoisePassesABridge(t *testing.T) {
 	t.Parallel()
-	h := startWorker(t, nil, "0 13", "0 13").accepted()
+	h := beginTransfer(t, nil, "0 13", "0 13").accepted()
 	defer h.caller.say(13, 8000, func(int) []byte { return []byte{70} })()
 	h.colleague.packet(func(p *rtp.Packet) bool { return p.PayloadType == 13 && p.Payload[0] == 70 })
 }
@@ -588,7 +588,7 @@ func TestBridgesOfTwoCodecs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := startWorker(t, nil, test.formats[:]...).accepted()
+			h := beginTransfer(t, nil, test.formats[:]...).accepted()
 			machine := mediatest.MeasureLateness(t)
 			encoder, err := test.codecs[0].NewEncoder(8000)
 			if err != nil {
@@ -649,7 +649,7 @@ func TestBridgesOfTwoCodecs(t *testing.T) {
 // If the conversation is recorded, so is the bridge after the agent has left: the caller left, the colleague right.
 func TestBridgesOfRecordedCalls(t *testing.T) {
 	t.Parallel()
-	h := startWorker(t, map[string]any{"record": true}).accepted()
+	h := beginTransfer(t, map[string]any{"record": true}).accepted()
 	machine := mediatest.MeasureLateness(t)
 	tone := func(hz float64) func(int) []byte {
 		return func(int) []byte {

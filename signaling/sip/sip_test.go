@@ -178,8 +178,8 @@ type phoneEvent struct {
 	Data     string
 }
 
-// amdQuestion writes the WAV file that the phones play: a second of a tone, then silence.
-func amdQuestion(t *testing.T, file string) {
+// writeQuestion writes the WAV file that the phones play: a second of a tone, then silence.
+func writeQuestion(t *testing.T, file string) {
 	t.Helper()
 	const rate = 16000
 	pcm := append(mediatest.Tone(time.Second, rate, 440, 12000), make([]int16, 20*rate)...)
@@ -240,7 +240,7 @@ auplay_channels 1
 func startBaresip(t *testing.T, account string) *baresip {
 	t.Helper()
 	p := &baresip{t: t, folder: t.TempDir(), events: make(chan phoneEvent, 256), ended: make(chan struct{})}
-	amdQuestion(t, filepath.Join(p.folder, "question.wav"))
+	writeQuestion(t, filepath.Join(p.folder, "question.wav"))
 	p.at = fmt.Sprintf("127.0.0.1:%d", mediatest.FreePort(t))
 	control, rtpPort := fmt.Sprintf("127.0.0.1:%d", mediatest.FreePort(t)), mediatest.FreePort(t)&^1
 	for name, text := range map[string]string{

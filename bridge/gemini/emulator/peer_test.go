@@ -142,8 +142,8 @@ func (p *peer) until(is func(*message) bool) *message {
 	}
 }
 
-// textPart holds everything received in one turn of the model.
-type textPart struct {
+// modelTurn holds everything received in one turn of the model.
+type modelTurn struct {
 	audio                             []int16
 	text, heard                       string
 	interrupted, generated            bool
@@ -154,9 +154,9 @@ type textPart struct {
 }
 
 // turn collects messages until a turn is complete.
-func (p *peer) turn() textPart {
+func (p *peer) turn() modelTurn {
 	p.t.Helper()
-	var s textPart
+	var s modelTurn
 	for {
 		m := p.next()
 		c := m.Content
