@@ -5,6 +5,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/pion/webrtc/v4"
+
 	"voxgate/signaling"
 	"voxgate/signaling/rtc"
 )
@@ -16,10 +18,11 @@ func TestDataChannelOpensAtTheEnd(t *testing.T) {
 		o := rtc.PeerOptions{Logger: slog.New(slog.DiscardHandler)}
 		c := signaling.NewDataChannel(&o, "events", func(signaling.Message) {})
 		var opening sync.WaitGroup
-		opening.Go(func() { o.Opened(nil) }) // not used, because there is no message
+		channel := rtc.NewChannel(new(webrtc.DataChannel), 1<<10) // has nothing to send
+		opening.Go(func() { o.Opened(channel) })
 		c.Close()
 		opening.Wait()
-		o.Opened(nil)
+		o.Opened(channel)
 		select {
 		case err := <-c.Failures():
 			t.Fatal(err)

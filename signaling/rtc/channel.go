@@ -27,7 +27,9 @@ type Channel struct {
 	low        chan struct{}
 }
 
-func newChannel(dc *webrtc.DataChannel, maxMessage int) *Channel {
+// NewChannel returns a Channel that sends on dc. maxMessage is the size of the longest message that the client accepts, in
+// bytes.
+func NewChannel(dc *webrtc.DataChannel, maxMessage int) *Channel {
 	c := &Channel{dc: dc, maxMessage: maxMessage, low: make(chan struct{}, 1)}
 	dc.SetBufferedAmountLowThreshold(maxBuffered / 2)
 	dc.OnBufferedAmountLow(func() {

@@ -164,7 +164,7 @@ func (a *API) NewPeer(o PeerOptions) (*Peer, error) {
 			dc.Close() // each open one costs a goroutine and 65 KB
 			return
 		}
-		c := newChannel(dc, int(p.maxMessage.Load()))
+		c := NewChannel(dc, int(p.maxMessage.Load()))
 		dc.OnOpen(func() { p.containPanic("data channel", func() { o.Opened(c) }) })
 		dc.OnClose(func() { p.containPanic("data channel", func() { o.Closed(c) }) })
 		dc.OnMessage(func(m webrtc.DataChannelMessage) {
