@@ -1,7 +1,6 @@
 package sip
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -74,7 +73,6 @@ type Trunk struct {
 	MaxSeconds     int       `json:"maxSeconds"`     // limit on the length of a call; 0 means 1800
 	SilenceSeconds int       `json:"silenceSeconds"` // time without packets after which a call ends; 0 means 30
 	Silence        string    `json:"silence"`        // sent in pauses of the agent: "send" or "comfort"; if empty, nothing
-	Music          string    `json:"music"`          // "pass": the model hears hold music; if empty, it hears silence instead
 	TransferTo     []string  `json:"transferTo"`     // allowed targets: patterns of numbers and URIs
 	Transfer       string    `json:"transfer"`       // "warm": call and ask a colleague first; if empty, send a REFER
 	Listen         bool      `json:"listen"`         // the agent keeps listening after a transfer
@@ -256,7 +254,7 @@ func (t *Trunk) checkFields() error {
 	if t.Silence != "" && t.Silence != silenceSend && t.Silence != silenceComfort {
 		return fmt.Errorf("silence: %q is neither send nor comfort", t.Silence)
 	}
-	if err := cmp.Or(phone.CheckMusic(t.Music), agents.CheckPatterns("transferTo", t.TransferTo)); err != nil {
+	if err := agents.CheckPatterns("transferTo", t.TransferTo); err != nil {
 		return err
 	}
 	if t.Transfer != "" && t.Transfer != transferWarm {

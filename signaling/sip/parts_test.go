@@ -484,7 +484,7 @@ func TestBadConfigs(t *testing.T) {
 		{`"name":"a"`, `"name":""`}:                            "trunks[0].name",
 		{`"name":"a"`, `"name":"a","username":"x"`}:            "trunks[0].password",
 		{`"name":"a"`, `"name":"a","srtp":"maybe"`}:            "trunks[0].srtp",
-		{`"name":"a"`, `"name":"a","music":"off"`}:             "trunks[0].music",
+		{`"name":"a"`, `"name":"a","music":"pass"`}:            `unknown field "music"`,
 		{`"name":"a"`, `"name":"a","transfer":"hot"`}:          "trunks[0].transfer",
 		{`"name":"a"`, `"name":"a","transfer":"warm"`}:         "trunks[0].transfer",
 		{`"name":"a"`, `"name":"a","listen":true`}:             "trunks[0].listen",

@@ -239,29 +239,6 @@ func TestAsteriskCallsUs(t *testing.T) {
 	}
 }
 
-// Hold music is signalled with moh_passthrough, as above. Without it the model hears only its beginning.
-func TestAsteriskPlaysMusic(t *testing.T) {
-	n := newNetwork(t)
-	p := newBaresip(t, "audio_codecs=PCMU/8000/1")
-	files, _ := n.documented(t, "Asterisk")
-	n.startAsterisk(t, strings.Replace(files[1], "moh_passthrough=yes\n", "", 1), files[2], p.telephone("101"))
-	o := n.office(t, files[0], nil)
-	p.do("dial", n.desk(asterisk))
-	p.expect("CALL_ESTABLISHED")
-	o.answered(1)
-	events := o.watch()
-	p.do("hold", "")
-	heard := see(t, events, func(e bridge.UserText) bool { return strings.Contains(e.Text, "seconds of speech") }) // while the music plays
-	var seconds float64
-	if _, err := fmt.Sscanf(heard.Text, "(%f", &seconds); err != nil || seconds < 3 || seconds > 20 {
-		t.Errorf("the model has heard %q, %v", heard.Text, err)
-	}
-	t.Log(heard.Text)
-	if strings.Contains(o.logs.String(), "hold=true") {
-		t.Error("Asterisk has signalled its music")
-	}
-}
-
 // POST /v1/calls reaches an Asterisk phone, or reports why not.
 func TestWeCallByAsterisk(t *testing.T) {
 	n := newNetwork(t)

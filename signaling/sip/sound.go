@@ -378,7 +378,7 @@ func (r *rtpSound) hear(s *bridge.Session, agreed *agreement) (*activeCodec, err
 	}
 	s.HoldVoice(false)
 	r.stream.pressed = digitReader{} // with another codec, the peer may have started a new stream
-	sink := r.screen.wrapSink(r.keypad.FilterSecret(phone.WithoutMusic(mic, r.trunk.Music)))
+	sink := r.screen.wrapSink(r.keypad.FilterSecret(mic))
 	receiver := rtpaudio.NewReceiver(sink, rtpaudio.ReceiverOptions{
 		Codec: codec, PayloadTypes: agreed.types(), EventTypes: agreed.events,
 		OnEvent: func(e rtpaudio.Event) { r.stream.pressed.read(e, r.keypad.PushKey) },

@@ -231,11 +231,7 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) (err error) {
 	if err != nil {
 		return err
 	}
-	music := ""
-	if c.provider != nil {
-		music = c.provider.Music
-	}
-	c.mic = c.keypad.FilterSecret(phone.WithoutMusic(mic, music))
+	c.mic = c.keypad.FilterSecret(mic)
 	c.session.Store(s)
 	c.log.Info("call", "call", s.ID(), "called", phone.ClipField(c.party.Called))
 	s.AttachOutput(c.speech)

@@ -1,7 +1,6 @@
 package telephony
 
 import (
-	"cmp"
 	"crypto/ed25519"
 	"encoding/base64"
 	"errors"
@@ -41,7 +40,6 @@ type Provider struct {
 	APIKey     string   `json:"apiKey"`     // of its REST API, which is not used if this is empty
 	API        string   `json:"api"`        // base URL of its REST API, if not the usual one
 	Calls      int      `json:"calls"`      // concurrent calls; 0 means as many as in total, and as the gateway allows a key
-	Music      string   `json:"music"`      // "pass" forwards hold music to the model; empty replaces it by silence
 	TransferTo []string `json:"transferTo"` // allowed targets: patterns of numbers and SIP URIs
 
 	profile *profile
@@ -148,7 +146,7 @@ func (p *Provider) check(publicURL string) error {
 	if len(p.TransferTo) > 0 && (p.APIKey == "" || p.profile.rest.transfer == nil) {
 		return errors.New("transferTo: a transfer takes the provider's REST API: this one has none for it, or apiKey is missing")
 	}
-	return cmp.Or(phone.CheckMusic(p.Music), agents.CheckPatterns("transferTo", p.TransferTo))
+	return agents.CheckPatterns("transferTo", p.TransferTo)
 }
 
 // signing returns how this provider signs its requests, or nil if it uses a password.
