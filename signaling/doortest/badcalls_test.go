@@ -59,8 +59,6 @@ func (d *badDoor) posts(t *testing.T) {
 			`"session":{"type":"realtime","model":"gpt-realtime","instructions":"x","tools":[{"type":"function","name":"f"}]}}`,
 		"/v1alpha/auth_tokens": `{"uses":1,"expireTime":"2031-01-01T00:00:00Z",` +
 			`"bidiGenerateContentSetup":{"setup":{"model":"models/gemini-3.8-live"}}}`,
-		"/v1/chat/completions": `{"model":"gemini-3.8-flash","messages":[{"role":"user","content":"x"}],"stream":false,"n":1,"stop":["x"],` +
-			`"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}]}`,
 		"/v1/realtime/sessions": `{"model":"gpt-realtime","instructions":"x","tools":[{"type":"function","name":"f"}],` +
 			`"client_secret":{"expires_after":{"anchor":"created_at","seconds":60}}}`,
 		"/start":     `{"enableDefaultIceServers":true,"body":{"agent":"desk"}}`,

@@ -662,19 +662,11 @@ func restReaders() map[string]foreignReader {
 		"stream":   {"/v1beta/models/g:streamGenerateContent?alt=sse", asked, stream, "data: " + googles + "\n\n"},
 		"tokens":   {"/v1beta/models/g:countTokens", asked, jsonType, `{"totalTokens":1}`},
 		"model":    {"/v1beta/models/g", "", jsonType, `{"name":"models/g"}`},
-		"chat":     {"/v1/chat/completions", `{"model":"g","messages":[]}`, jsonType, completion},
-		"stream of a chat": {
-			"/v1/chat/completions", `{"model":"g","messages":[],"stream":true}`, stream, "data: " + completion + "\n\ndata: [DONE]\n\n",
-		},
 
 		"OpenAI, generate": {"/v1beta/models/o:generateContent", asked, jsonType, completion},
 		"OpenAI, stream":   {"/v1beta/models/o:streamGenerateContent?alt=sse", asked, stream, "data: " + completion + "\n\ndata: [DONE]\n\n"},
 		"OpenAI, embed": {
 			"/v1beta/models/o:embedContent", `{"content":{"parts":[{"text":"Hi"}]}}`, jsonType, `{"data":[{"embedding":[1]}]}`,
-		},
-		"OpenAI, chat": {"/v1/chat/completions", `{"model":"o","messages":[]}`, jsonType, completion},
-		"OpenAI, stream of a chat": {
-			"/v1/chat/completions", `{"model":"o","messages":[],"stream":true}`, stream, "data: " + completion + "\n\ndata: [DONE]\n\n",
 		},
 	} {
 		most := uint64(toGoogle)

@@ -25,10 +25,6 @@ type backend interface {
 	describe(ctx context.Context, model string) (object, error)
 	// list returns the descriptions of the models, one page at a time. next is empty on the last page.
 	list(ctx context.Context, page url.Values) (models []any, next string, err error)
-	// chat forwards a chat completions request. It returns a successful response and the API key that was sent.
-	chat(ctx context.Context, request upload) (*http.Response, api.Secret, error)
-	// nameOf returns the backend's name for a model.
-	nameOf(model string) string
 }
 
 // refused is an error reported by a backend, in Google's format for the client.
@@ -126,31 +122,10 @@ func (g *google) send(ctx context.Context, httpMethod, model, method, query stri
 		return nil, &refused{http.StatusBadRequest, signaling.GoogleError(http.StatusBadRequest, message, 0), ""}
 	}
 	r, secret, err := g.api.Request(ctx, httpMethod, model, method, query, nil)
-	return bodyOf(g.do(r, secret, err, request))
-}
-
-// plainAnswer returns an error if the response is compressed: we did not ask for that and cannot read it.
-func plainAnswer(resp *http.Response) (*http.Response, error) {
-	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
-		resp.Body.Close()
-		return nil, fmt.Errorf("the backend's answer has the content encoding %.20q, which was not asked for", encoding)
-	}
-	return resp, nil
-}
-
-// bodyOf returns the body of a successful response, or its error as a [*refused].
-func bodyOf(resp *http.Response, err error) (io.ReadCloser, error) {
-	if err != nil {
-		return nil, err
-	}
-	return resp.Body, nil
-}
-
-func (g *google) do(r *http.Request, secret api.Secret, err error, request upload) (*http.Response, error) {
 	if err != nil {
 		return nil, &refused{http.StatusServiceUnavailable, signaling.GoogleError(http.StatusServiceUnavailable, err.Error(), 0), ""}
 	}
-	if r.Method == http.MethodPost {
+	if httpMethod == http.MethodPost {
 		request.on(r)
 		r.Header.Set("Content-Type", "application/json")
 	}
@@ -159,7 +134,7 @@ func (g *google) do(r *http.Request, secret api.Secret, err error, request uploa
 		return nil, errors.New(secret.Hide(err.Error()))
 	}
 	if resp.StatusCode == http.StatusOK {
-		return plainAnswer(resp)
+		return plainBody(resp)
 	}
 	defer resp.Body.Close()
 	g.api.HandleRefusal(secret, resp.StatusCode)
@@ -171,4 +146,13 @@ func (g *google) do(r *http.Request, secret api.Secret, err error, request uploa
 		return nil, fmt.Errorf("the backend answered %d: %.200s", resp.StatusCode, said)
 	}
 	return nil, &refused{resp.StatusCode, body, resp.Header.Get("Retry-After")}
+}
+
+// plainBody returns the body of a response, or an error if it is compressed: we did not ask for that and cannot read it.
+func plainBody(resp *http.Response) (io.ReadCloser, error) {
+	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
+		resp.Body.Close()
+		return nil, fmt.Errorf("the backend's answer has the content encoding %.20q, which was not asked for", encoding)
+	}
+	return resp.Body, nil
 }

@@ -21,7 +21,7 @@ const (
 	imageTokens, mediaBytesPerToken = 1120, 250
 	// maxOutput is the longest possible answer, in tokens, if the request sets no limit (https://ai.google.dev/gemini-api/docs/models).
 	maxOutput = 65_536
-	// maxAnswers limits the answers (candidates) of a request: chat completions reject more, and the reservation counts no more.
+	// maxAnswers limits the answers (candidates) of a request that the reservation counts (https://ai.google.dev/api/generate-content).
 	maxAnswers = 8
 )
 
@@ -35,40 +35,28 @@ type bill struct {
 	limit    int         // the agent's limit per call, in millionths of a dollar; 0 for no limit
 }
 
-// newBill returns a bill that is not yet charged to account. most is the limit per call in dollars; 0 for no limit. limited reports
-// whether any token or dollar limit applies. It fails if a dollar limit applies and the model has no price.
-func newBill(host *bridge.Host, account bridge.Account, most float64, model string) (b *bill, limited bool, err error) {
+// charge reserves the maximum cost of a call. most is the limit per call in dollars; 0 for no limit. It returns the request to send, whose
+// output limit is lowered if the budget does not cover the maximum. An error is a [*bridge.Error]: a dollar limit applies and the model has
+// no price, or the budget does not even cover the request ([bridge.ErrBudget]). The caller must pay the bill.
+func charge(
+	host *bridge.Host, account bridge.Account, most float64, model, method string, request []byte,
+) (*bill, []byte, error) {
 	tokens, dollars := account.HasLimits()
 	dollars = dollars || most > 0
 	m, ok := host.PriceOf(model)
 	if dollars && !ok {
-		return nil, false, &bridge.Error{
+		return nil, nil, &bridge.Error{
 			Code:    bridge.CodeForbidden,
 			Message: fmt.Sprintf("The model %q has no price that this gateway knows, and what may be spent is limited.", tools.Truncate(model, 100)),
 		}
 	}
-	return &bill{price: m, limit: bridge.ToMicros(most)}, tokens || dollars, nil
-}
-
-// charge reserves the maximum cost of a call. It returns the request to send, whose output limit is lowered if the budget does not cover
-// the maximum. An error is a [*bridge.Error]; it wraps [bridge.ErrBudget] if the budget does not even cover the request. The caller must
-// pay the bill.
-func charge(
-	host *bridge.Host, account bridge.Account, most float64, model, method string, request []byte,
-) (*bill, []byte, error) {
-	b, limited, err := newBill(host, account, most, model)
-	if err != nil {
-		return nil, nil, err
-	}
-	b.question = len(request) / bytesPerToken
-	if !limited {
+	b := &bill{price: m, limit: bridge.ToMicros(most), question: len(request) / bytesPerToken}
+	if !tokens && !dollars {
 		return b, request, nil
 	}
 	q := read(request)
 	b.question = q.tokens(len(request))
-	return b.reserve(account, request, generates(method), q.answers(), q.output(), func(fields object, limit int) {
-		put(inner(fields, "generationConfig"), "maxOutputTokens", limit)
-	})
+	return b.reserve(account, request, generates(method), q.answers(), q.output())
 }
 
 // most returns the maximum cost of the request with output tokens of answer.
@@ -77,10 +65,8 @@ func (b *bill) most(output int) bridge.Cost {
 }
 
 // reserve reserves the cost of the request and, if generates is set, of the given number of answers with at most output tokens each. If
-// output is not positive, the model's maximum applies; at least one answer counts. shorten lowers the output limit in the request.
-func (b *bill) reserve(account bridge.Account, request []byte, generates bool, answers, output int,
-	shorten func(fields object, limit int),
-) (*bill, []byte, error) {
+// output is not positive, the model's maximum applies; at least one answer counts.
+func (b *bill) reserve(account bridge.Account, request []byte, generates bool, answers, output int) (*bill, []byte, error) {
 	answers = min(max(1, answers), maxAnswers)
 	if output <= 0 || output > maxOutput {
 		output = maxOutput
@@ -112,7 +98,9 @@ func (b *bill) reserve(account bridge.Account, request []byte, generates bool, a
 			Message: fmt.Sprintf("The request takes about %d tokens, and fewer are left of what may be spent.", b.question),
 		}
 	}
-	request, err = changed(request, func(fields object) { shorten(fields, limit) })
+	request, err = changed(request, func(fields object) {
+		put(inner(fields, "generationConfig"), "maxOutputTokens", limit)
+	})
 	if err != nil {
 		settle(bridge.Cost{})
 		return nil, nil, err

@@ -131,6 +131,9 @@ func TestNotServed(t *testing.T) {
 		{"POST", "/v1beta/cachedContents", "send the whole of them with each call"},
 		{"POST", "/v1alpha/interactions", "POST /v1alpha/interactions is not served"},
 		{"POST", "/v1/models/gemini-1:predict", "There is no method"},
+		{"POST", "/v1/chat/completions", "Use generateContent, or send chat completions to Google's OpenAI-compatible API"},
+		{"POST", "/v1beta/openai/chat/completions", "Use generateContent, or send chat completions to"},
+		{"GET", "/v1beta/openai/models", "Use generateContent"},
 	} {
 		r, err := http.NewRequest(row.method, url+row.path, strings.NewReader("{}"))
 		if err != nil {

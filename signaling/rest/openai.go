@@ -372,10 +372,6 @@ func (c *completions) generate(ctx context.Context, model string, request upload
 
 // send sends a request and returns the body of a successful response. sent is called once body is no longer needed; it may be nil.
 func (c *completions) send(ctx context.Context, method, path string, body any, sent func()) (io.ReadCloser, error) {
-	return bodyOf(c.do(ctx, method, path, body, sent))
-}
-
-func (c *completions) do(ctx context.Context, method, path string, body any, sent func()) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, c.url+path, nil)
 	if err != nil {
 		return nil, err
@@ -396,7 +392,7 @@ func (c *completions) do(ctx context.Context, method, path string, body any, sen
 		return nil, err
 	}
 	if resp.StatusCode == http.StatusOK {
-		return plainAnswer(resp)
+		return plainBody(resp)
 	}
 	defer resp.Body.Close()
 	said, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))

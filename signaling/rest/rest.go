@@ -1,6 +1,5 @@
 // Package rest serves Gemini's REST API: generateContent and related methods, as Google's SDKs and the Gemini CLI call them
-// (https://ai.google.dev/api/generate-content), also with a slash in place of the colon, as old clients do. It also serves
-// OpenAI's chat completions (passthrough.go).
+// (https://ai.google.dev/api/generate-content), also with a slash in place of the colon, as old clients do.
 //
 // A call is forwarded to the backend, and its answer is completed (shape.go): it gets the fields that Google omits if they are
 // empty, and exactly one finishReason, at its end. Unknown fields are forwarded in both directions. The client's key is a token
@@ -74,24 +73,22 @@ func (d *Door) Doors() (list []signaling.Endpoint) {
 		}
 		list = append(list, signaling.Endpoint{Pattern: "/" + version + "/", Handler: http.HandlerFunc(notServed)})
 	}
-	list = append(list, d.chatDoors()...)
 	return append(list, signaling.Endpoint{Pattern: "/upload/", Handler: http.HandlerFunc(notServed)})
 }
 
-// notServed rejects a path that Google or OpenAI serves and this gateway does not. The error is in the format of the client's API.
+// notServed rejects a path that Google or OpenAI serves and this gateway does not.
 func notServed(w http.ResponseWriter, r *http.Request) {
 	what := ""
 	switch {
 	case strings.Contains(r.URL.Path, "/files"):
 		what = " Files are not kept here: send what they have as inlineData."
+	case strings.HasSuffix(r.URL.Path, "/chat/completions"), strings.Contains(r.URL.Path, "/openai/"):
+		what = " Use generateContent, or send chat completions to Google's OpenAI-compatible API or to a proxy such as LiteLLM."
 	case strings.Contains(r.URL.Path, "/cachedContents"):
 		what = " Contexts are not kept here: send the whole of them with each call."
 	}
-	in := refuser(signaling.WriteGoogleError)
-	if asksOpenAI(r) {
-		in = refuseOpenAI
-	}
-	in(w, http.StatusNotFound, fmt.Sprintf("%s %s is not served by this gateway.%s", r.Method, tools.Truncate(r.URL.Path, 200), what), 0)
+	message := fmt.Sprintf("%s %s is not served by this gateway.%s", r.Method, tools.Truncate(r.URL.Path, 200), what)
+	signaling.WriteGoogleError(w, http.StatusNotFound, message, 0)
 }
 
 // methods lists the supported methods of a model.
@@ -99,10 +96,6 @@ var methods = []string{"generateContent", "streamGenerateContent", "countTokens"
 
 // ServeHTTP handles one call.
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == "/v1/models" && asksOpenAI(r) {
-		d.openAIModels(w, r)
-		return
-	}
 	model, method := r.PathValue("model"), r.PathValue("method")
 	if r.Method == http.MethodPost && method == "" { // split at the last colon: some model names contain a colon, such as qwen-2.5:7b
 		if i := strings.LastIndexByte(model, ':'); i >= 0 {
@@ -120,16 +113,16 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	d.helpCLI(r)
-	c := &call{door: d, w: w, model: model, method: method, open: open, refuse: signaling.WriteGoogleError}
-	c.serve(r, c.run)
+	c := &call{door: d, w: w, model: model, method: method, open: open}
+	c.serve(r)
 }
 
-// serve reads the request, calls run to answer it, and ends the call.
-func (c *call) serve(r *http.Request, run func(ctx context.Context, r *http.Request, body []byte) error) {
+// serve reads the request, answers it, and ends the call.
+func (c *call) serve(r *http.Request) {
 	defer c.open.Account.End()
 	ctx, leave, err := c.door.Host.RegisterWork(r.Context(), "a REST call for "+c.model)
 	if err != nil {
-		c.refuse(c.w, http.StatusServiceUnavailable, stopping, stoppingRetry)
+		signaling.WriteGoogleError(c.w, http.StatusServiceUnavailable, stopping, stoppingRetry)
 		return
 	}
 	defer leave()
@@ -146,7 +139,7 @@ func (c *call) serve(r *http.Request, run func(ctx context.Context, r *http.Requ
 	defer cancel(nil)
 	c.watch = time.AfterFunc(silence, func() { cancel(errSilent) })
 	defer c.watch.Stop()
-	if err := run(ctx, r, body); err != nil && r.Context().Err() == nil {
+	if err := c.run(ctx, r, body); err != nil && r.Context().Err() == nil {
 		c.door.Logger.Warn("REST call failed", "model", c.model, "method", c.method, "err", err)
 	}
 }
@@ -196,9 +189,7 @@ type call struct {
 	open    bridge.SessionRequest
 	watch   *time.Timer
 	bill    *bill
-	last    object  // in a stream, the newest event sent to the client
-	refuse  refuser // sends errors in the client's format
-	openAI  bool    // the client uses OpenAI's API
+	last    object // in a stream, the newest event sent to the client
 }
 
 // run forwards the call and sends the response.
@@ -268,18 +259,18 @@ func (c *call) failed(ctx context.Context, err error) error {
 		if r.after != "" {
 			c.w.Header().Set("Retry-After", r.after)
 		}
-		c.pass(r)
+		reply(c.w, r.status, r.body)
 		return nil // the backend's own error was sent
 	case errors.Is(context.Cause(ctx), bridge.ErrShutdown):
-		c.refuse(c.w, http.StatusServiceUnavailable, stopping, stoppingRetry)
+		signaling.WriteGoogleError(c.w, http.StatusServiceUnavailable, stopping, stoppingRetry)
 		return nil
 	case errors.Is(context.Cause(ctx), errSilent):
-		c.refuse(c.w, http.StatusGatewayTimeout, "The backend has sent nothing for too long.", 0)
+		signaling.WriteGoogleError(c.w, http.StatusGatewayTimeout, "The backend has sent nothing for too long.", 0)
 		return errSilent
 	case errors.As(err, &own):
-		c.refuse.forError(c.w, err)
+		signaling.WriteGoogleErrorFor(c.w, err)
 		return nil
 	}
-	c.refuse(c.w, http.StatusBadGateway, "The backend cannot be reached, or its answer cannot be read.", 0)
+	signaling.WriteGoogleError(c.w, http.StatusBadGateway, "The backend cannot be reached, or its answer cannot be read.", 0)
 	return err
 }

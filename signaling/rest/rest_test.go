@@ -547,12 +547,6 @@ func TestAFixedAgentOfAFile(t *testing.T) {
 		if got := fmt.Sprint(status, " ", strings.Contains(asked, "maxOutputTokens")); got != test.want {
 			t.Errorf("%s: %s, want %s: %s %s", test.name, got, test.want, text, asked)
 		}
-		asked = ""
-		const chat = `{"model":"m","messages":[{"role":"user","content":"Hello there"}]}`
-		status, text = complete(t, strings.TrimSuffix(url, "/models/m"), key, chat)
-		if got := fmt.Sprint(status, " ", strings.Contains(asked, "max_completion_tokens")); got != test.want {
-			t.Errorf("%s in a chat: %s, want %s: %s %s", test.name, got, test.want, text, asked)
-		}
 	}
 }
 
@@ -692,9 +686,6 @@ func TestATokenForOneCall(t *testing.T) {
 	for name, ask := range map[string]func(token, text string) (int, string){
 		"generate": func(token, text string) (int, string) {
 			return post(t, url+"/v1/models/m:generateContent?key="+token, `{"contents":[{"parts":[{"text":"`+text+`"}]}]}`)
-		},
-		"chat": func(token, text string) (int, string) {
-			return complete(t, url+"/v1", token, `{"model":"m","messages":[{"role":"user","content":"`+text+`"}]}`)
 		},
 		"list": func(token, text string) (int, string) {
 			if text == long {
@@ -900,6 +891,22 @@ func TestRefusals(t *testing.T) {
 		status, text := post(t, url+call, want.body)
 		if status != want.status || !strings.Contains(text, want.says) || !strings.Contains(text, fmt.Sprintf(`"code":%d`, want.status)) {
 			t.Errorf("%s: %d %.300s", call, status, text)
+		}
+	}
+}
+
+// A limit below one is invalid.
+func TestALimitBelowOneIsNone(t *testing.T) {
+	asked := ""
+	url, key := lockedDoor(t, budget(10_000), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		raw, _ := io.ReadAll(r.Body)
+		asked = string(raw)
+		io.WriteString(w, `{"candidates":[]}`)
+	}))
+	for _, limit := range []string{"0", "-5"} {
+		post(t, url+":generateContent?key="+key, `{"generationConfig":{"maxOutputTokens":`+limit+`},"contents":[]}`)
+		if !strings.Contains(asked, `"maxOutputTokens":9`) {
+			t.Errorf("%s: asked %s", limit, asked)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"voxgate/bridge"
+	"voxgate/signaling"
 )
 
 // firstRead is the initial size of the buffer for a request, in bytes, and growth the factor by which a full buffer grows. So a client
@@ -44,12 +45,13 @@ func (c *call) refuseBody(r *http.Request, err error) {
 	var own *bridge.Error
 	switch {
 	case errors.As(err, &long):
-		c.refuse(c.w, http.StatusRequestEntityTooLarge, fmt.Sprintf("The request is too large: %d bytes are the most.", long.Limit), 0)
+		message := fmt.Sprintf("The request is too large: %d bytes are the most.", long.Limit)
+		signaling.WriteGoogleError(c.w, http.StatusRequestEntityTooLarge, message, 0)
 	case errors.As(err, &own): // most clients read the response only after they have sent the whole body
 		_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, maxBody))
-		c.refuse.forError(c.w, err)
+		signaling.WriteGoogleErrorFor(c.w, err)
 	default:
-		c.refuse(c.w, http.StatusRequestTimeout, "The request did not come in time.", 0)
+		signaling.WriteGoogleError(c.w, http.StatusRequestTimeout, "The request did not come in time.", 0)
 	}
 }
 

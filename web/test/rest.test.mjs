@@ -106,46 +106,6 @@ test('google-genai for Python', { timeout: 90_000 }, async () => {
   assert.match(got.called, /sunny in Rome/);
 });
 
-test('openai for Python, by the same routes', { timeout: 90_000 }, async () => {
-  const usage = { prompt_tokens: 3, completion_tokens: 4, total_tokens: 7 };
-  const reply = (res, status, body) => res.writeHead(status, { 'Content-Type': 'application/json' }).end(JSON.stringify(body));
-  const server = createServer(async (req, res) => {
-    if (req.url === '/v1/models') return reply(res, 200, { object: 'list', data: [{ id: 'local-1', object: 'model', created: 0, owned_by: 'us' }] });
-    const { model, messages, stream } = JSON.parse(Buffer.concat(await req.toArray()));
-    const [{ content }] = messages;
-    if (content === '/fail') return reply(res, 429, { error: { message: 'Too many.', type: 'x', param: null, code: null } });
-    const about = { id: '1', created: 1, model };
-    if (!stream) {
-      const choices = [{ index: 0, finish_reason: 'stop', message: { role: 'assistant', content: `You said: ${content}` } }];
-      return reply(res, 200, { ...about, object: 'chat.completion', choices, usage });
-    }
-    res.writeHead(200, { 'Content-Type': 'text/event-stream' });
-    for (const word of ['You said: ', content]) {
-      const choices = [{ index: 0, delta: { content: word }, finish_reason: null }];
-      res.write(`data: ${JSON.stringify({ ...about, object: 'chat.completion.chunk', choices })}\n\n`);
-    }
-    res.end(`data: ${JSON.stringify({ ...about, object: 'chat.completion.chunk', choices: [], usage })}\n\ndata: [DONE]\n\n`);
-  });
-  await once(server.listen(0, '127.0.0.1'), 'listening');
-  const folder = mkdtempSync(join(tmpdir(), 'voxgate-models-'));
-  const openai = { url: `http://127.0.0.1:${server.address().port}/v1` };
-  writeFileSync(join(folder, 'models.json'), JSON.stringify({ models: [{ model: 'local-*', openai }] }));
-  const ours = await startGateway({ VOXGATE_MODELS: join(folder, 'models.json') });
-  try {
-    const { stdout } = await run(local('../.venv/bin/python'), [local('rest_openai_client.py'), ours.url.replace(/\/$/, '')]);
-    const got = JSON.parse(stdout);
-    assert.equal(got.said, 'You said: Hello there');
-    assert.equal(got.streamed, 'You said: Hello there');
-    assert.equal(got.tokens, 7);
-    assert.ok(got.models.includes('local-1') && got.models.includes(MODEL), got.models);
-    assert.equal(got.refused, 'Too many.');
-  } finally {
-    await ours.stop();
-    server.close();
-    rmSync(folder, { recursive: true, force: true });
-  }
-});
-
 describe('the Gemini CLI', { timeout: 60_000 }, () => {
   const home = mkdtempSync(join(tmpdir(), 'voxgate-cli-'));
   before(() => {

@@ -200,24 +200,6 @@ func (c *Client) Request(ctx context.Context, httpMethod, model, method, query s
 	if method != "" {
 		path += ":" + method
 	}
-	return c.buildRequest(ctx, httpMethod, path, query, body)
-}
-
-// ChatRequest builds a request to Google's OpenAI-compatible chat completions (https://ai.google.dev/gemini-api/docs/openai, and
-// for Vertex AI https://cloud.google.com/vertex-ai/generative-ai/docs/start/openai). The rules of Request apply.
-func (c *Client) ChatRequest(ctx context.Context) (*http.Request, Secret, error) {
-	path := "/" + stableVersion + "/openai/chat/completions"
-	if c.Vertex != nil {
-		path = "/" + vertexVersion + "/projects/" + c.Vertex.Project + "/locations/" + c.Vertex.location() + "/endpoints/openapi/chat/completions"
-	}
-	r, secret, err := c.buildRequest(ctx, http.MethodPost, path, "", nil)
-	if err == nil && secret != "" {
-		r.Header = http.Header{"Authorization": {"Bearer " + string(secret)}}
-	}
-	return r, secret, err
-}
-
-func (c *Client) buildRequest(ctx context.Context, httpMethod, path, query string, body io.Reader) (*http.Request, Secret, error) {
 	if err := c.checkSettings(); err != nil {
 		return nil, "", err
 	}
