@@ -46,7 +46,7 @@ FIREFOX := client connection page canvas settings native sight embed origin voic
 test-firefox: build test-deps web-deps ## the browser tests in Firefox; make test runs some of them
 	cd web && TEST_BROWSER=firefox node --test --test-concurrency=2 --test-reporter=spec $(FIREFOX:%=test/%.test.mjs)
 
-test-clients: build test-deps web-deps web/.venv-clients/ready ## OpenAI's SDK for Go and agents for Python, programs of the beta, LiveKit, Pipecat, Vercel, WHIP encoders, aiortc
+test-clients: build test-deps web-deps web/.venv-clients/ready ## OpenAI's SDK for Go and agents for Python, LiveKit, Pipecat, Vercel, WHIP encoders, aiortc
 	cd web && node --test --test-reporter=spec test/clients/*.test.mjs
 
 test-pbx: build-deps test-deps ## Kamailio and Asterisk in the path of calls, with the files of docs/sip.md; ASTERISK=… is the program

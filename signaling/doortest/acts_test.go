@@ -176,7 +176,7 @@ func TestStrangersAreNotParsed(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil, doortest.WithOpenAI, doortest.WithWHIP, doortest.WithLive(t, emulator.Scenario{}, nil))
 	for path, contentType := range map[string]string{
-		"/v1/realtime/calls": "application/sdp", "/v1/realtime": "application/sdp", "/v1/realtime/client_secrets": "application/json",
+		"/v1/realtime/calls": "application/sdp", "/v1/realtime/client_secrets": "application/json",
 		"/v1/tokens": "application/json",
 		"/whip/desk": "application/sdp", "/v1alpha/auth_tokens": "application/json",
 	} {

@@ -59,8 +59,6 @@ func (d *badDoor) posts(t *testing.T) {
 			`"session":{"type":"realtime","model":"gpt-realtime","instructions":"x","tools":[{"type":"function","name":"f"}]}}`,
 		"/v1alpha/auth_tokens": `{"uses":1,"expireTime":"2031-01-01T00:00:00Z",` +
 			`"bidiGenerateContentSetup":{"setup":{"model":"models/gemini-3.8-live"}}}`,
-		"/v1/realtime/sessions": `{"model":"gpt-realtime","instructions":"x","tools":[{"type":"function","name":"f"}],` +
-			`"client_secret":{"expires_after":{"anchor":"created_at","seconds":60}}}`,
 		"/start":     `{"enableDefaultIceServers":true,"body":{"agent":"desk"}}`,
 		"/api/offer": `{"sdp":"v=0","type":"offer","pc_id":null,"restart_pc":false,"requestData":{"agent":"desk"}}`,
 	} {

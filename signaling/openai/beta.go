@@ -6,77 +6,58 @@ import (
 	"slices"
 	"strings"
 
-	"voxgate/tools"
-
 	"github.com/gorilla/websocket"
 )
 
-// The beta of the Realtime API, which many programs still use, has a flat session and other names for some events:
-// https://platform.openai.com/docs/guides/realtime, "Beta to GA migration". A client gets it if it sends the header or the
-// subprotocol of the beta, or a secret of the beta's endpoint. For all others its fields are an error.
+// The beta of the Realtime API is not served, as at OpenAI. A client that uses it gets an error that names what to change:
+// https://platform.openai.com/docs/guides/realtime, "Beta to GA migration".
 
-// isBeta reports whether a request selects the beta.
-func isBeta(r *http.Request) bool {
-	return strings.Contains(r.Header.Get("OpenAI-Beta"), "realtime=v1") ||
-		slices.Contains(websocket.Subprotocols(r), "openai-beta.realtime-v1")
+// betaSubprotocol selects the beta in the list of WebSocket subprotocols.
+const betaSubprotocol = "openai-beta.realtime-v1"
+
+// betaError returns the error for a client of the beta. The code and the first sentence are OpenAI's.
+func betaError(format string, args ...any) error {
+	return refusal("beta_api_shape_disabled", "", "The Realtime Beta API is no longer supported. "+format, args...)
 }
 
-// fromBeta moves the fields of the beta to their current places. It returns anything but an object unchanged.
-func fromBeta(raw json.RawMessage) json.RawMessage {
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(raw, &fields) != nil || unknown(fields, "") == nil {
-		return raw
-	}
-	sides := map[string]object{}
-	for _, m := range moved {
-		value, ok := fields[m[0]]
-		if !ok {
-			continue
-		}
-		delete(fields, m[0])
-		switch to := m[len(m)-1]; to {
-		case "format":
-			for name, kind := range map[string]string{"pcm16": formatPCM, "g711_ulaw": formatMuLaw, "g711_alaw": formatALaw} {
-				if string(value) == `"`+name+`"` {
-					value = tools.Encode(format{Type: kind})
-				}
-			}
-		case "output_modalities":
-			if strings.Contains(string(value), `"`+asAudio+`"`) { // audio always includes the transcript
-				value = json.RawMessage(`["` + asAudio + `"]`)
-			}
-		}
-		if len(m) == 2 {
-			fields[m[1]] = value
-			continue
-		}
-		if sides[m[2]] == nil {
-			sides[m[2]] = object{}
-		}
-		sides[m[2]][m[3]] = value
-	}
-	if len(sides) > 0 {
-		fields["audio"] = tools.Encode(sides)
-	}
-	return tools.Encode(fields)
-}
-
-// The beta's names of events, and of content parts.
-var (
-	betaEvents = strings.NewReplacer(
-		"response.output_audio", "response.audio", "response.output_text", "response.text",
-		"conversation.item.added", "conversation.item.created",
-	)
-	betaParts = strings.NewReplacer(`"type":"output_audio"`, `"type":"audio"`, `"type":"output_text"`, `"type":"text"`)
-)
-
-// toBeta returns the type and the fields of an event in the beta; the type is "" if the beta has no such event.
-func toBeta(kind string, fields []byte) (string, []byte) {
+// rejectBeta returns an error if the headers of a request select the beta.
+func rejectBeta(r *http.Request) error {
 	switch {
-	case kind == "conversation.item.done":
-		return "", nil
-	case !strings.HasSuffix(kind, ".delta"): // deltas are long, and have no parts
-		fields = []byte(betaParts.Replace(string(fields)))
+	case strings.Contains(r.Header.Get("OpenAI-Beta"), "realtime=v1"):
+		return betaError("Send no header OpenAI-Beta, and use the GA API.")
+	case slices.Contains(websocket.Subprotocols(r), betaSubprotocol):
+		return betaError("Send no subprotocol %s, and use the GA API.", betaSubprotocol)
 	}
-	return betaEvents.Replace(kind), fields
+	return nil
+}
+
+// rejectBetaPath rejects a request to a path that only the beta has.
+func rejectBetaPath(_ http.ResponseWriter, r *http.Request) error {
+	if strings.HasSuffix(r.URL.Path, "/sessions") {
+		return betaError("Create client secrets with POST /v1/realtime/client_secrets, in the format of the GA API.")
+	}
+	return betaError("Send the offer to /v1/realtime/calls, and use the GA API.")
+}
+
+// moved maps fields of the beta's session to their paths in the GA API.
+var moved = [][]string{
+	{"input_audio_format", "audio", "input", "format"},
+	{"input_audio_noise_reduction", "audio", "input", "noise_reduction"},
+	{"input_audio_transcription", "audio", "input", "transcription"},
+	{"max_response_output_tokens", "max_output_tokens"},
+	{"modalities", "output_modalities"},
+	{"output_audio_format", "audio", "output", "format"},
+	{"speed", "audio", "output", "speed"},
+	{"turn_detection", "audio", "input", "turn_detection"},
+	{"voice", "audio", "output", "voice"},
+}
+
+// unknown returns an error for the first field that only the beta has, or nil. param is the path of fields.
+func unknown(fields map[string]json.RawMessage, param string) error {
+	for _, m := range moved {
+		if fields[m[0]] != nil {
+			return refusal("unknown_parameter", param+m[0], "Unknown parameter: '%s'. It is %s now.", param+m[0], strings.Join(m[1:], "."))
+		}
+	}
+	return nil
 }

@@ -273,6 +273,9 @@ func (d *dialogue) take(e clientEvent) ([]bridge.Command, error) {
 		}
 		return d.cancel(e)
 	}
+	if e.Type == "transcription_session.update" {
+		return nil, betaError("%s is not part of the GA API: send session.update.", e.Type)
+	}
 	return nil, refusal("invalid_value", "type", "%q is no event that is served here.", clip(e.Type))
 }
 
@@ -283,9 +286,6 @@ const maxUpdates = 16
 func (d *dialogue) update(e clientEvent) ([]bridge.Command, error) {
 	if len(e.Session) == 0 {
 		return nil, missing("session")
-	}
-	if d.beta {
-		e.Session = fromBeta(e.Session)
 	}
 	next, err := d.session.updated(e.Session)
 	if err != nil {
@@ -429,9 +429,6 @@ func (d *dialogue) respond(e clientEvent) ([]bridge.Command, error) {
 		OutputModalities []string          `json:"output_modalities"`
 	}
 	if len(e.Response) > 0 {
-		if d.beta {
-			e.Response = fromBeta(e.Response)
-		}
 		var fields map[string]json.RawMessage
 		if err := cmp.Or(json.Unmarshal(e.Response, &fields), json.Unmarshal(e.Response, &asked)); err != nil {
 			return nil, wrongType(err, "response")

@@ -216,7 +216,7 @@ func readItem(raw json.RawMessage) (*item, error) {
 func (p *part) check(role, param string) error {
 	switch p.Type {
 	case inputText, outputText:
-	case "text": // the beta's, which SDKs still send
+	case "text": // the name before the GA API, which SDKs still send
 		p.Type = map[bool]string{true: outputText, false: inputText}[role == roleAssistant]
 	case inputImage:
 		if _, _, ok := picture(p.ImageURL); !ok {

@@ -3,8 +3,6 @@
 // general availability, with a token of the gateway in place of OpenAI's key. docs/clients.md describes which line of a
 // client changes, and what is not supported.
 //
-// Clients that request the beta are served in its format; beta.go translates.
-//
 // A dialogue translates the engine's events to OpenAI's, and a client's events to commands; it is independent of the
 // connection. A call is one dialogue and a [bridge.Caller]; its audio is in events of a WebSocket, or uses a WebRTC peer
 // with a data channel for events.
@@ -67,16 +65,16 @@ func (d *Door) Doors() (list []signaling.Endpoint) {
 		at += "/realtime"
 		list = append(list,
 			signaling.Endpoint{Pattern: "GET " + at, Socket: http.HandlerFunc(d.socket)},
-			door("POST "+at, d.begin), // the address of the beta, which is built into devices
+			door("POST "+at, rejectBetaPath),
 			door("POST "+at+"/calls", d.begin),
 			door("POST "+at+"/calls/{id}/{verb}", d.verb),
 			door("POST "+at+"/client_secrets", d.mint),
-			door("POST "+at+"/sessions", d.mintBeta), // the beta's
+			door("POST "+at+"/sessions", rejectBetaPath),
 			door(at, notServed),
 			door(at+"/{rest...}", notServed),
 		)
 	}
-	return append(list, door("POST /openai/realtimeapi/sessions", d.mintBeta), door("/openai/", notServed))
+	return append(list, door("POST /openai/realtimeapi/sessions", rejectBetaPath), door("/openai/", notServed))
 }
 
 // notServed rejects a request to an unsupported path of OpenAI's API.
@@ -157,9 +155,6 @@ func (d *Door) opens(g guest, dialogue *dialogue, asked json.RawMessage) (*bridg
 	}
 	dialogue.session.Model = cmp.Or(dialogue.session.Model, defaultModel)
 	if asked != nil {
-		if dialogue.beta {
-			asked = fromBeta(asked)
-		}
 		next, err := dialogue.session.updated(asked)
 		if err != nil {
 			return nil, err
@@ -218,6 +213,9 @@ func errNoCall(id string) error {
 
 // begin answers an offer and starts a call.
 func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
+	if err := rejectBeta(r); err != nil {
+		return err
+	}
 	guest, err := d.admit(r)
 	if err != nil {
 		return err
@@ -238,7 +236,6 @@ func (d *Door) begin(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	dialogue := newDialogue(modelOf(r), true, newID)
-	dialogue.beta = guest.Beta || isBeta(r)
 	open, err := d.opens(guest, dialogue, session)
 	if err != nil {
 		return err

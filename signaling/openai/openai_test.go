@@ -424,9 +424,8 @@ func TestRealtimeAgentsOfAKey(t *testing.T) {
 	}
 }
 
-// TestRealtimeBeta begins like OpenAI's openai-realtime-console and openai-realtime-agents, and continues in the
-// format of the beta. For other clients the beta's fields are unknown.
-func TestRealtimeBeta(t *testing.T) {
+// TestBetaIsRejected uses the headers, paths, fields and events of the beta. Each error names what to change.
+func TestBetaIsRejected(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil, doortest.WithOpenAI)
 	post := func(path, token, body string, answer any) int {
@@ -436,36 +435,27 @@ func TestRealtimeBeta(t *testing.T) {
 		}
 		return resp.StatusCode
 	}
-	var minted struct {
-		Model, Instructions string
-		Secret              struct {
-			Value   string
-			Expires int64 `json:"expires_at"`
-		} `json:"client_secret"`
-	}
-	flat := `{"model":"gpt-4o-realtime-preview-2025-06-03","voice":"verse","modalities":["audio","text"],"instructions":"Be kind."}`
-	if post("/v1/realtime/sessions", l.Key, flat, &minted); minted.Instructions != "Be kind." || minted.Secret.Expires < time.Now().Unix() {
-		t.Fatalf("minted %+v", minted)
-	}
-	c := doortest.DialRealtime(t, l.Gateway, "", http.Header{"Authorization": {"Bearer " + minted.Secret.Value}})
-	c.Configure(`{"voice":"alloy","input_audio_format":"g711_ulaw","turn_detection":null,"input_audio_transcription":{"model":"whisper-1"}}`)
-	c.Typed("Hello")
-	var item struct {
-		Item struct{ Content []struct{ Type string } }
-	}
-	c.Expect("response.output_item.done").Read(t, &item)
-	if r := c.Answered(); r.Said() != "You said: Hello" || item.Item.Content[0].Type != "audio" ||
-		c.Count("response.audio.delta") == 0 || c.Count("response.audio_transcript.done") != 1 ||
-		c.Count("conversation.item.created") != 2 || c.Count("response.output_item.added") != 1 ||
-		c.Count("conversation.item.done") > 0 {
-		t.Errorf("%+v %+v", r, c.All())
-	}
-	bearer := http.Header{"Authorization": {"Bearer " + l.Mint(`{"once":false}`)}}
-	c = doortest.DialRealtime(t, l.Gateway, "", bearer)
-	c.Expect("session.created")
 	type refusal struct {
 		Error struct{ Code, Param, Message string }
 	}
+	key := func(header, value string) http.Header {
+		return http.Header{"Authorization": {"Bearer " + l.Mint(`{"once":false}`)}, header: {value}}
+	}
+	for _, header := range []http.Header{
+		key("OpenAI-Beta", "realtime=v1"), key("Sec-WebSocket-Protocol", "realtime, openai-beta.realtime-v1"),
+	} {
+		var e refusal
+		c := doortest.DialRealtime(t, l.Gateway, "", header)
+		if c.Expect("error").Read(t, &e); e.Error.Code != "beta_api_shape_disabled" || !strings.Contains(e.Error.Message, "Send no ") {
+			t.Errorf("%v: %+v", header, e)
+		}
+		if code := c.CloseCode(); code != 4000 {
+			t.Errorf("%v: closed with %d", header, code)
+		}
+	}
+	bearer := http.Header{"Authorization": {"Bearer " + l.Mint(`{"once":false}`)}}
+	c := doortest.DialRealtime(t, l.Gateway, "", bearer)
+	c.Expect("session.created")
 	for event, param := range map[string]string{
 		`{"type":"session.update","session":{"voice":"alloy","tools":[]}}`:       "session.voice",
 		`{"type":"session.update","session":{"input_audio_format":"g711_ulaw"}}`: "session.input_audio_format",
@@ -483,6 +473,9 @@ func TestRealtimeBeta(t *testing.T) {
 	}{
 		{"/v1/realtime/client_secrets", `{"model":"gpt-realtime","voice":"alloy"}`, "unknown_parameter", "model", 400},
 		{"/v1/realtime/client_secrets", `{"session":{"voice":"alloy"}}`, "unknown_parameter", "session.voice", 400},
+		{"/v1/realtime", "v=0", "beta_api_shape_disabled", "", 400},
+		{"/v1/realtime/sessions", `{"model":"gpt-realtime","voice":"verse"}`, "beta_api_shape_disabled", "", 400},
+		{"/openai/realtimeapi/sessions", `{}`, "beta_api_shape_disabled", "", 400},
 		{"/v1/realtime/transcription_sessions", `{}`, "not_found", "", 404},
 		{"/v1/realtime/translations", `{}`, "not_found", "", 404},
 		{"/v1/realtime/calls/some/transfer/again", `{}`, "not_found", "", 404},

@@ -16,7 +16,6 @@ import (
 type record struct {
 	newID func(prefix string) string
 	calls bool // a WebRTC call: the voice has its own track, and events report its playback
-	beta  bool // the client uses the beta
 
 	session session
 	items   []*item // in order
@@ -26,7 +25,7 @@ type record struct {
 
 // message is a message to the client.
 type message struct {
-	kind  string // the type in general availability, even for the beta's clients
+	kind  string // the type of the event
 	data  []byte
 	alone bool // only for the connection that caused it
 }
@@ -42,18 +41,13 @@ func (r *record) drain() []message {
 func (r *record) emit(kind string, fields object) { r.put(kind, fields, false) }
 
 func (r *record) put(kind string, fields object, alone bool) {
-	own, rest := kind, []byte("}")
+	rest := []byte("}")
 	if len(fields) > 0 {
 		rest = tools.Encode(fields)
 		rest[0] = ','
 	}
-	if r.beta {
-		if kind, rest = toBeta(kind, rest); kind == "" {
-			return
-		}
-	}
 	data := fmt.Appendf(nil, `{"type":%q,"event_id":%q%s`, kind, r.newID("event"), rest)
-	r.out = append(r.out, message{own, data, alone})
+	r.out = append(r.out, message{kind, data, alone})
 }
 
 // fail reports an error; event is the id of the client's event that caused it.

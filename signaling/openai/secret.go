@@ -26,7 +26,6 @@ const (
 type secret struct {
 	Session *session `json:"session"`
 	Token   string   `json:"token"` // for the gateway; empty if it needs none
-	Beta    bool     `json:"beta,omitempty"`
 }
 
 // identityHeader is OpenAI's header for the identity of a backend's user.
@@ -44,6 +43,9 @@ func (d *Door) mint(w http.ResponseWriter, r *http.Request) error {
 		ExpiresAfter lifetime        `json:"expires_after"`
 		Session      json.RawMessage `json:"session"`
 	}
+	if err := rejectBeta(r); err != nil {
+		return err
+	}
 	minter, raw, err := readMint(w, r, &asked)
 	if err != nil {
 		return err
@@ -55,30 +57,9 @@ func (d *Door) mint(w http.ResponseWriter, r *http.Request) error {
 			return refusal("unknown_parameter", clip(name), "Unknown parameter: '%s'. The fields of a session stand in session.", clip(name))
 		}
 	}
-	value, expires, made, err := d.secretFor(r, minter, asked.ExpiresAfter, secret{}, asked.Session)
+	value, expires, made, err := d.secretFor(r, minter, asked.ExpiresAfter, asked.Session)
 	if err == nil {
 		access.WriteJSON(w, http.StatusOK, object{"value": value, "expires_at": expires, "session": made})
-	}
-	return err
-}
-
-// mintBeta creates a client secret in the beta's format: request and response are the session itself.
-func (d *Door) mintBeta(w http.ResponseWriter, r *http.Request) error {
-	var asked struct {
-		Secret struct {
-			ExpiresAfter lifetime `json:"expires_after"`
-		} `json:"client_secret"`
-	}
-	minter, raw, err := readMint(w, r, &asked)
-	if err != nil {
-		return err
-	}
-	value, expires, made, err := d.secretFor(r, minter, asked.Secret.ExpiresAfter, secret{Beta: true}, fromBeta(raw))
-	if err == nil {
-		access.WriteJSON(w, http.StatusOK, struct {
-			*session
-			Secret object `json:"client_secret"`
-		}{made, object{"value": value, "expires_at": expires}})
 	}
 	return err
 }
@@ -97,7 +78,7 @@ func readMint(w http.ResponseWriter, r *http.Request, asked any) (minter access.
 
 // secretFor creates a secret that is bound to a session.
 func (d *Door) secretFor(
-	r *http.Request, minter access.Minter, after lifetime, made secret, asked json.RawMessage,
+	r *http.Request, minter access.Minter, after lifetime, asked json.RawMessage,
 ) (value string, expires int64, bound *session, err error) {
 	life := cmp.Or(after.Seconds, secretLife)
 	if life < shortestLife || life > longestLife {
@@ -120,9 +101,8 @@ func (d *Door) secretFor(
 		return "", 0, nil, err
 	}
 	value, lasts := newID("ek"), time.Duration(life)*time.Second
-	made.Session, made.Token = &s, token.Token
 	expires = time.Now().Add(lasts).Unix()
-	if err := d.Secrets.Bind(r.Context(), minter, value, made, lasts); err != nil {
+	if err := d.Secrets.Bind(r.Context(), minter, value, secret{&s, token.Token}, lasts); err != nil {
 		return "", 0, nil, err
 	}
 	named := s

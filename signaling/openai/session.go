@@ -225,29 +225,6 @@ func (s *session) updated(raw json.RawMessage) (session, error) {
 	return next, nil
 }
 
-// moved maps fields of the beta's session to their current places.
-var moved = [][]string{
-	{"input_audio_format", "audio", "input", "format"},
-	{"input_audio_noise_reduction", "audio", "input", "noise_reduction"},
-	{"input_audio_transcription", "audio", "input", "transcription"},
-	{"max_response_output_tokens", "max_output_tokens"},
-	{"modalities", "output_modalities"},
-	{"output_audio_format", "audio", "output", "format"},
-	{"speed", "audio", "output", "speed"},
-	{"turn_detection", "audio", "input", "turn_detection"},
-	{"voice", "audio", "output", "voice"},
-}
-
-// unknown returns an error for the first field that only the beta has, or nil. param is the path of fields.
-func unknown(fields map[string]json.RawMessage, param string) error {
-	for _, m := range moved {
-		if fields[m[0]] != nil {
-			return refusal("unknown_parameter", param+m[0], "Unknown parameter: '%s'. It is %s now.", param+m[0], strings.Join(m[1:], "."))
-		}
-	}
-	return nil
-}
-
 // check rejects invalid values, and normalizes the rest.
 func (s *session) check() error {
 	in := &s.Audio.Input

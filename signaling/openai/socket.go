@@ -93,6 +93,9 @@ func (d *Door) socket(w http.ResponseWriter, r *http.Request) {
 // opening returns the call of a socket, and the request for its conversation, or nil if the socket is a second connection
 // to an existing call. The call is set even with an error.
 func (d *Door) opening(r *http.Request, log *slog.Logger) (to *call, open *bridge.SessionRequest, err error) {
+	if err := rejectBeta(r); err != nil {
+		return newCall(log, newDialogue("", false, newID)), nil, err
+	}
 	query := r.URL.Query()
 	if id := query.Get("call_id"); id != "" {
 		if to, err = d.find(r, id); err == nil {
@@ -102,7 +105,6 @@ func (d *Door) opening(r *http.Request, log *slog.Logger) (to *call, open *bridg
 	}
 	dialogue := newDialogue(modelOf(r), false, newID)
 	guest, err := d.admit(r)
-	dialogue.beta = guest.Beta || isBeta(r)
 	if err == nil && query.Get("intent") == "transcription" {
 		err = refusal("invalid_value", "intent", "Sessions that only transcribe are not served.")
 	}
