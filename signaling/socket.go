@@ -56,25 +56,10 @@ type SocketOptions struct {
 	RequireSubprotocol bool
 }
 
-// Conn carries the messages of a [Socket]. [WSConn] implements it.
-type Conn interface {
-	// Next blocks until the next message begins. Unread data is skipped by the next call.
-	Next() (message io.Reader, text bool, err error)
-	// Write sends a message. It may block for some seconds.
-	Write(message []byte, text bool) error
-	// MarkOpened reports that the required first message has arrived.
-	MarkOpened()
-	// ChargeTime reports how long it took to process something that is neither audio nor a picture.
-	ChargeTime(took time.Duration)
-	// SendGoodbye sends the reason of the end, once; Next fails soon after.
-	SendGoodbye(code int, reason string)
-	Close()
-}
-
 // Socket is a client's WebSocket, from its opening to its end. [ServeSocket] reads it, writes to it, pings it and
 // closes it. Its methods are safe for concurrent use, except for those that read.
 type Socket struct {
-	conn       Conn
+	conn       *WSConn
 	options    SocketOptions
 	out        *SendQueue[Outgoing]
 	writerDone chan struct{} // closed when nothing is written any more
@@ -89,15 +74,12 @@ type Socket struct {
 // stops, or the client is too slow ([ErrSlow]), or cannot be written to. ServeSocket returns when all its goroutines
 // have ended.
 func ServeSocket(w http.ResponseWriter, r *http.Request, o SocketOptions, serve func(ctx context.Context, s *Socket) error) {
-	if line, err := acceptWebSocket(o, w, r); err == nil { // else acceptWebSocket has answered
-		ServeConn(r.Context(), line, o, serve)
+	conn, err := acceptWebSocket(o, w, r)
+	if err != nil {
+		return // acceptWebSocket has answered
 	}
-}
-
-// ServeConn is [ServeSocket] for a connection of another kind, which it closes.
-func ServeConn(ctx context.Context, conn Conn, o SocketOptions, serve func(ctx context.Context, s *Socket) error) {
 	defer conn.Close()
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(r.Context())
 	s := &Socket{
 		conn: conn, options: o, out: NewSendQueue[Outgoing](), writerDone: make(chan struct{}), serveDone: make(chan struct{}), fail: cancel,
 		log: loggerOf(ctx),
@@ -109,9 +91,7 @@ func ServeConn(ctx context.Context, conn Conn, o SocketOptions, serve func(ctx c
 		s.options.Write = s.writeMessage
 	}
 	var running sync.WaitGroup
-	if line, ok := conn.(*WSConn); ok {
-		running.Go(func() { line.PingUntil(ctx) })
-	}
+	running.Go(func() { conn.PingUntil(ctx) })
 	running.Go(func() {
 		defer close(s.writerDone)
 		defer crash.Recover(s.log, "socket writer", cancel)
@@ -120,7 +100,6 @@ func ServeConn(ctx context.Context, conn Conn, o SocketOptions, serve func(ctx c
 			cancel(err)
 		}
 	})
-	var err error
 	crash.Run(s.log, "caller", func(e error) { err = e }, func() { err = serve(ctx, s) })
 	close(s.serveDone)
 	s.DrainWrites()
@@ -160,26 +139,19 @@ func (s *Socket) Full() bool { return s.out.Full() }
 // WriterDone is closed when nothing is written any more, also because the client cannot be written to.
 func (s *Socket) WriterDone() <-chan struct{} { return s.writerDone }
 
-// ChargeTime is that of [Conn]. A client that takes more than a tenth of a processor in the long run is throttled.
+// ChargeTime reports how long it took to process something that the client has sent, except audio and pictures. A
+// client that takes more than a tenth of a processor in the long run is throttled.
 func (s *Socket) ChargeTime(took time.Duration) { s.conn.ChargeTime(took) }
 
 // MarkOpened reports that the required first message has arrived. Before it a WebSocket lives for 10 s, after it as
 // long as the client answers pings.
 func (s *Socket) MarkOpened() { s.conn.MarkOpened() }
 
-// Remote returns the client's address, also behind a trusted proxy; empty for a connection of another kind.
-func (s *Socket) Remote() string {
-	if line := s.WSConn(); line != nil {
-		return line.Remote()
-	}
-	return ""
-}
+// Remote returns the client's address, also behind a trusted proxy.
+func (s *Socket) Remote() string { return s.conn.Remote() }
 
-// WSConn returns the WebSocket, or nil for a connection of another kind.
-func (s *Socket) WSConn() *WSConn {
-	line, _ := s.conn.(*WSConn)
-	return line
-}
+// WSConn returns the WebSocket that carries the messages.
+func (s *Socket) WSConn() *WSConn { return s.conn }
 
 // ReadFirst blocks until one of the first messages has arrived, before any of the methods below is called. Its size is
 // limited to limit bytes. The error is that of the socket, or the cause of ctx, in which case the close frame is sent
@@ -208,7 +180,7 @@ func (s *Socket) startReader(f func(Message), end func()) {
 	}
 	s.clientGone = make(chan struct{})
 	go func() {
-		defer close(s.clientGone) // ServeConn waits for it
+		defer close(s.clientGone) // ServeSocket waits for it
 		defer end()
 		defer crash.Recover(s.log, "socket reader", s.fail)
 		for {

@@ -242,7 +242,7 @@ func joined(form url.Values, is, between string) string {
 
 // ticket permits one call, or one transfer.
 type ticket struct {
-	provider *Provider // nil for AudioSocket
+	provider *Provider
 	agent    *agents.Agent
 	call     string // the provider's call ID; empty if not yet known
 	party    phone.Party
@@ -260,11 +260,9 @@ type tickets struct {
 	list map[string]ticket
 }
 
-// put stores a ticket under name, or under a random name if name is empty, and returns the name.
-func (t *tickets) put(name string, one ticket) string {
-	if name == "" {
-		name = rand.Text() // 128 bits
-	}
+// put stores a ticket and returns its random name.
+func (t *tickets) put(one ticket) string {
+	name := rand.Text() // 128 bits
 	now := time.Now()
 	one.expires = now.Add(ticketLife)
 	t.mu.Lock()
@@ -275,7 +273,7 @@ func (t *tickets) put(name string, one ticket) string {
 }
 
 // take removes a ticket and returns it. It reports false if the ticket is unknown or expired, or belongs to another provider than p; in the
-// last case the ticket stays valid. p is nil for AudioSocket.
+// last case the ticket stays valid.
 func (t *tickets) take(name string, p *Provider) (ticket, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -404,7 +402,7 @@ func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		d.refused(r.RemoteAddr, "calls", err)
 	default:
-		at = d.socketURL() + "/telephony/" + p.Name + "/stream/" + d.tickets.put("", t)
+		at = d.socketURL() + "/telephony/" + p.Name + "/stream/" + d.tickets.put(t)
 	}
 	if control {
 		if err := d.ask(r.Context(), p, telnyxAnswer(t.call, at, form.Get("command"))); err != nil && !errors.Is(err, errCallOver) {

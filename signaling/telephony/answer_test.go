@@ -104,7 +104,7 @@ func TestSignatureOfAudioHook(t *testing.T) {
 func TestTickets(t *testing.T) {
 	twilio, plivo := &Provider{}, &Provider{}
 	all := tickets{list: map[string]ticket{}}
-	name := all.put("", ticket{provider: twilio})
+	name := all.put(ticket{provider: twilio})
 	if _, ok := all.take(name, plivo); ok {
 		t.Error("another provider has it")
 	}
@@ -114,7 +114,7 @@ func TestTickets(t *testing.T) {
 	if _, ok := all.take(name, twilio); ok {
 		t.Error("it is there twice")
 	}
-	name = all.put("", ticket{provider: twilio})
+	name = all.put(ticket{provider: twilio})
 	old := all.list[name]
 	if life := time.Until(old.expires); life > ticketLife || life < ticketLife-time.Second {
 		t.Errorf("it lives for %v", life)
@@ -125,7 +125,7 @@ func TestTickets(t *testing.T) {
 		t.Error("it has expired")
 	}
 	all.list[name] = old
-	if all.put("", ticket{}); len(all.list) != 1 {
+	if all.put(ticket{}); len(all.list) != 1 {
 		t.Errorf("%d are kept", len(all.list))
 	}
 }

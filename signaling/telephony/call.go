@@ -64,8 +64,7 @@ func or(p, other phone.Party) phone.Party {
 type call struct {
 	*signaling.Socket
 	door  *Door
-	codec codec
-	lead  time.Duration
+	codec *dialectCodec
 	log   *slog.Logger
 
 	ticket          // identifies the caller and selects the agent
@@ -89,9 +88,9 @@ type call struct {
 	moved   atomic.Bool                    // the call was transferred
 }
 
-func (d *Door) newCall(t ticket, codec codec, lead time.Duration) *call {
+func (d *Door) newCall(t ticket, codec *dialectCodec) *call {
 	return &call{
-		door: d, codec: codec, lead: lead, ticket: t, log: d.Logger, gone: make(chan struct{}), keypad: phone.NewKeypad(),
+		door: d, codec: codec, ticket: t, log: d.Logger, gone: make(chan struct{}), keypad: phone.NewKeypad(),
 	}
 }
 
@@ -101,7 +100,7 @@ func (c *call) run(ctx context.Context, s *signaling.Socket) error {
 	if rule, err := c.begin(ctx); ctx.Err() != nil {
 		return context.Cause(ctx)
 	} else if err != nil {
-		c.door.refused(c.from(), rule, err)
+		c.door.refused(c.provider.Name, rule, err)
 		return &bridge.Error{Code: bridge.CodeForbidden, Message: "This call is not taken."}
 	}
 	s.MarkOpened()
@@ -114,21 +113,13 @@ func (c *call) run(ctx context.Context, s *signaling.Socket) error {
 	return err
 }
 
-// from returns the name of the provider, for the log.
-func (c *call) from() string {
-	if c.provider == nil {
-		return "audiosocket"
-	}
-	return c.provider.Name
-}
-
 // begin reads until the start message and selects the agent. On errors, rule names the check that rejected the call.
 func (c *call) begin(ctx context.Context) (rule string, err error) {
 	m, err := c.awaitStart(ctx)
 	if err != nil {
 		return "start", err
 	}
-	if c.provider != nil && c.provider.signing() != nil && c.call != m.start.call {
+	if c.provider.signing() != nil && c.call != m.start.call {
 		return "token", errors.New("the token is another call's")
 	}
 	if c.call == "" {
@@ -139,7 +130,7 @@ func (c *call) begin(ctx context.Context) (rule string, err error) {
 		c.menu = &phone.Menu{}
 	}
 	if c.isProbe = m.start.isProbe; c.isProbe {
-		c.log = c.door.Logger.With("provider", c.from())
+		c.log = c.door.Logger.With("provider", c.provider.Name)
 		c.startSpeech()
 		return "", nil
 	}
@@ -153,7 +144,7 @@ func (c *call) begin(ctx context.Context) (rule string, err error) {
 	if err := c.door.Agents.Select(&c.open, nil); err != nil { // a token may be limited to another agent
 		return "agent", err
 	}
-	c.log = c.door.Logger.With("provider", c.from(), "caller", phone.ClipField(c.party.Number), "theirs", c.call)
+	c.log = c.door.Logger.With("provider", c.provider.Name, "caller", phone.ClipField(c.party.Number), "theirs", c.call)
 	c.startSpeech()
 	return "", nil
 }
@@ -188,11 +179,7 @@ func (c *call) awaitStart(ctx context.Context) (message, error) {
 
 // startSpeech accepts the call. From then on, the voice can be sent.
 func (c *call) startSpeech() {
-	var p packing
-	if c.provider != nil {
-		p = c.provider.profile.dialect.packing
-	}
-	c.speech = newSpeech(c.codec, c.format, p, c.lead, c.Put, c.log)
+	c.speech = newSpeech(c.codec, c.format, c.Put, c.log)
 	c.speech.reply(accept)
 }
 
@@ -220,7 +207,7 @@ func (c *call) conversation() bridge.SessionRequest {
 	open := c.open
 	phone.ConfigureSession(&open, c.agent, c.party)
 	open.Tools, open.Grant = c.tools(), c.door.config.limit(open.Grant)
-	open.Origin.Identity, open.Origin.Key = phone.ClipField(c.party.Number), doorName+" "+c.from()
+	open.Origin.Identity, open.Origin.Key = phone.ClipField(c.party.Number), doorName+" "+c.provider.Name
 	open.Origin.Attributes = c.party.Attributes
 	return open
 }

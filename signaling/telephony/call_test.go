@@ -2,57 +2,52 @@ package telephony
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/gorilla/websocket"
 
 	"voxgate/media/g711"
 	"voxgate/signaling"
 )
 
-// closing is a transport whose other side continues to send after our goodbye, and then closes.
-type closing struct {
-	messages []string
-	opened   bool
-	parted   bool
-}
-
-func (c *closing) Next() (message io.Reader, text bool, err error) {
-	if len(c.messages) == 0 {
-		return nil, false, io.EOF
-	}
-	first := c.messages[0]
-	c.messages = c.messages[1:]
-	return strings.NewReader(first), true, nil
-}
-
-func (c *closing) Write([]byte, bool) error { return nil }
-func (c *closing) ChargeTime(time.Duration) {}
-func (c *closing) MarkOpened()              { c.opened = true }
-func (c *closing) SendGoodbye(int, string)  { c.parted = true }
-func (c *closing) Close()                   {}
-
-// After our goodbye, everything that the other side has sent is still read: closing a socket with unread data resets the connection,
-// and then our last message is lost.
-func TestARefusedCallIsReadToItsEnd(t *testing.T) {
-	media := `{"event":"media","media":{"payload":"AAAA"}}`
-	for name, messages := range map[string][]string{
-		"of nobody's number": {twilioStart, media, media},
-		"that is no call":    {media, media, media},
-	} {
-		line := &closing{messages: messages}
-		d := &Door{Options: Options{Logger: slog.New(slog.DiscardHandler)}, config: &Config{}}
-		c := d.newCall(
-			ticket{call: "CA1", provider: &Provider{profile: profiles["twilio"]}},
-			&dialectCodec{dialect: &profiles["twilio"].dialect},
-			bridgeLead,
-		)
-		signaling.ServeConn(t.Context(), line, signaling.SocketOptions{Limit: maxMessage}, c.run)
-		if line.opened || !line.parted || len(line.messages) > 0 {
-			t.Errorf("a call %s: taken %v, goodbye %v, and %d messages are unread", name, line.opened, line.parted, len(line.messages))
+// A refused call gets its close frame, however much the provider has sent: closing a socket with unread data resets the connection, and
+// then the frame is lost.
+func TestRefusedCallGetsCloseFrame(t *testing.T) {
+	media := `{"event":"media","media":{"payload":"` + strings.Repeat("A", 16<<10) + `"}}`
+	for name, first := range map[string]string{"a number without an agent": twilioStart, "no start message": media} {
+		ended := make(chan struct{})
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer close(ended)
+			d := &Door{Options: Options{Logger: slog.New(slog.DiscardHandler)}, config: &Config{}}
+			c := d.newCall(
+				ticket{call: "CA1", provider: &Provider{profile: profiles["twilio"]}},
+				&dialectCodec{dialect: &profiles["twilio"].dialect},
+			)
+			signaling.ServeSocket(w, r, signaling.SocketOptions{Limit: maxMessage}, c.run)
+		}))
+		conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(server.URL, "http"), nil)
+		if err != nil {
+			t.Fatal(err)
 		}
+		for _, text := range append([]string{first}, slices.Repeat([]string{media}, 2*maxPrelude)...) {
+			if err = conn.WriteMessage(websocket.TextMessage, []byte(text)); err != nil {
+				break
+			}
+		}
+		if err == nil {
+			_, _, err = conn.ReadMessage()
+		}
+		if !websocket.IsCloseError(err, signaling.ClosePolicy) {
+			t.Errorf("%s: the socket ended with %v", name, err)
+		}
+		conn.Close()
+		<-ended
+		server.Close()
 	}
 }
 

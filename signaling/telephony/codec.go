@@ -70,18 +70,6 @@ const (
 	keepAlive // shows that we are there, even if the model says nothing
 )
 
-// codec encodes and decodes the messages of one call. Only one goroutine calls read, and its first call comes before all others. Calls of
-// voice must not overlap.
-type codec interface {
-	// read parses a message. An error concerns only this message; the call can go on.
-	read(data []byte, text bool) (message, error)
-	// voice builds a message with encoded sound. It does not retain sound.
-	voice(sound []byte) signaling.Outgoing
-	// say builds a command. ok is false if the provider does not support it. what is the name of a mark, or keys. Commands must be sent
-	// in the order they were built.
-	say(c command, what string) (p signaling.Outgoing, ok bool)
-}
-
 // format is an audio format.
 type format struct {
 	law  *g711.Codec // nil for linear PCM, 16 bits, little-endian
@@ -210,7 +198,8 @@ type packing struct {
 	fills  bool // silence is sent while the model does not speak, for each message received
 }
 
-// dialectCodec implements codec for one call.
+// dialectCodec encodes and decodes the messages of one call. Only one goroutine calls read, and its first call comes before all others.
+// Calls of voice must not overlap.
 type dialectCodec struct {
 	*dialect
 	started        bool
@@ -226,6 +215,7 @@ type dialectCodec struct {
 	theirs         atomic.Uint64
 }
 
+// read parses a message. An error concerns only this message; the call can go on.
 func (c *dialectCodec) read(data []byte, text bool) (message, error) {
 	if !text {
 		return c.readBinary(data)
@@ -499,6 +489,7 @@ func (c *dialectCodec) readSound(s soundMessage) (m message, err error) {
 	return m, nil
 }
 
+// voice builds a message with encoded sound. It does not retain sound.
 func (c *dialectCodec) voice(sound []byte) signaling.Outgoing {
 	if c.binary {
 		return signaling.Outgoing{Data: bytes.Clone(sound)}
@@ -519,7 +510,9 @@ func (c *dialectCodec) voice(sound []byte) signaling.Outgoing {
 	return signaling.Outgoing{Data: append(b, c.suffix...), Text: true}
 }
 
-func (c *dialectCodec) say(what command, argument string) (signaling.Outgoing, bool) {
+// say builds a command. ok is false if the provider does not support it. argument is the name of a mark, or keys. Commands must be sent in
+// the order they were built.
+func (c *dialectCodec) say(what command, argument string) (m signaling.Outgoing, ok bool) {
 	text, ok := c.dialect.say[what]
 	if !ok {
 		return signaling.Outgoing{}, false

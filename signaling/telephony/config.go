@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/url"
 	"regexp"
 	"slices"
@@ -22,7 +21,6 @@ import (
 type Config struct {
 	PublicURL      string            `json:"publicURL"` // URL at which providers reach this gateway: "https://voice.example.com"
 	Providers      []Provider        `json:"providers"`
-	AudioSocket    *AudioSocket      `json:"audioSocket"` // nil if disabled
 	Collect        phone.Collections `json:"collect"`
 	Calls          int               `json:"calls"`          // concurrent calls in total; 0 means 100
 	CallsPerSecond int               `json:"callsPerSecond"` // new calls per second; 0 means 10
@@ -43,11 +41,6 @@ type Provider struct {
 	TransferTo []string `json:"transferTo"` // allowed targets: patterns of numbers and SIP URIs
 
 	profile *profile
-}
-
-// AudioSocket configures the listener for Asterisk's AudioSocket().
-type AudioSocket struct {
-	Listen string `json:"listen"` // "10.0.0.7:9092"
 }
 
 // Default limits. A call costs money for as long as it lasts, so a forgotten one must not last all night.
@@ -82,13 +75,8 @@ func (c *Config) check() error {
 		}
 		c.PublicURL = strings.TrimSuffix(c.PublicURL, "/")
 	}
-	if len(c.Providers) == 0 && c.AudioSocket == nil {
-		return errors.New("providers: there is none, and no audioSocket, so nobody could call")
-	}
-	if c.AudioSocket != nil {
-		if _, _, err := net.SplitHostPort(c.AudioSocket.Listen); err != nil {
-			return fmt.Errorf("audioSocket.listen: %w", err)
-		}
+	if len(c.Providers) == 0 {
+		return errors.New("providers: must not be empty")
 	}
 	names := map[string]bool{}
 	for i := range c.Providers {

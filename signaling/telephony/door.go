@@ -1,5 +1,5 @@
 // Package telephony serves phone calls that a provider or a phone system streams to us: over a WebSocket with audio in JSON (Twilio and
-// providers that copied its format) or in binary messages (Asterisk, jambonz, FreeSWITCH, Vonage), or over AudioSocket.
+// providers that copied its format) or in binary messages (Asterisk, jambonz, FreeSWITCH, Vonage).
 //
 // All of them use dialects of two formats, and each provider is an entry in the table profiles. A call must be authorized before a
 // conversation with the model begins: by a token from our answer to a signed request, by a password, or by a key or token of the gateway.
@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -47,20 +46,16 @@ type Door struct {
 	begun     *rate.Limiter
 	logged    rate.Sometimes
 	guesses   *access.FailedAttempts
-	listener  net.Listener // for AudioSocket; nil if disabled
 
-	mu      sync.Mutex
-	calls   map[*Provider]int
-	all     int
-	sockets map[net.Conn]struct{} // open AudioSocket connections; nil after Close
-	running sync.WaitGroup
+	mu    sync.Mutex
+	calls map[*Provider]int
+	all   int
 }
 
 // restTimeout limits a request to a provider's REST API. The caller hears silence meanwhile.
 const restTimeout = 5 * time.Second
 
-// New loads the configuration file and opens its listener. It returns a nil Door if file is empty. Shut down the host before closing the
-// Door.
+// New loads the configuration file. It returns a nil Door if file is empty. Shut down the host before closing the Door.
 func New(file string, o Options) (*Door, error) {
 	if file == "" {
 		return nil, nil
@@ -77,7 +72,7 @@ func New(file string, o Options) (*Door, error) {
 		client:  &http.Client{Timeout: restTimeout, Transport: tools.NewTransport(), CheckRedirect: tools.RefuseRedirect},
 		begun:   rate.NewLimiter(rate.Limit(config.CallsPerSecond), config.CallsPerSecond),
 		logged:  rate.Sometimes{First: 100, Interval: 100 * time.Millisecond},
-		guesses: access.NewFailedAttempts(), calls: map[*Provider]int{}, sockets: map[net.Conn]struct{}{},
+		guesses: access.NewFailedAttempts(), calls: map[*Provider]int{},
 	}
 	for i := range config.Providers {
 		p := &config.Providers[i]
@@ -85,12 +80,6 @@ func New(file string, o Options) (*Door, error) {
 		if p.Access && !o.Gate.HasKeys() {
 			return nil, fmt.Errorf("%s: providers[%d].access: there are no keys, so anybody could call", file, i)
 		}
-	}
-	if config.AudioSocket != nil {
-		if err := d.listen(config.AudioSocket.Listen); err != nil {
-			return nil, fmt.Errorf("%s: audioSocket.listen: %w", file, err)
-		}
-		o.Logger.Info("telephony", "audioSocket", d.listener.Addr())
 	}
 	for _, p := range config.Providers {
 		at := d.socketURL() + "/telephony/" + p.Name + "/stream"
@@ -110,47 +99,25 @@ func (d *Door) Doors() []signaling.Endpoint {
 	if d == nil {
 		return nil
 	}
-	doors := []signaling.Endpoint{
+	return []signaling.Endpoint{
 		{Pattern: "POST /telephony/{provider}/answer", Handler: http.HandlerFunc(d.answer)},
 		{Pattern: "POST /telephony/{provider}/transfer/{token}", Handler: http.HandlerFunc(d.transfer)},
 		{Pattern: "GET /telephony/{provider}/stream", Socket: http.HandlerFunc(d.stream)},
 		{Pattern: "GET /telephony/{provider}/stream/{token}", Socket: http.HandlerFunc(d.stream)},
 	}
-	if d.config.AudioSocket != nil {
-		doors = append(doors, signaling.Endpoint{Pattern: "POST /telephony/audiosocket", Handler: http.HandlerFunc(d.announce)})
-	}
-	return doors
 }
 
-// AudioSocket returns the address of the AudioSocket listener, or nil.
-func (d *Door) AudioSocket() net.Addr {
-	if d == nil || d.listener == nil {
-		return nil
-	}
-	return d.listener.Addr()
-}
-
-// Close closes the AudioSocket listener and its connections, and blocks until they have ended.
+// Close ends the requests to collections and closes idle connections to REST APIs.
 func (d *Door) Close() {
 	if d == nil {
 		return
 	}
-	if d.listener != nil {
-		d.listener.Close()
-	}
-	d.mu.Lock()
-	for conn := range d.sockets {
-		conn.Close()
-	}
-	d.sockets = nil
-	d.mu.Unlock()
-	d.running.Wait()
 	d.client.CloseIdleConnections()
 	d.config.Collect.Close()
 }
 
-// authorize checks a server key or a session token; if token is empty, the one in the request headers. Limits by IP address do not apply:
-// all calls of a telephone system come from the same address.
+// authorize checks a server key or a session token. Limits by IP address do not apply: all calls of a telephone system come from the same
+// address.
 func (d *Door) authorize(open *bridge.SessionRequest, r *http.Request, token string) error {
 	open.Origin.Protocol = doorName
 	return access.From(d.Gate.WithClient(&http.Request{Header: r.Header})).Admit(open, token)
@@ -184,7 +151,7 @@ func (d *Door) fits(p *Provider) error {
 	switch {
 	case d.all >= d.config.Calls:
 		return fmt.Errorf("there are %d calls", d.all)
-	case p != nil && p.Calls > 0 && d.calls[p] >= p.Calls:
+	case p.Calls > 0 && d.calls[p] >= p.Calls:
 		return fmt.Errorf("there are %d calls of %s", d.calls[p], p.Name)
 	}
 	return nil
@@ -232,7 +199,7 @@ func (d *Door) stream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
-	c := d.newCall(t, &dialectCodec{dialect: &p.profile.dialect}, bridgeLead)
+	c := d.newCall(t, &dialectCodec{dialect: &p.profile.dialect})
 	signaling.ServeSocket(w, r, signaling.SocketOptions{Limit: maxMessage, OnRoundTrip: c.roundTrip}, c.run)
 }
 

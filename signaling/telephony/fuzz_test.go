@@ -1,18 +1,13 @@
 package telephony
 
 import (
-	"bufio"
-	"bytes"
-	"net"
 	"testing"
-	"time"
 
 	"voxgate/media"
-	"voxgate/signaling"
 )
 
 // tryCodec makes a codec read messages, and then build all of its own. It may return errors, but must not panic.
-func tryCodec(c codec, messages [][]byte, text func(i int) bool) {
+func tryCodec(c *dialectCodec, messages [][]byte, text func(i int) bool) {
 	for i, data := range messages {
 		m, err := c.read(data, text(i))
 		if err == nil && m.kind == started {
@@ -67,38 +62,5 @@ func FuzzControl(f *testing.F) {
 		for _, name := range []string{"asterisk", "jambonz", "freeswitch", "vonage", "sinch", "infobip", "genesys"} {
 			tryCodec(&dialectCodec{dialect: &profiles[name].dialect}, [][]byte{first, {1, 2, 3}, second}, func(i int) bool { return i != 1 })
 		}
-	})
-}
-
-// bytesConn is a connection whose input is a slice of bytes.
-type bytesConn struct {
-	net.Conn
-	*bytes.Reader
-}
-
-func (c bytesConn) Read(b []byte) (int, error)      { return c.Reader.Read(b) }
-func (c bytesConn) SetReadDeadline(time.Time) error { return nil }
-
-// FuzzAudioSocket parses arbitrary input of an AudioSocket.
-func FuzzAudioSocket(f *testing.F) {
-	f.Add(append([]byte{0x01, 0, 16}, make([]byte, 16)...))
-	f.Add([]byte{0x10, 0, 2, 1, 2, 0x10, 0, 2, 1, 2, 0x03, 0, 1, '5', 0xff, 0, 1, 4, 0x00, 0, 0})
-	f.Add([]byte{0x11, 0xff, 0xff})
-	f.Fuzz(func(t *testing.T, all []byte) {
-		conn := bytesConn{Reader: bytes.NewReader(all)}
-		line, c := &audioLine{conn: conn, in: bufio.NewReader(conn)}, &audioCodec{}
-		for range len(all) + 1 {
-			message, _, err := line.Next()
-			var data []byte
-			if err == nil {
-				data, err = signaling.ReadLimited(message, maxMessage)
-			}
-			if err != nil {
-				tryCodec(c, nil, nil)
-				return
-			}
-			tryCodec(c, [][]byte{data}, func(int) bool { return false })
-		}
-		t.Error("there are more messages than bytes")
 	})
 }

@@ -178,7 +178,7 @@ func newGateway(t testing.TB, change func(config map[string]any), more ...func(*
 	server := httptest.NewUnstartedServer(nil)
 	g.http = "http://" + server.Listener.Addr().String()
 	config := map[string]any{
-		"publicURL": g.http, "agents": json.RawMessage(agents), "audioSocket": map[string]any{"listen": "127.0.0.1:0"},
+		"publicURL": g.http, "agents": json.RawMessage(agents),
 		"providers": []any{
 			map[string]any{
 				"profile":    "twilio",

@@ -12,20 +12,18 @@ import (
 )
 
 const (
-	// bridgeLead is how much voice is sent ahead of real time to a provider that can drop buffered sound.
-	bridgeLead = 200 * time.Millisecond
+	// voiceLead is how much voice is sent ahead of real time. On an interruption, the provider drops what it has not played.
+	voiceLead = 200 * time.Millisecond
 	// maxHeld limits the messages that wait while the provider is paused: 20 s of voice.
 	maxHeld = 1000
 )
 
 // speech sends the model's voice to the provider. It implements media.Output and is safe for concurrent use.
 type speech struct {
-	codec   codec
-	format  format
-	packing packing
-	lead    time.Duration
-	put     func(signaling.Outgoing) // sends a message; does not block
-	log     *slog.Logger
+	codec  *dialectCodec
+	format format
+	put    func(signaling.Outgoing) // sends a message; does not block
+	log    *slog.Logger
 
 	mu       sync.Mutex
 	down     *media.Resampler     // nil if the provider takes the model's own sample rate
@@ -43,8 +41,8 @@ type speech struct {
 	echo     chan struct{}        // closed and replaced when a mark is reported
 }
 
-func newSpeech(c codec, f format, p packing, lead time.Duration, put func(signaling.Outgoing), log *slog.Logger) *speech {
-	s := &speech{codec: c, format: f, packing: p, lead: lead, put: put, log: log, echo: make(chan struct{})}
+func newSpeech(c *dialectCodec, f format, put func(signaling.Outgoing), log *slog.Logger) *speech {
+	s := &speech{codec: c, format: f, put: put, log: log, echo: make(chan struct{})}
 	if f.rate != bridge.VoiceRate {
 		s.down = media.NewResampler(bridge.VoiceRate, f.rate)
 	}
@@ -52,10 +50,10 @@ func newSpeech(c codec, f format, p packing, lead time.Duration, put func(signal
 }
 
 // size returns the size of the sound in a message, in bytes.
-func (s *speech) size() int { return s.format.frame() * max(1, s.packing.frames) }
+func (s *speech) size() int { return s.format.frame() * max(1, s.codec.packing.frames) }
 
 // Lead implements media.Output.
-func (s *speech) Lead() time.Duration { return s.lead }
+func (s *speech) Lead() time.Duration { return voiceLead }
 
 // WriteFrame implements media.Output.
 func (s *speech) WriteFrame(f media.Frame) error {
@@ -88,7 +86,7 @@ func (s *speech) WriteFrame(f media.Frame) error {
 // fill sends 20 ms of silence while the model does not speak. It is called for each message of sound received. These may come in bursts,
 // but the silence is sent in real time.
 func (s *speech) fill() {
-	if !s.packing.fills {
+	if !s.codec.packing.fills {
 		return
 	}
 	s.mu.Lock()
@@ -110,7 +108,7 @@ var quiet = make([]int16, media.Samples(media.FrameDuration, maxRate))
 
 // sendRest sends the remaining sound, padded with silence if the provider requires full messages. The caller must hold mu.
 func (s *speech) sendRest() {
-	if n := len(s.gathered); s.packing.whole && n > 0 && n < s.size() {
+	if n := len(s.gathered); s.codec.packing.whole && n > 0 && n < s.size() {
 		pause := make([]int16, media.Samples(media.FrameDuration, s.format.rate)*(s.size()-n)/s.format.frame())
 		s.gathered = s.format.encode(s.gathered, pause)
 		s.due = s.due.Add(media.Duration(len(pause), s.format.rate))

@@ -46,12 +46,11 @@ func TestHeard(t *testing.T) {
 		"no marks":           {deaf: true, want: 200 * ms},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var c codec = &audioCodec{}
-			f := format{rate: 8000}
-			if !test.deaf {
-				c, f = begun(t, "twilio", twilioStart)
+			c, f := begun(t, "twilio", twilioStart)
+			if test.deaf {
+				c, f = begun(t, "freeswitch", `{"callId":"1"}`)
 			}
-			s := newSpeech(c, f, packing{}, bridgeLead, func(signaling.Outgoing) {}, slog.New(slog.DiscardHandler))
+			s := newSpeech(c, f, func(signaling.Outgoing) {}, slog.New(slog.DiscardHandler))
 			gone, written := make(chan struct{}), make(chan struct{})
 			s.heard(echoTime, gone, written) // nothing was sent yet
 			for range 10 {
@@ -83,7 +82,7 @@ func TestLate(t *testing.T) {
 	const ms = time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
 		c, f := begun(t, "twilio", twilioStart)
-		s := newSpeech(c, f, packing{}, bridgeLead, func(signaling.Outgoing) {}, slog.New(slog.DiscardHandler))
+		s := newSpeech(c, f, func(signaling.Outgoing) {}, slog.New(slog.DiscardHandler))
 		s.roundTrip(40 * ms)
 		answer := func(mark string, late time.Duration) {
 			for range 10 {
@@ -124,7 +123,7 @@ func BenchmarkSpoken(b *testing.B) {
 			c, f := begun(b, provider, start)
 			out, taken, done := signaling.NewSendQueue[signaling.Outgoing](), make(chan struct{}), make(chan struct{})
 			put := func(m signaling.Outgoing) { out.Put(m, len(m.Data)) }
-			s := newSpeech(c, f, packing{}, bridgeLead, put, slog.New(slog.DiscardHandler))
+			s := newSpeech(c, f, put, slog.New(slog.DiscardHandler))
 			go func() {
 				defer close(done)
 				_ = out.Run(context.Background(), func(context.Context, signaling.Outgoing) error { taken <- struct{}{}; return nil })

@@ -18,12 +18,9 @@ import (
 func (c *call) tools() []tools.Tool {
 	list := append(c.door.config.Collect.BuildTools(c.agent, func() *phone.Keypad { return c.keypad }), phone.EndCallTool(c.do))
 	p := c.provider
-	if p == nil {
-		return list
-	}
 	if len(p.TransferTo) > 0 {
 		refused := func(target string) {
-			c.door.refused(c.from(), "transfer", fmt.Errorf("%q is not on the list", phone.ClipField(target)))
+			c.door.refused(p.Name, "transfer", fmt.Errorf("%q is not on the list", phone.ClipField(target)))
 		}
 		list = append(list, phone.TransferTool(p.TransferTo, 0, phone.TransferMode{}, refused, c.transfer))
 	}
@@ -48,7 +45,7 @@ func (c *call) transfer(ctx context.Context, target, _ string) error {
 	}
 	c.heard()
 	p := c.provider
-	xmlURL := c.door.config.PublicURL + "/telephony/" + p.Name + "/transfer/" + c.door.tickets.put("", ticket{provider: p, target: target})
+	xmlURL := c.door.config.PublicURL + "/telephony/" + p.Name + "/transfer/" + c.door.tickets.put(ticket{provider: p, target: target})
 	if err := c.door.ask(ctx, p, p.profile.rest.transfer(p, c.call, target, xmlURL)); err != nil {
 		return fmt.Errorf("the transfer failed: %w", err)
 	}
@@ -100,7 +97,7 @@ func (c *call) hangUp() {
 		return
 	default:
 	}
-	if p := c.provider; p != nil && p.APIKey != "" {
+	if p := c.provider; p.APIKey != "" {
 		if err := c.door.ask(context.Background(), p, p.profile.rest.hangUp(p, c.call)); err != nil && !errors.Is(err, errCallOver) {
 			c.log.Warn("not hung up by the provider", "err", err)
 		}
