@@ -405,7 +405,8 @@ func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
 		at = d.socketURL() + "/telephony/" + p.Name + "/stream/" + d.tickets.put(t)
 	}
 	if control {
-		if err := d.ask(r.Context(), p, telnyxAnswer(t.call, at, form.Get("command"))); err != nil && !errors.Is(err, errCallOver) {
+		err := d.ask(r.Context(), p, telnyxAnswer(t.call, at, form.Get("command")))
+		if err != nil && !errors.Is(err, errCallOver) {
 			d.refuse(w, r, http.StatusBadGateway, "answer", err) // Telnyx then retries, or tries another address
 		}
 		return

@@ -529,8 +529,9 @@ func (c *dialectCodec) fill(text, argument string) string {
 		c.seq++
 	}
 	return strings.NewReplacer(
-		"{stream}", quoted(c.stream), "{encoding}", quoted(c.encoding), "{rate}", strconv.Itoa(c.format.rate), "{what}", quoted(argument),
-		"{chosen}", quoted(c.chosen), "{seq}", strconv.FormatUint(c.seq, 10), "{theirs}", strconv.FormatUint(c.theirs.Load(), 10),
+		"{stream}", quoted(c.stream), "{encoding}", quoted(c.encoding), "{rate}", strconv.Itoa(c.format.rate),
+		"{what}", quoted(argument), "{chosen}", quoted(c.chosen),
+		"{seq}", strconv.FormatUint(c.seq, 10), "{theirs}", strconv.FormatUint(c.theirs.Load(), 10),
 	).Replace(text)
 }
 

@@ -37,14 +37,16 @@ var twilio = dialect{
 
 var profiles = map[string]*profile{
 	"twilio": {
-		dialect: twilio, sign: &signing{verify: verifyTwilio, headers: []string{"X-Twilio-Signature"}, socket: true}, id: "CallSid",
+		dialect: twilio, id: "CallSid",
+		sign:     &signing{verify: verifyTwilio, headers: []string{"X-Twilio-Signature"}, socket: true},
 		answer:   `<Response><Connect><Stream url="{url}"/></Connect></Response>`,
 		reject:   `<Response><Reject reason="busy"/></Response>`,
 		accounts: true, rest: &restAPI{base: "https://api.twilio.com", hangUp: twilioHangUp("/2010-04-01"), transfer: twilioTransfer},
 	},
 	"signalwire": {
 		// https://developer.signalwire.com/compatibility-api/cxml/voice/stream/
-		dialect: twilio, sign: &signing{verify: verifyTwilio, headers: []string{"X-SignalWire-Signature", "X-Twilio-Signature"}}, id: "CallSid",
+		dialect: twilio, id: "CallSid",
+		sign:     &signing{verify: verifyTwilio, headers: []string{"X-SignalWire-Signature", "X-Twilio-Signature"}},
 		answer:   `<Response><Connect><Stream url="{url}"/></Connect></Response>`,
 		reject:   `<Response><Reject reason="busy"/></Response>`,
 		accounts: true, rest: &restAPI{hangUp: twilioHangUp("/api/laml/2010-04-01")},
@@ -63,7 +65,9 @@ var profiles = map[string]*profile{
 		answer: `<Response><Connect><Stream url="{url}" track="inbound_track" codec="PCMU" ` +
 			`bidirectionalMode="rtp" bidirectionalCodec="PCMU"/></Connect></Response>`,
 		reject: `<Response><Reject reason="busy"/></Response>`,
-		rest:   &restAPI{base: "https://api.telnyx.com", bearer: true, hangUp: telnyx("hangup", ""), transfer: telnyxTransfer, keys: telnyxKeys},
+		rest: &restAPI{
+			base: "https://api.telnyx.com", bearer: true, hangUp: telnyx("hangup", ""), transfer: telnyxTransfer, keys: telnyxKeys,
+		},
 	},
 	"plivo": {
 		// https://www.plivo.com/docs/voice/xml/audiostream
