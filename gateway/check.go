@@ -65,7 +65,7 @@ func checkConfig(s settings, stdout io.Writer) error {
 		return withFileName(s.sip, c.CheckFiles(answers))
 	})
 	check("telephony", s.telephony, func() error {
-		c, err := telephony.Load(s.telephony)
+		c, err := telephony.LoadConfig(s.telephony)
 		if err != nil {
 			return err
 		}

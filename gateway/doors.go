@@ -58,7 +58,7 @@ func openEndpoints(s settings, host *bridge.Host, webrtc *rtc.API, generate *res
 		return nil, err
 	}
 	streams, err := telephony.New(s.telephony, telephony.Options{
-		Host: host, Agents: s.access.Agents, Gate: gate, Refused: s.access.OnRefused, Logger: log,
+		Host: host, Agents: s.access.Agents, Gate: gate, OnRefused: s.access.OnRefused, Logger: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("telephony: %w", err)
@@ -80,7 +80,7 @@ func openEndpoints(s settings, host *bridge.Host, webrtc *rtc.API, generate *res
 		encoders = door.Doors()
 	}
 	doors = slices.Concat(beside.Doors(), generate.Doors(), google.Doors(), realtime.Doors(), pipecat.Doors(), assistant.Doors(), phones,
-		streams.Doors(), encoders, []signaling.Endpoint{
+		streams.Endpoints(), encoders, []signaling.Endpoint{
 			{Pattern: "/ws", Socket: client},
 			{Pattern: "/{$}", Socket: client, Handler: page, Public: true},
 			{Pattern: "/", Handler: page, Public: true},

@@ -161,7 +161,7 @@ func withTelephony(t *testing.T) doortest.Option {
 		d.Add(func(host *bridge.Host, peers *rtc.API) []signaling.Endpoint {
 			door := doortest.Must(telephony.New(file, telephony.Options{Host: host, Agents: doortest.Agents, Gate: d.Access, Logger: d.Logger}))
 			t.Cleanup(door.Close)
-			return door.Doors()
+			return door.Endpoints()
 		})
 	}
 }

@@ -543,7 +543,7 @@ func openProvider(t *testing.T, url string) func() error {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	door := doortest.Must(telephony.New(file, telephony.Options{Logger: logger}))
-	server := signaling.NewServer(signaling.Options{Logger: logger}, door.Doors()...)
+	server := signaling.NewServer(signaling.Options{Logger: logger}, door.Endpoints()...)
 	t.Cleanup(func() {
 		if err := server.Close(context.Background()); err != nil {
 			t.Error(err)

@@ -56,7 +56,7 @@ func counted() func(string) string {
 }
 
 // play passes steps to a dialogue, and writes its output: events to the client, and commands to the engine. A step is
-// a client event in JSON, an engine event, or [sound].
+// a client event in JSON, an engine event, or [kindSound].
 func play(b *strings.Builder, d *dialogue, steps ...any) {
 	for _, step := range steps {
 		event := clientEvent{}

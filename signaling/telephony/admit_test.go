@@ -383,7 +383,7 @@ func TestConfigurationErrors(t *testing.T) {
 		}
 		door.Close()
 	}
-	if door, err := telephony.New("", telephony.Options{}); door != nil || err != nil || len(door.Doors()) > 0 {
+	if door, err := telephony.New("", telephony.Options{}); door != nil || err != nil || len(door.Endpoints()) > 0 {
 		t.Errorf("no file: %v %v", door, err)
 	}
 }

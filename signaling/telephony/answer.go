@@ -29,22 +29,22 @@ import (
 	"voxgate/tools"
 )
 
-// signing describes the request signatures of one provider.
-type signing struct {
+// signatureScheme describes the request signatures of one provider.
+type signatureScheme struct {
 	// verify checks the signature of a request. at is the URL that the provider used.
-	verify    func(secret, signature, at string, r *http.Request, body []byte) error
-	headers   []string // the first of these that the request has holds the signature
-	publicKey bool     // secret is a public key
-	socket    bool     // WebSocket requests are signed too
+	verify       func(secret, signature, at string, r *http.Request, body []byte) error
+	headers      []string // the first of these that the request has holds the signature
+	isPublicKey  bool     // secret is a public key
+	signsUpgrade bool     // WebSocket requests are signed too
 }
 
-// maxLogged caps how much of a URL is logged, in bytes: anyone can send a URL of a megabyte.
-const maxLogged = 300
+// maxLoggedURL caps how much of a URL is logged, in bytes: anyone can send a URL of a megabyte.
+const maxLoggedURL = 300
 
 var errSignature = errors.New("the signature is not that of the request")
 
-// check returns an error unless the provider has signed the request for one of the URLs in at.
-func (s *signing) check(secret string, r *http.Request, body []byte, at ...string) error {
+// verifyRequest returns an error unless the provider has signed the request for one of the URLs in at.
+func (s *signatureScheme) verifyRequest(secret string, r *http.Request, body []byte, at ...string) error {
 	for _, name := range s.headers {
 		signature := r.Header.Get(name)
 		if signature == "" {
@@ -56,7 +56,7 @@ func (s *signing) check(secret string, r *http.Request, body []byte, at ...strin
 				return nil
 			}
 		}
-		return fmt.Errorf("%w; it was checked for %s", err, tools.Truncate(at[0], maxLogged))
+		return fmt.Errorf("%w; it was checked for %s", err, tools.Truncate(at[0], maxLoggedURL))
 	}
 	return fmt.Errorf("the request has no %s", s.headers[0])
 }
@@ -69,8 +69,8 @@ func verifyTwilio(secret, signature, at string, _ *http.Request, body []byte) er
 		return fmt.Errorf("the body is no form: %w", err)
 	}
 	mac := hmac.New(sha1.New, []byte(secret))
-	io.WriteString(mac, at+joined(form, "", ""))
-	return equal(signature, mac.Sum(nil))
+	io.WriteString(mac, at+encodeForm(form, "", ""))
+	return compareSignature(signature, mac.Sum(nil))
 }
 
 // verifyPlivo checks an HMAC-SHA256 in base64 over URL, sorted query, sorted parameters and nonce
@@ -87,24 +87,24 @@ func verifyPlivo(secret, signature, at string, r *http.Request, body []byte) err
 		return fmt.Errorf("the query of the URL: %w", err)
 	}
 	if len(query) > 0 || len(form) > 0 {
-		base += "?" + joined(query, "=", "&")
+		base += "?" + encodeForm(query, "=", "&")
 	}
 	if len(query) > 0 && len(form) > 0 {
 		base += "."
 	}
 	mac := hmac.New(sha256.New, []byte(secret))
-	io.WriteString(mac, base+joined(form, "", "")+"."+r.Header.Get("X-Plivo-Signature-V3-Nonce"))
+	io.WriteString(mac, base+encodeForm(form, "", "")+"."+r.Header.Get("X-Plivo-Signature-V3-Nonce"))
 	sum := mac.Sum(nil)
 	for _, one := range strings.Split(signature, ",") {
-		if equal(strings.TrimSpace(one), sum) == nil {
+		if compareSignature(strings.TrimSpace(one), sum) == nil {
 			return nil
 		}
 	}
 	return errSignature
 }
 
-// signedAge is the maximum age of a signed request, the same as in Telnyx' own libraries.
-const signedAge = 5 * time.Minute
+// maxSignatureAge is the maximum age of a signed request, the same as in Telnyx' own libraries.
+const maxSignatureAge = 5 * time.Minute
 
 // verifyTelnyx checks an Ed25519 signature in base64 over the time, "|" and the body
 // (https://developers.telnyx.com/docs/development/api-fundamentals/webhooks). The URL is not signed.
@@ -114,7 +114,7 @@ func verifyTelnyx(publicKey, signature, _ string, r *http.Request, body []byte) 
 	if err != nil {
 		return errors.New("the request has no Telnyx-Timestamp")
 	}
-	if age := time.Since(time.Unix(seconds, 0)).Abs(); age > signedAge {
+	if age := time.Since(time.Unix(seconds, 0)).Abs(); age > maxSignatureAge {
 		return fmt.Errorf("the request was signed %v ago", age.Round(time.Second))
 	}
 	key, _ := base64.StdEncoding.DecodeString(publicKey) // cannot fail: the configuration was validated
@@ -157,7 +157,7 @@ func verifyVonage(secret, signature, _ string, _ *http.Request, body []byte) err
 	switch {
 	case header.Alg != "HS256":
 		return fmt.Errorf("the JWT is signed by %q", phone.ClipField(header.Alg))
-	case age > signedAge:
+	case age > maxSignatureAge:
 		return fmt.Errorf("the request was signed %v ago", age.Round(time.Second))
 	case !strings.EqualFold(claims.Hash, hex.EncodeToString(sum[:])):
 		return errSignature
@@ -165,12 +165,12 @@ func verifyVonage(secret, signature, _ string, _ *http.Request, body []byte) err
 	return nil
 }
 
-// audioHookAge is the maximum clock difference, in either direction, for the signature of a WebSocket request. Genesys' example server
+// maxAudioHookAge is the maximum clock difference, in either direction, for the signature of a WebSocket request. Genesys' example server
 // allows 10 s.
-const audioHookAge = 30 * time.Second
+const maxAudioHookAge = 30 * time.Second
 
-// audioHookParts lists the parts of a request that a Genesys signature must cover.
-var audioHookParts = []string{
+// requiredAudioHookParts lists the parts of a request that a Genesys signature must cover.
+var requiredAudioHookParts = []string{
 	"@request-target", "@authority", "audiohook-organization-id", "audiohook-session-id", "audiohook-correlation-id", "x-api-key",
 }
 
@@ -209,28 +209,28 @@ func verifyAudioHook(secret, public string, r *http.Request, now time.Time) erro
 	}
 	created, err := strconv.ParseInt(given["created"], 10, 64)
 	switch age := now.Sub(time.Unix(created, 0)).Abs(); {
-	case err != nil || age > audioHookAge:
+	case err != nil || age > maxAudioHookAge:
 		return errors.New("the request was not signed just now")
 	case given["keyid"] != r.Header.Get("X-API-KEY"):
 		return errors.New("the signature is of another key")
-	case slices.ContainsFunc(audioHookParts, func(name string) bool { return !slices.Contains(names, name) }):
+	case slices.ContainsFunc(requiredAudioHookParts, func(name string) bool { return !slices.Contains(names, name) }):
 		return errors.New("the signature leaves something out")
 	}
 	key, _ := base64.StdEncoding.DecodeString(secret) // cannot fail: the configuration was validated
 	mac := hmac.New(sha256.New, key)
 	io.WriteString(mac, base+`"@signature-params": `+input)
-	return equal(strings.TrimSuffix(signature, ":"), mac.Sum(nil))
+	return compareSignature(strings.TrimSuffix(signature, ":"), mac.Sum(nil))
 }
 
-func equal(signature string, sum []byte) error {
+func compareSignature(signature string, sum []byte) error {
 	if got, err := base64.StdEncoding.DecodeString(signature); err != nil || !hmac.Equal(got, sum) {
 		return errSignature
 	}
 	return nil
 }
 
-// joined serializes a form, sorted by name, then by value.
-func joined(form url.Values, is, between string) string {
+// encodeForm serializes a form, sorted by name, then by value.
+func encodeForm(form url.Values, is, between string) string {
 	var pairs []string
 	for _, name := range slices.Sorted(maps.Keys(form)) {
 		for _, value := range slices.Sorted(slices.Values(form[name])) {
@@ -251,47 +251,47 @@ type ticket struct {
 	expires  time.Time
 }
 
-// ticketLife is the time that a call may take from our answer to its connection, and a provider to fetch the XML of a transfer.
-const ticketLife = 30 * time.Second
+// ticketLifetime is the time that a call may take from our answer to its connection, and a provider to fetch the XML of a transfer.
+const ticketLifetime = 30 * time.Second
 
 // tickets holds the issued tickets that have not been used yet.
 type tickets struct {
-	mu   sync.Mutex
-	list map[string]ticket
+	mu      sync.Mutex
+	pending map[string]ticket
 }
 
-// put stores a ticket and returns its random name.
-func (t *tickets) put(one ticket) string {
+// issue stores a ticket and returns its random name.
+func (t *tickets) issue(one ticket) string {
 	name := rand.Text() // 128 bits
 	now := time.Now()
-	one.expires = now.Add(ticketLife)
+	one.expires = now.Add(ticketLifetime)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	maps.DeleteFunc(t.list, func(_ string, old ticket) bool { return now.After(old.expires) })
-	t.list[name] = one
+	maps.DeleteFunc(t.pending, func(_ string, old ticket) bool { return now.After(old.expires) })
+	t.pending[name] = one
 	return name
 }
 
-// take removes a ticket and returns it. It reports false if the ticket is unknown or expired, or belongs to another provider than p; in the
-// last case the ticket stays valid.
-func (t *tickets) take(name string, p *Provider) (ticket, bool) {
+// redeem removes a ticket and returns it. It reports false if the ticket is unknown or expired, or belongs to another provider than p; in
+// the last case the ticket stays valid.
+func (t *tickets) redeem(name string, p *Provider) (ticket, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	one, ok := t.list[name]
+	one, ok := t.pending[name]
 	if !ok || one.provider != p {
 		return ticket{}, false
 	}
-	delete(t.list, name)
+	delete(t.pending, name)
 	return one, time.Now().Before(one.expires)
 }
 
 // maxBody limits the body of a provider's request, in bytes. Real requests are far smaller.
 const maxBody = 64 << 10
 
-// signed reads a request and verifies the provider's signature. If ok is false, the error response has been sent.
-func (d *Door) signed(w http.ResponseWriter, r *http.Request) (p *Provider, form url.Values, ok bool) {
+// readSignedRequest reads a request and verifies the provider's signature. If ok is false, the error response has been sent.
+func (d *Server) readSignedRequest(w http.ResponseWriter, r *http.Request) (p *Provider, form url.Values, ok bool) {
 	p = d.providers[r.PathValue("provider")]
-	if p == nil || p.signing() == nil {
+	if p == nil || p.signatureScheme() == nil {
 		http.NotFound(w, r)
 		return nil, nil, false
 	}
@@ -300,20 +300,20 @@ func (d *Door) signed(w http.ResponseWriter, r *http.Request) (p *Provider, form
 		http.Error(w, "The request cannot be read.", http.StatusBadRequest)
 		return nil, nil, false
 	}
-	if err := p.signing().check(p.Verify, r, body, d.seenAs(d.config.PublicURL, r)...); err != nil {
-		d.refuse(w, r, http.StatusForbidden, "signature", err)
+	if err := p.signatureScheme().verifyRequest(p.Verify, r, body, d.candidateURLs(d.config.PublicURL, r)...); err != nil {
+		d.rejectRequest(w, r, http.StatusForbidden, "signature", err)
 		return nil, nil, false
 	}
-	if form, err = formOf(body); err != nil {
+	if form, err = parseForm(body); err != nil {
 		http.Error(w, "The request is neither a form nor JSON.", http.StatusBadRequest)
 		return nil, nil, false
 	}
 	return p, form, true
 }
 
-// formOf parses the body of a provider's request: a form, or JSON, whose fields become form values. Telnyx Call Control wraps them in an
+// parseForm parses the body of a provider's request: a form, or JSON, whose fields become form values. Telnyx Call Control wraps them in an
 // envelope.
-func formOf(body []byte) (url.Values, error) {
+func parseForm(body []byte) (url.Values, error) {
 	if !bytes.HasPrefix(bytes.TrimSpace(body), []byte("{")) {
 		return url.ParseQuery(string(body))
 	}
@@ -321,12 +321,12 @@ func formOf(body []byte) (url.Values, error) {
 	fields, _ := value.(map[string]any)
 	form := url.Values{}
 	if inner, ok := valueAt(fields, "data.payload").(map[string]any); ok {
-		form.Set("event", field(fields, "data.event_type"))
-		form.Set("command", field(fields, "data.id"))
+		form.Set("event", textAt(fields, "data.event_type"))
+		form.Set("command", textAt(fields, "data.id"))
 		fields = inner
 	}
 	for name, value := range fields {
-		form.Set(name, text(value))
+		form.Set(name, formatText(value))
 	}
 	for name, theirs := range map[string]string{"From": "from", "To": "to", "CallerName": "caller_id_name"} {
 		form.Set(name, form.Get(theirs))
@@ -334,8 +334,9 @@ func formOf(body []byte) (url.Values, error) {
 	return form, err
 }
 
-// seenAs lists the URLs that the provider may have signed for this request: with and without the port, with and without a trailing slash.
-func (d *Door) seenAs(public string, r *http.Request) (list []string) {
+// candidateURLs lists the URLs that the provider may have signed for this request: with and without the port, with and without a trailing
+// slash.
+func (d *Server) candidateURLs(public string, r *http.Request) (list []string) {
 	path, query := strings.TrimSuffix(r.URL.EscapedPath(), "/"), ""
 	if r.URL.RawQuery != "" {
 		query = "?" + r.URL.RawQuery
@@ -363,9 +364,9 @@ func (d *Door) seenAs(public string, r *http.Request) (list []string) {
 	return list
 }
 
-// answer handles the webhook for an incoming call and makes the provider stream the call to us.
-func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
-	p, form, ok := d.signed(w, r)
+// serveAnswer handles the webhook for an incoming call and makes the provider stream the call to us.
+func (d *Server) serveAnswer(w http.ResponseWriter, r *http.Request) {
+	p, form, ok := d.readSignedRequest(w, r)
 	if !ok {
 		return
 	}
@@ -386,7 +387,7 @@ func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	t.agent = phone.FindAgent(d.Agents, doorName, t.party.Called)
+	t.agent = phone.FindAgent(d.Agents, protocolName, t.party.Called)
 	control := p.Profile == "telnyx" && form.Has("event")
 	if control {
 		if t.call = form.Get("call_control_id"); form.Get("event") != "call.initiated" || form.Get("direction") != "incoming" {
@@ -394,20 +395,20 @@ func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	at := ""
-	switch err := d.room(p); {
+	switch err := d.checkCapacity(p); {
 	case t.call == "":
-		d.refused(r.RemoteAddr, "call", fmt.Errorf("the request has no %s", p.profile.id))
+		d.countRefusal(r.RemoteAddr, "call", fmt.Errorf("the request has no %s", p.profile.id))
 	case t.agent == nil:
-		d.refused(r.RemoteAddr, "agent", fmt.Errorf("no agent answers calls to %q", phone.ClipField(t.party.Called)))
+		d.countRefusal(r.RemoteAddr, "agent", fmt.Errorf("no agent answers calls to %q", phone.ClipField(t.party.Called)))
 	case err != nil:
-		d.refused(r.RemoteAddr, "calls", err)
+		d.countRefusal(r.RemoteAddr, "calls", err)
 	default:
-		at = d.socketURL() + "/telephony/" + p.Name + "/stream/" + d.tickets.put(t)
+		at = d.socketURL() + "/telephony/" + p.Name + "/stream/" + d.tickets.issue(t)
 	}
 	if control {
-		err := d.ask(r.Context(), p, telnyxAnswer(t.call, at, form.Get("command")))
-		if err != nil && !errors.Is(err, errCallOver) {
-			d.refuse(w, r, http.StatusBadGateway, "answer", err) // Telnyx then retries, or tries another address
+		err := d.callRESTAPI(r.Context(), p, telnyxAnswer(t.call, at, form.Get("command")))
+		if err != nil && !errors.Is(err, errCallEnded) {
+			d.rejectRequest(w, r, http.StatusBadGateway, "answer", err) // Telnyx then retries, or tries another address
 		}
 		return
 	}
@@ -417,21 +418,21 @@ func (d *Door) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	if strings.HasPrefix(text, "[") {
 		w.Header().Set("Content-Type", "application/json")
-		io.WriteString(w, strings.NewReplacer("{url}", quoted(at), "{id}", quoted(t.call)).Replace(text))
+		io.WriteString(w, strings.NewReplacer("{url}", quoteJSON(at), "{id}", quoteJSON(t.call)).Replace(text))
 		return
 	}
 	writeXML(w, strings.Replace(text, "{url}", escapeXML(at), 1))
 }
 
-// transfer answers a provider that asks where to connect a transferred call.
-func (d *Door) transfer(w http.ResponseWriter, r *http.Request) {
-	p, _, ok := d.signed(w, r)
+// serveTransfer answers a provider that asks where to connect a transferred call.
+func (d *Server) serveTransfer(w http.ResponseWriter, r *http.Request) {
+	p, _, ok := d.readSignedRequest(w, r)
 	if !ok {
 		return
 	}
-	t, ok := d.tickets.take(r.PathValue("token"), p)
+	t, ok := d.tickets.redeem(r.PathValue("token"), p)
 	if !ok || t.target == "" {
-		d.refuse(w, r, http.StatusForbidden, "token", errToken)
+		d.rejectRequest(w, r, http.StatusForbidden, "token", errToken)
 		return
 	}
 	writeXML(w, dialXML(t.target, "User"))
@@ -440,7 +441,7 @@ func (d *Door) transfer(w http.ResponseWriter, r *http.Request) {
 var errToken = errors.New("the token is unknown, used or too old")
 
 // socketURL returns publicURL with the scheme ws or wss.
-func (d *Door) socketURL() string { return strings.Replace(d.config.PublicURL, "http", "ws", 1) }
+func (d *Server) socketURL() string { return strings.Replace(d.config.PublicURL, "http", "ws", 1) }
 
 func writeXML(w http.ResponseWriter, text string) {
 	w.Header().Set("Content-Type", "text/xml; charset=utf-8")

@@ -103,29 +103,29 @@ func TestSignatureOfAudioHook(t *testing.T) {
 // A ticket is valid for its provider, once, and until it expires.
 func TestTickets(t *testing.T) {
 	twilio, plivo := &Provider{}, &Provider{}
-	all := tickets{list: map[string]ticket{}}
-	name := all.put(ticket{provider: twilio})
-	if _, ok := all.take(name, plivo); ok {
+	all := tickets{pending: map[string]ticket{}}
+	name := all.issue(ticket{provider: twilio})
+	if _, ok := all.redeem(name, plivo); ok {
 		t.Error("another provider has it")
 	}
-	if _, ok := all.take(name, twilio); !ok {
+	if _, ok := all.redeem(name, twilio); !ok {
 		t.Error("it is not there")
 	}
-	if _, ok := all.take(name, twilio); ok {
+	if _, ok := all.redeem(name, twilio); ok {
 		t.Error("it is there twice")
 	}
-	name = all.put(ticket{provider: twilio})
-	old := all.list[name]
-	if life := time.Until(old.expires); life > ticketLife || life < ticketLife-time.Second {
+	name = all.issue(ticket{provider: twilio})
+	old := all.pending[name]
+	if life := time.Until(old.expires); life > ticketLifetime || life < ticketLifetime-time.Second {
 		t.Errorf("it lives for %v", life)
 	}
 	old.expires = time.Now().Add(-time.Millisecond)
-	all.list[name] = old
-	if _, ok := all.take(name, twilio); ok {
+	all.pending[name] = old
+	if _, ok := all.redeem(name, twilio); ok {
 		t.Error("it has expired")
 	}
-	all.list[name] = old
-	if all.put(ticket{}); len(all.list) != 1 {
-		t.Errorf("%d are kept", len(all.list))
+	all.pending[name] = old
+	if all.issue(ticket{}); len(all.pending) != 1 {
+		t.Errorf("%d are kept", len(all.pending))
 	}
 }

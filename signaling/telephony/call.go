@@ -24,12 +24,12 @@ const (
 	maxMessage = 128 << 10
 	// maxPrelude limits the messages before the start message. A loaded provider may send sound too early; this allows for 5 s of it.
 	maxPrelude = 250
-	// echoTime is how long we wait for playback reports after the voice should have ended. It covers the buffers of the networks.
-	echoTime = 2 * time.Second
-	// aliveEvery is the number of messages with sound between two keep-alives: 20 s. Sinch disconnects after a minute without one.
-	aliveEvery = 1000
-	// maxReported limits the log entries about malformed messages, per call.
-	maxReported = 5
+	// playbackReportWait is how long we wait for playback reports after the voice should have ended. It covers the buffers of the networks.
+	playbackReportWait = 2 * time.Second
+	// messagesPerKeepAlive is the number of messages with sound between two keep-alives: 20 s. Sinch disconnects after a minute without one.
+	messagesPerKeepAlive = 1000
+	// maxLoggedErrors limits the log entries about malformed messages, per call.
+	maxLoggedErrors = 5
 )
 
 // newParty describes the caller, from the numbers and the name that a provider sends.
@@ -51,8 +51,8 @@ func (d *dialect) parseCalled(text string) phone.Number {
 	return phone.ParseNumber(text)
 }
 
-// or fills in the empty fields of p from other.
-func or(p, other phone.Party) phone.Party {
+// fillParty fills in the empty fields of p from other.
+func fillParty(p, other phone.Party) phone.Party {
 	p.Number, p.Name, p.Called = cmp.Or(p.Number, other.Number), cmp.Or(p.Name, other.Name), cmp.Or(p.Called, other.Called)
 	for name, value := range other.Attributes {
 		p.Attributes.Add(name, value)
@@ -63,89 +63,89 @@ func or(p, other phone.Party) phone.Party {
 // call is one phone call. It implements bridge.Caller.
 type call struct {
 	*signaling.Socket
-	door  *Door
-	codec *dialectCodec
-	log   *slog.Logger
+	server *Server
+	codec  *dialectCodec
+	log    *slog.Logger
 
-	ticket          // identifies the caller and selects the agent
-	format  format  // of the sound
-	isProbe bool    // connection test of the provider, without a caller
-	speech  *speech // nil until the call has begun
-	ending  sync.Once
-	gone    chan struct{} // closed when the other side has gone: nothing more is read from it
+	ticket                    // identifies the caller and selects the agent
+	format       format       // of the sound
+	isProbe      bool         // connection test of the provider, without a caller
+	voice        *voiceSender // nil until the call has begun
+	endOnce      sync.Once
+	disconnected chan struct{} // closed when the other side has gone: nothing more is read from it
 
 	// The following fields are used by the goroutine that calls take.
-	mic        media.Sink
-	order      inOrder
-	stream     media.SampleReader
-	pcm        []int16 // buffer for decoded sound
-	reported   int     // unreadable messages so far
-	heardSound int     // messages with sound so far
-	keypad     *phone.Keypad
-	menu       *phone.Menu // for outgoing calls; nil for incoming calls
+	mic          media.Sink
+	reorder      reorderBuffer
+	sampleReader media.SampleReader
+	pcm          []int16 // buffer for decoded sound
+	errorCount   int     // unreadable messages so far
+	soundCount   int     // messages with sound so far
+	keypad       *phone.Keypad
+	menu         *phone.Menu // for outgoing calls; nil for incoming calls
 
-	session atomic.Pointer[bridge.Session] // nil until the conversation has begun
-	moved   atomic.Bool                    // the call was transferred
+	session       atomic.Pointer[bridge.Session] // nil until the conversation has begun
+	isTransferred atomic.Bool                    // the call was transferred
 }
 
-func (d *Door) newCall(t ticket, codec *dialectCodec) *call {
+func (d *Server) newCall(t ticket, codec *dialectCodec) *call {
 	return &call{
-		door: d, codec: codec, ticket: t, log: d.Logger, gone: make(chan struct{}), keypad: phone.NewKeypad(),
+		server: d, codec: codec, ticket: t, log: d.Logger, disconnected: make(chan struct{}), keypad: phone.NewKeypad(),
 	}
 }
 
 // run handles a call from the connection to its end. It blocks until then.
 func (c *call) run(ctx context.Context, s *signaling.Socket) error {
 	c.Socket = s
-	if rule, err := c.begin(ctx); ctx.Err() != nil {
+	if rule, err := c.prepareCall(ctx); ctx.Err() != nil {
 		return context.Cause(ctx)
 	} else if err != nil {
-		c.door.refused(c.provider.Name, rule, err)
+		c.server.countRefusal(c.provider.Name, rule, err)
 		return &bridge.Error{Code: bridge.CodeForbidden, Message: "This call is not taken."}
 	}
 	s.MarkOpened()
 	if c.isProbe {
 		return c.answerProbe(ctx)
 	}
-	err := c.door.Host.Serve(ctx, c, c.conversation())
+	err := c.server.Host.Serve(ctx, c, c.buildSessionRequest())
 	c.log.Info("call ended", "reason", err)
-	c.end()
+	c.endCall()
 	return err
 }
 
-// begin reads until the start message and selects the agent. On errors, rule names the check that rejected the call.
-func (c *call) begin(ctx context.Context) (rule string, err error) {
+// prepareCall reads until the start message and selects the agent. On errors, rule names the check that rejected the call.
+func (c *call) prepareCall(ctx context.Context) (rule string, err error) {
 	m, err := c.awaitStart(ctx)
 	if err != nil {
 		return "start", err
 	}
-	if c.provider.signing() != nil && c.call != m.start.call {
+	if c.provider.signatureScheme() != nil && c.call != m.start.call {
 		return "token", errors.New("the token is another call's")
 	}
 	if c.call == "" {
 		c.call = phone.ClipField(m.start.call)
 	}
-	c.format, c.party = m.start.format, or(c.party, m.start.party)
+	c.format, c.party = m.start.format, fillParty(c.party, m.start.party)
 	if c.party.IsOutbound {
 		c.menu = &phone.Menu{}
 	}
 	if c.isProbe = m.start.isProbe; c.isProbe {
-		c.log = c.door.Logger.With("provider", c.provider.Name)
-		c.startSpeech()
+		c.log = c.server.Logger.With("provider", c.provider.Name)
+		c.startVoice()
 		return "", nil
 	}
 	if c.agent == nil {
-		c.agent = phone.FindAgent(c.door.Agents, doorName, c.party.Called)
+		c.agent = phone.FindAgent(c.server.Agents, protocolName, c.party.Called)
 	}
 	if c.agent == nil {
 		return "agent", errors.New("no agent answers calls to " + strconv.Quote(phone.ClipField(c.party.Called)))
 	}
-	c.open.Origin.Protocol, c.open.Origin.Agent = doorName, c.agent.Name
-	if err := c.door.Agents.Select(&c.open, nil); err != nil { // a token may be limited to another agent
+	c.open.Origin.Protocol, c.open.Origin.Agent = protocolName, c.agent.Name
+	if err := c.server.Agents.Select(&c.open, nil); err != nil { // a token may be limited to another agent
 		return "agent", err
 	}
-	c.log = c.door.Logger.With("provider", c.provider.Name, "caller", phone.ClipField(c.party.Number), "theirs", c.call)
-	c.startSpeech()
+	c.log = c.server.Logger.With("provider", c.provider.Name, "caller", phone.ClipField(c.party.Number), "theirs", c.call)
+	c.startVoice()
 	return "", nil
 }
 
@@ -160,14 +160,14 @@ func (c *call) awaitStart(ctx context.Context) (message, error) {
 		}
 		m, err := message{}, in.Err
 		if err == nil {
-			m, err = c.codec.read(in.Data, in.Text)
+			m, err = c.codec.parseMessage(in.Data, in.Text)
 		}
 		switch {
-		case m.kind == started:
+		case m.kind == kindStart:
 			return m, err
 		case err != nil:
 			last = err
-		case m.kind == stopped:
+		case m.kind == kindStop:
 			return m, errors.New("the call has ended before it began")
 		}
 	}
@@ -177,10 +177,10 @@ func (c *call) awaitStart(ctx context.Context) (message, error) {
 	return message{}, fmt.Errorf("none of the first %d messages begins a call; the last that could not be read: %w", maxPrelude, last)
 }
 
-// startSpeech accepts the call. From then on, the voice can be sent.
-func (c *call) startSpeech() {
-	c.speech = newSpeech(c.codec, c.format, c.Put, c.log)
-	c.speech.reply(accept)
+// startVoice accepts the call. From then on, the voice can be sent.
+func (c *call) startVoice() {
+	c.voice = newVoiceSender(c.codec, c.format, c.Put, c.log)
+	c.voice.sendCommand(acceptCall)
 }
 
 // answerProbe answers a provider's connection test, without starting a conversation.
@@ -191,23 +191,23 @@ func (c *call) answerProbe(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if m, err := c.codec.read(in.Data, in.Text); err == nil && in.Err == nil {
-			if m.kind == stopped {
-				c.speech.stop()
+		if m, err := c.codec.parseMessage(in.Data, in.Text); err == nil && in.Err == nil {
+			if m.kind == kindStop {
+				c.voice.confirmEnd()
 				return nil
 			}
-			c.hear(m)
+			c.handleControl(m)
 		}
 	}
 	return errors.New("a probe that does not end")
 }
 
-// conversation builds the session request for the call.
-func (c *call) conversation() bridge.SessionRequest {
+// buildSessionRequest builds the session request for the call.
+func (c *call) buildSessionRequest() bridge.SessionRequest {
 	open := c.open
 	phone.ConfigureSession(&open, c.agent, c.party)
-	open.Tools, open.Grant = c.tools(), c.door.config.limit(open.Grant)
-	open.Origin.Identity, open.Origin.Key = phone.ClipField(c.party.Number), doorName+" "+c.provider.Name
+	open.Tools, open.Grant = c.buildTools(), c.server.config.limitGrant(open.Grant)
+	open.Origin.Identity, open.Origin.Key = phone.ClipField(c.party.Number), protocolName+" "+c.provider.Name
 	open.Origin.Attributes = c.party.Attributes
 	return open
 }
@@ -221,88 +221,88 @@ func (c *call) Serve(ctx context.Context, s *bridge.Session) (err error) {
 	c.mic = c.keypad.FilterSecret(mic)
 	c.session.Store(s)
 	c.log.Info("call", "call", s.ID(), "called", phone.ClipField(c.party.Called))
-	s.AttachOutput(c.speech)
+	s.AttachOutput(c.voice)
 	s.HoldVoice(false)
 	// Playback reports are still read after ctx has ended, until the call is over.
 	listening, stop := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer context.AfterFunc(ctx, func() { c.end(); stop(context.Cause(ctx)) })()
+	defer context.AfterFunc(ctx, func() { c.endCall(); stop(context.Cause(ctx)) })()
 	var typing sync.WaitGroup
 	typing.Go(func() {
 		crash.Run(c.log, "keypad", s.Crash, func() { c.keypad.Run(listening, c.log, c.agent.Keys, s.Do) })
 	})
 	defer typing.Wait()
 	defer stop(nil)
-	defer close(c.gone)
+	defer close(c.disconnected)
 	if err := s.Greet(); err != nil {
 		return nil // the session has ended; Host.Serve returns the reason
 	}
-	if err := c.Receive(listening, c.take); err != errStopped {
+	if err := c.Receive(listening, c.handleMessage); err != errPeerHungUp {
 		return err
 	}
 	return nil
 }
 
-// errStopped reports that the other side has ended the call.
-var errStopped = errors.New("the other side has ended the call")
+// errPeerHungUp reports that the other side has ended the call.
+var errPeerHungUp = errors.New("the other side has ended the call")
 
-// take processes one message of the provider.
-func (c *call) take(in signaling.Message) error {
+// handleMessage processes one message of the provider.
+func (c *call) handleMessage(in signaling.Message) error {
 	began := time.Now()
 	m, err := message{}, in.Err
 	if err == nil {
-		m, err = c.codec.read(in.Data, in.Text)
+		m, err = c.codec.parseMessage(in.Data, in.Text)
 	}
 	switch {
 	case err != nil:
-		if c.reported++; c.reported <= maxReported {
+		if c.errorCount++; c.errorCount <= maxLoggedErrors {
 			c.log.Warn("a message that cannot be read", "why", err)
 		}
-	case m.kind == stopped:
-		c.speech.stop()
-		return errStopped
-	case m.kind == sound:
-		if c.heardSound++; c.heardSound%aliveEvery == 0 {
-			c.speech.reply(keepAlive)
+	case m.kind == kindStop:
+		c.voice.confirmEnd()
+		return errPeerHungUp
+	case m.kind == kindSound:
+		if c.soundCount++; c.soundCount%messagesPerKeepAlive == 0 {
+			c.voice.sendCommand(sendKeepAlive)
 		}
-		c.speech.fill()
-		missing, ready := c.order.take(m)
+		c.voice.sendSilence()
+		missing, ready := c.reorder.push(m)
 		if missing > 0 {
-			c.stream.Reset()
+			c.sampleReader.Reset()
 			_ = c.mic.WritePCM(make([]int16, min(missing*len(c.pcm), media.Samples(maxGap, c.format.rate))))
 		}
 		for _, part := range ready {
-			c.pcm = c.format.decode(c.pcm[:0], &c.stream, part)
+			c.pcm = c.format.decodeSound(c.pcm[:0], &c.sampleReader, part)
 			_ = c.mic.WritePCM(c.pcm) // never fails
 		}
 		return nil
 	default:
-		c.hear(m)
+		c.handleControl(m)
 	}
 	c.ChargeTime(time.Since(began))
 	return nil
 }
 
-// hear processes a message without sound.
-func (c *call) hear(m message) {
+// handleControl processes a message without sound.
+func (c *call) handleControl(m message) {
 	switch m.kind {
-	case digit:
+	case kindDigit:
 		c.keypad.PushKey(m.digit)
-	case played:
-		c.speech.played(m.mark)
-	case paused, resumed:
-		c.speech.pause(m.kind == paused)
-	case held, released:
-		_ = c.do(bridge.Pause{On: m.kind == held}) // fails only after the conversation has ended
-	case pinged:
-		c.speech.reply(pong)
+	case kindPlayed:
+		c.voice.handlePlayed(m.mark)
+	case kindPause, kindResume:
+		c.voice.setPaused(m.kind == kindPause)
+	case kindHold, kindUnhold:
+		_ = c.runCommand(bridge.Pause{On: m.kind == kindHold}) // fails only after the conversation has ended
+	case kindPing:
+		c.voice.sendCommand(answerPing)
 	}
 }
 
-// roundTrip records the round-trip time to the provider.
-func (c *call) roundTrip(d time.Duration) {
+// recordRoundTrip records the round-trip time to the provider.
+func (c *call) recordRoundTrip(d time.Duration) {
 	if s := c.session.Load(); s != nil {
 		s.SetRoundTrip(d)
-		c.speech.roundTrip(d)
+		c.voice.setRoundTrip(d)
 	}
 }
 
@@ -312,104 +312,107 @@ func (c *call) Notify(e bridge.Event) {
 	switch b := e.Body.(type) {
 	case bridge.Interrupted:
 		if b.By != bridge.ByConnectionLoss { // after a connection loss, the sound already sent stays valid
-			c.speech.clear()
+			c.voice.discardVoice()
 		}
 	case bridge.TurnComplete:
-		c.speech.finish()
+		c.voice.finishTurn()
 	case bridge.Log:
 		c.log.Debug(b.Message)
 	}
 }
 
-// end waits until the voice has been played, then hangs up, unless the call was transferred.
-func (c *call) end() {
-	c.ending.Do(func() {
-		c.heard()
-		if !c.moved.Load() {
-			c.speech.end()
-			c.hangUp()
+// endCall waits until the voice has been played, then hangs up, unless the call was transferred.
+func (c *call) endCall() {
+	c.endOnce.Do(func() {
+		c.waitForPlayback()
+		if !c.isTransferred.Load() {
+			c.voice.hangUpCall()
+			c.hangUpByREST()
 		}
 	})
 }
 
-// heard blocks until the voice has been played, or the connection has ended.
-func (c *call) heard() { c.speech.heard(echoTime, c.gone, c.WriterDone()) }
-
-const (
-	// maxEarly is the number of out-of-order messages that wait for a missing one. maxGap limits the silence inserted for lost messages.
-	maxEarly = 2
-	maxGap   = 200 * time.Millisecond
-	// maxJump is the largest plausible jump of the counter. After a larger one, counting restarts.
-	maxJump = 100
-	// maxOdd is the number of consecutive messages that may be late or follow a gap. After that, the counter is reset or ignored.
-	maxOdd = 3
-)
-
-// inOrder reorders sound by its message counter, and reports gaps so that silence can fill them: without it, the splice would be taken for
-// speech. Some providers restart the counter from 1, count all tracks together, count milliseconds, or do not count. If the counter does
-// not fit, counting restarts, or the counter is ignored.
-type inOrder struct {
-	next      int // next expected number; 0 before the first message
-	early     []message
-	late      []message // consecutive late messages
-	gaps      int       // consecutive messages that followed a gap
-	unordered bool      // the counter is ignored
-	ready     [][]byte
+// waitForPlayback blocks until the voice has been played, or the connection has ended.
+func (c *call) waitForPlayback() {
+	c.voice.waitUntilPlayed(playbackReportWait, c.disconnected, c.WriterDone())
 }
 
-// take adds a message. It returns the sound to play now, valid until the next call, and the number of missing messages before it.
-func (o *inOrder) take(m message) (missing int, ready [][]byte) {
+const (
+	// maxPending is the number of out-of-order messages that wait for a missing one. maxGap limits the silence inserted for lost messages.
+	maxPending = 2
+	maxGap     = 200 * time.Millisecond
+	// maxJump is the largest plausible jump of the counter. After a larger one, counting restarts.
+	maxJump = 100
+	// maxIrregular is the number of consecutive messages that may be late or follow a gap. After that, the counter is reset or ignored.
+	maxIrregular = 3
+)
+
+// reorderBuffer reorders sound by its message counter, and reports gaps so that silence can fill them: without it, the splice would be
+// taken for speech. Some providers restart the counter from 1, count all tracks together, count milliseconds, or do not count. If the
+// counter does not fit, counting restarts, or the counter is ignored.
+type reorderBuffer struct {
+	nextChunk       int // next expected number; 0 before the first message
+	pending         []message
+	lateMessages    []message // consecutive late messages
+	consecutiveGaps int       // consecutive messages that followed a gap
+	ignoresCounter  bool      // the counter is ignored
+	ready           [][]byte
+}
+
+// push adds a message. It returns the sound to play now, valid until the next call, and the number of missing messages before it.
+func (o *reorderBuffer) push(m message) (missing int, ready [][]byte) {
 	o.ready = o.ready[:0]
-	if m.chunk <= 0 || o.unordered {
+	if m.chunk <= 0 || o.ignoresCounter {
 		o.ready = append(o.ready, m.sound)
 		return 0, o.ready
 	}
-	if o.next == 0 || m.chunk < o.next-maxJump || m.chunk > o.next+maxJump {
-		o.flush(m.chunk)
+	if o.nextChunk == 0 || m.chunk < o.nextChunk-maxJump || m.chunk > o.nextChunk+maxJump {
+		o.releasePending(m.chunk)
 	}
-	if m.chunk < o.next { // late, a duplicate, or the first of a new count
-		if o.late = append(o.late, m); len(o.late) == maxOdd {
-			o.restart()
+	if m.chunk < o.nextChunk { // late, a duplicate, or the first of a new count
+		if o.lateMessages = append(o.lateMessages, m); len(o.lateMessages) == maxIrregular {
+			o.resyncCounter()
 		}
 		return 0, o.ready
 	}
-	o.late = o.late[:0]
-	o.early = append(o.early, m)
-	slices.SortStableFunc(o.early, func(a, b message) int { return a.chunk - b.chunk })
+	o.lateMessages = o.lateMessages[:0]
+	o.pending = append(o.pending, m)
+	slices.SortStableFunc(o.pending, func(a, b message) int { return a.chunk - b.chunk })
 	taken := 0
-	for ; taken < len(o.early) && (o.early[taken].chunk <= o.next || len(o.early)-taken > maxEarly); taken++ {
-		first := o.early[taken]
-		if first.chunk < o.next { // duplicate
+	for ; taken < len(o.pending) && (o.pending[taken].chunk <= o.nextChunk || len(o.pending)-taken > maxPending); taken++ {
+		first := o.pending[taken]
+		if first.chunk < o.nextChunk { // duplicate
 			continue
 		}
-		if o.gaps++; first.chunk == o.next {
-			o.gaps = 0
+		if o.consecutiveGaps++; first.chunk == o.nextChunk {
+			o.consecutiveGaps = 0
 		}
-		missing += first.chunk - o.next
+		missing += first.chunk - o.nextChunk
 		o.ready = append(o.ready, first.sound)
-		o.next = first.chunk + 1
+		o.nextChunk = first.chunk + 1
 	}
-	o.early = slices.Delete(o.early, 0, taken)
-	if o.gaps >= maxOdd {
-		o.unordered = true
-		o.flush(0)
+	o.pending = slices.Delete(o.pending, 0, taken)
+	if o.consecutiveGaps >= maxIrregular {
+		o.ignoresCounter = true
+		o.releasePending(0)
 	}
 	return missing, o.ready
 }
 
-// flush releases the waiting messages and restarts the count at next.
-func (o *inOrder) flush(next int) {
-	for _, m := range o.early {
+// releasePending releases the waiting messages and restarts the count at next.
+func (o *reorderBuffer) releasePending(next int) {
+	for _, m := range o.pending {
 		o.ready = append(o.ready, m.sound)
 	}
-	o.next, o.early, o.late, o.gaps = next, o.early[:0], o.late[:0], 0
+	o.nextChunk, o.pending, o.lateMessages, o.consecutiveGaps = next, o.pending[:0], o.lateMessages[:0], 0
 }
 
-// restart handles a series of late messages. If they are in order, they begin a new count; otherwise the counter is ignored from now on.
-func (o *inOrder) restart() {
-	o.unordered = !slices.IsSortedFunc(o.late, func(a, b message) int { return a.chunk + 1 - b.chunk })
-	late := o.late
-	o.flush(late[len(late)-1].chunk + 1)
+// resyncCounter handles a series of late messages. If they are in order, they begin a new count; otherwise the counter is ignored from now
+// on.
+func (o *reorderBuffer) resyncCounter() {
+	o.ignoresCounter = !slices.IsSortedFunc(o.lateMessages, func(a, b message) int { return a.chunk + 1 - b.chunk })
+	late := o.lateMessages
+	o.releasePending(late[len(late)-1].chunk + 1)
 	for _, m := range late {
 		o.ready = append(o.ready, m.sound)
 	}

@@ -23,7 +23,7 @@ func TestRefusedCallGetsCloseFrame(t *testing.T) {
 		ended := make(chan struct{})
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer close(ended)
-			d := &Door{Options: Options{Logger: slog.New(slog.DiscardHandler)}, config: &Config{}}
+			d := &Server{Options: Options{Logger: slog.New(slog.DiscardHandler)}, config: &Config{}}
 			c := d.newCall(
 				ticket{call: "CA1", provider: &Provider{profile: profiles["twilio"]}},
 				&dialectCodec{dialect: &profiles["twilio"].dialect},

@@ -21,35 +21,35 @@ import (
 	"voxgate/tools"
 )
 
-// kind is the kind of a provider's message.
-type kind int
+// messageKind is the kind of a provider's message.
+type messageKind int
 
 const (
-	nothing kind = iota // nothing of interest here
-	started
-	sound
-	digit
-	played // the sound before a mark was played or dropped
-	paused // the provider accepts no more sound for now
-	resumed
-	held // the caller is on hold
-	released
-	pinged // keep-alive request
-	stopped
+	kindIgnored messageKind = iota // nothing of interest here
+	kindStart
+	kindSound
+	kindDigit
+	kindPlayed // the sound before a mark was played or dropped
+	kindPause  // the provider accepts no more sound for now
+	kindResume
+	kindHold // the caller is on hold
+	kindUnhold
+	kindPing // keep-alive request
+	kindStop
 )
 
 // message is a provider's message, independent of its format.
 type message struct {
-	kind  kind
-	start start
+	kind  messageKind
+	start startInfo
 	sound []byte
 	chunk int    // number of the message among those with sound, from 1; 0 if not counted
 	digit byte   // 0 to 9, *, #, A to D
 	mark  string // name of the mark; empty stands for the newest
 }
 
-// start holds the data of a start message.
-type start struct {
+// startInfo holds the data of a start message.
+type startInfo struct {
 	isProbe bool   // connection test by the provider, without a call
 	call    string // the provider's call ID
 	party   phone.Party
@@ -64,10 +64,10 @@ const (
 	putMark                   // report when the sound sent so far was played
 	hangUp
 	pressKeys
-	accept    // accept the call
-	pong      // answer to pinged
-	farewell  // answer to stopped
-	keepAlive // shows that we are there, even if the model says nothing
+	acceptCall    // accept the call
+	answerPing    // answer to pinged
+	confirmHangUp // answer to stopped
+	sendKeepAlive // shows that we are there, even if the model says nothing
 )
 
 // format is an audio format.
@@ -138,24 +138,24 @@ func parseFormat(encoding string, rate int, otherwise format) (format, error) {
 	return f, nil
 }
 
-// decode decodes the next piece of an audio stream and appends it to pcm.
-func (f format) decode(pcm []int16, stream *media.SampleReader, sound []byte) []int16 {
+// decodeSound decodes the next piece of an audio stream and appends it to pcm.
+func (f format) decodeSound(pcm []int16, stream *media.SampleReader, sound []byte) []int16 {
 	if f.law != nil {
 		return f.law.Append(pcm, sound)
 	}
 	return stream.Append(pcm, sound)
 }
 
-// encode encodes pcm and appends it to sound.
-func (f format) encode(sound []byte, pcm []int16) []byte {
+// encodeSound encodes pcm and appends it to sound.
+func (f format) encodeSound(sound []byte, pcm []int16) []byte {
 	if f.law != nil {
 		return f.law.AppendBytes(sound, pcm)
 	}
 	return media.AppendBytes(sound, pcm)
 }
 
-// frame returns the size of 20 ms of sound, in bytes.
-func (f format) frame() int {
+// frameSize returns the size of 20 ms of sound, in bytes.
+func (f format) frameSize() int {
 	if f.law != nil {
 		return f.rate / 50
 	}
@@ -165,107 +165,107 @@ func (f format) frame() int {
 // dialect describes the message format of a provider. A path leads through the objects of a message: "start.callSid".
 type dialect struct {
 	fullNumbers bool   // numbers are in international format, without "+"
-	probe       string // call ID of the provider's connection tests; empty if it has none
+	probeCallID string // call ID of the provider's connection tests; empty if it has none
 
-	binary bool // sound comes in binary messages, otherwise in a [soundMessage]
-	listed bool // sound is a list of 16-bit numbers, otherwise base64
-	words  bool // messages may be plain text: "DTMF_END digit:5"
+	binary      bool // sound comes in binary messages, otherwise in a [soundMessage]
+	soundIsList bool // sound is a list of 16-bit numbers, otherwise base64
+	plainText   bool // messages may be plain text: "DTMF_END digit:5"
 
 	// A message's type is at "event" or "type", or else at the path event. events maps types to kinds. If none of them means started, the
 	// first message without a type begins the call.
-	event  string
-	events map[string]kind
+	eventPath string
+	events    map[string]messageKind
 
 	call, stream, from, to, name string // paths in the start message
 	attributes                   string // path of an object in the start message, or of a string: see said
 	encoding, rate               string
 	key, mark                    string // paths in other messages
 	format                       format // used if the start message names none
-	offers                       string // path of a list of formats in the start message: see [choose]
+	offersPath                   string // path of a list of formats in the start message: see [chooseOffer]
 	packing                      packing
 
-	// say and voice are templates of the messages that we send. {sound} is base64 or a list, with {count} numbers. {stream}, {encoding},
+	// commands and voice are templates of the messages that we send. {sound} is base64 or a list, with {count} numbers. {stream}, {encoding},
 	// {rate} and {chosen} come from the start message. {what} is the name of a mark, or keys, in JSON. {seq} counts our messages;
 	// {theirs} is "seq" of the newest message received.
-	say   map[command]string
-	voice string
+	commands      map[command]string
+	voiceTemplate string
 }
 
 // packing controls how much sound goes into a message that we send.
 type packing struct {
-	frames int  // frames of 20 ms per message; 0 means 1
-	whole  bool // messages are always full; the end of a sentence is padded
-	fills  bool // silence is sent while the model does not speak, for each message received
+	framesPerMessage int  // frames of 20 ms per message; 0 means 1
+	padsLast         bool // messages are always full; the end of a sentence is padded
+	sendsSilence     bool // silence is sent while the model does not speak, for each message received
 }
 
 // dialectCodec encodes and decodes the messages of one call. Only one goroutine calls read, and its first call comes before all others.
 // Calls of voice must not overlap.
 type dialectCodec struct {
 	*dialect
-	started        bool
-	json           bool // commands are JSON although words is set
-	stream         any
+	hasStarted     bool
+	usesJSON       bool // commands are JSON although words is set
+	streamID       any
 	encoding       string
 	format         format
 	prefix, suffix string // around the sound in a message
-	chosen         any    // the chosen one of the offered formats
-	stereo         bool   // two channels, the caller on the left
-	left           []byte
-	seq            uint64
-	theirs         atomic.Uint64
+	chosenOffer    any    // the chosen one of the offered formats
+	isStereo       bool   // two channels, the caller on the left
+	leftChannel    []byte
+	lastSeq        uint64
+	peerSeq        atomic.Uint64
 }
 
-// read parses a message. An error concerns only this message; the call can go on.
-func (c *dialectCodec) read(data []byte, text bool) (message, error) {
+// parseMessage parses a message. An error concerns only this message; the call can go on.
+func (c *dialectCodec) parseMessage(data []byte, text bool) (message, error) {
 	if !text {
-		return c.readBinary(data)
+		return c.parseBinary(data)
 	}
 	if !c.binary { // fast path for most messages
 		var s soundMessage
 		if json.Unmarshal(data, &s) == nil && (s.Event == soundEvent || s.EventType == soundEvent) {
-			return c.readSound(s)
+			return c.parseSound(s)
 		}
 	}
-	fields, err := c.fields(data)
+	fields, err := c.parseFields(data)
 	if err != nil {
 		return message{}, err
 	}
-	event := cmp.Or(field(fields, "event"), field(fields, "type"), field(fields, c.event))
-	if n, err := strconv.ParseUint(field(fields, "seq"), 10, 64); err == nil {
-		c.theirs.Store(n)
+	event := cmp.Or(textAt(fields, "event"), textAt(fields, "type"), textAt(fields, c.eventPath))
+	if n, err := strconv.ParseUint(textAt(fields, "seq"), 10, 64); err == nil {
+		c.peerSeq.Store(n)
 	}
 	m := message{kind: c.events[event]}
 	switch {
-	case event == "" && c.announced():
+	case event == "" && c.hasStartEvent():
 		return m, errors.New("a message that does not say what it is")
-	case c.started && m.kind == started:
-		m.kind = nothing
-	case !c.started && (m.kind == started || event == "" && !c.announced()):
-		m.kind = started
-		m.start, err = c.begin(fields)
+	case c.hasStarted && m.kind == kindStart:
+		m.kind = kindIgnored
+	case !c.hasStarted && (m.kind == kindStart || event == "" && !c.hasStartEvent()):
+		m.kind = kindStart
+		m.start, err = c.parseStart(fields)
 	case event == soundEvent && !c.binary:
 		err = errBadSound
-	case m.kind == digit:
-		m.digit, err = readDigit(field(fields, c.key))
-	case m.kind == played:
-		m.mark = field(fields, c.mark)
+	case m.kind == kindDigit:
+		m.digit, err = parseDigit(textAt(fields, c.key))
+	case m.kind == kindPlayed:
+		m.mark = textAt(fields, c.mark)
 	}
 	return m, err
 }
 
-// announced reports whether one of the events begins a call.
-func (c *dialectCodec) announced() bool {
+// hasStartEvent reports whether one of the events begins a call.
+func (c *dialectCodec) hasStartEvent() bool {
 	for _, what := range c.events {
-		if what == started {
+		if what == kindStart {
 			return true
 		}
 	}
 	return false
 }
 
-// fields parses a text message.
-func (c *dialectCodec) fields(data []byte) (map[string]any, error) {
-	if c.words && !bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
+// parseFields parses a text message.
+func (c *dialectCodec) parseFields(data []byte) (map[string]any, error) {
+	if c.plainText && !bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
 		words := strings.Fields(string(data))
 		if len(words) == 0 {
 			return nil, errors.New("an empty message")
@@ -283,65 +283,65 @@ func (c *dialectCodec) fields(data []byte) (map[string]any, error) {
 	if err != nil || !ok {
 		return nil, errors.New("a message that is no JSON object")
 	}
-	if !c.started { // only before the start of the call; afterwards other goroutines read it
-		c.json = true
+	if !c.hasStarted { // only before the start of the call; afterwards other goroutines read it
+		c.usesJSON = true
 	}
 	return fields, nil
 }
 
-func (c *dialectCodec) readBinary(data []byte) (message, error) {
+func (c *dialectCodec) parseBinary(data []byte) (message, error) {
 	switch {
 	case !c.binary:
 		return message{}, errors.New("a binary message, where sound is sent as text")
-	case c.started && c.stereo:
-		c.left = c.left[:0]
+	case c.hasStarted && c.isStereo:
+		c.leftChannel = c.leftChannel[:0]
 		for i := 0; i < len(data); i += 2 {
-			c.left = append(c.left, data[i])
+			c.leftChannel = append(c.leftChannel, data[i])
 		}
-		return message{kind: sound, sound: c.left}, nil
-	case c.started:
-		return message{kind: sound, sound: data}, nil
-	case c.announced():
+		return message{kind: kindSound, sound: c.leftChannel}, nil
+	case c.hasStarted:
+		return message{kind: kindSound, sound: data}, nil
+	case c.hasStartEvent():
 		return message{}, errSoundEarly
 	}
-	s, err := c.begin(nil) // a stream without metadata
-	return message{kind: started, start: s}, err
+	s, err := c.parseStart(nil) // a stream without metadata
+	return message{kind: kindStart, start: s}, err
 }
 
-// begin processes the start message.
-func (c *dialectCodec) begin(fields map[string]any) (s start, err error) {
-	rate, err := parseRate(field(fields, c.rate))
+// parseStart processes the start message.
+func (c *dialectCodec) parseStart(fields map[string]any) (s startInfo, err error) {
+	rate, err := parseRate(textAt(fields, c.rate))
 	if err != nil {
 		return s, err
 	}
-	c.encoding = field(fields, c.dialect.encoding)
+	c.encoding = textAt(fields, c.dialect.encoding)
 	if c.format, err = parseFormat(c.encoding, rate, c.dialect.format); err != nil {
 		return s, err
 	}
-	if c.offers != "" {
-		if c.chosen, c.stereo, err = choose(valueAt(fields, c.offers)); err != nil {
+	if c.offersPath != "" {
+		if c.chosenOffer, c.isStereo, err = chooseOffer(valueAt(fields, c.offersPath)); err != nil {
 			return s, err
 		}
 	}
-	c.started, c.stream = true, field(fields, c.dialect.stream)
-	c.prefix, c.suffix, _ = strings.Cut(c.fill(c.dialect.voice, ""), "{sound}")
-	s = start{
-		call: field(fields, c.call), format: c.format,
-		party: c.newParty(field(fields, c.from), field(fields, c.to), field(fields, c.name)),
+	c.hasStarted, c.streamID = true, textAt(fields, c.dialect.stream)
+	c.prefix, c.suffix, _ = strings.Cut(c.fillTemplate(c.dialect.voiceTemplate, ""), "{sound}")
+	s = startInfo{
+		call: textAt(fields, c.call), format: c.format,
+		party: c.newParty(textAt(fields, c.from), textAt(fields, c.to), textAt(fields, c.name)),
 	}
-	s.isProbe = c.probe != "" && s.call == c.probe
-	s.party.Attributes = c.said(fields)
+	s.isProbe = c.probeCallID != "" && s.call == c.probeCallID
+	s.party.Attributes = c.parseAttributes(fields)
 	return s, nil
 }
 
-// choose selects one of the formats that AudioHook offers: the caller alone, or with the contact centre's agent on the right channel
+// chooseOffer selects one of the formats that AudioHook offers: the caller alone, or with the contact centre's agent on the right channel
 // (https://developer.genesys.cloud/devapps/audiohook/session-walkthrough).
-func choose(offers any) (chosen any, stereo bool, err error) {
+func chooseOffer(offers any) (chosen any, stereo bool, err error) {
 	list, _ := offers.([]any)
 	for _, one := range list {
 		fields, _ := one.(map[string]any)
 		channels, _ := fields["channels"].([]any)
-		if field(fields, "format") != "PCMU" || field(fields, "rate") != "8000" || len(channels) == 0 || channels[0] != "external" {
+		if textAt(fields, "format") != "PCMU" || textAt(fields, "rate") != "8000" || len(channels) == 0 || channels[0] != "external" {
 			continue
 		}
 		if len(channels) == 1 {
@@ -355,9 +355,9 @@ func choose(offers any) (chosen any, stereo bool, err error) {
 	return chosen, true, nil
 }
 
-// said returns the attributes of the start message. A string is parsed as JSON, because Plivo sends the object so; any other string becomes
-// one attribute.
-func (c *dialectCodec) said(fields map[string]any) (said phone.Attributes) {
+// parseAttributes returns the attributes of the start message. A string is parsed as JSON, because Plivo sends the object so; any other
+// string becomes one attribute.
+func (c *dialectCodec) parseAttributes(fields map[string]any) (said phone.Attributes) {
 	value := valueAt(fields, c.attributes)
 	if s, ok := value.(string); ok {
 		inside, err := tools.Decode([]byte(s))
@@ -368,7 +368,7 @@ func (c *dialectCodec) said(fields map[string]any) (said phone.Attributes) {
 	}
 	object, _ := value.(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(object)) {
-		said.Add(name, text(object[name]))
+		said.Add(name, formatText(object[name]))
 	}
 	return said
 }
@@ -399,7 +399,7 @@ type looseText string
 // UnmarshalJSON implements [json.Unmarshaler].
 func (l *looseText) UnmarshalJSON(b []byte) error {
 	*l = ""
-	if inner, ok := unquote(b); ok {
+	if inner, ok := unquoteSimple(b); ok {
 		*l = looseText(inner)
 		return nil
 	}
@@ -424,16 +424,16 @@ func (l *looseCount) UnmarshalJSON(b []byte) error {
 
 // encodedSound decodes base64 in any alphabet, with or without padding and line breaks.
 type encodedSound struct {
-	data []byte
-	bad  bool // the value is not valid base64
+	data      []byte
+	isInvalid bool // the value is not valid base64
 }
 
 // UnmarshalJSON implements [json.Unmarshaler].
 func (s *encodedSound) UnmarshalJSON(b []byte) (err error) {
-	if inner, ok := unquote(b); ok {
+	if inner, ok := unquoteSimple(b); ok {
 		s.data = make([]byte, base64.StdEncoding.DecodedLen(len(inner)))
 		n, err := base64.StdEncoding.Decode(s.data, inner)
-		if s.data, s.bad = s.data[:n], false; err == nil {
+		if s.data, s.isInvalid = s.data[:n], false; err == nil {
 			return nil
 		}
 	}
@@ -441,12 +441,12 @@ func (s *encodedSound) UnmarshalJSON(b []byte) (err error) {
 	if err = json.Unmarshal(b, &text); err == nil {
 		s.data, err = media.DecodeBase64(text)
 	}
-	s.bad = err != nil
+	s.isInvalid = err != nil
 	return nil
 }
 
-// unquote returns the content of a JSON string. ok is false if the string contains escapes, or b is no string.
-func unquote(b []byte) (inner []byte, ok bool) {
+// unquoteSimple returns the content of a JSON string. ok is false if the string contains escapes, or b is no string.
+func unquoteSimple(b []byte) (inner []byte, ok bool) {
 	if len(b) < 2 || b[0] != '"' || bytes.IndexByte(b, '\\') >= 0 {
 		return nil, false
 	}
@@ -461,8 +461,8 @@ var (
 // soundEvent is the event name of a message with sound.
 const soundEvent = "media"
 
-func (c *dialectCodec) readSound(s soundMessage) (m message, err error) {
-	if !c.started {
+func (c *dialectCodec) parseSound(s soundMessage) (m message, err error) {
+	if !c.hasStarted {
 		return m, errSoundEarly
 	}
 	if strings.HasPrefix(string(cmp.Or(s.Media.Track, s.Track)), "outbound") {
@@ -472,7 +472,7 @@ func (c *dialectCodec) readSound(s soundMessage) (m message, err error) {
 	switch {
 	case s.EventType != "":
 		encoded = s.Payload
-	case c.listed:
+	case c.soundIsList:
 		var list samplesMessage
 		if err := json.Unmarshal(s.Data, &list); err != nil {
 			return m, errBadSound
@@ -482,19 +482,19 @@ func (c *dialectCodec) readSound(s soundMessage) (m message, err error) {
 		}
 		encoded = encodedSound{data: media.AppendBytes(nil, list.Samples)}
 	}
-	if encoded.bad {
+	if encoded.isInvalid {
 		return m, errBadSound
 	}
-	m.kind, m.sound, m.chunk = sound, encoded.data, int(s.Media.Chunk)
+	m.kind, m.sound, m.chunk = kindSound, encoded.data, int(s.Media.Chunk)
 	return m, nil
 }
 
-// voice builds a message with encoded sound. It does not retain sound.
-func (c *dialectCodec) voice(sound []byte) signaling.Outgoing {
+// encodeVoice builds a message with encoded sound. It does not retain sound.
+func (c *dialectCodec) encodeVoice(sound []byte) signaling.Outgoing {
 	if c.binary {
 		return signaling.Outgoing{Data: bytes.Clone(sound)}
 	}
-	if c.listed {
+	if c.soundIsList {
 		b := []byte(c.prefix)
 		pcm := media.AppendSamples(nil, sound)
 		for i, x := range pcm {
@@ -510,39 +510,39 @@ func (c *dialectCodec) voice(sound []byte) signaling.Outgoing {
 	return signaling.Outgoing{Data: append(b, c.suffix...), Text: true}
 }
 
-// say builds a command. ok is false if the provider does not support it. argument is the name of a mark, or keys. Commands must be sent in
-// the order they were built.
-func (c *dialectCodec) say(what command, argument string) (m signaling.Outgoing, ok bool) {
-	text, ok := c.dialect.say[what]
+// buildCommand builds a command. ok is false if the provider does not support it. argument is the name of a mark, or keys. Commands must be
+// sent in the order they were built.
+func (c *dialectCodec) buildCommand(what command, argument string) (m signaling.Outgoing, ok bool) {
+	text, ok := c.dialect.commands[what]
 	if !ok {
 		return signaling.Outgoing{}, false
 	}
-	if c.words && c.json {
+	if c.plainText && c.usesJSON {
 		text = `{"command":"` + text + `"}`
 	}
-	return signaling.Outgoing{Data: []byte(c.fill(text, argument)), Text: true}, true
+	return signaling.Outgoing{Data: []byte(c.fillTemplate(text, argument)), Text: true}, true
 }
 
-// fill replaces the placeholders in a template.
-func (c *dialectCodec) fill(text, argument string) string {
+// fillTemplate replaces the placeholders in a template.
+func (c *dialectCodec) fillTemplate(text, argument string) string {
 	if strings.Contains(text, "{seq}") {
-		c.seq++
+		c.lastSeq++
 	}
 	return strings.NewReplacer(
-		"{stream}", quoted(c.stream), "{encoding}", quoted(c.encoding), "{rate}", strconv.Itoa(c.format.rate),
-		"{what}", quoted(argument), "{chosen}", quoted(c.chosen),
-		"{seq}", strconv.FormatUint(c.seq, 10), "{theirs}", strconv.FormatUint(c.theirs.Load(), 10),
+		"{stream}", quoteJSON(c.streamID), "{encoding}", quoteJSON(c.encoding), "{rate}", strconv.Itoa(c.format.rate),
+		"{what}", quoteJSON(argument), "{chosen}", quoteJSON(c.chosenOffer),
+		"{seq}", strconv.FormatUint(c.lastSeq, 10), "{theirs}", strconv.FormatUint(c.peerSeq.Load(), 10),
 	).Replace(text)
 }
 
-// quoted encodes a value as JSON.
-func quoted(v any) string { return string(tools.Encode(v)) }
+// quoteJSON encodes a value as JSON.
+func quoteJSON(v any) string { return string(tools.Encode(v)) }
 
-// field returns the text at a path of a JSON object. See [text].
-func field(fields map[string]any, path string) string { return text(valueAt(fields, path)) }
+// textAt returns the text at a path of a JSON object. See [formatText].
+func textAt(fields map[string]any, path string) string { return formatText(valueAt(fields, path)) }
 
-// text returns a string or number as text, and "" for other values.
-func text(value any) string {
+// formatText returns a string or number as text, and "" for other values.
+func formatText(value any) string {
 	switch v := value.(type) {
 	case string:
 		return v
@@ -564,7 +564,7 @@ func valueAt(fields map[string]any, path string) any {
 	}
 }
 
-func readDigit(key string) (byte, error) {
+func parseDigit(key string) (byte, error) {
 	if len(key) != 1 || !strings.Contains("0123456789*#ABCD", key) {
 		return 0, errors.New("that is no key of a telephone") // the key is not named: it may be part of a secret
 	}

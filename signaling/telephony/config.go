@@ -50,13 +50,13 @@ const (
 	defaultMaxSeconds     = 1800
 )
 
-// Load reads and validates the file. "${NAME}" in a string is replaced by an environment variable.
-func Load(file string) (*Config, error) {
+// LoadConfig reads and validates the file. "${NAME}" in a string is replaced by an environment variable.
+func LoadConfig(file string) (*Config, error) {
 	var c Config
 	if err := phone.ReadJSONFile(file, &c); err != nil {
 		return nil, err
 	}
-	if err := c.check(); err != nil {
+	if err := c.checkFields(); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return &c, nil
@@ -64,10 +64,10 @@ func Load(file string) (*Config, error) {
 
 // CheckAgents returns an error if an agent refers to a collection that this configuration lacks.
 func (c *Config) CheckAgents(answers *agents.Folder) error {
-	return answers.AddCheck(doorName, c.Collect.CheckAgent)
+	return answers.AddCheck(protocolName, c.Collect.CheckAgent)
 }
 
-func (c *Config) check() error {
+func (c *Config) checkFields() error {
 	if c.PublicURL != "" {
 		u, err := url.Parse(c.PublicURL)
 		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.RawQuery != "" {
@@ -81,7 +81,7 @@ func (c *Config) check() error {
 	names := map[string]bool{}
 	for i := range c.Providers {
 		p := &c.Providers[i]
-		if err := p.check(c.PublicURL); err != nil {
+		if err := p.checkFields(c.PublicURL); err != nil {
 			return fmt.Errorf("providers[%d].%w", i, err)
 		}
 		if names[p.Name] {
@@ -101,7 +101,7 @@ func (c *Config) check() error {
 
 var providerName = regexp.MustCompile(`^[a-z0-9-]+$`)
 
-func (p *Provider) check(publicURL string) error {
+func (p *Provider) checkFields(publicURL string) error {
 	p.profile = profiles[p.Profile]
 	if p.profile == nil {
 		return fmt.Errorf("profile: %q is none of %s", p.Profile, strings.Join(slices.Sorted(maps.Keys(profiles)), ", "))
@@ -121,7 +121,7 @@ func (p *Provider) check(publicURL string) error {
 	if p.APIKey != "" && p.profile.rest == nil {
 		return fmt.Errorf("apiKey: no REST API of %s is used", p.Profile)
 	}
-	if p.APIKey != "" && p.profile.accounts && p.Account == "" {
+	if p.APIKey != "" && p.profile.needsAccount && p.Account == "" {
 		return errors.New("account: is missing; the REST API asks for it")
 	}
 	if p.API == "" && p.profile.rest != nil {
@@ -137,9 +137,9 @@ func (p *Provider) check(publicURL string) error {
 	return agents.CheckPatterns("transferTo", p.TransferTo)
 }
 
-// signing returns how this provider signs its requests, or nil if it uses a password.
-func (p *Provider) signing() *signing {
-	if p.profile.unsigned && p.Verify == "" {
+// signatureScheme returns how this provider signs its requests, or nil if it uses a password.
+func (p *Provider) signatureScheme() *signatureScheme {
+	if p.profile.signatureOptional && p.Verify == "" {
 		return nil
 	}
 	return p.profile.sign
@@ -147,8 +147,8 @@ func (p *Provider) signing() *signing {
 
 // checkSecrets returns an error if calls would be accepted without credentials.
 func (p *Provider) checkSecrets(publicURL string) error {
-	if p.signing() == nil {
-		if p.Verify != "" && !p.profile.sealed {
+	if p.signatureScheme() == nil {
+		if p.Verify != "" && !p.profile.signsUpgrade {
 			return fmt.Errorf("verify: %s signs nothing; it shows a password", p.Profile)
 		}
 		if _, err := base64.StdEncoding.DecodeString(p.Verify); err != nil {
@@ -167,7 +167,7 @@ func (p *Provider) checkSecrets(publicURL string) error {
 	case publicURL == "":
 		return fmt.Errorf("profile: %s needs the address to connect to: publicURL is missing", p.Profile)
 	}
-	if p.profile.sign.publicKey {
+	if p.profile.sign.isPublicKey {
 		if key, err := base64.StdEncoding.DecodeString(p.Verify); err != nil || len(key) != ed25519.PublicKeySize {
 			return errors.New("verify: is no Ed25519 public key in base64, of 32 bytes")
 		}
@@ -175,8 +175,8 @@ func (p *Provider) checkSecrets(publicURL string) error {
 	return nil
 }
 
-// limit returns the grant g, with the maximum length of a call.
-func (c *Config) limit(g *bridge.Grant) *bridge.Grant {
+// limitGrant returns the grant g, with the maximum length of a call.
+func (c *Config) limitGrant(g *bridge.Grant) *bridge.Grant {
 	longest := time.Duration(c.MaxSeconds) * time.Second
 	if g == nil {
 		return &bridge.Grant{Tools: []string{"*"}, MaxDuration: longest}

@@ -24,55 +24,55 @@ import (
 	"voxgate/tools"
 )
 
-// doorName identifies this endpoint in tools and grants.
-const doorName = "telephony"
+// protocolName identifies this endpoint in tools and grants.
+const protocolName = "telephony"
 
-// Options configure a [Door].
+// Options configure a [Server].
 type Options struct {
-	Host    *bridge.Host
-	Agents  *agents.Folder
-	Gate    *access.Gate      // counts these calls together with those of other protocols
-	Refused func(rule string) // receives the rule of each rejection; must not block; may be nil
-	Logger  *slog.Logger
+	Host      *bridge.Host
+	Agents    *agents.Folder
+	Gate      *access.Gate      // counts these calls together with those of other protocols
+	OnRefused func(rule string) // receives the rule of each rejection; must not block; may be nil
+	Logger    *slog.Logger
 }
 
-// Door accepts the calls of a configuration. A nil Door accepts none.
-type Door struct {
+// Server accepts the calls of a configuration. A nil Door accepts none.
+type Server struct {
 	Options
-	config    *Config
-	providers map[string]*Provider
-	tickets   tickets
-	client    *http.Client
-	begun     *rate.Limiter
-	logged    rate.Sometimes
-	guesses   *access.FailedAttempts
+	config          *Config
+	providers       map[string]*Provider
+	tickets         tickets
+	restClient      *http.Client
+	startLimiter    *rate.Limiter
+	logLimiter      rate.Sometimes
+	failedPasswords *access.FailedAttempts
 
-	mu    sync.Mutex
-	calls map[*Provider]int
-	all   int
+	mu            sync.Mutex
+	providerCalls map[*Provider]int
+	totalCalls    int
 }
 
 // restTimeout limits a request to a provider's REST API. The caller hears silence meanwhile.
 const restTimeout = 5 * time.Second
 
 // New loads the configuration file. It returns a nil Door if file is empty. Shut down the host before closing the Door.
-func New(file string, o Options) (*Door, error) {
+func New(file string, o Options) (*Server, error) {
 	if file == "" {
 		return nil, nil
 	}
-	config, err := Load(file)
+	config, err := LoadConfig(file)
 	if err != nil {
 		return nil, err
 	}
 	if err := config.CheckAgents(o.Agents); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	d := &Door{
-		Options: o, config: config, providers: map[string]*Provider{}, tickets: tickets{list: map[string]ticket{}},
-		client:  &http.Client{Timeout: restTimeout, Transport: tools.NewTransport(), CheckRedirect: tools.RefuseRedirect},
-		begun:   rate.NewLimiter(rate.Limit(config.CallsPerSecond), config.CallsPerSecond),
-		logged:  rate.Sometimes{First: 100, Interval: 100 * time.Millisecond},
-		guesses: access.NewFailedAttempts(), calls: map[*Provider]int{},
+	d := &Server{
+		Options: o, config: config, providers: map[string]*Provider{}, tickets: tickets{pending: map[string]ticket{}},
+		restClient:      &http.Client{Timeout: restTimeout, Transport: tools.NewTransport(), CheckRedirect: tools.RefuseRedirect},
+		startLimiter:    rate.NewLimiter(rate.Limit(config.CallsPerSecond), config.CallsPerSecond),
+		logLimiter:      rate.Sometimes{First: 100, Interval: 100 * time.Millisecond},
+		failedPasswords: access.NewFailedAttempts(), providerCalls: map[*Provider]int{},
 	}
 	for i := range config.Providers {
 		p := &config.Providers[i]
@@ -83,141 +83,141 @@ func New(file string, o Options) (*Door, error) {
 	}
 	for _, p := range config.Providers {
 		at := d.socketURL() + "/telephony/" + p.Name + "/stream"
-		if p.signing() != nil {
+		if p.signatureScheme() != nil {
 			at = config.PublicURL + "/telephony/" + p.Name + "/answer"
 		}
 		o.Logger.Info("telephony", "provider", p.Name, "connects to", at)
 	}
-	if len(o.Agents.PhoneAgents(doorName)) == 0 {
+	if len(o.Agents.PhoneAgents(protocolName)) == 0 {
 		o.Logger.Warn("telephony: no agent has numbers, so nobody answers")
 	}
 	return d, nil
 }
 
-// Doors returns the HTTP endpoints.
-func (d *Door) Doors() []signaling.Endpoint {
+// Endpoints returns the HTTP endpoints.
+func (d *Server) Endpoints() []signaling.Endpoint {
 	if d == nil {
 		return nil
 	}
 	return []signaling.Endpoint{
-		{Pattern: "POST /telephony/{provider}/answer", Handler: http.HandlerFunc(d.answer)},
-		{Pattern: "POST /telephony/{provider}/transfer/{token}", Handler: http.HandlerFunc(d.transfer)},
-		{Pattern: "GET /telephony/{provider}/stream", Socket: http.HandlerFunc(d.stream)},
-		{Pattern: "GET /telephony/{provider}/stream/{token}", Socket: http.HandlerFunc(d.stream)},
+		{Pattern: "POST /telephony/{provider}/answer", Handler: http.HandlerFunc(d.serveAnswer)},
+		{Pattern: "POST /telephony/{provider}/transfer/{token}", Handler: http.HandlerFunc(d.serveTransfer)},
+		{Pattern: "GET /telephony/{provider}/stream", Socket: http.HandlerFunc(d.serveStream)},
+		{Pattern: "GET /telephony/{provider}/stream/{token}", Socket: http.HandlerFunc(d.serveStream)},
 	}
 }
 
 // Close ends the requests to collections and closes idle connections to REST APIs.
-func (d *Door) Close() {
+func (d *Server) Close() {
 	if d == nil {
 		return
 	}
-	d.client.CloseIdleConnections()
+	d.restClient.CloseIdleConnections()
 	d.config.Collect.Close()
 }
 
-// authorize checks a server key or a session token. Limits by IP address do not apply: all calls of a telephone system come from the same
-// address.
-func (d *Door) authorize(open *bridge.SessionRequest, r *http.Request, token string) error {
-	open.Origin.Protocol = doorName
+// authorizeClient checks a server key or a session token. Limits by IP address do not apply: all calls of a telephone system come from the
+// same address.
+func (d *Server) authorizeClient(open *bridge.SessionRequest, r *http.Request, token string) error {
+	open.Origin.Protocol = protocolName
 	return access.From(d.Gate.WithClient(&http.Request{Header: r.Header})).Admit(open, token)
 }
 
-// refused counts and logs a rejection.
-func (d *Door) refused(from, rule string, why error) {
-	if d.Refused != nil {
-		d.Refused("telephony " + rule)
+// countRefusal counts and logs a rejection.
+func (d *Server) countRefusal(from, rule string, why error) {
+	if d.OnRefused != nil {
+		d.OnRefused("telephony " + rule)
 	}
-	d.logged.Do(func() { // rate-limited, so that strangers cannot fill the disk; the metrics count all
+	d.logLimiter.Do(func() { // rate-limited, so that strangers cannot fill the disk; the metrics count all
 		d.Logger.Warn("call refused", "rule", rule, "from", from, "why", why)
 	})
 }
 
-// refuse counts and logs a rejection and sends the error response. The response does not reveal the reason.
-func (d *Door) refuse(w http.ResponseWriter, r *http.Request, status int, rule string, why error) {
-	d.refused(r.RemoteAddr, rule, why)
+// rejectRequest counts and logs a rejection and sends the error response. The response does not reveal the reason.
+func (d *Server) rejectRequest(w http.ResponseWriter, r *http.Request, status int, rule string, why error) {
+	d.countRefusal(r.RemoteAddr, rule, why)
 	http.Error(w, http.StatusText(status), status)
 }
 
-// room returns an error if the limits do not permit another call of this provider.
-func (d *Door) room(p *Provider) error {
+// checkCapacity returns an error if the limits do not permit another call of this provider.
+func (d *Server) checkCapacity(p *Provider) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.fits(p)
+	return d.checkCapacityLocked(p)
 }
 
-// fits is room for callers that hold mu.
-func (d *Door) fits(p *Provider) error {
+// checkCapacityLocked is room for callers that hold mu.
+func (d *Server) checkCapacityLocked(p *Provider) error {
 	switch {
-	case d.all >= d.config.Calls:
-		return fmt.Errorf("there are %d calls", d.all)
-	case p.Calls > 0 && d.calls[p] >= p.Calls:
-		return fmt.Errorf("there are %d calls of %s", d.calls[p], p.Name)
+	case d.totalCalls >= d.config.Calls:
+		return fmt.Errorf("there are %d calls", d.totalCalls)
+	case p.Calls > 0 && d.providerCalls[p] >= p.Calls:
+		return fmt.Errorf("there are %d calls of %s", d.providerCalls[p], p.Name)
 	}
 	return nil
 }
 
-// enter counts a new call, or returns an error if the limits do not permit it. Call leave when the call has ended.
-func (d *Door) enter(p *Provider) (leave func(), err error) {
+// countCall counts a new call, or returns an error if the limits do not permit it. Call leave when the call has ended.
+func (d *Server) countCall(p *Provider) (leave func(), err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.fits(p); err != nil {
+	if err := d.checkCapacityLocked(p); err != nil {
 		return nil, err
 	}
-	if !d.begun.Allow() {
+	if !d.startLimiter.Allow() {
 		return nil, fmt.Errorf("more than %d calls begin in a second", d.config.CallsPerSecond)
 	}
-	d.all++
-	d.calls[p]++
+	d.totalCalls++
+	d.providerCalls[p]++
 	return func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.all--
-		d.calls[p]--
+		d.totalCalls--
+		d.providerCalls[p]--
 	}, nil
 }
 
-// stream handles the WebSocket of a call.
-func (d *Door) stream(w http.ResponseWriter, r *http.Request) {
+// serveStream handles the WebSocket of a call.
+func (d *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	p := d.providers[r.PathValue("provider")]
 	if p == nil {
 		http.NotFound(w, r)
 		return
 	}
-	t, rule, err := d.admit(p, r)
-	if errors.Is(err, errGuesses) {
-		d.refuse(w, r, http.StatusTooManyRequests, rule, err)
+	t, rule, err := d.authorizeStream(p, r)
+	if errors.Is(err, errTooManyGuesses) {
+		d.rejectRequest(w, r, http.StatusTooManyRequests, rule, err)
 		return
 	}
 	if err != nil {
-		d.refuse(w, r, http.StatusForbidden, rule, err)
+		d.rejectRequest(w, r, http.StatusForbidden, rule, err)
 		return
 	}
-	leave, err := d.enter(p)
+	leave, err := d.countCall(p)
 	if err != nil {
-		d.refuse(w, r, http.StatusServiceUnavailable, "calls", err)
+		d.rejectRequest(w, r, http.StatusServiceUnavailable, "calls", err)
 		return
 	}
 	defer leave()
 	c := d.newCall(t, &dialectCodec{dialect: &p.profile.dialect})
-	signaling.ServeSocket(w, r, signaling.SocketOptions{Limit: maxMessage, OnRoundTrip: c.roundTrip}, c.run)
+	signaling.ServeSocket(w, r, signaling.SocketOptions{Limit: maxMessage, OnRoundTrip: c.recordRoundTrip}, c.run)
 }
 
 var (
-	errPassword = errors.New("the password is not the provider's")
-	errGuesses  = errors.New("this address has tried too many wrong passwords; wait a minute")
+	errPassword       = errors.New("the password is not the provider's")
+	errTooManyGuesses = errors.New("this address has tried too many wrong passwords; wait a minute")
 )
 
-// admit decides, before the upgrade, whether a WebSocket may be opened. On errors, rule names the check that rejected it.
-func (d *Door) admit(p *Provider, r *http.Request) (t ticket, rule string, err error) {
-	t.open.Account = d.Gate.TrunkAccount(doorName+" "+p.Name, p.Calls) // cannot be the name of a key
-	if s := p.signing(); s != nil {
-		if s.socket {
-			if err := s.check(p.Verify, r, nil, d.seenAs(d.socketURL(), r)...); err != nil {
+// authorizeStream decides, before the upgrade, whether a WebSocket may be opened. On errors, rule names the check that rejected it.
+func (d *Server) authorizeStream(p *Provider, r *http.Request) (t ticket, rule string, err error) {
+	t.open.Account = d.Gate.TrunkAccount(protocolName+" "+p.Name, p.Calls) // cannot be the name of a key
+	if s := p.signatureScheme(); s != nil {
+		if s.signsUpgrade {
+			if err := s.verifyRequest(p.Verify, r, nil, d.candidateURLs(d.socketURL(), r)...); err != nil {
 				return t, "signature", err
 			}
 		}
-		taken, ok := d.tickets.take(r.PathValue("token"), p)
+		taken, ok := d.tickets.redeem(r.PathValue("token"), p)
 		if !ok || taken.target != "" {
 			return t, "token", errToken
 		}
@@ -226,38 +226,38 @@ func (d *Door) admit(p *Provider, r *http.Request) (t ticket, rule string, err e
 	}
 	query := r.URL.Query()
 	t.provider, t.call, t.party = p, query.Get("call"), p.profile.dialect.newParty(query.Get("from"), query.Get("to"), query.Get("name"))
-	rule, err = d.shown(p, r, &t.open)
+	rule, err = d.checkPassword(p, r, &t.open)
 	if err == nil && p.Verify != "" {
 		rule, err = "signature", verifyAudioHook(p.Verify, d.config.PublicURL, r, time.Now())
 	}
 	return t, rule, err
 }
 
-// shown checks the credentials of a provider that does not sign its requests. Too many wrong ones block an IP address for a while. rule is
-// as in admit.
-func (d *Door) shown(p *Provider, r *http.Request, open *bridge.SessionRequest) (rule string, err error) {
-	secret, from := secretOf(r), access.From(r.Context()).Address()
+// checkPassword checks the credentials of a provider that does not sign its requests. Too many wrong ones block an IP address for a while.
+// rule is as in admit.
+func (d *Server) checkPassword(p *Provider, r *http.Request, open *bridge.SessionRequest) (rule string, err error) {
+	secret, from := readCredential(r), access.From(r.Context()).Address()
 	switch {
-	case d.guesses.IsBlocked(time.Now(), from):
-		return "guesses", errGuesses
+	case d.failedPasswords.IsBlocked(time.Now(), from):
+		return "guesses", errTooManyGuesses
 	case p.Password != "" && subtle.ConstantTimeCompare([]byte(secret), []byte(p.Password)) == 1:
 		return "", nil
 	case secret == "":
 		return "password", errPassword
 	case p.Access:
-		rule, err = "access", d.authorize(open, r, secret)
+		rule, err = "access", d.authorizeClient(open, r, secret)
 	default:
 		rule, err = "password", errPassword
 	}
 	if err != nil {
-		d.guesses.RecordFailure(time.Now(), from)
+		d.failedPasswords.RecordFailure(time.Now(), from)
 	}
 	return rule, err
 }
 
-// secretOf returns the credential in a request: Basic's password, a bearer token, AudioHook's key, the end of the path or the parameter
-// "token".
-func secretOf(r *http.Request) string {
+// readCredential returns the credential in a request: Basic's password, a bearer token, AudioHook's key, the end of the path or the
+// parameter "token".
+func readCredential(r *http.Request) string {
 	if _, password, ok := r.BasicAuth(); ok {
 		return password
 	}

@@ -9,14 +9,14 @@ import (
 // tryCodec makes a codec read messages, and then build all of its own. It may return errors, but must not panic.
 func tryCodec(c *dialectCodec, messages [][]byte, text func(i int) bool) {
 	for i, data := range messages {
-		m, err := c.read(data, text(i))
-		if err == nil && m.kind == started {
-			m.start.format.encode(nil, m.start.format.decode(nil, &media.SampleReader{}, data))
+		m, err := c.parseMessage(data, text(i))
+		if err == nil && m.kind == kindStart {
+			m.start.format.encodeSound(nil, m.start.format.decodeSound(nil, &media.SampleReader{}, data))
 		}
 	}
-	c.voice([]byte{1, 2})
-	for what := clearVoice; what <= keepAlive; what++ {
-		c.say(what, "1")
+	c.encodeVoice([]byte{1, 2})
+	for what := clearVoice; what <= sendKeepAlive; what++ {
+		c.buildCommand(what, "1")
 	}
 }
 

@@ -58,7 +58,7 @@ const patience = time.Minute
 // gateway is a complete gateway with an emulated model, and a fake of the providers' REST APIs.
 type gateway struct {
 	t       testing.TB
-	door    *telephony.Door
+	door    *telephony.Server
 	host    *bridge.Host
 	server  *signaling.Server
 	http    string
@@ -243,7 +243,7 @@ func newGateway(t testing.TB, change func(config map[string]any), more ...func(*
 	if g.door, err = telephony.New(file, telephony.Options{Host: g.host, Agents: answer, Gate: gate, Logger: log}); err != nil {
 		t.Fatal(err)
 	}
-	door := signaling.NewServer(signaling.Options{Access: gate, Logger: log}, g.door.Doors()...)
+	door := signaling.NewServer(signaling.Options{Access: gate, Logger: log}, g.door.Endpoints()...)
 	g.server = door
 	server.Config.Handler = g.serve(door)
 	server.Start()

@@ -9,15 +9,15 @@ import (
 
 // profile describes a provider. Comments in the table give the sources of the formats.
 type profile struct {
-	dialect  dialect
-	sign     *signing // signature of its requests; nil if it uses a password
-	unsigned bool     // the signature is optional: without a secret, a password is used
-	sealed   bool     // with a secret, the WebSocket request is signed in addition to the password
-	answer   string   // XML or JSON that streams a call, {id}, to {url}
-	reject   string   // XML or JSON that rejects a call
-	id       string   // request parameter with the call ID
-	accounts bool     // the REST API requires an account ID
-	rest     *restAPI // nil if not used
+	dialect           dialect
+	sign              *signatureScheme // signature of its requests; nil if it uses a password
+	signatureOptional bool             // the signature is optional: without a secret, a password is used
+	signsUpgrade      bool             // with a secret, the WebSocket request is signed in addition to the password
+	answer            string           // XML or JSON that streams a call, {id}, to {url}
+	reject            string           // XML or JSON that rejects a call
+	id                string           // request parameter with the call ID
+	needsAccount      bool             // the REST API requires an account ID
+	rest              *restAPI         // nil if not used
 }
 
 var mulaw = format{&g711.MuLaw, 8000}
@@ -25,11 +25,11 @@ var mulaw = format{&g711.MuLaw, 8000}
 // twilio is the dialect that other providers have copied.
 // https://www.twilio.com/docs/voice/media-streams/websocket-messages
 var twilio = dialect{
-	events: map[string]kind{"start": started, "dtmf": digit, "mark": played, "stop": stopped},
+	events: map[string]messageKind{"start": kindStart, "dtmf": kindDigit, "mark": kindPlayed, "stop": kindStop},
 	call:   "start.callSid", stream: "start.streamSid", encoding: "start.mediaFormat.encoding", rate: "start.mediaFormat.sampleRate",
 	key: "dtmf.digit", mark: "mark.name", format: mulaw, attributes: "start.customParameters",
-	voice: `{"event":"media","streamSid":{stream},"media":{"payload":"{sound}"}}`,
-	say: map[command]string{
+	voiceTemplate: `{"event":"media","streamSid":{stream},"media":{"payload":"{sound}"}}`,
+	commands: map[command]string{
 		clearVoice: `{"event":"clear","streamSid":{stream}}`,
 		putMark:    `{"event":"mark","streamSid":{stream},"mark":{"name":{what}}}`,
 	},
@@ -38,65 +38,66 @@ var twilio = dialect{
 var profiles = map[string]*profile{
 	"twilio": {
 		dialect: twilio, id: "CallSid",
-		sign:     &signing{verify: verifyTwilio, headers: []string{"X-Twilio-Signature"}, socket: true},
-		answer:   `<Response><Connect><Stream url="{url}"/></Connect></Response>`,
-		reject:   `<Response><Reject reason="busy"/></Response>`,
-		accounts: true, rest: &restAPI{base: "https://api.twilio.com", hangUp: twilioHangUp("/2010-04-01"), transfer: twilioTransfer},
+		sign:         &signatureScheme{verify: verifyTwilio, headers: []string{"X-Twilio-Signature"}, signsUpgrade: true},
+		answer:       `<Response><Connect><Stream url="{url}"/></Connect></Response>`,
+		reject:       `<Response><Reject reason="busy"/></Response>`,
+		needsAccount: true, rest: &restAPI{base: "https://api.twilio.com", hangUp: twilioHangUp("/2010-04-01"), transfer: twilioTransfer},
 	},
 	"signalwire": {
 		// https://developer.signalwire.com/compatibility-api/cxml/voice/stream/
 		dialect: twilio, id: "CallSid",
-		sign:     &signing{verify: verifyTwilio, headers: []string{"X-SignalWire-Signature", "X-Twilio-Signature"}},
-		answer:   `<Response><Connect><Stream url="{url}"/></Connect></Response>`,
-		reject:   `<Response><Reject reason="busy"/></Response>`,
-		accounts: true, rest: &restAPI{hangUp: twilioHangUp("/api/laml/2010-04-01")},
+		sign:         &signatureScheme{verify: verifyTwilio, headers: []string{"X-SignalWire-Signature", "X-Twilio-Signature"}},
+		answer:       `<Response><Connect><Stream url="{url}"/></Connect></Response>`,
+		reject:       `<Response><Reject reason="busy"/></Response>`,
+		needsAccount: true, rest: &restAPI{hangUp: twilioHangUp("/api/laml/2010-04-01")},
 	},
 	"telnyx": {
 		// https://developers.telnyx.com/api-reference/websockets/stream-call-media-over-websocket
 		dialect: dialect{
-			events: map[string]kind{"start": started, "dtmf": digit, "mark": played, "stop": stopped},
+			events: map[string]messageKind{"start": kindStart, "dtmf": kindDigit, "mark": kindPlayed, "stop": kindStop},
 			call:   "start.call_control_id", stream: "stream_id", from: "start.from", to: "start.to", attributes: "start.client_state",
 			encoding: "start.media_format.encoding", rate: "start.media_format.sample_rate",
 			key: "dtmf.digit", mark: "mark.name", format: mulaw,
-			voice: `{"event":"media","media":{"payload":"{sound}"}}`,
-			say:   map[command]string{clearVoice: `{"event":"clear"}`, putMark: `{"event":"mark","mark":{"name":{what}}}`},
+			voiceTemplate: `{"event":"media","media":{"payload":"{sound}"}}`,
+			commands:      map[command]string{clearVoice: `{"event":"clear"}`, putMark: `{"event":"mark","mark":{"name":{what}}}`},
 		},
-		sign: &signing{verify: verifyTelnyx, headers: []string{"Telnyx-Signature-Ed25519"}, publicKey: true}, id: "CallSid",
+		sign: &signatureScheme{verify: verifyTelnyx, headers: []string{"Telnyx-Signature-Ed25519"}, isPublicKey: true}, id: "CallSid",
 		answer: `<Response><Connect><Stream url="{url}" track="inbound_track" codec="PCMU" ` +
 			`bidirectionalMode="rtp" bidirectionalCodec="PCMU"/></Connect></Response>`,
 		reject: `<Response><Reject reason="busy"/></Response>`,
 		rest: &restAPI{
-			base: "https://api.telnyx.com", bearer: true, hangUp: telnyx("hangup", ""), transfer: telnyxTransfer, keys: telnyxKeys,
+			base: "https://api.telnyx.com", bearer: true, hangUp: telnyxAction("hangup", ""), transfer: telnyxTransfer, keys: telnyxKeys,
 		},
 	},
 	"plivo": {
 		// https://www.plivo.com/docs/voice/xml/audiostream
 		dialect: dialect{
-			events: map[string]kind{"start": started, "dtmf": digit, "playedStream": played, "stop": stopped},
+			events: map[string]messageKind{"start": kindStart, "dtmf": kindDigit, "playedStream": kindPlayed, "stop": kindStop},
 			call:   "start.callId", stream: "start.streamId", attributes: "extra_headers", fullNumbers: true,
 			encoding: "start.mediaFormat.encoding", rate: "start.mediaFormat.sampleRate",
 			key: "dtmf.digit", mark: "name", format: mulaw,
-			voice: `{"event":"playAudio","streamId":{stream},"media":{"contentType":{encoding},"sampleRate":{rate},"payload":"{sound}"}}`,
-			say: map[command]string{
+			voiceTemplate: `{"event":"playAudio","streamId":{stream},"media":{"contentType":{encoding},"sampleRate":{rate},"payload":"{sound}"}}`,
+			commands: map[command]string{
 				clearVoice: `{"event":"clearAudio","streamId":{stream}}`,
 				putMark:    `{"event":"checkpoint","streamId":{stream},"name":{what}}`,
 				pressKeys:  `{"event":"sendDTMF","dtmf":{what}}`,
 			},
 		},
-		sign: &signing{verify: verifyPlivo, headers: []string{"X-Plivo-Signature-V3"}}, id: "CallUUID",
-		answer:   `<Response><Stream bidirectional="true" keepCallAlive="true" contentType="audio/x-mulaw;rate=8000">{url}</Stream></Response>`,
-		reject:   `<Response><Hangup reason="busy"/></Response>`,
-		accounts: true, rest: &restAPI{base: "https://api.plivo.com", hangUp: plivoHangUp, transfer: plivoTransfer},
+		sign: &signatureScheme{verify: verifyPlivo, headers: []string{"X-Plivo-Signature-V3"}}, id: "CallUUID",
+		answer: `<Response><Stream bidirectional="true" keepCallAlive="true" contentType="audio/x-mulaw;rate=8000">{url}` +
+			`</Stream></Response>`,
+		reject:       `<Response><Hangup reason="busy"/></Response>`,
+		needsAccount: true, rest: &restAPI{base: "https://api.plivo.com", hangUp: plivoHangUp, transfer: plivoTransfer},
 	},
 	"exotel": {dialect: dialect{
 		// https://developer.exotel.com/docs/agentstream/websocket-protocol
-		events: map[string]kind{"start": started, "dtmf": digit, "mark": played, "stop": stopped},
+		events: map[string]messageKind{"start": kindStart, "dtmf": kindDigit, "mark": kindPlayed, "stop": kindStop},
 		call:   "start.call_sid", stream: "start.stream_sid", from: "start.from", to: "start.to", attributes: "start.custom_parameters",
 		encoding: "start.media_format.encoding", rate: "start.media_format.sample_rate",
 		key: "dtmf.digit", mark: "mark.name", format: format{rate: 8000},
-		packing: packing{frames: 10, whole: true}, // 3,200 bytes, the minimum message size in its documentation
-		voice:   `{"event":"media","stream_sid":{stream},"media":{"payload":"{sound}"}}`,
-		say: map[command]string{
+		packing:       packing{framesPerMessage: 10, padsLast: true}, // 3,200 bytes, the minimum message size in its documentation
+		voiceTemplate: `{"event":"media","stream_sid":{stream},"media":{"payload":"{sound}"}}`,
+		commands: map[command]string{
 			clearVoice: `{"event":"clear","stream_sid":{stream}}`,
 			putMark:    `{"event":"mark","stream_sid":{stream},"mark":{"name":{what}}}`,
 		},
@@ -104,99 +105,102 @@ var profiles = map[string]*profile{
 	"ozonetel": {dialect: dialect{
 		// Source: public code of Ozonetel customers: https://github.com/rajeshganji/ai-agent-portal, STREAM_IMPLEMENTATION.md, and
 		// https://github.com/pragyaa-ai/singleinterface2.0ws, TELEPHONY_VENDOR_INTEGRATION.md
-		listed: true, events: map[string]kind{"start": started, "stop": stopped},
+		soundIsList: true, events: map[string]messageKind{"start": kindStart, "stop": kindStop},
 		call: "ucid", stream: "ucid", to: "did", format: format{rate: 8000},
-		voice: `{"event":"media","type":"media","ucid":{stream},"data":{"type":"data","bitsPerSample":16,"sampleRate":8000,"channelCount":1,` +
-			`"samples":[{sound}],"numberOfFrames":{count}}}`,
-		say: map[command]string{clearVoice: `{"command":"clearBuffer"}`, hangUp: `{"command":"callDisconnect"}`},
+		voiceTemplate: `{"event":"media","type":"media","ucid":{stream},"data":{"type":"data",` +
+			`"bitsPerSample":16,"sampleRate":8000,"channelCount":1,"samples":[{sound}],"numberOfFrames":{count}}}`,
+		commands: map[command]string{clearVoice: `{"command":"clearBuffer"}`, hangUp: `{"command":"callDisconnect"}`},
 	}},
 	"asterisk": {dialect: dialect{
 		// https://docs.asterisk.org/Configuration/Channel-Drivers/WebSocket/
-		binary: true, words: true,
-		events: map[string]kind{
-			"MEDIA_START": started, "DTMF_END": digit, "QUEUE_DRAINED": played, "MEDIA_XOFF": paused, "MEDIA_XON": resumed, "HANGUP": stopped,
+		binary: true, plainText: true,
+		events: map[string]messageKind{
+			"MEDIA_START": kindStart, "DTMF_END": kindDigit, "QUEUE_DRAINED": kindPlayed, "MEDIA_XOFF": kindPause, "MEDIA_XON": kindResume,
+			"HANGUP": kindStop,
 		},
 		call: "channel_id", encoding: "format", key: "digit", format: mulaw,
 		attributes: "channel_variables",
 		from:       "channel_variables.CALLER_NUMBER", to: "channel_variables.CALLED_NUMBER", name: "channel_variables.CALLER_NAME",
-		say: map[command]string{clearVoice: "FLUSH_MEDIA", putMark: "REPORT_QUEUE_DRAINED", hangUp: "HANGUP"},
+		commands: map[command]string{clearVoice: "FLUSH_MEDIA", putMark: "REPORT_QUEUE_DRAINED", hangUp: "HANGUP"},
 	}},
 	"jambonz": {dialect: dialect{
 		// https://docs.jambonz.org/verbs/verbs/listen
-		binary: true, events: map[string]kind{"dtmf": digit, "mark": played},
+		binary: true, events: map[string]messageKind{"dtmf": kindDigit, "mark": kindPlayed},
 		call: "callSid", from: "from", to: "to", name: "callerName", rate: "sampleRate",
 		key: "dtmf", mark: "data.name", format: format{rate: 8000},
-		say: map[command]string{
+		commands: map[command]string{
 			clearVoice: `{"type":"killAudio"}`, putMark: `{"type":"mark","data":{"name":{what}}}`, hangUp: `{"type":"disconnect"}`,
 		},
 	}},
 	"freeswitch": {dialect: dialect{
 		// https://github.com/drachtio/drachtio-freeswitch-modules, mod_audio_fork. The first message comes from the dialplan, so we chose
 		// its names.
-		binary: true, events: map[string]kind{"dtmf": digit},
+		binary: true, events: map[string]messageKind{"dtmf": kindDigit},
 		call: "callId", from: "from", to: "to", name: "callerName", attributes: "attributes", rate: "sampleRate",
 		key: "dtmf", format: format{rate: 8000},
-		say: map[command]string{clearVoice: `{"type":"killAudio"}`, hangUp: `{"type":"disconnect"}`},
+		commands: map[command]string{clearVoice: `{"type":"killAudio"}`, hangUp: `{"type":"disconnect"}`},
 	}},
 	"vonage": {
 		dialect: dialect{
 			// https://developer.vonage.com/voice/voice-api/concepts/websockets; from, to and call are headers of the endpoint
 			binary: true, fullNumbers: true,
-			events: map[string]kind{"websocket:connected": started, "websocket:dtmf": digit, "websocket:notify": played},
+			events: map[string]messageKind{"websocket:connected": kindStart, "websocket:dtmf": kindDigit, "websocket:notify": kindPlayed},
 			call:   "uuid", from: "from", to: "to", encoding: "content-type", key: "digit", mark: "payload.name", format: format{rate: 16000},
-			say: map[command]string{clearVoice: `{"action":"clear"}`, putMark: `{"action":"notify","payload":{"name":{what}}}`},
+			commands: map[command]string{clearVoice: `{"action":"clear"}`, putMark: `{"action":"notify","payload":{"name":{what}}}`},
 		},
 		// https://developer.vonage.com/en/voice/voice-api/webhook-reference#answer-webhook, …/ncco-reference#connect
-		sign: &signing{verify: verifyVonage, headers: []string{"Authorization"}}, unsigned: true, id: "uuid",
+		sign: &signatureScheme{verify: verifyVonage, headers: []string{"Authorization"}}, signatureOptional: true, id: "uuid",
 		answer: `[{"action":"connect","endpoint":[{"type":"websocket","uri":{url},"content-type":"audio/l16;rate=16000",` +
 			`"headers":{"uuid":{id}}}]}]`,
 		reject: `[]`, // an empty list of actions ends the call
 	},
 	"bandwidth": {dialect: dialect{
 		// https://dev.bandwidth.com/docs/voice/programmable-voice/bxml/startStream/, and Pipecat's serializer for it
-		event: "eventType", events: map[string]kind{"start": started, "stop": stopped}, call: "metadata.callId", format: mulaw,
-		voice: `{"eventType":"playAudio","media":{"contentType":"audio/pcmu","payload":"{sound}"}}`,
-		say:   map[command]string{clearVoice: `{"eventType":"clear"}`},
+		eventPath: "eventType", events: map[string]messageKind{"start": kindStart, "stop": kindStop}, call: "metadata.callId", format: mulaw,
+		voiceTemplate: `{"eventType":"playAudio","media":{"contentType":"audio/pcmu","payload":"{sound}"}}`,
+		commands:      map[command]string{clearVoice: `{"eventType":"clear"}`},
 	}},
 	"sinch": {dialect: dialect{
 		// https://developers.sinch.com/docs/voice-2.0/api-reference/stream
-		binary: true, event: "command", events: map[string]kind{"connect": started},
+		binary: true, eventPath: "command", events: map[string]messageKind{"connect": kindStart},
 		call: "callId", rate: "sampleRate", attributes: "callHeaders", format: format{rate: 8000},
-		say: map[command]string{accept: `{"command":"answer"}`, clearVoice: `{"command":"clear"}`, keepAlive: `{"command":"heartbeat"}`},
+		commands: map[command]string{
+			acceptCall: `{"command":"answer"}`, clearVoice: `{"command":"clear"}`, sendKeepAlive: `{"command":"heartbeat"}`,
+		},
 	}},
 	"infobip": {dialect: dialect{
 		// https://www.infobip.com/docs/voice-and-video/calls/use-websocket-streaming, and public code of its users: a fork of Pipecat,
 		// https://github.com/crunnels-alt/dynamic-fintech-demo, and a sample for Azure's Voice Live. The fields of customData are at the
 		// top level.
-		binary: true, events: map[string]kind{"websocket:connected": started, "websocket:dtmf": digit},
+		binary: true, events: map[string]messageKind{"websocket:connected": kindStart, "websocket:dtmf": kindDigit},
 		call: "callId", from: "from", to: "to", encoding: "content-type", key: "digit", format: format{rate: 24000},
-		packing: packing{fills: true}, // two of these sources say that a stream without sound is closed
-		say:     map[command]string{clearVoice: `{"action":"clear"}`},
+		packing:  packing{sendsSilence: true}, // two of these sources say that a stream without sound is closed
+		commands: map[command]string{clearVoice: `{"action":"clear"}`},
 	}},
-	"genesys": {sealed: true, dialect: dialect{
+	"genesys": {signsUpgrade: true, dialect: dialect{
 		// https://developer.genesys.cloud/devapps/audiohook, https://github.com/purecloudlabs/audiohook-reference-implementation. Keys
 		// and barge_in follow Pipecat's serializer.
 		binary: true,
-		events: map[string]kind{
-			"open": started, "dtmf": digit, "paused": held, "resumed": released, "ping": pinged, "close": stopped,
+		events: map[string]messageKind{
+			"open": kindStart, "dtmf": kindDigit, "paused": kindHold, "resumed": kindUnhold, "ping": kindPing, "close": kindStop,
 		},
-		call: "parameters.conversationId", stream: "id", offers: "parameters.media", attributes: "parameters.inputVariables",
+		call: "parameters.conversationId", stream: "id", offersPath: "parameters.media", attributes: "parameters.inputVariables",
 		from: "parameters.participant.ani", to: "parameters.participant.dnis", name: "parameters.participant.aniName",
 		key: "parameters.digit", format: mulaw,
-		probe:   "00000000-0000-0000-0000-000000000000", // AudioHook, patterns and practices: "Connection probe"
-		packing: packing{frames: 10},                    // larger messages, because their rate is limited
-		say: map[command]string{
-			accept:     audioHook("opened", `{"media":[{chosen}]}`),
-			pong:       audioHook("pong", `{}`),
-			clearVoice: audioHook("event", `{"entities":[{"type":"barge_in","data":{}}]}`),
-			hangUp:     audioHook("disconnect", `{"reason":"completed"}`),
-			farewell:   audioHook("closed", `{}`),
+		probeCallID: "00000000-0000-0000-0000-000000000000", // AudioHook, patterns and practices: "Connection probe"
+		packing:     packing{framesPerMessage: 10},          // larger messages, because their rate is limited
+		commands: map[command]string{
+			acceptCall:    audioHookTemplate("opened", `{"media":[{chosen}]}`),
+			answerPing:    audioHookTemplate("pong", `{}`),
+			clearVoice:    audioHookTemplate("event", `{"entities":[{"type":"barge_in","data":{}}]}`),
+			hangUp:        audioHookTemplate("disconnect", `{"reason":"completed"}`),
+			confirmHangUp: audioHookTemplate("closed", `{}`),
 		},
 	}},
 }
 
-// audioHook returns a template for a message to Genesys.
-func audioHook(kind, parameters string) string {
+// audioHookTemplate returns a template for a message to Genesys.
+func audioHookTemplate(kind, parameters string) string {
 	return `{"version":"2","id":{stream},"type":"` + kind + `","seq":{seq},"clientseq":{theirs},"parameters":` + parameters + `}`
 }
 
@@ -215,62 +219,63 @@ type restRequest struct {
 	form               bool
 }
 
-// twilioCall builds an update of a call (https://www.twilio.com/docs/voice/api/call-resource#update-a-call-resource). SignalWire's API is
+// twilioUpdate builds an update of a call (https://www.twilio.com/docs/voice/api/call-resource#update-a-call-resource). SignalWire's API is
 // a copy.
-func twilioCall(version string, p *Provider, call string, values url.Values) restRequest {
+func twilioUpdate(version string, p *Provider, call string, values url.Values) restRequest {
 	path := version + "/Accounts/" + url.PathEscape(p.Account) + "/Calls/" + url.PathEscape(call) + ".json"
 	return restRequest{"POST", path, values.Encode(), true}
 }
 
 func twilioHangUp(version string) func(*Provider, string) restRequest {
 	return func(p *Provider, call string) restRequest {
-		return twilioCall(version, p, call, url.Values{"Status": {"completed"}})
+		return twilioUpdate(version, p, call, url.Values{"Status": {"completed"}})
 	}
 }
 
 func twilioTransfer(p *Provider, call, target, _ string) restRequest {
-	return twilioCall("/2010-04-01", p, call, url.Values{"Twiml": {dialXML(target, "Sip")}})
+	return twilioUpdate("/2010-04-01", p, call, url.Values{"Twiml": {dialXML(target, "Sip")}})
 }
 
 // telnyxAnswer makes Call Control stream a call to the URL at, or rejects the call if at is empty. Telnyx ignores a repeated command ID.
 // https://developers.telnyx.com/api-reference/call-commands/answer-call, …/reject-a-call
 func telnyxAnswer(call, at, id string) restRequest {
 	if at == "" {
-		return telnyx("reject", quoted(map[string]string{"cause": "USER_BUSY", "command_id": id}))(nil, call)
+		return telnyxAction("reject", quoteJSON(map[string]string{"cause": "USER_BUSY", "command_id": id}))(nil, call)
 	}
-	return telnyx("answer", quoted(map[string]string{
+	return telnyxAction("answer", quoteJSON(map[string]string{
 		"stream_url": at, "stream_track": "inbound_track", "stream_bidirectional_mode": "rtp", "stream_bidirectional_codec": "PCMU",
 		"command_id": id,
 	}))(nil, call)
 }
 
-// telnyx builds an action on a call
+// telnyxAction builds an action on a call
 // (https://developers.telnyx.com/api-reference/call-commands/hangup-call, …/transfer-call, …/send-dtmf).
-func telnyx(action, body string) func(*Provider, string) restRequest {
+func telnyxAction(action, body string) func(*Provider, string) restRequest {
 	return func(_ *Provider, call string) restRequest {
 		return restRequest{"POST", "/v2/calls/" + url.PathEscape(call) + "/actions/" + action, body, false}
 	}
 }
 
 func telnyxTransfer(p *Provider, call, target, _ string) restRequest {
-	return telnyx("transfer", quoted(map[string]string{"to": target}))(p, call)
+	return telnyxAction("transfer", quoteJSON(map[string]string{"to": target}))(p, call)
 }
 
 func telnyxKeys(p *Provider, call, digits string) restRequest {
-	return telnyx("send_dtmf", quoted(map[string]string{"digits": digits}))(p, call)
+	return telnyxAction("send_dtmf", quoteJSON(map[string]string{"digits": digits}))(p, call)
 }
 
-// plivoCall returns the path of a call (https://www.plivo.com/docs/voice/api/call#hang-up-a-call, …#transfer-a-call).
-func plivoCall(p *Provider, call string) string {
+// plivoCallPath returns the path of a call (https://www.plivo.com/docs/voice/api/call#hang-up-a-call, …#transfer-a-call).
+func plivoCallPath(p *Provider, call string) string {
 	return "/v1/Account/" + url.PathEscape(p.Account) + "/Call/" + url.PathEscape(call) + "/"
 }
 
 func plivoHangUp(p *Provider, call string) restRequest {
-	return restRequest{"DELETE", plivoCall(p, call), "", false}
+	return restRequest{"DELETE", plivoCallPath(p, call), "", false}
 }
 
 func plivoTransfer(p *Provider, call, _, xmlURL string) restRequest {
-	return restRequest{"POST", plivoCall(p, call), quoted(map[string]string{"legs": "aleg", "aleg_url": xmlURL, "aleg_method": "POST"}), false}
+	body := quoteJSON(map[string]string{"legs": "aleg", "aleg_url": xmlURL, "aleg_method": "POST"})
+	return restRequest{"POST", plivoCallPath(p, call), body, false}
 }
 
 // dialXML returns XML that connects the call to target. sip is the name of the element for SIP URIs.

@@ -15,8 +15,8 @@ import (
 func begun(t testing.TB, provider, start string) (*dialectCodec, format) {
 	t.Helper()
 	c := &dialectCodec{dialect: &profiles[provider].dialect}
-	m, err := c.read([]byte(start), true)
-	if err != nil || m.kind != started {
+	m, err := c.parseMessage([]byte(start), true)
+	if err != nil || m.kind != kindStart {
 		t.Fatalf("%v, %+v", err, m)
 	}
 	return c, m.start.format
@@ -40,8 +40,8 @@ func TestHeard(t *testing.T) {
 		"an older one first": {back: []string{"1", "1", "2"}, want: 30 * ms},
 		"those of strangers": {back: []string{"3", "-2", "99999999999999999999", "x", "2 ", "2"}, want: 60 * ms},
 		"the newest":         {back: []string{""}, want: 10 * ms},
-		"none":               {want: 200*ms + echoTime},
-		"an older one alone": {back: []string{"1"}, want: 200*ms + echoTime},
+		"none":               {want: 200*ms + playbackReportWait},
+		"an older one alone": {back: []string{"1"}, want: 200*ms + playbackReportWait},
 		"the end":            {gone: 50 * ms, want: 50 * ms},
 		"no marks":           {deaf: true, want: 200 * ms},
 	} {
@@ -50,15 +50,15 @@ func TestHeard(t *testing.T) {
 			if test.deaf {
 				c, f = begun(t, "freeswitch", `{"callId":"1"}`)
 			}
-			s := newSpeech(c, f, func(signaling.Outgoing) {}, slog.New(slog.DiscardHandler))
+			s := newVoiceSender(c, f, func(signaling.Outgoing) {}, slog.New(slog.DiscardHandler))
 			gone, written := make(chan struct{}), make(chan struct{})
-			s.heard(echoTime, gone, written) // nothing was sent yet
+			s.waitUntilPlayed(playbackReportWait, gone, written) // nothing was sent yet
 			for range 10 {
 				if err := s.WriteFrame(aFrame()); err != nil {
 					t.Fatal(err)
 				}
 			}
-			s.finish()
+			s.finishTurn()
 			began := time.Now()
 			if test.gone > 0 {
 				time.AfterFunc(test.gone, func() { close(gone) })
@@ -66,10 +66,10 @@ func TestHeard(t *testing.T) {
 			go func() {
 				for _, mark := range test.back {
 					time.Sleep(10 * ms)
-					s.played(mark)
+					s.handlePlayed(mark)
 				}
 			}()
-			s.heard(echoTime, gone, written)
+			s.waitUntilPlayed(playbackReportWait, gone, written)
 			if took := time.Since(began); took != test.want {
 				t.Errorf("%s: heard after %v, want %v", name, took, test.want)
 			}
@@ -82,17 +82,17 @@ func TestLate(t *testing.T) {
 	const ms = time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
 		c, f := begun(t, "twilio", twilioStart)
-		s := newSpeech(c, f, func(signaling.Outgoing) {}, slog.New(slog.DiscardHandler))
-		s.roundTrip(40 * ms)
+		s := newVoiceSender(c, f, func(signaling.Outgoing) {}, slog.New(slog.DiscardHandler))
+		s.setRoundTrip(40 * ms)
 		answer := func(mark string, late time.Duration) {
 			for range 10 {
 				if err := s.WriteFrame(aFrame()); err != nil {
 					t.Fatal(err)
 				}
 			}
-			s.finish()
+			s.finishTurn()
 			time.Sleep(200*ms + late + 40*ms)
-			s.played(mark)
+			s.handlePlayed(mark)
 		}
 		answer("1", 300*ms)
 		if s.PlaybackDelay() != 300*ms {
@@ -107,9 +107,9 @@ func TestLate(t *testing.T) {
 			t.Errorf("%v late", s.PlaybackDelay())
 		}
 		answer("", 0)
-		s.clear()
+		s.discardVoice()
 		time.Sleep(time.Second)
-		s.played("4") // its sound was dropped, so it does not measure the delay
+		s.handlePlayed("4") // its sound was dropped, so it does not measure the delay
 		if s.PlaybackDelay() != 0 {
 			t.Errorf("%v late after what was dropped", s.PlaybackDelay())
 		}
@@ -123,7 +123,7 @@ func BenchmarkSpoken(b *testing.B) {
 			c, f := begun(b, provider, start)
 			out, taken, done := signaling.NewSendQueue[signaling.Outgoing](), make(chan struct{}), make(chan struct{})
 			put := func(m signaling.Outgoing) { out.Put(m, len(m.Data)) }
-			s := newSpeech(c, f, put, slog.New(slog.DiscardHandler))
+			s := newVoiceSender(c, f, put, slog.New(slog.DiscardHandler))
 			go func() {
 				defer close(done)
 				_ = out.Run(context.Background(), func(context.Context, signaling.Outgoing) error { taken <- struct{}{}; return nil })
@@ -158,20 +158,20 @@ func BenchmarkHeard(b *testing.B) {
 	} {
 		b.Run(provider, func(b *testing.B) {
 			c, f := begun(b, provider, test.start)
-			var order inOrder
+			var order reorderBuffer
 			var pcm []int16
 			message := []byte(test.message)
 			b.ReportAllocs()
 			var stream media.SampleReader
 			for b.Loop() {
-				m, err := c.read(message, test.text)
+				m, err := c.parseMessage(message, test.text)
 				if err != nil {
 					b.Fatal(err)
 				}
-				order.next = 0
-				_, ready := order.take(m)
+				order.nextChunk = 0
+				_, ready := order.push(m)
 				for _, part := range ready {
-					pcm = f.decode(pcm[:0], &stream, part)
+					pcm = f.decodeSound(pcm[:0], &stream, part)
 				}
 			}
 		})

@@ -1,4 +1,4 @@
-// Package web serves browsers and apps with the client protocol: [Door] implements it over WebSocket and data channel, and
+// Package web serves browsers and apps with the client protocol: [Server] implements it over WebSocket and data channel, and
 // [Site.Page] serves the web page that uses it. PROTOCOL.md describes the protocol for client authors.
 package web
 
