@@ -66,9 +66,9 @@ func openEndpoints(s settings, host *bridge.Host, webrtc *rtc.API, generate *res
 	stopping.onCloseFunc("telephony", streams.Close)
 	ice := func() []signaling.ICEServer { return signaling.ICEServersFor(s.iceServers, s.turnSecret, time.Now()) }
 	client := &web.Door{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
-	beside := sideband.Door{Host: host, Logger: log}
+	beside := sideband.Server{Host: host, Logger: log}
 	secrets := &access.Secrets{Store: shared, Logger: log}
-	google := live.Door{Host: host, Agents: s.access.Agents, Secrets: secrets, Logger: log}
+	google := live.Server{Host: host, Agents: s.access.Agents, Secrets: secrets, Logger: log}
 	realtime := openai.Door{Host: host, Agents: s.access.Agents, RTC: webrtc, OpusDecoder: s.opusDecoder, Secrets: secrets, Logger: log}
 	pipecat := rtvi.Door{
 		Host: host, RTC: webrtc, OpusDecoder: s.opusDecoder, Logger: log,
@@ -79,7 +79,8 @@ func openEndpoints(s settings, host *bridge.Host, webrtc *rtc.API, generate *res
 		door := whip.Door{Agents: s.access.Agents, Host: host, RTC: webrtc, OpusDecoder: s.opusDecoder, ICEServers: ice, Logger: log}
 		encoders = door.Doors()
 	}
-	doors = slices.Concat(beside.Doors(), generate.Doors(), google.Doors(), realtime.Doors(), pipecat.Doors(), assistant.Doors(), phones,
+	doors = slices.Concat(
+		beside.Endpoints(), generate.Doors(), google.Endpoints(), realtime.Doors(), pipecat.Doors(), assistant.Endpoints(), phones,
 		streams.Endpoints(), encoders, []signaling.Endpoint{
 			{Pattern: "/ws", Socket: client},
 			{Pattern: "/{$}", Socket: client, Handler: page, Public: true},
@@ -162,8 +163,10 @@ func serveREST(addr string, admission signaling.Options, door *rest.Door, stoppi
 }
 
 // openVOX opens the endpoint of the VOX assistant. Its typed messages and generated apps use the models of the REST API.
-func openVOX(s settings, host *bridge.Host, models *rest.Door, stopping *shutdown, log *slog.Logger) (door *vox.Door, err error) {
-	door = &vox.Door{Host: host, Generate: models.Generate, Known: models.Known, AppModel: s.appModel, MaxTokens: s.maxTokens, Logger: log}
+func openVOX(s settings, host *bridge.Host, models *rest.Door, stopping *shutdown, log *slog.Logger) (door *vox.Server, err error) {
+	door = &vox.Server{
+		Host: host, Generate: models.Generate, CheckModel: models.Known, AppModel: s.appModel, MaxTokens: s.maxTokens, Logger: log,
+	}
 	if s.workspace == "" {
 		return door, nil
 	}

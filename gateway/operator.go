@@ -51,8 +51,8 @@ func (o *operatorPage) newHandler(admission signaling.Options, log *slog.Logger)
 	if at, _, err := net.SplitHostPort(o.settings.privateAddr); err == nil && isLoopback(at) && o.settings.access.Keys == "" {
 		admission.Access, o.requiresKey = nil, false // there are no keys, and only this machine reaches the page
 	}
-	beside := sideband.Door{Host: o.host, Logger: log}
-	doors := signaling.NewServer(admission, append(beside.Doors(),
+	beside := sideband.Server{Host: o.host, Logger: log}
+	doors := signaling.NewServer(admission, append(beside.Endpoints(),
 		signaling.Endpoint{Pattern: "GET /status", Handler: http.HandlerFunc(o.serveStatus)},
 		signaling.Endpoint{Pattern: "GET /v1/sessions/{id}/ticket", Handler: http.HandlerFunc(tickets.issueTicket)},
 		signaling.Endpoint{Pattern: "/", Handler: site.Page(web.Status{}, nil)})...)

@@ -311,7 +311,7 @@ func TestRestartsAreLimited(t *testing.T) {
 // withSideband opens the door of the operator's backend.
 func withSideband(d *doortest.Doors, _ *bridge.Options) {
 	d.Add(func(host *bridge.Host, _ *rtc.API) []signaling.Endpoint {
-		return (&sideband.Door{Host: host, Logger: slog.New(slog.DiscardHandler)}).Doors()
+		return (&sideband.Server{Host: host, Logger: slog.New(slog.DiscardHandler)}).Endpoints()
 	})
 }
 

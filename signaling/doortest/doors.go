@@ -57,8 +57,8 @@ func WithLive(t testing.TB, scenario emulator.Scenario, seen *SeenByModel) Optio
 	return func(d *Doors, ho *bridge.Options) {
 		ho.Client = &api.Client{BaseURL: up.URL}
 		d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
-			door := live.Door{Host: host, Secrets: &access.Secrets{Store: store.NewMemory(), Logger: d.Logger}, Logger: d.Logger}
-			return door.Doors()
+			door := live.Server{Host: host, Secrets: &access.Secrets{Store: store.NewMemory(), Logger: d.Logger}, Logger: d.Logger}
+			return door.Endpoints()
 		})
 	}
 }
@@ -419,7 +419,7 @@ func (s *SeenByModel) All(what emulator.What) (list []emulator.Event) {
 }
 
 // WithVOX adds the endpoint of the VOX assistant, with a workspace.
-func WithVOX(t *testing.T, seen *SeenByModel, change func(*vox.Door), routes ...rest.Route) Option {
+func WithVOX(t *testing.T, seen *SeenByModel, change func(*vox.Server), routes ...rest.Route) Option {
 	t.Helper()
 	o := emulator.Options{Espeak: emulator.NoVoice}
 	if seen != nil {
@@ -444,13 +444,13 @@ func WithVOX(t *testing.T, seen *SeenByModel, change func(*vox.Door), routes ...
 		ho.Client = client
 		d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
 			models.Host = host
-			door := &vox.Door{
-				Host: host, Generate: models.Generate, Known: models.Known, AppModel: "gemini-3.8-flash", Workspace: workspace, Logger: log,
+			door := &vox.Server{
+				Host: host, Generate: models.Generate, CheckModel: models.Known, AppModel: "gemini-3.8-flash", Workspace: workspace, Logger: log,
 			}
 			if change != nil {
 				change(door)
 			}
-			return door.Doors()
+			return door.Endpoints()
 		})
 	}
 }

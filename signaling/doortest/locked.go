@@ -86,8 +86,8 @@ func NewLocked(t *testing.T, change func(*access.Options), options ...Option) *L
 	l.Gateway = NewGateway(t, append([]Option{func(d *Doors, _ *bridge.Options) {
 		d.Access = gate
 		d.Add(func(host *bridge.Host, _ *rtc.API) []signaling.Endpoint {
-			side := sideband.Door{Host: host, Logger: slog.New(slog.DiscardHandler)}
-			return append(side.Doors(), signaling.Endpoint{Pattern: "POST /v1/tokens", Handler: gate})
+			side := sideband.Server{Host: host, Logger: slog.New(slog.DiscardHandler)}
+			return append(side.Endpoints(), signaling.Endpoint{Pattern: "POST /v1/tokens", Handler: gate})
 		})
 	}}, options...)...)
 	return l

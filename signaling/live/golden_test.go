@@ -106,13 +106,13 @@ func TestMessagesOfEvents(t *testing.T) {
 		fmt.Fprintf(&b, "# %s\n", c.name)
 		var tr translator
 		for _, e := range c.events {
-			for _, m := range tr.translate(e) {
+			for _, m := range tr.translateEvent(e) {
 				fmt.Fprintf(&b, "%s\n", m)
 			}
 		}
 	}
 	b.WriteString("# ready\n")
-	for _, m := range append(ready("", -1), ready("t", -1)...) {
+	for _, m := range append(setupMessages("", -1), setupMessages("t", -1)...) {
 		fmt.Fprintf(&b, "%s\n", m)
 	}
 	fmt.Fprintf(&b, "# voice\n%s\n", encodeVoice([]int16{1, -1}))
@@ -196,9 +196,9 @@ func TestCommandsOfMessages(t *testing.T) {
 		{"no messages", []string{setup, `{"nonsense":{}}`, `{"clientContent":{},"toolResponse":{}}`, `7`}},
 	} {
 		fmt.Fprintf(&b, "# %s\n", c.name)
-		var r reader
+		var r messageReader
 		for _, m := range c.messages {
-			q, err := r.parse([]byte(m))
+			q, err := r.parseMessage([]byte(m))
 			fmt.Fprintf(&b, "%s\n\t%s\n", m, describe(r, q, err))
 		}
 	}
@@ -206,7 +206,7 @@ func TestCommandsOfMessages(t *testing.T) {
 }
 
 // describe returns a request in the format of the golden file.
-func describe(r reader, q request, err error) string {
+func describe(r messageReader, q clientRequest, err error) string {
 	if err != nil {
 		e := bridge.AsError(err)
 		return fmt.Sprintf("%s %q: %s", e.Code, e.Field, e.Message)
@@ -236,8 +236,8 @@ func describe(r reader, q request, err error) string {
 	for _, a := range q.answers {
 		words = append(words, fmt.Sprintf("answer %s %s %s %s continues %v", a.ID, a.Name, a.Response, a.Scheduling, a.WillContinue))
 	}
-	if q.dropped != "" {
-		words = append(words, q.dropped)
+	if q.dropWarning != "" {
+		words = append(words, q.dropWarning)
 	}
 	return strings.Join(words, "; ")
 }

@@ -15,26 +15,26 @@ import (
 // translator converts the events of a conversation to Google's messages, for one socket, independent of both. The zero value is ready for
 // a new conversation.
 type translator struct {
-	cut  bool // the interruption was sent to the client
-	open bool // the client has a part of an answer, but not the end of the turn
+	interruptionSent bool // the interruption was sent to the client
+	turnOpen         bool // the client has a part of an answer, but not the end of the turn
 }
 
 // object is a JSON object with unparsed values.
 type object = map[string]json.RawMessage
 
-// ready returns the messages that announce the conversation. A resumption handle is included if handle is not empty.
-func ready(handle string, consumed int64) [][]byte {
+// setupMessages returns the messages that announce the conversation. A resumption handle is included if handle is not empty.
+func setupMessages(handle string, consumed int64) [][]byte {
 	list := [][]byte{[]byte(`{"setupComplete":{}}`)}
 	if handle != "" {
-		list = append(list, resumable(handle, consumed))
+		list = append(list, resumptionUpdate(handle, consumed))
 	}
 	return list
 }
 
-// resumable returns a message with a resumption handle. Google sends a new handle after each turn; ours stays valid until it is used.
-// consumed is the index of the newest client message that the handle covers, counted from the setup, which is 0
+// resumptionUpdate returns a message with a resumption handle. Google sends a new handle after each turn; ours stays valid until it is
+// used. consumed is the index of the newest client message that the handle covers, counted from the setup, which is 0
 // (https://ai.google.dev/api/live#BidiGenerateContentSessionResumptionUpdate). A negative index is omitted.
-func resumable(handle string, consumed int64) []byte {
+func resumptionUpdate(handle string, consumed int64) []byte {
 	update := map[string]any{"newHandle": handle, "resumable": true}
 	if consumed >= 0 {
 		update["lastConsumedClientMessageIndex"] = strconv.FormatInt(consumed, 10) // 64-bit numbers are strings in proto3 JSON
@@ -42,23 +42,23 @@ func resumable(handle string, consumed int64) []byte {
 	return tools.Encode(map[string]any{"sessionResumptionUpdate": update})
 }
 
-// translate returns the client messages for an event.
-func (t *translator) translate(body bridge.EventBody) [][]byte {
+// translateEvent returns the client messages for an event.
+func (t *translator) translateEvent(body bridge.EventBody) [][]byte {
 	switch b := body.(type) {
 	case bridge.RawServerContent:
-		return t.raw(b)
+		return t.translateRaw(b)
 	case bridge.Speaking:
-		t.open, t.cut = true, false
+		t.turnOpen, t.interruptionSent = true, false
 	case bridge.Interrupted:
 		if b.By == bridge.ByConnectionLoss { // the answer will not continue, but the client should play all of it
-			return t.complete()
+			return t.endLostTurn()
 		}
-		if !t.cut {
-			t.cut = true
-			return [][]byte{content(object{"interrupted": yes})}
+		if !t.interruptionSent {
+			t.interruptionSent = true
+			return [][]byte{serverContent(object{"interrupted": jsonTrue})}
 		}
 	case bridge.TurnComplete:
-		return t.complete()
+		return t.endLostTurn()
 	case bridge.ToolCall:
 		calls := make([]map[string]any, len(b.Calls))
 		for i, c := range b.Calls {
@@ -71,19 +71,19 @@ func (t *translator) translate(body bridge.EventBody) [][]byte {
 	return nil
 }
 
-var yes = json.RawMessage("true")
+var jsonTrue = json.RawMessage("true")
 
-// complete ends a turn whose end is missing because the connection to the model was lost.
-func (t *translator) complete() [][]byte {
-	if !t.open {
+// endLostTurn ends a turn whose end is missing because the connection to the model was lost.
+func (t *translator) endLostTurn() [][]byte {
+	if !t.turnOpen {
 		return nil
 	}
-	t.open = false
-	return [][]byte{content(object{"turnComplete": yes})}
+	t.turnOpen = false
+	return [][]byte{serverContent(object{"turnComplete": jsonTrue})}
 }
 
-// raw forwards a message of Google's server; each field goes to its own place.
-func (t *translator) raw(b bridge.RawServerContent) [][]byte {
+// translateRaw forwards a message of Google's server; each field goes to its own place.
+func (t *translator) translateRaw(b bridge.RawServerContent) [][]byte {
 	if b.TopLevel {
 		return [][]byte{b.ServerContent}
 	}
@@ -95,17 +95,17 @@ func (t *translator) raw(b bridge.RawServerContent) [][]byte {
 		delete(fields, "usageMetadata")
 		whole["usageMetadata"] = usage
 	}
-	if is(fields, "interrupted") {
-		if t.cut {
+	if isTrue(fields, "interrupted") {
+		if t.interruptionSent {
 			delete(fields, "interrupted")
 		}
-		t.cut = true
+		t.interruptionSent = true
 	}
 	switch {
-	case is(fields, "turnComplete"):
-		t.open, t.cut = false, false
+	case isTrue(fields, "turnComplete"):
+		t.turnOpen, t.interruptionSent = false, false
 	case fields["modelTurn"] != nil || fields["outputTranscription"] != nil:
-		t.open = true
+		t.turnOpen = true
 	}
 	if len(fields) > 0 {
 		whole["serverContent"] = tools.Encode(fields)
@@ -116,9 +116,9 @@ func (t *translator) raw(b bridge.RawServerContent) [][]byte {
 	return [][]byte{tools.Encode(whole)}
 }
 
-func is(fields object, name string) bool { return bytes.Equal(fields[name], yes) }
+func isTrue(fields object, name string) bool { return bytes.Equal(fields[name], jsonTrue) }
 
-func content(fields object) []byte {
+func serverContent(fields object) []byte {
 	return tools.Encode(object{"serverContent": tools.Encode(fields)})
 }
 

@@ -27,24 +27,24 @@ import (
 	"voxgate/signaling/protocol"
 )
 
-// Door serves the backend.
-type Door struct {
+// Server serves the backend.
+type Server struct {
 	Host   *bridge.Host
 	Logger *slog.Logger
 }
 
-// Doors returns the endpoints of the backend.
-func (d *Door) Doors() []signaling.Endpoint {
+// Endpoints returns the endpoints of the backend.
+func (d *Server) Endpoints() []signaling.Endpoint {
 	return []signaling.Endpoint{
-		{Pattern: "GET /v1/sessions", Handler: keyed(d.list)},
-		{Pattern: "DELETE /v1/sessions/{id}", Handler: keyed(d.found(d.end))},
-		{Pattern: "GET /v1/sessions/{id}/events", Socket: keyed(d.found(d.watch))},
-		{Pattern: "GET /v1/sessions/{id}/audio", Handler: keyed(d.found(d.listen), access.MayListen)},
+		{Pattern: "GET /v1/sessions", Handler: requireKey(d.serveList)},
+		{Pattern: "DELETE /v1/sessions/{id}", Handler: requireKey(d.withSession(d.serveEnd))},
+		{Pattern: "GET /v1/sessions/{id}/events", Socket: requireKey(d.withSession(d.serveEvents))},
+		{Pattern: "GET /v1/sessions/{id}/audio", Handler: requireKey(d.withSession(d.serveAudio), access.MayListen)},
 	}
 }
 
-// keyed returns a handler that calls serve for a backend whose server key may watch, and has the privileges in more.
-func keyed(serve func(http.ResponseWriter, *http.Request, access.Watcher), more ...string) http.Handler {
+// requireKey returns a handler that calls serve for a backend whose server key may watch, and has the privileges in more.
+func requireKey(serve func(http.ResponseWriter, *http.Request, access.Watcher), more ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key, err := access.From(r.Context()).RequireWatcher(more...)
 		if err != nil {
@@ -55,25 +55,25 @@ func keyed(serve func(http.ResponseWriter, *http.Request, access.Watcher), more 
 	})
 }
 
-// found returns a handler that calls serve with the conversation of a request, if it is here and the key may watch it. It
+// withSession returns a handler that calls serve with the conversation of a request, if it is here and the key may watch it. It
 // proxies the request if another gateway has the conversation.
-func (d *Door) found(
+func (d *Server) withSession(
 	serve func(http.ResponseWriter, *http.Request, *bridge.Session),
 ) func(http.ResponseWriter, *http.Request, access.Watcher) {
 	return func(w http.ResponseWriter, r *http.Request, key access.Watcher) {
 		s := d.Host.Session(r.PathValue("id"))
 		switch {
-		case s == nil && d.pass(w, r):
+		case s == nil && d.proxyToOwner(w, r):
 		case s == nil || !key.MayWatch(s.Origin()):
-			notThere(w)
+			writeNotFound(w)
 		default:
 			serve(w, r, s)
 		}
 	}
 }
 
-// session is a conversation in the list.
-type session struct {
+// sessionInfo is a conversation in the list.
+type sessionInfo struct {
 	ID        string       `json:"id"`
 	Door      string       `json:"door"`
 	Agent     string       `json:"agent,omitempty"`
@@ -95,19 +95,19 @@ type loss struct {
 	Down *float64 `json:"down,omitempty"`
 }
 
-func (d *Door) list(w http.ResponseWriter, r *http.Request, key access.Watcher) {
-	sessions := []session{}
+func (d *Server) serveList(w http.ResponseWriter, r *http.Request, key access.Watcher) {
+	sessions := []sessionInfo{}
 	for _, i := range d.Host.Sessions() {
 		if key.MayWatch(bridge.Origin{Key: i.Key}) {
-			sessions = append(sessions, session{
+			sessions = append(sessions, sessionInfo{
 				i.ID, i.Protocol, i.Agent, i.Step, i.Identity, i.Model, i.State, i.Started.UTC(), i.Turns, i.Tokens, i.Dollars,
 				i.Latency.Milliseconds(), loss(i.Loss),
 			})
 		}
 	}
-	theirs, silent := d.elsewhere(r)
+	theirs, silent := d.listOtherNodes(r)
 	sessions = append(sessions, theirs...)
-	slices.SortFunc(sessions, func(a, b session) int { return a.StartedAt.Compare(b.StartedAt) })
+	slices.SortFunc(sessions, func(a, b sessionInfo) int { return a.StartedAt.Compare(b.StartedAt) })
 	answer := map[string]any{"sessions": sessions}
 	if silent > 0 {
 		answer["silent"] = silent
@@ -115,26 +115,26 @@ func (d *Door) list(w http.ResponseWriter, r *http.Request, key access.Watcher) 
 	access.WriteJSON(w, http.StatusOK, answer)
 }
 
-func (d *Door) end(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
+func (d *Server) serveEnd(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
 	var how bridge.Command = bridge.EndAfterSpeaking{}
 	if r.URL.Query().Get("now") != "" {
 		how = bridge.Goodbye{}
 	}
 	if s.Do(how) != nil {
-		notThere(w)
+		writeNotFound(w)
 		return
 	}
 	d.Logger.Info("ended by the backend", "call", s.ID())
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// listenerWrite is the timeout of a write to a listener that may have stopped reading.
-const listenerWrite = 2 * time.Second
+// listenerWriteTimeout is the timeout of a write to a listener that may have stopped reading.
+const listenerWriteTimeout = 2 * time.Second
 
-// listen streams the audio of a conversation until it ends or the listener leaves.
-func (d *Door) listen(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
+// serveAudio streams the audio of a conversation until it ends or the listener leaves.
+func (d *Server) serveAudio(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
 	w.Header().Set("Content-Type", "audio/ogg")
-	failed, stop, err := s.RecordTo(listener{signaling.NewChunkedWriter(w, listenerWrite)})
+	failed, stop, err := s.RecordTo(flushWriter{signaling.NewChunkedWriter(w, listenerWriteTimeout)})
 	if err != nil {
 		access.WriteError(w, err)
 		return
@@ -148,18 +148,20 @@ func (d *Door) listen(w http.ResponseWriter, r *http.Request, s *bridge.Session)
 	_ = stop() // the listener has left, or has received everything
 }
 
-// listener flushes each write.
-type listener struct{ *signaling.ChunkedWriter }
+// flushWriter flushes each write.
+type flushWriter struct{ *signaling.ChunkedWriter }
 
-func (l listener) Write(b []byte) (int, error) {
+func (l flushWriter) Write(b []byte) (int, error) {
 	n, err := l.ChunkedWriter.Write(b)
 	return n, errors.Join(err, l.FlushError())
 }
 
 // Close implements io.Closer. It does nothing: the response ends when its handler returns.
-func (listener) Close() error { return nil }
+func (flushWriter) Close() error { return nil }
 
-func notThere(w http.ResponseWriter) { access.WriteNotFound(w, "There is no conversation of this id.") }
+func writeNotFound(w http.ResponseWriter) {
+	access.WriteNotFound(w, "There is no conversation of this id.")
+}
 
 // watcher is one connection to a conversation.
 type watcher struct {
@@ -167,18 +169,18 @@ type watcher struct {
 	session *bridge.Session
 }
 
-func (d *Door) watch(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
+func (d *Server) serveEvents(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
 	signaling.ServeSocket(w, r, signaling.SocketOptions{Read: protocol.Read}, func(ctx context.Context, socket *signaling.Socket) error {
 		socket.MarkOpened()
 		c := &watcher{socket, s}
 		d.Logger.Info("backend watches", "call", s.ID())
-		if stop, err := s.Watch(c.notify); err == nil { // an error means that the conversation has just ended
+		if stop, err := s.Watch(c.sendEvent); err == nil { // an error means that the conversation has just ended
 			defer stop()
 		}
-		gone := socket.StartReading(c.take)
+		gone := socket.StartReading(c.handleMessage)
 		select {
 		case <-s.Done():
-			c.put(protocol.Disconnected(bridge.Reason(s.Err())))
+			c.sendMessage(protocol.Disconnected(bridge.Reason(s.Err())))
 			if signaling.IsStopping(ctx) { // the connection of the caller may have been closed first
 				return context.Canceled
 			}
@@ -191,7 +193,7 @@ func (d *Door) watch(w http.ResponseWriter, r *http.Request, s *bridge.Session) 
 	})
 }
 
-func (c *watcher) put(m protocol.ServerMessage) {
+func (c *watcher) sendMessage(m protocol.ServerMessage) {
 	c.PutText(m.Encode(0))
 }
 
@@ -209,23 +211,23 @@ type transcript struct {
 	Final bool   `json:"final"`
 }
 
-// notify sends an event of the conversation. It does not block.
-func (c *watcher) notify(e bridge.Event) {
+// sendEvent sends an event of the conversation. It does not block.
+func (c *watcher) sendEvent(e bridge.Event) {
 	switch b := e.Body.(type) {
 	case bridge.UserText:
-		c.put(protocol.EventAs(e, typeTranscript, transcript{"user", b.Turn, b.Text, b.Final}))
+		c.sendMessage(protocol.EventAs(e, typeTranscript, transcript{"user", b.Turn, b.Text, b.Final}))
 	case bridge.AssistantText:
-		c.put(protocol.EventAs(e, typeTranscript, transcript{"assistant", b.Turn, b.Text, b.Final}))
+		c.sendMessage(protocol.EventAs(e, typeTranscript, transcript{"assistant", b.Turn, b.Text, b.Final}))
 	case bridge.RawServerContent: // repeats another event in Google's format
 	default:
 		if m, ok := protocol.Event(e); ok {
-			c.put(m)
+			c.sendMessage(m)
 		}
 	}
 }
 
-// take handles a message of the backend.
-func (c *watcher) take(in signaling.Message) {
+// handleMessage handles a message of the backend.
+func (c *watcher) handleMessage(in signaling.Message) {
 	began := time.Now()
 	err := in.Err
 	var m protocol.ClientMessage
@@ -233,15 +235,15 @@ func (c *watcher) take(in signaling.Message) {
 		m, err = protocol.Parse(in.Data)
 	}
 	if err == nil {
-		err = c.do(m)
+		err = c.runCommand(m)
 	}
 	if err != nil {
-		c.put(protocol.Error(err))
+		c.sendMessage(protocol.Error(err))
 	}
 	c.ChargeTime(time.Since(began))
 }
 
-func (c *watcher) do(m protocol.ClientMessage) error {
+func (c *watcher) runCommand(m protocol.ClientMessage) error {
 	switch m.Type {
 	case protocol.TypeMessage:
 		turn, _, err := m.Turn()
@@ -267,7 +269,7 @@ func (c *watcher) do(m protocol.ClientMessage) error {
 	case protocol.TypeDisconnect:
 		return c.session.Do(bridge.EndAfterSpeaking{})
 	case protocol.TypePing:
-		c.put(protocol.Pong())
+		c.sendMessage(protocol.Pong())
 		return nil
 	case typeRespond:
 		var p struct {

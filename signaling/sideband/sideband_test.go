@@ -176,7 +176,7 @@ func FuzzSideband(f *testing.F) {
 	}
 	g := doortest.NewGateway(f, func(d *doortest.Doors, _ *bridge.Options) {
 		d.Add(func(host *bridge.Host, _ *rtc.API) []signaling.Endpoint {
-			return (&sideband.Door{Host: host, Logger: slog.New(slog.DiscardHandler)}).Doors()
+			return (&sideband.Server{Host: host, Logger: slog.New(slog.DiscardHandler)}).Endpoints()
 		})
 	})
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -201,7 +201,7 @@ func TestASupervisorListens(t *testing.T) {
 	t.Parallel()
 	l := doortest.NewLocked(t, nil, func(d *doortest.Doors, _ *bridge.Options) {
 		d.Add(func(host *bridge.Host, _ *rtc.API) []signaling.Endpoint {
-			doors := (&sideband.Door{Host: host, Logger: slog.New(slog.DiscardHandler)}).Doors()
+			doors := (&sideband.Server{Host: host, Logger: slog.New(slog.DiscardHandler)}).Endpoints()
 			return []signaling.Endpoint{{Pattern: "GET /late/{id}", Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				_ = http.NewResponseController(w).SetWriteDeadline(time.Now()) // the server's own deadline for an answer has passed
 				doors[3].Handler.ServeHTTP(w, r)

@@ -19,42 +19,42 @@ const micRate = 16000
 // liveConfig enables transcripts of both sides.
 var liveConfig = json.RawMessage(`{"inputAudioTranscription":{},"outputAudioTranscription":{}}`)
 
-// paceOfTexts and textsAtOnce limit how fast a client may type to a text model: each text is a request that costs money.
+// textRate and textsAtOnce limit how fast a client may type to a text model: each text is a request that costs money.
 const (
-	paceOfTexts = rate.Limit(1)
-	textsAtOnce = 10
+	textRate  = rate.Limit(1)
+	textBurst = 10
 )
 
 // caller connects a socket to a conversation. It is a [bridge.Caller].
 type caller struct {
-	*visit
-	voice *voice
+	*clientConn
+	voice *voiceOutput
 
 	// The following fields are used by Serve.
-	muted  bool
-	pcm    []int16 // buffer for the newest frame
-	stream media.SampleReader
-	pace   *rate.Limiter // limits typed texts
+	isMuted      bool
+	pcm          []int16 // buffer for the newest frame
+	sampleReader media.SampleReader
+	textLimiter  *rate.Limiter // limits typed texts
 
-	writes atomic.Bool // the model is a text model, without audio
+	isTextModel atomic.Bool // the model is a text model, without audio
 
-	assistant atomic.Pointer[assistant] // of the current conversation; nil before its SetupComplete
-	dismissed chan string               // IDs of questions that this client cannot show
+	assistant  atomic.Pointer[assistant] // of the current conversation; nil before its SetupComplete
+	dismissals chan string               // IDs of questions that this client cannot show
 
 	translator translator // used by Notify, whose calls do not overlap
 }
 
-// carry runs a conversation until it ends.
-func (v *visit) carry(ctx context.Context, open bridge.SessionRequest, a *assistant) error {
-	c := &caller{visit: v, dismissed: make(chan string, 16), pace: rate.NewLimiter(paceOfTexts, textsAtOnce)}
-	c.voice = newVoice(func(pcm []byte, generation uint32) {
-		v.Put(signaling.Outgoing{Data: pcm, CurrentGeneration: &c.voice.void, Generation: generation})
+// runSession runs a conversation until it ends.
+func (v *clientConn) runSession(ctx context.Context, open bridge.SessionRequest, a *assistant) error {
+	c := &caller{clientConn: v, dismissals: make(chan string, 16), textLimiter: rate.NewLimiter(textRate, textBurst)}
+	c.voice = newVoiceOutput(func(pcm []byte, generation uint32) {
+		v.Put(signaling.Outgoing{Data: pcm, CurrentGeneration: &c.voice.minGeneration, Generation: generation})
 	})
 	open.Config, open.Tools, open.EndpointState = liveConfig, a.desk.Tools(), a
-	err := v.door.Host.Serve(ctx, c, open)
-	c.voice.flush()
+	err := v.server.Host.Serve(ctx, c, open)
+	c.voice.flushFrame()
 	if a := c.assistant.Load(); a != nil {
-		a.leave(v)
+		a.detachClient(v)
 	}
 	return err
 }
@@ -72,11 +72,11 @@ func (c *caller) Serve(ctx context.Context, s *bridge.Session) error {
 	s.HoldVoice(false)
 	for {
 		select {
-		case m, ok := <-c.in:
+		case m, ok := <-c.messages:
 			if !ok {
 				return nil
 			}
-			f := c.frame(m)
+			f := c.parseFrame(m)
 			if f.err == nil && f.message.Type == typeEnd {
 				_ = s.Do(bridge.Goodbye{}) // fails if it has just ended
 				<-ctx.Done()               // later messages of the client belong to the next conversation
@@ -84,56 +84,56 @@ func (c *caller) Serve(ctx context.Context, s *bridge.Session) error {
 			}
 			if f.err == nil {
 				began := time.Now()
-				if f.err = c.do(s, mic, f); f.sound == nil {
+				if f.err = c.handleFrame(s, mic, f); f.sound == nil {
 					c.ChargeTime(time.Since(began))
 				}
 			}
-			c.complain(f.err)
-		case id := <-c.dismissed:
-			_ = s.Do(bridge.ToolResponse{ID: id, Response: dismissed}) // fails if the call is no longer open
+			c.sendError(f.err)
+		case id := <-c.dismissals:
+			_ = s.Do(bridge.ToolResponse{ID: id, Response: dismissAnswer}) // fails if the call is no longer open
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// do handles one frame of the client.
-func (c *caller) do(s *bridge.Session, mic *bridge.Microphone, f frame) error {
+// handleFrame handles one frame of the client.
+func (c *caller) handleFrame(s *bridge.Session, mic *bridge.Microphone, f frame) error {
 	m := f.message
 	switch m.Type {
 	case "": // sound
-		if c.muted || c.writes.Load() {
+		if c.isMuted || c.isTextModel.Load() {
 			return nil
 		}
-		c.pcm = c.stream.Append(c.pcm[:0], f.sound)
+		c.pcm = c.sampleReader.Append(c.pcm[:0], f.sound)
 		return mic.WritePCM(c.pcm)
 	case typeMute:
-		if c.muted == *m.Muted {
+		if c.isMuted == *m.Muted {
 			return nil
 		}
-		if c.muted = *m.Muted; c.muted {
-			c.stream.Reset()
+		if c.isMuted = *m.Muted; c.isMuted {
+			c.sampleReader.Reset()
 			mic.Flush() // otherwise the last 20 ms would begin the next utterance
 			return s.Do(bridge.AudioStreamEnd)
 		}
 	case typeText:
-		if c.writes.Load() && !c.pace.Allow() {
+		if c.isTextModel.Load() && !c.textLimiter.Allow() {
 			return &bridge.Error{Code: bridge.CodeStreamLimitExceeded, Message: "Too much is typed in too short a time; this was dropped."}
 		}
 		s.EndpointState().(*assistant).countText()
 		return s.Do(bridge.Message{Text: m.Text, TurnComplete: true})
 	case typeAnswer:
-		if s.Do(bridge.ToolResponse{ID: m.ID, Response: answerTo(*m.Yes)}) != nil {
-			return bad("No question with the id %.40q waits for an answer.", m.ID)
+		if s.Do(bridge.ToolResponse{ID: m.ID, Response: answerJSON(*m.Yes)}) != nil {
+			return badMessage("No question with the id %.40q waits for an answer.", m.ID)
 		}
 	case typeInterrupt:
 		err := s.Do(bridge.Interrupt{})
-		if c.writes.Load() {
-			c.put(stateFrame{State: stateLive})
+		if c.isTextModel.Load() {
+			c.sendMessage(stateFrame{State: stateLive})
 		}
 		return err
 	case typeVersion:
-		return s.EndpointState().(*assistant).use(m)
+		return s.EndpointState().(*assistant).selectVersion(m)
 	case typeStart:
 		return &bridge.Error{Code: codeAlreadyStarted, Message: "There is a conversation already: end must be before another start."}
 	}
@@ -145,44 +145,44 @@ func (c *caller) Notify(e bridge.Event) {
 	switch b := e.Body.(type) {
 	case bridge.SetupComplete:
 		writes, mode := !bridge.IsLiveModel(b.Model), modeLive
-		c.writes.Store(writes)
-		if c.translator.writes = writes; writes {
+		c.isTextModel.Store(writes)
+		if c.translator.isTextModel = writes; writes {
 			mode = modeText
 		}
 		if b.Update {
 			return
 		}
-		a := c.door.Host.Session(b.SessionID).EndpointState().(*assistant)
+		a := c.server.Host.Session(b.SessionID).EndpointState().(*assistant)
 		c.assistant.Store(a)
-		c.translator.begun, c.translator.back = true, b.Resumed
-		c.put(ready{b.SessionID, a.theme, b.Model, mode, b.Resumed, b.ResumeToken, b.Recording, a.desk.Project.ID()})
-		a.follow(c.visit)
+		c.translator.readySent, c.translator.isResumed = true, b.Resumed
+		c.sendMessage(readyFrame{b.SessionID, a.theme, b.Model, mode, b.Resumed, b.ResumeToken, b.Recording, a.desk.Project.ID()})
+		a.attachClient(c.clientConn)
 		return
 	case bridge.Interrupted:
 		if b.By == bridge.ByConnectionLoss { // the user has heard everything received so far
 			return
 		}
-		c.voice.cut(b.Generation)
-		c.put(interrupted{})
+		c.voice.discardBefore(b.Generation)
+		c.sendMessage(interruptedFrame{})
 		return
 	case bridge.UserText:
 		if a := c.assistant.Load(); a != nil {
 			a.countSpeech(b.Turn)
 		}
 	case bridge.ToolCall:
-		c.dismiss(b)
+		c.dismissCanvases(b)
 	}
-	for _, m := range c.translator.translate(e.Body) {
-		c.put(m)
+	for _, m := range c.translator.translateEvent(e.Body) {
+		c.sendMessage(m)
 	}
 }
 
-// dismiss cancels canvases that are more complex than a question, which this client cannot show.
-func (c *caller) dismiss(asked bridge.ToolCall) {
+// dismissCanvases cancels canvases that are more complex than a question, which this client cannot show.
+func (c *caller) dismissCanvases(asked bridge.ToolCall) {
 	for _, call := range asked.Calls {
-		if _, ok := yesOrNo(call); isCanvas(call) && !ok {
+		if _, ok := confirmationText(call); isCanvas(call) && !ok {
 			select {
-			case c.dismissed <- call.ID:
+			case c.dismissals <- call.ID:
 			default: // the call times out after five minutes
 			}
 		}

@@ -400,7 +400,7 @@ func TestVOXResume(t *testing.T) {
 func TestVOXTellsWhatWasMissed(t *testing.T) {
 	t.Parallel()
 	write := make(chan struct{})
-	g := doortest.NewGateway(t, doortest.WithVOX(t, nil, func(d *vox.Door) {
+	g := doortest.NewGateway(t, doortest.WithVOX(t, nil, func(d *vox.Server) {
 		generate := d.Generate
 		d.Generate = func(
 			ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
@@ -712,7 +712,7 @@ func TestVOXTypedTalkHasABoundOnCalls(t *testing.T) {
 // Without a workspace the tool reports that.
 func TestVOXWithoutAWorkspace(t *testing.T) {
 	t.Parallel()
-	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, func(d *vox.Door) { d.Workspace = nil })), nil)
+	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, func(d *vox.Server) { d.Workspace = nil })), nil)
 	c.Start("")
 	if r := c.Call("generate_app", `{"prompt":"a counter"}`); !strings.Contains(string(r.Data), "workspace") {
 		t.Errorf("%s", r.Data)

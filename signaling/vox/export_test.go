@@ -12,58 +12,58 @@ type Translator struct{ t translator }
 
 // Translate returns the messages.
 func (t *Translator) Translate(body bridge.EventBody) (messages []string) {
-	for _, m := range t.t.translate(body) {
-		messages = append(messages, string(encode(m)))
+	for _, m := range t.t.translateEvent(body) {
+		messages = append(messages, string(encodeMessage(m)))
 	}
 	return messages
 }
 
 // Back records that another client had the conversation before.
-func (t *Translator) Back() { t.t.begun, t.t.back = true, true }
+func (t *Translator) Back() { t.t.readySent, t.t.isResumed = true, true }
 
 // Ready records that ready was sent.
-func (t *Translator) Ready() { t.t.begun = true }
+func (t *Translator) Ready() { t.t.readySent = true }
 
 // Phrases splits pieces of text into phrases.
 func Phrases(pieces ...string) (whole []string) {
-	var p phrases
+	var p phraseSplitter
 	for _, piece := range pieces {
-		whole = append(whole, p.add(piece)...)
+		whole = append(whole, p.addText(piece)...)
 	}
-	return append(whole, p.end()...)
+	return append(whole, p.flushRest()...)
 }
 
 // Voice is the output that joins frames.
-type Voice struct{ *voice }
+type Voice struct{ *voiceOutput }
 
 // NewVoice returns a voice that sends to f.
-func NewVoice(send func(pcm []byte, generation uint32)) Voice { return Voice{newVoice(send)} }
+func NewVoice(send func(pcm []byte, generation uint32)) Voice { return Voice{newVoiceOutput(send)} }
 
 // Cut discards audio of earlier generations.
-func (v Voice) Cut(generation uint32) { v.cut(generation) }
+func (v Voice) Cut(generation uint32) { v.discardBefore(generation) }
 
 // Together is the wait for the first frames of a talkspurt.
-const Together time.Duration = together
+const Together time.Duration = startDelay
 
 var _ media.Output = Voice{}
 
 // Instruction is the system instruction.
-var Instruction = instruction
+var Instruction = buildInstruction
 
 // Voices are the voices of the themes.
-var Voices = voices
+var Voices = themeVoices
 
 // ServerMessages has one message of each type, and ClientMessage all fields that a client may send.
 var (
 	ServerMessages = []any{
-		ready{},
+		readyFrame{},
 		transcript{},
 		toolCall{},
 		toolResult{},
 		uiAction{},
 		errorFrame{},
 		sessionEnd{},
-		interrupted{},
+		interruptedFrame{},
 		stateFrame{},
 		logFrame{},
 		question{},
@@ -82,6 +82,6 @@ func KindOf(m any) string { return m.(serverMessage).kind() }
 
 // Parse parses a text frame, and returns its type.
 func Parse(raw []byte) (kind string, err error) {
-	m, err := parse(raw)
+	m, err := parseMessage(raw)
 	return m.Type, err
 }

@@ -66,60 +66,60 @@ type clientMessage struct {
 
 // resume is true, or a resume token.
 type resume struct {
-	wanted bool
-	token  string
+	isRequested bool
+	token       string
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (r *resume) UnmarshalJSON(raw []byte) error {
-	if json.Unmarshal(raw, &r.wanted) == nil {
+	if json.Unmarshal(raw, &r.isRequested) == nil {
 		return nil
 	}
 	if json.Unmarshal(raw, &r.token) != nil {
 		return errors.New("resume must be true or a token")
 	}
-	r.wanted = true
+	r.isRequested = true
 	return nil
 }
 
-func bad(format string, args ...any) error {
+func badMessage(format string, args ...any) error {
 	return &bridge.Error{Code: bridge.CodeBadMessage, Message: fmt.Sprintf(format, args...)}
 }
 
-// parse parses a text frame.
-func parse(raw []byte) (m clientMessage, err error) {
+// parseMessage parses a text frame.
+func parseMessage(raw []byte) (m clientMessage, err error) {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 || raw[0] != '{' || !json.Valid(raw) {
-		return m, bad("A text frame must be a JSON object.")
+		return m, badMessage("A text frame must be a JSON object.")
 	}
 	if err := json.Unmarshal(raw, &m); err != nil {
 		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			return m, bad("%s cannot be a %s.", wrong.Field, wrong.Value)
+			return m, badMessage("%s cannot be a %s.", wrong.Field, wrong.Value)
 		}
-		return m, bad("The message cannot be read: %v.", tools.ExplainJSON(err, ""))
+		return m, badMessage("The message cannot be read: %v.", tools.ExplainJSON(err, ""))
 	}
 	switch m.Type {
 	case typeStart:
 		return m, m.checkStart()
 	case typeMute:
 		if m.Muted == nil {
-			return m, bad("muted must be true or false.")
+			return m, badMessage("muted must be true or false.")
 		}
 	case typeText:
 		if n := utf8.RuneCountInString(m.Text); n == 0 || n > maxTyped {
-			return m, bad("text has %d characters; it must have 1 to %d.", n, maxTyped)
+			return m, badMessage("text has %d characters; it must have 1 to %d.", n, maxTyped)
 		}
 	case typeAnswer:
 		if m.ID == "" || m.Yes == nil {
-			return m, bad("An answer needs id, a text, and yes, which is true or false.")
+			return m, badMessage("An answer needs id, a text, and yes, which is true or false.")
 		}
 	case typeVersion:
 		if m.Version < 0 {
-			return m, bad("version must be the number of a version, or 0 for the one before.")
+			return m, badMessage("version must be the number of a version, or 0 for the one before.")
 		}
 	case typeEnd, typeInterrupt:
 	default:
-		return m, bad("There is no message of the type %q.", tools.Truncate(m.Type, 40))
+		return m, badMessage("There is no message of the type %q.", tools.Truncate(m.Type, 40))
 	}
 	return m, nil
 }
@@ -131,19 +131,19 @@ func (m *clientMessage) checkStart() error {
 	if context := m.ProjectContext; string(context) == "null" {
 		m.ProjectContext = nil
 	} else if len(context) > maxContext {
-		return bad("projectContext has %d bytes; %d are taken at most.", len(context), maxContext)
+		return badMessage("projectContext has %d bytes; %d are taken at most.", len(context), maxContext)
 	} else if len(context) > 0 && context[0] != '{' {
-		return bad("projectContext must be an object, or null.")
+		return badMessage("projectContext must be an object, or null.")
 	}
 	if m.Model != "" && !modelName.MatchString(m.Model) {
-		return bad("model is not the name of a model.")
+		return badMessage("model is not the name of a model.")
 	}
 	if len(m.Targets) > maxTargets {
-		return bad("There are %d targets; %d are taken at most.", len(m.Targets), maxTargets)
+		return badMessage("There are %d targets; %d are taken at most.", len(m.Targets), maxTargets)
 	}
 	for i, name := range m.Targets {
 		if n := utf8.RuneCountInString(name); n == 0 || n > maxTarget || slices.ContainsFunc([]rune(name), unicode.IsControl) {
-			return bad("targets[%d] must be a name of 1 to %d characters.", i, maxTarget)
+			return badMessage("targets[%d] must be a name of 1 to %d characters.", i, maxTarget)
 		}
 	}
 	return nil
@@ -154,7 +154,7 @@ type serverMessage interface{ kind() string }
 
 // The messages to the client. PROTOCOL.md describes them.
 type (
-	ready struct {
+	readyFrame struct {
 		SessionID string `json:"sessionId"`
 		Theme     string `json:"theme"`
 		Model     string `json:"model"`
@@ -190,8 +190,8 @@ type (
 		Reason  string `json:"reason"`
 		Message string `json:"message,omitempty"`
 	}
-	interrupted struct{}
-	stateFrame  struct {
+	interruptedFrame struct{}
+	stateFrame       struct {
 		State   string `json:"state"`
 		Message string `json:"message,omitempty"`
 	}
@@ -207,17 +207,17 @@ type (
 	}
 )
 
-func (ready) kind() string       { return "ready" }
-func (transcript) kind() string  { return "transcript" }
-func (toolCall) kind() string    { return "tool_call" }
-func (toolResult) kind() string  { return "tool_result" }
-func (uiAction) kind() string    { return "ui_action" }
-func (errorFrame) kind() string  { return "error" }
-func (sessionEnd) kind() string  { return "session_end" }
-func (interrupted) kind() string { return "interrupted" }
-func (stateFrame) kind() string  { return "state" }
-func (logFrame) kind() string    { return "log" }
-func (question) kind() string    { return "question" }
+func (readyFrame) kind() string       { return "ready" }
+func (transcript) kind() string       { return "transcript" }
+func (toolCall) kind() string         { return "tool_call" }
+func (toolResult) kind() string       { return "tool_result" }
+func (uiAction) kind() string         { return "ui_action" }
+func (errorFrame) kind() string       { return "error" }
+func (sessionEnd) kind() string       { return "session_end" }
+func (interruptedFrame) kind() string { return "interrupted" }
+func (stateFrame) kind() string       { return "state" }
+func (logFrame) kind() string         { return "log" }
+func (question) kind() string         { return "question" }
 
 // Values of mode, role, reason and state.
 const (
@@ -236,13 +236,13 @@ const (
 	stateLive         = "live"
 )
 
-// encode encodes a message: its type, followed by its fields.
-func encode(m serverMessage) []byte {
+// encodeMessage encodes a message: its type, followed by its fields.
+func encodeMessage(m serverMessage) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(m); err != nil {
-		return encode(errorFrame{Message: "A message to you could not be written.", Code: bridge.CodeUnknown}) // invalid JSON of a tool
+		return encodeMessage(errorFrame{Message: "A message to you could not be written.", Code: bridge.CodeUnknown}) // invalid JSON of a tool
 	}
 	fields := bytes.TrimSuffix(bytes.TrimSpace(b.Bytes()), []byte("}"))[1:]
 	text := fmt.Appendf(nil, `{"type":%q`, m.kind())
@@ -252,8 +252,8 @@ func encode(m serverMessage) []byte {
 	return append(text, '}')
 }
 
-// errorOf converts an error for the client.
-func errorOf(err error) errorFrame {
+// newErrorFrame converts an error for the client.
+func newErrorFrame(err error) errorFrame {
 	e := bridge.AsError(err)
 	return errorFrame{Message: e.Message, Code: e.Code, RetryAfterMs: int64(e.Retry / time.Millisecond)}
 }

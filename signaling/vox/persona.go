@@ -9,8 +9,8 @@ import (
 	desk "voxgate/tools/vox"
 )
 
-// voices maps themes to Google's prebuilt voices, as in the design of the VOX assistant.
-var voices = map[string]string{
+// themeVoices maps themes to Google's prebuilt voices, as in the design of the VOX assistant.
+var themeVoices = map[string]string{
 	"expert": "Orus", "sharp": "Fenrir", "warm": "Aoede", "casual": "Kore",
 	"future": "Puck", "minimal": "Zephyr", "retro": "Charon", "creative": "Leda",
 }
@@ -38,9 +38,9 @@ Available actions:
 Current project context: %s
 Current theme: %s`
 
-// instruction returns the system instruction of a conversation. project is JSON from the client, an object or empty. It is quoted as
+// buildInstruction returns the system instruction of a conversation. project is JSON from the client, an object or empty. It is quoted as
 // data, in a fence that its content cannot close.
-func instruction(theme string, project json.RawMessage) string {
+func buildInstruction(theme string, project json.RawMessage) string {
 	context := "none"
 	if len(project) > 0 {
 		var data bytes.Buffer

@@ -7,33 +7,33 @@ import (
 )
 
 const (
-	// clause is the minimum length, in bytes, of a phrase that ends at a comma. After longest bytes, a phrase ends at any space.
-	clause  = 40
-	longest = 200
+	// minClause is the minimum length, in bytes, of a phrase that ends at a comma. After longest bytes, a phrase ends at any space.
+	minClause = 40
+	maxPhrase = 200
 )
 
-// phrases splits streamed text where a reader expects a pause. Joined, the phrases are the text.
-type phrases struct{ rest string }
+// phraseSplitter splits streamed text where a reader expects a pause. Joined, the phrases are the text.
+type phraseSplitter struct{ pending string }
 
-// add adds a piece of text and returns the phrases that are now complete.
-func (p *phrases) add(piece string) (whole []string) {
-	p.rest += piece
+// addText adds a piece of text and returns the phrases that are now complete.
+func (p *phraseSplitter) addText(piece string) (whole []string) {
+	p.pending += piece
 	for {
-		end := phraseEnd(p.rest)
+		end := phraseEnd(p.pending)
 		if end == 0 {
 			return whole
 		}
-		whole = append(whole, p.rest[:end])
-		p.rest = p.rest[end:]
+		whole = append(whole, p.pending[:end])
+		p.pending = p.pending[end:]
 	}
 }
 
-// end returns the rest of the text.
-func (p *phrases) end() (whole []string) {
-	if strings.TrimSpace(p.rest) != "" {
-		whole = []string{p.rest}
+// flushRest returns the rest of the text.
+func (p *phraseSplitter) flushRest() (whole []string) {
+	if strings.TrimSpace(p.pending) != "" {
+		whole = []string{p.pending}
 	}
-	p.rest = ""
+	p.pending = ""
 	return whole
 }
 
@@ -52,7 +52,7 @@ func phraseEnd(text string) int {
 			continue
 		}
 		before, _ := utf8.DecodeLastRuneInString(strings.TrimRight(text[:i], `"')]”’»`))
-		if r == '\n' || strings.ContainsRune(".!?…", before) || i >= clause && strings.ContainsRune(",;:–—", before) || i >= longest {
+		if r == '\n' || strings.ContainsRune(".!?…", before) || i >= minClause && strings.ContainsRune(",;:–—", before) || i >= maxPhrase {
 			return next
 		}
 	}

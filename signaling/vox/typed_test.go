@@ -33,7 +33,7 @@ func TestVOXTypedTalkIsAConversation(t *testing.T) {
 		}
 	}
 	seen := make(chan string, 10)
-	spied := doortest.WithVOX(t, nil, func(d *vox.Door) {
+	spied := doortest.WithVOX(t, nil, func(d *vox.Server) {
 		generate := d.Generate
 		d.Generate = func(
 			ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,

@@ -23,21 +23,21 @@ import (
 	"voxgate/tools"
 )
 
-// doorName identifies this endpoint in grants and tools.
-const doorName = "live"
+// protocolName identifies this endpoint in grants and tools.
+const protocolName = "live"
 
-// Door serves the Live API.
-type Door struct {
+// Server serves the Live API.
+type Server struct {
 	Host    *bridge.Host
 	Agents  *agents.Folder  // "models/NAME" selects one of them
 	Secrets *access.Secrets // stores the ephemeral tokens
 	Logger  *slog.Logger
 }
 
-// Doors returns the endpoints. All API versions behave the same, also for ephemeral tokens.
-func (d *Door) Doors() (list []signaling.Endpoint) {
+// Endpoints returns the endpoints. All API versions behave the same, also for ephemeral tokens.
+func (d *Server) Endpoints() (list []signaling.Endpoint) {
 	for _, version := range []string{"v1", "v1beta", "v1alpha"} {
-		mint := signaling.NewHandler(d.Logger, doorName, d.mint, signaling.WriteGoogleErrorFor)
+		mint := signaling.NewHandler(d.Logger, protocolName, d.serveTokenRequest, signaling.WriteGoogleErrorFor)
 		list = append(list, signaling.Endpoint{Pattern: "POST /" + version + "/auth_tokens", Handler: mint})
 		for _, method := range []string{"BidiGenerateContent", "BidiGenerateContentConstrained"} {
 			list = append(
@@ -50,41 +50,41 @@ func (d *Door) Doors() (list []signaling.Endpoint) {
 }
 
 // ServeHTTP serves one WebSocket until it is closed.
-func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := &call{door: d, ready: make(chan struct{}), failed: make(chan error, 1)}
-	o := signaling.SocketOptions{Limit: maxMessage, CloseReason: goodbye, OnRoundTrip: c.onRoundTrip}
+func (d *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := &call{server: d, setupSent: make(chan struct{}), failed: make(chan error, 1)}
+	o := signaling.SocketOptions{Limit: maxMessage, CloseReason: closeReason, OnRoundTrip: c.onRoundTrip}
 	signaling.ServeSocket(w, r, o, func(ctx context.Context, s *signaling.Socket) error {
 		c.Socket, c.log = s, d.Logger.With("remote", s.Remote())
-		err := c.run(ctx, tokenOf(r))
-		if code, _ := goodbye(err); code != signaling.CloseNormal {
+		err := c.run(ctx, tokenFromRequest(r))
+		if code, _ := closeReason(err); code != signaling.CloseNormal {
 			c.log.Info("live client refused or lost", "close", code, "err", tools.Truncate(err.Error(), maxLogged))
 		}
 		return err
 	})
 }
 
-// tokenOf returns the token from the places that only Google's clients use, or "". Package access reads the common headers.
-func tokenOf(r *http.Request) string {
+// tokenFromRequest returns the token from the places that only Google's clients use, or "". Package access reads the common headers.
+func tokenFromRequest(r *http.Request) string {
 	query := r.URL.Query()
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Token ")
 	if !ok {
 		token = ""
 	}
-	return strings.TrimPrefix(cmp.Or(token, query.Get("access_token"), query.Get("key")), ephemeral)
+	return strings.TrimPrefix(cmp.Or(token, query.Get("access_token"), query.Get("key")), ephemeralPrefix)
 }
 
-// inSetup translates field names in the engine's errors to those of this API.
-var inSetup = strings.NewReplacer("initialConfig.", "setup.", "payload.", "setup.")
+// setupFieldNames translates field names in the engine's errors to those of this API.
+var setupFieldNames = strings.NewReplacer("initialConfig.", "setup.", "payload.", "setup.")
 
-// goodbye returns the close code and reason that Google's server would use for err. Clients decide by the code whether to retry; see
+// closeReason returns the close code and reason that Google's server would use for err. Clients decide by the code whether to retry; see
 // bridge/gemini/wire/cause.go.
-func goodbye(err error) (code int, reason string) {
+func closeReason(err error) (code int, reason string) {
 	code, reason = signaling.CloseReason(err)
 	if code == signaling.CloseNormal || code == signaling.CloseGoingAway || errors.Is(err, signaling.ErrSlow) ||
 		errors.Is(err, signaling.ErrNoFirstMessage) {
 		return code, reason
 	}
-	reason = inSetup.Replace(reason)
+	reason = setupFieldNames.Replace(reason)
 	e := bridge.AsError(err)
 	if e.Field == agents.ErrorField { // same as for an unknown model
 		return signaling.ClosePolicy, reason

@@ -20,16 +20,16 @@ import (
 	desk "voxgate/tools/vox"
 )
 
-// doorName identifies this endpoint in grants and tools.
-const doorName = "vox"
+// protocolName identifies this endpoint in grants and tools.
+const protocolName = "vox"
 
 // Generate requests an answer of a text model.
 type Generate func(
 	ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
 ) (cost bridge.Cost, err error)
 
-// Door serves the VOX assistant.
-type Door struct {
+// Server serves the VOX assistant.
+type Server struct {
 	Host *bridge.Host
 
 	// Generate lets a text model answer a GenerateContentRequest and passes on each GenerateContentResponse of the stream. It blocks
@@ -37,8 +37,8 @@ type Door struct {
 	// requests any more.
 	Generate Generate
 
-	// Known returns an error if the text model does not exist. If Known is nil, Generate reports unknown models.
-	Known func(ctx context.Context, model string) error
+	// CheckModel returns an error if the text model does not exist. If Known is nil, Generate reports unknown models.
+	CheckModel func(ctx context.Context, model string) error
 
 	AppModel  string          // model that writes apps; empty to disable them
 	Workspace *desk.Workspace // stores apps; nil to disable storage
@@ -46,8 +46,8 @@ type Door struct {
 	Logger    *slog.Logger
 }
 
-// Doors returns the endpoints.
-func (d *Door) Doors() []signaling.Endpoint {
+// Endpoints returns the endpoints.
+func (d *Server) Endpoints() []signaling.Endpoint {
 	doors := []signaling.Endpoint{{Pattern: "GET /api/vox/live", Socket: d}}
 	if d.Workspace != nil {
 		doors = append(doors, signaling.Endpoint{Pattern: "GET /vox/apps/{app}/{file...}", Handler: d.Workspace, Public: true})
@@ -56,11 +56,11 @@ func (d *Door) Doors() []signaling.Endpoint {
 }
 
 // ServeHTTP serves one WebSocket until it is closed.
-func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	v := &visit{door: d, wrong: rate.NewLimiter(complaints, complaintsAtOnce)}
+func (d *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	v := &clientConn{server: d, errorLimiter: rate.NewLimiter(errorRate, errorBurst)}
 	o := signaling.SocketOptions{Read: readFrame, CloseReason: signaling.CloseReason, OnRoundTrip: v.onRoundTrip}
 	signaling.ServeSocket(w, r, o, func(ctx context.Context, s *signaling.Socket) error {
-		v.Socket, v.log, v.in = s, d.Logger.With("remote", s.Remote()), s.Messages()
+		v.Socket, v.log, v.messages = s, d.Logger.With("remote", s.Remote()), s.Messages()
 		return v.run(ctx)
 	})
 }

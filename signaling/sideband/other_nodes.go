@@ -15,17 +15,17 @@ import (
 // maxList limits the list of another gateway, in bytes: about 20,000 conversations.
 const maxList = 4 << 20
 
-// pass proxies a request to the gateway that owns the conversation. It returns false if no other gateway is known to
+// proxyToOwner proxies a request to the gateway that owns the conversation. It returns false if no other gateway is known to
 // own it.
-func (d *Door) pass(w http.ResponseWriter, r *http.Request) bool {
+func (d *Server) proxyToOwner(w http.ResponseWriter, r *http.Request) bool {
 	return signaling.ProxyTo(w, r, d.Host.FindNode(r.Context(), r.PathValue("id")), "", func(err error) {
 		d.Logger.Warn("another gateway does not answer", "err", err)
-		notThere(w)
+		writeNotFound(w)
 	})
 }
 
-// elsewhere returns the conversations of the other gateways, and the number of gateways that did not answer.
-func (d *Door) elsewhere(r *http.Request) (list []session, silent int) {
+// listOtherNodes returns the conversations of the other gateways, and the number of gateways that did not answer.
+func (d *Server) listOtherNodes(r *http.Request) (list []sessionInfo, silent int) {
 	if r.Header.Get(signaling.ProxiedHeader) != "" {
 		return nil, 0
 	}
@@ -37,7 +37,7 @@ func (d *Door) elsewhere(r *http.Request) (list []session, silent int) {
 	var wg sync.WaitGroup
 	for node := range nodes {
 		wg.Go(func() {
-			theirs, err := listOf(r, access.From(r.Context()).NodeURL(node))
+			theirs, err := fetchList(r, access.From(r.Context()).NodeURL(node))
 			mu.Lock()
 			defer mu.Unlock()
 			if list = append(list, theirs...); err != nil {
@@ -51,8 +51,8 @@ func (d *Door) elsewhere(r *http.Request) (list []session, silent int) {
 
 var errNoURL = errors.New("it does not say where it is reached")
 
-// listOf requests the conversations of a gateway.
-func listOf(r *http.Request, at *url.URL) ([]session, error) {
+// fetchList requests the conversations of a gateway.
+func fetchList(r *http.Request, at *url.URL) ([]sessionInfo, error) {
 	if at == nil {
 		return nil, errNoURL
 	}
@@ -69,7 +69,7 @@ func listOf(r *http.Request, at *url.URL) ([]session, error) {
 		return nil, err
 	}
 	defer answer.Body.Close()
-	var body struct{ Sessions []session }
+	var body struct{ Sessions []sessionInfo }
 	err = json.NewDecoder(http.MaxBytesReader(nil, answer.Body, maxList)).Decode(&body)
 	return body.Sessions, err
 }

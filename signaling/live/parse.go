@@ -18,29 +18,29 @@ import (
 	"voxgate/tools"
 )
 
-// reader parses the messages of one client, in order, independent of socket and conversation. Errors are a [bridge.Error] that names the
-// field. The zero value is ready for a new client.
-type reader struct {
-	config  object       // as requested by the client; nil before the setup
-	bound   *constraints // fields that the token locks; nil if none
-	sound   media.SampleReader
-	history bool // turns are history until turnComplete, as the setup announced
+// messageReader parses the messages of one client, in order, independent of socket and conversation. Errors are a [bridge.Error] that names
+// the field. The zero value is ready for a new client.
+type messageReader struct {
+	config         object       // as requested by the client; nil before the setup
+	constraints    *constraints // fields that the token locks; nil if none
+	sampleReader   media.SampleReader
+	expectsHistory bool // turns are history until turnComplete, as the setup announced
 }
 
-// request is a parsed message. Fields without content in the message are nil.
-type request struct {
-	setup    *setup
-	input    *protocol.RealtimeInput
-	commands []bridge.Command
-	answers  []bridge.ToolResponse
-	dropped  string // warning about ignored content, a sentence for the client's developer
+// clientRequest is a parsed message. Fields without content in the message are nil.
+type clientRequest struct {
+	setup       *setupOptions
+	input       *protocol.RealtimeInput
+	commands    []bridge.Command
+	answers     []bridge.ToolResponse
+	dropWarning string // warning about ignored content, a sentence for the client's developer
 }
 
-// setup holds the fields of the setup message other than the config.
-type setup struct {
-	handles     bool // the client wants resumption handles
-	handle      string
-	transparent bool // the client wants to know which of its messages a handle covers
+// setupOptions holds the fields of the setup message other than the config.
+type setupOptions struct {
+	wantsHandles bool // the client wants resumption handles
+	handle       string
+	wantsIndex   bool // the client wants to know which of its messages a handle covers
 }
 
 // Types of client messages.
@@ -52,13 +52,13 @@ const (
 	nameUpdate   = "contextUpdate"
 )
 
-// invalid returns the error for a field of a message. An empty field stands for the whole message.
-func invalid(field, problem string) *bridge.Error {
+// badMessage returns the error for a field of a message. An empty field stands for the whole message.
+func badMessage(field, problem string) *bridge.Error {
 	return &bridge.Error{Code: bridge.CodeBadMessage, Field: field, Message: strings.TrimSpace(field + " " + problem)}
 }
 
-// unreadable converts an error of [tools.ReadJSON]. at is the path of the JSON value.
-func unreadable(err error, at string) *bridge.Error {
+// badJSON converts an error of [tools.ReadJSON]. at is the path of the JSON value.
+func badJSON(err error, at string) *bridge.Error {
 	bad := &bridge.Error{Code: bridge.CodeBadMessage, Field: at, Message: tools.ExplainJSON(err, at).Error() + "."}
 	if place := (*tools.JSONError)(nil); errors.As(tools.ExplainJSON(err, at), &place) {
 		bad.Field = place.Field
@@ -66,41 +66,41 @@ func unreadable(err error, at string) *bridge.Error {
 	return bad
 }
 
-// parse parses a message.
-func (r *reader) parse(raw []byte) (request, error) {
+// parseMessage parses a message.
+func (r *messageReader) parseMessage(raw []byte) (clientRequest, error) {
 	whole, err := readObject(raw, "")
 	if err != nil {
-		return request{}, err
+		return clientRequest{}, err
 	}
 	names := slices.Sorted(maps.Keys(whole))
 	switch {
 	case len(names) != 1:
-		return request{}, invalid("", "Exactly one message type must be set.")
+		return clientRequest{}, badMessage("", "Exactly one message type must be set.")
 	case r.config == nil && names[0] != nameSetup:
-		return request{}, invalid("", "The first message must be a setup message, and nothing else.")
+		return clientRequest{}, badMessage("", "The first message must be a setup message, and nothing else.")
 	case r.config != nil && names[0] == nameSetup:
-		return request{}, invalid("", "Setup message must be the first and only the first message.")
+		return clientRequest{}, badMessage("", "Setup message must be the first and only the first message.")
 	}
 	payload := whole[names[0]]
 	switch names[0] {
 	case nameSetup:
-		return r.setup(payload)
+		return r.parseSetup(payload)
 	case nameUpdate:
-		return r.update(payload)
+		return r.parseUpdate(payload)
 	case nameContent:
-		return r.content(signaling.NormalizeGoogleJSON(payload))
+		return r.parseTurns(signaling.NormalizeGoogleJSON(payload))
 	case nameRealtime:
 		if isEmptyObject(payload) || isEmptyList(payload, "mediaChunks") { // ignored by Google; sent to stay connected
-			return request{}, nil
+			return clientRequest{}, nil
 		}
-		return r.realtime(signaling.NormalizeGoogleJSON(payload))
+		return r.parseRealtimeInput(signaling.NormalizeGoogleJSON(payload))
 	case nameTool:
 		if isEmptyObject(payload) || isEmptyList(payload, "functionResponses") {
-			return request{}, nil
+			return clientRequest{}, nil
 		}
-		return toolResponse(signaling.NormalizeGoogleJSON(payload))
+		return parseToolResponse(signaling.NormalizeGoogleJSON(payload))
 	}
-	return request{}, invalid("", fmt.Sprintf("Unknown name %q: Cannot find field.", protocol.Clip(names[0])))
+	return clientRequest{}, badMessage("", fmt.Sprintf("Unknown name %q: Cannot find field.", protocol.Clip(names[0])))
 }
 
 // realtimeInput and functionResponses are messages in Google's format. They accept more than package protocol does, and are encoded again
@@ -137,12 +137,12 @@ type functionResponses struct {
 // "unspecified".
 var schedulings = []tools.Scheduling{"", tools.Silent, tools.WhenIdle, tools.Interrupt}
 
-// realtime parses realtimeInput. Most messages are audio as Google's SDKs encode it. Only if that fails, the message is parsed again as
-// leniently as Google's servers do.
-func (r *reader) realtime(payload json.RawMessage) (request, error) {
-	read := func() (request, error) {
-		input, err := protocol.ClientMessage{Payload: payload}.RealtimeInput(&r.sound)
-		return request{input: &input}, located(err, nameRealtime)
+// parseRealtimeInput parses realtimeInput. Most messages are audio as Google's SDKs encode it. Only if that fails, the message is parsed
+// again as leniently as Google's servers do.
+func (r *messageReader) parseRealtimeInput(payload json.RawMessage) (clientRequest, error) {
+	read := func() (clientRequest, error) {
+		input, err := protocol.ClientMessage{Payload: payload}.RealtimeInput(&r.sampleReader)
+		return clientRequest{input: &input}, renameField(err, nameRealtime)
 	}
 	q, err := read()
 	var lenient realtimeInput
@@ -153,12 +153,12 @@ func (r *reader) realtime(payload json.RawMessage) (request, error) {
 	return read()
 }
 
-// toolResponse parses toolResponse, as leniently as realtime.
-func toolResponse(payload json.RawMessage) (request, error) {
-	read := func() (request, error) {
+// parseToolResponse parses toolResponse, as leniently as realtime.
+func parseToolResponse(payload json.RawMessage) (clientRequest, error) {
+	read := func() (clientRequest, error) {
 		wrapped := tools.Encode(object{nameTool: payload})
 		answers, err := protocol.ClientMessage{Payload: wrapped}.ToolResponses()
-		return request{answers: answers}, located(err, "")
+		return clientRequest{answers: answers}, renameField(err, "")
 	}
 	q, err := read()
 	var lenient functionResponses
@@ -178,8 +178,8 @@ func toolResponse(payload json.RawMessage) (request, error) {
 	return read()
 }
 
-// located renames the field in an error of package protocol to its name in this API.
-func located(err error, name string) error {
+// renameField renames the field in an error of package protocol to its name in this API.
+func renameField(err error, name string) error {
 	e := (*bridge.Error)(nil)
 	if !errors.As(err, &e) {
 		return err
@@ -190,40 +190,40 @@ func located(err error, name string) error {
 	return &moved
 }
 
-// setup parses the setup message. The engine validates its config.
-func (r *reader) setup(raw json.RawMessage) (request, error) {
+// parseSetup parses the setup message. The engine validates its config.
+func (r *messageReader) parseSetup(raw json.RawMessage) (clientRequest, error) {
 	config, err := readObject(raw, nameSetup)
 	if err != nil {
-		return request{}, err
+		return clientRequest{}, err
 	}
-	config = r.bound.apply(config)
-	var opening setup
-	if given := config["sessionResumption"]; given != nil {
+	config = r.constraints.applyTo(config)
+	var opening setupOptions
+	if value := config["sessionResumption"]; value != nil {
 		var resumption struct {
 			Handle      string `json:"handle"`
 			Transparent bool   `json:"transparent"`
 		}
-		if err := tools.ReadJSON(given, &resumption); err != nil {
-			return request{}, unreadable(err, "setup.sessionResumption")
+		if err := tools.ReadJSON(value, &resumption); err != nil {
+			return clientRequest{}, badJSON(err, "setup.sessionResumption")
 		}
-		opening = setup{true, resumption.Handle, resumption.Transparent}
+		opening = setupOptions{true, resumption.Handle, resumption.Transparent}
 	}
-	if given := config["historyConfig"]; given != nil {
+	if value := config["historyConfig"]; value != nil {
 		var history struct{ InitialHistoryInClientContent bool }
-		if err := tools.ReadJSON(given, &history); err != nil {
-			return request{}, unreadable(err, "setup.historyConfig")
+		if err := tools.ReadJSON(value, &history); err != nil {
+			return clientRequest{}, badJSON(err, "setup.historyConfig")
 		}
-		r.history = history.InitialHistoryInClientContent && opening.handle == ""
+		r.expectsHistory = history.InitialHistoryInClientContent && opening.handle == ""
 	}
 	delete(config, "sessionResumption") // this endpoint handles both itself
 	delete(config, "historyConfig")
 	r.config = config
-	return request{setup: &opening}, nil
+	return clientRequest{setup: &opening}, nil
 }
 
-// agent removes the agent name from the field "model" of the setup and returns it, or "". If agents are configured, any name that does
-// not look like a Google model is an agent's.
-func (r *reader) agent(folder *agents.Folder) (name string) {
+// extractAgent removes the agent name from the field "model" of the setup and returns it, or "". If agents are configured, any name that
+// does not look like a Google model is an agent's.
+func (r *messageReader) extractAgent(folder *agents.Folder) (name string) {
 	if json.Unmarshal(r.config["model"], &name) != nil {
 		return ""
 	}
@@ -235,25 +235,25 @@ func (r *reader) agent(folder *agents.Folder) (name string) {
 	return name
 }
 
-// update parses changes of the system instruction and the tools.
-func (r *reader) update(raw json.RawMessage) (request, error) {
+// parseUpdate parses changes of the system instruction and the tools.
+func (r *messageReader) parseUpdate(raw json.RawMessage) (clientRequest, error) {
 	update, err := readObject(raw, nameUpdate)
 	if err != nil {
-		return request{}, err
+		return clientRequest{}, err
 	}
 	config := maps.Clone(r.config)
 	for _, name := range []string{"systemInstruction", "tools"} {
-		if update[name] != nil && r.bound.locks(name) {
-			return request{}, invalid("contextUpdate."+name, "is fixed by the ephemeral token.")
+		if update[name] != nil && r.constraints.isLocked(name) {
+			return clientRequest{}, badMessage("contextUpdate."+name, "is fixed by the ephemeral token.")
 		}
 	}
 	if instruction := update["systemInstruction"]; instruction != nil {
 		config["systemInstruction"] = instruction
 	}
-	if given := update["tools"]; given != nil {
-		wrapper, err := readObject(given, "contextUpdate.tools")
+	if value := update["tools"]; value != nil {
+		wrapper, err := readObject(value, "contextUpdate.tools")
 		if err != nil {
-			return request{}, err
+			return clientRequest{}, err
 		}
 		config["tools"] = wrapper["tools"]
 		if wrapper["tools"] == nil {
@@ -261,12 +261,12 @@ func (r *reader) update(raw json.RawMessage) (request, error) {
 		}
 	}
 	r.config = config
-	return request{commands: []bridge.Command{bridge.UpdateConfig{Config: tools.Encode(config)}}}, nil
+	return clientRequest{commands: []bridge.Command{bridge.UpdateConfig{Config: tools.Encode(config)}}}, nil
 }
 
-// content parses turns. If an answer is requested and the last turn is the user's, that is the new message. The earlier turns become
+// parseTurns parses turns. If an answer is requested and the last turn is the user's, that is the new message. The earlier turns become
 // history if one of them is the model's, or if the setup announced history; otherwise they are messages that need no answer.
-func (r *reader) content(raw json.RawMessage) (request, error) {
+func (r *messageReader) parseTurns(raw json.RawMessage) (clientRequest, error) {
 	var p struct {
 		Turns []struct {
 			Role  string
@@ -275,37 +275,37 @@ func (r *reader) content(raw json.RawMessage) (request, error) {
 		TurnComplete bool
 	}
 	if err := tools.ReadJSON(raw, &p); err != nil {
-		return request{}, unreadable(err, nameContent)
+		return clientRequest{}, badJSON(err, nameContent)
 	}
-	var q request
+	var q clientRequest
 	var turns []bridge.PrefillTurn
-	seeds := r.history
+	seeds := r.expectsHistory
 	for i, t := range p.Turns {
 		at := fmt.Sprintf("clientContent.turns[%d]", i)
-		kept, lost := keepTypedParts(t.Parts)
-		if lost != "" {
-			q.dropped = cmp.Or(q.dropped, fmt.Sprintf("Dropped from %s, which has text and inlineData alone: %s.", at, lost))
-			if kept == nil {
+		typedParts, droppedField := keepTypedParts(t.Parts)
+		if droppedField != "" {
+			q.dropWarning = cmp.Or(q.dropWarning, fmt.Sprintf("Dropped from %s, which has text and inlineData alone: %s.", at, droppedField))
+			if typedParts == nil {
 				continue
 			}
 		}
 		if t.Role != "" && t.Role != "user" && t.Role != "model" {
-			return request{}, invalid(at+".role", "must be user or model.")
+			return clientRequest{}, badMessage(at+".role", "must be user or model.")
 		}
-		typed, dropped, err := protocol.ClientMessage{Payload: tools.Encode(map[string]any{"parts": kept})}.Turn()
+		typed, dropped, err := protocol.ClientMessage{Payload: tools.Encode(map[string]any{"parts": typedParts})}.Turn()
 		if err != nil {
-			return request{}, located(err, at)
+			return clientRequest{}, renameField(err, at)
 		}
-		q.dropped = cmp.Or(q.dropped, strings.ReplaceAll(dropped, "payload", at))
+		q.dropWarning = cmp.Or(q.dropWarning, strings.ReplaceAll(dropped, "payload", at))
 		turns = append(turns, bridge.PrefillTurn{Model: t.Role == "model", Parts: typed.Parts})
 		seeds = seeds || t.Role == "model"
 	}
-	asks := p.TurnComplete && !r.history
+	asks := p.TurnComplete && !r.expectsHistory
 	last := bridge.Message{Parts: json.RawMessage("[]"), TurnComplete: true}
 	if n := len(turns); asks && n > 0 && !turns[n-1].Model {
 		last.Parts, turns = turns[n-1].Parts, turns[:n-1]
 	}
-	r.history = r.history && !p.TurnComplete
+	r.expectsHistory = r.expectsHistory && !p.TurnComplete
 	if seeds && len(turns) > 0 {
 		q.commands = append(q.commands, bridge.PrefillTurns{Turns: turns})
 		turns = nil
@@ -320,8 +320,8 @@ func (r *reader) content(raw json.RawMessage) (request, error) {
 }
 
 // keepTypedParts removes the parts of a turn that a user cannot type or show: function calls and responses, which frameworks replay as
-// history, and files. lost names the removed fields, or is empty. kept is nil if no parts remain.
-func keepTypedParts(raw json.RawMessage) (kept json.RawMessage, lost string) {
+// history, and files. droppedField names the removed fields, or is empty. typedParts is nil if no parts remain.
+func keepTypedParts(raw json.RawMessage) (typedParts json.RawMessage, droppedField string) {
 	if len(raw) > 0 && raw[0] == '{' { // a single object instead of a list
 		raw = slices.Concat(json.RawMessage("["), raw, json.RawMessage("]"))
 	}
@@ -335,15 +335,15 @@ func keepTypedParts(raw json.RawMessage) (kept json.RawMessage, lost string) {
 			rest = append(rest, p)
 			continue
 		}
-		lost = cmp.Or(lost, slices.Sorted(maps.Keys(p))[0])
+		droppedField = cmp.Or(droppedField, slices.Sorted(maps.Keys(p))[0])
 	}
 	switch {
-	case lost == "":
+	case droppedField == "":
 		return raw, ""
 	case rest == nil:
-		return nil, protocol.Clip(lost)
+		return nil, protocol.Clip(droppedField)
 	}
-	return tools.Encode(rest), protocol.Clip(lost)
+	return tools.Encode(rest), protocol.Clip(droppedField)
 }
 
 // isEmptyObject reports whether a value is null, or an object whose fields are all null.
@@ -365,9 +365,9 @@ func readObject(raw []byte, at string) (object, error) {
 	var fields object
 	if err := json.Unmarshal(tools.TrimBOM(raw), &fields); err != nil || fields == nil {
 		if at == "" {
-			return nil, invalid("", "Invalid JSON payload received: an object is wanted.")
+			return nil, badMessage("", "Invalid JSON payload received: an object is wanted.")
 		}
-		return nil, invalid(at, "must be an object.")
+		return nil, badMessage(at, "must be an object.")
 	}
 	named := make(object, len(fields))
 	for name, value := range fields {

@@ -1,0 +1,215 @@
+package vox
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"voxgate/bridge"
+	"voxgate/signaling"
+	"voxgate/signaling/access"
+)
+
+const (
+	// idleTimeout limits the idle time of a socket between two conversations.
+	idleTimeout = 30 * time.Second
+
+	// errorRate and complaintsAtOnce limit the errors per second that a client receives about its own messages.
+	errorRate  = 5
+	errorBurst = 50
+)
+
+// clientConn is one WebSocket.
+type clientConn struct {
+	*signaling.Socket
+	server   *Server
+	log      *slog.Logger
+	messages <-chan signaling.Message
+
+	session atomic.Pointer[bridge.Session] // the current session, or nil
+
+	// The following fields are used by run.
+	errorLimiter   *rate.Limiter // of complaints
+	token          string        // of the newest start message with a token
+	soundErrorSent bool          // the error about early sound was already sent
+}
+
+// frame is a parsed frame of the client.
+type frame struct {
+	sound   []byte // content of a binary frame
+	message clientMessage
+	err     error // why the frame is invalid
+}
+
+// onRoundTrip records the round-trip time. It does not block.
+func (v *clientConn) onRoundTrip(d time.Duration) {
+	if s := v.session.Load(); s != nil {
+		s.SetRoundTrip(d)
+	}
+}
+
+// readFrame is [signaling.SocketOptions].Read.
+func readFrame(from io.Reader, text bool) ([]byte, error) {
+	if !text {
+		return signaling.ReadLimited(from, maxSound)
+	}
+	data, err := signaling.ReadLimited(from, maxText)
+	if errors.Is(err, signaling.ErrTooLong) {
+		err = &bridge.Error{Code: codeTooLarge, Message: fmt.Sprintf("A text frame may have %d bytes.", maxText)}
+	}
+	return data, err
+}
+
+// parseFrame parses a received message.
+func (v *clientConn) parseFrame(m signaling.Message) (f frame) {
+	switch {
+	case m.Text && m.Err == nil:
+		began := time.Now()
+		f.message, f.err = parseMessage(m.Data)
+		v.ChargeTime(time.Since(began))
+	case m.Text:
+		f.err = m.Err
+	case m.Err != nil:
+		f.err = &bridge.Error{
+			Code:    bridge.CodeInvalidAudioFormat,
+			Message: fmt.Sprintf("A binary frame is sound of 16 bits: %d bytes at most.", maxSound),
+		}
+	default:
+		f.sound = m.Data
+	}
+	return f
+}
+
+// sendMessage queues a message for the client. It does not block.
+func (v *clientConn) sendMessage(m serverMessage) { v.PutText(encodeMessage(m)) }
+
+// sendError sends the client an error about its own message, within the rate limit.
+func (v *clientConn) sendError(err error) {
+	if err != nil && v.errorLimiter.Allow() {
+		v.sendMessage(newErrorFrame(err))
+	}
+}
+
+func (v *clientConn) sendWarning(format string, args ...any) {
+	v.sendMessage(logFrame{Level: "warn", Message: fmt.Sprintf(format, args...)})
+}
+
+var errSocketLost = errors.New("the socket is lost")
+
+// run serves conversations one after the other. It returns the reason for closing the socket.
+func (v *clientConn) run(ctx context.Context) error {
+	for first := true; ; first = false {
+		start, err := v.awaitStart(ctx, first)
+		if err == nil {
+			err = v.serveConversation(ctx, start)
+		}
+		if v.reportEnd(err) {
+			return err
+		}
+	}
+}
+
+// awaitStart waits for the next start message. The wait for the first one is limited by the socket itself.
+func (v *clientConn) awaitStart(ctx context.Context, first bool) (clientMessage, error) {
+	var late <-chan time.Time
+	if !first {
+		late = time.After(idleTimeout)
+	}
+	for {
+		select {
+		case m, ok := <-v.messages:
+			f := v.parseFrame(m)
+			switch {
+			case !ok && first:
+				return clientMessage{}, signaling.ErrNoFirstMessage
+			case !ok:
+				return clientMessage{}, errSocketLost
+			case f.err == nil && f.message.Type == typeStart:
+				v.MarkOpened()
+				return f.message, nil
+			case f.err != nil:
+				v.sendError(f.err)
+			case f.sound == nil:
+				v.sendError(&bridge.Error{Code: codeNotStarted, Message: "There is no conversation: a start must be first."})
+			case !v.soundErrorSent:
+				v.soundErrorSent = true
+				v.sendError(&bridge.Error{Code: codeNotStarted, Message: "There is no conversation for the sound: a start must be first."})
+			}
+		case <-late:
+			return clientMessage{}, signaling.ErrNoFirstMessage
+		case <-ctx.Done():
+			return clientMessage{}, context.Cause(ctx)
+		}
+	}
+}
+
+// serveConversation authenticates the client and serves a conversation until it ends or the socket is lost.
+func (v *clientConn) serveConversation(ctx context.Context, start clientMessage) error {
+	open := bridge.SessionRequest{
+		Origin: bridge.Origin{Protocol: protocolName, ShowsQuestions: start.Questions}, Resumable: start.Resume.isRequested,
+		ResumeToken: start.Resume.token,
+	}
+	v.token = cmp.Or(start.Token, v.token)
+	if err := access.From(ctx).Authorize(&open, v.token); err != nil {
+		return err
+	}
+	if open.Account == nil {
+		open.Account = bridge.Unlimited
+	}
+	theme := cmp.Or(start.Theme, defaultTheme)
+	if themeVoices[theme] == "" {
+		v.sendWarning("There is no theme %.40q; it is %s.", theme, defaultTheme)
+		theme = defaultTheme
+	}
+	open.Agent = open.FixedAgent().MergeOver(bridge.Agent{
+		Model: start.Model, Voice: themeVoices[theme], Prompt: buildInstruction(theme, start.ProjectContext),
+	})
+	if model := strings.TrimPrefix(open.Agent.Model, "models/"); !bridge.IsLiveModel(model) && v.server.CheckModel != nil {
+		if err := v.server.CheckModel(ctx, model); err != nil {
+			return err
+		}
+	}
+	open.Generate = func(ctx context.Context, model string, request json.RawMessage, piece func(json.RawMessage) error) (int, error) {
+		cost, err := v.server.Generate(ctx, bridge.Unlimited, model, request, piece) // the conversation itself pays, with the returned tokens
+		return cost.Tokens, err
+	}
+	a := v.server.newAssistant(v, theme, start, open)
+	defer a.detachClient(v)
+	return v.runSession(ctx, open, a)
+}
+
+// reportEnd reports the end of a conversation to the client. over reports whether the socket must be closed, too.
+func (v *clientConn) reportEnd(err error) (over bool) {
+	var limit bridge.Limit
+	switch {
+	case err == nil, errors.Is(err, errSocketLost), errors.Is(err, bridge.ErrLeft), errors.Is(err, signaling.ErrSlow), // the client has left
+		errors.Is(err, signaling.ErrNoFirstMessage):
+	case errors.Is(err, bridge.ErrGoodbye):
+		v.sendMessage(sessionEnd{Reason: endUser})
+		return false
+	case errors.Is(err, bridge.ErrTimeLimit):
+		v.sendMessage(sessionEnd{endTimeout, err.Error()})
+		return false
+	case errors.As(err, &limit):
+		v.sendMessage(sessionEnd{endError, limit.Error()})
+	case errors.Is(err, bridge.ErrReplaced):
+		v.sendMessage(sessionEnd{endError, "Another connection goes on with this conversation."})
+	case errors.Is(err, bridge.ErrShutdown), errors.Is(err, context.Canceled):
+		v.sendMessage(sessionEnd{endError, "The gateway is shutting down."})
+	default:
+		e := newErrorFrame(err)
+		v.log.Info("conversation refused or failed", "code", e.Code, "err", err)
+		v.sendMessage(e)
+		v.sendMessage(sessionEnd{endError, e.Message})
+	}
+	return true
+}

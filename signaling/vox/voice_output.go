@@ -1,0 +1,96 @@
+package vox
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"voxgate/bridge"
+	"voxgate/media"
+)
+
+const (
+	// voiceLead is how far the voice may be ahead of real time: the same as for the web client.
+	voiceLead = 200 * time.Millisecond
+
+	// frameDuration is the length of a frame to the client. Simple players use a buffer per frame and crackle between two.
+	frameDuration = 100 * time.Millisecond
+
+	// sendMargin is the time before the client runs out of sound at which a partial frame is sent. In the middle of a talkspurt, a frame is
+	// complete 120 ms before that.
+	sendMargin = 60 * time.Millisecond
+
+	// startDelay is the wait for the first frames of a talkspurt. What the model has sent arrives at once, up to the lead.
+	startDelay = 5 * time.Millisecond
+)
+
+// voiceOutput is the [media.Output] of a client. It joins frames of the playout into longer ones.
+type voiceOutput struct {
+	send          func(pcm []byte, generation uint32) // must not block
+	minGeneration atomic.Uint32                       // first generation that may still be played
+
+	mu         sync.Mutex
+	pcm        []byte // incomplete frame
+	generation uint32 // of pcm
+	playoutEnd time.Time
+	timer      *time.Timer
+}
+
+func newVoiceOutput(send func([]byte, uint32)) *voiceOutput {
+	v := &voiceOutput{send: send}
+	v.timer = time.AfterFunc(time.Hour, v.flushFrame)
+	v.timer.Stop()
+	return v
+}
+
+// Lead implements media.Output.
+func (v *voiceOutput) Lead() time.Duration { return voiceLead }
+
+// WriteFrame implements media.Output.
+func (v *voiceOutput) WriteFrame(f media.Frame) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if f.Generation != v.generation {
+		v.pcm, v.generation, v.playoutEnd = nil, f.Generation, time.Time{}
+	}
+	if now := time.Now(); v.playoutEnd.Before(now) {
+		v.playoutEnd = now // the client has played everything
+	}
+	if len(v.pcm) == 0 {
+		v.pcm = make([]byte, 0, 2*media.Samples(frameDuration, bridge.VoiceRate)) // a new buffer: the previous one may still be queued
+		v.timer.Reset(max(startDelay, time.Until(v.playoutEnd)-sendMargin))
+	}
+	v.pcm = media.AppendBytes(v.pcm, f.PCM)
+	if len(v.pcm) >= 2*media.Samples(frameDuration, bridge.VoiceRate) {
+		v.sendFrame()
+	}
+	return nil
+}
+
+// flushFrame sends the incomplete frame.
+func (v *voiceOutput) flushFrame() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.pcm) > 0 {
+		v.sendFrame()
+	}
+}
+
+// sendFrame sends the incomplete frame. The caller must hold mu.
+func (v *voiceOutput) sendFrame() {
+	v.timer.Stop()
+	v.playoutEnd = v.playoutEnd.Add(media.Duration(len(v.pcm)/2, bridge.VoiceRate))
+	v.send(v.pcm, v.generation)
+	v.pcm = nil
+}
+
+// discardBefore discards sound of earlier generations.
+func (v *voiceOutput) discardBefore(generation uint32) {
+	v.minGeneration.Store(generation)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.generation < generation {
+		v.timer.Stop()
+		v.pcm, v.playoutEnd = nil, time.Time{}
+	}
+}
