@@ -31,9 +31,9 @@ import (
 
 // The embedded files are parsed once per process, because tests start a gateway a hundred times.
 var (
-	npmPackage   = sync.OnceValues(func() ([]byte, error) { return web.Package(files.Library(), packageVersion()) })
-	pageSite     = sync.OnceValues(func() (*web.Site, error) { return web.Read(files.Bundles(), files.Folders()...) })
-	operatorSite = sync.OnceValues(func() (*web.Site, error) { return web.Read(nil, files.Operator()...) })
+	npmPackage   = sync.OnceValues(func() ([]byte, error) { return web.BuildPackage(files.LibraryFiles(), packageVersion()) })
+	pageSite     = sync.OnceValues(func() (*web.Site, error) { return web.ReadSite(files.ScriptBundles(), files.SiteFolders()...) })
+	operatorSite = sync.OnceValues(func() (*web.Site, error) { return web.ReadSite(nil, files.OperatorFolders()...) })
 )
 
 // openEndpoints opens the endpoints that start conversations.
@@ -48,7 +48,7 @@ func openEndpoints(s settings, host *bridge.Host, webrtc *rtc.API, generate *res
 	if err != nil {
 		return nil, err
 	}
-	page := site.Page(web.Status{Backend: host.Backend(), Models: host.Models()}, library)
+	page := site.Handler(web.Status{Backend: host.Backend(), Models: host.Models()}, library)
 	assistant, err := openVOX(s, host, generate, stopping, log)
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func openEndpoints(s settings, host *bridge.Host, webrtc *rtc.API, generate *res
 	}
 	stopping.onCloseFunc("telephony", streams.Close)
 	ice := func() []signaling.ICEServer { return signaling.ICEServersFor(s.iceServers, s.turnSecret, time.Now()) }
-	client := &web.Door{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
+	client := &web.Server{Host: host, RTC: webrtc, ICEServers: s.iceServers, TURNSecret: s.turnSecret, OpusDecoder: s.opusDecoder, Logger: log}
 	beside := sideband.Server{Host: host, Logger: log}
 	secrets := &access.Secrets{Store: shared, Logger: log}
 	google := live.Server{Host: host, Agents: s.access.Agents, Secrets: secrets, Logger: log}

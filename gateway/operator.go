@@ -55,7 +55,7 @@ func (o *operatorPage) newHandler(admission signaling.Options, log *slog.Logger)
 	doors := signaling.NewServer(admission, append(beside.Endpoints(),
 		signaling.Endpoint{Pattern: "GET /status", Handler: http.HandlerFunc(o.serveStatus)},
 		signaling.Endpoint{Pattern: "GET /v1/sessions/{id}/ticket", Handler: http.HandlerFunc(tickets.issueTicket)},
-		signaling.Endpoint{Pattern: "/", Handler: site.Page(web.Status{}, nil)})...)
+		signaling.Endpoint{Pattern: "/", Handler: site.Handler(web.Status{}, nil)})...)
 	mux := http.NewServeMux()
 	mux.Handle("/", doors)
 	mux.Handle("GET /listen/{ticket}", tickets.redeemTicket(doors))

@@ -189,7 +189,7 @@ func (s *Server) wrapEndpoint(d Endpoint) http.Handler {
 		case handler == nil:
 			http.NotFound(w, r)
 		case !allowed && !public:
-			s.options.Logger.Warn("origin refused", "origin", protocol.Clip(r.Header.Get("Origin")), "remote", r.RemoteAddr)
+			s.options.Logger.Warn("origin refused", "origin", protocol.ClipText(r.Header.Get("Origin")), "remote", r.RemoteAddr)
 			s.reportRefused("origin")
 			http.Error(w, "Pages from this origin may not connect; VOXGATE_ORIGINS lists those that may.", http.StatusForbidden)
 		case !websocket.IsWebSocketUpgrade(r): // http.Server.Shutdown waits for these

@@ -28,8 +28,8 @@ var (
 	operator embed.FS
 )
 
-// Library returns the files of the npm package.
-func Library() fs.FS {
+// LibraryFiles returns the files of the npm package.
+func LibraryFiles() fs.FS {
 	folder, err := fs.Sub(library, "library")
 	if err != nil {
 		panic(err) // it is embedded above
@@ -37,11 +37,11 @@ func Library() fs.FS {
 	return folder
 }
 
-// Folders returns the folders that make up the site; the root of each is the root of the site.
-func Folders() []fs.FS { return append(below(root, "library", "page", "button"), vox) }
+// SiteFolders returns the folders that make up the site; the root of each is the root of the site.
+func SiteFolders() []fs.FS { return append(subFolders(root, "library", "page", "button"), vox) }
 
-// Bundles says which scripts travel in one file, so that the page asks 8 times and not 24: by its name, those that it brings along.
-func Bundles() map[string][]string {
+// ScriptBundles says which scripts travel in one file, so that the page asks 8 times and not 24: by its name, those that it brings along.
+func ScriptBundles() map[string][]string {
 	return map[string][]string{
 		"strings.js":  {"en.js"},
 		"voxgate.js":  {"reach.js", "connection.js", "calls.js", "outbox.js", "turns.js", "audio.js"},
@@ -51,10 +51,10 @@ func Bundles() map[string][]string {
 	}
 }
 
-// Operator returns the folders of the operator's page, likewise.
-func Operator() []fs.FS { return below(operator, "operator", "library", "page") }
+// OperatorFolders returns the folders of the operator's page, likewise.
+func OperatorFolders() []fs.FS { return subFolders(operator, "operator", "library", "page") }
 
-func below(root fs.FS, names ...string) (folders []fs.FS) {
+func subFolders(root fs.FS, names ...string) (folders []fs.FS) {
 	for _, name := range names {
 		folder, err := fs.Sub(root, name)
 		if err != nil {

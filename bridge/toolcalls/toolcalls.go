@@ -120,7 +120,7 @@ type CallEnd struct {
 	Took    time.Duration
 }
 
-// Problem is the kind of an [Error].
+// Problem is the kind of an [ErrorMessage].
 type Problem int
 
 // The kinds of problems.

@@ -48,7 +48,7 @@ type Option func(*Doors, *bridge.Options)
 
 // Doors is the configuration of the endpoints that a test may change.
 type Doors struct {
-	web.Door
+	web.Server
 	Origins, Hosts []string
 	Access         *access.Gate
 	Agents         *agents.Folder // without Access, available to everyone
@@ -86,7 +86,7 @@ func NewGateway(t testing.TB, options ...Option) *Gateway {
 	}
 	ho := bridge.Options{Client: &api.Client{BaseURL: upstream.URL}, Backend: "emulator", Park: time.Minute}
 	ho.Prices, ho.Logger = price.Default, log
-	so := Doors{Door: web.Door{RTC: peers, Logger: log}}
+	so := Doors{Server: web.Server{RTC: peers, Logger: log}}
 	for _, o := range options {
 		o(&so, &ho)
 	}
@@ -97,10 +97,10 @@ func NewGateway(t testing.TB, options ...Option) *Gateway {
 	host := bridge.NewHost(ho)
 	so.Host = host
 	files := fstest.MapFS{"index.html": {Data: []byte("<!doctype html><title>page</title>")}}
-	page := Must(web.Read(nil, files)).Page(web.Status{Backend: "emulator"}, nil)
+	page := Must(web.ReadSite(nil, files)).Handler(web.Status{Backend: "emulator"}, nil)
 	list := []signaling.Endpoint{
-		{Pattern: "/ws", Socket: &so.Door},
-		{Pattern: "/{$}", Socket: &so.Door, Handler: page, Public: true},
+		{Pattern: "/ws", Socket: &so.Server},
+		{Pattern: "/{$}", Socket: &so.Server, Handler: page, Public: true},
 		{Pattern: "/", Handler: page, Public: true},
 	}
 	for _, doors := range so.more {

@@ -135,7 +135,7 @@ func dialTraceGateway(t *testing.T, upstream *bridgetest.Upstream, onVertex bool
 		}}
 	}
 	host := bridge.NewHost(o)
-	endpoint := &web.Door{Host: host, Logger: log}
+	endpoint := &web.Server{Host: host, Logger: log}
 	server := signaling.NewServer(signaling.Options{Logger: log}, signaling.Endpoint{Pattern: "/ws", Socket: endpoint})
 	pipes := bridgetest.NewPipeNetwork()
 	pipes.ServeUntilEnd(t, server, func() {

@@ -100,7 +100,7 @@ func (r *messageReader) parseMessage(raw []byte) (clientRequest, error) {
 		}
 		return parseToolResponse(signaling.NormalizeGoogleJSON(payload))
 	}
-	return clientRequest{}, badMessage("", fmt.Sprintf("Unknown name %q: Cannot find field.", protocol.Clip(names[0])))
+	return clientRequest{}, badMessage("", fmt.Sprintf("Unknown name %q: Cannot find field.", protocol.ClipText(names[0])))
 }
 
 // realtimeInput and functionResponses are messages in Google's format. They accept more than package protocol does, and are encoded again
@@ -141,7 +141,7 @@ var schedulings = []tools.Scheduling{"", tools.Silent, tools.WhenIdle, tools.Int
 // again as leniently as Google's servers do.
 func (r *messageReader) parseRealtimeInput(payload json.RawMessage) (clientRequest, error) {
 	read := func() (clientRequest, error) {
-		input, err := protocol.ClientMessage{Payload: payload}.RealtimeInput(&r.sampleReader)
+		input, err := protocol.ClientMessage{Payload: payload}.ParseRealtimeInput(&r.sampleReader)
 		return clientRequest{input: &input}, renameField(err, nameRealtime)
 	}
 	q, err := read()
@@ -157,7 +157,7 @@ func (r *messageReader) parseRealtimeInput(payload json.RawMessage) (clientReque
 func parseToolResponse(payload json.RawMessage) (clientRequest, error) {
 	read := func() (clientRequest, error) {
 		wrapped := tools.Encode(object{nameTool: payload})
-		answers, err := protocol.ClientMessage{Payload: wrapped}.ToolResponses()
+		answers, err := protocol.ClientMessage{Payload: wrapped}.ParseToolResponses()
 		return clientRequest{answers: answers}, renameField(err, "")
 	}
 	q, err := read()
@@ -292,7 +292,7 @@ func (r *messageReader) parseTurns(raw json.RawMessage) (clientRequest, error) {
 		if t.Role != "" && t.Role != "user" && t.Role != "model" {
 			return clientRequest{}, badMessage(at+".role", "must be user or model.")
 		}
-		typed, dropped, err := protocol.ClientMessage{Payload: tools.Encode(map[string]any{"parts": typedParts})}.Turn()
+		typed, dropped, err := protocol.ClientMessage{Payload: tools.Encode(map[string]any{"parts": typedParts})}.ParseTurn()
 		if err != nil {
 			return clientRequest{}, renameField(err, at)
 		}
@@ -341,9 +341,9 @@ func keepTypedParts(raw json.RawMessage) (typedParts json.RawMessage, droppedFie
 	case droppedField == "":
 		return raw, ""
 	case rest == nil:
-		return nil, protocol.Clip(droppedField)
+		return nil, protocol.ClipText(droppedField)
 	}
-	return tools.Encode(rest), protocol.Clip(droppedField)
+	return tools.Encode(rest), protocol.ClipText(droppedField)
 }
 
 // isEmptyObject reports whether a value is null, or an object whose fields are all null.

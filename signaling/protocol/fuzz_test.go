@@ -24,24 +24,24 @@ func FuzzMessage(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		m, err := Parse(raw)
+		m, err := ParseMessage(raw)
 		if err != nil {
 			return
 		}
 		if m.ID != nil && (*m.ID == "" || len(*m.ID) > maxID) {
 			t.Errorf("id %q", *m.ID)
 		}
-		_, _, _ = m.Open()
-		if turn, _, err := m.Turn(); err == nil && !json.Valid(turn.Parts) {
+		_, _, _ = m.ParseConnect()
+		if turn, _, err := m.ParseTurn(); err == nil && !json.Valid(turn.Parts) {
 			t.Errorf("parts that are not JSON: %q", turn.Parts)
 		}
-		if input, err := m.RealtimeInput(&media.SampleReader{}); err == nil {
+		if input, err := m.ParseRealtimeInput(&media.SampleReader{}); err == nil {
 			if input.PCM != nil && (len(input.PCM) == 0 || input.Rate < 8000 || input.Rate > 48000) {
 				t.Errorf("%d samples at %d Hz", len(input.PCM), input.Rate)
 			}
 		}
-		_, _ = m.ToolResponses()
-		if whole, err := (&Joiner{}).Add(m); err == nil && len(whole) > maxLarge {
+		_, _ = m.ParseToolResponses()
+		if whole, err := (&Joiner{}).AddPiece(m); err == nil && len(whole) > maxLarge {
 			t.Errorf("a message of %d bytes", len(whole))
 		}
 	})
@@ -51,7 +51,7 @@ func TestPiecesAreCutBetweenCharacters(t *testing.T) {
 	text := []byte("aé漢字🙂z")
 	for size := 4; size < 20; size++ {
 		var joined []byte
-		for _, p := range split(text, size) {
+		for _, p := range splitText(text, size) {
 			if len(p) == 0 || len(p) > size || string(p) != string([]rune(string(p))) {
 				t.Errorf("size %d: piece %q", size, p)
 			}
@@ -76,11 +76,11 @@ func FuzzHead(f *testing.F) {
 		if head := typeIn(raw[:min(max(cut, 0), len(raw))]); head != "" && head != whole {
 			t.Fatalf("the type %q became %q", whole, head)
 		}
-		text, err := Read(bytes.NewReader(raw), true)
+		text, err := ReadMessage(bytes.NewReader(raw), true)
 		if len(raw) <= MaxControl && (err != nil || !bytes.Equal(text, raw)) {
 			t.Fatalf("%d bytes became %d, %v", len(raw), len(text), err)
 		}
-		if m, err := Parse(raw); err == nil && whole == "" && m.Type != "" {
+		if m, err := ParseMessage(raw); err == nil && whole == "" && m.Type != "" {
 			t.Fatalf("the type %q was not found", m.Type)
 		}
 	})

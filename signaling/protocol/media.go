@@ -19,19 +19,19 @@ type blob struct {
 	Data     string `json:"data"`
 }
 
-// length returns the encoded length of the data, in bytes. b may be nil.
-func (b *blob) length() int {
+// encodedLength returns the encoded length of the data, in bytes. b may be nil.
+func (b *blob) encodedLength() int {
 	if b == nil {
 		return 0
 	}
 	return len(b.Data)
 }
 
-// decode returns the data and the media type, in lower case and without parameters.
-func (b blob) decode(field string) (mediaType string, data []byte, err error) {
+// decodeData returns the data and the media type, in lower case and without parameters.
+func (b blob) decodeData(field string) (mediaType string, data []byte, err error) {
 	mediaType, _, err = mime.ParseMediaType(b.MIMEType)
 	if err != nil {
-		return "", nil, BadField(field+".mimeType", fmt.Sprintf("%q is not a media type", Clip(b.MIMEType)))
+		return "", nil, BadField(field+".mimeType", fmt.Sprintf("%q is not a media type", ClipText(b.MIMEType)))
 	}
 	if b.Data == "" {
 		return "", nil, BadField(field+".data", "is missing or empty")
@@ -46,14 +46,14 @@ func (b blob) decode(field string) (mediaType string, data []byte, err error) {
 	return mediaType, data, nil
 }
 
-// picture returns the data and the media type, for which [wire.IsPicture] holds.
-func (b blob) picture(field string) (mediaType string, data []byte, err error) {
-	mediaType, data, err = b.decode(field)
+// decodePicture returns the data and the media type, for which [wire.IsPicture] holds.
+func (b blob) decodePicture(field string) (mediaType string, data []byte, err error) {
+	mediaType, data, err = b.decodeData(field)
 	if err != nil {
 		return "", nil, err
 	}
 	if !wire.IsPicture(mediaType) {
-		return "", nil, BadField(field+".mimeType", fmt.Sprintf("%q is not image/jpeg, image/png or image/webp", Clip(mediaType)))
+		return "", nil, BadField(field+".mimeType", fmt.Sprintf("%q is not image/jpeg, image/png or image/webp", ClipText(mediaType)))
 	}
 	if err := wire.CheckPicture(mediaType, data); err != nil {
 		return "", nil, BadField(field+".data", err.Error())
@@ -65,10 +65,10 @@ func (b blob) picture(field string) (mediaType string, data []byte, err error) {
 // connection with 1008 (measured, @memberjunction/ai-gemini).
 func (b blob) checkTyped(field string) error {
 	if !strings.HasPrefix(strings.ToLower(b.MIMEType), "audio/") {
-		_, _, err := b.picture(field)
+		_, _, err := b.decodePicture(field)
 		return err
 	}
-	_, rate, err := b.pcm(field, &media.SampleReader{})
+	_, rate, err := b.decodePCM(field, &media.SampleReader{})
 	if err == nil && rate != defaultRate {
 		err = BadField(field+".mimeType", fmt.Sprintf("has a rate of %d; audio in a typed turn has %d", rate, defaultRate))
 	}
@@ -78,22 +78,22 @@ func (b blob) checkTyped(field string) error {
 // defaultRate is the rate of audio/pcm without a rate parameter, in Hz: the same as in the Live API.
 const defaultRate = 16000
 
-// pcm returns the audio of a blob and its rate in Hz. stream joins it to the previous pieces. An empty piece is permitted.
-func (b blob) pcm(field string, stream *media.SampleReader) (pcm []int16, rate int, err error) {
+// decodePCM returns the audio of a blob and its rate in Hz. stream joins it to the previous pieces. An empty piece is permitted.
+func (b blob) decodePCM(field string, stream *media.SampleReader) (pcm []int16, rate int, err error) {
 	mediaType, data := "audio/pcm", []byte(nil)
 	if b.Data != "" {
-		if mediaType, data, err = b.decode(field); err != nil {
+		if mediaType, data, err = b.decodeData(field); err != nil {
 			return nil, 0, err
 		}
 	}
 	if mediaType != "audio/pcm" && mediaType != "audio/l16" && mediaType != "audio/x-l16" {
-		return nil, 0, BadField(field+".mimeType", fmt.Sprintf("%q is not audio/pcm", Clip(mediaType)))
+		return nil, 0, BadField(field+".mimeType", fmt.Sprintf("%q is not audio/pcm", ClipText(mediaType)))
 	}
 	rate = defaultRate
 	_, params, _ := mime.ParseMediaType(b.MIMEType) // cannot fail: decode has parsed it
 	if r, ok := params["rate"]; ok {
 		if rate, err = strconv.Atoi(r); err != nil || rate < 8000 || rate > 48000 {
-			return nil, 0, BadField(field+".mimeType", fmt.Sprintf("has a rate of %q; 8000 to 48000 is served", Clip(r)))
+			return nil, 0, BadField(field+".mimeType", fmt.Sprintf("has a rate of %q; 8000 to 48000 is served", ClipText(r)))
 		}
 	}
 	return stream.Append(nil, data), rate, nil
@@ -110,18 +110,18 @@ type RealtimeInput struct {
 	Picture    []byte           // nil without an image
 }
 
-// RealtimeInput parses SEND_REALTIME_INPUT. stream joins the pieces of the client's audio. Unusable audio is a
+// ParseRealtimeInput parses SEND_REALTIME_INPUT. stream joins the pieces of the client's audio. Unusable audio is a
 // [bridge.CodeInvalidAudioFormat].
-func (m ClientMessage) RealtimeInput(stream *media.SampleReader) (RealtimeInput, error) {
+func (m ClientMessage) ParseRealtimeInput(stream *media.SampleReader) (RealtimeInput, error) {
 	var p realtimePayload
-	if err := m.Decode(&p); err != nil {
+	if err := m.DecodePayload(&p); err != nil {
 		return RealtimeInput{}, err
 	}
-	old, err := p.modernise()
+	old, err := p.convertDeprecated()
 	if err != nil {
 		return RealtimeInput{}, err
 	}
-	if err := m.checkLength(p.Video.length()); err != nil {
+	if err := m.checkLength(p.Video.encodedLength()); err != nil {
 		return RealtimeInput{}, err
 	}
 	in := RealtimeInput{Pauses: bool(p.ActivityEnd || p.AudioStreamEnd), Deprecated: old}
@@ -131,14 +131,14 @@ func (m ClientMessage) RealtimeInput(stream *media.SampleReader) (RealtimeInput,
 			bad.Code = bridge.CodeInvalidAudioFormat
 			return RealtimeInput{}, &bad
 		}
-		if in.PCM, in.Rate, err = p.Audio.pcm("payload.audio", stream); err != nil {
+		if in.PCM, in.Rate, err = p.Audio.decodePCM("payload.audio", stream); err != nil {
 			bad := *bridge.AsError(err)
 			bad.Code = bridge.CodeInvalidAudioFormat
 			return RealtimeInput{}, &bad
 		}
 	}
 	if p.Video != nil {
-		if in.MediaType, in.Picture, err = p.Video.picture("payload.video"); err != nil {
+		if in.MediaType, in.Picture, err = p.Video.decodePicture("payload.video"); err != nil {
 			return RealtimeInput{}, err
 		}
 	}
@@ -167,18 +167,18 @@ type realtimePayload struct {
 	Text           *string         `json:"text"`
 	Audio          *blob           `json:"audio"`
 	Video          *blob           `json:"video"`
-	ActivityStart  mark            `json:"activityStart"`
-	ActivityEnd    mark            `json:"activityEnd"`
-	AudioStreamEnd mark            `json:"audioStreamEnd"`
+	ActivityStart  activityFlag    `json:"activityStart"`
+	ActivityEnd    activityFlag    `json:"activityEnd"`
+	AudioStreamEnd activityFlag    `json:"audioStreamEnd"`
 	Chunks         json.RawMessage `json:"chunks"`
 	MediaChunks    json.RawMessage `json:"mediaChunks"`
 }
 
-// mark is true or an object: for two of the three marks, Google uses {}.
-type mark bool
+// activityFlag is true or an object: for two of the three marks, Google uses {}.
+type activityFlag bool
 
 // UnmarshalJSON implements [json.Unmarshaler].
-func (m *mark) UnmarshalJSON(raw []byte) error {
+func (m *activityFlag) UnmarshalJSON(raw []byte) error {
 	if raw[0] == '{' {
 		*m = true
 		return nil
@@ -186,8 +186,8 @@ func (m *mark) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*bool)(m))
 }
 
-// modernise converts the deprecated chunks. As before, only the first one is used. It reports whether there were any.
-func (p *realtimePayload) modernise() (bool, error) {
+// convertDeprecated converts the deprecated chunks. As before, only the first one is used. It reports whether there were any.
+func (p *realtimePayload) convertDeprecated() (bool, error) {
 	raw, field := p.Chunks, "payload.chunks"
 	if raw == nil {
 		raw, field = p.MediaChunks, "payload.mediaChunks"
@@ -216,7 +216,7 @@ func (p *realtimePayload) modernise() (bool, error) {
 	case strings.HasPrefix(strings.ToLower(b.MIMEType), "audio/"), b.Data == "":
 		p.Audio = &b
 	default:
-		return true, BadField(field+".mimeType", fmt.Sprintf("%q is neither audio/pcm nor an image", Clip(b.MIMEType)))
+		return true, BadField(field+".mimeType", fmt.Sprintf("%q is neither audio/pcm nor an image", ClipText(b.MIMEType)))
 	}
 	return true, nil
 }

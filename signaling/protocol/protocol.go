@@ -66,8 +66,8 @@ type ServerMessage struct {
 	time    time.Time // of the event
 }
 
-// message returns a message with a payload.
-func message(kind string, payload any) ServerMessage {
+// newMessage returns a message with a payload.
+func newMessage(kind string, payload any) ServerMessage {
 	return ServerMessage{kind: kind, payload: tools.Encode(payload)}
 }
 

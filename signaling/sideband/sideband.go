@@ -170,7 +170,8 @@ type watcher struct {
 }
 
 func (d *Server) serveEvents(w http.ResponseWriter, r *http.Request, s *bridge.Session) {
-	signaling.ServeSocket(w, r, signaling.SocketOptions{Read: protocol.Read}, func(ctx context.Context, socket *signaling.Socket) error {
+	o := signaling.SocketOptions{Read: protocol.ReadMessage}
+	signaling.ServeSocket(w, r, o, func(ctx context.Context, socket *signaling.Socket) error {
 		socket.MarkOpened()
 		c := &watcher{socket, s}
 		d.Logger.Info("backend watches", "call", s.ID())
@@ -180,7 +181,7 @@ func (d *Server) serveEvents(w http.ResponseWriter, r *http.Request, s *bridge.S
 		gone := socket.StartReading(c.handleMessage)
 		select {
 		case <-s.Done():
-			c.sendMessage(protocol.Disconnected(bridge.Reason(s.Err())))
+			c.sendMessage(protocol.DisconnectedMessage(bridge.Reason(s.Err())))
 			if signaling.IsStopping(ctx) { // the connection of the caller may have been closed first
 				return context.Canceled
 			}
@@ -215,12 +216,12 @@ type transcript struct {
 func (c *watcher) sendEvent(e bridge.Event) {
 	switch b := e.Body.(type) {
 	case bridge.UserText:
-		c.sendMessage(protocol.EventAs(e, typeTranscript, transcript{"user", b.Turn, b.Text, b.Final}))
+		c.sendMessage(protocol.EventMessageAs(e, typeTranscript, transcript{"user", b.Turn, b.Text, b.Final}))
 	case bridge.AssistantText:
-		c.sendMessage(protocol.EventAs(e, typeTranscript, transcript{"assistant", b.Turn, b.Text, b.Final}))
+		c.sendMessage(protocol.EventMessageAs(e, typeTranscript, transcript{"assistant", b.Turn, b.Text, b.Final}))
 	case bridge.RawServerContent: // repeats another event in Google's format
 	default:
-		if m, ok := protocol.Event(e); ok {
+		if m, ok := protocol.EventMessage(e); ok {
 			c.sendMessage(m)
 		}
 	}
@@ -232,13 +233,13 @@ func (c *watcher) handleMessage(in signaling.Message) {
 	err := in.Err
 	var m protocol.ClientMessage
 	if err == nil {
-		m, err = protocol.Parse(in.Data)
+		m, err = protocol.ParseMessage(in.Data)
 	}
 	if err == nil {
 		err = c.runCommand(m)
 	}
 	if err != nil {
-		c.sendMessage(protocol.Error(err))
+		c.sendMessage(protocol.ErrorMessage(err))
 	}
 	c.ChargeTime(time.Since(began))
 }
@@ -246,13 +247,13 @@ func (c *watcher) handleMessage(in signaling.Message) {
 func (c *watcher) runCommand(m protocol.ClientMessage) error {
 	switch m.Type {
 	case protocol.TypeMessage:
-		turn, _, err := m.Turn()
+		turn, _, err := m.ParseTurn()
 		if err != nil {
 			return err
 		}
 		return c.session.Do(turn)
 	case protocol.TypeToolResponse:
-		answers, err := m.ToolResponses()
+		answers, err := m.ParseToolResponses()
 		for _, a := range answers {
 			a.Backend = true
 			err = errors.Join(err, c.session.Do(a))
@@ -261,7 +262,7 @@ func (c *watcher) runCommand(m protocol.ClientMessage) error {
 	case protocol.TypeInterrupt:
 		return c.session.Do(bridge.Interrupt{})
 	case protocol.TypeRecording:
-		pause, err := m.PauseRecording()
+		pause, err := m.ParsePauseRecording()
 		if err != nil {
 			return err
 		}
@@ -269,13 +270,13 @@ func (c *watcher) runCommand(m protocol.ClientMessage) error {
 	case protocol.TypeDisconnect:
 		return c.session.Do(bridge.EndAfterSpeaking{})
 	case protocol.TypePing:
-		c.sendMessage(protocol.Pong())
+		c.sendMessage(protocol.PongMessage())
 		return nil
 	case typeRespond:
 		var p struct {
 			Instruction string `json:"instruction"`
 		}
-		if err := m.Decode(&p); err != nil {
+		if err := m.DecodePayload(&p); err != nil {
 			return err
 		}
 		return c.session.Do(bridge.Prompt{Instruction: p.Instruction})
@@ -287,11 +288,11 @@ func (c *watcher) runCommand(m protocol.ClientMessage) error {
 			Model     string          `json:"model"`
 			Functions json.RawMessage `json:"functions"`
 		}
-		if err := m.Decode(&p); err != nil {
+		if err := m.DecodePayload(&p); err != nil {
 			return err
 		}
 		agent := bridge.Agent{Prompt: p.Prompt, Voice: p.Voice, Language: p.Language, Model: p.Model}
 		return c.session.Do(bridge.BackendUpdate{Agent: agent, Functions: p.Functions})
 	}
-	return protocol.BadField("type", fmt.Sprintf("%q is no message of the backend's", protocol.Clip(m.Type)))
+	return protocol.BadField("type", fmt.Sprintf("%q is no message of the backend's", protocol.ClipText(m.Type)))
 }

@@ -17,12 +17,12 @@ func TestBundles(t *testing.T) {
 		for name, text := range scripts {
 			files[name] = &fstest.MapFile{Data: []byte(text)}
 		}
-		site, err := web.Read(bundles, files)
+		site, err := web.ReadSite(bundles, files)
 		if err != nil {
 			return "", err
 		}
 		w := httptest.NewRecorder()
-		site.Page(web.Status{}, nil).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/"+name, nil))
+		site.Handler(web.Status{}, nil).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/"+name, nil))
 		return w.Body.String(), nil
 	}
 	scripts := map[string]string{
@@ -67,7 +67,7 @@ func TestBundles(t *testing.T) {
 
 // Style sheets that follow one another are joined.
 func TestStylesAreJoined(t *testing.T) {
-	site, err := web.Read(nil, fstest.MapFS{
+	site, err := web.ReadSite(nil, fstest.MapFS{
 		"a.css": {Data: []byte("a{color:red}")}, "x/b.css": {Data: []byte("b{color:red}")},
 		"x/index.html": {Data: []byte("<html >\n<link rel=\"stylesheet\" href=\"../a.css\" />\n<link rel=\"stylesheet\" href=\"b.css\" />\n<p>")},
 	})
@@ -75,7 +75,7 @@ func TestStylesAreJoined(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := httptest.NewRecorder()
-	site.Page(web.Status{}, nil).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/x/index.css", nil))
+	site.Handler(web.Status{}, nil).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/x/index.css", nil))
 	if got := w.Body.String(); got != "a{color:red}b{color:red}" {
 		t.Errorf("%q", got)
 	}

@@ -11,39 +11,39 @@ import (
 // onMessage handles a client's message. An invalid message gets one error, and the conversation continues.
 func (c *webClient) onMessage(w route, raw []byte) {
 	began := time.Now()
-	m, err := protocol.Parse(raw)
+	m, err := protocol.ParseMessage(raw)
 	if err == nil && m.Type == protocol.TypePiece {
 		var whole []byte
-		if whole, err = c.pieces[w].Add(m); whole != nil {
+		if whole, err = c.joiners[w].AddPiece(m); whole != nil {
 			c.onMessage(w, whole)
 			return
 		}
 	} else if err == nil {
-		err = c.dispatch(w, m)
+		err = c.dispatchMessage(w, m)
 	}
 	media := m.Type == protocol.TypePiece || m.Type == protocol.TypeRealtimeInput
 	if err != nil {
-		c.refuse(w, err)
+		c.rejectMessage(w, err)
 	} else if !media {
-		c.pace(w).ChargeHeavy()
+		c.limiterFor(w).ChargeHeavy()
 	}
 	if !media || err != nil {
-		c.pace(w).ChargeTime(time.Since(began))
+		c.limiterFor(w).ChargeTime(time.Since(began))
 	}
 }
 
-func (c *webClient) dispatch(w route, m protocol.ClientMessage) error {
+func (c *webClient) dispatchMessage(w route, m protocol.ClientMessage) error {
 	if m.ID != nil && !c.session.MarkReceived(*m.ID) {
 		return nil // repeated by a client that could not know
 	}
 	switch m.Type {
 	case protocol.TypeMessage:
-		turn, warning, err := m.Turn()
+		turn, warning, err := m.ParseTurn()
 		if err != nil {
 			return err
 		}
 		if warning != "" {
-			c.warn(warning)
+			c.sendWarning(warning)
 		}
 		return c.session.Do(turn)
 	case protocol.TypeRealtimeInput:
@@ -51,19 +51,19 @@ func (c *webClient) dispatch(w route, m protocol.ClientMessage) error {
 	case protocol.TypeToolResponse:
 		return c.onToolResponse(m)
 	case protocol.TypeUpdateConfig:
-		config, err := m.Config()
+		config, err := m.ParseConfig()
 		if err != nil {
 			return err
 		}
-		return c.ask(&c.setups, w, bridge.UpdateConfig{Config: config})
+		return c.requestAnswer(&c.setupRoutes, w, bridge.UpdateConfig{Config: config})
 	case protocol.TypeGetContext:
-		return c.ask(&c.contexts, w, bridge.GetContext{})
+		return c.requestAnswer(&c.contextRoutes, w, bridge.GetContext{})
 	case protocol.TypeClearContext:
-		return c.ask(&c.contexts, w, bridge.ClearContext{})
+		return c.requestAnswer(&c.contextRoutes, w, bridge.ClearContext{})
 	case protocol.TypeInterrupt:
 		return c.session.Do(bridge.Interrupt{})
 	case protocol.TypeRecording:
-		pause, err := m.PauseRecording()
+		pause, err := m.ParsePauseRecording()
 		if err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ func (c *webClient) dispatch(w route, m protocol.ClientMessage) error {
 		c.goodbyeRoute = w
 		return c.session.Do(bridge.Goodbye{})
 	case protocol.TypeOffer:
-		sdp, err := m.Offer()
+		sdp, err := m.ParseOffer()
 		if err != nil {
 			return err
 		}
@@ -80,7 +80,7 @@ func (c *webClient) dispatch(w route, m protocol.ClientMessage) error {
 	case protocol.TypeCandidate:
 		return c.onCandidate(m)
 	case protocol.TypePing:
-		c.out.send(w, protocol.Pong())
+		c.router.sendMessage(w, protocol.PongMessage())
 		return nil
 	case protocol.TypeConnect:
 		return &bridge.Error{
@@ -88,22 +88,24 @@ func (c *webClient) dispatch(w route, m protocol.ClientMessage) error {
 			Message: "CONNECT_GEMINI came a second time; UPDATE_CONFIG changes the configuration of this conversation.",
 		}
 	}
-	return protocol.BadField("type", fmt.Sprintf("%q is not a message of this protocol", protocol.Clip(m.Type)))
+	return protocol.BadField("type", fmt.Sprintf("%q is not a message of this protocol", protocol.ClipText(m.Type)))
 }
 
-// maxAsked limits the pending answers of one kind per client.
-const maxAsked = 64
+// maxPendingAnswers limits the pending answers of one kind per client.
+const maxPendingAnswers = 64
 
-// ask sends the session a command that is answered by an event, and records where to send the answer: see answerRoute.
-func (c *webClient) ask(routes *[]route, w route, command bridge.Command) error {
+// requestAnswer sends the session a command that is answered by an event, and records where to send the answer: see answerRoute.
+func (c *webClient) requestAnswer(routes *[]route, w route, command bridge.Command) error {
 	c.mu.Lock()
-	full := len(*routes) >= maxAsked
+	full := len(*routes) >= maxPendingAnswers
 	if !full {
 		*routes = append(*routes, w) // before the answer can arrive
 	}
 	c.mu.Unlock()
 	if full {
-		return &bridge.Error{Code: bridge.CodeStreamLimitExceeded, Message: fmt.Sprintf("More than %d answers are waited for already.", maxAsked)}
+		return &bridge.Error{
+			Code: bridge.CodeStreamLimitExceeded, Message: fmt.Sprintf("More than %d answers are pending already.", maxPendingAnswers),
+		}
 	}
 	err := c.session.Do(command)
 	if err != nil { // no answer will follow
@@ -116,12 +118,12 @@ func (c *webClient) ask(routes *[]route, w route, command bridge.Command) error 
 
 // onRealtimeInput forwards audio, a picture, text, or an activity mark.
 func (c *webClient) onRealtimeInput(w route, m protocol.ClientMessage) error {
-	in, err := m.RealtimeInput(&c.sound)
+	in, err := m.ParseRealtimeInput(&c.sampleReader)
 	if err != nil {
 		return err
 	}
 	if in.PCM == nil {
-		c.pace(w).ChargeHeavy()
+		c.limiterFor(w).ChargeHeavy()
 	}
 	if in.Deprecated {
 		c.warnOnce("chunks", "chunks and mediaChunks are deprecated and only the first chunk is used; send audio, video or text.")
@@ -152,19 +154,19 @@ const deadMicrophone = time.Second
 // onAudio accepts audio from the socket, unless WebRTC already carries it. A client that gives up WebRTC shows that by
 // sending audio here, long before ICE detects the loss.
 func (c *webClient) onAudio(pcm []int16, rate int) error {
-	if p := c.peer; p != nil && p.connected {
+	if p := c.peer; p != nil && p.isConnected {
 		switch quiet, ok := p.Microphone(); {
 		case ok && quiet < deadMicrophone:
 			c.warnOnce("microphones", "Audio by socket is dropped while a WebRTC microphone is live.")
 			return nil
 		case ok:
 			c.losePeer(p, "")
-			c.warn("Audio comes by socket and none by WebRTC: WebRTC is given up.")
+			c.sendWarning("Audio comes by socket and none by WebRTC: WebRTC is given up.")
 		}
 	}
-	if !c.byRequest {
-		c.byRequest = true
-		c.steer()
+	if !c.audioBySocket {
+		c.audioBySocket = true
+		c.routeVoice()
 	}
 	if c.mic == nil || c.mic.Rate() != rate {
 		if c.mic != nil {
@@ -181,7 +183,7 @@ func (c *webClient) onAudio(pcm []int16, rate int) error {
 }
 
 func (c *webClient) onToolResponse(m protocol.ClientMessage) error {
-	answers, err := m.ToolResponses()
+	answers, err := m.ParseToolResponses()
 	if err != nil {
 		return err
 	}
@@ -195,27 +197,27 @@ func (c *webClient) onToolResponse(m protocol.ClientMessage) error {
 
 // Notify implements [bridge.Caller].
 func (c *webClient) Notify(e bridge.Event) {
-	m, ok := protocol.Event(e)
+	m, ok := protocol.EventMessage(e)
 	if !ok {
 		return
 	}
 	switch e := e.Body.(type) {
 	case bridge.SetupComplete:
 		c.mu.Lock()
-		c.setUp = true
+		c.setupSent = true
 		c.mu.Unlock()
-		c.out.send(c.answerRoute(&c.setups), m)
+		c.router.sendMessage(c.answerRoute(&c.setupRoutes), m)
 	case bridge.SetupFailed:
-		w := c.answerRoute(&c.setups)
-		c.out.send(w, m)
-		c.reply(w, e.Err)
+		w := c.answerRoute(&c.setupRoutes)
+		c.router.sendMessage(w, m)
+		c.sendError(w, e.Err)
 	case bridge.History:
-		c.out.send(c.answerRoute(&c.contexts), m)
+		c.router.sendMessage(c.answerRoute(&c.contextRoutes), m)
 	case bridge.Move:
-		c.asked.Store(true)
-		c.out.send(events, m)
+		c.toldToMove.Store(true)
+		c.router.sendMessage(routeEvents, m)
 	default:
-		c.out.send(events, m)
+		c.router.sendMessage(routeEvents, m)
 	}
 }
 
@@ -225,7 +227,7 @@ func (c *webClient) answerRoute(routes *[]route) route {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(*routes) == 0 {
-		return events
+		return routeEvents
 	}
 	w := (*routes)[0]
 	*routes = (*routes)[1:]

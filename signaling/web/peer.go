@@ -21,14 +21,14 @@ const (
 // peer is a WebRTC connection to the client, from the view of the client's loop.
 type peer struct {
 	*rtc.Peer
-	from      route // route of its offers, and so of answers and candidates
-	connected bool
-	late      *time.Timer  // closes the peer if it does not connect, initially or after a restart
-	channel   *rtc.Channel // nil until open
+	offerRoute   route // route of its offers, and so of answers and candidates
+	isConnected  bool
+	connectTimer *time.Timer  // closes the peer if it does not connect, initially or after a restart
+	channel      *rtc.Channel // nil until open
 }
 
-// refused converts the rejection of an offer or a candidate into a protocol error for a field.
-func refused(field string, err error) error {
+// offerError converts the rejection of an offer or a candidate into a protocol error for a field.
+func offerError(field string, err error) error {
 	var r *rtc.RefusedError
 	if !errors.As(err, &r) {
 		return err
@@ -40,25 +40,25 @@ func refused(field string, err error) error {
 func (c *webClient) newPeer() (*peer, error) {
 	p := &peer{}
 	var err error
-	p.Peer, err = c.door.RTC.NewPeer(rtc.PeerOptions{
-		Session: signaling.PeerSession{Session: c.session}, Channel: "events", Cameras: &c.cameras, Decoder: c.door.OpusDecoder, Logger: c.log,
-		Connected: func() { c.post(func() { c.onConnected(p) }) },
-		Lost:      func(why string) { c.post(func() { c.losePeer(p, why) }) },
-		Candidate: func(line string) { c.post(func() { c.sendCandidate(p, line) }) },
-		Opened:    func(opened *rtc.Channel) { c.post(func() { c.onChannel(p, opened) }) },
-		Closed:    func(closed *rtc.Channel) { c.post(func() { c.onLost(closed) }) },
+	p.Peer, err = c.server.RTC.NewPeer(rtc.PeerOptions{
+		Session: signaling.PeerSession{Session: c.session}, Channel: "events", Cameras: &c.cameras, Decoder: c.server.OpusDecoder, Logger: c.log,
+		Connected: func() { c.postToLoop(func() { c.onConnected(p) }) },
+		Lost:      func(why string) { c.postToLoop(func() { c.losePeer(p, why) }) },
+		Candidate: func(line string) { c.postToLoop(func() { c.sendCandidate(p, line) }) },
+		Opened:    func(opened *rtc.Channel) { c.postToLoop(func() { c.onChannel(p, opened) }) },
+		Closed:    func(closed *rtc.Channel) { c.postToLoop(func() { c.onLost(closed) }) },
 		Message: func(message []byte, isText bool) {
 			c.channelPace.AdmitMessage(len(message))
-			c.take(channel, signaling.Message{Data: message, Text: isText})
+			c.receiveMessage(routeChannel, signaling.Message{Data: message, Text: isText})
 		},
 	})
 	return p, err
 }
 
-// close ends the connection and waits for all goroutines that it started.
-func (p *peer) close() {
-	if p.late != nil {
-		p.late.Stop()
+// closeAndWait ends the connection and waits for all goroutines that it started.
+func (p *peer) closeAndWait() {
+	if p.connectTimer != nil {
+		p.connectTimer.Stop()
 	}
 	p.Close()
 }
@@ -73,9 +73,9 @@ func (c *webClient) onOffer(w route, sdp string) error {
 	}
 	o, err := rtc.ParseOffer(sdp)
 	if err != nil {
-		return refused("payload.sdp", err)
+		return offerError("payload.sdp", err)
 	}
-	p := c.next
+	p := c.nextPeer
 	if p == nil || !p.Made(o) {
 		p = c.peer
 	}
@@ -84,7 +84,7 @@ func (c *webClient) onOffer(w route, sdp string) error {
 		if p, err = c.newPeer(); err != nil {
 			return err
 		}
-	} else if restarts = p.Restarts(o); restarts && w == channel {
+	} else if restarts = p.Restarts(o); restarts && w == routeChannel {
 		// The restart cuts the connection under the channel before the answer can use it.
 		if c.socket == nil {
 			return &bridge.Error{
@@ -92,153 +92,153 @@ func (c *webClient) onOffer(w route, sdp string) error {
 				Message: "payload.sdp restarts ICE, which cuts the data channel until the answer is there: send it by WebSocket.",
 			}
 		}
-		w = socket
+		w = routeSocket
 	}
-	p.from = w
+	p.offerRoute = w
 	answer, err := p.Answer(o)
 	if err != nil {
 		if fresh {
 			c.closePeer(p)
 		}
-		return refused("payload.sdp", err)
+		return offerError("payload.sdp", err)
 	}
-	c.out.send(w, protocol.Answer(answer))
+	c.router.sendMessage(w, protocol.AnswerMessage(answer))
 	if o.Unseen != "" {
 		c.warnOnce("video", "Video is looked at only as VP8, and the offer has "+o.Unseen+": its video section is refused. Sound goes on.")
 	}
 	if fresh {
-		c.seat(p)
+		c.installPeer(p)
 	}
 	if fresh || restarts {
-		c.limit(p)
+		c.limitConnectTime(p)
 	}
-	c.steer()
-	for _, line := range c.early {
-		c.reply(w, c.add(p, line))
+	c.routeVoice()
+	for _, line := range c.earlyCandidates {
+		c.sendError(w, c.addCandidate(p, line))
 	}
-	c.early = nil
+	c.earlyCandidates = nil
 	return nil
 }
 
-// seat installs a new peer: at once if there is none, otherwise when it has connected.
-func (c *webClient) seat(p *peer) {
+// installPeer installs a new peer: at once if there is none, otherwise when it has connected.
+func (c *webClient) installPeer(p *peer) {
 	switch {
 	case c.peer == nil:
 		c.peer = p
-	case c.peer.connected:
-		if c.next != nil {
-			c.closePeer(c.next)
+	case c.peer.isConnected:
+		if c.nextPeer != nil {
+			c.closePeer(c.nextPeer)
 		}
-		c.next = p
+		c.nextPeer = p
 	default: // the previous one has not even connected
 		c.closePeer(c.peer)
 		c.peer = p
 	}
 }
 
-// limit closes a peer that does not connect in time. A restart of ICE cuts the old connection, so the limit applies to
+// limitConnectTime closes a peer that does not connect in time. A restart of ICE cuts the old connection, so the limit applies to
 // it as well.
-func (c *webClient) limit(p *peer) {
-	if p.late != nil {
-		p.late.Stop()
+func (c *webClient) limitConnectTime(p *peer) {
+	if p.connectTimer != nil {
+		p.connectTimer.Stop()
 	}
 	var late *time.Timer
 	late = time.AfterFunc(connectTimeout, func() {
-		c.post(func() {
-			if p.late == late && (!p.connected || p.Connecting()) {
+		c.postToLoop(func() {
+			if p.connectTimer == late && (!p.isConnected || p.Connecting()) {
 				c.losePeer(p, fmt.Sprintf("WebRTC did not connect within %v", connectTimeout))
 			}
 		})
 	})
-	p.late = late
+	p.connectTimer = late
 }
 
 // onCandidate handles one of the client's candidates, for the newest peer. Candidates before the offer are kept.
 func (c *webClient) onCandidate(m protocol.ClientMessage) error {
-	line, err := m.Candidate()
+	line, err := m.ParseCandidate()
 	if err != nil {
 		return err
 	}
-	if p := cmp.Or(c.next, c.peer); p != nil {
-		return c.add(p, line)
+	if p := cmp.Or(c.nextPeer, c.peer); p != nil {
+		return c.addCandidate(p, line)
 	}
-	if len(c.early) <= rtc.MaxCandidates { // one too many, so that add reports it
-		c.early = append(c.early, line)
+	if len(c.earlyCandidates) <= rtc.MaxCandidates { // one too many, so that add reports it
+		c.earlyCandidates = append(c.earlyCandidates, line)
 	}
 	return nil
 }
 
-// add adds one of the client's candidates to a peer.
-func (c *webClient) add(p *peer, line string) error {
+// addCandidate adds one of the client's candidates to a peer.
+func (c *webClient) addCandidate(p *peer, line string) error {
 	err := p.AddCandidate(line)
 	if errors.Is(err, rtc.ErrTooManyCandidates) {
 		c.warnOnce("candidates", fmt.Sprintf("The first %d candidates of an offer are tried, and the rest is ignored.", rtc.MaxCandidates))
 		return nil
 	}
-	return refused("payload.candidate", err)
+	return offerError("payload.candidate", err)
 }
 
 // onChannel moves events to a data channel that has opened.
 func (c *webClient) onChannel(p *peer, opened *rtc.Channel) {
-	if p != c.peer && p != c.next {
+	if p != c.peer && p != c.nextPeer {
 		return
 	}
 	p.channel = opened
-	c.out.connect(channel, opened)
+	c.router.setTransport(routeChannel, opened)
 }
 
 // onConnected makes a peer replace the previous one.
 func (c *webClient) onConnected(p *peer) {
-	if p != c.peer && p != c.next {
+	if p != c.peer && p != c.nextPeer {
 		return
 	}
-	if p == c.next {
+	if p == c.nextPeer {
 		c.closePeer(c.peer)
-		c.peer, c.next = p, nil
+		c.peer, c.nextPeer = p, nil
 	}
-	p.connected = true
-	c.byRequest = false
-	c.steer()
+	p.isConnected = true
+	c.audioBySocket = false
+	c.routeVoice()
 }
 
 // losePeer closes a lost peer. message is the reason without a full stop, or "" if the client knows it.
 func (c *webClient) losePeer(p *peer, message string) {
 	switch p {
 	case c.peer:
-		c.peer, c.next = c.next, nil
-	case c.next:
-		c.next = nil
+		c.peer, c.nextPeer = c.nextPeer, nil
+	case c.nextPeer:
+		c.nextPeer = nil
 	default:
 		return
 	}
 	c.closePeer(p)
 	if message != "" {
-		c.log.Info("peer lost", "why", message, "was_connected", p.connected)
+		c.log.Info("peer lost", "why", message, "was_connected", p.isConnected)
 		where := "over the WebSocket"
-		if c.peer != nil && c.peer.connected {
+		if c.peer != nil && c.peer.isConnected {
 			where = "over the WebRTC connection that there was"
 		}
-		c.reply(events, &bridge.Error{Code: bridge.CodePeerFailed, Message: message + "; the voice goes on " + where + "."})
+		c.sendError(routeEvents, &bridge.Error{Code: bridge.CodePeerFailed, Message: message + "; the voice goes on " + where + "."})
 	}
-	c.steer()
+	c.routeVoice()
 }
 
 // closePeer closes a peer in the background; ServeHTTP waits for it.
 func (c *webClient) closePeer(p *peer) {
 	if p.channel != nil {
-		c.out.drop(p.channel)
+		c.router.removeTransport(p.channel)
 		p.channel = nil
 	}
-	c.closers.Go(p.close)
+	c.closers.Go(p.closeAndWait)
 }
 
 // sendCandidate trickles one of our candidates. It comes after the answer, since the loop was busy with the answer when
 // the candidate was found.
 func (c *webClient) sendCandidate(p *peer, line string) {
 	if line == "" {
-		c.out.send(p.from, protocol.NoMoreCandidates())
+		c.router.sendMessage(p.offerRoute, protocol.EndOfCandidatesMessage())
 		return
 	}
 	mid, index := p.Tag()
-	c.out.send(p.from, protocol.Candidate(line, mid, index))
+	c.router.sendMessage(p.offerRoute, protocol.CandidateMessage(line, mid, index))
 }

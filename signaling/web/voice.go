@@ -11,33 +11,33 @@ import (
 type destination int
 
 const (
-	nowhere destination = iota
-	toSocket
-	held // until a peer has connected
-	toPeer
+	voiceNowhere destination = iota
+	voiceToSocket
+	voiceHeld // until a peer has connected
+	voiceToPeer
 )
 
-// steer selects the destination of the voice.
-func (c *webClient) steer() {
-	to, by := toSocket, (*peer)(nil)
+// routeVoice selects the destination of the voice.
+func (c *webClient) routeVoice() {
+	to, by := voiceToSocket, (*peer)(nil)
 	switch p := c.peer; {
-	case p != nil && p.connected && p.Voice() != nil:
-		to, by = toPeer, p
-	case c.byRequest:
-	case p != nil && p.Voice() != nil || c.next != nil && c.next.Voice() != nil:
-		to = held
+	case p != nil && p.isConnected && p.Voice() != nil:
+		to, by = voiceToPeer, p
+	case c.audioBySocket:
+	case p != nil && p.Voice() != nil || c.nextPeer != nil && c.nextPeer.Voice() != nil:
+		to = voiceHeld
 	}
 	if to == c.voiceTo && by == c.voice {
 		return
 	}
 	c.voiceTo, c.voice = to, by
 	switch to {
-	case toPeer:
+	case voiceToPeer:
 		c.session.AttachOutput(by.Voice())
-	case toSocket:
-		c.session.AttachOutput(&chunkOutput{out: c.out})
+	case voiceToSocket:
+		c.session.AttachOutput(&chunkOutput{out: c.router})
 	}
-	c.session.HoldVoice(to == held)
+	c.session.HoldVoice(to == voiceHeld)
 }
 
 // chunkLead limits how far AUDIO_CHUNK may be ahead of real time: enough for network jitter, but short enough that an
@@ -47,7 +47,7 @@ const chunkLead = 200 * time.Millisecond
 // chunkOutput is the [media.Output] of clients without an audio track. It is not safe for concurrent use; the playout
 // clock has one caller at a time.
 type chunkOutput struct {
-	out *routes
+	out *router
 	buf []byte
 }
 
@@ -55,6 +55,6 @@ func (o *chunkOutput) Lead() time.Duration { return chunkLead }
 
 func (o *chunkOutput) WriteFrame(f media.Frame) error {
 	o.buf = media.AppendBytes(o.buf[:0], f.PCM)
-	o.out.send(events, protocol.AudioChunk(f.Generation, o.buf))
+	o.out.sendMessage(routeEvents, protocol.AudioChunkMessage(f.Generation, o.buf))
 	return nil
 }

@@ -117,8 +117,8 @@ type latencyPayload struct {
 	Total     float64 `json:"totalMs"`
 }
 
-// milliseconds returns d in milliseconds, rounded to a tenth.
-func milliseconds(d time.Duration) float64 {
+// toMilliseconds returns d in milliseconds, rounded to a tenth.
+func toMilliseconds(d time.Duration) float64 {
 	return math.Round(float64(d)/float64(time.Millisecond)*10) / 10
 }
 
@@ -140,58 +140,61 @@ func errorDetailsOf(e *bridge.Error) *errorDetails {
 	return &errorDetails{Code: e.Code, Field: e.Field, RetryAfter: int(math.Ceil(e.Retry.Seconds())), RetryAfterMs: e.Retry.Milliseconds()}
 }
 
-// Connected reports that the model is being dialled. iceServers is encoded as RTCIceServer[].
-func Connected(iceServers any) ServerMessage {
-	return message(typeConnected, map[string]any{"protocol": version, "iceServers": iceServers})
+// ConnectedMessage reports that the model is being dialled. iceServers is encoded as RTCIceServer[].
+func ConnectedMessage(iceServers any) ServerMessage {
+	return newMessage(typeConnected, map[string]any{"protocol": version, "iceServers": iceServers})
 }
 
-// Disconnected reports the end of the conversation and its reason.
-func Disconnected(reason string) ServerMessage {
+// DisconnectedMessage reports the end of the conversation and its reason.
+func DisconnectedMessage(reason string) ServerMessage {
 	payload := map[string]string{}
 	if reason != "" {
 		payload["reason"] = reason
 	}
-	return message(typeDisconnected, payload)
+	return newMessage(typeDisconnected, payload)
 }
 
-// Error reports an error, converted to a [bridge.Error].
-func Error(err error) ServerMessage {
+// ErrorMessage reports an error, converted to a [bridge.Error].
+func ErrorMessage(err error) ServerMessage {
 	e := bridge.AsError(err)
-	return message(typeError, errorPayload{Message: e.Message, Details: errorDetailsOf(e)})
+	return newMessage(typeError, errorPayload{Message: e.Message, Details: errorDetailsOf(e)})
 }
 
-// SetupRefused returns the SETUP_COMPLETE of a failed setup.
-func SetupRefused(e *bridge.Error) ServerMessage {
-	return message(typeSetupComplete, setupPayload{Error: &setupError{Code: e.Status, Message: e.Message, Details: errorDetailsOf(e)}})
+// SetupRefusedMessage returns the SETUP_COMPLETE of a failed setup.
+func SetupRefusedMessage(e *bridge.Error) ServerMessage {
+	return newMessage(typeSetupComplete, setupPayload{Error: &setupError{Code: e.Status, Message: e.Message, Details: errorDetailsOf(e)}})
 }
 
-// Warning returns a warning for the client's developer.
-func Warning(text string) ServerMessage {
-	return message(typeLog, logPayload{Type: "warn", Message: text})
+// WarningMessage returns a warning for the client's developer.
+func WarningMessage(text string) ServerMessage {
+	return newMessage(typeLog, logPayload{Type: "warn", Message: text})
 }
 
-// Pong answers a PING.
-func Pong() ServerMessage { return ServerMessage{kind: typePong} }
+// PongMessage answers a PING.
+func PongMessage() ServerMessage { return ServerMessage{kind: typePong} }
 
-// Answer returns the SDP answer to an offer.
-func Answer(sdp string) ServerMessage { return message(typeAnswer, map[string]string{"sdp": sdp}) }
+// AnswerMessage returns the SDP answer to an offer.
+func AnswerMessage(sdp string) ServerMessage {
+	return newMessage(typeAnswer, map[string]string{"sdp": sdp})
+}
 
-// Candidate returns an ICE candidate of the gateway: its line, and the mid and index of its section. mid is "" if the offer has none.
-func Candidate(line, mid string, index int) ServerMessage {
+// CandidateMessage returns an ICE candidate of the gateway: its line, and the mid and index of its section. mid is "" if the offer has
+// none.
+func CandidateMessage(line, mid string, index int) ServerMessage {
 	section := uint16(index)
 	p := candidatePayload{Candidate: &line, SDPMLineIndex: &section}
 	if mid != "" {
 		p.SDPMid = &mid
 	}
-	return message(TypeCandidate, p)
+	return newMessage(TypeCandidate, p)
 }
 
-// NoMoreCandidates marks the end of candidates.
-func NoMoreCandidates() ServerMessage { return message(TypeCandidate, candidatePayload{}) }
+// EndOfCandidatesMessage marks the end of candidates.
+func EndOfCandidatesMessage() ServerMessage { return newMessage(TypeCandidate, candidatePayload{}) }
 
-// AudioChunk returns a chunk of the voice: 16-bit PCM, little-endian, mono, at [bridge.VoiceRate]. Each interruption increments the
+// AudioChunkMessage returns a chunk of the voice: 16-bit PCM, little-endian, mono, at [bridge.VoiceRate]. Each interruption increments the
 // generation.
-func AudioChunk(generation uint32, pcm []byte) ServerMessage {
+func AudioChunkMessage(generation uint32, pcm []byte) ServerMessage {
 	payload := make([]byte, 0, base64.StdEncoding.EncodedLen(len(pcm))+len(`{"generation":4294967295,"data":""}`))
 	payload = append(payload, `{"generation":`...)
 	payload = strconv.AppendUint(payload, uint64(generation), 10)
@@ -201,21 +204,21 @@ func AudioChunk(generation uint32, pcm []byte) ServerMessage {
 	return ServerMessage{kind: typeAudioChunk, payload: payload}
 }
 
-// Event returns the message for an event of the conversation. It returns false if another message already reports the event.
-func Event(e bridge.Event) (ServerMessage, bool) {
-	m, ok := body(e.Body)
+// EventMessage returns the message for an event of the conversation. It returns false if another message already reports the event.
+func EventMessage(e bridge.Event) (ServerMessage, bool) {
+	m, ok := bodyMessage(e.Body)
 	m.event, m.time = e.Number, e.Time
 	return m, ok
 }
 
-// EventAs returns an event as a message of another type, for a protocol based on this one.
-func EventAs(e bridge.Event, kind string, payload any) ServerMessage {
-	m := message(kind, payload)
+// EventMessageAs returns an event as a message of another type, for a protocol based on this one.
+func EventMessageAs(e bridge.Event, kind string, payload any) ServerMessage {
+	m := newMessage(kind, payload)
 	m.event, m.time = e.Number, e.Time
 	return m
 }
 
-func setUp(e bridge.SetupComplete) setupPayload {
+func newSetupPayload(e bridge.SetupComplete) setupPayload {
 	p := setupPayload{
 		Success: true, SessionID: e.SessionID, Model: e.Model, ResumeToken: e.ResumeToken,
 		Backend: e.Backend, EffectiveConfig: e.EffectiveConfig, Step: e.Step, Recording: &e.Recording, Tools: []setupTool{},
@@ -235,69 +238,70 @@ func setUp(e bridge.SetupComplete) setupPayload {
 	return p
 }
 
-func body(e bridge.EventBody) (ServerMessage, bool) {
+func bodyMessage(e bridge.EventBody) (ServerMessage, bool) {
 	switch e := e.(type) {
 	case bridge.SetupComplete:
-		return message(typeSetupComplete, setUp(e)), true
+		return newMessage(typeSetupComplete, newSetupPayload(e)), true
 	case bridge.SetupFailed:
-		return SetupRefused(e.Err), true
+		return SetupRefusedMessage(e.Err), true
 	case bridge.RawServerContent:
-		return message(typeContent, map[string]json.RawMessage{"serverContent": e.ServerContent}), true
+		return newMessage(typeContent, map[string]json.RawMessage{"serverContent": e.ServerContent}), true
 	case bridge.Grounding:
-		return message(typeGrounding, groundingPayload{e.Metadata, e.SuggestionsPage}), true
+		return newMessage(typeGrounding, groundingPayload{e.Metadata, e.SuggestionsPage}), true
 	case bridge.Speaking:
-		return message(typeSpeaking, speakingPayload{true, e.Turn}), true
+		return newMessage(typeSpeaking, speakingPayload{true, e.Turn}), true
 	case bridge.Thinking:
-		return message(typeThinking, map[string]bool{"thinking": e.Thinking}), true
+		return newMessage(typeThinking, map[string]bool{"thinking": e.Thinking}), true
 	case bridge.Interrupted:
-		return message(typeInterrupted, interruptedPayload{e.Generation, e.PlayedText, e.Played.Milliseconds(), e.Turn, e.By}), true
+		return newMessage(typeInterrupted, interruptedPayload{e.Generation, e.PlayedText, e.Played.Milliseconds(), e.Turn, e.By}), true
 	case bridge.Latency:
-		return message(typeLatency, latencyPayload{
-			Model: milliseconds(e.Model), Gateway: milliseconds(e.Gateway), RoundTrip: milliseconds(e.RoundTrip), Total: milliseconds(e.Total()),
+		return newMessage(typeLatency, latencyPayload{
+			Model: toMilliseconds(e.Model), Gateway: toMilliseconds(e.Gateway),
+			RoundTrip: toMilliseconds(e.RoundTrip), Total: toMilliseconds(e.Total()),
 		}), true
 	case bridge.TurnComplete:
-		return message(typeTurnComplete, map[string]int{"turn": e.Turn}), true
+		return newMessage(typeTurnComplete, map[string]int{"turn": e.Turn}), true
 	case bridge.ToolCall:
-		return message(typeToolCall, map[string]any{"toolCall": map[string]any{"functionCalls": e.Calls}}), true
+		return newMessage(typeToolCall, map[string]any{"toolCall": map[string]any{"functionCalls": e.Calls}}), true
 	case bridge.ToolCallCancellation:
-		return message(typeToolCancellation, map[string]any{"toolCallCancellation": map[string]any{"ids": e.IDs}}), true
+		return newMessage(typeToolCancellation, map[string]any{"toolCallCancellation": map[string]any{"ids": e.IDs}}), true
 	case bridge.ToolStatus:
 		p := toolStatusPayload{ID: e.ID, Name: e.Name, Title: e.Title, Status: e.Status, Error: e.Message}
 		if e.Status != bridge.StatusRunning {
 			took := e.Took.Milliseconds()
 			p.Took = &took
 		}
-		return message(typeToolStatus, p), true
+		return newMessage(typeToolStatus, p), true
 	case bridge.Log:
-		return message(typeLog, logPayload{Type: e.Level, Message: e.Message, Details: e.Details}), true
+		return newMessage(typeLog, logPayload{Type: e.Level, Message: e.Message, Details: e.Details}), true
 	case bridge.StateChange:
 		if e.State != bridge.StateEnded { // the end is reported by GEMINI_DISCONNECTED
-			return message(typeState, statePayload{e.State, e.Message, e.Unanswered}), true
+			return newMessage(typeState, statePayload{e.State, e.Message, e.Unanswered}), true
 		}
 	case bridge.UserSpeaking:
-		return message(typeUserSpeaking, speakingPayload{Speaking: e.Speaking}), true
+		return newMessage(typeUserSpeaking, speakingPayload{Speaking: e.Speaking}), true
 	case bridge.StepChange:
-		return message(typeStep, stepPayload{e.Step, e.Fields}), true
+		return newMessage(typeStep, stepPayload{e.Step, e.Fields}), true
 	case bridge.Move:
-		return message(typeMove, nil), true
+		return newMessage(typeMove, nil), true
 	case bridge.Usage:
 		usage := map[string]any{"turn": usagePayload(e.Turn), "total": usagePayload(e.Total)}
 		if e.Dollars != nil {
 			usage["dollars"] = *e.Dollars
 		}
-		return message(typeLog, logPayload{
+		return newMessage(typeLog, logPayload{
 			Type:    "info",
 			Message: fmt.Sprintf("This turn took %d tokens, the conversation %d.", e.Turn.Total, e.Total.Total),
 			Details: map[string]any{"usage": usage},
 		}), true
 	case bridge.ErrorEvent:
-		return Error(e.Err), true
+		return ErrorMessage(e.Err), true
 	case bridge.History:
 		p := contextPayload{Entries: make([]contextEntry, len(e.Entries))}
 		for i, entry := range e.Entries {
 			p.Entries[i] = contextEntry{entry.Role, entry.Content, entry.Time.UnixMilli(), entry.Played.Milliseconds(), entry.Interrupted}
 		}
-		return message(typeContext, p), true
+		return newMessage(typeContext, p), true
 	}
 	return ServerMessage{}, false
 }

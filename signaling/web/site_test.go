@@ -20,7 +20,7 @@ import (
 func TestPage(t *testing.T) {
 	script := "export const a=[" + strings.Repeat("1,", 300) + "1]"
 	status := web.Status{Backend: "emulator", Models: []string{"gemini-x"}}
-	site, err := web.Read(nil, fstest.MapFS{
+	site, err := web.ReadSite(nil, fstest.MapFS{
 		"index.html": {Data: []byte(`<!doctype html><html lang="en"><title>page</title>` +
 			`<script src="a.js"></script><script src="not-here.js"></script>`)},
 		"a.js":            {Data: []byte("// A comment.\n" + script + ";\n")},
@@ -31,10 +31,10 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := web.Read(nil, fstest.MapFS{"a.js": {Data: []byte("export const")}}); err == nil {
+	if _, err := web.ReadSite(nil, fstest.MapFS{"a.js": {Data: []byte("export const")}}); err == nil {
 		t.Error("a script is served that cannot be read")
 	}
-	server := httptest.NewServer(site.Page(status, nil))
+	server := httptest.NewServer(site.Handler(status, nil))
 	defer server.Close()
 	ask := func(method, path string, headers ...string) (*http.Response, string) {
 		t.Helper()
@@ -145,7 +145,7 @@ func TestPageTakesLittleMemory(t *testing.T) {
 	for range 3 { // other work of this process counts, too, but not each time
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		if _, err := web.Read(nil, files); err != nil {
+		if _, err := web.ReadSite(nil, files); err != nil {
 			t.Fatal(err)
 		}
 		runtime.ReadMemStats(&after)

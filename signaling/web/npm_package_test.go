@@ -20,22 +20,22 @@ func TestPackage(t *testing.T) {
 		"package.json":    {Data: []byte(`{"name": "voxgate", "version": "0.1.0"}`)},
 		"declared/a.d.ts": {Data: []byte("export {};")},
 	}
-	library, err := web.Package(files, "1.2.3")
+	library, err := web.BuildPackage(files, "1.2.3")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := web.Package(files, "1.2.3"); err != nil || !bytes.Equal(library, again) {
+	if again, err := web.BuildPackage(files, "1.2.3"); err != nil || !bytes.Equal(library, again) {
 		t.Error("it is another package the next time")
 	}
-	if _, err := web.Package(fstest.MapFS{"package.json": {Data: []byte(`{`)}}, "1.2.3"); err == nil {
+	if _, err := web.BuildPackage(fstest.MapFS{"package.json": {Data: []byte(`{`)}}, "1.2.3"); err == nil {
 		t.Error("a package without a manifest that can be read")
 	}
-	site, err := web.Read(nil)
+	site, err := web.ReadSite(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	answer := httptest.NewRecorder()
-	site.Page(web.Status{}, library).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/voxgate.tgz", http.NoBody))
+	site.Handler(web.Status{}, library).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/voxgate.tgz", http.NoBody))
 	if kind := answer.Header().Get("Content-Type"); kind != "application/gzip" || answer.Header().Get("ETag") == "" {
 		t.Errorf("%v", answer.Header())
 	}

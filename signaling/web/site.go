@@ -38,10 +38,10 @@ type Site struct {
 
 // file is a file of the site.
 type file struct {
-	kind    string // media type
-	tag     string // ETag without its quotes: it changes with the content
-	plain   []byte
-	gzipped []byte // nil if compression does not pay
+	mediaType string // media type
+	etag      string // ETag without its quotes: it changes with the content
+	plain     []byte
+	gzipped   []byte // nil if compression does not pay
 }
 
 // Status describes the gateway to a page, as JSON at /status.
@@ -50,13 +50,13 @@ type Status struct {
 	Models  []string `json:"models"`  // that it has, the default first
 }
 
-// Page serves a site, status at /status, and library, a [Package] or nil, at /voxgate.tgz. Pages load their scripts and
+// Handler serves a site, status at /status, and library, a [BuildPackage] or nil, at /voxgate.tgz. Pages load their scripts and
 // styles from /v/VERSION/, where browsers may cache them permanently; all other files are revalidated (RFC 9110,
 // section 13). Pages of other origins may import the scripts.
-func (s *Site) Page(status Status, library []byte) http.Handler {
+func (s *Site) Handler(status Status, library []byte) http.Handler {
 	site := s.withBackend(status.Backend)
 	if library != nil {
-		site.files["voxgate.tgz"] = &file{kind: "application/gzip", plain: library, tag: tagOf(library)}
+		site.files["voxgate.tgz"] = &file{mediaType: "application/gzip", plain: library, etag: computeETag(library)}
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -82,7 +82,7 @@ func (s *Site) Page(status Status, library []byte) http.Handler {
 			}
 		}
 		if f := site.files[name]; f != nil {
-			f.serve(w, r)
+			f.serveFile(w, r)
 			return
 		}
 		h.Set("Cache-Control", "no-cache")
@@ -94,14 +94,14 @@ func (s *Site) Page(status Status, library []byte) http.Handler {
 			to := url.URL{Path: path.Base(name) + "/", RawQuery: r.URL.RawQuery}
 			http.Redirect(w, r, to.String(), http.StatusMovedPermanently)
 		default:
-			f.serve(w, r)
+			f.serveFile(w, r)
 		}
 	})
 }
 
-// Read reads the files of folders, each from the root of the site, bundles them, removes comments, and compresses them.
+// ReadSite reads the files of folders, each from the root of the site, bundles them, removes comments, and compresses them.
 // It returns an error if a file cannot be read, bundled or minified.
-func Read(bundles Bundles, folders ...fs.FS) (*Site, error) {
+func ReadSite(bundles Bundles, folders ...fs.FS) (*Site, error) {
 	sources := map[string][]byte{}
 	for _, folder := range folders {
 		if err := fs.WalkDir(folder, ".", func(name string, d fs.DirEntry, err error) error {
@@ -115,7 +115,7 @@ func Read(bundles Bundles, folders ...fs.FS) (*Site, error) {
 		}
 	}
 	joinStyles(sources)
-	if err := bundles.bundle(sources); err != nil {
+	if err := bundles.bundleScripts(sources); err != nil {
 		return nil, err
 	}
 	s := &Site{files: map[string]*file{}}
@@ -124,11 +124,11 @@ func Read(bundles Bundles, folders ...fs.FS) (*Site, error) {
 	small.AddFunc("text/css", css.Minify)
 	all := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(sources)) {
-		f := &file{kind: mime.TypeByExtension(path.Ext(name)), plain: sources[name]}
+		f := &file{mediaType: mime.TypeByExtension(path.Ext(name)), plain: sources[name]}
 		if path.Ext(name) == ".webmanifest" { // no table of types has it
-			f.kind = "application/manifest+json"
+			f.mediaType = "application/manifest+json"
 		}
-		if base, _, _ := mime.ParseMediaType(f.kind); base == "text/javascript" || base == "text/css" {
+		if base, _, _ := mime.ParseMediaType(f.mediaType); base == "text/javascript" || base == "text/css" {
 			var err error
 			if f.plain, err = small.Bytes(base, f.plain); err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
@@ -143,7 +143,7 @@ func Read(bundles Bundles, folders ...fs.FS) (*Site, error) {
 		if path.Ext(name) == ".html" {
 			f.plain = s.withVersion(path.Dir(name), f.plain)
 		}
-		f.compress(z)
+		f.compressContent(z)
 	}
 	return s, nil
 }
@@ -157,7 +157,7 @@ func (s *Site) withBackend(backend string) *Site {
 		if path.Ext(name) == ".html" {
 			told := *f
 			told.plain = bytes.Replace(f.plain, []byte("<html "), fmt.Appendf(nil, `<html data-backend="%s" `, html.EscapeString(backend)), 1)
-			told.compress(z)
+			told.compressContent(z)
 			known.files[name] = &told
 		}
 	}
@@ -179,8 +179,8 @@ func (s *Site) withVersion(folder string, html []byte) []byte {
 	})
 }
 
-// tagOf returns the ETag of a content.
-func tagOf(content []byte) string {
+// computeETag returns the ETag of a content.
+func computeETag(content []byte) string {
 	sum := sha256.Sum256(content)
 	return base64.RawURLEncoding.EncodeToString(sum[:9])
 }
@@ -191,9 +191,9 @@ func newCompressor() *gzip.Writer {
 	return z
 }
 
-// compress sets the compressed content, with z, and the tag.
-func (f *file) compress(z *gzip.Writer) {
-	f.tag = tagOf(f.plain)
+// compressContent sets the compressed content, with z, and the tag.
+func (f *file) compressContent(z *gzip.Writer) {
+	f.etag = computeETag(f.plain)
 	var gzipped bytes.Buffer
 	z.Reset(&gzipped)
 	z.Write(f.plain) // into memory, which does not fail
@@ -204,22 +204,22 @@ func (f *file) compress(z *gzip.Writer) {
 	}
 }
 
-func (f *file) serve(w http.ResponseWriter, r *http.Request) {
+func (f *file) serveFile(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
-	h.Set("Content-Type", f.kind)
+	h.Set("Content-Type", f.mediaType)
 	h.Add("Vary", "Accept-Encoding")
-	if strings.HasPrefix(f.kind, "text/javascript") {
+	if strings.HasPrefix(f.mediaType, "text/javascript") {
 		h.Set("Access-Control-Allow-Origin", "*") // a page that may not talk can still say why; there is nothing secret in them
 	}
-	if strings.HasPrefix(f.kind, "text/javascript") || strings.HasPrefix(f.kind, "text/css") {
+	if strings.HasPrefix(f.mediaType, "text/javascript") || strings.HasPrefix(f.mediaType, "text/css") {
 		for _, name := range []string{"Content-Security-Policy", "Referrer-Policy", "Permissions-Policy"} {
 			h.Del(name) // only for documents; on all files of a page it was 10 KB
 		}
 	}
-	content, tag := f.plain, f.tag
+	content, tag := f.plain, f.etag
 	if f.gzipped != nil && acceptsGzip(r.Header.Get("Accept-Encoding")) {
 		h.Set("Content-Encoding", "gzip")
-		content, tag = f.gzipped, f.tag+"-gzip" // another representation has another tag (RFC 9110, section 8.8.3)
+		content, tag = f.gzipped, f.etag+"-gzip" // another representation has another tag (RFC 9110, section 8.8.3)
 	}
 	h.Set("ETag", `"`+tag+`"`)
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))

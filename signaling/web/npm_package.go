@@ -10,9 +10,9 @@ import (
 	"io/fs"
 )
 
-// Package builds the npm package of files like "npm pack". version replaces the version in package.json unless it is
+// BuildPackage builds the npm package of files like "npm pack". version replaces the version in package.json unless it is
 // "". Apps install the library of their gateway with npm install https://HOST/voxgate.tgz.
-func Package(files fs.FS, version string) ([]byte, error) {
+func BuildPackage(files fs.FS, version string) ([]byte, error) {
 	var packed bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression) // the level is valid
 	w := tar.NewWriter(z)
@@ -22,7 +22,7 @@ func Package(files fs.FS, version string) ([]byte, error) {
 		}
 		content, err := fs.ReadFile(files, name)
 		if err == nil && name == "package.json" && version != "" {
-			content, err = versioned(content, version)
+			content, err = setVersion(content, version)
 		}
 		if err != nil {
 			return err
@@ -46,8 +46,8 @@ func Package(files fs.FS, version string) ([]byte, error) {
 	return packed.Bytes(), nil
 }
 
-// versioned returns a package.json with this version.
-func versioned(manifest []byte, version string) ([]byte, error) {
+// setVersion returns a package.json with this version.
+func setVersion(manifest []byte, version string) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(manifest, &fields); err != nil {
 		return nil, err

@@ -20,22 +20,22 @@ type piecePayload struct {
 	Data  string `json:"data"`
 }
 
-// Pieces splits an encoded message that is too long for its data channel into PIECE messages, in order. id distinguishes it from other
-// split messages.
-func Pieces(id uint64, text []byte) iter.Seq[[]byte] {
-	pieces := split(text, pieceSize)
+// SplitMessage splits an encoded message that is too long for its data channel into PIECE messages, in order. id distinguishes it from
+// other split messages.
+func SplitMessage(id uint64, text []byte) iter.Seq[[]byte] {
+	pieces := splitText(text, pieceSize)
 	return func(yield func([]byte) bool) {
 		for i, p := range pieces {
 			payload := piecePayload{ID: strconv.FormatUint(id, 10), Index: i, Count: len(pieces), Data: string(p)}
-			if !yield(message(TypePiece, payload).Encode(0)) {
+			if !yield(newMessage(TypePiece, payload).Encode(0)) {
 				return
 			}
 		}
 	}
 }
 
-// split cuts text into pieces of at most size bytes, at character boundaries.
-func split(text []byte, size int) [][]byte {
+// splitText cuts text into pieces of at most size bytes, at character boundaries.
+func splitText(text []byte, size int) [][]byte {
 	var pieces [][]byte
 	for len(text) > size {
 		n := size
@@ -57,19 +57,19 @@ const (
 
 // Joiner reassembles messages from pieces. The zero Joiner is ready to use. It is not safe for concurrent use.
 type Joiner struct {
-	started map[string]*puzzle
+	started map[string]*partialMessage
 	size    int // total length of the pieces, in bytes
 }
 
-type puzzle struct {
+type partialMessage struct {
 	text []byte
 	next int
 }
 
-// Add adds a piece, which must be the next one of its message. It returns the message after its last piece, otherwise nil.
-func (j *Joiner) Add(m ClientMessage) ([]byte, error) {
+// AddPiece adds a piece, which must be the next one of its message. It returns the message after its last piece, otherwise nil.
+func (j *Joiner) AddPiece(m ClientMessage) ([]byte, error) {
 	var piece piecePayload
-	if err := m.Decode(&piece); err != nil {
+	if err := m.DecodePayload(&piece); err != nil {
 		return nil, err
 	}
 	switch {
@@ -86,14 +86,14 @@ func (j *Joiner) Add(m ClientMessage) ([]byte, error) {
 				Message: fmt.Sprintf("payload.id is one too many: %d messages in pieces are not complete yet", maxPuzzles),
 			}
 		}
-		z = &puzzle{}
+		z = &partialMessage{}
 		if j.started == nil {
-			j.started = map[string]*puzzle{}
+			j.started = map[string]*partialMessage{}
 		}
 		j.started[piece.ID] = z
 	}
 	if piece.Index != z.next || piece.Index >= piece.Count {
-		j.drop(piece.ID)
+		j.discardPartial(piece.ID)
 		return nil, BadField("payload.index", fmt.Sprintf("is %d where %d was expected; the message is dropped", piece.Index, z.next))
 	}
 	small := len(z.text) <= MaxControl
@@ -115,14 +115,14 @@ func (j *Joiner) Add(m ClientMessage) ([]byte, error) {
 	if err == nil && z.next < piece.Count {
 		return nil, nil
 	}
-	j.drop(piece.ID)
+	j.discardPartial(piece.ID)
 	if err != nil {
 		return nil, err
 	}
 	return z.text, nil
 }
 
-func (j *Joiner) drop(id string) {
+func (j *Joiner) discardPartial(id string) {
 	j.size -= len(j.started[id].text)
 	delete(j.started, id)
 }

@@ -123,7 +123,7 @@ func TestEventsAsMessages(t *testing.T) {
 		},
 	} {
 		got := ""
-		if m, ok := Event(bridge.Event{Body: test.event}); ok {
+		if m, ok := EventMessage(bridge.Event{Body: test.event}); ok {
 			got = string(m.Encode(1))
 		}
 		if got != test.want {
@@ -140,7 +140,7 @@ func TestUsageInWordsAndNumbers(t *testing.T) {
 	e.Total.Prompt, e.Total.Response, e.Total.Total = 2_000, 1_400, 1_003_400
 	e.Total.Cached, e.Total.ToolUse, e.Total.Thoughts = 5, 6, 7
 	e.Total.ResponseBy = map[string]int{"AUDIO": 1_400}
-	m, ok := Event(bridge.Event{Body: e})
+	m, ok := EventMessage(bridge.Event{Body: e})
 	want := `{"type":"LOG_MESSAGE","payload":{"type":"info","message":"This turn took 120 tokens, the conversation 1003400.",` +
 		`"details":{"usage":{"total":{"inputTokens":2000,"outputTokens":1400,"totalTokens":1003400,"cachedTokens":5,"toolUseTokens":6,` +
 		`"thoughtsTokens":7,"output":{"AUDIO":1400}},"turn":{"inputTokens":80,"outputTokens":40,"totalTokens":120,` +
@@ -187,7 +187,7 @@ func TestEveryEventIsTold(t *testing.T) {
 		bridge.History{},
 	} {
 		delete(missing, fmt.Sprintf("%T", e))
-		if m, ok := Event(bridge.Event{Body: e}); !ok || !json.Valid(m.Encode(1)) {
+		if m, ok := EventMessage(bridge.Event{Body: e}); !ok || !json.Valid(m.Encode(1)) {
 			t.Errorf("%T is sent as %s", e, m.Encode(1))
 		}
 	}

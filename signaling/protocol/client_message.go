@@ -47,9 +47,9 @@ func mayBeLarge(kind string) bool {
 	return kind == TypeMessage || kind == TypeRealtimeInput || kind == TypeToolResponse
 }
 
-// Read reads the text of a client's message from r, for [voxgate/signaling.SocketOptions]. It rejects a message that is too long for its
-// type; if the type permits no images, without reading more than 1 MiB of it. It blocks as long as r does.
-func Read(r io.Reader, _ bool) ([]byte, error) {
+// ReadMessage reads the text of a client's message from r, for [voxgate/signaling.SocketOptions]. It rejects a message that is too long for
+// its type; if the type permits no images, without reading more than 1 MiB of it. It blocks as long as r does.
+func ReadMessage(r io.Reader, _ bool) ([]byte, error) {
 	var text bytes.Buffer
 	text.Grow(2 << 10) // room for 20 ms of audio
 	if _, err := text.ReadFrom(io.LimitReader(r, MaxControl+1)); err != nil {
@@ -92,8 +92,8 @@ func typeIn(head []byte) (kind string) {
 	return kind
 }
 
-// Parse parses a client's message except its payload, and rejects a message that is too long. The result refers to raw.
-func Parse(raw []byte) (ClientMessage, error) {
+// ParseMessage parses a client's message except its payload, and rejects a message that is too long. The result refers to raw.
+func ParseMessage(raw []byte) (ClientMessage, error) {
 	m := ClientMessage{length: len(raw)}
 	if _, err := readFields(raw, "", map[string]any{"type": &m.Type, "id": &m.ID, "payload": &m.Payload}); err != nil {
 		return m, err
@@ -126,11 +126,11 @@ func tooLong(kind string, limit int) error {
 	if mayBeLarge(kind) && limit < maxLarge {
 		without = " without its pictures"
 	}
-	return BadField("payload", fmt.Sprintf("is too long: %s may have %d bytes%s", Clip(kind), limit, without))
+	return BadField("payload", fmt.Sprintf("is too long: %s may have %d bytes%s", ClipText(kind), limit, without))
 }
 
-// Decode parses the payload into v.
-func (m ClientMessage) Decode(v any) error {
+// DecodePayload parses the payload into v.
+func (m ClientMessage) DecodePayload(v any) error {
 	if len(m.Payload) == 0 {
 		return BadField("payload", "is missing")
 	}
@@ -149,7 +149,7 @@ func readFields(raw json.RawMessage, at string, into map[string]any) (others []s
 		target, known := into[string(name)]
 		switch later, ok := target.(*json.RawMessage); {
 		case !known:
-			others = append(others, Clip(path(name)))
+			others = append(others, ClipText(path(name)))
 		case string(value) == "null":
 		case ok:
 			*later = value
@@ -207,8 +207,8 @@ func badJSON(path string, err error) *bridge.Error {
 	return &bridge.Error{Code: bridge.CodeBadMessage, Message: fmt.Sprintf("The message is not JSON: %v.", tools.ExplainJSON(err, ""))}
 }
 
-// Open parses CONNECT_GEMINI. It returns the session request, without its origin, and the access token, or "".
-func (m ClientMessage) Open() (open bridge.SessionRequest, token string, err error) {
+// ParseConnect parses CONNECT_GEMINI. It returns the session request, without its origin, and the access token, or "".
+func (m ClientMessage) ParseConnect() (open bridge.SessionRequest, token string, err error) {
 	var p struct {
 		Agent         string          `json:"agent"`
 		InitialConfig json.RawMessage `json:"initialConfig"`
@@ -218,7 +218,7 @@ func (m ClientMessage) Open() (open bridge.SessionRequest, token string, err err
 		Token         string          `json:"token"`
 	}
 	if len(m.Payload) > 0 {
-		if err := m.Decode(&p); err != nil {
+		if err := m.DecodePayload(&p); err != nil {
 			return bridge.SessionRequest{}, "", err
 		}
 	}
@@ -231,17 +231,17 @@ func (m ClientMessage) Open() (open bridge.SessionRequest, token string, err err
 	}, p.Token, nil
 }
 
-// maxNamed limits the number of fields named in a warning.
-const maxNamed = 8
+// maxNamedFields limits the number of fields named in a warning.
+const maxNamedFields = 8
 
-// Turn parses SEND_MESSAGE, a typed turn. The warning tells the client's developer which fields were ignored; it names at most maxNamed
-// and is "" if none were.
-func (m ClientMessage) Turn() (turn bridge.Message, warning string, err error) {
+// ParseTurn parses SEND_MESSAGE, a typed turn. The warning tells the client's developer which fields were ignored; it names at most
+// maxNamed and is "" if none were.
+func (m ClientMessage) ParseTurn() (turn bridge.Message, warning string, err error) {
 	var p struct {
 		Parts        []json.RawMessage `json:"parts"`
 		TurnComplete *bool             `json:"turnComplete"`
 	}
-	if err := m.Decode(&p); err != nil {
+	if err := m.DecodePayload(&p); err != nil {
 		return turn, "", err
 	}
 	turn.TurnComplete = p.TurnComplete == nil || *p.TurnComplete
@@ -260,13 +260,13 @@ func (m ClientMessage) Turn() (turn bridge.Message, warning string, err error) {
 			return turn, "", err
 		}
 		for _, one := range read {
-			media += one.InlineData.length()
+			media += one.InlineData.encodedLength()
 		}
 		parts, dropped = append(parts, read...), append(dropped, others...)
 	}
 	turn.Parts = tools.Encode(parts)
 	if len(dropped) > 0 {
-		names := strings.Join(dropped[:min(len(dropped), maxNamed)], ", ")
+		names := strings.Join(dropped[:min(len(dropped), maxNamedFields)], ", ")
 		warning = fmt.Sprintf("Dropped from a typed turn, which has text and inlineData alone: %s.", names)
 	}
 	return turn, warning, m.checkLength(media)
@@ -309,9 +309,9 @@ func readPart(raw json.RawMessage, at string) (parts []part, others []string, er
 	return parts, others, nil
 }
 
-// ToolResponses parses SEND_TOOL_RESPONSE and returns the responses as a flat list. It does not validate the results: most long ones come
-// too late and are discarded anyway.
-func (m ClientMessage) ToolResponses() ([]bridge.ToolResponse, error) {
+// ParseToolResponses parses SEND_TOOL_RESPONSE and returns the responses as a flat list. It does not validate the results: most long ones
+// come too late and are discarded anyway.
+func (m ClientMessage) ParseToolResponses() ([]bridge.ToolResponse, error) {
 	if len(m.Payload) == 0 {
 		return nil, BadField("payload", "is missing")
 	}
@@ -342,7 +342,7 @@ func (m ClientMessage) ToolResponses() ([]bridge.ToolResponse, error) {
 	var answers []bridge.ToolResponse
 	media := 0
 	for i, raw := range list {
-		read, n, err := readAnswer(raw, fmt.Sprintf("%s[%d]", at, i), bridge.ToolResponse{}, maxWrapped)
+		read, n, err := readAnswer(raw, fmt.Sprintf("%s[%d]", at, i), bridge.ToolResponse{}, maxNesting)
 		if err != nil {
 			return nil, err
 		}
@@ -359,8 +359,8 @@ func tooManyAnswers(at string, n int) error {
 	return BadField(at, fmt.Sprintf("has %d answers; a message may have %d", n, maxAnswers))
 }
 
-// maxWrapped limits the nesting around a response: a functionResponse, a Content, and a functionResponse in it.
-const maxWrapped = 3
+// maxNesting limits the nesting around a response: a functionResponse, a Content, and a functionResponse in it.
+const maxNesting = 3
 
 // readAnswer parses an element of functionResponses. It may be a response, {functionResponse: response}, or a response that contains a
 // Content with the actual responses, as clients from before 2024-06 send it. Missing fields are taken from outer. It also returns how
@@ -455,27 +455,27 @@ func picturesOf(raw json.RawMessage, at string) (pictures json.RawMessage, media
 		if p.InlineData == nil {
 			return nil, 0, BadField(field, "is missing")
 		}
-		if _, _, err := p.InlineData.picture(field); err != nil {
+		if _, _, err := p.InlineData.decodePicture(field); err != nil {
 			return nil, 0, err
 		}
 		parts[i].Text = nil // drop all other fields
-		media += p.InlineData.length()
+		media += p.InlineData.encodedLength()
 	}
 	return tools.Encode(parts), media, nil
 }
 
-// Config returns the LiveConfig of UPDATE_CONFIG, not validated.
-func (m ClientMessage) Config() (config json.RawMessage, err error) {
-	err = m.Decode(&config)
+// ParseConfig returns the LiveConfig of UPDATE_CONFIG, not validated.
+func (m ClientMessage) ParseConfig() (config json.RawMessage, err error) {
+	err = m.DecodePayload(&config)
 	return config, err
 }
 
-// PauseRecording parses PAUSE_RECORDING.
-func (m ClientMessage) PauseRecording() (bridge.PauseRecording, error) {
+// ParsePauseRecording parses PAUSE_RECORDING.
+func (m ClientMessage) ParsePauseRecording() (bridge.PauseRecording, error) {
 	var p struct {
 		Paused *bool `json:"paused"`
 	}
-	if err := m.Decode(&p); err != nil {
+	if err := m.DecodePayload(&p); err != nil {
 		return bridge.PauseRecording{}, err
 	}
 	if p.Paused == nil {
@@ -484,12 +484,12 @@ func (m ClientMessage) PauseRecording() (bridge.PauseRecording, error) {
 	return bridge.PauseRecording{On: *p.Paused}, nil
 }
 
-// Offer returns the SDP of WEBRTC_OFFER.
-func (m ClientMessage) Offer() (sdp string, err error) {
+// ParseOffer returns the SDP of WEBRTC_OFFER.
+func (m ClientMessage) ParseOffer() (sdp string, err error) {
 	var p struct {
 		SDP string `json:"sdp"`
 	}
-	err = m.Decode(&p)
+	err = m.DecodePayload(&p)
 	return p.SDP, err
 }
 
@@ -499,11 +499,11 @@ type candidatePayload struct {
 	SDPMLineIndex *uint16 `json:"sdpMLineIndex"`
 }
 
-// Candidate returns the candidate line of WEBRTC_ICE_CANDIDATE, or "" at the end of candidates. It ignores sdpMid and sdpMLineIndex: all
-// sections are bundled, and some clients omit both.
-func (m ClientMessage) Candidate() (line string, err error) {
+// ParseCandidate returns the candidate line of WEBRTC_ICE_CANDIDATE, or "" at the end of candidates. It ignores sdpMid and sdpMLineIndex:
+// all sections are bundled, and some clients omit both.
+func (m ClientMessage) ParseCandidate() (line string, err error) {
 	var p candidatePayload
-	if err := m.Decode(&p); err != nil || p.Candidate == nil {
+	if err := m.DecodePayload(&p); err != nil || p.Candidate == nil {
 		return "", err
 	}
 	if len(*p.Candidate) > maxCandidate {
@@ -512,5 +512,5 @@ func (m ClientMessage) Candidate() (line string, err error) {
 	return *p.Candidate, nil
 }
 
-// Clip shortens untrusted text to 64 bytes, for logs and error messages.
-func Clip(s string) string { return tools.Truncate(s, 64) }
+// ClipText shortens untrusted text to 64 bytes, for logs and error messages.
+func ClipText(s string) string { return tools.Truncate(s, 64) }

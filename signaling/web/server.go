@@ -1,5 +1,5 @@
 // Package web serves browsers and apps with the client protocol: [Server] implements it over WebSocket and data channel, and
-// [Site.Page] serves the web page that uses it. PROTOCOL.md describes the protocol for client authors.
+// [Site.Handler] serves the web page that uses it. PROTOCOL.md describes the protocol for client authors.
 package web
 
 import (
@@ -15,8 +15,8 @@ import (
 	"voxgate/signaling/rtc"
 )
 
-// Door serves WebSockets of the client protocol for browsers and apps.
-type Door struct {
+// Server serves WebSockets of the client protocol for browsers and apps.
+type Server struct {
 	Host        *bridge.Host
 	RTC         *rtc.API
 	ICEServers  []signaling.ICEServer // for clients
@@ -26,15 +26,17 @@ type Door struct {
 }
 
 // ServeHTTP runs one call. It returns at the end of the call, which may be long after the end of the socket.
-func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (d *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &webClient{
-		door: d, handed: make(chan func()), done: make(chan struct{}), warned: map[string]bool{}, offers: rtc.NewOfferLimiter(),
-		out: newRoutes(), channelPace: signaling.NewRateLimiter(),
+		server: d, messageCalls: make(chan func()), done: make(chan struct{}), warnedTopics: map[string]bool{}, offers: rtc.NewOfferLimiter(),
+		router: newRouter(), channelPace: signaling.NewRateLimiter(),
 	}
-	o := signaling.SocketOptions{Read: protocol.Read, Write: c.out.write, CloseReason: signaling.CloseReason, OnRoundTrip: c.onRoundTrip}
+	o := signaling.SocketOptions{
+		Read: protocol.ReadMessage, Write: c.router.writeMessage, CloseReason: signaling.CloseReason, OnRoundTrip: c.onRoundTrip,
+	}
 	signaling.ServeSocket(w, r, o, c.run)
-	for _, p := range c.peers() {
-		p.close()
+	for _, p := range c.currentPeers() {
+		p.closeAndWait()
 	}
 	c.closers.Wait()
 }
@@ -46,22 +48,22 @@ const flushTimeout = time.Second
 func (c *webClient) run(ctx context.Context, s *signaling.Socket) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	c.log = c.door.Logger.With("remote", s.Remote())
-	c.posts = newPosts(func() { cancel(errOverrun) })
-	c.socket, c.socketPace = &socketLine{s.WSConn()}, s.WSConn().Limiter()
-	c.out.put = s.Put
-	c.out.lost = func(l line) { c.post(func() { c.onLost(l) }) }
-	c.out.connect(socket, c.socket)
-	open, err := c.open(ctx, s)
+	c.log = c.server.Logger.With("remote", s.Remote())
+	c.queue = newLoopQueue(func() { cancel(errOverrun) })
+	c.socket, c.socketPace = &socketTransport{s.WSConn()}, s.WSConn().Limiter()
+	c.router.enqueue = s.Put
+	c.router.onLost = func(l transport) { c.postToLoop(func() { c.onLost(l) }) }
+	c.router.setTransport(routeSocket, c.socket)
+	open, err := c.awaitConnect(ctx, s)
 	if err == nil {
-		c.lost = s.StartReading(func(m signaling.Message) { c.take(socket, m) })
-		err = c.door.Host.Serve(ctx, c, open)
+		c.socketLost = s.StartReading(func(m signaling.Message) { c.receiveMessage(routeSocket, m) })
+		err = c.server.Host.Serve(ctx, c, open)
 	}
 	close(c.done)
-	c.posts.close()
+	c.queue.close()
 	c.channelPace.Release()
-	err = c.farewell(err)
-	c.out.close()
+	err = c.sendGoodbye(err)
+	c.router.close()
 	s.DrainWrites()
 	if p := c.peer; p != nil && p.channel != nil {
 		p.channel.Flush(ctx, flushTimeout) // a close message that does not arrive in time is dropped
