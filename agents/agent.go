@@ -227,30 +227,30 @@ func (a *Agent) thinkingConfig() (config map[string]any, err error) {
 
 // SessionAgent returns the configuration of the model for this agent.
 func (a *Agent) SessionAgent() bridge.Agent {
-	said := map[string]any{}
+	merged := map[string]any{}
 	if thinking, _ := a.thinkingConfig(); thinking != nil {
-		said["generationConfig"] = map[string]any{"thinkingConfig": thinking}
+		merged["generationConfig"] = map[string]any{"thinkingConfig": thinking}
 	}
-	own := map[string]any{}
+	extension := map[string]any{}
 	if a.Record != nil {
-		own["record"] = *a.Record
+		extension["record"] = *a.Record
 	}
 	if a.Silence != nil {
-		own["silence"] = a.Silence
+		extension["silence"] = a.Silence
 	}
 	if a.Waiting != nil {
-		own["waiting"] = a.Waiting
+		extension["waiting"] = a.Waiting
 	}
-	if len(own) > 0 {
-		said["voxgate"] = own
+	if len(extension) > 0 {
+		merged["voxgate"] = extension
 	}
-	fields, _ := json.Marshal(said)   // texts and numbers always marshal
+	fields, _ := json.Marshal(merged) // texts and numbers always marshal
 	prompt, plan, _ := a.parseSteps() // checked when parsed
 	layer := bridge.Agent{
 		Prompt: prompt, Steps: plan, Voice: a.Voice, Language: a.Language, Model: a.Model, Config: a.Config, Tools: a.Tools, Outcome: a.Outcome,
 		MaxDuration: time.Duration(a.Limits.Minutes * float64(time.Minute)), MaxDollars: a.Limits.Dollars,
 	}
-	if len(said) > 0 {
+	if len(merged) > 0 {
 		layer = bridge.Agent{Config: fields}.MergeOver(layer)
 	}
 	return layer

@@ -178,9 +178,9 @@ func (f *Folder) AddCheck(door string, check func(*Agent) error) error {
 // runChecks runs the checks of [Folder.AddCheck] on an agent.
 func (f *Folder) runChecks(a *Agent) error {
 	f.mu.Lock()
-	wants := f.checks
+	checks := f.checks
 	f.mu.Unlock()
-	for _, check := range wants {
+	for _, check := range checks {
 		if err := check(a); err != nil {
 			return fmt.Errorf("%s: %w", filepath.Join(f.path, a.Name+extension), err)
 		}
@@ -192,14 +192,14 @@ func (f *Folder) runChecks(a *Agent) error {
 var telephoneTools = []string{"collect_digits", "end_call", "send_dtmf", "transfer_call"}
 
 // CheckTools returns an error for each agent with a tool that is neither in known, the operator's tools, nor a phone tool.
-func (f *Folder) CheckTools(known []string) error {
+func (f *Folder) CheckTools(toolNames []string) error {
 	if f == nil {
 		return nil
 	}
-	known = slices.Concat(known, telephoneTools)
+	toolNames = slices.Concat(toolNames, telephoneTools)
 	var errs []error
 	for _, a := range f.current() {
-		_, err := readFile(filepath.Join(f.path, a.Name+extension), a.Name, known)
+		_, err := readFile(filepath.Join(f.path, a.Name+extension), a.Name, toolNames)
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

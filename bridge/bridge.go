@@ -164,6 +164,6 @@ func (o *SessionRequest) buildConfig(configured json.RawMessage, backend *steeri
 	if !o.AgentLocked { // else it overrides the caller
 		configured = mergeConfig(configured, o.Agent.applyTo(nil))
 	}
-	over := backend.agent.MergeOver(o.FixedAgent())
-	return backend.withFunctions(withSuffix(withSuffix(over.applyTo(configured), backend.flow.Instruction()), o.PromptSuffix))
+	merged := backend.agent.MergeOver(o.FixedAgent())
+	return backend.withFunctions(withSuffix(withSuffix(merged.applyTo(configured), backend.flow.Instruction()), o.PromptSuffix))
 }

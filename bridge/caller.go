@@ -15,18 +15,18 @@ func (s *Session) serveCaller(ctx context.Context, c Caller, o SessionRequest, f
 	defer cancel(nil)
 	v := &callerConn{
 		caller: c, request: o, isFirst: first, cancel: cancel,
-		ready: make(chan struct{}), left: make(chan struct{}), parked: make(chan struct{}),
+		ready: make(chan struct{}), served: make(chan struct{}), parked: make(chan struct{}),
 	}
 	old := s.setCurrent(v)
 	admitted()
 	if old != nil {
 		old.cancel(ErrReplaced)
-		<-old.left
+		<-old.served
 	}
 	select {
 	case s.callerConns <- v:
 	case <-s.done:
-		close(v.left)
+		close(v.served)
 		if !first {
 			return errEnded
 		}
@@ -37,7 +37,7 @@ func (s *Session) serveCaller(ctx context.Context, c Caller, o SessionRequest, f
 	crash.Run(s.log, "caller", func(e error) { err = e; s.Crash(e) }, func() { err = c.Serve(ctx, s) })
 	s.voice.SetHold(true) // before Attach: queued voice is kept for the next caller
 	s.voice.AttachOutput(nil)
-	close(v.left)
+	close(v.served)
 	select {
 	case s.callerConns <- v:
 	case <-s.done:

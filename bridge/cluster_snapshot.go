@@ -61,8 +61,8 @@ func (n *snapshot) isRecordingPaused() bool {
 // acceptsResume reports whether a caller may continue the conversation.
 func (n *snapshot) acceptsResume(o SessionRequest) bool {
 	hash := hashToken(o.ResumeToken)
-	known := slices.ContainsFunc(n.TokenHashes[:], func(t []byte) bool { return slices.Equal(t, hash[:]) })
-	return known && n.Origin.SameCaller(o.Origin) && n.Origin.Protocol == o.Origin.Protocol
+	isKnown := slices.ContainsFunc(n.TokenHashes[:], func(t []byte) bool { return slices.Equal(t, hash[:]) })
+	return isKnown && n.Origin.SameCaller(o.Origin) && n.Origin.Protocol == o.Origin.Protocol
 }
 
 // clusterState tracks the move of a session to or from another gateway. Owned by the loop.

@@ -137,21 +137,22 @@ func (p *costMeter) reserveNext(cost Cost) (limit error) {
 	if p.isMoneyLimited {
 		next.Micros = p.estimate.maxMicros() + int(p.estimate.prices.Cost(p.meter.Turn()))
 	}
-	left, most := p.account.RecordCost(cost, next)
-	if own := p.cap.Micros - int(math.Ceil(p.settledMicros)); p.cap.Micros > 0 && (most.Micros == 0 || own < left.Micros) {
-		left.Micros, most.Micros = own, p.cap.Micros
+	remaining, most := p.account.RecordCost(cost, next)
+	if own := p.cap.Micros - int(math.Ceil(p.settledMicros)); p.cap.Micros > 0 && (most.Micros == 0 || own < remaining.Micros) {
+		remaining.Micros, most.Micros = own, p.cap.Micros
 	}
 	switch {
 	case p.cap.Tokens > 0 && p.meter.Total().Total >= p.cap.Tokens:
 		return ErrTokenLimit
-	case most.Tokens > 0 && left.Tokens <= 0, most.Micros > 0 && left.Micros < next.Micros:
+	case most.Tokens > 0 && remaining.Tokens <= 0, most.Micros > 0 && remaining.Micros < next.Micros:
 		return ErrBudget
 	case p.isLowReported, cost == (Cost{}): // only at the end of turns, with a caller
-	case most.Tokens > 0 && left.Tokens*100 <= most.Tokens*lowBudgetPercent:
-		p.warnLowBudget(fmt.Sprintf("Of a budget of %d tokens %d are left; then the conversation ends.", most.Tokens, left.Tokens),
-			map[string]any{"tokensLeft": left.Tokens})
-	case most.Micros > 0 && (left.Micros*100 <= most.Micros*lowBudgetPercent || left.Micros < 2*next.Micros): // next turn may be the last
-		dollars := *microsToDollars(float64(left.Micros))
+	case most.Tokens > 0 && remaining.Tokens*100 <= most.Tokens*lowBudgetPercent:
+		p.warnLowBudget(fmt.Sprintf("Of a budget of %d tokens %d are left; then the conversation ends.", most.Tokens, remaining.Tokens),
+			map[string]any{"tokensLeft": remaining.Tokens})
+	case most.Micros > 0 && (remaining.Micros*100 <= most.Micros*lowBudgetPercent ||
+		remaining.Micros < 2*next.Micros): // next turn may be the last
+		dollars := *microsToDollars(float64(remaining.Micros))
 		p.warnLowBudget(fmt.Sprintf("Of a budget of $%.2f $%.4f are left; the conversation ends when a turn might cost more.",
 			float64(most.Micros)/1e6, dollars), map[string]any{"dollarsLeft": dollars})
 	}

@@ -64,11 +64,11 @@ func NewHost(o Options) *Host {
 
 // checkTools logs which of the gateway's tools a model cannot use.
 func (h *Host) checkTools() {
-	own := h.configuredTools()
-	if len(own) == 0 {
+	operatorTools := h.configuredTools()
+	if len(operatorTools) == 0 {
 		return
 	}
-	config, err := setup.Parse(nil, "config", h.configScope(own, &SessionRequest{Origin: Origin{HasScreen: true}}, steps.Flow{}))
+	config, err := setup.Parse(nil, "config", h.configScope(operatorTools, &SessionRequest{Origin: Origin{HasScreen: true}}, steps.Flow{}))
 	if err != nil {
 		h.options.Logger.Error("tools cannot be declared", "err", err)
 	}

@@ -141,9 +141,9 @@ func (a *modelOutput) addLate(c *wire.ServerContent) {
 // onTranscript handles a transcript of the person's speech. It may come after the answer.
 func (a *modelOutput) onTranscript(text string) {
 	turn := a.questionTurn()
-	late := a.isLateTranscript()
+	isLate := a.isLateTranscript()
 	switch {
-	case late:
+	case isLate:
 		turn = a.lastTurn.number
 	case !a.mayBeLate():
 		a.prompts.isOpen = true
@@ -151,7 +151,7 @@ func (a *modelOutput) onTranscript(text string) {
 	a.openUserTextTurn = turn
 	a.transcript.AddTranscription(turn, text)
 	a.audience.notify(UserText{Turn: turn, Text: text})
-	if late {
+	if isLate {
 		a.sendFinalUserText()
 		a.lastTurn.hasQuestionText = false // more pieces may follow
 	}

@@ -368,8 +368,8 @@ func (a *modelOutput) abortTurn() {
 func (a *modelOutput) finishTurn(lost bool) {
 	number, length, timing, began := a.turn.number, a.turn.voiceLength, a.turn.timing, a.turn.startedAt
 	generation := a.voice.Generation()
-	over := &atomic.Bool{}
-	a.voice.addFinished(utterance{number, length, over})
+	wasInterrupted := &atomic.Bool{}
+	a.voice.addFinished(utterance{number, length, wasInterrupted})
 	if number == 0 {
 		number = a.turnNumber // it was empty
 	}
@@ -378,7 +378,7 @@ func (a *modelOutput) finishTurn(lost bool) {
 		otherwise = ByConnectionLoss
 	}
 	a.voice.AddMark(func(heard bool) {
-		over.Store(heard)
+		wasInterrupted.Store(heard)
 		a.reportTurnEnd(number, began, timing, a.reportLatency(timing), a.voice.interruptionCause(heard, otherwise))
 		switch {
 		case !heard:
@@ -449,17 +449,17 @@ func (a *modelOutput) interrupt(by Cause, asking bool) {
 // notifyDeferred sends the events that waited behind interrupted voice. As at Google, an interrupted turn has no
 // generationComplete, and one turnComplete after the interruption, which still comes if a turn is in progress.
 func (a *modelOutput) notifyDeferred(events []EventBody, underWay bool) {
-	ended := underWay
+	hasEnded := underWay
 	for i, b := range slices.Backward(events) {
 		raw, ok := b.(RawServerContent)
 		if !ok || raw.TopLevel {
 			continue
 		}
 		raw.ServerContent = withoutField(raw.ServerContent, "generationComplete")
-		if ended {
+		if hasEnded {
 			raw.ServerContent = withoutField(raw.ServerContent, "turnComplete")
 		}
-		ended = ended || hasField(raw.ServerContent, "turnComplete")
+		hasEnded = hasEnded || hasField(raw.ServerContent, "turnComplete")
 		events[i] = raw
 	}
 	for _, b := range events {

@@ -50,14 +50,14 @@ func (r *replayBuffer) pruneEvents(attended bool, open func(id string) bool) {
 
 // trim drops the oldest events that may go, until the limits are met.
 func (r *replayBuffer) trim(size, bytes int, may func(Event) bool) {
-	left := len(r.events)
-	if left <= size && r.bytes <= bytes {
+	remaining := len(r.events)
+	if remaining <= size && r.bytes <= bytes {
 		return
 	}
 	r.dropEvents(func(e Event) bool {
-		gone := (left > size || r.bytes > bytes) && may(e)
+		gone := (remaining > size || r.bytes > bytes) && may(e)
 		if gone {
-			left--
+			remaining--
 		}
 		return gone
 	})

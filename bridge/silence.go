@@ -46,9 +46,9 @@ func (s *Session) setToolAlarm() {
 	}
 	running, set := s.calls.HasRunningCall(), s.clock.IsSet(alarmTool)
 	s.user.toldSlowTool = s.user.toldSlowTool && running
-	spoken := s.user.isSpeaking || s.output.turn.state == turnSpeaking
+	isSpeaking := s.user.isSpeaking || s.output.turn.state == turnSpeaking
 	switch {
-	case !running || spoken || s.isUnheard() || s.pendingReason != nil:
+	case !running || isSpeaking || s.isUnheard() || s.pendingReason != nil:
 		if set {
 			s.clock.Clear(alarmTool)
 		}

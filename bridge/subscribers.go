@@ -26,7 +26,7 @@ type callerConn struct {
 	cancel     context.CancelCauseFunc
 	hasArrived bool          // the loop has seen it arrive
 	ready      chan struct{} // closed when the caller has received the state
-	left       chan struct{} // closed when the caller's Serve has returned
+	served     chan struct{} // closed when the caller's Serve has returned
 	parked     chan struct{} // closed when the conversation goes on without the caller
 }
 

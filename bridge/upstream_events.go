@@ -225,11 +225,11 @@ func (s *Session) onContent(ctx context.Context, c *wire.ServerContent, costs, e
 			return true
 		}
 	}
-	asked := a.hasRequest() || c.InputTranscription != ""
+	hasRequest := a.hasRequest() || c.InputTranscription != ""
 	silent := a.turn.state == turnIdle && len(c.Audio) == 0 && !c.HasText && c.OutputTranscription == "" && !c.HasThought
 	// A client would take the end of an empty turn for the end of the answer. It has received that already, or the
 	// gateway answers the calls and the answer follows.
-	if c.TurnComplete && silent && !c.Interrupted && (!asked && !costs || endsCall && a.prompts.gatewayAnswers) {
+	if c.TurnComplete && silent && !c.Interrupted && (!hasRequest && !costs || endsCall && a.prompts.gatewayAnswers) {
 		c.TurnComplete = false
 		c.Fields = withoutField(c.Fields, "turnComplete")
 		a.handleContent(c)
@@ -403,12 +403,12 @@ type toolClient struct{ s *Session }
 
 // RequestCalls asks the declarers of the functions, backend or caller, to run them.
 func (c toolClient) RequestCalls(calls []tools.Call) {
-	theirs, backends := c.s.steering.splitCalls(calls)
+	callerCalls, backends := c.s.steering.splitCalls(calls)
 	if len(backends) > 0 {
 		c.s.notifyWatchersOnly(ToolCall{backends})
 	}
-	if len(theirs) > 0 {
-		c.s.voice.notifyInOrder(c.s.subscribers, ToolCall{theirs})
+	if len(callerCalls) > 0 {
+		c.s.voice.notifyInOrder(c.s.subscribers, ToolCall{callerCalls})
 	}
 }
 

@@ -91,15 +91,15 @@ func (v *voice) addFinished(u utterance) {
 
 // playingTurn returns the turn being played, of the finished ones and the growing one; 0 means none.
 func (v *voice) playingTurn(growing utterance) (turn int) {
-	left := v.QueuedDuration()
-	if left == 0 {
+	queued := v.QueuedDuration()
+	if queued == 0 {
 		return 0
 	}
 	for _, u := range slices.Backward(append(slices.Clone(v.finishedTurns), growing)) {
 		if u.length > 0 {
 			turn = u.turn
 		}
-		if left -= u.length; left <= 0 {
+		if queued -= u.length; queued <= 0 {
 			break
 		}
 	}

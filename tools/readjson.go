@@ -233,14 +233,14 @@ func joinPath(at, name string) string { return strings.TrimPrefix(at+"."+name, "
 
 // fitStruct renames the fields of an object to those of a type. Unknown fields and nulls are removed.
 func fitStruct(fields map[string]any, t reflect.Type, at string) (any, error) {
-	known := map[string]reflect.StructField{}
-	collectFields(t, known)
+	byName := map[string]reflect.StructField{}
+	collectFields(t, byName)
 	out := make(map[string]any, len(fields))
 	for name, v := range fields {
 		if v == nil {
 			continue
 		}
-		field, ok := known[foldName(name)]
+		field, ok := byName[foldName(name)]
 		if !ok {
 			continue
 		}

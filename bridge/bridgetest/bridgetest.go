@@ -46,10 +46,10 @@ func (p *PipeNetwork) Close() error   { p.once.Do(func() { close(p.done) }); ret
 func (p *PipeNetwork) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
 
 func (p *PipeNetwork) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	ours, theirs := net.Pipe()
+	local, theirs := net.Pipe()
 	select {
 	case p.conns <- theirs:
-		return ours, nil
+		return local, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-p.done:

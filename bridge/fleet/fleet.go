@@ -377,12 +377,12 @@ func (f *Cluster) writeEntry(ctx context.Context, r *Entry) {
 	case next != nil:
 		r.stored = next
 	}
-	taken := r.isTaken
-	if err == nil && (over || taken && r.hasEnded) {
+	isTaken := r.isTaken
+	if err == nil && (over || isTaken && r.hasEnded) {
 		delete(f.entries, r)
 	}
 	f.mu.Unlock()
-	if taken && !over {
+	if isTaken && !over {
 		r.onTaken()
 	}
 }

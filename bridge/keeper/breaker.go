@@ -148,11 +148,11 @@ func (b *Breaker) Admit(caller string) (isProbe bool, retry time.Duration) {
 // QuotaDelay returns how long to wait after an exhausted quota: as long as Google asks for, within limits, or else
 // QuotaPause.
 func QuotaDelay(err error) time.Duration {
-	wanted := retryDelay(err)
-	if wanted <= 0 {
+	delay := retryDelay(err)
+	if delay <= 0 {
 		return QuotaPause
 	}
-	return min(max(wanted, time.Second), maxQuotaPause)
+	return min(max(delay, time.Second), maxQuotaPause)
 }
 
 // openFor records that Google has refused a caller for lack of quota. It rejects new conversations for a while: those

@@ -73,11 +73,11 @@ func (k *Keeper) onDialFailed(ctx context.Context, d dialResult) {
 	default: // the identical setup would be rejected again
 		k.reduceSetup(ctx)
 	}
-	wanted := retryDelay(d.err)
-	if !k.current.hadSession && (f.dials >= firstDials || wanted > lastBackoff) { // the person should learn of the failure sooner
+	delay := retryDelay(d.err)
+	if !k.current.hadSession && (f.dials >= firstDials || delay > lastBackoff) { // the person should learn of the failure sooner
 		k.failConversation(ctx, d.err)
 	}
-	k.scheduleRedial(ctx, min(wanted, lastRetry))
+	k.scheduleRedial(ctx, min(delay, lastRetry))
 }
 
 // reduceSetup makes the next setup send less.

@@ -213,18 +213,18 @@ func (k *Keeper) readMessages(ctx context.Context, epoch int, conn Conn) {
 // writeItems sends the items of the uplink, in the form that the model of config accepts. It is the only writer of
 // conn.
 func (k *Keeper) writeItems(ctx context.Context, conn Conn, config setup.Config) error {
-	early := time.NewTimer(time.Hour)
-	defer early.Stop()
+	probe := time.NewTimer(time.Hour)
+	defer probe.Stop()
 	for {
 		it, wait, ok := k.Uplink.Next(conn.LastSentIndex())
 		if !ok {
-			early.Stop()
+			probe.Stop()
 			if wait > 0 {
-				early.Reset(wait)
+				probe.Reset(wait)
 			}
 			select {
 			case <-k.Uplink.Ready:
-			case <-early.C:
+			case <-probe.C:
 			case <-ctx.Done():
 				return nil
 			}

@@ -27,7 +27,7 @@ var fieldNamePattern = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
 
 // Check validates a plan and returns its first fault, or nil.
 func (p Plan) Check() *PlanError {
-	seen := map[string]bool{}
+	names := map[string]bool{}
 	for i, s := range p {
 		wrong := func(key, format string, args ...any) *PlanError {
 			return &PlanError{i, key, fmt.Errorf(format, args...)}
@@ -37,12 +37,12 @@ func (p Plan) Check() *PlanError {
 			return wrong("", "at most %d steps are allowed", maxSteps)
 		case s.Name == "" || len(s.Name) > maxName:
 			return wrong("", "a step needs a name of at most %d bytes", maxName)
-		case seen[s.Name]:
+		case names[s.Name]:
 			return wrong("", "duplicate step %q", s.Name)
 		case len(s.Fields) > maxFields:
 			return wrong("ask", "at most %d fields are allowed", maxFields)
 		}
-		seen[s.Name] = true
+		names[s.Name] = true
 		for _, pattern := range s.Tools {
 			if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
 				return wrong("tools", "%q is not a valid pattern", pattern)
@@ -87,17 +87,17 @@ func (p Plan) checkReachable() *PlanError {
 	if len(p) == 0 {
 		return nil
 	}
-	seen, queue := map[string]bool{p[0].Name: true}, []string{p[0].Name}
+	visited, queue := map[string]bool{p[0].Name: true}, []string{p[0].Name}
 	for len(queue) > 0 {
 		for _, next := range p[p.stepIndex(queue[0])].Next {
-			if !seen[next] {
-				seen[next], queue = true, append(queue, next)
+			if !visited[next] {
+				visited[next], queue = true, append(queue, next)
 			}
 		}
 		queue = queue[1:]
 	}
 	for i, s := range p {
-		if !seen[s.Name] {
+		if !visited[s.Name] {
 			return &PlanError{i, "", fmt.Errorf("no step leads to %q", s.Name)}
 		}
 	}

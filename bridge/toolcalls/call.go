@@ -20,7 +20,7 @@ func (c *Calls) StartCalls(ctx context.Context, requested []wire.FunctionCall) {
 	event := c.Model.RecordEvent()
 	c.Uplink.MarkActedOn()
 	var clientCalls []tools.Call
-	answered := false
+	isAnswered := false
 	for _, w := range requested {
 		call := tools.Call{ID: w.ID, Name: w.Name, Args: w.Args}
 		if f, ok := c.Model.ResolveFunction(w.Name); ok { // the model may use another name, and JSON encoded as text
@@ -33,20 +33,20 @@ func (c *Calls) StartCalls(ctx context.Context, requested []wire.FunctionCall) {
 		if r, ok := c.takeOrphanedAnswer(call); ok {
 			c.Logger.Info("tool call asked again by a new session", "tool", call.Name)
 			c.sendAnswer(call, event, r)
-			answered = true
+			isAnswered = true
 			continue
 		}
 		function, denied := c.checkCall(call)
 		if denied != nil {
 			c.sendAnswer(call, event, reply{response: tools.BuildOutcome(nil, denied.modelError).Response})
-			answered = true
+			isAnswered = true
 			if c.failureLimiter.Allow() {
 				c.Client.ReportFailure(&denied.clientError)
 			}
 			continue
 		}
 		if done, ok := c.reuseAnswer(event, call, function); ok {
-			answered = answered || done
+			isAnswered = isAnswered || done
 			continue
 		}
 		call.Title = function.Title
@@ -54,13 +54,13 @@ func (c *Calls) StartCalls(ctx context.Context, requested []wire.FunctionCall) {
 		if q != nil {
 			clientCalls = append(clientCalls, q.Call)
 		}
-		answered = answered || done
+		isAnswered = isAnswered || done
 	}
 	c.UpdateGate()
 	if len(clientCalls) > 0 {
 		c.Client.RequestCalls(clientCalls)
 	}
-	if answered && !c.HasRunningCall() {
+	if isAnswered && !c.HasRunningCall() {
 		c.Model.ExpectReply()
 	}
 }
@@ -385,19 +385,19 @@ func (c *Calls) callsByAge() []*call {
 // send them on.
 func (c *Calls) Finish(connected bool) {
 	close(c.done)
-	left := c.callsByAge()
+	pending := c.callsByAge()
 	clear(c.openCalls)
-	for _, o := range left {
+	for _, o := range pending {
 		o.stopCall()
 		c.dropQuestions(o)
 		c.observeOutcome(o, Cancelled)
 	}
-	left = slices.DeleteFunc(left, func(o *call) bool { return o.isDetached }) // already answered
+	pending = slices.DeleteFunc(pending, func(o *call) bool { return o.isDetached }) // already answered
 	unsure := slices.ContainsFunc(c.answers, func(a answer) bool { return !a.isCovered })
-	if !connected || len(left) == 0 && !unsure {
+	if !connected || len(pending) == 0 && !unsure {
 		return
 	}
-	for _, o := range left {
+	for _, o := range pending {
 		last := tools.BuildOutcome(nil, errors.New("the conversation has ended"))
 		if o.function.Where == setup.OnCanvas {
 			last.Response = dismissedResponse

@@ -30,15 +30,15 @@ func (c *checkRun) checkCertificate(ctx context.Context, address string) bool {
 	defer conn.Close()
 	state := conn.(*tls.Conn).ConnectionState()
 	leaf := state.PeerCertificates[0]
-	left := time.Until(leaf.NotAfter)
+	remaining := time.Until(leaf.NotAfter)
 	if state.NegotiatedProtocol != "" && state.NegotiatedProtocol != "http/1.1" {
 		c.fail("ALPN", "the server chose "+state.NegotiatedProtocol, "WebSockets need HTTP/1.1 here: let the proxy offer it beside h2.")
 	}
-	if left < expiryWarning {
-		return c.fail("TLS", fmt.Sprintf("the certificate ends in %.0f days", left.Hours()/24),
+	if remaining < expiryWarning {
+		return c.fail("TLS", fmt.Sprintf("the certificate ends in %.0f days", remaining.Hours()/24),
 			"Is it renewed? docs/network.md#tls says how.") || true
 	}
-	return c.pass("TLS", "%s, the certificate is good for %.0f days", tls.VersionName(state.Version), left.Hours()/24)
+	return c.pass("TLS", "%s, the certificate is good for %.0f days", tls.VersionName(state.Version), remaining.Hours()/24)
 }
 
 // suggestTLSRemedy returns the fix for an error of a certificate, or "" for other errors.

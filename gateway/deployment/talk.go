@@ -137,9 +137,9 @@ func (c *checkRun) measureVoice(ctx context.Context, s *socket, call *call) {
 			"The model has not answered, or a firewall passes the first packets alone. See the gateway's log.")
 		return
 	}
-	lost := float64(h.lost) / float64(h.packets+h.lost) * 100
-	found := fmt.Sprintf("%d packets came, %.1f %% were lost, jitter %v", h.packets, lost, h.jitter.Round(100*time.Microsecond))
-	if lost > 5 {
+	lossPercent := float64(h.lost) / float64(h.packets+h.lost) * 100
+	found := fmt.Sprintf("%d packets came, %.1f %% were lost, jitter %v", h.packets, lossPercent, h.jitter.Round(100*time.Microsecond))
+	if lossPercent > 5 {
 		c.fail("voice", found, "The network between here and the gateway loses packets: look at it with mtr, or try from elsewhere.")
 		return
 	}

@@ -15,7 +15,7 @@ const MaxDatagram = 2048
 // reading.
 type Socket struct {
 	up, down *Pipe
-	inner    net.PacketConn
+	conn     net.PacketConn
 	inbox    chan Packet
 	closed   context.Context
 	stop     context.CancelFunc
@@ -27,7 +27,7 @@ var _ net.PacketConn = (*Socket)(nil)
 // NewSocket puts an unimpaired network around a socket and takes ownership of it.
 func NewSocket(inner net.PacketConn, seed uint64) *Socket {
 	const unread = 1024 // packets buffered before more are lost, as at a real socket
-	c := &Socket{inner: inner, inbox: make(chan Packet, unread)}
+	c := &Socket{conn: inner, inbox: make(chan Packet, unread)}
 	c.closed, c.stop = context.WithCancel(context.Background())
 	c.up = NewPipe(NewPath(seed, 0), func(p Packet) {
 		inner.WriteTo(p.Data, p.Addr) // an error counts as loss
@@ -60,7 +60,7 @@ func (c *Socket) Blackout(until time.Time) {
 func (c *Socket) receive() {
 	buf := make([]byte, MaxDatagram)
 	for {
-		n, addr, err := c.inner.ReadFrom(buf)
+		n, addr, err := c.conn.ReadFrom(buf)
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
@@ -97,13 +97,13 @@ func (c *Socket) Close() error {
 		return net.ErrClosed
 	}
 	c.stop()
-	err := c.inner.Close()
+	err := c.conn.Close()
 	c.running.Wait()
 	return err
 }
 
 // LocalAddr returns the address of the real socket.
-func (c *Socket) LocalAddr() net.Addr { return c.inner.LocalAddr() }
+func (c *Socket) LocalAddr() net.Addr { return c.conn.LocalAddr() }
 
 // SetDeadline does nothing.
 func (*Socket) SetDeadline(time.Time) error { return nil }

@@ -23,7 +23,7 @@ const maxRequests = 3
 
 // addPacket adds a packet, and starts a new frame with it if it opens a key frame and one is wanted. It reports true if an
 // incomplete frame was given up.
-func (f *keyFrame) addPacket(p *rtp.Packet, wanted bool) (lost bool) {
+func (f *keyFrame) addPacket(p *rtp.Packet, isDue bool) (hasGap bool) {
 	if f.isOpen && p.Timestamp == f.timestamp {
 		return f.addPart(p)
 	}
@@ -32,16 +32,16 @@ func (f *keyFrame) addPacket(p *rtp.Packet, wanted bool) (lost bool) {
 	if err != nil || h.S == 0 || h.PID != 0 {
 		return false
 	}
-	if _, _, key := parseKeyFrameSize(data); !key || !wanted {
+	if _, _, key := parseKeyFrameSize(data); !key || !isDue {
 		return false
 	}
-	lost = f.isOpen
+	hasGap = f.isOpen
 	*f = keyFrame{isOpen: true, timestamp: p.Timestamp, first: p.SequenceNumber, last: -1, parts: map[uint16][]byte{}}
-	return f.addPart(p) || lost
+	return f.addPart(p) || hasGap
 }
 
 // addPart adds a packet of the current frame. It reports true if the frame got too large and was dropped.
-func (f *keyFrame) addPart(p *rtp.Packet) (lost bool) {
+func (f *keyFrame) addPart(p *rtp.Packet) (hasGap bool) {
 	var h codecs.VP8Packet
 	data, err := h.Unmarshal(p.Payload)
 	if err != nil || len(data) == 0 { // padding

@@ -76,10 +76,10 @@ func (v *Extractor) Stats() Stats { return v.stats }
 // key frame lacks, as far as p reveals them, so that they can be requested again: each a few times. Without retransmission the
 // frame is lost, which at 5 % loss affects every other one.
 func (v *Extractor) AddPacket(p *rtp.Packet, now time.Time) (missing []uint16) {
-	due := !now.Add(slack).Before(v.nextDue)
-	lost := v.frame.addPacket(p, due)
+	isDue := !now.Add(slack).Before(v.nextDue)
+	hasGap := v.frame.addPacket(p, isDue)
 	missing = v.frame.missingPackets(p)
-	if lost {
+	if hasGap {
 		v.stats.Incomplete++
 	}
 	data := v.frame.assemble()

@@ -328,11 +328,11 @@ func (p *Pacer) callMarks() {
 // recallLead withdraws what an output with lead got ahead of its time, and returns how much sound that is.
 func (p *Pacer) recallLead() time.Duration {
 	now := time.Since(p.epoch)
-	heard := p.soundEnd
+	playedUntil := p.soundEnd
 	if o, ok := p.out.(media.DelayedOutput); ok {
-		heard += o.PlaybackDelay()
+		playedUntil += o.PlaybackDelay()
 	}
-	sound := max(0, min(heard-now, p.delivered))
+	sound := max(0, min(playedUntil-now, p.delivered))
 	p.delivered = 0
 	if p.nextPTS > now {
 		p.nextPTS, p.soundEnd = now, now

@@ -88,15 +88,15 @@ func (c *clock) nextSilence() time.Time {
 	if !c.isStarted {
 		return time.Time{}
 	}
-	due := c.soundEnd
-	if t := c.meter.idealArrival(c.ts); t.After(due) {
-		due = t
+	deadline := c.soundEnd
+	if t := c.meter.idealArrival(c.ts); t.After(deadline) {
+		deadline = t
 	}
-	due = due.Add(c.slack())
-	if c.pauseLength < endOfTurn && c.resumeSilence.Before(due) {
+	deadline = deadline.Add(c.slack())
+	if c.pauseLength < endOfTurn && c.resumeSilence.Before(deadline) {
 		return c.resumeSilence
 	}
-	return due
+	return deadline
 }
 
 // writeSilenceTick writes 20 ms of silence in place of a missing packet.

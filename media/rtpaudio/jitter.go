@@ -46,11 +46,11 @@ func (r *reorderer) hasArrived(seq uint16) bool {
 }
 
 // advance moves on to the sequence number after seq, which has arrived, and returns how many were skipped.
-func (r *reorderer) advance(seq uint16) (lost int) {
-	lost = int(seq - r.next)
+func (r *reorderer) advance(seq uint16) (lostPackets int) {
+	lostPackets = int(seq - r.next)
 	r.next = seq + 1
-	r.history = r.history<<(lost+1) | 1
-	return lost
+	r.history = r.history<<(lostPackets+1) | 1
+	return lostPackets
 }
 
 // holds reports whether seq, less than maxHeldPackets after next, is held.

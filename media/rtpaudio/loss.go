@@ -18,14 +18,14 @@ type Reports struct {
 
 // Next returns how many packets were sent since the previous report, and how many of them were lost. of is 0 if that is unknown:
 // for the first report, a repeated one, or one with foreign sequence numbers.
-func (r *Reports) Next(report rtcp.ReceptionReport) (lost, of int) {
-	of = int(int32(report.LastSequenceNumber - r.lastSequence))
-	lost = int(int32((report.TotalLost-r.totalLost)<<8) >> 8) // 24-bit signed: duplicates can make it negative
-	if !r.hasReport || of <= 0 || of > maxReported {
-		of = 0
+func (r *Reports) Next(report rtcp.ReceptionReport) (lostPackets, sentPackets int) {
+	sentPackets = int(int32(report.LastSequenceNumber - r.lastSequence))
+	lostPackets = int(int32((report.TotalLost-r.totalLost)<<8) >> 8) // 24-bit signed: duplicates can make it negative
+	if !r.hasReport || sentPackets <= 0 || sentPackets > maxReported {
+		sentPackets = 0
 	}
 	r.lastSequence, r.totalLost, r.hasReport = report.LastSequenceNumber, report.TotalLost, true
-	return max(0, min(lost, of)), of
+	return max(0, min(lostPackets, sentPackets)), sentPackets
 }
 
 // reportLoss reports the losses since its last report, once there are enough packets.

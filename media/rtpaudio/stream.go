@@ -244,8 +244,8 @@ func (s *stream) startStream(p packet, ssrc uint32, now time.Time) error {
 
 // playPacket writes the sound of p, after filling the gap between the last packet and p.
 func (s *stream) playPacket(p *packet, now time.Time) error {
-	lost := s.reorder.advance(p.seq)
-	s.stats.Lost += uint64(lost)
+	lostPackets := s.reorder.advance(p.seq)
+	s.stats.Lost += uint64(lostPackets)
 	if len(p.event.Payload) > 0 {
 		s.options.OnEvent(p.event)
 	}
@@ -257,7 +257,7 @@ func (s *stream) playPacket(p *packet, now time.Time) error {
 	case p.isCopy && missing < 0:
 		return nil // a copy of sound that came in time, in place of lost padding
 	case s.isStarted && missing > 0:
-		if err := s.fillGap(media.Duration(int(missing), s.meter.clock), lost > 0, p, now); err != nil {
+		if err := s.fillGap(media.Duration(int(missing), s.meter.clock), lostPackets > 0, p, now); err != nil {
 			return err
 		}
 	}

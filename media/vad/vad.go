@@ -147,15 +147,15 @@ func (v *Detector) classifyFrame(frame []int16, rate int, d time.Duration) bool 
 	if len(frame) < media.Samples(leastFrame, rate) {
 		return v.loud > 0 // the end of a clip: too short to judge
 	}
-	over := v.OverFloor
-	if over == 0 {
-		over = defaultOverFloor
+	threshold := v.OverFloor
+	if threshold == 0 {
+		threshold = defaultOverFloor
 	}
 	for i := range v.floor {
 		v.floor[i] = max(v.floor[i], quietFloor*quietFloor)
 	}
 	power, flatness := v.spectrum.analyze(frame, rate, float32(v.dcOffset), &v.floor)
-	need := bandsOver * bands * evidence(float32(over*over))
+	need := bandsOver * bands * evidence(float32(threshold*threshold))
 	low, high := v.bandEvidence(power)
 	speech, noise := min(low, lowShare*need)+high >= need, flatness >= noiseFlat
 	if speech && noise {

@@ -259,11 +259,11 @@ func (a *account) beginInCluster() error {
 // consumeOnce consumes a single-use token, and reports whether it was unused: here or, in a cluster, anywhere.
 func (a *account) consumeOnce() bool {
 	g := a.client.gate
-	mine := rand.Uint64N(1<<53-1) + 1 // a unique generation
+	newGeneration := rand.Uint64N(1<<53-1) + 1 // a unique generation
 	ttl := max(a.auth.expires.Add(leeway).Sub(g.options.Now()), time.Second)
 	for _, s := range []store.Store{g.tokens, g.cluster.store} { // one of them may be unavailable
 		name := "token/" + a.auth.issuer + "/" + a.auth.id
-		if now, err := s.CompareAndSwap(context.Background(), name, 0, mine, []byte{1}, ttl); err == nil && now != mine {
+		if now, err := s.CompareAndSwap(context.Background(), name, 0, newGeneration, []byte{1}, ttl); err == nil && now != newGeneration {
 			return false
 		}
 	}
@@ -344,7 +344,7 @@ func (a *account) reserveBudget(most bridge.Cost) (got bridge.Cost, err error) {
 func (a *account) reserveInCluster(budgets []budgetLimit, got bridge.Cost) (room bridge.Cost, ok bool) {
 	g := a.client.gate
 	rooms := make([]int, len(budgets))
-	taken := make([]bool, len(budgets))
+	isGranted := make([]bool, len(budgets))
 	var wg sync.WaitGroup
 	for i, b := range budgets {
 		got := *b.unit.costField(&got)
@@ -360,7 +360,7 @@ func (a *account) reserveInCluster(budgets []budgetLimit, got bridge.Cost) (room
 			}
 			used, _ := g.countInCluster(counter{b.budgetOwner, b.unit.spentResource()}, -1)
 			rooms[i] = got - max(0, all+used-b.limit)
-			taken[i] = rooms[i] == got
+			isGranted[i] = rooms[i] == got
 		})
 	}
 	wg.Wait()
@@ -368,7 +368,7 @@ func (a *account) reserveInCluster(budgets []budgetLimit, got bridge.Cost) (room
 	for i, b := range budgets {
 		*b.unit.costField(&room) = min(*b.unit.costField(&room), rooms[i])
 	}
-	return room, !slices.Contains(taken, false)
+	return room, !slices.Contains(isGranted, false)
 }
 
 // addCost adds a cost, times 1 or -1, to each budget, and informs the others. Needs mu.

@@ -119,7 +119,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 // reserveBytes reserves more bytes, or waits until there is room for them.
 func (b *requestBody) reserveBytes(more int64) error {
 	g := b.client.gate
-	late := time.After(bodyWait)
+	timeout := time.After(bodyWait)
 	for waits := false; ; waits = true {
 		g.mu.Lock()
 		if waits {
@@ -138,7 +138,7 @@ func (b *requestBody) reserveBytes(more int64) error {
 		select {
 		case <-freed:
 		case <-time.After(slowBodyCheck):
-		case <-late:
+		case <-timeout:
 			g.mu.Lock()
 			b.countWaiting(-1)
 			g.mu.Unlock()
@@ -150,13 +150,13 @@ func (b *requestBody) reserveBytes(more int64) error {
 // countWaiting counts a request that begins to wait (1), unless too many of its address or key do already, or that has
 // stopped waiting (-1). Needs the gate's mu.
 func (b *requestBody) countWaiting(n int) (ok bool) {
-	own := b.shares[1:] // the first counts all
-	for _, s := range own {
+	clientShares := b.shares[1:] // the first counts all
+	for _, s := range clientShares {
 		if n > 0 && s.bodyWaits >= maxBodyWaits {
 			return false
 		}
 	}
-	for _, s := range own {
+	for _, s := range clientShares {
 		s.bodyWaits += n
 	}
 	return true

@@ -122,13 +122,13 @@ func (v *Client) SignForward(r *http.Request, token string) {
 
 // parseForwarded returns the identity signed by another gateway, or nil.
 func (g *Gate) parseForwarded(r *http.Request) *forwardedClaims {
-	said := r.Header.Get(ProxiedHeader)
-	if said == "" || g.options.ClusterKey.key == nil {
+	proxied := r.Header.Get(ProxiedHeader)
+	if proxied == "" || g.options.ClusterKey.key == nil {
 		return nil
 	}
 	c := &forwardedClaims{}
 	_, err := jwt.ParseWithClaims(
-		said,
+		proxied,
 		c,
 		func(*jwt.Token) (any, error) { return g.options.ClusterKey.key, nil },
 		jwt.WithValidMethods(

@@ -299,9 +299,9 @@ func (v *Client) RequireMinter(key string) (Minter, error) {
 		name, _ := limitBlock(v.address)
 		return Minter{share: budgetOwner{"address", name}}, nil
 	}
-	shown := *v
-	shown.token = cmp.Or(key, v.token)
-	name, err := shown.RequireKey(MayMint)
+	visible := *v
+	visible.token = cmp.Or(key, v.token)
+	name, err := visible.RequireKey(MayMint)
 	return Minter{v.gate, name, budgetOwner{"key", name}}, err
 }
 

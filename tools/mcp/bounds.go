@@ -181,11 +181,11 @@ func (c *childInput) Close() error {
 	if err := c.WriteCloser.Close(); err != nil {
 		return err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- c.cmd.Wait() }()
+	done := make(chan error, 1)
+	go func() { done <- c.cmd.Wait() }()
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, 0} {
 		select {
-		case err := <-ended:
+		case err := <-done:
 			return err
 		case <-time.After(grace):
 			if signal != 0 {

@@ -145,8 +145,8 @@ func (l *link) connect(ctx context.Context, transport mcp.Transport, legacy bool
 // run serves the link until it has ended, and then ends everything that is left of it: processes and goroutines.
 func (l *link) run() {
 	defer close(l.closed)
-	gone := make(chan error, 1)
-	go func() { gone <- l.session.Wait() }()
+	closed := make(chan error, 1)
+	go func() { closed <- l.session.Wait() }()
 	changed := l.changed
 	var later <-chan time.Time // when the next change is looked at
 	for l.isAlive() {
@@ -154,8 +154,8 @@ func (l *link) run() {
 		case <-l.endedCh:
 		case <-l.server.lifetime.Done():
 			l.giveUp(errEnded)
-		case err := <-gone:
-			gone <- err
+		case err := <-closed:
+			closed <- err
 			l.giveUp(cmp.Or(l.server.withoutURL(err), errEnded))
 		case <-changed:
 			l.relist()
@@ -165,14 +165,14 @@ func (l *link) run() {
 		}
 	}
 	// The SDK waits for pending writes, which never end with a child that does not read.
-	late := time.AfterFunc(2*grace, func() {
+	timer := time.AfterFunc(2*grace, func() {
 		if l.process != nil {
 			killGroup(l.process)
 		}
 	})
 	_ = l.session.Close()
-	late.Stop()
-	<-gone
+	timer.Stop()
+	<-closed
 	if l.process != nil {
 		killGroup(l.process) // its descendants
 	}

@@ -155,11 +155,11 @@ func (d *Desk) askConsent(ctx context.Context, question, about string) error {
 	if !d.Free {
 		costs = " It takes a few minutes and costs money."
 	}
-	said := 0
+	sent := 0
 	if d.InputCount != nil {
-		said = d.InputCount()
+		sent = d.InputCount()
 	}
-	answer, settled := d.Project.openQuestion(said)
+	answer, settled := d.Project.openQuestion(sent)
 	defer settled()
 	tools.Progress(ctx, tools.Encode(map[string]string{
 		"status": "not begun: the person must agree first",
@@ -171,18 +171,18 @@ func (d *Desk) askConsent(ctx context.Context, question, about string) error {
 		yes bool
 		err error
 	}
-	shown := make(chan reply, 1)
+	replies := make(chan reply, 1)
 	asking := ctx
 	go func() {
 		yes, err := tools.Confirm(asking, question+costs+"\n\n"+tools.Truncate(about, 400))
-		shown <- reply{yes, err}
+		replies <- reply{yes, err}
 	}()
 	var r reply
 	select {
 	case r.yes = <-answer:
 		cancel()
-		<-shown // the question is withdrawn
-	case r = <-shown:
+		<-replies // the question is withdrawn
+	case r = <-replies:
 		defer cancel()
 		switch {
 		case errors.Is(r.err, tools.ErrNobody) && d.InputCount == nil:
@@ -205,11 +205,11 @@ func (d *Desk) askConsent(ctx context.Context, question, about string) error {
 // writeVersion generates a version of an app, keeps it, and shows it. old are the files it is based on, and from their version; 0
 // for a new app.
 func (d *Desk) writeVersion(ctx context.Context, name, wish, task string, old []file, from int) (json.RawMessage, error) {
-	said := 0
+	sent := 0
 	if d.InputCount != nil {
-		said = d.InputCount()
+		sent = d.InputCount()
 	}
-	d.Project.recordWriting(name, said)
+	d.Project.recordWriting(name, sent)
 	tools.Progress(ctx, tools.Encode(map[string]string{
 		"app": name, "status": "It is being written. That takes a few minutes. You will be told when it is ready.",
 	}))

@@ -125,8 +125,8 @@ func recommend(summary string, s Status, most int) (best []Entry) {
 	for _, e := range s.Tools {
 		has[e.ID] = true
 	}
-	known := contextTexts(s.Context)
-	for _, text := range known {
+	texts := contextTexts(s.Context)
+	for _, text := range texts {
 		has[strings.ToLower(text)] = true
 	}
 	roles := map[string]bool{}
@@ -136,13 +136,13 @@ func recommend(summary string, s Status, most int) (best []Entry) {
 			best = append(best, e)
 		}
 	}
-	said := termsOf(summary)
-	for _, e := range namedIn(said) {
+	summaryTerms := termsOf(summary)
+	for _, e := range namedIn(summaryTerms) {
 		take(e, true)
 	}
-	found := needsIn(said)
+	found := needsIn(summaryTerms)
 	if len(found) == 0 && len(best) == 0 {
-		found = needsIn(termsOf(strings.Join(known, " ")))
+		found = needsIn(termsOf(strings.Join(texts, " ")))
 	}
 	for place := range 3 {
 		for _, n := range found {
@@ -155,7 +155,7 @@ func recommend(summary string, s Status, most int) (best []Entry) {
 	if len(best) > 0 {
 		return best
 	}
-	for _, terms := range [][]string{said, termsOf(strings.Join(known, " "))} {
+	for _, terms := range [][]string{summaryTerms, termsOf(strings.Join(texts, " "))} {
 		for _, e := range rankBy(len(registry), func(i int, _ Entry) float64 {
 			if score := registryIndex().score(i, unique(terms)); score >= minScore {
 				return score

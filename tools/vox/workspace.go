@@ -203,9 +203,9 @@ func (w *Workspace) changeProject(id string, s *Status, change func(*Status) err
 
 // storedItem is an app or project in the workspace.
 type storedItem struct {
-	name string
-	made time.Time
-	size int64
+	name      string
+	createdAt time.Time
+	size      int64
 }
 
 // makeRoom removes the oldest apps and projects above the limits, and leftovers of gateways that died.
@@ -237,7 +237,7 @@ func (w *Workspace) makeRoom() error {
 			all, size = append(all, app), size+app.size
 		}
 	}
-	oldest := func(a, b storedItem) int { return a.made.Compare(b.made) }
+	oldest := func(a, b storedItem) int { return a.createdAt.Compare(b.createdAt) }
 	slices.SortFunc(projects, oldest)
 	for len(projects) > maxKept {
 		if err := w.root.Remove(projects[0].name); err != nil {

@@ -72,15 +72,15 @@ func readLines(ctx context.Context, body io.Reader) (last json.RawMessage, err e
 
 // responseError returns the endpoint's error: in its own words, if the body has {"error":"…"}.
 func responseError(status int, body io.Reader) error {
-	said := fmt.Sprintf("the webhook answered %d", status)
+	message := fmt.Sprintf("the webhook answered %d", status)
 	if text := http.StatusText(status); text != "" {
-		said += " " + text
+		message += " " + text
 	}
 	var answer struct {
 		Error string `json:"error"`
 	}
 	if b, err := io.ReadAll(body); err != nil || json.Unmarshal(b, &answer) != nil || answer.Error == "" {
-		return errors.New(said)
+		return errors.New(message)
 	}
-	return fmt.Errorf("%s: %s", said, tools.Truncate(answer.Error, maxErrorText))
+	return fmt.Errorf("%s: %s", message, tools.Truncate(answer.Error, maxErrorText))
 }

@@ -92,11 +92,11 @@ type Pool struct {
 
 // NewPool returns a pool that trusts the certificate authorities in roots (nil: the system's).
 func NewPool(roots *x509.CertPool) *Pool {
-	own := tools.NewTransport()
-	own.MaxConnsPerHost, own.MaxIdleConnsPerHost = connsPerHost, idleConnsPerHost
-	own.TLSClientConfig = &tls.Config{RootCAs: roots}
+	transport := tools.NewTransport()
+	transport.MaxConnsPerHost, transport.MaxIdleConnsPerHost = connsPerHost, idleConnsPerHost
+	transport.TLSClientConfig = &tls.Config{RootCAs: roots}
 	p := &Pool{
-		trusted: &http.Client{Transport: own},
+		trusted: &http.Client{Transport: transport},
 		public:  guard.Client(guard.Options{Timeout: clientTimeout, RootCAs: roots}),
 		private: guard.Client(guard.Options{Timeout: clientTimeout, RootCAs: roots, AllowPrivate: true}),
 	}

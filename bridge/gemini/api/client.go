@@ -278,12 +278,12 @@ func (c *Client) get(ctx context.Context, url string) error {
 		return err
 	}
 	c.HandleRefusal(secret, resp.StatusCode)
-	said := string(body)
+	message := string(body)
 	var answer struct{ Error struct{ Message string } }
 	if json.Unmarshal(body, &answer) == nil {
-		said = cmp.Or(answer.Error.Message, said)
+		message = cmp.Or(answer.Error.Message, message)
 	}
-	return &wire.HandshakeError{Status: resp.StatusCode, Body: wire.OneLine(secret.Hide(said), wire.MaxReason)}
+	return &wire.HandshakeError{Status: resp.StatusCode, Body: wire.OneLine(secret.Hide(message), wire.MaxReason)}
 }
 
 // maxAnswer is far above the kilobyte in which Google describes a model.

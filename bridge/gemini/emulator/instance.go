@@ -26,9 +26,9 @@ func buildSmallestValue(schema json.RawMessage) string {
 	if json.Unmarshal(schema, &root) != nil || len(root) == 0 {
 		return "{}"
 	}
-	made := &instance{root: root}
-	value := made.build(root, 0)
-	if made.values > maxInstance {
+	inst := &instance{root: root}
+	value := inst.build(root, 0)
+	if inst.values > maxInstance {
 		return "{}"
 	}
 	text, err := json.Marshal(value)

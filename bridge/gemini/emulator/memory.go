@@ -41,10 +41,10 @@ type conversation struct {
 // savedSession is the state of a session that a handle restores.
 type savedSession struct {
 	*conversation
-	model   string
-	history []Turn
-	calls   map[string]*call // pending calls
-	heard   *speechDetector  // unfinished speech, if the session is transparent
+	model    string
+	history  []Turn
+	calls    map[string]*call // pending calls
+	detector *speechDetector  // unfinished speech, if the session is transparent
 }
 
 // memory holds the sessions for which handles were issued.
@@ -136,7 +136,7 @@ func (s *session) resume(ctx context.Context, handle string) error {
 	case saved.model != s.setup.Model:
 		return live.NewClosing(live.CloseInvalid, "") // the model cannot change
 	}
-	late := time.After(closeGrace)
+	timeout := time.After(closeGrace)
 	for {
 		busy := s.e.memory.enter(saved.conversation, s)
 		if busy == nil {
@@ -144,15 +144,15 @@ func (s *session) resume(ctx context.Context, handle string) error {
 		}
 		select {
 		case <-busy:
-		case <-late:
+		case <-timeout:
 			return live.NewClosing(live.CloseInternal, "")
 		case <-ctx.Done():
 			return goingAway()
 		}
 	}
 	s.conversation, s.history, s.inherited = saved.conversation, saved.history, len(saved.history)
-	if saved.heard != nil {
-		vad := *saved.heard // the handle may be used again
+	if saved.detector != nil {
+		vad := *saved.detector // the handle may be used again
 		s.vad = &vad
 	}
 	s.lastCall = time.Now() // a client that resumes with a pending call may not know yet that the model waits
@@ -173,7 +173,7 @@ func (s *session) depart() {
 	case s.talking:
 		s.unfinished, s.unfinishedRate = s.manual, s.rate
 	case s.vad.speaking:
-		s.unfinished, s.unfinishedRate = s.vad.heard, s.vad.rate
+		s.unfinished, s.unfinishedRate = s.vad.buffer, s.vad.rate
 	}
 	s.e.memory.leave(s.conversation)
 }
@@ -196,8 +196,8 @@ func (s *session) giveHandle() error {
 	if s.setup.Transparent {
 		if s.vad.speaking {
 			vad := *s.vad
-			vad.heard, vad.rest = vad.heard[:len(vad.heard):len(vad.heard)], slices.Clone(vad.rest)
-			state.heard = &vad
+			vad.buffer, vad.rest = vad.buffer[:len(vad.buffer):len(vad.buffer)], slices.Clone(vad.rest)
+			state.detector = &vad
 		}
 		update["lastConsumedClientMessageIndex"] = strconv.FormatInt(s.index, 10)
 	}

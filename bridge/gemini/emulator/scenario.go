@@ -207,7 +207,7 @@ func (f *Fault) validate() error {
 			actions++
 		}
 	}
-	early := f.On == OnHandshake
+	onHandshake := f.On == OnHandshake
 	switch {
 	case !slices.Contains(moments, f.On):
 		return fmt.Errorf("on %q must be one of %v", f.On, moments)
@@ -215,9 +215,9 @@ func (f *Fault) validate() error {
 		return errors.New("must have exactly one of http, close, drop, stall, goAway, send")
 	case f.HTTP != 0 && !slices.Contains([]int{401, 403, 429, 503}, f.HTTP):
 		return fmt.Errorf("http %d must be 401, 403, 429 or 503", f.HTTP)
-	case f.HTTP != 0 && !early:
+	case f.HTTP != 0 && !onHandshake:
 		return errors.New("http is for the handshake")
-	case early && (f.Close != 0 || f.GoAway != 0 || f.Send != "" || f.Deaf):
+	case onHandshake && (f.Close != 0 || f.GoAway != 0 || f.Send != "" || f.Deaf):
 		return errors.New("a handshake can meet http, drop and stall only")
 	case f.Close != 0 && !live.ValidCode(f.Close):
 		return fmt.Errorf("close %d cannot be sent", f.Close)

@@ -69,11 +69,11 @@ func (s *session) speech(pcm []int16, text string) *script {
 		return sc
 	}
 	words := strings.SplitAfter(text, " ")
-	said := 0
+	spokenChars := 0
 	before := s.setup.OnePart && s.endpoint.Vertex
 	if before && s.setup.OutputTranscript {
 		sc.steps = transcriptBefore(words)
-		said = len(words)
+		spokenChars = len(words)
 	}
 	s.voices++
 	for i := 0; len(pcm) > 0; i++ {
@@ -98,9 +98,9 @@ func (s *session) speech(pcm []int16, text string) *script {
 		}
 		// The transcript keeps pace with the voice, and is complete with its last part.
 		upTo := int(math.Ceil(float64(len(words)) * float64(sent) / float64(sc.audio)))
-		if upTo > said && s.setup.OutputTranscript {
-			transcription := live.Object{"text": strings.Join(words[said:upTo], "")}
-			said = upTo
+		if upTo > spokenChars && s.setup.OutputTranscript {
+			transcription := live.Object{"text": strings.Join(words[spokenChars:upTo], "")}
+			spokenChars = upTo
 			if s.setup.OnePart {
 				sc.steps = append(sc.steps, step{at: at, content: live.Object{"outputTranscription": transcription}})
 			} else {
@@ -302,7 +302,7 @@ func (s *session) interrupt() error {
 	if t == nil {
 		return nil
 	}
-	heard := min(time.Since(t.start), t.audio)
+	heardDuration := min(time.Since(t.start), t.audio)
 	if t.text != "" && !t.isGenerated {
 		s.remember("model", t.text) // it counts, even if interrupted
 	}
@@ -311,5 +311,5 @@ func (s *session) interrupt() error {
 	if err := s.sendContent(live.Object{"interrupted": true}); err != nil {
 		return err
 	}
-	return s.sendTurnComplete(heard)
+	return s.sendTurnComplete(heardDuration)
 }

@@ -30,7 +30,7 @@ type speechDetector struct {
 	rate     int
 	detector vad.Detector
 	rest     []int16 // less than a frame
-	heard    []int16 // the current speech, else the last preRoll
+	buffer   []int16 // the current speech, else the last preRoll
 	speaking bool
 	offset   time.Duration // position in the session's audio
 }
@@ -61,36 +61,36 @@ func (v *speechDetector) samples(d time.Duration) int { return media.Samples(d, 
 
 // process analyses a chunk of audio, and calls began and ended at the start and end of speech. ended gets the speech without the
 // silence after it, and may keep it.
-func (v *speechDetector) process(pcm []int16, began func(), ended func(speech []int16)) {
+func (v *speechDetector) process(pcm []int16, onStart func(), onEnd func(speech []int16)) {
 	v.rest = append(v.rest, pcm...)
 	n := v.samples(frameTime)
 	for len(v.rest) >= n {
 		frame := v.rest[:n]
 		v.rest = v.rest[n:]
 		v.offset += frameTime
-		v.heard = append(v.heard, frame...)
+		v.buffer = append(v.buffer, frame...)
 		switch speaks := v.detector.ProcessFrame(frame, v.rate); {
 		case !v.speaking && speaks:
 			v.speaking = true
-			began()
+			onStart()
 		case !v.speaking:
-			if keep := v.samples(preRoll + v.detector.Onset); len(v.heard) > keep {
-				v.heard = append(v.heard[:0], v.heard[len(v.heard)-keep:]...)
+			if keep := v.samples(preRoll + v.detector.Onset); len(v.buffer) > keep {
+				v.buffer = append(v.buffer[:0], v.buffer[len(v.buffer)-keep:]...)
 			}
-		case !speaks, len(v.heard) >= v.samples(longestSpeech):
-			v.end(ended)
+		case !speaks, len(v.buffer) >= v.samples(longestSpeech):
+			v.end(onEnd)
 		}
 	}
 }
 
 // end ends the current speech, if any: the client has announced that its audio pauses.
-func (v *speechDetector) end(ended func(speech []int16)) {
+func (v *speechDetector) end(onEnd func(speech []int16)) {
 	if !v.speaking {
 		return
 	}
-	tail := min(v.samples(v.detector.SilenceDuration()), len(v.heard)) - v.samples(100*time.Millisecond) // the decay of the last word stays
-	speech := v.heard[:len(v.heard)-max(tail, 0)]
-	v.heard, v.speaking = nil, false
+	tail := min(v.samples(v.detector.SilenceDuration()), len(v.buffer)) - v.samples(100*time.Millisecond) // the decay of the last word stays
+	speech := v.buffer[:len(v.buffer)-max(tail, 0)]
+	v.buffer, v.speaking = nil, false
 	v.detector.EndSpeech()
-	ended(speech)
+	onEnd(speech)
 }

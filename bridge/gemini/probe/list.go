@@ -161,12 +161,12 @@ func assumption(model, path string, value any, o Options) (assumed []string, unk
 	config["model"] = model
 	c, err := parseConfig(config, o.Client.Vertex)
 	name := path[strings.LastIndexByte(path, '.')+1:]
-	left := valueAt(setupFields(c), path)
+	accepted := valueAt(setupFields(c), path)
 	switch {
-	case err != nil, left != nil && !bytes.Equal(encode(left), encode(value)),
+	case err != nil, accepted != nil && !bytes.Equal(encode(accepted), encode(value)),
 		slices.ContainsFunc(c.Warnings, func(w string) bool { return strings.Contains(w, name) }):
 		return refusedSetup, false
-	case left != nil:
+	case accepted != nil:
 		return answersFacts, false
 	}
 	return nil, true

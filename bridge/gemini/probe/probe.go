@@ -250,7 +250,7 @@ func (b *budget) report(r Result) {
 // runProbe runs one probe.
 func runProbe(ctx context.Context, o Options, p probe) Result {
 	r := &run{probe: p, ctx: ctx, client: o.Client, prices: o.Prices}
-	begun := time.Now()
+	start := time.Now()
 	t := &talk{run: r}
 	if p.rest != nil {
 		p.rest(r)
@@ -263,7 +263,7 @@ func runProbe(ctx context.Context, o Options, p probe) Result {
 	}
 	result := Result{
 		Model: p.model, Name: p.name, Assumed: p.assumed, Found: r.facts, Notes: r.notes,
-		Dollars: r.micros / 1e6, Seconds: time.Since(begun).Seconds(), Verdict: AsAssumed,
+		Dollars: r.micros / 1e6, Seconds: time.Since(start).Seconds(), Verdict: AsAssumed,
 	}
 	switch {
 	case ctx.Err() != nil:

@@ -27,17 +27,17 @@ func restModels(vertex bool) []string {
 // restProbes returns the probes of the calls that the gateway's REST endpoint forwards (docs/rest.md), or nil for other models.
 func restProbes(model string) (list []probe) {
 	plum := object{"parts": []any{object{"text": "plum"}}}
-	asked := object{"contents": []any{plum}, "systemInstruction": object{"parts": []any{object{"text": instruction}}}}
+	plumRequest := object{"contents": []any{plum}, "systemInstruction": object{"parts": []any{object{"text": instruction}}}}
 	switch model {
 	case writer:
 		list = []probe{
 			{name: "generateContent", maxVoice: 1, assumed: []string{"answers", "says plum", "counts tokens"}, rest: func(r *run) {
-				if answer := r.call("generateContent", "", asked); answer != nil {
+				if answer := r.call("generateContent", "", plumRequest); answer != nil {
 					r.addFact("answers")
 					r.addReplyFacts(answer)
 				}
 			}},
-			{name: "streamGenerateContent", maxVoice: 1, assumed: []string{"streams", "says plum", "counts tokens"}, rest: probeStream(asked)},
+			{name: "streamGenerateContent", maxVoice: 1, assumed: []string{"streams", "says plum", "counts tokens"}, rest: probeStream(plumRequest)},
 			{name: "generateContent without contents", assumed: []string{"refused with HTTP 400"}, rest: func(r *run) {
 				if r.call("generateContent", "", object{"contents": []any{}}) != nil {
 					r.addFact("answers")

@@ -287,16 +287,16 @@ func (p *parser) readRules(f map[string]any, at string, function *Function) erro
 	if err != nil {
 		return err
 	}
-	own := object{reader: &reader{warnings: &p.warnings}, path: at, fields: f}
-	if function.Timeout = own.duration("timeout"); function.Timeout > tools.MaxTimeout {
-		own.fail("timeout", fmt.Sprintf("must be at most %v", tools.MaxTimeout))
+	options := object{reader: &reader{warnings: &p.warnings}, path: at, fields: f}
+	if function.Timeout = options.duration("timeout"); function.Timeout > tools.MaxTimeout {
+		options.fail("timeout", fmt.Sprintf("must be at most %v", tools.MaxTimeout))
 	}
-	repeats := own.boolean("repeats")
-	if own.err != nil {
-		return own.err
+	repeats := options.boolean("repeats")
+	if options.err != nil {
+		return options.err
 	}
 	function.Repeats = repeats != nil && *repeats
-	function.Title, _ = own.take("title").(string)
+	function.Title, _ = options.take("title").(string)
 	function.Behavior, function.Scheduling = tools.Behavior(behavior), tools.Scheduling(scheduling)
 	p.fitRules(f, at, function)
 	return nil
@@ -306,14 +306,14 @@ func (p *parser) readRules(f map[string]any, at string, function *Function) erro
 // session for it.
 func (p *parser) fitRules(f map[string]any, at string, function *Function) {
 	only := map[callMode]tools.Behavior{callsSync: tools.Blocking, callsAsync: tools.NonBlocking}[p.row.calls]
-	asked := function.Behavior
+	requested := function.Behavior
 	switch {
 	case only != "":
-		if function.Behavior = only; asked != "" && asked != only && function.Where == InClient {
+		if function.Behavior = only; requested != "" && requested != only && function.Where == InClient {
 			p.warnf("%s.behavior was dropped: on %s every function of %s is %s.", at, p.backend, p.Model, only)
 		}
-	case asked != "":
-		f["behavior"] = string(asked)
+	case requested != "":
+		f["behavior"] = string(requested)
 	case p.row.calls == callsWaiting:
 		function.Behavior = tools.Blocking
 	default:
@@ -333,25 +333,25 @@ func (p *parser) fitRules(f map[string]any, at string, function *Function) {
 // readParameters replaces the schema called name in a declaration, or its JSON Schema variant, by the form of the Live API. It
 // returns the original for validation, and the places where the model writes JSON as text.
 func (p *parser) readParameters(f map[string]any, name, at string) (*tools.Schema, *textPlaces, error) {
-	given := f[name]
-	if given == nil {
-		given = f[name+"JsonSchema"] // the Live API ignores it
+	value := f[name]
+	if value == nil {
+		value = f[name+"JsonSchema"] // the Live API ignores it
 	}
 	delete(f, name)
 	delete(f, name+"JsonSchema")
-	if given == nil || name == "parameters" && given == false {
+	if value == nil || name == "parameters" && value == false {
 		schema, err := anyArgs()
 		return schema, nil, err
 	}
 	if name == "response" { // it may be of any type: an object containing it is checked instead
-		given = map[string]any{"type": "object", "properties": map[string]any{"response": given}}
+		value = map[string]any{"type": "object", "properties": map[string]any{"response": value}}
 	}
 	var schema *tools.Schema
 	var err error
-	if text, own := given.(json.RawMessage); own {
+	if text, own := value.(json.RawMessage); own {
 		schema, err = compiled.parse(text)
 	} else {
-		schema, err = tools.ReadSchema(given, &p.schemaParts)
+		schema, err = tools.ReadSchema(value, &p.schemaParts)
 	}
 	if err != nil {
 		return nil, nil, err

@@ -197,22 +197,22 @@ const (
 
 // WithoutNewer returns the config without fields that are newer than this gateway, and the warnings about them, or none if there
 // are no such fields. It is for a server that closes the session for such fields.
-func (c Config) WithoutNewer() (known Config, dropped []string) {
+func (c Config) WithoutNewer() (pruned Config, dropped []string) {
 	tree, _ := tools.Decode(c.Effective()) // it was encoded
-	known = c
+	pruned = c
 	var ok bool
-	if known.setup, ok = tree.(map[string]any); !ok || !prune(tree, "LiveClientSetup") {
+	if pruned.setup, ok = tree.(map[string]any); !ok || !prune(tree, "LiveClientSetup") {
 		return c, nil
 	}
-	known.Warnings, dropped = nil, []string{}
+	pruned.Warnings, dropped = nil, []string{}
 	for _, warning := range c.Warnings {
 		if field, newer := strings.CutSuffix(warning, isNewer); newer {
 			warning = field + isUnknown
 			dropped = append(dropped, warning)
 		}
-		known.Warnings = append(known.Warnings, warning)
+		pruned.Warnings = append(pruned.Warnings, warning)
 	}
-	return known, dropped
+	return pruned, dropped
 }
 
 // prune removes fields that a type and those below it do not have, and reports whether there were any.

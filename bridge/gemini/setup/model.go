@@ -14,7 +14,7 @@ var modelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,199}$`)
 
 // chooseModel chooses the model.
 func (p *parser) chooseModel(fields map[string]any) error {
-	asked := api.DefaultModel
+	requested := api.DefaultModel
 	wrong := func(problem string) error { return &FieldError{Field: p.path + ".model", Problem: problem} }
 	switch name := fields["model"].(type) {
 	case nil:
@@ -37,20 +37,20 @@ func (p *parser) chooseModel(fields map[string]any) error {
 		if p.backend == geminiAPI && strings.HasPrefix(name, "projects/") {
 			return wrong("is not a model of the Gemini API")
 		}
-		asked = name
+		requested = name
 	default:
 		return wrong("must be a string")
 	}
 	delete(fields, "model")
-	p.row, p.Model = rowOf(asked, p.backend)
+	p.row, p.Model = rowOf(requested, p.backend)
 	switch {
 	case p.Model == "":
-		return wrong(fmt.Sprintf("%s is not a model of %s", asked, p.backend))
-	case p.Model == asked:
-	case isRetired(asked):
-		p.warnf("The model %s was shut down; %s is used in its place.", asked, p.Model)
+		return wrong(fmt.Sprintf("%s is not a model of %s", requested, p.backend))
+	case p.Model == requested:
+	case isRetired(requested):
+		p.warnf("The model %s was shut down; %s is used in its place.", requested, p.Model)
 	default:
-		p.warnf("The model %s is called %s on %s.", asked, p.Model, p.backend)
+		p.warnf("The model %s is called %s on %s.", requested, p.Model, p.backend)
 	}
 	p.Profile = p.row.Profile
 	p.scope.Findings[p.Model].apply(&p.Profile)
@@ -108,8 +108,8 @@ func rowOf(model string, on backend) (row, string) {
 // newer ones whose names say so.
 func IsLive(name string) bool {
 	name = shortName(name)
-	known := slices.ContainsFunc(models, func(r row) bool { return r.prefix != "" && strings.HasPrefix(name, r.prefix) })
-	return name == "" || known || strings.Contains(name, "-live") || strings.Contains(name, "native-audio")
+	isKnown := slices.ContainsFunc(models, func(r row) bool { return r.prefix != "" && strings.HasPrefix(name, r.prefix) })
+	return name == "" || isKnown || strings.Contains(name, "-live") || strings.Contains(name, "native-audio")
 }
 
 // Models returns the names of the speaking models in the table for one backend: the default first, then newest first.

@@ -21,7 +21,7 @@ var (
 
 // newWireName returns the name of a function for the model: its own if Google accepts that, else a similar, unique one.
 func (l FunctionList) newWireName(name string) string {
-	taken := func(wire string) bool {
+	isTaken := func(wire string) bool {
 		return slices.ContainsFunc(l, func(f Function) bool { return f.WireName == wire })
 	}
 	wire := name
@@ -31,7 +31,7 @@ func (l FunctionList) newWireName(name string) string {
 		}
 		wire = wire[:min(len(wire), maxWireName)]
 	}
-	for n := 2; taken(wire); n++ {
+	for n := 2; isTaken(wire); n++ {
 		suffix := fmt.Sprintf("_%d", n)
 		wire = strings.TrimSuffix(wire, fmt.Sprintf("_%d", n-1))
 		wire = wire[:min(len(wire), maxWireName-len(suffix))] + suffix

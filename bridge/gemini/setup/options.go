@@ -91,13 +91,13 @@ const (
 // is set.
 func (p *parser) readOptions(fields map[string]any) error {
 	p.Options.Resumption, p.compression = true, true
-	own := fields["voxgate"]
+	options := fields["voxgate"]
 	delete(fields, "voxgate")
-	if own == nil {
+	if options == nil {
 		return nil
 	}
 	r := &reader{warnings: &p.warnings}
-	o := r.object(own, p.path+".voxgate")
+	o := r.object(options, p.path+".voxgate")
 	p.Options.Resumption = !isFalse(o.boolean("enableResumption"))
 	p.compression = !isFalse(o.boolean("contextCompression"))
 	p.Options.MaxDuration = o.duration("maxDuration")
@@ -159,21 +159,21 @@ func (o *object) silence(name string) (s Silence) {
 	if value == nil {
 		return s
 	}
-	own := o.reader.object(value, o.path+"."+name)
-	s = Silence{After: own.duration("after"), Say: defaultSay, Times: defaultPrompts}
-	if say, _ := own.take("say").(string); say != "" {
+	options := o.reader.object(value, o.path+"."+name)
+	s = Silence{After: options.duration("after"), Say: defaultSay, Times: defaultPrompts}
+	if say, _ := options.take("say").(string); say != "" {
 		s.Say = say
 	}
-	if times := own.number("times", 0, maxPrompts); times != nil {
+	if times := options.number("times", 0, maxPrompts); times != nil {
 		s.Times = int(*times)
 	}
 	switch {
 	case s.After < shortestSilence || s.After > longestSilence:
-		own.fail("after", fmt.Sprintf("must be between %v and %v", shortestSilence, longestSilence))
+		options.fail("after", fmt.Sprintf("must be between %v and %v", shortestSilence, longestSilence))
 	case len(s.Say) > maxSay:
-		own.fail("say", fmt.Sprintf("has %d bytes; %d are the most", len(s.Say), maxSay))
+		options.fail("say", fmt.Sprintf("has %d bytes; %d are the most", len(s.Say), maxSay))
 	}
-	own.warnUnknown()
+	options.warnUnknown()
 	return s
 }
 
@@ -183,22 +183,22 @@ func (o *object) waiting(name string) (w Waiting) {
 	if value == nil {
 		return w
 	}
-	own := o.reader.object(value, o.path+"."+name)
-	w.Sound = !isFalse(own.boolean("sound"))
-	if w.Say, _ = own.take("say").(string); len(w.Say) > maxSay {
-		own.fail("say", fmt.Sprintf("has %d bytes; %d are the most", len(w.Say), maxSay))
+	options := o.reader.object(value, o.path+"."+name)
+	w.Sound = !isFalse(options.boolean("sound"))
+	if w.Say, _ = options.take("say").(string); len(w.Say) > maxSay {
+		options.fail("say", fmt.Sprintf("has %d bytes; %d are the most", len(w.Say), maxSay))
 	}
-	own.warnUnknown()
+	options.warnUnknown()
 	return w
 }
 
 // readVAD reads vad {enabled, sensitivity, silenceDurationMs, prefixPaddingMs}.
 func (p *parser) readVAD(o *object, fields map[string]any) {
-	given := o.take("vad")
-	if given == nil {
+	raw := o.take("vad")
+	if raw == nil {
 		return
 	}
-	v := o.reader.object(given, o.path+".vad")
+	v := o.reader.object(raw, o.path+".vad")
 	set := func(name string, value any, from string) {
 		p.overlay(fields, []string{"realtimeInputConfig", "automaticActivityDetection"}, name, value, v.path+"."+from)
 	}
@@ -223,11 +223,11 @@ func (p *parser) readVAD(o *object, fields map[string]any) {
 
 // readInterrupts reads interrupts {enabled, allowUserInterruption}.
 func (p *parser) readInterrupts(o *object, fields map[string]any) {
-	given := o.take("interrupts")
-	if given == nil {
+	raw := o.take("interrupts")
+	if raw == nil {
 		return
 	}
-	i := o.reader.object(given, o.path+".interrupts")
+	i := o.reader.object(raw, o.path+".interrupts")
 	for _, name := range []string{"enabled", "allowUserInterruption"} {
 		if isFalse(i.boolean(name)) {
 			p.overlay(fields, []string{"realtimeInputConfig"}, "activityHandling", "NO_INTERRUPTION", i.path+"."+name)

@@ -398,19 +398,19 @@ func (p *parser) schemaRequired(s map[string]any, at string) {
 		return
 	}
 	properties, _ := s["properties"].(map[string]any)
-	known := make([]any, 0, len(list))
+	types := make([]any, 0, len(list))
 	for i, v := range list {
 		name, isName := v.(string)
-		if slices.Contains(known, v) {
+		if slices.Contains(types, v) {
 			continue
 		}
 		if _, is := properties[name]; isName && !is {
 			p.warnf("%s.required[%d] was dropped: there is no property %q.", at, i, name)
 			continue
 		}
-		known = append(known, v)
+		types = append(types, v)
 	}
-	if s["required"] = known; len(known) == 0 {
+	if s["required"] = types; len(types) == 0 {
 		delete(s, "required")
 	}
 }

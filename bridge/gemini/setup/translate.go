@@ -114,15 +114,15 @@ const (
 // fitCoverage sets what belongs to a turn.
 func (p *parser) fitCoverage(setup map[string]any) {
 	const name = "realtimeInputConfig.turnCoverage"
-	given := get(setup, name)
+	value := get(setup, name)
 	switch {
-	case p.Options.Manual && p.row.wide && (given == nil || given == coverAllVideo):
+	case p.Options.Manual && p.row.wide && (value == nil || value == coverAllVideo):
 		// Their turns would be empty (pydantic-ai, MemberJunction, measured in 2026).
 		setup["realtimeInputConfig"].(map[string]any)["turnCoverage"] = coverAllInput
-		if given != nil {
+		if value != nil {
 			p.warnf("%s.%s became %s: with manual activity detection the turns of %s would be empty.", p.path, name, coverAllInput, p.Model)
 		}
-	case given == coverAllVideo && p.backend == vertexAI: // closes there, even where it is the default (MemberJunction)
+	case value == coverAllVideo && p.backend == vertexAI: // closes there, even where it is the default (MemberJunction)
 		p.drop(setup, name, "Vertex AI closes the session for it")
 	}
 	if input, ok := setup["realtimeInputConfig"].(map[string]any); ok && len(input) == 0 {

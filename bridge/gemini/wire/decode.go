@@ -443,8 +443,8 @@ func parseTimeLeft(raw json.RawMessage) time.Duration {
 	if json.Unmarshal(raw, &object) == nil && object.Seconds != nil {
 		raw = object.Seconds
 	}
-	left, _ := parseDuration(strings.Trim(string(raw), `"`))
-	return max(left, 0)
+	duration, _ := parseDuration(strings.Trim(string(raw), `"`))
+	return max(duration, 0)
 }
 
 // unmarshal decodes a value; its error names the field. Values that encoding/json rejects, and names in snake_case, are read as

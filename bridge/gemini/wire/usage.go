@@ -112,7 +112,7 @@ const (
 // "unknown". No number is negative.
 func (u Tokens) Split(since Tokens) map[[2]string]int {
 	split := map[[2]string]int{}
-	left := u.Total - since.Total
+	rest := u.Total - since.Total
 	for _, d := range []struct {
 		direction    string
 		by, before   map[string]int
@@ -122,7 +122,7 @@ func (u Tokens) Split(since Tokens) map[[2]string]int {
 		{Out, u.ResponseBy, since.ResponseBy, u.Response + u.Thoughts, since.Response + since.Thoughts},
 	} {
 		all := d.all - d.counted
-		left -= all
+		rest -= all
 		for modality, n := range d.by {
 			n = max(n-d.before[modality], 0)
 			split[[2]string{d.direction, modality}] = n
@@ -130,7 +130,7 @@ func (u Tokens) Split(since Tokens) map[[2]string]int {
 		}
 		split[[2]string{d.direction, Unknown}] = max(all, 0)
 	}
-	split[[2]string{Unknown, Unknown}] = max(left, 0)
+	split[[2]string{Unknown, Unknown}] = max(rest, 0)
 	maps.DeleteFunc(split, func(_ [2]string, n int) bool { return n == 0 })
 	return split
 }

@@ -155,19 +155,19 @@ func trimModel(name string) string {
 func profileOf(name string, at Endpoint) (profile, error) {
 	model := trimModel(name)
 	i := slices.IndexFunc(profiles, func(p profile) bool { return strings.HasPrefix(model, p.prefix) })
-	known := i >= 0 && !slices.Contains(shutDown, model)
+	isKnown := i >= 0 && !slices.Contains(shutDown, model)
 	if at.Vertex {
 		parts := strings.Split(name, "/")
 		if len(parts) != 8 || !strings.HasSuffix(strings.TrimSuffix(name, model), "/publishers/google/models/") ||
 			parts[0] != "projects" || parts[2] != "locations" {
 			return profile{}, invalid("Invalid resource name: must be projects/P/locations/L/publishers/google/models/M.")
 		}
-		if !known || !profiles[i].vertex {
+		if !isKnown || !profiles[i].vertex {
 			return profile{}, &Closing{ClosePolicy, "Publisher model was not found or your project does not have access to it."}
 		}
 		return profiles[i], nil
 	}
-	if !known || !profiles[i].gemini {
+	if !isKnown || !profiles[i].gemini {
 		return profile{}, &Closing{
 			ClosePolicy,
 			name + " is not found for API version " + at.Version + ", or is not supported for bidiGenerateContent.",

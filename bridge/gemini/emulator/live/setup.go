@@ -122,12 +122,12 @@ func (w *wireSetup) checkModalities(p profile, at Endpoint) error {
 // models/gemini-3.8-live documents that proactive audio cannot be turned off.
 func (w *wireSetup) checkExtras(p profile, at Endpoint) error {
 	const unknown = `Invalid JSON payload received. Unknown name "%s" at '%s': Cannot find field.`
-	knows := at.Version == "v1alpha" || at.Vertex && at.Version == "v1beta1"
+	isSupported := at.Version == "v1alpha" || at.Vertex && at.Version == "v1beta1"
 	proactivity, dialog := w.Proactivity, w.GenerationConfig.EnableAffectiveDialog
 	switch {
-	case proactivity != nil && !knows:
+	case proactivity != nil && !isSupported:
 		return invalid(unknown, "proactivity", "setup")
-	case dialog != nil && !knows:
+	case dialog != nil && !isSupported:
 		return invalid(unknown, "enableAffectiveDialog", "setup.generation_config")
 	case proactivity != nil && p.proactive && proactivity.ProactiveAudio != nil && !*proactivity.ProactiveAudio:
 		return invalid("Proactive audio cannot be disabled for this model.")
