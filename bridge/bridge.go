@@ -4,7 +4,7 @@
 // An endpoint needs four things of it. [Host.Serve] opens or resumes a conversation for a [Caller], whose Serve gets
 // the [Session]. Audio goes in by [Session.NewMicrophone] and comes out at the output given to [Session.AttachOutput].
 // Requests of the person or the client go to [Session.Do], as a [Command]. Events come to [Caller.Notify], as an
-// [EventMessage].
+// [Event].
 //
 // There are three lifetimes: a [Session], the conversation, outlives its [Caller] and its connections to the model. One
 // goroutine, the session's loop, changes its state.

@@ -11,7 +11,7 @@ import (
 	"voxgate/media/playout"
 )
 
-// Observation is something that happens in a conversation, for metrics and traces; callers get [EventMessage] values instead.
+// Observation is something that happens in a conversation, for metrics and traces; callers get [Event] values instead.
 // It is one of the types below. [SessionStarted] is the first of a conversation. [SessionEnded] is the last, and the
 // only one with the transcript.
 type Observation any

@@ -36,7 +36,7 @@ type Options struct {
 	// SignPicture returns the address on the gateway for the URL of an external picture, and SuggestionsPage that of a
 	// page of search suggestions; nil means clients get none.
 	SignPicture, SuggestionsPage func(string) string
-	// Admit is called before a conversation begins. It may reject it with an [ErrorMessage] or set its Override; nil means all
+	// Admit is called before a conversation begins. It may reject it with an [Error] or set its Override; nil means all
 	// begin. It may block until ctx is done.
 	Admit func(ctx context.Context, id string, o *SessionRequest) error
 	// Recordings is the folder for recordings; empty means no recording. RecordAll records every conversation.

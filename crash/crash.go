@@ -56,7 +56,7 @@ func Recover(log *slog.Logger, place string, end func(error)) {
 // Run calls f and recovers its panic.
 func Run(log *slog.Logger, place string, end func(error), f func()) {
 	defer Recover(log, place, end)
-	CallInjected(place)
+	RunTestHook(place)
 	f()
 }
 
@@ -68,8 +68,8 @@ func Count(place string) uint64 {
 	return 0
 }
 
-// CallInjected calls the function that a test has injected, which may panic. [Run] calls it first; it costs an atomic load.
-func CallInjected(place string) {
+// RunTestHook calls the function that a test has set with [Inject], which may panic. [Run] calls it first; it costs an atomic load.
+func RunTestHook(place string) {
 	if f := injected.Load(); f != nil {
 		(*f)(place)
 	}

@@ -15,7 +15,7 @@ import (
 	"voxgate/signaling/access"
 )
 
-// Origin is where a page comes from (RFC 6454): scheme, host and port in one spelling, so that == compares origins. Ports are always
+// Origin identifies the source of a page (RFC 6454): scheme, host and port in one spelling, so that == compares origins. Ports are always
 // written out, since the default port of a scheme may be left out; a scheme without a default port has "".
 type Origin struct{ scheme, host, port string }
 
@@ -123,17 +123,17 @@ func splitAddress(text string) requestAddress {
 // omit the port, so a trusted proxy's X-Forwarded-Host and X-Forwarded-Port win over Host. Of several values the first
 // is what the client sent to the outermost proxy.
 func requestedAddress(r *http.Request) requestAddress {
-	asked := splitAddress(r.Host)
+	requested := splitAddress(r.Host)
 	if !access.From(r.Context()).Proxied() {
-		return asked
+		return requested
 	}
 	forwardedPort := firstValue(r, "X-Forwarded-Port")
 	if checkPort(forwardedPort) != nil {
 		forwardedPort = ""
 	}
 	forwarded := splitAddress(firstValue(r, "X-Forwarded-Host"))
-	if forwarded.host == "" || forwarded.host == asked.host {
-		return requestAddress{asked.host, cmp.Or(forwarded.port, forwardedPort, asked.port)}
+	if forwarded.host == "" || forwarded.host == requested.host {
+		return requestAddress{requested.host, cmp.Or(forwarded.port, forwardedPort, requested.port)}
 	}
 	return requestAddress{forwarded.host, cmp.Or(forwarded.port, forwardedPort)}
 }
@@ -149,9 +149,9 @@ func usesTLS(r *http.Request) bool {
 	return r.TLS != nil || access.From(r.Context()).Proxied() && strings.EqualFold(firstValue(r, "X-Forwarded-Proto"), "https")
 }
 
-// matches reports whether a page of origin o was loaded from the requested host. With TLS the page must have used TLS,
+// matchesOrigin reports whether a page of origin o was loaded from the requested host. With TLS the page must have used TLS,
 // too: anyone on the network path can write pages of http.
-func (a requestAddress) matches(o Origin, withTLS bool) bool {
+func (a requestAddress) matchesOrigin(o Origin, withTLS bool) bool {
 	return o.host != "" && o.host == a.host && o.port == cmp.Or(a.port, defaultPort(o.scheme)) && (!withTLS || o.scheme == "https")
 }
 
@@ -159,10 +159,10 @@ func (a requestAddress) matches(o Origin, withTLS bool) bool {
 // returned by [ParseHost], and reports whether it did. It guards against DNS rebinding: a foreign name that resolves to
 // the gateway's address. An address cannot be rebound, so any is accepted.
 func RejectUnknownHost(w http.ResponseWriter, r *http.Request, hosts []string) bool {
-	known := func(host string) bool {
+	isKnown := func(host string) bool {
 		return host == "localhost" || net.ParseIP(host) != nil || slices.Contains(hosts, host)
 	}
-	if known(splitAddress(r.Host).host) && known(requestedAddress(r).host) {
+	if isKnown(splitAddress(r.Host).host) && isKnown(requestedAddress(r).host) {
 		return false
 	}
 	http.Error(w, "Unknown host name; VOXGATE_HOSTS lists the names of this gateway.", http.StatusMisdirectedRequest)
@@ -180,5 +180,5 @@ func allowedOrigin(r *http.Request, origins []Origin) bool {
 		return false
 	}
 	origin, err := ParseOrigin(values[0])
-	return err == nil && (requestedAddress(r).matches(origin, usesTLS(r)) || slices.Contains(origins, origin))
+	return err == nil && (requestedAddress(r).matchesOrigin(origin, usesTLS(r)) || slices.Contains(origins, origin))
 }

@@ -35,8 +35,8 @@ type HTTPCall struct {
 	done      chan struct{}
 }
 
-// BaseCall returns the call itself, for [PeerRegistry].
-func (c *HTTPCall) BaseCall() *HTTPCall { return c }
+// AsHTTPCall returns the call itself, for [PeerRegistry].
+func (c *HTTPCall) AsHTTPCall() *HTTPCall { return c }
 
 // RunInCall runs a function in the call for a further HTTP request, and returns its error, or gone if the call has
 // ended.
@@ -151,7 +151,7 @@ func (p *Peer) Close() {
 // which embeds an [HTTPCall].
 type PeerRegistry[C interface {
 	bridge.Caller
-	BaseCall() *HTTPCall
+	AsHTTPCall() *HTTPCall
 }] struct {
 	calls sync.Map // C, by its ID
 
@@ -189,7 +189,7 @@ func (ps *PeerRegistry[C]) StartCall(r *http.Request, host *bridge.Host, id stri
 	if leave == nil {
 		return "", bridge.ErrShutdown
 	}
-	call, ended := c.BaseCall(), make(chan error, 1)
+	call, ended := c.AsHTTPCall(), make(chan error, 1)
 	call.answerSDP, call.requests, call.done = make(chan string, 1), make(chan func()), make(chan struct{})
 	ps.calls.Store(id, c)
 	go func() {
@@ -223,6 +223,6 @@ func (ps *PeerRegistry[C]) FindCall(id string) (c C, ok bool) {
 func (ps *PeerRegistry[C]) HangUp(id string) {
 	if c, ok := ps.FindCall(id); ok {
 		ps.removeCall(id)
-		c.BaseCall().HangUp()
+		c.AsHTTPCall().HangUp()
 	}
 }

@@ -49,7 +49,7 @@ var RateLimitMessage = fmt.Sprintf(
 type RateLimiter struct {
 	messages, bytes *rate.Limiter
 	work            *rate.Limiter // in microseconds
-	heldState       atomic.Int32  // 0: never waited; 1: waited; 2: the client was informed
+	throttleState   atomic.Int32  // 0: never waited; 1: waited; 2: the client was informed
 	done            chan struct{}
 	release         func() // closes done
 }
@@ -93,7 +93,7 @@ func (p *RateLimiter) waitFor(l *rate.Limiter, n int) {
 	if d <= 0 {
 		return
 	}
-	p.heldState.CompareAndSwap(0, 1)
+	p.throttleState.CompareAndSwap(0, 1)
 	select {
 	case <-time.After(d):
 	case <-p.done:
@@ -103,8 +103,8 @@ func (p *RateLimiter) waitFor(l *rate.Limiter, n int) {
 // ChargeHeavy makes the next message wait for a heavy one: neither audio nor a part of a message.
 func (p *RateLimiter) ChargeHeavy() { p.messages.ReserveN(time.Now(), heavyCost-1) }
 
-// ReportHeldBack reports, once, that the client was throttled.
-func (p *RateLimiter) ReportHeldBack() bool { return p.heldState.CompareAndSwap(1, 2) }
+// TakeThrottleWarning reports whether the client was throttled, and should be warned. It returns true once.
+func (p *RateLimiter) TakeThrottleWarning() bool { return p.throttleState.CompareAndSwap(1, 2) }
 
 // limitedWriter hijacks to a rate-limited connection.
 type limitedWriter struct {

@@ -95,7 +95,7 @@ func ServeSocket(w http.ResponseWriter, r *http.Request, o SocketOptions, serve 
 	running.Go(func() {
 		defer close(s.writerDone)
 		defer crash.Recover(s.log, "socket writer", cancel)
-		crash.CallInjected("socket writer")
+		crash.RunTestHook("socket writer")
 		if err := s.out.Run(context.WithoutCancel(ctx), s.options.Write); err != nil { // the close frame is written, too
 			cancel(err)
 		}
@@ -188,7 +188,7 @@ func (s *Socket) startReader(f func(Message), end func()) {
 			if err != nil {
 				return
 			}
-			crash.CallInjected("socket reader")
+			crash.RunTestHook("socket reader")
 			f(m)
 		}
 	}()

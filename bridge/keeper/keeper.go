@@ -4,7 +4,7 @@
 // that had no answer.
 //
 // A [Keeper] belongs to one goroutine, its owner's loop. The loop calls the methods, runs the functions from Work, and
-// calls OnAlarm when Alarms delivers. The owner is informed by [EventMessage] values: the methods call [Options].Notify.
+// calls OnAlarm when Alarms delivers. The owner is informed by [Event] values: the methods call [Options].Notify.
 package keeper
 
 import (

@@ -120,7 +120,7 @@ type CallEnd struct {
 	Took    time.Duration
 }
 
-// Problem is the kind of an [ErrorMessage].
+// Problem is the kind of an [Error].
 type Problem int
 
 // The kinds of problems.

@@ -12,7 +12,7 @@ import (
 // onTick does the work of the tick that was due at the given time. It returns false when the pacer has gone idle.
 func (p *Pacer) onTick(at time.Time) bool {
 	defer crash.Recover(p.Logger, "playout", p.OnCrash) // other pacers continue
-	crash.CallInjected("playout")
+	crash.RunTestHook("playout")
 	for goesOn, again := false, true; ; {
 		if goesOn, again = p.tickUpToMark(at); !again {
 			return goesOn

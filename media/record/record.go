@@ -217,7 +217,7 @@ func (r *Recording) run() {
 		r.setError(err)
 		_ = r.out.Close()
 	})
-	crash.CallInjected("recording")
+	crash.RunTestHook("recording")
 	tick := time.NewTicker(pageTime)
 	defer tick.Stop()
 	for {

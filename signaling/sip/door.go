@@ -505,7 +505,7 @@ func (d *Door) guardHandler(f func(*sip.Request, sip.ServerTransaction)) func(*s
 			!req.From().Params.Has("tag") {
 			return
 		}
-		crash.CallInjected("sip request")
+		crash.RunTestHook("sip request")
 		f(req, tx)
 	}
 }

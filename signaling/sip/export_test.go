@@ -29,7 +29,7 @@ func OwnAddresses(name string, resolvers ...*net.Resolver) (list []netip.Addr, e
 // Kept returns the number of UDP addresses for which sipgo stores a connection.
 func (d *Door) Kept() int { return d.agent.TransportLayer().Pool("udp").Size() }
 
-// Connections is [Server.Kept] for TCP.
+// Connections is [Door.Kept] for TCP.
 func (d *Door) Connections() int { return d.agent.TransportLayer().Pool("tcp").Size() }
 
 // Refresh refreshes the session timer of the only call now. done is closed when that is over.

@@ -110,7 +110,7 @@ func (d *Door) checkOwner(c *call, req *sip.Request) (ok bool, res *sip.Response
 	return true, nil
 }
 
-// ownedPacket is [Server.checkOwner] for a UDP packet from an unknown address, before anything is stored about its sender. If ok is true,
+// ownedPacket is [Door.checkOwner] for a UDP packet from an unknown address, before anything is stored about its sender. If ok is true,
 // sipgo may handle the request, which is then checked by checkOwner.
 func (d *Door) ownedPacket(c *call, req *sip.Request, from netip.AddrPort) (ok bool, res *sip.Response) {
 	if c.page != nil {

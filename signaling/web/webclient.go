@@ -84,7 +84,7 @@ func (c *webClient) runInLoop(f func()) {
 
 // receiveMessage makes the loop handle a message, and blocks until it has.
 func (c *webClient) receiveMessage(w route, m signaling.Message) {
-	if c.limiterFor(w).ReportHeldBack() {
+	if c.limiterFor(w).TakeThrottleWarning() {
 		c.postToLoop(c.warnThrottled)
 	}
 	c.runInLoop(func() {

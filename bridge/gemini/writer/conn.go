@@ -162,7 +162,7 @@ func (c *Conn) startRequest(ctx context.Context) {
 	go func(done chan<- answer, cancel func()) {
 		defer cancel()
 		defer crash.Recover(nil, "model request", func(err error) { done <- answer{err: err} })
-		crash.CallInjected("model request")
+		crash.RunTestHook("model request")
 		if err != nil {
 			done <- answer{err: err}
 			return
