@@ -48,7 +48,9 @@ func beeps(t *testing.T) (url string, seen chan string) {
 			if !said && media.RMS(media.AppendSamples(nil, m.RealtimeInput.Audio.Data)) > 1000 {
 				said = true
 				_ = ws.WriteMessage(websocket.BinaryMessage, fmt.Appendf(nil, `{"serverContent":{"modelTurn":{"parts":[{"inlineData":`+
-					`{"mimeType":"audio/pcm;rate=24000","data":%q}}]},"turnComplete":true}}`, doortest.Base64PCM(doortest.Tone(beep, time.Second, 24000))))
+					`{"mimeType":"audio/pcm;rate=24000","data":%q}}]},"turnComplete":true}}`, doortest.Base64PCM(
+					doortest.MakeTone(beep, time.Second, 24000),
+				)))
 			}
 			if m.Setup != nil || m.ContextUpdate != nil {
 				seen <- string(raw)
@@ -331,7 +333,7 @@ func TestAgentsAtEveryDoor(t *testing.T) {
 		},
 		"OpenAI's, WebRTC": func(agent, _ string) (string, *ear) {
 			return p.call(func(sdp string) string {
-				kind, body := doortest.Form(`{"type":"realtime","prompt":{"id":"` + agent + `"}}`)(sdp)
+				kind, body := doortest.FormRequest(`{"type":"realtime","prompt":{"id":"` + agent + `"}}`)(sdp)
 				raw, _ := io.ReadAll(body)
 				_, answer := p.post("/v1/realtime/calls", kind, string(raw))
 				return answer
@@ -466,7 +468,7 @@ func TestWhoWins(t *testing.T) {
 		},
 		"OpenAI's": func(token, prompt string) {
 			session := filled(map[string]any{"type": "realtime", "prompt": map[string]string{"id": "desk"}, "instructions": prompt})
-			kind, body := doortest.Form(string(session))(p.offer())
+			kind, body := doortest.FormRequest(string(session))(p.offer())
 			r, _ := http.NewRequest(http.MethodPost, p.url+"/v1/realtime/calls", body)
 			r.Header.Set("Content-Type", kind)
 			r.Header.Set("Authorization", "Bearer "+token)

@@ -41,12 +41,12 @@ func streamer(w http.ResponseWriter, r *http.Request) {
 // answers and WebSockets are not.
 func TestBodiesThatNeverCome(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, func(d *doortest.Doors, _ *bridge.Options) {
-		d.Add(func(*bridge.Host, *rtc.API) []signaling.Endpoint {
+	g := doortest.StartGateway(t, func(d *doortest.Endpoints, _ *bridge.Options) {
+		d.AddEndpoints(func(*bridge.Host, *rtc.API) []signaling.Endpoint {
 			return []signaling.Endpoint{{Pattern: "POST /stream", Handler: http.HandlerFunc(streamer)}}
 		})
 	})
-	c := doortest.Connect(t, g, `{}`)
+	c := doortest.OpenConversation(t, g, `{}`)
 	long := make(chan string)
 	go func() {
 		resp, err := http.Post(g.HTTP+"/stream", "text/plain", strings.NewReader("all of it"))
@@ -93,5 +93,5 @@ func TestBodiesThatNeverCome(t *testing.T) {
 	if got := <-long; got != "12 <nil>" {
 		t.Errorf("of 12 lines of an answer came %s", got)
 	}
-	c.Ask("Are you there?")
+	c.AskText("Are you there?")
 }

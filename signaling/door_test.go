@@ -44,7 +44,7 @@ type pcmClient struct {
 func dialPCM(t *testing.T, g *doortest.Gateway, first string) *pcmClient {
 	t.Helper()
 	c := &pcmClient{}
-	c.Client = doortest.DialDoor(t, strings.TrimSuffix(g.URL, "/")+"/pcm", nil, func(kind int, raw []byte) doortest.Message {
+	c.Client = doortest.DialProtocol(t, strings.TrimSuffix(g.URL, "/")+"/pcm", nil, func(kind int, raw []byte) doortest.Message {
 		if kind == websocket.BinaryMessage {
 			c.ear.Lock()
 			defer c.ear.Unlock()
@@ -64,12 +64,12 @@ func dialPCM(t *testing.T, g *doortest.Gateway, first string) *pcmClient {
 	return c
 }
 
-func (c *pcmClient) send(text string) { c.T.Helper(); c.Raw(websocket.TextMessage, []byte(text)) }
+func (c *pcmClient) send(text string) { c.T.Helper(); c.SendFrame(websocket.TextMessage, []byte(text)) }
 
 func (c *pcmClient) say(pcm []int16) {
 	c.T.Helper()
 	for part := range slices.Chunk(pcm, pcmRate/50) {
-		c.Raw(websocket.BinaryMessage, media.AppendBytes(nil, part))
+		c.SendFrame(websocket.BinaryMessage, media.AppendBytes(nil, part))
 	}
 }
 
@@ -77,14 +77,14 @@ func (c *pcmClient) say(pcm []int16) {
 func (c *pcmClient) expect(kind string, is any) {
 	c.T.Helper()
 	var e struct{ Body json.RawMessage }
-	c.Client.Expect(kind).Read(c.T, &e)
+	c.Client.AwaitEvent(kind).DecodePayload(c.T, &e)
 	if err := json.Unmarshal(e.Body, is); err != nil {
 		c.T.Fatalf("%s: %v", e.Body, err)
 	}
 }
 
-func withPCM(d *doortest.Doors, _ *bridge.Options) {
-	d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
+func withPCM(d *doortest.Endpoints, _ *bridge.Options) {
+	d.AddEndpoints(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
 		return []signaling.Endpoint{
 			{Pattern: "/pcm", Socket: &pcmDoor{host: host}},
 			{Pattern: "POST /offer", Handler: &offerDoor{host: host, rtc: api}},
@@ -150,24 +150,24 @@ func TestADoorIsSmall(t *testing.T) {
 	if lines := strings.Count(door, "\n"); err != nil || lines >= 95 {
 		t.Errorf("the door has %d lines, %v", lines, err)
 	}
-	c := dialPCM(t, doortest.NewGateway(t, withPCM), `{"prompt":"Be brief.","voice":"Puck"}`)
+	c := dialPCM(t, doortest.StartGateway(t, withPCM), `{"prompt":"Be brief.","voice":"Puck"}`)
 	var complete bridge.SetupComplete
 	c.expect("SetupComplete", &complete)
 	if config := string(complete.EffectiveConfig); !strings.Contains(config, "Be brief.") || !strings.Contains(config, "Puck") {
 		t.Errorf("the agent became %s", config)
 	}
-	c.say(doortest.Sentence(440, time.Second, pcmRate))
+	c.say(doortest.MakeSentence(440, time.Second, pcmRate))
 	var turn bridge.TurnComplete
 	var text bridge.AssistantText
 	c.expect("Speaking", &struct{}{})
 	c.expect("TurnComplete", &turn)
 	c.ear.Lock()
-	voice := doortest.Loud(c.pcm)
+	voice := doortest.TrimSilence(c.pcm)
 	c.ear.Unlock()
 	if level := mediatest.ToneLevel(voice, pcmRate, 440); turn.Turn != 1 || len(voice) < pcmRate*9/10 || level < 0.5 {
 		t.Errorf("turn %d is %d samples, share of 440 Hz %.2f", turn.Turn, len(voice), level)
 	}
-	c.say(doortest.Sentence(300, 6*time.Second, pcmRate))
+	c.say(doortest.MakeSentence(300, 6*time.Second, pcmRate))
 	c.expect("Speaking", &struct{}{})
 	c.send(`{"command":"interrupt"}`)
 	var cut bridge.Interrupted
@@ -190,10 +190,10 @@ func TestADoorIsSmall(t *testing.T) {
 	}
 	c.expect("TurnComplete", &turn)
 	c.send(`{"command":"sing"}`)
-	c.Wait(0, "error", func(m doortest.Message) bool {
+	c.AwaitMatch(0, "error", func(m doortest.Message) bool {
 		return m.Type == "ErrorEvent" && strings.Contains(string(m.Payload), "sing")
 	})
-	c.say(doortest.Sentence(440, 2*time.Second, pcmRate))
+	c.say(doortest.MakeSentence(440, 2*time.Second, pcmRate))
 	c.expect("Speaking", &struct{}{})
 	c.send(`{"command":"hang up"}`)
 	c.expect("AssistantText", &text)
@@ -207,7 +207,7 @@ func TestADoorIsSmall(t *testing.T) {
 // directions.
 func TestADoorOfOneRequest(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, withPCM)
+	g := doortest.StartGateway(t, withPCM)
 	p := doortest.NewPhone(t, &doortest.Client{Inbox: doortest.NewInbox(t)}, doortest.PhoneOptions{})
 	offer, err := p.PC.CreateOffer(nil)
 	if err != nil {
@@ -230,8 +230,8 @@ func TestADoorOfOneRequest(t *testing.T) {
 	if err := p.PC.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: string(sdp)}); err != nil {
 		t.Fatal(err)
 	}
-	p.Connected()
-	p.Talk <- doortest.Sentence(440, time.Second, 48000)
+	p.AwaitConnected()
+	p.Talk <- doortest.MakeSentence(440, time.Second, 48000)
 	doortest.Eventually(p.T, "the answer", func() bool { return p.VoiceLevel(440) > 0.5 })
 	resp, err = http.Post(g.HTTP+"/offer", "application/sdp", strings.NewReader("v=0"))
 	if err != nil {
@@ -246,7 +246,7 @@ func TestADoorOfOneRequest(t *testing.T) {
 // A page of a listed origin may send requests, and others may not.
 func TestRequestsOfOtherOrigins(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, withPCM, func(d *doortest.Doors, _ *bridge.Options) { d.Origins = []string{"https://app.example"} })
+	g := doortest.StartGateway(t, withPCM, func(d *doortest.Endpoints, _ *bridge.Options) { d.Origins = []string{"https://app.example"} })
 	for _, test := range []struct {
 		method, origin, allows string
 		status                 int

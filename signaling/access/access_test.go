@@ -40,15 +40,15 @@ import (
 func isRefused(t *testing.T, c *doortest.Client, payload, code string, closeCode int) string {
 	t.Helper()
 	c.Send("CONNECT_GEMINI", payload)
-	m := c.Expect("SETUP_COMPLETE")
+	m := c.AwaitEvent("SETUP_COMPLETE")
 	if !strings.Contains(string(m.Payload), `"success":false`) {
 		t.Fatalf("let in, want %s: %v", code, m)
 	}
-	e := c.Expect("GEMINI_ERROR")
+	e := c.AwaitEvent("GEMINI_ERROR")
 	if !strings.Contains(string(e.Payload), fmt.Sprintf(`"code":%q`, code)) {
 		t.Errorf("refused with %v, want %s", e, code)
 	}
-	c.Expect("GEMINI_DISCONNECTED")
+	c.AwaitEvent("GEMINI_DISCONNECTED")
 	if got := c.CloseCode(); got != closeCode {
 		t.Errorf("closed with %d, want %d", got, closeCode)
 	}
@@ -60,17 +60,17 @@ const policy = websocket.ClosePolicyViolation
 // A token is accepted wherever a client can send it, except in the URL, which is logged.
 func TestWhereATokenTravels(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil)
-	isRefused(t, doortest.Dial(t, l.URL), `{}`, "unauthorized", policy)
-	isRefused(t, doortest.Dial(t, l.URL+"?token="+l.Mint(`{}`)), `{}`, "unauthorized", policy)
-	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(l.Mint(`{}`), ""))
+	l := doortest.StartLockedGateway(t, nil)
+	isRefused(t, doortest.DialWebSocket(t, l.URL), `{}`, "unauthorized", policy)
+	isRefused(t, doortest.DialWebSocket(t, l.URL+"?token="+l.MintToken(`{}`)), `{}`, "unauthorized", policy)
+	doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(l.MintToken(`{}`), ""))
 	for name, prefix := range map[string]string{
 		"Authorization":          "Bearer ",
 		"X-Goog-Api-Key":         "",
 		"Sec-Websocket-Protocol": "voxgate, voxgate.token.",
 	} {
-		c := doortest.DialAs(t, l.URL, http.Header{name: {prefix + l.Mint(`{}`)}})
-		doortest.Enters(t, c, `{}`)
+		c := doortest.DialWebSocketWith(t, l.URL, http.Header{name: {prefix + l.MintToken(`{}`)}})
+		doortest.EnterConversation(t, c, `{}`)
 		if name == "Sec-Websocket-Protocol" && c.Conn.Subprotocol() != "voxgate" {
 			t.Errorf("the gateway chose %q", c.Conn.Subprotocol())
 		}
@@ -79,24 +79,24 @@ func TestWhereATokenTravels(t *testing.T) {
 
 func TestATokenForOneConversation(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil)
-	token := l.Mint(`{"identity":"ada"}`)
-	c := doortest.Dial(t, l.URL)
-	session, resume := doortest.Enters(t, c, doortest.Hello(token, `,"resumable":true`))
-	thief := isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(token, ""), "unauthorized", policy)
+	l := doortest.StartLockedGateway(t, nil)
+	token := l.MintToken(`{"identity":"ada"}`)
+	c := doortest.DialWebSocket(t, l.URL)
+	session, resume := doortest.EnterConversation(t, c, doortest.ConnectPayload(token, `,"resumable":true`))
+	thief := isRefused(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(token, ""), "unauthorized", policy)
 	if !strings.Contains(thief, "one conversation and has been used") {
 		t.Error(thief)
 	}
-	isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(token, `,"resumeToken":"made up"`), "unauthorized", policy)
+	isRefused(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(token, `,"resumeToken":"made up"`), "unauthorized", policy)
 	c.Conn.Close()
-	again := doortest.Dial(t, l.URL)
-	hello := doortest.Hello(token, fmt.Sprintf(`,"resumable":true,"resumeToken":%q`, resume))
-	if resumed, _ := doortest.Enters(t, again, hello); resumed != session {
+	again := doortest.DialWebSocket(t, l.URL)
+	hello := doortest.ConnectPayload(token, fmt.Sprintf(`,"resumable":true,"resumeToken":%q`, resume))
+	if resumed, _ := doortest.EnterConversation(t, again, hello); resumed != session {
 		t.Errorf("went on with %s, want %s", resumed, session)
 	}
-	twice := l.Mint(`{"once":false}`)
-	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(twice, ""))
-	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(twice, ""))
+	twice := l.MintToken(`{"once":false}`)
+	doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(twice, ""))
+	doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(twice, ""))
 }
 
 // A gateway that cannot start a conversation does not consume the token: its owner can retry with it, here or at
@@ -104,48 +104,50 @@ func TestATokenForOneConversation(t *testing.T) {
 func TestATokenThatBeganNothing(t *testing.T) {
 	t.Parallel()
 	var gate *access.Gate
-	l := doortest.NewLocked(t, nil, func(d *doortest.Doors, _ *bridge.Options) { gate = d.Access })
-	hooked := doortest.NewGateway(t, func(d *doortest.Doors, o *bridge.Options) {
+	l := doortest.StartLockedGateway(t, nil, func(d *doortest.Endpoints, _ *bridge.Options) { gate = d.Access })
+	hooked := doortest.StartGateway(t, func(d *doortest.Endpoints, o *bridge.Options) {
 		d.Access = gate
 		o.Admit = func(context.Context, string, *bridge.SessionRequest) error { // like a session webhook that does not answer
 			return &bridge.Error{Code: bridge.CodeBusy, Message: "Nobody answers."}
 		}
 	})
-	other := doortest.NewGateway(t, func(d *doortest.Doors, _ *bridge.Options) { d.Access = gate })
-	token := l.Mint(`{}`)
+	other := doortest.StartGateway(t, func(d *doortest.Endpoints, _ *bridge.Options) { d.Access = gate })
+	token := l.MintToken(`{}`)
 	l.Host.BeginDrain()
 	for _, g := range []*doortest.Gateway{l.Gateway, hooked} {
-		isRefused(t, doortest.Dial(t, g.URL), doortest.Hello(token, ""), "busy", websocket.CloseTryAgainLater)
+		isRefused(t, doortest.DialWebSocket(t, g.URL), doortest.ConnectPayload(token, ""), "busy", websocket.CloseTryAgainLater)
 	}
-	doortest.Enters(t, doortest.Dial(t, other.URL), doortest.Hello(token, ""))
-	isRefused(t, doortest.Dial(t, other.URL), doortest.Hello(token, ""), "unauthorized", policy)
+	doortest.EnterConversation(t, doortest.DialWebSocket(t, other.URL), doortest.ConnectPayload(token, ""))
+	isRefused(t, doortest.DialWebSocket(t, other.URL), doortest.ConnectPayload(token, ""), "unauthorized", policy)
 }
 
 // A conversation outlives its token. With the expired token its person may resume it, but not begin another one, and
 // other people may not resume it.
 func TestATokenExpires(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil)
-	c := doortest.Dial(t, l.URL)
-	token := l.Mint(`{"identity":"ada","expiresIn":60}`)
-	session, resume := doortest.Enters(t, c, doortest.Hello(token, `,"resumable":true`))
-	l.Wait(2 * time.Minute)
-	c.Ask("Is anybody there?")
+	l := doortest.StartLockedGateway(t, nil)
+	c := doortest.DialWebSocket(t, l.URL)
+	token := l.MintToken(`{"identity":"ada","expiresIn":60}`)
+	session, resume := doortest.EnterConversation(t, c, doortest.ConnectPayload(token, `,"resumable":true`))
+	l.AdvanceClock(2 * time.Minute)
+	c.AskText("Is anybody there?")
 	c.Conn.Close()
 	back := fmt.Sprintf(`,"resumable":true,"resumeToken":%q`, resume)
 	for _, resume := range []string{"", `,"resumeToken":"made up"`} {
-		if why := isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(token, resume), "unauthorized", policy); !strings.Contains(
+		why := isRefused(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(token, resume), "unauthorized", policy)
+		if !strings.Contains(
 			why,
 			"expired",
 		) {
 			t.Errorf("refused with %s", why)
 		}
 	}
-	if other, _ := doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(l.Mint(`{"identity":"eve"}`), back)); other == session {
+	eve := doortest.ConnectPayload(l.MintToken(`{"identity":"eve"}`), back)
+	if other, _ := doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), eve); other == session {
 		t.Error("somebody else goes on with the conversation")
 	}
-	for _, hers := range []string{token, l.Mint(`{"identity":"ada"}`)} {
-		same, next := doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(hers, back))
+	for _, hers := range []string{token, l.MintToken(`{"identity":"ada"}`)} {
+		same, next := doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(hers, back))
 		if same != session {
 			t.Error("the conversation does not go on")
 		}
@@ -164,11 +166,11 @@ func TestBadTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	public := string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
-	l := doortest.NewLocked(t, nil)
+	l := doortest.StartLockedGateway(t, nil)
 	var secret []byte
-	l.Edit(func(file map[string]any) {
+	l.EditKeys(func(file map[string]any) {
 		secret, _ = base64.RawURLEncoding.DecodeString(file["secret"].(string))
-		doortest.Grants(map[string]any{"models": []string{"gemini-3*"}, "tools": []string{"find_*"}, "maxSeconds": 600})(file)
+		doortest.SetGrants(map[string]any{"models": []string{"gemini-3*"}, "tools": []string{"find_*"}, "maxSeconds": 600})(file)
 		file["issuers"] = []any{
 			map[string]any{"name": "backend", "algorithm": "RS256", "key": public, "audience": "voxgate", "issuer": "us", "grant": map[string]any{}},
 		}
@@ -186,8 +188,10 @@ func TestBadTokens(t *testing.T) {
 		return c
 	}
 	ours := func(c jwt.MapClaims) string { return sign(t, jwt.SigningMethodHS256, secret, c) }
-	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(ours(good()), ""))
-	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(sign(t, jwt.SigningMethodRS256, rsaKey, with("iss", "us")), ""))
+	doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(ours(good()), ""))
+	doortest.EnterConversation(
+		t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(sign(t, jwt.SigningMethodRS256, rsaKey, with("iss", "us")), ""),
+	)
 	half := ours(good())
 	for name, token := range map[string]string{
 		"no token at all":             "nonsense",
@@ -219,7 +223,7 @@ func TestBadTokens(t *testing.T) {
 		if name == "a server key" {
 			code = "forbidden" // it may mint, not open conversations
 		}
-		if why := isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(token, ""), code, policy); strings.Contains(why, token) {
+		if why := isRefused(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(token, ""), code, policy); strings.Contains(why, token) {
 			t.Errorf("%s: it is reported again: %s", name, why)
 		}
 	}
@@ -228,9 +232,9 @@ func TestBadTokens(t *testing.T) {
 // The limits of a grant also apply to a token without "jti", whatever the encoding of its signature.
 func TestATokenWithoutAnID(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil)
+	l := doortest.StartLockedGateway(t, nil)
 	secret := strings.Repeat("s", 32)
-	l.Edit(func(file map[string]any) {
+	l.EditKeys(func(file map[string]any) {
 		file["issuers"] = []any{
 			map[string]any{"name": "backend", "algorithm": "HS256", "key": secret, "audience": "voxgate", "grant": map[string]any{}},
 		}
@@ -241,15 +245,15 @@ func TestATokenWithoutAnID(t *testing.T) {
 		})
 	}
 	hers := token("ada")
-	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(hers, ""))
+	doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(hers, ""))
 	last := len(hers) - 1
 	for _, again := range []string{hers, hers[:last] + string(hers[last]+1)} { // the last two bits belong to no byte
-		why := isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(again, ""), "busy", websocket.CloseTryAgainLater)
+		why := isRefused(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(again, ""), "busy", websocket.CloseTryAgainLater)
 		if !strings.Contains(why, "of this token") {
 			t.Error(why)
 		}
 	}
-	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(token("bob"), ""))
+	doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(token("bob"), ""))
 }
 
 func sign(t *testing.T, method jwt.SigningMethod, key any, claims jwt.MapClaims) string {
@@ -292,8 +296,8 @@ func TestTheBackendsOwnTokens(t *testing.T) {
 		}}})
 	}))
 	defer jwks.Close()
-	l := doortest.NewLocked(t, nil)
-	l.Edit(func(file map[string]any) {
+	l := doortest.StartLockedGateway(t, nil)
+	l.EditKeys(func(file map[string]any) {
 		file["issuers"] = []any{map[string]any{
 			"name": "auth", "algorithm": "ES256", "jwks": jwks.URL, "audience": "voxgate", "once": true, "grant": map[string]any{"maxSeconds": 60},
 		}}
@@ -311,20 +315,20 @@ func TestTheBackendsOwnTokens(t *testing.T) {
 		return text
 	}
 	first := signed(current)
-	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(first, ""))
-	isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(first, ""), "unauthorized", policy)
-	isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(signed(pair{"first", newPair("").key}), ""), "unauthorized", policy)
+	doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(first, ""))
+	isRefused(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(first, ""), "unauthorized", policy)
+	isRefused(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(signed(pair{"first", newPair("").key}), ""), "unauthorized", policy)
 	mu.Lock()
 	current = newPair("second")
 	mu.Unlock()
-	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(signed(current), ""))
+	doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(signed(current), ""))
 }
 
 // A tool of the operator runs only for callers with a grant for it, and receives their identity.
 func TestAGrantHasTools(t *testing.T) {
 	t.Parallel()
 	who := make(chan tools.Who, 4)
-	l := doortest.NewLocked(t, nil, func(_ *doortest.Doors, o *bridge.Options) {
+	l := doortest.StartLockedGateway(t, nil, func(_ *doortest.Endpoints, o *bridge.Options) {
 		o.Tools = func() []tools.Tool {
 			return []tools.Tool{{
 				Declaration: tools.Declaration{Name: "find_order", Description: "d"},
@@ -335,15 +339,15 @@ func TestAGrantHasTools(t *testing.T) {
 			}}
 		}
 	})
-	l.Edit(doortest.Grants(map[string]any{"tools": []string{"find_*"}}))
+	l.EditKeys(doortest.SetGrants(map[string]any{"tools": []string{"find_*"}}))
 	for grant, runs := range map[string]bool{`{}`: false, `{"tools":["find_customer"]}`: false, `{"tools":["find_order"]}`: true, ``: true} {
-		c := doortest.Dial(t, l.URL)
+		c := doortest.DialWebSocket(t, l.URL)
 		want := `{"identity":"ada"}` // and the maximum of the key
 		if grant != "" {
 			want = `{"identity":"ada","grant":` + grant + `}`
 		}
-		doortest.Enters(t, c, doortest.Hello(l.Mint(want), ""))
-		c.Ask("/tool find_order {}")
+		doortest.EnterConversation(t, c, doortest.ConnectPayload(l.MintToken(want), ""))
+		c.AskText("/tool find_order {}")
 		if !runs {
 			continue
 		}
@@ -364,9 +368,9 @@ func TestAGrantHasTools(t *testing.T) {
 // The grant determines the model, whatever the client requests at first or later.
 func TestAGrantHasAnAgent(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil)
-	c := doortest.Dial(t, l.URL)
-	token := l.Mint(`{"grant":{"models":["gemini-3.8*"],"agent":{"prompt":"You sell shoes.","voice":"Puck"}}}`)
+	l := doortest.StartLockedGateway(t, nil)
+	c := doortest.DialWebSocket(t, l.URL)
+	token := l.MintToken(`{"grant":{"models":["gemini-3.8*"],"agent":{"prompt":"You sell shoes.","voice":"Puck"}}}`)
 	c.Send(
 		"CONNECT_GEMINI",
 		fmt.Sprintf(`{"token":%q,"initialConfig":{"systemInstruction":"You do homework.","generationConfig":{"temperature":0.5}}}`, token),
@@ -379,23 +383,27 @@ func TestAGrantHasAnAgent(t *testing.T) {
 			t.Errorf("%v", config)
 		}
 	}
-	fixed(c.Expect("SETUP_COMPLETE"))
+	fixed(c.AwaitEvent("SETUP_COMPLETE"))
 	c.Send("UPDATE_CONFIG", `{"systemInstruction":"You do homework.","generationConfig":{"temperature":0.5}}`)
-	fixed(c.Expect("SETUP_COMPLETE"))
+	fixed(c.AwaitEvent("SETUP_COMPLETE"))
 	c.Send("UPDATE_CONFIG", `{"model":"gemini-2.5-flash-native-audio-preview-12-2025"}`)
-	c.ExpectError("session_config_update_failed", "payload.model")
-	c.Ask("Still there?")
-	other := l.Mint(`{"grant":{"models":["gemini-2*"]}}`)
-	isRefused(t, doortest.Dial(t, l.URL), fmt.Sprintf(`{"token":%q,"initialConfig":{"model":"gemini-3.8-live"}}`, other), "forbidden", policy)
-	isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(l.Mint(`{"grant":{"doors":["sip"]}}`), ""), "forbidden", policy)
+	c.AwaitError("session_config_update_failed", "payload.model")
+	c.AskText("Still there?")
+	other := l.MintToken(`{"grant":{"models":["gemini-2*"]}}`)
+	isRefused(
+		t, doortest.DialWebSocket(t, l.URL), fmt.Sprintf(`{"token":%q,"initialConfig":{"model":"gemini-3.8-live"}}`, other), "forbidden", policy,
+	)
+	isRefused(
+		t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(l.MintToken(`{"grant":{"doors":["sip"]}}`), ""), "forbidden", policy,
+	)
 }
 
 func TestAGrantHasAnEnd(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil)
-	c := doortest.Dial(t, l.URL)
-	doortest.Enters(t, c, doortest.Hello(l.Mint(`{"grant":{"maxSeconds":5}}`), ""))
-	if m := c.Expect("GEMINI_DISCONNECTED"); !strings.Contains(string(m.Payload), "time limit") {
+	l := doortest.StartLockedGateway(t, nil)
+	c := doortest.DialWebSocket(t, l.URL)
+	doortest.EnterConversation(t, c, doortest.ConnectPayload(l.MintToken(`{"grant":{"maxSeconds":5}}`), ""))
+	if m := c.AwaitEvent("GEMINI_DISCONNECTED"); !strings.Contains(string(m.Payload), "time limit") {
 		t.Errorf("%v", m)
 	}
 }
@@ -424,19 +432,19 @@ func TestLimits(t *testing.T) {
 		{name: "of a token", rule: "this token", mint: `{"once":false,"grant":{"sessions":2}}`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			l := doortest.NewLocked(t, func(o *access.Options) { behindProxy(o); o.Limits = test.limits })
+			l := doortest.StartLockedGateway(t, func(o *access.Options) { behindProxy(o); o.Limits = test.limits })
 			if test.key != nil {
-				l.Edit(doortest.OfKey(func(key map[string]any) { key["sessions"] = test.key["sessions"] }))
+				l.EditKeys(doortest.EditFirstKey(func(key map[string]any) { key["sessions"] = test.key["sessions"] }))
 			}
 			token := ""
 			if test.mint != "" {
-				token = l.Mint(test.mint)
+				token = l.MintToken(test.mint)
 			}
 			show := func() string {
 				if token != "" {
-					return doortest.Hello(token, "")
+					return doortest.ConnectPayload(token, "")
 				}
-				return doortest.Hello(l.Mint(`{}`), "")
+				return doortest.ConnectPayload(l.MintToken(`{}`), "")
 			}
 			addresses := []string{"198.51.100.7", "198.51.100.7", "198.51.100.7"}
 			if test.name == "of a /64" {
@@ -444,87 +452,91 @@ func TestLimits(t *testing.T) {
 			}
 			var in []*doortest.Client
 			for _, address := range addresses[:2] {
-				c := doortest.DialAs(t, l.URL, from(address))
-				doortest.Enters(t, c, show())
+				c := doortest.DialWebSocketWith(t, l.URL, from(address))
+				doortest.EnterConversation(t, c, show())
 				in = append(in, c)
 			}
-			why := isRefused(t, doortest.DialAs(t, l.URL, from(addresses[2])), show(), "busy", tryLater)
+			why := isRefused(t, doortest.DialWebSocketWith(t, l.URL, from(addresses[2])), show(), "busy", tryLater)
 			if !strings.Contains(why, test.rule) || !strings.Contains(why, `"retryAfterMs":`) {
 				t.Errorf("refused with %s", why)
 			}
 			if test.other != nil {
-				doortest.Enters(t, doortest.DialAs(t, l.URL, test.other), show())
+				doortest.EnterConversation(t, doortest.DialWebSocketWith(t, l.URL, test.other), show())
 			}
 			in[0].Send("DISCONNECT_GEMINI", "")
 			in[0].CloseCode()
-			doortest.Enters(t, doortest.DialAs(t, l.URL, from(addresses[2])), show())
+			doortest.EnterConversation(t, doortest.DialWebSocketWith(t, l.URL, from(addresses[2])), show())
 		})
 	}
 }
 
 func TestConversationsBeginTooFast(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, func(o *access.Options) { behindProxy(o); o.Limits = access.Limits{NewPerMinute: 2} })
+	l := doortest.StartLockedGateway(t, func(o *access.Options) { behindProxy(o); o.Limits = access.Limits{NewPerMinute: 2} })
 	me := from("198.51.100.7")
 	for range 2 {
-		c := doortest.DialAs(t, l.URL, me)
-		doortest.Enters(t, c, doortest.Hello(l.Mint(`{}`), ""))
+		c := doortest.DialWebSocketWith(t, l.URL, me)
+		doortest.EnterConversation(t, c, doortest.ConnectPayload(l.MintToken(`{}`), ""))
 		c.Send("DISCONNECT_GEMINI", "")
 		c.CloseCode()
 	}
-	why := isRefused(t, doortest.DialAs(t, l.URL, me), doortest.Hello(l.Mint(`{}`), ""), "busy", websocket.CloseTryAgainLater)
+	why := isRefused(
+		t, doortest.DialWebSocketWith(t, l.URL, me), doortest.ConnectPayload(l.MintToken(`{}`), ""), "busy", websocket.CloseTryAgainLater,
+	)
 	if !regexp.MustCompile(`"retryAfter":(2\d|30)\b`).MatchString(why) { // minus the tokens of the first two
 		t.Error(why)
 	}
-	l.Wait(31 * time.Second)
-	doortest.Enters(t, doortest.DialAs(t, l.URL, me), doortest.Hello(l.Mint(`{}`), ""))
+	l.AdvanceClock(31 * time.Second)
+	doortest.EnterConversation(t, doortest.DialWebSocketWith(t, l.URL, me), doortest.ConnectPayload(l.MintToken(`{}`), ""))
 }
 
 // A caller that begins conversations too fast is rejected by its own limit, and does not consume shared limits.
 func TestOneAddressDoesNotTakeTheRateOfAll(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, func(o *access.Options) {
+	l := doortest.StartLockedGateway(t, func(o *access.Options) {
 		behindProxy(o)
 		o.Limits = access.Limits{NewPerSecond: 3, NewPerMinute: 1}
 	})
-	token := l.Mint(`{"once":false}`)
-	doortest.Enters(t, doortest.DialAs(t, l.URL, from("198.51.100.7")), doortest.Hello(token, ""))
+	token := l.MintToken(`{"once":false}`)
+	doortest.EnterConversation(t, doortest.DialWebSocketWith(t, l.URL, from("198.51.100.7")), doortest.ConnectPayload(token, ""))
 	for range 10 {
-		isRefused(t, doortest.DialAs(t, l.URL, from("198.51.100.7")), doortest.Hello(token, ""), "busy", websocket.CloseTryAgainLater)
+		isRefused(
+			t, doortest.DialWebSocketWith(t, l.URL, from("198.51.100.7")), doortest.ConnectPayload(token, ""), "busy", websocket.CloseTryAgainLater,
+		)
 	}
-	doortest.Enters(t, doortest.DialAs(t, l.URL, from("198.51.100.8")), doortest.Hello(token, ""))
+	doortest.EnterConversation(t, doortest.DialWebSocketWith(t, l.URL, from("198.51.100.8")), doortest.ConnectPayload(token, ""))
 }
 
 // A server key can open conversations only with the privilege, whatever its form.
 func TestAKeyOfTheOperatorsOwn(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil)
+	l := doortest.StartLockedGateway(t, nil)
 	digest := sha256.Sum256([]byte("a key that somebody has thought of"))
-	l.Edit(doortest.OfKey(func(key map[string]any) { key["sha256"] = hex.EncodeToString(digest[:]) }))
-	isRefused(t, doortest.Dial(t, l.URL), doortest.Hello("a key that somebody has thought of", ""), "forbidden", policy)
+	l.EditKeys(doortest.EditFirstKey(func(key map[string]any) { key["sha256"] = hex.EncodeToString(digest[:]) }))
+	isRefused(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload("a key that somebody has thought of", ""), "forbidden", policy)
 }
 
 // Sockets without a first message count only for their own address.
 func TestSocketsThatSayNothing(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, func(o *access.Options) { behindProxy(o); o.Limits = access.Limits{WaitingPerAddress: 3} })
+	l := doortest.StartLockedGateway(t, func(o *access.Options) { behindProxy(o); o.Limits = access.Limits{WaitingPerAddress: 3} })
 	for range 3 {
-		doortest.DialAs(t, l.URL, from("198.51.100.7"))
+		doortest.DialWebSocketWith(t, l.URL, from("198.51.100.7"))
 	}
 	_, resp, err := websocket.DefaultDialer.Dial(l.URL, from("198.51.100.7"))
 	if err == nil || resp == nil || resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" {
 		t.Errorf("the fourth got %v, %v", resp, err)
 	}
-	doortest.Enters(t, doortest.DialAs(t, l.URL, from("198.51.100.8")), doortest.Hello(l.Mint(`{}`), ""))
+	doortest.EnterConversation(t, doortest.DialWebSocketWith(t, l.URL, from("198.51.100.8")), doortest.ConnectPayload(l.MintToken(`{}`), ""))
 }
 
 func TestParkedConversations(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, func(o *access.Options) { o.Limits = access.Limits{Parked: 1} })
+	l := doortest.StartLockedGateway(t, func(o *access.Options) { o.Limits = access.Limits{Parked: 1} })
 	var tokens []string
 	for range 2 {
-		c := doortest.Dial(t, l.URL)
-		_, resume := doortest.Enters(t, c, doortest.Hello(l.Mint(`{}`), `,"resumable":true`))
+		c := doortest.DialWebSocket(t, l.URL)
+		_, resume := doortest.EnterConversation(t, c, doortest.ConnectPayload(l.MintToken(`{}`), `,"resumable":true`))
 		tokens = append(tokens, resume)
 		c.Conn.Close()
 	}
@@ -534,9 +546,9 @@ func TestParkedConversations(t *testing.T) {
 	})
 	resumed := 0
 	for _, token := range tokens {
-		c := doortest.Dial(t, l.URL)
-		c.Send("CONNECT_GEMINI", doortest.Hello(l.Mint(`{}`), fmt.Sprintf(`,"resumeToken":%q`, token)))
-		if strings.Contains(string(c.Expect("SETUP_COMPLETE").Payload), `"resumed":true`) {
+		c := doortest.DialWebSocket(t, l.URL)
+		c.Send("CONNECT_GEMINI", doortest.ConnectPayload(l.MintToken(`{}`), fmt.Sprintf(`,"resumeToken":%q`, token)))
+		if strings.Contains(string(c.AwaitEvent("SETUP_COMPLETE").Payload), `"resumed":true`) {
 			resumed++
 		}
 	}
@@ -560,103 +572,107 @@ func keepsTo(t *testing.T, unit string, most float64) {
 	spend := func(c *doortest.Client) {
 		t.Helper()
 		for range 100 {
-			c.Conn.WriteMessage(websocket.TextMessage, doortest.Envelope("SEND_MESSAGE", doortest.Typed("More."))) // fails if it has ended
-			m, at := c.Wait(
+			// fails if it has ended
+			c.Conn.WriteMessage(websocket.TextMessage, doortest.EncodeMessage("SEND_MESSAGE", doortest.TextPayload("More.")))
+			m, at := c.AwaitMatch(
 				c.At,
 				"a turn's end",
 				func(m doortest.Message) bool { return m.Type == "TURN_COMPLETE" || m.Type == "GEMINI_DISCONNECTED" },
 			)
 			if c.At = at; m.Type == "GEMINI_DISCONNECTED" {
-				if !strings.Contains(string(m.Payload), "used up") || c.Warned("Of a budget of") != 1 {
-					t.Errorf("%v after %d warnings", m, c.Warned("Of a budget of"))
+				if !strings.Contains(string(m.Payload), "used up") || c.CountWarnings("Of a budget of") != 1 {
+					t.Errorf("%v after %d warnings", m, c.CountWarnings("Of a budget of"))
 				}
 				return
 			}
 		}
 		t.Error("a hundred turns cost nothing")
 	}
-	l := doortest.NewLocked(t, nil)
-	token := l.Mint(fmt.Sprintf(`{"once":false,"grant":{%q:%g}}`, unit, most))
-	c := doortest.Dial(t, l.URL)
-	doortest.Enters(t, c, doortest.Hello(token, ""))
+	l := doortest.StartLockedGateway(t, nil)
+	token := l.MintToken(fmt.Sprintf(`{"once":false,"grant":{%q:%g}}`, unit, most))
+	c := doortest.DialWebSocket(t, l.URL)
+	doortest.EnterConversation(t, c, doortest.ConnectPayload(token, ""))
 	spend(c)
-	isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(token, ""), "busy", websocket.CloseTryAgainLater)
-	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(l.Mint(`{}`), "")) // another token has its own limit
+	isRefused(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(token, ""), "busy", websocket.CloseTryAgainLater)
+	// another token has its own limit
+	doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(l.MintToken(`{}`), ""))
 
-	l.Edit(doortest.OfKey(func(key map[string]any) { key[unit+"PerDay"] = most }))
-	c = doortest.Dial(t, l.URL)
-	doortest.Enters(t, c, doortest.Hello(l.Mint(`{}`), ""))
+	l.EditKeys(doortest.EditFirstKey(func(key map[string]any) { key[unit+"PerDay"] = most }))
+	c = doortest.DialWebSocket(t, l.URL)
+	doortest.EnterConversation(t, c, doortest.ConnectPayload(l.MintToken(`{}`), ""))
 	spend(c)
-	isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(l.Mint(`{}`), ""), "busy", websocket.CloseTryAgainLater)
-	l.Wait(24 * time.Hour)
-	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(l.Mint(`{}`), ""))
+	isRefused(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(l.MintToken(`{}`), ""), "busy", websocket.CloseTryAgainLater)
+	l.AdvanceClock(24 * time.Hour)
+	doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(l.MintToken(`{}`), ""))
 
-	l.Edit(doortest.OfKey(func(key map[string]any) {
+	l.EditKeys(doortest.EditFirstKey(func(key map[string]any) {
 		delete(key, unit+"PerDay")
 		key["perPerson"] = map[string]any{unit + "PerDay": most}
 	}))
-	c = doortest.Dial(t, l.URL)
-	doortest.Enters(t, c, doortest.Hello(l.Mint(`{"identity":"ada"}`), ""))
+	c = doortest.DialWebSocket(t, l.URL)
+	doortest.EnterConversation(t, c, doortest.ConnectPayload(l.MintToken(`{"identity":"ada"}`), ""))
 	spend(c)
-	isRefused(t, doortest.Dial(t, l.URL), doortest.Hello(l.Mint(`{"identity":"ada"}`), ""), "busy", websocket.CloseTryAgainLater)
-	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(l.Mint(`{"identity":"bob"}`), ""))
-	l.Wait(24 * time.Hour)
-	doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(l.Mint(`{"identity":"ada"}`), ""))
+	isRefused(
+		t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(l.MintToken(`{"identity":"ada"}`), ""), "busy", websocket.CloseTryAgainLater,
+	)
+	doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(l.MintToken(`{"identity":"bob"}`), ""))
+	l.AdvanceClock(24 * time.Hour)
+	doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(l.MintToken(`{"identity":"ada"}`), ""))
 }
 
 // The operator can change the keys file during conversations.
 func TestTheKeysChange(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil)
-	token := l.Mint(`{"once":false}`)
-	c := doortest.Dial(t, l.URL)
-	doortest.Enters(t, c, doortest.Hello(token, ""))
+	l := doortest.StartLockedGateway(t, nil)
+	token := l.MintToken(`{"once":false}`)
+	c := doortest.DialWebSocket(t, l.URL)
+	doortest.EnterConversation(t, c, doortest.ConnectPayload(token, ""))
 	if err := os.WriteFile(l.File, []byte(`{"secret":`), 0o600); err == nil {
-		l.Wait(2 * time.Second)
-		doortest.Enters(t, doortest.Dial(t, l.URL), doortest.Hello(token, "")) // an invalid file is ignored
+		l.AdvanceClock(2 * time.Second)
+		doortest.EnterConversation(t, doortest.DialWebSocket(t, l.URL), doortest.ConnectPayload(token, "")) // an invalid file is ignored
 	}
 	other, err := access.NewKey(filepath.Join(t.TempDir(), "k"), "other", []string{"sing"})
 	if err == nil {
 		t.Errorf("a key may sing: %s", other)
 	}
-	l2 := doortest.NewLocked(t, nil)
-	token = l2.Mint(`{"once":false}`)
-	l2.Edit(func(file map[string]any) { file["keys"] = []any{} })
-	why := isRefused(t, doortest.Dial(t, l2.URL), doortest.Hello(token, ""), "unauthorized", policy)
+	l2 := doortest.StartLockedGateway(t, nil)
+	token = l2.MintToken(`{"once":false}`)
+	l2.EditKeys(func(file map[string]any) { file["keys"] = []any{} })
+	why := isRefused(t, doortest.DialWebSocket(t, l2.URL), doortest.ConnectPayload(token, ""), "unauthorized", policy)
 	if !strings.Contains(why, "was removed") {
 		t.Error(why)
 	}
-	c.Ask("Do you hear me?")
+	c.AskText("Do you hear me?")
 }
 
 func TestBehindALogin(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, func(o *access.Options) { behindProxy(o); o.IdentityHeader = "X-Forwarded-User" })
-	l.Edit(func(file map[string]any) { file["proxy"] = map[string]any{"grant": map[string]any{"maxSeconds": 60}} })
-	doortest.Enters(t, doortest.DialAs(t, l.URL, http.Header{"X-Forwarded-User": {"ada"}}), `{}`)
-	isRefused(t, doortest.Dial(t, l.URL), `{}`, "unauthorized", policy)
+	l := doortest.StartLockedGateway(t, func(o *access.Options) { behindProxy(o); o.IdentityHeader = "X-Forwarded-User" })
+	l.EditKeys(func(file map[string]any) { file["proxy"] = map[string]any{"grant": map[string]any{"maxSeconds": 60}} })
+	doortest.EnterConversation(t, doortest.DialWebSocketWith(t, l.URL, http.Header{"X-Forwarded-User": {"ada"}}), `{}`)
+	isRefused(t, doortest.DialWebSocket(t, l.URL), `{}`, "unauthorized", policy)
 	twice := isRefused(
 		t,
-		doortest.DialAs(t, l.URL, http.Header{"X-Forwarded-User": {"evil", "ada"}}),
-		doortest.Hello(l.Mint(`{}`), ""),
+		doortest.DialWebSocketWith(t, l.URL, http.Header{"X-Forwarded-User": {"evil", "ada"}}),
+		doortest.ConnectPayload(l.MintToken(`{}`), ""),
 		"unauthorized",
 		policy,
 	)
 	if !strings.Contains(twice, "more than once") { // a proxy adds its own header to the client's
 		t.Error(twice)
 	}
-	open := doortest.NewLocked(t, func(o *access.Options) { o.IdentityHeader = "X-Forwarded-User" }) // and is not trusted
-	isRefused(t, doortest.DialAs(t, open.URL, http.Header{"X-Forwarded-User": {"ada"}}), `{}`, "unauthorized", policy)
+	open := doortest.StartLockedGateway(t, func(o *access.Options) { o.IdentityHeader = "X-Forwarded-User" }) // and is not trusted
+	isRefused(t, doortest.DialWebSocketWith(t, open.URL, http.Header{"X-Forwarded-User": {"ada"}}), `{}`, "unauthorized", policy)
 }
 
 func TestMinting(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil)
+	l := doortest.StartLockedGateway(t, nil)
 	watcher, err := access.NewKey(l.File, "watcher", []string{access.MayWatch})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Edit(doortest.Grants(map[string]any{"tools": []string{"find_*"}, "maxSeconds": 600, "dollars": 2}))
+	l.EditKeys(doortest.SetGrants(map[string]any{"tools": []string{"find_*"}, "maxSeconds": 600, "dollars": 2}))
 	for _, test := range []struct {
 		key, body string
 		status    int
@@ -679,7 +695,7 @@ func TestMinting(t *testing.T) {
 		{l.Key, `{"identity":"` + strings.Repeat("a", 70_000) + `"}`, 400, "too large"},
 		{l.Key, `{"grant":{"tools":["find_*"]}}`, 200, "expiresAt"},
 	} {
-		status, header, text := l.Post(test.key, test.body)
+		status, header, text := l.RequestToken(test.key, test.body)
 		if status != test.status || !strings.Contains(text, test.says) {
 			t.Errorf("%.60s: %d %.200s, want %d %s", test.body, status, text, test.status, test.says)
 		}
@@ -733,7 +749,7 @@ func TestBadKeysFiles(t *testing.T) {
 // Fifty rejected clients at a limit do not affect a running conversation.
 func TestStrangersAtTheLimit(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, func(o *access.Options) {
+	l := doortest.StartLockedGateway(t, func(o *access.Options) {
 		behindProxy(o)
 		o.Limits = access.Limits{Sessions: 1, NewPerSecond: -1, NewPerMinute: -1, NewPerSecondPerKey: -1}
 	})
@@ -744,9 +760,9 @@ func TestStrangersAtTheLimit(t *testing.T) {
 		}
 		return p.GatewayMs
 	}
-	c := doortest.Dial(t, l.URL)
-	doortest.Enters(t, c, doortest.Hello(l.Mint(`{}`), ""))
-	token := l.Mint(`{"once":false}`)
+	c := doortest.DialWebSocket(t, l.URL)
+	doortest.EnterConversation(t, c, doortest.ConnectPayload(l.MintToken(`{}`), ""))
+	token := l.MintToken(`{"once":false}`)
 	ctx, stop := context.WithCancel(t.Context())
 	var strangers sync.WaitGroup
 	var refused atomic.Int64
@@ -758,7 +774,8 @@ func TestStrangersAtTheLimit(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if err := conn.WriteMessage(websocket.TextMessage, doortest.Envelope("CONNECT_GEMINI", doortest.Hello(token, ""))); err != nil {
+				hello := doortest.EncodeMessage("CONNECT_GEMINI", doortest.ConnectPayload(token, ""))
+				if err := conn.WriteMessage(websocket.TextMessage, hello); err != nil {
 					t.Error(err)
 				}
 				for err == nil {
@@ -776,20 +793,20 @@ func TestStrangersAtTheLimit(t *testing.T) {
 			}
 		})
 	}
-	before := len(c.Heard())
+	before := len(c.ReceivedVoice())
 	machine := mediatest.MeasureLateness(t)
-	c.Say(doortest.Sentence(440, time.Second, 16000), 16000)
-	if took := heldUp(c.Expect("TURN_LATENCY")); took > 50 && machine.CanJudge(t, 50*time.Millisecond) {
+	c.SendAudio(doortest.MakeSentence(440, time.Second, 16000), 16000)
+	if took := heldUp(c.AwaitEvent("TURN_LATENCY")); took > 50 && machine.CanJudge(t, 50*time.Millisecond) {
 		t.Errorf("the answer was held up by %v ms", took)
 	}
-	c.Expect("TURN_COMPLETE")
+	c.AwaitEvent("TURN_COMPLETE")
 	stop()
 	strangers.Wait()
-	answer := c.Heard()[before:]
-	if got := len(doortest.Loud(answer)); got < bridge.VoiceRate*8/10 {
+	answer := c.ReceivedVoice()[before:]
+	if got := len(doortest.TrimSilence(answer)); got < bridge.VoiceRate*8/10 {
 		t.Errorf("of the answer %d samples were heard", got)
 	}
-	if share := mediatest.ToneLevel(doortest.Loud(answer), bridge.VoiceRate, 440); share < 0.3 {
+	if share := mediatest.ToneLevel(doortest.TrimSilence(answer), bridge.VoiceRate, 440); share < 0.3 {
 		t.Errorf("%.2f of the answer is what was said", share)
 	}
 	c.Send("DISCONNECT_GEMINI", "")

@@ -18,14 +18,14 @@ import (
 // TestWhoActsOnARunningCall has all kinds of people come to a call of ada's at each door, when her token has expired.
 func TestWhoActsOnARunningCall(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil, doortest.WithOpenAI, doortest.WithWHIP, doortest.WithRTVI)
+	l := doortest.StartLockedGateway(t, nil, doortest.WithOpenAI, doortest.WithWHIP, doortest.WithRTVI)
 	keyOf := func(name string, may ...string) string { return doortest.Must(access.NewKey(l.File, name, may)) }
 	other := keyOf("other", access.MayMint)
 	support := keyOf("support", access.MayWatch)
 	operator := keyOf("operator", access.MayWatchAll)
-	l.Edit(func(map[string]any) {})
+	l.EditKeys(func(map[string]any) {})
 	mintBy := func(key, identity string) string {
-		_, _, text := l.Post(key, fmt.Sprintf(`{"identity":%q,"once":false,"expiresIn":60}`, identity))
+		_, _, text := l.RequestToken(key, fmt.Sprintf(`{"identity":%q,"once":false,"expiresIn":60}`, identity))
 		var minted access.TokenResponse
 		if err := json.Unmarshal([]byte(text), &minted); err != nil {
 			t.Fatal(err)
@@ -33,12 +33,12 @@ func TestWhoActsOnARunningCall(t *testing.T) {
 		return minted.Token
 	}
 	ada := mintBy(l.Key, "ada")
-	c := doortest.Dial(t, l.URL)
-	session, resume := doortest.Enters(t, c, doortest.Hello(ada, `,"resumable":true`))
+	c := doortest.DialWebSocket(t, l.URL)
+	session, resume := doortest.EnterConversation(t, c, doortest.ConnectPayload(ada, `,"resumable":true`))
 	_, _, call := doortest.DialCall(t, l.Gateway, ada, nil)
 	whip := doortest.DialWHIPAs(t, l.Gateway, "desk", ada)
 	pipecat := doortest.DialRTVI(t, l.Gateway, ada, "")
-	l.Wait(2 * time.Minute)
+	l.AdvanceClock(2 * time.Minute)
 
 	doors := []struct {
 		name string
@@ -55,16 +55,16 @@ func TestWhoActsOnARunningCall(t *testing.T) {
 		}},
 		{"openai", func(token string) bool {
 			c := doortest.DialRealtime(t, l.Gateway, "?call_id="+call, http.Header{"Authorization": {"Bearer " + token}})
-			m, _ := c.Wait(0, "an answer", func(m doortest.Message) bool { return m.Type == "session.created" || m.Type == "error" })
+			m, _ := c.AwaitMatch(0, "an answer", func(m doortest.Message) bool { return m.Type == "session.created" || m.Type == "error" })
 			c.Conn.Close()
 			return m.Type == "session.created"
 		}},
 		{"web", func(token string) bool {
-			c := doortest.Dial(t, l.URL)
+			c := doortest.DialWebSocket(t, l.URL)
 			defer c.Conn.Close()
-			c.Send("CONNECT_GEMINI", doortest.Hello(token, fmt.Sprintf(`,"resumable":true,"resumeToken":%q`, resume)))
+			c.Send("CONNECT_GEMINI", doortest.ConnectPayload(token, fmt.Sprintf(`,"resumable":true,"resumeToken":%q`, resume)))
 			var p struct{ SessionID, ResumeToken string }
-			if err := json.Unmarshal(c.Expect("SETUP_COMPLETE").Payload, &p); err != nil {
+			if err := json.Unmarshal(c.AwaitEvent("SETUP_COMPLETE").Payload, &p); err != nil {
 				t.Fatal(err)
 			}
 			if p.SessionID != session {
@@ -74,7 +74,7 @@ func TestWhoActsOnARunningCall(t *testing.T) {
 			return true
 		}},
 		{"sideband", func(token string) bool {
-			_, list := l.Ask("GET", "/v1/sessions", token)
+			_, list := l.SendRequest("GET", "/v1/sessions", token)
 			at := strings.TrimSuffix(l.URL, "/") + "/v1/sessions/" + session + "/events"
 			conn, _, err := websocket.DefaultDialer.Dial(at, http.Header{"Authorization": {"Bearer " + token}})
 			if err == nil {
@@ -104,7 +104,7 @@ func TestWhoActsOnARunningCall(t *testing.T) {
 	check("another key", other, "whip rtvi")
 	check("a key that may watch its own", support, "whip rtvi")
 	check("the operator", operator, "whip rtvi openai sideband")
-	l.Edit(doortest.OfKey(func(key map[string]any) { key["may"] = []string{access.MayMint, access.MayWatch} }))
+	l.EditKeys(doortest.EditFirstKey(func(key map[string]any) { key["may"] = []string{access.MayMint, access.MayWatch} }))
 	check("the key of her token, which may watch", l.Key, "whip rtvi openai sideband")
 
 	hangUp := func(token string) int {
@@ -121,10 +121,10 @@ func TestWhoActsOnARunningCall(t *testing.T) {
 	if resp.StatusCode != http.StatusOK {
 		t.Errorf("the encoder ends its call: %s", resp.Status)
 	}
-	if status, _ := l.Ask("DELETE", "/v1/sessions/"+session, support); status != http.StatusNotFound {
+	if status, _ := l.SendRequest("DELETE", "/v1/sessions/"+session, support); status != http.StatusNotFound {
 		t.Errorf("a key ends another one's: %d", status)
 	}
-	if status, _ := l.Ask("DELETE", "/v1/sessions/"+session+"?now=1", l.Key); status != http.StatusNoContent {
+	if status, _ := l.SendRequest("DELETE", "/v1/sessions/"+session+"?now=1", l.Key); status != http.StatusNoContent {
 		t.Errorf("a key ends its own: %d", status)
 	}
 	doortest.Eventually(t, "the end", func() bool { return l.Host.Session(session) == nil })
@@ -133,7 +133,7 @@ func TestWhoActsOnARunningCall(t *testing.T) {
 // A key sees no call of a telephone line, though it has the line's name: that takes sessions:all.
 func TestAKeyOfALinesName(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil, withTelephony(t))
+	l := doortest.StartLockedGateway(t, nil, withTelephony(t))
 	trunks := newTrunks(t, l.Gateway)
 	lines := map[string]string{"telephony": "exotel", "sip": "lab"}
 	keys := map[string]string{}
@@ -141,8 +141,8 @@ func TestAKeyOfALinesName(t *testing.T) {
 		keys[name] = doortest.Must(access.NewKey(l.File, name, []string{access.MayMint, access.MayWatch}))
 	}
 	operator := doortest.Must(access.NewKey(l.File, "operator", []string{access.MayWatchAll}))
-	l.Edit(func(map[string]any) {})
-	provider := dialTelephone(t, l.Gateway, http.Header{"Authorization": {"Bearer " + l.Mint(`{}`)}})
+	l.EditKeys(func(map[string]any) {})
+	provider := dialTelephone(t, l.Gateway, http.Header{"Authorization": {"Bearer " + l.MintToken(`{}`)}})
 	lab := newStranger(t, trunks, "127.0.0.5")
 	defer lab.Close()
 	lab.invite(t)
@@ -155,26 +155,26 @@ func TestAKeyOfALinesName(t *testing.T) {
 	})
 	for door, id := range calls {
 		at := "/v1/sessions/" + id
-		_, list := l.Ask("GET", "/v1/sessions", keys[lines[door]])
-		status, _ := l.Ask("DELETE", at, keys[lines[door]])
+		_, list := l.SendRequest("GET", "/v1/sessions", keys[lines[door]])
+		status, _ := l.SendRequest("DELETE", at, keys[lines[door]])
 		if strings.Contains(list, id) || status != http.StatusNotFound {
 			t.Errorf("%s: the key %s gets %s, and %d when it ends the call", door, lines[door], list, status)
 		}
-		_, list = l.Ask("GET", "/v1/sessions", operator)
-		status, _ = l.Ask("DELETE", at+"?now=1", operator)
+		_, list = l.SendRequest("GET", "/v1/sessions", operator)
+		status, _ = l.SendRequest("DELETE", at+"?now=1", operator)
 		if !strings.Contains(list, id) || status != http.StatusNoContent {
 			t.Errorf("%s: the operator gets %s, and %d when they end the call", door, list, status)
 		}
 	}
 	lab.isHungUp(t)
-	doortest.Cut(provider)
+	doortest.DropConnection(provider)
 	doortest.Eventually(t, "the end", func() bool { return len(l.Host.Sessions()) == 0 })
 }
 
 // Nobody has what they send parsed before they are let in: it costs a stranger's kilobytes and the gateway's milliseconds.
 func TestStrangersAreNotParsed(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil, doortest.WithOpenAI, doortest.WithWHIP, doortest.WithLive(t, emulator.Scenario{}, nil))
+	l := doortest.StartLockedGateway(t, nil, doortest.WithOpenAI, doortest.WithWHIP, doortest.WithLive(t, emulator.Scenario{}, nil))
 	for path, contentType := range map[string]string{
 		"/v1/realtime/calls": "application/sdp", "/v1/realtime/client_secrets": "application/json",
 		"/v1/tokens": "application/json",
@@ -193,7 +193,9 @@ func TestStrangersAreNotParsed(t *testing.T) {
 func TestAFloodOfRefusalsIsNotLogged(t *testing.T) {
 	t.Parallel()
 	const many = 150
-	l := doortest.NewLocked(t, nil, doortest.WithOpenAI, doortest.WithWHIP, doortest.WithRTVI, doortest.WithLive(t, emulator.Scenario{}, nil))
+	l := doortest.StartLockedGateway(
+		t, nil, doortest.WithOpenAI, doortest.WithWHIP, doortest.WithRTVI, doortest.WithLive(t, emulator.Scenario{}, nil),
+	)
 	began := time.Now()
 	for _, path := range []string{"/v1/realtime/calls", "/whip/desk", "/api/offer", "/v1alpha/auth_tokens"} {
 		for range many {

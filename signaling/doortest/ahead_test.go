@@ -94,17 +94,17 @@ func TestLongAnswersWaitForSlowClients(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			url, said := talker(t, test.seconds)
-			g := doortest.NewGateway(
+			g := doortest.StartGateway(
 				t,
 				doortest.WithLive(t, emulator.Scenario{}, nil),
 				doortest.WithOpenAI,
-				func(d *doortest.Doors, o *bridge.Options) {
+				func(d *doortest.Endpoints, o *bridge.Options) {
 					d.SmallBuffers, o.Client = true, &api.Client{BaseURL: url}
 				},
 			)
 			read := make(chan struct{}) // closed when the client reads on
 			voice, ended := 0, false
-			c := doortest.DialDoor(t, g.URL+test.path, nil, func(_ int, raw []byte) doortest.Message {
+			c := doortest.DialProtocol(t, g.URL+test.path, nil, func(_ int, raw []byte) doortest.Message {
 				text := string(raw)
 				switch {
 				case strings.Contains(text, test.ready):
@@ -125,15 +125,15 @@ func TestLongAnswersWaitForSlowClients(t *testing.T) {
 			if err := c.Conn.NetConn().(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
 				t.Fatal(err)
 			}
-			c.Raw(websocket.TextMessage, []byte(test.first))
-			c.Expect("ready")
+			c.SendFrame(websocket.TextMessage, []byte(test.first))
+			c.AwaitEvent("ready")
 			for ask := range strings.Lines(test.ask) {
-				c.Raw(websocket.TextMessage, []byte(ask))
+				c.SendFrame(websocket.TextMessage, []byte(ask))
 			}
 			<-said
 			close(read)
 			var bytes int
-			c.Expect("end").Read(t, &bytes)
+			c.AwaitEvent("end").DecodePayload(t, &bytes)
 			if least := test.seconds * wire.OutputRate * 2 * 4 / 3; bytes < least {
 				t.Errorf("%d of %d bytes came", bytes, least)
 			}

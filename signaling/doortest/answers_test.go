@@ -20,7 +20,7 @@ func TestEveryEndpointAnswersByTheRules(t *testing.T) {
 	limits := access.Limits{SessionsPerAddress: -1, NewPerSecond: -1, NewPerMinute: -1}
 	gate := doortest.Must(access.New(access.Options{Limits: limits, Agents: doortest.Agents, Logger: slog.New(slog.DiscardHandler)}))
 	t.Cleanup(gate.Close)
-	g := doortest.NewGateway(t, doortest.WithOpenAI, doortest.WithWHIP, doortest.WithRTVI, func(d *doortest.Doors, _ *bridge.Options) {
+	g := doortest.StartGateway(t, doortest.WithOpenAI, doortest.WithWHIP, doortest.WithRTVI, func(d *doortest.Endpoints, _ *bridge.Options) {
 		d.Access = gate
 	})
 	post := func(path, kind, body string) (string, bool) {
@@ -41,12 +41,12 @@ func TestEveryEndpointAnswersByTheRules(t *testing.T) {
 		answer func(t *testing.T, offer string) (text string, ok bool)
 	}{
 		{"/ws", "", func(t *testing.T, offer string) (string, bool) {
-			c := doortest.Connect(t, g, `{}`)
-			defer doortest.Cut(c)
+			c := doortest.OpenConversation(t, g, `{}`)
+			defer doortest.DropConnection(c)
 			c.Send("WEBRTC_OFFER", string(doortest.Must(json.Marshal(map[string]string{"sdp": offer}))))
-			m, _ := c.Wait(0, "an answer", func(m doortest.Message) bool { return m.Type == "WEBRTC_ANSWER" || m.Type == "GEMINI_ERROR" })
+			m, _ := c.AwaitMatch(0, "an answer", func(m doortest.Message) bool { return m.Type == "WEBRTC_ANSWER" || m.Type == "GEMINI_ERROR" })
 			var answer struct{ SDP, Message string }
-			m.Read(t, &answer)
+			m.DecodePayload(t, &answer)
 			return answer.SDP + answer.Message, answer.SDP != ""
 		}},
 		{"OpenAI", "some", func(_ *testing.T, offer string) (string, bool) {

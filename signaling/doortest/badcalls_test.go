@@ -70,7 +70,7 @@ func (d *badDoor) posts(t *testing.T) {
 		}
 	}
 	call := doortest.DialWHIPAs(t, d.Gateway, "desk", d.token)
-	call.Connected()
+	call.AwaitConnected()
 	offer := call.PC.LocalDescription().SDP
 	for _, bad := range []string{
 		"", "v=0", "\x00", offer[:len(offer)/2], strings.Repeat("m=audio 9 UDP/TLS/RTP/SAVPF 111\r\n", 500), strings.ToUpper(offer),
@@ -90,20 +90,20 @@ func (d *badDoor) posts(t *testing.T) {
 
 // sideband are messages of the operator's backend, which steers a conversation that goes on.
 func (d *badDoor) sideband(t *testing.T) {
-	c := doortest.Dial(t, d.URL)
-	id, _ := doortest.Enters(t, c, doortest.Hello(d.token, ""))
+	c := doortest.DialWebSocket(t, d.URL)
+	id, _ := doortest.EnterConversation(t, c, doortest.ConnectPayload(d.token, ""))
 	events := strings.TrimSuffix(d.URL, "/") + "/v1/sessions/" + id + "/events"
-	backend := doortest.DialAs(t, events, http.Header{"Authorization": {"Bearer " + d.operator}})
-	backend.Expect("SETUP_COMPLETE")
+	backend := doortest.DialWebSocketWith(t, events, http.Header{"Authorization": {"Bearer " + d.operator}})
+	backend.AwaitEvent("SETUP_COMPLETE")
 	for _, bad := range some(3, goodMessages...) {
 		d.cases++
-		backend.Raw(websocket.TextMessage, []byte(bad))
+		backend.SendFrame(websocket.TextMessage, []byte(bad))
 	}
-	backend.Raw(websocket.BinaryMessage, []byte{0})
+	backend.SendFrame(websocket.BinaryMessage, []byte{0})
 	backend.Send("THE_LAST_ONE", "")
-	backend.Wait(0, "answer to the last", func(m doortest.Message) bool { return strings.Contains(string(m.Payload), "THE_LAST_ONE") })
+	backend.AwaitMatch(0, "answer to the last", func(m doortest.Message) bool { return strings.Contains(string(m.Payload), "THE_LAST_ONE") })
 	doortest.CheckFaults(t, backend)
-	doortest.Cut(backend)
+	doortest.DropConnection(backend)
 	leave(c)
 }
 
@@ -111,11 +111,11 @@ func (d *badDoor) sideband(t *testing.T) {
 func (d *badDoor) telephony(t *testing.T) {
 	for _, bad := range some(4, telephoneStart) {
 		d.cases++
-		c := doortest.DialDoor(t, d.URL+"/telephony/exotel/stream?call=C1&to=100", d.bearer(), func(int, []byte) doortest.Message {
+		c := doortest.DialProtocol(t, d.URL+"/telephony/exotel/stream?call=C1&to=100", d.bearer(), func(int, []byte) doortest.Message {
 			return doortest.Message{}
 		})
 		_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(bad)) // it may be refused before
-		doortest.Cut(c)
+		doortest.DropConnection(c)
 	}
 	doortest.Eventually(t, "the end of those calls", func() bool { return len(d.Host.Sessions()) == 0 })
 	for _, bad := range some(2, `{"event":"media","stream_sid":"MZ1","media":{"payload":"AAAA","timestamp":"7"}}`,
@@ -164,10 +164,10 @@ func (d *badDoor) pages(t *testing.T) {
 			case <-c.Done:
 				return true
 			default:
-				return c.Count("SIP/2.0 200 OPTIONS") > 0
+				return c.CountMessages("SIP/2.0 200 OPTIONS") > 0
 			}
 		})
-		doortest.Cut(c)
+		doortest.DropConnection(c)
 	}
 }
 

@@ -149,7 +149,7 @@ var goodMessages = []string{
 
 // badDoor tries bad inputs at a gateway.
 type badDoor struct {
-	*doortest.Locked
+	*doortest.LockedGateway
 
 	model           *httptest.Server // of REST
 	token, operator string
@@ -160,13 +160,13 @@ type badDoor struct {
 // log has no more than a line or two for each, and goroutines and memory are what they were.
 func TestBadInput(t *testing.T) { // alone: it counts what the process has
 	model := emulatorForREST(t)
-	l := doortest.NewLocked(t, func(o *access.Options) {
+	l := doortest.StartLockedGateway(t, func(o *access.Options) {
 		o.Limits = access.Limits{NewPerSecond: -1, NewPerSecondPerKey: -1, NewPerMinute: -1}
 	},
 		doortest.WithVOX(t, nil, nil), doortest.WithOpenAI, doortest.WithRTVI, doortest.WithLive(t, emulator.Scenario{}, nil),
 		doortest.WithWHIP, withREST(t, model), withTelephony(t), withPages(t),
-		func(_ *doortest.Doors, o *bridge.Options) { o.Park = 0 }) // a spoilt message may ask for it
-	d := &badDoor{Locked: l, model: model, token: l.Mint(`{"once":false}`), operator: operator(t, l)}
+		func(_ *doortest.Endpoints, o *bridge.Options) { o.Park = 0 }) // a spoilt message may ask for it
+	d := &badDoor{LockedGateway: l, model: model, token: l.MintToken(`{"once":false}`), operator: operator(t, l)}
 	d.good(t)
 	d.udp(t, true)
 	total := 0
@@ -225,10 +225,10 @@ func TestBadInput(t *testing.T) { // alone: it counts what the process has
 func (d *badDoor) run(t *testing.T, name string, f func(*testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
-		d.Locked.T = t
+		d.LockedGateway.T = t
 		f(t)
 	})
-	d.Locked.T = t
+	d.LockedGateway.T = t
 }
 
 // settle waits until nobody is left.
@@ -236,7 +236,7 @@ func settle(t *testing.T, g *doortest.Gateway) (r resources) {
 	t.Helper()
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	doortest.Eventually(t, "end of all conversations", func() bool { return len(g.Host.Sessions()) == 0 })
-	doortest.Within(100*time.Millisecond, func() bool {
+	doortest.PollUntil(100*time.Millisecond, func() bool {
 		r = held(t, g)
 		return false
 	})
@@ -248,7 +248,7 @@ func checkGivenBack(t *testing.T, g *doortest.Gateway, name string, before resou
 	t.Helper()
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	most := resources{before.goroutines, before.descriptors, before.heap + 4<<20}
-	if doortest.Within(
+	if doortest.PollUntil(
 		doortest.Patience,
 		func() bool {
 			if runtime.NumGoroutine() > most.goroutines {
@@ -272,10 +272,10 @@ func checkGivenBack(t *testing.T, g *doortest.Gateway, name string, before resou
 
 // good is a call as it should be.
 func (d *badDoor) good(t *testing.T) {
-	c := doortest.Dial(t, d.URL)
-	doortest.Enters(t, c, doortest.Hello(d.token, ""))
-	c.Send("SEND_MESSAGE", doortest.Typed("Hi"))
-	c.Expect("AUDIO_CHUNK")
+	c := doortest.DialWebSocket(t, d.URL)
+	doortest.EnterConversation(t, c, doortest.ConnectPayload(d.token, ""))
+	c.Send("SEND_MESSAGE", doortest.TextPayload("Hi"))
+	c.AwaitEvent("AUDIO_CHUNK")
 	leave(c)
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 }
@@ -351,7 +351,7 @@ func (d *badDoor) bodies(t *testing.T) {
 		`"tokens":100,"doors":["web"],"agent":{"prompt":"x"}}}`
 	for _, body := range append(spoiled(good), strings.Repeat("[", 60<<10), `{"identity":"`+strings.Repeat("x", 1<<20)+`"}`, "") {
 		d.cases++
-		status, _, text := d.Post(d.Key, body)
+		status, _, text := d.RequestToken(d.Key, body)
 		doortest.CheckWords(t, text)
 		if status != http.StatusBadRequest && status != http.StatusOK ||
 			status == http.StatusOK && !strings.Contains(text, `"token"`) {
@@ -447,9 +447,9 @@ func (d *badDoor) frames(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		for _, opened := range []bool{false, true} {
 			d.cases++
-			c := doortest.Dial(t, d.URL)
+			c := doortest.DialWebSocket(t, d.URL)
 			if opened {
-				doortest.Enters(t, c, doortest.Hello(d.token, ""))
+				doortest.EnterConversation(t, c, doortest.ConnectPayload(d.token, ""))
 			}
 			if _, err := c.Conn.UnderlyingConn().Write(all[name]); err != nil {
 				t.Errorf("%s: %v", name, err)
@@ -471,12 +471,14 @@ func (d *badDoor) firstMessages(t *testing.T) {
 	all := append(spoiled(good), goodMessages[:len(goodMessages)-1]...)
 	for _, raw := range append(all, strings.Repeat("x", 2<<20), `{"type":"SEND_MESSAGE","payload":"`+strings.Repeat("x", 2<<20)+`"}`) {
 		d.cases++
-		c := doortest.Dial(t, d.URL)
-		c.Raw(websocket.TextMessage, []byte(raw))
-		c.Conn.WriteMessage(websocket.TextMessage, doortest.Envelope("PING", "")) // which is an error before a conversation has begun
-		c.Wait(0, fmt.Sprintf("answer to %.200q", raw), func(m doortest.Message) bool { return m.Type == "GEMINI_ERROR" || m.Type == "PONG" })
+		c := doortest.DialWebSocket(t, d.URL)
+		c.SendFrame(websocket.TextMessage, []byte(raw))
+		c.Conn.WriteMessage(websocket.TextMessage, doortest.EncodeMessage("PING", "")) // which is an error before a conversation has begun
+		c.AwaitMatch(
+			0, fmt.Sprintf("answer to %.200q", raw), func(m doortest.Message) bool { return m.Type == "GEMINI_ERROR" || m.Type == "PONG" },
+		)
 		doortest.CheckFaults(t, c)
-		doortest.Cut(c)
+		doortest.DropConnection(c)
 	}
 }
 
@@ -506,9 +508,9 @@ func (d *badDoor) tokens(t *testing.T) {
 	}
 	for _, token := range all {
 		d.cases++
-		c := doortest.Dial(t, d.URL)
+		c := doortest.DialWebSocket(t, d.URL)
 		c.Send("CONNECT_GEMINI", string(doortest.Must(json.Marshal(map[string]string{"token": token}))))
-		if m := c.Expect("GEMINI_ERROR"); !strings.Contains(string(m.Payload), `"unauthorized"`) {
+		if m := c.AwaitEvent("GEMINI_ERROR"); !strings.Contains(string(m.Payload), `"unauthorized"`) {
 			t.Errorf("%.100q: %v", token, m)
 		}
 		c.CloseCode()
@@ -526,16 +528,16 @@ func spoiledMessages() (all []string) {
 // messages come in a conversation, which goes on.
 func (d *badDoor) messages(t *testing.T) {
 	for some := range slices.Chunk(spoiledMessages(), 150) {
-		c := doortest.Dial(t, d.URL)
-		doortest.Enters(t, c, doortest.Hello(d.token, ""))
+		c := doortest.DialWebSocket(t, d.URL)
+		doortest.EnterConversation(t, c, doortest.ConnectPayload(d.token, ""))
 		for _, raw := range some {
 			d.cases++
-			c.Raw(websocket.TextMessage, []byte(raw))
+			c.SendFrame(websocket.TextMessage, []byte(raw))
 		}
-		c.Raw(websocket.BinaryMessage, []byte("\x00"))
-		before := c.Count("PONG")
+		c.SendFrame(websocket.BinaryMessage, []byte("\x00"))
+		before := c.CountMessages("PONG")
 		c.Send("PING", "")
-		doortest.Eventually(t, "answer", func() bool { return c.Count("PONG") > before })
+		doortest.Eventually(t, "answer", func() bool { return c.CountMessages("PONG") > before })
 		doortest.CheckFaults(t, c)
 		leave(c)
 	}
@@ -558,7 +560,7 @@ func (d *badDoor) bearer() http.Header { return http.Header{"Authorization": {"B
 // realtime are events of OpenAI's, in a session that goes on.
 func (d *badDoor) realtime(t *testing.T) {
 	c := doortest.DialRealtime(t, d.Gateway, "?model=gpt-realtime", d.bearer())
-	c.Expect("session.created")
+	c.AwaitEvent("session.created")
 	for _, bad := range some(2,
 		`{"type":"session.update","event_id":"e","session":{"type":"realtime","output_modalities":["audio"],`+
 			`"audio":{"input":{"format":{"type":"audio/pcm","rate":24000},"turn_detection":{"type":"server_vad"}}},`+
@@ -569,12 +571,12 @@ func (d *badDoor) realtime(t *testing.T) {
 		`{"type":"input_audio_buffer.append","audio":"AAAA"}`,
 	) {
 		d.cases++
-		c.Raw(websocket.TextMessage, []byte(bad))
+		c.SendFrame(websocket.TextMessage, []byte(bad))
 	}
-	c.Raw(websocket.BinaryMessage, []byte{0})
+	c.SendFrame(websocket.BinaryMessage, []byte{0})
 	c.Send(`{"type":"input_audio_buffer.clear"}`)
-	c.Expect("input_audio_buffer.cleared")
-	doortest.Cut(c.Client)
+	c.AwaitEvent("input_audio_buffer.cleared")
+	doortest.DropConnection(c.Client)
 }
 
 // rtvi are messages of Pipecat's clients, in a conversation that goes on.
@@ -592,7 +594,7 @@ func (d *badDoor) rtvi(t *testing.T) {
 		c.Send(bad)
 	}
 	c.Send(`{"label":"rtvi-ai","type":"client-message","id":"last","data":{"t":"interrupt"}}`)
-	c.Expect("server-response")
+	c.AwaitEvent("server-response")
 	c.Phone.HangUp()
 }
 
@@ -606,8 +608,8 @@ func (d *badDoor) live(t *testing.T) {
 	) {
 		d.cases++
 		c := doortest.DialLive(t, d.Gateway, "", d.bearer())
-		c.Raw(websocket.TextMessage, []byte(setup))
-		c.Expect("setupComplete")
+		c.SendFrame(websocket.TextMessage, []byte(setup))
+		c.AwaitEvent("setupComplete")
 		for _, text := range []string{bad, `{"nonsense":1}`} { // which ends what has survived, if there is anything left to write to
 			_ = c.Conn.WriteMessage(websocket.TextMessage, []byte(text))
 		}
@@ -619,22 +621,22 @@ func (d *badDoor) live(t *testing.T) {
 func (d *badDoor) vox(t *testing.T) {
 	c := doortest.DialVOX(t, d.Gateway, d.bearer())
 	c.Send(`{"type":"start"}`)
-	c.Client.Expect("ready")
+	c.Client.AwaitEvent("ready")
 	for _, bad := range some(2, `{"type":"text","text":""}`, `{"type":"mute","muted":false}`, `{"type":"answer","id":"7","yes":true}`,
 		`{"type":"start","theme":"expert","model":"gemini-3.8-live","token":"x","projectContext":{"a":1},"resume":"x"}`) {
 		d.cases++
-		c.Raw(websocket.TextMessage, []byte(bad))
+		c.SendFrame(websocket.TextMessage, []byte(bad))
 	}
-	c.Raw(websocket.BinaryMessage, []byte{0})
+	c.SendFrame(websocket.BinaryMessage, []byte{0})
 	c.Send(`{"type":"end"}`)
-	c.Client.Expect("session_end")
-	doortest.Cut(c.Client)
+	c.Client.AwaitEvent("session_end")
+	doortest.DropConnection(c.Client)
 }
 
 // channelMessages come by a data channel.
 func (d *badDoor) channelMessages(t *testing.T) {
-	c := doortest.Dial(t, d.URL)
-	doortest.Enters(t, c, doortest.Hello(d.token, ""))
+	c := doortest.DialWebSocket(t, d.URL)
+	doortest.EnterConversation(t, c, doortest.ConnectPayload(d.token, ""))
 	p := doortest.NewPhone(t, c, doortest.PhoneOptions{Channel: true, NoAudio: true})
 	for n := range 30 { // nobody asked for these
 		if _, err := p.PC.CreateDataChannel(strings.Repeat("x", n*100), nil); err != nil {
@@ -642,8 +644,8 @@ func (d *badDoor) channelMessages(t *testing.T) {
 		}
 		d.cases++
 	}
-	p.Offer(false)
-	p.Connected()
+	p.Negotiate(false)
+	p.AwaitConnected()
 	all := spoiledMessages()
 	for n := 0; n < len(all); n += len(all) / 150 {
 		d.cases++
@@ -656,9 +658,9 @@ func (d *badDoor) channelMessages(t *testing.T) {
 	}
 	p.Channel.Send([]byte{0})
 	p.Channel.SendText("")
-	before := c.Count("PONG")
+	before := c.CountMessages("PONG")
 	p.Send("PING", "")
-	doortest.Eventually(t, "answer", func() bool { return c.Count("PONG") > before })
+	doortest.Eventually(t, "answer", func() bool { return c.CountMessages("PONG") > before })
 	doortest.CheckFaults(t, c)
 	leave(c)
 	p.HangUp()
@@ -726,16 +728,16 @@ func (d *badDoor) offers(t *testing.T) {
 		)
 	}
 	for some := range slices.Chunk(all, 9) { // one less than are served at once
-		c := doortest.Dial(t, d.URL)
-		doortest.Enters(t, c, doortest.Hello(d.token, ""))
+		c := doortest.DialWebSocket(t, d.URL)
+		doortest.EnterConversation(t, c, doortest.ConnectPayload(d.token, ""))
 		for _, sdp := range some {
 			d.cases++
-			before := c.Count("GEMINI_ERROR") + c.Count("WEBRTC_ANSWER")
+			before := c.CountMessages("GEMINI_ERROR") + c.CountMessages("WEBRTC_ANSWER")
 			c.Send("WEBRTC_OFFER", string(doortest.Must(json.Marshal(map[string]string{"sdp": sdp}))))
 			doortest.Eventually(
 				t,
 				fmt.Sprintf("answer to %.100q", sdp),
-				func() bool { return c.Count("GEMINI_ERROR")+c.Count("WEBRTC_ANSWER") > before },
+				func() bool { return c.CountMessages("GEMINI_ERROR")+c.CountMessages("WEBRTC_ANSWER") > before },
 			)
 		}
 		doortest.CheckFaults(t, c)
@@ -759,16 +761,16 @@ func (d *badDoor) candidates(t *testing.T) {
 		all = append(all, strings.Join(fields[:n], " "))
 	}
 	all = append(all, strings.Repeat("x", 2000), strings.Join(fields, " ")+strings.Repeat(" a b", 100))
-	c := doortest.Dial(t, d.URL)
-	doortest.Enters(t, c, doortest.Hello(d.token, ""))
+	c := doortest.DialWebSocket(t, d.URL)
+	doortest.EnterConversation(t, c, doortest.ConnectPayload(d.token, ""))
 	send := func() {
 		for _, line := range all {
 			d.cases++
 			c.Send("WEBRTC_ICE_CANDIDATE", string(doortest.Must(json.Marshal(map[string]string{"candidate": line}))))
 		}
-		before := c.Count("PONG")
+		before := c.CountMessages("PONG")
 		c.Send("PING", "")
-		doortest.Eventually(t, "answer", func() bool { return c.Count("PONG") > before })
+		doortest.Eventually(t, "answer", func() bool { return c.CountMessages("PONG") > before })
 	}
 	send() // before an offer
 	doortest.NewPhone(t, c, doortest.PhoneOptions{Channel: true}).OfferOnly(false)
@@ -828,13 +830,13 @@ func (d *badDoor) udp(t *testing.T, warmUp bool) {
 	defer stranger.Close()
 	mux := ice.NewUDPMuxDefault(ice.UDPMuxParams{UDPConn: conn})
 	defer mux.Close()
-	c := doortest.Dial(t, d.URL)
-	doortest.Enters(t, c, doortest.Hello(d.token, ""))
+	c := doortest.DialWebSocket(t, d.URL)
+	doortest.EnterConversation(t, c, doortest.ConnectPayload(d.token, ""))
 	p := doortest.NewPhone(t, c, doortest.PhoneOptions{Channel: true, Network: func(s *webrtc.SettingEngine) {
 		s.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4})
 		s.SetICEUDPMux(mux)
 	}})
-	p.Offer(false)
+	p.Negotiate(false)
 	found := regexp.MustCompile(`candidate:\S+ 1 udp \d+ 127\.0\.0\.1 (\d+) typ host`).FindStringSubmatch(p.PC.RemoteDescription().SDP)
 	if found == nil {
 		t.Fatalf("no candidate in %s", p.PC.RemoteDescription().SDP)
@@ -851,12 +853,12 @@ func (d *badDoor) udp(t *testing.T, warmUp bool) {
 	if !warmUp {
 		flood(stranger)
 	}
-	p.Connected()
+	p.AwaitConnected()
 	if !warmUp {
 		flood(stranger, conn)
 	}
 	if !warmUp {
-		p.Talks(440)
+		p.CheckBothWays(440)
 		stranger.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 		buf := make([]byte, 1500)
 		if n, _, err := stranger.ReadFrom(buf); err == nil {

@@ -41,35 +41,35 @@ func ofSocket(c *doortest.Client, last string, more ...string) speaker {
 		ask:  say,
 		over: func(code int) {
 			c.T.Helper()
-			if got := c.CloseCode(); got != code || last != "" && c.Count(last) != 1 {
-				c.T.Errorf("closed with %d, want %d; got %v", got, code, c.All())
+			if got := c.CloseCode(); got != code || last != "" && c.CountMessages(last) != 1 {
+				c.T.Errorf("closed with %d, want %d; got %v", got, code, c.Messages())
 			}
 		},
-		conn: c, gone: c.Mute,
+		conn: c, gone: c.IgnorePings,
 	}
 }
 
 // ofPhone is a speaker by WebRTC.
 func ofPhone(p *doortest.Phone) speaker {
 	return speaker{
-		more: func() { p.Talk <- doortest.Sentence(440, time.Second, 48000) },
+		more: func() { p.Talk <- doortest.MakeSentence(440, time.Second, 48000) },
 		over: func(int) {
 			p.T.Helper()
 			doortest.Eventually(p.T, "end of the connection", func() bool { return p.PC.ConnectionState() != webrtc.PeerConnectionStateConnected })
 		},
-		gone: p.Vanish,
+		gone: p.DropNetwork,
 	}
 }
 
 // ofVOX is a speaker at the door of VOX, with a Live model or with one that writes.
-func ofVOX(t *testing.T, l *doortest.Locked, token, model string) speaker {
+func ofVOX(t *testing.T, l *doortest.LockedGateway, token, model string) speaker {
 	c := doortest.DialVOX(t, l.Gateway, nil)
-	c.Start(`,"model":"` + model + `","token":"` + token + `"`)
+	c.StartConversation(`,"model":"` + model + `","token":"` + token + `"`)
 	s := ofSocket(c.Client, "session_end", `{"type":"text","text":"More."}`)
 	closed := s.over
 	s.over = func(code int) {
-		if c.Expect("session_end", nil); code == websocket.CloseNormalClosure { // another conversation may follow
-			doortest.Cut(c.Client)
+		if c.AwaitEvent("session_end", nil); code == websocket.CloseNormalClosure { // another conversation may follow
+			doortest.DropConnection(c.Client)
 		} else {
 			closed(code)
 		}
@@ -78,28 +78,28 @@ func ofVOX(t *testing.T, l *doortest.Locked, token, model string) speaker {
 }
 
 // speakers are a client of each door, which begins a conversation with a token.
-var speakers = map[string]func(t *testing.T, l *doortest.Locked, token string) speaker{
-	"web": func(t *testing.T, l *doortest.Locked, token string) speaker {
-		c := doortest.Dial(t, l.URL)
-		doortest.Enters(t, c, doortest.Hello(token, ""))
-		return ofSocket(c, "GEMINI_DISCONNECTED", string(doortest.Envelope("SEND_MESSAGE", doortest.Typed("More."))))
+var speakers = map[string]func(t *testing.T, l *doortest.LockedGateway, token string) speaker{
+	"web": func(t *testing.T, l *doortest.LockedGateway, token string) speaker {
+		c := doortest.DialWebSocket(t, l.URL)
+		doortest.EnterConversation(t, c, doortest.ConnectPayload(token, ""))
+		return ofSocket(c, "GEMINI_DISCONNECTED", string(doortest.EncodeMessage("SEND_MESSAGE", doortest.TextPayload("More."))))
 	},
-	"live": func(t *testing.T, l *doortest.Locked, token string) speaker {
+	"live": func(t *testing.T, l *doortest.LockedGateway, token string) speaker {
 		c := doortest.DialLive(t, l.Gateway, "?key="+token, nil)
-		c.Raw(websocket.TextMessage, []byte(`{"setup":{}}`))
-		c.Expect("setupComplete")
+		c.SendFrame(websocket.TextMessage, []byte(`{"setup":{}}`))
+		c.AwaitEvent("setupComplete")
 		return ofSocket(c, "", `{"clientContent":{"turns":[{"role":"user","parts":[{"text":"More."}]}],"turnComplete":true}}`)
 	},
-	"openai": func(t *testing.T, l *doortest.Locked, token string) speaker {
+	"openai": func(t *testing.T, l *doortest.LockedGateway, token string) speaker {
 		c := doortest.DialRealtime(t, l.Gateway, "?model=gpt-realtime", http.Header{"Authorization": {"Bearer " + token}})
-		c.Configure(`{"type":"realtime"}`)
+		c.ConfigureSession(`{"type":"realtime"}`)
 		return ofSocket(c.Client, "",
 			`{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_text","text":"More."}]}}`,
 			`{"type":"response.create"}`)
 	},
-	"openai calls": func(t *testing.T, l *doortest.Locked, token string) speaker {
+	"openai calls": func(t *testing.T, l *doortest.LockedGateway, token string) speaker {
 		c, p, _ := doortest.DialCall(t, l.Gateway, token, nil)
-		c.Configure(`{"type":"realtime"}`)
+		c.ConfigureSession(`{"type":"realtime"}`)
 		s := ofPhone(p)
 		long := fmt.Sprintf(
 			`{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_text","text":"%s"}]}}`,
@@ -111,17 +111,17 @@ var speakers = map[string]func(t *testing.T, l *doortest.Locked, token string) s
 		}
 		return s
 	},
-	"whip": func(t *testing.T, l *doortest.Locked, token string) speaker {
+	"whip": func(t *testing.T, l *doortest.LockedGateway, token string) speaker {
 		c := doortest.DialWHIPAs(t, l.Gateway, "desk", token)
-		c.Connected()
+		c.AwaitConnected()
 		return ofPhone(c.Phone)
 	},
-	"rtvi": func(t *testing.T, l *doortest.Locked, token string) speaker {
+	"rtvi": func(t *testing.T, l *doortest.LockedGateway, token string) speaker {
 		c := doortest.DialRTVI(t, l.Gateway, token, "")
 		s := ofPhone(c.Phone)
 		ended := s.over
-		s.conn, s.more, s.over = c.Client, func() { c.Types("More.") }, func(code int) {
-			c.Expect("signalling") // peerLeft
+		s.conn, s.more, s.over = c.Client, func() { c.SendText("More.") }, func(code int) {
+			c.AwaitEvent("signalling") // peerLeft
 			ended(code)
 		}
 		s.ask = func() {
@@ -131,16 +131,16 @@ var speakers = map[string]func(t *testing.T, l *doortest.Locked, token string) s
 		}
 		return s
 	},
-	"vox": func(t *testing.T, l *doortest.Locked, token string) speaker {
+	"vox": func(t *testing.T, l *doortest.LockedGateway, token string) speaker {
 		return ofVOX(t, l, token, "gemini-3.8-live")
 	},
-	"vox, typed": func(t *testing.T, l *doortest.Locked, token string) speaker {
+	"vox, typed": func(t *testing.T, l *doortest.LockedGateway, token string) speaker {
 		s := ofVOX(t, l, token, "gemini-2.5-flash")
 		long := `{"type":"text","text":"` + strings.Repeat("word ", 4000) + `"}` // it comes back
 		s.ask = func() { _ = s.conn.Conn.WriteMessage(websocket.TextMessage, []byte(long)) }
 		return s
 	},
-	"pages": func(t *testing.T, l *doortest.Locked, token string) speaker {
+	"pages": func(t *testing.T, l *doortest.LockedGateway, token string) speaker {
 		c := dialPage(t, l.Gateway)
 		p := doortest.NewPhone(t, c, doortest.PhoneOptions{})
 		page := pagePhone{name: rand.Text()}
@@ -152,22 +152,22 @@ var speakers = map[string]func(t *testing.T, l *doortest.Locked, token string) s
 			}
 		}
 		s.over = func(code int) {
-			c.Expect("BYE sip:ada BYE")
+			c.AwaitEvent("BYE sip:ada BYE")
 			if code != websocket.CloseNormalClosure { // else another call may follow
 				ofSocket(c, "").over(code)
 			}
 		}
-		s.gone = func() { c.Mute(); p.Vanish() }
+		s.gone = func() { c.IgnorePings(); p.DropNetwork() }
 		return s
 	},
-	"telephony": func(t *testing.T, l *doortest.Locked, token string) speaker {
+	"telephony": func(t *testing.T, l *doortest.LockedGateway, token string) speaker {
 		c := dialTelephone(t, l.Gateway, http.Header{"Authorization": {"Bearer " + token}})
 		doortest.Eventually(t, "call", func() bool { // others may end meanwhile
 			return slices.ContainsFunc(l.Host.Sessions(), func(i bridge.Info) bool { return i.Protocol == "telephony" })
 		})
 		s := ofSocket(c, "")
 		s.more = func() {
-			for pcm := range slices.Chunk(doortest.Sentence(440, time.Second, 8000), 160) {
+			for pcm := range slices.Chunk(doortest.MakeSentence(440, time.Second, 8000), 160) {
 				_ = c.Conn.WriteMessage(
 					websocket.TextMessage,
 					[]byte(`{"event":"media","stream_sid":"MZ1","media":{"payload":"`+doortest.Base64PCM(pcm)+`"}}`),
@@ -180,11 +180,11 @@ var speakers = map[string]func(t *testing.T, l *doortest.Locked, token string) s
 }
 
 // newTalkative is a locked gateway with every door of speakers.
-func newTalkative(t *testing.T) *doortest.Locked { return newTalkativeSeen(t, nil) }
+func newTalkative(t *testing.T) *doortest.LockedGateway { return newTalkativeSeen(t, nil) }
 
 // newTalkativeSeen is newTalkative, and notes what the model has received; nil: nothing does.
-func newTalkativeSeen(t *testing.T, seen *doortest.SeenByModel) *doortest.Locked {
-	return doortest.NewLocked(
+func newTalkativeSeen(t *testing.T, seen *doortest.SeenByModel) *doortest.LockedGateway {
+	return doortest.StartLockedGateway(
 		t,
 		nil,
 		doortest.WithLive(t, emulator.Scenario{}, nil),
@@ -194,7 +194,7 @@ func newTalkativeSeen(t *testing.T, seen *doortest.SeenByModel) *doortest.Locked
 		doortest.WithVOX(t, seen, nil),
 		withTelephony(t),
 		withPages(t),
-		func(d *doortest.Doors, _ *bridge.Options) { d.SmallBuffers = true },
+		func(d *doortest.Endpoints, _ *bridge.Options) { d.SmallBuffers = true },
 	)
 }
 
@@ -243,17 +243,17 @@ func TestARESTCallOutlivesItsToken(t *testing.T) {
 			"\"usageMetadata\":{\"totalTokenCount\":%d}}\n\n", cost)
 	}))
 	t.Cleanup(up.Close)
-	l := doortest.NewLocked(t, nil, withREST(t, up))
-	token := l.Mint(fmt.Sprintf(`{"expiresIn":60,"once":false,"grant":{"tokens":%d}}`, granted))
-	c := doortest.Dial(t, l.URL)
-	doortest.Enters(t, c, doortest.Hello(token, ""))
+	l := doortest.StartLockedGateway(t, nil, withREST(t, up))
+	token := l.MintToken(fmt.Sprintf(`{"expiresIn":60,"once":false,"grant":{"tokens":%d}}`, granted))
+	c := doortest.DialWebSocket(t, l.URL)
+	doortest.EnterConversation(t, c, doortest.ConnectPayload(token, ""))
 	resp := doortest.PostAs(t, l.HTTP+"/v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse", token, "application/json",
 		strings.NewReader(fmt.Sprintf(`{"contents":[{"parts":[{"text":"x"}]}],"generationConfig":{"maxOutputTokens":%d}}`, cost-100)))
 	first := make([]byte, len("data: "))
 	if _, err := io.ReadFull(resp.Body, first); err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatal(resp.Status, err)
 	}
-	l.Wait(2 * time.Minute)
+	l.AdvanceClock(2 * time.Minute)
 	close(goOn)
 	rest, err := io.ReadAll(resp.Body)
 	if err != nil || !strings.Contains(string(rest), `"two"`) {
@@ -261,7 +261,7 @@ func TestARESTCallOutlivesItsToken(t *testing.T) {
 	}
 	last := 0
 	for turn := 1; len(l.Host.Sessions()) > 0; turn++ {
-		more := doortest.Envelope("SEND_MESSAGE", doortest.Typed(strings.Repeat("more ", 50)))
+		more := doortest.EncodeMessage("SEND_MESSAGE", doortest.TextPayload(strings.Repeat("more ", 50)))
 		_ = c.Conn.WriteMessage(websocket.TextMessage, more) // it may have ended
 		doortest.Eventually(t, "end of a turn", func() bool {
 			list := l.Host.Sessions()
@@ -281,14 +281,14 @@ func TestARESTCallOutlivesItsToken(t *testing.T) {
 
 // spends has a client talk with a grant until the conversation ends, and returns what was seen of it last.
 func spends(
-	t *testing.T, open func(*testing.T, *doortest.Locked, string) speaker, grant string, over func(bridge.Info) bool,
+	t *testing.T, open func(*testing.T, *doortest.LockedGateway, string) speaker, grant string, over func(bridge.Info) bool,
 ) (last bridge.Info) {
 	t.Helper()
 	l := newTalkative(t)
-	more := open(t, l, l.Mint(`{"expiresIn":60,"grant":{`+grant+`}}`)).more
+	more := open(t, l, l.MintToken(`{"expiresIn":60,"grant":{`+grant+`}}`)).more
 	for turn := 1; ; turn++ {
 		more()
-		l.Wait(2 * time.Minute) // longer than the token is good, and than what nobody uses is remembered
+		l.AdvanceClock(2 * time.Minute) // longer than the token is good, and than what nobody uses is remembered
 		ended := false
 		doortest.Eventually(t, "end of a turn", func() bool {
 			list := l.Host.Sessions()

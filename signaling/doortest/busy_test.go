@@ -35,7 +35,7 @@ func anotherOffer(t *testing.T, p *doortest.Phone, restart bool) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(doortest.Envelope("WEBRTC_OFFER", string(doortest.Must(json.Marshal(map[string]string{"sdp": offer.SDP})))))
+	return string(doortest.EncodeMessage("WEBRTC_OFFER", string(doortest.Must(json.Marshal(map[string]string{"sdp": offer.SDP})))))
 }
 
 // TestABusyLoopIsNotBlocked fills each bounded queue of each door while its loop answers an offer or opens a conversation. The call
@@ -60,23 +60,23 @@ func TestABusyLoopIsNotBlocked(t *testing.T) {
 		fill func(t *testing.T, g *doortest.Gateway) (leave func())
 	}{
 		{"web", nil, func(t *testing.T, g *doortest.Gateway) func() {
-			c, p := doortest.Call(t, g, `{}`, doortest.PhoneOptions{})
+			c, p := doortest.DialPhone(t, g, `{}`, doortest.PhoneOptions{})
 			burst(c, anotherOffer(t, p, false), audio)
 			burst(c, anotherOffer(t, p, true), audio)
-			c.Ask("Are you there?")
-			return func() { doortest.Cut(c) }
+			c.AskText("Are you there?")
+			return func() { doortest.DropConnection(c) }
 		}},
 		{"web, by data channel", nil, func(t *testing.T, g *doortest.Gateway) func() {
-			c, p := doortest.Call(t, g, `{}`, doortest.PhoneOptions{Channel: true})
+			c, p := doortest.DialPhone(t, g, `{}`, doortest.PhoneOptions{Channel: true})
 			for n := range behind {
 				if n%100 == 0 {
-					c.Raw(websocket.TextMessage, []byte(anotherOffer(t, p, false)))
+					c.SendFrame(websocket.TextMessage, []byte(anotherOffer(t, p, false)))
 				}
 				p.Send("SEND_REALTIME_INPUT", `{"audio":{"mimeType":"audio/pcm;rate=16000","data":"AAA="}}`)
 			}
-			p.Send("SEND_MESSAGE", doortest.Typed("Are you there?"))
-			c.Expect("TURN_COMPLETE")
-			return func() { p.HangUp(); doortest.Cut(c) }
+			p.Send("SEND_MESSAGE", doortest.TextPayload("Are you there?"))
+			c.AwaitEvent("TURN_COMPLETE")
+			return func() { p.HangUp(); doortest.DropConnection(c) }
 		}},
 		{"OpenAI, by socket", doortest.WithOpenAI, func(t *testing.T, g *doortest.Gateway) func() {
 			c := doortest.DialRealtime(t, g, "?model=gpt-realtime", nil)
@@ -85,18 +85,18 @@ func TestABusyLoopIsNotBlocked(t *testing.T) {
 				`{"type":"session.update","session":{"type":"realtime","instructions":"Be brief."}}`,
 				`{"type":"input_audio_buffer.append","audio":"AAA="}`,
 			)
-			c.Typed("Are you there?")
-			c.Answered()
-			return func() { doortest.Cut(c.Client) }
+			c.AskText("Are you there?")
+			c.AwaitResponse()
+			return func() { doortest.DropConnection(c.Client) }
 		}},
 		{"OpenAI, by WebRTC", doortest.WithOpenAI, func(t *testing.T, g *doortest.Gateway) func() {
-			c, p, _ := doortest.DialCall(t, g, "", doortest.Form(`{"type":"realtime","model":"gpt-realtime"}`))
-			c.Expect("session.created")
+			c, p, _ := doortest.DialCall(t, g, "", doortest.FormRequest(`{"type":"realtime","model":"gpt-realtime"}`))
+			c.AwaitEvent("session.created")
 			for range behind / 4 { // 50 a second are read
 				c.Send(`{"type":"input_audio_buffer.clear"}`)
 			}
-			c.Typed("Are you there?")
-			c.Answered()
+			c.AskText("Are you there?")
+			c.AwaitResponse()
 			return p.HangUp
 		}},
 		{"RTVI", doortest.WithRTVI, func(t *testing.T, g *doortest.Gateway) func() {
@@ -104,31 +104,31 @@ func TestABusyLoopIsNotBlocked(t *testing.T) {
 			for range behind / 4 { // 50 a second are read
 				c.Send(`{"type":"signalling","message":{"type":"trackStatus","receiver_index":0,"enabled":false}}`)
 			}
-			c.Types("Are you there?")
-			c.Expect("bot-stopped-speaking")
+			c.SendText("Are you there?")
+			c.AwaitEvent("bot-stopped-speaking")
 			return c.Phone.HangUp
 		}},
 		{"Live", doortest.WithLive(t, emulator.Scenario{}, nil), func(t *testing.T, g *doortest.Gateway) func() {
 			c := doortest.DialLive(t, g, "", nil)
 			burst(c, `{"setup":{"model":"models/gemini-3.8-live","generationConfig":{"responseModalities":["AUDIO"]}}}`,
 				`{"realtimeInput":{"audio":{"mimeType":"audio/pcm;rate=16000","data":"AAA="}}}`)
-			c.Raw(websocket.TextMessage, []byte(`{"realtimeInput":{"text":"Are you there?"}}`))
-			c.Wait(0, "the end of an answer", func(m doortest.Message) bool { return strings.Contains(string(m.Payload), "turnComplete") })
-			return func() { doortest.Cut(c) }
+			c.SendFrame(websocket.TextMessage, []byte(`{"realtimeInput":{"text":"Are you there?"}}`))
+			c.AwaitMatch(0, "the end of an answer", func(m doortest.Message) bool { return strings.Contains(string(m.Payload), "turnComplete") })
+			return func() { doortest.DropConnection(c) }
 		}},
 		{"VOX", doortest.WithVOX(t, nil, nil), func(t *testing.T, g *doortest.Gateway) func() {
 			c := doortest.DialVOX(t, g, nil)
 			burst(c.Client, `{"type":"start"}`, `{"type":"text","text":""}`)
-			c.Client.Expect("ready")
-			return func() { doortest.Cut(c.Client) }
+			c.Client.AwaitEvent("ready")
+			return func() { doortest.DropConnection(c.Client) }
 		}},
 		{"WHIP", doortest.WithWHIP, func(t *testing.T, g *doortest.Gateway) func() {
 			c := doortest.DialWHIP(t, g, "desk")
-			c.Connected()
+			c.AwaitConnected()
 			var asking sync.WaitGroup
 			for range 40 {
 				asking.Go(func() {
-					r, _ := http.NewRequest(http.MethodPatch, c.Session, bytes.NewReader([]byte(c.Fragment())))
+					r, _ := http.NewRequest(http.MethodPatch, c.Session, bytes.NewReader([]byte(c.ICEFragment())))
 					r.Header.Set("Content-Type", "application/trickle-ice-sdpfrag")
 					r.Header.Set("If-Match", "*")
 					if resp, err := http.DefaultClient.Do(r); err == nil {
@@ -143,25 +143,25 @@ func TestABusyLoopIsNotBlocked(t *testing.T) {
 			}
 		}},
 		{"sideband", withSideband, func(t *testing.T, g *doortest.Gateway) func() {
-			caller := doortest.Connect(t, g, `{}`)
-			w := doortest.Dial(t, strings.TrimSuffix(g.URL, "/")+"/v1/sessions/"+g.Host.Sessions()[0].ID+"/events")
-			burst(w, `{"type":"SEND_MESSAGE","payload":`+doortest.Typed("Are you there?")+`}`, `{"type":"PING"}`)
-			w.Expect("TURN_COMPLETE")
-			return func() { doortest.Cut(w); doortest.Cut(caller) }
+			caller := doortest.OpenConversation(t, g, `{}`)
+			w := doortest.DialWebSocket(t, strings.TrimSuffix(g.URL, "/")+"/v1/sessions/"+g.Host.Sessions()[0].ID+"/events")
+			burst(w, `{"type":"SEND_MESSAGE","payload":`+doortest.TextPayload("Are you there?")+`}`, `{"type":"PING"}`)
+			w.AwaitEvent("TURN_COMPLETE")
+			return func() { doortest.DropConnection(w); doortest.DropConnection(caller) }
 		}},
 		{"telephony", withTelephony(t), func(t *testing.T, g *doortest.Gateway) func() {
 			c := dialTelephone(t, g, telephonePassword)
 			burst(c, `{"event":"dtmf","stream_sid":"MZ1","dtmf":{"digit":"1"}}`, `{"event":"media","stream_sid":"MZ1","media":{"payload":"AAAA"}}`)
-			c.Raw(websocket.TextMessage, []byte(`{"event":"dtmf","stream_sid":"MZ1","dtmf":{"digit":"#"}}`))
+			c.SendFrame(websocket.TextMessage, []byte(`{"event":"dtmf","stream_sid":"MZ1","dtmf":{"digit":"#"}}`))
 			doortest.Eventually(t, "answer", func() bool { list := g.Host.Sessions(); return len(list) > 0 && list[0].Turns > 0 })
-			return func() { doortest.Cut(c) }
+			return func() { doortest.DropConnection(c) }
 		}},
 		{"SIP, from pages", withPages(t), func(t *testing.T, g *doortest.Gateway) func() {
 			c := dialPage(t, g)
 			p := &pagePhone{name: "a"}
-			burst(c, p.request("INVITE", "", doortest.SomeOffer(t)), p.request("OPTIONS", "", ""))
-			c.Expect("SIP/2.0 200 INVITE")
-			return func() { doortest.Cut(c) }
+			burst(c, p.request("INVITE", "", doortest.BuildOffer(t)), p.request("OPTIONS", "", ""))
+			c.AwaitEvent("SIP/2.0 200 INVITE")
+			return func() { doortest.DropConnection(c) }
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestABusyLoopIsNotBlocked(t *testing.T) {
 			if test.door != nil {
 				options = append(options, test.door)
 			}
-			g := doortest.NewGateway(t, options...)
+			g := doortest.StartGateway(t, options...)
 			test.fill(t, g)()
 			doortest.Eventually(t, "end of the conversation", func() bool { return len(g.Host.Sessions()) == 0 })
 		})
@@ -186,33 +186,33 @@ func TestOneDataChannel(t *testing.T) {
 		dial        func(*testing.T, *doortest.Gateway) (p *doortest.Phone, answered func())
 	}{
 		{"web", "events", func(t *testing.T, g *doortest.Gateway) (*doortest.Phone, func()) {
-			c, p := doortest.Call(t, g, `{}`, doortest.PhoneOptions{Channel: true})
+			c, p := doortest.DialPhone(t, g, `{}`, doortest.PhoneOptions{Channel: true})
 			return p, func() {
 				p.Send("PING", "")
-				if m := c.Expect("PONG"); m.Way != "channel" {
+				if m := c.AwaitEvent("PONG"); m.Way != "channel" {
 					t.Errorf("answered by %s", m.Way)
 				}
 			}
 		}},
 		{"OpenAI", "oai-events", func(t *testing.T, g *doortest.Gateway) (*doortest.Phone, func()) {
-			c, p, _ := doortest.DialCall(t, g, "", doortest.Form(`{"type":"realtime","model":"gpt-realtime"}`))
-			c.Expect("session.created")
+			c, p, _ := doortest.DialCall(t, g, "", doortest.FormRequest(`{"type":"realtime","model":"gpt-realtime"}`))
+			c.AwaitEvent("session.created")
 			return p, func() {
 				c.Send(`{"type":"input_audio_buffer.clear"}`)
-				c.Expect("input_audio_buffer.cleared")
+				c.AwaitEvent("input_audio_buffer.cleared")
 			}
 		}},
 		{"RTVI", "chat", func(t *testing.T, g *doortest.Gateway) (*doortest.Phone, func()) {
 			c := doortest.DialRTVI(t, g, "", "")
 			return c.Phone, func() {
 				c.Send(`{"label":"rtvi-ai","type":"client-message","id":"1","data":{"t":"interrupt"}}`)
-				c.Expect("server-response")
+				c.AwaitEvent("server-response")
 			}
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			p, answered := test.dial(t, doortest.NewGateway(t, doortest.WithOpenAI, doortest.WithRTVI))
+			p, answered := test.dial(t, doortest.StartGateway(t, doortest.WithOpenAI, doortest.WithRTVI))
 			var closed sync.WaitGroup
 			for range further {
 				dc, err := p.PC.CreateDataChannel(test.label, nil)
@@ -245,19 +245,19 @@ func TestRestartsAreLimited(t *testing.T) {
 		refused func(t *testing.T, g *doortest.Gateway) int // of so many
 	}{
 		{"web", func(t *testing.T, g *doortest.Gateway) int {
-			c, p := doortest.Call(t, g, `{}`, doortest.PhoneOptions{})
+			c, p := doortest.DialPhone(t, g, `{}`, doortest.PhoneOptions{})
 			for range many {
 				p.OfferOnly(true)
 			}
 			c.Send("PING", "")
-			c.Expect("PONG")
-			return c.Count("GEMINI_ERROR")
+			c.AwaitEvent("PONG")
+			return c.CountMessages("GEMINI_ERROR")
 		}},
 		{"WHIP", func(t *testing.T, g *doortest.Gateway) (refused int) {
 			c := doortest.DialWHIP(t, g, "desk")
-			c.Connected()
+			c.AwaitConnected()
 			for n := range many {
-				f := strings.Replace(c.Fragment(), "a=ice-ufrag:", fmt.Sprintf("a=ice-ufrag:%d", n), 1)
+				f := strings.Replace(c.ICEFragment(), "a=ice-ufrag:", fmt.Sprintf("a=ice-ufrag:%d", n), 1)
 				resp, text := doortest.WhipRequest(
 					t, http.MethodPatch, c.Session, f, "Content-Type", "application/trickle-ice-sdpfrag", "If-Match", "*",
 				)
@@ -274,8 +274,8 @@ func TestRestartsAreLimited(t *testing.T) {
 		{"WHEP", func(t *testing.T, g *doortest.Gateway) (refused int) {
 			sends := doortest.PhoneOptions{Direction: webrtc.RTPTransceiverDirectionSendonly}
 			c := doortest.DialHTTP(t, g, "/whip/desk", "", sends, "recvonly")
-			c.Connected()
-			offer := strings.ReplaceAll(doortest.SomeOffer(t), "a=sendrecv", "a=recvonly")
+			c.AwaitConnected()
+			offer := strings.ReplaceAll(doortest.BuildOffer(t), "a=sendrecv", "a=recvonly")
 			listener := ""
 			for range many {
 				at := strings.Replace(c.Session, "/whip/desk/", "/whep/desk?session=", 1)
@@ -300,7 +300,7 @@ func TestRestartsAreLimited(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			began := time.Now()
-			refused, more := test.refused(t, doortest.NewGateway(t, doortest.WithWHIP)), int(time.Since(began)/time.Second)+1
+			refused, more := test.refused(t, doortest.StartGateway(t, doortest.WithWHIP)), int(time.Since(began)/time.Second)+1
 			if least := many - rtc.OfferBurst - more; refused < least || refused > many-rtc.OfferBurst+1 {
 				t.Errorf("%d of %d were refused, want %d", refused, many, least)
 			}
@@ -309,17 +309,17 @@ func TestRestartsAreLimited(t *testing.T) {
 }
 
 // withSideband opens the door of the operator's backend.
-func withSideband(d *doortest.Doors, _ *bridge.Options) {
-	d.Add(func(host *bridge.Host, _ *rtc.API) []signaling.Endpoint {
+func withSideband(d *doortest.Endpoints, _ *bridge.Options) {
+	d.AddEndpoints(func(host *bridge.Host, _ *rtc.API) []signaling.Endpoint {
 		return (&sideband.Server{Host: host, Logger: slog.New(slog.DiscardHandler)}).Endpoints()
 	})
 }
 
 // withPages opens the door of telephones in pages.
 func withPages(t *testing.T) doortest.Option {
-	return func(d *doortest.Doors, _ *bridge.Options) {
+	return func(d *doortest.Endpoints, _ *bridge.Options) {
 		d.Agents = doortest.Agents
-		d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
+		d.AddEndpoints(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
 			door := doortest.Must(sip.New(sip.Options{
 				Config: &sip.Config{Calls: 10}, Agents: d.Agents, Host: host, RTC: api, Logger: slog.New(slog.DiscardHandler),
 			}))
@@ -334,7 +334,7 @@ func dialPage(t *testing.T, g *doortest.Gateway) *doortest.Client {
 	t.Helper()
 	method := regexp.MustCompile(`CSeq: \d+ ([A-Z]+)`)
 	at := strings.TrimSuffix(g.URL, "/") + "/sip"
-	return doortest.DialDoor(t, at, http.Header{"Sec-WebSocket-Protocol": {"sip"}}, func(_ int, raw []byte) doortest.Message {
+	return doortest.DialProtocol(t, at, http.Header{"Sec-WebSocket-Protocol": {"sip"}}, func(_ int, raw []byte) doortest.Message {
 		var kind string
 		if m := method.FindSubmatch(raw); len(raw) > 11 && m != nil {
 			kind = string(raw[:11]) + " " + string(m[1])
@@ -371,13 +371,13 @@ func (p *pagePhone) call(c *doortest.Client, phone *doortest.Phone, headers stri
 	if err := phone.PC.SetLocalDescription(offer); err != nil {
 		c.T.Fatal(err)
 	}
-	c.Raw(websocket.TextMessage, []byte(p.request("INVITE", headers, offer.SDP)))
-	ok := string(c.Expect("SIP/2.0 200 INVITE").Payload)
+	c.SendFrame(websocket.TextMessage, []byte(p.request("INVITE", headers, offer.SDP)))
+	ok := string(c.AwaitEvent("SIP/2.0 200 INVITE").Payload)
 	head, answer, _ := strings.Cut(ok, "\r\n\r\n")
 	p.tag = regexp.MustCompile(`\r\nTo: [^\r]*(;tag=[^;\r]+)`).FindStringSubmatch(head)[1]
 	if err := phone.PC.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer}); err != nil {
 		c.T.Fatal(err)
 	}
-	c.Raw(websocket.TextMessage, []byte(p.request("ACK", "", "")))
-	phone.Connected()
+	c.SendFrame(websocket.TextMessage, []byte(p.request("ACK", "", "")))
+	phone.AwaitConnected()
 }

@@ -19,7 +19,7 @@ import (
 // CheckFaults fails the test if an error has no message.
 func CheckFaults(t *testing.T, c *Client) {
 	t.Helper()
-	for _, m := range c.All() {
+	for _, m := range c.Messages() {
 		if m.Type == "GEMINI_ERROR" && strings.Contains(string(m.Payload), "unknown_error") {
 			t.Errorf("got %v", m)
 		}
@@ -58,8 +58,8 @@ func (m Message) String() string {
 	return fmt.Sprintf("%s %s", m.Type, p)
 }
 
-// Read reads the payload.
-func (m Message) Read(t testing.TB, into any) {
+// DecodePayload reads the payload.
+func (m Message) DecodePayload(t testing.TB, into any) {
 	t.Helper()
 	if err := json.Unmarshal(m.Payload, into); err != nil {
 		t.Fatalf("%v: %v", m, err)
@@ -68,17 +68,17 @@ func (m Message) Read(t testing.TB, into any) {
 
 // Inbox collects the messages to a client, in order.
 type Inbox struct {
-	T    testing.TB
-	mu   sync.Mutex
-	got  []Message
-	more chan struct{} // closed and replaced at every message
-	Over error         // the error that ended the socket
+	T        testing.TB
+	mu       sync.Mutex
+	got      []Message
+	more     chan struct{} // closed and replaced at every message
+	EndError error         // the error that ended the socket
 }
 
 // NewInbox returns an empty inbox.
 func NewInbox(t testing.TB) *Inbox { return &Inbox{T: t, more: make(chan struct{})} }
 
-func (i *Inbox) put(m Message) {
+func (i *Inbox) addMessage(m Message) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.got = append(i.got, m)
@@ -86,25 +86,25 @@ func (i *Inbox) put(m Message) {
 	i.more = make(chan struct{})
 }
 
-func (i *Inbox) end(err error) {
+func (i *Inbox) setEnd(err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.Over = err
+	i.EndError = err
 	close(i.more)
 	i.more = make(chan struct{})
 }
 
-// Revive allows further waits after the socket's end, because the channel is still open.
-func (i *Inbox) Revive() {
+// ClearEnd allows further waits after the socket's end, because the channel is still open.
+func (i *Inbox) ClearEnd() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.Over = nil
+	i.EndError = nil
 }
 
-// Count returns the number of messages of a type.
-func (i *Inbox) Count(kind string) int {
+// CountMessages returns the number of messages of a type.
+func (i *Inbox) CountMessages(kind string) int {
 	n := 0
-	for _, m := range i.All() {
+	for _, m := range i.Messages() {
 		if m.Type == kind {
 			n++
 		}
@@ -112,10 +112,10 @@ func (i *Inbox) Count(kind string) int {
 	return n
 }
 
-// Warned returns the number of warnings with a text.
-func (i *Inbox) Warned(text string) int {
+// CountWarnings returns the number of warnings with a text.
+func (i *Inbox) CountWarnings(text string) int {
 	n := 0
-	for _, m := range i.All() {
+	for _, m := range i.Messages() {
 		if m.Type == "LOG_MESSAGE" && strings.Contains(string(m.Payload), `"warn"`) && strings.Contains(string(m.Payload), text) {
 			n++
 		}
@@ -123,22 +123,22 @@ func (i *Inbox) Warned(text string) int {
 	return n
 }
 
-// All returns every message so far.
-func (i *Inbox) All() []Message {
+// Messages returns every message so far.
+func (i *Inbox) Messages() []Message {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return append([]Message(nil), i.got...)
 }
 
-// follow returns every message so far, and a channel that is closed at the next message.
-func (i *Inbox) follow() ([]Message, <-chan struct{}) {
+// messagesAndNext returns every message so far, and a channel that is closed at the next message.
+func (i *Inbox) messagesAndNext() ([]Message, <-chan struct{}) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return append([]Message(nil), i.got...), i.more
 }
 
-// Wait returns the first message from index `from` on that fits, and the index after it.
-func (i *Inbox) Wait(from int, what string, fits func(Message) bool) (Message, int) {
+// AwaitMatch returns the first message from index `from` on that fits, and the index after it.
+func (i *Inbox) AwaitMatch(from int, what string, fits func(Message) bool) (Message, int) {
 	i.T.Helper()
 	deadline := time.After(Patience)
 	for at := from; ; {
@@ -149,15 +149,15 @@ func (i *Inbox) Wait(from int, what string, fits func(Message) bool) (Message, i
 				return m, at + 1
 			}
 		}
-		more, over := i.more, i.Over
+		more, over := i.more, i.EndError
 		i.mu.Unlock()
 		if over != nil {
-			i.T.Fatalf("the socket ended (%v) before %s; got %v", over, what, i.All())
+			i.T.Fatalf("the socket ended (%v) before %s; got %v", over, what, i.Messages())
 		}
 		select {
 		case <-more:
 		case <-deadline:
-			i.T.Fatalf("no %s within %v; got %v", what, Patience, i.All())
+			i.T.Fatalf("no %s within %v; got %v", what, Patience, i.Messages())
 		}
 	}
 }
@@ -174,8 +174,8 @@ type Client struct {
 	reading sync.Mutex // held by Stall
 }
 
-// Stall stops reading, while the client may continue to write.
-func (c *Client) Stall() {
+// StopReading stops reading, while the client may continue to write.
+func (c *Client) StopReading() {
 	c.reading.Lock()
 	if c.Conn != nil {
 		_ = c.Conn.UnderlyingConn().(*net.TCPConn).SetReadBuffer(SmallBuffer)
@@ -183,25 +183,25 @@ func (c *Client) Stall() {
 	c.T.Cleanup(c.reading.Unlock)
 }
 
-// Pause blocks while the client is stalled.
-func (c *Client) Pause() {
+// WaitWhileStalled blocks while the client is stalled.
+func (c *Client) WaitWhileStalled() {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 }
 
-// Mute stops the client from answering pings, like a client that has vanished.
-func (c *Client) Mute() { c.muted.Store(true) }
+// IgnorePings stops the client from answering pings, like a client that has vanished.
+func (c *Client) IgnorePings() { c.muted.Store(true) }
 
-// Dial opens a WebSocket of the client protocol.
-func Dial(t testing.TB, url string) *Client {
+// DialWebSocket opens a WebSocket of the client protocol.
+func DialWebSocket(t testing.TB, url string) *Client {
 	t.Helper()
-	return DialAs(t, url, nil)
+	return DialWebSocketWith(t, url, nil)
 }
 
-// DialAs opens a WebSocket of the client protocol with more request headers.
-func DialAs(t testing.TB, url string, header http.Header) *Client {
+// DialWebSocketWith opens a WebSocket of the client protocol with more request headers.
+func DialWebSocketWith(t testing.TB, url string, header http.Header) *Client {
 	t.Helper()
-	return DialDoor(t, url, header, func(_ int, raw []byte) Message {
+	return DialProtocol(t, url, header, func(_ int, raw []byte) Message {
 		m := Message{Way: "socket"}
 		if err := json.Unmarshal(raw, &m); err != nil {
 			t.Errorf("not JSON: %s", raw)
@@ -210,8 +210,8 @@ func DialAs(t testing.TB, url string, header http.Header) *Client {
 	})
 }
 
-// DialDoor returns a client of any protocol over a WebSocket. Messages that read returns without a type are dropped.
-func DialDoor(t testing.TB, url string, header http.Header, read func(kind int, raw []byte) Message) *Client {
+// DialProtocol returns a client of any protocol over a WebSocket. Messages that read returns without a type are dropped.
+func DialProtocol(t testing.TB, url string, header http.Header, read func(kind int, raw []byte) Message) *Client {
 	t.Helper()
 	conn, _, err := websocket.DefaultDialer.Dial(url, header)
 	if err != nil {
@@ -228,16 +228,16 @@ func DialDoor(t testing.TB, url string, header http.Header, read func(kind int, 
 	go func() {
 		defer close(c.Done)
 		for {
-			c.Pause()
+			c.WaitWhileStalled()
 			kind, raw, err := conn.ReadMessage()
 			if err != nil {
 				CheckWords(t, err.Error()) // contains the reason of the close
-				c.end(err)
+				c.setEnd(err)
 				return
 			}
 			CheckWords(t, string(raw))
 			if m := read(kind, raw); m.Type != "" {
-				c.put(m)
+				c.addMessage(m)
 			}
 		}
 	}()
@@ -248,20 +248,20 @@ func DialDoor(t testing.TB, url string, header http.Header, read func(kind int, 
 	return c
 }
 
-// Connect opens a conversation and waits until it is set up.
-func Connect(t testing.TB, g *Gateway, config string) *Client {
+// OpenConversation opens a conversation and waits until it is set up.
+func OpenConversation(t testing.TB, g *Gateway, config string) *Client {
 	t.Helper()
-	c := Dial(t, g.URL)
+	c := DialWebSocket(t, g.URL)
 	c.Send("CONNECT_GEMINI", `{"initialConfig":`+config+`}`)
-	m := c.Expect("SETUP_COMPLETE")
+	m := c.AwaitEvent("SETUP_COMPLETE")
 	if !strings.Contains(string(m.Payload), `"success":true`) {
 		t.Fatalf("set-up failed: %v", m)
 	}
 	return c
 }
 
-// Raw sends a message of a kind.
-func (c *Client) Raw(kind int, text []byte) {
+// SendFrame sends a message of a kind.
+func (c *Client) SendFrame(kind int, text []byte) {
 	c.T.Helper()
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
@@ -273,37 +273,37 @@ func (c *Client) Raw(kind int, text []byte) {
 // Send sends a message; payload is JSON, or empty for none.
 func (c *Client) Send(kind, payload string) {
 	c.T.Helper()
-	c.Raw(websocket.TextMessage, Envelope(kind, payload))
+	c.SendFrame(websocket.TextMessage, EncodeMessage(kind, payload))
 }
 
-// Envelope is a message of the client protocol; payload is JSON, or empty for none.
-func Envelope(kind, payload string) []byte {
+// EncodeMessage is a message of the client protocol; payload is JSON, or empty for none.
+func EncodeMessage(kind, payload string) []byte {
 	if payload == "" {
 		return []byte(`{"type":"` + kind + `"}`)
 	}
 	return []byte(`{"type":"` + kind + `","payload":` + payload + `}`)
 }
 
-// Expect waits for the next message of a type, and skips the others.
-func (c *Client) Expect(kind string) Message {
+// AwaitEvent waits for the next message of a type, and skips the others.
+func (c *Client) AwaitEvent(kind string) Message {
 	c.T.Helper()
 	var m Message
-	m, c.At = c.Wait(c.At, kind, func(m Message) bool { return m.Type == kind })
+	m, c.At = c.AwaitMatch(c.At, kind, func(m Message) bool { return m.Type == kind })
 	return m
 }
 
-// Ask sends a text and waits until the answer has been played.
-func (c *Client) Ask(text string) {
+// AskText sends a text and waits until the answer has been played.
+func (c *Client) AskText(text string) {
 	c.T.Helper()
-	c.At = len(c.All())
-	c.Send("SEND_MESSAGE", Typed(text))
-	c.Expect("TURN_COMPLETE")
+	c.At = len(c.Messages())
+	c.Send("SEND_MESSAGE", TextPayload(text))
+	c.AwaitEvent("TURN_COMPLETE")
 }
 
-// ExpectError waits for a GEMINI_ERROR that names code and field.
-func (c *Client) ExpectError(code, field string) Message {
+// AwaitError waits for a GEMINI_ERROR that names code and field.
+func (c *Client) AwaitError(code, field string) Message {
 	c.T.Helper()
-	m := c.Expect("GEMINI_ERROR")
+	m := c.AwaitEvent("GEMINI_ERROR")
 	CheckError(c.T, m, code, field)
 	return m
 }
@@ -315,7 +315,7 @@ func CheckError(t testing.TB, m Message, code, field string) {
 		Message string
 		Details struct{ Code, Field string }
 	}
-	m.Read(t, &p)
+	m.DecodePayload(t, &p)
 	if p.Details.Code != code || p.Details.Field != field || p.Message == "" {
 		t.Fatalf("error %v, want code %q and field %q", m, code, field)
 	}
@@ -331,15 +331,15 @@ func (c *Client) CloseCode() int {
 	}
 	c.Inbox.mu.Lock()
 	defer c.Inbox.mu.Unlock()
-	if ce, ok := c.Over.(*websocket.CloseError); ok {
+	if ce, ok := c.EndError.(*websocket.CloseError); ok {
 		return ce.Code
 	}
-	c.T.Logf("socket ended with %v", c.Over)
+	c.T.Logf("socket ended with %v", c.EndError)
 	return 0
 }
 
-// Say sends audio over the socket, in messages of 20 ms, as fast as the gateway accepts it.
-func (c *Client) Say(pcm []int16, rate int) {
+// SendAudio sends audio over the socket, in messages of 20 ms, as fast as the gateway accepts it.
+func (c *Client) SendAudio(pcm []int16, rate int) {
 	c.T.Helper()
 	for n := rate / 50; len(pcm) > 0; {
 		n = min(n, len(pcm))
@@ -348,23 +348,23 @@ func (c *Client) Say(pcm []int16, rate int) {
 	}
 }
 
-// Heard returns the audio of all AUDIO_CHUNKs.
-func (c *Client) Heard() []int16 {
+// ReceivedVoice returns the audio of all AUDIO_CHUNKs.
+func (c *Client) ReceivedVoice() []int16 {
 	c.T.Helper()
 	var pcm []int16
-	for _, m := range c.All() {
+	for _, m := range c.Messages() {
 		if m.Type == "AUDIO_CHUNK" {
-			pcm = append(pcm, Chunk(c.T, m)...)
+			pcm = append(pcm, DecodeChunk(c.T, m)...)
 		}
 	}
 	return pcm
 }
 
-// Chunk returns the audio of an AUDIO_CHUNK.
-func Chunk(t testing.TB, m Message) []int16 {
+// DecodeChunk returns the audio of an AUDIO_CHUNK.
+func DecodeChunk(t testing.TB, m Message) []int16 {
 	t.Helper()
 	var p struct{ Data []byte }
-	m.Read(t, &p)
+	m.DecodePayload(t, &p)
 	return media.AppendSamples(nil, p.Data)
 }
 
@@ -372,27 +372,27 @@ func Chunk(t testing.TB, m Message) []int16 {
 const WeatherTool = `{"tools":[{"functionDeclarations":[{"name":"get_weather","description":"the weather",` +
 	`"parameters":{"type":"OBJECT","properties":{"location":{"type":"STRING"}}}}]}]}`
 
-// Typed returns the payload of a SEND_MESSAGE with a text.
-func Typed(text string) string {
+// TextPayload returns the payload of a SEND_MESSAGE with a text.
+func TextPayload(text string) string {
 	return string(Must(json.Marshal(map[string]any{"parts": []any{map[string]string{"text": text}}, "turnComplete": true})))
 }
 
-// Setup reads SETUP_COMPLETE.
-func Setup(t *testing.T, m Message, resumed bool) (session, token string) {
+// ReadSetup reads SETUP_COMPLETE.
+func ReadSetup(t *testing.T, m Message, resumed bool) (session, token string) {
 	t.Helper()
 	var p struct {
 		Success, Resumed       bool
 		SessionID, ResumeToken string
 	}
-	m.Read(t, &p)
+	m.DecodePayload(t, &p)
 	if !p.Success || p.Resumed != resumed {
 		t.Fatalf("SETUP_COMPLETE is %v, want resumed %v", m, resumed)
 	}
 	return p.SessionID, p.ResumeToken
 }
 
-// Cut closes the connection without a close frame.
-func Cut(c *Client) {
+// DropConnection closes the connection without a close frame.
+func DropConnection(c *Client) {
 	c.Conn.Close()
 	<-c.Done
 }

@@ -17,15 +17,15 @@ import (
 )
 
 // withWatchers are the speakers, and the backend beside one.
-func withWatchers() map[string]func(*testing.T, *doortest.Locked, string) speaker {
+func withWatchers() map[string]func(*testing.T, *doortest.LockedGateway, string) speaker {
 	all := maps.Clone(speakers)
-	all["sideband"] = func(t *testing.T, l *doortest.Locked, token string) speaker {
-		c := doortest.Dial(t, l.URL)
-		id, _ := doortest.Enters(t, c, doortest.Hello(token, ""))
+	all["sideband"] = func(t *testing.T, l *doortest.LockedGateway, token string) speaker {
+		c := doortest.DialWebSocket(t, l.URL)
+		id, _ := doortest.EnterConversation(t, c, doortest.ConnectPayload(token, ""))
 		at := strings.TrimSuffix(l.URL, "/") + "/v1/sessions/" + id + "/events"
-		w := doortest.DialAs(t, at, http.Header{"Authorization": {"Bearer " + operator(t, l)}})
-		w.Expect("SETUP_COMPLETE")
-		s := ofSocket(w, "", string(doortest.Envelope("SEND_MESSAGE", doortest.Typed("More."))))
+		w := doortest.DialWebSocketWith(t, at, http.Header{"Authorization": {"Bearer " + operator(t, l)}})
+		w.AwaitEvent("SETUP_COMPLETE")
+		s := ofSocket(w, "", string(doortest.EncodeMessage("SEND_MESSAGE", doortest.TextPayload("More."))))
 		s.conn = nil // its loss ends nothing
 		return s
 	}
@@ -33,10 +33,10 @@ func withWatchers() map[string]func(*testing.T, *doortest.Locked, string) speake
 }
 
 // operator makes a key that may do anything to all conversations.
-func operator(t *testing.T, l *doortest.Locked) string {
+func operator(t *testing.T, l *doortest.LockedGateway) string {
 	t.Helper()
 	key := doortest.Must(access.NewKey(l.File, rand.Text(), []string{access.MayWatchAll}))
-	l.Edit(func(map[string]any) {})
+	l.EditKeys(func(map[string]any) {})
 	return key
 }
 
@@ -52,10 +52,10 @@ var allEndings = []struct {
 	name   string
 	grants string
 	not    map[string]string
-	end    func(t *testing.T, l *doortest.Locked, all []talking)
+	end    func(t *testing.T, l *doortest.LockedGateway, all []talking)
 }{
-	{"not yet, when its token has expired", `{"expiresIn":60}`, nil, func(t *testing.T, l *doortest.Locked, all []talking) {
-		l.Wait(2 * time.Minute)
+	{"not yet, when its token has expired", `{"expiresIn":60}`, nil, func(t *testing.T, l *doortest.LockedGateway, all []talking) {
+		l.AdvanceClock(2 * time.Minute)
 		for _, s := range all {
 			before := turns(l, s.id)
 			s.more()
@@ -63,21 +63,21 @@ var allEndings = []struct {
 			doortest.Must(0, l.Host.Session(s.id).Do(bridge.Goodbye{}))
 		}
 	}},
-	{"its time is over", `{"grant":{"maxSeconds":10}}`, nil, func(_ *testing.T, _ *doortest.Locked, all []talking) {
+	{"its time is over", `{"grant":{"maxSeconds":10}}`, nil, func(_ *testing.T, _ *doortest.LockedGateway, all []talking) {
 		for _, s := range all {
 			s.over(websocket.CloseNormalClosure)
 		}
 	}},
-	{"the backend ends it", `{}`, nil, func(t *testing.T, l *doortest.Locked, all []talking) {
+	{"the backend ends it", `{}`, nil, func(t *testing.T, l *doortest.LockedGateway, all []talking) {
 		key := operator(t, l)
 		for _, s := range all {
-			if status, body := l.Ask("DELETE", "/v1/sessions/"+s.id+"?now=1", key); status != http.StatusNoContent {
+			if status, body := l.SendRequest("DELETE", "/v1/sessions/"+s.id+"?now=1", key); status != http.StatusNoContent {
 				t.Fatalf("%s: %d %s", s.door, status, body)
 			}
 			s.over(websocket.CloseNormalClosure)
 		}
 	}},
-	{"the gateway stops", `{}`, nil, func(t *testing.T, l *doortest.Locked, all []talking) {
+	{"the gateway stops", `{}`, nil, func(t *testing.T, l *doortest.LockedGateway, all []talking) {
 		if err := l.Server.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -88,9 +88,9 @@ var allEndings = []struct {
 	{"the client is too slow", `{}`, map[string]string{
 		"whip":     "its sound goes by UDP, which waits for nobody, and it gets nothing else",
 		"sideband": "it carries no conversation",
-	}, func(t *testing.T, l *doortest.Locked, all []talking) {
+	}, func(t *testing.T, l *doortest.LockedGateway, all []talking) {
 		for _, s := range all {
-			s.conn.Stall()
+			s.conn.StopReading()
 		}
 		left := all
 		for deadline := time.Now().Add(doortest.Patience); len(left) > 0; {
@@ -100,7 +100,7 @@ var allEndings = []struct {
 			for _, s := range left { // which says that they have not vanished
 				s.ask()
 			}
-			doortest.Within(2*time.Second, func() bool {
+			doortest.PollUntil(2*time.Second, func() bool {
 				left = slices.DeleteFunc(slices.Clone(left), func(s talking) bool { return l.Host.Session(s.id) == nil })
 				return len(left) == 0
 			})
@@ -108,14 +108,14 @@ var allEndings = []struct {
 	}},
 	{"the client is gone without a word", `{}`, map[string]string{
 		"sideband": "it carries no conversation",
-	}, func(_ *testing.T, _ *doortest.Locked, all []talking) {
+	}, func(_ *testing.T, _ *doortest.LockedGateway, all []talking) {
 		for _, s := range all {
 			s.gone()
 		}
 	}},
 }
 
-func turns(l *doortest.Locked, id string) int {
+func turns(l *doortest.LockedGateway, id string) int {
 	for _, info := range l.Host.Sessions() {
 		if info.ID == id {
 			return info.Turns
@@ -137,7 +137,7 @@ func TestEndings(t *testing.T) {
 				if ending.not[door] != "" {
 					continue
 				}
-				s := talking{speaker: open(t, l, l.Mint(ending.grants)), door: door}
+				s := talking{speaker: open(t, l, l.MintToken(ending.grants)), door: door}
 				for _, info := range l.Host.Sessions() {
 					if !slices.Contains(known, info.ID) {
 						s.id, known = info.ID, append(known, info.ID)

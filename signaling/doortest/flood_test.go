@@ -136,9 +136,9 @@ func floods(slow *httptest.Server) []flood {
 		{"configurations with 20,000 functions", 0, false, judged(0.5, floodWeb(functions))},
 		{"both by five sockets", 0, false, judged(1.75, floodFive(toolAnswers, functions))},
 		{"second offers with 400 messages behind", 0, false, func(t *testing.T, g *doortest.Gateway) flooder {
-			c, p := doortest.Call(t, g, `{}`, doortest.PhoneOptions{})
+			c, p := doortest.DialPhone(t, g, `{}`, doortest.PhoneOptions{})
 			messages := append([]string{anotherOffer(t, p, false)}, slices.Repeat([]string{fmt.Sprintf(floodAudio, "AAA=")}, behind)...)
-			return flooder{send: bySocket(c, messages), end: func() { p.HangUp(); doortest.Cut(c) }, stop: stopWriting(c)}
+			return flooder{send: bySocket(c, messages), end: func() { p.HangUp(); doortest.DropConnection(c) }, stop: stopWriting(c)}
 		}},
 		{"text", 0, false, floodWeb(
 			`{"type":"SEND_REALTIME_INPUT","payload":{"text":"Tell me all about it."}}`,
@@ -151,7 +151,7 @@ func floods(slow *httptest.Server) []flood {
 			floodChannel(`{"type":"NONSENSE"}`, `{"type":"SEND_REALTIME_INPUT","payload":{"text":"Tell me."}}`),
 		},
 		{"data channels", time.Millisecond, false, func(t *testing.T, g *doortest.Gateway) flooder {
-			_, p := doortest.Call(t, g, `{}`, doortest.PhoneOptions{Channel: true, NoAudio: true})
+			_, p := doortest.DialPhone(t, g, `{}`, doortest.PhoneOptions{Channel: true, NoAudio: true})
 			return flooder{send: func(int) bool {
 				_, err := p.PC.CreateDataChannel("events", nil)
 				return err == nil
@@ -167,8 +167,8 @@ func floods(slow *httptest.Server) []flood {
 			`{"type":"nonsense"}`,
 		)},
 		{"OpenAI: events by a data channel", 0, false, func(t *testing.T, g *doortest.Gateway) flooder {
-			c, p, _ := doortest.DialCall(t, g, "", doortest.Form(`{"type":"realtime","model":"gpt-realtime"}`))
-			c.Expect("session.created")
+			c, p, _ := doortest.DialCall(t, g, "", doortest.FormRequest(`{"type":"realtime","model":"gpt-realtime"}`))
+			c.AwaitEvent("session.created")
 			event := `{"type":"nonsense","event_id":"` + junk[:60<<10] + `"}`
 			tick := time.NewTicker(time.Millisecond) // its buffer has no bound
 			return flooder{send: func(int) bool { <-tick.C; c.Send(event); return true }, end: func() { tick.Stop(); p.HangUp() }}
@@ -208,8 +208,8 @@ func floods(slow *httptest.Server) []flood {
 			`{"type":"SEND_MESSAGE","payload":{"parts":[{"text":"Tell me."}]}}`, `{"type":"NONSENSE"}`, `{"type":"GET_CONTEXT"}`, `[`)},
 		{"WHIP: restarts of ICE", 0, false, func(t *testing.T, g *doortest.Gateway) flooder {
 			c := doortest.DialWHIP(t, g, "desk")
-			c.Connected()
-			fragment := c.Fragment()
+			c.AwaitConnected()
+			fragment := c.ICEFragment()
 			return flooder{send: func(n int) bool {
 				f := strings.Replace(fragment, "a=ice-ufrag:", fmt.Sprintf("a=ice-ufrag:%d", n), 1)
 				doortest.WhipRequest(t, http.MethodPatch, c.Session, f, "Content-Type", "application/trickle-ice-sdpfrag", "If-Match", "*")
@@ -222,7 +222,7 @@ func floods(slow *httptest.Server) []flood {
 		{"REST: 20 bodies of 8 MB", 0, false, func(t *testing.T, g *doortest.Gateway) flooder { return floodREST(t, g, slow) }},
 		{"REST: 6 bodies of 19 MB for the emulator", 0, false, floodEmulator},
 		{"OpenAI: secrets and calls without a token", 0, false, func(t *testing.T, _ *doortest.Gateway) flooder {
-			l, long := doortest.NewLocked(t, nil, doortest.WithOpenAI), junk[:200<<10]
+			l, long := doortest.StartLockedGateway(t, nil, doortest.WithOpenAI), junk[:200<<10]
 			paths := []string{"/v1/realtime/client_secrets", "/v1/realtime/calls"}
 			return flooder{send: func(n int) bool { // where it were parsed first, it would be a bad request
 				resp, text := doortest.WhipRequest(t, http.MethodPost, l.HTTP+paths[n%len(paths)], long, "Content-Type", "application/json")
@@ -247,7 +247,7 @@ func many(n int, one string) string { return strings.TrimSuffix(strings.Repeat(o
 // floodWeb sends messages of the client protocol over a socket.
 func floodWeb(messages ...string) func(*testing.T, *doortest.Gateway) flooder {
 	return func(t *testing.T, g *doortest.Gateway) flooder {
-		c := doortest.Connect(t, g, `{}`)
+		c := doortest.OpenConversation(t, g, `{}`)
 		f := bySocketAlone(c, messages)
 		if messages != nil { // a client that only pings gets no warning
 			f.web = c
@@ -261,7 +261,7 @@ func floodFive(messages ...string) func(*testing.T, *doortest.Gateway) flooder {
 	return func(t *testing.T, g *doortest.Gateway) flooder {
 		var all []flooder
 		for range 5 {
-			all = append(all, bySocketAlone(doortest.Connect(t, g, `{}`), messages))
+			all = append(all, bySocketAlone(doortest.OpenConversation(t, g, `{}`), messages))
 		}
 		each := func(f func(flooder)) {
 			var running sync.WaitGroup
@@ -288,18 +288,18 @@ func floodFive(messages ...string) func(*testing.T, *doortest.Gateway) flooder {
 // floodChannel sends them over a data channel.
 func floodChannel(messages ...string) func(*testing.T, *doortest.Gateway) flooder {
 	return func(t *testing.T, g *doortest.Gateway) flooder {
-		c := doortest.Connect(t, g, `{}`)
+		c := doortest.OpenConversation(t, g, `{}`)
 		p := doortest.NewPhone(t, c, doortest.PhoneOptions{Channel: true, NoAudio: true})
-		p.Offer(false)
-		p.Connected()
-		return flooder{send: byChannel(p, messages), end: func() { p.HangUp(); doortest.Cut(c) }, web: c}
+		p.Negotiate(false)
+		p.AwaitConnected()
+		return flooder{send: byChannel(p, messages), end: func() { p.HangUp(); doortest.DropConnection(c) }, web: c}
 	}
 }
 
 func floodOpenAI(events ...string) func(*testing.T, *doortest.Gateway) flooder {
 	return func(t *testing.T, g *doortest.Gateway) flooder {
 		c := doortest.DialRealtime(t, g, "?model=gpt-realtime", nil)
-		c.Expect("session.created")
+		c.AwaitEvent("session.created")
 		return bySocketAlone(c.Client, events)
 	}
 }
@@ -307,8 +307,10 @@ func floodOpenAI(events ...string) func(*testing.T, *doortest.Gateway) flooder {
 func floodLive(messages ...string) func(*testing.T, *doortest.Gateway) flooder {
 	return func(t *testing.T, g *doortest.Gateway) flooder {
 		c := doortest.DialLive(t, g, "", nil)
-		c.Raw(websocket.TextMessage, []byte(`{"setup":{"model":"models/gemini-3.8-live","generationConfig":{"responseModalities":["AUDIO"]}}}`))
-		c.Expect("setupComplete")
+		c.SendFrame(
+			websocket.TextMessage, []byte(`{"setup":{"model":"models/gemini-3.8-live","generationConfig":{"responseModalities":["AUDIO"]}}}`),
+		)
+		c.AwaitEvent("setupComplete")
 		return bySocketAlone(c, messages)
 	}
 }
@@ -317,7 +319,7 @@ func floodVOX(frames ...string) func(*testing.T, *doortest.Gateway) flooder {
 	return func(t *testing.T, g *doortest.Gateway) flooder {
 		c := doortest.DialVOX(t, g, nil)
 		c.Send(`{"type":"start"}`)
-		c.Client.Expect("ready")
+		c.Client.AwaitEvent("ready")
 		return bySocketAlone(c.Client, frames)
 	}
 }
@@ -333,9 +335,9 @@ func TestAFloodHurtsNobodyElse(t *testing.T) { // alone: it is about the machine
 		Logger: slog.New(slog.DiscardHandler),
 	}))
 	t.Cleanup(gate.Close)
-	g := doortest.NewGateway(
+	g := doortest.StartGateway(
 		t,
-		func(d *doortest.Doors, _ *bridge.Options) { d.Access = gate },
+		func(d *doortest.Endpoints, _ *bridge.Options) { d.Access = gate },
 		doortest.WithVOX(
 			t,
 			nil,
@@ -358,8 +360,8 @@ func TestAFloodHurtsNobodyElse(t *testing.T) { // alone: it is about the machine
 // run floods a gateway, and judges what comes of it.
 func (test flood) run(t *testing.T, g *doortest.Gateway) {
 	machine := mediatest.MeasureLateness(t)
-	beside, f := neighbour{call: doortest.Connect(t, g, `{}`), g: g}, test.dial(t, g)
-	defer doortest.Cut(beside.call)
+	beside, f := neighbour{call: doortest.OpenConversation(t, g, `{}`), g: g}, test.dial(t, g)
+	defer doortest.DropConnection(beside.call)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	if f.stop != nil {
@@ -427,7 +429,7 @@ func (n *neighbour) talks(until <-chan time.Time) {
 	for len(n.asked) == 0 || goesOn(until) {
 		n.asked = append(n.asked, answered(n.call))
 		began := time.Now()
-		doortest.Cut(doortest.Connect(n.call.T, n.g, `{}`))
+		doortest.DropConnection(doortest.OpenConversation(n.call.T, n.g, `{}`))
 		n.opened = append(n.opened, time.Since(began))
 	}
 }
@@ -453,21 +455,21 @@ func checkReplies(t *testing.T, c *doortest.Client, sent int) {
 	if c == nil {
 		return
 	}
-	if n := c.Count("GEMINI_ERROR") + c.Count("CONTEXT"); n > mostAnswers {
+	if n := c.CountMessages("GEMINI_ERROR") + c.CountMessages("CONTEXT"); n > mostAnswers {
 		t.Errorf("%d answers", n)
 	}
-	warned := func() bool { return c.Warned("Too much comes") > 0 } // of what has not been read yet, at the latest
-	if sent > mostAnswers && !doortest.Within(doortest.Patience, warned) {
+	warned := func() bool { return c.CountWarnings("Too much comes") > 0 } // of what has not been read yet, at the latest
+	if sent > mostAnswers && !doortest.PollUntil(doortest.Patience, warned) {
 		t.Error("no client was warned")
 	}
-	if n := c.Warned("Too much comes"); n > 1 {
+	if n := c.CountWarnings("Too much comes"); n > 1 {
 		t.Errorf("warned %d times", n)
 	}
 }
 
 // bySocketAlone floods by a client's socket, and cuts it in the end.
 func bySocketAlone(c *doortest.Client, messages []string) flooder {
-	return flooder{send: bySocket(c, messages), end: func() { doortest.Cut(c) }, stop: stopWriting(c)}
+	return flooder{send: bySocket(c, messages), end: func() { doortest.DropConnection(c) }, stop: stopWriting(c)}
 }
 
 // judged is a flood whose processor time is judged.
@@ -538,11 +540,11 @@ func byChannel(p *doortest.Phone, messages []string) func(n int) bool {
 // answered types a question and returns how long the gateway takes until the answer begins.
 func answered(c *doortest.Client) time.Duration {
 	c.T.Helper()
-	c.At = len(c.All())
+	c.At = len(c.Messages())
 	began := time.Now()
-	c.Send("SEND_MESSAGE", doortest.Typed("Hi"))
-	c.Expect("ASSISTANT_SPEAKING")
+	c.Send("SEND_MESSAGE", doortest.TextPayload("Hi"))
+	c.AwaitEvent("ASSISTANT_SPEAKING")
 	took := time.Since(began)
-	c.Expect("TURN_COMPLETE")
+	c.AwaitEvent("TURN_COMPLETE")
 	return took
 }

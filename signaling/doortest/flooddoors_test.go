@@ -52,8 +52,8 @@ func slowBackend(t *testing.T) *httptest.Server {
 
 // withREST opens the door of REST.
 func withREST(t *testing.T, up *httptest.Server) doortest.Option {
-	return func(d *doortest.Doors, _ *bridge.Options) {
-		d.Add(func(host *bridge.Host, peers *rtc.API) []signaling.Endpoint {
+	return func(d *doortest.Endpoints, _ *bridge.Options) {
+		d.AddEndpoints(func(host *bridge.Host, peers *rtc.API) []signaling.Endpoint {
 			door := rest.New(host, &api.Client{BaseURL: up.URL}, nil, slog.New(slog.DiscardHandler))
 			t.Cleanup(door.Close)
 			return door.Doors()
@@ -118,7 +118,7 @@ func floodEmulator(t *testing.T, _ *doortest.Gateway) flooder {
 		Agents: doortest.Agents, Limits: access.Limits{BodyMegabytes: floodBodies}, Logger: slog.New(slog.DiscardHandler),
 	}))
 	t.Cleanup(func() { gate.Close(); up.Close(); model.Close() })
-	g := doortest.NewGateway(t, func(d *doortest.Doors, _ *bridge.Options) { d.Access = gate }, withREST(t, up))
+	g := doortest.StartGateway(t, func(d *doortest.Endpoints, _ *bridge.Options) { d.Access = gate }, withREST(t, up))
 	at, body := g.HTTP+"/v1beta/models/gemini-3.8-flash:countTokens", `{"x":[`+many(19<<20/3, "{}")+`]}`
 	var running sync.WaitGroup
 	return flooder{send: func(n int) bool {
@@ -136,14 +136,14 @@ func floodEmulator(t *testing.T, _ *doortest.Gateway) flooder {
 // floodSideband sends messages as the operator's backend, which steers a conversation.
 func floodSideband(messages ...string) func(*testing.T, *doortest.Gateway) flooder {
 	return func(t *testing.T, _ *doortest.Gateway) flooder {
-		l := doortest.NewLocked(t, nil)
-		c := doortest.Dial(t, l.URL)
-		id, _ := doortest.Enters(t, c, doortest.Hello(l.Mint(`{}`), ""))
+		l := doortest.StartLockedGateway(t, nil)
+		c := doortest.DialWebSocket(t, l.URL)
+		id, _ := doortest.EnterConversation(t, c, doortest.ConnectPayload(l.MintToken(`{}`), ""))
 		at := strings.TrimSuffix(l.URL, "/") + "/v1/sessions/" + id + "/events"
-		backend := doortest.DialAs(t, at, http.Header{"Authorization": {"Bearer " + operator(t, l)}})
-		backend.Expect("SETUP_COMPLETE")
+		backend := doortest.DialWebSocketWith(t, at, http.Header{"Authorization": {"Bearer " + operator(t, l)}})
+		backend.AwaitEvent("SETUP_COMPLETE")
 		f := bySocketAlone(backend, messages)
-		f.end = func() { doortest.Cut(backend); doortest.Cut(c) }
+		f.end = func() { doortest.DropConnection(backend); doortest.DropConnection(c) }
 		return f
 	}
 }
@@ -152,13 +152,13 @@ func floodSideband(messages ...string) func(*testing.T, *doortest.Gateway) flood
 func withTelephony(t *testing.T) doortest.Option {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "telephony.json")
-	return func(d *doortest.Doors, _ *bridge.Options) {
+	return func(d *doortest.Endpoints, _ *bridge.Options) {
 		config := fmt.Sprintf(`{"publicURL":"http://127.0.0.1",
 			"providers":[{"profile":"exotel","password":"shown","access":%v}],"callsPerSecond":1000}`, d.Access.HasKeys())
 		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		d.Add(func(host *bridge.Host, peers *rtc.API) []signaling.Endpoint {
+		d.AddEndpoints(func(host *bridge.Host, peers *rtc.API) []signaling.Endpoint {
 			door := doortest.Must(telephony.New(file, telephony.Options{Host: host, Agents: doortest.Agents, Gate: d.Access, Logger: d.Logger}))
 			t.Cleanup(door.Close)
 			return door.Endpoints()
@@ -170,8 +170,8 @@ func withTelephony(t *testing.T) doortest.Option {
 func dialTelephone(t *testing.T, g *doortest.Gateway, header http.Header) *doortest.Client {
 	t.Helper()
 	at := g.URL + "/telephony/exotel/stream?call=C1&to=100"
-	c := doortest.DialDoor(t, at, header, func(int, []byte) doortest.Message { return doortest.Message{} })
-	c.Raw(websocket.TextMessage, []byte(telephoneStart))
+	c := doortest.DialProtocol(t, at, header, func(int, []byte) doortest.Message { return doortest.Message{} })
+	c.SendFrame(websocket.TextMessage, []byte(telephoneStart))
 	return c
 }
 

@@ -20,8 +20,8 @@ import (
 	"voxgate/signaling/sideband"
 )
 
-// Locked is a gateway that requires authentication.
-type Locked struct {
+// LockedGateway is a gateway that requires authentication.
+type LockedGateway struct {
 	*Gateway
 	T     *testing.T
 	Key   string // may mint tokens
@@ -30,13 +30,13 @@ type Locked struct {
 }
 
 // Now returns the time of the gateway's clock.
-func (l *Locked) Now() time.Time { return time.Now().Add(time.Duration(l.ahead.Load())) }
+func (l *LockedGateway) Now() time.Time { return time.Now().Add(time.Duration(l.ahead.Load())) }
 
-// Wait advances the gateway's clock.
-func (l *Locked) Wait(d time.Duration) { l.ahead.Add(int64(d)) }
+// AdvanceClock advances the gateway's clock.
+func (l *LockedGateway) AdvanceClock(d time.Duration) { l.ahead.Add(int64(d)) }
 
-// Edit changes the keys file.
-func (l *Locked) Edit(change func(file map[string]any)) {
+// EditKeys changes the keys file.
+func (l *LockedGateway) EditKeys(change func(file map[string]any)) {
 	l.T.Helper()
 	text, err := os.ReadFile(l.File)
 	if err != nil {
@@ -53,23 +53,23 @@ func (l *Locked) Edit(change func(file map[string]any)) {
 	if err := os.WriteFile(l.File, text, 0o600); err != nil {
 		l.T.Fatal(err)
 	}
-	l.Wait(2 * time.Second) // until the file is checked again
+	l.AdvanceClock(2 * time.Second) // until the file is checked again
 }
 
-// OfKey returns an edit of the first key's grants.
-func OfKey(change func(key map[string]any)) func(map[string]any) {
+// EditFirstKey returns an edit of the first key's grants.
+func EditFirstKey(change func(key map[string]any)) func(map[string]any) {
 	return func(file map[string]any) { change(file["keys"].([]any)[0].(map[string]any)) }
 }
 
-// Grants returns an edit that gives the first key these grants.
-func Grants(grant map[string]any) func(map[string]any) {
-	return OfKey(func(key map[string]any) { key["grant"] = grant })
+// SetGrants returns an edit that gives the first key these grants.
+func SetGrants(grant map[string]any) func(map[string]any) {
+	return EditFirstKey(func(key map[string]any) { key["grant"] = grant })
 }
 
-// NewLocked returns a gateway with a key that may mint tokens; change may be nil.
-func NewLocked(t *testing.T, change func(*access.Options), options ...Option) *Locked {
+// StartLockedGateway returns a gateway with a key that may mint tokens; change may be nil.
+func StartLockedGateway(t *testing.T, change func(*access.Options), options ...Option) *LockedGateway {
 	t.Helper()
-	l := &Locked{T: t, File: filepath.Join(t.TempDir(), "keys.json")}
+	l := &LockedGateway{T: t, File: filepath.Join(t.TempDir(), "keys.json")}
 	var err error
 	if l.Key, err = access.NewKey(l.File, "shop", []string{access.MayMint}); err != nil {
 		t.Fatal(err)
@@ -83,9 +83,9 @@ func NewLocked(t *testing.T, change func(*access.Options), options ...Option) *L
 		t.Fatal(err)
 	}
 	t.Cleanup(gate.Close)
-	l.Gateway = NewGateway(t, append([]Option{func(d *Doors, _ *bridge.Options) {
+	l.Gateway = StartGateway(t, append([]Option{func(d *Endpoints, _ *bridge.Options) {
 		d.Access = gate
-		d.Add(func(host *bridge.Host, _ *rtc.API) []signaling.Endpoint {
+		d.AddEndpoints(func(host *bridge.Host, _ *rtc.API) []signaling.Endpoint {
 			side := sideband.Server{Host: host, Logger: slog.New(slog.DiscardHandler)}
 			return append(side.Endpoints(), signaling.Endpoint{Pattern: "POST /v1/tokens", Handler: gate})
 		})
@@ -93,20 +93,20 @@ func NewLocked(t *testing.T, change func(*access.Options), options ...Option) *L
 	return l
 }
 
-// Post requests a token with a key.
-func (l *Locked) Post(key, body string) (status int, header http.Header, text string) {
+// RequestToken requests a token with a key.
+func (l *LockedGateway) RequestToken(key, body string) (status int, header http.Header, text string) {
 	l.T.Helper()
-	return l.request(http.MethodPost, "/v1/tokens", key, body)
+	return l.sendWithKey(http.MethodPost, "/v1/tokens", key, body)
 }
 
-// Ask sends a request with a key.
-func (l *Locked) Ask(method, path, key string) (status int, body string) {
+// SendRequest sends a request with a key.
+func (l *LockedGateway) SendRequest(method, path, key string) (status int, body string) {
 	l.T.Helper()
-	status, _, body = l.request(method, path, key, "")
+	status, _, body = l.sendWithKey(method, path, key, "")
 	return status, body
 }
 
-func (l *Locked) request(method, path, key, body string) (status int, header http.Header, text string) {
+func (l *LockedGateway) sendWithKey(method, path, key, body string) (status int, header http.Header, text string) {
 	l.T.Helper()
 	r, err := http.NewRequest(method, l.HTTP+path, strings.NewReader(body))
 	if err != nil {
@@ -127,10 +127,10 @@ func (l *Locked) request(method, path, key, body string) (status int, header htt
 	return resp.StatusCode, resp.Header, string(got)
 }
 
-// Mint returns a new token.
-func (l *Locked) Mint(body string) string {
+// MintToken returns a new token.
+func (l *LockedGateway) MintToken(body string) string {
 	l.T.Helper()
-	status, _, text := l.Post(l.Key, body)
+	status, _, text := l.RequestToken(l.Key, body)
 	var minted access.TokenResponse
 	if err := json.Unmarshal([]byte(text), &minted); err != nil || status != http.StatusOK {
 		l.T.Fatalf("%d %s", status, text)
@@ -138,16 +138,16 @@ func (l *Locked) Mint(body string) string {
 	return minted.Token
 }
 
-// Hello returns the payload of a CONNECT_GEMINI; more adds fields, for example `,"resumable":true`.
-func Hello(token, more string) string {
+// ConnectPayload returns the payload of a CONNECT_GEMINI; more adds fields, for example `,"resumable":true`.
+func ConnectPayload(token, more string) string {
 	return fmt.Sprintf(`{"token":%q,"initialConfig":{}%s}`, token, more)
 }
 
-// Enters opens a conversation, and fails the test if it is not set up.
-func Enters(t *testing.T, c *Client, payload string) (session, resumeToken string) {
+// EnterConversation opens a conversation, and fails the test if it is not set up.
+func EnterConversation(t *testing.T, c *Client, payload string) (session, resumeToken string) {
 	t.Helper()
 	c.Send("CONNECT_GEMINI", payload)
-	m := c.Expect("SETUP_COMPLETE")
+	m := c.AwaitEvent("SETUP_COMPLETE")
 	var p struct{ SessionID, ResumeToken string }
 	if err := json.Unmarshal(m.Payload, &p); err != nil || !strings.Contains(string(m.Payload), `"success":true`) {
 		t.Fatalf("refused: %v", m)

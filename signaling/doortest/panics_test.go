@@ -22,29 +22,29 @@ import (
 // and another call goes on.
 func TestAPanicEndsOneCall(t *testing.T) { // alone: what is injected is for the whole process
 	call := func(t *testing.T, g *doortest.Gateway) (*doortest.Client, *doortest.Phone) {
-		return doortest.Call(t, g, `{}`, doortest.PhoneOptions{Channel: true})
+		return doortest.DialPhone(t, g, `{}`, doortest.PhoneOptions{Channel: true})
 	}
-	speaks := func(c *doortest.Client) { c.Send("SEND_MESSAGE", doortest.Typed("Tell me a story.")) }
+	speaks := func(c *doortest.Client) { c.Send("SEND_MESSAGE", doortest.TextPayload("Tell me a story.")) }
 	for _, kind := range []struct {
 		place string
 		fault func(t *testing.T, g *doortest.Gateway, arm func()) *doortest.Client // returns the client whose call ends
 	}{
 		{"session", func(t *testing.T, g *doortest.Gateway, arm func()) *doortest.Client {
 			arm()
-			c := doortest.Dial(t, g.URL)
+			c := doortest.DialWebSocket(t, g.URL)
 			c.Send("CONNECT_GEMINI", `{"initialConfig":{}}`)
 			return c
 		}},
 		{"caller", func(t *testing.T, g *doortest.Gateway, arm func()) *doortest.Client {
 			arm()
-			c := doortest.Dial(t, g.URL)
+			c := doortest.DialWebSocket(t, g.URL)
 			// It may be closed already.
-			_ = c.Conn.WriteMessage(websocket.TextMessage, doortest.Envelope("CONNECT_GEMINI", `{"initialConfig":{}}`))
+			_ = c.Conn.WriteMessage(websocket.TextMessage, doortest.EncodeMessage("CONNECT_GEMINI", `{"initialConfig":{}}`))
 			return c
 		}},
 		{"model connection", func(t *testing.T, g *doortest.Gateway, arm func()) *doortest.Client {
 			arm()
-			c := doortest.Dial(t, g.URL)
+			c := doortest.DialWebSocket(t, g.URL)
 			c.Send("CONNECT_GEMINI", `{"initialConfig":{}}`)
 			return c
 		}},
@@ -56,7 +56,7 @@ func TestAPanicEndsOneCall(t *testing.T) { // alone: what is injected is for the
 		}},
 		{"socket writer", func(t *testing.T, g *doortest.Gateway, arm func()) *doortest.Client {
 			arm()
-			return doortest.Dial(t, g.URL)
+			return doortest.DialWebSocket(t, g.URL)
 		}},
 		{"socket reader", func(t *testing.T, g *doortest.Gateway, arm func()) *doortest.Client {
 			c, _ := call(t, g)
@@ -66,17 +66,17 @@ func TestAPanicEndsOneCall(t *testing.T) { // alone: what is injected is for the
 		}},
 		{"data channel", func(t *testing.T, g *doortest.Gateway, arm func()) *doortest.Client {
 			c, p := call(t, g)
-			c.Send("SEND_MESSAGE", doortest.Typed("Hello."))
-			c.Wait(0, "an event by the channel", func(m doortest.Message) bool { return m.Way == "channel" })
+			c.Send("SEND_MESSAGE", doortest.TextPayload("Hello."))
+			c.AwaitMatch(0, "an event by the channel", func(m doortest.Message) bool { return m.Way == "channel" })
 			arm()
 			p.Send("PING", "")
 			return c
 		}},
 		{"peer", func(t *testing.T, g *doortest.Gateway, arm func()) *doortest.Client {
-			c := doortest.Connect(t, g, `{}`)
+			c := doortest.OpenConversation(t, g, `{}`)
 			p := doortest.NewPhone(t, c, doortest.PhoneOptions{})
 			arm()
-			p.Offer(false)
+			p.Negotiate(false)
 			return c
 		}},
 		{"microphone", func(t *testing.T, g *doortest.Gateway, arm func()) *doortest.Client {
@@ -86,19 +86,19 @@ func TestAPanicEndsOneCall(t *testing.T) { // alone: what is injected is for the
 		}},
 		{"rtcp", func(t *testing.T, g *doortest.Gateway, arm func()) *doortest.Client {
 			arm()
-			c := doortest.Connect(t, g, `{}`)
-			doortest.NewPhone(t, c, doortest.PhoneOptions{}).Offer(false)
+			c := doortest.OpenConversation(t, g, `{}`)
+			doortest.NewPhone(t, c, doortest.PhoneOptions{}).Negotiate(false)
 			return c
 		}},
 		{"tool", func(t *testing.T, g *doortest.Gateway, arm func()) *doortest.Client {
-			c := doortest.Connect(t, g, `{}`)
+			c := doortest.OpenConversation(t, g, `{}`)
 			arm()
-			c.Send("SEND_MESSAGE", doortest.Typed("/tool get_time"))
+			c.Send("SEND_MESSAGE", doortest.TextPayload("/tool get_time"))
 			return c
 		}},
 	} {
 		t.Run(kind.place, func(t *testing.T) {
-			g := doortest.NewGateway(t, func(_ *doortest.Doors, o *bridge.Options) {
+			g := doortest.StartGateway(t, func(_ *doortest.Endpoints, o *bridge.Options) {
 				o.Tools = func() []tools.Tool {
 					return []tools.Tool{{
 						Declaration: tools.Declaration{Name: "get_time"},
@@ -106,8 +106,8 @@ func TestAPanicEndsOneCall(t *testing.T) { // alone: what is injected is for the
 					}}
 				}
 			})
-			other := doortest.Connect(t, g, `{}`)
-			other.Ask("Hello.")
+			other := doortest.OpenConversation(t, g, `{}`)
+			other.AskText("Hello.")
 			before := crash.Count(kind.place)
 			var armed atomic.Bool
 			defer crash.Inject(func(place string) {
@@ -123,23 +123,23 @@ func TestAPanicEndsOneCall(t *testing.T) { // alone: what is injected is for the
 			if log := g.Logs.String(); !strings.Contains(log, "injected") || !strings.Contains(log, "crash.go") {
 				t.Error("the panic is not logged with its stack")
 			}
-			other.Ask("Are you there?")
-			other.Say(mediatest.Tone(media.FrameDuration, 16000, 400, 1000), 16000)
+			other.AskText("Are you there?")
+			other.SendAudio(mediatest.Tone(media.FrameDuration, 16000, 400, 1000), 16000)
 			other.Send("PING", "")
-			other.Expect("PONG")
+			other.AwaitEvent("PONG")
 		})
 	}
 }
 
 // TestAPanicOfARequest has a request whose handler panics answered with 500.
 func TestAPanicOfARequest(t *testing.T) {
-	g := doortest.NewGateway(t, doortest.WithWHIP)
+	g := doortest.StartGateway(t, doortest.WithWHIP)
 	defer crash.Inject(func(place string) {
 		if place == "request" {
 			panic("injected")
 		}
 	})()
-	resp, _ := doortest.WhipRequest(t, http.MethodPost, g.HTTP+"/whip/desk", doortest.SomeOffer(t), "Content-Type", "application/sdp")
+	resp, _ := doortest.WhipRequest(t, http.MethodPost, g.HTTP+"/whip/desk", doortest.BuildOffer(t), "Content-Type", "application/sdp")
 	if resp.StatusCode != http.StatusInternalServerError {
 		t.Error(resp.Status)
 	}

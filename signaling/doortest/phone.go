@@ -38,8 +38,8 @@ type Phone struct {
 	silent   chan struct{} // receives a value whenever the microphone has nothing to send
 }
 
-// Speak sends speech at 48 kHz through the microphone, and returns after the last packet.
-func (p *Phone) Speak(pcm []int16) {
+// SpeakAudio sends speech at 48 kHz through the microphone, and returns after the last packet.
+func (p *Phone) SpeakAudio(pcm []int16) {
 	p.T.Helper()
 	p.Talk <- pcm
 	for range 2 { // the first may be from before pcm arrived
@@ -51,8 +51,8 @@ func (p *Phone) Speak(pcm []int16) {
 	}
 }
 
-// Vanish stops all packets of the phone, as if its network had failed.
-func (p *Phone) Vanish() { p.vanished.Store(true) }
+// DropNetwork stops all packets of the phone, as if its network had failed.
+func (p *Phone) DropNetwork() { p.vanished.Store(true) }
 
 // network is the machine's network until the phone vanishes.
 type network struct {
@@ -110,14 +110,14 @@ func NewPhone(t *testing.T, c *Client, o PhoneOptions) *Phone {
 	}
 	options := rtctest.Options{
 		API:       webrtc.NewAPI(append(more, webrtc.WithSettingEngine(settings))...),
-		Direction: o.Direction, NoAudio: o.NoAudio, Track: p.listen,
+		Direction: o.Direction, NoAudio: o.NoAudio, Track: p.runReceiver,
 		Message: func(raw []byte) {
 			var got Message
 			if err := json.Unmarshal(raw, &got); err != nil {
 				t.Errorf("not JSON: %s", raw)
 			}
 			got.Way = "channel"
-			c.put(got)
+			c.addMessage(got)
 		},
 	}
 	if o.Channel {
@@ -128,24 +128,24 @@ func NewPhone(t *testing.T, c *Client, o PhoneOptions) *Phone {
 		o.Frame = media.FrameDuration
 	}
 	if p.Mic != nil {
-		p.Done.Go(func() { p.speak(o) })
+		p.Done.Go(func() { p.runMicrophone(o) })
 	}
 	t.Cleanup(p.HangUp)
 	return p
 }
 
-// Call returns a conversation with a connected phone.
-func Call(t *testing.T, g *Gateway, config string, o PhoneOptions) (*Client, *Phone) {
+// DialPhone returns a conversation with a connected phone.
+func DialPhone(t *testing.T, g *Gateway, config string, o PhoneOptions) (*Client, *Phone) {
 	t.Helper()
-	c := Connect(t, g, config)
+	c := OpenConversation(t, g, config)
 	p := NewPhone(t, c, o)
-	p.Offer(false)
-	p.Connected()
+	p.Negotiate(false)
+	p.AwaitConnected()
 	return c, p
 }
 
-// speak runs the microphone, which sends a packet every frame in real time.
-func (p *Phone) speak(o PhoneOptions) {
+// runMicrophone runs the microphone, which sends a packet every frame in real time.
+func (p *Phone) runMicrophone(o PhoneOptions) {
 	const rate = 48000
 	encoder, err := opus.NewEncoder(rate)
 	if err != nil {
@@ -196,8 +196,8 @@ func (p *Phone) speak(o PhoneOptions) {
 	}
 }
 
-// listen runs the receiver.
-func (p *Phone) listen(track *webrtc.TrackRemote) {
+// runReceiver runs the receiver.
+func (p *Phone) runReceiver(track *webrtc.TrackRemote) {
 	decoder, err := opus.NewDecoder(24000, "libopus")
 	if err != nil {
 		p.T.Error(err)
@@ -223,17 +223,17 @@ func (p *Phone) listen(track *webrtc.TrackRemote) {
 	}
 }
 
-// Heard returns the voice so far, at 24 kHz.
-func (p *Phone) Heard() []int16 {
+// ReceivedVoice returns the voice so far, at 24 kHz.
+func (p *Phone) ReceivedVoice() []int16 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]int16(nil), p.ear...)
 }
 
-// Offer sends an offer and applies the answer. Candidates trickle both ways.
-func (p *Phone) Offer(restart bool) {
+// Negotiate sends an offer and applies the answer. Candidates trickle both ways.
+func (p *Phone) Negotiate(restart bool) {
 	p.T.Helper()
-	at := len(p.Client.All())
+	at := len(p.Client.Messages())
 	p.PC.OnICECandidate(func(i *webrtc.ICECandidate) {
 		payload := `{"candidate":null,"sdpMid":null,"sdpMLineIndex":null}`
 		if i != nil {
@@ -245,7 +245,7 @@ func (p *Phone) Offer(restart bool) {
 		}
 		p.Client.Mu.Lock()
 		defer p.Client.Mu.Unlock()
-		_ = p.Client.Conn.WriteMessage(websocket.TextMessage, Envelope("WEBRTC_ICE_CANDIDATE", payload)) // a test may have closed it by now
+		_ = p.Client.Conn.WriteMessage(websocket.TextMessage, EncodeMessage("WEBRTC_ICE_CANDIDATE", payload)) // a test may have closed it by now
 	})
 	offer, err := p.PC.CreateOffer(&webrtc.OfferOptions{ICERestart: restart})
 	if err != nil {
@@ -255,9 +255,9 @@ func (p *Phone) Offer(restart bool) {
 		p.T.Fatal(err)
 	}
 	p.SendOffer(offer.SDP)
-	m, _ := p.Client.Wait(at, "WEBRTC_ANSWER", func(m Message) bool { return m.Type == "WEBRTC_ANSWER" })
-	p.Answer(m)
-	p.Done.Go(func() { p.trickle(at) })
+	m, _ := p.Client.AwaitMatch(at, "WEBRTC_ANSWER", func(m Message) bool { return m.Type == "WEBRTC_ANSWER" })
+	p.ApplyAnswer(m)
+	p.Done.Go(func() { p.addGatewayCandidates(at) })
 }
 
 // SendOffer sends an offer over the channel or the socket.
@@ -266,11 +266,11 @@ func (p *Phone) SendOffer(sdp string) {
 	p.Send("WEBRTC_OFFER", string(Must(json.Marshal(map[string]string{"sdp": sdp}))))
 }
 
-// Answer applies the answer from a message.
-func (p *Phone) Answer(m Message) {
+// ApplyAnswer applies the answer from a message.
+func (p *Phone) ApplyAnswer(m Message) {
 	p.T.Helper()
 	var answer struct{ SDP string }
-	m.Read(p.T, &answer)
+	m.DecodePayload(p.T, &answer)
 	if err := p.Caller.Answer(answer.SDP); err != nil {
 		p.T.Fatalf("%v\n%s", err, answer.SDP)
 	}
@@ -286,10 +286,10 @@ func (p *Phone) OfferOnly(restart bool) {
 	p.Client.Send("WEBRTC_OFFER", string(Must(json.Marshal(map[string]string{"sdp": offer.SDP})))) // a restart has cut the channel
 }
 
-// trickle adds the gateway's candidates until the last.
-func (p *Phone) trickle(at int) {
+// addGatewayCandidates adds the gateway's candidates until the last.
+func (p *Phone) addGatewayCandidates(at int) {
 	for {
-		all, more := p.Client.follow()
+		all, more := p.Client.messagesAndNext()
 		for ; at < len(all); at++ {
 			if all[at].Type != "WEBRTC_ICE_CANDIDATE" {
 				continue
@@ -321,7 +321,7 @@ func (p *Phone) trickle(at int) {
 // Send sends a message over the channel once it is open, otherwise over the socket.
 func (p *Phone) Send(kind, payload string) {
 	if p.Channel != nil && p.Channel.ReadyState() == webrtc.DataChannelStateOpen {
-		if err := p.Channel.SendText(string(Envelope(kind, payload))); err != nil {
+		if err := p.Channel.SendText(string(EncodeMessage(kind, payload))); err != nil {
 			p.T.Errorf("channel: %v", err)
 		}
 		return
@@ -329,8 +329,8 @@ func (p *Phone) Send(kind, payload string) {
 	p.Client.Send(kind, payload)
 }
 
-// Connected waits until media and, if requested, the channel are connected.
-func (p *Phone) Connected() {
+// AwaitConnected waits until media and, if requested, the channel are connected.
+func (p *Phone) AwaitConnected() {
 	p.T.Helper()
 	Eventually(p.T, "connection", func() bool {
 		return p.PC.ConnectionState() == webrtc.PeerConnectionStateConnected &&
@@ -353,26 +353,26 @@ func (p *Phone) HangUp() {
 // VoiceLevel waits for a second of voice and returns the share of hz in it.
 func (p *Phone) VoiceLevel(hz float64) float64 {
 	p.T.Helper()
-	Eventually(p.T, "voice", func() bool { return len(Loud(p.Heard())) >= 24000*8/10 })
-	return ToneShare(Loud(p.Heard()), hz)
+	Eventually(p.T, "voice", func() bool { return len(TrimSilence(p.ReceivedVoice())) >= 24000*8/10 })
+	return ToneShare(TrimSilence(p.ReceivedVoice()), hz)
 }
 
-// Talks checks that audio flows in both directions over WebRTC. On a busy machine a sentence may be broken in two, and
+// CheckBothWays checks that audio flows in both directions over WebRTC. On a busy machine a sentence may be broken in two, and
 // its answer as well, so it tries up to three times.
-func (p *Phone) Talks(hz float64) {
+func (p *Phone) CheckBothWays(hz float64) {
 	p.T.Helper()
 	for left := 3; ; left-- {
-		at := len(p.Heard())
-		p.Talk <- Sentence(hz, 800*time.Millisecond, 48000)
-		said := func() bool { return len(Loud(p.Heard()[at:])) >= 24000/2 }
-		if left > 1 && !Within(Patience/3, said) {
+		at := len(p.ReceivedVoice())
+		p.Talk <- MakeSentence(hz, 800*time.Millisecond, 48000)
+		said := func() bool { return len(TrimSilence(p.ReceivedVoice()[at:])) >= 24000/2 }
+		if left > 1 && !PollUntil(Patience/3, said) {
 			continue
 		}
 		Eventually(p.T, "voice", said)
-		if level := ToneShare(Loud(p.Heard()[at:]), hz); level < 0.5 {
+		if level := ToneShare(TrimSilence(p.ReceivedVoice()[at:]), hz); level < 0.5 {
 			p.T.Errorf("share of %v Hz is %.2f", hz, level)
 		}
 		break
 	}
-	p.Client.Expect("TURN_COMPLETE")
+	p.Client.AwaitEvent("TURN_COMPLETE")
 }

@@ -17,10 +17,10 @@ import (
 )
 
 // soundEntries are the protocols that take sound by a WebSocket: each begins a conversation.
-var soundEntries = map[string]func(t *testing.T, l *doortest.Locked, token string) soundEntry{
-	"web": func(t *testing.T, l *doortest.Locked, token string) soundEntry {
-		c := doortest.Dial(t, l.URL)
-		doortest.Enters(t, c, doortest.Hello(token, ""))
+var soundEntries = map[string]func(t *testing.T, l *doortest.LockedGateway, token string) soundEntry{
+	"web": func(t *testing.T, l *doortest.LockedGateway, token string) soundEntry {
+		c := doortest.DialWebSocket(t, l.URL)
+		doortest.EnterConversation(t, c, doortest.ConnectPayload(token, ""))
 		return soundEntry{
 			Client: c, rate: 16000,
 			send: func(piece []byte, encode encoding) {
@@ -30,17 +30,17 @@ var soundEntries = map[string]func(t *testing.T, l *doortest.Locked, token strin
 			hears:   func(m doortest.Message) bool { return m.Type == "AUDIO_CHUNK" },
 		}
 	},
-	"live": func(t *testing.T, l *doortest.Locked, token string) soundEntry {
+	"live": func(t *testing.T, l *doortest.LockedGateway, token string) soundEntry {
 		c := doortest.DialLive(t, l.Gateway, "?key="+token, nil)
-		c.Raw(websocket.TextMessage, []byte(`{"setup":{}}`))
-		c.Expect("setupComplete")
+		c.SendFrame(websocket.TextMessage, []byte(`{"setup":{}}`))
+		c.AwaitEvent("setupComplete")
 		return soundEntry{
 			Client: c, rate: 16000,
 			send: func(piece []byte, encode encoding) {
-				c.Raw(websocket.TextMessage,
+				c.SendFrame(websocket.TextMessage,
 					[]byte(`{"realtimeInput":{"audio":{"mimeType":"audio/pcm;rate=16000","data":"`+encode(piece)+`"}}}`))
 			},
-			release: func() { c.Raw(websocket.TextMessage, []byte(`{"realtimeInput":{"audioStreamEnd":true}}`)) },
+			release: func() { c.SendFrame(websocket.TextMessage, []byte(`{"realtimeInput":{"audioStreamEnd":true}}`)) },
 			hears: func(m doortest.Message) bool {
 				return m.Type == "serverContent" && strings.Contains(string(m.Payload), "inlineData")
 			},
@@ -48,31 +48,31 @@ var soundEntries = map[string]func(t *testing.T, l *doortest.Locked, token strin
 	},
 	"openai":          openAIEntry(`{"type":"realtime"}`, `{"type":"input_audio_buffer.commit"}`),
 	"openai, by hand": openAIEntry(manualRealtime, `{"type":"input_audio_buffer.commit"}`, `{"type":"response.create"}`),
-	"vox": func(t *testing.T, l *doortest.Locked, token string) soundEntry {
+	"vox": func(t *testing.T, l *doortest.LockedGateway, token string) soundEntry {
 		c := doortest.DialVOX(t, l.Gateway, nil)
-		c.Start(`,"model":"gemini-3.8-live","token":"` + token + `"`)
+		c.StartConversation(`,"model":"gemini-3.8-live","token":"` + token + `"`)
 		return soundEntry{
 			Client: c.Client, rate: doortest.VoxRate,
 			press:   func() { c.Send(`{"type":"mute","muted":false}`) },
-			send:    func(piece []byte, _ encoding) { c.Raw(websocket.BinaryMessage, piece) },
+			send:    func(piece []byte, _ encoding) { c.SendFrame(websocket.BinaryMessage, piece) },
 			release: func() { c.Send(`{"type":"mute","muted":true}`) },
 			hears:   func(m doortest.Message) bool { return m.Type == "sound" },
 		}
 	},
-	"telephony": func(t *testing.T, l *doortest.Locked, token string) soundEntry {
+	"telephony": func(t *testing.T, l *doortest.LockedGateway, token string) soundEntry {
 		at, header := l.URL+"/telephony/exotel/stream?call=C1&to=100", http.Header{"Authorization": {"Bearer " + token}}
-		c := doortest.DialDoor(t, at, header, func(_ int, raw []byte) doortest.Message {
+		c := doortest.DialProtocol(t, at, header, func(_ int, raw []byte) doortest.Message {
 			var m struct{ Event string }
 			if err := json.Unmarshal(raw, &m); err != nil {
 				t.Errorf("%s: %v", raw, err)
 			}
 			return doortest.Message{Type: m.Event}
 		})
-		c.Raw(websocket.TextMessage, []byte(telephoneStart))
+		c.SendFrame(websocket.TextMessage, []byte(telephoneStart))
 		return soundEntry{
 			Client: c, rate: 8000,
 			send: func(piece []byte, encode encoding) {
-				c.Raw(websocket.TextMessage, []byte(`{"event":"media","stream_sid":"MZ1","media":{"payload":"`+encode(piece)+`"}}`))
+				c.SendFrame(websocket.TextMessage, []byte(`{"event":"media","stream_sid":"MZ1","media":{"payload":"`+encode(piece)+`"}}`))
 			},
 			hears: func(m doortest.Message) bool { return m.Type == "media" },
 		}
@@ -83,10 +83,10 @@ var soundEntries = map[string]func(t *testing.T, l *doortest.Locked, token strin
 const manualRealtime = `{"type":"realtime","audio":{"input":{"turn_detection":null}}}`
 
 // openAIEntry is a client of OpenAI's with a session, and the events by which it ends its question.
-func openAIEntry(session string, ends ...string) func(*testing.T, *doortest.Locked, string) soundEntry {
-	return func(t *testing.T, l *doortest.Locked, token string) soundEntry {
+func openAIEntry(session string, ends ...string) func(*testing.T, *doortest.LockedGateway, string) soundEntry {
+	return func(t *testing.T, l *doortest.LockedGateway, token string) soundEntry {
 		c := doortest.DialRealtime(t, l.Gateway, "?model=gpt-realtime", http.Header{"Authorization": {"Bearer " + token}})
-		c.Configure(session)
+		c.ConfigureSession(session)
 		return soundEntry{
 			Client: c.Client, rate: 24000,
 			send: func(piece []byte, encode encoding) {
@@ -119,7 +119,7 @@ func (e soundEntry) say(pcm []int16) {
 		e.press()
 	}
 	if e.phone != nil {
-		e.phone.Speak(pcm)
+		e.phone.SpeakAudio(pcm)
 		return
 	}
 	for piece := range slices.Chunk(pcm, e.rate/10) {
@@ -167,9 +167,9 @@ func TestSoundInPieces(t *testing.T) {
 			} {
 				seen := &doortest.SeenByModel{}
 				l := newTalkativeSeen(t, seen)
-				e := begin(t, l, l.Mint(`{}`))
+				e := begin(t, l, l.MintToken(`{}`))
 				send := e.send
-				raw := media.AppendBytes(nil, doortest.Sentence(440, time.Second, e.rate))
+				raw := media.AppendBytes(nil, doortest.MakeSentence(440, time.Second, e.rate))
 				switch {
 				case test.size < 0:
 					send(nil, test.encode)
@@ -185,8 +185,8 @@ func TestSoundInPieces(t *testing.T) {
 				for piece := range slices.Chunk(raw, 8191) {
 					send(piece, test.encode)
 				}
-				doortest.Eventually(t, test.way+": speech at the model", func() bool { return len(seen.All(emulator.Heard)) > 0 })
-				got := doortest.Loud(seen.All(emulator.Heard)[0].PCM)
+				doortest.Eventually(t, test.way+": speech at the model", func() bool { return len(seen.EventsOf(emulator.Heard)) > 0 })
+				got := doortest.TrimSilence(seen.EventsOf(emulator.Heard)[0].PCM)
 				switch {
 				case whole == nil:
 					whole = got

@@ -13,20 +13,20 @@ import (
 const answerTime = 2500 * time.Millisecond
 
 // webRTCEntries are the protocols that take sound by WebRTC: a microphone that stops sends no packets any more.
-var webRTCEntries = map[string]func(t *testing.T, l *doortest.Locked, token string) soundEntry{
-	"web by WebRTC": func(t *testing.T, l *doortest.Locked, token string) soundEntry {
-		c := doortest.Dial(t, l.URL)
-		doortest.Enters(t, c, doortest.Hello(token, ""))
+var webRTCEntries = map[string]func(t *testing.T, l *doortest.LockedGateway, token string) soundEntry{
+	"web by WebRTC": func(t *testing.T, l *doortest.LockedGateway, token string) soundEntry {
+		c := doortest.DialWebSocket(t, l.URL)
+		doortest.EnterConversation(t, c, doortest.ConnectPayload(token, ""))
 		p := doortest.NewPhone(t, c, doortest.PhoneOptions{Dtx: true})
-		p.Offer(false)
-		p.Connected()
+		p.Negotiate(false)
+		p.AwaitConnected()
 		return soundEntry{
 			Client: c, rate: 48000, phone: p,
 			release: func() { c.Send("SEND_REALTIME_INPUT", `{"audioStreamEnd":true}`) },
 			hears:   func(m doortest.Message) bool { return m.Type == "ASSISTANT_SPEAKING" },
 		}
 	},
-	"rtvi": func(t *testing.T, l *doortest.Locked, token string) soundEntry {
+	"rtvi": func(t *testing.T, l *doortest.LockedGateway, token string) soundEntry {
 		c := doortest.DialRTVIWith(t, l.Gateway, token, "", doortest.PhoneOptions{Dtx: true})
 		return soundEntry{
 			Client: c.Client, rate: 48000, phone: c.Phone,
@@ -53,23 +53,23 @@ func TestPushToTalk(t *testing.T) {
 			t.Run(name+"/"+way, func(t *testing.T) {
 				t.Parallel()
 				l := newTalkative(t)
-				e := begin(t, l, l.Mint(`{}`))
+				e := begin(t, l, l.MintToken(`{}`))
 				for turn := range 2 {
-					from := len(e.All())
-					e.say(doortest.Tone(440, time.Second, e.rate))
+					from := len(e.Messages())
+					e.say(doortest.MakeTone(440, time.Second, e.rate))
 					released, late := time.Now(), measureLateness()
 					if marked {
 						e.release()
 					}
-					e.Wait(from, "voice", e.hears)
+					e.AwaitMatch(from, "voice", e.hears)
 					took, slack := time.Since(released), late()
 					t.Logf("turn %d: answered after %v, the machine was %v late", turn, took, slack)
 					if took > answerTime+slack {
 						t.Errorf("turn %d: answered after %v", turn, took)
 					}
 					doortest.Eventually(t, "end of the turn", func() bool {
-						n := len(e.All())
-						return !doortest.Within(1500*time.Millisecond, func() bool { return len(e.All()) > n })
+						n := len(e.Messages())
+						return !doortest.PollUntil(1500*time.Millisecond, func() bool { return len(e.Messages()) > n })
 					})
 				}
 			})

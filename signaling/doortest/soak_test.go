@@ -28,79 +28,81 @@ var endings = []struct {
 	name  string
 	visit func(*testing.T, *doortest.Gateway)
 }{
-	{"goodbye", func(t *testing.T, g *doortest.Gateway) { leave(doortest.Connect(t, g, `{}`)) }},
-	{"cut", func(t *testing.T, g *doortest.Gateway) { doortest.Cut(doortest.Connect(t, g, `{}`)) }},
+	{"goodbye", func(t *testing.T, g *doortest.Gateway) { leave(doortest.OpenConversation(t, g, `{}`)) }},
+	{"cut", func(t *testing.T, g *doortest.Gateway) {
+		doortest.DropConnection(doortest.OpenConversation(t, g, `{}`))
+	}},
 	{"parked", func(t *testing.T, g *doortest.Gateway) {
-		c := doortest.Dial(t, g.URL)
+		c := doortest.DialWebSocket(t, g.URL)
 		c.Send("CONNECT_GEMINI", `{"initialConfig":{},"resumable":true}`)
-		doortest.Setup(t, c.Expect("SETUP_COMPLETE"), false)
-		doortest.Cut(c)
+		doortest.ReadSetup(t, c.AwaitEvent("SETUP_COMPLETE"), false)
+		doortest.DropConnection(c)
 	}},
 	{"replaced", func(t *testing.T, g *doortest.Gateway) {
-		first, second := doortest.Dial(t, g.URL), doortest.Dial(t, g.URL)
+		first, second := doortest.DialWebSocket(t, g.URL), doortest.DialWebSocket(t, g.URL)
 		first.Send("CONNECT_GEMINI", `{"initialConfig":{},"resumable":true}`)
-		_, token := doortest.Setup(t, first.Expect("SETUP_COMPLETE"), false)
+		_, token := doortest.ReadSetup(t, first.AwaitEvent("SETUP_COMPLETE"), false)
 		second.Send("CONNECT_GEMINI", `{"resumable":true,"resumeToken":"`+token+`"}`)
-		doortest.Setup(t, second.Expect("SETUP_COMPLETE"), true)
-		first.Expect("GEMINI_DISCONNECTED")
+		doortest.ReadSetup(t, second.AwaitEvent("SETUP_COMPLETE"), true)
+		first.AwaitEvent("GEMINI_DISCONNECTED")
 		first.CloseCode()
 		leave(second)
 	}},
 	{"refused", func(t *testing.T, g *doortest.Gateway) {
-		c := doortest.Dial(t, g.URL)
+		c := doortest.DialWebSocket(t, g.URL)
 		c.Send("CONNECT_GEMINI", `{"initialConfig":{"tools":"a hammer"}}`)
-		c.Expect("GEMINI_DISCONNECTED")
+		c.AwaitEvent("GEMINI_DISCONNECTED")
 		c.CloseCode()
 	}},
 	{"refused by the model", func(t *testing.T, g *doortest.Gateway) {
-		c := doortest.Dial(t, g.URL)
+		c := doortest.DialWebSocket(t, g.URL)
 		c.Send("CONNECT_GEMINI", `{"initialConfig":{"model":"gemini-that-nobody-knows"}}`)
-		c.Expect("GEMINI_DISCONNECTED")
+		c.AwaitEvent("GEMINI_DISCONNECTED")
 		c.CloseCode()
 	}},
 	{"the model is lost", func(t *testing.T, g *doortest.Gateway) {
-		c := doortest.Connect(t, g, doortest.WeatherTool)
-		c.Send("SEND_MESSAGE", doortest.Typed(`/tool get_weather {"location":"London"}`))
-		c.Expect("TOOL_CALL")
-		c.Wait(c.At, "another connection", func(m doortest.Message) bool { // there may be no handle yet
+		c := doortest.OpenConversation(t, g, doortest.WeatherTool)
+		c.Send("SEND_MESSAGE", doortest.TextPayload(`/tool get_weather {"location":"London"}`))
+		c.AwaitEvent("TOOL_CALL")
+		c.AwaitMatch(c.At, "another connection", func(m doortest.Message) bool { // there may be no handle yet
 			return strings.Contains(string(m.Payload), `"resuming"`) || strings.Contains(string(m.Payload), `"reseeding"`)
 		})
 		leave(c)
 	}},
 	{"a word", func(t *testing.T, g *doortest.Gateway) {
-		c := doortest.Connect(t, g, `{}`)
-		c.Ask("Hi")
-		doortest.Cut(c)
+		c := doortest.OpenConversation(t, g, `{}`)
+		c.AskText("Hi")
+		doortest.DropConnection(c)
 	}},
-	{"nothing said", func(t *testing.T, g *doortest.Gateway) { doortest.Cut(doortest.Dial(t, g.URL)) }},
+	{"nothing said", func(t *testing.T, g *doortest.Gateway) { doortest.DropConnection(doortest.DialWebSocket(t, g.URL)) }},
 	{"nonsense", func(t *testing.T, g *doortest.Gateway) {
-		c := doortest.Dial(t, g.URL)
+		c := doortest.DialWebSocket(t, g.URL)
 		c.Send("NONSENSE", "")
-		c.Expect("GEMINI_ERROR")
-		doortest.Cut(c)
+		c.AwaitEvent("GEMINI_ERROR")
+		doortest.DropConnection(c)
 	}},
 	{"cut in the set-up", func(t *testing.T, g *doortest.Gateway) {
-		c := doortest.Dial(t, g.URL)
+		c := doortest.DialWebSocket(t, g.URL)
 		c.Send("CONNECT_GEMINI", `{"initialConfig":{},"resumable":true}`)
-		c.Expect("GEMINI_CONNECTED")
-		doortest.Cut(c)
+		c.AwaitEvent("GEMINI_CONNECTED")
+		doortest.DropConnection(c)
 	}},
 	{"WebRTC", func(t *testing.T, g *doortest.Gateway) {
-		c, p := doortest.Call(t, g, `{}`, doortest.PhoneOptions{Channel: true})
+		c, p := doortest.DialPhone(t, g, `{}`, doortest.PhoneOptions{Channel: true})
 		p.Send("DISCONNECT_GEMINI", "")
-		c.Expect("GEMINI_DISCONNECTED")
+		c.AwaitEvent("GEMINI_DISCONNECTED")
 		c.CloseCode()
 		p.HangUp()
 	}},
 	{"WebRTC, cut", func(t *testing.T, g *doortest.Gateway) {
-		c, p := doortest.Call(t, g, `{}`, doortest.PhoneOptions{Channel: true})
+		c, p := doortest.DialPhone(t, g, `{}`, doortest.PhoneOptions{Channel: true})
 		p.HangUp()
-		doortest.Cut(c)
+		doortest.DropConnection(c)
 	}},
 	{"an offer and no more", func(t *testing.T, g *doortest.Gateway) {
-		c := doortest.Connect(t, g, `{}`)
+		c := doortest.OpenConversation(t, g, `{}`)
 		doortest.NewPhone(t, c, doortest.PhoneOptions{Channel: true}).OfferOnly(false)
-		c.Expect("WEBRTC_ANSWER")
+		c.AwaitEvent("WEBRTC_ANSWER")
 		leave(c)
 	}},
 }
@@ -108,7 +110,7 @@ var endings = []struct {
 func leave(c *doortest.Client) {
 	c.T.Helper()
 	c.Send("DISCONNECT_GEMINI", "")
-	c.Expect("GEMINI_DISCONNECTED")
+	c.AwaitEvent("GEMINI_DISCONNECTED")
 	c.CloseCode()
 }
 
@@ -120,7 +122,7 @@ type resources struct {
 
 func held(t *testing.T, g *doortest.Gateway) (r resources) {
 	t.Helper()
-	g.Logs.Forget()
+	g.Logs.ClearLog()
 	for range 2 { // what has a finalizer goes with the second
 		runtime.GC()
 	}
@@ -142,7 +144,7 @@ func TestSoak(t *testing.T) { // alone: it counts what the process has
 	upstream := httptest.NewServer(model)
 	defer upstream.Close()
 	defer model.Close()
-	g := doortest.NewGateway(t, func(_ *doortest.Doors, o *bridge.Options) {
+	g := doortest.StartGateway(t, func(_ *doortest.Endpoints, o *bridge.Options) {
 		o.Client, o.Park = &api.Client{BaseURL: upstream.URL}, soakPark
 	})
 	const atOnce = 12
@@ -166,7 +168,7 @@ func TestSoak(t *testing.T) { // alone: it counts what the process has
 	}
 	visits(2 * len(endings)) // what is made once
 	var before, after resources
-	doortest.Within(time.Second, func() bool { // the last goroutines end a moment after their conversation
+	doortest.PollUntil(time.Second, func() bool { // the last goroutines end a moment after their conversation
 		before = held(t, g)
 		return false
 	})
@@ -175,7 +177,7 @@ func TestSoak(t *testing.T) { // alone: it counts what the process has
 		after = held(t, g)
 		return after.goroutines <= before.goroutines && after.descriptors <= before.descriptors
 	}
-	if !doortest.Within(doortest.Patience, back) {
+	if !doortest.PollUntil(doortest.Patience, back) {
 		stacks := make([]byte, 1<<20)
 		t.Errorf("not everything was given back:\n%s", stacks[:runtime.Stack(stacks, true)])
 	}

@@ -14,26 +14,26 @@ func Base64PCM(pcm []int16) string {
 	return base64.StdEncoding.EncodeToString(media.AppendBytes(nil, pcm))
 }
 
-// Tone returns a sine at half of the full scale.
-func Tone(hz float64, d time.Duration, rate int) []int16 {
+// MakeTone returns a sine at half of the full scale.
+func MakeTone(hz float64, d time.Duration, rate int) []int16 {
 	return mediatest.Tone(d, rate, hz, 16000)
 }
 
-// Silence returns silent samples.
-func Silence(d time.Duration, rate int) []int16 {
+// MakeSilence returns silent samples.
+func MakeSilence(d time.Duration, rate int) []int16 {
 	return make([]int16, int(d.Seconds()*float64(rate)))
 }
 
-// Sentence returns a tone with the timing of a spoken sentence: a pause, the tone, and a pause long enough to end the
+// MakeSentence returns a tone with the timing of a spoken sentence: a pause, the tone, and a pause long enough to end the
 // turn.
-func Sentence(hz float64, d time.Duration, rate int) []int16 {
-	pcm := Silence(300*time.Millisecond, rate)
-	pcm = append(pcm, Tone(hz, d, rate)...)
-	return append(pcm, Silence(time.Second, rate)...)
+func MakeSentence(hz float64, d time.Duration, rate int) []int16 {
+	pcm := MakeSilence(300*time.Millisecond, rate)
+	pcm = append(pcm, MakeTone(hz, d, rate)...)
+	return append(pcm, MakeSilence(time.Second, rate)...)
 }
 
-// Loud trims silence at both ends.
-func Loud(pcm []int16) []int16 {
+// TrimSilence trims silence at both ends.
+func TrimSilence(pcm []int16) []int16 {
 	first, last := -1, 0
 	for i, s := range pcm {
 		if s > 1000 || s < -1000 {
@@ -66,5 +66,5 @@ func ToneShare(pcm []int16, hz float64) float64 {
 	return share / energy
 }
 
-// ToneIs reports whether the voice is that tone.
-func ToneIs(pcm []int16, hz float64) bool { return ToneShare(pcm, hz) > 0.5 }
+// IsTone reports whether the voice is that tone.
+func IsTone(pcm []int16, hz float64) bool { return ToneShare(pcm, hz) > 0.5 }

@@ -178,7 +178,7 @@ func (c *traceClient) read() {
 func (c *traceClient) send(kind, payload string) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	_ = c.conn.WriteMessage(websocket.TextMessage, doortest.Envelope(kind, payload))
+	_ = c.conn.WriteMessage(websocket.TextMessage, doortest.EncodeMessage(kind, payload))
 }
 
 // sendPCM sends sound of 16 kHz as a microphone does, in messages of 100 ms.
@@ -560,7 +560,7 @@ func (p *player) check(wanted []recordedTurn) {
 // heard is how much of the model's voice the person heard, and of other sound.
 func (p *player) heard() (voice, other time.Duration) {
 	for _, m := range p.client.find("AUDIO_CHUNK") {
-		for _, sample := range doortest.Chunk(p.t, m) {
+		for _, sample := range doortest.DecodeChunk(p.t, m) {
 			switch sample {
 			case 0:
 			case 1000:

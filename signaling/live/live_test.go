@@ -164,9 +164,9 @@ var weather = []*genai.Tool{{FunctionDeclarations: []*genai.FunctionDeclaration{
 // TestLiveSDK holds a conversation with Google's own client: by voice, by text, and with a tool of the client.
 func TestLiveSDK(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
+	g := doortest.StartGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
 	s := mustConnectSDK(t, g, genai.LiveConnectConfig{Tools: weather})
-	s.say(doortest.Sentence(440, time.Second, 16000))
+	s.say(doortest.MakeSentence(440, time.Second, 16000))
 	turn := s.receive(turnComplete)
 	if mediatest.ToneLevel(turn.pcm, bridge.VoiceRate, 440) < 0.5 || !strings.Contains(turn.heard, "of speech") ||
 		!strings.HasPrefix(turn.said, "You said") ||
@@ -193,7 +193,7 @@ func TestLiveSDK(t *testing.T) {
 func TestLiveTool(t *testing.T) {
 	t.Parallel()
 	seen := &doortest.SeenByModel{}
-	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, seen), func(_ *doortest.Doors, ho *bridge.Options) {
+	g := doortest.StartGateway(t, doortest.WithLive(t, emulator.Scenario{}, seen), func(_ *doortest.Endpoints, ho *bridge.Options) {
 		ho.Tools = func() []tools.Tool {
 			return []tools.Tool{
 				{Declaration: tools.Declaration{Name: "clock"}, Run: func(context.Context, json.RawMessage) (json.RawMessage, error) {
@@ -222,7 +222,7 @@ func TestLiveTool(t *testing.T) {
 	if turn := s.receive(turnComplete); !strings.Contains(turn.said, `{"my_answer":"sunny"}`) {
 		t.Errorf("said %q", turn.said)
 	}
-	if answers := seen.All(emulator.Answered); len(answers) != 2 {
+	if answers := seen.EventsOf(emulator.Answered); len(answers) != 2 {
 		t.Errorf("the model was answered %+v", answers)
 	}
 }
@@ -231,7 +231,7 @@ func TestLiveTool(t *testing.T) {
 // no more of the answer.
 func TestLiveInterrupted(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
+	g := doortest.StartGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
 	s := mustConnectSDK(t, g, genai.LiveConnectConfig{})
 	s.typed(true, strings.Repeat("many words ", 30))
 	s.receive(hasVoice)
@@ -247,15 +247,15 @@ func TestLiveInterrupted(t *testing.T) {
 // A client that requests it learns which of its messages it need not send again, at first and after each turn.
 func TestLiveTransparentResumption(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
+	g := doortest.StartGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
 	setup := func(handle string) *doortest.Client {
 		c := doortest.DialLive(t, g, "", nil)
-		c.Raw(websocket.TextMessage, []byte(`{"setup":{"sessionResumption":{"transparent":true,"handle":"`+handle+`"}}}`))
+		c.SendFrame(websocket.TextMessage, []byte(`{"setup":{"sessionResumption":{"transparent":true,"handle":"`+handle+`"}}}`))
 		return c
 	}
 	type update struct{ NewHandle, LastConsumedClientMessageIndex string }
 	read := func(c *doortest.Client, index string) (got update) {
-		if c.Expect("sessionResumptionUpdate").Read(t, &got); got.LastConsumedClientMessageIndex != index || got.NewHandle == "" {
+		if c.AwaitEvent("sessionResumptionUpdate").DecodePayload(t, &got); got.LastConsumedClientMessageIndex != index || got.NewHandle == "" {
 			t.Errorf("got %+v, want the index %s", got, index)
 		}
 		return got
@@ -263,7 +263,7 @@ func TestLiveTransparentResumption(t *testing.T) {
 	c := setup("")
 	handle := read(c, "0").NewHandle
 	for i, text := range []string{"one", "two"} {
-		c.Raw(websocket.TextMessage, []byte(`{"realtimeInput":{"text":"`+text+`"}}`))
+		c.SendFrame(websocket.TextMessage, []byte(`{"realtimeInput":{"text":"`+text+`"}}`))
 		if got := read(c, strconv.Itoa(i+1)); got.NewHandle != handle {
 			t.Errorf("another handle: %+v", got)
 		}
@@ -277,12 +277,12 @@ func TestLiveTransparentResumption(t *testing.T) {
 func TestLiveNewerFields(t *testing.T) {
 	t.Parallel()
 	seen := &doortest.SeenByModel{}
-	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, seen))
+	g := doortest.StartGateway(t, doortest.WithLive(t, emulator.Scenario{}, seen))
 	c := doortest.DialLive(t, g, "", nil)
-	c.Raw(websocket.TextMessage, []byte(`{"setup":{"generationConfig":{"loudness":11,"temperature":1}}}`))
-	c.Expect("setupComplete")
+	c.SendFrame(websocket.TextMessage, []byte(`{"setup":{"generationConfig":{"loudness":11,"temperature":1}}}`))
+	c.AwaitEvent("setupComplete")
 	doortest.Eventually(t, "the refusal, and the warning", func() bool {
-		refused := seen.All(emulator.Refused)
+		refused := seen.EventsOf(emulator.Refused)
 		return len(refused) == 1 && strings.Contains(refused[0].Text, `Unknown name "loudness"`) &&
 			strings.Contains(g.Logs.String(), "setup.generationConfig.loudness was dropped")
 	})
@@ -291,7 +291,7 @@ func TestLiveNewerFields(t *testing.T) {
 // A picture from the client is not part of its typed turns; otherwise it would be charged again each time.
 func TestLiveTypedTurnsAreAsTheyWereTyped(t *testing.T) {
 	t.Parallel()
-	s := mustConnectSDK(t, doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil)), genai.LiveConnectConfig{})
+	s := mustConnectSDK(t, doortest.StartGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil)), genai.LiveConnectConfig{})
 	var picture bytes.Buffer
 	if err := jpeg.Encode(&picture, image.NewGray(image.Rect(0, 0, 8, 8)), nil); err != nil {
 		t.Fatal(err)
@@ -311,10 +311,10 @@ func TestLiveTypedTurnsAreAsTheyWereTyped(t *testing.T) {
 func TestLiveOutlivesConnections(t *testing.T) {
 	t.Parallel()
 	seen := &doortest.SeenByModel{}
-	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{ConnectionAge: 11 * time.Second, GoAwayLead: 10 * time.Second}, seen))
+	g := doortest.StartGateway(t, doortest.WithLive(t, emulator.Scenario{ConnectionAge: 11 * time.Second, GoAwayLead: 10 * time.Second}, seen))
 	s := mustConnectSDK(t, g, genai.LiveConnectConfig{SessionResumption: &genai.SessionResumptionConfig{}})
 	s.ask("My name is Ada.")
-	doortest.Eventually(t, "third connection", func() bool { return len(seen.All(emulator.Opened)) >= 3 })
+	doortest.Eventually(t, "third connection", func() bool { return len(seen.EventsOf(emulator.Opened)) >= 3 })
 	if turn := s.ask("/history"); !strings.Contains(turn.said, "My name is Ada.") {
 		t.Errorf("it remembers %q", turn.said)
 	}
@@ -325,7 +325,7 @@ func TestLiveOutlivesConnections(t *testing.T) {
 func TestLiveAnswerBreaksOff(t *testing.T) {
 	t.Parallel()
 	fault := emulator.Fault{On: emulator.OnAnswer, After: 500 * time.Millisecond, Times: 1, Drop: true}
-	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{Faults: []emulator.Fault{fault}}, nil))
+	g := doortest.StartGateway(t, doortest.WithLive(t, emulator.Scenario{Faults: []emulator.Fault{fault}}, nil))
 	s := mustConnectSDK(t, g, genai.LiveConnectConfig{})
 	text := strings.TrimSpace(strings.Repeat("many words ", 10))
 	if turn := s.ask(text); turn.said == "" || len(turn.said) >= len(text) || turn.interrupted > 0 {
@@ -340,7 +340,7 @@ func TestLiveAnswerBreaksOff(t *testing.T) {
 func TestLiveResumes(t *testing.T) {
 	t.Parallel()
 	seen := &doortest.SeenByModel{}
-	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, seen))
+	g := doortest.StartGateway(t, doortest.WithLive(t, emulator.Scenario{}, seen))
 	first := mustConnectSDK(t, g, genai.LiveConnectConfig{SessionResumption: &genai.SessionResumptionConfig{}})
 	first.ask("My name is Ada.")
 	if len(first.handles) != 1 {
@@ -353,7 +353,7 @@ func TestLiveResumes(t *testing.T) {
 		}, SystemInstruction: genai.NewContentFromText("Be brief.", genai.RoleUser),
 	}
 	second := mustConnectSDK(t, g, again)
-	if updates := seen.All(emulator.Updated); len(updates) != 1 || updates[0].Text != "Be brief." {
+	if updates := seen.EventsOf(emulator.Updated); len(updates) != 1 || updates[0].Text != "Be brief." {
 		t.Errorf("the model got %+v before the client had its confirmation", updates)
 	}
 	if turn := second.ask("/history"); !strings.Contains(turn.said, "My name is Ada.") {
@@ -373,20 +373,24 @@ func TestLiveResumes(t *testing.T) {
 // TestLiveSeeds sends earlier turns to the model, as frameworks do, in one message or before the first.
 func TestLiveSeeds(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
+	g := doortest.StartGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
 	s := mustConnectSDK(t, g, genai.LiveConnectConfig{})
 	s.typed(false, "I am Ada.", "model:Hello Ada.")
 	if turn := s.ask("/history"); !strings.Contains(turn.said, "I am Ada.") || !strings.Contains(turn.said, "Hello Ada.") {
 		t.Errorf("it remembers %q", turn.said)
 	}
 	h := doortest.DialLive(t, g, "", nil) // the SDK has no such field
-	h.Raw(websocket.TextMessage, []byte(`{"setup":{"historyConfig":{"initialHistoryInClientContent":true},"outputAudioTranscription":{}}}`))
-	h.Expect("setupComplete")
+	h.SendFrame(
+		websocket.TextMessage, []byte(`{"setup":{"historyConfig":{"initialHistoryInClientContent":true},"outputAudioTranscription":{}}}`),
+	)
+	h.AwaitEvent("setupComplete")
 	for _, text := range []string{"I am Bob.", "/history"} { // the first is not answered
-		h.Raw(websocket.TextMessage, []byte(`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"`+text+`"}]}],"turnComplete":true}}`))
+		h.SendFrame(
+			websocket.TextMessage, []byte(`{"clientContent":{"turns":[{"role":"user","parts":[{"text":"`+text+`"}]}],"turnComplete":true}}`),
+		)
 	}
-	h.Wait(0, "Bob in the history", func(m doortest.Message) bool { return strings.Contains(string(m.Payload), "Bob") })
-	if answers := h.Count("serverContent"); strings.Contains(string(h.All()[1].Payload), "You said") {
+	h.AwaitMatch(0, "Bob in the history", func(m doortest.Message) bool { return strings.Contains(string(m.Payload), "Bob") })
+	if answers := h.CountMessages("serverContent"); strings.Contains(string(h.Messages()[1].Payload), "You said") {
 		t.Errorf("the history was answered: %d messages", answers)
 	}
 }
@@ -395,9 +399,9 @@ func TestLiveSeeds(t *testing.T) {
 func closed(c *doortest.Client) websocket.CloseError {
 	c.T.Helper()
 	c.CloseCode()
-	ce, ok := c.Over.(*websocket.CloseError)
+	ce, ok := c.EndError.(*websocket.CloseError)
 	if !ok {
-		c.T.Fatalf("the socket ended with %v", c.Over)
+		c.T.Fatalf("the socket ended with %v", c.EndError)
 	}
 	return *ce
 }
@@ -405,7 +409,7 @@ func closed(c *doortest.Client) websocket.CloseError {
 // TestLiveTokens sends a token in each place that Google's clients use for a key.
 func TestLiveTokens(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil, doortest.WithLive(t, emulator.Scenario{}, nil))
+	l := doortest.StartLockedGateway(t, nil, doortest.WithLive(t, emulator.Scenario{}, nil))
 	var tokens []string
 	for _, show := range []func(token string) (query string, header http.Header){
 		func(token string) (string, http.Header) { return "?key=" + token, nil },
@@ -417,21 +421,21 @@ func TestLiveTokens(t *testing.T) {
 		},
 		func(token string) (string, http.Header) { return "", http.Header{"Authorization": {"Bearer " + token}} },
 	} {
-		token := l.Mint(`{}`)
+		token := l.MintToken(`{}`)
 		tokens = append(tokens, token)
 		query, header := show(token)
 		c := doortest.DialLive(t, l.Gateway, query, header)
-		c.Raw(websocket.TextMessage, []byte(`{"setup":{}}`))
-		c.Expect("setupComplete")
+		c.SendFrame(websocket.TextMessage, []byte(`{"setup":{}}`))
+		c.AwaitEvent("setupComplete")
 		query, header = show(token[:len(token)-4])
 		bad := doortest.DialLive(t, l.Gateway, query, header)
-		bad.Raw(websocket.TextMessage, []byte(`{"setup":{}}`))
+		bad.SendFrame(websocket.TextMessage, []byte(`{"setup":{}}`))
 		if end := closed(bad); end.Code != websocket.ClosePolicyViolation || !strings.Contains(end.Text, "token") {
 			t.Errorf("%s %v: closed with %v", query, header, end)
 		}
 	}
 	none := doortest.DialLive(t, l.Gateway, "", nil)
-	none.Raw(websocket.TextMessage, []byte(`{"setup":{}}`))
+	none.SendFrame(websocket.TextMessage, []byte(`{"setup":{}}`))
 	if end := closed(none); end.Code != websocket.ClosePolicyViolation || !strings.Contains(end.Text, "token") {
 		t.Errorf("without a token: closed with %v", end)
 	}
@@ -446,8 +450,8 @@ func TestLiveTokens(t *testing.T) {
 // with the reason.
 func TestLiveLimit(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil, doortest.WithLive(t, emulator.Scenario{}, nil))
-	s, err := connectSDK(t, l.Gateway, l.Mint(`{"grant":{"maxSeconds":2}}`), genai.LiveConnectConfig{})
+	l := doortest.StartLockedGateway(t, nil, doortest.WithLive(t, emulator.Scenario{}, nil))
+	s, err := connectSDK(t, l.Gateway, l.MintToken(`{"grant":{"maxSeconds":2}}`), genai.LiveConnectConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -466,7 +470,7 @@ func TestLiveLimit(t *testing.T) {
 // field.
 func TestLiveRefuses(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
+	g := doortest.StartGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
 	for _, c := range []struct {
 		messages []string
 		reason   string
@@ -499,7 +503,7 @@ func TestLiveRefuses(t *testing.T) {
 	} {
 		client := doortest.DialLive(t, g, "", nil)
 		for _, m := range c.messages {
-			client.Raw(websocket.TextMessage, []byte(m))
+			client.SendFrame(websocket.TextMessage, []byte(m))
 		}
 		if end := closed(client); end.Code != websocket.CloseInvalidFramePayloadData || !strings.Contains(end.Text, c.reason) {
 			t.Errorf("%v: closed with %d %q", c.messages, end.Code, end.Text)
@@ -510,18 +514,22 @@ func TestLiveRefuses(t *testing.T) {
 // TestLiveSpellings writes messages like the Python SDK: in snake_case, and with the URL alphabet of base64.
 func TestLiveSpellings(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
+	g := doortest.StartGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil))
 	c := doortest.DialLive(t, g, "", nil)
-	c.Raw(websocket.TextMessage, []byte(`{"setup":{"model":"models/gemini-3.8-live","input_audio_transcription":{},"session_resumption":{}}}`))
-	c.Expect("setupComplete")
-	c.Expect("sessionResumptionUpdate")
-	for piece := range slices.Chunk(doortest.Sentence(440, time.Second, 16000), 320) {
+	c.SendFrame(
+		websocket.TextMessage, []byte(`{"setup":{"model":"models/gemini-3.8-live","input_audio_transcription":{},"session_resumption":{}}}`),
+	)
+	c.AwaitEvent("setupComplete")
+	c.AwaitEvent("sessionResumptionUpdate")
+	for piece := range slices.Chunk(doortest.MakeSentence(440, time.Second, 16000), 320) {
 		data := base64.URLEncoding.EncodeToString(media.AppendBytes(nil, piece))
-		c.Raw(websocket.TextMessage, []byte(`{"realtime_input":{"audio":{"mime_type":"audio/pcm;rate=16000","data":"`+data+`"}}}`))
+		c.SendFrame(websocket.TextMessage, []byte(`{"realtime_input":{"audio":{"mime_type":"audio/pcm;rate=16000","data":"`+data+`"}}}`))
 	}
-	c.Wait(0, "transcript", func(m doortest.Message) bool { return strings.Contains(string(m.Payload), "seconds of speech") })
-	c.Raw(websocket.TextMessage, []byte(`{"client_content":{"turns":[{"role":"user","parts":[{"text":"a_b-c"}]}],"turn_complete":true}}`))
-	c.Wait(0, "answer", func(m doortest.Message) bool { return strings.Contains(string(m.Payload), `a_b-c`) })
+	c.AwaitMatch(0, "transcript", func(m doortest.Message) bool { return strings.Contains(string(m.Payload), "seconds of speech") })
+	c.SendFrame(
+		websocket.TextMessage, []byte(`{"client_content":{"turns":[{"role":"user","parts":[{"text":"a_b-c"}]}],"turn_complete":true}}`),
+	)
+	c.AwaitMatch(0, "answer", func(m doortest.Message) bool { return strings.Contains(string(m.Payload), `a_b-c`) })
 }
 
 // FuzzLive sends arbitrary messages after the setup: they are accepted, or the close frame has the reason.
@@ -534,17 +542,17 @@ func FuzzLive(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	g := doortest.NewGateway(
+	g := doortest.StartGateway(
 		f,
 		doortest.WithLive(f, emulator.Scenario{}, nil),
-		func(d *doortest.Doors, _ *bridge.Options) { d.Logger = slog.New(slog.DiscardHandler) },
+		func(d *doortest.Endpoints, _ *bridge.Options) { d.Logger = slog.New(slog.DiscardHandler) },
 	)
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		defer g.Logs.Forget()
+		defer g.Logs.ClearLog()
 		c := doortest.DialLive(t, g, "", nil)
-		c.Raw(websocket.TextMessage, []byte(`{"setup":{}}`))
-		c.Expect("setupComplete")
-		c.Raw(websocket.TextMessage, raw)
+		c.SendFrame(websocket.TextMessage, []byte(`{"setup":{}}`))
+		c.AwaitEvent("setupComplete")
+		c.SendFrame(websocket.TextMessage, raw)
 		c.Conn.WriteMessage(websocket.TextMessage, []byte(`{"setup":{}}`)) // one too many; fails if the conversation has ended
 		if end := closed(c); end.Code == websocket.CloseInternalServerErr && !strings.HasPrefix(end.Text, "RESOURCE_EXHAUSTED") ||
 			end.Text == "" {

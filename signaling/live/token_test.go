@@ -56,8 +56,8 @@ func mustMintAuth(t *testing.T, g *doortest.Gateway, key, body string) (name str
 func begin(t *testing.T, g *doortest.Gateway, name, setup string) *doortest.Client {
 	t.Helper()
 	c := doortest.DialLive(t, g, "?access_token="+name, nil)
-	c.Raw(websocket.TextMessage, []byte(`{"setup":`+setup+`}`))
-	c.Expect("setupComplete")
+	c.SendFrame(websocket.TextMessage, []byte(`{"setup":`+setup+`}`))
+	c.AwaitEvent("setupComplete")
 	return c
 }
 
@@ -73,7 +73,7 @@ func refusedToken(t *testing.T, g *doortest.Gateway, name, setup string) websock
 func TestAuthTokenShares(t *testing.T) {
 	t.Parallel()
 	var other string
-	l := doortest.NewLocked(t, func(o *access.Options) {
+	l := doortest.StartLockedGateway(t, func(o *access.Options) {
 		var err error
 		if other, err = access.NewKey(o.Keys, "cafe", []string{access.MayMint}); err != nil {
 			t.Fatal(err)
@@ -100,7 +100,7 @@ func TestAuthTokenShares(t *testing.T) {
 
 func TestAuthTokenUses(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil, doortest.WithLive(t, emulator.Scenario{}, nil))
+	l := doortest.StartLockedGateway(t, nil, doortest.WithLive(t, emulator.Scenario{}, nil))
 	for body, uses := range map[string]int{`{}`: 1, ``: 1, `{"uses":2}`: 2, `{"uses":0}`: 3} {
 		name := mustMintAuth(t, l.Gateway, l.Key, body)
 		for range uses {
@@ -124,14 +124,14 @@ func TestAuthTokenUses(t *testing.T) {
 // A use without a conversation is returned, and resuming a conversation is not a use.
 func TestAuthTokenIsNotUsedUp(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil, doortest.WithLive(t, emulator.Scenario{}, nil))
+	l := doortest.StartLockedGateway(t, nil, doortest.WithLive(t, emulator.Scenario{}, nil))
 	name := mustMintAuth(t, l.Gateway, l.Key, `{}`)
 	if end := refusedToken(t, l.Gateway, name, `{"generationConfig":{"topK":"x"}}`); end.Code != websocket.CloseInvalidFramePayloadData {
 		t.Fatalf("closed with %v", end)
 	}
 	c := begin(t, l.Gateway, name, `{"sessionResumption":{}}`)
 	var update struct{ NewHandle string }
-	c.Expect("sessionResumptionUpdate").Read(t, &update)
+	c.AwaitEvent("sessionResumptionUpdate").DecodePayload(t, &update)
 	c.Conn.Close()
 	begin(t, l.Gateway, name, `{"sessionResumption":{"handle":"`+update.NewHandle+`"}}`)
 }
@@ -151,20 +151,20 @@ func TestAuthTokenLocks(t *testing.T) {
 		{`{}`, "Theirs.", "gemini-2.5-flash-native-audio-preview-12-2025"},
 	} {
 		seen := &doortest.SeenByModel{}
-		l := doortest.NewLocked(t, nil, doortest.WithLive(t, emulator.Scenario{}, seen))
+		l := doortest.StartLockedGateway(t, nil, doortest.WithLive(t, emulator.Scenario{}, seen))
 		name := mustMintAuth(t, l.Gateway, l.Key, row.body)
 		begin(t, l.Gateway, name, theirs)
-		if opened := seen.All(emulator.Opened); opened[0].Text != row.says {
+		if opened := seen.EventsOf(emulator.Opened); opened[0].Text != row.says {
 			t.Errorf("%s: the instruction is %q, want %q", row.body, opened[0].Text, row.says)
 		}
 		if sessions := l.Host.Sessions(); len(sessions) != 1 || sessions[0].Model != row.model {
 			t.Errorf("%s: %v", row.body, sessions)
 		}
 	}
-	l := doortest.NewLocked(t, nil, doortest.WithLive(t, emulator.Scenario{}, nil))
+	l := doortest.StartLockedGateway(t, nil, doortest.WithLive(t, emulator.Scenario{}, nil))
 	for _, mask := range []string{"", `,"fieldMask":"model,systemInstruction"`} {
 		c := begin(t, l.Gateway, mustMintAuth(t, l.Gateway, l.Key, `{`+setup+mask+`}`), `{}`)
-		c.Raw(websocket.TextMessage, []byte(`{"contextUpdate":{"systemInstruction":{"parts":[{"text":"Theirs."}]}}}`))
+		c.SendFrame(websocket.TextMessage, []byte(`{"contextUpdate":{"systemInstruction":{"parts":[{"text":"Theirs."}]}}}`))
 		if end := closed(c); end.Code != websocket.CloseInvalidFramePayloadData || !strings.Contains(end.Text, "fixed by the ephemeral token") {
 			t.Errorf("closed with %v", end)
 		}
@@ -174,10 +174,10 @@ func TestAuthTokenLocks(t *testing.T) {
 // The conversation ends with the token, even if no key is required.
 func TestAuthTokenEnds(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil, doortest.WithLive(t, emulator.Scenario{}, nil))
+	l := doortest.StartLockedGateway(t, nil, doortest.WithLive(t, emulator.Scenario{}, nil))
 	gateways := map[string]*doortest.Gateway{
 		"with keys": l.Gateway,
-		"without":   doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil)),
+		"without":   doortest.StartGateway(t, doortest.WithLive(t, emulator.Scenario{}, nil)),
 	}
 	for name, g := range gateways {
 		t.Run(name, func(t *testing.T) {
@@ -201,14 +201,14 @@ func TestAuthTokenEnds(t *testing.T) {
 
 func TestAuthTokenIsRefused(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil, doortest.WithLive(t, emulator.Scenario{}, nil))
+	l := doortest.StartLockedGateway(t, nil, doortest.WithLive(t, emulator.Scenario{}, nil))
 	for _, row := range []struct {
 		key, body string
 		status    int
 		want      string
 	}{
 		{"", `{}`, 401, "UNAUTHENTICATED"},
-		{l.Mint(`{}`), `{}`, 401, "UNAUTHENTICATED"},
+		{l.MintToken(`{}`), `{}`, 401, "UNAUTHENTICATED"},
 		{l.Key, `{"use":1}`, 400, `Unknown name \"use\"`},
 		{l.Key, `{"uses":-1}`, 400, "uses must be"},
 		{l.Key, `[`, 400, "INVALID_ARGUMENT"},

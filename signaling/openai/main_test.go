@@ -6,4 +6,4 @@ import (
 	"voxgate/signaling/doortest"
 )
 
-func TestMain(m *testing.M) { doortest.Main(m) }
+func TestMain(m *testing.M) { doortest.RunTests(m) }

@@ -30,30 +30,31 @@ import (
 // interruptions.
 func TestRealtime(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, doortest.WithOpenAI)
+	g := doortest.StartGateway(t, doortest.WithOpenAI)
 	c := doortest.DialRealtime(t, g, "?model=gpt-realtime", nil)
-	c.Configure(`{"instructions":"Be brief."}`)
-	c.Say(doortest.Sentence(440, time.Second, bridge.VoiceRate))
-	r := c.Answered()
-	if level := mediatest.ToneLevel(voiceOf(c), bridge.VoiceRate, 440); r.Status != "completed" || !strings.HasPrefix(r.Said(), "You said") ||
+	c.ConfigureSession(`{"instructions":"Be brief."}`)
+	c.AppendAudio(doortest.MakeSentence(440, time.Second, bridge.VoiceRate))
+	r := c.AwaitResponse()
+	if level := mediatest.ToneLevel(voiceOf(c), bridge.VoiceRate, 440); r.Status != "completed" ||
+		!strings.HasPrefix(r.SpokenText(), "You said") ||
 		level < 0.5 ||
 		r.Usage == nil {
 		t.Errorf("answered %+v, share of 440 Hz %.2f", r, level)
 	}
-	c.Typed(strings.Repeat("many words ", 60))
-	c.Expect("response.output_audio.delta")
-	c.Say(doortest.Sentence(440, time.Second, bridge.VoiceRate))
-	if r := c.Answered(); r.Status != "cancelled" || r.StatusDetails.Reason != "turn_detected" {
+	c.AskText(strings.Repeat("many words ", 60))
+	c.AwaitEvent("response.output_audio.delta")
+	c.AppendAudio(doortest.MakeSentence(440, time.Second, bridge.VoiceRate))
+	if r := c.AwaitResponse(); r.Status != "cancelled" || r.StatusDetails.Reason != "turn_detected" {
 		t.Errorf("interrupted: %+v", r)
 	}
-	if r := c.Answered(); r.Status != "completed" {
+	if r := c.AwaitResponse(); r.Status != "completed" {
 		t.Errorf("then: %+v", r)
 	}
-	if n := c.Count("input_audio_buffer.speech_started"); n != 2 {
+	if n := c.CountMessages("input_audio_buffer.speech_started"); n != 2 {
 		t.Errorf("%d times speech has begun", n)
 	}
-	if c.Count("error") > 0 {
-		t.Errorf("%v", c.All())
+	if c.CountMessages("error") > 0 {
+		t.Errorf("%v", c.Messages())
 	}
 }
 
@@ -61,19 +62,19 @@ func TestRealtime(t *testing.T) {
 func TestRealtimeOutlivesConnections(t *testing.T) {
 	t.Parallel()
 	seen := &doortest.SeenByModel{}
-	g := doortest.NewGateway(
+	g := doortest.StartGateway(
 		t,
 		doortest.WithLive(t, emulator.Scenario{ConnectionAge: 11 * time.Second, GoAwayLead: 10 * time.Second}, seen),
 		doortest.WithOpenAI,
 	)
 	c := doortest.DialRealtime(t, g, "", nil)
-	c.Configure(`{}`)
-	c.Typed("My name is Ada.")
-	c.Answered()
-	doortest.Eventually(t, "third connection", func() bool { return len(seen.All(emulator.Opened)) >= 3 })
-	c.Typed("/history")
-	if r := c.Answered(); !strings.Contains(r.Said(), "My name is Ada.") || c.Count("error") > 0 {
-		t.Errorf("it remembers %q", r.Said())
+	c.ConfigureSession(`{}`)
+	c.AskText("My name is Ada.")
+	c.AwaitResponse()
+	doortest.Eventually(t, "third connection", func() bool { return len(seen.EventsOf(emulator.Opened)) >= 3 })
+	c.AskText("/history")
+	if r := c.AwaitResponse(); !strings.Contains(r.SpokenText(), "My name is Ada.") || c.CountMessages("error") > 0 {
+		t.Errorf("it remembers %q", r.SpokenText())
 	}
 }
 
@@ -82,7 +83,7 @@ func TestRealtimeOutlivesConnections(t *testing.T) {
 func TestRealtimeCounts(t *testing.T) {
 	t.Parallel()
 	var spent atomic.Int64
-	g := doortest.NewGateway(t, doortest.WithOpenAI, func(_ *doortest.Doors, o *bridge.Options) {
+	g := doortest.StartGateway(t, doortest.WithOpenAI, func(_ *doortest.Endpoints, o *bridge.Options) {
 		o.Observe = func(_ string, o bridge.Observation) {
 			if s, ok := o.(bridge.SpendingReport); ok {
 				for _, n := range s.Tokens {
@@ -92,40 +93,40 @@ func TestRealtimeCounts(t *testing.T) {
 		}
 	})
 	c := doortest.DialRealtime(t, g, "", nil)
-	c.Configure(`{"tools":[{"type":"function","name":"weather"}]}`)
+	c.ConfigureSession(`{"tools":[{"type":"function","name":"weather"}]}`)
 	told := int64(0)
 	answered := func() string {
-		r := c.Answered()
+		r := c.AwaitResponse()
 		if r.Usage != nil {
 			told += int64(r.Usage.Total)
 		}
 		if len(r.Output) > 0 && r.Output[0].Type == "function_call" {
 			return r.Output[0].CallID
 		}
-		return r.Said()
+		return r.SpokenText()
 	}
-	c.Typed("/tool weather {}")
+	c.AskText("/tool weather {}")
 	c.Send(`{"type":"conversation.item.create","item":{"type":"function_call_output","call_id":"` + answered() + `","output":"sun"}}`)
 	c.Send(`{"type":"response.create"}`)
 	answered()
-	c.Typed(strings.Repeat("many words ", 60))
-	c.Expect("response.output_audio.delta")
+	c.AskText(strings.Repeat("many words ", 60))
+	c.AwaitEvent("response.output_audio.delta")
 	c.Send(`{"type":"response.cancel"}`)
 	answered()
 	c.Send(`{"type":"conversation.item.create","item":{"type":"message","role":"user","content":[{"type":"input_text","text":"In writing"}]}}`)
 	c.Send(`{"type":"response.create","response":{"output_modalities":["text"]}}`)
-	before := c.Count("response.output_audio.delta")
-	if text := answered(); text != "You said: In writing" || c.Count("response.output_text.done") != 1 ||
-		c.Count("response.output_audio.delta") != before {
+	before := c.CountMessages("response.output_audio.delta")
+	if text := answered(); text != "You said: In writing" || c.CountMessages("response.output_text.done") != 1 ||
+		c.CountMessages("response.output_audio.delta") != before {
 		t.Errorf("in writing: %q", text)
 	}
-	c.Say(append(make([]int16, 1.7*bridge.VoiceRate), doortest.Sentence(440, time.Second, bridge.VoiceRate)...))
+	c.AppendAudio(append(make([]int16, 1.7*bridge.VoiceRate), doortest.MakeSentence(440, time.Second, bridge.VoiceRate)...))
 	var began, ended struct {
 		Start int `json:"audio_start_ms"`
 		End   int `json:"audio_end_ms"`
 	}
-	c.Expect("input_audio_buffer.speech_started").Read(t, &began)
-	c.Expect("input_audio_buffer.speech_stopped").Read(t, &ended)
+	c.AwaitEvent("input_audio_buffer.speech_started").DecodePayload(t, &began)
+	c.AwaitEvent("input_audio_buffer.speech_stopped").DecodePayload(t, &ended)
 	if began.Start < 1600 || began.Start > 2000 || ended.End < 3000 || ended.End > 3500 {
 		t.Errorf("speech from 2000 to 3000 is said to be from %d to %d", began.Start, ended.End)
 	}
@@ -141,43 +142,43 @@ func TestRealtimeCounts(t *testing.T) {
 // released.
 func TestRealtimePushToTalk(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, doortest.WithOpenAI)
+	g := doortest.StartGateway(t, doortest.WithOpenAI)
 	c := doortest.DialRealtime(t, g, "", nil)
-	c.Configure(`{"audio":{"input":{"turn_detection":null}}}`)
+	c.ConfigureSession(`{"audio":{"input":{"turn_detection":null}}}`)
 	said := func(lasts time.Duration) []int16 { return mediatest.Tone(lasts, bridge.VoiceRate, 440, 12000) }
 	release := func() {
 		c.Send(`{"type":"input_audio_buffer.commit"}`)
-		c.Expect("input_audio_buffer.committed")
+		c.AwaitEvent("input_audio_buffer.committed")
 	}
 	for range 2 {
-		c.Say(said(2 * time.Second)) // without a pressed button
+		c.AppendAudio(said(2 * time.Second)) // without a pressed button
 		c.Send(`{"type":"input_audio_buffer.clear"}`)
-		c.Expect("input_audio_buffer.cleared")
-		c.Say(said(time.Second))
+		c.AwaitEvent("input_audio_buffer.cleared")
+		c.AppendAudio(said(time.Second))
 		release()
-		c.Say(said(3 * time.Second)) // belongs to the next press, unless that clears it
+		c.AppendAudio(said(3 * time.Second)) // belongs to the next press, unless that clears it
 		c.Send(`{"type":"response.create"}`)
-		if r := c.Answered(); r.Said() != "You said: 1.0 seconds of speech." {
-			t.Errorf("heard: %s", r.Said())
+		if r := c.AwaitResponse(); r.SpokenText() != "You said: 1.0 seconds of speech." {
+			t.Errorf("heard: %s", r.SpokenText())
 		}
 	}
 	c.Send(`{"type":"input_audio_buffer.clear"}`)
 	c.Send(`{"type":"input_audio_buffer.commit"}`)
 	var e struct{ Error struct{ Code string } }
-	if c.Expect("error").Read(t, &e); e.Error.Code != "input_audio_buffer_commit_empty" {
+	if c.AwaitEvent("error").DecodePayload(t, &e); e.Error.Code != "input_audio_buffer_commit_empty" {
 		t.Errorf("a commit of nothing: %+v", e)
 	}
 	for range 2 { // two commits, one answer: more than may wait for a connection
-		c.Say(said(5500 * time.Millisecond))
+		c.AppendAudio(said(5500 * time.Millisecond))
 		release()
 	}
 	c.Send(`{"type":"response.create"}`)
-	if r := c.Answered(); r.Said() != "You said: 11.0 seconds of speech." {
-		t.Errorf("of two commits: %s", r.Said())
+	if r := c.AwaitResponse(); r.SpokenText() != "You said: 11.0 seconds of speech." {
+		t.Errorf("of two commits: %s", r.SpokenText())
 	}
-	c.Typed("Hello")
-	if r := c.Answered(); r.Said() != "You said: Hello" {
-		t.Errorf("typed: %s", r.Said())
+	c.AskText("Hello")
+	if r := c.AwaitResponse(); r.SpokenText() != "You said: Hello" {
+		t.Errorf("typed: %s", r.SpokenText())
 	}
 }
 
@@ -185,10 +186,10 @@ func TestRealtimePushToTalk(t *testing.T) {
 func TestRealtimePushToTalkByCall(t *testing.T) {
 	t.Parallel()
 	seen := &doortest.SeenByModel{}
-	g := doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{}, seen), doortest.WithOpenAI)
+	g := doortest.StartGateway(t, doortest.WithLive(t, emulator.Scenario{}, seen), doortest.WithOpenAI)
 	machine := mediatest.MeasureLateness(t)
 	c, p, _ := doortest.DialCall(t, g, "", nil)
-	c.Configure(`{"audio":{"input":{"turn_detection":null}}}`)
+	c.ConfigureSession(`{"audio":{"input":{"turn_detection":null}}}`)
 	talks := func(hz float64) {
 		p.Talk <- mediatest.Tone(time.Second, 48000, hz, 12000)
 		for range cap(p.Talk) + 1 { // if there is room for one more, all of it was sent
@@ -198,12 +199,12 @@ func TestRealtimePushToTalkByCall(t *testing.T) {
 	for n := range 2 {
 		talks(440) // without a pressed button
 		c.Send(`{"type":"input_audio_buffer.clear"}`)
-		c.Expect("input_audio_buffer.cleared")
+		c.AwaitEvent("input_audio_buffer.cleared")
 		talks(880)
 		c.Send(`{"type":"input_audio_buffer.commit"}`)
 		c.Send(`{"type":"response.create"}`)
-		c.Answered()
-		heard := seen.All(emulator.Heard)
+		c.AwaitResponse()
+		heard := seen.EventsOf(emulator.Heard)
 		if len(heard) != n+1 {
 			t.Fatalf("the model heard %d times", len(heard))
 		}
@@ -219,20 +220,20 @@ func TestRealtimePushToTalkByCall(t *testing.T) {
 // silence.
 func TestRealtimeIdleTimeout(t *testing.T) {
 	t.Parallel()
-	c := doortest.DialRealtime(t, doortest.NewGateway(t, doortest.WithOpenAI), "", nil)
-	c.Configure(`{"type":"realtime","audio":{"input":{"turn_detection":{"type":"server_vad","idle_timeout_ms":5000}}}}`)
-	c.Typed("Hello.")
-	c.Answered()
+	c := doortest.DialRealtime(t, doortest.StartGateway(t, doortest.WithOpenAI), "", nil)
+	c.ConfigureSession(`{"type":"realtime","audio":{"input":{"turn_detection":{"type":"server_vad","idle_timeout_ms":5000}}}}`)
+	c.AskText("Hello.")
+	c.AwaitResponse()
 	for range 2 {
-		c.Expect("input_audio_buffer.timeout_triggered")
-		c.Expect("input_audio_buffer.committed")
-		if said := c.Answered().Said(); !strings.Contains(said, "said nothing for a while") {
+		c.AwaitEvent("input_audio_buffer.timeout_triggered")
+		c.AwaitEvent("input_audio_buffer.committed")
+		if said := c.AwaitResponse().SpokenText(); !strings.Contains(said, "said nothing for a while") {
 			t.Errorf("the model says %q", said)
 		}
 	}
 	c.Send(`{"type":"session.update","session":{"type":"realtime",` +
 		`"audio":{"input":{"turn_detection":{"type":"server_vad","idle_timeout_ms":50}}}}}`)
-	if m := c.Expect("error"); !strings.Contains(string(m.Payload), "idle_timeout_ms must be between 5000 and 30000") {
+	if m := c.AwaitEvent("error"); !strings.Contains(string(m.Payload), "idle_timeout_ms must be between 5000 and 30000") {
 		t.Errorf("%s", m.Payload)
 	}
 }
@@ -244,17 +245,17 @@ func TestRealtimeAnswerBreaksOff(t *testing.T) {
 	fault := emulator.Fault{On: emulator.OnAnswer, After: 500 * time.Millisecond, Times: 1, Drop: true}
 	c := doortest.DialRealtime(
 		t,
-		doortest.NewGateway(t, doortest.WithLive(t, emulator.Scenario{Faults: []emulator.Fault{fault}}, nil), doortest.WithOpenAI),
+		doortest.StartGateway(t, doortest.WithLive(t, emulator.Scenario{Faults: []emulator.Fault{fault}}, nil), doortest.WithOpenAI),
 		"",
 		nil,
 	)
-	c.Configure(`{}`)
-	c.Typed(strings.Repeat("many words ", 10))
-	if r := c.Answered(); r.Status != "failed" || r.StatusDetails.Error.Code != "connection_lost" {
+	c.ConfigureSession(`{}`)
+	c.AskText(strings.Repeat("many words ", 10))
+	if r := c.AwaitResponse(); r.Status != "failed" || r.StatusDetails.Error.Code != "connection_lost" {
 		t.Errorf("first %+v", r)
 	}
-	c.Typed("Hello")
-	if r := c.Answered(); r.Said() != "You said: Hello" {
+	c.AskText("Hello")
+	if r := c.AwaitResponse(); r.SpokenText() != "You said: Hello" {
 		t.Errorf("then %+v", r)
 	}
 }
@@ -262,34 +263,34 @@ func TestRealtimeAnswerBreaksOff(t *testing.T) {
 // TestRealtimeCall holds a conversation over WebRTC; a second connection watches, takes part, and hangs up.
 func TestRealtimeCall(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, doortest.WithOpenAI)
+	g := doortest.StartGateway(t, doortest.WithOpenAI)
 	c, p, id := doortest.DialCall(t, g, "", nil)
-	c.Configure(`{"audio":{"input":{"transcription":{"model":"whisper-1"}}}}`)
+	c.ConfigureSession(`{"audio":{"input":{"transcription":{"model":"whisper-1"}}}}`)
 	side := doortest.DialRealtime(t, g, "?call_id="+url.QueryEscape(id), nil)
-	side.Expect("session.created")
-	p.Talk <- doortest.Sentence(440, time.Second, 48000)
-	c.Expect("output_audio_buffer.started")
-	if r := c.Answered(); !strings.HasPrefix(r.Said(), "You said") {
+	side.AwaitEvent("session.created")
+	p.Talk <- doortest.MakeSentence(440, time.Second, 48000)
+	c.AwaitEvent("output_audio_buffer.started")
+	if r := c.AwaitResponse(); !strings.HasPrefix(r.SpokenText(), "You said") {
 		t.Errorf("%+v", r)
 	}
-	c.Expect("output_audio_buffer.stopped")
-	if c.Count("response.output_audio.delta") > 0 || p.VoiceLevel(440) < 0.5 ||
-		c.Count("conversation.item.input_audio_transcription.completed") != 1 {
-		t.Errorf("share of 440 Hz %.2f, %v", p.VoiceLevel(440), c.All())
+	c.AwaitEvent("output_audio_buffer.stopped")
+	if c.CountMessages("response.output_audio.delta") > 0 || p.VoiceLevel(440) < 0.5 ||
+		c.CountMessages("conversation.item.input_audio_transcription.completed") != 1 {
+		t.Errorf("share of 440 Hz %.2f, %v", p.VoiceLevel(440), c.Messages())
 	}
-	if r := side.Answered(); !strings.HasPrefix(r.Said(), "You said") {
+	if r := side.AwaitResponse(); !strings.HasPrefix(r.SpokenText(), "You said") {
 		t.Errorf("beside: %+v", r)
 	}
-	side.Typed(strings.Repeat("many words ", 60))
-	c.Expect("output_audio_buffer.started")
+	side.AskText(strings.Repeat("many words ", 60))
+	c.AwaitEvent("output_audio_buffer.started")
 	c.Send(`{"type":"response.cancel","event_id":"mine"}`)
-	c.Expect("output_audio_buffer.cleared")
-	if r := side.Answered(); r.Status != "cancelled" {
+	c.AwaitEvent("output_audio_buffer.cleared")
+	if r := side.AwaitResponse(); r.Status != "cancelled" {
 		t.Errorf("cancelled: %+v", r)
 	}
 	c.Send(`{"type":"nonsense"}`)
-	c.Expect("error")
-	if side.Count("error") > 0 {
+	c.AwaitEvent("error")
+	if side.CountMessages("error") > 0 {
 		t.Error("an error has come to a connection that did not cause it")
 	}
 	if resp := doortest.PostAs(t, g.HTTP+"/v1/realtime/calls/"+id+"/hangup", "", "", nil); resp.StatusCode != http.StatusOK {
@@ -307,7 +308,7 @@ func TestRealtimeCall(t *testing.T) {
 func TestRealtimeSecrets(t *testing.T) {
 	t.Parallel()
 	shared := store.NewMemory()
-	l := doortest.NewLocked(t, nil, doortest.WithOpenAIAt(shared), func(_ *doortest.Doors, o *bridge.Options) {
+	l := doortest.StartLockedGateway(t, nil, doortest.WithOpenAIAt(shared), func(_ *doortest.Endpoints, o *bridge.Options) {
 		o.Tools = func() []tools.Tool {
 			return []tools.Tool{{
 				Declaration: tools.Declaration{Name: "find_shoe", Description: "d"},
@@ -317,7 +318,7 @@ func TestRealtimeSecrets(t *testing.T) {
 			}}
 		}
 	})
-	l.Edit(doortest.Grants(map[string]any{"tools": []string{"find_*"}}))
+	l.EditKeys(doortest.SetGrants(map[string]any{"tools": []string{"find_*"}}))
 	minted := func(body string) (status int, answer struct {
 		Value     string
 		ExpiresAt int64 `json:"expires_at"`
@@ -345,7 +346,7 @@ func TestRealtimeSecrets(t *testing.T) {
 		var e struct {
 			Session struct{ ID, Instructions string }
 		}
-		c.Expect("session.created").Read(t, &e)
+		c.AwaitEvent("session.created").DecodePayload(t, &e)
 		return e.Session
 	}
 	ids := map[string]bool{secret.Session.ID: true}
@@ -360,17 +361,17 @@ func TestRealtimeSecrets(t *testing.T) {
 			t.Errorf("%v: %+v", header, session)
 		}
 		ids[session.ID] = true
-		c.Typed("Hello")
-		if r := c.Answered(); r.Said() != "You said: Hello" {
+		c.AskText("Hello")
+		if r := c.AwaitResponse(); r.SpokenText() != "You said: Hello" {
 			t.Errorf("%+v", r)
 		}
 	}
-	c, _, id := doortest.DialCall(t, l.Gateway, secret.Value, doortest.Form(`{"type":"realtime","instructions":"Be kinder."}`))
+	c, _, id := doortest.DialCall(t, l.Gateway, secret.Value, doortest.FormRequest(`{"type":"realtime","instructions":"Be kinder."}`))
 	if s := created(c); s.Instructions != "Be kinder." {
 		t.Errorf("the call is %+v", s)
 	}
-	c.Typed("/tool find_shoe {}") // granted by the key, and so to its pages
-	for said := ""; !strings.Contains(said, "a red one"); said = c.Answered().Said() {
+	c.AskText("/tool find_shoe {}") // granted by the key, and so to its pages
+	for said := ""; !strings.Contains(said, "a red one"); said = c.AwaitResponse().SpokenText() {
 	}
 	for body, param := range map[string]string{
 		`{"expires_after":{"seconds":1}}`: "expires_after.seconds",
@@ -385,7 +386,7 @@ func TestRealtimeSecrets(t *testing.T) {
 	if resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("a secret mints a secret: %s", resp.Status)
 	}
-	l.Wait(2 * time.Minute)
+	l.AdvanceClock(2 * time.Minute)
 	if _, err := shared.CompareAndSwap(t.Context(), "secret/"+secret.Value, 1, 1, nil, 0); err != nil { // as it is by then
 		t.Fatal(err)
 	}
@@ -407,10 +408,10 @@ func TestRealtimeSecrets(t *testing.T) {
 func TestRealtimeAgentsOfAKey(t *testing.T) {
 	t.Parallel()
 	folder := agents.New(&agents.Agent{Name: "desk-1", Prompt: "Call {{guest}}."}, &agents.Agent{Name: "night", Prompt: "Night."})
-	l := doortest.NewLocked(t, func(o *access.Options) { o.Agents = folder },
-		func(d *doortest.Doors, _ *bridge.Options) { d.Agents = folder }, doortest.WithOpenAI)
+	l := doortest.StartLockedGateway(t, func(o *access.Options) { o.Agents = folder },
+		func(d *doortest.Endpoints, _ *bridge.Options) { d.Agents = folder }, doortest.WithOpenAI)
 	for _, granted := range []string{"desk-*", "desk-1"} {
-		l.Edit(doortest.Grants(map[string]any{"agents": []string{granted}}))
+		l.EditKeys(doortest.SetGrants(map[string]any{"agents": []string{granted}}))
 		for prompt, want := range map[string]string{`{"id":"desk-1","variables":{"guest":"Ada"}}`: "session.created", `{"id":"night"}`: "error"} {
 			resp := doortest.PostAs(t, l.HTTP+"/v1/realtime/client_secrets", l.Key, "application/json",
 				strings.NewReader(`{"session":{"type":"realtime","prompt":`+prompt+`}}`))
@@ -419,7 +420,7 @@ func TestRealtimeAgentsOfAKey(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := doortest.DialRealtime(t, l.Gateway, "", http.Header{"Authorization": {"Bearer " + secret.Value}})
-			c.Expect(want)
+			c.AwaitEvent(want)
 		}
 	}
 }
@@ -427,7 +428,7 @@ func TestRealtimeAgentsOfAKey(t *testing.T) {
 // TestBetaIsRejected uses the headers, paths, fields and events of the beta. Each error names what to change.
 func TestBetaIsRejected(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil, doortest.WithOpenAI)
+	l := doortest.StartLockedGateway(t, nil, doortest.WithOpenAI)
 	post := func(path, token, body string, answer any) int {
 		resp := doortest.PostAs(t, l.HTTP+path, token, "application/json", strings.NewReader(body))
 		if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
@@ -439,23 +440,24 @@ func TestBetaIsRejected(t *testing.T) {
 		Error struct{ Code, Param, Message string }
 	}
 	key := func(header, value string) http.Header {
-		return http.Header{"Authorization": {"Bearer " + l.Mint(`{"once":false}`)}, header: {value}}
+		return http.Header{"Authorization": {"Bearer " + l.MintToken(`{"once":false}`)}, header: {value}}
 	}
 	for _, header := range []http.Header{
 		key("OpenAI-Beta", "realtime=v1"), key("Sec-WebSocket-Protocol", "realtime, openai-beta.realtime-v1"),
 	} {
 		var e refusal
 		c := doortest.DialRealtime(t, l.Gateway, "", header)
-		if c.Expect("error").Read(t, &e); e.Error.Code != "beta_api_shape_disabled" || !strings.Contains(e.Error.Message, "Send no ") {
+		if c.AwaitEvent("error").DecodePayload(t, &e); e.Error.Code != "beta_api_shape_disabled" ||
+			!strings.Contains(e.Error.Message, "Send no ") {
 			t.Errorf("%v: %+v", header, e)
 		}
 		if code := c.CloseCode(); code != 4000 {
 			t.Errorf("%v: closed with %d", header, code)
 		}
 	}
-	bearer := http.Header{"Authorization": {"Bearer " + l.Mint(`{"once":false}`)}}
+	bearer := http.Header{"Authorization": {"Bearer " + l.MintToken(`{"once":false}`)}}
 	c := doortest.DialRealtime(t, l.Gateway, "", bearer)
-	c.Expect("session.created")
+	c.AwaitEvent("session.created")
 	for event, param := range map[string]string{
 		`{"type":"session.update","session":{"voice":"alloy","tools":[]}}`:       "session.voice",
 		`{"type":"session.update","session":{"input_audio_format":"g711_ulaw"}}`: "session.input_audio_format",
@@ -463,7 +465,7 @@ func TestBetaIsRejected(t *testing.T) {
 	} {
 		var e refusal
 		c.Send(event)
-		if c.Expect("error").Read(t, &e); e.Error.Code != "unknown_parameter" || e.Error.Param != param {
+		if c.AwaitEvent("error").DecodePayload(t, &e); e.Error.Code != "unknown_parameter" || e.Error.Param != param {
 			t.Errorf("%s: %+v", event, e)
 		}
 	}
@@ -494,12 +496,12 @@ func TestBetaIsRejected(t *testing.T) {
 	for _, path := range []string{ // Azure's
 		"/openai/realtime?api-version=2025-04-01-preview&deployment=gemini-3.8-live", "/openai/v1/realtime?model=gemini-3.8-live",
 	} {
-		c := doortest.DialRealtime(t, l.Gateway, path, http.Header{"Api-Key": {l.Mint(`{"once":false}`)}})
-		if c.Expect("session.created").Read(t, &plain); plain.Session.Model != "gemini-3.8-live" {
+		c := doortest.DialRealtime(t, l.Gateway, path, http.Header{"Api-Key": {l.MintToken(`{"once":false}`)}})
+		if c.AwaitEvent("session.created").DecodePayload(t, &plain); plain.Session.Model != "gemini-3.8-live" {
 			t.Errorf("%s: %+v", path, plain)
 		}
-		c.Typed("Hello")
-		if r := c.Answered(); r.Said() != "You said: Hello" {
+		c.AskText("Hello")
+		if r := c.AwaitResponse(); r.SpokenText() != "You said: Hello" {
 			t.Errorf("%s: %+v", path, r)
 		}
 	}
@@ -533,8 +535,8 @@ func TestRealtimeSecretOfAnotherGateway(t *testing.T) {
 	t.Parallel()
 	shared := &lostStore{Store: store.NewMemory()}
 	var gate *access.Gate
-	l := doortest.NewLocked(t, nil, doortest.WithOpenAIAt(shared), func(d *doortest.Doors, _ *bridge.Options) { gate = d.Access })
-	other := doortest.NewGateway(t, func(d *doortest.Doors, _ *bridge.Options) { d.Access = gate }, doortest.WithOpenAIAt(shared))
+	l := doortest.StartLockedGateway(t, nil, doortest.WithOpenAIAt(shared), func(d *doortest.Endpoints, _ *bridge.Options) { gate = d.Access })
+	other := doortest.StartGateway(t, func(d *doortest.Endpoints, _ *bridge.Options) { d.Access = gate }, doortest.WithOpenAIAt(shared))
 	mint := func() *http.Response {
 		body := `{"session":{"type":"realtime","instructions":"Be kind.","audio":{"input":{"turn_detection":null},"output":{"voice":"echo"}}}}`
 		return doortest.PostAs(t, l.HTTP+"/v1/realtime/client_secrets", l.Key, "application/json", strings.NewReader(body))
@@ -548,7 +550,7 @@ func TestRealtimeSecretOfAnotherGateway(t *testing.T) {
 	}
 	c := doortest.DialRealtime(t, other, "", http.Header{"Authorization": {"Bearer " + secret.Value}})
 	var created struct{ Session map[string]any }
-	c.Expect("session.created").Read(t, &created)
+	c.AwaitEvent("session.created").DecodePayload(t, &created)
 	var want map[string]any
 	if err := json.Unmarshal(secret.Session, &want); err != nil {
 		t.Fatal(err)
@@ -557,8 +559,8 @@ func TestRealtimeSecretOfAnotherGateway(t *testing.T) {
 	if !reflect.DeepEqual(created.Session, want) || !strings.Contains(string(secret.Session), "Be kind.") {
 		t.Errorf("the session is %v, not %v", created.Session, want)
 	}
-	c.Typed("Hello")
-	if r := c.Answered(); r.Said() != "You said: Hello" {
+	c.AskText("Hello")
+	if r := c.AwaitResponse(); r.SpokenText() != "You said: Hello" {
 		t.Errorf("%+v", r)
 	}
 	shared.lost.Store(true)
@@ -575,14 +577,14 @@ func refusedRealtime(t *testing.T, g *doortest.Gateway, query string, header htt
 	t.Helper()
 	c := doortest.DialRealtime(t, g, query, header)
 	var e struct{ Error struct{ Code string } }
-	c.Expect("error").Read(t, &e)
+	c.AwaitEvent("error").DecodePayload(t, &e)
 	return e.Error.Code, c.CloseCode()
 }
 
 // TestRealtimeRefuses checks that errors are like OpenAI's.
 func TestRealtimeRefuses(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil, doortest.WithOpenAI)
+	l := doortest.StartLockedGateway(t, nil, doortest.WithOpenAI)
 	for _, test := range []struct {
 		query, token, code string
 		closed             int
@@ -590,9 +592,9 @@ func TestRealtimeRefuses(t *testing.T) {
 		{"", "", "invalid_api_key", 3000},
 		{"", "vgk_none", "invalid_api_key", 3000},
 		{"", "ek_none", "invalid_api_key", 3000},
-		{"?call_id=rtc_none", l.Mint(`{"once":false}`), "call_not_found", 4000},
-		{"?model=other", l.Mint(`{"once":false}`), "invalid_model", 4000},
-		{"?intent=transcription", l.Mint(`{"once":false}`), "invalid_value", 4000},
+		{"?call_id=rtc_none", l.MintToken(`{"once":false}`), "call_not_found", 4000},
+		{"?model=other", l.MintToken(`{"once":false}`), "invalid_model", 4000},
+		{"?intent=transcription", l.MintToken(`{"once":false}`), "invalid_value", 4000},
 	} {
 		header := http.Header{}
 		if test.token != "" {
@@ -606,11 +608,11 @@ func TestRealtimeRefuses(t *testing.T) {
 		token, contentType, body, code string
 		status                         int
 	}{
-		{"", "application/sdp", doortest.SomeOffer(t), "invalid_api_key", 401},
-		{l.Mint(`{"once":false}`), "application/sdp", "v=0", "invalid_offer", 400},
-		{l.Mint(`{"once":false}`), "text/plain", doortest.SomeOffer(t), "unsupported_content_type", 415},
-		{l.Mint(`{"once":false}`), "application/sdp", strings.Repeat("x", 100_000), "request_too_large", 413},
-		{l.Mint(`{"once":false}`), "multipart/form-data; boundary=x", "nothing", "invalid_body", 400},
+		{"", "application/sdp", doortest.BuildOffer(t), "invalid_api_key", 401},
+		{l.MintToken(`{"once":false}`), "application/sdp", "v=0", "invalid_offer", 400},
+		{l.MintToken(`{"once":false}`), "text/plain", doortest.BuildOffer(t), "unsupported_content_type", 415},
+		{l.MintToken(`{"once":false}`), "application/sdp", strings.Repeat("x", 100_000), "request_too_large", 413},
+		{l.MintToken(`{"once":false}`), "multipart/form-data; boundary=x", "nothing", "invalid_body", 400},
 	} {
 		resp := doortest.PostAs(t, l.HTTP+"/v1/realtime/calls", test.token, test.contentType, strings.NewReader(test.body))
 		var e struct {
@@ -621,19 +623,19 @@ func TestRealtimeRefuses(t *testing.T) {
 			t.Errorf("%.60q: %s %+v, %v", test.body, resp.Status, e, err)
 		}
 	}
-	c := doortest.DialRealtime(t, l.Gateway, "", http.Header{"Authorization": {"Bearer " + l.Mint(`{"once":false}`)}})
-	c.Expect("session.created")
-	c.Raw(websocket.BinaryMessage, []byte("{}"))
-	c.Expect("error")
-	c.Typed("Hello") // the conversation continues
-	if r := c.Answered(); r.Said() != "You said: Hello" {
+	c := doortest.DialRealtime(t, l.Gateway, "", http.Header{"Authorization": {"Bearer " + l.MintToken(`{"once":false}`)}})
+	c.AwaitEvent("session.created")
+	c.SendFrame(websocket.BinaryMessage, []byte("{}"))
+	c.AwaitEvent("error")
+	c.AskText("Hello") // the conversation continues
+	if r := c.AwaitResponse(); r.SpokenText() != "You said: Hello" {
 		t.Errorf("%+v", r)
 	}
 }
 
 // FuzzRealtimeCall posts arbitrary requests for a call: each gets an answer, and the gateway keeps running.
 func FuzzRealtimeCall(f *testing.F) {
-	g := doortest.NewGateway(f, doortest.WithOpenAI)
+	g := doortest.StartGateway(f, doortest.WithOpenAI)
 	for _, kind := range []string{"application/sdp", "multipart/form-data; boundary=x", "text/plain", ""} {
 		f.Add(kind, "v=0")
 		f.Add(
@@ -665,10 +667,10 @@ func FuzzRealtimeCall(f *testing.F) {
 
 // voiceOf returns the received voice.
 func voiceOf(c *doortest.Realtime) (pcm []int16) {
-	for _, m := range c.All() {
+	for _, m := range c.Messages() {
 		var e struct{ Delta []byte }
 		if m.Type == "response.output_audio.delta" {
-			m.Read(c.T, &e)
+			m.DecodePayload(c.T, &e)
 			pcm = media.AppendSamples(pcm, e.Delta)
 		}
 	}
@@ -679,9 +681,9 @@ func voiceOf(c *doortest.Realtime) (pcm []int16) {
 // no longer has it. A function that can be declared in another form works without an error.
 func TestRealtimeToolsThatAreLost(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, doortest.WithOpenAI)
+	g := doortest.StartGateway(t, doortest.WithOpenAI)
 	c := doortest.DialRealtime(t, g, "?model=gpt-realtime", nil)
-	c.Configure(`{"tools":[
+	c.ConfigureSession(`{"tools":[
 		{"type":"function","name":"free.object","parameters":{"type":"object","properties":{"data":{"type":"object"}},"required":["data"]}},
 		{"type":"function","name":"lost","parameters":{"type":"array"}},
 		{"type":"function","name":"loose","parameters":{"type":"object","properties":{"n":{"type":"float","required":true}}}},
@@ -690,7 +692,7 @@ func TestRealtimeToolsThatAreLost(t *testing.T) {
 		var failed struct {
 			Error struct{ Type, Code, Message, Param string }
 		}
-		c.Expect("error").Read(t, &failed)
+		c.AwaitEvent("error").DecodePayload(t, &failed)
 		if e := failed.Error; e.Type != "invalid_request_error" || e.Code != want.code || !strings.Contains(e.Message, want.text) ||
 			e.Param != "session.tools" {
 			t.Errorf("error %+v, want %v", e, want)
@@ -699,17 +701,17 @@ func TestRealtimeToolsThatAreLost(t *testing.T) {
 	var updated struct {
 		Session struct{ Tools []struct{ Name string } }
 	}
-	c.Expect("session.updated").Read(t, &updated)
+	c.AwaitEvent("session.updated").DecodePayload(t, &updated)
 	if names := fmt.Sprint(updated.Session.Tools); names != "[{free.object} {loose} {part}]" {
 		t.Errorf("the session has %s", names)
 	}
-	c.Typed(`/tool free_object {"data":"{\"x\":1}"}`)
+	c.AskText(`/tool free_object {"data":"{\"x\":1}"}`)
 	var called struct{ Name, Arguments string }
-	c.Expect("response.function_call_arguments.done").Read(t, &called)
+	c.AwaitEvent("response.function_call_arguments.done").DecodePayload(t, &called)
 	if called.Name != "free.object" || called.Arguments != `{"data":{"x":1}}` {
 		t.Errorf("called %+v", called)
 	}
-	if n := c.Count("error"); n != 2 {
+	if n := c.CountMessages("error"); n != 2 {
 		t.Errorf("%d errors", n)
 	}
 }

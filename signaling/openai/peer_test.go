@@ -82,7 +82,7 @@ func (p *page) asks(t *testing.T, text string) {
 // events and the voice arrive.
 func TestChannelsOfAnyLabel(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, doortest.WithOpenAI)
+	g := doortest.StartGateway(t, doortest.WithOpenAI)
 	directions := []webrtc.RTPTransceiverDirection{
 		webrtc.RTPTransceiverDirectionRecvonly, webrtc.RTPTransceiverDirectionSendrecv, webrtc.RTPTransceiverDirectionSendonly,
 	}
@@ -96,7 +96,7 @@ func TestChannelsOfAnyLabel(t *testing.T) {
 				t.Errorf("%q, %v: %v", label, direction, kinds)
 			}
 			if direction != webrtc.RTPTransceiverDirectionSendonly {
-				doortest.Eventually(t, "the voice", func() bool { return len(doortest.Loud(p.Heard())) > 4800 })
+				doortest.Eventually(t, "the voice", func() bool { return len(doortest.TrimSilence(p.ReceivedVoice())) > 4800 })
 			}
 			p.HangUp()
 		}
@@ -107,7 +107,7 @@ func TestChannelsOfAnyLabel(t *testing.T) {
 // session's instructions.
 func TestAPageWithoutItsPrompt(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, doortest.WithOpenAI)
+	g := doortest.StartGateway(t, doortest.WithOpenAI)
 	allowed := strings.Fields(`input_audio_buffer.speech_started input_audio_buffer.speech_stopped output_audio_buffer.started
 		output_audio_buffer.stopped conversation.item.input_audio_transcription.completed conversation.item.added conversation.item.created
 		response.output_text.delta response.output_text.done response.output_audio_transcript.delta response.output_audio_transcript.done`)
@@ -134,7 +134,7 @@ func TestAPageWithoutItsPrompt(t *testing.T) {
 	p := dialPage(t, g, "?webrtcfilter=off", "x", doortest.PhoneOptions{})
 	p.until("session.created")
 	p.HangUp()
-	resp, text := doortest.WhipRequest(t, http.MethodPost, g.HTTP+"/v1/realtime/calls?webrtcfilter=perhaps", doortest.SomeOffer(t),
+	resp, text := doortest.WhipRequest(t, http.MethodPost, g.HTTP+"/v1/realtime/calls?webrtcfilter=perhaps", doortest.BuildOffer(t),
 		"Content-Type", "application/sdp", "Authorization", "Bearer x")
 	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(text, "webrtcfilter") {
 		t.Errorf("%s %s", resp.Status, text)

@@ -18,21 +18,21 @@ import (
 // TestRTVI holds a conversation by voice and by text, and makes the model call a function of the client.
 func TestRTVI(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, doortest.WithRTVI)
+	g := doortest.StartGateway(t, doortest.WithRTVI)
 	c := doortest.DialRTVI(t, g, "", `{"config":`+doortest.WeatherTool+`}`)
-	ready := c.All()[0]
+	ready := c.Messages()[0]
 	if string(ready.Payload) != `{"about":{"library":"voxgate"},"version":"2.1.0"}` {
 		t.Errorf("ready: %s", ready.Payload)
 	}
-	c.Phone.Talk <- doortest.Sentence(440, time.Second, 48000)
-	c.Expect("user-started-speaking")
-	c.Expect("user-stopped-speaking")
+	c.Phone.Talk <- doortest.MakeSentence(440, time.Second, 48000)
+	c.AwaitEvent("user-started-speaking")
+	c.AwaitEvent("user-stopped-speaking")
 	if c.Phone.VoiceLevel(440) < 0.5 {
 		t.Error("the voice is another one")
 	}
-	c.Expect("bot-stopped-speaking")
+	c.AwaitEvent("bot-stopped-speaking")
 	loud := 0
-	for _, sample := range c.Phone.Heard() {
+	for _, sample := range c.Phone.ReceivedVoice() {
 		if sample > 1000 || sample < -1000 {
 			loud++
 		}
@@ -40,27 +40,27 @@ func TestRTVI(t *testing.T) {
 	if loud < 24_000*7/10 {
 		t.Errorf("bot-stopped-speaking came after %d loud samples of a second of voice", loud)
 	}
-	c.Expect("bot-llm-stopped")
+	c.AwaitEvent("bot-llm-stopped")
 
-	c.Types(`/tool get_weather {"location": "Rome"}`)
+	c.SendText(`/tool get_weather {"location": "Rome"}`)
 	var call struct {
 		Name      string `json:"function_name"`
 		ID        string `json:"tool_call_id"`
 		Arguments map[string]string
 	}
-	c.Expect("llm-function-call-in-progress").Read(t, &call)
+	c.AwaitEvent("llm-function-call-in-progress").DecodePayload(t, &call)
 	if call.Name != "get_weather" || call.Arguments["location"] != "Rome" {
 		t.Errorf("%+v", call)
 	}
 	c.Send(`{"label":"rtvi-ai","type":"llm-function-call-result","id":"3","data":{"function_name":"get_weather","tool_call_id":"` + call.ID +
 		`","arguments":{},"result":{"weather":"sunny"}}}`)
-	if m := c.Expect("llm-function-call-stopped"); !strings.Contains(string(m.Payload), `"cancelled":false`) ||
+	if m := c.AwaitEvent("llm-function-call-stopped"); !strings.Contains(string(m.Payload), `"cancelled":false`) ||
 		!strings.Contains(string(m.Payload), "sunny") {
 		t.Errorf("%v", m)
 	}
 	says(c, "sunny")
 
-	c.Types("One. 2.5 is two! And three")
+	c.SendText("One. 2.5 is two! And three")
 	says(c, "You said: One.|2.5 is two!|And three")
 	for _, test := range []struct{ send, kind, has string }{
 		{`{"label":"rtvi-ai","type":"client-message","id":"7","data":{"t":"interrupt"}}`, "server-response", `"success":true`},
@@ -74,7 +74,8 @@ func TestRTVI(t *testing.T) {
 		{`{`, "error-response", "cannot be read"},
 	} {
 		c.Send(test.send)
-		if m := c.Expect(test.kind); !strings.Contains(string(m.Payload), test.has) || test.send != "{" && !strings.Contains(m.Way, `"id":"7"`) {
+		if m := c.AwaitEvent(test.kind); !strings.Contains(string(m.Payload), test.has) || test.send != "{" &&
+			!strings.Contains(m.Way, `"id":"7"`) {
 			t.Errorf("%s: %s", test.send, m.Way)
 		}
 	}
@@ -82,11 +83,11 @@ func TestRTVI(t *testing.T) {
 	says(c, "1#")
 	c.Send(`{"type":"signalling","message":{"type":"trackStatus","receiver_index":0,"enabled":false}}`)
 	c.Send(`{"label":"rtvi-ai","type":"disconnect-bot","id":"9","data":{}}`)
-	if m := c.Expect("signalling"); m.Way != `{"message":{"type":"peerLeft"},"type":"signalling"}` {
+	if m := c.AwaitEvent("signalling"); m.Way != `{"message":{"type":"peerLeft"},"type":"signalling"}` {
 		t.Errorf("%s", m.Way)
 	}
 	doortest.Eventually(t, "the end", func() bool { return len(g.Host.Sessions()) == 0 })
-	if status, text := doortest.NewRTVI(t).Offer(g, "/api/offer", "", fmt.Sprintf(`,"pc_id":%q`, c.ID)); status != http.StatusNotFound {
+	if status, text := doortest.NewRTVI(t).PostOffer(g, "/api/offer", "", fmt.Sprintf(`,"pc_id":%q`, c.ID)); status != http.StatusNotFound {
 		t.Errorf("an offer to what has ended: %d %s", status, text)
 	}
 }
@@ -95,9 +96,9 @@ func TestRTVI(t *testing.T) {
 func says(c *doortest.RTVI, want string) {
 	c.T.Helper()
 	said := ""
-	ok := doortest.Within(doortest.Patience, func() bool {
+	ok := doortest.PollUntil(doortest.Patience, func() bool {
 		var texts []string
-		for _, m := range c.All() {
+		for _, m := range c.Messages() {
 			var b struct {
 				Text   string
 				Status string `json:"spoken_status"`
@@ -118,9 +119,9 @@ func says(c *doortest.RTVI, want string) {
 // a secret.
 func TestAClientComesBack(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil, doortest.WithRTVI)
-	c := doortest.DialRTVI(t, l.Gateway, l.Mint(`{"expiresIn":60}`), "")
-	l.Wait(2 * time.Minute)
+	l := doortest.StartLockedGateway(t, nil, doortest.WithRTVI)
+	c := doortest.DialRTVI(t, l.Gateway, l.MintToken(`{"expiresIn":60}`), "")
+	l.AdvanceClock(2 * time.Minute)
 	session := l.Host.Sessions()[0].ID
 	patch := func(id, candidates string) int {
 		body := fmt.Sprintf(`{"pc_id":%q,"candidates":[%s]}`, id, candidates)
@@ -142,18 +143,18 @@ func TestAClientComesBack(t *testing.T) {
 	if got := patch("none", ""); got != http.StatusNotFound {
 		t.Errorf("another's candidates: %d", got)
 	}
-	c.Phone.Vanish()
+	c.Phone.DropNetwork()
 	next := doortest.NewRTVI(t)
-	status, text := next.Offer(l.Gateway, "/sessions/any/api/offer", "", fmt.Sprintf(`,"restart_pc":true,"pc_id":%q`, c.ID))
+	status, text := next.PostOffer(l.Gateway, "/sessions/any/api/offer", "", fmt.Sprintf(`,"restart_pc":true,"pc_id":%q`, c.ID))
 	if status != http.StatusOK {
 		t.Fatalf("%d %s", status, text)
 	}
 	if next.ID != c.ID || l.Host.Sessions()[0].ID != session {
 		t.Errorf("call %s, not %s", next.ID, c.ID)
 	}
-	next.Types("Are you there?")
+	next.SendText("Are you there?")
 	says(next, "You said: Are you there?")
-	doortest.Eventually(t, "voice", func() bool { return len(doortest.Loud(next.Phone.Heard())) > 4800 })
+	doortest.Eventually(t, "voice", func() bool { return len(doortest.TrimSilence(next.Phone.ReceivedVoice())) > 4800 })
 	next.Phone.HangUp()
 	doortest.Eventually(t, "the end", func() bool { return len(l.Host.Sessions()) == 0 })
 }
@@ -161,12 +162,12 @@ func TestAClientComesBack(t *testing.T) {
 // Rejections have the format that Pipecat's clients read.
 func TestRTVIRefuses(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil, doortest.WithRTVI)
-	token := l.Mint(`{"once":false}`)
+	l := doortest.StartLockedGateway(t, nil, doortest.WithRTVI)
+	token := l.MintToken(`{"once":false}`)
 	sdp := func(offer string) string {
 		return string(doortest.Must(json.Marshal(map[string]string{"sdp": offer, "type": "offer"})))
 	}
-	good := doortest.SomeOffer(t)
+	good := doortest.BuildOffer(t)
 	for _, test := range []struct {
 		path, token, body string
 		status            int
@@ -196,9 +197,9 @@ func TestRTVIRefuses(t *testing.T) {
 // consumed.
 func TestAPassedOfferOfACallThatIsGone(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil, doortest.WithRTVI)
-	token := l.Mint(`{"once":true}`)
-	body := string(doortest.Must(json.Marshal(map[string]string{"sdp": doortest.SomeOffer(t), "type": "offer", "pc_id": "gone_other"})))
+	l := doortest.StartLockedGateway(t, nil, doortest.WithRTVI)
+	token := l.MintToken(`{"once":true}`)
+	body := string(doortest.Must(json.Marshal(map[string]string{"sdp": doortest.BuildOffer(t), "type": "offer", "pc_id": "gone_other"})))
 	r, _ := http.NewRequest(http.MethodPost, l.HTTP+"/api/offer", strings.NewReader(body))
 	r.Header.Set("Authorization", "Bearer "+token)
 	r.Header.Set(signaling.ProxiedHeader, "by another gateway")
@@ -210,7 +211,7 @@ func TestAPassedOfferOfACallThatIsGone(t *testing.T) {
 	if resp.StatusCode != http.StatusNotFound || len(l.Host.Sessions()) != 0 {
 		t.Errorf("%s, %d conversations", resp.Status, len(l.Host.Sessions()))
 	}
-	if status, text := doortest.NewRTVI(t).Offer(l.Gateway, "/api/offer", token, ""); status != http.StatusOK {
+	if status, text := doortest.NewRTVI(t).PostOffer(l.Gateway, "/api/offer", token, ""); status != http.StatusOK {
 		t.Errorf("the token after that: %d %s", status, text)
 	}
 }
@@ -218,7 +219,7 @@ func TestAPassedOfferOfACallThatIsGone(t *testing.T) {
 // Data that a client sends to /start is available at its offer.
 func TestStart(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, doortest.WithRTVI)
+	g := doortest.StartGateway(t, doortest.WithRTVI)
 	resp := doortest.PostAs(t, g.HTTP+"/start", "", "application/json", strings.NewReader(`{"body":{"config":`+doortest.WeatherTool+`}}`))
 	var started struct {
 		SessionID string
@@ -228,15 +229,15 @@ func TestStart(t *testing.T) {
 		t.Fatalf("%+v: %v", started, err)
 	}
 	c := doortest.NewRTVI(t)
-	if status, text := c.Offer(g, "/sessions/"+started.SessionID+"/api/offer", "", `,"request_data":{}`); status != http.StatusOK {
+	if status, text := c.PostOffer(g, "/sessions/"+started.SessionID+"/api/offer", "", `,"request_data":{}`); status != http.StatusOK {
 		t.Fatalf("%d %s", status, text)
 	}
 	c.Send(`{"label":"rtvi-ai","type":"client-ready","id":"1","data":{}}`)
-	c.Types(`/tool get_weather {}`)
-	c.Expect("llm-function-call-in-progress")
+	c.SendText(`/tool get_weather {}`)
+	c.AwaitEvent("llm-function-call-in-progress")
 	if err := g.Server.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	c.Expect("signalling")
+	c.AwaitEvent("signalling")
 	doortest.Eventually(t, "the end of the peer", func() bool { return c.Phone.PC.ConnectionState() != webrtc.PeerConnectionStateConnected })
 }

@@ -24,46 +24,48 @@ import (
 	"voxgate/signaling/sideband"
 )
 
-func watcherKey(l *doortest.Locked) string {
+func watcherKey(l *doortest.LockedGateway) string {
 	l.T.Helper()
 	key, err := access.NewKey(l.File, "support", []string{access.MayWatchAll})
 	if err != nil {
 		l.T.Fatal(err)
 	}
-	l.Edit(func(map[string]any) {})
+	l.EditKeys(func(map[string]any) {})
 	return key
 }
 
 // A backend watches a conversation, changes it, answers its tools and ends it.
 func TestTheBackendHasAConnectionOfItsOwn(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil)
+	l := doortest.StartLockedGateway(t, nil)
 	key := watcherKey(l)
-	c := doortest.Dial(t, l.URL)
-	id, _ := doortest.Enters(
+	c := doortest.DialWebSocket(t, l.URL)
+	id, _ := doortest.EnterConversation(
 		t,
 		c,
-		doortest.Hello(l.Mint(`{"identity":"ada","grant":{"agent":{"prompt":"You sell shoes."}}}`), `,"resumable":true`),
+		doortest.ConnectPayload(l.MintToken(`{"identity":"ada","grant":{"agent":{"prompt":"You sell shoes."}}}`), `,"resumable":true`),
 	)
-	c.Ask("The first thing.")
+	c.AskText("The first thing.")
 
-	if status, list := l.Ask("GET", "/v1/sessions", key); status != 200 || !strings.Contains(list, id) ||
+	if status, list := l.SendRequest("GET", "/v1/sessions", key); status != 200 || !strings.Contains(list, id) ||
 		!strings.Contains(list, `"identity":"ada"`) || !strings.Contains(list, `"door":"web"`) || !strings.Contains(list, `"turns":1`) {
 		t.Errorf("%d %s", status, list)
 	}
-	w := doortest.DialAs(t, strings.TrimSuffix(l.URL, "/")+"/v1/sessions/"+id+"/events", http.Header{"Authorization": {"Bearer " + key}})
-	if m := w.Expect("SETUP_COMPLETE"); strings.Contains(string(m.Payload), "resumeToken") || !strings.Contains(string(m.Payload), id) {
+	w := doortest.DialWebSocketWith(
+		t, strings.TrimSuffix(l.URL, "/")+"/v1/sessions/"+id+"/events", http.Header{"Authorization": {"Bearer " + key}},
+	)
+	if m := w.AwaitEvent("SETUP_COMPLETE"); strings.Contains(string(m.Payload), "resumeToken") || !strings.Contains(string(m.Payload), id) {
 		t.Errorf("the backend got %s", m.Payload)
 	}
-	if m := w.Expect("CONTEXT"); !strings.Contains(string(m.Payload), "The first thing.") {
+	if m := w.AwaitEvent("CONTEXT"); !strings.Contains(string(m.Payload), "The first thing.") {
 		t.Errorf("%v", m)
 	}
 
-	c.Ask("The second thing.")
-	w.Wait(0, "what the person typed", func(m doortest.Message) bool {
+	c.AskText("The second thing.")
+	w.AwaitMatch(0, "what the person typed", func(m doortest.Message) bool {
 		return m.Type == "TRANSCRIPT" && strings.Contains(string(m.Payload), `"user","turn":2,"text":"The second thing.","final":true`)
 	})
-	m, _ := w.Wait(0, "what the model said", func(m doortest.Message) bool {
+	m, _ := w.AwaitMatch(0, "what the model said", func(m doortest.Message) bool {
 		return m.Type == "TRANSCRIPT" && strings.Contains(string(m.Payload), `"assistant"`) && strings.Contains(string(m.Payload), `"final":true`)
 	})
 	if !strings.Contains(string(m.Payload), "The second thing.") {
@@ -72,27 +74,27 @@ func TestTheBackendHasAConnectionOfItsOwn(t *testing.T) {
 
 	w.Send("STEER", `{"prompt":"You sell hats.","functions":[{"name":"find_hat"}]}`)
 	for _, both := range []*doortest.Client{w, c} {
-		if m := both.Expect("SETUP_COMPLETE"); !strings.Contains(string(m.Payload), "You sell hats.") ||
+		if m := both.AwaitEvent("SETUP_COMPLETE"); !strings.Contains(string(m.Payload), "You sell hats.") ||
 			!strings.Contains(string(m.Payload), "find_hat") {
 			t.Errorf("%v", m)
 		}
 	}
 	c.Send("UPDATE_CONFIG", `{"systemInstruction":"You do homework."}`)
-	if m := c.Expect("SETUP_COMPLETE"); !strings.Contains(string(m.Payload), "You sell hats.") ||
+	if m := c.AwaitEvent("SETUP_COMPLETE"); !strings.Contains(string(m.Payload), "You sell hats.") ||
 		!strings.Contains(string(m.Payload), "find_hat") {
 		t.Errorf("the client has undone it: %s", m.Payload)
 	}
 
-	c.Send("SEND_MESSAGE", doortest.Typed(`/tool find_hat {"size":58}`))
+	c.Send("SEND_MESSAGE", doortest.TextPayload(`/tool find_hat {"size":58}`))
 	var call struct {
 		ToolCall struct{ FunctionCalls []struct{ ID, Name string } }
 	}
-	if err := json.Unmarshal(w.Expect("TOOL_CALL").Payload, &call); err != nil || len(call.ToolCall.FunctionCalls) != 1 {
+	if err := json.Unmarshal(w.AwaitEvent("TOOL_CALL").Payload, &call); err != nil || len(call.ToolCall.FunctionCalls) != 1 {
 		t.Fatal(err, call)
 	}
 	for _, forged := range []string{`"name":"find_hat"`, `"id":"` + call.ToolCall.FunctionCalls[0].ID + `"`} {
 		c.Send("SEND_TOOL_RESPONSE", `{"toolResponse":{"functionResponses":[{`+forged+`,"response":{"hat":"a crown"}}]}}`)
-		if m := c.Expect("GEMINI_ERROR"); !strings.Contains(string(m.Payload), "invalid_state") {
+		if m := c.AwaitEvent("GEMINI_ERROR"); !strings.Contains(string(m.Payload), "invalid_state") {
 			t.Errorf("the client has answered by %s: %v", forged, m)
 		}
 	}
@@ -100,19 +102,19 @@ func TestTheBackendHasAConnectionOfItsOwn(t *testing.T) {
 		"SEND_TOOL_RESPONSE",
 		`{"toolResponse":{"functionResponses":[{"id":"`+call.ToolCall.FunctionCalls[0].ID+`","name":"find_hat","response":{"hat":"a bowler"}}]}}`,
 	)
-	w.Wait(0, "the tool's answer, spoken", func(m doortest.Message) bool {
+	w.AwaitMatch(0, "the tool's answer, spoken", func(m doortest.Message) bool {
 		return m.Type == "TRANSCRIPT" && strings.Contains(string(m.Payload), `"final":true`) && strings.Contains(string(m.Payload), "bowler")
 	})
-	if n := c.Count("TOOL_CALL"); n != 0 {
+	if n := c.CountMessages("TOOL_CALL"); n != 0 {
 		t.Errorf("the client was asked %d times", n)
 	}
 
 	w.Send("PAUSE_RECORDING", `{"paused":true}`)
-	if m := w.Expect("GEMINI_ERROR"); !strings.Contains(string(m.Payload), "not recorded") {
+	if m := w.AwaitEvent("GEMINI_ERROR"); !strings.Contains(string(m.Payload), "not recorded") {
 		t.Errorf("%v", m)
 	}
 	w.Send("RESPOND", `{"instruction":"Offer a discount."}`)
-	c.Expect("TURN_COMPLETE")
+	c.AwaitEvent("TURN_COMPLETE")
 	for wrong, field := range map[string]string{
 		`{"type":"SING"}`:                                    "type",
 		`{"type":"STEER","payload":{"prompt":5}}`:            "payload.prompt",
@@ -120,22 +122,22 @@ func TestTheBackendHasAConnectionOfItsOwn(t *testing.T) {
 		`{"type":"STEER","payload":{"functions":[{"x":1}]}}`: "payload.tools[0].functionDeclarations[0].name",
 		`{"type":"RESPOND"}`:                                 "payload",
 	} {
-		w.Raw(websocket.TextMessage, []byte(wrong))
-		if m := w.Expect("GEMINI_ERROR"); !strings.Contains(string(m.Payload), `"field":"`+field) {
+		w.SendFrame(websocket.TextMessage, []byte(wrong))
+		if m := w.AwaitEvent("GEMINI_ERROR"); !strings.Contains(string(m.Payload), `"field":"`+field) {
 			t.Errorf("%s: %v", wrong, m)
 		}
 	}
 
-	if status, _ := l.Ask("DELETE", "/v1/sessions/"+id, key); status != http.StatusNoContent {
+	if status, _ := l.SendRequest("DELETE", "/v1/sessions/"+id, key); status != http.StatusNoContent {
 		t.Errorf("DELETE: %d", status)
 	}
 	for _, both := range []*doortest.Client{c, w} {
-		both.Expect("GEMINI_DISCONNECTED")
+		both.AwaitEvent("GEMINI_DISCONNECTED")
 		if code := both.CloseCode(); code != websocket.CloseNormalClosure {
 			t.Errorf("closed with %d", code)
 		}
 	}
-	if status, _ := l.Ask("DELETE", "/v1/sessions/"+id, key); status != http.StatusNotFound {
+	if status, _ := l.SendRequest("DELETE", "/v1/sessions/"+id, key); status != http.StatusNotFound {
 		t.Errorf("DELETE again: %d", status)
 	}
 }
@@ -143,13 +145,13 @@ func TestTheBackendHasAConnectionOfItsOwn(t *testing.T) {
 // Watching requires a key.
 func TestWhoMayWatch(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil)
-	c := doortest.Dial(t, l.URL)
-	id, _ := doortest.Enters(t, c, doortest.Hello(l.Mint(`{}`), ""))
+	l := doortest.StartLockedGateway(t, nil)
+	c := doortest.DialWebSocket(t, l.URL)
+	id, _ := doortest.EnterConversation(t, c, doortest.ConnectPayload(l.MintToken(`{}`), ""))
 	for _, request := range []string{"GET /v1/sessions", "DELETE /v1/sessions/" + id} {
 		method, path, _ := strings.Cut(request, " ")
-		for key, want := range map[string]int{"": 401, "vgk_x": 401, l.Key: 403, l.Mint(`{}`): 401} {
-			if status, body := l.Ask(method, path, key); status != want {
+		for key, want := range map[string]int{"": 401, "vgk_x": 401, l.Key: 403, l.MintToken(`{}`): 401} {
+			if status, body := l.SendRequest(method, path, key); status != want {
 				t.Errorf("%s: %d %s, want %d", request, status, body, want)
 			}
 		}
@@ -158,7 +160,7 @@ func TestWhoMayWatch(t *testing.T) {
 	if err == nil || resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("%v, %v", resp, err)
 	}
-	c.Ask("Still there?")
+	c.AskText("Still there?")
 }
 
 // FuzzSideband sends arbitrary messages over the backend's connection to a conversation, which continues unless it
@@ -174,23 +176,23 @@ func FuzzSideband(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	g := doortest.NewGateway(f, func(d *doortest.Doors, _ *bridge.Options) {
-		d.Add(func(host *bridge.Host, _ *rtc.API) []signaling.Endpoint {
+	g := doortest.StartGateway(f, func(d *doortest.Endpoints, _ *bridge.Options) {
+		d.AddEndpoints(func(host *bridge.Host, _ *rtc.API) []signaling.Endpoint {
 			return (&sideband.Server{Host: host, Logger: slog.New(slog.DiscardHandler)}).Endpoints()
 		})
 	})
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		defer g.Logs.Forget()
-		caller := doortest.Connect(t, g, `{}`)
-		watcher := doortest.Dial(t, strings.TrimSuffix(g.URL, "/")+"/v1/sessions/"+g.Host.Sessions()[0].ID+"/events")
-		watcher.Raw(websocket.TextMessage, raw)
+		defer g.Logs.ClearLog()
+		caller := doortest.OpenConversation(t, g, `{}`)
+		watcher := doortest.DialWebSocket(t, strings.TrimSuffix(g.URL, "/")+"/v1/sessions/"+g.Host.Sessions()[0].ID+"/events")
+		watcher.SendFrame(websocket.TextMessage, raw)
 		watcher.Mu.Lock()
-		_ = watcher.Conn.WriteMessage(websocket.TextMessage, doortest.Envelope("PING", "")) // unless the message has ended the conversation
+		_ = watcher.Conn.WriteMessage(websocket.TextMessage, doortest.EncodeMessage("PING", "")) // unless the message has ended the conversation
 		watcher.Mu.Unlock()
-		watcher.Wait(0, "answer", func(m doortest.Message) bool { return m.Type == "PONG" || m.Type == "GEMINI_DISCONNECTED" })
+		watcher.AwaitMatch(0, "answer", func(m doortest.Message) bool { return m.Type == "PONG" || m.Type == "GEMINI_DISCONNECTED" })
 		doortest.CheckFaults(t, watcher)
-		doortest.Cut(watcher)
-		doortest.Cut(caller)
+		doortest.DropConnection(watcher)
+		doortest.DropConnection(caller)
 		doortest.Eventually(t, "end of the conversation", func() bool { return len(g.Host.Sessions()) == 0 })
 	})
 }
@@ -199,8 +201,8 @@ func FuzzSideband(f *testing.F) {
 // privilege.
 func TestASupervisorListens(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil, func(d *doortest.Doors, _ *bridge.Options) {
-		d.Add(func(host *bridge.Host, _ *rtc.API) []signaling.Endpoint {
+	l := doortest.StartLockedGateway(t, nil, func(d *doortest.Endpoints, _ *bridge.Options) {
+		d.AddEndpoints(func(host *bridge.Host, _ *rtc.API) []signaling.Endpoint {
 			doors := (&sideband.Server{Host: host, Logger: slog.New(slog.DiscardHandler)}).Endpoints()
 			return []signaling.Endpoint{{Pattern: "GET /late/{id}", Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				_ = http.NewResponseController(w).SetWriteDeadline(time.Now()) // the server's own deadline for an answer has passed
@@ -213,14 +215,14 @@ func TestASupervisorListens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Edit(func(map[string]any) {})
-	c := doortest.Dial(t, l.URL)
-	id, _ := doortest.Enters(t, c, doortest.Hello(l.Mint(`{}`), `,"resumable":true`))
+	l.EditKeys(func(map[string]any) {})
+	c := doortest.DialWebSocket(t, l.URL)
+	id, _ := doortest.EnterConversation(t, c, doortest.ConnectPayload(l.MintToken(`{}`), `,"resumable":true`))
 	path := "/v1/sessions/" + id + "/audio"
-	if status, text := l.Ask("GET", path, deaf); status != 403 || !strings.Contains(text, `listen`) {
+	if status, text := l.SendRequest("GET", path, deaf); status != 403 || !strings.Contains(text, `listen`) {
 		t.Errorf("without listen: %d %s", status, text)
 	}
-	if status, _ := l.Ask("GET", "/v1/sessions/unknown/audio", key); status != 404 {
+	if status, _ := l.SendRequest("GET", "/v1/sessions/unknown/audio", key); status != 404 {
 		t.Errorf("nothing to hear: %d", status)
 	}
 	listen := func(path string) io.ReadCloser {
@@ -239,12 +241,12 @@ func TestASupervisorListens(t *testing.T) {
 	for range 2 {
 		listen(path)
 	}
-	if status, text := l.Ask("GET", path, key); status != 429 && status != 503 {
+	if status, text := l.SendRequest("GET", path, key); status != 429 && status != 503 {
 		t.Errorf("a fifth listener: %d %s", status, text)
 	}
 	first.Close()
-	c.Ask("A sentence that takes a while to say.")
-	if status, _ := l.Ask("DELETE", "/v1/sessions/"+id+"?now=1", key); status != 204 {
+	c.AskText("A sentence that takes a while to say.")
+	if status, _ := l.SendRequest("DELETE", "/v1/sessions/"+id+"?now=1", key); status != 204 {
 		t.Errorf("%d", status)
 	}
 	heard, err := io.ReadAll(second) // until the conversation has ended

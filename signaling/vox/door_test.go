@@ -28,23 +28,23 @@ import (
 func TestVOXClientOfTheDesign(t *testing.T) {
 	t.Parallel()
 	seen := &doortest.SeenByModel{}
-	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, seen, nil)), nil)
-	if r := c.Start(`,"theme":"expert","projectContext":{"name":"shop"}`); r.SessionID == "" || r.Theme != "expert" ||
+	c := doortest.DialVOX(t, doortest.StartGateway(t, doortest.WithVOX(t, seen, nil)), nil)
+	if r := c.StartConversation(`,"theme":"expert","projectContext":{"name":"shop"}`); r.SessionID == "" || r.Theme != "expert" ||
 		r.Model != "gemini-3.8-live" ||
 		r.Mode != "live" ||
 		r.Resumed ||
 		r.Resume != "" {
 		t.Errorf("%+v", r)
 	}
-	c.Say(doortest.Sentence(440, time.Second, doortest.VoxRate))
-	c.Expect("transcript", func(f doortest.VoxFields) bool { return f.Role == "user" && f.Text != "" })
-	c.Expect("transcript", func(f doortest.VoxFields) bool { return f.Role == "vox" && f.Text != "" })
+	c.SendAudio(doortest.MakeSentence(440, time.Second, doortest.VoxRate))
+	c.AwaitEvent("transcript", func(f doortest.VoxFields) bool { return f.Role == "user" && f.Text != "" })
+	c.AwaitEvent("transcript", func(f doortest.VoxFields) bool { return f.Role == "vox" && f.Text != "" })
 	hears(c, 20000)
 	c.Send(`{"type":"end"}`)
-	if f := c.Expect("session_end", nil); f.Reason != "user" {
+	if f := c.AwaitEvent("session_end", nil); f.Reason != "user" {
 		t.Errorf("%+v", f)
 	}
-	if voice := doortest.Loud(c.Heard()); !doortest.ToneIs(voice, 440) {
+	if voice := doortest.TrimSilence(c.ReceivedVoice()); !doortest.IsTone(voice, 440) {
 		t.Errorf("%d samples, share of 440 Hz %.2f", len(voice), doortest.ToneShare(voice, 440))
 	}
 	c.Ear.Lock()
@@ -54,7 +54,7 @@ func TestVOXClientOfTheDesign(t *testing.T) {
 			t.Errorf("frame %d has %d bytes", i, n)
 		}
 	}
-	opened := seen.All(emulator.Opened)
+	opened := seen.EventsOf(emulator.Opened)
 	if len(opened) != 1 || !slices.Equal(opened[0].Tools, voxTools) || !strings.Contains(opened[0].Text, `{"name":"shop"}`) ||
 		!strings.HasSuffix(opened[0].Text, "Current theme: expert") {
 		t.Errorf("the model got %+v", opened)
@@ -67,43 +67,43 @@ var voxTools = slices.Sorted(slices.Values(desk.Names))
 // Each tool does what its declaration describes.
 func TestVOXTools(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, doortest.WithVOX(t, nil, nil))
+	g := doortest.StartGateway(t, doortest.WithVOX(t, nil, nil))
 	c := doortest.DialVOX(t, g, nil)
-	c.Start(`,"projectContext":{"name":"a shop"},"targets":["studio","the till"],"questions":true`)
+	c.StartConversation(`,"projectContext":{"name":"a shop"},"targets":["studio","the till"],"questions":true`)
 
 	type found struct{ Tools []struct{ ID, Name string } }
 	var list found
-	if err := json.Unmarshal(c.Call("search_tools", `{"query":"payments"}`).Data, &list); err != nil || len(list.Tools) == 0 {
+	if err := json.Unmarshal(c.CallFunction("search_tools", `{"query":"payments"}`).Data, &list); err != nil || len(list.Tools) == 0 {
 		t.Fatal(err, list)
 	}
-	c.Expect("transcript", says(c, list.Tools[0].Name))
+	c.AwaitEvent("transcript", says(c, list.Tools[0].Name))
 	var better found
-	if err := json.Unmarshal(c.Call("recommend_tools", `{"project_summary":"a shop that sells shoes"}`).Data, &better); err != nil ||
+	if err := json.Unmarshal(c.CallFunction("recommend_tools", `{"project_summary":"a shop that sells shoes"}`).Data, &better); err != nil ||
 		len(better.Tools) == 0 {
 		t.Fatal(err, better)
 	}
-	c.Types(`/tool add_tool {"tool_id":"` + list.Tools[0].ID + `"}`)
-	if a := c.Expect("ui_action", nil); a.Action != "add_tool" || a.ToolID != list.Tools[0].ID {
+	c.SendText(`/tool add_tool {"tool_id":"` + list.Tools[0].ID + `"}`)
+	if a := c.AwaitEvent("ui_action", nil); a.Action != "add_tool" || a.ToolID != list.Tools[0].ID {
 		t.Errorf("%+v", a)
 	}
-	c.Expect("tool_result", func(f doortest.VoxFields) bool { return strings.Contains(string(f.Data), "integration_prompt") })
-	c.Types(`/tool navigate_ui {"target":"the till"}`)
-	if a := c.Expect("ui_action", nil); a.Action != "navigate" || a.Target != "the till" {
+	c.AwaitEvent("tool_result", func(f doortest.VoxFields) bool { return strings.Contains(string(f.Data), "integration_prompt") })
+	c.SendText(`/tool navigate_ui {"target":"the till"}`)
+	if a := c.AwaitEvent("ui_action", nil); a.Action != "navigate" || a.Target != "the till" {
 		t.Errorf("%+v", a)
 	}
-	c.Expect("tool_result", nil)
-	c.Types(`/tool navigate_ui {"target":"elsewhere"}`) // not one of the targets: the model and the developer get an error
-	if l := c.Expect("log", nil); !strings.Contains(l.Message, "'studio', 'the till'") || c.Count("error") != 0 {
-		t.Errorf("%+v, %d errors", l, c.Count("error"))
+	c.AwaitEvent("tool_result", nil)
+	c.SendText(`/tool navigate_ui {"target":"elsewhere"}`) // not one of the targets: the model and the developer get an error
+	if l := c.AwaitEvent("log", nil); !strings.Contains(l.Message, "'studio', 'the till'") || c.CountMessages("error") != 0 {
+		t.Errorf("%+v, %d errors", l, c.CountMessages("error"))
 	}
-	c.Types(`/tool generate_app {"prompt":"a counter"}`)
-	q := c.Expect("question", nil)
+	c.SendText(`/tool generate_app {"prompt":"a counter"}`)
+	q := c.AwaitEvent("question", nil)
 	if !strings.Contains(q.Text, "Generate this app?") || !strings.Contains(q.Text, "a counter") {
 		t.Errorf("%+v", q)
 	}
 	c.Send(`{"type":"answer","id":"` + q.ID + `","yes":true}`)
-	made := c.Expect("ui_action", func(f doortest.VoxFields) bool { return f.Action == "app_ready" })
-	c.Expect("tool_result", func(f doortest.VoxFields) bool {
+	made := c.AwaitEvent("ui_action", func(f doortest.VoxFields) bool { return f.Action == "app_ready" })
+	c.AwaitEvent("tool_result", func(f doortest.VoxFields) bool {
 		return f.Name == "generate_app" && strings.Contains(string(f.Data), made.URL)
 	})
 	resp, err := http.Get(g.HTTP + "/" + made.URL)
@@ -115,104 +115,104 @@ func TestVOXTools(t *testing.T) {
 		!slices.Contains(made.Files, "index.html") {
 		t.Errorf("%d %s, %v", resp.StatusCode, page, made)
 	}
-	status := string(c.Call("get_project_status", `{}`).Data)
+	status := string(c.CallFunction("get_project_status", `{}`).Data)
 	for _, part := range []string{"a shop", list.Tools[0].ID, made.URL, "the till"} {
 		if !strings.Contains(status, part) {
 			t.Errorf("the project lacks %q: %s", part, status)
 		}
 	}
-	c.Types(`/tool generate_app {"prompt":"another counter"}`)
-	q = c.Expect("question", nil)
+	c.SendText(`/tool generate_app {"prompt":"another counter"}`)
+	q = c.AwaitEvent("question", nil)
 	c.Send(`{"type":"answer","id":"` + q.ID + `","yes":false}`)
-	c.Expect("tool_result", func(f doortest.VoxFields) bool { return strings.Contains(string(f.Data), `"error"`) })
+	c.AwaitEvent("tool_result", func(f doortest.VoxFields) bool { return strings.Contains(string(f.Data), `"error"`) })
 }
 
 // If the client cannot show questions, the model asks, and the user must have said something before an app is
 // written.
 func TestVOXAsksByVoice(t *testing.T) {
 	t.Parallel()
-	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, nil)), nil)
-	c.Start("")
-	c.Types(`/tool generate_app {"prompt":"a counter"}`)
-	c.Expect("transcript", says(c, "must agree first"))
-	c.Types(`/tool answer_question {"yes":true}`)
-	c.Expect("ui_action", func(f doortest.VoxFields) bool { return f.Action == "app_ready" })
+	c := doortest.DialVOX(t, doortest.StartGateway(t, doortest.WithVOX(t, nil, nil)), nil)
+	c.StartConversation("")
+	c.SendText(`/tool generate_app {"prompt":"a counter"}`)
+	c.AwaitEvent("transcript", says(c, "must agree first"))
+	c.SendText(`/tool answer_question {"yes":true}`)
+	c.AwaitEvent("ui_action", func(f doortest.VoxFields) bool { return f.Action == "app_ready" })
 }
 
 // An unknown model is rejected at once, and not only with the first question.
 func TestVOXRefusesUnknownModels(t *testing.T) {
 	t.Parallel()
-	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, nil)), nil)
+	c := doortest.DialVOX(t, doortest.StartGateway(t, doortest.WithVOX(t, nil, nil)), nil)
 	c.Send(`{"type":"start","model":"qwerty-7"}`)
-	c.Expect("error", func(f doortest.VoxFields) bool {
+	c.AwaitEvent("error", func(f doortest.VoxFields) bool {
 		return f.Code == "bad_message" && strings.Contains(f.Message, "no model qwerty-7")
 	})
-	c.Expect("session_end", nil)
+	c.AwaitEvent("session_end", nil)
 }
 
 // A project outlives its conversation, and its apps have versions, from which the client may choose.
 func TestVOXKeepsItsProject(t *testing.T) {
 	t.Parallel()
-	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, nil)), nil)
+	c := doortest.DialVOX(t, doortest.StartGateway(t, doortest.WithVOX(t, nil, nil)), nil)
 	var ready struct{ Project string }
 	c.Send(`{"type":"start","questions":true}`)
-	begun, _ := c.Wait(0, "ready", func(doortest.Message) bool { return true })
-	begun.Read(t, &ready)
+	begun, _ := c.AwaitMatch(0, "ready", func(doortest.Message) bool { return true })
+	begun.DecodePayload(t, &ready)
 	version := func(n int) func(doortest.VoxFields) bool {
 		return func(f doortest.VoxFields) bool { return f.Action == "app_ready" && f.Version == n }
 	}
-	c.Types("A list for my family")
-	c.Expect("tool_result", func(f doortest.VoxFields) bool { return f.Name == "recommend_tools" })
-	c.Call("add_tool", `{"tool_id":"vue"}`)
-	c.Types("Build it")
-	c.Expect("question", nil)
-	c.Types("Yes")
-	c.Expect("question", func(f doortest.VoxFields) bool { return f.Withdrawn })
-	first := c.Expect("ui_action", version(1))
-	c.Types("Make the button green")
-	second := c.Expect("ui_action", version(2))
+	c.SendText("A list for my family")
+	c.AwaitEvent("tool_result", func(f doortest.VoxFields) bool { return f.Name == "recommend_tools" })
+	c.CallFunction("add_tool", `{"tool_id":"vue"}`)
+	c.SendText("Build it")
+	c.AwaitEvent("question", nil)
+	c.SendText("Yes")
+	c.AwaitEvent("question", func(f doortest.VoxFields) bool { return f.Withdrawn })
+	first := c.AwaitEvent("ui_action", version(1))
+	c.SendText("Make the button green")
+	second := c.AwaitEvent("ui_action", version(2))
 	if first.App != "Family list" || second.App != first.App || second.URL == first.URL {
 		t.Errorf("%+v, %+v", first, second)
 	}
-	c.Types("Undo")
-	if undone := c.Expect("ui_action", version(1)); undone.URL != first.URL {
+	c.SendText("Undo")
+	if undone := c.AwaitEvent("ui_action", version(1)); undone.URL != first.URL {
 		t.Errorf("%+v", undone)
 	}
 	c.Send(`{"type":"version","version":2}`)
-	c.Expect("ui_action", version(2))
+	c.AwaitEvent("ui_action", version(2))
 	c.Send(`{"type":"version","version":7}`)
-	c.Expect("error", func(f doortest.VoxFields) bool { return strings.Contains(f.Message, "no version 7") })
+	c.AwaitEvent("error", func(f doortest.VoxFields) bool { return strings.Contains(f.Message, "no version 7") })
 	c.Send(`{"type":"end"}`)
-	c.Expect("session_end", nil)
+	c.AwaitEvent("session_end", nil)
 	for _, model := range []string{"", "gemini-3.8-flash"} {
 		c.Send(`{"type":"start","model":"` + model + `","project":"` + ready.Project + `"}`)
-		c.Expect("ready", nil)
-		c.Expect("ui_action", func(f doortest.VoxFields) bool { return f.ToolID == "vue" })
-		c.Expect("ui_action", version(2))
+		c.AwaitEvent("ready", nil)
+		c.AwaitEvent("ui_action", func(f doortest.VoxFields) bool { return f.ToolID == "vue" })
+		c.AwaitEvent("ui_action", version(2))
 		c.Send(`{"type":"end"}`)
-		c.Expect("session_end", nil)
+		c.AwaitEvent("session_end", nil)
 	}
 	c.Send(`{"type":"start","project":"` + strings.Repeat("A", 26) + `"}`)
-	c.Expect("log", func(f doortest.VoxFields) bool { return strings.Contains(f.Message, "not kept here") })
-	c.Expect("ready", nil)
+	c.AwaitEvent("log", func(f doortest.VoxFields) bool { return strings.Contains(f.Message, "not kept here") })
+	c.AwaitEvent("ready", nil)
 }
 
 // After an interruption there is less than 200 ms of the old voice, and the transcript has only what was heard.
 func TestVOXInterruption(t *testing.T) {
 	t.Parallel()
-	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, nil)), nil)
-	c.Start("")
-	c.Say(doortest.Sentence(440, 4*time.Second, doortest.VoxRate))
+	c := doortest.DialVOX(t, doortest.StartGateway(t, doortest.WithVOX(t, nil, nil)), nil)
+	c.StartConversation("")
+	c.SendAudio(doortest.MakeSentence(440, 4*time.Second, doortest.VoxRate))
 	hears(c, 12000)
-	c.Say(doortest.Tone(880, 500*time.Millisecond, doortest.VoxRate))
-	c.Expect("interrupted", nil)
-	before := len(c.Heard())
-	c.Say(doortest.Silence(time.Second, doortest.VoxRate))
+	c.SendAudio(doortest.MakeTone(880, 500*time.Millisecond, doortest.VoxRate))
+	c.AwaitEvent("interrupted", nil)
+	before := len(c.ReceivedVoice())
+	c.SendAudio(doortest.MakeSilence(time.Second, doortest.VoxRate))
 	hears(c, before+6000)
-	after := c.Heard()[before:]
+	after := c.ReceivedVoice()[before:]
 	old := 0
 	for part := range slices.Chunk(after, 480) {
-		if len(doortest.Loud(part)) > 240 && doortest.ToneIs(part, 440) {
+		if len(doortest.TrimSilence(part)) > 240 && doortest.IsTone(part, 440) {
 			old += len(part)
 		}
 	}
@@ -226,27 +226,27 @@ func TestVOXTellsWhatWasHeard(t *testing.T) {
 	t.Parallel()
 	const long = "One thing. Two things. Three things are more than two things. Four things, five things, six things and so on until " +
 		"there are twelve of them. The end."
-	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, nil)), nil)
-	c.Start("")
-	c.Types(long)
-	c.Expect("transcript", nil)
-	c.Types("stop")
-	c.Expect("interrupted", nil)
-	c.Expect("transcript", says(c, "stop"))
-	c.Types("again")
-	c.Expect("transcript", says(c, "again"))
+	c := doortest.DialVOX(t, doortest.StartGateway(t, doortest.WithVOX(t, nil, nil)), nil)
+	c.StartConversation("")
+	c.SendText(long)
+	c.AwaitEvent("transcript", nil)
+	c.SendText("stop")
+	c.AwaitEvent("interrupted", nil)
+	c.AwaitEvent("transcript", says(c, "stop"))
+	c.SendText("again")
+	c.AwaitEvent("transcript", says(c, "again"))
 	turns := transcriptOf(c, "vox")
 	if len(turns) != 3 || !strings.HasPrefix("You said: "+long, strings.TrimSpace(turns[0])) || strings.Contains(turns[0], "The end.") ||
 		turns[1] != "You said: stop" ||
 		turns[2] != "You said: again" {
 		t.Errorf("%q", turns)
 	}
-	c.Types(long)
-	c.Expect("transcript", says(c, "The end."))
+	c.SendText(long)
+	c.AwaitEvent("transcript", says(c, "The end."))
 	if turns := transcriptOf(c, "vox"); turns[3] != "You said: "+long {
 		t.Errorf("%q", turns[3])
 	}
-	if n := c.Count("transcript"); n > 15 {
+	if n := c.CountMessages("transcript"); n > 15 {
 		t.Errorf("%d phrases: they are words", n)
 	}
 }
@@ -255,22 +255,24 @@ func TestVOXTellsWhatWasHeard(t *testing.T) {
 func TestVOXMute(t *testing.T) {
 	t.Parallel()
 	seen := &doortest.SeenByModel{}
-	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, seen, nil)), nil)
-	c.Start("")
-	c.Say(append(doortest.Silence(300*time.Millisecond, doortest.VoxRate), doortest.Tone(440, time.Second, doortest.VoxRate)...))
+	c := doortest.DialVOX(t, doortest.StartGateway(t, doortest.WithVOX(t, seen, nil)), nil)
+	c.StartConversation("")
+	c.SendAudio(append(doortest.MakeSilence(300*time.Millisecond, doortest.VoxRate), doortest.MakeTone(440, time.Second, doortest.VoxRate)...))
 	c.Send(`{"type":"mute","muted":true}`) // which ends the sentence
-	c.Say(doortest.Sentence(880, 2*time.Second, doortest.VoxRate))
-	c.Expect("transcript", func(f doortest.VoxFields) bool { return f.Role == "vox" })
+	c.SendAudio(doortest.MakeSentence(880, 2*time.Second, doortest.VoxRate))
+	c.AwaitEvent("transcript", func(f doortest.VoxFields) bool { return f.Role == "vox" })
 	c.Send(`{"type":"mute","muted":false}`)
 	hears(c, 20000)
-	c.Say(doortest.Sentence(300, time.Second, doortest.VoxRate))
-	c.Expect("transcript", func(f doortest.VoxFields) bool { return f.Role == "vox" })
+	c.SendAudio(doortest.MakeSentence(300, time.Second, doortest.VoxRate))
+	c.AwaitEvent("transcript", func(f doortest.VoxFields) bool { return f.Role == "vox" })
 	c.Send(`{"type":"end"}`)
-	c.Expect("session_end", nil)
+	c.AwaitEvent("session_end", nil)
 	for i, hz := range []float64{440, 300} {
-		if heard := seen.All(emulator.Heard); len(heard) != 2 {
+		if heard := seen.EventsOf(emulator.Heard); len(heard) != 2 {
 			t.Fatalf("the model has heard %d turns", len(heard))
-		} else if pcm := media.NewResampler(heard[i].Rate, bridge.VoiceRate).Resample(heard[i].PCM); !doortest.ToneIs(doortest.Loud(pcm), hz) {
+		} else if pcm := media.NewResampler(heard[i].Rate, bridge.VoiceRate).Resample(heard[i].PCM); !doortest.IsTone(
+			doortest.TrimSilence(pcm), hz,
+		) {
 			t.Errorf("turn %d is not of %v Hz", i, hz)
 		}
 	}
@@ -279,10 +281,10 @@ func TestVOXMute(t *testing.T) {
 // Another theme is another conversation on the same socket, with another voice.
 func TestVOXChangesItsTheme(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, doortest.WithVOX(t, nil, nil))
+	g := doortest.StartGateway(t, doortest.WithVOX(t, nil, nil))
 	c := doortest.DialVOX(t, g, nil)
 	for theme, voice := range map[string]string{"warm": "Aoede", "retro": "Charon", "": "Orus", "gothic": "Orus"} {
-		r := c.Start(`,"theme":"` + theme + `"`)
+		r := c.StartConversation(`,"theme":"` + theme + `"`)
 		effective := make(chan json.RawMessage, 1)
 		stop, err := g.Host.Session(r.SessionID).Watch(func(e bridge.Event) {
 			if done, ok := e.Body.(bridge.SetupComplete); ok {
@@ -305,12 +307,12 @@ func TestVOXChangesItsTheme(t *testing.T) {
 		}
 		c.Send(`{"type":"end"}`) // and the next start need not wait for the reply
 	}
-	c.Start("")
-	if n := c.Count("session_end"); n != 4 || c.Count("error") != 0 {
-		t.Errorf("%d conversations have ended, %d errors", n, c.Count("error"))
+	c.StartConversation("")
+	if n := c.CountMessages("session_end"); n != 4 || c.CountMessages("error") != 0 {
+		t.Errorf("%d conversations have ended, %d errors", n, c.CountMessages("error"))
 	}
 	logs := 0
-	for _, m := range c.All() {
+	for _, m := range c.Messages() {
 		if m.Type == "log" && strings.Contains(string(m.Payload), "gothic") {
 			logs++
 		}
@@ -323,21 +325,21 @@ func TestVOXChangesItsTheme(t *testing.T) {
 // The Live models: the one of the design, one that was shut down, and the default.
 func TestVOXModels(t *testing.T) {
 	t.Parallel()
-	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, nil)), nil)
+	c := doortest.DialVOX(t, doortest.StartGateway(t, doortest.WithVOX(t, nil, nil)), nil)
 	for asked, want := range map[string]string{
 		"gemini-2.5-flash-native-audio-preview-12-2025": "gemini-2.5-flash-native-audio-preview-12-2025",
 		"gemini-2.0-flash-live-001":                     "gemini-3.8-live",
 		"":                                              "gemini-3.8-live",
 	} {
-		if r := c.Start(`,"model":"` + asked + `"`); r.Model != want || r.Mode != "live" {
+		if r := c.StartConversation(`,"model":"` + asked + `"`); r.Model != want || r.Mode != "live" {
 			t.Errorf("%q became %+v", asked, r)
 		}
-		c.Types("hello")
-		c.Expect("transcript", says(c, "hello"))
+		c.SendText("hello")
+		c.AwaitEvent("transcript", says(c, "hello"))
 		c.Send(`{"type":"end"}`)
-		c.Expect("session_end", nil)
+		c.AwaitEvent("session_end", nil)
 	}
-	c.Wait(0, "a log of the model", func(m doortest.Message) bool {
+	c.AwaitMatch(0, "a log of the model", func(m doortest.Message) bool {
 		return m.Type == "log" && strings.Contains(string(m.Payload), "shut down")
 	})
 }
@@ -345,39 +347,39 @@ func TestVOXModels(t *testing.T) {
 // The loss of a socket loses nothing else: the project is kept, and what was made meanwhile is sent.
 func TestVOXResume(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, doortest.WithVOX(t, nil, nil))
+	g := doortest.StartGateway(t, doortest.WithVOX(t, nil, nil))
 	first := doortest.DialVOX(t, g, nil)
-	r := first.Start(`,"theme":"warm","projectContext":{"name":"a shop"},"resume":true,"questions":true`)
+	r := first.StartConversation(`,"theme":"warm","projectContext":{"name":"a shop"},"resume":true,"questions":true`)
 	if r.Resume == "" {
 		t.Fatal("no token")
 	}
-	added := first.Call("add_tool", `{"tool_id":"stripe"}`)
-	first.Types(`/tool generate_app {"prompt":"a counter"}`)
-	q := first.Expect("question", nil)
+	added := first.CallFunction("add_tool", `{"tool_id":"stripe"}`)
+	first.SendText(`/tool generate_app {"prompt":"a counter"}`)
+	q := first.AwaitEvent("question", nil)
 	first.Conn.Close()
 	<-first.Done
 
 	// Other endpoints do not accept this endpoint's resume token, and this one does not accept theirs.
-	web := doortest.Dial(t, g.URL)
+	web := doortest.DialWebSocket(t, g.URL)
 	web.Send("CONNECT_GEMINI", `{"initialConfig":{},"resumable":true,"resumeToken":"`+r.Resume+`"}`)
-	_, theirs := doortest.Setup(t, web.Expect("SETUP_COMPLETE"), false)
+	_, theirs := doortest.ReadSetup(t, web.AwaitEvent("SETUP_COMPLETE"), false)
 	stranger := doortest.DialVOX(t, g, nil)
-	if s := stranger.Start(`,"resume":"` + theirs + `"`); s.Resumed {
+	if s := stranger.StartConversation(`,"resume":"` + theirs + `"`); s.Resumed {
 		t.Error("a token of another door was good here")
 	}
 
 	second := doortest.DialVOX(t, g, nil)
-	again := second.Start(`,"theme":"retro","resume":"` + r.Resume + `"`)
+	again := second.StartConversation(`,"theme":"retro","resume":"` + r.Resume + `"`)
 	if again.SessionID != r.SessionID || !again.Resumed || again.Theme != "warm" || again.Resume == "" || again.Resume == r.Resume {
 		t.Errorf("%+v became %+v", r, again)
 	}
-	second.Expect("ui_action", func(f doortest.VoxFields) bool { return f.Action == "add_tool" && f.ToolID == "stripe" }) // sent again
-	if asked := second.Expect("question", nil); asked.ID != q.ID {
+	second.AwaitEvent("ui_action", func(f doortest.VoxFields) bool { return f.Action == "add_tool" && f.ToolID == "stripe" }) // sent again
+	if asked := second.AwaitEvent("question", nil); asked.ID != q.ID {
 		t.Errorf("%+v became %+v", q, asked)
 	}
 	second.Send(`{"type":"answer","id":"` + q.ID + `","yes":true}`)
-	second.Expect("ui_action", func(f doortest.VoxFields) bool { return f.Action == "app_ready" })
-	status := string(second.Call("get_project_status", `{}`).Data)
+	second.AwaitEvent("ui_action", func(f doortest.VoxFields) bool { return f.Action == "app_ready" })
+	status := string(second.CallFunction("get_project_status", `{}`).Data)
 	for _, part := range []string{"a shop", "stripe", "vox/apps/"} {
 		if !strings.Contains(status, part) || !strings.Contains(string(added.Data), "stripe") {
 			t.Errorf("the project lacks %q: %s", part, status)
@@ -385,22 +387,22 @@ func TestVOXResume(t *testing.T) {
 	}
 	// A second socket takes over the conversation.
 	third := doortest.DialVOX(t, g, nil)
-	third.Start(`,"resume":"` + again.Resume + `"`)
-	if f := second.Expect("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "Another connection") {
+	third.StartConversation(`,"resume":"` + again.Resume + `"`)
+	if f := second.AwaitEvent("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "Another connection") {
 		t.Errorf("%+v", f)
 	}
 	if code := second.CloseCode(); code != websocket.CloseNormalClosure {
 		t.Errorf("closed with %d", code)
 	}
-	third.Types("hello")
-	third.Expect("transcript", says(third, "hello"))
+	third.SendText("hello")
+	third.AwaitEvent("transcript", says(third, "hello"))
 }
 
 // A client that resumes gets what was made while it was away.
 func TestVOXTellsWhatWasMissed(t *testing.T) {
 	t.Parallel()
 	write := make(chan struct{})
-	g := doortest.NewGateway(t, doortest.WithVOX(t, nil, func(d *vox.Server) {
+	g := doortest.StartGateway(t, doortest.WithVOX(t, nil, func(d *vox.Server) {
 		generate := d.Generate
 		d.Generate = func(
 			ctx context.Context, account bridge.Account, model string, request json.RawMessage, piece func(json.RawMessage) error,
@@ -410,11 +412,11 @@ func TestVOXTellsWhatWasMissed(t *testing.T) {
 		}
 	}))
 	first := doortest.DialVOX(t, g, nil)
-	r := first.Start(`,"resume":true,"questions":true`)
-	first.Types(`/tool generate_app {"prompt":"a counter"}`)
-	q := first.Expect("question", nil)
+	r := first.StartConversation(`,"resume":true,"questions":true`)
+	first.SendText(`/tool generate_app {"prompt":"a counter"}`)
+	q := first.AwaitEvent("question", nil)
 	first.Send(`{"type":"answer","id":"` + q.ID + `","yes":true}`)
-	first.Expect("ui_action", func(f doortest.VoxFields) bool { return f.Action == "app_progress" })
+	first.AwaitEvent("ui_action", func(f doortest.VoxFields) bool { return f.Action == "app_progress" })
 	parked, done := make(chan struct{}), make(chan struct{})
 	stop, err := g.Host.Session(r.SessionID).Watch(func(e bridge.Event) {
 		switch b := e.Body.(type) {
@@ -438,8 +440,8 @@ func TestVOXTellsWhatWasMissed(t *testing.T) {
 	<-done
 	for range 2 { // the first of them may have been lost with its socket
 		c := doortest.DialVOX(t, g, nil)
-		r = c.Start(`,"resume":"` + r.Resume + `"`)
-		if a := c.Expect("ui_action", nil); a.Action != "app_ready" || a.URL == "" {
+		r = c.StartConversation(`,"resume":"` + r.Resume + `"`)
+		if a := c.AwaitEvent("ui_action", nil); a.Action != "app_ready" || a.URL == "" {
 			t.Errorf("%+v", a)
 		}
 	}
@@ -448,21 +450,21 @@ func TestVOXTellsWhatWasMissed(t *testing.T) {
 // An invalid message gets an error, and the conversation continues.
 func TestVOXBadFrames(t *testing.T) {
 	t.Parallel()
-	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, nil)), nil)
+	c := doortest.DialVOX(t, doortest.StartGateway(t, doortest.WithVOX(t, nil, nil)), nil)
 	refusals := 0
 	try := func(name string, kind int, raw, code string) {
 		t.Helper()
-		c.Raw(kind, []byte(raw))
-		if e := c.Expect("error", nil); e.Code != code || e.Message == "" {
+		c.SendFrame(kind, []byte(raw))
+		if e := c.AwaitEvent("error", nil); e.Code != code || e.Message == "" {
 			t.Errorf("%s: %+v, want %s", name, e, code)
 		}
-		if refusals++; c.Count("error") != refusals {
-			t.Errorf("%s: %d errors for %d frames", name, c.Count("error"), refusals)
+		if refusals++; c.CountMessages("error") != refusals {
+			t.Errorf("%s: %d errors for %d frames", name, c.CountMessages("error"), refusals)
 		}
 	}
 	text, binary := websocket.TextMessage, websocket.BinaryMessage
 	try("sound before start", binary, "ab", "not_started")
-	c.Raw(binary, []byte("ab")) // gets one error
+	c.SendFrame(binary, []byte("ab")) // gets one error
 	for _, m := range []string{
 		`{"type":"mute","muted":true}`, `{"type":"end"}`, `{"type":"text","text":"hi"}`, `{"type":"answer","id":"a","yes":true}`,
 	} {
@@ -484,7 +486,7 @@ func TestVOXBadFrames(t *testing.T) {
 	} {
 		try(name, text, `{"type":"start",`+fields+`}`, "bad_message")
 	}
-	c.Start(`,"projectContext":null`)
+	c.StartConversation(`,"projectContext":null`)
 	for name, raw := range map[string]string{
 		"no JSON": `{"type":`, "a list": `[]`, "null": `null`, "nothing": ``, "no type": `{}`, "another type": `{"type":"sing"}`,
 		"a type that is a number": `{"type":1}`,
@@ -498,31 +500,31 @@ func TestVOXBadFrames(t *testing.T) {
 	try("too long", text, `{"type":"text","text":"`+strings.Repeat("x", 128<<10)+`"}`, "too_large")
 	try("too much sound", binary, strings.Repeat("a", 8194), "invalid_audio_format")
 	try("a second start", text, `{"type":"start"}`, "already_started")
-	c.Types("hello")
-	c.Expect("transcript", says(c, "hello"))
+	c.SendText("hello")
+	c.AwaitEvent("transcript", says(c, "hello"))
 	for range 2000 { // a flood does not fill the queue: only a few of the errors are sent
-		c.Raw(text, []byte("{}"))
+		c.SendFrame(text, []byte("{}"))
 	}
-	c.Types("still here")
-	c.Expect("transcript", says(c, "still here"))
-	if n := c.Count("error") - refusals; n > 100 {
+	c.SendText("still here")
+	c.AwaitEvent("transcript", says(c, "still here"))
+	if n := c.CountMessages("error") - refusals; n > 100 {
 		t.Errorf("%d errors were sent", n)
 	}
 	c.Send(`{"type":"end"}`)
-	c.Expect("session_end", nil)
+	c.AwaitEvent("session_end", nil)
 }
 
 // If a token is required, it is accepted in three places, and the client learns when its time ends.
 func TestVOXWantsAToken(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil, doortest.WithVOX(t, nil, nil))
+	l := doortest.StartLockedGateway(t, nil, doortest.WithVOX(t, nil, nil))
 	refused := func(c *doortest.VoxClient, start, code string) {
 		t.Helper()
 		c.Send(start)
-		if e := c.Expect("error", nil); e.Code != code {
+		if e := c.AwaitEvent("error", nil); e.Code != code {
 			t.Errorf("%+v", e)
 		}
-		if e := c.Expect("session_end", nil); e.Reason != "error" {
+		if e := c.AwaitEvent("session_end", nil); e.Reason != "error" {
 			t.Errorf("%+v", e)
 		}
 		if n := c.CloseCode(); n != websocket.ClosePolicyViolation {
@@ -531,29 +533,30 @@ func TestVOXWantsAToken(t *testing.T) {
 	}
 	refused(doortest.DialVOX(t, l.Gateway, nil), `{"type":"start"}`, "unauthorized")
 	refused(doortest.DialVOX(t, l.Gateway, nil), `{"type":"start","token":"nonsense"}`, "unauthorized")
-	refused(doortest.DialVOX(t, l.Gateway, nil), `{"type":"start","token":"`+l.Mint(`{"grant":{"doors":["web"]}}`)+`"}`, "forbidden")
+	refused(doortest.DialVOX(t, l.Gateway, nil), `{"type":"start","token":"`+l.MintToken(`{"grant":{"doors":["web"]}}`)+`"}`, "forbidden")
 	refused(
 		doortest.DialVOX(t, l.Gateway, nil),
-		`{"type":"start","model":"models/gemini-3.8-flash","token":"`+l.Mint(`{"grant":{"models":["*-live"]}}`)+`"}`,
+		`{"type":"start","model":"models/gemini-3.8-flash","token":"`+l.MintToken(`{"grant":{"models":["*-live"]}}`)+`"}`,
 		"forbidden",
 	)
-	doortest.DialVOX(t, l.Gateway, http.Header{"Authorization": {"Bearer " + l.Mint(`{}`)}}).Start("")
-	doortest.DialVOX(t, l.Gateway, http.Header{"Sec-Websocket-Protocol": {"voxgate, voxgate.token." + l.Mint(`{}`)}}).Start("")
-	doortest.DialVOX(t, l.Gateway, nil).Start(`,"token":"` + l.Mint(`{"grant":{"doors":["vox"]}}`) + `"`)
+	doortest.DialVOX(t, l.Gateway, http.Header{"Authorization": {"Bearer " + l.MintToken(`{}`)}}).StartConversation("")
+	header := http.Header{"Sec-Websocket-Protocol": {"voxgate, voxgate.token." + l.MintToken(`{}`)}}
+	doortest.DialVOX(t, l.Gateway, header).StartConversation("")
+	doortest.DialVOX(t, l.Gateway, nil).StartConversation(`,"token":"` + l.MintToken(`{"grant":{"doors":["vox"]}}`) + `"`)
 
 	for _, model := range []string{"gemini-3.8-live", "gemini-3.8-flash"} {
 		c := doortest.DialVOX(t, l.Gateway, nil)
-		c.Start(`,"model":"` + model + `","token":"` + l.Mint(`{"once":false,"grant":{"maxSeconds":5}}`) + `"`)
-		if f := c.Expect("session_end", nil); f.Reason != "timeout" || f.Message == "" {
+		c.StartConversation(`,"model":"` + model + `","token":"` + l.MintToken(`{"once":false,"grant":{"maxSeconds":5}}`) + `"`)
+		if f := c.AwaitEvent("session_end", nil); f.Reason != "timeout" || f.Message == "" {
 			t.Errorf("%s: %+v", model, f)
 		}
-		c.Start("") // with the token of the earlier start
+		c.StartConversation("") // with the token of the earlier start
 	}
 	// The client cannot change what the token prescribes.
 	c := doortest.DialVOX(t, l.Gateway, nil)
-	l.Edit(doortest.Grants(map[string]any{}))
-	token := l.Mint(`{"grant":{"agent":{"model":"gemini-3.8-flash"}}}`)
-	if r := c.Start(`,"model":"gemini-3.8-live","token":"` + token + `"`); r.Mode != "text" {
+	l.EditKeys(doortest.SetGrants(map[string]any{}))
+	token := l.MintToken(`{"grant":{"agent":{"model":"gemini-3.8-flash"}}}`)
+	if r := c.StartConversation(`,"model":"gemini-3.8-live","token":"` + token + `"`); r.Mode != "text" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -561,14 +564,14 @@ func TestVOXWantsAToken(t *testing.T) {
 // Tokens of text models count for the budget, too, and the end of a budget ends the conversation.
 func TestVOXBudget(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil, doortest.WithVOX(t, nil, nil))
+	l := doortest.StartLockedGateway(t, nil, doortest.WithVOX(t, nil, nil))
 	c := doortest.DialVOX(t, l.Gateway, nil)
-	c.Start(`,"model":"gemini-3.8-flash","token":"` + l.Mint(`{"grant":{"tokens":2500}}`) + `"`)
-	c.Types("How many words are there in this sentence, and what do they cost?")
-	c.Expect("transcript", nil)
-	c.Expect("state", func(f doortest.VoxFields) bool { return f.State == "live" })
-	c.Types(strings.Repeat("As many as it takes. ", 400)) // more than is left
-	if f := c.Expect("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "used up") {
+	c.StartConversation(`,"model":"gemini-3.8-flash","token":"` + l.MintToken(`{"grant":{"tokens":2500}}`) + `"`)
+	c.SendText("How many words are there in this sentence, and what do they cost?")
+	c.AwaitEvent("transcript", nil)
+	c.AwaitEvent("state", func(f doortest.VoxFields) bool { return f.State == "live" })
+	c.SendText(strings.Repeat("As many as it takes. ", 400)) // more than is left
+	if f := c.AwaitEvent("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "used up") {
 		t.Errorf("%+v", f)
 	}
 	c.CloseCode()
@@ -584,15 +587,17 @@ func TestVOXBudgetOfStoppedAnswers(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	t.Cleanup(chat.Close)
-	l := doortest.NewLocked(t, nil, doortest.WithVOX(t, nil, nil, rest.Route{Model: "gpt-*", OpenAI: &rest.OpenAI{URL: chat.URL + "/v1"}}))
+	l := doortest.StartLockedGateway(
+		t, nil, doortest.WithVOX(t, nil, nil, rest.Route{Model: "gpt-*", OpenAI: &rest.OpenAI{URL: chat.URL + "/v1"}}),
+	)
 	c := doortest.DialVOX(t, l.Gateway, nil)
-	c.Start(`,"model":"gpt-6-astra","token":"` + l.Mint(`{"grant":{"tokens":2500}}`) + `"`)
-	c.Types("What is this?")
+	c.StartConversation(`,"model":"gpt-6-astra","token":"` + l.MintToken(`{"grant":{"tokens":2500}}`) + `"`)
+	c.SendText("What is this?")
 	<-asked
 	for range 4 { // each takes about 900 tokens with its instruction
-		c.Types("Something else.")
+		c.SendText("Something else.")
 	}
-	if f := c.Expect("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "used up") {
+	if f := c.AwaitEvent("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "used up") {
 		t.Errorf("%+v", f)
 	}
 	c.CloseCode()
@@ -602,14 +607,14 @@ func TestVOXBudgetOfStoppedAnswers(t *testing.T) {
 func TestVOXTellsOfTheRecording(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	recorded := func(_ *doortest.Doors, o *bridge.Options) { o.Recordings, o.RecordAll = folder, true }
-	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, nil), recorded), nil)
-	if r := c.Start(""); !r.Recording {
+	recorded := func(_ *doortest.Endpoints, o *bridge.Options) { o.Recordings, o.RecordAll = folder, true }
+	c := doortest.DialVOX(t, doortest.StartGateway(t, doortest.WithVOX(t, nil, nil), recorded), nil)
+	if r := c.StartConversation(""); !r.Recording {
 		t.Errorf("%+v", r)
 	}
 	c.Send(`{"type":"end"}`)
-	c.Expect("session_end", nil)
-	if r := c.Start(`,"model":"gemini-3.8-flash"`); !r.Recording {
+	c.AwaitEvent("session_end", nil)
+	if r := c.StartConversation(`,"model":"gemini-3.8-flash"`); !r.Recording {
 		t.Errorf("typed talk: %+v", r)
 	}
 }
@@ -617,68 +622,68 @@ func TestVOXTellsOfTheRecording(t *testing.T) {
 // Typed conversations have the same tools, and the next text stops what runs.
 func TestVOXTypedTalk(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, doortest.WithVOX(t, nil, nil))
+	g := doortest.StartGateway(t, doortest.WithVOX(t, nil, nil))
 	c := doortest.DialVOX(t, g, nil)
-	if r := c.Start(`,"model":"gemini-3.8-flash","projectContext":{"name":"a shop"},"questions":true`); r.Mode != "text" ||
+	if r := c.StartConversation(`,"model":"gemini-3.8-flash","projectContext":{"name":"a shop"},"questions":true`); r.Mode != "text" ||
 		r.Model != "gemini-3.8-flash" {
 		t.Fatalf("%+v", r)
 	}
-	c.Types("Hello there. How are you?")
-	c.Expect("transcript", says(c, "How are you?"))
-	if s := c.Expect("state", nil); s.State != "live" {
+	c.SendText("Hello there. How are you?")
+	c.AwaitEvent("transcript", says(c, "How are you?"))
+	if s := c.AwaitEvent("state", nil); s.State != "live" {
 		t.Errorf("after an answer: %+v", s)
 	}
-	if found := c.Call("search_tools", `{"query":"payments"}`); !strings.Contains(string(found.Data), "stripe") {
+	if found := c.CallFunction("search_tools", `{"query":"payments"}`); !strings.Contains(string(found.Data), "stripe") {
 		t.Errorf("%s", found.Data)
 	}
-	c.Expect("transcript", says(c, "search_tools says"))
-	c.Types(`/tool add_tool {"tool_id":"stripe"}`)
-	if a := c.Expect("ui_action", nil); a.Action != "add_tool" || a.ToolID != "stripe" {
+	c.AwaitEvent("transcript", says(c, "search_tools says"))
+	c.SendText(`/tool add_tool {"tool_id":"stripe"}`)
+	if a := c.AwaitEvent("ui_action", nil); a.Action != "add_tool" || a.ToolID != "stripe" {
 		t.Errorf("%+v", a)
 	}
-	c.Expect("transcript", says(c, "add_tool says"))
-	c.Types(`/tool navigate_ui {"target":"nowhere"}`)
-	if l := c.Expect("log", nil); !strings.Contains(l.Message, "'welcome', 'studio'") {
+	c.AwaitEvent("transcript", says(c, "add_tool says"))
+	c.SendText(`/tool navigate_ui {"target":"nowhere"}`)
+	if l := c.AwaitEvent("log", nil); !strings.Contains(l.Message, "'welcome', 'studio'") {
 		t.Errorf("%+v", l)
 	}
-	c.Expect("transcript", says(c, "navigate_ui says"))
-	c.Types(`/tool generate_app {"prompt":"a counter"}`)
-	q := c.Expect("question", nil)
-	c.Types("Meanwhile something else.") // the tool continues
-	c.Expect("transcript", says(c, "something else"))
+	c.AwaitEvent("transcript", says(c, "navigate_ui says"))
+	c.SendText(`/tool generate_app {"prompt":"a counter"}`)
+	q := c.AwaitEvent("question", nil)
+	c.SendText("Meanwhile something else.") // the tool continues
+	c.AwaitEvent("transcript", says(c, "something else"))
 	c.Send(`{"type":"answer","id":"` + q.ID + `","yes":true}`)
-	c.Expect("ui_action", func(f doortest.VoxFields) bool { return f.Action == "app_ready" })
-	c.Expect("tool_result", func(f doortest.VoxFields) bool { return f.Name == "generate_app" && f.ID != "" })
-	c.Expect("transcript", says(c, "<!doctype html>")) // the model gets the result: the emulator writes an app if it reads about HTML
-	if status := string(c.Call("get_project_status", `{}`).Data); !strings.Contains(status, "vox/apps/") ||
+	c.AwaitEvent("ui_action", func(f doortest.VoxFields) bool { return f.Action == "app_ready" })
+	c.AwaitEvent("tool_result", func(f doortest.VoxFields) bool { return f.Name == "generate_app" && f.ID != "" })
+	c.AwaitEvent("transcript", says(c, "<!doctype html>")) // the model gets the result: the emulator writes an app if it reads about HTML
+	if status := string(c.CallFunction("get_project_status", `{}`).Data); !strings.Contains(status, "vox/apps/") ||
 		!strings.Contains(status, "stripe") {
 		t.Errorf("%s", status)
 	}
 	c.Send(`{"type":"end"}`)
-	c.Start(`,"model":"a/../v1/files/x"`)
-	c.Types("Whose path is this?")
-	if e := c.Expect("error", nil); e.Code != "refused" || !strings.Contains(e.Message, "slash") {
+	c.StartConversation(`,"model":"a/../v1/files/x"`)
+	c.SendText("Whose path is this?")
+	if e := c.AwaitEvent("error", nil); e.Code != "refused" || !strings.Contains(e.Message, "slash") {
 		t.Errorf("%+v", e)
 	}
 	c.Send(`{"type":"end"}`)
-	c.Start(`,"model":"models/gemini-3.8-flash"`)
-	c.Types("/status 429")
-	if e := c.Expect("error", nil); e.Code != "busy" || e.Message == "" {
+	c.StartConversation(`,"model":"models/gemini-3.8-flash"`)
+	c.SendText("/status 429")
+	if e := c.AwaitEvent("error", nil); e.Code != "busy" || e.Message == "" {
 		t.Errorf("%+v", e)
 	}
-	c.Expect("state", nil) // it has ended all the same
+	c.AwaitEvent("state", nil) // it has ended all the same
 	c.Send(`{"type":"answer","id":"` + q.ID + `","yes":true}`)
-	if e := c.Expect("error", nil); e.Code != "bad_message" {
+	if e := c.AwaitEvent("error", nil); e.Code != "bad_message" {
 		t.Errorf("%+v", e)
 	}
-	c.Types("On it goes.")
-	c.Expect("transcript", says(c, "On it goes."))
+	c.SendText("On it goes.")
+	c.AwaitEvent("transcript", says(c, "On it goes."))
 	c.Send(`{"type":"end"}`)
-	if f := c.Expect("session_end", nil); f.Reason != "user" {
+	if f := c.AwaitEvent("session_end", nil); f.Reason != "user" {
 		t.Errorf("%+v", f)
 	}
-	c.Start("") // and now by voice
-	if n := c.Count("error"); n != 3 {
+	c.StartConversation("") // and now by voice
+	if n := c.CountMessages("error"); n != 3 {
 		t.Errorf("%d errors", n)
 	}
 }
@@ -699,12 +704,12 @@ func TestVOXTypedTalkHasABoundOnCalls(t *testing.T) {
 	t.Cleanup(chat.Close)
 	c := doortest.DialVOX(
 		t,
-		doortest.NewGateway(t, doortest.WithVOX(t, nil, nil, rest.Route{Model: "gpt-*", OpenAI: &rest.OpenAI{URL: chat.URL + "/v1"}})),
+		doortest.StartGateway(t, doortest.WithVOX(t, nil, nil, rest.Route{Model: "gpt-*", OpenAI: &rest.OpenAI{URL: chat.URL + "/v1"}})),
 		nil,
 	)
-	c.Start(`,"model":"gpt-6-astra"`)
-	c.Types("Go on.")
-	if e := c.Expect("error", nil); e.Code != "refused" || asked.Load() != 8 {
+	c.StartConversation(`,"model":"gpt-6-astra"`)
+	c.SendText("Go on.")
+	if e := c.AwaitEvent("error", nil); e.Code != "refused" || asked.Load() != 8 {
 		t.Errorf("%+v after %d requests", e, asked.Load())
 	}
 }
@@ -712,9 +717,9 @@ func TestVOXTypedTalkHasABoundOnCalls(t *testing.T) {
 // Without a workspace the tool reports that.
 func TestVOXWithoutAWorkspace(t *testing.T) {
 	t.Parallel()
-	c := doortest.DialVOX(t, doortest.NewGateway(t, doortest.WithVOX(t, nil, func(d *vox.Server) { d.Workspace = nil })), nil)
-	c.Start("")
-	if r := c.Call("generate_app", `{"prompt":"a counter"}`); !strings.Contains(string(r.Data), "workspace") {
+	c := doortest.DialVOX(t, doortest.StartGateway(t, doortest.WithVOX(t, nil, func(d *vox.Server) { d.Workspace = nil })), nil)
+	c.StartConversation("")
+	if r := c.CallFunction("generate_app", `{"prompt":"a counter"}`); !strings.Contains(string(r.Data), "workspace") {
 		t.Errorf("%s", r.Data)
 	}
 }
@@ -722,16 +727,16 @@ func TestVOXWithoutAWorkspace(t *testing.T) {
 // A client without a start message is disconnected, and a gateway that shuts down reports that.
 func TestVOXLetsGo(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, doortest.WithVOX(t, nil, nil))
+	g := doortest.StartGateway(t, doortest.WithVOX(t, nil, nil))
 	idle, busy := doortest.DialVOX(t, g, nil), doortest.DialVOX(t, g, nil)
-	busy.Start("")
+	busy.StartConversation("")
 	if code := idle.CloseCode(); code != websocket.ClosePolicyViolation {
 		t.Errorf("a client that never began was closed with %d", code)
 	}
 	if err := g.Host.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if f := busy.Expect("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "shutting down") {
+	if f := busy.AwaitEvent("session_end", nil); f.Reason != "error" || !strings.Contains(f.Message, "shutting down") {
 		t.Errorf("%+v", f)
 	}
 	if code := busy.CloseCode(); code != websocket.CloseGoingAway {
@@ -742,10 +747,10 @@ func TestVOXLetsGo(t *testing.T) {
 // transcriptOf returns the text of a role, turn by turn.
 func transcriptOf(c *doortest.VoxClient, role string) (turns []string) {
 	last := ""
-	for _, m := range c.All() {
+	for _, m := range c.Messages() {
 		var f doortest.VoxFields
 		if m.Type != "sound" {
-			m.Read(c.T, &f)
+			m.DecodePayload(c.T, &f)
 		}
 		if f.Type != "transcript" {
 			continue
@@ -769,5 +774,7 @@ func says(c *doortest.VoxClient, words string) func(doortest.VoxFields) bool {
 // hears waits until so many samples of non-silent audio have arrived.
 func hears(c *doortest.VoxClient, samples int) {
 	c.T.Helper()
-	c.Wait(0, "sound", func(m doortest.Message) bool { return m.Type == "sound" && len(doortest.Loud(c.Heard())) > samples })
+	c.AwaitMatch(0, "sound", func(m doortest.Message) bool {
+		return m.Type == "sound" && len(doortest.TrimSilence(c.ReceivedVoice())) > samples
+	})
 }

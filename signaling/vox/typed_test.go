@@ -20,7 +20,7 @@ import (
 func TestVOXTypedTalkIsAConversation(t *testing.T) {
 	t.Parallel()
 	ended, admitted := make(chan bridge.SessionEnded, 1), make(chan string, 1)
-	watched := func(_ *doortest.Doors, o *bridge.Options) {
+	watched := func(_ *doortest.Endpoints, o *bridge.Options) {
 		o.Admit = func(_ context.Context, id string, o *bridge.SessionRequest) error {
 			admitted <- id
 			o.Override.Prompt = "You are the webhook's."
@@ -42,14 +42,14 @@ func TestVOXTypedTalkIsAConversation(t *testing.T) {
 			return generate(ctx, account, model, request, piece)
 		}
 	})
-	g := doortest.NewGateway(t, spied, watched)
+	g := doortest.StartGateway(t, spied, watched)
 	c := doortest.DialVOX(t, g, nil)
-	r := c.Start(`,"model":"models/gemini-3.8-flash"`)
+	r := c.StartConversation(`,"model":"models/gemini-3.8-flash"`)
 	if id := <-admitted; id != r.SessionID || r.Model != "gemini-3.8-flash" || r.Mode != "text" {
 		t.Errorf("admitted %s, began %+v", id, r)
 	}
-	c.Types("Hello there.")
-	c.Expect("state", func(f doortest.VoxFields) bool { return f.State == "live" })
+	c.SendText("Hello there.")
+	c.AwaitEvent("state", func(f doortest.VoxFields) bool { return f.State == "live" })
 	if request := <-seen; !strings.Contains(request, "You are the webhook's.") || strings.Contains(request, "responseModalities") {
 		t.Errorf("the model got %s", request)
 	}
@@ -75,11 +75,11 @@ func TestVOXTypedTalkIsAConversation(t *testing.T) {
 			t.Fatalf("%T: %v", command, err)
 		}
 	}
-	c.Expect("transcript", says(c, "lunch is ready"))
+	c.AwaitEvent("transcript", says(c, "lunch is ready"))
 	<-seen
 	<-steered
-	c.Types("And now?")
-	c.Expect("transcript", says(c, "And now?"))
+	c.SendText("And now?")
+	c.AwaitEvent("transcript", says(c, "And now?"))
 	request := <-seen
 	for _, part := range []string{"Be brief.", "Hello there.", "lunch"} {
 		if !strings.Contains(request, part) {
@@ -89,7 +89,7 @@ func TestVOXTypedTalkIsAConversation(t *testing.T) {
 	if err := session.Do(bridge.Goodbye{}); err != nil {
 		t.Fatal(err)
 	}
-	if f := c.Expect("session_end", nil); f.Reason != "user" {
+	if f := c.AwaitEvent("session_end", nil); f.Reason != "user" {
 		t.Errorf("%+v", f)
 	}
 	e := <-ended
@@ -109,21 +109,21 @@ func TestVOXTypedTalkIsAConversation(t *testing.T) {
 // A typed conversation waits for its lost client, and the model keeps what was said.
 func TestVOXTypedTalkResumes(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, doortest.WithVOX(t, nil, nil))
+	g := doortest.StartGateway(t, doortest.WithVOX(t, nil, nil))
 	first := doortest.DialVOX(t, g, nil)
-	r := first.Start(`,"model":"gemini-3.8-flash","resume":true`)
-	first.Call("add_tool", `{"tool_id":"stripe"}`)
-	first.Expect("state", func(f doortest.VoxFields) bool { return f.State == "live" })
+	r := first.StartConversation(`,"model":"gemini-3.8-flash","resume":true`)
+	first.CallFunction("add_tool", `{"tool_id":"stripe"}`)
+	first.AwaitEvent("state", func(f doortest.VoxFields) bool { return f.State == "live" })
 	first.Conn.Close()
 	<-first.Done
 	second := doortest.DialVOX(t, g, nil)
-	again := second.Start(`,"resume":"` + r.Resume + `"`)
+	again := second.StartConversation(`,"resume":"` + r.Resume + `"`)
 	if again.SessionID != r.SessionID || !again.Resumed || again.Mode != "text" {
 		t.Errorf("%+v became %+v", r, again)
 	}
-	second.Expect("ui_action", func(f doortest.VoxFields) bool { return f.ToolID == "stripe" })
-	second.Types("Still there?")
-	second.Expect("transcript", says(second, "Still there?"))
+	second.AwaitEvent("ui_action", func(f doortest.VoxFields) bool { return f.ToolID == "stripe" })
+	second.SendText("Still there?")
+	second.AwaitEvent("transcript", says(second, "Still there?"))
 }
 
 // Text that is typed during an answer stops it, and so does `interrupt`: the request to the model ends, and the rest
@@ -140,21 +140,21 @@ func TestVOXTypedTalkStops(t *testing.T) {
 		left <- struct{}{}
 	}))
 	t.Cleanup(chat.Close)
-	g := doortest.NewGateway(t, doortest.WithVOX(t, nil, nil, rest.Route{Model: "gpt-*", OpenAI: &rest.OpenAI{URL: chat.URL + "/v1"}}))
+	g := doortest.StartGateway(t, doortest.WithVOX(t, nil, nil, rest.Route{Model: "gpt-*", OpenAI: &rest.OpenAI{URL: chat.URL + "/v1"}}))
 	c := doortest.DialVOX(t, g, nil)
-	r := c.Start(`,"model":"gpt-6-astra"`)
-	c.Types("Tell me.")
+	r := c.StartConversation(`,"model":"gpt-6-astra"`)
+	c.SendText("Tell me.")
 	<-asked
-	c.Expect("transcript", says(c, "It is a long story."))
-	c.Types("Another one.")
+	c.AwaitEvent("transcript", says(c, "It is a long story."))
+	c.SendText("Another one.")
 	<-left
-	c.Expect("interrupted", nil)
+	c.AwaitEvent("interrupted", nil)
 	<-asked
-	c.Expect("transcript", says(c, "It is a long story."))
+	c.AwaitEvent("transcript", says(c, "It is a long story."))
 	c.Send(`{"type":"interrupt"}`)
 	<-left
-	c.Expect("interrupted", nil)
-	c.Expect("state", func(f doortest.VoxFields) bool { return f.State == "live" })
+	c.AwaitEvent("interrupted", nil)
+	c.AwaitEvent("state", func(f doortest.VoxFields) bool { return f.State == "live" })
 	stories := 0
 	_, err := g.Host.Session(r.SessionID).Watch(func(e bridge.Event) {
 		if h, ok := e.Body.(bridge.History); ok {

@@ -22,7 +22,7 @@ import (
 	"voxgate/tools"
 )
 
-func TestMain(m *testing.M) { doortest.Main(m) }
+func TestMain(m *testing.M) { doortest.RunTests(m) }
 
 // canvas returns a question of a tool to the user.
 func canvas(id, elements string) bridge.ToolCall {

@@ -91,8 +91,8 @@ func newProbe(t *testing.T, o probeOptions) *probe {
 	if o.numbers {
 		check(codecs.RegisterHeaderExtension(webrtc.RTPHeaderExtensionCapability{URI: transportCC}, webrtc.RTPCodecTypeAudio))
 	}
-	g := doortest.NewGateway(t)
-	phone := doortest.NewPhone(t, doortest.Connect(t, g, `{}`), doortest.PhoneOptions{NoAudio: true, Codecs: codecs})
+	g := doortest.StartGateway(t)
+	phone := doortest.NewPhone(t, doortest.OpenConversation(t, g, `{}`), doortest.PhoneOptions{NoAudio: true, Codecs: codecs})
 	p := &probe{Phone: phone, gateway: g, red: o.red, sent: map[uint16]rtp.Packet{}}
 	track, err := webrtc.NewTrackLocalStaticRTP(
 		webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2},
@@ -140,8 +140,8 @@ func newProbe(t *testing.T, o probeOptions) *probe {
 // negotiate sends an offer, and waits until WebRTC is connected.
 func (p *probe) negotiate() {
 	p.T.Helper()
-	p.Offer(false)
-	p.Connected()
+	p.Negotiate(false)
+	p.AwaitConnected()
 }
 
 // answered returns the gateway's SDP.
@@ -204,7 +204,7 @@ func (p *probe) rests() []arrived[rtp.Packet] {
 // repeated plays another answer, and returns the packets that arrived again until its end.
 func (p *probe) repeated(before []arrived[rtp.Packet]) (packets []rtp.Packet) {
 	p.T.Helper()
-	p.Client.Ask("and")
+	p.Client.AskText("and")
 	for _, a := range p.packets()[len(before):] {
 		if slices.ContainsFunc(before, func(b arrived[rtp.Packet]) bool { return b.what.SequenceNumber == a.what.SequenceNumber }) {
 			packets = append(packets, a.what)
@@ -229,9 +229,9 @@ func TestAnotherSSRCIsHeard(t *testing.T) {
 			t.Parallel()
 			p := newProbe(t, probeOptions{channel: channel})
 			for _, ssrc := range []uint32{p.micID, p.micID + 1, p.micID} {
-				at := len(p.Client.All())
-				p.speak(ssrc, doortest.Sentence(440, time.Second, 48000), media.FrameDuration, nil)
-				p.Client.Wait(at, "USER_SPEAKING", func(m doortest.Message) bool {
+				at := len(p.Client.Messages())
+				p.speak(ssrc, doortest.MakeSentence(440, time.Second, 48000), media.FrameDuration, nil)
+				p.Client.AwaitMatch(at, "USER_SPEAKING", func(m doortest.Message) bool {
 					return m.Type == "USER_SPEAKING" && strings.Contains(string(m.Payload), "true")
 				})
 			}
@@ -250,13 +250,13 @@ func TestTooManySSRCs(t *testing.T) {
 		}
 	}
 	use(1000, 20)
-	p.Client.Ask("and")
-	if n := p.Client.Count("GEMINI_ERROR"); n > 0 {
-		t.Fatalf("errors: %v", p.Client.All())
+	p.Client.AskText("and")
+	if n := p.Client.CountMessages("GEMINI_ERROR"); n > 0 {
+		t.Fatalf("errors: %v", p.Client.Messages())
 	}
 	use(2000, 500)
 	const why = "More than 34 sources (SSRC)"
-	if m := p.Client.ExpectError("peer_failed", ""); !strings.Contains(string(m.Payload), why) {
+	if m := p.Client.AwaitError("peer_failed", ""); !strings.Contains(string(m.Payload), why) {
 		t.Errorf("the client got %v, want %q", m, why)
 	}
 	if logs := p.gateway.Logs.String(); !strings.Contains(logs, why) {
@@ -293,7 +293,7 @@ func TestTheVoiceIsSentAgain(t *testing.T) {
 			if got := strings.Contains(p.answered(), fmt.Sprintf("a=rtcp-fb:%d nack\r\n", carrier)); got != c.nack {
 				t.Errorf("NACK in the answer: %v\n%s", got, p.answered())
 			}
-			p.Client.Ask("again")
+			p.Client.AskText("again")
 			before := p.rests()
 			if len(before) < 20 {
 				t.Fatalf("%d packets", len(before))
@@ -361,7 +361,7 @@ func TestSenderReportsAreTheVoicesClock(t *testing.T) { // not parallel, because
 	const most, mostAfter = 10 * time.Millisecond, media.FrameDuration + 10*time.Millisecond
 	var off, offAfter time.Duration
 	for range 6 { // a busy machine may delay one packet
-		p.Client.Ask("and")
+		p.Client.AskText("and")
 		voice := p.rests()
 		before := len(voice)
 		var report arrived[rtcp.SenderReport]
@@ -373,7 +373,7 @@ func TestSenderReportsAreTheVoicesClock(t *testing.T) { // not parallel, because
 			}
 			return report.at.After(voice[before-1].at)
 		})
-		p.Client.Ask("and")
+		p.Client.AskText("and")
 		all := p.rests()
 		if len(all) <= before {
 			t.Fatal("no voice after the pause")
@@ -417,7 +417,7 @@ func TestReceiverReportsAnswerTheMicrophone(t *testing.T) {
 		t.Run(fmt.Sprintf("with a block on the voice: %v", block), func(t *testing.T) {
 			t.Parallel()
 			p, machine := newProbe(t, probeOptions{}), mediatest.MeasureLateness(t)
-			p.Client.Ask("and") // so that there is a voice that our report covers
+			p.Client.AskText("and") // so that there is a voice that our report covers
 			voice := p.rests()[0].what.SSRC
 			done, stopped := make(chan struct{}), make(chan struct{})
 			go func() {
@@ -499,7 +499,7 @@ func TestTransportCCReportsAreHeeded(t *testing.T) {
 	p := newProbe(t, probeOptions{numbers: true, feedback: []webrtc.RTCPFeedback{{Type: "transport-cc"}}})
 	robust := func() bool { // SILK or hybrid: RFC 6716, section 3.1
 		t.Helper()
-		p.Client.Ask("again")
+		p.Client.AskText("again")
 		all := p.rests()
 		return all[len(all)-1].what.Payload[0]>>3 < 16
 	}

@@ -30,7 +30,7 @@ func (l *leak) WriteTo(b []byte, to net.Addr) (int, error) {
 func TestALostHandshakeIsResentSoon(t *testing.T) {
 	t.Parallel()
 	const most = 600 * time.Millisecond
-	g, machine := doortest.NewGateway(t), mediatest.MeasureLateness(t)
+	g, machine := doortest.StartGateway(t), mediatest.MeasureLateness(t)
 	var took time.Duration
 	for range 3 { // on a busy machine one may take longer
 		conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -40,12 +40,12 @@ func TestALostHandshakeIsResentSoon(t *testing.T) {
 		l := &leak{PacketConn: conn}
 		mux := ice.NewUDPMuxDefault(ice.UDPMuxParams{UDPConn: l})
 		t.Cleanup(func() { mux.Close(); conn.Close() })
-		p := doortest.NewPhone(t, doortest.Connect(t, g, `{}`), doortest.PhoneOptions{Network: func(s *webrtc.SettingEngine) {
+		p := doortest.NewPhone(t, doortest.OpenConversation(t, g, `{}`), doortest.PhoneOptions{Network: func(s *webrtc.SettingEngine) {
 			s.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4})
 			s.SetICEUDPMux(mux)
 		}})
-		p.Offer(false)
-		p.Connected()
+		p.Negotiate(false)
+		p.AwaitConnected()
 		lost := l.lost.Load()
 		if lost == nil {
 			t.Fatal("nothing was lost: this proves nothing")

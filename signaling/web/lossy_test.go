@@ -46,9 +46,10 @@ func TestLostSpeechIsRepaired(t *testing.T) {
 					t.Errorf("the answer and %s:\n%s", text, p.answered())
 				}
 			}
-			late := p.speak(p.micID, doortest.Sentence(440, 1500*time.Millisecond, 48000), media.FrameDuration, c.drop)
-			p.Client.Expect("TURN_COMPLETE")
-			said := doortest.Loud(p.Client.Heard()) // the parrot repeats what it heard: a second and a half of the tone, without a gap
+			late := p.speak(p.micID, doortest.MakeSentence(440, 1500*time.Millisecond, 48000), media.FrameDuration, c.drop)
+			p.Client.AwaitEvent("TURN_COMPLETE")
+			// the parrot repeats what it heard: a second and a half of the tone, without a gap
+			said := doortest.TrimSilence(p.Client.ReceivedVoice())
 			if (len(said) < 24000*14/10 || doortest.ToneShare(said, 440) < 0.5) && machine.CanJudge(t, repairs) {
 				t.Errorf("the model heard %.2f s of the tone, of which %.2f is the tone", float64(len(said))/24000, doortest.ToneShare(said, 440))
 			}
@@ -82,7 +83,7 @@ func TestREDMayBeTakenBack(t *testing.T) {
 			t.Errorf("RED in the answer: %v", !red)
 		}
 		before := len(p.packets())
-		p.Client.Ask("Congratulations, my friend.")
+		p.Client.AskText("Congratulations, my friend.")
 		var came []arrived[rtp.Packet]
 		doortest.Eventually(t, "voice", func() bool {
 			came = p.packets()[before:]
@@ -121,7 +122,7 @@ func TestReportsOfLossAreHeeded(t *testing.T) {
 		return len(came) > 0 && came[len(came)-1].what.Payload[0]>>3 < 16 // SILK or hybrid: RFC 6716, section 3.1
 	}
 	const question = "Congratulations, the telecommunication infrastructure is responsive."
-	p.Client.Ask(question)
+	p.Client.AskText(question)
 	if robust() {
 		t.Fatal("the voice is robust on a clean path")
 	}
@@ -140,10 +141,10 @@ func TestReportsOfLossAreHeeded(t *testing.T) {
 	}
 	p.write(long, long)
 	report(0)
-	p.Client.Ask(question)
+	p.Client.AskText(question)
 	report(20)
-	doortest.Eventually(t, "robust voice", func() bool { p.Client.Ask("again"); return robust() })
-	all := p.Client.All()
+	doortest.Eventually(t, "robust voice", func() bool { p.Client.AskText("again"); return robust() })
+	all := p.Client.Messages()
 	slices.Reverse(all)
 	last := slices.IndexFunc(all, func(m doortest.Message) bool { return m.Type == "TURN_LATENCY" })
 	var latency struct{ ModelMs, GatewayMs, RoundTripMs, TotalMs float64 }

@@ -24,24 +24,26 @@ func TestPeerSaysBackWhatItHears(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, p := doortest.Call(t, doortest.NewGateway(t, func(d *doortest.Doors, _ *bridge.Options) { d.OpusDecoder = o.Decoder }), `{}`, o)
-			p.Talk <- doortest.Sentence(440, time.Second, 48000)
+			c, p := doortest.DialPhone(
+				t, doortest.StartGateway(t, func(d *doortest.Endpoints, _ *bridge.Options) { d.OpusDecoder = o.Decoder }), `{}`, o,
+			)
+			p.Talk <- doortest.MakeSentence(440, time.Second, 48000)
 			if level := p.VoiceLevel(440); level < 0.5 {
 				t.Errorf("share of 440 Hz is %.2f", level)
 			}
-			turn := c.Expect("TURN_COMPLETE")
-			if n := c.Count("AUDIO_CHUNK"); n != 0 {
+			turn := c.AwaitEvent("TURN_COMPLETE")
+			if n := c.CountMessages("AUDIO_CHUNK"); n != 0 {
 				t.Errorf("%d AUDIO_CHUNKs while WebRTC carries the voice", n)
 			}
-			if n := c.Count("ASSISTANT_SPEAKING"); n != 1 {
+			if n := c.CountMessages("ASSISTANT_SPEAKING"); n != 1 {
 				t.Errorf("%d times ASSISTANT_SPEAKING", n)
 			}
 			if o.Channel && turn.Way != "channel" {
 				t.Errorf("TURN_COMPLETE came by %s", turn.Way)
 			}
-			checkSeq(t, c.All())
+			checkSeq(t, c.Messages())
 			p.Send("DISCONNECT_GEMINI", "")
-			c.Expect("GEMINI_DISCONNECTED")
+			c.AwaitEvent("GEMINI_DISCONNECTED")
 			if code := c.CloseCode(); code != 1000 {
 				t.Errorf("closed with %d", code)
 			}
@@ -71,7 +73,7 @@ func checkSeq(t *testing.T, all []doortest.Message) {
 
 func TestOfferBeforeConnectAndCandidatesBeforeTheOffer(t *testing.T) {
 	t.Parallel()
-	c := doortest.Dial(t, doortest.NewGateway(t).URL)
+	c := doortest.DialWebSocket(t, doortest.StartGateway(t).URL)
 	p := doortest.NewPhone(t, c, doortest.PhoneOptions{Channel: true})
 	candidates := make(chan string, 16)
 	p.PC.OnICECandidate(func(i *webrtc.ICECandidate) {
@@ -94,11 +96,11 @@ func TestOfferBeforeConnectAndCandidatesBeforeTheOffer(t *testing.T) {
 	c.Send("WEBRTC_ICE_CANDIDATE", `{"candidate":null,"sdpMid":null,"sdpMLineIndex":null}`)
 	p.SendOffer(offer.SDP) // as it was before gathering: the candidates are those above
 	c.Send("CONNECT_GEMINI", `{"initialConfig":{}}`)
-	p.Answer(c.Expect("WEBRTC_ANSWER"))
-	p.Connected()
-	p.Talks(440)
-	if n := c.Count("GEMINI_ERROR"); n != 0 {
-		t.Errorf("errors: %v", c.All())
+	p.ApplyAnswer(c.AwaitEvent("WEBRTC_ANSWER"))
+	p.AwaitConnected()
+	p.CheckBothWays(440)
+	if n := c.CountMessages("GEMINI_ERROR"); n != 0 {
+		t.Errorf("errors: %v", c.Messages())
 	}
 }
 
@@ -110,21 +112,21 @@ func TestEitherWayMayGoBySocket(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, p := doortest.Call(t, doortest.NewGateway(t), `{}`, o)
+			c, p := doortest.DialPhone(t, doortest.StartGateway(t), `{}`, o)
 			if p.Mic == nil {
-				c.Say(doortest.Sentence(440, time.Second, 16000), 16000)
+				c.SendAudio(doortest.MakeSentence(440, time.Second, 16000), 16000)
 			} else {
-				p.Talk <- doortest.Sentence(440, time.Second, 48000)
+				p.Talk <- doortest.MakeSentence(440, time.Second, 48000)
 			}
 			if o.Direction == webrtc.RTPTransceiverDirectionRecvonly {
-				if level := p.VoiceLevel(440); level < 0.5 || c.Count("AUDIO_CHUNK") > 0 {
-					t.Errorf("share of 440 Hz is %.2f, with %d AUDIO_CHUNKs", level, c.Count("AUDIO_CHUNK"))
+				if level := p.VoiceLevel(440); level < 0.5 || c.CountMessages("AUDIO_CHUNK") > 0 {
+					t.Errorf("share of 440 Hz is %.2f, with %d AUDIO_CHUNKs", level, c.CountMessages("AUDIO_CHUNK"))
 				}
 				return
 			}
-			c.Expect("AUDIO_CHUNK")
-			c.Expect("TURN_COMPLETE")
-			if voice := doortest.Loud(c.Heard()); !doortest.ToneIs(voice, 440) {
+			c.AwaitEvent("AUDIO_CHUNK")
+			c.AwaitEvent("TURN_COMPLETE")
+			if voice := doortest.TrimSilence(c.ReceivedVoice()); !doortest.IsTone(voice, 440) {
 				t.Error("the answer is not what was said")
 			}
 		})
@@ -133,14 +135,14 @@ func TestEitherWayMayGoBySocket(t *testing.T) {
 
 func TestSocketAudioIsDroppedWhileARTPMicrophoneIsLive(t *testing.T) {
 	t.Parallel()
-	c, p := doortest.Call(t, doortest.NewGateway(t), `{}`, doortest.PhoneOptions{})
-	p.Talks(440)
+	c, p := doortest.DialPhone(t, doortest.StartGateway(t), `{}`, doortest.PhoneOptions{})
+	p.CheckBothWays(440)
 	for range 3 {
-		c.Say(doortest.Silence(100*time.Millisecond, 16000), 16000)
+		c.SendAudio(doortest.MakeSilence(100*time.Millisecond, 16000), 16000)
 	}
 	c.Send("SEND_REALTIME_INPUT", `{}`) // answered after the audio
-	c.ExpectError("bad_message", "payload")
-	if n := c.Warned("microphone"); n != 1 {
+	c.AwaitError("bad_message", "payload")
+	if n := c.CountWarnings("microphone"); n != 1 {
 		t.Errorf("warned %d times", n)
 	}
 }
@@ -149,34 +151,34 @@ func TestSocketAudioIsDroppedWhileARTPMicrophoneIsLive(t *testing.T) {
 // audio over the WebSocket is heard and answered there, long before ICE closes the peer (25 s).
 func TestSocketAudioTakesOverFromADeadPeer(t *testing.T) {
 	t.Parallel()
-	c, p := doortest.Call(t, doortest.NewGateway(t), `{}`, doortest.PhoneOptions{Channel: true})
-	p.Talks(440)
+	c, p := doortest.DialPhone(t, doortest.StartGateway(t), `{}`, doortest.PhoneOptions{Channel: true})
+	p.CheckBothWays(440)
 	p.OfferOnly(true)
-	c.Expect("WEBRTC_ANSWER")
+	c.AwaitEvent("WEBRTC_ANSWER")
 	doortest.Eventually(t, "the peer is given up", func() bool {
-		c.Say(doortest.Silence(20*time.Millisecond, 16000), 16000)
-		return slices.ContainsFunc(c.All(), func(m doortest.Message) bool {
+		c.SendAudio(doortest.MakeSilence(20*time.Millisecond, 16000), 16000)
+		return slices.ContainsFunc(c.Messages(), func(m doortest.Message) bool {
 			return m.Way == "socket" &&
 				(m.Type == "GEMINI_ERROR" || m.Type == "LOG_MESSAGE" && strings.Contains(string(m.Payload), "WebRTC is given up"))
 		})
 	})
-	if c.Count("GEMINI_ERROR") > 0 {
+	if c.CountMessages("GEMINI_ERROR") > 0 {
 		t.Error("the peer was given up only because it did not connect")
 	}
-	c.At = len(c.All())
-	c.Say(doortest.Sentence(440, time.Second, 16000), 16000)
-	c.Expect("AUDIO_CHUNK")
+	c.At = len(c.Messages())
+	c.SendAudio(doortest.MakeSentence(440, time.Second, 16000), 16000)
+	c.AwaitEvent("AUDIO_CHUNK")
 }
 
 // Peers that do not connect are closed after ten seconds. Three conversations wait for that in parallel.
 func TestPeersThatDoNotConnect(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t)
+	g := doortest.StartGateway(t)
 	ends := map[string]func(*testing.T){}
 	for name, begin := range map[string]func(*testing.T, *doortest.Client) func(*testing.T){
 		"the first": firstPeerFails, "another": anotherPeerFails, "a restart": restartFails,
 	} {
-		ends[name] = begin(t, doortest.Connect(t, g, `{}`))
+		ends[name] = begin(t, doortest.OpenConversation(t, g, `{}`))
 	}
 	for name, end := range ends {
 		t.Run(name, end)
@@ -186,11 +188,11 @@ func TestPeersThatDoNotConnect(t *testing.T) {
 // The voice is held for a first peer, and returned to the socket if that does not connect.
 func firstPeerFails(t *testing.T, c *doortest.Client) func(*testing.T) {
 	doortest.NewPhone(t, c, doortest.PhoneOptions{}).OfferOnly(false)
-	c.Expect("WEBRTC_ANSWER")
-	c.Send("SEND_MESSAGE", doortest.Typed("hello"))
+	c.AwaitEvent("WEBRTC_ANSWER")
+	c.Send("SEND_MESSAGE", doortest.TextPayload("hello"))
 	return func(t *testing.T) {
-		doortest.CheckError(t, c.Expect("GEMINI_ERROR"), "peer_failed", "")
-		for _, m := range c.All() {
+		doortest.CheckError(t, c.AwaitEvent("GEMINI_ERROR"), "peer_failed", "")
+		for _, m := range c.Messages() {
 			if m.Type == "AUDIO_CHUNK" {
 				t.Fatal("AUDIO_CHUNK while a peer was connecting")
 			}
@@ -198,9 +200,9 @@ func firstPeerFails(t *testing.T, c *doortest.Client) func(*testing.T) {
 				break
 			}
 		}
-		c.Expect("AUDIO_CHUNK") // the held voice
-		c.Expect("TURN_COMPLETE")
-		if len(doortest.Loud(c.Heard())) == 0 {
+		c.AwaitEvent("AUDIO_CHUNK") // the held voice
+		c.AwaitEvent("TURN_COMPLETE")
+		if len(doortest.TrimSilence(c.ReceivedVoice())) == 0 {
 			t.Error("what was held is lost")
 		}
 	}
@@ -210,26 +212,26 @@ func firstPeerFails(t *testing.T, c *doortest.Client) func(*testing.T) {
 // it.
 func anotherPeerFails(t *testing.T, c *doortest.Client) func(*testing.T) {
 	first := doortest.NewPhone(t, c, doortest.PhoneOptions{})
-	first.Offer(false)
-	first.Connected()
-	first.Talks(440) // so that the gateway knows, too, that it is connected
+	first.Negotiate(false)
+	first.AwaitConnected()
+	first.CheckBothWays(440) // so that the gateway knows, too, that it is connected
 	doortest.NewPhone(t, c, doortest.PhoneOptions{}).OfferOnly(false)
 	return func(t *testing.T) {
-		m := c.ExpectError("peer_failed", "")
+		m := c.AwaitError("peer_failed", "")
 		if text := string(m.Payload); strings.Contains(text, "WebSocket") || !strings.Contains(text, "that there was") {
 			t.Errorf("the client got %s", text)
 		}
-		first.Talks(440)
+		first.CheckBothWays(440)
 		second := doortest.NewPhone(t, c, doortest.PhoneOptions{Channel: true})
-		second.Offer(false)
-		second.Connected()
-		second.Talks(660)
+		second.Negotiate(false)
+		second.AwaitConnected()
+		second.CheckBothWays(660)
 		doortest.Eventually(t, "end of the first peer", func() bool {
 			s := first.PC.ConnectionState()
 			return s == webrtc.PeerConnectionStateClosed || s == webrtc.PeerConnectionStateDisconnected || s == webrtc.PeerConnectionStateFailed
 		})
-		if n := c.Count("GEMINI_ERROR"); n != 1 {
-			t.Errorf("errors: %v", c.All())
+		if n := c.CountMessages("GEMINI_ERROR"); n != 1 {
+			t.Errorf("errors: %v", c.Messages())
 		}
 	}
 }
@@ -238,16 +240,16 @@ func anotherPeerFails(t *testing.T, c *doortest.Client) func(*testing.T) {
 // connection would; one that connects does not affect the peer.
 func restartFails(t *testing.T, c *doortest.Client) func(*testing.T) {
 	p := doortest.NewPhone(t, c, doortest.PhoneOptions{})
-	p.Offer(false)
-	p.Connected()
-	p.Offer(true)
-	p.Connected()
-	p.Talks(440)
-	if n := c.Count("GEMINI_ERROR"); n > 0 {
-		t.Errorf("errors after a restart that connected: %v", c.All())
+	p.Negotiate(false)
+	p.AwaitConnected()
+	p.Negotiate(true)
+	p.AwaitConnected()
+	p.CheckBothWays(440)
+	if n := c.CountMessages("GEMINI_ERROR"); n > 0 {
+		t.Errorf("errors after a restart that connected: %v", c.Messages())
 	}
 	p.OfferOnly(true)
-	return func(*testing.T) { c.ExpectError("peer_failed", "") }
+	return func(*testing.T) { c.AwaitError("peer_failed", "") }
 }
 
 // A client that sends audio over the socket hears the voice there until the peer is connected, whether the offer came
@@ -257,18 +259,18 @@ func TestSocketAudioEndsTheHold(t *testing.T) {
 	for _, first := range []string{"the offer", "the audio"} {
 		t.Run(first+" first", func(t *testing.T) {
 			t.Parallel()
-			c := doortest.Connect(t, doortest.NewGateway(t), `{}`)
+			c := doortest.OpenConversation(t, doortest.StartGateway(t), `{}`)
 			if first == "the audio" {
-				c.Say(make([]int16, 320), 16000)
+				c.SendAudio(make([]int16, 320), 16000)
 			}
 			doortest.NewPhone(t, c, doortest.PhoneOptions{}).OfferOnly(false)
-			c.Expect("WEBRTC_ANSWER")
+			c.AwaitEvent("WEBRTC_ANSWER")
 			start := time.Now()
 			if first == "the offer" {
-				c.Say(make([]int16, 320), 16000)
+				c.SendAudio(make([]int16, 320), 16000)
 			}
-			c.Send("SEND_MESSAGE", doortest.Typed("Hello"))
-			c.Expect("AUDIO_CHUNK")
+			c.Send("SEND_MESSAGE", doortest.TextPayload("Hello"))
+			c.AwaitEvent("AUDIO_CHUNK")
 			if d := time.Since(start); d > 10*time.Second { // a peer that does not connect is closed after 15
 				t.Errorf("the voice was held for %v", d)
 			}
@@ -279,13 +281,13 @@ func TestSocketAudioEndsTheHold(t *testing.T) {
 // The voice moves to a peer that connects, even if it began on the socket.
 func TestTheVoiceMovesFromTheSocketToThePeer(t *testing.T) {
 	t.Parallel()
-	c := doortest.Connect(t, doortest.NewGateway(t), `{}`)
-	c.Say(make([]int16, 320), 16000)
+	c := doortest.OpenConversation(t, doortest.StartGateway(t), `{}`)
+	c.SendAudio(make([]int16, 320), 16000)
 	p := doortest.NewPhone(t, c, doortest.PhoneOptions{})
-	p.Offer(false)
-	p.Connected()
-	p.Talks(440)
-	if n := c.Count("AUDIO_CHUNK"); n > 0 {
+	p.Negotiate(false)
+	p.AwaitConnected()
+	p.CheckBothWays(440)
+	if n := c.CountMessages("AUDIO_CHUNK"); n > 0 {
 		t.Errorf("%d AUDIO_CHUNKs, though the peer was there before the answer", n)
 	}
 }
@@ -300,7 +302,7 @@ const fingerprint = "a=fingerprint:sha-256 " +
 
 func TestOffersThatCannotBeServed(t *testing.T) {
 	t.Parallel()
-	c := doortest.Connect(t, doortest.NewGateway(t), `{}`)
+	c := doortest.OpenConversation(t, doortest.StartGateway(t), `{}`)
 	p := doortest.NewPhone(t, c, doortest.PhoneOptions{})
 	for name, sdp := range map[string]string{
 		"no codec we speak": fmt.Sprintf(oneSection, "9 13", "a=rtpmap:9 G722/8000\r\n", fingerprint),
@@ -309,55 +311,55 @@ func TestOffersThatCannotBeServed(t *testing.T) {
 		"cut off":           fmt.Sprintf(oneSection, "111", "a=rtpmap:111 opus/48000/2\r\n", fingerprint)[:40],
 	} {
 		p.SendOffer(sdp)
-		m := c.ExpectError("bad_offer", "payload.sdp")
+		m := c.AwaitError("bad_offer", "payload.sdp")
 		t.Logf("%s: %s", name, m.Payload)
 		if name == "no codec we speak" && !strings.Contains(string(m.Payload), "G722") {
 			t.Errorf("%v does not say what was offered", m)
 		}
 	}
-	p.Offer(false)
+	p.Negotiate(false)
 	c.Send("WEBRTC_ICE_CANDIDATE", `{"candidate":"candidate:nonsense","sdpMid":"0","sdpMLineIndex":0}`)
-	c.ExpectError("bad_offer", "payload.candidate")
-	p.Connected()
-	p.Talks(440)
+	c.AwaitError("bad_offer", "payload.candidate")
+	p.AwaitConnected()
+	p.CheckBothWays(440)
 }
 
 func TestTooManyOffers(t *testing.T) {
 	t.Parallel()
-	c := doortest.Connect(t, doortest.NewGateway(t), `{}`)
+	c := doortest.OpenConversation(t, doortest.StartGateway(t), `{}`)
 	for range 30 {
 		c.Send("WEBRTC_OFFER", `{"sdp":"x"}`)
 	}
 	for range 10 {
-		c.ExpectError("bad_offer", "payload.sdp")
+		c.AwaitError("bad_offer", "payload.sdp")
 	}
-	c.Wait(c.At, "refusal", func(m doortest.Message) bool { return strings.Contains(string(m.Payload), `"field":"type"`) })
+	c.AwaitMatch(c.At, "refusal", func(m doortest.Message) bool { return strings.Contains(string(m.Payload), `"field":"type"`) })
 	stillWorks(t, c)
 }
 
 func TestDataChannelCarriesEverything(t *testing.T) {
 	t.Parallel()
-	c, p := doortest.Call(t, doortest.NewGateway(t), doortest.WeatherTool, doortest.PhoneOptions{Channel: true})
-	at := len(c.All())
-	p.Send("SEND_MESSAGE", doortest.Typed(`/tool get_weather {"location":"London"}`))
+	c, p := doortest.DialPhone(t, doortest.StartGateway(t), doortest.WeatherTool, doortest.PhoneOptions{Channel: true})
+	at := len(c.Messages())
+	p.Send("SEND_MESSAGE", doortest.TextPayload(`/tool get_weather {"location":"London"}`))
 	id, _ := expectCall(c, "get_weather")
 	p.Send(
 		"SEND_TOOL_RESPONSE",
 		fmt.Sprintf(`{"toolResponse":{"functionResponses":[{"id":%q,"name":"get_weather","response":{"t":"15C"}}]}}`, id),
 	)
 	expectTranscript(c, "15C")
-	doortest.Eventually(p.T, "spoken answer", func() bool { return len(doortest.Loud(p.Heard())) > 2400 })
-	c.Expect("TURN_COMPLETE")
+	doortest.Eventually(p.T, "spoken answer", func() bool { return len(doortest.TrimSilence(p.ReceivedVoice())) > 2400 })
+	c.AwaitEvent("TURN_COMPLETE")
 	p.Send("SEND_MESSAGE", `{}`)
-	if m := c.ExpectError("bad_message", "payload.parts"); m.Way != "channel" {
+	if m := c.AwaitError("bad_message", "payload.parts"); m.Way != "channel" {
 		t.Errorf("an error went by %s, its request by channel", m.Way)
 	}
 	c.Send("SEND_MESSAGE", `{}`)
-	if m := c.ExpectError("bad_message", "payload.parts"); m.Way != "socket" {
+	if m := c.AwaitError("bad_message", "payload.parts"); m.Way != "socket" {
 		t.Errorf("an error went by %s, its request by socket", m.Way)
 	}
 	p.Send("UPDATE_CONFIG", doortest.WeatherTool)
-	if m := c.Expect("SETUP_COMPLETE"); m.Way != "channel" {
+	if m := c.AwaitEvent("SETUP_COMPLETE"); m.Way != "channel" {
 		t.Errorf("the answer to UPDATE_CONFIG went by %s", m.Way)
 	}
 	for _, ask := range []struct {
@@ -365,42 +367,42 @@ func TestDataChannelCarriesEverything(t *testing.T) {
 		way  string
 	}{{p.Send, "channel"}, {c.Send, "socket"}} {
 		ask.send("GET_CONTEXT", "")
-		if m := c.Expect("CONTEXT"); m.Way != ask.way || !strings.Contains(string(m.Payload), "London") {
+		if m := c.AwaitEvent("CONTEXT"); m.Way != ask.way || !strings.Contains(string(m.Payload), "London") {
 			t.Errorf("asked by %s, got by %s: %v", ask.way, m.Way, m)
 		}
 		ask.send("PING", "")
-		if m := c.Expect("PONG"); m.Way != ask.way || m.Seq != 0 {
+		if m := c.AwaitEvent("PONG"); m.Way != ask.way || m.Seq != 0 {
 			t.Errorf("PING by %s, PONG by %s: %v", ask.way, m.Way, m)
 		}
 	}
-	for _, m := range c.All()[at:] {
+	for _, m := range c.Messages()[at:] {
 		if m.Seq > 0 && m.Way != "channel" {
 			t.Errorf("event by %s: %v", m.Way, m)
 		}
 	}
-	checkSeq(t, c.All())
+	checkSeq(t, c.Messages())
 	p.Channel.Close() // the events return to the socket
 	doortest.Eventually(t, "end of the channel", func() bool { return p.Channel.ReadyState() == webrtc.DataChannelStateClosed })
-	c.Send("SEND_MESSAGE", doortest.Typed("hello"))
-	if m := c.Expect("ASSISTANT_SPEAKING"); m.Way != "socket" {
+	c.Send("SEND_MESSAGE", doortest.TextPayload("hello"))
+	if m := c.AwaitEvent("ASSISTANT_SPEAKING"); m.Way != "socket" {
 		t.Errorf("an event went by %s", m.Way)
 	}
-	checkSeq(t, c.All())
+	checkSeq(t, c.Messages())
 }
 
 func TestConversationOutlivesTheSocket(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t)
-	c, p := doortest.Call(t, g, doortest.WeatherTool, doortest.PhoneOptions{Channel: true})
+	g := doortest.StartGateway(t)
+	c, p := doortest.DialPhone(t, g, doortest.WeatherTool, doortest.PhoneOptions{Channel: true})
 	c.Conn.Close()
 	<-c.Done
-	c.Inbox.Revive()
+	c.Inbox.ClearEnd()
 	doortest.Eventually(p.T, "notice", func() bool { return strings.Contains(g.Logs.String(), "socket lost") })
-	p.Talks(440)
+	p.CheckBothWays(440)
 
 	// A canvas of 256 KB and more is received in pieces, and a photo of 2 MB is sent in pieces.
 	canvas := strings.Repeat("canvas éè ", 40<<10)
-	sendPieces(p, "SEND_MESSAGE", doortest.Typed(fmt.Sprintf(`/tool get_weather {"location":%s}`, strconv.QuoteToASCII(canvas))))
+	sendPieces(p, "SEND_MESSAGE", doortest.TextPayload(fmt.Sprintf(`/tool get_weather {"location":%s}`, strconv.QuoteToASCII(canvas))))
 	id, raw := callInPieces(p)
 	var args struct{ Location string }
 	if err := json.Unmarshal([]byte(raw), &args); err != nil || args.Location != canvas {
@@ -413,32 +415,32 @@ func TestConversationOutlivesTheSocket(t *testing.T) {
 		fmt.Sprintf(`{"toolResponse":{"functionResponses":[{"id":%q,"name":"get_weather","response":{"t":"15C"}}]}}`, id),
 	)
 	expectTranscript(c, "15C")
-	c.Expect("TURN_COMPLETE")
-	if n := c.Count("GEMINI_ERROR"); n != 0 {
-		t.Errorf("errors: %v", c.All())
+	c.AwaitEvent("TURN_COMPLETE")
+	if n := c.CountMessages("GEMINI_ERROR"); n != 0 {
+		t.Errorf("errors: %v", c.Messages())
 	}
-	p.Offer(false) // signalling also works over the channel
-	p.Talks(660)
+	p.Negotiate(false) // signalling also works over the channel
+	p.CheckBothWays(660)
 	// Pion's own restart would cut the channel before the offer is sent, so the offer is built here.
 	p.SendOffer(strings.ReplaceAll(p.PC.LocalDescription().SDP, "a=ice-ufrag:", "a=ice-ufrag:new"))
-	c.ExpectError("bad_offer", "payload.sdp")
+	c.AwaitError("bad_offer", "payload.sdp")
 	p.Send("DISCONNECT_GEMINI", "")
-	c.Expect("GEMINI_DISCONNECTED")
+	c.AwaitEvent("GEMINI_DISCONNECTED")
 }
 
 func TestTheSocketMayCloseAsSoonAsTheChannelIsOpen(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t)
+	g := doortest.StartGateway(t)
 	for range 10 {
-		c := doortest.Connect(t, g, `{}`)
+		c := doortest.OpenConversation(t, g, `{}`)
 		p := doortest.NewPhone(t, c, doortest.PhoneOptions{Channel: true})
 		p.Channel.OnOpen(func() { c.Conn.Close() })
-		p.Offer(false)
+		p.Negotiate(false)
 		<-c.Done
-		c.Inbox.Revive()
-		p.Connected()
-		p.Send("SEND_MESSAGE", doortest.Typed("hello"))
-		c.Expect("ASSISTANT_SPEAKING")
+		c.Inbox.ClearEnd()
+		p.AwaitConnected()
+		p.Send("SEND_MESSAGE", doortest.TextPayload("hello"))
+		c.AwaitEvent("ASSISTANT_SPEAKING")
 		p.HangUp()
 	}
 }
@@ -446,7 +448,7 @@ func TestTheSocketMayCloseAsSoonAsTheChannelIsOpen(t *testing.T) {
 // sendPieces sends a message over the channel in pieces, as described in PROTOCOL.md.
 func sendPieces(p *doortest.Phone, kind, payload string) {
 	p.T.Helper()
-	text := doortest.Envelope(kind, payload)
+	text := doortest.EncodeMessage(kind, payload)
 	const size = 16 << 10
 	count := (len(text) + size - 1) / size
 	for i := range count {
@@ -464,7 +466,7 @@ func callInPieces(p *doortest.Phone) (id, args string) {
 			Index, Count int
 			Data         string
 		}
-		p.Client.Expect("PIECE").Read(p.T, &piece)
+		p.Client.AwaitEvent("PIECE").DecodePayload(p.T, &piece)
 		if piece.Index != next || len(piece.Data) > 16<<10 {
 			p.T.Fatalf("piece %d of %d bytes, want %d", piece.Index, len(piece.Data), next)
 		}
@@ -487,9 +489,9 @@ func callInPieces(p *doortest.Phone) (id, args string) {
 
 func TestALongMessageGoesByTheSocketWhileThatIsOpen(t *testing.T) {
 	t.Parallel()
-	c, _ := doortest.Call(t, doortest.NewGateway(t), doortest.WeatherTool, doortest.PhoneOptions{Channel: true})
-	c.Send("SEND_MESSAGE", doortest.Typed(fmt.Sprintf(`/tool get_weather {"location":%q}`, strings.Repeat("canvas ", 40<<10))))
-	if m := c.Expect("TOOL_CALL"); m.Way != "socket" || len(m.Payload) < 256<<10 {
+	c, _ := doortest.DialPhone(t, doortest.StartGateway(t), doortest.WeatherTool, doortest.PhoneOptions{Channel: true})
+	c.Send("SEND_MESSAGE", doortest.TextPayload(fmt.Sprintf(`/tool get_weather {"location":%q}`, strings.Repeat("canvas ", 40<<10))))
+	if m := c.AwaitEvent("TOOL_CALL"); m.Way != "socket" || len(m.Payload) < 256<<10 {
 		t.Errorf("%d bytes came by %s", len(m.Payload), m.Way)
 	}
 }

@@ -29,10 +29,10 @@ import (
 // stillWorks checks that a conversation continues: a typed turn is answered by voice.
 func stillWorks(t *testing.T, c *doortest.Client) {
 	t.Helper()
-	c.Send("SEND_MESSAGE", doortest.Typed("hi"))
-	c.Expect("ASSISTANT_SPEAKING")
-	c.Expect("AUDIO_CHUNK")
-	c.Expect("TURN_COMPLETE")
+	c.Send("SEND_MESSAGE", doortest.TextPayload("hi"))
+	c.AwaitEvent("ASSISTANT_SPEAKING")
+	c.AwaitEvent("AUDIO_CHUNK")
+	c.AwaitEvent("TURN_COMPLETE")
 }
 
 func TestBadMessagesAreNamedAndTheConversationGoesOn(t *testing.T) {
@@ -209,20 +209,20 @@ func TestBadMessagesAreNamedAndTheConversationGoesOn(t *testing.T) {
 			"payload",
 		},
 	}
-	c := doortest.Connect(t, doortest.NewGateway(t), `{}`)
+	c := doortest.OpenConversation(t, doortest.StartGateway(t), `{}`)
 	for i, test := range cases {
-		c.Raw(websocket.TextMessage, []byte(test.raw))
-		m := c.Expect("GEMINI_ERROR")
+		c.SendFrame(websocket.TextMessage, []byte(test.raw))
+		m := c.AwaitEvent("GEMINI_ERROR")
 		t.Logf("%s: %s", test.name, m.Payload)
 		doortest.CheckError(t, m, test.code, test.field)
-		if n := c.Count("GEMINI_ERROR"); n != i+1 {
+		if n := c.CountMessages("GEMINI_ERROR"); n != i+1 {
 			t.Fatalf("%s: %d errors for %d messages", test.name, n, i+1)
 		}
 	}
-	c.Raw(websocket.BinaryMessage, []byte{1, 2, 3})
-	c.ExpectError("bad_message", "")
+	c.SendFrame(websocket.BinaryMessage, []byte{1, 2, 3})
+	c.AwaitError("bad_message", "")
 	stillWorks(t, c)
-	if n := c.Count("GEMINI_ERROR"); n != len(cases)+1 {
+	if n := c.CountMessages("GEMINI_ERROR"); n != len(cases)+1 {
 		t.Errorf("%d errors for %d bad messages", n, len(cases)+1)
 	}
 }
@@ -230,7 +230,7 @@ func TestBadMessagesAreNamedAndTheConversationGoesOn(t *testing.T) {
 func TestOddPartsAreReadAndTheConversationGoesOn(t *testing.T) {
 	t.Parallel()
 	picture := aPicture(t, 0)
-	c := doortest.Connect(t, doortest.NewGateway(t), `{}`)
+	c := doortest.OpenConversation(t, doortest.StartGateway(t), `{}`)
 	for _, test := range []struct{ name, parts, dropped, answer string }{
 		{"type", `{"type":"text","text":"one"}`, "payload.parts[0].type", "one"},
 		{"role", `{"role":"user","text":"two"}`, "payload.parts[0].role", "two"},
@@ -244,68 +244,68 @@ func TestOddPartsAreReadAndTheConversationGoesOn(t *testing.T) {
 		{"text and data in one part", `{"text":"six","inlineData":{"mimeType":"image/png","data":"` + picture + `"}}`, "", "six (image/png)"},
 		{"audio", `{"text":"seven"},{"inlineData":{"mimeType":"audio/pcm;rate=16000","data":"AAA="}}`, "", "seven (audio/pcm;rate=16000)"},
 	} {
-		all, dropped := c.Warned(""), c.Warned(test.dropped)
+		all, dropped := c.CountWarnings(""), c.CountWarnings(test.dropped)
 		c.Send("SEND_MESSAGE", `{"parts":[`+test.parts+`]}`)
 		expectTranscript(c, "You said: "+test.answer)
-		c.Expect("TURN_COMPLETE")
+		c.AwaitEvent("TURN_COMPLETE")
 		want := 1
 		if test.dropped == "" {
 			want = 0
 		}
-		if c.Warned("") != all+want || c.Warned(test.dropped) != dropped+want {
-			t.Errorf("%s: warned %d times, %d times of %s", test.name, c.Warned("")-all, c.Warned(test.dropped)-dropped, test.dropped)
+		if c.CountWarnings("") != all+want || c.CountWarnings(test.dropped) != dropped+want {
+			t.Errorf("%s: warned %d times, %d times of %s", test.name, c.CountWarnings("")-all, c.CountWarnings(test.dropped)-dropped, test.dropped)
 		}
 	}
-	if n := c.Count("GEMINI_ERROR"); n != 0 {
+	if n := c.CountMessages("GEMINI_ERROR"); n != 0 {
 		t.Errorf("%d errors", n)
 	}
 }
 
 func TestATurnInPartsEndsWithoutAny(t *testing.T) {
 	t.Parallel()
-	c := doortest.Connect(t, doortest.NewGateway(t), `{"model":"gemini-3.1-flash-live-preview"}`)
+	c := doortest.OpenConversation(t, doortest.StartGateway(t), `{"model":"gemini-3.1-flash-live-preview"}`)
 	c.Send("SEND_MESSAGE", `{"parts":[{"text":"I was in Paris."}],"turnComplete":false}`)
 	c.Send("SEND_MESSAGE", `{"parts":[],"turnComplete":true}`)
 	expectTranscript(c, "You said: I was in Paris.")
-	c.Expect("TURN_COMPLETE")
-	if n := c.Count("TURN_COMPLETE") + c.Count("GEMINI_ERROR"); n != 1 {
+	c.AwaitEvent("TURN_COMPLETE")
+	if n := c.CountMessages("TURN_COMPLETE") + c.CountMessages("GEMINI_ERROR"); n != 1 {
 		t.Errorf("answers and errors: %d, want an answer", n)
 	}
 }
 
 func TestOnlyAnOfferMayComeBeforeConnect(t *testing.T) {
 	t.Parallel()
-	c := doortest.Dial(t, doortest.NewGateway(t).URL)
+	c := doortest.DialWebSocket(t, doortest.StartGateway(t).URL)
 	for _, kind := range []string{
 		"SEND_MESSAGE", "SEND_REALTIME_INPUT", "SEND_TOOL_RESPONSE", "UPDATE_CONFIG", "DISCONNECT_GEMINI", "NONSENSE",
 	} {
 		c.Send(kind, `{}`)
-		c.ExpectError("not_connected", "type")
+		c.AwaitError("not_connected", "type")
 	}
-	c.Raw(websocket.TextMessage, []byte(`{`))
-	c.ExpectError("bad_message", "")
+	c.SendFrame(websocket.TextMessage, []byte(`{`))
+	c.AwaitError("bad_message", "")
 	c.Send("CONNECT_GEMINI", `{"initialConfig":{}}`)
 	var connected struct {
 		Protocol   int
 		ICEServers []any
 	}
-	if err := json.Unmarshal(c.Expect("GEMINI_CONNECTED").Payload, &connected); err != nil || connected.Protocol != 1 ||
+	if err := json.Unmarshal(c.AwaitEvent("GEMINI_CONNECTED").Payload, &connected); err != nil || connected.Protocol != 1 ||
 		connected.ICEServers == nil {
 		t.Errorf("GEMINI_CONNECTED has %+v, %v", connected, err)
 	}
-	c.Expect("SETUP_COMPLETE")
+	c.AwaitEvent("SETUP_COMPLETE")
 	stillWorks(t, c)
 }
 
 // At most maxPuzzles messages in pieces may be incomplete.
 func TestTooManyMessagesInPieces(t *testing.T) {
 	t.Parallel()
-	c := doortest.Connect(t, doortest.NewGateway(t), `{}`)
+	c := doortest.OpenConversation(t, doortest.StartGateway(t), `{}`)
 	for i := range 5 {
 		c.Send("PIECE", fmt.Sprintf(`{"id":"%d","index":0,"count":2,"data":"x"}`, i))
 	}
-	c.ExpectError("stream_limit_exceeded", "payload.id")
-	if n := c.Count("GEMINI_ERROR"); n != 1 {
+	c.AwaitError("stream_limit_exceeded", "payload.id")
+	if n := c.CountMessages("GEMINI_ERROR"); n != 1 {
 		t.Errorf("%d errors", n)
 	}
 	stillWorks(t, c)
@@ -314,17 +314,17 @@ func TestTooManyMessagesInPieces(t *testing.T) {
 func TestICEServersAreTold(t *testing.T) {
 	t.Parallel()
 	servers := []signaling.ICEServer{{URLs: []string{"turn:turn.example:3478"}, Username: "u", Credential: "c"}}
-	c := doortest.Dial(t, doortest.NewGateway(t, func(o *doortest.Doors, _ *bridge.Options) { o.ICEServers = servers }).URL)
+	c := doortest.DialWebSocket(t, doortest.StartGateway(t, func(o *doortest.Endpoints, _ *bridge.Options) { o.ICEServers = servers }).URL)
 	c.Send("CONNECT_GEMINI", `{}`)
 	want := `"iceServers":[{"urls":["turn:turn.example:3478"],"username":"u","credential":"c"}]`
-	if m := c.Expect("GEMINI_CONNECTED"); !strings.Contains(string(m.Payload), want) {
+	if m := c.AwaitEvent("GEMINI_CONNECTED"); !strings.Contains(string(m.Payload), want) {
 		t.Errorf("%v lacks %s", m, want)
 	}
 }
 
 func TestSetupComplete(t *testing.T) {
 	t.Parallel()
-	c := doortest.Dial(t, doortest.NewGateway(t).URL+"/ws")
+	c := doortest.DialWebSocket(t, doortest.StartGateway(t).URL+"/ws")
 	c.Send("CONNECT_GEMINI", `{"initialConfig":{"model":"models/gemini-3.8-live","generationConfig":{"temperature":0.5}}}`)
 	var p struct {
 		Success                                bool
@@ -332,7 +332,7 @@ func TestSetupComplete(t *testing.T) {
 		Resumed                                *bool
 		EffectiveConfig                        map[string]any
 	}
-	c.Expect("SETUP_COMPLETE").Read(t, &p)
+	c.AwaitEvent("SETUP_COMPLETE").DecodePayload(t, &p)
 	if !p.Success || p.SessionID == "" || p.Model != api.DefaultModel || p.Backend != "emulator" || p.Resumed == nil || *p.Resumed ||
 		p.ResumeToken != "" {
 		t.Errorf("SETUP_COMPLETE has %+v", p)
@@ -344,16 +344,16 @@ func TestSetupComplete(t *testing.T) {
 
 func TestRefusedSetUp(t *testing.T) {
 	t.Parallel()
-	refusedKey := func(_ *doortest.Doors, o *bridge.Options) { o.Client.APIKey = "invalid" }
-	noNetwork := func(_ *doortest.Doors, o *bridge.Options) {
+	refusedKey := func(_ *doortest.Endpoints, o *bridge.Options) { o.Client.APIKey = "invalid" }
+	noNetwork := func(_ *doortest.Endpoints, o *bridge.Options) {
 		o.Client.NetDial = func(context.Context, string, string) (net.Conn, error) { return nil, io.ErrUnexpectedEOF }
 	}
 	full := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "RESOURCE_EXHAUSTED", http.StatusTooManyRequests)
 	}))
 	t.Cleanup(full.Close)
-	noQuota := func(_ *doortest.Doors, o *bridge.Options) { o.Client.BaseURL = full.URL }
-	ok := func(*doortest.Doors, *bridge.Options) {}
+	noQuota := func(_ *doortest.Endpoints, o *bridge.Options) { o.Client.BaseURL = full.URL }
+	ok := func(*doortest.Endpoints, *bridge.Options) {}
 	for _, test := range []struct {
 		name, config, code, field string
 		option                    doortest.Option
@@ -366,7 +366,7 @@ func TestRefusedSetUp(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			c := doortest.Dial(t, doortest.NewGateway(t, test.option).URL)
+			c := doortest.DialWebSocket(t, doortest.StartGateway(t, test.option).URL)
 			c.Send("CONNECT_GEMINI", `{"initialConfig":`+test.config+`}`)
 			var p struct {
 				Success *bool
@@ -378,15 +378,15 @@ func TestRefusedSetUp(t *testing.T) {
 					}
 				}
 			}
-			c.Expect("SETUP_COMPLETE").Read(t, &p)
+			c.AwaitEvent("SETUP_COMPLETE").DecodePayload(t, &p)
 			if p.Success == nil || *p.Success || p.Error.Message == "" || p.Error.Details.Code != test.code || p.Error.Details.Field != test.field {
 				t.Errorf("SETUP_COMPLETE has %+v", p)
 			}
 			if (p.Error.Details.RetryAfter > 0) != (test.code == "busy") {
 				t.Errorf("%s: retryAfter is %d", test.code, p.Error.Details.RetryAfter)
 			}
-			c.ExpectError(test.code, test.field)
-			c.Expect("GEMINI_DISCONNECTED")
+			c.AwaitError(test.code, test.field)
+			c.AwaitEvent("GEMINI_DISCONNECTED")
 			want := websocket.CloseNormalClosure
 			if test.code == "busy" {
 				want = websocket.CloseTryAgainLater
@@ -402,7 +402,7 @@ func TestRefusedSetUp(t *testing.T) {
 // modalities, text.
 func TestClientOfTheOldGuideStillWorks(t *testing.T) {
 	t.Parallel()
-	c := doortest.Connect(t, doortest.NewGateway(t), `{
+	c := doortest.OpenConversation(t, doortest.StartGateway(t), `{
 		"model": "models/gemini-2.0-flash-live-001",
 		"systemInstruction": {"parts": [{"text": "You are a helpful assistant."}]},
 		"generationConfig": {"responseModalities": ["text"], "stopSequences": ["END"]},
@@ -412,13 +412,13 @@ func TestClientOfTheOldGuideStillWorks(t *testing.T) {
 			{"googleSearch": {}}
 		]
 	}`)
-	if n := c.Warned(""); n < 2 {
+	if n := c.CountWarnings(""); n < 2 {
 		t.Errorf("%d warnings, want one for the model and one for stopSequences", n)
 	}
 	c.Send("SEND_MESSAGE", `{"parts":[{"text":"Hello, what is the weather today?"}],"turnComplete":true}`)
 	var text strings.Builder
-	c.Expect("TURN_COMPLETE")
-	for _, m := range c.All() {
+	c.AwaitEvent("TURN_COMPLETE")
+	for _, m := range c.Messages() {
 		var p struct {
 			ServerContent struct {
 				ModelTurn struct{ Parts []struct{ Text string } }
@@ -433,49 +433,49 @@ func TestClientOfTheOldGuideStillWorks(t *testing.T) {
 	if got := text.String(); got != "You said: Hello, what is the weather today?" {
 		t.Errorf("the answer in text is %q", got)
 	}
-	for _, m := range c.All() {
+	for _, m := range c.Messages() {
 		if strings.Contains(string(m.Payload), "outputTranscription") && m.Type == "CONTENT_MESSAGE" {
 			t.Errorf("the answer came a second time: %v", m)
 		}
 	}
-	if n := c.Count("AUDIO_CHUNK"); n != 0 {
+	if n := c.CountMessages("AUDIO_CHUNK"); n != 0 {
 		t.Errorf("%d AUDIO_CHUNKs for a client that asked for text", n)
 	}
 }
 
 func TestPlainSocketSaysBackWhatItHears(t *testing.T) {
 	t.Parallel()
-	c := doortest.Connect(t, doortest.NewGateway(t), `{}`)
-	c.Say(doortest.Sentence(440, time.Second, 44100), 44100)
+	c := doortest.OpenConversation(t, doortest.StartGateway(t), `{}`)
+	c.SendAudio(doortest.MakeSentence(440, time.Second, 44100), 44100)
 	for _, want := range []string{`{"speaking":true}`, `{"speaking":false}`} {
-		if m := c.Expect("USER_SPEAKING"); string(m.Payload) != want || m.Seq == 0 {
+		if m := c.AwaitEvent("USER_SPEAKING"); string(m.Payload) != want || m.Seq == 0 {
 			t.Errorf("%v, want %s", m, want)
 		}
 	}
 	for _, want := range []string{`{"thinking":true}`, `{"thinking":false}`} {
-		if m := c.Expect("ASSISTANT_THINKING"); string(m.Payload) != want || m.Seq == 0 {
+		if m := c.AwaitEvent("ASSISTANT_THINKING"); string(m.Payload) != want || m.Seq == 0 {
 			t.Errorf("%v, want %s", m, want)
 		}
 	}
-	c.Expect("ASSISTANT_SPEAKING")
-	c.Expect("TURN_COMPLETE")
-	voice := doortest.Loud(c.Heard())
+	c.AwaitEvent("ASSISTANT_SPEAKING")
+	c.AwaitEvent("TURN_COMPLETE")
+	voice := doortest.TrimSilence(c.ReceivedVoice())
 	if got := time.Duration(len(voice)) * time.Second / wire.OutputRate; got < 900*time.Millisecond || got > 1200*time.Millisecond {
 		t.Errorf("heard %v of voice, want about 1s", got)
 	}
 	if level := doortest.ToneShare(voice, 440); level < 0.5 {
 		t.Errorf("share of 440 Hz is %.2f", level)
 	}
-	if n := c.Count("ASSISTANT_SPEAKING"); n != 1 {
+	if n := c.CountMessages("ASSISTANT_SPEAKING"); n != 1 {
 		t.Errorf("%d times ASSISTANT_SPEAKING", n)
 	}
 	var in, out, usage, complete bool
-	for _, m := range c.All() {
+	for _, m := range c.Messages() {
 		if m.Type != "CONTENT_MESSAGE" {
 			continue
 		}
 		var p struct{ ServerContent map[string]json.RawMessage }
-		m.Read(t, &p)
+		m.DecodePayload(t, &p)
 		in = in || p.ServerContent["inputTranscription"] != nil
 		out = out || p.ServerContent["outputTranscription"] != nil
 		usage = usage || p.ServerContent["usageMetadata"] != nil
@@ -491,7 +491,7 @@ func TestPlainSocketSaysBackWhatItHears(t *testing.T) {
 
 func TestToolCall(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t)
+	g := doortest.StartGateway(t)
 	for name, form := range map[string]string{
 		"flat":       `{"toolResponse":{"functionResponses":[{"id":%q,"name":"get_weather","response":{"temperature":"15C"}}]}}`,
 		"old nested": `{"toolResponse":{"parts":[{"functionResponse":{"id":%q,"name":"get_weather","response":{"temperature":"15C"}}}]}}`,
@@ -510,8 +510,8 @@ func TestToolCall(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := doortest.Connect(t, g, doortest.WeatherTool)
-			c.Send("SEND_MESSAGE", doortest.Typed(`/tool get_weather {"location":"London","n":9007199254740993}`))
+			c := doortest.OpenConversation(t, g, doortest.WeatherTool)
+			c.Send("SEND_MESSAGE", doortest.TextPayload(`/tool get_weather {"location":"London","n":9007199254740993}`))
 			id, args := expectCall(c, "get_weather")
 			if !strings.Contains(args, "London") || !strings.Contains(args, "9007199254740993") {
 				t.Errorf("args are %s", args)
@@ -523,37 +523,39 @@ func TestToolCall(t *testing.T) {
 			} else {
 				expectTranscript(c, `{"output":"done"}`)
 			}
-			c.Expect("TURN_COMPLETE")
-			for _, m := range c.All() {
+			c.AwaitEvent("TURN_COMPLETE")
+			for _, m := range c.Messages() {
 				if strings.Contains(string(m.Payload), "functionResponse") {
 					t.Errorf("the model got the form, too: %v", m)
 				}
 			}
 			c.Send("SEND_TOOL_RESPONSE", answer) // a second answer is one too many
-			c.ExpectError("invalid_state", "")
+			c.AwaitError("invalid_state", "")
 		})
 	}
 }
 
 func TestToolCallCancellation(t *testing.T) {
 	t.Parallel()
-	c := doortest.Connect(t, doortest.NewGateway(t), strings.Replace(doortest.WeatherTool, `"name"`, `"behavior":"BLOCKING","name"`, 1))
-	c.Send("SEND_MESSAGE", doortest.Typed(`/tool get_weather {"location":"London"}`))
+	c := doortest.OpenConversation(
+		t, doortest.StartGateway(t), strings.Replace(doortest.WeatherTool, `"name"`, `"behavior":"BLOCKING","name"`, 1),
+	)
+	c.Send("SEND_MESSAGE", doortest.TextPayload(`/tool get_weather {"location":"London"}`))
 	id, _ := expectCall(c, "get_weather")
-	c.Send("SEND_MESSAGE", doortest.Typed("never mind"))
-	m := c.Expect("TOOL_CALL_CANCELLATION")
+	c.Send("SEND_MESSAGE", doortest.TextPayload("never mind"))
+	m := c.AwaitEvent("TOOL_CALL_CANCELLATION")
 	if !strings.Contains(string(m.Payload), id) {
 		t.Errorf("%v does not name %s", m, id)
 	}
 	c.Send("SEND_TOOL_RESPONSE", fmt.Sprintf(`{"toolResponse":{"functionResponses":[{"id":%q,"name":"get_weather","response":{"a":1}}]}}`, id))
-	c.ExpectError("invalid_state", "")
+	c.AwaitError("invalid_state", "")
 }
 
 func TestGroundingComesTwice(t *testing.T) {
 	t.Parallel()
-	c := doortest.Connect(t, doortest.NewGateway(t), `{"tools":[{"googleSearch":{}}]}`)
-	c.Send("SEND_MESSAGE", doortest.Typed("/ground"))
-	m := c.Expect("groundingMetadata")
+	c := doortest.OpenConversation(t, doortest.StartGateway(t), `{"tools":[{"googleSearch":{}}]}`)
+	c.Send("SEND_MESSAGE", doortest.TextPayload("/ground"))
+	m := c.AwaitEvent("groundingMetadata")
 	var p struct {
 		GroundingMetadata struct {
 			SearchEntryPoint struct{ RenderedContent string }
@@ -563,7 +565,7 @@ func TestGroundingComesTwice(t *testing.T) {
 		t.Errorf("groundingMetadata has %s, %v", m.Payload, err)
 	}
 	in := false
-	for _, m := range c.All() {
+	for _, m := range c.Messages() {
 		in = in || m.Type == "CONTENT_MESSAGE" && strings.Contains(string(m.Payload), "groundingMetadata")
 	}
 	if !in {
@@ -573,19 +575,19 @@ func TestGroundingComesTwice(t *testing.T) {
 
 func TestDeprecatedChunks(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t)
+	g := doortest.StartGateway(t)
 	for _, form := range []string{`{"chunks":[%s,{"mimeType":"audio/pcm","data":"AAAA"}]}`, `{"mediaChunks":%s}`} {
-		c := doortest.Connect(t, g, `{}`)
-		pcm := doortest.Sentence(440, time.Second, 16000)
+		c := doortest.OpenConversation(t, g, `{}`)
+		pcm := doortest.MakeSentence(440, time.Second, 16000)
 		for n := 1600; len(pcm) > 0; pcm = pcm[min(n, len(pcm)):] {
 			blob := fmt.Sprintf(`{"mimeType":"audio/pcm;rate=16000","data":%q}`, doortest.Base64PCM(pcm[:min(n, len(pcm))]))
 			c.Send("SEND_REALTIME_INPUT", fmt.Sprintf(form, blob))
 		}
-		c.Expect("TURN_COMPLETE")
-		if n := c.Warned("deprecated"); n != 1 {
+		c.AwaitEvent("TURN_COMPLETE")
+		if n := c.CountWarnings("deprecated"); n != 1 {
 			t.Errorf("%s: warned %d times", form, n)
 		}
-		if len(doortest.Loud(c.Heard())) < 20000 {
+		if len(doortest.TrimSilence(c.ReceivedVoice())) < 20000 {
 			t.Errorf("%s: no answer", form)
 		}
 	}
@@ -593,54 +595,54 @@ func TestDeprecatedChunks(t *testing.T) {
 
 func TestRealtimeTextVideoAndMarks(t *testing.T) {
 	t.Parallel()
-	c := doortest.Connect(t, doortest.NewGateway(t), `{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true}}}`)
+	c := doortest.OpenConversation(t, doortest.StartGateway(t), `{"realtimeInputConfig":{"automaticActivityDetection":{"disabled":true}}}`)
 	c.Send("SEND_REALTIME_INPUT", `{"video":{"mimeType":"image/png","data":"`+aPicture(t, 0)+`"}}`)
 	c.Send("SEND_REALTIME_INPUT", `{"text":"{\"action\":\"button_click\",\"buttonId\":\"ok\"}"}`)
 	expectTranscript(c, "button_click")
-	c.Expect("TURN_COMPLETE")
+	c.AwaitEvent("TURN_COMPLETE")
 	for _, mark := range []string{"true", "{}"} {
 		c.Send("SEND_REALTIME_INPUT", `{"activityStart":`+mark+`}`)
-		c.Say(doortest.Tone(440, 500*time.Millisecond, 16000), 16000)
+		c.SendAudio(doortest.MakeTone(440, 500*time.Millisecond, 16000), 16000)
 		c.Send("SEND_REALTIME_INPUT", `{"activityEnd":`+mark+`}`)
-		c.Expect("ASSISTANT_SPEAKING")
-		c.Expect("TURN_COMPLETE")
+		c.AwaitEvent("ASSISTANT_SPEAKING")
+		c.AwaitEvent("TURN_COMPLETE")
 	}
-	if n := c.Count("GEMINI_ERROR"); n != 0 {
+	if n := c.CountMessages("GEMINI_ERROR"); n != 0 {
 		t.Errorf("%d errors", n)
 	}
 }
 
 func TestAudioStreamEndEndsTheSentence(t *testing.T) {
 	t.Parallel()
-	c := doortest.Connect(t, doortest.NewGateway(t), `{}`)
-	c.Say(doortest.Tone(440, time.Second, 16000), 16000)
+	c := doortest.OpenConversation(t, doortest.StartGateway(t), `{}`)
+	c.SendAudio(doortest.MakeTone(440, time.Second, 16000), 16000)
 	c.Send("SEND_REALTIME_INPUT", `{"audioStreamEnd":true}`)
-	c.Expect("TURN_COMPLETE")
-	if len(doortest.Loud(c.Heard())) < 20000 {
+	c.AwaitEvent("TURN_COMPLETE")
+	if len(doortest.TrimSilence(c.ReceivedVoice())) < 20000 {
 		t.Error("no answer")
 	}
 }
 
 func TestTalkingOverTheAnswerInterruptsIt(t *testing.T) {
 	t.Parallel()
-	c := doortest.Connect(t, doortest.NewGateway(t), `{}`)
-	c.Say(doortest.Sentence(440, 4*time.Second, 16000), 16000)
-	c.Expect("ASSISTANT_SPEAKING")
-	c.Say(doortest.Sentence(880, time.Second, 16000), 16000)
-	_, at := c.Wait(c.At, "INTERRUPTED", func(m doortest.Message) bool { return m.Type == "INTERRUPTED" })
+	c := doortest.OpenConversation(t, doortest.StartGateway(t), `{}`)
+	c.SendAudio(doortest.MakeSentence(440, 4*time.Second, 16000), 16000)
+	c.AwaitEvent("ASSISTANT_SPEAKING")
+	c.SendAudio(doortest.MakeSentence(880, time.Second, 16000), 16000)
+	_, at := c.AwaitMatch(c.At, "INTERRUPTED", func(m doortest.Message) bool { return m.Type == "INTERRUPTED" })
 	c.At = at
-	if n := len(doortest.Loud(c.Heard())); n > 3*wire.OutputRate {
+	if n := len(doortest.TrimSilence(c.ReceivedVoice())); n > 3*wire.OutputRate {
 		t.Errorf("%d samples of the answer came before the interruption", n)
 	}
-	c.Expect("ASSISTANT_SPEAKING")
-	c.Expect("TURN_COMPLETE")
-	for _, m := range c.All()[at:] {
+	c.AwaitEvent("ASSISTANT_SPEAKING")
+	c.AwaitEvent("TURN_COMPLETE")
+	for _, m := range c.Messages()[at:] {
 		if m.Type == "TURN_COMPLETE" {
 			break
 		}
 		if m.Type == "AUDIO_CHUNK" {
-			pcm := doortest.Chunk(t, m)
-			if len(doortest.Loud(pcm)) > 400 && doortest.ToneIs(pcm, 440) {
+			pcm := doortest.DecodeChunk(t, m)
+			if len(doortest.TrimSilence(pcm)) > 400 && doortest.IsTone(pcm, 440) {
 				t.Fatal("the old answer goes on after INTERRUPTED")
 			}
 		}
@@ -650,10 +652,10 @@ func TestTalkingOverTheAnswerInterruptsIt(t *testing.T) {
 // Typed text interrupts, and a client without WebRTC learns which chunks to discard.
 func TestTypedTextInterrupts(t *testing.T) {
 	t.Parallel()
-	c := doortest.Connect(t, doortest.NewGateway(t), `{}`)
-	c.Send("SEND_MESSAGE", doortest.Typed("Once upon a time there was a parrot that never stopped talking to its friends."))
-	c.Expect("AUDIO_CHUNK")
-	c.Ask("stop")
+	c := doortest.OpenConversation(t, doortest.StartGateway(t), `{}`)
+	c.Send("SEND_MESSAGE", doortest.TextPayload("Once upon a time there was a parrot that never stopped talking to its friends."))
+	c.AwaitEvent("AUDIO_CHUNK")
+	c.AskText("stop")
 	type payload struct {
 		Generation uint32
 		Heard      *string
@@ -661,12 +663,12 @@ func TestTypedTextInterrupts(t *testing.T) {
 	}
 	var before, cut payload
 	interrupted := false
-	for _, m := range c.All() {
+	for _, m := range c.Messages() {
 		var p payload
 		if m.Type != "AUDIO_CHUNK" && m.Type != "INTERRUPTED" {
 			continue
 		}
-		m.Read(t, &p)
+		m.DecodePayload(t, &p)
 		switch {
 		case m.Type == "INTERRUPTED":
 			interrupted, cut = true, p
@@ -683,18 +685,18 @@ func TestTypedTextInterrupts(t *testing.T) {
 
 func TestUpdateConfig(t *testing.T) {
 	t.Parallel()
-	c := doortest.Connect(t, doortest.NewGateway(t), `{}`)
+	c := doortest.OpenConversation(t, doortest.StartGateway(t), `{}`)
 	c.Send("UPDATE_CONFIG", `{"generationConfig":{"temperature":0.1}}`)
-	m := c.Expect("SETUP_COMPLETE")
+	m := c.AwaitEvent("SETUP_COMPLETE")
 	if s := string(m.Payload); !strings.Contains(s, `"success":true`) || !strings.Contains(s, `"temperature":0.1`) {
 		t.Errorf("after UPDATE_CONFIG: %v", m)
 	}
 	stillWorks(t, c)
 	c.Send("UPDATE_CONFIG", `{"generationConfig":{"temperature":"hot"}}`)
-	if m := c.Expect("SETUP_COMPLETE"); !strings.Contains(string(m.Payload), `"success":false`) {
+	if m := c.AwaitEvent("SETUP_COMPLETE"); !strings.Contains(string(m.Payload), `"success":false`) {
 		t.Errorf("after a bad UPDATE_CONFIG: %v", m)
 	}
-	c.ExpectError("session_config_update_failed", "payload.generationConfig.temperature")
+	c.AwaitError("session_config_update_failed", "payload.generationConfig.temperature")
 	stillWorks(t, c)
 }
 
@@ -720,13 +722,13 @@ func TestTheEndIsTold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := doortest.NewGateway(t)
-			c := doortest.Connect(t, g, test.config)
+			g := doortest.StartGateway(t)
+			c := doortest.OpenConversation(t, g, test.config)
 			test.end(t, g, c)
-			if m := c.Expect("GEMINI_DISCONNECTED"); !strings.Contains(string(m.Payload), test.reason) {
+			if m := c.AwaitEvent("GEMINI_DISCONNECTED"); !strings.Contains(string(m.Payload), test.reason) {
 				t.Errorf("got %v", m)
 			}
-			if code, n := c.CloseCode(), c.Count("GEMINI_ERROR"); code != test.code || n != 0 {
+			if code, n := c.CloseCode(), c.CountMessages("GEMINI_ERROR"); code != test.code || n != 0 {
 				t.Errorf("closed with %d after %d errors", code, n)
 			}
 		})
@@ -735,18 +737,18 @@ func TestTheEndIsTold(t *testing.T) {
 
 func TestResume(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t)
-	first := doortest.Dial(t, g.URL)
+	g := doortest.StartGateway(t)
+	first := doortest.DialWebSocket(t, g.URL)
 	first.Send("CONNECT_GEMINI", `{"initialConfig":`+doortest.WeatherTool+`,"resumable":true}`)
-	session, token := doortest.Setup(t, first.Expect("SETUP_COMPLETE"), false)
-	first.Send("SEND_MESSAGE", doortest.Typed(`/tool get_weather {"location":"London"}`))
+	session, token := doortest.ReadSetup(t, first.AwaitEvent("SETUP_COMPLETE"), false)
+	first.Send("SEND_MESSAGE", doortest.TextPayload(`/tool get_weather {"location":"London"}`))
 	id, _ := expectCall(first, "get_weather")
 	first.Conn.Close()
 	<-first.Done
 
-	second := doortest.Dial(t, g.URL)
+	second := doortest.DialWebSocket(t, g.URL)
 	second.Send("CONNECT_GEMINI", `{"resumable":true,"resumeToken":"`+token+`"}`)
-	again, token2 := doortest.Setup(t, second.Expect("SETUP_COMPLETE"), true)
+	again, token2 := doortest.ReadSetup(t, second.AwaitEvent("SETUP_COMPLETE"), true)
 	if again != session || token2 == token {
 		t.Errorf("session %s became %s; a new token: %v", session, again, token2 != token)
 	}
@@ -754,10 +756,10 @@ func TestResume(t *testing.T) {
 		t.Errorf("call %s came again as %s", id, repeated)
 	}
 	// The old token is valid until the new one was used, and a socket that is still open is replaced.
-	third := doortest.Dial(t, g.URL)
+	third := doortest.DialWebSocket(t, g.URL)
 	third.Send("CONNECT_GEMINI", `{"resumable":true,"resumeToken":"`+token+`"}`)
-	_, token3 := doortest.Setup(t, third.Expect("SETUP_COMPLETE"), true)
-	if m := second.Expect("GEMINI_DISCONNECTED"); !strings.Contains(string(m.Payload), `"replaced"`) {
+	_, token3 := doortest.ReadSetup(t, third.AwaitEvent("SETUP_COMPLETE"), true)
+	if m := second.AwaitEvent("GEMINI_DISCONNECTED"); !strings.Contains(string(m.Payload), `"replaced"`) {
 		t.Errorf("the replaced client got %v", m)
 	}
 	third.Send(
@@ -769,23 +771,23 @@ func TestResume(t *testing.T) {
 	<-third.Done
 
 	for _, stale := range []string{token2, "nonsense"} {
-		c := doortest.Dial(t, g.URL)
+		c := doortest.DialWebSocket(t, g.URL)
 		c.Send("CONNECT_GEMINI", `{"initialConfig":{},"resumeToken":"`+stale+`"}`)
-		if fresh, _ := doortest.Setup(t, c.Expect("SETUP_COMPLETE"), false); fresh == session {
+		if fresh, _ := doortest.ReadSetup(t, c.AwaitEvent("SETUP_COMPLETE"), false); fresh == session {
 			t.Errorf("the void token %q opened the old conversation", stale)
 		}
 	}
-	last := doortest.Dial(t, g.URL)
+	last := doortest.DialWebSocket(t, g.URL)
 	last.Send("CONNECT_GEMINI", `{"resumeToken":"`+token3+`"}`)
-	doortest.Setup(t, last.Expect("SETUP_COMPLETE"), true)
+	doortest.ReadSetup(t, last.AwaitEvent("SETUP_COMPLETE"), true)
 	stillWorks(t, last)
 	last.Send("DISCONNECT_GEMINI", "")
-	last.Expect("GEMINI_DISCONNECTED")
+	last.AwaitEvent("GEMINI_DISCONNECTED")
 }
 
 func TestWhoMayConnect(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, func(o *doortest.Doors, _ *bridge.Options) {
+	g := doortest.StartGateway(t, func(o *doortest.Endpoints, _ *bridge.Options) {
 		o.Origins = []string{"https://app.example"}
 		o.Hosts = []string{"voice.example", "dotted.example."}
 	})
@@ -832,7 +834,7 @@ func TestWhoMayConnect(t *testing.T) {
 
 func TestPageAndStatus(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t)
+	g := doortest.StartGateway(t)
 	for path, want := range map[string]int{"/": 200, "/status": 200, "/ws": 426, "/nothing": 404} {
 		resp, err := http.Get(g.HTTP + path)
 		if err != nil {
@@ -865,7 +867,7 @@ func TestPageAndStatus(t *testing.T) {
 // TestLongMessages: whether a message may be long depends on its type, which must then come first.
 func TestLongMessages(t *testing.T) {
 	t.Parallel()
-	c := doortest.Connect(t, doortest.NewGateway(t), `{}`)
+	c := doortest.OpenConversation(t, doortest.StartGateway(t), `{}`)
 	long := strings.Repeat("x", 5<<18)
 	picture := aPicture(t, 1<<20)
 	for _, test := range []struct{ name, raw, field string }{
@@ -888,8 +890,8 @@ func TestLongMessages(t *testing.T) {
 		{"a type that nobody knows", `{"type":"` + long + `"}`, "type"},
 		{"too long for any", `{"type":"SEND_MESSAGE","payload":"` + strings.Repeat("x", 11<<20) + `"}`, "payload"},
 	} {
-		c.Raw(websocket.TextMessage, []byte(test.raw))
-		m := c.ExpectError("bad_message", test.field)
+		c.SendFrame(websocket.TextMessage, []byte(test.raw))
+		m := c.AwaitError("bad_message", test.field)
 		t.Logf("%s: %s", test.name, m.Payload)
 	}
 	for _, raw := range []string{
@@ -899,11 +901,11 @@ func TestLongMessages(t *testing.T) {
 		`{"payload":{"parts":[{"text":"three"},{"inlineData":{"mimeType":"image/png","data":"` + aPicture(t, 500<<10) + `"}}]},` +
 			`"type":"SEND_MESSAGE"}`,
 	} {
-		c.Raw(websocket.TextMessage, []byte(raw))
+		c.SendFrame(websocket.TextMessage, []byte(raw))
 		expectTranscript(c, "(image/png)")
-		c.Expect("TURN_COMPLETE")
+		c.AwaitEvent("TURN_COMPLETE")
 	}
-	c.Ask("Are you there?")
+	c.AskText("Are you there?")
 }
 
 // toolCall is the payload of a TOOL_CALL.
@@ -920,7 +922,7 @@ type toolCall struct {
 func expectCall(c *doortest.Client, name string) (id string, args string) {
 	c.T.Helper()
 	var call toolCall
-	c.Expect("TOOL_CALL").Read(c.T, &call)
+	c.AwaitEvent("TOOL_CALL").DecodePayload(c.T, &call)
 	calls := call.ToolCall.FunctionCalls
 	if len(calls) != 1 || calls[0].Name != name || calls[0].ID == "" {
 		c.T.Fatalf("TOOL_CALL has %+v", calls)
@@ -932,7 +934,7 @@ func expectCall(c *doortest.Client, name string) (id string, args string) {
 func expectTranscript(c *doortest.Client, text string) {
 	c.T.Helper()
 	var said strings.Builder
-	_, c.At = c.Wait(c.At, fmt.Sprintf("%q in the answer", text), func(m doortest.Message) bool {
+	_, c.At = c.AwaitMatch(c.At, fmt.Sprintf("%q in the answer", text), func(m doortest.Message) bool {
 		var p struct {
 			ServerContent struct{ OutputTranscription struct{ Text string } }
 		}

@@ -16,12 +16,12 @@ import (
 func TestQualityIsTold(t *testing.T) {
 	t.Parallel()
 	got := make(chan rtc.Quality, 10)
-	g := doortest.NewGateway(t, func(d *doortest.Doors, _ *bridge.Options) { d.RTC.Observe(func(q rtc.Quality) { got <- q }) })
-	c := doortest.Connect(t, g, `{}`)
+	g := doortest.StartGateway(t, func(d *doortest.Endpoints, _ *bridge.Options) { d.RTC.Observe(func(q rtc.Quality) { got <- q }) })
+	c := doortest.OpenConversation(t, g, `{}`)
 	p := doortest.NewPhone(t, c, doortest.PhoneOptions{Codecs: noReports(t)})
-	p.Offer(false)
-	p.Connected()
-	p.Talks(440)
+	p.Negotiate(false)
+	p.AwaitConnected()
+	p.CheckBothWays(440)
 	voice := uint32(p.PC.GetReceivers()[0].Track().SSRC())
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -32,14 +32,14 @@ func TestQualityIsTold(t *testing.T) {
 		}
 		<-tick.C
 	}
-	if !doortest.Within(doortest.Patience, func() bool {
+	if !doortest.PollUntil(doortest.Patience, func() bool {
 		l := g.Host.Sessions()[0].Loss
 		return l.Up != nil && *l.Up < 0.1 && l.Down != nil && *l.Down > 0.08 && *l.Down < 0.12
 	}) {
 		t.Errorf("lost are %+v", g.Host.Sessions()[0].Loss)
 	}
 	p.Send("DISCONNECT_GEMINI", "")
-	c.Expect("GEMINI_DISCONNECTED")
+	c.AwaitEvent("GEMINI_DISCONNECTED")
 	c.CloseCode()
 	p.HangUp()
 	var up, down rtc.Quality

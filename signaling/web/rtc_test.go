@@ -24,14 +24,16 @@ func served(t *testing.T, o rtc.Options) doortest.Option {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { api.Close() })
-	return func(s *doortest.Doors, _ *bridge.Options) { s.RTC = api }
+	return func(s *doortest.Endpoints, _ *bridge.Options) { s.RTC = api }
 }
 
 func TestTheAnswer(t *testing.T) {
 	t.Parallel()
-	c := doortest.Connect(t, doortest.NewGateway(t, served(t, rtc.Options{UDPAddr: "0.0.0.0:0", PublicIPs: []string{"203.0.113.7"}})), `{}`)
+	c := doortest.OpenConversation(
+		t, doortest.StartGateway(t, served(t, rtc.Options{UDPAddr: "0.0.0.0:0", PublicIPs: []string{"203.0.113.7"}})), `{}`,
+	)
 	p := doortest.NewPhone(t, c, doortest.PhoneOptions{Channel: true})
-	p.Offer(false)
+	p.Negotiate(false)
 	answer := p.PC.RemoteDescription().SDP
 	for _, want := range []string{"a=max-message-size:262144", "opus/48000/2", "203.0.113.7", "a=setup:active", "transport-wide-cc"} {
 		if !strings.Contains(answer, want) {
@@ -39,7 +41,7 @@ func TestTheAnswer(t *testing.T) {
 		}
 	}
 	last := false
-	c.Wait(0, "the last candidate", func(m doortest.Message) bool {
+	c.AwaitMatch(0, "the last candidate", func(m doortest.Message) bool {
 		last = m.Type == "WEBRTC_ICE_CANDIDATE" && strings.Contains(string(m.Payload), "null")
 		if m.Type == "WEBRTC_ICE_CANDIDATE" && !last {
 			answer += "a=" + string(m.Payload) + "\n"
@@ -55,19 +57,19 @@ func TestTheAnswer(t *testing.T) {
 
 func TestWebRTCOverTCP(t *testing.T) {
 	t.Parallel()
-	_, p := doortest.Call(
+	_, p := doortest.DialPhone(
 		t,
-		doortest.NewGateway(t, served(t, rtc.Options{TCP: doortest.Must(net.Listen("tcp", "127.0.0.1:0"))})),
+		doortest.StartGateway(t, served(t, rtc.Options{TCP: doortest.Must(net.Listen("tcp", "127.0.0.1:0"))})),
 		`{}`,
 		doortest.PhoneOptions{Network: func(s *webrtc.SettingEngine) { s.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeTCP4}) }},
 	)
-	p.Talks(440)
+	p.CheckBothWays(440)
 }
 
 // A client that sends more candidates than are tried gets one warning, and connects with the first ones.
 func TestTooManyCandidates(t *testing.T) {
 	t.Parallel()
-	c := doortest.Connect(t, doortest.NewGateway(t), `{}`)
+	c := doortest.OpenConversation(t, doortest.StartGateway(t), `{}`)
 	p := doortest.NewPhone(t, c, doortest.PhoneOptions{})
 	flood := func() {
 		for i := range 2 * rtc.MaxCandidates {
@@ -77,13 +79,13 @@ func TestTooManyCandidates(t *testing.T) {
 			)
 		}
 	}
-	p.Offer(false)
-	p.Connected()
+	p.Negotiate(false)
+	p.AwaitConnected()
 	flood()
-	p.Offer(true)
+	p.Negotiate(true)
 	flood()
-	p.Talks(440)
-	if n := c.Warned("candidates"); n != 1 || c.Count("GEMINI_ERROR") > 0 {
-		t.Errorf("%d warnings: %v", n, c.All())
+	p.CheckBothWays(440)
+	if n := c.CountWarnings("candidates"); n != 1 || c.CountMessages("GEMINI_ERROR") > 0 {
+		t.Errorf("%d warnings: %v", n, c.Messages())
 	}
 }

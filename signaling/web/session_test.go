@@ -19,14 +19,14 @@ import (
 // sendID sends a message with an id.
 func sendID(c *doortest.Client, id, kind, payload string) {
 	c.T.Helper()
-	c.Raw(websocket.TextMessage, []byte(`{"type":"`+kind+`","id":"`+id+`","payload":`+payload+`}`))
+	c.SendFrame(websocket.TextMessage, []byte(`{"type":"`+kind+`","id":"`+id+`","payload":`+payload+`}`))
 }
 
 // entries waits for the next CONTEXT.
 func entries(c *doortest.Client) []contextEntry {
 	c.T.Helper()
 	var p struct{ Entries []contextEntry }
-	c.Expect("CONTEXT").Read(c.T, &p)
+	c.AwaitEvent("CONTEXT").DecodePayload(c.T, &p)
 	return p.Entries
 }
 
@@ -51,9 +51,9 @@ func typedSoFar(c *doortest.Client) []string {
 
 func TestContextIsTheConversation(t *testing.T) {
 	t.Parallel()
-	c := doortest.Connect(t, doortest.NewGateway(t), `{}`)
+	c := doortest.OpenConversation(t, doortest.StartGateway(t), `{}`)
 	before := time.Now()
-	c.Ask("hello")
+	c.AskText("hello")
 	c.Send("GET_CONTEXT", "")
 	said := entries(c)
 	if len(said) != 2 || said[0].Role != "user" || strings.TrimSpace(said[0].Content) != "hello" ||
@@ -69,9 +69,9 @@ func TestContextIsTheConversation(t *testing.T) {
 	if said := entries(c); len(said) != 0 {
 		t.Errorf("after CLEAR_CONTEXT: %+v", said)
 	}
-	c.Send("SEND_MESSAGE", doortest.Typed("/history"))
+	c.Send("SEND_MESSAGE", doortest.TextPayload("/history"))
 	expectTranscript(c, "I remember 1 turns")
-	c.Expect("TURN_COMPLETE")
+	c.AwaitEvent("TURN_COMPLETE")
 	if got := typedSoFar(c); !slices.Equal(got, []string{"/history"}) {
 		t.Errorf("after that: %q", got)
 	}
@@ -81,49 +81,49 @@ func TestContextIsTheConversation(t *testing.T) {
 // after a resume, which reports what arrived.
 func TestEachIDIsActedOnOnce(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t)
-	first := doortest.Dial(t, g.URL)
+	g := doortest.StartGateway(t)
+	first := doortest.DialWebSocket(t, g.URL)
 	sendID(first, "ignored", "CONNECT_GEMINI", `{"initialConfig":`+doortest.WeatherTool+`,"resumable":true}`)
-	_, token := doortest.Setup(t, first.Expect("SETUP_COMPLETE"), false)
-	sendID(first, "m1", "SEND_MESSAGE", doortest.Typed("one"))
-	sendID(first, "m1", "SEND_MESSAGE", doortest.Typed("one"))
-	first.Expect("TURN_COMPLETE")
-	sendID(first, "m2", "SEND_MESSAGE", doortest.Typed(`/tool get_weather {"location":"London"}`))
+	_, token := doortest.ReadSetup(t, first.AwaitEvent("SETUP_COMPLETE"), false)
+	sendID(first, "m1", "SEND_MESSAGE", doortest.TextPayload("one"))
+	sendID(first, "m1", "SEND_MESSAGE", doortest.TextPayload("one"))
+	first.AwaitEvent("TURN_COMPLETE")
+	sendID(first, "m2", "SEND_MESSAGE", doortest.TextPayload(`/tool get_weather {"location":"London"}`))
 	id, _ := expectCall(first, "get_weather")
 	answer := `{"toolResponse":{"functionResponses":[{"id":"` + id + `","name":"get_weather","response":{"a":"15C"}}]}}`
 	sendID(first, "t1", "SEND_TOOL_RESPONSE", answer)
 	sendID(first, "t1", "SEND_TOOL_RESPONSE", answer)
 	expectTranscript(first, "15C")
-	first.Expect("TURN_COMPLETE")
+	first.AwaitEvent("TURN_COMPLETE")
 	sendID(first, "u1", "UPDATE_CONFIG", doortest.WeatherTool)
 	sendID(first, "u1", "UPDATE_CONFIG", doortest.WeatherTool)
-	first.Expect("SETUP_COMPLETE")
+	first.AwaitEvent("SETUP_COMPLETE")
 	first.Send("GET_CONTEXT", "")
 	entries(first)
 	for kind, want := range map[string]int{"SETUP_COMPLETE": 2, "TURN_COMPLETE": 3, "GEMINI_ERROR": 0} { // the call is a turn
-		if n := first.Count(kind); n != want {
+		if n := first.CountMessages(kind); n != want {
 			t.Errorf("%d times %s, want %d", n, kind, want)
 		}
 	}
 	first.Conn.Close()
 	<-first.Done
 
-	second := doortest.Dial(t, g.URL)
+	second := doortest.DialWebSocket(t, g.URL)
 	second.Send("CONNECT_GEMINI", `{"resumeToken":"`+token+`"}`)
-	m := second.Expect("SETUP_COMPLETE")
-	_, _ = doortest.Setup(t, m, true)
+	m := second.AwaitEvent("SETUP_COMPLETE")
+	_, _ = doortest.ReadSetup(t, m, true)
 	var p struct{ Received []string }
 	if err := json.Unmarshal(m.Payload, &p); err != nil || !slices.Equal(p.Received, []string{"m1", "m2", "t1", "u1"}) {
 		t.Errorf("received is %q, %v", p.Received, err)
 	}
-	sendID(second, "m1", "SEND_MESSAGE", doortest.Typed("one"))
-	sendID(second, "m3", "SEND_MESSAGE", doortest.Typed("three"))
+	sendID(second, "m1", "SEND_MESSAGE", doortest.TextPayload("one"))
+	sendID(second, "m3", "SEND_MESSAGE", doortest.TextPayload("three"))
 	expectTranscript(second, "three")
-	second.Expect("TURN_COMPLETE")
+	second.AwaitEvent("TURN_COMPLETE")
 	if got := typedSoFar(second); !slices.Equal(got, []string{"one", `/tool get_weather {"location":"London"}`, "three"}) {
 		t.Errorf("the model was asked %q", got)
 	}
-	if n := second.Count("TURN_COMPLETE"); n != 1 {
+	if n := second.CountMessages("TURN_COMPLETE"); n != 1 {
 		t.Errorf("%d answers", n)
 	}
 }
@@ -133,7 +133,7 @@ func TestAWaitForGeminiIsTold(t *testing.T) {
 	t.Parallel()
 	links := make(chan net.Conn, 8)
 	slow := make(chan struct{})
-	g := doortest.NewGateway(t, func(_ *doortest.Doors, o *bridge.Options) {
+	g := doortest.StartGateway(t, func(_ *doortest.Endpoints, o *bridge.Options) {
 		var dials atomic.Int32
 		o.Client.NetDial = func(ctx context.Context, network, address string) (net.Conn, error) {
 			if dials.Add(1) > 1 {
@@ -150,18 +150,18 @@ func TestAWaitForGeminiIsTold(t *testing.T) {
 			return conn, err
 		}
 	})
-	c := doortest.Connect(t, g, `{}`)
+	c := doortest.OpenConversation(t, g, `{}`)
 	c.At = 0
 	var p struct{ State, Message string }
 	for _, want := range []string{"setup", "live"} {
-		if err := json.Unmarshal(c.Expect("SESSION_STATE").Payload, &p); err != nil || p.State != want {
+		if err := json.Unmarshal(c.AwaitEvent("SESSION_STATE").Payload, &p); err != nil || p.State != want {
 			t.Errorf("the state is %q, want %q", p.State, want)
 		}
 	}
 	stillWorks(t, c)
 	(<-links).Close()
 	for p.Message == "" {
-		c.Expect("SESSION_STATE").Read(t, &p)
+		c.AwaitEvent("SESSION_STATE").DecodePayload(t, &p)
 		if p.State != "resuming" && p.State != "reseeding" {
 			t.Errorf("the state is %q", p.State)
 		}
@@ -169,10 +169,10 @@ func TestAWaitForGeminiIsTold(t *testing.T) {
 	close(slow)
 	for p.State != "live" || p.Message != "" {
 		p.Message = ""
-		c.Expect("SESSION_STATE").Read(t, &p)
+		c.AwaitEvent("SESSION_STATE").DecodePayload(t, &p)
 	}
 	stillWorks(t, c)
-	if n := c.Count("GEMINI_ERROR"); n != 0 {
+	if n := c.CountMessages("GEMINI_ERROR"); n != 0 {
 		t.Errorf("%d errors", n)
 	}
 }
@@ -180,11 +180,11 @@ func TestAWaitForGeminiIsTold(t *testing.T) {
 // TestWhoSendsAsClientsDoIsNotHeldBack sends the messages of a busy client, after 10 s in which it could not send.
 func TestWhoSendsAsClientsDoIsNotHeldBack(t *testing.T) {
 	t.Parallel()
-	c := doortest.Connect(t, doortest.NewGateway(t), `{}`)
+	c := doortest.OpenConversation(t, doortest.StartGateway(t), `{}`)
 	picture := aPicture(t, 300<<10)
 	second := func(pictures int) {
 		for n := range 50 {
-			c.Say(doortest.Silence(20*time.Millisecond, 48000), 48000)
+			c.SendAudio(doortest.MakeSilence(20*time.Millisecond, 48000), 48000)
 			if n < pictures {
 				c.Send("SEND_REALTIME_INPUT", `{"video":{"mimeType":"image/png","data":"`+picture+`"}}`)
 			}
@@ -200,8 +200,8 @@ func TestWhoSendsAsClientsDoIsNotHeldBack(t *testing.T) {
 		second(1)
 	}
 	c.Send("GET_CONTEXT", "")
-	c.Expect("CONTEXT")
-	if n := c.Warned("Too much comes"); n != 0 {
+	c.AwaitEvent("CONTEXT")
+	if n := c.CountWarnings("Too much comes"); n != 0 {
 		t.Error("it was held back")
 	}
 }
@@ -209,7 +209,7 @@ func TestWhoSendsAsClientsDoIsNotHeldBack(t *testing.T) {
 // A client that continues to send after the close message, and does not answer it, is read only for a moment.
 func TestNobodyOutstaysTheGoodbye(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t)
+	g := doortest.StartGateway(t)
 	conn, _, err := websocket.DefaultDialer.Dial(g.URL, nil)
 	if err != nil {
 		t.Fatal(err)

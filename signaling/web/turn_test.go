@@ -32,7 +32,7 @@ func announced(t *testing.T, c *doortest.Client) []webrtc.ICEServer {
 			Username, Credential string
 		}
 	}
-	if err := json.Unmarshal(c.All()[0].Payload, &connected); err != nil {
+	if err := json.Unmarshal(c.Messages()[0].Payload, &connected); err != nil {
 		t.Fatal(err)
 	}
 	var servers []webrtc.ICEServer
@@ -45,7 +45,7 @@ func announced(t *testing.T, c *doortest.Client) []webrtc.ICEServer {
 // Each client gets its own credentials for the TURN servers that share a secret with the gateway, and only for those.
 func TestTURNCredentials(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, func(o *doortest.Doors, _ *bridge.Options) {
+	g := doortest.StartGateway(t, func(o *doortest.Endpoints, _ *bridge.Options) {
 		o.TURNSecret = turnSecret
 		o.ICEServers = []signaling.ICEServer{
 			{
@@ -55,7 +55,7 @@ func TestTURNCredentials(t *testing.T) {
 	})
 	names := map[string]bool{}
 	for range 2 {
-		servers := announced(t, doortest.Connect(t, g, `{}`))
+		servers := announced(t, doortest.OpenConversation(t, g, `{}`))
 		if len(servers) != 3 || servers[0].Username != "" || servers[2].Username != "u" || servers[2].Credential != "c" {
 			t.Fatalf("got %+v", servers)
 		}
@@ -141,7 +141,7 @@ func coturn(t *testing.T) string {
 func TestRelayedCall(t *testing.T) {
 	t.Parallel()
 	url := coturn(t)
-	c := doortest.Connect(t, doortest.NewGateway(t, func(o *doortest.Doors, _ *bridge.Options) {
+	c := doortest.OpenConversation(t, doortest.StartGateway(t, func(o *doortest.Endpoints, _ *bridge.Options) {
 		o.ICEServers, o.TURNSecret = []signaling.ICEServer{{URLs: []string{url}}}, turnSecret
 	}), `{}`)
 	p := doortest.NewPhone(t, c, doortest.PhoneOptions{Channel: true})
@@ -149,11 +149,11 @@ func TestRelayedCall(t *testing.T) {
 	if err := p.PC.SetConfiguration(relayed); err != nil {
 		t.Fatal(err)
 	}
-	p.Offer(false)
-	p.Connected()
+	p.Negotiate(false)
+	p.AwaitConnected()
 	pair, err := p.PC.SCTP().Transport().ICETransport().GetSelectedCandidatePair()
 	if err != nil || pair.Local.Typ != webrtc.ICECandidateTypeRelay {
 		t.Errorf("connected by %v, %v", pair, err)
 	}
-	p.Talks(440)
+	p.CheckBothWays(440)
 }

@@ -40,7 +40,7 @@ type seen struct {
 
 // tapped is the option of a gateway with a tap.
 func tapped(t *testing.T, k *tap) doortest.Option {
-	return func(_ *doortest.Doors, ho *bridge.Options) {
+	return func(_ *doortest.Endpoints, ho *bridge.Options) {
 		model := "ws" + strings.TrimPrefix(ho.Client.BaseURL, "http")
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			far, _, err := websocket.DefaultDialer.Dial(model+r.URL.RequestURI(), nil)
@@ -214,11 +214,11 @@ func (l *lens) asked() []time.Time {
 func TestVideoBecomesPictures(t *testing.T) {
 	t.Parallel()
 	k := &tap{}
-	c := doortest.Connect(t, doortest.NewGateway(t, tapped(t, k)), `{}`)
+	c := doortest.OpenConversation(t, doortest.StartGateway(t, tapped(t, k)), `{}`)
 	p := doortest.NewPhone(t, c, doortest.PhoneOptions{})
 	l := newLens(p, fixture(t, "slides.ivf"))
 	machine := mediatest.MeasureLateness(t)
-	p.Offer(false)
+	p.Negotiate(false)
 	answer := p.PC.RemoteDescription().SDP
 	if _, video, ok := strings.Cut(answer, "m=video"); !ok || !strings.Contains(video, "a=recvonly") ||
 		!strings.Contains(
@@ -227,7 +227,7 @@ func TestVideoBecomesPictures(t *testing.T) {
 		) || !strings.Contains(video, "b=TIAS:500000") || !strings.Contains(video, " nack pli\r\n") || !strings.Contains(video, " nack\r\n") {
 		t.Errorf("the answer to video is\n%s", answer)
 	}
-	p.Connected()
+	p.AwaitConnected()
 	doortest.Eventually(p.T, "three pictures", func() bool { return len(k.all()) >= 3 })
 	for _, s := range k.all() {
 		if s.width != 768 || s.height != 432 {
@@ -246,35 +246,35 @@ func TestVideoBecomesPictures(t *testing.T) {
 func TestCameraComesAndGoes(t *testing.T) {
 	t.Parallel()
 	k := &tap{}
-	g := doortest.NewGateway(t, tapped(t, k))
-	_, p := doortest.Call(t, g, `{}`, doortest.PhoneOptions{Channel: true})
+	g := doortest.StartGateway(t, tapped(t, k))
+	_, p := doortest.DialPhone(t, g, `{}`, doortest.PhoneOptions{Channel: true})
 	for i := range 2 {
 		before := len(k.all())
 		l := newLens(p, fixture(t, "slides.ivf"))
-		p.Offer(false)
+		p.Negotiate(false)
 		doortest.Eventually(p.T, "pictures", func() bool { return len(k.all()) > before })
 		if err := p.PC.RemoveTrack(l.sender); err != nil {
 			t.Fatal(err)
 		}
-		p.Offer(false)
+		p.Negotiate(false)
 		doortest.Eventually(p.T, "end of the track", func() bool { return strings.Count(g.Logs.String(), "video track ended") == i+1 })
 	}
-	p.Talks(440)
+	p.CheckBothWays(440)
 }
 
 // TestTheNewestCameraWins sends two at once.
 func TestTheNewestCameraWins(t *testing.T) {
 	t.Parallel()
 	k := &tap{}
-	g := doortest.NewGateway(t, tapped(t, k))
-	c := doortest.Connect(t, g, `{}`)
+	g := doortest.StartGateway(t, tapped(t, k))
+	c := doortest.OpenConversation(t, g, `{}`)
 	p := doortest.NewPhone(t, c, doortest.PhoneOptions{})
 	newLens(p, fixture(t, "room.ivf"))
-	p.Offer(false)
-	p.Connected()
+	p.Negotiate(false)
+	p.AwaitConnected()
 	doortest.Eventually(p.T, "a picture", func() bool { return len(k.all()) > 0 })
 	newLens(p, fixture(t, "slides.ivf"))
-	p.Offer(false)
+	p.Negotiate(false)
 	doortest.Eventually(p.T, "end of the first", func() bool { return strings.Contains(g.Logs.String(), "video track ended") })
 	after := len(k.all())
 	doortest.Eventually(p.T, "pictures of the second", func() bool { return len(k.all()) > after+2 })
@@ -287,42 +287,42 @@ func TestTheNewestCameraWins(t *testing.T) {
 
 func TestVideoOfAnotherCodecIsRefusedInWords(t *testing.T) {
 	t.Parallel()
-	c := doortest.Connect(t, doortest.NewGateway(t), `{}`)
+	c := doortest.OpenConversation(t, doortest.StartGateway(t), `{}`)
 	p := doortest.NewPhone(t, c, doortest.PhoneOptions{})
 	const h264 = "m=video 9 UDP/TLS/RTP/SAVPF 102 103\r\nc=IN IP4 0.0.0.0\r\na=mid:cam\r\n" +
 		"a=rtpmap:102 H264/90000\r\na=rtpmap:103 rtx/90000\r\na=%s\r\n"
 	offer := fmt.Sprintf(oneSection, "111", "a=rtpmap:111 opus/48000/2\r\n", fingerprint)
 	p.SendOffer(offer + fmt.Sprintf(h264, "recvonly")) // it wants to receive video, which is another matter
-	c.Expect("WEBRTC_ANSWER")
+	c.AwaitEvent("WEBRTC_ANSWER")
 	for range 2 {
 		p.SendOffer(offer + fmt.Sprintf(h264, "sendonly"))
-		_, video, ok := strings.Cut(string(c.Expect("WEBRTC_ANSWER").Payload), "m=video 0")
+		_, video, ok := strings.Cut(string(c.AwaitEvent("WEBRTC_ANSWER").Payload), "m=video 0")
 		if !ok || !strings.Contains(video, "a=mid:cam") || !strings.Contains(video, "a=ice-pwd") {
 			t.Errorf("the answer to H.264 is %s", video)
 		}
 	}
 	c.Send("PING", "")
-	c.Expect("PONG")
-	if n := c.Warned("has H264: its video section is refused"); n != 1 {
+	c.AwaitEvent("PONG")
+	if n := c.CountWarnings("has H264: its video section is refused"); n != 1 {
 		t.Errorf("warned %d times", n)
 	}
 }
 
 func TestWhoOnlyWantsToSeeGetsNothing(t *testing.T) {
 	t.Parallel()
-	c := doortest.Connect(t, doortest.NewGateway(t), `{}`)
+	c := doortest.OpenConversation(t, doortest.StartGateway(t), `{}`)
 	p := doortest.NewPhone(t, c, doortest.PhoneOptions{})
 	receiving := webrtc.RTPTransceiverInit{Direction: webrtc.RTPTransceiverDirectionRecvonly}
 	if _, err := p.PC.AddTransceiverFromKind(webrtc.RTPCodecTypeVideo, receiving); err != nil {
 		t.Fatal(err)
 	}
-	p.Offer(false)
+	p.Negotiate(false)
 	answer := p.PC.RemoteDescription().SDP
 	if _, video, ok := strings.Cut(answer, "m=video"); !ok || !strings.Contains(video, "a=inactive") {
 		t.Errorf("the answer is\n%s", answer)
 	}
-	p.Connected()
-	if n := c.Warned("") - c.Warned(signaling.RateLimitMessage); n != 0 { // a busy machine may delay any of them
+	p.AwaitConnected()
+	if n := c.CountWarnings("") - c.CountWarnings(signaling.RateLimitMessage); n != 0 { // a busy machine may delay any of them
 		t.Errorf("warned %d times", n)
 	}
 }

@@ -14,21 +14,21 @@ import (
 // TestWHIP holds a conversation with an agent, trickles candidates, restarts ICE, and ends the call.
 func TestWHIP(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, doortest.WithWHIP)
+	g := doortest.StartGateway(t, doortest.WithWHIP)
 	c := doortest.DialWHIP(t, g, "desk")
-	if resp, _ := c.Patch(c.Etag); resp.StatusCode != http.StatusNoContent {
+	if resp, _ := c.PatchCandidates(c.Etag); resp.StatusCode != http.StatusNoContent {
 		t.Errorf("candidates: %s", resp.Status)
 	}
-	c.Connected()
-	c.Talk <- doortest.Sentence(440, time.Second, 48000)
+	c.AwaitConnected()
+	c.Talk <- doortest.MakeSentence(440, time.Second, 48000)
 	doortest.Eventually(t, "the answer", func() bool { return c.VoiceLevel(440) > 0.5 })
-	if resp, _ := c.Patch(`"other"`); resp.StatusCode != http.StatusPreconditionFailed {
+	if resp, _ := c.PatchCandidates(`"other"`); resp.StatusCode != http.StatusPreconditionFailed {
 		t.Errorf("another ETag: %s", resp.Status)
 	}
-	if resp, _ := c.Patch(""); resp.StatusCode != http.StatusNoContent { // like Eyevinn's page and Medooze's player
+	if resp, _ := c.PatchCandidates(""); resp.StatusCode != http.StatusNoContent { // like Eyevinn's page and Medooze's player
 		t.Errorf("no ETag: %s", resp.Status)
 	}
-	other := strings.Replace(c.Fragment(), "a=ice-ufrag:", "a=ice-ufrag:x", 1)
+	other := strings.Replace(c.ICEFragment(), "a=ice-ufrag:", "a=ice-ufrag:x", 1)
 	resp, _ := doortest.WhipRequest(t, http.MethodPatch, c.Session, other, "Content-Type", "application/trickle-ice-sdpfrag")
 	if resp.StatusCode != http.StatusPreconditionRequired {
 		t.Errorf("a restart without an ETag: %s", resp.Status)
@@ -43,7 +43,7 @@ func TestWHIP(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-gathered
-	resp, fragment := c.Patch("*")
+	resp, fragment := c.PatchCandidates("*")
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("ETag") == c.Etag || !strings.Contains(fragment, "a=ice-pwd:") ||
 		!strings.Contains(fragment, "a=candidate:") {
 		t.Fatalf("restart: %s %v %s", resp.Status, resp.Header, fragment)
@@ -68,9 +68,9 @@ func TestWHIP(t *testing.T) {
 	doortest.Eventually(t, "the connection", func() bool {
 		return c.PC.ICEConnectionState() == webrtc.ICEConnectionStateConnected || c.PC.ICEConnectionState() == webrtc.ICEConnectionStateCompleted
 	})
-	c.Talk <- doortest.Sentence(660, time.Second, 48000)
+	c.Talk <- doortest.MakeSentence(660, time.Second, 48000)
 	doortest.Eventually(t, "the answer after the restart", func() bool {
-		voice := doortest.Loud(c.Heard())
+		voice := doortest.TrimSilence(c.ReceivedVoice())
 		return doortest.ToneShare(voice[len(voice)-24000/4:], 660) > 0.5 // the newest quarter of a second
 	})
 
@@ -80,7 +80,7 @@ func TestWHIP(t *testing.T) {
 	if resp, _ := doortest.WhipRequest(t, http.MethodDelete, c.Session, ""); resp.StatusCode != http.StatusOK {
 		t.Errorf("end again: %s", resp.Status)
 	}
-	if resp, _ := c.Patch("*"); resp.StatusCode != http.StatusNotFound {
+	if resp, _ := c.PatchCandidates("*"); resp.StatusCode != http.StatusNotFound {
 		t.Errorf("candidates after the end: %s", resp.Status)
 	}
 	doortest.Eventually(t, "the end", func() bool { return len(g.Host.Sessions()) == 0 })
@@ -89,43 +89,43 @@ func TestWHIP(t *testing.T) {
 // TestWHEP has encoders that only send, as in RFC 9725, and other clients that listen to the agent.
 func TestWHEP(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, doortest.WithWHIP)
+	g := doortest.StartGateway(t, doortest.WithWHIP)
 	sends := doortest.PhoneOptions{Direction: webrtc.RTPTransceiverDirectionSendonly}
 	takes := doortest.PhoneOptions{Direction: webrtc.RTPTransceiverDirectionRecvonly}
 	encoder := doortest.DialHTTP(t, g, "/whip/eager", "", sends, "recvonly")
-	encoder.Connected()
+	encoder.AwaitConnected()
 	turns := func(n int) {
 		t.Helper()
 		doortest.Eventually(t, "a turn", func() bool { return g.Host.Sessions()[0].Turns >= n })
 	}
-	encoder.Talk <- doortest.Sentence(440, time.Second, 48000)
+	encoder.Talk <- doortest.MakeSentence(440, time.Second, 48000)
 	turns(1) // without a listener
 
 	session := strings.TrimPrefix(encoder.Session, g.HTTP+"/whip/eager/")
 	at := "/whep/eager?session=" + session
 	listener := doortest.DialHTTP(t, g, at, "", takes, "sendonly")
-	if resp, _ := listener.Patch(listener.Etag); resp.StatusCode != http.StatusNoContent {
+	if resp, _ := listener.PatchCandidates(listener.Etag); resp.StatusCode != http.StatusNoContent {
 		t.Errorf("candidates: %s", resp.Status)
 	}
-	listener.Connected()
-	doortest.Eventually(t, "the greeting", func() bool { return len(doortest.Loud(listener.Heard())) > 4800 })
+	listener.AwaitConnected()
+	doortest.Eventually(t, "the greeting", func() bool { return len(doortest.TrimSilence(listener.ReceivedVoice())) > 4800 })
 	turns(2)
-	encoder.Talk <- doortest.Sentence(660, time.Second, 48000)
+	encoder.Talk <- doortest.MakeSentence(660, time.Second, 48000)
 	doortest.Eventually(t, "the answer", func() bool {
-		voice := doortest.Loud(listener.Heard())
+		voice := doortest.TrimSilence(listener.ReceivedVoice())
 		return doortest.ToneShare(voice[max(0, len(voice)-24000/4):], 660) > 0.5
 	})
 
 	next := doortest.DialHTTP(t, g, at, "", takes, "sendonly") // replaces it
-	next.Connected()
-	if resp, _ := listener.Patch(listener.Etag); resp.StatusCode != http.StatusNotFound {
+	next.AwaitConnected()
+	if resp, _ := listener.PatchCandidates(listener.Etag); resp.StatusCode != http.StatusNotFound {
 		t.Errorf("candidates of the one before: %s", resp.Status)
 	}
 	if resp, _ := doortest.WhipRequest(t, http.MethodDelete, listener.Session, ""); resp.StatusCode != http.StatusOK {
 		t.Errorf("end of the one before: %s", resp.Status)
 	}
 	turns(3)
-	encoder.Talk <- doortest.Sentence(440, time.Second, 48000)
+	encoder.Talk <- doortest.MakeSentence(440, time.Second, 48000)
 	next.VoiceLevel(440)
 	if resp, _ := doortest.WhipRequest(t, http.MethodDelete, next.Session, ""); resp.StatusCode != http.StatusOK {
 		t.Errorf("end of the listener: %s", resp.Status)
@@ -136,7 +136,7 @@ func TestWHEP(t *testing.T) {
 		path, offer string
 		status      int
 	}{
-		{at, doortest.SomeOffer(t), http.StatusNotAcceptable},
+		{at, doortest.BuildOffer(t), http.StatusNotAcceptable},
 		{at, "v=0", http.StatusBadRequest},
 		{"/whep/desk?session=" + session, "", http.StatusNotFound},
 		{"/whep/eager", "", http.StatusNotFound},
@@ -154,7 +154,7 @@ func TestWHEP(t *testing.T) {
 
 	both := doortest.DialWHIP(t, g, "desk")
 	resp, _ := doortest.WhipRequest(t, http.MethodPost, strings.Replace(both.Session, "/whip/desk/", "/whep/desk?session=", 1),
-		strings.ReplaceAll(doortest.SomeOffer(t), "a=sendrecv", "a=recvonly"), "Content-Type", "application/sdp")
+		strings.ReplaceAll(doortest.BuildOffer(t), "a=sendrecv", "a=recvonly"), "Content-Type", "application/sdp")
 	if resp.StatusCode != http.StatusConflict {
 		t.Errorf("beside an encoder that hears: %s", resp.Status)
 	}
@@ -163,17 +163,17 @@ func TestWHEP(t *testing.T) {
 // TestWHIPGreets checks that the agent speaks first.
 func TestWHIPGreets(t *testing.T) {
 	t.Parallel()
-	c := doortest.DialWHIP(t, doortest.NewGateway(t, doortest.WithWHIP), "eager")
-	c.Connected()
-	doortest.Eventually(t, "the greeting", func() bool { return len(doortest.Loud(c.Heard())) > 4800 })
+	c := doortest.DialWHIP(t, doortest.StartGateway(t, doortest.WithWHIP), "eager")
+	c.AwaitConnected()
+	doortest.Eventually(t, "the greeting", func() bool { return len(doortest.TrimSilence(c.ReceivedVoice())) > 4800 })
 }
 
 // TestWHIPRefuses checks that each invalid request gets the answer of RFC 9725.
 func TestWHIPRefuses(t *testing.T) {
 	t.Parallel()
-	l := doortest.NewLocked(t, nil, doortest.WithWHIP)
-	token := "Bearer " + l.Mint(`{"once":false}`)
-	oneWay := strings.Replace(doortest.SomeOffer(t), "a=sendrecv", "a=recvonly", 1)
+	l := doortest.StartLockedGateway(t, nil, doortest.WithWHIP)
+	token := "Bearer " + l.MintToken(`{"once":false}`)
+	oneWay := strings.Replace(doortest.BuildOffer(t), "a=sendrecv", "a=recvonly", 1)
 	for _, test := range []struct {
 		method, path, token, contentType, body string
 		status                                 int

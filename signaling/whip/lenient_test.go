@@ -12,12 +12,12 @@ import (
 // the end, tags that are weak, unquoted or in a list, and fragments without ICE credentials.
 func TestLenientRequests(t *testing.T) {
 	t.Parallel()
-	g := doortest.NewGateway(t, doortest.WithWHIP, doortest.WithOpenAI, doortest.WithRTVI)
+	g := doortest.StartGateway(t, doortest.WithWHIP, doortest.WithOpenAI, doortest.WithRTVI)
 	const sdp, fragment = "application/sdp", "application/trickle-ice-sdpfrag"
 	for _, path := range []string{
 		"/whip/desk/", "//whip/desk", "/whip//desk", "//whip//desk//", "/v1/realtime/calls/", "//v1/realtime/calls", "/v1//realtime/",
 	} {
-		resp, text := doortest.WhipRequest(t, http.MethodPost, g.HTTP+path, doortest.SomeOffer(t),
+		resp, text := doortest.WhipRequest(t, http.MethodPost, g.HTTP+path, doortest.BuildOffer(t),
 			"Content-Type", sdp, "Authorization", "Bearer x")
 		if resp.StatusCode != http.StatusCreated {
 			t.Errorf("%s: %s %s", path, resp.Status, text)
@@ -41,7 +41,7 @@ func TestLenientRequests(t *testing.T) {
 	}
 
 	c := doortest.DialWHIP(t, g, "desk")
-	c.Connected()
+	c.AwaitConnected()
 	tag := strings.Trim(c.Etag, `"`)
 	const candidate = "a=candidate:1 1 udp 2130706431 127.0.0.1 9 typ host\r\n"
 	for _, test := range []struct {
@@ -55,7 +55,7 @@ func TestLenientRequests(t *testing.T) {
 		{candidate, `"another", W/"` + tag + `"`, 204},
 		{candidate, "*", 204},
 		{"a=end-of-candidates\r\n", c.Etag, 204},
-		{c.Fragment(), "W/" + c.Etag, 204},
+		{c.ICEFragment(), "W/" + c.Etag, 204},
 		{candidate, `"another"`, 412},
 		{candidate, "W/another", 412},
 		{"a=ice-ufrag:abcd\r\n" + candidate, c.Etag, 400},

@@ -44,10 +44,10 @@ type Gateway struct {
 }
 
 // Option changes the gateway of a test.
-type Option func(*Doors, *bridge.Options)
+type Option func(*Endpoints, *bridge.Options)
 
-// Doors is the configuration of the endpoints that a test may change.
-type Doors struct {
+// Endpoints is the configuration of the endpoints that a test may change.
+type Endpoints struct {
 	web.Server
 	Origins, Hosts []string
 	Access         *access.Gate
@@ -56,13 +56,13 @@ type Doors struct {
 	more           []func(*bridge.Host, *rtc.API) []signaling.Endpoint
 }
 
-// Add adds further endpoints.
-func (d *Doors) Add(doors func(*bridge.Host, *rtc.API) []signaling.Endpoint) {
+// AddEndpoints adds further endpoints.
+func (d *Endpoints) AddEndpoints(doors func(*bridge.Host, *rtc.API) []signaling.Endpoint) {
 	d.more = append(d.more, doors)
 }
 
-// Main runs the tests of a package and checks that no goroutine is left.
-func Main(m *testing.M) {
+// RunTests runs the tests of a package and checks that no goroutine is left.
+func RunTests(m *testing.M) {
 	// Conversations take time but little CPU, so run more of them at once than there are processors. They must be few
 	// enough to run in real time under -race on two processors. -parallel overrides it.
 	if err := flag.Set("test.parallel", "3"); err != nil {
@@ -72,9 +72,9 @@ func Main(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
-// NewGateway returns a gateway with the client protocol, the page, and the endpoints of the options. It ends with the
+// StartGateway returns a gateway with the client protocol, the page, and the endpoints of the options. It ends with the
 // test.
-func NewGateway(t testing.TB, options ...Option) *Gateway {
+func StartGateway(t testing.TB, options ...Option) *Gateway {
 	t.Helper()
 	logs := &logBook{}
 	log := slog.New(slog.NewTextHandler(logs, nil))
@@ -86,7 +86,7 @@ func NewGateway(t testing.TB, options ...Option) *Gateway {
 	}
 	ho := bridge.Options{Client: &api.Client{BaseURL: upstream.URL}, Backend: "emulator", Park: time.Minute}
 	ho.Prices, ho.Logger = price.Default, log
-	so := Doors{Server: web.Server{RTC: peers, Logger: log}}
+	so := Endpoints{Server: web.Server{RTC: peers, Logger: log}}
 	for _, o := range options {
 		o(&so, &ho)
 	}
@@ -168,8 +168,8 @@ func (l *logBook) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
-// Forget discards the log so far.
-func (l *logBook) Forget() {
+// ClearLog discards the log so far.
+func (l *logBook) ClearLog() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.b.Reset()
@@ -207,13 +207,13 @@ func Must[T any](v T, err error) T {
 // Eventually polls a condition that has no event of its own, and fails the test if it does not become true.
 func Eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	if !Within(Patience, ok) {
+	if !PollUntil(Patience, ok) {
 		t.Fatalf("no %s within %v", what, Patience)
 	}
 }
 
-// Within polls a condition, and reports whether it became true in time.
-func Within(d time.Duration, ok func() bool) bool {
+// PollUntil polls a condition, and reports whether it became true in time.
+func PollUntil(d time.Duration, ok func() bool) bool {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	deadline := time.After(d)

@@ -46,7 +46,7 @@ func WithLive(t testing.TB, scenario emulator.Scenario, seen *SeenByModel) Optio
 	t.Helper()
 	o := emulator.Options{Espeak: emulator.NoVoice, Scenario: scenario}
 	if seen != nil {
-		o.Observe = seen.add
+		o.Observe = seen.record
 	}
 	model := emulator.New(o)
 	up := httptest.NewServer(model)
@@ -54,9 +54,9 @@ func WithLive(t testing.TB, scenario emulator.Scenario, seen *SeenByModel) Optio
 		model.Close()
 		up.Close()
 	})
-	return func(d *Doors, ho *bridge.Options) {
+	return func(d *Endpoints, ho *bridge.Options) {
 		ho.Client = &api.Client{BaseURL: up.URL}
-		d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
+		d.AddEndpoints(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
 			door := live.Server{Host: host, Secrets: &access.Secrets{Store: store.NewMemory(), Logger: d.Logger}, Logger: d.Logger}
 			return door.Endpoints()
 		})
@@ -66,7 +66,7 @@ func WithLive(t testing.TB, scenario emulator.Scenario, seen *SeenByModel) Optio
 // DialLive opens a plain WebSocket of the Live API. Every message is JSON in a binary frame, as Google sends it.
 func DialLive(t testing.TB, g *Gateway, query string, header http.Header) *Client {
 	t.Helper()
-	return DialDoor(t, g.URL+"/"+LivePath+query, header, func(kind int, raw []byte) Message {
+	return DialProtocol(t, g.URL+"/"+LivePath+query, header, func(kind int, raw []byte) Message {
 		var fields map[string]json.RawMessage
 		if err := json.Unmarshal(raw, &fields); err != nil || kind != websocket.BinaryMessage {
 			t.Errorf("kind %d: %s", kind, raw)
@@ -81,12 +81,12 @@ func DialLive(t testing.TB, g *Gateway, query string, header http.Header) *Clien
 }
 
 // WithOpenAI adds the endpoints for clients of OpenAI's Realtime API.
-func WithOpenAI(d *Doors, o *bridge.Options) { WithOpenAIAt(store.NewMemory())(d, o) }
+func WithOpenAI(d *Endpoints, o *bridge.Options) { WithOpenAIAt(store.NewMemory())(d, o) }
 
 // WithOpenAIAt is WithOpenAI with client secrets in a shared store.
 func WithOpenAIAt(shared store.Store) Option {
-	return func(d *Doors, _ *bridge.Options) {
-		d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
+	return func(d *Endpoints, _ *bridge.Options) {
+		d.AddEndpoints(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
 			door := openai.Door{Host: host, Agents: d.Agents, RTC: api, Secrets: &access.Secrets{Store: shared, Logger: d.Logger}, Logger: d.Logger}
 			return door.Doors()
 		})
@@ -117,21 +117,21 @@ func DialRealtime(t testing.TB, g *Gateway, query string, header http.Header) *R
 	if !strings.HasPrefix(query, "/") {
 		query = "/v1/realtime" + query
 	}
-	c.Client = DialDoor(t, g.URL+query, header, func(_ int, raw []byte) Message { return readRealtime(t, raw) })
-	c.Send = func(event string) { c.Raw(websocket.TextMessage, []byte(event)) }
+	c.Client = DialProtocol(t, g.URL+query, header, func(_ int, raw []byte) Message { return readRealtime(t, raw) })
+	c.Send = func(event string) { c.SendFrame(websocket.TextMessage, []byte(event)) }
 	return c
 }
 
-// Configure waits for the session, and updates it.
-func (c *Realtime) Configure(session string) {
+// ConfigureSession waits for the session, and updates it.
+func (c *Realtime) ConfigureSession(session string) {
 	c.T.Helper()
-	c.Expect("session.created")
+	c.AwaitEvent("session.created")
 	c.Send(`{"type":"session.update","session":` + session + `}`)
-	c.Expect("session.updated")
+	c.AwaitEvent("session.updated")
 }
 
-// Typed requests an answer to a text.
-func (c *Realtime) Typed(text string) {
+// AskText requests an answer to a text.
+func (c *Realtime) AskText(text string) {
 	c.T.Helper()
 	raw, _ := json.Marshal(text)
 	c.Send(
@@ -142,19 +142,19 @@ func (c *Realtime) Typed(text string) {
 	c.Send(`{"type":"response.create"}`)
 }
 
-// Say appends audio to the input buffer.
-func (c *Realtime) Say(pcm []int16) {
+// AppendAudio appends audio to the input buffer.
+func (c *Realtime) AppendAudio(pcm []int16) {
 	c.T.Helper()
 	for piece := range slices.Chunk(pcm, 1000) {
 		c.Send(`{"type":"input_audio_buffer.append","audio":"` + base64.StdEncoding.EncodeToString(media.AppendBytes(nil, piece)) + `"}`)
 	}
 }
 
-// Answered waits for the end of a response, and returns it.
-func (c *Realtime) Answered() (r realtimeResponse) {
+// AwaitResponse waits for the end of a response, and returns it.
+func (c *Realtime) AwaitResponse() (r realtimeResponse) {
 	c.T.Helper()
 	var done struct{ Response realtimeResponse }
-	c.Expect("response.done").Read(c.T, &done)
+	c.AwaitEvent("response.done").DecodePayload(c.T, &done)
 	return done.Response
 }
 
@@ -174,8 +174,8 @@ type realtimeResponse struct {
 	}
 }
 
-// Said returns the text of a response.
-func (r realtimeResponse) Said() (text string) {
+// SpokenText returns the text of a response.
+func (r realtimeResponse) SpokenText() (text string) {
 	for _, o := range r.Output {
 		for _, c := range o.Content {
 			text += c.Text + c.Transcript
@@ -199,8 +199,8 @@ func DialCall(
 		t.Fatal(err)
 	}
 	channel.OnMessage(func(m webrtc.DataChannelMessage) {
-		c.Pause()
-		c.put(readRealtime(t, m.Data))
+		c.WaitWhileStalled()
+		c.addMessage(readRealtime(t, m.Data))
 	})
 	c.Send = func(event string) {
 		if err := channel.SendText(event); err != nil {
@@ -229,7 +229,7 @@ func DialCall(
 	if err := p.PC.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: string(sdp)}); err != nil {
 		t.Fatal(err)
 	}
-	p.Connected()
+	p.AwaitConnected()
 	return c, p, id
 }
 
@@ -252,8 +252,8 @@ func PostAs(t *testing.T, url, token, contentType string, body io.Reader) *http.
 	return resp
 }
 
-// Form returns the form request for a call, with a session.
-func Form(session string) func(string) (string, io.Reader) {
+// FormRequest returns the form request for a call, with a session.
+func FormRequest(session string) func(string) (string, io.Reader) {
 	return func(sdp string) (string, io.Reader) {
 		var body bytes.Buffer
 		w := multipart.NewWriter(&body)
@@ -265,8 +265,8 @@ func Form(session string) func(string) (string, io.Reader) {
 }
 
 // WithRTVI adds the endpoints for Pipecat's clients.
-func WithRTVI(d *Doors, _ *bridge.Options) {
-	d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
+func WithRTVI(d *Endpoints, _ *bridge.Options) {
+	d.AddEndpoints(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
 		door := rtvi.Door{Host: host, RTC: api, ICEServers: func() []signaling.ICEServer { return nil }, Logger: d.Logger}
 		return door.Doors()
 	})
@@ -281,8 +281,8 @@ type RTVI struct {
 	Send  func(text string)
 }
 
-// Offer posts an offer of a new phone to a path of the gateway, with more fields in the body, and returns the status.
-func (c *RTVI) Offer(g *Gateway, path, token, more string) (status int, text string) {
+// PostOffer posts an offer of a new phone to a path of the gateway, with more fields in the body, and returns the status.
+func (c *RTVI) PostOffer(g *Gateway, path, token, more string) (status int, text string) {
 	c.T.Helper()
 	p := c.Phone
 	channel, err := p.PC.CreateDataChannel("chat", nil)
@@ -290,7 +290,7 @@ func (c *RTVI) Offer(g *Gateway, path, token, more string) (status int, text str
 		c.T.Fatal(err)
 	}
 	channel.OnMessage(func(m webrtc.DataChannelMessage) {
-		c.Pause()
+		c.WaitWhileStalled()
 		var got struct {
 			Type string
 			Data json.RawMessage
@@ -298,7 +298,7 @@ func (c *RTVI) Offer(g *Gateway, path, token, more string) (status int, text str
 		if err := json.Unmarshal(m.Data, &got); err != nil {
 			c.T.Errorf("not JSON: %s", m.Data)
 		}
-		c.put(Message{Type: got.Type, Payload: got.Data, Way: string(m.Data)})
+		c.addMessage(Message{Type: got.Type, Payload: got.Data, Way: string(m.Data)})
 	})
 	opened := make(chan struct{})
 	channel.OnOpen(func() { close(opened) })
@@ -338,7 +338,7 @@ func (c *RTVI) Offer(g *Gateway, path, token, more string) (status int, text str
 	if err := p.PC.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer.SDP}); err != nil {
 		c.T.Fatal(err)
 	}
-	p.Connected()
+	p.AwaitConnected()
 	select {
 	case <-opened:
 	case <-time.After(Patience):
@@ -366,22 +366,22 @@ func DialRTVI(t *testing.T, g *Gateway, token, data string) *RTVI {
 func DialRTVIWith(t *testing.T, g *Gateway, token, data string, o PhoneOptions) *RTVI {
 	t.Helper()
 	c := newRTVI(t, o)
-	status, text := c.Offer(g, "/api/offer", token, `,"pc_id":null,"restart_pc":false,"requestData":`+cmp.Or(data, "null"))
+	status, text := c.PostOffer(g, "/api/offer", token, `,"pc_id":null,"restart_pc":false,"requestData":`+cmp.Or(data, "null"))
 	if status != http.StatusOK {
 		t.Fatalf("%d %s", status, text)
 	}
 	c.Send(`{"label":"rtvi-ai","type":"client-ready","id":"1","data":{"version":"2.1.0"}}`)
-	c.Expect("bot-ready")
+	c.AwaitEvent("bot-ready")
 	return c
 }
 
-// Types sends a text.
-func (c *RTVI) Types(text string) {
+// SendText sends a text.
+func (c *RTVI) SendText(text string) {
 	c.Send(`{"label":"rtvi-ai","type":"send-text","id":"2","data":{"content":` + string(Must(json.Marshal(text))) + `}}`)
 }
 
-// SomeOffer returns an offer with an audio section.
-func SomeOffer(t *testing.T) string {
+// BuildOffer returns an offer with an audio section.
+func BuildOffer(t *testing.T) string {
 	t.Helper()
 	p := NewPhone(t, &Client{Inbox: NewInbox(t)}, PhoneOptions{})
 	offer, err := p.PC.CreateOffer(nil)
@@ -400,14 +400,14 @@ type SeenByModel struct {
 	events []emulator.Event
 }
 
-func (s *SeenByModel) add(e emulator.Event) {
+func (s *SeenByModel) record(e emulator.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.events = append(s.events, e)
 }
 
-// All returns the recorded events of one kind.
-func (s *SeenByModel) All(what emulator.What) (list []emulator.Event) {
+// EventsOf returns the recorded events of one kind.
+func (s *SeenByModel) EventsOf(what emulator.What) (list []emulator.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.events {
@@ -423,7 +423,7 @@ func WithVOX(t *testing.T, seen *SeenByModel, change func(*vox.Server), routes .
 	t.Helper()
 	o := emulator.Options{Espeak: emulator.NoVoice}
 	if seen != nil {
-		o.Observe = seen.add
+		o.Observe = seen.record
 	}
 	model := emulator.New(o)
 	up := httptest.NewServer(model)
@@ -440,9 +440,9 @@ func WithVOX(t *testing.T, seen *SeenByModel, change func(*vox.Server), routes .
 		model.Close()
 		up.Close()
 	})
-	return func(d *Doors, ho *bridge.Options) {
+	return func(d *Endpoints, ho *bridge.Options) {
 		ho.Client = client
-		d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
+		d.AddEndpoints(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
 			models.Host = host
 			door := &vox.Server{
 				Host: host, Generate: models.Generate, CheckModel: models.Known, AppModel: "gemini-3.8-flash", Workspace: workspace, Logger: log,
@@ -468,7 +468,7 @@ type VoxClient struct {
 func DialVOX(t *testing.T, g *Gateway, header http.Header) *VoxClient {
 	t.Helper()
 	c := &VoxClient{}
-	c.Client = DialDoor(t, strings.TrimSuffix(g.URL, "/")+"/api/vox/live", header, func(kind int, raw []byte) Message {
+	c.Client = DialProtocol(t, strings.TrimSuffix(g.URL, "/")+"/api/vox/live", header, func(kind int, raw []byte) Message {
 		if kind == websocket.BinaryMessage {
 			c.Ear.Lock()
 			defer c.Ear.Unlock()
@@ -502,62 +502,62 @@ type VoxFields struct {
 }
 
 // Send sends a text frame.
-func (c *VoxClient) Send(text string) { c.T.Helper(); c.Raw(websocket.TextMessage, []byte(text)) }
+func (c *VoxClient) Send(text string) { c.T.Helper(); c.SendFrame(websocket.TextMessage, []byte(text)) }
 
-// Say sends audio as fast as it is accepted.
-func (c *VoxClient) Say(pcm []int16) {
+// SendAudio sends audio as fast as it is accepted.
+func (c *VoxClient) SendAudio(pcm []int16) {
 	c.T.Helper()
 	for part := range slices.Chunk(pcm, VoxRate/50) {
-		c.Raw(websocket.BinaryMessage, media.AppendBytes(nil, part))
+		c.SendFrame(websocket.BinaryMessage, media.AppendBytes(nil, part))
 	}
 }
 
-// Expect waits for the next message of a type that fits.
-func (c *VoxClient) Expect(kind string, fits func(VoxFields) bool) VoxFields {
+// AwaitEvent waits for the next message of a type that fits.
+func (c *VoxClient) AwaitEvent(kind string, fits func(VoxFields) bool) VoxFields {
 	c.T.Helper()
 	var f VoxFields
-	_, c.Client.At = c.Wait(c.Client.At, kind, func(m Message) bool {
+	_, c.Client.At = c.AwaitMatch(c.Client.At, kind, func(m Message) bool {
 		if f = (VoxFields{}); m.Type != "sound" {
-			m.Read(c.T, &f)
+			m.DecodePayload(c.T, &f)
 		}
 		return f.Type == kind && (fits == nil || fits(f))
 	})
 	return f
 }
 
-// Start begins a conversation; fields are additional fields of its first message.
-func (c *VoxClient) Start(fields string) VoxFields {
+// StartConversation begins a conversation; fields are additional fields of its first message.
+func (c *VoxClient) StartConversation(fields string) VoxFields {
 	c.T.Helper()
 	c.Send(`{"type":"start"` + fields + `}`)
-	return c.Expect("ready", nil)
+	return c.AwaitEvent("ready", nil)
 }
 
-// Types sends a text.
-func (c *VoxClient) Types(text string) {
+// SendText sends a text.
+func (c *VoxClient) SendText(text string) {
 	c.T.Helper()
 	c.Send(fmt.Sprintf(`{"type":"text","text":%q}`, text))
 }
 
-// Call types a function call, and returns its result.
-func (c *VoxClient) Call(name, args string) VoxFields {
+// CallFunction types a function call, and returns its result.
+func (c *VoxClient) CallFunction(name, args string) VoxFields {
 	c.T.Helper()
-	c.Types("/tool " + name + " " + args)
-	call := c.Expect("tool_call", func(f VoxFields) bool { return f.Name == name })
+	c.SendText("/tool " + name + " " + args)
+	call := c.AwaitEvent("tool_call", func(f VoxFields) bool { return f.Name == name })
 	var want, got any
 	if json.Unmarshal([]byte(args), &want) != nil || json.Unmarshal(call.Args, &got) != nil || fmt.Sprint(want) != fmt.Sprint(got) {
 		c.T.Errorf("%s was called with %s", name, call.Args)
 	}
-	return c.Expect("tool_result", func(f VoxFields) bool { return f.ID == call.ID })
+	return c.AwaitEvent("tool_result", func(f VoxFields) bool { return f.ID == call.ID })
 }
 
-// Heard returns the voice so far.
-func (c *VoxClient) Heard() []int16 {
+// ReceivedVoice returns the voice so far.
+func (c *VoxClient) ReceivedVoice() []int16 {
 	c.Ear.Lock()
 	defer c.Ear.Unlock()
 	return slices.Clone(c.pcm)
 }
 
-// Agents holds the agents for the protocols that need some, and for the gate of a [Locked] gateway.
+// Agents holds the agents for the protocols that need some, and for the gate of a [LockedGateway].
 var Agents = agents.New(
 	&agents.Agent{Name: "desk", Prompt: "Be brief."}, &agents.Agent{Name: "eager", Greeting: new("Greet.")},
 	&agents.Agent{Name: "telephone", Numbers: []string{"*"}, Protocols: []string{"sip"}},
@@ -565,9 +565,9 @@ var Agents = agents.New(
 )
 
 // WithWHIP adds the endpoints for WHIP clients.
-func WithWHIP(d *Doors, _ *bridge.Options) {
+func WithWHIP(d *Endpoints, _ *bridge.Options) {
 	d.Agents = Agents
-	d.Add(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
+	d.AddEndpoints(func(host *bridge.Host, api *rtc.API) []signaling.Endpoint {
 		door := whip.Door{
 			Agents: d.Agents, Host: host, RTC: api, Logger: d.Logger,
 			ICEServers: func() []signaling.ICEServer { return []signaling.ICEServer{{URLs: []string{"stun:stun.example.com"}}} },
@@ -602,8 +602,8 @@ type whipCall struct {
 	Etag    string
 }
 
-// Fragment returns the client's ICE parameters, with the candidates known so far.
-func (c *whipCall) Fragment() string {
+// ICEFragment returns the client's ICE parameters, with the candidates known so far.
+func (c *whipCall) ICEFragment() string {
 	var b strings.Builder
 	sdp := c.PC.LocalDescription().SDP
 	for line := range strings.Lines(sdp) {
@@ -658,8 +658,8 @@ func DialHTTP(t *testing.T, g *Gateway, path, token string, o PhoneOptions, dire
 	return c
 }
 
-// Patch sends the client's candidates.
-func (c *whipCall) Patch(etag string) (*http.Response, string) {
+// PatchCandidates sends the client's candidates.
+func (c *whipCall) PatchCandidates(etag string) (*http.Response, string) {
 	c.T.Helper()
-	return WhipRequest(c.T, http.MethodPatch, c.Session, c.Fragment(), "Content-Type", "application/trickle-ice-sdpfrag", "If-Match", etag)
+	return WhipRequest(c.T, http.MethodPatch, c.Session, c.ICEFragment(), "Content-Type", "application/trickle-ice-sdpfrag", "If-Match", etag)
 }
