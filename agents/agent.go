@@ -259,7 +259,7 @@ func (a *Agent) SessionAgent() bridge.Agent {
 // ApplyTo sets the agent of a conversation. The caller's configuration overrides it, field by field.
 func (a *Agent) ApplyTo(o *bridge.SessionRequest) {
 	o.Agent, o.Origin.Agent = a.SessionAgent(), a.Name
-	a.applyGreeting(o)
+	a.applyGreetingAndFarewell(o)
 }
 
 // ApplyLocked sets the agent chosen by the operator's backend: neither the caller nor a grant can override its fields. An agent
@@ -269,11 +269,11 @@ func (a *Agent) ApplyLocked(o *bridge.SessionRequest) {
 		o.Agent, o.AgentLocked, o.AgentNamed, o.Origin.Agent = bridge.Agent{}, false, true, a.Name
 	}
 	o.Override = a.SessionAgent()
-	a.applyGreeting(o)
+	a.applyGreetingAndFarewell(o)
 }
 
-// applyGreeting sets how the conversation begins and ends.
-func (a *Agent) applyGreeting(o *bridge.SessionRequest) {
+// applyGreetingAndFarewell sets how the conversation begins and ends.
+func (a *Agent) applyGreetingAndFarewell(o *bridge.SessionRequest) {
 	o.FarewellPrompt = farewell
 	if a.Greeting != nil {
 		o.GreetingPrompt = *a.Greeting

@@ -17,7 +17,7 @@ const lowBudgetPercent = 10 // of a hundred
 
 // costMeter counts the tokens and costs of a conversation, and reports them to its account. The loop owns it.
 type costMeter struct {
-	audience       *subscribers
+	subscribers    *subscribers
 	voice          *voice
 	observer       observer
 	log            *slog.Logger
@@ -43,7 +43,7 @@ type costMeter struct {
 
 func newCostMeter(h *hostState, o SessionRequest, a *subscribers, v *voice, ob observer, log *slog.Logger, up *uplink.Uplink) *costMeter {
 	p := &costMeter{
-		audience: a, voice: v, observer: ob, log: log, uplink: up,
+		subscribers: a, voice: v, observer: ob, log: log, uplink: up,
 		account: o.Account, key: o.Origin.Key, cap: Cost{Tokens: h.options.MaxTokens}, prices: h.options.Prices,
 	}
 	_, p.isMoneyLimited = o.Account.HasLimits()
@@ -121,7 +121,7 @@ func (p *costMeter) endTurn() (limit error) {
 	u := Usage{Turn: p.meter.Turn()}
 	p.settleTurn()
 	u.Total, u.Dollars = p.meter.Total(), p.totalDollars()
-	p.voice.notifyInOrder(p.audience, u)
+	p.voice.notifyInOrder(p.subscribers, u)
 	cost := p.takeUnaccounted()
 	p.maxTurnTokens = max(p.maxTurnTokens, cost.Tokens)
 	if limit = p.reserveNext(cost); limit != nil {
@@ -161,7 +161,7 @@ func (p *costMeter) reserveNext(cost Cost) (limit error) {
 
 func (p *costMeter) warnLowBudget(message string, details map[string]any) {
 	p.isLowReported = true
-	p.audience.notify(Log{Level: "warn", Message: message, Details: details})
+	p.subscribers.notify(Log{Level: "warn", Message: message, Details: details})
 }
 
 // extendReserve reserves more for a turn that takes longer than estimated. It returns the limit that leaves no room for

@@ -122,7 +122,7 @@ func (a *modelOutput) isLate(c *wire.ServerContent) bool {
 func (a *modelOutput) addLate(c *wire.ServerContent) {
 	number, voice := a.lastTurn.number, a.lastTurn.voiceLength
 	if c.Thoughts != "" {
-		a.voice.notifyInOrder(a.audience, Thought{Turn: number, Text: c.Thoughts})
+		a.voice.notifyInOrder(a.subscribers, Thought{Turn: number, Text: c.Thoughts})
 	}
 	text := c.OutputTranscription
 	if text == "" || a.lastTurn.wasCut || a.isUnheard() {
@@ -150,7 +150,7 @@ func (a *modelOutput) onTranscript(text string) {
 	}
 	a.openUserTextTurn = turn
 	a.transcript.AddTranscription(turn, text)
-	a.audience.notify(UserText{Turn: turn, Text: text})
+	a.subscribers.notify(UserText{Turn: turn, Text: text})
 	if isLate {
 		a.sendFinalUserText()
 		a.lastTurn.hasQuestionText = false // more pieces may follow

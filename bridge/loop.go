@@ -56,14 +56,14 @@ func newSession(
 		},
 		SignPicture: h.options.SignPicture, ObserveEnd: func(e toolcalls.CallEnd) { s.output.reportCallEnd(e) }, Logger: log, OnCrash: s.Crash,
 	})
-	s.status = &callerStatus{audience: s.subscribers, log: log, state: StateDialing}
+	s.status = &callerStatus{subscribers: s.subscribers, log: log, state: StateDialing}
 	s.costs = newCostMeter(s.host, o, s.subscribers, s.voice, s.observer, log, s.uplink)
 	s.recording = &recording{
-		audience: s.subscribers, observer: s.observer, log: log, playout: s.voice.Pacer, writing: &h.writing,
+		subscribers: s.subscribers, observer: s.observer, log: log, playout: s.voice.Pacer, writing: &h.writing,
 		id: id, folder: h.options.Recordings, recordAll: h.options.RecordAll,
 	}
 	s.output = &modelOutput{turnNumber: 1, outputOptions: outputOptions{
-		audience: s.subscribers, observer: s.observer, log: log, voice: s.voice, transcript: s.transcript,
+		subscribers: s.subscribers, observer: s.observer, log: log, voice: s.voice, transcript: s.transcript,
 		uplink: s.uplink, keeper: s.keeper, calls: s.calls, noCues: o.NoCues, isUserSpeaking: func() bool { return s.user.isSpeaking },
 		isUnheard: s.isUnheard,
 		onAnswerBegun: func() {

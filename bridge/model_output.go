@@ -38,14 +38,14 @@ type modelOutput struct {
 
 // outputOptions holds what a modelOutput needs of its session. All fields but noCues and suggestionsPage are required.
 type outputOptions struct {
-	audience   *subscribers
-	observer   observer
-	log        *slog.Logger
-	voice      *voice
-	transcript *transcript.Transcript
-	uplink     *uplink.Uplink
-	keeper     *keeper.Keeper
-	calls      *toolcalls.Calls
+	subscribers *subscribers
+	observer    observer
+	log         *slog.Logger
+	voice       *voice
+	transcript  *transcript.Transcript
+	uplink      *uplink.Uplink
+	keeper      *keeper.Keeper
+	calls       *toolcalls.Calls
 
 	noCues          bool                     // no sounds of the gateway for the caller
 	suggestionsPage func(html string) string // creates a page of search suggestions; nil means the caller cannot show it
@@ -108,7 +108,7 @@ func (a *modelOutput) handleContent(c *wire.ServerContent) {
 		a.onInterrupted()
 	}
 	if c.Fields != nil {
-		a.voice.notifyInOrder(a.audience, RawServerContent{ServerContent: c.Fields})
+		a.voice.notifyInOrder(a.subscribers, RawServerContent{ServerContent: c.Fields})
 	}
 	if c.InputTranscription != "" {
 		a.onTranscript(c.InputTranscription)
@@ -116,7 +116,7 @@ func (a *modelOutput) handleContent(c *wire.ServerContent) {
 	if raw := c.Transcript; raw != nil && c.OutputTranscription == "" { // e.g. "finished": after the text, which waits for the voice
 		a.voice.AddMark(func(bool) {
 			if b := (RawServerContent{ServerContent: raw}); !a.voice.deferEvent(b) {
-				a.audience.notify(b)
+				a.subscribers.notify(b)
 			}
 		})
 	}
@@ -129,7 +129,7 @@ func (a *modelOutput) handleContent(c *wire.ServerContent) {
 		a.onAnswer(c)
 	}
 	if c.Grounding != nil {
-		a.voice.notifyInOrder(a.audience, a.groundingEvent(c))
+		a.voice.notifyInOrder(a.subscribers, a.groundingEvent(c))
 	}
 	if c.Interrupted || c.GenerationComplete || c.TurnComplete {
 		switch {
@@ -153,7 +153,7 @@ func (a *modelOutput) onInterrupted() {
 		something := t.state != turnIdle || a.voice.QueuedDuration() > 0
 		cut, behind := a.cutOff(a.interruptionCause(byVoice))
 		if something {
-			a.audience.notify(cut)
+			a.subscribers.notify(cut)
 		}
 		a.notifyDeferred(behind, true)
 	}
@@ -210,7 +210,7 @@ func (a *modelOutput) onAnswer(c *wire.ServerContent) {
 	}
 	t.latestAt = time.Now()
 	if c.Thoughts != "" {
-		a.voice.notifyInOrder(a.audience, Thought{Turn: t.number, Text: c.Thoughts})
+		a.voice.notifyInOrder(a.subscribers, Thought{Turn: t.number, Text: c.Thoughts})
 	}
 	text, spoken := c.OutputTranscription, len(c.Audio) > 0 || c.OutputTranscription != ""
 	if !spoken {
@@ -250,14 +250,14 @@ func (a *modelOutput) playAnswer(c *wire.ServerContent, text string) {
 		voiced = false
 		if !t.hasVoiceLoss {
 			t.hasVoiceLoss = true
-			a.audience.reportError(CodeAudioProcessing,
+			a.subscribers.reportError(CodeAudioProcessing,
 				fmt.Sprintf("Gemini sent audio at %d Hz; only %d Hz can be played.", c.AudioRate, wire.OutputRate))
 		}
 	}
 	if voiced && t.timing == nil {
 		a.voice.whenPlayed(func() {
 			a.announceThinking(false)
-			a.audience.notify(Speaking{number})
+			a.subscribers.notify(Speaking{number})
 		})
 	}
 	if text != "" {
@@ -284,9 +284,9 @@ func (a *modelOutput) sendAnswerText(number int, text string, raw []byte) {
 	}
 	send := func() {
 		if raw != nil {
-			a.audience.notify(RawServerContent{ServerContent: raw})
+			a.subscribers.notify(RawServerContent{ServerContent: raw})
 		}
-		a.audience.notify(AssistantText{Turn: number, Text: text})
+		a.subscribers.notify(AssistantText{Turn: number, Text: text})
 	}
 	if config.TextOnly {
 		send()
@@ -306,7 +306,7 @@ func (a *modelOutput) playVoice(c *wire.ServerContent) {
 		if !t.hasVoiceLoss {
 			t.hasVoiceLoss = true
 			a.log.Warn("voice dropped", "err", err)
-			a.audience.reportError(CodeSpeakerStream, "Gemini speaks further ahead than can be kept; some of its voice was lost.")
+			a.subscribers.reportError(CodeSpeakerStream, "Gemini speaks further ahead than can be kept; some of its voice was lost.")
 		}
 		return
 	}
@@ -386,13 +386,13 @@ func (a *modelOutput) finishTurn(lost bool) {
 		case lost:
 			kept := a.transcript.MarkInterrupted(number, length)
 			a.sendFinalAnswerText(number)
-			a.audience.notify(Interrupted{
+			a.subscribers.notify(Interrupted{
 				Turn: number, By: ByConnectionLoss, Generation: generation, PlayedText: kept.Content, Played: kept.Played,
 			})
 		default:
 			a.transcript.MarkComplete(number)
 			a.sendFinalAnswerText(number)
-			a.audience.notify(TurnComplete{number})
+			a.subscribers.notify(TurnComplete{number})
 		}
 		a.voice.signalPlayed()
 	})
@@ -441,7 +441,7 @@ func (a *modelOutput) interrupt(by Cause, asking bool) {
 	silent := t.timing == nil || t.state != turnSpeaking
 	if a.voice.QueuedDuration() > 0 || t.isGenerating() && !(asking && silent) {
 		cut, behind := a.cutOff(by)
-		a.audience.notify(cut)
+		a.subscribers.notify(cut)
 		a.notifyDeferred(behind, t.state != turnIdle)
 	}
 }
@@ -464,7 +464,7 @@ func (a *modelOutput) notifyDeferred(events []EventBody, underWay bool) {
 	}
 	for _, b := range events {
 		if raw, ok := b.(RawServerContent); !ok || raw.ServerContent != nil {
-			a.audience.notify(b)
+			a.subscribers.notify(b)
 		}
 	}
 }
@@ -549,7 +549,7 @@ func (a *modelOutput) onSpeech() {
 // announceThinking notifies the caller when an answer becomes due or is no longer due.
 func (a *modelOutput) announceThinking(on bool) {
 	if a.announcedThinking.Swap(on) != on {
-		a.audience.notify(Thinking{on})
+		a.subscribers.notify(Thinking{on})
 	}
 }
 
@@ -557,14 +557,14 @@ func (a *modelOutput) announceThinking(on bool) {
 func (a *modelOutput) sendFinalUserText() {
 	if turn := a.openUserTextTurn; turn > 0 {
 		a.openUserTextTurn = 0
-		a.audience.notify(UserText{Turn: turn, Text: a.transcript.UserText(turn), Final: true})
+		a.subscribers.notify(UserText{Turn: turn, Text: a.transcript.UserText(turn), Final: true})
 	}
 }
 
 // sendFinalAnswerText sends everything that was played of a turn.
 func (a *modelOutput) sendFinalAnswerText(number int) {
 	if text := a.transcript.PlayedAnswer(number).Content; text != "" {
-		a.audience.notify(AssistantText{Turn: number, Text: text, Final: true})
+		a.subscribers.notify(AssistantText{Turn: number, Text: text, Final: true})
 	}
 }
 
@@ -573,7 +573,7 @@ func (a *modelOutput) reportLatency(t *turnTiming) Latency {
 	l, ok := t.takeLatency(time.Duration(a.voice.roundTrip.Load()))
 	if ok {
 		a.latestLatency.Store(int64(l.Total()))
-		a.audience.notify(l)
+		a.subscribers.notify(l)
 	}
 	return l
 }
@@ -640,6 +640,6 @@ func (a *modelOutput) playCue(pcm []int16) {
 func (a *modelOutput) recordTypedText(turn int, text string) {
 	a.transcript.AddTypedText(turn, text)
 	if text != "" {
-		a.audience.notifyWatchersOnly(UserText{Turn: turn, Text: text, Final: true})
+		a.subscribers.notifyWatchersOnly(UserText{Turn: turn, Text: text, Final: true})
 	}
 }

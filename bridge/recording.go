@@ -15,14 +15,14 @@ import (
 // recording manages the recording of a conversation, if any, and its listeners. The loop opens and closes the file; the
 // microphone and the playout, whose tap it is, write to all.
 type recording struct {
-	audience  *subscribers
-	observer  observer
-	log       *slog.Logger
-	playout   *playout.Pacer
-	id        string
-	folder    string          // empty: no recordings
-	recordAll bool            // also without a request
-	writing   *sync.WaitGroup // of the host: recordings being finished
+	subscribers *subscribers
+	observer    observer
+	log         *slog.Logger
+	playout     *playout.Pacer
+	id          string
+	folder      string          // empty: no recordings
+	recordAll   bool            // also without a request
+	writing     *sync.WaitGroup // of the host: recordings being finished
 
 	file     atomic.Pointer[record.Recording]
 	isPaused atomic.Bool // audio is currently left out
@@ -66,7 +66,7 @@ func (r *recording) setPaused(on bool) error {
 		f.AddMark(now)
 	}
 	r.log.Info("recording paused", "paused", on)
-	r.audience.notify(Log{Level: "info", Message: message, Details: map[string]any{"recording": r.isRunning()}})
+	r.subscribers.notify(Log{Level: "info", Message: message, Details: map[string]any{"recording": r.isRunning()}})
 	return nil
 }
 
@@ -137,7 +137,7 @@ func (r *recording) announceState(wanted bool) {
 		return // the client knows that it is paused
 	}
 	say := func(level, message string) {
-		r.audience.notify(Log{Level: level, Message: message, Details: map[string]any{"recording": recorded}})
+		r.subscribers.notify(Log{Level: level, Message: message, Details: map[string]any{"recording": recorded}})
 	}
 	switch {
 	case recorded && !before:

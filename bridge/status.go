@@ -6,11 +6,11 @@ const apologyMessage = "Gemini did not answer. Please say it again."
 
 // callerStatus is the state of the conversation as last reported to the caller. The loop owns it.
 type callerStatus struct {
-	audience   *subscribers
-	log        *slog.Logger
-	state      State
-	isWaiting  bool // the caller was informed of the wait
-	hasApology bool // the caller was informed that there will be no answer
+	subscribers *subscribers
+	log         *slog.Logger
+	state       State
+	isWaiting   bool // the caller was informed of the wait
+	hasApology  bool // the caller was informed that there will be no answer
 }
 
 // setState sets the state, and reports a change.
@@ -31,7 +31,7 @@ func (s *callerStatus) notify() {
 	case s.hasApology:
 		change.Message, change.Unanswered = apologyMessage, true
 	}
-	s.audience.notify(change)
+	s.subscribers.notify(change)
 }
 
 // showWait reports, once, that the person waits.
@@ -47,7 +47,7 @@ func (s *callerStatus) endWait() {
 	was := s.isWaiting
 	s.isWaiting = false
 	if was && s.state.isServing() {
-		s.audience.notify(StateChange{State: s.state})
+		s.subscribers.notify(StateChange{State: s.state})
 	}
 }
 

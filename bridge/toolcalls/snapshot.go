@@ -12,15 +12,15 @@ import (
 // CallSnapshot holds what another gateway needs to continue an open call.
 type CallSnapshot struct {
 	tools.Call
-	HandleCovers bool     `json:"Known"`           // the newest handle covers the call
-	Detached     bool     `json:"Later,omitempty"` // the model knows that the result follows as text
-	QuestionIDs  []string `json:"Asked,omitempty"` // of the requests to the client that belong to it
+	IsCovered   bool     `json:"Known"`           // the newest handle covers the call
+	Detached    bool     `json:"Later,omitempty"` // the model knows that the result follows as text
+	QuestionIDs []string `json:"Asked,omitempty"` // of the requests to the client that belong to it
 }
 
 // Snapshot returns the open calls.
 func (c *Calls) Snapshot() (list []CallSnapshot) {
 	for _, o := range c.callsByAge() {
-		k := CallSnapshot{Call: o.Call, HandleCovers: c.Model.HandleCovers(o.event), Detached: o.isDetached}
+		k := CallSnapshot{Call: o.Call, IsCovered: c.Model.HandleCovers(o.event), Detached: o.isDetached}
 		for id, q := range c.questions {
 			if q.call == o {
 				k.QuestionIDs = append(k.QuestionIDs, id)
@@ -43,7 +43,7 @@ func (c *Calls) RestoreCalls(list []CallSnapshot) {
 	for _, k := range list {
 		function, declared := c.Model.FindFunction(k.Name)
 		switch {
-		case !k.HandleCovers: // the model will call again
+		case !k.IsCovered: // the model will call again
 			withdrawn = append(withdrawn, k.QuestionIDs...)
 		case declared && function.Where == setup.InClient:
 			o := &call{Call: k.Call, function: function, startedAt: time.Now(), isDetached: k.Detached}
